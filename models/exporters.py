@@ -5,7 +5,7 @@ A folder holds model.onnx as the exporter wrote it, the minibatch (in.NAME.npy, 
 computes of it, grads.safetensors: d loss / d parameter by central differences of the file evaluated in float64 (onnx.reference), for each
 initializer that holds a trainable weight of the framework's model, and case.env.
 
-usage: exporters.py DIR [NAME...]       needs tensorflow, keras, tf2onnx, jax, flax, jax2onnx, scikit-learn, skl2onnx, onnx, onnxruntime, safetensors
+usage: exporters.py DIR [NAME...]       needs tensorflow, keras, tf2onnx, jax, flax, jax2onnx, scikit-learn, skl2onnx, torch, onnxscript, onnx, onnxruntime, safetensors
 """
 import os, re, sys, warnings
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="", KERAS_BACKEND="tensorflow", JAX_PLATFORMS="cpu")
@@ -209,6 +209,26 @@ def jax_rnn(d):
         h, hs = jax.lax.scan(cell, jnp.zeros((x.shape[0], 4)), jnp.swapaxes(x, 0, 1)); return h @ o + hs.mean(0) @ o
     jax_model(d, net, normal(ROWS, 5, 2), "node_Gemm_3", weights=[w, u, b, o])
 
+# ---- PyTorch, then ONNX Runtime's optimizer -----------------------------------------------------------
+
+def ort_attention(d):
+    """Names and metadata are gone; a causal mask of the batch's size and tables of sines stand where parameters may."""
+    import torch, torch.nn as nn, tempfile
+    class Attention(nn.Module):
+        def __init__(self): super().__init__(); self.e, self.q, self.k, self.v, self.o = nn.Embedding(7, 4), nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 7)
+        def forward(self, ids):
+            x = self.e(ids); n = x.shape[1]; at = torch.arange(n)[:, None] * torch.tensor([1., .1, 1., .1]); turn = lambda y: y * at.cos() + torch.cat([-y[..., 2:], y[..., :2]], -1) * at.sin()
+            mask = torch.full((n, n), -3e38).triu(1).expand(x.shape[0], n, n)
+            return self.o(x + (turn(self.q(x)) @ turn(self.k(x)).transpose(1, 2) * .5 + mask).softmax(-1) @ self.v(x))
+    torch.manual_seed(1); m = Attention().eval(); ids = torch.tensor(rng.integers(0, 7, (ROWS, 3)))
+    with tempfile.TemporaryDirectory() as t:
+        torch.onnx.export(m, (ids[:MB],), f"{t}/a.onnx", input_names=["ids"], output_names=["logits"], dynamo=True, optimize=True, external_data=False, verbose=False)
+        so = onnxruntime.SessionOptions(); so.optimized_model_filepath = f"{t}/b.onnx"; so.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED; so.log_severity_level = 4
+        # onnx.reference does not know what these make
+        onnxruntime.InferenceSession(f"{t}/a.onnx", so, providers=["CPUExecutionProvider"], disabled_optimizers=["MatMulScaleFusion", "MatmulTransposeFusion"]); f = onnx.load(f"{t}/b.onnx")
+    del f.opset_import[:]; f.opset_import.add(domain="", version=18)
+    write(d, f, {"ids": ids.numpy()}, m(ids).detach().numpy(), [p.detach().numpy() for p in m.parameters()], "cross_entropy", "node_add,node_add_3")
+
 # ---- scikit-learn -------------------------------------------------------------------------------------
 
 def skl(d, kind, y, splits, output, **kw):
@@ -226,6 +246,6 @@ def skl_regressor(d):
     from sklearn.neural_network import MLPRegressor
     skl(d, MLPRegressor, lambda x: x @ normal(5), "MatMul1,MatMul2", 0, activation="relu")
 
-CASES = {"keras-cnn": keras_cnn, "keras-transformer": keras_transformer, "keras-lstm": keras_lstm, "keras-gru": keras_gru, "tf-module": tf_module, "jax-mlp": jax_mlp, "jax-blocks": jax_blocks, "jax-cnn": jax_cnn, "jax-rnn": jax_rnn, "skl-classifier": skl_classifier, "skl-regressor": skl_regressor}
+CASES = {"ort-attention": ort_attention, "keras-cnn": keras_cnn, "keras-transformer": keras_transformer, "keras-lstm": keras_lstm, "keras-gru": keras_gru, "tf-module": tf_module, "jax-mlp": jax_mlp, "jax-blocks": jax_blocks, "jax-cnn": jax_cnn, "jax-rnn": jax_rnn, "skl-classifier": skl_classifier, "skl-regressor": skl_regressor}
 if __name__ == "__main__":
     for n in sys.argv[2:] or CASES: rng = np.random.default_rng(1); CASES[n](os.path.join(sys.argv[1], n))

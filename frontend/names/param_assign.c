@@ -47,6 +47,18 @@ static bool is_affine(const RawNode *n, const RawTensor *t)
            && shape_elements(&t->shape) > 1;
 }
 
+/* Slots in which masks and tables stand as well as parameters; nothing large is read for this. */
+static bool may_be_table(const RawNode *n, const RawTensor *t)
+{
+    static const char *const op[] = {"Add", "Mul", "Where", "Slice", "Expand", "Unsqueeze"};
+    enum { MOST = 1 << 24 };
+    bool stands = false;
+    for (size_t i = 0; i < sizeof op / sizeof *op; i++)
+        stands |= !strcmp(n->op_type, op[i]);
+    return stands && t->shape.rank > 1 && shape_elements(&t->shape) <= MOST &&
+           (t->dtype == DT_F32 || t->dtype == DT_F64);
+}
+
 static bool is_param(const Params *p, const RawNode *n, uint32_t input, const RawTensor *t)
 {
     int role = param_place_role(p, n, input);
@@ -61,11 +73,15 @@ static bool is_param(const Params *p, const RawNode *n, uint32_t input, const Ra
         return false;
     bool strict = role != ROLE_ANY &&
                   (t->shape.rank >= 2 || role == ROLE_BIAS || strcmp(n->op_type, "MatMul"));
+    bool named = is_parameter_name(name), tabled = role == ROLE_ANY && may_be_table(n, t);
+    bool in_module = named || (p->m->from_pytorch && strchr(name, '.'));
+    if (tabled && (in_module ? param_is_mask(t) : param_is_table(t)))
+        return false;
     if (!p->m->from_pytorch && param_foreign(p, n, input, t))
         return true;
     if (param_is_made_up(name))
         return strict;
-    return p->m->from_pytorch || is_parameter_name(name) || strict ||
+    return p->m->from_pytorch || named || strict ||
            (!p->m->from_tensorflow && is_affine(n, t));
 }
 

@@ -601,7 +601,7 @@ static void note_open(Fx *x, const Traces *all, const Trace *t)
 {
     const Params *p = x->p;
     const RawNode *n = t->use->node;
-    if (is_table(t->tensor) || (shape_elements(&t->tensor->shape) < 2 && !is_computed(t)))
+    if (param_is_table(t->tensor) || (shape_elements(&t->tensor->shape) < 2 && !is_computed(t)))
         return;
     for (uint32_t e = 0; e < p->sig.n; e++)
         if (p->sig_param[e] != NONE && p->sig.entry[e].kind == SIG_PARAMETER &&
@@ -613,7 +613,7 @@ static void recover_all(Fx *x, Traces *all)
 {
     for (uint32_t i = 0; i < all->n; i++) {
         Trace *t = &all->at[i];
-        if (!t->done && is_known_fold(t->fx) && !is_table(t->tensor))
+        if (!t->done && is_known_fold(t->fx) && !param_is_table(t->tensor))
             t->entry = source_of(x, t, &t->evidence);
     }
     order_sources(x, all);

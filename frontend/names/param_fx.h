@@ -158,7 +158,6 @@ bool fx_can_be_undone(const Fx *x, const Trace *t);
 /* ---- param_table.c ---- */
 bool infer_table(Fx *x, const RawTensor *tensor, Inferred *out);
 double raw_number(const RawTensor *t, int64_t i);        /* element i of floats */
-bool is_table(const RawTensor *t);                      /* a mask, sines: no parameter */
 
 /* ---- param_equal.c ---- */
 void fx_separate_equal(Fx *x);

@@ -23,19 +23,27 @@ double raw_number(const RawTensor *t, int64_t i)
     return (double)f;
 }
 
-/* An attention mask; or sines and cosines of positions, of which the first are all 0 or all the
- * largest: no one learned these. */
-bool is_table(const RawTensor *t)
+bool param_is_mask(const RawTensor *t)
 {
-    int64_t n = shape_elements(&t->shape), inner = 1;
-    bool constant = true;
-    double most = 0;
+    int64_t n = shape_elements(&t->shape);
     for (int64_t i = 0; i < n; i++) {
         double v = raw_number(t, i);
         if (!isfinite(v) || fabs(v) > 1e30)
             return true;
-        most = fmax(most, fabs(v));
-        constant &= v == raw_number(t, 0);
+    }
+    return false;
+}
+
+bool param_is_table(const RawTensor *t)
+{
+    int64_t n = shape_elements(&t->shape), inner = 1;
+    bool constant = true;
+    double most = 0;
+    if (param_is_mask(t))
+        return true;
+    for (int64_t i = 0; i < n; i++) {
+        most = fmax(most, fabs(raw_number(t, i)));
+        constant &= raw_number(t, i) == raw_number(t, 0);
     }
     for (int d = t->shape.rank; d-- > 0 && !constant; inner *= t->shape.d[d]) {
         int64_t each = inner * t->shape.d[d];

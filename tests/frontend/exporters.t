@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Models of TensorFlow, Keras, JAX and scikit-learn, as their exporters write them: what they compute is what their framework does, gradients are
+# Models of TensorFlow, Keras, JAX, scikit-learn and ONNX Runtime's optimizer, as their exporters write them: what they compute is what their framework does, gradients are
 # central differences of the file, each weight of the framework's trains, and modules, layers and functions are split points.  models/exporters.py made them.
 . "$(dirname "$0")/../lib.sh"
 cases=$top/models/exporters
