@@ -81,83 +81,94 @@ static void reduced_last(const Node *n, Match *m)
     *m = out;
 }
 
+/* All of the group's dimensions so far number rows, those that the node adds are the row: what the
+ * group has computed are scalars of it. */
+static bool extend_to_rows(Func *f, const Group *k, const Match *m, Group *after)
+{
+    if (k->mode != NEST_POINT)
+        return false;
+    int first = m->n;
+    for (int i = m->n; i-- > 0 && m->d[i].k < 0;)
+        first = i;
+    for (int i = 0; i < first; i++)
+        if (m->d[i].k < 0 || m->d[i].e > m->d[first].e)
+            return false;                               /* only trailing dimensions */
+    Lin ext[NEST_DIMS];
+    for (int i = 0; i < m->n; i++)
+        ext[i] = m->d[i].ext;
+    if (lay_points(f, ext, 0, first) < 2 * FEW_ROWS || lay_points(f, ext, first, m->n) > LARGE)
+        return false;
+    after->mode = NEST_ROW;
+    after->nouter = first;
+    after->nrun = m->n - first;
+    return true;
+}
+
+/* A group of points takes a reduction: what is reduced becomes its row, or its column. */
+static bool reduce_points(Func *f, const Node *n, NestKind mode, Match *m, Group *after)
+{
+    reduced_last(n, m);
+    Lin ext[NEST_DIMS];
+    after->nouter = 0;
+    for (int i = 0; i < m->n; i++) {
+        ext[i] = m->d[i].ext;
+        after->nouter += !lay_in_axes(&n->attr, m->d[i].e);
+    }
+    if (mode == NEST_ROW && lay_points(f, ext, 0, after->nouter) < FEW_ROWS &&
+        lay_points(f, ext, 0, m->n) > LARGE)
+        return false;
+    after->mode = mode;
+    after->nrun = run_of(f, n, m);
+    after->reduces = true;
+    return true;
+}
+
+/* A group of rows, or columns, takes another reduction: along just these. */
+static bool reduce_rows(const Func *f, const Group *k, const Node *n, const Match *m, Group *after)
+{
+    int outer = 0, before = 0;                          /* before: pieces of the group's own run */
+    for (int i = 0; i < m->n; i++) {
+        bool inner = m->d[i].k >= k->nouter;
+        if (inner != lay_in_axes(&n->attr, m->d[i].e))
+            return false;
+        outer += !inner;
+        before += m->d[i].k >= k->nd - k->nrun;
+    }
+    if (!ordered(m, outer, m->n))
+        return false;
+    after->nouter = outer;
+    after->nrun = run_of(f, n, m);
+    if (k->reduces && after->nrun != before)
+        return false;
+    after->reduces = true;
+    return true;
+}
+
 /* What the group becomes when the node joins under m; false when it may not. */
 static bool shape_after(Func *f, const Group *k, const Node *n, Match *m, Group *after)
 {
-    bool reduce = cg_is_reduce(n->op), any = false, row_only = false;
+    bool reduces = false, row_only = false;
     for (int i = 0; i < m->n; i++) {
-        any |= reduce && m->d[i].e >= 0 && lay_in_axes(&n->attr, m->d[i].e);
+        reduces |= cg_is_reduce(n->op) && m->d[i].e >= 0 && lay_in_axes(&n->attr, m->d[i].e);
         row_only |= m->d[i].e < 0;
     }
     *after = *k;
-    if (row_only || m->extends) {
-        if (reduce && any)
-            return false;
-        if (row_only && (k->mode != NEST_ROW || m->extends))
-            return false;
-    }
+    if (reduces && (row_only || m->extends))
+        return false;
+    if (row_only && (k->mode != NEST_ROW || m->extends))
+        return false;
     /* a scalar of the row: absent exactly along the row */
-    if (row_only) {
-        for (int i = 0; i < m->n; i++)
-            if ((m->d[i].e < 0) != (m->d[i].k >= k->nouter))
-                return false;
-    }
-    if (m->extends) {                                   /* all so far become scalars of the row */
-        if (k->mode != NEST_POINT)
+    for (int i = 0; row_only && i < m->n; i++)
+        if ((m->d[i].e < 0) != (m->d[i].k >= k->nouter))
             return false;
-        int first = m->n;
-        for (int i = m->n; i-- > 0 && m->d[i].k < 0;)
-            first = i;
-        for (int i = 0; i < first; i++)
-            if (m->d[i].k < 0 || m->d[i].e > m->d[first].e)
-                return false;                           /* only trailing dimensions */
-        Lin ext[NEST_DIMS];
-        for (int i = 0; i < m->n; i++)
-            ext[i] = m->d[i].ext;
-        if (lay_points(f, ext, 0, first) < 2 * FEW_ROWS || lay_points(f, ext, first, m->n) > LARGE)
-            return false;
-        after->mode = NEST_ROW;
-        after->nouter = first;
-        after->nrun = m->n - first;
-    }
-    if (reduce && any) {
+    if (m->extends && !extend_to_rows(f, k, m, after))
+        return false;
+    if (reduces) {
         NestKind mode = cg_reduces_columns(f, n) ? NEST_COLUMN : NEST_ROW;
-        if (k->mode == NEST_POINT) {
-            reduced_last(n, m);
-            Lin ext[NEST_DIMS];
-            after->nouter = 0;
-            for (int i = 0; i < m->n; i++) {
-                ext[i] = m->d[i].ext;
-                after->nouter += !lay_in_axes(&n->attr, m->d[i].e);
-            }
-            if (mode == NEST_ROW && lay_points(f, ext, 0, after->nouter) < FEW_ROWS &&
-                lay_points(f, ext, 0, m->n) > LARGE)
-                return false;
-            after->mode = mode;
-            after->nrun = run_of(f, n, m);
-            after->reduces = true;
-        } else {
-            if (k->mode != mode)
-                return false;
-            int outer = 0;
-            for (int i = 0; i < m->n; i++) {
-                bool inner = m->d[i].k >= k->nouter;
-                if (inner != lay_in_axes(&n->attr, m->d[i].e))
-                    return false;
-                outer += !inner;
-            }
-            if (!ordered(m, outer, m->n))
-                return false;
-            int run = run_of(f, n, m);
-            int before = 0;                             /* pieces of the group's own run */
-            for (int i = 0; i < m->n; i++)
-                before += m->d[i].k >= k->nd - k->nrun;
-            if (k->reduces && run != before)
-                return false;
-            after->nouter = outer;
-            after->nrun = run;
-            after->reduces = true;
-        }
+        bool fits = k->mode == NEST_POINT ? reduce_points(f, n, mode, m, after)
+                                          : k->mode == mode && reduce_rows(f, k, n, m, after);
+        if (!fits)
+            return false;
     } else if (!m->extends) {
         after->nouter = after->nrun = 0;
         for (int i = 0; i < m->n; i++) {

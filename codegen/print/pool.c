@@ -110,14 +110,79 @@ static void max_lines(Kernel *k, const char *const *out, const char *const *in)
         kernel_close(k);
 }
 
+/* The place in a plane that the loops over a window have come to. */
+static const char *pool_place(Kernel *k, const char *const *in)
+{
+    const Shape *xs = &val(k->f->g, k->n->in[0])->shape;
+    const char *place = in[0];
+    for (int i = 1; i < k->n->attr.n; i++)
+        place = arena_printf(k->a, "(%s) * %" PRId64 " + %s", place, xs->d[i + 2], in[i]);
+    return place;
+}
+
+/* y[to] and, where it is asked for, which element of x it was. */
+static void max_window(Kernel *k, const char *const *out, const char *const *in, const char *to,
+                       int64_t plane)
+{
+    const Node *n = k->n;
+    Dtype t = val(k->f->g, n->in[0])->dtype;
+    const char *ct = cg_ctype(t), *src = pool_place(k, in);
+    bool index = kernel_wants(k, 1);
+    line("%s best = %s;", ct, type_lowest(t));
+    if (index)
+        line("%s at = -1;", k->index);
+    pool_loops(k, out, in);
+    line("const %s v = from[%s];", ct, src);
+    if (index) {
+        line("if (at < 0 || v > best || v != v) {");
+        kernel_open(k);
+        line("best = v;");
+        line("at = %s;", src);
+        kernel_close(k);
+    } else {
+        line("best = pp_max%s(best, v);", type_suffix(t));
+    }
+    for (int i = 0; i < n->attr.n; i++)
+        kernel_close(k);
+    line("y[%s] = best;", to);
+    if (index)
+        line("index[%s] = %sc * %" PRId64 " + (at < 0 ? 0 : at);", to,
+             k->device ? "(int64_t)" : "", plane);
+}
+
+/* y[to] = the window's sum over how many places it covers. */
+static void average_window(Kernel *k, const char *const *out, const char *const *in, const char *to)
+{
+    const Attr *at = &k->n->attr;
+    const Shape *xs = &val(k->f->g, k->n->in[0])->shape;
+    Dtype t = val(k->f->g, k->n->in[0])->dtype;
+    line("%s sum = 0;", type_sum(t));
+    line("%s count = 1;", k->index);
+    /* how many places the window covers along each axis */
+    for (int i = 0; i < at->n; i++) {
+        int64_t low = at->count_include_pad ? -at->pad[i] : 0,
+                high = at->count_include_pad ? xs->d[i + 2] + at->pad[at->n + i] : xs->d[i + 2];
+        line("%s n%d = 0;", k->index, i);
+        line("for (%s j = 0, p = %s * %" PRId64 " - %" PRId64 "; j < %" PRId64
+             "; j++, p += %" PRId64 ")",
+             k->index, out[i], at->stride[i], at->pad[i], at->kernel[i], at->dilation[i]);
+        line("    n%d += p >= %" PRId64 " && p < %" PRId64 ";", i, low, high);
+        line("count *= n%d;", i);
+    }
+    pool_loops(k, out, in);
+    line("sum += from[%s];", pool_place(k, in));
+    for (int i = 0; i < at->n; i++)
+        kernel_close(k);
+    line("y[%s] = count > 0 ? sum / (%s)count : 0;", to, cg_ctype(t));
+}
+
 void kernel_pool(Kernel *k, bool max)
 {
     const Node *n = k->n;
     const Attr *at = &n->attr;
     ValueId x = n->in[0], y = n->out[0];
     const Shape *xs = &val(k->f->g, x)->shape, *ys = &val(k->f->g, y)->shape;
-    Dtype t = val(k->f->g, x)->dtype;
-    const char *ct = cg_ctype(t), *suffix = type_suffix(t);
+    const char *ct = cg_ctype(val(k->f->g, x)->dtype);
     bool index = max && kernel_wants(k, 1);
     if (!index)
         library_pool(k, max);
@@ -147,52 +212,11 @@ void kernel_pool(Kernel *k, bool max)
         kernel_close_parallel(k);
         return;
     }
-    const char *to = linear(k, "c", out, ys->d + 2, at->n),
-               *src = linear(k, "0", in, xs->d + 2, at->n);
-    src = in[0];
-    for (int i = 1; i < at->n; i++)
-        src = arena_printf(k->a, "(%s) * %" PRId64 " + %s", src, xs->d[i + 2], in[i]);
-    if (max) {
-        line("%s best = %s;", ct, type_lowest(t));
-        if (index)
-            line("%s at = -1;", k->index);
-        pool_loops(k, out, in);
-        line("const %s v = from[%s];", ct, src);
-        if (index) {
-            line("if (at < 0 || v > best || v != v) {");
-            kernel_open(k);
-            line("best = v;");
-            line("at = %s;", src);
-            kernel_close(k);
-        } else {
-            line("best = pp_max%s(best, v);", suffix);
-        }
-        for (int i = 0; i < at->n; i++)
-            kernel_close(k);
-        line("y[%s] = best;", to);
-        if (index)
-            line("index[%s] = %sc * %" PRId64 " + (at < 0 ? 0 : at);", to,
-                 k->device ? "(int64_t)" : "", plane);
-    } else {
-        line("%s sum = 0;", type_sum(t));
-        line("%s count = 1;", k->index);
-        /* how many places the window covers along each axis */
-        for (int i = 0; i < at->n; i++) {
-            int64_t low = at->count_include_pad ? -at->pad[i] : 0,
-                    high = at->count_include_pad ? xs->d[i + 2] + at->pad[at->n + i] : xs->d[i + 2];
-            line("%s n%d = 0;", k->index, i);
-            line("for (%s j = 0, p = %s * %" PRId64 " - %" PRId64 "; j < %" PRId64
-                 "; j++, p += %" PRId64 ")",
-                 k->index, out[i], at->stride[i], at->pad[i], at->kernel[i], at->dilation[i]);
-            line("    n%d += p >= %" PRId64 " && p < %" PRId64 ";", i, low, high);
-            line("count *= n%d;", i);
-        }
-        pool_loops(k, out, in);
-        line("sum += from[%s];", src);
-        for (int i = 0; i < at->n; i++)
-            kernel_close(k);
-        line("y[%s] = count > 0 ? sum / (%s)count : 0;", to, ct);
-    }
+    const char *to = linear(k, "c", out, ys->d + 2, at->n);
+    if (max)
+        max_window(k, out, in, to, plane);
+    else
+        average_window(k, out, in, to);
     for (int i = 0; i < at->n && !k->device; i++)
         kernel_close(k);
     kernel_close_parallel(k);

@@ -61,17 +61,15 @@ static void backward(Rank *r, const PpStage *st, const PpCtx *c)
     (*st->own_weight)(c);
 }
 
-PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
+/* What a stage's function is handed for a microbatch: its blocks, its messages, which rows it is. */
+static PpCtx context(Rank *r, const Op *op, int64_t step, char *work)
 {
-    const Run *run = r->run;
     const StagePlan *rs = &r->plan.stage[op->local];
     const StageRun *own = &r->stage[op->local];
     const PpStage *st = rs->st;
     const ParamBlock here = home_block(r, op->local);
     const int64_t *row0 = data_pass(&r->data, step, r->pass);
-    int m = op->a.microbatch, forward = op->a.type == SA_F;
-    if (st->minibatch)
-        return minibatch_compute(r, op, step, work);
+    int m = op->a.microbatch, is_forward = op->a.type == SA_F;
     PpCtx c = {
         .rows = row0[m + 1] > row0[m] ? data_computed(&r->data, step, exec_in_step(r, m)) : 0,
         .stage = st->index,
@@ -80,14 +78,14 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
         .grad = here.grad,
         .constants = rs->constants,
         .half = here.half,
-        .stash = (forward ? rs->stash : rs->stash_kept)[m],
+        .stash = (is_forward ? rs->stash : rs->stash_kept)[m],
         .saved = rs->saved[m],
         .work = work,
         .in = rs->in + (int64_t)m * st->n_input,
-        .out = (forward ? rs->out : rs->out_kept) + (int64_t)m * st->n_output,
+        .out = (is_forward ? rs->out : rs->out_kept) + (int64_t)m * st->n_output,
         .dy = rs->dy + (int64_t)m * st->n_dy,
         .dx = rs->dx + (int64_t)m * st->n_dx,
-        .seed = run->opt->seed,
+        .seed = r->run->opt->seed,
         .step = (uint64_t)step,
         .row0 = (uint64_t)(row0[m] - data_before(&r->data, step, exec_in_step(r, m))),
         .stream = own->handles.stream,
@@ -95,7 +93,37 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
         .state = own->state,
     };
     for (int k = 0; k < st->n_again; k++)
-        c.again[k] = (forward ? rs->part : rs->part_kept)[(int64_t)m * st->n_again + k];
+        c.again[k] = (is_forward ? rs->part : rs->part_kept)[(int64_t)m * st->n_again + k];
+    return c;
+}
+
+/* F: under the mode, or as one of a step that is looked through for what is not finite. */
+static void forward(Rank *r, const Op *op, const PpCtx *c, int64_t step)
+{
+    const StagePlan *rs = &r->plan.stage[op->local];
+    const PpStage *st = rs->st;
+    int looks = r->seek.on && exec_in_step(r, op->a.microbatch) == r->seek.microbatch;
+    if (looks)
+        seek_begin(r, st, c);
+    if (exec_round(r) > 0)
+        forward_aside(r, rs, c);
+    else if (r->run->opt->mode == MODE_TRAIN)
+        timed(r, st, PP_TIMED_FORWARD, st->forward, c);
+    else
+        st->infer(c);
+    if (looks)
+        seek_end(r, st, c);
+    forward_done(r, op->local, op->a.microbatch, step);
+}
+
+PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
+{
+    const StagePlan *rs = &r->plan.stage[op->local];
+    const PpStage *st = rs->st;
+    int m = op->a.microbatch;
+    if (st->minibatch)
+        return minibatch_compute(r, op, step, work);
+    PpCtx c = context(r, op, step, work);
     if (r->host && op->a.type == SA_F) {
         host_fed(r, m);
         host_held(r, op->local);
@@ -105,24 +133,11 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
         *loss = op->a.type == SA_F && !r->stopped ? 0 : *loss;
         return PP_OK;
     }
-    int looks = r->seek.on && op->a.type == SA_F && exec_in_step(r, m) == r->seek.microbatch;
-    if (looks)
-        seek_begin(r, st, &c);
     switch (op->a.type) {
+    case SA_F: forward(r, op, &c, step); break;
     case SA_R:
         if (st->has_backward)
             recompute(r, rs, op->again, &c);
-        break;
-    case SA_F:
-        if (exec_round(r) > 0)
-            forward_aside(r, rs, &c);
-        else if (run->opt->mode == MODE_TRAIN)
-            timed(r, st, PP_TIMED_FORWARD, st->forward, &c);
-        else
-            st->infer(&c);
-        if (looks)
-            seek_end(r, st, &c);
-        forward_done(r, op->local, m, step);
         break;
     case SA_B:
         if (st->has_backward)
@@ -142,6 +157,6 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
     }
     if (r->seek.on && r->seek.microbatch < 0 && st->has_backward &&
         (op->a.type == SA_B || op->a.type == SA_I || op->a.type == SA_W))
-        seek_backward(r, op, &c, row0[m]);
+        seek_backward(r, op, &c, data_pass(&r->data, step, r->pass)[m]);
     return PP_OK;
 }
