@@ -73,11 +73,13 @@ static double again_seconds(const Candidate *c, const Rates *r, const PpStage *s
     return st->n_again > 0 ? cheap_seconds(r, st) + begin : 0;
 }
 
-/* Sums over replicas, as runtime/plan/replicas.c does them: all but a share go and come. */
+/* Sums over replicas, as runtime/plan/replicas.c does them: all but a share go and come; what comes
+   is added: two are read, one is written. */
 static double reduction_seconds(const Candidate *c, const Rates *r, const PpStage *st)
 {
     double part = (double)(c->replicas - 1) / c->replicas, times = c->divided ? 1 : 2;
-    return times * (part * (double)st->bytes_grad / r->link + (c->replicas - 1) / r->messages);
+    double bytes = part * (double)st->bytes_grad;
+    return times * (bytes / r->link + (c->replicas - 1) / r->messages) + 3 * bytes / r->updates;
 }
 
 /* Of messages: what rates say, or a run, whose sends and receives are actions with times of their

@@ -14,7 +14,8 @@
  * infinite, hidden by the mask, its tile's rows get the NaN and the others do not; the rows that
  * may see it get it in any case, and with them the loss.
  */
-#include "band.h"
+#include "ir/facts/mask.h"
+#include "plan.h"
 
 typedef enum { OUT_UNKNOWN, OUT_ZERO, OUT_LOW, OUT_MINUS_INF } Outside;
 typedef struct { Outside is; Band band; } Rest;

@@ -16,6 +16,7 @@
 #ifndef PPSPLIT_NEST_H
 #define PPSPLIT_NEST_H
 
+#include "ir/facts/mask.h"
 #include "ir/ir.h"
 
 /* c + b * rows */
@@ -34,23 +35,7 @@ const char *lin_text(Arena *a, Lin x);                  /* "rows * 128", "512": 
 /* the same, in parentheses where a product needs them */
 const char *lin_factor(Arena *a, Lin x);
 
-enum { NEST_DIMS = 24, NEST_LANES = 16, NEST_BLOCK = 64, NEST_TILE = 32 };
-
-/* A band of a matrix: its elements (i, j) with below <= j - i <= above.  It is left out by square
-   tiles of NEST_TILE that have none of it (PP_TILE in pp.h). */
-typedef struct { int64_t below, above; } Band;
-/* The columns of the tiles of row i that have some: from first up to end. */
-static inline int64_t band_first(Band b, int64_t i)
-{
-    int64_t j = i / NEST_TILE * NEST_TILE + b.below;
-    return j < 0 ? 0 : j / NEST_TILE * NEST_TILE;
-}
-static inline int64_t band_end(Band b, int64_t i, int64_t columns)
-{
-    int64_t j = (i / NEST_TILE + 1) * NEST_TILE + b.above;
-    j = j < 0 ? 0 : (j + NEST_TILE - 1) / NEST_TILE * NEST_TILE;
-    return j < columns ? j : columns;
-}
+enum { NEST_DIMS = 24, NEST_LANES = 16, NEST_BLOCK = 64, NEST_TILE = BAND_TILE };
 
 typedef enum { NEST_POINT, NEST_ROW, NEST_COLUMN } NestKind;
 

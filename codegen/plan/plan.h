@@ -109,8 +109,6 @@ bool cg_band_zero(const StageGen *sg, ValueId v, Band *band);
 bool cg_band_low(const StageGen *sg, ValueId v, Band *band);
 /* nobody reads v in tiles outside the band: memory need not hold it there */
 bool cg_band_only(const StageGen *sg, ValueId v, Band *band);
-/* band_mask.c: it leaves out enough tiles */
-bool band_pays(Band b, int64_t m, int64_t n);
 
 /* ---- product.c: matrix products of the library ----------------------------------------------- */
 

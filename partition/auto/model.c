@@ -1,11 +1,9 @@
 /*
  * model.c - a Graph as a CutGraph.
  *
- * A node's seconds: what forward does, and what each gradient does that the rules of autodiff would
- * ask of it, by its kind: products and convolutions by FLOPs, elementwise operations by elements,
- * what moves data by bytes.  A gradient of what is made of parameters alone is W, any other is I;
- * where none flows there is none.  Views cost nothing, and what partition makes again in the stage
- * that reads it (masks, views of parameters) crosses at no price.
+ * A node's seconds are seconds.c's.  A gradient of what is made of parameters alone is W, any other
+ * is I; where none flows there is none.  What partition makes again in the stage that reads it
+ * (masks, views of parameters) crosses at no price.
  */
 #include <string.h>
 
@@ -61,97 +59,6 @@ static void find_flows(Model *m, ValueId loss)
     }
     for (ValueId v = 0; v < g->value.n; v++)
         m->grad[v] &= asked[v];
-}
-
-/* ---- seconds --------------------------------------------------------------------------------- */
-
-static double product_rate(const Model *m, const Node *x)
-{
-    Dtype t = val(m->g, x->in[0])->dtype;
-    if (x->op != OP_MatMul && x->op != OP_PackedMatMul)
-        return m->r->convolutions;
-    return dtype_is_half(t)     ? m->r->products16
-           : dtype_size(t) == 8 ? m->r->products64
-                                : m->r->products;
-}
-
-/* Elements that one pass over the operands and results meets. */
-static double elements_of(const Graph *g, const Node *x)
-{
-    double most = 0;
-    for (uint32_t i = 0; i < x->nin; i++) {
-        double n = (double)shape_elements(&val(g, x->in[i])->shape);
-        most = val(g, x->in[i])->kind != V_PARAM && n > most ? n : most;
-    }
-    for (uint32_t i = 0; i < x->nout; i++) {
-        double n = (double)shape_elements(&val(g, x->out[i])->shape);
-        most = n > most ? n : most;
-    }
-    return most;
-}
-
-static double pass(const Model *m, const Node *x)
-{
-    if (op_is_quick(x->op))
-        return 1 / m->r->quick;
-    return op_is_short(x->op) ? 1 / m->r->slow : 1 / m->r->functions;
-}
-
-static bool is_softmax(Op op) { return op == OP_Softmax || op == OP_LogSoftmax; }
-
-static double forward_seconds(const Model *m, NodeId n)
-{
-    const Graph *g = m->g;
-    const Node *x = &g->node.at[n];
-    if (op_is_view(x->op) || x->op == OP_Phase)
-        return 0;
-    double flops = (double)cost_flops(g, n);
-    if (is_product(x->op))
-        return 1 / m->r->steps + flops / product_rate(m, x);
-    if (op_is_map(x->op))
-        return elements_of(g, x) * pass(m, x);
-    if (is_softmax(x->op))
-        return elements_of(g, x) * (1 / m->r->functions + 3 / m->r->quick);
-    if (x->op == OP_Dropout || x->op == OP_Random)
-        return elements_of(g, x) / m->r->functions;
-    double work = flops / m->r->quick, moved = (double)node_bytes(g, x) / m->r->moves;
-    return (op_stands_alone(x->op) ? 1 / m->r->steps : 0) + (work > moved ? work : moved);
-}
-
-/* Of the gradient of one operand. */
-static double gradient_seconds(const Model *m, NodeId n, uint32_t operand)
-{
-    const Graph *g = m->g;
-    const Node *x = &g->node.at[n];
-    if (op_is_view(x->op) || x->op == OP_Phase)
-        return 0;
-    if (is_product(x->op))
-        return forward_seconds(m, n);
-    if (op_is_map(x->op)) { /* a few quick ones, and the sum of rows */
-        double passes = x->nin == 1 && !op_is_quick(x->op) ? 3 : 1;
-        double reduced = (double)shape_elements(&val(g, x->in[operand])->shape) < elements_of(g, x);
-        return elements_of(g, x) * (passes + reduced) / m->r->quick;
-    }
-    if (is_softmax(x->op))
-        return elements_of(g, x) * 4 / m->r->quick;
-    if (op_picks(x->op)) /* added where it came from */
-        return 2 * (double)node_bytes(g, x) / m->r->moves;
-    if (op_reduces(x->op) || x->op == OP_Dropout)
-        return elements_of(g, x) / m->r->quick;
-    return forward_seconds(m, n);
-}
-
-static CutNode seconds_of(const Model *m, NodeId n)
-{
-    const Node *x = &m->g->node.at[n];
-    CutNode c = {.forward = forward_seconds(m, n)};
-    bool asked = false;
-    for (uint32_t i = 0; i < x->nout; i++)
-        asked |= m->grad[x->out[i]];
-    for (uint32_t i = 0; i < x->nin && asked; i++)
-        if (m->grad[x->in[i]])
-            *(m->of_params[x->in[i]] ? &c.weight : &c.input) += gradient_seconds(m, n, i);
-    return c;
 }
 
 /* ---- values and parameters ------------------------------------------------------------------- */
@@ -265,6 +172,8 @@ AutoModel *auto_model(const Graph *g, ValueId loss, const Rates *r, uint32_t mic
     AutoModel *out = arena_new_of(a, AutoModel);
     Model m = {.g = g, .a = a, .r = r, .out = out};
     find_flows(&m, loss);
+    find_masked(&m);
+    find_traffic(&m);
     out->of = arena_array(a, uint32_t, g->node.n + 1);
     out->node = arena_array(a, NodeId, g->node.n + 1);
     for (NodeId n = 0; n < g->node.n; n++) {
@@ -275,7 +184,7 @@ AutoModel *auto_model(const Graph *g, ValueId loss, const Rates *r, uint32_t mic
     }
     out->cut.node = arena_array(a, CutNode, out->cut.nodes + 1);
     for (uint32_t i = 0; i < out->cut.nodes; i++)
-        out->cut.node[i] = seconds_of(&m, out->node[i]);
+        out->cut.node[i] = node_seconds(&m, out->node[i]);
     add_values(&m);
     add_params(&m, microbatches);
     add_statistics(&m);

@@ -1,11 +1,16 @@
 /*
- * model.h - what model.c and stash.c share of a Graph.  Private to the two.
+ * model.h - what model.c, masked.c, seconds.c and stash.c share of a Graph.  Private to them.
  */
 #ifndef PPSPLIT_AUTO_MODEL_H
 #define PPSPLIT_AUTO_MODEL_H
 
 #include "auto.h"
 #include "partition/partition.h"
+
+/* Bytes that the loop of a node reads and writes: forward, and for the gradients of data. */
+typedef struct {
+    double forward, backward;
+} Traffic;
 
 typedef struct {
     const Graph *g;
@@ -16,12 +21,22 @@ typedef struct {
     /* by value: it depends on data; it is made of constants, frozen parameters and whole numbers
        alone; of parameters and constants alone; a gradient comes back to it */
     bool *data, *pure, *of_params, *grad;
+    bool *inside;     /* by value: made and read in one loop, in no memory */
+    Traffic *traffic; /* by node */
+    double *part;     /* by value: what is computed of it */
 } Model;
 
 static inline bool is_product(Op op)
 {
     return op == OP_MatMul || op == OP_PackedMatMul || op == OP_Conv || op == OP_ConvTranspose;
 }
+
+/* masked.c: part */
+void find_masked(Model *m);
+
+/* seconds.c: inside and traffic; then a node's F, I, W */
+void find_traffic(Model *m);
+CutNode node_seconds(const Model *m, NodeId n);
 
 /* stash.c: what each node's gradients need, as values that cost no message */
 void add_stash(Model *m);

@@ -33,7 +33,10 @@
 enum {
     TRIES = 9,
     N = 512,           /* of products */
-    ELEMENTS = 1 << 18, /* of a loop's operands, a layer's activations */
+    HEADS = 32, SEQUENCE = 64, HEAD = 32, /* of products of attention */
+    LOOP = 1 << 14,     /* elements of a loop's operands that a cache holds */
+    OPERATIONS = 12,    /* of a chain of elementwise ones */
+    ELEMENTS = 1 << 18, /* a layer's activations */
     STREAM = 1 << 22,   /* elements that no cache holds */
     ROW = 256,          /* elements of a row that is moved */
     IMAGE = 32, CHANNELS = 64,
@@ -71,25 +74,52 @@ static void products16(Room *r)
 
 static void convolutions(Room *r) { pp_conv_forward(r->conv, 1, r->a, r->b, r->c); }
 
+/* Scores of attention: a row's heads stand side by side. */
+static void batched(Room *r)
+{
+    enum { WIDTH = HEADS * HEAD };
+    pp_sgemm_batched(0, 1, SEQUENCE, SEQUENCE, HEAD, 1, r->a, WIDTH, r->b, WIDTH, 0, r->c, SEQUENCE,
+                     1, (const int64_t[]){HEADS}, (const int64_t[]){HEAD}, (const int64_t[]){HEAD},
+                     (const int64_t[]){SEQUENCE * SEQUENCE});
+}
+
+/* A polynomial of two operands, as chains of elementwise operations are that become a loop. */
 static void quick(Room *r)
 {
 #pragma omp parallel for simd
-    for (int i = 0; i < ELEMENTS; i++)
-        r->c[i] = r->a[i] + r->b[i];
+    for (int i = 0; i < LOOP; i++) {
+        float x = r->a[i], z = r->b[i], y = x * x + z;
+        y = y * x + z;
+        y = y * z + x;
+        y = (y - z) * x;
+        y = y * y + z;
+        r->c[i] = (y + x) * 0.5f;
+    }
 }
 
 static void slow(Room *r)
 {
 #pragma omp parallel for simd
-    for (int i = 0; i < ELEMENTS; i++)
+    for (int i = 0; i < LOOP; i++)
         r->c[i] = r->a[i] / (r->b[i] + 2);
 }
 
+/* Half of them that of softmax, half that of GELU. */
 static void functions(Room *r)
 {
 #pragma omp parallel for simd
-    for (int i = 0; i < ELEMENTS; i++)
+    for (int i = 0; i < LOOP; i++)
         r->c[i] = pp_expf(r->a[i]);
+#pragma omp parallel for simd
+    for (int i = 0; i < LOOP; i++)
+        r->c[i] = pp_tanhf(r->a[i]);
+}
+
+static void traffic(Room *r)
+{
+#pragma omp parallel for simd
+    for (int i = 0; i < ELEMENTS; i++)
+        r->c[i] = r->a[i] + 1.5f;
 }
 
 /* Rows in another order, out of and into memory. */
@@ -117,9 +147,12 @@ static const Kind kinds[] = {
     {"products16", "of those in 16 bits", 2.0 * N * N * N, products16},
     {"convolutions", "FLOP/s of convolutions",
      2.0 * 9 * CHANNELS * CHANNELS * IMAGE * IMAGE, convolutions},
-    {"quick", "elements/s of additions", ELEMENTS, quick},
-    {"slow", "elements/s of divisions", ELEMENTS, slow},
-    {"functions", "elements/s of exponentials", ELEMENTS, functions},
+    {"batched", "of many small ones of activations", 2.0 * HEADS * SEQUENCE * SEQUENCE * HEAD,
+     batched},
+    {"quick", "elements/s of additions in loops, without memory", (double)OPERATIONS * LOOP, quick},
+    {"slow", "of divisions", LOOP, slow},
+    {"functions", "of exponentials and tanh", 2.0 * LOOP, functions},
+    {"traffic", "bytes/s that loops read and write", 2.0 * ELEMENTS * sizeof(float), traffic},
     {"moves", "bytes/s that are moved", (double)STREAM / 4 * sizeof(float), moves},
     {"updates", "bytes/s that an update reads and writes", 5.0 * STREAM * sizeof(float), updates},
 };

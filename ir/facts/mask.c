@@ -1,10 +1,10 @@
 /*
- * band_mask.c - constants as masks.  In: a condition, or a term that is added to scores.  Out: the
+ * mask.c - constants as masks.  In: a condition, or a term that is added to scores.  Out: the
  * band j - i in which all its elements lie that let a score through.
  */
 #include <math.h>
 
-#include "band.h"
+#include "mask.h"
 
 static double element(const Value *v, int64_t i)
 {
@@ -16,16 +16,18 @@ static bool readable(const Value *v)
     return v->kind == V_CONST && v->data && dtype_is_computable(v->dtype);
 }
 
-bool band_pays(Band b, int64_t m, int64_t n)
+double band_part(Band b, int64_t m, int64_t n)
 {
     int64_t tiles = 0, live = 0;
-    for (int64_t i = 0; i < m; i += NEST_TILE) {
-        tiles += (n + NEST_TILE - 1) / NEST_TILE;
+    for (int64_t i = 0; i < m; i += BAND_TILE) {
+        tiles += (n + BAND_TILE - 1) / BAND_TILE;
         int64_t columns = band_end(b, i, n) - band_first(b, i);
-        live += columns > 0 ? (columns + NEST_TILE - 1) / NEST_TILE : 0;
+        live += columns > 0 ? (columns + BAND_TILE - 1) / BAND_TILE : 0;
     }
-    return 8 * live <= 7 * tiles;
+    return tiles > 0 ? (double)live / (double)tiles : 1;
 }
+
+bool band_pays(Band b, int64_t m, int64_t n) { return 8 * band_part(b, m, n) <= 7; }
 
 /* The last two dimensions are the operand's. */
 static bool keeps_matrix(const Graph *g, const Node *n)

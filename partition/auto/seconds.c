@@ -1,0 +1,241 @@
+/*
+ * seconds.c - what a node of a Graph takes: forward, and each gradient that the rules of autodiff
+ * would ask of it.
+ *
+ * Products and convolutions: by FLOPs, and by the parameters that come from memory each time.
+ * Loops (elementwise operations, sums, softmax): by their operations, and by what they read and
+ * write.  Loops between two products are taken as one: what is made and read among them is in no
+ * memory, and in backward it is made again.  What moves data: by bytes.  Views cost nothing.  Of
+ * masked matrices the part counts that is computed (masked.c).
+ */
+#include "model.h"
+
+/* ---- loops ----------------------------------------------------------------------------------- */
+
+static bool is_softmax(Op op) { return op == OP_Softmax || op == OP_LogSoftmax; }
+
+static bool is_free(Op op) { return op_is_view(op) || op == OP_Phase; }
+
+static bool is_loop(Op op) { return op_is_map(op) || is_softmax(op) || op_reduces(op); }
+
+/* Its gradients read none of its operands and results. */
+static bool is_linear(Op op)
+{
+    return op == OP_Add || op == OP_Sub || op == OP_Neg || op == OP_Cast || op_reduces(op);
+}
+
+static double bytes_of(const Model *m, ValueId v)
+{
+    return m->part[v] * (double)value_bytes(m->g, v);
+}
+
+/* By node, the number of the loops that it belongs to: those between two nodes that are none. */
+static uint32_t *numbers(const Model *m)
+{
+    const Graph *g = m->g;
+    uint32_t *of = arena_array(m->a, uint32_t, g->node.n + 1), number = 0;
+    for (NodeId n = 0; n < g->node.n; n++) {
+        Op op = g->node.at[n].op;
+        number += m->live[n] && !is_loop(op) && !is_free(op);
+        of[n] = number;
+    }
+    return of;
+}
+
+static void find_inside(Model *m, const uint32_t *number)
+{
+    const Graph *g = m->g;
+    m->inside = arena_array(m->a, bool, g->value.n + 1);
+    for (NodeId n = 0; n < g->node.n; n++)
+        for (uint32_t k = 0; k < g->node.at[n].nout; k++)
+            m->inside[g->node.at[n].out[k]] = is_loop(g->node.at[n].op);
+    for (NodeId n = 0; n < g->node.n; n++) {
+        const Node *x = &g->node.at[n];
+        for (uint32_t i = 0; i < x->nin && m->live[n]; i++) {
+            const Value *v = val(g, x->in[i]);
+            if (v->kind != V_NODE || !is_loop(x->op) || number[v->node] != number[n])
+                m->inside[x->in[i]] = false;
+        }
+    }
+}
+
+/* What the loops of a node read and write of memory, that its neighbours have not met already. */
+void find_traffic(Model *m)
+{
+    const Graph *g = m->g;
+    uint32_t *number = numbers(m), *read = arena_array(m->a, uint32_t, g->value.n + 1),
+             *saved = arena_array(m->a, uint32_t, g->value.n + 1);
+    find_inside(m, number);
+    m->traffic = arena_array(m->a, Traffic, g->node.n + 1);
+    for (NodeId n = 0; n < g->node.n; n++) {
+        const Node *x = &g->node.at[n];
+        Traffic *t = &m->traffic[n];
+        for (uint32_t i = 0; i < x->nin && is_loop(x->op); i++) {
+            ValueId v = x->in[i];
+            double bytes = bytes_of(m, v);
+            if (!m->data[v] || m->inside[v])
+                continue;
+            if (read[v] != number[n] + 1) {
+                t->forward += bytes;
+                t->backward += m->grad[v] ? bytes : 0; /* its gradient */
+            }
+            read[v] = number[n] + 1;
+            if (!is_linear(x->op) && !is_softmax(x->op) && saved[v] != number[n] + 1) {
+                t->backward += bytes;
+                saved[v] = number[n] + 1;
+            }
+        }
+        for (uint32_t k = 0; k < x->nout && is_loop(x->op); k++) {
+            double bytes = m->inside[x->out[k]] ? 0 : bytes_of(m, x->out[k]);
+            t->forward += bytes;
+            t->backward += is_softmax(x->op) ? 2 * bytes : bytes;
+        }
+    }
+}
+
+/* ---- operations ------------------------------------------------------------------------------ */
+
+/* Many products of activations: attention's. */
+static bool is_batched(const Model *m, const Node *x)
+{
+    const Value *a = val(m->g, x->in[0]), *b = val(m->g, x->in[1]);
+    return m->data[x->in[0]] && m->data[x->in[1]] && a->shape.rank > 2 && b->shape.rank > 2;
+}
+
+static double product_rate(const Model *m, const Node *x)
+{
+    Dtype t = val(m->g, x->in[0])->dtype;
+    if (x->op != OP_MatMul && x->op != OP_PackedMatMul)
+        return m->r->convolutions;
+    return dtype_is_half(t)     ? m->r->products16
+           : dtype_size(t) == 8 ? m->r->products64
+           : is_batched(m, x)   ? m->r->batched
+                                : m->r->products;
+}
+
+/* Parameters are larger than a cache, all of them together: each product reads its own again, or
+   adds to their gradient. */
+static double product_seconds(const Model *m, NodeId n)
+{
+    const Graph *g = m->g;
+    const Node *x = &g->node.at[n];
+    double bytes = 0, part = m->part[x->out[0]];
+    for (uint32_t i = 0; i < x->nin; i++) {
+        bytes += m->of_params[x->in[i]] ? (double)value_bytes(g, x->in[i]) : 0;
+        part = m->part[x->in[i]] < part ? m->part[x->in[i]] : part;
+    }
+    return 1 / m->r->steps + part * (double)cost_flops(g, n) / product_rate(m, x) +
+           bytes / m->r->traffic;
+}
+
+/* Elements that one pass over the operands and results meets. */
+static double elements_of(const Model *m, const Node *x)
+{
+    const Graph *g = m->g;
+    double most = 0;
+    for (uint32_t i = 0; i < x->nin; i++) {
+        double n = m->part[x->in[i]] * (double)shape_elements(&val(g, x->in[i])->shape);
+        most = val(g, x->in[i])->kind != V_PARAM && n > most ? n : most;
+    }
+    for (uint32_t i = 0; i < x->nout; i++) {
+        double n = m->part[x->out[i]] * (double)shape_elements(&val(g, x->out[i])->shape);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+/* Of an element. */
+static double operation(const Model *m, const Node *x)
+{
+    if (op_is_quick(x->op))
+        return 1 / m->r->quick;
+    return op_is_short(x->op) ? 1 / m->r->slow : 1 / m->r->functions;
+}
+
+static double forward_seconds(const Model *m, NodeId n)
+{
+    const Graph *g = m->g;
+    const Node *x = &g->node.at[n];
+    if (is_free(x->op))
+        return 0;
+    if (is_product(x->op))
+        return product_seconds(m, n);
+    double touched = m->traffic[n].forward / m->r->traffic;
+    if (op_is_map(x->op))
+        return elements_of(m, x) * operation(m, x) + touched;
+    if (is_softmax(x->op))
+        return elements_of(m, x) * (1 / m->r->functions + 3 / m->r->quick) + touched;
+    if (x->op == OP_Dropout || x->op == OP_Random)
+        return elements_of(m, x) / m->r->functions;
+    double work = (double)cost_flops(g, n) / m->r->quick;
+    if (op_reduces(x->op))
+        return work + touched;
+    double moved = (double)node_bytes(g, x) / m->r->moves;
+    return (op_stands_alone(x->op) ? 1 / m->r->steps : 0) + (work > moved ? work : moved);
+}
+
+/* A few quick ones; what was only there between two loops is made again, once; the sum of rows. */
+static double map_gradient(const Model *m, NodeId n, uint32_t operand)
+{
+    const Graph *g = m->g;
+    const Node *x = &g->node.at[n];
+    bool quick = op_is_quick(x->op);
+    double passes = x->nin == 1 && !quick ? 3 : !is_linear(x->op);
+    bool summed = (double)shape_elements(&val(g, x->in[operand])->shape) < elements_of(m, x);
+    double seconds = (passes + summed) / m->r->quick;
+    if (operand == 0 && m->inside[x->out[0]] && !is_linear(x->op))
+        seconds += operation(m, x);
+    return elements_of(m, x) * seconds;
+}
+
+/* Of the gradient of one operand, without what its loop reads and writes. */
+static double gradient_seconds(const Model *m, NodeId n, uint32_t operand)
+{
+    const Graph *g = m->g;
+    const Node *x = &g->node.at[n];
+    if (is_free(x->op))
+        return 0;
+    if (is_product(x->op))
+        return product_seconds(m, n);
+    if (op_is_map(x->op))
+        return map_gradient(m, n, operand);
+    if (is_softmax(x->op)) /* of the logarithm, an exponential again */
+        return elements_of(m, x) *
+               (4 / m->r->quick + (x->op == OP_LogSoftmax ? 1 / m->r->functions : 0));
+    if (op_picks(x->op)) /* added where it came from */
+        return 2 * (double)node_bytes(g, x) / m->r->moves;
+    if (op_reduces(x->op) || x->op == OP_Dropout)
+        return elements_of(m, x) / m->r->quick;
+    return forward_seconds(m, n);
+}
+
+/* A gradient of parameters is a loop of its own over the gradient of the result. */
+static double parameter_traffic(const Model *m, const Node *x)
+{
+    double bytes = 0;
+    for (uint32_t k = 0; k < x->nout && is_loop(x->op); k++)
+        bytes += bytes_of(m, x->out[k]);
+    return bytes / m->r->traffic;
+}
+
+CutNode node_seconds(const Model *m, NodeId n)
+{
+    const Node *x = &m->g->node.at[n];
+    CutNode c = {.forward = forward_seconds(m, n)};
+    bool asked = false, input = false;
+    for (uint32_t i = 0; i < x->nout; i++)
+        asked |= m->grad[x->out[i]];
+    for (uint32_t i = 0; i < x->nin && asked; i++) {
+        ValueId v = x->in[i];
+        if (!m->grad[v])
+            continue;
+        if (m->of_params[v]) {
+            c.weight += gradient_seconds(m, n, i) + parameter_traffic(m, x);
+        } else {
+            c.input += gradient_seconds(m, n, i);
+            input = true;
+        }
+    }
+    c.input += input ? m->traffic[n].backward / m->r->traffic : 0;
+    return c;
+}
