@@ -154,6 +154,7 @@ compile_commands.json: $(BUILD)/onnx.pb-c.h Makefile
 bench: all tools
 	$(Q)BUILD=$(BUILD) tests/bench/compile
 	$(Q)BUILD=$(BUILD) tests/bench/run
+	$(Q)BUILD=$(BUILD) tests/bench/cuts
 	$(Q)BUILD=$(BUILD) tests/bench/schedules
 	$(Q)BUILD=$(BUILD) tests/bench/predict
 
@@ -282,7 +283,7 @@ help:
 	@echo "all                     the compiler, build/ppsplit (BUILD=DIR elsewhere; CI=1: warnings are errors; V=1: commands are shown)"
 	@echo "tools                   what tests and the demo need besides"
 	@echo "check                   all tests; tests/README.md says how to run one"
-	@echo "bench                   times of compiling and training, schedules and predictions beside measured times"
+	@echo "bench                   times of compiling and training, cuts, schedules and predictions beside measured times"
 	@echo "demo                    a small GPT trained over 4 ranks, merged and proven"
 	@echo "fuzz-nets               random graphs in every way there is to compute them: FROM=SEED COUNT=N"
 	@echo "fuzz                    mutated files to all readers and the compiler, under sanitizers: FUZZ_SECONDS=600 TARGETS=\"import csv\""
