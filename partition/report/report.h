@@ -36,7 +36,7 @@ typedef struct {
 
 Calls calls_of(const Pipe *p, Arena *a); /* calls.c */
 
-/* ---- modules.c: the model as boxes, each in one stage ---- */
+/* ---- modules.c, flows.c: the model as boxes, each in one stage ---- */
 
 /* Operations: nodes of a module that lie in none of those inside it, named by their kinds. */
 typedef enum { BOX_MODULE, BOX_OPERATIONS, BOX_INPUT, BOX_OUTPUT } BoxKind;
