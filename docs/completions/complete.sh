@@ -63,6 +63,12 @@ schedule) ask | schedules; echo FILES ;;
 --data | --tokens | --dtype-of) ask | tensors inputs ;;
 --output) if [ -n "$is_pipeline" ]; then ask | tensors outputs; else echo FILES; fi ;;
 --lr-schedule) printf '%s\n' constant linear cosine wsd inverse-sqrt ;;
+--recompute)
+    printf '%s\n' never except-last always cheap
+    if [ -n "$is_pipeline" ]; then echo auto; fi ;;
+--transport) printf '%s\n' auto local mpi nccl ;;
+--layout) printf '%s\n' own dot best ;;
+--objective) printf '%s\n' makespan span ;;
 --dump) printf '%s\n' all import loss autocast partition autodiff stash divide ;;
 --*)
     found=$(ask | values "$previous")

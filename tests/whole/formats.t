@@ -76,6 +76,11 @@ is "completion: schedules of the program" "$(begun gpt-ts/pipeline train --sched
 is "completion: inputs, outputs, optimizers, losses" \
     "$(begun gpt-ts/pipeline train --data '')$(begun gpt-ts/pipeline infer --output '')$(begun gpt-ts/pipeline train --optimizer ad)$(begun "$ppsplit" m.onnx --loss n)" \
     "input_ids= target= logits= adam adamw nll "
+for option in --lr-schedule --recompute --transport; do
+    said=$(gpt-ts/pipeline --help | grep -e "^  $option ")
+    for word in $(words gpt-ts/pipeline train $option ''); do [[ $said =~ [\ :]$word[\ ,:\;.] ]] || echo "$option has no $word"; done
+done >wrong
+is "completion: values that help names in its text" "$(cat wrong)" ""
 . "$top/docs/completions/ppsplit.bash"
 bash_words() { COMP_LINE=$1; COMP_POINT=${#1}; _ppsplit; printf '%s ' "${COMPREPLY[@]}"; }
 is "completion: bash, whose words end at = and :" "$(bash_words "$ppsplit $m/model.onnx --split h.1.attn.proj:")$(bash_words "$ppsplit m.onnx --loss=cr")" "begin end cross_entropy "
