@@ -3,8 +3,8 @@
 #     ```sh       are run, one after the other, in a folder of the document's own, with two steps where more are shown
 #     ```text     whose first line is `$ COMMAND' are run too, and print what is shown (UPDATE=1 rewrites it)
 #     ```console  need what is not here (a cluster, a GPU, PyTorch): options of our commands exist
-# and no command stands in an indented block, or in one of another kind; a kind that is not known here fails.  Files of the tree that are
-# named in the text are there.  In the folder are a model, h.0 and h.1, its data x.npy and y.npy, and text.bin.
+# and no command stands in an indented block, or in one of another kind; a kind that is not known here fails.  Files of the tree and options
+# that are named in the text are there.  In the folder are a model, h.0 and h.1, its data x.npy and y.npy, and text.bin.
 . "$(dirname "$0")/../lib.sh"
 cd "$work" || exit 1
 export PATH=$build:$PATH RUNTIME=$runtime RUNTIME_BUILD=$build/tests/objects CFLAGS=${PIPELINE_CFLAGS:--O1} LDFLAGS=${PIPELINE_CFLAGS:-} COLUMNS=120
@@ -72,6 +72,9 @@ job() (
     run 75 && [ "$(cat requeued)" = "requeue 7" ] && rm requeued && run 0 && [ ! -e requeued ]
 )
 
+# spans DOCUMENT: commands within its `text`, a line each
+spans() { awk '/^ *```/ { block = !block; next } !block' "$1" | grep -oE '`(ppsplit|out/pipeline|mpirun) [^`]*`' | tr -d '`'; }
+
 # named DOCUMENT: files of the tree in its `text` that are not there, but of names in capitals, patterns, and what is built
 named() {
     local rooms
@@ -112,6 +115,12 @@ for document in "${documents[@]}" "$work/ppsplit.1.md"; do
 done
 for document in "${documents[@]}" "$top"/{CONTRIBUTING,CHANGELOG,tests/README,models/README,tests/cuda_shim/README}.md; do
     is "${document#"$top/"}: the files that it names are there" "$(named "$document")" ""
+    spans "$document" >spans
+    is "${document#"$top/"}: options of commands in its text" "$(known spans)" ""
 done
-is "one that is not is seen" "$(echo 'see `tests/whole/none.t`, `tests/lib.sh`' >names.md && named names.md)" tests/whole/none.t
+is "README.md: where things are: each room's folders" "$(cd "$top" && for room in $(make -s print-ROOMS); do for folder in "$room"/*/; do
+    name=$(basename "$folder"); [ ! -d "$folder" ] || grep -q "^| \`$room/\` .*\`$name/\`" README.md || echo "$folder"; done; done)" ""
+is "one that is not is seen" "$(echo 'see `tests/whole/none.t`, `tests/lib.sh`, `ppsplit ls --nothing`' >names.md && named names.md && spans names.md >spans && known spans)" \
+    "tests/whole/none.t
+ppsplit has no --nothing"
 plan_done
