@@ -15,6 +15,7 @@ trap 'rm -rf "$work"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 cc=$(cat "$build/tests/objects/made" 2>/dev/null)       # what compiled the shared objects: another would compile them again
 cc=${cc:-${CC:-cc}}
+patience=600                                            # seconds after which a command hangs, on however slow and busy a machine
 tests=0 failures=0
 
 # make_pipeline OUT [ARGUMENT...]: builds a generated program.  What the machine has was found out when the shared objects were made.

@@ -29,8 +29,8 @@ goes_on() {
 old_or_new() { [ ! -e "$1" ] || cmp -s "$1" "$2" || { echo "exit $s, and $1 is neither absent nor new: $(cat said)"; return 1; }; }
 
 program=(two/pipeline "${D[@]}" --steps 5 --every 1 --keep 2 --checkpoint ck --output logits=y.npy --log-json log.json)
-trains=(timeout 60 "${program[@]}")
-allocating() { timeout 60 env FAIL_ALLOC="$1" FAIL_ALLOC_SAID="$work/said" LD_PRELOAD="$build/tests/faults/fail_alloc.so" "${program[@]}" --ranks 2; }
+trains=(timeout $patience "${program[@]}")
+allocating() { timeout $patience env FAIL_ALLOC="$1" FAIL_ALLOC_SAID="$work/said" LD_PRELOAD="$build/tests/faults/fail_alloc.so" "${program[@]}" --ranks 2; }
 trained() {
     rm -rf ck y.npy* log.json
     "$fault" --at "$1" --fault "$2" --said said -- "${trains[@]}" --ranks "$3" >stdout 2>err

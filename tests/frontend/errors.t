@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Both commands: every mistake gets one clear message (from one rank, however many there are), the right exit
-# code, an end within seconds, and leaves no file behind.  errors.expected holds the messages; UPDATE=1 rewrites it.
+# code, an end, and leaves no file behind.  errors.expected holds the messages; UPDATE=1 rewrites it.
 . "$(dirname "$0")/../lib.sh"
 expected=$top/tests/frontend/errors.expected
 cd "$work" || exit 1
@@ -29,11 +29,11 @@ refuse() {
     tests=$((tests + 1))
     before=$(find . | sort)
     if [ "$1" = full ]; then
-        timeout 20 "${@:2}" >/dev/full 2>stderr </dev/null
+        timeout $patience "${@:2}" >/dev/full 2>stderr </dev/null
     elif [ "$1" = small_disk ]; then                    # writes past 1 KiB of a file fail
-        (trap '' XFSZ; ulimit -f 1; exec timeout 20 "${@:2}") >stdout 2>stderr </dev/null
+        (trap '' XFSZ; ulimit -f 1; exec timeout $patience "${@:2}") >stdout 2>stderr </dev/null
     else
-        timeout 20 "$@" >stdout 2>stderr </dev/null
+        timeout $patience "$@" >stdout 2>stderr </dev/null
     fi
     code=$?
     after=$(find . | sort)

@@ -6,7 +6,7 @@ cd "$work" || exit 1
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
 # browse PAGE WIDTH ARGUMENT...
 browse() {
-    timeout 60 "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$work/profile" --hide-scrollbars \
+    timeout $patience "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$work/profile" --hide-scrollbars \
         --enable-logging=stderr --window-size="$2",1400 "${@:3}" "file://$work/$1" 2>said.txt
 }
 # look PAGE WIDTH ARGUMENT...: what the page says of its looks, and what was said on the console

@@ -11,7 +11,7 @@ D=(--data "x=$m/in.x.npy" --data "target=$m/target.npy" --steps 6 --optimizer sg
 stops() {
     local name=$1 want=$2; shift 2
     rm -rf ck log.json
-    timeout 60 "$@" --checkpoint ck --log-json log.json >stdout 2>stderr </dev/null
+    timeout $patience "$@" --checkpoint ck --log-json log.json >stdout 2>stderr </dev/null
     is "$name: exit" $? 4
     is "$name: one message" "$(grep '^pipeline: ' stderr)" "pipeline: error: $want"
     ok "$name: no checkpoint" test ! -e ck
@@ -38,7 +38,7 @@ L=(--data x=large.npy --data "target=$m/target.npy" --optimizer adam)
 skips() {
     local name=$1 steps; shift
     rm -rf ck plain log.json
-    timeout 60 "$@" train "${L[@]}" --steps 6 --loss-scale dynamic --loss-scale-initial 170141183460469231731687303715884105728 \
+    timeout $patience "$@" train "${L[@]}" --steps 6 --loss-scale dynamic --loss-scale-initial 170141183460469231731687303715884105728 \
         --checkpoint ck --log-json log.json >stdout 2>stderr </dev/null
     steps=$(perl -MJSON::PP -ne '$d = decode_json($_); next if $$d{config}; print $$d{loss_scale} == 2 ** (127 - ($k += $skipped)) ? $$d{skipped} ? "s" : "-" : "?"; $skipped = $$d{skipped}' log.json)
     ok "$name: steps are skipped until gradients fit: $steps" grep -qE '^s+--+$' <(echo "$steps")

@@ -12,7 +12,7 @@ int dnnl_sgemm(void) { return 1; }  /* dnnl_out_of_memory */
 END
 ok "a library that refuses" ${CC:-cc} -shared -fPIC -o refuse.so refuse.c
 for threads in 1 2; do
-    LD_PRELOAD=$work/refuse.so timeout 60 out/pipeline train --data input_ids=x.npy --data target=target.npy --batch 8 --microbatches 2 --threads $threads --checkpoint saved >said 2>err
+    LD_PRELOAD=$work/refuse.so timeout $patience out/pipeline train --data input_ids=x.npy --data target=target.npy --batch 8 --microbatches 2 --threads $threads --checkpoint saved >said 2>err
     is "$threads threads: exit" $? 3
     is "$threads threads: one message" "$(sed 's/rank [01], action .* of stage [01].* failed/WHERE/' err)" \
         "pipeline: error: WHERE: a product of float32: oneDNN refused it (dnnl_sgemm)"

@@ -24,7 +24,7 @@ beats() {
 start() {
     rm -f watchdog.json pid0 pid1
     >log.json
-    timeout 600 mpirun -n 2 bash -c 'echo $$ >pid$OMPI_COMM_WORLD_RANK; exec "$@"' - two/pipeline "${D[@]}" --steps 100000000 >out 2>err &
+    timeout $patience mpirun -n 2 bash -c 'echo $$ >pid$OMPI_COMM_WORLD_RANK; exec "$@"' - two/pipeline "${D[@]}" --steps 100000000 >out 2>err &
     job=$!
     until grep -q '"step": 20,' log.json || ! kill -0 $job 2>/dev/null; do sleep 0.02; done
     beats

@@ -32,7 +32,7 @@ done
 
 # What the program says, without the prefix, in one line; and its exit code.
 run() {
-    timeout 60 "$@" 2>&1 | sed 's/^shim: //' | tr '\n' ' '
+    timeout $patience "$@" 2>&1 | sed 's/^shim: //' | tr '\n' ' '
     echo "exit ${PIPESTATUS[0]}"
 }
 
