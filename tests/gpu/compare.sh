@@ -56,17 +56,17 @@ compare_program() {
     rm -rf "$results/$name".*/
 }
 
-# Products and convolutions by themselves, by our kernels and, where it is there, by cuDNN, which does pools too.
+# Products and convolutions by themselves, by our kernels and, where it is there, by cuDNN, which does pools too.  Under the shim one of these
+# programs is enough to try the script: tests/runtime/test_cuda_lib.t runs all of them there.
 compare_library() {
-    local f objects=() cudnn=$1
-    for f in gemm gemm_half conv conv_winograd; do
-        ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -ffp-contract=off -Wno-unknown-pragmas -I"$top" -I"$top/runtime" -c -o "$tools/$f.o" "$top/runtime/device/cpu/$f.c" || return
-        objects+=("$tools/$f.o")
-    done
+    local f objects=() each='attention products convolutions pools' cudnn=$1
+    [ $mode = cuda ] || each=pools
+    compile_products gemm gemm_half conv conv_winograd || return
+    for f in gemm gemm_half conv conv_winograd; do objects+=("$tools/$f.o"); done
     for f in attention_cuda bias_cuda blas_cuda conv_cuda conv_tiled conv_direct conv_cudnn pool_cuda; do
         objects+=("$top/runtime/device/cuda/$f.cu")
     done
-    for f in attention products convolutions pools; do
+    for f in $each; do
         compile_cu "$f" "$top/tests/runtime/device/$f.cu" "${objects[@]}" && timeout 600 "$tools/$f" || return
     done
 }

@@ -21,10 +21,18 @@ make_tools() {
         $cc $c -o "$tools/make_gpt" "$top/models/make_gpt.c" -lm &&
         $cc $c -o "$tools/make_tokens" "$top/models/make_tokens.c" || return
     if [ $mode = shim ]; then
-        make -s -f "$top/tests/cuda_shim/shim.mk" O="$tools/shim" -j"$jobs" && $cc $c -c -o "$tools/gemm.o" "$top/runtime/device/cpu/gemm.c" &&
-            $cc $c -c -o "$tools/gemm_half.o" "$top/runtime/device/cpu/gemm_half.c"
+        make -s -f "$top/tests/cuda_shim/shim.mk" O="$tools/shim" -j"$jobs" && compile_products gemm gemm_half || return
     fi
     compile_cu card "$top/tests/gpu/card.cu"
+}
+
+# compile_products FILE...: of the CPU's products and convolutions, once; objects in $tools
+compile_products() {
+    local f
+    for f; do
+        [ ! "$tools/$f.o" -nt "$top/runtime/device/cpu/$f.c" ] || continue
+        ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -ffp-contract=off -Wno-unknown-pragmas -I"$top" -I"$top/runtime" -c -o "$tools/$f.o" "$top/runtime/device/cpu/$f.c" || return
+    done
 }
 
 # compile_cu NAME FILE.cu... [FILE.o...]: a program of a few .cu files, for this card or the shim
@@ -36,7 +44,8 @@ compile_cu() {
         objects+=("$tools/cu/$(basename "$f" .cu).$mode${cudnn:+.cudnn}.o")
         [ ! -e "${objects[-1]}" ] || [ -n "$(find "$top/runtime" "$top"/tests/{cuda_shim,runtime/device,gpu} -newer "${objects[-1]}" | head -n 1)" ] || continue
         if [ $mode = shim ]; then
-            "${CXX:-g++}" -x c++ -std=c++17 -O1 -g -ffp-contract=off -Wno-unknown-pragmas -I"$top/tests/cuda_shim" -I"$top" -I"$top/runtime" -c "$f" -o "${objects[-1]}" || return
+            # shellcheck disable=SC2086
+            "${CXX:-g++}" -x c++ -std=c++17 -O1 -g -ffp-contract=off -Wno-unknown-pragmas ${SHIMFLAGS:-} -I"$top/tests/cuda_shim" -I"$top" -I"$top/runtime" -c "$f" -o "${objects[-1]}" || return
         else
             # shellcheck disable=SC2086
             "$nvcc" -std=c++17 -O3 "$arch_flag" ${cudnn:+-DPP_WITH_CUDNN} -I"$top" -I"$top/runtime" -c "$f" -o "${objects[-1]}" || return

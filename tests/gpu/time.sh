@@ -122,7 +122,7 @@ kinds() {
 time_all() {
     gpt=gpt
     tap=$results/time.tap
-    [ $mode = cuda ] || { gpt=gpt-tiny; steps=4; }
+    [ $mode = cuda ] || { gpt=gpt-tiny microbatches=4 steps=3; }
     gpt_sizes
     ok "gpt: weights and tokens" gpt_data || return
     echo
