@@ -3,14 +3,18 @@
 # under ASan and UBSan, and under TSan with ranks as threads.  `make sanitize` runs all other tests so as well.
 . "$(dirname "$0")/../lib.sh"
 [ -z "${SANITIZED:-}" ] || { skip "sanitizers" "everything runs under them already"; plan_done; exit; }
-if ! echo 'int main(void) { return 0; }' | gcc -x c - -fsanitize=address,undefined -o "$work/probe" 2>/dev/null || ! "$work/probe"; then
+sanitizes() { echo 'int main(void) { return 0; }' | "$1" -x c - -fsanitize=address,undefined -o "$work/probe" 2>/dev/null && "$work/probe"; }
+if ! sanitizes gcc; then
     skip "sanitizers" "the compiler has none"
     plan_done
     exit
 fi
 
-flags="-O0 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
-ok "the compiler builds" make -s -C "$top" BUILD="$build/asan" CFLAGS="$flags" all
+# Where clang has them too, it compiles in two thirds of the time.
+sane=gcc
+! sanitizes clang || sane=clang
+flags="-O0 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all"
+ok "the compiler builds" make -s -C "$top" BUILD="$build/asan" CC=$sane CFLAGS="$flags" all
 export PPSPLIT=$build/asan/ppsplit
 compile_case() {
     local args=(--loss "$loss") p
@@ -23,10 +27,10 @@ for dir in "$top"/models/*/; do
     . "$dir/case.env"
     ok "$(basename "$dir"): splits" compile_case "${dir%/}"
 done
-ok "hostile files" env LIMIT_NS=20000000000 "$top/tests/frontend/hostile.t"
+ok "hostile files" env LIMIT_S=20 "$top/tests/frontend/hostile.t"
 
 # Bytes that others wrote, mutated (tests/fuzz), as many as fit into seconds, the same in every run; `make fuzz` goes on from there.
-ok "the fuzzer's driver builds" make -s -C "$top" BUILD="$build/asan" CFLAGS="$flags" "$build/asan/drive"
+ok "the fuzzer's driver builds" make -s -C "$top" BUILD="$build/asan" CC=$sane CFLAGS="$flags" "$build/asan/drive"
 ok "its first inputs" "$top/tests/fuzz/seeds" "$build/ppsplit" "$build/tests/tools/hostile" "$work/seeds"
 for target in wire import compile csv costs index safetensors npy json report machine; do
     count=3000
@@ -49,9 +53,9 @@ runs() {
     rm -rf "${work:?}/$kind" "$work/ck"
 }
 for case in gpt-ts resnet-ts unet-ts; do
-    ok "$case: runs under ASan and UBSan" runs asan $case "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
+    ok "$case: runs under ASan and UBSan" runs asan $case "$flags"
 done
 # OpenMP's own synchronisation is invisible to TSan: without it, one thread a rank.
 unthreaded() { OMP_NUM_THREADS=1 TSAN_OPTIONS=halt_on_error=1 "$@"; }
-ok "gpt-ts: runs under TSan" unthreaded runs tsan gpt-ts '-O1 -g -fsanitize=thread' CPPFLAGS=-fno-openmp
+ok "gpt-ts: runs under TSan" unthreaded runs tsan gpt-ts '-O0 -g1 -fsanitize=thread' CPPFLAGS=-fno-openmp
 plan_done
