@@ -135,6 +135,10 @@ static char next(Expr *e)
 static Num primary(Expr *e)
 {
     char c = next(e);
+    if (c == '(' && e->p[1] >= 'a' && e->p[1] <= 'c' && e->p[2] == ')') { /* what most are */
+        e->p += 3;
+        return e->operand[e->p[-2] - 'a'];
+    }
     if (c == '(') {
         e->p++;
         Num x = choice(e);
@@ -196,9 +200,8 @@ static int level(const char *s)
 static Num operation(Expr *e, int lowest)
 {
     Num a = primary(e);
-    while (next(e), level(e->p) >= lowest && level(e->p) > 0) {
+    for (int l; next(e), (l = level(e->p)) > 0 && l >= lowest;) {
         const char *op = e->p;
-        int l = level(op);
         e->p += l <= 2 || l == 6 || (l == 7 && op[1] == '=') ? 2 : 1;
         Num b = operation(e, l + 1);
         if (l == 1)

@@ -2,21 +2,28 @@
 # The products as programs get them, with each library that is there: numbers, and bits that depend on nothing but sizes and transposes.
 . "$(dirname "$0")/../lib.sh"
 
-# built LIBRARY FLAGS...: the tests with it
+compile() { "${CC:-cc}" -O2 -march=native -std=gnu11 -fopenmp -ffp-contract=off $includes "$@"; }
+
+# built LIBRARY -lLIBRARY FLAGS...: the tests with it
 built() {
-    local what=$1 t; shift
-    for t in test_gemm test_gemm_half test_band; do
-        if ! "${CC:-cc}" -O2 -march=native -std=gnu11 -fopenmp -ffp-contract=off $includes -o "$work/$what.$t" "$top/tests/runtime/$t.c" \
-            "$top/runtime/device/cpu/gemm.c" "$top/runtime/device/cpu/gemm_half.c" "$top/runtime/device/cpu/band.c" "$@" -lm 2>/dev/null; then
-            skip "products by $what" "not found"
-            return
-        fi
+    local what=$1 library=$2 f objects=(); shift 2
+    if ! echo 'int main(void) { return 0; }' | "${CC:-cc}" -x c - "$library" -o "$work/probe" 2>/dev/null; then
+        skip "products by $what" "not found"
+        return
+    fi
+    for f in gemm gemm_half band; do
+        objects+=("$work/$what.$f.o")
+        compile "$@" -c -o "${objects[-1]}" "$top/runtime/device/cpu/$f.c" || exit 1
+    done
+    for f in test_gemm test_gemm_half test_band; do
+        [ -e "$work/$f.o" ] || compile -c -o "$work/$f.o" "$top/tests/runtime/$f.c" || exit 1
+        compile -o "$work/$what.$f" "$work/$f.o" "${objects[@]}" "$library" -lm || exit 1
     done
     ok "products by $what" "$work/$what.test_gemm"
     ok "products of half types by $what" "$work/$what.test_gemm_half"
     ok "products within a band by $what" "$work/$what.test_band"
 }
-built oneDNN -DPP_DNNL -ldnnl
+built oneDNN -ldnnl -DPP_DNNL
 # What a CPU without these instructions would do; where this one has them, the roads are others.
 half() { DNNL_MAX_CPU_ISA=$1 "$work/oneDNN.test_gemm_half"; }
 if [ -x "$work/oneDNN.test_gemm_half" ]; then
@@ -24,6 +31,6 @@ if [ -x "$work/oneDNN.test_gemm_half" ]; then
     is "converted operands where there is no AVX512-BF16" "$(half AVX2 | sed -n 1p)" \
         "# bf16 as float32, of converted operands, f16 as float32, of converted operands"
 fi
-built OpenBLAS -DPP_CBLAS -DPP_OPENBLAS -lopenblas
-built BLIS -DPP_CBLAS -DPP_BLIS -lblis
+built OpenBLAS -lopenblas -DPP_CBLAS -DPP_OPENBLAS
+built BLIS -lblis -DPP_CBLAS -DPP_BLIS
 plan_done
