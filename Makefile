@@ -78,7 +78,7 @@ $(BUILD)/onnx.pb-c.o: $(BUILD)/onnx.pb-c.h
 
 UNIT     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/*/test_*.c))
 UNIT     := $(filter-out $(if $(shell pkg-config --exists libxml-2.0 && echo yes),,%/test_partition),$(UNIT))
-TOOLS    := $(BUILD)/tests/tools/compare $(BUILD)/tests/tools/fuzz_nets $(BUILD)/tests/tools/hostile $(BUILD)/tests/tools/rename $(BUILD)/tests/tools/onnx_backend $(BUILD)/tests/tools/count_alloc.so $(BUILD)/tests/faults/inject $(BUILD)/tests/faults/fail_alloc.so $(BUILD)/models/make_gpt $(BUILD)/models/make_tokens
+TOOLS    := $(BUILD)/tests/tools/compare $(BUILD)/tests/tools/fuzz_nets $(BUILD)/tests/tools/hostile $(BUILD)/tests/tools/rename $(BUILD)/tests/tools/onnx_backend $(BUILD)/tests/tools/peaks $(BUILD)/tests/tools/count_alloc.so $(BUILD)/tests/faults/inject $(BUILD)/tests/faults/fail_alloc.so $(BUILD)/models/make_gpt $(BUILD)/models/make_tokens
 LONG     := $(addprefix tests/,whole/shim.t codegen/compilers.t whole/sanitize.t runtime/device.t runtime/test_cuda_lib.t schedule/schedules.t whole/models.t \
             codegen/codegen_cuda.t whole/docs.t whole/contributing.t whole/gpu.t whole/install.t codegen/nvcc.t frontend/errors.t whole/fuzz.t runtime/offload.t)
 SCRIPTS  := $(LONG) $(filter-out $(LONG),$(sort $(wildcard tests/*/*.t)))     # two at a time: the long ones are not left for the end
@@ -87,11 +87,14 @@ SCRIPTS  := $(LONG) $(filter-out $(LONG),$(sort $(wildcard tests/*/*.t)))     # 
 $(BUILD)/tests/%: tests/%.c $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(if $(findstring /test_,$@),$(BASE:-O2=-O1),$(BASE)) -Iruntime -Itests -Itests/share -fwrapv $(WARN) -o $@ $< $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a $(LDFLAGS) $(LDLIBS) -lpthread
+	$(Q)$(CC) $(if $(findstring /test_,$@),$(BASE:-O2=-O1),$(BASE)) -Iruntime -Itests -Itests/share -fwrapv $(WARN) -o $@ $< $(filter %.o,$^) $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a $(LDFLAGS) $(LDLIBS) -lpthread
 
 # The report is checked against its schema.
 $(BUILD)/tests/partition/test_partition: BASE += $(shell pkg-config --cflags libxml-2.0)
 $(BUILD)/tests/partition/test_partition: LDLIBS += $(shell pkg-config --libs libxml-2.0)
+
+# It takes the options of ppsplit.
+$(BUILD)/tests/tools/peaks: $(patsubst command/%.c,$(BUILD)/command/%.o,$(wildcard command/*.c))
 
 $(BUILD)/tests/%.so: tests/%.c
 	@mkdir -p $(@D)

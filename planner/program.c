@@ -73,7 +73,8 @@ static void scale_stage(const Scale *s, PpStage *to)
     to->again = again;
     to->bytes_stash = scaled(s, to->bytes_stash);
     to->bytes_saved = scaled(s, to->bytes_saved);
-    to->bytes_work = scaled(s, to->bytes_work);
+    for (int k = 0; k < PP_WORKS; k++)
+        to->bytes_work[k] = scaled(s, to->bytes_work[k]);
     to->flops_forward = scaled(s, to->flops_forward);
     to->flops_input = scaled(s, to->flops_input);
     to->flops_weight = scaled(s, to->flops_weight);

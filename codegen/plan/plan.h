@@ -196,6 +196,7 @@ StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device);
 /* For such a target; sg, the same stage for the others, where it would be no other. */
 StageGen *cg_stage_device(Arena *a, Pipe *p, uint32_t index, StageGen *sg);
 bool cg_has_backward(const Stage *s);
-int64_t cg_bytes_work(const StageGen *sg, Target target);
+int64_t cg_bytes_work(const StageGen *sg, Target target); /* the largest of all functions */
+int64_t cg_bytes_work_of(const StageGen *sg, FuncKind kind, Target target);
 
 #endif

@@ -347,12 +347,20 @@ StageGen *cg_stage_device(Arena *a, Pipe *p, uint32_t index, StageGen *sg)
     return p != sg->pipe || cg_has_chains(sg) ? cg_stage(a, p, index, true) : sg;
 }
 
+int64_t cg_bytes_work_of(const StageGen *sg, FuncKind kind, Target target)
+{
+    const Func *f = sg->func[kind];
+    if (!f)
+        return 0;
+    const Func *printed = sg->func[cg_function_like(sg, kind)];
+    return cg_align(f->bytes_work + printed->bytes_scratch[target]);
+}
+
 int64_t cg_bytes_work(const StageGen *sg, Target target)
 {
     int64_t most = 0;
     for (int k = 0; k < F_COUNT; k++) {
-        const Func *f = sg->func[k];
-        int64_t bytes = !f ? 0 : f->bytes_work + f->bytes_scratch[target];
+        int64_t bytes = cg_bytes_work_of(sg, (FuncKind)k, target);
         most = bytes > most ? bytes : most;
     }
     return most;

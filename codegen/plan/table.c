@@ -236,6 +236,20 @@ static const PpStage *of_microbatches(const StageGen *sg, const PpStage *whole, 
     return st;
 }
 
+/* In the order of PP_WORK_FORWARD and so on, the parts of the stash as one. */
+static void works(const StageGen *sg, Target target, int64_t *bytes)
+{
+    for (int k = 0; k < F_COUNT; k++) {
+        int64_t own = cg_bytes_work_of(sg, (FuncKind)k, target),
+                *to = &bytes[k < F_AGAIN ? k : PP_WORK_AGAIN];
+        *to = own > *to ? own : *to;
+    }
+}
+_Static_assert((int)F_FORWARD == PP_WORK_FORWARD && (int)F_INFER == PP_WORK_INFER &&
+                   (int)F_BACKWARD == PP_WORK_BACKWARD && (int)F_INPUT == PP_WORK_INPUT &&
+                   (int)F_WEIGHT == PP_WORK_WEIGHT && (int)F_AGAIN == PP_WORK_AGAIN,
+               "functions have one order");
+
 const PpStage *cg_stage_table(const StageGen *sg, Target target, Arena *a)
 {
     const Stage *s = sg->stage;
@@ -259,13 +273,13 @@ const PpStage *cg_stage_table(const StageGen *sg, Target target, Arena *a)
                     .half_type = sg->bytes_half > 0 ? (int)sg->half_type : 0,
                     .bytes_stash = sg->bytes_stash,
                     .bytes_saved = sg->bytes_saved,
-                    .bytes_work = cg_bytes_work(sg, target),
                     .flops_forward = flops(sg->g, &s->forward),
                     .flops_input = flops(sg->g, &s->backward_input),
                     .flops_weight = flops(sg->g, &s->backward_weight),
                     .n_again = (int)sg->again.n,
                     .again = parts(sg, a),
                     .has_backward = cg_has_backward(s)};
+    works(sg, target, st->bytes_work);
     for (uint32_t i = 0; i < s->input.n; i++)
         st->n_dx += (int)s->input.at[i].grads.n;
     st->dy = gradients(sg, a, &st->n_dy);

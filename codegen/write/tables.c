@@ -292,9 +292,12 @@ static void print_fields(const StageGen *sg, Target target, const PpStage *st, c
     if (st->bytes_half > 0)
         text_line(t, ".bytes_half = %" PRId64 ", .half_type = %s,", st->bytes_half,
                   type_runtime((Dtype)st->half_type));
-    text_line(t,
-              ".bytes_stash = %" PRId64 ", .bytes_saved = %" PRId64 ", .bytes_work = %" PRId64 ",",
-              st->bytes_stash, st->bytes_saved, st->bytes_work);
+    text_line(t, ".bytes_stash = %" PRId64 ", .bytes_saved = %" PRId64 ",", st->bytes_stash,
+              st->bytes_saved);
+    text_add(t, "    .bytes_work = {");
+    for (int k = 0; k < PP_WORKS; k++)
+        text_add(t, "%s%" PRId64, k ? ", " : "", st->bytes_work[k]);
+    text_add(t, "},\n");
     text_line(
         t, ".flops_forward = %" PRId64 ", .flops_input = %" PRId64 ", .flops_weight = %" PRId64 ",",
         st->flops_forward, st->flops_input, st->flops_weight);

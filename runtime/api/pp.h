@@ -135,7 +135,7 @@ typedef struct PpCtx {
     char *again[PP_AGAIN];
     /* I writes, W reads: one slot per microbatch between I and W */
     char *saved;
-    /* dead at the end of the call; one per rank */
+    /* PpStage.bytes_work; dead at the end of the call */
     char *work;
     void *const *in;                                    /* PpStage.input order */
     void *const *out;                                   /* PpStage.output order */
@@ -148,6 +148,17 @@ typedef struct PpCtx {
     void *stream, *blas;
     void *state;                                        /* what PpStage.open returned */
 } PpCtx;
+
+/* Functions of a stage that have a workspace; of all PpAgain.make() the largest. */
+enum {
+    PP_WORK_FORWARD,
+    PP_WORK_INFER,
+    PP_WORK_BACKWARD,
+    PP_WORK_INPUT,
+    PP_WORK_WEIGHT,
+    PP_WORK_AGAIN,
+    PP_WORKS
+};
 
 typedef struct PpStage {
     int index;
@@ -163,7 +174,7 @@ typedef struct PpStage {
     int64_t bytes_half;
     int half_type;
     int64_t bytes_stash, bytes_saved;                   /* one slot */
-    int64_t bytes_work;                                 /* the largest of all functions below */
+    int64_t bytes_work[PP_WORKS];                       /* of PpCtx.work, aligned */
     int64_t bytes_state; /* 0: what open() takes is counted while it runs, as "library" */
     int64_t flops_forward, flops_input, flops_weight;
     /* R: the parts of the stash that can be computed again one by one; bytes_stash is the rest */

@@ -62,7 +62,7 @@ static void backward(Rank *r, const PpStage *st, const PpCtx *c)
 }
 
 /* What a stage's function is handed for a microbatch: its blocks, its messages, which rows it is. */
-static PpCtx context(Rank *r, const Op *op, int64_t step, char *work)
+static PpCtx context(Rank *r, const Op *op, int64_t step)
 {
     const StagePlan *rs = &r->plan.stage[op->local];
     const StageRun *own = &r->stage[op->local];
@@ -80,7 +80,7 @@ static PpCtx context(Rank *r, const Op *op, int64_t step, char *work)
         .half = here.half,
         .stash = (is_forward ? rs->stash : rs->stash_kept)[m],
         .saved = rs->saved[m],
-        .work = work,
+        .work = r->plan.slots + op->work,
         .in = rs->in + (int64_t)m * st->n_input,
         .out = (is_forward ? rs->out : rs->out_kept) + (int64_t)m * st->n_output,
         .dy = rs->dy + (int64_t)m * st->n_dy,
@@ -116,14 +116,14 @@ static void forward(Rank *r, const Op *op, const PpCtx *c, int64_t step)
     forward_done(r, op->local, op->a.microbatch, step);
 }
 
-PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
+PpStatus compute(Rank *r, const Op *op, int64_t step)
 {
     const StagePlan *rs = &r->plan.stage[op->local];
     const PpStage *st = rs->st;
     int m = op->a.microbatch;
     if (st->minibatch)
-        return minibatch_compute(r, op, step, work);
-    PpCtx c = context(r, op, step, work);
+        return minibatch_compute(r, op, step);
+    PpCtx c = context(r, op, step);
     if (r->host && op->a.type == SA_F) {
         host_fed(r, m);
         host_held(r, op->local);

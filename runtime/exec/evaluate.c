@@ -132,7 +132,7 @@ static PpStatus place(Rank *r, Rank *e)
     TRY(plan_build(&e->plan, &ask));
     int64_t bytes = e->plan.bytes.total, *resident = &r->memory.bytes.resident;
     *resident = e->plan.bytes.resident > *resident ? e->plan.bytes.resident : *resident;
-    if (bytes <= r->plan.bytes.slots)
+    if (bytes <= r->plan.bytes.block)
         return plan_place(&e->plan, r->plan.slots, NULL);
     e->room = r->dev.op->alloc(&r->dev, bytes);
     if (!e->room)

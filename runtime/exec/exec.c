@@ -180,7 +180,7 @@ static PpStatus run_op(Rank *r, const Op *op, int64_t step)
     else if (op->count && adds_up(&op->a) && op->a.type != SA_RECV_GP)
         home_settle(r, op);
     if (computes)
-        return compute(r, op, step, r->plan.work);
+        return compute(r, op, step);
     if (op->a.type == SA_OFFLOAD || op->a.type == SA_FETCH)
         copy_stash(r, op);
     const StagePlan *rs = op->local >= 0 ? &r->plan.stage[op->local] : NULL;
@@ -277,7 +277,7 @@ static void run_half(void *p)
     Half *h = p;
     h->starts = stamp(&h->span);
     shards_op(h->r, h->op);
-    h->status = compute(h->r, h->op, h->step, h->r->plan.work_overlap);
+    h->status = compute(h->r, h->op, h->step);
     h->ends = stamp(&h->span);
 }
 
@@ -320,7 +320,7 @@ static PpStatus run_forked(Rank *r, const Op *op, int64_t step)
         host_mark(r, step, k + half, 1);
         shards_op(r, &op[half]);
         if (s == PP_OK)
-            s = compute(r, &op[half], step, half ? r->plan.work : r->plan.work_overlap);
+            s = compute(r, &op[half], step);
         if (s != PP_OK || *r->dev.op->error())
             return failed(r, &op[half], s != PP_OK ? s : PP_ERR_IO);
         host_mark(r, step, k + half, 2);

@@ -273,13 +273,13 @@ void shards_norms(Rank *r, double *sum); /* as the device's norms() and update()
 void shards_update(Rank *r, const DeviceUpdate *u);
 
 /* compute.c */
-PpStatus compute(Rank *r, const Op *op, int64_t step, char *work);
+PpStatus compute(Rank *r, const Op *op, int64_t step);
 
 /* forward_done.c: outputs and loss of the pass's microbatch m to the host */
 void forward_done(Rank *r, int stage, int m, int64_t step);
 
 /* minibatch.c: F and B of a loss over the whole minibatch */
-PpStatus minibatch_compute(Rank *r, const Op *op, int64_t step, char *work);
+PpStatus minibatch_compute(Rank *r, const Op *op, int64_t step);
 
 /* seek.c: around a forward of the microbatch that is looked at */
 void seek_begin(Rank *r, const PpStage *st, const PpCtx *c);

@@ -36,7 +36,7 @@ static void copy_rows(Rank *r, const Rows *w, char *whole, char *one, int gather
     }
 }
 
-static PpCtx context(Rank *r, const Op *op, int64_t step, int64_t rows, char *work)
+static PpCtx context(Rank *r, const Op *op, int64_t step, int64_t rows)
 {
     const StagePlan *rs = &r->plan.stage[op->local];
     const StageRun *own = &r->stage[op->local];
@@ -50,7 +50,7 @@ static PpCtx context(Rank *r, const Op *op, int64_t step, int64_t rows, char *wo
         .constants = rs->constants,
         .half = here.half,
         .stash = g->stash,
-        .work = work,
+        .work = r->plan.slots + op->work,
         .in = g->in,
         .out = g->out,
         .dx = g->dx,
@@ -105,7 +105,7 @@ static void take(Rank *r, const Op *op, const Rows *step_rows, int is_first)
         }
 }
 
-PpStatus minibatch_compute(Rank *r, const Op *op, int64_t step, char *work)
+PpStatus minibatch_compute(Rank *r, const Op *op, int64_t step)
 {
     const Run *run = r->run;
     const PpStage *st = r->plan.stage[op->local].st->minibatch;
@@ -118,7 +118,7 @@ PpStatus minibatch_compute(Rank *r, const Op *op, int64_t step, char *work)
                  row0[m + 1] - row0[m],
                  data_computed(&r->data, step, m),
                  data_before(&r->data, step, m)};
-    PpCtx c = context(r, op, step, rows.all, work);
+    PpCtx c = context(r, op, step, rows.all);
     if (r->host && op->a.type == SA_F) {
         host_fed(r, m);
         host_held(r, op->local);

@@ -66,9 +66,9 @@ static void print_memory(int rank, const MemoryReport *m, int verbose)
     if (m->where[0])
         printf("rank %d runs on %s, transport %s, %" PRId64 " bytes of pinned host memory\n", rank,
                m->where, m->wire, m->host);
-    printf("rank %d plan: activations %" PRId64 " bytes, no placement needs less than %" PRId64
+    printf("rank %d plan: activations and work %" PRId64 " bytes, no placement needs less than %" PRId64
            "; %d messages, %d threads%s\n",
-           rank, b->slots, b->slots_bound, m->messages, m->threads,
+           rank, b->block, b->slots_bound, m->messages, m->threads,
            m->overlap ? ", halves of OVERLAP_F_B beside each other" : "");
 }
 

@@ -9,8 +9,8 @@
 #include "core/core.h"
 
 /* Blocks begin at multiples of MAPPED_ALIGN, up to which Linux maps neighbours of a page with it.
-   From 6.18 on it maps the whole folio of the file's cache that has the page, 2 MiB at most, as far as
-   the mapping goes. */
+   From 6.18 on it maps the whole folio of the file's cache that has the page, 2 MiB at most, as far
+   as the mapping goes. */
 enum { MAPPED_ALIGN = 64 << 10, MAPPED_AROUND = 2 << 20 };
 
 typedef struct {
@@ -26,7 +26,8 @@ PpStatus mapped_open(Mapped *m, int64_t bytes, int rank, const char *option, con
 void mapped_close(Mapped *m);
 /* Is it in the file? */
 int mapped_holds(const Mapped *m, const void *p);
-/* The block is a mapping of its own: touching it brings nothing of its neighbours, nor these of it. */
+/* The block is a mapping of its own: touching it brings nothing of its neighbours, nor these of
+   it. */
 void mapped_apart(const Mapped *m, const void *p, int64_t bytes);
 /* Reading begins, beside the caller. */
 void mapped_need(const Mapped *m, const void *p, int64_t bytes);

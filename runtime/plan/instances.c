@@ -163,10 +163,10 @@ PpStatus instances_number(Planner *p)
     }
     TRY(number_wires(p));
     p->n_inst = n;
-    p->inst = zeroed(n, sizeof *p->inst);
+    p->inst = zeroed(n + plan->n_op, sizeof *p->inst);
     if (!p->inst)
         return pp_no_memory();
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n + plan->n_op; i++)
         p->inst[i] = (Instance){.birth = -1, .msg = -1};
     for (int l = 0; l < plan->n_stage; l++)
         for (int m = 0; m < p->m; m++)

@@ -15,12 +15,7 @@ void plan_sizes(Planner *p)
         b->half += plan->ask.lender ? 0 : align_up(st->bytes_half);
         b->constants += plan->ask.lender ? 0 : align_up(st->bytes_const);
         b->grad += plan->ask.train ? align_up(st->bytes_grad) : 0;
-        if (align_up(st->bytes_work) > b->work)
-            b->work = align_up(st->bytes_work);
     }
-    p->work = b->work;
-    if (plan->ask.overlap)
-        b->work += p->work;
     for (int k = 0; k < plan->n_op; k++) {
         const Op *op = &plan->op[k];
         int aside = (op->a.type == SA_R && op->again == SCHED_WHOLE) ||
@@ -28,7 +23,6 @@ void plan_sizes(Planner *p)
         if (aside && stats_bytes(plan->stage[op->local].st) > p->stats)
             p->stats = stats_bytes(plan->stage[op->local].st);
     }
-    b->work += p->stats;
 }
 
 /* ---- the arena from its beginning to its end ---- */
@@ -175,9 +169,7 @@ void plan_carve(Planner *p, char *arena, char *elsewhere)
         carve_params(plan, &at);
     plan->window = carve(&at, plan->bytes.window);
     point_params(plan, &at);
-    plan->slots = carve(&at, plan->bytes.slots);
-    plan->work = carve(&at, p->work);
-    plan->work_overlap = plan->ask.overlap ? carve(&at, p->work) : NULL;
+    plan->slots = carve(&at, plan->bytes.block);
     plan->stat_copy = carve(&at, p->stats);
     carve_data(plan, &at);
     carve_contributions(plan, &at);

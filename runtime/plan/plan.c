@@ -188,19 +188,15 @@ PpStatus plan_build(Plan *plan, const PlanRequest *ask)
     TRY(stored_place(p));
     plan_sizes(p);
     TRY(sharded_sizes(p));
+    TRY(block_place(p));
     PlanBytes *b = &plan->bytes;
-    if (ask->unplaced) {
-        TRY(slots_bound(p->inst, p->n_inst, plan->n_op, &b->slots_bound, plan->live));
-        b->slots = b->slots_bound;
-    } else {
-        TRY(slots_place(p->inst, p->n_inst, plan->n_op, &b->slots, &b->slots_bound, plan->live));
-    }
+    b->work += p->stats;
     b->total = b->param + b->half + b->grad + b->optimizer + b->constants + b->slots + b->work +
                b->data + b->output + b->comm;
     if (ask->page)
         b->total += b->window - (b->param + b->half + b->grad + b->optimizer);
     for (int k = 0; k <= plan->n_op; k++)
-        plan->live[k] += b->total - b->slots - b->window;
+        plan->live[k] += b->total - b->block - b->window;
     return PP_OK;
 }
 

@@ -113,6 +113,7 @@ typedef struct {
     int32_t again;
     int shard; /* SHARD_*; of the stage's first backward: FRESH */
     int64_t window; /* UNSHARD of a device: where in Plan.window the block is until RESHARD */
+    int64_t work; /* computations: where in the block their workspace is */
     int copy; /* the op whose copy to or from the store it waits for, -1 */
     int together;                 /* first half of a compound: runs beside the next op */
 } Op;
@@ -181,7 +182,10 @@ typedef struct {
     /* optimizer: what it would be of a replica alone; of the parameters that it changes the bytes,
      * of all replicas and of this one, and the elements of all */
     int64_t optimizer_whole, trained, updated, elements;
-    int64_t slots_bound; /* activations: what no placement can go below */
+    /* Activations and workspaces share a block.  work: the most of it that is workspace at once, and
+     * running statistics that an R keeps; slots: the rest of the block; bound: what no placement
+     * can go below */
+    int64_t block, slots_bound;
     int64_t store;       /* kept beside the device, not in total */
     int64_t moved;       /* that go there and come back in a step */
     /* ask.page: param, half, grad and optimizer are not in total but in a file of `mapped` bytes,
@@ -219,7 +223,7 @@ typedef struct Plan {
     PlanBytes bytes;
     struct Planner *planner; /* between plan_build() and plan_place() */
     /* places in the arena, once there is one */
-    char *arena, *slots, *work, *work_overlap; /* work_overlap: of the thread that runs beside */
+    char *arena, *slots; /* slots: the block of activations and workspaces */
     char *window; /* device, ask.page: what is here of the stages' parameters and gradients */
     char *reduction;                           /* what comes of other replicas' gradients */
     char *sums;                                /* gradients of earlier groups */
@@ -272,6 +276,7 @@ int64_t stats_bytes(const PpStage *st);  /* of its running statistics */
 int64_t values_bytes(const PpStage *st); /* of its parameters and their half copies, as they lie */
 /* Is W of the stage a user's own function? */
 int plan_own_weight(const PpStage *st);
+int64_t plan_work_bytes(const Plan *plan, const Op *op); /* block.c: of an action's workspace */
 int plan_overlaps(const SchedRow *row); /* has it compounds whose halves may run at the same time */
 int plan_pair(const SchedRow *row, int i); /* do the actions i and i + 1 make one, of two stages */
 /* Does the host want it of every microbatch */

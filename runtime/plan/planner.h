@@ -21,8 +21,8 @@ typedef struct Planner {
     unsigned char *moved; /* its stash goes to the store and comes back */
     Instance *away;       /* its place there: from OFFLOAD to the backward */
     int *copy;            /* the last OFFLOAD or FETCH of it that is not waited for, -1 */
-    Instance *inst;
-    int64_t n_inst, *base; /* per local stage: its first instance */
+    Instance *inst; /* behind those of stages one for the workspace of each op */
+    int64_t n_inst, *base; /* of stages; per local stage: its first instance */
     /* Per stage: numbers of its inputs, dx, params on the wire */
     int64_t *wire_f, *wire_b, *wire_p, n_wire;
     int64_t *carries; /* per message: the instance it carries, -1 */
@@ -34,8 +34,7 @@ typedef struct Planner {
     struct Reduction *reduction; /* per local stage */
     int64_t bytes_reduction, bytes_sums, peer_tag;
     RoundKind rounds; /* of the transfers that are added */
-    /* Bytes of one workspace, of the running statistics of the largest recomputed stage */
-    int64_t work, stats;
+    int64_t stats; /* bytes of the running statistics of the largest recomputed stage */
     /* Per (local stage, microbatch): the last SEND_F, SEND_B op; then a chain */
     int *last_send[2];
     int *next_send; /* per op */
@@ -74,6 +73,10 @@ int64_t gradient_tag(const Planner *p, int stage, int param, int use); /* of a u
 /* gathered.c: that instance */
 void gathered_walk(Planner *p, int l, int m, int type); /* F, B */
 PpStatus gathered_point(Planner *p, int l);
+
+/* block.c */
+void block_walk(Planner *p, const Op *op); /* its workspace */
+PpStatus block_place(Planner *p); /* after the walk: offsets of all instances and workspaces */
 
 /* walk.c */
 PpStatus plan_walk(Planner *p);

@@ -132,6 +132,7 @@ static PpStatus walk_op(Planner *p, Op *op)
     if (!st)
         return PP_OK;
     op->again = type >= SA_F && type <= SA_R ? plan_again(p, l, m) : 0;
+    block_walk(p, op);
     switch (type) {
     case SA_R:
         stored_reader(p, op);

@@ -184,7 +184,7 @@ static const PpDy third_dy[] = {{0, 3, 0, 0, 2}};
     .dy = DY, .param = PARAM, .bytes_param = ONE, .bytes_grad = ONE, .bytes_stash = ROWS * D * 4, .has_backward = 1, .forward = second_forward, \
     .infer = second_infer, .backward = second_backward, .backward_input = second_input, .backward_weight = second_weight}
 #define LAST_STAGE(I, IN, PARAM) {.index = I, .label = "last", .n_input = 4, .n_output = 2, .n_dx = 2, .n_param = 1, .input = IN, .output = last_out, \
-    .param = PARAM, .bytes_param = ONE, .bytes_grad = ONE, .bytes_saved = ROWS * D * 4, .bytes_work = 64, .has_backward = 1, .forward = last_forward, \
+    .param = PARAM, .bytes_param = ONE, .bytes_grad = ONE, .bytes_saved = ROWS * D * 4, .bytes_work = {64, 64, 64, 64, 64, 64}, .has_backward = 1, .forward = last_forward, \
     .infer = last_forward, .backward = last_backward, .backward_input = last_input, .backward_weight = last_weight}
 
 static const PpStage t0_3 = FIRST(first_dy_3, first_param), t1_3 = SECOND(1, second_in, second_out, second_dy, second_param), t2_3 = LAST_STAGE(2, last_in_3, last_transmit);

@@ -110,11 +110,20 @@ static int64_t run_stash_bytes(const PpStage *t)
     return bytes;
 }
 
+/* One workspace for all functions. */
+static int64_t run_work_bytes(const PpStage *t)
+{
+    int64_t most = 0;
+    for (int k = 0; k < PP_WORKS; k++)
+        most = t->bytes_work[k] > most ? t->bytes_work[k] : most;
+    return most;
+}
+
 static void run_allocate(StageRun *r, RunStage *s)
 {
     const PpStage *t = s->table;
     const int64_t bytes[BLOCKS] = {t->bytes_param, t->bytes_grad,  t->bytes_const,
-                                   run_stash_bytes(t), t->bytes_saved, t->bytes_work,
+                                   run_stash_bytes(t), t->bytes_saved, run_work_bytes(t),
                                    t->bytes_half};
     void **in = arena_array(r->a, void *, t->n_input + 1),
          **out = arena_array(r->a, void *, t->n_output + 1);

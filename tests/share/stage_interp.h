@@ -121,7 +121,7 @@ static const PpStage *interp_table(StageRun *r, const StageGen *sg)
     t->bytes_saved = sg->bytes_saved;
     t->bytes_half = sg->bytes_half;
     t->half_type = (int)sg->half_type;
-    t->bytes_work = cg_bytes_work(sg, TARGET_C);
+    t->bytes_work[PP_WORK_FORWARD] = cg_bytes_work(sg, TARGET_C); /* one for all */
     t->has_backward = cg_has_backward(s);
     return t;
 }
