@@ -10,7 +10,9 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/cli/nearest.h"
 #include "base/file/hash.h"
 
 /* ---- the compiler ---- */
@@ -380,6 +382,20 @@ static int finish(int code)
     return code;
 }
 
+/* A first word that is no option and no file, and has no dot or slash as files have: a command that
+ * was meant. */
+static void check_command(const char *word)
+{
+    const char *names[N_COMMANDS + 2] = {"help", "--version"}, *near;
+    if (word[0] == '-' || strpbrk(word, "./") || !access(word, F_OK))
+        return;
+    for (int i = 0; i < N_COMMANDS; i++)
+        names[i + 2] = commands[i].name;
+    near = nearest_name(word, names, N_COMMANDS + 2);
+    bad_usage("ppsplit", "'%s' is no file and no command%s%s%s", word, near ? "; did you mean '" : "",
+              near ? near : "", near ? "'?" : "");
+}
+
 int main(int argc, char **argv)
 {
     char help[] = "--help", *asked[] = {argv[0], argc > 2 ? argv[2] : help, help, NULL};
@@ -390,5 +406,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < N_COMMANDS; i++)
         if (argc > 1 && !strcmp(argv[1], commands[i].name))
             return finish(commands[i].run(argc - 1, argv + 1));
+    if (argc > 1)
+        check_command(argv[1]);
     return finish(split_main(argc, argv));
 }

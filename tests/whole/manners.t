@@ -15,6 +15,15 @@ for how in -h help "ls -h" "ls --help" "help ls" "ops --help" "ops -h" "help ops
     case $command in -h | "") want=$usage ;; *) want="Usage: ppsplit $command" ;; esac
     ok "ppsplit $how" eval '"$ppsplit" $how >said && case $(head -n 1 said) in "$want"*) ;; *) false ;; esac && grep -q "^Report mistakes" said'
 done
+unknown() { "$ppsplit" "$@" 2>&1 | head -n 1; }
+is "a command that is none, and the one that was meant" "$(unknown pln model.onnx)
+$(unknown mrege out -o x.onnx)
+$(unknown version)
+$(unknown frobnicate)" "ppsplit: 'pln' is no file and no command; did you mean 'plan'?
+ppsplit: 'mrege' is no file and no command; did you mean 'merge'?
+ppsplit: 'version' is no file and no command; did you mean '--version'?
+ppsplit: 'frobnicate' is no file and no command"
+is "a file that is not there is said to be one" "$(unknown plan.onnx -o x)" "plan.onnx: error: cannot open: No such file or directory"
 version=$(make -s -C "$top" print-VERSION)
 ok "$m" split_model "$m/model.onnx" out layers.1:begin --loss cross_entropy
 is "ppsplit --version" "$("$ppsplit" --version)" "ppsplit $version
