@@ -73,13 +73,16 @@ static double again_seconds(const Candidate *c, const Rates *r, const PpStage *s
     return st->n_again > 0 ? cheap_seconds(r, st) + begin : 0;
 }
 
-/* Sums over replicas, as runtime/plan/replicas.c does them: all but a share go and come; what comes
-   is added: two are read, one is written. */
-static double reduction_seconds(const Candidate *c, const Rates *r, const PpStage *st)
+/* Sums over replicas, as runtime/plan/replicas.c does them: all but a share go and come, copied at
+   either end; what comes is added: two are read, one is written.  own: what of that the rank
+   computes with the cores that its actions want, too. */
+static double reduction_seconds(const Candidate *c, const Rates *r, const PpStage *st, double *own)
 {
     double part = (double)(c->replicas - 1) / c->replicas, times = c->divided ? 1 : 2;
-    double bytes = part * (double)st->bytes_grad;
-    return times * (bytes / r->link + (c->replicas - 1) / r->messages) + 3 * bytes / r->updates;
+    double bytes = part * (double)st->bytes_grad, added = 3 * bytes / r->updates;
+    double carried = times * (bytes / r->link + (c->replicas - 1) / r->messages) + added;
+    *own = times * bytes / r->moves + added;
+    return carried > *own ? carried : *own;
 }
 
 /* Of messages: what rates say, or a run, whose sends and receives are actions with times of their
@@ -119,7 +122,10 @@ static int fill_costs(Trial *t, bool folded)
         time[SA_R] = again;
         time[SA_OFFLOAD] = time[SA_FETCH] =
             t->c->offload ? (double)memory_stored(st) / r->offload : 0;
-        t->costs.stage_reduction[s] = t->c->replicas > 1 ? reduction_seconds(t->c, r, st) : 0;
+        t->costs.stage_reduction[s] = 0;
+        if (t->c->replicas > 1)
+            t->costs.stage_reduction[s] =
+                reduction_seconds(t->c, r, st, &t->costs.stage_beside[s]);
     }
     message_costs(o, folded, &t->costs);
     t->costs.edge = t->cross.edge;

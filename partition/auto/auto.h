@@ -32,11 +32,11 @@ extern "C" {
     X(products16, 170e9, "of those in 16 bits")                                                    \
     X(convolutions, 90e9, "FLOP/s of convolutions")                                                \
     X(batched, 110e9, "of many small ones of activations in float32")                              \
-    X(quick, 75e9, "elements/s of additions, comparisons and the like, without memory")            \
+    X(quick, 30e9, "elements/s of additions, comparisons and the like, without memory")            \
     X(slow, 5e9, "of divisions and roots")                                                         \
     X(functions, 2e9, "of exponentials, logarithms, random numbers")                               \
     X(traffic, 60e9, "bytes/s that loops read and write")                                          \
-    X(moves, 8e9, "bytes/s that are gathered, padded, joined")                                     \
+    X(moves, 12e9, "bytes/s that are gathered, padded, joined")                                    \
     X(updates, 6e9, "bytes/s that the optimizer reads and writes")                                 \
     X(actions, 100e3, "actions of a schedule begun in a second")                                   \
     X(steps, 1e6, "steps of generated code begun in a second")                                     \

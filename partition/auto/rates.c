@@ -1,9 +1,9 @@
 /*
  * rates.c - what a rank does in a second: a built-in table, and how it is changed.
  *
- * The built-in ones are of one core with AVX-512, as `pipeline measure` measures them there, but for
- * actions, steps, messages and link, which are estimates.  What counts for a cut is how they compare
- * with one another; --rates and --costs give others.
+ * The built-in ones are of one core with AVX-512: those of float32 products, of loops and of moves
+ * are what `pipeline measure` finds there, the others are estimates.  What counts for a cut is how
+ * they compare with one another; --rates and --costs give others.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -27,12 +27,13 @@ static int64_t limit_of(const Options *o)
 }
 
 /* In a second, and the seconds of an action or message beside what it computes or carries; memory:
- * bytes that I leaves behind or W finds there, when neither is in a cache.  The CPU's: products of
+ * bytes that I leaves behind or W finds there, when neither is in a cache: on a CPU what `pipeline
+ * measure` calls moves, which is how much longer I and W take than B of models that were timed.  The CPU's: products of
  * one core of the machine that partition/auto/rates.c is about. */
 typedef struct {
     double operations, action, memory, bytes, message;
 } Usual;
-static const Usual usual_cpu = {170e9, 10e-6, 6e9, 4e9, 20e-6},
+static const Usual usual_cpu = {170e9, 10e-6, 12e9, 4e9, 20e-6},
                    usual_device = {20e12, 50e-6, 1e12, 20e9, 20e-6};
 
 /* A B is one action; I and W are two, and what they share goes through memory. */
