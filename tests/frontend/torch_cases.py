@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes cases as folders for tests/tools/onnx_backend, with PyTorch's float64 numbers; they stand in onnx_new.tar.gz.
 
-  gradient_*   Gradient (ai.onnx.preview.training): of a layer, of an intermediate tensor at another value, of a gradient
+  gradient_*   Gradient (ai.onnx.preview.training): of a layer, of an intermediate tensor at another value, of a gradient; of operators that goldens.py has not
   sized_*      NonMaxSuppression, Compress and Unique of data, whose results' sizes are not known; with gradients, which no constants have
   picked_*     what TorchScript exports of modules that pick rows by the data and go on with them: torchvision's steps behind a detector, sums over the rows, loops over them
 usage: torch_cases.py DIR
@@ -16,7 +16,7 @@ def case(name, nodes, inputs, outputs):
     d = os.path.join(sys.argv[1], "test_" + name); os.makedirs(d + "/test_data_set_0", exist_ok=True)
     info = lambda n, t: h.make_tensor_value_info(n, onnx.TensorProto.BOOL if t.dtype == torch.bool else onnx.TensorProto.DOUBLE, list(t.shape))
     g = h.make_graph(nodes, name, [info(*i) for i in inputs.items()], [info(*o) for o in outputs.items()])
-    onnx.save(h.make_model(g, ir_version=8, opset_imports=[h.make_opsetid("", 17), h.make_opsetid(TRAINING, 1)]), d + "/model.onnx")
+    onnx.save(h.make_model(g, ir_version=8, opset_imports=[h.make_opsetid("", 17), h.make_opsetid(TRAINING, 1), h.make_opsetid("ai.onnx.preview", 1)]), d + "/model.onnx")
     for kind, all in (("input", inputs), ("output", outputs)):
         for i, (n, t) in enumerate(all.items()):
             open(f"{d}/test_data_set_0/{kind}_{i}.pb", "wb").write(numpy_helper.from_array(t.detach().numpy(), n).SerializeToString())
@@ -140,3 +140,53 @@ exported("levels", Levels(), {"boxes": boxes, "a": torch.rand(1, 2, 8, 8, dtype=
 for name, x in (("some", torch.randn(7, 3, dtype=torch.float64)), ("none", -torch.rand(7, 3, dtype=torch.float64))):
     if name == "some": exported("rows", Rows(), {"x": x}, ["mean", "most", "sum", "least", "shared", "times", "at"])
     exported("trips_" + name, Trips(), {"x": x}, ["y"])
+
+# ---- gradients of what goldens.py has not
+def with_gradient(name, nodes, xs, others, out, y):
+    """y of all inputs; the gradients of the sum of its squares for xs"""
+    dx = torch.autograd.grad((y * y).sum(), list(xs.values())); case(name, nodes + [h.make_node("Mul", [out, out], ["out_squared"]), gradient(list(xs), "out_squared", list(xs) + list(others), ["d_" + n for n in xs], zs=list(others))],
+         {**xs, **others}, {out: y, **{"d_" + n: d for n, d in zip(xs, dx)}})
+
+S, N, I, H = 4, 2, 3, 5
+X, h0, c0 = wave(S, N, I, phase=.1), wave(2, N, H, phase=.7), wave(2, N, H, phase=1.9)
+rnn = torch.nn.RNN(I, H, nonlinearity="relu", bidirectional=True).double(); p = dict(rnn.named_parameters())
+both = lambda k: torch.stack([p[f"{k}_l0"], p[f"{k}_l0_reverse"]]).detach().requires_grad_()
+W, R, b, c = both("weight_ih"), both("weight_hh"), both("bias_ih"), both("bias_hh"); B = torch.cat([b, c], 1).detach().requires_grad_()
+def relu_rnn(X, W, R, B, h0):
+    ys = []
+    for d in range(2):
+        hs, o = h0[d], []
+        for t in (range(S) if d == 0 else reversed(range(S))): hs = torch.relu(X[t] @ W[d].t() + hs @ R[d].t() + B[d, :H] + B[d, H:]); o.append(hs)
+        ys.append(torch.stack(o if d == 0 else o[::-1]))
+    return torch.stack(ys, 1)
+y = relu_rnn(X, W, R, B, h0); whole = torch.nn.utils.stateless.functional_call(rnn, {**{k: W[i] for i, k in enumerate(("weight_ih_l0", "weight_ih_l0_reverse"))}, **{k: R[i] for i, k in enumerate(("weight_hh_l0", "weight_hh_l0_reverse"))},
+     **{f"bias_{a}_l0{r}": B[i, j * H:j * H + H] for i, r in enumerate(("", "_reverse")) for j, a in enumerate(("ih", "hh"))}}, (X, h0))[0]
+assert torch.equal(y.transpose(1, 2).reshape(S, N, 2 * H), whole) or (y.transpose(1, 2).reshape(S, N, 2 * H) - whole).abs().max() < 1e-12
+with_gradient("gradient_of_rnn_relu", [h.make_node("RNN", ["X", "W", "R", "B", "", "h0"], ["Y"], hidden_size=H, direction="bidirectional", activations=["Relu", "Relu"])], {"X": X, "W": W, "R": R, "B": B, "h0": h0}, {}, "Y", y)
+
+W, R, B, P = wave(1, 4 * H, I, phase=.3), wave(1, 4 * H, H, phase=.5), wave(1, 8 * H, phase=.2), wave(1, 3 * H, phase=1.2)
+lens = torch.tensor([4, 2], dtype=torch.int32); hs, cs = h0[:1][0].detach().requires_grad_(), c0[:1][0].detach().requires_grad_(); hh, cc, o = hs, cs, []
+for t in range(S):                                      # ONNX: gates i o f c, peepholes i o f; a sample that has ended keeps its state and yields zeros
+    z = X[t] @ W[0].t() + hh @ R[0].t() + B[0, :4 * H] + B[0, 4 * H:]; zi, zo, zf, zc = z.split(H, 1); pi, po, pf = P[0].split(H)
+    i, f = torch.sigmoid(zi + pi * cc), torch.sigmoid(zf + pf * cc); cn = f * cc + i * torch.tanh(zc); hn = torch.sigmoid(zo + po * cn) * torch.tanh(cn)
+    live = (t < lens)[:, None]; hh, cc = torch.where(live, hn, hh), torch.where(live, cn, cc); o.append(torch.where(live, hn, torch.zeros_like(hn)))
+h1, c1 = hs[None].detach().requires_grad_(), cs[None].detach().requires_grad_()
+y = torch.stack(o)[:, None]; dx = torch.autograd.grad((y * y).sum(), (X, W, R, B, P, hs, cs))
+case("gradient_of_lstm_peepholes", [const("lens", *lens.tolist(), kind=onnx.TensorProto.INT32), h.make_node("LSTM", ["X", "W", "R", "B", "lens", "h0", "c0", "P"], ["Y"], hidden_size=H), h.make_node("Mul", ["Y", "Y"], ["YY"]),
+     gradient(["X", "W", "R", "B", "P", "h0", "c0"], "YY", ["X", "W", "R", "B", "P", "h0", "c0"], ["dX", "dW", "dR", "dB", "dP", "dh", "dc"])],
+     {"X": X, "W": W, "R": R, "B": B, "P": P, "h0": h1, "c0": c1}, {"Y": y, **{n: (d[None] if n in ("dh", "dc") else d) for n, d in zip(("dX", "dW", "dR", "dB", "dP", "dh", "dc"), dx)}})
+
+signal, window = wave(2, 24, 1, phase=.4), wave(8, phase=.9)
+y = torch.view_as_real(torch.stft(signal[:, :, 0], 8, hop_length=4, window=window, center=False, return_complex=True)).transpose(1, 2)
+with_gradient("gradient_of_stft", [const("step", 4, shape=[]), const("length", 8, shape=[]), h.make_node("STFT", ["signal", "step", "window", "length"], ["Y"], onesided=1)], {"signal": signal, "window": window}, {}, "Y", y)
+
+q, k, v = wave(2, 4, 3, 4, phase=.1), wave(2, 2, 5, 4, phase=.6), wave(2, 2, 5, 4, phase=1.7)
+capped = h.make_graph([const("cap", 2., shape=[], kind=onnx.TensorProto.DOUBLE), h.make_node("Div", ["score", "cap"], ["u"]), h.make_node("Tanh", ["u"], ["t"]), h.make_node("Mul", ["t", "cap"], ["modified"])], "score_mod",
+                      [h.make_tensor_value_info("score", onnx.TensorProto.DOUBLE, [2, 4, 3, 5])], [h.make_tensor_value_info("modified", onnx.TensorProto.DOUBLE, [2, 4, 3, 5])])
+squared = h.make_graph([h.make_node("Mul", ["prob", "prob"], ["modified"])], "prob_mod", [h.make_tensor_value_info("prob", onnx.TensorProto.DOUBLE, [2, 4, 3, 5])], [h.make_tensor_value_info("modified", onnx.TensorProto.DOUBLE, [2, 4, 3, 5])])
+from torch.nn.attention.flex_attention import flex_attention
+shared = lambda x: x.repeat_interleave(2, 1)
+y = torch.softmax(2 * torch.tanh(q @ shared(k).transpose(2, 3) * .4 / 2), 3); y = (y * y) @ shared(v)
+plain = flex_attention(q.detach(), k.detach(), v.detach(), score_mod=lambda s, b, n, i, j: 2 * torch.tanh(s / 2), scale=.4, enable_gqa=True)
+assert (plain - torch.softmax(2 * torch.tanh(q @ shared(k).transpose(2, 3) * .4 / 2), 3) @ shared(v)).abs().max() < 1e-12
+with_gradient("gradient_of_flexattention", [h.make_node("FlexAttention", ["q", "k", "v"], ["Y"], domain="ai.onnx.preview", scale=.4, score_mod=capped, prob_mod=squared)], {"q": q, "k": k, "v": v}, {}, "Y", y)
