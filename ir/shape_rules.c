@@ -376,6 +376,18 @@ void shape_topk(Infer *x)
     x->s[1] = x->s[0];
 }
 
+void shape_suppress(Infer *x)
+{
+    Shape boxes = *infer_dims(x, 0), order = *infer_dims(x, 1), there = *infer_dims(x, 2);
+    if (boxes.rank != 3 || boxes.d[2] != 4 || order.rank != 3 || order.d[0] != boxes.d[0] ||
+        order.d[2] != boxes.d[1] || !shape_equal(&order, &there))
+        infer_refuse(x, 1, "an order of %lld x %lld of %lld x %lld boxes", infer_number(order.d[0]),
+                     infer_number(order.d[2]), infer_number(boxes.d[0]), infer_number(boxes.d[1]));
+    x->t[0] = x->t[1] = DT_I64;
+    x->s[0] = order;
+    x->s[1] = (Shape){2, {order.d[0], order.d[1]}};
+}
+
 void shape_count(Infer *x)
 {
     INSIST(x->at->to == DT_F32 || x->at->to == DT_F64);

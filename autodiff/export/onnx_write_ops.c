@@ -257,6 +257,58 @@ static void onnx_topk(Emit *e)
     ow_end(e->w, &n);
 }
 
+static const char *along2(Emit *e, const char *op, const char *x, const char *index, const char *y)
+{
+    const char *out = ow_made(e->w);
+    OnnxNode n = ow_begin(e->w, op, y ? 3 : 2, (const char *[]){x, index, y}, 1, &out);
+    ow_int(&n, "axis", 2);
+    ow_end(e->w, &n);
+    return out;
+}
+
+/* NonMaxSuppression with scores of the order, n for the first; what it takes is a map of the boxes,
+   its places in the order are sorted to the front. */
+static void onnx_suppress(Emit *e)
+{
+    int64_t boxes = operand(e, 1)->shape.d[2], last = 2;
+    const char *const *in = e->in, *zero = ow_number(e->w, DT_I64, 0),
+                      *one = ow_number(e->w, DT_I64, 1),
+                      *n = ow_number(e->w, DT_I64, (double)boxes), *places = ow_made(e->w),
+                      *taken = ow_made(e->w), *map = ow_made(e->w), *first[2] = {NULL, NULL};
+    OnnxNode range = ow_begin(e->w, "Range", 3, (const char *[]){zero, n, one}, 1, &places);
+    ow_end(e->w, &range);
+    const char *rank = op2(e, "Sub", n, places, NULL), *none = op2(e, "Mul", in[1], zero, NULL),
+               *key = op2(e, "Mul", cast(e, in[2], DT_I64, NULL), rank, NULL);
+    const char *score = cast(e, along2(e, "ScatterElements", none, in[1], key), DT_F32, NULL),
+               *box = cast(e, in[0], DT_F32, NULL);
+    const char *most = ow_number(e->w, DT_I64, (double)e->n->attr.k),
+               *share = ow_number(e->w, DT_F32, e->n->attr.value),
+               *half = ow_number(e->w, DT_F32, 0.5);
+    OnnxNode nms = ow_begin(e->w, "NonMaxSuppression", 5,
+                            (const char *[]){box, score, most, share, half}, 1, &taken);
+    ow_end(e->w, &nms);
+    const char *ones = ow_made(e->w), *columns = list(e, 1, (const int64_t[]){1});
+    OnnxNode sum = ow_begin(e->w, "ReduceSum", 2, (const char *[]){taken, columns}, 1, &ones);
+    ow_int(&sum, "keepdims", 0);
+    ow_end(e->w, &sum);
+    ones = op2(e, "Add", op2(e, "Mul", ones, zero, NULL), one, NULL);
+    OnnxNode scatter = ow_begin(e->w, "ScatterND", 3, (const char *[]){none, taken, ones}, 1, &map);
+    ow_end(e->w, &scatter);
+    const char *is = along2(e, "GatherElements", map, in[1], NULL);
+    first[0] = ow_made(e->w), first[1] = ow_made(e->w);
+    OnnxNode sort = ow_begin(e->w, "TopK", 2,
+                             (const char *[]){op2(e, "Mul", is, rank, NULL), list(e, 1, &boxes)}, 2,
+                             first);
+    ow_int(&sort, "axis", 2);
+    ow_end(e->w, &sort);
+    op2(e, "Mul", along2(e, "GatherElements", in[1], first[1], NULL),
+        op2(e, "Min", first[0], one, NULL), e->out[0]);
+    OnnxNode count = ow_begin(e->w, "ReduceSum", 2, (const char *[]){is, list(e, 1, &last)}, 1,
+                              &e->out[1]);
+    ow_int(&count, "keepdims", 0);
+    ow_end(e->w, &count);
+}
+
 /* The file's shapes are those of a full microbatch, so the count is a number. */
 static void onnx_count(Emit *e)
 {

@@ -89,6 +89,54 @@ static void topk(Kernel *k)
     kernel_close_parallel(k);
 }
 
+/* Boxes that overlap, by what they share over what they cover together, as torchvision has it. */
+static void suppress(Kernel *k)
+{
+    const Node *n = k->n;
+    ValueId boxes = n->in[0], order = n->in[1];
+    Dtype type = val(k->f->g, boxes)->dtype;
+    const char *t = cg_ctype(type), *zero = cg_number(k->a, type, 0, 0);
+    Lin len = kernel_ext(k, order, 2), classes = kernel_ext(k, order, 1);
+    kernel_param(k, boxes, "boxes", false);
+    kernel_param(k, order, "order", false);
+    kernel_param(k, n->in[2], "there", false);
+    kernel_param(k, n->out[0], "y", true);
+    kernel_param(k, n->out[1], "count", true);
+    kernel_parallel(k, 2, (const char *const[]){"o", "i"},
+                    (const Lin[]){kernel_ext(k, order, 0), classes}, true);
+    const char *all = kernel_factor(k, len);
+    line("const %s row = o * %s + i;", k->index, kernel_factor(k, classes));
+    line("const %s *box = boxes + o * %s * 4;", t, all);
+    line("const int64_t *at = order + row * %s;", all);
+    line("int64_t *to = y + row * %s;", all);
+    line("%s taken = 0;", k->index);
+    kernel_loop(k, "e", len);
+    line("if (!there[row * %s + e] || taken == %" PRId64 ")", all, n->attr.k);
+    line("    continue;");
+    line("const %s *a = box + at[e] * 4;", t);
+    line("const %s area = (a[3] - a[1]) * (a[2] - a[0]);", t);
+    line("%s p = 0;", k->index);
+    line("for (; p < taken; p++) {");
+    kernel_open(k);
+    line("const %s *b = box + to[p] * 4;", t);
+    line("const %s high = (a[2] < b[2] ? a[2] : b[2]) - (a[0] > b[0] ? a[0] : b[0]);", t);
+    line("const %s wide = (a[3] < b[3] ? a[3] : b[3]) - (a[1] > b[1] ? a[1] : b[1]);", t);
+    line("if (!(high > %s) || !(wide > %s))", zero, zero);
+    line("    continue;");
+    line("const %s both = wide * high, other = (b[3] - b[1]) * (b[2] - b[0]);", t);
+    line("if (both > %s && both / (area + other - both) > %s)", zero,
+         cg_number(k->a, type, n->attr.value, 0));
+    line("    break;");
+    kernel_close(k);
+    line("if (p == taken)");
+    line("    to[taken++] = at[e];");
+    kernel_close(k);
+    line("count[row] = taken;");
+    line("for (; taken < %s; taken++)", kernel_lin(k, len));
+    line("    to[taken] = 0;");
+    kernel_close_parallel(k);
+}
+
 /* ---- the rest -------------------------------------------------------------------------------- */
 
 /*
@@ -453,6 +501,7 @@ void print_kernel(Out *o, const Step *s)
     case OP_ScatterND: kernel_scatter_nd(k); break;
     case OP_CumSum: cumsum(k); break;
     case OP_TopK: topk(k); break;
+    case OP_Suppress: suppress(k); break;
     case OP_MaxPool: kernel_pool(k, true); break;
     case OP_AveragePool: kernel_pool(k, false); break;
     case OP_Dropout: dropout(k); break;

@@ -226,52 +226,26 @@ static void ends_of(const Import *im, ValueId boxes, int direction, ValueId *low
     }
 }
 
-/* How much of the longer of two ends every pair of boxes shares: [B, N, N], not below 0. */
-static ValueId shared(Graph *g, ValueId low, ValueId high)
-{
-    ValueId begin = g_binary(g, OP_Max, low_unsqueeze(g, low, 2), low_unsqueeze(g, low, 1)),
-            end = g_binary(g, OP_Min, low_unsqueeze(g, high, 2), low_unsqueeze(g, high, 1));
-    ValueId extent = g_sub(g, end, begin);
-    return g_binary(g, OP_Max, extent, g_like(g, extent, 0));
-}
-
-/* Whether each pair of boxes overlaps by more than the threshold: [B, N, N]. */
-static ValueId overlaps(const Import *im, ValueId boxes)
-{
-    Graph *g = im->g;
-    ValueId top, bottom, left, right;
-    ends_of(im, boxes, 0, &top, &bottom), ends_of(im, boxes, 1, &left, &right);
-    ValueId both = g_mul(g, shared(g, left, right), shared(g, top, bottom)),
-            area = g_mul(g, g_sub(g, right, left), g_sub(g, bottom, top));
-    ValueId sum = g_add(g, low_unsqueeze(g, area, 2), low_unsqueeze(g, area, 1)),
-            all = g_sub(g, sum, both), zero = g_like(g, both, 0);
-    ValueId share = g_div(g, both, g_where(g, g_binary(g, OP_Greater, all, zero), all,
-                                           g_like(g, all, 1)));
-    ValueId over = g_binary(g, OP_Greater, share, g_like(g, share, im_const_double(im, 3, 0)));
-    return g_binary(g, OP_And, over, g_binary(g, OP_Greater, both, zero));
-}
-
-/* What the rounds took, [B, C, 1] each: a row of batch, class and box for each that took one.  Where
- * this depends on the data there is a row for each round. */
-static void taken_boxes(Import *im, const Shape *s, int64_t rounds, const ValueId *best,
-                        const ValueId *is)
+/* What was taken of each class of each sample, [B, C, n], and how many: a row of batch, class and
+ * box for each.  Where this depends on the data there are all rows. */
+static void taken_boxes(Import *im, const Shape *s, ValueId best, ValueId count, int64_t rounds)
 {
     Graph *g = im->g;
     int64_t n = s->d[0] * s->d[1] * rounds, *index = arena_array(im->arena, int64_t, 2 * n + 1);
-    if (rounds == 0) {
-        im->out[0] = low_const(g, DT_I64, (Shape){2, {0, 3}}, index);
-        return;
-    }
     for (int64_t k = 0; k < n; k++) {
         index[2 * k] = k / rounds / s->d[1];
         index[2 * k + 1] = k / rounds % s->d[1];
     }
+    if (n == 0) {
+        im->out[0] = low_const(g, DT_I64, (Shape){2, {0, 3}}, index);
+        return;
+    }
+    ValueId is = g_binary(g, OP_Less, g_iota(g, DT_I64, 3, 2, rounds), low_unsqueeze(g, count, 2));
     ValueId row[2] = {low_const(g, DT_I64, (Shape){2, {n, 2}}, index)};
-    row[1] = g_reshape(g, g_concat(g, (uint32_t)rounds, best, 2), &(Shape){2, {n, 1}});
-    ValueId rows = g_concat(g, 2, row, 1),
-            there = g_reshape(g, g_concat(g, (uint32_t)rounds, is, 2), &(Shape){1, {n}});
-    int64_t *found, count, taken = 0, *at = arena_array(im->arena, int64_t, n + 1);
-    if (!g_const_ints(g, there, im->arena, &found, &count)) {
+    row[1] = g_reshape(g, g_slice_axis(g, best, 2, 0, rounds), &(Shape){2, {n, 1}});
+    ValueId rows = g_concat(g, 2, row, 1), there = g_reshape(g, is, &(Shape){1, {n}});
+    int64_t *found, all, taken = 0, *at = arena_array(im->arena, int64_t, n + 1);
+    if (!g_const_ints(g, there, im->arena, &found, &all)) {
         im->out[0] = rows;
         im->sized = arena_new_of(im->arena, Sized);
         im->sized->mask = there;
@@ -284,10 +258,6 @@ static void taken_boxes(Import *im, const Shape *s, int64_t rounds, const ValueI
                        : low_const(g, DT_I64, (Shape){2, {0, 3}}, index);
 }
 
-/*
- * Each round takes, of every class of every sample at once, the best box that is left, and drops
- * those that overlap with it.
- */
 void import_non_max_suppression(Import *im)
 {
     Graph *g = im->g;
@@ -296,27 +266,20 @@ void import_non_max_suppression(Import *im)
     if (b.d[2] != 4 || s.d[0] != b.d[0] || s.d[2] != b.d[1])
         low_fatal(im, 1, "scores of %lld x %lld, boxes of %lld x %lld", (long long)s.d[0],
                   (long long)s.d[2], (long long)b.d[0], (long long)b.d[1]);
-    double none = -(double)INFINITY, least = im_const_double(im, 4, none);
-    int64_t n = s.d[2];
-    double most = im_const_double(im, 2, 0);
-    int64_t rounds = most >= (double)n ? n : low_max((int64_t)most, 0);
-    ValueId score = im->in[1], low = g_like(g, score, none), over = overlaps(im, im->in[0]);
+    double none = -(double)INFINITY, least = im_const_double(im, 4, none),
+           most = im_const_double(im, 2, 0);
+    int64_t n = s.d[2], rounds = most >= (double)n ? n : low_max((int64_t)most, 0);
+    ValueId score = im->in[1], low = g_like(g, score, none), end[4], box[4];
     score = g_where(g, g_binary(g, OP_Greater, score, g_like(g, score, least)), score, low);
-    over = g_expand(g, low_unsqueeze(g, over, 1), &(Shape){4, {s.d[0], s.d[1], n, n}});
-    ValueId *best = arena_array(im->arena, ValueId, rounds + 1),
-            *is = arena_array(im->arena, ValueId, rounds + 1);
-    for (int64_t i = 0; i < rounds; i++) {
-        best[i] = graph_node(g, OP_ArgMax, 1, &score, (Attr){.axis = 2}); /* [B, C, 1] */
-        is[i] = g_binary(g, OP_Greater, g_reduce_last(g, OP_ReduceMax, score), low);
-        ValueId pick =
-            g_expand(g, low_unsqueeze(g, best[i], 3), &(Shape){4, {s.d[0], s.d[1], 1, n}});
-        ValueId with = graph_node(g, OP_GatherElements, 2, (ValueId[]){over, pick},
-                                  (Attr){.axis = 2});
-        ValueId gone = g_reshape(g, with, &s),
-                self = g_binary(g, OP_Equal, g_iota(g, DT_I64, 3, 2, n), best[i]);
-        score = g_where(g, g_binary(g, OP_Or, gone, self), low, score);
-    }
-    taken_boxes(im, &s, rounds, best, is);
+    ends_of(im, im->in[0], 0, &end[0], &end[2]), ends_of(im, im->in[0], 1, &end[1], &end[3]);
+    for (int i = 0; i < 4; i++)
+        box[i] = low_unsqueeze(g, end[i], 2);
+    ValueId sorted = graph_node(g, OP_TopK, 1, &score, (Attr){.axis = 2, .k = n, .largest = 1});
+    ValueId in[3] = {g_concat(g, 4, box, 2), graph_out(g, sorted, 1),
+                     g_binary(g, OP_Greater, sorted, low)};
+    ValueId best = graph_node(g, OP_Suppress, 3, in,
+                              (Attr){.k = rounds, .value = im_const_double(im, 3, 0)});
+    taken_boxes(im, &s, best, graph_out(g, best, 1), rounds);
 }
 
 /* ---- Unique ---- */

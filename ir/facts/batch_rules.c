@@ -283,6 +283,16 @@ int rule_pack(Batch *b, Node *n)
     return axis;
 }
 
+/* Boxes of a sample are compared among themselves. */
+int rule_suppress(Batch *b, Node *n)
+{
+    for (uint32_t i = 0; i < n->nin && b->rows > 1; i++)
+        if (val(b->g, n->in[0])->batch == 0 && !batch_demand(b, &n->in[i], 0))
+            return batch_fail(b, "an operand has the batch's size but is fixed in the model");
+    int dim = val(b->g, n->in[0])->batch;
+    return dim <= 0 || b->rows == 1 ? dim : batch_fail(b, "it chooses among the rows");
+}
+
 /* How many elements there are is the same in every microbatch, up to its number of rows. */
 int rule_count(Batch *b, Node *n) { return (void)b, (void)n, BATCH_NONE; }
 

@@ -44,6 +44,15 @@ static int64_t flops_none(const Graph *g, const Node *n) { return (void)g, (void
 
 static int64_t flops_each(const Graph *g, const Node *n) { return elements(g, n->out[0]); }
 
+/* Of n boxes each with some that were taken: the square root of n, say. */
+static int64_t flops_suppress(const Graph *g, const Node *n)
+{
+    int64_t boxes = val(g, n->in[1])->shape.d[2], root = 1;
+    while (root * root < boxes)
+        root++;
+    return 12 * root * elements(g, n->in[1]);
+}
+
 static int64_t flops_operand(const Graph *g, const Node *n) { return elements(g, n->in[0]); }
 
 /* max, subtract, exp, sum and divide, of which the exponential is the work. */

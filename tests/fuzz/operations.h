@@ -55,6 +55,7 @@ static const struct {
     {"picked", 2, do_picked},
     {"cumsum", 2, do_cumsum},
     {"topk", 2, do_topk},
+    {"suppress", 1, do_suppress},
     {"linear", 5, do_linear},
     {"matmul", 5, do_matmul},
     {"packed", 2, do_packed},

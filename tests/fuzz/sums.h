@@ -152,6 +152,31 @@ static ValueId do_topk(Fuzz *f, ValueId x, ValueId y)
     return g_mul(g, v, g_cast(g, graph_out(g, v, 1), f->real));
 }
 
+/* Boxes side by side, in the order of x: of two neighbours one is taken. */
+static ValueId do_suppress(Fuzz *f, ValueId x, ValueId y)
+{
+    Graph *g = f->g;
+    Shape s = shape(f, x), lines = {3, {1, 1, 1}};
+    (void)y;
+    if (s.rank < 2 || s.d[s.rank - 1] < 1)
+        return x;
+    int64_t n = lines.d[2] = s.d[s.rank - 1];
+    lines.d[0] = s.d[0];
+    for (int d = 1; d < s.rank - 1; d++)
+        lines.d[1] *= s.d[d];
+    ValueId v = op1(f, OP_TopK, g_reshape(g, x, &lines), (Attr){.axis = 2, .k = n, .largest = 1});
+    ValueId low = g_mul(g, g_cast(g, g_iota(g, DT_I64, 3, 1, n), f->real), number(f, 0.3)),
+            zero = g_mul(g, low, number(f, 0)), one = g_add(g, zero, number(f, 1)),
+            line[4] = {low, zero, g_add(g, low, one), one};
+    ValueId in[3] = {g_expand(g, g_concat(g, 4, line, 2), &S(s.d[0], n, 4)), graph_out(g, v, 1),
+                     g_binary(g, OP_Greater, v, number(f, -0.5))};
+    ValueId taken = graph_node(g, OP_Suppress, 3, in, (Attr){.k = 1 + below(f, n), .value = 0.4});
+    ValueId count = g_reshape(g, graph_out(g, taken, 1), &S(lines.d[0], lines.d[1], 1));
+    ValueId is = g_binary(g, OP_Less, g_iota(g, DT_I64, 3, 2, n), count);
+    v = g_where(g, is, g_mul(g, v, g_cast(g, taken, f->real)), number(f, 0));
+    return g_reshape(g, v, &s);
+}
+
 /* ---- products, convolutions ------------------------------------------------------------------ */
 
 static ValueId do_linear(Fuzz *f, ValueId x, ValueId y)

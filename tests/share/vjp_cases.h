@@ -284,6 +284,27 @@ static void topk(T *t)
     out(t, node1(t, x, (Attr){.axis = 1, .k = 3, .largest = 1}));
     out(t, node1(t, x, (Attr){.axis = 0, .k = 2}));
 }
+/* boxes of two samples, in tenths, and two orders of each; what is taken chooses among numbers */
+static void suppress(T *t)
+{
+    static const int64_t at[] = {0,  0, 20, 20, 0,  10, 20, 30, 50, 50, 60, 60, 0, 2, 20, 22,
+                                 10, 10, 30, 30, 10, 0,  40, 10, 10, 0,  40, 20, 20, 0, 40, 20,
+                                 0,  0, 0,  0,  20, 0,  40, 15},
+                         order[] = {3, 0, 1, 2, 4, 4, 3, 2, 1, 0, 0, 1, 2, 3, 4, 1, 0, 4, 2, 3};
+    Graph *g = t->g;
+    uint8_t *there = arena_array(g->arena, uint8_t, 20);
+    for (int i = 0; i < 20; i++)
+        there[i] = i != 4 && i != 6 && i != 15;
+    ValueId v = real(t, S(5), -1, 1);
+    Dtype real = val(g, v)->dtype;
+    ValueId boxes = g_mul(g, g_cast(g, whole(t, S(2, 5, 4), at), real), g_scalar(g, real, 0.1));
+    ValueId in[3] = {boxes, whole(t, S(2, 2, 5), order), input(t, DT_BOOL, S(2, 2, 5), there)};
+    for (int k = 2; k <= 5; k += 3) {
+        ValueId y = node(t, 3, in, (Attr){.k = k, .value = 0.4});
+        ValueId n = g_reshape(g, graph_out(g, y, 1), &S(2, 2, 1));
+        out(t, g_mul(g, g_gather(g, v, y, 0), g_cast(g, n, real)));
+    }
+}
 static void softmax(T *t)
 {
     ValueId x = real(t, S(2, 3, 4), -2, 2);
@@ -503,6 +524,7 @@ static const Case cases[] = {
     {OP_ReduceProd, product_of_zeros, 0, 0, "zeros among the factors"},
     {OP_CumSum, cumsum, 0, 0, "every mode"},
     {OP_TopK, topk, 0, 0, ""},
+    {OP_Suppress, suppress, 0, 0, "with a limit and without"},
     {OP_Softmax, softmax, 0, 0, ""},
     {OP_LogSoftmax, softmax, 0, 0, ""},
     {OP_MatMul, matmul, 0, 0, "weights"},
