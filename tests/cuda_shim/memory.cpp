@@ -18,7 +18,7 @@
 
 namespace shim {
 
-enum : size_t { PAGE = 4096, ALIGN = 256, NEAR = 1 << 20 };
+enum : size_t { PAGE = 4096, ALIGN = 256, NEAR = 1 << 20, HUGE_LEAST = 4 << 20 };
 
 uintptr_t arena;
 /* pinned memory: the second half of the reservation */
@@ -218,6 +218,9 @@ static cudaError_t allocate(void **p, size_t bytes, bool pinned) {
     a.live = true;
     if (protect(a, PROT_READ | PROT_WRITE) != 0)
         return cudaErrorMemoryAllocation;
+    /* opened, closed and filled by pages of 2 MiB, where there are such: cuBLAS's workspace has 16 */
+    if (pages >= HUGE_LEAST)
+        madvise(reinterpret_cast<void *>(a.pages), pages, MADV_HUGEPAGE);
     *next += pages + PAGE;
     *p = reinterpret_cast<void *>(a.base);
     /* NaN to whoever reads what nobody wrote */

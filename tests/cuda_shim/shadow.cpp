@@ -57,8 +57,12 @@ static void *zeros(size_t bytes) {
 }
 
 static void mark(unsigned char *all, size_t from, size_t bytes) {
-    for (size_t i = from; i < from + bytes; i++)
-        all[i / 4] = static_cast<unsigned char>(all[i / 4] | 1u << (i % 4));
+    const size_t end = from + bytes;
+    for (size_t i = from; i < end;) {
+        const bool word = i % 4 == 0 && end - i >= 4;
+        all[i / 4] = static_cast<unsigned char>(all[i / 4] | (word ? 15u : 1u << (i % 4)));
+        i += word ? 4 : 1;
+    }
 }
 
 static void prepare(void) {
