@@ -60,6 +60,15 @@ rank 3 recomputes nothing"
 is "no rank takes more" "$(sed -n 's/^rank [0-9]* memory: \([0-9]*\) bytes.*/\1/p' log | awk '$1 > 700 * 1024')" ""
 run gpt 1f1b 4 --recompute auto --memory 10M >/dev/null
 is "nothing, where all fits" "$(chosen | sort -u -k3)" "rank 0 recomputes nothing"
+# More memory never costs more operations, from what little will do up to all that is needed, and none is taken that is not given.
+costs= over=
+for kib in 560 600 650 700 750 850 950 1100 1200 1300; do
+    run gpt 1f1b 4 --recompute auto --memory ${kib}K >/dev/null
+    costs+=" $(sed -n 's/^rank [0-9]* recomputes.*; \([0-9]*\) operations.*/\1/p' log | awk '{ n += $1 } END { printf "%d", n }')"
+    over+=$(sed -n 's/^rank [0-9]* memory: \([0-9]*\) bytes.*/\1/p' log | awk -v most=$((kib * 1024)) '$1 > most')
+done
+is "more memory, less to compute again" "$(tr ' ' '\n' <<<"$costs" | sed 1d | sort -c -rn 2>&1)$over" ""
+is "nothing in the end, at first more than once" "$(awk '{ print ($1 > 4 * $5), $NF }' <<<"$costs")" "1 0"
 run gpt 1f1b 4 --recompute auto --memory 500K 2>err >/dev/null
 least=$(sed -n 's/.*--memory \([0-9]*\) is the least.*/\1/p' err)
 is "what is too little says what would do, which it does" "$(run gpt 1f1b 4 --recompute auto --memory "$least")" "$want"

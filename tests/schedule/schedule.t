@@ -30,6 +30,10 @@ is "recomputing what a gradient is waited for costs nothing: m (F + R + B) + (p-
     "$(s 1f1b --ranks 4 --microbatches 8 --recompute always --simulate | head -4 | tr '\n' ' ')" "makespan 41 span 41 bubble 0.2195 rank 0 busy 32 peak 1 "
 is "but the last microbatch" "$(s 1f1b --ranks 4 --microbatches 8 --recompute except-last --simulate --costs R=0.5 | sed -n '1p;4p')" "makespan 36.5
 rank 0 busy 27.5 peak 2"
+# Revolve's table (Griewank and Walther, Algorithm 799: n + r n - C(s + r, s + 1) forwards of n steps with s snapshots) where a stage's input is
+# never made again from another's: n - 1 snapshots, 2 n - 1 forwards.
+forwards() { s gpipe --ranks 1 --stages "$1" --microbatches 1 --recompute "$(seq -s , 0 $(($1 - 2)))" | tr ',' '\n' | grep -c '[FR]0$'; }
+is "a step made again from its snapshot: Revolve's 5, 19 and 199 forwards" "$(forwards 3) $(forwards 10) $(forwards 100)" "5 19 199"
 is "auto needs a program" "$(status s 1f1b --ranks 2 --microbatches 2 --recompute auto)" 2
 is "lock-steps" "$(s gpipe --ranks 4 --microbatches 8 --comms --steps)" "steps 66"
 
