@@ -97,6 +97,28 @@ static int any_distance(int ta, int tb, int64_t m, int64_t n, int64_t k)
     return same;
 }
 
+#ifdef __AVX512F__
+/* Rows and columns of a large product alone: the same bits, where products are the runtime's own,
+ * as they are in a program for AVX-512. */
+static int pieces(int ta, int tb)
+{
+    enum { M = 301, N = 205, K = 300, LESS = 31 };
+    static float a[M * K], b[N * K], c[M * N], rows[LESS * N], columns[M * LESS];
+    for (int i = 0; i < M * K; i++)
+        a[i] = uniform();
+    for (int i = 0; i < N * K; i++)
+        b[i] = uniform();
+    const int lda = ta ? M : K, ldb = tb ? K : N;
+    pp_sgemm(ta, tb, M, N, K, 1, a, lda, b, ldb, 0, c, N);
+    pp_sgemm(ta, tb, LESS, N, K, 1, a + (ta ? 60 : 60 * K), lda, b, ldb, 0, rows, N);
+    pp_sgemm(ta, tb, M, LESS, K, 1, a, lda, b + (tb ? 60 * K : 60), ldb, 0, columns, LESS);
+    int same = !memcmp(c + 60 * N, rows, sizeof rows);
+    for (int i = 0; i < M; i++)
+        same &= !memcmp(c + i * N + 60, columns + i * LESS, LESS * sizeof *c);
+    return same;
+}
+#endif
+
 static int batched(void)
 {
     /* heads inside a packed [2, 3, 4 heads * 5] tensor: A[b,h] = x[b,:,h,:] (3 x 5), C = A A^T ->
@@ -141,6 +163,13 @@ int main(void)
     for (int t = 0; t < 4; t++)
         for (int64_t m = 16; m < 60; m += 7)
             one(t & 1, t >> 1, m, 48, 530, (int)(m % 2) * 3, &worst, &bits);
+    /* large: blocks and panels that are not full, several parts of k, pieces for threads */
+    static const int64_t large[][3] = {
+        {301, 205, 270}, {77, 131, 530}, {70, 1100, 100}, {1100, 130, 61}};
+    for (int t = 0; t < 4; t++)
+        for (int i = 0; i < 8; i++)
+            one(t & 1, t >> 1, large[i / 2][0], large[i / 2][1], large[i / 2][2], i % 2 * 3, &worst,
+                &bits);
     one(0, 0, 5, 7, 0, 0, &worst, &bits);
     ok(worst < 2, "products of all sizes and transposes agree with a naive product in double");
     printf("# worst %.3g\n", worst);
@@ -152,6 +181,10 @@ int main(void)
         for (unsigned i = 0; i < sizeof deep / sizeof *deep; i++)
             apart &= any_distance(t & 1, t >> 1, deep[i][0], deep[i][1], deep[i][2]);
     ok(apart, "the same bits however far apart the rows stand");
+#ifdef __AVX512F__
+    ok(pieces(0, 0) && pieces(0, 1) && pieces(1, 0) && pieces(1, 1),
+       "rows and columns of a large product alone: the same bits");
+#endif
     ok(batched(), "a batch over strided heads");
     return tap_done();
 }

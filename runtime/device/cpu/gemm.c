@@ -5,7 +5,7 @@
  * The library (float32: oneDNN, whose entry costs 0.3 us, else a CBLAS; float64: a CBLAS), and
  * where there is none an own register-tiled kernel, which adds over k in ascending order, one
  * accumulator per element of C and block of k. Small products always take the own one; of float32
- * those that are not large take gemm_wide.h's, in a program compiled for AVX-512.  The road is
+ * all but narrow ones take gemm_wide.h's, in a program compiled for AVX-512.  The road is
  * chosen by m, n, k and by what the program was built with, so the bits of a product depend on m,
  * n, k and the transposes alone.  Threads divide the rows or columns of C, never k.
  */
@@ -197,19 +197,40 @@ static void dgemm_serial(int ta, int tb, int64_t m, int64_t n, int64_t k, double
 #endif
 }
 
+/* The products that do not go to the library: is this one done? */
 static int sgemm_other(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
                        int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
 {
 #ifdef PP_GEMM_WIDE
-    if (gemm_wide_pays(ta, tb, m, n, k)) {
-        gemm_wide(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    const Wide all = {ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc};
+    const int64_t side = m > n ? m : n;
+    if (!gemm_wide_pays(ta, tb, m, n, k))
+        return 0;
+    if (side <= PIECE || gemm_threads() == 1) {
+        gemm_wide(&all);
         return 1;
     }
+#pragma omp parallel for schedule(static)
+    for (int64_t at = 0; at < side; at += PIECE) {
+        const int64_t len = side - at < PIECE ? side - at : PIECE;
+        Wide w = all;
+        if (m > n) {
+            w.m = len;
+            w.a += ta ? at : at * lda;
+            w.c += at * ldc;
+        } else {
+            w.n = len;
+            w.b += tb ? at * ldb : at;
+            w.c += at;
+        }
+        gemm_wide(&w);
+    }
+    return 1;
 #else
     (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)lda, (void)b;
     (void)ldb, (void)beta, (void)c, (void)ldc;
-#endif
     return 0;
+#endif
 }
 
 static int dgemm_other(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha,
@@ -258,8 +279,6 @@ BatchPlace gemm_batch_place(int64_t i, int rank, const int64_t *count, const int
     static void NAME##_deep(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a,  \
                             int64_t lda, const T *b, int64_t ldb, T beta, T *c, int64_t ldc)       \
     {                                                                                              \
-        if (NAME##_other(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc))                    \
-            return;                                                                                \
         int64_t deep = gemm_depth(k);                                                              \
         for (int64_t p = 0; p < k; p += deep)                                                      \
             NAME##_serial(ta, tb, m, n, k - p < deep ? k - p : deep, alpha,                        \
@@ -289,6 +308,8 @@ BatchPlace gemm_batch_place(int64_t i, int rank, const int64_t *count, const int
             NAME##_own(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);                      \
             return;                                                                                \
         }                                                                                          \
+        if (NAME##_other(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc))                    \
+            return;                                                                                \
         int64_t side = m > n ? m : n;                                                              \
         int team = gemm_threads();                                                                 \
         if (team > 1 && side > PIECE) {                                                            \

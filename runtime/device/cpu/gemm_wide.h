@@ -1,12 +1,17 @@
 /*
  * gemm_wide.h - float32 products by vectors of 512 bits and fused multiply-adds, where the program
- * is compiled for a CPU that has them (PP_GEMM_WIDE); gemm.c's alone.  For products for which a
- * library's entry and packing are too much, and for A B^T, whose B libraries read across its rows.
+ * is compiled for a CPU that has them (PP_GEMM_WIDE); gemm.c's alone.
  *
  * In the manner of Goto and van de Geijn (2008): a panel of B, 32 columns by a part of k, is packed
  * and stays in the first-level cache, while tiles of at most 14 rows of A pass it.  The 28 vectors
- * of a tile's sums, two of B and one of A fill the registers.  A is read where it is, and so is B
- * for few rows of A.  m is divided into tiles of as equal a height as there is.
+ * of a tile's sums, two of B and one of A fill the registers.  Of large products A is packed too,
+ * by blocks that stay in the second-level cache, and while a tile is computed the caches are asked,
+ * a few lines at a time, for what the next ones need: C, the next panel, the next block.  Of others
+ * A is read where it is, and so is B for few rows of A.  m is divided into blocks, and these into
+ * tiles, of as equal a height as there is.
+ *
+ * An element of C is one sum over k in ascending order, in equal parts of at most 256, whatever m,
+ * n, the packing and the pieces of C are.
  */
 #ifndef PP_GEMM_WIDE_H
 #define PP_GEMM_WIDE_H
@@ -16,11 +21,17 @@
 
 #include <immintrin.h>
 #include <stdint.h>
+#include <string.h>
 
 /* It is the faster one, seen beside oneDNN 2.6, from LEAST rows and columns on: up to WIDE
-   multiply-adds, and for A B^T from a depth of LONG on.  Where there is no library, it always is.
- */
-enum { LEAST = 16, WIDE = 1 << 22, LONG = 1024 };
+   multiply-adds, for A B^T from a depth of LONG on, and where both sides are BROAD.  Where there is
+   no library, it always is. */
+enum { LEAST = 16, BROAD = 192, WIDE = 1 << 22, LONG = 1024 };
+
+static inline int gemm_wide_few(int64_t m, int64_t n, int64_t k)
+{
+    return m <= WIDE && n <= WIDE / m && k <= WIDE / m / n;
+}
 
 /* Is it?  By the sides and transposes only. */
 static inline int gemm_wide_pays(int ta, int tb, int64_t m, int64_t n, int64_t k)
@@ -30,41 +41,40 @@ static inline int gemm_wide_pays(int ta, int tb, int64_t m, int64_t n, int64_t k
 #if !defined PP_DNNL && !defined PP_CBLAS
     return 1; /* of loops */
 #endif
-    return (tb && !ta && k >= LONG) || (m <= WIDE && n <= WIDE / m && k <= WIDE / m / n);
+    return (m >= BROAD && n >= BROAD) || (tb && !ta && k >= LONG) || gemm_wide_few(m, n, k);
 }
 
 enum {
     WIDE_ROWS = 14,    /* of a tile */
     WIDE_COLUMNS = 32, /* of a panel */
     WIDE_DEEP = 256,
-    WIDE_HIGH = 512, /* rows of A that pass one packing of B */
-    WIDE_FEW = 56    /* rows of A for which B is not worth packing */
+    WIDE_HIGH = 256, /* rows of a block of A that is packed */
+    WIDE_TALL = 512, /* rows of A that pass one packing of B, where A is not */
+    WIDE_FEW = 56,   /* rows of A for which B is not worth packing */
+    WIDE_BROAD = 64, /* columns of B for which A is */
+    WIDE_AHEAD = 16  /* steps of k between two requests to the caches */
 };
 
 #define WIDE_INLINE static inline __attribute__((always_inline))
 
-/* One tile of C: `rows` rows, `vectors` of 16 columns, of the last one those in `last`.  Both are
-   known where it is called.  A's element (i, p) is a[i * as + p * ap]; rows of B are `bs` apart. */
-WIDE_INLINE void tile(const int rows, const int vectors, int64_t k, const float *a, int64_t as,
-                      int64_t ap, const float *b, int64_t bs, float alpha, float beta, float *c,
-                      int64_t ldc, __mmask16 last)
+/* The sums of a tile: `rows` rows, `vectors` of 16 columns.  Both are known where it is computed.
+ */
+typedef __m512 Sums[WIDE_ROWS][2];
+
+/* sum += k steps; A's element (i, p) is a[i * as + p * ap], `close`: as is 1; rows of B are `bs`
+   apart. */
+WIDE_INLINE void add_steps(const int rows, const int vectors, const int close, int64_t k,
+                           const float *a, int64_t as, int64_t ap, const float *b, int64_t bs,
+                           Sums sum)
 {
-    __m512 sum[WIDE_ROWS][2];
     /* of every third row: the others are once and twice `as` behind it */
     const float *third[(WIDE_ROWS + 2) / 3] = {a, a + 3 * as, a + 6 * as, a + 9 * as, a + 12 * as};
-#pragma GCC unroll 14
-    for (int i = 0; i < rows; i++) {
-        sum[i][0] = sum[i][1] = _mm512_setzero_ps();
-        _mm_prefetch((const char *)(c + i * ldc), _MM_HINT_T0);
-        if (vectors > 1)
-            _mm_prefetch((const char *)(c + i * ldc + 16), _MM_HINT_T0);
-    }
 #pragma GCC unroll 2
-    for (int64_t p = 0; p < k; p++, b += bs) {
+    for (int64_t p = 0; p < k; p++, a += ap, b += bs) {
         const __m512 b0 = _mm512_loadu_ps(b), b1 = vectors > 1 ? _mm512_loadu_ps(b + 16) : b0;
 #pragma GCC unroll 14
         for (int i = 0; i < rows; i++) {
-            const __m512 x = _mm512_set1_ps(third[i / 3][i % 3 * as]);
+            const __m512 x = _mm512_set1_ps(close ? a[i] : third[i / 3][i % 3 * as]);
             sum[i][0] = _mm512_fmadd_ps(x, b0, sum[i][0]);
             if (vectors > 1)
                 sum[i][1] = _mm512_fmadd_ps(x, b1, sum[i][1]);
@@ -73,6 +83,12 @@ WIDE_INLINE void tile(const int rows, const int vectors, int64_t k, const float 
         for (int q = 0; q < (rows + 2) / 3; q++)
             third[q] += ap;
     }
+}
+
+/* C = alpha sum + beta C; of the last vector the columns in `last`. */
+WIDE_INLINE void store(const int rows, const int vectors, Sums sum, float alpha, float beta,
+                       float *c, int64_t ldc, __mmask16 last)
+{
     const __m512 scale = _mm512_set1_ps(alpha), keep = _mm512_set1_ps(beta);
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++)
@@ -87,20 +103,82 @@ WIDE_INLINE void tile(const int rows, const int vectors, int64_t k, const float 
         }
 }
 
+/* One tile of C, of operands where they are. */
+WIDE_INLINE void tile(const int rows, const int vectors, const int close, int64_t k, const float *a,
+                      int64_t as, int64_t ap, const float *b, int64_t bs, float alpha, float beta,
+                      float *c, int64_t ldc, __mmask16 last)
+{
+    Sums sum;
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; i++) {
+        sum[i][0] = sum[i][1] = _mm512_setzero_ps();
+        _mm_prefetch((const char *)(c + i * ldc), _MM_HINT_T0);
+        if (vectors > 1)
+            _mm_prefetch((const char *)(c + i * ldc + 16), _MM_HINT_T0);
+    }
+    add_steps(rows, vectors, close, k, a, as, ap, b, bs, sum);
+    store(rows, vectors, sum, alpha, beta, c, ldc, last);
+}
+
+/* What the caches are asked for while a tile is computed: `lines` of 64 bytes, two each time, the
+   next time those `step` bytes behind.  They may end behind an operand: nothing is read. */
+typedef struct {
+    const char *lines[2];
+    int64_t step;
+} Ahead;
+enum { AHEAD_C, AHEAD_B, AHEAD_A, AHEADS };
+
+/* The same of a packed tile of A and a packed panel of B. */
+WIDE_INLINE void tile_packed(const int rows, const int vectors, int64_t k, const float *a,
+                             const float *b, float alpha, float beta, float *c, int64_t ldc,
+                             __mmask16 last, const Ahead *ahead)
+{
+    Sums sum;
+    const char *soon[AHEADS][2];
+    int64_t p = 0;
+    memset(sum, 0, sizeof sum);
+#pragma GCC unroll 3
+    for (int i = 0; i < AHEADS; i++)
+        memcpy(soon[i], ahead[i].lines, sizeof soon[i]);
+    for (; p + WIDE_AHEAD <= k; p += WIDE_AHEAD) {
+#pragma GCC unroll 3
+        for (int i = 0; i < AHEADS; i++)
+#pragma GCC unroll 2
+            for (int line = 0; line < 2; line++) {
+                if (i == AHEAD_C)
+                    __builtin_prefetch(soon[i][line], 1);
+                else
+                    _mm_prefetch(soon[i][line], _MM_HINT_T1);
+                soon[i][line] += ahead[i].step;
+            }
+        add_steps(rows, vectors, 1, WIDE_AHEAD, a + p * WIDE_ROWS, 1, WIDE_ROWS,
+                  b + p * WIDE_COLUMNS, WIDE_COLUMNS, sum);
+    }
+    add_steps(rows, vectors, 1, k - p, a + p * WIDE_ROWS, 1, WIDE_ROWS, b + p * WIDE_COLUMNS,
+              WIDE_COLUMNS, sum);
+    store(rows, vectors, sum, alpha, beta, c, ldc, last);
+}
+
 /* tile_R_V: the rows of A `apart` from each other; turned_R_V: the columns, of an A that is stored
-   transposed. */
+   transposed; packed_R_V: as turned, of a block that was packed. */
+#define TAKES                                                                                      \
+    int64_t k, const float *a, int64_t apart, const float *b, int64_t bs, float alpha, float beta, \
+        float *c, int64_t ldc, __mmask16 last
+#define TAKES_PACKED                                                                               \
+    int64_t k, const float *a, const float *b, float alpha, float beta, float *c, int64_t ldc,     \
+        __mmask16 last, const Ahead *ahead
 #define TILE(R, V)                                                                                 \
-    static void tile_##R##_##V(int64_t k, const float *a, int64_t apart, const float *b,           \
-                               int64_t bs, float alpha, float beta, float *c, int64_t ldc,         \
-                               __mmask16 last)                                                     \
+    static void tile_##R##_##V(TAKES)                                                              \
     {                                                                                              \
-        tile(R, V, k, a, apart, 1, b, bs, alpha, beta, c, ldc, last);                              \
+        tile(R, V, 0, k, a, apart, 1, b, bs, alpha, beta, c, ldc, last);                           \
     }                                                                                              \
-    static void turned_##R##_##V(int64_t k, const float *a, int64_t apart, const float *b,         \
-                                 int64_t bs, float alpha, float beta, float *c, int64_t ldc,       \
-                                 __mmask16 last)                                                   \
+    static void turned_##R##_##V(TAKES)                                                            \
     {                                                                                              \
-        tile(R, V, k, a, 1, apart, b, bs, alpha, beta, c, ldc, last);                              \
+        tile(R, V, 1, k, a, 1, apart, b, bs, alpha, beta, c, ldc, last);                           \
+    }                                                                                              \
+    static void packed_##R##_##V(TAKES_PACKED)                                                     \
+    {                                                                                              \
+        tile_packed(R, V, k, a, b, alpha, beta, c, ldc, last, ahead);                              \
     }
 /* clang-format off */
 #define EACH(X, V) X(1, V) X(2, V) X(3, V) X(4, V) X(5, V) X(6, V) X(7, V) X(8, V) X(9, V)         \
@@ -109,48 +187,46 @@ WIDE_INLINE void tile(const int rows, const int vectors, int64_t k, const float 
 EACH(TILE, 1)
 EACH(TILE, 2)
 
-typedef void (*Tile)(int64_t k, const float *a, int64_t apart, const float *b, int64_t bs,
-                     float alpha, float beta, float *c, int64_t ldc, __mmask16 last);
-#define NAME(R, V) tile_##R##_##V,
-static const Tile tiles[2][WIDE_ROWS] = {{EACH(NAME, 1)}, {EACH(NAME, 2)}};
-#undef NAME
-#define NAME(R, V) turned_##R##_##V,
-static const Tile turned_tiles[2][WIDE_ROWS] = {{EACH(NAME, 1)}, {EACH(NAME, 2)}};
-#undef NAME
+typedef void (*Tile)(TAKES);
+typedef void (*PackedTile)(TAKES_PACKED);
+/* [1]: turned; by vectors and rows */
+#define OF_ROWS(R, V) tile_##R##_##V,
+#define OF_TURNED(R, V) turned_##R##_##V,
+#define OF_PACKED(R, V) packed_##R##_##V,
+static const Tile tiles[2][2][WIDE_ROWS] = {{{EACH(OF_ROWS, 1)}, {EACH(OF_ROWS, 2)}},
+                                            {{EACH(OF_TURNED, 1)}, {EACH(OF_TURNED, 2)}}};
+static const PackedTile packed_tiles[2][WIDE_ROWS] = {{EACH(OF_PACKED, 1)}, {EACH(OF_PACKED, 2)}};
+#undef OF_ROWS
+#undef OF_TURNED
+#undef OF_PACKED
 
 /* ---- packing ---- */
 
-/* The 16 x 16 numbers at x, rows `ld` apart, as columns at y, WIDE_COLUMNS apart. */
-WIDE_INLINE void turn(const float *x, int64_t ld, float *y)
+/* 16 columns of 16 rows, the columns from p on, as 16 rows at y, `apart` from each other and
+   written in this order: the next one may begin where the last numbers of one are. */
+WIDE_INLINE void turn(const float *const *rows, int64_t p, float *y, int64_t apart)
 {
-    __m512 r[16], t[16];
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++)
-        r[i] = _mm512_loadu_ps(x + i * ld);
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 2) { /* pairs of rows in each of the four quarters of a vector */
-        t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
-    }
+    __m512 four[4][4]; /* [c][i]: columns 4 c to 4 c + 3 of rows i, i + 4, i + 8, i + 12 */
 #pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) { /* fours: r[i + j] has columns j, j + 4, j + 8, j + 12 */
-        const __m512d a = _mm512_castps_pd(t[i]), b = _mm512_castps_pd(t[i + 1]),
-                      c = _mm512_castps_pd(t[i + 2]), d = _mm512_castps_pd(t[i + 3]);
-        r[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
-        r[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
-        r[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
-        r[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
-    }
+    for (int i = 0; i < 4; i++)
 #pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) { /* quarters 0 and 2, and 1 and 3, of the four fours */
-        const __m512 even0 = _mm512_shuffle_f32x4(r[j], r[4 + j], 0x88),
-                     odd0 = _mm512_shuffle_f32x4(r[j], r[4 + j], 0xdd),
-                     even1 = _mm512_shuffle_f32x4(r[8 + j], r[12 + j], 0x88),
-                     odd1 = _mm512_shuffle_f32x4(r[8 + j], r[12 + j], 0xdd);
-        _mm512_store_ps(y + j * WIDE_COLUMNS, _mm512_shuffle_f32x4(even0, even1, 0x88));
-        _mm512_store_ps(y + (j + 4) * WIDE_COLUMNS, _mm512_shuffle_f32x4(odd0, odd1, 0x88));
-        _mm512_store_ps(y + (j + 8) * WIDE_COLUMNS, _mm512_shuffle_f32x4(even0, even1, 0xdd));
-        _mm512_store_ps(y + (j + 12) * WIDE_COLUMNS, _mm512_shuffle_f32x4(odd0, odd1, 0xdd));
+        for (int c = 0; c < 4; c++) {
+            __m512 x = _mm512_castps128_ps512(_mm_loadu_ps(rows[i] + p + 4 * c));
+            x = _mm512_insertf32x4(x, _mm_loadu_ps(rows[i + 4] + p + 4 * c), 1);
+            x = _mm512_insertf32x4(x, _mm_loadu_ps(rows[i + 8] + p + 4 * c), 2);
+            four[c][i] = _mm512_insertf32x4(x, _mm_loadu_ps(rows[i + 12] + p + 4 * c), 3);
+        }
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++, y += 4 * apart) {
+        const __m512 *f = four[c];
+        const __m512d low0 = _mm512_castps_pd(_mm512_unpacklo_ps(f[0], f[1])),
+                      low1 = _mm512_castps_pd(_mm512_unpacklo_ps(f[2], f[3])),
+                      high0 = _mm512_castps_pd(_mm512_unpackhi_ps(f[0], f[1])),
+                      high1 = _mm512_castps_pd(_mm512_unpackhi_ps(f[2], f[3]));
+        _mm512_storeu_ps(y, _mm512_castpd_ps(_mm512_unpacklo_pd(low0, low1)));
+        _mm512_storeu_ps(y + apart, _mm512_castpd_ps(_mm512_unpackhi_pd(low0, low1)));
+        _mm512_storeu_ps(y + 2 * apart, _mm512_castpd_ps(_mm512_unpacklo_pd(high0, high1)));
+        _mm512_storeu_ps(y + 3 * apart, _mm512_castpd_ps(_mm512_unpackhi_pd(high0, high1)));
     }
 }
 
@@ -166,64 +242,183 @@ static void pack_rows(int64_t k, int vectors, __mmask16 last, const float *b, in
     }
 }
 
-/* One panel of op(B): k by n, zeros up to a whole vector. */
+/* k columns of `n` rows, at most 16, `ld` apart, as k rows of 16 numbers at `to`, `apart` from each
+   other; behind the n-th of each row anything, but numbers of x. */
+static void turn_rows(int64_t n, int64_t k, const float *x, int64_t ld, float *to, int64_t apart)
+{
+    const float *rows[16];
+    int64_t p = 0;
+    for (int64_t i = 0; i < 16; i++)
+        rows[i] = x + (i < n ? i : 0) * ld;
+    for (; p + 16 <= k; p += 16)
+        turn(rows, p, to + p * apart, apart);
+    for (; p < k; p++)
+        for (int64_t i = 0; i < 16; i++)
+            to[p * apart + i] = rows[i][p];
+}
+
+/* One panel of op(B): k by n.  What is behind the n-th column counts for nothing. */
 static void pack(int tb, int64_t k, int64_t n, const float *b, int64_t ldb, float *to)
 {
     int vectors = n > 16 ? 2 : 1;
-    if (!tb) {
+    if (!tb)
         pack_rows(k, vectors, (__mmask16)(0xffff >> (16 * vectors - n)), b, ldb, to);
-        return;
-    }
-    for (int64_t j = 0; j < n; j += 16) {
-        int64_t p = 0;
-        if (j + 16 <= n)
-            for (; p + 16 <= k; p += 16)
-                turn(b + j * ldb + p, ldb, to + p * WIDE_COLUMNS + j);
-        for (; p < k; p++)
-            for (int64_t i = j; i < j + 16; i++)
-                to[p * WIDE_COLUMNS + i] = i < n ? b[i * ldb + p] : 0;
-    }
+    else
+        for (int64_t j = 0; j < n; j += 16)
+            turn_rows(n - j < 16 ? n - j : 16, k, b + j * ldb, ldb, to + j, WIDE_COLUMNS);
 }
 
-/* Rows [0, m) of C, over a part of k. */
-static void part(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
-                 int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+/* One tile of op(A): n rows, k steps WIDE_ROWS apart, and two numbers more behind the last. */
+static void pack_tile(int ta, int64_t n, int64_t k, const float *a, int64_t lda, float *to)
+{
+    if (!ta)
+        turn_rows(n, k, a, lda, to, WIDE_ROWS);
+    else
+        for (int64_t p = 0; p < k; p++, a += lda, to += WIDE_ROWS)
+            _mm512_storeu_ps(to, _mm512_maskz_loadu_ps((__mmask16)(0xffff >> (16 - n)), a));
+}
+
+/* ---- products ---- */
+
+/* C = alpha op(A) op(B) + beta C; A and B as they are stored. */
+typedef struct {
+    int ta, tb;
+    int64_t m, n, k;
+    float alpha;
+    const float *a;
+    int64_t lda;
+    const float *b;
+    int64_t ldb;
+    float beta;
+    float *c;
+    int64_t ldc;
+} Wide;
+
+/* Rows [i, i + m) of C, over steps [p, p + k). */
+typedef struct {
+    int64_t i, m, p, k;
+} WideBlock;
+
+static const float *wide_a(const Wide *w, int64_t i, int64_t p)
+{
+    return w->a + (w->ta ? p * w->lda + i : i * w->lda + p);
+}
+
+static const float *wide_b(const Wide *w, int64_t p, int64_t j)
+{
+    return w->b + (w->tb ? j * w->ldb + p : p * w->ldb + j);
+}
+
+/* A and, for few rows, B where they are. */
+static void unpacked(const Wide *w, const WideBlock *o)
 {
     _Alignas(64) float panel[WIDE_DEEP * WIDE_COLUMNS];
-    const int64_t count = (m + WIDE_ROWS - 1) / WIDE_ROWS;
-    for (int64_t j = 0; j < n; j += WIDE_COLUMNS) {
-        const int64_t wide = n - j < WIDE_COLUMNS ? n - j : WIDE_COLUMNS;
-        const int vectors = wide > 16 ? 2 : 1, packed = tb || wide % 16 || m > WIDE_FEW;
+    const int64_t count = (o->m + WIDE_ROWS - 1) / WIDE_ROWS;
+    const float beta = o->p ? 1 : w->beta;
+    for (int64_t j = 0; j < w->n; j += WIDE_COLUMNS) {
+        const int64_t wide = w->n - j < WIDE_COLUMNS ? w->n - j : WIDE_COLUMNS;
+        const int vectors = wide > 16 ? 2 : 1, copied = w->tb || wide % 16 || o->m > WIDE_FEW;
         const __mmask16 last = (__mmask16)(0xffff >> (16 * vectors - wide));
-        const float *from = tb ? b + j * ldb : b + j;
-        const Tile *of_height = (ta ? turned_tiles : tiles)[vectors - 1];
-        if (packed)
-            pack(tb, k, wide, from, ldb, panel);
+        const float *from = wide_b(w, o->p, j);
+        if (copied)
+            pack(w->tb, o->k, wide, from, w->ldb, panel);
         for (int64_t q = 0, i = 0; q < count; q++) {
-            const int64_t end = m * (q + 1) / count;
-            of_height[end - i - 1](k, ta ? a + i : a + i * lda, lda, packed ? panel : from,
-                                   packed ? WIDE_COLUMNS : ldb, alpha, beta, c + i * ldc + j, ldc,
-                                   last);
+            const int64_t end = o->m * (q + 1) / count;
+            tiles[w->ta != 0][vectors - 1][end - i - 1](
+                o->k, wide_a(w, o->i + i, o->p), w->lda, copied ? panel : from,
+                copied ? WIDE_COLUMNS : w->ldb, w->alpha, beta, w->c + (o->i + i) * w->ldc + j,
+                w->ldc, last);
             i = end;
         }
     }
 }
 
-/* C = alpha op(A) op(B) + beta C as pp_sgemm, on one thread; m, n, k at least 1.  Each element of C
-   is one sum over k in ascending order, in equal parts of at most 256, whatever m and n are. */
-static void gemm_wide(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
-                      int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+/* Two lines, or rows, from `x` on; `step` is that of their rows */
+static Ahead rows_ahead(const float *x, int64_t step)
 {
-    const int64_t parts = (k + WIDE_DEEP - 1) / WIDE_DEEP,
-                  deep = ((k + parts - 1) / parts + 15) / 16 * 16;
-    for (int64_t i = 0; i < m; i += WIDE_HIGH)
-        for (int64_t p = 0; p < k; p += deep)
-            part(ta, tb, m - i < WIDE_HIGH ? m - i : WIDE_HIGH, n, k - p < deep ? k - p : deep,
-                 alpha, a + (ta ? p * lda + i : i * lda + p), lda, tb ? b + p : b + p * ldb, ldb,
-                 p ? 1 : beta, c + i * ldc, ldc);
+    return (Ahead){{(const char *)x, (const char *)(x + 16)}, step * (int64_t)sizeof *x};
+}
+static Ahead lines_ahead(const float *x, int64_t next_row)
+{
+    return (Ahead){{(const char *)x, (const char *)(x + next_row)}, 64};
+}
+
+/* At most WIDE_HIGH rows, of which A is packed tile by tile, before a tile meets its first panel.
+   `next`: the block that comes afterwards. */
+static void packed(const Wide *w, const WideBlock *o, const WideBlock *next)
+{
+    enum { TILES = (WIDE_HIGH + WIDE_ROWS - 1) / WIDE_ROWS };
+    _Alignas(64) float panel[WIDE_DEEP * WIDE_COLUMNS],
+        block[TILES * WIDE_DEEP * WIDE_ROWS + 16 - WIDE_ROWS];
+    const int64_t count = (o->m + WIDE_ROWS - 1) / WIDE_ROWS,
+                  all = (w->n + WIDE_COLUMNS - 1) / WIDE_COLUMNS * count,
+                  lines = w->ta ? next->k : next->m; /* rows of the next block, as stored */
+    const float beta = o->p ? 1 : w->beta;
+    float *const c = w->c + o->i * w->ldc;
+    for (int64_t j = 0, at = 0; j < w->n; j += WIDE_COLUMNS) {
+        const int64_t wide = w->n - j < WIDE_COLUMNS ? w->n - j : WIDE_COLUMNS,
+                      later = j + WIDE_COLUMNS < w->n ? j + WIDE_COLUMNS : j;
+        const int vectors = wide > 16 ? 2 : 1;
+        const __mmask16 last = (__mmask16)(0xffff >> (16 * vectors - wide));
+        pack(w->tb, o->k, wide, wide_b(w, o->p, j), w->ldb, panel);
+        for (int64_t q = 0, i = 0; q < count; q++, at++) {
+            const int64_t end = o->m * (q + 1) / count, line = lines * at / all;
+            float *const own = block + q * WIDE_ROWS * o->k;
+            Ahead ahead[AHEADS];
+            if (j == 0)
+                pack_tile(w->ta, end - i, o->k, wide_a(w, o->i + i, o->p), w->lda, own);
+            ahead[AHEAD_C] = rows_ahead(c + (q + 1 < count ? end * w->ldc + j : later), w->ldc);
+            if (w->tb)
+                ahead[AHEAD_B] =
+                    lines_ahead(wide_b(w, o->p, later + WIDE_COLUMNS * q / count), w->ldb);
+            else
+                ahead[AHEAD_B] = rows_ahead(wide_b(w, o->p + o->k * q / count, later), w->ldb);
+            ahead[AHEAD_A] = lines_ahead(w->ta ? wide_a(w, next->i, next->p + line)
+                                               : wide_a(w, next->i + line, next->p),
+                                         w->lda);
+            packed_tiles[vectors - 1][end - i - 1](o->k, own, panel, w->alpha, beta,
+                                                   c + i * w->ldc + j, w->ldc, last, ahead);
+            i = end;
+        }
+    }
+}
+
+/* Steps [p, p + deep) of rows [i, i + high), or what there is of them. */
+static inline WideBlock wide_block(const Wide *w, int64_t i, int64_t high, int64_t p, int64_t deep)
+{
+    return (WideBlock){i, w->m - i < high ? w->m - i : high, p, w->k - p < deep ? w->k - p : deep};
+}
+
+/* On one thread; m, n, k at least 1. */
+static void gemm_wide(const Wide *w)
+{
+    const int64_t parts = (w->k + WIDE_DEEP - 1) / WIDE_DEEP,
+                  deep = ((w->k + parts - 1) / parts + 15) / 16 * 16;
+    if (w->n < WIDE_BROAD || gemm_wide_few(w->m, w->n, w->k)) {
+        for (int64_t i = 0; i < w->m; i += WIDE_TALL)
+            for (int64_t p = 0; p < w->k; p += deep) {
+                const WideBlock o = wide_block(w, i, WIDE_TALL, p, deep);
+                unpacked(w, &o);
+            }
+        return;
+    }
+    const int64_t across = (w->m + WIDE_HIGH - 1) / WIDE_HIGH, high = (w->m + across - 1) / across;
+    WideBlock o = wide_block(w, 0, high, 0, deep);
+    while (o.i < w->m) {
+        int64_t p = o.p + deep, i = o.i;
+        if (p >= w->k) {
+            p = 0;
+            i += high;
+        }
+        const WideBlock next = wide_block(w, i, high, p, deep);
+        packed(w, &o, i < w->m ? &next : &o);
+        o = next;
+    }
 }
 #undef EACH
 #undef TILE
+#undef TAKES
+#undef TAKES_PACKED
 #undef WIDE_INLINE
 #endif
 #endif
