@@ -20,7 +20,8 @@
   packed      an operator's W, R and B packed of a GRU's and an LSTM's matrices; what nothing can be told of: a standardised
               convolution, a normalised weight, a number computed of a bias; penalty.onnx: a penalty over all parameters
   equal       equal parameters that were merged, and so was what reads them
-  recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places
+  recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places;
+              folded.onnx: the same with constant folding, where the exporter packs the matrices
   routed      experts that pick their rows with NonZero: two of three for each row, one more by a mask; the loop over the experts that are hit, of which the
               example hits three of five, and the same over a list of modules; lacking.onnx: that list, where the example hit two of three;
               counted.onnx: rows by a mask, then their mean
@@ -39,8 +40,8 @@ from safetensors.torch import save_file
 torch.manual_seed(3)
 ROWS, MB = 8, 2
 
-def export(model, args, path, inputs, outputs):
-    torch.onnx.export(model, args, path, input_names=inputs, output_names=outputs, opset_version=17, dynamo=False, do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING)
+def export(model, args, path, inputs, outputs, fold=False):
+    torch.onnx.export(model, args, path, input_names=inputs, output_names=outputs, opset_version=17, dynamo=False, do_constant_folding=fold, training=torch.onnx.TrainingMode.TRAINING)
 
 def write(d, loss, grads, splits, files, out=None, extra="", name="logits", mb=MB, second="", schedules="", folded="", **data):
     for k, v in data.items(): np.save(f"{d}/{'target' if k == 'target' else 'in.' + k}.npy", v.numpy())
@@ -79,7 +80,7 @@ class Recurrent(nn.Module):
 
 def recurrent(d):
     m = Recurrent(); x, t = torch.randint(0, 11, (ROWS, 3)), torch.randint(0, 5, (ROWS,))
-    export(m, x[:MB], f"{d}/model.onnx", ["x"], ["logits"])
+    export(m, x[:MB], f"{d}/model.onnx", ["x"], ["logits"]); export(m, x[:MB], f"{d}/folded.onnx", ["x"], ["logits"], fold=True)
     m = m.double(); y = m(x); l = F.cross_entropy(y, t); l.backward()
     write(d, ("cross_entropy", l.item()), grads_of(m), "rnn:begin,gru:begin", "model.onnx", y, x=x, target=t)
 

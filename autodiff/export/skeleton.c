@@ -109,6 +109,26 @@ static bool is_held(const Skeleton *s, const Param *q, uint32_t init)
     return init != NONE && shape_equal(&shape, &s->m->init.at[init].shape);
 }
 
+/* Parameters that only bodies (of a Loop, a Scan, an If) read, by the names of their initializers:
+ * an EmbeddingBag's table. */
+static void find_captured(Skeleton *s)
+{
+    for (uint32_t p = 0; p < s->g->param.n; p++) {
+        const Param *q = &s->g->param.at[p];
+        uint32_t init = q->initializer ? strmap_get(&s->m->init_index, q->initializer) : NONE;
+        if (s->name[p] || init == NONE || !s->named[init] ||
+            q->bytes.at != s->m->init.at[init].bytes.at)
+            continue;
+        if (is_held(s, q, init))
+            use_parameter(s, p, init);
+        else
+            diag_warn(WHERE_FILE(s->m->path),
+                      "parameter '%s' is read in a body in another shape; merge will not write it "
+                      "back",
+                      q->name);
+    }
+}
+
 static void choose_names(Skeleton *s)
 {
     StrMap used = {.arena = s->arena}, made = {.arena = s->arena};
@@ -443,6 +463,7 @@ void skeleton_write(const Graph *g, Model *m, FILE *f)
     s.made = arena_array(arena, bool, m->init.n);
     s.named = arena_array(arena, bool, m->init.n);
     find_uses(&s);
+    find_captured(&s);
     choose_names(&s);
     find_edits(&s);
     PbSpan body = {m->at, m->at + m->size, false};

@@ -78,12 +78,16 @@ void param_place(Params *p, const RawNodes *list);
 int param_place_role(const Params *p, const RawNode *n, uint32_t input);
 /* PyTorch's name, or NULL */
 const char *param_place_name(const Params *p, const RawNode *n, uint32_t input);
+/* the module of a scope as parameters' names have it */
+const char *param_place_module(const Params *p, const char *scope);
 /* a vector in PyTorch, with dims of 1 in the file */
 bool param_is_squeezed(const RawNode *n, const RawTensor *t);
 bool param_is_buffer_name(const char *name);
 bool param_is_buffer(const Params *p, const char *name);
 
 void param_pieces(Params *p, const RawNodes *list);     /* param_pieces.c; after param_place */
+/* param_recurrent.c: recurrent layers whose matrices were folded; after param_place */
+void param_recurrent(Params *p, const RawNodes *list);
 void param_constants(Params *p, const RawNodes *list);  /* param_const.c; after all others */
 /* param_foreign.c: models that are not PyTorch's; begin before, note after all others */
 void param_foreign_begin(Params *p, const RawNodes *list);

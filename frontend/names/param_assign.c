@@ -279,6 +279,7 @@ void param_assign(Params *p, RawNodes *list)
     } else {
         param_place(p, list);
         param_pieces(p, list);
+        param_recurrent(p, list);
         from_names(p, list);
     }
 }

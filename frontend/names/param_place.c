@@ -263,6 +263,14 @@ bool param_is_squeezed(const RawNode *n, const RawTensor *t)
     return is_one_of(n->op_type, op) && t->shape.rank > 1 && wide <= 1;
 }
 
+const char *param_place_module(const Params *p, const char *scope)
+{
+    Arena *a = p->m->arena;
+    uint32_t at = strmap_get(&p->places->before, arena_strndup(a, scope, strcspn(scope, ".")));
+    const char *prefix = at == NONE ? "" : p->places->prefix.at[at];
+    return arena_printf(a, "%s%s%s", prefix, *prefix ? "." : "", scope);
+}
+
 const char *param_place_name(const Params *p, const RawNode *n, uint32_t input)
 {
     static const char *const leaf[] = {NULL, "weight", "bias", "running_mean", "running_var"};
@@ -275,8 +283,5 @@ const char *param_place_name(const Params *p, const RawNode *n, uint32_t input)
     }
     if (!*n->scope || !leaf[role])
         return NULL;
-    uint32_t at =
-        strmap_get(&p->places->before, arena_strndup(a, n->scope, strcspn(n->scope, ".")));
-    const char *prefix = at == NONE ? "" : p->places->prefix.at[at];
-    return arena_printf(a, "%s%s%s.%s", prefix, *prefix ? "." : "", n->scope, leaf[role]);
+    return arena_printf(a, "%s.%s", param_place_module(p, n->scope), leaf[role]);
 }

@@ -1,8 +1,8 @@
 /*
  * param_text.c - the source lines that the dynamo exporter keeps beside a node.  In: the text of a
- * stack trace, the name of an fx node.  Out: is an attribute read there, and what methods are called
- * on it ("s.shared.unsqueeze(0).expand(n, -1, -1)"): evidence of what folding did to a parameter, never
- * more than that.  Untrusted: nothing here can fail, it can only find less.
+ * stack trace, the name of an fx node.  Out: is an attribute read there, and what methods are
+ * called on it ("s.shared.unsqueeze(0).expand(n, -1, -1)"): evidence of what folding did to a
+ * parameter, never more than that.  Untrusted: nothing here can fail, it can only find less.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -74,6 +74,22 @@ ok "packed: the merged model splits and builds" split_model packed.onnx packed.b
 packed/pipeline infer "${data[@]}" --params packed.ck/step_1 --output logits=a.npy
 packed.b/pipeline infer "${data[@]}" --output logits=b.npy
 ok "packed: the merged model computes the same bits" cmp a.npy b.npy
+
+# The same of TorchScript, where only the place of an operator says what its matrices are called.
+dir=$cases/recurrent
+. "$dir/case.env"
+data=(--data "x=$dir/in.x.npy" --microbatches $((rows / mb)) --quiet)
+ok "recurrent: splits and builds" split_model "$dir/folded.onnx" recurrent "$splits" --loss "$loss"
+mkdir recurrent.run
+ok "recurrent: trains" recurrent/pipeline train "${data[@]}" --data "target=$dir/target.npy" --lr 0.1 --dump-grads recurrent.run/grads --log-json recurrent.run/log.json --checkpoint recurrent.ck
+ok "recurrent: agrees with PyTorch" "$compare" grads recurrent.run/grads "$dir/grads.safetensors"
+ok "recurrent: with its loss" "$compare" loss recurrent.run/log.json "$loss_value"
+ok "recurrent: merges" "$ppsplit" merge recurrent recurrent.ck -o recurrent.onnx
+ok "recurrent: the merged model splits and builds" split_model recurrent.onnx recurrent.b none
+recurrent/pipeline infer "${data[@]}" --params recurrent.ck/step_1 --output logits=a.npy
+recurrent.b/pipeline infer "${data[@]}" --output logits=b.npy
+ok "recurrent: the merged model computes the same bits" cmp a.npy b.npy
+
 is "equal: what was merged is named" "$(said equal)" "equal/model.onnx: warning: 2 parameters were recovered from what the export folded them into: a.mix_value (equal to a.mix_key), b.mix_value (equal to b.mix_key)"
 is "a parameter of no such name" "$(said given --param flet=flat.npy | tail -n 1)" "given/model.onnx: error: --param flet: the model declares no such parameter"
 is "no file" "$(said given --param flat | tail -n 1)" "ppsplit: error: --param wants NAME=FILE.npy or NAME=FILE.safetensors, not 'flat'"
