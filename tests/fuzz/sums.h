@@ -219,7 +219,7 @@ static ValueId do_packed(Fuzz *f, ValueId x, ValueId y)
     Graph *g = f->g;
     Shape s = shape(f, x);
     (void)y;
-    if (s.rank < 2)
+    if (s.rank < 2 || (f->r->rows && s.d[0] != f->r->rows)) /* rows of data: of an input */
         return x;
     Shape rows = S(s.d[0], 1);
     for (int d = 1; d < s.rank; d++)
