@@ -6,7 +6,7 @@
   ownloss     a model whose output `loss` is its loss
   shifted     its loss compares all but the last step with all but the first label, flattened: a view that strides cannot say
   annotated   pipeline_stage on every node (IR 11)
-  twice       a module called twice inside one file
+  twice       a module called twice inside one file; folded.onnx: the same with constant folding, which transposes its weight twice
   looped      a module called five times and its weight once more, transposed: several uses in one stage, also in one between others
   passthrough outputs that are also intermediates, an input used late, a stage without parameters
   stopped     ppsplit::StopGradient where a VQ-VAE detaches; a stage that only stopped values leave; plain.onnx: the same without these nodes
@@ -40,8 +40,8 @@ from safetensors.torch import save_file
 torch.manual_seed(3)
 ROWS, MB = 8, 2
 
-def export(model, args, path, inputs, outputs, fold=False):
-    torch.onnx.export(model, args, path, input_names=inputs, output_names=outputs, opset_version=17, dynamo=False, do_constant_folding=fold, training=torch.onnx.TrainingMode.TRAINING)
+def export(model, args, path, inputs, outputs, fold=False, **more):
+    torch.onnx.export(model, args, path, input_names=inputs, output_names=outputs, opset_version=17, dynamo=False, do_constant_folding=fold, training=torch.onnx.TrainingMode.TRAINING, **more)
 
 def write(d, loss, grads, splits, files, out=None, extra="", name="logits", mb=MB, second="", schedules="", folded="", **data):
     for k, v in data.items(): np.save(f"{d}/{'target' if k == 'target' else 'in.' + k}.npy", v.numpy())
@@ -179,10 +179,13 @@ def annotated(d):
 class Twice(nn.Module):
     def __init__(self): super().__init__(); self.a, self.b = A(), B()
     def forward(self, x): return self.a(self.b(self.a(x)))
+class Third(Twice):                                     # a product of three dims is a MatMul, and no Gemm
+    def forward(self, x): return super().forward(x[:, None])[:, 0]
 
 def twice(d):
     m = Twice(); x, t = torch.randn(ROWS, 6), torch.rand(ROWS, 6)
-    export(m, torch.randn(MB, 6), f"{d}/model.onnx", ["x"], ["logits"])
+    export(m, torch.randn(MB, 6), f"{d}/model.onnx", ["x"], ["logits"]); third = Third(); third.load_state_dict(m.state_dict())
+    export(third, torch.zeros(MB, 6), f"{d}/folded.onnx", ["x"], ["logits"], fold=True, keep_initializers_as_inputs=True)  # which keeps equal ones apart
     m = m.double(); y = m(x.double()); l = F.binary_cross_entropy_with_logits(y, t.double()); l.backward()
     write(d, ("bce_with_logits", l.item()), grads_of(m), "b:begin,b:end", "model.onnx", y, x=x, target=t)
 

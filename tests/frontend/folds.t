@@ -90,6 +90,15 @@ recurrent/pipeline infer "${data[@]}" --params recurrent.ck/step_1 --output logi
 recurrent.b/pipeline infer "${data[@]}" --output logits=b.npy
 ok "recurrent: the merged model computes the same bits" cmp a.npy b.npy
 
+# A module called twice: its weight was transposed for each call, and is one.
+dir=$cases/twice
+. "$dir/case.env"
+ok "twice: splits and builds" split_model "$dir/folded.onnx" twice "$splits" --loss "$loss"
+mkdir twice.run
+ok "twice: trains" twice/pipeline train --data "x=$dir/in.x.npy" --microbatches $((rows / mb)) --quiet --data "target=$dir/target.npy" --lr 0 --dump-grads twice.run/grads --log-json twice.run/log.json
+ok "twice: agrees with PyTorch" "$compare" grads twice.run/grads "$dir/grads.safetensors"
+ok "twice: with its loss" "$compare" loss twice.run/log.json "$loss_value"
+
 is "equal: what was merged is named" "$(said equal)" "equal/model.onnx: warning: 2 parameters were recovered from what the export folded them into: a.mix_value (equal to a.mix_key), b.mix_value (equal to b.mix_key)"
 is "a parameter of no such name" "$(said given --param flet=flat.npy | tail -n 1)" "given/model.onnx: error: --param flet: the model declares no such parameter"
 is "no file" "$(said given --param flat | tail -n 1)" "ppsplit: error: --param wants NAME=FILE.npy or NAME=FILE.safetensors, not 'flat'"
