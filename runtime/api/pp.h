@@ -358,6 +358,18 @@ typedef struct PpConv PpConv;
 PpConv *pp_conv_open(const PpConvShape *s, int threads);
 void pp_conv_close(PpConv *c);
 void pp_conv_forward(PpConv *c, int64_t rows, const void *x, const void *w, void *y);
+/*
+ * The same, and what follows: then() is called for parts of y as they are complete, and lie in the
+ * caches; each element of y is in one part.  It may change these elements of y and reads no others;
+ * threads may run it at the same time, on different parts.  in, out: what it is given.
+ */
+typedef struct {
+    int64_t sample, sample_end, channel, channel_end;
+    int64_t first, end;                                 /* elements of each channel's image */
+} PpPart;
+typedef void PpThen(const PpPart *part, const void *const *in, void *const *out);
+void pp_conv_forward_then(PpConv *c, int64_t rows, const void *x, const void *w, void *y,
+                          PpThen *then, const void *const *in, void *const *out);
 /* also ConvTranspose's forward */
 void pp_conv_backward_data(PpConv *c, int64_t rows, const void *dy, const void *w, void *dx);
 void pp_conv_backward_weight(PpConv *c, int64_t rows, const void *x, const void *dy, void *dw,

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The products as programs get them, with each library that is there: numbers, and bits that depend on nothing but sizes and transposes.
+# The products as programs get them, with each library that is there: numbers, and bits that depend on nothing but sizes and transposes;
+# and the convolutions with this machine's vectors.
 . "$(dirname "$0")/../lib.sh"
 
 compile() { "${CC:-cc}" -O2 -march=native -std=gnu11 -fopenmp -ffp-contract=off $includes "$@"; }
@@ -33,4 +34,9 @@ if [ -x "$work/oneDNN.test_gemm_half" ]; then
 fi
 built OpenBLAS -lopenblas -DPP_CBLAS -DPP_OPENBLAS
 built BLIS -lblis -DPP_CBLAS -DPP_BLIS
+# test_conv itself is built for any processor; some convolutions have kernels for what this one has.
+native() {
+    compile -o "$work/test_conv" "$top"/tests/runtime/test_conv.c "$top"/runtime/device/cpu/{conv,conv_winograd,gemm,gemm_half}.c -lm && "$work/test_conv"
+}
+ok "convolutions with this machine's vectors" native
 plan_done

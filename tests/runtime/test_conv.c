@@ -1,6 +1,6 @@
 /* Convolutions against seven nested loops in double: 1 to 3 dimensions, strides, dilations, uneven
-   padding, groups, depthwise, pointwise; forward, both gradients, float, double, bf16 and f16; and the bits
-   for any rows and threads. */
+   padding, groups, depthwise, pointwise; forward, both gradients, float, double, bf16 and f16; the bits
+   for any rows and threads, and what follows a forward part by part. */
 #include "runtime/api/pp.h"
 #include "runtime/api/pp_half.h"
 #include "runtime/device/library.h"
@@ -115,6 +115,40 @@ static int shares_blocks(const PpConvShape *s)
            s->m / s->group >= 16 && s->kernel[0] == 3 && s->kernel[1] == 3 && s->stride[0] == 1;
 }
 
+/* Takes each element away as it comes: what is left of y is of no use to whoever comes back. */
+static void take(const PpPart *of, const void *const *in, void *const *out)
+{
+    const int64_t *size = in[0];                        /* channels, elements, bytes of one */
+    char *y = out[0], *taken = out[1];
+    unsigned char *times = out[2];
+    for (int64_t n = of->sample; n < of->sample_end; n++)
+        for (int64_t c = of->channel; c < of->channel_end; c++)
+            for (int64_t j = of->first; j < of->end; j++) {
+                int64_t at = (n * size[0] + c) * size[1] + j;
+                memcpy(taken + at * size[2], y + at * size[2], (size_t)size[2]);
+                memset(y + at * size[2], 0xff, (size_t)size[2]);
+                times[at]++;
+            }
+}
+
+/* What follows in the caches sees the bits that it would see afterwards, each once. */
+static int follows(const PpConvShape *s, int threads, const void *x, const void *w, const void *y,
+                   int64_t rows, int64_t n, size_t bytes)
+{
+    int64_t size[3] = {s->m, n / rows / s->m, (int64_t)bytes};
+    char *at = calloc((size_t)n, bytes), *taken = calloc((size_t)n, bytes);
+    unsigned char *times = calloc((size_t)n, 1);
+    PpConv *c = pp_conv_open(s, threads);
+    pp_conv_forward_then(c, rows, x, w, at, take, (const void *const[]){size},
+                         (void *const[]){at, taken, times});
+    int good = !memcmp(taken, y, (size_t)n * bytes);
+    for (int64_t i = 0; i < n; i++)
+        good &= times[i] == 1;
+    pp_conv_close(c);
+    free(at), free(taken), free(times);
+    return good;
+}
+
 static int one(const PpConvShape *shape, int dtype, int *bits)
 {
     enum { ROWS = 5 };
@@ -171,6 +205,9 @@ static int one(const PpConvShape *shape, int dtype, int *bits)
                                 (char *)fdy + (size_t)(n * ny / ROWS) * size, again, n > 0);
     good &= off(again, dw, nw, sums) < tol;
     *bits &= shares_blocks(&s) || !memcmp(again, fdw, (size_t)nw * size_dw);
+    good &= follows(&s, 1, fx, fw, fy, ROWS, ny, size) &&
+            follows(&s, 3, fx, fw, fy, ROWS, ny, size) &&
+            (shares_blocks(&s) || follows(&s, 3, fx, fw, fy, 1, ny / ROWS, size));
     pp_conv_close(c3);
     pp_conv_close(c);
 #ifdef _OPENMP
@@ -220,6 +257,11 @@ int main(void)
         {"2-d depthwise stride 2", {.spatial = 2, .group = 8, .c = 8, .m = 8, .in = {21, 40}, .kernel = {5, 5}, .stride = {2, 2}, .dilation = {1, 1}, .pad_begin = {2, 2}, .pad_end = {2, 2}}},
         {"2-d depthwise small",  {.spatial = 2, .group = 3, .c = 6, .m = 12, .in = {7, 7}, .kernel = {5, 5}, .stride = {1, 1}, .dilation = {1, 1}, .pad_begin = {2, 2}, .pad_end = {2, 2}}},
         {"2-d depthwise wide",   {.spatial = 2, .group = 2, .c = 4, .m = 2, .in = {5, 110}, .kernel = {3, 3}, .stride = {1, 1}, .dilation = {2, 2}, .pad_begin = {2, 2}, .pad_end = {2, 2}}},
+        {"2-d depthwise 3x3, borders", {.spatial = 2, .group = 3, .c = 3, .m = 3, .in = {14, 33}, .kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}, .pad_begin = {1, 1}, .pad_end = {1, 1}}},
+        {"2-d depthwise 3x3 stride 2, one side padded", {.spatial = 2, .group = 3, .c = 3, .m = 3, .in = {14, 37}, .kernel = {3, 3}, .stride = {2, 2}, .dilation = {1, 1}, .pad_begin = {0, 0}, .pad_end = {1, 1}}},
+        {"2-d depthwise 5x5, small", {.spatial = 2, .group = 5, .c = 5, .m = 5, .in = {7, 7}, .kernel = {5, 5}, .stride = {1, 1}, .dilation = {1, 1}, .pad_begin = {2, 2}, .pad_end = {2, 2}}},
+        {"2-d depthwise 7x7",    {.spatial = 2, .group = 2, .c = 2, .m = 2, .in = {9, 20}, .kernel = {7, 7}, .stride = {1, 1}, .dilation = {1, 1}, .pad_begin = {3, 3}, .pad_end = {3, 3}}},
+        {"2-d depthwise 3x5, dilated, uneven padding", {.spatial = 2, .group = 2, .c = 2, .m = 2, .in = {11, 18}, .kernel = {3, 5}, .stride = {1, 1}, .dilation = {2, 3}, .pad_begin = {4, 2}, .pad_end = {0, 7}}},
         {"1-d depthwise, a block and a rest", {.spatial = 1, .group = 4, .c = 8, .m = 4, .in = {70}, .kernel = {3}, .stride = {1}, .dilation = {1}, .pad_begin = {1}, .pad_end = {1}}},
         {"3-d depthwise, input that no tap reads", {.spatial = 3, .group = 2, .c = 2, .m = 4, .in = {7, 8, 60}, .kernel = {2, 1, 2}, .stride = {3, 2, 3}, .dilation = {1, 1, 1}}},
         {"2-d patches of 8",    {.spatial = 2, .group = 1, .c = 3, .m = 32, .in = {32, 32}, .kernel = {8, 8}, .stride = {8, 8}, .dilation = {1, 1}}},

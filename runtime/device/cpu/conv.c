@@ -11,7 +11,8 @@
  */
 #include "api/pp_half.h"
 #include "core/core.h"
-#include "device/cpu/conv.h"
+#include "device/cpu/conv_depthwise.h"
+#include "device/cpu/gemm.h"
 #include "device/library.h"
 
 #include <stdlib.h>
@@ -46,6 +47,45 @@ static void f16_narrow(uint16_t *to, const float *from, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         to[i] = pp_to_f16(from[i]);
+}
+
+/* What conv_depthwise.h takes of the direct ones: float32's alone. */
+static int f32_slides_forward(const PpConv *v, int64_t n, const float *x, const float *w, float *y,
+                              const Then *then)
+{
+#ifdef PP_DEPTHWISE
+    if (v->depthwise)
+        depthwise_forward(v, n, x, w, y, then);
+#else
+    (void)n, (void)x, (void)w, (void)y, (void)then;
+#endif
+    return v->depthwise;
+}
+
+static int f32_slides_data(const PpConv *v, const float *dy, const float *w, float *dx, float *room)
+{
+    int fits = v->depthwise && v->stride[1] == 1;
+#ifdef PP_DEPTHWISE
+    if (fits)
+        depthwise_data(v, dy, w, dx, room);
+#else
+    (void)dy, (void)w, (void)dx, (void)room;
+#endif
+    return fits;
+}
+
+static int f64_slides_forward(const PpConv *v, int64_t n, const double *x, const double *w,
+                              double *y, const Then *then)
+{
+    (void)v, (void)n, (void)x, (void)w, (void)y, (void)then;
+    return 0;
+}
+
+static int f64_slides_data(const PpConv *v, const double *dy, const double *w, double *dx,
+                           double *room)
+{
+    (void)v, (void)dy, (void)w, (void)dx, (void)room;
+    return 0;
 }
 
 #define T float
@@ -126,6 +166,9 @@ static void normalise(PpConv *v, const PpConvShape *s)
     if (v->direct) {
         measure_planes(v);
         v->room_at = align_up(v->planes.room * (s->dtype == PP_F64 ? 8 : 4));
+#ifdef PP_DEPTHWISE
+        v->depthwise = depthwise_fits(v);
+#endif
     }
     v->scratch_bytes = v->room_at;
     v->merged = 1;
@@ -176,6 +219,16 @@ static int grow_scratch(PpLibrary *l, int64_t bytes)
     return 1;
 }
 
+static int list_masks(PpConv *v)
+{
+#ifdef PP_DEPTHWISE
+    if (v->depthwise)
+        return depthwise_open(v);
+#endif
+    (void)v;
+    return 1;
+}
+
 PpConv *pp_conv_open(const PpConvShape *s, int threads)
 {
     PpConv *v = calloc(1, sizeof *v);
@@ -185,7 +238,7 @@ PpConv *pp_conv_open(const PpConvShape *s, int threads)
         v->lo = calloc((size_t)(2 * v->kernel[2] + 1), sizeof *v->lo);
         v->library = pp_library ? pp_library : &v->own;
     }
-    if (v && v->lo && (!v->direct || list_taps(v)) &&
+    if (v && v->lo && (!v->direct || list_taps(v)) && list_masks(v) &&
         grow_scratch(v->library, v->scratch_bytes * (v->winograd ? 1 : v->threads))) {
         bound_taps(v);
         return v;
@@ -203,6 +256,7 @@ void pp_conv_close(PpConv *v)
     pp_library_close(&v->own);
     free(v->planes.at);
     free(v->lo);
+    free(v->masks);
     free(v);
 }
 
@@ -232,23 +286,25 @@ static int team(const PpConv *v, int64_t rows)
     return rows >= n ? n : 1;
 }
 
-/* Turns of several samples are shared out in the same way. */
-static void each_turn(const PpConv *v, int64_t rows, int data, const float *a, const float *w,
-                      float *result)
+/* Scratch of the thread that asks, in a team of so many. */
+static char *scratch_of(const PpConv *v, int members)
 {
-    int members = team(v, (rows + v->merged - 1) / v->merged);
-#pragma omp parallel for num_threads(members) schedule(static) if (members > 1)
-    for (int64_t n = 0; n < rows; n += v->merged)
-        (data ? merged_data : merged_forward)(
-            v, n, rows, a, w, result,
-            v->library->scratch + v->scratch_bytes * (members > 1 ? thread_number() : 0));
+    return v->library->scratch + v->scratch_bytes * (members > 1 ? thread_number() : 0);
+}
+
+/* Turns of several samples are shared out in the same way. */
+static int turns_team(const PpConv *v, int64_t rows)
+{
+    return team(v, (rows + v->merged - 1) / v->merged);
 }
 
 /* The functions of an element type, of one sample each. */
 typedef void Sample(const PpConv *v, int64_t n, const void *a, const void *b, void *result,
                     char *scratch);
 typedef struct {
-    Sample *forward, *data, *weight;
+    void (*forward)(const PpConv *v, int64_t n, const void *x, const void *w, void *y,
+                    const Then *then, char *scratch);
+    Sample *data, *weight;
 } Functions;
 
 static const Functions *functions(const PpConv *v)
@@ -265,34 +321,51 @@ static const Functions *functions(const PpConv *v)
     }
 }
 
-static void each_sample(const PpConv *v, Sample *of, int64_t rows, const void *a, const void *b,
-                        void *result)
+static void forward_then(const PpConv *v, int64_t rows, const void *x, const void *w, void *y,
+                         const Then *then)
 {
-    int members = team(v, rows);
+    const int turns = v->merged > 1 && rows > 1;
+    if (v->winograd) {
+        winograd_image(v, 0, rows, x, w, y, then, (float *)(void *)v->library->scratch);
+        return;
+    }
+    int members = turns ? turns_team(v, rows) : team(v, rows);
+    int64_t step = turns ? v->merged : 1;
 #pragma omp parallel for num_threads(members) schedule(static) if (members > 1)
-    for (int64_t n = 0; n < rows; n++)
-        of(v, n, a, b, result,
-           v->library->scratch + v->scratch_bytes * (members > 1 ? thread_number() : 0));
+    for (int64_t n = 0; n < rows; n += step)
+        if (turns)
+            merged_forward(v, n, rows, x, w, y, then, scratch_of(v, members));
+        else
+            functions(v)->forward(v, n, x, w, y, then, scratch_of(v, members));
 }
 
 void pp_conv_forward(PpConv *v, int64_t rows, const void *x, const void *w, void *y)
 {
-    if (v->winograd)
-        winograd_image(v, 0, rows, x, w, y, (float *)(void *)v->library->scratch);
-    else if (v->merged > 1 && rows > 1)
-        each_turn(v, rows, 0, x, w, y);
-    else
-        each_sample(v, functions(v)->forward, rows, x, w, y);
+    forward_then(v, rows, x, w, y, &(Then){NULL, NULL, NULL});
+}
+
+void pp_conv_forward_then(PpConv *v, int64_t rows, const void *x, const void *w, void *y,
+                          PpThen *then, const void *const *in, void *const *out)
+{
+    forward_then(v, rows, x, w, y, &(Then){then, in, out});
 }
 
 void pp_conv_backward_data(PpConv *v, int64_t rows, const void *dy, const void *w, void *dx)
 {
-    if (v->winograd)
-        winograd_image(v, 1, rows, dy, w, dx, (float *)(void *)v->library->scratch);
-    else if (v->merged > 1 && rows > 1)
-        each_turn(v, rows, 1, dy, w, dx);
-    else
-        each_sample(v, functions(v)->data, rows, dy, w, dx);
+    const int turns = v->merged > 1 && rows > 1;
+    if (v->winograd) {
+        winograd_image(v, 1, rows, dy, w, dx, &(Then){NULL, NULL, NULL},
+                       (float *)(void *)v->library->scratch);
+        return;
+    }
+    int members = turns ? turns_team(v, rows) : team(v, rows);
+    int64_t step = turns ? v->merged : 1;
+#pragma omp parallel for num_threads(members) schedule(static) if (members > 1)
+    for (int64_t n = 0; n < rows; n += step)
+        if (turns)
+            merged_data(v, n, rows, dy, w, dx, scratch_of(v, members));
+        else
+            functions(v)->data(v, n, dy, w, dx, scratch_of(v, members));
 }
 
 /* Samples are added in order, or those of a call first. */

@@ -5,6 +5,7 @@
 #ifndef PP_CONV_H
 #define PP_CONV_H
 
+#include "api/pp.h"
 #include "device/library.h"
 
 #include <stdint.h>
@@ -29,6 +30,7 @@ typedef struct {
 
 struct PpConv {
     int dtype, threads, pointwise, direct, winograd;
+    int depthwise; /* of those that are direct: conv_depthwise.h */
     int64_t group, c, m, cg, mg, taps, in_size, out_size, lines, block;
     int64_t merged; /* samples in a product (conv_merged.h); 1: each by itself */
     /* Scratch of a thread: gathered lines or planes, and from room_at on sums of another type */
@@ -36,6 +38,7 @@ struct PpConv {
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
     /* Per tap of the last dimension: outputs [lo, hi) that read inside the input */
     int64_t *lo, *hi;
+    uint32_t *masks;
     Direct planes;
     PpLibrary *library, own; /* own: opened without one */
 };
@@ -43,6 +46,22 @@ struct PpConv {
 /* The lines of phase q that lie in the input: indices of its plane, [first, end) a dimension;
  * start: where index 0 is in the input. */
 typedef struct { int64_t first[3], end[3], start[3]; } PhaseLines;
+
+/* What follows the forward, on a part of its result; of == NULL: nothing. */
+typedef struct {
+    PpThen *of;
+    const void *const *in;
+    void *const *out;
+} Then;
+
+static inline void run_then(const Then *t, int64_t sample, int64_t samples, int64_t channel,
+                            int64_t channels, int64_t first, int64_t elements)
+{
+    const PpPart part = {sample,  sample + samples, channel, channel + channels,
+                         first, first + elements};
+    if (t->of)
+        t->of(&part, t->in, t->out);
+}
 
 static inline PhaseLines phase_lines(const PpConv *v, int64_t q)
 {
@@ -134,7 +153,7 @@ static inline int list_taps(PpConv *v)
 int winograd_fits(const PpConv *v);
 int64_t winograd_bytes(const PpConv *v);
 void winograd_image(const PpConv *v, int data, int64_t rows, const float *x, const float *w,
-                    float *y, float *scratch);
+                    float *y, const Then *then, float *scratch);
 void winograd_weight(const PpConv *v, int64_t rows, const float *x, const float *dy, float *dw,
                      float *scratch);
 

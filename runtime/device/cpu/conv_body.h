@@ -79,20 +79,37 @@ static void NAME(scatter)(const PpConv *v, S *x, int64_t line, int64_t lines, in
 #include "device/cpu/conv_direct.h"
 #endif
 
-static void NAME(forward_sample)(const PpConv *v, const T *x, const T *w, T *y, T *col)
+/* Sample n.  A pointwise one is cut into pieces of a length at which the result is in the caches
+   when it is complete. */
+static void NAME(forward_pieces)(const PpConv *v, int64_t n, const T *x, const T *w, T *y,
+                                 const Then *then)
+{
+    int64_t piece = v->mg <= v->out_size ? PIECE : v->out_size;
+    int members = gemm_threads();
+    (void)members; /* built without OpenMP */
+#pragma omp parallel for collapse(2) num_threads(members) schedule(static) if (members > 1)
+    for (int64_t g = 0; g < v->group; g++)
+        for (int64_t at = 0; at < v->out_size; at += piece) {
+            int64_t len = v->out_size - at < piece ? v->out_size - at : piece;
+            GEMM(0, 0, v->mg, len, v->cg, 1, w + g * v->mg * v->cg, v->cg,
+                 x + g * v->cg * v->in_size + at, v->in_size, 0,
+                 y + g * v->mg * v->out_size + at, v->out_size);
+            run_then(then, n, 1, g * v->mg, v->mg, at, len);
+        }
+}
+
+static void NAME(forward_sample)(const PpConv *v, int64_t n, const T *x, const T *w, T *y,
+                                 const Then *then, T *col)
 {
     int64_t K = v->cg * v->taps;
     for (int64_t g = 0; g < v->group; g++)
         for (int64_t line = 0; line < v->lines; line += v->block) {
             int64_t lines = v->lines - line < v->block ? v->lines - line : v->block,
                     pb = lines * v->out[2];
-            const T *xg = x + g * v->cg * v->in_size, *b = xg;
-            if (!v->pointwise) {
-                NAME(gather)(v, xg, line, lines, pb, col);
-                b = col;
-            }
-            GEMM(0, 0, v->mg, pb, K, 1, w + g * v->mg * K, K, b, pb, 0,
+            NAME(gather)(v, x + g * v->cg * v->in_size, line, lines, pb, col);
+            GEMM(0, 0, v->mg, pb, K, 1, w + g * v->mg * K, K, col, pb, 0,
                  y + g * v->mg * v->out_size + line * v->out[2], v->out_size);
+            run_then(then, n, 1, g * v->mg, v->mg, line * v->out[2], pb);
         }
 }
 
@@ -164,7 +181,7 @@ static void NAME(direct_half)(const PpConv *v, const T *x, const T *w, const T *
     if (!w) {
         f32_direct_weight(v, fx, fy, dw, planes);
     } else if (!y) {
-        f32_direct_forward(v, fx, fw, fy, planes);
+        f32_direct_forward(v, 0, fx, fw, fy, &(Then){0}, planes);
         NAME(narrow)(result, fy, out);
     } else {
         f32_direct_data(v, fy, fw, fx, planes);
@@ -174,18 +191,23 @@ static void NAME(direct_half)(const PpConv *v, const T *x, const T *w, const T *
 #endif
 
 static void NAME(forward)(const PpConv *v, int64_t n, const void *x, const void *w, void *y,
-                          char *scratch)
+                          const Then *then, char *scratch)
 {
     T *out = (T *)y + n * v->m * v->out_size;
     const T *in = (const T *)x + n * v->c * v->in_size;
+    if (v->pointwise && !v->direct) {
+        NAME(forward_pieces)(v, n, in, w, out, then);
+        return;
+    }
     if (!v->direct) {
-        NAME(forward_sample)(v, in, w, out, (T *)(void *)scratch);
+        NAME(forward_sample)(v, n, in, w, out, then, (T *)(void *)scratch);
         return;
     }
 #ifdef HALF
     NAME(direct_half)(v, in, w, NULL, out, NULL, scratch);
+    run_then(then, n, 1, 0, v->m, 0, v->out_size);
 #else
-    NAME(direct_forward)(v, in, w, out, (T *)(void *)scratch);
+    NAME(direct_forward)(v, n, in, w, out, then, (T *)(void *)scratch);
 #endif
 }
 

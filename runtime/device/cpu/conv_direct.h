@@ -220,8 +220,11 @@ static void NAME(sum_channel)(const PpConv *v, const T *planes, const T *w, T *r
 
 /* ---- one sample; room: Direct.room elements ---- */
 
-static void NAME(direct_forward)(const PpConv *v, const T *x, const T *w, T *y, T *room)
+static void NAME(direct_forward)(const PpConv *v, int64_t n, const T *x, const T *w, T *y,
+                                 const Then *then, T *room)
 {
+    if (NAME(slides_forward)(v, n, x, w, y, then))
+        return;
     const Direct *d = &v->planes;
     int64_t channel = d->phases * d->pitch, terms = v->cg * v->taps;
     T *run = room + v->cg * channel;
@@ -231,11 +234,14 @@ static void NAME(direct_forward)(const PpConv *v, const T *x, const T *w, T *y, 
             NAME(spread)(v, x + (g * v->cg + c) * v->in_size, room + c * channel);
         for (int64_t m = g * v->mg; m < (g + 1) * v->mg; m++)
             NAME(sum_channel)(v, room, w + m * terms, run, y + m * v->out_size);
+        run_then(then, n, 1, g * v->mg, v->mg, 0, v->out_size);
     }
 }
 
 static void NAME(direct_data)(const PpConv *v, const T *dy, const T *w, T *dx, T *room)
 {
+    if (NAME(slides_data)(v, dy, w, dx, room))
+        return;
     const Direct *d = &v->planes;
     T *plane = room + v->mg * d->wide, *tap = plane + d->pitch;
     memset(room, 0, (size_t)(v->mg * d->wide) * sizeof *room);

@@ -69,7 +69,7 @@ static void merged_gather(const PpConv *v, const Turn *t)
 }
 
 static void merged_forward(const PpConv *v, int64_t first, int64_t rows, const float *x,
-                           const float *w, float *y, char *scratch)
+                           const float *w, float *y, const Then *then, char *scratch)
 {
     int64_t K = v->cg * v->taps;
     for (int64_t g = 0; g < v->group; g++) {
@@ -79,6 +79,7 @@ static void merged_forward(const PpConv *v, int64_t first, int64_t rows, const f
                  t.pitch);
         merged_image(v, v->mg, t.samples, v->m * v->out_size, v->out_size, t.pitch, t.y, t.image,
                      0);
+        run_then(then, first, t.samples, g * v->mg, v->mg, 0, v->out_size);
     }
 }
 

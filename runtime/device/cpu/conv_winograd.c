@@ -355,8 +355,9 @@ static void spread_gradient(const Use *u, const Block *b, const float *dy, int64
 }
 
 /* The outputs of a block for a channel. */
+/* then: what follows each sample's part; channel: which one of its group's sample this is */
 static void gather_output(const Use *u, const Block *b, const float *m, int64_t channels,
-                          int64_t plane, float *y)
+                          int64_t plane, float *y, const Then *then, int64_t channel)
 {
     for (int64_t row = b->first; row < b->end; row++, m += u->across) {
         float *image = y + row / u->down * channels * u->oh * u->ow;
@@ -367,6 +368,12 @@ static void gather_output(const Use *u, const Block *b, const float *m, int64_t 
             output_tiles(m + t, plane, two);
             for (int64_t i = 0; i < 2 && line + i < u->oh; i++)
                 copy(image + (line + i) * u->ow + 2 * t, two[i], n);
+        }
+        if (line + 2 >= u->oh || row + 1 == b->end) {
+            int64_t sample = row / u->down, from = sample * u->down,
+                    begin = (b->first > from ? b->first - from : 0) * 2,
+                    end = line + 2 < u->oh ? line + 2 : u->oh;
+            run_then(then, sample, 1, channel, 1, begin * u->ow, (end - begin) * u->ow);
         }
     }
 }
@@ -379,10 +386,10 @@ static Block next_block(const PpConv *v, const Use *u, int64_t rows, int64_t fir
     return (Block){first, end, (end - first) * u->across};
 }
 
-/* y = x convolved, for a group; filters: [places][mg][cg], of which the data's gradient reads the
+/* y = x convolved, for a group whose first channel is `channel`; filters: [places][mg][cg], of which the data's gradient reads the
  * transpose. */
 static void convolve(const PpConv *v, int data, int64_t rows, const float *x, const float *filter,
-                     float *y, float *spread)
+                     float *y, const Then *then, int64_t channel, float *spread)
 {
     const Use u = use_of(v, data);
     int64_t pitch = pitch_of(v, &u), K = v->cg * v->mg, channels = u.c * v->group,
@@ -405,13 +412,13 @@ static void convolve(const PpConv *v, int data, int64_t rows, const float *x, co
 #pragma omp for schedule(static)
             for (int64_t m = 0; m < u.m; m++)
                 gather_output(&u, &b, product + m * pitch, results, u.m * pitch,
-                              y + m * u.oh * u.ow);
+                              y + m * u.oh * u.ow, then, channel + m);
         }
     }
 }
 
 void winograd_image(const PpConv *v, int data, int64_t rows, const float *x, const float *w,
-                    float *y, float *scratch)
+                    float *y, const Then *then, float *scratch)
 {
     int64_t K = v->cg * v->mg, reads = data ? v->mg * v->out_size : v->cg * v->in_size,
             writes = data ? v->cg * v->in_size : v->mg * v->out_size;
@@ -421,7 +428,8 @@ void winograd_image(const PpConv *v, int data, int64_t rows, const float *x, con
 #pragma omp parallel for num_threads(members) if (members > 1)
         for (int64_t m = 0; m < v->mg; m++)
             filters(w + (g * v->mg + m) * v->cg * 9, v->cg, data, K, scratch + m * v->cg);
-        convolve(v, data, rows, x + g * reads, scratch, y + g * writes, scratch + PLACES * K);
+        convolve(v, data, rows, x + g * reads, scratch, y + g * writes, then, g * v->mg,
+                 scratch + PLACES * K);
     }
 }
 

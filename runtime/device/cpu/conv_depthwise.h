@@ -1,0 +1,252 @@
+/*
+ * conv_depthwise.h - depthwise convolutions in two dimensions, float32, where the program is
+ * compiled for vectors of 512 bits with masks (PP_DEPTHWISE); conv.c's alone.
+ *
+ * The input is read where it is: a vector holds 16 outputs of a line, a tap's operand is a load
+ * whose mask leaves out what lies beside the line, and lines that lie above or below the image are
+ * passed over.  Several lines are summed at once, so that a line that is read serves all of them;
+ * with a stride of 2 two vectors are read and their even and odd elements are two taps'.  Each
+ * output is one sum over its taps in their order, those outside of the image left out:
+ *   forward   y[i][j]  = sum over taps of w[t] x[i s - p + t d][j s - p + t d]
+ *   data      the same with dy and the taps turned by 180 degrees, for a stride of 1
+ * The rest, and programs for other processors, go by conv_direct.h.
+ */
+#ifndef PP_CONV_DEPTHWISE_H
+#define PP_CONV_DEPTHWISE_H
+
+#include "device/cpu/conv.h"
+
+#if defined __AVX512F__ && defined __x86_64__
+#define PP_DEPTHWISE
+
+#include <immintrin.h>
+
+/* Does the shape ask for it?  Lines that are so short, or so few, fill no vectors. */
+enum { DEPTHWISE_LINES = 4, DEPTHWISE_LEAST = 6 };
+
+static int depthwise_fits(const PpConv *v)
+{
+    int s = (int)v->stride[1];
+    return v->direct && v->cg == 1 && v->mg == 1 && v->dtype != PP_F64 && v->in[0] == 1 &&
+           v->out[0] == 1 && v->kernel[0] == 1 && v->pad[0] == 0 && v->stride[2] == s &&
+           (s == 1 || (s == 2 && v->kernel[1] == v->kernel[2] && v->dilation[1] == 1 &&
+                       v->dilation[2] == 1 && (v->kernel[1] == 3 || v->kernel[1] == 5))) &&
+           v->out[1] >= DEPTHWISE_LINES && v->out[2] >= DEPTHWISE_LEAST &&
+           v->in[1] >= DEPTHWISE_LINES && v->in[2] >= DEPTHWISE_LEAST;
+}
+
+enum { SLIDE_LANES = 16, SLIDE_HIGH = 7 };
+
+/* One use: an image of h x w gives one of oh x ow. */
+typedef struct {
+    int64_t h, w, oh, ow, kh, kw, stride, dilation[2], pad_h, pad_w, vectors;
+    /* [vectors][kw]: which of 16 numbers from a tap's first on, or of 32, lie in the line */
+    const uint32_t *mask;
+} Slide;
+
+/* Lines [line, line + lines) of y, of vector v. */
+typedef void SlideLines(const Slide *u, const float *x, const float *w, int64_t line, int64_t lines,
+                        int64_t v, float *y);
+
+#define SLIDE_INLINE static inline __attribute__((always_inline))
+
+SLIDE_INLINE void slide_store(const Slide *u, int64_t lines, int64_t v, const int high,
+                              const __m512 *sum, float *y)
+{
+    int64_t left = u->ow - v * SLIDE_LANES;
+    __mmask16 last = (__mmask16)(left < SLIDE_LANES ? (1u << left) - 1 : 0xffff);
+#pragma GCC unroll 8
+    for (int i = 0; i < high; i++)
+        if (i < lines)
+            _mm512_mask_storeu_ps(y + i * u->ow + v * SLIDE_LANES, last, sum[i]);
+}
+
+/* `side` x `side` taps, no dilation; all but the last six are known where it is called. */
+SLIDE_INLINE void slide(const int side, const int stride, const int high, const Slide *u,
+                        const float *x, const float *w, int64_t line, int64_t lines, int64_t v,
+                        float *y)
+{
+    const __m512i evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28,
+                                            30),
+                  odds = _mm512_add_epi32(evens, _mm512_set1_epi32(1));
+    const int64_t first = line * stride - u->pad_h;
+    const float *from = x + v * stride * SLIDE_LANES - u->pad_w;
+    const uint32_t *mask = u->mask + v * side;
+    __m512 sum[SLIDE_HIGH];
+#pragma GCC unroll 8
+    for (int i = 0; i < high; i++)
+        sum[i] = _mm512_setzero_ps();
+#pragma GCC unroll 20
+    for (int r = 0; r < (high - 1) * stride + side; r++) {
+        if (first + r < 0 || first + r >= u->h)
+            continue;
+        const float *row = from + (first + r) * u->w;
+#pragma GCC unroll 8
+        for (int k = 0; k < side; k += stride) {
+            __m512 in[2];
+            in[0] = in[1] = _mm512_maskz_loadu_ps((__mmask16)mask[k], row + k);
+            if (stride == 2) {
+                const __m512 next =
+                    _mm512_maskz_loadu_ps((__mmask16)(mask[k] >> 16), row + k + SLIDE_LANES);
+                in[1] = _mm512_permutex2var_ps(in[0], odds, next);
+                in[0] = _mm512_permutex2var_ps(in[0], evens, next);
+            }
+            for (int o = 0; o < stride && k + o < side; o++)
+#pragma GCC unroll 8
+                for (int i = 0; i < high; i++) {
+                    const int t = r - i * stride;
+                    if (t >= 0 && t < side)
+                        sum[i] =
+                            _mm512_fmadd_ps(_mm512_set1_ps(w[t * side + k + o]), in[o], sum[i]);
+                }
+        }
+    }
+    slide_store(u, lines, v, high, sum, y);
+}
+
+/* Any taps, any dilation, a stride of 1. */
+static void slide_any(const Slide *u, const float *x, const float *w, int64_t line, int64_t lines,
+                      int64_t v, float *y)
+{
+    const float *from = x + v * SLIDE_LANES - u->pad_w;
+    const uint32_t *mask = u->mask + v * u->kw;
+    __m512 sum[DEPTHWISE_LINES];
+    for (int i = 0; i < DEPTHWISE_LINES; i++)
+        sum[i] = _mm512_setzero_ps();
+    for (int64_t t = 0; t < u->kh; t++)
+        for (int i = 0; i < DEPTHWISE_LINES; i++) {
+            int64_t at = line + i + t * u->dilation[0] - u->pad_h;
+            if (at < 0 || at >= u->h)
+                continue;
+            const float *row = from + at * u->w;
+            for (int64_t k = 0; k < u->kw; k++)
+                sum[i] = _mm512_fmadd_ps(
+                    _mm512_set1_ps(w[t * u->kw + k]),
+                    _mm512_maskz_loadu_ps((__mmask16)mask[k], row + k * u->dilation[1]), sum[i]);
+        }
+    slide_store(u, lines, v, DEPTHWISE_LINES, sum, y);
+}
+
+#define SLIDE(SIDE, STRIDE, HIGH)                                                                  \
+    static void slide_##SIDE##_##STRIDE##_##HIGH(const Slide *u, const float *x, const float *w,   \
+                                                 int64_t line, int64_t lines, int64_t v, float *y) \
+    {                                                                                              \
+        slide(SIDE, STRIDE, HIGH, u, x, w, line, lines, v, y);                                     \
+    }
+SLIDE(3, 1, 4)
+SLIDE(3, 1, 7)
+SLIDE(3, 2, 4)
+SLIDE(3, 2, 7)
+SLIDE(5, 1, 4)
+SLIDE(5, 1, 7)
+SLIDE(5, 2, 4)
+SLIDE(5, 2, 7)
+SLIDE(7, 1, 4)
+SLIDE(7, 1, 7)
+
+/* By taps and stride, and by how many lines at a time: where 7 divide the lines (images of 224), 7.
+ */
+static SlideLines *slide_lines(const Slide *u, int64_t *high)
+{
+    static const struct {
+        int64_t side, stride;
+        SlideLines *four, *seven;
+    } known[] = {{3, 1, slide_3_1_4, slide_3_1_7},
+                 {3, 2, slide_3_2_4, slide_3_2_7},
+                 {5, 1, slide_5_1_4, slide_5_1_7},
+                 {5, 2, slide_5_2_4, slide_5_2_7},
+                 {7, 1, slide_7_1_4, slide_7_1_7}};
+    int seven = u->oh % SLIDE_HIGH == 0;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (u->kh == known[i].side && u->kw == u->kh && u->stride == known[i].stride &&
+            u->dilation[0] == 1 && u->dilation[1] == 1) {
+            *high = seven ? SLIDE_HIGH : DEPTHWISE_LINES;
+            return seven ? known[i].seven : known[i].four;
+        }
+    *high = DEPTHWISE_LINES;
+    return slide_any;
+}
+
+static Slide slide_of(const PpConv *v, int data)
+{
+    Slide u = {v->in[1],        v->in[2],     v->out[1],      v->out[2],
+               v->kernel[1],    v->kernel[2], v->stride[1],   {v->dilation[1], v->dilation[2]},
+               v->pad[1],       v->pad[2],    0,              v->masks};
+    if (data) {
+        u.h = v->out[1], u.w = v->out[2], u.oh = v->in[1], u.ow = v->in[2];
+        u.pad_h = (u.kh - 1) * u.dilation[0] - u.pad_h;
+        u.pad_w = (u.kw - 1) * u.dilation[1] - u.pad_w;
+    }
+    u.vectors = (u.ow + SLIDE_LANES - 1) / SLIDE_LANES;
+    return u;
+}
+
+static int64_t slide_mask_count(const PpConv *v)
+{
+    return slide_of(v, 0).vectors * v->kernel[2];
+}
+
+static void slide_masks(const Slide *u, uint32_t *mask)
+{
+    for (int64_t i = 0; i < u->vectors * u->kw; i++) {
+        int64_t at = i / u->kw * SLIDE_LANES * u->stride + i % u->kw * u->dilation[1] - u->pad_w;
+        mask[i] = 0;
+        for (int64_t l = 0; l < 2 * SLIDE_LANES; l++)
+            if (at + l >= 0 && at + l < u->w)
+                mask[i] |= UINT32_C(1) << l;
+    }
+}
+
+/* Masks of both uses, one behind the other; 0: no memory. */
+static int depthwise_open(PpConv *v)
+{
+    Slide f = slide_of(v, 0), d = slide_of(v, 1);
+    v->masks = calloc((size_t)(slide_mask_count(v) + d.vectors * d.kw), sizeof *v->masks);
+    if (!v->masks)
+        return 0;
+    slide_masks(&f, v->masks);
+    slide_masks(&d, v->masks + slide_mask_count(v));
+    return 1;
+}
+
+static void depthwise_channel(const Slide *u, SlideLines *lines, int64_t high, const float *x,
+                              const float *w, float *y)
+{
+    for (int64_t i = 0; i < u->oh; i += high)
+        for (int64_t v = 0; v < u->vectors; v++)
+            lines(u, x, w, i, u->oh - i < high ? u->oh - i : high, v, y + i * u->ow);
+}
+
+/* ---- one sample ---- */
+
+static void depthwise_forward(const PpConv *v, int64_t n, const float *x, const float *w, float *y,
+                              const Then *then)
+{
+    Slide u = slide_of(v, 0);
+    int64_t high;
+    SlideLines *lines = slide_lines(&u, &high);
+    for (int64_t c = 0; c < v->c; c++) {
+        depthwise_channel(&u, lines, high, x + c * v->in_size, w + c * v->taps,
+                          y + c * v->out_size);
+        run_then(then, n, 1, c, 1, 0, v->out_size);
+    }
+}
+
+/* turned: room for a channel's taps */
+static void depthwise_data(const PpConv *v, const float *dy, const float *w, float *dx,
+                           float *turned)
+{
+    Slide u = slide_of(v, 1);
+    int64_t high;
+    SlideLines *lines = slide_lines(&u, &high);
+    u.mask += slide_mask_count(v);
+    for (int64_t c = 0; c < v->c; c++) {
+        for (int64_t t = 0; t < v->taps; t++)
+            turned[t] = w[c * v->taps + v->taps - 1 - t];
+        depthwise_channel(&u, lines, high, dy + c * v->out_size, turned, dx + c * v->in_size);
+    }
+}
+#undef SLIDE
+#undef SLIDE_INLINE
+#endif
+#endif
