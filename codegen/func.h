@@ -83,6 +83,9 @@ typedef struct {
     uint32_t place;                 /* in the row of groups */
     uint32_t into;                  /* the group it became part of, NONE: it stands */
     Nest *nest;
+    /* the nest over samples, channels and elements of images, where it follows the convolution
+       that is the group before it (then.c); NULL: it is a step of its own */
+    const Nest *image;
 } Group;
 
 typedef struct StageGen StageGen;

@@ -95,7 +95,9 @@ typedef enum {
     STEP_KERNEL,                    /* an operation with a kernel of its own kind: `node` */
 } StepKind;
 
-typedef struct {
+enum { THEN_ARGS = 3 };
+
+typedef struct Step {
     StepKind kind;
     bool empty;                     /* what it makes has no elements: nothing is computed */
     VEC(StepArg) arg;
@@ -105,6 +107,10 @@ typedef struct {
     const Product *product;
     const Convolution *convolution;
     const AttentionStep *attention;
+    /* CONVOLUTION: the NEST that follows it, and the same nest over images; its arguments stand in
+       arg as well, from THEN_ARGS on.  NULL: none. */
+    const struct Step *then;
+    const Nest *image;
     NodeId node;                    /* not of a NEST */
     bool keyed;                     /* Dropout in it: its random numbers have a key of their own */
     uint32_t key;

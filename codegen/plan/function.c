@@ -65,6 +65,7 @@ Func *cg_function(StageGen *sg, FuncKind kind)
     cg_place(f);
     cg_fuse(f);
     cg_build(f);
+    cg_then(f);
     cg_memory(f);
     cg_steps(f);
     number_constants(f);

@@ -185,9 +185,11 @@ static void lifetimes(Func *f)
         if (k->kind != G_CALL)
             continue;
         const Node *n = &f->g->node.at[k->member.at[0].node];
+        /* of a convolution parts are still to come when what follows writes its first */
+        int until = (int)o + cg_has_then(f, o);
         for (uint32_t i = 0; i < n->nin; i++)
             if (n->in[i] != NONE && cg_kernel_reads(f, n, i))
-                touch(f, cg_ref(f, n->in[i])->buf, (int)o, false);
+                touch(f, cg_ref(f, n->in[i])->buf, until, false);
         for (uint32_t i = 0; i < n->nout; i++)
             if (cg_kernel_writes(f, n, i))
                 touch(f, cg_ref(f, n->out[i])->buf, (int)o, true);
@@ -246,6 +248,18 @@ static bool lends(BufClass c)
     return c == BUF_WORK || c == BUF_STASH || c == BUF_SAVED || c == BUF_OUT || c == BUF_DX;
 }
 
+/* Does the convolution before step o, which that follows part by part, read the buffer? */
+static bool still_read(Func *f, int o, uint32_t buf)
+{
+    if (o == 0 || !cg_has_then(f, (uint32_t)o - 1))
+        return false;
+    const Node *n = &f->g->node.at[f->group.at[f->order.at[o - 1]].member.at[0].node];
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (n->in[i] != NONE && cg_ref(f, n->in[i])->buf == buf)
+            return true;
+    return false;
+}
+
 static void reuse(Func *f, uint32_t *same)
 {
     for (uint32_t y = 0; y < f->buf.n; y++) {
@@ -260,7 +274,7 @@ static void reuse(Func *f, uint32_t *same)
             const Buffer *old = &f->buf.at[x];
             if (n->arg.at[i].written || x == y || old->cls != BUF_WORK || old->last != b->first ||
                 old->first >= b->first || old->bytes != b->bytes || old->type != b->type ||
-                same[x] != NONE || !in_place(n, x, y))
+                same[x] != NONE || !in_place(n, x, y) || still_read(f, b->first, x))
                 continue;
             same[x] = y;                                /* x's place goes on as y's */
             break;

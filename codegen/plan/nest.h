@@ -98,6 +98,8 @@ typedef struct {
        line along dimension `line`.  Running over the whole row is right as well where all of it
        is there. */
     bool banded;
+    /* Three dimensions, of which a part is run over at a time: PpPart in pp.h. */
+    bool in_parts;
     int line;
     Band band;
     int64_t cost;                   /* points at full rows */

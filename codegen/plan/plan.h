@@ -141,6 +141,11 @@ bool cg_call_adds(const Func *f, const Node *n);        /* can accumulate into i
 bool cg_kernel_reads(const Func *f, const Node *n, uint32_t i);        /* through a pointer */
 bool cg_kernel_writes(const Func *f, const Node *n, uint32_t out);
 
+/* ---- then.c: nests that follow a convolution part by part ------------------------------------ */
+
+void cg_then(Func *f);
+bool cg_has_then(const Func *f, uint32_t o); /* group o of the order, by the one behind it */
+
 /* ---- step.c: groups to steps ----------------------------------------------------------------- */
 
 void cg_steps(Func *f);

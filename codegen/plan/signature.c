@@ -205,6 +205,9 @@ static void put_step(Record *b, const Func *f, const Step *s)
         const int64_t plain[] = {(int64_t)c->op, c->shape, c->adds};
         put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
         put_lin(b, c->rows);
+        put_int(b, s->then != NULL);
+        if (s->then)
+            put_nest(b, s->then);
     }
 }
 

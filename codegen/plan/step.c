@@ -169,6 +169,18 @@ static void call(Func *f, NodeId id, Step *s)
         kernel(f, n, s);
 }
 
+/* The nest goes with the convolution that is the last step. */
+static void follow(Func *f, const Nest *image, const Step *nest)
+{
+    Step *s = &f->step.at[f->step.n - 1], *then = arena_new_of(f->a, Step);
+    INSIST(s->kind == STEP_CONVOLUTION && s->arg.n == THEN_ARGS);
+    *then = *nest;
+    s->then = then;
+    s->image = image;
+    for (uint32_t i = 0; i < then->arg.n; i++)
+        vec_push(f->a, &s->arg, then->arg.at[i]);
+}
+
 void cg_steps(Func *f)
 {
     for (uint32_t o = 0; o < f->order.n; o++) {
@@ -187,6 +199,9 @@ void cg_steps(Func *f)
         for (uint32_t i = 0; i < s.arg.n; i++)
             s.arg.at[i].role = role(f, &s.arg.at[i]),
             s.arg.at[i].known = role_known(f->sg, s.arg.at[i].value);
-        vec_push(f->a, &f->step, s);
+        if (k->image)
+            follow(f, k->image, &s);
+        else
+            vec_push(f->a, &f->step, s);
     }
 }

@@ -5,11 +5,10 @@
  */
 #include "codegen/tables.h"
 
-/* Names of the nodes behind a group, each once, a line each. */
-static const char *nodes_of(const Func *f, const Group *k, Arena *a)
+/* Names of the nodes behind a group, each once, a line each, behind those that are seen. */
+static const char *nodes_of(const Func *f, const Group *k, Arena *a, Ids *had, const char *text)
 {
-    const char *text = "";
-    Ids seen = {0};
+    Ids seen = *had;
     for (uint32_t i = 0; i < k->member.n; i++) {
         uint32_t origin = f->g->node.at[k->member.at[i].node].origin;
         bool again = origin >= f->g->origin.n;
@@ -21,6 +20,7 @@ static const char *nodes_of(const Func *f, const Group *k, Arena *a)
         text = arena_printf(a, "%s%s%s", text, *text ? "\n" : "",
                             graph_origin_name(f->g, origin, a));
     }
+    *had = seen;
     return text;
 }
 
@@ -46,7 +46,11 @@ const PpSteps *cg_steps_table(const StageGen *sg, Arena *a)
         PpStep *step = arena_array(a, PpStep, f ? f->step.n + 1 : 1);
         for (uint32_t i = 0; f && i < f->step.n; i++) {
             const Step *s = &f->step.at[i];
-            step[i] = (PpStep){part_of(f, s), nodes_of(f, &f->group.at[s->group], a)};
+            Ids seen = {0};
+            const char *text = nodes_of(f, &f->group.at[s->group], a, &seen, "");
+            if (s->then)
+                text = nodes_of(f, &f->group.at[s->then->group], a, &seen, text);
+            step[i] = (PpStep){part_of(f, s), text};
         }
         list[t] = (PpSteps){f ? (int)f->step.n : 0, step};
     }

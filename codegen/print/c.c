@@ -109,11 +109,15 @@ static void point(Print *p, const char *lane)
 /* A nest in a band has these at each row. */
 static const char *row_first(const Print *p)
 {
+    if (p->n->in_parts)
+        return "of->first";
     return p->n->banded && p->n->band.below > 1 - p->n->ext[p->n->line].c ? "first" : "0";
 }
 
 static const char *row_end(Print *p)
 {
+    if (p->n->in_parts)
+        return "of->end";
     return p->n->banded ? "end" : print_lin(p, p->n->ext[p->n->nd - 1]);
 }
 
@@ -137,7 +141,7 @@ static bool streams(const Nest *n)
     for (uint32_t i = 0; i < n->arg.n; i++)
         if (dtype_size(n->arg.at[i].type) < 4)
             return false;
-    return n->nouter > 0 && n->cost >= AHEAD_FROM && !n->banded &&
+    return n->nouter > 0 && n->cost >= AHEAD_FROM && !n->banded && !n->in_parts &&
            row.b == 0 && row.c >= 4 * NEST_LANES && row.c % NEST_LANES == 0;
 }
 
@@ -381,7 +385,8 @@ static int tile_along(const Nest *n)
 {
     int last = n->nd - 1, along = -1;
     if (n->kind != NEST_POINT || n->passes != 1 || n->nouter < 1 || last != n->nouter ||
-        n->banded || n->ext[last].b != 0 || n->ext[last].c < 2 * NEST_LANES || print_absent(n))
+        n->banded || n->in_parts || n->ext[last].b != 0 || n->ext[last].c < 2 * NEST_LANES ||
+        print_absent(n))
         return -1;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
@@ -440,7 +445,7 @@ static void tiled_points(Print *p, int along)
 static void rows_and_passes(Print *p)
 {
     const Nest *n = p->n;
-    bool parallel = weight(n) >= PARALLEL_FROM;
+    bool parallel = weight(n) >= PARALLEL_FROM && !n->in_parts;
     int along = tile_along(n);
     if (along >= 0) {
         tiled_points(p, along);
@@ -452,8 +457,11 @@ static void rows_and_passes(Print *p)
                                 : "#pragma omp parallel for",
                   n->nouter);
     for (int d = 0; d < n->nouter; d++) {
+        static const char *const part[2][2] = {{"of->sample", "of->sample_end"},
+                                               {"of->channel", "of->channel_end"}};
         p->dim[d] = n->nouter == 1 ? "i" : arena_printf(p->a, "i%d", d);
-        print_open_loop(p, "int64_t", p->dim[d], "0", print_lin(p, n->ext[d]), 1);
+        print_open_loop(p, "int64_t", p->dim[d], n->in_parts ? part[d][0] : "0",
+                        n->in_parts ? part[d][1] : print_lin(p, n->ext[d]), 1);
     }
     leave_out(p);
     for (uint32_t i = 0; i < n->stmt.n; i++)

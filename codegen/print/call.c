@@ -78,7 +78,15 @@ void print_product(Out *o, const Step *s)
         close_packed(o, p, c);
 }
 
-void print_convolution(Out *o, const Step *s)
+/* What follows, as a step of its own: its arguments are among the convolution's. */
+static void print_then(Out *o, const Step *s, const char *comment)
+{
+    o->first_arg = THEN_ARGS;
+    o->target->nest(o, s->then, comment);
+    o->first_arg = 0;
+}
+
+void print_convolution(Out *o, const Step *s, const char *then)
 {
     const Convolution *v = s->convolution;
     o->convolutions = true;
@@ -87,7 +95,17 @@ void print_convolution(Out *o, const Step *s)
     if (v->op == OP_ConvWeightGrad)
         text_line(&o->text, "%sconv_backward_weight(%sconv[%u], %s, %s, %s, %s, %d);", call,
                   context, v->shape, rows, x, w, y, v->adds);
-    else
-        text_line(&o->text, "%sconv_%s(%sconv[%u], %s, %s, %s, %s);", call,
-                  v->op == OP_Conv ? "forward" : "backward_data", context, v->shape, rows, x, w, y);
+    else {
+        const char *name = arena_printf(o->a, "%sconv_%s", call,
+                                        v->op == OP_Conv ? "forward" : "backward_data"),
+                   *head = arena_printf(o->a, "%sconv[%u], %s, %s, %s, %s", context, v->shape, rows,
+                                        x, w, y);
+        if (s->then && o->target->then) {
+            o->target->then(o, s, name, head, then);
+            return;
+        }
+        text_line(&o->text, "%s(%s);", name, head);
+        if (s->then)
+            print_then(o, s, then);
+    }
 }

@@ -50,7 +50,8 @@ const char *out_pointer(Out *o, const Step *s, uint32_t arg)
         !o->repeat
             ? out_straight(o, x->buf)
             : arena_printf(o->a, "p->%s",
-                           o->field[o->repeat->arg_field.at[o->repeat->arg_of.at[o->at] + arg]]);
+                           o->field[o->repeat->arg_field.at[o->repeat->arg_of.at[o->at] +
+                                                         o->first_arg + arg]]);
     return lin_is(x->offset, 0) ? name : arena_printf(o->a, "%s + %s", name, out_lin(o, x->offset));
 }
 

@@ -1,6 +1,8 @@
 /*
  * steps.c - a step as text: a comment with the model's nodes behind it, and a call.
  */
+#include <string.h>
+
 #include "target.h"
 
 /* "LayerNormalization /ln_1; Add /add": the model's nodes behind a group, each once; where there
@@ -50,8 +52,13 @@ static const char *step_text(const Out *o, uint32_t i)
 {
     const Step *s = &o->f->step.at[i];
     const Value *y = s->result == NONE ? NULL : val(o->f->g, s->result);
-    return arena_printf(o->a, "%s  %s", group_text(o->f, &o->f->group.at[s->group]),
-                        y ? shape_print(o->a, y->dtype, &y->shape) : "");
+    const char *nodes = group_text(o->f, &o->f->group.at[s->group]);
+    if (s->then) {
+        const char *then = group_text(o->f, &o->f->group.at[s->then->group]);
+        bool said = strncmp(then, nodes, strlen(nodes)) == 0;
+        nodes = said ? then : arena_printf(o->a, "%s; %s", nodes, then);
+    }
+    return arena_printf(o->a, "%s  %s", nodes, y ? shape_print(o->a, y->dtype, &y->shape) : "");
 }
 
 void print_step(Out *o, uint32_t i, uint32_t twin)
@@ -68,7 +75,7 @@ void print_step(Out *o, uint32_t i, uint32_t twin)
     switch (s->kind) {
     case STEP_NEST: o->target->nest(o, s, comment); break;
     case STEP_PRODUCT: print_product(o, s); break;
-    case STEP_CONVOLUTION: print_convolution(o, s); break;
+    case STEP_CONVOLUTION: print_convolution(o, s, comment); break;
     case STEP_ATTENTION: o->target->attention(o, s); break;
     case STEP_KERNEL: print_kernel(o, s); break;
     }

@@ -26,6 +26,7 @@ typedef struct {
     const Repeat *repeat;           /* the text is one turn of it: pointers are fields */
     const char *const *field;       /* their names */
     uint32_t at;                    /* which step of the turn */
+    uint32_t first_arg;             /* of the step that is printed, in that step's list */
 } Out;
 
 struct TargetRow {
@@ -40,6 +41,8 @@ struct TargetRow {
        short ones */
     bool device;
     void (*nest)(Out *o, const Step *s, const char *comment);
+    /* A convolution, call(head), and s->then in parts of its result; NULL: one after the other. */
+    void (*then)(Out *o, const Step *s, const char *call, const char *head, const char *comment);
     /* Memory that a kernel is to find filled, with the bytes of `from` or with zeros (NULL); a
      * device only. */
     const char *(*fill)(Out *o, const char *to, const char *from, const char *bytes);
@@ -113,7 +116,8 @@ void print_repeat(Out *o, uint32_t number);             /* of Func.repeat */
 /* target_cpu.c, target_cuda.c: see TargetRow */
 /* call.c, kernels.c: library calls, and kernels of their own kind */
 void print_product(Out *o, const Step *s);
-void print_convolution(Out *o, const Step *s);
+/* then: the comment of what follows it */
+void print_convolution(Out *o, const Step *s, const char *then);
 void print_kernel(Out *o, const Step *s);
 /* attention.c: of a device */
 void print_attention(Out *o, const Step *s);

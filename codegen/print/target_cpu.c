@@ -1,6 +1,6 @@
 /*
  * target_cpu.c - C for the CPU: a nest is a function that is called, its rows in an OpenMP loop
- * (c.c).
+ * (c.c), or, behind a convolution, one that the library calls for parts of the result.
  */
 #include "print.h"
 
@@ -24,6 +24,34 @@ static void nest(Out *o, const Step *s, const char *comment)
     formula_print(o->a, n, name, &formula);
     const KernelText kernel = {comment, formula.at, params, body.at ? body.at : ""};
     text_line(&o->text, "%s(%s);", out_kernel(o, s, &kernel), args);
+}
+
+/* call_then(head, kernel, what it reads, what it writes): the kernel is a PpThen. */
+static void then(Out *o, const Step *s, const char *call, const char *head, const char *comment)
+{
+    const Step *t = s->then;
+    const Nest *n = s->image;
+    const char **name = out_argument_names(o, t), *list[2] = {"", ""};
+    uint32_t count[2] = {0, 0};
+    Text body = {.a = o->a, .indent = 1}, formula = {.a = o->a};
+    PrintUses uses = {0};
+    o->first_arg = THEN_ARGS;
+    for (uint32_t i = 0; i < n->arg.n; i++) {
+        const NestArg *x = &n->arg.at[i];
+        text_line(&body, "%s%s *%s = %s[%u];", x->written ? "" : "const ", cg_ctype(x->type),
+                  name[i], x->written ? "out" : "in", count[x->written]);
+        list[x->written] = arena_printf(o->a, "%s%s%s", list[x->written],
+                                        count[x->written]++ ? ", " : "", out_pointer(o, t, i));
+    }
+    o->first_arg = 0;
+    nest_print_c(o->a, n, name, &uses, &body);
+    INSIST(!uses.rows);
+    formula_print(o->a, n, name, &formula);
+    const KernelText kernel = {comment, formula.at,
+                               "const PpPart *of, const void *const *in, void *const *out",
+                               body.at};
+    text_line(&o->text, "%s_then(%s, %s, (const void *const[]){%s}, (void *const[]){%s});", call,
+              head, out_kernel(o, t, &kernel), list[0], list[1]);
 }
 
 static const char *list(Out *o, const Lin *x, int n)
@@ -52,5 +80,6 @@ const TargetRow target_cpu = {
     .context = "",
     .convolution = "PpConv",
     .nest = nest,
+    .then = then,
     .batch = batch,
 };

@@ -252,9 +252,11 @@ static void run_check_step(StageRun *r, uint32_t step)
     const Func *f = r->func;
     uint32_t at = 0, o = 0;
     for (; o < f->order.n; o++)
-        if (run_printed(&f->group.at[f->order.at[o]]) && at++ == step)
+        if (run_printed(&f->group.at[f->order.at[o]]) && !f->group.at[f->order.at[o]].image &&
+            at++ == step)
             break;
-    uint32_t g = f->order.at[o];
+    /* of what follows part by part the result is there, and may be in its operand's place */
+    uint32_t g = f->order.at[o + cg_has_then(f, o)];
     const Group *k = &f->group.at[g];
     for (uint32_t m = 0; m < k->member.n; m++) {
         const Node *n = &f->g->node.at[k->member.at[m].node];

@@ -35,11 +35,12 @@ static int depthwise_fits(const PpConv *v)
            v->in[1] >= DEPTHWISE_LINES && v->in[2] >= DEPTHWISE_LEAST;
 }
 
-enum { SLIDE_LANES = 16, SLIDE_HIGH = 7 };
+enum { SLIDE_LANES = 16, SLIDE_HIGH = 7, SLIDE_AHEAD = 512 };
 
 /* One use: an image of h x w gives one of oh x ow. */
 typedef struct {
     int64_t h, w, oh, ow, kh, kw, stride, dilation[2], pad_h, pad_w, vectors;
+    int64_t ahead; /* how far, in elements, what is read later is asked for */
     /* [vectors][kw]: which of 16 numbers from a tap's first on, or of 32, lie in the line */
     const uint32_t *mask;
 } Slide;
@@ -71,8 +72,13 @@ SLIDE_INLINE void slide(const int side, const int stride, const int high, const 
                   odds = _mm512_add_epi32(evens, _mm512_set1_epi32(1));
     const int64_t first = line * stride - u->pad_h;
     const float *from = x + v * stride * SLIDE_LANES - u->pad_w;
-    const uint32_t *mask = u->mask + v * side;
+    __mmask16 mask[SLIDE_HIGH], beyond[SLIDE_HIGH];
     __m512 sum[SLIDE_HIGH];
+#pragma GCC unroll 8
+    for (int k = 0; k < side; k += stride) {
+        mask[k] = (__mmask16)u->mask[v * side + k];
+        beyond[k] = (__mmask16)(u->mask[v * side + k] >> 16);
+    }
 #pragma GCC unroll 8
     for (int i = 0; i < high; i++)
         sum[i] = _mm512_setzero_ps();
@@ -81,13 +87,15 @@ SLIDE_INLINE void slide(const int side, const int stride, const int high, const 
         if (first + r < 0 || first + r >= u->h)
             continue;
         const float *row = from + (first + r) * u->w;
+        _mm_prefetch((const char *)(row + u->ahead), _MM_HINT_T0);
+        if (stride == 2)
+            _mm_prefetch((const char *)(row + u->ahead + SLIDE_LANES), _MM_HINT_T0);
 #pragma GCC unroll 8
         for (int k = 0; k < side; k += stride) {
             __m512 in[2];
-            in[0] = in[1] = _mm512_maskz_loadu_ps((__mmask16)mask[k], row + k);
+            in[0] = in[1] = _mm512_maskz_loadu_ps(mask[k], row + k);
             if (stride == 2) {
-                const __m512 next =
-                    _mm512_maskz_loadu_ps((__mmask16)(mask[k] >> 16), row + k + SLIDE_LANES);
+                const __m512 next = _mm512_maskz_loadu_ps(beyond[k], row + k + SLIDE_LANES);
                 in[1] = _mm512_permutex2var_ps(in[0], odds, next);
                 in[0] = _mm512_permutex2var_ps(in[0], evens, next);
             }
@@ -119,6 +127,7 @@ static void slide_any(const Slide *u, const float *x, const float *w, int64_t li
             if (at < 0 || at >= u->h)
                 continue;
             const float *row = from + at * u->w;
+            _mm_prefetch((const char *)(row + u->ahead), _MM_HINT_T0);
             for (int64_t k = 0; k < u->kw; k++)
                 sum[i] = _mm512_fmadd_ps(
                     _mm512_set1_ps(w[t * u->kw + k]),
@@ -171,12 +180,15 @@ static Slide slide_of(const PpConv *v, int data)
 {
     Slide u = {v->in[1],        v->in[2],     v->out[1],      v->out[2],
                v->kernel[1],    v->kernel[2], v->stride[1],   {v->dilation[1], v->dilation[2]},
-               v->pad[1],       v->pad[2],    0,              v->masks};
+               v->pad[1],       v->pad[2],    0,              0,
+               v->masks};
     if (data) {
         u.h = v->out[1], u.w = v->out[2], u.oh = v->in[1], u.ow = v->in[2];
         u.pad_h = (u.kh - 1) * u.dilation[0] - u.pad_h;
         u.pad_w = (u.kw - 1) * u.dilation[1] - u.pad_w;
     }
+    int64_t lines = SLIDE_HIGH * u.stride * u.w; /* of the next vectors */
+    u.ahead = lines > SLIDE_AHEAD ? lines : SLIDE_AHEAD;
     u.vectors = (u.ow + SLIDE_LANES - 1) / SLIDE_LANES;
     return u;
 }

@@ -386,8 +386,8 @@ static Block next_block(const PpConv *v, const Use *u, int64_t rows, int64_t fir
     return (Block){first, end, (end - first) * u->across};
 }
 
-/* y = x convolved, for a group whose first channel is `channel`; filters: [places][mg][cg], of which the data's gradient reads the
- * transpose. */
+/* y = x convolved, for a group whose first channel is `channel`; filters: [places][mg][cg], of
+ * which the data's gradient reads the transpose. */
 static void convolve(const PpConv *v, int data, int64_t rows, const float *x, const float *filter,
                      float *y, const Then *then, int64_t channel, float *spread)
 {
