@@ -342,7 +342,8 @@ PP_BAND_PRODUCT(hsgemm, float, uint16_t, float)
 #undef PP_BAND_PRODUCT
 
 /* conv.c: convolutions, 1-d to 3-d, each sample by itself as a matrix product of its gathered input
-   (im2col, in blocks of lines) or, for few channels, directly; those of 3 x 3 taps, stride 1, 16
+   (im2col, in blocks of lines) or, for few channels, directly (conv_direct.h, and where the
+   processor has AVX-512 conv_depthwise.h); those of 3 x 3 taps, stride 1, 16
    channels and more, float32, by tiles of 2 x 2 outputs in 16 products instead of 36
    (conv_winograd.c), and those of small images and large weights with several samples to a product
    (conv_merged.h).  The shape decides which; bits do not depend on the threads.  All tensors dense

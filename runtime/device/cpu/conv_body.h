@@ -26,6 +26,9 @@ static void NAME(gather_row)(const PpConv *v, const T *x, int64_t kd, int64_t kh
             col[j] = 0;
         if (v->stride[2] == 1)
             memcpy(col + lo, row + lo, (size_t)(hi - lo) * sizeof(T));
+        else if (v->stride[2] == 2) /* vectors of every other one */
+            for (int64_t j = lo; j < hi; j++)
+                col[j] = row[2 * j];
         else
             for (int64_t j = lo; j < hi; j++)
                 col[j] = row[j * v->stride[2]];
