@@ -244,6 +244,8 @@ static void works(const StageGen *sg, Target target, int64_t *bytes)
                 *to = &bytes[k < F_AGAIN ? k : PP_WORK_AGAIN];
         *to = own > *to ? own : *to;
     }
+    if (!sg->func[F_INFER])                             /* it is the forward */
+        bytes[PP_WORK_INFER] = bytes[PP_WORK_FORWARD];
 }
 _Static_assert((int)F_FORWARD == PP_WORK_FORWARD && (int)F_INFER == PP_WORK_INFER &&
                    (int)F_BACKWARD == PP_WORK_BACKWARD && (int)F_INPUT == PP_WORK_INPUT &&
