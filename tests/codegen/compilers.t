@@ -38,7 +38,7 @@ for case in gpt-ts resnet-ts unet-ts vit-dyn; do
     case_data "$dir"
     rm -rf "$work/out"
     ok "$case: splits" split_model "$dir/model.onnx" "$work/out" "${splits##* }" --loss "$loss"
-    for cc in gcc clang; do ok "$case: the generated code is clean under $cc" generated $cc; done
+    for with in gcc clang; do ok "$case: the generated code is clean under $with" generated "$with"; done
     case $case in gpt-ts | unet-ts) ;; *) continue ;; esac
     mkdir -p "$work/O1" "$work/O3" "$work/clang"
     ok "$case: -O1 runs" run O1
