@@ -41,18 +41,26 @@ static bool keeps_size(const ImportState *s, const Import *im)
     return true;
 }
 
+/* The first operand of such a size; exact: all of them are, and of the same rows. */
+static const Ragged *first_of(const ImportState *s, const Import *im, bool *exact)
+{
+    const Ragged *r = NULL;
+    *exact = true;
+    for (uint32_t i = 0; i < im->nin; i++) {
+        const Ragged *at = ragged_find(s, im->in[i]);
+        r = r ? r : at;
+        *exact = *exact && (!at || (at->exact && at->mask == r->mask));
+    }
+    INSIST(r);
+    return r;
+}
+
 /* Numbers made of such ones: as constants, where that is what they are, else as they are in this
  * run. */
 void ragged_counted(ImportState *s, Import *im, Importer *fn)
 {
-    const Ragged *r = NULL;
-    bool exact = true;
-    for (uint32_t i = 0; i < im->nin; i++) {
-        const Ragged *at = ragged_find(s, im->in[i]);
-        r = r ? r : at;
-        exact = exact && (!at || (at->exact && at->mask == r->mask));
-    }
-    INSIST(r);
+    bool exact;
+    const Ragged *r = first_of(s, im, &exact);
     Ragged was = {.mask = r->mask, .size = ANY, .exact = exact && keeps_size(s, im)};
     fn(im);
     bool known = true;
@@ -74,14 +82,8 @@ void ragged_counted(ImportState *s, Import *im, Importer *fn)
 /* A known value of such a size: the only dim that has it. */
 void ragged_fill(ImportState *s, Import *im, Importer *fn)
 {
-    const Ragged *r = NULL;
-    bool exact = true;
-    for (uint32_t i = 0; i < im->nin; i++) {
-        const Ragged *at = ragged_find(s, im->in[i]);
-        r = r ? r : at;
-        exact = exact && (!at || (at->exact && at->mask == r->mask));
-    }
-    INSIST(r);
+    bool exact;
+    const Ragged *r = first_of(s, im, &exact);
     ValueId mask = r->mask;
     int dim = -1;
     fn(im);
