@@ -60,35 +60,31 @@ packed/model.onnx: warning: 2 parameters will not train, the export folded them 
 is "packed: uses that no line names are named" "$("$ppsplit" -q "$cases/packed/penalty.onnx" --loss mse -o said.out 2>&1 | head -n 1 | sed 's/.*: //')" \
     "a.weight (as div), a.bias (as mul), a.weight (as mul), b.bias (as mul), b.weight (as mul)"
 
+# back_again CASE MODEL [FOLDED...]: a model whose matrices come out of their operators' trains, and goes back into a model of the same bits.
+back_again() {
+    local name=$1 model=$2 data; shift 2
+    dir=$cases/$name
+    . "$dir/case.env"
+    data=(--data "x=$dir/in.x.npy" --microbatches $((rows / mb)) --quiet)
+    ok "$name: splits and builds" split_model "$dir/$model" $name "$splits" --loss "$loss"
+    mkdir $name.run
+    ok "$name: trains" $name/pipeline train "${data[@]}" --data "target=$dir/target.npy" --lr 0.1 --dump-grads $name.run/grads \
+        --log-json $name.run/log.json --checkpoint $name.ck
+    ok "$name: agrees with PyTorch" "$compare" grads $name.run/grads "$dir/grads.safetensors" "$@"
+    ok "$name: with its loss" "$compare" loss $name.run/log.json "$loss_value"
+    ok "$name: merges" "$ppsplit" merge $name $name.ck -o $name.onnx
+    ok "$name: the merged model splits and builds" split_model $name.onnx $name.b none
+    $name/pipeline infer "${data[@]}" --params $name.ck/step_1 --output logits=a.npy
+    $name.b/pipeline infer "${data[@]}" --output logits=b.npy
+    ok "$name: the merged model computes the same bits" cmp a.npy b.npy
+}
+
 # Recurrent layers' matrices, out of their operators' and back into them.
-dir=$cases/packed
-. "$dir/case.env"
-data=(--data "x=$dir/in.x.npy" --microbatches $((rows / mb)) --quiet)
-ok "packed: splits and builds" split_model "$dir/model.onnx" packed "$splits" --loss "$loss"
-mkdir packed.run
-ok "packed: trains" packed/pipeline train "${data[@]}" --data "target=$dir/target.npy" --lr 0.1 --dump-grads packed.run/grads --log-json packed.run/log.json --checkpoint packed.ck
-ok "packed: agrees with PyTorch" "$compare" grads packed.run/grads "$dir/grads.safetensors" 1e-4 "$folded"
-ok "packed: with its loss" "$compare" loss packed.run/log.json "$loss_value"
-ok "packed: merges" "$ppsplit" merge packed packed.ck -o packed.onnx
-ok "packed: the merged model splits and builds" split_model packed.onnx packed.b none
-packed/pipeline infer "${data[@]}" --params packed.ck/step_1 --output logits=a.npy
-packed.b/pipeline infer "${data[@]}" --output logits=b.npy
-ok "packed: the merged model computes the same bits" cmp a.npy b.npy
+. "$cases/packed/case.env"
+back_again packed model.onnx 1e-4 "$folded"
 
 # The same of TorchScript, where only the place of an operator says what its matrices are called.
-dir=$cases/recurrent
-. "$dir/case.env"
-data=(--data "x=$dir/in.x.npy" --microbatches $((rows / mb)) --quiet)
-ok "recurrent: splits and builds" split_model "$dir/folded.onnx" recurrent "$splits" --loss "$loss"
-mkdir recurrent.run
-ok "recurrent: trains" recurrent/pipeline train "${data[@]}" --data "target=$dir/target.npy" --lr 0.1 --dump-grads recurrent.run/grads --log-json recurrent.run/log.json --checkpoint recurrent.ck
-ok "recurrent: agrees with PyTorch" "$compare" grads recurrent.run/grads "$dir/grads.safetensors"
-ok "recurrent: with its loss" "$compare" loss recurrent.run/log.json "$loss_value"
-ok "recurrent: merges" "$ppsplit" merge recurrent recurrent.ck -o recurrent.onnx
-ok "recurrent: the merged model splits and builds" split_model recurrent.onnx recurrent.b none
-recurrent/pipeline infer "${data[@]}" --params recurrent.ck/step_1 --output logits=a.npy
-recurrent.b/pipeline infer "${data[@]}" --output logits=b.npy
-ok "recurrent: the merged model computes the same bits" cmp a.npy b.npy
+back_again recurrent folded.onnx
 
 # A module called twice: its weight was transposed for each call, and is one.
 dir=$cases/twice
