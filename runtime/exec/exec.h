@@ -166,8 +166,10 @@ PpStatus recompute_choose(Run *run, const SchedNeeds *needs, SchedError *e);
 /* --offload stash: verified rows with copies in the place of the schedule; e: why not, "" where
  * pp_fail() has said it */
 PpStatus offload_lower(Run *run, const SchedNeeds *needs, SchedError *e);
-/* what a rank's planned step takes by these rows, and how many stashes leave */
-PpStatus schedule_bytes(const Run *run, const Schedule *s, int rank, int64_t *bytes, int *moved);
+/* what a rank's planned step takes by these rows, and how many stashes leave; not placed: what no
+ * placement of its activations could go below, at a small part of the time */
+PpStatus schedule_bytes(const Run *run, const Schedule *s, int rank, int placed, int64_t *bytes,
+                        int *moved);
 
 /* measure.c: `pipeline measure`; world: the processes of mpirun; NULL: ranks are threads */
 PpStatus measure_machine(const Options *o, const PpPlan *model, Group *world, int cores);

@@ -4,7 +4,8 @@
  */
 #include "exec.h"
 
-PpStatus schedule_bytes(const Run *run, const Schedule *s, int rank, int64_t *bytes, int *moved)
+PpStatus schedule_bytes(const Run *run, const Schedule *s, int rank, int placed, int64_t *bytes,
+                        int *moved)
 {
     Run with = *run;
     union {
@@ -14,6 +15,7 @@ PpStatus schedule_bytes(const Run *run, const Schedule *s, int rank, int64_t *by
     with.sched = rows.out;
     PlanRequest ask = plan_request(&with, rank, plan_overlaps(&s->row[rank]), INT64_MAX);
     PpStatus status = PP_OK;
+    ask.unplaced = !placed;
     *bytes = 0;
     /* Divided, replicas differ by a few blocks of parameters; the rows are those of all */
     for (; ask.replica < (ask.divided ? ask.replicas : 1) && status == PP_OK; ask.replica++) {
@@ -29,7 +31,7 @@ PpStatus schedule_bytes(const Run *run, const Schedule *s, int rank, int64_t *by
 
 static PpStatus bytes_of(void *of, const Schedule *s, int rank, int64_t *bytes, int *moved)
 {
-    return schedule_bytes(of, s, rank, bytes, moved);
+    return schedule_bytes(of, s, rank, 1, bytes, moved);
 }
 
 PpStatus offload_lower(Run *run, const SchedNeeds *needs, SchedError *e)

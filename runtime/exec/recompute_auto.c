@@ -8,18 +8,22 @@
  * recompute (Korthikanti et al. 2205.05198, appendix C).  What one does is a level: which parts of
  * the stash it computes again, or the whole forward; only levels count of which none frees more for
  * less.  A rank's items are the places in the windows of its stages, and which level each gets is a
- * knapsack (plan/choose.h): bytes to free, at the least cost.  What levels free is told by the
- * planner alone, for tensors die at different times: where the planned step does not fit yet, more
- * is asked for; where it does, items go back to cheaper levels as long as it still does.
+ * knapsack (plan/choose.h): bytes to free, at the least cost.  While a backward runs its own stash is
+ * whole, so what levels free counts but for that of one item, and the one that frees most counts
+ * least: for each bound on what one item frees, all have to free as much more.  What is free in the
+ * end is told by the planner alone, for tensors die at different times: where the planned step does
+ * not fit yet, more is asked for; where it does, items go back to cheaper levels as long as it
+ * still does.
  */
 #include "exec.h"
 #include "plan/choose.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEVELS = 64, ROUNDS = 16, TRIES = 16 };
+enum { LEVELS = 64, BOUNDS = 16, ROUNDS = 16, TRIES = 32 };
 
 typedef struct {
     int32_t parts;
@@ -29,7 +33,7 @@ typedef struct {
 
 typedef struct {
     int n, window, first; /* first: its first item */
-    Level level[LEVELS];
+    Level level[LEVELS]; /* each frees more than the one before it, and costs more */
 } Window;
 
 typedef struct {
@@ -42,8 +46,9 @@ typedef struct {
     Choice *choice;
     int *chosen;            /* per item: level */
     int64_t *total, *least; /* per rank: planned bytes, as chosen; the least there were */
-    int64_t *need;          /* per rank: bytes to free */
+    int64_t *need, *over;   /* per rank: bytes to free; what is too much where nothing is freed */
     int *all;               /* per rank: nothing more can be freed */
+    int exact;              /* tensors are placed where they do not fit in any way, too */
 } Auto;
 
 /* ---- levels ---------------------------------------------------------------------------------- */
@@ -96,9 +101,9 @@ static void find_levels(const PpStage *st, Window *w)
     for (int i = 0; i < n; i++)
         if (all[i].freed > 0 && (kept == 0 || all[i].cost < all[kept - 1].cost))
             all[kept++] = all[i];
-    w->level[w->n++] = (Level){0};
     int step = (kept + LEVELS - 2) / (LEVELS - 1);
-    for (int i = 0; i < kept; i += step > 0 ? step : 1)
+    w->level[w->n++] = (Level){0};
+    for (int i = kept > 0 ? (kept - 1) / step * step : -1; i >= 0; i -= step)
         w->level[w->n++] = all[i];
 }
 
@@ -147,6 +152,20 @@ static int insert(const Auto *x, Schedule *s)
     return no;
 }
 
+static int fits(const Auto *x, int rank) { return x->total[rank] <= x->run->opt->memory; }
+
+/* A rank's bytes; those that do not fit wherever tensors lie are not placed. */
+static PpStatus rank_bytes(Auto *x, const Schedule *s, int r)
+{
+    int moved;
+    TRY(schedule_bytes(x->run, s, r, 0, &x->total[r], &moved));
+    if (!fits(x, r) && !x->exact)
+        return PP_OK;
+    TRY(schedule_bytes(x->run, s, r, 1, &x->total[r], &moved));
+    x->least[r] = x->total[r] < x->least[r] ? x->total[r] : x->least[r];
+    return PP_OK;
+}
+
 /* Of one rank; -1: of all. */
 static PpStatus measure(Auto *x, int rank)
 {
@@ -154,19 +173,12 @@ static PpStatus measure(Auto *x, int rank)
     PpStatus status = s ? PP_OK : pp_no_memory();
     if (s && (insert(x, s) || sched_lower_for(s, x->needs, x->e)))
         status = PP_ERR_MODEL;
-    for (int r = 0; r < x->ranks && status == PP_OK; r++) {
-        int moved;
-        if (rank >= 0 && r != rank)
-            continue;
-        status = schedule_bytes(x->run, s, r, &x->total[r], &moved);
-        if (x->total[r] < x->least[r])
-            x->least[r] = x->total[r];
-    }
+    for (int r = 0; r < x->ranks && status == PP_OK; r++)
+        if (rank < 0 || r == rank)
+            status = rank_bytes(x, s, r);
     sched_free(s);
     return status;
 }
-
-static int fits(const Auto *x, int rank) { return x->total[rank] <= x->run->opt->memory; }
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
@@ -180,21 +192,92 @@ static int items_of(const Auto *x, int rank, int *number)
     return n;
 }
 
-static PpStatus choose(Auto *x, int rank)
+static int ascending(const void *a, const void *b)
 {
-    int *number = zeroed(x->items, sizeof *number), *chosen = zeroed(x->items, sizeof *chosen);
-    ChoiceItem *item = zeroed(x->items, sizeof *item);
-    PpStatus s = number && chosen && item ? PP_OK : pp_no_memory();
+    const int64_t *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+/* What levels of the items free, evenly drawn: at most BOUNDS of them, the greatest among them. */
+static PpStatus bounds_of(const ChoiceItem *item, int n, int64_t *bound, int *count)
+{
+    int64_t *all = zeroed((int64_t)n * LEVELS, sizeof *all);
+    int m = 0, kinds = 0;
+    if (!all)
+        return pp_no_memory();
+    for (int i = 0; i < n; i++)
+        for (int k = 1; k < item[i].n; k++)
+            all[m++] = item[i].choice[k].freed;
+    qsort(all, (size_t)m, sizeof *all, ascending);
+    for (int i = 0; i < m; i++)
+        if (kinds == 0 || all[i] != all[kinds - 1])
+            all[kinds++] = all[i];
+    *count = kinds < BOUNDS ? kinds : BOUNDS;
+    for (int i = 0; i < *count; i++)
+        bound[i] = all[(int64_t)(i + 1) * kinds / *count - 1];
+    free(all);
+    return PP_OK;
+}
+
+/* Choices for the items of which none frees more than `bound`, and all as much beside it. */
+static PpStatus choose_within(const ChoiceItem *item, int n, int64_t need, int64_t bound,
+                              ChoiceItem *within, int *chosen, int *enough)
+{
+    int64_t most = 0;
+    for (int i = 0; i < n; i++) {
+        within[i] = item[i];
+        while (item[i].choice[within[i].n - 1].freed > bound)
+            within[i].n--;
+        most += item[i].choice[within[i].n - 1].freed;
+    }
+    *enough = most >= need + bound;
+    return *enough ? choose_least(within, n, need + bound, chosen, enough) : PP_OK;
+}
+
+static double cost_of(const ChoiceItem *item, int n, const int *chosen)
+{
+    double cost = 0;
+    for (int i = 0; i < n; i++)
+        cost += item[i].choice[chosen[i]].cost;
+    return cost;
+}
+
+/* The cheapest within any bound; where none does, what frees enough in all. */
+static PpStatus choose_among(const ChoiceItem *item, int n, int64_t need, ChoiceItem *within,
+                             int *chosen, int *best, int *enough)
+{
+    int64_t bound[BOUNDS];
+    int found = 0, count = 0;
+    TRY(bounds_of(item, n, bound, &count));
+    for (int b = 0; b < count; b++) {
+        TRY(choose_within(item, n, need, bound[b], within, chosen, enough));
+        if (*enough && (!found || cost_of(item, n, chosen) < cost_of(item, n, best))) {
+            memcpy(best, chosen, (size_t)n * sizeof *best);
+            found = 1;
+        }
+    }
+    *enough = found;
+    return found ? PP_OK : choose_least(item, n, need, best, enough);
+}
+
+/* all: in the belief that all items free together what they free */
+static PpStatus choose(Auto *x, int rank, int all)
+{
+    int *number = zeroed(x->items, sizeof *number), *chosen = zeroed(x->items, sizeof *chosen),
+        *best = zeroed(x->items, sizeof *best);
+    ChoiceItem *item = zeroed(2 * (int64_t)x->items, sizeof *item);
+    PpStatus s = number && chosen && best && item ? PP_OK : pp_no_memory();
     if (s == PP_OK) {
         int n = items_of(x, rank, number), enough = 0;
         for (int i = 0; i < n; i++)
             item[i] = x->item[number[i]];
-        s = choose_least(item, n, x->need[rank], chosen, &enough);
+        s = all ? choose_least(item, n, x->need[rank], best, &enough)
+                : choose_among(item, n, x->need[rank], item + n, chosen, best, &enough);
         x->all[rank] = !enough;
         for (int i = 0; i < n && s == PP_OK; i++)
-            x->chosen[number[i]] = chosen[i];
+            x->chosen[number[i]] = best[i];
     }
-    free(number), free(chosen), free(item);
+    free(number), free(chosen), free(best), free(item);
     return s;
 }
 
@@ -218,10 +301,50 @@ static void set_all(Auto *x, int rank, int as_whole)
 /* The ends of the range, where the knapsack's sum did not lead there. */
 static PpStatus extremes(Auto *x, int rank)
 {
+    x->exact = 1;
     for (int as_whole = 0; as_whole < 2 && !fits(x, rank); as_whole++) {
         set_all(x, rank, as_whole);
         TRY(measure(x, rank));
     }
+    x->exact = 0;
+    return PP_OK;
+}
+
+static double rank_cost(const Auto *x, const int *number, int n)
+{
+    double cost = 0;
+    for (int i = 0; i < n; i++)
+        cost += x->item[number[i]].choice[x->chosen[number[i]]].cost;
+    return cost;
+}
+
+static void set_level(Auto *x, const int *number, int n, int level)
+{
+    for (int i = 0; i < n; i++)
+        x->chosen[number[i]] = level < x->item[number[i]].n ? level : x->item[number[i]].n - 1;
+}
+
+/* All items at one level, the first with which the rank fits, where that is cheaper than what is
+   chosen or that does not fit. */
+static PpStatus all_alike(Auto *x, int rank, int *number, int *chosen)
+{
+    int n = items_of(x, rank, number), levels = 0, no = -1, fit;
+    double had = fits(x, rank) ? rank_cost(x, number, n) : HUGE_VAL;
+    memcpy(chosen, x->chosen, (size_t)x->items * sizeof *chosen);
+    for (int i = 0; i < n; i++)
+        levels = x->item[number[i]].n > levels ? x->item[number[i]].n : levels;
+    for (fit = levels; fit - no > 1;) {
+        int at = no + (fit - no) / 2;
+        set_level(x, number, n, at);
+        TRY(measure(x, rank));
+        if (fits(x, rank))
+            fit = at;
+        else
+            no = at;
+    }
+    set_level(x, number, n, fit);
+    if (fit == levels || rank_cost(x, number, n) >= had)
+        memcpy(x->chosen, chosen, (size_t)x->items * sizeof *chosen);
     return PP_OK;
 }
 
@@ -238,7 +361,7 @@ static PpStatus refuse(const Auto *x)
                    x->run->opt->memory, worst, x->least[worst], x->least[worst]);
 }
 
-static PpStatus search(Auto *x)
+static PpStatus search(Auto *x, int *number, int *chosen)
 {
     for (int round = 0; round < ROUNDS; round++) {
         int open = 0;
@@ -248,13 +371,16 @@ static PpStatus search(Auto *x)
                 continue;
             open = 1;
             x->need[r] += x->total[r] - x->run->opt->memory;
-            TRY(choose(x, r));
+            x->over[r] = round == 0 ? x->need[r] : x->over[r];
+            TRY(choose(x, r, 0));
         }
         if (!open)
             break;
     }
-    for (int r = 0; r < x->ranks; r++)
+    for (int r = 0; r < x->ranks; r++) {
         TRY(extremes(x, r));
+        TRY(all_alike(x, r, number, chosen));
+    }
     TRY(measure(x, -1));
     for (int r = 0; r < x->ranks; r++)
         if (!fits(x, r))
@@ -262,34 +388,95 @@ static PpStatus search(Auto *x)
     return PP_OK;
 }
 
-/* Items back to cheaper levels, the dearest first, as long as the rank still fits. */
+/* The cheapest level of an item with which the rank still fits, of those below its own: they are
+   looked at from both ends. */
+static PpStatus lower(Auto *x, int rank, int item, int *tries)
+{
+    int fit = x->chosen[item], no = -1;
+    while (fit - no > 1 && *tries > 0) {
+        int at = no < 0 ? 0 : no + (fit - no) / 2;
+        x->chosen[item] = at;
+        --*tries;
+        TRY(measure(x, rank));
+        if (fits(x, rank))
+            fit = at;
+        else
+            no = at;
+    }
+    x->chosen[item] = fit;
+    return PP_OK;
+}
+
+/* Items back to cheaper levels, the dearest first. */
 static PpStatus go_back(Auto *x, int rank, int *number)
 {
-    int n = items_of(x, rank, number);
-    for (int tries = 0; tries < TRIES && n > 0; tries++) {
+    int n = items_of(x, rank, number), tries = TRIES;
+    while (n > 0 && tries > 0) {
         int at = 0;
         for (int i = 1; i < n; i++)
             if (x->item[number[i]].choice[x->chosen[number[i]]].cost >
                 x->item[number[at]].choice[x->chosen[number[at]]].cost)
                 at = i;
-        int item = number[at], had = x->chosen[item], best = 0;
-        const ChoiceItem *it = &x->item[item];
-        for (int k = 0; k < it->n; k++) /* the next cheaper level */
-            if (it->choice[k].cost < it->choice[had].cost &&
-                it->choice[k].cost > it->choice[best].cost)
-                best = k;
+        int item = number[at];
         number[at] = number[--n];
-        if (had == 0)
-            continue;
-        for (int down = 0; down < 2; down++) {
-            x->chosen[item] = down ? best : 0;
-            TRY(measure(x, rank));
-            if (fits(x, rank) || best == 0)
-                break;
-        }
-        if (!fits(x, rank))
-            x->chosen[item] = had;
+        if (x->chosen[item] > 0)
+            TRY(lower(x, rank, item, &tries));
     }
+    return PP_OK;
+}
+
+/* The rank's choice with an item that recomputes nothing, in *tries rounds; 1: it fits for less. */
+static PpStatus without(Auto *x, int rank, const int *number, int n, int item, int *tries,
+                        int *better)
+{
+    double had = rank_cost(x, number, n);
+    x->need[rank] = x->over[rank];
+    x->item[item].n = 1;
+    for (*better = 0; !*better && *tries > 0; x->need[rank] += x->total[rank] - x->run->opt->memory) {
+        TRY(choose(x, rank, 1));
+        if (x->all[rank] || rank_cost(x, number, n) >= had)
+            break;
+        --*tries;
+        TRY(measure(x, rank));
+        *better = fits(x, rank);
+    }
+    return PP_OK;
+}
+
+/* Items that need not recompute at all when the others free a little more: where a window is as
+   long as the step has microbatches, the first backward's. */
+static PpStatus leave_out(Auto *x, int rank, int *number, int *chosen)
+{
+    int n = items_of(x, rank, number), tries = TRIES, better;
+    size_t bytes = (size_t)x->items * sizeof *x->chosen;
+    for (int i = 0; i < n; i++) {
+        int item = number[i], levels = x->item[item].n;
+        if (x->chosen[item] == 0)
+            continue;
+        memcpy(chosen, x->chosen, bytes);
+        TRY(without(x, rank, number, n, item, &tries, &better));
+        if (!better) {
+            memcpy(x->chosen, chosen, bytes);
+            x->item[item].n = levels;
+        }
+    }
+    return PP_OK;
+}
+
+/* Less on one rank, unless a rank beside it no longer fits: what waits there depends on both.
+   room: for three numbers an item. */
+static PpStatus lessen(Auto *x, int rank, int *room)
+{
+    size_t bytes = (size_t)x->items * sizeof *x->chosen;
+    int *number = room, *chosen = room + x->items, *before = chosen + x->items;
+    memcpy(before, x->chosen, bytes);
+    TRY(go_back(x, rank, number));
+    TRY(leave_out(x, rank, number, chosen));
+    TRY(go_back(x, rank, number));
+    TRY(measure(x, -1));
+    for (int r = 0; r < x->ranks; r++)
+        if (!fits(x, r))
+            memcpy(x->chosen, before, bytes);
     return PP_OK;
 }
 
@@ -299,8 +486,9 @@ static PpStatus open(Auto *x)
     x->total = zeroed(x->ranks, sizeof *x->total);
     x->least = zeroed(x->ranks, sizeof *x->least);
     x->need = zeroed(x->ranks, sizeof *x->need);
+    x->over = zeroed(x->ranks, sizeof *x->over);
     x->all = zeroed(x->ranks, sizeof *x->all);
-    if (!x->of || !x->total || !x->least || !x->need || !x->all)
+    if (!x->of || !x->total || !x->least || !x->need || !x->over || !x->all)
         return pp_no_memory();
     for (int r = 0; r < x->ranks; r++)
         x->least[r] = INT64_MAX;
@@ -317,15 +505,15 @@ PpStatus recompute_choose(Run *run, const SchedNeeds *needs, SchedError *e)
               .ranks = run->sched->ranks};
     e->text[0] = 0;
     PpStatus s = open(&x);
-    int *number = s == PP_OK ? zeroed(x.items, sizeof *number) : NULL;
+    int *room = s == PP_OK ? zeroed(3 * (int64_t)x.items, sizeof *room) : NULL;
     if (s == PP_OK)
-        s = number ? search(&x) : pp_no_memory();
+        s = room ? search(&x, room, room + x.items) : pp_no_memory();
     for (int r = 0; r < x.ranks && s == PP_OK; r++)
-        s = go_back(&x, r, number);
+        s = lessen(&x, r, room);
     if (s == PP_OK && insert(&x, run->sched))
         s = PP_ERR_MODEL;
-    free(number);
+    free(room);
     free(x.of), free(x.item), free(x.choice), free(x.chosen);
-    free(x.total), free(x.least), free(x.need), free(x.all);
+    free(x.total), free(x.least), free(x.need), free(x.over), free(x.all);
     return s;
 }

@@ -76,7 +76,7 @@ static int allow(void *of, const Schedule *s, char *why, size_t size)
     for (int r = 0; r < s->ranks && st == PP_OK && !why[0]; r++) {
         int64_t bytes;
         int moved;
-        st = schedule_bytes(&with, with.sched, r, &bytes, &moved);
+        st = schedule_bytes(&with, with.sched, r, 1, &bytes, &moved);
         if (st == PP_OK && bytes > c->memory)
             snprintf(why, size, "rank %d takes %lld bytes", r, (long long)bytes);
     }

@@ -53,9 +53,9 @@ is "gpt: without attention's weights and their Dropout" "$(activations)" "511232
 chosen() { grep -E '^rank [0-9]* recomputes' log | sed 's/; \([0-9]*\) operations.*/; \1/'; }
 want=$(run gpt 1f1b 4)
 is "gpt: in 700 KiB: the same bits" "$(run gpt 1f1b 4 --recompute auto --memory 700K)" "$want"
-is "a window of some that recompute parts and some the whole" "$(chosen)" "rank 0 recomputes stage 0: 0-1 parts 1, 2 parts 0+1, 3 whole; 2832896
+is "a window of some that recompute parts and some the whole" "$(chosen)" "rank 0 recomputes stage 0: 0 parts 1, 1 whole, 2-3 parts 1; 2820480
 rank 1 recomputes stage 1: 0-3 parts 0; 983040
-rank 2 recomputes stage 2: 0-3 parts 0; 983040
+rank 2 recomputes nothing
 rank 3 recomputes nothing"
 is "no rank takes more" "$(sed -n 's/^rank [0-9]* memory: \([0-9]*\) bytes.*/\1/p' log | awk '$1 > 700 * 1024')" ""
 run gpt 1f1b 4 --recompute auto --memory 10M >/dev/null
@@ -73,6 +73,29 @@ run gpt 1f1b 4 --recompute auto --memory 500K 2>err >/dev/null
 least=$(sed -n 's/.*--memory \([0-9]*\) is the least.*/\1/p' err)
 is "what is too little says what would do, which it does" "$(run gpt 1f1b 4 --recompute auto --memory "$least")" "$want"
 is "to the byte" "$(run gpt 1f1b 4 --recompute auto --memory $((least - 1)) 2>&1 | grep -c "is the least")" 1
+# Nothing, all parts or the whole for each of rank 0's four microbatches: no combination that fits in as much costs less.
+"$ppsplit" schedule 1f1b --ranks 4 --microbatches 4 --csv rows.csv
+of_first() { sed -n "/^const PpStage pp_stage0 = {/,/^};/s/.*\.$1 = \([0-9]*\).*/\1/p" gpt/pipeline.c; }
+again=$(sed -n '/stage0_again\[/,/^};/s/.*\.flops = \([0-9]*\),.*/\1/p' gpt/pipeline.c | awk '{ n += $1 } END { print n }')
+first=$(of_first flops_forward)
+level() { sed "s/0B$1/0R$1$2,0B$1/" rows.csv >some.csv && mv some.csv rows.csv; }
+cp rows.csv plain.csv
+for a in '' @255 whole; do for b in '' @255 whole; do for c in '' @255 whole; do for d in '' @255 whole; do
+    cp plain.csv rows.csv
+    k=0 cost=0
+    for what in "$a" "$b" "$c" "$d"; do
+        case $what in @255) level $k @255; cost=$((cost + again)) ;; whole) level $k ''; cost=$((cost + first)) ;; esac
+        k=$((k + 1))
+    done
+    gpt/pipeline train "${data[@]}" --steps 1 --schedule rows.csv --microbatches 4 | sed -n "s/^rank 0 memory: \([0-9]*\) bytes.*/\1 $cost/p"
+done; done; done; done >every
+worse=
+for most in $(cut -d' ' -f1 every | sort -nu | awk -v least="$least" '$1 >= least'); do
+    run gpt 1f1b 4 --recompute auto --memory "$most" >/dev/null
+    took=$(sed -n 's/^rank 0 recomputes.*; \([0-9]*\) operations.*/\1/p' log) best=$(awk -v most="$most" '$1 <= most { print $2 }' every | sort -n | head -1)
+    [ "${took:-0}" -le "$best" ] || worse+=" $most:${took:-0}>$best"
+done
+is "auto takes no more operations than the best of 81 combinations that fits in as much" "$(wc -l <every)$worse" 81
 if [ -z "${SANITIZED:-}" ]; then
     for what in "cheap" "always" "auto --memory 1900K"; do
         LD_PRELOAD=$build/tests/tools/count_alloc.so COUNT_ALLOC=report COUNT_ALLOC_STEPS=3 gpt/pipeline train "${data[@]}" --steps 3 \
