@@ -166,10 +166,12 @@ static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32
 }
 
 /* Made for equal parameters: Identity(initializer) under the other parameter's name, or what
- * folding made of it. */
+ * folding made of it.  The model's own, a branch of an If that does nothing, is called by its scope:
+ * "/Identity_output_0". */
 static bool is_unshared(const Params *p, const RawNode *n)
 {
-    if (!p->opt->training || strcmp(n->op_type, "Identity") || n->nin != 1 || n->nout != 1)
+    if (!p->opt->training || strcmp(n->op_type, "Identity") || n->nin != 1 || n->nout != 1 ||
+        (*n->out[0] == '/' && strstr(n->out[0], "_output_")))
         return false;
     uint32_t init = strmap_get(&p->m->init_index, n->in[0]);
     return init != NONE && dtype_is_float(p->m->init.at[init].dtype) &&

@@ -31,12 +31,27 @@ static const Recipe *made_of(Fx *x, const RawTensor *t)
     return found;
 }
 
-static void note(Params *p, const RawNode *n, const RawTensor *t)
+/* Whether the operand is of the arithmetic (weights that are standardized in each step too), no
+ * mask, size or scale of a resampling. */
+static bool computes(const RawNode *n, uint32_t input)
 {
-    bool product =
-        !strcmp(n->op_type, "Mul") || !strcmp(n->op_type, "Add") ||
-        !strcmp(n->op_type, "Concat") || !strcmp(n->op_type, "SkipLayerNormalization");
-    if (!product || strmap_get(&p->noted, t->name) != NONE)
+    static const char *const all[] = {"Mul", "Add", "Sub", "Div", "Concat",
+                                      "SkipLayerNormalization"};
+    static const char *const data[] = {"BatchNormalization", "InstanceNormalization",
+                                       "LayerNormalization", "ReduceMean",
+                                       "ReduceL2",           "LpNormalization"};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!strcmp(n->op_type, all[i]))
+            return true;
+    for (size_t i = 0; i < sizeof data / sizeof *data; i++)
+        if (!input && !strcmp(n->op_type, data[i]))
+            return true;
+    return false;
+}
+
+static void note(Params *p, const RawNode *n, uint32_t input, const RawTensor *t)
+{
+    if (!computes(n, input) || strmap_get(&p->noted, t->name) != NONE)
         return;
     *strmap_at(&p->noted, t->name) = 1;
     vec_push(p->m->arena, &p->constant, t->name);
@@ -62,7 +77,7 @@ void param_constants(Params *p, const RawNodes *list)
             if (made.at[*at])
                 param_use_made(p, n, j, made.at[*at]);
             else
-                note(p, n, &p->m->init.at[init]);
+                note(p, n, j, &p->m->init.at[init]);
         }
     }
 }

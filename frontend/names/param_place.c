@@ -281,7 +281,11 @@ const char *param_place_name(const Params *p, const RawNode *n, uint32_t input)
         const char *name = p->places->addend.at[bias];
         return arena_printf(a, "%.*sweight", (int)strlen(name) - 4, name);
     }
-    if (!*n->scope || !leaf[role])
+    /* the weight of a module that convolves is no norm's, such as the one its weight is put through */
+    uint32_t at = strmap_get(&p->places->module, n->scope);
+    bool norms = !strcmp(n->op_type, "BatchNormalization") ||
+                 !strcmp(n->op_type, "InstanceNormalization");
+    if (!*n->scope || !leaf[role] || (norms && at != NONE && p->places->at.at[at].product))
         return NULL;
     return arena_printf(a, "%s.%s", param_place_module(p, n->scope), leaf[role]);
 }

@@ -253,6 +253,45 @@ static void test_torchscript(void)
        "a node without a scope is where its operand comes from");
 }
 
+static bool is_shaped(const Param *p, int rank, int64_t d0, int64_t d1)
+{
+    return p && p->trainable && p->shape.rank == rank && p->shape.d[0] == d0 &&
+           (rank < 2 || p->shape.d[1] == d1);
+}
+
+/* The branch of an If whose condition is known may be an Identity of a parameter: no copy of it. */
+static void test_identity(void)
+{
+    M m = {0};
+    initializer(&m, "pos", 4, 0, 7);
+    node(&m, "Identity", "/If/Identity", "pos", "/Identity_output_0", NULL, NULL);
+    node(&m, "Neg", "/Neg", "/Identity_output_0", "n", NULL, NULL);
+    node(&m, "Mul", "/Mul", "x n", "y", NULL, NULL);
+    Graph *g = import(&m, NULL, NULL);
+    const Param *p = param(g, "pos");
+    ok(p && p->trainable && graph_users(g, arena)[p->value].n == 1,
+       "the model's own Identity reads the parameter");
+}
+
+/* A weight that is put through a norm in each step (ScaledStdConv2d), folded: the norm's scale is
+ * not the convolution's weight, which is a constant. */
+static void test_folded_norm(void)
+{
+    M m = {0};
+    initializer(&m, "onnx::BatchNormalization_1", 4, 4, 1);
+    initializer(&m, "onnx::BatchNormalization_2", 4, 0, 20);
+    initializer(&m, "onnx::BatchNormalization_3", 4, 0, 30);
+    initializer(&m, "mean", 4, 0, 40);
+    initializer(&m, "var", 4, 0, 50);
+    node(&m, "BatchNormalization", "/conv/BatchNormalization",
+         "onnx::BatchNormalization_1 onnx::BatchNormalization_2 onnx::BatchNormalization_3 mean var",
+         "w", NULL, NULL);
+    node(&m, "MatMul", "/conv/MatMul", "x w", "y", NULL, NULL);
+    Graph *g = import(&m, NULL, NULL);
+    ok(g && !param(g, "conv.weight") && is_shaped(param(g, "onnx::BatchNormalization_2"), 1, 4, 0),
+       "a norm of a weight does not have the name of the weight");
+}
+
 /* Folding made a constant of a parameter that is in the file too; of another one nothing is known.
  */
 static void test_folded_constants(void)
@@ -319,12 +358,6 @@ static void test_dynamo(void)
         v1 = val(g, strmap_get(&g->by_name, "v1"));
     ok(v1 && v1->kind == V_NODE && g->node.at[v1->node].op == OP_Add,
        "and it is added to its node's result");
-}
-
-static bool is_shaped(const Param *p, int rank, int64_t d0, int64_t d1)
-{
-    return p && p->trainable && p->shape.rank == rank && p->shape.d[0] == d0 &&
-           (rank < 2 || p->shape.d[1] == d1);
 }
 
 /* What folding leaves without a name: a norm's views, a functional projection, a module that is
@@ -555,6 +588,8 @@ int main(void)
     test_own();
     test_meta();
     test_torchscript();
+    test_identity();
+    test_folded_norm();
     test_folded_constants();
     test_dynamo();
     test_places();
