@@ -12,13 +12,14 @@
 
 typedef enum {
     BUF_PARAM, BUF_GRAD, BUF_CONST, BUF_STASH, BUF_SAVED, BUF_IN, BUF_OUT, BUF_DY, BUF_DX, BUF_WORK,
-    BUF_HALF                        /* copies of parameters, in half precision */
+    BUF_HALF,                       /* copies of parameters, in half precision */
+    BUF_COUNT                       /* on the host: how many rows the data leave (count.c) */
 } BufClass;
 
 typedef struct {
     BufClass cls;
     /* IN, OUT, DY, DX: which; PARAM, GRAD, HALF: position in stage.param; CONST: in
-       StageGen.constants */
+       StageGen.constants; COUNT: in Func.counted */
     uint32_t index;
     ValueId value;
     Dtype type;
@@ -116,6 +117,7 @@ typedef struct {
     /* behind the workspace, for kernels that hand results to the next one: known once printed */
     int64_t bytes_scratch[TARGETS];
     VEC(Step) step;
+    Ids counted;                    /* masks of which the host is told how many are true */
     VEC(Repeat) repeat;             /* in their order, apart from one another */
     Text body[TARGETS];             /* the printed function */
 } Func;

@@ -50,7 +50,13 @@ typedef struct {
     ProductBand banded;
     Band band;
     ProductPacked packed;
-    uint32_t mask;                  /* the step's argument, of a packed one */
+    /* of a packed one: the step's argument that is the mask; on a device (count.c) that which is how
+       many of it are true */
+    uint32_t mask, taken;
+    /* Before it: n_known masks, each so long, are counted; their arguments from `known` on, behind
+       each the one that takes the number. */
+    uint32_t n_known, known;
+    const Lin *length;
     Lin m, n, k;
     ProductSide a, b, c;
     int nb;

@@ -68,6 +68,8 @@ Func *cg_function(StageGen *sg, FuncKind kind)
     cg_then(f);
     cg_memory(f);
     cg_steps(f);
+    if (sg->device)
+        cg_counts(f);
     number_constants(f);
     cg_repeat(f);
     sg->func[kind] = f;

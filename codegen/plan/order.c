@@ -194,12 +194,73 @@ bool order_needs(Func *f, NodeId id, uint32_t self, const Group *inside, Ids *ou
     return true;
 }
 
+/* ---- masks whose number the host asks for ---------------------------------------------------- */
+
+/* Products over the rows of a mask come in waves: one is a wave later than the products of this
+   kind that its mask depends on. */
+typedef struct {
+    uint32_t *of;                   /* by group; 0: it is no such product */
+    Ids *masks;                     /* by wave: the groups that make its masks */
+} Waves;
+
+static bool packs(const Func *f, uint32_t g)
+{
+    const Group *k = &f->group.at[g];
+    const Node *n = k->kind == G_CALL ? &f->g->node.at[k->member.at[0].node] : NULL;
+    return n && n->op == OP_PackedMatMul && cg_is_product(f, n);
+}
+
+/* In: f->order, any that will do.  False: there are no such products. */
+static bool waves(Func *f, Waves *w)
+{
+    uint32_t products = 0;
+    for (uint32_t o = 0; o < f->order.n; o++)
+        products += packs(f, f->order.at[o]);
+    if (!f->sg->device || products == 0)
+        return false;
+    /* latest: of a group and of all that it depends on */
+    uint32_t *latest = arena_array(f->fuse->a, uint32_t, f->group.n + 1);
+    w->of = arena_array(f->fuse->a, uint32_t, f->group.n + 1);
+    w->masks = arena_array(f->fuse->a, Ids, products + 1);
+    for (uint32_t o = 0; o < f->order.n; o++) {
+        uint32_t g = f->order.at[o];
+        const Ids *dep = &f->group.at[g].dep;
+        for (uint32_t i = 0; i < dep->n; i++) {
+            uint32_t d = latest[now(f, dep->at[i])];
+            latest[g] = d > latest[g] ? d : latest[g];
+        }
+        if (!packs(f, g))
+            continue;
+        ValueId mask = f->g->node.at[f->group.at[g].member.at[0].node].in[2];
+        uint32_t made = f->group_of.at[cg_ref(f, mask)->root];
+        made = made == NONE ? NONE : now(f, made);
+        w->of[g] = 1 + (made == NONE ? 0 : latest[made]);
+        latest[g] = w->of[g] > latest[g] ? w->of[g] : latest[g];
+        if (made != NONE)
+            vec_push(f->fuse->a, &w->masks[w->of[g]], made);
+    }
+    return true;
+}
+
 /* ---- the order of execution ------------------------------------------------------------------ */
 
-typedef struct { uint32_t group, next; } Visit;
+/* before: what comes first, though the group does not need all of it */
+typedef struct { uint32_t group, next; Ids before; } Visit;
+
+/* The masks of a wave, for the first of its products. */
+static Visit visit(Func *f, uint32_t g, Waves *w)
+{
+    Visit v = {.group = g};
+    f->group.at[g].mark = f->fuse->search;
+    if (w && w->of[g]) {
+        v.before = w->masks[w->of[g]];
+        w->masks[w->of[g]].n = 0;
+    }
+    return v;
+}
 
 /* Depth first, so that each group comes right before its first reader where it can. */
-void order_sort(Func *f)
+static void sort(Func *f, Waves *w)
 {
     VEC(Visit) open = {0};
     f->fuse->search++;
@@ -207,21 +268,29 @@ void order_sort(Func *f)
     for (uint32_t g = 0; g < f->group.n; g++) {
         if (f->group.at[g].member.n == 0 || f->group.at[g].mark == f->fuse->search)
             continue;
-        f->group.at[g].mark = f->fuse->search;
-        vec_push(f->fuse->a, &open, ((Visit){g, 0}));
+        vec_push(f->fuse->a, &open, visit(f, g, w));
         while (open.n > 0) {
             Visit *at = &open.at[open.n - 1];
             const Ids *dep = &f->group.at[at->group].dep;
-            if (at->next == dep->n) {
+            if (at->next == at->before.n + dep->n) {
                 vec_push(f->a, &f->order, at->group);
                 open.n--;
                 continue;
             }
-            uint32_t d = now(f, dep->at[at->next++]);
-            if (f->group.at[d].mark == f->fuse->search)
-                continue;
-            f->group.at[d].mark = f->fuse->search;
-            vec_push(f->fuse->a, &open, ((Visit){d, 0}));
+            uint32_t i = at->next++, d = i < at->before.n ? at->before.at[i]
+                                                          : now(f, dep->at[i - at->before.n]);
+            if (f->group.at[d].mark != f->fuse->search)
+                vec_push(f->fuse->a, &open, visit(f, d, w));
         }
     }
+}
+
+/* On a device the masks of a wave come before the first of its products.  They depend on earlier
+   waves alone, and so on no group that is still open then. */
+void order_sort(Func *f)
+{
+    Waves w;
+    sort(f, NULL);
+    if (waves(f, &w))
+        sort(f, &w);
 }

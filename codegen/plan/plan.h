@@ -152,6 +152,10 @@ void cg_steps(Func *f);
 /* made by a backward function, not computed again from the forward */
 bool cg_is_gradient(const Func *f, ValueId v);
 
+/* ---- count.c: on a device, how many rows the data leave ------------------------------------- */
+
+void cg_counts(Func *f);
+
 /* ---- signature.c, repeat.c: what comes several times ----------------------------------------- */
 
 uint32_t cg_signature(Func *f, const Step *s);
@@ -196,7 +200,8 @@ FuncKind cg_function_like(const StageGen *sg, FuncKind kind);
 
 /* ---- stage.c: all functions of a stage ------------------------------------------------------- */
 
-/* All functions, not yet printed; device: for a target whose library of products adds biases. */
+/* All functions, not yet printed; device: for a target whose library of products adds biases, and takes
+   sizes from the host. */
 StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device);
 /* For such a target; sg, the same stage for the others, where it would be no other. */
 StageGen *cg_stage_device(Arena *a, Pipe *p, uint32_t index, StageGen *sg);

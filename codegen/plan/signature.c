@@ -106,6 +106,8 @@ static void put_product(Record *b, const Product *p)
     put_lins(b, p->a.stride, p->nb);
     put_lins(b, p->b.stride, p->nb);
     put_lins(b, p->c.stride, p->nb);
+    if (p->n_known)
+        put_lins(b, p->length, (int)p->n_known);
 }
 
 static void put_attention(Record *b, const AttentionStep *t)

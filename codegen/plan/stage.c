@@ -329,6 +329,7 @@ StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device)
     cg_position_stage(sg);
     lay_out_params(sg);
     lay_out_halves(sg);
+    sg->device = device;
     if (device)
         cg_chains(sg);
     lay_out_stash(sg);
@@ -342,9 +343,21 @@ StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device)
     return sg;
 }
 
+/* Products of rows that the data choose: their sizes come from the host. */
+static bool packs_rows(const StageGen *sg)
+{
+    for (int k = 0; k < F_COUNT; k++)
+        for (uint32_t i = 0; sg->func[k] && i < sg->func[k]->step.n; i++) {
+            const Step *s = &sg->func[k]->step.at[i];
+            if (s->kind == STEP_PRODUCT && !s->empty && s->product->packed != PACKED_NONE)
+                return true;
+        }
+    return false;
+}
+
 StageGen *cg_stage_device(Arena *a, Pipe *p, uint32_t index, StageGen *sg)
 {
-    return p != sg->pipe || cg_has_chains(sg) ? cg_stage(a, p, index, true) : sg;
+    return p != sg->pipe || cg_has_chains(sg) || packs_rows(sg) ? cg_stage(a, p, index, true) : sg;
 }
 
 int64_t cg_bytes_work_of(const StageGen *sg, FuncKind kind, Target target)

@@ -15,26 +15,53 @@ static const char *band(const Out *o, const Product *p)
                         p->band.above);
 }
 
-/* Rows that the data choose: how many there are, then the product of these.  The device computes
-   all of them, for its library takes sizes from the host: those that are not there are zeros. */
-static void open_packed(Out *o, const Step *s, const Product *p)
+/* Rows that the data choose: how many there are, then the product of these, and zeros where the
+   others would be.  On the device the host has asked before (plan/count.c). */
+static const char *open_packed(Out *o, const Step *s, const Product *p)
 {
     Lin side = p->packed == PACKED_M ? p->m : p->packed == PACKED_N ? p->n : p->k;
+    if (o->target->device)
+        return arena_printf(o->a, "*%s", out_pointer(o, s, p->taken));
     text_line(&o->text, "{");
     o->text.indent++;
     text_line(&o->text, "const int64_t count = pp_count(%s, %s);", out_pointer(o, s, p->mask),
               out_lin(o, side));
+    return "count";
 }
 
-static void close_packed(Out *o, const Product *p, const char *c)
+static void close_packed(Out *o, const Product *p, const char *c, const char *count)
 {
-    const char *size = arena_printf(o->a, "%zu", dtype_size(p->result)), *ld = out_lin(o, p->c.ld);
+    const char *clear = o->target->device ? "pp_cuda_zeros(c, " : "pp_clear(",
+               *ld = out_lin(o, p->c.ld);
+    size_t size = dtype_size(p->result);
     if (p->packed == PACKED_M && !p->adds)
-        text_line(&o->text, "pp_clear(%s, %s, count, %s, 0, %s, %s);", c, ld, out_lin(o, p->m),
-                  out_lin(o, p->n), size);
+        text_line(&o->text, "%s%s, %s, %s, %s, 0, %s, %zu);", clear, c, ld, count,
+                  out_lin(o, p->m), out_lin(o, p->n), size);
     if (p->packed == PACKED_N && !p->adds)
-        text_line(&o->text, "pp_clear(%s, %s, 0, %s, count, %s, %s);", c, ld, out_lin(o, p->m),
-                  out_lin(o, p->n), size);
+        text_line(&o->text, "%s%s, %s, 0, %s, %s, %s, %zu);", clear, c, ld,
+                  out_lin(o, p->m), count, out_lin(o, p->n), size);
+    if (o->target->device)
+        return;
+    o->text.indent--;
+    text_line(&o->text, "}");
+}
+
+/* The host asks for the numbers of some masks at once. */
+static void ask_counts(Out *o, const Step *s, const Product *p)
+{
+    text_line(&o->text, "{   // how many rows the data leave: the host waits for the device");
+    o->text.indent++;
+    text_line(&o->text, "const PpMask mask[] = {");
+    for (uint32_t k = 0; k < p->n_known; k++)
+        text_line(&o->text, "    {%s, %s},", out_pointer(o, s, p->known + 2 * k),
+                  out_lin(o, p->length[k]));
+    text_line(&o->text, "};");
+    text_line(&o->text, "int64_t *const to[] = {");
+    for (uint32_t k = 0; k < p->n_known; k++)
+        text_line(&o->text, "    %s,", out_pointer(o, s, p->known + 2 * k + 1));
+    text_line(&o->text, "};");
+    text_line(&o->text, "%scounts(%s%u, mask, to);", o->target->call, o->target->context,
+              p->n_known);
     o->text.indent--;
     text_line(&o->text, "}");
 }
@@ -45,11 +72,15 @@ void print_product(Out *o, const Step *s)
 {
     const Product *p = s->product;
     o->context |= *o->target->context != 0;
-    bool packed = p->packed != PACKED_NONE && !o->target->device;
-    const char *m = out_lin(o, p->m), *n = out_lin(o, p->n), *k = out_lin(o, p->k);
     const char *a = out_pointer(o, s, p->a.arg), *b = out_pointer(o, s, p->b.arg),
                *c = out_pointer(o, s, p->c.arg);
     const char *alpha = "", *before = "", *kind = "";
+    if (p->n_known)
+        ask_counts(o, s, p);
+    const char *count = p->packed != PACKED_NONE ? open_packed(o, s, p) : NULL;
+    const char *m = p->packed == PACKED_M ? count : out_lin(o, p->m),
+               *n = p->packed == PACKED_N ? count : out_lin(o, p->n),
+               *k = p->packed == PACKED_K ? count : out_lin(o, p->k);
     if (p->biased) {
         before = arena_printf(o->a, "%s, ", out_pointer(o, s, p->bias));
         kind = "_bias";
@@ -61,21 +92,17 @@ void print_product(Out *o, const Step *s)
     const char *head =
         arena_printf(o->a, "%s%s%d, %d, %s, %s, %s, %s%s, %s, %s, %s, %s%s, %s", o->target->context,
                      band(o, p), p->transposed_a, p->transposed_b,
-                     packed && p->packed == PACKED_M ? "count" : m,
-                     packed && p->packed == PACKED_N ? "count" : n,
-                     packed && p->packed == PACKED_K ? "count" : k, alpha, a, out_lin(o, p->a.ld), b,
-                     out_lin(o, p->b.ld), before, c, out_lin(o, p->c.ld));
+                     m, n, k, alpha, a, out_lin(o, p->a.ld), b, out_lin(o, p->b.ld), before, c,
+                     out_lin(o, p->c.ld));
     const char *function =
         arena_printf(o->a, "%s%s%sgemm%s", o->target->call, type_library(p->type),
                      p->result == p->type ? "" : type_library(p->result), kind);
-    if (packed)
-        open_packed(o, s, p);
     if (p->nb == 0)
         text_line(&o->text, "%s(%s);", function, head);
     else
         o->target->batch(o, function, head, p);
-    if (packed)
-        close_packed(o, p, c);
+    if (count)
+        close_packed(o, p, c, count);
 }
 
 /* What follows, as a step of its own: its arguments are among the convolution's. */

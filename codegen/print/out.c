@@ -29,6 +29,7 @@ const char *out_name(const Func *f, uint32_t buf)
     case BUF_OUT: return arena_printf(f->a, "y%u", b->index);
     case BUF_DY: return arena_printf(f->a, "dy%u", b->index);
     case BUF_DX: return arena_printf(f->a, "dx%u", b->index);
+    case BUF_COUNT: return arena_printf(f->a, "n%u", b->index);
     case BUF_STASH:
     case BUF_SAVED:
     case BUF_WORK:

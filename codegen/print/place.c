@@ -10,6 +10,7 @@ static const char *const block_name[] = {
     [BUF_PARAM] = "param", [BUF_GRAD] = "grad", [BUF_CONST] = "constants", [BUF_STASH] = "stash",
     [BUF_SAVED] = "saved", [BUF_IN] = "in",     [BUF_OUT] = "out",     [BUF_DY] = "dy",
     [BUF_DX] = "dx",       [BUF_WORK] = "work",   [BUF_HALF] = "half",
+    [BUF_COUNT] = "counted",
 };
 
 const char *place_block(BufClass c) { return block_name[c]; }
@@ -49,6 +50,7 @@ int64_t place_at(const Func *f, uint32_t buf)
     }
     case BUF_SAVED: return sg->saved_at.at[b->index];
     case BUF_WORK: return b->offset;
+    case BUF_COUNT: return b->index * (int64_t)dtype_size(DT_I64);
     default: return b->index;
     }
 }
@@ -90,6 +92,8 @@ const char *place_text(Out *o, uint32_t buf)
         pointer = arena_printf(o->a, "again[%u]", part);
         about = "parts of it that can be computed again by themselves, each from its own begin";
     }
+    if (b->cls == BUF_COUNT)
+        return arena_printf(o->a, "counted + %u", b->index);
     if (place_is_pointer(b->cls))
         return arena_printf(o->a, "c->%s[%u]", block, b->index);
     int64_t *at = arena_array(o->a, int64_t, 1);

@@ -90,6 +90,9 @@ void cg_function_print(Func *f)
     print_steps(&o);
     bool none = true;
     out_declare(&o, &head);
+    if (f->counted.n)
+        text_noted(&head, 64, arena_printf(f->a, "int64_t counted[%u];", f->counted.n),
+                   "of masks, how many places are there");
     for (uint32_t i = 0; i < f->buf.n; i++)
         if (o.named[i]) {
             print_pointer(&o, i, &head);

@@ -14,8 +14,8 @@
 
 static const char **field_names(Out *o, const Repeat *r)
 {
-    static const char *const prefix[] = {"w", "dw", "c", "x", "y", "dy", "dx", "t", "dt", "wh"};
-    uint32_t many[10] = {0};
+    static const char *const prefix[] = {"w", "dw", "c", "x", "y", "dy", "dx", "t", "dt", "wh", "n"};
+    uint32_t many[11] = {0};
     const char **name = arena_array(o->a, const char *, r->field.n + 1);
     for (uint32_t i = 0; i < r->field.n; i++) {
         const Buffer *b = &o->f->buf.at[r->field.at[i].buf[0]];
@@ -24,6 +24,7 @@ static const char **field_names(Out *o, const Repeat *r)
                    : b->cls == BUF_GRAD  ? 1
                    : b->cls == BUF_CONST ? 2
                    : b->cls == BUF_HALF  ? 9
+                   : b->cls == BUF_COUNT ? 10
                    : gradient            ? 8
                                          : 7;
         name[i] = arena_printf(o->a, "%s%u", prefix[kind], ++many[kind]);
@@ -223,7 +224,9 @@ static const char *field_place(Out *o, const Repeat *r, uint32_t i, const char *
                              o->target->cplusplus ? arena_printf(o->a, "(%s)", type) : "", block,
                              offset);
     else
-        place = arena_printf(o->a, "(%s)(c->%s + %s)", type, block, offset);
+        place = arena_printf(
+            o->a, p.cls == BUF_COUNT ? "(%s)((char *)%s + %s)" : "(%s)(c->%s + %s)", type, block,
+            offset);
     if (p.except == NONE)
         return place;
     return arena_printf(o->a, "i == %u ? %s : %s", p.except, out_straight(o, x->buf[p.except]),

@@ -1,8 +1,8 @@
 /*
  * pp_cuda_calls.h - what generated .cu files call beside their own kernels: matrix products,
  * convolutions and pools on the device, in the order of the microbatch's stream (PpCtx.stream). All
- * pointers are device memory.  Nothing here waits for the device or allocates in a step; what fails
- * is kept by pp_cuda.h and asked for after the action.
+ * pointers are device memory.  Nothing here allocates in a step, and pp_cuda_counts() alone waits
+ * for the device; what fails is kept by pp_cuda.h and asked for after the action.
  */
 #ifndef PP_CUDA_CALLS_H
 #define PP_CUDA_CALLS_H
@@ -21,7 +21,20 @@ struct PpBlas {
     /* the handle's own, also lent to products with a bias, which come in the order of its stream */
     void *workspace;
     int64_t bytes_workspace;
+    /* what pp_cuda_counts() needs of the host; one for all stages of a rank */
+    struct PpCounting *counting;
     struct PpBiased *biased;                            /* what is known of them; bias_cuda.cu */
+};
+
+/* Pinned memory for PP_COUNTS numbers, and the event that says when they are there.  meanwhile: is
+   called again and again while the host waits, and returns 0 when that has no end; NULL: nothing is
+   to be done. */
+constexpr int PP_COUNTS = 512;
+struct PpCounting {
+    int64_t *staged;
+    cudaEvent_t event;
+    int (*meanwhile)(void *of);
+    void *of;
 };
 
 /* blas_cuda.cu: as pp_sgemm and its kin in pp.h, row-major; cuBLAS through PpCtx.blas.  A batch is
@@ -75,6 +88,17 @@ PP_BIAS_PRODUCT(bgemm, uint16_t)
 PP_BIAS_PRODUCT(hgemm, uint16_t)
 #undef PP_BIAS_PRODUCT
 void pp_cuda_forget_products(PpBlas *blas);
+
+/* count_cuda.cu: *to[i] = how many of the mask's n places are true, of n masks at once; the host
+   waits for the stream, once for PP_COUNTS of them.  pp_cuda_zeros: zeros in rows r0 .. r1, columns
+   c0 .. c1 of a matrix of elements of `size` bytes. */
+struct PpMask {
+    const uint8_t *at;
+    int64_t n;
+};
+void pp_cuda_counts(const PpCtx *c, int n, const PpMask *mask, int64_t *const *to);
+void pp_cuda_zeros(const PpCtx *c, void *at, int64_t ld, int64_t r0, int64_t r1, int64_t c0,
+                   int64_t c1, size_t size);
 
 /* conv_cuda.cu: as pp_conv_* in pp.h; cuDNN where it was present at build (PP_WITH_CUDNN), else
    direct kernels.  open() runs on the rank's thread once; bytes: device memory that open takes, an

@@ -64,6 +64,9 @@ typedef struct {
     void (*sync)(Device *d, DeviceEvent e);                         /* the host waits */
     double (*elapsed)(Device *d, DeviceEvent from, DeviceEvent to); /* seconds */
     void (*context)(Device *d, int stage, PpCtx *c);                /* fills in stream and blas */
+    /* A function that has to know a number of the device waits for it: `run` is called again and
+     * again meanwhile, and returns 0 when nobody can say how long that takes */
+    void (*meanwhile)(Device *d, int (*run)(void *of), void *of);
     /* How products of a half type are computed, for a run's first line: "by oneDNN with AMX" */
     const char *(*half_text)(int type);
     /* What the next two are about; 0: no memory */
@@ -80,6 +83,7 @@ struct Device {
     const DeviceOps *op;
     int number;
     int64_t library;  /* device memory taken beside alloc(): workspaces of libraries, tables */
+    int64_t pinned;   /* host memory taken beside alloc_host() */
     int current;      /* the stream that new work goes to: all work so far comes before it */
     DeviceEvent turn; /* orders the next stream after the current one */
     void *impl;

@@ -408,6 +408,7 @@ PpStatus exec_pass(Rank *r, int64_t step)
 {
     const Plan *p = &r->plan;
     r->gathered = r->taken = 0;
+    host_begin(r);
     /* A device's times come from its events */
     double *span = r->host ? NULL : trace_of(&r->trace, exec_turn(r, step));
     for (int k = 0; k < p->n_op; k++) {

@@ -292,6 +292,8 @@ void seek_backward(Rank *r, const Op *op, const PpCtx *c, int64_t row);
 /* host_side.c: a rank on a device: pinned memory, events, the end of a step */
 PpStatus host_open(Rank *r);
 void host_close(Rank *r);
+/* Of a pass: this rank's messages go on while the host waits in an action */
+void host_begin(Rank *r);
 void host_feed(Rank *r, int64_t step); /* the pass's rows and loss scales */
 /* The current stream after microbatch m's rows are there */
 void host_fed(Rank *r, int m);

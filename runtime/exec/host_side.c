@@ -72,6 +72,24 @@ static int64_t lay_out(Rank *r, char *block)
     return at;
 }
 
+/* While the host waits for the device in an action: may that have an end? */
+static int messages_go_on(void *of)
+{
+    Rank *r = of;
+    for (int x = 0; x < AXES; x++) {
+        Links *l = &r->links[x];
+        if (l->op && (l->op->poll(l) != PP_OK || (l->op->alive && !l->op->alive(l))))
+            return 0;
+    }
+    return 1;
+}
+
+void host_begin(Rank *r)
+{
+    if (r->host)
+        r->dev.op->meanwhile(&r->dev, messages_go_on, r);
+}
+
 static PpStatus make_events(Rank *r)
 {
     HostSide *s = r->host;

@@ -239,6 +239,7 @@ PpStatus rank_open(Rank *r)
         .dev = &r->dev, .links = &r->links[AXIS_PIPE], .mapped = &r->mapped};
     if (on_device(r))
         TRY(host_open(r));
+    r->memory.host += r->dev.pinned;
     TRY(open_store(r));
     snprintf(own, sizeof own, "%s/params", o->folder);
     TRY(params_load(&r->plan, &r->files, own, o->params, r->run->from.path,

@@ -263,6 +263,18 @@ template <class T> static void run_with_bias(const Gemm<T, T, float> &g)
     }
 }
 
+/* SHIM_PRODUCTS=FILE: a line for each call: rows and columns of its row-major result, the length of
+ * its sums, how many there are. */
+static void log_product(int m, int n, int k, int count)
+{
+    static const char *name = setting("SHIM_PRODUCTS", "");
+    static FILE *to = *name ? fopen(name, "w") : nullptr;
+    if (to) {
+        fprintf(to, "%d %d %d %d\n", n, m, k, count);
+        fflush(to);
+    }
+}
+
 static int at_least_1(int n) { return n > 1 ? n : 1; }
 
 static cublasStatus_t status(cudaError_t e) {
@@ -299,6 +311,7 @@ static cublasStatus_t gemm(const char *name, cublasHandle_t h, const Factor *alp
     CUstream_st *s = stream_of(h->stream);
     if (!s)
         return CUBLAS_STATUS_EXECUTION_FAILED;
+    log_product(g.m, g.n, g.k, g.count);
     enqueue(s, name, [g, name, s](Driver &) {
         shadow_op(name, s);
         run(g);
@@ -319,6 +332,7 @@ static cublasStatus_t biased(const char *name, CUstream_st *s, const BiasProduct
     g.b = static_cast<const T *>(p.b);
     g.c = static_cast<T *>(p.d);
     g.bias = static_cast<const T *>(p.bias);
+    log_product(g.m, g.n, g.k, g.count);
     enqueue(s, name, [g, name, s](Driver &) {
         shadow_op(name, s);
         run_with_bias(g);

@@ -156,6 +156,8 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
                               cudaStream_t s SHIM_OPTIONAL(0));
 cudaError_t cudaMemset(void *p, int value, size_t bytes);
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s SHIM_OPTIONAL(0));
+cudaError_t cudaMemset2DAsync(void *p, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t s SHIM_OPTIONAL(0));
 
 /* stream.cpp */
 cudaError_t cudaStreamCreate(cudaStream_t *s);

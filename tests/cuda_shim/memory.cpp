@@ -368,21 +368,25 @@ static cudaError_t copy(const char *name, const Copy2D &c, cudaMemcpyKind kind, 
     return set_error(sticky);
 }
 
-static cudaError_t set_bytes(const char *name, void *p, int value, size_t bytes,
-                             cudaStream_t stream, bool wait)
+/* `height` rows of `width` bytes, the next one `pitch` bytes further on. */
+static cudaError_t set_bytes(const char *name, void *p, size_t pitch, int value, size_t width,
+                             size_t height, cudaStream_t stream, bool wait)
 {
     Lock lock(machine);
     CUstream_st *s = stream_of(stream);
     if (!s)
         return set_error(cudaErrorInvalidResourceHandle);
-    if (bytes == 0)
+    if (width == 0 || height == 0)
         return cudaSuccess;
-    if (place(p) == HOST)
+    if (place(p) == HOST || (height > 1 && pitch < width))
         return set_error(cudaErrorInvalidValue);
-    OpRef op = enqueue(s, name, [p, value, bytes, name, s](Driver &) {
+    OpRef op = enqueue(s, name, [p, pitch, value, width, height, name, s](Driver &) {
         shadow_op(name, s);
-        if (may_touch(p, bytes, true))
-            memset(p, value, bytes);
+        for (size_t row = 0; row < height; row++) {
+            char *at = static_cast<char *>(p) + row * pitch;
+            if (may_touch(at, width, true))
+                memset(at, value, width);
+        }
         return true;
     });
     if (wait)
@@ -512,10 +516,17 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
 
 cudaError_t cudaMemset(void *p, int value, size_t bytes) {
     SHIM_ENTER();
-    return set_bytes(__func__, p, value, bytes, nullptr, true);
+    return set_bytes(__func__, p, bytes, value, bytes, 1, nullptr, true);
 }
 
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s) {
     SHIM_ENTER();
-    return set_bytes(__func__, p, value, bytes, s, false);
+    return set_bytes(__func__, p, bytes, value, bytes, 1, s, false);
+}
+
+cudaError_t cudaMemset2DAsync(void *p, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t s)
+{
+    SHIM_ENTER();
+    return set_bytes(__func__, p, pitch, value, width, height, s, false);
 }

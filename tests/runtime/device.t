@@ -303,7 +303,7 @@ unset SHIM_ORDER
 # list of pointers of 96 KiB.
 said "no memory for the arena" 'rank 0: no memory for [0-9]+ bytes of tensors on the device: cudaMalloc: out of memory' 3 \
     env SHIM_MEMORY=33652740 "${train0[@]}" --ranks 1 --schedule gpipe
-said "no pinned memory" 'rank [0-2]: no [0-9]+ bytes of pinned host memory: cudaMallocHost: out of memory' 3 env SHIM_FAIL=cudaMallocHost:2 "${train0[@]}"
+said "no pinned memory" 'rank [0-2]: no [0-9]+ bytes of pinned host memory: cudaMallocHost: out of memory' 3 env SHIM_FAIL=cudaMallocHost:6 "${train0[@]}"
 said "no cuBLAS" 'rank [0-2], GPU 0: cublasCreate: the resource allocation failed' 3 env SHIM_FAIL=cublasCreate:2 "${train0[@]}"
 said "no GPU" 'no GPU: .*no CUDA-capable device is detected.*--device cpu runs without one' 3 env SHIM_DEVICES=0 "${train0[@]}"
 # The parameters are looked at on the host, one after the other, though no file was asked for.

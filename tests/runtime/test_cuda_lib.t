@@ -6,7 +6,7 @@ shim=$top/tests/cuda_shim
 objects=$build/cuda_shim
 cxx=${CXX:-g++}
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-files=(attention_cuda bias_cuda blas_cuda conv_cuda conv_tiled conv_direct conv_cudnn pool_cuda profile_cuda)
+files=(attention_cuda bias_cuda blas_cuda count_cuda conv_cuda conv_tiled conv_direct conv_cudnn pool_cuda profile_cuda)
 programs=(attention products convolutions pools)
 linked=("${files[@]/%/.o}")
 if ! command -v "$cxx" >/dev/null; then

@@ -20,6 +20,7 @@ void device_release(void);
 static std::vector<void *> all;
 static cudaStream_t stream;
 static PpBlas blas;
+static PpCounting counting;
 
 void *device_alloc(int64_t bytes) {
     void *p = nullptr;
@@ -50,6 +51,10 @@ void *device_blas(void) {
         PP_BLAS(cublasSetStream(blas.handle, static_cast<cudaStream_t>(device_stream())));
         blas.list = device_alloc(PP_BLAS_LIST_BYTES);
         blas.workspace = device_alloc(blas.bytes_workspace = 1 << 16);
+        blas.counting = &counting;
+        PP_CUDA(cudaEventCreateWithFlags(&counting.event, cudaEventDisableTiming));
+        PP_CUDA(cudaMallocHost(reinterpret_cast<void **>(&counting.staged),
+                               PP_COUNTS * sizeof *counting.staged));
     }
     return &blas;
 }
@@ -61,10 +66,15 @@ void device_release(void) {
         PP_CUDA(cudaFree(p));
     all.clear();
     pp_cuda_forget_products(&blas);
+    if (blas.counting) {
+        PP_CUDA(cudaEventDestroy(counting.event));
+        PP_CUDA(cudaFreeHost(counting.staged));
+    }
     if (blas.handle)
         PP_BLAS(cublasDestroy(blas.handle));
     if (stream)
         PP_CUDA(cudaStreamDestroy(stream));
+    counting = {};
     blas = {};
     stream = nullptr;
 }

@@ -46,6 +46,14 @@ check() {
         ok "$name: $schedule: runs clean" run "$name" cuda $schedule "$stages"
         ok "$name: $schedule: PyTorch's and the CPU's numbers" agrees "$name"
     done
+    if [ "$name" = routed ]; then                       # 8 x 3 rows: two of three experts for each, and two of five
+        case_data "$dir"
+        ok "$name: infers" env SHIM_LINES=0 SHIM_PRODUCTS="$work/$name.products" "$work/$name/pipeline-shim" infer "${data[@]}" --device cuda \
+            --ranks 1 --microbatches $(((rows + mb - 1) / mb)) --output y="$work/$name.npy"
+        is "$name: products over the rows that are there" \
+            "$(awk '{ n[$2 " " $3] += $1 * $4 } END { print n["6 4"], n["12 4"], n["4 6"] }' "$work/$name.products")" "48 48 96"
+        is "$name: none for an expert without rows" "$(awk '$1 * $2 * $3 == 0' "$work/$name.products")" ""
+    fi
     if [ "$name" = clip ]; then                         # the loss over all rows has a parameter of its own
         ok "$name: parameters in host memory: runs clean" run "$name" cuda gpipe "$stages" --offload params --unshard 1
         ok "$name: parameters in host memory: PyTorch's and the CPU's numbers" agrees "$name"

@@ -154,6 +154,11 @@ static void enter(Device *d) { (void)d; }
 
 static void context(Device *d, int stage, PpCtx *c) { (void)d, (void)stage, (void)c; }
 
+static void meanwhile(Device *d, int (*run)(void *of), void *of)
+{
+    (void)d, (void)run, (void)of;
+}
+
 static void text(const Device *d, char *to, int size)
 {
     (void)d;
@@ -185,6 +190,7 @@ const DeviceOps device_cpu = {
     .sync = on_event,
     .elapsed = elapsed,
     .context = context,
+    .meanwhile = meanwhile,
     .half_text = gemm_half_text,
     .params = params,
     .norms = norms,

@@ -294,7 +294,8 @@ int64_t leading(int64_t rows, int64_t columns, int64_t ld)
 
 template <class Kind> void run(const PpCtx *ctx, const Product<Kind> &p, const Batch &batch) {
     if (p.k == 0) {
-        launch_scale(static_cast<cudaStream_t>(ctx->stream), p, batch);
+        if (p.beta != 1)
+            launch_scale(static_cast<cudaStream_t>(ctx->stream), p, batch);
         return;
     }
     const Step by = batch.n == 1 ? batch.dim[0] : Step{1, 0, 0, 0};

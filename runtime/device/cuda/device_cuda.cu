@@ -68,6 +68,7 @@ bool open_stage(Device *d, CudaStage *s, const DeviceWish *w) {
     s->blas.list = with->list;
     s->blas.workspace = with->workspace;
     s->blas.bytes_workspace = c->workspace;
+    s->blas.counting = &c->counting;
     cublasHandle_t *h = &s->blas.handle;
     return PP_BLAS(cublasCreate(h)) && PP_BLAS(cublasSetStream(*h, s->stream)) &&
            PP_BLAS(cublasSetWorkspace(*h, with->workspace, static_cast<size_t>(c->workspace))) &&
@@ -94,7 +95,11 @@ int open(Device *d, const DeviceWish *w) {
     c->stage = new (std::nothrow) CudaStage[static_cast<size_t>(w->stages) + 1]();
     bool good = c->stage && PP_CUDA(cudaStreamCreateWithFlags(&c->in, cudaStreamNonBlocking)) &&
                 PP_CUDA(cudaStreamCreateWithFlags(&c->out, cudaStreamNonBlocking)) &&
-                PP_CUDA(cudaStreamCreateWithFlags(&c->store, cudaStreamNonBlocking));
+                PP_CUDA(cudaStreamCreateWithFlags(&c->store, cudaStreamNonBlocking)) &&
+                PP_CUDA(cudaEventCreateWithFlags(&c->counting.event, cudaEventDisableTiming)) &&
+                PP_CUDA(cudaMallocHost(reinterpret_cast<void **>(&c->counting.staged),
+                                       PP_COUNTS * sizeof *c->counting.staged));
+    d->pinned = PP_COUNTS * static_cast<int64_t>(sizeof *c->counting.staged);
     for (int l = 0; l < w->stages && good; l++)
         good = open_stage(d, &c->stage[l], w);
     return good;
@@ -127,6 +132,10 @@ void close(Device *d) {
         PP_CUDA(cudaStreamDestroy(c->out));
     if (c->store)
         PP_CUDA(cudaStreamDestroy(c->store));
+    if (c->counting.event)
+        PP_CUDA(cudaEventDestroy(c->counting.event));
+    if (c->counting.staged)
+        PP_CUDA(cudaFreeHost(c->counting.staged));
     optim_close(c);
     delete[] c->stage;
     delete c;
@@ -273,6 +282,12 @@ void context(Device *d, int stage, PpCtx *c) {
     c->blas = &s->blas;
 }
 
+void meanwhile(Device *d, int (*run)(void *of), void *of)
+{
+    cuda_of(d)->counting.meanwhile = run;
+    cuda_of(d)->counting.of = of;
+}
+
 const char *half_text(int) { return "by cuBLAS, summed in float32"; }
 
 }   // namespace
@@ -282,6 +297,6 @@ const DeviceOps device_cuda = {
     prepare,    count,        open,       close,       enter,         alloc, release,
     alloc_host, release_host, copy,       enable_peer, copy_to,       zero,  add_here,
     round_here, event,        event_free, record,      wait,          done,  sync,
-    elapsed,    context,      half_text,  cuda_params, norms_here,    update_here, pp_cuda_error,
-    text,
+    elapsed,    context,      meanwhile,  half_text,   cuda_params,   norms_here, update_here,
+    pp_cuda_error, text,
 };

@@ -29,6 +29,7 @@ struct Optim {
 
 struct Cuda {
     cudaStream_t in, out, store;
+    PpCounting counting;
     CudaStage *stage;
     int stages;
     int64_t workspace;

@@ -72,6 +72,7 @@ struct Context {
     PpCtx c = {};
     cudaStream_t stream = nullptr;
     PpBlas blas = {};
+    PpCounting counting = {};
     void *own = nullptr;
     static constexpr size_t WORKSPACE = 1 << 16;
     explicit Context(const Context *shared = nullptr) {
@@ -84,11 +85,18 @@ struct Context {
              "a device");
         blas.bytes_workspace = WORKSPACE;
         blas.list = shared ? shared->own : own;
+        need(PP_CUDA(cudaEventCreateWithFlags(&counting.event, cudaEventDisableTiming)) &&
+                 PP_CUDA(cudaMallocHost(reinterpret_cast<void **>(&counting.staged),
+                                        PP_COUNTS * sizeof *counting.staged)),
+             "pinned memory");
+        blas.counting = &counting;
         c.stream = stream;
         c.blas = &blas;
     }
     ~Context() {
         pp_cuda_forget_products(&blas);
+        cudaEventDestroy(counting.event);
+        cudaFreeHost(counting.staged);
         cublasDestroy(blas.handle);
         cudaStreamDestroy(stream);
         cudaFree(blas.workspace);

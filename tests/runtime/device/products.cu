@@ -13,6 +13,8 @@
 #include "lib.h"
 #include "runtime/api/pp_half.h"
 
+#include <algorithm>
+
 static void cpu(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
                 int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
 {
@@ -470,6 +472,49 @@ static void tf32(const Context &x) {
     need(PP_BLAS(cublasSetMathMode(x.blas.handle, CUBLAS_PEDANTIC_MATH)), "float32");
 }
 
+/* ---- how many rows the data leave ---- */
+
+static void counting(const Context &x)
+{
+    enum { MASKS = 600 };
+    std::vector<uint8_t> bytes(MASKS * 100 + 5000);
+    for (size_t i = 0; i < bytes.size(); i++)
+        bytes[i] = i % 3 == 0 ? static_cast<uint8_t>(1 + i % 255) : 0;
+    Dev<uint8_t> at(bytes);
+    std::vector<PpMask> mask;
+    std::vector<int64_t> want, got(MASKS, -1);
+    std::vector<int64_t *> to;
+    for (int i = 0; i < MASKS; i++) {
+        const int64_t from = 7 * i, n = i == 1 ? 5000 : i % 100;
+        mask.push_back({at.p + from, n});
+        want.push_back(std::count_if(bytes.begin() + from, bytes.begin() + from + n,
+                                     [](uint8_t b) { return b != 0; }));
+        to.push_back(&got[static_cast<size_t>(i)]);
+    }
+    pp_cuda_counts(&x.c, MASKS, mask.data(), to.data());
+    ok(!pp_cuda_error()[0] && got == want, "600 masks are counted");
+    int turns = 3;
+    x.blas.counting->meanwhile = [](void *of) { return (*static_cast<int *>(of))-- > 0 ? 1 : 0; };
+    x.blas.counting->of = &turns;
+    pp_cuda_counts(&x.c, 2, mask.data(), to.data());
+    ok((pp_cuda_error()[0] ? got[1] == 0 : got[1] == want[1]), "messages go on meanwhile");
+    pp_cuda_clear();
+    turns = 0;
+    pp_cuda_counts(&x.c, 2, mask.data(), to.data());
+    ok(strstr(pp_cuda_error(), "another rank") && got[1] == 0, "nobody waits for a rank that is gone");
+    pp_cuda_clear();
+    x.blas.counting->meanwhile = nullptr;
+    std::vector<float> c(6 * 5, 1), zeros = c;
+    Dev<float> dc(c);
+    pp_cuda_zeros(&x.c, dc.p, 5, 4, 6, 0, 5, sizeof(float));
+    pp_cuda_zeros(&x.c, dc.p, 5, 0, 4, 3, 4, sizeof(float));
+    pp_cuda_zeros(&x.c, dc.p, 5, 6, 6, 0, 5, sizeof(float));
+    for (int64_t r = 0; r < 6; r++)
+        for (int64_t k = 0; k < 5; k++)
+            zeros[static_cast<size_t>(5 * r + k)] = r >= 4 || k == 3 ? 0.0f : 1.0f;
+    ok(dc.get(x.stream) == zeros, "zeros where rows and columns are not there");
+}
+
 int main() {
     {
         Context x;
@@ -480,6 +525,7 @@ int main() {
         tf32(x);
         halves(x);
         biases(x);
+        counting(x);
         pp_cuda_sgemm(&x.c, 0, 0, static_cast<int64_t>(1) << 31, 1, 1, 1, nullptr, 1, nullptr, 1, 0,
                       nullptr, 1);
         ok(strstr(pp_cuda_error(), "2147483648") != nullptr, "a size beyond cuBLAS is said");
