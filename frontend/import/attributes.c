@@ -35,6 +35,12 @@ int64_t im_padding_row(const Import *im)
     return im->training ? meta_padding_row(im->node->fx_node) : -1;
 }
 
+bool im_means(const Import *im)
+{
+    const char *fx = im->node->fx_node;
+    return fx && strstr(fx, "aten.scatter_reduce.") && strstr(fx, ", mean)");
+}
+
 Dtype im_declared(const Import *im, uint32_t i)
 {
     bool value = i < im->node->nin && !param_is_used(im->node, i);

@@ -51,6 +51,7 @@ static inline ValueId im_in(const Import *im, uint32_t i) { return i < im->nin ?
 bool im_wanted(const Import *im, uint32_t out);         /* the node names this output */
 /* of an embedding: the row without gradient, or -1 (dynamo's metadata) */
 int64_t im_padding_row(const Import *im);
+bool im_means(const Import *im);        /* of a scatter: scatter_reduce with mean (the same) */
 
 /* Attributes.  A wrong type is a fatal diagnostic; an absent attribute gives dflt or false. */
 bool im_has(const Import *im, const char *name);

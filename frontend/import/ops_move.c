@@ -418,6 +418,11 @@ void import_scatter(Import *im)
             attr.reduction = modes[i];
     if (attr.reduction < 0)
         low_fatal(im, -1, "reduction is none of none, add, mul, max, min");
+    if (attr.reduction == SCATTER_NONE && im_means(im)) {
+        diag_hint("index_add of the values, divided by index_add of ones, goes through the exporter");
+        low_fatal(im, -1, "the model takes means, the file the last value of each: ONNX has no "
+                          "reduction for scatter_reduce's mean, the exporter wrote none");
+    }
     Op op = im->op == OP_Scatter ? OP_ScatterElements : im->op;     /* its name before opset 11 */
     if (op == OP_ScatterElements)
         attr.axis = low_axis(im, im_int(im, "axis", 0), low_shape(im->g, in[0]).rank);

@@ -253,6 +253,25 @@ static void test_torchscript(void)
        "a node without a scope is where its operand comes from");
 }
 
+/* ONNX has no mean of what is scattered to one place; PyTorch's exporter writes a scatter that keeps
+ * the last. */
+static void test_scatter_mean(void)
+{
+    const int64_t index[8] = {0};
+    Graph *g[2];
+    for (int mean = 0; mean < 2; mean++) {
+        M m = {0};
+        initializer(&m, "into", 2, 4, 1);
+        tensor(&m, "index", 7, (int[]){2, 4, 0}, index, sizeof index);
+        node(&m, "ScatterElements", "node_1", "into index x", "y", NULL,
+             arena_printf(arena, "%%scatter_reduce : [num_users=1] = call_function[target=torch.ops."
+                                 "aten.scatter_reduce.two](args = (%%p, 0, %%i, %%x, %s), kwargs = "
+                                 "{})", mean ? "mean" : "amax"));
+        g[mean] = import(&m, NULL, NULL);
+    }
+    ok(g[0] && !g[1], "a mean that the exporter lost is refused");
+}
+
 static bool is_shaped(const Param *p, int rank, int64_t d0, int64_t d1)
 {
     return p && p->trainable && p->shape.rank == rank && p->shape.d[0] == d0 &&
@@ -588,6 +607,7 @@ int main(void)
     test_own();
     test_meta();
     test_torchscript();
+    test_scatter_mean();
     test_identity();
     test_folded_norm();
     test_folded_constants();
