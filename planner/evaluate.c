@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file/machine.h"
 #include "schedule/rows.h"
 #include "schedule/synth/auto.h"
 #include "search.h"
@@ -98,12 +99,46 @@ static void message_costs(const AutoOptions *o, bool folded, SchedCosts *c)
         c->latency = mean[SA_SEND_F] + mean[SA_RECV_F];
 }
 
-/* folded: an R is a part of the backward before which it stands. */
-static int fill_costs(Trial *t, bool folded)
+/* The part of its far bytes that a rank meets in memory: none where a cache has all that it goes
+   over in a step, parameters, gradients and stashes.  s: how many stashes there are; NULL: one. */
+static double far_part(const Trial *t, const Schedule *s)
 {
+    const PpPlan *plan = &t->program->plan;
+    double bytes = 0;
+    for (int i = 0; i < plan->n_stage; i++) {
+        const PpStage *st = plan->stage[i];
+        bytes += (double)(st->bytes_param + st->bytes_grad);
+        if (t->c->again <= AGAIN_CHEAP)
+            bytes += (double)memory_stored(st) * (s ? sched_live(s, i) : 1);
+    }
+    return rates_part(bytes / t->c->ranks, RATES_NEAR, RATES_FAR);
+}
+
+/* What no rate knows of a stage alone: how much its rank goes over, and that a backward in two
+   parts makes some of it twice and leaves the rest for W.  I of a stage that was sent nothing with
+   a gradient is empty. */
+static void add_far(const Rates *r, const CutStage *at, const PpStage *st, double part,
+                    double *time)
+{
+    double shared = part * (double)st->bytes_saved / r->moves;
+    time[SA_F] += part * at->far[0] / r->parameters;
+    time[SA_B] += part * (at->far[1] + at->far[2]) / r->gradients;
+    time[SA_I] += part * at->far[1] / r->gradients + shared;
+    time[SA_W] += part * at->far[2] / r->gradients + shared + at->again;
+    if (st->flops_input == 0) {
+        time[SA_I] = 1 / r->actions;
+        time[SA_W] = time[SA_B];
+    }
+}
+
+/* of: the schedule, which is known; NULL: one is chosen by these, in whose rows an R is a part of
+   the backward before which it stands. */
+static int fill_costs(Trial *t, const Schedule *of)
+{
+    bool folded = !of;
     const AutoOptions *o = &t->x->o->partition->automatic;
     const Rates *r = &o->rates;
-    double begin = beginning(t->x);
+    double begin = beginning(t->x), far = far_part(t, of);
     int stages = (int)t->c->cut->stages;
     sched_costs_free(&t->costs);
     sched_costs_default(&t->costs);
@@ -115,10 +150,11 @@ static int fill_costs(Trial *t, bool folded)
         double *time = t->costs.stage_time + (size_t)s * SA_TYPES;
         double again = again_seconds(t->c, r, st, at, begin), before = folded ? again : 0;
         time[SA_F] = at->forward + begin;
-        double shared = o->measured ? 0 : (double)st->bytes_saved / r->moves; /* left by I for W */
-        time[SA_I] = before + at->input + begin + shared;
-        time[SA_W] = at->weight + begin + shared;
+        time[SA_I] = before + at->input + begin;
+        time[SA_W] = at->weight + begin;
         time[SA_B] = before + at->input + at->weight + begin;
+        if (!o->measured)
+            add_far(r, at, st, far, time);
         time[SA_R] = again;
         time[SA_OFFLOAD] = time[SA_FETCH] =
             t->c->offload ? (double)memory_stored(st) / r->offload : 0;
@@ -322,7 +358,7 @@ static void measure(Trial *t, Schedule *s)
 {
     Candidate *c = t->c;
     SchedSim sim;
-    Schedule *rows = fill_costs(t, false) ? lowered(t, s) : NULL;
+    Schedule *rows = fill_costs(t, s) ? lowered(t, s) : NULL;
     /* it would be the plan without a store once more */
     bool idle = rows && c->offload && !t->x->o->offload && !sched_has_type(rows, SA_OFFLOAD);
     if (rows && !idle && !sched_simulate(rows, &t->costs, &sim, t->e)) {
@@ -361,7 +397,7 @@ static bool open_trial(Trial *t)
                               .rows = x->o->batch / c->replicas,
                               .states = x->states,
                               .divided = c->divided};
-    return t->e && fill_costs(t, true);
+    return t->e && fill_costs(t, NULL);
 }
 
 static void close_trial(Trial *t)

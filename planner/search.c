@@ -5,7 +5,8 @@
  * and what is computed again.  Cuts are made once for each S; rows change what they cost, not where
  * they are.  Each way has a bound below its step: the work of the busiest rank, or that of the
  * slowest stage behind what comes before it.  They are looked at in the order of their bounds until
- * the next bound is above the last of the best ones.
+ * the next bound is above the last of the best ones.  A cut is the fastest; where that does not fit,
+ * one for the memory is looked at, too.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -275,14 +276,20 @@ static void look(Search *x, uint32_t from)
     }
 }
 
+/* The best step so far. */
+static double least(const Search *x)
+{
+    return x->n_best ? x->list.at[x->best[0]].step : 1e300;
+}
+
 /* Candidates with cuts for so much memory, of all stages and ranks of which some schedule did not
-   fit; how many. */
+   fit that could have been the best; how many. */
 static uint32_t add_tight(Search *x, uint32_t n, double part)
 {
     uint32_t from = x->list.n;
     for (uint32_t i = 0; i < n; i++) {
         Candidate c = x->list.at[i];
-        bool first = c.full;
+        bool first = c.full && c.bound < least(x);
         for (uint32_t j = 0; j < i && first; j++)
             first = !x->list.at[j].full || x->list.at[j].cut->stages != c.cut->stages ||
                     x->list.at[j].ranks != c.ranks;
@@ -295,14 +302,15 @@ static uint32_t add_tight(Search *x, uint32_t n, double part)
     return x->list.n - from;
 }
 
-/* Once more with cuts for the memory, where none fits; and if none does then, with those for a
-   little more, to say what would. */
+/* Once more with cuts for the memory, for what the fastest cut had no room for; and if none fits
+   then, with those for a little more, to say what would. */
 static void look_tighter(Search *x)
 {
     static const double part[] = {0.95, 0.8, 1.05, 1.15, 1.3, 1.5, 1.8, 2.5, 4};
     enum { FIT = 2, PARTS = sizeof part / sizeof *part };
     uint32_t n = x->list.n, added = 0;
-    for (int k = 0; k < PARTS && x->n_best == 0 && (k < FIT || !added); k++) {
+    bool fits = x->n_best > 0;
+    for (int k = 0; k < PARTS && (fits ? k < FIT : x->n_best == 0 && (k < FIT || !added)); k++) {
         uint32_t from = x->list.n;
         added = add_tight(x, n, part[k]);
         look(x, from);
@@ -378,7 +386,7 @@ void plan_search(void *options)
     if (x.list.n > 0)
         qsort(x.list.at, x.list.n, sizeof *x.list.at, by_bound);
     look(&x, 0);
-    if (o->memory && x.n_best == 0)
+    if (o->memory)
         look_tighter(&x);
     if (x.n_best == 0)
         nothing(&x);

@@ -27,21 +27,27 @@ extern "C" {
 
 /* name, builtin, what */
 #define RATES(X)                                                                                   \
-    X(products, 170e9, "FLOP/s of matrix products in float32")                                     \
-    X(products64, 80e9, "of those in float64")                                                     \
-    X(products16, 170e9, "of those in 16 bits")                                                    \
-    X(convolutions, 90e9, "FLOP/s of convolutions")                                                \
-    X(batched, 110e9, "of many small ones of activations in float32")                              \
+    X(products, 175e9, "FLOP/s of matrix products in float32")                                     \
+    X(products64, 67e9, "of those in float64")                                                     \
+    X(products16, 930e9, "of those in 16 bits")                                                    \
+    X(operands, 35e9, "bytes/s of products' operands and results, beside their FLOP/s")            \
+    X(parameters, 40e9, "bytes/s of parameters and results there where no cache has them")         \
+    X(gradients, 17e9, "bytes/s of parameters and their gradients there, backward")                \
+    X(convolutions, 180e9, "FLOP/s of convolutions")                                               \
+    X(batched, 100e9, "of many small ones of activations in float32")                              \
     X(quick, 30e9, "elements/s of additions, comparisons and the like, without memory")            \
-    X(slow, 5e9, "of divisions and roots")                                                         \
-    X(functions, 2e9, "of exponentials, logarithms, random numbers")                               \
-    X(traffic, 60e9, "bytes/s that loops read and write")                                          \
+    X(slow, 4.9e9, "of divisions and roots")                                                       \
+    X(functions, 1.7e9, "of exponentials, logarithms, random numbers")                             \
+    X(softmax, 1.45e9, "of softmax")                                                               \
+    X(rows, 19e6, "rows of softmax begun in a second")                                             \
+    X(cached, 70e9, "bytes/s that loops read and write in a cache")                                \
+    X(traffic, 57e9, "bytes/s that they read and write beyond it")                                 \
     X(moves, 12e9, "bytes/s that are gathered, padded, joined")                                    \
-    X(updates, 6e9, "bytes/s that the optimizer reads and writes")                                 \
+    X(updates, 26e9, "bytes/s that the optimizer reads and writes")                                \
     X(actions, 100e3, "actions of a schedule begun in a second")                                   \
     X(steps, 1e6, "steps of generated code begun in a second")                                     \
     X(messages, 50e3, "messages begun in a second")                                                \
-    X(link, 4e9, "bytes/s of a message")                                                           \
+    X(link, 12e9, "bytes/s of a message")                                                          \
     X(offload, 0, "bytes/s of a stash on its way to --offload-dir or back; 0: not known")
 
 typedef struct {

@@ -71,6 +71,9 @@ void cut_measure(const CutGraph *g, const CutProblem *p, const uint32_t *stage_o
         s->forward += g->node[n].forward;
         s->input += g->node[n].input;
         s->weight += g->node[n].weight;
+        s->again += g->node[n].again;
+        for (int k = 0; k < 3; k++)
+            s->far[k] += g->node[n].far[k];
     }
     for (uint32_t v = 0; v < g->value.n; v++) {
         add_value(p, stage_of, &g->value.at[v], seen, ++mark, c->stage);

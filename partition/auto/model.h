@@ -7,7 +7,7 @@
 #include "auto.h"
 #include "partition/partition.h"
 
-/* Bytes that the loop of a node reads and writes: forward, and for the gradients of data. */
+/* Seconds for what the loop of a node reads and writes: forward, and for the gradients of data. */
 typedef struct {
     double forward, backward;
 } Traffic;
@@ -38,7 +38,7 @@ void find_masked(Model *m);
 void find_traffic(Model *m);
 CutNode node_seconds(const Model *m, NodeId n);
 
-/* stash.c: what each node's gradients need, as values that cost no message */
+/* stash.c: what each node's gradients need, as values that cost no message; again of the nodes */
 void add_stash(Model *m);
 
 #endif

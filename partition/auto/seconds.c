@@ -8,6 +8,7 @@
  * memory, and in backward it is made again.  What moves data: by bytes.  Views cost nothing.  Of
  * masked matrices the part counts that is computed (masked.c).
  */
+#include "base/file/machine.h"
 #include "model.h"
 
 /* ---- loops ----------------------------------------------------------------------------------- */
@@ -59,6 +60,13 @@ static void find_inside(Model *m, const uint32_t *number)
     }
 }
 
+/* Of a loop that goes over so many bytes of one operand or result. */
+static double touch_seconds(const Model *m, double bytes)
+{
+    double far = rates_part(bytes, RATES_SMALL, RATES_LARGE);
+    return bytes * ((1 - far) / m->r->cached + far / m->r->traffic);
+}
+
 /* What the loops of a node read and write of memory, that its neighbours have not met already. */
 void find_traffic(Model *m)
 {
@@ -72,23 +80,23 @@ void find_traffic(Model *m)
         Traffic *t = &m->traffic[n];
         for (uint32_t i = 0; i < x->nin && is_loop(x->op); i++) {
             ValueId v = x->in[i];
-            double bytes = bytes_of(m, v);
+            double touched = touch_seconds(m, bytes_of(m, v));
             if (!m->data[v] || m->inside[v])
                 continue;
             if (read[v] != number[n] + 1) {
-                t->forward += bytes;
-                t->backward += m->grad[v] ? bytes : 0; /* its gradient */
+                t->forward += touched;
+                t->backward += m->grad[v] ? touched : 0; /* its gradient */
             }
             read[v] = number[n] + 1;
             if (!is_linear(x->op) && !is_softmax(x->op) && saved[v] != number[n] + 1) {
-                t->backward += bytes;
+                t->backward += touched;
                 saved[v] = number[n] + 1;
             }
         }
         for (uint32_t k = 0; k < x->nout && is_loop(x->op); k++) {
-            double bytes = m->inside[x->out[k]] ? 0 : bytes_of(m, x->out[k]);
-            t->forward += bytes;
-            t->backward += is_softmax(x->op) ? 2 * bytes : bytes;
+            double touched = m->inside[x->out[k]] ? 0 : touch_seconds(m, bytes_of(m, x->out[k]));
+            t->forward += touched;
+            t->backward += is_softmax(x->op) ? 2 * touched : touched;
         }
     }
 }
@@ -113,19 +121,40 @@ static double product_rate(const Model *m, const Node *x)
                                 : m->r->products;
 }
 
-/* Parameters are larger than a cache, all of them together: each product reads its own again, or
-   adds to their gradient. */
-static double product_seconds(const Model *m, NodeId n)
+/* Bytes of a product's parameters. */
+static double weight_bytes(const Model *m, const Node *x)
+{
+    double bytes = 0;
+    for (uint32_t i = 0; i < x->nin; i++)
+        bytes += m->of_params[x->in[i]] ? (double)value_bytes(m->g, x->in[i]) : 0;
+    return bytes;
+}
+
+/* Of a layer: what is read and written, once; of attention's products its rate has it in it.  A
+   gradient of parameters adds to what is there: that is read, too. */
+static double operand_seconds(const Model *m, const Node *x, bool weight)
+{
+    double bytes = weight_bytes(m, x);
+    if (x->op != OP_MatMul && x->op != OP_PackedMatMul)
+        return bytes / m->r->traffic;
+    if (is_batched(m, x))
+        return 0;
+    bytes = weight ? bytes : 0;
+    for (uint32_t i = 0; i < x->nin; i++)
+        bytes += bytes_of(m, x->in[i]);
+    return (bytes + bytes_of(m, x->out[0])) / m->r->operands;
+}
+
+/* Forward, or a gradient: another product with as many operations. */
+static double product_seconds(const Model *m, NodeId n, bool weight)
 {
     const Graph *g = m->g;
     const Node *x = &g->node.at[n];
-    double bytes = 0, part = m->part[x->out[0]];
-    for (uint32_t i = 0; i < x->nin; i++) {
-        bytes += m->of_params[x->in[i]] ? (double)value_bytes(g, x->in[i]) : 0;
+    double part = m->part[x->out[0]];
+    for (uint32_t i = 0; i < x->nin; i++)
         part = m->part[x->in[i]] < part ? m->part[x->in[i]] : part;
-    }
     return 1 / m->r->steps + part * (double)cost_flops(g, n) / product_rate(m, x) +
-           bytes / m->r->traffic;
+           operand_seconds(m, x, weight);
 }
 
 /* Elements that one pass over the operands and results meets. */
@@ -152,19 +181,25 @@ static double operation(const Model *m, const Node *x)
     return op_is_short(x->op) ? 1 / m->r->slow : 1 / m->r->functions;
 }
 
+/* What an element takes, and what a row does, whatever of it is computed. */
+static double softmax_seconds(const Model *m, const Node *x)
+{
+    const Shape *s = &val(m->g, x->in[0])->shape;
+    double rows = s->rank ? (double)shape_elements(s) / (double)s->d[s->rank - 1] : 1;
+    return elements_of(m, x) / m->r->softmax + rows / m->r->rows;
+}
+
 static double forward_seconds(const Model *m, NodeId n)
 {
     const Graph *g = m->g;
     const Node *x = &g->node.at[n];
-    if (is_free(x->op))
-        return 0;
     if (is_product(x->op))
-        return product_seconds(m, n);
-    double touched = m->traffic[n].forward / m->r->traffic;
+        return product_seconds(m, n, false);
+    double touched = m->traffic[n].forward;
     if (op_is_map(x->op))
         return elements_of(m, x) * operation(m, x) + touched;
     if (is_softmax(x->op))
-        return elements_of(m, x) * (1 / m->r->functions + 3 / m->r->quick) + touched;
+        return softmax_seconds(m, x) + touched;
     if (x->op == OP_Dropout || x->op == OP_Random)
         return elements_of(m, x) / m->r->functions;
     double work = (double)cost_flops(g, n) / m->r->quick;
@@ -193,10 +228,8 @@ static double gradient_seconds(const Model *m, NodeId n, uint32_t operand)
 {
     const Graph *g = m->g;
     const Node *x = &g->node.at[n];
-    if (is_free(x->op))
-        return 0;
     if (is_product(x->op))
-        return product_seconds(m, n);
+        return product_seconds(m, n, m->of_params[x->in[operand]]);
     if (op_is_map(x->op))
         return map_gradient(m, n, operand);
     if (is_softmax(x->op)) /* of the logarithm, an exponential again */
@@ -212,16 +245,20 @@ static double gradient_seconds(const Model *m, NodeId n, uint32_t operand)
 /* A gradient of parameters is a loop of its own over the gradient of the result. */
 static double parameter_traffic(const Model *m, const Node *x)
 {
-    double bytes = 0;
+    double seconds = 0;
     for (uint32_t k = 0; k < x->nout && is_loop(x->op); k++)
-        bytes += bytes_of(m, x->out[k]);
-    return bytes / m->r->traffic;
+        seconds += touch_seconds(m, bytes_of(m, x->out[k]));
+    return seconds;
 }
 
 CutNode node_seconds(const Model *m, NodeId n)
 {
     const Node *x = &m->g->node.at[n];
+    if (is_free(x->op))
+        return (CutNode){0};
+    double weights = is_product(x->op) ? weight_bytes(m, x) : 0;
     CutNode c = {.forward = forward_seconds(m, n)};
+    c.far[0] = weights > 0 ? weights + bytes_of(m, x->out[0]) : 0;
     bool asked = false, input = false;
     for (uint32_t i = 0; i < x->nout; i++)
         asked |= m->grad[x->out[i]];
@@ -231,11 +268,13 @@ CutNode node_seconds(const Model *m, NodeId n)
             continue;
         if (m->of_params[v]) {
             c.weight += gradient_seconds(m, n, i) + parameter_traffic(m, x);
+            c.far[2] = 2 * weights;
         } else {
             c.input += gradient_seconds(m, n, i);
+            c.far[1] = weights;
             input = true;
         }
     }
-    c.input += input ? m->traffic[n].backward / m->r->traffic : 0;
+    c.input += input ? m->traffic[n].backward : 0;
     return c;
 }

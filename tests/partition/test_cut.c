@@ -128,7 +128,7 @@ static CutGraph random_graph(Arena *a, uint32_t n, uint32_t density)
 {
     CutGraph g = {.nodes = n, .node = arena_array(a, CutNode, n)};
     for (uint32_t i = 0; i < n; i++) {
-        g.node[i] = (CutNode){below(50), below(50), below(50)};
+        g.node[i] = (CutNode){.forward = below(50), .input = below(50), .weight = below(50)};
         CutValue v = {.from = i, .bytes = below(4) ? below(100) : 0, .kept = below(60)};
         v.back = below(2) ? v.bytes : 0;
         for (uint32_t j = i + 1; j < n; j++)
@@ -399,7 +399,9 @@ static CutGraph blocks(Arena *a, uint32_t n, uint32_t branches, uint32_t length)
     uint32_t block = branches * length + 1;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t in = i % block, branch = in == 0 ? 0 : (in - 1) % branches;
-        g.node[i] = (CutNode){1e-3 * (1 + below(9)), 1e-3 * (1 + below(9)), 1e-3 * below(9)};
+        g.node[i] = (CutNode){.forward = 1e-3 * (1 + below(9)),
+                              .input = 1e-3 * (1 + below(9)),
+                              .weight = 1e-3 * below(9)};
         CutValue v = {.from = i, .bytes = 1000 + below(9000), .kept = below(10000)};
         v.back = v.bytes;
         if (in == 0) {

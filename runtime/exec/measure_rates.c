@@ -1,0 +1,452 @@
+/*
+ * measure_rates.c - what a rank does in a second, by what stages and the runtime call.
+ *
+ * In: a number of threads.  Out: a rate for each name of partition/auto/rates.c that is measured.
+ * Several tries of each, of which the median counts.  Work is done as in a step: what a layer reads
+ * was written some time ago, so operands are those of several layers in turn, forwards, and
+ * backwards in the other order; memory is the device's, in large pages.
+ *
+ * What a product takes is its operations by one rate and the bytes of operands and result by
+ * another: two layers of different shapes say both.  Two more are what it takes longer, forward and
+ * backward, where these come from memory (RATES_FAR bytes of layers) and not from a cache
+ * (RATES_NEAR).
+ */
+#include "measure.h"
+
+#include "api/pp_half.h"
+#include "api/pp_kernel.h"
+#include "api/pp_math.h"
+#include "base/file/machine.h"
+#include "core/core.h"
+#include "device/cpu/cpu.h"
+#include "device/device.h"
+#include "optim/optim.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    TRIES = 9,
+    N = 512,            /* of products in other types */
+    HEADS = 32, SEQUENCE = 128, HEAD = 32, LAYERS = 4, /* of products of attention */
+    LOOP = 1 << 14,     /* elements of a loop's operands that a cache holds */
+    OPERATIONS = 20,    /* of quick(), an element */
+    LANES = 16,
+    PART = 1 << 22,     /* elements that no cache holds */
+    ROW = 256,          /* elements of a row that is normed, or moved */
+    SHORT = 32, LONG = 1024, /* of a row of softmax */
+    IMAGE = 32, CHANNELS = 64
+};
+
+/* A linear layer of so many rows. */
+typedef struct {
+    int rows, in, out;
+} Layer;
+static const Layer wide = {512, 256, 1024}, thin = {64, 384, 1536};
+
+static double weights_of(const Layer *l) { return 4.0 * l->in * l->out; }
+
+/* Of a layer's three products; each reads two matrices and writes one, and W adds to what is
+   there. */
+static double flops_of(const Layer *l) { return 3 * 2.0 * l->rows * l->in * l->out; }
+static double bytes_of(const Layer *l)
+{
+    return 4 * weights_of(l) + 3 * 4.0 * l->rows * (l->in + l->out);
+}
+
+typedef struct {
+    float *pool;    /* RATES_FAR bytes */
+    double forward; /* seconds of train()'s forwards, since it was set to 0 */
+    int trained;    /* its runs */
+    uint8_t mask[LOOP];
+    PpConv *conv;
+} Room;
+
+static float *part(const Room *r, int i) { return r->pool + (size_t)i * PART; }
+
+/* ---- products ---- */
+
+/* As so many layers are trained: forward, then from the last to the first the gradient of what was
+   read and that of the weights, which adds up. */
+static void train(Room *r, const Layer *l, int layers)
+{
+    double begin = pp_now();
+    const int64_t m = l->rows, k = l->in, n = l->out, each = 2 * k * n + m * (k + n);
+    for (int i = 0; i < layers; i++) {
+        float *w = r->pool + i * each, *x = w + 2 * k * n, *y = x + m * k;
+        pp_sgemm(0, 0, m, n, k, 1, x, k, w, n, 0, y, n);
+    }
+    r->forward += pp_now() - begin;
+    r->trained++;
+    for (int i = layers - 1; i >= 0; i--) {
+        float *w = r->pool + i * each, *dw = w + k * n, *x = dw + k * n, *y = x + m * k;
+        pp_sgemm(1, 0, k, n, m, 1, x, k, y, n, 1, dw, n);
+        pp_sgemm(0, 1, m, k, n, 1, y, n, w, n, 0, x, k);
+    }
+    for (int i = 0; i < layers; i++) { /* numbers stay small */
+        float *w = r->pool + i * each;
+        memset(w + 2 * k * n, 0, (size_t)(m * k) * sizeof *w);
+    }
+}
+
+static int layers_in(const Layer *l, double bytes)
+{
+    double each = 2 * weights_of(l) + 4.0 * l->rows * (l->in + l->out);
+    return bytes < each ? 1 : (int)(bytes / each);
+}
+
+static void train_wide(Room *r) { train(r, &wide, layers_in(&wide, RATES_NEAR)); }
+static void train_thin(Room *r) { train(r, &thin, layers_in(&thin, RATES_NEAR)); }
+static void train_far(Room *r) { train(r, &thin, layers_in(&thin, RATES_FAR)); }
+
+static void products64(Room *r)
+{
+    double *d = (double *)(void *)r->pool;
+    pp_dgemm(0, 1, N, N, N, 1, d, N, d + N * N, N, 0, d + 2 * N * N, N);
+}
+
+static void products16(Room *r)
+{
+    uint16_t *h = (uint16_t *)(void *)r->pool;
+    pp_bgemm(0, 1, N, N, N, 1, h, N, h + N * N, N, 0, h + 2 * N * N, N);
+}
+
+static void convolutions(Room *r)
+{
+    pp_conv_forward(r->conv, 1, part(r, 0), part(r, 1), part(r, 2));
+}
+
+/* Causal attention's, of a layer: scores and their use, and the gradients of all four operands.  A
+   row's heads stand side by side. */
+static void attention(float *q, float *score)
+{
+    enum { WIDTH = HEADS * HEAD, ALL = SEQUENCE * WIDTH, BELOW = 1 - SEQUENCE };
+    const int64_t heads[] = {HEADS}, head[] = {HEAD}, scores[] = {SEQUENCE * SEQUENCE};
+    float *k = q + ALL, *v = k + ALL, *y = v + ALL;
+    pp_sgemm_band_batched(PP_BAND_C, BELOW, 0, 0, 1, SEQUENCE, SEQUENCE, HEAD, 1, q, WIDTH, k,
+                          WIDTH, 0, score, SEQUENCE, 1, heads, head, head, scores);
+    pp_sgemm_band_batched(PP_BAND_A, BELOW, 0, 0, 0, SEQUENCE, HEAD, SEQUENCE, 1, score, SEQUENCE,
+                          v, WIDTH, 0, y, WIDTH, 1, heads, scores, head, head);
+    pp_sgemm_band_batched(PP_BAND_A, 0, -BELOW, 1, 0, SEQUENCE, HEAD, SEQUENCE, 1, score, SEQUENCE,
+                          y, WIDTH, 0, v, WIDTH, 1, heads, scores, head, head);
+    pp_sgemm_band_batched(PP_BAND_C, BELOW, 0, 0, 1, SEQUENCE, SEQUENCE, HEAD, 1, y, WIDTH, v,
+                          WIDTH, 0, score, SEQUENCE, 1, heads, head, head, scores);
+    pp_sgemm_band_batched(PP_BAND_A, BELOW, 0, 0, 0, SEQUENCE, HEAD, SEQUENCE, 1, score, SEQUENCE,
+                          k, WIDTH, 0, y, WIDTH, 1, heads, scores, head, head);
+    pp_sgemm_band_batched(PP_BAND_A, 0, -BELOW, 1, 0, SEQUENCE, HEAD, SEQUENCE, 1, score, SEQUENCE,
+                          q, WIDTH, 0, y, WIDTH, 1, heads, scores, head, head);
+}
+
+static void batched(Room *r)
+{
+    enum { EACH = SEQUENCE * HEADS * (4 * HEAD + SEQUENCE) };
+    for (int i = 0; i < LAYERS; i++) {
+        float *q = r->pool + (size_t)i * EACH, *score = q + 4 * SEQUENCE * HEADS * HEAD;
+        memset(q, 0, (size_t)SEQUENCE * HEADS * HEAD * sizeof *q);
+        attention(q, score);
+    }
+}
+
+/* Of tiles on and below the diagonal. */
+static double batched_flops(void)
+{
+    enum { TILES = SEQUENCE / PP_TILE };
+    return LAYERS * 6 * 2.0 * HEADS * HEAD * PP_TILE * PP_TILE * (TILES * (TILES + 1) / 2);
+}
+
+/* ---- loops, as generated code has them ---- */
+
+/* A polynomial of two operands, as chains of elementwise operations become a loop, of 12 of them an
+   element; and rows that are normed, with 8. */
+static void quick(Room *r)
+{
+    const float *a = part(r, 0), *b = part(r, 1);
+    float *c = part(r, 2);
+#pragma omp parallel for simd
+    for (int i = 0; i < LOOP; i++) {
+        float x = a[i], z = b[i], y = x * x + z;
+        y = y * x + z;
+        y = y * z + x;
+        y = (y - z) * x;
+        y = y * y + z;
+        c[i] = (y + x) * 0.5f;
+    }
+#pragma omp parallel for
+    for (int i = 0; i < LOOP / ROW; i++) {
+        const float *x = a + i * ROW;
+        float s1[LANES] = {0}, s2[LANES] = {0};
+        for (int j = 0; j < ROW; j += LANES) {
+#pragma omp simd
+            for (int k = 0; k < LANES; k++)
+                s1[k] += x[j + k];
+        }
+        const float mean = pp_fold_sumf(s1) / ROW;
+        for (int j = 0; j < ROW; j += LANES) {
+#pragma omp simd
+            for (int k = 0; k < LANES; k++)
+                s2[k] += (x[j + k] - mean) * (x[j + k] - mean);
+        }
+        const float rstd = 1 / pp_sqrtf(pp_fold_sumf(s2) / ROW + 1e-5f);
+#pragma omp simd
+        for (int j = 0; j < ROW; j++)
+            c[i * ROW + j] = (x[j] - mean) * rstd * b[j] + b[ROW + j];
+    }
+}
+
+static void slow(Room *r)
+{
+    const float *a = part(r, 0), *b = part(r, 1);
+    float *c = part(r, 2);
+#pragma omp parallel for simd
+    for (int i = 0; i < LOOP; i++)
+        c[i] = a[i] / (b[i] + 2);
+}
+
+static void functions(Room *r)
+{
+    const float *a = part(r, 0);
+    float *c = part(r, 2);
+#pragma omp parallel for simd
+    for (int i = 0; i < LOOP; i++)
+        c[i] = pp_tanhf(a[i]);
+}
+
+/* Rows of n elements, a multiple of LANES, as attention has them: scaled, behind a mask. */
+static void softmax(Room *r, int64_t n)
+{
+    const float *a = part(r, 0);
+    const uint8_t *mask = r->mask;
+    float *c = part(r, 2);
+#pragma omp parallel for
+    for (int64_t i = 0; i < LOOP / n; i++) {
+        int shown[LONG];
+        float e[LONG], most[LANES], all[LANES] = {0};
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++)
+            shown[j] = mask[i * n + j];
+        for (int k = 0; k < LANES; k++)
+            most[k] = -INFINITY;
+        for (int64_t j = 0; j < n; j += LANES) {
+#pragma omp simd
+            for (int k = 0; k < LANES; k++) {
+                const float v = a[i * n + j + k] * 0.125f;
+                const float x = shown[j + k] ? v : -INFINITY;
+                most[k] = pp_maxf(most[k], x);
+            }
+        }
+        const float max = pp_fold_maxf(most);
+        for (int64_t j = 0; j < n; j += LANES) {
+#pragma omp simd
+            for (int k = 0; k < LANES; k++) {
+                const float v = a[i * n + j + k] * 0.125f;
+                const float x = shown[j + k] ? v : -INFINITY;
+                const float y = pp_expf(x - max);
+                e[j + k] = y;
+                all[k] += y;
+            }
+        }
+        const float whole = 1 / pp_fold_sumf(all);
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++)
+            c[i * n + j] = e[j] * whole;
+    }
+}
+
+static void short_rows(Room *r) { softmax(r, SHORT); }
+static void long_rows(Room *r) { softmax(r, LONG); }
+
+static void add(Room *r, int elements)
+{
+    const float *a = part(r, 0);
+    float *c = part(r, 2);
+#pragma omp parallel for simd
+    for (int i = 0; i < elements; i++)
+        c[i] = a[i] + 1.5f;
+}
+
+static void cached(Room *r) { add(r, RATES_SMALL / 4); }
+static void traffic(Room *r) { add(r, RATES_LARGE / 4); }
+
+/* Rows in another order, out of and into memory. */
+static void moves(Room *r)
+{
+    enum { ROWS = PART / 4 / ROW };
+    const float *a = part(r, 0);
+    float *c = part(r, 2);
+#pragma omp parallel for
+    for (int i = 0; i < ROWS; i++)
+        memcpy(c + (size_t)i * ROW, a + (size_t)(i * 7 % ROWS) * ROW, ROW * sizeof(float));
+}
+
+/* The end of a step: the norm of gradients, Adam's update, zeros for the next one. */
+static void updates(Room *r)
+{
+    DeviceParam p = {.value = part(r, 0),
+                     .grad = part(r, 1),
+                     .state = {part(r, 2), part(r, 3)},
+                     .n = PART,
+                     .dtype = PP_F32,
+                     .update = 1};
+    DeviceUpdate u = {.optimizer = OPTIM_adam, .scale = 1};
+    u.scale += 1e-30 * optim_cpu_sum_squares(p.grad, p.n, p.dtype);
+    optimizers[OPTIM_adam].numbers(&optimizers[OPTIM_adam].defaults, 0, u.number[0]);
+    optim_cpu_update(&p, 1, &u);
+    memset(p.grad, 0, (size_t)p.n * sizeof(float));
+}
+
+/* ---- all of them ---- */
+
+typedef enum {
+    WIDE, THIN, FAR, P64, P16, CONVOLUTIONS, BATCHED, QUICK, SLOW, FUNCTIONS, SHORT_ROWS, LONG_ROWS,
+    CACHED, TRAFFIC, MOVES, UPDATES, WORKS
+} Work;
+static void (*const works[WORKS])(Room *) = {
+    train_wide, train_thin, train_far, products64, products16, convolutions, batched, quick, slow,
+    functions,  short_rows, long_rows, cached,     traffic,    moves,        updates,
+};
+
+const MeasuredRate measured_rates[MEASURED_RATES] = {
+    {"products", "FLOP/s of matrix products in float32"},
+    {"products64", "of those in float64"},
+    {"products16", "of those in 16 bits"},
+    {"operands", "bytes/s of operands and results of products, beside that"},
+    {"parameters", "of parameters and results where no cache has them, beside that"},
+    {"gradients", "backward, of parameters and their gradients"},
+    {"convolutions", "FLOP/s of convolutions"},
+    {"batched", "of many small ones of activations"},
+    {"quick", "elements/s of additions in loops, without memory"},
+    {"slow", "of divisions"},
+    {"functions", "of exponentials and tanh"},
+    {"softmax", "of softmax"},
+    {"rows", "its rows begun in a second"},
+    {"cached", "bytes/s that loops read and write in a cache"},
+    {"traffic", "and beyond it"},
+    {"moves", "bytes/s that are moved"},
+    {"updates", "bytes/s that an optimizer reads and writes"},
+};
+
+/* Bytes in so many seconds that far layers took longer than near ones, which took `near`: at least
+   a hundredth, where noise says that they took less. */
+static double longer(double bytes, double seconds, double near)
+{
+    return bytes / (seconds > 0.01 * near ? seconds : 0.01 * near);
+}
+
+/* seconds: of a run of each; forward: of its forwards, of trained layers. */
+static void rates_of(const double *seconds, const double *forward, double *rate)
+{
+    double near = layers_in(&thin, RATES_NEAR), far = layers_in(&thin, RATES_FAR),
+           a = seconds[WIDE] / layers_in(&wide, RATES_NEAR), b = seconds[THIN] / near,
+           fa = flops_of(&wide), fb = flops_of(&thin), ba = bytes_of(&wide), bb = bytes_of(&thin);
+    /* a = fa / products + ba / operands, and so b; where noise says that bytes cost nothing, or
+       operations, they are what the wide layer's are at most, or a tenth of it */
+    double per_byte = (b * fa - a * fb) / (bb * fa - ba * fb), most = 0.25 * a / ba,
+           least = 0.01 * a / ba;
+    per_byte = per_byte > most ? most : per_byte < least ? least : per_byte;
+    double both = seconds[FAR] / far - b, ahead = forward[FAR] / far - forward[THIN] / near,
+           results = 4.0 * thin.rows * thin.out;
+    double of_row = seconds[SHORT_ROWS] * SHORT / LOOP - seconds[LONG_ROWS] * SHORT / LOOP;
+    double all[MEASURED_RATES] = {
+        fa / (a - ba * per_byte),
+        2.0 * N * N * N / seconds[P64],
+        2.0 * N * N * N / seconds[P16],
+        1 / per_byte,
+        longer(weights_of(&thin) + results, ahead, b),
+        longer(3 * weights_of(&thin), both - ahead, b),
+        2.0 * 9 * CHANNELS * CHANNELS * IMAGE * IMAGE / seconds[CONVOLUTIONS],
+        batched_flops() / seconds[BATCHED],
+        (double)OPERATIONS * LOOP / seconds[QUICK],
+        LOOP / seconds[SLOW],
+        LOOP / seconds[FUNCTIONS],
+        LOOP / seconds[LONG_ROWS],
+        1 / (of_row > 1e-9 ? of_row : 1e-9),
+        2.0 * RATES_SMALL / seconds[CACHED],
+        2.0 * RATES_LARGE / seconds[TRAFFIC],
+        (double)PART / 4 * sizeof(float) / seconds[MOVES],
+        9.0 * PART * sizeof(float) / seconds[UPDATES], /* as planner/memory.c counts them */
+    };
+    memcpy(rate, all, sizeof all);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Tries of at least so many seconds each. */
+static double seconds_of(void (*run)(Room *), Room *r)
+{
+    const double least = 2e-3;
+    double took[TRIES];
+    run(r);
+    for (int i = 0; i < TRIES; i++) {
+        double begin = pp_now(), now;
+        int runs = 0;
+        do {
+            run(r);
+            runs++;
+        } while ((now = pp_now()) - begin < least);
+        took[i] = (now - begin) / runs;
+    }
+    qsort(took, TRIES, sizeof *took, by_value);
+    return took[TRIES / 2];
+}
+
+static void fill(const Room *r, Work w)
+{
+    for (int i = 0; i < 4 * PART && (w == WIDE || w == CONVOLUTIONS); i++)
+        r->pool[i] = (float)(i % 7) * 0.125f;
+    if (w == P64)
+        for (int i = 0; i < 3 * N * N; i++)
+            ((double *)(void *)r->pool)[i] = (i % 9) * 0.125;
+    if (w == P16)
+        for (int i = 0; i < 3 * N * N; i++)
+            ((uint16_t *)(void *)r->pool)[i] = pp_to_bf16((float)(i % 3) * 0.5f);
+}
+
+static PpStatus room_open(Room *r, int threads)
+{
+    const PpConvShape shape = {.dtype = PP_F32, .spatial = 2, .group = 1, .c = CHANNELS,
+                               .m = CHANNELS, .in = {IMAGE, IMAGE}, .out = {IMAGE, IMAGE},
+                               .kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1},
+                               .pad_begin = {1, 1}, .pad_end = {1, 1}};
+    static_assert(RATES_FAR >= 4 * PART * sizeof(float), "parts of a room");
+    for (int i = 0; i < LOOP; i++)
+        r->mask[i] = i % SHORT <= i / SHORT % SHORT;
+    r->pool = device_cpu.alloc(NULL, RATES_FAR);
+    r->conv = pp_conv_open(&shape, threads);
+    return r->pool && r->conv ? PP_OK : pp_no_memory();
+}
+
+/* A tenth of a second at work: until then ranks may share a core, and its clock is low. */
+static void warm_up(Room *r)
+{
+    for (double begin = pp_now(); pp_now() - begin < 0.1;)
+        train_thin(r);
+}
+
+PpStatus measure_rates(Group *g, int threads, double *rate)
+{
+    Room r = {0};
+    double seconds[WORKS], forward[WORKS];
+    PpStatus s = group_agree(g, room_open(&r, threads));
+    for (int k = 0; k < WORKS && s == PP_OK; k++) {
+        double turn = 0; /* all begin together */
+        fill(&r, (Work)k);
+        if (k == 0)
+            warm_up(&r);
+        s = g->op->sum(g, &turn, 1);
+        r.forward = r.trained = 0;
+        seconds[k] = s == PP_OK ? seconds_of(works[k], &r) : 0;
+        forward[k] = r.trained ? r.forward / r.trained : 0;
+    }
+    if (s == PP_OK)
+        rates_of(seconds, forward, rate);
+    if (r.conv)
+        pp_conv_close(r.conv);
+    if (r.pool)
+        device_cpu.release(NULL, r.pool);
+    return s;
+}
