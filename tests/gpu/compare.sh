@@ -8,7 +8,7 @@ run_case() {
         f=${f##*/in.}
         data+=(--data "${f%.npy}=$top/models/$case/in.$f")
     done
-    timeout 600 "$@" train "${data[@]}" --data "target=$top/models/$case/target.npy" --microbatches $(((rows + mb - 1) / mb)) --steps 1 \
+    limited "$@" train "${data[@]}" --data "target=$top/models/$case/target.npy" --microbatches $(((rows + mb - 1) / mb)) --steps 1 \
         --optimizer sgd --lr 0 --dump-grads "$run/grads" --log-json "$run/log.json" --output "logits=$run/out.npy"
 }
 
@@ -37,9 +37,15 @@ cpu_program() {
     ok "$name: builds for the CPU" build "$name" pipeline && run=$cpu ok "$name: runs on the CPU" run_case "$case" "$dir/$name/pipeline"
 }
 
+# A line for a program: how many of its checks passed, and the seconds that they took.
+summary() {
+    echo "$1 $2: $(grep -c '^ok ' "$tap") passed, $(grep -c '^FAILED ' "$tap") failed, $(grep -c '^late ' "$tap") too late, $((SECONDS - $3)) s"
+}
+
 # One program: all schedules and ranks.
 compare_program() {
     local name=$1 schedule ranks first='' run cpu models case stages loss rows mb loss_value splits bind shared folded
+    local begun=$SECONDS
     open_case "$name"
     tap=$results/compare.$name.tap
     ok "$name: builds for the card" build "$name" "$program" || return
@@ -54,6 +60,7 @@ compare_program() {
         done
     done
     rm -rf "$results/$name".*/
+    summary compare "$name" "$begun"
 }
 
 # Products and convolutions by themselves, by our kernels and, where it is there, by cuDNN, which does pools too.  Under the shim one of these
@@ -67,16 +74,24 @@ compare_library() {
         objects+=("$top/runtime/device/cuda/$f.cu")
     done
     for f in $each; do
-        compile_cu "$f" "$top/tests/runtime/device/$f.cu" "${objects[@]}" && timeout 600 "$tools/$f" || return
+        compile_cu "$f" "$top/tests/runtime/device/$f.cu" "${objects[@]}" && limited "$tools/$f" || return
     done
 }
 
-# The first program is built alone: it builds what all share.
-compare_all() {
-    local first
+library_all() {
+    local begun=$SECONDS
     tap=$results/library.tap
+    rm -f "$tap"
     ok "products and convolutions" compare_library ''
     [ $mode = shim ] || ! "$nvcc" -E -include cudnn.h -x cu /dev/null >/dev/null 2>&1 || ok "products and convolutions with cuDNN" compare_library 1
+    summary library "of products, convolutions, attention and pools" "$begun"
+}
+
+# The first program is built alone, with all cores: it builds what all share.
+compare_all() {
+    local first cores=$jobs
+    tap=$results/compare.tap
+    rm -f "$tap"
     [ -n "$programs" ] || return
     first=${programs%%[!a-z0-9.-]*}
     ok "the runtime builds for the CPU" build "${first%.*}.1" pipeline && all cpu $(printf '%s\n' $programs | sed 's/\.[0-9]*r*$/.1/' | sort -u)
@@ -85,7 +100,7 @@ compare_all() {
 
 # One small program under each tool of compute-sanitizer.
 sanitize_program() {
-    local name=$1 tool run cpu models case stages loss rows mb loss_value splits bind shared folded
+    local name=$1 tool begun=$SECONDS run cpu models case stages loss rows mb loss_value splits bind shared folded
     open_case "$name"
     tap=$results/sanitize.$name.tap
     ok "$name: builds for the card" build "$name" "$program" || return
@@ -94,6 +109,7 @@ sanitize_program() {
         ok "$name: $tool" run_case "$case" "$sanitizer" --tool $tool --error-exitcode 9 "$dir/$name/$program" --device cuda --ranks 2 --schedule zb-h1
     done
     rm -rf "$results/$name".*/
+    summary sanitize "$name" "$begun"
 }
 
 sanitize_all() {

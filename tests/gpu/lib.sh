@@ -1,16 +1,55 @@
 # lib.sh - what the parts of tests/gpu/run share: checks, tools, builds, the card.  Sourced by run, which sets $top $dir $mode $results ...
-arch=${CUDA_ARCH:-native}                               # 90 and the like: for a card that is elsewhere
+arch=${arch:-${CUDA_ARCH:-native}}                       # 90 and the like: for a card that is elsewhere; the card says its own (card)
 arch_flag=-arch=$([ "$arch" = native ] && echo native || echo "sm_$arch")
+most=300                                                # seconds that one program may run
 
-# ok NAME COMMAND...: passes when the command does; a line into $tap and on the terminal, what it said only when it fails.
+# Seconds that are left, of $most at the most; 0: nothing is begun any more.
+left() {
+    local s=$most
+    [ -z "$until" ] || { s=$((until - $(date +%s))); [ "$s" -le "$most" ] || s=$most; [ "$s" -gt 0 ] || s=0; }
+    echo "$s"
+}
+limited() { local s; s=$(left); [ "$s" -gt 0 ] && timeout "$s" "$@"; }
+
+# ok NAME COMMAND...: passes when the command does; a line into $tap and on the terminal, what it said only when it fails.  Too late, it is
+# not begun, or not brought to its end.
 ok() {
     local name=$1 output; shift
+    if [ "$(left)" -eq 0 ]; then
+        echo "late $name" >>"$tap"
+        return 1
+    fi
     if output=$("$@" 2>&1); then
         echo "ok $name" >>"$tap"
         return 0
     fi
+    [ "$(left)" -gt 0 ] || { echo "late $name" >>"$tap"; return 1; }
     { echo "FAILED $name"; printf '%s\n' "$output" | tail -n 20 | sed 's/^/    /'; } | tee -a "$tap"
     return 1
+}
+
+# What the machine has of all that programs may use, a line for each.
+machine() {
+    local cc=${CC:-cc}
+    said() { printf '%-18s %s\n' "$1" "${2:-missing: $3}"; }
+    # header NAME COMPILER FLAG: is it there to be compiled against and linked?  (of nvcc, whose input is a file)
+    header() {
+        printf "#include <%s>\nint main(void) { return 0; }\n" "$1" >"$tools/probe.c"
+        # shellcheck disable=SC2086
+        $2 "$tools/probe.c" -o "$tools/probe" "$3" >/dev/null 2>&1 && echo found
+    }
+    said "CPU cores" "$(nproc)"
+    said "GPU driver" "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | tr '\n' ';')" "no nvidia-smi"
+    said nvcc "$("$nvcc" --version 2>/dev/null | sed -n 's/.*release //p')" "nothing for a card can be built"
+    said "C++ compiler" "$("${CXX:-g++}" --version 2>/dev/null | head -n 1)" "nvcc needs one"
+    said cuDNN "$(header cudnn.h "$nvcc" -lcudnn)" "convolutions by kernels of our own"
+    said NCCL "$(header nccl.h "$nvcc" -lnccl)" "ranks exchange within one process"
+    said MPI "$(command -v mpicc)" "ranks are threads"
+    said oneDNN "$(header dnnl.h "$cc" -ldnnl)" "the CPU's products are OpenBLAS's or loops of our own"
+    said OpenBLAS "$(header cblas.h "$cc" -lopenblas || header openblas/cblas.h "$cc" -lopenblas)" "the CPU's products are oneDNN's or loops of our own"
+    said compute-sanitizer "$(command -v compute-sanitizer)" "no part sanitize"
+    said PyTorch "$(python3 -c 'import torch; print(torch.__version__, "with a GPU" if torch.cuda.is_available() else "without a GPU")' 2>/dev/null)" "nothing stands beside our times"
+    rm -f "$tools/probe" "$tools/probe.c"
 }
 
 # What needs no ppsplit: the judge, the makers of GPTs and tokens, what knows the card.
@@ -39,6 +78,7 @@ compile_products() {
 compile_cu() {
     local name=$1 f objects=(); shift
     mkdir -p "$tools/cu"
+    local late=()
     for f; do
         case $f in *.o) objects+=("$f"); continue ;; esac
         objects+=("$tools/cu/$(basename "$f" .cu).$mode${cudnn:+.cudnn}.o")
@@ -48,9 +88,11 @@ compile_cu() {
             "${CXX:-g++}" -x c++ -std=c++17 -O1 -g -ffp-contract=off -Wno-unknown-pragmas ${SHIMFLAGS:-} -I"$top/tests/cuda_shim" -I"$top" -I"$top/runtime" -c "$f" -o "${objects[-1]}" || return
         else
             # shellcheck disable=SC2086
-            "$nvcc" -std=c++17 -O3 "$arch_flag" ${cudnn:+-DPP_WITH_CUDNN} -I"$top" -I"$top/runtime" -c "$f" -o "${objects[-1]}" || return
+            "$nvcc" -std=c++17 -O3 "$arch_flag" ${cudnn:+-DPP_WITH_CUDNN} -I"$top" -I"$top/runtime" -c "$f" -o "${objects[-1]}" &
+            late+=($!)
         fi
     done
+    for f in "${late[@]}"; do wait "$f" || return; done
     if [ $mode = shim ]; then
         "${CXX:-g++}" -o "$tools/$name" "${objects[@]}" "$tools/shim/libshim.a" $([ "$name" = card ] && echo "$tools/gemm.o $tools/gemm_half.o") -lpthread -lm
     else
@@ -60,23 +102,25 @@ compile_cu() {
 
 # The card's name and peaks: into variables peak_fp32 peak_tf32 peak_bf16 peak_gbs peak_sgemm peak_tgemm peak_copy, and as a table.
 card() {
-    local name value most small=()
+    local name value processes small=()
     [ $mode = cuda ] || small=(256 8)
-    "$tools/card" "${small[@]}" >"$results/card" || { cat "$results/card"; echo "run: no card to run on" >&2; exit 1; }
+    peak_card=unknown peak_cc=0 peak_memory=$jobs peak_fp32=0 peak_tf32=0 peak_bf16=0 peak_gbs=0 peak_sgemm=0 peak_tgemm=0 peak_copy=0
+    "$tools/card" "${small[@]}" >"$results/card" 2>&1 || { echo "FAILED the card" >>"$tap"; sed 's/^/FAILED the card: /' "$results/card"; return; }
     while read -r name value; do
         printf -v "peak_$name" %s "$value"
     done <"$results/card"
+    [ $mode = shim ] || [ "$arch" != native ] || { arch=$peak_cc arch_flag=-arch=sm_$peak_cc; }
     # a process on a card takes half a GiB before it does anything
-    most=$(awk -v m="$peak_memory" 'BEGIN { printf "%d", 1 + m }')
-    [ $mode = shim ] || [ "$jobs" -le "$most" ] || jobs=$most
+    processes=$(awk -v m="$peak_memory" 'BEGIN { printf "%d", 1 + m }')
+    [ $mode = shim ] || [ "$jobs" -le "$processes" ] || jobs=$processes
     echo "$peak_card: float32 $peak_fp32 TFLOP/s (measured $peak_sgemm), TF32 $peak_tf32 (measured $peak_tgemm), bfloat16 $peak_bf16, memory $peak_gbs GB/s (measured $peak_copy), $peak_memory GiB"
 }
 
-# build PROGRAM GOAL: a program of $dir; all of them share the objects of one runtime
+# build PROGRAM GOAL: a program of $dir; all of them share the objects of one runtime.  $cores: how many files at once.
 build() {
-    local args=()
-    [ $mode = cuda ] || args=(SHIM="$top/tests/cuda_shim" O="$tools/shim" CHECK="${CHECK:-1}")
-    make -s -C "$dir/$1" "$2" RUNTIME="${RUNTIME:-$dir/runtime}" RUNTIME_BUILD="$tools/objects" CUDA_ARCH="$arch" "${args[@]}"
+    local args=(-j"${cores:-1}")
+    [ $mode = cuda ] || args+=(SHIM="$top/tests/cuda_shim" O="$tools/shim" CHECK="${CHECK:-1}")
+    limited make -s -C "$dir/$1" "$2" RUNTIME="${RUNTIME:-$dir/runtime}" RUNTIME_BUILD="$tools/objects" CUDA_ARCH="$arch" "${args[@]}"
 }
 
 # The folders of $dir that prepare_case made, of the cases asked for.
@@ -90,11 +134,16 @@ list_programs() {
     done
 }
 
-# all KIND PROGRAM...: the programs in parallel, each in a process of its own that writes $results/KIND.PROGRAM.tap
+# all KIND PROGRAM...: the programs in parallel, each in a process of its own that writes $results/KIND.PROGRAM.tap; with --rest without those that
+# have passed.
 all() {
     local kind=$1 flags=() p; shift
     [ $mode = cuda ] || flags=(--shim)
-    printf '%s\n' "$@" | xargs -P "$jobs" -I{} "$top/tests/gpu/run" "${flags[@]}" --worker "$kind:{}" "$dir"
+    for p; do
+        [ -n "$rest" ] && [ -s "$results/$kind.$p.tap" ] && ! grep -q '^FAILED \|^late ' "$results/$kind.$p.tap" && continue
+        rm -f "$results/$kind.$p.tap"
+        echo "$p"
+    done | xargs -r -P "$jobs" -I{} "$top/tests/gpu/run" "${flags[@]}" --results "$results" --worker "$kind:{}" "$until" "$arch" "$dir"
     for p; do
         [ -s "$results/$kind.$p.tap" ] || echo "FAILED $p: $kind says nothing" | tee "$results/$kind.$p.tap"
     done

@@ -25,7 +25,7 @@ gpt_data() {
 train() {
     local folder=$1 data=$dir/$gpt; shift
     mkdir -p "$run"
-    timeout 600 "$data/$folder/$program" train --device cuda --ranks "${folder%.*}" --data "input_ids=$data/x.npy" --data "target=$data/target.npy" \
+    limited "$data/$folder/$program" train --device cuda --ranks "${folder%.*}" --data "input_ids=$data/x.npy" --data "target=$data/target.npy" \
         --batch $((microbatches * gpt_rows)) --microbatches $microbatches --schedule 1f1b --optimizer adamw --lr 1e-4 --log-json "$run/log.json" "$@" >"$run/out" 2>&1 ||
         { cat "$run/out"; return 1; }
 }
@@ -79,10 +79,11 @@ time_pipelines() {
 # The same model in PyTorch; ratios are its time by ours unsplit, in the same precision.
 time_torch() {
     local mode_of options seconds memory name ours
-    [ "$mode" = cuda ] && python3 -c 'import torch; assert torch.cuda.is_available()' >/dev/null 2>&1 || { echo "PyTorch: not here"; return; }
-    for options in {,--tf32,--bf16}" "{,--compile}" "{,--sdpa}; do
+    [ "$mode" = cuda ] && python3 -c 'import torch; assert torch.cuda.is_available()' >/dev/null 2>&1 || { echo "PyTorch: not here: nothing stands beside these times"; return; }
+    for options in {,--compile}" "{,--sdpa}" "{--bf16,--tf32,}; do    # what compiles takes long, and comes last
+        [ "$(left)" -gt 0 ] || { echo "PyTorch $options: no time is left"; continue; }
         # shellcheck disable=SC2086
-        IFS=$'\t' read -r name seconds memory _ < <(timeout 600 python3 "$top/tests/gpu/torch_gpt.py" $sizes --microbatches $microbatches --steps $steps $options 2>"$results/torch.err") ||
+        IFS=$'\t' read -r name seconds memory _ < <(limited python3 "$top/tests/gpu/torch_gpt.py" $sizes --microbatches $microbatches --steps $steps $options 2>"$results/torch.err") ||
             { echo "PyTorch $options: $(tail -n 1 "$results/torch.err")"; continue; }
         case $options in *tf32*) mode_of=TF32 ;; *bf16*) mode_of=bfloat16 ;; *) mode_of=float32 ;; esac
         line "PyTorch $name" "$seconds" "$(peak_of $mode_of)" "$memory GiB"
@@ -120,8 +121,10 @@ kinds() {
 }
 
 time_all() {
+    local cores=$jobs
     gpt=gpt
     tap=$results/time.tap
+    rm -f "$tap" "$results/times"
     [ $mode = cuda ] || { gpt=gpt-tiny microbatches=4 steps=3; }
     gpt_sizes
     ok "gpt: weights and tokens" gpt_data || return

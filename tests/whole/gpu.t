@@ -23,6 +23,12 @@ is "kinds of kernels" "$(grep -o '^\(product\|elementwise\|row\|column\) ' "$wor
 head -c 4 /dev/zero | dd of="$dir/doc-ts.2/params/stage1.safetensors" bs=1 seek=$(($(stat -c %s "$dir/doc-ts.2/params/stage1.safetensors") - 4)) conv=notrunc status=none
 "${run[@]}" --only compare --cases doc-ts "$dir" >"$work/said" 2>&1
 is "a wrong weight fails" "$? $(grep -c "^FAILED doc-ts.2: .*PyTorch's and the CPU's numbers" "$work/said" | sed 's/^[1-9][0-9]*/N/')" "1 N"
+# Without time nothing is begun, and what has passed is not run again.
+"${run[@]}" --only compare --cases doc-ts --minutes 0 --results "$work/none" "$dir" >"$work/said" 2>&1
+is "no time" "$? $(tail -n 2 "$work/said" | sed 's/^[1-9][0-9]* too/N too/' | paste -sd' ')" "1 N too late for the 0 minutes: --rest goes on with them 0 passed, 0 failed"
+is "what the machine has" "$(grep -c '^\(CPU cores\|nvcc\|cuDNN\|NCCL\|MPI\|oneDNN\|OpenBLAS\|compute-sanitizer\|PyTorch\) ' "$work/said")" 9
+"${run[@]}" --only compare --cases doc-ts --rest "$dir" >"$work/said" 2>&1
+is "the rest is what failed" "$(sed -n 's/^compare \(doc-ts[^:]*\):.*/\1/p' "$work/said" | paste -sd' ')" doc-ts.2
 "${run[@]}" "$work" >"$work/said" 2>&1
 is "a folder that prepare did not make" "$? $(sed "s|$work|DIR|" "$work/said")" "2 run: DIR: not made by tests/gpu/prepare"
 plan_done
