@@ -27,12 +27,12 @@ extern "C" {
 
 /* name, builtin, what */
 #define RATES(X)                                                                                   \
-    X(products, 175e9, "FLOP/s of matrix products in float32")                                     \
+    X(products, 180e9, "FLOP/s of matrix products in float32")                                     \
     X(products64, 67e9, "of those in float64")                                                     \
     X(products16, 930e9, "of those in 16 bits")                                                    \
-    X(operands, 35e9, "bytes/s of products' operands and results, beside their FLOP/s")            \
+    X(operands, 110e9, "bytes/s of products' operands and results, beside their FLOP/s")           \
     X(parameters, 40e9, "bytes/s of parameters and results there where no cache has them")         \
-    X(gradients, 17e9, "bytes/s of parameters and their gradients there, backward")                \
+    X(gradients, 13e9, "bytes/s of parameters and their gradients there, backward")                \
     X(convolutions, 180e9, "FLOP/s of convolutions")                                               \
     X(batched, 100e9, "of many small ones of activations in float32")                              \
     X(quick, 30e9, "elements/s of additions, comparisons and the like, without memory")            \

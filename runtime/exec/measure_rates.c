@@ -2,14 +2,14 @@
  * measure_rates.c - what a rank does in a second, by what stages and the runtime call.
  *
  * In: a number of threads.  Out: a rate for each name of partition/auto/rates.c that is measured.
- * Several tries of each, of which the median counts.  Work is done as in a step: what a layer reads
- * was written some time ago, so operands are those of several layers in turn, forwards, and
+ * Several tries of each, of which the median counts.  Work is done as in a step: operands are those
+ * of several layers in turn where a rank has more than a cache, forwards, and
  * backwards in the other order; memory is the device's, in large pages.
  *
  * What a product takes is its operations by one rate and the bytes of operands and result by
  * another: two layers of different shapes say both.  Two more are what it takes longer, forward and
- * backward, where these come from memory (RATES_FAR bytes of layers) and not from a cache
- * (RATES_NEAR).
+ * backward, where these come from memory (RATES_FAR bytes of layers in turn) and not from a cache
+ * (one layer again and again).
  */
 #include "measure.h"
 
@@ -43,7 +43,7 @@ enum {
 typedef struct {
     int rows, in, out;
 } Layer;
-static const Layer wide = {512, 256, 1024}, thin = {64, 384, 1536};
+static const Layer wide = {512, 256, 1024}, thin = {64, 256, 512};
 
 static double weights_of(const Layer *l) { return 4.0 * l->in * l->out; }
 
@@ -90,15 +90,15 @@ static void train(Room *r, const Layer *l, int layers)
     }
 }
 
-static int layers_in(const Layer *l, double bytes)
+/* As many as go into RATES_FAR bytes. */
+static int layers_far(const Layer *l)
 {
-    double each = 2 * weights_of(l) + 4.0 * l->rows * (l->in + l->out);
-    return bytes < each ? 1 : (int)(bytes / each);
+    return (int)(RATES_FAR / (2 * weights_of(l) + 4.0 * l->rows * (l->in + l->out)));
 }
 
-static void train_wide(Room *r) { train(r, &wide, layers_in(&wide, RATES_NEAR)); }
-static void train_thin(Room *r) { train(r, &thin, layers_in(&thin, RATES_NEAR)); }
-static void train_far(Room *r) { train(r, &thin, layers_in(&thin, RATES_FAR)); }
+static void train_wide(Room *r) { train(r, &wide, 1); }
+static void train_thin(Room *r) { train(r, &thin, 1); }
+static void train_far(Room *r) { train(r, &thin, layers_far(&thin)); }
 
 static void products64(Room *r)
 {
@@ -336,15 +336,14 @@ static double longer(double bytes, double seconds, double near)
 /* seconds: of a run of each; forward: of its forwards, of trained layers. */
 static void rates_of(const double *seconds, const double *forward, double *rate)
 {
-    double near = layers_in(&thin, RATES_NEAR), far = layers_in(&thin, RATES_FAR),
-           a = seconds[WIDE] / layers_in(&wide, RATES_NEAR), b = seconds[THIN] / near,
+    double far = layers_far(&thin), a = seconds[WIDE], b = seconds[THIN],
            fa = flops_of(&wide), fb = flops_of(&thin), ba = bytes_of(&wide), bb = bytes_of(&thin);
     /* a = fa / products + ba / operands, and so b; where noise says that bytes cost nothing, or
        operations, they are what the wide layer's are at most, or a tenth of it */
     double per_byte = (b * fa - a * fb) / (bb * fa - ba * fb), most = 0.25 * a / ba,
            least = 0.01 * a / ba;
     per_byte = per_byte > most ? most : per_byte < least ? least : per_byte;
-    double both = seconds[FAR] / far - b, ahead = forward[FAR] / far - forward[THIN] / near,
+    double both = seconds[FAR] / far - b, ahead = forward[FAR] / far - forward[THIN],
            results = 4.0 * thin.rows * thin.out;
     double of_row = seconds[SHORT_ROWS] * SHORT / LOOP - seconds[LONG_ROWS] * SHORT / LOOP;
     double all[MEASURED_RATES] = {

@@ -33,7 +33,7 @@ static int64_t limit_of(const Options *o)
 typedef struct {
     double operations, action, memory, bytes, message;
 } Usual;
-static const Usual usual_cpu = {175e9, 10e-6, 12e9, 12e9, 20e-6},
+static const Usual usual_cpu = {180e9, 10e-6, 12e9, 12e9, 20e-6},
                    usual_device = {20e12, 50e-6, 1e12, 20e9, 20e-6};
 
 /* A B is one action; I and W are two, and what they share goes through memory. */
