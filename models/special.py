@@ -15,6 +15,7 @@
               cloned.onnx: a detach() of which nothing is left but the line of source
   samples     samples as groups of a convolution, two inputs joined along the batch and taken apart, sequence first, relative positions
   contrast    logits of every sample with every other one, and outputs that add up over microbatches, or do not: out.NAME.npy
+  features    features of an image put where its tokens stand (masked_scatter): those of a microbatch, one after the other; more than are used
   folded      parameters that dynamo's optimizer folded: tied, sliced, expanded, computed, looked up, joined; a padding row
   given       parameters of which folding left too little: weight normalisation, a view, a table's rows; weights.safetensors has them
   packed      an operator's W, R and B packed of a GRU's and an LSTM's matrices; what nothing can be told of: a standardised
@@ -135,6 +136,20 @@ def routed(d):
     print("experts hit by the microbatches", hits); assert len(set(hits)) > 1 and max(hits)[0] > 3
     y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(m), "b:begin,o:begin", "model.onnx", y, name="y", x=x, target=t)
+
+class Features(nn.Module):                              # as vision-language models put them where an image's tokens stand
+    def __init__(self): super().__init__(); self.e = nn.Embedding(9, 4); self.f = nn.Linear(3, 4); self.g = nn.Linear(3, 4); self.h = nn.Linear(4, 5)
+    def forward(self, ids, few, many):
+        e = self.e(ids)
+        e = e.masked_scatter((ids == 7).unsqueeze(-1).expand_as(e), torch.tanh(self.f(few)))
+        return self.h(e.masked_scatter((ids == 8).unsqueeze(-1).expand_as(e), self.g(many)))
+
+def features(d):
+    m = Features(); few, many, t = torch.randn(ROWS, 2, 3), torch.randn(ROWS, 8, 3), torch.randn(ROWS, 6, 5)
+    ids = torch.randint(0, 7, (ROWS, 6)); ids[:, 1:3] = 7; ids[:, 4] = 6 + 2 * torch.randint(0, 2, (ROWS,)); ids[::3, 5] = 8
+    export(m, (ids[:MB], few[:MB], many[:MB]), f"{d}/model.onnx", ["ids", "few", "many"], ["y"]); m = m.double()
+    y = torch.cat([m(ids[i:i + MB], few[i:i + MB].double(), many[i:i + MB].double()) for i in range(0, ROWS, MB)]); l = F.mse_loss(y, t.double()); l.backward()
+    write(d, ("mse", l.item()), grads_of(m), "g:begin,h:begin", "model.onnx", y, extra="--merge y=0", name="y", ids=ids, few=few, many=many, target=t)
 
 class Quartic(nn.Module):
     def forward(self, y, target): return ((y - target) ** 4).mean() + (y - target).abs().mean()
@@ -480,6 +495,6 @@ def clip(d):
     m.zero_grad(); l, y = m(image.double(), text); l.backward()
     write(d, ("output:loss", l.item()), grads_of(m), "mixed:begin", "model.onnx", y, name="similarity", second=repr(l2.item()), extra=f"--bind rows={ROWS} --rows {MB} --loss-over minibatch", schedules="gpipe", image=image, text=text)
 
-for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, routed, folded, given, packed, equal, half, clip):
+for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, routed, features, folded, given, packed, equal, half, clip):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

@@ -28,10 +28,34 @@ static int64_t bound(const Import *im, const Ragged *r) { return low_shape(im->g
 
 /* ---- NonZero ---- */
 
-/* The dim that the samples are in, as far as sizes tell: outermost among the places. */
-static int outermost(const Import *im, const Shape *s)
+/* Is its first dim the first of an input, of as many samples, element by element? */
+static bool leads_with_samples(const Graph *g, ValueId v)
 {
+    while (v != NONE && g->batch > 0) {
+        const Value *x = val(g, v);
+        if (x->shape.rank == 0 || x->shape.d[0] != g->batch || x->kind != V_NODE)
+            return x->shape.rank > 0 && x->shape.d[0] == g->batch && x->kind == V_INPUT;
+        const Node *n = &g->node.at[x->node];
+        if (!op_is_map(n->op) && n->op != OP_Expand && n->op != OP_Reshape)
+            return false;
+        v = NONE;
+        for (uint32_t i = 0; i < n->nin && v == NONE; i++) {
+            const Value *in = val(g, n->in[i]);
+            bool aligned = in->shape.rank == x->shape.rank || n->op == OP_Reshape;
+            if (in->kind != V_CONST && aligned && in->shape.d[0] == g->batch)
+                v = n->in[i];
+        }
+    }
+    return false;
+}
+
+/* The dim that the samples are in, as far as is told: outermost among the places. */
+static int outermost(const Import *im, ValueId x)
+{
+    const Shape *s = &val(im->g, x)->shape;
     int best = 0;
+    if (leads_with_samples(im->g, x))
+        return 0;
     for (int d = 1; d < s->rank; d++) {
         bool here = im->g->batch > 0 && s->d[d] % im->g->batch == 0,
              there = im->g->batch > 0 && s->d[best] % im->g->batch == 0;
@@ -53,7 +77,7 @@ static void non_zero(ImportState *st, Import *im, Importer *fn)
         low_fatal(im, 0, "NonZero of %s", shape_print(im->arena, low_dtype(g, x), &s));
     if (r && (r->dim == COUNT || ragged_shuffled(st, r->mask)))
         refuse(im, 0, " of such a value");
-    perm[0] = r ? 0 : outermost(im, &s);
+    perm[0] = r ? 0 : outermost(im, x);
     for (int d = 0, k = 1; d < s.rank; d++)
         if (d != perm[0])
             perm[k++] = d;
@@ -436,7 +460,7 @@ static Rule *rule_of(const Import *im, bool count)
     case OP_Neg:
     case OP_Where: return ragged_counted;
     case OP_Concat: return count ? ragged_counted : ragged_concat;
-    case OP_Slice: return count ? ragged_counted : ragged_slice;
+    case OP_Slice: return ragged_slice;
     case OP_Gelu:
     case OP_Mish:
     case OP_Swish:

@@ -99,12 +99,55 @@ void ragged_concat(ImportState *s, Import *im, Importer *fn)
     ragged_settle(s, im, 0, was, true);
 }
 
+/*
+ * The first places of a value of known size, as many as something else picked: updates that a
+ * scatter then puts there (masked_scatter: features of an image where its tokens stand).  A run
+ * that picks more than there are is none of the model's; its numbers are NaN, which ends it.
+ */
+static void slice_to_size(ImportState *s, Import *im)
+{
+    Graph *g = im->g;
+    const Ragged *end = im->nin > 2 ? ragged_find(s, im->in[2]) : NULL;
+    Shape x = low_shape(g, im->in[0]);
+    int64_t *axes = NULL, *starts = NULL, *steps = NULL, n = 0, count = 0, m,
+            begin[MAX_RANK] = {0}, more[MAX_RANK] = {0};
+    bool listed = low_ints_either(im, "axes", 3, &axes, &n);
+    if (!end || !end->exact || ragged_find(s, im->in[1]) ||
+        !low_ints_either(im, "starts", 1, &starts, &count) || count != 1 || starts[0] != 0)
+        refuse(im, -1, " of a value of known size, but from its first place to such a size,");
+    if (im_in(im, 4) != NONE) {
+        im_const_ints(im, 4, &steps, &m);
+        if (m != 1 || steps[0] != 1)
+            refuse(im, 4, " to such a size, in steps,");
+    }
+    if (ragged_shuffled(s, end->mask))
+        refuse(im, 2, " to the size of places that have another order here");
+    int axis = low_axis(im, listed ? axes[0] : 0, x.rank);
+    int64_t size = low_shape(g, end->mask).d[0];
+    ValueId y = im->in[0];
+    more[axis] = size - x.d[axis];
+    if (more[axis] > 0 && !dtype_is_float(low_dtype(g, y)))
+        refuse(im, 0, " of whole numbers, of which there may be fewer,");
+    if (more[axis] < 0)
+        y = g_slice_axis(g, y, axis, 0, size);
+    else if (more[axis] > 0)
+        y = g_pad(g, y, begin, more, PAD_CONSTANT, (double)NAN);
+    im->out[0] = y;
+    ragged_settle(s, im, 0, (Ragged){end->mask, axis, true, ANY, false, NULL}, false);
+}
+
 /* Of the size's dim all places, or some of the first. */
 void ragged_slice(ImportState *s, Import *im, Importer *fn)
 {
     const Ragged *r = ragged_find(s, im->in[0]);
-    if (!r)
-        refuse(im, -1, " to such a size");
+    if (r ? r->dim == COUNT : val(im->g, im->in[0])->kind == V_CONST) {
+        ragged_counted(s, im, fn);
+        return;
+    }
+    if (!r) {
+        slice_to_size(s, im);
+        return;
+    }
     Ragged was = *r;
     Shape x = low_shape(im->g, im->in[0]);
     int64_t *axes = NULL, *starts = NULL, *ends = NULL, *steps = NULL, n = 0, count, m,

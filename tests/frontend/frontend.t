@@ -2,7 +2,8 @@
 # What one exported file cannot show: files in sequence with one named twice, a loss in a file of its own, a loss the model
 # computes, pipeline_stage annotations, a module called twice, outputs that are intermediates; cuts at nodes and values;
 # samples folded into other dimensions and back; frozen parameters; weights linked rather than copied; weights in external data; equal
-# biases that the exporter merged, their Splits too; values that send no gradient back; loops; rows that experts pick.  Against PyTorch's numbers.
+# biases that the exporter merged, their Splits too; values that send no gradient back; loops; rows that experts pick,
+# features put where their tokens stand.  Against PyTorch's numbers.
 . "$(dirname "$0")/../lib.sh"
 cases=$top/models/special
 
@@ -32,12 +33,12 @@ check() {                                               # NAME OUT OPTION...
     ok "$name: agrees with PyTorch" agrees "$out.run"
 }
 
-for name in sequence lossmodel ownloss shifted annotated twice looped passthrough merged stopped detached samples contrast recurrent routed; do
+for name in sequence lossmodel ownloss shifted annotated twice looped passthrough merged stopped detached samples contrast recurrent routed features; do
     cd "$cases/$name" || exit 1
     . ./case.env
     points=()
     for p in ${splits//,/ }; do points+=(--split "$p"); done
-    check "$name" "$name" "${points[@]}"
+    check "$name" "$name" "${points[@]}" $extra
 done
 is "sequence: a stage a file" "$(grep -c call_stage "$work/sequence/pipe.txt")" 3
 is "annotated: a stage a number" "$(grep -c call_stage "$work/annotated/pipe.txt")" 3
@@ -46,6 +47,7 @@ is "routed: what counts such rows mixes samples, which is said" \
     "$("$ppsplit" "$cases/routed/counted.onnx" -o "$work/counted" 2>&1 | grep -o 'computes over all samples')" "computes over all samples"
 is "routed: a loop over a list of modules needs a trip for each" "$(cd "$cases/routed" && "$ppsplit" -q --dump import lacking.onnx 2>&1 | grep -o 'trips.*')" \
     "trips in the example: each has parameters of its own, and there are more places to pick from"
+is "features: whose they are cannot be told, which is said" "$("$ppsplit" -q "$cases/features/model.onnx" --loss mse -o "$work/whose" 2>&1 | grep -c 'cannot be put together\|only a single microbatch trains')" 2
 
 cd "$cases/twice" || exit 1
 . ./case.env
