@@ -264,6 +264,8 @@ int main(void)
         {"2-d depthwise 3x5, dilated, uneven padding", {.spatial = 2, .group = 2, .c = 2, .m = 2, .in = {11, 18}, .kernel = {3, 5}, .stride = {1, 1}, .dilation = {2, 3}, .pad_begin = {4, 2}, .pad_end = {0, 7}}},
         {"1-d depthwise, a block and a rest", {.spatial = 1, .group = 4, .c = 8, .m = 4, .in = {70}, .kernel = {3}, .stride = {1}, .dilation = {1}, .pad_begin = {1}, .pad_end = {1}}},
         {"3-d depthwise, input that no tap reads", {.spatial = 3, .group = 2, .c = 2, .m = 4, .in = {7, 8, 60}, .kernel = {2, 1, 2}, .stride = {3, 2, 3}, .dilation = {1, 1, 1}}},
+        {"2-d 3x3 of few channels, stride 2, odd", {.spatial = 2, .group = 2, .c = 6, .m = 10, .in = {28, 37}, .kernel = {3, 3}, .stride = {2, 2}, .dilation = {1, 1}, .pad_begin = {1, 0}, .pad_end = {0, 2}}},
+        {"2-d 3x3 of few channels, lines by 7", {.spatial = 2, .group = 3, .c = 15, .m = 9, .in = {14, 21}, .kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}, .pad_begin = {1, 2}, .pad_end = {1, 0}}},
         {"2-d patches of 8",    {.spatial = 2, .group = 1, .c = 3, .m = 32, .in = {32, 32}, .kernel = {8, 8}, .stride = {8, 8}, .dilation = {1, 1}}},
         {"2-d wide padding",    {.spatial = 2, .group = 1, .c = 2, .m = 3, .in = {2, 2}, .kernel = {3, 3}, .stride = {1, 1}, .dilation = {3, 3}, .pad_begin = {5, 5}, .pad_end = {5, 5}}},
         {"2-d large",           {.spatial = 2, .group = 1, .c = 32, .m = 32, .in = {40, 40}, .kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}, .pad_begin = {1, 1}, .pad_end = {1, 1}}},

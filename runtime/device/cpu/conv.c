@@ -11,7 +11,7 @@
  */
 #include "api/pp_half.h"
 #include "core/core.h"
-#include "device/cpu/conv_depthwise.h"
+#include "device/cpu/conv_narrow.h"
 #include "device/cpu/gemm.h"
 #include "device/library.h"
 
@@ -170,6 +170,9 @@ static void normalise(PpConv *v, const PpConvShape *s)
         v->depthwise = depthwise_fits(v);
 #endif
     }
+#ifdef PP_DEPTHWISE
+    v->narrow = narrow_fits(v);
+#endif
     v->scratch_bytes = v->room_at;
     v->merged = 1;
     v->winograd = winograd_fits(v);
@@ -222,7 +225,7 @@ static int grow_scratch(PpLibrary *l, int64_t bytes)
 static int list_masks(PpConv *v)
 {
 #ifdef PP_DEPTHWISE
-    if (v->depthwise)
+    if (v->depthwise || v->narrow)
         return depthwise_open(v);
 #endif
     (void)v;
@@ -321,51 +324,60 @@ static const Functions *functions(const PpConv *v)
     }
 }
 
-static void forward_then(const PpConv *v, int64_t rows, const void *x, const void *w, void *y,
-                         const Then *then)
+/* What conv_narrow.h takes, of one sample.  data: the gradient of the data, x = dy and y = dx. */
+static void narrow_image(const PpConv *v, int data, int64_t n, const float *x, const float *w,
+                         float *y, const Then *then)
 {
-    const int turns = v->merged > 1 && rows > 1;
-    if (v->winograd) {
-        winograd_image(v, 0, rows, x, w, y, then, (float *)(void *)v->library->scratch);
+#ifdef PP_DEPTHWISE
+    int64_t in = v->c * v->in_size, out = v->m * v->out_size;
+    narrow_sample(v, data, n, x + n * (data ? out : in), w, y + n * (data ? in : out), then);
+#else
+    (void)v, (void)data, (void)n, (void)x, (void)w, (void)y, (void)then;
+#endif
+}
+
+/* y = x convolved, of all samples. */
+static void image(const PpConv *v, int data, int64_t rows, const void *x, const void *w, void *y,
+                  const Then *then)
+{
+    const int narrow = v->narrow && (!data || v->stride[1] == 1),
+              turns = !narrow && v->merged > 1 && rows > 1;
+    if (v->winograd && !narrow) {
+        winograd_image(v, data, rows, x, w, y, then, (float *)(void *)v->library->scratch);
         return;
     }
     int members = turns ? turns_team(v, rows) : team(v, rows);
     int64_t step = turns ? v->merged : 1;
 #pragma omp parallel for num_threads(members) schedule(static) if (members > 1)
-    for (int64_t n = 0; n < rows; n += step)
-        if (turns)
-            merged_forward(v, n, rows, x, w, y, then, scratch_of(v, members));
+    for (int64_t n = 0; n < rows; n += step) {
+        char *scratch = scratch_of(v, members);
+        if (narrow)
+            narrow_image(v, data, n, x, w, y, then);
+        else if (turns && data)
+            merged_data(v, n, rows, x, w, y, scratch);
+        else if (turns)
+            merged_forward(v, n, rows, x, w, y, then, scratch);
+        else if (data)
+            functions(v)->data(v, n, x, w, y, scratch);
         else
-            functions(v)->forward(v, n, x, w, y, then, scratch_of(v, members));
+            functions(v)->forward(v, n, x, w, y, then, scratch);
+    }
 }
 
 void pp_conv_forward(PpConv *v, int64_t rows, const void *x, const void *w, void *y)
 {
-    forward_then(v, rows, x, w, y, &(Then){NULL, NULL, NULL});
+    image(v, 0, rows, x, w, y, &(Then){NULL, NULL, NULL});
 }
 
 void pp_conv_forward_then(PpConv *v, int64_t rows, const void *x, const void *w, void *y,
                           PpThen *then, const void *const *in, void *const *out)
 {
-    forward_then(v, rows, x, w, y, &(Then){then, in, out});
+    image(v, 0, rows, x, w, y, &(Then){then, in, out});
 }
 
 void pp_conv_backward_data(PpConv *v, int64_t rows, const void *dy, const void *w, void *dx)
 {
-    const int turns = v->merged > 1 && rows > 1;
-    if (v->winograd) {
-        winograd_image(v, 1, rows, dy, w, dx, &(Then){NULL, NULL, NULL},
-                       (float *)(void *)v->library->scratch);
-        return;
-    }
-    int members = turns ? turns_team(v, rows) : team(v, rows);
-    int64_t step = turns ? v->merged : 1;
-#pragma omp parallel for num_threads(members) schedule(static) if (members > 1)
-    for (int64_t n = 0; n < rows; n += step)
-        if (turns)
-            merged_data(v, n, rows, dy, w, dx, scratch_of(v, members));
-        else
-            functions(v)->data(v, n, dy, w, dx, scratch_of(v, members));
+    image(v, 1, rows, dy, w, dx, &(Then){NULL, NULL, NULL});
 }
 
 /* Samples are added in order, or those of a call first. */

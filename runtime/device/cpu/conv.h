@@ -31,6 +31,7 @@ typedef struct {
 struct PpConv {
     int dtype, threads, pointwise, direct, winograd;
     int depthwise; /* of those that are direct: conv_depthwise.h */
+    int narrow;    /* the forward, and with a stride of 1 the gradient of the data: conv_narrow.h */
     int64_t group, c, m, cg, mg, taps, in_size, out_size, lines, block;
     int64_t merged; /* samples in a product (conv_merged.h); 1: each by itself */
     /* Scratch of a thread: gathered lines or planes, and from room_at on sums of another type */
@@ -38,7 +39,7 @@ struct PpConv {
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
     /* Per tap of the last dimension: outputs [lo, hi) that read inside the input */
     int64_t *lo, *hi;
-    uint32_t *masks;
+    uint32_t *masks; /* conv_depthwise.h */
     Direct planes;
     PpLibrary *library, own; /* own: opened without one */
 };

@@ -6,7 +6,7 @@
  * A sample's convolution is a matrix product over blocks of output lines: col[K][lines * width], K
  * = channels of a group x kernel taps, is gathered from the input (im2col) for as many lines as
  * stay in the second-level cache. Groups of few channels (depthwise) go without a product:
- * conv_direct.h.
+ * conv_direct.h, conv_narrow.h.
  */
 
 /* One row of col: tap (kd, kh, kw) of one channel, for output lines [line, line + lines). */

@@ -1,6 +1,6 @@
 /*
  * conv_depthwise.h - depthwise convolutions in two dimensions, float32, where the program is
- * compiled for vectors of 512 bits with masks (PP_DEPTHWISE); conv.c's alone.
+ * compiled for vectors of 512 bits with masks (PP_DEPTHWISE); conv.c's and conv_narrow.h's alone.
  *
  * The input is read where it is: a vector holds 16 outputs of a line, a tap's operand is a load
  * whose mask leaves out what lies beside the line, and lines that lie above or below the image are
@@ -259,6 +259,5 @@ static void depthwise_data(const PpConv *v, const float *dy, const float *w, flo
     }
 }
 #undef SLIDE
-#undef SLIDE_INLINE
 #endif
 #endif

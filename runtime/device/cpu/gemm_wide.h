@@ -7,8 +7,8 @@
  * of a tile's sums, two of B and one of A fill the registers.  Of large products A is packed too,
  * by blocks that stay in the second-level cache, and while a tile is computed the caches are asked,
  * a few lines at a time, for what the next ones need: C, the next panel, the next block.  Of others
- * A is read where it is, and so is B for few rows of A.  m is divided into blocks, and these into
- * tiles, of as equal a height as there is.
+ * A is read where it is, and so is B for few rows of A or of its own.  m is divided into blocks,
+ * and these into tiles, of as equal a height as there is.
  *
  * An element of C is one sum over k in ascending order, in equal parts of at most 256, whatever m,
  * n, the packing and the pieces of C are.
@@ -48,11 +48,12 @@ enum {
     WIDE_ROWS = 14,    /* of a tile */
     WIDE_COLUMNS = 32, /* of a panel */
     WIDE_DEEP = 256,
-    WIDE_HIGH = 256, /* rows of a block of A that is packed */
-    WIDE_TALL = 512, /* rows of A that pass one packing of B, where A is not */
-    WIDE_FEW = 56,   /* rows of A for which B is not worth packing */
-    WIDE_BROAD = 64, /* columns of B for which A is */
-    WIDE_AHEAD = 16  /* steps of k between two requests to the caches */
+    WIDE_HIGH = 256,   /* rows of a block of A that is packed */
+    WIDE_TALL = 512,   /* rows of A that pass one packing of B, where A is not */
+    WIDE_FEW = 56,     /* rows of A for which B is not worth packing */
+    WIDE_SHALLOW = 32, /* rows of B that are not */
+    WIDE_BROAD = 64,   /* columns of B for which A is */
+    WIDE_AHEAD = 16    /* steps of k between two requests to the caches */
 };
 
 #define WIDE_INLINE static inline __attribute__((always_inline))
@@ -62,16 +63,20 @@ enum {
 typedef __m512 Sums[WIDE_ROWS][2];
 
 /* sum += k steps; A's element (i, p) is a[i * as + p * ap], `close`: as is 1; rows of B are `bs`
-   apart. */
-WIDE_INLINE void add_steps(const int rows, const int vectors, const int close, int64_t k,
-                           const float *a, int64_t as, int64_t ap, const float *b, int64_t bs,
-                           Sums sum)
+   apart, and the next columns are asked for where that `helps`. */
+WIDE_INLINE void add_steps(const int rows, const int vectors, const int close, const int helps,
+                           int64_t k, const float *a, int64_t as, int64_t ap, const float *b,
+                           int64_t bs, Sums sum)
 {
     /* of every third row: the others are once and twice `as` behind it */
     const float *third[(WIDE_ROWS + 2) / 3] = {a, a + 3 * as, a + 6 * as, a + 9 * as, a + 12 * as};
 #pragma GCC unroll 2
     for (int64_t p = 0; p < k; p++, a += ap, b += bs) {
         const __m512 b0 = _mm512_loadu_ps(b), b1 = vectors > 1 ? _mm512_loadu_ps(b + 16) : b0;
+        if (helps) {
+            _mm_prefetch((const char *)(b + WIDE_COLUMNS), _MM_HINT_T0);
+            _mm_prefetch((const char *)(b + WIDE_COLUMNS + 16), _MM_HINT_T0);
+        }
 #pragma GCC unroll 14
         for (int i = 0; i < rows; i++) {
             const __m512 x = _mm512_set1_ps(close ? a[i] : third[i / 3][i % 3 * as]);
@@ -103,7 +108,7 @@ WIDE_INLINE void store(const int rows, const int vectors, Sums sum, float alpha,
         }
 }
 
-/* One tile of C, of operands where they are. */
+/* One tile of C, of operands where they are; the tile beside it is asked for. */
 WIDE_INLINE void tile(const int rows, const int vectors, const int close, int64_t k, const float *a,
                       int64_t as, int64_t ap, const float *b, int64_t bs, float alpha, float beta,
                       float *c, int64_t ldc, __mmask16 last)
@@ -112,11 +117,11 @@ WIDE_INLINE void tile(const int rows, const int vectors, const int close, int64_
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++) {
         sum[i][0] = sum[i][1] = _mm512_setzero_ps();
-        _mm_prefetch((const char *)(c + i * ldc), _MM_HINT_T0);
+        __builtin_prefetch(c + i * ldc + WIDE_COLUMNS, 1);
         if (vectors > 1)
-            _mm_prefetch((const char *)(c + i * ldc + 16), _MM_HINT_T0);
+            __builtin_prefetch(c + i * ldc + WIDE_COLUMNS + 16, 1);
     }
-    add_steps(rows, vectors, close, k, a, as, ap, b, bs, sum);
+    add_steps(rows, vectors, close, 1, k, a, as, ap, b, bs, sum);
     store(rows, vectors, sum, alpha, beta, c, ldc, last);
 }
 
@@ -151,10 +156,10 @@ WIDE_INLINE void tile_packed(const int rows, const int vectors, int64_t k, const
                     _mm_prefetch(soon[i][line], _MM_HINT_T1);
                 soon[i][line] += ahead[i].step;
             }
-        add_steps(rows, vectors, 1, WIDE_AHEAD, a + p * WIDE_ROWS, 1, WIDE_ROWS,
+        add_steps(rows, vectors, 1, 0, WIDE_AHEAD, a + p * WIDE_ROWS, 1, WIDE_ROWS,
                   b + p * WIDE_COLUMNS, WIDE_COLUMNS, sum);
     }
-    add_steps(rows, vectors, 1, k - p, a + p * WIDE_ROWS, 1, WIDE_ROWS, b + p * WIDE_COLUMNS,
+    add_steps(rows, vectors, 1, 0, k - p, a + p * WIDE_ROWS, 1, WIDE_ROWS, b + p * WIDE_COLUMNS,
               WIDE_COLUMNS, sum);
     store(rows, vectors, sum, alpha, beta, c, ldc, last);
 }
@@ -231,11 +236,13 @@ WIDE_INLINE void turn(const float *const *rows, int64_t p, float *y, int64_t apa
 }
 
 /* The first `vectors` times 16 numbers of k rows, where `last` lacks some in the last one: zeros.
- */
+   What is behind them is asked for: it comes next. */
 static void pack_rows(int64_t k, int vectors, __mmask16 last, const float *b, int64_t ldb,
                       float *to)
 {
     for (int64_t p = 0; p < k; p++, b += ldb, to += WIDE_COLUMNS) {
+        _mm_prefetch((const char *)(b + WIDE_COLUMNS), _MM_HINT_T1);
+        _mm_prefetch((const char *)(b + WIDE_COLUMNS + 16), _MM_HINT_T1);
         _mm512_store_ps(to, _mm512_maskz_loadu_ps(vectors > 1 ? (__mmask16)0xffff : last, b));
         if (vectors > 1)
             _mm512_store_ps(to + 16, _mm512_maskz_loadu_ps(last, b + 16));
@@ -309,27 +316,29 @@ static const float *wide_b(const Wide *w, int64_t p, int64_t j)
     return w->b + (w->tb ? j * w->ldb + p : p * w->ldb + j);
 }
 
-/* A and, for few rows, B where they are. */
+/* A where it is.  Of few rows or few steps B as well: then tiles follow one another along rows of C
+   and B, as the caches foresee. */
 static void unpacked(const Wide *w, const WideBlock *o)
 {
     _Alignas(64) float panel[WIDE_DEEP * WIDE_COLUMNS];
-    const int64_t count = (o->m + WIDE_ROWS - 1) / WIDE_ROWS;
+    const int64_t high = (o->m + WIDE_ROWS - 1) / WIDE_ROWS,
+                  broad = (w->n + WIDE_COLUMNS - 1) / WIDE_COLUMNS;
+    const int along = !w->tb && (o->m <= WIDE_FEW || o->k <= WIDE_SHALLOW);
     const float beta = o->p ? 1 : w->beta;
-    for (int64_t j = 0; j < w->n; j += WIDE_COLUMNS) {
-        const int64_t wide = w->n - j < WIDE_COLUMNS ? w->n - j : WIDE_COLUMNS;
-        const int vectors = wide > 16 ? 2 : 1, copied = w->tb || wide % 16 || o->m > WIDE_FEW;
+    for (int64_t at = 0; at < high * broad; at++) {
+        const int64_t q = along ? at / broad : at % high, i = o->m * q / high,
+                      end = o->m * (q + 1) / high,
+                      j = (along ? at % broad : at / high) * WIDE_COLUMNS,
+                      wide = w->n - j < WIDE_COLUMNS ? w->n - j : WIDE_COLUMNS;
+        const int vectors = wide > 16 ? 2 : 1, copied = !along || wide % 16;
         const __mmask16 last = (__mmask16)(0xffff >> (16 * vectors - wide));
         const float *from = wide_b(w, o->p, j);
-        if (copied)
+        if (copied && (along || q == 0))
             pack(w->tb, o->k, wide, from, w->ldb, panel);
-        for (int64_t q = 0, i = 0; q < count; q++) {
-            const int64_t end = o->m * (q + 1) / count;
-            tiles[w->ta != 0][vectors - 1][end - i - 1](
-                o->k, wide_a(w, o->i + i, o->p), w->lda, copied ? panel : from,
-                copied ? WIDE_COLUMNS : w->ldb, w->alpha, beta, w->c + (o->i + i) * w->ldc + j,
-                w->ldc, last);
-            i = end;
-        }
+        tiles[w->ta != 0][vectors - 1][end - i - 1](
+            o->k, wide_a(w, o->i + i, o->p), w->lda, copied ? panel : from,
+            copied ? WIDE_COLUMNS : w->ldb, w->alpha, beta, w->c + (o->i + i) * w->ldc + j, w->ldc,
+            last);
     }
 }
 
