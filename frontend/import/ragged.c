@@ -262,7 +262,7 @@ static void transposed(ImportState *s, Import *im, Importer *fn)
     ragged_settle(s, im, 0, was, true);
 }
 
-/* Along another axis: all results keep the dim. */
+/* Along another axis, or none: all results keep the dim. */
 static void beside(ImportState *s, Import *im, Importer *fn)
 {
     Ragged was = operand(s, im);
@@ -283,7 +283,7 @@ static void beside(ImportState *s, Import *im, Importer *fn)
         x0 = ragged_only_there(s, &was, ragged_in_order(s, x0), -(double)INFINITY);
         was.packed = true;
         own.in = &x0;
-    } else if (normalises ? axis <= was.dim : axis == was.dim) {
+    } else if (im->op != OP_Identity && (normalises ? axis <= was.dim : axis == was.dim)) {
         refuse(im, 0, " along such a dim");
     }
     for (uint32_t i = 1; i < im->nin; i++)

@@ -272,6 +272,21 @@ static void test_scatter_mean(void)
     ok(g[0] && !g[1], "a mean that the exporter lost is refused");
 }
 
+/* As many numbers as the data has that are positive. */
+static void test_identity_of_picked(void)
+{
+    M m = {0};
+    initializer(&m, "zero", 4, 0, 0);
+    node(&m, "Greater", "/Greater", "x zero", "g", NULL, NULL);
+    node(&m, "NonZero", "/NonZero", "g", "n", NULL, NULL);
+    node(&m, "Transpose", "/Transpose", "n", "t", NULL, NULL);
+    node(&m, "GatherND", "/GatherND", "x t", "v", NULL, NULL);
+    node(&m, "Identity", "/Identity", "v", "i", NULL, NULL);
+    node(&m, "ReduceSum", "/ReduceSum", "i", "s", NULL, NULL);
+    node(&m, "Add", "/Add", "x s", "y", NULL, NULL);
+    ok(import(&m, NULL, NULL) != NULL, "an Identity of what is picked by the data is that");
+}
+
 static bool is_shaped(const Param *p, int rank, int64_t d0, int64_t d1)
 {
     return p && p->trainable && p->shape.rank == rank && p->shape.d[0] == d0 &&
@@ -608,6 +623,7 @@ int main(void)
     test_meta();
     test_torchscript();
     test_scatter_mean();
+    test_identity_of_picked();
     test_identity();
     test_folded_norm();
     test_folded_constants();
