@@ -30,9 +30,16 @@ Where im_where(const Import *im, int input)
     return raw_where(im->state->m, im->node, input);
 }
 
+bool im_told(const Import *im, const char *target, int position, const char *keyword, double *v)
+{
+    return meta_number(im->node->fx_node, target, position, keyword, v);
+}
+
 int64_t im_padding_row(const Import *im)
 {
-    return im->training ? meta_padding_row(im->node->fx_node) : -1;
+    double row;
+    bool told = im->training && im_told(im, "aten.embedding.default", 2, "padding_idx", &row);
+    return told && row >= 0 && row < 0x1p53 ? (int64_t)row : -1;
 }
 
 bool im_means(const Import *im)

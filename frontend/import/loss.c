@@ -2,12 +2,28 @@
  * loss.c - SoftmaxCrossEntropyLoss and NegativeLogLikelihoodLoss: classes are dim 1 of the scores,
  * the target has the other dims.  loss = -weight[target] * logp[target], 0 where the target is
  * ignored; the mean divides by the sum of the weights that count, as PyTorch's does.
+ *
+ * ONNX has no label smoothing, and the dynamo exporter drops PyTorch's, but not from the node's
+ * metadata: loss = (1 - s) * -weight[target] * logp[target] + s / C * sum -weight[c] * logp[c]
+ * (Szegedy et al., Rethinking the Inception Architecture, 2016).
  */
 #include "low.h"
 
 #include <string.h>
 
-static ValueId negative_log_likelihood(Import *im, ValueId logp)
+/* The part s of the loss is that of all classes alike. */
+static ValueId smoothed(Import *im, ValueId loss, ValueId logp, double s)
+{
+    Graph *g = im->g;
+    Shape shape = low_shape(g, logp);
+    int64_t axis = 1;
+    if (im_in(im, 2) != NONE)
+        logp = g_mul(g, logp, low_channels(im, 2, shape.d[1], shape.rank));
+    ValueId all = low_squeeze(g, g_reduce(g, OP_ReduceSum, logp, 1, &axis), 1, &axis);
+    return g_add(g, low_scale(g, loss, 1 - s), low_scale(g, all, -s / (double)shape.d[1]));
+}
+
+static ValueId negative_log_likelihood(Import *im, ValueId logp, double smoothing)
 {
     Graph *g = im->g;
     ValueId target = low_need(im, 1), weight = im_in(im, 2), counts = NONE, w = NONE;
@@ -36,6 +52,8 @@ static ValueId negative_log_likelihood(Import *im, ValueId logp)
         w = g_gather(g, weight, target, 0);
         loss = g_mul(g, loss, w);
     }
+    if (smoothing != 0)
+        loss = smoothed(im, loss, logp, smoothing);
     ValueId zero = g_like(g, logp, 0);
     if (counts != NONE) {
         loss = g_where(g, counts, loss, zero);
@@ -60,7 +78,7 @@ static ValueId negative_log_likelihood(Import *im, ValueId logp)
 
 void import_nll_loss(Import *im)
 {
-    im->out[0] = negative_log_likelihood(im, low_need_float(im, 0));
+    im->out[0] = negative_log_likelihood(im, low_need_float(im, 0), 0);
 }
 
 void import_softmax_cross_entropy(Import *im)
@@ -68,7 +86,9 @@ void import_softmax_cross_entropy(Import *im)
     ValueId x = low_need_float(im, 0);
     low_need_rank(im, 0, 2, MAX_RANK);
     ValueId logp = g_log_softmax(im->g, x, 1);
-    im->out[0] = negative_log_likelihood(im, logp);
+    double smoothing = 0;
+    im_told(im, "aten.cross_entropy_loss.default", 5, "label_smoothing", &smoothing);
+    im->out[0] = negative_log_likelihood(im, logp, smoothing);
     if (im_wanted(im, 1))
         im->out[1] = logp;
 }

@@ -201,6 +201,19 @@ static ValueId column_major(Import *im, ValueId idx, const Shape *x)
     return g_add(g, g_sub(g, idx, in_plane), turned);
 }
 
+/* What a window's sum is divided by instead of its elements, ONNX cannot say: the file computes
+ * another model. */
+static void need_plain_divisor(const Import *im, int n)
+{
+    double divisor;
+    if (im_told(im, n == 3 ? "aten.avg_pool3d.default" : "aten.avg_pool2d.default", 6,
+                "divisor_override", &divisor)) {
+        diag_hint("without divisor_override, and the result times the window's size over %g",
+                  divisor);
+        low_fatal(im, -1, "the exporter dropped divisor_override=%g", divisor);
+    }
+}
+
 void import_pool(Import *im)
 {
     Graph *g = im->g;
@@ -211,6 +224,7 @@ void import_pool(Import *im)
     attr.kernel = w.kernel;
     attr.ceil_mode = im_int(im, "ceil_mode", 0) != 0;
     attr.count_include_pad = im_int(im, "count_include_pad", 0) != 0;
+    need_plain_divisor(im, (int)w.n);
     Dtype t = low_dtype(g, x);
     if (t == DT_I32 && im->op == OP_MaxPool)                                    /* held: exact in f64 */
         x = g_cast(g, x, DT_F64);

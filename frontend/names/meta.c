@@ -3,6 +3,7 @@
  * scopes, the text of fx nodes, the graph signature.  All of it is untrusted text: nothing here can
  * fail, it can only find less.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,20 +105,42 @@ bool meta_fx(Arena *a, const char *text, FxNode *fx)
     return true;
 }
 
-int64_t meta_padding_row(const char *text)
+/* The end of an argument: the comma or bracket behind it that is not inside of brackets. */
+static const char *argument_end(const char *at)
 {
-    const char *args = text && strlen(text) < LONGEST && strstr(text, "aten.embedding.default]")
-                           ? strstr(text, "args = (")
-                           : NULL;
-    if (!args)
-        return -1;
-    const char *end = strchr(args, ')'), *comma = strchr(args, ',');
-    comma = comma ? strchr(comma + 1, ',') : NULL;
-    if (!comma || !end || comma > end)
-        return -1;
+    int depth = 0;
+    for (; *at; at++) {
+        depth += *at == '(' || *at == '[' || *at == '{';
+        if (depth == 0 && (*at == ',' || *at == ')' || *at == '}'))
+            break;
+        depth -= *at == ')' || *at == ']' || *at == '}';
+    }
+    return at;
+}
+
+bool meta_number(const char *text, const char *target, int position, const char *keyword, double *v)
+{
+    const char *at = text && strlen(text) < LONGEST ? strstr(text, target) : NULL;
+    size_t n = strlen(keyword);
+    if (!at || at[strlen(target)] != ']' || !(at = strstr(at, "args = (")))
+        return false;
+    at += strlen("args = (");
+    for (int i = 0; i < position && at; i++) {
+        at = argument_end(at);
+        at = *at == ',' ? at + 1 : NULL;
+    }
+    if (!at) {                                          /* not by its position */
+        at = strstr(text, "kwargs = {");
+        for (at = at ? at + strlen("kwargs = {") : NULL; at; at = *at == ',' ? at + 2 : NULL) {
+            if (!strncmp(at, keyword, n) && at[n] == ':')
+                break;
+            at = argument_end(at);
+        }
+        at = at ? at + n + 1 : NULL;
+    }
     char *stop;
-    long long row = strtoll(comma + 1, &stop, 10);
-    return stop > comma + 1 && (*stop == ',' || *stop == ')') ? row : -1;
+    *v = at ? strtod(at, &stop) : 0;
+    return at && stop > at && stop == argument_end(at) && isfinite(*v);
 }
 
 bool meta_signature(Arena *a, const char *text, Signature *sig)

@@ -31,9 +31,10 @@ typedef struct {
     bool scaled;                                        /* keyword beta or alpha is given */
 } FxNode;
 bool meta_fx(Arena *a, const char *text, FxNode *fx);
-/* The row of an embedding (args: weight, indices, row) that gets no gradient; -1: none, or no
- * embedding. */
-int64_t meta_padding_row(const char *text);
+/* An argument that is a number, of a call of this target ("aten.embedding.default"), by its
+ * position or its keyword: what PyTorch was told and ONNX has no attribute for. */
+bool meta_number(const char *text, const char *target, int position, const char *keyword,
+                 double *v);
 
 typedef enum { SIG_PARAMETER, SIG_BUFFER, SIG_CONSTANT } SigKind;
 typedef struct { const char *arg, *target; SigKind kind; } SigEntry;

@@ -237,10 +237,13 @@ static void test_batch_norm(void)
     arena_free(t->arena);
 }
 
-/* F.cross_entropy with class weights and an ignored row. */
-static void test_cross_entropy(void)
+/* F.cross_entropy with class weights and an ignored row; with label smoothing, which the metadata
+ * alone has. */
+static void cross_entropy(const char *fx_node, double loss, const double *gradient,
+                          const char *what)
 {
     T *t = begin();
+    t->fx_node = fx_node;
     int64_t *target = arena_array(t->arena, int64_t, 4);
     target[0] = 2, target[1] = 0, target[2] = -100, target[3] = 1;
     ValueId in[3] = {input(t, S(4, 3), V(1, -2, 0.5, 0.5, 3, -1, -1.5, 0.25, 2, 2, 2, -3)),
@@ -250,13 +253,26 @@ static void test_cross_entropy(void)
     lower(t, OP_SoftmaxCrossEntropyLoss, 13, "ignore_index=-100i", 3, in, 1);
     differentiate(t, t->out[0], NONE, dx);
     Tensor *at = evaluate(t);
-    ok(close_to(&at[t->out[0]], V(1.0494383754461933)), "SoftmaxCrossEntropyLoss");
-    ok(close_to(&at[dx[0]],
-                V(0.22640583605573467, 0.011272082838590259, -0.23767791889432494,
-                  -0.11567555535847319, 0.11359499053231416, 0.0020805648261590431, 0, 0, 0,
-                  0.24916058459337434, -0.25083941540662569, 0.0016788308132513069)),
-       "SoftmaxCrossEntropyLoss: gradient");
+    ok(close_to(&at[t->out[0]], &loss), "%s", what);
+    ok(close_to(&at[dx[0]], gradient), "%s: gradient", what);
     arena_free(t->arena);
+}
+
+static void test_cross_entropy(void)
+{
+    cross_entropy(NULL, 1.0494383754461933,
+                  V(0.22640583605573467, 0.011272082838590259, -0.23767791889432494,
+                    -0.11567555535847319, 0.11359499053231416, 0.0020805648261590431, 0, 0, 0,
+                    0.24916058459337434, -0.25083941540662569, 0.0016788308132513069),
+                  "SoftmaxCrossEntropyLoss");
+    cross_entropy("%loss : [num_users=1] = call_function["
+                  "target=torch.ops.aten.cross_entropy_loss.default](args = (%x, %t, %w, 1, -100, "
+                  "0.2), kwargs = {})",
+                  1.284336148592871,
+                  V(0.21304126192116285, -0.02231174122448952, -0.1907295206966733,
+                    -0.09590074047796426, 0.11812665404308553, -0.022225913565121276, 0, 0, 0,
+                    0.22421654562048274, -0.20078345437951728, -0.02343309124096545),
+                  "SoftmaxCrossEntropyLoss: PyTorch's label smoothing");
 }
 
 /* F.scaled_dot_product_attention, causal. */

@@ -62,17 +62,25 @@ static void test_meta(void)
            !strcmp(fx.arg[2].name, "p_w") && fx.arg[2].position == 2 && fx.arg[3].position == -1,
        "its arguments and where they stand");
     ok(fx.scaled, "a beta is noticed");
-    ok(meta_padding_row("%embedding : [num_users=1] = "
-                        "call_function[target=torch.ops.aten.embedding.default](args = (%p_w, %x, "
-                        "3), kwargs = {})") == 3,
-       "an embedding's padding row");
-    ok(meta_padding_row("%embedding : [num_users=1] = "
-                        "call_function[target=torch.ops.aten.embedding.default](args = (%p_w, %x), "
-                        "kwargs = {})") == -1 &&
-           meta_padding_row(
-               "%add : [num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = "
-               "(%p_w, %x, 3), kwargs = {})") == -1 &&
-           meta_padding_row(NULL) == -1,
+    static const char *const pool = "aten.avg_pool2d.default";
+    double v = 0;
+    ok(meta_number("%p : [num_users=1] = call_function[target=torch.ops.aten.avg_pool2d.default]"
+                   "(args = (%x, [3, 3], [2, 2], [1, 1], True, True, 5), kwargs = {})",
+                   pool, 6, "divisor_override", &v) &&
+           v == 5,
+       "a number by its position, behind lists");
+    ok(meta_number("%p : [num_users=1] = call_function[target=torch.ops.aten.avg_pool2d.default]"
+                   "(args = (%x, [3, 3]), kwargs = {stride: [2, 2], divisor_override: 2.5})",
+                   pool, 6, "divisor_override", &v) &&
+           v == 2.5,
+       "by its keyword");
+    ok(!meta_number("%p : [num_users=1] = call_function[target=torch.ops.aten.avg_pool2d.default]"
+                    "(args = (%x, [3, 3], [2, 2], [1, 1], True, True, None), kwargs = {})",
+                    pool, 6, "divisor_override", &v) &&
+           !meta_number("%e : [num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args "
+                        "= (%p_w, %x, 3), kwargs = {})",
+                        pool, 2, "alpha", &v) &&
+           !meta_number(NULL, pool, 2, "alpha", &v),
        "or none");
     static const char *const junk[] = {"",
                                        "%",

@@ -22,6 +22,7 @@ typedef struct {
     uint32_t nin;
     ValueId in[MOST], out[OUTPUTS];
     Tensor data[MOST]; /* of the inputs */
+    const char *fx_node; /* dynamo's metadata of the node */
 } T;
 
 #define S(...) ((Shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__}})
@@ -92,7 +93,8 @@ static void lower(T *t, Op op, int opset, const char *attrs, uint32_t nin, const
                    .domain = "",
                    .opset = opset,
                    .nin = nin,
-                   .nout = nout};
+                   .nout = nout,
+                   .fx_node = t->fx_node};
     const char *names[OUTPUTS] = {"y0", "y1", "y2", "y3", "y4", "y5", "y6", "y7"};
     Model model = {.path = "test"};
     ImportState state = {.g = t->g, .m = &model, .env.arena = t->arena};
