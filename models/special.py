@@ -20,6 +20,7 @@
   given       parameters of which folding left too little: weight normalisation, a view, a table's rows; weights.safetensors has them
   packed      an operator's W, R and B packed of a GRU's and an LSTM's matrices; what nothing can be told of: a standardised
               convolution, a normalised weight, a number computed of a bias; penalty.onnx: a penalty over all parameters
+  beside      TorchScript with constant folding: a head that is a tied embedding and one more weight, functions of parameters
   equal       equal parameters that were merged, and so was what reads them
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places;
               folded.onnx: the same with constant folding, where the exporter packs the matrices
@@ -203,6 +204,21 @@ def twice(d):
     export(third, torch.zeros(MB, 6), f"{d}/folded.onnx", ["x"], ["logits"], fold=True, keep_initializers_as_inputs=True)  # which keeps equal ones apart
     m = m.double(); y = m(x.double()); l = F.binary_cross_entropy_with_logits(y, t.double()); l.backward()
     write(d, ("bce_with_logits", l.item()), grads_of(m), "b:begin,b:end", "model.onnx", y, x=x, target=t)
+
+class Beside(nn.Module):                                # MobileBERT's head, SigLIP's scale
+    def __init__(self):
+        super().__init__()
+        self.emb = nn.Embedding(11, 4); self.lin = nn.Linear(4, 6); self.more = nn.Linear(11, 2, bias=False)
+        self.logit_scale = nn.Parameter(torch.tensor([.3])); self.rows = nn.Parameter(torch.randn(11, 3))
+    def forward(self, x):
+        y = torch.tanh(self.lin(self.emb(x))) @ torch.cat((self.emb.weight.t(), self.more.weight))
+        return y * self.logit_scale.double().float().exp() - self.rows[:, 0]
+
+def beside(d):
+    m = Beside(); x, t = torch.randint(0, 11, (ROWS, 5)), torch.randint(0, 11, (ROWS, 5))
+    export(m, x[:MB], f"{d}/model.onnx", ["x"], ["logits"], fold=True)
+    m = m.double(); y = m(x); l = F.cross_entropy(y.reshape(-1, 11), t.reshape(-1)); l.backward()
+    write(d, ("cross_entropy", l.item()), grads_of(m), "lin:end", "model.onnx", y, folded="more.weight,logit_scale,rows", x=x, target=t)
 
 class Looped(nn.Module):
     def __init__(self): super().__init__(); self.a = nn.Linear(6, 6)
@@ -495,6 +511,6 @@ def clip(d):
     m.zero_grad(); l, y = m(image.double(), text); l.backward()
     write(d, ("output:loss", l.item()), grads_of(m), "mixed:begin", "model.onnx", y, name="similarity", second=repr(l2.item()), extra=f"--bind rows={ROWS} --rows {MB} --loss-over minibatch", schedules="gpipe", image=image, text=text)
 
-for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, routed, features, folded, given, packed, equal, half, clip):
+for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, routed, features, folded, given, packed, beside, equal, half, clip):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

@@ -29,8 +29,9 @@ typedef struct Params {
     VEC(const char *) constant;
     /* given in files, and nothing in the model is made of them */
     VEC(const char *) unfit;
-    /* weights that a BatchNormalization was multiplied into; what trains for an equal one */
-    VEC(const char *) scaled, merged;
+    /* weights that a BatchNormalization was multiplied into; that folding computed (weight
+     * normalisation); what trains for an equal one */
+    VEC(const char *) scaled, computed, merged;
     /* parameters of which a use is not understood; of which folding left a trace */
     VEC(const char *) partial, inferred;
     uint32_t frozen_batchnorms;                         /* BatchNormalizations in evaluation form */
@@ -88,7 +89,12 @@ bool param_is_buffer(const Params *p, const char *name);
 void param_pieces(Params *p, const RawNodes *list);     /* param_pieces.c; after param_place */
 /* param_recurrent.c: recurrent layers whose matrices were folded; after param_place */
 void param_recurrent(Params *p, const RawNodes *list);
-void param_constants(Params *p, const RawNodes *list);  /* param_const.c; after all others */
+/* param_const.c; after all others.  Constants that folding made read the parameters that are in
+ * them; those that may hold others are noted */
+void param_constants(Params *p, const RawNodes *list);
+void param_constants_note(Params *p, const RawNodes *list);
+/* a constant that folding made begins as a smaller parameter does */
+bool param_may_be_joined(const Params *p, const RawTensor *t);
 /* param_foreign.c: models that are not PyTorch's; begin before, note after all others */
 void param_foreign_begin(Params *p, const RawNodes *list);
 bool param_foreign(const Params *p, const RawNode *n, uint32_t input, const RawTensor *t);

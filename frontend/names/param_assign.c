@@ -139,6 +139,20 @@ static uint32_t called_again(const Params *p, const RawNode *n, uint32_t input, 
                : NONE;
 }
 
+/* A weight that TorchScript's exporter moves nothing of, and that has a name of its own then. */
+static bool is_computed(const Params *p, const RawNode *n, uint32_t input, const RawTensor *t)
+{
+    bool conv = !strcmp(n->op_type, "Conv") || !strcmp(n->op_type, "ConvTranspose"),
+         product = !strcmp(n->op_type, "Gemm") && raw_int(n, "transB", 0);
+    return p->m->from_pytorch && strstr(t->name, "::") && input == 1 && (conv || product);
+}
+
+/* So is its bias: a BatchNormalization is in both. */
+static bool is_scaled(const RawNode *n)
+{
+    return !strcmp(n->op_type, "Conv") && n->nin > 2 && strstr(n->in[2], "::");
+}
+
 static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32_t init, bool *flip)
 {
     const RawTensor *t = &p->m->init.at[init];
@@ -160,6 +174,12 @@ static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32
         return tie;
     *flip = *flip && name;
     uint32_t id = param_new(p, name ? name : t->name, init, *flip, true, stat);
+    if (name && is_computed(p, n, input, t)) {
+        if (is_scaled(n))
+            vec_push(p->m->arena, &p->scaled, name);
+        else
+            vec_push(p->m->arena, &p->computed, name);
+    }
     if (name && param_is_squeezed(n, t))
         param_squeeze(p, id);
     return id;
@@ -176,6 +196,14 @@ static bool is_unshared(const Params *p, const RawNode *n)
     uint32_t init = strmap_get(&p->m->init_index, n->in[0]);
     return init != NONE && dtype_is_float(p->m->init.at[init].dtype) &&
            !param_is_buffer_name(n->out[0]);
+}
+
+/* Made for a buffer that happened to be equal to a parameter, as the statistics of a fresh
+ * BatchNormalization are: it keeps its numbers. */
+static bool is_buffer_copy(const RawNode *n)
+{
+    return !strcmp(n->op_type, "Identity") && n->nin == 1 && n->nout == 1 &&
+           param_is_buffer_name(n->out[0]);
 }
 
 /* First reader of each un-shared copy: what it is follows from the slot it stands in. */
@@ -229,35 +257,47 @@ static void unshare(Params *p, const Readers *r, RawNode *n)
     param_use(p, n, 0, known, flip);
 }
 
-static void from_names(Params *p, const RawNodes *list)
+typedef struct { StrMap flipped; bool joined; } Pass;
+
+/* joined: those too that may hold a parameter and something beside it */
+static void assign(Params *p, const RawNodes *list, Pass *pass)
 {
-    StrMap flipped = {.arena = p->m->arena};
-    Readers readers = {0};
-    find_readers(p, list, &readers);
-    param_foreign_begin(p, list);
     for (uint32_t i = 0; i < list->n; i++) {
         RawNode *n = list->at[i];
         for (uint32_t j = 0; !n->dead && !is_unshared(p, n) && j < n->nin; j++) {
             uint32_t init = *n->in[j] ? strmap_get(&p->m->init_index, n->in[j]) : NONE;
-            if (init == NONE || param_is_used(n, j))
+            if (init == NONE || param_is_used(n, j) || is_buffer_copy(n))
                 continue;
             uint32_t known = strmap_get(&p->by_init, n->in[j]);
-            bool flip = known != NONE && strmap_get(&flipped, n->in[j]) != NONE;
+            bool flip = known != NONE && strmap_get(&pass->flipped, n->in[j]) != NONE;
             if (known == NONE) {
-                if (!is_param(p, n, j, &p->m->init.at[init]))
+                if (!is_param(p, n, j, &p->m->init.at[init]) ||
+                    (!pass->joined && param_may_be_joined(p, &p->m->init.at[init])))
                     continue;
                 known = new_from_use(p, n, j, init, &flip);
                 *strmap_at(&p->by_init, n->in[j]) = known;
                 if (flip)
-                    *strmap_at(&flipped, n->in[j]) = 1;
+                    *strmap_at(&pass->flipped, n->in[j]) = 1;
             }
             param_use(p, n, j, known, flip);
         }
     }
+}
+
+static void from_names(Params *p, const RawNodes *list)
+{
+    Pass pass = {.flipped.arena = p->m->arena};
+    Readers readers = {0};
+    find_readers(p, list, &readers);
+    param_foreign_begin(p, list);
+    assign(p, list, &pass);
     for (uint32_t i = 0; i < list->n; i++)
         if (!list->at[i]->dead && is_unshared(p, list->at[i]))
             unshare(p, &readers, list->at[i]);
     param_constants(p, list);
+    pass.joined = true;
+    assign(p, list, &pass);
+    param_constants_note(p, list);
     param_foreign_note(p, list);
 }
 
@@ -314,6 +354,26 @@ static const char *join(Arena *a, const char *const *name, uint32_t n)
     return shown < n ? arena_printf(a, "%s and %u more", text, n - shown) : text;
 }
 
+/* What TorchScript's folding computed of parameters, it does not say which: weights in their places,
+ * constants in places that no module's parameter has. */
+static void report_computed(const Params *p)
+{
+    Arena *a = p->m->arena;
+    VEC(const char *) list = {0};
+    for (uint32_t i = 0; i < p->computed.n; i++)
+        vec_push(a, &list, p->computed.at[i]);
+    for (uint32_t i = 0; i < p->g->param.n && p->m->from_pytorch; i++)
+        if (p->g->param.at[i].trainable && strstr(p->g->param.at[i].name, "::"))
+            vec_push(a, &list, p->g->param.at[i].name);
+    if (list.n == 0)
+        return;
+    diag_hint("exporting with do_constant_folding=False keeps parameters as they are");
+    diag_warn(WHERE_FILE(p->m->path),
+              "%u weight%s computed of parameters that folding does not name, %s as such: %s", list.n,
+              list.n == 1 ? " was" : "s were", list.n == 1 ? "it trains" : "they train",
+              join(a, list.at, list.n));
+}
+
 /* What folding left a trace of: recovered, or short of a use. */
 static void report_traces(const Params *p)
 {
@@ -365,6 +425,7 @@ void param_report(const Params *p)
         }
     if (!p->opt->training)
         return;
+    report_computed(p);
     report_traces(p);
     if (lost.n == 0 && p->constant.n == 0 && p->frozen_batchnorms == 0)
         return;

@@ -1,24 +1,44 @@
 /*
  * param_const.c - constants that folding made of TorchScript's nodes ("onnx::Add_74").  In:
  * operands that are no parameters, and the parameters.  Out: those that hold a parameter in another
- * arrangement, or a function of it, read it from then on (param_tie.c); the others are named where
- * they may hold one (gamma.view(1, -1, 1, 1)), as they will not train.
+ * arrangement, a function of it, or it and something beside it, read it from then on (param_tie.c);
+ * the others are named where they may hold one (gamma.view(1, -1, 1, 1), logit_scale.exp()), as
+ * they will not train.
  */
 #include <string.h>
 
 #include "param_fx.h"
 
+static bool is_folded(const Params *p, const char *name)
+{
+    return (p->m->from_pytorch && strstr(name, "::")) ||
+           (*name == '/' && strstr(name, "_output_") && !strstr(name, "/Constant"));
+}
+
 /* By TorchScript, or of its nodes by ONNX Runtime's optimizer: "/wpe/Gather_output_0". */
 static bool made_by_folding(const Params *p, const RawTensor *t)
 {
-    bool folded = (p->m->from_pytorch && strstr(t->name, "::")) ||
-                  (*t->name == '/' && strstr(t->name, "_output_") && !strstr(t->name, "/Constant"));
-    return folded && dtype_is_float(t->dtype) && t->bytes.at &&
-           shape_elements(&t->shape) > 1 && strmap_get(&p->by_init, t->name) == NONE;
+    return is_folded(p, t->name) && dtype_is_float(t->dtype) && t->bytes.at &&
+           strmap_get(&p->by_init, t->name) == NONE;
+}
+
+/* A parameter begins with the same number: torch.cat((tied.t(), more)) is one weight of a product
+ * here, whose name and shape no module has. */
+bool param_may_be_joined(const Params *p, const RawTensor *t)
+{
+    size_t size = dtype_size(t->dtype);
+    for (uint32_t i = 0; i < p->m->init.n && is_folded(p, t->name) && t->bytes.at; i++) {
+        const RawTensor *q = &p->m->init.at[i];
+        if (q->dtype == t->dtype && q->shape.rank == t->shape.rank && q->bytes.length >= size &&
+            q->bytes.length < t->bytes.length && !param_is_made_up(q->name) &&
+            !memcmp(q->bytes.at, t->bytes.at, size))
+            return true;
+    }
+    return false;
 }
 
 /* The parameter it is made of, when that is one alone. */
-static const Recipe *made_of(Fx *x, const RawTensor *t)
+static const Recipe *made_of_one(Fx *x, const RawTensor *t)
 {
     const Recipe *found = NULL;
     for (int exact = 1; exact >= 0 && !found; exact--)
@@ -31,30 +51,19 @@ static const Recipe *made_of(Fx *x, const RawTensor *t)
     return found;
 }
 
-/* Whether the operand is of the arithmetic (weights that are standardized in each step too), no
- * mask, size or scale of a resampling. */
-static bool computes(const RawNode *n, uint32_t input)
+/* What is unknown beside a parameter trains by the constant's name. */
+static const Recipe *made_of(Fx *x, const RawTensor *t)
 {
-    static const char *const all[] = {"Mul", "Add", "Sub", "Div", "Concat",
-                                      "SkipLayerNormalization"};
-    static const char *const data[] = {"BatchNormalization", "InstanceNormalization",
-                                       "LayerNormalization", "ReduceMean",
-                                       "ReduceL2",           "LpNormalization"};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (!strcmp(n->op_type, all[i]))
-            return true;
-    for (size_t i = 0; i < sizeof data / sizeof *data; i++)
-        if (!input && !strcmp(n->op_type, data[i]))
-            return true;
-    return false;
-}
-
-static void note(Params *p, const RawNode *n, uint32_t input, const RawTensor *t)
-{
-    if (!computes(n, input) || strmap_get(&p->noted, t->name) != NONE)
-        return;
-    *strmap_at(&p->noted, t->name) = 1;
-    vec_push(p->m->arena, &p->constant, t->name);
+    Rest rest;
+    const Recipe *one = made_of_one(x, t);
+    if (one || !param_may_be_joined(x->p, t))
+        return one;
+    Recipe *r = tie_pieces(x, t, &rest);
+    return r && rest.tensor.name
+               ? tie_rest(x, r, &rest,
+                          recipe_of(x->a, param_put(x->p, t->name, t->dtype, &rest.tensor.shape,
+                                                    rest.tensor.bytes)))
+               : r;
 }
 
 void param_constants(Params *p, const RawNodes *list)
@@ -67,7 +76,8 @@ void param_constants(Params *p, const RawNodes *list)
         RawNode *n = list->at[i];
         for (uint32_t j = 0; !n->dead && j < n->nin; j++) {
             uint32_t init = *n->in[j] ? strmap_get(&p->m->init_index, n->in[j]) : NONE;
-            if (init == NONE || param_is_used(n, j) || !made_by_folding(p, &p->m->init.at[init]))
+            if (init == NONE || param_is_used(n, j) || !made_by_folding(p, &p->m->init.at[init]) ||
+                shape_elements(&p->m->init.at[init].shape) < 2)
                 continue;
             uint32_t *at = strmap_at(&index, n->in[j]);
             if (*at == NONE) {
@@ -76,8 +86,35 @@ void param_constants(Params *p, const RawNodes *list)
             }
             if (made.at[*at])
                 param_use_made(p, n, j, made.at[*at]);
-            else
-                note(p, n, j, &p->m->init.at[init]);
+        }
+    }
+}
+
+/* Nothing that a model learns is compared with, or says how large or how much. */
+static bool may_train(const RawNode *n, uint32_t input)
+{
+    static const char *const setting[] = {"Resize", "Upsample", "Pad", "OneHot", "Dropout", "Range",
+                                          "Equal", "Greater", "GreaterOrEqual", "Less",
+                                          "LessOrEqual", "NonMaxSuppression", "Shape", NULL};
+    for (int i = 0; setting[i]; i++)
+        if (!strcmp(n->op_type, setting[i]))
+            return input == 0 && i < 3;
+    return true;
+}
+
+void param_constants_note(Params *p, const RawNodes *list)
+{
+    for (uint32_t i = 0; i < list->n && p->opt->training; i++) {
+        const RawNode *n = list->at[i];
+        for (uint32_t j = 0; !n->dead && j < n->nin; j++) {
+            uint32_t init = *n->in[j] ? strmap_get(&p->m->init_index, n->in[j]) : NONE;
+            const RawTensor *t = init == NONE ? NULL : &p->m->init.at[init];
+            if (!t || param_is_used(n, j) || !made_by_folding(p, t) || !may_train(n, j) ||
+                param_is_mask(t) || strmap_get(&p->noted, t->name) != NONE)
+                continue;
+            *strmap_at(&p->noted, t->name) = 1;
+            vec_push(p->m->arena, &p->constant,
+                     arena_printf(p->m->arena, "%s (of %s)", t->name, n->name));
         }
     }
 }

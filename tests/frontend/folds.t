@@ -86,6 +86,19 @@ back_again packed model.onnx 1e-4 "$folded"
 # The same of TorchScript, where only the place of an operator says what its matrices are called.
 back_again recurrent folded.onnx
 
+# What TorchScript's folding put beside a tied embedding trains by the constant's name, and the embedding as one; what it
+# computed is named with the node that reads it.
+dir=$cases/beside
+. "$dir/case.env"
+is "beside: what has no name is named" "$(said beside)" "beside/model.onnx: warning: 1 weight was computed of parameters that folding does not name, it trains as such: onnx::MatMul_24
+beside/model.onnx: warning: constants that folding made do not train: onnx::Exp_26 (of /Exp), onnx::Sub_27 (of /Sub)"
+ok "beside: splits and builds" split_model "$dir/model.onnx" beside "$splits" --loss "$loss"
+mkdir beside.run
+ok "beside: trains" beside/pipeline train --data "x=$dir/in.x.npy" --data "target=$dir/target.npy" --microbatches $((rows / mb)) --quiet --lr 0 --checkpoint beside.ck --dump-grads beside.run/grads --log-json beside.run/log.json
+ok "beside: agrees with PyTorch" "$compare" grads beside.run/grads "$dir/grads.safetensors" 1e-4 "$folded"
+ok "beside: with its loss" "$compare" loss beside.run/log.json "$loss_value"
+ok "beside: merges" "$ppsplit" merge beside beside.ck -o beside.onnx
+
 # A module called twice: its weight was transposed for each call, and is one.
 dir=$cases/twice
 . "$dir/case.env"
