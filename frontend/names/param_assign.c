@@ -354,8 +354,8 @@ static const char *join(Arena *a, const char *const *name, uint32_t n)
     return shown < n ? arena_printf(a, "%s and %u more", text, n - shown) : text;
 }
 
-/* What TorchScript's folding computed of parameters, it does not say which: weights in their places,
- * constants in places that no module's parameter has. */
+/* What TorchScript's folding computed of parameters, it does not say which: weights in their
+ * places, constants in places that no module's parameter has. */
 static void report_computed(const Params *p)
 {
     Arena *a = p->m->arena;
@@ -369,8 +369,8 @@ static void report_computed(const Params *p)
         return;
     diag_hint("exporting with do_constant_folding=False keeps parameters as they are");
     diag_warn(WHERE_FILE(p->m->path),
-              "%u weight%s computed of parameters that folding does not name, %s as such: %s", list.n,
-              list.n == 1 ? " was" : "s were", list.n == 1 ? "it trains" : "they train",
+              "%u weight%s computed of parameters that folding does not name, %s as such: %s",
+              list.n, list.n == 1 ? " was" : "s were", list.n == 1 ? "it trains" : "they train",
               join(a, list.at, list.n));
 }
 

@@ -313,6 +313,16 @@ static void test_identity(void)
     const Param *p = param(g, "pos");
     ok(p && p->trainable && graph_users(g, arena)[p->value].n == 1,
        "the model's own Identity reads the parameter");
+
+    M fresh = {0};                                      /* statistics equal to scale and shift */
+    initializer(&fresh, "bn.weight", 4, 0, 7);
+    node(&fresh, "Identity", "Identity_0", "bn.weight", "bn.running_var", NULL, NULL);
+    node(&fresh, "Div", "/bn/Div", "x bn.running_var", "d", NULL, NULL);
+    node(&fresh, "Mul", "/bn/Mul", "d bn.weight", "y", NULL, NULL);
+    g = import(&fresh, NULL, NULL);
+    p = param(g, "bn.weight");
+    ok(p && g->param.n == 1 && graph_users(g, arena)[p->value].n == 1,
+       "a buffer that was equal to it does not");
 }
 
 /* A weight that is put through a norm in each step (ScaledStdConv2d), folded: the norm's scale is
