@@ -93,12 +93,21 @@ typedef struct {
     AttentionSide side[SIDES];
 } AttentionStep;
 
+/* A batch whose entries several steps run over, one entry through all of them after the other;
+   its dimensions, outermost first. */
+enum { ENTRY_DIMS = 4 };
+typedef struct { int nd; Lin count[ENTRY_DIMS]; } Entries;
+/* What is one of these steps for one entry.  nest: of a NEST; apart: by argument, from one entry to
+   the next along each dimension, in elements. */
+typedef struct { const Nest *nest; Lin (*apart)[ENTRY_DIMS]; bool first, last; } Entry;
+
 typedef enum {
     STEP_NEST,                      /* a fused loop nest */
     STEP_PRODUCT,                   /* a matrix product of the library */
     STEP_CONVOLUTION,
     STEP_ATTENTION,                 /* of targets that have it */
     STEP_KERNEL,                    /* an operation with a kernel of its own kind: `node` */
+    STEP_ENTRIES,                   /* NEST and PRODUCT steps, entry by entry of a batch */
 } StepKind;
 
 enum { THEN_ARGS = 3 };
@@ -117,6 +126,10 @@ typedef struct Step {
        arg as well, from THEN_ARGS on.  NULL: none. */
     const struct Step *then;
     const Nest *image;
+    /* ENTRIES: its steps, whose arguments stand in arg as well, one step's behind another's */
+    const Entries *entries;
+    VEC(struct Step) inner;
+    const Entry *entry;             /* of such a step */
     NodeId node;                    /* not of a NEST */
     bool keyed;                     /* Dropout in it: its random numbers have a key of their own */
     uint32_t key;

@@ -260,6 +260,28 @@ static bool still_read(Func *f, int o, uint32_t buf)
     return false;
 }
 
+/* Of a run entry by entry the first step and the last one: what they use is there all the time. */
+static int run_begin(const Func *f, int o)
+{
+    while (f->group.at[f->order.at[o]].entry && !f->group.at[f->order.at[o]].entry->first)
+        o--;
+    return o;
+}
+
+static int run_end(const Func *f, int o)
+{
+    while (f->group.at[f->order.at[o]].entry && !f->group.at[f->order.at[o]].entry->last)
+        o++;
+    return o;
+}
+
+/* May a run that step o is of read the buffer for later entries?  What the run itself makes is of
+   one entry each. */
+static bool read_on(const Func *f, int o, const Buffer *b)
+{
+    return f->group.at[f->order.at[o]].entry && b->first < run_begin(f, o);
+}
+
 static void reuse(Func *f, uint32_t *same)
 {
     for (uint32_t y = 0; y < f->buf.n; y++) {
@@ -274,7 +296,8 @@ static void reuse(Func *f, uint32_t *same)
             const Buffer *old = &f->buf.at[x];
             if (n->arg.at[i].written || x == y || old->cls != BUF_WORK || old->last != b->first ||
                 old->first >= b->first || old->bytes != b->bytes || old->type != b->type ||
-                same[x] != NONE || !in_place(n, x, y) || still_read(f, b->first, x))
+                same[x] != NONE || !in_place(n, x, y) || still_read(f, b->first, x) ||
+                read_on(f, b->first, old))
                 continue;
             same[x] = y;                                /* x's place goes on as y's */
             break;
@@ -316,10 +339,10 @@ void cg_memory(Func *f)
         const Buffer *b = &f->buf.at[i];
         if (b->cls != BUF_WORK || !b->used || follows[i])
             continue;
-        l[n] = (Lifetime){.bytes = cg_align(b->bytes), .first = b->first, .last = b->last};
+        l[n] = (Lifetime){.bytes = cg_align(b->bytes), .first = run_begin(f, b->first)};
         for (uint32_t j = i; j != NONE; j = same[j]) {
             owner[j] = n;
-            l[n].last = f->buf.at[j].last;
+            l[n].last = run_end(f, f->buf.at[j].last);
         }
         n++;
     }

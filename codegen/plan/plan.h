@@ -146,6 +146,11 @@ bool cg_kernel_writes(const Func *f, const Node *n, uint32_t out);
 void cg_then(Func *f);
 bool cg_has_then(const Func *f, uint32_t o); /* group o of the order, by the one behind it */
 
+/* ---- entries.c: what runs entry by entry of a batch ------------------------------------------- */
+
+void cg_entries(Func *f);
+bool cg_goes_on(const Func *f, uint32_t o); /* group o's step, with the group behind it */
+
 /* ---- step.c: groups to steps ----------------------------------------------------------------- */
 
 void cg_steps(Func *f);

@@ -202,7 +202,12 @@ static void put_step(Record *b, const Func *f, const Step *s)
         put_product(b, s->product);
     else if (s->kind == STEP_ATTENTION)
         put_attention(b, s->attention);
-    else {
+    else if (s->kind == STEP_ENTRIES) {
+        put_lins(b, s->entries->count, s->entries->nd);
+        put_int(b, s->inner.n);
+        for (uint32_t i = 0; i < s->inner.n; i++)
+            put_step(b, f, &s->inner.at[i]);
+    } else {
         const Convolution *c = s->convolution;
         const int64_t plain[] = {(int64_t)c->op, c->shape, c->adds};
         put_ints(b, plain, (int)(sizeof plain / sizeof *plain));

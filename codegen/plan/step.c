@@ -181,6 +181,21 @@ static void follow(Func *f, const Nest *image, const Step *nest)
         vec_push(f->a, &s->arg, then->arg.at[i]);
 }
 
+/* The step joins the run of the last one, or begins it. */
+static void join(Func *f, const Group *k, const Step *s)
+{
+    if (k->entry->first) {
+        Step run = {.kind = STEP_ENTRIES, .entries = k->entries, .group = s->group, .node = NONE};
+        vec_push(f->a, &f->step, run);
+    }
+    Step *run = &f->step.at[f->step.n - 1], one = *s;
+    one.entry = k->entry;
+    run->result = s->result;
+    for (uint32_t i = 0; i < s->arg.n; i++)
+        vec_push(f->a, &run->arg, s->arg.at[i]);
+    vec_push(f->a, &run->inner, one);
+}
+
 void cg_steps(Func *f)
 {
     for (uint32_t o = 0; o < f->order.n; o++) {
@@ -201,6 +216,8 @@ void cg_steps(Func *f)
             s.arg.at[i].known = role_known(f->sg, s.arg.at[i].value);
         if (k->image)
             follow(f, k->image, &s);
+        else if (k->entry)
+            join(f, k, &s);
         else
             vec_push(f->a, &f->step, s);
     }

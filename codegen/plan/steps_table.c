@@ -50,6 +50,8 @@ const PpSteps *cg_steps_table(const StageGen *sg, Arena *a)
             const char *text = nodes_of(f, &f->group.at[s->group], a, &seen, "");
             if (s->then)
                 text = nodes_of(f, &f->group.at[s->then->group], a, &seen, text);
+            for (uint32_t j = 1; j < s->inner.n; j++)
+                text = nodes_of(f, &f->group.at[s->inner.at[j].group], a, &seen, text);
             step[i] = (PpStep){part_of(f, s), text};
         }
         list[t] = (PpSteps){f ? (int)f->step.n : 0, step};

@@ -97,7 +97,7 @@ void print_product(Out *o, const Step *s)
     const char *function =
         arena_printf(o->a, "%s%s%sgemm%s", o->target->call, type_library(p->type),
                      p->result == p->type ? "" : type_library(p->result), kind);
-    if (p->nb == 0)
+    if (p->nb == 0 || o->entries)
         text_line(&o->text, "%s(%s);", function, head);
     else
         o->target->batch(o, function, head, p);

@@ -53,7 +53,15 @@ const char *out_pointer(Out *o, const Step *s, uint32_t arg)
             : arena_printf(o->a, "p->%s",
                            o->field[o->repeat->arg_field.at[o->repeat->arg_of.at[o->at] +
                                                          o->first_arg + arg]]);
-    return lin_is(x->offset, 0) ? name : arena_printf(o->a, "%s + %s", name, out_lin(o, x->offset));
+    if (!lin_is(x->offset, 0))
+        name = arena_printf(o->a, "%s + %s", name, out_lin(o, x->offset));
+    for (int d = 0; o->entries && d < o->entries->nd; d++) {
+        const Lin apart = s->entry->apart[arg][d];
+        o->rows |= apart.b != 0;
+        if (!lin_is(apart, 0))
+            name = arena_printf(o->a, "%s + i%d * %s", name, d, lin_factor(o->a, apart));
+    }
+    return name;
 }
 
 const char *out_arg(Out *o, const Step *s, ValueId v)

@@ -27,6 +27,7 @@ typedef struct {
     const char *const *field;       /* their names */
     uint32_t at;                    /* which step of the turn */
     uint32_t first_arg;             /* of the step that is printed, in that step's list */
+    const Entries *entries;         /* the text is for one entry of these */
 } Out;
 
 struct TargetRow {

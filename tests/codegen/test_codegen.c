@@ -367,7 +367,7 @@ static int tests(int argc, char **argv, const char *dir, const Device *device)
                     &whole, false);
     for (unsigned i = 0; i < sizeof nets / sizeof *nets; i++)
         for (uint32_t cuts = 0; cuts < 3 && (!only || !strcmp(only, nets[i].name));
-             cuts += device ? 2 : 1)
+             cuts += device ? 2 : 1) {
             check_small((Small){.dir = dir,
                                 .device = device,
                                 .name = nets[i].name,
@@ -375,6 +375,10 @@ static int tests(int argc, char **argv, const char *dir, const Device *device)
                                 .seed = 1,
                                 .cuts = cuts},
                         &whole, false);
+            if (cuts == 0 && !device && nets[i].build == net_masks)
+                ok(whole.entries == MASK_RUNS, "%u runs of attention go head by head, uncut",
+                   whole.entries);
+        }
     for (uint32_t seed = 1; seed < 3 && !only; seed++)
         for (uint32_t cuts = 0; cuts < (device ? 1 : 3);
              cuts += 2) /* the device's sums follow strides, which a cut changes here */

@@ -13,6 +13,7 @@ enum {
     MASK_ADD,                       /* score + (0 or finfo.min) */
     MASK_BIAS,                      /* score + a learnt bias + (0 or -inf), Dropout behind it */
     MASKS,
+    MASK_RUNS = 3 * MASKS,          /* head by head: forward, infer, backward */
     MASK_TIME = 72, MASK_WIDTH = 6, MASK_HEADS = 2, MASK_WINDOW = 21
 };
 

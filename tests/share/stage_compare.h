@@ -252,11 +252,13 @@ static void run_check_step(StageRun *r, uint32_t step)
     const Func *f = r->func;
     uint32_t at = 0, o = 0;
     for (; o < f->order.n; o++)
-        if (run_printed(&f->group.at[f->order.at[o]]) && !f->group.at[f->order.at[o]].image &&
+        if (run_printed(&f->group.at[f->order.at[o]]) && (o == 0 || !cg_goes_on(f, o - 1)) &&
             at++ == step)
             break;
-    /* of what follows part by part the result is there, and may be in its operand's place */
-    uint32_t g = f->order.at[o + cg_has_then(f, o)];
+    /* of several groups the last result is there, and may be in its operand's place */
+    while (cg_goes_on(f, o))
+        o++;
+    uint32_t g = f->order.at[o];
     const Group *k = &f->group.at[g];
     for (uint32_t m = 0; m < k->member.n; m++) {
         const Node *n = &f->g->node.at[k->member.at[m].node];

@@ -294,6 +294,7 @@ enum { RUN_MOST = 256 };
 typedef struct {
     uint32_t params, outputs;
     uint32_t biases;     /* that the device's library adds to a product */
+    uint32_t entries;    /* runs of steps that go entry by entry over a batch */
     uint32_t attentions; /* that are one operation: where a cut divides one, bits are other ones */
     uint64_t param[RUN_MOST], output[RUN_MOST];
 } RunBits; /* 0: not known */
@@ -338,6 +339,11 @@ static void run_chain(StageRun *r, RunBits *bits)
     for (uint32_t i = 0; i < r->p->stage.n; i++) {
         const Ids *list = &r->stage[i].sg->stage->forward;
         bits->biases += r->stage[i].sg->chain.n;
+        for (int k = F_FORWARD; k <= F_BACKWARD; k++) {
+            const Func *f = r->stage[i].sg->func[k];
+            for (uint32_t j = 0; f && j < f->step.n; j++)
+                bits->entries += f->step.at[j].kind == STEP_ENTRIES;
+        }
         for (uint32_t k = 0; k < list->n; k++)
             bits->attentions += r->g->node.at[list->at[k]].op == OP_FlashAttention;
     }

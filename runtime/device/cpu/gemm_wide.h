@@ -141,7 +141,9 @@ WIDE_INLINE void tile_packed(const int rows, const int vectors, int64_t k, const
     Sums sum;
     const char *soon[AHEADS][2];
     int64_t p = 0;
-    memset(sum, 0, sizeof sum);
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; i++) /* a memset of it would be called, beside these */
+        sum[i][0] = sum[i][1] = _mm512_setzero_ps();
 #pragma GCC unroll 3
     for (int i = 0; i < AHEADS; i++)
         memcpy(soon[i], ahead[i].lines, sizeof soon[i]);
