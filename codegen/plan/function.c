@@ -66,7 +66,8 @@ Func *cg_function(StageGen *sg, FuncKind kind)
     cg_fuse(f);
     cg_build(f);
     cg_then(f);
-    cg_entries(f);
+    if (!sg->device)
+        cg_entries(f);
     cg_memory(f);
     cg_steps(f);
     if (sg->device)
