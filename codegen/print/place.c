@@ -85,6 +85,8 @@ const char *place_text(Out *o, uint32_t buf)
         [BUF_SAVED] = "what backward_input keeps for backward_weight",
     };
     const Buffer *b = &o->f->buf.at[buf];
+    if (b->cls == BUF_COUNT)
+        return arena_printf(o->a, "counted + %u", b->index);
     const char *block = block_name[b->cls], *pointer = block, *about = title[b->cls];
     uint32_t part = place_part(o->f, b);
     if (part != NONE) {
@@ -92,8 +94,6 @@ const char *place_text(Out *o, uint32_t buf)
         pointer = arena_printf(o->a, "again[%u]", part);
         about = "parts of it that can be computed again by themselves, each from its own begin";
     }
-    if (b->cls == BUF_COUNT)
-        return arena_printf(o->a, "counted + %u", b->index);
     if (place_is_pointer(b->cls))
         return arena_printf(o->a, "c->%s[%u]", block, b->index);
     int64_t *at = arena_array(o->a, int64_t, 1);
