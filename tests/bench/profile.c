@@ -180,6 +180,15 @@ HIDDEN static int64_t total(int rank, const int64_t *count)
         product_end(#NAME, ta, tb, m, n, k, all,                                                   \
                     2.0 * (double)m * (double)n * (double)k * (double)all);                        \
     }                                                                                              \
+    void __real_pp_##NAME##_band(BAND, ONE(S, T, R));                                              \
+    void __wrap_pp_##NAME##_band(BAND, ONE(S, T, R));                                              \
+    void __wrap_pp_##NAME##_band(BAND, ONE(S, T, R))                                               \
+    {                                                                                              \
+        static const char *const text[] = {"", #NAME "_band_a", #NAME "_band_b", #NAME "_band_c"}; \
+        product_begin();                                                                           \
+        __real_pp_##NAME##_band(which, below, above, GIVEN);                                       \
+        product_end(text[which], ta, tb, m, n, k, 1, band_flops(which, below, above, m, n, k));    \
+    }                                                                                              \
     void __real_pp_##NAME##_band_batched(BAND, ONE(S, T, R), MANY);                                \
     void __wrap_pp_##NAME##_band_batched(BAND, ONE(S, T, R), MANY);                                \
     void __wrap_pp_##NAME##_band_batched(BAND, ONE(S, T, R), MANY)                                 \
