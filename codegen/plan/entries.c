@@ -31,6 +31,13 @@ typedef struct {
     Access *access;
 } Part;
 
+/* The search: all products of the function, and where what is tried is made. */
+typedef struct {
+    Func *f;
+    const Step *const *product;     /* by place in the order; NULL: it is none */
+    Arena *a;
+} Look;
+
 /* nobody knows where it ends */
 static const Lin anywhere = {INT32_MAX, 1};
 
@@ -84,20 +91,18 @@ static void side(const Step *s, const ProductSide *x, Lin rows, Lin cols, const 
     set_apart(b, l, x->stride, to->apart);
 }
 
-static bool product(Func *f, const Node *n, const Entries *b, Part *part)
+static bool product(const Look *x, const Step *s, const Entries *b, Part *part)
 {
-    Step s = {.result = NONE};
+    const Product *p = s->product;
     Laid l;
-    cg_product(f, n, &s);
-    const Product *p = s.product;
     if (p->packed != PACKED_NONE || p->biased || p->adds || lay(b, p->count, p->nb, &l) != p->nb)
         return false;
-    part->n = s.arg.n;
-    part->access = arena_array(f->scratch, Access, s.arg.n);
+    part->n = s->arg.n;
+    part->access = arena_array(x->a, Access, s->arg.n);
     bool ta = p->transposed_a, tb = p->transposed_b;
-    side(&s, &p->a, ta ? p->k : p->m, ta ? p->m : p->k, b, &l, part);
-    side(&s, &p->b, tb ? p->n : p->k, tb ? p->k : p->n, b, &l, part);
-    side(&s, &p->c, p->m, p->n, b, &l, part);
+    side(s, &p->a, ta ? p->k : p->m, ta ? p->m : p->k, b, &l, part);
+    side(s, &p->b, tb ? p->n : p->k, tb ? p->k : p->n, b, &l, part);
+    side(s, &p->c, p->m, p->n, b, &l, part);
     return true;
 }
 
@@ -117,9 +122,9 @@ static bool all_zero(const Lin *list, int n)
 }
 
 /* A statement of one entry; false: it asks which entry it is, or adds to what may be another's. */
-static bool statement_of_one(Func *f, Stmt *s, int gone)
+static bool statement_of_one(Stmt *s, int gone, Arena *a)
 {
-    NestGuard *guard = arena_array(f->a, NestGuard, s->nguard + 1);
+    NestGuard *guard = arena_array(a, NestGuard, s->nguard + 1);
     if (s->acc || (s->kind == S_INDEX && !all_zero(s->stride, gone)))
         return false;
     for (uint32_t i = 0; i < s->nguard; i++) {
@@ -134,14 +139,14 @@ static bool statement_of_one(Func *f, Stmt *s, int gone)
 }
 
 /* The nest of one entry, whose outermost `gone` dimensions are the batch's; NULL: there is none. */
-static Nest *of_one(Func *f, const Nest *n, int gone)
+static Nest *of_one(const Look *x, const Nest *n, int gone)
 {
-    Nest *one = arena_new_of(f->a, Nest);
+    Nest *one = arena_new_of(x->a, Nest);
     *one = *n;
-    one->stmt.at = arena_array(f->a, Stmt, n->stmt.n);
+    one->stmt.at = arena_array(x->a, Stmt, n->stmt.n);
     memcpy(one->stmt.at, n->stmt.at, sizeof *n->stmt.at * n->stmt.n);
     for (uint32_t i = 0; i < n->stmt.n; i++)
-        if (!statement_of_one(f, &one->stmt.at[i], gone))
+        if (!statement_of_one(&one->stmt.at[i], gone, x->a))
             return NULL;
     drop(one->ext, gone);
     one->nd -= gone;
@@ -149,7 +154,7 @@ static Nest *of_one(Func *f, const Nest *n, int gone)
     one->line -= n->banded ? gone : 0;
     one->cost = 1;
     for (int d = 0; d < one->nd; d++)
-        one->cost *= lin_at(one->ext[d], f->g->batch);
+        one->cost *= lin_at(one->ext[d], x->f->g->batch);
     return one;
 }
 
@@ -175,19 +180,20 @@ static Lin greater(const Func *f, Lin x, Lin y)
     return lin_at(x, f->g->batch) > lin_at(y, f->g->batch) ? x : y;
 }
 
-static bool nest(Func *f, const Nest *n, const Entries *b, Part *part)
+static bool nest(const Look *look, const Nest *n, const Entries *b, Part *part)
 {
+    const Func *f = look->f;
     Laid l;
     int gone = n->kind == NEST_COLUMN || nest_makes_nothing(n) ? -1
                                                                : lay(b, n->ext, n->nouter, &l);
     if (gone < 0 || gone == n->nd || (n->banded && n->line < gone))
         return false;
-    const Nest *one = part->nest = of_one(f, n, gone);
+    const Nest *one = part->nest = of_one(look, n, gone);
     if (!one)
         return false;
     part->n = n->arg.n;
-    part->access = arena_array(f->scratch, Access, n->arg.n);
-    bool *seen = arena_array(f->scratch, bool, n->arg.n);
+    part->access = arena_array(look->a, Access, n->arg.n);
+    bool *seen = arena_array(look->a, bool, n->arg.n);
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         if (s->kind != S_LOAD && s->kind != S_STORE)
@@ -274,24 +280,30 @@ static int64_t handed_on(const Func *f, const Part *part, uint32_t n)
 typedef struct { Entries batch; Part part[RUN_MOST]; uint32_t n; int64_t bytes; } Run;
 
 /* The product that group o is; NULL: it is none. */
-static const Node *product_of(const Func *f, uint32_t o)
+static const Step *product_of(Func *f, uint32_t o)
 {
     const Group *k = &f->group.at[f->order.at[o]];
     const Node *n = k->kind == G_CALL ? &f->g->node.at[k->member.at[0].node] : NULL;
-    return n && cg_is_product(f, n) && shape_elements(&val(f->g, n->out[0])->shape) > 0 ? n : NULL;
+    if (!n || !cg_is_product(f, n) || shape_elements(&val(f->g, n->out[0])->shape) == 0)
+        return NULL;
+    Step *s = arena_new_of(f->scratch, Step);
+    s->result = NONE;
+    cg_product(f, n, s);
+    return s;
 }
 
 /* From group o on, over this batch; as far as something is handed on. */
-static void follow(Func *f, uint32_t o, Run *r)
+static void follow(const Look *x, uint32_t o, Run *r)
 {
+    const Func *f = x->f;
     r->n = 0;
     r->bytes = 0;
     for (uint32_t n = 0; n < RUN_MOST && o + n < f->order.n; n++) {
-        const Node *node = product_of(f, o + n);
+        const Step *made = x->product[o + n];
         const Nest *inner = f->group.at[f->order.at[o + n]].nest;
         r->part[n] = (Part){0};
-        if (!(node    ? product(f, node, &r->batch, &r->part[n])
-              : inner ? nest(f, inner, &r->batch, &r->part[n])
+        if (!(made    ? product(x, made, &r->batch, &r->part[n])
+              : inner ? nest(x, inner, &r->batch, &r->part[n])
                       : false) ||
             !joins(f, &r->batch, r->part, n + 1))
             return;
@@ -302,17 +314,13 @@ static void follow(Func *f, uint32_t o, Run *r)
 }
 
 /* The batch of the product that group o is. */
-static bool batch_of(Func *f, uint32_t o, Entries *b)
+static bool batch_of(const Look *x, uint32_t o, Entries *b)
 {
-    const Node *n = product_of(f, o);
-    Step s = {.result = NONE};
-    if (!n)
+    const Step *s = x->product[o];
+    if (!s || s->product->nb == 0 || s->product->nb > ENTRY_DIMS)
         return false;
-    cg_product(f, n, &s);
-    b->nd = s.product->nb;
-    if (b->nd == 0 || b->nd > ENTRY_DIMS)
-        return false;
-    memcpy(b->count, s.product->count, sizeof *b->count * (size_t)b->nd);
+    b->nd = s->product->nb;
+    memcpy(b->count, s->product->count, sizeof *b->count * (size_t)b->nd);
     return true;
 }
 
@@ -340,24 +348,38 @@ static void keep(Func *f, uint32_t o, const Run *r)
     }
 }
 
+/* The batch of the longest run from group o on. */
+static bool longest(const Look *x, uint32_t o, Entries *batch)
+{
+    Run best = {.n = 0}, r;
+    if (!batch_of(x, o, &r.batch))
+        return false;
+    /* a product behind it may have the batch in more dimensions */
+    for (uint32_t i = o; i < x->f->order.n && i < o + RUN_MOST; i++) {
+        if (!batch_of(x, i, &r.batch))
+            continue;
+        follow(x, o, &r);
+        if (r.n > best.n)
+            best = r;
+    }
+    *batch = best.batch;
+    return pays(x->f, &best);
+}
+
 void cg_entries(Func *f)
 {
+    const Step **product = arena_array(f->scratch, const Step *, f->order.n + 1);
+    for (uint32_t o = 0; o < f->order.n; o++)
+        product[o] = product_of(f, o);
     for (uint32_t o = 0; o < f->order.n; o++) {
-        Run best = {.n = 0}, r;
-        /* a product behind it may have the batch in more dimensions */
-        if (!batch_of(f, o, &r.batch))
-            continue;
-        for (uint32_t i = o; i < f->order.n && i < o + RUN_MOST; i++) {
-            if (!batch_of(f, i, &r.batch))
-                continue;
-            follow(f, o, &r);
-            if (r.n > best.n)
-                best = r;
+        Arena *trial = arena_within(f->scratch);
+        Run r;
+        if (longest(&(Look){f, product, trial}, o, &r.batch)) {
+            follow(&(Look){f, product, f->a}, o, &r);
+            keep(f, o, &r);
+            o += r.n - 1;
         }
-        if (!pays(f, &best))
-            continue;
-        keep(f, o, &best);
-        o += best.n - 1;
+        arena_free(trial);
     }
 }
 

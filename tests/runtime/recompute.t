@@ -55,7 +55,7 @@ want=$(run gpt 1f1b 4)
 is "gpt: in 700 KiB: the same bits" "$(run gpt 1f1b 4 --recompute auto --memory 700K)" "$want"
 is "a window of some that recompute parts and some the whole" "$(chosen)" "rank 0 recomputes stage 0: 0 parts 1, 1 whole, 2-3 parts 1; 2820480
 rank 1 recomputes stage 1: 0-3 parts 0; 983040
-rank 2 recomputes nothing
+rank 2 recomputes stage 2: 0-3 parts 0; 983040
 rank 3 recomputes nothing"
 is "no rank takes more" "$(sed -n 's/^rank [0-9]* memory: \([0-9]*\) bytes.*/\1/p' log | awk '$1 > 700 * 1024')" ""
 run gpt 1f1b 4 --recompute auto --memory 10M >/dev/null
