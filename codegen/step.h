@@ -50,8 +50,8 @@ typedef struct {
     ProductBand banded;
     Band band;
     ProductPacked packed;
-    /* of a packed one: the step's argument that is the mask; on a device (count.c) that which is how
-       many of it are true */
+    /* of a packed one: the step's argument that is the mask; on a device (count.c) that which is
+       how many of it are true */
     uint32_t mask, taken;
     /* Before it: n_known masks, each so long, are counted; their arguments from `known` on, behind
        each the one that takes the number. */

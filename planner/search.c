@@ -5,8 +5,8 @@
  * and what is computed again.  Cuts are made once for each S; rows change what they cost, not where
  * they are.  Each way has a bound below its step: the work of the busiest rank, or that of the
  * slowest stage behind what comes before it.  They are looked at in the order of their bounds until
- * the next bound is above the last of the best ones.  A cut is the fastest; where that does not fit,
- * one for the memory is looked at, too.
+ * the next bound is above the last of the best ones.  A cut is the fastest; where that does not
+ * fit, one for the memory is looked at, too.
  */
 #include <stdlib.h>
 #include <string.h>

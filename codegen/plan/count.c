@@ -5,8 +5,8 @@
  * product of packed rows the number that it has for a size.
  *
  * The host waits where it asks.  So order.c makes masks as early as can be: before the first
- * product over rows of one of them come all that depend on no such product, which are those of a layer, and
- * in a backward, whose forward has chosen, all of them.
+ * product over rows of one of them come all that depend on no such product, which are those of a
+ * layer, and in a backward, whose forward has chosen, all of them.
  */
 #include "plan.h"
 

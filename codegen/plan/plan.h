@@ -146,7 +146,7 @@ bool cg_kernel_writes(const Func *f, const Node *n, uint32_t out);
 void cg_then(Func *f);
 bool cg_has_then(const Func *f, uint32_t o); /* group o of the order, by the one behind it */
 
-/* ---- entries.c: what runs entry by entry of a batch ------------------------------------------- */
+/* ---- entries.c: what runs entry by entry of a batch ------------------------------------------ */
 
 void cg_entries(Func *f);
 bool cg_goes_on(const Func *f, uint32_t o); /* group o's step, with the group behind it */
@@ -205,8 +205,8 @@ FuncKind cg_function_like(const StageGen *sg, FuncKind kind);
 
 /* ---- stage.c: all functions of a stage ------------------------------------------------------- */
 
-/* All functions, not yet printed; device: for a target whose library of products adds biases, and takes
-   sizes from the host. */
+/* All functions, not yet printed; device: for a target whose library of products adds biases, and
+   takes sizes from the host. */
 StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device);
 /* For such a target; sg, the same stage for the others, where it would be no other. */
 StageGen *cg_stage_device(Arena *a, Pipe *p, uint32_t index, StageGen *sg);

@@ -14,7 +14,8 @@
 
 static const char **field_names(Out *o, const Repeat *r)
 {
-    static const char *const prefix[] = {"w", "dw", "c", "x", "y", "dy", "dx", "t", "dt", "wh", "n"};
+    static const char *const prefix[] = {"w",  "dw", "c", "x",  "y", "dy",
+                                         "dx", "t",  "dt", "wh", "n"};
     uint32_t many[11] = {0};
     const char **name = arena_array(o->a, const char *, r->field.n + 1);
     for (uint32_t i = 0; i < r->field.n; i++) {

@@ -186,8 +186,8 @@ static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32
 }
 
 /* Made for equal parameters: Identity(initializer) under the other parameter's name, or what
- * folding made of it.  The model's own, a branch of an If that does nothing, is called by its scope:
- * "/Identity_output_0". */
+ * folding made of it.  The model's own, a branch of an If that does nothing, is called by its
+ * scope: "/Identity_output_0". */
 static bool is_unshared(const Params *p, const RawNode *n)
 {
     if (!p->opt->training || strcmp(n->op_type, "Identity") || n->nin != 1 || n->nout != 1 ||

@@ -8,12 +8,12 @@
  * recompute (Korthikanti et al. 2205.05198, appendix C).  What one does is a level: which parts of
  * the stash it computes again, or the whole forward; only levels count of which none frees more for
  * less.  A rank's items are the places in the windows of its stages, and which level each gets is a
- * knapsack (plan/choose.h): bytes to free, at the least cost.  While a backward runs its own stash is
- * whole, so what levels free counts but for that of one item, and the one that frees most counts
+ * knapsack (plan/choose.h): bytes to free, at the least cost.  While a backward runs its own stash
+ * is whole, so what levels free counts but for that of one item, and the one that frees most counts
  * least: for each bound on what one item frees, all have to free as much more.  What is free in the
  * end is told by the planner alone, for tensors die at different times: where the planned step does
  * not fit yet, more is asked for; where it does, items go back to cheaper levels as long as it
- * still does.
+ * still does, and those that need not recompute at all are left out.
  */
 #include "exec.h"
 #include "plan/choose.h"
@@ -432,13 +432,13 @@ static PpStatus without(Auto *x, int rank, const int *number, int n, int item, i
     double had = rank_cost(x, number, n);
     x->need[rank] = x->over[rank];
     x->item[item].n = 1;
-    for (*better = 0; !*better && *tries > 0; x->need[rank] += x->total[rank] - x->run->opt->memory) {
+    for (*better = 0; !*better && *tries > 0; --*tries) {
         TRY(choose(x, rank, 1));
         if (x->all[rank] || rank_cost(x, number, n) >= had)
             break;
-        --*tries;
         TRY(measure(x, rank));
         *better = fits(x, rank);
+        x->need[rank] += x->total[rank] - x->run->opt->memory;
     }
     return PP_OK;
 }
