@@ -188,7 +188,8 @@ void *arena_grow_(Arena *a, void *at, uint32_t *cap, size_t size)
 char *arena_strndup(Arena *a, const char *s, size_t n)
 {
     char *p = arena_alloc(a, n + 1);
-    memcpy(p, s, n);
+    if (n > 0)                                          /* s: of nothing it may be NULL */
+        memcpy(p, s, n);
     return p;
 }
 
