@@ -134,11 +134,30 @@ static ValueId repeated(Graph *g, ValueId x, int64_t times)
     return g_reshape(g, g_expand(g, low_unsqueeze(g, x, 2), &wide), &s);
 }
 
+static void need_fitting(const Import *im, const Shape *q, const Shape *k, const Shape *v)
+{
+    Dtype t = low_dtype(im->g, im->in[0]);
+    if (k->d[1] < 1 || q->d[1] % k->d[1] || k->d[1] != v->d[1] || q->d[0] != k->d[0] ||
+        k->d[0] != v->d[0] || q->d[3] != k->d[3] || k->d[2] != v->d[2])
+        low_fatal(im, -1, "queries %s, keys %s and values %s do not fit one another",
+                  shape_print(im->arena, t, q), shape_print(im->arena, t, k),
+                  shape_print(im->arena, t, v));
+}
+
+/* What is added to the scores. */
+static ValueId score_bias(const Import *im, uint32_t i)
+{
+    if (im_in(im, i) != NONE)
+        low_need_rank(im, i, 0, 4);
+    return im_in(im, i);
+}
+
 /* q, k, v: [rows, heads, steps, head] -> [rows, steps, heads * head] */
-static ValueId attend(const Heads *h, ValueId q, ValueId k, ValueId v)
+static ValueId attend(const Import *im, const Heads *h, ValueId q, ValueId k, ValueId v)
 {
     Graph *g = h->g;
     Shape s = low_shape(g, q), t = low_shape(g, k), out = low_shape(g, v);
+    need_fitting(im, &s, &t, &out);
     double scale = h->scale > 0 ? h->scale : 1 / sqrt((double)s.d[3]);
     k = repeated(g, k, s.d[1] / t.d[1]), v = repeated(g, v, s.d[1] / t.d[1]);
     ValueId y = low_scale(g, g_matmul(g, q, g_swap_last(g, k)), scale);
@@ -202,19 +221,21 @@ void import_ms_attention(Import *im)
             third[3] = {wide / 3, wide / 3, wide / 3};
     int n;
     Heads h = heads_of(im);
+    low_need_rank(im, 0, 3, 3);
     refuse_operands(im, 4, 4, "a cache of keys and values");
     refuse_operands(im, 6, 6, "a cache of keys and values");
     if (im_int(im, "do_rotary", 0))
         low_fatal(im, -1, "Attention with do_rotary is not supported");
     if (!im_ints(im, "qkv_hidden_sizes", &sizes, &n))
         sizes = third, n = 3;
-    if (n != 3 || sizes[0] + sizes[1] + sizes[2] != wide)
+    if (n != 3 || sizes[0] < 1 || sizes[1] < 1 || sizes[2] < 1 || sizes[0] > wide ||
+        sizes[1] > wide || sizes[2] > wide || sizes[0] + sizes[1] + sizes[2] != wide)
         low_fatal(im, 1, "%lld columns for q, k and v", (long long)wide);
     x = biased(im, g_matmul(g, x, w), 2);
     for (int i = 0; i < 3; at += sizes[i++])
         part[i] = apart(im, g_slice_axis(g, x, 2, at, sizes[i]), h.heads);
-    h.add = either(g, padding(im, 3, low_dtype(g, x)), im_in(im, 5));
-    im->out[0] = attend(&h, part[0], part[1], part[2]);
+    h.add = either(g, padding(im, 3, low_dtype(g, x)), score_bias(im, 5));
+    im->out[0] = attend(im, &h, part[0], part[1], part[2]);
 }
 
 /* query, key, value, bias [3 m], padding of keys, what is added to the scores */
@@ -238,8 +259,8 @@ void import_multi_head_attention(Import *im)
         }
         in[i] = apart(im, in[i], h.heads);
     }
-    h.add = either(g, padding(im, 4, low_dtype(g, in[0])), im_in(im, 5));
-    im->out[0] = attend(&h, in[0], in[1], in[2]);
+    h.add = either(g, padding(im, 4, low_dtype(g, in[0])), score_bias(im, 5));
+    im->out[0] = attend(im, &h, in[0], in[1], in[2]);
 }
 
 /* input, position ids, cosines, sines: the standard's operands in another order. */
@@ -276,6 +297,6 @@ void import_group_query_attention(Import *im)
         low_fatal(im, -1, "GroupQueryAttention with rotation, a window or a smooth softmax");
     q = apart(im, q, h.heads), k = apart(im, k, h.kv_heads), v = apart(im, v, h.kv_heads);
     h.causal = true;
-    im->out[0] = attend(&h, q, k, v);
+    im->out[0] = attend(im, &h, q, k, v);
     im->out[1] = k, im->out[2] = v;
 }
