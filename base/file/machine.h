@@ -2,8 +2,8 @@
  * machine.h - of what sizes the rates in a machine's file are: what `pipeline measure` times, and
  * ppsplit makes seconds of.
  */
-#ifndef BASE_MACHINE_H
-#define BASE_MACHINE_H
+#ifndef PP_MACHINE_H
+#define PP_MACHINE_H
 
 #include <math.h>
 

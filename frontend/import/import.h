@@ -52,8 +52,7 @@ bool im_wanted(const Import *im, uint32_t out);         /* the node names this o
 /* of an embedding: the row without gradient, or -1 (dynamo's metadata) */
 int64_t im_padding_row(const Import *im);
 bool im_means(const Import *im);        /* of a scatter: scatter_reduce with mean (the same) */
-/* a number that PyTorch's call was given and the node does not say (dynamo's metadata): meta_number
- */
+/* a number that PyTorch's call was given and the node does not say, as meta_number() finds it */
 bool im_told(const Import *im, const char *target, int position, const char *keyword, double *v);
 
 /* Attributes.  A wrong type is a fatal diagnostic; an absent attribute gives dflt or false. */

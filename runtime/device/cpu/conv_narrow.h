@@ -7,8 +7,7 @@
  * vector that is read serves up to three lines of both.  Each output is one sum: over the channels
  * of its group, in these over the columns of the filter, in these over its rows.
  *   forward   y[m][i][j] = sum over c and taps of w[m][c][t] x[c][i s - p + t][j s - p + t]
- *   data      the same with dy, m and c exchanged, the taps turned by 180 degrees, for a stride of
- * 1
+ *   data      the same with dy, m and c exchanged, the taps turned round, for a stride of 1
  */
 #ifndef PP_CONV_NARROW_H
 #define PP_CONV_NARROW_H
