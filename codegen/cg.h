@@ -43,9 +43,9 @@ typedef struct { const char *name, *note; uint32_t n; const int64_t *at; bool st
 typedef struct { const char *name, *title; VEC(OffsetRow) row; StrMap of; } OffsetSection;
 typedef struct { VEC(OffsetSection) section; } Offsets;
 
-/* Nodes that become one MatMulBias: a product, the Add of a bias, a Cast to half or the Add again;
-   bias: as the library reads it. */
-typedef struct { NodeId product, add, last; ValueId bias; } Chain;
+/* Nodes that become one MatMulBias: a product, the Add of a bias, a Cast to half or the Add again,
+   a Relu or the node before it again; bias: as the library reads it. */
+typedef struct { NodeId product, add, cast, last; ValueId bias; } Chain;
 typedef VEC(Chain) Chains;
 
 /* A part of the stash that can be computed again by itself.  from: its number in Stage.again */

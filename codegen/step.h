@@ -38,12 +38,12 @@ typedef enum { BANDED_NONE, BANDED_A, BANDED_B, BANDED_C } ProductBand;
 /* Of which side only the first places are there: as many as the mask says. */
 typedef enum { PACKED_NONE, PACKED_M, PACKED_N, PACKED_K } ProductPacked;
 
-/* C = op(A) op(B), C += op(A) op(B), or C = op(A) op(B) + a row of biases, row-major, over a
- * batch. */
+/* C = op(A) op(B), C += op(A) op(B), or C = op(A) op(B) + a row of biases, of which a ReLU may be
+ * taken; row-major, over a batch. */
 typedef struct {
     Dtype type;                     /* of A and B */
     Dtype result;                   /* of C: theirs, or f32 where they are halves */
-    bool adds, biased, transposed_a, transposed_b;
+    bool adds, biased, relu, transposed_a, transposed_b;
     uint32_t bias;                  /* biased: the step's argument */
     /* Which of op(A), op(B), C counts in a band only: outside it op(A) or op(B) is zero, or C is
        read by nobody. */

@@ -42,6 +42,7 @@ enum {
     LARGEST,
     SELECT_LAST,
     COUNT_INCLUDE_PAD,
+    RELU,
     TO,
     ATTENTION
 };
@@ -87,6 +88,7 @@ static const struct {
     [LARGEST] = {AT(largest), CHOICE, 0, false},
     [SELECT_LAST] = {AT(select_last), CHOICE, 0, false},
     [COUNT_INCLUDE_PAD] = {AT(count_include_pad), CHOICE, 0, false},
+    [RELU] = {AT(relu), CHOICE, 0, false},
     [TO] = {AT(to), TYPE, 0, false},
     [ATTENTION] = {AT(attention), RECORD, 0, false},
 };

@@ -75,6 +75,7 @@ typedef struct {
         int largest;                                    /* TopK */
         int select_last;                                /* ArgMax, ArgMin: the last of equals */
         int count_include_pad;                          /* AveragePool */
+        int relu;                                       /* MatMulBias: what is below 0 becomes 0 */
         /* Identity of codegen's: elements are moved */
         int copy;
     };

@@ -1,14 +1,16 @@
 /*
- * bias.c - products whose bias the target's library adds.  In: a stage.  Out: chains of nodes that
- * become one MatMulBias when lists are lowered.
+ * bias.c - products whose bias the target's library adds, and whose ReLU it takes.  In: a stage.
+ * Out: chains of nodes that become one MatMulBias when lists are lowered.
  *
- *     f32         MatMul   Add of a bias
- *     bf16, f16   MatMul to f32   Add of a bias, cast to f32   Cast        (autocast, and Gemm)
+ *     f32         MatMul   Add of a bias   [Relu]
+ *     bf16, f16   MatMul to f32   Add of a bias, cast to f32   Cast   [Relu]   (autocast, and Gemm)
  *
  * Both are what one call of the library computes: a sum in float32, the bias added to it, one
  * rounding where the type is half.  A product that is itself half has a rounding of its own before
- * the bias, and stays a product and a nest.  So does every activation: the library's ReLU does not
- * say what becomes of a NaN, its GELU is another polynomial than pp_tanh's.
+ * the bias, and stays a product and a nest.  A ReLU may as well come before the rounding: what is
+ * above 0 stays so or becomes the 0 that is made of all others, and +0 is what rounds to 0 from
+ * either side of it.  Its gradient reads what it made.  The library's GELU is another polynomial
+ * than pp_tanh's, and stays out.
  *
  * A bias is one row of parameters or constants.  What lies inside of a chain is read by the next
  * node alone, and each list of the stage has all of a chain or nothing of it.
@@ -92,7 +94,8 @@ static bool chain_from(const Search *x, const StageGen *sg, NodeId product, Chai
         if (last == NONE || g->node.at[last].attr.to != t)
             return false;
     }
-    *c = (Chain){product, add, last, bias};
+    const NodeId relu = next(x, g->node.at[last].out[0], OP_Relu);
+    *c = (Chain){product, add, last, relu == NONE ? last : relu, bias};
     return true;
 }
 
@@ -177,7 +180,7 @@ void cg_chains(StageGen *sg)
     sg->chain = chains(sg->a, sg);
     for (uint32_t i = 0; i < sg->chain.n; i++) {
         const Chain *c = &sg->chain.at[i];
-        const NodeId part[] = {c->product, c->add, c->last};
+        const NodeId part[] = {c->product, c->add, c->cast, c->last};
         for (size_t k = 0; k < sizeof part / sizeof *part; k++)
             *idmap_at(sg->a, &sg->chain_of, part[k]) = i;
     }

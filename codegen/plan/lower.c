@@ -296,8 +296,8 @@ static void product_and_bias(Low *l, const Chain *c, NodeId id)
     const Graph *g = l->f->g;
     const Node product = g->node.at[c->product];
     l->origin = product.origin;
-    make(l, OP_MatMulBias, product.in[0], product.in[1], c->bias, DT_NONE, NULL, 0, (Attr){0},
-         g->node.at[c->last].out[0]);
+    make(l, OP_MatMulBias, product.in[0], product.in[1], c->bias, DT_NONE, NULL, 0,
+         (Attr){.relu = c->last != c->cast}, g->node.at[c->last].out[0]);
 }
 
 void cg_lower(Func *f, const Ids *list)

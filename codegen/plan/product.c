@@ -310,6 +310,7 @@ void cg_product(Func *f, const Node *n, Step *step)
                      .result = val(f->g, n->out[0])->dtype,
                      .adds = f->acc.at[n->out[0]],
                      .biased = biased,
+                     .relu = biased && n->attr.relu,
                      .transposed_a = sa.trans,
                      .transposed_b = sb.trans,
                      .banded = which,

@@ -95,9 +95,8 @@ static void put_nest(Record *b, const Step *s)
 
 static void put_product(Record *b, const Product *p)
 {
-    const int64_t plain[] = {(int64_t)p->type, p->adds,         p->biased,
-                             p->transposed_a,  p->transposed_b, p->nb,
-                             (int64_t)p->packed};
+    const int64_t plain[] = {(int64_t)p->type, p->adds,         p->biased, p->relu,
+                             p->transposed_a,  p->transposed_b, p->nb,     (int64_t)p->packed};
     put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
     const Lin sizes[] = {p->m, p->n, p->k, p->a.ld, p->b.ld, p->c.ld};
     put_lins(b, sizes, (int)(sizeof sizes / sizeof *sizes));

@@ -67,7 +67,7 @@ static void ask_counts(Out *o, const Step *s, const Product *p)
 }
 
 /* gemm(.., m, n, k, alpha, a, lda, b, ldb, beta, c, ldc), or gemm_bias(.., m, n, k, a, lda, b, ldb,
-   bias, c, ldc) */
+   bias, c, ldc), or gemm_bias_relu of the same */
 void print_product(Out *o, const Step *s)
 {
     const Product *p = s->product;
@@ -83,7 +83,7 @@ void print_product(Out *o, const Step *s)
                *k = p->packed == PACKED_K ? count : out_lin(o, p->k);
     if (p->biased) {
         before = arena_printf(o->a, "%s, ", out_pointer(o, s, p->bias));
-        kind = "_bias";
+        kind = p->relu ? "_bias_relu" : "_bias";
     } else {
         alpha = arena_printf(o->a, "%s, ", cg_number(o->a, p->type, 1, 0));
         before = arena_printf(o->a, "%s, ", cg_number(o->a, p->type, p->adds, 0));

@@ -1,8 +1,9 @@
 /*
  * pp_cuda_calls.h - what generated .cu files call beside their own kernels: matrix products,
  * convolutions and pools on the device, in the order of the microbatch's stream (PpCtx.stream). All
- * pointers are device memory.  Nothing here allocates in a step, and pp_cuda_counts() alone waits
- * for the device; what fails is kept by pp_cuda.h and asked for after the action.
+ * pointers are device memory.  Nothing here allocates in a step; pp_cuda_counts() waits for the
+ * device, and so does the first product with a bias and a ReLU of each shape; what fails is kept by
+ * pp_cuda.h and asked for after the action.
  */
 #ifndef PP_CUDA_CALLS_H
 #define PP_CUDA_CALLS_H
@@ -21,7 +22,7 @@ struct PpBlas {
     /* the handle's own, also lent to products with a bias, which come in the order of its stream */
     void *workspace;
     int64_t bytes_workspace;
-    /* what pp_cuda_counts() needs of the host; one for all stages of a rank */
+    /* what pp_cuda_fetch() needs of the host; one for all stages of a rank */
     struct PpCounting *counting;
     struct PpBiased *biased;                            /* what is known of them; bias_cuda.cu */
 };
@@ -72,20 +73,24 @@ PP_HALF_PRODUCT(bsgemm, float)
 PP_HALF_PRODUCT(hsgemm, float)
 #undef PP_HALF_PRODUCT
 
-/* bias_cuda.cu: C = op(A) op(B) + a bias for each column, n of them, added in float32 before the one
- * rounding to C's type; by cuBLASLt.  pp_cuda_forget_products: before a PpBlas goes. */
+/* bias_cuda.cu: C = op(A) op(B) + a bias for each column, n of them, added in float32 before the
+ * one rounding to C's type; by cuBLASLt.  bias_relu: of the same, what is not above 0 becomes +0,
+ * and a NaN stays one.  pp_cuda_forget_products: before a PpBlas goes. */
 #define PP_BIAS_PRODUCT(NAME, T)                                                                   \
-    void pp_cuda_##NAME##_bias(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k,    \
+    void pp_cuda_##NAME(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k,    \
                                const T *a, int64_t lda, const T *b, int64_t ldb, const T *bias,    \
                                T *out, int64_t ldc);                                               \
-    void pp_cuda_##NAME##_bias_batched(                                                            \
+    void pp_cuda_##NAME##_batched(                                                            \
         const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k, const T *a, int64_t lda,  \
         const T *b, int64_t ldb, const T *bias, T *out, int64_t ldc, int rank,                     \
         const int64_t *count, const int64_t *stride_a, const int64_t *stride_b,                    \
         const int64_t *stride_c);
-PP_BIAS_PRODUCT(sgemm, float)
-PP_BIAS_PRODUCT(bgemm, uint16_t)
-PP_BIAS_PRODUCT(hgemm, uint16_t)
+PP_BIAS_PRODUCT(sgemm_bias, float)
+PP_BIAS_PRODUCT(bgemm_bias, uint16_t)
+PP_BIAS_PRODUCT(hgemm_bias, uint16_t)
+PP_BIAS_PRODUCT(sgemm_bias_relu, float)
+PP_BIAS_PRODUCT(bgemm_bias_relu, uint16_t)
+PP_BIAS_PRODUCT(hgemm_bias_relu, uint16_t)
 #undef PP_BIAS_PRODUCT
 void pp_cuda_forget_products(PpBlas *blas);
 
@@ -97,6 +102,9 @@ struct PpMask {
     int64_t n;
 };
 void pp_cuda_counts(const PpCtx *c, int n, const PpMask *mask, int64_t *const *to);
+/* The first n numbers of PpBlas.list, once the stream is there, in counting->staged; n is at most
+   PP_COUNTS; false: something failed. */
+bool pp_cuda_fetch(const PpCtx *c, int n);
 void pp_cuda_zeros(const PpCtx *c, void *at, int64_t ld, int64_t r0, int64_t r1, int64_t c0,
                    int64_t c1, size_t size);
 

@@ -14,7 +14,9 @@
 #include "shim_blas.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <set>
 #include <type_traits>
 
@@ -88,6 +90,7 @@ template <class In, class Out = In, class Factor = In> struct Gemm {
     /* tensor cores may take 16 bytes at a time */
     bool fast;
     const Out *bias;                                    /* of each row, or null */
+    bool relu;
 };
 
 /* A column-major matrix: every column in device memory? */
@@ -243,12 +246,16 @@ static void put(float *to, float x) { *to = x; }
 static void put(Bf16 *to, float x) { to->bits = pp_to_bf16(x); }
 static void put(F16 *to, float x) { to->bits = pp_to_f16(x); }
 
-/* Sums of float32, a bias for each row, one rounding. */
+/* max: a NaN becomes 0 */
+static float relu(float x, bool max) { return max ? fmaxf(x, 0) : x <= 0 ? 0 : x; }
+
+/* Sums of float32, a bias for each row, a ReLU, one rounding. */
 template <class T> static void run_with_bias(const Gemm<T, T, float> &g)
 {
     if (!matrix(g.bias, false, g.m, 1, g.m, false) || !apart(g))
         return;
     std::vector<float> sum(static_cast<size_t>(g.m) * static_cast<size_t>(g.n));
+    const bool max = strcmp(setting("SHIM_RELU", ""), "max") == 0;
     for (int i = 0; i < g.count; i++) {
         const T *a, *b;
         T *d;
@@ -258,8 +265,10 @@ template <class T> static void run_with_bias(const Gemm<T, T, float> &g)
             return;
         product(g.tb, g.ta, g.n, g.m, g.k, 1.0f, b, g.ldb, a, g.lda, 0.0f, sum.data(), g.m);
         for (int64_t j = 0; j < g.n; j++)
-            for (int64_t r = 0; r < g.m; r++)
-                put(d + j * g.ldc + r, sum[static_cast<size_t>(j * g.m + r)] + wide(g.bias[r]));
+            for (int64_t r = 0; r < g.m; r++) {
+                const float x = sum[static_cast<size_t>(j * g.m + r)] + wide(g.bias[r]);
+                put(d + j * g.ldc + r, g.relu ? relu(x, max) : x);
+            }
     }
 }
 
@@ -332,6 +341,7 @@ static cublasStatus_t biased(const char *name, CUstream_st *s, const BiasProduct
     g.b = static_cast<const T *>(p.b);
     g.c = static_cast<T *>(p.d);
     g.bias = static_cast<const T *>(p.bias);
+    g.relu = p.relu;
     log_product(g.m, g.n, g.k, g.count);
     enqueue(s, name, [g, name, s](Driver &) {
         shadow_op(name, s);

@@ -30,8 +30,11 @@ enum { MANY_OF_WARP = 1024, MANY = 2047 };
 struct Cell {
     /* ticks; read_other: of another operation, not ordered before `read` */
     unsigned write, read, read_other;
-    unsigned write_thread : 10, write_mask : 4, atomic : 1, read_thread : 11, read_mask : 4;
+    unsigned write_thread : 10, write_mask : 4, atomic : 1, read_mask : 4;
+    /* of the lower two bytes and of the upper two: elements of 16 bits */
+    unsigned low_reader : 11, high_reader : 11;
 };
+enum { LOW = 3, HIGH = 12 };                            /* masks of bytes */
 
 /* Per word of device memory; reserved whole, used where touched.  A state is two masks: bytes that
  * exist, bytes that are set. */
@@ -271,6 +274,14 @@ static inline bool past(unsigned t, unsigned thread) {
     return thread != MANY && warp == running.thread / 32 && t < running.warp_sync[running.thread];
 }
 
+/* Who has read a half of a word, when thread `me` has too. */
+static inline unsigned readers(unsigned before, unsigned me)
+{
+    unsigned warp = before < 1024 ? before / 32 : before - MANY_OF_WARP;
+    bool same_warp = before != MANY && warp == me / 32;
+    return before == me ? me : same_warp ? MANY_OF_WARP + me / 32 : static_cast<unsigned>(MANY);
+}
+
 static inline void note_read(Cell &c, unsigned mask) {
     unsigned me = running.thread;
     if (c.read && c.read < running.op_start) {
@@ -279,17 +290,14 @@ static inline void note_read(Cell &c, unsigned mask) {
         c.read = 0;
     }
     /* whoever is ordered after this read is after the earlier ones */
-    if (!c.read || past(c.read, c.read_thread)) {
-        c.read_thread = me & 1023;
-        c.read_mask = mask & 15;
-    } else {
-        unsigned warp = c.read_thread < 1024 ? c.read_thread / 32 : c.read_thread - MANY_OF_WARP;
-        bool same_warp = c.read_thread != MANY && warp == me / 32;
-        if (c.read_thread != me)
-            c.read_thread =
-                (same_warp ? MANY_OF_WARP + me / 32 : static_cast<unsigned>(MANY)) & 2047;
-        c.read_mask |= mask & 15;
-    }
+    if (!c.read || ((!(c.read_mask & LOW) || past(c.read, c.low_reader)) &&
+                    (!(c.read_mask & HIGH) || past(c.read, c.high_reader))))
+        c.read_mask = 0;
+    if (mask & LOW)
+        c.low_reader = (c.read_mask & LOW ? readers(c.low_reader, me) : me) & 2047;
+    if (mask & HIGH)
+        c.high_reader = (c.read_mask & HIGH ? readers(c.high_reader, me) : me) & 2047;
+    c.read_mask |= mask & 15;
     c.read = tick;
 }
 
@@ -313,7 +321,7 @@ static inline bool like_the_last(const Access &x, unsigned mask, Cell &c, unsign
         return false;
     if (x.how == READ) {
         c.read = tick;
-        c.read_thread = running.thread & 1023;
+        c.low_reader = c.high_reader = running.thread & 1023;
         c.read_mask = mask & 15;
     } else {
         set_write(x, c, mask, state);
@@ -344,8 +352,11 @@ static inline void word(const Access &x, uintptr_t a, unsigned mask, Cell &c, un
             alike = {running.op_start, write, read};
         return;
     }
-    if (c.read && (c.read_mask & mask))
-        compare(x, a, c.read, c.read_thread, "has read");
+    if (c.read && (c.read_mask & mask & LOW))
+        compare(x, a, c.read, c.low_reader, "has read");
+    if (c.read && (c.read_mask & mask & HIGH) &&
+        (!(c.read_mask & mask & LOW) || c.high_reader != c.low_reader))
+        compare(x, a, c.read, c.high_reader, "has read");
     if (c.read_other)
         compare(x, a, c.read_other, MANY, "has read");
     if (earlier)

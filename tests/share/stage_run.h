@@ -293,7 +293,8 @@ static void run_rows(StageRun *r)
 enum { RUN_MOST = 256 };
 typedef struct {
     uint32_t params, outputs;
-    uint32_t biases;     /* that the device's library adds to a product */
+    /* that the device's library adds to a product, and of which it takes the ReLU */
+    uint32_t biases, relus;
     uint32_t entries;    /* runs of steps that go entry by entry over a batch */
     uint32_t attentions; /* that are one operation: where a cut divides one, bits are other ones */
     uint64_t param[RUN_MOST], output[RUN_MOST];
@@ -338,7 +339,10 @@ static void run_chain(StageRun *r, RunBits *bits)
     running = NULL;
     for (uint32_t i = 0; i < r->p->stage.n; i++) {
         const Ids *list = &r->stage[i].sg->stage->forward;
-        bits->biases += r->stage[i].sg->chain.n;
+        const Chains *chain = &r->stage[i].sg->chain;
+        bits->biases += chain->n;
+        for (uint32_t k = 0; k < chain->n; k++)
+            bits->relus += chain->at[k].last != chain->at[k].cast;
         for (int k = F_FORWARD; k <= F_BACKWARD; k++) {
             const Func *f = r->stage[i].sg->func[k];
             for (uint32_t j = 0; f && j < f->step.n; j++)

@@ -1,17 +1,24 @@
 /*
- * bias_cuda.cu - matrix products with a bias for each column: C = op(A) op(B) + bias, in the order
- * of the stream of PpCtx.blas.  In: row-major operands with any leading dimension, as blas_cuda.cu
- * takes them.
+ * bias_cuda.cu - matrix products with a bias for each column: C = op(A) op(B) + bias, or its ReLU,
+ * in the order of the stream of PpCtx.blas.  In: row-major operands with any leading dimension, as
+ * blas_cuda.cu takes them.
  *
  * cuBLASLt adds the bias where the sums are still in registers (its epilogue): what is rounded and
  * written is the result alone.  A row-major C is its column-major transpose, whose rows are C's
  * columns, and one bias for each row is what the epilogue adds.  Sums are float32, also where a
  * product's depth is divided among blocks (its reduction scheme), and rounded once.
  *
- * The library is asked once for an algorithm for a shape, at the alignment that pointers and strides
- * have (a result's also as its bias has it); the answer is kept.  Where it has none, the product goes to cuBLAS as any other and a kernel
- * adds the bias, of 16-bit types through float32 sums in the room of the list of pointers, as many
- * rows at a time as fit there: the same numbers, slower.
+ * The library is asked once for an algorithm for a shape, at the alignment that pointers and
+ * strides have (a result's also as its bias has it); the answer is kept.  Where it has none, the
+ * product goes to cuBLAS as any other and a kernel adds the bias, of 16-bit types through float32
+ * sums in the room of the list of pointers, as many rows at a time as fit there: the same numbers,
+ * slower.
+ *
+ * What the library's ReLU makes of a NaN its documentation does not say.  A step that has gone
+ * wrong must show it, so an algorithm with a ReLU is first tried with a bias of NaN, on the
+ * operands of its first call, and where anything else comes out a kernel takes the ReLU.  A sum
+ * that began with +0 is never -0, and a ReLU before the rounding gives what one behind it gives: 0
+ * of what rounds to 0.
  */
 #include "api/pp_cuda_calls.h"
 #include "api/pp_half.h"
@@ -35,6 +42,7 @@ struct Single {
 template <class Kind> struct Product {
     using T = typename Kind::T;
     int ta, tb;
+    bool relu;
     int64_t m, n, k;
     const T *a;
     int64_t lda;
@@ -55,7 +63,7 @@ struct Step {
 /* All that the library's choice may depend on. */
 struct Shape {
     int64_t m, n, k, lda, ldb, ldc, count, step_a, step_b, step_c;
-    int ta, tb, type, compute;
+    int ta, tb, relu, type, compute;
     unsigned align_a, align_b, align_c;
 };
 
@@ -63,14 +71,15 @@ bool same(const Shape &x, const Shape &y)
 {
     return x.m == y.m && x.n == y.n && x.k == y.k && x.lda == y.lda && x.ldb == y.ldb &&
            x.ldc == y.ldc && x.count == y.count && x.step_a == y.step_a && x.step_b == y.step_b &&
-           x.step_c == y.step_c && x.ta == y.ta && x.tb == y.tb && x.type == y.type &&
-           x.compute == y.compute && x.align_a == y.align_a && x.align_b == y.align_b &&
-           x.align_c == y.align_c;
+           x.step_c == y.step_c && x.ta == y.ta && x.tb == y.tb && x.relu == y.relu &&
+           x.type == y.type && x.compute == y.compute && x.align_a == y.align_a &&
+           x.align_b == y.align_b && x.align_c == y.align_c;
 }
 
 struct Known {
     Shape shape;
-    bool has;                                           /* an algorithm */
+    bool has;                                           /* an algorithm, whose ReLU keeps a NaN */
+    bool tried;                                         /* of a ReLU: has says so */
     cublasLtMatmulAlgo_t algorithm;
 };
 
@@ -118,7 +127,7 @@ bool describe(Call *call, const Shape &s, const void *bias)
     const cudaDataType_t type = static_cast<cudaDataType_t>(s.type);
     const int32_t first = s.tb ? CUBLAS_OP_T : CUBLAS_OP_N,
                   second = s.ta ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const uint32_t epilogue = s.relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
     return PP_BLAS(cublasLtMatmulDescInit(
                &call->what, static_cast<cublasComputeType_t>(s.compute), CUDA_R_32F)) &&
            set(&call->what, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first) &&
@@ -164,7 +173,7 @@ bool choose(const PpBlas *blas, Call *call, Known *k)
 }
 
 /* What is known of the shape, asked for if it is new; NULL: something failed. */
-const Known *known_of(PpBlas *blas, Call *call, const Shape &s)
+Known *known_of(PpBlas *blas, Call *call, const Shape &s)
 {
     if (!blas->biased)
         blas->biased = new (std::nothrow) PpBiased();
@@ -178,6 +187,7 @@ const Known *known_of(PpBlas *blas, Call *call, const Shape &s)
             return &all->known[i];
     Known *k = &all->known[all->n < PpBiased::MOST ? all->n : all->oldest];
     k->shape = s;
+    k->tried = false;
     if (!choose(blas, call, k))
         return nullptr;
     if (all->n < PpBiased::MOST)
@@ -209,15 +219,66 @@ __global__ void add_bias(const float *sum, int64_t ld, const T *bias, T *c, int6
     }
 }
 
+/* Element i of `count` results of m x n, each `step` behind the one before. */
+template <class T>
+__device__ inline T *element(T *c, int64_t ld, int64_t step, int64_t m, int64_t n, int64_t i)
+{
+    return c + i / (m * n) * step + i / n % m * ld + i % n;
+}
+
+/* what is not above 0 becomes 0; a NaN stays */
+template <class Kind, class T = typename Kind::T>
+__global__ void rectify(T *c, int64_t ld, int64_t step, int64_t m, int64_t n, int64_t count)
+{
+    const int64_t by = static_cast<int64_t>(gridDim.x) * blockDim.x;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count * m * n;
+         i += by) {
+        T *x = element(c, ld, step, m, n, i);
+        if (wide(Kind(), *x) <= 0)
+            put(Kind(), x, 0);
+    }
+}
+
+/* *to += how many are no NaN */
+template <class Kind, class T = typename Kind::T>
+__global__ void count_numbers(const T *c, int64_t ld, int64_t step, int64_t m, int64_t n,
+                              int64_t count, unsigned long long *to)
+{
+    const int64_t by = static_cast<int64_t>(gridDim.x) * blockDim.x;
+    unsigned long long numbers = 0;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count * m * n;
+         i += by) {
+        const float x = wide(Kind(), *element(c, ld, step, m, n, i));
+        numbers += x == x;
+    }
+    if (numbers > 0)
+        atomicAdd(to, numbers);
+}
+
+constexpr unsigned BLOCK = 256;
+
+/* Blocks whose threads stride over n elements. */
+unsigned blocks_of(int64_t n)
+{
+    constexpr int64_t MOST = 1024;
+    const int64_t blocks = (n + BLOCK - 1) / BLOCK;
+    return static_cast<unsigned>(blocks < MOST ? blocks : MOST);
+}
+
 template <class Kind>
 void launch_bias(const PpCtx *ctx, const float *sum, int64_t ld, const Product<Kind> &p)
 {
-    constexpr int64_t BLOCK = 256, MOST = 1024;
-    const int64_t blocks = (p.m * p.n + BLOCK - 1) / BLOCK;
     PP_WORK("elementwise", p.m * p.n, p.m * p.n * (sizeof(float) + sizeof(*p.c)));
-    PP_LAUNCH(add_bias<Kind>, static_cast<unsigned>(blocks < MOST ? blocks : MOST),
-              static_cast<unsigned>(BLOCK), 0, static_cast<cudaStream_t>(ctx->stream), sum, ld,
-              p.bias, p.c, p.ldc, p.m, p.n);
+    PP_LAUNCH(add_bias<Kind>, blocks_of(p.m * p.n), BLOCK, 0,
+              static_cast<cudaStream_t>(ctx->stream), sum, ld, p.bias, p.c, p.ldc, p.m, p.n);
+}
+
+template <class Kind> void launch_relu(const PpCtx *ctx, const Product<Kind> &p, const Step &by)
+{
+    const int64_t all = by.count * p.m * p.n;
+    PP_WORK("elementwise", all, 2 * all * sizeof(*p.c));
+    PP_LAUNCH(rectify<Kind>, blocks_of(all), BLOCK, 0, static_cast<cudaStream_t>(ctx->stream), p.c,
+              p.ldc, by.c, p.m, p.n, by.count);
 }
 
 void sums(const PpCtx *ctx, const Product<Half<CUDA_R_16BF>> &p, float *to, int64_t ld)
@@ -267,36 +328,24 @@ template <class T> unsigned alignment(const T *p, int64_t ld, int64_t step)
 
 unsigned least(unsigned x, unsigned y) { return x < y ? x : y; }
 
-/* Products that one stride tells apart. */
-template <class Kind> void run(const PpCtx *ctx, const Product<Kind> &p, const Step &by)
+template <class Kind> bool shape_of(PpBlas *blas, const Product<Kind> &p, const Step &by, Shape *s)
 {
-    PpBlas *blas = static_cast<PpBlas *>(ctx->blas);
     cublasMath_t mode = CUBLAS_DEFAULT_MATH;
     if (!PP_BLAS(cublasGetMathMode(blas->handle, &mode)))
-        return;
+        return false;
     const bool tf32 = Kind::type == CUDA_R_32F &&
                       (mode & CUBLAS_TF32_TENSOR_OP_MATH) == CUBLAS_TF32_TENSOR_OP_MATH;
-    const Shape s = {p.m, p.n, p.k, p.lda, p.ldb, p.ldc, by.count, by.a, by.b, by.c, p.ta, p.tb,
-                     Kind::type, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
-                     alignment(p.a, p.lda, by.a), alignment(p.b, p.ldb, by.b),
-                     least(alignment(p.c, p.ldc, by.c), alignment(p.bias, 0, 0))};
-    Call call;
-    const Known *k = nullptr;
-    if (p.k > 0) {
-        k = describe(&call, s, p.bias) ? known_of(blas, &call, s) : nullptr;
-        if (!k)
-            return;
-    }
-    if (!k || !k->has) {
-        for (int64_t i = 0; i < by.count; i++) {
-            Product<Kind> one = p;
-            one.a += i * by.a;
-            one.b += i * by.b;
-            one.c += i * by.c;
-            apart(ctx, one);
-        }
-        return;
-    }
+    *s = {p.m, p.n, p.k, p.lda, p.ldb, p.ldc, by.count, by.a, by.b, by.c, p.ta, p.tb, p.relu,
+          Kind::type, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+          alignment(p.a, p.lda, by.a), alignment(p.b, p.ldb, by.b),
+          least(alignment(p.c, p.ldc, by.c), alignment(p.bias, 0, 0))};
+    return true;
+}
+
+template <class Kind>
+void multiply(const PpCtx *ctx, const Product<Kind> &p, const Step &by, Call *call, const Known *k)
+{
+    PpBlas *blas = static_cast<PpBlas *>(ctx->blas);
     const float one = 1, zero = 0;
     const double count = static_cast<double>(by.count), mn = static_cast<double>(p.m * p.n),
                  depth = static_cast<double>(p.k);
@@ -304,10 +353,77 @@ template <class Kind> void run(const PpCtx *ctx, const Product<Kind> &p, const S
             count * ((static_cast<double>(p.m) + static_cast<double>(p.n)) * depth + mn) *
                 sizeof(*p.c));
     PP_TIMED("cublas gemm bias", static_cast<cudaStream_t>(ctx->stream));
-    PP_BLAS(cublasLtMatmul(reinterpret_cast<cublasLtHandle_t>(blas->handle), &call.what, &one, p.b,
-                           &call.a, p.a, &call.b, &zero, p.c, &call.c, p.c, &call.c, &k->algorithm,
-                           blas->workspace, static_cast<size_t>(blas->bytes_workspace),
+    PP_BLAS(cublasLtMatmul(reinterpret_cast<cublasLtHandle_t>(blas->handle), &call->what, &one, p.b,
+                           &call->a, p.a, &call->b, &zero, p.c, &call->c, p.c, &call->c,
+                           &k->algorithm, blas->workspace,
+                           static_cast<size_t>(blas->bytes_workspace),
                            static_cast<cudaStream_t>(ctx->stream)));
+}
+
+/* Does the algorithm's ReLU keep a NaN?  Every sum with a bias of NaN is one; what comes out as
+ * something else is counted, where the result will stand. */
+template <class Kind>
+bool try_relu(const PpCtx *ctx, const Product<Kind> &p, const Step &by, Call *call, Known *k)
+{
+    constexpr int64_t FRONT = 256;                      /* the number, and the row's alignment */
+    PpBlas *blas = static_cast<PpBlas *>(ctx->blas);
+    const cudaStream_t stream = static_cast<cudaStream_t>(ctx->stream);
+    char *const list = static_cast<char *>(blas->list);
+    const int64_t bytes = p.n * static_cast<int64_t>(sizeof *p.c);
+    k->tried = true;
+    k->has = k->has && bytes <= PP_BLAS_LIST_BYTES - FRONT;
+    if (!k->has)
+        return true;
+    {
+        PP_WORK("fill", 0, FRONT + bytes);
+        PP_TIMED("cudaMemsetAsync", stream);
+        PP_CUDA(cudaMemsetAsync(list, 0, FRONT, stream));
+        PP_CUDA(cudaMemsetAsync(list + FRONT, 0xff, static_cast<size_t>(bytes), stream));
+    }
+    if (!describe(call, k->shape, list + FRONT))
+        return false;
+    multiply(ctx, p, by, call, k);
+    const int64_t all = by.count * p.m * p.n;
+    {
+        PP_WORK("count", 0, all * sizeof(*p.c));
+        PP_LAUNCH(count_numbers<Kind>, blocks_of(all), BLOCK, 0, stream, p.c, p.ldc, by.c, p.m, p.n,
+                  by.count, reinterpret_cast<unsigned long long *>(list));
+    }
+    const bool fetched = pp_cuda_fetch(ctx, 1);
+    k->has = fetched && blas->counting->staged[0] == 0;
+    return fetched && describe(call, k->shape, p.bias);
+}
+
+/* Products that one stride tells apart. */
+template <class Kind> void run(const PpCtx *ctx, const Product<Kind> &p, const Step &by)
+{
+    PpBlas *blas = static_cast<PpBlas *>(ctx->blas);
+    Shape s;
+    Call call;
+    Known *k = nullptr;
+    if (!shape_of(blas, p, by, &s))
+        return;
+    if (p.k > 0) {
+        k = describe(&call, s, p.bias) ? known_of(blas, &call, s) : nullptr;
+        if (!k || (p.relu && !k->tried && !try_relu(ctx, p, by, &call, k)))
+            return;
+    }
+    if (k && k->has) {
+        multiply(ctx, p, by, &call, k);
+    } else if (p.relu) {
+        Product<Kind> sum = p;
+        sum.relu = false;
+        run(ctx, sum, by);
+        launch_relu(ctx, p, by);
+    } else {
+        for (int64_t i = 0; i < by.count; i++) {
+            Product<Kind> one = p;
+            one.a += i * by.a;
+            one.b += i * by.b;
+            one.c += i * by.c;
+            apart(ctx, one);
+        }
+    }
 }
 
 /* A matrix of one row has no distance between rows: the row's length is a valid one. */
@@ -350,23 +466,26 @@ void pp_cuda_forget_products(PpBlas *blas)
     blas->biased = nullptr;
 }
 
-#define BIAS_PRODUCT(NAME, KIND, T)                                                                \
-    void pp_cuda_##NAME##_bias(const PpCtx *ctx, int ta, int tb, int64_t m, int64_t n, int64_t k,  \
-                               const T *a, int64_t lda, const T *b, int64_t ldb, const T *bias,    \
-                               T *c, int64_t ldc)                                                  \
+#define BIAS_PRODUCT(NAME, KIND, T, RELU)                                                          \
+    void pp_cuda_##NAME(const PpCtx *ctx, int ta, int tb, int64_t m, int64_t n, int64_t k,         \
+                        const T *a, int64_t lda, const T *b, int64_t ldb, const T *bias, T *c,     \
+                        int64_t ldc)                                                               \
     {                                                                                              \
-        run_all(ctx, Product<KIND>{ta, tb, m, n, k, a, lda, b, ldb, bias, c, ldc}, 0, nullptr,     \
-                nullptr, nullptr, nullptr);                                                        \
+        run_all(ctx, Product<KIND>{ta, tb, RELU, m, n, k, a, lda, b, ldb, bias, c, ldc}, 0,        \
+                nullptr, nullptr, nullptr, nullptr);                                               \
     }                                                                                              \
-    void pp_cuda_##NAME##_bias_batched(                                                            \
+    void pp_cuda_##NAME##_batched(                                                                 \
         const PpCtx *ctx, int ta, int tb, int64_t m, int64_t n, int64_t k, const T *a,             \
         int64_t lda, const T *b, int64_t ldb, const T *bias, T *c, int64_t ldc, int rank,          \
         const int64_t *count, const int64_t *stride_a, const int64_t *stride_b,                    \
         const int64_t *stride_c)                                                                   \
     {                                                                                              \
-        run_all(ctx, Product<KIND>{ta, tb, m, n, k, a, lda, b, ldb, bias, c, ldc}, rank, count,    \
-                stride_a, stride_b, stride_c);                                                     \
+        run_all(ctx, Product<KIND>{ta, tb, RELU, m, n, k, a, lda, b, ldb, bias, c, ldc}, rank,     \
+                count, stride_a, stride_b, stride_c);                                              \
     }
-BIAS_PRODUCT(sgemm, Single, float)
-BIAS_PRODUCT(bgemm, Half<CUDA_R_16BF>, uint16_t)
-BIAS_PRODUCT(hgemm, Half<CUDA_R_16F>, uint16_t)
+BIAS_PRODUCT(sgemm_bias, Single, float, false)
+BIAS_PRODUCT(bgemm_bias, Half<CUDA_R_16BF>, uint16_t, false)
+BIAS_PRODUCT(hgemm_bias, Half<CUDA_R_16F>, uint16_t, false)
+BIAS_PRODUCT(sgemm_bias_relu, Single, float, true)
+BIAS_PRODUCT(bgemm_bias_relu, Half<CUDA_R_16BF>, uint16_t, true)
+BIAS_PRODUCT(hgemm_bias_relu, Half<CUDA_R_16F>, uint16_t, true)

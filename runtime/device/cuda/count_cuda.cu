@@ -68,22 +68,28 @@ bool reached(const PpCounting *c)
 /* As many as the pinned memory holds. */
 bool fetch(const PpCtx *ctx, int n, const PpMask *mask)
 {
+    int64_t *sum = static_cast<int64_t *>(static_cast<const PpBlas *>(ctx->blas)->list);
+    for (int i = 0; i < n; i += MOST)
+        launch(static_cast<cudaStream_t>(ctx->stream), n - i < MOST ? n - i : MOST, mask + i,
+               sum + i);
+    return pp_cuda_fetch(ctx, n);
+}
+
+}   // namespace
+
+bool pp_cuda_fetch(const PpCtx *ctx, int n)
+{
     const PpBlas *blas = static_cast<const PpBlas *>(ctx->blas);
     const PpCounting *c = blas->counting;
     cudaStream_t stream = static_cast<cudaStream_t>(ctx->stream);
-    int64_t *sum = static_cast<int64_t *>(blas->list);
-    for (int i = 0; i < n; i += MOST)
-        launch(stream, n - i < MOST ? n - i : MOST, mask + i, sum + i);
     {
-        PP_WORK("transfer", 0, n * sizeof *sum);
+        PP_WORK("transfer", 0, n * sizeof *c->staged);
         PP_TIMED("cudaMemcpyAsync", stream);
-        PP_CUDA(cudaMemcpyAsync(c->staged, sum, static_cast<size_t>(n) * sizeof *sum,
+        PP_CUDA(cudaMemcpyAsync(c->staged, blas->list, static_cast<size_t>(n) * sizeof *c->staged,
                                 cudaMemcpyDeviceToHost, stream));
     }
     return PP_CUDA(cudaEventRecord(c->event, stream)) && reached(c) && !*pp_cuda_error();
 }
-
-}   // namespace
 
 void pp_cuda_counts(const PpCtx *ctx, int n, const PpMask *mask, int64_t *const *to)
 {

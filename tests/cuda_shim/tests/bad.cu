@@ -111,6 +111,13 @@ static __global__ void no_syncwarp(int *y) {
 }
 
 static __global__ void all_write(float *y) { y[0] = static_cast<float>(threadIdx.x); }
+/* Even threads read what odd ones write: the other half of a word that both have read. */
+static __global__ void from_neighbour(uint16_t *y)
+{
+    const uint16_t next = y[(threadIdx.x + 1) % blockDim.x];
+    if (threadIdx.x % 2 || next == 12345)
+        y[threadIdx.x] = next;
+}
 static __global__ void all_blocks_add(float *y) { y[0] += 1.0f; }
 static __global__ void half_atomic(int *y) {
     if (threadIdx.x % 2)
@@ -159,6 +166,7 @@ KERNEL_CASE(race_read, 64, no_barrier, 1, 64, 0, x)
 KERNEL_CASE(race_write, 64, late_write, 1, 64, 0, x)
 KERNEL_CASE(race_warp, 64, no_syncwarp, 1, 32, 0, reinterpret_cast<int *>(x))
 KERNEL_CASE(race_global, 64, all_write, 1, 64, 0, x)
+KERNEL_CASE(race_halves, 64, from_neighbour, 1, 64, 0, reinterpret_cast<uint16_t *>(x))
 KERNEL_CASE(race_blocks, 64, all_blocks_add, 4, 1, 0, x)
 KERNEL_CASE(race_atomic, 64, half_atomic, 1, 32, 0, reinterpret_cast<int *>(x))
 KERNEL_CASE(too_many_threads, 64, store, 1, 2048, 0, x, 0)
@@ -624,6 +632,7 @@ static const Bad bad[] = {
     BAD(race_global, false,
         "race: kernel all_write block (0,0,0) thread (1,0,0): writes byte 0 of allocation 1 (256 "
         "bytes), which thread (0,0,0) has written*"),
+    BAD(race_halves, false, "race: kernel from_neighbour *: * byte * of allocation 1 (256 *"),
     BAD(race_blocks, false,
         "race between blocks: kernel all_blocks_add block (1,0,0) *s byte 0 of allocation 1 (256 "
         "bytes), which another block has written*"),

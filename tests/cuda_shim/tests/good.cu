@@ -122,6 +122,12 @@ template <class T> static __global__ void add_table(T *x, T v)
     x[threadIdx.x] += v + static_cast<T>(table[threadIdx.x % 4]);
 }
 
+/* Two threads' elements in each word, read and written in place. */
+static __global__ void twice(uint16_t *x)
+{
+    x[threadIdx.x] = static_cast<uint16_t>(2 * x[threadIdx.x]);
+}
+
 static __global__ void add_one(float *x, int n) {
     int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
     if (i < n)
@@ -144,9 +150,13 @@ static void elementwise() {
     std::vector<float> got = host(y, 4096);
     for (size_t i = 0; i < x.size(); i++)
         CHECK(got[i] == 3.0f * x[i]);
+    uint16_t *z = device(std::vector<uint16_t>(64, 21));
+    PP_LAUNCH(twice, 1, 64, 0, nullptr, z);
+    CHECK(host(z, 64) == std::vector<uint16_t>(64, 42));
     CHECK(!pp_cuda_error()[0]);
     OK(cudaFree(d));
     OK(cudaFree(y));
+    OK(cudaFree(z));
 }
 
 static void reductions() {

@@ -365,7 +365,7 @@ template <class T> static std::vector<T> drawn(const HalfCase &t, int64_t n)
 /* A layout as of half_one(); results beyond n columns and between products must stay. */
 template <class T>
 static double bias_one(const Context &x, const HalfCase &t, int ta, int tb, int64_t n, int64_t k,
-                       const Strides &s, int64_t pad)
+                       const Strides &s, int64_t pad, bool relu)
 {
     const int64_t m = 5, lda = (ta ? m : k) + pad, ldb = (tb ? k : n) + pad, ldc = n + pad;
     const int rank = static_cast<int>(s.count.size());
@@ -383,12 +383,16 @@ static double bias_one(const Context &x, const HalfCase &t, int ta, int tb, int6
             gpu_one(&x.c, ta, tb, m, n, k, da.p, lda, db.p, ldb, dbias.p, dc.p, ldc);
         }
     };
+#define OF(cpu, gpu)                                                                               \
+    (relu ? run(cpu, cpu##_batched, gpu##_relu, gpu##_relu_batched)                                \
+          : run(cpu, cpu##_batched, gpu, gpu##_batched))
     if constexpr (sizeof(T) == 4)
-        run(pp_sgemm, pp_sgemm_batched, pp_cuda_sgemm_bias, pp_cuda_sgemm_bias_batched);
+        OF(pp_sgemm, pp_cuda_sgemm_bias);
     else if (t.bf16)
-        run(pp_bsgemm, pp_bsgemm_batched, pp_cuda_bgemm_bias, pp_cuda_bgemm_bias_batched);
+        OF(pp_bsgemm, pp_cuda_bgemm_bias);
     else
-        run(pp_hsgemm, pp_hsgemm_batched, pp_cuda_hgemm_bias, pp_cuda_hgemm_bias_batched);
+        OF(pp_hsgemm, pp_cuda_hgemm_bias);
+#undef OF
     int64_t all = 1;
     for (const int64_t count : s.count)
         all *= count;
@@ -401,8 +405,9 @@ static double bias_one(const Context &x, const HalfCase &t, int ta, int tb, int6
         for (int64_t i = 0; i < m; i++)
             for (int64_t j = 0; j < n; j++) {
                 const size_t e = static_cast<size_t>(at + i * ldc + j);
-                narrow(t, &w.c[e],
-                       w.sum[e] + static_cast<float>(t.value(w.bias[static_cast<size_t>(j)])));
+                const float y =
+                    w.sum[e] + static_cast<float>(t.value(w.bias[static_cast<size_t>(j)]));
+                narrow(t, &w.c[e], relu && y <= 0 ? 0 : y);
             }
     }
     return half_off(t, dc.get(x.stream), w.c, k);
@@ -423,6 +428,50 @@ static void rounded_once(const Context &x, const HalfCase &t, const std::string 
        type + ": product and bias are rounded together, once");
 }
 
+/* is a real library below? */
+#ifdef __CUDACC__
+constexpr bool SHIM = false;
+#else
+constexpr bool SHIM = true;
+#endif
+
+/* C of 3 x n with a bias of 1, -1, NaN, 1, ...: the places of NaN that hold one; -1: another place
+ * is wrong, or a 0 is -0. */
+static int nans_kept(const Context &x, const HalfCase &t, int64_t n)
+{
+    std::vector<uint16_t> bias(static_cast<size_t>(n));
+    for (size_t j = 0; j < bias.size(); j++)
+        bias[j] = t.narrow(j % 3 == 0 ? 1 : j % 3 == 1 ? -1 : std::nan(""));
+    const std::vector<uint16_t> a(6), b(2 * bias.size()), none(3 * bias.size());
+    Dev<uint16_t> da(a), db(b), dbias(bias), dc(none);
+    (t.bf16 ? pp_cuda_bgemm_bias_relu : pp_cuda_hgemm_bias_relu)(&x.c, 0, 0, 3, n, 2, da.p, 2, db.p,
+                                                                 n, dbias.p, dc.p, n);
+    const std::vector<uint16_t> c = dc.get(x.stream);
+    int kept = 0;
+    for (size_t i = 0; i < c.size(); i++) {
+        const size_t j = i % bias.size() % 3;
+        kept += j == 2 && std::isnan(t.value(c[i]));
+        if (j < 2 && c[i] != t.narrow(j == 0 ? 1 : 0))
+            return -1;
+    }
+    return kept;
+}
+
+/* The library's ReLU is taken where it keeps a NaN, and only there; it is asked once a shape. */
+static void relus(const Context &x)
+{
+    for (const bool bf16 : {true, false}) {
+        const HalfCase t = {bf16, false};
+        const std::string type = bf16 ? "bf16" : "f16";
+        ok(nans_kept(x, t, 24) == 24, type + ": the library's ReLU keeps a NaN");
+        setenv("SHIM_RELU", "max", 1);
+        ok(nans_kept(x, t, 24) == (SHIM ? 0 : 24), type + ": and is what takes it");
+        ok(nans_kept(x, t, 48) == 48 && !pp_cuda_error()[0],
+           type + ": one that makes 0 of a NaN is left alone");
+        unsetenv("SHIM_RELU");
+    }
+}
+
 /* The shim has no algorithm for odd columns and paddings. */
 static void biases(const Context &x) {
     static const Strides layouts[] = {{{}, {}, {}, {}},
@@ -435,14 +484,16 @@ static void biases(const Context &x) {
         for (int i = 0; i < 4 * 4 * 3; i++) {
             const int64_t k = i / 16 == 0 ? 0 : i / 16 == 1 ? 7 : 16, n = i % 5 == 1 ? 7 : 8;
             const Strides &s = layouts[i / 4 % 4];
-            worst = std::fmax(worst, kind == 0 ? bias_one<float>(x, type, i & 1, i >> 1 & 1, n, k, s,
-                                                                 i % 3 * 2)
-                                               : bias_one<uint16_t>(x, type, i & 1, i >> 1 & 1, n, k,
-                                                                    s, i % 3 * 2));
+            for (const bool relu : {false, true})
+                worst = std::fmax(
+                    worst, kind == 0 ? bias_one<float>(x, type, i & 1, i >> 1 & 1, n, k, s,
+                                                       i % 3 * 2, relu)
+                                     : bias_one<uint16_t>(x, type, i & 1, i >> 1 & 1, n, k, s,
+                                                          i % 3 * 2, relu));
         }
         const std::string name = kind == 0 ? "float32" : type.bf16 ? "bf16" : "f16";
         ok(worst < 1 && !pp_cuda_error()[0],
-           name + " with a bias: by the library and without, alone, in strides, empty sums");
+           name + " with a bias, and a ReLU: by the library and without, in strides, empty sums");
         if (kind)
             rounded_once(x, type, name);
     }
@@ -525,6 +576,7 @@ int main() {
         tf32(x);
         halves(x);
         biases(x);
+        relus(x);
         counting(x);
         pp_cuda_sgemm(&x.c, 0, 0, static_cast<int64_t>(1) << 31, 1, 1, 1, nullptr, 1, nullptr, 1, 0,
                       nullptr, 1);
