@@ -5,6 +5,7 @@
  * schedule with the shortest step among those whose ranks fit, found by schedule/synth/auto.c; then
  * its rows as they would run, with R, messages and sums over replicas, simulated once more.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,20 +115,32 @@ static double far_part(const Trial *t, const Schedule *s)
     return rates_part(bytes / t->c->ranks, RATES_NEAR, RATES_FAR);
 }
 
-/* What no rate knows of a stage alone: how much its rank goes over, and that a backward in two
-   parts makes some of it twice and leaves the rest for W.  I of a stage that was sent nothing with
-   a gradient is empty. */
-static void add_far(const Rates *r, const CutStage *at, const PpStage *st, double part,
-                    double *time)
+/* What no rate knows of a stage alone: how much its rank goes over. */
+static void add_far(const Rates *r, const CutStage *at, double part, double *time)
 {
-    double shared = part * (double)st->bytes_saved / r->moves;
     time[SA_F] += part * at->far[0] / r->parameters;
     time[SA_B] += part * (at->far[1] + at->far[2]) / r->gradients;
-    time[SA_I] += part * at->far[1] / r->gradients + shared;
-    time[SA_W] += part * at->far[2] / r->gradients + shared + at->again;
-    if (st->flops_input == 0) {
-        time[SA_I] = 1 / r->actions;
-        time[SA_W] = time[SA_B];
+    time[SA_I] += part * at->far[1] / r->gradients;
+    time[SA_W] += part * at->far[2] / r->gradients;
+}
+
+static double more_divided(const Rates *r, const PpStage *st, double part)
+{
+    return divided_seconds(st, r->quick, r->functions, r->moves / fmax(part, 1e-9));
+}
+
+/* I and W, where what is known is a B, or a B where they are; a run that had both knows all.  I of
+   a stage that was sent nothing with a gradient is empty. */
+static void divide(const AutoOptions *o, const PpStage *st, double part, double begin,
+                   double *time)
+{
+    double more = more_divided(&o->rates, st, part);
+    if (!o->measured || !o->measured_divided) {
+        bool empty = st->flops_input == 0;
+        time[SA_I] = empty ? begin : time[SA_I];
+        time[SA_W] = empty ? time[SA_B] : time[SA_W] + more;
+    } else if (!o->measured_whole) {
+        time[SA_B] -= fmin(more, 0.5 * time[SA_B]);
     }
 }
 
@@ -150,11 +163,14 @@ static int fill_costs(Trial *t, const Schedule *of)
         double *time = t->costs.stage_time + (size_t)s * SA_TYPES;
         double again = again_seconds(t->c, r, st, at, begin), before = folded ? again : 0;
         time[SA_F] = at->forward + begin;
-        time[SA_I] = before + at->input + begin;
+        time[SA_I] = at->input + begin;
         time[SA_W] = at->weight + begin;
-        time[SA_B] = before + at->input + at->weight + begin;
+        time[SA_B] = at->whole + begin;
         if (!o->measured)
-            add_far(r, at, st, far, time);
+            add_far(r, at, far, time);
+        divide(o, st, far, begin, time);
+        time[SA_I] += before;
+        time[SA_B] += before;
         time[SA_R] = again;
         time[SA_OFFLOAD] = time[SA_FETCH] =
             t->c->offload ? (double)memory_stored(st) / r->offload : 0;
@@ -180,6 +196,19 @@ static double end_seconds(const Trial *t, const Schedule *s)
     return update + (double)gathered / o->rates.link;
 }
 
+/* Of one stage, whichever way it is computed; more rows share more. */
+static double least_backward(const Search *x, const Candidate *c, uint32_t s, const CutStage *at)
+{
+    const AutoOptions *o = &x->o->partition->automatic;
+    double parts = at->input + at->weight, least = at->whole < parts ? at->whole : parts;
+    if (o->measured && o->measured_divided && !o->measured_whole) {
+        double rows = (double)c->size->rows / (double)x->own_rows;
+        double more = more_divided(&o->rates, c->cut->program->plan.stage[s], 1);
+        least -= fmin(rows * more, 0.5 * least);
+    }
+    return least;
+}
+
 double candidate_bound(const Search *x, const Candidate *c)
 {
     Arena *a = arena_new();
@@ -189,7 +218,7 @@ double candidate_bound(const Search *x, const Candidate *c)
     int agains = c->microbatches - (c->again == AGAIN_EXCEPT_LAST);
     for (uint32_t s = 0; s < cut.stages; s++) {
         const CutStage *at = &cut.stage[s];
-        double work = c->microbatches * (at->forward + at->input + at->weight + 2 * begin) +
+        double work = c->microbatches * (at->forward + least_backward(x, c, s, at) + 2 * begin) +
                       agains * again_seconds(c, r, c->cut->program->plan.stage[s], at, begin);
         all += work;
         double path = before + work;

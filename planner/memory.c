@@ -1,5 +1,5 @@
 /*
- * memory.c - a rank's step planned by runtime/plan/, for its bytes.
+ * memory.c - a rank's step planned by runtime/plan/, for its bytes; what it knows of their seconds.
  */
 #include "memory.h"
 
@@ -95,6 +95,11 @@ Schedule *memory_offload(MemoryAsked *x, const Schedule *s, const SchedNeeds *ne
                           .of = x};
     Schedule *rows = NULL;
     return plan_offload(&ask, &rows, e) == PP_OK ? rows : NULL;
+}
+
+double divided_seconds(const PpStage *st, double quick, double functions, double moves)
+{
+    return plan_divided(st, &(DividedRates){quick, functions, moves});
 }
 
 int64_t memory_stored(const PpStage *st) { return plan_stored_bytes(st, 0); }

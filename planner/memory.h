@@ -1,5 +1,5 @@
 /*
- * memory.h - what ranks take, as the runtime plans it.
+ * memory.h - what ranks take, as the runtime plans it, and what it knows of their seconds.
  */
 #ifndef PPSPLIT_PLANNER_MEMORY_H
 #define PPSPLIT_PLANNER_MEMORY_H
@@ -31,6 +31,10 @@ int64_t memory_stored(const PpStage *st);
 /* Bytes that a rank's optimizer reads and writes in a step, the most of all; what the last replica
    gets of the others with --shard-optimizer. */
 int64_t memory_updated(const MemoryAsked *x, const Schedule *s, int64_t *gathered);
+
+/* Seconds that W takes longer than its part of a B, as --schedule auto has them: elements and bytes
+   a second */
+double divided_seconds(const PpStage *st, double quick, double functions, double moves);
 
 /* The model's edges and shared parameters, as schedules want them. */
 typedef struct {

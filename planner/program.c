@@ -78,6 +78,8 @@ static void scale_stage(const Scale *s, PpStage *to)
     to->flops_forward = scaled(s, to->flops_forward);
     to->flops_input = scaled(s, to->flops_input);
     to->flops_weight = scaled(s, to->flops_weight);
+    to->twice_quick = scaled(s, to->twice_quick);
+    to->twice_functions = scaled(s, to->twice_functions);
 }
 
 Program *program_resized(const Program *p, int64_t rows, Arena *a)

@@ -117,6 +117,8 @@ void plans_tell(Search *x)
            o->partition->automatic.measured ? "measured" : "modelled",
            o->memory ? arena_printf(a, ", %s a rank", bytes_text(a, o->memory))
                      : ", memory is not limited");
+    for (uint32_t i = 0; i < o->partition->automatic.measured_clock.n; i++)
+        printf("%s\n", diag_escape(a, o->partition->automatic.measured_clock.at[i]));
     table(x, list, n, a);
     const Candidate *best = &x->list.at[list[0]];
     printf("bytes of ranks of the first:");

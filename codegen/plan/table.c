@@ -203,6 +203,23 @@ static int64_t flops(const Graph *g, const Ids *list)
     return n;
 }
 
+/* What I and W both compute, by elements: nodes that read what is kept are in either. */
+static void twice(const StageGen *sg, PpStage *st)
+{
+    const Graph *g = sg->g;
+    const Ids *input = &sg->stage->backward_input, *weight = &sg->stage->backward_weight;
+    Arena *scratch = arena_within(sg->a);
+    bool *made = arena_array(scratch, bool, g->node.n + 1);
+    for (uint32_t i = 0; i < input->n; i++)
+        made[input->at[i]] = true;
+    for (uint32_t i = 0; i < weight->n; i++) {
+        Op op = g->node.at[weight->at[i]].op;
+        int64_t n = made[weight->at[i]] ? cost_flops(g, weight->at[i]) : 0;
+        *(op_is_map(op) && !op_is_quick(op) ? &st->twice_functions : &st->twice_quick) += n;
+    }
+    arena_free(scratch);
+}
+
 /* R: parts of the stash. */
 static const PpAgain *parts(const StageGen *sg, Arena *a)
 {
@@ -229,7 +246,7 @@ static const PpStage *of_microbatches(const StageGen *sg, const PpStage *whole, 
     PpStage *st = arena_new_of(a, PpStage);
     *st = *whole;
     st->input = inputs(sg, sg->microbatches, a);
-    st->bytes_stash = st->bytes_saved = 0;
+    st->bytes_stash = st->bytes_saved = st->twice_quick = st->twice_functions = 0;
     st->n_again = 0;
     st->again = NULL;
     st->minibatch = whole;
@@ -282,6 +299,7 @@ const PpStage *cg_stage_table(const StageGen *sg, Target target, Arena *a)
                     .again = parts(sg, a),
                     .has_backward = cg_has_backward(s)};
     works(sg, target, st->bytes_work);
+    twice(sg, st);
     for (uint32_t i = 0; i < s->input.n; i++)
         st->n_dx += (int)s->input.at[i].grads.n;
     st->dy = gradients(sg, a, &st->n_dy);

@@ -82,9 +82,9 @@ typedef struct AutoModel {
    microbatches: what is sent once a step costs each of them so much less; 0: sent for each. */
 AutoModel *auto_model(const Graph *g, ValueId loss, const Rates *r, uint32_t microbatches,
                       Arena *a);
-/* Seconds that a run took for F, I and W of a stage; negative: not known. */
+/* Seconds that a run took for F, I, W and B of a stage; negative: not known. */
 typedef struct {
-    double forward, input, weight;
+    double forward, input, weight, whole;
 } StageTimes;
 /* Seconds that a step of a stage's code took, of a call: the nodes of the file that it is of, by
    their names (graph_origin_name).  part: 'F', 'I', 'W'; 'B': I and W in one. */
@@ -118,11 +118,13 @@ typedef struct {
     Rates rates;
     /* of a run: its split points, and what its stages took; NULL: as modelled */
     const StageTimes *measured;
+    bool measured_divided, measured_whole; /* it had I and W; it had B */
     uint32_t measured_stages;
     StepTimes measured_steps; /* of a program that was made with --profile */
     double measured_around; /* seconds of its step beside its actions, slowest rank */
     const double *measured_action; /* by SchedType: means over stages; 0 where there is none */
     VEC(const char *) measured_split;
+    VEC(const char *) measured_clock; /* of further runs: by what their times were multiplied */
 } AutoOptions;
 
 /* given.c: options as they were written; NULL: not there.  Fatal where they mean nothing. */

@@ -16,12 +16,12 @@ extern "C" {
 #endif
 
 /* forward: F; backward: input is I (gradients of what the stage was sent), weight is W.  Beside
- * these, of no cut's time: what W takes longer where it is an action of its own, since it makes
- * again what I has, too; and bytes of parameters, their gradients and of results that products of
- * F, I and W meet, which are slower where a rank goes over more than a cache holds. */
+ * these, of no cut's time: both in one, B, which differs from I + W where a run has shown that; and
+ * bytes of parameters, their gradients and of results that products of F, I and W meet, which are
+ * slower where a rank goes over more than a cache holds. */
 typedef struct {
     double forward, input, weight;
-    double again, far[3];
+    double whole, far[3];
 } CutNode;
 
 /* keeps: backward needs the value where this node is, so the stage's stash holds it */
@@ -89,7 +89,7 @@ typedef struct {
 
 typedef struct {
     double forward, input, weight; /* seconds of a microbatch */
-    double again, far[3];          /* as a CutNode's */
+    double whole, far[3];          /* as a CutNode's */
     double link;                   /* messages */
     int64_t stash;                 /* bytes of a microbatch */
     int64_t params;                /* held and owned */

@@ -161,24 +161,38 @@ void auto_of_run(AutoOptions *o, const char *path, Arena *a)
     SchedCosts c;
     SchedError e;
     sched_costs_default(&c);
-    if (sched_costs_load(&c, path, STAGES, &e)) {
+    if (sched_costs_measured(&c, path, STAGES, &e)) {
         sched_costs_free(&c);
         diag_fatal(e.status, WHERE_NONE, "--costs: %s", e.text);
     }
     StageTimes *t = arena_array(a, StageTimes, STAGES);
     for (int s = 0; s < STAGES; s++) {
         const double *us = c.stage_time + (size_t)s * SA_TYPES;
-        t[s] = (StageTimes){us[SA_F] / 1e6, us[SA_I] / 1e6, us[SA_W] / 1e6};
+        t[s] = (StageTimes){us[SA_F] / 1e6, us[SA_I] / 1e6, us[SA_W] / 1e6, us[SA_B] / 1e6};
+        o->measured_divided |= us[SA_I] >= 0 && us[SA_W] >= 0;
+        o->measured_whole |= us[SA_B] >= 0;
         if (us[SA_F] >= 0)
             o->measured_stages = (uint32_t)s + 1;
     }
     o->measured_around = c.around / 1e6;
     o->measured_action = mean_actions(&c, (int)o->measured_stages, a);
+    double *clock = arena_array(a, double, c.runs + 1);
+    memcpy(clock, c.clock, (size_t)c.runs * sizeof *clock);
     sched_costs_free(&c);
     o->measured = t;
-    if (o->measured_split.n == 0)
-        split_of_run(o, path, a);
-    steps_of_run(o, path, a);
+    const char *path_k;
+    size_t length;
+    for (int k = 0; (path_k = sched_costs_file(path, k, &length)); k++) {
+        const char *one = arena_strndup(a, path_k, length);
+        if (k > 0)
+            vec_push(a, &o->measured_clock,
+                     arena_printf(a, "%s: times x %.3f, by F, which is in the first run too", one,
+                                  clock[k]));
+        if (o->measured_split.n == 0)
+            split_of_run(o, one, a);
+        if (o->measured_steps.n == 0)
+            steps_of_run(o, one, a);
+    }
 }
 
 void auto_given(AutoOptions *o, const AutoText *t, Arena *a)

@@ -71,7 +71,7 @@ void cut_measure(const CutGraph *g, const CutProblem *p, const uint32_t *stage_o
         s->forward += g->node[n].forward;
         s->input += g->node[n].input;
         s->weight += g->node[n].weight;
-        s->again += g->node[n].again;
+        s->whole += g->node[n].whole;
         for (int k = 0; k < 3; k++)
             s->far[k] += g->node[n].far[k];
     }

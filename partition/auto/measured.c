@@ -139,6 +139,31 @@ static bool *timed_stages(const StepTimes *steps, uint32_t stages, Arena *a)
 
 /* ---- stages ---------------------------------------------------------------------------------- */
 
+/* What a stage's nodes are multiplied by. */
+typedef struct {
+    double forward, input, weight, whole;
+} Factors;
+
+/* sum: as they are; steps: of both parts they were timed, so that their proportions stay.  I and W
+   of a run that had whole backwards only are in the model's proportions; B of one that had divided
+   ones only is both, and whoever needs it apart knows that it took less. */
+static Factors factors(const StageTimes *t, const StageTimes *sum, bool steps)
+{
+    bool divided = t->input >= 0 && t->weight >= 0;
+    double both = sum->input + sum->weight, whole = t->whole;
+    Factors f = {.forward = scale(t->forward, sum->forward)};
+    if (divided && !steps) {
+        f.input = scale(t->input, sum->input);
+        f.weight = scale(t->weight, sum->weight);
+    } else {
+        f.input = f.weight = scale(divided ? t->input + t->weight : whole, both);
+    }
+    if (whole < 0)
+        whole = f.input * sum->input + f.weight * sum->weight;
+    f.whole = scale(whole, sum->whole);
+    return f;
+}
+
 void auto_measured(AutoModel *m, const Graph *g, const uint32_t *stage_of, uint32_t stages,
                    const StageTimes *t, const StepTimes *steps, Arena *a)
 {
@@ -149,18 +174,20 @@ void auto_measured(AutoModel *m, const Graph *g, const uint32_t *stage_of, uint3
     StageTimes *sum = arena_array(scratch, StageTimes, stages);
     for (uint32_t i = 0; i < m->cut.nodes; i++) {
         StageTimes *s = &sum[stage_of[m->node[i]]];
-        s->forward += m->cut.node[i].forward;
-        s->input += m->cut.node[i].input;
-        s->weight += m->cut.node[i].weight;
+        CutNode *n = &m->cut.node[i];
+        s->forward += n->forward;
+        s->input += n->input;
+        s->weight += n->weight;
+        s->whole += n->whole = n->input + n->weight;
     }
     for (uint32_t i = 0; i < m->cut.nodes; i++) {
         uint32_t s = stage_of[m->node[i]];
         CutNode *n = &m->cut.node[i];
-        bool both = timed[s] && t[s].input >= 0 && t[s].weight >= 0;
-        double backward = scale(t[s].input + t[s].weight, sum[s].input + sum[s].weight);
-        n->forward *= scale(t[s].forward, sum[s].forward);
-        n->input *= both ? backward : scale(t[s].input, sum[s].input);
-        n->weight *= both ? backward : scale(t[s].weight, sum[s].weight);
+        Factors f = factors(&t[s], &sum[s], timed[s]);
+        n->forward *= f.forward;
+        n->input *= f.input;
+        n->weight *= f.weight;
+        n->whole *= f.whole;
     }
     arena_free(scratch);
 }
@@ -172,5 +199,6 @@ void auto_scaled(AutoModel *m, const AutoModel *from, const AutoModel *to)
         m->cut.node[i].forward *= scale(b->forward, a->forward);
         m->cut.node[i].input *= scale(b->input, a->input);
         m->cut.node[i].weight *= scale(b->weight, a->weight);
+        m->cut.node[i].whole *= scale(b->whole, a->whole);
     }
 }

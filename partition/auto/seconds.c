@@ -276,5 +276,6 @@ CutNode node_seconds(const Model *m, NodeId n)
         }
     }
     c.input += input ? m->traffic[n].backward : 0;
+    c.whole = c.input + c.weight;
     return c;
 }

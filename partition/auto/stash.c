@@ -3,8 +3,7 @@
  *
  * A product keeps the other operand, a nonlinear function its result, a division what it divides
  * by.  What is cheap to make again from less is not kept, but that is: one look at a time, node
- * after node, at what the min-cut of autodiff/stash.c weighs as a whole.  And what making it again
- * takes where W does so by itself.
+ * after node, at what the min-cut of autodiff/stash.c weighs as a whole.
  */
 #include <string.h>
 
@@ -109,38 +108,6 @@ static void keep_of(Stash *s, NodeId n)
     }
 }
 
-/* What makes v again of what is kept: its forwards, each once. */
-static double again_seconds(const Stash *s, ValueId v, bool *made)
-{
-    const Model *m = s->m;
-    const Value *x = val(m->g, v);
-    if (is_there(m, v) || s->at[v] != NONE || x->kind != V_NODE || made[x->node])
-        return 0;
-    const Node *by = &m->g->node.at[x->node];
-    uint32_t reads = by->op == OP_Phase ? 1 : by->nin, number = m->out->of[x->node];
-    double sum = number == NONE ? 0 : m->out->cut.node[number].forward;
-    made[x->node] = true;
-    for (uint32_t i = 0; i < reads; i++)
-        sum += again_seconds(s, by->in[i], made);
-    return sum;
-}
-
-/* Operands of products whose parameters' gradients are W's. */
-static void add_again(const Stash *s)
-{
-    const Model *m = s->m;
-    bool *made = arena_array(m->a, bool, m->g->node.n + 1);
-    for (uint32_t k = 0; k < m->out->cut.nodes; k++) {
-        const Node *x = &m->g->node.at[m->out->node[k]];
-        bool weight = false;
-        for (uint32_t i = 0; i < x->nin && is_product(x->op); i++)
-            weight |= m->of_params[x->in[i]] && m->grad[x->in[i]];
-        for (uint32_t i = 0; i < x->nin && weight; i++)
-            if (m->data[x->in[i]])
-                m->out->cut.node[k].again += again_seconds(s, x->in[i], made);
-    }
-}
-
 void add_stash(Model *m)
 {
     const Graph *g = m->g;
@@ -157,5 +124,4 @@ void add_stash(Model *m)
                 break;
             }
     }
-    add_again(&s);
 }

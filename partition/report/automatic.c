@@ -30,6 +30,8 @@ void report_automatic(const AutoCut *c, Arena *outer, FILE *f)
                             : "slowest stage",
             time_text(a, o->microbatches ? c->cut.step : c->cut.slowest),
             o->measured ? "measured" : "modelled", time_text(a, c->bound), 100 * c->gap);
+    for (uint32_t i = 0; i < o->measured_clock.n; i++)
+        fprintf(f, "%s\n", diag_escape(a, o->measured_clock.at[i]));
     fputs(c->split.n > 0 ? "the same cut:" : "", f);
     for (uint32_t i = 0; i < c->split.n; i++)
         fprintf(f, " --split %s", shell_word(a, diag_escape(a, c->split.at[i])));

@@ -26,17 +26,17 @@ static int64_t limit_of(const Options *o)
     return recompute_is_auto(o) || (o->offload & OFFLOAD_STASH) ? 0 : o->memory;
 }
 
-/* In a second, and the seconds of an action or message beside what it computes or carries; memory:
- * bytes that I leaves behind or W finds there, when neither is in a cache: on a CPU what `pipeline
- * measure` calls moves, which is how much longer I and W take than B of models that were timed.  The CPU's: products of
+/* In a second, and the seconds of an action or message beside what it computes or carries;
+ * divided: what W meets or makes a second time.  The CPU's: what `pipeline measure` finds on
  * one core of the machine that partition/auto/rates.c is about. */
 typedef struct {
-    double operations, action, memory, bytes, message;
+    double operations, action, bytes, message;
+    DividedRates divided;
 } Usual;
-static const Usual usual_cpu = {180e9, 10e-6, 12e9, 12e9, 20e-6},
-                   usual_device = {20e12, 50e-6, 1e12, 20e9, 20e-6};
+static const Usual usual_cpu = {180e9, 10e-6, 12e9, 20e-6, {30e9, 1.7e9, 12e9}},
+                   usual_device = {20e12, 50e-6, 20e9, 20e-6, {10e12, 2e12, 1e12}};
 
-/* A B is one action; I and W are two, and what they share goes through memory. */
+/* A B is one action; I and W are two, and W takes longer. */
 static int by_operations(const PpPlan *p, SchedCosts *c)
 {
     const Usual *u = p->device == PP_CPU ? &usual_cpu : &usual_device;
@@ -47,10 +47,10 @@ static int by_operations(const PpPlan *p, SchedCosts *c)
         const PpStage *st = p->stage[s];
         double *t = c->stage_time + (ptrdiff_t)s * SA_TYPES;
         t[SA_F] = t[SA_R] = (double)st->flops_forward / u->operations + u->action;
-        double shared = (double)st->bytes_saved / u->memory;
-        t[SA_I] = (double)st->flops_input / u->operations + u->action + shared;
-        t[SA_W] = (double)st->flops_weight / u->operations + u->action + shared;
-        t[SA_B] = t[SA_I] + t[SA_W] - u->action - 2 * shared;
+        t[SA_I] = (double)st->flops_input / u->operations + u->action;
+        t[SA_W] = (double)st->flops_weight / u->operations + u->action;
+        t[SA_B] = t[SA_I] + t[SA_W] - u->action;
+        t[SA_W] += plan_divided(st, &u->divided);
     }
     if (all > 0) {
         c->latency = u->message;

@@ -10,6 +10,7 @@
 #define PP_PLAN_H
 
 #include "core/core.h"
+#include "divided.h"
 #include "optim/optim.h"
 #include "schedule/schedule.h"
 

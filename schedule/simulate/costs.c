@@ -1,21 +1,15 @@
 /*
- * costs.c - the costs a simulation uses: unit costs, a list on the command line, or a run's own
- * Chrome trace.
+ * costs.c - the costs a simulation uses: unit costs, or a list on the command line.
  *
- * In: `F=1,I=1,W=1,B=2,c=0` (of one stage: `3F=2`), or JSON files of complete events named like
- * actions, durations in microseconds, and what their ranks did before and after them. Out:
- * SchedCosts.  What is not measured follows from what is: B = I + W, and I = W = B / 2.  In truth
- * I and W take longer than B, for what they share goes through memory, so two files know more than
- * one: a run's with whole backwards and a run's with divided ones.
+ * In: `F=1,I=1,W=1,B=2,c=0` (of one stage: `3F=2`).  Out: SchedCosts.  What is not given follows
+ * from what is: B = I + W, and I = W = B / 2.
  */
 #include "schedule/rows.h"
 #include "simulate.h"
-#include "trace.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 void sched_costs_default(SchedCosts *c)
 {
@@ -32,7 +26,9 @@ void sched_costs_free(SchedCosts *c)
     free(c->stage_time);
     free(c->stage_reduction);
     free(c->stage_beside);
-    c->stage_time = c->stage_reduction = c->stage_beside = NULL;
+    free(c->clock);
+    c->stage_time = c->stage_reduction = c->stage_beside = c->clock = NULL;
+    c->runs = 0;
     c->stages = 0;
 }
 
@@ -64,8 +60,7 @@ int sched_costs_stages(SchedCosts *c, int stages, SchedError *e)
     return SCHED_OK;
 }
 
-/* The parts of a backward from the whole, or the whole from its parts; negative: unknown. */
-static void complete(double *t)
+void sched_costs_complete(double *t)
 {
     if (t[SA_B] >= 0 && t[SA_I] < 0 && t[SA_W] < 0)
         t[SA_I] = t[SA_W] = t[SA_B] / 2;
@@ -153,154 +148,11 @@ int sched_costs_set(SchedCosts *c, const char *list, SchedError *e)
             break;
         p += n + 1;
     }
-    complete(given);
+    sched_costs_complete(given);
     for (int t = 0; t < SA_TYPES; t++)
         if (given[t] >= 0)
             c->time[t] = given[t];
     for (int s = 0; s < c->stages; s++)
-        complete(&c->stage_time[(size_t)s * SA_TYPES]);
+        sched_costs_complete(&c->stage_time[(size_t)s * SA_TYPES]);
     return SCHED_OK;
-}
-
-/* ---- A run's trace ---- */
-
-typedef struct {
-    int stage, type; /* type 0: beside the actions, stage is the rank; REDUCTION: the stage's */
-    double step, dur, beside;
-} Event;
-enum { MAX_RANKS = 1 << 16, REDUCTION = SA_TYPES };
-
-typedef struct {
-    Event *e;
-    size_t n, cap;
-    int files;
-} Events;
-
-/* `2AR`: the stage; -1: it is no such name. */
-static int reduction_of(const char *name)
-{
-    char *end = NULL;
-    long stage = *name >= '0' && *name <= '9' ? strtol(name, &end, 10) : -1;
-    return stage >= 0 && stage < 1 << 20 && !strcmp(end, "AR") ? (int)stage : -1;
-}
-
-static int add_event(void *ctx, const SchedEvent *f)
-{
-    Events *ev = ctx;
-    SchedAction a;
-    int around = strcmp(f->cat, "step") == 0, sums = reduction_of(f->name);
-    if ((f->ph[0] && strcmp(f->ph, "X") != 0) ||
-        (!around && sums < 0 && !sched_action_parse(f->name, &a)))
-        return 1; /* waits, titles: not an action */
-    if (sums >= 0)
-        a = (SchedAction){.stage = sums, .type = REDUCTION};
-    if (around) {
-        if (!(f->tid >= 0 && f->tid < MAX_RANKS))
-            return 1;
-        a = (SchedAction){.stage = (int)f->tid, .type = SA_IDLE};
-    }
-    if (ev->n == ev->cap) {
-        size_t cap = ev->cap ? ev->cap * 2 : 1024;
-        Event *p = realloc(ev->e, cap * sizeof *p);
-        if (!p)
-            return 0;
-        ev->e = p;
-        ev->cap = cap;
-    }
-    ev->e[ev->n++] = (Event){a.stage, a.type, f->step, f->dur, f->beside};
-    return 1;
-}
-
-/* The mean of a step's begin, norm and update, of the rank that takes longest. */
-static int average_around(SchedCosts *c, const Events *ev, double first, double last, SchedError *e)
-{
-    double *sum = calloc(MAX_RANKS, sizeof *sum);
-    double steps = ev->files * (last > first ? last - first : 1);
-    if (!sum)
-        return sched_nomem(e);
-    for (size_t i = 0; i < ev->n; i++)
-        if (ev->e[i].type == SA_IDLE && (last <= first || ev->e[i].step > first))
-            sum[ev->e[i].stage] += ev->e[i].dur / steps;
-    for (int r = 0; r < MAX_RANKS; r++)
-        c->around = sum[r] > c->around ? sum[r] : c->around;
-    free(sum);
-    return SCHED_OK;
-}
-
-/* Means per (stage, type), without the first step where there are others: it warms caches and
- * pages. */
-static int average(SchedCosts *c, const Events *ev, int stages, SchedError *e)
-{
-    double first = ev->e[0].step, last = first, *sum;
-    int *count, st = sched_costs_stages(c, stages, e);
-    if (st)
-        return st;
-    /* behind the actions: sums, and what of them is beside */
-    size_t n = (size_t)stages * SA_TYPES, all = n + (size_t)stages;
-    sum = calloc(all + (size_t)stages, sizeof *sum);
-    count = calloc(all, sizeof *count);
-    if (!sum || !count) {
-        free(sum);
-        free(count);
-        return sched_nomem(e);
-    }
-    for (size_t i = 0; i < ev->n; i++) {
-        first = ev->e[i].step < first ? ev->e[i].step : first;
-        last = ev->e[i].step > last ? ev->e[i].step : last;
-    }
-    for (size_t i = 0; i < ev->n; i++) {
-        size_t stage = (size_t)ev->e[i].stage, type = (size_t)ev->e[i].type;
-        size_t at = type == REDUCTION ? n + stage : stage * SA_TYPES + type;
-        if (ev->e[i].type == SA_IDLE || ev->e[i].stage >= stages ||
-            (last > first && ev->e[i].step <= first))
-            continue;
-        sum[at] += ev->e[i].dur;
-        sum[all + stage] += type == REDUCTION ? ev->e[i].beside : 0;
-        count[at]++;
-    }
-    for (size_t i = 0; i < n; i++)
-        c->stage_time[i] = count[i] ? sum[i] / count[i] : -1;
-    for (size_t i = n; i < all; i++) {
-        c->stage_reduction[i - n] = count[i] ? sum[i] / count[i] : 0;
-        c->stage_beside[i - n] = count[i] ? sum[i + (size_t)stages] / count[i] : 0;
-    }
-    for (int s = 0; s < stages; s++)
-        complete(&c->stage_time[(size_t)s * SA_TYPES]);
-    free(sum);
-    free(count);
-    return average_around(c, ev, first, last, e);
-}
-
-/* Of one file, whose name has n letters. */
-static int load_events(const char *name, size_t n, Events *ev, SchedError *e)
-{
-    size_t before = ev->n;
-    char *path = malloc(n + 1);
-    if (!path)
-        return sched_nomem(e);
-    memcpy(path, name, n);
-    path[n] = 0;
-    int st = sched_trace_read(path, add_event, ev, e);
-    if (!st && ev->n == before)
-        st = sched_fail(
-            e, SCHED_EREFUSED, -1, -1,
-            "%s: no event is named like an action (0F0, 1SEND_F2, ..) and has a duration", path);
-    ev->files++;
-    free(path);
-    return st;
-}
-
-int sched_costs_load(SchedCosts *c, const char *path, int stages, SchedError *e)
-{
-    Events ev = {.e = NULL};
-    int st = SCHED_OK, list = access(path, F_OK) != 0 && strchr(path, ',');
-    for (const char *at = path; !st && at;) {
-        size_t n = list ? strcspn(at, ",") : strlen(at);
-        st = load_events(at, n, &ev, e);
-        at = at[n] ? at + n + 1 : NULL;
-    }
-    if (!st)
-        st = average(c, &ev, stages, e);
-    free(ev.e);
-    return st;
 }

@@ -32,6 +32,9 @@ typedef struct SchedCosts {
                        negative (default): its parts run one after the other */
     double around;  /* of a run's trace: what a step took beside its actions, slowest rank */
     int buffers;    /* -1: sends never wait (default); 0: rendezvous; k: as the verifier */
+    double *clock;  /* of runs' traces: by what the times of each were multiplied, over its stages
+                       the median: 1 of the first */
+    int runs;
 } SchedCosts;
 void sched_costs_default(SchedCosts *c);
 void sched_costs_free(SchedCosts *c);
@@ -39,8 +42,17 @@ void sched_costs_free(SchedCosts *c);
 int sched_costs_stages(SchedCosts *c, int stages, SchedError *e);
 int sched_costs_set(SchedCosts *c, const char *list,
                     SchedError *e); /* `F=1,I=1,W=1,B=2,c=0`, of one stage `3F=2` */
-int sched_costs_load(SchedCosts *c, const char *path, int stages,
-                     SchedError *e); /* a run's Chrome trace, or those of several: FILE,FILE */
+/* The parts of a backward from the whole, or the whole from its parts, R from F, of one stage;
+   negative: unknown */
+void sched_costs_complete(double *time);
+
+/* ---- run_costs.c: what they took ---- */
+/* A run's Chrome trace, or those of several, on the clock of the first: FILE,FILE.  Completed. */
+int sched_costs_load(SchedCosts *c, const char *path, int stages, SchedError *e);
+/* The same, negative where no run has it. */
+int sched_costs_measured(SchedCosts *c, const char *path, int stages, SchedError *e);
+/* Of such a list: where the name of file k begins, and its length; NULL: past the last. */
+const char *sched_costs_file(const char *path, int k, size_t *n);
 
 /* ---- simulate.c: when does every action begin and end ---- */
 typedef struct SchedSim {

@@ -97,6 +97,17 @@ static int set_costs(const SchedOptions *o, int stages, SchedCosts *c, SchedErro
                : sched_costs_load(c, o->costs, stages, e);
 }
 
+/* Of several runs: what was done to be able to compare their times. */
+static void print_clocks(const SchedOptions *o, const SchedCosts *c)
+{
+    size_t n;
+    for (int k = 1; k < c->runs; k++) {
+        const char *name = sched_costs_file(o->costs, k, &n);
+        fprintf(stderr, "%.*s: times x %.3f, by F, which is in the first run too\n", (int)n, name,
+                c->clock[k]);
+    }
+}
+
 /* What was compared, one line each, beside the rows. */
 static void print_comparison(const SchedAuto *a, const SchedAutoReport *r)
 {
@@ -144,8 +155,10 @@ static int choose(const SchedOptions *o, Schedule **out, SchedError *e)
     c.buffers = -1; /* rows of computations */
     if (!st && !(st = edges_of(o, stages, &edge, &c.n_edge, e))) {
         c.edge = edge;
-        if (!(st = sched_auto(&a, out, &report, e)))
+        if (!(st = sched_auto(&a, out, &report, e))) {
+            print_clocks(o, &c);
             print_comparison(&a, &report);
+        }
         free(edge);
     }
     sched_costs_free(&c);

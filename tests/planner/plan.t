@@ -117,20 +117,37 @@ for rate in operands=1e6 softmax=1e5 rows=1e4 cached=1e6; do ok "$rate" slower -
 ok "what fits a cache is not far" eval '! slower --rates parameters=1e3,gradients=1e3'
 # Attention alone takes time: in each of 4 layers 2 products, forward once and backward twice, each of 2 * 128 * 128 * 64 FLOP, of which a causal mask leaves 10 of 16 tiles: 31.457 ms
 "$build/models/make_gpt" --rows 1 --seq 128 --vocab 64 --dim 64 --layers 4 --heads 4 -o causal.onnx
+# What I and W both make is in the program's table: of two layers GELU's tanh of 128 rows of 256, and a root a row for each of the 5 norms; its rates count
+"$ppsplit" -q causal.onnx --split h.2:begin --loss cross_entropy -o causal
+is "what W makes again" "$(sed -n 's/.*\.twice_functions = \([0-9]*\),.*/\1/p' causal/pipeline.c)" $((2 * 128 * 256 + 5 * 128))
 fast=products=1e18,operands=1e18,parameters=1e18,gradients=1e18,quick=1e18,slow=1e18,functions=1e18,softmax=1e18,rows=1e18,cached=1e18,traffic=1e18,moves=1e18,updates=1e18,actions=1e12,steps=1e15,messages=1e12,link=1e15
 is "a mask's tiles are not computed" "$("$ppsplit" plan causal.onnx --loss cross_entropy --ranks 1 --dp 1 --stages 1 --schedule gpipe --batch 1 --microbatches 1 --optimizer sgd \
     --recompute never --rates $fast,batched=1e9 2>&1 | first)" 31500
+# trace KIND:MICROSECONDS...: of each of two stages and 8 microbatches
+trace() {
+    local s k i
+    echo '{"traceEvents":['
+    for s in 0 1; do for k in "$@"; do for i in 0 1 2 3 4 5 6 7; do
+        printf '{"name":"%s%s%s","cat":"%s","ph":"X","pid":0,"tid":%s,"ts":0,"dur":%s,"args":{"step":1}},\n' $s ${k%:*} $i ${k%:*} $s ${k#*:}
+    done; done; done
+    echo '{"name":"split","ph":"M","pid":0,"args":{"points":["'"$point"'"]}}]}'
+}
 # Of two stages F takes 1 ms and B 2: (8 + 2 - 1) times 3 ms
-{ echo '{"traceEvents":['
-  for s in 0 1; do for k in F:1000 B:2000; do for i in 0 1 2 3 4 5 6 7; do
-      printf '{"name":"%s%s%s","cat":"%s","ph":"X","pid":0,"tid":%s,"ts":0,"dur":%s,"args":{"step":1}},\n' $s ${k%:*} $i ${k%:*} $s ${k#*:}
-  done; done; done
-  echo '{"name":"split","ph":"M","pid":0,"args":{"points":["'"$point"'"]}}]}'
-} >trace.json
+trace F:1000 B:2000 >trace.json
 said=$(one --costs trace.json --rates messages=1e12,link=1e15,updates=1e15)
 ok "a run's times" grep -q "by measured costs" <<<"$said"
 is "are what a step is simulated with" "$(first <<<"$said")" 27000
 half=$(M=4 one --costs trace.json --rates messages=1e12,link=1e15,updates=1e15,steps=1e12 | first)
+# Another run of the machine when it was 6 % slower, of divided backwards, which take 2.4 ms: 28.4 ms as `ppsplit schedule` simulates F=1,I=1.2,W=1.2
+trace F:1060 I:1272 W:1272 >zb.json
+said=$(one --costs trace.json,zb.json --rates messages=1e12,link=1e15,updates=1e15)
+is "a run with divided backwards leaves the whole ones" "$(first <<<"$said")" 27000
+ok "and is brought onto the first one's clock" grep -q "^zb.json: times x 0.943, by F, " <<<"$said"
+divided() { plan --ranks 2 --dp 1 --batch 8 --stages 2 --schedule zb-h1 --rows 1 --split "$point" --microbatches 8 --rates messages=1e12,link=1e15,updates=1e15 "$@" | first; }
+is "so that I and W can be compared" "$(divided --costs trace.json,zb.json)" 28400
+is "which alone are on their own" "$(divided --costs zb.json)" 30100
+halves=$(divided --costs trace.json) more=$(divided --costs trace.json --rates functions=1e7)
+ok "what they take beside a B is the model's where no run had them" awk -v a="$halves" -v b="$more" 'BEGIN { exit !(a >= 8 * 3000 + 1000 && b > a * 1.05) }'
 ok "of fewer rows; more take more" awk -v t="$half" 'BEGIN { exit !(t > 5 * 4000 && t < 5 * 6100) }'
 
 # ---- what is asked for ----

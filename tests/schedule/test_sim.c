@@ -4,6 +4,7 @@
  */
 #include "schedule/tool/tool.h"
 #include "schedule/simulate/trace.h"
+#include "schedule/synth/auto.h"
 #include "tap.h"
 
 #include <math.h>
@@ -496,6 +497,79 @@ static void trace(void)
     sched_costs_free(&c);
 }
 
+/* A run with whole backwards, or divided ones, of a machine that is slower by `slow`; the stages' own
+   times, a rank's second F late once, as others' work makes it. */
+static void run_of(char *path, int divided, double slow)
+{
+    static const double f[2] = {18, 21}, b[2] = {34, 40}, i[2] = {0.001, 21.8}, w[2] = {34, 19.4};
+    FILE *out = fdopen(mkstemp(path), "w");
+    sched_trace_open(out, "", 2);
+    for (int step = 0; step < 4; step++)
+        for (int s = 0; s < 2; s++) {
+            for (int m = 0; m < 8; m++) {
+                SchedAction a = {.stage = s, .microbatch = m, .type = SA_F};
+                double late = (m == 1 && step == 2) ? 9 * divided : 0, first = step ? slow : 7;
+                sched_trace_event(out, s, &a, step, 0, first * (f[s] + late), -1);
+                for (int part = 0; part <= divided; part++) {
+                    a.type = (uint8_t)(!divided ? SA_B : part ? SA_W : SA_I);
+                    sched_trace_event(out, s, &a, step, 0,
+                                      first * (!divided ? b[s] : part ? w[s] : i[s]), -1);
+                }
+            }
+            sched_trace_around(out, s, "update", step, 0, slow * 5);
+        }
+    sched_trace_close(out);
+    fclose(out);
+}
+
+static const char *chosen_by(const SchedCosts *c, SchedAutoReport *r)
+{
+    static char name[40];
+    SchedAuto a = {.ranks = 2, .stages = 2, .microbatches = 16, .placement = -1, .costs = c};
+    Schedule *s = NULL;
+    snprintf(name, sizeof name, "%s", sched_auto(&a, &s, r, &err) ? "" : s->name);
+    sched_free(s);
+    return name;
+}
+
+/* Two runs of a machine that was not equally fast are compared as if it had been. */
+static void two_clocks(void)
+{
+    char whole[] = "/tmp/test_sim_XXXXXX", parts[3][24], both[2][128];
+    const double slow[3] = {1, 1.06, 0.94};
+    SchedCosts c[3];
+    static SchedAutoReport r[3];
+    run_of(whole, 0, 1);
+    for (int k = 0; k < 3; k++) {
+        snprintf(parts[k], sizeof parts[k], "/tmp/test_sim_XXXXXX");
+        run_of(parts[k], 1, slow[k]);
+        snprintf(both[0], sizeof both[0], "%s,%s", whole, parts[k]);
+        sched_costs_default(&c[k]);
+        int st = sched_costs_load(&c[k], both[0], 2, &err);
+        const double *one = c[k].stage_time + SA_TYPES;
+        const char *name = chosen_by(&c[k], &r[k]);
+        ok(!st && fabs(one[SA_B] - 40) < 1e-2 && fabs(one[SA_I] - 21.8) < 1e-2 &&
+               fabs(one[SA_W] - 19.4) < 1e-2 && fabs(c[k].around - 5) < 1e-2,
+           "a run x %g: I %.2f W %.2f B %.2f", slow[k], one[SA_I], one[SA_W], one[SA_B]);
+        ok(k == 0 ? !strncmp(name, "zb-", 3) || strstr(name, "zerobubble") != NULL
+                  : !strcmp(name, r[0].tried[r[0].chosen].name),
+           "chooses %s", name);
+        ok(fabs(c[k].clock[1] * slow[k] - 1) < 1e-4 && c[k].clock[0] == 1 && c[k].runs == 2,
+           "by F x %.4f", c[k].clock[1]);
+    }
+    snprintf(both[1], sizeof both[1], "%s,%s", parts[1], whole);
+    sched_costs_free(&c[0]);
+    sched_costs_default(&c[0]);
+    ok(!sched_costs_load(&c[0], both[1], 2, &err) &&
+           fabs(c[0].stage_time[SA_TYPES + SA_B] / 40 / slow[1] - 1) < 1e-4,
+       "the first run's clock is it");
+    for (int k = 0; k < 3; k++) {
+        sched_costs_free(&c[k]);
+        unlink(parts[k]);
+    }
+    unlink(whole);
+}
+
 int main(void)
 {
     reductions();
@@ -507,5 +581,6 @@ int main(void)
     published();
     by_hand();
     trace();
+    two_clocks();
     return tap_done();
 }

@@ -1,0 +1,310 @@
+/*
+ * run_costs.c - costs from Chrome traces of runs.
+ *
+ * In: JSON files of complete events named like actions, durations in microseconds, and what their
+ * ranks did before and after them.  Out: SchedCosts, means over steps.  In truth I and W take longer
+ * than B, for what they share goes through memory, so two files know more than one: a run's with
+ * whole backwards and a run's with divided ones.
+ *
+ * A machine is not equally fast whenever it is asked, and the few per cent by which two runs differ
+ * are more than what a divided backward costs.  So the times of each further run are brought onto
+ * the first one's clock, by what both have: a stage's times by the quotient of the medians of its F.
+ */
+#include "schedule/rows.h"
+#include "simulate.h"
+#include "trace.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct {
+    int stage, type; /* type 0: beside the actions, stage is the rank; REDUCTION: the stage's */
+    double step, dur, beside;
+} Event;
+enum { MAX_RANKS = 1 << 16, REDUCTION = SA_TYPES };
+
+/* The events of a file; those of the first step do not count where there are others: it warms
+   caches and pages.  clock: by what its times are multiplied, per stage, and of all of it */
+typedef struct {
+    size_t from, to;
+    double first, last, *clock, whole;
+} File;
+
+typedef struct {
+    Event *e;
+    size_t n, cap;
+    File *file;
+    int files;
+} Events;
+
+/* ---- reading ---- */
+
+/* `2AR`: the stage; -1: it is no such name. */
+static int reduction_of(const char *name)
+{
+    char *end = NULL;
+    long stage = *name >= '0' && *name <= '9' ? strtol(name, &end, 10) : -1;
+    return stage >= 0 && stage < 1 << 20 && !strcmp(end, "AR") ? (int)stage : -1;
+}
+
+static int add_event(void *ctx, const SchedEvent *f)
+{
+    Events *ev = ctx;
+    SchedAction a;
+    int around = strcmp(f->cat, "step") == 0, sums = reduction_of(f->name);
+    if ((f->ph[0] && strcmp(f->ph, "X") != 0) ||
+        (!around && sums < 0 && !sched_action_parse(f->name, &a)))
+        return 1; /* waits, titles: not an action */
+    if (sums >= 0)
+        a = (SchedAction){.stage = sums, .type = REDUCTION};
+    if (around) {
+        if (!(f->tid >= 0 && f->tid < MAX_RANKS))
+            return 1;
+        a = (SchedAction){.stage = (int)f->tid, .type = SA_IDLE};
+    }
+    if (ev->n == ev->cap) {
+        size_t cap = ev->cap ? ev->cap * 2 : 1024;
+        Event *p = realloc(ev->e, cap * sizeof *p);
+        if (!p)
+            return 0;
+        ev->e = p;
+        ev->cap = cap;
+    }
+    ev->e[ev->n++] = (Event){a.stage, a.type, f->step, f->dur, f->beside};
+    return 1;
+}
+
+static void find_steps(File *f, const Event *e)
+{
+    f->first = f->last = e[f->from].step;
+    for (size_t i = f->from; i < f->to; i++) {
+        f->first = e[i].step < f->first ? e[i].step : f->first;
+        f->last = e[i].step > f->last ? e[i].step : f->last;
+    }
+}
+
+static int counts(const File *f, const Event *e)
+{
+    return f->last <= f->first || e->step > f->first;
+}
+
+/* Of one file, whose name has n letters. */
+static int load_events(const char *name, size_t n, Events *ev, SchedError *e)
+{
+    File *file = realloc(ev->file, ((size_t)ev->files + 1) * sizeof *file);
+    char *path = malloc(n + 1);
+    ev->file = file ? file : ev->file;
+    if (!path || !file) {
+        free(path);
+        return sched_nomem(e);
+    }
+    file += ev->files++;
+    *file = (File){.from = ev->n, .whole = 1};
+    memcpy(path, name, n);
+    path[n] = 0;
+    int st = sched_trace_read(path, add_event, ev, e);
+    file->to = ev->n;
+    if (!st && file->to == file->from)
+        st = sched_fail(
+            e, SCHED_EREFUSED, -1, -1,
+            "%s: no event is named like an action (0F0, 1SEND_F2, ..) and has a duration", path);
+    if (!st)
+        find_steps(file, ev->e);
+    free(path);
+    return st;
+}
+
+/* ---- one clock ---- */
+
+typedef struct {
+    int stage;
+    double value;
+} OfStage;
+
+static int by_stage(const void *a, const void *b)
+{
+    const OfStage *x = a, *y = b;
+    return x->stage != y->stage ? (x->stage > y->stage) - (x->stage < y->stage)
+                                : (x->value > y->value) - (x->value < y->value);
+}
+
+/* Of n sorted ones; 0: of none. */
+static double median(const OfStage *list, size_t n)
+{
+    return n == 0 ? 0 : (list[(n - 1) / 2].value + list[n / 2].value) / 2;
+}
+
+/* Per stage, 0 where there is none; list: room for all events. */
+static void median_forwards(const Events *ev, const File *f, int stages, OfStage *list, double *out)
+{
+    size_t n = 0;
+    for (size_t i = f->from; i < f->to; i++)
+        if (ev->e[i].type == SA_F && ev->e[i].stage < stages && counts(f, &ev->e[i]))
+            list[n++] = (OfStage){ev->e[i].stage, ev->e[i].dur};
+    qsort(list, n, sizeof *list, by_stage);
+    for (int s = 0; s < stages; s++)
+        out[s] = 0;
+    for (size_t i = 0, next; i < n; i = next) {
+        for (next = i; next < n && list[next].stage == list[i].stage;)
+            next++;
+        out[list[i].stage] = median(list + i, next - i);
+    }
+}
+
+/* there: medians of the first file.  A stage whose F one of them lacks has the median of the
+   others' quotients, and so what is of no stage; where none is in both, clocks are taken for
+   equal. */
+static void set_clock(const Events *ev, File *f, int stages, const double *there, OfStage *list)
+{
+    size_t known = 0;
+    median_forwards(ev, f, stages, list, f->clock);
+    for (int s = 0; s < stages; s++) {
+        f->clock[s] = f->clock[s] > 0 ? there[s] / f->clock[s] : 0;
+        if (f->clock[s] > 0)
+            list[known++] = (OfStage){0, f->clock[s]};
+    }
+    qsort(list, known, sizeof *list, by_stage);
+    f->whole = known ? median(list, known) : 1;
+    for (int s = 0; s < stages; s++)
+        f->clock[s] = f->clock[s] > 0 ? f->clock[s] : f->whole;
+}
+
+static int set_clocks(Events *ev, int stages, SchedError *e)
+{
+    double *there = calloc((size_t)stages + 1, sizeof *there);
+    OfStage *list = malloc((ev->n + (size_t)stages + 1) * sizeof *list);
+    int st = there && list ? SCHED_OK : sched_nomem(e);
+    for (int k = 0; k < ev->files && !st; k++) {
+        File *f = &ev->file[k];
+        if (!(f->clock = malloc((size_t)stages * sizeof *f->clock + 1)))
+            st = sched_nomem(e);
+        for (int s = 0; s < stages && !st && k == 0; s++)
+            f->clock[s] = 1;
+        if (!st && k == 0 && ev->files > 1)
+            median_forwards(ev, f, stages, list, there);
+        if (!st && k > 0)
+            set_clock(ev, f, stages, there, list);
+    }
+    free(there);
+    free(list);
+    return st;
+}
+
+/* ---- means ---- */
+
+/* Of a step's begin, norm and update, of the rank that takes longest. */
+static int average_around(SchedCosts *c, const Events *ev, SchedError *e)
+{
+    double *sum = calloc(MAX_RANKS, sizeof *sum);
+    if (!sum)
+        return sched_nomem(e);
+    for (int k = 0; k < ev->files; k++) {
+        const File *f = &ev->file[k];
+        double steps = ev->files * (f->last > f->first ? f->last - f->first : 1);
+        for (size_t i = f->from; i < f->to; i++)
+            if (ev->e[i].type == SA_IDLE && counts(f, &ev->e[i]))
+                sum[ev->e[i].stage] += ev->e[i].dur * f->whole / steps;
+    }
+    for (int r = 0; r < MAX_RANKS; r++)
+        c->around = sum[r] > c->around ? sum[r] : c->around;
+    free(sum);
+    return SCHED_OK;
+}
+
+/* Per (stage, type); behind the actions sums, and what of them is beside: sum[] and count[]. */
+static void add_up(const Events *ev, int stages, double *sum, int *count)
+{
+    size_t n = (size_t)stages * SA_TYPES, all = n + (size_t)stages;
+    for (int k = 0; k < ev->files; k++) {
+        const File *f = &ev->file[k];
+        for (size_t i = f->from; i < f->to; i++) {
+            const Event *v = &ev->e[i];
+            size_t stage = (size_t)v->stage, type = (size_t)v->type;
+            size_t at = type == REDUCTION ? n + stage : stage * SA_TYPES + type;
+            if (v->type == SA_IDLE || v->stage >= stages || !counts(f, v))
+                continue;
+            sum[at] += v->dur * f->clock[stage];
+            sum[all + stage] += type == REDUCTION ? v->beside * f->clock[stage] : 0;
+            count[at]++;
+        }
+    }
+}
+
+static int average(SchedCosts *c, const Events *ev, int stages, SchedError *e)
+{
+    size_t n = (size_t)stages * SA_TYPES, all = n + (size_t)stages;
+    double *sum = calloc(all + (size_t)stages, sizeof *sum);
+    int *count = calloc(all, sizeof *count), st = SCHED_OK;
+    if (!sum || !count) {
+        st = sched_nomem(e);
+        goto done;
+    }
+    add_up(ev, stages, sum, count);
+    for (size_t i = 0; i < n; i++)
+        c->stage_time[i] = count[i] ? sum[i] / count[i] : -1;
+    for (size_t i = n; i < all; i++) {
+        c->stage_reduction[i - n] = count[i] ? sum[i] / count[i] : 0;
+        c->stage_beside[i - n] = count[i] ? sum[i + (size_t)stages] / count[i] : 0;
+    }
+    st = average_around(c, ev, e);
+done:
+    free(sum);
+    free(count);
+    return st;
+}
+
+static int remember_clocks(SchedCosts *c, const Events *ev, SchedError *e)
+{
+    free(c->clock);
+    c->clock = malloc((size_t)ev->files * sizeof *c->clock);
+    if (!c->clock)
+        return sched_nomem(e);
+    for (c->runs = 0; c->runs < ev->files; c->runs++)
+        c->clock[c->runs] = ev->file[c->runs].whole;
+    return SCHED_OK;
+}
+
+/* ---- all of it ---- */
+
+const char *sched_costs_file(const char *path, int k, size_t *n)
+{
+    int list = access(path, F_OK) != 0 && strchr(path, ',');
+    for (const char *at = path; at;) {
+        *n = list ? strcspn(at, ",") : strlen(at);
+        if (k-- == 0)
+            return at;
+        at = at[*n] ? at + *n + 1 : NULL;
+    }
+    return NULL;
+}
+
+int sched_costs_measured(SchedCosts *c, const char *path, int stages, SchedError *e)
+{
+    Events ev = {.e = NULL};
+    int st = SCHED_OK;
+    size_t n;
+    for (const char *at; !st && (at = sched_costs_file(path, ev.files, &n));)
+        st = load_events(at, n, &ev, e);
+    if (!st)
+        st = sched_costs_stages(c, stages, e);
+    if (!st)
+        st = set_clocks(&ev, stages, e);
+    if (!st)
+        st = average(c, &ev, stages, e);
+    if (!st)
+        st = remember_clocks(c, &ev, e);
+    for (int k = 0; k < ev.files; k++)
+        free(ev.file[k].clock);
+    free(ev.file);
+    free(ev.e);
+    return st;
+}
+
+int sched_costs_load(SchedCosts *c, const char *path, int stages, SchedError *e)
+{
+    int st = sched_costs_measured(c, path, stages, e);
+    for (int s = 0; s < stages && !st; s++)
+        sched_costs_complete(&c->stage_time[(size_t)s * SA_TYPES]);
+    return st;
+}
