@@ -309,7 +309,7 @@ static void pad(Kernel *k)
 
 /*
  * Pack, Unpack: places x inner elements, `outer` times.  On the CPU in one run over the mask; on
- * the device the threads of a row, 32 at most, count up to their place, all reading the same byte.
+ * the device a warp for each row counts up to its place, 32 bytes of the mask at a time.
  */
 static void pack(Kernel *k)
 {
@@ -350,27 +350,18 @@ static void pack(Kernel *k)
         kernel_close(k);
         return;
     }
-    int lanes = inner.b != 0 || inner.c < 1 ? 1 : inner.c < 32 ? (int)inner.c : 32;
     kernel_parallel(k, 3, (const char *const[]){"o", "i", "lane"},
-                    (const Lin[]){outer, len, lin(lanes)}, true);
-    line("%s place = 0;", k->index);
-    if (packs) {                                        /* the i-th place that is there */
-        line("%s at = -1;", k->index);
-        line("for (%s p = 0; p < %s && at < 0; p++)", k->index, kernel_lin(k, len));
-        line("    if (mask[p] && place++ == i)");
-        line("        at = p;");
-        line("for (%s e = lane; e < %s; e += %d)", k->index, kernel_lin(k, inner), lanes);
-        line("    y[(o * %s + i) * %s + e] = at < 0 ? 0 : x[(o * %s + at) * %s + e];",
-             kernel_factor(k, len), kernel_factor(k, inner), kernel_factor(k, len),
-             kernel_factor(k, inner));
-    } else {
-        line("for (%s p = 0; p < i; p++)", k->index);
-        line("    place += mask[p] != 0;");
-        line("for (%s e = lane; e < %s; e += %d)", k->index, kernel_lin(k, inner), lanes);
-        line("    y[(o * %s + i) * %s + e] = mask[i] ? x[(o * %s + place) * %s + e] : 0;",
-             kernel_factor(k, len), kernel_factor(k, inner), kernel_factor(k, len),
-             kernel_factor(k, inner));
-    }
+                    (const Lin[]){outer, len, lin(32)}, true);
+    if (packs)
+        line("const %s at = pp_warp_place<%s>(mask, %s, i);", k->index, k->index,
+             kernel_lin(k, len));
+    else
+        line("const %s place = pp_warp_count(mask, i);", k->index);
+    line("for (%s e = lane; e < %s; e += 32)", k->index, kernel_lin(k, inner));
+    line(packs ? "    y[(o * %s + i) * %s + e] = at < 0 ? 0 : x[(o * %s + at) * %s + e];"
+               : "    y[(o * %s + i) * %s + e] = mask[i] ? x[(o * %s + place) * %s + e] : 0;",
+         kernel_factor(k, len), kernel_factor(k, inner), kernel_factor(k, len),
+         kernel_factor(k, inner));
     kernel_close_parallel(k);
 }
 

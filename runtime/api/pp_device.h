@@ -125,6 +125,35 @@ PP_REDUCTION(max, PpMax)
 PP_REDUCTION(min, PpMin)
 #undef PP_REDUCTION
 
+/* ---- rows that a mask chooses: all lanes of a warp ask, 32 places at a time ---- */
+
+/* How many of mask[0 .. n) are true. */
+template <class I> PP_DEVICE I pp_warp_count(const uint8_t *mask, I n)
+{
+    const I lane = static_cast<I>(threadIdx.x % 32);
+    I count = 0;
+    for (I p = 0; p < n; p += 32)
+        count += __popc(__ballot_sync(0xffffffffu, p + lane < n && mask[p + lane]));
+    return count;
+}
+
+/* The i-th of mask[0 .. n) that is true, from 0 on; -1: there are not so many. */
+template <class I> PP_DEVICE I pp_warp_place(const uint8_t *mask, I n, I i)
+{
+    const I lane = static_cast<I>(threadIdx.x % 32);
+    for (I p = 0; p < n; p += 32) {
+        unsigned there = __ballot_sync(0xffffffffu, p + lane < n && mask[p + lane]);
+        const int count = __popc(there);
+        if (i < count) {
+            for (; i > 0; i--)
+                there &= there - 1;
+            return p + __ffs(static_cast<int>(there)) - 1;
+        }
+        i -= count;
+    }
+    return -1;
+}
+
 /* ---- scatters: updates in their order, whoever makes them ---- */
 
 /* Block i, one for each of n updates: the first update of a place takes that one's and all later

@@ -417,6 +417,12 @@ static void packing(T *t)
     in[0] = real(t, S(6, 3), -1, 1);
     out(t, y);
     out(t, graph_node(t->g, t->op, 2, in, (Attr){.axis = 0}));
+    /* more than a warp counts at once */
+    uint8_t *many = arena_array(t->g->arena, uint8_t, 75);
+    for (int i = 0; i < 75; i++)
+        many[i] = i % 3 != 1 && i / 32 != 1;
+    const ValueId two[2] = {real(t, S(75, 2), -1, 1), input(t, DT_BOOL, S(75), many)};
+    out(t, graph_node(t->g, t->op, 2, two, (Attr){.axis = 0}));
 }
 /* an expert: what its rows give, where they came from; and a product over a packed depth */
 static void packed_matmul(T *t)
