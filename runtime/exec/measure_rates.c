@@ -2,9 +2,11 @@
  * measure_rates.c - what a rank does in a second, by what stages and the runtime call.
  *
  * In: a number of threads.  Out: a rate for each name of partition/auto/rates.c that is measured.
- * Several tries of each, of which the median counts.  Work is done as in a step: operands are those
- * of several layers in turn where a rank has more than a cache, forwards, and
- * backwards in the other order; memory is the device's, in large pages.
+ * All work is done in rounds, one after the other, and of the rounds' rates the median counts: what
+ * others do to the machine for some milliseconds is then in all that one round compares, and in no
+ * difference of two.  Work is done as in a step: operands are those of several layers in turn where
+ * a rank has more than a cache, forwards, and backwards in the other order; memory is the device's,
+ * in large pages.
  *
  * What a product takes is its operations by one rate and the bytes of operands and result by
  * another: two layers of different shapes say both.  Two more are what it takes longer, forward and
@@ -27,7 +29,7 @@
 #include <string.h>
 
 enum {
-    TRIES = 9,
+    ROUNDS = 11,
     N = 512,            /* of products in other types */
     HEADS = 32, SEQUENCE = 128, HEAD = 32, LAYERS = 4, /* of products of attention */
     LOOP = 1 << 14,     /* elements of a loop's operands that a cache holds */
@@ -374,28 +376,25 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Tries of at least so many seconds each. */
+/* Of a run, in 2 ms at least; the first one, after other work, finds no caches. */
 static double seconds_of(void (*run)(Room *), Room *r)
 {
     const double least = 2e-3;
-    double took[TRIES];
+    int runs = 0;
     run(r);
-    for (int i = 0; i < TRIES; i++) {
-        double begin = pp_now(), now;
-        int runs = 0;
-        do {
-            run(r);
-            runs++;
-        } while ((now = pp_now()) - begin < least);
-        took[i] = (now - begin) / runs;
-    }
-    qsort(took, TRIES, sizeof *took, by_value);
-    return took[TRIES / 2];
+    r->forward = r->trained = 0;
+    double begin = pp_now(), now;
+    do {
+        run(r);
+        runs++;
+    } while ((now = pp_now()) - begin < least);
+    return (now - begin) / runs;
 }
 
+/* What products in other types leave in the pool is no number for others. */
 static void fill(const Room *r, Work w)
 {
-    for (int i = 0; i < 4 * PART && (w == WIDE || w == CONVOLUTIONS); i++)
+    for (int i = 0; i < 4 * PART && w == CONVOLUTIONS; i++)
         r->pool[i] = (float)(i % 7) * 0.125f;
     if (w == P64)
         for (int i = 0; i < 3 * N * N; i++)
@@ -426,23 +425,40 @@ static void warm_up(Room *r)
         train_thin(r);
 }
 
-PpStatus measure_rates(Group *g, int threads, double *rate)
+static PpStatus a_round(Group *g, Room *r, double *rate)
 {
-    Room r = {0};
     double seconds[WORKS], forward[WORKS];
-    PpStatus s = group_agree(g, room_open(&r, threads));
+    PpStatus s = PP_OK;
     for (int k = 0; k < WORKS && s == PP_OK; k++) {
         double turn = 0; /* all begin together */
-        fill(&r, (Work)k);
-        if (k == 0)
-            warm_up(&r);
+        fill(r, (Work)k);
         s = g->op->sum(g, &turn, 1);
-        r.forward = r.trained = 0;
-        seconds[k] = s == PP_OK ? seconds_of(works[k], &r) : 0;
-        forward[k] = r.trained ? r.forward / r.trained : 0;
+        seconds[k] = s == PP_OK ? seconds_of(works[k], r) : 0;
+        forward[k] = r->trained ? r->forward / r->trained : 0;
     }
     if (s == PP_OK)
         rates_of(seconds, forward, rate);
+    return s;
+}
+
+PpStatus measure_rates(Group *g, int threads, double *rate)
+{
+    Room r = {0};
+    double one[MEASURED_RATES], all[MEASURED_RATES][ROUNDS];
+    PpStatus s = group_agree(g, room_open(&r, threads));
+    if (s == PP_OK) {
+        fill(&r, CONVOLUTIONS);
+        warm_up(&r);
+    }
+    for (int i = 0; i < ROUNDS && s == PP_OK; i++) {
+        s = a_round(g, &r, one);
+        for (int k = 0; k < MEASURED_RATES && s == PP_OK; k++)
+            all[k][i] = one[k];
+    }
+    for (int k = 0; k < MEASURED_RATES && s == PP_OK; k++) {
+        qsort(all[k], ROUNDS, sizeof **all, by_value);
+        rate[k] = all[k][ROUNDS / 2];
+    }
     if (r.conv)
         pp_conv_close(r.conv);
     if (r.pool)
