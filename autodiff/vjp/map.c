@@ -105,6 +105,59 @@ void vjp_add(Vjp *v)
         if (v->want[i])
             vjp_give(v, i, v->dy[0]);
 }
+/* The node that makes v, NULL where it is none of this operation and of this node of the file. */
+static const Node *made_by(const Graph *g, ValueId v, Op op, uint32_t origin)
+{
+    const Value *x = val(g, v);
+    const Node *n = x->kind == V_NODE ? &g->node.at[x->node] : NULL;
+    return n && n->op == op && n->origin == origin ? n : NULL;
+}
+
+/* Is v one number along the axes? */
+static bool is_level(const Graph *g, ValueId v, uint32_t origin, const Attr *along)
+{
+    const Node *n = made_by(g, v, OP_Expand, origin);
+    const Shape *s = &val(g, n ? n->in[0] : v)->shape;
+    bool level = true;
+    for (int i = 0; i < along->n; i++) {
+        int64_t d = along->axes[i] - (val(g, v)->shape.rank - s->rank);
+        level &= d < 0 || s->d[d] == 1;
+    }
+    return level;
+}
+
+/* Is d = level * (y * constant)?  Then it adds up to zero along the axes, for y does. */
+static bool adds_up_to_zero(const Graph *g, ValueId d, ValueId y, uint32_t origin,
+                            const Attr *along)
+{
+    const Node *n = made_by(g, d, OP_Mul, origin),
+               *scaled = n ? made_by(g, n->in[1], OP_Mul, origin) : NULL;
+    double c;
+    return scaled && scaled->in[0] == y && g_const_double(g, scaled->in[1], &c) &&
+           is_level(g, n->in[0], origin, along);
+}
+
+/*
+ * y = a - mean a: what of dy adds up to nothing is left out of the mean's gradient.  So a norm's
+ * variance, mean y^2, sends none to the mean, as in the formula of its gradient, and all its sums
+ * over dy are there after one pass.  Only within a node of the file, which no cut divides: the
+ * gradients that another stage sends do not say what they are.
+ */
+static ValueId without_centred(const Vjp *v, ValueId dy)
+{
+    Graph *g = v->g;
+    const uint32_t origin = vjp_node(v)->origin;
+    const Node *mean = made_by(g, v->in[1], OP_ReduceMean, origin),
+               *sum = made_by(g, dy, OP_Add, origin);
+    if (origin == 0 || !mean || mean->in[0] != v->in[0] || !sum)
+        return dy;
+    const ValueId part[2] = {sum->in[0], sum->in[1]};
+    for (int i = 0; i < 2; i++)
+        if (adds_up_to_zero(g, part[i], v->out[0], origin, &mean->attr))
+            return without_centred(v, part[1 - i]);
+    return dy;
+}
+
 /* y = a - b: da = dy, db = -dy (summed first: less work where b was broadcast, the same bits) */
 void vjp_sub(Vjp *v)
 {
@@ -112,7 +165,7 @@ void vjp_sub(Vjp *v)
     if (v->want[0])
         vjp_give(v, 0, dy);
     if (v->want[1]) {
-        vjp_give(v, 1, dy);
+        vjp_give(v, 1, without_centred(v, dy));
         v->din[1] = g_neg(g, v->din[1]);
     }
 }

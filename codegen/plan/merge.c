@@ -1,12 +1,16 @@
 /*
  * merge.c - what follows when every node has its group: groups that read one another or the same
- * become one, column reductions compute their operand themselves when that is cheap, and the final
- * order.  In: groups and their dependencies.  Out: the groups in the order of execution, and which
- * values must be in memory.
+ * become one, groups compute themselves what costs no more than reading it, and the final order.
+ * In: groups and their dependencies.  Out: the groups in the order of execution, and which values
+ * must be in memory.
  */
 #include <string.h>
 
 #include "fuse.h"
+
+/* Members of a group of columns that computes its operand; operations from a value to one that is
+   thin */
+enum { MOST_OF_COLUMNS = 12, THIN = 4 };
 
 /* ---- what must be in memory ------------------------------------------------------------------ */
 
@@ -99,13 +103,14 @@ static bool join_front(Func *f, Group *k, NodeId id, const Known *x)
            join_by(f, k, id, &anchor, stride, true);
 }
 
-static void absorb(Func *f, uint32_t g, const bool *needed)
+/* The group computes what it reads itself, but for values that stay: up to so many members. */
+static void absorb(Func *f, uint32_t g, const bool *stays, uint32_t most)
 {
-    for (uint32_t i = 0; i < f->group.at[g].known.n && f->group.at[g].member.n < 12; i++) {
+    for (uint32_t i = 0; i < f->group.at[g].known.n && f->group.at[g].member.n < most; i++) {
         Group k = f->group.at[g];
         const Known x = k.known.at[i];
         NodeId def = f->def.at[x.root];
-        if (x.internal || def == NONE || needed[x.root] || !cheap_map(&f->g->node.at[def]) ||
+        if (x.internal || def == NONE || stays[x.root] || !cheap_map(&f->g->node.at[def]) ||
             f->group.at[f->group_of.at[x.root]].kind != G_NEST)
             continue;
         Ids need = {0};
@@ -220,6 +225,79 @@ static void merge_readers(Func *f)
     }
 }
 
+/* ---- values that cost no more to compute than to read ---------------------------------------- */
+
+/* Is operand i of the node read element by element where the result lies, or is it less: numbers
+   that several points share?  Of the former the root, of the latter NONE; false: neither. */
+static bool reads_thin(Func *f, const Node *n, uint32_t i, ValueId *root)
+{
+    Lin ext[MAX_RANK], stride[MAX_RANK], at[MAX_RANK];
+    Ref r, result;
+    int rank = cg_space(f, n, ext);
+    *root = NONE;
+    if (n->in[i] == NONE || cg_reads_table(n, i) || !cg_operand(f, n, i, &r, stride))
+        return false;
+    if (!lay_full(stride, ext, rank))
+        return true;
+    lay_result(f, n, rank, ext, &result, at);
+    for (int d = 0; d < rank; d++)
+        if (!lin_is(ext[d], 1) && !lin_eq(stride[d], at[d]))
+            return false;
+    *root = r.root;
+    return dtype_size(val(f->g, n->in[i])->dtype) <= dtype_size(val(f->g, n->out[0])->dtype);
+}
+
+/* Is it made by quick operations, point by point, of one value that is there when the function
+   begins, and of numbers that several points share?  Then a group that reads it can as well read
+   that one: x - mean of a norm, by each of the kernels behind it. */
+static bool is_thin(Func *f, ValueId root, int depth)
+{
+    NodeId def = f->def.at[root];
+    if (def == NONE)
+        return depth < THIN;
+    const Node *n = &f->g->node.at[def];
+    uint32_t wide = 0;
+    bool thin = depth > 0 && cheap_map(n) && f->group.at[f->group_of.at[root]].kind == G_NEST;
+    for (uint32_t i = 0; i < n->nin && thin; i++) {
+        ValueId from;
+        thin = reads_thin(f, n, i, &from) && (from == NONE || is_thin(f, from, depth - 1));
+        wide += from != NONE;
+    }
+    return thin && wide == 1;
+}
+
+/* What is in memory anyway, since not a nest reads it, or one as a table, or it goes elsewhere, and
+   what is not thin. */
+static bool *find_staying(Func *f)
+{
+    bool *stays = arena_array(f->fuse->a, bool, f->g->value.n + 1);
+    for (uint32_t g = 0; g < f->group.n; g++) {
+        const Group *k = &f->group.at[g];
+        for (uint32_t i = 0; i < k->member.n; i++) {
+            const Node *n = &f->g->node.at[k->member.at[i].node];
+            for (uint32_t j = 0; j < n->nin; j++)
+                if (n->in[j] != NONE && n->op != OP_Count &&
+                    (k->kind != G_NEST || cg_reads_table(n, j) || n->op == OP_GatherND))
+                    stays[cg_ref(f, n->in[j])->root] = true;
+        }
+    }
+    for (ValueId v = 0; v < f->home.n; v++)
+        stays[v] |= leaves_home(f, v) || f->def.at[v] == NONE || !is_thin(f, v, THIN);
+    return stays;
+}
+
+/* Every nest computes what is thin itself: no kernel writes it for others. */
+static void absorb_thin(Func *f)
+{
+    const bool *stays = find_staying(f);
+    for (uint32_t g = 0; g < f->group.n; g++)
+        if (f->group.at[g].kind == G_NEST && f->group.at[g].mode != NEST_COLUMN &&
+            f->group.at[g].member.n > 0) {
+            absorb(f, g, stays, MOST_MEMBERS);
+            renew_deps(f, g);
+        }
+}
+
 static void fuse_columns(Func *f)
 {
     Ids column = {0};
@@ -227,7 +305,7 @@ static void fuse_columns(Func *f)
     bool *needed = in_memory(f, f->fuse->a, true);
     for (uint32_t g = 0; g < f->group.n; g++)
         if (f->group.at[g].kind == G_NEST && f->group.at[g].mode == NEST_COLUMN) {
-            absorb(f, g, needed);
+            absorb(f, g, needed, MOST_OF_COLUMNS);
             renew_deps(f, g);
             vec_push(f->fuse->a, &column, g);
         }
@@ -242,6 +320,7 @@ static void fuse_columns(Func *f)
 void fuse_merge(Func *f)
 {
     merge_readers(f);
+    absorb_thin(f);
     fuse_columns(f);
     order_sort(f);
     f->needed = in_memory(f, f->a, false);

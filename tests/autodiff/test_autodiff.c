@@ -507,6 +507,48 @@ static void masks_are_bytes(void)
     arena_free(a);
 }
 
+/* Sums over what other sums made, of a norm's backward; in_file: its nodes come of one of the
+ * model's file. */
+static uint32_t sums_of_sums(Arena *a, bool in_file)
+{
+    Graph *g = graph_new(a, "model");
+    ValueId x = g_matmul(g, graph_input(g, "x", DT_F32, &S(8, D, D)), param(g, "w", S(D, D)));
+    if (in_file) {
+        vec_push(a, &g->origin, ((Origin){.name = "norm", .type = "LayerNormalization"}));
+        g->cur_origin = g->origin.n - 1;
+    }
+    ValueId y = norm(g, x, 0);
+    g->cur_origin = 0;
+    vec_push(a, &g->output, y);
+    vec_push(a, &g->output_name, "y");
+    Net m = {.g = g, .loss = loss_append(g, &(LossOptions){.loss = "mse"}, NULL)};
+    g->batch = 8;
+    Pipe *p = cut_pipe(&m, NULL, 0);
+    autodiff(p);
+    const Stage *s = &p->stage.at[0];
+    bool *late = arena_array(a, bool, g->value.n);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->backward.n; i++) {
+        const Node *b = &g->node.at[s->backward.at[i]];
+        for (uint32_t j = 0; j < b->nin; j++)
+            late[b->out[0]] |= b->in[j] != NONE && late[b->in[j]];
+        n += b->op == OP_ReduceSum && late[b->out[0]];
+        late[b->out[0]] |= b->op == OP_ReduceSum;
+    }
+    return n;
+}
+
+/* A norm's variance sends nothing to its mean, where no cut can come between them. */
+static void norms_take_one_pass(void)
+{
+    Arena *a = arena_new();
+    uint32_t apart = sums_of_sums(a, false), one = sums_of_sums(a, true);
+    ok(apart == 1 && one == 0,
+       "all sums of a norm's backward come from dy: %u of others, %u among nodes that a cut divides",
+       one, apart);
+    arena_free(a);
+}
+
 /* Nothing trains before the cut: nothing is sent back. */
 static void no_needless_gradients(void)
 {
@@ -531,6 +573,7 @@ int main(void)
     what_is_there_is_kept();
     masks_are_bytes();
     no_needless_gradients();
+    norms_take_one_pass();
     every_cut("cross_entropy", false);
     every_cut("cross_entropy", true);
     every_cut("bce_with_logits", false);

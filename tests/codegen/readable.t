@@ -22,6 +22,9 @@ for said in 'max = max(a)' 'b = exp(a - max)' 'sum = sum(b)' 'y = b * (1 / sum)'
     ok "softmax says: $said" grep -qxF "// $said" <<<"$softmax"
 done
 ok "and its scalars are called so" grep -q 'const float sum = pp_fold_sumf(' <<<"$softmax"
+# Three kernels need x - mean of the same BatchNormalization; none writes it for the others: x is there.
+ok "a convolution net" "$ppsplit" -q "$top/models/resnet-ts/model.onnx" --loss cross_entropy -o resnet
+is "differences from means that are written" "$(grep -cE '^// y[0-9]* = x[0-9]* - means?[0-9]*$' resnet/stage0.c)" 0
 ok "LayerNormalization's gradient is called so" grep -q 'layernorm_dx_1(rows' gpt6/stage0.c
 
 # The same numbers as the evaluator's after each step, whole and cut, where first and last turns have buffers of other blocks.
