@@ -87,7 +87,7 @@ struct Known {
 
 /* A stage's shapes are few: those of its layers, twice where microbatches differ by a row. */
 struct PpBiased {
-    static constexpr int MOST = 64;
+    static constexpr int MOST = 256;
     Known known[MOST];
     int n, oldest;
 };
