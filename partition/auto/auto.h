@@ -31,6 +31,7 @@ extern "C" {
     X(products64, 67e9, "of those in float64")                                                     \
     X(products16, 930e9, "of those in 16 bits")                                                    \
     X(operands, 110e9, "bytes/s of products' operands and results, beside their FLOP/s")           \
+    X(transposed, 110e9, "bytes/s of those of gradients' products, beside their FLOP/s")           \
     X(parameters, 40e9, "bytes/s of parameters and results there where no cache has them")         \
     X(gradients, 13e9, "bytes/s of parameters and their gradients there, backward")                \
     X(convolutions, 180e9, "FLOP/s of convolutions")                                               \

@@ -130,23 +130,27 @@ static double weight_bytes(const Model *m, const Node *x)
     return bytes;
 }
 
+typedef enum { FORWARD, OF_DATA, OF_PARAMETERS } Direction;
+
 /* Of a layer: what is read and written, once; of attention's products its rate has it in it.  A
-   gradient of parameters adds to what is there: that is read, too. */
-static double operand_seconds(const Model *m, const Node *x, bool weight)
+   gradient's product has an operand that lies the other way; one of parameters adds to what is
+   there: that is read, too. */
+static double operand_seconds(const Model *m, const Node *x, Direction way)
 {
     double bytes = weight_bytes(m, x);
     if (x->op != OP_MatMul && x->op != OP_PackedMatMul)
         return bytes / m->r->traffic;
     if (is_batched(m, x))
         return 0;
-    bytes = weight ? bytes : 0;
+    bytes = way == OF_PARAMETERS ? bytes : 0;
     for (uint32_t i = 0; i < x->nin; i++)
         bytes += bytes_of(m, x->in[i]);
-    return (bytes + bytes_of(m, x->out[0])) / m->r->operands;
+    bytes += bytes_of(m, x->out[0]);
+    return bytes / (way == FORWARD ? m->r->operands : m->r->transposed);
 }
 
 /* Forward, or a gradient: another product with as many operations. */
-static double product_seconds(const Model *m, NodeId n, bool weight)
+static double product_seconds(const Model *m, NodeId n, Direction way)
 {
     const Graph *g = m->g;
     const Node *x = &g->node.at[n];
@@ -154,7 +158,7 @@ static double product_seconds(const Model *m, NodeId n, bool weight)
     for (uint32_t i = 0; i < x->nin; i++)
         part = m->part[x->in[i]] < part ? m->part[x->in[i]] : part;
     return 1 / m->r->steps + part * (double)cost_flops(g, n) / product_rate(m, x) +
-           operand_seconds(m, x, weight);
+           operand_seconds(m, x, way);
 }
 
 /* Elements that one pass over the operands and results meets. */
@@ -194,7 +198,7 @@ static double forward_seconds(const Model *m, NodeId n)
     const Graph *g = m->g;
     const Node *x = &g->node.at[n];
     if (is_product(x->op))
-        return product_seconds(m, n, false);
+        return product_seconds(m, n, FORWARD);
     double touched = m->traffic[n].forward;
     if (op_is_map(x->op))
         return elements_of(m, x) * operation(m, x) + touched;
@@ -229,7 +233,7 @@ static double gradient_seconds(const Model *m, NodeId n, uint32_t operand)
     const Graph *g = m->g;
     const Node *x = &g->node.at[n];
     if (is_product(x->op))
-        return product_seconds(m, n, m->of_params[x->in[operand]]);
+        return product_seconds(m, n, m->of_params[x->in[operand]] ? OF_PARAMETERS : OF_DATA);
     if (op_is_map(x->op))
         return map_gradient(m, n, operand);
     if (is_softmax(x->op)) /* of the logarithm, an exponential again */

@@ -9,9 +9,10 @@
  * in large pages.
  *
  * What a product takes is its operations by one rate and the bytes of operands and result by
- * another: two layers of different shapes say both.  Two more are what it takes longer, forward and
- * backward, where these come from memory (RATES_FAR bytes of layers in turn) and not from a cache
- * (one layer again and again).
+ * another: forwards of two layers of different shapes say both.  Backward an operand lies the other
+ * way, and what products take longer than by these operations is by the bytes again.  Two more are
+ * what they take longer, forward and backward, where these come from memory (RATES_FAR bytes of
+ * layers in turn) and not from a cache (one layer again and again).
  */
 #include "measure.h"
 
@@ -49,13 +50,15 @@ static const Layer wide = {512, 256, 1024}, thin = {64, 256, 512};
 
 static double weights_of(const Layer *l) { return 4.0 * l->in * l->out; }
 
-/* Of a layer's three products; each reads two matrices and writes one, and W adds to what is
-   there. */
-static double flops_of(const Layer *l) { return 3 * 2.0 * l->rows * l->in * l->out; }
+/* Of one of a layer's three products; each reads two matrices and writes one. */
+static double flops_of(const Layer *l) { return 2.0 * l->rows * l->in * l->out; }
 static double bytes_of(const Layer *l)
 {
-    return 4 * weights_of(l) + 3 * 4.0 * l->rows * (l->in + l->out);
+    return weights_of(l) + 4.0 * l->rows * (l->in + l->out);
 }
+
+/* Of both that are backward: W adds to what is there. */
+static double bytes_back(const Layer *l) { return 2 * bytes_of(l) + weights_of(l); }
 
 typedef struct {
     float *pool;    /* RATES_FAR bytes */
@@ -313,6 +316,7 @@ const MeasuredRate measured_rates[MEASURED_RATES] = {
     {"products64", "of those in float64"},
     {"products16", "of those in 16 bits"},
     {"operands", "bytes/s of operands and results of products, beside that"},
+    {"transposed", "of those of gradients"},
     {"parameters", "of parameters and results where no cache has them, beside that"},
     {"gradients", "backward, of parameters and their gradients"},
     {"convolutions", "FLOP/s of convolutions"},
@@ -335,26 +339,33 @@ static double longer(double bytes, double seconds, double near)
     return bytes / (seconds > 0.01 * near ? seconds : 0.01 * near);
 }
 
+/* Where noise says that bytes cost nothing, or operations, they are a hundredth or a quarter of what
+   a product takes for each byte. */
+static double within(double per_byte, double all)
+{
+    return per_byte > 0.25 * all ? 0.25 * all : per_byte < 0.01 * all ? 0.01 * all : per_byte;
+}
+
 /* seconds: of a run of each; forward: of its forwards, of trained layers. */
 static void rates_of(const double *seconds, const double *forward, double *rate)
 {
-    double far = layers_far(&thin), a = seconds[WIDE], b = seconds[THIN],
-           fa = flops_of(&wide), fb = flops_of(&thin), ba = bytes_of(&wide), bb = bytes_of(&thin);
-    /* a = fa / products + ba / operands, and so b; where noise says that bytes cost nothing, or
-       operations, they are what the wide layer's are at most, or a tenth of it */
-    double per_byte = (b * fa - a * fb) / (bb * fa - ba * fb), most = 0.25 * a / ba,
-           least = 0.01 * a / ba;
-    per_byte = per_byte > most ? most : per_byte < least ? least : per_byte;
-    double both = seconds[FAR] / far - b, ahead = forward[FAR] / far - forward[THIN],
+    double far = layers_far(&thin), a = forward[WIDE], b = forward[THIN], fa = flops_of(&wide),
+           fb = flops_of(&thin), ba = bytes_of(&wide), bb = bytes_of(&thin);
+    /* a = fa / products + ba / operands, and so b */
+    double per_byte = within((b * fa - a * fb) / (bb * fa - ba * fb), a / ba);
+    double per_flop = (a - ba * per_byte) / fa, back = seconds[THIN] - b;
+    double returned = within((back - 2 * fb * per_flop) / bytes_back(&thin), back / bb);
+    double both = seconds[FAR] / far - seconds[THIN], ahead = forward[FAR] / far - b,
            results = 4.0 * thin.rows * thin.out;
     double of_row = seconds[SHORT_ROWS] * SHORT / LOOP - seconds[LONG_ROWS] * SHORT / LOOP;
     double all[MEASURED_RATES] = {
-        fa / (a - ba * per_byte),
+        1 / per_flop,
         2.0 * N * N * N / seconds[P64],
         2.0 * N * N * N / seconds[P16],
         1 / per_byte,
-        longer(weights_of(&thin) + results, ahead, b),
-        longer(3 * weights_of(&thin), both - ahead, b),
+        1 / returned,
+        longer(weights_of(&thin) + results, ahead, seconds[THIN]),
+        longer(3 * weights_of(&thin), both - ahead, seconds[THIN]),
         2.0 * 9 * CHANNELS * CHANNELS * IMAGE * IMAGE / seconds[CONVOLUTIONS],
         batched_flops() / seconds[BATCHED],
         (double)OPERATIONS * LOOP / seconds[QUICK],
