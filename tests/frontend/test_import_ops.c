@@ -237,17 +237,18 @@ static void test_batch_norm(void)
     arena_free(t->arena);
 }
 
-/* F.cross_entropy with class weights and an ignored row; with label smoothing, which the metadata
- * alone has. */
-static void cross_entropy(const char *fx_node, double loss, const double *gradient,
-                          const char *what)
+/* F.cross_entropy with class weights and an ignored row, or of probabilities; with label smoothing,
+ * which the metadata alone has. */
+static void cross_entropy(const double *probabilities, const char *fx_node, double loss,
+                          const double *gradient, const char *what)
 {
     T *t = begin();
     t->fx_node = fx_node;
     int64_t *target = arena_array(t->arena, int64_t, 4);
     target[0] = 2, target[1] = 0, target[2] = -100, target[3] = 1;
     ValueId in[3] = {input(t, S(4, 3), V(1, -2, 0.5, 0.5, 3, -1, -1.5, 0.25, 2, 2, 2, -3)),
-                     graph_const(t->g, NULL, (Tensor){DT_I64, S(4), target}),
+                     probabilities ? input(t, S(4, 3), probabilities)
+                                   : graph_const(t->g, NULL, (Tensor){DT_I64, S(4), target}),
                      input(t, S(3), V(0.5, 2, 1.5))};
     ValueId dx[2];
     lower(t, OP_SoftmaxCrossEntropyLoss, 13, "ignore_index=-100i", 3, in, 1);
@@ -260,19 +261,33 @@ static void cross_entropy(const char *fx_node, double loss, const double *gradie
 
 static void test_cross_entropy(void)
 {
-    cross_entropy(NULL, 1.0494383754461933,
+    static const char node[] =
+        "%loss : [num_users=1] = call_function["
+        "target=torch.ops.aten.cross_entropy_loss.default](args = (%x, %t, %w, 1, -100, 0.2), "
+        "kwargs = {})";
+    const double *p = V(0.2, 0.3, 0.5, 1, 0, 0, 0.25, 0.25, 0.5, 0.6, 0.1, 0.3);
+    cross_entropy(NULL, NULL, 1.0494383754461933,
                   V(0.22640583605573467, 0.011272082838590259, -0.23767791889432494,
                     -0.11567555535847319, 0.11359499053231416, 0.0020805648261590431, 0, 0, 0,
                     0.24916058459337434, -0.25083941540662569, 0.0016788308132513069),
                   "SoftmaxCrossEntropyLoss");
-    cross_entropy("%loss : [num_users=1] = call_function["
-                  "target=torch.ops.aten.cross_entropy_loss.default](args = (%x, %t, %w, 1, -100, "
-                  "0.2), kwargs = {})",
-                  1.284336148592871,
+    cross_entropy(NULL, node, 1.284336148592871,
                   V(0.21304126192116285, -0.02231174122448952, -0.1907295206966733,
                     -0.09590074047796426, 0.11812665404308553, -0.022225913565121276, 0, 0, 0,
                     0.22421654562048274, -0.20078345437951728, -0.02343309124096545),
                   "SoftmaxCrossEntropyLoss: PyTorch's label smoothing");
+    cross_entropy(p, NULL, 2.170980686600573,
+                  V(0.19385897485387685, -0.1391036532560294, -0.05475532159784743,
+                    -0.1156755553584732, 0.11359499053231416, 0.002080564826159043,
+                    -0.022628241059623685, -0.07538520292983412, 0.0980134439894578,
+                    0.04335127768185281, 0.0683512776818528, -0.11170255536370562),
+                  "SoftmaxCrossEntropyLoss of probabilities");
+    cross_entropy(p, node, 2.281445032963929,
+                  V(0.18700377295967652, -0.14261233010018526, -0.04439144285949126,
+                    -0.09590074047796426, 0.11812665404308553, -0.022225913565121276,
+                    -0.024763827477444145, -0.08401923200298664, 0.1087830594804308,
+                    0.059569100091265495, 0.05456910009126549, -0.11413820018253099),
+                  "SoftmaxCrossEntropyLoss of probabilities, smoothed");
 }
 
 /* F.scaled_dot_product_attention, causal. */
