@@ -37,10 +37,15 @@ static Slots run_body(const Control *c, const char *attr, const Slots *in)
     sort_nodes(s->m, &b.node);
     scope_assign(s->m, &b.node);
     import_mark_live(s->m, &b.node, b.nout, b.out);
-    if (s->params)
+    StrMap before = {0};
+    if (s->params) {
+        before = param_enter(s->params, c->n);
         param_assign(s->params, &b.node);
+    }
     stop_assign(s->stops, s->m, s->params, &b.node);
     c->body(s, &b.node);
+    if (s->params)
+        param_leave(s->params, before);
     Slots out = {0};
     for (uint32_t i = 0; i < b.nout; i++)
         vec_push(s->g->arena, &out, *import_lookup(s, b.out[i], raw_where(s->m, c->n, -1)));

@@ -379,6 +379,23 @@ static void prepare(Model *m)
     refuse_unsupported(m, &m->node);
 }
 
+/* What their parameters are is known when they have run. */
+static bool has_bodies(const RawNodes *list)
+{
+    for (uint32_t i = 0; i < list->n; i++)
+        if (!list->at[i]->dead && control_is(list->at[i]))
+            return true;
+    return false;
+}
+
+static bool first_use(Model *const *model, uint32_t i)
+{
+    for (uint32_t j = 0; j < i; j++)
+        if (model[j] == model[i])
+            return false;
+    return true;
+}
+
 static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const ImportOptions *opt)
 {
     Graph *g = graph_new(a, path[0]);
@@ -399,7 +416,8 @@ static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const Im
             prepare(model[i]);
             params[i] = param_begin(model[i], g, opt, i);
             param_assign(params[i], &model[i]->node);
-            param_report(params[i]);
+            if (!has_bodies(&model[i]->node))
+                param_report(params[i]);
             stop_assign(stops, model[i], params[i], &model[i]->node);
         }
         vec_push(a, &g->model, model[i]);
@@ -417,6 +435,8 @@ static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const Im
             import_set_batch(g, opt);
         }
         run_model(&s, &between, i == n - 1);
+        if (has_bodies(&model[i]->node) && first_use(model, i))
+            param_report(params[i]);
     }
     stop_check(stops, g);
     param_check_given(opt, n, params);

@@ -16,6 +16,8 @@ typedef struct Params {
     uint32_t file;
     bool has_signature;
     Signature sig;
+    /* names of a body's arguments -> entry; of the model's they are in sig */
+    StrMap body_arg;
     /* index into Graph.param per entry of the signature, or NONE */
     uint32_t *sig_param;
     /* initializer, parameter name -> index into Graph.param */
@@ -45,6 +47,9 @@ enum { ROLE_ANY, ROLE_WEIGHT, ROLE_BIAS, ROLE_MEAN, ROLE_VAR };
  * and .bias. */
 Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file);
 void param_assign(Params *p, RawNodes *list);
+/* Around the import of a body of n, for what its nodes call arguments; enter's result is leave's. */
+StrMap param_enter(Params *p, const RawNode *n);
+void param_leave(Params *p, StrMap before);
 void param_report(const Params *p);                     /* the one warning of what will not train */
 
 /* param.c: a parameter, an operand that is one */

@@ -182,7 +182,7 @@ void param_from_signature(Params *p, RawNodes *list)
     fx_origins(&x);
     for (uint32_t i = 0; i < x.group.n; i++) {
         match_names(&x, &x.group.at[i]);
-        if (fx_is_recurrent(&x.group.at[i].fx))
+        if (fx_is_recurrent(&x.group.at[i].fx) || fx_is_control(&x.group.at[i].fx))
             continue;                                   /* no operand is one of its arguments */
         match_roles(&x, &x.group.at[i]);
         match_order(&x, &x.group.at[i]);

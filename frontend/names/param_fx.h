@@ -65,6 +65,7 @@ bool fx_is_norm(const FxNode *fx);
 /* over groups of channels: scaled and shifted by nodes of its own */
 bool fx_is_decomposed_norm(const FxNode *fx);
 Group *fx_group(Fx *x, const RawNode *n);               /* NULL: none */
+bool fx_is_control(const FxNode *fx);                   /* its arguments are its bodies' */
 
 /* ---- param_make.c ---- */
 void fx_make(Fx *x);                                    /* the parameters that uses name */

@@ -76,7 +76,40 @@ int fx_use_role(const FxNode *fx, const RawNode *n, uint32_t input)
     return role;
 }
 
-/* Does the operand hold the parameter with its two dimensions exchanged? */
+bool fx_is_control(const FxNode *fx) { return strstr(fx->target, "higher_order.") != NULL; }
+
+/* The entry of the signature that an argument of an fx node is, or NONE. */
+static uint32_t entry_of(const Params *p, const char *name)
+{
+    uint32_t e = strmap_get(&p->body_arg, name);
+    return e != NONE ? e : strmap_get(&p->sig.by_arg, name);
+}
+
+/* A body's placeholders are arg0_1, arg1_1, ... in the order of the operands, which stand behind
+ * the names of the bodies; those of a cond are called as its operands are. */
+StrMap param_enter(Params *p, const RawNode *n)
+{
+    StrMap before = p->body_arg, now = {.arena = p->m->arena};
+    FxNode fx;
+    uint32_t k = 0;
+    bool known = n->fx_node && meta_fx(p->m->arena, n->fx_node, &fx) && fx_is_control(&fx);
+    for (uint32_t i = 0; known && i < fx.n; i++) {
+        const char *graph = strstr(fx.arg[i].name, "_graph_");
+        if (k == 0 && graph)
+            continue;
+        uint32_t e = entry_of(p, fx.arg[i].name);
+        if (e != NONE) {
+            *strmap_at(&now, arena_printf(p->m->arena, "arg%u_1", k)) = e;
+            *strmap_at(&now, fx.arg[i].name) = e;
+        }
+        k++;
+    }
+    p->body_arg = now;
+    return before;
+}
+
+void param_leave(Params *p, StrMap before) { p->body_arg = before; }
+
 Group *fx_group(Fx *x, const RawNode *n)
 {
     FxNode fx;
@@ -88,7 +121,7 @@ Group *fx_group(Fx *x, const RawNode *n)
     *slot = x->group.n;
     Group g = {.fx = fx};
     for (uint32_t i = 0; i < fx.n; i++) {
-        uint32_t e = strmap_get(&x->p->sig.by_arg, fx.arg[i].name);
+        uint32_t e = entry_of(x->p, fx.arg[i].name);
         if (e != NONE)
             vec_push(x->a, &g.arg,
                      ((Argument){e, argument_role(fx.target, fx.arg[i].position), false}));

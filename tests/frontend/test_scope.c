@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "frontend/names/param.h"
-#include "models/pb.h"
+#include "small_onnx.h"
 #include "tap.h"
 
 static Arena *arena;
@@ -105,66 +105,6 @@ static void test_meta(void)
 }
 
 /* ---- models ---- */
-
-typedef struct { Buf graph; int initializers; } M;
-
-static void tensor(M *m, const char *name, int type, const int *dim, const void *data, size_t size)
-{
-    Buf t = {0};
-    for (; *dim; dim++)
-        put_int(&t, 1, *dim);
-    put_int(&t, 2, type);
-    put_string(&t, 8, name);
-    put_bytes(&t, 9, data, size);
-    put_message(&m->graph, 5, &t);
-}
-
-static void initializer(M *m, const char *name, int rows, int cols, float first)
-{
-    float data[64];
-    int n = rows * (cols ? cols : 1);
-    for (int i = 0; i < n; i++)
-        data[i] = first == 0 ? 0 : first + (float)i;
-    tensor(m, name, 1, (int[]){rows, cols, 0}, data, (size_t)n * 4);
-}
-
-/* Inputs separated by spaces; scopes and fx may be NULL. */
-static void node(M *m, const char *op, const char *name, const char *in, const char *out,
-                 const char *scopes, const char *fx)
-{
-    Buf n = {0}, e = {0};
-    char copy[256], *save = NULL;
-    snprintf(copy, sizeof copy, "%s", in);
-    for (char *p = strtok_r(copy, " ", &save); p; p = strtok_r(NULL, " ", &save))
-        put_string(&n, 1, p);
-    put_string(&n, 2, out);
-    put_string(&n, 3, name);
-    put_string(&n, 4, op);
-    const char *const entry[2][2] = {{"pkg.torch.onnx.name_scopes", scopes},
-                                     {"pkg.torch.onnx.fx_node", fx}};
-    for (int i = 0; i < 2; i++)
-        if (entry[i][1]) {
-            put_string(&e, 1, entry[i][0]);
-            put_string(&e, 2, entry[i][1]);
-            put_message(&n, 9, &e);
-        }
-    put_message(&m->graph, 1, &n);
-}
-
-static void info(M *m, int field, const char *name, int rows, int cols)
-{
-    Buf v = {0}, type = {0}, tensor = {0}, shape = {0}, d = {0};
-    put_int(&d, 1, rows);
-    put_message(&shape, 1, &d);
-    put_int(&d, 1, cols);
-    put_message(&shape, 1, &d);
-    put_int(&tensor, 1, 1);
-    put_message(&tensor, 2, &shape);
-    put_message(&type, 1, &tensor);
-    put_string(&v, 1, name);
-    put_message(&v, 2, &type);
-    put_message(&m->graph, field, &v);
-}
 
 typedef struct { Graph *g; ImportOptions opt; } Load;
 
@@ -412,6 +352,33 @@ static void test_dynamo(void)
        "and it is added to its node's result");
 }
 
+/* A scan of the dynamo exporter: its body calls the operands arg0_1, ..., the state first; the
+ * state's zeros are none of the parameters that only the body reads. */
+static void test_dynamo_body(void)
+{
+    M m = {0}, body = {0};
+    initializer(&m, "zeros_like", 4, 0, 0);
+    initializer(&m, "val_0", 4, 4, 1);
+    node(&body, "MatMul", "node_1", "s val_0", "h", NULL,
+         "%linear : [num_users=1] = call_function[target=torch.ops.aten.linear.default]"
+         "(args = (%arg0_1, %arg3_1), kwargs = {})");
+    node(&body, "Add", "node_2", "h r", "t", NULL, NULL);
+    node(&body, "Identity", "node_3", "t", "u", NULL, NULL);
+    scan(&m, "node_0", "zeros_like x", "z y",
+         "%scan : [num_users=1] = call_function[target=torch.ops.higher_order.scan]"
+         "(args = (%scan_combine_graph_0, [%zeros_like], [%x], (%p_b_weight, %p_a_weight)), "
+         "kwargs = {})",
+         &body, (const char *const[]){"s", "r"}, (const char *const[]){"t", "u"});
+    Graph *g = import(&m,
+                      "\n# inputs\np_a_weight: PARAMETER target='a.weight'\n"
+                      "p_b_weight: PARAMETER target='b.weight'\nx: USER_INPUT\n# outputs\n",
+                      NULL);
+    const Param *a = param(g, "a.weight");
+    ok(a && a->transposed && first_of(a, 1) == 5,
+       "a body's weight is the operand that it calls arg3_1");
+    ok(g && g->param.n == 1, "the state that a scan begins with is no parameter");
+}
+
 /* What folding leaves without a name: a norm's views, a functional projection, a module that is
  * never called. */
 static void test_places(void)
@@ -646,6 +613,7 @@ int main(void)
     test_folded_norm();
     test_folded_constants();
     test_dynamo();
+    test_dynamo_body();
     test_places();
     test_buffers();
     test_pieces();
