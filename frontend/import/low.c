@@ -34,6 +34,17 @@ ValueId low_need_float(const Import *im, uint32_t i)
     return v;
 }
 
+ValueId low_need_wide(const Import *im, uint32_t i)
+{
+    ValueId x = low_need_float(im, i);
+    return g_cast(im->g, x, dtype_sum(low_dtype(im->g, x)));
+}
+
+ValueId low_narrow(const Import *im, ValueId y)
+{
+    return g_cast(im->g, y, low_dtype(im->g, im->in[0]));
+}
+
 Shape low_need_rank(const Import *im, uint32_t i, int lo, int hi)
 {
     ValueId v = low_need(im, i);

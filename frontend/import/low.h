@@ -15,6 +15,9 @@ static inline int64_t low_max(int64_t a, int64_t b) { return a > b ? a : b; }
 _Noreturn void low_fatal(const Import *im, int input, const char *fmt, ...) PRINTF_LIKE(3, 4);
 ValueId low_need(const Import *im, uint32_t i);       /* operand i, which must be present */
 ValueId low_need_float(const Import *im, uint32_t i); /* ... and of a float type */
+/* ... of a half type as f32: what a node computes is rounded once, at its end, to operand 0's type */
+ValueId low_need_wide(const Import *im, uint32_t i);
+ValueId low_narrow(const Import *im, ValueId y);
 Shape low_need_rank(const Import *im, uint32_t i, int lo, int hi);
 /* An axis in [-rank, rank) made non-negative; anything else is fatal. */
 int low_axis(const Import *im, int64_t axis, int rank);

@@ -157,14 +157,14 @@ ValueId low_hard_sigmoid(Graph *g, ValueId x, double a, double b)
 
 void import_hard_sigmoid(Import *im)
 {
-    im->out[0] = low_hard_sigmoid(im->g, low_need_float(im, 0), im_float(im, "alpha", 0.2),
-                              im_float(im, "beta", 0.5));
+    double alpha = im_float(im, "alpha", 0.2), beta = im_float(im, "beta", 0.5);
+    im->out[0] = low_narrow(im, low_hard_sigmoid(im->g, low_need_wide(im, 0), alpha, beta));
 }
 
 void import_hard_swish(Import *im)
 {
-    ValueId x = low_need_float(im, 0);
-    im->out[0] = g_mul(im->g, x, low_hard_sigmoid(im->g, x, 1.0 / 6, 0.5));
+    ValueId x = low_need_wide(im, 0);
+    im->out[0] = low_narrow(im, g_mul(im->g, x, low_hard_sigmoid(im->g, x, 1.0 / 6, 0.5)));
 }
 
 ValueId low_thresholded_relu(Graph *g, ValueId x, double alpha)
@@ -224,14 +224,16 @@ ValueId low_elu(Graph *g, ValueId x, double alpha) { return exp_branch(g, x, 1, 
 
 void import_elu(Import *im)
 {
-    im->out[0] = low_elu(im->g, low_need_float(im, 0), im_float(im, "alpha", 1));
+    double alpha = im_float(im, "alpha", 1);
+    im->out[0] = low_narrow(im, low_elu(im->g, low_need_wide(im, 0), alpha));
 }
 
 void import_selu(Import *im)
 {
     double alpha = im_float(im, "alpha", 1.67326319217681884765625),
            gamma = im_float(im, "gamma", 1.05070102214813232421875);
-    im->out[0] = exp_branch(im->g, low_need_float(im, 0), gamma, gamma * alpha, 1);
+    ValueId x = low_need_wide(im, 0);
+    im->out[0] = low_narrow(im, exp_branch(im->g, x, gamma, gamma * alpha, 1));
 }
 
 void import_celu(Import *im)
@@ -239,7 +241,7 @@ void import_celu(Import *im)
     double alpha = im_float(im, "alpha", 1);
     if (alpha == 0)
         low_fatal(im, -1, "alpha is 0");
-    im->out[0] = exp_branch(im->g, low_need_float(im, 0), 1, alpha, alpha);
+    im->out[0] = low_narrow(im, exp_branch(im->g, low_need_wide(im, 0), 1, alpha, alpha));
 }
 
 /* ---- smooth activations ---- */
@@ -258,18 +260,18 @@ ValueId low_gelu(Graph *g, ValueId x, bool by_tanh)
 
 void import_gelu(Import *im)
 {
-    ValueId x = low_need_float(im, 0);
+    ValueId x = low_need_wide(im, 0);
     const char *how = im_str(im, "approximate", "none");
     if (strcmp(how, "none") && strcmp(how, "tanh"))
         low_fatal(im, -1, "attribute 'approximate' is neither 'none' nor 'tanh'");
-    im->out[0] = low_gelu(im->g, x, !strcmp(how, "tanh"));
+    im->out[0] = low_narrow(im, low_gelu(im->g, x, !strcmp(how, "tanh")));
 }
 
 void import_mish(Import *im)
 {
     Graph *g = im->g;
-    ValueId x = low_need_float(im, 0);
-    im->out[0] = g_mul(g, x, g_unary(g, OP_Tanh, g_unary(g, OP_Softplus, x)));
+    ValueId x = low_need_wide(im, 0);
+    im->out[0] = low_narrow(im, g_mul(g, x, g_unary(g, OP_Tanh, g_unary(g, OP_Softplus, x))));
 }
 
 ValueId low_softsign(Graph *g, ValueId x)
@@ -277,21 +279,25 @@ ValueId low_softsign(Graph *g, ValueId x)
     return g_div(g, x, g_add(g, g_unary(g, OP_Abs, x), g_like(g, x, 1)));
 }
 
-void import_softsign(Import *im) { im->out[0] = low_softsign(im->g, low_need_float(im, 0)); }
+void import_softsign(Import *im)
+{
+    im->out[0] = low_narrow(im, low_softsign(im->g, low_need_wide(im, 0)));
+}
 
 void import_swish(Import *im)
 {
     Graph *g = im->g;
-    ValueId x = low_need_float(im, 0);
-    im->out[0] = g_mul(g, x, g_unary(g, OP_Sigmoid, low_scale(g, x, im_float(im, "alpha", 1))));
+    ValueId x = low_need_wide(im, 0);
+    ValueId gate = g_unary(g, OP_Sigmoid, low_scale(g, x, im_float(im, "alpha", 1)));
+    im->out[0] = low_narrow(im, g_mul(g, x, gate));
 }
 
 void import_swiglu(Import *im)
 {
     Graph *g = im->g;
-    ValueId x = low_need_float(im, 0), y = low_need_float(im, 1);
+    ValueId x = low_need_wide(im, 0), y = low_need_wide(im, 1);
     ValueId gate = g_unary(g, OP_Sigmoid, low_scale(g, x, im_float(im, "alpha", 1)));
-    im->out[0] = g_mul(g, g_mul(g, x, gate), y);
+    im->out[0] = low_narrow(im, g_mul(g, g_mul(g, x, gate), y));
 }
 
 /* ---- Softmax and its kin ---- */

@@ -28,19 +28,6 @@ static Moments moments(Graph *g, ValueId x, int n, const int64_t *axes, double e
     return m;
 }
 
-/* The operand, of a half type as f32. */
-static ValueId need_wide(Import *im)
-{
-    ValueId x = low_need_float(im, 0);
-    return g_cast(im->g, x, dtype_sum(low_dtype(im->g, x)));
-}
-
-/* A result in the operand's type. */
-static ValueId narrow(Import *im, ValueId y)
-{
-    return g_cast(im->g, y, low_dtype(im->g, im->in[0]));
-}
-
 /* All axes from first on. */
 static int64_t *axes_from(const Import *im, int first, int rank, int *n)
 {
@@ -80,13 +67,13 @@ static void fits(const Import *im, uint32_t i, Shape s)
 void import_layer_normalization(Import *im)
 {
     Graph *g = im->g;
-    ValueId x = need_wide(im), scale = low_need(im, 1);
+    ValueId x = low_need_wide(im, 0), scale = low_need(im, 1);
     Shape s = low_shape(g, x);
     int n, axis = low_axis(im, im_int(im, "axis", -1), s.rank);
     int64_t *axes = axes_from(im, axis, s.rank, &n);
     fits(im, 1, s), fits(im, 2, s);
     Moments m = moments(g, x, n, axes, im_float(im, "epsilon", 1e-5));
-    im->out[0] = narrow(im, affine(g, g_mul(g, m.diff, m.rstd), scale, im_in(im, 2)));
+    im->out[0] = low_narrow(im, affine(g, g_mul(g, m.diff, m.rstd), scale, im_in(im, 2)));
     if (im_wanted(im, 1))
         im->out[1] = m.mean;
     if (im_wanted(im, 2))
@@ -96,33 +83,33 @@ void import_layer_normalization(Import *im)
 void import_rms_normalization(Import *im)
 {
     Graph *g = im->g;
-    ValueId x = need_wide(im), scale = low_need(im, 1);
+    ValueId x = low_need_wide(im, 0), scale = low_need(im, 1);
     Shape s = low_shape(g, x);
     int n, axis = low_axis(im, im_int(im, "axis", -1), s.rank);
     int64_t *axes = axes_from(im, axis, s.rank, &n);
     fits(im, 1, s);
     ValueId rstd = rsqrt(g, g_mean(g, low_square(g, x), n, axes), im_float(im, "epsilon", 1e-5));
-    im->out[0] = narrow(im, affine(g, g_mul(g, x, rstd), scale, NONE));
+    im->out[0] = low_narrow(im, affine(g, g_mul(g, x, rstd), scale, NONE));
 }
 
 void import_instance_normalization(Import *im)
 {
     Graph *g = im->g;
-    ValueId x = need_wide(im);
+    ValueId x = low_need_wide(im, 0);
     Shape s = low_need_rank(im, 0, 3, MAX_RANK);
     int n;
     int64_t *axes = axes_from(im, 2, s.rank, &n);
     Moments m = moments(g, x, n, axes, im_float(im, "epsilon", 1e-5));
     ValueId y = affine(g, g_mul(g, m.diff, m.rstd), low_channels(im, 1, s.d[1], s.rank),
                        low_channels(im, 2, s.d[1], s.rank));
-    im->out[0] = narrow(im, y);
+    im->out[0] = low_narrow(im, y);
 }
 
 /* Opset 18 has a scale for each group, 21 one for each channel. */
 void import_group_normalization(Import *im)
 {
     Graph *g = im->g;
-    ValueId x = need_wide(im);
+    ValueId x = low_need_wide(im, 0);
     Shape s = low_need_rank(im, 0, 2, MAX_RANK);
     int64_t groups = im_int(im, "num_groups", 0), per = 1, last = 2;
     if (groups < 1 || s.d[1] % groups)
@@ -134,12 +121,12 @@ void import_group_normalization(Import *im)
     ValueId y = g_mul(g, m.diff, m.rstd);
     if (im->opset < 21) {
         y = affine(g, y, low_channels(im, 1, groups, 3), low_channels(im, 2, groups, 3));
-        im->out[0] = narrow(im, g_reshape(g, y, &s));
+        im->out[0] = low_narrow(im, g_reshape(g, y, &s));
         return;
     }
     y = g_reshape(g, y, &s);
     y = affine(g, y, low_channels(im, 1, s.d[1], s.rank), low_channels(im, 2, s.d[1], s.rank));
-    im->out[0] = narrow(im, y);
+    im->out[0] = low_narrow(im, y);
 }
 
 /* (x - mean) / (Sqrt(var) + 1e-9). */
@@ -255,9 +242,9 @@ static ValueId train_form(Import *im, ValueId x, int rank, int64_t channels, dou
     if (im_wanted(im, 2))
         im->out[2] = running(g, im->in[4], m.var, momentum);
     if (im_wanted(im, 3))
-        im->out[3] = narrow(im, g_reshape(g, m.mean, &(Shape){1, {channels}}));
+        im->out[3] = low_narrow(im, g_reshape(g, m.mean, &(Shape){1, {channels}}));
     if (im_wanted(im, 4))
-        im->out[4] = narrow(im, g_reshape(g, m.var, &(Shape){1, {channels}}));
+        im->out[4] = low_narrow(im, g_reshape(g, m.var, &(Shape){1, {channels}}));
     return affine(g, g_mul(g, m.diff, m.rstd), low_channels(im, 1, channels, rank),
                   low_channels(im, 2, channels, rank));
 }
@@ -275,7 +262,7 @@ static ValueId eval_form(Import *im, ValueId x, int rank, int64_t channels, doub
 void import_batch_normalization(Import *im)
 {
     Graph *g = im->g;
-    ValueId x = need_wide(im);
+    ValueId x = low_need_wide(im, 0);
     Shape s = low_need_rank(im, 0, 2, MAX_RANK);
     double eps = im_float(im, "epsilon", 1e-5), momentum = im_float(im, "momentum", 0.9);
     if (im_int(im, "spatial", 1) != 1)
@@ -285,10 +272,10 @@ void import_batch_normalization(Import *im)
         extra = extra || im_wanted(im, i);
     bool trains = im->opset >= 14 ? im_int(im, "training_mode", 0) != 0 : extra;
     ValueId eval = eval_form(im, x, s.rank, s.d[1], eps);
-    im->out[0] = narrow(im, eval);
+    im->out[0] = low_narrow(im, eval);
     if (trains && im->training) {
         ValueId in[2] = {train_form(im, x, s.rank, s.d[1], eps, momentum), eval};
-        im->out[0] = narrow(im, graph_node(g, OP_Phase, 2, in, (Attr){0}));
+        im->out[0] = low_narrow(im, graph_node(g, OP_Phase, 2, in, (Attr){0}));
     } else {                            /* statistics that nothing moves, if a file names them */
         for (uint32_t i = 1; i < im->nout && i < 5; i++)
             im->out[i] = im->in[i % 2 ? 3 : 4];

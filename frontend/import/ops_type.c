@@ -9,6 +9,7 @@
  * distance between its neighbours, a power of two: every step is exact but the one that rounds.
  */
 #include "low.h"
+#include "state.h"
 
 #include <math.h>
 #include <string.h>
@@ -274,6 +275,10 @@ void import_cast(Import *im)
     if (!im_has(im, "to"))
         low_fatal(im, -1, "attribute 'to' is missing");
     int64_t to = im_int(im, "to", 0);
+    /* TorchScript's type promotion writes PyTorch's own number of bfloat16; a Cast to complex
+       numbers is none of ONNX's */
+    if (to == DT_C128 && im->state->m->from_pytorch)
+        to = DT_BF16;
     im->out[0] = cast(im, low_need(im, 0), im_declared(im, 0), to);
     im->declared = (Dtype)to;
 }

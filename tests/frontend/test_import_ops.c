@@ -347,6 +347,9 @@ static void test_cast(void)
     ok(close_to(&at[y[0]], V(0, 1, 1, 1, 1, 1)), "Cast of floats to bool");
     ok(close_to(&at[y[1]], V(0, 1, 1, 1, 0, 1)), "Cast of integers to bool");
     ok(close_to(&at[y[2]], V(0, 1, 2, 253, 0, 0)), "Cast of integers to uint8");
+    t->from_pytorch = true;
+    lower(t, OP_Cast, 13, "to=15i", 1, &x, 1);
+    ok(val(t->g, t->out[0])->dtype == DT_BF16, "Cast to PyTorch's own number of bfloat16");
     arena_free(t->arena);
 }
 
@@ -528,10 +531,41 @@ static void test_gemm_of_halves(void)
     arena_free(t->arena);
 }
 
+/* PyTorch's activations of bf16, which round their result and nothing before it. */
+static void test_activations_of_halves(void)
+{
+    const double x[6] = {-2, -1, -0.30078125, 0.69921875, 1.296875, 2.59375};
+    const struct { Op op; const char *attrs; double y[6]; } row[] = {
+        {OP_HardSwish, "",
+         {-0.333984375, -0.333984375, -0.1357421875, 0.431640625, 0.9296875, 2.421875}},
+        {OP_HardSigmoid, "alpha=0.16666667f beta=0.5f",
+         {0.1669921875, 0.333984375, 0.44921875, 0.6171875, 0.71484375, 0.93359375}},
+        {OP_Gelu, "",
+         {-0.04541015625, -0.158203125, -0.11474609375, 0.53125, 1.171875, 2.578125}},
+        {OP_Gelu, "approximate=tanh",
+         {-0.04541015625, -0.1591796875, -0.11474609375, 0.53125, 1.171875, 2.578125}},
+        {OP_Mish, "",
+         {-0.251953125, -0.302734375, -0.1513671875, 0.55859375, 1.1796875, 2.5625}},
+        {OP_Elu, "alpha=1f",
+         {-0.86328125, -0.6328125, -0.259765625, 0.69921875, 1.296875, 2.59375}},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        T *t = begin();
+        ValueId in = g_cast(t->g, input(t, S(6), x), DT_BF16);
+        lower(t, row[i].op, 22, row[i].attrs, 1, &in, 1);
+        bool half = val(t->g, t->out[0])->dtype == DT_BF16;
+        ValueId y = g_cast(t->g, t->out[0], DT_F64);
+        ok(half && close_to(&evaluate(t)[y], row[i].y), "%s(%s) of bf16 is rounded once",
+           op_name(row[i].op), row[i].attrs);
+        arena_free(t->arena);
+    }
+}
+
 int main(void)
 {
     test_random();
     test_gemm_of_halves();
+    test_activations_of_halves();
     test_cast_to_mini();
     test_linear_attention();
     test_causal_conv();

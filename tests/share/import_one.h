@@ -23,6 +23,7 @@ typedef struct {
     ValueId in[MOST], out[OUTPUTS];
     Tensor data[MOST]; /* of the inputs */
     const char *fx_node; /* dynamo's metadata of the node */
+    bool from_pytorch;   /* the file */
 } T;
 
 #define S(...) ((Shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__}})
@@ -96,7 +97,7 @@ static void lower(T *t, Op op, int opset, const char *attrs, uint32_t nin, const
                    .nout = nout,
                    .fx_node = t->fx_node};
     const char *names[OUTPUTS] = {"y0", "y1", "y2", "y3", "y4", "y5", "y6", "y7"};
-    Model model = {.path = "test"};
+    Model model = {.path = "test", .from_pytorch = t->from_pytorch};
     ImportState state = {.g = t->g, .m = &model, .env.arena = t->arena};
     raw.out = names;
     raw.in = arena_array(t->arena, const char *, nin + 1);
