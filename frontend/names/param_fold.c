@@ -238,6 +238,7 @@ static bool is_known_fold(const char *fx)
         "view",       "reshape", "_unsafe_view", "flatten",    "unsqueeze", "expand",   "repeat",
         "expand_as",  "t",       "permute",      "transpose",  "numpy_t",   "select",   "slice",
         "index",      "add",     "clone",        "contiguous", "to",        "_to_copy", "alias",
+        "convert_element_type_default",
         "exp",        "log",     "neg",          "sigmoid",    "tanh",      "softplus", "sqrt",
         "reciprocal", NULL};
     for (int i = 0; base[i]; i++)

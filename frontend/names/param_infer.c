@@ -237,8 +237,9 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
                        Inferred *out)
 {
     static const char *const views[] = {"view", "reshape", "_unsafe_view", "flatten", NULL};
-    static const char *const same[] = {"clone",  "contiguous", "to",        "_to_copy", "alias",
-                                       "expand", "repeat",     "expand_as", NULL};
+    static const char *const same[] = {"clone",     "contiguous", "to",     "_to_copy",
+                                       "alias",     "expand",     "repeat", "expand_as",
+                                       "convert_element_type_default", NULL};
     static const char *const repeat[] = {"expand", "repeat", "expand_as", NULL};
     const Use *u = t->use;
     Shape once = tensor->shape, own, squeeze;

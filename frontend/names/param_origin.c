@@ -89,7 +89,8 @@ bool fx_can_be_undone(const Fx *x, const Trace *t)
     static const char *const view[] = {"view",      "reshape",  "_unsafe_view", "flatten",
                                        "unsqueeze", "expand",   "repeat",       "expand_as",
                                        "clone",     "contiguous", "to",         "_to_copy",
-                                       "alias",     "select",   "slice",        NULL};
+                                       "alias",     "select",   "slice",
+                                       "convert_element_type_default", NULL};
     static const char *const function[] = {"exp",      "log",  "sigmoid",    "tanh",
                                            "softplus", "sqrt", "reciprocal", "neg",
                                            NULL};
