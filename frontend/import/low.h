@@ -55,6 +55,9 @@ ValueId low_softsign(Graph *g, ValueId x);
 /* ops_type.c: x as a float of 8 bits or fewer, which f32 holds, by the node's round_mode; stops:
    no gradient where it was clamped */
 ValueId low_to_mini(const Import *im, ValueId x, Dtype to, bool saturate, bool stops);
+/* part.c: x from start on, size of each dim */
+ValueId low_part(Graph *g, ValueId x, const int64_t *start, const int64_t *size,
+                 const int64_t *step);
 /* x[idx] along an axis, idx in range: a slice, a repetition or a Gather, the cheapest that says it.
  */
 ValueId low_take(Graph *g, ValueId x, int axis, int64_t n, const int64_t *idx);
