@@ -24,6 +24,7 @@
   equal       equal parameters that were merged, and so was what reads them
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places;
               folded.onnx: the same with constant folding, where the exporter packs the matrices
+  bounded     scripted: a while loop that ends on the data or at its bound, an If in it and one behind, parameters in all bodies, one in several
   routed      experts that pick their rows with NonZero: two of three for each row, one more by a mask; the loop over the experts that are hit, of which the
               example hits three of five, and the same over a list of modules; lacking.onnx: that list, where the example hit two of three;
               counted.onnx: rows by a mask, then their mean
@@ -85,6 +86,27 @@ def recurrent(d):
     export(m, x[:MB], f"{d}/model.onnx", ["x"], ["logits"]); export(m, x[:MB], f"{d}/folded.onnx", ["x"], ["logits"], fold=True)
     m = m.double(); y = m(x); l = F.cross_entropy(y, t); l.backward()
     write(d, ("cross_entropy", l.item()), grads_of(m), "rnn:begin,gru:begin", "model.onnx", y, x=x, target=t)
+
+@torch.jit.script
+def bounded_steps(x, w, b, u):
+    i = 0
+    while bool(x.abs().sum() < 14.) and i < 4:
+        y = torch.tanh(x @ w + b)
+        if bool(y.sum() > 0): x = x * 1.25 + y
+        else: x = x * 1.5 - y @ u
+        i += 1
+    if bool(x.mean() > 0): x = x @ u
+    return x
+class Bounded(nn.Module):
+    def __init__(self, d=4):
+        super().__init__(); self.i, self.o = nn.Linear(d, d), nn.Linear(d, 3); self.w, self.b, self.u = (nn.Parameter(torch.randn(*s) / 2) for s in ((d, d), (d,), (d, d)))
+    def forward(self, x): return self.o(bounded_steps(self.i(x), self.w, self.b, self.u))
+
+def bounded(d):
+    m, x, t = Bounded(), torch.randn(ROWS, 4) * torch.tensor([.2, .2, .7, .7, 1.5, 1.5, 4., 4.])[:, None], torch.randn(ROWS, 3)
+    export(m, x[:MB], f"{d}/model.onnx", ["x"], ["y"])
+    m = m.double(); y = torch.cat([m(x[i:i + MB].double()) for i in range(0, ROWS, MB)]); l = F.mse_loss(y, t.double()); l.backward()
+    write(d, ("mse", l.item()), grads_of(m), "o:begin", "model.onnx", y, name="y", x=x, target=t)
 
 class Routed(nn.Module):                                # as transformers' Mixtral did
     def __init__(self, d=4, experts=3):
@@ -511,6 +533,6 @@ def clip(d):
     m.zero_grad(); l, y = m(image.double(), text); l.backward()
     write(d, ("output:loss", l.item()), grads_of(m), "mixed:begin", "model.onnx", y, name="similarity", second=repr(l2.item()), extra=f"--bind rows={ROWS} --rows {MB} --loss-over minibatch", schedules="gpipe", image=image, text=text)
 
-for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, routed, features, folded, given, packed, beside, equal, half, clip):
+for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, bounded, routed, features, folded, given, packed, beside, equal, half, clip):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

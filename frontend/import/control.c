@@ -95,6 +95,13 @@ static ValueId scalar_bool(const Control *c, ValueId v)
     return g_reshape(g, v, &scalar);
 }
 
+static bool is_same_constant(const Value *x, const Value *y)
+{
+    return x->kind == V_CONST && y->kind == V_CONST && x->dtype == y->dtype &&
+           shape_equal(&x->shape, &y->shape) &&
+           !memcmp(x->data, y->data, (size_t)shape_elements(&x->shape) * dtype_size(x->dtype));
+}
+
 /* condition ? x : y, of one type and shape. */
 static Slot choose(const Control *c, ValueId condition, Slot x, Slot y)
 {
@@ -102,7 +109,7 @@ static Slot choose(const Control *c, ValueId condition, Slot x, Slot y)
     if (x.is_sequence || y.is_sequence)
         FATAL(c, -1, "a sequence that depends on the data");
     ValueId sized;
-    if (x.v == y.v)
+    if (x.v == y.v || is_same_constant(val(g, x.v), val(g, y.v)))
         return x;
     if (ragged_choose(c->s, condition, x.v, y.v, &sized))
         return (Slot){.v = sized};
@@ -261,6 +268,15 @@ static void check_trips(const Control *c, const Trip *t, int64_t trip)
     }
 }
 
+/* What the body yields as a number known now is that in the next trip, if there is one: where the
+ * data ended the loop before, nothing of that trip counts.  `while x.sum() < 40 and i < 6` so ends
+ * at its bound. */
+static bool is_counter(const Control *c, Slot s)
+{
+    return !s.is_sequence && val(c->s->g, s.v)->kind == V_CONST &&
+           !dtype_is_float(val(c->s->g, s.v)->dtype);
+}
+
 static void import_loop(const Control *c)
 {
     Graph *g = c->s->g;
@@ -269,8 +285,11 @@ static void import_loop(const Control *c)
     uint32_t carried = c->n->nin - 2;
     Trip t = first_trip(c);
     Slots state = {0};
-    for (uint32_t i = 0; i < carried; i++)
+    Slot *taken = arena_array(g->arena, Slot, carried + 1);
+    for (uint32_t i = 0; i < carried; i++) {
         vec_push(g->arena, &state, c->in[2 + i]);
+        taken[i] = state.at[i];
+    }
     uint32_t scans = c->n->nout > carried ? c->n->nout - carried : 0;
     Ids *list = arena_array(g->arena, Ids, scans + 1);
     for (int64_t trip = 0; trip < t.trips && t.goes; trip++) {
@@ -282,13 +301,15 @@ static void import_loop(const Control *c)
         vec_push(g->arena, &in, number);
         vec_push(g->arena, &in, alive);
         for (uint32_t i = 0; i < carried; i++)
-            vec_push(g->arena, &in, state.at[i]);
+            vec_push(g->arena, &in, taken[i]);
         Slots out = run_body(c, "body", &in);
         if (out.n < 1 + carried + scans)
             FATAL(c, -1, "its body yields %u values, %u are used", out.n, 1 + carried + scans);
-        for (uint32_t i = 0; i < carried; i++)
+        for (uint32_t i = 0; i < carried; i++) {
             state.at[i] =
                 t.alive == NONE ? out.at[1 + i] : choose(c, t.alive, out.at[1 + i], state.at[i]);
+            taken[i] = is_counter(c, out.at[1 + i]) ? out.at[1 + i] : state.at[i];
+        }
         for (uint32_t i = 0; i < scans; i++) {
             if (wanted(c, carried + i) && t.alive != NONE)
                 FATAL(c, -1, "the length of its output %u depends on the data", carried + i);

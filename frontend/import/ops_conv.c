@@ -84,12 +84,20 @@ static void resolve_same(Window *w, const Shape *x)
     }
 }
 
+/* The dynamo exporter's optimizer folds the BatchNormalization of a half model into weights and a
+ * bias of f32, and leaves them so beside an operand of the half type: they are that rounded. */
+static ValueId like_operand(const Import *im, ValueId weight)
+{
+    Dtype t = low_dtype(im->g, low_need_float(im, 0)), w = low_dtype(im->g, weight);
+    return dtype_is_half(t) && w == DT_F32 ? g_cast(im->g, weight, t) : weight;
+}
+
 static ValueId add_bias(const Import *im, ValueId y)
 {
     if (im_in(im, 2) == NONE)
         return y;
     Shape s = low_shape(im->g, y);
-    return g_add(im->g, y, low_channels(im, 2, s.d[1], s.rank));
+    return g_add(im->g, y, like_operand(im, low_channels(im, 2, s.d[1], s.rank)));
 }
 
 static Attr window_attr(const Window *w)
@@ -109,7 +117,7 @@ static int64_t group_of(const Import *im, int64_t channels, int64_t filters)
 
 void import_conv(Import *im)
 {
-    ValueId in[2] = {low_need_float(im, 0), low_need(im, 1)};
+    ValueId in[2] = {low_need_float(im, 0), like_operand(im, low_need(im, 1))};
     Shape x = low_need_rank(im, 0, 3, MAX_RANK), w = low_need_rank(im, 1, x.rank, x.rank);
     int64_t group = group_of(im, x.d[1], w.d[0]);
     if (w.d[1] * group != x.d[1])
@@ -157,7 +165,7 @@ static int64_t *transposed_dims(const Import *im, Window *w, const Shape *x)
 
 void import_conv_transpose(Import *im)
 {
-    ValueId in[2] = {low_need_float(im, 0), low_need(im, 1)};
+    ValueId in[2] = {low_need_float(im, 0), like_operand(im, low_need(im, 1))};
     Shape x = low_need_rank(im, 0, 3, MAX_RANK), w = low_need_rank(im, 1, x.rank, x.rank);
     if (w.d[0] != x.d[1])
         low_fatal(im, 1, "a weight of %lld channels, the operand has %lld", (long long)w.d[0],

@@ -528,6 +528,13 @@ static void test_gemm_of_halves(void)
     ValueId y = g_cast(t->g, t->out[0], DT_F64);
     bool half = val(t->g, t->out[0])->dtype == DT_BF16;
     ok(half && close_to(&evaluate(t)[y], V(1 + 0x1p-7, -1)), "Gemm of halves is rounded once");
+    in[0] = g_reshape(t->g, in[0], &S(1, 2, 2));
+    in[1] = g_cast(t->g, input(t, S(1, 2, 1), V(2, 1 + 0x1p-10)), DT_F32);
+    in[2] = g_cast(t->g, in[2], DT_F32);
+    lower(t, OP_Conv, 13, "", 3, in, 1);
+    y = g_cast(t->g, t->out[0], DT_F64);
+    half = val(t->g, t->out[0])->dtype == DT_BF16;
+    ok(half && close_to(&evaluate(t)[y], V(1, 1)), "Conv of halves and of weights that are not");
     arena_free(t->arena);
 }
 
