@@ -162,6 +162,7 @@ bench: all tools
 	$(Q)BUILD=$(BUILD) tests/bench/cuts
 	$(Q)BUILD=$(BUILD) tests/bench/schedules
 	$(Q)BUILD=$(BUILD) tests/bench/predict
+	$(Q)BUILD=$(BUILD) tests/bench/conv
 
 demo: all tools
 	$(Q)BUILD=$(BUILD) models/demo
@@ -288,7 +289,7 @@ help:
 	@echo "all                     the compiler, build/ppsplit (BUILD=DIR elsewhere; CI=1: warnings are errors; V=1: commands are shown)"
 	@echo "tools                   what tests and the demo need besides"
 	@echo "check                   all tests; tests/README.md says how to run one"
-	@echo "bench                   times of compiling and training, cuts, schedules and predictions beside measured times"
+	@echo "bench                   times of compiling and training, cuts, schedules, predictions beside measured times, convolutional networks"
 	@echo "demo                    a small GPT trained over 4 ranks, merged and proven"
 	@echo "fuzz-nets               random graphs in every way there is to compute them: FROM=SEED COUNT=N"
 	@echo "fuzz                    mutated files to all readers and the compiler, under sanitizers: FUZZ_SECONDS=600 TARGETS=\"import csv\""
