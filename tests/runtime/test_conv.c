@@ -109,7 +109,7 @@ static void to_type(void *out, double *in, int64_t n, int dtype)
 /* Whose products are over the samples of a call: conv_merged.h and conv_winograd.c. */
 static int shares_blocks(const PpConvShape *s)
 {
-    if (s->dtype == PP_F32 && s->c >= 180)
+    if (s->dtype == PP_F32 && s->c >= 180 && s->in[0] * s->in[1] < 100)
         return 1;
     return s->dtype == PP_F32 && s->spatial == 2 && s->c / s->group >= 16 &&
            s->m / s->group >= 16 && s->kernel[0] == 3 && s->kernel[1] == 3 && s->stride[0] == 1;
@@ -200,6 +200,14 @@ static int one(const PpConvShape *shape, int dtype, int *bits)
     *bits &= !memcmp(again, fdx, (size_t)(nx / ROWS * rows) * size);
     pp_conv_backward_weight(c3, ROWS, fx, fdy, again, 0);
     *bits &= !memcmp(again, fdw, (size_t)nw * size_dw);
+    /* of each sample by itself, wherever it lay among the others */
+    for (int64_t n = 0; n < ROWS && !shares_blocks(&s); n++) {
+        size_t in = (size_t)(nx / ROWS) * size, out = (size_t)(ny / ROWS) * size;
+        pp_conv_forward(c, 1, (char *)fx + (size_t)n * in, fw, again);
+        *bits &= !memcmp(again, (char *)fy + (size_t)n * out, out);
+        pp_conv_backward_data(c, 1, (char *)fdy + (size_t)n * out, fw, again);
+        *bits &= !memcmp(again, (char *)fdx + (size_t)n * in, in);
+    }
     for (int64_t n = 0; n < ROWS; n++)
         pp_conv_backward_weight(c3, 1, (char *)fx + (size_t)(n * nx / ROWS) * size,
                                 (char *)fdy + (size_t)(n * ny / ROWS) * size, again, n > 0);
@@ -274,6 +282,8 @@ int main(void)
         {"2-d 3x3 minimal, uneven padding", {.spatial = 2, .group = 1, .c = 70, .m = 16, .in = {9, 36}, .kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}, .pad_begin = {2, 0}, .pad_end = {0, 2}}},
         {"2-d 1x1 small image, large weights", {.spatial = 2, .group = 1, .c = 184, .m = 180, .in = {6, 7}, .kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}}},
         {"2-d 3x3 small image, large weights", {.spatial = 2, .group = 2, .c = 180, .m = 90, .in = {11, 9}, .kernel = {3, 3}, .stride = {2, 2}, .dilation = {1, 1}, .pad_begin = {1, 0}, .pad_end = {0, 1}}},
+        {"2-d 1x1, images beside each other", {.spatial = 2, .group = 1, .c = 196, .m = 193, .in = {10, 10}, .kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}}},
+        {"2-d 1x1, four images beside each other and one, groups", {.spatial = 2, .group = 2, .c = 16, .m = 560, .in = {14, 15}, .kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}}},
         {"3-d",                 {.spatial = 3, .group = 1, .c = 3, .m = 4, .in = {6, 7, 9}, .kernel = {3, 2, 3}, .stride = {1, 2, 1}, .dilation = {2, 1, 1}, .pad_begin = {1, 0, 1}, .pad_end = {2, 1, 1}}},
     };
     // clang-format on

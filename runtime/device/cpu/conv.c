@@ -21,7 +21,7 @@
 #include <omp.h>
 #endif
 
-enum { COL_BYTES = 512 << 10, DIRECT_CHANNELS = 4 };
+enum { COL_BYTES = 512 << 10, COL_OUTPUTS = 192, DIRECT_CHANNELS = 4 };
 
 _Thread_local PpLibrary *pp_library;
 
@@ -158,6 +158,10 @@ static void normalise(PpConv *v, const PpConvShape *s)
     int64_t line_bytes = v->cg * v->taps * v->out[2] * (s->dtype == PP_F64 ? 8 : 4);
     v->block =
         line_bytes > 0 && COL_BYTES / line_bytes < v->lines ? COL_BYTES / line_bytes : v->lines;
+    if (v->mg >= COL_OUTPUTS && v->out[2] > 0 && v->block * v->out[2] < COL_OUTPUTS)
+        v->block = (COL_OUTPUTS + v->out[2] - 1) / v->out[2];
+    if (v->block > v->lines)
+        v->block = v->lines;
     if (v->block < 1)
         v->block = 1;
     if (v->pointwise)
@@ -174,7 +178,7 @@ static void normalise(PpConv *v, const PpConvShape *s)
     v->narrow = narrow_fits(v);
 #endif
     v->scratch_bytes = v->room_at;
-    v->merged = 1;
+    v->merged = v->together[0] = v->together[1] = 1;
     v->winograd = winograd_fits(v);
     if (v->winograd) {
         v->scratch_bytes = winograd_bytes(v);
@@ -183,6 +187,8 @@ static void normalise(PpConv *v, const PpConvShape *s)
     v->merged = merged_samples(v);
     if (v->merged > 1)
         v->scratch_bytes = merged_bytes(v);
+    v->together[0] = together_samples(v, v->mg);
+    v->together[1] = together_samples(v, v->cg);
     if (s->dtype != PP_BF16 && s->dtype != PP_F16)
         return;
     int64_t in = v->c * v->in_size, out = v->m * v->out_size, weights = v->m * v->cg * v->taps;
@@ -295,12 +301,6 @@ static char *scratch_of(const PpConv *v, int members)
     return v->library->scratch + v->scratch_bytes * (members > 1 ? thread_number() : 0);
 }
 
-/* Turns of several samples are shared out in the same way. */
-static int turns_team(const PpConv *v, int64_t rows)
-{
-    return team(v, (rows + v->merged - 1) / v->merged);
-}
-
 /* The functions of an element type, of one sample each. */
 typedef void Sample(const PpConv *v, int64_t n, const void *a, const void *b, void *result,
                     char *scratch);
@@ -341,18 +341,23 @@ static void image(const PpConv *v, int data, int64_t rows, const void *x, const 
                   const Then *then)
 {
     const int narrow = v->narrow && (!data || v->stride[1] == 1),
-              turns = !narrow && v->merged > 1 && rows > 1;
+              together = !narrow && v->together[data] > 1,
+              turns = !narrow && rows > 1 && v->merged > 1;
     if (v->winograd && !narrow) {
         winograd_image(v, data, rows, x, w, y, then, (float *)(void *)v->library->scratch);
         return;
     }
-    int members = turns ? turns_team(v, rows) : team(v, rows);
-    int64_t step = turns ? v->merged : 1;
+    const int64_t step = together ? v->together[data] : turns ? v->merged : 1;
+    const int members = team(v, (rows + step - 1) / step);
 #pragma omp parallel for num_threads(members) schedule(static) if (members > 1)
     for (int64_t n = 0; n < rows; n += step) {
         char *scratch = scratch_of(v, members);
         if (narrow)
             narrow_image(v, data, n, x, w, y, then);
+        else if (together && data)
+            together_data(v, n, rows, x, w, y);
+        else if (together)
+            together_forward(v, n, rows, x, w, y, then);
         else if (turns && data)
             merged_data(v, n, rows, x, w, y, scratch);
         else if (turns)

@@ -33,7 +33,9 @@ struct PpConv {
     int depthwise; /* of those that are direct: conv_depthwise.h */
     int narrow;    /* the forward, and with a stride of 1 the gradient of the data: conv_narrow.h */
     int64_t group, c, m, cg, mg, taps, in_size, out_size, lines, block;
-    int64_t merged; /* samples in a product (conv_merged.h); 1: each by itself */
+    /* Samples in a product (conv_merged.h); 1: each by itself.  together: read where they are, by the
+     * forward and the gradient of the data */
+    int64_t merged, together[2];
     /* Scratch of a thread: gathered lines or planes, and from room_at on sums of another type */
     int64_t room_at, scratch_bytes;
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];

@@ -5,17 +5,36 @@
  *
  * Both sides of the product are gathered, v->merged samples to a turn, with `pitch` columns:
  *   col[channels of a group x taps][samples x outputs]     image[channels of a group][the same]
+ * Pointwise ones of images that are not so small are read and written where they are, where
+ * gemm_images() pays: the weights are packed once for several samples, and no columns are left over
+ * at the end of each.  An element's bits are the same with any samples beside it.
  * Turns follow from the shape and the rows of the call; threads share them out, or, of the weights'
  * gradient, which adds them in order, what gemm.c shares out.
  */
 
-enum { MERGED_OUTPUTS = 256, MERGED_BELOW = 100, MERGED_WEIGHTS = 1 << 15 };
+enum {
+    MERGED_OUTPUTS = 256,
+    MERGED_BELOW = 100,
+    MERGED_WEIGHTS = 1 << 15,
+    TOGETHER_OUTPUTS = 1024,
+    TOGETHER_CHANNELS = 256
+};
 
 static int64_t merged_samples(const PpConv *v)
 {
     int fits = v->dtype == PP_F32 && !v->direct && !v->winograd && v->out_size > 0 &&
                v->out_size < MERGED_BELOW && v->mg * v->cg * v->taps >= MERGED_WEIGHTS;
     return fits ? MERGED_OUTPUTS / v->out_size : 1;
+}
+
+/* Samples of a pointwise one whose images lie beside each other in a product of m rows; 1: each by
+ * itself. */
+static int64_t together_samples(const PpConv *v, int64_t m)
+{
+    int fits = v->dtype == PP_F32 && v->pointwise && !v->direct && v->merged == 1 &&
+               v->out_size > 0 && gemm_images_pay(m, TOGETHER_OUTPUTS);
+    int64_t samples = fits ? TOGETHER_OUTPUTS / v->out_size : 1;
+    return samples > 1 ? samples : 1;
 }
 
 static int64_t merged_bytes(const PpConv *v)
@@ -117,4 +136,49 @@ static void merged_weight(const PpConv *v, int64_t rows, const float *x, const f
             pp_sgemm(0, 1, v->mg, K, t.columns, 1, t.image, t.pitch, t.col, t.pitch, 1,
                      dw + g * v->mg * K, K);
         }
+}
+
+/* ---- pointwise ones, samples beside each other where they are ---- */
+
+/* The channels of group g from sample `first` on. */
+static Images channels_of(const PpConv *v, const float *x, int64_t first, int64_t channels,
+                          int64_t from)
+{
+    return (Images){(float *)(uintptr_t)x + (first * channels + from) * v->out_size, v->out_size,
+                    v->out_size, channels * v->out_size};
+}
+
+static int64_t together_turn(int64_t samples, int64_t first, int64_t rows)
+{
+    return rows - first < samples ? rows - first : samples;
+}
+
+/* What follows has so many channels of all samples at a time that they are still in the caches. */
+static void together_forward(const PpConv *v, int64_t first, int64_t rows, const float *x,
+                             const float *w, float *y, const Then *then)
+{
+    const int64_t samples = together_turn(v->together[0], first, rows);
+    int members = gemm_threads();
+    (void)members; /* built without OpenMP */
+#pragma omp parallel for collapse(2) num_threads(members) schedule(static) if (members > 1)
+    for (int64_t g = 0; g < v->group; g++)
+        for (int64_t i = 0; i < v->mg; i += TOGETHER_CHANNELS) {
+            const int64_t m = g * v->mg + i,
+                          high = v->mg - i < TOGETHER_CHANNELS ? v->mg - i : TOGETHER_CHANNELS;
+            const Images in = channels_of(v, x, first, v->c, g * v->cg),
+                         out = channels_of(v, y, first, v->m, m);
+            gemm_images(0, high, samples, v->cg, w + m * v->cg, v->cg, &in, &out);
+            run_then(then, first, samples, m, high, 0, v->out_size);
+        }
+}
+
+static void together_data(const PpConv *v, int64_t first, int64_t rows, const float *dy,
+                          const float *w, float *dx)
+{
+    const int64_t samples = together_turn(v->together[1], first, rows);
+    for (int64_t g = 0; g < v->group; g++) {
+        const Images in = channels_of(v, dy, first, v->m, g * v->mg),
+                     out = channels_of(v, dx, first, v->c, g * v->cg);
+        gemm_images(1, v->cg, samples, v->mg, w + g * v->mg * v->cg, v->cg, &in, &out);
+    }
 }

@@ -202,7 +202,7 @@ static int sgemm_other(int ta, int tb, int64_t m, int64_t n, int64_t k, float al
                        int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
 {
 #ifdef PP_GEMM_WIDE
-    const Wide all = {ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc};
+    const Wide all = {ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, 0, 0, 0};
     const int64_t side = m > n ? m : n;
     if (!gemm_wide_pays(ta, tb, m, n, k))
         return 0;
@@ -230,6 +230,35 @@ static int sgemm_other(int ta, int tb, int64_t m, int64_t n, int64_t k, float al
     (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)lda, (void)b;
     (void)ldb, (void)beta, (void)c, (void)ldc;
     return 0;
+#endif
+}
+
+int gemm_images_pay(int64_t m, int64_t n)
+{
+#ifdef PP_GEMM_WIDE
+    return m >= BROAD && n >= BROAD;
+#else
+    (void)m, (void)n;
+    return 0;
+#endif
+}
+
+void gemm_images(int ta, int64_t m, int64_t images, int64_t k, const float *a, int64_t lda,
+                 const Images *b, const Images *c)
+{
+#ifdef PP_GEMM_WIDE
+    const int64_t n = images * b->each;
+    int members = gemm_threads();
+    (void)members; /* built without OpenMP */
+#pragma omp parallel for num_threads(members) schedule(static) if (members > 1)
+    for (int64_t at = 0; at < m; at += WIDE_HIGH) {
+        const int64_t len = m - at < WIDE_HIGH ? m - at : WIDE_HIGH;
+        const Wide w = {ta, 0, len, n, k, 1, a + (ta ? at : at * lda), lda, b->at, b->line, 0,
+                        c->at + at * c->line, c->line, b->each, b->next, c->next};
+        gemm_wide(&w);
+    }
+#else
+    (void)ta, (void)m, (void)images, (void)k, (void)a, (void)lda, (void)b, (void)c;
 #endif
 }
 

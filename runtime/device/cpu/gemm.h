@@ -35,6 +35,19 @@ static inline void gemm_refused(const char *why)
                                 __ATOMIC_RELAXED);
 }
 
+/*
+ * C = op(A) B of float32, where the columns of B and C are those of several images beside each
+ * other: of `each` columns, rows `line` apart, images `next`.  The bits of an element depend on the
+ * depth alone.  It is there, and faster, for m rows and n columns of all images where it pays.
+ */
+typedef struct {
+    float *at;
+    int64_t each, line, next;
+} Images;
+int gemm_images_pay(int64_t m, int64_t n);
+void gemm_images(int ta, int64_t m, int64_t images, int64_t k, const float *a, int64_t lda,
+                 const Images *b, const Images *c);
+
 /* How many threads a product called from here may take */
 int gemm_threads(void);
 /* How many threads a library called from here would take; `team` was so many before. */

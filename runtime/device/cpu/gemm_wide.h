@@ -52,7 +52,7 @@ enum {
     WIDE_TALL = 512,   /* rows of A that pass one packing of B, where A is not */
     WIDE_FEW = 56,     /* rows of A for which B is not worth packing */
     WIDE_SHALLOW = 32, /* rows of B that are not */
-    WIDE_BROAD = 64,   /* columns of B for which A is */
+    WIDE_BROAD = 64,   /* columns of B up to which A is not */
     WIDE_AHEAD = 16    /* steps of k between two requests to the caches */
 };
 
@@ -156,6 +156,8 @@ WIDE_INLINE void tile_packed(const int rows, const int vectors, int64_t k, const
                     __builtin_prefetch(soon[i][line], 1);
                 else
                     _mm_prefetch(soon[i][line], _MM_HINT_T1);
+                if (i == AHEAD_C && line == 1) /* rows that begin within a line end in a third */
+                    __builtin_prefetch(soon[i][line] + 60, 1);
                 soon[i][line] += ahead[i].step;
             }
         add_steps(rows, vectors, 1, 0, WIDE_AHEAD, a + p * WIDE_ROWS, 1, WIDE_ROWS,
@@ -305,6 +307,8 @@ typedef struct {
     float beta;
     float *c;
     int64_t ldc;
+    /* The columns of B and C lie in images of `each`, which are so far apart; each 0: in one */
+    int64_t each, next_b, next_c;
 } Wide;
 
 /* Rows [i, i + m) of C, over steps [p, p + k). */
@@ -317,9 +321,68 @@ static const float *wide_a(const Wide *w, int64_t i, int64_t p)
     return w->a + (w->ta ? p * w->lda + i : i * w->lda + p);
 }
 
+static int64_t wide_image(const Wide *w, int64_t j) { return w->each ? j / w->each : 0; }
+
 static const float *wide_b(const Wide *w, int64_t p, int64_t j)
 {
-    return w->b + (w->tb ? j * w->ldb + p : p * w->ldb + j);
+    const int64_t image = wide_image(w, j), at = j - image * w->each;
+    return w->b + image * w->next_b + (w->tb ? at * w->ldb + p : p * w->ldb + at);
+}
+
+static float *wide_c(const Wide *w, int64_t i, int64_t j)
+{
+    const int64_t image = wide_image(w, j);
+    return w->c + image * w->next_c + i * w->ldc + j - image * w->each;
+}
+
+/* How many of the columns from j on lie side by side. */
+static int64_t wide_beside(const Wide *w, int64_t j, int64_t columns)
+{
+    const int64_t left = w->each ? w->each - j % w->each : columns;
+    return left < columns ? left : columns;
+}
+
+/* ---- panels and tiles of several images ---- */
+
+/* The first n of 32 columns, those of vector v. */
+static __mmask16 wide_mask(int64_t n, int v)
+{
+    const int64_t left = n - 16 * v;
+    return (__mmask16)(left <= 0 ? 0 : left >= 16 ? 0xffff : 0xffff >> (16 - left));
+}
+
+/* A panel as pack_rows() makes it. */
+static void pack_images(const Wide *w, const WideBlock *o, int64_t j, int64_t wide, float *to)
+{
+    for (int64_t at = 0, n; at < wide; at += n) {
+        n = wide_beside(w, j + at, wide - at);
+        const float *from = wide_b(w, o->p, j + at);
+        const int64_t fill = at + n < wide ? n : WIDE_COLUMNS - at;
+        for (int64_t p = 0; p < o->k; p++, from += w->ldb)
+            for (int v = 0; v < 2; v++)
+                if (16 * v < fill)
+                    _mm512_mask_storeu_ps(to + p * WIDE_COLUMNS + at + 16 * v, wide_mask(fill, v),
+                                          _mm512_maskz_loadu_ps(wide_mask(n, v), from + 16 * v));
+    }
+}
+
+/* C = tile + beta C, for rows [i, i + m) from column j on: as store() adds them. */
+static void store_images(const Wide *w, float beta, int64_t i, int64_t m, int64_t j, int64_t wide,
+                         const float *tile)
+{
+    const __m512 keep = _mm512_set1_ps(beta);
+    for (int64_t at = 0, n; at < wide; at += n) {
+        n = wide_beside(w, j + at, wide - at);
+        for (int64_t r = 0; r < m; r++)
+            for (int v = 0; v < 2; v++) {
+                const __mmask16 which = wide_mask(n, v);
+                float *to = wide_c(w, i + r, j + at) + 16 * v;
+                __m512 x = _mm512_maskz_loadu_ps(which, tile + r * WIDE_COLUMNS + at + 16 * v);
+                if (beta != 0)
+                    x = _mm512_fmadd_ps(keep, _mm512_maskz_loadu_ps(which, to), x);
+                _mm512_mask_storeu_ps(to, which, x);
+            }
+    }
 }
 
 /* A where it is.  Of few rows or few steps B as well: then tiles follow one another along rows of C
@@ -363,26 +426,30 @@ static Ahead lines_ahead(const float *x, int64_t next_row)
 static void packed(const Wide *w, const WideBlock *o, const WideBlock *next)
 {
     enum { TILES = (WIDE_HIGH + WIDE_ROWS - 1) / WIDE_ROWS };
-    _Alignas(64) float panel[WIDE_DEEP * WIDE_COLUMNS],
+    _Alignas(64) float panel[WIDE_DEEP * WIDE_COLUMNS], side[WIDE_ROWS * WIDE_COLUMNS],
         block[TILES * WIDE_DEEP * WIDE_ROWS + 16 - WIDE_ROWS];
     const int64_t count = (o->m + WIDE_ROWS - 1) / WIDE_ROWS,
                   all = (w->n + WIDE_COLUMNS - 1) / WIDE_COLUMNS * count,
                   lines = w->ta ? next->k : next->m; /* rows of the next block, as stored */
     const float beta = o->p ? 1 : w->beta;
-    float *const c = w->c + o->i * w->ldc;
     for (int64_t j = 0, at = 0; j < w->n; j += WIDE_COLUMNS) {
         const int64_t wide = w->n - j < WIDE_COLUMNS ? w->n - j : WIDE_COLUMNS,
                       later = j + WIDE_COLUMNS < w->n ? j + WIDE_COLUMNS : j;
-        const int vectors = wide > 16 ? 2 : 1;
+        const int vectors = wide > 16 ? 2 : 1, apart = wide_beside(w, j, wide) < wide;
         const __mmask16 last = (__mmask16)(0xffff >> (16 * vectors - wide));
-        pack(1, w->tb, o->k, wide, wide_b(w, o->p, j), w->ldb, panel);
+        if (apart)
+            pack_images(w, o, j, wide, panel);
+        else
+            pack(1, w->tb, o->k, wide, wide_b(w, o->p, j), w->ldb, panel);
         for (int64_t q = 0, i = 0; q < count; q++, at++) {
             const int64_t end = o->m * (q + 1) / count, line = lines * at / all;
             float *const own = block + q * WIDE_ROWS * o->k;
             Ahead ahead[AHEADS];
             if (j == 0)
                 pack_tile(w->ta, end - i, o->k, wide_a(w, o->i + i, o->p), w->lda, own);
-            ahead[AHEAD_C] = rows_ahead(c + (q + 1 < count ? end * w->ldc + j : later), w->ldc);
+            ahead[AHEAD_C] =
+                rows_ahead(wide_c(w, o->i + (q + 1 < count ? end : 0), q + 1 < count ? j : later),
+                           w->ldc);
             if (w->tb)
                 ahead[AHEAD_B] =
                     lines_ahead(wide_b(w, o->p, later + WIDE_COLUMNS * q / count), w->ldb);
@@ -391,8 +458,11 @@ static void packed(const Wide *w, const WideBlock *o, const WideBlock *next)
             ahead[AHEAD_A] = lines_ahead(w->ta ? wide_a(w, next->i, next->p + line)
                                                : wide_a(w, next->i + line, next->p),
                                          w->lda);
-            packed_tiles[vectors - 1][end - i - 1](o->k, own, panel, w->alpha, beta,
-                                                   c + i * w->ldc + j, w->ldc, last, ahead);
+            packed_tiles[vectors - 1][end - i - 1](
+                o->k, own, panel, w->alpha, apart ? 0 : beta, apart ? side : wide_c(w, o->i + i, j),
+                apart ? WIDE_COLUMNS : w->ldc, last, ahead);
+            if (apart)
+                store_images(w, beta, o->i + i, end - i, j, wide, side);
             i = end;
         }
     }
@@ -404,12 +474,12 @@ static inline WideBlock wide_block(const Wide *w, int64_t i, int64_t high, int64
     return (WideBlock){i, w->m - i < high ? w->m - i : high, p, w->k - p < deep ? w->k - p : deep};
 }
 
-/* On one thread; m, n, k at least 1. */
+/* On one thread; m, n, k at least 1; of several images A is packed. */
 static void gemm_wide(const Wide *w)
 {
     const int64_t parts = (w->k + WIDE_DEEP - 1) / WIDE_DEEP,
                   deep = ((w->k + parts - 1) / parts + 15) / 16 * 16;
-    if (w->n < WIDE_BROAD || gemm_wide_few(w->m, w->n, w->k)) {
+    if (!w->each && (w->n <= WIDE_BROAD || gemm_wide_few(w->m, w->n, w->k))) {
         for (int64_t i = 0; i < w->m; i += WIDE_TALL)
             for (int64_t p = 0; p < w->k; p += deep) {
                 const WideBlock o = wide_block(w, i, WIDE_TALL, p, deep);
