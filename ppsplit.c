@@ -36,6 +36,23 @@ static void import(State *s)
     read_model(s);
 }
 
+/* Loops that the data end may run more often with more rows than they were unrolled for. */
+static void trip_bounds(const Graph *g, int64_t own)
+{
+    for (uint32_t i = 0; i < g->trip_bound.n; i++) {
+        const TripBound *b = &g->trip_bound.at[i];
+        Intervals r = {.g = g, .arena = arena_within(g->arena)};
+        for (uint32_t k = 0; k < b->n; k++)
+            range_suppose(&r, b->given[k]);
+        if (range_of(&r, b->v).hi <= b->most)
+            continue;
+        diag_hint("export the model for %lld rows, or --bind its dimension", (long long)g->batch);
+        diag_fatal(EXIT_MODEL, graph_where(g, b->origin, -1),
+                   "with %lld rows it may run more often than with %lld, for which it was read",
+                   (long long)g->batch, (long long)own);
+    }
+}
+
 /* The model's shapes become those of the rows that were asked for: a microbatch's, or, where the
  * loss is one over a minibatch, for now that's. */
 static void rows(State *s)
@@ -65,11 +82,14 @@ static void rows(State *s)
                    (long long)wanted);
     }
     Ids list = {0}, root = graph_results(g, g->arena);
+    for (uint32_t i = 0; i < g->trip_bound.n; i++)
+        vec_push(g->arena, &root, g->trip_bound.at[i].v);
     const bool *live = graph_live(g, g->arena, 0, &root, 1);
     for (NodeId n = 0; n < g->node.n; n++)
         if (live[n])
             vec_push(g->arena, &list, n);
     graph_resize(g, wanted, &list);
+    trip_bounds(g, own);
 }
 
 static void loss(State *s) { s->loss = loss_append(s->graph, &s->o->loss, &s->o->import); }

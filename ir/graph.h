@@ -78,6 +78,14 @@ typedef struct {
 /* BatchNormalization in training: after a forward, param takes the value. */
 typedef struct { uint32_t param; ValueId value; } StatUpdate;
 
+/* A loop was unrolled on the ground that v is at most so much where the given bools are true
+   (facts/range.c), with the rows that the graph had. */
+typedef struct {
+    ValueId v, *given;
+    uint32_t n, origin;
+    double most;
+} TripBound;
+
 typedef struct Graph {
     Arena *arena;
     const char *file;                                   /* for diagnostics */
@@ -86,6 +94,7 @@ typedef struct Graph {
     VEC(Origin) origin;
     VEC(Param) param;
     VEC(StatUpdate) update;
+    VEC(TripBound) trip_bound;
     /* model inputs, in order (target/loss_scale appended later) */
     Ids input;
     Ids output;                                         /* model outputs, in order */

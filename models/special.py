@@ -25,6 +25,9 @@
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places;
               folded.onnx: the same with constant folding, where the exporter packs the matrices
   bounded     scripted: a while loop that ends on the data or at its bound, an If in it and one behind, parameters in all bodies, one in several
+  trips       scripted: as many steps as the longest of the rows is long, bounded by its dim; their states, kept in a list; a number counted
+              down to zero; model.onnx is for microbatches of two rows; unbounded.onnx: the same without what bounds the first; counted.onnx: a trip for each row that is long;
+              endless.onnx: until a sum is small
   routed      experts that pick their rows with NonZero: two of three for each row, one more by a mask; the loop over the experts that are hit, of which the
               example hits three of five, and the same over a list of modules; lacking.onnx: that list, where the example hit two of three;
               counted.onnx: rows by a mask, then their mean
@@ -107,6 +110,41 @@ def bounded(d):
     export(m, x[:MB], f"{d}/model.onnx", ["x"], ["y"])
     m = m.double(); y = torch.cat([m(x[i:i + MB].double()) for i in range(0, ROWS, MB)]); l = F.mse_loss(y, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(m), "o:begin", "model.onnx", y, name="y", x=x, target=t)
+
+@torch.jit.script
+def trips_steps(x, lens, w, u):
+    h, kept = torch.zeros_like(x[:, 0]), [x[:, 0]]
+    for t in range(min(int(lens.max()), x.shape[1])):
+        h = torch.where((lens > t).unsqueeze(1), torch.tanh(x[:, t] @ w + h @ u), h); kept.append(h)
+    y, k = torch.stack(kept, 1).sum(1) + kept[-1], lens.clamp(0, 3).min()
+    while bool(k > 0): y = torch.sin(y) + y * k; k = k - 1
+    return y
+@torch.jit.script
+def trips_unbounded(x, lens, w, u):
+    h = torch.zeros_like(x[:, 0])
+    for t in range(int(lens.max())): h = torch.tanh(h @ w + h @ u)
+    return h
+@torch.jit.script
+def trips_counted(x, lens, w, u):
+    h = x[:, 0]
+    for t in range(int((lens > 2).sum())): h = torch.tanh(h @ w + h @ u)
+    return h
+@torch.jit.script
+def trips_endless(x, lens, w, u):
+    h = x[:, 0]
+    while bool(h.abs().sum() > .1): h = torch.tanh(h @ w)
+    return h
+class Trips(nn.Module):
+    def __init__(self, steps, d=4):
+        super().__init__(); self.i, self.o, self.steps = nn.Linear(d, d), nn.Linear(d, 3), steps; self.w, self.u = (nn.Parameter(torch.randn(d, d) / 2) for _ in range(2))
+    def forward(self, x, lens): return self.o(self.steps(self.i(x), lens, self.w, self.u))
+
+def trips(d):
+    m, x, lens, t = Trips(trips_steps), torch.randn(ROWS, 5, 4), torch.tensor([2, 4, 1, 0, 9, 3, 5, 2]), torch.randn(ROWS, 3)
+    export(m, (x[:MB], lens[:MB]), f"{d}/model.onnx", ["x", "lens"], ["y"])
+    for name, steps in (("unbounded", trips_unbounded), ("counted", trips_counted), ("endless", trips_endless)): export(Trips(steps), (x[:MB], lens[:MB]), f"{d}/{name}.onnx", ["x", "lens"], ["y"])
+    m = m.double(); y = torch.cat([m(x[i:i + MB].double(), lens[i:i + MB]) for i in range(0, ROWS, MB)]); l = F.mse_loss(y, t.double()); l.backward()
+    write(d, ("mse", l.item()), grads_of(m), "/i/Add_output_0,o:begin", "model.onnx", y, name="y", x=x, lens=lens, target=t)
 
 class Routed(nn.Module):                                # as transformers' Mixtral did
     def __init__(self, d=4, experts=3):
@@ -533,6 +571,6 @@ def clip(d):
     m.zero_grad(); l, y = m(image.double(), text); l.backward()
     write(d, ("output:loss", l.item()), grads_of(m), "mixed:begin", "model.onnx", y, name="similarity", second=repr(l2.item()), extra=f"--bind rows={ROWS} --rows {MB} --loss-over minibatch", schedules="gpipe", image=image, text=text)
 
-for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, bounded, routed, features, folded, given, packed, beside, equal, half, clip):
+for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, bounded, trips, routed, features, folded, given, packed, beside, equal, half, clip):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

@@ -189,19 +189,28 @@ double im_const_double(const Import *im, int input, double dflt)
 
 /* ---- sequences ---- */
 
-void im_sequence(const Import *im, int input, Ids *list)
+void im_sequence_there(const Import *im, int input, Ids *list, Ids *there)
 {
     const Slot *s =
         (uint32_t)input < im->nin ? import_slot(im->state, im->node, (uint32_t)input) : NULL;
     if (!s || !s->is_sequence)
         diag_fatal(EXIT_MODEL, im_where(im, input), "this operand must be a sequence");
     *list = s->sequence;
+    *there = s->there;
 }
 
-void im_set_sequence(Import *im, uint32_t out, Ids list)
+void im_sequence(const Import *im, int input, Ids *list)
+{
+    Ids there;
+    im_sequence_there(im, input, list, &there);
+    if (there.n)
+        diag_fatal(EXIT_MODEL, im_where(im, input), "the sequence's length depends on the data");
+}
+
+void im_set_sequence(Import *im, uint32_t out, Ids list, Ids there)
 {
     INSIST(out < im->node->nout);
     if (im_wanted(im, out))
         import_define(im->state, im->node->out[out],
-                      (Slot){.v = NONE, .is_sequence = true, .sequence = list});
+                      (Slot){.v = NONE, .is_sequence = true, .sequence = list, .there = there});
 }

@@ -363,6 +363,9 @@ static void run_model(ImportState *s, Ids *out, bool last)
             diag_fatal(EXIT_MODEL, w, "a sequence is passed by no model to the next");
         if (slot->sequence.n == 0)
             diag_fatal(EXIT_MODEL, w, "a sequence without elements");
+        if (slot->there.n)
+            diag_fatal(EXIT_MODEL, w, "a sequence whose length depends on the data: its elements "
+                                      "must be joined");
         const Ids list = slot->sequence;
         for (uint32_t k = 0; k < list.n; k++)
             add_output(s, list.at[k], arena_printf(s->g->arena, "%s.%u", name, k), w, out, last);

@@ -85,9 +85,11 @@ double im_const_double(const Import *im, int input, double dflt);
 /* Imports the graph of an attribute in place, its one input being x; gives its one output. */
 ValueId im_graph(const Import *im, const char *name, ValueId x);
 
-/* Sequences: a raw value may be a list of values.  im_sequence is fatal when operand i is none. */
+/* Sequences: a raw value may be a list of values.  im_sequence is fatal when operand i is none, or
+ * its length depends on the data; there: Slot's. */
 void im_sequence(const Import *im, int input, Ids *list);
-void im_set_sequence(Import *im, uint32_t out, Ids list);
+void im_sequence_there(const Import *im, int input, Ids *list, Ids *there);
+void im_set_sequence(Import *im, uint32_t out, Ids list, Ids there);
 
 /* The importers: every IMPORT(f) of the table is void import_f(Import *). */
 #define OP(name, lo, hi, since, import, ...) import

@@ -47,6 +47,9 @@ void ragged_settle_sized(ImportState *s, Import *im, uint32_t out);
 /* A COUNT: result `out` of fn(im), whose operands may be such; fn NULL: of Shape or Size. */
 void ragged_mark_count(ImportState *s, const Import *im, Importer *fn, uint32_t out, Ragged r);
 
+/* x, in whose dim each part has its bool that says if it is there, NONE: it is; packed. */
+ValueId ragged_of_trips(ImportState *s, ValueId x, const Ids *there, int dim);
+
 /* ragged_counts.c: sizes as numbers, what is made of such a size */
 Rule ragged_measure, ragged_counted, ragged_fill;
 

@@ -153,6 +153,21 @@ void ragged_settle_sized(ImportState *s, Import *im, uint32_t out)
         ragged_settle(s, im, out, (Ragged){z.mask, z.dim, z.packed, ANY, false, NULL}, true);
 }
 
+ValueId ragged_of_trips(ImportState *s, ValueId x, const Ids *there, int dim)
+{
+    Graph *g = s->g;
+    int64_t each = low_shape(g, x).d[dim] / there->n;
+    ValueId *flag = arena_array(g->arena, ValueId, there->n);
+    for (uint32_t i = 0; i < there->n; i++) {
+        ValueId is = there->at[i] == NONE ? g_scalar(g, DT_BOOL, 1) : there->at[i];
+        flag[i] = g_expand(g, g_reshape(g, is, &(Shape){1, {1}}), &(Shape){1, {each}});
+    }
+    ValueId mask = there->n == 1 ? flag[0] : g_concat(g, there->n, flag, 0);
+    ValueId packed = ragged_pack(s, OP_Pack, x, mask, dim);
+    ragged_mark(s, packed, (Ragged){mask, dim, true, ANY, false, NULL});
+    return packed;
+}
+
 /* ---- counts ---- */
 
 void ragged_mark_count(ImportState *s, const Import *im, Importer *fn, uint32_t out, Ragged r)

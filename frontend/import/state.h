@@ -13,6 +13,8 @@ typedef struct {
     ValueId v;
     bool is_sequence;
     Ids sequence;
+    /* of its elements those that the data decide: a bool each, NONE: it is there; empty: all are */
+    Ids there;
     Dtype declared; /* its type in the file, where the graph holds it in another; else DT_NONE */
 } Slot;
 
@@ -30,6 +32,7 @@ typedef struct ImportState {
     void (*body)(struct ImportState *s, const RawNodes *list); /* import.c: its nodes, in order */
     void (*node)(struct ImportState *s, RawNode *n);           /* import.c: one of them */
     const RawNodes *list;                                      /* that is being imported */
+    Ids alive; /* bools that are true wherever what is imported now counts: the loops around */
     struct Trips *trips; /* trips.c: loops whose nodes have begun; NULL: none */
 } ImportState;
 
@@ -44,7 +47,7 @@ ValueId
 import_stopped(ImportState *s,
                ValueId v); /* the same, no gradient passes; v itself where none would anyway */
 
-/* control.c: If, Loop, Scan, SequenceMap.  in: the operands that are no sequences; body imports the
+/* control.c, loop.c: If, Loop, Scan, SequenceMap.  in: the operands that are no sequences; body imports the
    nodes of one, in order. */
 typedef void ImportBody(ImportState *s, const RawNodes *list);
 bool control_is(const RawNode *n);

@@ -16,6 +16,7 @@
  */
 #include <string.h>
 
+#include "ir/facts/facts.h"
 #include "low.h"
 #include "ragged.h"
 
@@ -47,7 +48,10 @@ static _Noreturn void refuse(const ImportState *s, const Trips *t, const char *w
 
 /* ---- the nodes of each trip ---- */
 
-typedef struct { const StrMap *of; uint32_t trip; } Seen;
+typedef struct {
+    const StrMap *of;
+    uint32_t trip;
+} Seen;
 
 static void see(void *to, const char *name)
 {
@@ -214,24 +218,18 @@ static ValueId truth(const Graph *g, ValueId v, bool moves)
         if (n && n->op == OP_Not && (equal = node_of(g, n->in[0], OP_Equal)) &&
             is_zero(g, equal->in[1]))
             v = equal->in[0];
-        else if (n && (n->op == OP_Cast ||
-                       (moves && (n->op == OP_Reshape || n->op == OP_Transpose))))
+        else if (n &&
+                 (n->op == OP_Cast || (moves && (n->op == OP_Reshape || n->op == OP_Transpose))))
             v = n->in[0];
         else
             return v;
     }
 }
 
-/* Nothing in it is negative. */
-static bool is_not_negative(const Graph *g, ValueId v)
+static Interval range(const Graph *g, ValueId v)
 {
-    v = truth(g, v, true);
-    const Node *n = node_of(g, v, OP_Where);
-    double on, off;
-    if (n)
-        return low_uniform(g, n->in[1], &on) && low_uniform(g, n->in[2], &off) && on >= 0 &&
-               off >= 0;
-    return low_dtype(g, v) == DT_BOOL;
+    Intervals r = {.g = g, .arena = arena_within(g->arena)};
+    return range_of(&r, v);
 }
 
 /* The mask whose sum or maximum over all other dims says which places are hit, and its dim of
@@ -255,7 +253,7 @@ static ValueId counted_mask(const Graph *g, ValueId hit, int *dim)
     for (*dim = 0; !(left >> *dim & 1);)
         ++*dim;
     ValueId mask = truth(g, n->in[0], false);
-    return is_not_negative(g, mask) ? mask : NONE;
+    return range(g, mask).lo >= 0 ? mask : NONE;
 }
 
 /* Is it true only in rows that the mask has at this place? */
@@ -264,35 +262,6 @@ static bool is_of_place(const Graph *g, ValueId rows, ValueId mask, int dim, int
     const Node *n = node_of(g, truth(g, rows, true), OP_Slice);
     return n && truth(g, n->in[0], false) == mask && n->attr.start[dim] == place &&
            low_shape(g, n->out[0]).d[dim] == 1;
-}
-
-/* An index is below this, and not negative; INT64_MAX: it is not known. */
-static int64_t index_bound(const Graph *g, ValueId v)
-{
-    const Node *n = node_of(g, v, OP_NONE), *below;
-    int64_t most = 0;
-    if (!n)
-        return INT64_MAX;
-    switch (n->op) {
-    case OP_TopK:
-    case OP_ArgMax:
-    case OP_ArgMin: return low_shape(g, n->in[0]).d[n->attr.axis];
-    case OP_Where: /* one that counts from the end */
-        below = node_of(g, n->in[0], OP_Less);
-        return below && is_zero(g, below->in[1]) && below->in[0] == n->in[2]
-                   ? index_bound(g, n->in[2])
-                   : INT64_MAX;
-    case OP_Concat:
-        for (uint32_t i = 0; i < n->nin; i++)
-            most = low_max(most, index_bound(g, n->in[i]));
-        return most;
-    case OP_Reshape:
-    case OP_Transpose:
-    case OP_Expand:
-    case OP_Slice:
-    case OP_Cast: return index_bound(g, n->in[0]);
-    default: return INT64_MAX;
-    }
 }
 
 /* How many of the n places along a dim can be true at all: those below the bound of the indices
@@ -316,7 +285,8 @@ static int64_t places_of(const Graph *g, ValueId mask, int dim, int64_t n)
     for (int64_t i = 0; i < n; i++)
         if (at[i] != i)
             return n;
-    return low_min(n, index_bound(g, equal->in[0]));
+    Interval index = range(g, equal->in[0]);
+    return index.lo >= 0 && index.hi < (double)n ? (int64_t)index.hi + 1 : n;
 }
 
 /* ---- are they alike ---- */
@@ -343,8 +313,7 @@ static bool alike(Alike *a, ValueId x, ValueId y, int depth)
         return true;
     }
     if (p->kind == V_CONST)
-        return !memcmp(p->data, q->data,
-                       (size_t)shape_elements(&p->shape) * dtype_size(p->dtype));
+        return !memcmp(p->data, q->data, (size_t)shape_elements(&p->shape) * dtype_size(p->dtype));
     const Node *m = node_of(g, x, OP_NONE), *n = node_of(g, y, OP_NONE);
     if (!m || m->op != n->op || m->nin != n->nin || !attr_equal(m->op, &m->attr, &n->attr))
         return false;

@@ -276,6 +276,8 @@ int rule_pack(Batch *b, Node *n)
     int axis = (int)n->attr.axis, dim = val(b->g, n->in[0])->batch;
     if (dim == BATCH_NONE && b->rows > 1 && !batch_demand(b, &n->in[0], axis))
         return batch_fail(b, "an operand has the batch's size but is fixed in the model");
+    if (dim != BATCH_NONE && dim != axis && val(b->g, n->in[1])->batch == BATCH_NONE)
+        return dim; /* the trips of a loop */
     if (dim != BATCH_NONE && dim != axis && b->rows > 1)
         return batch_crossed(b, "it takes from every sample what every sample names");
     if (b->rows > 1 && !batch_demand(b, &n->in[1], 0))

@@ -58,6 +58,19 @@ typedef VEC(IndexBound) IndexBounds;
 /* nodes: those of the forward, in order, once batch_analyse() has run */
 IndexBounds index_bounds(const Graph *g, Arena *a, const Ids *nodes);
 
+/* range.c: between which numbers all elements of a value are, of as many rows as the graph has or
+   fewer; NaN counts as none.  Of is what was found, of a graph that only grows. */
+typedef struct { double lo, hi; } Interval;
+typedef struct {
+    const Graph *g;
+    Arena *arena;
+    IdMap of; /* by value, its position in `at` */
+    VEC(Interval) at;
+} Intervals;
+Interval range_of(Intervals *r, ValueId v);
+/* From now on v, a bool, is true, and what makes it so; ask for nothing that is made of it before. */
+void range_suppose(Intervals *r, ValueId v);
+
 /* resize.c: the graph as exported for so many rows.  list: its nodes that count; they take any number
    of rows.  What cannot be resized all the same is a diagnostic. */
 void graph_resize(Graph *g, int64_t rows, const Ids *list);

@@ -33,7 +33,7 @@ check() {                                               # NAME OUT OPTION...
     ok "$name: agrees with PyTorch" agrees "$out.run"
 }
 
-for name in sequence lossmodel ownloss shifted annotated twice looped passthrough merged stopped detached samples contrast recurrent bounded routed features; do
+for name in sequence lossmodel ownloss shifted annotated twice looped passthrough merged stopped detached samples contrast recurrent bounded trips routed features; do
     cd "$cases/$name" || exit 1
     . ./case.env
     points=()
@@ -43,6 +43,16 @@ done
 is "sequence: a stage a file" "$(grep -c call_stage "$work/sequence/pipe.txt")" 3
 is "annotated: a stage a number" "$(grep -c call_stage "$work/annotated/pipe.txt")" 3
 
+is "trips: a number of the data without a bound, said with what bounds it" "$("$ppsplit" "$cases/trips/unbounded.onnx" -o "$work/refused" 2>&1 | sed 's/.*(Loop)/Loop/')" \
+    "Loop, input 0: error: how often it runs must be known, or bounded, when the model is read
+hint: when it follows from symbolic dimensions, --bind NAME=N gives them values; of numbers in the data a bound must be said in the model: n.clamp(max=N), min(n, x.shape[1])"
+is "trips: until a sum is small, too" "$("$ppsplit" "$cases/trips/endless.onnx" -o "$work/refused" 2>&1 | sed 's/.*(Loop)/Loop/')" \
+    "Loop, input 0: error: it runs 10000 times and has no bound
+hint: a loop that ends on the data needs a number of trips as a bound: \`and i < N\` in its condition"
+ok "trips: for fewer rows" "$ppsplit" -q "$cases/trips/counted.onnx" --rows 1 --loss mse -o "$work/fewer"
+is "trips: for more rows, of which as many could be counted" "$("$ppsplit" -q "$cases/trips/counted.onnx" --rows 4 --loss mse -o "$work/refused" 2>&1 | sed 's/.*(Loop)/Loop/')" \
+    "Loop: error: with 4 rows it may run more often than with 2, for which it was read
+hint: export the model for 4 rows, or --bind its dimension"
 is "routed: what counts such rows mixes samples, which is said" \
     "$("$ppsplit" "$cases/routed/counted.onnx" -o "$work/counted" 2>&1 | grep -o 'computes over all samples')" "computes over all samples"
 is "routed: a loop over a list of modules needs a trip for each" "$(cd "$cases/routed" && "$ppsplit" -q --dump import lacking.onnx 2>&1 | grep -o 'trips.*')" \

@@ -4,6 +4,7 @@
   gradient_*   Gradient (ai.onnx.preview.training): of a layer, of an intermediate tensor at another value, of a gradient; of operators that goldens.py has not
   sized_*      NonMaxSuppression, Compress and Unique of data, whose results' sizes are not known; with gradients, which no constants have
   picked_*     what TorchScript exports of modules that pick rows by the data and go on with them: torchvision's steps behind a detector, sums over the rows, loops over them
+  loop_*       Loop and Scan as often as the data say: counted, down to zero, until a sum is small, over rows that were picked; what trips yield, and lists that they append to
 usage: torch_cases.py DIR
 """
 import os, sys
@@ -124,8 +125,8 @@ def powers(x: torch.Tensor, rows: torch.Tensor):
 class Trips(torch.nn.Module):
     def forward(self, x): return powers(x, x[x[:, 0] > 0])
 
-def exported(name, m, inputs, names):
-    m = m.double(); d = os.path.join(sys.argv[1], "test_picked_" + name); os.makedirs(d + "/test_data_set_0", exist_ok=True); out = m(*inputs.values())
+def exported(name, m, inputs, names, kind="picked_"):
+    m = m.double(); d = os.path.join(sys.argv[1], "test_" + kind + name); os.makedirs(d + "/test_data_set_0", exist_ok=True); out = m(*inputs.values())
     torch.onnx.export(m, tuple(inputs.values()), d + "/model.onnx", input_names=list(inputs), output_names=names, opset_version=17, dynamo=False)
     for kind, all in (("input", inputs), ("output", dict(zip(names, out if isinstance(out, tuple) else (out,))))):
         for i, (n, t) in enumerate(all.items()): open(f"{d}/test_data_set_0/{kind}_{i}.pb", "wb").write(numpy_helper.from_array(t.detach().numpy(), n).SerializeToString())
@@ -190,3 +191,60 @@ y = torch.softmax(2 * torch.tanh(q @ shared(k).transpose(2, 3) * .4 / 2), 3); y 
 plain = flex_attention(q.detach(), k.detach(), v.detach(), score_mod=lambda s, b, n, i, j: 2 * torch.tanh(s / 2), scale=.4, enable_gqa=True)
 assert (plain - torch.softmax(2 * torch.tanh(q @ shared(k).transpose(2, 3) * .4 / 2), 3) @ shared(v)).abs().max() < 1e-12
 with_gradient("gradient_of_flexattention", [h.make_node("FlexAttention", ["q", "k", "v"], ["Y"], domain="ai.onnx.preview", scale=.4, score_mod=capped, prob_mod=squared)], {"q": q, "k": k, "v": v}, {}, "Y", y)
+
+# ---- loops of which the data decide how often they run
+def info(name, kind, shape): return h.make_tensor_value_info(name, kind, shape)
+double, boolean, int64 = onnx.TensorProto.DOUBLE, onnx.TensorProto.BOOL, onnx.TensorProto.INT64
+
+w = wave(3, 3, phase=.4)
+step = [h.make_node("MatMul", ["h", "w"], ["hw"]), h.make_node("Tanh", ["hw"], ["after"])]
+counted = h.make_graph([h.make_node("Identity", ["go"], ["more"])] + step + [h.make_node("ReduceSum", ["after", "rows"], ["yielded"], keepdims=0)], "counted",
+                       [info("i", int64, []), info("go", boolean, []), info("h", double, [4, 3])], [info("more", boolean, []), info("after", double, [4, 3]), info("yielded", double, [3])])
+for name, keep in (("some", [True, False, True, True, False, False]), ("none", [False] * 6), ("all", [True] * 6)):
+    x, keep = wave(4, 3, phase=.1), torch.tensor(keep); hh, ys = x, [torch.zeros(0, 3, dtype=torch.float64)]
+    for _ in range(int(keep.sum())): hh = torch.tanh(hh @ w); ys.append(hh.sum(0)[None])
+    ys = torch.cat(ys); squares = (hh * hh).sum() + (ys * ys).sum(); dx, dw = torch.autograd.grad(squares, (x, w), allow_unused=True)
+    case("loop_counted_" + name, [const("rows", 0), h.make_node("Cast", ["keep"], ["kept"], to=int64), h.make_node("ReduceSum", ["kept"], ["n"], keepdims=0), h.make_node("Loop", ["n", "", "x"], ["y", "ys"], body=counted),
+         h.make_node("ReduceSumSquare", ["y"], ["a"], keepdims=0), h.make_node("ReduceSumSquare", ["ys"], ["b"], keepdims=0), h.make_node("Add", ["a", "b"], ["c"]), gradient(["x", "w"], "c", ["x", "w", "keep"], ["dx", "dw"], zs=["keep"])],
+         {"x": x, "w": w, "keep": keep}, {"y": hh, "ys": ys, "dx": dx, "dw": torch.zeros_like(w) if dw is None else dw})
+
+for backward in (0, 1):                                 # a Scan over the rows that a mask picks
+    x, keep = wave(6, 3, phase=.2), torch.tensor([True, False, True, True, False, True]); rows = x[keep]; hh, ys = torch.zeros(3, dtype=torch.float64), []
+    for t in reversed(range(4)) if backward else range(4): hh = torch.tanh(rows[t] + hh @ w); ys.append(hh * rows[t])
+    ys = torch.stack(ys); squares = (hh * hh).sum() + (ys * ys).sum(); dx, dw = torch.autograd.grad(squares, (x, w))
+    body = h.make_graph([h.make_node("MatMul", ["h", "w"], ["hw"]), h.make_node("Add", ["hw", "row"], ["sum"]), h.make_node("Tanh", ["sum"], ["after"]), h.make_node("Mul", ["after", "row"], ["yielded"])], "body",
+                        [info("h", double, [3]), info("row", double, [3])], [info("after", double, [3]), info("yielded", double, [3])])
+    case("loop_scan_" + ("backward" if backward else "forward"), [h.make_node("Compress", ["x", "keep"], ["rows"], axis=0), const("start", 0., 0., 0., kind=double), h.make_node("Scan", ["start", "rows"], ["y", "ys"], body=body, num_scan_inputs=1, scan_input_directions=[backward]),
+         h.make_node("ReduceSumSquare", ["y"], ["a"], keepdims=0), h.make_node("ReduceSumSquare", ["ys"], ["b"], keepdims=0), h.make_node("Add", ["a", "b"], ["c"]), gradient(["x", "w"], "c", ["x", "w", "keep"], ["dx", "dw"], zs=["keep"])],
+         {"x": x, "w": w, "keep": keep}, {"y": hh, "ys": ys, "dx": dx, "dw": dw})
+
+@torch.jit.script
+def countdown(x: torch.Tensor, n: torch.Tensor):        # and a loop in it that goes as far as the outer one has
+    k, y = n.clamp(0, 4).amax(), x
+    while bool(k > 0):
+        k = k - 1; j = k.clone()
+        while bool(j > 1): y = torch.sin(y) + j; j = j - 2
+        y = y * .5 + k
+    return y
+@torch.jit.script
+def listed(x: torch.Tensor, n: torch.Tensor):           # appended in each trip, and in some only
+    out, few = [x], [x]
+    for i in range(int(n.clamp(0, 4).amax())):
+        x = torch.tanh(x) + i; out.append(x)
+        if bool(x.sum() < 8): few.append(x * 2)
+    return torch.stack(out), torch.cat(few, 1), out[-1] * len(few)
+@torch.jit.script
+def falling(x: torch.Tensor):                           # no more often than its sigmoid says
+    i, y = 0, x
+    while i < int(torch.ceil(torch.sigmoid(x.mean()) * 5)): y = y * .5 + i; i += 1
+    return y
+class Down(torch.nn.Module):
+    def forward(self, x, n): return countdown(x, n)
+class Listed(torch.nn.Module):
+    def forward(self, x, n): return listed(x, n)
+class Falling(torch.nn.Module):
+    def forward(self, x): return falling(x)
+x = wave(2, 3, phase=.8).detach()
+for name, n in (("few", [1, 2]), ("none", [0, -3]), ("most", [2, 9])):
+    exported("down_" + name, Down(), {"x": x, "n": torch.tensor(n)}, ["y"], "loop_"); exported("listed_" + name, Listed(), {"x": x, "n": torch.tensor(n)}, ["out", "few", "last"], "loop_")
+exported("falling", Falling(), {"x": x}, ["y"], "loop_")

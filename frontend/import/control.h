@@ -1,0 +1,42 @@
+/*
+ * control.h - what the nodes with bodies share (body.c): control.c (If, SequenceMap) and loop.c
+ * (Loop, Scan).
+ */
+#ifndef PPSPLIT_IMPORT_CONTROL_H
+#define PPSPLIT_IMPORT_CONTROL_H
+
+#include "low.h"
+#include "state.h"
+
+typedef VEC(Slot) Slots;
+
+typedef struct {
+    ImportState *s;
+    const RawNode *n;
+    ImportBody *body;
+    Slot *in;
+    uint32_t origin; /* of the node, for what is made beside bodies */
+} Control;
+
+#define FATAL(c, input, ...)                                                                       \
+    diag_fatal(EXIT_MODEL, raw_where((c)->s->m, (c)->n, input), __VA_ARGS__)
+
+/* body.c: imports a copy of the body, its inputs being `in`; gives what it yields. */
+Slots control_body(const Control *c, const char *attr, const Slots *in);
+bool control_wanted(const Control *c, uint32_t out);
+bool control_absent(const Control *c, uint32_t input);
+/* What has no name yet gets the result's. */
+void control_yield(const Control *c, uint32_t out, Slot slot);
+/* Operand i as a known number; false when it depends on the data. */
+bool control_known(const Control *c, uint32_t input, int64_t *number);
+ValueId control_bool(const Control *c, ValueId v);      /* the one bool in it, without dims */
+/* condition ? x : y, of one type and shape; or two sequences, of which one may begin with the
+   other. */
+Slot control_choose(const Control *c, ValueId condition, Slot x, Slot y);
+void control_collect(const Control *c, Ids *list, Slot slot);
+
+/* loop.c */
+void import_loop(const Control *c);
+void import_scan(const Control *c);
+
+#endif
