@@ -11,6 +11,7 @@
  */
 #include "api/pp_half.h"
 #include "core/core.h"
+#include "device/cpu/conv_lines.h"
 #include "device/cpu/conv_narrow.h"
 #include "device/cpu/gemm.h"
 #include "device/library.h"

@@ -9,45 +9,47 @@
  * conv_direct.h, conv_narrow.h.
  */
 
-/* One row of col: tap (kd, kh, kw) of one channel, for output lines [line, line + lines). */
-static void NAME(gather_row)(const PpConv *v, const T *x, int64_t kd, int64_t kh, int64_t kw,
-                             int64_t line, int64_t lines, T *col)
+/* One row of col, from the channel x of the input. */
+static void NAME(gather_row)(const PpConv *v, const T *x, const TapLines *t, T *col)
 {
-    int64_t ow = v->out[2], lo = v->lo[kw], hi = v->hi[kw], iw0 = kw * v->dilation[2] - v->pad[2];
-    for (int64_t l = line; l < line + lines; l++, col += ow) {
-        int64_t id = l / v->out[1] * v->stride[0] + kd * v->dilation[0] - v->pad[0];
-        int64_t ih = l % v->out[1] * v->stride[1] + kh * v->dilation[1] - v->pad[1];
-        if (id < 0 || id >= v->in[0] || ih < 0 || ih >= v->in[1]) {
+    int64_t ow = v->out[2], lo = v->lo[t->kw], hi = v->hi[t->kw], step = v->stride[2];
+    if (TAKE_LINES(v, t, x, col))
+        return;
+    LineAt line = first_line(v, t);
+    for (int64_t l = 0; l < t->lines; l++, col += ow) {
+        int64_t at = next_line(v, t, &line);
+        if (at < 0) {
             memset(col, 0, (size_t)ow * sizeof(T));
             continue;
         }
-        const T *row = x + (id * v->in[1] + ih) * v->in[2] + iw0;
+        const T *row = x + at + tap_column(v, t);
         for (int64_t j = 0; j < lo; j++)
             col[j] = 0;
-        if (v->stride[2] == 1)
+        if (step == 1)
             memcpy(col + lo, row + lo, (size_t)(hi - lo) * sizeof(T));
-        else if (v->stride[2] == 2) /* vectors of every other one */
+        else if (step == 2) /* vectors of every other one */
             for (int64_t j = lo; j < hi; j++)
                 col[j] = row[2 * j];
         else
             for (int64_t j = lo; j < hi; j++)
-                col[j] = row[j * v->stride[2]];
+                col[j] = row[j * step];
         for (int64_t j = hi; j < ow; j++)
             col[j] = 0;
     }
 }
 
 /* The reverse: adds one row of col back into the input's gradient. */
-static void NAME(scatter_row)(const PpConv *v, S *x, int64_t kd, int64_t kh, int64_t kw,
-                              int64_t line, int64_t lines, const S *col)
+static void NAME(scatter_row)(const PpConv *v, S *x, const TapLines *t, const S *col)
 {
-    int64_t ow = v->out[2], lo = v->lo[kw], hi = v->hi[kw], iw0 = kw * v->dilation[2] - v->pad[2];
-    for (int64_t l = line; l < line + lines; l++, col += ow) {
-        int64_t id = l / v->out[1] * v->stride[0] + kd * v->dilation[0] - v->pad[0];
-        int64_t ih = l % v->out[1] * v->stride[1] + kh * v->dilation[1] - v->pad[1];
-        if (id < 0 || id >= v->in[0] || ih < 0 || ih >= v->in[1])
+    int64_t ow = v->out[2], lo = v->lo[t->kw], hi = v->hi[t->kw];
+    if (ADD_LINES(v, t, col, x))
+        return;
+    LineAt line = first_line(v, t);
+    for (int64_t l = 0; l < t->lines; l++, col += ow) {
+        int64_t at = next_line(v, t, &line);
+        if (at < 0)
             continue;
-        S *row = x + (id * v->in[1] + ih) * v->in[2] + iw0;
+        S *row = x + at + tap_column(v, t);
         for (int64_t j = lo; j < hi; j++)
             row[j * v->stride[2]] += col[j];
     }
@@ -57,25 +59,21 @@ static void NAME(scatter_row)(const PpConv *v, S *x, int64_t kd, int64_t kh, int
 static void NAME(gather)(const PpConv *v, const T *x, int64_t line, int64_t lines, int64_t pb,
                          T *col)
 {
-    int64_t taps = v->taps;
-    for (int64_t k = 0; k < v->cg * taps; k++) {
-        int64_t t = k % taps;
-        NAME(gather_row)(v, x + k / taps * v->in_size, t / (v->kernel[1] * v->kernel[2]),
-                         t / v->kernel[2] % v->kernel[1], t % v->kernel[2], line, lines,
-                         col + k * pb);
-    }
+    for (int64_t c = 0; c < v->cg; c++, x += v->in_size)
+        for (int64_t k = 0; k < v->taps; k++, col += pb) {
+            const TapLines t = tap_lines(v, k, line, lines);
+            NAME(gather_row)(v, x, &t, col);
+        }
 }
 
 static void NAME(scatter)(const PpConv *v, S *x, int64_t line, int64_t lines, int64_t pb,
                           const S *col)
 {
-    int64_t taps = v->taps;
-    for (int64_t k = 0; k < v->cg * taps; k++) {
-        int64_t t = k % taps;
-        NAME(scatter_row)(v, x + k / taps * v->in_size, t / (v->kernel[1] * v->kernel[2]),
-                          t / v->kernel[2] % v->kernel[1], t % v->kernel[2], line, lines,
-                          col + k * pb);
-    }
+    for (int64_t c = 0; c < v->cg; c++, x += v->in_size)
+        for (int64_t k = 0; k < v->taps; k++, col += pb) {
+            const TapLines t = tap_lines(v, k, line, lines);
+            NAME(scatter_row)(v, x, &t, col);
+        }
 }
 
 #ifndef HALF
