@@ -79,8 +79,28 @@ static void line_span(Kernel *k, int i, int64_t in, int64_t out)
          behind, in + at->stride[i] - 1, at->stride[i], out);
 }
 
+/* What a tap does to the outputs [lo, hi) of a line. */
+static void max_tap(Kernel *k, bool index, int64_t stride)
+{
+    Dtype t = val(k->f->g, k->n->in[0])->dtype;
+    line("#pragma omp simd");
+    if (!index) {
+        line("for (%s j = lo; j < hi; j++)", k->index);
+        line("    to[j] = pp_max%s(to[j], from[tap + j * %" PRId64 "]);", type_suffix(t), stride);
+        return;
+    }
+    line("for (%s j = lo; j < hi; j++) {", k->index);
+    kernel_open(k);
+    line("const %s v = from[tap + j * %" PRId64 "];", cg_ctype(t), stride);
+    line("const int better = (at[j] < 0) | (v > to[j]) | (v != v);");
+    line("to[j] = better ? v : to[j];");
+    line("at[j] = better ? tap + j * %" PRId64 " : at[j];", stride);
+    kernel_close(k);
+}
+
 /* The maximum of each window of a line, tap by tap along the line: nothing is asked inside. */
-static void max_lines(Kernel *k, const char *const *out, const char *const *in)
+static void max_lines(Kernel *k, const char *const *out, const char *const *in, bool index,
+                      int64_t plane)
 {
     const Attr *at = &k->n->attr;
     const Shape *xs = &val(k->f->g, k->n->in[0])->shape, *ys = &val(k->f->g, k->n->out[0])->shape;
@@ -92,8 +112,10 @@ static void max_lines(Kernel *k, const char *const *out, const char *const *in)
         from = i == 0 ? in[0]
                       : arena_printf(k->a, "(%s) * %" PRId64 " + %s", from, xs->d[i + 2], in[i]);
     line("%s *to = y + (%s) * %" PRId64 ";", ct, to, wide);
+    if (index)
+        line("%s *at = index + (%s) * %" PRId64 ";", k->index, to, wide);
     line("for (%s j = 0; j < %" PRId64 "; j++)", k->index, wide);
-    line("    to[j] = %s;", type_lowest(t));
+    line("    to[j] = %s%s;", type_lowest(t), index ? ", at[j] = -1" : "");
     for (int i = 0; i < last; i++)
         pool_tap(k, i, out[i], in[i]);
     line("for (%s k%d = 0; k%d < %" PRId64 "; k%d++) {", k->index, last, last, at->kernel[last],
@@ -102,12 +124,13 @@ static void max_lines(Kernel *k, const char *const *out, const char *const *in)
     line_span(k, last, width, wide);
     line("const %s tap = (%s) * %" PRId64 " + k%d * %" PRId64 " - %" PRId64 ";", k->index, from,
          width, last, at->dilation[last], at->pad[last]);
-    line("#pragma omp simd");
-    line("for (%s j = lo; j < hi; j++)", k->index);
-    line("    to[j] = pp_max%s(to[j], from[tap + j * %" PRId64 "]);", type_suffix(t),
-         at->stride[last]);
+    max_tap(k, index, at->stride[last]);
     for (int i = 0; i <= last; i++)
         kernel_close(k);
+    if (index) {
+        line("for (%s j = 0; j < %" PRId64 "; j++)", k->index, wide);
+        line("    at[j] = c * %" PRId64 " + (at[j] < 0 ? 0 : at[j]);", plane);
+    }
 }
 
 /* The place in a plane that the loops over a window have come to. */
@@ -146,8 +169,7 @@ static void max_window(Kernel *k, const char *const *out, const char *const *in,
         kernel_close(k);
     line("y[%s] = best;", to);
     if (index)
-        line("index[%s] = %sc * %" PRId64 " + (at < 0 ? 0 : at);", to,
-             k->device ? "(int64_t)" : "", plane);
+        line("index[%s] = (int64_t)c * %" PRId64 " + (at < 0 ? 0 : at);", to, plane);
 }
 
 /* y[to] = the window's sum over how many places it covers. */
@@ -202,11 +224,11 @@ void kernel_pool(Kernel *k, bool max)
     }
     kernel_parallel(k, k->device ? at->n + 1 : 1, each, many, true);
     line("const %s *from = x + c * %" PRId64 ";", ct, plane);
-    bool lines = max && !index && !k->device;
+    bool lines = max && !k->device;
     for (int i = 0; i < at->n - lines && !k->device; i++)
         kernel_loop(k, out[i], many[i + 1]);
     if (lines) {
-        max_lines(k, out, in);
+        max_lines(k, out, in, index, plane);
         for (int i = 0; i < at->n - 1; i++)
             kernel_close(k);
         kernel_close_parallel(k);
