@@ -67,17 +67,24 @@ static double touch_seconds(const Model *m, double bytes)
     return bytes * ((1 - far) / m->r->cached + far / m->r->traffic);
 }
 
-/* What the loops of a node read and write of memory, that its neighbours have not met already. */
+/* What the loops of a node read and write of memory, that its neighbours have not met already; and
+   the beginning of those that are taken as one, with the first of them. */
 void find_traffic(Model *m)
 {
     const Graph *g = m->g;
     uint32_t *number = numbers(m), *read = arena_array(m->a, uint32_t, g->value.n + 1),
              *saved = arena_array(m->a, uint32_t, g->value.n + 1);
+    uint32_t begun = 0;
     find_inside(m, number);
     m->traffic = arena_array(m->a, Traffic, g->node.n + 1);
     for (NodeId n = 0; n < g->node.n; n++) {
         const Node *x = &g->node.at[n];
         Traffic *t = &m->traffic[n];
+        if (m->live[n] && is_loop(x->op) && begun != number[n] + 1) {
+            t->forward += 1 / m->r->steps;
+            t->backward += 1 / m->r->steps;
+            begun = number[n] + 1;
+        }
         for (uint32_t i = 0; i < x->nin && is_loop(x->op); i++) {
             ValueId v = x->in[i];
             double touched = touch_seconds(m, bytes_of(m, v));
@@ -132,21 +139,22 @@ static double weight_bytes(const Model *m, const Node *x)
 
 typedef enum { FORWARD, OF_DATA, OF_PARAMETERS } Direction;
 
-/* Of a layer: what is read and written, once; of attention's products its rate has it in it.  A
-   gradient's product has an operand that lies the other way; one of parameters adds to what is
-   there: that is read, too. */
+/* Of a layer: what is read and written, once; of attention's products its rate has it in it.
+   Backward, parameters lie the other way, or their gradients are added to: those are read, too. */
 static double operand_seconds(const Model *m, const Node *x, Direction way)
 {
-    double bytes = weight_bytes(m, x);
+    double weights = weight_bytes(m, x), bytes = 0;
     if (x->op != OP_MatMul && x->op != OP_PackedMatMul)
-        return bytes / m->r->traffic;
+        return weights / m->r->traffic;
     if (is_batched(m, x))
         return 0;
-    bytes = way == OF_PARAMETERS ? bytes : 0;
     for (uint32_t i = 0; i < x->nin; i++)
         bytes += bytes_of(m, x->in[i]);
     bytes += bytes_of(m, x->out[0]);
-    return bytes / (way == FORWARD ? m->r->operands : m->r->transposed);
+    if (way == FORWARD)
+        return bytes / m->r->operands;
+    return (bytes - weights) / m->r->operands +
+           (way == OF_PARAMETERS ? 2 : 1) * weights / m->r->transposed;
 }
 
 /* Forward, or a gradient: another product with as many operations. */
@@ -182,12 +190,17 @@ static double operation(const Model *m, const Node *x)
 {
     if (op_is_quick(x->op))
         return 1 / m->r->quick;
+    if (x->op == OP_Exp)
+        return 1 / m->r->exponentials;
     return op_is_short(x->op) ? 1 / m->r->slow : 1 / m->r->functions;
 }
 
-/* What an element takes, and what a row does, whatever of it is computed. */
+/* What an element takes, and what a row does, whatever of it is computed.  A logarithm of it, as
+   losses have it, is a maximum and a sum of exponentials: nothing is kept, and none is divided. */
 static double softmax_seconds(const Model *m, const Node *x)
 {
+    if (x->op == OP_LogSoftmax)
+        return elements_of(m, x) * (1 / m->r->exponentials + 2 / m->r->quick);
     const Shape *s = &val(m->g, x->in[0])->shape;
     double rows = s->rank ? (double)shape_elements(s) / (double)s->d[s->rank - 1] : 1;
     return elements_of(m, x) / m->r->softmax + rows / m->r->rows;
@@ -238,7 +251,7 @@ static double gradient_seconds(const Model *m, NodeId n, uint32_t operand)
         return map_gradient(m, n, operand);
     if (is_softmax(x->op)) /* of the logarithm, an exponential again */
         return elements_of(m, x) *
-               (4 / m->r->quick + (x->op == OP_LogSoftmax ? 1 / m->r->functions : 0));
+               (4 / m->r->quick + (x->op == OP_LogSoftmax ? 1 / m->r->exponentials : 0));
     if (op_picks(x->op)) /* added where it came from */
         return 2 * (double)node_bytes(g, x) / m->r->moves;
     if (op_reduces(x->op) || x->op == OP_Dropout)
@@ -249,7 +262,7 @@ static double gradient_seconds(const Model *m, NodeId n, uint32_t operand)
 /* A gradient of parameters is a loop of its own over the gradient of the result. */
 static double parameter_traffic(const Model *m, const Node *x)
 {
-    double seconds = 0;
+    double seconds = is_loop(x->op) ? 1 / m->r->steps : 0;
     for (uint32_t k = 0; k < x->nout && is_loop(x->op); k++)
         seconds += touch_seconds(m, bytes_of(m, x->out[k]));
     return seconds;

@@ -9,10 +9,13 @@
  * in large pages.
  *
  * What a product takes is its operations by one rate and the bytes of operands and result by
- * another: forwards of two layers of different shapes say both.  Backward an operand lies the other
- * way, and what products take longer than by these operations is by the bytes again.  Two more are
- * what they take longer, forward and backward, where these come from memory (RATES_FAR bytes of
- * layers in turn) and not from a cache (one layer again and again).
+ * another: forwards of two layers of different shapes say both.  Backward the parameters lie the
+ * other way in one product, and another reads and writes their gradients: what both take longer
+ * than by these two rates is by the bytes of these three.  Two more are what products take longer,
+ * forward and backward, where bytes come from memory (RATES_FAR bytes of layers in turn) and not
+ * from a cache (one layer again and again).
+ *
+ * A loop takes time to begin, whatever it does: `steps' has that, and no other rate of loops.
  */
 #include "measure.h"
 
@@ -56,9 +59,6 @@ static double bytes_of(const Layer *l)
 {
     return weights_of(l) + 4.0 * l->rows * (l->in + l->out);
 }
-
-/* Of both that are backward: W adds to what is there. */
-static double bytes_back(const Layer *l) { return 2 * bytes_of(l) + weights_of(l); }
 
 typedef struct {
     float *pool;    /* RATES_FAR bytes */
@@ -178,23 +178,23 @@ static void quick(Room *r)
         c[i] = (y + x) * 0.5f;
     }
 #pragma omp parallel for
-    for (int i = 0; i < LOOP / ROW; i++) {
+    for (int64_t i = 0; i < LOOP / ROW; i++) {
         const float *x = a + i * ROW;
         float s1[LANES] = {0}, s2[LANES] = {0};
-        for (int j = 0; j < ROW; j += LANES) {
+        for (int64_t j = 0; j < ROW; j += LANES) {
 #pragma omp simd
             for (int k = 0; k < LANES; k++)
                 s1[k] += x[j + k];
         }
         const float mean = pp_fold_sumf(s1) / ROW;
-        for (int j = 0; j < ROW; j += LANES) {
+        for (int64_t j = 0; j < ROW; j += LANES) {
 #pragma omp simd
             for (int k = 0; k < LANES; k++)
                 s2[k] += (x[j + k] - mean) * (x[j + k] - mean);
         }
         const float rstd = 1 / pp_sqrtf(pp_fold_sumf(s2) / ROW + 1e-5f);
 #pragma omp simd
-        for (int j = 0; j < ROW; j++)
+        for (int64_t j = 0; j < ROW; j++)
             c[i * ROW + j] = (x[j] - mean) * rstd * b[j] + b[ROW + j];
     }
 }
@@ -215,6 +215,15 @@ static void functions(Room *r)
 #pragma omp parallel for simd
     for (int i = 0; i < LOOP; i++)
         c[i] = pp_tanhf(a[i]);
+}
+
+static void exponentials(Room *r)
+{
+    const float *a = part(r, 0);
+    float *c = part(r, 2);
+#pragma omp parallel for simd
+    for (int i = 0; i < LOOP; i++)
+        c[i] = pp_expf(a[i]);
 }
 
 /* Rows of n elements, a multiple of LANES, as attention has them: scaled, behind a mask. */
@@ -270,6 +279,7 @@ static void add(Room *r, int elements)
         c[i] = a[i] + 1.5f;
 }
 
+static void step(Room *r) { add(r, LANES); }
 static void cached(Room *r) { add(r, RATES_SMALL / 4); }
 static void traffic(Room *r) { add(r, RATES_LARGE / 4); }
 
@@ -303,12 +313,13 @@ static void updates(Room *r)
 /* ---- all of them ---- */
 
 typedef enum {
-    WIDE, THIN, FAR, P64, P16, CONVOLUTIONS, BATCHED, QUICK, SLOW, FUNCTIONS, SHORT_ROWS, LONG_ROWS,
-    CACHED, TRAFFIC, MOVES, UPDATES, WORKS
+    WIDE, THIN, FAR, P64, P16, CONVOLUTIONS, BATCHED, QUICK, SLOW, FUNCTIONS, EXPONENTIALS,
+    SHORT_ROWS, LONG_ROWS, STEP, CACHED, TRAFFIC, MOVES, UPDATES, WORKS
 } Work;
 static void (*const works[WORKS])(Room *) = {
-    train_wide, train_thin, train_far, products64, products16, convolutions, batched, quick, slow,
-    functions,  short_rows, long_rows, cached,     traffic,    moves,        updates,
+    train_wide, train_thin, train_far,    products64, products16, convolutions, batched,
+    quick,      slow,       functions,    exponentials, short_rows, long_rows,  step,
+    cached,     traffic,    moves,        updates,
 };
 
 const MeasuredRate measured_rates[MEASURED_RATES] = {
@@ -316,20 +327,22 @@ const MeasuredRate measured_rates[MEASURED_RATES] = {
     {"products64", "of those in float64"},
     {"products16", "of those in 16 bits"},
     {"operands", "bytes/s of operands and results of products, beside that"},
-    {"transposed", "of those of gradients"},
+    {"transposed", "of parameters and their gradients, backward"},
     {"parameters", "of parameters and results where no cache has them, beside that"},
     {"gradients", "backward, of parameters and their gradients"},
     {"convolutions", "FLOP/s of convolutions"},
     {"batched", "of many small ones of activations"},
     {"quick", "elements/s of additions in loops, without memory"},
     {"slow", "of divisions"},
-    {"functions", "of exponentials and tanh"},
+    {"functions", "of hyperbolic tangents"},
+    {"exponentials", "of exponentials"},
     {"softmax", "of softmax"},
     {"rows", "its rows begun in a second"},
     {"cached", "bytes/s that loops read and write in a cache"},
     {"traffic", "and beyond it"},
     {"moves", "bytes/s that are moved"},
     {"updates", "bytes/s that an optimizer reads and writes"},
+    {"steps", "loops begun in a second"},
 };
 
 /* Bytes in so many seconds that far layers took longer than near ones, which took `near`: at least
@@ -346,6 +359,13 @@ static double within(double per_byte, double all)
     return per_byte > 0.25 * all ? 0.25 * all : per_byte < 0.01 * all ? 0.01 * all : per_byte;
 }
 
+/* Of `all` seconds without those that are counted by themselves; half, where noise has more of
+   them. */
+static double without(double all, double others)
+{
+    return all - others > 0.5 * all ? all - others : 0.5 * all;
+}
+
 /* seconds: of a run of each; forward: of its forwards, of trained layers. */
 static void rates_of(const double *seconds, const double *forward, double *rate)
 {
@@ -354,9 +374,13 @@ static void rates_of(const double *seconds, const double *forward, double *rate)
     /* a = fa / products + ba / operands, and so b */
     double per_byte = within((b * fa - a * fb) / (bb * fa - ba * fb), a / ba);
     double per_flop = (a - ba * per_byte) / fa, back = seconds[THIN] - b;
-    double returned = within((back - 2 * fb * per_flop) / bytes_back(&thin), back / bb);
+    double weights = 3 * weights_of(&thin), others = 2 * (bb - weights_of(&thin));
+    double returned = within((back - 2 * fb * per_flop - others * per_byte) / weights, back / bb);
     double both = seconds[FAR] / far - seconds[THIN], ahead = forward[FAR] / far - b,
            results = 4.0 * thin.rows * thin.out;
+    /* Arithmetic hides what it reads and writes in a cache; what functions do is added to that. */
+    const double step = seconds[STEP], small = without(seconds[CACHED], step),
+                 operand = small / (2.0 * RATES_SMALL) * sizeof(float) * LOOP;
     double of_row = seconds[SHORT_ROWS] * SHORT / LOOP - seconds[LONG_ROWS] * SHORT / LOOP;
     double all[MEASURED_RATES] = {
         1 / per_flop,
@@ -365,18 +389,20 @@ static void rates_of(const double *seconds, const double *forward, double *rate)
         1 / per_byte,
         1 / returned,
         longer(weights_of(&thin) + results, ahead, seconds[THIN]),
-        longer(3 * weights_of(&thin), both - ahead, seconds[THIN]),
+        longer(weights, both - ahead, seconds[THIN]),
         2.0 * 9 * CHANNELS * CHANNELS * IMAGE * IMAGE / seconds[CONVOLUTIONS],
         batched_flops() / seconds[BATCHED],
-        (double)OPERATIONS * LOOP / seconds[QUICK],
-        LOOP / seconds[SLOW],
-        LOOP / seconds[FUNCTIONS],
-        LOOP / seconds[LONG_ROWS],
+        (double)OPERATIONS * LOOP / without(seconds[QUICK], 2 * step),
+        LOOP / without(seconds[SLOW], step + 3 * operand),
+        LOOP / without(seconds[FUNCTIONS], step + 2 * operand),
+        LOOP / without(seconds[EXPONENTIALS], step + 2 * operand),
+        LOOP / without(seconds[LONG_ROWS], step),
         1 / (of_row > 1e-9 ? of_row : 1e-9),
-        2.0 * RATES_SMALL / seconds[CACHED],
-        2.0 * RATES_LARGE / seconds[TRAFFIC],
+        2.0 * RATES_SMALL / small,
+        2.0 * RATES_LARGE / without(seconds[TRAFFIC], step),
         (double)PART / 4 * sizeof(float) / seconds[MOVES],
         9.0 * PART * sizeof(float) / seconds[UPDATES], /* as planner/memory.c counts them */
+        1 / step,
     };
     memcpy(rate, all, sizeof all);
 }

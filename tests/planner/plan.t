@@ -87,6 +87,7 @@ ok "and fits" grep -q "^1 " <(tied --memory $((least + least / 20)))
 
 cut/pipeline measure --ranks 2 --offload-dir . >measured 2>&1 || true
 ok "a store is measured" grep -q "^offload = [0-9]" measured
+ok "and what a loop takes to begin" grep -q "^steps = [0-9]" measured
 machine() { printf "$1" >machine; plan --batch 4 --machine machine; }
 ok "a machine that was measured" grep -q "on 2 ranks, .* a rank" <(plan --batch 4 --machine measured)
 ok "one that is written" grep -q "on 2 ranks, .* 16 GiB a rank" <(machine 'ranks=2 # two\n\n  memory = 16G\nproducts = 90e9\nlatency=1e-5\n')
@@ -113,14 +114,14 @@ printf 'ranks = 2\nfunctions = 1e7\n' >machine
 ok "a machine's rates count" slower --machine machine
 ok "those of the command line too" slower --rates messages=1e2
 ok "over the machine's" eval '! slower --machine machine --rates functions=3e9'
-for rate in operands=1e6 transposed=1e6 softmax=1e5 rows=1e4 cached=1e6; do ok "$rate" slower --rates "$rate"; done
+for rate in operands=1e6 transposed=1e6 exponentials=1e5 softmax=1e5 rows=1e4 cached=1e6; do ok "$rate" slower --rates "$rate"; done
 ok "what fits a cache is not far" eval '! slower --rates parameters=1e3,gradients=1e3'
 # Attention alone takes time: in each of 4 layers 2 products, forward once and backward twice, each of 2 * 128 * 128 * 64 FLOP, of which a causal mask leaves 10 of 16 tiles: 31.457 ms
 "$build/models/make_gpt" --rows 1 --seq 128 --vocab 64 --dim 64 --layers 4 --heads 4 -o causal.onnx
 # What I and W both make is in the program's table: of two layers GELU's tanh of 128 rows of 256, and a root a row for each of the 5 norms; its rates count
 "$ppsplit" -q causal.onnx --split h.2:begin --loss cross_entropy -o causal
 is "what W makes again" "$(sed -n 's/.*\.twice_functions = \([0-9]*\),.*/\1/p' causal/pipeline.c)" $((2 * 128 * 256 + 5 * 128))
-fast=products=1e18,operands=1e18,transposed=1e18,parameters=1e18,gradients=1e18,quick=1e18,slow=1e18,functions=1e18,softmax=1e18,rows=1e18,cached=1e18,traffic=1e18,moves=1e18,updates=1e18,actions=1e12,steps=1e15,messages=1e12,link=1e15
+fast=products=1e18,operands=1e18,transposed=1e18,parameters=1e18,gradients=1e18,quick=1e18,slow=1e18,functions=1e18,exponentials=1e18,softmax=1e18,rows=1e18,cached=1e18,traffic=1e18,moves=1e18,updates=1e18,actions=1e12,steps=1e15,messages=1e12,link=1e15
 is "a mask's tiles are not computed" "$("$ppsplit" plan causal.onnx --loss cross_entropy --ranks 1 --dp 1 --stages 1 --schedule gpipe --batch 1 --microbatches 1 --optimizer sgd \
     --recompute never --rates $fast,batched=1e9 2>&1 | first)" 31500
 # trace KIND:MICROSECONDS...: of each of two stages and 8 microbatches
