@@ -102,6 +102,9 @@ typedef struct {
     bool in_parts;
     int line;
     Band band;
+    /* Rows where this load is false are zero, and the statements are of the others: on CPUs, by
+       print_present(); NULL: of all rows. */
+    const Stmt *there;
     int64_t cost;                   /* points at full rows */
     Arena *arena;
 } Nest;

@@ -1,8 +1,8 @@
 /*
  * absent.c - rows that the data leave out (PackedMatMul in ops.def).  In: a nest.  Out: the load
  * that says of a row whether it is there, where all that the nest stores is zero in rows that are
- * not: such a row is cleared and nothing of it computed.  How it is found: Where(there, x, 0) is
- * zero, and so is what multiplies or adds up such zeros.
+ * not, and what is computed of the others: such a row is cleared and nothing of it computed.  How
+ * it is found: Where(there, x, 0) is zero, and so is what multiplies or adds up such zeros.
  */
 #include <math.h>
 #include <string.h>
@@ -61,7 +61,7 @@ static bool all_zero(const Nest *n, const Stmt *there)
     return true;
 }
 
-const Stmt *print_absent(const Nest *n)
+static const Stmt *find(const Nest *n)
 {
     if (n->nouter == 0 || n->kind == NEST_COLUMN || n->banded)
         return NULL;
@@ -74,4 +74,63 @@ const Stmt *print_absent(const Nest *n)
             return there;
     }
     return NULL;
+}
+
+/* By statement: the one that it is where `there` is true. */
+static uint32_t *where_present(Arena *a, const Nest *n, const Stmt *there)
+{
+    uint32_t *is = arena_array(a, uint32_t, n->stmt.n + 1);
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        bool chosen = s->kind == S_OP && s->op == OP_Where && tells_rows(&n->stmt.at[s->in[0]]) &&
+                      same_place(n, &n->stmt.at[s->in[0]], there);
+        is[i] = chosen ? is[s->in[1]] : i;
+    }
+    return is;
+}
+
+static bool *reached(Arena *a, const Nest *n, const uint32_t *is)
+{
+    bool *live = arena_array(a, bool, n->stmt.n + 1);
+    for (uint32_t i = n->stmt.n; i-- > 0;) {
+        const Stmt *s = &n->stmt.at[i];
+        live[i] |= s->kind == S_STORE;
+        for (uint32_t j = 0; live[i] && j < s->nin; j++)
+            live[is[s->in[j]]] = true;
+        for (uint32_t j = 0; live[i] && j < s->nindex; j++)
+            live[is[s->index[j].in]] = true;
+    }
+    return live;
+}
+
+/* The arguments stay: they have names. */
+const Nest *print_present(Arena *a, const Nest *n)
+{
+    const Stmt *there = find(n);
+    if (!there)
+        return n;
+    const uint32_t *is = where_present(a, n, there);
+    const bool *live = reached(a, n, is);
+    uint32_t *to = arena_array(a, uint32_t, n->stmt.n + 1);
+    Nest *own = arena_new_of(a, Nest);
+    *own = *n;
+    own->arena = a;
+    own->there = there;
+    own->stmt = (Stmts){0};
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        if (!live[i])
+            continue;
+        Stmt s = n->stmt.at[i];
+        s.index = arena_array(a, NestIndex, s.nindex + 1);
+        for (uint32_t j = 0; j < s.nin; j++)
+            s.in[j] = to[is[s.in[j]]];
+        for (uint32_t j = 0; j < s.nindex; j++) {
+            s.index[j] = n->stmt.at[i].index[j];
+            s.index[j].in = to[is[s.index[j].in]];
+        }
+        to[i] = own->stmt.n;
+        vec_push(a, &own->stmt, s);
+    }
+    nest_schedule(own);
+    return own;
 }

@@ -358,7 +358,7 @@ static int64_t weight(const Nest *n)
 static void leave_out(Print *p)
 {
     const Nest *n = p->n;
-    const Stmt *there = print_absent(n);
+    const Stmt *there = n->there;
     if (!there)
         return;
     text_line(p->t, "if (!%s[%s]) {", print_arg(p, there->arg),
@@ -386,7 +386,7 @@ static int tile_along(const Nest *n)
     int last = n->nd - 1, along = -1;
     if (n->kind != NEST_POINT || n->passes != 1 || n->nouter < 1 || last != n->nouter ||
         n->banded || n->in_parts || n->ext[last].b != 0 || n->ext[last].c < 2 * NEST_LANES ||
-        print_absent(n))
+        n->there)
         return -1;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];

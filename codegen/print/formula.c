@@ -193,6 +193,8 @@ void formula_print(Arena *a, const Nest *n, const char *const *arg_name, Text *t
     enum { LARGE = 3, HUGE_LINE = 24 };
     Formula f = {.a = a, .n = n, .arg = arg_name};
     const char **scalar = role_names(a, n);
+    if (n->there)
+        text_line(t, "// of rows where %s holds; the others are 0", arg_name[n->there->arg]);
     f.name = arena_array(a, const char *, n->stmt.n + 1);
     f.uses = arena_array(a, uint32_t, n->stmt.n + 1);
     for (uint32_t i = 0; i < n->stmt.n; i++) {

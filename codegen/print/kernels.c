@@ -307,6 +307,37 @@ static void pad(Kernel *k)
     kernel_close_parallel(k);
 }
 
+/* Pack, Unpack in one run over the mask: a row of `inner` elements, of `len` of x and of y. */
+static void pack_rows(Kernel *k, bool packs, Lin len, Lin inner, const char *x, const char *y)
+{
+    const char *from = packs ? "i" : "place", *to = packs ? "place" : "i", *copy, *clear;
+    if (lin_is(inner, 1)) {
+        copy = arena_printf(k->a, "%s[%s] = %s[%s];", y, to, x, from);
+        clear = arena_printf(k->a, "%s[%s] = 0;", y, to);
+    } else {
+        const char *n = kernel_factor(k, inner);
+        line("const size_t row = (size_t)%s * sizeof *%s;", n, y);
+        copy = arena_printf(k->a, "memcpy(%s + %s * %s, %s + %s * %s, row);", y, to, n, x, from, n);
+        clear = arena_printf(k->a, "memset(%s + %s * %s, 0, row);", y, to, n);
+    }
+    line("int64_t place = 0;");
+    kernel_loop(k, "i", len);
+    line("if (mask[i]) {");
+    kernel_open(k);
+    line("%s", copy);
+    line("place++;");
+    kernel_close(k);
+    if (!packs) {
+        line("else");
+        line("    %s", clear);
+    }
+    kernel_close(k);
+    if (packs) {
+        line("for (; place < %s; place++)", kernel_lin(k, len));
+        line("    %s", clear);
+    }
+}
+
 /*
  * Pack, Unpack: places x inner elements, `outer` times.  On the CPU in one run over the mask; on
  * the device a warp for each row counts up to its place, 32 bytes of the mask at a time.
@@ -322,31 +353,17 @@ static void pack(Kernel *k)
     kernel_param(k, x, "x", false);
     kernel_param(k, n->in[1], "mask", false);
     kernel_param(k, y, "y", true);
-    const char *from = packs ? "i" : "place", *to = packs ? "place" : "i";
+    if (!k->device && lin_is(outer, 1)) {
+        pack_rows(k, packs, len, inner, "x", "y");
+        return;
+    }
     if (!k->device) {
         kernel_loop(k, "o", outer);
         line("const %s *from = x + o * %s * %s;", cg_ctype(val(k->f->g, x)->dtype),
              kernel_factor(k, len), kernel_factor(k, inner));
         line("%s *to = y + o * %s * %s;", cg_ctype(val(k->f->g, y)->dtype), kernel_factor(k, len),
              kernel_factor(k, inner));
-        line("const size_t row = (size_t)(%s) * sizeof *to;", kernel_lin(k, inner));
-        line("int64_t place = 0;");
-        kernel_loop(k, "i", len);
-        line("if (mask[i]) {");
-        kernel_open(k);
-        line("memcpy(to + %s * %s, from + %s * %s, row);", to, kernel_factor(k, inner), from,
-             kernel_factor(k, inner));
-        line("place++;");
-        kernel_close(k);
-        if (!packs) {
-            line("else");
-            line("    memset(to + i * %s, 0, row);", kernel_factor(k, inner));
-        }
-        kernel_close(k);
-        if (packs) {
-            line("for (; place < %s; place++)", kernel_lin(k, len));
-            line("    memset(to + place * %s, 0, row);", kernel_factor(k, inner));
-        }
+        pack_rows(k, packs, len, inner, "from", "to");
         kernel_close(k);
         return;
     }

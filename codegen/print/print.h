@@ -61,8 +61,9 @@ void print_open_loop(Print *p, const char *type, const char *index, const char *
                      const char *to, int step);
 void print_close_block(Print *p);
 
-/* absent.c: the load that says whether a row is there, where all stores are zero in others; NULL */
-const Stmt *print_absent(const Nest *n);
+/* absent.c: the nest of the rows that are there, where the data leave rows out that are zero: it
+   says which (Nest.there).  n itself where there are none. */
+const Nest *print_present(Arena *a, const Nest *n);
 
 /* c.c: the body of a C function with the nest's arguments. */
 void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUses *uses, Text *t);

@@ -6,7 +6,7 @@
 
 static void nest(Out *o, const Step *s, const char *comment)
 {
-    const Nest *n = o->entries ? s->entry->nest : s->nest;
+    const Nest *n = print_present(o->a, o->entries ? s->entry->nest : s->nest);
     const char **name = out_argument_names(o, s);
     Text body = {.a = o->a, .indent = 1};
     PrintUses uses = {0};
@@ -30,7 +30,7 @@ static void nest(Out *o, const Step *s, const char *comment)
 static void then(Out *o, const Step *s, const char *call, const char *head, const char *comment)
 {
     const Step *t = s->then;
-    const Nest *n = s->image;
+    const Nest *n = print_present(o->a, s->image);
     const char **name = out_argument_names(o, t), *list[2] = {"", ""};
     uint32_t count[2] = {0, 0};
     Text body = {.a = o->a, .indent = 1}, formula = {.a = o->a};

@@ -25,6 +25,12 @@ ok "and its scalars are called so" grep -q 'const float sum = pp_fold_sumf(' <<<
 # Three kernels need x - mean of the same BatchNormalization; none writes it for the others: x is there.
 ok "a convolution net" "$ppsplit" -q "$top/models/resnet-ts/model.onnx" --loss cross_entropy -o resnet
 is "differences from means that are written" "$(grep -cE '^// y[0-9]* = x[0-9]* - means?[0-9]*$' resnet/stage0.c)" 0
+# Experts: rows that the data leave out are cleared, and what is said of the others chooses nothing more; packing is a loop over the mask.
+ok "experts" "$ppsplit" -q "$top/models/special/routed/model.onnx" --loss mse -o routed
+expert=$(awk 'BEGIN { RS = "\n\n" } /y = x0 \* sigmoid\(x0\) \* x2/' routed/stage0.c)
+ok "an expert's rows: which" grep -qxF '// of rows where x1 holds; the others are 0' <<<"$expert"
+is "an expert's rows: what is chosen" "$(grep ' ? ' <<<"$expert")" ""
+is "packing: loops over one" "$(grep -c 'o < 1;' routed/stage0.c)" 0
 ok "LayerNormalization's gradient is called so" grep -q 'layernorm_dx_1(rows' gpt6/stage0.c
 
 # The same numbers as the evaluator's after each step, whole and cut, where first and last turns have buffers of other blocks.
