@@ -28,6 +28,7 @@ typedef struct {
 static void read_model(State *s)
 {
     s->graph = import_models(s->o->arena, s->o->model.n, s->o->model.at, &s->o->import);
+    graph_unsort(s->graph, &s->o->partition.batch);
 }
 
 static void import(State *s)

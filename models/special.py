@@ -18,6 +18,8 @@
   features    features of an image put where its tokens stand (masked_scatter): those of a microbatch, one after the other; more than are used
   folded      parameters that dynamo's optimizer folded: tied, sliced, expanded, computed, looked up, joined; a padding row
   given       parameters of which folding left too little: weight normalisation, a view, a table's rows; weights.safetensors has them
+  unsorted    pack_padded_sequence(enforce_sorted=False): rows sorted and put back, once more by hand with argsort; ranked.onnx: what is added to a row is by its
+              place in the order
   packed      an operator's W, R and B packed of a GRU's and an LSTM's matrices; what nothing can be told of: a standardised
               convolution, a normalised weight, a number computed of a bias; penalty.onnx: a penalty over all parameters
   beside      TorchScript with constant folding: a head that is a tied embedding and one more weight, functions of parameters
@@ -89,6 +91,22 @@ def recurrent(d):
     export(m, x[:MB], f"{d}/model.onnx", ["x"], ["logits"]); export(m, x[:MB], f"{d}/folded.onnx", ["x"], ["logits"], fold=True)
     m = m.double(); y = m(x); l = F.cross_entropy(y, t); l.backward()
     write(d, ("cross_entropy", l.item()), grads_of(m), "rnn:begin,gru:begin", "model.onnx", y, x=x, target=t)
+
+class Unsorted(nn.Module):
+    def __init__(self, ranked=False):
+        super().__init__(); self.i, self.rnn, self.o = nn.Linear(5, 6), nn.LSTM(6, 4, batch_first=True, bidirectional=True), nn.Linear(8, 3); self.u, self.ranked = nn.Parameter(torch.randn(8, 8) / 2), ranked
+    def forward(self, x, lens):
+        x = nn.utils.rnn.pack_padded_sequence(self.i(x), lens, batch_first=True, enforce_sorted=False)
+        y = nn.utils.rnn.pad_packed_sequence(self.rnn(x)[0], batch_first=True, total_length=6)[0].amax(1)
+        order = y[:, 0].sort().indices; z = torch.tanh(y[order] @ self.u)
+        if self.ranked: z = z + torch.arange(4.)[:, None]
+        return self.o(y + z[order.sort().indices])
+
+def unsorted(d):
+    m, x, lens, t = Unsorted(), torch.randn(ROWS, 6, 5), torch.tensor([2, 6, 1, 3, 5, 6, 6, 4]), torch.randint(0, 3, (ROWS,))
+    for name, one in (("model", m), ("ranked", Unsorted(True))): export(one, (x[:4], lens[:4]), f"{d}/{name}.onnx", ["x", "lens"], ["logits"])
+    m = m.double(); y = m(x.double(), lens); l = F.cross_entropy(y, t); l.backward()
+    write(d, ("cross_entropy", l.item()), grads_of(m), "rnn:begin,o:begin", "model.onnx", y, mb=4, x=x, lens=lens, target=t)
 
 @torch.jit.script
 def bounded_steps(x, w, b, u):
@@ -571,6 +589,6 @@ def clip(d):
     m.zero_grad(); l, y = m(image.double(), text); l.backward()
     write(d, ("output:loss", l.item()), grads_of(m), "mixed:begin", "model.onnx", y, name="similarity", second=repr(l2.item()), extra=f"--bind rows={ROWS} --rows {MB} --loss-over minibatch", schedules="gpipe", image=image, text=text)
 
-for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, bounded, trips, routed, features, folded, given, packed, beside, equal, half, clip):
+for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, unsorted, bounded, trips, routed, features, folded, given, packed, beside, equal, half, clip):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

@@ -71,6 +71,9 @@ Interval range_of(Intervals *r, ValueId v);
 /* From now on v, a bool, is true, and what makes it so; ask for nothing that is made of it before. */
 void range_suppose(Intervals *r, ValueId v);
 
+/* unsort.c: rows that are sorted, computed one by one and put back are computed as they stand. */
+void graph_unsort(Graph *g, const BatchOptions *opt);
+
 /* resize.c: the graph as exported for so many rows.  list: its nodes that count; they take any number
    of rows.  What cannot be resized all the same is a diagnostic. */
 void graph_resize(Graph *g, int64_t rows, const Ids *list);

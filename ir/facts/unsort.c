@@ -1,0 +1,212 @@
+/*
+ * unsort.c - rows that are sorted and put back.  In: a graph in which TopK orders all rows of a
+ * microbatch, rows are gathered in that order, computed with, and gathered by the inverse of it, as
+ * pack_padded_sequence(enforce_sorted=False) is exported.  Out: the same without any of it, if each
+ * row is computed by itself: f(x[p])[p^-1] = f(x) where f is equivariant.
+ *
+ * What is computed with is taken as it is, and the analysis of rows (batch.c) has to find them in
+ * every value between, in constants rows that are all equal, and in the result where they are put
+ * back; else the graph is as before.  Nothing between may be an output.
+ */
+#include <string.h>
+
+#include "facts.h"
+
+typedef struct {
+    Graph *g;
+    const BatchOptions *opt;
+    NodeId at;
+    Node sort;     /* a copy, for the analysis moves nodes */
+    ValueId *as;   /* by value: what it becomes, itself where it stays */
+    bool *between; /* by value: its rows are sorted */
+} Unsort;
+
+static const Node *maker_of(const Graph *g, ValueId v, Op op)
+{
+    const Value *x = val(g, v);
+    const Node *n = x->kind == V_NODE ? &g->node.at[x->node] : NULL;
+    return n && n->op == op ? n : NULL;
+}
+
+static ValueId uncast(const Graph *g, ValueId v)
+{
+    for (const Node *n; (n = maker_of(g, v, OP_Cast)) != NULL && !dtype_is_float(n->attr.to);)
+        v = n->in[0];
+    return v;
+}
+
+/* All of a line as long as there are rows, in order. */
+static bool sorts_rows(const Graph *g, const Node *n)
+{
+    const Shape *s = n->op == OP_TopK ? &val(g, n->in[0])->shape : NULL;
+    return s && g->batch > 1 && s->rank == 1 && s->d[0] == g->batch && n->attr.k == g->batch;
+}
+
+static bool is_count(const Graph *g, ValueId v)
+{
+    int64_t *at, n, i = 0;
+    if (!g_const_ints(g, v, g->arena, &at, &n) || n != g->batch)
+        return false;
+    while (i < n && at[i] == i)
+        i++;
+    return i == n;
+}
+
+/* The order's inverse: where each of 0, 1, ... stands in it. */
+static bool is_inverse(const Unsort *u, ValueId v)
+{
+    const Graph *g = u->g;
+    v = uncast(g, v);
+    const Node *n = maker_of(g, v, OP_ScatterElements);
+    if (n)
+        return n->attr.reduction == SCATTER_NONE && val(g, v)->shape.rank == 1 &&
+               val(g, v)->shape.d[0] == g->batch && uncast(g, n->in[1]) == u->sort.out[1] &&
+               is_count(g, n->in[2]);
+    n = maker_of(g, v, OP_TopK);
+    return n && sorts_rows(g, n) && !n->attr.largest && v == n->out[1] &&
+           uncast(g, n->in[0]) == u->sort.out[1];
+}
+
+/* Which values have sorted rows, and what they and those that are put back become; false: something
+ * else is made of the order. */
+static bool follow(Unsort *u)
+{
+    const Graph *g = u->g;
+    ValueId order = u->sort.out[1];
+    u->between[u->sort.out[0]] = true;
+    u->as[u->sort.out[0]] = u->sort.in[0];
+    bool back = false;
+    for (NodeId i = 0; i < g->node.n; i++) {
+        const Node *n = &g->node.at[i];
+        bool any = false;
+        if (i == u->at || n->nout == 0)
+            continue;
+        for (uint32_t k = 0; k < n->nin; k++)
+            any |= u->between[n->in[k]];
+        bool gather = n->op == OP_Gather && val(g, n->in[1])->shape.rank == 1;
+        if (gather && uncast(g, n->in[1]) == order) {
+            if (any)
+                return false;
+            u->between[n->out[0]] = true;
+            u->as[n->out[0]] = n->in[0];
+        } else if (gather && is_inverse(u, n->in[1])) {
+            if (!u->between[n->in[0]])
+                return false;
+            u->as[n->out[0]] = n->in[0];
+            back = true;
+        } else if (is_inverse(u, n->out[n->nout - 1]) || uncast(g, n->out[0]) == order) {
+            continue;
+        } else {
+            for (uint32_t k = 0; k < n->nin; k++)
+                if (n->in[k] == order || (uncast(g, n->in[k]) == order) || is_inverse(u, n->in[k]))
+                    return false;
+            for (uint32_t k = 0; k < n->nout; k++)
+                u->between[n->out[k]] = any;
+        }
+    }
+    for (uint32_t i = 0; i < g->output.n; i++)
+        if (u->between[g->output.at[i]] || uncast(g, g->output.at[i]) == order)
+            return false;
+    return back;
+}
+
+static ValueId meant(const Unsort *u, ValueId v)
+{
+    while (u->as[v] != v)
+        v = u->as[v];
+    return v;
+}
+
+/* Are the constant's rows along its dim all equal? */
+static bool rows_equal(const Value *v)
+{
+    int64_t outer = 1, inner = 1, n = v->shape.d[v->batch];
+    for (int d = 0; d < v->batch; d++)
+        outer *= v->shape.d[d];
+    for (int d = v->batch + 1; d < v->shape.rank; d++)
+        inner *= v->shape.d[d];
+    if (!v->data)
+        return false;
+    size_t row = (size_t)inner * dtype_size(v->dtype);
+    const char *at = v->data;
+    for (int64_t i = 0; i < outer; i++)
+        for (int64_t k = 1; k < n; k++)
+            if (memcmp(at + (size_t)(i * n) * row, at + (size_t)(i * n + k) * row, row) != 0)
+                return false;
+    return true;
+}
+
+/* Is every row between computed by itself? */
+static bool by_rows(const Unsort *u)
+{
+    Graph *g = u->g;
+    ValueId known = g->value.n;
+    batch_analyse(g, 0, u->opt, NULL);
+    for (NodeId i = 0; i < g->node.n; i++) {
+        const Node *n = &g->node.at[i];
+        if (n->nout == 0 || n->out[0] >= known || !u->between[n->out[0]] ||
+            u->as[n->out[0]] != n->out[0])
+            continue;
+        for (uint32_t k = 0; k < n->nout; k++)
+            if (val(g, n->out[k])->batch < 0)
+                return false;
+        for (uint32_t k = 0; k < n->nin; k++) {
+            const Value *x = val(g, n->in[k]);
+            if (x->kind == V_CONST && x->batch >= 0 && !rows_equal(x))
+                return false;
+        }
+    }
+    for (NodeId i = 0; i < g->node.n; i++) {
+        const Node *n = &g->node.at[i];
+        ValueId v = n->nout ? n->out[0] : NONE;
+        if (v != NONE && v < known && u->as[v] != v && n->op == OP_Gather &&
+            val(g, meant(u, v))->batch != n->attr.axis)
+            return false;
+    }
+    return val(g, u->sort.in[0])->batch == 0;
+}
+
+static void replace(const Unsort *u, Ids *undo)
+{
+    Graph *g = u->g;
+    for (NodeId i = 0; i < g->node.n; i++)
+        for (uint32_t k = 0; k < g->node.at[i].nin; k++) {
+            vec_push(g->arena, undo, g->node.at[i].in[k]);
+            g->node.at[i].in[k] = meant(u, g->node.at[i].in[k]);
+        }
+    for (uint32_t i = 0; i < g->output.n; i++) {
+        vec_push(g->arena, undo, g->output.at[i]);
+        g->output.at[i] = meant(u, g->output.at[i]);
+    }
+}
+
+static void restore(const Unsort *u, const Ids *undo, NodeId nodes)
+{
+    Graph *g = u->g;
+    uint32_t at = 0;
+    for (NodeId i = 0; i < nodes; i++)
+        for (uint32_t k = 0; k < g->node.at[i].nin; k++)
+            g->node.at[i].in[k] = undo->at[at++];
+    for (uint32_t i = 0; i < g->output.n; i++)
+        g->output.at[i] = undo->at[at++];
+}
+
+void graph_unsort(Graph *g, const BatchOptions *opt)
+{
+    NodeId nodes = g->node.n;
+    for (NodeId i = 0; i < nodes; i++) {
+        if (!sorts_rows(g, &g->node.at[i]))
+            continue;
+        Unsort u = {.g = g, .opt = opt, .at = i, .sort = g->node.at[i]};
+        u.as = arena_array(g->arena, ValueId, g->value.n);
+        u.between = arena_array(g->arena, bool, g->value.n);
+        for (ValueId v = 0; v < g->value.n; v++)
+            u.as[v] = v;
+        Ids undo = {0};
+        if (!follow(&u))
+            continue;
+        replace(&u, &undo);
+        if (!by_rows(&u))
+            restore(&u, &undo, nodes);
+    }
+}
