@@ -18,6 +18,8 @@
   features    features of an image put where its tokens stand (masked_scatter): those of a microbatch, one after the other; more than are used
   folded      parameters that dynamo's optimizer folded: tied, sliced, expanded, computed, looked up, joined; a padding row
   given       parameters of which folding left too little: weight normalisation, a view, a table's rows; weights.safetensors has them
+  normed      PyTorch's dynamo exporter without its optimizer, in training mode: it writes BatchNormalization in evaluation form, of which the fx nodes say otherwise;
+              evaluated.onnx: in evaluation mode
   unsorted    pack_padded_sequence(enforce_sorted=False): rows sorted and put back, once more by hand with argsort; ranked.onnx: what is added to a row is by its
               place in the order
   packed      an operator's W, R and B packed of a GRU's and an LSTM's matrices; what nothing can be told of: a standardised
@@ -91,6 +93,26 @@ def recurrent(d):
     export(m, x[:MB], f"{d}/model.onnx", ["x"], ["logits"]); export(m, x[:MB], f"{d}/folded.onnx", ["x"], ["logits"], fold=True)
     m = m.double(); y = m(x); l = F.cross_entropy(y, t); l.backward()
     write(d, ("cross_entropy", l.item()), grads_of(m), "rnn:begin,gru:begin", "model.onnx", y, x=x, target=t)
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__(); self.i, self.n, self.c = nn.Linear(5, 6), nn.BatchNorm1d(6), nn.Conv1d(1, 4, 3); self.m = nn.BatchNorm1d(4, momentum=.3); self.o, self.t = nn.Linear(16, 3), nn.BatchNorm1d(6, track_running_stats=False)
+        for n in (self.n, self.m): n.running_mean.normal_(); n.running_var.uniform_(.5, 2)
+    def forward(self, x):
+        h = self.t(torch.relu(self.n(torch.tanh(self.i(x)))))
+        return self.o(torch.tanh(self.m(torch.relu(self.c(h[:, None])))).flatten(1))
+
+def normed(d):
+    m, x, t = Normed(), torch.randn(ROWS, 5), torch.randn(ROWS, 3)
+    for name in ("model", "evaluated"):
+        torch.onnx.export(m.train(name == "model"), (x[:4],), f"{d}/{name}.onnx", input_names=["x"], output_names=["logits"], dynamo=True, optimize=False, external_data=False)
+        o = onnx.load(f"{d}/{name}.onnx")
+        for n in [*o.graph.node, *(n for f in o.functions for n in f.node)]:
+            for p in n.metadata_props:
+                if p.key.endswith("stack_trace"): p.value = ""
+        onnx.save(o, f"{d}/{name}.onnx")
+    m = m.double().train(); y = torch.cat([m(x[i:i + 4].double()) for i in (0, 4)]); l = F.mse_loss(y, t.double()); l.backward()
+    write(d, ("mse", l.item()), grads_of(m), "n:begin,o:begin", "model.onnx", y, mb=4, x=x, target=t)
 
 class Unsorted(nn.Module):
     def __init__(self, ranked=False):
@@ -589,6 +611,6 @@ def clip(d):
     m.zero_grad(); l, y = m(image.double(), text); l.backward()
     write(d, ("output:loss", l.item()), grads_of(m), "mixed:begin", "model.onnx", y, name="similarity", second=repr(l2.item()), extra=f"--bind rows={ROWS} --rows {MB} --loss-over minibatch", schedules="gpipe", image=image, text=text)
 
-for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, unsorted, bounded, trips, routed, features, folded, given, packed, beside, equal, half, clip):
+for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, features, folded, given, packed, beside, equal, half, clip):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

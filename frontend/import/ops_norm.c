@@ -4,6 +4,7 @@
  * cancels), 1 / Sqrt(var + eps), a scale and a shift.  Computation is in the operand's type, or in
  * f32 where that is a half: the result alone is rounded, as in PyTorch (stash_type is not used).
  */
+#include "frontend/names/names.h"
 #include "low.h"
 
 #include <math.h>
@@ -267,10 +268,9 @@ void import_batch_normalization(Import *im)
     double eps = im_float(im, "epsilon", 1e-5), momentum = im_float(im, "momentum", 0.9);
     if (im_int(im, "spatial", 1) != 1)
         low_fatal(im, -1, "spatial = 0 is not supported");
-    bool extra = false;
-    for (uint32_t i = 1; i < im->nout; i++)
-        extra = extra || im_wanted(im, i);
-    bool trains = im->opset >= 14 ? im_int(im, "training_mode", 0) != 0 : extra;
+    bool trains = meta_trains_norm(im->node);
+    for (uint32_t i = 1; i < im->nout && im->opset < 14; i++)
+        trains = trains || im_wanted(im, i);
     ValueId eval = eval_form(im, x, s.rank, s.d[1], eps);
     im->out[0] = low_narrow(im, eval);
     if (trains && im->training) {

@@ -143,6 +143,24 @@ bool meta_number(const char *text, const char *target, int position, const char 
     return at && stop > at && stop == argument_end(at) && isfinite(*v);
 }
 
+bool meta_trains_norm(const RawNode *n)
+{
+    static const char *const target[] = {"aten._native_batch_norm_legit_functional.default",
+                                         "aten.batch_norm.default"};
+    if (n->opset >= 14 ? raw_int(n, "training_mode", 0) != 0 : n->nout > 1 && *n->out[1])
+        return true;
+    const char *fx = n->fx_node && strlen(n->fx_node) < LONGEST ? n->fx_node : "", *at = NULL;
+    for (size_t i = 0; i < sizeof target / sizeof *target && !at; i++)
+        at = strstr(fx, target[i]);
+    at = at ? strstr(at, "](args = (") : NULL;
+    at = at ? at + strlen("](args = (") : NULL;
+    for (int i = 0; i < 5 && at; i++) { /* input, weight, bias, mean, var */
+        at = argument_end(at);
+        at = *at == ',' ? at + 1 : NULL;
+    }
+    return at && !strncmp(at, " True", 5);
+}
+
 bool meta_signature(Arena *a, const char *text, Signature *sig)
 {
     VEC(SigEntry) list = {0};

@@ -36,6 +36,10 @@ bool meta_fx(Arena *a, const char *text, FxNode *fx);
 bool meta_number(const char *text, const char *target, int position, const char *keyword,
                  double *v);
 
+/* Does a BatchNormalization normalise by the batch when the model trains?  The dynamo exporter writes
+ * the evaluation form of one that PyTorch was to train. */
+bool meta_trains_norm(const RawNode *n);
+
 typedef enum { SIG_PARAMETER, SIG_BUFFER, SIG_CONSTANT } SigKind;
 typedef struct { const char *arg, *target; SigKind kind; } SigEntry;
 typedef struct { uint32_t n; SigEntry *entry; StrMap by_arg, by_target; } Signature;

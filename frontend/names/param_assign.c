@@ -35,11 +35,6 @@ static bool is_parameter_name(const char *name)
     return false;
 }
 
-static bool is_training_norm(const RawNode *n)
-{
-    return n->opset >= 14 ? raw_int(n, "training_mode", 0) != 0 : n->nout > 1 && *n->out[1];
-}
-
 /* Biases and scales of models built by hand stand in plain Add and Mul. */
 static bool is_affine(const RawNode *n, const RawTensor *t)
 {
@@ -68,7 +63,7 @@ static bool is_param(const Params *p, const RawNode *n, uint32_t input, const Ra
     if (param_matches(p->opt->train.at, p->opt->train.n, name))
         return true;
     if (role == ROLE_MEAN || role == ROLE_VAR)
-        return is_training_norm(n);
+        return meta_trains_norm(n);
     if (param_is_buffer(p, name))
         return false;
     bool strict = role != ROLE_ANY &&
@@ -332,7 +327,8 @@ void param_assign(Params *p, RawNodes *list)
     for (uint32_t i = 0; i < list->n; i++) {
         const RawNode *n = list->at[i];
         if (!n->dead && !*n->domain && !strcmp(n->op_type, "BatchNormalization") &&
-            !is_training_norm(n))
+            !meta_trains_norm(n) && n->nin > 3 &&
+            strmap_get(&p->m->init_index, n->in[3]) != NONE)
             p->frozen_batchnorms++;
     }
     if (p->has_signature) {
@@ -387,7 +383,8 @@ static void report_traces(const Params *p)
                   join(a, p->inferred.at, p->inferred.n));
     }
     if (p->scaled.n) {
-        diag_hint("export in training mode to keep BatchNormalization apart");
+        diag_hint("export in training mode to keep BatchNormalization apart, by dynamo with "
+                  "optimize=False");
         diag_warn(
             WHERE_FILE(p->m->path),
             "%u weight%s by a BatchNormalization that the export folded, and so do%s train: %s",

@@ -157,7 +157,7 @@ static uint32_t first_name(Fx *x, uint32_t entry)
 static bool is_stat(const Use *u)
 {
     int role = param_role(u->node, u->input);
-    return (role == ROLE_MEAN || role == ROLE_VAR) && raw_int(u->node, "training_mode", 0);
+    return (role == ROLE_MEAN || role == ROLE_VAR) && meta_trains_norm(u->node);
 }
 
 /* A use that is neither the parameter nor its transpose: another arrangement of its bytes, or a
@@ -311,7 +311,6 @@ static void restore(Fx *x, const Group *g)
         n->bias = p->sig_param[e];
     }
 }
-
 
 void fx_restore(Fx *x)
 {

@@ -33,7 +33,7 @@ check() {                                               # NAME OUT OPTION...
     ok "$name: agrees with PyTorch" agrees "$out.run"
 }
 
-for name in sequence lossmodel ownloss shifted annotated twice looped passthrough merged stopped detached samples contrast recurrent unsorted bounded trips routed features; do
+for name in sequence lossmodel ownloss shifted annotated twice looped passthrough merged stopped detached samples contrast recurrent normed unsorted bounded trips routed features; do
     cd "$cases/$name" || exit 1
     . ./case.env
     points=()
@@ -43,6 +43,8 @@ done
 is "sequence: a stage a file" "$(grep -c call_stage "$work/sequence/pipe.txt")" 3
 is "annotated: a stage a number" "$(grep -c call_stage "$work/annotated/pipe.txt")" 3
 
+is "normed: nothing is in evaluation form" "$("$ppsplit" -q "$cases/normed/model.onnx" --loss mse -o "$work/normed.said" 2>&1)" ""
+is "normed: unless it was exported so" "$("$ppsplit" -q "$cases/normed/evaluated.onnx" --loss mse -o "$work/evaluated" 2>&1 | grep -o 'warning: .*')" "warning: 2 BatchNormalization nodes are in evaluation form"
 is "unsorted: a row that is told its place in the order is not alone" "$("$ppsplit" -q "$cases/unsorted/ranked.onnx" --loss cross_entropy -o "$work/ranked" 2>&1 | grep -c 'only a single microbatch trains')" 1
 is "trips: a number of the data without a bound, said with what bounds it" "$("$ppsplit" "$cases/trips/unbounded.onnx" -o "$work/refused" 2>&1 | sed 's/.*(Loop)/Loop/')" \
     "Loop, input 0: error: how often it runs must be known, or bounded, when the model is read
