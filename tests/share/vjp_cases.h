@@ -385,6 +385,14 @@ static void pool(T *t)
 {
     out(t, node1(t, real(t, S(2, 2, 6), -1, 1),
                  (Attr){.n = 1, .stride = I(2), .dilation = I(1), .pad = I(0, 0), .kernel = I(2)}));
+    /* lines of several vectors and what is left of them */
+    for (int step = 1; step <= 2; step++)
+        out(t, node1(t, real(t, S(1, 2, 3, 37), -1, 1),
+                     (Attr){.n = 2,
+                            .stride = I(1, step),
+                            .dilation = I(1, 3 - step),
+                            .pad = I(1, 1, 1, 1),
+                            .kernel = I(3, 3)}));
     for (int mode = 0; mode < 2; mode++) {
         out(t, node1(t, real(t, S(1, 3, 5, 6), -1, 1),
                      (Attr){.n = 2,
@@ -538,8 +546,8 @@ static const Case cases[] = {
     {OP_Conv, conv, 0, 0, "1d 2d 3d, groups, strides, dilations"},
     {OP_ConvTranspose, conv_transpose, 0, 0, "groups, output padding"},
     {OP_ConvWeightGrad, conv_weight_grad, 0, 0, ""},
-    {OP_MaxPool, pool, 0, 0, "overlaps, pads, ceil"},
-    {OP_AveragePool, pool, 0, 0, "overlaps, pads, ceil"},
+    {OP_MaxPool, pool, 0, 0, "overlaps, pads, ceil, long lines"},
+    {OP_AveragePool, pool, 0, 0, "overlaps, pads, ceil, long lines"},
     {OP_Dropout, dropout, 0, 0, "ratio 0"},
     {OP_Pack, packing, 0, 0, "along two axes"},
     {OP_Unpack, packing, 0, 0, "along two axes"},
