@@ -5,8 +5,9 @@
  * row is computed by itself: f(x[p])[p^-1] = f(x) where f is equivariant.
  *
  * What is computed with is taken as it is, and the analysis of rows (batch.c) has to find them in
- * every value between, in constants rows that are all equal, and in the result where they are put
- * back; else the graph is as before.  Nothing between may be an output.
+ * every value between, and in the result where they are put back; no row may be made of others, nor
+ * meet one that was not sorted, and constants must have equal ones; else the graph is as before.
+ * Nothing between may be an output.
  */
 #include <string.h>
 
@@ -136,31 +137,51 @@ static bool rows_equal(const Value *v)
     return true;
 }
 
-/* Is every row between computed by itself? */
-static bool by_rows(const Unsort *u)
+/* Has the operand rows, which stand as they stood before? */
+static bool is_unsorted(const Unsort *u, ValueId was)
+{
+    const Value *x = val(u->g, meant(u, was));
+    return !u->between[was] && x->batch >= 0 && !(x->kind == V_CONST && rows_equal(x));
+}
+
+/* Is a value between made of rows that are each computed by itself?  was: the node's operands. */
+static bool is_by_rows(const Unsort *u, const Node *n, const ValueId *was)
+{
+    for (uint32_t k = 0; k < n->nout; k++)
+        if (val(u->g, n->out[k])->batch < 0)
+            return false;
+    for (uint32_t k = 0; k < n->nin; k++)
+        if (is_unsorted(u, was[k]))
+            return false;
+    return true;
+}
+
+static bool mixes_rows(const Unsort *u, const BatchNotes *notes)
+{
+    for (uint32_t i = 0; i < notes->mixes_at.n; i++)
+        if (u->between[u->g->node.at[notes->mixes_at.at[i]].out[0]])
+            return true;
+    return false;
+}
+
+/* Is every row between computed by itself?  undo: operands as they were, of `nodes`. */
+static bool by_rows(const Unsort *u, const Ids *undo, NodeId nodes)
 {
     Graph *g = u->g;
-    ValueId known = g->value.n;
-    batch_analyse(g, 0, u->opt, NULL);
-    for (NodeId i = 0; i < g->node.n; i++) {
+    uint32_t at = 0;
+    BatchNotes notes = {.target = NONE, .loss = NONE};
+    batch_analyse(g, 0, u->opt, &notes);
+    if (mixes_rows(u, &notes))
+        return false;
+    for (NodeId i = 0; i < nodes; i++) {
         const Node *n = &g->node.at[i];
-        if (n->nout == 0 || n->out[0] >= known || !u->between[n->out[0]] ||
-            u->as[n->out[0]] != n->out[0])
+        const ValueId *was = undo->at + at, v = n->nout ? n->out[0] : NONE;
+        at += n->nin;
+        if (v == NONE)
             continue;
-        for (uint32_t k = 0; k < n->nout; k++)
-            if (val(g, n->out[k])->batch < 0)
-                return false;
-        for (uint32_t k = 0; k < n->nin; k++) {
-            const Value *x = val(g, n->in[k]);
-            if (x->kind == V_CONST && x->batch >= 0 && !rows_equal(x))
-                return false;
-        }
-    }
-    for (NodeId i = 0; i < g->node.n; i++) {
-        const Node *n = &g->node.at[i];
-        ValueId v = n->nout ? n->out[0] : NONE;
-        if (v != NONE && v < known && u->as[v] != v && n->op == OP_Gather &&
-            val(g, meant(u, v))->batch != n->attr.axis)
+        if (u->between[v] && u->as[v] == v && !is_by_rows(u, n, was))
+            return false;
+        if (u->as[v] != v && n->op == OP_Gather && val(g, meant(u, v))->batch != n->attr.axis)
             return false;
     }
     return val(g, u->sort.in[0])->batch == 0;
@@ -206,7 +227,7 @@ void graph_unsort(Graph *g, const BatchOptions *opt)
         if (!follow(&u))
             continue;
         replace(&u, &undo);
-        if (!by_rows(&u))
+        if (!by_rows(&u, &undo, nodes))
             restore(&u, &undo, nodes);
     }
 }

@@ -455,6 +455,55 @@ static void loss_does_not_mix(void)
        mixes.n ? mixes.at[0] : "");
 }
 
+/* Rows in the order of their lengths go through `between` and are put back; is it told that the
+ * order does not matter? */
+typedef ValueId Between(Graph *g, ValueId sorted, ValueId x);
+static bool unsorts(Between *between)
+{
+    Graph *g = fresh();
+    Shape s = shape_of(2, (int64_t)B, (int64_t)6);
+    ValueId x = input(g, "x", s), lengths = input(g, "lengths", shape_of(1, (int64_t)B));
+    Attr sort = {.axis = 0, .k = B, .largest = 1}, back = {.axis = 0, .k = B};
+    NodeId n = g->node.n;
+    graph_node(g, OP_TopK, 1, &lengths, sort);
+    ValueId order = g->node.at[n].out[1];
+    n = g->node.n;
+    graph_node(g, OP_TopK, 1, &order, back);
+    ValueId inverse = g->node.at[n].out[1], y = between(g, g_gather(g, x, order, 0), x);
+    vec_push(g->arena, &g->output, g_gather(g, y, inverse, 0));
+    BatchOptions opt = {0};
+    graph_unsort(g, &opt);
+    return g->output.at[0] == y;
+}
+static ValueId each(Graph *g, ValueId sorted, ValueId x)
+{
+    (void)x;
+    return g_unary(g, OP_Tanh, g_add(g, sorted, param(g, "b", shape_of(1, (int64_t)6))));
+}
+static ValueId with_unsorted(Graph *g, ValueId sorted, ValueId x)
+{
+    return g_add(g, g_unary(g, OP_Tanh, sorted), x);
+}
+static ValueId up_to_each(Graph *g, ValueId sorted, ValueId x)
+{
+    (void)x;
+    return graph_node(g, OP_CumSum, 1, &sorted, (Attr){.axis = 0});
+}
+static ValueId by_position(Graph *g, ValueId sorted, ValueId x)
+{
+    (void)x;
+    static float place[B] = {0, 1, 2, 3};
+    Shape s = shape_of(2, (int64_t)B, (int64_t)1);
+    return g_add(g, sorted, graph_const(g, "place", (Tensor){DT_F32, s, place}));
+}
+static void unsorted(void)
+{
+    ok(unsorts(each), "rows that are sorted, computed one by one and put back need no sorting");
+    ok(!unsorts(with_unsorted), "they do where they meet rows that are not sorted");
+    ok(!unsorts(up_to_each), "and where one is made of those before it");
+    ok(!unsorts(by_position), "and where it counts how many come before it");
+}
+
 int main(void)
 {
     moves();
@@ -472,6 +521,7 @@ int main(void)
     one_row();
     said();
     loss_does_not_mix();
+    unsorted();
     while (arenas > 0)
         arena_free(arena[--arenas]);
     return tap_done();
