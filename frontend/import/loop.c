@@ -84,12 +84,14 @@ typedef struct {
     Intervals ranges; /* while it is alive */
 } Trip;
 
-/* From here on it is alive, and so is what is imported in its body. */
-static void suppose(const Control *c, Trip *t)
+/* From here on it is alive, and so is what is imported in its body.  Of a loop the last trip's
+ * stands behind those of the `outside` loops around: it is true only where all before it are. */
+static void suppose(const Control *c, Trip *t, uint32_t outside)
 {
     if (t->alive == NONE)
         return;
     range_suppose(&t->ranges, t->alive);
+    c->s->alive.n = outside;
     vec_push(c->s->g->arena, &c->s->alive, t->alive);
 }
 
@@ -253,7 +255,7 @@ void import_loop(const Control *c)
     for (int64_t trip = 0; trip < t.trips && t.goes; trip++) {
         check_trips(c, &t, trip);
         count_trip(c, &t, trip);
-        suppose(c, &t);
+        suppose(c, &t, outside);
         make_trip(c, &t, trip, &state, &taken, scans, list);
     }
     c->s->alive.n = outside;

@@ -281,10 +281,10 @@ void range_suppose(Intervals *r, ValueId v)
     while (v != NONE) {
         const Value *x = val(r->g, v);
         const Node *n = x->kind == V_NODE ? &r->g->node.at[x->node] : NULL;
-        uint32_t *at = idmap_at(r->arena, &r->of, v);
-        if (x->kind == V_CONST)
-            return;
-        *at = r->at.n;
+        uint32_t known = idmap_get(&r->of, v);
+        if (x->kind == V_CONST || (known != NONE && r->at.at[known].lo > 0))
+            return; /* and so is what makes it */
+        *idmap_at(r->arena, &r->of, v) = r->at.n;
         vec_push(r->arena, &r->at, ((Interval){1, 1}));
         bool one = shape_elements(&x->shape) == 1, both = n && n->op == OP_And && one;
         if (both && shape_elements(&val(r->g, n->in[1])->shape) == 1)
