@@ -25,7 +25,7 @@
   packed      an operator's W, R and B packed of a GRU's and an LSTM's matrices; what nothing can be told of: a standardised
               convolution, a normalised weight, a number computed of a bias; penalty.onnx: a penalty over all parameters
   beside      TorchScript with constant folding: a head that is a tied embedding and one more weight, functions of parameters
-  equal       equal parameters that were merged, and so was what reads them
+  equal       equal parameters that were merged, and so was what reads them; of which only a function is left, merged too
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places;
               folded.onnx: the same with constant folding, where the exporter packs the matrices
   bounded     scripted: a while loop that ends on the data or at its bound, an If in it and one behind, parameters in all bodies, one in several
@@ -570,9 +570,18 @@ def packed(d):
     grads = {k: g for k, g in grads_of(m).items() if k != "o.bias"}      # one of whose uses is lost
     write(d, ("mse", l.item()), grads, "lstm:begin", "model.onnx", y, folded="conv.weight,proto", x=x, target=t)
 
+class Decay(nn.Module):                                 # as Mamba: fresh ones are equal in all modules, and only what is computed of them is in the file
+    def __init__(self, d): super().__init__(); self.a_log, self.i = nn.Parameter(torch.log(torch.arange(1., d + 1))), nn.Linear(d, d)
+    def forward(self, x):
+        a = -torch.exp(self.a_log)
+        return x * torch.exp(a * torch.sigmoid(self.i(x)))
+
 class Equal(nn.Module):
-    def __init__(self, d=4): super().__init__(); self.a, self.b, self.o = Mix(d, True), Mix(d, True), nn.Linear(d, 3)
-    def forward(self, x): return self.o(self.b(self.a(x)))
+    def __init__(self, d=4):
+        super().__init__(); self.a, self.b, self.o = Mix(d, True), Mix(d, True), nn.Linear(d, 3)
+        self.c = Mix(d); self.c.mix_key.data.copy_(self.a.mix_key.data)         # one function of equal parameters of two modules
+        self.d = nn.Sequential(Decay(d), Decay(d), Decay(d))
+    def forward(self, x): return self.o(self.d(x + self.c(self.b(self.a(x)))))
 
 def equal(d):
     m, x, t = Equal(), torch.randn(ROWS, 5, 4), torch.randn(ROWS, 5, 3)

@@ -90,18 +90,6 @@ static void find_merged(Fx *x, const char *module, size_t length, MergedList *ou
 
 /* ---- taking them apart again ---- */
 
-static const Recipe *with_other(Arena *a, const Recipe *r, uint32_t from, uint32_t to)
-{
-    Recipe *out = arena_new_of(a, Recipe);
-    for (uint32_t i = 0; r && i < r->n; i++) {
-        Term t = r->at[i];
-        if (t.op == OP_NONE && t.param == from)
-            t.param = to;
-        vec_push(a, out, t);
-    }
-    return r ? out : NULL;
-}
-
 enum { REACH = 6, MOST = 16 };                          /* nodes in a row; operands of one */
 
 /* Is other_value() of it a value? */
@@ -151,7 +139,7 @@ static const char *other_value(Fx *x, const char *name, const char *scope, uint3
     for (uint32_t k = 0; k < n->nin; k++) {
         own->in[k] = in[k] ? in[k] : n->in[k];
         if (n->made && n->made[k])
-            param_use_made(x->p, own, k, with_other(a, n->made[k], from, to));
+            param_use_made(x->p, own, k, recipe_with_other(a, n->made[k], from, to));
     }
     for (uint32_t k = 0; k < n->nout; k++) {
         own->out[k] = *n->out[k] ? arena_printf(a, "%s@%u", n->out[k], to) : "";
@@ -161,7 +149,7 @@ static const char *other_value(Fx *x, const char *name, const char *scope, uint3
     return key;
 }
 
-static uint32_t make_equal(Fx *x, uint32_t entry, uint32_t id)
+uint32_t fx_make_equal(Fx *x, uint32_t entry, uint32_t id)
 {
     Params *p = x->p;
     const Param q = p->g->param.at[id];
@@ -191,7 +179,7 @@ static const char *separate(Fx *x, const Merged *m, uint32_t entry)
     const RawNode *up = maker(x, name);
     INSIST(up);
     uint32_t id =
-        x->p->sig_param[entry] == NONE ? make_equal(x, entry, m->id) : x->p->sig_param[entry];
+        x->p->sig_param[entry] == NONE ? fx_make_equal(x, entry, m->id) : x->p->sig_param[entry];
     const char *other = other_value(x, name, up->scope, m->id, id, REACH);
     INSIST(other);
     return other;

@@ -136,6 +136,14 @@ static void collect(Fx *x, Traces *out)
     }
 }
 
+/* Did folding yield this under another name, in place of which the initializer stands, its equal?
+ * Then what the file says that the initializer was made of is not said of this one. */
+static bool is_merged(const Trace *t)
+{
+    const char *name = t->tensor->name;
+    return !param_is_made_up(name) && strcmp(t->fx, name);
+}
+
 /* All operands that are this trace get the recipe. */
 static void give(Fx *x, Trace *t, Recipe *r)
 {
@@ -199,6 +207,28 @@ static const Candidate *best_of(Arena *a, const Candidates *c)
     return n == 1 ? found : NULL;
 }
 
+/* None of the candidates is of the reader's module, which lacks one of that name: an equal one. */
+static bool tie_equal(Fx *x, Trace *t, const Candidates *all)
+{
+    uint32_t own = NONE, like = NONE;
+    for (uint32_t i = 0; i < all->n; i++)
+        if (distance(x->p->sig.entry[all->at[i].entry].target, t->use->node->scope) != FAR)
+            return false;
+    for (uint32_t i = 0; i < all->n && own == NONE; i++) {
+        like = i;
+        own = fx_like_named(x, t->use, all->at[i].entry);
+    }
+    if (own == NONE)
+        return false;
+    uint32_t from = x->p->sig_param[all->at[like].entry], to = fx_make_equal(x, own, from);
+    t->entry = own;
+    vec_push(x->a, &x->p->inferred,
+             arena_printf(x->a, "%s (equal to %s)", x->p->sig.entry[own].target,
+                          x->p->g->param.at[from].name));
+    give(x, t, recipe_with_other(x->a, all->at[like].recipe, from, to));
+    return true;
+}
+
 static void tie(Fx *x, Trace *t)
 {
     const Params *p = x->p;
@@ -215,10 +245,13 @@ static void tie(Fx *x, Trace *t)
             if (!r)
                 continue;
             bool read = reads(n, target), own = distance(target, n->scope) == OWN;
-            bool told = fx_is_origin(x, t->use->init, e);
-            if (!pass || told || read || own || shape_elements(&tensor->shape) >= 16)
+            bool told = !is_merged(t) && fx_is_origin(x, t->use->init, e);
+            bool equal = is_merged(t) && fx_like_named(x, t->use, e) != NONE;
+            if (!pass || told || read || own || equal || shape_elements(&tensor->shape) >= 16)
                 vec_push(x->a, &all, ((Candidate){e, r, {told, read, own, is_whole(r)}}));
         }
+    if (is_merged(t) && tie_equal(x, t, &all))
+        return;
     const Candidate *best = best_of(x->a, &all);
     if (best) {
         t->entry = best->entry;
@@ -275,7 +308,7 @@ static uint32_t source_of(Fx *x, const Trace *t, int *evidence)
     const char *usual = !strcmp(n->op_type, "Add") ? "bias" : "weight";
     uint32_t found[SAID + 1] = {0}, count[SAID + 1] = {0}, like = NONE;
     bool local = is_local(x, t);
-    uint32_t told = fx_unread_origin(x, t->use->init);
+    uint32_t told = is_merged(t) ? NONE : fx_unread_origin(x, t->use->init);
     if (told == SEVERAL)
         return *evidence = 0, NONE;
     for (uint32_t e = 0; e < p->sig.n; e++) {

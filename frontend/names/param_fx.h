@@ -72,6 +72,8 @@ void fx_make(Fx *x);                                    /* the parameters that u
 void fx_make_entry(Fx *x, uint32_t entry);
 /* u reads it: the like-named one of u's module is another name of it */
 void fx_tied(Fx *x, const Use *u, uint32_t entry);
+/* the unread entry that is called like this one, but of u's module, or NONE */
+uint32_t fx_like_named(const Fx *x, const Use *u, uint32_t entry);
 /* one of its uses, t, is not understood */
 void fx_lacks(Fx *x, uint32_t entry, const RawTensor *t);
 /* biases that were dropped because they are zero */
@@ -162,6 +164,7 @@ double raw_number(const RawTensor *t, int64_t i);        /* element i of floats 
 
 /* ---- param_equal.c ---- */
 void fx_separate_equal(Fx *x);
+uint32_t fx_make_equal(Fx *x, uint32_t entry, uint32_t id);    /* the entry's, with that one's bytes */
 
 /* ---- param_fold.c ---- */
 void fx_fold(Fx *x);                                    /* operands that no argument explains */

@@ -195,12 +195,18 @@ static void make_aliases(Fx *x, uint32_t id)
             x->p->sig_param[e] = id;
 }
 
-void fx_tied(Fx *x, const Use *u, uint32_t entry)
+uint32_t fx_like_named(const Fx *x, const Use *u, uint32_t entry)
 {
     Use as = *u;
     as.entry = entry;
     uint32_t other = other_name(x, &as, 0);
-    if (other == NONE || x->p->sig_param[other] != NONE)
+    return other != NONE && x->p->sig_param[other] == NONE ? other : NONE;
+}
+
+void fx_tied(Fx *x, const Use *u, uint32_t entry)
+{
+    uint32_t other = fx_like_named(x, u, entry);
+    if (other == NONE)
         return;
     x->alias[other] = true;
     make_aliases(x, x->p->sig_param[entry]);
