@@ -16,6 +16,9 @@
 #define RATES_SMALL (64 << 10)
 #define RATES_LARGE (1 << 20)
 
+/* Columns of a product that are computed at once: of 24, say, as many as of 32. */
+#define RATES_LANES 16
+
 /* How much counts as slow, from 0 where there are `few` bytes to 1 where there are `many`: with the
    logarithm, as misses of caches grow. */
 static inline double rates_part(double bytes, double few, double many)

@@ -157,14 +157,32 @@ static double operand_seconds(const Model *m, const Node *x, Direction way)
            (way == OF_PARAMETERS ? 2 : 1) * weights / m->r->transposed;
 }
 
-/* Forward, or a gradient: another product with as many operations. */
-static double product_seconds(const Model *m, NodeId n, Direction way)
+/* How many times the operations of a product are computed whose result v is: its columns, those
+   that lie side by side, go by whole vectors.  Behind a transpose these are v's rows. */
+static double of_vectors(const Model *m, ValueId v)
+{
+    const Value *x = val(m->g, v);
+    const int rank = x->shape.rank;
+    int side = rank - 1;
+    if (rank < 2)
+        return 1;
+    if (x->kind == V_NODE && m->g->node.at[x->node].op == OP_Transpose &&
+        m->g->node.at[x->node].attr.perm[rank - 2] == side)
+        side = rank - 2;
+    const double columns = (double)x->shape.d[side];
+    return columns > 0 ? ceil(columns / RATES_LANES) * RATES_LANES / columns : 1;
+}
+
+/* Forward, or a gradient, of `made`: another product with as many operations. */
+static double product_seconds(const Model *m, NodeId n, ValueId made, Direction way)
 {
     const Graph *g = m->g;
     const Node *x = &g->node.at[n];
     double part = m->part[x->out[0]];
     for (uint32_t i = 0; i < x->nin; i++)
         part = m->part[x->in[i]] < part ? m->part[x->in[i]] : part;
+    if (x->op == OP_MatMul || x->op == OP_PackedMatMul)
+        part *= of_vectors(m, made);
     return 1 / m->r->steps + part * (double)cost_flops(g, n) / product_rate(m, x) +
            operand_seconds(m, x, way);
 }
@@ -211,7 +229,7 @@ static double forward_seconds(const Model *m, NodeId n)
     const Graph *g = m->g;
     const Node *x = &g->node.at[n];
     if (is_product(x->op))
-        return product_seconds(m, n, FORWARD);
+        return product_seconds(m, n, x->out[0], FORWARD);
     double touched = m->traffic[n].forward;
     if (op_is_map(x->op))
         return elements_of(m, x) * operation(m, x) + touched;
@@ -246,7 +264,8 @@ static double gradient_seconds(const Model *m, NodeId n, uint32_t operand)
     const Graph *g = m->g;
     const Node *x = &g->node.at[n];
     if (is_product(x->op))
-        return product_seconds(m, n, m->of_params[x->in[operand]] ? OF_PARAMETERS : OF_DATA);
+        return product_seconds(m, n, x->in[operand],
+                               m->of_params[x->in[operand]] ? OF_PARAMETERS : OF_DATA);
     if (op_is_map(x->op))
         return map_gradient(m, n, operand);
     if (is_softmax(x->op)) /* of the logarithm, an exponential again */

@@ -124,6 +124,10 @@ is "what W makes again" "$(sed -n 's/.*\.twice_functions = \([0-9]*\),.*/\1/p' c
 fast=products=1e18,operands=1e18,transposed=1e18,parameters=1e18,gradients=1e18,quick=1e18,slow=1e18,functions=1e18,exponentials=1e18,softmax=1e18,rows=1e18,cached=1e18,traffic=1e18,moves=1e18,updates=1e18,actions=1e12,steps=1e15,messages=1e12,link=1e15
 is "a mask's tiles are not computed" "$("$ppsplit" plan causal.onnx --loss cross_entropy --ranks 1 --dp 1 --stages 1 --schedule gpipe --batch 1 --microbatches 1 --optimizer sgd \
     --recompute never --rates $fast,batched=1e9 2>&1 | first)" 31500
+# Of heads of 24 columns vectors of 16 compute 32, but where scores and their gradients are made: 4 layers of 2 products of 2 * 128 * 128 * 96 FLOP, and of 4 with 32 / 24 of them
+"$build/models/make_gpt" --rows 1 --seq 128 --vocab 64 --dim 96 --layers 4 --heads 4 -o heads.onnx
+is "columns go by whole vectors" "$("$ppsplit" plan heads.onnx --loss cross_entropy --ranks 1 --dp 1 --stages 1 --schedule gpipe --batch 1 --microbatches 1 --optimizer sgd \
+    --recompute never --rates $fast,batched=1e9 2>&1 | first)" 57700
 # trace KIND:MICROSECONDS...: of each of two stages and 8 microbatches
 trace() {
     local s k i

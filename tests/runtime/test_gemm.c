@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -119,6 +121,32 @@ static int pieces(int ta, int tb)
 }
 #endif
 
+/* Operands that end where their memory does: nothing behind them is read or written. */
+static int to_the_end(int ta, int tb, int64_t n)
+{
+    enum { M = 40, K = 24 };
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const int64_t m = M, k = K, all[] = {m * k, k * n, m * n};
+    float *at[3];
+    char *whole[3];
+    for (int i = 0; i < 3; i++) {
+        const size_t bytes = (size_t)all[i] * sizeof(float), room = (bytes + page - 1) / page * page;
+        whole[i] = mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (whole[i] == MAP_FAILED || mprotect(whole[i] + room, page, PROT_NONE))
+            return 0;
+        at[i] = (float *)(void *)(whole[i] + room - bytes);
+        for (int64_t j = 0; j < all[i]; j++)
+            at[i][j] = 1;
+    }
+    pp_sgemm(ta, tb, m, n, k, 1, at[0], ta ? m : k, at[1], tb ? k : n, 0, at[2], n);
+    int good = 1;
+    for (int64_t j = 0; j < m * n; j++)
+        good &= at[2][j] == (float)K;
+    for (int i = 0; i < 3; i++)
+        munmap(whole[i], ((size_t)all[i] * sizeof(float) + page - 1) / page * page + page);
+    return good;
+}
+
 static int batched(void)
 {
     /* heads inside a packed [2, 3, 4 heads * 5] tensor: A[b,h] = x[b,:,h,:] (3 x 5), C = A A^T ->
@@ -185,6 +213,11 @@ int main(void)
     ok(pieces(0, 0) && pieces(0, 1) && pieces(1, 0) && pieces(1, 1),
        "rows and columns of a large product alone: the same bits");
 #endif
+    int inside = 1;
+    for (int t = 0; t < 4; t++)
+        for (int64_t n = 17; n < 72; n += 6)
+            inside &= to_the_end(t & 1, t >> 1, n);
+    ok(inside, "nothing behind an operand is read or written");
     ok(batched(), "a batch over strided heads");
     return tap_done();
 }

@@ -63,16 +63,18 @@ enum {
 typedef __m512 Sums[WIDE_ROWS][2];
 
 /* sum += k steps; A's element (i, p) is a[i * as + p * ap], `close`: as is 1; rows of B are `bs`
-   apart, and the next columns are asked for where that `helps`. */
+   apart, `last` of the last vector's columns are read, and the next ones are asked for where that
+   `helps`. */
 WIDE_INLINE void add_steps(const int rows, const int vectors, const int close, const int helps,
                            int64_t k, const float *a, int64_t as, int64_t ap, const float *b,
-                           int64_t bs, Sums sum)
+                           int64_t bs, __mmask16 last, Sums sum)
 {
     /* of every third row: the others are once and twice `as` behind it */
     const float *third[(WIDE_ROWS + 2) / 3] = {a, a + 3 * as, a + 6 * as, a + 9 * as, a + 12 * as};
 #pragma GCC unroll 2
     for (int64_t p = 0; p < k; p++, a += ap, b += bs) {
-        const __m512 b0 = _mm512_loadu_ps(b), b1 = vectors > 1 ? _mm512_loadu_ps(b + 16) : b0;
+        const __m512 b0 = vectors > 1 ? _mm512_loadu_ps(b) : _mm512_maskz_loadu_ps(last, b),
+                     b1 = vectors > 1 ? _mm512_maskz_loadu_ps(last, b + 16) : b0;
         if (helps) {
             _mm_prefetch((const char *)(b + WIDE_COLUMNS), _MM_HINT_T0);
             _mm_prefetch((const char *)(b + WIDE_COLUMNS + 16), _MM_HINT_T0);
@@ -121,7 +123,10 @@ WIDE_INLINE void tile(const int rows, const int vectors, const int close, int64_
         if (vectors > 1)
             __builtin_prefetch(c + i * ldc + WIDE_COLUMNS + 16, 1);
     }
-    add_steps(rows, vectors, close, 1, k, a, as, ap, b, bs, sum);
+    if (last == 0xffff) /* else B may end there; masks take 2 % of a product */
+        add_steps(rows, vectors, close, 1, k, a, as, ap, b, bs, 0xffff, sum);
+    else
+        add_steps(rows, vectors, close, 1, k, a, as, ap, b, bs, last, sum);
     store(rows, vectors, sum, alpha, beta, c, ldc, last);
 }
 
@@ -161,10 +166,10 @@ WIDE_INLINE void tile_packed(const int rows, const int vectors, int64_t k, const
                 soon[i][line] += ahead[i].step;
             }
         add_steps(rows, vectors, 1, 0, WIDE_AHEAD, a + p * WIDE_ROWS, 1, WIDE_ROWS,
-                  b + p * WIDE_COLUMNS, WIDE_COLUMNS, sum);
+                  b + p * WIDE_COLUMNS, WIDE_COLUMNS, 0xffff, sum);
     }
     add_steps(rows, vectors, 1, 0, k - p, a + p * WIDE_ROWS, 1, WIDE_ROWS, b + p * WIDE_COLUMNS,
-              WIDE_COLUMNS, sum);
+              WIDE_COLUMNS, 0xffff, sum);
     store(rows, vectors, sum, alpha, beta, c, ldc, last);
 }
 
@@ -399,7 +404,7 @@ static void unpacked(const Wide *w, const WideBlock *o)
                       end = o->m * (q + 1) / high,
                       j = (along ? at % broad : at / high) * WIDE_COLUMNS,
                       wide = w->n - j < WIDE_COLUMNS ? w->n - j : WIDE_COLUMNS;
-        const int vectors = wide > 16 ? 2 : 1, copied = !along || wide % 16;
+        const int vectors = wide > 16 ? 2 : 1, copied = !along;
         const __mmask16 last = (__mmask16)(0xffff >> (16 * vectors - wide));
         const float *from = wide_b(w, o->p, j);
         if (copied && (along || q == 0))
