@@ -71,6 +71,14 @@ typedef struct {
     bool adds;
 } Convolution;
 
+/* What follows a convolution, by a formula (after.c): arguments of its nest, NONE where there is
+ * none. */
+typedef struct {
+    uint32_t bias, sum, out;
+    bool swish;
+    double plus, low, high, scale, shift;       /* plus: where there is no bias */
+} After;
+
 /* One matrix of an attention, or as many as the batch counts: the step's argument, NONE where there
  * is none, and strides. */
 enum { ATTENTION_DIMS = 8 };
@@ -126,6 +134,7 @@ typedef struct Step {
        arg as well, from THEN_ARGS on.  NULL: none. */
     const struct Step *then;
     const Nest *image;
+    const After *after;             /* what that nest computes; NULL: nothing that has a name */
     /* ENTRIES: its steps, whose arguments stand in arg as well, one step's behind another's */
     const Entries *entries;
     VEC(struct Step) inner;

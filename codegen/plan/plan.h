@@ -146,6 +146,10 @@ bool cg_kernel_writes(const Func *f, const Node *n, uint32_t out);
 void cg_then(Func *f);
 bool cg_has_then(const Func *f, uint32_t o); /* group o of the order, by the one behind it */
 
+/* ---- after.c: what such a nest computes, where the library knows it ---------------------------- */
+
+const After *cg_after(Func *f, const Nest *image, uint32_t conv); /* conv: the buffer it reads */
+
 /* ---- entries.c: what runs entry by entry of a batch ------------------------------------------ */
 
 void cg_entries(Func *f);

@@ -177,6 +177,7 @@ static void follow(Func *f, const Nest *image, const Step *nest)
     *then = *nest;
     s->then = then;
     s->image = image;
+    s->after = cg_after(f, image, s->arg.at[THEN_ARGS - 1].buf);
     for (uint32_t i = 0; i < then->arg.n; i++)
         vec_push(f->a, &s->arg, then->arg.at[i]);
 }

@@ -26,6 +26,21 @@ static void nest(Out *o, const Step *s, const char *comment)
     text_line(&o->text, "%s(%s);", out_kernel(o, s, &kernel), args);
 }
 
+/* The formula, for a library that knows it, as one more argument. */
+static const char *after(Out *o, const Step *t, const After *a)
+{
+    const char *of = arena_printf(o->a, ".out = %s", out_pointer(o, t, a->out));
+    of = a->bias != NONE
+             ? arena_printf(o->a, "%s, .bias = %s", of, out_pointer(o, t, a->bias))
+             : arena_printf(o->a, "%s, .plus = %s", of, cg_number(o->a, DT_F32, a->plus, 0));
+    if (a->sum != NONE)
+        of = arena_printf(o->a, "%s, .sum = %s", of, out_pointer(o, t, a->sum));
+    const char *first = cg_number(o->a, DT_F32, a->swish ? a->scale : a->low, 0),
+               *second = cg_number(o->a, DT_F32, a->swish ? a->shift : a->high, 0);
+    return arena_printf(o->a, ", &(PpAfter){%s, .%s = %s, .%s = %s}", of,
+                        a->swish ? "scale" : "low", first, a->swish ? "shift" : "high", second);
+}
+
 /* call_then(head, kernel, what it reads, what it writes): the kernel is a PpThen. */
 static void then(Out *o, const Step *s, const char *call, const char *head, const char *comment)
 {
@@ -43,6 +58,7 @@ static void then(Out *o, const Step *s, const char *call, const char *head, cons
         list[x->written] = arena_printf(o->a, "%s%s%s", list[x->written],
                                         count[x->written]++ ? ", " : "", out_pointer(o, t, i));
     }
+    const char *form = s->after ? after(o, t, s->after) : "";
     o->first_arg = 0;
     nest_print_c(o->a, n, name, &uses, &body);
     INSIST(!uses.rows);
@@ -50,8 +66,9 @@ static void then(Out *o, const Step *s, const char *call, const char *head, cons
     const KernelText kernel = {comment, formula.at,
                                "const PpPart *of, const void *const *in, void *const *out",
                                body.at};
-    text_line(&o->text, "%s_then(%s, %s, (const void *const[]){%s}, (void *const[]){%s});", call,
-              head, out_kernel(o, t, &kernel), list[0], list[1]);
+    const char *kernel_name = out_kernel(o, t, &kernel);
+    text_line(&o->text, "%s_%s(%s, %s, (const void *const[]){%s}, (void *const[]){%s}%s);", call,
+              s->after ? "after" : "then", head, kernel_name, list[0], list[1], form);
 }
 
 static const char *list(Out *o, const Lin *x, int n)

@@ -373,6 +373,21 @@ typedef struct {
 typedef void PpThen(const PpPart *part, const void *const *in, void *const *out);
 void pp_conv_forward_then(PpConv *c, int64_t rows, const void *x, const void *w, void *y,
                           PpThen *then, const void *const *in, void *const *out);
+/*
+ * The same, float32, where what then() does is a formula: to each element, in this order,
+ *     s = y + bias[channel] + sum;   out = s at least low, then at most high
+ * or, where scale is not 0, out = s (s scale + shift, at most 1, then at least 0).  It may be
+ * computed so instead, and y left as it is; then() is called for the other parts.  bias, sum: NULL:
+ * none, of bias plus instead of it; sum, out: as y.  low is not -0, high is neither 0, shift is above 0.
+ */
+typedef struct {
+    const float *bias, *sum;
+    float *out;
+    float plus, low, high, scale, shift;
+} PpAfter;
+void pp_conv_forward_after(PpConv *c, int64_t rows, const void *x, const void *w, void *y,
+                           PpThen *then, const void *const *in, void *const *out,
+                           const PpAfter *after);
 /* also ConvTranspose's forward */
 void pp_conv_backward_data(PpConv *c, int64_t rows, const void *dy, const void *w, void *dx);
 void pp_conv_backward_weight(PpConv *c, int64_t rows, const void *x, const void *dy, void *dw,

@@ -25,6 +25,9 @@ ok "and its scalars are called so" grep -q 'const float sum = pp_fold_sumf(' <<<
 # Three kernels need x - mean of the same BatchNormalization; none writes it for the others: x is there.
 ok "a convolution net" "$ppsplit" -q "$top/models/resnet-ts/model.onnx" --loss cross_entropy -o resnet
 is "differences from means that are written" "$(grep -cE '^// y[0-9]* = x[0-9]* - means?[0-9]*$' resnet/stage0.c)" 0
+# What follows a convolution stands there as a formula, too, for a library that computes it with its sums.
+ok "a net of depthwise convolutions" "$ppsplit" -q "$top/models/mobilenet-ts/model.onnx" --loss cross_entropy -o mobile
+is "a bias and an activation as a formula" "$(grep -c '&(PpAfter){.out = t[0-9]*, .bias = w[0-9]*, .low = 0.0f, .high = INFINITY}' mobile/stage0.c)" 6
 # Experts: rows that the data leave out are cleared, and what is said of the others chooses nothing more; packing is a loop over the mask.
 ok "experts" "$ppsplit" -q "$top/models/special/routed/model.onnx" --loss mse -o routed
 expert=$(awk 'BEGIN { RS = "\n\n" } /y = x0 \* sigmoid\(x0\) \* x2/' routed/stage0.c)

@@ -1,6 +1,6 @@
 /* Convolutions against seven nested loops in double: 1 to 3 dimensions, strides, dilations, uneven
    padding, groups, depthwise, pointwise; forward, both gradients, float, double, bf16 and f16; the bits
-   for any rows and threads, and what follows a forward part by part. */
+   for any rows and threads, and what follows a forward part by part or as a formula. */
 #include "runtime/api/pp.h"
 #include "runtime/api/pp_half.h"
 #include "runtime/device/library.h"
@@ -149,6 +149,69 @@ static int follows(const PpConvShape *s, int threads, const void *x, const void 
     return good;
 }
 
+/* What a formula says, element by element; the one that is being tried. */
+static struct { PpAfter of; const float *y; int64_t channels, size; } formula;
+static float by_formula(float y, int64_t channel, int64_t at)
+{
+    const PpAfter *a = &formula.of;
+    float s = y + (a->bias ? a->bias[channel] : a->plus);
+    if (a->sum)
+        s = s + a->sum[at];
+    if (a->scale != 0) {
+        float t = s * a->scale;
+        t = t + a->shift;
+        t = t >= 1 ? 1 : t;
+        return s * (t <= 0 ? 0 : t);
+    }
+    s = s <= a->low ? a->low : s;
+    return s >= a->high ? a->high : s;
+}
+
+static void by_parts(const PpPart *of, const void *const *in, void *const *out)
+{
+    (void)in, (void)out;
+    for (int64_t n = of->sample; n < of->sample_end; n++)
+        for (int64_t c = of->channel; c < of->channel_end; c++)
+            for (int64_t j = of->first; j < of->end; j++) {
+                int64_t at = (n * formula.channels + c) * formula.size + j;
+                formula.of.out[at] = by_formula(formula.y[at], c, at);
+            }
+}
+
+/* A formula gives the bits of what it stands for, where the result stands or elsewhere, over the sum
+ * as well; y: the result that nothing follows. */
+static int computes(const PpConvShape *s, int threads, const void *x, const void *w, const float *y,
+                    int64_t rows, int64_t n)
+{
+    static const struct { int bias, sum, place; float plus, low, high, scale; } kinds[] = {
+        {1, 0, 0, 0, 0, INFINITY, 0},       {1, 1, 1, 0, 0, 1.5f, 0},
+        {1, 1, 2, 0, -INFINITY, INFINITY, 0}, {1, 0, 1, 0, -0.25f, 0.5f, 0},
+        {0, 1, 0, -0.0f, 0, INFINITY, 0},   {0, 0, 0, 0.5f, 0, 0, 1 / 6.0f},
+        {1, 1, 2, 0, 0, 0, 0.2f},
+    };
+    float *want = calloc((size_t)n, 4), *at = calloc((size_t)n, 4), *other = calloc((size_t)n, 4),
+          *sum = calloc((size_t)n, 4), *bias = calloc((size_t)s->m, 4);
+    PpConv *c = pp_conv_open(s, threads);
+    int good = 1;
+    for (int64_t i = 0; i < s->m; i++)
+        bias[i] = i % 5 ? (float)uniform() : -0.0f;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        for (int64_t i = 0; i < n; i++)
+            sum[i] = i % 7 ? (float)uniform() : i % 2 ? NAN : -0.0f;
+        formula.channels = s->m, formula.size = n / rows / s->m, formula.y = at;
+        formula.of = (PpAfter){kinds[k].bias ? bias : NULL, kinds[k].sum ? sum : NULL, want,
+                               kinds[k].plus, kinds[k].low, kinds[k].high, kinds[k].scale, 0.5f};
+        for (int64_t i = 0; i < n; i++)
+            want[i] = by_formula(y[i], i / formula.size % s->m, i);
+        formula.of.out = kinds[k].place == 0 ? at : kinds[k].place == 1 ? other : sum;
+        pp_conv_forward_after(c, rows, x, w, at, by_parts, NULL, NULL, &formula.of);
+        good &= !memcmp(formula.of.out, want, (size_t)n * 4);
+    }
+    pp_conv_close(c);
+    free(want), free(at), free(other), free(sum), free(bias);
+    return good;
+}
+
 static int one(const PpConvShape *shape, int dtype, int *bits)
 {
     enum { ROWS = 5 };
@@ -216,6 +279,8 @@ static int one(const PpConvShape *shape, int dtype, int *bits)
     good &= follows(&s, 1, fx, fw, fy, ROWS, ny, size) &&
             follows(&s, 3, fx, fw, fy, ROWS, ny, size) &&
             (shares_blocks(&s) || follows(&s, 3, fx, fw, fy, 1, ny / ROWS, size));
+    good &= dtype != PP_F32 || (computes(&s, 1, fx, fw, fy, ROWS, ny) &&
+                                computes(&s, 3, fx, fw, fy, ROWS, ny));
     pp_conv_close(c3);
     pp_conv_close(c);
 #ifdef _OPENMP

@@ -241,6 +241,30 @@ static ValueId net_batch_norm(Net *n, ValueId x, int64_t channels)
                  net_weight(n, S(1, channels, 1, 1)));
 }
 
+static ValueId net_bounds(Graph *g, ValueId x, double low, double high)
+{
+    ValueId lo = g_scalar(g, DT_F32, low), hi = g_scalar(g, DT_F32, high);
+    x = g_where(g, g_binary(g, OP_LessOrEqual, x, lo), lo, x);
+    return g_where(g, g_binary(g, OP_GreaterOrEqual, x, hi), hi, x);
+}
+
+/* What libraries know behind a convolution (after.c), and what only looks like it. */
+static ValueId net_follow(Net *n, ValueId x)
+{
+    Graph *g = n->g;
+    ValueId y = net_bounds(g, net_conv(n, x, 6, 6, 2, 1), 0, 1.5);
+    y = net_bounds(g, g_add(g, y, net_conv(n, y, 6, 6, 1, 1)), -0.75, 0.75);
+    y = net_conv(n, y, 6, 6, 6, 1);
+    ValueId t = g_add(g, g_mul(g, y, g_scalar(g, DT_F32, 1.0 / 6)), g_scalar(g, DT_F32, 0.5)),
+            one = g_scalar(g, DT_F32, 1), zero = g_scalar(g, DT_F32, 0);
+    t = g_where(g, g_binary(g, OP_LessOrEqual, t, zero), zero,
+                g_where(g, g_binary(g, OP_GreaterOrEqual, t, one), one, t));
+    y = net_conv(n, g_mul(g, y, t), 6, 6, 6, 1);
+    y = net_bounds(g, net_conv(n, y, 6, 6, 1, 1), -2, 0);
+    y = net_conv(n, y, 6, 6, 1, 1);
+    return g_where(g, g_binary(g, OP_LessOrEqual, y, zero), one, y);
+}
+
 static void net_convolution(Net *n)
 {
     Graph *g = n->g;
@@ -248,6 +272,7 @@ static void net_convolution(Net *n)
     x = g_unary(g, OP_Relu, net_batch_norm(n, net_conv(n, x, 3, 6, 1, 1), 6));
     ValueId deep = net_conv(n, g_unary(g, OP_Relu, net_conv(n, x, 6, 6, 6, 1)), 6, 6, 2, 1);
     x = net_cut(n, g_unary(g, OP_Relu, g_add(g, x, deep)));
+    x = net_cut(n, net_follow(n, x));
     x = net_op(n, OP_MaxPool, x,
                (Attr){.n = 2,
                       .stride = I(2, 2),

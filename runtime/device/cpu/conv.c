@@ -94,6 +94,7 @@ static int f64_slides_data(const PpConv *v, const double *dy, const double *w, d
 #define NAME(x) f32_##x
 #define GEMM pp_sgemm
 #define GEMM_SUM pp_sgemm
+#define GEMM_AFTER gemm_after
 #include "conv_body.h"
 #include "conv_merged.h"
 #undef T
@@ -101,6 +102,10 @@ static int f64_slides_data(const PpConv *v, const double *dy, const double *w, d
 #undef NAME
 #undef GEMM
 #undef GEMM_SUM
+#undef GEMM_AFTER
+/* What follows has a formula for float32 alone. */
+#define GEMM_AFTER(m, n, k, a, lda, b, ldb, c, ldc, after)                                         \
+    ((void)(after), GEMM(0, 0, m, n, k, 1, a, lda, b, ldb, 0, c, ldc), 0)
 #define T double
 #define S double
 #define NAME(x) f64_##x
@@ -372,18 +377,25 @@ static void image(const PpConv *v, int data, int64_t rows, const void *x, const 
 
 void pp_conv_forward(PpConv *v, int64_t rows, const void *x, const void *w, void *y)
 {
-    image(v, 0, rows, x, w, y, &(Then){NULL, NULL, NULL});
+    image(v, 0, rows, x, w, y, &(Then){.of = NULL});
 }
 
 void pp_conv_forward_then(PpConv *v, int64_t rows, const void *x, const void *w, void *y,
                           PpThen *then, const void *const *in, void *const *out)
 {
-    image(v, 0, rows, x, w, y, &(Then){then, in, out});
+    image(v, 0, rows, x, w, y, &(Then){then, in, out, NULL});
+}
+
+void pp_conv_forward_after(PpConv *v, int64_t rows, const void *x, const void *w, void *y,
+                           PpThen *then, const void *const *in, void *const *out,
+                           const PpAfter *after)
+{
+    image(v, 0, rows, x, w, y, &(Then){then, in, out, v->dtype == PP_F32 ? after : NULL});
 }
 
 void pp_conv_backward_data(PpConv *v, int64_t rows, const void *dy, const void *w, void *dx)
 {
-    image(v, 1, rows, dy, w, dx, &(Then){NULL, NULL, NULL});
+    image(v, 1, rows, dy, w, dx, &(Then){.of = NULL});
 }
 
 /* Samples are added in order, or those of a call first. */

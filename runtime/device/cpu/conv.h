@@ -6,6 +6,7 @@
 #define PP_CONV_H
 
 #include "api/pp.h"
+#include "device/cpu/after.h"
 #include "device/library.h"
 
 #include <stdint.h>
@@ -50,11 +51,13 @@ struct PpConv {
  * start: where index 0 is in the input. */
 typedef struct { int64_t first[3], end[3], start[3]; } PhaseLines;
 
-/* What follows the forward, on a part of its result; of == NULL: nothing. */
+/* What follows the forward, on a part of its result; of == NULL: nothing.  after: its formula;
+ * NULL: it has none. */
 typedef struct {
     PpThen *of;
     const void *const *in;
     void *const *out;
+    const PpAfter *after;
 } Then;
 
 static inline void run_then(const Then *t, int64_t sample, int64_t samples, int64_t channel,
@@ -64,6 +67,14 @@ static inline void run_then(const Then *t, int64_t sample, int64_t samples, int6
                          first, first + elements};
     if (t->of)
         t->of(&part, t->in, t->out);
+}
+
+/* The formula from element `first` of a channel of a sample on, where a channel is a row. */
+static inline After after_from(const PpConv *v, const Then *t, int64_t sample, int64_t channel,
+                               int64_t first)
+{
+    return t->after ? after_at(t->after, channel, (sample * v->m + channel) * v->out_size + first)
+                    : (After){.out = NULL};
 }
 
 static inline PhaseLines phase_lines(const PpConv *v, int64_t q)

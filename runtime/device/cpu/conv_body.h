@@ -1,6 +1,7 @@
 /*
  * conv_body.h - the body of conv.c for one element type: T, NAME(x), GEMM are defined by the
- * includer, and S, the type of sums, with GEMM_SUM, the product with such a result.  Where T is a
+ * includer, and S, the type of sums, with GEMM_SUM, the product with such a result, and GEMM_AFTER,
+ * C = A B with what follows.  Where T is a
  * half type (HALF), sums are of float and rounded once, when all that belongs to them is added.
  *
  * A sample's convolution is a matrix product over blocks of output lines: col[K][lines * width], K
@@ -92,10 +93,11 @@ static void NAME(forward_pieces)(const PpConv *v, int64_t n, const T *x, const T
     for (int64_t g = 0; g < v->group; g++)
         for (int64_t at = 0; at < v->out_size; at += piece) {
             int64_t len = v->out_size - at < piece ? v->out_size - at : piece;
-            GEMM(0, 0, v->mg, len, v->cg, 1, w + g * v->mg * v->cg, v->cg,
-                 x + g * v->cg * v->in_size + at, v->in_size, 0,
-                 y + g * v->mg * v->out_size + at, v->out_size);
-            run_then(then, n, 1, g * v->mg, v->mg, at, len);
+            const After after = after_from(v, then, n, g * v->mg, at);
+            if (!GEMM_AFTER(v->mg, len, v->cg, w + g * v->mg * v->cg, v->cg,
+                            x + g * v->cg * v->in_size + at, v->in_size,
+                            y + g * v->mg * v->out_size + at, v->out_size, &after))
+                run_then(then, n, 1, g * v->mg, v->mg, at, len);
         }
 }
 
@@ -108,9 +110,10 @@ static void NAME(forward_sample)(const PpConv *v, int64_t n, const T *x, const T
             int64_t lines = v->lines - line < v->block ? v->lines - line : v->block,
                     pb = lines * v->out[2];
             NAME(gather)(v, x + g * v->cg * v->in_size, line, lines, pb, col);
-            GEMM(0, 0, v->mg, pb, K, 1, w + g * v->mg * K, K, col, pb, 0,
-                 y + g * v->mg * v->out_size + line * v->out[2], v->out_size);
-            run_then(then, n, 1, g * v->mg, v->mg, line * v->out[2], pb);
+            const After after = after_from(v, then, n, g * v->mg, line * v->out[2]);
+            if (!GEMM_AFTER(v->mg, pb, K, w + g * v->mg * K, K, col, pb,
+                            y + g * v->mg * v->out_size + line * v->out[2], v->out_size, &after))
+                run_then(then, n, 1, g * v->mg, v->mg, line * v->out[2], pb);
         }
 }
 

@@ -45,17 +45,31 @@ typedef struct {
     const uint32_t *mask;
 } Slide;
 
-/* Lines [line, line + lines) of y, of vector v. */
+/* Lines [line, line + lines) of y, of vector v, and what follows them. */
 typedef void SlideLines(const Slide *u, const float *x, const float *w, int64_t line, int64_t lines,
-                        int64_t v, float *y);
+                        int64_t v, float *y, const After *after);
 
 #define SLIDE_INLINE static inline __attribute__((always_inline))
 
 SLIDE_INLINE void slide_store(const Slide *u, int64_t lines, int64_t v, const int high,
-                              const __m512 *sum, float *y)
+                              const __m512 *sum, float *y, const After *after)
 {
     int64_t left = u->ow - v * SLIDE_LANES;
     __mmask16 last = (__mmask16)(left < SLIDE_LANES ? (1u << left) - 1 : 0xffff);
+    if (after->out) {
+        const AfterBounds bounds = after_bounds(after);
+        const __m512 bias = after_bias(after, &bounds, 0);
+#pragma GCC unroll 8
+        for (int i = 0; i < high; i++)
+            if (i < lines)
+                after_store(after, &bounds, sum[i], bias, i * u->ow + v * SLIDE_LANES, last);
+        if (after->scale != 0) {
+            const After here = after_at(after, 0, v * SLIDE_LANES);
+            after_swish(&here, lines < high ? lines : high, left < SLIDE_LANES ? left : SLIDE_LANES,
+                        u->ow);
+        }
+        return;
+    }
 #pragma GCC unroll 8
     for (int i = 0; i < high; i++)
         if (i < lines)
@@ -65,7 +79,7 @@ SLIDE_INLINE void slide_store(const Slide *u, int64_t lines, int64_t v, const in
 /* `side` x `side` taps, no dilation; all but the last six are known where it is called. */
 SLIDE_INLINE void slide(const int side, const int stride, const int high, const Slide *u,
                         const float *x, const float *w, int64_t line, int64_t lines, int64_t v,
-                        float *y)
+                        float *y, const After *after)
 {
     const __m512i evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28,
                                             30),
@@ -109,12 +123,12 @@ SLIDE_INLINE void slide(const int side, const int stride, const int high, const 
                 }
         }
     }
-    slide_store(u, lines, v, high, sum, y);
+    slide_store(u, lines, v, high, sum, y, after);
 }
 
 /* Any taps, any dilation, a stride of 1. */
 static void slide_any(const Slide *u, const float *x, const float *w, int64_t line, int64_t lines,
-                      int64_t v, float *y)
+                      int64_t v, float *y, const After *after)
 {
     const float *from = x + v * SLIDE_LANES - u->pad_w;
     const uint32_t *mask = u->mask + v * u->kw;
@@ -133,14 +147,15 @@ static void slide_any(const Slide *u, const float *x, const float *w, int64_t li
                     _mm512_set1_ps(w[t * u->kw + k]),
                     _mm512_maskz_loadu_ps((__mmask16)mask[k], row + k * u->dilation[1]), sum[i]);
         }
-    slide_store(u, lines, v, DEPTHWISE_LINES, sum, y);
+    slide_store(u, lines, v, DEPTHWISE_LINES, sum, y, after);
 }
 
 #define SLIDE(SIDE, STRIDE, HIGH)                                                                  \
     static void slide_##SIDE##_##STRIDE##_##HIGH(const Slide *u, const float *x, const float *w,   \
-                                                 int64_t line, int64_t lines, int64_t v, float *y) \
+                                                 int64_t line, int64_t lines, int64_t v, float *y, \
+                                                 const After *after)                               \
     {                                                                                              \
-        slide(SIDE, STRIDE, HIGH, u, x, w, line, lines, v, y);                                     \
+        slide(SIDE, STRIDE, HIGH, u, x, w, line, lines, v, y, after);                              \
     }
 SLIDE(3, 1, 4)
 SLIDE(3, 1, 7)
@@ -222,11 +237,13 @@ static int depthwise_open(PpConv *v)
 }
 
 static void depthwise_channel(const Slide *u, SlideLines *lines, int64_t high, const float *x,
-                              const float *w, float *y)
+                              const float *w, float *y, const After *after)
 {
-    for (int64_t i = 0; i < u->oh; i += high)
+    for (int64_t i = 0; i < u->oh; i += high) {
+        const After here = after_at(after, 0, i * u->ow);
         for (int64_t v = 0; v < u->vectors; v++)
-            lines(u, x, w, i, u->oh - i < high ? u->oh - i : high, v, y + i * u->ow);
+            lines(u, x, w, i, u->oh - i < high ? u->oh - i : high, v, y + i * u->ow, &here);
+    }
 }
 
 /* ---- one sample ---- */
@@ -238,9 +255,11 @@ static void depthwise_forward(const PpConv *v, int64_t n, const float *x, const 
     int64_t high;
     SlideLines *lines = slide_lines(&u, &high);
     for (int64_t c = 0; c < v->c; c++) {
+        const After after = after_from(v, then, n, c, 0);
         depthwise_channel(&u, lines, high, x + c * v->in_size, w + c * v->taps,
-                          y + c * v->out_size);
-        run_then(then, n, 1, c, 1, 0, v->out_size);
+                          y + c * v->out_size, &after);
+        if (!after.out)
+            run_then(then, n, 1, c, 1, 0, v->out_size);
     }
 }
 
@@ -255,7 +274,8 @@ static void depthwise_data(const PpConv *v, const float *dy, const float *w, flo
     for (int64_t c = 0; c < v->c; c++) {
         for (int64_t t = 0; t < v->taps; t++)
             turned[t] = w[c * v->taps + v->taps - 1 - t];
-        depthwise_channel(&u, lines, high, dy + c * v->out_size, turned, dx + c * v->in_size);
+        depthwise_channel(&u, lines, high, dy + c * v->out_size, turned, dx + c * v->in_size,
+                          &(After){.out = NULL});
     }
 }
 #undef SLIDE

@@ -31,8 +31,8 @@ static int64_t merged_samples(const PpConv *v)
  * itself. */
 static int64_t together_samples(const PpConv *v, int64_t m)
 {
-    int fits = v->dtype == PP_F32 && v->pointwise && !v->direct && v->merged == 1 &&
-               v->out_size > 0 && gemm_images_pay(m, TOGETHER_OUTPUTS);
+    int fits = v->dtype == PP_F32 && v->pointwise && !v->direct && v->out_size > 0 &&
+               gemm_images_pay(m, TOGETHER_OUTPUTS);
     int64_t samples = fits ? TOGETHER_OUTPUTS / v->out_size : 1;
     return samples > 1 ? samples : 1;
 }
@@ -167,8 +167,10 @@ static void together_forward(const PpConv *v, int64_t first, int64_t rows, const
                           high = v->mg - i < TOGETHER_CHANNELS ? v->mg - i : TOGETHER_CHANNELS;
             const Images in = channels_of(v, x, first, v->c, g * v->cg),
                          out = channels_of(v, y, first, v->m, m);
-            gemm_images(0, high, samples, v->cg, w + m * v->cg, v->cg, &in, &out);
-            run_then(then, first, samples, m, high, 0, v->out_size);
+            const After after = after_from(v, then, first, m, 0);
+            gemm_images(0, high, samples, v->cg, w + m * v->cg, v->cg, &in, &out, &after);
+            if (!after.out)
+                run_then(then, first, samples, m, high, 0, v->out_size);
         }
 }
 
@@ -179,6 +181,7 @@ static void together_data(const PpConv *v, int64_t first, int64_t rows, const fl
     for (int64_t g = 0; g < v->group; g++) {
         const Images in = channels_of(v, dy, first, v->m, g * v->mg),
                      out = channels_of(v, dx, first, v->c, g * v->cg);
-        gemm_images(1, v->cg, samples, v->mg, w + g * v->mg * v->cg, v->cg, &in, &out);
+        gemm_images(1, v->cg, samples, v->mg, w + g * v->mg * v->cg, v->cg, &in, &out,
+                    &(After){.out = NULL});
     }
 }

@@ -39,12 +39,12 @@ typedef struct {
 
 /* Lines [line, line + lines) of vector v of the channels of y that w begins with. */
 typedef void NarrowLines(const Narrow *n, const float *x, const float *w, int64_t line,
-                         int64_t lines, int64_t v, float *y);
+                         int64_t lines, int64_t v, float *y, const After *after);
 
 /* `many` channels of y at once; all but the last seven are known where it is called. */
 SLIDE_INLINE void narrow(const int stride, const int high, const int many, const int turned,
                          const Narrow *n, const float *x, const float *w, int64_t line,
-                         int64_t lines, int64_t v, float *y)
+                         int64_t lines, int64_t v, float *y, const After *after)
 {
     const __m512i evens =
                       _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
@@ -98,16 +98,19 @@ SLIDE_INLINE void narrow(const int stride, const int high, const int many, const
             }
         }
 #pragma GCC unroll 2
-    for (int m = 0; m < many; m++)
-        slide_store(u, lines, v, high, sum[m], y + m * u->oh * u->ow);
+    for (int m = 0; m < many; m++) {
+        const After here = after_at(after, m, m * u->oh * u->ow);
+        slide_store(u, lines, v, high, sum[m], y + m * u->oh * u->ow, &here);
+    }
 }
 
 #define NARROW(STRIDE, HIGH, MANY, TURNED)                                                         \
     static void narrow_##STRIDE##_##HIGH##_##MANY##_##TURNED(const Narrow *n, const float *x,      \
                                                              const float *w, int64_t line,         \
-                                                             int64_t lines, int64_t v, float *y)   \
+                                                             int64_t lines, int64_t v, float *y,   \
+                                                             const After *after)                   \
     {                                                                                              \
-        narrow(STRIDE, HIGH, MANY, TURNED, n, x, w, line, lines, v, y);                            \
+        narrow(STRIDE, HIGH, MANY, TURNED, n, x, w, line, lines, v, y, after);                     \
     }
 #define NARROWS(STRIDE, TURNED)                                                                    \
     NARROW(STRIDE, 4, 1, TURNED)                                                                   \
@@ -149,12 +152,16 @@ static void narrow_sample(const PpConv *v, int data, int64_t sample, const float
         for (int64_t i = 0, n_lines; i < u->oh; i += n_lines) {
             float *to = y + g * written * u->oh * u->ow + i * u->ow;
             n_lines = u->oh - i < high ? u->oh - i : high;
-            for (int64_t m = 0; m < written; m += 2)
+            const After after = after_from(v, then, sample, g * written, i * u->ow);
+            for (int64_t m = 0; m < written; m += 2) {
+                const After here = after_at(&after, m, m * u->oh * u->ow);
                 for (int64_t k = 0; k < u->vectors; k++)
                     lines[m + 1 < written](&n, x + g * n.channels * u->h * u->w,
                                            w + g * filters + m * n.next_m, i, n_lines, k,
-                                           to + m * u->oh * u->ow);
-            run_then(then, sample, 1, g * written, written, i * u->ow, n_lines * u->ow);
+                                           to + m * u->oh * u->ow, &here);
+            }
+            if (!after.out)
+                run_then(then, sample, 1, g * written, written, i * u->ow, n_lines * u->ow);
         }
 }
 #undef NARROW

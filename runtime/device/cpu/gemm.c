@@ -197,40 +197,65 @@ static void dgemm_serial(int ta, int tb, int64_t m, int64_t n, int64_t k, double
 #endif
 }
 
+#ifdef PP_GEMM_WIDE
+/* Threads share out pieces of the longer side. */
+static void sgemm_wide(const Wide *all)
+{
+    const int64_t side = all->m > all->n ? all->m : all->n;
+    if (side <= PIECE || gemm_threads() == 1) {
+        gemm_wide(all);
+        return;
+    }
+#pragma omp parallel for schedule(static)
+    for (int64_t at = 0; at < side; at += PIECE) {
+        const int64_t len = side - at < PIECE ? side - at : PIECE;
+        Wide w = *all;
+        if (w.m > w.n) {
+            w.m = len;
+            w.a += w.ta ? at : at * w.lda;
+            w.c += at * w.ldc;
+            w.after = after_at(&w.after, at, at * w.ldc);
+        } else {
+            w.n = len;
+            w.b += w.tb ? at * w.ldb : at;
+            w.c += at;
+            w.after = after_at(&w.after, 0, at);
+        }
+        gemm_wide(&w);
+    }
+}
+#endif
+
 /* The products that do not go to the library: is this one done? */
 static int sgemm_other(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
                        int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
 {
 #ifdef PP_GEMM_WIDE
-    const Wide all = {ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, 0, 0, 0};
-    const int64_t side = m > n ? m : n;
     if (!gemm_wide_pays(ta, tb, m, n, k))
         return 0;
-    if (side <= PIECE || gemm_threads() == 1) {
-        gemm_wide(&all);
-        return 1;
-    }
-#pragma omp parallel for schedule(static)
-    for (int64_t at = 0; at < side; at += PIECE) {
-        const int64_t len = side - at < PIECE ? side - at : PIECE;
-        Wide w = all;
-        if (m > n) {
-            w.m = len;
-            w.a += ta ? at : at * lda;
-            w.c += at * ldc;
-        } else {
-            w.n = len;
-            w.b += tb ? at * ldb : at;
-            w.c += at;
-        }
-        gemm_wide(&w);
-    }
+    sgemm_wide(&(Wide){.ta = ta, .tb = tb, .m = m, .n = n, .k = k, .alpha = alpha, .a = a,
+                       .lda = lda, .b = b, .ldb = ldb, .beta = beta, .c = c, .ldc = ldc});
     return 1;
 #else
     (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)lda, (void)b;
     (void)ldb, (void)beta, (void)c, (void)ldc;
     return 0;
 #endif
+}
+
+int gemm_after(int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
+               int64_t ldb, float *c, int64_t ldc, const After *after)
+{
+#ifdef PP_GEMM_WIDE
+    if (after->out && m > 0 && n > 0 && !gemm_small(m, n, k) && gemm_wide_pays(0, 0, m, n, k)) {
+        sgemm_wide(&(Wide){.m = m, .n = n, .k = k, .alpha = 1, .a = a, .lda = lda, .b = b,
+                           .ldb = ldb, .c = c, .ldc = ldc, .after = *after});
+        return 1;
+    }
+#endif
+    (void)after;
+    pp_sgemm(0, 0, m, n, k, 1, a, lda, b, ldb, 0, c, ldc);
+    return 0;
 }
 
 int gemm_images_pay(int64_t m, int64_t n)
@@ -244,7 +269,7 @@ int gemm_images_pay(int64_t m, int64_t n)
 }
 
 void gemm_images(int ta, int64_t m, int64_t images, int64_t k, const float *a, int64_t lda,
-                 const Images *b, const Images *c)
+                 const Images *b, const Images *c, const After *after)
 {
 #ifdef PP_GEMM_WIDE
     const int64_t n = images * b->each;
@@ -254,11 +279,12 @@ void gemm_images(int ta, int64_t m, int64_t images, int64_t k, const float *a, i
     for (int64_t at = 0; at < m; at += WIDE_HIGH) {
         const int64_t len = m - at < WIDE_HIGH ? m - at : WIDE_HIGH;
         const Wide w = {ta, 0, len, n, k, 1, a + (ta ? at : at * lda), lda, b->at, b->line, 0,
-                        c->at + at * c->line, c->line, b->each, b->next, c->next};
+                        c->at + at * c->line, c->line, b->each, b->next, c->next,
+                        after_at(after, at, at * c->line)};
         gemm_wide(&w);
     }
 #else
-    (void)ta, (void)m, (void)images, (void)k, (void)a, (void)lda, (void)b, (void)c;
+    (void)ta, (void)m, (void)images, (void)k, (void)a, (void)lda, (void)b, (void)c, (void)after;
 #endif
 }
 

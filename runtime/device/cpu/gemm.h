@@ -5,6 +5,8 @@
 #ifndef PP_GEMM_H
 #define PP_GEMM_H
 
+#include "device/cpu/after.h"
+
 #include <stdint.h>
 
 /* Multiply-adds up to which the own kernel beats the library's entry cost of 0.4 us; from which a
@@ -37,8 +39,9 @@ static inline void gemm_refused(const char *why)
 
 /*
  * C = op(A) B of float32, where the columns of B and C are those of several images beside each
- * other: of `each` columns, rows `line` apart, images `next`.  The bits of an element depend on the
- * depth alone.  It is there, and faster, for m rows and n columns of all images where it pays.
+ * other: of `each` columns, rows `line` apart, images `next`; and what follows it (after.h).  The
+ * bits of an element depend on the depth alone.  It is there, and faster, for m rows and n columns
+ * of all images where it pays.
  */
 typedef struct {
     float *at;
@@ -46,7 +49,12 @@ typedef struct {
 } Images;
 int gemm_images_pay(int64_t m, int64_t n);
 void gemm_images(int ta, int64_t m, int64_t images, int64_t k, const float *a, int64_t lda,
-                 const Images *b, const Images *c);
+                 const Images *b, const Images *c, const After *after);
+
+/* pp_sgemm() of C = A B, and what follows; 0: that is still to be done.  If not, C is left
+ * incomplete where it is not what is written in the end. */
+int gemm_after(int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
+               int64_t ldb, float *c, int64_t ldc, const After *after);
 
 /* How many threads a product called from here may take */
 int gemm_threads(void);

@@ -19,6 +19,8 @@
 #if defined __AVX512F__ && defined __x86_64__
 #define PP_GEMM_WIDE
 
+#include "device/cpu/after.h"
+
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
@@ -110,24 +112,68 @@ WIDE_INLINE void store(const int rows, const int vectors, Sums sum, float alpha,
         }
 }
 
-/* One tile of C, of operands where they are; the tile beside it is asked for. */
+/* The same with alpha 1, and what follows. */
+WIDE_INLINE void store_after(const int rows, const int vectors, Sums sum, float beta,
+                             const float *c, int64_t ldc, __mmask16 last, const After *after)
+{
+    const AfterBounds bounds = after_bounds(after);
+    const __m512 keep = _mm512_set1_ps(beta);
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; i++) {
+        const __m512 bias = after_bias(after, &bounds, i);
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++) {
+            const int64_t at = i * ldc + 16 * v;
+            const __mmask16 which = v == vectors - 1 ? last : (__mmask16)0xffff;
+            __m512 x = sum[i][v];
+            if (beta != 0)
+                x = _mm512_fmadd_ps(keep, _mm512_maskz_loadu_ps(which, c + at), x);
+            after_store(after, &bounds, x, bias, at, which);
+        }
+    }
+    if (after->scale != 0)
+        after_swish(after, rows, 16 * vectors - 16 + __builtin_popcount(last), ldc);
+}
+
+/* What follows reads the same places of another operand. */
+WIDE_INLINE void ask_sum(const int rows, const After *after, int64_t ldc)
+{
+    if (!after->sum)
+        return;
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; i++) {
+        const char *line = (const char *)(after->sum + i * ldc);
+        _mm_prefetch(line, _MM_HINT_T0);
+        _mm_prefetch(line + 64, _MM_HINT_T0);
+    }
+}
+
+/* One tile of C, of operands where they are; the tile beside it is asked for.  `close`: see above;
+   of these nothing follows. */
 WIDE_INLINE void tile(const int rows, const int vectors, const int close, int64_t k, const float *a,
                       int64_t as, int64_t ap, const float *b, int64_t bs, float alpha, float beta,
-                      float *c, int64_t ldc, __mmask16 last)
+                      float *c, int64_t ldc, __mmask16 last, const After *after)
 {
+    const int follows = !close && after->out;
+    float *const to = follows ? after->out : c;
     Sums sum;
+    if (follows)
+        ask_sum(rows, after, ldc);
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++) {
         sum[i][0] = sum[i][1] = _mm512_setzero_ps();
-        __builtin_prefetch(c + i * ldc + WIDE_COLUMNS, 1);
+        __builtin_prefetch(to + i * ldc + WIDE_COLUMNS, 1);
         if (vectors > 1)
-            __builtin_prefetch(c + i * ldc + WIDE_COLUMNS + 16, 1);
+            __builtin_prefetch(to + i * ldc + WIDE_COLUMNS + 16, 1);
     }
     if (last == 0xffff) /* else B may end there; masks take 2 % of a product */
         add_steps(rows, vectors, close, 1, k, a, as, ap, b, bs, 0xffff, sum);
     else
         add_steps(rows, vectors, close, 1, k, a, as, ap, b, bs, last, sum);
-    store(rows, vectors, sum, alpha, beta, c, ldc, last);
+    if (follows)
+        store_after(rows, vectors, sum, beta, c, ldc, last, after);
+    else
+        store(rows, vectors, sum, alpha, beta, c, ldc, last);
 }
 
 /* What the caches are asked for while a tile is computed: `lines` of 64 bytes, two each time, the
@@ -141,11 +187,13 @@ enum { AHEAD_C, AHEAD_B, AHEAD_A, AHEADS };
 /* The same of a packed tile of A and a packed panel of B. */
 WIDE_INLINE void tile_packed(const int rows, const int vectors, int64_t k, const float *a,
                              const float *b, float alpha, float beta, float *c, int64_t ldc,
-                             __mmask16 last, const Ahead *ahead)
+                             __mmask16 last, const After *after, const Ahead *ahead)
 {
     Sums sum;
     const char *soon[AHEADS][2];
     int64_t p = 0;
+    if (after->out)
+        ask_sum(rows, after, ldc);
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++) /* a memset of it would be called, beside these */
         sum[i][0] = sum[i][1] = _mm512_setzero_ps();
@@ -170,29 +218,32 @@ WIDE_INLINE void tile_packed(const int rows, const int vectors, int64_t k, const
     }
     add_steps(rows, vectors, 1, 0, k - p, a + p * WIDE_ROWS, 1, WIDE_ROWS, b + p * WIDE_COLUMNS,
               WIDE_COLUMNS, 0xffff, sum);
-    store(rows, vectors, sum, alpha, beta, c, ldc, last);
+    if (after->out)
+        store_after(rows, vectors, sum, beta, c, ldc, last, after);
+    else
+        store(rows, vectors, sum, alpha, beta, c, ldc, last);
 }
 
 /* tile_R_V: the rows of A `apart` from each other; turned_R_V: the columns, of an A that is stored
    transposed; packed_R_V: as turned, of a block that was packed. */
 #define TAKES                                                                                      \
     int64_t k, const float *a, int64_t apart, const float *b, int64_t bs, float alpha, float beta, \
-        float *c, int64_t ldc, __mmask16 last
+        float *c, int64_t ldc, __mmask16 last, const After *after
 #define TAKES_PACKED                                                                               \
     int64_t k, const float *a, const float *b, float alpha, float beta, float *c, int64_t ldc,     \
-        __mmask16 last, const Ahead *ahead
+        __mmask16 last, const After *after, const Ahead *ahead
 #define TILE(R, V)                                                                                 \
     static void tile_##R##_##V(TAKES)                                                              \
     {                                                                                              \
-        tile(R, V, 0, k, a, apart, 1, b, bs, alpha, beta, c, ldc, last);                           \
+        tile(R, V, 0, k, a, apart, 1, b, bs, alpha, beta, c, ldc, last, after);                    \
     }                                                                                              \
     static void turned_##R##_##V(TAKES)                                                            \
     {                                                                                              \
-        tile(R, V, 1, k, a, 1, apart, b, bs, alpha, beta, c, ldc, last);                           \
+        tile(R, V, 1, k, a, 1, apart, b, bs, alpha, beta, c, ldc, last, after);                    \
     }                                                                                              \
     static void packed_##R##_##V(TAKES_PACKED)                                                     \
     {                                                                                              \
-        tile_packed(R, V, k, a, b, alpha, beta, c, ldc, last, ahead);                              \
+        tile_packed(R, V, k, a, b, alpha, beta, c, ldc, last, after, ahead);                       \
     }
 /* clang-format off */
 #define EACH(X, V) X(1, V) X(2, V) X(3, V) X(4, V) X(5, V) X(6, V) X(7, V) X(8, V) X(9, V)         \
@@ -314,6 +365,7 @@ typedef struct {
     int64_t ldc;
     /* The columns of B and C lie in images of `each`, which are so far apart; each 0: in one */
     int64_t each, next_b, next_c;
+    After after; /* lies as C does; alpha is 1 */
 } Wide;
 
 /* Rows [i, i + m) of C, over steps [p, p + k). */
@@ -338,6 +390,21 @@ static float *wide_c(const Wide *w, int64_t i, int64_t j)
 {
     const int64_t image = wide_image(w, j);
     return w->c + image * w->next_c + i * w->ldc + j - image * w->each;
+}
+
+/* What follows the last steps of k of C from there on. */
+static After wide_after(const Wide *w, const WideBlock *o, int64_t i, int64_t j)
+{
+    if (!w->after.out || o->p + o->k < w->k)
+        return (After){.out = NULL};
+    return after_at(&w->after, i, wide_c(w, i, j) - w->c);
+}
+
+/* Where the sums of these steps go. */
+static const float *wide_to(const Wide *w, const WideBlock *o, int64_t i, int64_t j)
+{
+    const After after = wide_after(w, o, i, j);
+    return after.out ? after.out : wide_c(w, i, j);
 }
 
 /* How many of the columns from j on lie side by side. */
@@ -372,11 +439,13 @@ static void pack_images(const Wide *w, const WideBlock *o, int64_t j, int64_t wi
 }
 
 /* C = tile + beta C, for rows [i, i + m) from column j on: as store() adds them. */
-static void store_images(const Wide *w, float beta, int64_t i, int64_t m, int64_t j, int64_t wide,
-                         const float *tile)
+static void store_images(const Wide *w, const WideBlock *o, float beta, int64_t i, int64_t m,
+                         int64_t j, int64_t wide, const float *tile)
 {
     const __m512 keep = _mm512_set1_ps(beta);
     for (int64_t at = 0, n; at < wide; at += n) {
+        const After after = wide_after(w, o, i, j + at);
+        const AfterBounds bounds = after_bounds(&after);
         n = wide_beside(w, j + at, wide - at);
         for (int64_t r = 0; r < m; r++)
             for (int v = 0; v < 2; v++) {
@@ -385,8 +454,14 @@ static void store_images(const Wide *w, float beta, int64_t i, int64_t m, int64_
                 __m512 x = _mm512_maskz_loadu_ps(which, tile + r * WIDE_COLUMNS + at + 16 * v);
                 if (beta != 0)
                     x = _mm512_fmadd_ps(keep, _mm512_maskz_loadu_ps(which, to), x);
-                _mm512_mask_storeu_ps(to, which, x);
+                if (after.out)
+                    after_store(&after, &bounds, x, after_bias(&after, &bounds, r),
+                                r * w->ldc + 16 * v, which);
+                else
+                    _mm512_mask_storeu_ps(to, which, x);
             }
+        if (after.out && after.scale != 0)
+            after_swish(&after, m, n, w->ldc);
     }
 }
 
@@ -407,12 +482,13 @@ static void unpacked(const Wide *w, const WideBlock *o)
         const int vectors = wide > 16 ? 2 : 1, copied = !along;
         const __mmask16 last = (__mmask16)(0xffff >> (16 * vectors - wide));
         const float *from = wide_b(w, o->p, j);
+        const After after = wide_after(w, o, o->i + i, j);
         if (copied && (along || q == 0))
             pack(0, w->tb, o->k, wide, from, w->ldb, panel);
         tiles[w->ta != 0][vectors - 1][end - i - 1](
             o->k, wide_a(w, o->i + i, o->p), w->lda, copied ? panel : from,
             copied ? WIDE_COLUMNS : w->ldb, w->alpha, beta, w->c + (o->i + i) * w->ldc + j, w->ldc,
-            last);
+            last, &after);
     }
 }
 
@@ -449,12 +525,13 @@ static void packed(const Wide *w, const WideBlock *o, const WideBlock *next)
         for (int64_t q = 0, i = 0; q < count; q++, at++) {
             const int64_t end = o->m * (q + 1) / count, line = lines * at / all;
             float *const own = block + q * WIDE_ROWS * o->k;
+            const After after = apart ? (After){.out = NULL} : wide_after(w, o, o->i + i, j);
             Ahead ahead[AHEADS];
             if (j == 0)
                 pack_tile(w->ta, end - i, o->k, wide_a(w, o->i + i, o->p), w->lda, own);
+            const int more = q + 1 < count;
             ahead[AHEAD_C] =
-                rows_ahead(wide_c(w, o->i + (q + 1 < count ? end : 0), q + 1 < count ? j : later),
-                           w->ldc);
+                rows_ahead(wide_to(w, o, o->i + (more ? end : 0), more ? j : later), w->ldc);
             if (w->tb)
                 ahead[AHEAD_B] =
                     lines_ahead(wide_b(w, o->p, later + WIDE_COLUMNS * q / count), w->ldb);
@@ -465,9 +542,9 @@ static void packed(const Wide *w, const WideBlock *o, const WideBlock *next)
                                          w->lda);
             packed_tiles[vectors - 1][end - i - 1](
                 o->k, own, panel, w->alpha, apart ? 0 : beta, apart ? side : wide_c(w, o->i + i, j),
-                apart ? WIDE_COLUMNS : w->ldc, last, ahead);
+                apart ? WIDE_COLUMNS : w->ldc, last, &after, ahead);
             if (apart)
-                store_images(w, beta, o->i + i, end - i, j, wide, side);
+                store_images(w, o, beta, o->i + i, end - i, j, wide, side);
             i = end;
         }
     }
