@@ -12,6 +12,7 @@
   stopped     ppsplit::StopGradient where a VQ-VAE detaches; a stage that only stopped values leave; plain.onnx: the same without these nodes
   detached    PyTorch's dynamo exporter with its optimizer, which removes what detach() leaves: the fx nodes name it still;
               undecided.onnx: a VQ-VAE, where it merges two losses that detach different values, is refused;
+              doubted.onnx: a difference that is merged with one that detaches nothing, too;
               cloned.onnx: a detach() of which nothing is left but the line of source
   samples     samples as groups of a convolution, two inputs joined along the batch and taken apart, sequence first, relative positions
   contrast    logits of every sample with every other one, and outputs that add up over microbatches, or do not: out.NAME.npy
@@ -25,7 +26,7 @@
   packed      an operator's W, R and B packed of a GRU's and an LSTM's matrices; what nothing can be told of: a standardised
               convolution, a normalised weight, a number computed of a bias; penalty.onnx: a penalty over all parameters
   beside      TorchScript with constant folding: a head that is a tied embedding and one more weight, functions of parameters
-  equal       equal parameters that were merged, and so was what reads them; of which only a function is left, merged too
+  equal       equal parameters that were merged, and so was what reads them; of which only a function is left, merged too; views of functions
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places;
               folded.onnx: the same with constant folding, where the exporter packs the matrices
   bounded     scripted: a while loop that ends on the data or at its bound, an If in it and one behind, parameters in all bodies, one in several
@@ -395,6 +396,12 @@ class Cloned(nn.Module):
         h = self.a(x)
         return self.b(h.detach().clone()) + h
 
+class Doubted(nn.Module):                               # the difference that is kept detaches nothing
+    def __init__(self): super().__init__(); self.a, self.b = A(), nn.Linear(6, 6)
+    def forward(self, x):
+        z = self.a(x); q = self.b(z); y = z + torch.tanh(q - z)
+        return y + (q - z.detach()).pow(2)
+
 def detached(d):
     m = Detached(); x, t = torch.randn(ROWS, 6), torch.randn(ROWS, 6)
     dynamo(m, (torch.randn(MB, 6),), f"{d}/model.onnx", ["x"], ["logits"])
@@ -404,6 +411,7 @@ def detached(d):
         second = F.mse_loss(after(x.double()), t.double())
     write(d, ("mse", l.item()), grads_of(m), "b:begin,c:begin", "model.onnx", y, x=x, target=t, second=repr(second.item()))
     dynamo(Cloned(), (torch.randn(MB, 6),), f"{d}/cloned.onnx", ["x"], ["logits"])
+    dynamo(Doubted(), (torch.randn(MB, 6),), f"{d}/doubted.onnx", ["x"], ["logits"])
     dynamo(Merged(), (torch.randn(MB, 6), torch.randn(MB, 6)), f"{d}/undecided.onnx", ["x", "labels"], ["loss", "logits"])
 
 class Samples(nn.Module):
@@ -574,14 +582,16 @@ class Decay(nn.Module):                                 # as Mamba: fresh ones a
     def __init__(self, d): super().__init__(); self.a_log, self.i = nn.Parameter(torch.log(torch.arange(1., d + 1))), nn.Linear(d, d)
     def forward(self, x):
         a = -torch.exp(self.a_log)
-        return x * torch.exp(a * torch.sigmoid(self.i(x)))
+        return x * torch.exp(a[None, None] * torch.sigmoid(self.i(x)))
 
 class Equal(nn.Module):
     def __init__(self, d=4):
         super().__init__(); self.a, self.b, self.o = Mix(d, True), Mix(d, True), nn.Linear(d, 3)
         self.c = Mix(d); self.c.mix_key.data.copy_(self.a.mix_key.data)         # one function of equal parameters of two modules
-        self.d = nn.Sequential(Decay(d), Decay(d), Decay(d))
-    def forward(self, x): return self.o(self.d(x + self.c(self.b(self.a(x)))))
+        self.d = nn.Sequential(Decay(d), Decay(d), Decay(d)); self.gate, self.fall = nn.Parameter(torch.randn(d)), nn.Parameter(torch.randn(d, d) / 2)
+    def forward(self, x):
+        y = self.d(x + self.c(self.b(self.a(x)))) * torch.sigmoid(self.gate)[None, None]        # views of a function
+        return self.o((y.unsqueeze(-1) * torch.exp(-self.fall[None, None])).sum(2))
 
 def equal(d):
     m, x, t = Equal(), torch.randn(ROWS, 5, 4), torch.randn(ROWS, 5, 3)

@@ -83,6 +83,9 @@ Recipe *recipe_with_other(Arena *a, const Recipe *r, uint32_t from, uint32_t to)
 /* param NULL: those of g */
 ValueId recipe_build(Graph *g, const Recipe *r, const ValueId *param);
 
+/* ---- param_text.c: the source that a node's stack quotes; the rest: param_fx.h ------------------ */
+const char *text_last(const char *stack);               /* the innermost line */
+
 /* ---- stop.c: where no gradient passes -------------------------------------------------------- */
 
 typedef struct {

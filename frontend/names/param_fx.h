@@ -120,7 +120,6 @@ typedef struct {
     const char *name, *arg[TEXT_ARGUMENTS];
     uint32_t n;
 } TextCall;                                             /* "[]": an index */
-const char *text_last(const char *stack);               /* the innermost source line */
 bool text_reads(const char *stack, const char *path);   /* ".path" */
 bool text_names(const char *stack, const char *leaf);
 uint32_t text_place(const char *line, const char *leaf);

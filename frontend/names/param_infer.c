@@ -4,9 +4,10 @@
  * the parameter's shape and bytes, and the recipe that makes the initializer of it; or nothing,
  * where what was done cannot be told or cannot be undone.
  *
- * The name tells the last operation; those before it left gaps in the numbering of fx names
- * ("unsqueeze_2" is nowhere although unsqueeze_1 stands before and unsqueeze_3 behind), or stand in
- * the source line.  What was expanded is seen in the bytes.  A view to a vector with dims of 1 is
+ * What was done, a record says (param_origin.c); where there is none, the name tells the last
+ * operation; those before it left gaps in the numbering of fx names ("unsqueeze_2" is nowhere
+ * although unsqueeze_1 stands before and unsqueeze_3 behind), or stand in the source line.  A
+ * function of single elements goes in any order with views: it is undone first.  What was expanded is seen in the bytes.  A view to a vector with dims of 1 is
  * undone to the vector; one that merged dims, by the view of the other factor of the product;
  * otherwise it is not undone.
  */
@@ -191,6 +192,115 @@ static bool infer_plain(Fx *x, const RawTensor *t, bool turned, Inferred *out)
     return true;
 }
 
+/* ---- functions ---- */
+
+static double un_exp(double v) { return log(v); }
+static double un_log(double v) { return exp(v); }
+static double un_neg(double v) { return -v; }
+static double un_neg_exp(double v) { return log(-v); }
+static double un_exp_neg(double v) { return -log(v); }
+static double un_sigmoid(double v) { return log(v / (1 - v)); }
+static double un_tanh(double v) { return atanh(v); }
+static double un_softplus(double v) { return v + log(-expm1(-v)); }
+static double un_sqrt(double v) { return v * v; }
+static double un_reciprocal(double v) { return 1 / v; }
+
+typedef struct { const char *fx; Op first, then; double (*undo)(double); } Function;
+
+static const Function one[] = {
+    {"exp", OP_Exp, OP_NONE, un_exp},
+    {"log", OP_Log, OP_NONE, un_log},
+    {"sigmoid", OP_Sigmoid, OP_NONE, un_sigmoid},
+    {"tanh", OP_Tanh, OP_NONE, un_tanh},
+    {"softplus", OP_Softplus, OP_NONE, un_softplus},
+    {"sqrt", OP_Sqrt, OP_NONE, un_sqrt},
+    {"reciprocal", OP_Reciprocal, OP_NONE, un_reciprocal},
+    {"neg", OP_Neg, OP_NONE, un_neg},
+};
+static const Function neg_exp = {"neg", OP_Exp, OP_Neg, un_neg_exp},
+                      exp_neg = {"exp", OP_Neg, OP_Exp, un_exp_neg};
+
+/* The function that the record says, of views in any order; of -exp(x) and exp(-x) the sign says
+ * which. */
+static const Function *function_told(const Fx *x, const Trace *t, bool negative)
+{
+    const Function *found = NULL;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++)
+        if (fx_steps(x, t, (const char *const[]){one[i].fx, NULL}) > 0)
+            found = !found ? &one[i] : negative ? &neg_exp : &exp_neg;
+    return found;
+}
+
+/* Was a function of something folded, anywhere? */
+static bool is_computed(const Fx *x)
+{
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++)
+        if (missing(x, one[i].fx) > 0)
+            return true;
+    return false;
+}
+
+/* The one that the fx name says. */
+static const Function *function_named(const Fx *x, const Trace *t, const char *leaf, bool negative)
+{
+    const Function *found = NULL;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++)
+        found = fx_is_base(t->fx, one[i].fx) ? &one[i] : found;
+    if (!found || found->first != OP_Neg || !negative)
+        return found;
+    bool log_of = text_applies(t->use->node->stack, "exp", leaf) || missing(x, "exp") > 0 ||
+                  strstr(leaf, "log");
+    return log_of ? &neg_exp : NULL;
+}
+
+/* *own: what the trace was before the function *fn, which is NULL where there was none. */
+static bool undo_function(Fx *x, const Trace *t, const char *leaf, RawTensor *own,
+                          const Function **fn)
+{
+    const RawTensor *tensor = t->tensor;
+    int64_t n = shape_elements(&tensor->shape);
+    double *v = arena_array(x->a, double, n);
+    uint8_t *bytes = arena_alloc(x->a, tensor->bytes.length);
+    size_t size = dtype_size(tensor->dtype);
+    bool negative = true, wide = tensor->dtype == DT_F64;
+    for (int64_t i = 0; i < n; i++)
+        negative &= (v[i] = raw_number(tensor, i)) < 0;
+    *own = *tensor;
+    *fn = x->origin[t->use->init].is_told ? function_told(x, t, negative)
+                                          : function_named(x, t, leaf, negative);
+    for (int64_t i = 0; *fn && i < n; i++) {
+        double before = (*fn)->undo(v[i]);
+        float f = (float)before;
+        if (!isfinite(before))
+            return false;
+        memcpy(bytes + (size_t)i * size, wide ? (void *)&before : (void *)&f, size);
+    }
+    if (*fn)
+        own->bytes = (Payload){.at = bytes,
+                               .length = tensor->bytes.length,
+                               .file = tensor->bytes.file,
+                               .converted = true};
+    return true;
+}
+
+static Recipe *recipe_applying(Arena *a, const Function *fn)
+{
+    Recipe *r = recipe_of(a, 0);
+    if (!fn)
+        return r;
+    uint32_t first = recipe_op(a, r, fn->first, (Attr){0}, 0, NONE);
+    if (fn->then != OP_NONE)
+        recipe_op(a, r, fn->then, (Attr){0}, first, NONE);
+    return r;
+}
+
+static bool infer_function(Fx *x, const Function *fn, const RawTensor *own, Inferred *out)
+{
+    *out = (Inferred){
+        .shape = own->shape, .bytes = own->bytes, .recipe = recipe_applying(x->a, fn)};
+    return true;
+}
+
 /* ---- views ---- */
 
 /* The sizes the file gives of a value. */
@@ -233,8 +343,9 @@ static bool unmerged(const Fx *x, const Use *u, int64_t rows, int64_t inner, Sha
     return false;
 }
 
+/* tensor: what the trace was before fn, the function that it is of the parameter, or NULL */
 static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor *tensor,
-                       Inferred *out)
+                       const Function *fn, Inferred *out)
 {
     static const char *const views[] = {"view", "reshape", "_unsafe_view", "flatten", NULL};
     static const char *const same[] = {"clone",     "contiguous", "to",     "_to_copy",
@@ -243,7 +354,7 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
     static const char *const repeat[] = {"expand", "repeat", "expand_as", NULL};
     const Use *u = t->use;
     Shape once = tensor->shape, own, squeeze;
-    bool repeated = is_one_of(t->fx, repeat), constant = is_constant(tensor);
+    bool repeated = fx_steps(x, t, repeat) > 0, constant = is_constant(tensor);
     bool viewed = is_one_of(t->fx, views) || said(text, "view") || said(text, "reshape") ||
                   said(text, "flatten");
     int added = added_dims(text);
@@ -271,7 +382,7 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
     squeeze = squeezed(&once);
     if (repeated && embedding && !sure && once.rank == 3 && once.d[0] == 1)
         added = 1;                                      /* of two dims, as a table's weight is */
-    if (!sure && squeeze.rank > 1 && is_obscured(x))
+    if (!sure && ((squeeze.rank > 1 && is_obscured(x)) || (!fn && is_computed(x))))
         return false;
     bool product = u->node->nin >= 2 && u->input == 1 &&
                    (!strcmp(u->node->op_type, "Gemm") || !strcmp(u->node->op_type, "MatMul"));
@@ -307,10 +418,10 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
         return false;
     }
     if (shape_equal(&own, &tensor->shape))
-        return infer_plain(x, tensor, false, out);
+        return fn ? infer_function(x, fn, tensor, out) : infer_plain(x, tensor, false, out);
     out->shape = own;
     out->bytes = first_of_each(x->a, tensor, &once);
-    out->recipe = recipe_of(x->a, 0);
+    out->recipe = recipe_applying(x->a, fn);
     if (!shape_equal(&own, &once))
         recipe_reshape(x->a, out->recipe, &once);
     if (!shape_equal(&once, &tensor->shape))
@@ -318,106 +429,63 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
     return true;
 }
 
-/* ---- functions ---- */
-
-static double un_exp(double v) { return log(v); }
-static double un_log(double v) { return exp(v); }
-static double un_neg(double v) { return -v; }
-static double un_neg_exp(double v) { return log(-v); }
-static double un_sigmoid(double v) { return log(v / (1 - v)); }
-static double un_tanh(double v) { return atanh(v); }
-static double un_softplus(double v) { return v + log(-expm1(-v)); }
-static double un_sqrt(double v) { return v * v; }
-static double un_reciprocal(double v) { return 1 / v; }
-
-typedef struct { const char *fx; Op first, then; double (*undo)(double); } Function;
-
-static const Function *function_of(const Fx *x, const Trace *t, const char *leaf, bool negative)
-{
-    static const Function known[] = {
-        {"exp", OP_Exp, OP_NONE, un_exp},
-        {"log", OP_Log, OP_NONE, un_log},
-        {"sigmoid", OP_Sigmoid, OP_NONE, un_sigmoid},
-        {"tanh", OP_Tanh, OP_NONE, un_tanh},
-        {"softplus", OP_Softplus, OP_NONE, un_softplus},
-        {"sqrt", OP_Sqrt, OP_NONE, un_sqrt},
-        {"reciprocal", OP_Reciprocal, OP_NONE, un_reciprocal},
-        {"neg", OP_Neg, OP_NONE, un_neg},
-        {"neg", OP_Exp, OP_Neg, un_neg_exp},
-    };
-    const size_t n = sizeof known / sizeof *known;
-    if (fx_is_base(t->fx, "neg")) {
-        bool log_of = text_applies(t->use->node->stack, "exp", leaf) || missing(x, "exp") > 0 ||
-                      strstr(leaf, "log");
-        return negative && log_of ? &known[n - 1] : !negative ? &known[n - 2] : NULL;
-    }
-    for (size_t i = 0; i < n - 2; i++)
-        if (fx_is_base(t->fx, known[i].fx))
-            return &known[i];
-    return NULL;
-}
-
-static bool infer_function(Fx *x, const Trace *t, const char *leaf, const RawTensor *tensor,
-                           Inferred *out)
-{
-    int64_t n = shape_elements(&tensor->shape);
-    double *v = arena_array(x->a, double, n);
-    uint8_t *bytes = arena_alloc(x->a, tensor->bytes.length);
-    bool negative = true, wide = tensor->dtype == DT_F64;
-    for (int64_t i = 0; i < n; i++) {
-        float f = 0;
-        memcpy(wide ? (void *)&v[i] : (void *)&f,
-               tensor->bytes.at + (size_t)i * dtype_size(tensor->dtype), dtype_size(tensor->dtype));
-        v[i] = wide ? v[i] : (double)f;
-        negative &= v[i] < 0;
-    }
-    const Function *fn = function_of(x, t, leaf, negative);
-    for (int64_t i = 0; fn && i < n; i++) {
-        double own = fn->undo(v[i]);
-        float f = (float)own;
-        if (!isfinite(own))
-            return false;
-        memcpy(bytes + (size_t)i * dtype_size(tensor->dtype), wide ? (void *)&own : (void *)&f,
-               dtype_size(tensor->dtype));
-    }
-    if (!fn)
-        return false;
-    out->shape = tensor->shape;
-    out->bytes = (Payload){
-        .at = bytes, .length = tensor->bytes.length, .file = tensor->bytes.file, .converted = true};
-    out->recipe = recipe_of(x->a, 0);
-    uint32_t first = recipe_op(x->a, out->recipe, fn->first, (Attr){0}, 0, NONE);
-    if (fn->then != OP_NONE)
-        recipe_op(x->a, out->recipe, fn->then, (Attr){0}, first, NONE);
-    return true;
-}
-
 /* ---- one trace, several ---- */
+
+static const char *const turns[] = {"t", "permute", "transpose", "numpy_t", NULL};
+static const char *const views[] = {"view",   "reshape", "_unsafe_view", "flatten", "unsqueeze",
+                                    "expand", "repeat",  "expand_as",    NULL};
+static const char *const parts[] = {"select", "slice", NULL};
 
 bool infer(Fx *x, const Trace *t, Inferred *out)
 {
     *out = (Inferred){0};
-    static const char *const turns[] = {"t", "permute", "transpose", "numpy_t", NULL};
     const RawTensor *tensor = t->tensor;
     const char *leaf = leaf_of(x->p->sig.entry[t->entry].target);
     Said text = {0};
     text.n = text_calls(x->a, t->use->node->stack, leaf, text.call, MOST_CALLS);
     if (!strcmp(leaf, "relative_position_bias_table"))
         return !is_constant(tensor) && infer_table(x, tensor, out);
-    if (!fx_can_be_undone(x, t))
+    if (!fx_can_be_undone(x, t) || fx_steps(x, t, parts) > 0)
         return false;
+    RawTensor own;
+    const Function *fn;
+    if (!undo_function(x, t, leaf, &own, &fn))
+        return false;
+    bool viewed = x->origin[t->use->init].is_told && fx_steps(x, t, views) > 0;
     if (is_one_of(t->fx, turns))
-        return infer_plain(x, tensor, true, out);
+        return !fn && !viewed && infer_plain(x, tensor, true, out);
     if (fx_is_base(t->fx, "add"))                       /* 1 + weight: trains as the sum */
-        return tensor->shape.rank == 1 && tensor->shape.d[0] > 1 &&
+        return !fn && tensor->shape.rank == 1 && tensor->shape.d[0] > 1 &&
                !strcmp(t->use->node->op_type, "Mul") && infer_plain(x, tensor, false, out);
-    return infer_function(x, t, leaf, tensor, out) || infer_view(x, t, &text, tensor, out);
+    return fn && !viewed ? infer_function(x, fn, &own, out)
+                         : infer_view(x, t, &text, &own, fn, out);
 }
 
 static int by_number(const void *a, const void *b)
 {
     long i = number_of((*(Trace *const *)a)->fx), k = number_of((*(Trace *const *)b)->fx);
     return (i > k) - (i < k);
+}
+
+/* Parts of the parameter as it stands, by what is told of them. */
+static bool all_plain_parts(const Fx *x, Trace *const *t, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (x->origin[t[i]->use->init].is_told &&
+            (!fx_can_be_undone(x, t[i]) || fx_steps(x, t[i], views) > 0 ||
+             fx_steps(x, t[i], parts) != 1 || function_told(x, t[i], false)))
+            return false;
+    return true;
+}
+
+/* Does the text take rows of another dim than the first? */
+static bool cuts_across(Fx *x, const Trace *t)
+{
+    Said text = {0};
+    text.n = text_calls(x->a, t->use->node->stack, leaf_of(x->p->sig.entry[t->entry].target),
+                        text.call, MOST_CALLS);
+    const TextCall *index = said(&text, "[]");
+    return index && index->n > 1 && (!strcmp(index->arg[0], ":") || !strcmp(index->arg[0], "..."));
 }
 
 /* Rows by select, or runs of rows by slices whose bounds the text tells. */
@@ -429,7 +497,8 @@ bool infer_rows(Fx *x, Trace *const *t, uint32_t n, Inferred *out)
     int64_t *size = arena_array(x->a, int64_t, n), all = 0;
     size_t bytes = 0, at = 0;
     if (n < 2 || first->rank + rows > MAX_RANK ||
-        (!rows && (!fx_is_base(t[0]->fx, "slice") || first->rank < 1)))
+        (!rows && (!fx_is_base(t[0]->fx, "slice") || first->rank < 1)) || !all_plain_parts(x, t, n) ||
+        cuts_across(x, t[0]))
         return false;
     for (uint32_t i = 0; i < n; i++)
         sorted[i] = t[i];

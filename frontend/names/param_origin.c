@@ -82,7 +82,7 @@ uint32_t fx_steps(const Fx *x, const Trace *t, const char *const *base)
     return n;
 }
 
-/* What views and one function leave can be undone, -exp as well; the other steps of a record are
+/* What views and one function leave can be undone, -exp(x) and exp(-x) as well; the other steps of a record are
  * numbers of the source and what lies below fx. */
 bool fx_can_be_undone(const Fx *x, const Trace *t)
 {
@@ -97,8 +97,7 @@ bool fx_can_be_undone(const Fx *x, const Trace *t)
     static const char *const neg[] = {"neg", NULL}, *const exp[] = {"exp", NULL};
     const MadeOf *o = &x->origin[t->use->init];
     uint32_t functions = fx_steps(x, t, function);
-    bool neg_exp = functions == 2 && fx_steps(x, t, neg) == 1 && fx_steps(x, t, exp) == 1 &&
-                   fx_is_base(t->fx, "neg");
+    bool neg_exp = functions == 2 && fx_steps(x, t, neg) == 1 && fx_steps(x, t, exp) == 1;
     for (uint32_t i = 0; i < o->step.n; i++) {
         const char *fx = o->step.at[i];
         bool known = is_one_of(fx, view) || is_one_of(fx, function) || param_is_made_up(fx) ||

@@ -99,6 +99,7 @@ typedef struct {
     /* names that are gone: their values were merged with others */
     VEC(const char *) merged;
     VEC(const char *) into;                             /* with these */
+    VEC(bool) doubted;                                  /* by merged: where it is read says so */
 } Detach;
 
 static bool is_detach(const FxNode *fx)
@@ -243,6 +244,17 @@ static bool only_one_left(Detach *d, const Group *g)
     return left || constants;
 }
 
+/* The line of source detaches, and no argument is what it detached. */
+static bool detaches_unseen(const Detach *d, const Group *g)
+{
+    const char *line = text_last(g->node.at[0]->stack), *end = line ? strchr(line, '\n') : NULL;
+    const char *at = line ? strstr(line, ".detach(") : NULL;
+    bool seen = false;
+    for (uint32_t j = 0; j < g->fx.n; j++)
+        seen |= is_lost(d, g->fx.arg[j].name);
+    return at && (!end || at < end) && !seen;
+}
+
 /* Names of arguments that are gone, whose value is now another's: b = f(x) was merged with a =
  * f(x). */
 static void find_merged(Detach *d, const Group *g)
@@ -263,6 +275,7 @@ static void find_merged(Detach *d, const Group *g)
                 continue;
             vec_push(d->a, &d->merged, arg);
             vec_push(d->a, &d->into, left.at[i]);
+            vec_push(d->a, &d->doubted, detaches_unseen(d, g));
         }
     }
 }
@@ -280,15 +293,15 @@ static void spread(Detach *d, const RawNodes *list)
     }
 }
 
-/* Two expressions that are one now, computed from something detached: whether the other detached
- * the same, nothing tells. */
+/* Two expressions that are one now, computed from something detached, or read where the source
+ * detaches: whether the other detached the same, nothing tells. */
 static void refuse_merged(Detach *d, const RawNodes *list)
 {
     for (uint32_t i = 0; i < d->group.n; i++)
         find_merged(d, &d->group.at[i]);
     spread(d, list);
     for (uint32_t i = 0; i < d->merged.n; i++) {
-        if (strmap_get(&d->tainted, d->into.at[i]) == NONE)
+        if (!d->doubted.at[i] && strmap_get(&d->tainted, d->into.at[i]) == NONE)
             continue;
         Where w = {d->m->path, "value", NONE, d->into.at[i], NULL, -1};
         diag_hint("export again with optimize=False, or say with --stop-gradient where no gradient "
@@ -304,7 +317,6 @@ static void refuse_merged(Detach *d, const RawNodes *list)
 
 static void recover(Detach *d, const RawNodes *list)
 {
-    bool any = false;
     VEC(const RawNode *) unclear = {0};
     Names lost_name = {0};
     for (uint32_t i = 0; i < d->group.n; i++) {
@@ -312,14 +324,12 @@ static void recover(Detach *d, const RawNodes *list)
         const char *lost = NULL;
         for (uint32_t j = 0; j < g->fx.n && !lost; j++)
             lost = is_lost(d, g->fx.arg[j].name) ? g->fx.arg[j].name : NULL;
-        any = any || lost;
         if (!lost || by_position(d, g) || only_one_left(d, g))
             continue;
         vec_push(d->a, &unclear, g->node.at[0]);
         vec_push(d->a, &lost_name, lost);
     }
-    if (any)
-        refuse_merged(d, list);
+    refuse_merged(d, list);
     for (uint32_t i = 0; i < unclear.n; i++) {
         diag_hint("export again with optimize=False, or name the value with --stop-gradient");
         diag_warn(raw_where(d->m, unclear.at[i], -1),

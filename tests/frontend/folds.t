@@ -108,7 +108,7 @@ ok "twice: trains" twice/pipeline train --data "x=$dir/in.x.npy" --microbatches 
 ok "twice: agrees with PyTorch" "$compare" grads twice.run/grads "$dir/grads.safetensors"
 ok "twice: with its loss" "$compare" loss twice.run/log.json "$loss_value"
 
-is "equal: what was merged is named" "$(said equal)" "equal/model.onnx: warning: 5 parameters were recovered from what the export folded them into: d.0.a_log [4], a.mix_value (equal to a.mix_key), b.mix_value (equal to b.mix_key), d.1.a_log (equal to d.0.a_log), d.2.a_log (equal to d.0.a_log)"
+is "equal: what was merged is named" "$(said equal)" "equal/model.onnx: warning: 7 parameters were recovered from what the export folded them into: gate [4], fall [4,4], d.0.a_log [4], a.mix_value (equal to a.mix_key), b.mix_value (equal to b.mix_key), d.1.a_log (equal to d.0.a_log), d.2.a_log (equal to d.0.a_log)"
 is "a parameter of no such name" "$(said given --param flet=flat.npy | tail -n 1)" "given/model.onnx: error: --param flet: the model declares no such parameter"
 is "no file" "$(said given --param flat | tail -n 1)" "ppsplit: error: --param wants NAME=FILE.npy or NAME=FILE.safetensors, not 'flat'"
 is "not in the file" "$(said given --param flat=weights.safetensors | tail -n 1)" "weights.safetensors: error: no tensor 'flat'"

@@ -126,6 +126,10 @@ is "merged by the exporter" "$("$ppsplit" -q undecided.onnx --loss output:loss -
     "undecided.onnx: value 'mse_loss_1': error: the exporter merged 'mse_loss_2' with it, which may have detached other values
 hint: export again with optimize=False, or say with --stop-gradient where no gradient passes
 1"
+is "merged with one that detaches nothing" "$("$ppsplit" -q doubted.onnx --loss mse --dump import 2>&1 >/dev/null; echo $?)" \
+    "doubted.onnx: value 'sub': error: the exporter merged 'sub_1' with it, which may have detached other values
+hint: export again with optimize=False, or say with --stop-gradient where no gradient passes
+1"
 is "of which only the source tells" "$("$ppsplit" -q cloned.onnx --loss mse --dump import 2>&1 >/dev/null; echo $?)" \
     "cloned.onnx: warning: its source detaches, the export does not show what, the gradient passes: return self.b(h.detach().clone()) + h
 hint: export again with optimize=False, or name the value with --stop-gradient
