@@ -58,7 +58,7 @@ static const char *const style =
     "#fff }\n"
     "h1 { margin-top: 0 } h2, h3, figcaption { break-after: avoid } tr, dl { break-inside: avoid "
     "}\n"
-    "figure svg { max-height: 235mm; width: auto }\n"
+    "figcaption { break-inside: avoid } figure svg { max-height: 222mm; width: auto }\n"
     ".short svg { max-height: 160mm }\n"
     ".pair { grid-template-columns: 1fr 1fr; column-gap: 6mm }\n"
     "}\n";
