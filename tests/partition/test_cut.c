@@ -14,6 +14,15 @@
 #include "partition/auto/cut.h"
 #include "tap.h"
 
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined __SANITIZE_ADDRESS__ || __has_feature(address_sanitizer)
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+
 static uint64_t state;
 
 static uint32_t below(uint32_t n)
@@ -310,10 +319,11 @@ static bool read_graph(const char *name, Arena *a, CutGraph *g)
     return true;
 }
 
+/* Of the processor. */
 static double now(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
@@ -357,6 +367,22 @@ static void placements(void)
     for (size_t i = 0; i < sizeof exact / sizeof *exact; i++)
         published(&exact[i], true, true);
     published(&near[0], false, true);
+}
+
+/* Time alone, of Inception, whose 221,564 states are too many for PipeDream's planner: at most 6 %
+   above an equal share, which no cut is below (in 8 stages 7.3 %: of less nothing is known). */
+static void inception(void)
+{
+    for (uint32_t k = 2; k <= 4; k *= 2) {
+        Arena *a = arena_new();
+        CutGraph g;
+        CutProblem p = {.stages = k};
+        bool there = read_graph("pipedream-inception_v3", a, &g);
+        StageCut c = there ? cut_solve(&g, &p, a) : (StageCut){.slowest = HUGE_VAL};
+        ok(c.stage_of && c.bound > 0 && c.slowest <= 1.06 * c.bound,
+           "pipedream-inception_v3 in %u: %.6f, at least %.6f", k, c.slowest, c.bound);
+        arena_free(a);
+    }
 }
 
 /* Time alone: what PipeDream's own planner finds is not beaten by it. */
@@ -429,9 +455,11 @@ static void large(const char *what, uint32_t n, uint32_t branches, uint32_t leng
     p.in_order = in_order;
     double start = now();
     StageCut c = cut_solve(&g, &p, a);
+    double took = now() - start;
     ok(c.stage_of && c.step <= 1.06 * c.bound, "%u nodes, %s: at most 6%% above the best", n, what);
+    ok(took < (SANITIZED ? 20 : 2), "in under 2 seconds");
     printf("# step %.4f, bound %.4f, %s, %u ideals, %.2f s\n", c.step, c.bound,
-           c.exact ? "exact" : "not exact", c.ideals, now() - start);
+           c.exact ? "exact" : "not exact", c.ideals, took);
     arena_free(a);
 }
 
@@ -444,5 +472,6 @@ int main(void)
     without_ideals();
     placements();
     pipedream();
+    inception();
     return tap_done();
 }

@@ -55,6 +55,9 @@ is "auto without room" "$(status s auto --ranks 3 --stages 7 --microbatches 5 --
 is "a limit is for auto" "$(status s 1f1b --ranks 2 --microbatches 2 --memory-chunks 3)" 2
 ok "a send budget" s interleaved1f1b --ranks 4 --stages 8 --microbatches 8 --send-budget 2 --verify --buffers 1
 
+ok "a schedule is chosen and made in a second of the processor: 16 ranks, 64 microbatches, 2401.10241's times" \
+    eval '(ulimit -t "${LIMIT_S:-1}" && exec "$ppsplit" schedule auto --ranks 16 --microbatches 64 --costs F=11.307,I=11.254,W=8.101,c=0.379 --simulate >chosen) && grep -q "^span_bubble 0.0" chosen'
+
 # ---- names: the registry's, in help, documentation and completion; PyTorch's are the same schedules ----
 
 names=$(s --help | sed -n '/^A NAME is/,/^A file/s/^  \([a-z0-9-]*\)  .*/\1/p')
