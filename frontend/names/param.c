@@ -2,6 +2,7 @@
  * param.c - the parameters of a model: a Param is made and named, --train and --freeze are heeded,
  * an operand is said to be made of it. Who decides which: param_assign.c.
  */
+#include <ctype.h>
 #include <fnmatch.h>
 #include <string.h>
 
@@ -14,13 +15,28 @@ static bool starts_with(const char *s, const char *start)
     return !strncmp(s, start, strlen(start));
 }
 
+static bool begins_numbered(const char *name, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    return !strncmp(name, prefix, n) && isdigit((unsigned char)name[n]);
+}
+
+/* "/decoder/Transpose_output_0", "Constant_28_output_0"; no member called out_output_scale. */
+static bool is_output(const char *name)
+{
+    const char *at = strstr(name, "_output_");
+    return at && isdigit((unsigned char)at[strlen("_output_")]) &&
+           (*name == '/' || !strchr(name, '.'));
+}
+
 bool param_is_made_up(const char *name)
 {
-    size_t digits = strspn(name, "0123456789");
-    return !name[digits] || strstr(name, "::") || starts_with(name, "val_") ||
-           starts_with(name, "_val_") || starts_with(name, "const_") ||
-           starts_with(name, "Constant") || strstr(name, "_output_") || strstr(name, "/Constant") ||
-           starts_with(name, "tmp_") || starts_with(name, "_to_copy");
+    bool member = strchr(name, '.') != NULL;
+    return !name[strspn(name, "0123456789")] || strstr(name, "::") || is_output(name) ||
+           strstr(name, "/Constant") || begins_numbered(name, "val_") ||
+           begins_numbered(name, "_val_") || begins_numbered(name, "tmp_") ||
+           (!member && (starts_with(name, "const_") || starts_with(name, "Constant") ||
+                        starts_with(name, "_to_copy")));
 }
 
 bool param_matches(const char *const *pattern, uint32_t n, const char *name)
