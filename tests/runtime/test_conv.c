@@ -333,6 +333,8 @@ int main(void)
         {"2-d depthwise 3x3, borders", {.spatial = 2, .group = 3, .c = 3, .m = 3, .in = {14, 33}, .kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}, .pad_begin = {1, 1}, .pad_end = {1, 1}}},
         {"2-d depthwise 3x3 stride 2, one side padded", {.spatial = 2, .group = 3, .c = 3, .m = 3, .in = {14, 37}, .kernel = {3, 3}, .stride = {2, 2}, .dilation = {1, 1}, .pad_begin = {0, 0}, .pad_end = {1, 1}}},
         {"2-d depthwise 5x5, small", {.spatial = 2, .group = 5, .c = 5, .m = 5, .in = {7, 7}, .kernel = {5, 5}, .stride = {1, 1}, .dilation = {1, 1}, .pad_begin = {2, 2}, .pad_end = {2, 2}}},
+        {"2-d depthwise 5x5, dilated", {.spatial = 2, .group = 3, .c = 3, .m = 3, .in = {14, 19}, .kernel = {5, 5}, .stride = {1, 1}, .dilation = {2, 2}, .pad_begin = {4, 3}, .pad_end = {4, 5}}},
+        {"2-d depthwise 3x3, dilated, few lines", {.spatial = 2, .group = 2, .c = 2, .m = 2, .in = {9, 33}, .kernel = {3, 3}, .stride = {1, 1}, .dilation = {2, 2}, .pad_begin = {0, 2}, .pad_end = {1, 1}}},
         {"2-d depthwise 7x7",    {.spatial = 2, .group = 2, .c = 2, .m = 2, .in = {9, 20}, .kernel = {7, 7}, .stride = {1, 1}, .dilation = {1, 1}, .pad_begin = {3, 3}, .pad_end = {3, 3}}},
         {"2-d depthwise 3x5, dilated, uneven padding", {.spatial = 2, .group = 2, .c = 2, .m = 2, .in = {11, 18}, .kernel = {3, 5}, .stride = {1, 1}, .dilation = {2, 3}, .pad_begin = {4, 2}, .pad_end = {0, 7}}},
         {"1-d depthwise, a block and a rest", {.spatial = 1, .group = 4, .c = 8, .m = 4, .in = {70}, .kernel = {3}, .stride = {1}, .dilation = {1}, .pad_begin = {1}, .pad_end = {1}}},

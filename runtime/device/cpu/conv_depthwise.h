@@ -76,10 +76,11 @@ SLIDE_INLINE void slide_store(const Slide *u, int64_t lines, int64_t v, const in
             _mm512_mask_storeu_ps(y + i * u->ow + v * SLIDE_LANES, last, sum[i]);
 }
 
-/* `side` x `side` taps, no dilation; all but the last six are known where it is called. */
-SLIDE_INLINE void slide(const int side, const int stride, const int high, const Slide *u,
-                        const float *x, const float *w, int64_t line, int64_t lines, int64_t v,
-                        float *y, const After *after)
+/* `side` x `side` taps, `apart` from each other, which is 1 where the stride is not; all but the
+   last seven are known where it is called. */
+SLIDE_INLINE void slide(const int side, const int stride, const int apart, const int high,
+                        const Slide *u, const float *x, const float *w, int64_t line, int64_t lines,
+                        int64_t v, float *y, const After *after)
 {
     const __m512i evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28,
                                             30),
@@ -97,7 +98,7 @@ SLIDE_INLINE void slide(const int side, const int stride, const int high, const 
     for (int i = 0; i < high; i++)
         sum[i] = _mm512_setzero_ps();
 #pragma GCC unroll 20
-    for (int r = 0; r < (high - 1) * stride + side; r++) {
+    for (int r = 0; r < (high - 1) * stride + (side - 1) * apart + 1; r++) {
         if (first + r < 0 || first + r >= u->h)
             continue;
         const float *row = from + (first + r) * u->w;
@@ -107,7 +108,7 @@ SLIDE_INLINE void slide(const int side, const int stride, const int high, const 
 #pragma GCC unroll 8
         for (int k = 0; k < side; k += stride) {
             __m512 in[2];
-            in[0] = in[1] = _mm512_maskz_loadu_ps(mask[k], row + k);
+            in[0] = in[1] = _mm512_maskz_loadu_ps(mask[k], row + k * apart);
             if (stride == 2) {
                 const __m512 next = _mm512_maskz_loadu_ps(beyond[k], row + k + SLIDE_LANES);
                 in[1] = _mm512_permutex2var_ps(in[0], odds, next);
@@ -116,8 +117,8 @@ SLIDE_INLINE void slide(const int side, const int stride, const int high, const 
             for (int o = 0; o < stride && k + o < side; o++)
 #pragma GCC unroll 8
                 for (int i = 0; i < high; i++) {
-                    const int t = r - i * stride;
-                    if (t >= 0 && t < side)
+                    const int t = (r - i * stride) / apart;
+                    if (r >= i * stride && (r - i * stride) % apart == 0 && t < side)
                         sum[i] =
                             _mm512_fmadd_ps(_mm512_set1_ps(w[t * side + k + o]), in[o], sum[i]);
                 }
@@ -150,40 +151,37 @@ static void slide_any(const Slide *u, const float *x, const float *w, int64_t li
     slide_store(u, lines, v, DEPTHWISE_LINES, sum, y, after);
 }
 
-#define SLIDE(SIDE, STRIDE, HIGH)                                                                  \
-    static void slide_##SIDE##_##STRIDE##_##HIGH(const Slide *u, const float *x, const float *w,   \
-                                                 int64_t line, int64_t lines, int64_t v, float *y, \
-                                                 const After *after)                               \
+#define SLIDE(SIDE, STRIDE, APART, HIGH)                                                           \
+    static void slide_##SIDE##_##STRIDE##_##APART##_##HIGH(                                        \
+        const Slide *u, const float *x, const float *w, int64_t line, int64_t lines, int64_t v,    \
+        float *y, const After *after)                                                              \
     {                                                                                              \
-        slide(SIDE, STRIDE, HIGH, u, x, w, line, lines, v, y, after);                              \
+        slide(SIDE, STRIDE, APART, HIGH, u, x, w, line, lines, v, y, after);                       \
     }
-SLIDE(3, 1, 4)
-SLIDE(3, 1, 7)
-SLIDE(3, 2, 4)
-SLIDE(3, 2, 7)
-SLIDE(5, 1, 4)
-SLIDE(5, 1, 7)
-SLIDE(5, 2, 4)
-SLIDE(5, 2, 7)
-SLIDE(7, 1, 4)
-SLIDE(7, 1, 7)
+#define SLIDES(SIDE, STRIDE, APART) SLIDE(SIDE, STRIDE, APART, 4) SLIDE(SIDE, STRIDE, APART, 7)
+SLIDES(3, 1, 1)
+SLIDES(3, 2, 1)
+SLIDES(3, 1, 2)
+SLIDES(5, 1, 1)
+SLIDES(5, 2, 1)
+SLIDES(5, 1, 2)
+SLIDES(7, 1, 1)
 
-/* By taps and stride, and by how many lines at a time: where 7 divide the lines (images of 224), 7.
- */
+/* By taps, their distance and stride, and by how many lines at a time: 7, where these divide the
+ * lines (images of 224). */
 static SlideLines *slide_lines(const Slide *u, int64_t *high)
 {
     static const struct {
-        int64_t side, stride;
+        int64_t side, stride, apart;
         SlideLines *four, *seven;
-    } known[] = {{3, 1, slide_3_1_4, slide_3_1_7},
-                 {3, 2, slide_3_2_4, slide_3_2_7},
-                 {5, 1, slide_5_1_4, slide_5_1_7},
-                 {5, 2, slide_5_2_4, slide_5_2_7},
-                 {7, 1, slide_7_1_4, slide_7_1_7}};
+    } known[] = {{3, 1, 1, slide_3_1_1_4, slide_3_1_1_7}, {3, 2, 1, slide_3_2_1_4, slide_3_2_1_7},
+                 {3, 1, 2, slide_3_1_2_4, slide_3_1_2_7}, {5, 1, 1, slide_5_1_1_4, slide_5_1_1_7},
+                 {5, 2, 1, slide_5_2_1_4, slide_5_2_1_7}, {5, 1, 2, slide_5_1_2_4, slide_5_1_2_7},
+                 {7, 1, 1, slide_7_1_1_4, slide_7_1_1_7}};
     int seven = u->oh % SLIDE_HIGH == 0;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (u->kh == known[i].side && u->kw == u->kh && u->stride == known[i].stride &&
-            u->dilation[0] == 1 && u->dilation[1] == 1) {
+            u->dilation[0] == known[i].apart && u->dilation[1] == known[i].apart) {
             *high = seven ? SLIDE_HIGH : DEPTHWISE_LINES;
             return seven ? known[i].seven : known[i].four;
         }
@@ -279,5 +277,6 @@ static void depthwise_data(const PpConv *v, const float *dy, const float *w, flo
     }
 }
 #undef SLIDE
+#undef SLIDES
 #endif
 #endif

@@ -61,7 +61,7 @@ static inline int no_lines(const PpConv *v, const TapLines *t, const void *from,
 #if defined __AVX512F__ && defined __x86_64__
 #include <immintrin.h>
 
-enum { LINE_LANES = 16 };
+enum { LINE_LANES = 16, LINE_AT_ONCE = 16 };
 
 /* Bits [lo, hi) of vector j on. */
 static inline uint32_t line_mask(int64_t lo, int64_t hi, int64_t j)
@@ -108,22 +108,44 @@ static inline void line_add(float *to, int two, uint32_t which, __m512 x)
         _mm512_add_ps(_mm512_maskz_loadu_ps(upper, to + 16), _mm512_permutexvar_ps(high, x)));
 }
 
+/* n vectors of a line, as the tap reads them from `from` on; `last`: what there is of the last. */
+static inline void take_line(const float *from, int two, const uint32_t *which, int64_t n,
+                             __mmask16 last, float *to)
+{
+    for (int64_t i = 0; i < n; i++, to += LINE_LANES, from += LINE_LANES << two) {
+        const __m512 x = line_take(from, two, which[i]);
+        if (i + 1 < n)
+            _mm512_storeu_ps(to, x);
+        else
+            _mm512_mask_storeu_ps(to, last, x);
+    }
+}
+
 /* One row of col from a channel x; 0: of a stride that is not here. */
 static inline int take_lines(const PpConv *v, const TapLines *t, const float *x, float *col)
 {
     const int64_t ow = v->out[2], step = v->stride[2], first = tap_column(v, t);
     if (step > 2)
         return 0;
-    for (int64_t j = 0; j < ow; j += LINE_LANES) {
-        const uint32_t in = line_mask(v->lo[t->kw], v->hi[t->kw], j),
-                       which = step == 2 ? line_spread(in) : in;
-        const __mmask16 all = (__mmask16)line_mask(0, ow, j);
+    for (int64_t j = 0; j < ow; j += LINE_AT_ONCE * LINE_LANES) {
+        uint32_t which[LINE_AT_ONCE];
+        int64_t n = 0;
+        for (int64_t i = j; n < LINE_AT_ONCE && i < ow; n++, i += LINE_LANES) {
+            const uint32_t in = line_mask(v->lo[t->kw], v->hi[t->kw], i);
+            which[n] = step == 2 ? line_spread(in) : in;
+        }
+        const __mmask16 last = (__mmask16)line_mask(0, ow, j + (n - 1) * LINE_LANES);
+        const uint32_t nothing[LINE_AT_ONCE] = {0};
         LineAt line = first_line(v, t);
         for (int64_t l = 0; l < t->lines; l++) {
             const int64_t at = next_line(v, t, &line);
-            _mm512_mask_storeu_ps(col + l * ow + j, all,
-                                  at < 0 ? _mm512_setzero_ps()
-                                         : line_take(x + at + first + j * step, step == 2, which));
+            const float *from = x + (at < 0 ? 0 : at + first + j * step);
+            const uint32_t *mask = at < 0 ? nothing : which;
+            float *to = col + l * ow + j;
+            if (step == 2)
+                take_line(from, 1, mask, n, last, to);
+            else
+                take_line(from, 0, mask, n, last, to);
         }
     }
     return 1;
