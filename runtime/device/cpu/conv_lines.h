@@ -121,12 +121,32 @@ static inline void take_line(const float *from, int two, const uint32_t *which, 
     }
 }
 
+/* Lines that are a vector each: `in` of it are there. */
+static inline void take_short(const PpConv *v, const TapLines *t, const float *x, uint32_t in,
+                              float *col)
+{
+    const int64_t ow = v->out[2], first = tap_column(v, t);
+    const int two = v->stride[2] == 2;
+    const uint32_t which = two ? line_spread(in) : in;
+    const __mmask16 all = (__mmask16)line_mask(0, ow, 0);
+    LineAt line = first_line(v, t);
+    for (int64_t l = 0; l < t->lines; l++) {
+        const int64_t at = next_line(v, t, &line);
+        _mm512_mask_storeu_ps(col + l * ow, all,
+                              at < 0 ? _mm512_setzero_ps() : line_take(x + at + first, two, which));
+    }
+}
+
 /* One row of col from a channel x; 0: of a stride that is not here. */
 static inline int take_lines(const PpConv *v, const TapLines *t, const float *x, float *col)
 {
     const int64_t ow = v->out[2], step = v->stride[2], first = tap_column(v, t);
     if (step > 2)
         return 0;
+    if (ow <= LINE_LANES) {
+        take_short(v, t, x, line_mask(v->lo[t->kw], v->hi[t->kw], 0), col);
+        return 1;
+    }
     for (int64_t j = 0; j < ow; j += LINE_AT_ONCE * LINE_LANES) {
         uint32_t which[LINE_AT_ONCE];
         int64_t n = 0;
