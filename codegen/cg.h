@@ -73,7 +73,7 @@ struct StageGen {
     Graph *g;
     Stage *stage;
     Arena *a;
-    bool device;                    /* for devices alone: bias.c, count.c */
+    bool device;                    /* for devices: bias.c, count.c */
     bool fixed;                     /* rows never change: every extent is a plain number */
     VEC(StageConst) constants;
     Target target;                  /* of what is being printed */

@@ -330,8 +330,7 @@ StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device)
     lay_out_params(sg);
     lay_out_halves(sg);
     sg->device = device;
-    if (device)
-        cg_chains(sg);
+    cg_chains(sg);
     lay_out_stash(sg);
     cg_function(sg, F_FORWARD);
     if (!same_forward(sg))

@@ -314,6 +314,19 @@ PP_HALF_PRODUCT(hgemm, uint16_t)
 PP_HALF_PRODUCT(bsgemm, float)
 PP_HALF_PRODUCT(hsgemm, float)
 #undef PP_HALF_PRODUCT
+/* C = op(A) op(B) + a bias for each column, n of them, added in float32 before the one rounding. */
+#define PP_BIAS_PRODUCT(NAME)                                                                      \
+    void pp_##NAME(int ta, int tb, int64_t m, int64_t n, int64_t k, const uint16_t *a,             \
+                   int64_t lda, const uint16_t *b, int64_t ldb, const uint16_t *bias, uint16_t *c, \
+                   int64_t ldc);                                                                   \
+    void pp_##NAME##_batched(int ta, int tb, int64_t m, int64_t n, int64_t k, const uint16_t *a,   \
+                             int64_t lda, const uint16_t *b, int64_t ldb, const uint16_t *bias,    \
+                             uint16_t *c, int64_t ldc, int rank, const int64_t *count,             \
+                             const int64_t *stride_a, const int64_t *stride_b,                     \
+                             const int64_t *stride_c);
+PP_BIAS_PRODUCT(bgemm_bias)
+PP_BIAS_PRODUCT(hgemm_bias)
+#undef PP_BIAS_PRODUCT
 
 /*
  * band.c: products in which one matrix counts only in a band, as masked attention has them: of its

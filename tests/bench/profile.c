@@ -204,6 +204,18 @@ PRODUCT(sgemm, float, float, float)
 PRODUCT(bgemm, float, uint16_t, uint16_t)
 PRODUCT(bsgemm, float, uint16_t, float)
 
+#define BIASED                                                                                     \
+    int ta, int tb, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,               \
+        const uint16_t *b, int64_t ldb, const uint16_t *bias, uint16_t *c, int64_t ldc
+void __real_pp_bgemm_bias(BIASED);
+void __wrap_pp_bgemm_bias(BIASED);
+void __wrap_pp_bgemm_bias(BIASED)
+{
+    product_begin();
+    __real_pp_bgemm_bias(ta, tb, m, n, k, a, lda, b, ldb, bias, c, ldc);
+    product_end("bgemm_bias", ta, tb, m, n, k, 1, 2.0 * (double)m * (double)n * (double)k);
+}
+
 /* ---- what the runtime itself computes between stages ---- */
 
 #define WRAPPED(R, NAME, TAKES, GIVES)                                                             \

@@ -32,6 +32,16 @@ if [ -x "$work/oneDNN.test_gemm_half" ]; then
     is "converted operands where there is no AVX512-BF16" "$(half AVX2 | sed -n 1p)" \
         "# bf16 as float32, of converted operands, f16 as float32, of converted operands"
 fi
+if grep -qw avx512_bf16 /proc/cpuinfo; then
+    is "by the instructions alone where there is no oneDNN" "$(
+        compile -o "$work/none.test_gemm_half" "$top"/tests/runtime/test_gemm_half.c "$top"/runtime/device/cpu/gemm{,_half}.c -lm &&
+            "$work/none.test_gemm_half" | sed -n 1p
+    )" "# bf16 with AVX512-BF16, f16 as float32, of converted operands"
+    ok "all of them" "$work/none.test_gemm_half"
+else
+    skip "by the instructions alone where there is no oneDNN" "no AVX512-BF16 here"
+    skip "all of them" "no AVX512-BF16 here"
+fi
 built OpenBLAS -lopenblas -DPP_CBLAS -DPP_OPENBLAS
 built BLIS -lblis -DPP_CBLAS -DPP_BLIS
 # test_conv itself is built for any processor; some convolutions have kernels for what this one has.

@@ -121,7 +121,7 @@ static double all_sizes(void)
 {
     static const int64_t size[][3] = {{1, 1, 1},    {1, 7, 5},     {3, 1, 17},   {5, 2, 0},
                                       {16, 16, 16}, {17, 31, 33},  {64, 100, 2}, {129, 65, 100},
-                                      {1, 300, 64}, {300, 1, 257}, {40, 33, 700}};
+                                      {1, 300, 64}, {300, 1, 257}, {40, 33, 700}, {140, 20, 1101}};
     double worst = 0;
     for (unsigned i = 0; i < sizeof size / sizeof *size; i++)
         for (int k = 0; k < 32; k++) {
@@ -190,6 +190,52 @@ static int not_finite(void)
     good &= widen(&big, c) == INFINITY;
     pp_hgemm(0, 0, 1, 1, 1, 0.5f, a, 1, b, 1, 0, &c, 1); /* the sum itself is float32 */
     return good && widen(&big, c) == 32768;
+}
+
+/* A subnormal number is one, whoever multiplies. */
+static int subnormal(void)
+{
+    enum { N = 32 };
+    uint16_t a[N * N], c[N * N];
+    int good = 1;
+    for (int i = 0; i < N * N; i++)
+        a[i] = pp_to_bf16(1);
+    pp_bgemm(0, 0, N, N, N, 0x1p-135f, a, N, a, N, 0, c, N);
+    for (int i = 0; i < N * N; i++)
+        good &= pp_from_bf16(c[i]) == 0x1p-130f;
+    return good;
+}
+
+/* A bias is added to the sums that a C of float32 has, of one product and of several; then comes the
+   only rounding. */
+static int biases(void)
+{
+    static const int64_t size[][3] = {{5, 3, 4}, {64, 48, 33}, {130, 100, 600}, {300, 290, 64}};
+    int good = 1;
+    for (unsigned i = 0; i < sizeof size / sizeof *size; i++)
+        for (int k = 0; k < 16; k++) {
+            Case t = {k & 1, 1, k >> 1 & 1, k >> 2 & 1, size[i][0], size[i][1], size[i][2], 1, 0};
+            const int64_t two[1] = {2}, none[1] = {0}, next[1] = {t.m * t.n};
+            Operands o = operands(&t);
+            uint16_t *bias = room(t.n * 2), *c = room(2 * t.m * t.n * 2);
+            for (int64_t j = 0; j < t.n; j++)
+                bias[j] = narrow(&t, uniform());
+            multiply(&t, o.a, o.ca, o.b, o.cb, o.c, t.n);
+            if (k & 8)
+                (t.bf16 ? pp_bgemm_bias_batched : pp_hgemm_bias_batched)(
+                    t.ta, t.tb, t.m, t.n, t.k, o.a, o.ca, o.b, o.cb, bias, c, t.n, 1, two, none,
+                    none, next);
+            else
+                (t.bf16 ? pp_bgemm_bias : pp_hgemm_bias)(t.ta, t.tb, t.m, t.n, t.k, o.a, o.ca, o.b,
+                                                         o.cb, bias, c, t.n);
+            for (int64_t j = 0; j < (k & 8 ? 2 : 1) * t.m * t.n; j++) {
+                const float sum = (float)element(&t, o.c, j % (t.m * t.n));
+                good &= c[j] == narrow(&t, sum + widen(&t, bias[j % t.n]));
+            }
+            free(bias), free(c);
+            done(&o);
+        }
+    return good;
 }
 
 /* ---- bits ---- */
@@ -290,6 +336,8 @@ int main(void)
     printf("# worst %.3g of the bound\n", worst);
     ok(sums_are_single(), "sums are those of float32, to the end");
     ok(not_finite(), "NaN and infinities stay in their rows and columns");
+    ok(subnormal(), "subnormal numbers stay");
+    ok(biases(), "a bias is added to the sums of float32, before the one rounding");
     ok(all_bits(), "the same bits for other leading dimensions and 1 to 4 threads");
     ok(batched(), "a batch over strided heads: the bits of its products one by one");
     ok(!*gemm_error(), "no product was refused");

@@ -3,15 +3,18 @@
  * leading dimensions.  Sums are float32 from the first product to the last; C is float32 too, or
  * half and rounded once, at the end.
  *
- * Where the machine multiplies bf16 itself (AVX512-BF16, AMX) oneDNN does; everywhere else, and for
- * f16, blocks of the operands are converted, which is exact, and multiplied by pp_sgemm.  The road
- * is chosen by the machine and by m, n, k, blocks by m, n, k alone, so the bits of a product depend
- * on m, n, k and the transposes.  Threads divide C, never k.  All room is on the stack.
+ * Where the machine multiplies bf16 itself (AVX512-BF16, AMX) oneDNN and gemm_pairs.h do;
+ * everywhere else, and for f16, blocks of the operands are converted, which is exact, and multiplied
+ * by pp_sgemm.  The road is chosen by the machine, by m, n, k and the transposes, blocks by m, n, k
+ * alone, so the bits of a product depend on these.  Threads divide C, never k.
+ * All room is on the stack.
  */
 #include "api/pp.h"
 #include "api/pp_half.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/gemm.h"
+#include "device/cpu/gemm_half.h"
+#include "device/cpu/gemm_pairs.h"
 
 #include <stddef.h>
 
@@ -28,39 +31,11 @@ dnnl_gemm_bf16bf16f32(char ta, char tb, dnnl_dim_t m, dnnl_dim_t n, dnnl_dim_t k
  * converted operands, which with their sums stay in the second-level cache. */
 enum { LONG = 512, SHORT = 256, ROWS = 128, COLUMNS = 256, DEEP = 256 };
 
-typedef struct {
-    int dtype; /* of A and B, and of C unless it is single */
-    int ta, tb;
-    int64_t m, n, k;
-    float alpha;
-    const uint16_t *a;
-    int64_t lda;
-    const uint16_t *b;
-    int64_t ldb;
-    float beta;
-    uint16_t *half; /* C; one of the two is NULL */
-    float *single;
-    int64_t ldc;
-} Product;
-
-typedef struct {
-    int64_t i, j, m, n; /* rows [i, i + m) of C, columns [j, j + n) */
-} Block;
-
-/* op(A)'s element (i, p), op(B)'s element (p, j) */
-static const uint16_t *a_at(const Product *q, int64_t i, int64_t p)
-{
-    return q->a + (q->ta ? p * q->lda + i : i * q->lda + p);
-}
-
-static const uint16_t *b_at(const Product *q, int64_t p, int64_t j)
-{
-    return q->b + (q->tb ? j * q->ldb + p : p * q->ldb + j);
-}
-
 /* ---- what the machine has ---- */
 
-typedef enum { UNKNOWN, CONVERTED, AVX512, AMX } Road;
+/* PAIRS: by gemm_pairs.h alone, there is no library; it has the small ones and those of bf16 where
+   oneDNN has no AMX, too. */
+typedef enum { UNKNOWN, CONVERTED, PAIRS, AVX512, AMX } Road;
 
 static Road find_road(void)
 {
@@ -69,6 +44,8 @@ static Road find_road(void)
     int isa = (int)dnnl_get_effective_cpu_isa(); /* DNNL_MAX_CPU_ISA hides instructions */
     if (dnnl_gemm_bf16bf16f32 && (isa & BF16) == BF16)
         return (isa & TILES) == TILES ? AMX : AVX512;
+#elif defined PP_GEMM_PAIRS
+    return PAIRS;
 #endif
     return CONVERTED;
 }
@@ -91,7 +68,8 @@ const char *gemm_half_text(int dtype)
 {
     switch (road_of(dtype)) {
     case AMX: return "by oneDNN with AMX";
-    case AVX512: return "by oneDNN with AVX512-BF16";
+    case AVX512: return "with AVX512-BF16 and oneDNN";
+    case PAIRS: return "with AVX512-BF16";
     case UNKNOWN:
     case CONVERTED: break;
     }
@@ -105,7 +83,10 @@ static void add_bf16(const Product *q, const Block *o, const float *sum)
     for (int64_t i = 0; i < o->m; i++, sum += o->n) {
         uint16_t *c = q->half + (o->i + i) * q->ldc + o->j;
         float alpha = q->alpha, beta = q->beta;
-        if (beta == 0)
+        if (q->bias)
+            for (int64_t j = 0; j < o->n; j++)
+                c[j] = pp_to_bf16(sum[j] + pp_from_bf16(q->bias[o->j + j]));
+        else if (beta == 0)
             for (int64_t j = 0; j < o->n; j++)
                 c[j] = pp_to_bf16(alpha * sum[j]);
         else
@@ -119,7 +100,10 @@ static void add_f16(const Product *q, const Block *o, const float *sum)
     for (int64_t i = 0; i < o->m; i++, sum += o->n) {
         uint16_t *c = q->half + (o->i + i) * q->ldc + o->j;
         float alpha = q->alpha, beta = q->beta;
-        if (beta == 0)
+        if (q->bias)
+            for (int64_t j = 0; j < o->n; j++)
+                c[j] = pp_to_f16(sum[j] + pp_from_f16(q->bias[o->j + j]));
+        else if (beta == 0)
             for (int64_t j = 0; j < o->n; j++)
                 c[j] = pp_to_f16(alpha * sum[j]);
         else
@@ -208,26 +192,51 @@ static void by_library(const Product *q, const Block *o) { converted(q, o); }
 
 /* ---- all of them ---- */
 
+typedef void (*ByBlock)(const Product *q, const Block *o);
+
+/* Who computes it: by the machine, the sides and A's transpose alone, so that a product has the same
+   sums whether they are stored or go on to a bias and a rounding. */
+static ByBlock way_of(const Product *q)
+{
+    const Road road = road_of(q->dtype);
+    if (road == CONVERTED)
+        return converted;
+#ifdef PP_GEMM_PAIRS
+    if (gemm_pairs_pay(q->m, q->n, q->k, q->ta, road == AMX) ||
+        (road == PAIRS && !gemm_small(q->m, q->n, q->k)))
+        return gemm_pairs;
+#endif
+    return gemm_small(q->m, q->n, q->k) ? converted : by_library;
+}
+
+static void block(const Product *q, ByBlock way, int64_t rows, int64_t columns, int64_t i,
+                  int64_t j)
+{
+    way(q, &(Block){.i = i,
+                    .j = j,
+                    .m = q->m - i < rows ? q->m - i : rows,
+                    .n = q->n - j < columns ? q->n - j : columns});
+}
+
 static void product(const Product *q)
 {
     if (q->m <= 0 || q->n <= 0)
         return;
-    int library = road_of(q->dtype) != CONVERTED && !gemm_small(q->m, q->n, q->k);
-    int64_t rows = !library ? ROWS : q->m > q->n ? LONG : SHORT,
-            columns = !library ? COLUMNS : q->m > q->n ? SHORT : LONG,
+    const ByBlock way = way_of(q);
+    int64_t rows = way == converted ? ROWS : way != by_library || q->m > q->n ? LONG : SHORT,
+            columns = way == converted ? COLUMNS : rows == LONG ? SHORT : LONG,
             across = (q->n + columns - 1) / columns, blocks = (q->m + rows - 1) / rows * across;
-    int team = gemm_threads(), together = team > 1 && blocks > 1;
-    if (!together)
-        gemm_set_threads(team, 1);
-#pragma omp parallel for schedule(static) if (together)
-    for (int64_t at = 0; at < blocks; at++) {
-        Block o = {.i = at / across * rows, .j = at % across * columns};
-        o.m = q->m - o.i < rows ? q->m - o.i : rows;
-        o.n = q->n - o.j < columns ? q->n - o.j : columns;
-        (library ? by_library : converted)(q, &o);
+    int team = gemm_threads();
+    if (team > 1 && blocks > 1) {
+#pragma omp parallel for schedule(static)
+        for (int64_t at = 0; at < blocks; at++)
+            block(q, way, rows, columns, at / across * rows, at % across * columns);
+        return;
     }
-    if (!together)
-        gemm_set_threads(team, team);
+    gemm_set_threads(team, 1); /* a region of one thread would cost as much as a small product */
+    for (int64_t at = 0; at < blocks; at++)
+        block(q, way, rows, columns, at / across * rows, at % across * columns);
+    gemm_set_threads(team, team);
 }
 
 static void batch(const Product *first, int rank, const int64_t *count, const int64_t *stride_a,
@@ -279,3 +288,29 @@ HALF_PRODUCT(bgemm, PP_BF16, uint16_t, half)
 HALF_PRODUCT(hgemm, PP_F16, uint16_t, half)
 HALF_PRODUCT(bsgemm, PP_BF16, float, single)
 HALF_PRODUCT(hsgemm, PP_F16, float, single)
+
+/* clang-format off */
+#define BIAS_PRODUCT(NAME, DTYPE)                                                                  \
+    void pp_##NAME(int ta, int tb, int64_t m, int64_t n, int64_t k, const uint16_t *a,             \
+                   int64_t lda, const uint16_t *b, int64_t ldb, const uint16_t *bias, uint16_t *c, \
+                   int64_t ldc)                                                                    \
+    {                                                                                              \
+        product(&(Product){.dtype = DTYPE, .ta = ta, .tb = tb, .m = m, .n = n, .k = k, .alpha = 1, \
+                           .a = a, .lda = lda, .b = b, .ldb = ldb, .half = c, .ldc = ldc,          \
+                           .bias = bias});                                                         \
+    }                                                                                              \
+    void pp_##NAME##_batched(int ta, int tb, int64_t m, int64_t n, int64_t k, const uint16_t *a,   \
+                             int64_t lda, const uint16_t *b, int64_t ldb, const uint16_t *bias,    \
+                             uint16_t *c, int64_t ldc, int rank, const int64_t *count,             \
+                             const int64_t *stride_a, const int64_t *stride_b,                     \
+                             const int64_t *stride_c)                                              \
+    {                                                                                              \
+        batch(&(Product){.dtype = DTYPE, .ta = ta, .tb = tb, .m = m, .n = n, .k = k, .alpha = 1,   \
+                         .a = a, .lda = lda, .b = b, .ldb = ldb, .half = c, .ldc = ldc,            \
+                         .bias = bias},                                                            \
+              rank, count, stride_a, stride_b, stride_c);                                          \
+    }
+/* clang-format on */
+
+BIAS_PRODUCT(bgemm_bias, PP_BF16)
+BIAS_PRODUCT(hgemm_bias, PP_F16)

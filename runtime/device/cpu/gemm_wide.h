@@ -20,6 +20,7 @@
 #define PP_GEMM_WIDE
 
 #include "device/cpu/after.h"
+#include "device/cpu/gemm_turn.h"
 
 #include <immintrin.h>
 #include <stdint.h>
@@ -267,34 +268,6 @@ static const PackedTile packed_tiles[2][WIDE_ROWS] = {{EACH(OF_PACKED, 1)}, {EAC
 
 /* ---- packing ---- */
 
-/* 16 columns of 16 rows, the columns from p on, as 16 rows at y, `apart` from each other and
-   written in this order: the next one may begin where the last numbers of one are. */
-WIDE_INLINE void turn(const float *const *rows, int64_t p, float *y, int64_t apart)
-{
-    __m512 four[4][4]; /* [c][i]: columns 4 c to 4 c + 3 of rows i, i + 4, i + 8, i + 12 */
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++)
-#pragma GCC unroll 4
-        for (int c = 0; c < 4; c++) {
-            __m512 x = _mm512_castps128_ps512(_mm_loadu_ps(rows[i] + p + 4 * c));
-            x = _mm512_insertf32x4(x, _mm_loadu_ps(rows[i + 4] + p + 4 * c), 1);
-            x = _mm512_insertf32x4(x, _mm_loadu_ps(rows[i + 8] + p + 4 * c), 2);
-            four[c][i] = _mm512_insertf32x4(x, _mm_loadu_ps(rows[i + 12] + p + 4 * c), 3);
-        }
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; c++, y += 4 * apart) {
-        const __m512 *f = four[c];
-        const __m512d low0 = _mm512_castps_pd(_mm512_unpacklo_ps(f[0], f[1])),
-                      low1 = _mm512_castps_pd(_mm512_unpacklo_ps(f[2], f[3])),
-                      high0 = _mm512_castps_pd(_mm512_unpackhi_ps(f[0], f[1])),
-                      high1 = _mm512_castps_pd(_mm512_unpackhi_ps(f[2], f[3]));
-        _mm512_storeu_ps(y, _mm512_castpd_ps(_mm512_unpacklo_pd(low0, low1)));
-        _mm512_storeu_ps(y + apart, _mm512_castpd_ps(_mm512_unpackhi_pd(low0, low1)));
-        _mm512_storeu_ps(y + 2 * apart, _mm512_castpd_ps(_mm512_unpacklo_pd(high0, high1)));
-        _mm512_storeu_ps(y + 3 * apart, _mm512_castpd_ps(_mm512_unpackhi_pd(high0, high1)));
-    }
-}
-
 /* The first `vectors` times 16 numbers of k rows, where `last` lacks some in the last one: zeros.
    What is behind them comes next, and is asked for where nothing else `asks`: between tiles of a
    packed A it is (seen: both together cost 5 to 7 % of X W and X^T dY). */
@@ -316,15 +289,15 @@ WIDE_INLINE void pack_rows(const int asks, int64_t k, int vectors, __mmask16 las
    other; behind the n-th of each row anything, but numbers of x. */
 static void turn_rows(int64_t n, int64_t k, const float *x, int64_t ld, float *to, int64_t apart)
 {
-    const float *rows[16];
+    const char *rows[16];
     int64_t p = 0;
     for (int64_t i = 0; i < 16; i++)
-        rows[i] = x + (i < n ? i : 0) * ld;
+        rows[i] = (const char *)(x + (i < n ? i : 0) * ld);
     for (; p + 16 <= k; p += 16)
         turn(rows, p, to + p * apart, apart);
     for (; p < k; p++)
         for (int64_t i = 0; i < 16; i++)
-            to[p * apart + i] = rows[i][p];
+            to[p * apart + i] = x[(i < n ? i : 0) * ld + p];
 }
 
 /* One panel of op(B): k by n.  What is behind the n-th column counts for nothing. */

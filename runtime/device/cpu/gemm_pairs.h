@@ -1,0 +1,288 @@
+/*
+ * gemm_pairs.h - products of bf16 by VDPBF16PS, which adds two products of neighbours in k to a
+ * float32 sum, where the program is compiled for a CPU that has it (PP_GEMM_PAIRS); gemm_half.c's
+ * alone.
+ *
+ * As in gemm_wide.h a panel of B, 32 columns by a part of k, is packed, in pairs, and stays in the
+ * first-level cache, while tiles of at most 14 rows of A pass it.  A row of A has its pairs side by
+ * side; an A whose rows have not, or which caches would not keep, is packed too.
+ *
+ * An element of C is one sum over k in ascending order, whatever m, n and the pieces of k are,
+ * multiplied by alpha and rounded once.
+ */
+#ifndef PP_GEMM_PAIRS_H
+#define PP_GEMM_PAIRS_H
+
+#if defined __AVX512BF16__ && defined __AVX512BW__ && defined __AVX512DQ__ &&                      \
+    defined __AVX512VL__ && defined __x86_64__
+#define PP_GEMM_PAIRS
+
+#include "api/pp_half.h"
+#include "device/cpu/gemm.h"
+#include "device/cpu/gemm_half.h"
+#include "device/cpu/gemm_turn.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+enum {
+    PAIRS_ROWS = 14,    /* of a tile */
+    PAIRS_COLUMNS = 32, /* of a panel */
+    PAIRS_LOW = 128,    /* rows of a block of C, for which less room is enough */
+    PAIRS_TALL = 512    /* rows of a block of C, at most */
+};
+
+/* It is the faster one, seen beside oneDNN 2.6, from some rows and columns on: always, but for an A
+   that is stored transposed and for AMX, with which up to so many multiply-adds. */
+static inline int gemm_pairs_pay(int64_t m, int64_t n, int64_t k, int ta, int tiles)
+{
+    const int64_t few = tiles ? 1 << 18 : ta ? 1 << 20 : INT64_MAX;
+    return m >= 8 && n >= 8 && k > 0 && n <= few / m && k <= few / m / n;
+}
+
+#define PAIRS_INLINE static inline __attribute__((always_inline))
+
+/* ---- packing: 32 bits are a pair, the lower half the earlier one ---- */
+
+/* Rows p and p + 1 of k, n of their numbers, at most 16 vectors: as a row of pairs; beyond n and k
+   zeros.  Rows of pairs are `apart`; a vector may write over the beginning of the next one. */
+PAIRS_INLINE void pairs_of_rows(const int vectors, int64_t n, int64_t k, const uint16_t *x,
+                                int64_t ld, uint32_t *to, int64_t apart)
+{
+    static const uint16_t order[64] = {
+        0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
+        11, 43, 12, 44, 13, 45, 14, 46, 15, 47, 16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53,
+        22, 54, 23, 55, 24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63};
+    const __m512i low = _mm512_loadu_si512(order), high = _mm512_loadu_si512(order + 32);
+    const __mmask32 which = (__mmask32)(0xffffffffu >> (32 - n));
+    for (int64_t p = 0; p < k; p += 2, x += 2 * ld, to += apart) {
+        const __m512i even = _mm512_maskz_loadu_epi16(which, x),
+                      odd = _mm512_maskz_loadu_epi16(p + 1 < k ? which : 0, x + ld);
+        _mm512_storeu_si512(to, _mm512_permutex2var_epi16(even, low, odd));
+        if (vectors > 1)
+            _mm512_storeu_si512(to + 16, _mm512_permutex2var_epi16(even, high, odd));
+    }
+}
+
+/* The pairs of n rows, at most 16, of k numbers, `ld` apart, as rows of 16 pairs, `apart` from each
+   other; behind the n-th of each anything. */
+static void pairs_turned(int64_t n, int64_t k, const uint16_t *x, int64_t ld, uint32_t *to,
+                         int64_t apart)
+{
+    const char *rows[16];
+    int64_t p = 0;
+    for (int64_t i = 0; i < 16; i++)
+        rows[i] = (const char *)(x + (i < n ? i : 0) * ld);
+    for (; p + 16 <= k / 2; p += 16)
+        turn(rows, p, (float *)(to + p * apart), apart);
+    for (; 2 * p < k; p++)
+        for (int64_t i = 0; i < 16; i++) {
+            const uint16_t *at = x + (i < n ? i : 0) * ld + 2 * p;
+            to[p * apart + i] = at[0] | (2 * p + 1 < k ? (uint32_t)at[1] << 16 : 0u);
+        }
+}
+
+/* A panel of op(B): steps [p, p + k), n columns from j on. */
+static void pairs_panel(const Product *q, int64_t p, int64_t k, int64_t j, int64_t n, uint32_t *to)
+{
+    if (!q->tb)
+        pairs_of_rows(2, n, k, b_at(q, p, j), q->ldb, to, PAIRS_COLUMNS);
+    else
+        for (int64_t v = 0; v < n; v += 16)
+            pairs_turned(n - v < 16 ? n - v : 16, k, b_at(q, p, j + v), q->ldb, to + v,
+                         PAIRS_COLUMNS);
+}
+
+/* A tile of op(A): n rows from i on. */
+static void pairs_tile(const Product *q, int64_t p, int64_t k, int64_t i, int64_t n, uint32_t *to)
+{
+    if (q->ta)
+        pairs_of_rows(1, n, k, a_at(q, i, p), q->lda, to, PAIRS_ROWS);
+    else
+        pairs_turned(n, k, a_at(q, i, p), q->lda, to, PAIRS_ROWS);
+}
+
+/* ---- a tile ---- */
+
+/* side = or += the sums of a tile over `pairs` pairs; A's pair (i, p) lies as * i + ap * p bytes
+   behind a. */
+PAIRS_INLINE void pairs_sum(const int rows, const int vectors, int64_t pairs, const char *a,
+                            int64_t as, int64_t ap, const uint32_t *panel, int first, float *side)
+{
+    __m512 sum[PAIRS_ROWS][2];
+    /* of every third row: the others are once and twice `as` behind it */
+    const char *third[(PAIRS_ROWS + 2) / 3] = {a, a + 3 * as, a + 6 * as, a + 9 * as, a + 12 * as};
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            sum[i][v] = first ? _mm512_setzero_ps()
+                              : _mm512_load_ps(side + (int64_t)i * PAIRS_COLUMNS + 16 * v);
+#pragma GCC unroll 2
+    for (int64_t p = 0; p < pairs; p++, panel += PAIRS_COLUMNS) {
+        const __m512bh b0 = (__m512bh)_mm512_load_si512(panel),
+                       b1 = vectors > 1 ? (__m512bh)_mm512_load_si512(panel + 16) : b0;
+#pragma GCC unroll 14
+        for (int i = 0; i < rows; i++) {
+            int32_t pair;
+            memcpy(&pair, third[i / 3] + i % 3 * as, sizeof pair);
+            const __m512bh x = (__m512bh)_mm512_set1_epi32(pair);
+            sum[i][0] = _mm512_dpbf16_ps(sum[i][0], x, b0);
+            if (vectors > 1)
+                sum[i][1] = _mm512_dpbf16_ps(sum[i][1], x, b1);
+        }
+#pragma GCC unroll 5
+        for (int t = 0; t < (rows + 2) / 3; t++)
+            third[t] += ap;
+    }
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            _mm512_store_ps(side + (int64_t)i * PAIRS_COLUMNS + 16 * v, sum[i][v]);
+}
+
+#define TAKES                                                                                      \
+    int64_t pairs, const char *a, int64_t as, int64_t ap, const uint32_t *panel, int first,        \
+        float *side
+#define SUM(R, V)                                                                                  \
+    static void pairs_sum_##R##_##V(TAKES)                                                         \
+    {                                                                                              \
+        pairs_sum(R, V, pairs, a, as, ap, panel, first, side);                                     \
+    }
+/* clang-format off */
+#define EACH(X, V) X(1, V) X(2, V) X(3, V) X(4, V) X(5, V) X(6, V) X(7, V) X(8, V) X(9, V)         \
+    X(10, V) X(11, V) X(12, V) X(13, V) X(14, V)
+/* clang-format on */
+EACH(SUM, 1)
+EACH(SUM, 2)
+#define OF(R, V) pairs_sum_##R##_##V,
+/* by vectors and rows */
+static void (*const pairs_sums[2][PAIRS_ROWS])(TAKES) = {{EACH(OF, 1)}, {EACH(OF, 2)}};
+#undef OF
+#undef EACH
+#undef SUM
+#undef TAKES
+
+/* As pp_to_bf16() rounds: the instruction would make subnormal numbers zeros. */
+PAIRS_INLINE __m256i pairs_round(__m512 x)
+{
+    enum { SUBNORMAL = 0x20 };
+    if (__builtin_expect(_mm512_fpclass_ps_mask(x, SUBNORMAL) == 0, 1))
+        return (__m256i)_mm512_cvtneps_pbh(x);
+    float from[16];
+    uint16_t to[16];
+    _mm512_storeu_ps(from, x);
+    for (int i = 0; i < 16; i++)
+        to[i] = pp_to_bf16(from[i]);
+    return _mm256_loadu_si256((const __m256i *)(const void *)to);
+}
+
+PAIRS_INLINE __m512 pairs_widen(__mmask16 which, const uint16_t *x)
+{
+    const __m512i bits = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(which, x));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+}
+
+/* C = alpha sum + beta C, for m rows from i on and n columns, at most 32, from j on. */
+static void pairs_store(const Product *q, int64_t i, int64_t m, int64_t j, int64_t n,
+                        const float *side)
+{
+    const __m512 alpha = _mm512_set1_ps(q->alpha), beta = _mm512_set1_ps(q->beta);
+    for (int64_t v = 0; v < n; v += 16) {
+        const __mmask16 which = (__mmask16)(n - v < 16 ? 0xffff >> (16 - (n - v)) : 0xffff);
+        const __m512 bias = q->bias ? pairs_widen(which, q->bias + j + v) : beta;
+        const float *from = side + v;
+        for (int64_t r = i; r < i + m; r++, from += PAIRS_COLUMNS) {
+            const int64_t at = r * q->ldc + j + v;
+            __m512 x = q->bias ? _mm512_add_ps(bias, _mm512_load_ps(from))
+                               : _mm512_mul_ps(alpha, _mm512_load_ps(from));
+            if (q->single) {
+                if (q->beta != 0) /* else C may hold anything */
+                    x = _mm512_add_ps(
+                        _mm512_mul_ps(beta, _mm512_maskz_loadu_ps(which, q->single + at)), x);
+                _mm512_mask_storeu_ps(q->single + at, which, x);
+                continue;
+            }
+            if (q->beta != 0)
+                x = _mm512_add_ps(_mm512_mul_ps(beta, pairs_widen(which, q->half + at)), x);
+            _mm256_mask_storeu_epi16(q->half + at, which, pairs_round(x));
+        }
+    }
+}
+
+/* The lines of C that pairs_store() writes: asked for before the sums. */
+PAIRS_INLINE void pairs_ahead(const Product *q, int64_t i, int64_t m, int64_t j)
+{
+    for (int64_t r = i; r < i + m; r++) {
+        const int64_t at = r * q->ldc + j;
+        if (q->single) {
+            __builtin_prefetch(q->single + at, 1);
+            __builtin_prefetch(q->single + at + 16, 1);
+        } else {
+            __builtin_prefetch(q->half + at, 1);
+        }
+    }
+}
+
+/* ---- a product ---- */
+
+/* What a block is computed with: a panel of B, tiles of A, sums. */
+typedef struct {
+    uint32_t *panel, *tiles;
+    float *side;
+} PairsRoom;
+
+static __attribute__((noinline)) void pairs_block(const Product *q, const Block *o,
+                                                  const PairsRoom *room)
+{
+    const int64_t deep = gemm_depth(q->k), tiles = (o->m + PAIRS_ROWS - 1) / PAIRS_ROWS;
+    /* rows 4 KB apart fall on one another in the first-level cache */
+    const int packs = q->ta || q->k % 2 || (q->lda % 2048 == 0 && o->n > PAIRS_COLUMNS);
+    for (int64_t j = o->j; j < o->j + o->n; j += PAIRS_COLUMNS) {
+        const int64_t left = o->j + o->n - j, n = left < PAIRS_COLUMNS ? left : PAIRS_COLUMNS;
+        for (int64_t p = 0; p < q->k; p += deep) {
+            const int64_t k = q->k - p < deep ? q->k - p : deep;
+            pairs_panel(q, p, k, j, n, room->panel);
+            for (int64_t t = 0; t < tiles; t++) {
+                const int64_t at = o->m * t / tiles, rows = o->m * (t + 1) / tiles - at,
+                              i = o->i + at;
+                uint32_t *const own = room->tiles + t * ((deep + 1) / 2) * PAIRS_ROWS;
+                float *const side = room->side + at * PAIRS_COLUMNS;
+                if (p + k == q->k)
+                    pairs_ahead(q, i, rows, j);
+                if (packs && (j == o->j || k < q->k))
+                    pairs_tile(q, p, k, i, rows, own);
+                pairs_sums[n > 16][rows - 1](
+                    (k + 1) / 2, packs ? (const char *)own : (const char *)a_at(q, i, p),
+                    packs ? (int64_t)sizeof *own : 2 * q->lda,
+                    packs ? PAIRS_ROWS * (int64_t)sizeof *own : 4, room->panel, p == 0, side);
+                if (p + k == q->k)
+                    pairs_store(q, i, rows, j, n, side);
+            }
+        }
+    }
+}
+
+/* With the room for so many rows, on the stack */
+#define ROOM(NAME, HIGH)                                                                           \
+    static __attribute__((noinline)) void NAME(const Product *q, const Block *o)                   \
+    {                                                                                              \
+        enum { TILES = (HIGH + PAIRS_ROWS - 1) / PAIRS_ROWS };                                     \
+        _Alignas(64) uint32_t panel[DEPTH / 2 * PAIRS_COLUMNS],                                    \
+            tiles[TILES * DEPTH / 2 * PAIRS_ROWS + 16 - PAIRS_ROWS];                               \
+        _Alignas(64) float side[HIGH * PAIRS_COLUMNS];                                             \
+        pairs_block(q, o, &(PairsRoom){panel, tiles, side});                                       \
+    }
+ROOM(pairs_low, PAIRS_LOW)
+ROOM(pairs_tall, PAIRS_TALL)
+#undef ROOM
+
+/* A block of at most PAIRS_TALL rows; k is at least 1. */
+static void gemm_pairs(const Product *q, const Block *o)
+{
+    (o->m <= PAIRS_LOW ? pairs_low : pairs_tall)(q, o);
+}
+#undef PAIRS_INLINE
+#endif
+#endif
