@@ -35,9 +35,10 @@ const char *type_library(Dtype t);                      /* "s", "d": BLAS's lett
 const char *type_runtime(Dtype t);                      /* "PP_F32" */
 /* of a half, which is a float while it is computed with: pp_from_bf16(x), what an element holds;
    pp_round_bf16(x), what a value of the type is; pp_to_bf16(x), what is stored; rounded: x is one
-   already, pp_pack_bf16(x).  x itself for other types */
+   already, pp_pack_bf16(x).  x itself for other types.  nearest: of bf16 alone, pp_half.h */
 const char *type_read(Arena *a, Dtype t, const char *x);
 const char *type_rounded(Arena *a, Dtype t, const char *x);
+const char *type_nearest(Arena *a, Dtype t, const char *x);
 const char *type_written(Arena *a, Dtype t, const char *x, bool rounded);
 /* a literal that reads back to the same value in any locale; stored: as an element in memory */
 const char *cg_number(Arena *a, Dtype t, double f, int64_t i);

@@ -69,6 +69,8 @@ const char *type_read(Arena *a, Dtype t, const char *x) { return by_half(a, "fro
 
 const char *type_rounded(Arena *a, Dtype t, const char *x) { return by_half(a, "round", t, x); }
 
+const char *type_nearest(Arena *a, Dtype t, const char *x) { return by_half(a, "nearest", t, x); }
+
 const char *type_written(Arena *a, Dtype t, const char *x, bool rounded)
 {
     return by_half(a, rounded ? "pack" : "to", t, x);

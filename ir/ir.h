@@ -92,12 +92,13 @@ const char *op_map_text(Op op);
 bool op_is_core(Op op);                                 /* may stand in a Graph */
 /* its result is its operand's memory, where strides can say it */
 bool op_is_view(Op op);
-/* the flags QUICK, SHORT, REDUCES, PICKS, EXACT of ops.def */
+/* the flags QUICK, SHORT, REDUCES, PICKS, EXACT, ARITHMETIC of ops.def */
 bool op_is_quick(Op op);
 bool op_is_short(Op op);
 bool op_reduces(Op op);
 bool op_picks(Op op);
 bool op_is_exact(Op op);
+bool op_is_arithmetic(Op op);
 typedef enum { CAST_half, CAST_single, CAST_widest } OpCast;
 OpCast op_cast(Op op);                                  /* the AUTO column */
 bool op_is_pure(Op op);                                 /* equal operands give equal results */

@@ -18,7 +18,8 @@ enum {
     LONG = 128,
     REDUCES = 256,
     PICKS = 512,
-    EXACT = 1024
+    EXACT = 1024,
+    ARITHMETIC = 2048
 };
 
 typedef struct {
@@ -78,6 +79,7 @@ bool op_is_short(Op op) { return rows[op].flags & SHORT; }
 bool op_reduces(Op op) { return rows[op].flags & REDUCES; }
 bool op_picks(Op op) { return rows[op].flags & PICKS; }
 bool op_is_exact(Op op) { return rows[op].flags & EXACT; }
+bool op_is_arithmetic(Op op) { return rows[op].flags & ARITHMETIC; }
 OpCast op_cast(Op op) { return rows[op].cast; }
 bool op_is_pure(Op op) { return rows[op].flags & PURE; }
 

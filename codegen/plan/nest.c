@@ -7,13 +7,15 @@
  */
 #include "nest.h"
 
-enum { DEAR = 24, KEEP_FROM = 10, LONGEST_ROW = 4096 };
+/* of quick operations; ROUNDING: of what a half's value takes where it is made */
+enum { DEAR = 24, KEEP_FROM = 10, SHORT = 5, ROUNDING = 5, LONGEST_ROW = 4096 };
 
 static int price(const Stmt *s)
 {
     if (s->kind != S_OP)
         return s->kind == S_LOAD ? 1 + 2 * (int)s->nindex : 0;
-    return op_is_quick(s->op) ? 1 : op_is_short(s->op) ? 5 : DEAR;
+    const int own = op_is_quick(s->op) ? 1 : op_is_short(s->op) ? SHORT : DEAR;
+    return dtype_is_half(s->type) && !op_is_exact(s->op) ? own + ROUNDING : own;
 }
 
 static int cost(const Nest *n, uint32_t i)
@@ -93,6 +95,23 @@ void nest_marks(const Nest *n, int p, uint8_t *in_pass)
     }
 }
 
+/* Which values of earlier passes are kept, the passes being known. */
+static void keep(Nest *n, bool keeps)
+{
+    uint8_t *in_pass = arena_array(n->arena, uint8_t, n->stmt.n + 1);
+    for (int p = n->passes - 1; p >= 0; p--) {
+        for (uint32_t i = 0; i < n->stmt.n; i++)
+            in_pass[i] = 0;
+        for (uint32_t i = n->stmt.n; i-- > 0;) {
+            Stmt *s = &n->stmt.at[i];
+            if (s->pass == p && (s->kind == S_REDUCE || (s->kind == S_STORE && !s->row)))
+                want(n, s->in[0], p, keeps, in_pass);
+            else if (s->pass == p && s->keep)
+                want(n, i, p, keeps, in_pass);
+        }
+    }
+}
+
 void nest_schedule(Nest *n)
 {
     n->passes = 0;
@@ -113,19 +132,39 @@ void nest_schedule(Nest *n)
         if (loops && s->pass + 1 > n->passes)
             n->passes = s->pass + 1;
     }
-    bool keeps = n->kind == NEST_ROW && may_keep(n);
-    uint8_t *in_pass = arena_array(n->arena, uint8_t, n->stmt.n + 1);
-    for (int p = n->passes - 1; p >= 0; p--) {
-        for (uint32_t i = 0; i < n->stmt.n; i++)
-            in_pass[i] = 0;
-        for (uint32_t i = n->stmt.n; i-- > 0;) {
-            Stmt *s = &n->stmt.at[i];
-            if (s->pass == p && (s->kind == S_REDUCE || (s->kind == S_STORE && !s->row)))
-                want(n, s->in[0], p, keeps, in_pass);
-            else if (s->pass == p && s->keep)
-                want(n, i, p, keeps, in_pass);
+    keep(n, n->kind == NEST_ROW && may_keep(n));
+}
+
+void nest_divide(Nest *n, int most)
+{
+    int last = 0, sum = 0;
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        Stmt *s = &n->stmt.at[i];
+        if (s->kind != S_OP || s->row)
+            continue;
+        /* an elementary function alone */
+        if (sum >= most || (sum > 0 && price(s) >= DEAR)) {
+            last++;
+            sum = 0;
         }
+        sum += price(s) >= DEAR ? most : price(s);
+        s->pass = s->last = last;
     }
+    /* all that is stored at the end: it may lie where a pass still reads */
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (n->stmt.at[i].kind == S_STORE)
+            n->stmt.at[i].pass = n->stmt.at[i].last = last;
+    n->passes = last + 1;
+    keep(n, true);
+}
+
+int nest_price(const Nest *n)
+{
+    int sum = 0;
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (n->stmt.at[i].kind == S_OP && !n->stmt.at[i].row)
+            sum += price(&n->stmt.at[i]);
+    return sum;
 }
 
 /* ---- statements ------------------------------------------------------------------------------ */

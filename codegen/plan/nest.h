@@ -114,6 +114,10 @@ typedef struct {
 void nest_sweep(Nest *n);
 void nest_mark_rows(Nest *n);                           /* Stmt.row, by strides and operands */
 void nest_schedule(Nest *n);                            /* passes, row buffers */
+/* What the operations at a point are worth; points in passes, as a row's, of `most` or little more
+   each. */
+int nest_price(const Nest *n);
+void nest_divide(Nest *n, int most);
 /* in_pass[i]: pass p computes statement i */
 void nest_marks(const Nest *n, int p, uint8_t *in_pass);
 /* no point, or no row: not for the printers */

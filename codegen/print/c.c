@@ -597,7 +597,8 @@ void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUse
                       .t = t,
                       .uses = uses,
                       .name = name,
-                      .scalar = role_names(a, n)}};
+                      .scalar = role_names(a, n),
+                      .rounding = print_roundings(a, n)}};
     c.p.in_pass = arena_array(a, uint8_t, n->stmt.n + 1);
     c.widened = arena_array(a, bool, n->stmt.n + 1);
     c.narrowed = arena_array(a, bool, n->stmt.n + 1);

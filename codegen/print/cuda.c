@@ -75,7 +75,12 @@ void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *a
     own->stmt.at = arena_array(a, Stmt, n->stmt.n + 1);
     memcpy(own->stmt.at, n->stmt.at, sizeof *n->stmt.at * n->stmt.n);
     Cuda c = {
-        .p = {.a = a, .n = own, .arg = arg_name, .name = cuda_name, .scalar = role_names(a, n)},
+        .p = {.a = a,
+              .n = own,
+              .arg = arg_name,
+              .name = cuda_name,
+              .scalar = role_names(a, n),
+              .rounding = print_roundings(a, n)},
         .own = own,
         .full = full,
         .vec = 1,

@@ -129,14 +129,6 @@ const char *print_load(Print *p, const Stmt *s)
                  : load;
 }
 
-/* Is each element of the result one of an operand's, or its negative? */
-static bool is_exact(const Print *p, const Stmt *s)
-{
-    if (s->op == OP_Cast)
-        return p->n->stmt.at[s->in[0]].type == s->type;
-    return op_is_exact(s->op);
-}
-
 static const char *plain_expression(Print *p, const Stmt *s)
 {
     switch (s->kind) {
@@ -161,12 +153,16 @@ static const char *plain_expression(Print *p, const Stmt *s)
     }
 }
 
-/* A half is rounded where it is made, whether or not it is ever stored. */
-const char *print_expression(Print *p, const Stmt *s)
+const char *print_expression(Print *p, uint32_t i)
 {
+    const Stmt *s = &p->n->stmt.at[i];
     const char *x = plain_expression(p, s);
-    bool rounds = s->kind == S_LIN || s->kind == S_INDEX || (s->kind == S_OP && !is_exact(p, s));
-    return rounds ? type_rounded(p->a, s->type, x) : x;
+    switch (p->rounding[i]) {
+    case PRINT_AS_IT_IS: return x;
+    case PRINT_ROUNDED: return type_rounded(p->a, s->type, x);
+    case PRINT_NEAREST: return type_nearest(p->a, s->type, x);
+    }
+    BUG("no rounding of kind %d", (int)p->rounding[i]);
 }
 
 void print_value(Print *p, uint32_t i)
@@ -176,7 +172,7 @@ void print_value(Print *p, uint32_t i)
     if (s->kind == S_CONST)
         return;
     const char *name = row ? p->scalar[i] : arena_printf(p->a, "v%u", i);
-    text_line(p->t, "const %s %s = %s;", type_local(s->type), name, print_expression(p, s));
+    text_line(p->t, "const %s %s = %s;", type_local(s->type), name, print_expression(p, i));
 }
 
 void print_store(Print *p, const Stmt *s)

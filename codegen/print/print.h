@@ -17,6 +17,11 @@ typedef struct {
     bool *arg;                                          /* by argument; NULL: nobody asks */
 } PrintUses;
 
+/* rounding.c: what is done to a value where it is made: nothing; a half is rounded, or, where a NaN
+   in the lower half is out of the question, by the shorter way. */
+typedef enum { PRINT_AS_IT_IS, PRINT_ROUNDED, PRINT_NEAREST } PrintRounding;
+PrintRounding *print_roundings(Arena *a, const Nest *n); /* by statement */
+
 typedef struct Print Print;
 struct Print {
     Arena *a;
@@ -24,6 +29,7 @@ struct Print {
     const char *const *arg;                             /* names of the arguments */
     /* names of what is one number for a row, by statement */
     const char *const *scalar;
+    const PrintRounding *rounding;                      /* by statement */
     Text *t;
     PrintUses *uses;
     /* the index of each dimension as an expression */
@@ -45,7 +51,7 @@ const char *print_affine(Print *p, Lin base, const Lin *coef);
 const char *print_address(Print *p, const Stmt *s);
 const char *print_guard(Print *p, const Stmt *s);                               /* NULL: none */
 const char *print_load(Print *p, const Stmt *s);
-const char *print_expression(Print *p, const Stmt *s);
+const char *print_expression(Print *p, uint32_t i);
 /* const float v3 = ..; */
 void print_value(Print *p, uint32_t i);
 void print_store(Print *p, const Stmt *s);
@@ -64,6 +70,9 @@ void print_close_block(Print *p);
 /* absent.c: the nest of the rows that are there, where the data leave rows out that are zero: it
    says which (Nest.there).  n itself where there are none. */
 const Nest *print_present(Arena *a, const Nest *n);
+
+/* chain.c: a long chain of operations in passes over parts of a row; n itself where it is none. */
+const Nest *print_chain(Arena *a, const Nest *n);
 
 /* c.c: the body of a C function with the nest's arguments. */
 void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUses *uses, Text *t);

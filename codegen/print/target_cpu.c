@@ -10,7 +10,7 @@ static void nest(Out *o, const Step *s, const char *comment)
     const char **name = out_argument_names(o, s);
     Text body = {.a = o->a, .indent = 1};
     PrintUses uses = {0};
-    nest_print_c(o->a, n, name, &uses, &body);
+    nest_print_c(o->a, print_chain(o->a, n), name, &uses, &body);
     const char *params = uses.rows ? "int64_t rows" : "", *args = uses.rows ? "rows" : "";
     o->rows |= uses.rows;
     for (uint32_t i = 0; i < n->arg.n; i++) {

@@ -28,6 +28,11 @@ check_half() {
 check_half bf16 5e-2 blocks.1:begin
 check_half f16 1e-2 blocks.1:begin
 
+# A NaN of any bits stays one: this one's would be rounded to -0 as if it were a number.
+cp "$dir"/in.x.npy "$work/nan.npy" && printf '\377\377\377\177' | dd of="$work/nan.npy" bs=1 seek=$(($(stat -c %s "$work/nan.npy") - 4)) conv=notrunc status=none
+ok "a NaN of all bits goes in" "$work/bf16.none/pipeline" infer --data "x=$work/nan.npy" --microbatches 4 --ranks 1 --output "logits=$work/nan.out.npy"
+is "and a NaN comes out" "$(od -v -An -tx4 -w4 "$work/nan.out.npy" | tail -1 | grep -cE '[7f]f[c-f]')" 1
+
 # A model of a half type trains in it, with master weights in float32, and is merged back in its own type; its data may be in another
 # file, a parameter tied, used twice, transposed, frozen, a running statistic.  PyTorch's numbers are of its own half model.
 own=$top/models/special/half
