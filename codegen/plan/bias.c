@@ -81,8 +81,8 @@ static bool chain_from(const Search *x, const StageGen *sg, bool device, NodeId 
     ValueId y = n->out[0];
     Dtype t = val(g, n->in[0])->dtype;
     const Shape *w = &val(g, n->in[1])->shape;
-    if (!(dtype_is_half(t) || (device && t == DT_F32)) || val(g, y)->dtype != DT_F32 || w->rank != 2 ||
-        w->d[0] < 1 || w->d[1] < 2)
+    if (!(dtype_is_half(t) || (device && t == DT_F32)) || val(g, y)->dtype != DT_F32 ||
+        w->rank != 2 || w->d[0] < 1 || w->d[1] < 2)
         return false;
     NodeId add = next(x, y, OP_Add), last = add;
     if (add == NONE)

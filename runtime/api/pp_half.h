@@ -10,9 +10,9 @@
  * (NaN's bits on a GPU are its own).
  *
  *     pp_from_bf16(h)  pp_to_bf16(x)  pp_round_bf16(x) == pp_from_bf16(pp_to_bf16(x));  _f16
- *     pp_nearest_bf16(x)  the same as pp_round_bf16(x), in fewer instructions, of an x that, if it
- *                      is a NaN, is a quiet one and has nothing in its lower half: so are those that
- *                      arithmetic makes of bf16 numbers
+ *     pp_nearest_bf16(x)  the same as pp_round_bf16(x), in fewer instructions, of an x that, if
+ *                         it is a NaN, is a quiet one with nothing in its lower half: so are those
+ *                         that arithmetic makes of bf16 numbers
  *     pp_pack_bf16(x)  the bits of an x that is rounded already
  */
 #ifndef PP_HALF_H
@@ -24,11 +24,13 @@
 
 PP_FN float pp_from_bf16(uint16_t h) { return pp_float_of((int32_t)((uint32_t)h << 16)); }
 
-/* The float's bits, rounded at bit 16; those below are not cleared. */
+/* The bits of a number, rounded at bit 16; those below are not cleared. */
+PP_FN uint32_t pp_bf16_nearest(uint32_t u) { return u + 0x7fffu + (u >> 16 & 1u); }
+
+/* The same of a float, which may be a NaN: it is made quiet. */
 PP_FN uint32_t pp_bf16_bits(float x)
 {
-    const uint32_t u = (uint32_t)pp_bits_f(x);
-    const uint32_t nearest = u + 0x7fffu + (u >> 16 & 1u), quiet = u | 0x400000u;
+    const uint32_t u = (uint32_t)pp_bits_f(x), nearest = pp_bf16_nearest(u), quiet = u | 0x400000u;
     return x != x ? quiet : nearest;
 }
 
@@ -57,8 +59,7 @@ PP_FN float pp_nearest_bf16(float x)
 #ifdef __CUDACC__ /* whose NaN is 0x7fffffff */
     return pp_round_bf16(x);
 #else
-    const uint32_t u = (uint32_t)pp_bits_f(x);
-    return pp_float_of((int32_t)((u + 0x7fffu + (u >> 16 & 1u)) & 0xffff0000u));
+    return pp_float_of((int32_t)(pp_bf16_nearest((uint32_t)pp_bits_f(x)) & 0xffff0000u));
 #endif
 }
 

@@ -4,10 +4,10 @@
  * half and rounded once, at the end.
  *
  * Where the machine multiplies bf16 itself (AVX512-BF16, AMX) oneDNN and gemm_pairs.h do;
- * everywhere else, and for f16, blocks of the operands are converted, which is exact, and multiplied
- * by pp_sgemm.  The road is chosen by the machine, by m, n, k and the transposes, blocks by m, n, k
- * alone, so the bits of a product depend on these.  Threads divide C, never k.
- * All room is on the stack.
+ * everywhere else, and for f16, blocks of the operands are converted, which is exact, and
+ * multiplied by pp_sgemm.  The road is chosen by the machine, by m, n, k and the transposes, blocks
+ * by m, n, k alone, so the bits of a product depend on these.  Threads divide C, never k.  All room
+ * is on the stack.
  */
 #include "api/pp.h"
 #include "api/pp_half.h"
@@ -33,8 +33,7 @@ enum { LONG = 512, SHORT = 256, ROWS = 128, COLUMNS = 256, DEEP = 256 };
 
 /* ---- what the machine has ---- */
 
-/* PAIRS: by gemm_pairs.h alone, there is no library; it has the small ones and those of bf16 where
-   oneDNN has no AMX, too. */
+/* PAIRS: there is no library, and gemm_pairs.h has all; else it has what it is faster at */
 typedef enum { UNKNOWN, CONVERTED, PAIRS, AVX512, AMX } Road;
 
 static Road find_road(void)
@@ -194,8 +193,8 @@ static void by_library(const Product *q, const Block *o) { converted(q, o); }
 
 typedef void (*ByBlock)(const Product *q, const Block *o);
 
-/* Who computes it: by the machine, the sides and A's transpose alone, so that a product has the same
-   sums whether they are stored or go on to a bias and a rounding. */
+/* Who computes it: by the machine, the sides and A's transpose alone, so that a product has the
+   same sums whether they are stored or go on to a bias and a rounding. */
 static ByBlock way_of(const Product *q)
 {
     const Road road = road_of(q->dtype);

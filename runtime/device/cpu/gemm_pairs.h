@@ -227,18 +227,26 @@ PAIRS_INLINE void pairs_ahead(const Product *q, int64_t i, int64_t m, int64_t j)
 
 /* ---- a product ---- */
 
-/* What a block is computed with: a panel of B, tiles of A, sums. */
+/* What a block is computed with: a panel of B, so many tiles of A, sums. */
 typedef struct {
     uint32_t *panel, *tiles;
+    int64_t count;
     float *side;
 } PairsRoom;
+
+static int64_t pairs_tiles(int64_t m) { return (m + PAIRS_ROWS - 1) / PAIRS_ROWS; }
+
+/* Is A packed?  Also where its rows, 4 KB apart, fall on one another in the first-level cache. */
+static int pairs_pack(const Product *q, const Block *o)
+{
+    return q->ta || q->k % 2 || (q->lda % 2048 == 0 && o->n > PAIRS_COLUMNS);
+}
 
 static __attribute__((noinline)) void pairs_block(const Product *q, const Block *o,
                                                   const PairsRoom *room)
 {
-    const int64_t deep = gemm_depth(q->k), tiles = (o->m + PAIRS_ROWS - 1) / PAIRS_ROWS;
-    /* rows 4 KB apart fall on one another in the first-level cache */
-    const int packs = q->ta || q->k % 2 || (q->lda % 2048 == 0 && o->n > PAIRS_COLUMNS);
+    const int64_t deep = gemm_depth(q->k), tiles = pairs_tiles(o->m);
+    const int packs = pairs_pack(q, o), kept = (q->k + deep - 1) / deep * tiles <= room->count;
     for (int64_t j = o->j; j < o->j + o->n; j += PAIRS_COLUMNS) {
         const int64_t left = o->j + o->n - j, n = left < PAIRS_COLUMNS ? left : PAIRS_COLUMNS;
         for (int64_t p = 0; p < q->k; p += deep) {
@@ -247,11 +255,12 @@ static __attribute__((noinline)) void pairs_block(const Product *q, const Block 
             for (int64_t t = 0; t < tiles; t++) {
                 const int64_t at = o->m * t / tiles, rows = o->m * (t + 1) / tiles - at,
                               i = o->i + at;
-                uint32_t *const own = room->tiles + t * ((deep + 1) / 2) * PAIRS_ROWS;
+                uint32_t *const own =
+                    room->tiles + ((kept ? p / deep * tiles : 0) + t) * (deep / 2) * PAIRS_ROWS;
                 float *const side = room->side + at * PAIRS_COLUMNS;
                 if (p + k == q->k)
                     pairs_ahead(q, i, rows, j);
-                if (packs && (j == o->j || k < q->k))
+                if (packs && (j == o->j || !kept))
                     pairs_tile(q, p, k, i, rows, own);
                 pairs_sums[n > 16][rows - 1](
                     (k + 1) / 2, packs ? (const char *)own : (const char *)a_at(q, i, p),
@@ -264,7 +273,7 @@ static __attribute__((noinline)) void pairs_block(const Product *q, const Block 
     }
 }
 
-/* With the room for so many rows, on the stack */
+/* With the room for so many rows of a part of k, on the stack */
 #define ROOM(NAME, HIGH)                                                                           \
     static __attribute__((noinline)) void NAME(const Product *q, const Block *o)                   \
     {                                                                                              \
@@ -272,16 +281,24 @@ static __attribute__((noinline)) void pairs_block(const Product *q, const Block 
         _Alignas(64) uint32_t panel[DEPTH / 2 * PAIRS_COLUMNS],                                    \
             tiles[TILES * DEPTH / 2 * PAIRS_ROWS + 16 - PAIRS_ROWS];                               \
         _Alignas(64) float side[HIGH * PAIRS_COLUMNS];                                             \
-        pairs_block(q, o, &(PairsRoom){panel, tiles, side});                                       \
+        pairs_block(q, o, &(PairsRoom){panel, tiles, TILES, side});                                \
     }
 ROOM(pairs_low, PAIRS_LOW)
 ROOM(pairs_tall, PAIRS_TALL)
 #undef ROOM
 
-/* A block of at most PAIRS_TALL rows; k is at least 1. */
+/* A block of at most PAIRS_TALL rows, of which so many at a time as tiles of all of k have room
+   for; k is at least 1. */
 static void gemm_pairs(const Product *q, const Block *o)
 {
-    (o->m <= PAIRS_LOW ? pairs_low : pairs_tall)(q, o);
+    const int64_t deep = gemm_depth(q->k), parts = (q->k + deep - 1) / deep,
+                  few = pairs_tiles(PAIRS_TALL) / parts;
+    const int divided = parts > 1 && few > 1 && o->n > PAIRS_COLUMNS && pairs_pack(q, o);
+    const int64_t high = divided && few * PAIRS_ROWS < o->m ? few * PAIRS_ROWS : o->m;
+    for (int64_t at = 0; at < o->m; at += high) {
+        const Block part = {o->i + at, o->j, o->m - at < high ? o->m - at : high, o->n};
+        (part.m <= PAIRS_LOW && !divided ? pairs_low : pairs_tall)(q, &part);
+    }
 }
 #undef PAIRS_INLINE
 #endif
