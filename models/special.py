@@ -24,7 +24,8 @@
   unsorted    pack_padded_sequence(enforce_sorted=False): rows sorted and put back, once more by hand with argsort; ranked.onnx: what is added to a row is by its
               place in the order
   packed      an operator's W, R and B packed of a GRU's and an LSTM's matrices; what nothing can be told of: a standardised
-              convolution, a normalised weight, a number computed of a bias; penalty.onnx: a penalty over all parameters
+              convolution, a normalised weight, a number computed of a bias; penalty.onnx: a penalty over all parameters;
+              alike.onnx: what was computed of parameters has the numbers of one
   beside      TorchScript with constant folding: a head that is a tied embedding and one more weight, functions of parameters
   equal       equal parameters that were merged, and so was what reads them; of which only a function is left, merged too; views of functions
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places;
@@ -570,6 +571,27 @@ class Penalty(nn.Module):                               # over all parameters, i
         w = self.a.weight; y = F.linear(torch.tanh(self.a(x)), (w - w.mean(1, keepdim=True)) / w.std(1, keepdim=True))
         return self.b(y) + 0.1 * sum(p.pow(2).sum() for p in self.parameters())
 
+class Alike(nn.Module):                                 # what is computed of parameters has the numbers of a parameter, and was merged with it
+    def __init__(self, d=8):
+        super().__init__()
+        self.a, self.o, self.turn = nn.Linear(d, d), nn.Linear(d, 8), nn.Parameter(torch.eye(d)); self.scale, self.shift = nn.Parameter(torch.ones(d)), nn.Parameter(torch.zeros(d))
+        self.power, self.gain = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(d))
+    def forward(self, x):
+        y = torch.tanh(self.a(x.flatten(1))); twice = 2 * self.shift
+        y = torch.sin(y @ self.turn); y = y @ self.turn.T + self.shift      # the transpose of a symmetric matrix
+        y = torch.sin(y * self.scale)
+        y = torch.sin(y + twice).square().add(1).pow(self.power)
+        back = 1 / self.power
+        y = torch.sin(y * self.gain) + y.pow(back)
+        y = y + torch.cos(y) * (1 - self.gain)          # zeros, as shift is: no weight normalisation
+        return self.o(y * self.scale.double().float()).view(-1, 4, 2)       # a copy
+
+def alike(d, x, t):
+    with torch.random.fork_rng():
+        torch.manual_seed(4); m = Alike(); export_folded(m, (x[:MB],), f"{d}/alike.onnx", ["x"])
+    m = m.double(); F.mse_loss(m(x.double()), t.double()).backward()
+    save_file({k: g.float().contiguous() for k, g in grads_of(m).items() if k not in ("shift", "power", "gain")}, f"{d}/alike.safetensors")
+
 def packed(d):
     export_folded(Penalty(), (torch.randn(MB, 3),), f"{d}/penalty.onnx", ["x"])
     m, x, t = Packed(), torch.randn(ROWS, 2, 2, 2), torch.randn(ROWS, 4, 2)
@@ -577,6 +599,7 @@ def packed(d):
     m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
     grads = {k: g for k, g in grads_of(m).items() if k != "o.bias"}      # one of whose uses is lost
     write(d, ("mse", l.item()), grads, "lstm:begin", "model.onnx", y, folded="conv.weight,proto", x=x, target=t)
+    alike(d, x, t)
 
 class Decay(nn.Module):                                 # as Mamba: fresh ones are equal in all modules, and only what is computed of them is in the file
     def __init__(self, d): super().__init__(); self.a_log, self.i = nn.Parameter(torch.log(torch.arange(1., d + 1))), nn.Linear(d, d)

@@ -48,6 +48,12 @@ bool im_means(const Import *im)
     return fx && strstr(fx, "aten.scatter_reduce.") && strstr(fx, ", mean)");
 }
 
+bool im_keeps_long_dims(const Import *im)
+{
+    const char *fx = im->node->fx_node;
+    return fx && strstr(fx, "aten.squeeze.dim");
+}
+
 Dtype im_declared(const Import *im, uint32_t i)
 {
     bool value = i < im->node->nin && !param_is_used(im->node, i);

@@ -92,11 +92,22 @@ static ValueId like_operand(const Import *im, ValueId weight)
     return dtype_is_half(t) && w == DT_F32 ? g_cast(im->g, weight, t) : weight;
 }
 
+/* Of a Conv3d without a bias torch.onnx writes zeros of [channels, 2]: whatever their shape, they
+ * add nothing. */
+static bool is_no_bias(const Import *im, int64_t channels)
+{
+    Shape s = low_shape(im->g, im_in(im, 2));
+    double x;
+    return s.rank > 1 && s.d[0] == channels && low_uniform(im->g, im_in(im, 2), &x) && x == 0;
+}
+
 static ValueId add_bias(const Import *im, ValueId y)
 {
     if (im_in(im, 2) == NONE)
         return y;
     Shape s = low_shape(im->g, y);
+    if (is_no_bias(im, s.d[1]))
+        return y;
     return g_add(im->g, y, like_operand(im, low_channels(im, 2, s.d[1], s.rank)));
 }
 

@@ -67,9 +67,13 @@ void import_squeeze(Import *im)
     Shape s = low_shape(g, x);
     int64_t *given, n, ones[MAX_RANK], *axes = ones;
     if (low_ints_either(im, "axes", 1, &given, &n)) {
-        axes = low_axes(im, given, n, s.rank);
-        for (int64_t i = 0; i < n; i++)
-            if (s.d[axes[i]] != 1)
+        int64_t all = n;
+        axes = low_axes(im, given, all, s.rank);
+        n = 0;
+        for (int64_t i = 0; i < all; i++)
+            if (s.d[axes[i]] == 1)
+                axes[n++] = axes[i];
+            else if (!im_keeps_long_dims(im))
                 low_fatal(im, -1, "dim %lld is %lld, not 1", (long long)axes[i],
                           (long long)s.d[axes[i]]);
     } else {

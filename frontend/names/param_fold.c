@@ -14,46 +14,12 @@
 
 #include "param_fx.h"
 
-static const char *leaf_of(const char *target)
-{
-    const char *dot = strrchr(target, '.');
-    return dot ? dot + 1 : target;
-}
-
-/* Whose parameter it is, seen from a scope. */
-typedef enum { FAR, NEAR, OWN } Distance;
-
-static Distance distance(const char *target, const char *scope)
-{
-    size_t n = strlen(target) - strlen(leaf_of(target)), s = strlen(scope);
-    n -= n > 0;
-    if (n == s && !strncmp(target, scope, n))
-        return OWN;
-    bool inside = s < n && (s == 0 || target[s] == '.') && !strncmp(target, scope, s);
-    bool around = n < s && (n == 0 || scope[n] == '.') && !strncmp(target, scope, n);
-    return inside || around ? NEAR : FAR;
-}
-
-/* What a line in a scope's module calls a parameter: its path from there. */
-static const char *path_from(const char *target, const char *scope)
-{
-    size_t n = strlen(scope);
-    bool inside = n == 0 || (!strncmp(target, scope, n) && target[n] == '.');
-    return inside ? target + n + (n > 0) : leaf_of(target);
-}
-
-static bool reads(const RawNode *n, const char *target)
-{
-    return distance(target, n->scope) != FAR &&
-           text_reads(text_last(n->stack), path_from(target, n->scope));
-}
-
 /* Does the line say that this was done to the parameter? */
 static bool says(Fx *x, const RawNode *n, const char *target, const char *fx)
 {
     enum { MOST = 8 };
     TextCall call[MOST];
-    const char *line = text_last(n->stack), *path = path_from(target, n->scope),
+    const char *line = text_last(n->stack), *path = fx_path_from(target, n->scope),
                *base = arena_strndup(x->a, fx, fx_base(fx));
     uint32_t count = text_calls(x->a, line, path, call, MOST);
     bool index = fx_is_base(fx, "unsqueeze") || fx_is_base(fx, "slice") || fx_is_base(fx, "select");
@@ -212,7 +178,7 @@ static bool tie_equal(Fx *x, Trace *t, const Candidates *all)
 {
     uint32_t own = NONE, like = NONE;
     for (uint32_t i = 0; i < all->n; i++)
-        if (distance(x->p->sig.entry[all->at[i].entry].target, t->use->node->scope) != FAR)
+        if (fx_distance(x->p->sig.entry[all->at[i].entry].target, t->use->node->scope) != FAR)
             return false;
     for (uint32_t i = 0; i < all->n && own == NONE; i++) {
         like = i;
@@ -244,7 +210,7 @@ static void tie(Fx *x, Trace *t)
             Recipe *r = pass ? tie_function(x, id, tensor, pass == 1) : tie_exact(x, id, tensor);
             if (!r)
                 continue;
-            bool read = reads(n, target), own = distance(target, n->scope) == OWN;
+            bool read = fx_reads(n, target), own = fx_distance(target, n->scope) == OWN;
             bool told = !is_merged(t) && fx_is_origin(x, t->use->init, e);
             bool equal = is_merged(t) && fx_like_named(x, t->use, e) != NONE;
             if (!pass || told || read || own || equal || shape_elements(&tensor->shape) >= 16)
@@ -254,12 +220,15 @@ static void tie(Fx *x, Trace *t)
         return;
     const Candidate *best = best_of(x->a, &all);
     if (best) {
+        bool turned;
+        if (recipe_is_plain(best->recipe, &turned) && !turned && fx_is_turned(x, t->use))
+            recipe_swap(x->a, best->recipe);
         t->entry = best->entry;
         give(x, t, best->recipe);
         return;
     }
     for (uint32_t i = 0; i < all.n; i++)
-        fx_lacks(x, all.at[i].entry, tensor);
+        fx_lacks(x, all.at[i].entry, tensor->name);
     t->done = all.n > 0;
 }
 
@@ -312,11 +281,11 @@ static uint32_t source_of(Fx *x, const Trace *t, int *evidence)
     if (told == SEVERAL)
         return *evidence = 0, NONE;
     for (uint32_t e = 0; e < p->sig.n; e++) {
-        const char *target = p->sig.entry[e].target, *leaf = leaf_of(target);
+        const char *target = p->sig.entry[e].target, *leaf = fx_leaf(target);
         bool may = fx_is_unread(x, e) && (told == NONE || told == e);
-        Distance d = may ? distance(target, n->scope) : FAR;
-        bool read = d != FAR && reads(n, target);
-        if (read && text_wraps(x->a, text_last(n->stack), path_from(target, n->scope)))
+        Distance d = may ? fx_distance(target, n->scope) : FAR;
+        bool read = d != FAR && fx_reads(n, target);
+        if (read && text_wraps(x->a, text_last(n->stack), fx_path_from(target, n->scope)))
             return *evidence = 0, NONE;
         bool is[SAID + 1] = {[SAID] = read && says(x, n, target, t->fx),
                              [READ] = read,
@@ -362,8 +331,8 @@ static void order_sources(Fx *x, Traces *all)
                 trace[n_trace++] = &all->at[k];
         for (uint32_t e = 0; e < p->sig.n && n_entry < MOST; e++) {
             const char *target = p->sig.entry[e].target;
-            uint32_t at = fx_is_unread(x, e) && distance(target, n->scope) == OWN
-                              ? text_place(line, leaf_of(target))
+            uint32_t at = fx_is_unread(x, e) && fx_distance(target, n->scope) == OWN
+                              ? text_place(line, fx_leaf(target))
                               : NONE;
             uint32_t k = n_entry;
             if (at == NONE)
@@ -419,7 +388,7 @@ static void tie_joined(Fx *x, Trace *t)
     Recipe *r = tie_pieces(x, t->tensor, &rest);
     uint32_t entry = NONE, n = 0;
     for (uint32_t e = 0; r && rest.tensor.name && e < x->p->sig.n; e++)
-        if (fx_is_unread(x, e) && reads(t->use->node, x->p->sig.entry[e].target)) {
+        if (fx_is_unread(x, e) && fx_reads(t->use->node, x->p->sig.entry[e].target)) {
             entry = e;
             n++;
         }
@@ -436,7 +405,7 @@ static void tie_joined(Fx *x, Trace *t)
         for (uint32_t i = 0; i < r->n; i++)
             if (r->at[i].op == OP_NONE && r->at[i].param != NONE &&
                 r->at[i].param == x->p->sig_param[e] && !x->alias[e])
-                fx_lacks(x, e, t->tensor);
+                fx_lacks(x, e, t->tensor->name);
 }
 
 /* What the user gives is known from here on, and what it is used for is looked for like anything
@@ -480,10 +449,10 @@ static void tie_norm(Fx *x, Trace *t)
     for (uint32_t v = 0; v < p->sig.n && !t->done; v++)
         for (uint32_t g = 0; g < p->sig.n && !t->done; g++) {
             const char *at_v = p->sig.entry[v].target, *at_g = p->sig.entry[g].target;
-            size_t n = strlen(at_v) - strlen(leaf_of(at_v));
+            size_t n = strlen(at_v) - strlen(fx_leaf(at_v));
             if (g == v || p->sig_param[v] == NONE || p->sig_param[g] == NONE ||
-                n != strlen(at_g) - strlen(leaf_of(at_g)) || strncmp(at_v, at_g, n) ||
-                distance(at_v, t->use->node->scope) == FAR)
+                n != strlen(at_g) - strlen(fx_leaf(at_g)) || strncmp(at_v, at_g, n) ||
+                fx_distance(at_v, t->use->node->scope) == FAR)
                 continue;
             Recipe *r = tie_weight_norm(x, p->sig_param[g], p->sig_param[v], t->tensor);
             if (r)
@@ -557,7 +526,7 @@ static bool is_copy(const char *fx)
 /* "conv1d.bias" stands beside "conv1d.weight". */
 static uint32_t beside_bias(const Fx *x, uint32_t bias)
 {
-    const char *target = x->p->sig.entry[bias].target, *leaf = leaf_of(target);
+    const char *target = x->p->sig.entry[bias].target, *leaf = fx_leaf(target);
     return strcmp(leaf, "bias")
                ? NONE
                : strmap_get(&x->p->sig.by_target,
@@ -593,54 +562,6 @@ static void match_place(Fx *x, const Trace *t)
             product && role == ROLE_WEIGHT && tensor->shape.rank == 2 && !raw_int(n, "transB", 0);
     }
     fx_make_entry(x, e);
-}
-
-static bool same_line(const char *stack, const char *line)
-{
-    const char *other = text_last(stack);
-    size_t n = line ? strcspn(line, "\n") : 0;
-    return other && line && strcspn(other, "\n") == n && !strncmp(other, line, n);
-}
-
-/* Does a node of the same line have the parameter as an argument, or what is known to be made of
- * it?  Then that is what the line reads it for. */
-static bool is_explained(const Fx *x, const Traces *all, const RawNode *n, uint32_t e)
-{
-    const char *line = text_last(n->stack);
-    for (uint32_t i = 0; i < all->n; i++)
-        if (all->at[i].done && all->at[i].entry == e &&
-            same_line(all->at[i].use->node->stack, line))
-            return true;
-    for (uint32_t i = 0; i < x->group.n; i++)
-        for (uint32_t k = 0; k < x->group.at[i].arg.n; k++)
-            if (x->group.at[i].arg.at[k].entry == e &&
-                same_line(x->group.at[i].node.at[0]->stack, line))
-                return true;
-    return false;
-}
-
-/* A number that an fx node computed, rather than one that the source has. */
-static bool is_computed(const Trace *t)
-{
-    static const char *const base[] = {"scalar_tensor", "lift_fresh", "detach", "full", NULL};
-    for (int i = 0; base[i]; i++)
-        if (!strncmp(t->fx, base[i], strlen(base[i])))
-            return false;
-    return !param_is_made_up(t->fx);
-}
-
-/* What is still open and may have been made of a known parameter: its reader's line reads that, and
- * no argument there does. */
-static void note_open(Fx *x, const Traces *all, const Trace *t)
-{
-    const Params *p = x->p;
-    const RawNode *n = t->use->node;
-    if (param_is_table(t->tensor) || (shape_elements(&t->tensor->shape) < 2 && !is_computed(t)))
-        return;
-    for (uint32_t e = 0; e < p->sig.n; e++)
-        if (p->sig_param[e] != NONE && p->sig.entry[e].kind == SIG_PARAMETER &&
-            reads(n, p->sig.entry[e].target) && !is_explained(x, all, n, e))
-            fx_lacks(x, e, t->tensor);
 }
 
 static void recover_all(Fx *x, Traces *all)
@@ -680,7 +601,8 @@ void fx_fold(Fx *x)
     for (uint32_t i = 0; i < all.n; i++)
         if (!all.at[i].done)
             match_place(x, &all.at[i]);
+    fx_settle_doubted(x, &all);
     for (uint32_t i = 0; i < all.n; i++)
         if (!all.at[i].done && !param_is_used(all.at[i].use->node, all.at[i].use->input))
-            note_open(x, &all, &all.at[i]);
+            fx_note_open(x, &all, &all.at[i]);
 }

@@ -74,8 +74,8 @@ void fx_make_entry(Fx *x, uint32_t entry);
 void fx_tied(Fx *x, const Use *u, uint32_t entry);
 /* the unread entry that is called like this one, but of u's module, or NONE */
 uint32_t fx_like_named(const Fx *x, const Use *u, uint32_t entry);
-/* one of its uses, t, is not understood */
-void fx_lacks(Fx *x, uint32_t entry, const RawTensor *t);
+/* one of its uses, called so, is not understood */
+void fx_lacks(Fx *x, uint32_t entry, const char *as);
 /* biases that were dropped because they are zero */
 void fx_restore(Fx *x);
 bool fx_is_shared(const Fx *x, const Use *u);
@@ -129,6 +129,15 @@ bool text_applies(const char *stack, const char *function, const char *leaf);
 /* n slices "path[a:b]" of numbers that follow each other, from the first index to the last. */
 bool text_slices(Arena *a, const char *stack, const char *path, const int64_t *size, uint32_t n);
 
+/* Whose parameter it is, seen from a scope. */
+typedef enum { FAR, NEAR, OWN } Distance;
+Distance fx_distance(const char *target, const char *scope);
+const char *fx_leaf(const char *target);
+/* What a line in a scope's module calls a parameter: its path from there. */
+const char *fx_path_from(const char *target, const char *scope);
+bool fx_is_near(const RawNode *n, const char *target);
+bool fx_reads(const RawNode *n, const char *target); /* near, and the node's line reads it */
+
 /* ---- param_infer.c ---- */
 typedef struct {
     const Use *use;                                     /* the first of those that read it so */
@@ -164,6 +173,14 @@ double raw_number(const RawTensor *t, int64_t i);        /* element i of floats 
 /* ---- param_equal.c ---- */
 void fx_separate_equal(Fx *x);
 uint32_t fx_make_equal(Fx *x, uint32_t entry, uint32_t id);    /* the entry's, with that one's bytes */
+
+/* ---- param_doubt.c ---- */
+/* A square matrix that equals its transpose, and the reader names that. */
+bool fx_is_turned(Fx *x, const Use *u);
+/* Uses of a parameter's initializer by readers that name something else: it, or said. */
+void fx_settle_doubted(Fx *x, const Traces *all);
+/* names the parameters that an open trace may have been made of */
+void fx_note_open(Fx *x, const Traces *all, const Trace *t);
 
 /* ---- param_fold.c ---- */
 void fx_fold(Fx *x);                                    /* operands that no argument explains */

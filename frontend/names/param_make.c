@@ -173,19 +173,19 @@ static void use_other(Fx *x, const Use *u, uint32_t id)
     if (r)
         param_use_made(x->p, u->node, u->input, r);
     else
-        fx_lacks(x, u->entry, t);
+        fx_lacks(x, u->entry, t->name);
 }
 
-void fx_lacks(Fx *x, uint32_t entry, const RawTensor *t)
+void fx_lacks(Fx *x, uint32_t entry, const char *as)
 {
     Params *p = x->p;
     const char *name = p->sig_param[entry] == NONE ? p->sig.entry[entry].target
                                                    : p->g->param.at[p->sig_param[entry]].name;
-    const char *key = arena_printf(x->a, "%s\n%s", name, t->name);
+    const char *key = arena_printf(x->a, "%s\n%s", name, as);
     if (strmap_get(&p->noted, key) != NONE)
         return;
     *strmap_at(&p->noted, key) = 1;
-    vec_push(x->a, &p->partial, arena_printf(x->a, "%s (as %s)", name, t->name));
+    vec_push(x->a, &p->partial, arena_printf(x->a, "%s (as %s)", name, as));
 }
 
 static void make_aliases(Fx *x, uint32_t id)

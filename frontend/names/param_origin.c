@@ -147,6 +147,6 @@ void fx_note_origins(Fx *x)
             continue;
         for (uint32_t k = 0; k < o->entry.n; k++)
             if (p->sig_param[o->entry.at[k]] != NONE && !is_in_recipe(x, r, o->entry.at[k]))
-                fx_lacks(x, o->entry.at[k], &p->m->init.at[u->init]);
+                fx_lacks(x, o->entry.at[k], p->m->init.at[u->init].name);
     }
 }

@@ -220,3 +220,40 @@ bool text_slices(Arena *a, const char *stack, const char *path, const int64_t *s
     }
     return i == n;
 }
+
+/* ---- where a parameter is, seen from a node ---- */
+
+const char *fx_leaf(const char *target)
+{
+    const char *dot = strrchr(target, '.');
+    return dot ? dot + 1 : target;
+}
+
+Distance fx_distance(const char *target, const char *scope)
+{
+    size_t n = strlen(target) - strlen(fx_leaf(target)), s = strlen(scope);
+    n -= n > 0;
+    if (n == s && !strncmp(target, scope, n))
+        return OWN;
+    bool inside = s < n && (s == 0 || target[s] == '.') && !strncmp(target, scope, s);
+    bool around = n < s && (n == 0 || scope[n] == '.') && !strncmp(target, scope, n);
+    return inside || around ? NEAR : FAR;
+}
+
+const char *fx_path_from(const char *target, const char *scope)
+{
+    size_t n = strlen(scope);
+    bool inside = n == 0 || (!strncmp(target, scope, n) && target[n] == '.');
+    return inside ? target + n + (n > 0) : fx_leaf(target);
+}
+
+bool fx_is_near(const RawNode *n, const char *target)
+{
+    return fx_distance(target, n->scope) != FAR;
+}
+
+bool fx_reads(const RawNode *n, const char *target)
+{
+    return fx_is_near(n, target) &&
+           text_reads(text_last(n->stack), fx_path_from(target, n->scope));
+}

@@ -466,8 +466,8 @@ Recipe *tie_weight_norm(Fx *x, uint32_t g, uint32_t v, const RawTensor *t)
         for (as.rank = rank; n_axis < rank; n_axis++)
             as.d[n_axis] = 1;
     if (pg->dtype != t->dtype || pv->dtype != t->dtype || !shape_equal(&pv->shape, &t->shape) ||
-        n > largest || as.rank != rank || rank < 1)
-        return NULL;
+        n > largest || as.rank != rank || rank < 1 || is_constant(t))
+        return NULL;                                    /* zeros are any v times zeros */
     n_axis = 0;
     strides_of(&as, stride);
     for (int d = 0; d < rank; d++) {

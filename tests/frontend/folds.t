@@ -60,6 +60,15 @@ packed/model.onnx: warning: 2 parameters will not train, the export folded them 
 is "packed: uses that no line names are named" "$("$ppsplit" -q "$cases/packed/penalty.onnx" --loss mse -o said.out 2>&1 | head -n 1 | sed 's/.*: //')" \
     "a.weight (as div), a.bias (as mul), a.weight (as mul), b.bias (as mul), b.weight (as mul)"
 
+is "packed: what was computed of a parameter and has the numbers of one is named" \
+    "$("$ppsplit" -q "$cases/packed/alike.onnx" --loss mse -o said.out 2>&1 | head -n 1 | sed 's/.*: //')" "shift (as mul), power (as mul_2), gain (as sub)"
+. "$cases/packed/case.env"
+ok "packed: that splits and builds" split_model "$cases/packed/alike.onnx" alike none --loss mse
+mkdir alike.run
+ok "packed: trains" alike/pipeline train --data "x=$cases/packed/in.x.npy" --data "target=$cases/packed/target.npy" --microbatches $((rows / mb)) --quiet --lr 0 --dump-grads alike.run/grads
+ok "packed: a symmetric matrix's transpose and a copy are the parameters" \
+    "$compare" grads alike.run/grads "$cases/packed/alike.safetensors" 1e-4
+
 # back_again CASE MODEL [FOLDED...]: a model whose matrices come out of their operators' trains, and goes back into a model of the same bits.
 back_again() {
     local name=$1 model=$2 data; shift 2

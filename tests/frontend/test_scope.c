@@ -220,6 +220,34 @@ static void test_scatter_mean(void)
     ok(g[0] && !g[1], "a mean that the exporter lost is refused");
 }
 
+/* torch.onnx squeezes a dim that is not 1, which PyTorch leaves, and gives a convolution without a
+ * bias zeros of [channels, 2]. */
+static void test_exporters_slips(void)
+{
+    static const float weight[16] = {1};
+    const int64_t axis = 2, long_axis = 1, none[8] = {0}, ones[8] = {1};
+    Graph *g[4];
+    for (int i = 0; i < 4; i++) {
+        M m = {0};
+        tensor(&m, "last", 7, (int[]){1, 0}, &axis, sizeof axis);
+        tensor(&m, "long", 7, (int[]){1, 0}, &long_axis, sizeof long_axis);
+        tensor(&m, "w", 1, (int[]){4, 4, 1, 0}, weight, sizeof weight);
+        tensor(&m, "none", 7, (int[]){4, 2, 0}, i == 1 ? ones : none, sizeof none);
+        node(&m, "Unsqueeze", "node_1", "x last", "a", NULL, NULL);
+        node(&m, "CastLike", "node_0", "none x", "b", NULL, NULL);
+        node(&m, "Conv", "node_2", "a w b", "c", NULL, NULL);
+        node(&m, "Squeeze", "node_3", i == 2 ? "c long" : "c last", "d", NULL, NULL);
+        node(&m, "Squeeze", "node_4", "d long", "y", NULL,
+             i == 3 ? NULL
+                    : "%squeeze : [num_users=1] = call_function[target=torch.ops.aten.squeeze.dim]"
+                      "(args = (%d, 1), kwargs = {})");
+        g[i] = import(&m, NULL, NULL);
+    }
+    ok(g[0] && val(g[0], g[0]->output.at[0])->shape.rank == 2, "a dim that PyTorch leaves is left");
+    ok(!g[2] && !g[3], "ONNX's own Squeeze of it is refused");
+    ok(!g[1], "zeros are no bias, other numbers of that shape are refused");
+}
+
 /* As many numbers as the data has that are positive. */
 static void test_identity_of_picked(void)
 {
@@ -608,6 +636,7 @@ int main(void)
     test_meta();
     test_torchscript();
     test_scatter_mean();
+    test_exporters_slips();
     test_identity_of_picked();
     test_identity();
     test_folded_norm();
