@@ -124,9 +124,10 @@ static void add_far(const Rates *r, const CutStage *at, double part, double *tim
     time[SA_W] += part * at->far[2] / r->gradients;
 }
 
-static double more_divided(const Rates *r, const PpStage *st, double part)
+/* part: of what I leaves, that no cache has. */
+static MoreDivided more_divided(const Rates *r, const PpStage *st, double part)
 {
-    return divided_seconds(st, r->quick, r->functions, r->moves / fmax(part, 1e-9));
+    return divided_seconds(st, r->quick, r->functions, r->traffic, r->left / fmax(part, 1e-9));
 }
 
 /* I and W, where what is known is a B, or a B where they are; a run that had both knows all.  I of
@@ -134,13 +135,13 @@ static double more_divided(const Rates *r, const PpStage *st, double part)
 static void divide(const AutoOptions *o, const PpStage *st, double part, double begin,
                    double *time)
 {
-    double more = more_divided(&o->rates, st, part);
+    const MoreDivided more = more_divided(&o->rates, st, part);
     if (!o->measured || !o->measured_divided) {
         bool empty = st->flops_input == 0;
-        time[SA_I] = empty ? begin : time[SA_I];
-        time[SA_W] = empty ? time[SA_B] : time[SA_W] + more;
+        time[SA_I] = empty ? begin : time[SA_I] + more.input;
+        time[SA_W] = empty ? time[SA_B] : time[SA_W] + more.weight;
     } else if (!o->measured_whole) {
-        time[SA_B] -= fmin(more, 0.5 * time[SA_B]);
+        time[SA_B] -= fmin(more.input + more.weight, 0.5 * time[SA_B]);
     }
 }
 
@@ -203,8 +204,8 @@ static double least_backward(const Search *x, const Candidate *c, uint32_t s, co
     double parts = at->input + at->weight, least = at->whole < parts ? at->whole : parts;
     if (o->measured && o->measured_divided && !o->measured_whole) {
         double rows = (double)c->size->rows / (double)x->own_rows;
-        double more = more_divided(&o->rates, c->cut->program->plan.stage[s], 1);
-        least -= fmin(rows * more, 0.5 * least);
+        MoreDivided more = more_divided(&o->rates, c->cut->program->plan.stage[s], 1);
+        least -= fmin(rows * (more.input + more.weight), 0.5 * least);
     }
     return least;
 }

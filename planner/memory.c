@@ -97,9 +97,11 @@ Schedule *memory_offload(MemoryAsked *x, const Schedule *s, const SchedNeeds *ne
     return plan_offload(&ask, &rows, e) == PP_OK ? rows : NULL;
 }
 
-double divided_seconds(const PpStage *st, double quick, double functions, double moves)
+MoreDivided divided_seconds(const PpStage *st, double quick, double functions, double traffic,
+                            double left)
 {
-    return plan_divided(st, &(DividedRates){quick, functions, moves});
+    const Divided d = plan_divided(st, &(DividedRates){quick, functions, traffic, left});
+    return (MoreDivided){d.input, d.weight};
 }
 
 int64_t memory_stored(const PpStage *st) { return plan_stored_bytes(st, 0); }

@@ -32,9 +32,13 @@ int64_t memory_stored(const PpStage *st);
    gets of the others with --shard-optimizer. */
 int64_t memory_updated(const MemoryAsked *x, const Schedule *s, int64_t *gathered);
 
-/* Seconds that W takes longer than its part of a B, as --schedule auto has them: elements and bytes
-   a second */
-double divided_seconds(const PpStage *st, double quick, double functions, double moves);
+/* Seconds that I and W take longer than their parts of a B, as --schedule auto has them: elements a
+   second; bytes that loops read, and that I leaves for W. */
+typedef struct {
+    double input, weight;
+} MoreDivided;
+MoreDivided divided_seconds(const PpStage *st, double quick, double functions, double traffic,
+                            double left);
 
 /* The model's edges and shared parameters, as schedules want them. */
 typedef struct {

@@ -80,6 +80,7 @@ static void scale_stage(const Scale *s, PpStage *to)
     to->flops_weight = scaled(s, to->flops_weight);
     to->twice_quick = scaled(s, to->twice_quick);
     to->twice_functions = scaled(s, to->twice_functions);
+    to->twice_bytes = scaled(s, to->twice_bytes);
 }
 
 Program *program_resized(const Program *p, int64_t rows, Arena *a)

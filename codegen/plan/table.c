@@ -203,20 +203,51 @@ static int64_t flops(const Graph *g, const Ids *list)
     return n;
 }
 
+static ValueId behind_views(const Graph *g, ValueId v)
+{
+    while (v != NONE && val(g, v)->kind == V_NODE && op_is_view(g->node.at[val(g, v)->node].op))
+        v = g->node.at[val(g, v)->node].in[0];
+    return v;
+}
+
+/* What W's loops read, for nodes that I has as well, of what others made, each value once.
+   again: those nodes. */
+static int64_t twice_bytes(const Graph *g, const Ids *weight, const bool *again, Arena *scratch)
+{
+    bool *met = arena_array(scratch, bool, g->value.n + 1);
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < weight->n; i++) {
+        const Node *x = &g->node.at[weight->at[i]];
+        for (uint32_t k = 0; k < x->nin && again[weight->at[i]]; k++) {
+            ValueId v = behind_views(g, x->in[k]);
+            const Value *read = v == NONE ? NULL : val(g, v);
+            bool own = read && read->kind == V_NODE && again[read->node];
+            if (!read || met[v] || own || read->kind == V_PARAM || read->kind == V_CONST)
+                continue;
+            met[v] = true;
+            bytes += value_bytes(g, v);
+        }
+    }
+    return bytes;
+}
+
 /* What I and W both compute, by elements: nodes that read what is kept are in either. */
 static void twice(const StageGen *sg, PpStage *st)
 {
     const Graph *g = sg->g;
     const Ids *input = &sg->stage->backward_input, *weight = &sg->stage->backward_weight;
     Arena *scratch = arena_within(sg->a);
-    bool *made = arena_array(scratch, bool, g->node.n + 1);
+    bool *made = arena_array(scratch, bool, g->node.n + 1),
+         *again = arena_array(scratch, bool, g->node.n + 1);
     for (uint32_t i = 0; i < input->n; i++)
         made[input->at[i]] = true;
     for (uint32_t i = 0; i < weight->n; i++) {
         Op op = g->node.at[weight->at[i]].op;
         int64_t n = made[weight->at[i]] ? cost_flops(g, weight->at[i]) : 0;
+        again[weight->at[i]] = made[weight->at[i]] && !op_is_view(op);
         *(op_is_map(op) && !op_is_quick(op) ? &st->twice_functions : &st->twice_quick) += n;
     }
+    st->twice_bytes = twice_bytes(g, weight, again, scratch);
     arena_free(scratch);
 }
 
@@ -246,7 +277,8 @@ static const PpStage *of_microbatches(const StageGen *sg, const PpStage *whole, 
     PpStage *st = arena_new_of(a, PpStage);
     *st = *whole;
     st->input = inputs(sg, sg->microbatches, a);
-    st->bytes_stash = st->bytes_saved = st->twice_quick = st->twice_functions = 0;
+    st->bytes_stash = st->bytes_saved = 0;
+    st->twice_quick = st->twice_functions = st->twice_bytes = 0;
     st->n_again = 0;
     st->again = NULL;
     st->minibatch = whole;

@@ -302,8 +302,10 @@ static void print_fields(const StageGen *sg, Target target, const PpStage *st, c
         t, ".flops_forward = %" PRId64 ", .flops_input = %" PRId64 ", .flops_weight = %" PRId64 ",",
         st->flops_forward, st->flops_input, st->flops_weight);
     if (st->twice_quick || st->twice_functions)
-        text_line(t, ".twice_quick = %" PRId64 ", .twice_functions = %" PRId64 ",",
-                  st->twice_quick, st->twice_functions);
+        text_line(t,
+                  ".twice_quick = %" PRId64 ", .twice_functions = %" PRId64
+                  ", .twice_bytes = %" PRId64 ",",
+                  st->twice_quick, st->twice_functions, st->twice_bytes);
     if (st->n_again)
         text_line(t, ".n_again = %d, .again = stage%d%s_again,", st->n_again, st->index, table);
     if (st->minibatch)

@@ -44,6 +44,7 @@ extern "C" {
     X(rows, 19e6, "rows of softmax begun in a second")                                             \
     X(cached, 70e9, "bytes/s that loops read and write in a cache")                                \
     X(traffic, 57e9, "bytes/s that they read and write beyond it")                                 \
+    X(left, 12e9, "bytes/s that are left for later and found where no cache has them")             \
     X(moves, 12e9, "bytes/s that are gathered, padded, joined")                                    \
     X(updates, 26e9, "bytes/s that the optimizer reads and writes")                                \
     X(actions, 100e3, "actions of a schedule begun in a second")                                   \

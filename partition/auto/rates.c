@@ -4,10 +4,10 @@
  * The built-in ones are what `pipeline measure --ranks 2 --threads 1` finds on two cores of a
  * Xeon server (2 MB of cache a core, AVX-512 and AMX, oneDNN 2.6, gcc 12), both at work; link is
  * what one of them copies to the other, products16 bfloat16's, by AMX; those of loops have their
- * beginnings in them still.  Steps, and what exponentials are to functions, are an EPYC's.  What
- * an action and a message take to begin is measured by nothing: these are estimates, messages of
- * processes; threads take a microsecond.  What counts for a cut is how they compare with one
- * another; --rates and --costs give others.
+ * beginnings in them still; left is its moves.  Steps, and what exponentials are to functions, are
+ * an EPYC's.  What an action and a message take to begin is measured by nothing: these are
+ * estimates, messages of processes; threads take a microsecond.  What counts for a cut is how they
+ * compare with one another; --rates and --costs give others.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -177,8 +177,9 @@ typedef struct PpStage {
     int64_t bytes_work[PP_WORKS];                       /* of PpCtx.work, aligned */
     int64_t bytes_state; /* 0: what open() takes is counted while it runs, as "library" */
     int64_t flops_forward, flops_input, flops_weight;
-    /* elements that W makes again because I alone has them: additions and the like; others */
-    int64_t twice_quick, twice_functions;
+    /* elements that W makes again because I alone has them: additions and the like; others; bytes
+       that are read for it */
+    int64_t twice_quick, twice_functions, twice_bytes;
     /* R: the parts of the stash that can be computed again one by one; bytes_stash is the rest */
     int n_again;
     const PpAgain *again;

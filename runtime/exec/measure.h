@@ -13,7 +13,7 @@ extern "C" {
 typedef struct {
     const char *name, *what; /* as ppsplit calls it; in a line of the machine's file */
 } MeasuredRate;
-enum { MEASURED_RATES = 20 };
+enum { MEASURED_RATES = 21 };
 extern const MeasuredRate measured_rates[MEASURED_RATES];
 
 /* rate[MEASURED_RATES] of this rank, while all ranks of g are at the same; threads: it has so many.

@@ -41,6 +41,8 @@ enum {
     LANES = 16,
     PART = 1 << 22,     /* elements that no cache holds */
     ROW = 256,          /* elements of a row that is normed, or moved */
+    LEFT = 1 << 16,     /* elements of a matrix of such rows, in a core's cache */
+    LEFT_FAR = RATES_FAR / (4 * LEFT) - 1,
     SHORT = 32, LONG = 1024, /* of a row of softmax */
     IMAGE = 32, CHANNELS = 64
 };
@@ -283,6 +285,48 @@ static void step(Room *r) { add(r, LANES); }
 static void cached(Room *r) { add(r, RATES_SMALL / 4); }
 static void traffic(Room *r) { add(r, RATES_LARGE / 4); }
 
+/* A gradient is left: by a product of two that a cache has, which lie before all of them. */
+static void leave(const Room *r, int64_t at)
+{
+    const float *a = r->pool, *b = a + LEFT / 2;
+    pp_sgemm(0, 0, LEFT / ROW, ROW, HEAD, 1, a, HEAD, b, ROW, 0, r->pool + (1 + at) * LEFT, ROW);
+}
+
+/* And found: sums of its columns, in blocks as generated code has them. */
+static void find(const Room *r, int64_t at)
+{
+    enum { BLOCK = 64 };
+    const float *x = r->pool + (1 + at) * LEFT;
+    float *sum = r->pool + LEFT / 4;
+#pragma omp parallel for
+    for (int64_t j0 = 0; j0 < ROW; j0 += BLOCK) {
+        float s[BLOCK] = {0};
+        for (int64_t i = 0; i < LEFT / ROW; i++) {
+#pragma omp simd
+            for (int64_t j = 0; j < BLOCK; j++)
+                s[j] += x[i * ROW + j0 + j];
+        }
+        for (int64_t j = 0; j < BLOCK; j++)
+            sum[j0 + j] = s[j];
+    }
+}
+
+/* One that a core's cache still has. */
+static void left_near(Room *r)
+{
+    leave(r, 0);
+    find(r, 0);
+}
+
+/* Half of the pool is left and half is found in between. */
+static void left_far(Room *r)
+{
+    for (int64_t i = 0; i < LEFT_FAR; i++) {
+        leave(r, i);
+        find(r, (i + LEFT_FAR / 2) % LEFT_FAR);
+    }
+}
+
 /* Rows in another order, out of and into memory. */
 static void moves(Room *r)
 {
@@ -314,12 +358,12 @@ static void updates(Room *r)
 
 typedef enum {
     WIDE, THIN, FAR, P64, P16, CONVOLUTIONS, BATCHED, QUICK, SLOW, FUNCTIONS, EXPONENTIALS,
-    SHORT_ROWS, LONG_ROWS, STEP, CACHED, TRAFFIC, MOVES, UPDATES, WORKS
+    SHORT_ROWS, LONG_ROWS, STEP, CACHED, TRAFFIC, LEFT_NEAR, LEFT_AWAY, MOVES, UPDATES, WORKS
 } Work;
 static void (*const works[WORKS])(Room *) = {
     train_wide, train_thin, train_far,    products64, products16, convolutions, batched,
     quick,      slow,       functions,    exponentials, short_rows, long_rows,  step,
-    cached,     traffic,    moves,        updates,
+    cached,     traffic,    left_near,    left_far,     moves,      updates,
 };
 
 const MeasuredRate measured_rates[MEASURED_RATES] = {
@@ -340,6 +384,7 @@ const MeasuredRate measured_rates[MEASURED_RATES] = {
     {"rows", "its rows begun in a second"},
     {"cached", "bytes/s that loops read and write in a cache"},
     {"traffic", "and beyond it"},
+    {"left", "bytes/s that are left, and found where no cache has them, beside that"},
     {"moves", "bytes/s that are moved"},
     {"updates", "bytes/s that an optimizer reads and writes"},
     {"steps", "loops begun in a second"},
@@ -400,6 +445,8 @@ static void rates_of(const double *seconds, const double *forward, double *rate)
         1 / (of_row > 1e-9 ? of_row : 1e-9),
         2.0 * RATES_SMALL / small,
         2.0 * RATES_LARGE / without(seconds[TRAFFIC], step),
+        longer(sizeof(float) * LEFT, seconds[LEFT_AWAY] / LEFT_FAR - seconds[LEFT_NEAR],
+               seconds[LEFT_NEAR]),
         (double)PART / 4 * sizeof(float) / seconds[MOVES],
         9.0 * PART * sizeof(float) / seconds[UPDATES], /* as planner/memory.c counts them */
         1 / step,

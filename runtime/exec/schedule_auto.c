@@ -33,10 +33,10 @@ typedef struct {
     double operations, action, bytes, message;
     DividedRates divided;
 } Usual;
-static const Usual usual_cpu = {180e9, 10e-6, 12e9, 20e-6, {30e9, 1.7e9, 12e9}},
-                   usual_device = {20e12, 50e-6, 20e9, 20e-6, {10e12, 2e12, 1e12}};
+static const Usual usual_cpu = {180e9, 10e-6, 12e9, 20e-6, {30e9, 1.7e9, 57e9, 12e9}},
+                   usual_device = {20e12, 50e-6, 20e9, 20e-6, {10e12, 2e12, 1e12, 1e12}};
 
-/* A B is one action; I and W are two, and W takes longer. */
+/* A B is one action; I and W are two, and take longer. */
 static int by_operations(const PpPlan *p, SchedCosts *c)
 {
     const Usual *u = p->device == PP_CPU ? &usual_cpu : &usual_device;
@@ -50,7 +50,9 @@ static int by_operations(const PpPlan *p, SchedCosts *c)
         t[SA_I] = (double)st->flops_input / u->operations + u->action;
         t[SA_W] = (double)st->flops_weight / u->operations + u->action;
         t[SA_B] = t[SA_I] + t[SA_W] - u->action;
-        t[SA_W] += plan_divided(st, &u->divided);
+        const Divided more = plan_divided(st, &u->divided);
+        t[SA_I] += more.input;
+        t[SA_W] += more.weight;
     }
     if (all > 0) {
         c->latency = u->message;

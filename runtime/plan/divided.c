@@ -1,16 +1,19 @@
 /*
  * divided.c - what I and W take beside their parts of a B.
  *
- * In: a stage's table, rates of the machine.  What I leaves behind for W (bytes_saved) is read from
- * memory, where B finds it in a cache: I writes it as B does.  And what both read, but neither
- * keeps, such as an activation that is cheaper made again than stored, W makes once more.
+ * In: a stage's table, rates of the machine.  What I leaves behind for W (bytes_saved) goes to memory
+ * and comes from there, where B has it in a cache.  And what both read, but neither keeps, such as
+ * an activation that is cheaper made again than stored, W makes once more, in loops of its own.
  */
 #include "divided.h"
 
-double plan_divided(const PpStage *st, const DividedRates *r)
+Divided plan_divided(const PpStage *st, const DividedRates *r)
 {
     if (st->flops_input == 0)
-        return 0;
-    return (double)st->bytes_saved / r->moves + (double)st->twice_quick / r->quick +
-           (double)st->twice_functions / r->functions;
+        return (Divided){0};
+    const double left = (double)st->bytes_saved / r->left / 2; /* on either way */
+    return (Divided){.input = left,
+                     .weight = left + (double)st->twice_quick / r->quick +
+                               (double)st->twice_functions / r->functions +
+                               (double)st->twice_bytes / r->traffic};
 }

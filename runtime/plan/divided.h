@@ -10,10 +10,14 @@
 /* In a second. */
 typedef struct {
     double quick, functions; /* elements: of additions and the like, of exponentials and the like */
-    double moves;            /* bytes that W finds where I left them */
+    double traffic;          /* bytes that such loops read */
+    double left;             /* bytes that I leaves and W finds where no cache has them */
 } DividedRates;
 
-/* Seconds that W takes longer than its part of a B; none where I has nothing to do. */
-double plan_divided(const PpStage *st, const DividedRates *r);
+/* Seconds that I and W take longer than their parts of a B; none where I has nothing to do. */
+typedef struct {
+    double input, weight;
+} Divided;
+Divided plan_divided(const PpStage *st, const DividedRates *r);
 
 #endif

@@ -88,6 +88,7 @@ ok "and fits" grep -q "^1 " <(tied --memory $((least + least / 20)))
 cut/pipeline measure --ranks 2 --offload-dir . >measured 2>&1 || true
 ok "a store is measured" grep -q "^offload = [0-9]" measured
 ok "and what a loop takes to begin" grep -q "^steps = [0-9]" measured
+ok "and what is left for later: slower than what a cache has" awk '/^left = / { l = $3 } /^cached = / { c = $3 } END { exit !(l > 0 && l < c) }' measured
 machine() { printf "$1" >machine; plan --batch 4 --machine machine; }
 ok "a machine that was measured" grep -q "on 2 ranks, .* a rank" <(plan --batch 4 --machine measured)
 ok "one that is written" grep -q "on 2 ranks, .* 16 GiB a rank" <(machine 'ranks=2 # two\n\n  memory = 16G\nproducts = 90e9\nlatency=1e-5\n')
@@ -122,6 +123,16 @@ ok "what fits a cache is not far" eval '! slower --rates parameters=1e3,gradient
 "$ppsplit" -q causal.onnx --split h.2:begin --loss cross_entropy -o causal
 is "what W makes again" "$(sed -n 's/.*\.twice_functions = \([0-9]*\),.*/\1/p' causal/pipeline.c)" $((2 * 128 * 256 + 5 * 128))
 fast=products=1e18,operands=1e18,transposed=1e18,parameters=1e18,gradients=1e18,quick=1e18,slow=1e18,functions=1e18,exponentials=1e18,softmax=1e18,rows=1e18,cached=1e18,traffic=1e18,moves=1e18,updates=1e18,actions=1e12,steps=1e15,messages=1e12,link=1e15
+is "and what it reads for that, x, mean and deviation of a norm" "$(sed -n 's/.*\.twice_bytes = \([0-9]*\),.*/\1/p' causal/pipeline.c)" $((4 * (2 * 128 * 256 + 5 * (128 * 64 + 2 * 128))))
+# What I leaves for W goes to memory and comes from there, of 8 x 64 rows all of it, where a B has it in a cache, as both have of 8 x 1
+saved=$(sed -n 's/.*\.bytes_saved = \([1-9][0-9]*\),.*/\1/p' causal/pipeline.c)
+left() {
+    "$ppsplit" plan causal.onnx --split h.2:begin --loss cross_entropy --ranks 1 --dp 1 --stages 2 --schedule "$1" --batch $((8 * $2)) --microbatches 8 --optimizer sgd \
+        --recompute never --rates $fast,batched=1e18,left=1e9 2>&1 | first | cut -d. -f1
+}
+is "what is left for W counts" "$(left zb-h1 64)" "$(((8 * 64 * saved + 500000) / 1000000))000"
+is "but not in a whole backward" "$(left gpipe 64)" 0
+is "or a cache" "$(left zb-h1 1)" 0
 is "a mask's tiles are not computed" "$("$ppsplit" plan causal.onnx --loss cross_entropy --ranks 1 --dp 1 --stages 1 --schedule gpipe --batch 1 --microbatches 1 --optimizer sgd \
     --recompute never --rates $fast,batched=1e9 2>&1 | first)" 31500
 # Of heads of 24 columns vectors of 16 compute 32, but where scores and their gradients are made: 4 layers of 2 products of 2 * 128 * 128 * 96 FLOP, and of 4 with 32 / 24 of them
