@@ -59,6 +59,9 @@ Dag *dag_of(const CutGraph *g, const CutProblem *p, Arena *a);
 /* contract.c: adds to g->together what may be so without loss; whether there was anything */
 bool contract(const Dag *d, CutGraph *g);
 
+/* bound.c: no cut's slowest stage takes less */
+Ticks dag_least(const Dag *d, Arena *a);
+
 /* load.c: the load of one stage, group by group; each can be taken out again, in any order */
 typedef struct Load {
     const Dag *d;

@@ -184,12 +184,11 @@ static bool is_limited(const CutGraph *g, const CutProblem *p)
     return p->memory > 0 && sum > (double)p->memory;
 }
 
-/* Without a cut: the share of each stage, or a node that is more. */
+/* Without a cut. */
 static double least_of(const Solve *s)
 {
     const CutProblem *p = s->d->p;
-    Ticks share = (s->d->total + p->stages - 1) / p->stages,
-          least = share > s->d->largest ? share : s->d->largest;
+    const Ticks least = dag_least(s->d, s->a);
     return s->d->tick * (p->microbatches
                              ? (double)s->d->total + (p->microbatches - 1.0) * (double)least
                              : (double)least);

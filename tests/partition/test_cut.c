@@ -370,16 +370,21 @@ static void placements(void)
 }
 
 /* Time alone, of Inception, whose 221,564 states are too many for PipeDream's planner: at most 6 %
-   above an equal share, which no cut is below (in 8 stages 7.3 %: of less nothing is known). */
+   above what no cut is below.  That is more than an equal share where the first layers, a chain of
+   few long ones, cannot be shared so: summed by hand, the first two of 8 stages reach 0.13865 of
+   0.68904 while none is over 0.106, and leave 0.09173 to each of the others; of 4 stages the first
+   takes 0.17787, or at most 0.13865 and leaves 0.18346 to each. */
 static void inception(void)
 {
-    for (uint32_t k = 2; k <= 4; k *= 2) {
+    static const double least[] = {0.344519, 0.177874, 0.091730};
+    for (uint32_t i = 0; i < 3; i++) {
+        const uint32_t k = 2u << i;
         Arena *a = arena_new();
         CutGraph g;
         CutProblem p = {.stages = k};
         bool there = read_graph("pipedream-inception_v3", a, &g);
         StageCut c = there ? cut_solve(&g, &p, a) : (StageCut){.slowest = HUGE_VAL};
-        ok(c.stage_of && c.bound > 0 && c.slowest <= 1.06 * c.bound,
+        ok(c.stage_of && c.bound >= least[i] - 1e-6 && c.slowest <= 1.06 * c.bound,
            "pipedream-inception_v3 in %u: %.6f, at least %.6f", k, c.slowest, c.bound);
         arena_free(a);
     }
