@@ -27,7 +27,8 @@
               convolution, a normalised weight, a number computed of a bias; penalty.onnx: a penalty over all parameters;
               alike.onnx: what was computed of parameters has the numbers of one
   beside      TorchScript with constant folding: a head that is a tied embedding and one more weight, functions of parameters
-  equal       equal parameters that were merged, and so was what reads them; of which only a function is left, merged too; views of functions
+  equal       equal parameters that were merged, and so was what reads them; of which only a function is left, merged too; views of functions;
+              norms of one input, which are one node; three.onnx: three of them
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places;
               folded.onnx: the same with constant folding, where the exporter packs the matrices
   bounded     scripted: a while loop that ends on the data or at its bound, an If in it and one behind, parameters in all bodies, one in several
@@ -607,17 +608,39 @@ class Decay(nn.Module):                                 # as Mamba: fresh ones a
         a = -torch.exp(self.a_log)
         return x * torch.exp(a[None, None] * torch.sigmoid(self.i(x)))
 
+class Rms(nn.Module):
+    def __init__(self, d): super().__init__(); self.weight = nn.Parameter(torch.ones(d))
+    def forward(self, x): return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * self.weight
+class Branch(nn.Module):                                # with a norm of its own, over what another branch norms
+    def __init__(self, d): super().__init__(); self.norm, self.i, self.o = Rms(d), nn.Linear(d, d), nn.Linear(d, d)
+    def forward(self, x): return self.o(torch.tanh(self.i(self.norm(x))))
+class Twins(nn.Module):                                 # fresh norms of one input, as in Falcon, are one node; two biases that are zero, as in RecurrentGemma
+    def __init__(self, d):
+        super().__init__(); self.ln_a, self.i, self.ln_b, self.j = nn.LayerNorm(d), nn.Linear(d, d), nn.LayerNorm(d), nn.Linear(d, d)
+        self.left, self.right, self.rate = Branch(d), Branch(d), nn.Parameter(torch.randn(d))
+        self.in_w, self.in_b, self.out_w, self.out_b = (nn.Parameter(f(torch.empty(*s))) for f, s in ((torch.nn.init.normal_, (2, 2, 2)), (torch.nn.init.zeros_, (2, 2))) * 2)
+    def forward(self, x):
+        x = x + torch.tanh(self.i(self.ln_a(x))) * self.j(self.ln_b(x))
+        x = x + self.left(x) + self.right(x); h = x.reshape(-1, 2, 2).permute(1, 0, 2)
+        gates = torch.sigmoid(torch.baddbmm(self.in_b[:, None, :], h, self.in_w)) * torch.baddbmm(self.out_b[:, None, :], h, self.out_w)
+        return x + gates.transpose(0, 1).reshape(x.shape) * F.softplus(self.rate)
+
+class Three(nn.Module):                                 # which of them is which nothing tells
+    def __init__(self, d=4): super().__init__(); self.q_norm, self.k_norm, self.v_norm = nn.LayerNorm(d), nn.LayerNorm(d), nn.LayerNorm(d); self.o = nn.Linear(d, d)
+    def forward(self, x): return self.o(torch.tanh(self.q_norm(x)) * torch.sigmoid(self.k_norm(x)) * torch.exp(self.v_norm(x)))
+
 class Equal(nn.Module):
     def __init__(self, d=4):
-        super().__init__(); self.a, self.b, self.o = Mix(d, True), Mix(d, True), nn.Linear(d, 3)
+        super().__init__(); self.e = Twins(d); self.a, self.b, self.o = Mix(d, True), Mix(d, True), nn.Linear(d, 3)
         self.c = Mix(d); self.c.mix_key.data.copy_(self.a.mix_key.data)         # one function of equal parameters of two modules
         self.d = nn.Sequential(Decay(d), Decay(d), Decay(d)); self.gate, self.fall = nn.Parameter(torch.randn(d)), nn.Parameter(torch.randn(d, d) / 2)
     def forward(self, x):
-        y = self.d(x + self.c(self.b(self.a(x)))) * torch.sigmoid(self.gate)[None, None]        # views of a function
+        y = self.d(self.e(x) + self.c(self.b(self.a(x)))) * torch.sigmoid(self.gate)[None, None]        # views of a function
         return self.o((y.unsqueeze(-1) * torch.exp(-self.fall[None, None])).sum(2))
 
 def equal(d):
     m, x, t = Equal(), torch.randn(ROWS, 5, 4), torch.randn(ROWS, 5, 3)
+    export_folded(Three(), (x[:MB],), f"{d}/three.onnx", ["x"])
     export_folded(m, (x[:MB],), f"{d}/model.onnx", ["x"])
     m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(m), "b:begin", "model.onnx", y, x=x, target=t)

@@ -408,6 +408,14 @@ static void report_traces(const Params *p)
     }
 }
 
+static bool is_batchnorm(const Params *p, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    int module = dot ? (int)(dot - name) + 1 : 0;
+    const char *mean = arena_printf(p->m->arena, "%.*srunning_mean", module, name);
+    return strmap_get(&p->sig.by_target, mean) != NONE;
+}
+
 /* What an export left no trace of is said in one place. */
 void param_report(const Params *p)
 {
@@ -418,7 +426,7 @@ void param_report(const Params *p)
         if (p->sig.entry[i].kind == SIG_PARAMETER && p->sig_param[i] == NONE) {
             const char *name = p->sig.entry[i].target;
             vec_push(a, &lost, name);
-            norm = norm || strstr(name, "bn") || strstr(name, "norm") || strstr(name, "downsample");
+            norm |= is_batchnorm(p, name);
         }
     if (!p->opt->training)
         return;

@@ -6,7 +6,8 @@
  * Equal initializers are merged into one, and then nodes that do the same with it.  A reader's fx
  * node still names what it read ("%add_1"); where no node bears that name, the value it reads
  * instead (of "add") stands for both.  What that was computed of, in the module of the lost
- * parameter, is what took its place: the nodes between are made once more.
+ * parameter, is what took its place: the nodes between are made once more.  Whole modules that are
+ * equal to others: param_twin.c.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,24 +25,26 @@ static bool is_in(const char *target, const char *module, size_t n)
     return !strncmp(target, module, n) && !strchr(target + n, '.');
 }
 
-/* The parameter of this module that a value is computed of, among the nodes of one scope. */
-static uint32_t computed_of(const Fx *x, const RawNode *n, const char *module, size_t length,
-                            int depth)
+/* A parameter that a value is computed of among the nodes of one scope: of this module, or, where
+ * that is NULL, any. */
+uint32_t fx_computed_of(const Fx *x, const RawNode *n, const char *module, int depth)
 {
     static const char *const product[] = {"MatMul", "Gemm", "Conv", "ConvTranspose"};
     const Params *p = x->p;
     uint32_t found = NONE;
+    bool last = depth <= 1; /* behind a product everything depends on everything */
     for (size_t i = 0; n && i < sizeof product / sizeof *product; i++)
-        if (!strcmp(n->op_type, product[i]))
-            return NONE; /* behind it everything depends on everything */
-    for (uint32_t k = 0; n && depth > 0 && k < n->nin && found == NONE; k++) {
+        last |= !strcmp(n->op_type, product[i]);
+    for (uint32_t k = 0; n && depth > 0 && k < n->nin; k++) {
         const Recipe *r = n->made ? n->made[k] : NULL;
         uint32_t id = r ? recipe_only_param(r) : NONE;
-        if (id != NONE && is_in(p->g->param.at[id].name, module, length))
+        if (id != NONE && (!module || is_in(p->g->param.at[id].name, module, strlen(module))))
             return id;
+    }
+    for (uint32_t k = 0; n && !last && k < n->nin && found == NONE; k++) {
         const RawNode *up = *n->in[k] ? maker(x, n->in[k]) : NULL;
         if (up && !strcmp(up->scope, n->scope))
-            found = computed_of(x, up, module, length, depth - 1);
+            found = fx_computed_of(x, up, module, depth - 1);
     }
     return found;
 }
@@ -49,51 +52,78 @@ static uint32_t computed_of(const Fx *x, const RawNode *n, const char *module, s
 typedef struct { RawNode *reader; uint32_t input, id; const char *named; } Merged;
 typedef VEC(Merged) MergedList;
 
-/* The operand of a group's node that an argument names: by its position, else the only one of that
- * kind. */
-static void see_argument(Fx *x, const Group *g, const FxArg *arg, const char *module, size_t length,
-                         MergedList *out)
+static const Group *group_making(Fx *x, const RawNode *n, uint32_t input)
 {
-    enum { DEPTH = 6 };
-    Merged found = {.id = NONE};
+    const RawNode *up = *n->in[input] ? maker(x, n->in[input]) : NULL;
+    return up ? fx_group(x, up) : NULL;
+}
+
+/* Do the reader's arguments name that maker as often as its nodes read of it? */
+static bool is_named(Fx *x, const Group *reader, const Group *made)
+{
+    uint32_t named = 0, read = 0;
+    for (uint32_t i = 0; i < reader->fx.n; i++)
+        named += !strcmp(reader->fx.arg[i].name, made->fx.name);
+    for (uint32_t k = 0; k < reader->node.n; k++)
+        for (uint32_t j = 0; j < reader->node.at[k]->nin; j++)
+            read += group_making(x, reader->node.at[k], j) == made;
+    return read <= named;
+}
+
+bool fx_gone_operand(Fx *x, const Group *g, const FxArg *arg, Operand *out)
+{
     uint32_t n = 0;
+    size_t base = fx_base(arg->name);
+    if (strmap_get(&x->index, arg->name) != NONE ||
+        strmap_get(&x->p->sig.by_arg, arg->name) != NONE)
+        return false;
     for (uint32_t k = 0; k < g->node.n; k++)
         for (uint32_t j = 0; j < g->node.at[k]->nin; j++) {
-            const RawNode *up = *g->node.at[k]->in[j] ? maker(x, g->node.at[k]->in[j]) : NULL;
-            const Group *own = up ? fx_group(x, up) : NULL;
-            size_t base = own ? fx_base(own->fx.name) : 0;
-            if (!own || own == g || base != fx_base(arg->name) ||
-                strncmp(own->fx.name, arg->name, base))
+            RawNode *reader = g->node.at[k];
+            const Group *own = group_making(x, reader, j);
+            bool placed = arg->position == (int)j;
+            if (!own || own == g || base != fx_base(own->fx.name) ||
+                strncmp(own->fx.name, arg->name, base) || is_named(x, g, own) || (n && !placed))
                 continue;
-            if (n && arg->position != (int)j)
-                continue;
-            found =
-                (Merged){g->node.at[k], j, computed_of(x, up, module, length, DEPTH), arg->name};
+            *out = (Operand){reader, j, maker(x, reader->in[j]), false};
             n++;
         }
-    if (found.id != NONE && !found.reader->inlined)
-        vec_push(x->a, out, found);
+    out->is_sure = n == 1 || (n > 1 && arg->position == (int)out->input);
+    return n > 0 && !out->reader->inlined;
 }
 
 /* Readers that name an fx node that is gone, of the kind of the one they read, computed of a
  * parameter of this module. */
-static void find_merged(Fx *x, const char *module, size_t length, MergedList *out)
+static void find_merged(Fx *x, const char *module, MergedList *out)
 {
     for (uint32_t i = 0; i < x->group.n; i++) {
         const Group *g = &x->group.at[i];
-        for (uint32_t k = 0; k < g->fx.n; k++)
-            if (strmap_get(&x->index, g->fx.arg[k].name) == NONE &&
-                strmap_get(&x->p->sig.by_arg, g->fx.arg[k].name) == NONE)
-                see_argument(x, g, &g->fx.arg[k], module, length, out);
+        for (uint32_t k = 0; k < g->fx.n; k++) {
+            Operand o;
+            uint32_t id = fx_gone_operand(x, g, &g->fx.arg[k], &o)
+                              ? fx_computed_of(x, o.up, module, FX_REACH)
+                              : NONE;
+            if (id != NONE)
+                vec_push(x->a, out, ((Merged){o.reader, o.input, id, g->fx.arg[k].name}));
+        }
     }
 }
 
 /* ---- taking them apart again ---- */
 
-enum { REACH = 6, MOST = 16 };                          /* nodes in a row; operands of one */
+enum { MOST = 16 };                                     /* operands of one node */
+
+static bool reads_any(const Recipe *r, const Instead *in)
+{
+    for (uint32_t t = 0; r && t < r->n; t++)
+        for (uint32_t i = 0; i < in->n && r->at[t].op == OP_NONE; i++)
+            if (r->at[t].param == in->from[i])
+                return true;
+    return false;
+}
 
 /* Is other_value() of it a value? */
-static bool is_computed_of(Fx *x, const char *name, const char *scope, uint32_t from, int depth)
+static bool is_computed_of(Fx *x, const char *name, const char *scope, const Instead *in, int depth)
 {
     const RawNode *n = depth > 0 && *name ? maker(x, name) : NULL;
     bool depends = false;
@@ -101,21 +131,26 @@ static bool is_computed_of(Fx *x, const char *name, const char *scope, uint32_t 
         return false;
     for (uint32_t k = 0; k < n->nin && !depends; k++) {
         const Recipe *r = n->made ? n->made[k] : NULL;
-        for (uint32_t t = 0; r && t < r->n; t++)
-            depends |= r->at[t].op == OP_NONE && r->at[t].param == from;
-        depends |= !r && is_computed_of(x, n->in[k], scope, from, depth - 1);
+        depends = r ? reads_any(r, in) : is_computed_of(x, n->in[k], scope, in, depth - 1);
     }
     return depends;
 }
 
-/* The value computed of parameter `to` instead of `from`: copies of the nodes between; NULL: it
- * does not depend on that one. */
-static const char *other_value(Fx *x, const char *name, const char *scope, uint32_t from,
-                               uint32_t to, int depth)
+static const Recipe *recipe_instead(Arena *a, const Recipe *r, const Instead *in)
+{
+    for (uint32_t i = 0; i < in->n; i++)
+        r = recipe_with_other(a, r, in->from[i], in->to[i]);
+    return r;
+}
+
+/* The value computed of other parameters: copies of the nodes between; NULL: it does not depend on
+ * those. */
+static const char *other_value(Fx *x, const char *name, const char *scope, const Instead *with,
+                               int depth)
 {
     Arena *a = x->a;
     const RawNode *n = depth > 0 && *name ? maker(x, name) : NULL;
-    const char *key = arena_printf(a, "%s@%u", name, to), *in[MOST];
+    const char *key = arena_printf(a, "%s@%u", name, with->to[0]), *in[MOST];
     bool depends = false;
     if (!n || strcmp(n->scope, scope) || n->nin > MOST)
         return NULL;
@@ -123,26 +158,25 @@ static const char *other_value(Fx *x, const char *name, const char *scope, uint3
         return key;
     for (uint32_t k = 0; k < n->nin; k++) {
         const Recipe *r = n->made ? n->made[k] : NULL;
-        in[k] = r ? NULL : other_value(x, n->in[k], scope, from, to, depth - 1);
-        for (uint32_t t = 0; r && t < r->n; t++)
-            depends |= r->at[t].op == OP_NONE && r->at[t].param == from;
-        depends |= in[k] != NULL;
+        in[k] = r ? NULL : other_value(x, n->in[k], scope, with, depth - 1);
+        depends |= in[k] != NULL || reads_any(r, with);
     }
     if (!depends)
         return NULL;
     RawNode *own = arena_new_of(a, RawNode);
     *own = *n;
     own->copy_of = n;
+    own->scope = with->scope ? with->scope : n->scope;
     own->in = arena_array(a, const char *, n->nin);
     own->out = arena_array(a, const char *, n->nout);
     own->made = NULL;
     for (uint32_t k = 0; k < n->nin; k++) {
         own->in[k] = in[k] ? in[k] : n->in[k];
         if (n->made && n->made[k])
-            param_use_made(x->p, own, k, recipe_with_other(a, n->made[k], from, to));
+            param_use_made(x->p, own, k, recipe_instead(a, n->made[k], with));
     }
     for (uint32_t k = 0; k < n->nout; k++) {
-        own->out[k] = *n->out[k] ? arena_printf(a, "%s@%u", n->out[k], to) : "";
+        own->out[k] = *n->out[k] ? arena_printf(a, "%s@%u", n->out[k], with->to[0]) : "";
         *strmap_at(&x->copy, own->out[k]) = x->copies.n;
     }
     vec_push(a, &x->copies, own);
@@ -165,37 +199,42 @@ uint32_t fx_make_equal(Fx *x, uint32_t entry, uint32_t id)
 
 /* Does the reader's operand say which nodes to copy?  A file's metadata may say what its nodes do
  * not. */
-static bool can_separate(Fx *x, const Merged *m)
+bool fx_can_compute_instead(Fx *x, const RawNode *reader, uint32_t input, const Instead *in)
 {
-    const char *name = m->reader->in[m->input];
+    const char *name = reader->in[input];
     const RawNode *up = maker(x, name);
-    return up && is_computed_of(x, name, up->scope, m->id, REACH);
+    return up && is_computed_of(x, name, up->scope, in, FX_REACH);
+}
+
+const char *fx_compute_instead(Fx *x, const RawNode *reader, uint32_t input, const Instead *in)
+{
+    const char *name = reader->in[input];
+    const RawNode *up = maker(x, name);
+    INSIST(up);
+    const char *other = other_value(x, name, up->scope, in, FX_REACH);
+    INSIST(other);
+    return other;
 }
 
 /* What the reader's operand is to be: the same, computed of the parameter of this entry. */
 static const char *separate(Fx *x, const Merged *m, uint32_t entry)
 {
-    const char *name = m->reader->in[m->input];
-    const RawNode *up = maker(x, name);
-    INSIST(up);
     uint32_t id =
         x->p->sig_param[entry] == NONE ? fx_make_equal(x, entry, m->id) : x->p->sig_param[entry];
-    const char *other = other_value(x, name, up->scope, m->id, id, REACH);
-    INSIST(other);
-    return other;
+    return fx_compute_instead(x, m->reader, m->input, &(Instead){&m->id, &id, 1, NULL});
 }
 
-static void redirect(Fx *x, const Merged *m, const char *other)
+void fx_redirect(Fx *x, RawNode *reader, uint32_t input, const char *other)
 {
-    const char **in = arena_array(x->a, const char *, m->reader->nin);
-    for (uint32_t k = 0; k < m->reader->nin; k++)
-        in[k] = k == m->input ? other : m->reader->in[k];
-    m->reader->in = in;
-    m->reader->renamed = true;
+    const char **in = arena_array(x->a, const char *, reader->nin);
+    for (uint32_t k = 0; k < reader->nin; k++)
+        in[k] = k == input ? other : reader->in[k];
+    reader->in = in;
+    reader->renamed = true;
 }
 
 /* Each copy stands behind what it is a copy of. */
-static void insert_copies(Fx *x)
+void fx_insert_copies(Fx *x)
 {
     RawNodes all = {0};
     for (uint32_t i = 0; i < x->list->n; i++) {
@@ -272,7 +311,8 @@ static void take_apart(Fx *x, const Ids *lost, const MergedList *m, uint32_t id)
     Names name = names_of(x->a, m, id);
     bool can = lost->n == 1 || lost->n == name.n;
     for (uint32_t i = 0; i < m->n && can; i++)
-        can = m->at[i].id != id || can_separate(x, &m->at[i]);
+        can = m->at[i].id != id || fx_can_compute_instead(x, m->at[i].reader, m->at[i].input,
+                                                          &(Instead){&id, NULL, 1, NULL});
     const char **other = arena_array(x->a, const char *, m->n + 1);
     for (uint32_t i = 0; i < m->n && can; i++) {
         uint32_t k = 0;
@@ -284,7 +324,7 @@ static void take_apart(Fx *x, const Ids *lost, const MergedList *m, uint32_t id)
     }
     for (uint32_t i = 0; i < m->n; i++)                 /* a reader may lie before another one */
         if (other[i])
-            redirect(x, &m->at[i], other[i]);
+            fx_redirect(x, m->at[i].reader, m->at[i].input, other[i]);
     for (uint32_t i = 0; i < lost->n; i++) {
         const char *target = p->sig.entry[lost->at[i]].target, *kept = p->g->param.at[id].name;
         if (p->sig_param[lost->at[i]] != NONE)
@@ -335,9 +375,7 @@ void fx_separate_equal(Fx *x)
                 p->sig_param[k] == NONE && !x->used[k] && !x->alias[k])
                 vec_push(x->a, &lost, k);
         if (lost.n)
-            find_merged(x, module, n, &merged);
+            find_merged(x, module, &merged);
         take_module_apart(x, &lost, &merged, n);
     }
-    if (x->copies.n)
-        insert_copies(x);
 }

@@ -30,6 +30,12 @@ static bool says(Fx *x, const RawNode *n, const char *target, const char *fx)
     return text_applies(line, base, path);
 }
 
+static bool same_kind(const char *a, const char *b)
+{
+    size_t n = fx_base(a);
+    return n == fx_base(b) && !strncmp(a, b, n);
+}
+
 /* The fx name of an operand that was folded: the initializer's, unless several were merged into one
  * or folding went on below fx. */
 static const char *folded_name(Fx *x, const Use *u)
@@ -50,11 +56,13 @@ static const char *folded_name(Fx *x, const Use *u)
         if (arg->position == (int)u->input)
             placed = arg->name;
     }
+    /* what was merged is of one kind */
     bool below = !strncmp(t->name, "val_", 4);
-    if (placed && !below &&
-        (fx_base(placed) != fx_base(t->name) || strncmp(placed, t->name, fx_base(placed))))
-        placed = NULL;                                  /* what was merged is of one kind */
-    return placed ? placed : below && n == 1 ? only : t->name;
+    if (placed && !below && !same_kind(placed, t->name))
+        placed = NULL;
+    if (!placed && n == 1 && (below || same_kind(only, t->name)))
+        placed = only;
+    return placed ? placed : t->name;
 }
 
 /* A linear layer's weight was transposed below fx: the trace is what it was before. */
@@ -594,6 +602,8 @@ void fx_fold(Fx *x)
             tie_joined(x, &all.at[i]);
     recover_all(x, &all);
     fx_separate_equal(x);
+    fx_separate_twins(x);
+    fx_insert_copies(x);
     recover_all(x, &all);                               /* what is alone now */
     for (uint32_t i = 0; i < all.n; i++)
         if (!all.at[i].done)

@@ -52,7 +52,7 @@ typedef struct {
     bool *used, *alias, *given;
     MadeOf *origin;                                     /* by initializer; param_origin.c */
     VEC(struct Known *) known;                          /* param_tie.c */
-    /* param_equal.c: value -> the node that makes it; a copied node's values */
+    /* param_equal.c, param_twin.c: value -> the node that makes it; a copied node's values */
     StrMap maker, copy;
     RawNodes copies;
 } Fx;
@@ -126,6 +126,8 @@ uint32_t text_place(const char *line, const char *leaf);
 uint32_t text_calls(Arena *a, const char *stack, const char *leaf, TextCall *call, uint32_t most);
 bool text_wraps(Arena *a, const char *line, const char *path);
 bool text_applies(const char *stack, const char *function, const char *leaf);
+/* "exp(self.A_log)": of nothing else, by no other argument */
+bool text_is_of(const char *stack, const char *function, const char *leaf);
 /* n slices "path[a:b]" of numbers that follow each other, from the first index to the last. */
 bool text_slices(Arena *a, const char *stack, const char *path, const int64_t *size, uint32_t n);
 
@@ -172,6 +174,7 @@ double raw_number(const RawTensor *t, int64_t i);        /* element i of floats 
 
 /* ---- param_equal.c ---- */
 void fx_separate_equal(Fx *x);
+void fx_insert_copies(Fx *x);                           /* of nodes, into the list */
 uint32_t fx_make_equal(Fx *x, uint32_t entry, uint32_t id);    /* the entry's, with that one's bytes */
 
 /* ---- param_doubt.c ---- */
@@ -181,6 +184,28 @@ bool fx_is_turned(Fx *x, const Use *u);
 void fx_settle_doubted(Fx *x, const Traces *all);
 /* names the parameters that an open trace may have been made of */
 void fx_note_open(Fx *x, const Traces *all, const Trace *t);
+
+/* ---- param_equal.c, for param_twin.c ---- */
+enum { FX_REACH = 6 };                                  /* nodes in a row */
+/* is_sure: no other operand of the reader may be it */
+typedef struct { RawNode *reader; uint32_t input; const RawNode *up; bool is_sure; } Operand;
+/* The operand of a group's node that an argument names that is gone, and who makes it now: by its
+ * position, else the only one of that kind.  false: none, or the argument is not gone. */
+bool fx_gone_operand(Fx *x, const Group *g, const FxArg *arg, Operand *out);
+uint32_t fx_computed_of(const Fx *x, const RawNode *n, const char *module, int depth);
+/* Parameters to be read instead of others; scope: of the nodes that do, or NULL: as they were. */
+typedef struct {
+    const uint32_t *from, *to;
+    uint32_t n;
+    const char *scope;
+} Instead;
+/* Is the operand computed of parameters `from`, so that it can be computed of others? */
+bool fx_can_compute_instead(Fx *x, const RawNode *reader, uint32_t input, const Instead *in);
+const char *fx_compute_instead(Fx *x, const RawNode *reader, uint32_t input, const Instead *in);
+void fx_redirect(Fx *x, RawNode *reader, uint32_t input, const char *other);
+
+/* ---- param_twin.c ---- */
+void fx_separate_twins(Fx *x);
 
 /* ---- param_fold.c ---- */
 void fx_fold(Fx *x);                                    /* operands that no argument explains */

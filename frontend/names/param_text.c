@@ -150,18 +150,29 @@ uint32_t text_calls(Arena *a, const char *stack, const char *leaf, TextCall *cal
     return n;
 }
 
-/* Does the text put the attribute into a call of this function: "exp(self.A_log"? */
-bool text_applies(const char *stack, const char *function, const char *leaf)
+/* Does the text put the attribute into a call of this function, "exp(self.A_log"?  Alone? */
+static bool applies(const char *stack, const char *function, const char *leaf, bool alone)
 {
     size_t n = strlen(function);
     for (const char *p = stack; p && (p = next_read(p, leaf));) {
         const char *q = p - strlen(leaf);
         while (q > stack && (is_word(q[-1]) || q[-1] == '.'))
             q--;
-        if ((size_t)(q - stack) > n && q[-1] == '(' && !strncmp(q - 1 - n, function, n))
+        if ((size_t)(q - stack) > n && q[-1] == '(' && !strncmp(q - 1 - n, function, n) &&
+            (!alone || *p == ')'))
             return true;
     }
     return false;
+}
+
+bool text_applies(const char *stack, const char *function, const char *leaf)
+{
+    return applies(stack, function, leaf, false);
+}
+
+bool text_is_of(const char *stack, const char *function, const char *leaf)
+{
+    return applies(stack, function, leaf, true);
 }
 
 /* Is the attribute an argument of a function, of whose result something is asked further, and that
