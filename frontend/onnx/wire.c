@@ -64,15 +64,27 @@ static _Noreturn void cut_short(const Walk *w, uint64_t offset, uint64_t length)
     broken(w, offset, "a length reaches past the end of its message");
 }
 
+/* The message ends inside a number: of the file itself, the end is missing. */
+static _Noreturn void cut_number(const Walk *w)
+{
+    if (w->depth == 0 && !file_kind(w->at, w->size)) {
+        diag_hint("copy or download it again");
+        diag_fatal(EXIT_MODEL, WHERE_FILE(w->file),
+                   "the file is cut short: byte %llu: it ends inside a number",
+                   (unsigned long long)w->pos);
+    }
+    broken(w, w->pos, "the message ends inside a number");
+}
+
 /* A varint of at most max bytes, ending before the message does. */
 static uint64_t varint(Walk *w, size_t max)
 {
     uint64_t v, left = w->level[w->depth].end - w->pos;
     size_t taken = pb_varint(w->at + w->pos, w->at + w->pos + left, max, &v);
+    if (taken == 0 && left <= max)
+        cut_number(w);
     if (taken == 0)
-        broken(w, w->pos,
-               left <= max ? "the message ends inside a number"
-                           : "a number is longer than its type allows");
+        broken(w, w->pos, "a number is longer than its type allows");
     w->pos += taken;
     return v;
 }
