@@ -70,13 +70,21 @@ static bool is_named(Fx *x, const Group *reader, const Group *made)
     return read <= named;
 }
 
+static bool is_gone(const Fx *x, const char *name)
+{
+    const Params *p = x->p;
+    return strmap_get(&x->index, name) == NONE && strmap_get(&p->sig.by_arg, name) == NONE &&
+           strmap_get(&p->m->init_index, name) == NONE && strmap_get(&x->maker, name) == NONE;
+}
+
 bool fx_gone_operand(Fx *x, const Group *g, const FxArg *arg, Operand *out)
 {
-    uint32_t n = 0;
+    uint32_t n = 0, gone = 0;
     size_t base = fx_base(arg->name);
-    if (strmap_get(&x->index, arg->name) != NONE ||
-        strmap_get(&x->p->sig.by_arg, arg->name) != NONE)
+    if (!is_gone(x, arg->name))
         return false;
+    for (uint32_t i = 0; i < g->fx.n; i++)
+        gone += is_gone(x, g->fx.arg[i].name);
     for (uint32_t k = 0; k < g->node.n; k++)
         for (uint32_t j = 0; j < g->node.at[k]->nin; j++) {
             RawNode *reader = g->node.at[k];
@@ -88,7 +96,8 @@ bool fx_gone_operand(Fx *x, const Group *g, const FxArg *arg, Operand *out)
             *out = (Operand){reader, j, maker(x, reader->in[j]), false};
             n++;
         }
-    out->is_sure = n == 1 || (n > 1 && arg->position == (int)out->input);
+    if (n > 0)
+        out->is_sure = arg->position == (int)out->input || (n == 1 && gone == 1);
     return n > 0 && !out->reader->inlined;
 }
 
