@@ -56,7 +56,7 @@ enum {
     WIDE_FEW = 56,     /* rows of A for which B is not worth packing */
     WIDE_SHALLOW = 32, /* rows of B that are not */
     WIDE_BROAD = 64,   /* columns of B up to which A is not */
-    WIDE_AHEAD = 16    /* steps of k between two requests to the caches */
+    WIDE_AHEAD = 16    /* steps of k between two requests to the caches, at most */
 };
 
 #define WIDE_INLINE static inline __attribute__((always_inline))
@@ -182,8 +182,12 @@ WIDE_INLINE void tile(const int rows, const int vectors, const int close, int64_
 typedef struct {
     const char *lines[2];
     int64_t step;
+} Lines;
+enum { AHEAD_C, AHEAD_SUM, AHEAD_B, AHEAD_A, AHEADS };
+typedef struct {
+    Lines of[AHEADS];
+    int64_t every; /* steps of k from one time to the next */
 } Ahead;
-enum { AHEAD_C, AHEAD_B, AHEAD_A, AHEADS };
 
 /* The same of a packed tile of A and a packed panel of B. */
 WIDE_INLINE void tile_packed(const int rows, const int vectors, int64_t k, const float *a,
@@ -192,17 +196,15 @@ WIDE_INLINE void tile_packed(const int rows, const int vectors, int64_t k, const
 {
     Sums sum;
     const char *soon[AHEADS][2];
-    int64_t p = 0;
-    if (after->out)
-        ask_sum(rows, after, ldc);
+    const int64_t every = ahead->every;
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++) /* a memset of it would be called, beside these */
         sum[i][0] = sum[i][1] = _mm512_setzero_ps();
-#pragma GCC unroll 3
+#pragma GCC unroll 4
     for (int i = 0; i < AHEADS; i++)
-        memcpy(soon[i], ahead[i].lines, sizeof soon[i]);
-    for (; p + WIDE_AHEAD <= k; p += WIDE_AHEAD) {
-#pragma GCC unroll 3
+        memcpy(soon[i], ahead->of[i].lines, sizeof soon[i]);
+    for (int64_t p = 0; p < k; p += every) {
+#pragma GCC unroll 4
         for (int i = 0; i < AHEADS; i++)
 #pragma GCC unroll 2
             for (int line = 0; line < 2; line++) {
@@ -212,13 +214,11 @@ WIDE_INLINE void tile_packed(const int rows, const int vectors, int64_t k, const
                     _mm_prefetch(soon[i][line], _MM_HINT_T1);
                 if (i == AHEAD_C && line == 1) /* rows that begin within a line end in a third */
                     __builtin_prefetch(soon[i][line] + 60, 1);
-                soon[i][line] += ahead[i].step;
+                soon[i][line] += ahead->of[i].step;
             }
-        add_steps(rows, vectors, 1, 0, WIDE_AHEAD, a + p * WIDE_ROWS, 1, WIDE_ROWS,
-                  b + p * WIDE_COLUMNS, WIDE_COLUMNS, 0xffff, sum);
+        add_steps(rows, vectors, 1, 0, k - p < every ? k - p : every, a + p * WIDE_ROWS, 1,
+                  WIDE_ROWS, b + p * WIDE_COLUMNS, WIDE_COLUMNS, 0xffff, sum);
     }
-    add_steps(rows, vectors, 1, 0, k - p, a + p * WIDE_ROWS, 1, WIDE_ROWS, b + p * WIDE_COLUMNS,
-              WIDE_COLUMNS, 0xffff, sum);
     if (after->out)
         store_after(rows, vectors, sum, beta, c, ldc, last, after);
     else
@@ -466,13 +466,22 @@ static void unpacked(const Wide *w, const WideBlock *o)
 }
 
 /* Two lines, or rows, from `x` on; `step` is that of their rows */
-static Ahead rows_ahead(const float *x, int64_t step)
+static Lines rows_ahead(const float *x, int64_t step)
 {
-    return (Ahead){{(const char *)x, (const char *)(x + 16)}, step * (int64_t)sizeof *x};
+    return (Lines){{(const char *)x, (const char *)(x + 16)}, step * (int64_t)sizeof *x};
 }
-static Ahead lines_ahead(const float *x, int64_t next_row)
+static Lines lines_ahead(const float *x, int64_t next_row)
 {
-    return (Ahead){{(const char *)x, (const char *)(x + next_row)}, 64};
+    return (Lines){{(const char *)x, (const char *)(x + next_row)}, 64};
+}
+
+/* How often the caches are asked, so that within k steps it is for all rows of C, and within
+   `tiles` of them for all of B: at a depth of 64 a fifth of a product waited for C otherwise. */
+static int64_t wide_every(int64_t k, int64_t rows, int64_t tiles)
+{
+    int64_t every = k / rows < tiles ? k / rows : tiles;
+    every = every < WIDE_AHEAD ? every : WIDE_AHEAD;
+    return every > 1 ? every : 1;
 }
 
 /* At most WIDE_HIGH rows, of which A is packed tile by tile, before a tile meets its first panel.
@@ -499,23 +508,27 @@ static void packed(const Wide *w, const WideBlock *o, const WideBlock *next)
             const int64_t end = o->m * (q + 1) / count, line = lines * at / all;
             float *const own = block + q * WIDE_ROWS * o->k;
             const After after = apart ? (After){.out = NULL} : wide_after(w, o, o->i + i, j);
-            Ahead ahead[AHEADS];
+            Ahead ahead = {.every = wide_every(o->k, end - i, count)};
             if (j == 0)
                 pack_tile(w->ta, end - i, o->k, wide_a(w, o->i + i, o->p), w->lda, own);
             const int more = q + 1 < count;
-            ahead[AHEAD_C] =
-                rows_ahead(wide_to(w, o, o->i + (more ? end : 0), more ? j : later), w->ldc);
+            const int64_t next_i = o->i + (more ? end : 0), next_j = more ? j : later;
+            ahead.of[AHEAD_C] = ahead.of[AHEAD_SUM] =
+                rows_ahead(wide_to(w, o, next_i, next_j), w->ldc);
+            const After then = wide_after(w, o, next_i, next_j);
+            if (then.out && then.sum)
+                ahead.of[AHEAD_SUM] = rows_ahead(then.sum, w->ldc);
             if (w->tb)
-                ahead[AHEAD_B] =
+                ahead.of[AHEAD_B] =
                     lines_ahead(wide_b(w, o->p, later + WIDE_COLUMNS * q / count), w->ldb);
             else
-                ahead[AHEAD_B] = rows_ahead(wide_b(w, o->p + o->k * q / count, later), w->ldb);
-            ahead[AHEAD_A] = lines_ahead(w->ta ? wide_a(w, next->i, next->p + line)
-                                               : wide_a(w, next->i + line, next->p),
-                                         w->lda);
+                ahead.of[AHEAD_B] = rows_ahead(wide_b(w, o->p + o->k * q / count, later), w->ldb);
+            ahead.of[AHEAD_A] = lines_ahead(w->ta ? wide_a(w, next->i, next->p + line)
+                                                  : wide_a(w, next->i + line, next->p),
+                                            w->lda);
             packed_tiles[vectors - 1][end - i - 1](
                 o->k, own, panel, w->alpha, apart ? 0 : beta, apart ? side : wide_c(w, o->i + i, j),
-                apart ? WIDE_COLUMNS : w->ldc, last, &after, ahead);
+                apart ? WIDE_COLUMNS : w->ldc, last, &after, &ahead);
             if (apart)
                 store_images(w, o, beta, o->i + i, end - i, j, wide, side);
             i = end;
