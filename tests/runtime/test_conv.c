@@ -351,6 +351,8 @@ int main(void)
         {"2-d 3x3 small image, large weights", {.spatial = 2, .group = 2, .c = 180, .m = 90, .in = {11, 9}, .kernel = {3, 3}, .stride = {2, 2}, .dilation = {1, 1}, .pad_begin = {1, 0}, .pad_end = {0, 1}}},
         {"2-d 1x1, images beside each other", {.spatial = 2, .group = 1, .c = 196, .m = 193, .in = {10, 10}, .kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}}},
         {"2-d 1x1, four images beside each other and one, groups", {.spatial = 2, .group = 2, .c = 16, .m = 560, .in = {14, 15}, .kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}}},
+        {"2-d 1x1 of one column", {.spatial = 2, .group = 1, .c = 300, .m = 40, .in = {1, 1}, .kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}}},
+        {"2-d 1x1, several images in a vector", {.spatial = 2, .group = 1, .c = 70, .m = 29, .in = {3, 3}, .kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}}},
         {"3-d",                 {.spatial = 3, .group = 1, .c = 3, .m = 4, .in = {6, 7, 9}, .kernel = {3, 2, 3}, .stride = {1, 2, 1}, .dilation = {2, 1, 1}, .pad_begin = {1, 0, 1}, .pad_end = {2, 1, 1}}},
     };
     // clang-format on

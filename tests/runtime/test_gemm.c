@@ -191,9 +191,10 @@ int main(void)
     for (int t = 0; t < 4; t++)
         for (int64_t m = 16; m < 60; m += 7)
             one(t & 1, t >> 1, m, 48, 530, (int)(m % 2) * 3, &worst, &bits);
-    /* large: blocks and panels that are not full, several parts of k, pieces for threads */
+    /* large: blocks and panels that are not full, few columns by themselves, several parts of k,
+     * pieces for threads */
     static const int64_t large[][3] = {
-        {301, 205, 270}, {77, 131, 530}, {70, 1100, 100}, {1100, 130, 61}};
+        {301, 213, 270}, {77, 131, 530}, {70, 1100, 100}, {1100, 130, 61}};
     for (int t = 0; t < 4; t++)
         for (int i = 0; i < 8; i++)
             one(t & 1, t >> 1, large[i / 2][0], large[i / 2][1], large[i / 2][2], i % 2 * 3, &worst,

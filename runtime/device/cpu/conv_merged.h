@@ -5,7 +5,7 @@
  *
  * Both sides of the product are gathered, v->merged samples to a turn, with `pitch` columns:
  *   col[channels of a group x taps][samples x outputs]     image[channels of a group][the same]
- * Pointwise ones of images that are not so small are read and written where they are, where
+ * Pointwise ones of images that are not large are read and written where they are, where
  * gemm_images() pays: the weights are packed once for several samples, and no columns are left over
  * at the end of each.  An element's bits are the same with any samples beside it.
  * Turns follow from the shape and the rows of the call; threads share them out, or, of the weights'

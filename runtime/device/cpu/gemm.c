@@ -261,7 +261,7 @@ int gemm_after(int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, con
 int gemm_images_pay(int64_t m, int64_t n)
 {
 #ifdef PP_GEMM_WIDE
-    return m >= BROAD && n >= BROAD;
+    return m >= LEAST && n >= LEAST;
 #else
     (void)m, (void)n;
     return 0;

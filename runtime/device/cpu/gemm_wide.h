@@ -19,12 +19,7 @@
 #if defined __AVX512F__ && defined __x86_64__
 #define PP_GEMM_WIDE
 
-#include "device/cpu/after.h"
-#include "device/cpu/gemm_turn.h"
-
-#include <immintrin.h>
-#include <stdint.h>
-#include <string.h>
+#include "device/cpu/gemm_tiles.h"
 
 /* It is the faster one, seen beside oneDNN 2.6, from LEAST rows and columns on: up to WIDE
    multiply-adds, for A B^T from a depth of LONG on, and where both sides are BROAD.  Where there is
@@ -45,281 +40,6 @@ static inline int gemm_wide_pays(int ta, int tb, int64_t m, int64_t n, int64_t k
     return 1; /* of loops */
 #endif
     return (m >= BROAD && n >= BROAD) || (tb && !ta && k >= LONG) || gemm_wide_few(m, n, k);
-}
-
-enum {
-    WIDE_ROWS = 14,    /* of a tile */
-    WIDE_COLUMNS = 32, /* of a panel */
-    WIDE_DEEP = 256,
-    WIDE_HIGH = 256,   /* rows of a block of A that is packed */
-    WIDE_TALL = 512,   /* rows of A that pass one packing of B, where A is not */
-    WIDE_FEW = 56,     /* rows of A for which B is not worth packing */
-    WIDE_SHALLOW = 32, /* rows of B that are not */
-    WIDE_BROAD = 64,   /* columns of B up to which A is not */
-    WIDE_AHEAD = 16    /* steps of k between two requests to the caches, at most */
-};
-
-#define WIDE_INLINE static inline __attribute__((always_inline))
-
-/* The sums of a tile: `rows` rows, `vectors` of 16 columns.  Both are known where it is computed.
- */
-typedef __m512 Sums[WIDE_ROWS][2];
-
-/* sum += k steps; A's element (i, p) is a[i * as + p * ap], `close`: as is 1; rows of B are `bs`
-   apart, `last` of the last vector's columns are read, and the next ones are asked for where that
-   `helps`. */
-WIDE_INLINE void add_steps(const int rows, const int vectors, const int close, const int helps,
-                           int64_t k, const float *a, int64_t as, int64_t ap, const float *b,
-                           int64_t bs, __mmask16 last, Sums sum)
-{
-    /* of every third row: the others are once and twice `as` behind it */
-    const float *third[(WIDE_ROWS + 2) / 3] = {a, a + 3 * as, a + 6 * as, a + 9 * as, a + 12 * as};
-#pragma GCC unroll 2
-    for (int64_t p = 0; p < k; p++, a += ap, b += bs) {
-        const __m512 b0 = vectors > 1 ? _mm512_loadu_ps(b) : _mm512_maskz_loadu_ps(last, b),
-                     b1 = vectors > 1 ? _mm512_maskz_loadu_ps(last, b + 16) : b0;
-        if (helps) {
-            _mm_prefetch((const char *)(b + WIDE_COLUMNS), _MM_HINT_T0);
-            _mm_prefetch((const char *)(b + WIDE_COLUMNS + 16), _MM_HINT_T0);
-        }
-#pragma GCC unroll 14
-        for (int i = 0; i < rows; i++) {
-            const __m512 x = _mm512_set1_ps(close ? a[i] : third[i / 3][i % 3 * as]);
-            sum[i][0] = _mm512_fmadd_ps(x, b0, sum[i][0]);
-            if (vectors > 1)
-                sum[i][1] = _mm512_fmadd_ps(x, b1, sum[i][1]);
-        }
-#pragma GCC unroll 5
-        for (int q = 0; q < (rows + 2) / 3; q++)
-            third[q] += ap;
-    }
-}
-
-/* C = alpha sum + beta C; of the last vector the columns in `last`. */
-WIDE_INLINE void store(const int rows, const int vectors, Sums sum, float alpha, float beta,
-                       float *c, int64_t ldc, __mmask16 last)
-{
-    const __m512 scale = _mm512_set1_ps(alpha), keep = _mm512_set1_ps(beta);
-#pragma GCC unroll 14
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++) {
-            float *to = c + i * ldc + 16 * v;
-            const __mmask16 which = v == vectors - 1 ? last : (__mmask16)0xffff;
-            __m512 x = _mm512_mul_ps(scale, sum[i][v]);
-            if (beta != 0) /* else C may hold anything */
-                x = _mm512_fmadd_ps(keep, _mm512_maskz_loadu_ps(which, to), x);
-            _mm512_mask_storeu_ps(to, which, x);
-        }
-}
-
-/* The same with alpha 1, and what follows. */
-WIDE_INLINE void store_after(const int rows, const int vectors, Sums sum, float beta,
-                             const float *c, int64_t ldc, __mmask16 last, const After *after)
-{
-    const AfterBounds bounds = after_bounds(after);
-    const __m512 keep = _mm512_set1_ps(beta);
-#pragma GCC unroll 14
-    for (int i = 0; i < rows; i++) {
-        const __m512 bias = after_bias(after, &bounds, i);
-#pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++) {
-            const int64_t at = i * ldc + 16 * v;
-            const __mmask16 which = v == vectors - 1 ? last : (__mmask16)0xffff;
-            __m512 x = sum[i][v];
-            if (beta != 0)
-                x = _mm512_fmadd_ps(keep, _mm512_maskz_loadu_ps(which, c + at), x);
-            after_store(after, &bounds, x, bias, at, which);
-        }
-    }
-    if (after->scale != 0)
-        after_swish(after, rows, 16 * vectors - 16 + __builtin_popcount(last), ldc);
-}
-
-/* What follows reads the same places of another operand. */
-WIDE_INLINE void ask_sum(const int rows, const After *after, int64_t ldc)
-{
-    if (!after->sum)
-        return;
-#pragma GCC unroll 14
-    for (int i = 0; i < rows; i++) {
-        const char *line = (const char *)(after->sum + i * ldc);
-        _mm_prefetch(line, _MM_HINT_T0);
-        _mm_prefetch(line + 64, _MM_HINT_T0);
-    }
-}
-
-/* One tile of C, of operands where they are; the tile beside it is asked for.  `close`: see above;
-   of these nothing follows. */
-WIDE_INLINE void tile(const int rows, const int vectors, const int close, int64_t k, const float *a,
-                      int64_t as, int64_t ap, const float *b, int64_t bs, float alpha, float beta,
-                      float *c, int64_t ldc, __mmask16 last, const After *after)
-{
-    const int follows = !close && after->out;
-    float *const to = follows ? after->out : c;
-    Sums sum;
-    if (follows)
-        ask_sum(rows, after, ldc);
-#pragma GCC unroll 14
-    for (int i = 0; i < rows; i++) {
-        sum[i][0] = sum[i][1] = _mm512_setzero_ps();
-        __builtin_prefetch(to + i * ldc + WIDE_COLUMNS, 1);
-        if (vectors > 1)
-            __builtin_prefetch(to + i * ldc + WIDE_COLUMNS + 16, 1);
-    }
-    if (last == 0xffff) /* else B may end there; masks take 2 % of a product */
-        add_steps(rows, vectors, close, 1, k, a, as, ap, b, bs, 0xffff, sum);
-    else
-        add_steps(rows, vectors, close, 1, k, a, as, ap, b, bs, last, sum);
-    if (follows)
-        store_after(rows, vectors, sum, beta, c, ldc, last, after);
-    else
-        store(rows, vectors, sum, alpha, beta, c, ldc, last);
-}
-
-/* What the caches are asked for while a tile is computed: `lines` of 64 bytes, two each time, the
-   next time those `step` bytes behind.  They may end behind an operand: nothing is read. */
-typedef struct {
-    const char *lines[2];
-    int64_t step;
-} Lines;
-enum { AHEAD_C, AHEAD_SUM, AHEAD_B, AHEAD_A, AHEADS };
-typedef struct {
-    Lines of[AHEADS];
-    int64_t every; /* steps of k from one time to the next */
-} Ahead;
-
-/* The same of a packed tile of A and a packed panel of B. */
-WIDE_INLINE void tile_packed(const int rows, const int vectors, int64_t k, const float *a,
-                             const float *b, float alpha, float beta, float *c, int64_t ldc,
-                             __mmask16 last, const After *after, const Ahead *ahead)
-{
-    Sums sum;
-    const char *soon[AHEADS][2];
-    const int64_t every = ahead->every;
-#pragma GCC unroll 14
-    for (int i = 0; i < rows; i++) /* a memset of it would be called, beside these */
-        sum[i][0] = sum[i][1] = _mm512_setzero_ps();
-#pragma GCC unroll 4
-    for (int i = 0; i < AHEADS; i++)
-        memcpy(soon[i], ahead->of[i].lines, sizeof soon[i]);
-    for (int64_t p = 0; p < k; p += every) {
-#pragma GCC unroll 4
-        for (int i = 0; i < AHEADS; i++)
-#pragma GCC unroll 2
-            for (int line = 0; line < 2; line++) {
-                if (i == AHEAD_C)
-                    __builtin_prefetch(soon[i][line], 1);
-                else
-                    _mm_prefetch(soon[i][line], _MM_HINT_T1);
-                if (i == AHEAD_C && line == 1) /* rows that begin within a line end in a third */
-                    __builtin_prefetch(soon[i][line] + 60, 1);
-                soon[i][line] += ahead->of[i].step;
-            }
-        add_steps(rows, vectors, 1, 0, k - p < every ? k - p : every, a + p * WIDE_ROWS, 1,
-                  WIDE_ROWS, b + p * WIDE_COLUMNS, WIDE_COLUMNS, 0xffff, sum);
-    }
-    if (after->out)
-        store_after(rows, vectors, sum, beta, c, ldc, last, after);
-    else
-        store(rows, vectors, sum, alpha, beta, c, ldc, last);
-}
-
-/* tile_R_V: the rows of A `apart` from each other; turned_R_V: the columns, of an A that is stored
-   transposed; packed_R_V: as turned, of a block that was packed. */
-#define TAKES                                                                                      \
-    int64_t k, const float *a, int64_t apart, const float *b, int64_t bs, float alpha, float beta, \
-        float *c, int64_t ldc, __mmask16 last, const After *after
-#define TAKES_PACKED                                                                               \
-    int64_t k, const float *a, const float *b, float alpha, float beta, float *c, int64_t ldc,     \
-        __mmask16 last, const After *after, const Ahead *ahead
-#define TILE(R, V)                                                                                 \
-    static void tile_##R##_##V(TAKES)                                                              \
-    {                                                                                              \
-        tile(R, V, 0, k, a, apart, 1, b, bs, alpha, beta, c, ldc, last, after);                    \
-    }                                                                                              \
-    static void turned_##R##_##V(TAKES)                                                            \
-    {                                                                                              \
-        tile(R, V, 1, k, a, 1, apart, b, bs, alpha, beta, c, ldc, last, after);                    \
-    }                                                                                              \
-    static void packed_##R##_##V(TAKES_PACKED)                                                     \
-    {                                                                                              \
-        tile_packed(R, V, k, a, b, alpha, beta, c, ldc, last, after, ahead);                       \
-    }
-/* clang-format off */
-#define EACH(X, V) X(1, V) X(2, V) X(3, V) X(4, V) X(5, V) X(6, V) X(7, V) X(8, V) X(9, V)         \
-    X(10, V) X(11, V) X(12, V) X(13, V) X(14, V)
-/* clang-format on */
-EACH(TILE, 1)
-EACH(TILE, 2)
-
-typedef void (*Tile)(TAKES);
-typedef void (*PackedTile)(TAKES_PACKED);
-/* [1]: turned; by vectors and rows */
-#define OF_ROWS(R, V) tile_##R##_##V,
-#define OF_TURNED(R, V) turned_##R##_##V,
-#define OF_PACKED(R, V) packed_##R##_##V,
-static const Tile tiles[2][2][WIDE_ROWS] = {{{EACH(OF_ROWS, 1)}, {EACH(OF_ROWS, 2)}},
-                                            {{EACH(OF_TURNED, 1)}, {EACH(OF_TURNED, 2)}}};
-static const PackedTile packed_tiles[2][WIDE_ROWS] = {{EACH(OF_PACKED, 1)}, {EACH(OF_PACKED, 2)}};
-#undef OF_ROWS
-#undef OF_TURNED
-#undef OF_PACKED
-
-/* ---- packing ---- */
-
-/* The first `vectors` times 16 numbers of k rows, where `last` lacks some in the last one: zeros.
-   What is behind them comes next, and is asked for where nothing else `asks`: between tiles of a
-   packed A it is (seen: both together cost 5 to 7 % of X W and X^T dY). */
-WIDE_INLINE void pack_rows(const int asks, int64_t k, int vectors, __mmask16 last, const float *b,
-                           int64_t ldb, float *to)
-{
-    for (int64_t p = 0; p < k; p++, b += ldb, to += WIDE_COLUMNS) {
-        if (!asks) {
-            _mm_prefetch((const char *)(b + WIDE_COLUMNS), _MM_HINT_T1);
-            _mm_prefetch((const char *)(b + WIDE_COLUMNS + 16), _MM_HINT_T1);
-        }
-        _mm512_store_ps(to, _mm512_maskz_loadu_ps(vectors > 1 ? (__mmask16)0xffff : last, b));
-        if (vectors > 1)
-            _mm512_store_ps(to + 16, _mm512_maskz_loadu_ps(last, b + 16));
-    }
-}
-
-/* k columns of `n` rows, at most 16, `ld` apart, as k rows of 16 numbers at `to`, `apart` from each
-   other; behind the n-th of each row anything, but numbers of x. */
-static void turn_rows(int64_t n, int64_t k, const float *x, int64_t ld, float *to, int64_t apart)
-{
-    const char *rows[16];
-    int64_t p = 0;
-    for (int64_t i = 0; i < 16; i++)
-        rows[i] = (const char *)(x + (i < n ? i : 0) * ld);
-    for (; p + 16 <= k; p += 16)
-        turn(rows, p, to + p * apart, apart);
-    for (; p < k; p++)
-        for (int64_t i = 0; i < 16; i++)
-            to[p * apart + i] = x[(i < n ? i : 0) * ld + p];
-}
-
-/* One panel of op(B): k by n.  What is behind the n-th column counts for nothing. */
-WIDE_INLINE void pack(const int asks, int tb, int64_t k, int64_t n, const float *b, int64_t ldb,
-                      float *to)
-{
-    int vectors = n > 16 ? 2 : 1;
-    if (!tb)
-        pack_rows(asks, k, vectors, (__mmask16)(0xffff >> (16 * vectors - n)), b, ldb, to);
-    else
-        for (int64_t j = 0; j < n; j += 16)
-            turn_rows(n - j < 16 ? n - j : 16, k, b + j * ldb, ldb, to + j, WIDE_COLUMNS);
-}
-
-/* One tile of op(A): n rows, k steps WIDE_ROWS apart, and two numbers more behind the last. */
-static void pack_tile(int ta, int64_t n, int64_t k, const float *a, int64_t lda, float *to)
-{
-    if (!ta)
-        turn_rows(n, k, a, lda, to, WIDE_ROWS);
-    else
-        for (int64_t p = 0; p < k; p++, a += lda, to += WIDE_ROWS)
-            _mm512_storeu_ps(to, _mm512_maskz_loadu_ps((__mmask16)(0xffff >> (16 - n)), a));
 }
 
 /* ---- products ---- */
@@ -389,50 +109,71 @@ static int64_t wide_beside(const Wide *w, int64_t j, int64_t columns)
 
 /* ---- panels and tiles of several images ---- */
 
-/* The first n of 32 columns, those of vector v. */
-static __mmask16 wide_mask(int64_t n, int v)
+/* Lanes [lane, lane + n) of a vector. */
+static __mmask16 wide_lanes(int64_t lane, int64_t n)
 {
-    const int64_t left = n - 16 * v;
-    return (__mmask16)(left <= 0 ? 0 : left >= 16 ? 0xffff : 0xffff >> (16 - left));
+    return (__mmask16)(0xffff >> (16 - n) << lane);
+}
+
+/* How many of the columns [at, wide) from j on lie in one vector and one image. */
+static int64_t wide_piece(const Wide *w, int64_t j, int64_t at, int64_t wide)
+{
+    const int64_t left = wide - at, lanes = 16 - at % 16;
+    return wide_beside(w, j + at, left < lanes ? left : lanes);
 }
 
 /* A panel as pack_rows() makes it. */
 static void pack_images(const Wide *w, const WideBlock *o, int64_t j, int64_t wide, float *to)
 {
     for (int64_t at = 0, n; at < wide; at += n) {
-        n = wide_beside(w, j + at, wide - at);
-        const float *from = wide_b(w, o->p, j + at);
-        const int64_t fill = at + n < wide ? n : WIDE_COLUMNS - at;
-        for (int64_t p = 0; p < o->k; p++, from += w->ldb)
-            for (int v = 0; v < 2; v++)
-                if (16 * v < fill)
-                    _mm512_mask_storeu_ps(to + p * WIDE_COLUMNS + at + 16 * v, wide_mask(fill, v),
-                                          _mm512_maskz_loadu_ps(wide_mask(n, v), from + 16 * v));
+        n = wide_piece(w, j, at, wide);
+        const int64_t lane = at % 16;
+        const __mmask16 which = wide_lanes(lane, n);
+        const float *from = wide_b(w, o->p, j + at) - lane;
+        float *row = to + at - lane;
+        for (int64_t p = 0; p < o->k; p++, from += w->ldb, row += WIDE_COLUMNS) {
+            const __m512 x = _mm512_maskz_loadu_ps(which, from);
+            if (lane == 0)
+                _mm512_store_ps(row, x);
+            else
+                _mm512_mask_store_ps(row, which, x);
+        }
     }
 }
 
-/* C = tile + beta C, for rows [i, i + m) from column j on: as store() adds them. */
-static void store_images(const Wide *w, const WideBlock *o, float beta, int64_t i, int64_t m,
-                         int64_t j, int64_t wide, const float *tile)
+/* The lanes in `which` of m rows of a tile: C = tile + beta C, as store() adds them, and what
+   follows. */
+WIDE_INLINE void store_piece(const int follows, int64_t m, const float *tile, float beta, float *c,
+                             int64_t ldc, __mmask16 which, const After *after)
 {
+    const AfterBounds bounds = after_bounds(after);
     const __m512 keep = _mm512_set1_ps(beta);
+    for (int64_t r = 0; r < m; r++, tile += WIDE_COLUMNS, c += ldc) {
+        __m512 x = _mm512_load_ps(tile);
+        if (beta != 0)
+            x = _mm512_fmadd_ps(keep, _mm512_maskz_loadu_ps(which, c), x);
+        if (follows)
+            after_store(after, &bounds, x, after_bias(after, &bounds, r), r * ldc, which);
+        else
+            _mm512_mask_storeu_ps(c, which, x);
+    }
+}
+
+/* A tile, rows [i, i + m) from column j on, to where these columns are. */
+static void store_images(const Wide *w, const WideBlock *o, int64_t i, int64_t m, int64_t j,
+                         int64_t wide, const float *tile)
+{
+    const float beta = o->p ? 1 : w->beta;
     for (int64_t at = 0, n; at < wide; at += n) {
-        const After after = wide_after(w, o, i, j + at);
-        const AfterBounds bounds = after_bounds(&after);
-        n = wide_beside(w, j + at, wide - at);
-        for (int64_t r = 0; r < m; r++)
-            for (int v = 0; v < 2; v++) {
-                const __mmask16 which = wide_mask(n, v);
-                float *to = wide_c(w, i + r, j + at) + 16 * v;
-                __m512 x = _mm512_maskz_loadu_ps(which, tile + r * WIDE_COLUMNS + at + 16 * v);
-                if (beta != 0)
-                    x = _mm512_fmadd_ps(keep, _mm512_maskz_loadu_ps(which, to), x);
-                if (after.out)
-                    after_store(&after, &bounds, x, after_bias(&after, &bounds, r),
-                                r * w->ldc + 16 * v, which);
-                else
-                    _mm512_mask_storeu_ps(to, which, x);
-            }
+        n = wide_piece(w, j, at, wide);
+        const int64_t lane = at % 16;
+        const __mmask16 which = wide_lanes(lane, n);
+        const After after = wide_after(w, o, i, j + at), there = after_at(&after, 0, -lane);
+        float *c = wide_c(w, i, j + at) - lane;
+        if (after.out)
+            store_piece(1, m, tile + at - lane, beta, c, w->ldc, which, &there);
+        else
+            store_piece(0, m, tile + at - lane, beta, c, w->ldc, which, &there);
         if (after.out && after.scale != 0)
             after_swish(&after, m, n, w->ldc);
     }
@@ -465,10 +206,11 @@ static void unpacked(const Wide *w, const WideBlock *o)
     }
 }
 
-/* Two lines, or rows, from `x` on; `step` is that of their rows */
-static Lines rows_ahead(const float *x, int64_t step)
+/* A row, from x to `last`, which may lie in another image; `step`: from one row to the next.  Or
+   two rows. */
+static Lines rows_ahead(const float *x, const float *last, int64_t step)
 {
-    return (Lines){{(const char *)x, (const char *)(x + 16)}, step * (int64_t)sizeof *x};
+    return (Lines){{(const char *)x, (const char *)last}, step * (int64_t)sizeof *x};
 }
 static Lines lines_ahead(const float *x, int64_t next_row)
 {
@@ -484,55 +226,133 @@ static int64_t wide_every(int64_t k, int64_t rows, int64_t tiles)
     return every > 1 ? every : 1;
 }
 
-/* At most WIDE_HIGH rows, of which A is packed tile by tile, before a tile meets its first panel.
+/* ---- packed blocks ---- */
+
+/* A block of A, of which each tile is packed before it meets its first panel, and a panel of B.
    `next`: the block that comes afterwards. */
+typedef struct {
+    const Wide *w;
+    const WideBlock *o, *next;
+    int64_t count; /* tiles */
+    float *block, *panel;
+} Packed;
+
+/* The first row of tile q. */
+static int64_t tile_row(const Packed *x, int64_t q) { return x->o->m * q / x->count; }
+
+static const float *own_tile(const Packed *x, int64_t q, int64_t j)
+{
+    const Wide *w = x->w;
+    const WideBlock *o = x->o;
+    const int64_t i = tile_row(x, q);
+    float *own = x->block + q * WIDE_ROWS * o->k;
+    if (j == 0)
+        pack_tile(w->ta, tile_row(x, q + 1) - i, o->k, wide_a(w, o->i + i, o->p), w->lda, own);
+    return own;
+}
+
+/* The last column of the panel that begins with column j. */
+static int64_t panel_end(const Wide *w, int64_t j)
+{
+    return (w->n - j < WIDE_COLUMNS ? w->n : j + WIDE_COLUMNS) - 1;
+}
+
+/* While tile q meets the panel of columns [j, j + wide): the C of the tile that comes next, what of
+   the panel `later`, and of the next block of A. */
+static Ahead packed_ahead(const Packed *x, int64_t q, int64_t j, int64_t wide, int64_t later)
+{
+    const Wide *w = x->w;
+    const WideBlock *o = x->o, *next = x->next;
+    const int more = q + 1 < x->count;
+    const int64_t next_i = o->i + (more ? tile_row(x, q + 1) : 0), next_j = more ? j : later,
+                  lines = w->ta ? next->k : next->m, /* rows of the next block, as stored */
+        line = lines * (j * x->count + q * wide) / (w->n * x->count);
+    const int64_t next_end = panel_end(w, next_j), later_end = panel_end(w, later),
+                  step = o->p + o->k * q / x->count;
+    const After after = wide_after(w, o, next_i, next_j),
+                after_end = wide_after(w, o, next_i, next_end);
+    Ahead ahead = {.every = wide_every(o->k, tile_row(x, q + 1) - tile_row(x, q), x->count)};
+    ahead.of[AHEAD_C] =
+        rows_ahead(wide_to(w, o, next_i, next_j), wide_to(w, o, next_i, next_end), w->ldc);
+    ahead.of[AHEAD_SUM] =
+        after.out && after.sum ? rows_ahead(after.sum, after_end.sum, w->ldc) : ahead.of[AHEAD_C];
+    if (w->tb)
+        ahead.of[AHEAD_B] =
+            lines_ahead(wide_b(w, o->p, later + WIDE_COLUMNS * q / x->count), w->ldb);
+    else
+        ahead.of[AHEAD_B] = rows_ahead(wide_b(w, step, later), wide_b(w, step, later_end), w->ldb);
+    ahead.of[AHEAD_A] = lines_ahead(
+        w->ta ? wide_a(w, next->i, next->p + line) : wide_a(w, next->i + line, next->p), w->lda);
+    return ahead;
+}
+
+/* All tiles by a panel; `apart`: its columns are not beside each other. */
+static void packed_panel(const Packed *x, int64_t j, int64_t wide, int apart)
+{
+    _Alignas(64) float side[WIDE_ROWS * WIDE_COLUMNS];
+    const Wide *w = x->w;
+    const WideBlock *o = x->o;
+    const int vectors = wide > 16 ? 2 : 1;
+    const int64_t later = j + wide < w->n ? j + wide : j;
+    const __mmask16 last = (__mmask16)(0xffff >> (16 * vectors - wide));
+    const float beta = o->p ? 1 : w->beta;
+    for (int64_t q = 0; q < x->count; q++) {
+        const int64_t i = o->i + tile_row(x, q), high = o->i + tile_row(x, q + 1) - i;
+        const After after = apart ? (After){.out = NULL} : wide_after(w, o, i, j);
+        const Ahead ahead = packed_ahead(x, q, j, wide, later);
+        packed_tiles[vectors - 1][high - 1](o->k, own_tile(x, q, j), x->panel, w->alpha,
+                                            apart ? 0 : beta, apart ? side : wide_c(w, i, j),
+                                            apart ? WIDE_COLUMNS : w->ldc, apart ? 0xffff : last,
+                                            &after, &ahead);
+        if (apart)
+            store_images(w, o, i, high, j, wide, side);
+    }
+}
+
+/* All tiles by at most WIDE_SLIM columns. */
+static void packed_slim(const Packed *x, int64_t j, int64_t wide)
+{
+    _Alignas(64) float side[WIDE_ROWS * WIDE_COLUMNS], sums[WIDE_SLIM][2][16];
+    for (int64_t q = 0; q < x->count; q += 2) {
+        const int64_t pair = q + 1 < x->count ? 2 : 1;
+        const float *tiles_of[2] = {own_tile(x, q, j), NULL};
+        tiles_of[1] = pair > 1 ? own_tile(x, q + 1, j) : tiles_of[0];
+        slims[wide - 1](x->o->k, tiles_of, x->panel, x->w->alpha, sums[0][0]);
+        for (int64_t t = 0; t < pair; t++) {
+            const int64_t i = tile_row(x, q + t), high = tile_row(x, q + t + 1) - i;
+            for (int64_t r = 0; r < high; r++)
+                for (int64_t c = 0; c < wide; c++)
+                    side[r * WIDE_COLUMNS + c] = sums[c][t][r];
+            store_images(x->w, x->o, x->o->i + i, high, j, wide, side);
+        }
+    }
+}
+
+/* How many of the columns that are left come next: what fills one vector and little of another is
+   divided between them. */
+static int64_t panel_of(int64_t left)
+{
+    return left >= WIDE_COLUMNS ? WIDE_COLUMNS : left > 16 && left <= 16 + WIDE_SLIM ? 16 : left;
+}
+
+/* At most WIDE_HIGH rows. */
 static void packed(const Wide *w, const WideBlock *o, const WideBlock *next)
 {
     enum { TILES = (WIDE_HIGH + WIDE_ROWS - 1) / WIDE_ROWS };
-    _Alignas(64) float panel[WIDE_DEEP * WIDE_COLUMNS], side[WIDE_ROWS * WIDE_COLUMNS],
+    _Alignas(64) float panel[WIDE_DEEP * WIDE_COLUMNS],
         block[TILES * WIDE_DEEP * WIDE_ROWS + 16 - WIDE_ROWS];
-    const int64_t count = (o->m + WIDE_ROWS - 1) / WIDE_ROWS,
-                  all = (w->n + WIDE_COLUMNS - 1) / WIDE_COLUMNS * count,
-                  lines = w->ta ? next->k : next->m; /* rows of the next block, as stored */
-    const float beta = o->p ? 1 : w->beta;
-    for (int64_t j = 0, at = 0; j < w->n; j += WIDE_COLUMNS) {
-        const int64_t wide = w->n - j < WIDE_COLUMNS ? w->n - j : WIDE_COLUMNS,
-                      later = j + WIDE_COLUMNS < w->n ? j + WIDE_COLUMNS : j;
-        const int vectors = wide > 16 ? 2 : 1, apart = wide_beside(w, j, wide) < wide;
-        const __mmask16 last = (__mmask16)(0xffff >> (16 * vectors - wide));
+    const Packed x = {w, o, next, (o->m + WIDE_ROWS - 1) / WIDE_ROWS, block, panel};
+    for (int64_t j = 0, wide; j < w->n; j += wide) {
+        wide = panel_of(w->n - j);
+        const int apart = wide_beside(w, j, wide) < wide;
         if (apart)
             pack_images(w, o, j, wide, panel);
         else
             pack(1, w->tb, o->k, wide, wide_b(w, o->p, j), w->ldb, panel);
-        for (int64_t q = 0, i = 0; q < count; q++, at++) {
-            const int64_t end = o->m * (q + 1) / count, line = lines * at / all;
-            float *const own = block + q * WIDE_ROWS * o->k;
-            const After after = apart ? (After){.out = NULL} : wide_after(w, o, o->i + i, j);
-            Ahead ahead = {.every = wide_every(o->k, end - i, count)};
-            if (j == 0)
-                pack_tile(w->ta, end - i, o->k, wide_a(w, o->i + i, o->p), w->lda, own);
-            const int more = q + 1 < count;
-            const int64_t next_i = o->i + (more ? end : 0), next_j = more ? j : later;
-            ahead.of[AHEAD_C] = ahead.of[AHEAD_SUM] =
-                rows_ahead(wide_to(w, o, next_i, next_j), w->ldc);
-            const After then = wide_after(w, o, next_i, next_j);
-            if (then.out && then.sum)
-                ahead.of[AHEAD_SUM] = rows_ahead(then.sum, w->ldc);
-            if (w->tb)
-                ahead.of[AHEAD_B] =
-                    lines_ahead(wide_b(w, o->p, later + WIDE_COLUMNS * q / count), w->ldb);
-            else
-                ahead.of[AHEAD_B] = rows_ahead(wide_b(w, o->p + o->k * q / count, later), w->ldb);
-            ahead.of[AHEAD_A] = lines_ahead(w->ta ? wide_a(w, next->i, next->p + line)
-                                                  : wide_a(w, next->i + line, next->p),
-                                            w->lda);
-            packed_tiles[vectors - 1][end - i - 1](
-                o->k, own, panel, w->alpha, apart ? 0 : beta, apart ? side : wide_c(w, o->i + i, j),
-                apart ? WIDE_COLUMNS : w->ldc, last, &after, &ahead);
-            if (apart)
-                store_images(w, o, beta, o->i + i, end - i, j, wide, side);
-            i = end;
-        }
+        if (wide <= WIDE_SLIM)
+            packed_slim(&x, j, wide);
+        else
+            packed_panel(&x, j, wide, apart);
     }
 }
 
@@ -568,10 +388,6 @@ static void gemm_wide(const Wide *w)
         o = next;
     }
 }
-#undef EACH
-#undef TILE
-#undef TAKES
-#undef TAKES_PACKED
 #undef WIDE_INLINE
 #endif
 #endif
