@@ -420,6 +420,105 @@ static void trained(void)
     ok(bad == 0, "ZB-1p beside 1F1B on A100s: as many times as fast as they measured, to 3 %%");
 }
 
+/* Where the best schedule ends, of one stage a rank. */
+static double made_to_measure(int p, int m, const char *costs)
+{
+    static SchedAutoReport report;
+    SchedCosts c;
+    Schedule *s = NULL;
+    sched_costs_default(&c);
+    SchedAuto a = {.ranks = p, .stages = p, .microbatches = m, .placement = -1, .costs = &c};
+    int st = sched_costs_set(&c, costs, &err) || sched_auto(&a, &s, &report, &err);
+    sched_costs_free(&c);
+    sched_free(s);
+    return st ? -1 : report.tried[report.chosen].makespan;
+}
+
+/* Fewer microbatches than ranks (2401.10241, appendix H): with c = 0 1F1B ends at
+   (m + p - 1)(F + B + W), ZB at (m + p - 1)(F + B) + W.  Table 12 has what A100s trained in a second
+   so, ZB-2p and 1F1B: one is as many times as fast as the other as those say, to 5 %. */
+static void few_microbatches(void)
+{
+    static const struct {
+        int row, m; /* of measured[] */
+        double one, zb;
+    } run[] = {{0, 2, 3.56, 4.25}, {0, 4, 5.74, 6.92}, {0, 8, 8.26, 9.90},
+               {3, 2, 1.04, 1.33}, {3, 4, 1.69, 2.16}, {3, 8, 2.45, 3.07},
+               {6, 4, .39, .52},   {6, 8, .65, .85},   {6, 16, .95, 1.25}};
+    int bad = 0;
+    for (size_t i = 0; i < sizeof run / sizeof *run; i++) {
+        const double F = measured[run[i].row].F, B = measured[run[i].row].B,
+                     W = measured[run[i].row].W;
+        const int p = measured[run[i].row].p, m = run[i].m;
+        char costs[200];
+        SchedSim one;
+        snprintf(costs, sizeof costs, "F=%.17g,I=%.17g,W=%.17g", F, B, W);
+        if (!simulate("1f1b", p, 1, m, costs, -1, 0, &one)) {
+            bad++;
+            continue;
+        }
+        const double was = run[i].zb / run[i].one, zb = made_to_measure(p, m, costs),
+                     said = one.makespan / zb;
+        int good = fabs(one.makespan - (m + p - 1) * (F + B + W)) < 1e-6 &&
+                   fabs(zb - ((m + p - 1) * (F + B) + W)) < 1e-6 && fabs(said / was - 1) < .05;
+        bad += !good;
+        if (!good)
+            printf("# p %d m %d: %g, %g: %.3f, measured %.3f\n", p, m, one.makespan, zb, said,
+                   was);
+        sched_sim_free(&one, p);
+    }
+    ok(bad == 0, "fewer microbatches than ranks: the closed forms, and A100s' quotients to 5 %%");
+}
+
+/* Seq1F1B (2406.03488): a microbatch in s slices of its sequence, whose backwards come in reverse.
+   Rank i goes ahead by p - 1 - i + s - 1 slices, then F and B in turn, then what is left. */
+static char *seq1f1b(int p, int m, int s)
+{
+    const size_t size = (size_t)(p * m * s) * 24 + 64;
+    char *text = calloc(size, 1);
+    size_t n = 0;
+    for (int i = 0; text && i < p; i++) {
+        const int all = m * s, ahead = at_most(p - 2 - i + s, all);
+        for (int k = 0; k < all + ahead; k++) {
+            const int b = k - ahead, reversed = b < 0 ? 0 : b / s * s + s - 1 - b % s;
+            if (k < all)
+                n += (size_t)snprintf(text + n, size - n, "%s%dF%d", k ? "," : "", i, k);
+            if (b >= 0)
+                n += (size_t)snprintf(text + n, size - n, ",%dB%d", i, reversed);
+        }
+        n += (size_t)snprintf(text + n, size - n, "\n");
+    }
+    return text;
+}
+
+static void sequences(void)
+{
+    static const struct {
+        int p, m, s, ends, peak; /* F = 1, B = 2 a slice; of the first rank, one less each */
+    } of[] = {{4, 8, 1, 33, 4}, {4, 8, 2, 57, 5}, {4, 8, 4, 105, 7}, {8, 16, 4, 213, 11}};
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
+        Schedule *s = NULL;
+        SchedCosts c;
+        SchedSim sim = {0};
+        char *text = seq1f1b(of[k].p, of[k].m, of[k].s);
+        sched_costs_default(&c);
+        int st = !text || sched_parse(text, strlen(text), "seq1f1b", &s, &err) ||
+                 sched_costs_set(&c, "F=1,B=2", &err) || sched_lower(s, 3, &err) ||
+                 sched_simulate(s, &c, &sim, &err);
+        int good = !st && fabs(sim.makespan - of[k].ends) < 1e-9;
+        for (int i = 0; good && i < of[k].p; i++)
+            good = sim.peak[i] == of[k].peak - i;
+        ok(good, "Seq1F1B p=%d m=%d in %d slices: ends at %g, %d slices alive%s%s", of[k].p,
+           of[k].m, of[k].s, st ? -1 : sim.makespan, st ? -1 : sim.peak[0], st ? ": " : "",
+           st ? err.text : "");
+        if (!st)
+            sched_sim_free(&sim, of[k].p);
+        sched_costs_free(&c);
+        sched_free(s);
+        free(text);
+    }
+}
+
 /* By hand: two ranks, one microbatch or two, F=1 B=2. */
 static void by_hand(void)
 {
@@ -647,6 +746,8 @@ int main(void)
     table();
     published();
     trained();
+    few_microbatches();
+    sequences();
     by_hand();
     trace();
     two_clocks();
