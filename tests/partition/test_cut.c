@@ -333,7 +333,7 @@ typedef struct {
     double best;
 } Published;
 
-/* exact: we must find it; else at most 6 % above. */
+/* exact: we must find it; else at most 6 % above, and above what no cut is below. */
 static void published(const Published *x, bool exact, bool memory)
 {
     Arena *a = arena_new();
@@ -346,7 +346,7 @@ static void published(const Published *x, bool exact, bool memory)
     StageCut c = cut_solve(&g, &p, a);
     double took = now() - start;
     bool good = c.stage_of && c.bound <= c.slowest * (1 + 1e-9) && c.slowest >= c.bound;
-    good &= exact ? fabs(c.slowest - x->best) <= 2e-5 * x->best : c.slowest <= 1.06 * x->best;
+    good &= exact ? fabs(c.slowest - x->best) <= 2e-5 * x->best : c.slowest <= 1.06 * fmin(x->best, c.bound);
     ok(good, "%s in %u: %.9g, published %.9g", x->name, x->stages, c.slowest, x->best);
     printf("# %u nodes, %u ideals, %s, bound %.9g, %.3f s\n", g.nodes, c.ideals,
            c.exact ? "exact" : "not exact", c.bound, took);
@@ -354,19 +354,24 @@ static void published(const Published *x, bool exact, bool memory)
 }
 
 /* Time and messages (in and out, each once): the optimum over all sets of ideals; of Inception,
- * with more ideals than are counted, the best known. */
+ * with more ideals than are counted, the best known, in training that of experts.  Of ResNet-50 in
+ * training what is published uses a processor beside the six devices. */
 static void placements(void)
 {
     static const Published exact[] = {
         {"layers-bert24", 6, 17.7899},      {"layers-resnet50", 6, 34.2229},
         {"layers-gnmt", 6, 32.9107},        {"operators-bert_l-3", 3, 27.1861},
         {"operators-bert_l-6", 3, 33.2567}, {"operators-bert_l-12", 6, 133.244},
-        {"operators-resnet50", 6, 89.3106},
+        {"operators-resnet50", 6, 89.3106}, {"training-bert24", 6, 41.7458},
+        {"training-gnmt", 6, 107.004},
     };
-    static const Published near[] = {{"layers-inceptionv3", 6, 52.2016}};
+    static const Published near[] = {{"layers-inceptionv3", 6, 52.2016},
+                                     {"training-resnet50", 6, 78.6318},
+                                     {"training-inceptionv3", 6, 213.654}};
     for (size_t i = 0; i < sizeof exact / sizeof *exact; i++)
         published(&exact[i], true, true);
-    published(&near[0], false, true);
+    for (size_t i = 0; i < sizeof near / sizeof *near; i++)
+        published(&near[i], false, true);
 }
 
 /* Time alone, of Inception, whose 221,564 states are too many for PipeDream's planner: at most 6 %

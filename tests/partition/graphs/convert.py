@@ -6,6 +6,7 @@
 MESSAGE: what it costs to send the node's result; readers are numbers of lines, from 0.
 
     convert.py msr-fiddle/dnn-partitioning throughput-inputs/*/*_inference.json   # ms as they are
+    convert.py msr-fiddle/dnn-partitioning throughput-inputs/LayerGraphs/*_training.json
     convert.py msr-fiddle/pipedream profiler/image_classification/profiles/*/graph.txt
 """
 import heapq
@@ -36,8 +37,26 @@ def sort(nodes, edges):
     return [(nodes[n], sorted(place[b] for b in after[n])) for n in order]
 
 
+def both_ways(d):
+    """Of training: a layer and its backward are of one color, one place for both; the backward's edges
+    run beside the others, each with its message: so one layer of both has both messages."""
+    color = {n["id"]: n["colorClass"] for n in d["nodes"]}
+    back = {n["id"] for n in d["nodes"] if n["isBackwardNode"]}
+    edges = [{(color[e["sourceId"]], color[e["destId"]]) for e in d["edges"]
+              if (e["sourceId"] in back, e["destId"] in back) == way} for way in ((0, 0), (1, 1))]
+    assert edges[0] == edges[1] and not [e for e in d["edges"] if (e["sourceId"] in back) != (e["destId"] in back)]
+    cost = {e["sourceId"]: e["cost"] for e in d["edges"]}
+    nodes = {}
+    for n in d["nodes"]:
+        t, size, message = nodes.get(n["colorClass"], (0, 0, 0))
+        nodes[n["colorClass"]] = (t + n["fpgaLatency"], size + n["size"], message + cost.get(n["id"], 0))
+    return sort(nodes, sorted(edges[0]))
+
+
 def fiddle(path):
     d = json.load(open(path))
+    if path.endswith("_training.json"):
+        return "training-" + os.path.basename(path).replace("_training.json", ""), both_ways(d)
     cost = {e["sourceId"]: e["cost"] for e in d["edges"]}
     nodes = {n["id"]: (n["fpgaLatency"], n["size"], cost.get(n["id"], 0)) for n in d["nodes"]}
     kind = "layers" if "LayerGraphs" in path else "operators"
