@@ -603,10 +603,10 @@ def packed(d):
     alike(d, x, t)
 
 class Decay(nn.Module):                                 # as Mamba: fresh ones are equal in all modules, and only what is computed of them is in the file
-    def __init__(self, d): super().__init__(); self.a_log, self.i = nn.Parameter(torch.log(torch.arange(1., d + 1))), nn.Linear(d, d)
+    def __init__(self, d): super().__init__(); self.a_log, self.D, self.i = nn.Parameter(torch.log(torch.arange(1., d + 1))), nn.Parameter(torch.ones(d)), nn.Linear(d, d)
     def forward(self, x):
-        a = -torch.exp(self.a_log)
-        return x * torch.exp(a[None, None] * torch.sigmoid(self.i(x)))
+        a, by = -torch.exp(self.a_log), self.D
+        return x * torch.exp(a[None, None] * torch.sigmoid(self.i(x))) + by[None, None] * x
 
 class Rms(nn.Module):
     def __init__(self, d): super().__init__(); self.weight = nn.Parameter(torch.ones(d))

@@ -181,6 +181,16 @@ static const Candidate *best_of(Arena *a, const Candidates *c)
     return n == 1 ? found : NULL;
 }
 
+static void take_equal(Fx *x, Trace *t, uint32_t own, uint32_t from, const Recipe *r)
+{
+    uint32_t to = fx_make_equal(x, own, from);
+    t->entry = own;
+    vec_push(x->a, &x->p->inferred,
+             arena_printf(x->a, "%s (equal to %s)", x->p->sig.entry[own].target,
+                          x->p->g->param.at[from].name));
+    give(x, t, recipe_with_other(x->a, r, from, to));
+}
+
 /* None of the candidates is of the reader's module, which lacks one of that name: an equal one. */
 static bool tie_equal(Fx *x, Trace *t, const Candidates *all)
 {
@@ -194,13 +204,28 @@ static bool tie_equal(Fx *x, Trace *t, const Candidates *all)
     }
     if (own == NONE)
         return false;
-    uint32_t from = x->p->sig_param[all->at[like].entry], to = fx_make_equal(x, own, from);
-    t->entry = own;
-    vec_push(x->a, &x->p->inferred,
-             arena_printf(x->a, "%s (equal to %s)", x->p->sig.entry[own].target,
-                          x->p->g->param.at[from].name));
-    give(x, t, recipe_with_other(x->a, all->at[like].recipe, from, to));
+    take_equal(x, t, own, x->p->sig_param[all->at[like].entry], all->at[like].recipe);
     return true;
+}
+
+/* What stands for this trace was recovered as the parameter of another module, and this one's lacks
+ * the one of that name: it is made of it in the same way.  So are constants, whose numbers say
+ * nothing. */
+static void tie_alike(Fx *x, const Traces *all, Trace *t)
+{
+    const RawNode *n = t->use->node;
+    for (uint32_t i = 0; i < all->n && is_merged(t) && !t->done; i++) {
+        const Trace *o = &all->at[i];
+        const RawNode *other = o->use->node;
+        if (o->use->init != t->use->init || !o->done || o->entry == NONE || is_merged(o) ||
+            o->use->input != t->use->input || strcmp(other->op_type, n->op_type) ||
+            x->p->sig_param[o->entry] == NONE || !param_is_used(other, o->use->input) ||
+            fx_distance(x->p->sig.entry[o->entry].target, n->scope) != FAR)
+            continue;
+        uint32_t own = fx_like_named(x, t->use, o->entry);
+        if (own != NONE)
+            take_equal(x, t, own, x->p->sig_param[o->entry], other->made[o->use->input]);
+    }
 }
 
 static void tie(Fx *x, Trace *t)
@@ -605,6 +630,8 @@ void fx_fold(Fx *x)
     fx_separate_twins(x);
     fx_insert_copies(x);
     recover_all(x, &all);                               /* what is alone now */
+    for (uint32_t i = 0; i < all.n; i++)
+        tie_alike(x, &all, &all.at[i]);
     for (uint32_t i = 0; i < all.n; i++)
         if (!all.at[i].done)
             tie(x, &all.at[i]);                         /* to what was recovered */
