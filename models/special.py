@@ -26,7 +26,8 @@
   packed      an operator's W, R and B packed of a GRU's and an LSTM's matrices; what nothing can be told of: a standardised
               convolution, a normalised weight, a number computed of a bias; penalty.onnx: a penalty over all parameters;
               alike.onnx: what was computed of parameters has the numbers of one
-  beside      TorchScript with constant folding: a head that is a tied embedding and one more weight, functions of parameters
+  beside      TorchScript with constant folding: a head that is a tied embedding and one more weight, functions of parameters;
+              merged.onnx: one that has the parameter's numbers
   equal       equal parameters that were merged, and so was what reads them; of which only a function is left, merged too; views of functions;
               norms of one input, which are one node; three.onnx: three of them
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places;
@@ -322,6 +323,13 @@ def beside(d):
     export(m, x[:MB], f"{d}/model.onnx", ["x"], ["logits"], fold=True)
     m = m.double(); y = m(x); l = F.cross_entropy(y.reshape(-1, 11), t.reshape(-1)); l.backward()
     write(d, ("cross_entropy", l.item()), grads_of(m), "lin:end", "model.onnx", y, folded="more.weight,logit_scale,rows", x=x, target=t)
+    with torch.random.fork_rng(): made_equal(d)
+
+class MadeEqual(nn.Module):                             # what folding makes of shift are zeros as it is, and the exporter writes one for both
+    def __init__(self, d=6): super().__init__(); self.a, self.shift = nn.Linear(d, d), nn.Parameter(torch.zeros(d))
+    def forward(self, x): return torch.tanh(self.a(x) + self.shift) + 2 * self.shift
+
+def made_equal(d): export(MadeEqual(), torch.randn(MB, 6), f"{d}/merged.onnx", ["x"], ["logits"], fold=True)
 
 class Looped(nn.Module):
     def __init__(self): super().__init__(); self.a = nn.Linear(6, 6)

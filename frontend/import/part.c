@@ -1,7 +1,8 @@
 /*
  * part.c - a part of values that were joined.  In: a value and a range of each of its dimensions.
  * Out: the value that a Slice of it would repeat, made of the one joined operand that the range lies
- * in, where that is something widened and only elementwise operations stand between; or the Slice.
+ * in, where nothing stands between, or that is something widened and only elementwise operations
+ * stand between; or the Slice.
  *
  * (cat(cls.expand(n, 1, d), patches) + positions)[:m, 0] is the class token and its position m
  * times, whatever the patches are: TimeSformer takes the first m of the rows of all frames, and of
@@ -109,6 +110,21 @@ static ValueId make(Graph *g, ValueId v, Range r)
     return n.op == OP_Expand ? g_expand(g, in[0], &to) : graph_node(g, n.op, n.nin, in, n.attr);
 }
 
+/* The operand of Concats that has all of the range, which then counts in it; or v itself. */
+static ValueId inside(const Graph *g, ValueId v, Range *r)
+{
+    for (;;) {
+        const Value *x = val(g, v);
+        const Node *n = x->kind == V_NODE ? &g->node.at[x->node] : NULL;
+        Range own = *r;
+        ValueId one = n && n->op == OP_Concat ? joined(g, n, &own) : NONE;
+        if (one == NONE)
+            return v;
+        v = one;
+        *r = own;
+    }
+}
+
 ValueId low_part(Graph *g, ValueId v, const int64_t *start, const int64_t *size,
                  const int64_t *step)
 {
@@ -119,5 +135,8 @@ ValueId low_part(Graph *g, ValueId v, const int64_t *start, const int64_t *size,
         r.size[i] = size[i];
         unit &= !step || step[i] == 1;
     }
-    return unit && is_known(g, v, r, false, 0) ? make(g, v, r) : g_slice(g, v, start, size, step);
+    if (unit && is_known(g, v, r, false, 0))
+        return make(g, v, r);
+    v = unit ? inside(g, v, &r) : v;
+    return unit ? cut(g, v, &r) : g_slice(g, v, start, size, step);
 }

@@ -102,19 +102,43 @@ static bool may_train(const RawNode *n, uint32_t input)
     return true;
 }
 
+static void note(Params *p, const RawTensor *t, const char *name, const RawNode *reader)
+{
+    if (param_is_mask(t) || strmap_get(&p->noted, name) != NONE)
+        return;
+    *strmap_at(&p->noted, name) = 1;
+    vec_push(p->m->arena, &p->constant,
+             arena_printf(p->m->arena, "%s (of %s)", name, reader->name));
+}
+
+/* The initializer that stands for what folding made, as it has the same numbers: the Identity of a
+ * parameter, under a name that no parameter has. */
+static const RawTensor *merged_constant(const Params *p, const RawNode *n)
+{
+    bool identity = !n->dead && !strcmp(n->op_type, "Identity") && n->nin == 1 && n->nout == 1;
+    uint32_t init = identity ? strmap_get(&p->m->init_index, n->in[0]) : NONE;
+    bool is = init != NONE && p->m->from_pytorch && strstr(n->out[0], "::") &&
+              !param_is_used(n, 0) && dtype_is_float(p->m->init.at[init].dtype);
+    return is ? &p->m->init.at[init] : NULL;
+}
+
 void param_constants_note(Params *p, const RawNodes *list)
 {
+    StrMap merged = {.arena = p->m->arena};             /* value -> its Identity */
     for (uint32_t i = 0; i < list->n && p->opt->training; i++) {
         const RawNode *n = list->at[i];
         for (uint32_t j = 0; !n->dead && j < n->nin; j++) {
-            uint32_t init = *n->in[j] ? strmap_get(&p->m->init_index, n->in[j]) : NONE;
+            uint32_t init = *n->in[j] ? strmap_get(&p->m->init_index, n->in[j]) : NONE,
+                     from = *n->in[j] ? strmap_get(&merged, n->in[j]) : NONE;
             const RawTensor *t = init == NONE ? NULL : &p->m->init.at[init];
-            if (!t || param_is_used(n, j) || !made_by_folding(p, t) || !may_train(n, j) ||
-                param_is_mask(t) || strmap_get(&p->noted, t->name) != NONE)
+            if (!may_train(n, j) || param_is_used(n, j))
                 continue;
-            *strmap_at(&p->noted, t->name) = 1;
-            vec_push(p->m->arena, &p->constant,
-                     arena_printf(p->m->arena, "%s (of %s)", t->name, n->name));
+            if (t && made_by_folding(p, t))
+                note(p, t, t->name, n);
+            else if (from != NONE)
+                note(p, merged_constant(p, list->at[from]), n->in[j], n);
         }
+        if (merged_constant(p, n))
+            *strmap_at(&merged, n->out[0]) = i;
     }
 }

@@ -101,6 +101,7 @@ dir=$cases/beside
 . "$dir/case.env"
 is "beside: what has no name is named" "$(said beside)" "beside/model.onnx: warning: 1 weight was computed of parameters that folding does not name, it trains as such: onnx::MatMul_24
 beside/model.onnx: warning: constants that folding made do not train: onnx::Exp_26 (of /Exp), onnx::Sub_27 (of /Sub)"
+is "beside: what was merged with a parameter is named" "$("$ppsplit" -q "$dir/merged.onnx" --loss mse -o said.out 2>&1 | head -n 1 | sed 's/.*: //')" "onnx::Add_10 (of /Add_1)"
 ok "beside: splits and builds" split_model "$dir/model.onnx" beside "$splits" --loss "$loss"
 mkdir beside.run
 ok "beside: trains" beside/pipeline train --data "x=$dir/in.x.npy" --data "target=$dir/target.npy" --microbatches $((rows / mb)) --quiet --lr 0 --checkpoint beside.ck --dump-grads beside.run/grads --log-json beside.run/log.json

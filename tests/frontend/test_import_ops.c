@@ -601,6 +601,9 @@ static void test_part_of_joined(void)
     ok(!needs(t->g, part[0], x) && !needs(t->g, part[2], x) && needs(t->g, part[0], p),
        "of the token it needs no row");
     ok(needs(t->g, part[1], x) && needs(t->g, part[3], x), "of what stands beside it it does");
+    ValueId pair[2] = {at, g_reshape(t->g, p, &S(1, 2, 1))}, both = g_concat(t->g, 2, pair, 2);
+    lower(t, OP_Slice, 9, "starts=[2] ends=[3] axes=[2]", 1, &both, 1);
+    ok(t->out[0] == pair[1], "all of one joined operand is that operand");
     arena_free(t->arena);
 }
 
