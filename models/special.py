@@ -13,7 +13,8 @@
   detached    PyTorch's dynamo exporter with its optimizer, which removes what detach() leaves: the fx nodes name it still;
               undecided.onnx: a VQ-VAE, where it merges two losses that detach different values, is refused;
               doubted.onnx: a difference that is merged with one that detaches nothing, too;
-              cloned.onnx: a detach() of which nothing is left but the line of source
+              cloned.onnx: a detach() of which nothing is left but the line of source;
+              filled.onnx: zeros that were merged, of which one is read where the source detaches
   samples     samples as groups of a convolution, two inputs joined along the batch and taken apart, sequence first, relative positions
   contrast    logits of every sample with every other one, and outputs that add up over microbatches, or do not: out.NAME.npy
   features    features of an image put where its tokens stand (masked_scatter): those of a microbatch, one after the other; more than are used
@@ -412,6 +413,13 @@ class Doubted(nn.Module):                               # the difference that is
         z = self.a(x); q = self.b(z); y = z + torch.tanh(q - z)
         return y + (q - z.detach()).pow(2)
 
+class Filled(nn.Module):                                # zeros that were merged, read where the source detaches: graph attention's softmax
+    def __init__(self): super().__init__(); self.a, self.b = A(), nn.Linear(6, 6)
+    def forward(self, x):
+        z = self.b(self.a(x)); to = torch.arange(6)[None].expand(2, 6) // 2
+        most = z.detach().new_zeros(2, 6).scatter_reduce(1, to, z.detach(), "amax"); e = (z - most.gather(1, to)).exp()
+        return e / z.new_zeros(2, 6).scatter_add(1, to, e).gather(1, to)
+
 def detached(d):
     m = Detached(); x, t = torch.randn(ROWS, 6), torch.randn(ROWS, 6)
     dynamo(m, (torch.randn(MB, 6),), f"{d}/model.onnx", ["x"], ["logits"])
@@ -422,7 +430,13 @@ def detached(d):
     write(d, ("mse", l.item()), grads_of(m), "b:begin,c:begin", "model.onnx", y, x=x, target=t, second=repr(second.item()))
     dynamo(Cloned(), (torch.randn(MB, 6),), f"{d}/cloned.onnx", ["x"], ["logits"])
     dynamo(Doubted(), (torch.randn(MB, 6),), f"{d}/doubted.onnx", ["x"], ["logits"])
+    with torch.random.fork_rng(): filled(d, x, t)
     dynamo(Merged(), (torch.randn(MB, 6), torch.randn(MB, 6)), f"{d}/undecided.onnx", ["x", "labels"], ["loss", "logits"])
+
+def filled(d, x, t):
+    torch.manual_seed(5); m = Filled(); dynamo(m, (x[:MB],), f"{d}/filled.onnx", ["x"], ["logits"])
+    m = m.double(); l = F.mse_loss(torch.cat([m(c) for c in x.double().split(2)]), t.double()); l.backward()
+    save_file({k: g.float().contiguous() for k, g in grads_of(m).items()}, f"{d}/filled.safetensors")
 
 class Samples(nn.Module):
     def __init__(self):

@@ -255,6 +255,18 @@ static bool detaches_unseen(const Detach *d, const Group *g)
     return at && (!end || at < end) && !seen;
 }
 
+/* Zeros of a shape: computed of nothing that could have been detached. */
+static bool is_filled(const char *name)
+{
+    static const char *const base[] = {"new_zeros",  "new_ones",  "new_full", "new_empty",
+                                       "zeros_like", "ones_like", "full_like", "zeros",
+                                       "ones",       "full",      "arange",   "empty"};
+    for (size_t i = 0; i < sizeof base / sizeof *base; i++)
+        if (same_base(name, base[i]))
+            return true;
+    return false;
+}
+
 /* Names of arguments that are gone, whose value is now another's: b = f(x) was merged with a =
  * f(x). */
 static void find_merged(Detach *d, const Group *g)
@@ -268,7 +280,8 @@ static void find_merged(Detach *d, const Group *g)
                 vec_push(d->a, &left, g->node.at[i]->in[k]);
     for (uint32_t j = 0; j < g->fx.n && left.n; j++) {
         const char *arg = g->fx.arg[j].name;
-        bool known = strmap_get(&d->index, arg) != NONE || strmap_get(&d->maker, arg) != NONE;
+        bool known = strmap_get(&d->index, arg) != NONE || strmap_get(&d->maker, arg) != NONE ||
+                     is_filled(arg);
         for (uint32_t i = 0; i < left.n && !known; i++) {
             known = same_base(d->group.at[strmap_get(&d->maker, left.at[i])].fx.name, arg);
             if (!known)
