@@ -639,10 +639,12 @@ class Branch(nn.Module):                                # with a norm of its own
 class Twins(nn.Module):                                 # fresh norms of one input, as in Falcon, are one node; two biases that are zero, as in RecurrentGemma
     def __init__(self, d):
         super().__init__(); self.ln_a, self.i, self.ln_b, self.j = nn.LayerNorm(d), nn.Linear(d, d), nn.LayerNorm(d), nn.Linear(d, d)
-        self.left, self.right, self.rate = Branch(d), Branch(d), nn.Parameter(torch.randn(d))
+        self.left, self.right, self.rate = Branch(d), Branch(d), nn.Parameter(torch.randn(d)); self.low, self.low_bias = nn.Linear(d, d, bias=False), nn.Parameter(torch.zeros(d))
         self.in_w, self.in_b, self.out_w, self.out_b = (nn.Parameter(f(torch.empty(*s))) for f, s in ((torch.nn.init.normal_, (2, 2, 2)), (torch.nn.init.zeros_, (2, 2))) * 2)
     def forward(self, x):
         x = x + torch.tanh(self.i(self.ln_a(x))) * self.j(self.ln_b(x))
+        y, b = self.low(x), self.low_bias
+        x = y + b.expand_as(y)                          # zeros, of as many dims as y
         x = x + self.left(x) + self.right(x); h = x.reshape(-1, 2, 2).permute(1, 0, 2)
         gates = torch.sigmoid(torch.baddbmm(self.in_b[:, None, :], h, self.in_w)) * torch.baddbmm(self.out_b[:, None, :], h, self.out_w)
         return x + gates.transpose(0, 1).reshape(x.shape) * F.softplus(self.rate)

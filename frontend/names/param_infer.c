@@ -343,6 +343,21 @@ static bool unmerged(const Fx *x, const Use *u, int64_t rows, int64_t inner, Sha
     return false;
 }
 
+/* What is called so and is added to a product with a parameter has a number for each column. */
+static bool is_bias(const Fx *x, const Use *u, const char *leaf)
+{
+    size_t n = strlen(leaf);
+    if (n < 4 || strcmp(leaf + n - 4, "bias") || strcmp(u->node->op_type, "Add"))
+        return false;
+    for (uint32_t i = 0; i < x->list->n; i++) {
+        const RawNode *p = x->list->at[i];
+        if (!p->dead && p->nout == 1 && p->nin >= 2 && !strcmp(p->out[0], u->node->in[1 - u->input]))
+            return (!strcmp(p->op_type, "MatMul") || !strcmp(p->op_type, "Gemm")) &&
+                   param_is_used(p, 1);
+    }
+    return false;
+}
+
 /* tensor: what the trace was before fn, the function that it is of the parameter, or NULL */
 static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor *tensor,
                        const Function *fn, Inferred *out)
@@ -372,12 +387,14 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
     } else if (!text->n && fx_is_base(t->fx, "unsqueeze")) {
         added = once.rank;
     }
-    bool embedding = !strcmp(leaf_of(x->p->sig.entry[t->entry].target), "weight");
-    if (constant && repeated && (viewed || once.rank > 3))
+    const char *leaf = leaf_of(x->p->sig.entry[t->entry].target);
+    bool embedding = !strcmp(leaf, "weight"), bias = constant && repeated && is_bias(x, u, leaf);
+    if (constant && repeated && !bias && (viewed || once.rank > 3))
         return false; /* which of the dims are its own cannot be seen */
     for (int d = 0; d < once.rank && repeated; d++)
-        if (once.d[d] > 1 && (constant ? d == 0 : repeats(tensor, d)))
+        if (once.d[d] > 1 && (bias ? d + 1 < once.rank : constant ? d == 0 : repeats(tensor, d)))
             once.d[d] = 1;
+    viewed |= bias;
     own = once;
     squeeze = squeezed(&once);
     if (repeated && embedding && !sure && once.rank == 3 && once.d[0] == 1)
