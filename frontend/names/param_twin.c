@@ -46,7 +46,7 @@ static void find_modules(const Fx *x, StrMap *index, Modules *out)
 {
     const Params *p = x->p;
     for (uint32_t e = 0; e < p->sig.n; e++) {
-        int kind = p->sig.entry[e].kind;
+        SigKind kind = p->sig.entry[e].kind;
         if (kind != SIG_PARAMETER && kind != SIG_BUFFER)
             continue;
         uint32_t at = module_of(x->a, index, out, p->sig.entry[e].target);
