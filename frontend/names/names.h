@@ -85,6 +85,12 @@ ValueId recipe_build(Graph *g, const Recipe *r, const ValueId *param);
 
 /* ---- param_text.c: the source that a node's stack quotes; the rest: param_fx.h ------------------ */
 const char *text_last(const char *stack);               /* the innermost line */
+/* Names of fx nodes, "mul_3": the length without the number; are they of a kind, or of two? */
+size_t fx_base(const char *name);
+bool fx_is_base(const char *name, const char *base);
+bool fx_is_one_of(const char *name, const char *const *base);  /* which ends in NULL */
+bool fx_same_base(const char *a, const char *b);
+bool fx_is_filled(const char *name);                    /* a number in a shape: "zeros_like" */
 
 /* ---- stop.c: where no gradient passes -------------------------------------------------------- */
 

@@ -60,22 +60,12 @@ static const char *lost_argument(Fx *x, const Use *u)
     return n == 1 && names_values(x, g) ? only : NULL;
 }
 
-static bool is_one_of(const char *fx, const char *const *base)
-{
-    for (; *base; base++)
-        if (fx_is_base(fx, *base))
-            return true;
-    return false;
-}
-
 /* Numbers of the source: no parameter is in them. */
 static bool is_number(const char *fx)
 {
-    static const char *const base[] = {"scalar_tensor", "lift_fresh", "lift_fresh_copy", "full",
-                                       "zeros", "ones", "new_zeros", "new_ones", "new_full",
-                                       "zeros_like", "ones_like", "full_like", "arange", "eye",
-                                       "empty", "empty_like", "tril", "triu", NULL};
-    return is_one_of(fx, base) || !strncmp(fx, "scalar_tensor_default", 21);
+    static const char *const base[] = {"scalar_tensor", "scalar_tensor_default", "lift_fresh",
+                                       "lift_fresh_copy", "eye", "tril", "triu", NULL};
+    return fx_is_filled(fx) || fx_is_one_of(fx, base);
 }
 
 static bool is_copy(const char *fx)
@@ -84,7 +74,7 @@ static bool is_copy(const char *fx)
                                        "view",    "reshape",    "unsqueeze", "squeeze",  "flatten",
                                        "expand",  "type_as",    "convert_element_type_default",
                                        "_unsafe_view", NULL};
-    return is_one_of(fx, base);
+    return fx_is_one_of(fx, base);
 }
 
 static bool is_symmetric(const RawTensor *t)
@@ -104,7 +94,7 @@ bool fx_is_turned(Fx *x, const Use *u)
     static const char *const base[] = {"t", "permute", "transpose", "numpy_t", NULL};
     const RawTensor *t = &x->p->m->init.at[u->init];
     const char *lost = !strcmp(u->node->op_type, "MatMul") ? lost_argument(x, u) : NULL;
-    return lost && is_one_of(lost, base) && is_symmetric(t);
+    return lost && fx_is_one_of(lost, base) && is_symmetric(t);
 }
 
 /* The parameter of which the file has the initializer, or the like-named one of the reader's

@@ -14,6 +14,8 @@
 
 #include "param_fx.h"
 
+enum { REACH = 6, MOST = 16 };                          /* nodes in a row; operands of one */
+
 static const RawNode *maker(const Fx *x, const char *name)
 {
     uint32_t i = strmap_get(&x->maker, name);
@@ -27,7 +29,7 @@ static bool is_in(const char *target, const char *module, size_t n)
 
 /* A parameter that a value is computed of among the nodes of one scope: of this module, or, where
  * that is NULL, any. */
-uint32_t fx_computed_of(const Fx *x, const RawNode *n, const char *module, int depth)
+static uint32_t computed_of(const Fx *x, const RawNode *n, const char *module, int depth)
 {
     static const char *const product[] = {"MatMul", "Gemm", "Conv", "ConvTranspose"};
     const Params *p = x->p;
@@ -44,13 +46,10 @@ uint32_t fx_computed_of(const Fx *x, const RawNode *n, const char *module, int d
     for (uint32_t k = 0; n && !last && k < n->nin && found == NONE; k++) {
         const RawNode *up = *n->in[k] ? maker(x, n->in[k]) : NULL;
         if (up && !strcmp(up->scope, n->scope))
-            found = fx_computed_of(x, up, module, depth - 1);
+            found = computed_of(x, up, module, depth - 1);
     }
     return found;
 }
-
-typedef struct { RawNode *reader; uint32_t input, id; const char *named; } Merged;
-typedef VEC(Merged) MergedList;
 
 static const Group *group_making(Fx *x, const RawNode *n, uint32_t input)
 {
@@ -77,12 +76,13 @@ static bool is_gone(const Fx *x, const char *name)
            strmap_get(&p->m->init_index, name) == NONE && strmap_get(&x->maker, name) == NONE;
 }
 
-bool fx_gone_operand(Fx *x, const Group *g, const FxArg *arg, Operand *out)
+/* The operand of a group's node that an argument names that is gone, and who makes it now: by its
+ * position, else the only one of that kind.  NULL: none, or the argument is not gone. */
+static const RawNode *gone_operand(Fx *x, const Group *g, const FxArg *arg, Gone *out)
 {
     uint32_t n = 0, gone = 0;
-    size_t base = fx_base(arg->name);
     if (!is_gone(x, arg->name))
-        return false;
+        return NULL;
     for (uint32_t i = 0; i < g->fx.n; i++)
         gone += is_gone(x, g->fx.arg[i].name);
     for (uint32_t k = 0; k < g->node.n; k++)
@@ -90,37 +90,35 @@ bool fx_gone_operand(Fx *x, const Group *g, const FxArg *arg, Operand *out)
             RawNode *reader = g->node.at[k];
             const Group *own = group_making(x, reader, j);
             bool placed = arg->position == (int)j;
-            if (!own || own == g || base != fx_base(own->fx.name) ||
-                strncmp(own->fx.name, arg->name, base) || is_named(x, g, own) || (n && !placed))
+            if (!own || own == g || !fx_same_base(own->fx.name, arg->name) || is_named(x, g, own) ||
+                (n && !placed))
                 continue;
-            *out = (Operand){reader, j, maker(x, reader->in[j]), false};
+            *out = (Gone){.reader = reader, .input = j, .named = arg->name};
             n++;
         }
-    if (n > 0)
-        out->is_sure = arg->position == (int)out->input || (n == 1 && gone == 1);
-    return n > 0 && !out->reader->inlined;
+    if (n == 0 || out->reader->inlined)
+        return NULL;
+    out->is_sure = arg->position == (int)out->input || (n == 1 && gone == 1);
+    return maker(x, out->reader->in[out->input]);
 }
 
-/* Readers that name an fx node that is gone, of the kind of the one they read, computed of a
- * parameter of this module. */
-static void find_merged(Fx *x, const char *module, MergedList *out)
+GoneList fx_find_gone(Fx *x, const char *module)
 {
+    GoneList all = {0};
     for (uint32_t i = 0; i < x->group.n; i++) {
         const Group *g = &x->group.at[i];
         for (uint32_t k = 0; k < g->fx.n; k++) {
-            Operand o;
-            uint32_t id = fx_gone_operand(x, g, &g->fx.arg[k], &o)
-                              ? fx_computed_of(x, o.up, module, FX_REACH)
-                              : NONE;
-            if (id != NONE)
-                vec_push(x->a, out, ((Merged){o.reader, o.input, id, g->fx.arg[k].name}));
+            Gone o;
+            const RawNode *up = gone_operand(x, g, &g->fx.arg[k], &o);
+            o.id = up ? computed_of(x, up, module, REACH) : NONE;
+            if (o.id != NONE)
+                vec_push(x->a, &all, o);
         }
     }
+    return all;
 }
 
 /* ---- taking them apart again ---- */
-
-enum { MOST = 16 };                                     /* operands of one node */
 
 static bool reads_any(const Recipe *r, const Instead *in)
 {
@@ -212,7 +210,7 @@ bool fx_can_compute_instead(Fx *x, const RawNode *reader, uint32_t input, const 
 {
     const char *name = reader->in[input];
     const RawNode *up = maker(x, name);
-    return up && is_computed_of(x, name, up->scope, in, FX_REACH);
+    return up && is_computed_of(x, name, up->scope, in, REACH);
 }
 
 const char *fx_compute_instead(Fx *x, const RawNode *reader, uint32_t input, const Instead *in)
@@ -220,13 +218,13 @@ const char *fx_compute_instead(Fx *x, const RawNode *reader, uint32_t input, con
     const char *name = reader->in[input];
     const RawNode *up = maker(x, name);
     INSIST(up);
-    const char *other = other_value(x, name, up->scope, in, FX_REACH);
+    const char *other = other_value(x, name, up->scope, in, REACH);
     INSIST(other);
     return other;
 }
 
 /* What the reader's operand is to be: the same, computed of the parameter of this entry. */
-static const char *separate(Fx *x, const Merged *m, uint32_t entry)
+static const char *separate(Fx *x, const Gone *m, uint32_t entry)
 {
     uint32_t id =
         x->p->sig_param[entry] == NONE ? fx_make_equal(x, entry, m->id) : x->p->sig_param[entry];
@@ -275,7 +273,7 @@ static size_t shared_name(const char *a, const char *b, size_t module)
 
 /* Of what took the place of lost parameters of a module, that which is called most like this one;
  * NONE: nothing, or several. */
-static uint32_t substitute(const Fx *x, uint32_t lost, const MergedList *m, size_t module)
+static uint32_t substitute(const Fx *x, uint32_t lost, const GoneList *m, size_t module)
 {
     size_t most = 1;
     uint32_t found = NONE;
@@ -294,7 +292,7 @@ static uint32_t substitute(const Fx *x, uint32_t lost, const MergedList *m, size
 /* The names that are gone and computed of one parameter, by their numbers. */
 typedef VEC(const char *) Names;
 
-static Names names_of(Arena *a, const MergedList *m, uint32_t id)
+static Names names_of(Arena *a, const GoneList *m, uint32_t id)
 {
     Names out = {0};
     for (uint32_t i = 0; i < m->n; i++) {
@@ -314,7 +312,7 @@ static Names names_of(Arena *a, const MergedList *m, uint32_t id)
 
 /* As many lost parameters as names that are gone, in order; or one that all of them are.  Else it
  * is said who trains for whom. */
-static void take_apart(Fx *x, const Ids *lost, const MergedList *m, uint32_t id)
+static void take_apart(Fx *x, const Ids *lost, const GoneList *m, uint32_t id)
 {
     Params *p = x->p;
     Names name = names_of(x->a, m, id);
@@ -343,7 +341,7 @@ static void take_apart(Fx *x, const Ids *lost, const MergedList *m, uint32_t id)
     }
 }
 
-static void take_module_apart(Fx *x, const Ids *lost, const MergedList *m, size_t module)
+static void take_module_apart(Fx *x, const Ids *lost, const GoneList *m, size_t module)
 {
     Ids ids = {0};
     for (uint32_t i = 0; i < lost->n; i++)
@@ -375,7 +373,6 @@ void fx_separate_equal(Fx *x)
         size_t n = dot ? (size_t)(dot - target) + 1 : 0;
         const char *module = arena_strndup(x->a, target, n);
         Ids lost = {0};
-        MergedList merged = {0};
         if (strmap_get(&seen, module) != NONE)
             continue;
         *strmap_at(&seen, module) = 1;
@@ -383,8 +380,9 @@ void fx_separate_equal(Fx *x)
             if (is_in(p->sig.entry[k].target, module, n) && p->sig.entry[k].kind == SIG_PARAMETER &&
                 p->sig_param[k] == NONE && !x->used[k] && !x->alias[k])
                 vec_push(x->a, &lost, k);
-        if (lost.n)
-            find_merged(x, module, &merged);
+        if (lost.n == 0)
+            continue;
+        const GoneList merged = fx_find_gone(x, module);
         take_module_apart(x, &lost, &merged, n);
     }
 }

@@ -30,12 +30,6 @@ static bool says(Fx *x, const RawNode *n, const char *target, const char *fx)
     return text_applies(line, base, path);
 }
 
-static bool same_kind(const char *a, const char *b)
-{
-    size_t n = fx_base(a);
-    return n == fx_base(b) && !strncmp(a, b, n);
-}
-
 /* The fx name of an operand that was folded: the initializer's, unless several were merged into one
  * or folding went on below fx. */
 static const char *folded_name(Fx *x, const Use *u)
@@ -58,9 +52,9 @@ static const char *folded_name(Fx *x, const Use *u)
     }
     /* what was merged is of one kind */
     bool below = !strncmp(t->name, "val_", 4);
-    if (placed && !below && !same_kind(placed, t->name))
+    if (placed && !below && !fx_same_base(placed, t->name))
         placed = NULL;
-    if (!placed && n == 1 && (below || same_kind(only, t->name)))
+    if (!placed && n == 1 && (below || fx_same_base(only, t->name)))
         placed = only;
     return placed ? placed : t->name;
 }
@@ -379,8 +373,7 @@ static void order_sources(Fx *x, Traces *all)
             n_entry++;
         }
         for (uint32_t k = 1; k < n_trace; k++)
-            if (fx_base(trace[k]->fx) != fx_base(trace[0]->fx) ||
-                strncmp(trace[k]->fx, trace[0]->fx, fx_base(trace[0]->fx)) ||
+            if (!fx_same_base(trace[k]->fx, trace[0]->fx) ||
                 trace[k]->use->input < trace[k - 1]->use->input)
                 n_trace = 0;
         if (n_trace < 2 || n_trace != n_entry)
@@ -516,8 +509,7 @@ static void recover(Fx *x, uint32_t entry, Traces *all)
     if (own.n == 0)
         return;
     for (uint32_t i = 1; i < own.n && most <= ALONE; i++)
-        if (fx_base(own.at[i]->fx) != fx_base(own.at[0]->fx) ||
-            strncmp(own.at[i]->fx, own.at[0]->fx, fx_base(own.at[i]->fx)))
+        if (!fx_same_base(own.at[i]->fx, own.at[0]->fx))
             return; /* only one of them, or none, is the parameter */
     const RawTensor *first = own.at[0]->tensor;
     if (infer_rows(x, own.at, own.n, &found)) {

@@ -113,8 +113,6 @@ Recipe *tie_pieces(Fx *x, const RawTensor *t, Rest *rest);
 Recipe *tie_rest(Fx *x, Recipe *all, const Rest *rest, const Recipe *r);
 
 /* ---- param_text.c ---- */
-size_t fx_base(const char *name);                       /* length of the name without its number */
-bool fx_is_base(const char *name, const char *base);
 enum { TEXT_ARGUMENTS = 8 };
 typedef struct {
     const char *name, *arg[TEXT_ARGUMENTS];
@@ -186,13 +184,13 @@ void fx_settle_doubted(Fx *x, const Traces *all);
 void fx_note_open(Fx *x, const Traces *all, const Trace *t);
 
 /* ---- param_equal.c, for param_twin.c ---- */
-enum { FX_REACH = 6 };                                  /* nodes in a row */
-/* is_sure: no other operand of the reader may be it */
-typedef struct { RawNode *reader; uint32_t input; const RawNode *up; bool is_sure; } Operand;
-/* The operand of a group's node that an argument names that is gone, and who makes it now: by its
- * position, else the only one of that kind.  false: none, or the argument is not gone. */
-bool fx_gone_operand(Fx *x, const Group *g, const FxArg *arg, Operand *out);
-uint32_t fx_computed_of(const Fx *x, const RawNode *n, const char *module, int depth);
+/* An operand that its reader's fx node names, and that is gone: what is read instead is computed of
+ * parameter id.  is_sure: no other operand of the reader may be it. */
+typedef struct { RawNode *reader; uint32_t input, id; const char *named; bool is_sure; } Gone;
+typedef VEC(Gone) GoneList;
+/* All those of a kind with what is read instead, computed of a parameter of this module, or, where
+ * that is NULL, of any. */
+GoneList fx_find_gone(Fx *x, const char *module);
 /* Parameters to be read instead of others; scope: of the nodes that do, or NULL: as they were. */
 typedef struct {
     const uint32_t *from, *to;

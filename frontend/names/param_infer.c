@@ -23,14 +23,6 @@ static const char *leaf_of(const char *target)
     return dot ? dot + 1 : target;
 }
 
-static bool is_one_of(const char *name, const char *const *list)
-{
-    for (; *list; list++)
-        if (fx_is_base(name, *list))
-            return true;
-    return false;
-}
-
 static long number_of(const char *name)
 {
     size_t n = fx_base(name);
@@ -370,7 +362,7 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
     const Use *u = t->use;
     Shape once = tensor->shape, own, squeeze;
     bool repeated = fx_steps(x, t, repeat) > 0, constant = is_constant(tensor);
-    bool viewed = is_one_of(t->fx, views) || said(text, "view") || said(text, "reshape") ||
+    bool viewed = fx_is_one_of(t->fx, views) || said(text, "view") || said(text, "reshape") ||
                   said(text, "flatten");
     int added = added_dims(text);
     /* is it known what was done? */
@@ -431,7 +423,7 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
             own.rank--;
             added--;
         }
-    } else if (added == 0 && !is_one_of(t->fx, same)) {
+    } else if (added == 0 && !fx_is_one_of(t->fx, same)) {
         return false;
     }
     if (shape_equal(&own, &tensor->shape))
@@ -469,7 +461,7 @@ bool infer(Fx *x, const Trace *t, Inferred *out)
     if (!undo_function(x, t, leaf, &own, &fn))
         return false;
     bool viewed = x->origin[t->use->init].is_told && fx_steps(x, t, views) > 0;
-    if (is_one_of(t->fx, turns))
+    if (fx_is_one_of(t->fx, turns))
         return !fn && !viewed && infer_plain(x, tensor, true, out);
     if (fx_is_base(t->fx, "add"))                       /* 1 + weight: trains as the sum */
         return !fn && tensor->shape.rank == 1 && tensor->shape.d[0] > 1 &&

@@ -65,20 +65,12 @@ uint32_t fx_unread_origin(const Fx *x, uint32_t init)
 
 /* ---- how ---- */
 
-static bool is_one_of(const char *fx, const char *const *base)
-{
-    for (; *base; base++)
-        if (fx_is_base(fx, *base))
-            return true;
-    return false;
-}
-
 uint32_t fx_steps(const Fx *x, const Trace *t, const char *const *base)
 {
     const MadeOf *o = &x->origin[t->use->init];
-    uint32_t n = is_one_of(t->fx, base);
+    uint32_t n = fx_is_one_of(t->fx, base);
     for (uint32_t i = 0; i < o->step.n; i++)
-        n += strcmp(o->step.at[i], t->fx) && is_one_of(o->step.at[i], base);
+        n += strcmp(o->step.at[i], t->fx) && fx_is_one_of(o->step.at[i], base);
     return n;
 }
 
@@ -121,7 +113,7 @@ bool fx_can_be_undone(const Fx *x, const Trace *t)
     bool neg_exp = functions == 2 && fx_steps(x, t, neg) == 1 && fx_steps(x, t, exp) == 1;
     for (uint32_t i = 0; i < o->step.n; i++) {
         const char *fx = o->step.at[i];
-        bool known = (softplus && is_of_softplus(fx)) || is_one_of(fx, view) || is_one_of(fx, function) || param_is_made_up(fx) ||
+        bool known = (softplus && is_of_softplus(fx)) || fx_is_one_of(fx, view) || fx_is_one_of(fx, function) || param_is_made_up(fx) ||
                      !strncmp(fx, "scalar_tensor", strlen("scalar_tensor"));
         if (!known && strcmp(fx, t->fx))
             return false;

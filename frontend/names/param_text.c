@@ -27,6 +27,29 @@ bool fx_is_base(const char *name, const char *base)
     return fx_base(name) == strlen(base) && !strncmp(name, base, strlen(base));
 }
 
+bool fx_is_one_of(const char *name, const char *const *base)
+{
+    for (; *base; base++)
+        if (fx_is_base(name, *base))
+            return true;
+    return false;
+}
+
+bool fx_same_base(const char *a, const char *b)
+{
+    size_t n = fx_base(a);
+    return n == fx_base(b) && !strncmp(a, b, n);
+}
+
+bool fx_is_filled(const char *name)
+{
+    static const char *const base[] = {"new_zeros",  "new_ones",   "new_full", "new_empty",
+                                       "zeros_like", "ones_like",  "full_like", "empty_like",
+                                       "zeros",      "ones",       "full",     "empty",
+                                       "arange",     NULL};
+    return fx_is_one_of(name, base);
+}
+
 /* The next place behind `from` where the attribute is read: behind its name. */
 static const char *next_read(const char *from, const char *leaf)
 {

@@ -22,7 +22,7 @@ typedef struct {
 typedef VEC(Module) Modules;
 
 /* One of the readers of what a lost module computed, and a module whose result it reads now. */
-typedef struct { Operand read; uint32_t lost, from; bool is_sure; } Twin;
+typedef struct { Gone read; uint32_t lost, from; bool is_sure; } Twin;
 typedef VEC(Twin) Twins;
 
 static size_t path_length(const char *target)
@@ -101,7 +101,7 @@ static uint32_t common(const char *a, const char *b)
 
 /* The lost modules that the reader's operand may be of: those nearest to it and then to the module
  * that computes it now. */
-static void find_twins(Fx *x, const Modules *all, uint32_t from, const Operand *o, Twins *out)
+static void find_twins(Fx *x, const Modules *all, uint32_t from, const Gone *o, Twins *out)
 {
     uint32_t most = 0, first = out->n;
     for (uint32_t i = 0; i < all->n; i++) {
@@ -120,20 +120,12 @@ static void find_twins(Fx *x, const Modules *all, uint32_t from, const Operand *
 
 static void find_readers(Fx *x, StrMap *index, const Modules *all, Twins *out)
 {
-    for (uint32_t i = 0; i < x->group.n; i++) {
-        const Group *g = &x->group.at[i];
-        for (uint32_t k = 0; k < g->fx.n; k++) {
-            Operand o;
-            uint32_t id = fx_gone_operand(x, g, &g->fx.arg[k], &o)
-                              ? fx_computed_of(x, o.up, NULL, FX_REACH)
-                              : NONE;
-            if (id == NONE)
-                continue;
-            const char *name = x->p->g->param.at[id].name;
-            uint32_t from = strmap_get(index, arena_strndup(x->a, name, path_length(name)));
-            if (from != NONE)
-                find_twins(x, all, from, &o, out);
-        }
+    const GoneList gone = fx_find_gone(x, NULL);
+    for (uint32_t i = 0; i < gone.n; i++) {
+        const char *name = x->p->g->param.at[gone.at[i].id].name;
+        uint32_t from = strmap_get(index, arena_strndup(x->a, name, path_length(name)));
+        if (from != NONE)
+            find_twins(x, all, from, &gone.at[i], out);
     }
 }
 

@@ -9,7 +9,6 @@
  * read detached That optimizer also merges expressions which differ in nothing but what they
  * detach: where that shows, it is refused.
  */
-#include <ctype.h>
 #include <fnmatch.h>
 #include <string.h>
 
@@ -107,21 +106,6 @@ static bool is_detach(const FxNode *fx)
     return !strncmp(fx->target, "aten.detach.", 12) || !strncmp(fx->target, "aten.detach_.", 13);
 }
 
-/* The digits that PyTorch puts behind a name it has already: "mse_loss_1" -> 8. */
-static size_t base_length(const char *name)
-{
-    size_t n = strlen(name), k = n;
-    while (k > 0 && isdigit((unsigned char)name[k - 1]))
-        k--;
-    return k > 1 && k < n && name[k - 1] == '_' ? k - 1 : n;
-}
-
-static bool same_base(const char *x, const char *y)
-{
-    size_t n = base_length(x);
-    return n == base_length(y) && !strncmp(x, y, n);
-}
-
 /* of an fx node; whatever has more is not looked at */
 enum { MOST_ARGUMENTS = 1000 };
 
@@ -147,7 +131,7 @@ static void collect(Detach *d, const RawNodes *list)
  * or input has. */
 static bool is_lost(const Detach *d, const char *arg)
 {
-    if (!same_base(arg, "detach") && !same_base(arg, "detach_"))
+    if (!fx_same_base(arg, "detach") && !fx_same_base(arg, "detach_"))
         return false;
     bool input = false;
     for (size_t i = 0; i < d->m->graph->n_input; i++)
@@ -255,18 +239,6 @@ static bool detaches_unseen(const Detach *d, const Group *g)
     return at && (!end || at < end) && !seen;
 }
 
-/* Zeros of a shape: computed of nothing that could have been detached. */
-static bool is_filled(const char *name)
-{
-    static const char *const base[] = {"new_zeros",  "new_ones",  "new_full", "new_empty",
-                                       "zeros_like", "ones_like", "full_like", "zeros",
-                                       "ones",       "full",      "arange",   "empty"};
-    for (size_t i = 0; i < sizeof base / sizeof *base; i++)
-        if (same_base(name, base[i]))
-            return true;
-    return false;
-}
-
 /* Names of arguments that are gone, whose value is now another's: b = f(x) was merged with a =
  * f(x). */
 static void find_merged(Detach *d, const Group *g)
@@ -281,9 +253,9 @@ static void find_merged(Detach *d, const Group *g)
     for (uint32_t j = 0; j < g->fx.n && left.n; j++) {
         const char *arg = g->fx.arg[j].name;
         bool known = strmap_get(&d->index, arg) != NONE || strmap_get(&d->maker, arg) != NONE ||
-                     is_filled(arg);
+                     fx_is_filled(arg);
         for (uint32_t i = 0; i < left.n && !known; i++) {
-            known = same_base(d->group.at[strmap_get(&d->maker, left.at[i])].fx.name, arg);
+            known = fx_same_base(d->group.at[strmap_get(&d->maker, left.at[i])].fx.name, arg);
             if (!known)
                 continue;
             vec_push(d->a, &d->merged, arg);
@@ -380,7 +352,7 @@ static int held_by(const Param *q, const RawTensor *t)
 {
     if (q->initializer && !strcmp(q->initializer, t->name))
         return 1;
-    return same_base(t->name, "detach") ? same_bytes(q, t) : 0;
+    return fx_same_base(t->name, "detach") ? same_bytes(q, t) : 0;
 }
 
 /*
@@ -396,7 +368,7 @@ static void rebind(const Detach *d, Params *p, RawNode *n, uint32_t k)
         return;
     const RawTensor *t = &d->m->init.at[init];
     if (param_is_used(n, k)) {                          /* known by its bytes already */
-        if (same_base(t->name, "detach"))
+        if (fx_same_base(t->name, "detach"))
             set(d->a, &n->stop_in, n->nin, k);
         return;
     }
@@ -427,7 +399,7 @@ static bool reads_detached(const Detach *d, const Group *g)
     bool found = false;
     for (uint32_t j = 0; j < g->fx.n && !found; j++)
         found = is_lost(d, g->fx.arg[j].name) ||
-                (same_base(g->fx.arg[j].name, "detach") &&
+                (fx_same_base(g->fx.arg[j].name, "detach") &&
                  strmap_get(&d->m->init_index, g->fx.arg[j].name) != NONE);
     return found;
 }
@@ -482,8 +454,8 @@ static void warn_untold(Detach *d, const RawNodes *list)
         const Group *g = &d->group.at[i];
         bool told = is_detach(&g->fx);
         for (uint32_t j = 0; j < g->fx.n; j++)
-            told = told || same_base(g->fx.arg[j].name, "detach") ||
-                   same_base(g->fx.arg[j].name, "detach_");
+            told = told || fx_same_base(g->fx.arg[j].name, "detach") ||
+                   fx_same_base(g->fx.arg[j].name, "detach_");
         for (uint32_t j = 0; j < g->node.n && told; j++)
             detaching_lines(d->a, g->node.at[j], explain, &l);
     }

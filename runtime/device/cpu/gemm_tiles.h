@@ -270,14 +270,12 @@ WIDE_INLINE void slim(const int columns, int64_t k, const float *const *a, const
     {                                                                                              \
         slim(J, k, a, b, alpha, to);                                                               \
     }
-SLIM(1)
-SLIM(2)
-SLIM(3)
-SLIM(4)
-SLIM(5) SLIM(6) SLIM(7) SLIM(8)
+/* clang-format off */
+SLIM(1) SLIM(2) SLIM(3) SLIM(4) SLIM(5) SLIM(6) SLIM(7) SLIM(8)
+/* clang-format on */
 #undef SLIM
 
-    typedef void Slim(int64_t k, const float *const *a, const float *b, float alpha, float *to);
+typedef void Slim(int64_t k, const float *const *a, const float *b, float alpha, float *to);
 static Slim *const slims[WIDE_SLIM] = {slim_1, slim_2, slim_3, slim_4,
                                        slim_5, slim_6, slim_7, slim_8};
 
