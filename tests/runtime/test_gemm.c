@@ -199,8 +199,11 @@ int main(void)
         for (int i = 0; i < 8; i++)
             one(t & 1, t >> 1, large[i / 2][0], large[i / 2][1], large[i / 2][2], i % 2 * 3, &worst,
                 &bits);
-    for (int few = 1; few < 32; few++) /* columns that are left, each number of them */
+    /* each number of columns that can be left, of a product that is packed and of one that is not */
+    for (int few = 1; few < 32; few++) {
+        one(0, 0, 200, 192 + few, 112, few % 2 * 3, &worst, &bits);
         one(0, 0, 71, 96 + few, 61, few % 2 * 3, &worst, &bits);
+    }
     one(0, 0, 5, 7, 0, 0, &worst, &bits);
     ok(worst < 2, "products of all sizes and transposes agree with a naive product in double");
     printf("# worst %.3g\n", worst);
