@@ -1,17 +1,14 @@
 /*
  * contract.c - groups that some best cut has in one stage: fewer ideals, the same optimum.
  *
- * Where all that comes after x is y, x may be pulled to y's stage; where all that x comes after is
- * y, it may be pushed there.  Either is never worse, for either stage, when the messages that end
- * pay for the time that moves and for the messages that begin.  (It would be where x had a stage to
- * itself and leaves it empty: so only where groups are many.)
+ * Where all that comes after x is y, or all that x comes after, x may go to y's stage.  It is no
+ * worse, for either stage, when the messages that end pay for the time that moves and for the
+ * messages that begin; for a third stage nothing changes.  A stage that x had to itself is then
+ * empty: the cut is the best one of so many stages or fewer.
  */
 #include "dag.h"
 
-enum { MANY = 4 }; /* groups for each stage */
-
-/* Whether x's read of v ends v's message to other stages. */
-static bool only_reader(const Dag *d, uint32_t v) { return d->value[v].readers == 1; }
+enum { MANY = 4 }; /* groups for each stage, so that few are empty */
 
 static bool reads(const Group *x, uint32_t v)
 {
@@ -30,54 +27,60 @@ static bool own_params(const Dag *d, const Group *x)
     return true;
 }
 
+/* Of a stage: what it may have to do more, and what it surely no longer does. */
 typedef struct {
-    Ticks in, out, sole_out, new_in;
-} Messages;
+    Ticks more, less;
+} Change;
+typedef struct {
+    Change left, reached; /* x's stage, y's */
+} Changes;
 
-/* Of what x makes; and of what it reads: new_in without what y reads as well. */
-static Messages made_by(const Dag *d, const Group *x)
+/* Of a message that x sends: to y alone, to y and others, who may be anywhere, or to others. */
+static void no_longer_made(const DagValue *v, bool to_y, Changes *c)
 {
-    Messages m = {0};
-    for (uint32_t i = 0; i < x->made.n; i++) {
-        const DagValue *v = &d->value[x->made.at[i]];
-        m.in += v->readers > 0 ? v->in : 0;
-        m.out += v->readers > 0 ? v->out : 0;
-    }
-    return m;
+    bool others = v->readers > (to_y ? 1 : 0);
+    c->left.less += to_y ? v->out : 0;
+    c->left.more += others ? v->in : 0;
+    c->reached.less += to_y ? v->in : 0;
+    c->reached.more += others ? v->out : 0;
 }
 
-static Messages read_by(const Dag *d, uint32_t group, const Group *y)
+/* Of one that x is sent: by y, to it alone or not; by another, to y too or not. */
+static void no_longer_read(const DagValue *v, uint32_t y, bool by_y, Changes *c)
+{
+    if (v->from == y && v->readers == 1) {
+        c->left.less += v->in;
+        c->reached.less += v->out;
+    } else if (v->from != y && !by_y) {
+        c->left.more += v->out;
+        c->reached.more += v->in;
+    }
+}
+
+/* Where x goes from its stage to y's. */
+static bool may_go(const Dag *d, uint32_t group, uint32_t y)
 {
     const Group *x = &d->group[group];
-    Messages m = {0};
+    Changes c = {.left = {0, x->time}, .reached = {x->time, 0}};
+    for (uint32_t i = 0; i < x->made.n; i++)
+        no_longer_made(&d->value[x->made.at[i]], reads(&d->group[y], x->made.at[i]), &c);
     for (uint32_t i = 0; i < x->read.n; i++) {
         uint32_t v = x->read.at[i].value;
-        if (d->value[v].from == group)
-            continue;
-        m.in += d->value[v].in;
-        m.out += d->value[v].out;
-        m.sole_out += only_reader(d, v) ? d->value[v].out : 0;
-        m.new_in += reads(y, v) ? 0 : d->value[v].in;
+        if (d->value[v].from != group)
+            no_longer_read(&d->value[v], y, reads(&d->group[y], v), &c);
     }
-    return m;
+    return c.left.more <= c.left.less && c.reached.more <= c.reached.less;
 }
 
-static bool may_pull(const Dag *d, uint32_t group)
+/* The one before or after x that x may go to; NONE. */
+static uint32_t only_beside(const Dag *d, const bool *taken, uint32_t group)
 {
     const Group *x = &d->group[group];
-    if (x->after.n != 1 || !own_params(d, x))
-        return false;
-    Messages made = made_by(d, x), read = read_by(d, group, &d->group[x->after.at[0]]);
-    return x->time + read.new_in <= made.in && read.out <= x->time + made.out;
-}
-
-static bool may_push(const Dag *d, uint32_t group)
-{
-    const Group *x = &d->group[group];
-    if (x->before.n != 1 || !own_params(d, x))
-        return false;
-    Messages made = made_by(d, x), read = read_by(d, group, x);
-    return x->time + made.out <= read.sole_out && made.in <= x->time + read.in;
+    const Ids *beside[] = {&x->after, &x->before};
+    for (int i = 0; i < 2; i++)
+        if (beside[i]->n == 1 && !taken[beside[i]->at[0]] && may_go(d, group, beside[i]->at[0]))
+            return beside[i]->at[0];
+    return NONE;
 }
 
 bool contract(const Dag *d, CutGraph *g)
@@ -90,13 +93,10 @@ bool contract(const Dag *d, CutGraph *g)
     for (uint32_t n = g->nodes; n-- > 0;)
         first[d->group_of[n]] = n;
     for (uint32_t x = 0; x < d->n && left > MANY * d->p->stages; x++) {
-        const Group *s = &d->group[x];
-        uint32_t y = NONE;
-        if (s->after.n == 1 && !taken[s->after.at[0]] && may_pull(d, x))
-            y = s->after.at[0];
-        else if (s->before.n == 1 && !taken[s->before.at[0]] && may_push(d, x))
-            y = s->before.at[0];
-        if (y == NONE || taken[x])
+        if (taken[x] || !own_params(d, &d->group[x]))
+            continue;
+        uint32_t y = only_beside(d, taken, x);
+        if (y == NONE)
             continue;
         taken[x] = taken[y] = any = true;
         left--;

@@ -2,9 +2,9 @@
  * cut.h - a directed acyclic graph of costed nodes, cut into stages: what a cut costs, and a good
  * cut.  Knows no model: partition/auto/auto.h makes such a graph of one.
  *
- * Nodes are numbered in a topological order.  A cut gives each node a stage such that no value and
- * no CutPair of `before` goes back, and no stage is empty.  Units: seconds of one microbatch,
- * bytes.  The same graph and problem give the same cut on every machine.
+ * Nodes are numbered in a topological order.  A cut gives each node a stage such that no value that
+ * a forward reads and no CutPair of `before` goes back, and no stage is empty.  Units: seconds of
+ * one microbatch, bytes.  The same graph and problem give the same cut on every machine.
  */
 #ifndef PPSPLIT_AUTO_CUT_H
 #define PPSPLIT_AUTO_CUT_H
@@ -24,13 +24,14 @@ typedef struct {
     double whole, far[3];
 } CutNode;
 
-/* keeps: backward needs the value where this node is, so the stage's stash holds it */
+/* keeps: backward needs the value where this node is, so the stage's stash holds it; backward: the
+ * node's backward reads it, not its forward: of the two nodes' stages either may be the first */
 typedef struct {
     uint32_t node;
-    bool keeps;
+    bool keeps, backward;
 } CutRead;
 
-/* What a node makes and others read.  A stage that reads it from an earlier one is sent it once. */
+/* What a node makes and others read.  Each other stage that reads it is sent it once. */
 typedef struct {
     uint32_t from;
     int64_t bytes; /* sent forward, for each microbatch; 0: made again there */

@@ -55,7 +55,8 @@ static void each_edge(const CutGraph *g, Edges *e, bool fill)
 {
     for (uint32_t v = 0; v < g->value.n; v++)
         for (uint32_t i = 0; i < g->value.at[v].read.n; i++)
-            count_edge(e, g->value.at[v].from, g->value.at[v].read.at[i].node, fill);
+            if (!g->value.at[v].read.at[i].backward)
+                count_edge(e, g->value.at[v].from, g->value.at[v].read.at[i].node, fill);
     for (uint32_t i = 0; i < g->before.n; i++)
         count_edge(e, g->before.at[i].a, g->before.at[i].b, fill);
     for (uint32_t i = 0; i < g->together.n; i++) {
@@ -259,7 +260,10 @@ static void add_edges(Dag *d)
 {
     for (uint32_t v = 0; v < d->values; v++)
         for (uint32_t i = 0; i < d->g->value.at[v].read.n; i++) {
-            uint32_t from = d->value[v].from, to = d->group_of[d->g->value.at[v].read.at[i].node];
+            const CutRead *r = &d->g->value.at[v].read.at[i];
+            uint32_t from = d->value[v].from, to = d->group_of[r->node];
+            if (r->backward)
+                continue;
             INSIST(from <= to);
             if (from != to && !last_is(&d->group[to].before, from))
                 vec_push(d->a, &d->group[to].before, from);

@@ -106,6 +106,7 @@ typedef struct {
     uint32_t words;
     uint64_t *bits;      /* by ideal */
     uint64_t most_steps; /* that a search may take; 0: any number */
+    bool fewer;          /* stages than asked are as good: the rest are empty */
 } Lattice;
 /* The prefixes of an order of the groups. */
 Lattice lattice_chain(const Dag *d, const uint32_t *order, Arena *a);
@@ -115,6 +116,7 @@ bool lattice_all(const Dag *d, uint32_t most, Arena *a, Lattice *l);
 /* search.c: dynamic programming over the chains of a lattice */
 typedef struct {
     uint32_t *stage_of; /* by group; NULL: none */
+    uint32_t stages;    /* that have groups: the first ones */
     Ticks slowest, sum;
     bool fits;     /* every stage in its memory */
     bool given_up; /* by a search, after too many steps: nothing is known */

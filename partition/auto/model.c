@@ -101,7 +101,7 @@ static void add_values(Model *m)
                 vec_push(m->a, &m->out->cut.value, c);
             }
             CutValue *c = &m->out->cut.value.at[at[v]];
-            CutRead r = {m->out->of[n], false};
+            CutRead r = {.node = m->out->of[n]};
             if (c->read.n == 0 || c->read.at[c->read.n - 1].node != r.node)
                 vec_push(m->a, &c->read, r);
         }

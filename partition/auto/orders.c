@@ -39,6 +39,9 @@ void found_measure(const Dag *d, Found *f, Arena *a)
     Load *load = loads_of(d, f->stage_of, arena_array(scratch, Part, d->p->stages), scratch);
     f->slowest = f->sum = 0;
     f->fits = true;
+    f->stages = 0;
+    for (uint32_t g = 0; g < d->n; g++)
+        f->stages = f->stage_of[g] < f->stages ? f->stages : f->stage_of[g] + 1;
     for (uint32_t s = 0; s < d->p->stages; s++) {
         Ticks t = load_ticks(&load[s]);
         f->slowest = t > f->slowest ? t : f->slowest;

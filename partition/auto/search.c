@@ -22,6 +22,7 @@ typedef struct {
     Ticks cap;            /* at most TICKS_CAP, so that products stay in range */
     uint64_t steps, most; /* ideals looked at; 0: any number */
     bool sum;             /* values are sums; else the largest */
+    bool fewer;           /* than k stages may be all */
     Ticks *best;          /* [layer * n + ideal] */
     uint32_t *from;       /* the ideal before */
     uint32_t base;        /* the ideal that is being extended */
@@ -43,9 +44,9 @@ static bool in_base(const void *where, uint32_t group)
 static bool in_window(const Search *s, uint32_t j, uint32_t i)
 {
     const Lattice *l = s->l;
-    if (l->size[i] < j || s->d->n - l->size[i] < s->k - j)
-        return false;
-    if ((j == s->k) != (l->size[i] == s->d->n))
+    if (l->size[i] == s->d->n)
+        return l->size[i] >= j && (j == s->k || s->fewer);
+    if (j == s->k || l->size[i] < j || s->d->n - l->size[i] < s->k - j)
         return false;
     return l->time[i] <= j * s->cap && s->d->total - l->time[i] <= (s->k - j) * s->cap;
 }
@@ -114,15 +115,19 @@ static Found backtrack(const Search *s, Arena *a)
     const Lattice *l = s->l;
     const size_t n = l->n;
     Found f = {.stage_of = NULL};
-    if (s->best[s->k * n + n - 1] == TICKS_MOST)
+    uint32_t used = s->k;
+    for (uint32_t j = s->k; j-- > 1;)
+        if (s->best[j * n + n - 1] < s->best[used * n + n - 1])
+            used = j;
+    if (s->best[used * n + n - 1] == TICKS_MOST)
         return f;
     f.stage_of = arena_array(a, uint32_t, s->d->n + 1);
     uint32_t *end = arena_array(a, uint32_t, s->k + 1);
-    end[s->k] = l->n - 1;
-    for (uint32_t j = s->k; j > 0; j--)
+    end[used] = l->n - 1;
+    for (uint32_t j = used; j > 0; j--)
         end[j - 1] = s->from[j * n + end[j]];
     for (uint32_t g = 0; g < s->d->n; g++)
-        for (uint32_t j = s->k; j-- > 0;) { /* the first stage whose end holds it */
+        for (uint32_t j = used; j-- > 0;) { /* the first stage whose end holds it */
             bool in = l->place ? l->place[g] < end[j + 1]
                                : l->bits[(size_t)end[j + 1] * l->words + g / 64] >> (g % 64) & 1;
             if (!in)
@@ -133,10 +138,11 @@ static Found backtrack(const Search *s, Arena *a)
     return f;
 }
 
-static Found search(const Lattice *l, Ticks cap, bool sum, Arena *a)
+static Found search(const Lattice *l, Ticks cap, bool sum, bool fewer, Arena *a)
 {
     const Dag *d = l->d;
-    Search s = {.l = l, .d = d, .k = d->p->stages, .sum = sum, .most = l->most_steps};
+    Search s = {.l = l, .d = d, .k = d->p->stages, .sum = sum, .fewer = fewer};
+    s.most = l->most_steps;
     s.cap = cap < TICKS_CAP ? cap : TICKS_CAP;
     const size_t n = l->n, cells = (s.k + 1) * n;
     if (d->n < s.k)
@@ -170,8 +176,11 @@ static Found search(const Lattice *l, Ticks cap, bool sum, Arena *a)
 
 Found search_slowest(const Lattice *l, Ticks cap, Arena *a)
 {
-    Found f = search(l, cap, false, a);
-    return f.stage_of ? search(l, f.slowest, true, a) : f;
+    Found f = search(l, cap, false, l->fewer, a);
+    return f.stage_of ? search(l, f.slowest, true, f.stages < l->d->p->stages, a) : f;
 }
 
-Found search_sum(const Lattice *l, Ticks cap, Arena *a) { return search(l, cap, true, a); }
+Found search_sum(const Lattice *l, Ticks cap, Arena *a)
+{
+    return search(l, cap, true, l->fewer, a);
+}

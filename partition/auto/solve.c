@@ -12,6 +12,7 @@ static const uint64_t STEPS = 60000000;
 typedef struct {
     Dag *d;
     Arena *a;
+    bool contracted;
     Found best;
     bool exact;
     uint32_t ideals;
@@ -30,7 +31,8 @@ static bool keep(Solve *s, Found f)
         return false;
     const Found *b = &s->best;
     double is = value_of(s, &f), was = b->stage_of ? value_of(s, b) : 0;
-    if (b->stage_of && (is > was || (is == was && f.sum >= b->sum)))
+    bool worse = is > was || (is == was && (f.sum >= b->sum || f.stages < b->stages));
+    if (b->stage_of && worse)
         return false;
     s->best = f;
     return true;
@@ -107,7 +109,10 @@ static void solve_by_orders(Solve *s)
     }
 }
 
-static void solve_any(Solve *s)
+static bool all_used(const Solve *s) { return s->best.stages == s->d->p->stages; }
+
+/* False: fewer stages are better than so many, and of so many the best one may be lost. */
+static bool solve_any(Solve *s)
 {
     enum { FIRST = 4 };
     Lattice l;
@@ -115,12 +120,16 @@ static void solve_any(Solve *s)
     if (lattice_all(s->d, most, s->a, &l)) {
         s->ideals = l.n;
         l.most_steps = STEPS;
+        l.fewer = s->contracted;
         for (uint32_t i = 0; i < FIRST; i++)
             try_order(s, order_number(s->d, NULL, i, s->a));
         s->exact = search_all(s, &l);
+        if (s->best.stage_of && !all_used(s))
+            return false;
     }
     if (!s->exact)
         solve_by_orders(s);
+    return true;
 }
 
 static void solve_in_order(Solve *s)
@@ -214,15 +223,29 @@ static StageCut finish(Solve *s)
 }
 
 /* The groups, as few as they may be. */
-static Dag *contracted(const CutGraph *g, const CutProblem *p, bool limited, Arena *a)
+static Solve contracted(const CutGraph *g, const CutProblem *p, bool limited, Arena *a)
 {
     CutGraph *own = arena_new_of(a, CutGraph);
     *own = *g;
     own->together.cap = own->together.n; /* what is added moves it */
-    Dag *d = dag_of(own, p, a);
-    while (!limited && contract(d, own))
-        d = dag_of(own, p, a);
-    return d;
+    Solve s = {.d = dag_of(own, p, a), .a = a};
+    while (!limited && contract(s.d, own)) {
+        s.d = dag_of(own, p, a);
+        s.contracted = true;
+    }
+    return s;
+}
+
+static void solve(Solve *s, const CutGraph *g, const CutProblem *p)
+{
+    s->best = (Found){.stage_of = NULL};
+    s->exact = false;
+    if (p->in_order) {
+        solve_in_order(s);
+    } else if (!solve_any(s)) {
+        *s = (Solve){.d = dag_of(g, p, s->a), .a = s->a};
+        solve_any(s);
+    }
 }
 
 StageCut cut_solve(const CutGraph *g, const CutProblem *p, Arena *a)
@@ -232,15 +255,13 @@ StageCut cut_solve(const CutGraph *g, const CutProblem *p, Arena *a)
     if (p->stages == 0 || p->stages > STAGES_MOST)
         return c.why = "there are 1 to 4096 stages", c;
     bool limited = is_limited(g, p);
-    Solve s = {.d = contracted(g, p, limited, a), .a = a};
+    Solve s = contracted(g, p, limited, a);
     if (s.d->n < p->stages)
         return c.why = "there are fewer places to cut", c;
     for (int i = 0; i <= PARTS; i++) {
         if (limited)
             s.d->most = memory_of(p, (double)i / PARTS, a);
-        s.best = (Found){.stage_of = NULL};
-        s.exact = false;
-        (p->in_order ? solve_in_order : solve_any)(&s);
+        solve(&s, g, p);
         double bound = c.bound;
         c = finish(&s);
         if (i > 0) { /* less memory than there is: what holds of it is no bound */
@@ -256,31 +277,42 @@ StageCut cut_solve(const CutGraph *g, const CutProblem *p, Arena *a)
     return c;
 }
 
+/* The best of any order, as good as `known` or better; false: given up. */
+static bool solve_below(Solve *s, const StageCut *known)
+{
+    static const uint64_t FEW = 4000000;
+    const CutGraph *g = s->d->g;
+    const CutProblem *p = s->d->p;
+    Lattice l;
+    if (s->d->n < p->stages || !lattice_all(s->d, p->ideals ? p->ideals : CUT_IDEALS, s->a, &l))
+        return false;
+    l.most_steps = FEW;
+    l.fewer = s->contracted;
+    Ticks rounding = (Ticks)g->nodes + 4 * (Ticks)g->value.n + (Ticks)g->param.n + 1;
+    Found f = search_slowest(&l, (Ticks)(known->slowest / s->d->tick) + rounding, s->a);
+    if (f.given_up || !f.stage_of)
+        return false;
+    s->best = f;
+    return p->microbatches == 0 || sweep(s, &l, f.slowest);
+}
+
 double cut_bound(const CutGraph *g, const CutProblem *in, const StageCut *known, Arena *a,
                  bool *exact)
 {
-    static const uint64_t FEW = 4000000;
     CutProblem p = *in;
     p.in_order = false;
     p.memory = 0; /* a bound without it is one with it */
-    Solve s = {.d = contracted(g, &p, false, a), .a = a};
+    Solve s = contracted(g, &p, false, a);
     double least = least_of(&s), is = p.microbatches ? known->step : known->slowest;
-    Lattice l;
-    *exact = false;
-    if (s.d->n < p.stages || !lattice_all(s.d, p.ideals ? p.ideals : CUT_IDEALS, a, &l))
-        return least;
-    l.most_steps = FEW;
-    Ticks rounding = (Ticks)g->nodes + 4 * (Ticks)g->value.n + (Ticks)g->param.n + 1;
-    Found f = search_slowest(&l, (Ticks)(known->slowest / s.d->tick) + rounding, a);
-    if (f.given_up || !f.stage_of)
-        return least;
-    bool whole = true;
-    if (p.microbatches) {
-        s.best = f;
-        whole = sweep(&s, &l, f.slowest);
-        f = s.best;
+    *exact = solve_below(&s, known);
+    if (*exact && !all_used(&s)) { /* of fewer stages, and more are slower: not by how much */
+        double fewer = value_of(&s, &s.best) * s.d->tick;
+        least = fewer < is ? fewer : is;
+        s = (Solve){.d = dag_of(g, &p, a), .a = a};
+        *exact = solve_below(&s, known);
     }
-    *exact = whole;
-    double found = value_of(&s, &f) * s.d->tick;
-    return whole ? (found < is ? found : is) : least;
+    if (!*exact)
+        return least;
+    double found = value_of(&s, &s.best) * s.d->tick;
+    return found < is ? found : is;
 }

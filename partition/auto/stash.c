@@ -57,7 +57,7 @@ static void keep_leaf(Stash *s, ValueId v, uint32_t by)
         vec_push(m->a, &m->out->cut.value, c);
     }
     CutValue *c = &m->out->cut.value.at[s->at[v]];
-    CutRead r = {by, true};
+    CutRead r = {.node = by, .keeps = true};
     if (c->read.n == 0 || c->read.at[c->read.n - 1].node != by)
         vec_push(m->a, &c->read, r);
 }

@@ -116,9 +116,11 @@ static void all_from(All *x, uint32_t n)
     }
     uint32_t least = 0;
     for (uint32_t v = 0; v < g->value.n && g->value.at[v].from < n; v++)
-        for (uint32_t i = 0; i < g->value.at[v].read.n; i++)
-            if (g->value.at[v].read.at[i].node == n && x->stage_of[g->value.at[v].from] > least)
+        for (uint32_t i = 0; i < g->value.at[v].read.n; i++) {
+            const CutRead *r = &g->value.at[v].read.at[i];
+            if (r->node == n && !r->backward && x->stage_of[g->value.at[v].from] > least)
                 least = x->stage_of[g->value.at[v].from];
+        }
     for (uint32_t i = 0; i < g->before.n; i++)
         if (g->before.at[i].b == n && x->stage_of[g->before.at[i].a] > least)
             least = x->stage_of[g->before.at[i].a];
@@ -132,22 +134,38 @@ static void all_from(All *x, uint32_t n)
     }
 }
 
-/* Whole numbers, so that sums are exact in any order. */
-static CutGraph random_graph(Arena *a, uint32_t n, uint32_t density)
+/* What i makes in its backward, or also for others' backward: read by any. */
+static void backward_value(CutGraph *g, Arena *a, uint32_t i, uint32_t density)
+{
+    CutValue v = {.from = i, .bytes = below(100)};
+    for (uint32_t j = 0; j < g->nodes; j++)
+        if (below(100) < density) {
+            CutRead r = {j, false, j <= i || below(2)};
+            vec_push(a, &v.read, r);
+        }
+    if (v.read.n > 0)
+        vec_push(a, &g->value, v);
+}
+
+/* Whole numbers, so that sums are exact in any order.  quick: messages take more than nodes. */
+static CutGraph random_graph(Arena *a, uint32_t n, uint32_t density, bool quick)
 {
     CutGraph g = {.nodes = n, .node = arena_array(a, CutNode, n)};
     for (uint32_t i = 0; i < n; i++) {
-        g.node[i] = (CutNode){.forward = below(50), .input = below(50), .weight = below(50)};
+        uint32_t t = quick ? 4 : 50;
+        g.node[i] = (CutNode){.forward = below(t), .input = below(t), .weight = below(t)};
         CutValue v = {.from = i, .bytes = below(4) ? below(100) : 0, .kept = below(60)};
         v.back = below(2) ? v.bytes : 0;
+        if (density % 3 == 0)
+            backward_value(&g, a, i, density / 2);
         for (uint32_t j = i + 1; j < n; j++)
             if (below(100) < density || (j == i + 1 && below(100) < 2 * density)) {
-                CutRead r = {j, below(2)};
+                CutRead r = {j, below(2), false};
                 vec_push(a, &v.read, r);
             }
         if (v.read.n > 0) {
             if (below(3) == 0) {
-                CutRead own = {i, true};
+                CutRead own = {i, true, false};
                 vec_push(a, &v.read, own);
             }
             vec_push(a, &g.value, v);
@@ -170,6 +188,14 @@ static CutGraph random_graph(Arena *a, uint32_t n, uint32_t density)
     return g;
 }
 
+/* Of any order and memory: not above the best, and the best where it says so. */
+static bool bound_holds(const All *x, const StageCut *c, Arena *a)
+{
+    bool exact, best = !x->p->in_order && !x->p->memory;
+    double bound = cut_bound(x->g, x->p, c, a, &exact);
+    return bound <= x->best * (1 + 1e-9) && (!exact || !best || bound >= x->best * (1 - 1e-9));
+}
+
 static bool one_random(uint32_t seed, uint64_t *cuts, uint32_t *refused)
 {
     Arena *a = arena_new();
@@ -180,7 +206,7 @@ static bool one_random(uint32_t seed, uint64_t *cuts, uint32_t *refused)
     uint32_t density = 4 + below(45);
     if (density > 40)
         n = 6 + below(9);
-    CutGraph g = random_graph(a, n, density);
+    CutGraph g = random_graph(a, n, density, seed % 2);
     uint32_t live[4], rank[4];
     bool *begins = arena_array(a, bool, n);
     for (uint32_t s = 0; s < 4; s++) {
@@ -217,11 +243,12 @@ static bool one_random(uint32_t seed, uint64_t *cuts, uint32_t *refused)
         CutMessages sent = cut_messages(&g, c.stage_of, k, a);
         int64_t messages = 0, received = 0;
         for (uint32_t i = 0; i < sent.n; i++)
-            messages += sent.at[i].from < sent.at[i].to ? sent.at[i].bytes : -1;
+            messages += sent.at[i].from != sent.at[i].to ? sent.at[i].bytes : -1;
         for (uint32_t s = 0; s < k; s++)
             received += c.stage[s].received;
         good =
             messages == received && is == x.best && cost_of(&x) == is && c.exact && c.bound == is;
+        good &= bound_holds(&x, &c, a);
         if (!good)
             printf("# seed %u: n %u k %u m %u order %d: %g, best %g, bound %g, exact %d\n", seed, n,
                    k, p.microbatches, p.in_order, is, x.best, c.bound, c.exact);
@@ -237,7 +264,7 @@ static bool by_orders(uint32_t seed, uint32_t *best)
     Arena *a = arena_new();
     state = 99194853094755497u + seed * 104729u;
     uint32_t k = 2 + below(2), n = 6 + below(k == 2 ? 8 : 4);
-    CutGraph g = random_graph(a, n, 10 + below(40));
+    CutGraph g = random_graph(a, n, 10 + below(40), seed % 2);
     CutProblem p = {.stages = k, .link = {below(3), below(3), below(3), below(3)}, .ideals = 1};
     All x = {&g, &p, arena_array(a, uint32_t, n), HUGE_VAL, 0};
     all_from(&x, 0);
@@ -252,7 +279,8 @@ static bool by_orders(uint32_t seed, uint32_t *best)
                 c.bound <= x.best * (1 + 1e-9);
         for (uint32_t v = 0; v < g.value.n; v++)
             for (uint32_t i = 0; i < g.value.at[v].read.n; i++)
-                good &= c.stage_of[g.value.at[v].from] <= c.stage_of[g.value.at[v].read.at[i].node];
+                good &= g.value.at[v].read.at[i].backward ||
+                        c.stage_of[g.value.at[v].from] <= c.stage_of[g.value.at[v].read.at[i].node];
         for (uint32_t i = 0; i < g.before.n; i++)
             good &= c.stage_of[g.before.at[i].a] <= c.stage_of[g.before.at[i].b];
         for (uint32_t i = 0; i < g.together.n; i++)
@@ -287,6 +315,27 @@ static void against_all_cuts(void)
 
 /* ---- published graphs ---- */
 
+/* `MESSAGE [READER...] [, ...]...` of node n. */
+static void read_values(const char *line, uint32_t n, Arena *a, CutGraph *g)
+{
+    for (const char *at = line; at; at = strchr(at, ',')) {
+        char *end;
+        at += *at == ',';
+        CutValue v = {.from = n, .bytes = (int64_t)(strtod(at, &end) * 1e6)}; /* ns, and no bytes */
+        for (at = end;; at = end) {
+            at += strspn(at, " ");
+            CutRead r = {.backward = *at == '~'};
+            at += r.backward;
+            r.node = (uint32_t)strtoul(at, &end, 10);
+            if (end == at)
+                break;
+            vec_push(a, &v.read, r);
+        }
+        if (v.read.n > 0)
+            vec_push(a, &g->value, v);
+    }
+}
+
 /* A file of tests/partition/graphs. */
 static bool read_graph(const char *name, Arena *a, CutGraph *g)
 {
@@ -300,18 +349,10 @@ static bool read_graph(const char *name, Arena *a, CutGraph *g)
         char *at = line;
         CutNode x = {.forward = strtod(at, &at)};
         CutParam p = {.held = (int64_t)strtod(at, &at)};
-        CutValue v = {.from = n, .bytes = (int64_t)(strtod(at, &at) * 1e6)}; /* ns, and no bytes */
         vec_push(a, &node, x);
         vec_push(a, &p.read, n);
         vec_push(a, &g->param, p);
-        for (char *end;; at = end) {
-            CutRead r = {(uint32_t)strtoul(at, &end, 10), false};
-            if (end == at)
-                break;
-            vec_push(a, &v.read, r);
-        }
-        if (v.read.n > 0)
-            vec_push(a, &g->value, v);
+        read_values(at, n, a, g);
     }
     fclose(f);
     g->nodes = node.n;
@@ -346,27 +387,38 @@ static void published(const Published *x, bool exact, bool memory)
     StageCut c = cut_solve(&g, &p, a);
     double took = now() - start;
     bool good = c.stage_of && c.bound <= c.slowest * (1 + 1e-9) && c.slowest >= c.bound;
-    good &= exact ? fabs(c.slowest - x->best) <= 2e-5 * x->best : c.slowest <= 1.06 * fmin(x->best, c.bound);
+    good &= exact ? fabs(c.slowest - x->best) <= 2e-5 * x->best
+                  : c.slowest <= 1.06 * fmin(x->best, c.bound);
     ok(good, "%s in %u: %.9g, published %.9g", x->name, x->stages, c.slowest, x->best);
     printf("# %u nodes, %u ideals, %s, bound %.9g, %.3f s\n", g.nodes, c.ideals,
            c.exact ? "exact" : "not exact", c.bound, took);
     arena_free(a);
 }
 
-/* Time and messages (in and out, each once): the optimum over all sets of ideals; of Inception,
- * with more ideals than are counted, the best known, in training that of experts.  Of ResNet-50 in
- * training what is published uses a processor beside the six devices. */
+/* Time and messages (in and out, each once): the optimum over all sets of ideals.  Where what is
+ * published uses a processor beside the devices, it is what dnn-partitioning's own program finds
+ * without one: in training of BERT with 6 layers (72.865 with it), of ResNet-50's operators
+ * (255.194) and layers (78.6318).  Of Inception, with more ideals than are counted, the best known,
+ * in training that of experts. */
 static void placements(void)
 {
     static const Published exact[] = {
-        {"layers-bert24", 6, 17.7899},      {"layers-resnet50", 6, 34.2229},
-        {"layers-gnmt", 6, 32.9107},        {"operators-bert_l-3", 3, 27.1861},
-        {"operators-bert_l-6", 3, 33.2567}, {"operators-bert_l-12", 6, 133.244},
-        {"operators-resnet50", 6, 89.3106}, {"training-bert24", 6, 41.7458},
+        {"layers-bert24", 6, 17.7899},
+        {"layers-resnet50", 6, 34.2229},
+        {"layers-gnmt", 6, 32.9107},
+        {"operators-bert_l-3", 3, 27.1861},
+        {"operators-bert_l-6", 3, 33.2567},
+        {"operators-bert_l-12", 6, 133.244},
+        {"operators-resnet50", 6, 89.3106},
+        {"training-bert24", 6, 41.7458},
         {"training-gnmt", 6, 107.004},
+        {"training-resnet50", 6, 80.4549},
+        {"training-operators-bert_l-3", 3, 65.3031},
+        {"training-operators-bert_l-6", 3, 79.5009},
+        {"training-operators-bert_l-12", 6, 437.998},
+        {"training-operators-resnet50", 6, 263.035},
     };
     static const Published near[] = {{"layers-inceptionv3", 6, 52.2016},
-                                     {"training-resnet50", 6, 78.6318},
                                      {"training-inceptionv3", 6, 213.654}};
     for (size_t i = 0; i < sizeof exact / sizeof *exact; i++)
         published(&exact[i], true, true);
@@ -442,13 +494,13 @@ static CutGraph blocks(Arena *a, uint32_t n, uint32_t branches, uint32_t length)
         v.back = v.bytes;
         if (in == 0) {
             for (uint32_t b = 0; b < branches && i + 1 + b < n; b++)
-                vec_push(a, &v.read, ((CutRead){i + 1 + b, true}));
+                vec_push(a, &v.read, ((CutRead){i + 1 + b, true, false}));
             if (i + block < n)
-                vec_push(a, &v.read, ((CutRead){i + block, false}));
+                vec_push(a, &v.read, ((CutRead){i + block, false, false}));
         } else {
             uint32_t to = in + branches < block ? i + branches : i - in + block;
             if (to < n)
-                vec_push(a, &v.read, ((CutRead){to, branch % 2}));
+                vec_push(a, &v.read, ((CutRead){to, branch % 2, false}));
         }
         if (v.read.n > 0)
             vec_push(a, &g.value, v);
