@@ -30,7 +30,7 @@
   beside      TorchScript with constant folding: a head that is a tied embedding and one more weight, functions of parameters;
               merged.onnx: one that has the parameter's numbers
   equal       equal parameters that were merged, and so was what reads them; of which only a function is left, merged too; views of functions;
-              norms of one input, which are one node; three.onnx: three of them
+              norms of one input, which are one node; products of equal weights with biases of their own; three.onnx: three norms
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places;
               folded.onnx: the same with constant folding, where the exporter packs the matrices
   bounded     scripted: a while loop that ends on the data or at its bound, an If in it and one behind, parameters in all bodies, one in several
@@ -653,13 +653,22 @@ class Three(nn.Module):                                 # which of them is which
     def __init__(self, d=4): super().__init__(); self.q_norm, self.k_norm, self.v_norm = nn.LayerNorm(d), nn.LayerNorm(d), nn.LayerNorm(d); self.o = nn.Linear(d, d)
     def forward(self, x): return self.o(torch.tanh(self.q_norm(x)) * torch.sigmoid(self.k_norm(x)) * torch.exp(self.v_norm(x)))
 
+class Gates(nn.Module):                                 # as xLSTM's: weights that begin at zero, biases that do not: one product, two sums
+    def __init__(self, d, again=False):
+        super().__init__(); self.i, self.f, self.again = nn.Linear(d, d), nn.Linear(d, d), again; self.i.weight.data.zero_(); self.f.weight.data.zero_()
+    def forward(self, x):
+        y = torch.sigmoid(self.i(x)) * torch.tanh(self.f(x))
+        return y + F.linear(torch.cos(x), self.f.weight) if self.again else y
+
 class Equal(nn.Module):
     def __init__(self, d=4):
-        super().__init__(); self.e = Twins(d); self.a, self.b, self.o = Mix(d, True), Mix(d, True), nn.Linear(d, 3)
+        super().__init__()
+        with torch.random.fork_rng(): self.gates, self.inner = Gates(d, True), Gates(d)
+        self.e = Twins(d); self.a, self.b, self.o = Mix(d, True), Mix(d, True), nn.Linear(d, 3)
         self.c = Mix(d); self.c.mix_key.data.copy_(self.a.mix_key.data)         # one function of equal parameters of two modules
         self.d = nn.Sequential(Decay(d), Decay(d), Decay(d)); self.gate, self.fall = nn.Parameter(torch.randn(d)), nn.Parameter(torch.randn(d, d) / 2)
     def forward(self, x):
-        y = self.d(self.e(x) + self.c(self.b(self.a(x)))) * torch.sigmoid(self.gate)[None, None]        # views of a function
+        y = self.gates(x); y = self.d(self.e(x) + self.c(self.b(self.a(x))) + y + self.inner(torch.sin(y))) * torch.sigmoid(self.gate)[None, None]      # views of a function
         return self.o((y.unsqueeze(-1) * torch.exp(-self.fall[None, None])).sum(2))
 
 def equal(d):

@@ -167,10 +167,10 @@ static void add_trained(Merge *m, Pieces *graph, uint32_t number, const Slot *s)
     pb_put_int(&tensor, TENSOR_TYPE, (int64_t)s->dtype);
     pb_put_string(&tensor, TENSOR_NAME, s->name ? s->name : "");
     if (m->data_name) {
-        onnx_put_entry(&tensor, "location", m->data_name);
-        onnx_put_entry(&tensor, "offset",
+        onnx_put_entry(&tensor, TENSOR_EXTERNAL, "location", m->data_name);
+        onnx_put_entry(&tensor, TENSOR_EXTERNAL, "offset",
                        arena_printf(m->arena, "%llu", (unsigned long long)m->data.n));
-        onnx_put_entry(&tensor, "length", arena_printf(m->arena, "%zu", bytes.n));
+        onnx_put_entry(&tensor, TENSOR_EXTERNAL, "length", arena_printf(m->arena, "%zu", bytes.n));
         pb_put_int(&tensor, TENSOR_LOCATION, LOCATION_EXTERNAL);
     } else {
         pb_put_key(&tensor, TENSOR_RAW, PB_BYTES); /* the last: its bytes are the next piece */

@@ -9,6 +9,7 @@ enum { MODEL_IR = 1, MODEL_PRODUCER = 2, MODEL_GRAPH = 7, MODEL_OPSET = 8, OPSET
 enum { MODEL_FUNCTION = 25, FUNCTION_NODE = 7 };
 enum { GRAPH_NODE = 1, GRAPH_NAME = 2, GRAPH_INITIALIZER = 5, GRAPH_INPUT = 11, GRAPH_OUTPUT = 12 };
 enum { NODE_INPUT = 1, NODE_OUTPUT = 2, NODE_NAME = 3, NODE_OP = 4, NODE_ATTRIBUTE = 5 };
+enum { NODE_METADATA = 9 };
 enum {
     ATTR_NAME = 1,
     ATTR_I = 3,
@@ -41,13 +42,13 @@ enum {
     DIM_VALUE = 1
 };
 
-/* A key and its value in TensorProto.external_data. */
-static inline void onnx_put_entry(PbMessage *tensor, const char *key, const char *value)
+/* A key and its value: TENSOR_EXTERNAL, NODE_METADATA. */
+static inline void onnx_put_entry(PbMessage *m, uint32_t field, const char *key, const char *value)
 {
-    PbMessage entry = {.a = tensor->a};
+    PbMessage entry = {.a = m->a};
     pb_put_string(&entry, ENTRY_KEY, key);
     pb_put_string(&entry, ENTRY_VALUE, value);
-    pb_put_message(tensor, TENSOR_EXTERNAL, &entry);
+    pb_put_message(m, field, &entry);
 }
 
 #endif

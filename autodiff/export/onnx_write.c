@@ -98,9 +98,10 @@ static Weight weight_outside(Ow *w, const Param *p, const char *name, size_t byt
                              const OnnxWeight *at)
 {
     PbMessage head = ow_tensor_head(w->a, name, p->dtype, &p->shape), whole = {.a = w->a};
-    onnx_put_entry(&head, "location", at->file);
-    onnx_put_entry(&head, "offset", arena_printf(w->a, "%lld", (long long)at->offset));
-    onnx_put_entry(&head, "length", arena_printf(w->a, "%zu", bytes));
+    onnx_put_entry(&head, TENSOR_EXTERNAL, "location", at->file);
+    onnx_put_entry(&head, TENSOR_EXTERNAL, "offset",
+                   arena_printf(w->a, "%lld", (long long)at->offset));
+    onnx_put_entry(&head, TENSOR_EXTERNAL, "length", arena_printf(w->a, "%zu", bytes));
     pb_put_int(&head, TENSOR_LOCATION, LOCATION_EXTERNAL);
     pb_put_message(&whole, GRAPH_INITIALIZER, &head);
     return (Weight){whole, p, 0};

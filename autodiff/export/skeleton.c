@@ -185,9 +185,9 @@ static PbMessage parameter_tensor(const Skeleton *s, uint32_t p)
         pb_put_int(&t, TENSOR_DIMS, q->shape.d[q->transposed ? 1 - i : i]);
     pb_put_int(&t, TENSOR_TYPE, type_of(s, p));
     pb_put_string(&t, TENSOR_NAME, s->name[p]);
-    onnx_put_entry(&t, SKELETON_PARAMETER, q->name);
+    onnx_put_entry(&t, TENSOR_EXTERNAL, SKELETON_PARAMETER, q->name);
     if (q->transposed)
-        onnx_put_entry(&t, SKELETON_TRANSPOSED, "1");
+        onnx_put_entry(&t, TENSOR_EXTERNAL, SKELETON_TRANSPOSED, "1");
     pb_put_int(&t, TENSOR_LOCATION, LOCATION_EXTERNAL);
     return t;
 }
@@ -330,6 +330,29 @@ static const char *put_operand(PbMessage *graph, const Skeleton *s, const RawNod
 
 /* ---- nodes and the graph ---- */
 
+/* What the exporter noted of a node; a copy may be part of another fx node than what it is of. */
+static void put_metadata(PbMessage *out, const RawNode *n, const PbField *f)
+{
+    static const char exporter[] = "pkg.torch.onnx.";
+    PbSpan entry = f->body;
+    bool noted = false;
+    for (PbField k; n->copy_of && n->fx_node != n->copy_of->fx_node && pb_next(&entry, &k);)
+        noted |= k.number == ENTRY_KEY && k.body.end - k.body.at >= (ptrdiff_t)strlen(exporter) &&
+                 !memcmp(k.body.at, exporter, strlen(exporter));
+    if (!noted)
+        copy_field(out, f);
+}
+
+static void put_noted(PbMessage *out, const RawNode *n)
+{
+    const char *const noted[][2] = {{"pkg.torch.onnx.name_scopes", n->name_scopes},
+                                    {"pkg.torch.onnx.fx_node", n->fx_node},
+                                    {"pkg.torch.onnx.stack_trace", n->stack}};
+    for (size_t i = 0; i < sizeof noted / sizeof *noted; i++)
+        if (n->copy_of && n->fx_node != n->copy_of->fx_node && noted[i][1])
+            onnx_put_entry(out, NODE_METADATA, noted[i][0], noted[i][1]);
+}
+
 /* The node with its operands renamed; a restored bias becomes operand 2, or an Add of its own. */
 static void put_edited(PbMessage *graph, const Skeleton *s, const PbField *w, const RawNode *n)
 {
@@ -350,8 +373,11 @@ static void put_edited(PbMessage *graph, const Skeleton *s, const PbField *w, co
         pb_put_string(&out, NODE_NAME, n->out[0]);           /* no two nodes may have one name */
     PbSpan body = w->body;
     for (PbField f; pb_next(&body, &f);)
-        if (f.number > (n->copy_of ? NODE_NAME : NODE_OUTPUT))
+        if (f.number == NODE_METADATA)
+            put_metadata(&out, n, &f);
+        else if (f.number > (n->copy_of ? NODE_NAME : NODE_OUTPUT))
             copy_field(&out, &f);
+    put_noted(&out, n);
     pb_put_message(graph, GRAPH_NODE, &out);
     if (!own_add)
         return;

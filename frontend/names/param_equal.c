@@ -16,7 +16,7 @@
 
 enum { REACH = 6, MOST = 16 };                          /* nodes in a row; operands of one */
 
-static const RawNode *maker(const Fx *x, const char *name)
+const RawNode *fx_maker(const Fx *x, const char *name)
 {
     uint32_t i = strmap_get(&x->maker, name);
     return i == NONE ? NULL : x->list->at[i];
@@ -44,7 +44,7 @@ static uint32_t computed_of(const Fx *x, const RawNode *n, const char *module, i
             return id;
     }
     for (uint32_t k = 0; n && !last && k < n->nin && found == NONE; k++) {
-        const RawNode *up = *n->in[k] ? maker(x, n->in[k]) : NULL;
+        const RawNode *up = *n->in[k] ? fx_maker(x, n->in[k]) : NULL;
         if (up && !strcmp(up->scope, n->scope))
             found = computed_of(x, up, module, depth - 1);
     }
@@ -53,7 +53,7 @@ static uint32_t computed_of(const Fx *x, const RawNode *n, const char *module, i
 
 static const Group *group_making(Fx *x, const RawNode *n, uint32_t input)
 {
-    const RawNode *up = *n->in[input] ? maker(x, n->in[input]) : NULL;
+    const RawNode *up = *n->in[input] ? fx_maker(x, n->in[input]) : NULL;
     return up ? fx_group(x, up) : NULL;
 }
 
@@ -99,7 +99,7 @@ static const RawNode *gone_operand(Fx *x, const Group *g, const FxArg *arg, Gone
     if (n == 0 || out->reader->inlined)
         return NULL;
     out->is_sure = arg->position == (int)out->input || (n == 1 && gone == 1);
-    return maker(x, out->reader->in[out->input]);
+    return fx_maker(x, out->reader->in[out->input]);
 }
 
 GoneList fx_find_gone(Fx *x, const char *module)
@@ -132,7 +132,7 @@ static bool reads_any(const Recipe *r, const Instead *in)
 /* Is other_value() of it a value? */
 static bool is_computed_of(Fx *x, const char *name, const char *scope, const Instead *in, int depth)
 {
-    const RawNode *n = depth > 0 && *name ? maker(x, name) : NULL;
+    const RawNode *n = depth > 0 && *name ? fx_maker(x, name) : NULL;
     bool depends = false;
     if (!n || strcmp(n->scope, scope) || n->nin > MOST)
         return false;
@@ -156,7 +156,7 @@ static const char *other_value(Fx *x, const char *name, const char *scope, const
                                int depth)
 {
     Arena *a = x->a;
-    const RawNode *n = depth > 0 && *name ? maker(x, name) : NULL;
+    const RawNode *n = depth > 0 && *name ? fx_maker(x, name) : NULL;
     const char *key = arena_printf(a, "%s@%u", name, with->to[0]), *in[MOST];
     bool depends = false;
     if (!n || strcmp(n->scope, scope) || n->nin > MOST)
@@ -174,6 +174,12 @@ static const char *other_value(Fx *x, const char *name, const char *scope, const
     *own = *n;
     own->copy_of = n;
     own->scope = with->scope ? with->scope : n->scope;
+    if (with->of) {
+        own->scope = with->of->scope;
+        own->name_scopes = with->of->name_scopes;
+        own->fx_node = with->of->fx_node;
+        own->stack = with->of->stack;
+    }
     own->in = arena_array(a, const char *, n->nin);
     own->out = arena_array(a, const char *, n->nout);
     own->made = NULL;
@@ -209,14 +215,14 @@ uint32_t fx_make_equal(Fx *x, uint32_t entry, uint32_t id)
 bool fx_can_compute_instead(Fx *x, const RawNode *reader, uint32_t input, const Instead *in)
 {
     const char *name = reader->in[input];
-    const RawNode *up = maker(x, name);
+    const RawNode *up = fx_maker(x, name);
     return up && is_computed_of(x, name, up->scope, in, REACH);
 }
 
 const char *fx_compute_instead(Fx *x, const RawNode *reader, uint32_t input, const Instead *in)
 {
     const char *name = reader->in[input];
-    const RawNode *up = maker(x, name);
+    const RawNode *up = fx_maker(x, name);
     INSIST(up);
     const char *other = other_value(x, name, up->scope, in, REACH);
     INSIST(other);
@@ -228,7 +234,7 @@ static const char *separate(Fx *x, const Gone *m, uint32_t entry)
 {
     uint32_t id =
         x->p->sig_param[entry] == NONE ? fx_make_equal(x, entry, m->id) : x->p->sig_param[entry];
-    return fx_compute_instead(x, m->reader, m->input, &(Instead){&m->id, &id, 1, NULL});
+    return fx_compute_instead(x, m->reader, m->input, &(Instead){&m->id, &id, 1, NULL, NULL});
 }
 
 void fx_redirect(Fx *x, RawNode *reader, uint32_t input, const char *other)
@@ -319,7 +325,7 @@ static void take_apart(Fx *x, const Ids *lost, const GoneList *m, uint32_t id)
     bool can = lost->n == 1 || lost->n == name.n;
     for (uint32_t i = 0; i < m->n && can; i++)
         can = m->at[i].id != id || fx_can_compute_instead(x, m->at[i].reader, m->at[i].input,
-                                                          &(Instead){&id, NULL, 1, NULL});
+                                                          &(Instead){&id, NULL, 1, NULL, NULL});
     const char **other = arena_array(x->a, const char *, m->n + 1);
     for (uint32_t i = 0; i < m->n && can; i++) {
         uint32_t k = 0;

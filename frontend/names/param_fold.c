@@ -620,6 +620,7 @@ void fx_fold(Fx *x)
     recover_all(x, &all);
     fx_separate_equal(x);
     fx_separate_twins(x);
+    fx_separate_parts(x);
     fx_insert_copies(x);
     recover_all(x, &all);                               /* what is alone now */
     for (uint32_t i = 0; i < all.n; i++)

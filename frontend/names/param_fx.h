@@ -52,7 +52,7 @@ typedef struct {
     bool *used, *alias, *given;
     MadeOf *origin;                                     /* by initializer; param_origin.c */
     VEC(struct Known *) known;                          /* param_tie.c */
-    /* param_equal.c, param_twin.c: value -> the node that makes it; a copied node's values */
+    /* param_equal.c and after: value -> the node that makes it; a copied node's values */
     StrMap maker, copy;
     RawNodes copies;
 } Fx;
@@ -183,7 +183,8 @@ void fx_settle_doubted(Fx *x, const Traces *all);
 /* names the parameters that an open trace may have been made of */
 void fx_note_open(Fx *x, const Traces *all, const Trace *t);
 
-/* ---- param_equal.c, for param_twin.c ---- */
+/* ---- param_equal.c, for param_twin.c and param_part.c ---- */
+const RawNode *fx_maker(const Fx *x, const char *name); /* of a value; NULL: no node of the list */
 /* An operand that its reader's fx node names, and that is gone: what is read instead is computed of
  * parameter id.  is_sure: no other operand of the reader may be it. */
 typedef struct { RawNode *reader; uint32_t input, id; const char *named; bool is_sure; } Gone;
@@ -191,11 +192,13 @@ typedef VEC(Gone) GoneList;
 /* All those of a kind with what is read instead, computed of a parameter of this module, or, where
  * that is NULL, of any. */
 GoneList fx_find_gone(Fx *x, const char *module);
-/* Parameters to be read instead of others; scope: of the nodes that do, or NULL: as they were. */
+/* Parameters to be read instead of others.  scope: of the nodes that do, or NULL: as they were.
+ * of: whose fx node they are part of, or NULL: of their own. */
 typedef struct {
     const uint32_t *from, *to;
     uint32_t n;
     const char *scope;
+    const RawNode *of;
 } Instead;
 /* Is the operand computed of parameters `from`, so that it can be computed of others? */
 bool fx_can_compute_instead(Fx *x, const RawNode *reader, uint32_t input, const Instead *in);
@@ -204,6 +207,9 @@ void fx_redirect(Fx *x, RawNode *reader, uint32_t input, const char *other);
 
 /* ---- param_twin.c ---- */
 void fx_separate_twins(Fx *x);
+
+/* ---- param_part.c ---- */
+void fx_separate_parts(Fx *x);
 
 /* ---- param_fold.c ---- */
 void fx_fold(Fx *x);                                    /* operands that no argument explains */

@@ -162,7 +162,7 @@ static void separate(Fx *x, const Modules *all, const Twins *t, uint32_t lost, u
                               x->p->g->param.at[id[i]].name));
     }
     size_t n = strlen(m->path);
-    Instead in = {id, to, m->entry.n, arena_strndup(x->a, m->path, n - (n > 0))};
+    Instead in = {id, to, m->entry.n, arena_strndup(x->a, m->path, n - (n > 0)), NULL};
     for (uint32_t i = 0; i < t->n; i++)
         if (t->at[i].lost == lost)
             fx_redirect(x, t->at[i].read.reader, t->at[i].read.input,

@@ -167,6 +167,18 @@ static bool carry_gather(Batch *b, Node *n, ValueId out, int dim)
                            : batch_demand(b, &n->in[0], dim - ri + 1);
 }
 
+/* The result has the index's dims but its last, then those of the data that no index counts in. */
+static bool carry_gather_nd(Batch *b, Node *n, ValueId out, int dim)
+{
+    const Shape *index = &val(b->g, n->in[1])->shape;
+    int last = index->rank - 1, counted = (int)(n->attr.batch_dims + index->d[last]);
+    (void)out;
+    if (dim >= last)
+        return batch_demand(b, &n->in[0], counted + dim - last);
+    return (dim >= n->attr.batch_dims || batch_demand(b, &n->in[0], dim)) &&
+           batch_demand(b, &n->in[1], dim);
+}
+
 static bool carry_conv(Batch *b, Node *n, ValueId out, int dim)
 {
     (void)out;

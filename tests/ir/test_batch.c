@@ -183,6 +183,34 @@ static void row_indices(void)
     ok(batch(g, bad) == BATCH_MIXED, "rows exchanged by number are not tracked");
 }
 
+/* Of what is no data, on demand: a table's rows by equal places, pairs of row and place. */
+static void demanded_indices(void)
+{
+    Graph *g = fresh();
+    ValueId x = input(g, "x", shape_of(3, (int64_t)B, (int64_t)6, (int64_t)8)),
+            w = param(g, "positions", shape_of(2, (int64_t)50, (int64_t)8));
+    int64_t *at = arena_array(g->arena, int64_t, B * 6);
+    for (int i = 0; i < B * 6; i++)
+        at[i] = i % 6;
+    Shape every = shape_of(3, (int64_t)B, (int64_t)50, (int64_t)8),
+          behind = shape_of(3, (int64_t)50, (int64_t)B, (int64_t)8);
+    ValueId index = g_ints(g, 3, (int64_t[]){B, 6, 1}, at);
+    ValueId shuffled = g_ints(g, 3, (int64_t[]){B, 1, 1}, (int64_t[]){3, 1, 7, 2});
+    ValueId flat = g_ints(g, 2, (int64_t[]){6, 1}, at), wide = g_expand(g, w, &every);
+    ValueId beside = g_expand(g, g_reshape(g, w, &(Shape){3, {50, 1, 8}}), &behind);
+    ValueId p = graph_node(g, OP_GatherND, 2, (ValueId[]){w, index}, (Attr){0});
+    ValueId q = graph_node(g, OP_GatherND, 2, (ValueId[]){wide, index}, (Attr){.batch_dims = 1});
+    ValueId r = graph_node(g, OP_GatherND, 2, (ValueId[]){beside, flat}, (Attr){0});
+    ValueId u = graph_node(g, OP_GatherND, 2, (ValueId[]){w, shuffled}, (Attr){0});
+    ValueId sum = g_add(g, x, p), pairs = g_add(g, x, q), back = g_add(g, x, u);
+    ValueId turned = g_add(g, g_transpose(g, x, (int64_t[]){1, 0, 2}), r);
+    analyse(g);
+    ok(batch(g, sum) == 0 && batch(g, p) == 0, "a table's rows by places that repeat are the rows'");
+    ok(batch(g, pairs) == 0 && batch(g, wide) == 0, "so are those of a table for each row");
+    ok(batch(g, turned) == 1 && batch(g, beside) == 1, "and what stands behind the places");
+    ok(batch(g, back) == BATCH_MIXED, "other places of each row are not tracked");
+}
+
 static void chunks(void)
 {
     Graph *g = fresh();
@@ -511,6 +539,7 @@ int main(void)
     on_demand();
     gathers();
     row_indices();
+    demanded_indices();
     chunks();
     blocks();
     one_by_one();
