@@ -25,7 +25,7 @@
   unsorted    pack_padded_sequence(enforce_sorted=False): rows sorted and put back, once more by hand with argsort; ranked.onnx: what is added to a row is by its
               place in the order
   packed      an operator's W, R and B packed of a GRU's and an LSTM's matrices; what nothing can be told of: a standardised
-              convolution, a normalised weight, a number computed of a bias; penalty.onnx: a penalty over all parameters;
+              convolution, a normalised weight, a number computed of a bias; penalty.onnx: a penalty over all parameters; heads.onnx: rows of a bias;
               alike.onnx: what was computed of parameters has the numbers of one
   beside      TorchScript with constant folding: a head that is a tied embedding and one more weight, functions of parameters;
               merged.onnx: one that has the parameter's numbers
@@ -615,7 +615,16 @@ def alike(d, x, t):
     m = m.double(); F.mse_loss(m(x.double()), t.double()).backward()
     save_file({k: g.float().contiguous() for k, g in grads_of(m).items() if k not in ("shift", "power", "gain")}, f"{d}/alike.safetensors")
 
+class Heads(nn.Module):                                 # as Zamba: rows of a bias, of which each is folded; a value that is taken twice is one node, of the weight alone
+    def __init__(self, d=4):
+        super().__init__(); self.step_weight, self.step_bias, self.o = nn.Parameter(torch.randn(2, d, d)), nn.Parameter(torch.rand(2, d)), nn.Linear(d, 3)
+    def forward(self, x):
+        y = self.step_weight[:, None] @ x.transpose(-1, -2)
+        z = [F.softplus(y[i] + self.step_bias[i][:, None]) * torch.tanh(y[i]) for i in range(2)]
+        return self.o((z[0] + z[1]).transpose(1, 2))
+
 def packed(d):
+    with torch.random.fork_rng(): export_folded(Heads(), (torch.randn(MB, 5, 4),), f"{d}/heads.onnx", ["x"])
     export_folded(Penalty(), (torch.randn(MB, 3),), f"{d}/penalty.onnx", ["x"])
     m, x, t = Packed(), torch.randn(ROWS, 2, 2, 2), torch.randn(ROWS, 4, 2)
     export_folded(m, (x[:MB],), f"{d}/model.onnx", ["x"])

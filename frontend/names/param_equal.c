@@ -383,8 +383,8 @@ void fx_separate_equal(Fx *x)
             continue;
         *strmap_at(&seen, module) = 1;
         for (uint32_t k = e; k < p->sig.n; k++)
-            if (is_in(p->sig.entry[k].target, module, n) && p->sig.entry[k].kind == SIG_PARAMETER &&
-                p->sig_param[k] == NONE && !x->used[k] && !x->alias[k])
+            if (is_in(p->sig.entry[k].target, module, n) && fx_is_unread(x, k) &&
+                !fx_is_traced(x, k))
                 vec_push(x->a, &lost, k);
         if (lost.n == 0)
             continue;

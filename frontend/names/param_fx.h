@@ -85,6 +85,8 @@ void fx_separate(Fx *x, const Use *u);
 void fx_origins(Fx *x);                                 /* reads what the optimizer noted */
 bool fx_is_origin(const Fx *x, uint32_t init, uint32_t entry);
 bool fx_is_unread(const Fx *x, uint32_t entry);
+/* Was something computed of it that is read, and of which is not known what it is? */
+bool fx_is_traced(const Fx *x, uint32_t entry);
 /* The only parameter that it was computed of, where that is unread; NONE: the file does not say, or
  * all are known. */
 #define SEVERAL (NONE - 1)

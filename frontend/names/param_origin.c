@@ -51,6 +51,16 @@ bool fx_is_unread(const Fx *x, uint32_t e)
            !x->alias[e];
 }
 
+bool fx_is_traced(const Fx *x, uint32_t e)
+{
+    for (uint32_t i = 0; i < x->all.n; i++) {
+        const Use *u = &x->all.at[i];
+        if (u->entry == NONE && !param_is_used(u->node, u->input) && fx_is_origin(x, u->init, e))
+            return true;
+    }
+    return false;
+}
+
 uint32_t fx_unread_origin(const Fx *x, uint32_t init)
 {
     const MadeOf *o = &x->origin[init];

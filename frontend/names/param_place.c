@@ -5,7 +5,7 @@
  *
  * A folded weight ("onnx::MatMul_355") is called after the bias that is added to its product, else
  * after its node's module and slot.  Scopes lack the names of modules that are never called ("h.6"
- * for "transformer.h.6"): the weights that kept their names tell what stands before.  In a leaf
+ * for "transformer.h.6"): the weights that kept their names tell which are missing.  In a leaf
  * module that normalizes, a folded factor and a folded addend are weight and bias, seen through a
  * view (GroupNorm's [C, 1, 1]).
  */
@@ -18,7 +18,7 @@
 typedef struct { bool norm, product, inner; uint32_t muls, adds; } Module;
 
 struct Places {
-    /* scope -> Module; its head -> prefix; product -> name of its addend */
+    /* scope -> Module; beginning of a scope -> its path; product -> name of its addend */
     StrMap module, before, bias;
     VEC(Module) at;
     VEC(const char *) prefix, addend;
@@ -108,24 +108,49 @@ static void see_node(Params *p, const RawNode *n)
     }
 }
 
-/* "transformer.h.6.ln_1.weight" read in scope "h.6.ln_1": "transformer" stands before "h". */
+/* What is seen of a path by a scope that lacks modules of it; seen in another way: none is known. */
+static void note_path(Params *p, const char *scope, const char *path)
+{
+    uint32_t *slot = strmap_at(&p->places->before, scope);
+    if (*slot == NONE) {
+        *slot = p->places->prefix.n;
+        vec_push(p->m->arena, &p->places->prefix, path);
+    } else if (strcmp(p->places->prefix.at[*slot], path)) {
+        p->places->prefix.at[*slot] = "";
+    }
+}
+
+/* How long the modules are that two paths begin with, the dot behind them included. */
+static size_t common_modules(const char *a, const char *b)
+{
+    size_t n = 0, whole = 0;
+    for (; a[n] && a[n] == b[n]; n++)
+        if (a[n] == '.')
+            whole = n + 1;
+    return whole;
+}
+
+/* "transformer.h.6.ln_1.weight" read in scope "h.6.ln_1": "h" is "transformer.h"; where another
+ * module wraps the model, "m.h" is "m.transformer.h". */
 static void see_prefix(Params *p, const RawNode *n, const char *name)
 {
     Arena *a = p->m->arena;
-    const char *dot = strrchr(name, '.');
-    size_t path = dot ? (size_t)(dot - name) : 0, scope = strlen(n->scope);
-    bool ends = scope && path >= scope && !strncmp(name + path - scope, n->scope, scope);
-    if (!ends || (path > scope && name[path - scope - 1] != '.'))
+    const char *dot = strrchr(name, '.'), *scope = n->scope;
+    const char *path = arena_strndup(a, name, dot ? (size_t)(dot - name) : 0);
+    if (!*scope || strlen(path) < strlen(scope))
         return;
-    const char *before = arena_strndup(a, name, path > scope ? path - scope - 1 : 0);
-    uint32_t *slot =
-        strmap_at(&p->places->before, arena_strndup(a, n->scope, strcspn(n->scope, ".")));
-    if (*slot == NONE) {
-        *slot = p->places->prefix.n;
-        vec_push(a, &p->places->prefix, before);
-    } else if (strcmp(p->places->prefix.at[*slot], before)) {
-        p->places->prefix.at[*slot] = "";
-    }
+    const char *last = path + strlen(path) - strlen(scope);
+    bool ends = !strcmp(last, scope) && (last == path || last[-1] == '.');
+    size_t begin = ends ? 0 : common_modules(path, scope);
+    last += begin;
+    if (!ends && (begin == 0 || strcmp(last, scope + begin) || last[-1] != '.'))
+        return;
+    for (size_t i = begin; last == path && scope[i]; i++)
+        if (scope[i] == '.')
+            note_path(p, arena_strndup(a, scope, i), arena_strndup(a, scope, i));
+    size_t head = begin + strcspn(scope + begin, ".");
+    note_path(p, arena_strndup(a, scope, head),
+              arena_strndup(a, path, (size_t)(last - path) + head - begin));
 }
 
 /* ---- buffers ---- */
@@ -266,9 +291,15 @@ bool param_is_squeezed(const RawNode *n, const RawTensor *t)
 const char *param_place_module(const Params *p, const char *scope)
 {
     Arena *a = p->m->arena;
-    uint32_t at = strmap_get(&p->places->before, arena_strndup(a, scope, strcspn(scope, ".")));
-    const char *prefix = at == NONE ? "" : p->places->prefix.at[at];
-    return arena_printf(a, "%s%s%s", prefix, *prefix ? "." : "", scope);
+    for (size_t i = 1; *scope && i <= strlen(scope); i++) {
+        uint32_t at = scope[i] && scope[i] != '.'
+                          ? NONE
+                          : strmap_get(&p->places->before, arena_strndup(a, scope, i));
+        const char *path = at == NONE ? "" : p->places->prefix.at[at];
+        if (*path && (strlen(path) != i || strncmp(path, scope, i)))
+            return arena_printf(a, "%s%s", path, scope + i);
+    }
+    return scope;
 }
 
 const char *param_place_name(const Params *p, const RawNode *n, uint32_t input)

@@ -56,7 +56,7 @@ static void find_modules(const Fx *x, StrMap *index, Modules *out)
             continue;
         }
         vec_push(x->a, &m->entry, e);
-        m->lost &= p->sig_param[e] == NONE && !x->used[e] && !x->alias[e];
+        m->lost &= fx_is_unread(x, e) && !fx_is_traced(x, e);
     }
 }
 

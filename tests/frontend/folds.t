@@ -57,6 +57,9 @@ is "given: what cannot be recovered is named" "$(said given)" "given/model.onnx:
 is "given: nothing is left to say with all of them" "$(said given --params-from weights.safetensors --param flat=flat.npy)" ""
 is "packed: what was computed is not taken for a parameter" "$(said packed)" "packed/model.onnx: warning: 1 use of parameters that the export folded gets no gradient: o.bias (as sum_1)
 packed/model.onnx: warning: 2 parameters will not train, the export folded them away: proto, conv.weight"
+is "packed: rows that were folded are no equal of what was merged" "$("$ppsplit" -q "$cases/packed/heads.onnx" --loss mse -o said.out 2>&1 | sed -n 's/.*onnx: warning: //p')" \
+    "1 parameter was recovered from what the export folded it into: step_weight [2,4,4]
+1 parameter will not train, the export folded it away: step_bias"
 is "packed: uses that no line names are named" "$("$ppsplit" -q "$cases/packed/penalty.onnx" --loss mse -o said.out 2>&1 | head -n 1 | sed 's/.*: //')" \
     "a.weight (as div), a.bias (as mul), a.weight (as mul), b.bias (as mul), b.weight (as mul)"
 

@@ -201,6 +201,30 @@ static void test_torchscript(void)
        "a node without a scope is where its operand comes from");
 }
 
+/* Scopes lack modules that are never called: of the model, or of one that another wraps. */
+static void test_uncalled(void)
+{
+    static const char *const before[] = {"model.", "m.model."}, *const scope[] = {"", "/m"};
+    for (int i = 0; i < 2; i++) {
+        M m = {0};
+        const char *bias = arena_printf(arena, "%sh.0.q.bias", before[i]);
+        initializer(&m, "onnx::MatMul_11", 4, 4, 1);
+        initializer(&m, "onnx::MatMul_12", 4, 4, 20);
+        initializer(&m, bias, 4, 0, 100);
+        initializer(&m, "m.o.weight", 4, 0, 7);
+        node(&m, "MatMul", arena_printf(arena, "%s/h.0/q/MatMul", scope[i]), "x onnx::MatMul_11",
+             "a", NULL, NULL);
+        node(&m, "Add", arena_printf(arena, "%s/h.0/q/Add", scope[i]),
+             arena_printf(arena, "%s a", bias), "b", NULL, NULL);
+        node(&m, "MatMul", arena_printf(arena, "%s/h.0/k/MatMul", scope[i]), "b onnx::MatMul_12",
+             "c", NULL, NULL);
+        node(&m, "Mul", "/m/o/Mul", "c m.o.weight", "y", NULL, NULL);
+        Graph *g = import(&m, NULL, NULL);
+        ok(g && param(g, arena_printf(arena, "%sh.0.k.weight", before[i])),
+           "a folded weight's name has the modules that its scope lacks: %s", before[i]);
+    }
+}
+
 /* ONNX has no mean of what is scattered to one place; PyTorch's exporter writes a scatter that keeps
  * the last. */
 static void test_scatter_mean(void)
@@ -635,6 +659,7 @@ int main(void)
     test_own();
     test_meta();
     test_torchscript();
+    test_uncalled();
     test_scatter_mean();
     test_exporters_slips();
     test_identity_of_picked();
