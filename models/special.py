@@ -40,6 +40,9 @@
   routed      experts that pick their rows with NonZero: two of three for each row, one more by a mask; the loop over the experts that are hit, of which the
               example hits three of five, and the same over a list of modules; lacking.onnx: that list, where the example hit two of three;
               counted.onnx: rows by a mask, then their mean
+  graph       layers of PyTorch Geometric, which drop self loops by a mask and add one for each node, put weights where a mask says so, and detach a softmax's
+              maximum; raw.onnx: without the exporter's optimizer; TorchScript's: rest.onnx: zeros for what a mask leaves out;
+              fit.onnx: a product that needs a mask of five
   merged      is not made here: export.py's encdec-dyn, where the exporter merged equal biases and their Splits
   half        parameters, a buffer and running statistics in float16 (f16.onnx) and bfloat16 (bf16.onnx, its data in another file), a tied embedding, a
               Linear used twice, MatMul with a transposed weight; gradients of PyTorch's own half model
@@ -243,6 +246,34 @@ def routed(d):
     y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(m), "b:begin,o:begin", "model.onnx", y, name="y", x=x, target=t)
 
+class Graph(nn.Module):
+    def __init__(self, G):
+        super().__init__(); self.a, self.b, self.c, self.d, self.o = G.GCNConv(6, 6), G.ChebConv(6, 6, K=2), G.ClusterGCNConv(6, 6), G.GATv2Conv(6, 3, heads=2), nn.Linear(6, 3)
+    def forward(self, x, edges):
+        for layer in (self.a, self.b, self.c, self.d): x = torch.tanh(layer(x, edges))
+        return self.o(x)
+class Fit(nn.Module):                                   # of runs in which as many rows are picked as it has
+    def __init__(self): super().__init__(); self.w = nn.Parameter(torch.arange(30.).reshape(5, 6) / 8)
+    def forward(self, x): return (x[x[:, 0] > 0] * self.w).sum()
+class Rest(nn.Module):
+    def __init__(self): super().__init__(); self.a = nn.Linear(4, 4)
+    def forward(self, x): y = self.a(x[x[:, 0] > 0]).sum(1); return torch.cat([y, torch.zeros(6 - y.shape[0])])
+
+def graph(d):
+    import torch_geometric.nn as G
+    torch.manual_seed(7); m = Graph(G)
+    for p in m.parameters(): p.data = torch.randn_like(p) / 2
+    x, t, edges, example = torch.randn(ROWS, 6), torch.randint(0, 3, (ROWS,)), *torch.randint(0, ROWS, (2, 2, 14)); example[1, :3] = example[0, :3]; edges[1, 5:7] = edges[0, 5:7]
+    dynamo(m, (torch.randn(ROWS, 6), example), f"{d}/model.onnx", ["x", "edges"], ["logits"]); dynamo(m, (torch.randn(ROWS, 6), example), f"{d}/raw.onnx", ["x", "edges"], ["logits"], optimize=False)
+    o = onnx.load(f"{d}/raw.onnx"); del o.metadata_props[:]
+    for n in o.graph.node:                              # of its metadata no more than where it detaches
+        keep = [p for p in n.metadata_props if "aten.detach" in p.value]; del n.metadata_props[:]; n.metadata_props.extend(keep)
+    onnx.save(o, f"{d}/raw.onnx")
+    export(Rest(), torch.randn(6, 4), f"{d}/rest.onnx", ["x"], ["y"])
+    five = torch.arange(ROWS)[:, None] % 3 * torch.ones(6) - .75; np.save(f"{d}/five.npy", five.numpy()); np.save(f"{d}/two.npy", (five - 1).numpy()); export(Fit(), five, f"{d}/fit.onnx", ["x"], ["loss"])
+    m = m.double(); y = m(x.double(), edges); l = F.cross_entropy(y, t); l.backward()
+    write(d, ("cross_entropy", l.item()), grads_of(m), "c:begin,d:begin", "model.onnx", y, mb=ROWS, x=x, edges=edges, target=t)
+
 class Features(nn.Module):                              # as vision-language models put them where an image's tokens stand
     def __init__(self): super().__init__(); self.e = nn.Embedding(9, 4); self.f = nn.Linear(3, 4); self.g = nn.Linear(3, 4); self.h = nn.Linear(4, 5)
     def forward(self, ids, few, many):
@@ -392,8 +423,8 @@ class Detached(nn.Module):
         h = self.b(s) * self.b(s.detach() * 2 + 1) + z * z.detach()             # the same value twice: by position
         return self.d(self.c(h)) + h @ self.d.weight.detach()                   # a parameter
 
-def dynamo(m, args, path, inputs, outputs):
-    torch.onnx.export(m.eval(), args, path, input_names=inputs, output_names=outputs, dynamo=True, optimize=True, external_data=False, verbose=False)
+def dynamo(m, args, path, inputs, outputs, optimize=True):
+    torch.onnx.export(m.eval(), args, path, input_names=inputs, output_names=outputs, dynamo=True, optimize=optimize, external_data=False, verbose=False)
     o = onnx.load(path)
     for n in o.graph.node:                              # of where in whose source: the line alone, where it detaches
         for p in n.metadata_props:
@@ -718,6 +749,6 @@ def clip(d):
     m.zero_grad(); l, y = m(image.double(), text); l.backward()
     write(d, ("output:loss", l.item()), grads_of(m), "mixed:begin", "model.onnx", y, name="similarity", second=repr(l2.item()), extra=f"--bind rows={ROWS} --rows {MB} --loss-over minibatch", schedules="gpipe", image=image, text=text)
 
-for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, features, folded, given, packed, beside, equal, half, clip):
+for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, graph, features, folded, given, packed, beside, equal, half, clip):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

@@ -368,7 +368,7 @@ static void leave_out(Print *p)
         const Stmt *s = &n->stmt.at[i];
         if (s->kind != S_STORE || s->acc)
             continue;
-        int opened = n->stmt.at[s->in[0]].row || n->nd == n->nouter ? 0 : open_row(p);
+        int opened = s->row || n->nd == n->nouter ? 0 : open_row(p);
         text_line(p->t, "%s[%s] = 0;", print_arg(p, s->arg), print_affine(p, s->base, s->stride));
         while (opened-- > 0)
             print_close_block(p);

@@ -57,11 +57,3 @@ const Slot *import_slot(ImportState *s, const RawNode *n, uint32_t input)
 {
     return *n->in[input] ? import_lookup(s, n->in[input], raw_where(s->m, n, (int)input)) : NULL;
 }
-
-ValueId import_stopped(ImportState *s, ValueId v)
-{
-    if (!s->opt->training || v == NONE || !dtype_is_float(val(s->g, v)->dtype) ||
-        (val(s->g, v)->kind != V_NODE && val(s->g, v)->kind != V_PARAM))
-        return v;
-    return g_unary(s->g, OP_StopGradient, v);
-}

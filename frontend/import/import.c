@@ -218,7 +218,9 @@ static void import_node(ImportState *s, RawNode *n)
             diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1),
                        "it must have as many outputs as inputs");
         for (uint32_t i = 0; i < n->nin; i++)
-            out[i] = in[i] == NONE || stop_marker(n) ? in[i] : g_unary(g, OP_Identity, in[i]);
+            out[i] = in[i] == NONE || stop_marker(n)
+                         ? in[i]
+                         : ragged_passed(s, in[i], g_unary(g, OP_Identity, in[i]), true);
         define_outputs(s, n, NULL, out);
         return;
     }
@@ -247,10 +249,13 @@ static void import_node(ImportState *s, RawNode *n)
     Where here = im_where(&im, -1);
     const Where *before = diag_at(&here);
     ragged_import(s, &im, row->fn);
+    ValueId made = n->nout ? out[0] : NONE;
     if (op != OP_NONE)
         low_wrap_result(&im);
-    if (n->bias != NONE && n->nout && out[0] != NONE)
-        out[0] = with_bias(s, n, out[0]);
+    if (made != NONE)
+        out[0] = ragged_passed(s, made, out[0], true);
+    if (n->bias != NONE && made != NONE)
+        out[0] = ragged_passed(s, out[0], with_bias(s, n, out[0]), false);
     diag_at(before);
     define_outputs(s, n, &im, out);
     stop_defined(s, n);

@@ -17,92 +17,9 @@
 #include "low.h"
 #include "ragged.h"
 
-static void mark(ImportState *s, ValueId v, ValueId mask, int dim)
-{
-    ragged_mark(s, v, (Ragged){mask, dim, .size = ANY});
-}
-
 static int64_t bound(const Import *im, const Ragged *r) { return low_shape(im->g, r->mask).d[0]; }
 
 #define refuse ragged_refuse
-
-/* ---- NonZero ---- */
-
-/* Is its first dim the first of an input, of as many samples, element by element? */
-static bool leads_with_samples(const Graph *g, ValueId v)
-{
-    while (v != NONE && g->batch > 0) {
-        const Value *x = val(g, v);
-        if (x->shape.rank == 0 || x->shape.d[0] != g->batch || x->kind != V_NODE)
-            return x->shape.rank > 0 && x->shape.d[0] == g->batch && x->kind == V_INPUT;
-        const Node *n = &g->node.at[x->node];
-        if (!op_is_map(n->op) && n->op != OP_Expand && n->op != OP_Reshape)
-            return false;
-        v = NONE;
-        for (uint32_t i = 0; i < n->nin && v == NONE; i++) {
-            const Value *in = val(g, n->in[i]);
-            bool aligned = in->shape.rank == x->shape.rank || n->op == OP_Reshape;
-            if (in->kind != V_CONST && aligned && in->shape.d[0] == g->batch)
-                v = n->in[i];
-        }
-    }
-    return false;
-}
-
-/* The dim that the samples are in, as far as is told: outermost among the places. */
-static int outermost(const Import *im, ValueId x)
-{
-    const Shape *s = &val(im->g, x)->shape;
-    int best = 0;
-    if (leads_with_samples(im->g, x))
-        return 0;
-    for (int d = 1; d < s->rank; d++) {
-        bool here = im->g->batch > 0 && s->d[d] % im->g->batch == 0,
-             there = im->g->batch > 0 && s->d[best] % im->g->batch == 0;
-        if (here > there || (here == there && s->d[d] > s->d[best]))
-            best = d;
-    }
-    return best;
-}
-
-static void non_zero(ImportState *st, Import *im, Importer *fn)
-{
-    (void)fn;
-    Graph *g = im->g;
-    const Ragged *r = ragged_find(st, im->in[0]);
-    ValueId x = ragged_in_order(st, im->in[0]);
-    Shape s = low_shape(g, x);
-    int64_t n = shape_elements(&s), perm[MAX_RANK], *at;
-    if (s.rank == 0 || n == 0 || n > INT32_MAX)
-        low_fatal(im, 0, "NonZero of %s", shape_print(im->arena, low_dtype(g, x), &s));
-    if (r && (r->dim == COUNT || ragged_shuffled(st, r->mask)))
-        refuse(im, 0, " of such a value");
-    perm[0] = r ? 0 : outermost(im, x);
-    for (int d = 0, k = 1; d < s.rank; d++)
-        if (d != perm[0])
-            perm[k++] = d;
-    at = arena_array(g->arena, int64_t, n * s.rank);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t rest = i;
-        for (int k = s.rank - 1; k >= 0; k--) {
-            at[perm[k] * n + i] = rest % s.d[perm[k]];
-            rest /= s.d[perm[k]];
-        }
-    }
-    uint32_t *mask = ragged_made(st, "nonzero %u", im->in[0]);
-    if (*mask == NONE) {
-        ValueId there = low_dtype(g, x) == DT_BOOL
-                            ? x
-                            : g_unary(g, OP_Not, g_binary(g, OP_Equal, x, g_like(g, x, 0)));
-        if (r)
-            there = ragged_only_there(st, r, there, 0);
-        *mask = g_reshape(g, g_transpose(g, there, perm), &(Shape){1, {n}});
-        if (perm[0] != 0)
-            ragged_shuffle(st, *mask);
-    }
-    im->out[0] = low_const(g, DT_I64, (Shape){2, {s.rank, n}}, at);
-    mark(st, im->out[0], *mask, 1);
-}
 
 /* ---- rules: where the dim of the operands is in the result ---- */
 
@@ -154,6 +71,15 @@ static ValueId *packed_operands(ImportState *s, const Import *im, Ragged *was)
     return in;
 }
 
+/* Is operand i of a known size where others are of such a one? */
+static bool is_fitted(const ImportState *s, const Import *im, uint32_t i, int behind)
+{
+    if (im->in[i] == NONE || ragged_find(s, im->in[i]))
+        return false;
+    Shape x = low_shape(im->g, im->in[i]);
+    return x.rank >= behind && x.d[x.rank - behind] != 1;
+}
+
 /* Operands broadcast: dims are counted from behind. */
 static void each(ImportState *s, Import *im, Importer *fn)
 {
@@ -161,25 +87,27 @@ static void each(ImportState *s, Import *im, Importer *fn)
     int behind = 0;
     if (!first)
         refuse(im, -1, " of such a size");
+    Ragged was = *first;
     for (uint32_t i = 0; i < im->nin; i++) {
         const Ragged *r = ragged_find(s, im->in[i]);
         if (r && r->dim != COUNT) {
             int here = low_shape(im->g, im->in[i]).rank - r->dim;
-            if ((behind && here != behind) || r->mask != first->mask)
+            ValueId mask = ragged_common(s, was.mask, r->mask);
+            if ((behind && here != behind) || mask == NONE)
                 refuse(im, (int)i, " of two such values");
+            was.packed |= mask != r->mask || mask != was.mask;
+            was.mask = mask;
             behind = here;
         }
     }
-    for (uint32_t i = 0; i < im->nin; i++) {
-        if (im->in[i] == NONE || ragged_find(s, im->in[i]))
-            continue;
-        Shape x = low_shape(im->g, im->in[i]);
-        if (x.rank >= behind && x.d[x.rank - behind] != 1)
-            refuse(im, (int)i, " of such a value and one of known size");
-    }
-    Ragged was = *first;
+    for (uint32_t i = 0; i < im->nin; i++)
+        was.packed |= is_fitted(s, im, i, behind);
     Import own = *im;
-    own.in = packed_operands(s, im, &was);
+    ValueId *in = packed_operands(s, im, &was);
+    for (uint32_t i = 0; i < im->nin; i++)
+        if (is_fitted(s, im, i, behind))
+            in[i] = ragged_fitted(s, im, (int)i, low_shape(im->g, in[i]).rank - behind, was.mask);
+    own.in = in;
     fn(&own);
     was.dim = low_shape(im->g, im->out[0]).rank - behind;
     ragged_settle(s, im, 0, was, false);
@@ -219,10 +147,13 @@ static void merged(ImportState *s, Import *im, Ragged was, int64_t before)
         ValueId all = g_expand(g, low_unsqueeze(g, packed, 1), &(Shape){2, {n, inner}});
         *mask = g_reshape(g, all, &(Shape){1, {n * inner}});
         *ragged_made(s, "packed %u", *mask) = *mask;
+        const Extent *e = ragged_sum(s, ragged_extent(s, was.mask), inner, ragged_known(s, 0), 0);
+        if (e)
+            ragged_set_extent(s, *mask, e);
         if (ragged_shuffled(s, was.mask))
             ragged_shuffle(s, *mask);
     }
-    ragged_settle(s, im, 0, (Ragged){*mask, to, true, ANY, false, NULL}, true);
+    ragged_settle(s, im, 0, (Ragged){.mask = *mask, .dim = to, .packed = true}, true);
 }
 
 /* The same elements in other dims: the dim is where as many elements are before it. */
@@ -259,6 +190,23 @@ static void transposed(ImportState *s, Import *im, Importer *fn)
                 to = d;
     fn(im);
     was.dim = to;
+    ragged_settle(s, im, 0, was, true);
+}
+
+/* To the type of its second operand, whose size does not matter. */
+static void cast_like(ImportState *s, Import *im, Importer *fn)
+{
+    const Ragged *r = ragged_find(s, im->in[0]);
+    if (!r) {
+        fn(im);
+        return;
+    }
+    Ragged was = *r;
+    if (was.dim == COUNT) {
+        ragged_counted(s, im, fn);
+        return;
+    }
+    fn(im);
     ragged_settle(s, im, 0, was, true);
 }
 
@@ -301,17 +249,7 @@ static void gathered(ImportState *s, Import *im, Importer *fn)
     const Ragged *data = ragged_find(s, im->in[0]), *index = ragged_find(s, im->in[1]);
     int axis = low_axis(im, im_int(im, "axis", 0), low_shape(im->g, im->in[0]).rank);
     if (data && data->dim == COUNT) {
-        Ragged was = *data;
-        int64_t *at, n, all = low_shape(im->g, im->in[0]).d[0];
-        bool other =
-            was.size != ANY && !index && g_const_ints(im->g, im->in[1], im->arena, &at, &n);
-        for (int64_t i = 0; other && i < n; i++)
-            other = (at[i] < 0 ? at[i] + all : at[i]) != was.size;
-        if (!other) {
-            ragged_counted(s, im, fn);
-            return;
-        }
-        fn(im);
+        ragged_counted(s, im, fn);
         return;
     }
     if (data && data->dim == axis) {
@@ -356,11 +294,12 @@ static void packed_gemm(const Import *im, ValueId mask)
 }
 
 /* Is it a product of two of one such size, summed over that: zeros behind add nothing. */
-static bool summed_over(const ImportState *s, const Import *im)
+static bool summed_over(ImportState *s, const Import *im)
 {
     const Ragged *x = ragged_find(s, im->in[0]), *w = ragged_find(s, im->in[1]);
     int rank = low_shape(im->g, im->in[1]).rank;
-    return im->op == OP_MatMul && x && w && x->mask == w->mask &&
+    return im->op == OP_MatMul && x && w && x->dim != COUNT && w->dim != COUNT &&
+           ragged_common(s, x->mask, w->mask) != NONE &&
            dtype_is_float(low_dtype(im->g, im->in[0])) &&
            x->dim == low_shape(im->g, im->in[0]).rank - 1 && w->dim == (rank > 1 ? rank - 2 : 0);
 }
@@ -401,7 +340,7 @@ static Rule *rule_of(const Import *im, bool count)
     if (op_is_map(op) && !count)
         return each;
     switch (op) {
-    case OP_NonZero: return count ? NULL : non_zero;
+    case OP_NonZero: return count ? NULL : ragged_non_zero;
     case OP_TopK: return ragged_topk;
     case OP_GatherND: return count ? NULL : ragged_gather_nd;
     case OP_NonMaxSuppression: return count ? NULL : ragged_suppress;
@@ -441,6 +380,7 @@ static Rule *rule_of(const Import *im, bool count)
     case OP_Scatter:
     case OP_ScatterElements:
     case OP_ScatterND: return ragged_scatter;
+    case OP_CastLike: return count ? ragged_counted : cast_like;
     case OP_Cast:
     case OP_Add:
     case OP_Sub:
@@ -474,9 +414,26 @@ static Rule *rule_of(const Import *im, bool count)
     }
 }
 
+/* Operand i as it is when the model is read: how many elements of a mask are true, computed of the
+ * data themselves, is a size like others. */
+static void read_size(ImportState *s, Import *im, uint32_t i)
+{
+    ValueId size = i < im->nin ? ragged_size_of_true(s, im, im->in[i]) : NONE;
+    if (size == NONE)
+        return;
+    ValueId *in = arena_array(im->arena, ValueId, im->nin + 1);
+    for (uint32_t k = 0; k < im->nin; k++)
+        in[k] = k == i ? size : im->in[k];
+    im->in = in;
+}
+
 void ragged_import(ImportState *s, Import *im, void (*fn)(Import *))
 {
     bool any = false, values = false;
+    if (im->op == OP_Expand || im->op == OP_Reshape || im->op == OP_Range)
+        read_size(s, im, 1);
+    else if (im->op == OP_ConstantOfShape)
+        read_size(s, im, 0);
     for (uint32_t i = 0; i < im->nin; i++) {
         const Ragged *r = ragged_find(s, im->in[i]);
         any = any || r;
@@ -484,7 +441,7 @@ void ragged_import(ImportState *s, Import *im, void (*fn)(Import *))
     }
     if (im->op == OP_NonZero && !any && im->in[0] != NONE &&
         val(im->g, im->in[0])->kind != V_CONST) {
-        non_zero(s, im, fn);
+        ragged_non_zero(s, im, fn);
         return;
     }
     Rule *rule = any ? rule_of(im, !values) : NULL;
@@ -492,9 +449,11 @@ void ragged_import(ImportState *s, Import *im, void (*fn)(Import *))
         refuse(im, -1, " of such a value is not supported");
     if (rule) {
         rule(s, im, fn);
+        ragged_note_true(s, im);
         return;
     }
     fn(im);
+    ragged_note_true(s, im);
     for (uint32_t i = 0; i < im->nout && im->sized; i++)
         ragged_settle_sized(s, im, i);
 }

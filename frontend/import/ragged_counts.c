@@ -9,10 +9,10 @@
 
 #define refuse ragged_refuse
 
-static bool is_zero(const Import *im, ValueId v)
+static bool is_number(const Import *im, ValueId v, double number)
 {
     double x;
-    return low_uniform(im->g, v, &x) && x == 0;
+    return low_uniform(im->g, v, &x) && x == number;
 }
 
 void ragged_measure(ImportState *s, Import *im, Importer *fn)
@@ -20,55 +20,66 @@ void ragged_measure(ImportState *s, Import *im, Importer *fn)
     const Ragged *r = ragged_find(s, im->in[0]);
     INSIST(r);
     Ragged was = *r;
+    Shape x = low_shape(im->g, im->in[0]);
     fn(im);
     if (was.dim == COUNT)                               /* how many numbers there are is known */
         return;
-    bool whole = im->op == OP_Shape && !im_has(im, "start") && !im_has(im, "end");
-    ragged_mark_count(s, im, NULL, 0,
-                      (Ragged){.mask = was.mask, .size = whole ? was.dim : ANY,
-                               .exact = im->op == OP_Shape});
+    const Extent *size = ragged_extent(s, was.mask),
+                 **number = arena_array(im->arena, const Extent *, x.rank + 1);
+    int64_t start = im_int(im, "start", 0), others = 1;
+    start = low_max(0, low_min(start < 0 ? start + x.rank : start, x.rank));
+    for (int d = 0; d < x.rank; d++)
+        others *= d == was.dim ? 1 : x.d[d];
+    if (im->op == OP_Size)
+        number[0] = ragged_sum(s, size, others, ragged_known(s, 0), 0);
+    for (int d = (int)start; d < x.rank && im->op == OP_Shape; d++)
+        number[d - start] = d == was.dim ? size : ragged_known(s, x.d[d]);
+    ragged_mark_count(s, im, NULL, 0, (Ragged){.grows = true, .number = number});
 }
 
-/* Does it leave the size what it is: times 1, plus 0? */
-static bool keeps_size(const ImportState *s, const Import *im)
+/* Where the operands are largest, is the result? */
+static bool grows(ImportState *s, const Import *im)
 {
-    double x, same = im->op == OP_Mul || im->op == OP_Div ? 1 : 0;
-    if (im->op != OP_Mul && im->op != OP_Div && im->op != OP_Add && im->op != OP_Sub)
-        return !op_is_map(im->op) || im->op == OP_Cast || im->op == OP_Equal || im->op == OP_Where;
-    for (uint32_t i = 0; i < im->nin; i++)
-        if (!ragged_find(s, im->in[i]) && (!low_uniform(im->g, im->in[i], &x) || x != same))
-            return false;
-    return true;
-}
-
-/* The first operand of such a size; exact: all of them are, and of the same rows. */
-static const Ragged *first_of(const ImportState *s, const Import *im, bool *exact)
-{
-    const Ragged *r = NULL;
-    *exact = true;
+    double k;
     for (uint32_t i = 0; i < im->nin; i++) {
-        const Ragged *at = ragged_find(s, im->in[i]);
-        r = r ? r : at;
-        *exact = *exact && (!at || (at->exact && at->mask == r->mask));
+        const Ragged *r = ragged_find(s, im->in[i]);
+        bool signed_ = im->op == OP_Mul || im->op == OP_Div;
+        if (r ? !r->grows || (i == 1 && (im->op == OP_Sub || im->op == OP_Div))
+              : signed_ && (!low_uniform(im->g, im->in[i], &k) || k < 0 ||
+                            (i == 0 && im->op == OP_Div)))
+            return false;
     }
-    INSIST(r);
-    return r;
+    switch (im->op) {
+    case OP_Add:
+    case OP_Sub:
+    case OP_Mul:
+    case OP_Div:
+    case OP_Min:
+    case OP_Max:
+    case OP_Cast:
+    case OP_CastLike:
+    case OP_Concat:
+    case OP_ReduceSum:
+    case OP_ReduceProd:
+    case OP_ReduceMax:
+    case OP_ReduceMin: return true;
+    default: return !op_is_map(im->op) && ragged_find(s, im->in[0]);
+    }
 }
 
 /* Numbers made of such ones: as constants, where that is what they are, else as they are in this
  * run. */
 void ragged_counted(ImportState *s, Import *im, Importer *fn)
 {
-    bool exact;
-    const Ragged *r = first_of(s, im, &exact);
-    Ragged was = {.mask = r->mask, .size = ANY, .exact = exact && keeps_size(s, im)};
     fn(im);
     bool known = true;
     for (uint32_t i = 0; i < im->nout; i++)
         known = known && (im->out[i] == NONE || val(im->g, im->out[i])->kind == V_CONST);
     for (uint32_t i = 0; i < im->nout && known; i++)
         if (im->out[i] != NONE)
-            ragged_mark_count(s, im, fn, i, was);
+            ragged_mark_count(s, im, fn, i,
+                              (Ragged){.grows = grows(s, im),
+                                       .number = ragged_numbers(s, im, fn, i)});
     if (known)
         return;
     Import own = *im;
@@ -79,29 +90,43 @@ void ragged_counted(ImportState *s, Import *im, Importer *fn)
     fn(&own);
 }
 
+/* Number d of those that the size of a result is made of. */
+static const Extent *extent_of(ImportState *s, const Import *im, int d)
+{
+    return im->op != OP_Range                   ? ragged_element(s, im->in[0], d)
+           : is_number(im, im->in[0], 0) && is_number(im, im->in[2], 1)
+               ? ragged_element(s, im->in[1], 0)
+               : NULL;
+}
+
 /* A known value of such a size: the only dim that has it. */
 void ragged_fill(ImportState *s, Import *im, Importer *fn)
 {
-    bool exact;
-    const Ragged *r = first_of(s, im, &exact);
-    ValueId mask = r->mask;
+    bool range = im->op == OP_Range;                    /* its numbers are those of the places */
+    const Ragged *r = ragged_find(s, im->in[range ? 1 : 0]);
     int dim = -1;
+    if (!r)
+        refuse(im, 0, " of a size computed of such a one");
     fn(im);
     Shape y = low_shape(im->g, im->out[0]);
-    if (y.rank == 1 && !exact && im->op == OP_ConstantOfShape)
-        mask = ragged_first(s, ragged_actual(s, im->in[0]), y.d[0]), exact = true;
-    int64_t n = low_shape(im->g, mask).d[0];
     for (int d = 0; d < y.rank; d++) {
-        if (y.d[d] == n && dim >= 0)
+        if (ragged_is_known(extent_of(s, im, d)))
+            continue;
+        if (dim >= 0)
             refuse(im, 0, " of such a size in two dims");
-        dim = y.d[d] == n ? d : dim;
+        dim = d;
     }
-    bool range = im->op == OP_Range;                    /* its numbers are those of the places */
-    if (dim < 0 || !exact || (range && (ragged_shuffled(s, mask) || !is_zero(im, im->in[0]))))
+    if (dim < 0)
+        return;
+    const Extent *e = extent_of(s, im, dim);
+    ValueId size = im->in[range ? 1 : 0], mask = ragged_of_extent(s, e, size, dim, y.d[dim]);
+    if (!e && !range && r->grows)
+        mask = ragged_first(s, ragged_actual_at(s, size, dim), y.d[dim]);
+    if (mask == NONE || (range && ragged_shuffled(s, mask)))
         refuse(im, 0, " of a size computed of such a one");
     if (range && dtype_is_float(low_dtype(im->g, im->out[0])))
         im->out[0] = ragged_only_there(s, &(Ragged){.mask = mask}, im->out[0], 0);
-    ragged_mark(s, im->out[0], (Ragged){mask, dim, range, ANY, false, NULL});
+    ragged_mark(s, im->out[0], (Ragged){.mask = mask, .dim = dim, .packed = range});
 }
 
 /* ---- what leaves them ---- */
@@ -139,7 +164,8 @@ bool ragged_choose(ImportState *s, ValueId condition, ValueId x, ValueId y, Valu
     Ragged r = a ? *a : *b;
     if (a && b) {
         Shape p = low_shape(g, x), q = low_shape(g, y);
-        if (a->mask != b->mask || a->dim != b->dim || !shape_equal(&p, &q) ||
+        r.mask = ragged_common(s, a->mask, b->mask);
+        if (r.mask == NONE || a->dim != b->dim || !shape_equal(&p, &q) ||
             low_dtype(g, x) != low_dtype(g, y))
             return false;
         *out = g_where(g, condition, ragged_in_order(s, x), ragged_in_order(s, y));

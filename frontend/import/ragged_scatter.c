@@ -74,7 +74,7 @@ static ValueId row_by_row(const Import *im, ValueId mask, int64_t times, bool su
 static void scattered_into(ImportState *s, Import *im, const Ragged *into)
 {
     if (into)
-        ragged_settle(s, im, 0, (Ragged){into->mask, 0, true, ANY, false, NULL}, false);
+        ragged_settle(s, im, 0, (Ragged){.mask = into->mask, .packed = true}, false);
 }
 
 /* What the mask leaves out goes to a row more, which is dropped. */
@@ -85,18 +85,20 @@ void ragged_scatter(ImportState *s, Import *im, Importer *fn)
     Shape x = low_shape(g, im->in[0]), is = low_shape(g, im->in[1]);
     bool nd = im->op == OP_ScatterND;
     const Ragged *into = ragged_find(s, im->in[0]);
-    if ((into && (into->dim != 0 || ragged_shuffled(s, into->mask))) || !index || !updates ||
-        index->mask != updates->mask ||
+    ValueId mask = index && updates ? ragged_common(s, index->mask, updates->mask) : NONE;
+    if ((into && (into->dim != 0 || ragged_shuffled(s, into->mask))) || mask == NONE ||
         index->dim || updates->dim || x.rank < 1 || x.rank >= MAX_RANK ||
         (!nd && low_axis(im, im_int(im, "axis", 0), x.rank) != 0) || (nd && is.rank != 2))
         refuse(im, 1, " but along the first dim, of indices and updates of one such size,");
-    ValueId mask = index->mask,
-            unpacked[3] = {ragged_in_order(s, im->in[0]), im->in[1], im->in[2]};
+    ValueId unpacked[3] = {ragged_in_order(s, im->in[0]), im->in[1], im->in[2]};
     Import places = *im, *whole = im;
-    if (index->packed)
-        unpacked[1] = ragged_pack(s, OP_Unpack, im->in[1], mask, 0);
-    if (updates->packed)
-        unpacked[2] = ragged_pack(s, OP_Unpack, im->in[2], mask, 0);
+    for (uint32_t i = 1; i < 3; i++) {
+        const Ragged *r = i == 1 ? index : updates;
+        if (r->mask != mask)                            /* that of packed ones */
+            unpacked[i] = ragged_in_order(s, im->in[i]);
+        else if (r->packed)
+            unpacked[i] = ragged_pack(s, OP_Unpack, im->in[i], mask, 0);
+    }
     places.in = unpacked;
     im = &places;
     const char *how = im_str(im, "reduction", "none");

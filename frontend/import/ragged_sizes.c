@@ -54,6 +54,7 @@ static ValueId joined_masks(ImportState *s, const Import *im, int axis)
 {
     Graph *g = s->g;
     ValueId *mask = arena_array(im->arena, ValueId, im->nin);
+    const Extent *all = ragged_known(s, 0);
     const char *name = "concat";
     for (uint32_t i = 0; i < im->nin; i++) {
         const Ragged *r = ragged_find(s, im->in[i]);
@@ -63,10 +64,14 @@ static ValueId joined_masks(ImportState *s, const Import *im, int axis)
         mask[i] = r ? ragged_packed(s, r->mask) : g_full(g, DT_BOOL, &(Shape){1, {n}}, 1);
         name = r ? arena_printf(im->arena, "%s %u", name, mask[i])
                  : arena_printf(im->arena, "%s n%lld", name, (long long)n);
+        all = ragged_sum(s, all, 1, r ? ragged_extent(s, r->mask) : ragged_known(s, n), 1);
     }
     uint32_t *made = ragged_made(s, "%s", name);
-    if (*made == NONE)
+    if (*made == NONE) {
         *made = g_concat(g, im->nin, mask, 0);
+        if (all)
+            ragged_set_extent(s, *made, all);
+    }
     return *made;
 }
 
@@ -75,6 +80,7 @@ void ragged_concat(ImportState *s, Import *im, Importer *fn)
     ValueId *in;
     Import own = with_operands(im, &in);
     const Ragged *first = NULL;
+    ValueId mask = NONE;
     bool along = false, all = true;
     int axis = low_axis(im, im_int(im, "axis", 0), low_shape(im->g, im->in[0]).rank);
     for (uint32_t i = 0; i < im->nin; i++) {
@@ -85,7 +91,8 @@ void ragged_concat(ImportState *s, Import *im, Importer *fn)
             refuse(im, (int)i, " of such sizes in two dims");
         first = first ? first : r;
         along = along || (r && r->dim == axis);
-        all = all && r && r->mask == first->mask;
+        mask = r && mask != NONE ? ragged_common(s, mask, r->mask) : r ? r->mask : mask;
+        all = all && r && mask != NONE;
         in[i] = ragged_in_order(s, im->in[i]);
     }
     INSIST(first);
@@ -94,8 +101,7 @@ void ragged_concat(ImportState *s, Import *im, Importer *fn)
         refuse(im, -1, " of two such sizes along another dim");
     fn(&own);
     was.packed = !along || im->nin == 1;
-    if (along && im->nin > 1)
-        was.mask = joined_masks(s, im, axis);
+    was.mask = !along ? mask : im->nin > 1 ? joined_masks(s, im, axis) : was.mask;
     ragged_settle(s, im, 0, was, true);
 }
 
@@ -112,7 +118,7 @@ static void slice_to_size(ImportState *s, Import *im)
     int64_t *axes = NULL, *starts = NULL, *steps = NULL, n = 0, count = 0, m,
             begin[MAX_RANK] = {0}, more[MAX_RANK] = {0};
     bool listed = low_ints_either(im, "axes", 3, &axes, &n);
-    if (!end || !end->exact || ragged_find(s, im->in[1]) ||
+    if (!end || ragged_find(s, im->in[1]) ||
         !low_ints_either(im, "starts", 1, &starts, &count) || count != 1 || starts[0] != 0)
         refuse(im, -1, " of a value of known size, but from its first place to such a size,");
     if (im_in(im, 4) != NONE) {
@@ -120,10 +126,14 @@ static void slice_to_size(ImportState *s, Import *im)
         if (m != 1 || steps[0] != 1)
             refuse(im, 4, " to such a size, in steps,");
     }
-    if (ragged_shuffled(s, end->mask))
+    const Extent *e = ragged_element(s, im->in[2], 0);
+    int64_t size = e ? ragged_most(s, e) : 0;
+    ValueId mask = ragged_of_extent(s, e, im->in[2], 0, size);
+    if (mask == NONE)
+        refuse(im, 2, " to a size computed of such a one");
+    if (ragged_shuffled(s, mask))
         refuse(im, 2, " to the size of places that have another order here");
     int axis = low_axis(im, listed ? axes[0] : 0, x.rank);
-    int64_t size = low_shape(g, end->mask).d[0];
     ValueId y = im->in[0];
     more[axis] = size - x.d[axis];
     if (more[axis] > 0 && !dtype_is_float(low_dtype(g, y)))
@@ -133,7 +143,7 @@ static void slice_to_size(ImportState *s, Import *im)
     else if (more[axis] > 0)
         y = g_pad(g, y, begin, more, PAD_CONSTANT, (double)NAN);
     im->out[0] = y;
-    ragged_settle(s, im, 0, (Ragged){end->mask, axis, true, ANY, false, NULL}, false);
+    ragged_settle(s, im, 0, (Ragged){.mask = mask, .dim = axis, .packed = true}, false);
 }
 
 /* Of the size's dim all places, or some of the first. */
@@ -162,14 +172,16 @@ void ragged_slice(ImportState *s, Import *im, Importer *fn)
     for (int64_t i = 0; i < count; i++) {
         if ((listed ? low_axis(im, axes[i], x.rank) : (int)i) != was.dim)
             continue;
-        const Ragged *end = im->nin > 2 ? ragged_find(s, im->in[2]) : NULL;
-        bool whole = end && end->exact && end->mask == was.mask;
-        if (im->nin > 1 && ragged_find(s, im->in[1]))
+        const Extent *end = im->nin > 2 ? ragged_element(s, im->in[2], i) : NULL;
+        bool computed = im->nin > 2 && ragged_find(s, im->in[2]) && !ragged_is_known(end),
+             whole = computed && ragged_same_extent(end, ragged_extent(s, was.mask));
+        if (im->nin > 1 && ragged_find(s, im->in[1]) &&
+            !ragged_is_known(ragged_element(s, im->in[1], i)))
             refuse(im, 1, " from such a size");
-        if (starts[i] < 0 || (stepped && steps[i] != 1) || (end ? !whole : ends[i] < 0))
+        if (starts[i] < 0 || (stepped && steps[i] != 1) || (computed ? !whole : ends[i] < 0))
             refuse(im, 1, " along such a dim, counted from its end,");
         from = low_min(starts[i], bound);
-        to = end ? bound : low_max(from, low_min(ends[i], bound));
+        to = computed ? bound : low_max(from, low_min(ends[i], bound));
     }
     if (to - from < bound && ragged_shuffled(s, was.mask))
         refuse(im, 0, " of places that have another order here");
@@ -185,24 +197,30 @@ void ragged_slice(ImportState *s, Import *im, Importer *fn)
 /* A value of known size, repeated. */
 void ragged_expand(ImportState *s, Import *im, Importer *fn)
 {
+    Graph *g = im->g;
     const Ragged *r = ragged_find(s, im->in[1]);
-    if (!r || !r->exact)
-        refuse(im, 1, " to a size computed of such a one");
-    ValueId mask = r->mask;
-    int64_t n = low_shape(im->g, mask).d[0];
-    Shape x = low_shape(im->g, im->in[0]);
+    INSIST(r);
+    Shape x = low_shape(g, im->in[0]), to = low_shape(g, im->in[1]);
     fn(im);
-    Shape y = low_shape(im->g, im->out[0]);
-    int dim = -1, more = y.rank - x.rank;
-    for (int d = 0; d < y.rank; d++) {
-        bool repeated = d < more || x.d[d - more] == 1;
-        if (y.d[d] == n && repeated && dim >= 0)
+    Shape y = low_shape(g, im->out[0]);
+    int dim = -1, more = y.rank - x.rank, before = y.rank - (int)to.d[0];
+    ValueId mask = NONE;
+    for (int d = before; d < y.rank; d++) {
+        const Extent *e = ragged_element(s, im->in[1], d - before);
+        if (ragged_is_known(e))
+            continue;
+        if (dim >= 0)
             refuse(im, 1, " to such a size in two dims");
-        dim = y.d[d] == n && repeated ? d : dim;
+        if (d >= more && x.d[d - more] != 1)
+            refuse(im, 1, " to such a size of what has another");
+        dim = d;
+        mask = ragged_of_extent(s, e, im->in[1], d - before, y.d[d]);
     }
     if (dim < 0)
-        refuse(im, 1, " to such a size of what has another");
-    ragged_settle(s, im, 0, (Ragged){mask, dim, true, ANY, false, NULL}, false);
+        return;
+    if (mask == NONE)
+        refuse(im, 1, " to a size computed of such a one");
+    ragged_settle(s, im, 0, (Ragged){.mask = mask, .dim = dim, .packed = true}, false);
 }
 
 /* ---- places of such a value ---- */
@@ -272,9 +290,14 @@ void ragged_topk(ImportState *s, Import *im, Importer *fn)
     }
     fn(&own);
     int64_t most = low_shape(g, im->out[0]).d[axis];
-    ValueId mask = ragged_first(s, ragged_actual(s, im->in[1]), most);
+    if (!k->grows)
+        refuse(im, 1, " of a number that may be larger where fewer places are there");
+    const Extent *e = ragged_element(s, im->in[1], 0);
+    ValueId mask = ragged_of_extent(s, e, im->in[1], 0, most);
+    if (mask == NONE || ragged_shuffled(s, mask))
+        mask = ragged_first(s, ragged_actual(s, im->in[1]), most);
     for (uint32_t i = 0; i < im->nout; i++)
-        ragged_settle(s, im, i, (Ragged){mask, axis, true, ANY, false, NULL}, false);
+        ragged_settle(s, im, i, (Ragged){.mask = mask, .dim = axis, .packed = true}, false);
 }
 
 /* ---- all places together ---- */
@@ -354,7 +377,7 @@ void ragged_suppress(ImportState *s, Import *im, Importer *fn)
     Ragged boxes = ordered(s, im, 0, 1), score = ordered(s, im, 1, 2);
     ValueId *in;
     Import own = with_operands(im, &in);
-    if (boxes.mask != score.mask)
+    if (ragged_common(s, boxes.mask, score.mask) == NONE)
         refuse(im, 1, " of two such sizes");
     in[0] = ragged_in_order(s, im->in[0]);
     in[1] = ragged_only_there(s, &score, ragged_in_order(s, im->in[1]), -(double)INFINITY);
@@ -375,7 +398,8 @@ void ragged_regions(ImportState *s, Import *im, Importer *fn)
     was.packed = true;
     for (uint32_t i = 1; i < im->nin; i++) {
         const Ragged *r = ragged_find(s, im->in[i]);
-        if (!r || r->dim != 0 || r->mask != was.mask)
+        was.mask = r && r->dim == 0 ? ragged_common(s, was.mask, r->mask) : NONE;
+        if (was.mask == NONE)
             refuse(im, (int)i, " of two such sizes");
         in[i] = ragged_in_order(s, im->in[i]);
     }

@@ -8,7 +8,7 @@
  */
 #include "ragged.h"
 
-#include <stdarg.h>
+#include <math.h>
 
 #include "low.h"
 
@@ -19,58 +19,30 @@ typedef struct Counted {
     ValueId actual; /* NONE: not asked for yet */
 } Counted;
 
-typedef struct RaggedValues {
-    IdMap of;       /* by ValueId */
-    StrMap made;    /* masks and counts, by how they are made */
-    IdMap shuffled; /* masks */
-    VEC(Ragged) at;
-} RaggedValues;
-
-static RaggedValues *values_of(ImportState *s)
-{
-    if (!s->ragged) {
-        s->ragged = arena_new_of(s->g->arena, RaggedValues);
-        s->ragged->made.arena = s->g->arena;
-    }
-    return s->ragged;
-}
-
-const Ragged *ragged_find(const ImportState *s, ValueId v)
-{
-    uint32_t i = s->ragged && v != NONE ? idmap_get(&s->ragged->of, v) : NONE;
-    return i == NONE ? NULL : &s->ragged->at.at[i];
-}
-
-void ragged_mark(ImportState *s, ValueId v, Ragged r)
-{
-    RaggedValues *all = values_of(s);
-    if (v == NONE)
-        return;
-    *idmap_at(s->g->arena, &all->of, v) = all->at.n;
-    vec_push(s->g->arena, &all->at, r);
-}
-
-uint32_t *ragged_made(ImportState *s, const char *fmt, ...)
-{
-    va_list list;
-    va_start(list, fmt);
-    const char *key = arena_vprintf(s->g->arena, fmt, list);
-    va_end(list);
-    return strmap_at(&values_of(s)->made, key);
-}
-
 /* ---- masks ---- */
 
+/* Where the places of the mask come first all is in order, but for zeros behind. */
 ValueId ragged_pack(ImportState *s, Op op, ValueId x, ValueId mask, int dim)
 {
+    if (*ragged_made(s, "packed %u", mask) == mask)
+        return op == OP_Pack && dtype_is_float(low_dtype(s->g, x))
+                   ? ragged_only_there(s, &(Ragged){.mask = mask, .dim = dim}, x, 0)
+                   : x;
     return graph_node(s->g, op, 2, (ValueId[]){x, mask}, (Attr){.axis = dim});
 }
 
 ValueId ragged_packed(ImportState *s, ValueId mask)
 {
     uint32_t *packed = ragged_made(s, "packed %u", mask);
-    if (*packed == NONE)
-        *packed = ragged_pack(s, OP_Pack, mask, mask, 0);
+    if (*packed == NONE) {
+        ValueId made = ragged_pack(s, OP_Pack, mask, mask, 0);
+        *ragged_made(s, "packed %u", mask) = made;
+        *ragged_made(s, "packed %u", made) = made;
+        ragged_set_extent(s, made, ragged_extent(s, mask));
+        if (ragged_shuffled(s, mask))
+            ragged_shuffle(s, made);
+        return made;
+    }
     return *packed;
 }
 
@@ -88,6 +60,20 @@ ValueId ragged_only_there(ImportState *s, const Ragged *r, ValueId x, double oth
         line.d[d] = d == r->dim ? low_shape(g, r->mask).d[0] : 1;
     ValueId is = g_reshape(g, ragged_packed(s, r->mask), &line);
     return g_where(g, is, x, g_like(g, x, otherwise));
+}
+
+ValueId ragged_fitted(ImportState *s, const Import *im, int input, int dim, ValueId mask)
+{
+    Graph *g = s->g;
+    ValueId x = im->in[input];
+    int64_t n = low_shape(g, x).d[dim], more[MAX_RANK] = {0}, begin[MAX_RANK] = {0};
+    more[dim] = low_shape(g, mask).d[0] - n;
+    if (!dtype_is_float(low_dtype(g, x)) || more[dim] < 0 || ragged_shuffled(s, mask))
+        ragged_refuse(im, input, " of such a value and one of known size");
+    ValueId count = g_reshape(g, ragged_count(s, mask), &(Shape){0}),
+            is = g_binary(g, OP_Equal, count, g_scalar(g, DT_I64, (double)n));
+    x = g_where(g, is, x, g_like(g, x, (double)NAN));
+    return more[dim] > 0 ? g_pad(g, x, begin, more, PAD_CONSTANT, 0) : x;
 }
 
 ValueId ragged_count(ImportState *s, ValueId mask)
@@ -109,16 +95,6 @@ ValueId ragged_first(ImportState *s, ValueId count, int64_t n)
         *ragged_made(s, "packed %u", *mask) = *mask;
     }
     return *mask;
-}
-
-void ragged_shuffle(ImportState *s, ValueId mask)
-{
-    *idmap_at(s->g->arena, &values_of(s)->shuffled, mask) = 1;
-}
-
-bool ragged_shuffled(const ImportState *s, ValueId mask)
-{
-    return idmap_get(&s->ragged->shuffled, mask) != NONE;
 }
 
 /* ---- results ---- */
@@ -150,7 +126,27 @@ void ragged_settle_sized(ImportState *s, Import *im, uint32_t out)
 {
     Sized z = im->sized[out];
     if (z.mask != NONE)
-        ragged_settle(s, im, out, (Ragged){z.mask, z.dim, z.packed, ANY, false, NULL}, true);
+        ragged_settle(s, im, out, (Ragged){.mask = z.mask, .dim = z.dim, .packed = z.packed}, true);
+}
+
+ValueId ragged_passed(ImportState *s, ValueId v, ValueId y, bool kept)
+{
+    const Ragged *r = ragged_find(s, v);
+    if (!r || y == v || ragged_find(s, y))
+        return y;
+    Ragged was = *r;
+    if (!kept && was.packed)
+        y = ragged_only_there(s, &was, y, 0);
+    ragged_mark(s, y, was);
+    return y;
+}
+
+ValueId import_stopped(ImportState *s, ValueId v)
+{
+    if (!s->opt->training || v == NONE || !dtype_is_float(val(s->g, v)->dtype) ||
+        (val(s->g, v)->kind != V_NODE && val(s->g, v)->kind != V_PARAM))
+        return v;
+    return ragged_passed(s, v, g_unary(s->g, OP_StopGradient, v), true);
 }
 
 ValueId ragged_of_trips(ImportState *s, ValueId x, const Ids *there, int dim)
@@ -164,7 +160,7 @@ ValueId ragged_of_trips(ImportState *s, ValueId x, const Ids *there, int dim)
     }
     ValueId mask = there->n == 1 ? flag[0] : g_concat(g, there->n, flag, 0);
     ValueId packed = ragged_pack(s, OP_Pack, x, mask, dim);
-    ragged_mark(s, packed, (Ragged){mask, dim, true, ANY, false, NULL});
+    ragged_mark(s, packed, (Ragged){.mask = mask, .dim = dim, .packed = true});
     return packed;
 }
 
@@ -173,13 +169,36 @@ ValueId ragged_of_trips(ImportState *s, ValueId x, const Ids *there, int dim)
 void ragged_mark_count(ImportState *s, const Import *im, Importer *fn, uint32_t out, Ragged r)
 {
     Counted *c = arena_new_of(s->g->arena, Counted);
+    Shape shape = low_shape(s->g, im->out[out]);
+    bool known = true;
+    for (int64_t i = 0; i < shape_elements(&shape); i++)
+        known = known && ragged_is_known(r.number[i]);
     for (uint32_t i = 0; i < im->nin && fn; i++)
-        if (im->in[i] == im->out[out])                  /* nothing to compute */
-            return;
+        known = known || im->in[i] == im->out[out];
+    if (known)                                          /* nothing to compute */
+        return;
     *c = (Counted){*im, fn, out, NONE};
     r.dim = COUNT;
     r.made = c;
     ragged_mark(s, im->out[out], r);
+}
+
+ValueId ragged_computed(ImportState *s, ValueId v, const Extent **number, int n)
+{
+    Arena *a = s->g->arena;
+    Counted *c = arena_new_of(a, Counted);
+    const Extent **own = arena_array(a, const Extent *, n + 1);
+    double *most = arena_array(a, double, n + 1);
+    for (int i = 0; i < n; i++) {
+        own[i] = number[i];
+        if (!own[i])
+            return NONE;
+        most[i] = (double)ragged_most(s, own[i]);
+    }
+    ValueId y = low_const_doubles(s->g, low_dtype(s->g, v), low_shape(s->g, v), most);
+    *c = (Counted){.actual = v};
+    ragged_mark(s, y, (Ragged){.dim = COUNT, .grows = true, .number = own, .made = c});
+    return y;
 }
 
 /* The dims of a value, one of them as it is in this run. */
@@ -223,4 +242,11 @@ ValueId ragged_actual(ImportState *s, ValueId v)
     own.in = in, own.out = out, own.sized = NULL;
     c->fn(&own);
     return c->actual = out[c->out];
+}
+
+ValueId ragged_actual_at(ImportState *s, ValueId v, int64_t i)
+{
+    ValueId x = ragged_actual(s, v);
+    Shape all = low_shape(s->g, x);
+    return g_slice_axis(s->g, g_reshape(s->g, x, &(Shape){1, {shape_elements(&all)}}), 0, i, 1);
 }

@@ -43,9 +43,6 @@ void import_name_value(ImportState *s, ValueId v,
 const Slot *import_lookup(ImportState *s, const char *name,
                           Where w); /* fatal when nothing makes it */
 const Slot *import_slot(ImportState *s, const RawNode *n, uint32_t input);     /* NULL: absent */
-ValueId
-import_stopped(ImportState *s,
-               ValueId v); /* the same, no gradient passes; v itself where none would anyway */
 
 /* control.c, loop.c: If, Loop, Scan, SequenceMap.  in: the operands that are no sequences; body imports the
    nodes of one, in order. */
@@ -55,6 +52,11 @@ void control_import(ImportState *s, RawNode *n, const ValueId *in, ImportBody *b
 
 /* ragged.c: fn(im), where sizes may depend on the data */
 void ragged_import(ImportState *s, Import *im, void (*fn)(Import *));
+/* y, made of v by what the graph adds to an operand or a result, is of v's size.  kept: zeros stay
+ * zeros */
+ValueId ragged_passed(ImportState *s, ValueId v, ValueId y, bool kept);
+/* the same, no gradient passes; v itself where none would anyway */
+ValueId import_stopped(ImportState *s, ValueId v);
 /* An output: v packed, and how many of its places are there; NONE: its size is known */
 ValueId ragged_output(ImportState *s, ValueId *v, Where w);
 /* A number computed of such a size as it is in this run; v itself where it is none */

@@ -33,7 +33,7 @@ check() {                                               # NAME OUT OPTION...
     ok "$name: agrees with PyTorch" agrees "$out.run"
 }
 
-for name in sequence lossmodel ownloss shifted annotated twice looped passthrough merged stopped detached samples contrast recurrent normed unsorted bounded trips routed features; do
+for name in sequence lossmodel ownloss shifted annotated twice looped passthrough merged stopped detached samples contrast recurrent normed unsorted bounded trips routed graph features; do
     cd "$cases/$name" || exit 1
     . ./case.env
     points=()
@@ -60,6 +60,17 @@ is "routed: what counts such rows mixes samples, which is said" \
     "$("$ppsplit" "$cases/routed/counted.onnx" -o "$work/counted" 2>&1 | grep -o 'computes over all samples')" "computes over all samples"
 is "routed: a loop over a list of modules needs a trip for each" "$(cd "$cases/routed" && "$ppsplit" -q --dump import lacking.onnx 2>&1 | grep -o 'trips.*')" \
     "trips in the example: each has parameters of its own, and there are more places to pick from"
+cd "$cases/graph" || exit 1
+. ./case.env
+files=raw.onnx
+check "graph: without the exporter's optimizer" graphraw
+is "graph: of a size that is larger where fewer are there" "$("$ppsplit" rest.onnx -o "$work/refused" 2>&1 | sed -n 's/.*error: //p')" "ConstantOfShape of a size computed of such a one"
+files=fit.onnx loss=output:loss rows=8 mb=8
+ok "graph: rows that a mask of as many picks" split_build "$work/fit"
+"$work/fit/pipeline" train --data x=five.npy --steps 1 --lr 0 --log-json "$work/fit.json" >/dev/null
+ok "graph: their product" "$compare" loss "$work/fit.json" 35.34375
+"$work/fit/pipeline" train --data x=two.npy --steps 1 --lr 0 >/dev/null 2>&1
+is "graph: a mask of another number ends the run" $? 4
 is "features: whose they are cannot be told, which is said" "$("$ppsplit" -q "$cases/features/model.onnx" --loss mse -o "$work/whose" 2>&1 | grep -c 'cannot be put together\|only a single microbatch trains')" 2
 
 cd "$cases/twice" || exit 1
