@@ -43,6 +43,7 @@
   graph       layers of PyTorch Geometric, which drop self loops by a mask and add one for each node, put weights where a mask says so, and detach a softmax's
               maximum; raw.onnx: without the exporter's optimizer; TorchScript's: rest.onnx: zeros for what a mask leaves out;
               fit.onnx: a product that needs a mask of five
+  parts       a Split whose sizes are data, a layer for each part, the parts joined again; raw.onnx: the same with a SplitToSequence; wrong.npy: sizes of other rows
   merged      is not made here: export.py's encdec-dyn, where the exporter merged equal biases and their Splits
   half        parameters, a buffer and running statistics in float16 (f16.onnx) and bfloat16 (bf16.onnx, its data in another file), a tied embedding, a
               Linear used twice, MatMul with a transposed weight; gradients of PyTorch's own half model
@@ -273,6 +274,20 @@ def graph(d):
     five = torch.arange(ROWS)[:, None] % 3 * torch.ones(6) - .75; np.save(f"{d}/five.npy", five.numpy()); np.save(f"{d}/two.npy", (five - 1).numpy()); export(Fit(), five, f"{d}/fit.onnx", ["x"], ["loss"])
     m = m.double(); y = m(x.double(), edges); l = F.cross_entropy(y, t); l.backward()
     write(d, ("cross_entropy", l.item()), grads_of(m), "c:begin,d:begin", "model.onnx", y, mb=ROWS, x=x, edges=edges, target=t)
+
+class Parts(nn.Module):                                 # as JetMoe's experts
+    def __init__(self): super().__init__(); self.e, self.o = nn.ModuleList(nn.Linear(4, 5) for _ in range(3)), nn.Linear(5, 2)
+    def forward(self, x, sizes):
+        sizes = sizes.tolist()
+        for n in sizes: torch._check(n >= 0)
+        torch._check(sizes[0] + sizes[1] + sizes[2] == x.shape[0])
+        return self.o(torch.cat([torch.tanh(e(p)) for e, p in zip(self.e, x.split(sizes))]) + x.mean())
+
+def parts(d):
+    torch.manual_seed(9); m, x, t, sizes = Parts(), torch.randn(ROWS, 4), torch.randn(ROWS, 2), torch.tensor([5, 0, 3])
+    for name in ("model", "raw"): dynamo(m, (x, torch.tensor([2, 3, 3])), f"{d}/{name}.onnx", ["x", "sizes"], ["y"], optimize=name == "model")
+    m = m.double(); y = m(x.double(), sizes); l = F.mse_loss(y, t.double()); l.backward(); np.save(f"{d}/wrong.npy", np.array([5, 1, 3]))
+    write(d, ("mse", l.item()), grads_of(m), "", "model.onnx", y, mb=ROWS, name="y", x=x, sizes=sizes, target=t)
 
 class Features(nn.Module):                              # as vision-language models put them where an image's tokens stand
     def __init__(self): super().__init__(); self.e = nn.Embedding(9, 4); self.f = nn.Linear(3, 4); self.g = nn.Linear(3, 4); self.h = nn.Linear(4, 5)
@@ -749,6 +764,6 @@ def clip(d):
     m.zero_grad(); l, y = m(image.double(), text); l.backward()
     write(d, ("output:loss", l.item()), grads_of(m), "mixed:begin", "model.onnx", y, name="similarity", second=repr(l2.item()), extra=f"--bind rows={ROWS} --rows {MB} --loss-over minibatch", schedules="gpipe", image=image, text=text)
 
-for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, graph, features, folded, given, packed, beside, equal, half, clip):
+for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, graph, parts, features, folded, given, packed, beside, equal, half, clip):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

@@ -430,6 +430,10 @@ static void read_size(ImportState *s, Import *im, uint32_t i)
 void ragged_import(ImportState *s, Import *im, void (*fn)(Import *))
 {
     bool any = false, values = false;
+    if (ragged_is_split(s, im)) {
+        ragged_split(s, im);
+        return;
+    }
     if (im->op == OP_Expand || im->op == OP_Reshape || im->op == OP_Range)
         read_size(s, im, 1);
     else if (im->op == OP_ConstantOfShape)

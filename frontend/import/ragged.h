@@ -105,6 +105,12 @@ Rule ragged_measure, ragged_counted, ragged_fill;
 /* ragged_scatter.c */
 Rule ragged_scatter;
 
+/* ragged_parts.c: a value of known size in parts of sizes that depend on the data */
+bool ragged_is_split(const ImportState *s, const Import *im);
+void ragged_split(ImportState *s, Import *im);
+/* A Concat of all parts, in order, of what was made of them; false: it is something else. */
+bool ragged_join(ImportState *s, Import *im, int axis);
+
 /* ragged_sizes.c: what makes other sizes of them, or none */
 Rule ragged_concat, ragged_slice, ragged_topk, ragged_reduce, ragged_gather_nd, ragged_suppress,
     ragged_regions, ragged_expand;

@@ -97,6 +97,8 @@ void ragged_concat(ImportState *s, Import *im, Importer *fn)
     }
     INSIST(first);
     Ragged was = *first;
+    if (along && ragged_join(s, im, axis))
+        return;
     if (!along && !all)
         refuse(im, -1, " of two such sizes along another dim");
     fn(&own);

@@ -33,7 +33,7 @@ check() {                                               # NAME OUT OPTION...
     ok "$name: agrees with PyTorch" agrees "$out.run"
 }
 
-for name in sequence lossmodel ownloss shifted annotated twice looped passthrough merged stopped detached samples contrast recurrent normed unsorted bounded trips routed graph features; do
+for name in sequence lossmodel ownloss shifted annotated twice looped passthrough merged stopped detached samples contrast recurrent normed unsorted bounded trips routed graph parts features; do
     cd "$cases/$name" || exit 1
     . ./case.env
     points=()
@@ -71,6 +71,12 @@ ok "graph: rows that a mask of as many picks" split_build "$work/fit"
 ok "graph: their product" "$compare" loss "$work/fit.json" 35.34375
 "$work/fit/pipeline" train --data x=two.npy --steps 1 --lr 0 >/dev/null 2>&1
 is "graph: a mask of another number ends the run" $? 4
+cd "$cases/parts" || exit 1
+. ./case.env
+files=raw.onnx
+check "parts: a sequence of them" partsraw
+"$work/parts/pipeline" train --data x=in.x.npy --data sizes=wrong.npy --data target=target.npy --steps 1 >/dev/null 2>&1
+is "parts: sizes of other rows end the run" $? 4
 is "features: whose they are cannot be told, which is said" "$("$ppsplit" -q "$cases/features/model.onnx" --loss mse -o "$work/whose" 2>&1 | grep -c 'cannot be put together\|only a single microbatch trains')" 2
 
 cd "$cases/twice" || exit 1
