@@ -8,7 +8,8 @@
  * here: the contributions to a value's gradient are added one after the other, in reverse graph
  * order of its uses, whether a use stands in the same stage or in a later one.  So a consumer stage
  * may add its own contributions only when no stage after it contributes; otherwise it sends them
- * one by one.
+ * one by one.  (partition/relay.c has each stage read such a value from the one before it that does,
+ * as a copy: then none but that one is after it.)
  *
  * A parameter's gradient is the sum over its uses of what each use adds up over the microbatches. A
  * use is a node that reads the parameter, or what is made of parameters and constants alone (views,

@@ -577,6 +577,7 @@ Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l)
     ValueId *local = arena_array(b.a, ValueId, b.values + 1);
     for (uint32_t t = b.stages; t-- > 0;)
         build_stage(&b, t, local);
+    relay(&b);
     renumber(&b);
     connect(&b);
     bool *read = arena_array(b.a, bool, g->value.n + 1);

@@ -36,9 +36,9 @@ typedef struct {
     uint32_t from;                  /* the stage that makes it, NONE: a model input (data) */
     bool gradient;                  /* autodiff: some gradient goes back along this edge */
     Ids grads; /* autodiff: values of this stage's backward sent back to `from`, in the order of
-                  addition. One for most.  Several when another, later stage also uses the value:
-                  then the contributions travel one by one, so that the sum has the same bits
-                  whatever the cut. */
+                  addition.  One; several when a later stage also reads the value from `from`, which
+                  relay.c leaves to no Pipe of partition's: then the contributions travel one by
+                  one, so that the sum has the same bits whatever the cut. */
 } StageInput;
 
 typedef struct {

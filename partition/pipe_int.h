@@ -1,6 +1,6 @@
 /*
- * pipe_int.h - what pipe.c, copy.c and place.c share while they build the Pipe.  Private to the
- * three.
+ * pipe_int.h - what pipe.c, copy.c, relay.c and place.c share while they build the Pipe.  Private
+ * to the four.
  */
 #ifndef PPSPLIT_PIPE_INT_H
 #define PPSPLIT_PIPE_INT_H
@@ -42,6 +42,9 @@ void recompute_classify(Build *b);
  * read[v]: the inputs and parameters that t reads anyway.
  */
 void recompute_decide(Build *b, uint32_t t, const Ids *demands, bool *read, ValueId *local);
+
+/* relay.c: after all stages have their nodes */
+void relay(Build *b);
 
 /* place.c */
 /* of_stage[t]: parameters that stage t reads, ascending */

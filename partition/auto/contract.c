@@ -3,7 +3,7 @@
  *
  * Where all that comes after x is y, or all that x comes after, x may go to y's stage.  It is no
  * worse, for either stage, when the messages that end pay for the time that moves and for the
- * messages that begin; for a third stage nothing changes.  A stage that x had to itself is then
+ * messages that begin, and for a third stage nothing does.  A stage that x had to itself is then
  * empty: the cut is the best one of so many stages or fewer.
  */
 #include "dag.h"
@@ -33,6 +33,7 @@ typedef struct {
 } Change;
 typedef struct {
     Change left, reached; /* x's stage, y's */
+    bool third;           /* another's, maybe */
 } Changes;
 
 /* Of a message that x sends: to y alone, to y and others, who may be anywhere, or to others. */
@@ -45,10 +46,13 @@ static void no_longer_made(const DagValue *v, bool to_y, Changes *c)
     c->reached.more += others ? v->out : 0;
 }
 
-/* Of one that x is sent: by y, to it alone or not; by another, to y too or not. */
+/* Of one that x is sent: by y, to it alone or not; by another, to y too or not.  What is handed on
+ * goes other ways then, between stages that are neither. */
 static void no_longer_read(const DagValue *v, uint32_t y, bool by_y, Changes *c)
 {
-    if (v->from == y && v->readers == 1) {
+    if (v->from != y && !by_y && v->handed.n > 0) {
+        c->third = true;
+    } else if (v->from == y && v->readers == 1) {
         c->left.less += v->in;
         c->reached.less += v->out;
     } else if (v->from != y && !by_y) {
@@ -61,7 +65,7 @@ static void no_longer_read(const DagValue *v, uint32_t y, bool by_y, Changes *c)
 static bool may_go(const Dag *d, uint32_t group, uint32_t y)
 {
     const Group *x = &d->group[group];
-    Changes c = {.left = {0, x->time}, .reached = {x->time, 0}};
+    Changes c = {{0, x->time}, {x->time, 0}, false};
     for (uint32_t i = 0; i < x->made.n; i++)
         no_longer_made(&d->value[x->made.at[i]], reads(&d->group[y], x->made.at[i]), &c);
     for (uint32_t i = 0; i < x->read.n; i++) {
@@ -69,7 +73,7 @@ static bool may_go(const Dag *d, uint32_t group, uint32_t y)
         if (d->value[v].from != group)
             no_longer_read(&d->value[v], y, reads(&d->group[y], v), &c);
     }
-    return c.left.more <= c.left.less && c.reached.more <= c.reached.less;
+    return !c.third && c.left.more <= c.left.less && c.reached.more <= c.reached.less;
 }
 
 /* The one before or after x that x may go to; NONE. */

@@ -31,11 +31,13 @@ typedef struct {
     bool keeps, backward;
 } CutRead;
 
-/* What a node makes and others read.  Each other stage that reads it is sent it once. */
+/* What a node makes and others read.  Each other stage that reads it is sent it once: by the stage
+ * that makes it, or, where there is a gradient, by the reading stage before it, to which that is
+ * sent back and which adds its own. */
 typedef struct {
     uint32_t from;
     int64_t bytes; /* sent forward, for each microbatch; 0: made again there */
-    int64_t back;  /* its gradient, sent back; 0: none */
+    int64_t back;  /* its gradient; 0: none; no backward reads such a value */
     int64_t kept;  /* of the stash, in each stage with a read that keeps it */
     VEC(CutRead) read;
 } CutValue;
@@ -62,8 +64,8 @@ typedef struct {
 } CutGraph;
 
 /* Seconds of a message to the stage that reads a value (for each such stage) and to the one that
- * makes it (once, whoever reads it).  Gradients go the other way, at the same price to the same
- * stages. */
+ * makes it or hands it on (once, whoever reads it).  Gradients go the other way, at the same price
+ * to the same stages. */
 typedef struct {
     double in_message, in_byte, out_message, out_byte;
 } CutLink;

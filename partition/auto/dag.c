@@ -213,8 +213,8 @@ static double tick_of(const CutGraph *g, const CutLink *l)
     for (uint32_t n = 0; n < g->nodes; n++)
         sum += node_seconds(&g->node[n]);
     for (uint32_t v = 0; v < g->value.n; v++)
-        sum += out_seconds(l, &g->value.at[v]) +
-               in_seconds(l, &g->value.at[v]) * (double)g->value.at[v].read.n;
+        sum += (out_seconds(l, &g->value.at[v]) + in_seconds(l, &g->value.at[v])) *
+               (double)g->value.at[v].read.n;
     for (uint32_t i = 0; i < g->param.n; i++)
         sum += param_seconds(l, &g->param.at[i]) * (double)g->param.at[i].read.n;
     return sum > 0 ? ldexp(sum, -TICK_BITS) : 1;
@@ -251,9 +251,13 @@ static void add_value(Dag *d, uint32_t v, uint32_t *seen)
             seen[k] = v + 1;
             vec_push(d->a, &r->read, read);
             to->readers += k != from;
+            if (k != from && x->back > 0)
+                vec_push(d->a, &to->handed, k);
         }
         r->read.at[r->read.n - 1].keeps += x->read.at[i].keeps;
     }
+    if (to->readers < 2)
+        to->handed.n = 0;
 }
 
 static void add_edges(Dag *d)

@@ -28,6 +28,7 @@ typedef struct {
 
 typedef struct {
     uint32_t from, readers; /* groups, the maker not counted */
+    Ids handed;             /* these, where one stage hands it on to the next */
     Ticks in, out;
     int64_t kept;
 } DagValue;
@@ -68,6 +69,7 @@ typedef struct Load {
     Ticks time, link;
     int64_t params, stash;
     uint32_t *readers, *keepers; /* by value: in the set */
+    uint32_t *before; /* by value that is handed on, while any is in the set: in earlier stages */
     bool *made;
     uint32_t *param; /* by parameter: readers in the set */
     bool *owned;     /* by parameter: it was the first stage to read it */

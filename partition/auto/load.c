@@ -2,7 +2,8 @@
  * load.c - the load of a set of groups as one stage, kept while groups come and go.
  *
  * A value costs the stage that makes it where any reader is outside, and the stage that reads it
- * where the maker is; a parameter that an earlier stage reads too is sent here.
+ * where the maker is, and any later reader where it is handed on; a parameter that an earlier stage
+ * reads too is sent here.
  */
 #include "dag.h"
 
@@ -11,6 +12,7 @@ Load load_new(const Dag *d, Arena *a)
     Load l = {.d = d};
     l.readers = arena_array(a, uint32_t, d->values + 1);
     l.keepers = arena_array(a, uint32_t, d->values + 1);
+    l.before = arena_array(a, uint32_t, d->values + 1);
     l.made = arena_array(a, bool, d->values + 1);
     l.param = arena_array(a, uint32_t, d->params + 1);
     l.owned = arena_array(a, bool, d->params + 1);
@@ -22,7 +24,17 @@ static Ticks link_of(const Load *l, uint32_t v)
     const DagValue *x = &l->d->value[v];
     if (l->made[v])
         return l->readers[v] < x->readers ? x->out : 0;
-    return l->readers[v] > 0 ? x->in : 0;
+    bool later = x->handed.n > 0 && l->before[v] + l->readers[v] < x->readers;
+    return l->readers[v] > 0 ? x->in + (later ? x->out : 0) : 0;
+}
+
+static uint32_t read_before(const Load *l, uint32_t v)
+{
+    const Ids *read = &l->d->value[v].handed;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < read->n && l->earlier; i++)
+        n += l->earlier(l->where, read->at[i]);
+    return n;
 }
 
 static void read_params(Load *l, const Group *x)
@@ -70,7 +82,8 @@ void load_add(Load *l, uint32_t group)
         if (l->d->value[v].from == group)
             continue;
         l->link -= link_of(l, v);
-        l->readers[v]++;
+        if (l->readers[v]++ == 0)
+            l->before[v] = read_before(l, v);
         l->link += link_of(l, v);
     }
     read_params(l, x);

@@ -8,26 +8,41 @@ static double message(double fixed, double byte, int64_t bytes)
     return bytes > 0 ? fixed + byte * (double)bytes : 0;
 }
 
+/* Who sends v to a stage that reads it: the stage before that has it, where a gradient comes back.
+ */
+static uint32_t sender(const CutValue *v, const uint32_t *stage_of, uint32_t to)
+{
+    uint32_t by = stage_of[v->from];
+    for (uint32_t i = 0; i < v->read.n && v->back > 0; i++) {
+        const uint32_t at = stage_of[v->read.at[i].node];
+        by = at < to && at > by ? at : by;
+    }
+    return by;
+}
+
 static void add_value(const CutProblem *p, const uint32_t *stage_of, const CutValue *v,
                       uint32_t *seen, uint32_t mark, CutStage *stage)
 {
     const CutLink *l = &p->link;
-    uint32_t from = stage_of[v->from];
+    const double in = message(l->in_message, l->in_byte, v->bytes) +
+                      message(l->in_message, l->in_byte, v->back),
+                 out = message(l->out_message, l->out_byte, v->bytes) +
+                       message(l->out_message, l->out_byte, v->back);
+    const uint32_t from = stage_of[v->from];
     bool sent = false;
     for (uint32_t i = 0; i < v->read.n; i++) {
-        uint32_t to = stage_of[v->read.at[i].node];
+        const uint32_t to = stage_of[v->read.at[i].node];
         if (to == from || seen[to] == mark)
             continue;
+        const uint32_t by = sender(v, stage_of, to);
         seen[to] = mark;
-        stage[to].link += message(l->in_message, l->in_byte, v->bytes) +
-                          message(l->in_message, l->in_byte, v->back);
+        stage[to].link += in;
         stage[to].received += v->bytes;
-        stage[from].sent += v->bytes;
-        sent = true;
+        stage[by].sent += v->bytes;
+        stage[by].link += by != from ? out : 0;
+        sent |= by == from;
     }
-    if (sent)
-        stage[from].link += message(l->out_message, l->out_byte, v->bytes) +
-                            message(l->out_message, l->out_byte, v->back);
+    stage[from].link += sent ? out : 0;
 }
 
 static void add_kept(const uint32_t *stage_of, const CutValue *v, uint32_t *seen, uint32_t mark,
@@ -98,11 +113,11 @@ CutMessages cut_messages(const CutGraph *g, const uint32_t *stage_of, uint32_t s
     IdMap at = {0};
     for (uint32_t v = 0; v < g->value.n; v++) {
         const CutValue *x = &g->value.at[v];
-        uint32_t from = stage_of[x->from];
         for (uint32_t i = 0; i < x->read.n && x->bytes + x->back > 0; i++) {
             uint32_t to = stage_of[x->read.at[i].node];
-            if (to == from || seen[to] == v + 1)
+            if (to == stage_of[x->from] || seen[to] == v + 1)
                 continue;
+            const uint32_t from = sender(x, stage_of, to);
             seen[to] = v + 1;
             uint32_t *slot = idmap_at(a, &at, (uint64_t)from << 32 | to);
             if (*slot == NONE) {

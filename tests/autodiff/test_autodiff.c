@@ -550,6 +550,78 @@ static void norms_take_one_pass(void)
 }
 
 /* Nothing trains before the cut: nothing is sent back. */
+/* Bytes that cross from one stage to another. */
+typedef struct {
+    int64_t forward, back;
+} Crossing;
+
+/* By pair of stages; whether each gradient is sent whole. */
+static bool crossings(const Pipe *p, Crossing at[MOST_STAGES][MOST_STAGES])
+{
+    bool whole = true;
+    for (uint32_t t = 0; t < p->stage.n; t++)
+        for (uint32_t i = 0; i < p->stage.at[t].input.n; i++) {
+            const StageInput *in = &p->stage.at[t].input.at[i];
+            if (in->from == NONE)
+                continue;
+            whole &= in->grads.n <= 1;
+            at[in->from][t].forward += value_bytes(p->graph, in->value);
+            for (uint32_t k = 0; k < in->grads.n; k++)
+                at[in->from][t].back += value_bytes(p->graph, in->grads.at[k]);
+        }
+    return whole;
+}
+
+/* Cut after these nodes, by partition: does not more cross than a cut's costs say, and as much?  The
+ * skip from the embedding is read in all stages. */
+static bool counted(const uint32_t *cut, uint32_t ncut, uint32_t *same)
+{
+    Arena *a = arena_new();
+    Net m = make(a, "cross_entropy", false);
+    Rates rates = rates_builtin();
+    AutoModel *model = auto_model(m.g, m.loss.loss, &rates, 1, a);
+    uint32_t *stages = arena_array(a, uint32_t, model->cut.nodes + 1);
+    for (uint32_t i = 0; i < model->cut.nodes; i++)
+        stages[i] = stage_of(cut, ncut, model->node[i]);
+    CutMessages say = cut_messages(&model->cut, stages, ncut + 1, a);
+    PartitionOptions opt = {0};
+    for (uint32_t i = 0; i < ncut; i++)
+        vec_push(a, &opt.split, val(m.g, m.g->node.at[cut[i] - 1].out[0])->name);
+    Pipe *p = pipe_build(m.g, &opt, &m.loss);
+    reverse_stages(p);
+    Crossing is[MOST_STAGES][MOST_STAGES] = {{{0}}};
+    bool good = crossings(p, is), all = true;
+    for (uint32_t i = 0; i < say.n; i++) {
+        const CutMessage *x = &say.at[i];
+        Crossing *c = &is[x->from][x->to];
+        good &= x->bytes >= c->forward && x->back >= c->back;
+        all &= x->bytes == c->forward && x->back == c->back;
+        *c = (Crossing){0, 0};
+    }
+    *same += all;
+    for (uint32_t s = 0; s < ncut + 1; s++)
+        for (uint32_t t = 0; t < ncut + 1; t++)
+            good &= is[s][t].forward == 0 && is[s][t].back == 0;
+    arena_free(a);
+    return good;
+}
+
+static void costs_count_what_crosses(void)
+{
+    enum { LOSS = 20 }; /* nodes at the end that are its own */
+    uint32_t good = 0, same_bytes = 0, cuts = 0, n = count_nodes("cross_entropy") - LOSS;
+    for (uint32_t i = 8; i < n; i += 9)
+        for (uint32_t k = i + 4; k < n; k += 11) {
+            good += counted((const uint32_t[]){i, k}, 2, &same_bytes);
+            good += counted((const uint32_t[]){i, (i + k) / 2, k}, 3, &same_bytes);
+            cuts += 2;
+        }
+    /* the others: a view is made again of what crosses anyway */
+    ok(good == cuts && same_bytes + 2 >= cuts && cuts > 100,
+       "bytes that cross %u cuts are those that their costs count, or fewer in %u", cuts,
+       cuts - same_bytes);
+}
+
 static void no_needless_gradients(void)
 {
     Arena *a = arena_new();
@@ -572,6 +644,7 @@ int main(void)
     minimal_stash();
     what_is_there_is_kept();
     masks_are_bytes();
+    costs_count_what_crosses();
     no_needless_gradients();
     norms_take_one_pass();
     every_cut("cross_entropy", false);

@@ -65,7 +65,7 @@ static double cost_of(const All *x)
                      (u->back ? p->link.out_message + p->link.out_byte * (double)u->back : 0);
         for (uint32_t s = 0; s < p->stages; s++) {
             if (s != from && (reads >> s & 1))
-                t[s] += in;
+                t[s] += in + (u->back && reads >> s > 1 ? out : 0);
             if (keeps >> s & 1)
                 memory[s] += (double)u->kept * (p->live ? p->live[s] : 1);
         }
