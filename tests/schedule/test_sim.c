@@ -402,22 +402,25 @@ static void published(void)
         }
 }
 
-/* Table 4: samples a second that A100s trained, of the same models, 1F1B and ZB-1p, whose bubble is
-   zb-h1's.  Simulated, one is as many times as fast as the other, to 3 %. */
+/* Tables 4 and 6: samples a second that A100s trained, of the same models, 1F1B and ZB-1p, whose
+   bubble is zb-h1's.  Simulated, one is as many times as fast as the other, to 3 % and 4 %. */
 static void trained(void)
 {
-    static const double samples[TABLE_5][2] = {
+    static const double samples[][2] = {
         {11.8, 12.9}, {12.5, 13.4}, {13.6, 14.2}, {3.50, 3.88}, {3.70, 4.00}, {4.03, 4.20},
-        {1.40, 1.61}, {1.49, 1.67}, {1.64, 1.76}, {.76, .87},   {.80, .90},   {.88, .96}};
+        {1.40, 1.61}, {1.49, 1.67}, {1.64, 1.76}, {.76, .87},   {.80, .90},   {.88, .96},
+        {3.38, 3.87}, {3.57, 4.00}, {3.91, 4.29}, {1.52, 1.72}, {1.61, 1.78}, {1.76, 1.89},
+        {.82, .94},   {.87, .97},   {.95, 1.03}};
     int bad = 0;
-    for (size_t i = 0; i < TABLE_5; i++) {
+    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {
         double was = samples[i][1] / samples[i][0],
                said = (1 - rate_of(i, 2)) / (1 - rate_of(i, 0));
-        bad += !(fabs(said / was - 1) < .03);
-        if (!(fabs(said / was - 1) < .03))
+        int good = fabs(said / was - 1) < (i < TABLE_5 ? .03 : .04);
+        bad += !good;
+        if (!good)
             printf("# p %d m %d: %.3f, measured %.3f\n", measured[i].p, measured[i].m, said, was);
     }
-    ok(bad == 0, "ZB-1p beside 1F1B on A100s: as many times as fast as they measured, to 3 %%");
+    ok(bad == 0, "ZB-1p beside 1F1B on A100s: as many times as fast as they measured, to 4 %%");
 }
 
 /* Where the best schedule ends, of one stage a rank. */
