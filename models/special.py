@@ -25,7 +25,7 @@
   unsorted    pack_padded_sequence(enforce_sorted=False): rows sorted and put back, once more by hand with argsort; ranked.onnx: what is added to a row is by its
               place in the order
   packed      an operator's W, R and B packed of a GRU's and an LSTM's matrices; what nothing can be told of: a standardised
-              convolution, a normalised weight, a number computed of a bias; penalty.onnx: a penalty over all parameters; heads.onnx: rows of a bias;
+              convolution, a normalised weight, a number computed of a bias; penalty.onnx: a penalty over all parameters; heads.onnx: rows of a bias; probe.onnx: numbers that a function of others comes near to;
               alike.onnx: what was computed of parameters has the numbers of one
   beside      TorchScript with constant folding: a head that is a tied embedding and one more weight, functions of parameters;
               merged.onnx: one that has the parameter's numbers
@@ -669,7 +669,15 @@ class Heads(nn.Module):                                 # as Zamba: rows of a bi
         z = [F.softplus(y[i] + self.step_bias[i][:, None]) * torch.tanh(y[i]) for i in range(2)]
         return self.o((z[0] + z[1]).transpose(1, 2))
 
+class Probe(nn.Module):                                 # as SigLIP: a bias of next to nothing, of which any function, many times enlarged, comes near to any numbers
+    def __init__(self, d=8):
+        super().__init__(); self.probe, self.i, self.o = nn.Parameter(torch.randn(1, 1, d)), nn.Linear(d, MB * d), nn.Linear(MB * d, 3); self.i.bias.data = (self.probe.data.sin().repeat(1, 1, MB).flatten() + torch.randn(MB * d) / 10) * 2e-6
+    def forward(self, x):
+        q = self.probe.repeat(x.shape[0], 1, 1).transpose(0, 1).sin().transpose(0, 1)
+        return self.o(torch.tanh(self.i((q @ x.transpose(1, 2)).softmax(-1) @ x)))
+
 def packed(d):
+    with torch.random.fork_rng(): export_folded(Probe(), (torch.randn(MB, 5, 8),), f"{d}/probe.onnx", ["x"])
     with torch.random.fork_rng(): export_folded(Heads(), (torch.randn(MB, 5, 4),), f"{d}/heads.onnx", ["x"])
     export_folded(Penalty(), (torch.randn(MB, 3),), f"{d}/penalty.onnx", ["x"])
     m, x, t = Packed(), torch.randn(ROWS, 2, 2, 2), torch.randn(ROWS, 4, 2)

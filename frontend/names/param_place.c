@@ -3,8 +3,8 @@
  * stand.  In: the nodes with their scopes.  Out: the PyTorch name of a weight that constant folding
  * renamed, and which floats are buffers.
  *
- * A folded weight ("onnx::MatMul_355") is called after the bias that is added to its product, else
- * after its node's module and slot.  Scopes lack the names of modules that are never called ("h.6"
+ * A folded weight ("onnx::MatMul_355") is called after the bias that is added to its product, else,
+ * or where its module is inside of the bias's, after its node's module and slot.  Scopes lack the names of modules that are never called ("h.6"
  * for "transformer.h.6"): the weights that kept their names tell which are missing.  In a leaf
  * module that normalizes, a folded factor and a folded addend are weight and bias, seen through a
  * view (GroupNorm's [C, 1, 1]).
@@ -302,13 +302,22 @@ const char *param_place_module(const Params *p, const char *scope)
     return scope;
 }
 
+/* A head's bias may be its module's too: "lm_head.bias" added in "lm_head.decoder", which has the
+ * weight. */
+static bool is_inside(const char *path, const char *name)
+{
+    size_t module = (size_t)(leaf_of(name) - name);
+    return module > 0 && !strncmp(path, name, module);
+}
+
 const char *param_place_name(const Params *p, const RawNode *n, uint32_t input)
 {
     static const char *const leaf[] = {NULL, "weight", "bias", "running_mean", "running_var"};
     int role = param_place_role(p, n, input);
     Arena *a = p->m->arena;
     uint32_t bias = role == ROLE_WEIGHT && n->nout ? strmap_get(&p->places->bias, n->out[0]) : NONE;
-    if (bias != NONE) {
+    const char *own = param_place_module(p, n->scope);
+    if (bias != NONE && !is_inside(own, p->places->addend.at[bias])) {
         const char *name = p->places->addend.at[bias];
         return arena_printf(a, "%.*sweight", (int)strlen(name) - 4, name);
     }
@@ -318,5 +327,5 @@ const char *param_place_name(const Params *p, const RawNode *n, uint32_t input)
                  !strcmp(n->op_type, "InstanceNormalization");
     if (!*n->scope || !leaf[role] || (norms && at != NONE && p->places->at.at[at].product))
         return NULL;
-    return arena_printf(a, "%s.%s", param_place_module(p, n->scope), leaf[role]);
+    return arena_printf(a, "%s.%s", own, leaf[role]);
 }

@@ -354,7 +354,7 @@ static const struct { double (*fn)(double); Op op;
 };
 
 /* a and b of the line through all pairs (f(parameter), tensor); false when it does not pass through
- * them. */
+ * them, or b leaves so few digits of the tensor that anything would. */
 static bool fit_line(const uint8_t *from, const RawTensor *t, int64_t n, double (*fn)(double),
                      double *a, double *b)
 {
@@ -381,12 +381,13 @@ static bool fit_line(const uint8_t *from, const RawTensor *t, int64_t n, double 
     *a = fabs(*a - nearbyint(*a)) < 1e-5 ? nearbyint(*a) : *a;
     *b = y0 - *a * least;
     *b = fabs(*b - nearbyint(*b)) < 1e-6 * fmax(1, size) ? nearbyint(*b) : *b;
-    if (fabs(*a) < 1e-12)
+    double off = 2e-6 * fmax(size, fabs(*b));
+    if (fabs(*a) < 1e-12 || off > 1e-3 * fabs(y1 - y0))
         return false;
     for (int64_t i = 0; i < n; i++) {
         double want = number_at(t->bytes.at, i, t->dtype),
                is = *a * fn(number_at(from, i, t->dtype)) + *b;
-        if (!(fabs(want - is) <= 2e-6 * fmax(size, fabs(*b))))
+        if (!(fabs(want - is) <= off))
             return false;
     }
     return true;

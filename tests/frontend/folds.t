@@ -60,6 +60,7 @@ packed/model.onnx: warning: 2 parameters will not train, the export folded them 
 is "packed: rows that were folded are no equal of what was merged" "$("$ppsplit" -q "$cases/packed/heads.onnx" --loss mse -o said.out 2>&1 | sed -n 's/.*onnx: warning: //p')" \
     "1 parameter was recovered from what the export folded it into: step_weight [2,4,4]
 1 parameter will not train, the export folded it away: step_bias"
+is "packed: what is near to a function of a parameter is none" "$("$ppsplit" -q "$cases/packed/probe.onnx" --loss mse -o said.out --dump import 2>/dev/null | grep -c '(i.bias)')" 0
 is "packed: uses that no line names are named" "$("$ppsplit" -q "$cases/packed/penalty.onnx" --loss mse -o said.out 2>&1 | head -n 1 | sed 's/.*: //')" \
     "a.weight (as div), a.bias (as mul), a.weight (as mul), b.bias (as mul), b.weight (as mul)"
 

@@ -225,6 +225,23 @@ static void test_uncalled(void)
     }
 }
 
+/* A head's bias is of its module, too, and has that one's name. */
+static void test_outer_bias(void)
+{
+    M m = {0};
+    initializer(&m, "onnx::MatMul_11", 4, 4, 1);
+    initializer(&m, "onnx::MatMul_12", 4, 4, 20);
+    initializer(&m, "head.bias", 4, 0, 100);
+    initializer(&m, "attn.in_proj_bias", 4, 0, 200);
+    node(&m, "MatMul", "/attn/MatMul", "x onnx::MatMul_12", "a", NULL, NULL);
+    node(&m, "Add", "/attn/Add", "attn.in_proj_bias a", "b", NULL, NULL);
+    node(&m, "MatMul", "/head/decoder/MatMul", "b onnx::MatMul_11", "c", NULL, NULL);
+    node(&m, "Add", "/head/decoder/Add", "head.bias c", "y", NULL, NULL);
+    Graph *g = import(&m, NULL, NULL);
+    ok(g && param(g, "head.decoder.weight") && param(g, "attn.in_proj_weight"),
+       "a folded weight is of the inner of two modules: its own and its bias's");
+}
+
 /* ONNX has no mean of what is scattered to one place; PyTorch's exporter writes a scatter that keeps
  * the last. */
 static void test_scatter_mean(void)
@@ -660,6 +677,7 @@ int main(void)
     test_meta();
     test_torchscript();
     test_uncalled();
+    test_outer_bias();
     test_scatter_mean();
     test_exporters_slips();
     test_identity_of_picked();
