@@ -14,7 +14,8 @@
               undecided.onnx: a VQ-VAE, where it merges two losses that detach different values, is refused;
               doubted.onnx: a difference that is merged with one that detaches nothing, too;
               cloned.onnx: a detach() of which nothing is left but the line of source;
-              filled.onnx: zeros that were merged, of which one is read where the source detaches
+              filled.onnx: zeros that were merged, of which one is read where the source detaches;
+              layered.onnx: two layers that detach, in each of which a value that is made twice was merged
   samples     samples as groups of a convolution, two inputs joined along the batch and taken apart, sequence first, relative positions
   contrast    logits of every sample with every other one, and outputs that add up over microbatches, or do not: out.NAME.npy
   features    features of an image put where its tokens stand (masked_scatter): those of a microbatch, one after the other; more than are used
@@ -466,6 +467,16 @@ class Filled(nn.Module):                                # zeros that were merged
         most = z.detach().new_zeros(2, 6).scatter_reduce(1, to, z.detach(), "amax"); e = (z - most.gather(1, to)).exp()
         return e / z.new_zeros(2, 6).scatter_add(1, to, e).gather(1, to)
 
+class Layered(nn.Module):                               # graph attention: what a layer makes twice, behind what the layer before detached
+    def __init__(self): super().__init__(); self.a, self.b, self.c = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6)
+    def forward(self, x):
+        to = torch.tensor([1, 0, 3, 3, 5, 2])
+        for l in (self.a, self.b):
+            z = l(x); e = z.index_select(1, to)
+            w = (e - e.detach().amax(1, True)).exp()
+            x = w / (w + 1.5) * z.index_select(1, to)
+        return self.c(x)
+
 def detached(d):
     m = Detached(); x, t = torch.randn(ROWS, 6), torch.randn(ROWS, 6)
     dynamo(m, (torch.randn(MB, 6),), f"{d}/model.onnx", ["x"], ["logits"])
@@ -476,13 +487,13 @@ def detached(d):
     write(d, ("mse", l.item()), grads_of(m), "b:begin,c:begin", "model.onnx", y, x=x, target=t, second=repr(second.item()))
     dynamo(Cloned(), (torch.randn(MB, 6),), f"{d}/cloned.onnx", ["x"], ["logits"])
     dynamo(Doubted(), (torch.randn(MB, 6),), f"{d}/doubted.onnx", ["x"], ["logits"])
-    with torch.random.fork_rng(): filled(d, x, t)
+    with torch.random.fork_rng(): filled(d, x, t); filled(d, x, t, Layered, "layered")
     dynamo(Merged(), (torch.randn(MB, 6), torch.randn(MB, 6)), f"{d}/undecided.onnx", ["x", "labels"], ["loss", "logits"])
 
-def filled(d, x, t):
-    torch.manual_seed(5); m = Filled(); dynamo(m, (x[:MB],), f"{d}/filled.onnx", ["x"], ["logits"])
+def filled(d, x, t, model=Filled, name="filled"):
+    torch.manual_seed(5); m = model(); dynamo(m, (x[:MB],), f"{d}/{name}.onnx", ["x"], ["logits"])
     m = m.double(); l = F.mse_loss(torch.cat([m(c) for c in x.double().split(2)]), t.double()); l.backward()
-    save_file({k: g.float().contiguous() for k, g in grads_of(m).items()}, f"{d}/filled.safetensors")
+    save_file({k: g.float().contiguous() for k, g in grads_of(m).items()}, f"{d}/{name}.safetensors")
 
 class Samples(nn.Module):
     def __init__(self):

@@ -10,6 +10,7 @@
  * detach: where that shows, it is refused.
  */
 #include <fnmatch.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "param.h"
@@ -98,6 +99,7 @@ typedef struct {
     /* names that are gone: their values were merged with others */
     VEC(const char *) merged;
     VEC(const char *) into;                             /* with these */
+    Ids reader;                                         /* the groups whose arguments name them */
     VEC(bool) doubted;                                  /* by merged: where it is read says so */
 } Detach;
 
@@ -260,6 +262,7 @@ static void find_merged(Detach *d, const Group *g)
                 continue;
             vec_push(d->a, &d->merged, arg);
             vec_push(d->a, &d->into, left.at[i]);
+            vec_push(d->a, &d->reader, (uint32_t)(g - d->group.at));
             vec_push(d->a, &d->doubted, detaches_unseen(d, g));
         }
     }
@@ -278,6 +281,80 @@ static void spread(Detach *d, const RawNodes *list)
     }
 }
 
+/* ---- how far two expressions that are one now can have been two ---- */
+
+/* By group: is it computed of what this one yields? */
+static bool *groups_after(const Detach *d, const RawNodes *list, uint32_t reader)
+{
+    bool *after = arena_array(d->a, bool, d->group.n + 1);
+    StrMap of = {.arena = d->a};
+    for (uint32_t i = 0; i < list->n; i++) {
+        const RawNode *n = list->at[i];
+        bool reached = false;
+        for (uint32_t k = 0; k < n->nin && !n->dead; k++)
+            reached = reached || strmap_get(&of, n->in[k]) != NONE;
+        for (uint32_t k = 0; k < n->nout && !n->dead; k++) {
+            uint32_t maker = strmap_get(&d->maker, n->out[k]);
+            if (reached && maker != NONE)
+                after[maker] = true;
+            if (reached || maker == reader)
+                *strmap_at(&of, n->out[k]) = 1;
+        }
+    }
+    return after;
+}
+
+static long number_of(const char *name)
+{
+    size_t n = fx_base(name);
+    return name[n] == '_' ? strtol(name + n + 1, NULL, 10) : 0;
+}
+
+/* fx numbers nodes of one name as they are made: add, add_1, add_2.  Where all are there that were
+ * made before one that comes after the reader, none before the reader is gone: merged with no other,
+ * this one was read by both expressions. */
+static bool can_have_twin(const Detach *d, const char *name, const bool *after)
+{
+    enum { MOST = 10000 };
+    int base = (int)fx_base(name);
+    long last = -1;
+    for (uint32_t i = 0; i < d->group.n; i++)
+        if (after[i] && fx_same_base(d->group.at[i].fx.name, name) &&
+            number_of(d->group.at[i].fx.name) > last)
+            last = number_of(d->group.at[i].fx.name);
+    for (long k = 0; k < last && last <= MOST; k++) {
+        const char *other = k ? arena_printf(d->a, "%.*s_%ld", base, name, k)
+                              : arena_strndup(d->a, name, (size_t)base);
+        if (strmap_get(&d->index, other) == NONE)
+            return true;
+    }
+    return last < 0 || last > MOST;
+}
+
+/* Is v computed from something read detached, behind what both expressions read? */
+static bool is_tainted(Detach *d, const char *v, const bool *after, StrMap *seen)
+{
+    uint32_t maker = strmap_get(&d->maker, v), *been = strmap_at(seen, v);
+    if (strmap_get(&d->tainted, v) == NONE || *been != NONE)
+        return false;
+    *been = 1;
+    if (maker == NONE)
+        return true;
+    const RawNodes *node = &d->group.at[maker].node;
+    for (uint32_t i = 0; i < node->n; i++)
+        for (uint32_t k = 0; k < node->at[i]->nin; k++) {
+            const char *in = node->at[i]->in[k];
+            uint32_t of = strmap_get(&d->maker, in);
+            if (node->at[i]->stop_in && node->at[i]->stop_in[k])
+                return true;
+            bool own = of == maker || of == NONE ||
+                       can_have_twin(d, d->group.at[of].fx.name, after);
+            if (own && is_tainted(d, in, after, seen))
+                return true;
+        }
+    return false;
+}
+
 /* Two expressions that are one now, computed from something detached, or read where the source
  * detaches: whether the other detached the same, nothing tells. */
 static void refuse_merged(Detach *d, const RawNodes *list)
@@ -286,7 +363,9 @@ static void refuse_merged(Detach *d, const RawNodes *list)
         find_merged(d, &d->group.at[i]);
     spread(d, list);
     for (uint32_t i = 0; i < d->merged.n; i++) {
-        if (!d->doubted.at[i] && strmap_get(&d->tainted, d->into.at[i]) == NONE)
+        StrMap seen = {.arena = d->a};
+        if (!d->doubted.at[i] &&
+            !is_tainted(d, d->into.at[i], groups_after(d, list, d->reader.at[i]), &seen))
             continue;
         Where w = {d->m->path, "value", NONE, d->into.at[i], NULL, -1};
         diag_hint("export again with optimize=False, or say with --stop-gradient where no gradient "

@@ -147,10 +147,12 @@ is "merged with one that detaches nothing" "$("$ppsplit" -q doubted.onnx --loss 
     "doubted.onnx: value 'sub': error: the exporter merged 'sub_1' with it, which may have detached other values
 hint: export again with optimize=False, or say with --stop-gradient where no gradient passes
 1"
-ok "detached: zeros that were merged detach nothing" split_model filled.onnx "$work/filled" none --loss mse
-mkdir "$work/filled.run"
-ok "detached: that trains" "$work/filled/pipeline" train --data x=in.x.npy --data target=target.npy --microbatches $((rows / mb)) --quiet --lr 0 --dump-grads "$work/filled.run/grads"
-ok "detached: and agrees with PyTorch" "$compare" grads "$work/filled.run/grads" filled.safetensors
+for name in filled layered; do                          # zeros that were merged detach nothing; nor does what the layer before detached
+    ok "detached: $name is no doubt" split_model $name.onnx "$work/$name" none --loss mse
+    mkdir "$work/$name.run"
+    ok "detached: $name trains" "$work/$name/pipeline" train --data x=in.x.npy --data target=target.npy --microbatches $((rows / mb)) --quiet --lr 0 --dump-grads "$work/$name.run/grads"
+    ok "detached: $name agrees with PyTorch" "$compare" grads "$work/$name.run/grads" $name.safetensors
+done
 is "of which only the source tells" "$("$ppsplit" -q cloned.onnx --loss mse --dump import 2>&1 >/dev/null; echo $?)" \
     "cloned.onnx: warning: its source detaches, the export does not show what, the gradient passes: return self.b(h.detach().clone()) + h
 hint: export again with optimize=False, or name the value with --stop-gradient
