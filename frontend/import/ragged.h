@@ -89,8 +89,8 @@ bool ragged_is_known(const Extent *e);
 bool ragged_same_extent(const Extent *a, const Extent *b); /* false where one is NULL */
 
 /* ragged_numbers.c */
-/* A mask with that many places, element `at` of the COUNT sizes, of n: another value's, or the first
- * ones of n; NONE: not of n. */
+/* A mask with that many places, element `at` of the COUNT sizes, of n: another value's, or the
+ * first ones of n; NONE: not of n. */
 ValueId ragged_of_extent(ImportState *s, const Extent *e, ValueId sizes, int64_t at, int64_t n);
 /* Of what is packed by either; NONE: of two sizes. */
 ValueId ragged_common(ImportState *s, ValueId a, ValueId b);

@@ -1,9 +1,9 @@
 /*
  * ragged_parts.c - a value that is split into parts of as many rows as the data say, and joined
  * again: the rows of a mixture's experts, sorted by expert (JetMoe).  In: a Split or a
- * SplitToSequence of a known dim, whose sizes are computed of the data; a Concat of all parts, or of
- * what was made of each.  Out: each part packed, with a mask of the rows that are in it; each row
- * what its part's is.
+ * SplitToSequence of a known dim, whose sizes are computed of the data; a Concat of all parts, or
+ * of what was made of each.  Out: each part packed, with a mask of the rows that are in it; each
+ * row what its part's is.
  */
 #include "ragged.h"
 
@@ -30,8 +30,8 @@ bool ragged_is_split(const ImportState *s, const Import *im)
            (val(im->g, im->in[1])->kind != V_CONST || ragged_find(s, im->in[1]));
 }
 
-/* Which of n rows part i is.  Sizes that do not add up to n are of no run that the model has: no row
- * is in a part. */
+/* Which of n rows part i is.  Sizes that do not add up to n are of no run that the model has: no
+ * row is in a part. */
 static ValueId *masks_of(ImportState *s, ValueId sizes, int64_t parts, int64_t n)
 {
     Graph *g = s->g;

@@ -47,7 +47,7 @@ static int outermost(const Import *im, ValueId x)
     return best;
 }
 
-/* Of the elements of v, those of dim *first outermost, which are true; NONE: their order is lost. */
+/* Of the elements of v, those of dim *first outermost, which are true; NONE: they have no order. */
 static ValueId true_places(ImportState *st, const Import *im, ValueId v, int *first)
 {
     Graph *g = st->g;
@@ -132,14 +132,17 @@ void ragged_note_true(ImportState *s, const Import *im)
         *ragged_made(s, "sum %u", y) = mask;
 }
 
+enum { DEEPEST = 50 };                                  /* views of a number */
+
 /* The elements of v, numbers of such sums and known ones, from number[n] on; false: of others. */
-static bool read_numbers(ImportState *s, const Import *im, ValueId v, const Extent **number, int *n)
+static bool read_numbers(ImportState *s, const Import *im, ValueId v, const Extent **number, int *n,
+                         int depth)
 {
     const Value *x = val(s->g, v);
     int64_t elements = shape_elements(&x->shape);
     uint32_t mask = *ragged_made(s, "sum %u", v);
     int first;
-    if (elements > MAX_RANK - *n || ragged_find(s, v))
+    if (elements > MAX_RANK - *n || ragged_find(s, v) || depth == DEEPEST)
         return false;
     if (mask != NONE) {
         ValueId places = true_places(s, im, mask, &first);
@@ -158,7 +161,7 @@ static bool read_numbers(ImportState *s, const Import *im, ValueId v, const Exte
         node->op != OP_Cast)
         return false;
     for (uint32_t i = 0; i < operands; i++)
-        if (!read_numbers(s, im, s->g->node.at[val(s->g, v)->node].in[i], number, n))
+        if (!read_numbers(s, im, s->g->node.at[val(s->g, v)->node].in[i], number, n, depth + 1))
             return false;
     return true;
 }
@@ -169,7 +172,7 @@ ValueId ragged_size_of_true(ImportState *s, const Import *im, ValueId v)
     const Value *x = v == NONE ? NULL : val(s->g, v);
     int n = 0;
     if (!x || x->kind != V_NODE || x->shape.rank > 1 || dtype_is_float(x->dtype) ||
-        x->dtype == DT_BOOL || !read_numbers(s, im, v, number, &n))
+        x->dtype == DT_BOOL || !read_numbers(s, im, v, number, &n, 0))
         return NONE;
     return ragged_computed(s, v, number, n);
 }

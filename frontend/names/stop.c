@@ -311,8 +311,8 @@ static long number_of(const char *name)
 }
 
 /* fx numbers nodes of one name as they are made: add, add_1, add_2.  Where all are there that were
- * made before one that comes after the reader, none before the reader is gone: merged with no other,
- * this one was read by both expressions. */
+ * made before one that comes after the reader, none of before is gone: merged with no other, this
+ * one was read by both expressions. */
 static bool can_have_twin(const Detach *d, const char *name, const bool *after)
 {
     enum { MOST = 10000 };
@@ -332,13 +332,14 @@ static bool can_have_twin(const Detach *d, const char *name, const bool *after)
 }
 
 /* Is v computed from something read detached, behind what both expressions read? */
-static bool is_tainted(Detach *d, const char *v, const bool *after, StrMap *seen)
+static bool is_tainted(Detach *d, const char *v, const bool *after, StrMap *seen, int depth)
 {
+    enum { DEEPEST = 1000 };
     uint32_t maker = strmap_get(&d->maker, v), *been = strmap_at(seen, v);
     if (strmap_get(&d->tainted, v) == NONE || *been != NONE)
         return false;
     *been = 1;
-    if (maker == NONE)
+    if (maker == NONE || depth == DEEPEST)
         return true;
     const RawNodes *node = &d->group.at[maker].node;
     for (uint32_t i = 0; i < node->n; i++)
@@ -349,7 +350,7 @@ static bool is_tainted(Detach *d, const char *v, const bool *after, StrMap *seen
                 return true;
             bool own = of == maker || of == NONE ||
                        can_have_twin(d, d->group.at[of].fx.name, after);
-            if (own && is_tainted(d, in, after, seen))
+            if (own && is_tainted(d, in, after, seen, depth + 1))
                 return true;
         }
     return false;
@@ -365,7 +366,8 @@ static void refuse_merged(Detach *d, const RawNodes *list)
     for (uint32_t i = 0; i < d->merged.n; i++) {
         StrMap seen = {.arena = d->a};
         if (!d->doubted.at[i] &&
-            !is_tainted(d, d->into.at[i], groups_after(d, list, d->reader.at[i]), &seen))
+            (strmap_get(&d->tainted, d->into.at[i]) == NONE ||
+             !is_tainted(d, d->into.at[i], groups_after(d, list, d->reader.at[i]), &seen, 0)))
             continue;
         Where w = {d->m->path, "value", NONE, d->into.at[i], NULL, -1};
         diag_hint("export again with optimize=False, or say with --stop-gradient where no gradient "
