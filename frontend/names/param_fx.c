@@ -79,13 +79,24 @@ static void take(Fx *x, Group *g, Use *u, uint32_t entry)
             g->arg.at[i].taken = true;
 }
 
+/* Is the operand another argument than k, by what it is to the operator?  A fresh norm's weight and
+ * running variance are one initializer, as are its bias and mean. */
+static bool is_other(const Group *g, const Use *u, uint32_t k)
+{
+    int role = fx_use_role(&g->fx, u->node, u->input);
+    bool other = false;
+    for (uint32_t i = 0; i < g->arg.n && role != ROLE_ANY; i++)
+        other |= g->arg.at[i].role == role;
+    return other && g->arg.at[k].role != role && g->arg.at[k].role != ROLE_ANY;
+}
+
 static void match_names(Fx *x, Group *g)
 {
     for (uint32_t i = 0; i < g->use.n; i++) {
         Use *u = &g->use.at[i];
         uint32_t e = strmap_get(&x->p->sig.by_target, x->p->m->init.at[u->init].name);
         for (uint32_t k = 0; e != NONE && k < g->arg.n; k++)
-            if (g->arg.at[k].entry == e) {
+            if (g->arg.at[k].entry == e && !is_other(g, u, k)) {
                 take(x, g, u, e);
                 break;
             }
