@@ -43,7 +43,7 @@
               counted.onnx: rows by a mask, then their mean
   graph       layers of PyTorch Geometric, which drop self loops by a mask and add one for each node, put weights where a mask says so, and detach a softmax's
               maximum; raw.onnx: without the exporter's optimizer; TorchScript's: rest.onnx: zeros for what a mask leaves out;
-              fit.onnx: a product that needs a mask of five
+              fit.onnx: a product that needs a mask of five; drop.onnx: a dropout of what is picked
   parts       a Split whose sizes are data, a layer for each part, the parts joined again; raw.onnx: the same with a SplitToSequence; wrong.npy: sizes of other rows
   merged      is not made here: export.py's encdec-dyn, where the exporter merged equal biases and their Splits
   half        parameters, a buffer and running statistics in float16 (f16.onnx) and bfloat16 (bf16.onnx, its data in another file), a tied embedding, a
@@ -257,6 +257,8 @@ class Graph(nn.Module):
 class Fit(nn.Module):                                   # of runs in which as many rows are picked as it has
     def __init__(self): super().__init__(); self.w = nn.Parameter(torch.arange(30.).reshape(5, 6) / 8)
     def forward(self, x): return (x[x[:, 0] > 0] * self.w).sum()
+class Drop(Fit):
+    def forward(self, x): return (F.dropout(x[x[:, 0] > 0], .5) * self.w).sum()
 class Rest(nn.Module):
     def __init__(self): super().__init__(); self.a = nn.Linear(4, 4)
     def forward(self, x): y = self.a(x[x[:, 0] > 0]).sum(1); return torch.cat([y, torch.zeros(6 - y.shape[0])])
@@ -272,7 +274,7 @@ def graph(d):
         keep = [p for p in n.metadata_props if "aten.detach" in p.value]; del n.metadata_props[:]; n.metadata_props.extend(keep)
     onnx.save(o, f"{d}/raw.onnx")
     export(Rest(), torch.randn(6, 4), f"{d}/rest.onnx", ["x"], ["y"])
-    five = torch.arange(ROWS)[:, None] % 3 * torch.ones(6) - .75; np.save(f"{d}/five.npy", five.numpy()); np.save(f"{d}/two.npy", (five - 1).numpy()); export(Fit(), five, f"{d}/fit.onnx", ["x"], ["loss"])
+    five = torch.arange(ROWS)[:, None] % 3 * torch.ones(6) - .75; np.save(f"{d}/five.npy", five.numpy()); np.save(f"{d}/two.npy", (five - 1).numpy()); export(Fit(), five, f"{d}/fit.onnx", ["x"], ["loss"]); export(Drop(), five, f"{d}/drop.onnx", ["x"], ["loss"])
     m = m.double(); y = m(x.double(), edges); l = F.cross_entropy(y, t); l.backward()
     write(d, ("cross_entropy", l.item()), grads_of(m), "c:begin,d:begin", "model.onnx", y, mb=ROWS, x=x, edges=edges, target=t)
 

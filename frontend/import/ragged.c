@@ -224,21 +224,22 @@ static void beside(ImportState *s, Import *im, Importer *fn)
         trips_split(s, im, axis, was.mask);
         return;
     }
-    bool normalises = im->op == OP_LayerNormalization || im->op == OP_RMSNormalization;
+    bool normalises = im->op == OP_LayerNormalization || im->op == OP_RMSNormalization,
+         single = im->op == OP_Identity || im->op == OP_Dropout; /* elements, along no axis */
     Import own = *im;
     ValueId x0 = im->in[0];
     if (axis == was.dim && (im->op == OP_Softmax || im->op == OP_LogSoftmax)) {
         x0 = ragged_only_there(s, &was, ragged_in_order(s, x0), -(double)INFINITY);
         was.packed = true;
         own.in = &x0;
-    } else if (im->op != OP_Identity && (normalises ? axis <= was.dim : axis == was.dim)) {
+    } else if (!single && (normalises ? axis <= was.dim : axis == was.dim)) {
         refuse(im, 0, " along such a dim");
     }
     for (uint32_t i = 1; i < im->nin; i++)
         if (ragged_find(s, im->in[i]))
             refuse(im, (int)i, " of such a value");
     fn(&own);
-    bool kept = im->op == OP_Identity || im->op == OP_Split;
+    bool kept = single || im->op == OP_Split;
     for (uint32_t i = 0; i < im->nout; i++)
         ragged_settle(s, im, i, was, kept);
 }
@@ -370,6 +371,7 @@ static Rule *rule_of(const Import *im, bool count)
     case OP_Expand: return expanded;
     case OP_Transpose: return count ? NULL : transposed;
     case OP_Identity:
+    case OP_Dropout:
     case OP_Split:
     case OP_Softmax:
     case OP_LogSoftmax:

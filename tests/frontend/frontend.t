@@ -71,6 +71,11 @@ ok "graph: rows that a mask of as many picks" split_build "$work/fit"
 ok "graph: their product" "$compare" loss "$work/fit.json" 35.34375
 "$work/fit/pipeline" train --data x=two.npy --steps 1 --lr 0 >/dev/null 2>&1
 is "graph: a mask of another number ends the run" $? 4
+files=drop.onnx
+ok "graph: a dropout of rows that are picked" split_build "$work/drop"
+"$work/drop/pipeline" train --data x=five.npy --steps 400 --lr 0 --log-json "$work/drop.json" >/dev/null
+is "graph: which it takes and doubles, one in two" \
+    "$(sed -n 's/.*"loss": \([-0-9.e+]*\).*/\1/p' "$work/drop.json" | awk '{ sum += $1; n += !seen[$1]++ } END { print NR, (n > 100), (sum / NR > 33 && sum / NR < 37.7) }')" "400 1 1"
 cd "$cases/parts" || exit 1
 . ./case.env
 files=raw.onnx
