@@ -6,6 +6,7 @@
 #include "nearest.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { CAP = 63 };
@@ -45,4 +46,21 @@ const char *nearest_name(const char *word, const char *const *names, size_t n)
         }
     }
     return best;
+}
+
+void nearest_text(const char *word, const char *const *names, size_t n, char *text, size_t size)
+{
+    const char *meant = nearest_name(word, names, n);
+    size_t at = 0;
+    if (meant) {
+        (void)snprintf(text, size, "; did you mean '%s'?", meant);
+        return;
+    }
+    for (size_t i = 0; i < n && at < size; i++) {
+        const char *before = i > 0 ? ", " : n > 1 ? "; there are " : "; there is ";
+        int k = snprintf(text + at, size - at, "%s'%s'", before, names[i]);
+        at = k < 0 ? size : at + (size_t)k;
+    }
+    if (n == 0 || at >= size)
+        (void)snprintf(text, size, "; --help lists them");
 }

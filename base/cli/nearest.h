@@ -12,6 +12,10 @@ extern "C" {
  * near.  Names that are NULL are passed over. */
 const char *nearest_name(const char *word, const char *const *names, size_t n);
 
+/* Of a word that is none of n names, for the end of a message: "; did you mean 'x'?", or
+ * "; there are 'x', 'y'", or, where those are more than fit, "; --help lists them". */
+void nearest_text(const char *word, const char *const *names, size_t n, char *text, size_t size);
+
 #ifdef __cplusplus
 }
 #endif

@@ -36,13 +36,13 @@ static PpStatus wanted_outputs(Run *run)
         for (int i = 0; i < p->n_output; i++)
             if (!strcmp(names[i], o->output[k].name))
                 at = i;
-        const char *meant = nearest_name(o->output[k].name, names, (size_t)p->n_output);
+        char meant[200];
+        nearest_text(o->output[k].name, names, (size_t)p->n_output, meant, sizeof meant);
         if (at >= 0)
             run->output_wanted[at] = k;
         else
-            s = pp_fail(PP_ERR_MODEL, "--output %s: the model has no such output%s%s%s",
-                        o->output[k].name, meant ? "; did you mean '" : "; --help lists them",
-                        meant ? meant : "", meant ? "'?" : "");
+            s = pp_fail(PP_ERR_MODEL, "--output %s: the model has no such output%s",
+                        o->output[k].name, meant);
     }
     free(names);
     return s;

@@ -44,14 +44,12 @@ PpStatus data_find(const PpPlan *p, const char *option, const char *name, int *a
         if (!strcmp(names[i], name))
             *at = i;
     }
-    const char *meant = nearest_name(name, names, (size_t)p->n_input);
+    char meant[200];
+    nearest_text(name, names, (size_t)p->n_input, meant, sizeof meant);
     free(names);
     if (*at >= 0)
         return PP_OK;
-    return meant ? pp_fail(PP_ERR_MODEL, "--%s %s: the model has no such input; did you mean '%s'?",
-                           option, name, meant)
-                 : pp_fail(PP_ERR_MODEL, "--%s %s: the model has no such input; --help lists them",
-                           option, name);
+    return pp_fail(PP_ERR_MODEL, "--%s %s: the model has no such input%s", option, name, meant);
 }
 
 PpStatus data_add(DataInput *in, const char *path, DataFile **added)

@@ -129,6 +129,7 @@ refuse "an optimizer of infer" 2 $P infer --data x=x.npy --optimizer adam
 cp -r two stale && "$ppsplit" -q "$m/model.onnx" --split layers.0:begin --loss cross_entropy -o stale
 refuse "another split without make" 1 stale/pipeline train "${D[@]}"
 refuse "unknown output" 1 $P train "${D[@]}" --output logit=y.npy
+refuse "output of another name" 1 $P train "${D[@]}" --output predictions=y.npy
 
 # ---- data ----
 
