@@ -741,11 +741,12 @@ class Equal(nn.Module):
         super().__init__()
         with torch.random.fork_rng(): self.gates, self.inner = Gates(d, True), Gates(d)
         self.norm, self.still = nn.BatchNorm1d(5).eval(), nn.BatchNorm1d(5).eval(); self.still.weight.data.zero_()   # equal to their statistics and biases
+        self.mask_token = nn.Parameter(torch.zeros(1, 1, d))
         self.e = Twins(d); self.a, self.b, self.o = Mix(d, True), Mix(d, True), nn.Linear(d, 3)
         self.c = Mix(d); self.c.mix_key.data.copy_(self.a.mix_key.data)         # one function of equal parameters of two modules
         self.d = nn.Sequential(Decay(d), Decay(d), Decay(d)); self.gate, self.fall = nn.Parameter(torch.randn(d)), nn.Parameter(torch.randn(d, d) / 2)
     def forward(self, x):
-        y = self.gates(x) + self.norm(torch.cos(x)) + self.still(x); y = self.d(self.e(x) + self.c(self.b(self.a(x))) + y + self.inner(torch.sin(y))) * torch.sigmoid(self.gate)[None, None]      # views of a function
+        y = self.gates(x) + self.norm(torch.cos(x)) + self.still(x) + torch.cat((self.mask_token.expand(x.shape[0], 3, -1) * torch.tanh(x[:, :3]), x[:, 3:]), 1); y = self.d(self.e(x) + self.c(self.b(self.a(x))) + y + self.inner(torch.sin(y))) * torch.sigmoid(self.gate)[None, None]      # views of a function
         return self.o((y.unsqueeze(-1) * torch.exp(-self.fall[None, None])).sum(2))
 
 def equal(d):
