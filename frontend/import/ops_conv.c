@@ -200,8 +200,10 @@ static Window pool_window(const Import *im, const Shape *x)
         if (w.pad[i] >= extent(&w, i) || w.pad[w.n + i] >= extent(&w, i))
             low_fatal(im, -1, "a pad of %lld or more than the window",
                       (long long)low_max(w.pad[i], w.pad[w.n + i]));
-        if (x->d[i + 2] + w.pad[i] + w.pad[w.n + i] < extent(&w, i) && !im_int(im, "ceil_mode", 0))
+        int64_t room = x->d[i + 2] + w.pad[i] + w.pad[w.n + i], over = extent(&w, i) - room;
+        if (over > 0 && (!im_int(im, "ceil_mode", 0) || over >= w.stride[i] || w.dilation[i] > 1))
             low_fatal(im, 0, "spatial dim %d is smaller than the window", i);
+        w.kernel[i] = over > 0 ? room : w.kernel[i]; /* ceil_mode's last one is cut, here the only */
     }
     return w;
 }

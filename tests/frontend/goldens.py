@@ -58,6 +58,8 @@ row("Det", 22, "", [((2, 2), .3)], torch.det)
 row("Col2Im", 18, "dilations=[1,1] pads=[0,0,0,0] strides=[2,1]", [((1, 8, 6), .2), [4, 4], [2, 2]], lambda x, i, b: F.fold(x, i.tolist(), b.tolist(), stride=(2, 1)))
 row("Col2Im", 18, "dilations=[2,1] pads=[1,0,1,0] strides=[1,1]", [((1, 8, 12), .2), [4, 4], [2, 2]], lambda x, i, b: F.fold(x, i.tolist(), b.tolist(), dilation=(2, 1), padding=(1, 0)))
 _, where = F.max_pool2d(wave((1, 1, 4, 6), .4), 2, return_indices=True)
+for op, more, f in (("AveragePool", " count_include_pad=1i", lambda *a: F.avg_pool2d(*a, True, True)), ("AveragePool", "", lambda *a: F.avg_pool2d(*a, True, False)), ("MaxPool", "", lambda *a: F.max_pool2d(*a, 1, True))):
+    row(op, 19, "kernel_shape=[5,3] strides=[5,2] pads=[1,0,1,0] ceil_mode=1i" + more, [((1, 2, 2, 6), .1)], lambda x, f=f: f(x, (5, 3), (5, 2), (1, 0)))      # the only window is larger than the data
 row("MaxUnpool", 22, "kernel_shape=[2,2] strides=[2,2]", [((1, 1, 2, 3), .1), ((1, 1, 2, 3), where.flatten().tolist())], lambda x, i: F.max_unpool2d(x, i, 2))
 for aligned, mode in ((True, "half_pixel"), (False, "output_half_pixel")):
     row("RoiAlign", 22, f"output_height=2i output_width=3i sampling_ratio=2i spatial_scale=0.5f coordinate_transformation_mode={mode}",
