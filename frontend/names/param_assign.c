@@ -148,6 +148,18 @@ static bool is_scaled(const RawNode *n)
     return !strcmp(n->op_type, "Conv") && n->nin > 2 && strstr(n->in[2], "::");
 }
 
+/* "a.w" of the initializer "a.w.1", as TorchScript calls it where a branch yields it as "a.w". */
+static const char *passed_on(const Params *p, const RawNode *n, const char *init)
+{
+    size_t k = n->nout ? strlen(n->out[0]) : 0;
+    bool numbered = k && !strncmp(init, n->out[0], k) && init[k] == '.' && init[k + 1];
+    return !strcmp(n->op_type, "Identity") && numbered &&
+                   !init[k + 1 + strspn(init + k + 1, "0123456789")] &&
+                   strmap_get(&p->by_name, n->out[0]) == NONE
+               ? n->out[0]
+               : NULL;
+}
+
 static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32_t init, bool *flip)
 {
     const RawTensor *t = &p->m->init.at[init];
@@ -158,7 +170,8 @@ static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32
     bool named = p->m->from_pytorch || strstr(t->name, "::") ||
                  (*t->name == '/' && strstr(t->name, "_output_"));
     bool made_up = named && param_is_made_up(t->name);
-    const char *name = made_up && role != ROLE_ANY ? recovered_name(p, n, input) : NULL;
+    const char *name =
+        made_up && role != ROLE_ANY ? recovered_name(p, n, input) : passed_on(p, n, t->name);
     bool product = !strcmp(n->op_type, "MatMul") ||
                    (!strcmp(n->op_type, "Gemm") && input == 1 && !raw_int(n, "transB", 0));
     *flip = made_up && product && t->shape.rank == 2;
@@ -252,14 +265,22 @@ static void unshare(Params *p, const Readers *r, RawNode *n)
     param_use(p, n, 0, known, flip);
 }
 
-typedef struct { StrMap flipped; bool joined; } Pass;
+typedef struct { StrMap flipped; const Readers *readers; bool joined; } Pass;
+
+/* An Identity that nothing in its list reads passes a parameter on: the branch of an If that leaves
+ * it as it is. */
+static bool is_copy(const Params *p, const Pass *pass, const RawNode *n)
+{
+    uint32_t k = is_unshared(p, n) ? strmap_get(&p->copies, n->out[0]) : NONE;
+    return k != NONE && k < pass->readers->node.n && pass->readers->node.at[k];
+}
 
 /* joined: those too that may hold a parameter and something beside it */
 static void assign(Params *p, const RawNodes *list, Pass *pass)
 {
     for (uint32_t i = 0; i < list->n; i++) {
         RawNode *n = list->at[i];
-        for (uint32_t j = 0; !n->dead && !is_unshared(p, n) && j < n->nin; j++) {
+        for (uint32_t j = 0; !n->dead && !is_copy(p, pass, n) && j < n->nin; j++) {
             uint32_t init = *n->in[j] ? strmap_get(&p->m->init_index, n->in[j]) : NONE;
             if (init == NONE || param_is_used(n, j) || is_buffer_copy(n))
                 continue;
@@ -281,8 +302,8 @@ static void assign(Params *p, const RawNodes *list, Pass *pass)
 
 static void from_names(Params *p, const RawNodes *list)
 {
-    Pass pass = {.flipped.arena = p->m->arena};
     Readers readers = {0};
+    Pass pass = {.flipped.arena = p->m->arena, .readers = &readers};
     find_readers(p, list, &readers);
     param_foreign_begin(p, list);
     assign(p, list, &pass);

@@ -225,6 +225,17 @@ static void test_uncalled(void)
     }
 }
 
+/* What a branch of an If yields as it is; the exporter numbers one of the two names. */
+static void test_passed_on(void)
+{
+    M m = {0};
+    initializer(&m, "y.1", 4, 0, 1);
+    node(&m, "Neg", "n", "x", "unread", NULL, NULL);
+    node(&m, "Identity", "i", "y.1", "y", NULL, NULL);
+    Graph *g = import(&m, NULL, NULL);
+    ok(g && param(g, "y") && param(g, "y")->trainable, "a parameter that is passed on trains");
+}
+
 /* A head's bias is of its module, too, and has that one's name. */
 static void test_outer_bias(void)
 {
@@ -678,6 +689,7 @@ int main(void)
     test_torchscript();
     test_uncalled();
     test_outer_bias();
+    test_passed_on();
     test_scatter_mean();
     test_exporters_slips();
     test_identity_of_picked();
