@@ -45,50 +45,53 @@ typedef struct {
     const uint32_t *mask;
 } Slide;
 
-/* Lines [line, line + lines) of y, of vector v, and what follows them. */
-typedef void SlideLines(const Slide *u, const float *x, const float *w, int64_t line, int64_t lines,
-                        int64_t v, float *y, const After *after);
+/* A channel of y, and what follows it. */
+typedef void SlideChannel(const Slide *u, const float *x, const float *w, float *y,
+                          const After *after);
 
 #define SLIDE_INLINE static inline __attribute__((always_inline))
 
+SLIDE_INLINE void slide_store_after(const Slide *u, int64_t lines, int64_t v, const int high,
+                                    const __m512 *sum, __mmask16 last, const After *after)
+{
+    const After here = after_at(after, 0, v * SLIDE_LANES); /* a copy, which no store changes */
+    const AfterBounds bounds = after_bounds(&here);
+    const __m512 bias = after_bias(&here, &bounds, 0);
+#pragma GCC unroll 8
+    for (int i = 0; i < high; i++)
+        if (i < lines)
+            after_store(&here, &bounds, sum[i], bias, i * u->ow, last);
+    if (here.scale != 0)
+        after_swish(&here, lines < high ? lines : high, __builtin_popcount(last), u->ow);
+}
+
+/* `lines` lines of vector v, at most `high`, the first of which begins at y and after. */
 SLIDE_INLINE void slide_store(const Slide *u, int64_t lines, int64_t v, const int high,
                               const __m512 *sum, float *y, const After *after)
 {
-    int64_t left = u->ow - v * SLIDE_LANES;
-    __mmask16 last = (__mmask16)(left < SLIDE_LANES ? (1u << left) - 1 : 0xffff);
+    const int64_t left = u->ow - v * SLIDE_LANES;
+    const __mmask16 last = (__mmask16)(left < SLIDE_LANES ? (1u << left) - 1 : 0xffff);
     if (after->out) {
-        const AfterBounds bounds = after_bounds(after);
-        const __m512 bias = after_bias(after, &bounds, 0);
-#pragma GCC unroll 8
-        for (int i = 0; i < high; i++)
-            if (i < lines)
-                after_store(after, &bounds, sum[i], bias, i * u->ow + v * SLIDE_LANES, last);
-        if (after->scale != 0) {
-            const After here = after_at(after, 0, v * SLIDE_LANES);
-            after_swish(&here, lines < high ? lines : high, left < SLIDE_LANES ? left : SLIDE_LANES,
-                        u->ow);
-        }
+        slide_store_after(u, lines, v, high, sum, last, after);
         return;
     }
 #pragma GCC unroll 8
     for (int i = 0; i < high; i++)
         if (i < lines)
-            _mm512_mask_storeu_ps(y + i * u->ow + v * SLIDE_LANES, last, sum[i]);
+            _mm512_mask_storeu_ps(y + v * SLIDE_LANES + i * u->ow, last, sum[i]);
 }
 
-/* `side` x `side` taps, `apart` from each other, which is 1 where the stride is not; all but the
-   last seven are known where it is called. */
+/* The sums of `high` lines of a vector: `side` x `side` taps, `apart` from each other, which is 1
+   where the stride is not; `whole`: no line is beside the image.  These are known where it is
+   called.  `row`: the first tap of the first line, which is line `first` of x; taps: of 3 x 3. */
 SLIDE_INLINE void slide(const int side, const int stride, const int apart, const int high,
-                        const Slide *u, const float *x, const float *w, int64_t line, int64_t lines,
-                        int64_t v, float *y, const After *after)
+                        const int whole, const Slide *u, const float *row, const float *w,
+                        const __m512 *taps, int64_t first, int64_t v, __m512 *sum)
 {
     const __m512i evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28,
                                             30),
                   odds = _mm512_add_epi32(evens, _mm512_set1_epi32(1));
-    const int64_t first = line * stride - u->pad_h;
-    const float *from = x + v * stride * SLIDE_LANES - u->pad_w;
     __mmask16 mask[SLIDE_HIGH], beyond[SLIDE_HIGH];
-    __m512 sum[SLIDE_HIGH];
 #pragma GCC unroll 8
     for (int k = 0; k < side; k += stride) {
         mask[k] = (__mmask16)u->mask[v * side + k];
@@ -98,10 +101,9 @@ SLIDE_INLINE void slide(const int side, const int stride, const int apart, const
     for (int i = 0; i < high; i++)
         sum[i] = _mm512_setzero_ps();
 #pragma GCC unroll 20
-    for (int r = 0; r < (high - 1) * stride + (side - 1) * apart + 1; r++) {
-        if (first + r < 0 || first + r >= u->h)
+    for (int r = 0; r < (high - 1) * stride + (side - 1) * apart + 1; r++, row += u->w) {
+        if (!whole && (first + r < 0 || first + r >= u->h))
             continue;
-        const float *row = from + (first + r) * u->w;
         _mm_prefetch((const char *)(row + u->ahead), _MM_HINT_T0);
         if (stride == 2)
             _mm_prefetch((const char *)(row + u->ahead + SLIDE_LANES), _MM_HINT_T0);
@@ -119,21 +121,46 @@ SLIDE_INLINE void slide(const int side, const int stride, const int apart, const
                 for (int i = 0; i < high; i++) {
                     const int t = (r - i * stride) / apart;
                     if (r >= i * stride && (r - i * stride) % apart == 0 && t < side)
-                        sum[i] =
-                            _mm512_fmadd_ps(_mm512_set1_ps(w[t * side + k + o]), in[o], sum[i]);
+                        sum[i] = _mm512_fmadd_ps(side == 3 ? taps[t * side + k + o]
+                                                           : _mm512_set1_ps(w[t * side + k + o]),
+                                                 in[o], sum[i]);
                 }
         }
     }
-    slide_store(u, lines, v, high, sum, y, after);
 }
 
-/* Any taps, any dilation, a stride of 1. */
-static void slide_any(const Slide *u, const float *x, const float *w, int64_t line, int64_t lines,
-                      int64_t v, float *y, const After *after)
+/* `high` lines at a time, vector by vector; of 3 x 3 taps, which stay in registers, those lines of
+   which none is beside the image without asking. */
+SLIDE_INLINE void slide_channel(const int side, const int stride, const int apart, const int high,
+                                const Slide *u, const float *x, const float *w, float *y,
+                                const After *after)
+{
+    enum { REGISTERS = 9 };
+    __m512 taps[REGISTERS], sum[SLIDE_HIGH];
+#pragma GCC unroll 9
+    for (int t = 0; t < REGISTERS && side == 3; t++)
+        taps[t] = _mm512_set1_ps(w[t]);
+    for (int64_t i = 0; i < u->oh; i += high) {
+        const int64_t first = i * stride - u->pad_h;
+        const int whole = first >= 0 && first + (high - 1) * stride + (side - 1) * apart < u->h;
+        const After here = after_at(after, 0, i * u->ow);
+        const float *row = x + first * u->w - u->pad_w;
+        for (int64_t v = 0; v < u->vectors; v++, row += stride * SLIDE_LANES) {
+            if (side == 3 && whole)
+                slide(side, stride, apart, high, 1, u, row, w, taps, first, v, sum);
+            else
+                slide(side, stride, apart, high, 0, u, row, w, taps, first, v, sum);
+            slide_store(u, u->oh - i, v, high, sum, y + i * u->ow, &here);
+        }
+    }
+}
+
+/* The sums of DEPTHWISE_LINES lines from `line` on: any taps, any dilation, a stride of 1. */
+static void slide_any_lines(const Slide *u, const float *x, const float *w, int64_t line, int64_t v,
+                            __m512 *sum)
 {
     const float *from = x + v * SLIDE_LANES - u->pad_w;
     const uint32_t *mask = u->mask + v * u->kw;
-    __m512 sum[DEPTHWISE_LINES];
     for (int i = 0; i < DEPTHWISE_LINES; i++)
         sum[i] = _mm512_setzero_ps();
     for (int64_t t = 0; t < u->kh; t++)
@@ -148,15 +175,24 @@ static void slide_any(const Slide *u, const float *x, const float *w, int64_t li
                     _mm512_set1_ps(w[t * u->kw + k]),
                     _mm512_maskz_loadu_ps((__mmask16)mask[k], row + k * u->dilation[1]), sum[i]);
         }
-    slide_store(u, lines, v, DEPTHWISE_LINES, sum, y, after);
+}
+
+static void slide_any(const Slide *u, const float *x, const float *w, float *y, const After *after)
+{
+    __m512 sum[DEPTHWISE_LINES];
+    for (int64_t line = 0; line < u->oh; line += DEPTHWISE_LINES)
+        for (int64_t v = 0; v < u->vectors; v++) {
+            const After here = after_at(after, 0, line * u->ow);
+            slide_any_lines(u, x, w, line, v, sum);
+            slide_store(u, u->oh - line, v, DEPTHWISE_LINES, sum, y + line * u->ow, &here);
+        }
 }
 
 #define SLIDE(SIDE, STRIDE, APART, HIGH)                                                           \
     static void slide_##SIDE##_##STRIDE##_##APART##_##HIGH(                                        \
-        const Slide *u, const float *x, const float *w, int64_t line, int64_t lines, int64_t v,    \
-        float *y, const After *after)                                                              \
+        const Slide *u, const float *x, const float *w, float *y, const After *after)              \
     {                                                                                              \
-        slide(SIDE, STRIDE, APART, HIGH, u, x, w, line, lines, v, y, after);                       \
+        slide_channel(SIDE, STRIDE, APART, HIGH, u, x, w, y, after);                               \
     }
 #define SLIDES(SIDE, STRIDE, APART) SLIDE(SIDE, STRIDE, APART, 4) SLIDE(SIDE, STRIDE, APART, 7)
 SLIDES(3, 1, 1)
@@ -169,11 +205,11 @@ SLIDES(7, 1, 1)
 
 /* By taps, their distance and stride, and by how many lines at a time: 7, where these divide the
  * lines (images of 224). */
-static SlideLines *slide_lines(const Slide *u, int64_t *high)
+static SlideChannel *slide_of_shape(const Slide *u)
 {
     static const struct {
         int64_t side, stride, apart;
-        SlideLines *four, *seven;
+        SlideChannel *four, *seven;
     } known[] = {{3, 1, 1, slide_3_1_1_4, slide_3_1_1_7}, {3, 2, 1, slide_3_2_1_4, slide_3_2_1_7},
                  {3, 1, 2, slide_3_1_2_4, slide_3_1_2_7}, {5, 1, 1, slide_5_1_1_4, slide_5_1_1_7},
                  {5, 2, 1, slide_5_2_1_4, slide_5_2_1_7}, {5, 1, 2, slide_5_1_2_4, slide_5_1_2_7},
@@ -181,11 +217,8 @@ static SlideLines *slide_lines(const Slide *u, int64_t *high)
     int seven = u->oh % SLIDE_HIGH == 0;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (u->kh == known[i].side && u->kw == u->kh && u->stride == known[i].stride &&
-            u->dilation[0] == known[i].apart && u->dilation[1] == known[i].apart) {
-            *high = seven ? SLIDE_HIGH : DEPTHWISE_LINES;
+            u->dilation[0] == known[i].apart && u->dilation[1] == known[i].apart)
             return seven ? known[i].seven : known[i].four;
-        }
-    *high = DEPTHWISE_LINES;
     return slide_any;
 }
 
@@ -234,28 +267,16 @@ static int depthwise_open(PpConv *v)
     return 1;
 }
 
-static void depthwise_channel(const Slide *u, SlideLines *lines, int64_t high, const float *x,
-                              const float *w, float *y, const After *after)
-{
-    for (int64_t i = 0; i < u->oh; i += high) {
-        const After here = after_at(after, 0, i * u->ow);
-        for (int64_t v = 0; v < u->vectors; v++)
-            lines(u, x, w, i, u->oh - i < high ? u->oh - i : high, v, y + i * u->ow, &here);
-    }
-}
-
 /* ---- one sample ---- */
 
 static void depthwise_forward(const PpConv *v, int64_t n, const float *x, const float *w, float *y,
                               const Then *then)
 {
     Slide u = slide_of(v, 0);
-    int64_t high;
-    SlideLines *lines = slide_lines(&u, &high);
+    SlideChannel *channel = slide_of_shape(&u);
     for (int64_t c = 0; c < v->c; c++) {
         const After after = after_from(v, then, n, c, 0);
-        depthwise_channel(&u, lines, high, x + c * v->in_size, w + c * v->taps,
-                          y + c * v->out_size, &after);
+        channel(&u, x + c * v->in_size, w + c * v->taps, y + c * v->out_size, &after);
         if (!after.out)
             run_then(then, n, 1, c, 1, 0, v->out_size);
     }
@@ -266,14 +287,12 @@ static void depthwise_data(const PpConv *v, const float *dy, const float *w, flo
                            float *turned)
 {
     Slide u = slide_of(v, 1);
-    int64_t high;
-    SlideLines *lines = slide_lines(&u, &high);
+    SlideChannel *channel = slide_of_shape(&u);
     u.mask += slide_mask_count(v);
     for (int64_t c = 0; c < v->c; c++) {
         for (int64_t t = 0; t < v->taps; t++)
             turned[t] = w[c * v->taps + v->taps - 1 - t];
-        depthwise_channel(&u, lines, high, dy + c * v->out_size, turned, dx + c * v->in_size,
-                          &(After){.out = NULL});
+        channel(&u, dy + c * v->out_size, turned, dx + c * v->in_size, &(After){.out = NULL});
     }
 }
 #undef SLIDE

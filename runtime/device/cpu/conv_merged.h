@@ -168,7 +168,8 @@ static void together_forward(const PpConv *v, int64_t first, int64_t rows, const
             const Images in = channels_of(v, x, first, v->c, g * v->cg),
                          out = channels_of(v, y, first, v->m, m);
             const After after = after_from(v, then, first, m, 0);
-            gemm_images(0, high, samples, v->cg, w + m * v->cg, v->cg, &in, &out, &after);
+            gemm_images(0, high, v->mg - i - high, samples, v->cg, w + m * v->cg, v->cg, &in, &out,
+                        &after);
             if (!after.out)
                 run_then(then, first, samples, m, high, 0, v->out_size);
         }
@@ -181,7 +182,7 @@ static void together_data(const PpConv *v, int64_t first, int64_t rows, const fl
     for (int64_t g = 0; g < v->group; g++) {
         const Images in = channels_of(v, dy, first, v->m, g * v->mg),
                      out = channels_of(v, dx, first, v->c, g * v->cg);
-        gemm_images(1, v->cg, samples, v->mg, w + g * v->mg * v->cg, v->cg, &in, &out,
+        gemm_images(1, v->cg, 0, samples, v->mg, w + g * v->mg * v->cg, v->cg, &in, &out,
                     &(After){.out = NULL});
     }
 }

@@ -268,8 +268,8 @@ int gemm_images_pay(int64_t m, int64_t n)
 #endif
 }
 
-void gemm_images(int ta, int64_t m, int64_t images, int64_t k, const float *a, int64_t lda,
-                 const Images *b, const Images *c, const After *after)
+void gemm_images(int ta, int64_t m, int64_t below, int64_t images, int64_t k, const float *a,
+                 int64_t lda, const Images *b, const Images *c, const After *after)
 {
 #ifdef PP_GEMM_WIDE
     const int64_t n = images * b->each;
@@ -280,11 +280,11 @@ void gemm_images(int ta, int64_t m, int64_t images, int64_t k, const float *a, i
         const int64_t len = m - at < WIDE_HIGH ? m - at : WIDE_HIGH;
         const Wide w = {ta, 0, len, n, k, 1, a + (ta ? at : at * lda), lda, b->at, b->line, 0,
                         c->at + at * c->line, c->line, b->each, b->next, c->next,
-                        after_at(after, at, at * c->line)};
+                        after_at(after, at, at * c->line), m - at - len + below};
         gemm_wide(&w);
     }
 #else
-    (void)ta, (void)m, (void)images, (void)k, (void)a, (void)lda, (void)b, (void)c, (void)after;
+    (void)ta, (void)m, (void)below, (void)images, (void)k, (void)a, (void)lda, (void)b, (void)c, (void)after;
 #endif
 }
 

@@ -41,15 +41,16 @@ static inline void gemm_refused(const char *why)
  * C = op(A) B of float32, where the columns of B and C are those of several images beside each
  * other: of `each` columns, rows `line` apart, images `next`; and what follows it (after.h).  The
  * bits of an element depend on the depth alone.  It is there, and faster, for m rows and n columns
- * of all images where it pays.
+ * of all images where it pays.  below: so
+ * many rows of A behind the last are for the product that comes next.
  */
 typedef struct {
     float *at;
     int64_t each, line, next;
 } Images;
 int gemm_images_pay(int64_t m, int64_t n);
-void gemm_images(int ta, int64_t m, int64_t images, int64_t k, const float *a, int64_t lda,
-                 const Images *b, const Images *c, const After *after);
+void gemm_images(int ta, int64_t m, int64_t below, int64_t images, int64_t k, const float *a,
+                 int64_t lda, const Images *b, const Images *c, const After *after);
 
 /* pp_sgemm() of C = A B, and what follows; 0: that is still to be done.  If not, C is left
  * incomplete where it is not what is written in the end. */

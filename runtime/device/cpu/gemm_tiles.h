@@ -84,11 +84,12 @@ WIDE_INLINE void store(const int rows, const int vectors, Sums sum, float alpha,
 WIDE_INLINE void store_after(const int rows, const int vectors, Sums sum, float beta,
                              const float *c, int64_t ldc, __mmask16 last, const After *after)
 {
-    const AfterBounds bounds = after_bounds(after);
+    const After here = *after; /* which no store changes */
+    const AfterBounds bounds = after_bounds(&here);
     const __m512 keep = _mm512_set1_ps(beta);
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++) {
-        const __m512 bias = after_bias(after, &bounds, i);
+        const __m512 bias = after_bias(&here, &bounds, i);
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++) {
             const int64_t at = i * ldc + 16 * v;
@@ -96,10 +97,10 @@ WIDE_INLINE void store_after(const int rows, const int vectors, Sums sum, float 
             __m512 x = sum[i][v];
             if (beta != 0)
                 x = _mm512_fmadd_ps(keep, _mm512_maskz_loadu_ps(which, c + at), x);
-            after_store(after, &bounds, x, bias, at, which);
+            after_store(&here, &bounds, x, bias, at, which);
         }
     }
-    if (after->scale != 0)
+    if (here.scale != 0)
         after_swish(after, rows, 16 * vectors - 16 + __builtin_popcount(last), ldc);
 }
 

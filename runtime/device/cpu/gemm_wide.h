@@ -58,7 +58,8 @@ typedef struct {
     int64_t ldc;
     /* The columns of B and C lie in images of `each`, which are so far apart; each 0: in one */
     int64_t each, next_b, next_c;
-    After after; /* lies as C does; alpha is 1 */
+    After after;   /* lies as C does; alpha is 1 */
+    int64_t below; /* rows of A behind the last, which are for the next product */
 } Wide;
 
 /* Rows [i, i + m) of C, over steps [p, p + k). */
@@ -240,14 +241,28 @@ typedef struct {
 /* The first row of tile q. */
 static int64_t tile_row(const Packed *x, int64_t q) { return x->o->m * q / x->count; }
 
+/* The caches are asked for rows [i, i + m) of a block of A: what of it is not there yet takes more
+   time to come than to be packed. */
+static void ask_tile(const Wide *w, const WideBlock *o, int64_t i, int64_t m)
+{
+    const int64_t lines = w->ta ? o->k : m, bytes = (w->ta ? m : o->k) * (int64_t)sizeof(float);
+    const char *line = (const char *)wide_a(w, o->i + i, o->p);
+    for (int64_t l = 0; l < lines; l++, line += w->lda * (int64_t)sizeof(float))
+        for (int64_t at = 0; at < bytes; at += 64)
+            _mm_prefetch(line + at, _MM_HINT_T1);
+}
+
 static const float *own_tile(const Packed *x, int64_t q, int64_t j)
 {
     const Wide *w = x->w;
     const WideBlock *o = x->o;
-    const int64_t i = tile_row(x, q);
+    const int64_t i = tile_row(x, q), end = tile_row(x, q + 1);
     float *own = x->block + q * WIDE_ROWS * o->k;
-    if (j == 0)
-        pack_tile(w->ta, tile_row(x, q + 1) - i, o->k, wide_a(w, o->i + i, o->p), w->lda, own);
+    if (j > 0)
+        return own;
+    pack_tile(w->ta, end - i, o->k, wide_a(w, o->i + i, o->p), w->lda, own);
+    if (q + 1 < x->count)
+        ask_tile(w, o, end, tile_row(x, q + 2) - end);
     return own;
 }
 
@@ -375,6 +390,8 @@ static void gemm_wide(const Wide *w)
             }
         return;
     }
+    const WideBlock below = {w->m, w->below < WIDE_HIGH ? w->below : WIDE_HIGH, 0,
+                             w->k < deep ? w->k : deep};
     const int64_t across = (w->m + WIDE_HIGH - 1) / WIDE_HIGH, high = (w->m + across - 1) / across;
     WideBlock o = wide_block(w, 0, high, 0, deep);
     while (o.i < w->m) {
@@ -384,7 +401,7 @@ static void gemm_wide(const Wide *w)
             i += high;
         }
         const WideBlock next = wide_block(w, i, high, p, deep);
-        packed(w, &o, i < w->m ? &next : &o);
+        packed(w, &o, i < w->m ? &next : w->below ? &below : &o);
         o = next;
     }
 }
