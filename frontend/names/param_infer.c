@@ -350,13 +350,8 @@ static bool is_bias(const Fx *x, const Use *u, const char *leaf)
     return false;
 }
 
-/* "mask_token", which may be repeated along more dims than the first: one vector, unlike tokens. */
-static bool is_token(const char *leaf)
-{
-    static const char end[] = "token";
-    size_t n = strlen(leaf);
-    return n >= strlen(end) && !strcmp(leaf + n - strlen(end), end);
-}
+/* What stands for each hidden place is one vector; a group_token (GroupViT) may be many. */
+static bool is_mask_token(const char *leaf) { return !strcmp(leaf, "mask_token"); }
 
 /* tensor: what the trace was before fn, the function that it is of the parameter, or NULL */
 static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor *tensor,
@@ -389,7 +384,7 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
     }
     const char *leaf = leaf_of(x->p->sig.entry[t->entry].target);
     bool embedding = !strcmp(leaf, "weight"), bias = constant && repeated && is_bias(x, u, leaf);
-    bool vector = bias || (constant && is_token(leaf));
+    bool vector = bias || (constant && is_mask_token(leaf));
     if (constant && repeated && !bias && (viewed || once.rank > 3))
         return false; /* which of the dims are its own cannot be seen */
     for (int d = 0; d < once.rank && repeated; d++)
