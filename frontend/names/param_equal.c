@@ -27,8 +27,13 @@ static bool is_in(const char *target, const char *module, size_t n)
     return !strncmp(target, module, n) && !strchr(target + n, '.');
 }
 
+static bool moves_only(const RawNode *n)
+{
+    return !strcmp(n->op_type, "Transpose") || !strcmp(n->op_type, "Reshape");
+}
+
 /* A parameter that a value is computed of among the nodes of one scope: of this module, or, where
- * that is NULL, any. */
+ * that is NULL, any, also before a view in another scope. */
 static uint32_t computed_of(const Fx *x, const RawNode *n, const char *module, int depth)
 {
     static const char *const product[] = {"MatMul", "Gemm", "Conv", "ConvTranspose"};
@@ -45,7 +50,7 @@ static uint32_t computed_of(const Fx *x, const RawNode *n, const char *module, i
     }
     for (uint32_t k = 0; n && !last && k < n->nin && found == NONE; k++) {
         const RawNode *up = *n->in[k] ? fx_maker(x, n->in[k]) : NULL;
-        if (up && !strcmp(up->scope, n->scope))
+        if (up && (!strcmp(up->scope, n->scope) || (!module && moves_only(n))))
             found = computed_of(x, up, module, depth - 1);
     }
     return found;
