@@ -25,6 +25,16 @@ static bool total(int64_t a, int64_t k, int64_t b, int64_t l, int64_t *y)
            !__builtin_add_overflow(p, q, y);
 }
 
+/* Is it a number with all places that can be? */
+static bool fits(ImportState *s, const Extent *e)
+{
+    int64_t most = e->known;
+    for (uint32_t i = 0; i < e->n; i++)
+        if (!total(most, 1, e->times[i], low_shape(s->g, e->mask[i]).d[0], &most))
+            return false;
+    return true;
+}
+
 const Extent *ragged_sum(ImportState *s, const Extent *a, int64_t k, const Extent *b, int64_t l)
 {
     Extent *e = arena_new_of(s->g->arena, Extent);
@@ -41,7 +51,7 @@ const Extent *ragged_sum(ImportState *s, const Extent *a, int64_t k, const Exten
         e->n += e->times[e->n] != 0;
         i += left, j += right;
     }
-    return e;
+    return fits(s, e) ? e : NULL;
 }
 
 int64_t ragged_most(ImportState *s, const Extent *e)
