@@ -25,14 +25,16 @@ static bool total(int64_t a, int64_t k, int64_t b, int64_t l, int64_t *y)
            !__builtin_add_overflow(p, q, y);
 }
 
-/* Is it a number with all places that can be? */
+/* Is it a number, and so is that times -1, whichever places are taken? */
 static bool fits(ImportState *s, const Extent *e)
 {
-    int64_t most = e->known;
-    for (uint32_t i = 0; i < e->n; i++)
-        if (!total(most, 1, e->times[i], low_shape(s->g, e->mask[i]).d[0], &most))
+    int64_t end[2] = {e->known, e->known}; /* the least, the most */
+    for (uint32_t i = 0; i < e->n; i++) {
+        int64_t *to = &end[e->times[i] > 0];
+        if (!total(*to, 1, e->times[i], low_shape(s->g, e->mask[i]).d[0], to))
             return false;
-    return true;
+    }
+    return end[0] > INT64_MIN;
 }
 
 const Extent *ragged_sum(ImportState *s, const Extent *a, int64_t k, const Extent *b, int64_t l)

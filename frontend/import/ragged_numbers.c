@@ -118,6 +118,8 @@ static const Extent *compared(ImportState *s, Op op, const Extent *a, const Exte
 
 static const Extent *divided(ImportState *s, const Extent *a, const Extent *b)
 {
+    if (a && ragged_is_known(b) && b->known == -1) /* the least number of all has no other sign */
+        return ragged_sum(s, a, -1, ragged_known(s, 0), 0);
     if (!a || !ragged_is_known(b) || b->known == 0 || a->known % b->known != 0)
         return NULL;
     Extent *e = arena_new_of(s->g->arena, Extent);

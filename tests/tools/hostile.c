@@ -496,6 +496,27 @@ static void loop_cases(void)
     model_save(&m, "loop-bomb");
 }
 
+/* How many places are not 0 is a size: less 2^53, times 1024, by -1, of which the least number there
+ * is is a part. */
+static void size_case(void)
+{
+    M m = plain();
+    Buf to = attr_int("to", 9);
+    ints(&m.graph, "i", 1, (int64_t[]){1});
+    ints(&m.graph, "many", 1, (int64_t[]){INT64_C(1) << 53});
+    ints(&m.graph, "k", 1, (int64_t[]){1024});
+    ints(&m.graph, "minus", 1, (int64_t[]){-1});
+    node(&m.graph, "Cast", "x", "mask", &to);
+    node(&m.graph, "NonZero", "mask", "places", NULL);
+    node(&m.graph, "Shape", "places", "shape", NULL);
+    node(&m.graph, "Gather", "shape i", "n", NULL);
+    node(&m.graph, "Sub", "n many", "less", NULL);
+    node(&m.graph, "Mul", "less k", "least", NULL);
+    node(&m.graph, "Div", "least minus", "size", NULL);
+    node(&m.graph, "ConstantOfShape", "size", "y", NULL);
+    model_save(&m, "least-size");
+}
+
 static void odd_cases(void)
 {
     M m = plain();
@@ -531,5 +552,6 @@ int main(int argc, char **argv)
     external_cases();
     op_cases();
     loop_cases();
+    size_case();
     return 0;
 }
