@@ -2,6 +2,7 @@
  * build.c - builders: lowerings and VJPs read like formulas through these.  Each makes one core
  * node, or the few that NumPy's convention needs around it; shapes broadcast.
  */
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -63,8 +64,16 @@ ValueId g_ints(Graph *g, int rank, const int64_t *d, const int64_t *v)
 
 ValueId g_iota(Graph *g, Dtype t, int rank, int axis, int64_t n)
 {
+    enum { MOST_NUMBERS = 1 << 26 };
     Shape s = {.rank = rank};
     INSIST(axis >= 0 && axis < rank && rank <= MAX_RANK && n >= 0);
+    if (n > MOST_NUMBERS) {
+        diag_hint("so long is a dimension whose places are told apart by number, as classes are; "
+                  "export the model with a shorter one");
+        diag_fatal(EXIT_MODEL, graph_where(g, g->cur_origin, -1),
+                   "the numbers from 0 to %" PRId64 " would be a constant: more than %d",
+                   n - 1, MOST_NUMBERS);
+    }
     for (int i = 0; i < rank; i++)
         s.d[i] = i == axis ? n : 1;
     int64_t *v = arena_array(g->arena, int64_t, n);

@@ -51,7 +51,7 @@ ValueId g_gather(Graph *g, ValueId x, ValueId index, int axis);
 ValueId g_softmax(Graph *g, ValueId x, int axis);
 ValueId g_log_softmax(Graph *g, ValueId x, int axis);
 ValueId g_mean(Graph *g, ValueId x, int n, const int64_t *axes); /* ReduceMean */
-/* constant 0..n-1 along axis, other dims 1 */
+/* constant 0..n-1 along axis, other dims 1; more than 2^26 are refused, of the model */
 ValueId g_iota(Graph *g, Dtype t, int rank, int axis, int64_t n);
 
 #ifdef __cplusplus

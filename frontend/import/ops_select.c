@@ -70,6 +70,8 @@ void import_compress(Import *im)
     if (axis < 0)
         x = g_reshape(g, x, &flat), axis = 0, s = flat;
     n = low_need_rank(im, 1, 1, 1).d[0];
+    if (low_dtype(g, condition) != DT_BOOL)
+        low_fatal(im, 1, "a bool operand is needed, not %s", dtype_name(low_dtype(g, condition)));
     if (n > s.d[axis])
         low_fatal(im, 1, "%lld conditions for a dim of %lld", (long long)n, (long long)s.d[axis]);
     if (!g_const_ints(g, condition, im->arena, &keep, &n)) {

@@ -517,6 +517,22 @@ static void size_case(void)
     model_save(&m, "least-size");
 }
 
+/* What is picked by marks that are no marks, and told apart by more numbers than memory holds. */
+static void pick_cases(void)
+{
+    M m = plain();
+    Buf axis = attr_int("axis", 1);
+    info(&m.graph, 11, "marks", F32, 1, (int64_t[]){3}, NULL);
+    node(&m.graph, "Compress", "x marks", "y", &axis);
+    model_save(&m, "compress-by-numbers");
+    m = plain();
+    ints(&m.graph, "d", 1, (int64_t[]){INT64_C(1) << 38});
+    ints(&m.graph, "v", 2, (int64_t[]){0, 1});
+    info(&m.graph, 11, "i", I64, 1, (int64_t[]){2}, NULL);
+    node(&m.graph, "OneHot", "i d v", "y", NULL);
+    model_save(&m, "one-hot-of-too-many");
+}
+
 static void odd_cases(void)
 {
     M m = plain();
@@ -553,5 +569,6 @@ int main(int argc, char **argv)
     op_cases();
     loop_cases();
     size_case();
+    pick_cases();
     return 0;
 }
