@@ -63,12 +63,36 @@ bool dtype_is_computable(Dtype t) { return t != DT_NONE && dtype_held(t) == t; }
 
 Dtype dtype_held(Dtype t) { return has_row(t) ? types[t].held : DT_NONE; }
 
+bool shape_countable(const Shape *s, int64_t *n)
+{
+    enum { MOST_ELEMENTS_LOG2 = 56 };
+    *n = 1;
+    for (int i = 0; i < s->rank; i++)
+        if (s->d[i] < 0 || s->d[i] >> MOST_ELEMENTS_LOG2 ||
+            __builtin_mul_overflow(*n, s->d[i], n) || *n >> MOST_ELEMENTS_LOG2)
+            return false;
+    return true;
+}
+
+enum { DIMS_TEXT = MAX_RANK * 24 };
+
+static const char *dims_text(const Shape *s, char text[DIMS_TEXT])
+{
+    char *p = text;
+    *p = '\0';
+    for (int i = 0; i < s->rank; i++)
+        p += snprintf(p, DIMS_TEXT - (size_t)(p - text), "%s%lld", i ? "," : "",
+                      (long long)s->d[i]);
+    return text;
+}
+
 int64_t shape_elements(const Shape *s)
 {
-    int64_t n = 1;
-    for (int i = 0; i < s->rank; i++)
-        if (s->d[i] < 0 || __builtin_mul_overflow(n, s->d[i], &n))
-            diag_fatal(EXIT_MODEL, WHERE_NONE, "a shape's element count overflows 63 bits");
+    int64_t n;
+    char text[DIMS_TEXT];
+    if (!shape_countable(s, &n))
+        diag_fatal(EXIT_MODEL, WHERE_NONE, "a shape's element count overflows 56 bits: [%s]",
+                   dims_text(s, text));
     return n;
 }
 
@@ -90,10 +114,6 @@ Shape shape_of(int rank, ...)
 
 char *shape_print(Arena *a, Dtype t, const Shape *s)
 {
-    char text[MAX_RANK * 24], *p = text;
-    *p = '\0';
-    for (int i = 0; i < s->rank; i++)
-        p += snprintf(p, sizeof text - (size_t)(p - text), "%s%lld", i ? "," : "",
-                      (long long)s->d[i]);
-    return arena_printf(a, "%s[%s]", dtype_name(t), text);
+    char text[DIMS_TEXT];
+    return arena_printf(a, "%s[%s]", dtype_name(t), dims_text(s, text));
 }

@@ -16,18 +16,15 @@ static ShapeFn *const shape_fn[OP_COUNT] = {
 void shape_infer(Graph *g, Op op, uint32_t nin, const ValueId *in, const Attr *attr, uint32_t nout,
                  Dtype *dtype, Shape *shape)
 {
-    enum { MOST_ELEMENTS_LOG2 = 56 };                   /* bytes and strides then fit 63 bits */
     Infer x = {g, op, nin, nout, in, attr, dtype, shape};
     if (!shape_fn[op])
         BUG("%s is not a core op", op_name(op));
     shape_fn[op](&x);
     for (uint32_t i = 0; i < nout; i++) {
-        int64_t n = 1;
-        for (int k = 0; k < shape[i].rank; k++)
-            if (shape[i].d[k] < 0 || __builtin_mul_overflow(n, shape[i].d[k], &n) ||
-                n >> MOST_ELEMENTS_LOG2)
-                infer_refuse(&x, -1, "the result's element count overflows: %s",
-                       shape_print(g->arena, dtype[i], &shape[i]));
+        int64_t n;
+        if (!shape_countable(&shape[i], &n))
+            infer_refuse(&x, -1, "the result's element count overflows: %s",
+                         shape_print(g->arena, dtype[i], &shape[i]));
     }
 }
 

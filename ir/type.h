@@ -55,7 +55,10 @@ bool dtype_is_computable(Dtype t);                      /* f32 f64 f16 bf16 i32 
 Dtype dtype_held(Dtype t);
 /* in which numbers of type t are added up: f32 for a half */
 Dtype dtype_sum(Dtype t);
-/* checked: overflow is a fatal error of the model */
+/* No dim is negative, and neither one nor their product takes more than 56 bits: bytes and strides
+   then fit 63. */
+bool shape_countable(const Shape *s, int64_t *n);
+/* checked: what is not countable is a fatal error of the model */
 int64_t shape_elements(const Shape *s);
 bool shape_equal(const Shape *a, const Shape *b);
 Shape shape_of(int rank, ...);                          /* int64_t each */

@@ -38,9 +38,7 @@ typedef struct Import {
     /* of result 0: its type in the file, where the importer knows one that is narrower than the
        graph's; DT_NONE on entry */
     Dtype declared;
-    /* by result, NULL on entry: those whose size depends on the data, made with all places that there
-       can be */
-    Sized *sized;
+    Sized *sized;                                       /* by result: low_set_sized() */
     struct ImportState *state;                          /* the driver's */
     const struct RawNode *node;                         /* the driver's */
 } Import;

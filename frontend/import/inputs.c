@@ -125,6 +125,14 @@ void import_set_batch(Graph *g, const ImportOptions *opt)
     }
 }
 
+static void check_countable(const ImportState *s, Dtype t, const Shape *shape, Where w)
+{
+    int64_t n;
+    if (!shape_countable(shape, &n))
+        diag_fatal(EXIT_MODEL, w, "its element count overflows: %s",
+                   shape_print(s->g->arena, t, shape));
+}
+
 /* The input `target` that a loss model asks for: its type, and its shape, where the first input's
  * symbols are known. */
 static ValueId make_target(ImportState *s, const Ids *fed, const Onnx__TypeProto__Tensor *t,
@@ -147,13 +155,13 @@ static ValueId make_target(ImportState *s, const Ids *fed, const Onnx__TypeProto
         if (shape.d[i] < 0)
             diag_fatal(EXIT_MODEL, w, "dimension %d has no value", i);
     }
-    shape_elements(&shape);
+    check_countable(s, (Dtype)t->elem_type, &shape, w);
     return graph_input(s->g, "target", dtype_held((Dtype)t->elem_type), &shape);
 }
 
 /* An input of the graph, where all its dimensions have values. */
 static bool make_input(ImportState *s, const Onnx__TypeProto__Tensor *t, const char *input,
-                       Symbols *all, Symbols *unbound, Slot *slot)
+                       Where w, Symbols *all, Symbols *unbound, Slot *slot)
 {
     Shape shape = {.rank = (int)t->shape->n_dim};
     Dtype type = (Dtype)t->elem_type;
@@ -164,7 +172,7 @@ static bool make_input(ImportState *s, const Onnx__TypeProto__Tensor *t, const c
     }
     if (!known)
         return false;
-    shape_elements(&shape);
+    check_countable(s, type, &shape, w);
     const char *name = input;
     while (strmap_get(&s->g->by_name, name) != NONE)
         name = arena_printf(s->g->arena, "%s@", name);
@@ -186,7 +194,8 @@ static void ask_for(ImportState *s, const char *name, Symbols *all, Symbols *unb
 /* NAME, a sequence of --bind NAME=N tensors, is inputs NAME.0, NAME.1, ..., whose dimensions may
  * differ: --bind NAME.0.1=40. */
 static void make_sequence(ImportState *s, const Onnx__ValueInfoProto *v,
-                          const Onnx__TypeProto__Tensor *t, Symbols *all, Symbols *unbound)
+                          const Onnx__TypeProto__Tensor *t, Where w, Symbols *all,
+                          Symbols *unbound)
 {
     Arena *a = s->g->arena;
     int64_t n = bound_from(s->opt, v->name, 0);
@@ -212,7 +221,7 @@ static void make_sequence(ImportState *s, const Onnx__ValueInfoProto *v,
             dim[d].dim_value = size;
         }
         Slot slot;
-        if (make_input(s, &one, name, all, unbound, &slot))
+        if (make_input(s, &one, name, w, all, unbound, &slot))
             vec_push(a, &list.sequence, slot.v);
     }
     import_define(s, v->name, list);
@@ -244,11 +253,11 @@ void import_bind_inputs(ImportState *s, Ids *fed, Symbols *all)
             continue;
         }
         if (is_sequence(present(v->type))) {
-            make_sequence(s, v, t, all, &unbound);
+            make_sequence(s, v, t, w, all, &unbound);
             continue;
         }
         Slot slot;
-        if (make_input(s, t, v->name, all, &unbound, &slot))
+        if (make_input(s, t, v->name, w, all, &unbound, &slot))
             import_define(s, v->name, slot);
     }
     if (unbound.name.n == 0)

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "state.h"
+
 void low_fatal(const Import *im, int input, const char *fmt, ...)
 {
     char text[512];
@@ -16,6 +18,28 @@ void low_fatal(const Import *im, int input, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     diag_fatal(EXIT_MODEL, im_where(im, input), "%s", text);
+}
+
+void low_limit_nodes(const Import *im, int64_t count, int64_t each, const char *what)
+{
+    int64_t limit = im->state->m->limits.nodes;
+    if (count <= limit / each)
+        return;
+    diag_hint("--limit=nodes=N raises the limit");
+    low_fatal(im, 0, "%lld %s of %lld nodes are more than %lld", (long long)count, what,
+              (long long)each, (long long)limit);
+}
+
+void low_set_sized(Import *im, uint32_t out, ValueId mask, int dim, bool packed)
+{
+    if (out >= im->nout)                                /* the node does not name it */
+        return;
+    if (!im->sized) {
+        im->sized = arena_array(im->arena, Sized, im->nout);
+        for (uint32_t i = 0; i < im->nout; i++)
+            im->sized[i].mask = NONE;
+    }
+    im->sized[out] = (Sized){mask, dim, packed};
 }
 
 ValueId low_need(const Import *im, uint32_t i)

@@ -26,6 +26,11 @@ int64_t *low_axes(const Import *im, const int64_t *axes, int64_t n, int rank);
 /* Attribute `name`, or operand i where that is given instead; false when there is neither. */
 bool low_ints_either(const Import *im, const char *name, int i, int64_t **at, int64_t *n);
 
+/* A graph of `each` nodes for every one of `count`: refused where --limit=nodes forbids it. */
+void low_limit_nodes(const Import *im, int64_t count, int64_t each, const char *what);
+/* The size of result `out`, which is made with all places that there can be, depends on the data. */
+void low_set_sized(Import *im, uint32_t out, ValueId mask, int dim, bool packed);
+
 double low_const_at(const Value *v, int64_t i); /* element i of a constant */
 /* Are all its elements one known number, views of constants included. */
 bool low_uniform(const Graph *g, ValueId v, double *x);

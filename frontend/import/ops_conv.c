@@ -62,8 +62,8 @@ static Window window(const Import *im, const Shape *x, const int64_t *kernel)
             low_fatal(im, -1, "kernel_shape %lld, the weight has %lld", (long long)w.kernel[i],
                       (long long)kernel[i]);
         w.kernel[i] = kernel[i];
-        if (kernel[i] < 1)
-            low_fatal(im, 1, "the weight is empty");
+        if (kernel[i] < 1 || kernel[i] > INT32_MAX)
+            low_fatal(im, 1, "a weight of %lld elements along a dim", (long long)kernel[i]);
     }
     return w;
 }

@@ -247,8 +247,7 @@ static void taken_boxes(Import *im, const Shape *s, ValueId best, ValueId count,
     int64_t *found, all, taken = 0, *at = arena_array(im->arena, int64_t, n + 1);
     if (!g_const_ints(g, there, im->arena, &found, &all)) {
         im->out[0] = rows;
-        im->sized = arena_new_of(im->arena, Sized);
-        im->sized->mask = there;
+        low_set_sized(im, 0, there, 0, false);
         return;
     }
     for (int64_t k = 0; k < n; k++)
@@ -440,11 +439,9 @@ static void unique_of_data(Import *im, ValueId x, ValueId rows, int axis)
     }
     im->out[2] = put_back(g, none, at, group, SCATTER_NONE);
     im->out[3] = put_back(g, none, group, g_full(g, DT_I64, &line, 1), SCATTER_ADD);
-    im->sized = arena_array(im->arena, Sized, 4);
-    im->sized[0] = (Sized){there, axis, false};
-    im->sized[1] = (Sized){there, 0, false};
-    im->sized[2].mask = NONE;
-    im->sized[3] = (Sized){there, 0, true};
+    low_set_sized(im, 0, there, axis, false);
+    low_set_sized(im, 1, there, 0, false);
+    low_set_sized(im, 3, there, 0, true);
 }
 
 void import_unique(Import *im)

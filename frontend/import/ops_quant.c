@@ -222,7 +222,7 @@ static ValueId centred(const Import *im, uint32_t i, uint32_t zero, int axis)
         line.d[d] = d == axis && n > 1 ? n : 1;
     if (zs.rank > 1 && zs.rank == s.rank)
         line = zs;
-    else if (n != 1 && (zs.rank != 1 || n != s.d[axis]))
+    else if (n != 1 && (zs.rank != 1 || axis < 0 || n != s.d[axis]))
         low_fatal(im, (int)zero, "%s does not fit", shape_print(im->arena, low_dtype(g, z), &zs));
     return g_sub(g, x, g_reshape(g, g_cast(g, z, DT_F64), &line));
 }

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <strings.h>
 
+enum { NODES_OF_STEP = 30 };                            /* about */
+
 typedef struct {
     ValueId h, c;
 } State; /* [batch or 1, hidden]; NONE: zeros */
@@ -393,6 +395,7 @@ static void check_operands(Layer *l)
     check_shape(l, 1, 3, want);
     if (l->steps < 1)
         low_fatal(im, 0, "a sequence without steps");
+    low_limit_nodes(im, l->steps, NODES_OF_STEP, "steps");
 }
 
 static void recurrent(Import *im, int gates, int functions, State (*step)(Layer *, ValueId, State))

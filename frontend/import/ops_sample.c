@@ -290,6 +290,8 @@ static Deform take_deform(const Import *im, int64_t groups)
                   (long long)f.x.d[1], (long long)f.w.d[0], (long long)f.w.d[1], (long long)groups,
                   (long long)f.offset_groups);
     for (int d = 0; d < n; d++) {
+        if (f.w.d[2 + d] > INT32_MAX)
+            low_fatal(im, 1, "a weight of %lld elements along a dim", (long long)f.w.d[2 + d]);
         int64_t reach = (f.w.d[2 + d] - 1) * f.dilation[d] + 1,
                 padded = f.x.d[2 + d] + f.pad[d] + f.pad[n + d];
         if (f.w.d[2 + d] < 1 || f.x.d[2 + d] < 1 || padded < reach)

@@ -76,8 +76,7 @@ void import_compress(Import *im)
         low_fatal(im, 1, "%lld conditions for a dim of %lld", (long long)n, (long long)s.d[axis]);
     if (!g_const_ints(g, condition, im->arena, &keep, &n)) {
         im->out[0] = n < s.d[axis] ? g_slice_axis(g, x, axis, 0, n) : x;
-        im->sized = arena_new_of(im->arena, Sized);
-        *im->sized = (Sized){condition, axis, false};
+        low_set_sized(im, 0, condition, axis, false);
         return;
     }
     int64_t *at = arena_array(im->arena, int64_t, n + 1);
@@ -142,6 +141,14 @@ void import_tensor_scatter(Import *im)
 
 /* ---- Col2Im ---- */
 
+/* What sizes are computed with: their products fit. */
+static void need_sizes(const Import *im, int input, int n, const int64_t *at, int64_t least)
+{
+    for (int i = 0; i < n; i++)
+        if (at[i] < least || at[i] > INT32_MAX)
+            low_fatal(im, input, "%lld is no size", (long long)at[i]);
+}
+
 /* `stride` - 1 zeros between the elements of dim d. */
 static ValueId spread(Graph *g, ValueId x, int d, int64_t stride)
 {
@@ -168,6 +175,7 @@ static int64_t *one_each(const Import *im, const char *name, int n, int64_t dflt
     if (im_ints(im, name, &at, &count)) {
         if (count != n)
             low_fatal(im, -1, "attribute '%s' has %d numbers, %d are needed", name, count, n);
+        need_sizes(im, -1, n, at, 0);
         return at;
     }
     at = arena_array(im->arena, int64_t, n + 1);
@@ -185,16 +193,19 @@ static Blocks blocks_of(const Import *im, int64_t *step)
     if (n < 1 || n != m || n > MAX_RANK - 2)
         low_fatal(im, 1, "an image of %lld dims and blocks of %lld", (long long)n, (long long)m);
     b.n = (int)n;
+    need_sizes(im, 1, b.n, b.image, 0);
+    need_sizes(im, 2, b.n, b.block, 1);
     b.stride = one_each(im, "strides", b.n, 1), b.dilation = one_each(im, "dilations", b.n, 1);
     b.pad = one_each(im, "pads", 2 * b.n, 0);
     for (int d = 0; d < b.n; d++) {
         int64_t whole = b.image[d] + b.pad[d] + b.pad[b.n + d],
                 span = b.dilation[d] * (b.block[d] - 1) + 1;
-        if (b.block[d] < 1 || b.stride[d] < 1 || b.dilation[d] < 1 || span > whole)
+        if (b.stride[d] < 1 || b.dilation[d] < 1 || span > whole)
             low_fatal(im, 2, "a block of %lld in a dim of %lld", (long long)b.block[d],
                       (long long)whole);
         step[d] = (whole - span) / b.stride[d] + 1;
         b.places *= b.block[d];
+        low_limit_nodes(im, b.places, 2, "places of a block");
     }
     return b;
 }
@@ -207,8 +218,11 @@ void import_col2im(Import *im)
     Shape s = low_need_rank(im, 0, 3, 3);
     Blocks b = blocks_of(im, step);
     Shape apart = {.rank = b.n + 3}, one = {.rank = b.n + 2};
-    for (int d = 0; d < b.n; d++)
-        steps *= step[d], apart.d[3 + d] = one.d[2 + d] = step[d];
+    for (int d = 0; d < b.n; d++) {
+        apart.d[3 + d] = one.d[2 + d] = step[d];
+        if (__builtin_mul_overflow(steps, step[d], &steps))
+            low_fatal(im, 1, "more steps than 63 bits count");
+    }
     if (s.d[1] % b.places || s.d[2] != steps || apart.rank > MAX_RANK)
         low_fatal(im, 0, "%s: blocks of %lld places at %lld steps",
                   shape_print(im->arena, low_dtype(g, im->in[0]), &s), (long long)b.places,
@@ -246,6 +260,8 @@ void import_max_unpool(Import *im)
     int k;
     if (!im_ints(im, "kernel_shape", &kernel, &k) || k != n)
         low_fatal(im, -1, "attribute 'kernel_shape' needs %d numbers", n);
+    need_sizes(im, -1, n, kernel, 1);
+    need_sizes(im, 0, s.rank, s.d, 1);
     const int64_t *stride = one_each(im, "strides", n, 1), *pad = one_each(im, "pads", 2 * n, 0);
     for (int d = 0; d < n; d++)
         pooled[d] = to.d[2 + d] = (s.d[2 + d] - 1) * stride[d] + kernel[d] - pad[d] - pad[n + d];
@@ -253,13 +269,15 @@ void import_max_unpool(Import *im)
         im_const_ints(im, 2, &given, &count);
         for (int d = 0; d < n && count == s.rank; d++)
             to.d[2 + d] = given[2 + d];
+        need_sizes(im, 2, n, to.d + 2, 0);
     }
-    for (int d = 0; d < n; d++) {
-        if (to.d[2 + d] < pooled[d] || to.d[2 + d] < s.d[2 + d])
+    for (int d = 0; d < n; d++)
+        if (pooled[d] < 1 || to.d[2 + d] < pooled[d] || to.d[2 + d] < s.d[2 + d])
             low_fatal(im, 2, "a size of %lld, %lld is needed", (long long)to.d[2 + d],
                       (long long)pooled[d]);
+    int64_t all = shape_elements(&to);                  /* none of these products is larger */
+    for (int d = 0; d < n; d++)
         flat.d[2] *= s.d[2 + d], inside *= pooled[d], outside *= to.d[2 + d];
-    }
     ValueId x = g_reshape(g, im->in[0], &flat), i = g_reshape(g, low_need(im, 1), &flat), at = NONE;
     i = g_binary(g, OP_Mod, i, g_like(g, i, (double)inside));
     for (int d = 0; d < n; d++) {
@@ -270,7 +288,7 @@ void import_max_unpool(Import *im)
         at = at == NONE ? here : g_add(g, at, here);
     }
     int64_t begin[MAX_RANK] = {0}, end[MAX_RANK] = {0};
-    end[2] = shape_elements(&to) / (s.d[0] * s.d[1]) - flat.d[2];
+    end[2] = all / (s.d[0] * s.d[1]) - flat.d[2];
     ValueId zeros = g_pad(g, low_zeros_like(g, x), begin, end, PAD_CONSTANT, 0);
     ValueId y = graph_node(g, OP_ScatterElements, 3, (ValueId[]){zeros, at, x},
                            (Attr){.axis = 2, .reduction = SCATTER_NONE});

@@ -32,6 +32,7 @@ void import_split_to_sequence(Import *im)
         low_fatal(im, 1, "parts of size %lld", (long long)one);
     if (each)
         n = (d + one - 1) / one;
+    low_limit_nodes(im, n, 2, "parts");
     Ids list = {0};
     for (int64_t i = 0; i < n; i++) {
         int64_t size = each ? low_min(one, d - at) : sizes[i];
@@ -182,8 +183,11 @@ void import_concat_from_sequence(Import *im)
         low_fatal(im, 0, "more than %d dims", MAX_RANK);
     int axis = low_axis(im, im_int(im, "axis", 0), rank);
     ValueId *part = arena_array(im->arena, ValueId, list.n);
-    for (uint32_t i = 0; i < list.n; i++)
+    for (uint32_t i = 0; i < list.n; i++) {
+        if (low_shape(g, list.at[i]).rank != rank - fresh)
+            low_fatal(im, 0, "elements of several ranks");
         part[i] = fresh ? low_unsqueeze(g, list.at[i], axis) : list.at[i];
+    }
     im->out[0] = list.n == 1 ? part[0] : g_concat(g, list.n, part, axis);
     for (uint32_t i = 1; i < there.n; i++)
         if (low_shape(g, part[i]).d[axis] != low_shape(g, part[0]).d[axis])

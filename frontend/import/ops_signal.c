@@ -7,6 +7,7 @@
 
 #include "low.h"
 
+enum { MOST_NUMBERS = 1 << 26 };                        /* of a table */
 static const double tau = 6.283185307179586476925287;
 
 /* ---- windows ---- */
@@ -75,6 +76,8 @@ static int64_t *mel_edges(const Import *im, int64_t bins, int64_t length)
 void import_mel_weight_matrix(Import *im)
 {
     int64_t bins = const_size(im, 0, 1), length = const_size(im, 1, 1), rows = length / 2 + 1;
+    if (rows > MOST_NUMBERS / bins)
+        low_fatal(im, 0, "a matrix of %lld x %lld", (long long)rows, (long long)bins);
     const int64_t *edge = mel_edges(im, bins, length);
     double *at = arena_array(im->arena, double, rows *bins);
     for (int64_t i = 0; i < bins; i++) {
@@ -214,6 +217,9 @@ void import_stft(Import *im)
     ValueId x = low_need_float(im, 0), window = im_in(im, 2), y[2];
     Shape s = low_need_rank(im, 0, 3, 3);
     int64_t step = const_size(im, 1, 1), width;
+    if (s.d[2] != 1 && s.d[2] != 2)
+        low_fatal(im, 0, "%s: the last dim holds real and imaginary parts, 1 or 2",
+                  shape_print(im->arena, low_dtype(g, x), &s));
     if (window != NONE)
         width = low_need_rank(im, 2, 1, 1).d[0];
     else
@@ -223,6 +229,8 @@ void import_stft(Import *im)
     if (width > s.d[1] || width > 1 << 14)
         low_fatal(im, 0, "%lld samples, a frame has %lld", (long long)s.d[1], (long long)width);
     int64_t frames = (s.d[1] - width) / step + 1;
+    if (frames > MOST_NUMBERS / width)
+        low_fatal(im, 0, "%lld frames of %lld", (long long)frames, (long long)width);
     int64_t *at = arena_array(im->arena, int64_t, frames * width);
     for (int64_t i = 0; i < frames * width; i++)
         at[i] = i / width * step + i % width;

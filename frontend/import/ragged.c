@@ -460,6 +460,6 @@ void ragged_import(ImportState *s, Import *im, void (*fn)(Import *))
     }
     fn(im);
     ragged_note_true(s, im);
-    for (uint32_t i = 0; i < im->nout && im->sized; i++)
+    for (uint32_t i = 0; i < im->nout; i++)
         ragged_settle_sized(s, im, i);
 }

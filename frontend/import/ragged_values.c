@@ -124,7 +124,7 @@ void ragged_settle(ImportState *s, Import *im, uint32_t out, Ragged r, bool kept
 
 void ragged_settle_sized(ImportState *s, Import *im, uint32_t out)
 {
-    Sized z = im->sized[out];
+    Sized z = im->sized ? im->sized[out] : (Sized){.mask = NONE};
     if (z.mask != NONE)
         ragged_settle(s, im, out, (Ragged){.mask = z.mask, .dim = z.dim, .packed = z.packed}, true);
 }

@@ -8,6 +8,7 @@
  * other way is not known, and nothing is said of it: what is refused for a bound is certainly
  * wrong.
  */
+#include <math.h>
 #include <stdlib.h>
 
 #include "facts.h"
@@ -74,6 +75,13 @@ static Tensor places(Follow *f, const Node *n, uint32_t i, int64_t first)
     return t;
 }
 
+/* A number that is put in; an unknown element where it is not whole, as -inf in a mask is not. */
+static Element put_in(double value)
+{
+    bool whole = fabs(value) < 0x1p53 && value == floor(value);
+    return whole ? (Element){.of = CONSTANT, .shift = (int64_t)value} : (Element){.of = UNKNOWN};
+}
+
 /* The first `moved` operands are moved, the others say how. */
 static void move(Follow *f, const Node *n, uint32_t moved)
 {
@@ -111,7 +119,7 @@ static void move(Follow *f, const Node *n, uint32_t moved)
             while (place[k] >= 0 && place[k] >= begin[of + 1])
                 of++;
             to[k] = place[k] >= 0 ? from[of].at[place[k] - begin[of]]
-                                  : (Element){.of = CONSTANT, .shift = (int64_t)n->attr.value};
+                                  : put_in(n->attr.value);
         }
         f->known[n->out[i]] = (Known){to, from[0].meaning};
     }
