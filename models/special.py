@@ -31,7 +31,7 @@
   beside      TorchScript with constant folding: a head that is a tied embedding and one more weight, functions of parameters;
               merged.onnx: one that has the parameter's numbers
   equal       equal parameters that were merged, and so was what reads them; of which only a function is left, merged too; views of functions;
-              norms of one input, which are one node; products of equal weights with biases of their own; three.onnx: three norms; turned.onnx: behind a view
+              norms of one input, which are one node; products of equal weights with biases of their own; three.onnx: three norms; turned.onnx: behind a view; fused.onnx: before what names only itself
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places;
               folded.onnx: the same with constant folding, where the exporter packs the matrices
   bounded     scripted: a while loop that ends on the data or at its bound, an If in it and one behind, parameters in all bodies, one in several
@@ -736,6 +736,15 @@ class Turned(nn.Module):                                # two norms of one input
     def __init__(self, d=4): super().__init__(); self.first_norm, self.second_norm, self.a, self.b = nn.LayerNorm(d), nn.LayerNorm(d), Turned.Out(5), Turned.Out(5)
     def forward(self, x): return torch.tanh(self.a(self.first_norm(x))) * torch.sigmoid(self.b(self.second_norm(x)))
 
+class Fused(nn.Module):                                 # as UperNet: norms of hidden states that are normed elsewhere, too, each before a convolution that a BatchNormalization is folded into
+    def __init__(self, d=4, c=5):
+        super().__init__(); self.down, self.next = nn.ModuleList(nn.LayerNorm(d) for _ in range(2)), nn.ModuleList(nn.Linear(d, d) for _ in range(2)); self.side = nn.ModuleList(nn.LayerNorm(d) for _ in range(2))
+        self.conv, self.bn = nn.ModuleList(nn.Conv1d(c, c, 1, bias=False) for _ in range(2)), nn.ModuleList(nn.BatchNorm1d(c) for _ in range(2)); self.last = nn.LayerNorm(d)
+    def forward(self, x):
+        side = []
+        for down, next in zip(self.down, self.next): side.append(x); x = torch.tanh(next(torch.relu(down(x))))
+        return sum(bn(conv(torch.relu(norm(y)))) for norm, conv, bn, y in zip(self.side, self.conv, self.bn, side)) + self.last(x)
+
 class Gates(nn.Module):                                 # as xLSTM's: weights that begin at zero, biases that do not: one product, two sums
     def __init__(self, d, again=False):
         super().__init__(); self.i, self.f, self.again = nn.Linear(d, d), nn.Linear(d, d), again; self.i.weight.data.zero_(); self.f.weight.data.zero_()
@@ -759,6 +768,7 @@ class Equal(nn.Module):
 def equal(d):
     m, x, t = Equal(), torch.randn(ROWS, 5, 4), torch.randn(ROWS, 5, 3)
     with torch.random.fork_rng(): export_folded(Turned(), (x[:MB],), f"{d}/turned.onnx", ["x"])
+    with torch.random.fork_rng(): export_folded(Fused().eval(), (x[:MB],), f"{d}/fused.onnx", ["x"])
     export_folded(Three(), (x[:MB],), f"{d}/three.onnx", ["x"])
     export_folded(m, (x[:MB],), f"{d}/model.onnx", ["x"])
     m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()

@@ -29,6 +29,7 @@ typedef struct {
     uint32_t n;
     FxArg *arg;                                         /* the %names of its arguments, in order */
     bool scaled;                                        /* keyword beta or alpha is given */
+    uint32_t users;                                     /* the fx nodes that read it; 0: not said */
 } FxNode;
 bool meta_fx(Arena *a, const char *text, FxNode *fx);
 /* An argument that is a number, of a call of this target ("aten.embedding.default"), by its
@@ -87,6 +88,10 @@ ValueId recipe_build(Graph *g, const Recipe *r, const ValueId *param);
 const char *text_last(const char *stack);               /* the innermost line */
 /* Names of fx nodes, "mul_3": the length without the number; are they of a kind, or of two? */
 size_t fx_base(const char *name);
+long fx_number(const char *name);                       /* 0: "mul" */
+/* fx numbers nodes of one name as they are made: add, add_1, add_2.  Is one not in the index that
+ * was made before number `last`, or may have been (last < 0: none is known)? */
+bool fx_may_lack(Arena *a, const StrMap *index, const char *name, long last);
 bool fx_is_base(const char *name, const char *base);
 bool fx_is_one_of(const char *name, const char *const *base);  /* which ends in NULL */
 bool fx_same_base(const char *a, const char *b);

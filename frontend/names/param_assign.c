@@ -364,9 +364,10 @@ void param_assign(Params *p, RawNodes *list)
 
 static const char *join(Arena *a, const char *const *name, uint32_t n)
 {
+    enum { ENOUGH = 1600 };
     const char *text = "";
     uint32_t shown = 0;
-    for (; shown < n && strlen(text) < 600; shown++)
+    for (; shown < n && strlen(text) < ENOUGH; shown++)
         text = arena_printf(a, "%s%s%.128s", text, shown ? ", " : "", name[shown]);
     return shown < n ? arena_printf(a, "%s and %u more", text, n - shown) : text;
 }

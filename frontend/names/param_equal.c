@@ -9,7 +9,6 @@
  * parameter, is what took its place: the nodes between are made once more.  Whole modules that are
  * equal to others: param_twin.c.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "param_fx.h"
@@ -74,7 +73,7 @@ static bool is_named(Fx *x, const Group *reader, const Group *made)
     return read <= named;
 }
 
-static bool is_gone(const Fx *x, const char *name)
+bool fx_is_gone(const Fx *x, const char *name)
 {
     const Params *p = x->p;
     return strmap_get(&x->index, name) == NONE && strmap_get(&p->sig.by_arg, name) == NONE &&
@@ -86,10 +85,10 @@ static bool is_gone(const Fx *x, const char *name)
 static const RawNode *gone_operand(Fx *x, const Group *g, const FxArg *arg, Gone *out)
 {
     uint32_t n = 0, gone = 0;
-    if (!is_gone(x, arg->name))
+    if (!fx_is_gone(x, arg->name))
         return NULL;
     for (uint32_t i = 0; i < g->fx.n; i++)
-        gone += is_gone(x, g->fx.arg[i].name);
+        gone += fx_is_gone(x, g->fx.arg[i].name);
     for (uint32_t k = 0; k < g->node.n; k++)
         for (uint32_t j = 0; j < g->node.at[k]->nin; j++) {
             RawNode *reader = g->node.at[k];
@@ -264,11 +263,7 @@ void fx_insert_copies(Fx *x)
     *x->list = all;
 }
 
-static long by_number(const char *a, const char *b)
-{
-    size_t n = fx_base(a), k = fx_base(b);
-    return (a[n] ? strtol(a + n + 1, NULL, 10) : 0) - (b[k] ? strtol(b + k + 1, NULL, 10) : 0);
-}
+static long by_number(const char *a, const char *b) { return fx_number(a) - fx_number(b); }
 
 /* How much of their names two parameters of a module share, up to a '_' or the number at the end:
  * "time_mix_key", "time_mix_value". */
@@ -321,6 +316,26 @@ static Names names_of(Arena *a, const GoneList *m, uint32_t id)
     return out;
 }
 
+static const char *said_key(Fx *x, uint32_t id)
+{
+    return arena_printf(x->a, "%s\n(merged)", x->p->g->param.at[id].name);
+}
+
+bool fx_is_said_merged(Fx *x, uint32_t id)
+{
+    return strmap_get(&x->p->noted, said_key(x, id)) != NONE;
+}
+
+void fx_say_merged(Fx *x, uint32_t id, const char *lost)
+{
+    Params *p = x->p;
+    const char *text = arena_printf(x->a, "%s (for %s)", p->g->param.at[id].name, lost);
+    if (strmap_get(&p->noted, text) != NONE)
+        return;
+    *strmap_at(&p->noted, text) = *strmap_at(&p->noted, said_key(x, id)) = 1;
+    vec_push(x->a, &p->merged, text);
+}
+
 /* As many lost parameters as names that are gone, in order; or one that all of them are.  Else it
  * is said who trains for whom. */
 static void take_apart(Fx *x, const Ids *lost, const GoneList *m, uint32_t id)
@@ -348,7 +363,7 @@ static void take_apart(Fx *x, const Ids *lost, const GoneList *m, uint32_t id)
         if (p->sig_param[lost->at[i]] != NONE)
             vec_push(x->a, &p->inferred, arena_printf(x->a, "%s (equal to %s)", target, kept));
         else
-            vec_push(x->a, &p->merged, arena_printf(x->a, "%s (for %s)", kept, target));
+            fx_say_merged(x, id, target);
     }
 }
 
@@ -370,15 +385,21 @@ static void take_module_apart(Fx *x, const Ids *lost, const GoneList *m, size_t 
     }
 }
 
-void fx_separate_equal(Fx *x)
+void fx_index_makers(Fx *x)
 {
-    Params *p = x->p;
-    StrMap seen = {.arena = x->a};
-    x->maker.arena = x->copy.arena = x->a;
+    x->maker = (StrMap){.arena = x->a};
     for (uint32_t i = 0; i < x->list->n; i++)
         for (uint32_t k = 0; k < x->list->at[i]->nout; k++)
             if (!x->list->at[i]->dead && *x->list->at[i]->out[k])
                 *strmap_at(&x->maker, x->list->at[i]->out[k]) = i;
+}
+
+void fx_separate_equal(Fx *x)
+{
+    Params *p = x->p;
+    StrMap seen = {.arena = x->a};
+    x->copy.arena = x->a;
+    fx_index_makers(x);
     for (uint32_t e = 0; e < p->sig.n; e++) {
         const char *target = p->sig.entry[e].target, *dot = strrchr(target, '.');
         size_t n = dot ? (size_t)(dot - target) + 1 : 0;

@@ -635,4 +635,5 @@ void fx_fold(Fx *x)
     for (uint32_t i = 0; i < all.n; i++)
         if (!all.at[i].done && !param_is_used(all.at[i].use->node, all.at[i].use->input))
             fx_note_open(x, &all, &all.at[i]);
+    fx_note_surplus(x);
 }

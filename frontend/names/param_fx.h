@@ -186,7 +186,12 @@ void fx_settle_doubted(Fx *x, const Traces *all);
 void fx_note_open(Fx *x, const Traces *all, const Trace *t);
 
 /* ---- param_equal.c, for param_twin.c and param_part.c ---- */
+void fx_index_makers(Fx *x);                            /* of the list as it is now */
 const RawNode *fx_maker(const Fx *x, const char *name); /* of a value; NULL: no node of the list */
+bool fx_is_gone(const Fx *x, const char *name);         /* an argument that the file does not have */
+/* This parameter trains with the gradient of a lost one. */
+void fx_say_merged(Fx *x, uint32_t id, const char *lost);
+bool fx_is_said_merged(Fx *x, uint32_t id);
 /* An operand that its reader's fx node names, and that is gone: what is read instead is computed of
  * parameter id.  is_sure: no other operand of the reader may be it. */
 typedef struct { RawNode *reader; uint32_t input, id; const char *named; bool is_sure; } Gone;
@@ -209,6 +214,8 @@ void fx_redirect(Fx *x, RawNode *reader, uint32_t input, const char *other);
 
 /* ---- param_twin.c ---- */
 void fx_separate_twins(Fx *x);
+/* after all others: values with more readers than they had say whose gradients may be in them */
+void fx_note_surplus(Fx *x);
 
 /* ---- param_part.c ---- */
 void fx_separate_parts(Fx *x);

@@ -22,6 +22,25 @@ size_t fx_base(const char *name)
     return k < n && k > 1 && name[k - 1] == '_' ? k - 1 : n;
 }
 
+long fx_number(const char *name)
+{
+    size_t n = fx_base(name);
+    return name[n] ? strtol(name + n + 1, NULL, 10) : 0;
+}
+
+bool fx_may_lack(Arena *a, const StrMap *index, const char *name, long last)
+{
+    enum { MOST = 10000 };
+    int base = (int)fx_base(name);
+    for (long k = 0; k < last && last <= MOST; k++) {
+        const char *other = k ? arena_printf(a, "%.*s_%ld", base, name, k)
+                              : arena_strndup(a, name, (size_t)base);
+        if (strmap_get(index, other) == NONE)
+            return true;
+    }
+    return last < 0 || last > MOST;
+}
+
 bool fx_is_base(const char *name, const char *base)
 {
     return fx_base(name) == strlen(base) && !strncmp(name, base, strlen(base));

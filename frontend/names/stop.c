@@ -10,7 +10,6 @@
  * detach: where that shows, it is refused.
  */
 #include <fnmatch.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "param.h"
@@ -304,31 +303,16 @@ static bool *groups_after(const Detach *d, const RawNodes *list, uint32_t reader
     return after;
 }
 
-static long number_of(const char *name)
-{
-    size_t n = fx_base(name);
-    return name[n] == '_' ? strtol(name + n + 1, NULL, 10) : 0;
-}
-
-/* fx numbers nodes of one name as they are made: add, add_1, add_2.  Where all are there that were
- * made before one that comes after the reader, none of before is gone: merged with no other, this
- * one was read by both expressions. */
+/* Where all of its name are there that were made before one that comes after the reader, none of
+ * before is gone: merged with no other, this one was read by both expressions. */
 static bool can_have_twin(const Detach *d, const char *name, const bool *after)
 {
-    enum { MOST = 10000 };
-    int base = (int)fx_base(name);
     long last = -1;
     for (uint32_t i = 0; i < d->group.n; i++)
         if (after[i] && fx_same_base(d->group.at[i].fx.name, name) &&
-            number_of(d->group.at[i].fx.name) > last)
-            last = number_of(d->group.at[i].fx.name);
-    for (long k = 0; k < last && last <= MOST; k++) {
-        const char *other = k ? arena_printf(d->a, "%.*s_%ld", base, name, k)
-                              : arena_strndup(d->a, name, (size_t)base);
-        if (strmap_get(&d->index, other) == NONE)
-            return true;
-    }
-    return last < 0 || last > MOST;
+            fx_number(d->group.at[i].fx.name) > last)
+            last = fx_number(d->group.at[i].fx.name);
+    return fx_may_lack(d->a, &d->index, name, last);
 }
 
 /* Is v computed from something read detached, behind what both expressions read? */

@@ -129,6 +129,8 @@ is "equal: which of two modules a value is of, and nothing tells" "$("$ppsplit" 
     "q_norm.weight (for k_norm.weight), q_norm.bias (for k_norm.bias), q_norm.weight (for v_norm.weight), q_norm.bias (for v_norm.bias)"
 is "equal: one of two norms that are read through a view" "$("$ppsplit" -q "$cases/equal/turned.onnx" --loss mse -o turned.out 2>&1 | head -n 1 | sed 's/.*: //')" \
     "first_norm.weight (for second_norm.weight), first_norm.bias (for second_norm.bias)"
+is "equal: norms that what reads them does not name" "$("$ppsplit" -q "$cases/equal/fused.onnx" --loss mse -o fused.out 2>&1 | sed -n 's/.*merged with them: //p')" \
+    "down.0.weight (for one of 2 lost ones), down.0.bias (for one of 2 lost ones), down.1.weight (for one of 2 lost ones), down.1.bias (for one of 2 lost ones)"
 is "a parameter of no such name" "$(said given --param flet=flat.npy | tail -n 1)" "given/model.onnx: error: --param flet: the model declares no such parameter"
 is "no file" "$(said given --param flat | tail -n 1)" "ppsplit: error: --param wants NAME=FILE.npy or NAME=FILE.safetensors, not 'flat'"
 is "not in the file" "$(said given --param flat=weights.safetensors | tail -n 1)" "weights.safetensors: error: no tensor 'flat'"
