@@ -34,7 +34,8 @@
               norms of one input, which are one node; products of equal weights with biases of their own; three.onnx: three norms; turned.onnx: behind a view; fused.onnx: before what names only itself
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places;
               folded.onnx: the same with constant folding, where the exporter packs the matrices
-  bounded     scripted: a while loop that ends on the data or at its bound, an If in it and one behind, parameters in all bodies, one in several
+  bounded     scripted: a while loop that ends on the data or at its bound, an If in it and one behind, parameters in all bodies, one in several;
+              passed3.onnx, passed5.onnx: a parameter that one branch yields as it is and the other computes with
   trips       scripted: as many steps as the longest of the rows is long, bounded by its dim; their states, kept in a list; a number counted
               down to zero; model.onnx is for microbatches of two rows; unbounded.onnx: the same without what bounds the first; counted.onnx: a trip for each row that is long;
               endless.onnx: until a sum is small
@@ -150,6 +151,15 @@ def bounded_steps(x, w, b, u):
         i += 1
     if bool(x.mean() > 0): x = x @ u
     return x
+@torch.jit.script_if_tracing
+def resized(q_size, k_size, rel):                       # as VitDet's: a table as it is, or in another size
+    n = int(2 * max(q_size, k_size) - 1)
+    if rel.shape[0] != n: rel_resized = F.interpolate(rel.reshape(1, rel.shape[0], -1).permute(0, 2, 1), size=n, mode="linear").reshape(-1, n).permute(1, 0)
+    else: rel_resized = rel
+    return rel_resized
+class Passed(nn.Module):
+    def __init__(self, n, d=4): super().__init__(); self.n, self.i, self.rel = n, nn.Linear(d, d), nn.Parameter(torch.randn(3, d))
+    def forward(self, x): x = self.i(x).view(x.shape[0], 2, -1); return x * resized(x.shape[1] + self.n, x.shape[1], self.rel).reshape(1, -1, x.shape[2])[:, :2]
 class Bounded(nn.Module):
     def __init__(self, d=4):
         super().__init__(); self.i, self.o = nn.Linear(d, d), nn.Linear(d, 3); self.w, self.b, self.u = (nn.Parameter(torch.randn(*s) / 2) for s in ((d, d), (d,), (d, d)))
@@ -158,6 +168,7 @@ class Bounded(nn.Module):
 def bounded(d):
     m, x, t = Bounded(), torch.randn(ROWS, 4) * torch.tensor([.2, .2, .7, .7, 1.5, 1.5, 4., 4.])[:, None], torch.randn(ROWS, 3)
     export(m, x[:MB], f"{d}/model.onnx", ["x"], ["y"])
+    for n in (0, 1): export(Passed(n), x[:MB], f"{d}/passed{2 * n + 3}.onnx", ["x"], ["y"])
     m = m.double(); y = torch.cat([m(x[i:i + MB].double()) for i in range(0, ROWS, MB)]); l = F.mse_loss(y, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(m), "o:begin", "model.onnx", y, name="y", x=x, target=t)
 

@@ -24,6 +24,9 @@ typedef struct Params {
     StrMap by_init, by_name;
     /* constants reported; results of Identities of initializers */
     StrMap noted, copies;
+    /* initializers that branches yield as they are -> index into passed_on: as what */
+    StrMap passed;
+    VEC(const char *) passed_on;
     struct Places *places;                              /* param_place.c */
     /* result of an Identity -> its initializer */
     StrMap copied;

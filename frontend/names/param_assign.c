@@ -149,15 +149,36 @@ static bool is_scaled(const RawNode *n)
 }
 
 /* "a.w" of the initializer "a.w.1", as TorchScript calls it where a branch yields it as "a.w". */
-static const char *passed_on(const Params *p, const RawNode *n, const char *init)
+static bool is_numbered(const char *init, const char *name)
 {
-    size_t k = n->nout ? strlen(n->out[0]) : 0;
-    bool numbered = k && !strncmp(init, n->out[0], k) && init[k] == '.' && init[k + 1];
-    return !strcmp(n->op_type, "Identity") && numbered &&
-                   !init[k + 1 + strspn(init + k + 1, "0123456789")] &&
-                   strmap_get(&p->by_name, n->out[0]) == NONE
-               ? n->out[0]
-               : NULL;
+    size_t k = strlen(name);
+    return k && !strncmp(init, name, k) && init[k] == '.' && init[k + 1] &&
+           !init[k + 1 + strspn(init + k + 1, "0123456789")];
+}
+
+/* All that branches yield as they are, before any is read: another branch may read it, too. */
+static void find_passed(Params *p, const Onnx__GraphProto *g)
+{
+    for (size_t i = 0; i < g->n_node; i++) {
+        const Onnx__NodeProto *n = g->node[i];
+        for (size_t j = 0; j < n->n_attribute; j++)
+            if (n->attribute[j]->g)
+                find_passed(p, n->attribute[j]->g);
+        if (!n->op_type || strcmp(n->op_type, "Identity") || n->n_input != 1 || n->n_output != 1 ||
+            !n->input[0] || !n->output[0] || !is_numbered(n->input[0], n->output[0]) ||
+            strmap_get(&p->m->init_index, n->input[0]) == NONE ||
+            strmap_get(&p->m->init_index, n->output[0]) != NONE)
+            continue;
+        *strmap_at(&p->passed, n->input[0]) = p->passed_on.n;
+        vec_push(p->m->arena, &p->passed_on, n->output[0]);
+    }
+}
+
+static const char *passed_on(const Params *p, const char *init)
+{
+    uint32_t i = strmap_get(&p->passed, init);
+    const char *name = i == NONE ? NULL : p->passed_on.at[i];
+    return name && strmap_get(&p->by_name, name) == NONE ? name : NULL;
 }
 
 static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32_t init, bool *flip)
@@ -171,7 +192,7 @@ static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32
                  (*t->name == '/' && strstr(t->name, "_output_"));
     bool made_up = named && param_is_made_up(t->name);
     const char *name =
-        made_up && role != ROLE_ANY ? recovered_name(p, n, input) : passed_on(p, n, t->name);
+        made_up && role != ROLE_ANY ? recovered_name(p, n, input) : passed_on(p, t->name);
     bool product = !strcmp(n->op_type, "MatMul") ||
                    (!strcmp(n->op_type, "Gemm") && input == 1 && !raw_int(n, "transB", 0));
     *flip = made_up && product && t->shape.rank == 2;
@@ -329,7 +350,8 @@ Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file)
                   .by_init.arena = m->arena,
                   .by_name.arena = m->arena,
                   .noted.arena = m->arena,
-                  .copies.arena = m->arena};
+                  .copies.arena = m->arena,
+                  .passed.arena = m->arena};
     for (uint32_t i = 0; i < m->init.n; i++)
         tensor_single(m->arena, &m->init.at[i]);
     const char *text = metadata_get(m->graph->n_metadata_props, m->graph->metadata_props,
@@ -339,6 +361,8 @@ Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file)
         p->sig_param = arena_array(m->arena, uint32_t, p->sig.n);
         for (uint32_t i = 0; i < p->sig.n; i++)
             p->sig_param[i] = NONE;
+    } else {
+        find_passed(p, m->graph);
     }
     return p;
 }

@@ -43,6 +43,10 @@ done
 is "sequence: a stage a file" "$(grep -c call_stage "$work/sequence/pipe.txt")" 3
 is "annotated: a stage a number" "$(grep -c call_stage "$work/annotated/pipe.txt")" 3
 
+for n in 3 5; do
+    is "bounded: what a branch yields as it is has its own name, where the other one is taken, too ($n)" \
+        "$("$ppsplit" -q "$cases/bounded/passed$n.onnx" --dump import --loss mse 2>&1 | sed -n 's/^param rel.* = //p')" rel
+done
 is "normed: nothing is in evaluation form" "$("$ppsplit" -q "$cases/normed/model.onnx" --loss mse -o "$work/normed.said" 2>&1)" ""
 is "normed: unless it was exported so" "$("$ppsplit" -q "$cases/normed/evaluated.onnx" --loss mse -o "$work/evaluated" 2>&1 | grep -o 'warning: .*')" "warning: 2 BatchNormalization nodes are in evaluation form"
 is "unsorted: a row that is told its place in the order is not alone" "$("$ppsplit" -q "$cases/unsorted/ranked.onnx" --loss cross_entropy -o "$work/ranked" 2>&1 | grep -c 'only a single microbatch trains')" 1
