@@ -35,8 +35,8 @@ typedef struct Params {
     /* given in files, and nothing in the model is made of them */
     VEC(const char *) unfit;
     /* weights that a BatchNormalization was multiplied into; that folding computed (weight
-     * normalisation); what trains for an equal one */
-    VEC(const char *) scaled, computed, merged;
+     * normalisation); what trains for an equal one; named by an attention's order */
+    VEC(const char *) scaled, computed, merged, placed;
     /* parameters of which a use is not understood; of which folding left a trace */
     VEC(const char *) partial, inferred;
     uint32_t frozen_batchnorms;                         /* BatchNormalizations in evaluation form */

@@ -402,6 +402,13 @@ static void report_computed(const Params *p)
 {
     Arena *a = p->m->arena;
     VEC(const char *) list = {0};
+    if (p->placed.n) {
+        diag_hint("exporting with do_constant_folding=False keeps their names");
+        diag_warn(WHERE_FILE(p->m->path),
+                  "%u parameters of attentions have lost their names in folding and are called by "
+                  "their order: %s",
+                  p->placed.n, join(a, p->placed.at, p->placed.n));
+    }
     for (uint32_t i = 0; i < p->computed.n; i++)
         vec_push(a, &list, p->computed.at[i]);
     for (uint32_t i = 0; i < p->g->param.n && p->m->from_pytorch; i++)

@@ -5,6 +5,10 @@
  * operand some rows of them; or, where keys have a width of their own, q_proj_weight,
  * k_proj_weight, v_proj_weight.
  *
+ * Three products of one value are no slices, nn.MultiheadAttention makes one product of that: they are
+ * projections of their own, given to its function (WavLM, fairseq): q_proj.weight, q_proj.bias, ...
+ * Of their names the file has nothing, so that is said.
+ *
  * The module is known by its out_proj, which is called as a function and so stands in the
  * attention's own scope.
  */
@@ -78,7 +82,8 @@ static int64_t rows_of(const RawTensor *t) { return t->shape.d[t->shape.rank - 1
 
 static bool is_whole(const Params *p, const Attention *at)
 {
-    static const char *const own[] = {"in_proj_weight", "in_proj_bias", "q_proj_weight"};
+    static const char *const own[] = {"in_proj_weight", "in_proj_bias", "q_proj_weight",
+                                      "q_proj.weight"};
     int64_t rows = 0, bias = 0;
     if (!at->path || at->n < 2 || at->n > MOST || (at->n_bias && at->n_bias != at->n))
         return false;
@@ -156,11 +161,40 @@ static void retire(const RawNodes *list, const Piece *piece, uint32_t n)
     }
 }
 
+static bool reads_one_value(const Attention *at)
+{
+    bool one = at->n == MOST;
+    for (uint32_t i = 1; i < at->n; i++)
+        one &= !strcmp(at->weight[i].node->in[0], at->weight[0].node->in[0]);
+    return one;
+}
+
+static void make_own(Params *p, const Attention *at)
+{
+    static const char *const leaf[MOST] = {"q_proj", "k_proj", "v_proj"};
+    Arena *a = p->m->arena;
+    for (uint32_t i = 0; i < at->n; i++) {
+        const Piece *w = &at->weight[i], *b = &at->bias[i];
+        const char *name = arena_printf(a, "%s.%s.weight", at->path, leaf[i]);
+        param_use(p, w->node, w->input, param_new(p, name, w->init, true, true, false), true);
+        vec_push(a, &p->placed, name);
+        if (at->n_bias == 0)
+            continue;
+        name = arena_printf(a, "%s.%s.bias", at->path, leaf[i]);
+        param_use(p, b->node, b->input, param_new(p, name, b->init, false, true, false), false);
+        vec_push(a, &p->placed, name);
+    }
+}
+
 /* False when its slices do not tell what they are slices of. */
 static bool make(Params *p, const Attention *at)
 {
     static const char *const apart[MOST] = {"q_proj_weight", "k_proj_weight", "v_proj_weight"};
     Arena *a = p->m->arena;
+    if (reads_one_value(at)) {
+        make_own(p, at);
+        return true;
+    }
     if (has_one_input(p, at)) {
         const char *name = arena_printf(a, "%s.in_proj_weight", at->path);
         uint32_t id = assemble(p, name, at->weight, at->n, shape_of(2, 3 * at->width, at->width));

@@ -533,6 +533,33 @@ static void test_pieces(void)
        "in PyTorch's layout: queries, then keys and values");
 }
 
+/* Products of one value: projections of their own, as WavLM's, of which folding transposed the
+ * weights and took the joined biases apart. */
+static void test_projections(void)
+{
+    M m = {0};
+    const char *three[] = {"q", "k", "v"};
+    initializer(&m, "a.out_proj.weight", 4, 4, 1);
+    for (int i = 0; i < 3; i++) {
+        const char *w = arena_printf(arena, "onnx::MatMul_%d", i), *v = three[i];
+        const char *b = arena_printf(arena, "onnx::Add_%d", i);
+        initializer(&m, w, 4, 4, 10.f * (float)i);
+        initializer(&m, b, 4, 0, 100.f * (float)i);
+        node(&m, "MatMul", arena_printf(arena, "/a/MatMul_%d", i + 1), arena_printf(arena, "x %s", w),
+             arena_printf(arena, "%s0", v), NULL, NULL);
+        node(&m, "Add", arena_printf(arena, "/a/Add_%d", i + 1), arena_printf(arena, "%s %s0", b, v),
+             v, NULL, NULL);
+    }
+    node(&m, "Mul", "/a/Mul", "q k", "p", NULL, NULL);
+    node(&m, "Mul", "/a/Mul_1", "p v", "o", NULL, NULL);
+    node(&m, "Gemm", "/a/Gemm", "o a.out_proj.weight", "y", NULL, NULL);
+    Graph *g = import(&m, NULL, NULL);
+    const Param *w = param(g, "a.k_proj.weight"), *b = param(g, "a.v_proj.bias");
+    ok(is_shaped(w, 2, 4, 4) && w->transposed && is_shaped(b, 1, 4, 0) && g->param.n == 7,
+       "three products of one value in an attention are no slices of one weight");
+    ok(w && b && first_of(w, 0) == 10 && first_of(b, 0) == 200, "each is itself");
+}
+
 static const char *call(const char *name, const char *target, const char *args)
 {
     return arena_printf(
@@ -701,6 +728,7 @@ int main(void)
     test_places();
     test_buffers();
     test_pieces();
+    test_projections();
     test_dynamo_folds();
     test_dynamo_merges();
     test_dynamo_tables();
