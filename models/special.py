@@ -9,7 +9,8 @@
   twice       a module called twice inside one file; folded.onnx: the same with constant folding, which transposes its weight twice
   looped      a module called five times and its weight once more, transposed: several uses in one stage, also in one between others
   passthrough outputs that are also intermediates, an input used late, a stage without parameters
-  stopped     ppsplit::StopGradient where a VQ-VAE detaches; a stage that only stopped values leave; plain.onnx: the same without these nodes
+  stopped     ppsplit::StopGradient where a VQ-VAE detaches; a stage that only stopped values leave; plain.onnx: the same without these nodes;
+              hard.onnx: straight-through estimators of what has no gradient
   detached    PyTorch's dynamo exporter with its optimizer, which removes what detach() leaves: the fx nodes name it still;
               undecided.onnx: a VQ-VAE, where it merges two losses that detach different values, is refused;
               doubted.onnx: a difference that is merged with one that detaches nothing, too;
@@ -436,9 +437,21 @@ class Quantizer(nn.Module):
 class Plain(Quantizer):
     def stop(self, x): return x.detach().reshape(-1, 6) # a node for --stop-gradient to name
 
+class Hard(nn.Module):                                  # as GroupViT's: a one-hot row of the largest, and a rounded number: the gradient of what they are made of
+    def __init__(self): super().__init__(); self.a, self.b, self.o = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6)
+    def forward(self, x):
+        z, w = self.a(x).softmax(-1), self.b(x)
+        z = torch.zeros_like(z).scatter_(-1, z.max(-1, keepdim=True)[1], 1.0) - z.detach() + z
+        return torch.tanh(self.o(z)) * (w + (torch.round(w * 2) / 2 - w).detach())
+
+def hard(d, x, t):
+    m = Hard(); export(m, (x[:MB],), f"{d}/hard.onnx", ["x"], ["logits"])
+    F.mse_loss(m.double()(x.double()), t.double()).backward(); save_file({k: g.float().contiguous() for k, g in grads_of(m).items()}, f"{d}/hard.safetensors")
+
 def stopped(d):
     m, plain = Quantizer(), Plain(); plain.load_state_dict(m.state_dict()); x, t = torch.randn(ROWS, 6), torch.randn(ROWS, 6); a = (torch.randn(MB, 6), torch.randn(MB, 6))
     export(m, a, f"{d}/model.onnx", ["x", "labels"], ["loss", "logits"]); export(plain, a, f"{d}/plain.onnx", ["x", "labels"], ["loss", "logits"])
+    with torch.random.fork_rng(): hard(d, x, t)
     m = plain.double(); l, y = m(x.double(), t.double()); l.backward()
     write(d, ("output:loss", l.item()), {k: g for k, g in grads_of(m).items() if g is not None}, "enc:begin,dec:begin", "model.onnx", y, x=x, labels=t)
 

@@ -232,6 +232,8 @@ static void import_node(ImportState *s, RawNode *n)
     Op op;
     const Row *row = row_of(n, &op);
     check_count(s, n, row);
+    if (op == OP_Add && n->nin == 2 && s->opt->training && !n->fx_node)
+        through_mark(s, n, in);
     Import im = {
         .g = g,
         .arena = g->arena,
@@ -355,6 +357,7 @@ static void run_model(ImportState *s, Ids *out, bool last)
     Model *m = s->m;
     s->g->file = m->path;
     import_list(s, &m->node);
+    through_report(s);
     *out = (Ids){0};
     for (size_t i = 0; i < m->graph->n_output; i++) {
         const char *name = m->graph->output[i]->name ? m->graph->output[i]->name : "";

@@ -33,6 +33,8 @@ typedef struct ImportState {
     void (*node)(struct ImportState *s, RawNode *n);           /* import.c: one of them */
     const RawNodes *list;                                      /* that is being imported */
     Ids alive; /* bools that are true wherever what is imported now counts: the loops around */
+    VEC(bool) carries; /* by value, through.c: a gradient of it reaches a parameter */
+    const char *through, *untold; /* through.c: the first nodes it is said of, or NULL */
     struct Trips *trips; /* trips.c: loops whose nodes have begun; NULL: none */
 } ImportState;
 
@@ -72,6 +74,11 @@ bool trips_take(ImportState *s, const RawNode *n);
 /* reroll.c: n values of one shape, stacked along a new dim 0: computed at once where they were
    computed alike, else NONE. */
 ValueId reroll(Graph *g, uint32_t n, const ValueId *y);
+
+/* through.c: an Add whose operands are known, of which one gets no gradient: straight-through
+ * estimators; what is to be said of them */
+void through_mark(ImportState *s, const RawNode *n, ValueId *in);
+void through_report(const ImportState *s);
 
 /* live.c: fills RawNode.dead of a list that yields n names */
 void import_mark_live(Model *m, RawNodes *list, uint32_t n, const char *const *root);

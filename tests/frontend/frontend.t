@@ -136,6 +136,14 @@ ok "not named: trains" train "$work/not" "$work/not.run"
 ok "not named: other gradients" eval '! agrees "$work/not.run"'
 is "not named: as without a loss" "$("$ppsplit" -q plain.onnx --dump import)" "$("$ppsplit" -q plain.onnx --dump import --stop-gradient /Sub_1)"
 stop() { "$ppsplit" -q plain.onnx --loss output:loss --dump import --stop-gradient "$1" 2>&1 >/dev/null; }
+ok "hard: what is straight through splits and builds" split_model hard.onnx "$work/hard" none --loss mse
+mkdir "$work/hard.run"
+ok "hard: trains" "$work/hard/pipeline" train --data x=in.x.npy --data target=in.labels.npy --microbatches $((rows / mb)) --quiet --lr 0 --dump-grads "$work/hard.run/grads"
+ok "hard: agrees with PyTorch" "$compare" grads "$work/hard.run/grads" hard.safetensors
+is "hard: which is said" "$("$ppsplit" -q hard.onnx --loss mse --dump import 2>&1 >/dev/null)" \
+    "hard.onnx: warning: sums (y - x) + x, as '/Add', of a y without a gradient, are taken for y - x.detach() + x: the gradient is x's"
+is "plain: what may be straight through is said" "$("$ppsplit" -q plain.onnx --loss output:loss --dump import 2>&1 >/dev/null | head -n 1)" \
+    "plain.onnx: warning: a sum (y - x) + x, '/Add', is a straight-through estimator where its source detaches: the file does not say, the gradient passes"
 is "a name that is none" "$(stop /Reshape_1_output_1; echo $?)" "plain.onnx: error: --stop-gradient /Reshape_1_output_1: no value and no node is named so
 hint: did you mean '/Reshape_1_output_0'?
 2"

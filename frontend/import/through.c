@@ -1,0 +1,64 @@
+/*
+ * through.c - straight-through estimators of files that do not say what was detached (Bengio,
+ * Leonard, Courville 2013).  In: an Add, as its operands are known.  Out: where no gradient passes.
+ *
+ * y - x.detach() + x and x + (y - x).detach() have the numbers of y and the gradient of x; without
+ * the detach(), which TorchScript's exporter drops, the gradients of x cancel.  Where y has none (a
+ * one-hot row of the largest, a rounded number), both say the same, and nothing else can be meant:
+ * as it stands the sum is y and nothing trains by it.  Where y has one, it may be either, or
+ * neither.
+ */
+#include "state.h"
+
+/* Does a gradient reach a parameter from it?  Values of the graph are there in order. */
+static bool carries(ImportState *s, ValueId v)
+{
+    Graph *g = s->g;
+    for (ValueId k = s->carries.n; k <= v; k++) {
+        const Value *x = val(g, k);
+        bool any = x->kind == V_PARAM && g->param.at[x->param].trainable;
+        if (x->kind == V_NODE && op_differentiable(g->node.at[x->node].op))
+            for (uint32_t i = 0; i < g->node.at[x->node].nin; i++)
+                any |= g->node.at[x->node].in[i] < k && s->carries.at[g->node.at[x->node].in[i]];
+        vec_push(g->arena, &s->carries, any && dtype_is_float(x->dtype));
+    }
+    return s->carries.at[v];
+}
+
+/* The y of y - x. */
+static ValueId minuend(const Graph *g, ValueId difference, ValueId x)
+{
+    const Value *d = val(g, difference);
+    const Node *n = d->kind == V_NODE ? &g->node.at[d->node] : NULL;
+    return n && n->op == OP_Sub && n->in[1] == x ? n->in[0] : NONE;
+}
+
+void through_mark(ImportState *s, const RawNode *n, ValueId *in)
+{
+    for (int k = 0; k < 2; k++) {
+        ValueId y = minuend(s->g, in[k], in[1 - k]);
+        if (y == NONE || !carries(s, in[1 - k]))
+            continue;
+        if (carries(s, y)) {
+            s->untold = s->untold ? s->untold : n->name;
+            continue;
+        }
+        in[k] = import_stopped(s, in[k]);
+        s->through = s->through ? s->through : n->name;
+    }
+}
+
+void through_report(const ImportState *s)
+{
+    Where w = WHERE_FILE(s->m->path);
+    if (s->through)
+        diag_warn(w, "sums (y - x) + x, as '%.128s', of a y without a gradient, are taken for "
+                     "y - x.detach() + x: the gradient is x's",
+                  diag_escape(s->m->arena, s->through));
+    if (!s->untold || s->opt->stop.n)                   /* the user has thought of it */
+        return;
+    diag_hint("--stop-gradient names what detach() made, here and elsewhere");
+    diag_warn(w, "a sum (y - x) + x, '%.128s', is a straight-through estimator where its source "
+                 "detaches: the file does not say, the gradient passes",
+              diag_escape(s->m->arena, s->untold));
+}
