@@ -16,7 +16,8 @@
               doubted.onnx: a difference that is merged with one that detaches nothing, too;
               cloned.onnx: a detach() of which nothing is left but the line of source;
               filled.onnx: zeros that were merged, of which one is read where the source detaches;
-              layered.onnx: two layers that detach, in each of which a value that is made twice was merged
+              layered.onnx: two layers that detach, in each of which a value that is made twice was merged;
+              views.onnx: views in a row that are one, of something detached
   samples     samples as groups of a convolution, two inputs joined along the batch and taken apart, sequence first, relative positions
   contrast    logits of every sample with every other one, and outputs that add up over microbatches, or do not: out.NAME.npy
   features    features of an image put where its tokens stand (masked_scatter): those of a microbatch, one after the other; more than are used
@@ -465,6 +466,12 @@ class Detached(nn.Module):
         h = self.b(s) * self.b(s.detach() * 2 + 1) + z * z.detach()             # the same value twice: by position
         return self.d(self.c(h)) + h @ self.d.weight.detach()                   # a parameter
 
+class Views(nn.Module):                                 # as RT-DETR: of two unsqueezes in a row the optimizer makes one, in a model that detaches
+    def __init__(self): super().__init__(); self.a, self.b = A(), nn.Linear(6, 6)
+    def forward(self, x):
+        z = self.a(x); r = torch.sigmoid(self.b(z.detach())).unsqueeze(1)
+        return z * (r[:, None, :, None] * torch.ones(1, 2, 1, 2, 1)).sum((1, 2, 3)) + r.squeeze(1)
+
 def dynamo(m, args, path, inputs, outputs, optimize=True):
     torch.onnx.export(m.eval(), args, path, input_names=inputs, output_names=outputs, dynamo=True, optimize=optimize, external_data=False, verbose=False)
     o = onnx.load(path)
@@ -513,7 +520,7 @@ def detached(d):
     write(d, ("mse", l.item()), grads_of(m), "b:begin,c:begin", "model.onnx", y, x=x, target=t, second=repr(second.item()))
     dynamo(Cloned(), (torch.randn(MB, 6),), f"{d}/cloned.onnx", ["x"], ["logits"])
     dynamo(Doubted(), (torch.randn(MB, 6),), f"{d}/doubted.onnx", ["x"], ["logits"])
-    with torch.random.fork_rng(): filled(d, x, t); filled(d, x, t, Layered, "layered")
+    with torch.random.fork_rng(): filled(d, x, t); filled(d, x, t, Layered, "layered"); filled(d, x, t, Views, "views")
     dynamo(Merged(), (torch.randn(MB, 6), torch.randn(MB, 6)), f"{d}/undecided.onnx", ["x", "labels"], ["loss", "logits"])
 
 def filled(d, x, t, model=Filled, name="filled"):

@@ -240,6 +240,18 @@ static bool detaches_unseen(const Detach *d, const Group *g)
     return at && (!end || at < end) && !seen;
 }
 
+/* Did a node take its operand's node in, which was of its kind?  That one's name is gone, too. */
+static bool is_fused(const Group *g)
+{
+    static const char *const rule[] = {"UnsqueezeUnsqueeze", "TransposeTranspose",
+                                       "ReshapeReshape", "CastCast"};
+    for (uint32_t i = 0; i < g->node.n; i++)
+        for (size_t k = 0; g->node.at[i]->rules && k < sizeof rule / sizeof *rule; k++)
+            if (strstr(g->node.at[i]->rules, rule[k]))
+                return true;
+    return false;
+}
+
 /* Names of arguments that are gone, whose value is now another's: b = f(x) was merged with a =
  * f(x). */
 static void find_merged(Detach *d, const Group *g)
@@ -257,7 +269,7 @@ static void find_merged(Detach *d, const Group *g)
                      fx_is_filled(arg);
         for (uint32_t i = 0; i < left.n && !known; i++) {
             known = fx_same_base(d->group.at[strmap_get(&d->maker, left.at[i])].fx.name, arg);
-            if (!known)
+            if (!known || (is_fused(g) && fx_same_base(g->fx.name, arg)))
                 continue;
             vec_push(d->a, &d->merged, arg);
             vec_push(d->a, &d->into, left.at[i]);

@@ -72,7 +72,8 @@ typedef struct RawNode {
     /* part of a function's or a branch's body */
     bool inlined;
     int pipeline_stage;                                 /* -1: none */
-    const char *name_scopes, *fx_node, *stack;          /* dynamo metadata, or NULL */
+    /* dynamo metadata, or NULL; rules: of its optimizer, "CastCast", that made the node */
+    const char *name_scopes, *fx_node, *stack, *rules;
     /* scope of the function call it was inlined from, or NULL */
     const char *call_scope;
     const char *scope;                                  /* scope.c */
