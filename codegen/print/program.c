@@ -12,8 +12,6 @@
 static void print_pointer(Out *o, uint32_t buf, Text *t)
 {
     const Buffer *b = &o->f->buf.at[buf];
-    if (place_in_source(o, buf))
-        return;
     const char *type = arena_printf(o->a, "%s%s *", b->written ? "" : "const ", cg_ctype(b->type)),
                *at = place_text(o, buf);
     const Value *v = val(o->f->g, b->value);
@@ -94,7 +92,7 @@ void cg_function_print(Func *f)
         text_noted(&head, 64, arena_printf(f->a, "int64_t counted[%u];", f->counted.n),
                    "of masks, how many places are there");
     for (uint32_t i = 0; i < f->buf.n; i++)
-        if (o.named[i]) {
+        if (o.named[i] && !place_in_source(&o, i)) {
             print_pointer(&o, i, &head);
             none = false;
         }
