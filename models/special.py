@@ -49,6 +49,8 @@
               fit.onnx: a product that needs a mask of five; drop.onnx: a dropout of what is picked
   parts       a Split whose sizes are data, a layer for each part, the parts joined again; raw.onnx: the same with a SplitToSequence; wrong.npy: sizes of other rows
   merged      is not made here: export.py's encdec-dyn, where the exporter merged equal biases and their Splits
+  partly      dynamo's optimizer packs a GRU's biases, which are small enough to compute, and leaves its matrices; addcmul of views of parameters
+  relative    ten blocks, each with its own table of relative positions: a part of the stash that is nothing but a loop over blocks
   half        parameters, a buffer and running statistics in float16 (f16.onnx) and bfloat16 (bf16.onnx, its data in another file), a tied embedding, a
               Linear used twice, MatMul with a transposed weight; gradients of PyTorch's own half model
   clip        two towers, a loss over every image and every text of the minibatch: for any rows (model.onnx), for all of them (static.onnx), and
@@ -583,9 +585,10 @@ def half(d):
         if name == "bf16": onnx.save(onnx.load(f"{d}/bf16.onnx"), f"{d}/bf16.onnx", save_as_external_data=True, location="bf16.data", size_threshold=0)
 
 FOLDED = "pkg.onnxscript.optimizer.folded_from"
-def export_folded(model, args, path, inputs):
-    """By dynamo with its optimizer on; of the metadata what ppsplit reads, without the paths of this machine."""
-    torch.onnx.export(model, args, path, input_names=inputs, output_names=["logits"], dynamo=True, optimize=True, external_data=False, verbose=False)
+def export_folded(model, args, path, inputs, limit=0):
+    """By dynamo with its optimizer on; of the metadata what ppsplit reads, without the paths of this machine.  limit: what has more numbers it does not compute with; else its own limit, 8192."""
+    made = torch.onnx.export(model, args, None if limit else path, input_names=inputs, output_names=["logits"], dynamo=True, optimize=not limit, external_data=False, verbose=False)
+    if limit: import onnxscript.optimizer as opt; opt.optimize_ir(made.model, input_size_limit=limit); made.save(path, external_data=False)
     o = onnx.load(path); keep = ("pkg.torch.onnx.fx_node", "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.stack_trace")
     for n in o.graph.node:
         n.doc_string = ""; old = {p.key: p.value for p in n.metadata_props}; del n.metadata_props[:]
@@ -677,6 +680,38 @@ class Packed(nn.Module):
         y = self.o(self.lstm(self.rnn(self.conv(x).flatten(2).transpose(1, 2))[0])[0])
         y = y @ F.normalize(self.proto, dim=-1).t()
         return y + self.o.bias.pow(2).sum()
+
+class Partly(nn.Module):
+    def __init__(self): super().__init__(); self.rnn, self.o, self.weight, self.bias = nn.GRU(5, 6, batch_first=True), nn.Linear(6, 3), nn.Parameter(torch.rand(6)), nn.Parameter(torch.randn(6))
+    def forward(self, x): y = self.rnn(x)[0]; return self.o(torch.addcmul(self.bias.view(1, 1, -1), self.weight.view(1, 1, -1), y * y.norm(dim=1, keepdim=True)))
+
+def partly(d):
+    m, x, t = Partly(), torch.randn(ROWS, 3, 5), torch.randn(ROWS, 3, 3); export_folded(m, (x[:MB],), f"{d}/model.onnx", ["x"], limit=50)
+    m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
+    write(d, ("mse", l.item()), grads_of(m), "o:begin", "model.onnx", y, x=x, target=t)
+
+def relative(d, blocks=10, width=24, steps=2):
+    q, o, nodes, init = torch.randn(width, 3 * width) / 8, torch.randn(width, width) / 12, [], []
+    tables, places = [torch.randn(1, 7) for _ in range(blocks)], [torch.randint(0, 7, (steps, steps)) for _ in range(blocks)]
+    own = {"q": q, "o": o, **{f"table.{i}": t for i, t in enumerate(tables)}}; x, t = torch.randn(ROWS, steps, width), torch.randn(ROWS, steps, width)
+    def node(op, ins, *outs, **k): nodes.append(h.make_node(op, ins, outs, **k)); return outs[0]
+    def number(name, a): init.append(onnx.numpy_helper.from_array(np.asarray(a), name)); return name
+    for k, v in own.items(): number(k, v)
+    number("apart", np.array([0, steps, 1, -1])); number("together", np.array([0, steps, width])); y = "x"
+    for i, place in enumerate(places):
+        z = node("Transpose", [node("Reshape", [node("MatMul", [y, "q"], f"a{i}"), "apart"], f"b{i}")], f"c{i}", perm=[0, 2, 1, 3])
+        node("Split", [z], f"q{i}", f"k{i}", f"v{i}", axis=-1)
+        s = node("MatMul", [f"q{i}", node("Transpose", [f"k{i}"], f"t{i}", perm=[0, 1, 3, 2])], f"s{i}")
+        s = node("Add", [s, node("Gather", [f"table.{i}", number(f"place.{i}", place)], f"g{i}", axis=1)], f"r{i}")
+        s = node("Transpose", [node("MatMul", [node("Softmax", [s], f"p{i}", axis=-1), f"v{i}"], f"m{i}")], f"n{i}", perm=[0, 2, 1, 3])
+        y = node("Add", [y, node("MatMul", [node("Reshape", [s, "together"], f"h{i}"), "o"], f"o{i}")], f"y{i}" if i + 1 < blocks else "logits")
+    shape = lambda name: h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [MB, steps, width])
+    onnx.save(h.make_model(h.make_graph(nodes, "relative", [shape("x")], [shape("logits")], init), opset_imports=[h.make_opsetid("", 17)], ir_version=8), f"{d}/model.onnx")
+    leaf = {k: v.double().requires_grad_() for k, v in own.items()}; z = x.double()
+    for i, place in enumerate(places):
+        a, b, c = (z @ leaf["q"]).chunk(3, dim=-1); z = z + ((a @ b.transpose(1, 2) + leaf[f"table.{i}"][0, place]).softmax(-1) @ c) @ leaf["o"]
+    l = F.mse_loss(z, t.double()); l.backward()
+    write(d, ("mse", l.item()), {k: v.grad for k, v in leaf.items()}, "", "model.onnx", z, x=x, target=t)
 
 class Penalty(nn.Module):                               # over all parameters, in a line that names none; one of two uses of a weight
     def __init__(self): super().__init__(); self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 2)
@@ -836,6 +871,6 @@ def clip(d):
     m.zero_grad(); l, y = m(image.double(), text); l.backward()
     write(d, ("output:loss", l.item()), grads_of(m), "mixed:begin", "model.onnx", y, name="similarity", second=repr(l2.item()), extra=f"--bind rows={ROWS} --rows {MB} --loss-over minibatch", schedules="gpipe", image=image, text=text)
 
-for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, graph, parts, features, folded, given, packed, beside, equal, half, clip):
+for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, graph, parts, features, folded, given, packed, partly, relative, beside, equal, half, clip):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

@@ -74,7 +74,9 @@ static const char *arguments(Arena *a, const char *p, bool keyword, FxNode *fx)
             const char *name = word(a, p + 1, "");
             vec_push(a, &list, ((FxArg){name, keyword ? -1 : position}));
             p += strlen(name);
-        } else if (keyword && depth == 1 && (!strncmp(p, "alpha:", 6) || !strncmp(p, "beta:", 5))) {
+        } else if (keyword && depth == 1 &&
+                   (!strncmp(p, "alpha:", 6) || !strncmp(p, "beta:", 5) ||
+                    !strncmp(p, "value:", 6))) {
             fx->scaled = true;
         }
         if (!*p)

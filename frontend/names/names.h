@@ -28,7 +28,7 @@ typedef struct {
     const char *name, *target;                          /* "addmm", "aten.addmm.default" */
     uint32_t n;
     FxArg *arg;                                         /* the %names of its arguments, in order */
-    bool scaled;                                        /* keyword beta or alpha is given */
+    bool scaled;                                        /* keyword beta, alpha or value is given */
     uint32_t users;                                     /* the fx nodes that read it; 0: not said */
 } FxNode;
 bool meta_fx(Arena *a, const char *text, FxNode *fx);

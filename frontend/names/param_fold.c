@@ -36,8 +36,10 @@ static const char *folded_name(Fx *x, const Use *u)
 {
     const RawTensor *t = &x->p->m->init.at[u->init];
     const Group *g = fx_group(x, u->node);
-    const char *only = NULL, *placed = NULL;
+    const char *only = NULL, *placed = NULL, *once = fx_once(x, u);
     uint32_t n = 0;
+    if (once)
+        return once;
     for (uint32_t i = 0; g && i < g->fx.n; i++) {
         const FxArg *arg = &g->fx.arg[i];
         if (!strcmp(arg->name, t->name))
@@ -106,10 +108,10 @@ static void collect(Fx *x, Traces *out)
 
 /* Did folding yield this under another name, in place of which the initializer stands, its equal?
  * Then what the file says that the initializer was made of is not said of this one. */
-static bool is_merged(const Trace *t)
+static bool is_merged(Fx *x, const Trace *t)
 {
     const char *name = t->tensor->name;
-    return !param_is_made_up(name) && strcmp(t->fx, name);
+    return !param_is_made_up(name) && strcmp(t->fx, name) && !fx_once(x, t->use);
 }
 
 /* All operands that are this trace get the recipe. */
@@ -208,10 +210,10 @@ static bool tie_equal(Fx *x, Trace *t, const Candidates *all)
 static void tie_alike(Fx *x, const Traces *all, Trace *t)
 {
     const RawNode *n = t->use->node;
-    for (uint32_t i = 0; i < all->n && is_merged(t) && !t->done; i++) {
+    for (uint32_t i = 0; i < all->n && is_merged(x, t) && !t->done; i++) {
         const Trace *o = &all->at[i];
         const RawNode *other = o->use->node;
-        if (o->use->init != t->use->init || !o->done || o->entry == NONE || is_merged(o) ||
+        if (o->use->init != t->use->init || !o->done || o->entry == NONE || is_merged(x, o) ||
             o->use->input != t->use->input || strcmp(other->op_type, n->op_type) ||
             x->p->sig_param[o->entry] == NONE || !param_is_used(other, o->use->input) ||
             fx_distance(x->p->sig.entry[o->entry].target, n->scope) != FAR)
@@ -238,12 +240,12 @@ static void tie(Fx *x, Trace *t)
             if (!r)
                 continue;
             bool read = fx_reads(n, target), own = fx_distance(target, n->scope) == OWN;
-            bool told = !is_merged(t) && fx_is_origin(x, t->use->init, e);
-            bool equal = is_merged(t) && fx_like_named(x, t->use, e) != NONE;
+            bool told = !is_merged(x, t) && fx_is_origin(x, t->use->init, e);
+            bool equal = is_merged(x, t) && fx_like_named(x, t->use, e) != NONE;
             if (!pass || told || read || own || equal || shape_elements(&tensor->shape) >= 16)
                 vec_push(x->a, &all, ((Candidate){e, r, {told, read, own, is_whole(r)}}));
         }
-    if (is_merged(t) && tie_equal(x, t, &all))
+    if (is_merged(x, t) && tie_equal(x, t, &all))
         return;
     const Candidate *best = best_of(x->a, &all);
     if (best) {
@@ -304,7 +306,7 @@ static uint32_t source_of(Fx *x, const Trace *t, int *evidence)
     const char *usual = !strcmp(n->op_type, "Add") ? "bias" : "weight";
     uint32_t found[SAID + 1] = {0}, count[SAID + 1] = {0}, like = NONE;
     bool local = is_local(x, t);
-    uint32_t told = is_merged(t) ? NONE : fx_unread_origin(x, t->use->init);
+    uint32_t told = is_merged(x, t) ? NONE : fx_unread_origin(x, t->use->init);
     if (told == SEVERAL)
         return *evidence = 0, NONE;
     for (uint32_t e = 0; e < p->sig.n; e++) {

@@ -66,6 +66,8 @@ bool fx_is_norm(const FxNode *fx);
 bool fx_is_decomposed_norm(const FxNode *fx);
 Group *fx_group(Fx *x, const RawNode *n);               /* NULL: none */
 bool fx_is_control(const FxNode *fx);                   /* its arguments are its bodies' */
+/* Of addcmul(a, b, c) the first factor is value * b, where value is 1: b's name; else NULL. */
+const char *fx_once(Fx *x, const Use *u);
 
 /* ---- param_make.c ---- */
 void fx_make(Fx *x);                                    /* the parameters that uses name */
@@ -166,7 +168,7 @@ bool infer_rows(Fx *x, Trace *const *t, uint32_t n, Inferred *out);
 /* How many of the steps to it, the last one included, are of one of these kinds. */
 uint32_t fx_steps(const Fx *x, const Trace *t, const char *const *base);
 /* false: by what the file says, infer() cannot tell what was done */
-bool fx_can_be_undone(const Fx *x, const Trace *t);
+bool fx_can_be_undone(Fx *x, const Trace *t);
 
 /* ---- param_table.c ---- */
 bool infer_table(Fx *x, const RawTensor *tensor, Inferred *out);

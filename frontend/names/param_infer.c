@@ -481,7 +481,7 @@ static int by_number(const void *a, const void *b)
 }
 
 /* Parts of the parameter as it stands, by what is told of them. */
-static bool all_plain_parts(const Fx *x, Trace *const *t, uint32_t n)
+static bool all_plain_parts(Fx *x, Trace *const *t, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
         if (x->origin[t[i]->use->init].is_told &&

@@ -120,30 +120,39 @@ static void unpack_operand(Params *p, RawNode *n, uint32_t input, const Layer *l
     param_use_made(p, n, input, r);
 }
 
-/* Are these the operands of such a layer, of float numbers, in whole gates? */
-static bool fits(const Params *p, const RawNode *n, const Layer *l, bool biased)
+static int64_t directions_of(const RawNode *n)
 {
-    int64_t hidden = raw_int(n, "hidden_size", 0), rows = hidden * l->gates;
-    if (strcmp(n->op_type, l->op) || hidden < 1)
-        return false;
-    const RawTensor *w = operand(p, n, FIRST_OPERAND);
-    for (uint32_t i = 0; i < (biased ? OPERANDS : OPERANDS - 1); i++) {
-        const RawTensor *t = operand(p, n, FIRST_OPERAND + i);
-        if (!w || !t || (t->dtype != DT_F32 && t->dtype != DT_F64) ||
-            t->shape.rank != (i < 2 ? 3 : 2) ||
-            t->shape.d[0] != w->shape.d[0] || t->shape.d[1] != (i < 2 ? rows : 2 * rows) ||
-            t->bytes.length !=
-                (size_t)shape_elements(&t->shape) * (size_t)dtype_size(t->dtype))
-            return false;
-    }
-    return true;
+    const Onnx__AttributeProto *d = raw_attr(n, "direction");
+    static const char both[] = "bidirectional";
+    return d && d->s.len == strlen(both) && !memcmp(d->s.data, both, d->s.len) ? 2 : 1;
 }
 
-/* W, R and B of all directions; without biases, step is 2. */
+/* Is operand k of such a layer in the file, of float numbers, in whole gates? */
+static bool operand_fits(const Params *p, const RawNode *n, const Layer *l, uint32_t k)
+{
+    int64_t hidden = raw_int(n, "hidden_size", 0), rows = hidden * l->gates;
+    const RawTensor *t = operand(p, n, FIRST_OPERAND + k);
+    return t && hidden >= 1 && (t->dtype == DT_F32 || t->dtype == DT_F64) &&
+           t->shape.rank == (k < 2 ? 3 : 2) && t->shape.d[0] == directions_of(n) &&
+           t->shape.d[1] == (k < 2 ? rows : 2 * rows) &&
+           t->bytes.length == (size_t)shape_elements(&t->shape) * (size_t)dtype_size(t->dtype);
+}
+
+static bool fits(const Params *p, const RawNode *n, const Layer *l, bool biased)
+{
+    bool all = !strcmp(n->op_type, l->op);
+    for (uint32_t k = 0; all && k < (biased ? OPERANDS : OPERANDS - 1); k++)
+        all = operand_fits(p, n, l, k);
+    return all;
+}
+
+/* W, R and B of all directions; without biases, step is 2.  Those that are not in the file, nodes pack
+ * of what is: dynamo's optimizer computes small operands, often the biases alone. */
 static void unpack_node(Params *p, RawNode *n, const Layer *l, const Matrix *m, uint32_t step)
 {
     for (uint32_t k = 0; k < OPERANDS && k < step; k++)
-        unpack_operand(p, n, FIRST_OPERAND + k, l, m + k, step);
+        if (operand_fits(p, n, l, k))
+            unpack_operand(p, n, FIRST_OPERAND + k, l, m + k, step);
 }
 
 /* ---- dynamo ---- */
@@ -151,13 +160,11 @@ static void unpack_node(Params *p, RawNode *n, const Layer *l, const Matrix *m, 
 static void unpack_group(Fx *x, Group *g, const Layer *l)
 {
     Params *p = x->p;
-    int64_t directions = 0;
     uint32_t step, at = 0;
-    for (uint32_t i = 0; i < g->node.n; i++) {
-        const RawTensor *w = operand(p, g->node.at[i], FIRST_OPERAND);
+    int64_t directions = 0;
+    for (uint32_t i = 0; i < g->node.n; i++)
         if (!strcmp(g->node.at[i]->op_type, l->op))
-            directions += w && w->shape.rank == 3 ? w->shape.d[0] : 0;
-    }
+            directions += directions_of(g->node.at[i]);
     if (directions < 1 || g->arg.n % directions)
         return;
     step = g->arg.n / (uint32_t)directions;             /* 5: projections, which ONNX lacks */
@@ -166,15 +173,12 @@ static void unpack_group(Fx *x, Group *g, const Layer *l)
         uint32_t e = g->arg.at[i].entry;
         m[i] = (Matrix){p->sig.entry[e].target, &p->sig_param[e]};
     }
-    for (uint32_t i = 0; i < g->node.n; i++) {
+    for (uint32_t i = 0; i < g->node.n && (step == 2 || step == 4); i++) {
         RawNode *n = g->node.at[i];
         if (strcmp(n->op_type, l->op))
             continue;
-        if ((step != 2 && step != 4) || !fits(p, n, l, step == 4))
-            return;
-        const RawTensor *w = operand(p, n, FIRST_OPERAND);
         unpack_node(p, n, l, m + at, step);
-        at += step * (uint32_t)w->shape.d[0];
+        at += step * (uint32_t)directions_of(n);
     }
 }
 
