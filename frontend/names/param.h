@@ -20,6 +20,8 @@ typedef struct Params {
     StrMap body_arg;
     /* index into Graph.param per entry of the signature, or NONE */
     uint32_t *sig_param;
+    /* by entry: a node, or what folding noted, names it */
+    bool *sig_named;
     /* initializer, parameter name -> index into Graph.param */
     StrMap by_init, by_name;
     /* constants reported; results of Identities of initializers */

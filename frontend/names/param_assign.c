@@ -359,6 +359,7 @@ Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file)
     p->has_signature = text && meta_signature(m->arena, text, &p->sig);
     if (p->has_signature) {
         p->sig_param = arena_array(m->arena, uint32_t, p->sig.n);
+        p->sig_named = arena_array(m->arena, bool, p->sig.n);
         for (uint32_t i = 0; i < p->sig.n; i++)
             p->sig_param[i] = NONE;
     } else {
@@ -469,31 +470,54 @@ static bool is_batchnorm(const Params *p, const char *name)
     return strmap_get(&p->sig.by_target, mean) != NONE;
 }
 
+static void note_unfit(const Params *p)
+{
+    if (p->unfit.n)
+        diag_note("given in files, but no initializer is seen to be made of these numbers: %s",
+                  join(p->m->arena, p->unfit.at, p->unfit.n));
+}
+
+/* Folding notes of what it made a number; of these it did not. */
+static void report_unnamed(const Params *p, uint32_t n, const char *const *name)
+{
+    if (n == 0)
+        return;
+    note_unfit(p);
+    diag_hint("exporting with optimize=False tells");
+    diag_warn(WHERE_FILE(p->m->path),
+              "%u parameter%s that no node names will not train: not used, another name of a tied "
+              "one, or merged without a trace: %s",
+              n, n == 1 ? "" : "s", join(p->m->arena, name, n));
+}
+
 /* What an export left no trace of is said in one place. */
 void param_report(const Params *p)
 {
-    VEC(const char *) lost = {0};
+    VEC(const char *) lost = {0}, unnamed = {0};
     bool norm = p->frozen_batchnorms > 0;
     Arena *a = p->m->arena;
     for (uint32_t i = 0; i < p->sig.n; i++)
         if (p->sig.entry[i].kind == SIG_PARAMETER && p->sig_param[i] == NONE) {
             const char *name = p->sig.entry[i].target;
-            vec_push(a, &lost, name);
+            if (p->sig_named[i])
+                vec_push(a, &lost, name);
+            else
+                vec_push(a, &unnamed, name);
             norm |= is_batchnorm(p, name);
         }
     if (!p->opt->training)
         return;
     report_computed(p);
     report_traces(p);
+    report_unnamed(p, unnamed.n, unnamed.at);
     if (lost.n == 0 && p->constant.n == 0 && p->frozen_batchnorms == 0)
         return;
     if (norm)
         diag_note("BatchNormalization in evaluation form trains without its statistics; export in "
                   "training mode to keep them");
     Where w = WHERE_FILE(p->m->path);
-    if (p->unfit.n)
-        diag_note("given in files, but no initializer is seen to be made of these numbers: %s",
-                  join(a, p->unfit.at, p->unfit.n));
+    if (!unnamed.n)
+        note_unfit(p);
     if (lost.n) {
         diag_hint("exporting with optimize=False keeps every parameter");
         diag_warn(w, "%u parameter%s will not train, the export folded %s away: %s", lost.n,

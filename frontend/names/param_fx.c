@@ -180,6 +180,23 @@ static void match_own_name(Fx *x, Group *g, Use *u)
     }
 }
 
+/* Which parameters the file names besides declaring them; all where folding noted nothing. */
+static void note_named(Fx *x)
+{
+    Params *p = x->p;
+    bool noted = false;
+    for (uint32_t i = 0; i < p->m->init.n; i++)
+        noted |= x->origin[i].entry.n > 0;
+    for (uint32_t e = 0; e < p->sig.n; e++)
+        p->sig_named[e] = !noted;
+    for (uint32_t i = 0; i < x->group.n; i++)
+        for (uint32_t k = 0; k < x->group.at[i].arg.n; k++)
+            p->sig_named[x->group.at[i].arg.at[k].entry] = true;
+    for (uint32_t i = 0; i < p->m->init.n; i++)
+        for (uint32_t k = 0; k < x->origin[i].entry.n; k++)
+            p->sig_named[x->origin[i].entry.at[k]] = true;
+}
+
 void param_from_signature(Params *p, RawNodes *list)
 {
     Arena *a = p->m->arena;
@@ -191,6 +208,7 @@ void param_from_signature(Params *p, RawNodes *list)
             .alias = arena_array(a, bool, p->sig.n + 1)};
     collect(&x, list);
     fx_origins(&x);
+    note_named(&x);
     for (uint32_t i = 0; i < x.group.n; i++) {
         match_names(&x, &x.group.at[i]);
         if (fx_is_recurrent(&x.group.at[i].fx) || fx_is_control(&x.group.at[i].fx))

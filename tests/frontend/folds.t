@@ -131,6 +131,8 @@ equal/model.onnx: warning: 2 BatchNormalization nodes are in evaluation form
 note: BatchNormalization in evaluation form trains without its statistics; export in training mode to keep them"
 is "equal: which of two modules a value is of, and nothing tells" "$("$ppsplit" -q "$cases/equal/three.onnx" --loss mse -o three.out 2>&1 | head -n 1 | sed 's/.*: //')" \
     "q_norm.weight (for k_norm.weight), q_norm.bias (for k_norm.bias), q_norm.weight (for v_norm.weight), q_norm.bias (for v_norm.bias)"
+is "equal: of what nothing is left it is not said that it was folded" "$("$ppsplit" -q "$cases/equal/three.onnx" --loss mse -o three.out 2>&1 | sed -n 's/.*warning: \(.*will not train\)/\1/p')" \
+    "4 parameters that no node names will not train: not used, another name of a tied one, or merged without a trace: k_norm.weight, k_norm.bias, v_norm.weight, v_norm.bias"
 is "equal: one of two norms that are read through a view" "$("$ppsplit" -q "$cases/equal/turned.onnx" --loss mse -o turned.out 2>&1 | head -n 1 | sed 's/.*: //')" \
     "first_norm.weight (for second_norm.weight), first_norm.bias (for second_norm.bias)"
 is "equal: norms that what reads them does not name" "$("$ppsplit" -q "$cases/equal/fused.onnx" --loss mse -o fused.out 2>&1 | sed -n 's/.*merged with them: //p')" \
