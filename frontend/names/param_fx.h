@@ -1,7 +1,7 @@
 /*
  * param_fx.h - what the parts of the dynamo exporter's reading share: param_fx.c (which parameter
  * an operand was), param_make.c (makes them), param_tie.c (a parameter's bytes in another
- * arrangement), param_fold.c (parameters that folding left only a trace of).  Private to them.
+ * arrangement), param_fold.c (what folding left only a trace of).  Private to them.
  */
 #ifndef PPSPLIT_PARAM_FX_H
 #define PPSPLIT_PARAM_FX_H
@@ -221,6 +221,25 @@ void fx_note_surplus(Fx *x);
 
 /* ---- param_part.c ---- */
 void fx_separate_parts(Fx *x);
+
+/* ---- param_trace.c ---- */
+/* The fx name of an operand that was folded: the initializer's, unless several were merged into one
+ * or folding went on below fx. */
+const char *trace_name(Fx *x, const Use *u);
+void trace_collect(Fx *x, Traces *out);
+/* Did folding yield this under another name, in place of which the initializer stands, its equal? */
+bool trace_is_merged(Fx *x, const Trace *t);
+void trace_give(Fx *x, Trace *t, Recipe *r);            /* to all operands that are this trace */
+void trace_tie(Fx *x, Trace *t);                        /* to a known parameter, where it is one */
+/* ... made as one that was recovered for another module's */
+void trace_tie_alike(Fx *x, const Traces *all, Trace *t);
+
+/* ---- param_recover.c ---- */
+/* Several parameters in one tensor, of which one may be in the file in no other way. */
+void trace_tie_joined(Fx *x, Trace *t);
+void trace_recover(Fx *x, Traces *all);                 /* what the unread parameters left */
+/* A weight or bias of the reader's module by its place, as plain as it stands. */
+void trace_match_place(Fx *x, const Trace *t);
 
 /* ---- param_fold.c ---- */
 void fx_fold(Fx *x);                                    /* operands that no argument explains */
