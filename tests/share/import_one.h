@@ -97,7 +97,7 @@ static void lower(T *t, Op op, int opset, const char *attrs, uint32_t nin, const
                    .nout = nout,
                    .fx_node = t->fx_node};
     const char *names[OUTPUTS] = {"y0", "y1", "y2", "y3", "y4", "y5", "y6", "y7"};
-    Model model = {.path = "test", .from_pytorch = t->from_pytorch};
+    Model model = {.path = "test", .from_pytorch = t->from_pytorch, .limits = limits_default()};
     ImportState state = {.g = t->g, .m = &model, .env.arena = t->arena};
     raw.out = names;
     raw.in = arena_array(t->arena, const char *, nin + 1);
