@@ -89,13 +89,13 @@ want=$(perl -MJSON::PP -ne '$d = decode_json($_); next if $$d{config}; $tokens =
 is "tokens/s is the mean of the last steps" "$(sed -n 's/^step.*tokens.s //p' lines)" "$want"
 ok "the process is named beside the planned buffers" eval 'grep -E "^process memory: [0-9]{6,9} bytes beside these planned buffers" lines'
 
-# ---- the table of operations, and what the README says of it ----
+# ---- the table of operations, and what docs/supported.md says of it ----
 
 "$ppsplit" ops >ops
 is "whole numbers and shapes have no gradient" "$(awk '$1 ~ /^(NonZero|Shape|Constant|ArgMax|Hardmax|Range)$/ { print $1, $4 }' ops | sort | tr '\n' ' ')" \
     "ArgMax no Constant no Hardmax no NonZero no Range no Shape no "
 is "what becomes others has that of the others" "$(awk '$1 ~ /^(LSTM|Gemm|LayerNormalization)$/ { print $4, $5 }' ops | sort -u)" "via lowering"
-says=$(grep -o 'more than [0-9]* operators, more than [0-9]* of them differentiable' "$top/README.md" | tr -cd '0-9 ')
-is "there are as many as the README says" "$(awk -v says="$says" 'NR > 1 && $3 != "refused" { n++ } NR > 1 && $4 != "no" { d++ }
+says=$(grep -o 'more than [0-9]* operators, more than [0-9]* of them differentiable' "$top/docs/supported.md" | tr -cd '0-9 ')
+is "there are as many as the document says" "$(awk -v says="$says" 'NR > 1 && $3 != "refused" { n++ } NR > 1 && $4 != "no" { d++ }
     END { split(says, s, " "); print (n > s[1]), (d > s[2]), (s[1] > 100) }' ops)" "1 1 1"
 plan_done
