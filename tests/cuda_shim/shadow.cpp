@@ -30,9 +30,11 @@ enum { MANY_OF_WARP = 1024, MANY = 2047 };
 struct Cell {
     /* ticks; read_other: of another operation, not ordered before `read` */
     unsigned write, read, read_other;
-    unsigned write_thread : 10, write_mask : 4, atomic : 1, read_mask : 4;
-    /* of the lower two bytes and of the upper two: elements of 16 bits */
-    unsigned low_reader : 11, high_reader : 11;
+    /* Readers of the lower two bytes and of the upper two, which may be elements of 16 bits.  Whole
+     * bytes: what one store writes, one load reads, which a processor can hand on. */
+    uint16_t write_thread, low_reader, high_reader;
+    uint8_t write_mask : 4, atomic : 1;
+    uint8_t read_mask;
 };
 enum { LOW = 3, HIGH = 12 };                            /* masks of bytes */
 
@@ -290,14 +292,15 @@ static inline void note_read(Cell &c, unsigned mask) {
         c.read = 0;
     }
     /* whoever is ordered after this read is after the earlier ones */
-    if (!c.read || ((!(c.read_mask & LOW) || past(c.read, c.low_reader)) &&
-                    (!(c.read_mask & HIGH) || past(c.read, c.high_reader))))
-        c.read_mask = 0;
+    unsigned seen = c.read_mask;
+    if (!c.read || ((!(seen & LOW) || past(c.read, c.low_reader)) &&
+                    (!(seen & HIGH) || past(c.read, c.high_reader))))
+        seen = 0;
     if (mask & LOW)
-        c.low_reader = (c.read_mask & LOW ? readers(c.low_reader, me) : me) & 2047;
+        c.low_reader = static_cast<uint16_t>(seen & LOW ? readers(c.low_reader, me) : me);
     if (mask & HIGH)
-        c.high_reader = (c.read_mask & HIGH ? readers(c.high_reader, me) : me) & 2047;
-    c.read_mask |= mask & 15;
+        c.high_reader = static_cast<uint16_t>(seen & HIGH ? readers(c.high_reader, me) : me);
+    c.read_mask = static_cast<uint8_t>(seen | mask);
     c.read = tick;
 }
 
@@ -308,7 +311,7 @@ static struct { unsigned op, write, read; } alike;
 static inline void set_write(const Access &x, Cell &c, unsigned mask, unsigned char &state) {
     c.write = tick;
     c.write_mask = mask & 15;
-    c.write_thread = running.thread & 1023;
+    c.write_thread = static_cast<uint16_t>(running.thread);
     c.atomic = x.how == ATOMIC;
     c.read = c.read_other = 0;
     state = static_cast<unsigned char>(state | mask << 4);
@@ -321,8 +324,8 @@ static inline bool like_the_last(const Access &x, unsigned mask, Cell &c, unsign
         return false;
     if (x.how == READ) {
         c.read = tick;
-        c.low_reader = c.high_reader = running.thread & 1023;
-        c.read_mask = mask & 15;
+        c.low_reader = c.high_reader = static_cast<uint16_t>(running.thread);
+        c.read_mask = static_cast<uint8_t>(mask);
     } else {
         set_write(x, c, mask, state);
     }
@@ -361,7 +364,7 @@ static inline void word(const Access &x, uintptr_t a, unsigned mask, Cell &c, un
         compare(x, a, c.read_other, MANY, "has read");
     if (earlier)
         alike = {running.op_start, write, read};
-    if (c.write == tick && c.write_thread == (running.thread & 1023))
+    if (c.write == tick && c.write_thread == running.thread)
         set_write(x, c, c.write_mask | mask, state);
     else
         set_write(x, c, mask, state);
