@@ -58,7 +58,7 @@ Graph *import_models(Arena *a, uint32_t n, const char *const *path, const Import
 ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, ValueId output,
                           ValueId *target);
 
-/* names/weights.c: a parameter's bytes in PyTorch's shape and its own type: transposed back, or
+/* params/weights.c: a parameter's bytes in PyTorch's shape and its own type: transposed back, or
  * zeros when restored. */
 /* The models' mapped files take no memory until their bytes are read again. */
 void models_rest(const Graph *g);

@@ -11,7 +11,7 @@
  */
 #include <string.h>
 
-#include "frontend/names/names.h"
+#include "frontend/params/params.h"
 #include "onnx_fields.h"
 #include "skeleton.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "control.h"
-#include "ragged.h"
+#include "frontend/ragged/ragged.h"
 
 Slots control_body(const Control *c, const char *attr, const Slots *in)
 {

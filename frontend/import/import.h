@@ -1,6 +1,6 @@
 /*
- * import.h - the contract between the import driver (import.c) and the op importers (ops_*.c,
- * loss.c).
+ * import.h - the contract between the import driver (import.c) and the op importers
+ * (frontend/ops/).
  *
  * The driver walks the ONNX nodes in topological order.  For each it resolves operands to values,
  * sets graph.cur_origin, checks the row of ops.def (number of inputs, opset), and calls the
@@ -68,8 +68,8 @@ bool im_tensor(const Import *im, const char *name, Tensor *t);
 /* The type that operand i has in the file; DT_NONE: that of the graph. */
 Dtype im_declared(const Import *im, uint32_t i);
 
-/* ops_type.c: result 0 of arithmetic on whole numbers that are held in a wider type, modulo 2^n; and
-   im->declared, where the result is not of operand 0's type. */
+/* ops/type.c: result 0 of arithmetic on whole numbers that are held in a wider type, modulo 2^n;
+ * and im->declared, where the result is not of operand 0's type. */
 void low_wrap_result(Import *im);
 
 /* Where to point a diagnostic: at this node, operand i (-1: none). */

@@ -12,7 +12,7 @@
 
 #include "control.h"
 #include "ir/facts/facts.h"
-#include "ragged.h"
+#include "frontend/ragged/ragged.h"
 
 /* ---- results of all trips ---- */
 

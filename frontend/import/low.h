@@ -1,5 +1,5 @@
 /*
- * low.h - what the importers of ops_map.c, ops_move.c, ... share: checking operands and axes, and
+ * low.h - what the importers of ops/map.c, ops/move.c, ... share: checking operands and axes, and
  * small pieces of graph that many lowerings use.
  */
 #ifndef PPSPLIT_LOW_H
@@ -15,7 +15,8 @@ static inline int64_t low_max(int64_t a, int64_t b) { return a > b ? a : b; }
 _Noreturn void low_fatal(const Import *im, int input, const char *fmt, ...) PRINTF_LIKE(3, 4);
 ValueId low_need(const Import *im, uint32_t i);       /* operand i, which must be present */
 ValueId low_need_float(const Import *im, uint32_t i); /* ... and of a float type */
-/* ... of a half type as f32: what a node computes is rounded once, at its end, to operand 0's type */
+/* ... of a half type as f32: what a node computes is rounded once, at its end, to operand 0's
+ * type */
 ValueId low_need_wide(const Import *im, uint32_t i);
 ValueId low_narrow(const Import *im, ValueId y);
 Shape low_need_rank(const Import *im, uint32_t i, int lo, int hi);
@@ -28,7 +29,8 @@ bool low_ints_either(const Import *im, const char *name, int i, int64_t **at, in
 
 /* A graph of `each` nodes for every one of `count`: refused where --limit=nodes forbids it. */
 void low_limit_nodes(const Import *im, int64_t count, int64_t each, const char *what);
-/* The size of result `out`, which is made with all places that there can be, depends on the data. */
+/* The size of result `out`, which is made with all places that there can be, depends on the
+ * data. */
 void low_set_sized(Import *im, uint32_t out, ValueId mask, int dim, bool packed);
 
 double low_const_at(const Value *v, int64_t i); /* element i of a constant */
@@ -48,7 +50,7 @@ ValueId low_safe_sqrt(Graph *g, ValueId s); /* Sqrt whose gradient is 0, not NaN
 ValueId low_not_zero(Graph *g, ValueId x);  /* 1 where x is 0: a divisor */
 ValueId low_square(Graph *g, ValueId x);
 ValueId low_scale(Graph *g, ValueId x, double k); /* x * k; x itself when k is 1 */
-/* ops_map.c: activations, no gradient at the bounds of a clamp */
+/* ops/map.c: activations, no gradient at the bounds of a clamp */
 /* lo, hi: NONE: none */
 ValueId low_clip(Graph *g, ValueId x, ValueId lo, ValueId hi);
 ValueId low_gelu(Graph *g, ValueId x, bool by_tanh);
@@ -57,7 +59,7 @@ ValueId low_leaky_relu(Graph *g, ValueId x, double alpha);
 ValueId low_thresholded_relu(Graph *g, ValueId x, double alpha);
 ValueId low_elu(Graph *g, ValueId x, double alpha);
 ValueId low_softsign(Graph *g, ValueId x);
-/* ops_type.c: x as a float of 8 bits or fewer, which f32 holds, by the node's round_mode; stops:
+/* ops/type.c: x as a float of 8 bits or fewer, which f32 holds, by the node's round_mode; stops:
    no gradient where it was clamped */
 ValueId low_to_mini(const Import *im, ValueId x, Dtype to, bool saturate, bool stops);
 /* part.c: x from start on, size of each dim */

@@ -1,12 +1,13 @@
 /*
  * state.h - what is known while one model is imported; shared by the driver, import.c, and the
- * files it stands on.  The importers of operations (ops_*.c, loss.c) see import.h only.
+ * files it stands on.  The importers of operations (frontend/ops/) see import.h only.
  */
 #ifndef PPSPLIT_IMPORT_STATE_H
 #define PPSPLIT_IMPORT_STATE_H
 
 #include "import.h"
-#include "frontend/names/param.h"
+#include "frontend/params/params.h"
+#include "stop.h"
 
 /* What a name of the model stands for. */
 typedef struct {
@@ -28,7 +29,7 @@ typedef struct ImportState {
     StrMap env;                                         /* name -> index into slot */
     VEC(Slot) slot;
     VEC(ValueId) half;           /* by parameter: its copy of a half type, or the parameter */
-    struct RaggedValues *ragged; /* ragged_values.c; NULL: there are none */
+    struct RaggedValues *ragged; /* ragged/values.c; NULL: there are none */
     void (*body)(struct ImportState *s, const RawNodes *list); /* import.c: its nodes, in order */
     void (*node)(struct ImportState *s, RawNode *n);           /* import.c: one of them */
     const RawNodes *list;                                      /* that is being imported */
@@ -46,8 +47,8 @@ const Slot *import_lookup(ImportState *s, const char *name,
                           Where w); /* fatal when nothing makes it */
 const Slot *import_slot(ImportState *s, const RawNode *n, uint32_t input);     /* NULL: absent */
 
-/* control.c, loop.c: If, Loop, Scan, SequenceMap.  in: the operands that are no sequences; body imports the
-   nodes of one, in order. */
+/* control.c, loop.c: If, Loop, Scan, SequenceMap.  in: the operands that are no sequences; body
+ * imports the nodes of one, in order. */
 typedef void ImportBody(ImportState *s, const RawNodes *list);
 bool control_is(const RawNode *n);
 void control_import(ImportState *s, RawNode *n, const ValueId *in, ImportBody *body);

@@ -18,7 +18,7 @@
 
 #include "ir/facts/facts.h"
 #include "low.h"
-#include "ragged.h"
+#include "frontend/ragged/ragged.h"
 
 typedef struct {
     const char *piece;          /* of the Split */

@@ -45,7 +45,7 @@ Payload external_bytes(struct Model *m, const Onnx__TensorProto *t, uint64_t exp
 /* ---- read.c: model_open() of frontend.h fills these ------------------------------------------ */
 
 /* A tensor of the file; dtype as the file has it, bytes little-endian and dense.  Of an initializer
- * of a half type param.c makes the same numbers in f32, of which parameters are made. */
+ * of a half type params/params.c makes the same numbers in f32, of which parameters are made. */
 typedef struct {
     const char *name;
     Dtype dtype;
@@ -83,11 +83,11 @@ typedef struct RawNode {
     const struct Recipe **made;
     /* stop.c: no gradient passes this operand, this result; or NULL */
     bool *stop_in, *stop_out;
-    /* param.c: parameter to add to output 0, or NONE */
+    /* params/params.c: parameter to add to output 0, or NONE */
     uint32_t bias;
-    /* param_equal.c: not in the file, a copy of this node for another parameter; or NULL */
+    /* params/equal.c: not in the file, a copy of this node for another parameter; or NULL */
     const struct RawNode *copy_of;
-    /* param_equal.c: an operand is a copy's result */
+    /* params/equal.c: an operand is a copy's result */
     bool renamed;
     /* inline.c: names and attributes its subgraphs see */
     struct Frame *frame;

@@ -1,6 +1,6 @@
 /*
  * test_scope.c - where a module begins (scope.c, meta.c), and which initializers are parameters
- * under which names (param.c, param_fx.c): small models in the manner of each exporter, written
+ * under which names (params/params.c, params/fx.c): small models in the manner of each exporter, written
  * here.
  */
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "frontend/names/param.h"
+#include "frontend/params/params.h"
 #include "small_onnx.h"
 #include "tap.h"
 

@@ -11,7 +11,7 @@
 
 #include "autodiff/autodiff.h"
 #include "frontend/import/state.h"
-#include "frontend/names/param.h"
+#include "frontend/params/params.h"
 #include "tap.h"
 
 enum { MOST = 8, OUTPUTS = 8 };

@@ -25,7 +25,7 @@ is "every file that CONTRIBUTING.md names is there" "$(missing)" ""
 named() { sed -n "/^## $1/,/^## /{/^[^|]*|[^|]*| \* /d;s/^| \`\([^\`]*\)\`.*/\1/p;}" "$top/CONTRIBUTING.md" | sort; }
 # Of these patches may leave some out, but touch no other.
 touched() { sed -n 's|^+++ b/||p' "$here/$1.patch" | sort; }
-is "the operation's patch touches what is named" "$(touched operation | sed 's|ops_[a-z]*\.c|ops_*.c|')" "$(named 'A composite operation')"
+is "the operation's patch touches what is named" "$(touched operation | sed 's|frontend/ops/[a-z]*\.c|frontend/ops/*.c|')" "$(named 'A composite operation')"
 is "so does the optimizer's" "$(touched optimizer | sed 's|adagrad.h|NAME.h|')" "$(named 'An optimizer')"
 for p in operation optimizer; do ok "$p: applies" patch -s -d tree -p1 -i "$here/$p.patch"; done
 ok "the copy builds" make -s -C tree -j2 CC="$cc" CFLAGS=-O0 all

@@ -1,0 +1,26 @@
+/*
+ * stop.h - where no gradient passes: --stop-gradient, markers, and what exporters leave of `detach`.
+ */
+#ifndef PPSPLIT_IMPORT_STOP_H
+#define PPSPLIT_IMPORT_STOP_H
+
+#include "frontend/params/params.h"
+
+/* ---- stop.c: where no gradient passes -------------------------------------------------------- */
+
+typedef struct {
+    const ImportOptions *opt;
+    /* per pattern of --stop-gradient: it matches something */
+    bool *used;
+} Stops;
+
+Stops *stop_begin(Arena *a, const ImportOptions *opt);
+/* a pattern matches, and is used from then on */
+bool stop_named(const Stops *t, const char *name);
+bool stop_marker(const RawNode *n);                     /* ppsplit::StopGradient */
+/* Fills RawNode.stop_in and .stop_out of the nodes of one list; after param_assign. */
+void stop_assign(Stops *t, const Model *m, Params *params, const RawNodes *list);
+/* a pattern that matches nothing is a mistake */
+void stop_check(const Stops *t, const Graph *g);
+
+#endif

@@ -1,0 +1,127 @@
+/*
+ * loss.c - SoftmaxCrossEntropyLoss and NegativeLogLikelihoodLoss: classes are dim 1 of the scores,
+ * the target has the other dims.  loss = -weight[target] * logp[target], 0 where the target is
+ * ignored; the mean divides by the sum of the weights that count, as PyTorch's does.
+ *
+ * ONNX has no label smoothing, and the dynamo exporter drops PyTorch's, but not from the node's
+ * metadata: loss = (1 - s) * -weight[target] * logp[target] + s / C * sum -weight[c] * logp[c]
+ * (Szegedy et al., Rethinking the Inception Architecture, 2016).
+ */
+#include "frontend/import/low.h"
+
+#include <string.h>
+
+/* The part s of the loss is that of all classes alike. */
+static ValueId smoothed(Import *im, ValueId loss, ValueId logp, double s)
+{
+    Graph *g = im->g;
+    Shape shape = low_shape(g, logp);
+    int64_t axis = 1;
+    if (im_in(im, 2) != NONE)
+        logp = g_mul(g, logp, low_channels(im, 2, shape.d[1], shape.rank));
+    ValueId all = low_squeeze(g, g_reduce(g, OP_ReduceSum, logp, 1, &axis), 1, &axis);
+    return g_add(g, low_scale(g, loss, 1 - s), low_scale(g, all, -s / (double)shape.d[1]));
+}
+
+/* One loss for each target, those that count by the reduction; `w`: what a mean divides by,
+ * NONE: by their number. */
+static ValueId reduced(Import *im, ValueId loss, ValueId w)
+{
+    Graph *g = im->g;
+    int64_t axes[MAX_RANK];
+    Shape scalar = {0};
+    int rank = low_shape(g, loss).rank;
+    for (int d = 0; d < rank; d++)
+        axes[d] = d;
+    const char *how = im_str(im, "reduction", "mean");
+    if (strcmp(how, "none") == 0)
+        return loss;
+    if (strcmp(how, "mean") != 0 && strcmp(how, "sum") != 0)
+        low_fatal(im, -1, "reduction is none of none, mean, sum");
+    if (strcmp(how, "mean") == 0 && w == NONE)
+        return g_reshape(g, g_mean(g, loss, rank, axes), &scalar);
+    ValueId sum = g_reduce(g, OP_ReduceSum, loss, rank, axes);
+    if (strcmp(how, "mean") == 0)
+        sum = g_div(g, sum, g_reduce(g, OP_ReduceSum, w, rank, axes));
+    return g_reshape(g, sum, &scalar);
+}
+
+static void need_weights(Import *im, int64_t classes)
+{
+    ValueId weight = im_in(im, 2);
+    Shape s = weight == NONE ? (Shape){0} : low_shape(im->g, weight);
+    if (weight != NONE && (s.rank != 1 || s.d[0] != classes))
+        low_fatal(im, 2, "one weight for each of %lld classes is needed", (long long)classes);
+}
+
+/* The target is a distribution over the classes, of the scores' shape, which no ONNX text has and
+ * both of PyTorch's exporters write: loss = sum -weight[c] * target[c] * logp[c].  None is ignored,
+ * and the mean divides by their number, whatever their weights. */
+static ValueId of_probabilities(Import *im, ValueId logp, double smoothing)
+{
+    Graph *g = im->g;
+    Shape s = low_shape(g, logp);
+    int64_t axis = 1;
+    need_weights(im, s.d[1]);
+    ValueId all = g_mul(g, g_cast(g, im_in(im, 1), low_dtype(g, logp)), logp);
+    if (im_in(im, 2) != NONE)
+        all = g_mul(g, all, low_channels(im, 2, s.d[1], s.rank));
+    ValueId loss = g_neg(g, low_squeeze(g, g_reduce(g, OP_ReduceSum, all, 1, &axis), 1, &axis));
+    return reduced(im, smoothing != 0 ? smoothed(im, loss, logp, smoothing) : loss, NONE);
+}
+
+static ValueId negative_log_likelihood(Import *im, ValueId logp, double smoothing)
+{
+    Graph *g = im->g;
+    ValueId target = low_need(im, 1), weight = im_in(im, 2), counts = NONE, w = NONE;
+    Shape s = low_shape(g, logp), ts = low_shape(g, target);
+    Dtype tt = low_dtype(g, target);
+    bool ok = s.rank >= 2 && ts.rank == s.rank - 1 && (tt == DT_I32 || tt == DT_I64);
+    for (int d = 0; ok && d < ts.rank; d++)
+        ok = ts.d[d] == s.d[d + (d > 0)];
+    if (!ok)
+        low_fatal(im, 1, "a target %s for scores %s", shape_print(im->arena, tt, &ts),
+                  shape_print(im->arena, low_dtype(g, logp), &s));
+    need_weights(im, s.d[1]);
+    if (im_has(im, "ignore_index")) {
+        ValueId ignore = g_like(g, target, (double)im_int(im, "ignore_index", 0));
+        ValueId out = g_binary(g, OP_Equal, target, ignore);
+        target = g_where(g, out, g_like(g, target, 0), target);
+        counts = g_unary(g, OP_Not, out);
+    }
+    ValueId in[2] = {logp, low_unsqueeze(g, target, 1)};
+    int64_t axis = 1;
+    ValueId loss = g_neg(
+        g, low_squeeze(g, graph_node(g, OP_GatherElements, 2, in, (Attr){.axis = 1}), 1, &axis));
+    if (weight != NONE) {
+        w = g_gather(g, weight, target, 0);
+        loss = g_mul(g, loss, w);
+    }
+    if (smoothing != 0)
+        loss = smoothed(im, loss, logp, smoothing);
+    ValueId zero = g_like(g, logp, 0);
+    if (counts != NONE) {
+        loss = g_where(g, counts, loss, zero);
+        w = g_where(g, counts, w == NONE ? g_like(g, logp, 1) : w, zero);
+    }
+    return reduced(im, loss, w);
+}
+
+void import_nll_loss(Import *im)
+{
+    im->out[0] = negative_log_likelihood(im, low_need_float(im, 0), 0);
+}
+
+void import_softmax_cross_entropy(Import *im)
+{
+    ValueId x = low_need_float(im, 0);
+    low_need_rank(im, 0, 2, MAX_RANK);
+    ValueId logp = g_log_softmax(im->g, x, 1);
+    double smoothing = 0;
+    im_told(im, "aten.cross_entropy_loss.default", 5, "label_smoothing", &smoothing);
+    Shape is = low_shape(im->g, low_need(im, 1)), s = low_shape(im->g, logp);
+    bool all = dtype_is_float(low_dtype(im->g, im_in(im, 1))) && shape_equal(&is, &s);
+    im->out[0] = (all ? of_probabilities : negative_log_likelihood)(im, logp, smoothing);
+    if (im_wanted(im, 1))
+        im->out[1] = logp;
+}

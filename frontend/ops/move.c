@@ -1,0 +1,528 @@
+/*
+ * move.c - ONNX ops that move data without computing on it, to core views and copies.  Whatever
+ * says where things go (shapes, starts, pads, repeats) must be constant here; gathers at constant
+ * places become slices.
+ */
+#include "frontend/import/low.h"
+
+#include <string.h>
+
+void import_reshape(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need(im, 0);
+    Shape s = low_shape(g, x), out = {0};
+    int64_t *dims, n, known = 1, total = shape_elements(&s);
+    bool allowzero = im_int(im, "allowzero", 0) != 0;
+    int infer = -1;
+    if (!low_ints_either(im, "shape", 1, &dims, &n))
+        low_fatal(im, 1, "the new shape is missing");
+    if (n > MAX_RANK)
+        low_fatal(im, 1, "%lld dims, at most %d are supported", (long long)n, MAX_RANK);
+    out.rank = (int)n;
+    for (int d = 0; d < out.rank; d++) {
+        out.d[d] = dims[d];
+        if (dims[d] == 0 && !allowzero) {
+            if (d >= s.rank)
+                low_fatal(im, 1, "dim %d is copied from an operand of rank %d", d, s.rank);
+            out.d[d] = s.d[d];
+        }
+        if (dims[d] < -1)
+            low_fatal(im, 1, "dim %d is %lld", d, (long long)dims[d]);
+        if (dims[d] == -1 && infer >= 0)
+            low_fatal(im, 1, "two dims are -1");
+        if (dims[d] == -1)
+            infer = d, out.d[d] = 1;
+    }
+    known = shape_elements(&out);
+    if (infer >= 0 && known > 0)
+        out.d[infer] = total / known;
+    if (infer >= 0 && known == 0)
+        out.d[infer] = 0;
+    if (shape_elements(&out) != total)
+        low_fatal(im, 1, "%s does not reshape to %s", shape_print(im->arena, low_dtype(g, x), &s),
+                  shape_print(im->arena, low_dtype(g, x), &out));
+    im->out[0] = g_reshape(g, x, &out);
+}
+
+void import_flatten(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need(im, 0);
+    Shape s = low_shape(g, x), two = {2, {1, 1}};
+    int64_t axis = im_int(im, "axis", 1);
+    if (axis < -s.rank || axis > s.rank)
+        low_fatal(im, -1, "axis %lld is out of range", (long long)axis);
+    if (axis < 0)
+        axis += s.rank;
+    for (int d = 0; d < s.rank; d++)
+        two.d[d >= axis] *= s.d[d];
+    im->out[0] = g_reshape(g, x, &two);
+}
+
+void import_squeeze(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need(im, 0);
+    Shape s = low_shape(g, x);
+    int64_t *given, n, ones[MAX_RANK], *axes = ones;
+    if (low_ints_either(im, "axes", 1, &given, &n)) {
+        int64_t all = n;
+        axes = low_axes(im, given, all, s.rank);
+        n = 0;
+        for (int64_t i = 0; i < all; i++)
+            if (s.d[axes[i]] == 1)
+                axes[n++] = axes[i];
+            else if (!im_keeps_long_dims(im))
+                low_fatal(im, -1, "dim %lld is %lld, not 1", (long long)axes[i],
+                          (long long)s.d[axes[i]]);
+    } else {
+        n = 0;
+        for (int d = 0; d < s.rank; d++)
+            if (s.d[d] == 1)
+                ones[n++] = d;
+    }
+    im->out[0] = low_squeeze(g, x, (int)n, axes);
+}
+
+void import_unsqueeze(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need(im, 0);
+    Shape s = low_shape(g, x), out = {0};
+    int64_t *given, n;
+    if (!low_ints_either(im, "axes", 1, &given, &n))
+        low_fatal(im, -1, "the axes are missing");
+    if (n > MAX_RANK - s.rank)
+        low_fatal(im, -1, "more than %d dims", MAX_RANK);
+    out.rank = s.rank + (int)n;
+    int64_t *axes = low_axes(im, given, n, out.rank);
+    for (int d = 0, k = 0, from = 0; d < out.rank; d++) {
+        if (k < n && axes[k] == d)
+            k++, out.d[d] = 1;
+        else
+            out.d[d] = s.d[from++];
+    }
+    im->out[0] = g_reshape(g, x, &out);
+}
+
+void import_transpose(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need(im, 0);
+    int rank = low_shape(g, x).rank, n;
+    int64_t *given, perm[MAX_RANK];
+    for (int d = 0; d < rank; d++)
+        perm[d] = rank - 1 - d;
+    if (im_ints(im, "perm", &given, &n)) {
+        if (n != rank)
+            low_fatal(im, -1, "perm has %d entries for rank %d", n, rank);
+        low_axes(im, given, n, rank);
+        for (int d = 0; d < rank; d++)
+            perm[d] = low_axis(im, given[d], rank);
+    }
+    im->out[0] = g_transpose(g, x, perm);
+}
+
+/* Broadcasting both ways: a dim of 1 in the new shape keeps the operand's. */
+void import_expand(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need(im, 0);
+    Shape s = low_shape(g, x), out = {0};
+    int64_t *dims, n;
+    im_const_ints(im, 1, &dims, &n);
+    if (n > MAX_RANK)
+        low_fatal(im, 1, "%lld dims, at most %d are supported", (long long)n, MAX_RANK);
+    out.rank = (int)low_max(n, s.rank);
+    for (int d = 0; d < out.rank; d++) {
+        int from = d - (out.rank - s.rank), to = d - (out.rank - (int)n);
+        int64_t have = from >= 0 ? s.d[from] : 1, want = to >= 0 ? dims[to] : 1;
+        if (want < 0 || (have != want && have != 1 && want != 1))
+            low_fatal(im, 1, "dim %d: %lld does not broadcast to %lld", d, (long long)have,
+                      (long long)want);
+        out.d[d] = have == 1 ? want : have;
+    }
+    im->out[0] = g_expand(g, x, &out);
+}
+
+/* ---- Slice, Split, Concat, Pad ---- */
+
+/* One dim of a slice, by Python's rules. */
+static void slice_dim(int64_t d, int64_t *start, int64_t end, int64_t *step, int64_t *size)
+{
+    if (*step < -INT64_MAX)
+        *step = -INT64_MAX;
+    if (*start < 0)
+        *start += d;
+    if (end < 0)
+        end += d;
+    if (*step > 0) {
+        *start = low_min(low_max(*start, 0), d);
+        end = low_min(low_max(end, 0), d);
+        *size = end > *start ? (end - *start - 1) / *step + 1 : 0;
+    } else {
+        *start = low_min(low_max(*start, 0), d - 1);
+        end = low_min(low_max(end, -1), d - 1);
+        *size = *start > end ? (*start - end - 1) / -*step + 1 : 0;
+    }
+    if (*size <= 1)
+        *step = 1;
+    if (*size == 0)
+        *start = 0;
+}
+
+void import_slice(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need(im, 0);
+    Shape s = low_shape(g, x);
+    int64_t *starts, *ends, *axes = NULL, *steps = NULL, n, ne, na = 0, ns = 0;
+    if (!low_ints_either(im, "starts", 1, &starts, &n))
+        low_fatal(im, 1, "the starts are missing");
+    if (!low_ints_either(im, "ends", 2, &ends, &ne))
+        low_fatal(im, 2, "the ends are missing");
+    bool some = low_ints_either(im, "axes", 3, &axes, &na);
+    if (im_in(im, 4) != NONE)
+        im_const_ints(im, 4, &steps, &ns);
+    if (n != ne || (some && na != n) || (steps && ns != n) || n > s.rank)
+        low_fatal(im, -1, "starts, ends, axes and steps differ in length");
+    int64_t start[MAX_RANK] = {0}, size[MAX_RANK], step[MAX_RANK];
+    for (int d = 0; d < s.rank; d++)
+        size[d] = s.d[d], step[d] = 1;
+    if (some)
+        low_axes(im, axes, n, s.rank);
+    for (int64_t i = 0; i < n; i++) {
+        int d = some ? low_axis(im, axes[i], s.rank) : (int)i;
+        start[d] = starts[i];
+        step[d] = steps ? steps[i] : 1;
+        if (step[d] == 0)
+            low_fatal(im, 4, "step 0");
+        slice_dim(s.d[d], &start[d], ends[i], &step[d], &size[d]);
+    }
+    im->out[0] = low_part(g, x, start, size, step);
+}
+
+/* The sizes of a Split's parts: given, or equal, the last one smaller where opset 18 allows it. */
+static int64_t *split_sizes(const Import *im, int64_t d, int64_t *n)
+{
+    int64_t *sizes, sum = 0;
+    if (low_ints_either(im, "split", 1, &sizes, n)) {
+        for (int64_t i = 0; i < *n; i++) {
+            if (sizes[i] < 0 || sizes[i] > d)
+                low_fatal(im, -1, "a part of size %lld", (long long)sizes[i]);
+            sum += sizes[i];
+        }
+        if (sum != d)
+            low_fatal(im, -1, "the parts add up to %lld, the dim is %lld", (long long)sum,
+                      (long long)d);
+        return sizes;
+    }
+    *n = im_int(im, "num_outputs", im->nout);
+    if (*n < 1 || *n > (int64_t)low_max(d, 1))
+        low_fatal(im, -1, "%lld parts of a dim of %lld", (long long)*n, (long long)d);
+    int64_t part = (d + *n - 1) / *n;
+    if (d % *n && im->opset < 18)
+        low_fatal(im, -1, "a dim of %lld in %lld equal parts", (long long)d, (long long)*n);
+    if (part * (*n - 1) > d)
+        low_fatal(im, -1, "a dim of %lld in %lld parts of %lld", (long long)d, (long long)*n,
+                  (long long)part);
+    sizes = arena_array(im->arena, int64_t, *n);
+    for (int64_t i = 0; i < *n; i++)
+        sizes[i] = i < *n - 1 ? part : d - part * (*n - 1);
+    return sizes;
+}
+
+void import_split(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need(im, 0);
+    Shape s = low_shape(g, x);
+    int axis = low_axis(im, im_int(im, "axis", 0), s.rank);
+    int64_t n, *sizes = split_sizes(im, s.d[axis], &n), at = 0;
+    if (n != im->nout)
+        low_fatal(im, -1, "%lld parts but %u outputs", (long long)n, im->nout);
+    if (n > 1 && val(g, x)->kind != V_CONST) {
+        ValueId first = g_split(g, x, axis, (int)n, sizes);
+        for (uint32_t i = 0; i < im->nout; i++)
+            im->out[i] = graph_out(g, first, i);
+        return;
+    }
+    for (uint32_t i = 0; i < im->nout; at += sizes[i], i++)
+        im->out[i] = g_slice_axis(g, x, axis, at, sizes[i]);
+}
+
+void import_concat(Import *im)
+{
+    Graph *g = im->g;
+    ValueId *part = arena_array(im->arena, ValueId, im->nin);
+    uint32_t n = 0;
+    int rank = low_shape(g, low_need(im, 0)).rank;
+    if (!im_has(im, "axis") && im->opset >= 4)
+        low_fatal(im, -1, "attribute 'axis' is missing");
+    int axis = low_axis(im, im_int(im, "axis", 1), rank);
+    for (uint32_t i = 0; i < im->nin; i++) {
+        Shape s = low_shape(g, low_need(im, i));
+        if (s.rank != rank)
+            low_fatal(im, (int)i, "rank %d, operand 0 has rank %d", s.rank, rank);
+        if (s.d[axis] != 0 || (n == 0 && i + 1 == im->nin))
+            part[n++] = im->in[i];
+    }
+    im->out[0] = n == 1 ? part[0] : g_concat(g, n, part, axis);
+}
+
+static int pad_mode(const Import *im)
+{
+    static const char *const names[] = {"constant", "reflect", "edge", "wrap"};
+    static const int modes[] = {PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP};
+    const char *mode = im_str(im, "mode", "constant");
+    for (int i = 0; i < 4; i++)
+        if (strcmp(mode, names[i]) == 0)
+            return modes[i];
+    low_fatal(im, -1, "mode is none of constant, reflect, edge, wrap");
+}
+
+/* Negative pads cut: a Slice first. */
+static ValueId pad_cut(const Import *im, ValueId x, int64_t *begin, int64_t *end)
+{
+    Graph *g = im->g;
+    Shape s = low_shape(g, x);
+    int64_t start[MAX_RANK], size[MAX_RANK];
+    for (int d = 0; d < s.rank; d++) {
+        start[d] = begin[d] < 0 ? -begin[d] : 0;
+        size[d] = s.d[d] - start[d] - (end[d] < 0 ? -end[d] : 0);
+        if (begin[d] < -s.d[d] || end[d] < -s.d[d] || size[d] < 0)
+            low_fatal(im, -1, "pads cut more than dim %d has", d);
+        begin[d] = low_max(begin[d], 0);
+        end[d] = low_max(end[d], 0);
+    }
+    return g_slice(g, x, start, size, NULL);
+}
+
+void import_pad(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need(im, 0);
+    int rank = low_shape(g, x).rank, mode = pad_mode(im);
+    int64_t *pads, *axes = NULL, n, na = rank, begin[MAX_RANK] = {0}, end[MAX_RANK] = {0};
+    if (!low_ints_either(im, "pads", 1, &pads, &n))
+        low_fatal(im, 1, "the pads are missing");
+    double value = im->opset >= 11 ? im_const_double(im, 2, 0) : im_float(im, "value", 0);
+    if (im_in(im, 3) != NONE) {
+        im_const_ints(im, 3, &axes, &na);
+        low_axes(im, axes, na, rank);
+    }
+    if (n != 2 * na)
+        low_fatal(im, 1, "%lld pads for %lld dims", (long long)n, (long long)na);
+    for (int64_t i = 0; i < na; i++) {
+        int d = axes ? low_axis(im, axes[i], rank) : (int)i;
+        begin[d] = pads[i];
+        end[d] = pads[na + i];
+    }
+    x = pad_cut(im, x, begin, end);
+    Shape s = low_shape(g, x);
+    for (int d = 0; d < rank; d++) {
+        int64_t room = mode == PAD_REFLECT ? s.d[d] - 1 : mode == PAD_WRAP ? s.d[d] : INT64_MAX / 4;
+        if (begin[d] > room || end[d] > room || (mode == PAD_EDGE && s.d[d] == 0))
+            low_fatal(im, 1, "dim %d of %lld is padded by %lld and %lld", d, (long long)s.d[d],
+                      (long long)begin[d], (long long)end[d]);
+    }
+    im->out[0] = g_pad(g, x, begin, end, mode, value);
+}
+
+/* ---- gathers and scatters ---- */
+
+static void need_index(const Import *im, uint32_t i)
+{
+    Dtype t = low_dtype(im->g, low_need(im, i));
+    if (t != DT_I32 && t != DT_I64)
+        low_fatal(im, (int)i, "indices of type %s", dtype_name(t));
+}
+
+/* A Gather whose few indices are constant is a slice, which costs nothing and has a gradient
+ * without additions. */
+void import_gather(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need(im, 0), index = low_need(im, 1);
+    need_index(im, 1);
+    Shape s = low_shape(g, x), is = low_shape(g, index), out = {0};
+    int axis = low_axis(im, im_int(im, "axis", 0), s.rank);
+    int64_t *given, n;
+    if (s.rank + is.rank - 1 > MAX_RANK)
+        low_fatal(im, -1, "more than %d dims", MAX_RANK);
+    int64_t row = axis == 0 ? im_padding_row(im) : -1;
+    if (row >= s.d[0])
+        row = -1;
+    if (row >= 0 || !g_const_ints(g, index, im->arena, &given, &n)) {
+        im->out[0] = graph_node(g, OP_Gather, 2, (ValueId[]){x, index},
+                                (Attr){.axis = axis, .padding_row = row + 1});
+        return;
+    }
+    int64_t *idx = arena_array(im->arena, int64_t, n + 1);
+    for (int64_t i = 0; i < n; i++) {
+        idx[i] = given[i] < 0 ? given[i] + s.d[axis] : given[i];
+        if (idx[i] < 0 || idx[i] >= s.d[axis])
+            low_fatal(im, 1, "index %lld is out of range for a dim of %lld", (long long)given[i],
+                      (long long)s.d[axis]);
+    }
+    for (int d = 0; d < axis; d++)
+        out.d[out.rank++] = s.d[d];
+    for (int d = 0; d < is.rank; d++)
+        out.d[out.rank++] = is.d[d];
+    for (int d = axis + 1; d < s.rank; d++)
+        out.d[out.rank++] = s.d[d];
+    im->out[0] = g_reshape(g, low_take(g, x, axis, n, idx), &out);
+}
+
+/* Gather along the last axis, which classifiers' labels are picked by. */
+void import_array_feature_extractor(Import *im)
+{
+    Graph *g = im->g;
+    Shape s = low_shape(g, low_need(im, 0)), n = low_shape(g, low_need(im, 1));
+    need_index(im, 1);
+    if (s.rank == 0)
+        low_fatal(im, 0, "ArrayFeatureExtractor of a number");
+    Shape pick = shape_of(1, shape_elements(&n)), matrix = shape_of(2, (int64_t)1, pick.d[0]);
+    ValueId in[2] = {im->in[0], g_reshape(g, im->in[1], &pick)};
+    ValueId y = graph_node(g, OP_Gather, 2, in, (Attr){.axis = s.rank - 1});
+    im->out[0] = s.rank == 1 ? g_reshape(g, y, &matrix) : y;
+}
+
+/* GatherElements. */
+void import_axis(Import *im)
+{
+    ValueId in[2] = {low_need(im, 0), low_need(im, 1)};
+    need_index(im, 1);
+    int axis = low_axis(im, im_int(im, "axis", 0), low_shape(im->g, in[0]).rank);
+    im->out[0] = graph_node(im->g, im->op, 2, in, (Attr){.axis = axis});
+}
+
+void import_gather_nd(Import *im)
+{
+    ValueId in[2] = {low_need(im, 0), low_need(im, 1)};
+    int64_t batch = im_int(im, "batch_dims", 0);
+    Shape s = low_shape(im->g, in[0]), is = low_shape(im->g, in[1]);
+    need_index(im, 1);
+    if (is.rank < 1 || batch < 0 || batch >= low_min(s.rank, is.rank))
+        low_fatal(im, -1, "batch_dims is out of range");
+    im->out[0] = graph_node(im->g, OP_GatherND, 2, in, (Attr){.batch_dims = batch});
+}
+
+void import_scatter(Import *im)
+{
+    static const char *const names[] = {"none", "add", "mul", "max", "min"};
+    static const int modes[] = {SCATTER_NONE, SCATTER_ADD, SCATTER_MUL, SCATTER_MAX, SCATTER_MIN};
+    ValueId in[3] = {low_need(im, 0), low_need(im, 1), low_need(im, 2)};
+    const char *reduction = im_str(im, "reduction", "none");
+    Attr attr = {.reduction = -1};
+    need_index(im, 1);
+    for (int i = 0; i < 5; i++)
+        if (strcmp(reduction, names[i]) == 0)
+            attr.reduction = modes[i];
+    if (attr.reduction < 0)
+        low_fatal(im, -1, "reduction is none of none, add, mul, max, min");
+    if (attr.reduction == SCATTER_NONE && im_means(im)) {
+        diag_hint("index_add of the values, divided by index_add of ones, goes through the exporter");
+        low_fatal(im, -1, "the model takes means, the file the last value of each: ONNX has no "
+                          "reduction for scatter_reduce's mean, the exporter wrote none");
+    }
+    Op op = im->op == OP_Scatter ? OP_ScatterElements : im->op;     /* its name before opset 11 */
+    if (op == OP_ScatterElements)
+        attr.axis = low_axis(im, im_int(im, "axis", 0), low_shape(im->g, in[0]).rank);
+    im->out[0] = graph_node(im->g, op, 3, in, attr);
+}
+
+/* ---- rearrangements ---- */
+
+/* Each repeated dim d becomes [1, d], is expanded to [r, d] and merged. */
+void import_tile(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need(im, 0);
+    Shape s = low_shape(g, x), apart = {0}, wide = {0}, out = s;
+    int64_t *r, n;
+    im_const_ints(im, 1, &r, &n);
+    if (n != s.rank)
+        low_fatal(im, 1, "%lld repeats for rank %d", (long long)n, s.rank);
+    for (int d = 0; d < s.rank; d++) {
+        if (r[d] < 0)
+            low_fatal(im, 1, "a repeat of %lld", (long long)r[d]);
+        bool split = r[d] != 1 && s.d[d] != 1;
+        if (apart.rank + 1 + split > MAX_RANK)
+            low_fatal(im, 1, "too many dims are repeated");
+        if (split) {
+            apart.d[apart.rank++] = 1;
+            wide.d[wide.rank++] = r[d];
+        }
+        apart.d[apart.rank++] = s.d[d];
+        wide.d[wide.rank++] = s.d[d] == 1 ? r[d] : s.d[d];
+        if (__builtin_mul_overflow(s.d[d], r[d], &out.d[d]))
+            low_fatal(im, 1, "the result is too large");
+    }
+    shape_elements(&out);
+    im->out[0] = g_reshape(g, g_expand(g, g_reshape(g, x, &apart), &wide), &out);
+}
+
+/* Reshape, transpose, reshape. */
+static ValueId shuffle(Graph *g, ValueId x, Shape apart, const int64_t *perm, Shape out)
+{
+    return g_reshape(g, g_transpose(g, g_reshape(g, x, &apart), perm), &out);
+}
+
+void import_depth_to_space(Import *im)
+{
+    Shape s = low_need_rank(im, 0, 4, 4);
+    int64_t b = im_int(im, "blocksize", 0);
+    const char *mode = im_str(im, "mode", "DCR");
+    if (b < 1 || b > INT32_MAX || s.d[1] % (b * b))
+        low_fatal(im, -1, "blocksize %lld does not fit", (long long)b);
+    int64_t c = s.d[1] / (b * b);
+    Shape out = shape_of(4, s.d[0], c, s.d[2] * b, s.d[3] * b);
+    if (strcmp(mode, "DCR") == 0)
+        im->out[0] = shuffle(im->g, im->in[0], shape_of(6, s.d[0], b, b, c, s.d[2], s.d[3]),
+                             (const int64_t[]){0, 3, 4, 1, 5, 2}, out);
+    else if (strcmp(mode, "CRD") == 0)
+        im->out[0] = shuffle(im->g, im->in[0], shape_of(6, s.d[0], c, b, b, s.d[2], s.d[3]),
+                             (const int64_t[]){0, 1, 4, 2, 5, 3}, out);
+    else
+        low_fatal(im, -1, "mode is neither DCR nor CRD");
+}
+
+void import_space_to_depth(Import *im)
+{
+    Shape s = low_need_rank(im, 0, 4, 4);
+    int64_t b = im_int(im, "blocksize", 0);
+    const char *mode = im_str(im, "mode", "DCR");
+    if (b < 1 || s.d[2] % b || s.d[3] % b)
+        low_fatal(im, -1, "blocksize %lld does not fit", (long long)b);
+    if (strcmp(mode, "DCR") != 0 && strcmp(mode, "CRD") != 0)
+        low_fatal(im, -1, "mode is neither DCR nor CRD");
+    static const int64_t dcr[] = {0, 3, 5, 1, 2, 4}, crd[] = {0, 1, 3, 5, 2, 4};
+    im->out[0] =
+        shuffle(im->g, im->in[0], shape_of(6, s.d[0], s.d[1], s.d[2] / b, b, s.d[3] / b, b),
+                strcmp(mode, "DCR") == 0 ? dcr : crd,
+                shape_of(4, s.d[0], s.d[1] * b * b, s.d[2] / b, s.d[3] / b));
+}
+
+/* Keeps column c of row r where c - r >= k (upper) or <= k. */
+void import_trilu(Import *im)
+{
+    Graph *g = im->g;
+    Shape s = low_need_rank(im, 0, 2, MAX_RANK);
+    bool upper = im_int(im, "upper", 1) != 0;
+    int64_t k = 0, *at, n;
+    if (im_in(im, 1) != NONE) {
+        im_const_ints(im, 1, &at, &n);
+        if (n != 1)
+            low_fatal(im, 1, "k is no scalar");
+        k = at[0];
+    }
+    int64_t rows = s.d[s.rank - 2], cols = s.d[s.rank - 1];
+    k = low_max(low_min(k, cols + 1), -rows - 1);
+    ValueId r = g_add(g, g_iota(g, DT_I64, 2, 0, rows), g_scalar(g, DT_I64, (double)k)),
+            c = g_iota(g, DT_I64, 2, 1, cols);
+    ValueId keep = g_binary(g, upper ? OP_GreaterOrEqual : OP_LessOrEqual, c, r), x = im->in[0];
+    ValueId none = low_dtype(g, x) == DT_BOOL ? g_scalar(g, DT_BOOL, 0) : g_like(g, x, 0);
+    im->out[0] = g_where(g, keep, x, none);
+}

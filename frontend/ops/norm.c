@@ -1,0 +1,328 @@
+/*
+ * norm.c - normalisations and Dropout to core ops.  All are instances of one pattern: a mean
+ * over some axes, the mean of the squared differences from it (never E[x^2] - E[x]^2, which
+ * cancels), 1 / Sqrt(var + eps), a scale and a shift.  Computation is in the operand's type, or in
+ * f32 where that is a half: the result alone is rounded, as in PyTorch (stash_type is not used).
+ */
+#include "frontend/names/names.h"
+#include "frontend/import/low.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct {
+    ValueId mean, diff, var, rstd;
+} Moments;
+
+static ValueId rsqrt(Graph *g, ValueId var, double eps)
+{
+    return g_unary(g, OP_Reciprocal, g_unary(g, OP_Sqrt, g_add(g, var, g_like(g, var, eps))));
+}
+
+static Moments moments(Graph *g, ValueId x, int n, const int64_t *axes, double eps)
+{
+    Moments m;
+    m.mean = g_mean(g, x, n, axes);
+    m.diff = g_sub(g, x, m.mean);
+    m.var = g_mean(g, low_square(g, m.diff), n, axes);
+    m.rstd = rsqrt(g, m.var, eps);
+    return m;
+}
+
+/* All axes from first on. */
+static int64_t *axes_from(const Import *im, int first, int rank, int *n)
+{
+    int64_t *axes = arena_array(im->arena, int64_t, rank + 1);
+    *n = 0;
+    for (int d = first; d < rank; d++)
+        axes[(*n)++] = d;
+    return axes;
+}
+
+/* y * scale + shift, where they are given, in x's type. */
+static ValueId affine(Graph *g, ValueId y, ValueId scale, ValueId shift)
+{
+    Dtype t = low_dtype(g, y);
+    if (scale != NONE)
+        y = g_mul(g, y, g_cast(g, scale, t));
+    if (shift != NONE)
+        y = g_add(g, y, g_cast(g, shift, t));
+    return y;
+}
+
+/* The scale or bias of a norm over trailing axes must not make the result larger than x. */
+static void fits(const Import *im, uint32_t i, Shape s)
+{
+    ValueId v = im_in(im, i);
+    if (v == NONE)
+        return;
+    Shape p = low_shape(im->g, v);
+    bool ok = p.rank <= s.rank;
+    for (int d = 0; ok && d < p.rank; d++)
+        ok = p.d[d] == 1 || p.d[d] == s.d[s.rank - p.rank + d];
+    if (!ok)
+        low_fatal(im, (int)i, "%s does not broadcast to the operand's %s",
+                  shape_print(im->arena, DT_F32, &p), shape_print(im->arena, DT_F32, &s));
+}
+
+void import_layer_normalization(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need_wide(im, 0), scale = low_need(im, 1);
+    Shape s = low_shape(g, x);
+    int n, axis = low_axis(im, im_int(im, "axis", -1), s.rank);
+    int64_t *axes = axes_from(im, axis, s.rank, &n);
+    fits(im, 1, s), fits(im, 2, s);
+    Moments m = moments(g, x, n, axes, im_float(im, "epsilon", 1e-5));
+    im->out[0] = low_narrow(im, affine(g, g_mul(g, m.diff, m.rstd), scale, im_in(im, 2)));
+    if (im_wanted(im, 1))
+        im->out[1] = m.mean;
+    if (im_wanted(im, 2))
+        im->out[2] = m.rstd;
+}
+
+void import_rms_normalization(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need_wide(im, 0), scale = low_need(im, 1);
+    Shape s = low_shape(g, x);
+    int n, axis = low_axis(im, im_int(im, "axis", -1), s.rank);
+    int64_t *axes = axes_from(im, axis, s.rank, &n);
+    fits(im, 1, s);
+    ValueId rstd = rsqrt(g, g_mean(g, low_square(g, x), n, axes), im_float(im, "epsilon", 1e-5));
+    im->out[0] = low_narrow(im, affine(g, g_mul(g, x, rstd), scale, NONE));
+}
+
+void import_instance_normalization(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need_wide(im, 0);
+    Shape s = low_need_rank(im, 0, 3, MAX_RANK);
+    int n;
+    int64_t *axes = axes_from(im, 2, s.rank, &n);
+    Moments m = moments(g, x, n, axes, im_float(im, "epsilon", 1e-5));
+    ValueId y = affine(g, g_mul(g, m.diff, m.rstd), low_channels(im, 1, s.d[1], s.rank),
+                       low_channels(im, 2, s.d[1], s.rank));
+    im->out[0] = low_narrow(im, y);
+}
+
+/* Opset 18 has a scale for each group, 21 one for each channel. */
+void import_group_normalization(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need_wide(im, 0);
+    Shape s = low_need_rank(im, 0, 2, MAX_RANK);
+    int64_t groups = im_int(im, "num_groups", 0), per = 1, last = 2;
+    if (groups < 1 || s.d[1] % groups)
+        low_fatal(im, -1, "%lld channels in %lld groups", (long long)s.d[1], (long long)groups);
+    for (int d = 1; d < s.rank; d++)
+        per *= s.d[d];
+    Shape grouped = shape_of(3, s.d[0], groups, per / groups);
+    Moments m = moments(g, g_reshape(g, x, &grouped), 1, &last, im_float(im, "epsilon", 1e-5));
+    ValueId y = g_mul(g, m.diff, m.rstd);
+    if (im->opset < 21) {
+        y = affine(g, y, low_channels(im, 1, groups, 3), low_channels(im, 2, groups, 3));
+        im->out[0] = low_narrow(im, g_reshape(g, y, &s));
+        return;
+    }
+    y = g_reshape(g, y, &s);
+    y = affine(g, y, low_channels(im, 1, s.d[1], s.rank), low_channels(im, 2, s.d[1], s.rank));
+    im->out[0] = low_narrow(im, y);
+}
+
+/* (x - mean) / (Sqrt(var) + 1e-9). */
+void import_mean_variance_normalization(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need_float(im, 0);
+    int rank = low_shape(g, x).rank, n;
+    int64_t dflt[] = {0, 2, 3}, *given = dflt;
+    if (!im_ints(im, "axes", &given, &n))
+        n = 3;
+    int64_t *axes = low_axes(im, given, n, rank);
+    if (n == 0)
+        axes = axes_from(im, 0, rank, &n);
+    Moments m = moments(g, x, n, axes, 0);
+    ValueId dev = low_safe_sqrt(g, m.var);
+    im->out[0] = g_div(g, m.diff, g_add(g, dev, g_like(g, x, 1e-9)));
+}
+
+/* x / (bias + alpha / size * sum of squares over size neighbouring channels) ^ beta. */
+void import_lrn(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need_float(im, 0);
+    Shape s = low_need_rank(im, 0, 2, MAX_RANK);
+    int64_t size = im_int(im, "size", 0), begin[MAX_RANK] = {0}, end[MAX_RANK] = {0};
+    double alpha = im_float(im, "alpha", 1e-4), beta = im_float(im, "beta", 0.75),
+           bias = im_float(im, "bias", 1);
+    if (size < 1 || size > 1024)
+        low_fatal(im, -1, "a size of %lld", (long long)size);
+    begin[1] = (size - 1) / 2;
+    end[1] = size - 1 - begin[1];
+    ValueId padded = g_pad(g, low_square(g, x), begin, end, PAD_CONSTANT, 0), sum = NONE;
+    for (int64_t i = 0; i < size; i++) {
+        ValueId part = g_slice_axis(g, padded, 1, i, s.d[1]);
+        sum = i == 0 ? part : g_add(g, sum, part);
+    }
+    ValueId base = g_add(g, low_scale(g, sum, alpha / (double)size), g_like(g, x, bias));
+    im->out[0] = g_mul(g, x, g_binary(g, OP_Pow, base, g_like(g, x, -beta)));
+}
+
+/* x / |x| along one axis; 0 where the norm is 0. */
+void import_lp_normalization(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need_float(im, 0), norm;
+    int64_t axis = low_axis(im, im_int(im, "axis", -1), low_shape(g, x).rank),
+            p = im_int(im, "p", 2);
+    if (p == 1)
+        norm = g_reduce(g, OP_ReduceSum, g_unary(g, OP_Abs, x), 1, &axis);
+    else if (p == 2)
+        norm = low_safe_sqrt(g, g_reduce(g, OP_ReduceSum, low_square(g, x), 1, &axis));
+    else
+        low_fatal(im, -1, "p is neither 1 nor 2");
+    im->out[0] = g_div(g, x, low_not_zero(g, norm));
+}
+
+/* ---- BatchNormalization ---- */
+
+/* old * momentum + (1 - momentum) * batch, as a flat [C]. */
+static ValueId running(Graph *g, ValueId old, ValueId batch, double momentum)
+{
+    Shape s = low_shape(g, old);
+    batch = g_cast(g, g_reshape(g, batch, &s), low_dtype(g, old));
+    return g_add(g, low_scale(g, old, momentum), low_scale(g, batch, 1 - momentum));
+}
+
+/* A statistic of a half type is kept in f32. */
+static ValueId kept(const Graph *g, ValueId stat)
+{
+    const Value *v = val(g, stat);
+    const Node *n = v->kind == V_NODE ? &g->node.at[v->node] : NULL;
+    bool copy = n && n->op == OP_Cast && val(g, n->in[0])->kind == V_PARAM;
+    return copy ? n->in[0] : stat;
+}
+
+static void update(Graph *g, ValueId stat, ValueId value)
+{
+    Value v = *val(g, stat);
+    if (v.kind != V_PARAM)
+        return;
+    g->param.at[v.param].stat = true;
+    g->param.at[v.param].trainable = false;
+    vec_push(g->arena, &g->update, ((StatUpdate){v.param, value}));
+}
+
+/* The variance that PyTorch keeps: n / (n - 1) times that which normalises; n depends on the rows.
+ */
+static ValueId unbiased(Graph *g, ValueId x, ValueId var, int n, const int64_t *axes)
+{
+    Attr attr = {.n = n, .axes = axes, .to = low_dtype(g, x)};
+    ValueId count = graph_node(g, OP_Count, 1, &x, attr), one = g_like(g, x, 1);
+    ValueId less = g_binary(g, OP_Max, g_sub(g, count, one), one);
+    return g_mul(g, var, g_div(g, count, less));
+}
+
+static ValueId train_form(Import *im, ValueId x, int rank, int64_t channels, double eps,
+                          double momentum)
+{
+    Graph *g = im->g;
+    int64_t *axes = arena_array(g->arena, int64_t, rank);
+    int n = 0;
+    for (int d = 0; d < rank; d++)
+        if (d != 1)
+            axes[n++] = d;
+    Moments m = moments(g, x, n, axes, eps);
+    ValueId mean = kept(g, im->in[3]), var = kept(g, im->in[4]);
+    update(g, mean, running(g, mean, m.mean, momentum));
+    update(g, var, running(g, var, unbiased(g, x, m.var, n, axes), momentum));
+    /* The standard's outputs keep the biased variance; PyTorch's statistic is the update above. */
+    if (im_wanted(im, 1))
+        im->out[1] = running(g, im->in[3], m.mean, momentum);
+    if (im_wanted(im, 2))
+        im->out[2] = running(g, im->in[4], m.var, momentum);
+    if (im_wanted(im, 3))
+        im->out[3] = low_narrow(im, g_reshape(g, m.mean, &(Shape){1, {channels}}));
+    if (im_wanted(im, 4))
+        im->out[4] = low_narrow(im, g_reshape(g, m.var, &(Shape){1, {channels}}));
+    return affine(g, g_mul(g, m.diff, m.rstd), low_channels(im, 1, channels, rank),
+                  low_channels(im, 2, channels, rank));
+}
+
+static ValueId eval_form(Import *im, ValueId x, int rank, int64_t channels, double eps)
+{
+    Graph *g = im->g;
+    Dtype t = low_dtype(g, x);
+    ValueId mean = g_cast(g, low_channels(im, 3, channels, rank), t),
+            var = g_cast(g, low_channels(im, 4, channels, rank), t);
+    ValueId y = g_mul(g, g_sub(g, x, mean), rsqrt(g, var, eps));
+    return affine(g, y, low_channels(im, 1, channels, rank), low_channels(im, 2, channels, rank));
+}
+
+void import_batch_normalization(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need_wide(im, 0);
+    Shape s = low_need_rank(im, 0, 2, MAX_RANK);
+    double eps = im_float(im, "epsilon", 1e-5), momentum = im_float(im, "momentum", 0.9);
+    if (im_int(im, "spatial", 1) != 1)
+        low_fatal(im, -1, "spatial = 0 is not supported");
+    bool trains = meta_trains_norm(im->node);
+    for (uint32_t i = 1; i < im->nout && im->opset < 14; i++)
+        trains = trains || im_wanted(im, i);
+    ValueId eval = eval_form(im, x, s.rank, s.d[1], eps);
+    im->out[0] = low_narrow(im, eval);
+    if (trains && im->training) {
+        ValueId in[2] = {train_form(im, x, s.rank, s.d[1], eps, momentum), eval};
+        im->out[0] = low_narrow(im, graph_node(g, OP_Phase, 2, in, (Attr){0}));
+    } else {                            /* statistics that nothing moves, if a file names them */
+        for (uint32_t i = 1; i < im->nout && i < 5; i++)
+            im->out[i] = im->in[i % 2 ? 3 : 4];
+    }
+}
+
+/* ---- Dropout ---- */
+
+static ValueId all_true(Graph *g, ValueId x, Dtype t)
+{
+    return g_cast(g, g_binary(g, OP_Equal, low_zeros_like(g, x), g_like(g, x, 0)), t);
+}
+
+/* Is this node to drop anything when the model trains? */
+static bool dropout_trains(const Import *im)
+{
+    if (!im->training)
+        return false;
+    if (im->opset < 12)
+        return true;
+    return im_const_double(im, 2, 0) != 0;
+}
+
+void import_dropout(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need_float(im, 0);
+    double ratio = im->opset < 12 ? im_float(im, "ratio", 0.5) : im_const_double(im, 1, 0.5);
+    Dtype mask_type = im->opset < 10 ? low_dtype(g, x) : DT_BOOL;
+    if (!(ratio >= 0 && ratio <= 1))
+        low_fatal(im, -1, "a ratio of %g", ratio);
+    if (!dropout_trains(im) || ratio == 0) {
+        im->out[0] = x;
+        if (im_wanted(im, 1))
+            im->out[1] = all_true(g, x, mask_type);
+        return;
+    }
+    if (ratio == 1) {
+        ValueId in[2] = {low_zeros_like(g, x), x};
+        im->out[0] = graph_node(g, OP_Phase, 2, in, (Attr){0});
+        if (im_wanted(im, 1))
+            im->out[1] = g_cast(g, g_unary(g, OP_Not, all_true(g, x, DT_BOOL)), mask_type);
+        return;
+    }
+    ValueId y = graph_node(g, OP_Dropout, 1, &x, (Attr){.ratio = ratio, .key = g->draw_count++});
+    ValueId in[2] = {y, x};
+    if (im_wanted(im, 1))
+        im->out[1] = g_cast(g, graph_out(g, y, 1), mask_type);
+    im->out[0] = graph_node(g, OP_Phase, 2, in, (Attr){0});
+}

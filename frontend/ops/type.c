@@ -1,0 +1,293 @@
+/*
+ * type.c - element types that files have and the graph does not: casts, bits, and arithmetic
+ * modulo 2^n.  In: values that the graph holds in a wider type (ir/type.h: dtype_held), and the
+ * type that the file gives them (im_declared).  Out: core operations whose results are numbers of
+ * that type.
+ *
+ * A float of 8 bits or fewer is held in f32, whole numbers of 16 bits or fewer in i32, u32 in i64,
+ * u64 as the i64 of the same bits.  Rounding to such a float is arithmetic on multiples of the
+ * distance between its neighbours, a power of two: every step is exact but the one that rounds.
+ */
+#include "frontend/import/low.h"
+#include "frontend/import/state.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- whole numbers ---- */
+
+/* x modulo 2^bits, in the range of t. */
+static ValueId wrap(Graph *g, ValueId x, Dtype t)
+{
+    double span = (double)(UINT64_C(1) << dtype_bits(t));
+    bool is_signed = dtype_is_signed(t);
+    if (is_signed)
+        x = g_add(g, x, g_like(g, x, span / 2));
+    x = g_binary(g, OP_Mod, x, g_like(g, x, span));
+    return is_signed ? g_sub(g, x, g_like(g, x, span / 2)) : x;
+}
+
+static bool is_narrow(Dtype t)
+{
+    return dtype_held(t) != t && !dtype_mini(t) && dtype_bits(t) < dtype_bits(dtype_held(t));
+}
+
+static ValueId wrapped(Graph *g, ValueId x, Dtype t) { return is_narrow(t) ? wrap(g, x, t) : x; }
+
+/* The type whose bits are meant. */
+static Dtype bits_of(const Import *im)
+{
+    Dtype t = im_declared(im, 0);
+    return t == DT_NONE ? low_dtype(im->g, low_need(im, 0)) : t;
+}
+
+void low_wrap_result(Import *im)
+{
+    Dtype t = im_declared(im, 0);
+    switch (im->op) {
+    case OP_Add: case OP_Sub: case OP_Mul: case OP_Div: case OP_Neg: case OP_Abs: case OP_Pow:
+    case OP_Sum: case OP_ReduceSum: case OP_ReduceProd: case OP_ReduceSumSquare: case OP_ReduceL1:
+    case OP_CumSum: case OP_CumProd: case OP_MatMul: case OP_Gemm: case OP_Einsum:
+        if (im->out[0] != NONE && is_narrow(t) && low_dtype(im->g, im->out[0]) == dtype_held(t))
+            im->out[0] = wrap(im->g, im->out[0], t);
+        break;
+    case OP_ArgMax: case OP_ArgMin: case OP_EyeLike: case OP_NonZero: case OP_OneHot:
+    case OP_Shape: case OP_Size: case OP_MatMulInteger: case OP_ConvInteger:
+        if (im->declared == DT_NONE && im->out[0] != NONE) /* not of operand 0's type */
+            im->declared = low_dtype(im->g, im->out[0]);
+        break;
+    default: break;
+    }
+}
+
+void import_bitwise_not(Import *im)
+{
+    Dtype t = bits_of(im);
+    im->out[0] = wrapped(im->g, g_unary(im->g, OP_BitwiseNot, low_need(im, 0)), t);
+}
+
+/* floor(x / 2^s) for 0 <= s <= 32. */
+static ValueId shift_right(Graph *g, ValueId x, ValueId s)
+{
+    ValueId p = g_binary(g, OP_Pow, g_like(g, s, 2), s);
+    return g_div(g, g_sub(g, x, g_binary(g, OP_Mod, x, p)), p);
+}
+
+/* y, of which s places are copies of the sign: 0 there, as no sign is meant. */
+static ValueId without_sign(Graph *g, ValueId y, ValueId s)
+{
+    ValueId width = g_sub(g, g_like(g, s, 64), s), one = g_like(g, s, 1);
+    ValueId mask = g_sub(g, g_binary(g, OP_Pow, g_like(g, s, 2), width), one);
+    return g_where(g, g_binary(g, OP_Greater, s, g_like(g, s, 0)),
+                   g_binary(g, OP_BitwiseAnd, y, mask), y);
+}
+
+/*
+ * Shifts are products and quotients with powers of two, in two steps so that no power overflows. By
+ * other than 0 to width - 1 places only the sign is left of a shift to the right, and 0 of one to
+ * the left.
+ */
+void import_bit_shift(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need(im, 0), s = low_need(im, 1);
+    Dtype t = low_dtype(g, x), bits = bits_of(im);
+    const char *way = im_str(im, "direction", "");
+    bool left = strcmp(way, "LEFT") == 0;
+    if (!left && strcmp(way, "RIGHT") != 0)
+        low_fatal(im, -1, "direction is neither LEFT nor RIGHT");
+    if (t != DT_I32 && t != DT_I64)
+        low_fatal(im, 0, "BitShift of %s", dtype_name(t));
+    x = g_cast(g, x, DT_I64);
+    s = g_cast(g, s, DT_I64);
+    ValueId zero = g_like(g, s, 0), most = g_like(g, s, dtype_bits(bits) - 1),
+            half = g_like(g, s, 32);
+    ValueId out =
+        g_binary(g, OP_Or, g_binary(g, OP_Less, s, zero), g_binary(g, OP_Greater, s, most));
+    s = g_where(g, out, g_like(g, s, 63), s);
+    ValueId first = g_binary(g, OP_Min, s, half), second = g_sub(g, s, first),
+            two = g_like(g, s, 2), y;
+    if (left) {
+        y = g_mul(g, g_mul(g, x, g_binary(g, OP_Pow, two, first)),
+                  g_binary(g, OP_Pow, two, second));
+        y = g_where(g, out, zero, wrapped(g, y, bits));
+    } else {
+        y = shift_right(g, shift_right(g, x, first), second);
+        if (bits == DT_U64)
+            y = g_where(g, out, zero, without_sign(g, y, s));
+    }
+    im->out[0] = g_cast(g, y, t);
+}
+
+/* ---- bits as another type ---- */
+
+/* Bits of type t, held in a wider one, as f32, f64, i32 or i64 of the same bits; NONE: no such. */
+static ValueId plain_bits(Graph *g, ValueId x, Dtype t)
+{
+    if (t == DT_U32)                                    /* held in i64 */
+        return g_cast(g, wrap(g, x, DT_I32), DT_I32);
+    if (t == DT_BOOL)
+        return g_cast(g, x, DT_I32);
+    bool whole = !dtype_is_float(t) && !dtype_mini(t);
+    return whole || t == DT_F32 || t == DT_F64 ? x : NONE;
+}
+
+void import_bit_cast(Import *im)
+{
+    Graph *g = im->g;
+    Dtype from = bits_of(im), to = (Dtype)im_int(im, "to", 0);
+    ValueId x = plain_bits(g, low_need(im, 0), from);
+    bool real = to == DT_F32 || to == DT_F64;
+    if (x == NONE || to <= DT_NONE || to > DT_LAST || dtype_bits(from) != dtype_bits(to) ||
+        (!real && (dtype_is_float(to) || dtype_mini(to) || dtype_held(to) == DT_NONE)))
+        low_fatal(im, 0, "the bits of %s as %s", dtype_name(from), dtype_name(to));
+    if (real != dtype_is_float(low_dtype(g, x)))
+        x = g_unary(g, OP_BitCast, x);
+    if (to == DT_BOOL)
+        x = g_cast(g, x, DT_BOOL);
+    else if (!real)
+        x = wrapped(g, g_cast(g, x, dtype_held(to)), to);
+    im->declared = to;
+    im->out[0] = x;
+}
+
+/* ---- floats of 8 bits or fewer ---- */
+
+/* 2^floor(log2 |x|), 0 of a subnormal number, infinity of infinity and NaN: the exponent's bits. */
+static ValueId power_below(Graph *g, ValueId x)
+{
+    ValueId bits = g_unary(g, OP_BitCast, x);
+    double exponent = low_dtype(g, x) == DT_F32 ? (double)0x7f800000 : 0x7ffp52;
+    return g_unary(g, OP_BitCast, g_binary(g, OP_BitwiseAnd, bits, g_like(g, bits, exponent)));
+}
+
+static ValueId clamped(Graph *g, ValueId x, double most)
+{
+    x = g_binary(g, OP_Max, x, g_like(g, x, -most));    /* NaN stays */
+    return g_binary(g, OP_Min, x, g_like(g, x, most));
+}
+
+/* The nearest number of format f, ties to even; what is larger than all of them: the table of
+ * Cast. */
+static ValueId nearest(Graph *g, ValueId x, const MiniFormat *f, bool saturate)
+{
+    x = clamped(g, x, 2 * f->most);                     /* infinity has no neighbours */
+    ValueId least = g_like(g, x, ldexp(1, 1 - f->bias));
+    ValueId between = low_scale(g, g_binary(g, OP_Max, power_below(g, x), least),
+                                ldexp(1, -f->fraction));
+    ValueId y = g_mul(g, g_unary(g, OP_Round, g_div(g, x, between)), between);
+    if (saturate || f->kind == MINI_FINITE) {
+        y = clamped(g, y, f->most);
+    } else {
+        ValueId over = g_binary(g, OP_Greater, g_unary(g, OP_Abs, y), g_like(g, y, f->most));
+        double limit = f->kind == MINI_IEEE ? (double)INFINITY : (double)NAN;
+        y = g_where(g, over, g_mul(g, y, g_like(g, y, limit)), y);
+    }
+    if (f->kind == MINI_UNSIGNED_ZERO)
+        y = g_add(g, y, g_like(g, y, 0));
+    if (f->kind == MINI_FINITE)
+        y = g_where(g, g_unary(g, OP_IsNaN, y), g_like(g, y, 0), y);
+    return y;
+}
+
+/* |x| as a power of two.  A subnormal number is scaled, so that it has an exponent. */
+static ValueId scale_of(Graph *g, ValueId x, const MiniFormat *f, bool saturate, const char *round)
+{
+    ValueId a = g_unary(g, OP_Abs, x), least = g_like(g, a, ldexp(1, -f->bias)),
+            nan = g_like(g, a, (double)NAN);
+    ValueId small = g_binary(g, OP_Less, a, g_like(g, a, 0x1p-64));
+    ValueId s = g_where(g, small, low_scale(g, a, 0x1p64), a), p = power_below(g, s), up;
+    if (!strcmp(round, "nearest"))
+        up = g_binary(g, OP_GreaterOrEqual, s, low_scale(g, p, 1.5));
+    else
+        up = g_binary(g, OP_Greater, s, p);
+    if (strcmp(round, "down"))
+        p = g_where(g, up, low_scale(g, p, 2), p);
+    p = g_where(g, small, low_scale(g, p, 0x1p-64), p);
+    ValueId over = g_binary(g, OP_Greater, p, g_like(g, a, f->most)),
+            under = g_binary(g, OP_Less, a, least);
+    p = g_where(g, over, saturate ? g_like(g, a, f->most) : nan, p);
+    p = g_where(g, under, saturate ? least : nan, p);
+    return g_where(g, g_unary(g, OP_IsNaN, x), nan, p);
+}
+
+/* y, a rounded x, with the gradient of x where |x| <= most: a cast between floats is the
+ * identity. */
+static ValueId straight_through(Graph *g, ValueId x, ValueId y, double most)
+{
+    ValueId inside = g_binary(g, OP_LessOrEqual, g_unary(g, OP_Abs, x), g_like(g, x, most));
+    ValueId zero = g_sub(g, x, g_unary(g, OP_StopGradient, x));
+    return g_add(g, g_unary(g, OP_StopGradient, y), g_where(g, inside, zero, g_like(g, x, 0)));
+}
+
+ValueId low_to_mini(const Import *im, ValueId x, Dtype to, bool saturate, bool stops)
+{
+    Graph *g = im->g;
+    const MiniFormat *f = dtype_mini(to);
+    Dtype t = low_dtype(g, x);
+    if (t == DT_I32 || t == DT_I64)
+        x = g_cast(g, x, DT_F64);
+    else if (t != DT_F64)
+        x = g_cast(g, x, DT_F32);
+    const char *round = im_str(im, "round_mode", "up");
+    if (strcmp(round, "up") && strcmp(round, "down") && strcmp(round, "nearest"))
+        low_fatal(im, -1, "round_mode '%.32s' is unknown", diag_escape(im->arena, round));
+    ValueId y = f->kind == MINI_SCALE ? scale_of(g, x, f, saturate, round)
+                                      : nearest(g, x, f, saturate);
+    ValueKind k = val(g, x)->kind;
+    if (im->training && dtype_is_float(t) && (k == V_NODE || k == V_PARAM)) {
+        double largest = low_dtype(g, x) == DT_F32 ? 0x1.fffffep127 : 0x1.fffffffffffffp1023;
+        y = straight_through(g, x, y, stops ? f->most : largest);
+    }
+    return g_cast(g, y, DT_F32);
+}
+
+/* ---- casts ---- */
+
+/* u64 is held as the i64 of the same bits. */
+static ValueId u64_to_float(Graph *g, ValueId x, Dtype t)
+{
+    ValueId y = g_cast(g, x, DT_F64);
+    ValueId below = g_binary(g, OP_Less, y, g_like(g, y, 0));
+    return g_cast(g, g_where(g, below, g_add(g, y, g_like(g, y, 0x1p64)), y), t);
+}
+
+static ValueId cast(const Import *im, ValueId x, Dtype declared, int64_t to)
+{
+    Graph *g = im->g;
+    if (to <= DT_NONE || to > DT_LAST)
+        low_fatal(im, -1, "type %lld is unknown", (long long)to);
+    Dtype t = (Dtype)to, wide = dtype_held(t), from = low_dtype(g, x);
+    if (wide == DT_NONE)
+        low_fatal(im, -1, "a cast to %s is not supported", dtype_name(t));
+    if (declared == t)
+        return x;
+    if (dtype_mini(t))
+        return low_to_mini(im, x, t, im_int(im, "saturate", 1) != 0, false);
+    if (declared == DT_U64 && dtype_is_float(wide))
+        return u64_to_float(g, x, wide);
+    ValueId y = g_cast(g, x, wide);
+    return from == DT_BOOL ? y : wrapped(g, y, t);
+}
+
+void import_cast(Import *im)
+{
+    if (!im_has(im, "to"))
+        low_fatal(im, -1, "attribute 'to' is missing");
+    int64_t to = im_int(im, "to", 0);
+    /* TorchScript's type promotion writes PyTorch's own number of bfloat16; a Cast to complex
+       numbers is none of ONNX's */
+    if (to == DT_C128 && im->state->m->from_pytorch)
+        to = DT_BF16;
+    im->out[0] = cast(im, low_need(im, 0), im_declared(im, 0), to);
+    im->declared = (Dtype)to;
+}
+
+void import_cast_like(Import *im)
+{
+    Dtype to = im_declared(im, 1);
+    if (to == DT_NONE)
+        to = low_dtype(im->g, low_need(im, 1));
+    im->out[0] = cast(im, low_need(im, 0), im_declared(im, 0), to);
+    im->declared = to;
+}

@@ -1,0 +1,144 @@
+/*
+ * const.c - constants that folding made of TorchScript's nodes ("onnx::Add_74").  In:
+ * operands that are no parameters, and the parameters.  Out: those that hold a parameter in another
+ * arrangement, a function of it, or it and something beside it, read it from then on (tie.c);
+ * the others are named where they may hold one (gamma.view(1, -1, 1, 1), logit_scale.exp()), as
+ * they will not train.
+ */
+#include <string.h>
+
+#include "fx.h"
+
+static bool is_folded(const Params *p, const char *name)
+{
+    return (p->m->from_pytorch && strstr(name, "::")) ||
+           (*name == '/' && strstr(name, "_output_") && !strstr(name, "/Constant"));
+}
+
+/* By TorchScript, or of its nodes by ONNX Runtime's optimizer: "/wpe/Gather_output_0". */
+static bool made_by_folding(const Params *p, const RawTensor *t)
+{
+    return is_folded(p, t->name) && dtype_is_float(t->dtype) && t->bytes.at &&
+           strmap_get(&p->by_init, t->name) == NONE;
+}
+
+/* A parameter begins with the same number: torch.cat((tied.t(), more)) is one weight of a product
+ * here, whose name and shape no module has. */
+bool param_may_be_joined(const Params *p, const RawTensor *t)
+{
+    size_t size = dtype_size(t->dtype);
+    for (uint32_t i = 0; i < p->m->init.n && is_folded(p, t->name) && t->bytes.at; i++) {
+        const RawTensor *q = &p->m->init.at[i];
+        if (q->dtype == t->dtype && q->shape.rank == t->shape.rank && q->bytes.length >= size &&
+            q->bytes.length < t->bytes.length && !param_is_made_up(q->name) &&
+            !memcmp(q->bytes.at, t->bytes.at, size))
+            return true;
+    }
+    return false;
+}
+
+/* The parameter it is made of, when that is one alone. */
+static const Recipe *made_of_one(Fx *x, const RawTensor *t)
+{
+    const Recipe *found = NULL;
+    for (int exact = 1; exact >= 0 && !found; exact--)
+        for (uint32_t i = 0; i < x->p->g->param.n; i++) {
+            const Recipe *r = exact ? tie_exact(x, i, t) : tie_function(x, i, t, false);
+            if (r && found)
+                return NULL;                            /* equal parameters: nothing tells which */
+            found = r ? r : found;
+        }
+    return found;
+}
+
+/* What is unknown beside a parameter trains by the constant's name. */
+static const Recipe *made_of(Fx *x, const RawTensor *t)
+{
+    Rest rest;
+    const Recipe *one = made_of_one(x, t);
+    if (one || !param_may_be_joined(x->p, t))
+        return one;
+    Recipe *r = tie_pieces(x, t, &rest);
+    return r && rest.tensor.name
+               ? tie_rest(x, r, &rest,
+                          recipe_of(x->a, param_put(x->p, t->name, t->dtype, &rest.tensor.shape,
+                                                    rest.tensor.bytes)))
+               : r;
+}
+
+void param_constants(Params *p, const RawNodes *list)
+{
+    Arena *a = p->m->arena;
+    Fx x = {.p = p, .a = a};
+    StrMap index = {.arena = a};
+    VEC(const Recipe *) made = {0};                     /* by index: of each constant once */
+    for (uint32_t i = 0; i < list->n; i++) {
+        RawNode *n = list->at[i];
+        for (uint32_t j = 0; !n->dead && j < n->nin; j++) {
+            uint32_t init = *n->in[j] ? strmap_get(&p->m->init_index, n->in[j]) : NONE;
+            if (init == NONE || param_is_used(n, j) || !made_by_folding(p, &p->m->init.at[init]) ||
+                shape_elements(&p->m->init.at[init].shape) < 2)
+                continue;
+            uint32_t *at = strmap_at(&index, n->in[j]);
+            if (*at == NONE) {
+                *at = made.n;
+                vec_push(a, &made, made_of(&x, &p->m->init.at[init]));
+            }
+            if (made.at[*at])
+                param_use_made(p, n, j, made.at[*at]);
+        }
+    }
+}
+
+/* Nothing that a model learns is compared with, or says how large or how much. */
+static bool may_train(const RawNode *n, uint32_t input)
+{
+    static const char *const setting[] = {"Resize", "Upsample", "Pad", "OneHot", "Dropout", "Range",
+                                          "Equal", "Greater", "GreaterOrEqual", "Less",
+                                          "LessOrEqual", "NonMaxSuppression", "Shape", NULL};
+    for (int i = 0; setting[i]; i++)
+        if (!strcmp(n->op_type, setting[i]))
+            return input == 0 && i < 3;
+    return true;
+}
+
+static void note(Params *p, const RawTensor *t, const char *name, const RawNode *reader)
+{
+    if (param_is_mask(t) || strmap_get(&p->noted, name) != NONE)
+        return;
+    *strmap_at(&p->noted, name) = 1;
+    vec_push(p->m->arena, &p->constant,
+             arena_printf(p->m->arena, "%s (of %s)", name, reader->name));
+}
+
+/* The initializer that stands for what folding made, as it has the same numbers: the Identity of a
+ * parameter, under a name that no parameter has. */
+static const RawTensor *merged_constant(const Params *p, const RawNode *n)
+{
+    bool identity = !n->dead && !strcmp(n->op_type, "Identity") && n->nin == 1 && n->nout == 1;
+    uint32_t init = identity ? strmap_get(&p->m->init_index, n->in[0]) : NONE;
+    bool is = init != NONE && p->m->from_pytorch && strstr(n->out[0], "::") &&
+              !param_is_used(n, 0) && dtype_is_float(p->m->init.at[init].dtype);
+    return is ? &p->m->init.at[init] : NULL;
+}
+
+void param_constants_note(Params *p, const RawNodes *list)
+{
+    StrMap merged = {.arena = p->m->arena};             /* value -> its Identity */
+    for (uint32_t i = 0; i < list->n && p->opt->training; i++) {
+        const RawNode *n = list->at[i];
+        for (uint32_t j = 0; !n->dead && j < n->nin; j++) {
+            uint32_t init = *n->in[j] ? strmap_get(&p->m->init_index, n->in[j]) : NONE,
+                     from = *n->in[j] ? strmap_get(&merged, n->in[j]) : NONE;
+            const RawTensor *t = init == NONE ? NULL : &p->m->init.at[init];
+            if (!may_train(n, j) || param_is_used(n, j))
+                continue;
+            if (t && made_by_folding(p, t))
+                note(p, t, t->name, n);
+            else if (from != NONE)
+                note(p, merged_constant(p, list->at[from]), n->in[j], n);
+        }
+        if (merged_constant(p, n))
+            *strmap_at(&merged, n->out[0]) = i;
+    }
+}

@@ -1,0 +1,236 @@
+/*
+ * fx.c - parameters of a model exported by PyTorch's dynamo exporter.  In: nodes with the
+ * text of their fx node, and the graph's signature: together they tell which parameter every
+ * operand was before the exporter's optimizer renamed weights (val_0, transposed), merged equal
+ * ones, and dropped biases that are zero.
+ *
+ * ONNX nodes of one fx node form a group.  Within a group the %p_ arguments of the fx node are
+ * matched with the initializers its nodes read: by exact name first, then by role (weight, bias,
+ * ...), then by order. An initializer read through two arguments is two parameters; two
+ * initializers of one argument are one (a tie). What no argument explains, folding made:
+ * tie.c and fold.c.
+ */
+#include <string.h>
+
+#include "fx.h"
+
+static bool is_flipped(const FxNode *fx, const RawNode *n, uint32_t input, const RawTensor *t)
+{
+    if (t->shape.rank != 2 || input != 1)
+        return false;
+    bool gemm = !strcmp(n->op_type, "Gemm"), exchanged = gemm && raw_int(n, "transB", 0);
+    if (!gemm && strcmp(n->op_type, "MatMul"))
+        return false;
+    if (fx_is_target(fx, "aten.linear."))
+        return !exchanged;
+    return gemm && exchanged;                           /* addmm, mm: the weight is [in, out] */
+}
+
+/* ---- collecting ---- */
+
+static void collect(Fx *x, const RawNodes *list)
+{
+    const Model *m = x->p->m;
+    for (uint32_t i = 0; i < list->n; i++) {
+        RawNode *n = list->at[i];
+        if (n->dead)
+            continue;
+        Group *g = fx_group(x, n);
+        if (g && g->node.n == 0)
+            g->order = i;
+        if (g)
+            vec_push(x->a, &g->node, n);
+        for (uint32_t j = 0; j < n->nin; j++) {
+            uint32_t init = *n->in[j] ? strmap_get(&m->init_index, n->in[j]) : NONE;
+            if (init != NONE && dtype_is_float(m->init.at[init].dtype) &&
+                m->init.at[init].bytes.length)
+                vec_push(x->a, g ? &g->use : &x->loose,
+                         ((Use){.node = n, .input = j, .init = init, .entry = NONE, .order = i}));
+        }
+    }
+}
+
+/* ---- matching ---- */
+
+static int wide_dims(const Shape *s)
+{
+    int wide = 0;
+    for (int i = 0; i < s->rank; i++)
+        wide += s->d[i] > 1;
+    return wide;
+}
+
+/* Parameters that are vectors in PyTorch, and that nodes want with dims of 1 behind the channels.
+ */
+static bool is_vector(const FxNode *fx)
+{
+    return strstr(fx->target, "group_norm") || strstr(fx->target, "batch_norm") ||
+           strstr(fx->target, "instance_norm") || strstr(fx->target, "prelu");
+}
+
+static void take(Fx *x, Group *g, Use *u, uint32_t entry)
+{
+    const Shape *s = &x->p->m->init.at[u->init].shape;
+    u->entry = entry;
+    u->flip = g && is_flipped(&g->fx, u->node, u->input, &x->p->m->init.at[u->init]);
+    u->squeezed = g && is_vector(&g->fx) && s->rank > 1 && wide_dims(s) <= 1;
+    for (uint32_t i = 0; g && i < g->arg.n; i++)
+        if (g->arg.at[i].entry == entry)
+            g->arg.at[i].taken = true;
+}
+
+/* Is the operand another argument than k, by what it is to the operator?  A fresh norm's weight and
+ * running variance are one initializer, as are its bias and mean. */
+static bool is_other(const Group *g, const Use *u, uint32_t k)
+{
+    int role = fx_use_role(&g->fx, u->node, u->input);
+    bool other = false;
+    for (uint32_t i = 0; i < g->arg.n && role != ROLE_ANY; i++)
+        other |= g->arg.at[i].role == role;
+    return other && g->arg.at[k].role != role && g->arg.at[k].role != ROLE_ANY;
+}
+
+static void match_names(Fx *x, Group *g)
+{
+    for (uint32_t i = 0; i < g->use.n; i++) {
+        Use *u = &g->use.at[i];
+        uint32_t e = strmap_get(&x->p->sig.by_target, x->p->m->init.at[u->init].name);
+        for (uint32_t k = 0; e != NONE && k < g->arg.n; k++)
+            if (g->arg.at[k].entry == e && !is_other(g, u, k)) {
+                take(x, g, u, e);
+                break;
+            }
+    }
+}
+
+static void match_roles(Fx *x, Group *g)
+{
+    for (uint32_t i = 0; i < g->use.n; i++) {
+        Use *u = &g->use.at[i];
+        int role = fx_use_role(&g->fx, u->node, u->input);
+        if (u->entry != NONE || role == ROLE_ANY)
+            continue;
+        bool scalar = shape_elements(&x->p->m->init.at[u->init].shape) == 1;
+        if (role == ROLE_WEIGHT && x->p->m->init.at[u->init].shape.rank == 0)
+            continue;
+        if (role == ROLE_BIAS && !strcmp(u->node->op_type, "Add") &&
+            wide_dims(&x->p->m->init.at[u->init].shape) > 1)
+            continue;                                   /* a product that was folded, and no bias */
+        if (scalar && fx_is_decomposed_norm(&g->fx))       /* an epsilon */
+            continue;
+        for (uint32_t k = 0; k < g->arg.n; k++)
+            if (!g->arg.at[k].taken && g->arg.at[k].role == role) {
+                take(x, g, u, g->arg.at[k].entry);
+                break;
+            }
+    }
+}
+
+/* What is left goes by order: other parameters' initializers first, then tensors, then scalars. */
+static void match_order(Fx *x, Group *g)
+{
+    const Params *p = x->p;
+    for (int pass = 0; pass < 3; pass++)
+        for (uint32_t i = 0; i < g->use.n; i++) {
+            Use *u = &g->use.at[i];
+            const RawTensor *t = &p->m->init.at[u->init];
+            int kind = strmap_get(&p->sig.by_target, t->name) != NONE ? 0
+                       : t->shape.rank > 0                            ? 1
+                                                                      : 2;
+            if (u->entry != NONE || kind != pass || param_role(u->node, u->input) != ROLE_ANY ||
+                fx_is_norm(&g->fx))
+                continue;
+            for (uint32_t k = 0; k < g->arg.n; k++) {
+                bool bias = fx_has_bias(&g->fx) && g->arg.at[k].role == ROLE_BIAS;
+                bool weight = fx_has_bias(&g->fx) && g->arg.at[k].role == ROLE_WEIGHT &&
+                              !strcmp(u->node->op_type, "Add");
+                if (g->arg.at[k].taken || weight ||
+                    (bias && fx_use_role(&g->fx, u->node, u->input) != ROLE_BIAS))
+                    continue;
+                take(x, g, u, g->arg.at[k].entry);
+                break;
+            }
+        }
+}
+
+/* A node without an fx node reads a parameter of another module: it was merged with the like-named
+ * one of its own. */
+static uint32_t merged_into(const Fx *x, const Use *u, uint32_t entry)
+{
+    const char *target = x->p->sig.entry[entry].target, *dot = strrchr(target, '.'),
+               *scope = u->node->scope;
+    if (!dot || !*scope || (!strncmp(target, scope, strlen(scope)) && target[strlen(scope)] == '.'))
+        return NONE;
+    uint32_t e = strmap_get(&x->p->sig.by_target, arena_printf(x->a, "%s%s", scope, dot));
+    return e != NONE && !x->used[e] && x->p->sig.entry[e].kind == SIG_PARAMETER ? e : NONE;
+}
+
+/* Operands the arguments do not explain, by their own name. */
+static void match_own_name(Fx *x, Group *g, Use *u)
+{
+    uint32_t e = strmap_get(&x->p->sig.by_target, x->p->m->init.at[u->init].name);
+    uint32_t own = e == NONE || g ? NONE : merged_into(x, u, e);
+    if (e != NONE && !g && fx_is_shared(x, u)) {
+        fx_separate(x, u);
+        return;
+    }
+    if (e != NONE && (own != NONE || !x->used[e] || !g)) {
+        take(x, g, u, own != NONE ? own : e);
+        u->flip = false;
+    }
+}
+
+/* Which parameters the file names besides declaring them; all where folding noted nothing. */
+static void note_named(Fx *x)
+{
+    Params *p = x->p;
+    bool noted = false;
+    for (uint32_t i = 0; i < p->m->init.n; i++)
+        noted |= x->origin[i].entry.n > 0;
+    for (uint32_t e = 0; e < p->sig.n; e++)
+        p->sig_named[e] = !noted;
+    for (uint32_t i = 0; i < x->group.n; i++)
+        for (uint32_t k = 0; k < x->group.at[i].arg.n; k++)
+            p->sig_named[x->group.at[i].arg.at[k].entry] = true;
+    for (uint32_t i = 0; i < p->m->init.n; i++)
+        for (uint32_t k = 0; k < x->origin[i].entry.n; k++)
+            p->sig_named[x->origin[i].entry.at[k]] = true;
+}
+
+void param_from_signature(Params *p, RawNodes *list)
+{
+    Arena *a = p->m->arena;
+    Fx x = {.p = p,
+            .a = a,
+            .list = list,
+            .index.arena = a,
+            .used = arena_array(a, bool, p->sig.n + 1),
+            .alias = arena_array(a, bool, p->sig.n + 1)};
+    collect(&x, list);
+    fx_origins(&x);
+    note_named(&x);
+    for (uint32_t i = 0; i < x.group.n; i++) {
+        match_names(&x, &x.group.at[i]);
+        if (fx_is_recurrent(&x.group.at[i].fx) || fx_is_control(&x.group.at[i].fx))
+            continue;                                   /* no operand is one of its arguments */
+        match_roles(&x, &x.group.at[i]);
+        match_order(&x, &x.group.at[i]);
+    }
+    for (uint32_t i = 0; i < x.group.n; i++)
+        for (uint32_t k = 0; k < x.group.at[i].arg.n; k++)
+            x.used[x.group.at[i].arg.at[k].entry] = true;
+    for (uint32_t i = 0; i <= x.group.n; i++) {
+        Group *g = i < x.group.n ? &x.group.at[i] : NULL;
+        Uses *use = g ? &g->use : &x.loose;
+        for (uint32_t k = 0; k < use->n; k++) {
+            if (use->at[k].entry == NONE)
+                match_own_name(&x, g, &use->at[k]);
+            vec_push(a, &x.all, use->at[k]);
+        }
+    }
+    fx_make(&x);
+    fx_unpack(&x);
+    fx_fold(&x);
+    fx_note_origins(&x);
+    fx_restore(&x);
+}

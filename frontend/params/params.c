@@ -1,0 +1,175 @@
+/*
+ * params.c - the parameters of a model: a Param is made and named, --train and --freeze are heeded,
+ * an operand is said to be made of it. Who decides which: assign.c.
+ */
+#include <ctype.h>
+#include <fnmatch.h>
+#include <string.h>
+
+#include "params.h"
+
+/* ---- names ---- */
+
+static bool starts_with(const char *s, const char *start)
+{
+    return !strncmp(s, start, strlen(start));
+}
+
+static bool begins_numbered(const char *name, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    return !strncmp(name, prefix, n) && isdigit((unsigned char)name[n]);
+}
+
+/* "/decoder/Transpose_output_0", "Constant_28_output_0"; no member called out_output_scale. */
+static bool is_output(const char *name)
+{
+    const char *at = strstr(name, "_output_");
+    return at && isdigit((unsigned char)at[strlen("_output_")]) &&
+           (*name == '/' || !strchr(name, '.'));
+}
+
+bool param_is_made_up(const char *name)
+{
+    bool member = strchr(name, '.') != NULL;
+    return !name[strspn(name, "0123456789")] || strstr(name, "::") || is_output(name) ||
+           strstr(name, "/Constant") || begins_numbered(name, "val_") ||
+           begins_numbered(name, "_val_") || begins_numbered(name, "tmp_") ||
+           (!member && (starts_with(name, "const_") || starts_with(name, "Constant") ||
+                        starts_with(name, "_to_copy")));
+}
+
+bool param_matches(const char *const *pattern, uint32_t n, const char *name)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (!fnmatch(pattern[i], name, 0))
+            return true;
+    return false;
+}
+
+/* ---- making ---- */
+
+static const char *unique_name(Params *p, const char *name)
+{
+    for (uint32_t i = 0; i < p->g->param.n; i++)
+        if (!strcmp(p->g->param.at[i].name, name))
+            return arena_printf(p->m->arena, "model%u.%s", p->file, name);
+    return name;
+}
+
+static uint32_t add(Params *p, Param x, bool trainable)
+{
+    if (p->file > 0)
+        x.name = unique_name(p, x.name);
+    if (param_matches(p->opt->train.at, p->opt->train.n, x.name))
+        trainable = true;
+    else if (param_matches(p->opt->freeze.at, p->opt->freeze.n, x.name))
+        trainable = false;
+    x.trainable = trainable && !x.stat;
+    uint32_t id = p->g->param.n;
+    *strmap_at(&p->by_name, x.name) = id;
+    graph_param(p->g, x);
+    return id;
+}
+
+uint32_t param_new(Params *p, const char *name, uint32_t init, bool transposed, bool trainable,
+                   bool stat)
+{
+    const RawTensor *t = &p->m->init.at[init];
+    Where w = {p->m->path, "parameter", NONE, name, NULL, -1};
+    if (t->dtype != DT_F32 && t->dtype != DT_F64) {
+        diag_hint("export the model in float32");
+        diag_fatal(EXIT_MODEL, w, "its type is %s; parameters must be f32, f64, f16 or bf16",
+                   dtype_name(t->dtype));
+    }
+    Param x = {.name = name,
+               .initializer = t->name,
+               .dtype = t->dtype,
+               .shape = t->shape,
+               .transposed = transposed,
+               .stat = stat,
+               .bytes = t->bytes};
+    if (transposed) {
+        x.shape.d[0] = t->shape.d[1];
+        x.shape.d[1] = t->shape.d[0];
+    }
+    return add(p, x, trainable);
+}
+
+void param_squeeze(Params *p, uint32_t id)
+{
+    Param *x = &p->g->param.at[id];
+    x->shape = shape_of(1, shape_elements(&x->shape));
+    p->g->value.at[x->value].shape = x->shape;
+}
+
+uint32_t param_put(Params *p, const char *name, Dtype type, const Shape *s, Payload bytes)
+{
+    return add(p, (Param){.name = name, .dtype = type, .shape = *s, .bytes = bytes}, true);
+}
+
+uint32_t param_zero(Params *p, const char *name, Dtype type, const Shape *s)
+{
+    return param_put(p, name, type, s, (Payload){0});
+}
+
+void param_use_made(Params *p, RawNode *n, uint32_t input, const Recipe *made)
+{
+    if (!n->made)
+        n->made = arena_array(p->m->arena, const Recipe *, n->nin);
+    n->made[input] = made;
+}
+
+/* The dims of 1 that the file adds to a vector are made again. */
+void param_use(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip)
+{
+    Arena *a = p->m->arena;
+    Recipe *r = recipe_of(a, param);
+    Shape s = p->g->param.at[param].shape;
+    uint32_t init = strmap_get(&p->m->init_index, n->in[input]);
+    if (flip) {
+        recipe_swap(a, r);
+        s = shape_of(2, s.d[1], s.d[0]);
+    }
+    if (init != NONE && !shape_equal(&s, &p->m->init.at[init].shape))
+        recipe_reshape(a, r, &p->m->init.at[init].shape);
+    param_use_made(p, n, input, r);
+}
+
+void param_use_rows(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip, int64_t start,
+                    int64_t rows)
+{
+    Arena *a = p->m->arena;
+    Recipe *r = recipe_of(a, param);
+    Shape size = p->g->param.at[param].shape;
+    int64_t from[MAX_RANK] = {start};
+    size.d[0] = rows;
+    recipe_slice(a, r, size.rank, from, size.d);
+    if (flip)
+        recipe_swap(a, r);
+    param_use_made(p, n, input, r);
+}
+
+/* ---- roles ---- */
+
+int param_role(const RawNode *n, uint32_t input)
+{
+    static const struct { const char *op; int role[5];
+    } slot[] = {
+        {"MatMul", {0, ROLE_WEIGHT}},
+        {"Gemm", {0, ROLE_WEIGHT, ROLE_BIAS}},
+        {"Conv", {0, ROLE_WEIGHT, ROLE_BIAS}},
+        {"ConvTranspose", {0, ROLE_WEIGHT, ROLE_BIAS}},
+        {"Gather", {ROLE_WEIGHT}},
+        {"PRelu", {0, ROLE_WEIGHT}},
+        {"LayerNormalization", {0, ROLE_WEIGHT, ROLE_BIAS}},
+        {"RMSNormalization", {0, ROLE_WEIGHT}},
+        {"GroupNormalization", {0, ROLE_WEIGHT, ROLE_BIAS}},
+        {"InstanceNormalization", {0, ROLE_WEIGHT, ROLE_BIAS}},
+        {"BatchNormalization", {0, ROLE_WEIGHT, ROLE_BIAS, ROLE_MEAN, ROLE_VAR}},
+    };
+    for (size_t i = 0; !*n->domain && i < sizeof slot / sizeof *slot; i++)
+        if (!strcmp(slot[i].op, n->op_type))
+            return input < 5 ? slot[i].role[input] : ROLE_ANY;
+    return ROLE_ANY;
+}

@@ -1,0 +1,179 @@
+/*
+ * params.h - which operands of a model are parameters, of which name, and how they are made of
+ * them.
+ */
+#ifndef PPSPLIT_PARAMS_H
+#define PPSPLIT_PARAMS_H
+
+#include "frontend/names/names.h"
+
+/* ---- recipe.c -------------------------------------------------------------------------------- */
+
+/* An operand made of parameters; the last term is the operand.  A VEC, which onnx.h speaks of by
+ * its name. */
+typedef struct {
+    Op op;                                              /* OP_NONE: a parameter, or a constant */
+    uint32_t nin, in[2];                                /* earlier terms */
+    Attr attr;
+    uint32_t param;                                     /* index into Graph.param, or NONE */
+    Tensor value;
+} Term;
+typedef struct Recipe { Term *at; uint32_t n, cap; } Recipe;
+
+Recipe *recipe_of(Arena *a, uint32_t param);
+/* A further term; returns its number. */
+uint32_t recipe_param(Arena *a, Recipe *r, uint32_t param);
+uint32_t recipe_number(Arena *a, Recipe *r, Dtype t, double v);
+/* y NONE: one operand */
+uint32_t recipe_op(Arena *a, Recipe *r, Op op, Attr attr, uint32_t x, uint32_t y);
+/* An op on the last term. */
+void recipe_reshape(Arena *a, Recipe *r, const Shape *s);
+void recipe_expand(Arena *a, Recipe *r, const Shape *s);
+void recipe_transpose(Arena *a, Recipe *r, int rank, const int64_t *perm);
+void recipe_swap(Arena *a, Recipe *r);                  /* two dims exchanged */
+void recipe_slice(Arena *a, Recipe *r, int rank, const int64_t *start, const int64_t *size);
+void recipe_gather(Arena *a, Recipe *r, int64_t n, const int64_t *index);      /* along dim 0 */
+/* the parameter itself, transposed or not */
+bool recipe_is_plain(const Recipe *r, bool *transposed);
+bool recipe_is_view(const Recipe *r);                   /* a parameter, only viewed otherwise */
+/* The file's type of operand `input`, made of parameters; param where it has no such initializer */
+Dtype recipe_type(const Model *m, const RawNode *n, uint32_t input, Dtype param);
+/* the parameter when there is only one, else NONE */
+uint32_t recipe_only_param(const Recipe *r);
+/* the same of another parameter, or NULL */
+Recipe *recipe_with_other(Arena *a, const Recipe *r, uint32_t from, uint32_t to);
+/* param NULL: those of g */
+ValueId recipe_build(Graph *g, const Recipe *r, const ValueId *param);
+
+/* ---- text.c: the source that a node's stack quotes; the rest: fx.h --------------------------- */
+const char *text_last(const char *stack);               /* the innermost line */
+/* Names of fx nodes, "mul_3": the length without the number; are they of a kind, or of two? */
+size_t fx_base(const char *name);
+long fx_number(const char *name);                       /* 0: "mul" */
+/* fx numbers nodes of one name as they are made: add, add_1, add_2.  Is one not in the index that
+ * was made before number `last`, or may have been (last < 0: none is known)? */
+bool fx_may_lack(Arena *a, const StrMap *index, const char *name, long last);
+bool fx_is_base(const char *name, const char *base);
+bool fx_is_one_of(const char *name, const char *const *base);  /* which ends in NULL */
+bool fx_same_base(const char *a, const char *b);
+bool fx_is_filled(const char *name);                    /* a number in a shape: "zeros_like" */
+
+/* ---- which operands are parameters ----------------------------------------------------------- */
+
+typedef struct Params {
+    Model *m;
+    Graph *g;
+    const ImportOptions *opt;
+    /* position on the command line: tells equal names apart */
+    uint32_t file;
+    bool has_signature;
+    Signature sig;
+    /* names of a body's arguments -> entry; of the model's they are in sig */
+    StrMap body_arg;
+    /* index into Graph.param per entry of the signature, or NONE */
+    uint32_t *sig_param;
+    /* by entry: a node, or what folding noted, names it */
+    bool *sig_named;
+    /* initializer, parameter name -> index into Graph.param */
+    StrMap by_init, by_name;
+    /* constants reported; results of Identities of initializers */
+    StrMap noted, copies;
+    /* initializers that branches yield as they are -> index into passed_on: as what */
+    StrMap passed;
+    VEC(const char *) passed_on;
+    struct Places *places;                              /* place.c */
+    /* result of an Identity -> its initializer */
+    StrMap copied;
+    /* initializers that folding made and that may hold parameters */
+    VEC(const char *) constant;
+    /* given in files, and nothing in the model is made of them */
+    VEC(const char *) unfit;
+    /* weights that a BatchNormalization was multiplied into; that folding computed (weight
+     * normalisation); what trains for an equal one; named by an attention's order */
+    VEC(const char *) scaled, computed, merged, placed;
+    /* parameters of which a use is not understood; of which folding left a trace */
+    VEC(const char *) partial, inferred;
+    uint32_t frozen_batchnorms;                         /* BatchNormalizations in evaluation form */
+    /* foreign.c: products of one column; what the readers of a value say of it */
+    StrMap narrow, read_as;
+} Params;
+
+enum { ROLE_ANY, ROLE_WEIGHT, ROLE_BIAS, ROLE_MEAN, ROLE_VAR };
+
+/* assign.c: decides which operands of the nodes of a list are parameters; fills RawNode.made
+ * and .bias. */
+Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file);
+void param_assign(Params *p, RawNodes *list);
+/* Around the import of a body of n, for what its nodes call arguments; enter's result is
+ * leave's. */
+StrMap param_enter(Params *p, const RawNode *n);
+void param_leave(Params *p, StrMap before);
+void param_report(const Params *p);                     /* the one warning of what will not train */
+
+/* params.c: a parameter, an operand that is one */
+uint32_t param_new(Params *p, const char *name, uint32_t init, bool transposed, bool trainable,
+                   bool stat);
+/* one the file lacks: all zeros */
+uint32_t param_zero(Params *p, const char *name, Dtype type, const Shape *s);
+/* one that no initializer is */
+uint32_t param_put(Params *p, const char *name, Dtype type, const Shape *s, Payload bytes);
+/* its true shape is a vector, the file adds dims of 1 */
+void param_squeeze(Params *p, uint32_t id);
+/* the operand is it, transposed or not */
+void param_use(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip);
+void param_use_rows(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip, int64_t start,
+                    int64_t rows);
+void param_use_made(Params *p, RawNode *n, uint32_t input, const Recipe *made);
+static inline bool param_is_used(const RawNode *n, uint32_t input)
+{
+    return n->made && n->made[input];
+}
+/* what the operand is to the op: MatMul 1 is a weight, ... */
+int param_role(const RawNode *n, uint32_t input);
+/* one of the patterns of --freeze, --train */
+bool param_matches(const char *const *pattern, uint32_t n, const char *name);
+bool param_is_made_up(
+    const char *name); /* "onnx::MatMul_355", "val_12", ...: not a module's name */
+
+/* place.c: what the nodes around say, for the nodes of one list */
+typedef struct Places Places;
+void param_place(Params *p, const RawNodes *list);
+/* param_role, and that of folded norms */
+int param_place_role(const Params *p, const RawNode *n, uint32_t input);
+/* PyTorch's name, or NULL */
+const char *param_place_name(const Params *p, const RawNode *n, uint32_t input);
+/* the module of a scope as parameters' names have it */
+const char *param_place_module(const Params *p, const char *scope);
+/* a vector in PyTorch, with dims of 1 in the file */
+bool param_is_squeezed(const RawNode *n, const RawTensor *t);
+bool param_is_buffer_name(const char *name);
+bool param_is_buffer(const Params *p, const char *name);
+
+void param_pieces(Params *p, const RawNodes *list);     /* pieces.c; after param_place */
+/* recurrent.c: recurrent layers whose matrices were folded; after param_place */
+void param_recurrent(Params *p, const RawNodes *list);
+/* const.c; after all others.  Constants that folding made read the parameters that are in
+ * them; those that may hold others are noted */
+void param_constants(Params *p, const RawNodes *list);
+void param_constants_note(Params *p, const RawNodes *list);
+/* a constant that folding made begins as a smaller parameter does */
+bool param_may_be_joined(const Params *p, const RawTensor *t);
+/* foreign.c: models that are not PyTorch's; begin before, note after all others */
+void param_foreign_begin(Params *p, const RawNodes *list);
+bool param_foreign(const Params *p, const RawNode *n, uint32_t input, const RawTensor *t);
+void param_foreign_note(Params *p, const RawNodes *list);
+/* fx.c; what its files share: fx.h */
+void param_from_signature(Params *p, RawNodes *list);
+
+/* table.c; of floats that are there to be read.  Numbers that no one learned: an attention
+ * mask has an infinity, or nearly one; */
+bool param_is_mask(const RawTensor *t);
+/* that, or sines and cosines of positions, of which the first are all 0 or all the largest. */
+bool param_is_table(const RawTensor *t);
+
+/* file.c: what --param or --params-from has under this name, as type t; or NULL. */
+const RawTensor *param_given(const Params *p, const char *name, Dtype t);
+/* of all models */
+void param_check_given(const ImportOptions *opt, uint32_t n, Params *const *p);
+
+#endif

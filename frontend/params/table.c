@@ -1,0 +1,165 @@
+/*
+ * table.c - a table of relative positions that folding looked up.  In: what an attention adds
+ * to its scores, of heads x n x n, where n are the places of a window.  Out:
+ * relative_position_bias_table, one row for each offset of two places (Swin, arXiv:2103.14030,
+ * section 3.2; with three rows more where a class token stands before the places, BEiT), and the
+ * lookup as a Gather.  The window's height and width are those for which equal offsets hold equal
+ * numbers.  Also: which tables are no parameters at all.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "fx.h"
+
+double raw_number(const RawTensor *t, int64_t i)
+{
+    float f;
+    double d;
+    if (t->dtype == DT_F64) {
+        memcpy(&d, t->bytes.at + (size_t)i * sizeof d, sizeof d);
+        return d;
+    }
+    memcpy(&f, t->bytes.at + (size_t)i * sizeof f, sizeof f);
+    return (double)f;
+}
+
+bool param_is_mask(const RawTensor *t)
+{
+    int64_t n = shape_elements(&t->shape);
+    for (int64_t i = 0; i < n; i++) {
+        double v = raw_number(t, i);
+        if (!isfinite(v) || fabs(v) > 1e30)
+            return true;
+    }
+    return false;
+}
+
+bool param_is_table(const RawTensor *t)
+{
+    int64_t n = shape_elements(&t->shape), inner = 1;
+    bool constant = true;
+    double most = 0;
+    if (param_is_mask(t))
+        return true;
+    for (int64_t i = 0; i < n; i++) {
+        most = fmax(most, fabs(raw_number(t, i)));
+        constant &= raw_number(t, i) == raw_number(t, 0);
+    }
+    for (int d = t->shape.rank; d-- > 0 && !constant; inner *= t->shape.d[d]) {
+        int64_t each = inner * t->shape.d[d];
+        bool first = t->shape.d[d] > 1 && inner > 1, varies = false;
+        double v = raw_number(t, 0);
+        for (int64_t i = 0; i < n && first; i++) {
+            first = i % each / inner > 0 || (raw_number(t, i) == v && (v == 0 || v == most));
+            varies |= i % inner > 0 && raw_number(t, i) != raw_number(t, i - 1);
+        }
+        if (first && varies)
+            return true;
+    }
+    return false;
+}
+
+typedef struct { int64_t heads, n, height, width, tokens, rows; bool heads_last; } Table;
+
+static int64_t index_of(const Table *t, int64_t i, int64_t k)
+{
+    if (i < t->tokens || k < t->tokens)
+        return t->rows - 3 + (i < t->tokens ? k < t->tokens ? 2 : 0 : 1);
+    i -= t->tokens;
+    k -= t->tokens;
+    int64_t down = i / t->width - k / t->width + t->height - 1,
+            right = i % t->width - k % t->width + t->width - 1;
+    return down * (2 * t->width - 1) + right;
+}
+
+static const uint8_t *element(const Table *t, const RawTensor *tensor, int64_t head, int64_t i,
+                              int64_t k)
+{
+    int64_t at = t->heads_last ? (i * t->n + k) * t->heads + head : (head * t->n + i) * t->n + k;
+    return tensor->bytes.at + (size_t)at * dtype_size(tensor->dtype);
+}
+
+/* Fills the table; false when two places at one offset disagree. */
+static bool fill(const Table *t, const RawTensor *tensor, uint8_t *out, bool *seen)
+{
+    size_t size = dtype_size(tensor->dtype);
+    memset(seen, 0, (size_t)t->rows * sizeof *seen);
+    for (int64_t i = 0; i < t->n; i++)
+        for (int64_t k = 0; k < t->n; k++) {
+            int64_t row = index_of(t, i, k);
+            for (int64_t h = 0; h < t->heads; h++) {
+                const uint8_t *from = element(t, tensor, h, i, k);
+                uint8_t *to = out + (size_t)(row * t->heads + h) * size;
+                if (seen[row] && memcmp(from, to, size))
+                    return false;
+                memcpy(to, from, size);
+            }
+            seen[row] = true;
+        }
+    return true;
+}
+
+static void record(Fx *x, const Table *t, const RawTensor *tensor, Inferred *out)
+{
+    Arena *a = x->a;
+    int64_t *index = arena_array(a, int64_t, t->n * t->n);
+    for (int64_t i = 0; i < t->n * t->n; i++)
+        index[i] = index_of(t, i / t->n, i % t->n);
+    out->recipe = recipe_of(a, 0);
+    recipe_gather(a, out->recipe, t->n * t->n, index);
+    if (!t->heads_last)
+        recipe_transpose(a, out->recipe, 2, (int64_t[]){1, 0});
+    recipe_reshape(a, out->recipe, &tensor->shape);
+}
+
+bool infer_table(Fx *x, const RawTensor *tensor, Inferred *out)
+{
+    Shape s = tensor->shape;
+    int lead = 0;
+    while (lead + 2 < s.rank && s.d[lead] == 1)
+        lead++;
+    for (int last = 0; last < 2; last++)
+        for (int64_t tokens = 0; tokens < 2; tokens++) {
+            Table t = {.heads_last = last, .tokens = tokens, .heads = 1};
+            if (s.rank - lead == 3 &&
+                s.d[last ? lead : lead + 1] == s.d[last ? lead + 1 : lead + 2]) {
+                t.n = s.d[lead + 1];
+                t.heads = s.d[last ? lead + 2 : lead];
+            } else if (s.rank - lead == 2 && s.d[lead] == s.d[lead + 1] && !last) {
+                t.n = s.d[lead];
+            } else if (s.rank == 2 &&
+                       last) { /* as it was looked up: what came then was too large to fold */
+                while (t.n * t.n < s.d[0])
+                    t.n++;
+                t.heads = s.d[1];
+                if (t.n * t.n != s.d[0])
+                    continue;
+            } else {
+                continue;
+            }
+            int64_t places = t.n - tokens;
+            for (int64_t d = 0; places > 3 && d < places; d++) {
+                t.height = d;
+                while (d == 0 && t.height * t.height < places)     /* a square first */
+                    t.height++;
+                if (t.height < 2 || places % t.height || places / t.height < 2)
+                    continue;
+                t.width = places / t.height;
+                t.rows = (2 * t.height - 1) * (2 * t.width - 1) + 3 * tokens;
+                uint8_t *bytes =
+                    arena_calloc(x->a, (size_t)(t.rows * t.heads), dtype_size(tensor->dtype));
+                bool *seen = arena_array(x->a, bool, t.rows);
+                if (!fill(&t, tensor, bytes, seen))
+                    continue;
+                *out = (Inferred){.shape = shape_of(2, t.rows, t.heads)};
+                out->bytes =
+                    (Payload){.at = bytes,
+                              .length = (size_t)(t.rows * t.heads) * dtype_size(tensor->dtype),
+                              .file = tensor->bytes.file,
+                              .converted = true};
+                record(x, &t, tensor, out);
+                return true;
+            }
+        }
+    return false;
+}

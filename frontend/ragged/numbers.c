@@ -1,0 +1,195 @@
+/*
+ * numbers.c - numbers that were computed of sizes which depend on the data, as sums
+ * (extent.c).  In: nodes whose operands are such numbers, and the constant that they make of
+ * the largest.  Out: an Extent of each element, or NULL; the mask of what has such a size.
+ */
+#include "ragged.h"
+
+#include "frontend/import/low.h"
+
+enum { LONGEST = 64 };                                  /* numbers of a shape */
+
+ValueId ragged_of_extent(ImportState *s, const Extent *e, ValueId sizes, int64_t at, int64_t n)
+{
+    if (!e)
+        return NONE;
+    for (uint32_t i = 0; i < e->n; i++)
+        if (e->times[i] < 0)                            /* more than n, where others are fewer */
+            return NONE;
+    ValueId mask = *ragged_with_extent(s, e);
+    if (mask == NONE) {
+        mask = ragged_first(s, ragged_actual_at(s, sizes, at), n);
+        ragged_set_extent(s, mask, e);
+    }
+    return low_shape(s->g, mask).d[0] == n ? mask : NONE;
+}
+
+ValueId ragged_common(ImportState *s, ValueId a, ValueId b)
+{
+    if (a == b)
+        return a;
+    const Extent *e = ragged_extent(s, a);
+    if (!ragged_same_extent(e, ragged_extent(s, b)) || ragged_shuffled(s, a) ||
+        ragged_shuffled(s, b))
+        return NONE;
+    ValueId first = *ragged_with_extent(s, e);
+    return first == NONE ? NONE : ragged_packed(s, first);
+}
+
+const Extent *ragged_element(ImportState *s, ValueId v, int64_t i)
+{
+    const Ragged *r = ragged_find(s, v);
+    const Value *x = val(s->g, v);
+    if (r)
+        return r->dim == COUNT ? r->number[i] : NULL;
+    if (x->kind != V_CONST || dtype_is_float(x->dtype))
+        return NULL;
+    double k = low_const_at(x, i);
+    return k >= -0x1p53 && k <= 0x1p53 ? ragged_known(s, (int64_t)k) : NULL;
+}
+
+/* Does it only move the elements of its first operand, or of all? */
+static bool is_move(Op op)
+{
+    return op == OP_Gather || op == OP_Slice || op == OP_Concat || op == OP_Reshape ||
+           op == OP_Squeeze || op == OP_Unsqueeze || op == OP_Flatten || op == OP_Identity ||
+           op == OP_Expand || op == OP_Transpose;
+}
+
+/* The same of operands whose elements are their numbers says where each goes. */
+static void move(ImportState *s, const Import *im, Importer *fn, uint32_t out,
+                 const Extent **number)
+{
+    Arena *a = im->arena;
+    uint32_t data = im->op == OP_Concat ? im->nin : 1;
+    ValueId *in = arena_array(a, ValueId, im->nin + 1), *y = arena_array(a, ValueId, im->nout + 1);
+    const Extent *of[LONGEST + 1];
+    int64_t k = 0;
+    for (uint32_t i = 0; i < im->nin; i++) {
+        in[i] = im->in[i];
+        if (i >= data) {
+            if (ragged_find(s, in[i]))
+                return;
+            continue;
+        }
+        Shape x = low_shape(im->g, in[i]);
+        int64_t n = shape_elements(&x), *at = arena_array(a, int64_t, n + 1);
+        if (n > LONGEST - k)
+            return;
+        for (int64_t j = 0; j < n; j++, k++) {
+            at[j] = k;
+            of[k] = ragged_element(s, im->in[i], j);
+        }
+        in[i] = low_const(im->g, DT_I64, x, at);
+    }
+    for (uint32_t i = 0; i < im->nout; i++)
+        y[i] = NONE;
+    Import own = *im;
+    own.in = in, own.out = y;
+    fn(&own);
+    const Value *moved = val(im->g, y[out]);
+    for (int64_t i = 0; moved->kind == V_CONST && i < shape_elements(&moved->shape); i++)
+        number[i] = of[(int64_t)low_const_at(moved, i)];
+}
+
+/* Is a number that is at most hi and at least lo less than 0, is it 0? -1: that depends. */
+static int is_less(int64_t lo, int64_t hi) { return hi < 0 ? 1 : lo >= 0 ? 0 : -1; }
+static int is_zero(int64_t lo, int64_t hi)
+{
+    return lo == 0 && hi == 0 ? 1 : lo > 0 || hi < 0 ? 0 : -1;
+}
+
+/* a compared with b, 1 or 0; NULL: that depends on the data. */
+static const Extent *compared(ImportState *s, Op op, const Extent *a, const Extent *b)
+{
+    const Extent *d = ragged_sum(s, a, 1, b, -1);
+    if (!d)
+        return NULL;
+    int64_t lo = d->known, hi = d->known;
+    for (uint32_t i = 0; i < d->n; i++)
+        *(d->times[i] < 0 ? &lo : &hi) += d->times[i] * low_shape(s->g, d->mask[i]).d[0];
+    int is = op == OP_Equal                                    ? is_zero(lo, hi)
+             : op == OP_Less || op == OP_GreaterOrEqual        ? is_less(lo, hi)
+                                                               : is_less(-hi, -lo);
+    if (is < 0)
+        return NULL;
+    return ragged_known(s, op == OP_GreaterOrEqual || op == OP_LessOrEqual ? !is : is);
+}
+
+static const Extent *divided(ImportState *s, const Extent *a, const Extent *b)
+{
+    if (a && ragged_is_known(b) && b->known == -1) /* the least number of all has no other sign */
+        return ragged_sum(s, a, -1, ragged_known(s, 0), 0);
+    if (!a || !ragged_is_known(b) || b->known == 0 || a->known % b->known != 0)
+        return NULL;
+    Extent *e = arena_new_of(s->g->arena, Extent);
+    *e = *a;
+    e->known /= b->known;
+    e->times = arena_array(s->g->arena, int64_t, e->n + 1);
+    for (uint32_t i = 0; i < e->n; i++) {
+        if (a->times[i] % b->known != 0)
+            return NULL;
+        e->times[i] = a->times[i] / b->known;
+    }
+    return e;
+}
+
+/* The greater or the less of two. */
+static const Extent *chosen(ImportState *s, const Extent *a, const Extent *b, bool greater)
+{
+    const Extent *less = compared(s, OP_Less, a, b);
+    return !less ? NULL : (less->known != 0) == greater ? b : a;
+}
+
+/* Element i of n that an elementwise operation yields. */
+static const Extent *computed(ImportState *s, const Import *im, int64_t i, int64_t n)
+{
+    const Extent *x[3] = {0};
+    for (uint32_t k = 0; k < im->nin && k < 3; k++) {
+        Shape in = low_shape(im->g, im->in[k]);
+        int64_t m = shape_elements(&in);
+        x[k] = m == n || m == 1 ? ragged_element(s, im->in[k], m == 1 ? 0 : i) : NULL;
+    }
+    switch (im->op) {
+    case OP_Cast:
+    case OP_CastLike: return x[0];
+    case OP_Add: return ragged_sum(s, x[0], 1, x[1], 1);
+    case OP_Sub: return ragged_sum(s, x[0], 1, x[1], -1);
+    case OP_Neg: return ragged_sum(s, x[0], -1, ragged_known(s, 0), 0);
+    case OP_Mul:
+        if (ragged_is_known(x[0]))
+            return ragged_sum(s, x[1], x[0]->known, ragged_known(s, 0), 0);
+        return ragged_is_known(x[1]) ? ragged_sum(s, x[0], x[1]->known, ragged_known(s, 0), 0)
+                                     : NULL;
+    case OP_Div: return divided(s, x[0], x[1]);
+    case OP_Equal:
+    case OP_Less:
+    case OP_LessOrEqual:
+    case OP_Greater:
+    case OP_GreaterOrEqual: return compared(s, im->op, x[0], x[1]);
+    case OP_Min: return im->nin == 2 ? chosen(s, x[0], x[1], false) : NULL;
+    case OP_Max: return im->nin == 2 ? chosen(s, x[0], x[1], true) : NULL;
+    case OP_Not: return ragged_is_known(x[0]) ? ragged_known(s, !x[0]->known) : NULL;
+    case OP_Where: return ragged_is_known(x[0]) ? x[x[0]->known ? 1 : 2] : NULL;
+    default: return NULL;
+    }
+}
+
+const Extent **ragged_numbers(ImportState *s, const Import *im, Importer *fn, uint32_t out)
+{
+    const Value *y = val(im->g, im->out[out]);
+    int64_t n = shape_elements(&y->shape);
+    const Extent **number = arena_array(im->arena, const Extent *, n + 1);
+    if (n > LONGEST || dtype_is_float(y->dtype))
+        return number;
+    if (is_move(im->op))
+        move(s, im, fn, out, number);
+    y = val(im->g, im->out[out]);
+    for (int64_t i = 0; i < n; i++) {
+        if (!is_move(im->op))
+            number[i] = computed(s, im, i, n);
+        if (number[i] && (double)ragged_most(s, number[i]) != low_const_at(y, i))
+            number[i] = NULL;
+    }
+    return number;
+}

@@ -1,0 +1,252 @@
+/*
+ * values.c - which values have a size that depends on the data, and how; masks and counts
+ * that are made of others, each once.
+ *
+ * A number that was computed of such a size is a constant, that of the largest size, since shapes
+ * are made of it.  Where the size itself is asked for, the same nodes are imported once more for
+ * what it is in this run.
+ */
+#include "ragged.h"
+
+#include <math.h>
+
+#include "frontend/import/low.h"
+
+typedef struct Counted {
+    Import im;
+    Importer *fn; /* NULL: Shape or Size of im.in[0] */
+    uint32_t out;
+    ValueId actual; /* NONE: not asked for yet */
+} Counted;
+
+/* ---- masks ---- */
+
+/* Where the places of the mask come first all is in order, but for zeros behind. */
+ValueId ragged_pack(ImportState *s, Op op, ValueId x, ValueId mask, int dim)
+{
+    if (*ragged_made(s, "packed %u", mask) == mask)
+        return op == OP_Pack && dtype_is_float(low_dtype(s->g, x))
+                   ? ragged_only_there(s, &(Ragged){.mask = mask, .dim = dim}, x, 0)
+                   : x;
+    return graph_node(s->g, op, 2, (ValueId[]){x, mask}, (Attr){.axis = dim});
+}
+
+ValueId ragged_packed(ImportState *s, ValueId mask)
+{
+    uint32_t *packed = ragged_made(s, "packed %u", mask);
+    if (*packed == NONE) {
+        ValueId made = ragged_pack(s, OP_Pack, mask, mask, 0);
+        *ragged_made(s, "packed %u", mask) = made;
+        *ragged_made(s, "packed %u", made) = made;
+        ragged_set_extent(s, made, ragged_extent(s, mask));
+        if (ragged_shuffled(s, mask))
+            ragged_shuffle(s, made);
+        return made;
+    }
+    return *packed;
+}
+
+ValueId ragged_in_order(ImportState *s, ValueId v)
+{
+    const Ragged *r = ragged_find(s, v);
+    return r && r->dim != COUNT && !r->packed ? ragged_pack(s, OP_Pack, v, r->mask, r->dim) : v;
+}
+
+ValueId ragged_only_there(ImportState *s, const Ragged *r, ValueId x, double otherwise)
+{
+    Graph *g = s->g;
+    Shape line = {.rank = low_shape(g, x).rank};
+    for (int d = 0; d < line.rank; d++)
+        line.d[d] = d == r->dim ? low_shape(g, r->mask).d[0] : 1;
+    ValueId is = g_reshape(g, ragged_packed(s, r->mask), &line);
+    return g_where(g, is, x, g_like(g, x, otherwise));
+}
+
+ValueId ragged_fitted(ImportState *s, const Import *im, int input, int dim, ValueId mask)
+{
+    Graph *g = s->g;
+    ValueId x = im->in[input];
+    int64_t n = low_shape(g, x).d[dim], more[MAX_RANK] = {0}, begin[MAX_RANK] = {0};
+    more[dim] = low_shape(g, mask).d[0] - n;
+    if (!dtype_is_float(low_dtype(g, x)) || more[dim] < 0 || ragged_shuffled(s, mask))
+        ragged_refuse(im, input, " of such a value and one of known size");
+    ValueId count = g_reshape(g, ragged_count(s, mask), &(Shape){0}),
+            is = g_binary(g, OP_Equal, count, g_scalar(g, DT_I64, (double)n));
+    x = g_where(g, is, x, g_like(g, x, (double)NAN));
+    return more[dim] > 0 ? g_pad(g, x, begin, more, PAD_CONSTANT, 0) : x;
+}
+
+ValueId ragged_count(ImportState *s, ValueId mask)
+{
+    uint32_t *count = ragged_made(s, "count %u", mask);
+    int64_t along = 0;
+    if (*count == NONE)
+        *count = g_reduce(s->g, OP_ReduceSum, g_cast(s->g, mask, DT_I64), 1, &along);
+    return *count;
+}
+
+ValueId ragged_first(ImportState *s, ValueId count, int64_t n)
+{
+    Graph *g = s->g;
+    uint32_t *mask = ragged_made(s, "first %u %lld", count, (long long)n);
+    if (*mask == NONE) {
+        ValueId number = g_reshape(g, g_cast(g, count, DT_I64), &(Shape){1, {1}});
+        *mask = g_binary(g, OP_Less, g_iota(g, DT_I64, 1, 0, n), number);
+        *ragged_made(s, "packed %u", *mask) = *mask;
+    }
+    return *mask;
+}
+
+/* ---- results ---- */
+
+_Noreturn void ragged_refuse(const Import *im, int input, const char *why)
+{
+    diag_hint("the size of its operand depends on the data: it may be picked from, computed with "
+              "element by element and scattered");
+    low_fatal(im, input, "%s%s", im->op_type, why);
+}
+
+void ragged_settle(ImportState *s, Import *im, uint32_t out, Ragged r, bool kept)
+{
+    Graph *g = im->g;
+    ValueId v = im->out[out];
+    if (v == NONE)
+        return;
+    if (val(g, v)->kind != V_CONST && !r.packed) {
+        v = ragged_pack(s, OP_Pack, v, r.mask, r.dim);
+        r.packed = true;
+    } else if (r.packed && !kept && dtype_is_float(low_dtype(g, v))) {
+        v = ragged_only_there(s, &r, v, 0);
+    }
+    im->out[out] = v;
+    ragged_mark(s, v, r);
+}
+
+void ragged_settle_sized(ImportState *s, Import *im, uint32_t out)
+{
+    Sized z = im->sized ? im->sized[out] : (Sized){.mask = NONE};
+    if (z.mask != NONE)
+        ragged_settle(s, im, out, (Ragged){.mask = z.mask, .dim = z.dim, .packed = z.packed}, true);
+}
+
+ValueId ragged_passed(ImportState *s, ValueId v, ValueId y, bool kept)
+{
+    const Ragged *r = ragged_find(s, v);
+    if (!r || y == v || ragged_find(s, y))
+        return y;
+    Ragged was = *r;
+    if (!kept && was.packed)
+        y = ragged_only_there(s, &was, y, 0);
+    ragged_mark(s, y, was);
+    return y;
+}
+
+ValueId import_stopped(ImportState *s, ValueId v)
+{
+    if (!s->opt->training || v == NONE || !dtype_is_float(val(s->g, v)->dtype) ||
+        (val(s->g, v)->kind != V_NODE && val(s->g, v)->kind != V_PARAM))
+        return v;
+    return ragged_passed(s, v, g_unary(s->g, OP_StopGradient, v), true);
+}
+
+ValueId ragged_of_trips(ImportState *s, ValueId x, const Ids *there, int dim)
+{
+    Graph *g = s->g;
+    int64_t each = low_shape(g, x).d[dim] / there->n;
+    ValueId *flag = arena_array(g->arena, ValueId, there->n);
+    for (uint32_t i = 0; i < there->n; i++) {
+        ValueId is = there->at[i] == NONE ? g_scalar(g, DT_BOOL, 1) : there->at[i];
+        flag[i] = g_expand(g, g_reshape(g, is, &(Shape){1, {1}}), &(Shape){1, {each}});
+    }
+    ValueId mask = there->n == 1 ? flag[0] : g_concat(g, there->n, flag, 0);
+    ValueId packed = ragged_pack(s, OP_Pack, x, mask, dim);
+    ragged_mark(s, packed, (Ragged){.mask = mask, .dim = dim, .packed = true});
+    return packed;
+}
+
+/* ---- counts ---- */
+
+void ragged_mark_count(ImportState *s, const Import *im, Importer *fn, uint32_t out, Ragged r)
+{
+    Counted *c = arena_new_of(s->g->arena, Counted);
+    Shape shape = low_shape(s->g, im->out[out]);
+    bool known = true;
+    for (int64_t i = 0; i < shape_elements(&shape); i++)
+        known = known && ragged_is_known(r.number[i]);
+    for (uint32_t i = 0; i < im->nin && fn; i++)
+        known = known || im->in[i] == im->out[out];
+    if (known)                                          /* nothing to compute */
+        return;
+    *c = (Counted){*im, fn, out, NONE};
+    r.dim = COUNT;
+    r.made = c;
+    ragged_mark(s, im->out[out], r);
+}
+
+ValueId ragged_computed(ImportState *s, ValueId v, const Extent **number, int n)
+{
+    Arena *a = s->g->arena;
+    Counted *c = arena_new_of(a, Counted);
+    const Extent **own = arena_array(a, const Extent *, n + 1);
+    double *most = arena_array(a, double, n + 1);
+    for (int i = 0; i < n; i++) {
+        own[i] = number[i];
+        if (!own[i])
+            return NONE;
+        most[i] = (double)ragged_most(s, own[i]);
+    }
+    ValueId y = low_const_doubles(s->g, low_dtype(s->g, v), low_shape(s->g, v), most);
+    *c = (Counted){.actual = v};
+    ragged_mark(s, y, (Ragged){.dim = COUNT, .grows = true, .number = own, .made = c});
+    return y;
+}
+
+/* The dims of a value, one of them as it is in this run. */
+static ValueId actual_shape(ImportState *s, const Counted *c)
+{
+    Graph *g = s->g;
+    const Ragged *r = ragged_find(s, c->im.in[0]);
+    Shape x = low_shape(g, c->im.in[0]);
+    ValueId *dim = arena_array(g->arena, ValueId, x.rank + 1), all;
+    for (int d = 0; d < x.rank; d++)
+        dim[d] = d == r->dim ? ragged_count(s, r->mask)
+                             : g_reshape(g, g_scalar(g, DT_I64, (double)x.d[d]), &(Shape){1, {1}});
+    all = x.rank == 1 ? dim[0] : g_concat(g, (uint32_t)x.rank, dim, 0);
+    if (c->im.op == OP_Size) {
+        for (int d = 1; d < x.rank; d++)
+            dim[0] = g_mul(g, dim[0], dim[d]);
+        return g_reshape(g, dim[0], &(Shape){0});
+    }
+    int64_t start = im_int(&c->im, "start", 0);
+    start = low_max(0, low_min(start < 0 ? start + x.rank : start, x.rank));
+    return g_slice_axis(g, all, 0, start, low_shape(g, c->im.out[0]).d[0]);
+}
+
+ValueId ragged_actual(ImportState *s, ValueId v)
+{
+    const Ragged *r = ragged_find(s, v);
+    if (!r || r->dim != COUNT)
+        return v;
+    Counted *c = r->made;
+    if (c->actual != NONE)
+        return c->actual;
+    if (!c->fn)
+        return c->actual = actual_shape(s, c);
+    Import own = c->im;
+    ValueId *in = arena_array(s->g->arena, ValueId, own.nin + 1),
+            *out = arena_array(s->g->arena, ValueId, own.nout + 1);
+    for (uint32_t i = 0; i < own.nin; i++)
+        in[i] = ragged_actual(s, own.in[i]);
+    for (uint32_t i = 0; i < own.nout; i++)
+        out[i] = NONE;
+    own.in = in, own.out = out, own.sized = NULL;
+    c->fn(&own);
+    return c->actual = out[c->out];
+}
+
+ValueId ragged_actual_at(ImportState *s, ValueId v, int64_t i)
+{
+    ValueId x = ragged_actual(s, v);
+    Shape all = low_shape(s->g, x);
+    return g_slice_axis(s->g, g_reshape(s->g, x, &(Shape){1, {shape_elements(&all)}}), 0, i, 1);
+}
