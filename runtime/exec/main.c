@@ -166,6 +166,29 @@ static PpStatus run_all(Run *run, Options *o, Group *world)
     return s;
 }
 
+/* mpi, expected: how the processes were started; chosen devices and data follow. */
+static PpStatus run_mode(Run *run, Options *o, Group *world, int mpi, int expected)
+{
+    PpStatus s = alone(o, mpi, expected, world);
+    if (s == PP_OK && o->mode != MODE_MEASURE)
+        return run_all(run, o, world);
+    if (s == PP_OK)
+        s = measure_machine(o, run->model, world, count_cores(world));
+    if (s != PP_OK)
+        pp_failure_print();
+    return s;
+}
+
+/* Without MPI. Of several processes all are refused; the launcher ends the job at the first status
+ * that is not 0, which has to be that of the one that speaks. */
+static int refused(PpStatus s, int rank)
+{
+    if (rank > 0)
+        return 0;
+    pp_failure_print();
+    return (int)s;
+}
+
 int pp_main(int argc, char **argv, const PpPlan *plan)
 {
     pp_machine_check();
@@ -177,23 +200,19 @@ int pp_main(int argc, char **argv, const PpPlan *plan)
     Group world = {0};
     int rank, ranks, mpi = mpi_wanted(&rank, &ranks) && mpi_built();
     PpStatus s = start(&o, argc, argv, plan, &chosen);
-    if (s != PP_OK) {
-        if (rank == 0)
-            pp_failure_print();
+    if (s != PP_OK && !mpi) {
         options_free(&o);
-        return (int)s;
+        return refused(s, rank);
     }
     if (mpi && mpi_open(&argc, &argv, &world) != PP_OK) {
         fprintf(stderr, "pipeline: error: MPI does not start\n");
         return PP_ERR_IO;
     }
-    s = alone(&o, mpi, ranks, &world);
-    if (s == PP_OK && o.mode == MODE_MEASURE)
-        s = measure_machine(&o, &chosen, mpi ? &world : NULL, count_cores(mpi ? &world : NULL));
-    if (s != PP_OK)
-        pp_failure_print();
-    else if (o.mode != MODE_MEASURE)
-        s = run_all(&run, &o, mpi ? &world : NULL);
+    /* A process that ends before the one that speaks has spoken ends that one too, silently. */
+    if (mpi)
+        s = group_agree(&world, s);
+    if (s == PP_OK)
+        s = run_mode(&run, &o, mpi ? &world : NULL, mpi, ranks);
     if (mpi)
         mpi_close(&world);
     index_close(&run.from);

@@ -177,6 +177,11 @@ ok "what was saved" eval 'two/pipeline "${T[@]}" --steps "$at" --checkpoint same
 
 SLURM_JOB_ID=1 SLURM_NTASKS=4 two/pipeline "${T[@]}" >/dev/null 2>err
 is "Slurm's tasks without MPI" "$? $(cat err)" "2 pipeline: error: Slurm has 4 tasks, but there is one process: srun --mpi=pmix, or mpirun, starts them as ranks; --ranks N in a job of one task runs threads"
+if command -v mpirun >/dev/null; then
+    # a process that is refused must not end the job before the one that says why has begun
+    mpirun -n 2 bash -c '[ $OMPI_COMM_WORLD_RANK != 0 ] || sleep 0.3; exec "$@"' - two/pipeline "${T[@]}" --memory 1G >/dev/null 2>err
+    is "refused before MPI starts: said, once" "$? $(grep -c '^pipeline: error: --memory: of what?' err)" "2 1"
+fi
 ok "ranks as threads, in a job script" env SLURM_JOB_ID=1 SLURM_NTASKS=4 two/pipeline "${T[@]}" --ranks 2
 
 # ---- killed anywhere, resumed ----
