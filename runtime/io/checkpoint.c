@@ -5,8 +5,9 @@
  * parameters with their state.
  *
  * With --every the tensors are copied to a snapshot between two steps, and a thread writes it while
- * the next steps run; without, and at the end, the run waits.  The thread does no communication:
- * what it has written is told, and rank 0's part of it is asked for, by the rank's own thread.
+ * the next steps run; without, at the end, and where there is no room for a snapshot (--offload
+ * params), the run waits.  The thread does no communication: what it has written is told, and rank
+ * 0's part of it is asked for, by the rank's own thread.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -289,8 +290,8 @@ PpStatus saver_open(Saver **out, const Plan *p, HostCopy *h, const Data *d)
     for (int i = 0; i < s->n; i++)
         if (!s->saved[i].name)
             return pp_no_memory();
-    if (!o->every)
-        return PP_OK;
+    if (!o->every || (o->offload & OFFLOAD_PARAMS))
+        return PP_OK; /* no thread: it would read what the next step changes */
     if (bytes > 0 && !(s->snapshot = h->dev->op->alloc_host(h->dev, bytes)))
         return pp_fail(PP_ERR_IO, "rank %d: no memory for the snapshot of --every: %lld bytes",
                        p->ask.rank, (long long)bytes);
