@@ -2,8 +2,10 @@
  * product.c - matrix products of the library.  In: a MatMul and the views of its operands.  Out: a
  * Product, and whether an operand or a result can stand where a view says.
  *
- * A product reads any operand of which one inner stride is 1; leading dimensions that the other
- * operand does not have are folded into the rows; what remains is a batch.
+ * A product reads any operand of which one inner stride is 1; the innermost leading dimensions that
+ * B does not have are folded into the rows; what remains is a batch.  The library's order of
+ * additions follows the sides, so these follow the shapes alone, never where a cut fell: an operand
+ * that stands so that it cannot be folded is copied, and no result is asked to stand so.
  */
 #include <string.h>
 
@@ -54,6 +56,7 @@ typedef struct {
 typedef struct {
     Matrix a, b, c;
     Lin m, n, k;
+    Lin more; /* rows of m's that are folded into it */
     bool whole;
     int nb;
     Lin count[PRODUCT_BATCH];
@@ -170,6 +173,23 @@ static void drop_batch(Factors *p, int d)
 
 static Side stored(const Func *f, const Matrix *x, Lin rows, Lin cols);
 
+/* Dimension d of the result, one of the leading ones: has B none such? */
+static bool lacks(const Func *f, const Node *n, int d)
+{
+    int own = d - (val(f->g, n->out[0])->shape.rank - val(f->g, n->in[1])->shape.rank);
+    return own < 0 || lin_is(cg_ext(f, n->in[1], own), 1);
+}
+
+/* Rows of A, a matrix a point of these dimensions */
+static Lin rows_more(const Func *f, const Node *n)
+{
+    Lin more = lin(1);
+    for (int d = val(f->g, n->out[0])->shape.rank - 3; d >= 0 && lacks(f, n, d); d--)
+        if (!lin_mul(more, cg_ext(f, n->out[0], d), &more))
+            break;
+    return more;
+}
+
 /* One row (or column) a batch: the batch itself counts the rows. */
 static bool fold_vector(const Func *f, Factors *p, int d)
 {
@@ -197,7 +217,7 @@ static bool fold_vector(const Func *f, Factors *p, int d)
     return false;
 }
 
-/* Folds batch dimensions into rows or columns and into one another. */
+/* Folds batch dimensions into rows and into one another. */
 static void fold(const Func *f, Factors *p)
 {
     for (int d = p->nb - 1; d >= 0; d--)
@@ -205,15 +225,15 @@ static void fold(const Func *f, Factors *p)
             drop_batch(p, d);
     while (p->nb > 0 && !p->whole) {
         int d = p->nb - 1;
-        Lin all;
-        if (lin_is(p->b.batch[d], 0) && chained(p->a.batch[d], p->a.row, p->m) &&
+        Lin all, rest;
+        bool rows = lin_div(p->more, p->count[d], &rest);
+        if (rows && chained(p->a.batch[d], p->a.row, p->m) &&
             chained(p->c.batch[d], p->c.row, p->m) && lin_mul(p->m, p->count[d], &all))
             p->m = all;
-        else if (lin_is(p->a.batch[d], 0) && chained(p->b.batch[d], p->b.col, p->n) &&
-                 chained(p->c.batch[d], p->c.col, p->n) && lin_mul(p->n, p->count[d], &all))
-            p->n = all;
         else if (!fold_vector(f, p, d))
             break;
+        if (rows)
+            p->more = rest;
         p->nb--;
     }
     for (int d = p->nb - 2; d >= 0; d--) {
@@ -284,6 +304,7 @@ void cg_product(Func *f, const Node *n, Step *step)
     bool biased = n->op == OP_MatMulBias;
     ProductBand which = biased ? BANDED_NONE : banded(f, n, &band);
     p.whole = which != BANDED_NONE;
+    p.more = rows_more(f, n);
     const Wide *const w[3] = {&wa, &wb, &wc};
     if (!batches(f, &p, w, n->out[0]))
         BUG("batch dimensions of a product that do not divide each other");
@@ -363,6 +384,37 @@ bool cg_product_reads(Func *f, ValueId v)
     return cg_wide(f, v, &w) && cg_product_takes(f, v, &w);
 }
 
+/* May A, or the result, be one matrix as far as the shapes say? */
+static bool folds(const Func *f, const Node *n, ValueId v, const Wide *w)
+{
+    Band band;
+    Ref two;
+    int outer = val(f->g, n->out[0])->shape.rank - w->rank;
+    if (n->op != OP_MatMulBias && banded(f, n, &band) != BANDED_NONE)
+        return true;
+    if (!last_two(f, w, v, &two))
+        return false;
+    for (int d = w->rank - 3; d >= 0 && lacks(f, n, outer + d); d--)
+        for (int q = w->first[d + 1] - 1; q >= w->first[d]; q--) {
+            bool one_row = lin_is(two.ext[0], 1);
+            if (lin_is(w->ext[q], 1))
+                continue;
+            if (!one_row && !chained(w->stride[q], two.stride[0], two.ext[0]))
+                return false;
+            if (one_row)
+                two.stride[0] = w->stride[q];
+            if (!lin_mul(two.ext[0], w->ext[q], &two.ext[0]))
+                return true; /* nor would it be, standing otherwise */
+        }
+    return side(f, &two).ok;
+}
+
+bool cg_product_folds(Func *f, const Node *n)
+{
+    Wide w;
+    return cg_wide(f, n->in[0], &w) && folds(f, n, n->in[0], &w);
+}
+
 /* Merged batch dimensions may be cut in ways that do not fit: then the operand is copied. */
 bool cg_batches_fit(Func *f, const Node *n)
 {
@@ -380,5 +432,6 @@ bool cg_product_writes(const Func *f, const Node *n, const Ref *r)
                .ext = {r->ext[r->rank - 2], r->ext[r->rank - 1]},
                .stride = {r->stride[r->rank - 2], r->stride[r->rank - 1]}};
     Side s = side(f, &two);
-    return s.ok && (n->op != OP_MatMulBias || !s.trans);
+    Wide w = cg_widen(r);
+    return s.ok && (n->op != OP_MatMulBias || !s.trans) && folds(f, n, n->out[0], &w);
 }
