@@ -205,7 +205,7 @@ static void print_offloaded(const Schedule *s, int rank)
 
 static void print_mapped(const Options *o, int rank, const PlanBytes *b)
 {
-    if (!(o->offload & OFFLOAD_PARAMS))
+    if (!(o->offload & OFFLOAD_PARAMS) || !b->mapped)
         return;
     printf("rank %d offload: parameters, gradients and optimizer state are %" PRId64
            " bytes in %s, at most %" PRId64 " of them %s; %" PRId64 " bytes in and %" PRId64

@@ -18,6 +18,8 @@
 PpStatus mapped_open(Mapped *m, int64_t bytes, int rank, const char *option, const char *folder)
 {
     *m = (Mapped){.bytes = bytes, .fd = -1};
+    if (!bytes)
+        return PP_OK; /* a rank whose stages have no parameters */
     TRY(scratch_open(&m->fd, bytes, rank, option, folder));
     /* Addresses are looked for first, so that the file begins at a multiple of MAPPED_ALIGN */
     size_t room = (size_t)bytes + MAPPED_ALIGN;

@@ -6,6 +6,7 @@
 #include "base/file/index.h"
 #include "base/file/npy.h"
 #include "core/core.h"
+#include "io/mapped.h"
 #include "io/store.h"
 #include "runtime_params.h"
 #include "runtime_run.h"
@@ -535,6 +536,10 @@ static void shards(void)
         if (!good)
             printf("# exit %d: %s%s\n", s, text, slurp(at("err")));
     }
+    Mapped none;
+    ok(mapped_open(&none, 0, 0, "--offload-dir", folder) == PP_OK && !none.base,
+       "a rank whose stages have no parameters has no file of them");
+    mapped_close(&none);
 }
 
 /* The file that a store has open, by its number in this process; -1: none. */
