@@ -4,11 +4,12 @@
  * In: the values a stage reads from earlier ones.  Out: for each, sent or copied.  Three kinds of
  * node may be copied: functions of constants and integer inputs (masks, positions, rotary tables),
  * when their inputs are no more bytes than the result; views and transposes of parameters, always,
- * so that what crosses is the parameter; and a view, a Cast or a Concat, when its operands are
- * fewer bytes or there anyway.  A cost per value (bytes that must come in), computed in graph order
- * over the cone of each demand: a shortest-path cut, exact where cones do not share.  A node
- * through which a gradient flows is moved, not copied, and only where the order of the gradient's
- * additions stays the same: bits must not depend on the cut.
+ * so that what crosses is the parameter, and half copies of parameters that train or not; and a
+ * view, a Cast or a Concat, when its operands are fewer bytes or there anyway.  A cost per value
+ * (bytes that must come in), computed in graph order over the cone of each demand: a shortest-path
+ * cut, exact where cones do not share.  A node through which a gradient flows is moved, not copied,
+ * and only where the order of the gradient's additions stays the same: bits must not depend on the
+ * cut.
  */
 #include <string.h>
 
@@ -125,6 +126,10 @@ static Kind kind_of(const Build *b, NodeId n, uint32_t t)
 {
     const Node *x = &b->g->node.at[n];
     ValueId v = x->out[0];
+    const Value *o = x->op == OP_Cast ? val(b->g, x->in[0]) : NULL;
+    /* a parameter's half copy stands beside it, frozen or not */
+    if (o && o->kind == V_PARAM && b->of_params[v])
+        return COPY;
     if (b->pure[v])
         return COPY_IF_NO_LARGER;
     if (b->of_params[v])
@@ -192,7 +197,7 @@ static void weigh(Build *b, uint32_t t, ValueId v, const bool *read, const Value
             c->copy = local[x->out[i]] == NONE &&
                       (kind == COPY || (kind == COPY_IF_NO_LARGER && made <= sent) ||
                        (kind == COPY_IF_SMALLER && made < sent));
-            c->cost = c->copy ? made : sent;
+            c->cost = !c->copy ? sent : kind == COPY ? 0 : made;
         }
     }
 }

@@ -33,6 +33,10 @@ cp "$dir"/in.x.npy "$work/nan.npy" && printf '\377\377\377\177' | dd of="$work/n
 ok "a NaN of all bits goes in" "$work/bf16.none/pipeline" infer --data "x=$work/nan.npy" --microbatches 4 --ranks 1 --output "logits=$work/nan.out.npy"
 is "and a NaN comes out" "$(od -v -An -tx4 -w4 "$work/nan.out.npy" | tail -1 | grep -cE '[7f]f[c-f]')" 1
 
+# A parameter that does not train, used in two stages: its half copy stands beside it in each, and none is sent.
+ok "a frozen parameter of two stages" "$ppsplit" -q "$top/models/example-ts/model.onnx" --loss mse --dtype bf16 --freeze mm_param -o "$work/frozen"
+is "its half copy is not sent" "$(grep -c '<edge .*dtype="bf16" shape="64,64"' "$work/frozen/pipe.xml")" 0
+
 # A model of a half type trains in it, with master weights in float32, and is merged back in its own type; its data may be in another
 # file, a parameter tied, used twice, transposed, frozen, a running statistic.  PyTorch's numbers are of its own half model.
 own=$top/models/special/half
