@@ -296,8 +296,9 @@ static void remember_least(Trial *t, const Schedule *s, int64_t bytes)
         return;
     x->least = bytes;
     snprintf(x->what, sizeof x->what,
-             "%u stages on %d ranks, %d microbatches of %lld rows, %s, --recompute %s%s%s",
-             c->cut->stages, c->ranks, c->microbatches, (long long)c->size->rows, s->name,
+             "%u stages on %d ranks, %d microbatches of %lld row%s, %s, --recompute %s%s%s",
+             c->cut->stages, c->ranks, c->microbatches, (long long)c->size->rows,
+             c->size->rows == 1 ? "" : "s", s->name,
              again_name(c->again), c->offload ? ", --offload stash" : "",
              c->divided ? ", --shard-optimizer" : "");
 }

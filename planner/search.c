@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cli/nearest.h"
 #include "partition/report/report.h"
 #include "runtime/optim/optim.h"
 #include "search.h"
@@ -323,8 +324,8 @@ static _Noreturn void nothing(const Search *x)
 {
     const PlanOptions *o = x->o;
     if (x->list.n == 0) {
-        diag_hint("--batch that divides by the replicas, --bind of what fixes the model's rows, "
-                  "other --stages, --microbatches or --dp");
+        diag_hint("try other --stages, --microbatches or --dp, or a --batch that the replicas divide; "
+                  "where the model's shapes fix the rows of a microbatch, --rows says others");
         diag_fatal(EXIT_MODEL, WHERE_NONE,
                    "there is no way to train %lld rows a step on %d ranks as it is asked for",
                    (long long)o->batch, o->ranks);
@@ -348,6 +349,25 @@ static int states_of(const char *optimizer)
     return optim_find(optimizer, &kind) ? optimizers[kind].states : -1;
 }
 
+static void check_schedule(const char *name)
+{
+    enum { MOST = 40 };
+    const char *names[MOST];
+    char meant[400];
+    size_t n = 0;
+    if (sched_find(name))
+        return;
+    if (!strcmp(name, "auto")) {
+        diag_hint("leave it out: a plan compares all of them, with --csv FILE also schedules that "
+                  "are made to measure");
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--schedule: 'auto' is no schedule of its own");
+    }
+    for (; n < MOST && sched_kind((int)n); n++)
+        names[n] = sched_kind((int)n)->name;
+    nearest_text(name, names, n, meant, sizeof meant);
+    diag_fatal(EXIT_USAGE, WHERE_NONE, "--schedule: no schedule is called '%s'%s", name, meant);
+}
+
 static void check(const PlanOptions *o)
 {
     char names[400] = "";
@@ -357,10 +377,8 @@ static void check(const PlanOptions *o)
     if (states_of(o->optimizer) < 0)
         diag_fatal(EXIT_USAGE, WHERE_NONE, "--optimizer: '%s' is none; there are %s", o->optimizer,
                    names);
-    if (o->schedule && !sched_find(o->schedule))
-        diag_fatal(EXIT_USAGE, WHERE_NONE,
-                   "--schedule: '%s' is none of those that `ppsplit schedule --help' has",
-                   o->schedule);
+    if (o->schedule)
+        check_schedule(o->schedule);
     if (o->offload && !strcmp(o->offload, "stash") && o->partition->automatic.rates.offload <= 0) {
         diag_hint("`pipeline measure --offload-dir DIR' measures it; or a line `offload = BYTES/S' "
                   "in the file of --machine");

@@ -29,7 +29,8 @@ struct HostSide {
     DeviceEvent *fed, end;   /* per microbatch: its rows are there; the step is over */
     unsigned char *ran;      /* per microbatch: its loss is on the way */
     int64_t laid, sent;      /* passes whose rows are in pinned memory, on the device: -1 none */
-    DeviceEvent *mark, zero; /* --trace: three per op; where time begins */
+    DeviceEvent *mark, zero; /* --trace: three per op; where the device's time begins, */
+    double begins;           /* which was so long after the trace's */
 };
 
 /* ---- what is allocated before the first step ---- */
@@ -209,8 +210,10 @@ void host_feed(Rank *r, int64_t step)
 {
     HostSide *s = r->host;
     int64_t turn = exec_turn(r, step);
-    if (turn == 0 && s->zero)
+    if (turn == 0 && s->zero) {
+        s->begins = pp_now() - r->trace.zero;
         r->dev.op->record(&r->dev, r->dev.current, s->zero);
+    }
     if (s->laid != turn)
         feed_fill(&r->feed, step, r->pass);
     s->laid = turn;
@@ -336,7 +339,7 @@ static void read_marks(Rank *r, int64_t step)
         DeviceEvent e = type == SA_OFFLOAD || type == SA_FETCH
                             ? store_event(r->store, k / 3, k % 3 == 2)
                             : s->mark[k];
-        span[k] = r->dev.op->elapsed(&r->dev, s->zero, e);
+        span[k] = s->begins + r->dev.op->elapsed(&r->dev, s->zero, e);
     }
 }
 

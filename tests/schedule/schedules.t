@@ -85,6 +85,12 @@ ok "mlp: auto says what it chose" grep -q '^schedule auto: [a-z0-9-]* ([a-z]*), 
 ok "mlp: auto on 4 processes, within memory" run mlp mlp-ts mpi 4 auto 4 "$work/other" --memory 90K
 ok "mlp: the same bits" same "$work/first" "$work/other"
 ok "mlp: traced" run mlp mlp-ts local 4 1f1b 4 "$work/other" --trace "$work/mlp.json"
+# All ranks' times are of one clock: no forward begins before the one whose result it reads has ended.
+early() {
+    sed -n 's/.*"name":"\([0-9]*\)F\([0-9]*\)",.*"ts":\([0-9.]*\),"dur":\([0-9.]*\),"args":{"step":\([0-9]*\),.*/\5 \2 \1 \3 \4/p' "$1" | sort -k1,1n -k2,2n -k3,3n |
+        awk '$3 > 0 && (before != $1 " " $2 " " $3 - 1 || $4 < ends - 0.002) { early++ } { before = $1 " " $2 " " $3; ends = $4 + $5 } END { print NR, early + 0 }'
+}
+is "mlp: the trace has a stage's forward after that of the stage before" "$(early "$work/mlp.json")" "32 0"
 ok "mlp: auto by its times" run mlp mlp-ts local 4 auto 4 "$work/other" --costs "$work/mlp.json"
 ok "mlp: the same bits by its times" same "$work/first" "$work/other"
 is "mlp: auto without memory" "$(run mlp mlp-ts local 4 auto 4 "$work/other" --memory 10K 2>&1 | sed 's/[0-9]* bytes/N bytes/')" "pipeline: error: auto: no schedule of 4 stages on 4 ranks fits the memory: the one that takes least, gpipe, does not: rank 0 takes N bytes"
