@@ -133,6 +133,15 @@ static const char *nearest_path(const Split *s, const char *path, const char *co
     return nearest_name(path, runs.at, runs.n);
 }
 
+/* PATH:begn. */
+static void hint_side(const char *text)
+{
+    static const char *const side[] = {"begin", "end"};
+    const char *colon = strrchr(text, ':'), *near = colon ? nearest_name(colon + 1, side, 2) : NULL;
+    if (near && strcmp(near, colon + 1))
+        diag_hint("did you mean '%.*s%s'?", (int)(colon + 1 - text), text, near);
+}
+
 static _Noreturn void unknown(Split *s, const char *path, const char *suffix, const char *text)
 {
     const Graph *g = s->g;
@@ -150,6 +159,7 @@ static _Noreturn void unknown(Split *s, const char *path, const char *suffix, co
         diag_hint("did you mean '%s%s'?", near, *suffix ? suffix : ":begin");
     else if ((near = nearest_name(path, exact.at, exact.n < 20000 ? exact.n : 20000)))
         diag_hint("did you mean node '%s'?", near);
+    hint_side(text);
     diag_hint("'ppsplit ls MODEL.onnx' shows where one can split");
     diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
                "split point '%s': no module, node or value has that name", text);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/cli/nearest.h"
+#include "base/cli/options.h"
 #include "planner.h"
 
 typedef struct {
@@ -69,7 +70,7 @@ static void read_one(Reader *r, const char *name, const char *text)
     } else if (!strcmp(name, "latency")) {
         *rates_find(&r->m->rates, "messages") = 1 / number(r, name, text);
     } else if (!strcmp(name, "memory")) {
-        if (!bytes_of_text(text, &r->m->memory))
+        if (!option_bytes(text, &r->m->memory))
             wrong(r, arena_printf(r->a,
                                   "'memory' wants a number of bytes, with K, M, G or T, not '%s'",
                                   diag_escape(r->a, text)));

@@ -3,6 +3,7 @@
 #include "options.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "nearest.h"
@@ -119,4 +120,19 @@ int option_next(OptionReader *r)
         return long_option(r, word + 2);
     r->operands_only = 1;
     return option_next(r);
+}
+
+int option_bytes(const char *text, int64_t *bytes)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    double n = strtod(text, &end);
+    const char *unit = *end ? strchr(units, *end == 'k' ? 'K' : *end) : NULL;
+    for (const char *u = units; unit && u <= unit; u++)
+        n *= 1024;
+    end += unit != NULL;
+    if (end == text || *end || !(n >= 1) || n > 1e18)
+        return 0;
+    *bytes = (int64_t)n;
+    return 1;
 }

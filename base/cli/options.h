@@ -12,6 +12,8 @@
 #ifndef PP_OPTIONS_H
 #define PP_OPTIONS_H
 
+#include <stdint.h>
+
 typedef struct {
     const char *name;  /* without the dashes; NULL: this row is passed over */
     const char *value; /* what its value is called, "NAME=FILE"; NULL: it takes none */
@@ -33,5 +35,7 @@ typedef struct {
 
 OptionReader option_reader(int argc, char *const *argv, const OptionName *table, int n);
 int option_next(OptionReader *r); /* a row of the table, or one of the above */
+/* A number of bytes, perhaps with K, M, G or T, times 1024 each, as 24G; 0: it is none. */
+int option_bytes(const char *text, int64_t *bytes);
 
 #endif

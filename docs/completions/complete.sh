@@ -24,8 +24,12 @@ schedules() { awk '/^  [a-z0-9][a-z0-9:-]*  +[A-Za-z0-9]/ && $1 !~ /^(ppsplit|pi
 optimizers() { sed -n '/^Optimizers/,/^$/s/^  \([a-z0-9]*\) .*/\1/p'; }
 # The names after `inputs:' or `outputs:'
 tensors() { sed -n "s/^  $1: //p" | tr ',' '\n' | sed 's/^ *//; s/$/=/'; }
+# Behind those of a list that are there already: h.1:begin,h.2
 points() {
-    "$program" ls $models 2>/dev/null | awk 'NR > 1 && $1 ~ /^[0-9]/ && $NF != "(model)" { print $NF ":begin"; print $NF ":end" }'
+    before=${typed#--split=}
+    case $before in *,*) before=${before%,*}, ;; *) before= ;; esac
+    "$program" ls $models 2>/dev/null |
+        awk -v before="$before" 'NR > 1 && $1 ~ /^[0-9]/ && $NF != "(model)" { print before $NF ":begin"; print before $NF ":end" }'
 }
 # What a value is one of: of `--placement loop|v' and `--loss=mse|output:NAME' the words that are not in capitals.
 values() {
@@ -57,10 +61,10 @@ fi
 case $previous in
 help) commands ;;
 schedule) ask | schedules; echo FILES ;;
---schedule) if [ "$command" = plan ]; then "$program" schedule --help | schedules; else ask | schedules; fi; echo FILES ;;
---optimizer) ask | optimizers ;;
+--schedule) if [ -n "$is_pipeline" ]; then ask | schedules; echo FILES; else "$program" schedule --help | schedules | grep -v '^auto$'; fi ;;
+--optimizer) if [ -n "$is_pipeline" ]; then ask | optimizers; else ask | values --optimizer; fi ;;
 --split) points ;;
---data | --tokens | --dtype-of) ask | tensors inputs ;;
+--data | --tokens | --dtype-of | --eval-data | --eval-tokens) ask | tensors inputs ;;
 --output) if [ -n "$is_pipeline" ]; then ask | tensors outputs; else echo FILES; fi ;;
 --lr-schedule) printf '%s\n' constant linear cosine wsd inverse-sqrt ;;
 --recompute)

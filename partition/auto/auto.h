@@ -141,7 +141,6 @@ void auto_of_run(AutoOptions *o, const char *path, Arena *a);
 /* The numbers of options; fatal. */
 uint32_t given_number(const char *option, const char *text, uint32_t most);
 int64_t given_bytes(const char *option, const char *text);
-bool bytes_of_text(const char *text, int64_t *bytes); /* "16G"; false: it is none */
 
 /* Where a cut may be, and what it is called; by the graph's node, before which it is. */
 typedef struct {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "auto.h"
+#include "base/cli/options.h"
 #include "base/file/json.h"
 #include "schedule/tool/tool.h"
 
@@ -21,25 +22,10 @@ uint32_t given_number(const char *option, const char *text, uint32_t most)
     return (uint32_t)n;
 }
 
-bool bytes_of_text(const char *text, int64_t *bytes)
-{
-    static const char units[] = "KMGT";
-    char *end;
-    double n = strtod(text, &end);
-    const char *unit = *end ? strchr(units, *end == 'k' ? 'K' : *end) : NULL;
-    for (const char *u = units; unit && u <= unit; u++)
-        n *= 1024;
-    end += unit != NULL;
-    if (end == text || *end || !(n >= 1) || n > 1e18)
-        return false;
-    *bytes = (int64_t)n;
-    return true;
-}
-
 int64_t given_bytes(const char *option, const char *text)
 {
     int64_t bytes;
-    if (!bytes_of_text(text, &bytes))
+    if (!option_bytes(text, &bytes))
         diag_fatal(EXIT_USAGE, WHERE_NONE,
                    "--%s wants a number of bytes, with K, M, G or T: times 1024, not '%s'", option,
                    text);

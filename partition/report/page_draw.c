@@ -29,12 +29,15 @@ static double round_step(double span)
     return 10 * ten;
 }
 
-/* A little more than the numbers, so that it ends at marks. */
+/* A little more than the numbers, so that it ends at marks.  What differs in the last digits only
+   is drawn as equal: marks that tell it apart are wider than their column, and it is rounding. */
 static Range marked(double least, double most)
 {
-    double span = most - least;
-    if (!(span > 0))
-        span = fabs(most) > 0 ? fabs(most) : 1;
+    double span = most - least, size = fmax(fabs(most), fabs(least));
+    if (!(span > 2e-5 * size)) {
+        least = most;
+        span = size > 0 ? size : 1;
+    }
     Range r = {least, most, round_step(span)};
     r.least = floor(least / r.step + 1e-9) * r.step;
     r.most = ceil(most / r.step - 1e-9) * r.step;
@@ -46,8 +49,13 @@ static Range marked(double least, double most)
 static const char *mark_text(Arena *a, double v, double step)
 {
     double size = fmax(fabs(v), step);
-    if (size >= 1e6 || size < 1e-4)
+    if (size >= 1e12 || size < 1e-4)
         return arena_printf(a, "%.3g", fabs(v) < step / 2 ? 0 : v);
+    if (size >= 1e6) {
+        const double unit = size >= 1e9 ? 1e9 : 1e6;
+        int digits = step < unit ? (int)ceil(-log10(step / unit) - 1e-9) : 0;
+        return arena_printf(a, "%.*f %c", digits, v / unit, unit > 1e6 ? 'G' : 'M');
+    }
     int digits = step < 1 ? (int)ceil(-log10(step) - 1e-9) : 0;
     return arena_printf(a, "%.*f", digits, fabs(v) < step / 2 ? 0 : v);
 }

@@ -167,7 +167,7 @@ PpStatus steps_run(Rank *r)
 {
     const Run *run = r->run;
     MeanLoss mean = {0, 0}; /* eval */
-    TRY(trace_start(&r->trace, &r->group));
+    TRY(trace_start(&r->trace, &r->group, memory_total(&r->memory) - r->plan.bytes.total));
     for (int64_t step = run->data.start.step; step < run->data.steps; step++) {
         StepLog log = {.step = step + 1, .lr = optim_rate(run->opt, step, run->data.steps)};
         double start = pp_now();

@@ -63,11 +63,13 @@ static PpStatus clock_ahead(Group *g, double *ahead)
     return PP_OK;
 }
 
-PpStatus trace_start(Trace *t, Group *g)
+PpStatus trace_start(Trace *t, Group *g, int64_t beside)
 {
     double ahead = 0, zero = g->rank == 0 ? pp_now() : 0;
     if (!t->span)
         return PP_OK;
+    for (int k = 0; k < t->n_op + 2; k++)
+        t->bytes[k] += (double)beside;
     TRY(g->op->sum(g, &zero, 1));
     if (g->host_ranks < g->ranks)
         TRY(clock_ahead(g, &ahead));

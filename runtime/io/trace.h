@@ -27,8 +27,9 @@ typedef struct {
 PpStatus trace_open(Trace *t, const Plan *plan, int64_t steps);
 void trace_close(Trace *t);
 /* All ranks call it: from here on times count, for all of them from the moment of rank 0's call.
- * Ranks of one machine have one clock; those of others are compared with rank 0's. */
-PpStatus trace_start(Trace *t, Group *g);
+ * Ranks of one machine have one clock; those of others are compared with rank 0's.  beside: bytes
+ * that the rank has taken for the whole run, beside what its plan places. */
+PpStatus trace_start(Trace *t, Group *g, int64_t beside);
 /* Its numbers, or NULL */
 double *trace_of(const Trace *t, int64_t step);
 /* Until now */

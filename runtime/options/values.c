@@ -8,6 +8,7 @@
 #include "options/spec.h"
 
 #include "base/cli/nearest.h"
+#include "base/cli/options.h"
 #include "base/file/memory.h"
 #include "device/device.h"
 #include "net/wires.h"
@@ -60,20 +61,13 @@ static PpStatus parse_number(const Spec *s, const char *v, void *at)
     return PP_OK;
 }
 
-/* A number and perhaps K, M or G. */
 static PpStatus parse_bytes(const Spec *s, const char *v, void *at)
 {
-    static const char unit[] = "KMG";
-    char *end;
-    errno = 0;
-    int64_t n = strtoll(v, &end, 10), times = 1;
-    const char *u = *end ? strchr(unit, *end) : NULL;
-    for (int i = 0; u && i <= (int)(u - unit); i++)
-        times *= 1024;
-    if (end == v || (*end && (!u || end[1])) || errno || n < 1 || n > INT64_MAX / times)
-        return pp_fail(PP_ERR_USAGE, "--%s: '%s' is not a number of bytes, as 800M or 24G", s->name,
-                       v);
-    n *= times;
+    int64_t n;
+    if (!option_bytes(v, &n))
+        return pp_fail(PP_ERR_USAGE,
+                       "--%s: '%s' is not a number of bytes, as 24G (K, M, G, T: times 1024)",
+                       s->name, v);
     memcpy(at, &n, sizeof n);
     return PP_OK;
 }

@@ -157,13 +157,14 @@ int sched_usage(const char *fmt, ...)
     return SCHED_EUSAGE;
 }
 
-static int parse_number(const char *text, int least, int *out)
+static int parse_number(int id, const char *text, int least, int *out)
 {
     char *end;
     errno = 0;
     long v = strtol(text, &end, 10);
     if (errno || end == text || *end || v < least || v > SCHED_MAX_CELLS)
-        return sched_usage("'%.60s' is not a number that fits here", text);
+        return sched_usage("--%s wants a whole number from %d to %d, not '%.60s'", option[id].name,
+                           least, SCHED_MAX_CELLS, text);
     *out = (int)v;
     return 0;
 }
@@ -189,15 +190,15 @@ static int set_option(SchedOptions *o, int id, const char *v)
 {
     char *end;
     switch (id) {
-    case O_RANKS: return parse_number(v, 1, &o->ranks);
-    case O_STAGES: return parse_number(v, 1, &o->stages);
-    case O_MICROBATCHES: return parse_number(v, 1, &o->microbatches);
+    case O_RANKS: return parse_number(id, v, 1, &o->ranks);
+    case O_STAGES: return parse_number(id, v, 1, &o->stages);
+    case O_MICROBATCHES: return parse_number(id, v, 1, &o->microbatches);
     case O_PLACEMENT:
         o->placement = sched_placement(v);
         return o->placement >= 0
                    ? 0
                    : sched_usage("'%.60s' is no placement; it is loop, v or block", v);
-    case O_CHUNKS: return parse_number(v, 1, &o->chunks);
+    case O_CHUNKS: return parse_number(id, v, 1, &o->chunks);
     case O_OBJECTIVE:
         o->span = strcmp(v, "span") == 0;
         return o->span || strcmp(v, "makespan") == 0
@@ -208,11 +209,11 @@ static int set_option(SchedOptions *o, int id, const char *v)
     case O_COMMS: return o->comms = 1, 0;
     case O_LOWER: return o->lower = 1, 0;
     case O_DEFER: return o->defer = 1, 0;
-    case O_UNSHARD: return parse_number(v, 1, &o->unshard);
-    case O_BUDGET: return parse_number(v, 1, &o->budget);
+    case O_UNSHARD: return parse_number(id, v, 1, &o->unshard);
+    case O_BUDGET: return parse_number(id, v, 1, &o->budget);
     case O_DEFERRED: return o->deferred_reduce = 1, 0;
     case O_OFFLOAD:
-        return strcmp(v, "all") == 0 ? (o->offload = INT_MAX, 0) : parse_number(v, 1, &o->offload);
+        return strcmp(v, "all") == 0 ? (o->offload = INT_MAX, 0) : parse_number(id, v, 1, &o->offload);
     case O_EDGE: return parse_edge(o, v);
     case O_CSV: return o->csv = v, 0;
     case O_SIMULATE: return o->simulate = 1, 0;
@@ -224,7 +225,7 @@ static int set_option(SchedOptions *o, int id, const char *v)
                    : 0;
     case O_STEPS: return o->steps = 1, 0;
     case O_VERIFY: return o->verify = 1, 0;
-    case O_BUFFERS: return parse_number(v, 0, &o->buffers);
+    case O_BUFFERS: return parse_number(id, v, 0, &o->buffers);
     case O_TRACE: return o->trace = v, 0;
     case O_SVG: return o->svg = v, 0;
     case O_GRID: return o->grid = 1, 0;

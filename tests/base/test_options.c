@@ -70,5 +70,12 @@ int main(void)
     ok(nearest_name("GPIPE", n, 4) == names[2], "capitals do not count");
     ok(nearest_name("zero-bubble", n, 4) == NULL, "nothing is near");
     ok(nearest_name("", n, 0) == NULL, "nothing of nothing");
+
+    static const char *const none[] = {"", "K", "1KB", "0", "-1K", "1Q", "nan", "9999999999T"};
+    int64_t bytes = 0;
+    ok(option_bytes("150k", &bytes) && bytes == 153600, "k and K are 1024");
+    ok(option_bytes("1.5T", &bytes) && bytes == INT64_C(1649267441664), "T, and halves");
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        ok(!option_bytes(none[i], &bytes), "'%s' is no number of bytes", none[i]);
     return tap_done();
 }

@@ -264,6 +264,7 @@ S "ppsplit: limit" 2 "$M" --limit depth=much -o out
 S "ppsplit: no such model" 3 nobody.onnx -o out
 S "ppsplit: a folder as model" 1 folder -o out
 S "ppsplit: unknown path" 2 "$M" --split layer.1:begin --loss cross_entropy -o out
+S "ppsplit: begin, with a letter missing" 2 "$M" --split layers.1:begn --loss cross_entropy -o out
 S "ppsplit: no begin or end" 2 "$M" --split layers.1:middle --loss cross_entropy -o out
 S "ppsplit: ambiguous path" 2 "$G" --split mlp:begin --loss cross_entropy -o out
 S "ppsplit: empty first stage" 2 "$M" --split emb:begin --loss cross_entropy -o out

@@ -97,6 +97,12 @@ ok "a microbatch under gpipe: 3 (M + 1) / M ms" shows page.html '>gpipe' '>9</td
 is "no text on another" "$(overlaps figures/*.svg)" ""
 is "nothing is fetched, nothing is run" "$(grep -i -E -o '<script|<link|@import|url\(|src=|href=|[a-z]+://[^"]*' page.html | sort -u)" "http://www.w3.org/1999/xhtml
 http://www.w3.org/2000/svg"
+for k in 1 2 3; do
+    printf '{"step": %d, "loss": 0.2489%s, "grad_norm": 1, "lr": 0.1, "seconds": 1, "tokens_per_second": 12%d4000}\n' $k "$([ $k = 3 ] && echo 0000000002)" $k
+done >even.json
+ok "of numbers that hardly differ" report out even.json --svg even -o even.html
+is "marks are as wide as their column, and each another one" "$(grep -h -o 'text-anchor="end">[^<]*' even/loss.svg even/throughput.svg | cut -d '>' -f 2 | tr '\n' ' ')" \
+    "0.20 0.25 1.210 M 1.215 M 1.220 M 1.225 M 1.230 M 1.235 M "
 report out trace.json log.json -o again.html
 ok "same input, same bytes" cmp page.html again.html
 ok "a measured step by ppsplit schedule" eval '"$ppsplit" schedule trace.json --svg run.svg && shows run.svg "15 ms" "idle 3 ms of 15"'
@@ -115,6 +121,9 @@ if [ -x "$build/tests/first/pipeline" ]; then
         if (/"ph":"X".*"tid":(\d+),.*"step":2,.*"bytes":(\d+)/) { $most{$1} = $2 if $2 > ($most{$1} // 0); print "less than always\n" if $2 < $least{$1} }
         END { print join(" ", map { "$_:" . ($most{$_} - $plan{$_}) } sort keys %plan), "\n" }' run.json)" "0:0 1:0"
     is "and planned as the log has it" "$(grep -o 'memory planned.*bytes":[0-9]*' run.json | grep -o '[0-9]*$')" "$(grep -o '"memory": [0-9]*' run.log | grep -o '[0-9]*')"
+    "$build/tests/first/pipeline" train --ranks 4 --dp 2 --data x="$top/models/doc-ts/in.x.npy" --data target="$top/models/doc-ts/target.npy" \
+        --microbatches 2 --trace dp.json --log-json dp.log --quiet
+    is "of replicas too, whose sums have memory of their own" "$(grep -o 'memory planned.*bytes":[0-9]*' dp.json | grep -o '[0-9]*$')" "$(grep -o '"memory": [0-9]*' dp.log | grep -o '[0-9]*' | head -2)"
     ok "drawn beside it" eval '[ $(grep -c "planned .*</text>" of-run/memory.svg) = 2 ] && [ ! -e of-run/stash.svg ]'
     is "every computation is drawn" "$(grep -o '<title>[01][FIW][0-3] ' of-run/schedule-measured.svg | sort -u | wc -l)" 24
     is "no text on another" "$(overlaps of-run/*.svg)" ""

@@ -71,6 +71,9 @@ is "completion: commands" "$(begun "$ppsplit" '')$(begun gpt-ts/pipeline '')" "F
     "$ppsplit" --help | sed -n 's/^  or:  ppsplit \([a-z]*\) .*/\1/p' | sort | tr '\n' ' ')eval help infer measure train "
 is "completion: split points of the model" "$(begun "$ppsplit" "$m/model.onnx" --split h.1.m)" "$("$ppsplit" ls "$m/model.onnx" |
     awk '$NF ~ /^h\.1\.m/ { print $NF ":begin\n" $NF ":end" }' | sort | tr '\n' ' ')"
+is "completion: another one of a list" "$(begun "$ppsplit" "$m/model.onnx" --split ln_f:begin,h.0.m | wc -w)" "$("$ppsplit" ls "$m/model.onnx" | awk '$NF ~ /^h\.0\.m/ { n += 2 } END { print n }')"
+is "completion: schedules of a split, as of a plan" "$(begun "$ppsplit" m.onnx --schedule '')" "$(begun "$ppsplit" plan m.onnx --schedule '')"
+is "and these are the program's, without auto" "$(begun "$ppsplit" plan m.onnx --schedule '')auto $(begun "$ppsplit" plan m.onnx --optimizer ad)" "$(words gpt-ts/pipeline train --schedule '' | grep -v -e FILES -e auto | tr '\n' ' ')auto adam adamw "
 is "completion: schedules" "$(begun "$ppsplit" schedule zb)" "$("$ppsplit" schedule --help | awk '/^  zb/ { print $1 }' | sort | tr '\n' ' ')"
 is "completion: schedules of the program" "$(begun gpt-ts/pipeline train --schedule zb)" "$(begun "$ppsplit" schedule zb)"
 is "completion: inputs, outputs, optimizers, losses" \
