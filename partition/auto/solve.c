@@ -257,7 +257,7 @@ StageCut cut_solve(const CutGraph *g, const CutProblem *p, Arena *a)
     bool limited = is_limited(g, p);
     Solve s = contracted(g, p, limited, a);
     if (s.d->n < p->stages)
-        return c.why = "there are fewer places to cut", c;
+        return c.why = arena_printf(a, "there are places for %u stages at most", s.d->n), c;
     for (int i = 0; i <= PARTS; i++) {
         if (limited)
             s.d->most = memory_of(p, (double)i / PARTS, a);

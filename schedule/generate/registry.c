@@ -130,6 +130,10 @@ static int unknown_name(const char *name, SchedError *e)
         n += (size_t)snprintf(list + n, n < sizeof list ? sizeof list - n : 0, "%s%s",
                               i ? ", " : "", names[i]);
     }
+    if (same_word(name, "auto"))
+        return sched_fail(e, SCHED_EUSAGE, -1, -1,
+                          "'auto' chooses one where a program trains and in `ppsplit schedule'; "
+                          "here one is to be named");
     const char *near = nearest_name(name, names, N_KINDS + 1);
     return sched_fail(e, SCHED_EUSAGE, -1, -1, "no schedule is called '%.60s'%s%s%s (there are %s)",
                       name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "",
