@@ -133,13 +133,15 @@ static const char *nearest_path(const Split *s, const char *path, const char *co
     return nearest_name(path, runs.at, runs.n);
 }
 
-/* PATH:begn. */
-static void hint_side(const char *text)
+/* PATH:begn.  False: it is not that. */
+static bool hint_side(const char *text)
 {
     static const char *const side[] = {"begin", "end"};
     const char *colon = strrchr(text, ':'), *near = colon ? nearest_name(colon + 1, side, 2) : NULL;
-    if (near && strcmp(near, colon + 1))
-        diag_hint("did you mean '%.*s%s'?", (int)(colon + 1 - text), text, near);
+    if (!near || !strcmp(near, colon + 1))
+        return false;
+    diag_hint("did you mean '%.*s%s'?", (int)(colon + 1 - text), text, near);
+    return true;
 }
 
 static _Noreturn void unknown(Split *s, const char *path, const char *suffix, const char *text)
@@ -154,12 +156,12 @@ static _Noreturn void unknown(Split *s, const char *path, const char *suffix, co
     }
     for (uint32_t i = 0; i < g->param.n; i++)
         vec_push(s->a, &names, g->param.at[i].name);
-    const char *near = nearest_path(s, path, names.at, names.n);
+    bool said = hint_side(text);
+    const char *near = said ? NULL : nearest_path(s, path, names.at, names.n);
     if (near)
         diag_hint("did you mean '%s%s'?", near, *suffix ? suffix : ":begin");
-    else if ((near = nearest_name(path, exact.at, exact.n < 20000 ? exact.n : 20000)))
+    else if (!said && (near = nearest_name(path, exact.at, exact.n < 20000 ? exact.n : 20000)))
         diag_hint("did you mean node '%s'?", near);
-    hint_side(text);
     diag_hint("'ppsplit ls MODEL.onnx' shows where one can split");
     diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
                "split point '%s': no module, node or value has that name", text);
