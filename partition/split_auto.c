@@ -93,6 +93,7 @@ static uint32_t *measured_stages(const Split *s, const PartitionOptions *opt)
 {
     Split run = *s;
     run.cut.n = run.cut.cap = 0;
+    run.of_run = true;
     if (!opt->automatic.measured)
         return NULL;
     for (uint32_t i = 0; i < opt->automatic.measured_split.n; i++)

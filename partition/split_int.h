@@ -23,6 +23,7 @@ typedef struct {
     bool *live; /* by node id: something reads what it makes, in the end */
     bool of_pattern; /* the point that is being resolved */
     VEC(Cut) cut;
+    bool of_run; /* the points are those of the program of --costs */
 } Split;
 
 static inline bool split_on_data(const Split *s, NodeId n)

@@ -49,6 +49,8 @@ ok "by a run's costs" grep -q "by measured costs" <<<"$said"
 same=$said
 cut gpt-ts "$work/again" --stages 3 --costs "$work/gpt-ts.2.json"
 is "which says itself how it was cut" "$said" "$same"
+cut mlp-ts "$work/again" --stages 3 --costs "$work/gpt-ts.2.json"
+ok "another model's run" grep -q "of which --costs has a trace was cut there: is it one of this model" <<<"$said"
 cut gpt-ts "$work/again" --stages 3 --costs "$work/gpt-ts.2.json" --costs-split h.0.mlp:begin --costs-split h.1:begin
 ok "of as many stages as are said" grep -q "is of a run of 2 stages, and --costs-split makes 3" <<<"$said"
 
