@@ -99,6 +99,8 @@ static const char usage_more[] =
     "  -h, --help                  this text; `ppsplit help COMMAND' that of a command\n"
     "      --version               the version and the licence\n"
     "\n"
+    "Exit status: 0 ok, 1 the model is refused, 2 usage, 3 input, output or memory.\n"
+    "\n"
     "Examples:\n"
     "  ppsplit model.onnx --split layers.1:begin --loss cross_entropy -o out && make -C out\n"
     "  ppsplit gpt2.onnx --bind batch=4 --split h.3:begin --split h.6:begin --loss cross_entropy "

@@ -126,6 +126,8 @@ static void help(const PpPlan *plan)
            "  mpirun -n %d pipeline infer --data %s=x.npy --output %s=y.npy\n"
            "  mpirun -n 8 pipeline measure >machine      what a rank does in a second, for `ppsplit "
            "plan'\n"
+           "Exit status: 0 done, 1 refused, 2 usage, 3 input, output or memory, 4 a loss or gradient\n"
+           "that is not finite, 75 saved at a signal: run again with --resume.\n"
            "Names of options may be cut short where one is meant.  On fewer cores than ranks:\n"
            "mpirun --oversubscribe -n %d pipeline ..., or pipeline ... --ranks %d, without mpirun.\n"
            "\n" PPSPLIT_REPORT,
