@@ -9,6 +9,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "state.h"
+
 typedef enum { NEAREST, LINEAR, CUBIC } Interp;
 typedef enum {
     HALF_PIXEL,
@@ -27,6 +29,7 @@ typedef struct {
     Rounding rounding;
     double cubic_a, outside_value;
     bool exclude_outside, antialias;
+    bool whole; /* align_corners is of the result's own length, not of what the scale says */
 } Mode;
 
 typedef struct {
@@ -57,9 +60,12 @@ static Mode read_mode(const Import *im)
     static const char *const rounding[] = {"round_prefer_floor", "round_prefer_ceil", "floor",
                                            "ceil"};
     static const Interp interps[] = {NEAREST, LINEAR, CUBIC, LINEAR};
+    /* ONNX's own cases divide by scale * length - 1, which may be no whole number; PyTorch, whose
+       corners are those of the result, exports the scale all the same */
     Mode m = {.interp = interps[one_of(im, "mode", "nearest", interp, 4)],
               .coord = ASYMMETRIC,
-              .rounding = FLOOR};
+              .rounding = FLOOR,
+              .whole = im->state->m->from_pytorch};
     if (im->op == OP_Upsample || im->opset < 11)
         return m;
     m.coord = (Coord)one_of(im, "coordinate_transformation_mode", "half_pixel", coord, 7);
@@ -75,6 +81,8 @@ static Mode read_mode(const Import *im)
 static double source(const Mode *m, const Axis *a, int64_t i)
 {
     double x = (double)i, in = (double)a->in, out = a->scale * in;
+    if (m->coord == ALIGN_CORNERS && m->whole)
+        out = (double)a->out;
     switch (m->coord) {
     case ASYMMETRIC: return x / a->scale;
     case ALIGN_CORNERS: return out == 1 || a->out == 1 ? 0 : x * (in - 1) / (out - 1);

@@ -246,8 +246,28 @@ static void test_two_scales(void)
     arena_free(t->arena);
 }
 
+/* Corners of a length that is scaled to 2.4: ONNX's own cases place the last element by 2.4 - 1,
+ * F.interpolate, whose files have the scale too, on the last element. */
+static void test_align_corners(void)
+{
+    static double scales[] = {1, 1, 0.6};
+    static const double want[2][2] = {{0, 33 / 7.0}, {0, 9}};
+    for (int i = 0; i < 2; i++) {
+        T *t = begin();
+        t->from_pytorch = i;
+        ValueId in[3] = {input(t, S(1, 1, 4), V(0, 1, 4, 9)), NONE,
+                         graph_const(t->g, NULL, (Tensor){DT_F64, S(3), scales})};
+        lower(t, OP_Resize, 13, "mode=linear coordinate_transformation_mode=align_corners", 3, in,
+              1);
+        ok(close_to(&evaluate(t)[t->out[0]], want[i]), "Resize, align_corners, %s",
+           i ? "of PyTorch" : "of ONNX");
+        arena_free(t->arena);
+    }
+}
+
 int main(void)
 {
+    test_align_corners();
     test_two_scales();
     test_fake_quantise();
     test_recurrent();
