@@ -268,6 +268,11 @@ void import_batch_normalization(Import *im)
     double eps = im_float(im, "epsilon", 1e-5), momentum = im_float(im, "momentum", 0.9);
     if (im_int(im, "spatial", 1) != 1)
         low_fatal(im, -1, "spatial = 0 is not supported");
+    if (im->opset >= 14 && (im_wanted(im, 3) || im_wanted(im, 4))) {
+        diag_hint("TorchScript writes so an InstanceNorm that trains and keeps running statistics: "
+                  "export it with track_running_stats=False");
+        low_fatal(im, -1, "results 4 and 5 were statistics of the batch up to opset 13");
+    }
     bool trains = meta_trains_norm(im->node);
     for (uint32_t i = 1; i < im->nout && im->opset < 14; i++)
         trains = trains || im_wanted(im, i);

@@ -533,6 +533,15 @@ static void pick_cases(void)
     model_save(&m, "one-hot-of-too-many");
 }
 
+/* Statistics of the batch, which opset 14 has no results for: TorchScript writes them still. */
+static void old_results_case(void)
+{
+    M m = plain();
+    weight(&m.graph, "w", 1, (int64_t[]){3}, 12);
+    node(&m.graph, "BatchNormalization", "x w w w w", "y mean var batch_mean batch_var", NULL);
+    model_save(&m, "results-of-opset-13");
+}
+
 static void odd_cases(void)
 {
     M m = plain();
@@ -570,5 +579,6 @@ int main(int argc, char **argv)
     loop_cases();
     size_case();
     pick_cases();
+    old_results_case();
     return 0;
 }
