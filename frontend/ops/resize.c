@@ -29,7 +29,7 @@ typedef struct {
     Rounding rounding;
     double cubic_a, outside_value;
     bool exclude_outside, antialias;
-    bool whole; /* align_corners is of the result's own length, not of what the scale says */
+    bool pytorch; /* align_corners is of the result's own length, not of what the scale says */
 } Mode;
 
 typedef struct {
@@ -65,7 +65,7 @@ static Mode read_mode(const Import *im)
     Mode m = {.interp = interps[one_of(im, "mode", "nearest", interp, 4)],
               .coord = ASYMMETRIC,
               .rounding = FLOOR,
-              .whole = im->state->m->from_pytorch};
+              .pytorch = im->state->m->from_pytorch};
     if (im->op == OP_Upsample || im->opset < 11)
         return m;
     m.coord = (Coord)one_of(im, "coordinate_transformation_mode", "half_pixel", coord, 7);
@@ -81,7 +81,7 @@ static Mode read_mode(const Import *im)
 static double source(const Mode *m, const Axis *a, int64_t i)
 {
     double x = (double)i, in = (double)a->in, out = a->scale * in;
-    if (m->coord == ALIGN_CORNERS && m->whole)
+    if (m->coord == ALIGN_CORNERS && m->pytorch)
         out = (double)a->out;
     switch (m->coord) {
     case ASYMMETRIC: return x / a->scale;
@@ -270,6 +270,29 @@ static void read_sizes(const Import *im, Axis *axis, int n, const int *which)
         keep_aspect(im, axis, n, which);
 }
 
+/*
+ * F.interpolate(antialias=True) steps by the scale that it was given, which its files, of sizes,
+ * leave to the metadata; with align_corners by that of the corners, and still lays pixels at their
+ * halves (ATen's upsample_bilinear2d_aa).
+ */
+static void pytorch_antialias(const Import *im, Mode *m, Axis *axis, int rank)
+{
+    const char *target = m->interp == LINEAR ? "aten._upsample_bilinear2d_aa.default"
+                                             : "aten._upsample_bicubic2d_aa.default";
+    for (int k = 0; k < 2; k++) {
+        Axis *a = &axis[rank - 2 + k];
+        double told;
+        if (m->coord == ALIGN_CORNERS)
+            a->scale = a->in > 1 ? (double)(a->out - 1) / (double)(a->in - 1) : (double)INFINITY;
+        else if (im_told(im, target, 3 + k, k ? "scales_w" : "scales_h", &told) && told > 0)
+            a->scale = told;
+        if (a->out == 1 && m->coord == ALIGN_CORNERS)
+            a->scale = (double)INFINITY;                /* the first pixel */
+    }
+    if (m->coord == ALIGN_CORNERS)
+        m->coord = HALF_PIXEL;
+}
+
 void import_resize(Import *im)
 {
     ValueId x = low_need(im, 0);
@@ -288,6 +311,8 @@ void import_resize(Import *im)
             which[i] = low_axis(im, given[i], s.rank);
     }
     read_sizes(im, axis, n, which);
+    if (m.pytorch && m.antialias && s.rank == 4)
+        pytorch_antialias(im, &m, axis, s.rank);
     if (m.coord == TF_CROP) {
         if (!const_doubles(im, 1, &roi, &nr) || nr != 2 * n)
             low_fatal(im, 1, "tf_crop_and_resize needs the region of every axis");

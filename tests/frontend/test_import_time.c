@@ -265,9 +265,33 @@ static void test_align_corners(void)
     }
 }
 
+/* F.interpolate(antialias=True) of five pixels: by a scale of 0.5 to two, by corners to three. */
+static void test_antialias(void)
+{
+    static const char halves[] = "mode=linear antialias=1i exclude_outside=1i",
+                      corners[] = "mode=linear antialias=1i exclude_outside=1i "
+                                  "coordinate_transformation_mode=align_corners";
+    static int64_t sizes[2][4] = {{1, 1, 1, 2}, {1, 1, 1, 3}};
+    static const double want[2][3] = {{1, 7}, {1, 7, 14.25}};
+    for (int i = 0; i < 2; i++) {
+        T *t = begin();
+        t->from_pytorch = true;
+        t->fx_node = "%r : [num_users=1] = call_function[target=torch.ops.aten."
+                     "_upsample_bilinear2d_aa.default](args = (%x, [1, 2], False, 1.0, 0.5), "
+                     "kwargs = {})";
+        ValueId in[4] = {input(t, S(1, 1, 1, 5), V(0, 1, 4, 9, 16)), NONE, NONE,
+                         graph_const(t->g, NULL, (Tensor){DT_I64, S(4), sizes[i]})};
+        lower(t, OP_Resize, 18, i ? corners : halves, 4, in, 1);
+        ok(close_to(&evaluate(t)[t->out[0]], want[i]), "Resize, PyTorch's antialias, %s",
+           i ? "align_corners" : "of a scale");
+        arena_free(t->arena);
+    }
+}
+
 int main(void)
 {
     test_align_corners();
+    test_antialias();
     test_two_scales();
     test_fake_quantise();
     test_recurrent();
