@@ -48,6 +48,12 @@ bool im_means(const Import *im)
     return fx && strstr(fx, "aten.scatter_reduce.") && strstr(fx, ", mean)");
 }
 
+bool im_renorms(const Import *im)
+{
+    const char *fx = im->node->fx_node;
+    return fx && strstr(fx, "target=torch.ops.aten.embedding_renorm.");
+}
+
 bool im_keeps_long_dims(const Import *im)
 {
     const char *fx = im->node->fx_node;

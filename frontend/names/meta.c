@@ -143,6 +143,11 @@ bool meta_number(const char *text, const char *target, int position, const char 
         }
         at = at ? at + n + 1 : NULL;
     }
+    at = at && *at == ' ' ? at + 1 : at;
+    if (at && (!strncmp(at, "True", 4) || !strncmp(at, "False", 5))) {
+        *v = *at == 'T';
+        return true;
+    }
     char *stop;
     *v = at ? strtod(at, &stop) : 0;
     return at && stop > at && stop == argument_end(at) && isfinite(*v);

@@ -32,8 +32,9 @@ typedef struct {
     uint32_t users;                                     /* the fx nodes that read it; 0: not said */
 } FxNode;
 bool meta_fx(Arena *a, const char *text, FxNode *fx);
-/* An argument that is a number, of a call of this target ("aten.embedding.default"), by its
- * position or its keyword: what PyTorch was told and ONNX has no attribute for. */
+/* An argument that is a number, or True (1) or False, of a call of this target
+ * ("aten.embedding.default"), by its position or its keyword: what PyTorch was told and ONNX has no
+ * attribute for. */
 bool meta_number(const char *text, const char *target, int position, const char *keyword,
                  double *v);
 

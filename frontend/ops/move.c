@@ -339,6 +339,15 @@ static void need_index(const Import *im, uint32_t i)
         low_fatal(im, (int)i, "indices of type %s", dtype_name(t));
 }
 
+/* What the gradient of an embedding is divided by, no node of the file says. */
+static void need_plain_gradient(const Import *im)
+{
+    double scaled;
+    if (im->training &&
+        im_told(im, "aten.embedding.default", 3, "scale_grad_by_freq", &scaled) && scaled != 0)
+        low_fatal(im, -1, "scale_grad_by_freq, which the model's embedding has, is not supported");
+}
+
 /* A Gather whose few indices are constant is a slice, which costs nothing and has a gradient
  * without additions. */
 void import_gather(Import *im)
@@ -351,6 +360,7 @@ void import_gather(Import *im)
     int64_t *given, n;
     if (s.rank + is.rank - 1 > MAX_RANK)
         low_fatal(im, -1, "more than %d dims", MAX_RANK);
+    need_plain_gradient(im);
     int64_t row = axis == 0 ? im_padding_row(im) : -1;
     if (row >= s.d[0])
         row = -1;
@@ -426,6 +436,11 @@ void import_scatter(Import *im)
         diag_hint("index_add of the values, divided by index_add of ones, goes through the exporter");
         low_fatal(im, -1, "the model takes means, the file the last value of each: ONNX has no "
                           "reduction for scatter_reduce's mean, the exporter wrote none");
+    }
+    if (im->training && im_renorms(im)) {
+        diag_hint("without max_norm, or with rows that the model itself divides by their norm");
+        low_fatal(im, -1, "max_norm of an embedding changes its table in place as it is read; a "
+                          "file's parameters change by their gradients alone");
     }
     Op op = im->op == OP_Scatter ? OP_ScatterElements : im->op;     /* its name before opset 11 */
     if (op == OP_ScatterElements)

@@ -272,6 +272,35 @@ static void test_scatter_mean(void)
     ok(g[0] && !g[1], "a mean that the exporter lost is refused");
 }
 
+/* What else of an embedding only the metadata says: a gradient that is divided, a table that is
+ * changed as it is read. */
+static void test_embedding(void)
+{
+    static const char *const fx[3] = {
+        "%e : [num_users=1] = call_function[target=torch.ops.aten.embedding.default](args = "
+        "(%p_w, %i, -1, False), kwargs = {})",
+        "%e : [num_users=1] = call_function[target=torch.ops.aten.embedding.default](args = "
+        "(%p_w, %i, -1, True), kwargs = {})",
+        "%e : [num_users=2] = call_function[target=torch.ops.aten.embedding_renorm.default](args "
+        "= (%detach, %i, 1.0, 2.0), kwargs = {})"};
+    const int64_t index[2] = {0, 1};
+    Graph *g[3];
+    for (int i = 0; i < 3; i++) {
+        M m = {0};
+        initializer(&m, "w", 2, 4, 1);
+        initializer(&m, "rows", 2, 4, 9);
+        tensor(&m, "index", 7, (int[]){2, 0}, index, sizeof index);
+        tensor(&m, "at", 7, (int[]){2, 1, 0}, index, sizeof index);
+        node(&m, "ScatterND", "node_1", "w at rows", "t", NULL, i == 2 ? fx[2] : NULL);
+        node(&m, "Gather", "node_2", "t index", "e", NULL, fx[i == 1]);
+        node(&m, "Add", "node_3", "e x", "y", NULL, NULL);
+        g[i] = import(&m, NULL, NULL);
+    }
+    ok(g[0] != NULL, "an embedding");
+    ok(!g[1], "scale_grad_by_freq is refused");
+    ok(!g[2], "max_norm is refused");
+}
+
 /* torch.onnx squeezes a dim that is not 1, which PyTorch leaves, and gives a convolution without a
  * bias zeros of [channels, 2]. */
 static void test_exporters_slips(void)
@@ -718,6 +747,7 @@ int main(void)
     test_outer_bias();
     test_passed_on();
     test_scatter_mean();
+    test_embedding();
     test_exporters_slips();
     test_identity_of_picked();
     test_identity();
