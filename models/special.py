@@ -33,7 +33,8 @@
   beside      TorchScript with constant folding: a head that is a tied embedding and one more weight, functions of parameters;
               merged.onnx: one that has the parameter's numbers
   equal       equal parameters that were merged, and so was what reads them; of which only a function is left, merged too; views of functions;
-              norms of one input, which are one node; products of equal weights with biases of their own; three.onnx: three norms; turned.onnx: behind a view; fused.onnx: before what names only itself
+              norms of one input, which are one node; products of equal weights with biases of their own; three.onnx: three norms; turned.onnx: behind a view; fused.onnx: before what names only itself;
+              noisy.onnx: products that are read by functions of several nodes, called alike, by one line, neither
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places;
               folded.onnx: the same with constant folding, where the exporter packs the matrices
   bounded     scripted: a while loop that ends on the data or at its bound, an If in it and one behind, parameters in all bodies, one in several;
@@ -811,6 +812,24 @@ class Fused(nn.Module):                                 # as UperNet: norms of h
         for down, next in zip(self.down, self.next): side.append(x); x = torch.tanh(next(torch.relu(down(x))))
         return sum(bn(conv(torch.relu(norm(y)))) for norm, conv, bn, y in zip(self.side, self.conv, self.bn, side)) + self.last(x)
 
+class Noisy(nn.Module):                                 # as the mixtures' noisy gates: two weights that begin at zero, of one input; softplus is three nodes
+    class Called(nn.Module):
+        def __init__(self, d): super().__init__(); self.w_gate, self.w_noise = nn.Parameter(torch.zeros(d, d)), nn.Parameter(torch.zeros(d, d))
+        def forward(self, x):
+            clean = x @ self.w_gate; noise = x @ self.w_noise
+            return clean + F.softplus(noise)
+    class Line(nn.Module):
+        def __init__(self, d): super().__init__(); self.g, self.n = nn.Parameter(torch.zeros(d, d)), nn.Parameter(torch.zeros(d, d))
+        def forward(self, x): return x @ self.g + torch.sigmoid(x @ self.n)
+    class Neither(nn.Module):
+        def __init__(self, d): super().__init__(); self.up, self.by = nn.Parameter(torch.zeros(d, d)), nn.Parameter(torch.zeros(d, d))
+        def forward(self, x):
+            a = x @ self.up
+            b = x @ self.by
+            return a + torch.tanh(b)
+    def __init__(self, d=4): super().__init__(); self.called, self.line, self.neither = Noisy.Called(d), Noisy.Line(d), Noisy.Neither(d)
+    def forward(self, x): return self.called(x) + self.line(torch.cos(x)) + self.neither(torch.sin(x))
+
 class Gates(nn.Module):                                 # as xLSTM's: weights that begin at zero, biases that do not: one product, two sums
     def __init__(self, d, again=False):
         super().__init__(); self.i, self.f, self.again = nn.Linear(d, d), nn.Linear(d, d), again; self.i.weight.data.zero_(); self.f.weight.data.zero_()
@@ -835,6 +854,7 @@ def equal(d):
     m, x, t = Equal(), torch.randn(ROWS, 5, 4), torch.randn(ROWS, 5, 3)
     with torch.random.fork_rng(): export_folded(Turned(), (x[:MB],), f"{d}/turned.onnx", ["x"])
     with torch.random.fork_rng(): export_folded(Fused().eval(), (x[:MB],), f"{d}/fused.onnx", ["x"])
+    with torch.random.fork_rng(): export_folded(Noisy(), (x[:MB],), f"{d}/noisy.onnx", ["x"])
     export_folded(Three(), (x[:MB],), f"{d}/three.onnx", ["x"])
     export_folded(m, (x[:MB],), f"{d}/model.onnx", ["x"])
     m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()

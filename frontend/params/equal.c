@@ -106,6 +106,25 @@ static const RawNode *gone_operand(Fx *x, const Group *g, const FxArg *arg, Gone
     return fx_maker(x, out->reader->in[out->input]);
 }
 
+/* The operand, and each other one of the group that is the same value, where no argument says that
+ * it is what it is there: softplus(%raw) is three nodes, and each of them reads it. */
+static void push_gone(Fx *x, const Group *g, const Gone *o, GoneList *all)
+{
+    const Group *own = group_making(x, o->reader, o->input);
+    const char *value = o->reader->in[o->input];
+    uint32_t other = 0;
+    vec_push(x->a, all, *o);
+    for (uint32_t i = 0; i < g->fx.n; i++)
+        other += !strcmp(g->fx.arg[i].name, own->fx.name) ||
+                 (fx_is_gone(x, g->fx.arg[i].name) && strcmp(g->fx.arg[i].name, o->named));
+    for (uint32_t k = 0; other == 0 && k < g->node.n; k++)
+        for (uint32_t j = 0; j < g->node.at[k]->nin; j++) {
+            RawNode *n = g->node.at[k];
+            if ((n != o->reader || j != o->input) && !n->inlined && !strcmp(n->in[j], value))
+                vec_push(x->a, all, ((Gone){n, j, o->id, o->named, true}));
+        }
+}
+
 GoneList fx_find_gone(Fx *x, const char *module)
 {
     GoneList all = {0};
@@ -116,7 +135,7 @@ GoneList fx_find_gone(Fx *x, const char *module)
             const RawNode *up = gone_operand(x, g, &g->fx.arg[k], &o);
             o.id = up ? computed_of(x, up, module, REACH) : NONE;
             if (o.id != NONE)
-                vec_push(x->a, &all, o);
+                push_gone(x, g, &o, &all);
         }
     }
     return all;
@@ -367,11 +386,51 @@ static void take_apart(Fx *x, const Ids *lost, const GoneList *m, uint32_t id)
     }
 }
 
+/* The one parameter that all of it is computed of, or NONE. */
+static uint32_t only_substitute(const GoneList *m)
+{
+    for (uint32_t i = 1; i < m->n; i++)
+        if (m->at[i].id != m->at[0].id)
+            return NONE;
+    return m->n ? m->at[0].id : NONE;
+}
+
+/* Does the line of a reader of what is gone name it?  That line may hold what was merged, too. */
+static bool is_on_line(const Fx *x, uint32_t lost, const GoneList *m)
+{
+    for (uint32_t i = 0; i < m->n; i++)
+        if (fx_reads(m->at[i].reader, x->p->sig.entry[lost].target))
+            return true;
+    return false;
+}
+
+/* None is called like what took its place, which is one parameter: those that the readers' lines
+ * name, where they are as many as the names that are gone; else it is said. */
+static void take_by_line(Fx *x, const Ids *lost, const GoneList *m, uint32_t id)
+{
+    Ids named = {0};
+    for (uint32_t i = 0; i < lost->n; i++)
+        if (is_on_line(x, lost->at[i], m))
+            vec_push(x->a, &named, lost->at[i]);
+    if (named.n && named.n == names_of(x->a, m, id).n) {
+        take_apart(x, &named, m, id);
+        return;
+    }
+    for (uint32_t i = 0; i < lost->n; i++)
+        fx_say_merged(x, id, x->p->sig.entry[lost->at[i]].target);
+}
+
 static void take_module_apart(Fx *x, const Ids *lost, const GoneList *m, size_t module)
 {
     Ids ids = {0};
-    for (uint32_t i = 0; i < lost->n; i++)
+    uint32_t only = only_substitute(m);
+    bool any = false;
+    for (uint32_t i = 0; i < lost->n; i++) {
         vec_push(x->a, &ids, substitute(x, lost->at[i], m, module));
+        any |= ids.at[i] != NONE;
+    }
+    if (!any && only != NONE)
+        take_by_line(x, lost, m, only);
     for (uint32_t i = 0; i < lost->n; i++) {
         Ids own = {0};
         for (uint32_t k = 0; k < lost->n && ids.at[i] != NONE; k++)
