@@ -175,6 +175,31 @@ static bool is_sinusoidal(const RawTensor *t)
     return zeros == d / 2 && ones == d / 2 && fabs(square - (double)d / 2) < 1e-3 * (double)d;
 }
 
+static const char *module_of(Arena *a, const char *name)
+{
+    return arena_strndup(a, name, (size_t)(leaf_of(name) - name));
+}
+
+/* The cosines and sines of the same angles, one after the other in a module: a rotary embedding's
+ * tables.  Ones and zeros (a norm's scale and shift) say nothing. */
+static bool is_rotation(Arena *a, const RawTensor *t, const RawTensor *next)
+{
+    size_t n = t->bytes.length / sizeof(float), turned = 0;
+    if (t->dtype != DT_F32 || next->dtype != DT_F32 || n < 4 ||
+        t->bytes.length != next->bytes.length || !shape_equal(&t->shape, &next->shape) ||
+        strcmp(module_of(a, t->name), module_of(a, next->name)))
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        float c, s;
+        memcpy(&c, t->bytes.at + i * sizeof c, sizeof c);
+        memcpy(&s, next->bytes.at + i * sizeof s, sizeof s);
+        if (!(fabs((double)c * (double)c + (double)s * (double)s - 1) < 1e-5))
+            return false;
+        turned += fabs((double)c) > 1e-3 && fabs((double)s) > 1e-3;
+    }
+    return turned > 0;
+}
+
 bool param_is_buffer_name(const char *name)
 {
     static const char *const buffer[] = {"inv_freq",
@@ -222,9 +247,13 @@ static void find_buffers(Params *p)
         const char *leaf = leaf_of(t->name);
         if (param_is_made_up(t->name))
             continue;
-        const char *module = arena_strndup(p->m->arena, t->name, (size_t)(leaf - t->name));
-        bool sure = !dtype_is_float(t->dtype) ||
+        const char *module = module_of(p->m->arena, t->name);
+        bool rotates =
+            i + 1 < p->m->init.n && is_rotation(p->m->arena, t, &p->m->init.at[i + 1]);
+        bool sure = !dtype_is_float(t->dtype) || rotates ||
                     (param_is_buffer_name(t->name) && strcmp(leaf, "pe") && strcmp(leaf, "mask"));
+        if (rotates)
+            *strmap_at(&p->places->buffer, t->name) = i;
         if (strmap_get(&begun, module) != NONE || (t->bytes.length && is_sinusoidal(t)))
             *strmap_at(&p->places->buffer, t->name) = i;
         if (sure)

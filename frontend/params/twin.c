@@ -23,7 +23,7 @@ enum { REACH = 6, MOST = 16 };                          /* nodes in a row; opera
 typedef struct {
     const char *path;
     Ids entry;
-    bool lost, has_buffer;
+    bool lost, has_buffer, has_nodes;
 } Module;
 typedef VEC(Module) Modules;
 
@@ -63,6 +63,12 @@ static void find_modules(const Fx *x, StrMap *index, Modules *out)
         }
         vec_push(x->a, &m->entry, e);
         m->lost &= fx_is_unread(x, e) && !fx_is_traced(x, e);
+    }
+    for (uint32_t i = 0; i < x->list->n; i++) {
+        const char *scope = x->list->at[i]->dead ? NULL : x->list->at[i]->scope;
+        uint32_t at = scope && *scope ? strmap_get(index, arena_printf(x->a, "%s.", scope)) : NONE;
+        if (at != NONE)
+            out->at[at].has_nodes = true;
     }
 }
 
@@ -105,6 +111,19 @@ static uint32_t common(const char *a, const char *b)
     return n;
 }
 
+static bool is_in(const char *scope, const Module *m)
+{
+    size_t n = strlen(m->path) - (*m->path != '\0');
+    return !strncmp(scope, m->path, n) && (!scope[n] || scope[n] == '.' || n == 0);
+}
+
+/* May all be gone that it computed for this reader?  Not of one that has nodes left, of which only
+ * the parameters are gone; its own nodes may read what they were merged with. */
+static bool is_whole(const Module *lost, const char *reader)
+{
+    return !lost->has_nodes || is_in(reader, lost);
+}
+
 /* The lost modules that the reader's operand may be of: those nearest to it and then to the module
  * that computes it now. */
 static void find_twins(Fx *x, const Modules *all, uint32_t from, const Gone *o, Twins *out)
@@ -113,7 +132,8 @@ static void find_twins(Fx *x, const Modules *all, uint32_t from, const Gone *o, 
     for (uint32_t i = 0; i < all->n; i++) {
         const char *path = all->at[i].path;
         uint32_t near = 1 + 256 * common(path, o->reader->scope) + common(path, all->at[from].path);
-        if (!is_alike(x, &all->at[i], &all->at[from]) || near < most)
+        if (!is_whole(&all->at[i], o->reader->scope) || near < most ||
+            !is_alike(x, &all->at[i], &all->at[from]))
             continue;
         if (near > most)
             out->n = first;
@@ -324,12 +344,6 @@ static bool is_fresh(const Fx *x, const Module *m)
     return fresh;
 }
 
-static bool is_in(const char *scope, const Module *m)
-{
-    size_t n = strlen(m->path) - (*m->path != '\0');
-    return !strncmp(scope, m->path, n) && (!scope[n] || scope[n] == '.' || n == 0);
-}
-
 /* Which of several lost modules it is, nothing tells; named is enough. */
 static void say_any_of(Fx *x, const Modules *all, const Ids *lost, const Module *from)
 {
@@ -355,7 +369,8 @@ static void note_surplus(Fx *x, StrMap *index, const Modules *all, const Group *
     uint32_t from =
         id == NONE ? NONE : strmap_get(index, arena_strndup(x->a, name, path_length(name)));
     for (uint32_t i = 0; from != NONE && i < all->n; i++)
-        if (is_alike(x, &all->at[i], &all->at[from]) &&
+        if (is_whole(&all->at[i], reader->node.at[0]->scope) &&
+            is_alike(x, &all->at[i], &all->at[from]) &&
             all->at[i].has_buffer == all->at[from].has_buffer)
             vec_push(x->a, &lost, i);
     if (lost.n && (is_in(n->scope, &all->at[from]) || is_fresh(x, &all->at[from])))
