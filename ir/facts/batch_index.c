@@ -270,12 +270,12 @@ int rule_elements(Batch *b, Node *n)
                 return batch_fail(b, "an operand has the batch's size but is fixed in the model");
         return dim;
     }
-    if (b->cur == 1 && points_home(b->g, n->in[1])) {
-        int64_t size = val(b->g, n->in[0])->shape.d[axis];
-        if (size % b->rows == 0 && batch_demand(b, &n->in[0], axis) &&
-            batch_demand(b, &n->in[1], axis) && (!scatter || batch_demand(b, &n->in[2], axis)))
-            return axis;
-    }
+    int64_t size = val(b->g, n->in[0])->shape.d[axis];
+    if (b->cur == 1 && size % b->rows == 0 &&
+        (points_home(b->g, n->in[1]) || row_dim(b, n->in[1], -1, size / b->rows) == axis) &&
+        batch_demand(b, &n->in[0], axis) && batch_demand(b, &n->in[1], axis) &&
+        (!scatter || batch_demand(b, &n->in[2], axis)))
+        return axis;
     if (td >= 0)
         return batch_fail(b, "it picks rows by number");
     if (!scatter)

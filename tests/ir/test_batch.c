@@ -183,6 +183,34 @@ static void row_indices(void)
     ok(batch(g, bad) == BATCH_MIXED, "rows exchanged by number are not tracked");
 }
 
+/* Messages of a batch of graphs, added up at the nodes that the data name: row * nodes + node. */
+static void nodes_of_rows(void)
+{
+    Graph *g = fresh();
+    const int64_t nodes = 5, edges = 7;
+    ValueId to = index_input(g, "to", shape_of(2, (int64_t)B, edges)),
+            x = input(g, "x", shape_of(3, (int64_t)B, edges, (int64_t)8));
+    int64_t *first = arena_array(g->arena, int64_t, B);
+    for (int r = 0; r < B; r++)
+        first[r] = r * nodes;
+    ValueId own = g_add(g, to, g_ints(g, 2, (int64_t[]){B, 1}, first));
+    Shape flat = shape_of(2, B * edges, (int64_t)8), table = shape_of(2, B * nodes, (int64_t)8),
+          column = shape_of(2, B * edges, (int64_t)1),
+          by_row = shape_of(3, (int64_t)B, nodes, (int64_t)8);
+    ValueId message = g_reshape(g, x, &flat), zeros = g_full(g, DT_F32, &table, 0), at[2], sum[2];
+    for (int i = 0; i < 2; i++) {
+        at[i] = g_expand(g, g_reshape(g, i ? to : own, &column), &flat);
+        sum[i] = graph_node(g, OP_ScatterElements, 3, (ValueId[]){zeros, at[i], message},
+                            (Attr){.reduction = SCATTER_ADD});
+    }
+    ValueId rows = g_reshape(g, sum[0], &by_row);
+    ValueId back = graph_node(g, OP_GatherElements, 2, (ValueId[]){sum[0], at[0]}, (Attr){0});
+    analyse(g);
+    ok(batch(g, rows) == 0 && batch(g, sum[0]) == 0, "what is added up at places of its own row");
+    ok(batch(g, back) == 0, "and is taken from them");
+    ok(batch(g, sum[1]) == BATCH_NONE, "at places of all rows it leaves none");
+}
+
 /* Of what is no data, on demand: a table's rows by equal places, pairs of row and place. */
 static void demanded_indices(void)
 {
@@ -539,6 +567,7 @@ int main(void)
     on_demand();
     gathers();
     row_indices();
+    nodes_of_rows();
     demanded_indices();
     chunks();
     blocks();
