@@ -34,7 +34,8 @@
               merged.onnx: one that has the parameter's numbers
   equal       equal parameters that were merged, and so was what reads them; of which only a function is left, merged too; views of functions;
               norms of one input, which are one node; products of equal weights with biases of their own; three.onnx: three norms; turned.onnx: behind a view; fused.onnx: before what names only itself;
-              noisy.onnx: products that are read by functions of several nodes, called alike, by one line, neither
+              noisy.onnx: products that are read by functions of several nodes, called alike, by one line, neither;
+              blend.onnx: 1 - p of single numbers, one of them p - 1 just as well
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places;
               folded.onnx: the same with constant folding, where the exporter packs the matrices
   bounded     scripted: a while loop that ends on the data or at its bound, an If in it and one behind, parameters in all bodies, one in several;
@@ -830,6 +831,10 @@ class Noisy(nn.Module):                                 # as the mixtures' noisy
     def __init__(self, d=4): super().__init__(); self.called, self.line, self.neither = Noisy.Called(d), Noisy.Line(d), Noisy.Neither(d)
     def forward(self, x): return self.called(x) + self.line(torch.cos(x)) + self.neither(torch.sin(x))
 
+class Blend(nn.Module):                                 # learned mixes, of single numbers
+    def __init__(self): super().__init__(); self.mix, self.gate, self.one = nn.Parameter(torch.tensor(0.3)), nn.Parameter(torch.tensor([0.1])), nn.Parameter(torch.tensor(1.0))
+    def forward(self, x): return self.mix * x + (1 - self.mix) * torch.cos(x) + self.gate * torch.tanh(x) + (1 - self.gate) * torch.sin(x) + self.one * torch.exp(x) + (1 - self.one) * torch.sigmoid(x)
+
 class Gates(nn.Module):                                 # as xLSTM's: weights that begin at zero, biases that do not: one product, two sums
     def __init__(self, d, again=False):
         super().__init__(); self.i, self.f, self.again = nn.Linear(d, d), nn.Linear(d, d), again; self.i.weight.data.zero_(); self.f.weight.data.zero_()
@@ -855,6 +860,7 @@ def equal(d):
     with torch.random.fork_rng(): export_folded(Turned(), (x[:MB],), f"{d}/turned.onnx", ["x"])
     with torch.random.fork_rng(): export_folded(Fused().eval(), (x[:MB],), f"{d}/fused.onnx", ["x"])
     with torch.random.fork_rng(): export_folded(Noisy(), (x[:MB],), f"{d}/noisy.onnx", ["x"])
+    export_folded(Blend(), (x[:MB],), f"{d}/blend.onnx", ["x"])
     export_folded(Three(), (x[:MB],), f"{d}/three.onnx", ["x"])
     export_folded(m, (x[:MB],), f"{d}/model.onnx", ["x"])
     m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()

@@ -206,6 +206,47 @@ void trace_tie_alike(Fx *x, const Traces *all, Trace *t)
     }
 }
 
+/* By what the file says it was computed of this parameter by one subtraction, of numbers besides. */
+static bool is_difference(const Fx *x, const Trace *t, uint32_t entry)
+{
+    static const char *const base[] = {"sub", "rsub", NULL};
+    const MadeOf *o = &x->origin[t->use->init];
+    bool only = o->entry.n == 1 && o->entry.at[0] == entry && fx_is_one_of(t->fx, base);
+    for (uint32_t i = 0; i < o->step.n && only; i++)
+        only = !strcmp(o->step.at[i], t->fx) || param_is_made_up(o->step.at[i]) ||
+               !strncmp(o->step.at[i], "scalar_tensor", strlen("scalar_tensor"));
+    return only;
+}
+
+/* 1 - p, however few numbers it has: a difference that is this to the last bit, and not p - 1. */
+static Recipe *tie_complement(Fx *x, uint32_t param, const RawTensor *t)
+{
+    const Param *q = &x->p->g->param.at[param];
+    int64_t n = shape_elements(&t->shape);
+    bool other = false;
+    if (t->dtype != DT_F32 || q->dtype != DT_F32 || n < 1 || !q->bytes.at ||
+        !shape_equal(&q->shape, &t->shape))
+        return NULL;
+    uint8_t *own = arena_alloc(x->a, param_size(q));
+    param_bytes(q, own);
+    for (int64_t i = 0; i < n; i++) {
+        float v;
+        memcpy(&v, own + (size_t)i * sizeof v, sizeof v);
+        double is = raw_number(t, i);
+        if (is != (double)(1 - v))
+            return NULL;
+        other |= is != (double)(v - 1);
+    }
+    if (!other)
+        return NULL;
+    Recipe *r = recipe_of(x->a, param);
+    uint32_t minus = recipe_number(x->a, r, t->dtype, -1);
+    uint32_t negative = recipe_op(x->a, r, OP_Mul, (Attr){0}, 0, minus);
+    uint32_t one = recipe_number(x->a, r, t->dtype, 1);
+    recipe_op(x->a, r, OP_Add, (Attr){0}, negative, one);
+    return r;
+}
+
 void trace_tie(Fx *x, Trace *t)
 {
     const Params *p = x->p;
@@ -218,11 +259,13 @@ void trace_tie(Fx *x, Trace *t)
             uint32_t id = p->sig_param[e];
             if (id == NONE || p->g->param.at[id].stat || strcmp(p->g->param.at[id].name, target))
                 continue;
+            bool told = !trace_is_merged(x, t) && fx_is_origin(x, t->use->init, e);
             Recipe *r = pass ? tie_function(x, id, tensor, pass == 1) : tie_exact(x, id, tensor);
+            if (!r && pass == 1 && told && is_difference(x, t, e))
+                r = tie_complement(x, id, tensor);
             if (!r)
                 continue;
             bool read = fx_reads(n, target), own = fx_distance(target, n->scope) == OWN;
-            bool told = !trace_is_merged(x, t) && fx_is_origin(x, t->use->init, e);
             bool equal = trace_is_merged(x, t) && fx_like_named(x, t->use, e) != NONE;
             if (!pass || told || read || own || equal || shape_elements(&tensor->shape) >= 16)
                 vec_push(x->a, &all, ((Candidate){e, r, {told, read, own, is_whole(r)}}));
