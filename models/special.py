@@ -28,10 +28,10 @@
   unsorted    pack_padded_sequence(enforce_sorted=False): rows sorted and put back, once more by hand with argsort; ranked.onnx: what is added to a row is by its
               place in the order
   packed      an operator's W, R and B packed of a GRU's and an LSTM's matrices; what nothing can be told of: a standardised
-              convolution, a normalised weight, a number computed of a bias; penalty.onnx: a penalty over all parameters; heads.onnx: rows of a bias; probe.onnx: numbers that a function of others comes near to;
+              convolution, a normalised weight, a number computed of a bias; penalty.onnx: a penalty over all parameters; heads.onnx: rows of a bias; rows.onnx: rows by numbers, by a loop, and copies in one dim; probe.onnx: numbers that a function of others comes near to;
               alike.onnx: what was computed of parameters has the numbers of one
   beside      TorchScript with constant folding: a head that is a tied embedding and one more weight, functions of parameters;
-              merged.onnx: one that has the parameter's numbers
+              merged.onnx: one that has the parameter's numbers; equalized.onnx: a scaled weight and bias
   equal       equal parameters that were merged, and so was what reads them; of which only a function is left, merged too; views of functions;
               norms of one input, which are one node; products of equal weights with biases of their own; three.onnx: three norms; turned.onnx: behind a view; fused.onnx: before what names only itself;
               noisy.onnx: products that are read by functions of several nodes, called alike, by one line, neither;
@@ -396,7 +396,13 @@ class MadeEqual(nn.Module):                             # what folding makes of 
     def __init__(self, d=6): super().__init__(); self.a, self.shift = nn.Linear(d, d), nn.Parameter(torch.zeros(d))
     def forward(self, x): return torch.tanh(self.a(x) + self.shift) + 2 * self.shift
 
-def made_equal(d): export(MadeEqual(), torch.randn(MB, 6), f"{d}/merged.onnx", ["x"], ["logits"], fold=True)
+class Equalized(nn.Module):                             # as StyleGAN: weight and bias are multiplied at run time
+    def __init__(self, d=4): super().__init__(); self.weight, self.bias = nn.Parameter(torch.randn(3, d)), nn.Parameter(torch.randn(3))
+    def forward(self, x): return torch.addmm((self.bias * .5).unsqueeze(0), x, (self.weight * .25).t())
+
+def made_equal(d):
+    export(nn.Sequential(Equalized()), torch.randn(MB, 4), f"{d}/equalized.onnx", ["x"], ["logits"], fold=True)
+    export(MadeEqual(), torch.randn(MB, 6), f"{d}/merged.onnx", ["x"], ["logits"], fold=True)
 
 class Looped(nn.Module):
     def __init__(self): super().__init__(); self.a = nn.Linear(6, 6)
@@ -757,7 +763,22 @@ class Probe(nn.Module):                                 # as SigLIP: a bias of n
         q = self.probe.repeat(x.shape[0], 1, 1).transpose(0, 1).sin().transpose(0, 1)
         return self.o(torch.tanh(self.i((q @ x.transpose(1, 2)).softmax(-1) @ x)))
 
+class Rows(nn.Module):                                  # rows by numbers, and by a loop that goes backwards; copies that a view made one dim of
+    def __init__(self, d=4):
+        super().__init__(); self.pair, self.turn, self.tile, self.o = nn.Parameter(torch.randn(2, d)), nn.Parameter(torch.randn(3, d)), nn.Parameter(torch.randn(d)), nn.Linear(d, 3)
+    def forward(self, x):
+        x = torch.tanh(x * self.pair[1])
+        x = torch.tanh(x + self.pair[0])
+        for i in reversed(range(3)): x = torch.tanh(x * self.turn[i])
+        y = self.tile.unsqueeze(0).repeat(2, 1).view(1, -1)
+        return self.o(x * y.view(2, -1).sum(0) + torch.cat([x, x], -1).mul(y)[..., :4])
+
+def rows(d):
+    torch.manual_seed(5); m = Rows(); export_folded(m, (torch.randn(MB, 4),), f"{d}/rows.onnx", ["x"])
+    save_file({k: v.detach().contiguous() for k, v in m.named_parameters() if k not in ("turn", "tile")}, f"{d}/rows.safetensors")
+
 def packed(d):
+    with torch.random.fork_rng(): rows(d)
     with torch.random.fork_rng(): export_folded(Probe(), (torch.randn(MB, 5, 8),), f"{d}/probe.onnx", ["x"])
     with torch.random.fork_rng(): export_folded(Heads(), (torch.randn(MB, 5, 4),), f"{d}/heads.onnx", ["x"])
     export_folded(Penalty(), (torch.randn(MB, 3),), f"{d}/penalty.onnx", ["x"])

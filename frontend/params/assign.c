@@ -134,12 +134,15 @@ static uint32_t called_again(const Params *p, const RawNode *n, uint32_t input, 
                : NONE;
 }
 
-/* A weight that TorchScript's exporter moves nothing of, and that has a name of its own then. */
+/* A weight or bias that TorchScript's exporter moves nothing of, and that has a name of its own
+ * then.  The bias of a convolution whose weight has none is what a BatchNormalization left. */
 static bool is_computed(const Params *p, const RawNode *n, uint32_t input, const RawTensor *t)
 {
     bool conv = !strcmp(n->op_type, "Conv") || !strcmp(n->op_type, "ConvTranspose"),
-         product = !strcmp(n->op_type, "Gemm") && raw_int(n, "transB", 0);
-    return p->m->from_pytorch && strstr(t->name, "::") && input == 1 && (conv || product);
+         product = !strcmp(n->op_type, "Gemm");
+    bool weight = input == 1 && (conv || (product && raw_int(n, "transB", 0))),
+         bias = input == 2 && (product || (conv && !strstr(n->in[1], "::")));
+    return p->m->from_pytorch && strstr(t->name, "::") && (weight || bias);
 }
 
 /* So is its bias: a BatchNormalization is in both. */

@@ -130,6 +130,9 @@ bool text_wraps(Arena *a, const char *line, const char *path);
 bool text_applies(const char *stack, const char *function, const char *leaf);
 /* "exp(self.A_log)": of nothing else, by no other argument */
 bool text_is_of(const char *stack, const char *function, const char *leaf);
+/* "path[3]": which row the line reads; ROW_VARIABLE where it is computed, or several are read. */
+typedef enum { ROW_UNSAID, ROW_NUMBER, ROW_VARIABLE } RowText;
+RowText text_row(Arena *a, const char *line, const char *path, int64_t *row);
 /* n slices "path[a:b]" of numbers that follow each other, from the first index to the last. */
 bool text_slices(Arena *a, const char *stack, const char *path, const int64_t *size, uint32_t n);
 
@@ -157,11 +160,20 @@ typedef struct {
 } Trace;
 typedef VEC(Trace) Traces;
 /* The recipe reads parameter 0.  plain: its bytes are the initializer's; turned: with two dims
- * exchanged. */
-typedef struct { Shape shape; Payload bytes; Recipe *recipe; bool plain, turned; } Inferred;
+ * exchanged; in_order: nothing says which row is which but the order in which they are read. */
+typedef struct {
+    Shape shape;
+    Payload bytes;
+    Recipe *recipe;
+    bool plain, turned, in_order;
+} Inferred;
 /* The parameter behind a trace, when the operations can be told and undone. */
 bool infer(Fx *x, const Trace *t, Inferred *out);
-/* The parameter of which the traces are the rows, in the order of their numbers. */
+/* A part of the parameter as it stands, by what is told of it. */
+bool trace_is_plain_part(Fx *x, const Trace *t);
+
+/* ---- param_rows.c ---- */
+/* The parameter of which the traces are the rows, or runs of rows. */
 bool infer_rows(Fx *x, Trace *const *t, uint32_t n, Inferred *out);
 
 /* ---- origin.c, of traces ---- */

@@ -78,6 +78,26 @@ static bool repeats(const RawTensor *t, int d)
     return true;
 }
 
+/* Is it one half, third, ... of dim d again and again, slice by slice or all of it in turn: a
+ * repeated dim that a view has merged with its own? */
+static bool repeats_within(const RawTensor *t, int d)
+{
+    size_t inner = dtype_size(t->dtype), s = (size_t)t->shape.d[d];
+    for (int i = d + 1; i < t->shape.rank; i++)
+        inner *= (size_t)t->shape.d[i];
+    for (size_t k = 2; k < s && inner > 0; k++) {
+        bool in_turn = s % k == 0, each = in_turn;
+        for (size_t i = 0; i < t->bytes.length / inner && (in_turn || each); i++) {
+            const uint8_t *at = t->bytes.at + i * inner;
+            in_turn = in_turn && !memcmp(at, at - i % s * inner + i % s % (s / k) * inner, inner);
+            each = each && !memcmp(at, at - i % s % k * inner, inner);
+        }
+        if (in_turn || each)
+            return true;
+    }
+    return false;
+}
+
 /* The elements at index 0 of every dim that `once` has as 1. */
 static Payload first_of_each(Arena *a, const RawTensor *t, const Shape *once)
 {
@@ -390,6 +410,9 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
     for (int d = 0; d < once.rank && repeated; d++)
         if (once.d[d] > 1 && (vector ? d + 1 < once.rank : constant ? d == 0 : repeats(tensor, d)))
             once.d[d] = 1;
+    for (int d = 0; d < once.rank && told && repeated && viewed && !constant; d++)
+        if (repeats_within(tensor, d))
+            return false;
     viewed |= bias;
     own = once;
     squeeze = squeezed(&once);
@@ -474,75 +497,9 @@ bool infer(Fx *x, const Trace *t, Inferred *out)
                          : infer_view(x, t, &text, &own, fn, out);
 }
 
-static int by_number(const void *a, const void *b)
+bool trace_is_plain_part(Fx *x, const Trace *t)
 {
-    long i = number_of((*(Trace *const *)a)->fx), k = number_of((*(Trace *const *)b)->fx);
-    return (i > k) - (i < k);
-}
-
-/* Parts of the parameter as it stands, by what is told of them. */
-static bool all_plain_parts(Fx *x, Trace *const *t, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (x->origin[t[i]->use->init].is_told &&
-            (!fx_can_be_undone(x, t[i]) || fx_steps(x, t[i], views) > 0 ||
-             fx_steps(x, t[i], parts) != 1 || function_told(x, t[i], false)))
-            return false;
-    return true;
-}
-
-/* Does the text take rows of another dim than the first? */
-static bool cuts_across(Fx *x, const Trace *t)
-{
-    Said text = {0};
-    text.n = text_calls(x->a, t->use->node->stack, leaf_of(x->p->sig.entry[t->entry].target),
-                        text.call, MOST_CALLS);
-    const TextCall *index = said(&text, "[]");
-    return index && index->n > 1 && (!strcmp(index->arg[0], ":") || !strcmp(index->arg[0], "..."));
-}
-
-/* Rows by select, or runs of rows by slices whose bounds the text tells. */
-bool infer_rows(Fx *x, Trace *const *t, uint32_t n, Inferred *out)
-{
-    Trace **sorted = arena_array(x->a, Trace *, n);
-    const Shape *first = &t[0]->tensor->shape;
-    bool rows = fx_is_base(t[0]->fx, "select");
-    int64_t *size = arena_array(x->a, int64_t, n), all = 0;
-    size_t bytes = 0, at = 0;
-    if (n < 2 || first->rank + rows > MAX_RANK ||
-        (!rows && (!fx_is_base(t[0]->fx, "slice") || first->rank < 1)) || !all_plain_parts(x, t, n) ||
-        cuts_across(x, t[0]))
-        return false;
-    for (uint32_t i = 0; i < n; i++)
-        sorted[i] = t[i];
-    qsort(sorted, n, sizeof *sorted, by_number);
-    for (uint32_t i = 0; i < n; i++) {
-        Shape s = sorted[i]->tensor->shape;
-        bool same = s.rank == first->rank && fx_is_base(sorted[i]->fx, rows ? "select" : "slice");
-        for (int d = !rows; same && d < s.rank; d++)
-            same = s.d[d] == first->d[d];
-        if (!same)
-            return false;
-        size[i] = rows ? 1 : s.d[0];
-        sorted[i]->row = all;
-        sorted[i]->rows = size[i];
-        all += size[i];
-        bytes += sorted[i]->tensor->bytes.length;
-    }
-    if (rows && first->rank == 0)
-        return false; /* numbers: what was done before they were taken apart is not told */
-    if (!rows && !text_slices(x->a, text_last(t[0]->use->node->stack),
-                              leaf_of(x->p->sig.entry[t[0]->entry].target), size, n))
-        return false;
-    uint8_t *whole = arena_alloc(x->a, bytes);
-    for (uint32_t i = 0; i < n; at += sorted[i++]->tensor->bytes.length)
-        memcpy(whole + at, sorted[i]->tensor->bytes.at, sorted[i]->tensor->bytes.length);
-    *out = (Inferred){.shape = *first};
-    for (int d = first->rank; rows && d > 0; d--)
-        out->shape.d[d] = first->d[d - 1];
-    out->shape.rank += rows;
-    out->shape.d[0] = all;
-    out->bytes = (Payload){
-        .at = whole, .length = bytes, .file = t[0]->tensor->bytes.file, .converted = true};
-    return true;
+    return !x->origin[t->use->init].is_told ||
+           (fx_can_be_undone(x, t) && fx_steps(x, t, views) == 0 && fx_steps(x, t, parts) == 1 &&
+            !function_told(x, t, false));
 }

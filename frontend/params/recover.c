@@ -167,7 +167,8 @@ static uint32_t put(Fx *x, uint32_t entry, const Trace *t, const Inferred *found
                       : param_put(p, name, t->tensor->dtype, &found->shape, found->bytes);
     p->sig_param[entry] = id;
     vec_push(x->a, &p->inferred,
-             arena_printf(x->a, "%s %s", name, shape_text(x->a, &found->shape)));
+             arena_printf(x->a, "%s %s%s", name, shape_text(x->a, &found->shape),
+                          found->in_order ? " (rows in the order they are read)" : ""));
     return id;
 }
 

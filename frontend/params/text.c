@@ -245,6 +245,23 @@ bool text_wraps(Arena *a, const char *line, const char *path)
     return false;
 }
 
+RowText text_row(Arena *a, const char *line, const char *leaf, int64_t *row)
+{
+    RowText all = ROW_UNSAID;
+    for (const char *p = line; p && (p = next_read(p, leaf));) {
+        const char *inside = *p == '[' ? bracket(a, &p) : NULL;
+        if (!inside || *inside == ':' || !strncmp(inside, "...", 3) || !strncmp(inside, "None", 4))
+            continue;
+        char *end;
+        long long v = strtoll(inside, &end, 10);
+        bool number = end > inside && (*end == ',' || !*end);
+        bool again = all == ROW_NUMBER && number && v == *row;
+        all = number && (all == ROW_UNSAID || again) ? ROW_NUMBER : ROW_VARIABLE;
+        *row = v;
+    }
+    return all;
+}
+
 static bool read_bound(const char **p, int64_t absent, int64_t *v)
 {
     char *end;

@@ -52,7 +52,7 @@ done
 
 # What is said, and what is refused.
 said() { "$ppsplit" -q "$cases/$1/model.onnx" --loss mse -o said.out "${@:2}" 2>&1 | sed "s|$cases/||; /^hint/d"; rm -rf said.out; }
-is "folded: what was recovered is named" "$(said folded)" "folded/model.onnx: warning: 8 parameters were recovered from what the export folded them into: dense.weight [4,11], token [1,1,8], step [3,8], packed [16,8], logit_scale [], gamma [8], window.relative_position_bias_table [15,2], state.A_log [8]"
+is "folded: what was recovered is named" "$(said folded)" "folded/model.onnx: warning: 8 parameters were recovered from what the export folded them into: dense.weight [4,11], token [1,1,8], step [3,8] (rows in the order they are read), packed [16,8], logit_scale [], gamma [8], window.relative_position_bias_table [15,2], state.A_log [8]"
 is "given: what cannot be recovered is named" "$(said given)" "given/model.onnx: warning: 6 parameters will not train, the export folded them away: flat, a.parametrizations.weight.original0, a.parametrizations.weight.original1, c.parametrizations.weight.original0, c.parametrizations.weight.original1, place.weight"
 is "given: nothing is left to say with all of them" "$(said given --params-from weights.safetensors --param flat=flat.npy)" ""
 is "packed: what was computed is not taken for a parameter" "$(said packed)" "packed/model.onnx: warning: 1 use of parameters that the export folded gets no gradient: o.bias (as sum_1)
@@ -60,6 +60,10 @@ packed/model.onnx: warning: 2 parameters will not train, the export folded them 
 is "packed: rows that were folded are no equal of what was merged" "$("$ppsplit" -q "$cases/packed/heads.onnx" --loss mse -o said.out 2>&1 | sed -n 's/.*onnx: warning: //p')" \
     "1 parameter was recovered from what the export folded it into: step_weight [2,4,4]
 1 parameter will not train, the export folded it away: step_bias"
+is "packed: rows whose order only the reads tell, and copies in one dim, are named" "$("$ppsplit" -q "$cases/packed/rows.onnx" --loss mse -o rows.out 2>&1 | sed -n 's/.*onnx: warning: //p')" \
+    "2 parameters were recovered from what the export folded them into: pair [2,4], turn [3,4] (rows in the order they are read)
+1 parameter will not train, the export folded it away: tile"
+ok "packed: rows that are read by numbers are in their places" "$compare" grads rows.out/params "$cases/packed/rows.safetensors" 0
 is "packed: what is near to a function of a parameter is none" "$("$ppsplit" -q "$cases/packed/probe.onnx" --loss mse -o said.out --dump import 2>/dev/null | grep -c '(i.bias)')" 0
 is "packed: uses that no line names are named" "$("$ppsplit" -q "$cases/packed/penalty.onnx" --loss mse -o said.out 2>&1 | head -n 1 | sed 's/.*: //')" \
     "a.weight (as div), a.bias (as mul), a.weight (as mul), b.bias (as mul), b.weight (as mul)"
@@ -109,6 +113,7 @@ dir=$cases/beside
 . "$dir/case.env"
 is "beside: what has no name is named" "$(said beside)" "beside/model.onnx: warning: 1 weight was computed of parameters that folding does not name, it trains as such: onnx::MatMul_24
 beside/model.onnx: warning: constants that folding made do not train: onnx::Exp_26 (of /Exp), onnx::Sub_27 (of /Sub)"
+is "beside: a bias that was computed is named" "$("$ppsplit" -q "$cases/beside/equalized.onnx" --loss mse -o said.out 2>&1 | head -n 1 | sed 's/.*: //')" "0.weight, 0.bias"
 is "beside: what was merged with a parameter is named" "$("$ppsplit" -q "$dir/merged.onnx" --loss mse -o said.out 2>&1 | head -n 1 | sed 's/.*: //')" "onnx::Add_10 (of /Add_1)"
 ok "beside: splits and builds" split_model "$dir/model.onnx" beside "$splits" --loss "$loss"
 mkdir beside.run
