@@ -763,10 +763,11 @@ class Probe(nn.Module):                                 # as SigLIP: a bias of n
         q = self.probe.repeat(x.shape[0], 1, 1).transpose(0, 1).sin().transpose(0, 1)
         return self.o(torch.tanh(self.i((q @ x.transpose(1, 2)).softmax(-1) @ x)))
 
-class Rows(nn.Module):                                  # rows by numbers, and by a loop that goes backwards; copies that a view made one dim of
+class Rows(nn.Module):                                  # rows by numbers, and by a loop that goes backwards; copies that a view made one dim of; zeros that were expanded in two dims
     def __init__(self, d=4):
-        super().__init__(); self.pair, self.turn, self.tile, self.o = nn.Parameter(torch.randn(2, d)), nn.Parameter(torch.randn(3, d)), nn.Parameter(torch.randn(d)), nn.Linear(d, 3)
+        super().__init__(); self.pair, self.turn, self.tile, self.o = nn.Parameter(torch.randn(2, d)), nn.Parameter(torch.randn(3, d)), nn.Parameter(torch.randn(d)), nn.Linear(d, 3); self.spread = nn.Parameter(torch.zeros(1, 1, d))
     def forward(self, x):
+        x = (x[:, None] * self.spread.exp().expand(x.shape[0], 3, -1)).sum(1)
         x = torch.tanh(x * self.pair[1])
         x = torch.tanh(x + self.pair[0])
         for i in reversed(range(3)): x = torch.tanh(x * self.turn[i])

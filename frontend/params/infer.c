@@ -373,6 +373,16 @@ static bool is_bias(const Fx *x, const Use *u, const char *leaf)
 /* What stands for each hidden place is one vector; a group_token (GroupViT) may be many. */
 static bool is_mask_token(const char *leaf) { return !strcmp(leaf, "mask_token"); }
 
+/* expand(n, 3, -1): a dim that is given a size where others are left as they are was 1. */
+static bool said_expanded(const Said *text, int d, int rank)
+{
+    const TextCall *c = said(text, "expand");
+    bool kept = false;
+    for (uint32_t i = 0; c && i < c->n; i++)
+        kept |= !strcmp(c->arg[i], "-1");
+    return kept && (int)c->n == rank && strcmp(c->arg[d], "-1") != 0;
+}
+
 /* tensor: what the trace was before fn, the function that it is of the parameter, or NULL */
 static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor *tensor,
                        const Function *fn, Inferred *out)
@@ -408,7 +418,9 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
     if (constant && repeated && !bias && (viewed || once.rank > 3))
         return false; /* which of the dims are its own cannot be seen */
     for (int d = 0; d < once.rank && repeated; d++)
-        if (once.d[d] > 1 && (vector ? d + 1 < once.rank : constant ? d == 0 : repeats(tensor, d)))
+        if (once.d[d] > 1 && (vector     ? d + 1 < once.rank
+                              : constant ? d == 0 || said_expanded(text, d, once.rank)
+                                         : repeats(tensor, d)))
             once.d[d] = 1;
     for (int d = 0; d < once.rank && told && repeated && viewed && !constant; d++)
         if (repeats_within(tensor, d))

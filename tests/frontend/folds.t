@@ -61,7 +61,7 @@ is "packed: rows that were folded are no equal of what was merged" "$("$ppsplit"
     "1 parameter was recovered from what the export folded it into: step_weight [2,4,4]
 1 parameter will not train, the export folded it away: step_bias"
 is "packed: rows whose order only the reads tell, and copies in one dim, are named" "$("$ppsplit" -q "$cases/packed/rows.onnx" --loss mse -o rows.out 2>&1 | sed -n 's/.*onnx: warning: //p')" \
-    "2 parameters were recovered from what the export folded them into: pair [2,4], turn [3,4] (rows in the order they are read)
+    "3 parameters were recovered from what the export folded them into: pair [2,4], turn [3,4] (rows in the order they are read), spread [1,1,4]
 1 parameter will not train, the export folded it away: tile"
 ok "packed: rows that are read by numbers are in their places" "$compare" grads rows.out/params "$cases/packed/rows.safetensors" 0
 is "packed: what is near to a function of a parameter is none" "$("$ppsplit" -q "$cases/packed/probe.onnx" --loss mse -o said.out --dump import 2>/dev/null | grep -c '(i.bias)')" 0
