@@ -135,20 +135,21 @@ static uint32_t called_again(const Params *p, const RawNode *n, uint32_t input, 
 }
 
 /* A weight or bias that TorchScript's exporter moves nothing of, and that has a name of its own
- * then.  The bias of a convolution whose weight has none is what a BatchNormalization left. */
+ * then. */
 static bool is_computed(const Params *p, const RawNode *n, uint32_t input, const RawTensor *t)
 {
     bool conv = !strcmp(n->op_type, "Conv") || !strcmp(n->op_type, "ConvTranspose"),
          product = !strcmp(n->op_type, "Gemm");
     bool weight = input == 1 && (conv || (product && raw_int(n, "transB", 0))),
-         bias = input == 2 && (product || (conv && !strstr(n->in[1], "::")));
+         bias = input == 2 && (conv || product);
     return p->m->from_pytorch && strstr(t->name, "::") && (weight || bias);
 }
 
-/* So is its bias: a BatchNormalization is in both. */
+/* Both of them are: a BatchNormalization is in them. */
 static bool is_scaled(const RawNode *n)
 {
-    return !strcmp(n->op_type, "Conv") && n->nin > 2 && strstr(n->in[2], "::");
+    return !strcmp(n->op_type, "Conv") && n->nin > 2 && strstr(n->in[1], "::") &&
+           strstr(n->in[2], "::");
 }
 
 /* "a.w" of the initializer "a.w.1", as TorchScript calls it where a branch yields it as "a.w". */
@@ -444,7 +445,7 @@ static void report_traces(const Params *p)
                   "optimize=False");
         diag_warn(
             WHERE_FILE(p->m->path),
-            "%u weight%s by a BatchNormalization that the export folded, and so do%s train: %s",
+            "%u parameter%s by a BatchNormalization that the export folded, and so do%s train: %s",
             p->scaled.n, p->scaled.n == 1 ? " is multiplied" : "s are multiplied",
             p->scaled.n == 1 ? "es it" : "", join(a, p->scaled.at, p->scaled.n));
     }

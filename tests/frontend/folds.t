@@ -114,6 +114,7 @@ dir=$cases/beside
 is "beside: what has no name is named" "$(said beside)" "beside/model.onnx: warning: 1 weight was computed of parameters that folding does not name, it trains as such: onnx::MatMul_24
 beside/model.onnx: warning: constants that folding made do not train: onnx::Exp_26 (of /Exp), onnx::Sub_27 (of /Sub)"
 is "beside: a bias that was computed is named" "$("$ppsplit" -q "$cases/beside/equalized.onnx" --loss mse -o said.out 2>&1 | head -n 1 | sed 's/.*: //')" "0.weight, 0.bias"
+is "beside: so is one that a BatchNormalization is in" "$("$ppsplit" -q "$cases/beside/fused.onnx" --loss mse -o said.out 2>&1 | sed -n 's/.*do train: //p')" "0.weight, 0.bias"
 is "beside: what was merged with a parameter is named" "$("$ppsplit" -q "$dir/merged.onnx" --loss mse -o said.out 2>&1 | head -n 1 | sed 's/.*: //')" "onnx::Add_10 (of /Add_1)"
 ok "beside: splits and builds" split_model "$dir/model.onnx" beside "$splits" --loss "$loss"
 mkdir beside.run
