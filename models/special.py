@@ -764,20 +764,22 @@ class Probe(nn.Module):                                 # as SigLIP: a bias of n
         q = self.probe.repeat(x.shape[0], 1, 1).transpose(0, 1).sin().transpose(0, 1)
         return self.o(torch.tanh(self.i((q @ x.transpose(1, 2)).softmax(-1) @ x)))
 
-class Rows(nn.Module):                                  # rows by numbers, and by a loop that goes backwards; copies that a view made one dim of; zeros that were expanded in two dims
+class Rows(nn.Module):                                  # rows by numbers, by a loop that goes backwards, and on another line; copies that a view made one dim of; zeros that were expanded in two dims
     def __init__(self, d=4):
-        super().__init__(); self.pair, self.turn, self.tile, self.o = nn.Parameter(torch.randn(2, d)), nn.Parameter(torch.randn(3, d)), nn.Parameter(torch.randn(d)), nn.Linear(d, 3); self.spread = nn.Parameter(torch.zeros(1, 1, d))
+        super().__init__(); self.pair, self.turn, self.tile, self.o = nn.Parameter(torch.randn(2, d)), nn.Parameter(torch.randn(3, d)), nn.Parameter(torch.randn(d)), nn.Linear(d, 3); self.spread, self.late, self.twice = nn.Parameter(torch.zeros(1, 1, d)), nn.Parameter(torch.randn(2, d)), nn.Parameter(torch.randn(d // 2))
     def forward(self, x):
         x = (x[:, None] * self.spread.exp().expand(x.shape[0], 3, -1)).sum(1)
         x = torch.tanh(x * self.pair[1])
         x = torch.tanh(x + self.pair[0])
         for i in reversed(range(3)): x = torch.tanh(x * self.turn[i])
         y = self.tile.unsqueeze(0).repeat(2, 1).view(1, -1)
+        low, high = self.late[1], self.late[0]
+        x = torch.tanh(x * low) + high + self.twice.repeat(2)
         return self.o(x * y.view(2, -1).sum(0) + torch.cat([x, x], -1).mul(y)[..., :4])
 
 def rows(d):
     torch.manual_seed(5); m = Rows(); export_folded(m, (torch.randn(MB, 4),), f"{d}/rows.onnx", ["x"])
-    save_file({k: v.detach().contiguous() for k, v in m.named_parameters() if k not in ("turn", "tile")}, f"{d}/rows.safetensors")
+    save_file({k: v.detach().contiguous() for k, v in m.named_parameters() if k not in ("turn", "tile", "late", "twice")}, f"{d}/rows.safetensors")
 
 def packed(d):
     with torch.random.fork_rng(): rows(d)

@@ -40,11 +40,11 @@ static bool sort_rows(Fx *x, Trace **t, uint32_t n, bool *in_order)
 {
     uint32_t numbers = 0, variables = 0;
     for (uint32_t i = 0; i < n; i++) {
-        const RawNode *node = t[i]->use->node;
-        RowText said = text_row(x->a, text_last(node->stack),
-                                fx_leaf(x->p->sig.entry[t[i]->entry].target), &t[i]->row);
+        const char *line = text_last(t[i]->use->node->stack),
+                   *leaf = fx_leaf(x->p->sig.entry[t[i]->entry].target);
+        RowText said = text_row(x->a, line, leaf, &t[i]->row);
         numbers += said == ROW_NUMBER;
-        variables += said == ROW_VARIABLE;
+        variables += said == ROW_VARIABLE || !text_reads(line, leaf);
         if (said == ROW_NUMBER && t[i]->row < 0)
             t[i]->row += n;
     }

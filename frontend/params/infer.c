@@ -78,8 +78,8 @@ static bool repeats(const RawTensor *t, int d)
     return true;
 }
 
-/* Is it one half, third, ... of dim d again and again, slice by slice or all of it in turn: a
- * repeated dim that a view has merged with its own? */
+/* Is it one half, third, ... of dim d again and again, slice by slice or all of it in turn: a dim
+ * that was repeated, or one that a view has merged with its copies? */
 static bool repeats_within(const RawTensor *t, int d)
 {
     size_t inner = dtype_size(t->dtype), s = (size_t)t->shape.d[d];
@@ -422,7 +422,8 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
                               : constant ? d == 0 || said_expanded(text, d, once.rank)
                                          : repeats(tensor, d)))
             once.d[d] = 1;
-    for (int d = 0; d < once.rank && told && repeated && viewed && !constant; d++)
+    bool within = viewed || fx_steps(x, t, (const char *const[]){"repeat", NULL}) > 0;
+    for (int d = 0; d < once.rank && told && repeated && within && !constant; d++)
         if (repeats_within(tensor, d))
             return false;
     viewed |= bias;

@@ -61,8 +61,8 @@ is "packed: rows that were folded are no equal of what was merged" "$("$ppsplit"
     "1 parameter was recovered from what the export folded it into: step_weight [2,4,4]
 1 parameter will not train, the export folded it away: step_bias"
 is "packed: rows whose order only the reads tell, and copies in one dim, are named" "$("$ppsplit" -q "$cases/packed/rows.onnx" --loss mse -o rows.out 2>&1 | sed -n 's/.*onnx: warning: //p')" \
-    "3 parameters were recovered from what the export folded them into: pair [2,4], turn [3,4] (rows in the order they are read), spread [1,1,4]
-1 parameter will not train, the export folded it away: tile"
+    "4 parameters were recovered from what the export folded them into: pair [2,4], turn [3,4] (rows in the order they are read), spread [1,1,4], late [2,4] (rows in the order they are read)
+2 parameters will not train, the export folded them away: tile, twice"
 ok "packed: rows that are read by numbers are in their places" "$compare" grads rows.out/params "$cases/packed/rows.safetensors" 0
 is "packed: what is near to a function of a parameter is none" "$("$ppsplit" -q "$cases/packed/probe.onnx" --loss mse -o said.out --dump import 2>/dev/null | grep -c '(i.bias)')" 0
 is "packed: uses that no line names are named" "$("$ppsplit" -q "$cases/packed/penalty.onnx" --loss mse -o said.out 2>&1 | head -n 1 | sed 's/.*: //')" \
