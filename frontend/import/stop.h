@@ -1,5 +1,5 @@
 /*
- * stop.h - where no gradient passes: --stop-gradient, markers, and what exporters leave of `detach`.
+ * stop.h - where no gradient passes: --stop-gradient, markers, what exporters leave of `detach`.
  */
 #ifndef PPSPLIT_IMPORT_STOP_H
 #define PPSPLIT_IMPORT_STOP_H

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "state.h"
+#include "frontend/import/state.h"
 
 typedef enum { NEAREST, LINEAR, CUBIC } Interp;
 typedef enum {

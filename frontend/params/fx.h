@@ -172,7 +172,7 @@ bool infer(Fx *x, const Trace *t, Inferred *out);
 /* A part of the parameter as it stands, by what is told of it. */
 bool trace_is_plain_part(Fx *x, const Trace *t);
 
-/* ---- param_rows.c ---- */
+/* ---- rows.c ---- */
 /* The parameter of which the traces are the rows, or runs of rows. */
 bool infer_rows(Fx *x, Trace *const *t, uint32_t n, Inferred *out);
 

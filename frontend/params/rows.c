@@ -1,12 +1,12 @@
 /*
- * param_rows.c - a parameter of which folding left the rows alone.  In: traces that were made by
+ * rows.c - a parameter of which folding left the rows alone.  In: traces that were made by
  * select or slice, and the lines of their readers.  Out: the parameter, where the rows can be put
  * in order: by the numbers that the lines have, else by that of the reads, which is said.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "param_fx.h"
+#include "fx.h"
 
 enum { MOST_CALLS = 8 };
 
