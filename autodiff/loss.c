@@ -242,7 +242,11 @@ static int find_loss(Graph *g, Request *q)
 
 Loss loss_append(Graph *g, const LossOptions *opt, const ImportOptions *import)
 {
-    Loss l = {.loss = NONE, .loss_scale = NONE, .target = NONE, .scale = LOSS_NONE};
+    Loss l = {.loss = NONE,
+              .loss_scale = NONE,
+              .target = NONE,
+              .scale = LOSS_NONE,
+              .origin = NONE};
     if (!opt->loss)
         return l;
     Request q = {.text = opt->loss, .import = import};
@@ -254,13 +258,12 @@ Loss loss_append(Graph *g, const LossOptions *opt, const ImportOptions *import)
     g->cur_origin = g->origin.n - 1;
     l.text = opt->loss;
     l.whole = opt->whole;
-    l.first = g->node.n;
+    l.origin = losses[row].build == output ? NONE : g->cur_origin;
     l.scale = opt->sum ? LOSS_SUM : losses[row].scale;
     ValueId sum = losses[row].build(g, &l, &q);
     g->cur_origin = g->origin.n - 1;
     l.loss_scale = make_scale(g, val(g, sum)->dtype);
     l.loss = g_mul(g, sum, l.loss_scale);
-    l.last = losses[row].build == output ? l.first : g->node.n;
     if (strmap_get(&g->by_name, "loss") == NONE)
         graph_rename(g, l.loss, "loss");
     g->cur_origin = before;

@@ -105,12 +105,12 @@ bool *loss_part(Graph *g, const Loss *l, const BatchNotes *notes)
     Ids root = graph_results(g, g->arena);
     vec_push(g->arena, &root, l->loss);
     const bool *live = graph_live(g, g->arena, 0, &root, 1), *varies = varying(g, live);
-    if (l->first == l->last) {
+    if (l->origin == NONE) {
         find_tail(g, live, varies, part);
         check_mixes(g, notes, part);
     }
-    for (NodeId n = l->first; n < l->last; n++)
-        part[n] = live[n];
+    for (NodeId n = 0; n < g->node.n && l->origin != NONE; n++)
+        part[n] = live[n] && g->node.at[n].origin != NONE && g->node.at[n].origin >= l->origin;
     check_gathered(g, notes, varies, part);
     return part;
 }

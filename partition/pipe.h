@@ -121,10 +121,11 @@ typedef struct {
     /* classes: the target holds numbers below it, or ignore; 0: no classes */
     int64_t per_row, ignore, classes;
     const char *text;
-    /* --loss-over minibatch: computed once, over all microbatches' rows.  Its nodes are first ..
-       last - 1, or, where the model computes it itself (first == last), what loss_part() finds */
+    /* --loss-over minibatch: computed once, over all microbatches' rows.  Its nodes are those of
+       this origin and of later ones, whatever passes make of them; NONE, where the model computes
+       it itself: what loss_part() finds */
     bool whole;
-    NodeId first, last;
+    uint32_t origin;
 } Loss;
 
 typedef struct Pipe {

@@ -74,4 +74,7 @@ is "masked rows would count in such a loss" "$(said run each --microbatches 4 --
     "--debug-mask-minibatches: rows of other microbatches would count in this loss: ppsplit --loss-over minibatch computes it of each one's own rows"
 is "nor are there that many" "$(said run whole --microbatches 4 --data target=out.npy --debug-mask-minibatches)" \
     "--debug-mask-minibatches: each microbatch is all 14 rows of the step, the model's shapes are those of 4: ppsplit --rows 14"
+ok "in half precision, and a loss in a file" eval '"$ppsplit" -q model.onnx --loss cross_entropy --loss-over minibatch=14 --dtype bf16 -o "$work/half" &&
+    "$ppsplit" -q ../special/clip/pairs.onnx --loss model:../special/clip/contrast.onnx --loss-over minibatch=8 --dtype f16 -o "$work/pairs.half"'
+is "the loss computes in float32" "$(grep -c '<edge from="0" to="1" value="logits" dtype="f32"' "$work/half/pipe.xml")" 1
 plan_done
