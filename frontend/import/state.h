@@ -72,6 +72,11 @@ bool ragged_choose(ImportState *s, ValueId condition, ValueId x, ValueId y, Valu
 void trips_split(ImportState *s, Import *im, int axis, ValueId hit);
 bool trips_take(ImportState *s, const RawNode *n);
 
+/* alike.c: do the same nodes make x and y?  known: pairs that are; other_parameters: some of theirs
+   differ, which is no difference */
+typedef struct { IdMap known; bool other_parameters; } Alike;
+bool import_alike(const Graph *g, Alike *a, ValueId x, ValueId y);
+
 /* reroll.c: n values of one shape, stacked along a new dim 0: computed at once where they were
    computed alike, else NONE. */
 ValueId reroll(Graph *g, uint32_t n, const ValueId *y);

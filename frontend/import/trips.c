@@ -289,41 +289,6 @@ static int64_t places_of(const Graph *g, ValueId mask, int dim, int64_t n)
     return index.lo >= 0 && index.hi < (double)n ? (int64_t)index.hi + 1 : n;
 }
 
-/* ---- are they alike ---- */
-
-enum { DEEPEST = 4000 };
-typedef struct {
-    const Graph *g;
-    IdMap known;
-    bool other_parameters;
-} Alike;
-
-static bool alike(Alike *a, ValueId x, ValueId y, int depth)
-{
-    const Graph *g = a->g;
-    const Value *p = val(g, x), *q = val(g, y);
-    uint64_t key = (uint64_t)x << 32 | y;
-    if (x == y || idmap_get(&a->known, key) != NONE)
-        return true;
-    if (p->kind != q->kind || p->dtype != q->dtype || !shape_equal(&p->shape, &q->shape) ||
-        p->out != q->out || depth == 0)
-        return false;
-    if (p->kind == V_PARAM) {
-        a->other_parameters = true;
-        return true;
-    }
-    if (p->kind == V_CONST)
-        return !memcmp(p->data, q->data, (size_t)shape_elements(&p->shape) * dtype_size(p->dtype));
-    const Node *m = node_of(g, x, OP_NONE), *n = node_of(g, y, OP_NONE);
-    if (!m || m->op != n->op || m->nin != n->nin || !attr_equal(m->op, &m->attr, &n->attr))
-        return false;
-    for (uint32_t i = 0; i < m->nin; i++)
-        if (!alike(a, m->in[i], n->in[i], depth - 1))
-            return false;
-    *idmap_at(g->arena, &a->known, key) = 1;
-    return true;
-}
-
 /* ---- importing them ---- */
 
 /* The mask of the rows that a trip adds, which it does by a scatter; NONE: otherwise. */
@@ -365,12 +330,12 @@ static void import_all(ImportState *s, Trips *t)
     int64_t all = low_shape(g, t->piece).d[t->axis], places = places_of(g, mask, dim, all);
     Slot start = *import_lookup(s, t->at[0].taken, raw_where(s->m, t->split, -1));
     Slot sum = import_trip(s, t, 1, 0, start), other;
-    Alike a = {.g = g};
+    Alike a = {0};
     for (uint32_t i = 0; i < t->n; i++) {
         if (i == 1)
             continue;
         other = import_trip(s, t, i, 0, start);
-        if (!alike(&a, sum.v, other.v, DEEPEST))
+        if (!import_alike(g, &a, sum.v, other.v))
             refuse(s, t, "its trips differ in more than parameters");
     }
     if (a.other_parameters && places != t->n) {

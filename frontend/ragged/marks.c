@@ -11,6 +11,7 @@ typedef struct RaggedValues {
     IdMap shuffled; /* masks */
     IdMap sized;    /* masks whose extent is told: its index */
     VEC(const Extent *) extent;
+    Ids first; /* values of which no other is computed alike */
     VEC(Ragged) at;
 } RaggedValues;
 
@@ -45,6 +46,18 @@ uint32_t *ragged_made(ImportState *s, const char *fmt, ...)
     const char *key = arena_vprintf(s->g->arena, fmt, list);
     va_end(list);
     return strmap_at(&values_of(s)->made, key);
+}
+
+ValueId ragged_first_alike(ImportState *s, ValueId v)
+{
+    RaggedValues *all = values_of(s);
+    for (uint32_t i = 0; i < all->first.n; i++) {
+        Alike a = {0};
+        if (import_alike(s->g, &a, all->first.at[i], v) && !a.other_parameters)
+            return all->first.at[i];
+    }
+    vec_push(s->g->arena, &all->first, v);
+    return v;
 }
 
 void ragged_shuffle(ImportState *s, ValueId mask)

@@ -36,6 +36,9 @@ const Ragged *ragged_find(const ImportState *s, ValueId v); /* NULL: it has a si
 void ragged_mark(ImportState *s, ValueId v, Ragged r);      /* nothing where v is NONE */
 /* Where a value made of others by such a name is kept: the same ones give the same. */
 uint32_t *ragged_made(ImportState *s, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* The first value that was asked for and is computed as v is, which then stands for it; v itself
+ * where there is none. */
+ValueId ragged_first_alike(ImportState *s, ValueId v);
 /* Masks whose places are in another order than the specification's. */
 void ragged_shuffle(ImportState *s, ValueId mask);
 bool ragged_shuffled(const ImportState *s, ValueId mask);

@@ -51,6 +51,7 @@ static int outermost(const Import *im, ValueId x)
 static ValueId true_places(ImportState *st, const Import *im, ValueId v, int *first)
 {
     Graph *g = st->g;
+    v = ragged_first_alike(st, v);          /* x[x > 0] = y[x > 0] computes its mask twice */
     const Ragged *r = ragged_find(st, v);
     ValueId x = ragged_in_order(st, v);
     Shape s = low_shape(g, x);

@@ -344,6 +344,33 @@ static void test_identity_of_picked(void)
     ok(import(&m, NULL, NULL) != NULL, "an Identity of what is picked by the data is that");
 }
 
+/* x[x > 0] = -x[x > 0], whose mask PyTorch's dynamo exporter computes twice; of x > 0 and x > 1 the
+ * places are others. */
+static void test_mask_computed_twice(void)
+{
+    const int64_t bound[2] = {0, 1};
+    Graph *g[2];
+    for (int i = 0; i < 2; i++) {
+        M m = {0};
+        tensor(&m, "zero", 7, (int[]){1, 0}, bound, sizeof *bound);
+        tensor(&m, "other", 7, (int[]){1, 0}, bound + i, sizeof *bound);
+        node(&m, "CastLike", "node_1", "zero x", "c", NULL, NULL);
+        node(&m, "CastLike", "node_2", "other x", "d", NULL, NULL);
+        node(&m, "Greater", "node_3", "x c", "picked", NULL, NULL);
+        node(&m, "Greater", "node_4", "x d", "put", NULL, NULL);
+        node(&m, "NonZero", "node_5", "picked", "n", NULL, NULL);
+        node(&m, "Transpose", "node_6", "n", "from", NULL, NULL);
+        node(&m, "GatherND", "node_7", "x from", "v", NULL, NULL);
+        node(&m, "Neg", "node_8", "v", "w", NULL, NULL);
+        node(&m, "NonZero", "node_9", "put", "o", NULL, NULL);
+        node(&m, "Transpose", "node_10", "o", "to", NULL, NULL);
+        node(&m, "ScatterND", "node_11", "x to w", "y", NULL, NULL);
+        g[i] = import(&m, NULL, NULL);
+    }
+    ok(g[0] != NULL, "a mask that is computed twice picks the same places");
+    ok(!g[1], "another mask does not");
+}
+
 static bool is_shaped(const Param *p, int rank, int64_t d0, int64_t d1)
 {
     return p && p->trainable && p->shape.rank == rank && p->shape.d[0] == d0 &&
@@ -773,6 +800,7 @@ int main(void)
     test_embedding();
     test_exporters_slips();
     test_identity_of_picked();
+    test_mask_computed_twice();
     test_identity();
     test_folded_norm();
     test_folded_constants();
