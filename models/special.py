@@ -35,7 +35,7 @@
   equal       equal parameters that were merged, and so was what reads them; of which only a function is left, merged too; views of functions;
               norms of one input, which are one node; products of equal weights with biases of their own; three.onnx: three norms; turned.onnx: behind a view; fused.onnx: before what names only itself;
               noisy.onnx: products that are read by functions of several nodes, called alike, by one line, neither;
-              blend.onnx: 1 - p of single numbers, one of them p - 1 just as well
+              blend.onnx: 1 - p and 1 - f(p) of single numbers, one of them p - 1 just as well
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places;
               folded.onnx: the same with constant folding, where the exporter packs the matrices
   bounded     scripted: a while loop that ends on the data or at its bound, an If in it and one behind, parameters in all bodies, one in several;
@@ -853,12 +853,26 @@ class Noisy(nn.Module):                                 # as the mixtures' noisy
             a = x @ self.up
             b = x @ self.by
             return a + torch.tanh(b)
-    def __init__(self, d=4): super().__init__(); self.called, self.line, self.neither = Noisy.Called(d), Noisy.Line(d), Noisy.Neither(d)
-    def forward(self, x): return self.called(x) + self.line(torch.cos(x)) + self.neither(torch.sin(x))
+    class Behind(nn.Module):                            # the products behind sums that were taken apart
+        def __init__(self, d): super().__init__(); self.q, self.k, self.b_q, self.b_k = nn.Linear(d, d, bias=False), nn.Linear(d, d, bias=False), nn.Parameter(torch.zeros(d)), nn.Parameter(torch.zeros(d)); self.q.weight.data.zero_(); self.k.weight.data.zero_()
+        def forward(self, x): q = self.q(x) + self.b_q; k = self.k(x) + self.b_k; return torch.tanh(q) * torch.sigmoid(k)
+    class Half(nn.Module):                              # 1 - b is b, and b is a
+        def __init__(self): super().__init__(); self.a, self.b = nn.Parameter(torch.tensor(0.5)), nn.Parameter(torch.tensor(0.5))
+        def forward(self, x): return torch.tanh(self.a * x) + self.b * torch.cos(x) + (1 - self.b) * x
+    class Peep(nn.Module):                              # two that are read elsewhere, too
+        def __init__(self, d): super().__init__(); self.i, self.f, self.o = nn.Parameter(torch.zeros(d)), nn.Parameter(torch.zeros(d)), nn.Parameter(torch.zeros(d))
+        def forward(self, c):
+            y, z, o = torch.sigmoid(c + self.i * c), torch.tanh(c + self.f * c), self.o * torch.exp(c)
+            u, v = self.i * torch.exp(c), self.f * torch.exp(c)
+            return y * torch.cos(u) + z + o + v
+    def __init__(self, d=4): super().__init__(); self.called, self.line, self.neither, self.behind, self.mid, self.peep = Noisy.Called(d), Noisy.Line(d), Noisy.Neither(d), Noisy.Behind(d), Noisy.Half(), Noisy.Peep(d)
+    def forward(self, x): return self.called(x) + self.line(torch.cos(x)) + self.neither(torch.sin(x)) + self.behind(torch.exp(x)) + self.mid(torch.abs(x)) + self.peep(torch.sigmoid(x))
 
 class Blend(nn.Module):                                 # learned mixes, of single numbers
-    def __init__(self): super().__init__(); self.mix, self.gate, self.one = nn.Parameter(torch.tensor(0.3)), nn.Parameter(torch.tensor([0.1])), nn.Parameter(torch.tensor(1.0))
-    def forward(self, x): return self.mix * x + (1 - self.mix) * torch.cos(x) + self.gate * torch.tanh(x) + (1 - self.gate) * torch.sin(x) + self.one * torch.exp(x) + (1 - self.one) * torch.sigmoid(x)
+    def __init__(self): super().__init__(); self.mix, self.gate, self.one, self.logit = nn.Parameter(torch.tensor(0.3)), nn.Parameter(torch.tensor([0.1])), nn.Parameter(torch.tensor(1.0)), nn.Parameter(torch.tensor(0.2))
+    def forward(self, x):
+        a = torch.sigmoid(self.logit); y = self.mix * x + (1 - self.mix) * torch.cos(x) + a * torch.abs(x) + (1 - a) * torch.relu(x)
+        return y + self.gate * torch.tanh(x) + (1 - self.gate) * torch.sin(x) + self.one * torch.exp(x) + (1 - self.one) * torch.sigmoid(x)
 
 class Gates(nn.Module):                                 # as xLSTM's: weights that begin at zero, biases that do not: one product, two sums
     def __init__(self, d, again=False):

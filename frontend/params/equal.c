@@ -431,6 +431,9 @@ static void take_module_apart(Fx *x, const Ids *lost, const GoneList *m, size_t 
     }
     if (!any && only != NONE)
         take_by_line(x, lost, m, only);
+    for (uint32_t i = 0; i < m->n && !any && only == NONE; i++)
+        for (uint32_t k = 0; k < lost->n; k++)
+            fx_say_merged(x, m->at[i].id, x->p->sig.entry[lost->at[k]].target);
     for (uint32_t i = 0; i < lost->n; i++) {
         Ids own = {0};
         for (uint32_t k = 0; k < lost->n && ids.at[i] != NONE; k++)

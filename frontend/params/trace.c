@@ -206,32 +206,59 @@ void trace_tie_alike(Fx *x, const Traces *all, Trace *t)
     }
 }
 
-/* By what the file says it was computed of this parameter by one subtraction, of numbers besides. */
-static bool is_difference(const Fx *x, const Trace *t, uint32_t entry)
+/* By what the file says it was computed of this parameter by one subtraction, of numbers besides.
+ * of: what was computed of the parameter first, an initializer of the file; or NULL. */
+static bool is_difference(const Fx *x, const Trace *t, uint32_t entry, const char **of)
 {
     static const char *const base[] = {"sub", "rsub", NULL};
     const MadeOf *o = &x->origin[t->use->init];
     bool only = o->entry.n == 1 && o->entry.at[0] == entry && fx_is_one_of(t->fx, base);
-    for (uint32_t i = 0; i < o->step.n && only; i++)
-        only = !strcmp(o->step.at[i], t->fx) || param_is_made_up(o->step.at[i]) ||
-               !strncmp(o->step.at[i], "scalar_tensor", strlen("scalar_tensor"));
+    *of = NULL;
+    for (uint32_t i = 0; i < o->step.n && only; i++) {
+        const char *step = o->step.at[i];
+        if (!strcmp(step, t->fx) || param_is_made_up(step) ||
+            !strncmp(step, "scalar_tensor", strlen("scalar_tensor")))
+            continue;
+        only = !*of;
+        *of = step;
+    }
     return only;
 }
 
-/* 1 - p, however few numbers it has: a difference that is this to the last bit, and not p - 1. */
-static Recipe *tie_complement(Fx *x, uint32_t param, const RawTensor *t)
+/* How an initializer is made of parameters, where some node reads it so; or NULL. */
+static const Recipe *recipe_at(const Fx *x, uint32_t init)
 {
+    for (uint32_t i = 0; i < x->all.n; i++) {
+        const Use *u = &x->all.at[i];
+        if (u->init == init && u->node->made && u->node->made[u->input])
+            return u->node->made[u->input];
+    }
+    return NULL;
+}
+
+/* 1 - p or 1 - f(p), however few numbers it has: a difference that is this to the last bit, and not
+ * p - 1. */
+static Recipe *tie_complement(Fx *x, uint32_t param, const char *of, const RawTensor *t)
+{
+    const Model *m = x->p->m;
     const Param *q = &x->p->g->param.at[param];
+    uint32_t init = of ? strmap_get(&m->init_index, of) : NONE;
+    const Recipe *made = of ? (init == NONE ? NULL : recipe_at(x, init)) : recipe_of(x->a, param);
+    RawTensor from = {.dtype = q->dtype, .shape = q->shape};
     int64_t n = shape_elements(&t->shape);
     bool other = false;
-    if (t->dtype != DT_F32 || q->dtype != DT_F32 || n < 1 || !q->bytes.at ||
-        !shape_equal(&q->shape, &t->shape))
+    if (of && made)
+        from = m->init.at[init];
+    if (!made || t->dtype != DT_F32 || from.dtype != DT_F32 || n < 1 || (!of && !q->bytes.at) ||
+        !shape_equal(&from.shape, &t->shape))
         return NULL;
-    uint8_t *own = arena_alloc(x->a, param_size(q));
-    param_bytes(q, own);
+    if (!of) {
+        uint8_t *own = arena_alloc(x->a, param_size(q));
+        param_bytes(q, own);
+        from.bytes = (Payload){.at = own, .length = param_size(q)};
+    }
     for (int64_t i = 0; i < n; i++) {
-        float v;
-        memcpy(&v, own + (size_t)i * sizeof v, sizeof v);
+        float v = (float)raw_number(&from, i);
         double is = raw_number(t, i);
         if (is != (double)(1 - v))
             return NULL;
@@ -239,9 +266,9 @@ static Recipe *tie_complement(Fx *x, uint32_t param, const RawTensor *t)
     }
     if (!other)
         return NULL;
-    Recipe *r = recipe_of(x->a, param);
-    uint32_t minus = recipe_number(x->a, r, t->dtype, -1);
-    uint32_t negative = recipe_op(x->a, r, OP_Mul, (Attr){0}, 0, minus);
+    Recipe *r = recipe_with_other(x->a, made, param, param);
+    uint32_t last = r->n - 1, minus = recipe_number(x->a, r, t->dtype, -1);
+    uint32_t negative = recipe_op(x->a, r, OP_Mul, (Attr){0}, last, minus);
     uint32_t one = recipe_number(x->a, r, t->dtype, 1);
     recipe_op(x->a, r, OP_Add, (Attr){0}, negative, one);
     return r;
@@ -261,8 +288,9 @@ void trace_tie(Fx *x, Trace *t)
                 continue;
             bool told = !trace_is_merged(x, t) && fx_is_origin(x, t->use->init, e);
             Recipe *r = pass ? tie_function(x, id, tensor, pass == 1) : tie_exact(x, id, tensor);
-            if (!r && pass == 1 && told && is_difference(x, t, e))
-                r = tie_complement(x, id, tensor);
+            const char *of;
+            if (!r && pass == 1 && told && is_difference(x, t, e, &of))
+                r = tie_complement(x, id, of, tensor);
             if (!r)
                 continue;
             bool read = fx_reads(n, target), own = fx_distance(target, n->scope) == OWN;

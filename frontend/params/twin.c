@@ -253,9 +253,27 @@ static void add_read(Fx *x, Reading *r, const Group *own, const Group *g, uint32
     const char *name = called(x, g, input, own);
     bool known = false, named = !strcmp(name, own->fx.name);
     for (uint32_t i = 0; i < r->read.n; i++)
-        known |= r->read.at[i].by == g || (!named && !strcmp(r->read.at[i].name, name));
+        known |= (r->read.at[i].by == g && !strchr(r->read.at[i].name, '@')) ||
+                 (!named && !strcmp(r->read.at[i].name, name));
     if (!known)
         vec_push(x->a, &r->read, ((Read){g, name}));
+}
+
+/* A copy, with an equal parameter, stands for an fx node that is gone; so it reads as one. */
+static void add_copy(Fx *x, Reading *all, const RawNode *copy)
+{
+    const Group *g = fx_group(x, copy->copy_of);
+    const char *number = copy->nout ? strrchr(copy->out[0], '@') : NULL;
+    for (uint32_t k = 0; g && number && k < copy->nin; k++) {
+        const RawNode *up = *copy->in[k] ? fx_maker(x, copy->in[k]) : NULL;
+        const Group *own = up && !up->copy_of ? fx_group(x, up) : NULL;
+        const char *name = arena_printf(x->a, "%s%s", g->fx.name, number);
+        bool known = !own || own == g;
+        for (uint32_t i = 0; !known && i < all[own - x->group.at].read.n; i++)
+            known = !strcmp(all[own - x->group.at].read.at[i].name, name);
+        if (!known)
+            vec_push(x->a, &all[own - x->group.at].read, ((Read){g, name}));
+    }
 }
 
 static Reading *find_reading(Fx *x)
@@ -265,6 +283,8 @@ static Reading *find_reading(Fx *x)
     for (uint32_t i = 0; i < x->list->n; i++) {
         const RawNode *n = x->list->at[i];
         const Group *g = n->dead || n->copy_of ? NULL : fx_group(x, n);
+        if (!n->dead && n->copy_of)
+            add_copy(x, all, n);
         for (uint32_t k = 0; g && k < n->nin; k++) {
             const RawNode *up = *n->in[k] ? fx_maker(x, n->in[k]) : NULL;
             const Group *own = up && !up->copy_of ? fx_group(x, up) : NULL;
@@ -359,6 +379,28 @@ static void say_any_of(Fx *x, const Modules *all, const Ids *lost, const Module 
                       arena_printf(x->a, "one of %u lost ones", lost->n));
 }
 
+/* Does its initializer stand for another parameter, too?  Then what is computed of it and is read
+ * more often than it was may have been computed of that one. */
+static bool has_equal(const Fx *x, uint32_t id)
+{
+    const Graph *g = x->p->g;
+    const char *init = g->param.at[id].initializer;
+    for (uint32_t i = 0; i < g->param.n && init; i++)
+        if (i != id && g->param.at[i].initializer && !strcmp(g->param.at[i].initializer, init))
+            return true;
+    return false;
+}
+
+/* Does the reader name one that is gone, of the kind of what it reads? */
+static bool names_gone(const Fx *x, const Group *reader, const Group *own)
+{
+    for (uint32_t k = 0; k < reader->fx.n; k++)
+        if (fx_is_gone(x, reader->fx.arg[k].name) &&
+            fx_same_base(reader->fx.arg[k].name, own->fx.name))
+            return true;
+    return false;
+}
+
 static void note_surplus(Fx *x, StrMap *index, const Modules *all, const Group *own,
                          const Group *reader)
 {
@@ -375,18 +417,16 @@ static void note_surplus(Fx *x, StrMap *index, const Modules *all, const Group *
             vec_push(x->a, &lost, i);
     if (lost.n && (is_in(n->scope, &all->at[from]) || is_fresh(x, &all->at[from])))
         say_any_of(x, all, &lost, &all->at[from]);
+    id = names_gone(x, reader, own) ? nearest_param(x, n, reader, 1) : NONE;
+    if (id != NONE && has_equal(x, id) && !fx_is_said_merged(x, id))
+        fx_say_merged(x, id, "an equal one");
 }
 
 void fx_note_surplus(Fx *x)
 {
     Modules all = {0};
     StrMap index = {.arena = x->a};
-    bool any = false;
     find_modules(x, &index, &all);
-    for (uint32_t i = 0; i < all.n; i++)
-        any |= all.at[i].lost && all.at[i].entry.n;
-    if (!any)
-        return;
     fx_index_makers(x);
     const Reading *reading = find_reading(x);
     for (uint32_t i = 0; i < x->group.n; i++) {

@@ -144,13 +144,14 @@ is "equal: one of two norms that are read through a view" "$("$ppsplit" -q "$cas
 is "equal: norms that what reads them does not name" "$("$ppsplit" -q "$cases/equal/fused.onnx" --loss mse -o fused.out 2>&1 | sed -n 's/.*merged with them: //p')" \
     "down.0.weight (for one of 2 lost ones), down.0.bias (for one of 2 lost ones), down.1.weight (for one of 2 lost ones), down.1.bias (for one of 2 lost ones)"
 noisy=$("$ppsplit" -q "$cases/equal/noisy.onnx" --loss mse -o noisy.out --dump import 2>noisy.said)
-is "equal: products that were merged, called alike, named by the reader's line, or said" "$(sed -n 's/.*onnx: warning: .*: //p' noisy.said | head -n 2)" \
-    "called.w_noise (equal to called.w_gate), line.n (equal to line.g)
-neither.up (for neither.by)"
+is "equal: products that were merged, called alike, named by the reader's line, or said, with what is behind them" "$(sed -n 's/.*onnx: warning: .*: //p' noisy.said | head -n 2)" \
+    "called.w_noise (equal to called.w_gate), line.n (equal to line.g), behind.b_k (equal to behind.b_q)
+neither.up (for neither.by), peep.i (for peep.f), peep.o (for peep.f), behind.q.weight (for behind.k.weight), mid.a (for an equal one)"
 is "equal: each node of what a function became reads the parameter that is its own" "$(sed -n 's/^softplus[^=]*= Where([^,]*, \(matmul@[0-9]*\), .*/\1/p; s/^.*= Softplus(\(matmul@[0-9]*\)).*/\1/p' <<<"$noisy" | uniq -c | awk '{ print $1 }')" 2
 blend=$("$ppsplit" -q "$cases/equal/blend.onnx" --loss mse -o blend.out --dump import 2>blend.said)
 is "equal: 1 - p of single numbers reads p" "$(grep -c -e 'Mul(mix, .*-1' -e 'Mul(gate, .*-1' <<<"$blend")" 2
-is "equal: 0 of a p of 1 may be p - 1 as well, and is named" "$(sed -n 's/.*onnx: warning: .*: //p' blend.said)" "one"
+is "equal: 1 - sigmoid(p) reads p, as sigmoid(p) does" "$(grep -c 'Sigmoid(logit)' <<<"$blend")" 2
+is "equal: 0 of a p of 1 may be p - 1 as well, and is named" "$(sed -n 's/.*onnx: warning: .*: //p' blend.said | tail -n 1)" "one"
 is "a parameter of no such name" "$(said given --param flet=flat.npy | tail -n 1)" "given/model.onnx: error: --param flet: the model declares no such parameter"
 is "no file" "$(said given --param flat | tail -n 1)" "ppsplit: error: --param wants NAME=FILE.npy or NAME=FILE.safetensors, not 'flat'"
 is "not in the file" "$(said given --param flat=weights.safetensors | tail -n 1)" "weights.safetensors: error: no tensor 'flat'"
