@@ -395,6 +395,16 @@ static uint32_t only_substitute(const GoneList *m)
     return m->n ? m->at[0].id : NONE;
 }
 
+/* Are all its numbers the same, as those of several parameters of a fresh model are?  Others are
+ * equal only where one is a copy of the other. */
+static bool is_fresh(const Fx *x, uint32_t id)
+{
+    const Param *q = &x->p->g->param.at[id];
+    size_t size = dtype_size(q->dtype);
+    return q->bytes.at && q->bytes.length >= size &&
+           !memcmp(q->bytes.at, q->bytes.at + size, q->bytes.length - size);
+}
+
 /* Does the line of a reader of what is gone name it?  That line may hold what was merged, too. */
 static bool is_on_line(const Fx *x, uint32_t lost, const GoneList *m)
 {
@@ -429,10 +439,10 @@ static void take_module_apart(Fx *x, const Ids *lost, const GoneList *m, size_t 
         vec_push(x->a, &ids, substitute(x, lost->at[i], m, module));
         any |= ids.at[i] != NONE;
     }
-    if (!any && only != NONE)
+    if (!any && only != NONE && is_fresh(x, only))
         take_by_line(x, lost, m, only);
     for (uint32_t i = 0; i < m->n && !any && only == NONE; i++)
-        for (uint32_t k = 0; k < lost->n; k++)
+        for (uint32_t k = 0; k < lost->n && is_fresh(x, m->at[i].id); k++)
             fx_say_merged(x, m->at[i].id, x->p->sig.entry[lost->at[k]].target);
     for (uint32_t i = 0; i < lost->n; i++) {
         Ids own = {0};
