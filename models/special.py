@@ -31,7 +31,8 @@
               convolution, a normalised weight, a number computed of a bias; penalty.onnx: a penalty over all parameters; heads.onnx: rows of a bias; rows.onnx: rows by numbers, by a loop, and copies in one dim; probe.onnx: numbers that a function of others comes near to;
               alike.onnx: what was computed of parameters has the numbers of one
   beside      TorchScript with constant folding: a head that is a tied embedding and one more weight, functions of parameters;
-              merged.onnx: one that has the parameter's numbers; equalized.onnx: a scaled weight and bias; fused.onnx: a BatchNormalization in a convolution
+              merged.onnx: one that has the parameter's numbers; equalized.onnx: a scaled weight and bias; fused.onnx: a BatchNormalization in a convolution;
+              called.onnx: parameters that are called as buffers are
   equal       equal parameters that were merged, and so was what reads them; of which only a function is left, merged too; views of functions;
               norms of one input, which are one node; products of equal weights with biases of their own; three.onnx: three norms; turned.onnx: behind a view; fused.onnx: before what names only itself;
               noisy.onnx: products that are read by functions of several nodes, called alike, by one line, neither;
@@ -400,7 +401,12 @@ class Equalized(nn.Module):                             # as StyleGAN: weight an
     def __init__(self, d=4): super().__init__(); self.weight, self.bias = nn.Parameter(torch.randn(3, d)), nn.Parameter(torch.randn(3))
     def forward(self, x): return torch.addmm((self.bias * .5).unsqueeze(0), x, (self.weight * .25).t())
 
+class Called(nn.Module):                                # parameters whose names buffers have, and one behind them
+    def __init__(self, d=4): super().__init__(); self.tril, self.pe, self.freqs, self.gain = nn.Parameter(torch.randn(d, d)), nn.Parameter(torch.randn(1, d)), nn.Parameter(torch.arange(1., d + 1)), nn.Parameter(torch.randn(d))
+    def forward(self, x): return torch.tanh(x @ self.tril + self.pe) * self.gain + torch.sin(x * self.freqs)
+
 def made_equal(d):
+    export(Called(), torch.randn(MB, 4), f"{d}/called.onnx", ["x"], ["logits"])
     torch.onnx.export(nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3)).eval(), torch.randn(MB, 2, 2, 2), f"{d}/fused.onnx", input_names=["x"], output_names=["logits"], opset_version=17, dynamo=False)
     export(nn.Sequential(Equalized()), torch.randn(MB, 4), f"{d}/equalized.onnx", ["x"], ["logits"], fold=True)
     export(MadeEqual(), torch.randn(MB, 6), f"{d}/merged.onnx", ["x"], ["logits"], fold=True)

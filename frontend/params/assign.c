@@ -300,6 +300,15 @@ static bool is_copy(const Params *p, const Pass *pass, const RawNode *n)
     return k != NONE && k < pass->readers->node.n && pass->readers->node.at[k];
 }
 
+static void note_doubtful(Params *p, const RawTensor *t)
+{
+    for (uint32_t i = 0; i < p->doubtful.n; i++)
+        if (!strcmp(p->doubtful.at[i], t->name))
+            return;
+    if (p->m->from_pytorch && param_is_buffer(p, t->name) && param_is_doubtful_buffer(p, t->name))
+        vec_push(p->m->arena, &p->doubtful, t->name);
+}
+
 /* joined: those too that may hold a parameter and something beside it */
 static void assign(Params *p, const RawNodes *list, Pass *pass)
 {
@@ -312,8 +321,12 @@ static void assign(Params *p, const RawNodes *list, Pass *pass)
             uint32_t known = strmap_get(&p->by_init, n->in[j]);
             bool flip = known != NONE && strmap_get(&pass->flipped, n->in[j]) != NONE;
             if (known == NONE) {
-                if (!is_param(p, n, j, &p->m->init.at[init]) ||
-                    (!pass->joined && param_may_be_joined(p, &p->m->init.at[init])))
+                const RawTensor *t = &p->m->init.at[init];
+                if (!is_param(p, n, j, t)) {
+                    note_doubtful(p, t);
+                    continue;
+                }
+                if (!pass->joined && param_may_be_joined(p, t))
                     continue;
                 known = new_from_use(p, n, j, init, &flip);
                 *strmap_at(&p->by_init, n->in[j]) = known;
@@ -511,6 +524,12 @@ void param_report(const Params *p)
         }
     if (!p->opt->training)
         return;
+    if (p->doubtful.n) {
+        diag_hint("--train NAME makes parameters of them where they are any");
+        diag_warn(WHERE_FILE(p->m->path),
+                  "what is called, or stands, as buffers are does not train: %s",
+                  join(a, p->doubtful.at, p->doubtful.n));
+    }
     report_computed(p);
     report_traces(p);
     report_unnamed(p, unnamed.n, unnamed.at);

@@ -91,6 +91,8 @@ typedef struct Params {
     /* weights that a BatchNormalization was multiplied into; that folding computed (weight
      * normalisation); what trains for an equal one; named by an attention's order */
     VEC(const char *) scaled, computed, merged, placed;
+    /* taken for buffers by their names alone */
+    VEC(const char *) doubtful;
     /* parameters of which a use is not understood; of which folding left a trace */
     VEC(const char *) partial, inferred;
     uint32_t frozen_batchnorms;                         /* BatchNormalizations in evaluation form */
@@ -148,6 +150,7 @@ const char *param_place_module(const Params *p, const char *scope);
 bool param_is_squeezed(const RawNode *n, const RawTensor *t);
 bool param_is_buffer_name(const char *name);
 bool param_is_buffer(const Params *p, const char *name);
+bool param_is_doubtful_buffer(const Params *p, const char *name);
 
 void param_pieces(Params *p, const RawNodes *list);     /* pieces.c; after param_place */
 /* recurrent.c: recurrent layers whose matrices were folded; after param_place */

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "params.h"
+#include "fx.h"
 
 /* What a module's own nodes do. */
 typedef struct { bool norm, product, inner; uint32_t muls, adds; } Module;
@@ -22,7 +22,8 @@ struct Places {
     StrMap module, before, bias;
     VEC(Module) at;
     VEC(const char *) prefix, addend;
-    StrMap buffer;                                      /* initializers that are buffers */
+    /* initializers that are buffers; of which only their names, or such of others, say so */
+    StrMap buffer, doubtful;
 };
 
 static const char *leaf_of(const char *name)
@@ -238,10 +239,43 @@ bool param_is_buffer_name(const char *name)
     return is_one_of(leaf_of(name), buffer);
 }
 
+/* Three numbers at most, as masks have, or one after the other, as frequencies and slopes are. */
+static bool is_regular(const RawTensor *t)
+{
+    double seen[3];
+    int64_t n = shape_elements(&t->shape), rising = 0, falling = 0, k = 0;
+    bool few = true;
+    for (int64_t i = 0; i < n; i++) {
+        double v = raw_number(t, i);
+        rising += i > 0 && v > raw_number(t, i - 1);
+        falling += i > 0 && v < raw_number(t, i - 1);
+        int64_t at = 0;
+        while (at < k && seen[at] != v)
+            at++;
+        few = few && (at < k || k < 3);
+        if (at == k && k < 3)
+            seen[k++] = v;
+    }
+    return few || rising == n - 1 || falling == n - 1;
+}
+
+/* So are parameters called: learned positions, frequencies, masks. */
+static bool is_called_either(const char *name)
+{
+    static const char *const either[] = {"freqs", "pe",     "anchors", "mask", "tril",
+                                         "triu",  "slopes", NULL};
+    return is_one_of(leaf_of(name), either);
+}
+
+static bool is_plain_buffer(const RawTensor *t)
+{
+    return !dtype_is_float(t->dtype) || !t->bytes.length || is_sinusoidal(t) || is_regular(t);
+}
+
 /* A module's members are written parameters first: what comes after a buffer is one too. */
 static void find_buffers(Params *p)
 {
-    StrMap begun = {.arena = p->m->arena};
+    StrMap begun = {.arena = p->m->arena}, perhaps = {.arena = p->m->arena};
     for (uint32_t i = 0; p->m->from_pytorch && i < p->m->init.n; i++) {
         const RawTensor *t = &p->m->init.at[i];
         const char *leaf = leaf_of(t->name);
@@ -250,15 +284,26 @@ static void find_buffers(Params *p)
         const char *module = module_of(p->m->arena, t->name);
         bool rotates =
             i + 1 < p->m->init.n && is_rotation(p->m->arena, t, &p->m->init.at[i + 1]);
+        bool either = is_called_either(t->name), plain = rotates || is_plain_buffer(t);
         bool sure = !dtype_is_float(t->dtype) || rotates ||
                     (param_is_buffer_name(t->name) && strcmp(leaf, "pe") && strcmp(leaf, "mask"));
-        if (rotates)
+        bool behind = strmap_get(&perhaps, module) != NONE;
+        if (rotates || behind || strmap_get(&begun, module) != NONE ||
+            (t->bytes.length && is_sinusoidal(t)))
             *strmap_at(&p->places->buffer, t->name) = i;
-        if (strmap_get(&begun, module) != NONE || (t->bytes.length && is_sinusoidal(t)))
-            *strmap_at(&p->places->buffer, t->name) = i;
-        if (sure)
-            *strmap_at(&begun, module) = i;
+        bool placed = behind && dtype_is_float(t->dtype) && strmap_get(&begun, module) == NONE;
+        if (either ? !plain : placed)
+            *strmap_at(&p->places->doubtful, t->name) = i;
+        if (sure && (!either || plain))
+            *strmap_at(either ? &perhaps : &begun, module) = i;
     }
+}
+
+/* Taken for a buffer by its name, where its numbers are not those of one, or by its place behind
+ * what is so called. */
+bool param_is_doubtful_buffer(const Params *p, const char *name)
+{
+    return strmap_get(&p->places->doubtful, name) != NONE;
 }
 
 bool param_is_buffer(const Params *p, const char *name)
@@ -273,7 +318,7 @@ void param_place(Params *p, const RawNodes *list)
     Arena *a = p->m->arena;
     p->places = arena_new_of(a, Places);
     p->places->module.arena = p->places->before.arena = p->places->bias.arena =
-        p->places->buffer.arena = a;
+        p->places->buffer.arena = p->places->doubtful.arena = a;
     p->copied.arena = a;
     for (uint32_t i = 0; i < list->n; i++) {
         const RawNode *n = list->at[i];

@@ -115,6 +115,8 @@ is "beside: what has no name is named" "$(said beside)" "beside/model.onnx: warn
 beside/model.onnx: warning: constants that folding made do not train: onnx::Exp_26 (of /Exp), onnx::Sub_27 (of /Sub)"
 is "beside: a bias that was computed is named" "$("$ppsplit" -q "$cases/beside/equalized.onnx" --loss mse -o said.out 2>&1 | head -n 1 | sed 's/.*: //')" "0.weight, 0.bias"
 is "beside: so is one that a BatchNormalization is in" "$("$ppsplit" -q "$cases/beside/fused.onnx" --loss mse -o said.out 2>&1 | sed -n 's/.*do train: //p')" "0.weight, 0.bias"
+is "beside: what has a buffer's name, but not its numbers, or stands behind one, is named" "$("$ppsplit" -q "$cases/beside/called.onnx" --loss mse -o said.out 2>&1 | head -n 1 | sed 's/.*: //')" "tril, pe, gain"
+is "beside: and nothing is left to say where it is to train" "$("$ppsplit" -q "$cases/beside/called.onnx" --train tril --train pe --train gain --loss mse -o said.out 2>&1)" ""
 is "beside: what was merged with a parameter is named" "$("$ppsplit" -q "$dir/merged.onnx" --loss mse -o said.out 2>&1 | head -n 1 | sed 's/.*: //')" "onnx::Add_10 (of /Add_1)"
 ok "beside: splits and builds" split_model "$dir/model.onnx" beside "$splits" --loss "$loss"
 mkdir beside.run
