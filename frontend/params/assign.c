@@ -13,7 +13,7 @@
  */
 #include <string.h>
 
-#include "params.h"
+#include "fx.h"
 
 /* ---- without a signature ---- */
 
@@ -309,6 +309,34 @@ static void note_doubtful(Params *p, const RawTensor *t)
         vec_push(p->m->arena, &p->doubtful, t->name);
 }
 
+/* A filter, a grid, a matrix of cosines: few numbers again and again.  Those that were drawn at
+ * random, or trained, differ; those of a scale that has not trained yet are all the same. */
+static bool repeats_numbers(const RawTensor *t)
+{
+    enum { LEAST = 4, MOST = 1024 };
+    int64_t n = shape_elements(&t->shape), distinct = 0, equal = 1;
+    if (n < LEAST || n > MOST)
+        return false;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t k = 0;
+        while (k < i && raw_number(t, k) != raw_number(t, i))
+            k++;
+        distinct += k == i;
+        equal += i > 0 && k == 0;
+    }
+    return equal < n && 2 * distinct <= n + 1;
+}
+
+/* TorchScript's exporter writes buffers as it does parameters. */
+static void note_made(Params *p, const RawTensor *t)
+{
+    if (p->m->from_pytorch && p->sig.n == 0 && !param_is_made_up(t->name) &&
+        !is_parameter_name(t->name) && repeats_numbers(t) &&
+        !param_matches(p->opt->train.at, p->opt->train.n, t->name) &&
+        !param_matches(p->opt->freeze.at, p->opt->freeze.n, t->name))
+        vec_push(p->m->arena, &p->repeating, t->name);
+}
+
 /* joined: those too that may hold a parameter and something beside it */
 static void assign(Params *p, const RawNodes *list, Pass *pass)
 {
@@ -330,6 +358,7 @@ static void assign(Params *p, const RawNodes *list, Pass *pass)
                     continue;
                 known = new_from_use(p, n, j, init, &flip);
                 *strmap_at(&p->by_init, n->in[j]) = known;
+                note_made(p, t);
                 if (flip)
                     *strmap_at(&pass->flipped, n->in[j]) = 1;
             }
@@ -529,6 +558,13 @@ void param_report(const Params *p)
         diag_warn(WHERE_FILE(p->m->path),
                   "what is called, or stands, as buffers are does not train: %s",
                   join(a, p->doubtful.at, p->doubtful.n));
+    }
+    if (p->repeating.n) {
+        diag_hint("--freeze NAME where they are buffers, --train NAME where they are not; exports of "
+                  "dynamo tell");
+        diag_warn(WHERE_FILE(p->m->path),
+                  "what repeats a few numbers, as filters and grids do, trains as a parameter: %s",
+                  join(a, p->repeating.at, p->repeating.n));
     }
     report_computed(p);
     report_traces(p);

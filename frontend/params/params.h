@@ -91,8 +91,8 @@ typedef struct Params {
     /* weights that a BatchNormalization was multiplied into; that folding computed (weight
      * normalisation); what trains for an equal one; named by an attention's order */
     VEC(const char *) scaled, computed, merged, placed;
-    /* taken for buffers by their names alone */
-    VEC(const char *) doubtful;
+    /* taken for buffers by their names alone; for parameters, while their numbers are a buffer's */
+    VEC(const char *) doubtful, repeating;
     /* parameters of which a use is not understood; of which folding left a trace */
     VEC(const char *) partial, inferred;
     uint32_t frozen_batchnorms;                         /* BatchNormalizations in evaluation form */

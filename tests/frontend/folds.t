@@ -107,6 +107,9 @@ is "partly: nothing is lost" "$(said partly)" "partly/model.onnx: warning: 2 par
 # The same of TorchScript, where only the place of an operator says what its matrices are called.
 back_again recurrent folded.onnx
 
+is "recurrent: a buffer that trains as parameters do is named" "$(said recurrent | sed 's/.*: //')" base
+is "recurrent: and is not where it is frozen" "$(said recurrent --freeze base)" ""
+
 # What TorchScript's folding put beside a tied embedding trains by the constant's name, and the embedding as one; what it
 # computed is named with the node that reads it.
 dir=$cases/beside
