@@ -121,6 +121,20 @@ static bool carry_all_beside_axis(Batch *b, Node *n, ValueId out, int dim)
     return dim != n->attr.axis && carry_all(b, n, out, dim);
 }
 
+/* Along the rows: each operand is all of them once, as heads that are put in front of the batch. */
+static bool carry_concat(Batch *b, Node *n, ValueId out, int dim)
+{
+    int64_t outer = b->cur, whole = result(b, out)->d[dim] / outer;
+    bool good = n->nin == outer && b->rows > 1;
+    if (dim != n->attr.axis)
+        return carry_all(b, n, out, dim);
+    b->cur = 1;
+    for (uint32_t i = 0; i < n->nin && good; i++)
+        good = val(b->g, n->in[i])->shape.d[dim] == whole && batch_demand(b, &n->in[i], dim);
+    b->cur = outer;
+    return good;
+}
+
 static bool carry_expand(Batch *b, Node *n, ValueId out, int dim)
 {
     return demand_aligned(b, &n->in[0], dim, result(b, out)->rank);

@@ -211,6 +211,27 @@ static void nodes_of_rows(void)
     ok(batch(g, sum[1]) == BATCH_NONE, "at places of all rows it leaves none");
 }
 
+/* Queries that are learned, for each row, with their heads in front of the batch, as the data's. */
+static void learned_heads(void)
+{
+    Graph *g = fresh();
+    ValueId x = input(g, "x", shape_of(3, (int64_t)B, (int64_t)5, (int64_t)8)),
+            w = param(g, "queries", shape_of(3, (int64_t)1, (int64_t)3, (int64_t)8));
+    Shape every = shape_of(3, (int64_t)B, (int64_t)3, (int64_t)8);
+    ValueId q = g_expand(g, w, &every), heads[2], both[2];
+    for (int i = 0; i < 2; i++) {
+        ValueId of = i ? x : q, part[2];
+        for (int h = 0; h < 2; h++)
+            part[h] = g_slice(g, of, (int64_t[]){0, 0, 4 * h}, (int64_t[]){B, i ? 5 : 3, 4},
+                              (int64_t[]){1, 1, 1});
+        both[i] = graph_node(g, OP_Concat, 2, part, (Attr){.axis = 0});
+    }
+    heads[0] = g_transpose(g, both[1], (int64_t[]){0, 2, 1});
+    heads[1] = graph_node(g, OP_MatMul, 2, (ValueId[]){both[0], heads[0]}, (Attr){0});
+    analyse(g);
+    ok(batch(g, heads[1]) == 0 && batch(g, q) == 0, "learned queries have heads before rows");
+}
+
 /* Of what is no data, on demand: a table's rows by equal places, pairs of row and place. */
 static void demanded_indices(void)
 {
@@ -568,6 +589,7 @@ int main(void)
     gathers();
     row_indices();
     nodes_of_rows();
+    learned_heads();
     demanded_indices();
     chunks();
     blocks();
