@@ -122,7 +122,7 @@ bool cg_is_product(const Func *f, const Node *n);
 bool cg_is_factor(const Func *f, const Node *n, uint32_t i);
 bool cg_product_takes(const Func *f, ValueId v, const Wide *w);  /* as an operand, standing there */
 bool cg_product_reads(Func *f, ValueId v);              /* as an operand, where it stands */
-bool cg_product_folds(Func *f, const Node *n);          /* A stands as one matrix where its shape is? */
+bool cg_product_folds(Func *f, const Node *n);          /* A stands as one matrix? */
 bool cg_product_writes(const Func *f, const Node *n, const Ref *r);
 bool cg_batches_fit(Func *f, const Node *n);
 void cg_product(Func *f, const Node *n, Step *s);       /* fills in product and arguments */

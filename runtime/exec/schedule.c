@@ -131,8 +131,9 @@ PpStatus schedule_make(Run *run)
     const Options *o = run->opt;
     int stages = schedule_stages(run->model);
     if (run->ranks > stages)
-        return pp_fail(PP_ERR_MODEL, "%d ranks are more than the model's %d stages: take fewer, --dp N for N "
-                       "replicas, or split into more stages", run->ranks, stages);
+        return pp_fail(PP_ERR_MODEL,
+                       "%d ranks are more than the model's %d stages: take fewer, --dp N for N replicas, "
+                       "or split into more stages", run->ranks, stages);
     int chooses = o->mode == MODE_TRAIN && schedule_is_auto(o);
     if (chooses && run->model->minibatch_rows)
         return pp_fail(PP_ERR_USAGE, "--schedule auto: a loss over the whole minibatch needs all "
