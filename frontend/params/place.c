@@ -284,7 +284,8 @@ static void find_buffers(Params *p)
         const char *module = module_of(p->m->arena, t->name);
         bool rotates =
             i + 1 < p->m->init.n && is_rotation(p->m->arena, t, &p->m->init.at[i + 1]);
-        bool either = is_called_either(t->name), plain = rotates || is_plain_buffer(t);
+        bool either = is_called_either(t->name);
+        bool plain = !either || rotates || is_plain_buffer(t); /* of others no number is read */
         bool sure = !dtype_is_float(t->dtype) || rotates ||
                     (param_is_buffer_name(t->name) && strcmp(leaf, "pe") && strcmp(leaf, "mask"));
         bool behind = strmap_get(&perhaps, module) != NONE;
@@ -294,7 +295,7 @@ static void find_buffers(Params *p)
         bool placed = behind && dtype_is_float(t->dtype) && strmap_get(&begun, module) == NONE;
         if (either ? !plain : placed)
             *strmap_at(&p->places->doubtful, t->name) = i;
-        if (sure && (!either || plain))
+        if (sure && plain)
             *strmap_at(either ? &perhaps : &begun, module) = i;
     }
 }
