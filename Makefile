@@ -24,7 +24,7 @@ BASE     := -std=c11 -ffp-contract=off $(CFLAGS) $(CPPFLAGS) -MMD -MP
 ROOMS    := base ir frontend partition autodiff codegen schedule runtime planner
 sources   = $(sort $(foreach r,$(1),$(wildcard $(r)/*.$(2) $(r)/*/*.$(2) $(r)/*/*/*.$(2))))
 # What plans a rank's memory is the runtime's; planner/ asks it.
-PLANS    := $(wildcard runtime/plan/*.c runtime/core/*.c) runtime/optim/registry.c
+PLANS    := $(wildcard runtime/plan/*.c runtime/core/*.c) runtime/optim/registry.c runtime/device/cpu/conv_shape.c
 COMPILER := $(call sources,$(filter-out runtime,$(ROOMS)),c) $(PLANS)
 COMMAND  := ppsplit.c $(sort $(wildcard command/*.c))
 OBJ      := $(COMPILER:%.c=$(BUILD)/%.o) $(BUILD)/onnx.pb-c.o $(BUILD)/embed.o
@@ -124,7 +124,7 @@ $(BUILD)/tests/objects/made: $(BUILD)/ppsplit $(RUNTIME) codegen/write/pipeline.
 STANDS_ALONE := -Wno-unknown-pragmas -fPIC -ffp-contract=off -I. -Iruntime -Iruntime/api
 DEVICE   := tests/share/stage_device.cu $(wildcard runtime/device/cuda/*.cu)
 DEVICE   := $(filter-out %/device_cuda.cu,$(DEVICE))
-$(BUILD)/tests/libpp.so: tests/share/hook.c runtime/device/cpu/gemm.c runtime/device/cpu/gemm_half.c runtime/device/cpu/band.c runtime/device/cpu/conv.c runtime/device/cpu/conv_winograd.c $(call sources,runtime,h)
+$(BUILD)/tests/libpp.so: tests/share/hook.c runtime/device/cpu/gemm.c runtime/device/cpu/gemm_half.c runtime/device/cpu/band.c runtime/device/cpu/conv.c runtime/device/cpu/conv_shape.c runtime/device/cpu/conv_winograd.c $(call sources,runtime,h)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) -std=gnu11 -O1 $(STANDS_ALONE) -shared -o $@ $(filter %.c,$^) -lm

@@ -119,6 +119,7 @@ static inline Where where_file(const char *file)
 const Where *diag_at(const Where *w);
 void diag_note(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void diag_hint(const char *fmt, ...) PRINTF_LIKE(1, 2);
+/* Once in the outermost diag_run(): what is found again, word for word, is not said again. */
 void diag_warn(Where w, const char *fmt, ...) PRINTF_LIKE(2, 3);
 NORETURN void diag_fatal(int exit_code, Where w, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* leave the phase, whose errors have been printed */

@@ -9,16 +9,19 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file/hash.h"
 #include "escape.h"
 
-enum { LINE = 2048, MAX_QUEUED = 16 };
+enum { LINE = 2048, MAX_QUEUED = 16, MAX_WARNED = 256 };
 
 static _Thread_local struct {
     jmp_buf *frame;
-    FILE *to;                                           /* NULL: stderr */
+    FILE *to; /* NULL: stderr */
     char queued[MAX_QUEUED][LINE];
     int n_queued;
     const Where *at;
+    uint64_t warned[MAX_WARNED]; /* what the outermost diag_run() has said */
+    int n_warned;
 } diag;
 
 static FILE *out(void) { return diag.to ? diag.to : stderr; }
@@ -43,6 +46,8 @@ int diag_run(void (*fn)(void *), void *arg)
     const Where *const at = diag.at;
     const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0), before = uselocale(plain);
     volatile int code = 0;
+    if (!outer)
+        diag.n_warned = 0;
     diag.frame = &here;
     int jumped = setjmp(here);
     if (jumped == 0)
@@ -58,7 +63,7 @@ int diag_run(void (*fn)(void *), void *arg)
 
 void diag_raise(int exit_code)
 {
-    diag.n_queued = 0;                                  /* notes to what was never said */
+    diag.n_queued = 0; /* notes to what was never said */
     if (diag.frame)
         longjmp(*diag.frame, exit_code);
     exit(exit_code);
@@ -174,11 +179,38 @@ static void report(const char *kind, const char *colour, Where w, const char *fm
     print_queued();
 }
 
+static uint64_t hash_text(uint64_t h, const char *s)
+{
+    return hash_bytes(h, s, s ? strlen(s) + 1 : 0);
+}
+
+/* A search reads its model many times. */
+static bool was_said(Where w, const char *text)
+{
+    const Where at = !w.file && !w.what && diag.at ? *diag.at : w;
+    uint64_t h = hash_text(HASH_START, text);
+    h = hash_text(hash_text(hash_text(hash_text(h, at.file), at.what), at.name), at.type);
+    h = hash_value(hash_value(hash_value(h, at.index), (uint64_t)at.input), (uintptr_t)diag.to);
+    for (int i = 0; i < diag.n_warned; i++)
+        if (diag.warned[i] == h)
+            return true;
+    if (diag.frame && diag.n_warned < MAX_WARNED)
+        diag.warned[diag.n_warned++] = h;
+    return false;
+}
+
 void diag_warn(Where w, const char *fmt, ...)
 {
-    va_list ap;
+    char text[LINE];
+    va_list ap, again;
     va_start(ap, fmt);
-    report("warning", "\033[1;35m", w, fmt, ap);
+    va_copy(again, ap);
+    vsnprintf(text, sizeof text, fmt, again);
+    va_end(again);
+    if (was_said(w, text))
+        diag.n_queued = 0;
+    else
+        report("warning", "\033[1;35m", w, fmt, ap);
     va_end(ap);
 }
 

@@ -29,7 +29,7 @@ typedef struct {
     bool quiet;
     Command command;
     /* of plan: as they were written */
-    const char *machine, *batch, *dp, *optimizer, *recompute, *offload, *csv;
+    const char *machine, *threads, *batch, *dp, *optimizer, *recompute, *offload, *csv;
     const char *words;              /* model and options of the command that makes a program */
 } Options;
 

@@ -141,6 +141,7 @@ enum {
     OPT_VERSION,
     /* of plan alone */
     OPT_MACHINE,
+    OPT_THREADS,
     OPT_BATCH,
     OPT_DP,
     OPT_OPTIMIZER,
@@ -194,6 +195,7 @@ static const OptionName options[] = {
     [OPT_HELP] = {"help", NULL, 'h'},
     [OPT_VERSION] = {"version", NULL, 0},
     [OPT_MACHINE] = {"machine", "FILE", 0},
+    [OPT_THREADS] = {"threads", "N", 0},
     [OPT_BATCH] = {"batch", "ROWS", 0},
     [OPT_DP] = {"dp", "N", 0},
     [OPT_OPTIMIZER] = {"optimizer", "NAME", 0},
@@ -304,6 +306,7 @@ static void read_option(Options *o, int option, const char *arg)
         exit(0);
     case OPT_VERSION: version_print("ppsplit", stdout); exit(0);
     case OPT_MACHINE: o->machine = arg; break;
+    case OPT_THREADS: o->threads = arg; break;
     case OPT_BATCH: o->batch = arg; break;
     case OPT_DP: o->dp = arg; break;
     case OPT_OPTIMIZER: o->optimizer = arg; break;

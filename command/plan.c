@@ -1,6 +1,8 @@
 /*
  * plan.c - the command line of `ppsplit plan`: what it says beside that of a split.
  */
+#include <unistd.h>
+
 #include "command.h"
 
 const char plan_usage[] =
@@ -13,6 +15,9 @@ const char plan_usage[] =
     "                              `products = 170e9', `link = 4e9', `latency = 20e-6', and the\n"
     "                              other rates of --rates; `pipeline measure' writes one\n"
     "      --ranks=N               processes, of all replicas together\n"
+    "      --threads=N             of each, for the scratch of convolutions (default: the file's, "
+    "or\n"
+    "                              this machine's cores by the ranks, as for the program)\n"
     "      --memory=BYTES          that each may take (k, M, G, T: times 1024; default: any)\n"
     "      --rates=LIST|FILE       rates, over the file's\n"
     "      --costs=TRACE           seconds of a run (its --trace) instead, of a program cut by\n"
@@ -48,8 +53,10 @@ void plan_check(Options *o)
         o->optimizer = "sgd";
     if (!o->loss.loss) {
         static const char any[] = "mse";
-        fprintf(stderr, "ppsplit: note: no --loss is given: a plan is one of training, this one "
-                        "with %s, which its command names: put yours there\n", any);
+        fprintf(stderr,
+                "ppsplit: note: no --loss is given: a plan is one of training, this one "
+                "with %s, which its command names: put yours there\n",
+                any);
         o->loss.loss = any;
         o->import.training = true;
         o->words = arena_printf(o->arena, "%s --loss %s", o->words, any);
@@ -63,6 +70,13 @@ void plan_check(Options *o)
 static int number(const char *option, const char *text)
 {
     return text ? (int)given_number(option, text, 1 << 20) : 0;
+}
+
+/* As `pipeline' takes them. */
+static int default_threads(int ranks)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores > ranks ? (int)(cores / ranks) : 1;
 }
 
 PlanOptions plan_options(Options *o)
@@ -83,6 +97,7 @@ PlanOptions plan_options(Options *o)
     PlanOptions p = {.arena = o->arena,
                      .partition = &o->partition,
                      .ranks = t.ranks ? number("ranks", t.ranks) : m.ranks,
+                     .threads = o->threads ? number("threads", o->threads) : m.threads,
                      .memory = t.memory ? given_bytes("memory", t.memory) : m.memory,
                      .batch = number("batch", o->batch),
                      .optimizer = o->optimizer,
@@ -100,5 +115,8 @@ PlanOptions plan_options(Options *o)
         diag_hint("--ranks N, or a line `ranks = N' in the file of --machine");
         diag_fatal(EXIT_USAGE, WHERE_NONE, "on how many ranks?");
     }
+    p.given_threads = p.threads > 0;
+    if (!p.given_threads)
+        p.threads = default_threads(p.ranks);
     return p;
 }

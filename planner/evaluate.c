@@ -426,6 +426,7 @@ static bool open_trial(Trial *t)
                               .microbatches = c->microbatches,
                               .replicas = c->replicas,
                               .rows = x->o->batch / c->replicas,
+                              .threads = x->o->threads,
                               .states = x->states,
                               .divided = c->divided};
     return t->e && fill_costs(t, NULL);

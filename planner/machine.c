@@ -2,6 +2,7 @@
  * machine.c - what a machine is, in a small file:
  *
  *     ranks = 8               # processes, all replicas together
+ *     threads = 4             # of each
  *     memory = 16G            # that each may take
  *     products = 170e9        # and any other rate, as --rates has them
  *     latency = 20e-6         # seconds of a message: messages = 50e3 in other words
@@ -39,8 +40,8 @@ static double number(const Reader *r, const char *name, const char *text)
 static NORETURN void unknown(const Reader *r, const char *name)
 {
     enum { MOST = 64 };
-    const char *names[MOST] = {"ranks", "memory", "latency"}, *what;
-    size_t n = 3;
+    const char *names[MOST] = {"ranks", "threads", "memory", "latency"}, *what;
+    size_t n = 4;
     for (int i = 0; rates_name(i, &what); i++)
         names[n++] = rates_name(i, &what);
     const char *near = nearest_name(name, names, n);
@@ -62,7 +63,10 @@ static void once(Reader *r, const char *name)
 static void read_one(Reader *r, const char *name, const char *text)
 {
     double *rate = rates_find(&r->m->rates, name);
-    if (!rate && strcmp(name, "ranks") && strcmp(name, "memory") && strcmp(name, "latency"))
+    int *count = !strcmp(name, "ranks")     ? &r->m->ranks
+                 : !strcmp(name, "threads") ? &r->m->threads
+                                            : NULL;
+    if (!rate && !count && strcmp(name, "memory") && strcmp(name, "latency"))
         unknown(r, name);
     once(r, name);
     if (rate) {
@@ -78,8 +82,8 @@ static void read_one(Reader *r, const char *name, const char *text)
         enum { MOST = 1 << 16 };
         double n = number(r, name, text);
         if (n > MOST || n != (double)(int)n)
-            wrong(r, "'ranks' wants a whole number up to 65536");
-        r->m->ranks = (int)n;
+            wrong(r, arena_printf(r->a, "'%s' wants a whole number up to 65536", name));
+        *count = (int)n;
     }
 }
 
@@ -90,7 +94,8 @@ static void read_line(Reader *r, const char *line, size_t n)
         return;
     if (!eq || eq == one || !eq[1])
         wrong(r, arena_printf(r->a, "NAME = NUMBER is expected, not '%s'", diag_escape(r->a, one)));
-    read_one(r, rates_word(r->a, one, (size_t)(eq - one)), rates_word(r->a, eq + 1, strlen(eq + 1)));
+    read_one(r, rates_word(r->a, one, (size_t)(eq - one)),
+             rates_word(r->a, eq + 1, strlen(eq + 1)));
 }
 
 Machine machine_read(const char *path, Arena *a)

@@ -13,7 +13,7 @@ static int64_t plan_bytes(const PlanRequest *ask, int *moved)
 {
     Plan p = {0};
     PpStatus s = plan_build(&p, ask);
-    int64_t bytes = s == PP_OK ? p.bytes.total + p.bytes.resident : -1;
+    int64_t bytes = s == PP_OK ? plan_total(&p) : -1;
     *moved = p.offloaded;
     plan_free(&p);
     return bytes;
@@ -44,6 +44,7 @@ int64_t memory_rank(const MemoryAsked *x, const Schedule *s, int rank, int *move
         PlanRequest ask = {.model = x->model,
                            .schedule = s,
                            .rank = rank,
+                           .threads = x->threads,
                            .microbatches = x->microbatches,
                            .replicas = x->replicas,
                            .bucket = BUCKET,
@@ -51,7 +52,8 @@ int64_t memory_rank(const MemoryAsked *x, const Schedule *s, int rank, int *move
                            .row0 = row0,
                            .train = 1,
                            .on_device = x->model->device != PP_CPU,
-                           .overlap = plan_overlaps(&s->row[rank]),
+                           .overlap = (x->threads > 1 || x->model->device != PP_CPU) &&
+                                      plan_overlaps(&s->row[rank]),
                            .states = x->states,
                            .output_wanted = wanted,
                            .output_rows = x->rows,

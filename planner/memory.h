@@ -12,6 +12,7 @@ typedef struct {
     int microbatches, replicas;
     int64_t rows; /* of a step, of one replica */
     int states;   /* of the optimizer */
+    int threads;  /* of a rank */
     bool divided; /* --shard-optimizer */
     bool placed;  /* activations have their places: the very bytes, but slow.  Else no less than
                      they take at one moment, a few percent below */

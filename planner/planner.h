@@ -25,6 +25,7 @@ extern "C" {
 
 typedef struct {
     int ranks;      /* 0: not said */
+    int threads;    /* of each; 0: not said */
     int64_t memory; /* bytes that each has; 0: not said */
     Rates rates;    /* built in, where it does not say others */
 } Machine;
@@ -50,6 +51,9 @@ typedef struct {
     PlanModel model;
     const PartitionOptions *partition; /* points that are given, rates, a run's costs */
     int ranks;                         /* in all replicas */
+    /* of each, which want scratch for convolutions; given: the commands say it, too */
+    int threads;
+    bool given_threads;
     int64_t memory;                    /* bytes that a rank may take; 0: any */
     int64_t batch;                     /* rows of a step */
     const char *optimizer;

@@ -19,7 +19,6 @@ Program *program_of(Pipe *model, bool device, Arena *a)
         Arena *scratch = arena_within(a);
         const StageGen *sg = cg_stage(scratch, p, i, device);
         list[i] = cg_stage_table(sg, device ? TARGET_CUDA : TARGET_C, a);
-        out->convolutions |= sg->conv.n > 0;
         arena_free(scratch);
     }
     out->plan = cg_program_table(model, a);

@@ -10,7 +10,6 @@
 
 typedef struct {
     PpPlan plan;
-    bool convolutions; /* whose scratch memory is known when a run opens them */
 } Program;
 
 struct Pipe;

@@ -80,7 +80,18 @@ static void commands(const Search *x, const Candidate *c, Arena *a)
         if (o->memory > 0)
             printf(" --memory %lld", (long long)o->memory);
     }
+    if (o->given_threads)
+        printf(" --threads %d", o->threads);
     printf(" --optimizer %s --steps 100\n", o->optimizer);
+}
+
+static bool has_convolutions(const Candidate *c)
+{
+    const PpPlan *p = &c->cut->program->plan;
+    for (int i = 0; i < p->n_stage; i++)
+        if (p->stage[i]->n_conv > 0)
+            return true;
+    return false;
 }
 
 /* Those that fit as they would be compiled; of the first all ranks' bytes. */
@@ -124,8 +135,11 @@ void plans_tell(Search *x)
     printf("bytes of ranks of the first:");
     for (int r = 0; r < best->ranks; r++)
         printf(" %lld", (long long)of_rank[r]);
-    printf("%s\n\n", best->cut->program->convolutions
-                           ? " and the scratch memory of convolutions, known when a run opens them"
-                           : "");
+    if (has_convolutions(best) && o->device)
+        printf(" and the scratch memory of convolutions, known when a run opens them");
+    else if (has_convolutions(best))
+        printf(" with the scratch of convolutions for %d thread%s each", o->threads,
+               o->threads == 1 ? "" : "s");
+    printf("\n\n");
     commands(x, best, a);
 }

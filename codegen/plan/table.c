@@ -62,7 +62,9 @@ static const PpInput *inputs(const StageGen *sg, const Pipe *rows, Arena *a)
         const StageInput *in = &s->input.at[i];
         bool scale = in->value == p->loss_scale, data = in->from == NONE;
         list[i] = (PpInput){.t = cg_tensor(g, in->value, NULL, a),
-                            .from = scale ? -2 : data ? -1 : (int)in->from,
+                            .from = scale  ? -2
+                                    : data ? -1
+                                           : (int)in->from,
                             .from_output = scale  ? 0
                                            : data ? cg_input_number(p, in->value)
                                                   : output_of(&p->stage.at[in->from], in->value),
@@ -261,6 +263,26 @@ static const PpAgain *parts(const StageGen *sg, Arena *a)
     return list;
 }
 
+/* A copy: sg->conv lives only as long as the arena of its stage. */
+static const PpConvShape *convolutions(const StageGen *sg, Arena *a)
+{
+    PpConvShape *list = arena_array(a, PpConvShape, sg->conv.n + 1);
+    for (uint32_t i = 0; i < sg->conv.n; i++) {
+        const StageConv *c = &sg->conv.at[i];
+        PpConvShape *s = &list[i];
+        *s = (PpConvShape){
+            .dtype = (int)c->type, .spatial = c->spatial, .group = c->group, .c = c->c, .m = c->m};
+        memcpy(s->in, c->in, sizeof s->in);
+        memcpy(s->out, c->out, sizeof s->out);
+        memcpy(s->kernel, c->kernel, sizeof s->kernel);
+        memcpy(s->stride, c->stride, sizeof s->stride);
+        memcpy(s->dilation, c->dilation, sizeof s->dilation);
+        memcpy(s->pad_begin, c->pad_begin, sizeof s->pad_begin);
+        memcpy(s->pad_end, c->pad_end, sizeof s->pad_end);
+    }
+    return list;
+}
+
 /* A loss over the whole minibatch has no weight gradient of a microbatch. */
 bool cg_own_weight(const StageGen *sg)
 {
@@ -293,7 +315,7 @@ static void works(const StageGen *sg, Target target, int64_t *bytes)
                 *to = &bytes[k < F_AGAIN ? k : PP_WORK_AGAIN];
         *to = own > *to ? own : *to;
     }
-    if (!sg->func[F_INFER])                             /* it is the forward */
+    if (!sg->func[F_INFER]) /* it is the forward */
         bytes[PP_WORK_INFER] = bytes[PP_WORK_FORWARD];
 }
 _Static_assert((int)F_FORWARD == PP_WORK_FORWARD && (int)F_INFER == PP_WORK_INFER &&
@@ -329,6 +351,8 @@ const PpStage *cg_stage_table(const StageGen *sg, Target target, Arena *a)
                     .flops_weight = flops(sg->g, &s->backward_weight),
                     .n_again = (int)sg->again.n,
                     .again = parts(sg, a),
+                    .n_conv = (int)sg->conv.n,
+                    .conv = convolutions(sg, a),
                     .has_backward = cg_has_backward(s)};
     works(sg, target, st->bytes_work);
     twice(sg, st);

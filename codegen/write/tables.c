@@ -48,10 +48,9 @@ static void print_outputs(const StageGen *sg, const PpStage *st, Text *t)
     text_line(t, "static const PpOutput %s_outputs[] = {", cg_table_name(sg));
     for (int i = 0; i < st->n_output; i++) {
         const PpOutput *out = &st->output[i];
-        text_line(t,
-                  "    {.t = %s,\n     .model_output = %d, .stashed = %d, .dys = %d, .again = %d},",
-                  cg_tensor_text(sg->a, &out->t), out->model_output, out->stashed, out->dys,
-                  out->again);
+        text_line(
+            t, "    {.t = %s,\n     .model_output = %d, .stashed = %d, .dys = %d, .again = %d},",
+            cg_tensor_text(sg->a, &out->t), out->model_output, out->stashed, out->dys, out->again);
     }
     text_line(t, "};\n");
 }
@@ -94,7 +93,7 @@ static void print_params(const StageGen *sg, const PpStage *st, Text *t)
 
 void cg_short_constants(const StageGen *sg, const char *prefix, Text *t)
 {
-    enum { LINE = 112 };                                /* of numbers, indented and with a comma */
+    enum { LINE = 112 }; /* of numbers, indented and with a comma */
     for (uint32_t i = 0; i < sg->constants.n; i++) {
         const StageConst *c = &sg->constants.at[i];
         const Value *v = val(sg->g, c->value);
@@ -152,22 +151,22 @@ static const char *dims(const StageGen *sg, const int64_t *d, int n)
 }
 
 /* The stages' open functions read them. */
-static void print_convs(const StageGen *sg, Text *t)
+static void print_convs(const StageGen *sg, const PpStage *st, Text *t)
 {
     const char *name = cg_table_name(sg);
-    uint32_t n = sg->conv.n;
+    int n = st->n_conv;
     if (n == 0)
         return;
-    text_line(t, "extern const PpConvShape %s_conv[%u];\nconst PpConvShape %s_conv[%u] = {", name,
+    text_line(t, "extern const PpConvShape %s_conv[%d];\nconst PpConvShape %s_conv[%d] = {", name,
               n, name, n);
-    for (uint32_t i = 0; i < n; i++) {
-        const StageConv *c = &sg->conv.at[i];
+    for (int i = 0; i < n; i++) {
+        const PpConvShape *c = &st->conv[i];
         text_line(t,
                   "    {.dtype = %s, .spatial = %d, .group = %" PRId64 ", .c = %" PRId64
                   ", .m = %" PRId64 ", .in = {%s}, .out = {%s},\n"
                   "     .kernel = {%s}, .stride = {%s}, .dilation = {%s}, .pad_begin = {%s}, "
                   ".pad_end = {%s}},",
-                  type_runtime(c->type), c->spatial, c->group, c->c, c->m,
+                  type_runtime((Dtype)c->dtype), c->spatial, c->group, c->c, c->m,
                   dims(sg, c->in, c->spatial), dims(sg, c->out, c->spatial),
                   dims(sg, c->kernel, c->spatial), dims(sg, c->stride, c->spatial),
                   dims(sg, c->dilation, c->spatial), dims(sg, c->pad_begin, c->spatial),
@@ -197,8 +196,8 @@ static void print_prototypes(const StageGen *sg, Target target, Text *t)
         if (sg->func[k] && cg_function_like(sg, (FuncKind)k) == (FuncKind)k)
             text_line(t, "void %s(const PpCtx *c);", cg_function_name(sg, (FuncKind)k, target));
     if (cg_own_weight(sg))
-        text_line(t, "extern void (*const stage%u%s_own_weight)(const PpCtx *c);",
-                  sg->stage->index, target_row(target)->table);
+        text_line(t, "extern void (*const stage%u%s_own_weight)(const PpCtx *c);", sg->stage->index,
+                  target_row(target)->table);
     if (sg->conv.n)
         text_line(t, "void *stage%u%s_open(int threads);\nvoid stage%u%s_close(void *state);",
                   sg->stage->index, target_row(target)->table, sg->stage->index,
@@ -286,9 +285,9 @@ static void print_fields(const StageGen *sg, Target target, const PpStage *st, c
               list(sg, inputs, st->n_input), list(sg, "outputs", st->n_output),
               list(sg, "dys", st->n_dy), list(sg, "params", st->n_param),
               list(sg, "consts", st->n_const));
-    text_line(
-        t, ".bytes_param = %" PRId64 ", .bytes_grad = %" PRId64 ", .bytes_const = %" PRId64 ",",
-        st->bytes_param, st->bytes_grad, st->bytes_const);
+    text_line(t,
+              ".bytes_param = %" PRId64 ", .bytes_grad = %" PRId64 ", .bytes_const = %" PRId64 ",",
+              st->bytes_param, st->bytes_grad, st->bytes_const);
     if (st->bytes_half > 0)
         text_line(t, ".bytes_half = %" PRId64 ", .half_type = %s,", st->bytes_half,
                   type_runtime((Dtype)st->half_type));
@@ -308,6 +307,8 @@ static void print_fields(const StageGen *sg, Target target, const PpStage *st, c
                   st->twice_quick, st->twice_functions, st->twice_bytes);
     if (st->n_again)
         text_line(t, ".n_again = %d, .again = stage%d%s_again,", st->n_again, st->index, table);
+    if (st->n_conv)
+        text_line(t, ".n_conv = %d, .conv = %s_conv,", st->n_conv, cg_table_name(sg));
     if (st->minibatch)
         text_line(t, ".minibatch = &stage%d%s_minibatch,", st->index, table);
     if (st->n_kept)
@@ -348,7 +349,7 @@ static void print_lists(const StageGen *sg, bool device, const PpStage *st, Text
     print_dys(sg, st, t);
     print_params(sg, st, t);
     print_consts(sg, device, st, t);
-    print_convs(sg, t);
+    print_convs(sg, st, t);
 }
 
 void cg_tables_print(const StageGen *sg, bool cpu, const StageGen *cuda, Text *t)

@@ -187,6 +187,8 @@ typedef struct PpStage {
     const PpKept *kept;
     const PpSteps *steps; /* of its functions that are timed, PP_TIMED; NULL: without --profile */
     int has_backward;
+    int n_conv;
+    const struct PpConvShape *conv; /* that open() prepares */
     /* convolutions with their scratch, once, on the rank's thread; NULL: none */
     void *(*open)(int threads);
     void (*close)(void *state);
@@ -365,7 +367,7 @@ PP_BAND_PRODUCT(hsgemm, float, uint16_t, float)
    (conv_merged.h).  The shape decides which; bits do not depend on the threads.  All tensors dense
    NC[D][H]W; weights [M, C/group, k...].  Of dtype PP_BF16 and PP_F16 sums are float32 and rounded
    once; dw is float32.  open() takes the scratch memory; NULL when there is none. */
-typedef struct {
+typedef struct PpConvShape {
     int dtype, spatial;                                 /* 1, 2 or 3 */
     /* input and output channels of the (direct) convolution */
     int64_t group, c, m;

@@ -7,6 +7,8 @@
 #ifndef PP_LIBRARY_H
 #define PP_LIBRARY_H
 
+#include "api/pp.h"
+
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -19,7 +21,7 @@ extern "C" {
 typedef struct PpLibrary {
     char *scratch; /* conv.c: of the host, as much as the largest convolution needs */
     int64_t scratch_bytes;
-    int backwards; /* conv.c: the last convolution took its samples from the last one on */
+    int backwards;       /* conv.c: the last convolution took its samples from the last one on */
     void *cuda;          /* conv_cuda.cu: scratch of the stage that opens */
     int64_t bytes;       /* all that was taken, on the host or on the device */
     const char *failure; /* NULL: none */
@@ -27,6 +29,8 @@ typedef struct PpLibrary {
 
 /* NULL: a convolution that opens now has a scratch of its own */
 extern PP_THREAD_LOCAL PpLibrary *pp_library;
+/* conv_shape.c: bytes of scratch that opening it takes, in all of so many threads */
+int64_t library_conv(const PpConvShape *s, int threads);
 void pp_library_close(PpLibrary *l); /* after the stages that were opened with it */
 
 #ifdef __cplusplus

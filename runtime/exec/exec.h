@@ -27,6 +27,7 @@ typedef struct Run {
     int64_t updates; /* of the optimizer, before this run */
     LossScale scale; /* of the first step */
     int ranks, cores;   /* of a pipeline; of this process */
+    int threads;        /* of a rank; on machines that differ the most of any, so that all plan alike */
     int64_t process_bytes; /* resident before anything was planned; 0: not known */
     int replicas;       /* of the pipeline: --dp */
     int *until;         /* --until: per rank, actions to run; NULL */
@@ -215,6 +216,7 @@ PpStatus replicas_outputs(Rank *r); /* rows and sums come to replica 0 */
 
 /* setup.c: everything that a rank allocates */
 /* overlap: the halves of a compound may run at the same time */
+int rank_threads(const Run *run, int host_ranks); /* of OpenMP */
 PlanRequest plan_request(const Run *run, int rank, int overlap, int64_t tags);
 PpStatus rank_open(Rank *r);
 void rank_close(Rank *r);

@@ -55,6 +55,8 @@ static PpStatus prepare(Run *run, Options *o, const Group *world)
     TRY(optim_patterns(o, run->model));
     if (!run->ranks)
         run->ranks = schedule_stages(run->model);
+    if (!world)
+        run->threads = rank_threads(run, run->ranks * run->replicas);
     TRY(wanted_outputs(run));
     TRY(save_find(run, o));
     TRY(data_open(&run->data, run->model, o));
@@ -139,6 +141,18 @@ static void keep_freed_memory(void)
 #endif
 }
 
+/* All ranks plan the schedule for themselves, and have to come to the same. */
+static PpStatus agree_threads(Run *run, Group *world)
+{
+    run->threads = rank_threads(run, world->host_ranks);
+    int *all = calloc((size_t)world->ranks, sizeof *all);
+    PpStatus s = all ? world->op->gather(world, &run->threads, sizeof *all, all) : pp_no_memory();
+    for (int k = 0; s == PP_OK && k < world->ranks; k++)
+        run->threads = all[k] > run->threads ? all[k] : run->threads;
+    free(all);
+    return s;
+}
+
 /* world: the processes of mpirun; NULL: there is this one. */
 static PpStatus run_all(Run *run, Options *o, Group *world)
 {
@@ -156,6 +170,9 @@ static PpStatus run_all(Run *run, Options *o, Group *world)
                     ranks);
     if (s == PP_OK)
         s = transport_check(o->transport, world != NULL, run->model->device);
+    PpStatus agreed = world ? agree_threads(run, world) : PP_OK;
+    if (s == PP_OK)
+        s = agreed;
     if (s == PP_OK)
         s = prepare(run, o, world);
     if (world)

@@ -179,9 +179,9 @@ static void print_machine(const Measurer *m)
 {
     const Group *g = &m->group;
     int here = g->processes ? g->host_ranks : g->ranks;
-    printf("# measured by %d %s at once, each of %d threads; products by %s\n", g->ranks,
-           g->processes ? "processes" : "threads of one process", m->threads, gemm_library());
-    printf("ranks = %d\n", g->ranks);
+    printf("# measured by %d %s at once; products by %s\n", g->ranks,
+           g->processes ? "processes" : "threads of one process", gemm_library());
+    printf("ranks = %d\nthreads = %d\n", g->ranks, m->threads);
     if (memory_left() > 0)
         printf("memory = %" PRId64 "    # what is free now, for %d ranks of a machine\n",
                memory_left() / here, here);

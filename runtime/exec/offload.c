@@ -13,7 +13,8 @@ PpStatus schedule_bytes(const Run *run, const Schedule *s, int rank, int placed,
         Schedule *out;
     } rows = {s};
     with.sched = rows.out;
-    PlanRequest ask = plan_request(&with, rank, plan_overlaps(&s->row[rank]), INT64_MAX);
+    int beside = run->threads > 1 || run->model->device != PP_CPU;
+    PlanRequest ask = plan_request(&with, rank, beside && plan_overlaps(&s->row[rank]), INT64_MAX);
     PpStatus status = PP_OK;
     ask.unplaced = !placed;
     *bytes = 0;
@@ -21,7 +22,7 @@ PpStatus schedule_bytes(const Run *run, const Schedule *s, int rank, int placed,
     for (; ask.replica < (ask.divided ? ask.replicas : 1) && status == PP_OK; ask.replica++) {
         Plan p = {0};
         status = plan_build(&p, &ask);
-        int64_t all = p.bytes.total + p.bytes.resident;
+        int64_t all = plan_total(&p);
         *bytes = all > *bytes ? all : *bytes;
         *moved = p.offloaded;
         plan_free(&p);

@@ -9,13 +9,15 @@
 #include <omp.h>
 #endif
 
+int rank_threads(const Run *run, int host_ranks)
+{
+    int n = run->opt->threads ? run->opt->threads : run->cores / host_ranks;
+    return n < 1 ? 1 : n;
+}
+
 static int set_threads(const Rank *r)
 {
-    int n = r->run->opt->threads;
-    if (!n)
-        n = r->run->cores / r->group.host_ranks;
-    if (n < 1)
-        n = 1;
+    int n = rank_threads(r->run, r->group.host_ranks);
 #ifdef _OPENMP
     omp_set_num_threads(n);
 #endif
@@ -32,6 +34,7 @@ PlanRequest plan_request(const Run *run, int rank, int overlap, int64_t tags)
         .model = run->model,
         .schedule = run->sched,
         .rank = rank,
+        .threads = run->threads,
         .replicas = run->replicas,
         .bucket = run->opt->bucket,
         .divided = train && run->opt->shard_optimizer && run->replicas > 1,
@@ -177,6 +180,7 @@ static PpStatus plan_memory(Rank *r)
     const Schedule *s = r->run->sched;
     PlanRequest ask = request(r);
     ask.replica = r->replica;
+    ask.threads = r->threads;
     ask.row0 = data_pass(&r->data, 0, 0);
     TRY(devices_open(r, ask.overlap));
     TRY(plan_build(&r->plan, &ask));

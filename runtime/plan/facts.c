@@ -1,6 +1,7 @@
 /*
  * facts.c - what follows from the generated tables and a row alone.
  */
+#include "device/library.h"
 #include "planner.h"
 
 int64_t stats_bytes(const PpStage *st)
@@ -12,6 +13,25 @@ int64_t stats_bytes(const PpStage *st)
 }
 
 int schedule_stages(const PpPlan *model) { return model->n_stage - (model->minibatch_rows > 0); }
+
+/* Stages take turns with one block, but where halves of a compound run beside each other. */
+int64_t plan_library_bytes(const Plan *p)
+{
+    int64_t sum = 0, most = 0;
+    for (int l = 0; l < p->n_stage && p->model->device == PP_CPU; l++) {
+        const PpStage *st = p->stage[l].st;
+        int64_t own = 0;
+        for (int i = 0; i < st->n_conv; i++) {
+            int64_t bytes = library_conv(&st->conv[i], p->ask.threads);
+            own = bytes > own ? bytes : own;
+        }
+        sum += own;
+        most = own > most ? own : most;
+    }
+    return p->ask.overlap ? sum : most;
+}
+
+int64_t plan_total(const Plan *p) { return p->bytes.total + p->bytes.resident + p->bytes.library; }
 
 int64_t values_bytes(const PpStage *st)
 {

@@ -195,6 +195,7 @@ PpStatus plan_build(Plan *plan, const PlanRequest *ask)
                b->data + b->output + b->comm;
     if (ask->page)
         b->total += b->window - (b->param + b->half + b->grad + b->optimizer);
+    b->library = plan_library_bytes(plan);
     for (int k = 0; k <= plan->n_op; k++)
         plan->live[k] += b->total - b->block - b->window;
     return PP_OK;

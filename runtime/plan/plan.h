@@ -30,6 +30,7 @@ typedef struct {
     int train;
     int on_device;            /* outputs are copied to the host while the device computes on */
     int overlap;              /* the halves of a compound run at the same time */
+    int threads;              /* of the rank, each of which wants scratch for convolutions */
     int states;               /* tensors of optimizer state per parameter */
     const int *output_wanted; /* per model output: >= 0 it is to be kept */
     int64_t output_rows;      /* so many rows of it */
@@ -187,6 +188,9 @@ typedef struct {
      * running statistics that an R keeps; slots: the rest of the block; bound: what no placement
      * can go below */
     int64_t block, slots_bound;
+    /* Scratch of convolutions on the CPU, which stages take when they open; not in total.  What a
+     * device's library takes is known then only */
+    int64_t library;
     int64_t store;       /* kept beside the device, not in total */
     int64_t moved;       /* that go there and come back in a step */
     /* ask.page: param, half, grad and optimizer are not in total but in a file of `mapped` bytes,
@@ -274,6 +278,9 @@ int schedule_stages(const PpPlan *model);
 int plan_edges(const PpPlan *model, SchedEdge *edge);
 int plan_shared(const PpPlan *model, SchedParam *list, int train);
 int64_t stats_bytes(const PpStage *st);  /* of its running statistics */
+int64_t plan_library_bytes(const Plan *p); /* as PlanBytes.library */
+/* All that is planned of a rank's memory: the arena, what is elsewhere but in memory, and scratch */
+int64_t plan_total(const Plan *p);
 int64_t values_bytes(const PpStage *st); /* of its parameters and their half copies, as they lie */
 /* Is W of the stage a user's own function? */
 int plan_own_weight(const PpStage *st);

@@ -62,6 +62,17 @@ is "to the byte" "$taken" "$planned"
 run_plan cut --ranks 2 --dp 1 --batch 8 --stages 2 --microbatches 8 --schedule gpipe --recompute except-last
 is "all but the last microbatch again" "$taken" "$planned"
 
+# Convolutions take scratch when a run opens them, for each thread, and for both halves of a compound.
+gpt=$model model=$top/models/unet-ts
+cp "$model/in.x.npy" x.npy
+cp "$model/target.npy" target.npy
+run_plan conv --loss mse --ranks 2 --dp 1 --batch 8 --stages 4 --microbatches 4 --schedule dualpipev --threads 2
+ok "convolutions' scratch is counted" grep -q "library [0-9]" log
+is "to the byte" "$taken" "${planned%% with*}"
+ok "for so many threads" grep -q " with the scratch of convolutions for 2 threads each$" <<<"$planned"
+is "what is found in a model is said once" "$("$ppsplit" plan "$top/models/vit-dyn/model.onnx" --loss mse --ranks 2 --batch 8 2>&1 | grep -c 'warning: ')" 1
+model=$gpt
+
 said=$(plan --ranks 2 --dp 1 --batch 4 --memory 80k)
 ok "nothing fits" grep -q "no plan fits into 81920 bytes a rank" <<<"$said"
 least=$(sed -n 's/^note: the least is \([0-9]*\) bytes.*/\1/p' <<<"$said")
@@ -90,6 +101,7 @@ ok "a store is measured" grep -q "^offload = [0-9]" measured
 ok "and what a loop takes to begin" grep -q "^steps = [0-9]" measured
 ok "and what is left for later" grep -q "^left = [1-9]" measured
 machine() { printf "$1" >machine; plan --batch 4 --machine machine; }
+ok "with how many threads" grep -q "^threads = [1-9]" measured
 ok "a machine that was measured" grep -q "on 2 ranks, .* a rank" <(plan --batch 4 --machine measured)
 ok "one that is written" grep -q "on 2 ranks, .* 16 GiB a rank" <(machine 'ranks=2 # two\n\n  memory = 16G\nproducts = 90e9\nlatency=1e-5\n')
 ok "options win" grep -q "on 1 ranks, .* 1 GiB a rank" <(printf 'ranks=2\nmemory=1k\n' >machine; plan --batch 4 --machine machine --ranks 1 --memory 1G)

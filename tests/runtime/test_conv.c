@@ -306,6 +306,8 @@ static void libraries(const PpConvShape *shape)
     PpConv *two = pp_conv_open(&s, 1);
     ok(one && two && bytes > 0 && library.bytes == bytes && !library.failure,
        "two convolutions of a library share its scratch");
+    ok(bytes == library_conv(&s, 1) && library_conv(&s, 3) >= bytes,
+       "which is known before they open");
     ok(!pp_conv_open(&s, 1 << 30) && library.failure,
        "scratch that cannot be had is a failure, not the end of the process");
     pp_library = NULL;

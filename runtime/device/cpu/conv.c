@@ -22,8 +22,6 @@
 #include <omp.h>
 #endif
 
-enum { COL_BYTES = 512 << 10, COL_OUTPUTS = 192, DIRECT_CHANNELS = 4 };
-
 _Thread_local PpLibrary *pp_library;
 
 static void bf16_widen(float *to, const uint16_t *from, int64_t n)
@@ -132,76 +130,17 @@ static int f64_slides_data(const PpConv *v, const double *dy, const double *w, d
 #define GEMM_SUM pp_hsgemm
 #include "conv_body.h"
 
-/* Shape in three dimensions, sizes, and how many output lines make a block. */
-static void normalise(PpConv *v, const PpConvShape *s)
+/* What the processor decides beside the shape. */
+static void choose_loops(PpConv *v)
 {
-    int lead = 3 - s->spatial;
-    v->dtype = s->dtype;
-    v->group = s->group;
-    v->c = s->c;
-    v->m = s->m;
-    v->cg = s->c / s->group;
-    v->mg = s->m / s->group;
-    v->taps = v->in_size = v->out_size = 1;
-    v->pointwise = 1;
-    for (int i = 0; i < 3; i++) {
-        int k = i - lead;
-        v->in[i] = k < 0 ? 1 : s->in[k];
-        v->out[i] = k < 0 ? 1 : s->out[k];
-        v->kernel[i] = k < 0 ? 1 : s->kernel[k];
-        v->stride[i] = k < 0 ? 1 : s->stride[k];
-        v->dilation[i] = k < 0 ? 1 : s->dilation[k];
-        v->pad[i] = k < 0 ? 0 : s->pad_begin[k];
-        v->taps *= v->kernel[i];
-        v->in_size *= v->in[i];
-        v->out_size *= v->out[i];
-        v->pointwise &=
-            v->kernel[i] == 1 && v->stride[i] == 1 && v->pad[i] == 0 && v->in[i] == v->out[i];
-    }
-    v->direct = v->cg <= DIRECT_CHANNELS && v->mg <= DIRECT_CHANNELS && v->group > 1 &&
-                v->in_size > 0 && v->out_size > 0;
-    v->lines = v->out[0] * v->out[1];
-    int64_t line_bytes = v->cg * v->taps * v->out[2] * (s->dtype == PP_F64 ? 8 : 4);
-    v->block =
-        line_bytes > 0 && COL_BYTES / line_bytes < v->lines ? COL_BYTES / line_bytes : v->lines;
-    if (v->mg >= COL_OUTPUTS && v->out[2] > 0 && v->block * v->out[2] < COL_OUTPUTS)
-        v->block = (COL_OUTPUTS + v->out[2] - 1) / v->out[2];
-    if (v->block > v->lines)
-        v->block = v->lines;
-    if (v->block < 1)
-        v->block = 1;
-    if (v->pointwise)
-        v->block = v->lines;
-    v->room_at = v->pointwise ? 0 : align_up(line_bytes * v->block);
-    if (v->direct) {
-        measure_planes(v);
-        v->room_at = align_up(v->planes.room * (s->dtype == PP_F64 ? 8 : 4));
 #ifdef PP_DEPTHWISE
-        v->depthwise = depthwise_fits(v);
-#endif
-    }
-#ifdef PP_DEPTHWISE
+    v->depthwise = v->direct && depthwise_fits(v);
     v->narrow = narrow_fits(v);
 #endif
-    v->scratch_bytes = v->room_at;
-    v->merged = v->together[0] = v->together[1] = 1;
-    v->winograd = winograd_fits(v);
-    if (v->winograd) {
-        v->scratch_bytes = winograd_bytes(v);
+    if (v->winograd)
         return;
-    }
-    v->merged = merged_samples(v);
-    if (v->merged > 1)
-        v->scratch_bytes = merged_bytes(v);
     v->together[0] = together_samples(v, v->mg);
     v->together[1] = together_samples(v, v->cg);
-    if (s->dtype != PP_BF16 && s->dtype != PP_F16)
-        return;
-    int64_t in = v->c * v->in_size, out = v->m * v->out_size, weights = v->m * v->cg * v->taps;
-    if (v->direct)
-        v->scratch_bytes += align_up((in + out + weights) * (int64_t)sizeof(float));
-    else if (!v->pointwise)
-        v->scratch_bytes += align_up(in * (int64_t)sizeof(float));
 }
 
 /* Outputs of tap k of the last dimension that read inside the input. */
@@ -248,13 +187,14 @@ PpConv *pp_conv_open(const PpConvShape *s, int threads)
 {
     PpConv *v = calloc(1, sizeof *v);
     if (v) {
-        normalise(v, s);
+        conv_of_shape(v, s);
+        choose_loops(v);
         v->threads = threads > 0 ? threads : 1;
         v->lo = calloc((size_t)(2 * v->kernel[2] + 1), sizeof *v->lo);
         v->library = pp_library ? pp_library : &v->own;
     }
     if (v && v->lo && (!v->direct || list_taps(v)) && list_masks(v) &&
-        grow_scratch(v->library, v->scratch_bytes * (v->winograd ? 1 : v->threads))) {
+        grow_scratch(v->library, conv_scratch(v, v->threads))) {
         bound_taps(v);
         return v;
     }

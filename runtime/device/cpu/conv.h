@@ -107,26 +107,6 @@ static inline int64_t channel_at(const PpConv *v, const PhaseLines *l, int64_t i
 
 static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-/* Sizes of the planes. */
-static inline void measure_planes(PpConv *v)
-{
-    Direct *d = &v->planes;
-    d->phases = d->covers = 1;
-    for (int i = 0; i < 3; i++) {
-        d->phases *= v->stride[i];
-        d->ext[i] = v->out[i] + (v->kernel[i] - 1) * v->dilation[i] / v->stride[i];
-        d->covers &= v->pad[i] >= 0 && d->ext[i] * v->stride[i] >= v->in[i] + v->pad[i];
-    }
-    d->plane = d->ext[0] * d->ext[1] * d->ext[2];
-    d->run = plane_at(d, v->out[0] - 1, v->out[1] - 1, v->out[2] - 1) + 1;
-    d->pitch = round_up(d->plane, DIRECT_BLOCK) + DIRECT_BLOCK;
-    d->margin = round_up(d->plane - d->run, DIRECT_LANES);
-    d->wide = d->margin + d->pitch;
-    int64_t planes = (v->cg * d->phases + 1) * d->pitch,
-            runs = v->mg * d->wide + d->pitch + v->mg * v->taps;
-    d->room = planes > runs ? planes : runs;
-}
-
 /* Where each tap reads; 0: no memory. */
 static inline int list_taps(PpConv *v)
 {
@@ -162,10 +142,13 @@ static inline int list_taps(PpConv *v)
     return 1;
 }
 
+/* conv_shape.c: the shape in three dimensions, which way it is computed, what scratch it takes; and
+ * that of so many threads. */
+void conv_of_shape(PpConv *v, const PpConvShape *s);
+int64_t conv_scratch(const PpConv *v, int threads);
+
 /* conv_winograd.c: scratch is for the convolution, not for each thread.  data: the gradient of the
  * data, x = dy and y = dx.  The weights' gradient is added to dw. */
-int winograd_fits(const PpConv *v);
-int64_t winograd_bytes(const PpConv *v);
 void winograd_image(const PpConv *v, int data, int64_t rows, const float *x, const float *w,
                     float *y, const Then *then, float *scratch);
 void winograd_weight(const PpConv *v, int64_t rows, const float *x, const float *dy, float *dw,

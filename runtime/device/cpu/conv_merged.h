@@ -12,20 +12,7 @@
  * gradient, which adds them in order, what gemm.c shares out.
  */
 
-enum {
-    MERGED_OUTPUTS = 256,
-    MERGED_BELOW = 100,
-    MERGED_WEIGHTS = 1 << 15,
-    TOGETHER_OUTPUTS = 1024,
-    TOGETHER_CHANNELS = 256
-};
-
-static int64_t merged_samples(const PpConv *v)
-{
-    int fits = v->dtype == PP_F32 && !v->direct && !v->winograd && v->out_size > 0 &&
-               v->out_size < MERGED_BELOW && v->mg * v->cg * v->taps >= MERGED_WEIGHTS;
-    return fits ? MERGED_OUTPUTS / v->out_size : 1;
-}
+enum { TOGETHER_OUTPUTS = 1024, TOGETHER_CHANNELS = 256 };
 
 /* Samples of a pointwise one whose images lie beside each other in a product of m rows; 1: each by
  * itself. */
@@ -35,11 +22,6 @@ static int64_t together_samples(const PpConv *v, int64_t m)
                gemm_images_pay(m, TOGETHER_OUTPUTS);
     int64_t samples = fits ? TOGETHER_OUTPUTS / v->out_size : 1;
     return samples > 1 ? samples : 1;
-}
-
-static int64_t merged_bytes(const PpConv *v)
-{
-    return align_up(v->merged * v->out_size * (v->cg * v->taps + v->mg) * (int64_t)sizeof(float));
 }
 
 /* Between an image and its columns, for a group; to_columns: or back. */

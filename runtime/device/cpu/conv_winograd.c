@@ -16,74 +16,19 @@
  */
 #include "api/pp.h"
 #include "core/core.h"
-#include "device/cpu/conv.h"
+#include "device/cpu/conv_winograd.h"
 
 #include <string.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 
-enum {
-    PLACES = 16,
-    LANES = 16,
-    FILTERS = 4 * LANES, /* whose taps are sorted at once */
-    MIN_CHANNELS = 16,
-    MIN_TILES = 32, /* of a sample; below, the filters' transform costs what is won */
-    BLOCK_ELEMENTS = 1 << 16
-};
+enum { FILTERS = 4 * LANES /* whose taps are sorted at once */ };
 
 /* A block of tiles: rows of tiles [first, end), counted over all samples. */
 typedef struct {
     int64_t first, end, tiles;
 } Block;
-
-/* One use of a convolution: what it reads is c x h x w, what it writes m x oh x ow. */
-typedef struct {
-    int64_t c, m, h, w, oh, ow, pad_h, pad_w, across, down;
-} Use;
-
-static Use use_of(const PpConv *v, int data)
-{
-    Use u = {v->cg, v->mg, v->in[1], v->in[2], v->out[1], v->out[2], v->pad[1], v->pad[2], 0, 0};
-    if (data)
-        u = (Use){v->mg,    v->cg,         v->out[1],     v->out[2], v->in[1],
-                  v->in[2], 2 - v->pad[1], 2 - v->pad[2], 0,         0};
-    u.across = (u.ow + 1) / 2;
-    u.down = (u.oh + 1) / 2;
-    return u;
-}
-
-int winograd_fits(const PpConv *v)
-{
-    int fits = v->dtype == PP_F32 && v->cg >= MIN_CHANNELS && v->mg >= MIN_CHANNELS &&
-               v->in[0] == 1 && v->out[0] == 1 && v->kernel[0] == 1 && v->pad[0] == 0;
-    for (int i = 1; i < 3; i++)
-        fits &= v->kernel[i] == 3 && v->stride[i] == 1 && v->dilation[i] == 1 && v->pad[i] >= 0 &&
-                v->pad[i] <= 2 && v->out[i] > 0 && v->in[i] > 0;
-    return fits && ((v->out[1] + 1) / 2) * ((v->out[2] + 1) / 2) >= MIN_TILES;
-}
-
-/* Rows of tiles in a block, for both directions alike. */
-static int64_t block_rows(const PpConv *v, const Use *u)
-{
-    int64_t tiles = BLOCK_ELEMENTS / (v->cg + v->mg);
-    if (tiles < 64)
-        tiles = 64;
-    return tiles > u->across ? tiles / u->across : 1;
-}
-
-/* From a channel to the next; a last vector of tiles may write beyond them. */
-static int64_t pitch_of(const PpConv *v, const Use *u)
-{
-    return round_up(block_rows(v, u) * u->across + LANES, LANES);
-}
-
-int64_t winograd_bytes(const PpConv *v)
-{
-    Use f = use_of(v, 0), d = use_of(v, 1);
-    int64_t pitch = pitch_of(v, &f) > pitch_of(v, &d) ? pitch_of(v, &f) : pitch_of(v, &d);
-    return align_up(PLACES * (v->mg * v->cg + (v->mg + v->cg) * pitch) * (int64_t)sizeof(float));
-}
 
 static int team(const PpConv *v)
 {
