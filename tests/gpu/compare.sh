@@ -68,8 +68,8 @@ compare_program() {
 compare_library() {
     local f objects=() each='attention products convolutions pools' cudnn=$1
     [ $mode = cuda ] || each=pools
-    compile_products gemm gemm_half conv conv_winograd || return
-    for f in gemm gemm_half conv conv_winograd; do objects+=("$tools/$f.o"); done
+    compile_products gemm gemm_half conv conv_shape conv_winograd || return
+    for f in gemm gemm_half conv conv_shape conv_winograd; do objects+=("$tools/$f.o"); done
     for f in attention_cuda bias_cuda blas_cuda count_cuda conv_cuda conv_tiled conv_direct conv_cudnn pool_cuda; do
         objects+=("$top/runtime/device/cuda/$f.cu")
     done
