@@ -48,7 +48,7 @@ built OpenBLAS -lopenblas -DPP_CBLAS -DPP_OPENBLAS
 built BLIS -lblis -DPP_CBLAS -DPP_BLIS
 # test_conv itself is built for any processor; some convolutions have kernels for what this one has.
 native() {
-    compile -o "$work/test_conv" "$top"/tests/runtime/test_conv.c "$top"/runtime/device/cpu/conv{,_winograd}.c "$work"/none.gemm{,_half}.o -lm && "$work/test_conv"
+    compile -o "$work/test_conv" "$top"/tests/runtime/test_conv.c "$top"/runtime/device/cpu/conv{,_shape,_winograd}.c "$work"/none.gemm{,_half}.o -lm && "$work/test_conv"
 }
 ok "convolutions with this machine's vectors" native
 plan_done
