@@ -17,6 +17,7 @@ void sched_costs_default(SchedCosts *c)
     c->time[SA_F] = c->time[SA_I] = c->time[SA_W] = c->time[SA_R] = 1;
     c->time[SA_OFFLOAD] = c->time[SA_FETCH] = 1;
     c->time[SA_B] = 2;
+    c->late = 1;
     c->overlap = -1;
     c->buffers = -1;
 }
@@ -109,6 +110,13 @@ static int set_one(SchedCosts *c, const char *p, size_t n, double *given, SchedE
         c->latency = v;
         return SCHED_OK;
     }
+    if (stage < 0 && key_end - key == 2 && !memcmp(key, "MW", 2)) {
+        if (v > 1)
+            return sched_fail(e, SCHED_EUSAGE, -1, -1,
+                              "'MW=%.40s': of a chunk's memory, 1, no more is held until W", number);
+        c->late = v;
+        return SCHED_OK;
+    }
     if (key_end - key == 2 && !memcmp(key, "AR", 2) && stage <= 1 << 20) {
         if (stage < 0) {
             c->reduction = v;
@@ -122,7 +130,7 @@ static int set_one(SchedCosts *c, const char *p, size_t n, double *given, SchedE
     if (!(type = type_of(key, (size_t)(key_end - key))) || stage > 1 << 20)
         return sched_fail(e, SCHED_EUSAGE, -1, -1,
                           "'%.*s' has no cost; F, I, W, B, R, another action, AR (sum over "
-                          "replicas), or c (one message) do",
+                          "replicas), c (one message), or MW (what of a chunk's memory W frees) do",
                           (int)(eq - p < 60 ? eq - p : 60), p);
     if (stage < 0) {
         given[type] = v;

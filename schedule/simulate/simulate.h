@@ -28,6 +28,7 @@ typedef struct SchedCosts {
     int n_edge;
     double *bytes_stash, *bytes_saved; /* NULL, or per stage: held from F to I or B, from I to W */
     double *bytes_late;                /* NULL, or per stage: what of the stash is held until W */
+    double late; /* without bytes: of a chunk's memory, 1, what is held until W (default 1) */
     double overlap; /* a compound begins and ends as one and costs max + overlap * (sum - max);
                        negative (default): its parts run one after the other */
     double around;  /* of a run's trace: what a step took beside its actions, slowest rank */
@@ -41,7 +42,7 @@ void sched_costs_free(SchedCosts *c);
 /* Room for the costs of so many stages each; negative: as `time` says. */
 int sched_costs_stages(SchedCosts *c, int stages, SchedError *e);
 int sched_costs_set(SchedCosts *c, const char *list,
-                    SchedError *e); /* `F=1,I=1,W=1,B=2,c=0`, of one stage `3F=2` */
+                    SchedError *e); /* `F=1,I=1,W=1,B=2,c=0,MW=1`, of one stage `3F=2` */
 /* The parts of a backward from the whole, or the whole from its parts, R from F, of one stage;
    negative: unknown */
 void sched_costs_complete(double *time);

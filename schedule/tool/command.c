@@ -136,11 +136,31 @@ static int edges_of(const SchedOptions *o, int stages, SchedEdge **edge, int *n_
     return SCHED_OK;
 }
 
+/* Where I frees a part of a chunk's memory, chunks are counted as bytes are, 1 for each: stash and
+   late of each stage, then a limit for each rank; to be freed. */
+static int chunk_bytes(SchedCosts *c, int stages, double **room, int ranks, int chunks, SchedError *e)
+{
+    *room = NULL;
+    if (c->late == 1)
+        return SCHED_OK;
+    double *p = *room = malloc(((size_t)stages * 2 + (size_t)ranks) * sizeof *p);
+    if (!p)
+        return sched_nomem(e);
+    for (int i = 0; i < stages; i++)
+        p[i] = 1, p[stages + i] = c->late;
+    for (int r = 0; r < ranks; r++)
+        p[2 * stages + r] = chunks;
+    c->bytes_stash = p;
+    c->bytes_late = p + stages;
+    return SCHED_OK;
+}
+
 static int choose(const SchedOptions *o, Schedule **out, SchedError *e)
 {
     SchedCosts c;
     SchedEdge *edge;
     SchedAutoReport report;
+    double *room = NULL;
     if (!o->ranks || !o->microbatches)
         return sched_fail(e, SCHED_EUSAGE, -1, -1, "auto needs --ranks and --microbatches");
     int stages = o->stages ? o->stages : o->ranks, st = set_costs(o, stages, &c, e);
@@ -153,6 +173,12 @@ static int choose(const SchedOptions *o, Schedule **out, SchedError *e)
                    .span = o->span,
                    .work = SCHED_AUTO_WORK};
     c.buffers = -1; /* rows of computations */
+    if (!st)
+        st = chunk_bytes(&c, stages, &room, o->ranks, o->chunks, e);
+    if (room && o->chunks) {
+        a.chunks = 0;
+        a.memory = room + 2 * stages;
+    }
     if (!st && !(st = edges_of(o, stages, &edge, &c.n_edge, e))) {
         c.edge = edge;
         if (!(st = sched_auto(&a, out, &report, e))) {
@@ -162,6 +188,7 @@ static int choose(const SchedOptions *o, Schedule **out, SchedError *e)
         free(edge);
     }
     sched_costs_free(&c);
+    free(room);
     return st;
 }
 
@@ -309,14 +336,18 @@ static int run_verify(const SchedOptions *o, const Schedule *s, const SchedGraph
     return st;
 }
 
-static void print_simulation(const Schedule *s, const SchedSim *sim, double around)
+static void print_simulation(const Schedule *s, const SchedSim *sim, const SchedCosts *c)
 {
     printf("makespan %.10g\nspan %.10g\nbubble %.4f\n", sim->makespan, sim->span, sim->bubble);
-    for (int r = 0; r < s->ranks; r++)
-        printf("rank %d busy %.10g peak %d\n", r, sim->busy[r], sim->peak[r]);
+    for (int r = 0; r < s->ranks; r++) {
+        printf("rank %d busy %.10g peak %d", r, sim->busy[r], sim->peak[r]);
+        if (c->bytes_stash)
+            printf(" memory %.4g", sim->peak_bytes[r]);
+        putchar('\n');
+    }
     printf("span_bubble %.4f\n", sim->bubble_span);
-    if (around > 0) /* what the run did between the actions of two steps */
-        printf("step %.10g\n", sim->makespan + around);
+    if (c->around > 0) /* what the run did between the actions of two steps */
+        printf("step %.10g\n", sim->makespan + c->around);
 }
 
 /* The trace of a run, by its name. */
@@ -378,18 +409,22 @@ static int run_simulation(const SchedOptions *o, Schedule *s, const SchedGraph *
 {
     SchedCosts c;
     SchedSim sim;
+    double *room = NULL;
     int st = set_costs(o, s->stages, &c, e);
+    if (!st)
+        st = chunk_bytes(&c, s->stages, &room, s->ranks, 0, e);
     if (!st && o->buffers >= 0 && !s->complete)
         st = sched_comms_graph(s, g, e);
     c.edge = g->edge;
     c.n_edge = g->n;
     if (!st)
         st = sched_simulate(s, &c, &sim, e);
+    if (!st && o->simulate)
+        print_simulation(s, &sim, &c);
     sched_costs_free(&c);
+    free(room);
     if (st)
         return fail(e);
-    if (o->simulate)
-        print_simulation(s, &sim, c.around);
     st = draw(o, s, &sim);
     sched_sim_free(&sim, s->ranks);
     return st;

@@ -52,6 +52,12 @@ left out, 8 chunks alive
   made                   v
 the same"
 is "auto without room" "$(status s auto --ranks 3 --stages 7 --microbatches 5 --memory-chunks 1) $(cat err)" "1 ppsplit schedule: error: no schedule of 7 stages on 3 ranks fits the memory: the one that takes least, 1f1b, does not: 9 chunks alive"
+zb2p() { s auto --ranks 8 --microbatches 24 --memory-chunks 16 --objective span --costs "F=18.522,I=18.086,W=9.337,c=0.601$1" --simulate 2>&1 >simulated; sed -n 's/^span_bubble //p' simulated; }
+zb2p ,MW=0.3664 >bubble 2>compared
+is "ZB-2p of 2401.10241, table 5, where I frees its part of a chunk" "$(tail -n 1 bubble)" 0.0433
+ok "and the limit holds" awk '/^rank/ { if ($8 > 16) exit 1; n++ } END { exit n != 8 }' simulated
+ok "a chunk that is held whole until W takes more" awk -v at="$(zb2p "" | tail -n 1)" 'BEGIN { exit !(at > 0.1) }'
+is "no more than all of a chunk is left for W" "$(status s 1f1b --ranks 2 --microbatches 2 --costs F=1,MW=2)" 2
 is "a limit is for auto" "$(status s 1f1b --ranks 2 --microbatches 2 --memory-chunks 3)" 2
 ok "a send budget" s interleaved1f1b --ranks 4 --stages 8 --microbatches 8 --send-budget 2 --verify --buffers 1
 
