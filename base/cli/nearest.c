@@ -1,11 +1,13 @@
 /* nearest.c - Levenshtein's distance, one row of its table at a time; of longer names the first 63
- * bytes count. */
+ * bytes count.  Names that are alike but for numbers are compared by these: of a model that ends
+ * with h.3, h.7 meant that one and not h.0, and h.12 of one that ends with h.9 meant that. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include "nearest.h"
 
 #include <ctype.h>
+#include <float.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -34,15 +36,51 @@ static size_t distance(const char *a, const char *b)
     return row[m];
 }
 
+static int is_digit(char c) { return c >= '0' && c <= '9'; }
+
+static double read_number(const char **at)
+{
+    double n = 0;
+    while (is_digit(**at))
+        n = 10 * n + (*(*at)++ - '0');
+    return n;
+}
+
+/* In how many numbers two names differ that are alike but for these, and how far these are apart;
+ * -1: they are not alike. */
+static int other_numbers(const char *a, const char *b, double *apart)
+{
+    int differ = 0;
+    *apart = 0;
+    while (*a || *b) {
+        if (is_digit(*a) && is_digit(*b)) {
+            double x = read_number(&a), y = read_number(&b);
+            differ += x != y;
+            *apart += x > y ? x - y : y - x;
+        } else if (tolower((unsigned char)*a++) != tolower((unsigned char)*b++)) {
+            return -1;
+        }
+    }
+    return differ;
+}
+
 const char *nearest_name(const char *word, const char *const *names, size_t n)
 {
     const char *best = NULL;
     size_t limit = strlen(word) / 3 + 2;
+    double best_apart = 0;
     for (size_t i = 0; i < n; i++) {
-        size_t d = names[i] ? distance(word, names[i]) : limit;
-        if (d < limit) {
+        double apart;
+        if (!names[i])
+            continue;
+        int numbers = other_numbers(word, names[i], &apart);
+        size_t d = numbers < 0 ? distance(word, names[i]) : (size_t)numbers;
+        if (numbers < 0)
+            apart = DBL_MAX;
+        if (d < limit || (best && d == limit && apart < best_apart)) {
             limit = d;
             best = names[i];
+            best_apart = apart;
         }
     }
     return best;

@@ -8,8 +8,9 @@
 extern "C" {
 #endif
 
-/* The nearest of n names by edit distance, capitals or not, the first of several; NULL when none is
- * near.  Names that are NULL are passed over. */
+/* The nearest of n names by edit distance, capitals or not, the first of several; of those that are
+ * alike but for a number the one with the nearest; NULL when none is near.  Names that are NULL are
+ * passed over. */
 const char *nearest_name(const char *word, const char *const *names, size_t n);
 
 /* Of a word that is none of n names, for the end of a message: "; did you mean 'x'?", or

@@ -70,6 +70,14 @@ int main(void)
     ok(nearest_name("GPIPE", n, 4) == names[2], "capitals do not count");
     ok(nearest_name("zero-bubble", n, 4) == NULL, "nothing is near");
     ok(nearest_name("", n, 0) == NULL, "nothing of nothing");
+    static const char *const block[] = {"h",   "h.0", "h.1.mlp", "h.2", "h.9", "h.10",
+                                        "h.4", "wpe", "a1.b1",   "a1.b7"};
+    n = block;
+    ok(nearest_name("h.12", n, 10) == block[5], "of names with other numbers the nearest number");
+    ok(nearest_name("H.8", n, 10) == block[4], "below as above");
+    ok(nearest_name("h.123", n, 4) == block[3], "however many digits it has");
+    ok(nearest_name("h.x", n, 10) == block[1], "what is no number is a letter");
+    ok(nearest_name("a1.b9", n, 10) == block[9], "each number by itself");
 
     static const char *const none[] = {"", "K", "1KB", "0", "-1K", "1Q", "nan", "9999999999T"};
     int64_t bytes = 0;
