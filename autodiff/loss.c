@@ -172,6 +172,8 @@ static ValueId output(Graph *g, Loss *l, const Request *q)
     const char *near = nearest_name(name, g->output_name.at, g->output_name.n);
     if (near)
         diag_hint("did you mean '%s'?", near);
+    else
+        diag_hint("'ppsplit ls MODEL.onnx' shows the outputs");
     diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--loss output:%s: the model has no such output",
                name);
 }

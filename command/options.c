@@ -357,6 +357,34 @@ static void note_word(Options *o, int option, const char *arg)
     o->words = o->words ? arena_printf(o->arena, "%s %s", o->words, more) : more;
 }
 
+/* Who takes an option that this command has not; NULL: nobody. */
+static const char *taken_by(const char *name)
+{
+    static const char *const run[] = {"data", "tokens", "steps", "epochs", "lr", "checkpoint",
+                                      "resume"};
+    if (!strcmp(name, "measure"))
+        return "a program measures the machine that it runs on, DIR/pipeline measure >FILE, for "
+               "`ppsplit plan --machine=FILE'";
+    for (size_t i = 0; i < sizeof run / sizeof *run; i++)
+        if (!strcmp(name, run[i]))
+            return "the program that is written takes it, DIR/pipeline";
+    for (int i = OPT_MACHINE; i < N_OPTIONS; i++)
+        if (!strcmp(name, options[i].name))
+            return i == OPT_MACHINE || i == OPT_CSV
+                       ? "`ppsplit plan' takes it"
+                       : "`ppsplit plan' takes it, and the program that is written, DIR/pipeline";
+    return NULL;
+}
+
+static _Noreturn void wrong_option(Command c, const OptionReader *r)
+{
+    static const char *const command[] = {"ppsplit", "ppsplit ls", "ppsplit plan"};
+    const char *taken = taken_by(r->unknown);
+    if (taken)
+        bad_usage(command[c], "unrecognized option '--%s'; %s", r->unknown, taken);
+    bad_usage(command[c], "%s", r->wrong);
+}
+
 void read_command_line(Options *o, int argc, char **argv)
 {
     o->import.limits = limits_default();
@@ -365,7 +393,7 @@ void read_command_line(Options *o, int argc, char **argv)
     OptionReader r = option_reader(argc, argv, options, plans ? N_OPTIONS : OPT_MACHINE);
     for (int k; (k = option_next(&r)) != OPTION_END;) {
         if (k == OPTION_WRONG)
-            bad_usage(plans ? "ppsplit plan" : "ppsplit", "%s", r.wrong);
+            wrong_option(o->command, &r);
         if (k == OPTION_OPERAND)
             vec_push(o->arena, &o->model, r.value);
         else

@@ -404,7 +404,9 @@ static void merge_option(Pipe *p, const char *text)
         const char *near = nearest_name(name, g->output_name.at, g->output_name.n);
         if (near)
             diag_hint("did you mean '%s'?", near);
-        diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--merge: the model has no output '%s'", name);
+        else
+            diag_hint("'ppsplit ls MODEL.onnx' shows the outputs");
+        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--merge: the model has no output '%s'", name);
     }
     int rows = val(g, g->output.at[i])->batch;
     OutputMeeting *meet = &p->merge.at[i];

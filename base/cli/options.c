@@ -19,14 +19,12 @@ OptionReader option_reader(int argc, char *const *argv, const OptionName *table,
                           .at = 1};
 }
 
-static int unknown(OptionReader *r, const char *word, int length)
+static int unknown(OptionReader *r)
 {
     const char *names[MAX_OPTIONS];
-    char name[64];
     for (int i = 0; i < r->n; i++)
         names[i] = r->table[i].name;
-    snprintf(name, sizeof name, "%.*s", length, word);
-    const char *near = nearest_name(name, names, (size_t)r->n);
+    const char *name = r->unknown, *near = nearest_name(name, names, (size_t)r->n);
     if (near)
         snprintf(r->wrong, sizeof r->wrong, "unrecognized option '--%s'; did you mean '--%s'?",
                  name, near);
@@ -47,12 +45,13 @@ static int find(OptionReader *r, const char *word, int length)
             return i;
         *(found < 0 ? &found : &other) = i;
     }
-    if (found < 0 || length == 0)
-        return unknown(r, word, length);
-    if (other < 0)
+    if (found >= 0 && other < 0 && length > 0)
         return found;
-    snprintf(r->wrong, sizeof r->wrong, "option '--%.*s' is ambiguous: '--%s' or '--%s'?",
-             length < 64 ? length : 64, word, r->table[found].name, r->table[other].name);
+    snprintf(r->unknown, sizeof r->unknown, "%.*s", length, word);
+    if (found < 0 || length == 0)
+        return unknown(r);
+    snprintf(r->wrong, sizeof r->wrong, "option '--%s' is ambiguous: '--%s' or '--%s'?", r->unknown,
+             r->table[found].name, r->table[other].name);
     return OPTION_WRONG;
 }
 
@@ -103,6 +102,7 @@ static int letter(OptionReader *r)
 int option_next(OptionReader *r)
 {
     r->value = NULL;
+    r->unknown[0] = 0;
     if (r->letters)
         return letter(r);
     if (r->at >= r->argc)

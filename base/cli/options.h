@@ -25,6 +25,7 @@ enum { OPTION_END = -1, OPTION_OPERAND = -2, OPTION_WRONG = -3 };
 typedef struct {
     const char *value; /* of the option just read, or NULL; or the operand */
     char wrong[256];   /* OPTION_WRONG: what is, and perhaps what was meant */
+    char unknown[64];  /* OPTION_WRONG: the name, where no row has it; else "" */
     /* private */
     char *const *argv;
     const OptionName *table;

@@ -280,9 +280,16 @@ void import_check_binds(const ImportOptions *opt, const Symbols *all)
             used = option_for(opt->bind.at[i], all->name.at[j], &value);
         if (used)
             continue;
-        const char *near = nearest_name(opt->bind.at[i], all->name.at, all->name.n);
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(opt->bind.at[i], "="), opt->bind.at[i]);
+        const char *near = nearest_name(name, all->name.at, all->name.n);
         if (near)
             diag_hint("did you mean '%s'?", near);
+        else if (all->name.n == 0)
+            diag_hint("all of its dimensions have a size; --rows N says how many rows a microbatch "
+                      "has");
+        for (uint32_t j = 0; j < all->name.n && j < 8 && !near; j++)
+            diag_note("it has '%s'", all->name.at[j]);
         diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: the model has no such dimension",
                    opt->bind.at[i]);
     }

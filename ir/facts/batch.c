@@ -48,6 +48,8 @@ static void tag_option(Batch *b, const char *text)
         const char *near = nearest_name(name, names, g->input.n);
         if (near)
             diag_hint("did you mean '%s'?", near);
+        else
+            diag_hint("'ppsplit ls MODEL.onnx' shows the inputs");
         diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--chunk: the model has no input '%s'", name);
     }
     if (b->target != NONE && v == &g->value.at[b->target])

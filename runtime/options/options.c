@@ -249,6 +249,14 @@ static PpStatus choose_loss_scale(Options *o, const PpPlan *plan)
     return loss_scale_of(&o->loss_scale, rule, o->loss_scale_window, o->loss_scale_initial);
 }
 
+static int is_of_ppsplit(const PpPlan *plan, const char *name)
+{
+    int is = !strcmp(name, "split") || !strcmp(name, "stages");
+    for (int k = 0; k < plan->n_made; k++)
+        is |= !strcmp(name, plan->made[k].option);
+    return is;
+}
+
 PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
 {
     *o = (Options){.schedule = NULL,
@@ -276,7 +284,12 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     int mode = -1;
     for (int k; (k = option_next(&r)) != OPTION_END;) {
         if (k == OPTION_WRONG)
-            return pp_fail(PP_ERR_USAGE, "%s", r.wrong);
+            return is_of_ppsplit(plan, r.unknown)
+                       ? pp_fail(PP_ERR_USAGE,
+                                 "--%s is an option of ppsplit, which wrote this program: split "
+                                 "again with another one, and make",
+                                 r.unknown)
+                       : pp_fail(PP_ERR_USAGE, "%s", r.wrong);
         if (k == N_SPECS || (mode < 0 && k == OPTION_OPERAND && !strcmp(r.value, "help"))) {
             help(plan);
             exit(0);
