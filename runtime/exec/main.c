@@ -41,7 +41,7 @@ static PpStatus wanted_outputs(Run *run)
         if (at >= 0)
             run->output_wanted[at] = k;
         else
-            s = pp_fail(PP_ERR_MODEL, "--output %s: the model has no such output%s",
+            s = pp_fail(PP_ERR_USAGE, "--output %s: the model has no such output%s",
                         o->output[k].name, meant);
     }
     free(names);

@@ -117,7 +117,7 @@ PpStatus until_plan(Run *run)
     int i = find(s, &a, &rank);
     if (i < 0)
         return pp_fail(
-            PP_ERR_MODEL,
+            PP_ERR_USAGE,
             "--until %s: the schedule has no such action (%d stages, %d microbatches, %s)", text,
             s->stages, s->microbatches, s->name);
     Past p = {run, s, calloc((size_t)s->ranks, sizeof(int)), calloc((size_t)s->ranks, sizeof(int))};

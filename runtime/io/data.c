@@ -103,7 +103,7 @@ static PpStatus check_rows(Data *d, int *have_rows)
         const DataInput *in = &d->input[i];
         const char *option = data_option(d, in->tokens);
         if (!in->n && !optional(d, i))
-            return pp_fail(PP_ERR_MODEL, "input '%s' is missing: --%s %s=FILE.npy",
+            return pp_fail(PP_ERR_USAGE, "input '%s' is missing: --%s %s=FILE.npy",
                            p->input[i].name, data_option(d, 0), p->input[i].name);
         if (!in->n || p->input[i].batch_dim < 0)
             continue;

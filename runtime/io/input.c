@@ -49,7 +49,7 @@ PpStatus data_find(const PpPlan *p, const char *option, const char *name, int *a
     free(names);
     if (*at >= 0)
         return PP_OK;
-    return pp_fail(PP_ERR_MODEL, "--%s %s: the model has no such input%s", option, name, meant);
+    return pp_fail(PP_ERR_USAGE, "--%s %s: the model has no such input%s", option, name, meant);
 }
 
 PpStatus data_add(DataInput *in, const char *path, DataFile **added)

@@ -110,7 +110,7 @@ static PpStatus check_input(const Data *d, int input)
                        data_option(d, 1), t->name, data_dtype_text(t->dtype), t->rank,
                        t->batch_dim < 0 ? ", without rows" : "");
     if (input == d->model->loss_target)
-        return pp_fail(PP_ERR_MODEL,
+        return pp_fail(PP_ERR_USAGE,
                        "--%s %s: this is the target, which follows from --tokens of an input, "
                        "or is given by --%s",
                        data_option(d, 1), t->name, data_option(d, 0));
@@ -154,7 +154,7 @@ PpStatus tokens_open(Data *d)
                            o->tokens[i].name, data_option(d, 0));
         if (only >= 0 && at != only && p->loss_target >= 0 && !d->input[p->loss_target].n &&
             o->mode != MODE_INFER)
-            return pp_fail(PP_ERR_MODEL,
+            return pp_fail(PP_ERR_USAGE,
                            "--%s %s and %s: which one does the target follow? --%s %s=FILE.npy",
                            data_option(d, 1), p->input[only].name, p->input[at].name,
                            data_option(d, 0), p->input[p->loss_target].name);

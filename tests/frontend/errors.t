@@ -108,6 +108,7 @@ refuse "no command" 2 $P
 refuse "unknown command" 2 $P trian
 refuse "an operand too many" 2 $P train again
 refuse "unknown option" 2 $P train "${D[@]}" --microbtaches 4
+refuse "an option of ppsplit" 2 $P train "${D[@]}" --loss mse
 refuse "ambiguous option" 2 $P train "${D[@]}" --s 4
 refuse "a flag with a value" 2 $P train "${D[@]}" --quiet=yes
 refuse "no value" 2 $P train --data
@@ -128,13 +129,13 @@ refuse "a checkpoint of eval" 2 $P eval "${D[@]}" --checkpoint ck
 refuse "an optimizer of infer" 2 $P infer --data x=x.npy --optimizer adam
 cp -r two stale && "$ppsplit" -q "$m/model.onnx" --split layers.0:begin --loss cross_entropy -o stale
 refuse "another split without make" 1 stale/pipeline train "${D[@]}"
-refuse "unknown output" 1 $P train "${D[@]}" --output logit=y.npy
-refuse "output of another name" 1 $P train "${D[@]}" --output predictions=y.npy
+refuse "unknown output" 2 $P train "${D[@]}" --output logit=y.npy
+refuse "output of another name" 2 $P train "${D[@]}" --output predictions=y.npy
 
 # ---- data ----
 
-refuse "missing input" 1 $P train --data x=x.npy
-refuse "unknown input" 1 $P train --data xx=x.npy --data target=target.npy
+refuse "missing input" 2 $P train --data x=x.npy
+refuse "unknown input" 2 $P train --data xx=x.npy --data target=target.npy
 refuse "dtype" 1 $P train --data x=floats.npy --data target=target.npy
 refuse "shape" 1 $P train --data x=wide.npy --data target=target.npy
 refuse "rank of the shape" 1 $P train --data x=flat.npy --data target=target.npy
@@ -184,7 +185,7 @@ if command -v mpirun >/dev/null; then
     refuse "mpi: more ranks than stages" 1 mpirun -n 3 $P train "${D[@]}"
     refuse "mpi: --ranks and processes" 2 mpirun -n 2 $P train "${D[@]}" --ranks 1
     refuse "mpi: usage" 2 mpirun -n 2 $P train "${D[@]}" --optimizer adma
-    refuse "mpi: missing input" 1 mpirun -n 2 $P train --data x=x.npy
+    refuse "mpi: missing input" 2 mpirun -n 2 $P train --data x=x.npy
     refuse "mpi: no such file on one rank" 3 mpirun -n 1 $P train "${D[@]}" : -n 1 $P train --data x=nobody.npy --data target=target.npy
     refuse "mpi: parameters of one rank" 3 mpirun -n 2 $P train "${D[@]}" --params bad.cut
     refuse "mpi: other options" 1 mpirun -n 1 $P train "${D[@]}" : -n 1 $P train "${D[@]}" --steps 2
@@ -257,6 +258,10 @@ cp -r two ours
 mkdir theirs && echo precious >theirs/thesis.tex
 refuse "ppsplit: nothing" 2 "$ppsplit"
 S "ppsplit: unknown option" 2 "$M" --splt h -o out
+S "ppsplit: an option of the program" 2 "$M" --steps 10 -o out
+S "ppsplit: an option of plan" 2 "$M" --batch 16 -o out
+refuse "plan: measures nothing itself" 2 "$ppsplit" plan "$M" --measure
+S "ppsplit: a block that is beyond the last" 2 "$G" --split h.7:begin --loss cross_entropy -o out
 S "ppsplit: no value" 2 "$M" -o out --split
 S "ppsplit: no output" 2 "$M"
 S "ppsplit: params" 2 "$M" --params move -o out
@@ -283,6 +288,10 @@ S "ppsplit: unknown loss" 2 "$M" --loss cross_entrpy -o out
 S "ppsplit: loss of no output" 2 "$M" --loss output:los -o out
 S "ppsplit: loss model is missing" 3 "$M" --loss model:nobody.onnx -o out
 S "ppsplit: bind" 2 "$top/models/gpt-tsdyn/model.onnx" --bind batch=x -o out
+S "ppsplit: bind, where all have a size" 2 "$M" --bind batch=4 -o out
+S "ppsplit: bind of another name" 2 "$top/models/gpt-tsdyn/model.onnx" --bind batch=2 --bind rows=3 -o out
+S "ppsplit: chunk of no input" 2 "$M" --chunk pixels=0 -o out
+S "ppsplit: merge of no output" 2 "$M" --merge predictions=0 -o out
 S "ppsplit: unbound" 1 "$top/models/gpt-tsdyn/model.onnx" -o out
 S "ppsplit: multi-use of nothing" 2 "$G" --multi-use wte.wight=replicate --split h.1:begin --loss cross_entropy -o out
 S "ppsplit: freeze nothing" 2 "$G" --freeze 'h.0.ln1.weigth' --loss cross_entropy -o out

@@ -305,11 +305,11 @@ static void refused_tokens(void)
             EVAL("--tokens", data(ids, "many.npy"), "--dtype-of", "ids=u8"));
     refused("a type of nothing", 2, "there is no --tokens turned=FILE",
             EVAL("--tokens", data(ids, "many.npy"), "--dtype-of", "turned=u16"));
-    refused("tokens as the target", 1, "this is the target",
+    refused("tokens as the target", 2, "this is the target",
             EVAL("--tokens", data("target", "many.npy")));
     refused("tokens of an input with --data", 2, "its rows are given by --data",
             EVAL(TURNED_ROWS, "--tokens", data("turned", "many.npy")));
-    refused("two inputs that a target could follow", 1, "which one does the target follow?",
+    refused("two inputs that a target could follow", 2, "which one does the target follow?",
             EVAL("--tokens", data(ids, "many.npy"), "--tokens", data("turned", "many.npy")));
     refused(
         "a token that is no class", 1,
