@@ -18,10 +18,11 @@ extern "C" {
 /* forward: F; backward: input is I (gradients of what the stage was sent), weight is W.  Beside
  * these, of no cut's time: both in one, B, which differs from I + W where a run has shown that; and
  * bytes of parameters, their gradients and of results that products of F, I and W meet, which are
- * slower where a rank goes over more than a cache holds. */
+ * slower where a rank goes over more than a cache holds.  idle: it computes nothing, as a view. */
 typedef struct {
     double forward, input, weight;
     double whole, far[3];
+    bool idle;
 } CutNode;
 
 /* keeps: backward needs the value where this node is, so the stage's stash holds it; backward: the
@@ -82,7 +83,8 @@ typedef struct {
      * at once; rank_of[stage].  NULL: 1, and a rank a stage */
     int64_t memory;
     const uint32_t *live, *rank_of;
-    /* stages are runs of nodes in the order of their numbers: else any cut */
+    /* stages are runs of nodes in the order of their numbers, each with one that is not idle, unless
+     * there is none from where it has to begin to where the next one has to: else any cut */
     bool in_order;
     /* in order: a stage begins at this node; NULL: nowhere in particular */
     const bool *begins;

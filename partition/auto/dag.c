@@ -291,6 +291,21 @@ static void add_edges(Dag *d)
     }
 }
 
+/* In order a stage has a group that works; where none does before the next stage has to begin, and
+ * in any other order, all count as such. */
+static void find_works(Dag *d)
+{
+    for (uint32_t n = 0; n < d->g->nodes; n++)
+        d->group[d->group_of[n]].works |= !d->g->node[n].idle || !d->p->in_order;
+    for (uint32_t from = 0, to; from < d->n; from = to) {
+        bool any = d->group[from].works;
+        for (to = from + 1; to < d->n && !d->group[to].begins; to++)
+            any |= d->group[to].works;
+        for (uint32_t k = from; k < to && !any; k++)
+            d->group[k].works = true;
+    }
+}
+
 Dag *dag_of(const CutGraph *g, const CutProblem *p, Arena *a)
 {
     Dag *d = arena_new_of(a, Dag);
@@ -313,6 +328,7 @@ Dag *dag_of(const CutGraph *g, const CutProblem *p, Arena *a)
             d->group[d->group_of[n]].begins = true;
         }
     }
+    find_works(d);
     uint32_t *seen = arena_array(a, uint32_t, d->n + 1);
     for (uint32_t v = 0; v < d->values; v++)
         add_value(d, v, seen);

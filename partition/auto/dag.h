@@ -20,6 +20,7 @@ typedef struct {
 typedef struct {
     Ticks time;
     bool begins;         /* it must be the first of a stage */
+    bool works;          /* a stage needs one that does */
     Ids made;            /* values that are read */
     VEC(GroupRead) read; /* each value once, its own among them */
     Ids param;
@@ -67,6 +68,7 @@ Ticks dag_least(const Dag *d, Arena *a);
 typedef struct Load {
     const Dag *d;
     Ticks time, link;
+    uint32_t works; /* so many that do */
     int64_t params, stash;
     uint32_t *readers, *keepers; /* by value: in the set */
     uint32_t *before; /* by value that is handed on, while any is in the set: in earlier stages */

@@ -69,6 +69,7 @@ void load_add(Load *l, uint32_t group)
 {
     const Group *x = &l->d->group[group];
     l->time += x->time;
+    l->works += x->works;
     for (uint32_t i = 0; i < x->made.n; i++) {
         uint32_t v = x->made.at[i];
         l->link -= link_of(l, v);
@@ -110,6 +111,7 @@ void load_remove(Load *l, uint32_t group)
         l->link += link_of(l, v);
     }
     l->time -= x->time;
+    l->works -= x->works;
 }
 
 bool load_fits(const Load *l, uint32_t stage)

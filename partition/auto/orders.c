@@ -46,7 +46,7 @@ void found_measure(const Dag *d, Found *f, Arena *a)
         Ticks t = load_ticks(&load[s]);
         f->slowest = t > f->slowest ? t : f->slowest;
         f->sum += t;
-        f->fits &= load_fits(&load[s], s);
+        f->fits &= load_fits(&load[s], s) && (load[s].works > 0 || !d->p->in_order);
     }
     arena_free(scratch);
 }

@@ -55,7 +55,7 @@ static void relax(Search *s, uint32_t to)
 {
     const size_t n = s->l->n;
     Ticks ticks = load_ticks(&s->load);
-    if (ticks > s->cap)
+    if (ticks > s->cap || s->load.works == 0)
         return;
     for (uint32_t j = 0; j < s->k; j++) {
         Ticks was = s->best[j * n + s->base];

@@ -291,7 +291,7 @@ CutNode node_seconds(const Model *m, NodeId n)
 {
     const Node *x = &m->g->node.at[n];
     if (is_free(x->op))
-        return (CutNode){0};
+        return (CutNode){.idle = true};
     double weights = is_product(x->op) ? weight_bytes(m, x) : 0;
     CutNode c = {.forward = forward_seconds(m, n)};
     c.far[0] = weights > 0 ? weights + bytes_of(m, x->out[0]) : 0;

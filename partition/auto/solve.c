@@ -256,8 +256,12 @@ StageCut cut_solve(const CutGraph *g, const CutProblem *p, Arena *a)
         return c.why = "there are 1 to 4096 stages", c;
     bool limited = is_limited(g, p);
     Solve s = contracted(g, p, limited, a);
-    if (s.d->n < p->stages)
-        return c.why = arena_printf(a, "there are places for %u stages at most", s.d->n), c;
+    uint32_t most = 0;
+    for (uint32_t k = 0; k < s.d->n; k++)
+        most += s.d->group[k].works;
+    if (most < p->stages)
+        return c.why = arena_printf(a, "there are places for %u stages at most, each with a node "
+                                       "that computes", most), c;
     for (int i = 0; i <= PARTS; i++) {
         if (limited)
             s.d->most = memory_of(p, (double)i / PARTS, a);

@@ -84,6 +84,7 @@ ok "more are given than asked for" grep -q "split points that are given make 3" 
 
 cut example-ts "$work/again" --stages 4
 ok "markers stay, and are not said again" grep -qx "the same cut: --split [^ ]*" <<<"$said"
+is "no stage has a marker alone, which computes nothing" "$(awk '$1 ~ /^[0-9]$/ && / FLOP / { n++; none += / 0 FLOP +0 FLOP / } END { print n, none + 0 }' <<<"$said")" "4 0"
 cut example-ts "$work/again" --stages 2
 ok "more markers than asked for" grep -q "split points that are given make 3" <<<"$said"
 
@@ -111,6 +112,7 @@ refused() { ok "$1" grep -qF -- "$2" <<<"$said"; }
 cut gpt-ts "$work/again" --stages 0; refused "no stages" "--stages wants a whole number from 1 to 4096, not '0'"
 cut gpt-ts "$work/again" --stages 100000; refused "too many to say" "--stages wants a whole number"
 cut gpt-ts "$work/again" --stages 4000; refused "too many for the model" "--stages 4000: there are places for "
+cut example-ts "$work/again" --stages 10; refused "more than nodes that compute" "there are places for 9 stages at most, each with a node that computes"
 cut gpt-ts "$work/again" --stages 2 --memory 1G; refused "memory without microbatches" "--memory wants --microbatches M"
 cut gpt-ts "$work/again" --stages 2 --memory lots --microbatches 2; refused "no bytes" "--memory wants a number of bytes"
 cut gpt-ts "$work/again" --memory 1G; refused "of --stages only" "--memory is of --stages N"

@@ -97,6 +97,22 @@ static double cost_of(const All *x)
     return p->microbatches ? sum + (p->microbatches - 1) * slowest : slowest;
 }
 
+/* Has a stage in order no node that computes something, where there is one before the next stage
+ * has to begin? */
+static bool has_idle_stage(const All *x)
+{
+    const CutGraph *g = x->g;
+    uint32_t works = 0;
+    for (uint32_t from = 0, to; x->p->in_order && from < g->nodes; from = to) {
+        bool all_idle = true;
+        for (to = from; to < g->nodes && (to == from || !x->p->begins || !x->p->begins[to]); to++)
+            all_idle &= g->node[to].idle;
+        for (uint32_t n = from; n < to; n++)
+            works |= all_idle || !g->node[n].idle ? 1u << x->stage_of[n] : 0;
+    }
+    return x->p->in_order && works + 1 != 1u << x->p->stages;
+}
+
 static void all_from(All *x, uint32_t n)
 {
     const CutGraph *g = x->g;
@@ -107,7 +123,7 @@ static void all_from(All *x, uint32_t n)
         for (uint32_t i = 0; i < g->together.n; i++)
             if (x->stage_of[g->together.at[i].a] != x->stage_of[g->together.at[i].b])
                 return;
-        if (used + 1 != 1u << x->p->stages)
+        if (used + 1 != 1u << x->p->stages || has_idle_stage(x))
             return;
         double is = cost_of(x);
         x->cuts += is < HUGE_VAL;
@@ -229,6 +245,9 @@ static bool one_random(uint32_t seed, uint64_t *cuts, uint32_t *refused)
                 begins[at] = false;
         p.begins = begins;
     }
+    for (uint32_t i = 0; i < n && p.in_order && seed % 3 == 0; i++)
+        if (below(3) > 0)
+            g.node[i] = (CutNode){.idle = true};
     All x = {&g, &p, arena_array(a, uint32_t, n), HUGE_VAL, 0};
     all_from(&x, 0);
     StageCut c = cut_solve(&g, &p, a);
