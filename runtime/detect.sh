@@ -140,6 +140,7 @@ places() {
     command -v pkg-config >/dev/null && pkg-config --variable=pc_path pkg-config 2>/dev/null | tr : '\n'
 }
 
+remedy="make PPSPLIT_RUNTIME=own compiles runtime/ for this program alone, make install-runtime PPSPLIT_RUNTIME=own PREFIX=$PPSPLIT_RUNTIME installs it there"
 installed= runtime="own runtime"
 [ "$PPSPLIT_RUNTIME" = own ] || for place in $(places); do
     pc=$place/ppsplit-runtime.pc
@@ -148,13 +149,13 @@ installed= runtime="own runtime"
     why=$(other)
     if [ -n "$why" ]; then
         runtime="own runtime (that of $lib $why)"
-        [ "$PPSPLIT_RUNTIME" = auto ] || error="PPSPLIT_RUNTIME=$PPSPLIT_RUNTIME: the runtime there $why"
+        [ "$PPSPLIT_RUNTIME" = auto ] || error="PPSPLIT_RUNTIME=$PPSPLIT_RUNTIME: the runtime there $why; $remedy"
     else
         installed=$lib/libppruntime.a runtime="runtime of $lib (ARCH=$(field arch))"
         break
     fi
 done
-case $PPSPLIT_RUNTIME in auto | own) ;; *) [ -n "$installed$error" ] || error="PPSPLIT_RUNTIME=$PPSPLIT_RUNTIME: no lib/libppruntime.a there" ;; esac
+case $PPSPLIT_RUNTIME in auto | own) ;; *) [ -n "$installed$error" ] || error="PPSPLIT_RUNTIME=$PPSPLIT_RUNTIME: no lib/libppruntime.a there; $remedy" ;; esac
 
 # ---- the result ----
 

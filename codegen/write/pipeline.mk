@@ -173,9 +173,12 @@ pipeline-cuda: $(CUDAOBJ) $(CC_LINK) $(NVCC_LINK)
 
 ifneq ($(filter pipeline-shim,$(GOALS)),)
 # A relative DIR is meant from where make was called, which with -C is not here.
-override SHIM := $(patsubst %/shim.mk,%,$(firstword $(wildcard $(SHIM)/shim.mk $(if $(filter /%,$(SHIM)),,$(PWD)/$(SHIM)/shim.mk))))
+SHIM_PLACES   := $(SHIM) $(if $(filter /%,$(SHIM)),,$(SHIM:%=$(PWD)/%))
+SHIM_GIVEN    := $(SHIM)
+override SHIM := $(patsubst %/shim.mk,%,$(firstword $(wildcard $(SHIM_PLACES:%=%/shim.mk))))
 ifeq ($(SHIM),)
-$(error SHIM=DIR says where the CUDA shim is: tests/cuda_shim of ppsplit)
+SHIM_WRONG    := $(if $(wildcard $(SHIM_PLACES)),the CUDA shim (shim.mk) is not there,there is no such folder)
+$(error $(if $(SHIM_GIVEN),SHIM=$(SHIM_GIVEN): $(SHIM_WRONG),pipeline-shim needs SHIM=DIR); DIR is the folder tests/cuda_shim in the sources of ppsplit)
 endif
 O       ?= build/shim
 include $(SHIM)/shim.mk

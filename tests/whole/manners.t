@@ -54,7 +54,11 @@ ok "is JSON, and its first command compiles" eval 'perl -MJSON::PP -e "local \$/
 "$ppsplit" -q "$m/model.onnx" --split layers.1:begin --loss cross_entropy --target cuda -o cuda
 ok "SHIM= is meant from where make is called" eval '(cd "$top" && make -n -C "$work/cuda" pipeline-shim SHIM=tests/cuda_shim DETECTED="$build/tests/first/build/detected.mk")'
 ok "or absolute" make -n -C cuda pipeline-shim SHIM="$top/tests/cuda_shim" DETECTED="$build/tests/first/build/detected.mk"
-ok "and refused where there is none" eval '! make -n -C cuda pipeline-shim SHIM=cuda_shim DETECTED="$build/tests/first/build/detected.mk"'
+shim() { make -n -C cuda pipeline-shim "$@" DETECTED="$build/tests/first/build/detected.mk" 2>&1 | sed -n 's/.*[*][*][*] \(.*\)  Stop\./\1/p'; }
+is "and refused where there is none: which folder was looked for, and where the shim is" "$(shim SHIM=nosuch; shim SHIM="$m"; shim)" \
+    "SHIM=nosuch: there is no such folder; DIR is the folder tests/cuda_shim in the sources of ppsplit.
+SHIM=$m: the CUDA shim (shim.mk) is not there; DIR is the folder tests/cuda_shim in the sources of ppsplit.
+pipeline-shim needs SHIM=DIR; DIR is the folder tests/cuda_shim in the sources of ppsplit."
 
 # ---- where outputs go ----
 
