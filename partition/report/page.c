@@ -56,10 +56,15 @@ static const char *const style =
     ":root { color-scheme: light }\n"
     "body { margin: 0; padding: 0; max-width: none; font-size: 9.5pt; color: #1d222b; background: "
     "#fff }\n"
-    "h1 { margin-top: 0 } h2, h3, figcaption { break-after: avoid } tr, dl { break-inside: avoid "
+    "h1 { margin-top: 0 } h2 { margin-top: 1.6em } table, tr, dl, figcaption { break-inside: avoid "
     "}\n"
-    "figcaption { break-inside: avoid } figure svg { max-height: 222mm; width: auto }\n"
+    "h2, h3, h2 + p, figcaption, tr:first-child { break-after: avoid }\n"
+    "figure > div, .scroll { overflow: visible } figure svg { max-height: 222mm; width: auto }\n"
     ".short svg { max-height: 160mm }\n"
+    /* a drawing as tall as a page comes last, on one of its own, its words beside it */
+    ".tall { display: flex; flex-direction: column } .tall > #model { order: 1 }\n"
+    ".narrow { display: grid; grid-template-columns: minmax(0, max-content) minmax(50mm, 1fr); "
+    "column-gap: 6mm } .narrow figcaption { order: 2 } .narrow svg { max-height: 240mm }\n"
     ".pair { grid-template-columns: 1fr 1fr; column-gap: 6mm }\n"
     "}\n";
 
@@ -113,13 +118,18 @@ static void read_trace(Page *p, const char *path)
 
 /* ---- the model ---- */
 
-static void put_model(Page *p)
+/* Where more is on its page than the drawing of modules. */
+static bool is_short(const Page *p)
 {
     enum { SHORT = 800 };
-    double height = 0;
-    const char *svg = draw_modules(p->a, &p->pipe, p->o, &height);
-    fputs("<h2 id=\"model\">The model in stages</h2>\n", p->f);
-    if (svg)
+    return p->modules_high < SHORT;
+}
+
+static void put_model(Page *p)
+{
+    bool narrow = p->modules_high > 1.5 * p->modules_wide;
+    fputs("<section id=\"model\">\n<h2>The model in stages</h2>\n", p->f);
+    if (p->modules)
         put_figure_in(
             p,
             (Figure){"modules", "Modules",
@@ -129,13 +139,16 @@ static void put_model(Page *p)
                      "stage passes a label: bytes of a microbatch, or of a step where "
                      "stages share a parameter (broken lines). Gradients go the same ways "
                      "back.",
-                     svg},
-            height < SHORT ? " class=\"beside short\"" : " class=\"beside\"");
+                     p->modules},
+            is_short(p) ? " class=\"beside short\""
+            : narrow    ? " class=\"beside narrow\""
+                        : " class=\"beside\"");
     else
         fprintf(p->f, "<p>%s</p>\n",
                 p->pipe.module.n ? "The modules are too many to be drawn, or go in circles."
                                  : "pipe.xml has no modules: the folder is of an older ppsplit. "
                                    "Split again, and they are drawn here.");
+    fputs("</section>\n", p->f);
 }
 
 /* ---- the balance of stages ---- */
@@ -217,31 +230,77 @@ static void put_balance(Page *p)
 
 /* ---- training ---- */
 
+/* Rows a second, where a log's tokens are the rows themselves or the model reads none.  A log that
+ * does not say its rows is taken as it is. */
+static void rows_for_tokens(Page *p)
+{
+    bool rows = p->log.n > 0;
+    for (uint32_t k = 0; k < p->log.n; k++) {
+        const PageLog *l = &p->log.at[k];
+        const double *v = l->step.at[0].value;
+        bool tokens = p->pipe.tokens && v[LOG_TOKENS] * v[LOG_SECONDS] > 1.5 * l->batch;
+        rows &= l->batch > 0 && !tokens;
+    }
+    for (uint32_t k = 0; k < p->log.n && rows; k++)
+        for (uint32_t i = 0; i < p->log.at[k].step.n; i++) {
+            double *v = p->log.at[k].step.at[i].value;
+            v[LOG_TOKENS] = p->log.at[k].batch / v[LOG_SECONDS];
+        }
+    p->throughput = rows ? "rows a second" : "tokens a second";
+}
+
+static Curve curve_of(Page *p, const char *label, uint32_t n, const PageStep *step, int column)
+{
+    Curve c = {label, n, arena_array(p->a, double, n + 1), arena_array(p->a, double, n + 1), false};
+    for (uint32_t i = 0; i < n; i++) {
+        c.at[i] = step[i].step;
+        c.value[i] = step[i].value[column];
+    }
+    return c;
+}
+
+static bool any_number(const Curve *c)
+{
+    for (uint32_t i = 0; i < c->n; i++)
+        if (isfinite(c->value[i]))
+            return true;
+    return false;
+}
+
 static void put_curve(Page *p, int column, const char *name, const char *title, const char *unit,
                       const char *caption)
 {
-    Curve *c = arena_array(p->a, Curve, p->log.n);
+    Curve *c = arena_array(p->a, Curve, 2 * p->log.n);
+    uint32_t n = 0;
     bool any = false;
     for (uint32_t k = 0; k < p->log.n; k++) {
         const PageLog *l = &p->log.at[k];
-        c[k] = (Curve){l->schedule ? arena_printf(p->a, "%s (%s)", l->path, l->schedule) : l->path,
-                       l->step.n, arena_array(p->a, double, l->step.n),
-                       arena_array(p->a, double, l->step.n)};
-        for (uint32_t i = 0; i < l->step.n; i++) {
-            c[k].at[i] = l->step.at[i].step;
-            c[k].value[i] = l->step.at[i].value[column];
-            any |= isfinite(c[k].value[i]) != 0;
-        }
+        c[n] = curve_of(p, l->schedule ? arena_printf(p->a, "%s (%s)", l->path, l->schedule)
+                                       : l->path,
+                        l->step.n, l->step.at, column);
+        any |= any_number(&c[n++]);
     }
     if (!any)
         return;
     const PageLog *l = &p->log.at[0];
     double last = l->step.at[l->step.n - 1].value[column];
-    put_figure(p, (Figure){name, title,
-                           isfinite(last)
-                               ? arena_printf(p->a, "%s In the last step %.6g.", caption, last)
-                               : caption,
-                           draw_curves(p->a, p->log.n, c, &(Axes){.x = "step", .y = unit})});
+    if (isfinite(last))
+        caption = arena_printf(p->a, "%s In the last step %.6g.", caption, last);
+    for (uint32_t k = 0; k < p->log.n && column == LOG_LOSS; k++) {
+        l = &p->log.at[k];
+        c[n] = curve_of(p, arena_printf(p->a, "%s, evaluated", l->path), l->eval.n, l->eval.at,
+                        LOG_EVAL);
+        c[n].dots = true;
+        if (!any_number(&c[n]))
+            continue;
+        const PageStep *e = &l->eval.at[l->eval.n - 1];
+        if (k == 0 && isfinite(e->value[LOG_EVAL]))
+            caption = arena_printf(p->a, "%s Of the rows of --eval-data, after step %.0f, %.6g.",
+                                   caption, e->step, e->value[LOG_EVAL]);
+        n++;
+    }
+    put_figure(p, (Figure){name, title, caption,
+                           draw_curves(p->a, n, c, &(Axes){.x = "step", .y = unit})});
 }
 
 static void put_training(Page *p)
@@ -256,7 +315,7 @@ static void put_training(Page *p)
     put_curve(p, LOG_LOSS, "loss", "Loss", "loss", "Over the whole minibatch of each step.");
     put_curve(p, LOG_NORM, "gradient-norm", "Gradient norm", "gradient norm",
               "The Euclidean norm of all parameters' gradients, before any clipping.");
-    put_curve(p, LOG_TOKENS, "throughput", "Throughput", "tokens a second",
+    put_curve(p, LOG_TOKENS, "throughput", "Throughput", p->throughput,
               "The first steps are slower: libraries start, pages are touched.");
     put_curve(p, LOG_LR, "learning-rate", "Learning rate", "learning rate",
               "What the schedule of the learning rate gave each step.");
@@ -323,7 +382,7 @@ static void put_facts(Page *p)
             put_fact(p, arena_printf(p->a, "loss, step %.0f", last->step),
                      arena_printf(p->a, "%.4g", last->value[LOG_LOSS]));
         if (isfinite(last->value[LOG_TOKENS]))
-            put_fact(p, "tokens a second",
+            put_fact(p, p->throughput,
                      count_text(p->a, (int64_t)fmin(fmax(last->value[LOG_TOKENS], 0), 1e18)));
     }
     fputs("</dl>\n", p->f);
@@ -332,26 +391,30 @@ static void put_facts(Page *p)
 static void put_page(Page *p)
 {
     const char *model = html_text(p->a, p->pipe.model);
+    p->modules = draw_modules(p->a, &p->pipe, p->o, &p->modules_wide, &p->modules_high);
     fprintf(p->f,
             "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n<head>"
             "<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" "
             "content=\"width=device-width, initial-scale=1\"/>\n"
-            "<title>%s: %u stages</title>\n<style>\n%s%s</style>\n</head>\n<body>\n<h1>%s</h1>\n"
+            "<title>%s: %u stages</title>\n<style>\n%s%s</style>\n</head>\n<body%s>\n<header>\n<h1>%s</h1>\n"
             "<p>%u stage%s, %s%s. "
             "The model is cut into stages, which ranks (processes) compute one after the other; "
             "the rows of a step are cut into microbatches, so that all ranks work at once.</p>\n",
-            model, p->pipe.stage.n, style, page_colours, model, p->pipe.stage.n,
+            model, p->pipe.stage.n, style, page_colours,
+            is_short(p) ? "" : " class=\"tall\"", model, p->pipe.stage.n,
             p->pipe.stage.n == 1 ? "" : "s", *p->pipe.loss ? "loss " : "no loss",
             html_text(p->a, p->pipe.loss));
     put_facts(p);
+    fputs("</header>\n", p->f);
     put_model(p);
+    fputs("<main>\n", p->f);
     put_balance(p);
     put_schedules(p);
     put_memory(p);
     put_microbatches(p);
     put_training(p);
     put_crossings(p);
-    fputs("</body>\n</html>\n", p->f);
+    fputs("</main>\n</body>\n</html>\n", p->f);
 }
 
 static void put_figures(const Page *p)
@@ -375,6 +438,7 @@ static void make_page(void *page)
             read_trace(p, o->run.at[i]);
         else
             vec_push(p->a, &p->log, page_log(p->a, o->run.at[i]));
+    rows_for_tokens(p);
     p->f = page_open(&p->text);
     put_page(p);
     FILE *f = p->f;

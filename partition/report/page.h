@@ -38,6 +38,7 @@ typedef struct {
 } PageFlow;
 typedef struct {
     const char *model, *loss; /* loss "": none */
+    bool tokens;              /* an input has whole numbers, several a row */
     VEC(PageStage) stage;
     VEC(PageEdge) edge;
     VEC(PageModule) module;
@@ -47,7 +48,7 @@ typedef struct {
 PagePipe page_pipe(Arena *a, const char *path);
 
 /* What a line a step says; NAN where it does not.  In the log's units. */
-enum { LOG_LOSS, LOG_NORM, LOG_TOKENS, LOG_LR, LOG_SECONDS, LOG_COLUMNS };
+enum { LOG_LOSS, LOG_NORM, LOG_TOKENS, LOG_LR, LOG_SECONDS, LOG_EVAL, LOG_COLUMNS };
 typedef struct {
     double step, value[LOG_COLUMNS];
 } PageStep;
@@ -58,7 +59,9 @@ typedef struct {
 typedef struct {
     const char *path, *schedule; /* schedule NULL: the log does not say */
     VEC(PagePlace) place;        /* as the log has them: by rank */
+    double batch;                /* rows of a step; NAN: it does not say */
     VEC(PageStep) step;
+    VEC(PageStep) eval; /* of other rows than those that train, after so many steps: LOG_EVAL */
 } PageLog;
 /* A --log-json; EXIT_MODEL where a line is none. */
 PageLog page_log(Arena *a, const char *path);
@@ -81,9 +84,10 @@ const char *text_shortened(Arena *a, const char *s, double size, double width);
 
 /* ---- page_modules.c ---- */
 
-/* height: of the drawing, in pixels.  NULL: there are no modules, too many, or they go in circles.
- */
-const char *draw_modules(Arena *outer, const PagePipe *p, const ReportOptions *o, double *height);
+/* width, height: of the drawing, in pixels.  NULL: there are no modules, too many, or they go in
+ * circles. */
+const char *draw_modules(Arena *outer, const PagePipe *p, const ReportOptions *o, double *width,
+                         double *height);
 
 /* ---- page_draw.c: figures of numbers, each an SVG by itself ---- */
 
@@ -91,6 +95,7 @@ typedef struct {
     const char *label;
     uint32_t n;
     double *at, *value;
+    bool dots; /* a dot at each point, where these are few */
 } Curve; /* NAN: a gap */
 typedef struct {
     const char *name;            /* of its file, without ending */
@@ -140,7 +145,10 @@ typedef struct {
     PagePipe pipe;
     VEC(Run) run;
     VEC(PageLog) log;
+    const char *throughput; /* of what the logs' is: its unit */
     SchedError e;
+    const char *modules; /* their drawing; NULL: there is none */
+    double modules_wide, modules_high;
     FILE *f; /* the page, while it is written, into text */
     Memory *text;
     Figures figure;

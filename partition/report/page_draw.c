@@ -139,6 +139,16 @@ static const char *dash(uint32_t k)
                                   : " stroke-dasharray=\"2 3\"";
 }
 
+/* Single points, which no line shows. */
+static void draw_dots(const Scale *s, const Curve *c, FILE *f)
+{
+    enum { FEW = 60 };
+    for (uint32_t i = 0; i < c->n && c->n <= FEW && (c->dots || c->n == 1); i++)
+        if (isfinite(c->value[i]) && isfinite(c->at[i]))
+            fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\" fill=\"currentColor\"/>",
+                    at_x(s, c->at[i]), at_y(s, c->value[i]));
+}
+
 /* Of many points every k-th, and the last. */
 static void draw_curve(const Scale *s, const Curve *c, uint32_t k, FILE *f)
 {
@@ -165,6 +175,7 @@ static void draw_curve(const Scale *s, const Curve *c, uint32_t k, FILE *f)
         before = y;
     }
     fputs(open ? "\"/>" : "", f);
+    draw_dots(s, c, f);
     fputs("</g>\n", f);
 }
 

@@ -443,7 +443,8 @@ static void draw_legend(const Drawing *d, FILE *f)
             MARGIN, y - 18, SMALL);
 }
 
-const char *draw_modules(Arena *outer, const PagePipe *p, const ReportOptions *o, double *height)
+const char *draw_modules(Arena *outer, const PagePipe *p, const ReportOptions *o, double *width,
+                         double *height)
 {
     Memory *m;
     Drawing d = {.a = outer, .p = p};
@@ -458,6 +459,7 @@ const char *draw_modules(Arena *outer, const PagePipe *p, const ReportOptions *o
     add_lines(&d);
     find_tops(&d);
     find_sides(&d, o);
+    *width = d.width;
     *height = d.height;
     FILE *f = svg_open(&m, d.width, d.height, "modules by stage, and what crosses");
     draw_bands(&d, f);

@@ -168,8 +168,18 @@ static void read_flow(const Reader *r, const Tag *t, PagePipe *p)
     vec_push(r->a, &p->flow, e);
 }
 
+/* Has a stage's input several whole numbers a row, as texts have? */
+static bool has_tokens(const Reader *r, const Tag *t)
+{
+    const char *dtype = text(r, t, "dtype");
+    return (!strcmp(dtype, "i64") || !strcmp(dtype, "i32")) && strchr(text(r, t, "shape"), ',') &&
+           strcmp(text(r, t, "batch_dim"), "-1") && strcmp(text(r, t, "name"), "target");
+}
+
 PagePipe page_pipe(Arena *a, const char *path)
 {
+    if (access(path, F_OK) != 0)
+        diag_hint("OUT, which comes first, is the folder that `ppsplit MODEL -o OUT' wrote");
     Reader r = reader(a, path);
     PagePipe p = {.model = NULL};
     int64_t stages = 0;
@@ -185,6 +195,8 @@ PagePipe page_pipe(Arena *a, const char *path)
                            count(&r, &t, "parameters"),  count(&r, &t, "bytes_param"),
                            count(&r, &t, "bytes_stash"), count(&r, &t, "flops")};
             vec_push(a, &p.stage, s);
+        } else if (!strcmp(t.name, "input")) {
+            p.tokens |= has_tokens(&r, &t);
         } else if (!strcmp(t.name, "module")) {
             read_module(&r, &t, &p);
         } else if (!strcmp(t.name, "flow")) {
@@ -214,6 +226,8 @@ bool page_is_trace(const char *path)
     int error = errno;
     if (f)
         fclose(f);
+    if (bad && error == EISDIR)
+        diag_hint("OUT comes first and is one folder; then logs, of --log-json, and traces, of --trace");
     if (bad)
         diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", strerror(error));
     return memmem(head, n, "\"traceEvents\"", 13) != NULL;
@@ -315,7 +329,35 @@ static bool places(Json *j, Arena *a, PageLog *log)
     return json_char(j, ']');
 }
 
-/* The configuration's schedule and ranks. */
+/* Text, where it is one; else NULL, and nothing is read. */
+static const char *text_value(Json *j, Arena *a)
+{
+    json_space(j);
+    char *s = j->p < j->end && *j->p == '"' ? json_text(j) : NULL;
+    const char *kept = s ? arena_strdup(a, s) : NULL;
+    free(s);
+    return kept;
+}
+
+/* The options that are numbers, as texts. */
+static bool numbers(Json *j, Arena *a, PageLog *log)
+{
+    if (!json_char(j, '{'))
+        return false;
+    do {
+        char *key = json_text(j);
+        bool is = key && !strcmp(key, "batch"), ok = key && json_char(j, ':');
+        const char *batch = ok && is ? text_value(j, a) : NULL;
+        free(key);
+        if (batch)
+            log->batch = strtod(batch, NULL);
+        else if (!ok || !skip(j, 2))
+            return false;
+    } while (json_char(j, ','));
+    return json_char(j, '}');
+}
+
+/* The configuration's schedule, ranks and rows of a step. */
 static bool config(Json *j, Arena *a, PageLog *log)
 {
     if (!json_char(j, '{'))
@@ -323,17 +365,15 @@ static bool config(Json *j, Arena *a, PageLog *log)
     do {
         char *key = json_text(j);
         bool is = key && !strcmp(key, "schedule"), ranks = key && !strcmp(key, "places"),
-             ok = key && json_char(j, ':');
+             options = key && !strcmp(key, "numbers"), ok = key && json_char(j, ':');
         free(key);
-        json_space(j);
-        if (ok && is && j->p < j->end && *j->p == '"') {
-            char *s = json_text(j);
-            ok = s != NULL;
-            log->schedule = s ? arena_strdup(a, s) : NULL;
-            free(s);
-        } else if (ok) {
-            ok = ranks ? places(j, a, log) : skip(j, 1);
-        }
+        const char *schedule = ok && is ? text_value(j, a) : NULL;
+        if (schedule)
+            log->schedule = schedule;
+        else if (ok)
+            ok = ranks     ? places(j, a, log)
+                 : options ? numbers(j, a, log)
+                           : skip(j, 1);
         if (!ok)
             return false;
     } while (json_char(j, ','));
@@ -347,14 +387,18 @@ static bool line(Json *j, Arena *a, PageLog *log)
                                                     [LOG_NORM] = "grad_norm",
                                                     [LOG_TOKENS] = "tokens_per_second",
                                                     [LOG_LR] = "lr",
-                                                    [LOG_SECONDS] = "seconds"};
+                                                    [LOG_SECONDS] = "seconds",
+                                                    [LOG_EVAL] = "eval_loss"};
     const double none = (double)NAN;
-    PageStep s = {none, {none, none, none, none, none}};
+    PageStep s = {none, {none, none, none, none, none, none}};
+    double eval_step = none;
     if (!json_char(j, '{'))
         return false;
     do {
         char *key = json_text(j);
-        double *to = key && !strcmp(key, "step") ? &s.step : NULL;
+        double *to = key && !strcmp(key, "step")        ? &s.step
+                     : key && !strcmp(key, "eval_step") ? &eval_step
+                                                        : NULL;
         bool is_config = key && !strcmp(key, "config"), ok = key && json_char(j, ':');
         for (int k = 0; key && k < LOG_COLUMNS; k++)
             to = !strcmp(key, column[k]) ? &s.value[k] : to;
@@ -372,13 +416,16 @@ static bool line(Json *j, Arena *a, PageLog *log)
     json_space(j);
     if (isfinite(s.step))
         vec_push(a, &log->step, s);
+    s.step = eval_step;
+    if (isfinite(eval_step))
+        vec_push(a, &log->eval, s);
     return j->p == j->end;
 }
 
 PageLog page_log(Arena *a, const char *path)
 {
     Reader r = reader(a, path);
-    PageLog log = {.path = path};
+    PageLog log = {.path = path, .batch = (double)NAN};
     for (uint32_t n = 1; r.p < r.end; n++) {
         char err[256] = "";
         const char *end = memchr(r.p, '\n', (size_t)(r.end - r.p));

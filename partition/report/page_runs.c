@@ -250,7 +250,7 @@ static Curves makespans(Page *p, const Run *r)
     Curves all = {0};
     for (int i = 0; sched_kind(i); i++) {
         Curve c = {sched_kind(i)->name, 0, arena_array(p->a, double, POINTS),
-                   arena_array(p->a, double, POINTS)};
+                   arena_array(p->a, double, POINTS), false};
         bool any = false;
         if (!strcmp(c.label, "forward-only"))
             continue;

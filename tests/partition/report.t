@@ -77,7 +77,7 @@ ok "and what is missing is named" shows page.html '--trace FILE.json' '--log-jso
 # ---- times that are known: 1F1B, F = 1, B = 2, of 4 microbatches on 2 ranks takes 3 (4 + 2 - 1), idle are 3 of 15 ----
 
 "$ppsplit" schedule 1f1b --ranks 2 --microbatches 4 --costs F=1000,B=2000 --trace trace.json
-printf '%s\n' '{"config": {"schedule": "1f1b", "places": [{"rank": 0, "memory": 2048, "activations": 1024}, {"rank": 1, "memory": 1024, "activations": 512}]}}' \
+printf '%s\n' '{"config": {"schedule": "1f1b", "numbers": {"groups": "1", "batch": "8", "tf32": "none"}, "places": [{"rank": 0, "memory": 2048, "activations": 1024}, {"rank": 1, "memory": 1024, "activations": 512}]}}' \
     '{"step": 1, "loss": 3.5, "grad_norm": 1.5, "lr": 0.25, "skipped": false, "seconds": 0.5, "tokens_per_second": 100}' \
     '{"eval_loss": 2, "eval_step": 1, "rows": 8, "seconds": 1}' \
     '{"step": 2, "loss": 2.75, "grad_norm": null, "lr": 0.125, "seconds": 0.25, "tokens_per_second": 200.5}' >log.json
@@ -89,9 +89,11 @@ ok "the step, simulated and measured; idle time; milliseconds of the stages" sho
 is "each action is in both drawings, idle time in each lane" \
     "$(grep -c '<rect' figures/schedule-measured.svg) $(grep -c '<rect' figures/schedule-simulated.svg) $(grep -c 'idle 3 ms of 15<' figures/schedule-measured.svg)" "18 18 2"
 ok "on one scale" eval 'diff <(grep -o "<rect.*" figures/schedule-measured.svg) <(grep -o "<rect.*" figures/schedule-simulated.svg)'
-ok "the log's numbers" shows page.html 'last step 2.75.' 'last step 200.5.' 'last step 0.125.'
+ok "the log's numbers" shows page.html 'last step 2.75.' 'last step 200.5.' 'last step 0.125.' '<dt>tokens a second</dt>'
+ok "the loss of rows that do not train is beside that of those that do" \
+    eval 'shows page.html "Of the rows of --eval-data, after step 1, 2." && shows figures/loss.svg ">log.json, evaluated</text>" "<circle "'
 ok "planned memory" shows page.html '>2 KiB</td>' '>512 B</td>'
-ok "the axes: round numbers around those of the log" shows figures/loss.svg '>2.6<' '>3.6<' '>step<' '>loss<'
+ok "the axes: round numbers around those of the log" shows figures/loss.svg '>2.0<' '>3.5<' '>step<' '>loss<'
 ok "the stash at most: rank 0 keeps two microbatches, rank 1 one" shows figures/stash.svg 'in use 320 B at most' 'in use 312 B at most'
 ok "a microbatch under gpipe: 3 (M + 1) / M ms" shows page.html '>gpipe' '>9</td>' '>15</td>' '>27</td>'
 is "no text on another" "$(overlaps figures/*.svg)" ""
@@ -143,6 +145,9 @@ module_case gpt-ts --split h.0.mlp:begin,h.1:begin,h.1.mlp:end --loss cross_entr
 module_case unet-ts --split d2:begin,mid:begin,u1:begin --loss mse
 module_case encdec-ts --split encoder.1:begin,decoder.0:begin,decoder.1:begin --loss cross_entropy --multi-use replicate
 module_case resnet-ts --split layer2:begin
+printf '%s\n' '{"config": {"numbers": {"batch": "8"}}}' '{"step": 1, "loss": 1, "seconds": 0.25, "tokens_per_second": 32}' >images.json
+report resnet-ts images.json --layout own -o page.html
+ok "images have no tokens: rows a second" eval 'shows page.html "<dt>rows a second</dt><dd>32</dd>" ">rows a second</text>" && ! grep -q tokens page.html'
 ok "a tied parameter, a skip over two stages, an Add between modules" \
     eval 'shows gpt-ts.own/modules.svg "wte.weight shared, 3 KiB" ">Add<" "stroke-dasharray" && shows unet-ts.own/modules.svg "16 KiB, skips 1"'
 report gpt-ts --svg once -o page.html
@@ -168,6 +173,9 @@ well_formed "names with marks" page.html
 is "are escaped" "$(grep -c -e '<script' -e '<b>[.]onnx' page.html) $(grep -c '&lt;script&gt;&amp;&quot;' page.html) $(grep -c '&lt;script&gt;&quot;</text>' page.html)" "0 1 1"
 
 refused 3 "nowhere/pipe.xml" nowhere
+ok "and what OUT is" grep -q 'hint: OUT, which comes first, is the folder that' err.txt
+refused 3 "hostile: error: Is a directory" out hostile
+ok "and that it is one" grep -q 'hint: OUT comes first and is one folder' err.txt
 refused 3 "none.json" out none.json
 mkdir cut && head -c 700 out/pipe.xml >cut/pipe.xml
 refused 1 "not a pipe.xml of ppsplit" cut
