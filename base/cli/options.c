@@ -55,13 +55,14 @@ static int find(OptionReader *r, const char *word, int length)
     return OPTION_WRONG;
 }
 
-/* The value of option k: the rest of its word, or the next word. */
+/* The value of option k: the rest of its word, or the next word.  Of an empty one, as a variable
+ * that is not set makes it, a file or a name could not be told from none. */
 static int take_value(OptionReader *r, int k, const char *rest)
 {
     if (!rest && r->at < r->argc)
         rest = r->argv[r->at++];
     r->value = rest;
-    if (rest)
+    if (rest && *rest)
         return k;
     snprintf(r->wrong, sizeof r->wrong, "option '--%s' needs a value: %s", r->table[k].name,
              r->table[k].value);

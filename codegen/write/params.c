@@ -111,7 +111,7 @@ static void write_copy(StageGen *sg, const Kepts *constants, const char *dir, On
     }
     arena_drop(sg->a, w);
     if (stw_end(w, 0, err, sizeof err))
-        diag_fatal(EXIT_IO, WHERE_NONE, "%s", err);
+        diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", err);
 }
 
 /* ---- link ------------------------------------------------------------------------------------ */

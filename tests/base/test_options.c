@@ -52,7 +52,8 @@ int main(void)
     reads("b --output a c", "'b' output=a 'c'");
     reads("-o a -ob -qvo c -qvoc",
           "output=a output=b quiet verbose output=c quiet verbose output=c");
-    reads("--output= --output=a=b -o --quiet", "output= output=a=b output=--quiet");
+    reads("--output=a=b -o --quiet", "output=a=b output=--quiet");
+    reads("-q --output=", "quiet !option '--output' needs a value: DIR");
     reads("--out=a --verb --param=x", "output=a verbose param=x");
     reads("- -q -- -q --output --", "'-' quiet '-q' '--output' '--'");
     reads("--par x", "!option '--par' is ambiguous: '--param' or '--params'?");

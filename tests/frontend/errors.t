@@ -30,8 +30,8 @@ refuse() {
     before=$(find . | sort)
     if [ "$1" = full ]; then
         timeout $patience "${@:2}" >/dev/full 2>stderr </dev/null
-    elif [ "$1" = small_disk ]; then                    # writes past 1 KiB of a file fail
-        (trap '' XFSZ; ulimit -f 1; exec timeout $patience "${@:2}") >stdout 2>stderr </dev/null
+    elif [ "$1" = small_disk ] || [ "$1" = some_disk ]; then    # writes past 1 KiB of a file fail, or past 400
+        (trap '' XFSZ; ulimit -f $([ "$1" = some_disk ] && echo 400 || echo 1); exec timeout $patience "${@:2}") >stdout 2>stderr </dev/null
     else
         timeout $patience "$@" >stdout 2>stderr </dev/null
     fi
@@ -263,6 +263,7 @@ S "ppsplit: an option of plan" 2 "$M" --batch 16 -o out
 refuse "plan: measures nothing itself" 2 "$ppsplit" plan "$M" --measure
 S "ppsplit: a block that is beyond the last" 2 "$G" --split h.7:begin --loss cross_entropy -o out
 S "ppsplit: no value" 2 "$M" -o out --split
+S "ppsplit: an empty value" 2 "$M" -o ""
 S "ppsplit: no output" 2 "$M"
 S "ppsplit: params" 2 "$M" --params move -o out
 S "ppsplit: limit" 2 "$M" --limit depth=much -o out
@@ -301,6 +302,8 @@ S "ppsplit: output folder not ours" 3 "$M" -o theirs
 refuse "ppsplit: report to a full disk" 3 full "$ppsplit" ls "$M"
 refuse "ppsplit: table to a full disk" 3 full "$ppsplit" ops
 refuse "ppsplit: the files on a full disk" 3 small_disk "$ppsplit" -q "$G" --loss cross_entropy -o out
+"$build/models/make_gpt" --dim 4 --layers 1 --heads 1 --seq 4 --vocab 40000 --rows 2 -o wide.onnx
+refuse "ppsplit: the weights on a full disk" 3 some_disk "$ppsplit" -q wide.onnx --loss cross_entropy -o out
 refuse "ppsplit: the files on a full disk, in folders that are not there" 3 small_disk "$ppsplit" -q "$G" --loss cross_entropy -o a/b/out
 refuse "ppsplit: the files on a full disk, over an earlier output" 3 small_disk "$ppsplit" -q "$G" --loss cross_entropy -o ours
 ok "an earlier output stays as it was" diff -r two ours
