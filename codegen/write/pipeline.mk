@@ -58,6 +58,10 @@ LIBS     = -fopenmp -lpthread $(PRODUCT_LIBS) -lm
 ifneq ($(filter-out clean help,$(GOALS)),)
 WIDE     := $(if $(ARCH),$(shell $(CC) $(MARCH) -mprefer-vector-width=512 -Werror -x c -S -o /dev/null /dev/null 2>/dev/null && \
               echo -mprefer-vector-width=512))
+UNWRITABLE := $(shell { mkdir -p build && : >build/.try && rm -f build/.try; } 2>&1)
+ifneq ($(UNWRITABLE),)
+$(error nothing can be built in $(CURDIR), in its folder build: $(UNWRITABLE))
+endif
 # DETECTED=FILE: what an earlier run has found, in the same circumstances
 RESULT   := $(or $(DETECTED),build/detected.mk)
 ifeq ($(DETECTED),)

@@ -59,6 +59,9 @@ is "and refused where there is none: which folder was looked for, and where the 
     "SHIM=nosuch: there is no such folder; DIR is the folder tests/cuda_shim in the sources of ppsplit.
 SHIM=$m: the CUDA shim (shim.mk) is not there; DIR is the folder tests/cuda_shim in the sources of ppsplit.
 pipeline-shim needs SHIM=DIR; DIR is the folder tests/cuda_shim in the sources of ppsplit."
+cp -r cuda locked && rm -rf locked/build && : >locked/build         # root may write into any folder, but not through a file
+is "a folder that cannot be written to is said once" "$(LC_ALL=C make -C locked pipeline-cuda 2>&1 | grep -v '^make: [EL]')" \
+    "Makefile:$(grep -n 'error nothing can be built' locked/Makefile | cut -d: -f 1): *** nothing can be built in $work/locked, in its folder build: mkdir: cannot create directory 'build': File exists.  Stop."
 
 # ---- where outputs go ----
 
