@@ -419,9 +419,10 @@ static void check_command(const char *word)
 
 int main(int argc, char **argv)
 {
-    char help[] = "--help", *asked[] = {argv[0], argc > 2 ? argv[2] : help, help, NULL};
+    bool one = argc > 2 && strcmp(argv[2], "help") != 0;
+    char help[] = "--help", *asked[] = {argv[0], one ? argv[2] : help, help, NULL};
     if (argc > 1 && !strcmp(argv[1], "help")) {         /* help [COMMAND] */
-        argc = argc > 2 ? 3 : 2;
+        argc = one ? 3 : 2;
         argv = asked;
     }
     for (int i = 0; i < N_COMMANDS; i++)

@@ -31,9 +31,10 @@ points() {
     "$program" ls $models 2>/dev/null |
         awk -v before="$before" 'NR > 1 && $1 ~ /^[0-9]/ && $NF != "(model)" { print before $NF ":begin"; print before $NF ":end" }'
 }
-# What a value is one of: of `--placement loop|v' and `--loss=mse|output:NAME' the words that are not in capitals.
+# What a value is one of: of `--placement loop|v' and `--loss=mse|output:NAME' the words that are not in capitals.  Words deeper within
+# a line are of another option's text.
 values() {
-    awk -v option="$1" '{
+    awk -v option="$1" '/^ ? ? ? ? ? ?-/ {
         for (i = 1; i <= 3 && i <= NF; i++) {
             if ($i == option) value = $(i + 1)
             else if (index($i, option "=") == 1) value = substr($i, length(option) + 2)

@@ -94,6 +94,21 @@ static_assert((int)N_SPECS <= (int)OPTIONS_MAX, "Options.given is too short");
 static const char *const modes[] = {"train", "eval", "infer", "measure"};
 enum { N_MODES = sizeof modes / sizeof *modes };
 
+/* What an option is called, and what it does in lines beside that, as wide as a terminal. */
+static void help_row(const char *left, const char *text)
+{
+    enum { LEFT = 30, WIDTH = 79 };
+    int at = printf("  %-*s", LEFT - 2, left);
+    while (*text) {
+        int n = (int)strcspn(text, " ");
+        if (at + 1 + n > WIDTH)
+            at = printf("\n%*s", LEFT, "") - 1;
+        at += printf(" %.*s", n, text);
+        text += n + (text[n] == ' ');
+    }
+    putchar('\n');
+}
+
 static void help(const PpPlan *plan)
 {
     printf("usage: pipeline train|eval|infer|measure [options]; --help, --version\n\n%s in %d stages.\n  inputs: ",
@@ -112,20 +127,19 @@ static void help(const PpPlan *plan)
         char left[64];
         snprintf(left, sizeof left, "--%s%s%s", specs[i].name, specs[i].value ? " " : "",
                  specs[i].value ? specs[i].value : "");
-        printf("  %-28s %s\n", left, specs[i].help);
+        help_row(left, specs[i].help);
     }
     printf("\nSchedules, or PyTorch's names of them\n");
     for (int i = 0; sched_kind(i); i++)
-        printf("  %-28s %s\n", sched_kind(i)->name, sched_kind(i)->about);
-    printf("  %-28s %s\n", "auto", "the best of these and of schedules made for the stages' costs");
+        help_row(sched_kind(i)->name, sched_kind(i)->about);
+    help_row("auto", "the best of these and of schedules made for the stages' costs");
     printf("\nOptimizers, with their options and defaults\n");
     optim_help(stdout);
     printf("\nExamples\n"
-           "  pipeline train --data %s=x.npy --data target=y.npy --schedule 1f1b --microbatches 8 "
-           "--steps 100\n"
+           "  pipeline train --data %s=x.npy --data target=y.npy --microbatches 8 --steps 100\n"
            "  mpirun -n %d pipeline infer --data %s=x.npy --output %s=y.npy\n"
-           "  mpirun -n 8 pipeline measure >machine      what a rank does in a second, for `ppsplit "
-           "plan'\n"
+           "  mpirun -n 8 pipeline measure >machine\n"
+           "                               what a rank does in a second, for `ppsplit plan'\n"
            "Exit status: 0 done, 1 refused, 2 usage, 3 input, output or memory, 4 a loss or gradient\n"
            "that is not finite, 75 saved at a signal: run again with --resume.\n"
            "Names of options may be cut short where one is meant.  On fewer cores than ranks:\n"

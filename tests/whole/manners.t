@@ -10,9 +10,9 @@ D=(--data x="$m/in.x.npy" --data target="$m/target.npy")
 
 first() { "$@" 2>&1 | head -n 1; }
 usage=$(first "$ppsplit" --help)
-for how in -h help "ls -h" "ls --help" "help ls" "ops --help" "ops -h" "help ops" "merge -h" "help merge" "schedule -h" "help schedule"; do
+for how in -h help "help help" "ls -h" "ls --help" "help ls" "ops --help" "ops -h" "help ops" "merge -h" "help merge" "schedule -h" "help schedule"; do
     command=${how/help/} command=${command%% -*} command=${command# }
-    case $command in -h | "") want=$usage ;; *) want="Usage: ppsplit $command" ;; esac
+    case $command in -h | "" | help) want=$usage ;; *) want="Usage: ppsplit $command" ;; esac
     ok "ppsplit $how" eval '"$ppsplit" $how >said && case $(head -n 1 said) in "$want"*) ;; *) false ;; esac && grep -q "^Report mistakes" said'
 done
 unknown() { "$ppsplit" "$@" 2>&1 | head -n 1; }
@@ -33,6 +33,7 @@ There is no warranty."
 is "pipeline --version" "$(out/pipeline --version | tail -n +2)" "$("$ppsplit" --version | tail -n +2)"
 is "pipeline --version: the model and the version" "$(first out/pipeline --version)" "model.onnx, a program made by ppsplit $version"
 for how in -h --help help; do is "pipeline $how" "$(first out/pipeline $how)" "usage: pipeline train|eval|infer|measure [options]; --help, --version"; done
+is "options in its help fit on a terminal" "$(out/pipeline --help | awk 'length($0) > 79 && /^(  -|          )/')" ""
 ok "its help says what to do on few cores" eval 'out/pipeline --help | grep -e "--oversubscribe -n 2" | grep -e "--ranks 2"'
 ok "so does the README of an output" eval 'grep -e "--oversubscribe -n 2" out/README | grep -e "--ranks 2"'
 is "one version in all that is written" "$(awk "/^VERSION / { print \$3 }" out/Makefile) $(sed -n 's/^.TH.*"ppsplit \(.*\)" .*/\1/p' "$top/docs/ppsplit.1")" "$version $version"
