@@ -83,8 +83,8 @@ typedef struct {
      * at once; rank_of[stage].  NULL: 1, and a rank a stage */
     int64_t memory;
     const uint32_t *live, *rank_of;
-    /* stages are runs of nodes in the order of their numbers, each with one that is not idle, unless
-     * there is none from where it has to begin to where the next one has to: else any cut */
+    /* stages are runs of nodes in the order of their numbers, each with one that is not idle,
+     * unless there is none from where it has to begin to where the next one has to: else any cut */
     bool in_order;
     /* in order: a stage begins at this node; NULL: nowhere in particular */
     const bool *begins;

@@ -396,7 +396,8 @@ static void put_page(Page *p)
             "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n<head>"
             "<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" "
             "content=\"width=device-width, initial-scale=1\"/>\n"
-            "<title>%s: %u stages</title>\n<style>\n%s%s</style>\n</head>\n<body%s>\n<header>\n<h1>%s</h1>\n"
+            "<title>%s: %u stages</title>\n<style>\n%s%s</style>\n</head>\n<body%s>\n<header>\n"
+            "<h1>%s</h1>\n"
             "<p>%u stage%s, %s%s. "
             "The model is cut into stages, which ranks (processes) compute one after the other; "
             "the rows of a step are cut into microbatches, so that all ranks work at once.</p>\n",

@@ -227,7 +227,8 @@ bool page_is_trace(const char *path)
     if (f)
         fclose(f);
     if (bad && error == EISDIR)
-        diag_hint("OUT comes first and is one folder; then logs, of --log-json, and traces, of --trace");
+        diag_hint("OUT comes first and is one folder; then logs, of --log-json, and traces, of "
+                  "--trace");
     if (bad)
         diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", strerror(error));
     return memmem(head, n, "\"traceEvents\"", 13) != NULL;
