@@ -28,7 +28,7 @@ static const char *const style =
     "dl.facts { display: flex; flex-wrap: wrap; gap: .9em 2em; margin: 1.4em 0 }\n"
     "dt { font-size: .82em; color: #586273 }\n"
     "dd { margin: 0; font-size: 1.2em; font-weight: 600 }\n"
-    ".scroll { overflow-x: auto }\n"
+    ".scroll { overflow-x: auto } .scroll td.n { white-space: nowrap }\n"
     "table { border-collapse: collapse; margin: .8em 0; font-size: .92em }\n"
     "th, td { padding: .28em .9em .28em 0; border-bottom: 1px solid #d3d9e1; text-align: left; "
     "vertical-align: top }\n"
@@ -58,7 +58,7 @@ static const char *const style =
     "#fff }\n"
     "h1 { margin-top: 0 } h2 { margin-top: 1.6em } table, tr, dl, figcaption { break-inside: avoid "
     "}\n"
-    "h2, h3, h2 + p, figcaption, tr:first-child { break-after: avoid }\n"
+    "h2, h3, h2 + p:has(+ figure, + .pair), figcaption, tr:first-child { break-after: avoid }\n"
     "figure > div, .scroll { overflow: visible } figure svg { max-height: 222mm; width: auto }\n"
     ".short svg { max-height: 160mm }\n"
     /* a drawing as tall as a page comes last, on one of its own, its words beside it */
