@@ -341,7 +341,7 @@ static void check_dump(const char *word)
     for (int i = 0; i < N_PASSES; i++)
         if (passes[i].dump)
             names[n++] = passes[i].dump;
-    one_of("dump", word, names, n);
+    one_of("ppsplit", "dump", word, names, n);
 }
 
 /* ---- the commands ---- */

@@ -53,9 +53,10 @@ extern const char report_to[];      /* the end of every --help */
 NORETURN void bad_usage(const char *command, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* The number of word among n words; none of them: the valid ones, EXIT_USAGE. */
-uint32_t one_of(const char *option, const char *word, const char *const *words, uint32_t n);
-#define ONE_OF(option, word, ...)                                                   \
-    one_of(option, word, (const char *const[]){__VA_ARGS__},                        \
+uint32_t one_of(const char *command, const char *option, const char *word,
+                const char *const *words, uint32_t n);
+#define ONE_OF(command, option, word, ...)                                          \
+    one_of(command, option, word, (const char *const[]){__VA_ARGS__},               \
            sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
 
 /* ---- merge.c, report.c, ops.c: argv[0] is the command's name; the exit status ---- */

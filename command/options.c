@@ -215,7 +215,7 @@ static void set_limit(Limits *l, const char *arg)
         bad_usage("ppsplit", "--limit wants WHAT=N, not '%s'", arg);
     char word[16];
     snprintf(word, sizeof word, "%.*s", (int)(eq - arg), arg);
-    switch (ONE_OF("limit", word, "bytes", "messages", "depth", "nodes", "unpacked")) {
+    switch (ONE_OF("ppsplit", "limit", word, "bytes", "messages", "depth", "nodes", "unpacked")) {
     case 0: l->file_bytes = n; break;
     case 1: l->messages = n; break;
     case 2: l->depth = (uint32_t)n; break;
@@ -240,7 +240,7 @@ static void set_loss_over(Options *o, const char *arg)
     const char *eq = strchr(arg, '=');
     char word[16];
     snprintf(word, sizeof word, "%.*s", eq ? (int)(eq - arg) : (int)sizeof word - 1, arg);
-    o->loss.whole = ONE_OF("loss-over", word, "microbatch", "minibatch") == 1;
+    o->loss.whole = ONE_OF("ppsplit", "loss-over", word, "microbatch", "minibatch") == 1;
     o->minibatch = 0;
     if (eq && !o->loss.whole)
         bad_usage("ppsplit", "--loss-over microbatch: --rows says how many rows it has");
@@ -277,7 +277,9 @@ static void read_option(Options *o, int option, const char *arg)
         o->loss.loss = arg;
         o->import.training = true;
         break;
-    case OPT_REDUCTION: o->loss.sum = ONE_OF("loss-reduction", arg, "mean", "sum") == 1; break;
+    case OPT_REDUCTION:
+        o->loss.sum = ONE_OF("ppsplit", "loss-reduction", arg, "mean", "sum") == 1;
+        break;
     case OPT_LOSS_OVER: set_loss_over(o, arg); break;
     case OPT_FREEZE: vec_push(o->arena, &o->import.freeze, arg); break;
     case OPT_TRAIN: vec_push(o->arena, &o->import.train, arg); break;
@@ -286,7 +288,7 @@ static void read_option(Options *o, int option, const char *arg)
     case OPT_ROWS: o->rows = row_count("rows", arg); break;
     case OPT_DTYPE: {
         static const Dtype types[] = {DT_F32, DT_BF16, DT_F16};
-        o->dtype = types[ONE_OF("dtype", arg, "f32", "bf16", "f16")];
+        o->dtype = types[ONE_OF("ppsplit", "dtype", arg, "f32", "bf16", "f16")];
         break;
     }
     case OPT_PARAM: vec_push(o->arena, &o->import.given, arg); break;
@@ -294,9 +296,10 @@ static void read_option(Options *o, int option, const char *arg)
     case OPT_LIMIT: set_limit(&o->import.limits, arg); break;
     case OPT_OUTPUT: o->codegen.dir = arg; break;
     case OPT_TARGET:
-        *(ONE_OF("target", arg, "cpu", "cuda") == 0 ? &o->codegen.cpu : &o->codegen.cuda) = true;
+        *(ONE_OF("ppsplit", "target", arg, "cpu", "cuda") == 0 ? &o->codegen.cpu
+                                                                : &o->codegen.cuda) = true;
         break;
-    case OPT_PARAMS: o->codegen.link = ONE_OF("params", arg, "copy", "link") == 1; break;
+    case OPT_PARAMS: o->codegen.link = ONE_OF("ppsplit", "params", arg, "copy", "link") == 1; break;
     case OPT_PROFILE: o->codegen.profile = true; break;
     case OPT_DUMP: o->dump = arg; break;
     case OPT_QUIET: o->quiet = true; break;
@@ -311,11 +314,11 @@ static void read_option(Options *o, int option, const char *arg)
     case OPT_DP: o->dp = arg; break;
     case OPT_OPTIMIZER: o->optimizer = arg; break;
     case OPT_RECOMPUTE:
-        ONE_OF("recompute", arg, "never", "cheap", "except-last", "always");
+        ONE_OF("ppsplit plan", "recompute", arg, "never", "cheap", "except-last", "always");
         o->recompute = arg;
         break;
     case OPT_OFFLOAD:
-        ONE_OF("offload", arg, "never", "stash");
+        ONE_OF("ppsplit plan", "offload", arg, "never", "stash");
         o->offload = arg;
         break;
     case OPT_CSV: o->csv = arg; break;

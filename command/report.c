@@ -31,12 +31,7 @@ static void read_layout(ReportOptions *o, const char *s)
 {
     static const char *const name[] = {
         [LAYOUT_BEST] = "best", [LAYOUT_DOT] = "dot", [LAYOUT_OWN] = "own"};
-    int k = 0;
-    while (k <= LAYOUT_OWN && strcmp(s, name[k]) != 0)
-        k++;
-    if (k > LAYOUT_OWN)
-        bad_usage("ppsplit report", "--layout '%s': there is best, dot and own", s);
-    o->layout = (ReportLayout)k;
+    o->layout = (ReportLayout)one_of("ppsplit report", "layout", s, name, LAYOUT_OWN + 1);
 }
 
 int report_main(int argc, char **argv)

@@ -18,7 +18,8 @@ void bad_usage(const char *command, const char *fmt, ...)
     exit(EXIT_USAGE);
 }
 
-uint32_t one_of(const char *option, const char *word, const char *const *words, uint32_t n)
+uint32_t one_of(const char *command, const char *option, const char *word,
+                const char *const *words, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
         if (!strcmp(word, words[i]))
@@ -27,6 +28,6 @@ uint32_t one_of(const char *option, const char *word, const char *const *words, 
             option);
     for (uint32_t i = 0; i < n; i++)
         fprintf(stderr, " %s", words[i]);
-    fprintf(stderr, "\nTry 'ppsplit --help' for more information.\n");
+    fprintf(stderr, "\nTry '%s --help' for more information.\n", command);
     exit(EXIT_USAGE);
 }

@@ -154,7 +154,7 @@ int sched_usage(const char *fmt, ...)
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
     va_end(ap);
-    fprintf(stderr, "\nTry 'ppsplit schedule --help'.\n");
+    fprintf(stderr, "\nTry 'ppsplit schedule --help' for more information.\n");
     return SCHED_EUSAGE;
 }
 

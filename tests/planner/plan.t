@@ -182,7 +182,7 @@ ok "of fewer rows; more take more" awk -v t="$half" 'BEGIN { exit !(t > 5 * 4000
 
 is "another optimizer" "$("$ppsplit" plan "$model/model.onnx" --loss cross_entropy --optimizer lion --batch 4 --ranks 2 2>&1)" \
     "ppsplit: error: --optimizer: 'lion' is none; there are sgd, momentum, adam, adamw"
-is "a schedule that is none" "$(plan --ranks 2 --batch 4 --schedule zb-h3 2>&1)" "ppsplit: error: --schedule: no schedule is called 'zb-h3'; did you mean 'zb-h1'?"
+is "a schedule that is none" "$(plan --ranks 2 --batch 4 --schedule zb-h3 2>&1)" "ppsplit: error: --schedule: no schedule is called 'zb-h3'; did you mean 'zb-h2'?"
 is "auto, which a plan is" "$(plan --ranks 2 --batch 4 --schedule auto 2>&1 | head -n 1)" "ppsplit: error: --schedule: 'auto' is no schedule of its own"
 is "replicas that do not divide the ranks" "$(plan --ranks 3 --dp 2 --batch 4 2>&1)" "ppsplit: error: --dp: 2 replicas do not divide 3 ranks"
 ok "more ranks than can be" grep -q "there is no way to train 4 rows a step on 2 ranks as it is asked for" <(plan --ranks 2 --batch 4 --dp 1 --microbatches 3)
