@@ -68,9 +68,49 @@ static bool is_vector(const FxNode *fx)
            strstr(fx->target, "instance_norm") || strstr(fx->target, "prelu");
 }
 
+static const RawTensor *whole_numbers(const Fx *x, const RawNode *n, uint32_t input)
+{
+    uint32_t init = n->nin > input ? strmap_get(&x->p->m->init_index, n->in[input]) : NONE;
+    const RawTensor *t = init == NONE ? NULL : &x->p->m->init.at[init];
+    return t && t->dtype == DT_I64 && t->shape.rank == 1 &&
+                   t->bytes.length == (size_t)t->shape.d[0] * sizeof(int64_t)
+               ? t
+               : NULL;
+}
+
+/* An instance norm by running statistics is a BatchNormalization of samples * channels: its
+ * operands are copies of the parameter, one for each sample.  How many, the sizes tell that its
+ * result is given again; 0: they do not. */
+static int64_t copies_in(const Fx *x, const Group *g, const Use *u)
+{
+    const RawTensor *t = &x->p->m->init.at[u->init];
+    size_t size = dtype_size(t->dtype);
+    for (uint32_t i = 0; i < g->node.n && t->shape.rank == 1; i++) {
+        const RawNode *n = g->node.at[i];
+        int64_t to[2];
+        const RawTensor *sizes = strcmp(n->op_type, "Reshape") || strcmp(n->in[0], u->node->out[0])
+                                     ? NULL
+                                     : whole_numbers(x, n, 1);
+        if (!sizes || sizes->shape.d[0] < 2)
+            continue;
+        memcpy(to, sizes->bytes.at, sizeof to);
+        if (to[0] < 1 || t->shape.d[0] % to[0] || t->shape.d[0] / to[0] != to[1])
+            return 0;
+        size_t once = (size_t)to[1] * size;
+        return memcmp(t->bytes.at, t->bytes.at + once, t->bytes.length - once) ? 0 : to[0];
+    }
+    return 0;
+}
+
 static void take(Fx *x, Group *g, Use *u, uint32_t entry)
 {
     const Shape *s = &x->p->m->init.at[u->init].shape;
+    if (g && fx_is_target(&g->fx, "aten.instance_norm.") &&
+        !strcmp(u->node->op_type, "BatchNormalization")) {
+        u->copies = copies_in(x, g, u);
+        if (u->copies == 0)
+            return;
+    }
     u->entry = entry;
     u->flip = g && is_flipped(&g->fx, u->node, u->input, &x->p->m->init.at[u->init]);
     u->squeezed = g && is_vector(&g->fx) && s->rank > 1 && wide_dims(s) <= 1;

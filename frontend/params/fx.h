@@ -8,13 +8,14 @@
 
 #include "params.h"
 
-/* entry: of the signature, or NONE.  rows: how many from start on the operand is; 0: all of it. */
+/* entry: of the signature, or NONE.  rows: how many from start on the operand is; 0: all of it.
+ * copies: how often it has the parameter, a vector, one behind the other; 0: once. */
 typedef struct {
     RawNode *node;
     uint32_t input, init, entry, order;                 /* order: of the node in the list */
     /* the file holds it transposed, or a view of it with dims of 1 added */
     bool flip, squeezed;
-    int64_t start, rows;
+    int64_t start, rows, copies;
 } Use;
 typedef VEC(Use) Uses;
 typedef struct { uint32_t entry; int role; bool taken; } Argument;

@@ -93,6 +93,8 @@ static Shape true_shape(const RawTensor *t, const Use *u)
     Shape s = t->shape;
     if (u->squeezed)
         return shape_of(1, shape_elements(&s));
+    if (u->copies > 1)
+        s.d[0] /= u->copies;
     if (u->flip) {
         s.d[0] = t->shape.d[1];
         s.d[1] = t->shape.d[0];
@@ -188,6 +190,30 @@ void fx_lacks(Fx *x, uint32_t entry, const char *as)
     vec_push(x->a, &p->partial, arena_printf(x->a, "%s (as %s)", name, as));
 }
 
+/* The parameter of which an operand has copies is the first of them. */
+static uint32_t new_param(Fx *x, const Use *u, const char *name, bool stat)
+{
+    const RawTensor *t = &x->p->m->init.at[u->init];
+    Payload once = t->bytes;
+    Shape s = true_shape(t, u);
+    if (u->copies <= 1)
+        return param_new(x->p, name, u->init, u->flip, true, stat);
+    once.length /= (size_t)u->copies;
+    once.converted = true;
+    return param_put(x->p, name, t->dtype, &s, once);
+}
+
+static void use_copies(Fx *x, const Use *u, uint32_t id)
+{
+    const Shape *all = &x->p->m->init.at[u->init].shape;
+    int64_t n = all->d[0] / u->copies;
+    Recipe *r = recipe_of(x->a, id);
+    recipe_reshape(x->a, r, &(Shape){.rank = 2, .d = {1, n}});
+    recipe_expand(x->a, r, &(Shape){.rank = 2, .d = {u->copies, n}});
+    recipe_reshape(x->a, r, all);
+    param_use_made(x->p, u->node, u->input, r);
+}
+
 static void make_aliases(Fx *x, uint32_t id)
 {
     for (uint32_t e = 0; e < x->p->sig.n; e++)
@@ -231,7 +257,7 @@ void fx_make_entry(Fx *x, uint32_t entry)
     uint32_t id = p->sig_param[entry];
     if (id == NONE) {
         uint32_t named = first_name(x, entry);
-        id = param_new(p, p->sig.entry[named].target, primary->init, primary->flip, true, stat);
+        id = new_param(x, primary, p->sig.entry[named].target, stat);
         if (primary->squeezed)
             param_squeeze(p, id);
         p->sig_param[entry] = id;
@@ -244,6 +270,8 @@ void fx_make_entry(Fx *x, uint32_t entry)
             continue;
         if (!shape_equal(&s, &p->g->param.at[id].shape))
             use_other(x, u, id);
+        else if (u->copies > 1)
+            use_copies(x, u, id);
         else if (u->rows)
             param_use_rows(p, u->node, u->input, id, u->flip, u->start, u->rows);
         else

@@ -331,6 +331,45 @@ static void test_dynamo_folds(void)
        "a sum with a constant stands for its parameter");
 }
 
+/* An InstanceNorm by its running statistics is a BatchNormalization over samples * channels, whose
+ * operands folding tiled. */
+static void test_dynamo_instance_norm(void)
+{
+    const char *signature = "\n# inputs\np_n_weight: PARAMETER target='n.weight'\np_n_bias: "
+                            "PARAMETER target='n.bias'\nb_mean: BUFFER target='n.running_mean'\n"
+                            "b_var: BUFFER target='n.running_var'\nx: USER_INPUT\n# outputs\n";
+    const char *norm =
+        call("instance_norm", "instance_norm.default",
+             "%x, %p_n_weight, %p_n_bias, %b_mean, %b_var, False, 0.1, 1e-05, False");
+    const char *in_n = "['', 'n', 'instance_norm']";
+    float weight[8] = {1, 2, 3, 4, 1, 2, 3, 4}, bias[8] = {5, 6, 7, 8, 5, 6, 7, 8},
+          ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    int64_t one[3] = {1, 8, 1}, own[3] = {2, 4, 1}, two[2] = {2, 4};
+    for (int equal = 1; equal >= 0; equal--) {
+        M m = {0};
+        weight[7] = equal ? 4 : 5;
+        tensor(&m, "val_1", 7, (int[]){3, 0}, one, sizeof one);
+        tensor(&m, "val_2", 7, (int[]){3, 0}, own, sizeof own);
+        tensor(&m, "val_3", 7, (int[]){2, 0}, two, sizeof two);
+        tensor(&m, "val_5", 1, (int[]){8, 0}, weight, sizeof weight);
+        tensor(&m, "val_6", 1, (int[]){8, 0}, bias, sizeof bias);
+        tensor(&m, "val_7", 1, (int[]){8, 0}, bias, sizeof bias);
+        tensor(&m, "val_8", 1, (int[]){8, 0}, ones, sizeof ones);
+        node(&m, "Reshape", "node_1", "x val_1", "v1", in_n, norm);
+        node(&m, "BatchNormalization", "node_2", "v1 val_5 val_6 val_7 val_8", "v2", in_n, norm);
+        node(&m, "Reshape", "node_3", "v2 val_2", "v3", in_n, norm);
+        node(&m, "Reshape", "node_4", "v3 val_3", "y", "['', 'view']",
+             call("view", "view.default", "%instance_norm, [2, 4]"));
+        Graph *g = import(&m, signature, NULL);
+        const Param *w = param(g, "n.weight"), *b = param(g, "n.bias");
+        ok(equal ? is_shaped(w, 1, 4, 0) && first_of(w, 3) == 4 && is_shaped(b, 1, 4, 0) &&
+                       first_of(b, 0) == 5 && g->param.n == 2
+                 : g && !w && is_shaped(b, 1, 4, 0) && g->param.n == 1,
+           equal ? "an InstanceNorm's weight is there once, not for each sample"
+                 : "what are no copies of one weight is not taken for it");
+    }
+}
+
 /* A table of relative positions, looked up and not turned yet; a tied table's transpose among other
  * candidates. */
 static void test_dynamo_tables(void)
@@ -420,6 +459,7 @@ int main(void)
     test_pieces();
     test_projections();
     test_dynamo_folds();
+    test_dynamo_instance_norm();
     test_dynamo_merges();
     test_dynamo_tables();
     return models_end();
