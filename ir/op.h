@@ -74,6 +74,8 @@ typedef struct {
         int scan;                                       /* CumSum: CUMSUM_ flags */
         int largest;                                    /* TopK */
         int select_last;                                /* ArgMax, ArgMin: the last of equals */
+        /* ReduceMax, ReduceMin over one axis: the first of equals alone has the gradient */
+        int to_first;
         int count_include_pad;                          /* AveragePool */
         int relu;                                       /* MatMulBias: what is below 0 becomes 0 */
         /* Identity of codegen's: elements are moved */

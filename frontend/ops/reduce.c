@@ -42,6 +42,12 @@ static ValueId reduce(Graph *g, Op op, ValueId x, int n, const int64_t *axes)
     return n == 0 ? x : g_reduce(g, op, x, n, axes);
 }
 
+/* PyTorch's max(dim) and min(dim). */
+static ValueId extreme_at_index(Graph *g, Op op, ValueId x, const int64_t *axis)
+{
+    return graph_node(g, op, 1, &x, (Attr){.n = 1, .axes = axis, .to_first = 1});
+}
+
 static ValueId keep_or_drop(const Import *im, ValueId y, int n, const int64_t *axes)
 {
     return im_int(im, "keepdims", 1) || n == 0 ? y : low_squeeze(im->g, y, n, axes);
@@ -62,6 +68,9 @@ void import_reduce(Import *im)
     } else if (t == DT_BOOL) {
         bool empty = shape_elements(&s) == 0;
         y = g_cast(g, reduce(g, im->op, empty ? x : g_cast(g, x, DT_I32), n, axes), DT_BOOL);
+    } else if (n == 1 && s.d[axes[0]] > 1 && dtype_is_float(t) && im_has_index(im) &&
+               (im->op == OP_ReduceMax || im->op == OP_ReduceMin)) {
+        y = extreme_at_index(g, im->op, x, axes);
     } else {
         y = reduce(g, im->op, x, n, axes);
     }

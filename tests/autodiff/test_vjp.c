@@ -176,7 +176,8 @@ static void kink(const char *what, Op op, uint32_t nin, const double *a, const d
 /* Numbers as PyTorch 2 gives them. */
 static void kinks(void)
 {
-    Attr none = {0}, all = {.n = 1, .axes = I(0)}, quarter = {.ratio = 0.25};
+    Attr none = {0}, all = {.n = 1, .axes = I(0)}, index = {.n = 1, .axes = I(0), .to_first = 1},
+         quarter = {.ratio = 0.25};
     kink("relu'(0) = 0", OP_Relu, 1, D(-1, 0, 2), NULL, none, D(0, 0, 1), 0);
     kink("abs'(0) = 0", OP_Abs, 1, D(-1, 0, 2), NULL, none, D(-1, 0, 1), 0);
     kink("a tie of max shares, first operand", OP_Max, 2, D(1, 2, 3), D(1, 0, 5), none,
@@ -188,6 +189,9 @@ static void kinks(void)
          D(0.5, 0, 0.5), 0);
     kink("equal minima of a reduction share evenly", OP_ReduceMin, 1, D(1, 1, 1), NULL, all,
          D(1. / 3, 1. / 3, 1. / 3), 0);
+    kink("max(dim) has its index alone, the first of equals", OP_ReduceMax, 1, D(1, 4, 4), NULL,
+         index, D(0, 1, 0), 0);
+    kink("and so has min(dim)", OP_ReduceMin, 1, D(1, 1, 4), NULL, index, D(1, 0, 0), 0);
     kink("x^0 has gradient 0 at 0", OP_Pow, 2, D(0, 2, 3), D(0, 1, 2), none, D(0, 1, 6), 0);
     kink("0^b has gradient 0 for b", OP_Pow, 2, D(0, 1, 1), D(2, 2, 3), none, D(0, 0, 0), 1);
     kink("kept elements of a dropout are scaled", OP_Dropout, 1, D(1, 2, 3), NULL, quarter,

@@ -228,6 +228,29 @@ static void test_exporters_slips(void)
     ok(!g[1], "zeros are no bias, other numbers of that shape are refused");
 }
 
+/* Of equal maxima max(dim)[0] gives the gradient to the one whose index it returns, amax to all. */
+static void test_max_with_index(void)
+{
+    enum { INTS = 7 };
+    static const char *const target[] = {"max.dim", "amax.default"};
+    bool to_first[2] = {0};
+    for (int i = 0; i < 2; i++) {
+        M m = {0};
+        Buf n = {0}, axes = {0};
+        node_begin(&n, "ReduceMax", "node_1", "x", "v", NULL, call("max_1", target[i], "%x, 1"));
+        put_string(&axes, 1, "axes");
+        put_int(&axes, 8, 1);
+        put_int(&axes, 20, INTS);
+        put_message(&n, 5, &axes);
+        put_message(&m.graph, 1, &n);
+        node(&m, "Add", "node_2", "x v", "y", NULL, NULL);
+        Graph *g = import(&m, NULL, NULL);
+        for (NodeId k = 0; g && k < g->node.n; k++)
+            to_first[i] |= g->node.at[k].op == OP_ReduceMax && g->node.at[k].attr.to_first;
+    }
+    ok(to_first[0] && !to_first[1], "max(dim) has the gradient at its index, amax at all equals");
+}
+
 /* As many numbers as the data has that are positive. */
 static void test_identity_of_picked(void)
 {
@@ -296,6 +319,7 @@ int main(void)
     test_scatter_mean();
     test_embedding();
     test_exporters_slips();
+    test_max_with_index();
     test_identity_of_picked();
     test_mask_computed_twice();
     test_options();

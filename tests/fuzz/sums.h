@@ -36,7 +36,9 @@ static ValueId reduced(Fuzz *f, ValueId x)
     o = o == OP_ReduceProd && count > 12 ? OP_ReduceMean : o;
     if (o == OP_ReduceProd)
         x = g_add(f->g, scaled(f, bounded(f, x), 0.3), number(f, 1));
-    ValueId m = g_reduce(f->g, o, x, n, axes);
+    bool extreme = n == 1 && (o == OP_ReduceMax || o == OP_ReduceMin);
+    ValueId m = extreme ? op1(f, o, x, (Attr){.n = 1, .axes = axes, .to_first = (int)below(f, 2)})
+                        : g_reduce(f->g, o, x, n, axes);
     return o == OP_ReduceSum ? scaled(f, m, 0.2) : m;
 }
 
