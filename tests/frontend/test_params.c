@@ -370,6 +370,43 @@ static void test_dynamo_instance_norm(void)
     }
 }
 
+/* What the optimizer notes of an initializer that it computed. */
+static void folded_from(M *m, const char *name, const char *of)
+{
+    Buf v = {0}, e = {0};
+    put_string(&v, 1, name);
+    put_string(&e, 1, "pkg.onnxscript.optimizer.folded_from");
+    put_string(&e, 2, of);
+    put_message(&v, 4, &e);
+    put_message(&m->graph, 13, &v);
+}
+
+/* The first step of a recurrent layer begins with zeros: the weight has no gradient there. */
+static void test_dynamo_zero_state(void)
+{
+    const char *signature = "\n# inputs\np_w: PARAMETER target='r.w'\np_b: PARAMETER "
+                            "target='r.b'\nx: USER_INPUT\n# outputs\n";
+    float bias[8] = {1, 2, 3, 4, 1, 2, 3, 4};
+    for (int i = 0; i < 2; i++) {
+        M m = {0};
+        initializer(&m, "val_1", 4, 4, 3);
+        initializer(&m, "r.b", 4, 0, 1);
+        tensor(&m, "linear_1", 1, (int[]){2, 4, 0}, bias, sizeof bias);
+        folded_from(&m, "linear_1", i ? "['r.b', 'r.w', 'val_0', 'ones']"
+                                      : "['getitem', 'r.b', 'r.w', 'val_0', 'zeros']");
+        node(&m, "Add", "node_1", "x linear_1", "h", "['', 'r', 'add']",
+             call("add", "add.Tensor", "%x, %linear_1"));
+        node(&m, "MatMul", "node_2", "h val_1", "v", "['', 'r', 'linear_2']",
+             call("linear_2", "linear.default", "%add, %p_w, %p_b"));
+        node(&m, "Add", "node_3", "v r.b", "y", "['', 'r', 'linear_2']",
+             call("linear_2", "linear.default", "%add, %p_w, %p_b"));
+        Graph *g = import(&m, signature, NULL);
+        ok(g && param(g, "r.w") && !*said == !i,
+           i ? "of other numbers than zeros a use is named that was computed away"
+             : "of a weight times zeros no use is lost");
+    }
+}
+
 /* A table of relative positions, looked up and not turned yet; a tied table's transpose among other
  * candidates. */
 static void test_dynamo_tables(void)
@@ -460,6 +497,7 @@ int main(void)
     test_projections();
     test_dynamo_folds();
     test_dynamo_instance_norm();
+    test_dynamo_zero_state();
     test_dynamo_merges();
     test_dynamo_tables();
     return models_end();
