@@ -195,11 +195,28 @@ static void separate(Fx *x, const Modules *all, const Twins *t, uint32_t lost, u
                         fx_compute_instead(x, t->at[i].read.reader, t->at[i].read.input, &in));
 }
 
+/* Are its parameters as initialised, all ones or all zeros, as those of another may be?  Other
+ * numbers are equal only where a module was copied; a lost one may as well be unused, and this one
+ * be called twice. */
+static bool is_fresh(const Fx *x, const Module *m)
+{
+    bool fresh = true;
+    for (uint32_t i = 0; i < m->entry.n; i++) {
+        const Param *q = &x->p->g->param.at[x->p->sig_param[m->entry.at[i]]];
+        size_t size = dtype_size(q->dtype);
+        fresh &= !q->bytes.at || q->bytes.length <= size ||
+                 !memcmp(q->bytes.at, q->bytes.at + size, q->bytes.length - size);
+    }
+    return fresh;
+}
+
 static void say_merged(Fx *x, const Module *lost, const Module *from)
 {
     const uint32_t *id = params_of(x, lost, from);
+    const char *doubt = is_fresh(x, from) ? "" : ", if that is used";
     for (uint32_t i = 0; i < lost->entry.n; i++)
-        fx_say_merged(x, id[i], arena_printf(x->a, "%s%s", lost->path, leaf(x, lost, i)));
+        fx_say_merged(x, id[i],
+                      arena_printf(x->a, "%s%s%s", lost->path, leaf(x, lost, i), doubt));
 }
 
 void fx_separate_twins(Fx *x)
@@ -214,7 +231,7 @@ void fx_separate_twins(Fx *x)
         bool first = true;
         for (uint32_t k = 0; k < i; k++)
             first &= twin.at[k].lost != lost;
-        if (first && can_separate(x, &all, &twin, lost, from))
+        if (first && is_fresh(x, &all.at[from]) && can_separate(x, &all, &twin, lost, from))
             separate(x, &all, &twin, lost, from);
         else if (fx_is_unread(x, all.at[lost].entry.at[0]))
             say_merged(x, &all.at[lost], &all.at[from]);
@@ -348,20 +365,6 @@ static uint32_t nearest_param(Fx *x, const RawNode *n, const Group *reader, int 
         found = up ? nearest_param(x, up, reader, depth - 1) : NONE;
     }
     return found;
-}
-
-/* Are its parameters as initialised, all ones or all zeros, as those of another may be?  Other
- * numbers are equal only where a module was copied. */
-static bool is_fresh(const Fx *x, const Module *m)
-{
-    bool fresh = true;
-    for (uint32_t i = 0; i < m->entry.n; i++) {
-        const Param *q = &x->p->g->param.at[x->p->sig_param[m->entry.at[i]]];
-        size_t size = dtype_size(q->dtype);
-        fresh &= !q->bytes.at || q->bytes.length <= size ||
-                 !memcmp(q->bytes.at, q->bytes.at + size, q->bytes.length - size);
-    }
-    return fresh;
 }
 
 /* Which of several lost modules it is, nothing tells; named is enough. */

@@ -407,6 +407,32 @@ static void test_dynamo_zero_state(void)
     }
 }
 
+/* A layer that is called twice on one value, beside one that is not used: its numbers are not those
+ * of every fresh one. */
+static void test_dynamo_called_twice(void)
+{
+    const char *signature =
+        "\n# inputs\np_a_w: PARAMETER target='a.weight'\np_a_b: PARAMETER target='a.bias'\n"
+        "p_b_w: PARAMETER target='b.weight'\np_b_b: PARAMETER target='b.bias'\nx: USER_INPUT\n"
+        "# outputs\n";
+    const char *linear = call("linear", "linear.default", "%x, %p_a_w, %p_a_b");
+    M m = {0};
+    initializer(&m, "val_0", 4, 4, 1);
+    initializer(&m, "a.bias", 4, 0, 1);
+    node(&m, "MatMul", "node_1", "x val_0", "v", "['', 'a', 'linear']", linear);
+    node(&m, "Add", "node_2", "v a.bias", "linear", "['', 'a', 'linear']", linear);
+    node(&m, "Tanh", "node_3", "linear", "tanh", "['', 'tanh']",
+         call("tanh", "tanh.default", "%linear"));
+    node(&m, "Sigmoid", "node_4", "linear", "sigmoid", "['', 'sigmoid']",
+         call("sigmoid", "sigmoid.default", "%linear_1"));
+    node(&m, "Mul", "node_5", "tanh sigmoid", "y", "['', 'mul']",
+         call("mul", "mul.Tensor", "%tanh, %sigmoid"));
+    Graph *g = import(&m, signature, NULL);
+    ok(g && g->param.n == 2 && param(g, "a.bias") &&
+           strstr(said, "a.bias (for b.bias, if that is used)"),
+       "a layer that may be called twice is not taken for an unused one as well");
+}
+
 /* A table of relative positions, looked up and not turned yet; a tied table's transpose among other
  * candidates. */
 static void test_dynamo_tables(void)
@@ -498,6 +524,7 @@ int main(void)
     test_dynamo_folds();
     test_dynamo_instance_norm();
     test_dynamo_zero_state();
+    test_dynamo_called_twice();
     test_dynamo_merges();
     test_dynamo_tables();
     return models_end();
