@@ -22,5 +22,17 @@ bool stop_marker(const RawNode *n);                     /* ppsplit::StopGradient
 void stop_assign(Stops *t, const Model *m, Params *params, const RawNodes *list);
 /* a pattern that matches nothing is a mistake */
 void stop_check(const Stops *t, const Graph *g);
+/* flags[i] = true, of n */
+static inline void stop_set(Arena *a, bool **flags, uint32_t n, uint32_t i)
+{
+    if (!*flags)
+        *flags = arena_array(a, bool, n);
+    (*flags)[i] = true;
+}
+
+/* ---- detach.c: what the dynamo exporter leaves of detach() ----------------------------------- */
+
+/* The same for nodes of which some detach, in a model that is to train. */
+void stop_detached(const Stops *t, const Model *m, Params *params, const RawNodes *list);
 
 #endif

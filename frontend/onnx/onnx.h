@@ -81,7 +81,7 @@ typedef struct RawNode {
     uint32_t call;
     /* names/: per operand how it is made of parameters, or NULL; or NULL */
     const struct Recipe **made;
-    /* stop.c: no gradient passes this operand, this result; or NULL */
+    /* stop.c, detach.c: no gradient passes this operand, this result; or NULL */
     bool *stop_in, *stop_out;
     /* params/params.c: parameter to add to output 0, or NONE */
     uint32_t bias;

@@ -251,6 +251,43 @@ static void test_max_with_index(void)
     ok(to_first[0] && !to_first[1], "max(dim) has the gradient at its index, amax at all equals");
 }
 
+/* A node of a line of source. */
+static void node_of_line(M *m, const char *op, const char *name, const char *in, const char *out,
+                         const char *fx, const char *line)
+{
+    Buf n = {0}, e = {0};
+    node_begin(&n, op, name, in, out, "['', 'forward']", fx);
+    put_string(&e, 1, "pkg.torch.onnx.stack_trace");
+    put_string(&e, 2, arena_printf(arena, "File \"m.py\", line 3, in forward\n    %s\n", line));
+    put_message(&n, 9, &e);
+    put_message(&m->graph, 1, &n);
+}
+
+/* Two tanh(h) on a line that detaches once were merged: where one of them is read detached, the
+ * other is not; where something else may be, it is not known. */
+static void test_merged_beside_detach(void)
+{
+    static const char *const line[2] = {"return (h - h.tanh().detach()) * h.tanh()",
+                                        "return (h - h.detach()) * h.tanh()"};
+    Graph *g[2];
+    uint32_t stops = 0;
+    for (int i = 0; i < 2; i++) {
+        M m = {0};
+        node(&m, "Neg", "node_1", "x", "neg", NULL, call("neg", "neg.default", "%x"));
+        node_of_line(&m, "Tanh", "node_2", "neg", "tanh", call("tanh", "tanh.default", "%neg"),
+                     i ? "t = h.tanh()" : line[i]);
+        node_of_line(&m, "Sub", "node_3", i ? "neg neg" : "neg tanh", "sub",
+                     call("sub", "sub.Tensor", "%neg, %detach"), line[i]);
+        node_of_line(&m, "Mul", "node_4", "sub tanh", "y",
+                     call("mul", "mul.Tensor", "%sub, %tanh_1"), line[i]);
+        g[i] = import(&m, NULL, NULL);
+    }
+    for (NodeId k = 0; g[0] && k < g[0]->node.n; k++)
+        stops += g[0]->node.at[k].op == OP_StopGradient;
+    ok(g[0] && stops == 1, "of what was merged on a line whose detach is known the other passes");
+    ok(!g[1], "what was merged with one of a line whose detach may be its own is refused");
+}
+
 /* As many numbers as the data has that are positive. */
 static void test_identity_of_picked(void)
 {
@@ -320,6 +357,7 @@ int main(void)
     test_embedding();
     test_exporters_slips();
     test_max_with_index();
+    test_merged_beside_detach();
     test_identity_of_picked();
     test_mask_computed_twice();
     test_options();

@@ -1,0 +1,49 @@
+/*
+ * detach.h - what detach.c and detach_text.c share.  Private to them.
+ */
+#ifndef PPSPLIT_IMPORT_DETACH_H
+#define PPSPLIT_IMPORT_DETACH_H
+
+#include "stop.h"
+
+typedef VEC(const char *) Names;
+
+/* The ONNX nodes of one fx node. */
+typedef struct { FxNode fx; RawNodes node; } Group;
+
+/* A line of source that detaches, in one call of its module: how often it does, which detaches are
+ * known to be there, by their names; how often it calls a target, and which targets read what is
+ * detached. */
+typedef struct { uint32_t detaches, n_known; StrMap known, times, reads; } Line;
+
+typedef struct {
+    Arena *a;
+    const Model *m;
+    const Params *params;
+    const Stops *stops;
+    VEC(Group) group;
+    StrMap index, maker;                                /* fx node, value -> its group */
+    /* values computed from something read detached */
+    StrMap tainted;
+    /* names that are gone: their values were merged with others */
+    VEC(const char *) merged;
+    VEC(const char *) into;                             /* with these */
+    Ids reader;                                         /* the groups whose arguments name them */
+    StrMap line_of;                                     /* a group's stack -> the line */
+    VEC(Line) line;
+    VEC(bool) doubted;                                  /* by merged: where it is read says so */
+} Detach;
+
+/* ---- detach_text.c ---- */
+bool detach_is(const FxNode *fx);
+/* One that the exporter's optimizer removed: the argument's name, which no node, initializer or
+ * input has. */
+bool detach_is_lost(const Detach *d, const char *arg);
+/* That, or one whose result was folded. */
+bool detach_is_gone(const Detach *d, const char *arg);
+
+void detach_find_lines(Detach *d);                      /* once operands are known as detached */
+bool detach_is_unseen(Detach *d, const Group *g);
+void detach_warn_untold(Detach *d, const RawNodes *list);
+
+#endif
