@@ -10,7 +10,44 @@
 
 #define refuse ragged_refuse
 
-/* Is its first dim the first of an input, of as many samples, element by element? */
+static bool is_among(const Attr *at, int64_t axis)
+{
+    bool found = false;
+    for (int i = 0; i < at->n; i++)
+        found |= at->axes[i] == axis;
+    return found;
+}
+
+/* The operand whose first dim is the result's, for what does not compute element by element; NONE:
+ * not told. */
+static ValueId leading_operand(const Graph *g, const Node *n)
+{
+    const Attr *at = &n->attr;
+    bool kept = false;
+    switch ((int)n->op) {
+    case OP_Conv:
+    case OP_MaxPool:
+    case OP_AveragePool: kept = true; break;
+    case OP_MatMul:
+        kept = val(g, n->in[0])->shape.rank == val(g, n->out[0])->shape.rank;
+        break;
+    case OP_Transpose: kept = at->n > 0 && at->perm[0] == 0; break;
+    case OP_Slice: kept = at->n > 0 && at->start[0] == 0 && at->step[0] == 1; break;
+    case OP_Softmax:
+    case OP_LogSoftmax:
+    case OP_CumSum:
+    case OP_Concat: kept = at->axis != 0; break;
+    case OP_ReduceSum:
+    case OP_ReduceMean:
+    case OP_ReduceMax:
+    case OP_ReduceMin: kept = !is_among(at, 0); break;
+    case OP_Gather: return n->in[at->axis == 0];        /* rows of a table: the indices' */
+    default: break;
+    }
+    return kept ? n->in[0] : NONE;
+}
+
+/* Is its first dim the first of an input, of as many samples? */
 static bool leads_with_samples(const Graph *g, ValueId v)
 {
     while (v != NONE && g->batch > 0) {
@@ -18,8 +55,10 @@ static bool leads_with_samples(const Graph *g, ValueId v)
         if (x->shape.rank == 0 || x->shape.d[0] != g->batch || x->kind != V_NODE)
             return x->shape.rank > 0 && x->shape.d[0] == g->batch && x->kind == V_INPUT;
         const Node *n = &g->node.at[x->node];
-        if (!op_is_map(n->op) && n->op != OP_Expand && n->op != OP_Reshape)
-            return false;
+        if (!op_is_map(n->op) && n->op != OP_Expand && n->op != OP_Reshape) {
+            v = leading_operand(g, n);
+            continue;
+        }
         v = NONE;
         for (uint32_t i = 0; i < n->nin && v == NONE; i++) {
             const Value *in = val(g, n->in[i]);

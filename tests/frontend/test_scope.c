@@ -330,6 +330,28 @@ static void test_mask_computed_twice(void)
     ok(!g[1], "another mask does not");
 }
 
+/* masked_scatter of a layer's result over all its elements: samples are in its first dim, as in the
+ * layer's operand. */
+static void test_masked_scatter(void)
+{
+    const int64_t numbers[3] = {0, -1, 0};
+    M m = {0};
+    initializer(&m, "w", 4, 4, 1);
+    initializer(&m, "none", 4, 0, 0);
+    tensor(&m, "zero", 7, (int[]){1, 0}, numbers, sizeof *numbers);
+    tensor(&m, "flat", 7, (int[]){1, 0}, numbers + 1, sizeof *numbers);
+    node(&m, "MatMul", "node_1", "x w", "h", NULL, NULL);
+    node(&m, "Greater", "node_2", "h none", "mask", NULL, NULL);
+    node(&m, "NonZero", "node_3", "mask", "n", NULL, NULL);
+    node(&m, "Transpose", "node_4", "n", "places", NULL, NULL);
+    node(&m, "Shape", "node_5", "places", "s", NULL, NULL);
+    node(&m, "Gather", "node_6", "s zero", "count", NULL, NULL);
+    node(&m, "Reshape", "node_7", "h flat", "all", NULL, NULL);
+    node(&m, "Slice", "node_8", "all zero count zero", "first", NULL, NULL);
+    node(&m, "ScatterND", "node_9", "x places first", "y", NULL, NULL);
+    ok(import(&m, NULL, NULL) != NULL, "elements of a layer's result are taken in their order");
+}
+
 static void test_options(void)
 {
     M m = {0};
@@ -360,6 +382,7 @@ int main(void)
     test_merged_beside_detach();
     test_identity_of_picked();
     test_mask_computed_twice();
+    test_masked_scatter();
     test_options();
     return models_end();
 }
