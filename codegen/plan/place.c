@@ -24,9 +24,10 @@ typedef struct {
 
 static Ref place_in(Func *f, BufClass cls, uint32_t index, ValueId v)
 {
-    Ref r = cls == BUF_STASH   ? *f->sg->stash_layout.at[index]
-            : cls == BUF_SAVED ? *f->sg->saved_layout.at[index]
-                               : cg_dense(f, v);
+    Ref r = cls == BUF_STASH                     ? *f->sg->stash_layout.at[index]
+            : cls == BUF_SAVED                   ? *f->sg->saved_layout.at[index]
+            : cls == BUF_OUT || cls == BUF_DX    ? cg_edge(f->sg, v)
+                                                 : cg_dense(f, v);
     r.buf = cg_buffer(f, cls, index, v);
     f->buf.at[r.buf].bytes = cg_ref_bytes(f, &r, v);
     return r;
@@ -109,9 +110,7 @@ static void count_uses(Place *p)
     }
 }
 
-/* The innermost dimension stays the contiguous one.  Otherwise a product could read the value
-   transposed or not depending on where the cut fell (a boundary is row-major), and for thin
-   products that changes the library's order of additions. */
+/* The innermost dimension stays the contiguous one: a row of it is read as it lies. */
 bool cg_keeps_inner(const Ref *r)
 {
     for (int d = r->rank - 1; d >= 0; d--)
@@ -120,16 +119,12 @@ bool cg_keeps_inner(const Ref *r)
     return true;
 }
 
-/* Unless no product reads the value; and a product may write it turned round when it is not thin.
- */
+/* What products read stands as what made it has it, whoever reads it: the library's order of
+   additions follows how operands and results stand, and a reader may be behind a cut (edge.c).  So
+   no product writes its result turned round either. */
 static bool may_turn(const Place *p, const Node *n, ValueId v)
 {
-    enum { THIN = 16 };
-    const Shape *s = &val(p->f->g, v)->shape;
-    if (p->product_reads[v])
-        return false;
-    bool product = n->op == OP_MatMul || n->op == OP_PackedMatMul;
-    return !product || (s->d[s->rank - 1] >= THIN && s->d[s->rank - 2] >= THIN);
+    return !p->product_reads[v] && n->op != OP_MatMul && n->op != OP_PackedMatMul;
 }
 
 /* May the value's elements stand there?  If so, its root's home is settled. */
@@ -142,13 +137,16 @@ static bool offer_wide(Place *p, ValueId v, const Wide *want, bool acc)
     const Node *n = &f->g->node.at[def];
     if (cg_is_view(f, def)) {
         Wide w;
+        if (n->op == OP_Reshape && !acc && !cg_in_order(f, want))
+            return false; /* a copy that it breaks would stand in order, and products read that */
         return cg_view_invert(f, n, want, &w) && offer_wide(p, cg_view_operand(f, n), &w, acc);
     }
     Ref r;
     uint32_t out = 0;
     while (n->out[out] != v)
         out++;
-    if (!cg_narrow(f, want, v, &r) || (!acc && !cg_keeps_inner(&r) && !may_turn(p, n, v)))
+    if (!cg_narrow(f, want, v, &r) || (!acc && !cg_keeps_inner(&r) && !may_turn(p, n, v)) ||
+        (!acc && p->product_reads[v] && !cg_in_order(f, want)))
         return false;
     if (!cg_fusable(n) && (!cg_call_writes(f, n, &r) || (acc && !cg_call_adds(f, n))))
         return false;

@@ -12,6 +12,7 @@
 Lin cg_ext(const Func *f, ValueId v, int d);            /* extent of dimension d */
 Ref cg_dense(const Func *f, ValueId v);                 /* row-major, offset 0, no buffer */
 bool cg_is_dense(const Ref *r);
+bool cg_in_order(const Func *f, const Wide *w);         /* row-major, maybe with gaps */
 bool cg_ref_same(const Ref *x, const Ref *y);           /* same buffer, offset, strides */
 /* BUG() when no view can be expressed: place.c sees to it */
 const Ref *cg_ref(Func *f, ValueId v);
@@ -30,6 +31,10 @@ bool cg_is_view(const Func *f, NodeId n);
 /* an Identity of ours that moves elements */
 bool cg_is_copy(const Node *n);
 ValueId cg_view_operand(const Func *f, const Node *n);
+
+/* ---- edge.c: how values stand where they cross a cut ------------------------------------------ */
+
+Ref cg_edge(StageGen *sg, ValueId v);                   /* no buffer; of others, row-major */
 
 /* ---- outside.c ------------------------------------------------------------------------------- */
 

@@ -67,6 +67,16 @@ bool cg_is_dense(const Ref *r)
     return true;
 }
 
+/* The dimensions follow one another as they do row-major, maybe with gaps. */
+bool cg_in_order(const Func *f, const Wide *w)
+{
+    int64_t rows = f->g->batch > 1 ? f->g->batch : 1009;
+    for (int i = 0; i + 1 < w->n; i++)
+        if (lin_at(w->stride[i], rows) < lin_at(w->stride[i + 1], rows))
+            return false;
+    return true;
+}
+
 bool cg_ref_same(const Ref *x, const Ref *y)
 {
     if (x->buf != y->buf || !lin_eq(x->off, y->off) || x->rank != y->rank)
@@ -308,6 +318,11 @@ bool cg_narrow(const Func *f, const Wide *w, ValueId v, Ref *r) { return narrow(
 
 /* ---- what a value resolves to ---------------------------------------------------------------- */
 
+static bool crosses(BufClass c)
+{
+    return c == BUF_IN || c == BUF_OUT || c == BUF_DY || c == BUF_DX;
+}
+
 /* A root's place, or none: v is a view. */
 static bool root_ref(Func *f, ValueId v, Ref *r)
 {
@@ -330,6 +345,7 @@ static bool root_ref(Func *f, ValueId v, Ref *r)
              : b->cls == BUF_SAVED && b->index < f->sg->saved_layout.n
                  ? *f->sg->saved_layout.at[b->index]
              : b->cls == BUF_CONST ? all_rows(f, v)
+             : crosses(b->cls)     ? cg_edge(f->sg, v)
                                    : cg_dense(f, v);
         r->root = v;
         r->buf = buf;

@@ -70,6 +70,22 @@ static void run_put(StageRun *r, Block *b, int64_t offset, ValueId v)
     memcpy(b->at + offset, t.data, (size_t)shape_elements(&t.shape) * dtype_size(t.dtype));
 }
 
+/* What comes into the stage stands as it crossed the cut. */
+static void run_put_edge(StageRun *r, const RunStage *s, Block *b, ValueId v)
+{
+    const Tensor t = run_operand(r, v);
+    const Ref at = cg_edge(s->sg, v);
+    const size_t size = dtype_size(t.dtype);
+    for (int64_t i = 0; i < shape_elements(&t.shape); i++) {
+        int64_t rest = i, to = 0;
+        for (int d = t.shape.rank - 1; d >= 0; d--) {
+            to += rest % t.shape.d[d] * lin_at(at.stride[d], r->rows);
+            rest /= t.shape.d[d];
+        }
+        memcpy(b->at + (size_t)to * size, (const char *)t.data + (size_t)i * size, size);
+    }
+}
+
 /* The copies that the runtime makes of parameters. */
 static void run_put_halves(StageRun *r, RunStage *s)
 {

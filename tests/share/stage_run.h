@@ -70,10 +70,20 @@ static void run_dense(StageRun *r, ValueId v, const char *base, const char *plus
     run_compare(r, v, base, stride, plus, where);
 }
 
+/* What leaves the stage stands as it crosses the cut. */
+static void run_check_edge(StageRun *r, RunStage *s, ValueId v, const char *base, const char *where)
+{
+    const Ref at = cg_edge(s->sg, v);
+    int64_t stride[MAX_RANK];
+    for (int d = 0; d < at.rank; d++)
+        stride[d] = lin_at(at.stride[d], r->rows);
+    run_compare(r, v, base, stride, NULL, where);
+}
+
 static void run_check_outputs(StageRun *r, RunStage *s)
 {
     for (int i = 0; i < s->table->n_output; i++)
-        run_dense(r, s->sg->stage->output.at[i].value, s->out[i].at, NULL, "output");
+        run_check_edge(r, s, s->sg->stage->output.at[i].value, s->out[i].at, "output");
 }
 
 /* A parameter's uses in the stage, and `later`, the sum of those in stages after it (NULL: none),
@@ -135,7 +145,8 @@ static void run_check_dx(StageRun *r, RunStage *s)
     int k = 0;
     for (int i = 0; i < s->table->n_input; i++)
         for (int j = 0; j < s->table->input[i].grads; j++, k++)
-            run_dense(r, s->sg->stage->input.at[i].grads.at[(uint32_t)j], s->dx[k].at, NULL, "dx");
+            run_check_edge(r, s, s->sg->stage->input.at[i].grads.at[(uint32_t)j], s->dx[k].at,
+                           "dx");
 }
 
 static void run_reset_grad(StageRun *r, RunStage *s, const char *before)
@@ -186,7 +197,7 @@ static void run_again(StageRun *r, RunStage *s)
         run_call(r, s, (FuncKind)(F_AGAIN + k), t->again[k].make);
         memcpy(after + at, stash->at + at, (size_t)t->again[k].bytes);
         for (int i = 0; i < t->n_input; i++)
-            run_put(r, &s->in[i], 0, s->sg->stage->input.at[i].value);
+            run_put_edge(r, s, &s->in[i], s->sg->stage->input.at[i].value);
     }
     memcpy(stash->at, after, (size_t)stash->bytes);
     run_same(r, s, before, stash, "parts of the stash, as forward made them and again,", 0);
@@ -208,7 +219,7 @@ static void run_backward(StageRun *r, RunStage *s)
                 ((double *)(void *)(before + p->grad_offset))[k] = 0.01 * run_uniform(r);
     }
     for (int i = 0; i < t->n_dy; i++)
-        run_put(r, &s->dy[i], 0, run_dy_value(r, &t->dy[i]));
+        run_put_edge(r, s, &s->dy[i], run_dy_value(r, &t->dy[i]));
     run_again(r, s);
     run_forget(s, 1);
     run_reset_grad(r, s, before);
@@ -255,7 +266,7 @@ static void run_rows(StageRun *r)
         run_allocate(r, s);
         run_put_params(r, s);
         for (int k = 0; k < s->table->n_input; k++)
-            run_put(r, &s->in[k], 0, s->sg->stage->input.at[k].value);
+            run_put_edge(r, s, &s->in[k], s->sg->stage->input.at[k].value);
         if (s->sg->func[F_INFER]) {
             run_call(r, s, F_INFER, s->table->infer);
             run_check_outputs(r, s);
@@ -271,7 +282,7 @@ static void run_rows(StageRun *r)
         RunStage *s = &r->stage[i];
         run_put_params(r, s);
         for (int k = 0; k < s->table->n_input; k++)
-            run_put(r, &s->in[k], 0, s->sg->stage->input.at[k].value);
+            run_put_edge(r, s, &s->in[k], s->sg->stage->input.at[k].value);
         for (int k = 0; k < s->table->n_output; k++)
             run_poison(&s->out[k]);
         run_call(r, s, F_FORWARD, s->table->forward);
@@ -318,7 +329,7 @@ static void run_chain_forward(StageRun *r, RunBits *bits)
                 memcpy(s->in[k].at, r->stage[in->from].out[in->from_output].at,
                        (size_t)in->t.bytes);
             else
-                run_put(r, &s->in[k], 0, s->sg->stage->input.at[k].value);
+                run_put_edge(r, s, &s->in[k], s->sg->stage->input.at[k].value);
         }
         run_function(r, s, F_FORWARD, s->table->forward);
         for (int k = 0; k < s->table->n_output; k++)

@@ -1,0 +1,85 @@
+/*
+ * edge.c - how a value stands where it crosses a cut.  In: a value that a stage sends, or the
+ * gradient of one.  Out: its strides in the message, which has no holes.
+ *
+ * A product's library adds in an order that follows which side of an operand is the contiguous one.
+ * So a transposed value crosses as what it shows stands, and not row-major: the stage that reads it
+ * finds the dimensions in the order in which a program of one stage would, and so does the one that
+ * a gradient goes back to.  That order follows from the views above the value, whatever stages they
+ * are in: sender and receiver find the same.
+ */
+#include "plan.h"
+
+/* Where it stands in a program that is not cut: over the root below its views. */
+static void uncut(Func *f, ValueId v, Wide *w)
+{
+    const Value *x = val(f->g, v);
+    const Node *n = x->kind == V_NODE ? &f->g->node.at[x->node] : NULL;
+    Wide in;
+    if (n && op_is_view(n->op) && !cg_is_copy(n)) {
+        uncut(f, n->in[0], &in);
+        if (cg_view_apply(f, n, x->out, &in, w))
+            return;
+    }
+    Ref dense = cg_dense(f, v);
+    *w = cg_widen(&dense);
+}
+
+/* What others than stages read is row-major: an output of the model, and what the runtime takes
+   apart and puts together by rows for a loss over the whole minibatch. */
+static bool plain(const StageGen *sg, ValueId v)
+{
+    const Pipe *p = sg->pipe;
+    const Stage *last = &p->stage.at[p->stage.n - 1];
+    bool is = false;
+    for (uint32_t i = 0; i < sg->g->output.n; i++)
+        is |= sg->g->output.at[i] == v;
+    for (uint32_t i = 0; (p->loss_whole || p->whole) && i < last->input.n; i++) {
+        is |= last->input.at[i].value == v;
+        for (uint32_t j = 0; j < last->input.at[i].grads.n; j++)
+            is |= last->input.at[i].grads.at[j] == v;
+    }
+    return is;
+}
+
+/* The dimensions from the one whose elements are farthest apart to the contiguous one.  False: there
+   is none, or a product would copy the value before it reads it. */
+static bool order_of(const Func *f, const Wide *w, int *order)
+{
+    int64_t apart[MAX_RANK];
+    for (int d = 0; d < w->rank; d++) {
+        int parts = w->first[d + 1] - w->first[d], at = d;
+        Lin inner = parts ? w->stride[w->first[d + 1] - 1] : lin(0);
+        apart[d] = lin_at(inner, f->g->batch > 1 ? f->g->batch : 1009);
+        if (d >= w->rank - 2 && parts > 0 && (parts > 1 || apart[d] <= 0))
+            return false;
+        apart[d] = apart[d] > 0 ? apart[d] : INT64_MAX; /* one element for all: outermost */
+        for (; at > 0 && apart[order[at - 1]] < apart[d]; at--)
+            order[at] = order[at - 1];
+        order[at] = d;
+    }
+    return apart[order[w->rank - 1]] == 1;
+}
+
+Ref cg_edge(StageGen *sg, ValueId v)
+{
+    Func f = {.sg = sg, .g = sg->g, .training = true};
+    Ref at = cg_dense(&f, v);
+    const Value *x = val(sg->g, v);
+    int order[MAX_RANK];
+    Wide w;
+    if (at.rank < 2 || x->kind != V_NODE || !op_is_view(sg->g->node.at[x->node].op) ||
+        plain(sg, v))
+        return at;
+    uncut(&f, v, &w);
+    if (!order_of(&f, &w, order))
+        return at;
+    Lin stride = lin(1);
+    for (int i = at.rank - 1; i >= 0; i--) {
+        int d = order[i];
+        at.stride[d] = lin_is(at.ext[d], 1) ? lin(0) : stride;
+        if (!lin_mul(stride, at.ext[d], &stride))
+            BUG("a size that is not affine in the rows");
+    }
+    return at;
+}
