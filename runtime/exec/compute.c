@@ -105,12 +105,12 @@ static void forward(Rank *r, const Op *op, const PpCtx *c, int64_t step)
     int looks = r->seek.on && exec_in_step(r, op->a.microbatch) == r->seek.microbatch;
     if (looks)
         seek_begin(r, st, c);
-    if (exec_round(r) > 0)
-        forward_aside(r, rs, c);
-    else if (r->run->opt->mode == MODE_TRAIN)
-        timed(r, st, PP_TIMED_FORWARD, st->forward, c);
-    else
+    if (r->run->opt->mode != MODE_TRAIN)
         st->infer(c);
+    else if (exec_round(r) > 0)
+        forward_aside(r, rs, c);
+    else
+        timed(r, st, PP_TIMED_FORWARD, st->forward, c);
     if (looks)
         seek_end(r, st, c);
     forward_done(r, op->local, op->a.microbatch, step);

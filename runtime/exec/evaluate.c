@@ -1,7 +1,8 @@
 /*
  * evaluate.c - --eval-data: the loss of other rows while a model trains.  In: the training's rank
  * between two of its steps.  Out: the mean over all of these rows, to the bit what `eval --data
- * ... --batch` of the same numbers says of a checkpoint of that moment.
+ * ... --batch` of the same numbers says of a checkpoint of that moment, with as many replicas as
+ * the training has groups of rows: by whatever replicas these groups are taken.
  *
  * An evaluation is a run of its own with the mode, data and forward-only schedule of `eval`, on the
  * same ranks and with the same parameters, which its plan borrows.  It lies where the training has
@@ -29,7 +30,7 @@ static Options options_of(const Options *o)
     e.n_tokens = o->n_eval_tokens;
     e.n_output = 0;
     e.steps = e.epochs = 0;
-    e.microbatches = e.accumulate = e.groups = 0;
+    e.microbatches = e.accumulate = 0;
     e.shuffle = 0;
     e.recompute = e.trace = e.until = e.checkpoint = NULL;
     e.memory = 0;

@@ -235,7 +235,7 @@ static PpStatus find_groups(Data *d)
 {
     const Options *o = d->opt;
     d->replicas = o->dp;
-    d->groups = o->groups && o->mode == MODE_TRAIN ? o->groups : o->dp;
+    d->groups = o->groups && (o->mode == MODE_TRAIN || o->evaluates) ? o->groups : o->dp;
     if (d->groups % d->replicas)
         return pp_fail(PP_ERR_USAGE,
                        "--dp %d replicas cannot divide --groups %d evenly among them: the number "
@@ -243,9 +243,9 @@ static PpStatus find_groups(Data *d)
                        o->dp, d->groups);
     if ((o->offload & OFFLOAD_PARAMS) && d->groups > d->replicas)
         return pp_fail(PP_ERR_USAGE,
-                       "--offload params: of one group of rows in a step, so far, not of --groups "
-                       "%d",
-                       d->groups);
+                       "--offload params: a replica takes one group of rows in a step, not several: "
+                       "of --groups %d, --dp %d has the bits",
+                       d->groups, d->groups);
     return PP_OK;
 }
 

@@ -52,6 +52,13 @@ for more in "" --shard-optimizer; do
         "$(evals four "two$more" "2 4 5" --tokens input_ids=text.bin --dtype-of input_ids=u16 --batch 4 --dp 2 --ranks 4)"
 done
 
+# groups of rows are the same, by whatever replicas they are taken
+for more in "" "--dp 2 --ranks 2"; do
+    ok "four groups $more" four/pipeline "${T[@]}" --microbatches 1 "${E[@]}" --groups 4 --ranks 1 $more --checkpoint "groups$more" --every 2 --log-json how.json
+    is "four groups $more: the losses that as many replicas have" "$(losses how.json)" \
+        "$(evals four "groups$more" "2 4 5" --tokens input_ids=text.bin --dtype-of input_ids=u16 --batch 4 --dp 4 --ranks 4)"
+done
+
 # a mean over the targets that count, most of which one replica has, of three that have 3, 3 and 2 rows
 perl -e 'local $/; $_ = <STDIN>; my $head = 10 + unpack "x8v", $_; my @v = unpack "x${head}q<*", $_;
     $v[$_] = -100 for grep { $_ < 70 || $_ % 3 } 0..$#v; print substr($_, 0, $head), pack "q<*", @v' <"$m/target.npy" >ignored.npy
