@@ -53,6 +53,21 @@ static const char *name(Print *p, uint32_t i)
     return arena_printf(p->a, "v%u", i);
 }
 
+/* Bools in row buffers have a name. */
+static void choose_inlined(Print *p)
+{
+    print_inlined(p, false);
+    for (uint32_t i = 0; i < p->n->stmt.n; i++)
+        p->inlined[i] &= !own(p)->widened[i] && !own(p)->narrowed[i];
+}
+
+/* What is computed from here on at each point. */
+static void enter_pass(Print *p, int pass)
+{
+    nest_marks(p->n, pass, p->in_pass);
+    choose_inlined(p);
+}
+
 /* ---- reductions ------------------------------------------------------------------------------ */
 
 static void clear(Print *p, const char *array, int n, const Stmt *s)
@@ -92,7 +107,8 @@ static void point(Print *p, const char *lane)
         if (!print_in_pass(p, i) || s->kind == S_STORE)
             continue;
         if (s->kind == S_REDUCE) {
-            print_accumulate(p, arena_printf(p->a, "s%u[%s]", i, lane), s, name(p, s->in[0]));
+            print_accumulate(p, arena_printf(p->a, "s%u[%s]", i, lane), s,
+                             print_operand(p, s->in[0], BINDS_CHOICE));
             continue;
         }
         if (own(p)->widened[i])
@@ -435,7 +451,7 @@ static void tiled_points(Print *p, int along)
     open_tile(p, along, from, false);
     p->pass = 0;
     row_scalars(p, 0);
-    nest_marks(n, 0, p->in_pass);
+    enter_pass(p, 0);
     open_tile(p, last, "j_from", true);
     point(p, "0");
     for (int d = 0; d < n->nd + 2; d++)
@@ -476,7 +492,7 @@ static void rows_and_passes(Print *p)
     widen_bools(p);
     for (p->pass = 0; p->pass < n->passes; p->pass++) {
         row_scalars(p, p->pass);
-        nest_marks(n, p->pass, p->in_pass);
+        enter_pass(p, p->pass);
         if (n->kind == NEST_POINT && n->nd == 1)
             text_line(p->t, parallel ? "#pragma omp parallel for simd" : "#pragma omp simd");
         pass(p);
@@ -523,7 +539,8 @@ static void column_values(Print *p)
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         if (s->kind == S_REDUCE)
-            print_accumulate(p, arena_printf(p->a, "p%u[j]", i), s, name(p, s->in[0]));
+            print_accumulate(p, arena_printf(p->a, "p%u[j]", i), s,
+                             print_operand(p, s->in[0], BINDS_CHOICE));
         else if (s->kind != S_STORE)
             print_value(p, i);
     }
@@ -604,6 +621,7 @@ void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUse
     c.narrowed = arena_array(a, bool, n->stmt.n + 1);
     c.asked = arena_array(a, bool, n->arg.n + 1);
     mark_bools(&c.p);
+    choose_inlined(&c.p);
     if (n->kind == NEST_COLUMN)
         column(&c.p);
     else

@@ -62,7 +62,7 @@ static void points(Cuda *c)
     c->p.t->indent++;
     cuda_decode(c, linear, 0, n->nd, dim, true, true);
     print_row_values(&c->p, 0);
-    nest_marks(n, 0, c->p.in_pass);
+    cuda_enter_pass(c, 0);
     cuda_element(c, "j");
     print_close_block(&c->p);
 }

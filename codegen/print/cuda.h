@@ -44,6 +44,8 @@ void cuda_choose_one(Cuda *c);
 /* Prints const int i0 = e / 16; .. for the dimensions that loads, or stores, depend on. */
 void cuda_decode(Cuda *c, const char *linear, int from, int to, const char *const *name, bool loads,
                  bool stores);
+/* what is computed from here on at each element */
+void cuda_enter_pass(Cuda *c, int pass);
 /* what a pass does at `index` of the dimension `along` */
 void cuda_element(Cuda *c, const char *index);
 const char *cuda_grid_lin(Cuda *c, Lin n);             /* an expression of the launch */

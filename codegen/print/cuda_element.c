@@ -135,7 +135,7 @@ static void accumulate(Cuda *c, uint32_t i)
     const Stmt *s = &c->p.n->stmt.at[i];
     const char *into =
         arena_printf(c->p.a, c->p.n->kind == NEST_COLUMN && c->vec == 4 ? "s%u[k]" : "s%u", i);
-    print_accumulate(&c->p, into, s, c->p.name(&c->p, s->in[0]));
+    print_accumulate(&c->p, into, s, print_operand(&c->p, s->in[0], BINDS_CHOICE));
 }
 
 static void value(Cuda *c, uint32_t i)
@@ -176,6 +176,13 @@ static bool moved(const Cuda *c, const Stmt *store)
 {
     return c->vector[store->in[0]] && !store->acc &&
            c->p.n->stmt.at[store->in[0]].type == store->type;
+}
+
+/* What a store stores, for the cast before it. */
+static const char *stored(Cuda *c, const Stmt *store)
+{
+    return print_operand(&c->p, store->in[0],
+                         *type_narrowing(store->type) ? BINDS_ATOM : BINDS_CHOICE);
 }
 
 static void load_four(Cuda *c, uint32_t i)
@@ -222,7 +229,7 @@ static void four_elements(Cuda *c, const char *index)
             if (s->kind == S_STORE && !moved(c, s))
                 text_line(c->p.t, "o%u[k] %s %s%s;", i, s->acc ? "+=" : "=",
                           type_narrowing(s->type),
-                          type_written(c->p.a, s->type, c->p.name(&c->p, s->in[0]), true));
+                          type_written(c->p.a, s->type, stored(c, s), true));
             else if (s->kind == S_REDUCE || (!c->still[i] && s->kind != S_STORE))
                 value(c, i);
         }
@@ -252,6 +259,30 @@ void cuda_element(Cuda *c, const char *index)
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
+/* What stands in an array of four or in a tile, or is the same for all four and made before them,
+ * has its variable. */
+static void choose_inlined(Cuda *c)
+{
+    const Nest *n = c->p.n;
+    print_inlined(&c->p, true);
+    bool *inlined = c->p.inlined;
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        bool each = !c->still[i] || s->kind == S_REDUCE || (s->kind == S_STORE && !s->row);
+        inlined[i] &= !c->vector[i] && !c->tiled[i];
+        for (uint32_t j = 0; c->vec == 4 && each && j < s->nin; j++)
+            inlined[s->in[j]] &= !c->still[s->in[j]];
+        for (uint32_t j = 0; c->vec == 4 && each && j < s->nindex; j++)
+            inlined[s->index[j].in] &= !c->still[s->index[j].in];
+    }
+}
+
+void cuda_enter_pass(Cuda *c, int pass)
+{
+    nest_marks(c->p.n, pass, c->p.in_pass);
+    choose_inlined(c);
+}
+
 void cuda_kernel(Cuda *c, int threads, const char *grid, const char *block)
 {
     CudaKernel *k = &c->out->kernel[c->out->n++];
@@ -263,6 +294,7 @@ void cuda_kernel(Cuda *c, int threads, const char *grid, const char *block)
     k->uses.arg = arena_array(c->p.a, bool, c->p.n->arg.n + 1);
     c->p.t = &k->body;
     c->p.uses = &k->uses;
+    choose_inlined(c);
     c->grid_rows = false;
 }
 

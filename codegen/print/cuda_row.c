@@ -369,7 +369,7 @@ static void passes(Row *r)
         print_row_values(&c->p, c->p.pass);
         wait_for_picked(r, c->p.pass);
         row_stores(r, c->p.pass);
-        nest_marks(n, c->p.pass, c->p.in_pass);
+        cuda_enter_pass(c, c->p.pass);
         open_reductions(c);
         over_row(r, NULL, print_lin(&c->p, r->length));
         close_reductions(r, false);
@@ -469,7 +469,7 @@ static void reduce_segments(Row *r, int64_t size, int64_t count)
     text_line(c->p.t, "const %s end = begin + %" PRId64 " < %s ? begin + %" PRId64 " : %s;",
               c->index, size, end, size, end);
     needed_values(r, true);
-    nest_marks(n, 0, c->p.in_pass);
+    cuda_enter_pass(c, 0);
     open_reductions(c);
     over_row(r, "begin", "end");
     close_reductions(r, true);

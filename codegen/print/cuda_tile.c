@@ -126,7 +126,7 @@ void cuda_tile(Cuda *c, int along)
     text_line(c->p.t, "__syncthreads();");
     open_walk(c, "j", c->p.dim[along], n->ext[last], n->ext[along]);
     print_row_values(&c->p, 0);
-    nest_marks(n, 0, c->p.in_pass);
+    cuda_enter_pass(c, 0);
     c->along = last;
     cuda_choose_one(c);
     cuda_element(c, "j");

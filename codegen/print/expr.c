@@ -55,6 +55,73 @@ const char *print_affine(Print *p, Lin base, const Lin *coef)
     return lin_is(base, 0) ? s : arena_printf(p->a, "%s + %s", s, print_factor(p, base));
 }
 
+/* How tightly the expression of an operation binds. */
+static PrintBinds op_binds(const Stmt *s)
+{
+    switch (s->op) {
+    case OP_Add:
+    case OP_Sub: return BINDS_SUM;
+    case OP_Mul:
+    case OP_Reciprocal: return BINDS_PRODUCT;
+    case OP_Div: return dtype_is_float(s->type) ? BINDS_PRODUCT : BINDS_ATOM;
+    case OP_Neg:
+    case OP_Not: return BINDS_UNARY;
+    case OP_Equal:
+    case OP_Less:
+    case OP_LessOrEqual:
+    case OP_Greater:
+    case OP_GreaterOrEqual: return BINDS_COMPARE;
+    case OP_And:
+    case OP_Or: return BINDS_LOGIC;
+    default: return strncmp(op_map_text(s->op), "pp_", 3) == 0 ? BINDS_ATOM : BINDS_CHOICE;
+    }
+}
+
+/* How tightly its operands have to, so as to need no parentheses; additions are not associative. */
+static PrintBinds operand_binds(const Stmt *s, uint32_t operand)
+{
+    switch (op_binds(s)) {
+    case BINDS_SUM: return operand == 0 ? BINDS_SUM : BINDS_PRODUCT;
+    case BINDS_PRODUCT:
+        return operand == 0 && s->op != OP_Reciprocal ? BINDS_PRODUCT : BINDS_UNARY;
+    case BINDS_COMPARE: return BINDS_SUM;
+    case BINDS_LOGIC: return BINDS_COMPARE;
+    default: return s->op == OP_Where ? BINDS_COMPARE : BINDS_ATOM;
+    }
+}
+
+/* A half is a float while it is computed with. */
+static bool is_cast_to_itself(const Print *p, const Stmt *s)
+{
+    Dtype from = p->n->stmt.at[s->in[0]].type;
+    return s->kind == S_OP && s->op == OP_Cast && s->type != DT_BOOL &&
+           (dtype_is_half(s->type) || dtype_is_half(from)) && dtype_sum(from) == dtype_sum(s->type);
+}
+
+static PrintBinds binds(const Print *p, uint32_t i)
+{
+    const Stmt *s = &p->n->stmt.at[i];
+    if (!p->inlined[i] || p->rounding[i] != PRINT_AS_IT_IS)
+        return BINDS_ATOM;
+    if (s->kind == S_LOAD)
+        return s->nguard ? BINDS_CHOICE : BINDS_ATOM;
+    if (s->kind != S_OP)
+        return BINDS_UNARY;
+    if (is_cast_to_itself(p, s))
+        return binds(p, s->in[0]);
+    if (s->op == OP_Cast)
+        return s->type == DT_BOOL ? BINDS_COMPARE : BINDS_UNARY;
+    return op_binds(s);
+}
+
+const char *print_operand(Print *p, uint32_t i, PrintBinds least)
+{
+    if (!p->inlined[i])
+        return p->name(p, i);
+    const char *x = print_expression(p, i);
+    return binds(p, i) < least ? arena_printf(p->a, "(%s)", x) : x;
+}
+
 /* The MAP text with operands for a, b, c and the type's suffix on every pp_ function. */
 static const char *map_text(Print *p, const Stmt *s)
 {
@@ -70,16 +137,18 @@ static const char *map_text(Print *p, const Stmt *s)
         size_t k = strspn(m, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
         if (k == 0) {
             if (!call && m[0] == '(' && m[1] >= 'a' && m[1] <= 'c' && m[2] == ')') {
-                const char *x = p->name(p, s->in[m[1] - 'a']);
-                bool atom = x[0] != '-';
-                out = arena_printf(p->a, atom ? "%s%s" : "%s(%s)", out, x);
+                uint32_t operand = (uint32_t)(m[1] - 'a');
+                const char *x = print_operand(p, s->in[operand], operand_binds(s, operand));
+                bool bare = x[0] != '-' || !*out;
+                out = arena_printf(p->a, bare ? "%s%s" : "%s(%s)", out, x);
                 m += 3;
                 continue;
             }
             out = arena_printf(p->a, "%s%c", out, *m++);
             call = false;
         } else if (k == 1 && m[0] >= 'a' && m[0] <= 'c') {
-            out = arena_printf(p->a, "%s%s", out, p->name(p, s->in[m[0] - 'a']));
+            out = arena_printf(p->a, "%s%s", out,
+                               print_operand(p, s->in[m[0] - 'a'], BINDS_CHOICE));
             m++;
         } else {
             bool function = strncmp(m, "pp_", 3) == 0;
@@ -95,8 +164,9 @@ const char *print_address(Print *p, const Stmt *s)
 {
     const char *at = print_affine(p, s->base, s->stride);
     for (uint32_t i = 0; i < s->nindex; i++) {
-        const char *x = p->name(p, s->index[i].in);
-        if (!s->index[i].within)
+        const bool within = s->index[i].within;
+        const char *x = print_operand(p, s->index[i].in, within ? BINDS_ATOM : BINDS_CHOICE);
+        if (!within)
             x = arena_printf(p->a, "pp_index(%s, %s)", x, print_lin(p, s->index[i].extent));
         x = print_term(p, s->index[i].stride, x);
         at = strcmp(at, "0") == 0 ? x : arena_printf(p->a, "%s + %s", at, x);
@@ -140,14 +210,13 @@ static const char *plain_expression(Print *p, const Stmt *s)
     }
     case S_LOAD: return print_load(p, s);
     case S_OP:
+        if (is_cast_to_itself(p, s))
+            return print_operand(p, s->in[0], BINDS_CHOICE);
         if (s->op == OP_Cast && s->type == DT_BOOL)
-            return arena_printf(p->a, "%s != 0", p->name(p, s->in[0]));
-        if (s->op == OP_Cast &&
-            (dtype_is_half(s->type) || dtype_is_half(p->n->stmt.at[s->in[0]].type)) &&
-            dtype_sum(p->n->stmt.at[s->in[0]].type) == dtype_sum(s->type))
-            return p->name(p, s->in[0]);                /* both are floats */
+            return arena_printf(p->a, "%s != 0", print_operand(p, s->in[0], BINDS_SUM));
         if (s->op == OP_Cast)
-            return arena_printf(p->a, "(%s)%s", type_sum(s->type), p->name(p, s->in[0]));
+            return arena_printf(p->a, "(%s)%s", type_sum(s->type),
+                                print_operand(p, s->in[0], BINDS_ATOM));
         return map_text(p, s);
     default: BUG("no expression for a statement of kind %d", (int)s->kind);
     }
@@ -169,7 +238,7 @@ void print_value(Print *p, uint32_t i)
 {
     const Stmt *s = &p->n->stmt.at[i];
     bool row = s->row && p->n->kind != NEST_COLUMN;
-    if (s->kind == S_CONST)
+    if (s->kind == S_CONST || p->inlined[i])
         return;
     const char *name = row ? p->scalar[i] : arena_printf(p->a, "v%u", i);
     text_line(p->t, "const %s %s = %s;", type_local(s->type), name, print_expression(p, i));
@@ -180,9 +249,10 @@ void print_store(Print *p, const Stmt *s)
     const Stmt *x = &p->n->stmt.at[s->in[0]];
     bool sum = x->kind == S_REDUCE && p->n->kind == NEST_COLUMN;
     INSIST(!s->acc || !dtype_is_half(s->type));         /* it would be rounded twice */
-    const char *value = type_written(p->a, s->type, p->name(p, s->in[0]), !sum);
+    const char *cast = type_narrowing(s->type);
+    const char *value = print_operand(p, s->in[0], *cast ? BINDS_ATOM : BINDS_CHOICE);
     text_line(p->t, "%s[%s] %s %s%s;", print_arg(p, s->arg), print_affine(p, s->base, s->stride),
-              s->acc ? "+=" : "=", type_narrowing(s->type), value);
+              s->acc ? "+=" : "=", cast, type_written(p->a, s->type, value, !sum));
 }
 
 const char *print_neutral(Print *p, const Stmt *s)

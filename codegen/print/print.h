@@ -22,6 +22,11 @@ typedef struct {
 typedef enum { PRINT_AS_IT_IS, PRINT_ROUNDED, PRINT_NEAREST } PrintRounding;
 PrintRounding *print_roundings(Arena *a, const Nest *n); /* by statement */
 
+/* How tightly an expression binds, from the loosest on. */
+typedef enum {
+    BINDS_CHOICE, BINDS_LOGIC, BINDS_COMPARE, BINDS_SUM, BINDS_PRODUCT, BINDS_UNARY, BINDS_ATOM
+} PrintBinds;
+
 typedef struct Print Print;
 struct Print {
     Arena *a;
@@ -30,11 +35,13 @@ struct Print {
     /* names of what is one number for a row, by statement */
     const char *const *scalar;
     const PrintRounding *rounding;                      /* by statement */
+    bool *inlined;                                      /* by statement: it has no variable here */
     Text *t;
     PrintUses *uses;
     /* the index of each dimension as an expression */
     const char *dim[NEST_DIMS];
-    const char *(*name)(Print *p, uint32_t i);          /* statement i at this place */
+    /* what holds statement i at this place: a variable, an element of a buffer, a number */
+    const char *(*name)(Print *p, uint32_t i);
     int pass;
     uint8_t *in_pass;                                   /* what this pass computes */
 };
@@ -52,7 +59,10 @@ const char *print_address(Print *p, const Stmt *s);
 const char *print_guard(Print *p, const Stmt *s);                               /* NULL: none */
 const char *print_load(Print *p, const Stmt *s);
 const char *print_expression(Print *p, uint32_t i);
-/* const float v3 = ..; */
+/* statement i as an operand: its name, or itself written out, in parentheses where it binds less
+   tightly than that */
+const char *print_operand(Print *p, uint32_t i, PrintBinds least);
+/* const float v3 = ..; nothing where it is written out */
 void print_value(Print *p, uint32_t i);
 void print_store(Print *p, const Stmt *s);
 const char *print_neutral(Print *p, const Stmt *s);                             /* of a reduction */
@@ -66,6 +76,10 @@ void print_row_values(Print *p, int pass);
 void print_open_loop(Print *p, const char *type, const char *index, const char *from,
                      const char *to, int step);
 void print_close_block(Print *p);
+
+/* inline.c: chooses what is written out where it is used in this pass (Print.inlined); threads:
+   several share a row. */
+void print_inlined(Print *p, bool threads);
 
 /* absent.c: the nest of the rows that are there, where the data leave rows out that are zero: it
    says which (Nest.there).  n itself where there are none. */
