@@ -8,6 +8,7 @@
  * each period that is frequent among the distances from a step to the next one of its kind.  Of all
  * runs the one that saves most is taken, then the best of what it leaves free.
  */
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,6 +96,59 @@ static bool better(const Run *x, const Run *y)
     return x->period != y->period ? x->period < y->period : x->from < y->from;
 }
 
+/* ---- where a turn begins --------------------------------------------------------------------- */
+
+/* The node of the model that a step is from; "": none. */
+static const char *origin_name(const Func *f, uint32_t step)
+{
+    ValueId y = f->step.at[step].result;
+    const Value *v = y == NONE ? NULL : val(f->g, y);
+    if (!v || v->kind != V_NODE)
+        return "";
+    const Node *n = &f->g->node.at[v->node];
+    const char *name = n->origin < f->g->origin.n ? f->g->origin.at[n->origin].name : NULL;
+    return name ? name : "";
+}
+
+/* "/h.2/ln_1" and "/h.11/ln_1" */
+static bool same_but_for_numbers(const char *x, const char *y)
+{
+    while (*x && *y) {
+        if (isdigit((unsigned char)*x) && isdigit((unsigned char)*y)) {
+            x += strspn(x, "0123456789");
+            y += strspn(y, "0123456789");
+        } else if (*x++ != *y++) {
+            return false;
+        }
+    }
+    return *x == *y;
+}
+
+/* How many steps of the run's first turn are from the same place of the model as those of the
+ * second, in another block. */
+static uint32_t alike(const Func *f, uint32_t from, uint32_t period)
+{
+    uint32_t n = 0;
+    for (uint32_t i = from; i < from + period; i++)
+        n += same_but_for_numbers(origin_name(f, i), origin_name(f, i + period));
+    return n;
+}
+
+/* A run that is longer than its turns may begin a few steps later: where its turns are the model's
+ * blocks, and not the end of one and most of the next. */
+static uint32_t begin(const Func *f, const Run *r)
+{
+    uint32_t best = r->from, most = alike(f, r->from, r->period);
+    for (uint32_t from = r->from + 1; from <= r->from + r->n % r->period; from++) {
+        uint32_t n = alike(f, from, r->period);
+        if (n > most) {
+            best = from;
+            most = n;
+        }
+    }
+    return best;
+}
+
 /* ---- what a turn passes ---------------------------------------------------------------------- */
 
 /* The buffer of an argument; NONE where the turn has no such step. */
@@ -159,7 +213,7 @@ void cg_repeat(Func *f)
                 best = runs.at[i];
         uint32_t tail = best.n % best.period;
         tail = tail >= LEAST_TAIL ? tail : 0;
-        Repeat r = {.first = best.from,
+        Repeat r = {.first = tail > 0 ? best.from : begin(f, &best),
                     .length = best.period,
                     .turns = turns(&best) + (tail > 0),
                     .tail = tail};
