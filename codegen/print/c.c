@@ -192,9 +192,11 @@ static void lanes_innermost(Print *p, Lin ext)
 {
     int last = p->n->nd - 1;
     const char *end = row_end(p), *whole = end;
-    bool tail = ext.b != 0 || ext.c % NEST_LANES != 0;
+    bool tail = ext.b % NEST_LANES != 0 || ext.c % NEST_LANES != 0;
     if (p->n->banded)
         whole = tail ? "end - end % 16" : end;
+    else if (!tail)
+        whole = end;
     else if (ext.b != 0)
         whole = arena_printf(p->a, "%s - %s %% 16", end, print_factor(p, ext));
     else
@@ -577,11 +579,11 @@ static void column(Print *p)
         if (n->stmt.at[i].kind == S_REDUCE)
             clear(p, arena_printf(p->a, "s%u", i), NEST_BLOCK, &n->stmt.at[i]);
     const char *end = print_lin(p, all);
-    print_open_loop(p, "int64_t", "r0", "0", end, NEST_BLOCK);
+    print_open_loop(p, "int64_t", "r_from", "0", end, NEST_BLOCK);
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].kind == S_REDUCE)
             clear(p, arena_printf(p->a, "p%u", i), NEST_BLOCK, &n->stmt.at[i]);
-    text_line(p->t, "for (int64_t r = r0; r < %s && r < r0 + 64; r++) {", end);
+    text_line(p->t, "for (int64_t r = r_from; r < %s && r < r_from + 64; r++) {", end);
     p->t->indent++;
     decode(p);
     column_loop(p, m, true);

@@ -48,22 +48,32 @@ void text_add(Text *t, const char *fmt, ...)
 
 enum { WIDTH = 120 };
 
-/* Where a line that is too long is cut: behind a comma or before an operator; NULL: nowhere. */
-static const char *cut(const char *s, int room)
+/* Does one of the operators before which a line may be cut stand here? */
+static bool at_operator(const char *p)
 {
     static const char *const before[] = {" + ", " - ", " * ", " && ", " || ",
                                          " ? ", " : ", " = ", "; "};
-    const char *at = NULL;
-    for (const char *p = s + 1; *p && p - s < room; p++) {
-        bool operator = false;
-        for (size_t i = 0; i < sizeof before / sizeof *before; i++)
-            operator |= strncmp(p, before[i], strlen(before[i])) == 0;
-        if (p[-1] == ',' && *p == ' ')
-            at = p;
-        else if (operator && !(at && p - at < 30))      /* rather a comma */
-            at = *p == ';' ? p + 1 : p;
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++)
+        if (strncmp(p, before[i], strlen(before[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Where a line that is too long is cut: behind a comma or before an operator, not within brackets
+ * or braces where that can be; NULL: nowhere. */
+static const char *cut(const char *s, int room)
+{
+    const char *at = NULL, *within = NULL;
+    int depth = 0;
+    for (const char *p = s; *p && p - s < room; p++) {
+        const char **best = depth == 0 ? &at : &within;
+        depth += (*p == '[' || *p == '{') - (*p == ']' || *p == '}');
+        if (p > s && p[-1] == ',' && *p == ' ')
+            *best = p;
+        else if (p > s && at_operator(p) && !(*best && p - *best < 30))         /* rather a comma */
+            *best = *p == ';' ? p + 1 : p;
     }
-    return at;
+    return at ? at : within;
 }
 
 static void indented(Text *t, int indent, const char *s, int n)
@@ -113,9 +123,16 @@ void text_line(Text *t, const char *fmt, ...)
 void text_noted(Text *t, int column, const char *code, const char *note)
 {
     int used = 4 * t->indent + ((int)strlen(code) > column ? (int)strlen(code) : column) + 4;
-    int room = used < WIDTH - 20 ? WIDTH - used : 20;
-    bool cut = (int)strlen(note) > room;
-    text_line(t, "%-*s // %.*s%s", column, code, cut ? room - 2 : room, note, cut ? ".." : "");
+    int room = used < WIDTH - 20 ? WIDTH - used : 20, n = (int)strlen(note);
+    const char *name = strchr(note, ' ');
+    int before = name ? (int)(name - note) + (strncmp(name, " in ", 4) == 0 ? 4 : 1) : 0;
+    if (n <= room)
+        text_line(t, "%-*s // %s", column, code, note);
+    else if (before + 12 <= room)
+        text_line(t, "%-*s // %.*s..%s", column, code, before, note,
+                  note + n - (room - before - 2));
+    else
+        text_line(t, "%-*s // %.*s..", column, code, room - 2, note);
 }
 
 /* Printable, without an end of comment, a trigraph or a trailing backslash; long names are cut. */

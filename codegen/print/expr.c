@@ -32,19 +32,32 @@ const char *print_arg(Print *p, uint32_t arg)
 
 /* ---- expressions ----------------------------------------------------------------------------- */
 
-const char *print_term(Print *p, Lin c, const char *index)
+/* Needs an operand no parentheses?  "j", "pp_index(r0, 64)", "x[i * 4]" */
+static bool is_atom(const char *x)
 {
-    bool atom = strpbrk(index, " ") == NULL;
-    if (lin_is(c, 1))
-        return index;
-    return arena_printf(p->a, atom ? "%s * %s" : "(%s) * %s", index, print_factor(p, c));
+    int depth = 0;
+    for (; *x; x++) {
+        depth += (*x == '(' || *x == '[') - (*x == ')' || *x == ']');
+        if (*x == ' ' && depth == 0)
+            return false;
+    }
+    return true;
 }
 
-/* base + sum of coef[d] * index d */
+const char *print_term(Print *p, Lin c, const char *index)
+{
+    if (lin_is(c, 1))
+        return index;
+    return arena_printf(p->a, is_atom(index) ? "%s * %s" : "(%s) * %s", index, print_factor(p, c));
+}
+
+/* base + sum of coef[d] * index d, the row's index before the column's where sums run over rows */
 const char *print_affine(Print *p, Lin base, const Lin *coef)
 {
     const char *s = NULL;
-    for (int d = 0; d < p->n->nd; d++) {
+    const int nd = p->n->nd, first = p->n->kind == NEST_COLUMN ? p->n->nouter : 0;
+    for (int i = 0; i < nd; i++) {
+        const int d = (first + i) % nd;
         if (lin_is(coef[d], 0))
             continue;
         const char *x = print_term(p, coef[d], p->dim[d]);
@@ -206,7 +219,9 @@ static const char *plain_expression(Print *p, const Stmt *s)
         return arena_printf(p->a, "(%s)(%s)", type_sum(s->type), print_lin(p, s->base));
     case S_INDEX: {
         const char *x = print_affine(p, s->base, s->stride);
-        return s->type == DT_I64 ? x : arena_printf(p->a, "(%s)(%s)", cg_ctype(s->type), x);
+        if (s->type == DT_I64)
+            return x;
+        return arena_printf(p->a, is_atom(x) ? "(%s)%s" : "(%s)(%s)", cg_ctype(s->type), x);
     }
     case S_LOAD: return print_load(p, s);
     case S_OP:

@@ -102,6 +102,33 @@ static uint32_t own_size(const Print *p, uint32_t i)
     return p->rounding[i] == PRINT_AS_IT_IS ? size : size + 1;
 }
 
+/* Operand j: those of an index come last. */
+static uint32_t operand(const Stmt *s, uint32_t j)
+{
+    return j < s->nin ? s->in[j] : s->index[j - s->nin].in;
+}
+
+/* What is written out for statement i in all; where that is too much, its largest operands get
+ * variables. */
+static uint32_t whole_size(Print *p, const uint32_t *size, uint32_t i)
+{
+    const Stmt *s = &p->n->stmt.at[i];
+    for (;;) {
+        uint32_t all = size[i], largest = NONE;
+        for (uint32_t j = 0; j < s->nin + s->nindex; j++) {
+            uint32_t x = operand(s, j);
+            if (!p->inlined[x])
+                continue;
+            all += size[x];
+            if (largest == NONE || size[x] > size[largest])
+                largest = x;
+        }
+        if (all <= LARGEST || largest == NONE)
+            return all;
+        p->inlined[largest] = false;
+    }
+}
+
 void print_inlined(Print *p, bool threads)
 {
     const Nest *n = p->n;
@@ -112,13 +139,10 @@ void print_inlined(Print *p, bool threads)
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i], *user = &n->stmt.at[use[i].user];
         size[i] = own_size(p, i);
+        size[i] = whole_size(p, size, i);
         loads[i] = s->kind == S_LOAD;
-        for (uint32_t j = 0; j < s->nin + s->nindex; j++) {
-            uint32_t x = j < s->nin ? s->in[j] : s->index[j - s->nin].in;
-            p->inlined[x] &= use[x].user != i || size[i] + size[x] <= LARGEST;
-            size[i] += p->inlined[x] ? size[x] : 0;
-            loads[i] |= p->inlined[x] && loads[x];
-        }
+        for (uint32_t j = 0; j < s->nin + s->nindex; j++)
+            loads[i] |= p->inlined[operand(s, j)] && loads[operand(s, j)];
         p->inlined[i] = use[i].times == 1 && is_expression(s) && !s->keep &&
                         !(s->row && role_of(n, i)) && is_same_place(n, s, user) &&
                         is_unconditional(n, &use[i]);

@@ -72,10 +72,26 @@ const char *out_arg(Out *o, const Step *s, ValueId v)
     BUG("value %u is no argument of the step", v);
 }
 
-const char *out_value_name(Arena *a, const char *name)
+const char *out_value_text(Arena *a, const Graph *g, ValueId v)
 {
-    bool number = name[0] == '%' && (name[1] == '#' || (name[1] >= '0' && name[1] <= '9'));
-    return number || !*name ? "" : arena_printf(a, " %s", cg_comment(a, name));
+    enum { GRADIENT = 6 };
+    const Value *x = val(g, v);
+    const char *name = x->name;
+    if (strncmp(name, "%grad/", GRADIENT) == 0) {
+        /* several values are the gradient of one: parts, their sum, other shapes of it */
+        const char *end = strrchr(name + GRADIENT, '%');
+        int n = (int)(end && end > name + GRADIENT ? (size_t)(end - name) : strlen(name));
+        name = arena_printf(a, "%.*s", n - GRADIENT, name + GRADIENT);
+        return *name == '\0' || *name == '%' ? ""
+                                             : arena_printf(a, " gradient of %s", cg_comment(a, name));
+    }
+    if (*name && *name != '%')
+        return arena_printf(a, " %s", cg_comment(a, name));
+    if (x->kind != V_NODE)
+        return "";
+    const Node *n = &g->node.at[x->node];
+    const char *origin = n->origin < g->origin.n ? g->origin.at[n->origin].name : NULL;
+    return origin && *origin ? arena_printf(a, " in %s", cg_comment(a, origin)) : "";
 }
 
 /* "/h.0/attn" and "/h.1/attn": "/h.#/attn"; the first, when they differ in more than numbers. */

@@ -14,17 +14,18 @@ static void print_pointer(Out *o, uint32_t buf, Text *t)
     const Buffer *b = &o->f->buf.at[buf];
     const char *type = arena_printf(o->a, "%s%s *", b->written ? "" : "const ", cg_ctype(b->type)),
                *at = place_text(o, buf);
-    const Value *v = val(o->f->g, b->value);
+    const Graph *g = o->f->g;
+    const Value *v = val(g, b->value);
     if (!place_is_pointer(b->cls))
         at = arena_printf(o->a, "(%s)(%s)", type, at);
     else if (o->target->cplusplus)
         at = arena_printf(o->a, "(%s)%s", type, at);
     const char *over = b->over == NONE
                            ? ""
-                           : arena_printf(o->a, "; takes the place of %s", out_name(o->f, b->over));
+                           : arena_printf(o->a, "; in place of %s", out_name(o->f, b->over));
     text_noted(t, 64, arena_printf(o->a, "%s%s = %s;", type, out_name(o->f, buf), at),
-               arena_printf(o->a, "%s%s%s", shape_print(o->a, v->dtype, &v->shape), over,
-                            out_value_name(o->a, v->name)));
+               arena_printf(o->a, "%s%s%s", shape_print(o->a, v->dtype, &v->shape),
+                            out_value_text(o->a, g, b->value), over));
 }
 
 /* ---- the function ---------------------------------------------------------------------------- */

@@ -64,9 +64,8 @@ const char *out_name(const Func *f, uint32_t buf);      /* of a buffer's pointer
 const char *out_straight(Out *o, uint32_t buf);         /* the same, which is to be declared */
 const char *out_pointer(Out *o, const Step *s, uint32_t arg);   /* "t42 + 128", "p->t3" */
 const char *out_arg(Out *o, const Step *s, ValueId v);  /* the argument that is this value */
-const char *out_value_name(
-    Arena *a,
-    const char *name); /* " NAME" for a comment; nothing for names that are mere numbers */
+/* for a comment: " NAME", " gradient of NAME"; of what has no name in the model " in NODE" */
+const char *out_value_text(Arena *a, const Graph *g, ValueId v);
 const char *out_pattern(Arena *a, const char *x,
                         const char *y); /* what two names have in common: "/h.#/attn" */
 const char *out_key(const Out *o, const Step *s);       /* of a Dropout: "17u", "p->key1" */

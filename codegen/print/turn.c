@@ -42,18 +42,20 @@ static const char *place_taken(Out *o, const Repeat *r, const RepeatField *x,
     uint32_t over = o->f->buf.at[x->buf[0]].over;
     for (uint32_t i = 0; over != NONE && i < r->field.n; i++)
         if (r->field.at[i].buf[0] == over)
-            return arena_printf(o->a, "; takes the place of %s", name[i]);
+            return arena_printf(o->a, "; in place of %s", name[i]);
     return "";
 }
 
 static const char *value_text(Out *o, const Repeat *r, const RepeatField *x,
                               const char *const *name)
 {
-    const Value *v = val(o->f->g, o->f->buf.at[x->buf[0]].value),
-                *w = val(o->f->g, o->f->buf.at[x->buf[1]].value);
+    const Graph *g = o->f->g;
+    const ValueId first = o->f->buf.at[x->buf[0]].value, second = o->f->buf.at[x->buf[1]].value;
+    const Value *v = val(g, first);
     return arena_printf(o->a, "%s%s%s", shape_print(o->a, v->dtype, &v->shape),
-                        place_taken(o, r, x, name),
-                        out_value_name(o->a, out_pattern(o->a, v->name, w->name)));
+                        out_pattern(o->a, out_value_text(o->a, g, first),
+                                    out_value_text(o->a, g, second)),
+                        place_taken(o, r, x, name));
 }
 
 static const char *pointer_type(const Out *o, const RepeatField *x)

@@ -101,7 +101,7 @@ void cg_short_constants(const StageGen *sg, const char *prefix, Text *t)
         if (!c->inlined)
             continue;
         text_add(t, "// %s%s\nstatic const %s %sc%u[] = {", shape_print(sg->a, v->dtype, &v->shape),
-                 out_value_name(sg->a, v->name), cg_ctype(v->dtype), prefix, i);
+                 out_value_text(sg->a, sg->g, c->value), cg_ctype(v->dtype), prefix, i);
         size_t line = t->n;
         for (int64_t j = 0; j < n; j++) {
             int64_t whole;

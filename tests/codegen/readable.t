@@ -17,14 +17,17 @@ for end in c cu; do
     is "stage0.$end: numbers among pointers" "$(grep -E 'c->(param|grad|constants|stash|saved|work) \+ [0-9]' gpt6/stage0.$end | grep -vE 'part|delta')" ""
     is "stage0.$end: functions are called in loops" "$(grep -c 'for (int64_t i = 0; i < 6; i++) {$' gpt6/stage0.$end)" 3
 done
+is "a turn is a block of the model" "$(awk '/^static void backward_1\(/,/^}/' gpt6/stage0.c | grep '//' | grep -v '/h\.#/')" ""
+is "whose gradient a buffer has" "$(grep -m1 -o 'dw1;  *// .*' gpt6/stage0.c | sed 's/  */ /g')" "dw1; // f32[32] gradient of h.#.mlp.c_proj.bias"
+is "where a value without a name is from" "$(grep -c '// f32\[2,16,1\] in /h.#/ln_2/LayerNormalization$' gpt6/stage0.c)" 3
 softmax=$(kernel softmax_1 gpt6/stage0.c)
 for said in 'max = max(a)' 'b = exp(a - max)' 'sum = sum(b)' 'y = b * (1 / sum)'; do
     ok "softmax says: $said" grep -qxF "// $said" <<<"$softmax"
 done
 ok "and its scalars are called so" grep -q 'const float sum = pp_fold_sumf(' <<<"$softmax"
-# What is used once stands where it is used: GELU is its formula over x + w; LayerNormalization's last pass is one line.
-is "variables of GELU" "$(kernel tanh_1 gpt6/stage0.c | grep -c 'const float')" 1
-ok "LayerNormalization ends in its formula" grep -qE '\] = \(x\[.*\] - mean\) \* rstd \* w0\[j\] \+ w1\[j\];$' gpt6/stage0.c
+# What is used once stands where it is used: GELU is its formula over x + w; LayerNormalization's last pass is one line, behind a residual sum two.
+is "variables of GELU" "$(kernel tanh_1 gpt6/stage0.c | grep -c ' const float v')" 1
+ok "LayerNormalization ends in its formula" grep -qE '\] = v[0-9]* \* rstd \* w1\[j\] \+ w2\[j\];$' gpt6/stage0.c
 # Three kernels need x - mean of the same BatchNormalization; none writes it for the others: x is there.
 ok "a convolution net" "$ppsplit" -q "$top/models/resnet-ts/model.onnx" --loss cross_entropy -o resnet
 is "differences from means that are written" "$(grep -cE '^// y[0-9]* = x[0-9]* - means?[0-9]*$' resnet/stage0.c)" 0
