@@ -1,7 +1,7 @@
 /*
  * c.c - a nest as the body of a C function.  Rows in an OpenMP loop, passes as loops over the row,
- * reductions in 16 lanes or, by columns, in blocks of 64; `omp simd` says that lanes are
- * independent and changes no order.
+ * reductions in 16 lanes; `omp simd` says that lanes are independent and changes no order.  Sums
+ * over rows: c_column.c.
  */
 #include <inttypes.h>
 
@@ -70,23 +70,11 @@ static void enter_pass(Print *p, int pass)
 
 /* ---- reductions ------------------------------------------------------------------------------ */
 
-static void clear(Print *p, const char *array, int n, const Stmt *s)
-{
-    const char *zero = print_neutral(p, s);
-    if (s->op == OP_ReduceSum) {
-        text_line(p->t, "%s %s[%d] = {0};", type_sum(s->type), array, n);
-        return;
-    }
-    text_line(p->t, "%s %s[%d];", type_sum(s->type), array, n);
-    text_line(p->t, "for (int k = 0; k < %d; k++)", n);
-    text_line(p->t, "    %s[k] = %s;", array, zero);
-}
-
 static void declare_lanes(Print *p, uint32_t i)
 {
     const Stmt *s = &p->n->stmt.at[i];
     const char *array = arena_printf(p->a, "s%u", i);
-    clear(p, array, NEST_LANES, s);
+    print_cleared(p, array, NEST_LANES, s);
 }
 
 /* ---- a pass over the row --------------------------------------------------------------------- */
@@ -504,110 +492,6 @@ static void rows_and_passes(Print *p)
         print_close_block(p);
 }
 
-/* ---- by columns ------------------------------------------------------------------------------ */
-
-static void column_loop(Print *p, const char *width, bool simd)
-{
-    if (simd)
-        text_line(p->t, "#pragma omp simd");
-    print_open_loop(p, "int64_t", "j", "0", width, 1);
-}
-
-/* The linear index r over what is summed, taken apart. */
-static void decode(Print *p)
-{
-    const Nest *n = p->n;
-    if (n->nd - n->nouter == 1) {
-        p->dim[n->nouter] = "r";
-        return;
-    }
-    Lin size = lin(1);
-    for (int d = n->nd - 1; d >= n->nouter; d--) {
-        const char *q = lin_is(size, 1) ? "r" : arena_printf(p->a, "r / %s", print_factor(p, size));
-        p->dim[d] = arena_printf(p->a, "r%d", d - n->nouter);
-        if (d > n->nouter)
-            text_line(p->t, "const int64_t %s = %s %% %s;", p->dim[d], q,
-                      print_factor(p, n->ext[d]));
-        else
-            text_line(p->t, "const int64_t %s = %s;", p->dim[d], q);
-        if (!lin_mul(size, n->ext[d], &size))
-            BUG("a sum that is not affine in the rows");
-    }
-}
-
-static void column_values(Print *p)
-{
-    const Nest *n = p->n;
-    for (uint32_t i = 0; i < n->stmt.n; i++) {
-        const Stmt *s = &n->stmt.at[i];
-        if (s->kind == S_REDUCE)
-            print_accumulate(p, arena_printf(p->a, "p%u[j]", i), s,
-                             print_operand(p, s->in[0], BINDS_CHOICE));
-        else if (s->kind != S_STORE)
-            print_value(p, i);
-    }
-}
-
-static void column(Print *p)
-{
-    const Nest *n = p->n;
-    /* the vector runs along the innermost kept dimension */
-    int v = n->nouter - 1;
-    Lin all = lin(1), width = n->ext[v];
-    for (int d = n->nouter; d < n->nd; d++)
-        if (!lin_mul(all, n->ext[d], &all))
-            BUG("a sum that is not affine in the rows");
-    bool blocks = width.b != 0 || width.c > NEST_BLOCK,
-         uneven = width.b != 0 || width.c % NEST_BLOCK != 0;
-    const char *m = !blocks ? print_lin(p, width) : uneven ? "m" : "64";
-    int loops = v + blocks;
-    if (loops > 0 && weight(n) >= PARALLEL_FROM)
-        text_line(p->t,
-                  loops > 1 ? "#pragma omp parallel for collapse(%d)" : "#pragma omp parallel for",
-                  loops);
-    for (int d = 0; d < v; d++) {
-        p->dim[d] = arena_printf(p->a, "i%d", d);
-        print_open_loop(p, "int64_t", p->dim[d], "0", print_lin(p, n->ext[d]), 1);
-    }
-    p->dim[v] = blocks ? "j0 + j" : "j";
-    if (blocks)
-        print_open_loop(p, "int64_t", "j0", "0", print_lin(p, width), NEST_BLOCK);
-    if (blocks && uneven)
-        text_line(p->t, "const int64_t m = %s - j0 < 64 ? %s - j0 : 64;", print_lin(p, width),
-                  print_lin(p, width));
-    for (uint32_t i = 0; i < n->stmt.n; i++)
-        if (n->stmt.at[i].kind == S_REDUCE)
-            clear(p, arena_printf(p->a, "s%u", i), NEST_BLOCK, &n->stmt.at[i]);
-    const char *end = print_lin(p, all);
-    print_open_loop(p, "int64_t", "r_from", "0", end, NEST_BLOCK);
-    for (uint32_t i = 0; i < n->stmt.n; i++)
-        if (n->stmt.at[i].kind == S_REDUCE)
-            clear(p, arena_printf(p->a, "p%u", i), NEST_BLOCK, &n->stmt.at[i]);
-    text_line(p->t, "for (int64_t r = r_from; r < %s && r < r_from + 64; r++) {", end);
-    p->t->indent++;
-    decode(p);
-    column_loop(p, m, true);
-    column_values(p);
-    print_close_block(p);
-    print_close_block(p);
-    column_loop(p, m, false);
-    for (uint32_t i = 0; i < n->stmt.n; i++)
-        if (n->stmt.at[i].kind == S_REDUCE)
-            print_accumulate(p, arena_printf(p->a, "s%u[j]", i), &n->stmt.at[i],
-                             arena_printf(p->a, "p%u[j]", i));
-    print_close_block(p);
-    print_close_block(p);
-    column_loop(p, m, false);
-    for (uint32_t i = 0; i < n->stmt.n; i++)
-        if (n->stmt.at[i].kind == S_STORE)
-            print_store(p, &n->stmt.at[i]);
-    print_close_block(p);
-    if (blocks)
-        print_close_block(p);
-    for (int d = 0; d < v; d++)
-        print_close_block(p);
-}
-
 void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUses *uses, Text *t)
 {
     CPrint c = {.p = {.a = a,
@@ -625,7 +509,7 @@ void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUse
     mark_bools(&c.p);
     choose_inlined(&c.p);
     if (n->kind == NEST_COLUMN)
-        column(&c.p);
+        print_c_column(&c.p, weight(n) >= PARALLEL_FROM);
     else
         rows_and_passes(&c.p);
 }

@@ -51,13 +51,20 @@ const char *print_term(Print *p, Lin c, const char *index)
     return arena_printf(p->a, is_atom(index) ? "%s * %s" : "(%s) * %s", index, print_factor(p, c));
 }
 
-/* base + sum of coef[d] * index d, the row's index before the column's where sums run over rows */
+/* The i-th index of an address: where sums run over rows, the column's comes behind the row's. */
+static int index_order(const Nest *n, int i)
+{
+    if (n->kind != NEST_COLUMN || i < n->nouter - 1)
+        return i;
+    return i < n->nd - 1 ? i + 1 : n->nouter - 1;
+}
+
+/* base + sum of coef[d] * index d */
 const char *print_affine(Print *p, Lin base, const Lin *coef)
 {
     const char *s = NULL;
-    const int nd = p->n->nd, first = p->n->kind == NEST_COLUMN ? p->n->nouter : 0;
-    for (int i = 0; i < nd; i++) {
-        const int d = (first + i) % nd;
+    for (int i = 0; i < p->n->nd; i++) {
+        const int d = index_order(p->n, i);
         if (lin_is(coef[d], 0))
             continue;
         const char *x = print_term(p, coef[d], p->dim[d]);
@@ -278,6 +285,18 @@ const char *print_neutral(Print *p, const Stmt *s)
         return type_highest(s->type);
     bool product = s->op == OP_ReduceProd;
     return cg_number(p->a, s->type, product, product);
+}
+
+void print_cleared(Print *p, const char *array, int n, const Stmt *s)
+{
+    const char *zero = print_neutral(p, s);
+    if (s->op == OP_ReduceSum) {
+        text_line(p->t, "%s %s[%d] = {0};", type_sum(s->type), array, n);
+        return;
+    }
+    text_line(p->t, "%s %s[%d];", type_sum(s->type), array, n);
+    text_line(p->t, "for (int k = 0; k < %d; k++)", n);
+    text_line(p->t, "    %s[k] = %s;", array, zero);
 }
 
 const char *print_fold_name(Op op)

@@ -66,6 +66,8 @@ const char *print_operand(Print *p, uint32_t i, PrintBinds least);
 void print_value(Print *p, uint32_t i);
 void print_store(Print *p, const Stmt *s);
 const char *print_neutral(Print *p, const Stmt *s);                             /* of a reduction */
+/* an array of n sums of a reduction, cleared */
+void print_cleared(Print *p, const char *array, int n, const Stmt *s);
 /* sum, prod, max, min */
 const char *print_fold_name(Op op);
 void print_accumulate(Print *p, const char *into, const Stmt *s, const char *x);
@@ -90,6 +92,10 @@ const Nest *print_chain(Arena *a, const Nest *n);
 
 /* c.c: the body of a C function with the nest's arguments. */
 void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUses *uses, Text *t);
+
+/* c_column.c: the same of sums over rows; parallel: by several threads where there are several
+   blocks of columns. */
+void print_c_column(Print *p, bool parallel);
 
 /* cuda.c: the kernels of a nest, one or two, launched one after the other with the nest's arguments
    (those that the body names). full: rows of a full microbatch; alias[i]: argument i shares memory
