@@ -9,6 +9,7 @@
 #include "io/mapped.h"
 #include "io/store.h"
 #include "runtime_params.h"
+#include "runtime_reference.h"
 #include "runtime_run.h"
 
 #include <math.h>
@@ -22,57 +23,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { N = 22 }; /* rows of the minibatch: 6 chunks of 4 and 3 */
-static float x[N * D], target[D * N], par[4][D];
-
-/* The whole model and its gradients over all rows, in double. */
-static double reference(int stages, double g[4][D], double y[N * D], double p[4][D])
-{
-    double loss = 0;
-    memset(g, 0, sizeof(double) * 4 * D);
-    for (int i = 0; i < N * D; i++) {
-        int d = i % D;
-        double a = p[0][d], w = p[1][d], b = p[2][d], c = stages == 4 ? p[3][d] : 1,
-               X = (double)x[i];
-        double h0 = X * a * w, h1 = h0 * h0 * b, h2 = stages == 4 ? h1 * h1 * c : h1, e;
-        y[i] = h2 * w + X + a;
-        e = y[i] - (double)target[d * N + i / D];
-        loss += e * e / (N * D);
-        double dy = 2 * e / (N * D), dh2 = dy * w, dh1 = stages == 4 ? dh2 * 2 * h1 * c : dh2,
-               dh0 = dh1 * 2 * h0 * b;
-        if (stages == 4)
-            g[3][d] += dh2 * h1 * h1;
-        g[2][d] += dh1 * h0 * h0;
-        g[1][d] += dy * h2 + dh0 * X * a;
-        g[0][d] += dh0 * X * w + dy;
-    }
-    return loss;
-}
-
-/* Gradients as dumped: file of the stage, name; NULL if not there. */
-static const float *tensor(StFile *f, const char *dir, int stage, const char *name)
-{
-    char err[ST_ERR], path[500];
-    snprintf(path, sizeof path, "%s/stage%d.safetensors", dir, stage);
-    if (st_open(f, path, err, sizeof err))
-        return NULL;
-    const StTensor *t = st_find(f, name);
-    return t ? (const float *)(const void *)t->data : NULL;
-}
-
 static const float *indexed(Index *from, const char *name)
 {
     char err[INDEX_ERR];
     const IndexTensor *t = index_find(from, name);
     return t ? index_bytes(from, t, err, sizeof err) : NULL;
-}
-
-static int near_all(const float *a, const double *b, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (!a || !(fabs((double)a[i] - b[i]) < 2e-5 * (1 + fabs(b[i]))))
-            return 0;
-    return 1;
 }
 
 static void schedules(int which)
@@ -146,214 +101,6 @@ static void schedules(int which)
     }
 }
 
-/* ---- replicas ---- */
-
-/* Gradients of a run over these rows alone, of a loss that is a sum. */
-static int group_gradients(const PpPlan *p, int from, int end, float g[4][D])
-{
-    static const char *const names[] = {"a", "w", "b", "c"};
-    static const int home[] = {0, 0, 1, 2};
-    int64_t x_shape[] = {end - from, D}, t_shape[] = {D, end - from};
-    float part[N * D];
-    char err[ST_ERR], data_x[500], data_t[500], microbatches[20];
-    for (int d = 0; d < D; d++)
-        memcpy(part + d * (end - from), target + d * N + from, (size_t)(end - from) * sizeof *part);
-    if (npy_write(at("px.npy"), PP_F32, 2, x_shape, x + from * D, err, sizeof err) ||
-        npy_write(at("pt.npy"), PP_F32, 2, t_shape, part, err, sizeof err))
-        return 0;
-    snprintf(data_x, sizeof data_x, "x=%s", at("px.npy"));
-    snprintf(data_t, sizeof data_t, "target=%s", at("pt.npy"));
-    snprintf(microbatches, sizeof microbatches, "%d", end - from > 8 ? 3 : 2);
-    int good = command(p, "train", "--data", data_x, "--data", data_t, "--ranks", "1", "--params",
-                       at("params"), "--microbatches", microbatches, "--dump-grads", at("grads"),
-                       "--lr", "0", NULL) == 0;
-    for (int j = 0; j < p->n_stage && good; j++) {
-        StFile f = {0};
-        const float *got = tensor(&f, at("grads"), home[j], names[j]);
-        good = got != NULL;
-        if (good)
-            memcpy(g[j], got, sizeof g[j]);
-        st_close(&f);
-    }
-    return good;
-}
-
-/* dp replicas have the bits of as many runs whose gradients are added in order; the rows do not
- * divide evenly. */
-static void replicas(int which, const char *dp, const char *const *ranks, const char *const *how)
-{
-    static const char *const names[] = {"a", "w", "b", "c"};
-    static const int home[] = {0, 0, 1, 2};
-    PpPlan p = plans[which];
-    int d = atoi(dp), good = 1;
-    float sum[4][D], part[4][D];
-    char data_x[500], data_t[500], out[500];
-    p.loss_kind = PP_LOSS_SUM;
-    write_params(&p, at("params"), par);
-    for (int k = 0, from = 0; k < d && good; k++) {
-        int end = from + N / d + (k < N % d);
-        good = group_gradients(&p, from, end, part);
-        for (int i = 0; i < p.n_stage * D; i++)
-            sum[i / D][i % D] = k ? sum[i / D][i % D] + part[i / D][i % D] : part[i / D][i % D];
-        from = end;
-    }
-    ok(good, "%s groups, %d stages, %s: one after the other", dp, p.n_stage,
-       which % 2 ? "replicate" : "transmit");
-    snprintf(data_x, sizeof data_x, "x=%s", at("x.npy"));
-    snprintf(data_t, sizeof data_t, "target=%s", at("t.npy"));
-    snprintf(out, sizeof out, "y=%s", at("y.npy"));
-    for (int i = 0; ranks[i]; i++) {
-        int s = command(&p, "train", "--data", data_x, "--data", data_t, "--ranks", ranks[i],
-                        "--dp", dp, "--schedule", how[i], "--params", at("params"), "--dump-grads",
-                        at("grads"), "--lr", "0", "--output", out, NULL);
-        good = s == 0;
-        for (int j = 0; j < p.n_stage && good; j++) {
-            StFile f = {0};
-            const float *got = tensor(&f, at("grads"), home[j], names[j]);
-            good = got && !memcmp(got, sum[j], sizeof sum[j]);
-            st_close(&f);
-            const float *copy = j == 1 ? tensor(&f, at("grads"), p.n_stage - 1, "w") : NULL;
-            good &= !copy || !memcmp(copy, sum[1], sizeof sum[1]);
-            if (j == 1)
-                st_close(&f);
-        }
-        double g[4][D], y[N * D], pd[4][D];
-        for (int k = 0; k < 4 * D; k++)
-            pd[k / D][k % D] = (double)par[k / D][k % D];
-        reference(p.n_stage, g, y, pd);
-        NpyFile f = {0};
-        char err[ST_ERR];
-        good &= !npy_open(&f, at("y.npy"), err, sizeof err) && f.dim[0] == N &&
-                near_all((const float *)(const void *)f.data, y, N * D);
-        npy_close(&f);
-        ok(good, "%s replicas, %s, %s ranks: their bits, and all rows in order", dp, how[i],
-           ranks[i]);
-        if (!good)
-            printf("# exit %d: %s", s, slurp(at("err")));
-    }
-}
-
-/* The mean over the whole minibatch, whatever a replica's share of it. */
-static void replicated_training(void)
-{
-    const PpPlan *p = &plans[0];
-    char data_x[500], data_t[500];
-    double loss[3], norm[3];
-    snprintf(data_x, sizeof data_x, "x=%s", at("x.npy"));
-    snprintf(data_t, sizeof data_t, "target=%s", at("t.npy"));
-    write_params(p, at("params"), par);
-    static const char *const dp[] = {"1", "3"}, *const ranks[] = {"3", "9"};
-    for (int i = 0; i < 2; i++) {
-        int s = command(p, "train", "--data", data_x, "--data", data_t, "--params", at("params"),
-                        "--optimizer", "adamw", "--lr", "0.02", "--steps", "5", "--ranks", ranks[i],
-                        "--dp", dp[i], "--log-json", at("log"), "--checkpoint", at(dp[i]), NULL);
-        const char *last = strstr(slurp(at("log")), "\"step\": 5");
-        loss[i] = s == 0 && last ? field(last, "\"loss\"") : (double)NAN;
-        norm[i] = s == 0 && last ? field(last, "\"grad_norm\"") : (double)NAN;
-    }
-    ok(fabs(loss[0] - loss[1]) < 1e-5 * loss[0] && fabs(norm[0] - norm[1]) < 1e-4 * norm[0],
-       "five steps of 3 replicas: loss %.6f, of one %.6f", loss[1], loss[0]);
-    int s = command(p, "train", "--data", data_x, "--data", data_t, "--dp", "2", "--ranks", "3",
-                    NULL);
-    ok(s == 2 && strstr(slurp(at("err")), "3 ranks do not make"), "ranks that dp does not divide");
-    s = command(p, "train", "--data", data_x, "--data", data_t, "--dp", "4", "--microbatches", "6",
-                NULL);
-    ok(s == 1 && strstr(slurp(at("err")), "only 5 rows in a replica"),
-       "more microbatches than a replica has rows");
-}
-
-static int same_file(const char *a, const char *b)
-{
-    char one[400], other[400];
-    NpyFile f = {0}, g = {0};
-    char err[ST_ERR];
-    snprintf(one, sizeof one, "%s", at(a));
-    snprintf(other, sizeof other, "%s", at(b));
-    int same = !npy_open(&f, one, err, sizeof err) && !npy_open(&g, other, err, sizeof err) &&
-               f.bytes == g.bytes && !memcmp(f.data, g.data, (size_t)f.bytes);
-    npy_close(&f);
-    npy_close(&g);
-    return same;
-}
-
-/* Rows divided in steps of 8, 8 and 6: of the last one the last replica has fewer. */
-static void replicated_inference(void)
-{
-    const PpPlan *p = &plans[1];
-    double loss[2] = {0, 0};
-    int s = 0;
-    write_params(p, at("params"), par);
-    for (int i = 0; i < 2; i++) {
-        const char *dp = i ? "--dp 3 --ranks 9 --microbatches 2" : "--dp 1 --microbatches 4";
-        s |= command_line(p, "infer --data x=%s --params %s --batch 8 --output y=%s %s",
-                          at("x.npy"), at("params"), at(i ? "y3.npy" : "y1.npy"), dp);
-        s |= command_line(p, "eval --data x=%s --data target=%s --params %s --batch 8 %s",
-                          at("x.npy"), at("t.npy"), at("params"), dp);
-        const char *mean = strstr(slurp(at("out")), "mean loss ");
-        loss[i] = mean && strstr(mean, "over 22 rows") ? strtod(mean + 10, NULL) : (double)NAN;
-    }
-    ok(s == 0 && same_file("y1.npy", "y3.npy"), "infer, three replicas: all rows in order");
-    ok(s == 0 && fabs(loss[0] - loss[1]) < 2e-6, "eval: the mean over all rows, %.6f", loss[1]);
-    if (s)
-        printf("# %s", slurp(at("err")));
-}
-
-/* Between steps, as a checkpoint's is. */
-static void replicated_evaluation(void)
-{
-    const PpPlan *p = &plans[1];
-    double loss[2] = {0, 1};
-    write_params(p, at("params"), par);
-    int s = command_line(p, "train --data x=%s --data target=%s --eval-data x=%s --eval-data "
-                            "target=%s --params %s --batch 14 --steps 2 --lr 0.01 --dp 2 "
-                            "--checkpoint %s --log-json %s", at("x.npy"), at("t.npy"), at("x.npy"),
-                         at("t.npy"), at("params"), at("dp"), at("log"));
-    const char *line = strstr(slurp(at("log")), "{\"eval_loss\"");
-    loss[0] = line ? field(line, "\"eval_loss\"") : (double)NAN;
-    s |= command_line(p, "eval --data x=%s --data target=%s --params %s --batch 14 --dp 2 "
-                         "--log-json %s", at("x.npy"), at("t.npy"), at("dp"), at("log"));
-    line = strstr(slurp(at("log")), "\"mean_loss\"");
-    loss[1] = line ? field(line, "\"mean_loss\"") : (double)NAN;
-    ok(s == 0 && loss[0] == loss[1], "two replicas, --eval-data: %.17g", loss[0]);
-    if (s || loss[0] != loss[1])
-        printf("# %.17g %s", loss[1], slurp(at("err")));
-}
-
-/* Replicas stop at the same action: replica 0's gradients are those of its rows alone. */
-static void replicated_until(void)
-{
-    PpPlan p = plans[0];
-    char err[ST_ERR];
-    float some[D * N];
-    static const char *const action[] = {"1B1", "0B2", "0REDUCE_GRAD", "2WAIT_REDUCE_GRAD"};
-    p.loss_kind = PP_LOSS_SUM;
-    write_params(&p, at("params"), par);
-    for (int d = 0; d < D; d++)
-        memcpy(some + d * N / 2, target + d * N, N / 2 * sizeof *some);
-    npy_write(at("px.npy"), PP_F32, 2, (int64_t[]){N / 2, D}, x, err, sizeof err);
-    npy_write(at("pt.npy"), PP_F32, 2, (int64_t[]){D, N / 2}, some, err, sizeof err);
-    for (int k = 0; k < 4; k++) {
-        int s = command_line(&p, "train --data x=%s --data target=%s --params %s --microbatches 3 "
-                                 "--until %s --dump-grads %s", at("px.npy"), at("pt.npy"),
-                             at("params"), k == 3 ? "0WAIT_REDUCE_GRAD" : action[k], at("one"));
-        s |= command_line(&p, "train --data x=%s --data target=%s --params %s --microbatches 3 "
-                              "--until %s --dump-grads %s --dp 2", at("x.npy"), at("t.npy"),
-                          at("params"), action[k], at("two"));
-        int good = s == 0 && strstr(slurp(at("out")), "each of 2 replicas alike");
-        for (int j = 0; j < 3 && good && k < 3; j++) {
-            static const char *const names[] = {"a", "b"};
-            StFile f = {0}, g = {0};
-            const float *a = j < 2 ? tensor(&f, at("one"), j, names[j]) : NULL,
-                        *b = j < 2 ? tensor(&g, at("two"), j, names[j]) : NULL;
-            good = j == 2 || (a && b && !memcmp(a, b, D * sizeof *a));
-            st_close(&f);
-            st_close(&g);
-        }
-        ok(good, "two replicas until %s", action[k]);
-        if (!good)
-            printf("# exit %d: %s%s", s, slurp(at("err")), slurp(at("out")));
-    }
-}
 
 static void training(void)
 {
@@ -625,19 +372,6 @@ int main(void)
     npy_write(at("i.npy"), PP_I64, 2, (int64_t[]){N, D}, ints, err, sizeof err);
     for (int k = 0; k < 4; k++)
         schedules(k);
-    static const char *const ranks[] = {"6", "6", "2", "6", NULL},
-                      *const how[] = {"gpipe", "1f1b", "gpipe", "zb-h1", NULL},
-                      *const ranks3[] = {"9", "3", NULL}, *const how3[] = {"1f1b", "gpipe", NULL},
-                      *const ranks4[] = {"4", "8", NULL},
-                      *const how4[] = {"zbvzerobubble", "1f1b", NULL};
-    replicas(0, "2", ranks, how);
-    replicas(1, "2", ranks, how);
-    replicas(1, "3", ranks3, how3);
-    replicas(3, "2", ranks4, how4);
-    replicated_training();
-    replicated_inference();
-    replicated_evaluation();
-    replicated_until();
     training();
     refusals();
     store();

@@ -146,7 +146,7 @@ static Tensor *evaluate(const T *t)
     return at;
 }
 
-static bool close_to(const Tensor *got, const double *want)
+static inline bool close_to(const Tensor *got, const double *want)
 {
     for (int64_t i = 0; i < shape_elements(&got->shape); i++) {
         double x = ((const double *)got->data)[i];
