@@ -4,14 +4,17 @@
  * A Nest is a space of dimensions and scalar statements in SSA form over its points.  Kinds:
  *   NEST_POINT   every point by itself
  *   NEST_ROW     outer dimensions (rows, independent) x inner dimensions (the row); reductions run
- * over the inner ones, their results are scalars of the row that later passes use NEST_COLUMN outer
- * dimensions are kept, the inner ones are summed over; a result per point of the outer space
+ *                over the inner ones, their results are scalars of the row that later passes use
+ *   NEST_COLUMN  outer dimensions are kept, the inner ones are summed over; a result for each point
+ *                of the outer space
  *
- * Orders of addition (they depend on the reduced dimensions' logical extents only, never on
- * fusion): ROW     16 partial results, element j of the innermost reduced run into lane j mod 16,
- * then a halving tree COLUMN  blocks of 64 consecutive elements of the reduced space summed in
- * order, then the blocks in order Extents, strides and offsets are affine in the rows of the
- * microbatch: Lin.
+ * Orders of addition depend on the logical extents of the reduced dimensions only, never on fusion:
+ *   ROW          16 partial results, element j of the innermost reduced run into lane j mod 16, then
+ *                a halving tree
+ *   COLUMN       blocks of 64 consecutive elements of the reduced space, each summed in order, then
+ *                the blocks in order
+ *
+ * Extents, strides and offsets are affine in the rows of the microbatch: Lin.
  */
 #ifndef PPSPLIT_NEST_H
 #define PPSPLIT_NEST_H

@@ -5,9 +5,9 @@
  *
  * Such a value is used once, at the same place (both at each point of this pass, or both once for a
  * row).  At a point it is used always: not under a condition, where a load would keep compilers
- * from making vectors.  Stores come last at their place, and may be in place of what was loaded: a load does
- * not move behind one, nor, where several threads share a row, behind the barrier before the store
- * of a row's scalar.
+ * from making vectors.  Stores come last at their place, and may be in place of what was loaded: a
+ * load does not move behind one, nor, where several threads share a row, behind the barrier before
+ * the store of a row's scalar.
  */
 #include <string.h>
 

@@ -79,11 +79,12 @@ const char *out_value_text(Arena *a, const Graph *g, ValueId v)
     const char *name = x->name;
     if (strncmp(name, "%grad/", GRADIENT) == 0) {
         /* several values are the gradient of one: parts, their sum, other shapes of it */
-        const char *end = strrchr(name + GRADIENT, '%');
-        int n = (int)(end && end > name + GRADIENT ? (size_t)(end - name) : strlen(name));
-        name = arena_printf(a, "%.*s", n - GRADIENT, name + GRADIENT);
-        return *name == '\0' || *name == '%' ? ""
-                                             : arena_printf(a, " gradient of %s", cg_comment(a, name));
+        name += GRADIENT;
+        const char *number = strrchr(name, '%');
+        int n = (int)(number ? (size_t)(number - name) : strlen(name));
+        return n == 0 ? ""
+                      : arena_printf(a, " gradient of %s",
+                                     cg_comment(a, arena_printf(a, "%.*s", n, name)));
     }
     if (*name && *name != '%')
         return arena_printf(a, " %s", cg_comment(a, name));
