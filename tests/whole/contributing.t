@@ -21,6 +21,14 @@ missing() {
 }
 is "every file that CONTRIBUTING.md names is there" "$(missing)" ""
 
+# Functions that "Where things happen" names with their file, and that are not in it: `diag_fatal` in `base/diag.c`, or in parentheses.
+elsewhere() {
+    local function file
+    sed -n '/^## Where things happen/,/^## A /p' "$top/CONTRIBUTING.md" | grep -oE '`[a-z_]+` (in |\()`[a-z_/]+\.[ch]`' | tr -d '`(' | sed 's/ in / /' |
+        while read -r function file; do grep -q "\b$function(" "$top/$file" || echo "$function $file"; done
+}
+is "every function that it names is in its file" "$(elsewhere)" ""
+
 # The files that a section of CONTRIBUTING.md names for all: its first column in `quotes`, without a star in the second.
 named() { sed -n "/^## $1/,/^## /{/^[^|]*|[^|]*| \* /d;s/^| \`\([^\`]*\)\`.*/\1/p;}" "$top/CONTRIBUTING.md" | sort; }
 # Of these patches may leave some out, but touch no other.
