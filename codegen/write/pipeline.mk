@@ -86,7 +86,8 @@ has        = $(shell d=$$(mktemp -d) && echo '\#include <$(1)>' >$$d/probe.c && 
                $(NVCC) $$d/probe.c -o $$d/probe $(2) >/dev/null 2>&1 && echo 1; rm -rf "$$d")
 CUDA_LIB  := $(firstword $(wildcard $(CUDA)/lib64 $(CUDA)/targets/*/lib $(CUDA)/lib))
 CUDA_LIBS := -L$(CUDA_LIB) -Wl,-rpath,$(CUDA_LIB) -lcublasLt -lcublas -lcudart -lstdc++
-CUFLAGS   := -std=c++17 $(NVCCFLAGS) $(INCLUDE)
+# What the backward computes again has to have the forward's bits: the gradient of a maximum compares the two.
+CUFLAGS   := -std=c++17 $(NVCCFLAGS) -fmad=false $(INCLUDE)
 ifeq ($(call has,nccl.h,-lnccl),1)
 CUFLAGS   += -DPP_WITH_NCCL
 CUDA_LIBS += -lnccl

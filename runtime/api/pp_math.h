@@ -6,11 +6,11 @@
  *
  * The f32 functions that occur in hot loops (exp, log, tanh, erf, sigmoid, softplus, sin, cos, pow)
  * are branch-free and inline, so that a plain loop over them vectorises; all are made of additions,
- * multiplications, divisions and bit moves in a written order, so that with -ffp-contract=off every
- * compiler and every vector width gives the same bits.  Method: Cody and Waite's reductions,
- * polynomials by our own weighted least-squares (Lawson) fits; the maximal relative error of each
- * fit stands beside its coefficients.  The rarer ones go through libm in double and are rounded
- * once.  The f64 functions are libm's.
+ * multiplications, divisions and bit moves in a written order, so that with -ffp-contract=off
+ * (nvcc: -fmad=false) every compiler and every vector width gives the same bits.  Method: Cody and
+ * Waite's reductions, polynomials by our own weighted least-squares (Lawson) fits; the maximal
+ * relative error of each fit stands beside its coefficients.  The rarer ones go through libm in
+ * double and are rounded once.  The f64 functions are libm's.
  */
 #ifndef PP_MATH_H
 #define PP_MATH_H

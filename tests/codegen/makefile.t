@@ -56,6 +56,10 @@ is "one that is named must be there" "$(found BLAS=absent 2>&1 | grep -c 'BLAS=a
 is "other flags" "$(would CFLAGS=-Og)" everything
 is "another CPU" "$(would "${usual[@]}" ARCH=)" everything
 is "the same flags again" "$(would "${usual[@]}")" everything
+# A stand-in for nvcc, and a stage that nobody compiles.
+mkdir -p cuda/bin cuda/lib64 && printf '#!/bin/sh\nexit 1\n' >cuda/bin/nvcc && chmod +x cuda/bin/nvcc && touch elsewhere/stage0.cu
+is "nvcc contracts nothing, whatever its flags" "$(make -C elsewhere -n pipeline-cuda CC="$cc" "${usual[@]}" V=1 NVCC="$work/cuda/bin/nvcc" NVCCFLAGS="-O2 -fmad=true" CUDA_ARCH=80 |
+    grep -c 'nvcc -std=c++17 -O2 -fmad=true -fmad=false .* stage0.cu$')" 1
 ok "one line of what was found" grep -qE '^(no MPI|MPI \([^)]*\)), .*; ARCH=native( \([^)]*\))?; own runtime$' <(found)
 is "nothing is left of it" "$(ls -A "$work/tmp"; ls -A out elsewhere | grep -i probe)" ""
 

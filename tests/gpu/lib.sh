@@ -88,7 +88,7 @@ compile_cu() {
             "${CXX:-g++}" -x c++ -std=c++17 -O1 -g -ffp-contract=off -Wno-unknown-pragmas ${SHIMFLAGS:-} -I"$top/tests/cuda_shim" -I"$top" -I"$top/runtime" -c "$f" -o "${objects[-1]}" || return
         else
             # shellcheck disable=SC2086
-            "$nvcc" -std=c++17 -O3 "$arch_flag" ${cudnn:+-DPP_WITH_CUDNN} -I"$top" -I"$top/runtime" -c "$f" -o "${objects[-1]}" &
+            "$nvcc" -std=c++17 -O3 -fmad=false "$arch_flag" ${cudnn:+-DPP_WITH_CUDNN} -I"$top" -I"$top/runtime" -c "$f" -o "${objects[-1]}" &
             late+=($!)
         fi
     done

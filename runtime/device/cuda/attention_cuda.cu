@@ -25,6 +25,7 @@
 #include "api/pp_device.h"
 #include "api/pp_half.h"
 #include "api/pp_random.h"
+#include "device/cuda/multiply_add.h"
 
 extern __shared__ float pp_shared[];
 
@@ -120,7 +121,7 @@ __device__ void rows_by_rows(float (&sum)[M][N], const float *x, const float *y)
             for (int i = 0; i < M; i++)
 #pragma unroll
                 for (int j = 0; j < N; j++)
-                    sum[i][j] += p[i][e] * q[j][e];
+                    sum[i][j] = multiply_add(p[i][e], q[j][e], sum[i][j]);
     }
 }
 
@@ -142,7 +143,7 @@ __device__ void rows_by_columns(float (&sum)[M][N], const float *x, const float 
                 const float q = y[(k + e) * Y + tx + SIDE * j];
 #pragma unroll
                 for (int i = 0; i < M; i++)
-                    sum[i][j] += p[i][e] * q;
+                    sum[i][j] = multiply_add(p[i][e], q, sum[i][j]);
             }
     }
 }
@@ -166,7 +167,7 @@ __device__ void columns_by_columns(float (&sum)[M][N], const float *x, const flo
         for (int i = 0; i < M; i++)
 #pragma unroll
             for (int j = 0; j < N; j++)
-                sum[i][j] += p[i] * q[j];
+                sum[i][j] = multiply_add(p[i], q[j], sum[i][j]);
     }
 }
 
@@ -330,7 +331,7 @@ __global__ void attention_delta(PpAttention a, int64_t total)
     const Matrix y(a, a.y, z, a.dtype), dy(a, a.dy, z, a.dtype);
     float sum = 0;
     for (int c = lane; c < a.width_v; c += 32)
-        sum += y.get(r, c) * dy.get(r, c);
+        sum = multiply_add(y.get(r, c), dy.get(r, c), sum);
     sum = pp_lanes_sum<32>(sum);
     if (lane == 0)
         a.delta[at] = sum;

@@ -32,8 +32,8 @@ __global__ void __launch_bounds__(THREADS)
         const int *weight = g.weight ? g.weight + c.tap : nullptr;
         typename Kind::Sum sum = 0;
         for (int k = 0; k < c.taps; k++)
-            sum += conv_read<Kind>(g, source, place, tap[k]) *
-                   Kind::load(weights[weight ? weight[k] : k]);
+            sum = multiply_add(conv_read<Kind>(g, source, place, tap[k]),
+                               Kind::load(weights[weight ? weight[k] : k]), sum);
         dest[place.to + channel * channel_size] = Kind::store(sum);
     }
 }
@@ -58,8 +58,9 @@ __global__ void __launch_bounds__(THREADS)
     T sum = 0;
     for (int i = thread; i < positions; i += THREADS) {
         const int sample = i / out_size, p = i % out_size;
-        sum += conv_read<Kind>(g, x, conv_place(g, c, sample, channel / g.rows, p), tap) *
-               Kind::load(dy[sample * dy_sample + static_cast<int64_t>(channel) * out_size + p]);
+        sum = multiply_add(
+            conv_read<Kind>(g, x, conv_place(g, c, sample, channel / g.rows, p), tap),
+            Kind::load(dy[sample * dy_sample + static_cast<int64_t>(channel) * out_size + p]), sum);
     }
     sum = warp_sum(sum);
     if (thread % WARP == 0)

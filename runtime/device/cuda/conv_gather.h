@@ -7,6 +7,7 @@
 
 #include "api/pp_half.h"
 #include "conv_cuda.h"
+#include "multiply_add.h"
 
 /* Element types of convolutions: how one is read into a sum, and how a sum is written. */
 struct ConvFloat {

@@ -36,7 +36,7 @@ __device__ __forceinline__ void multiply(const T (*a)[TILE_M + 4], const T (*b)[
         for (int i = 0; i < 4; i++)
 #pragma unroll
             for (int j = 0; j < 8; j++)
-                sum[i][j] += p[i] * q[j];
+                sum[i][j] = multiply_add(p[i], q[j], sum[i][j]);
     }
 }
 
