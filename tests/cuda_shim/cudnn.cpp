@@ -91,8 +91,12 @@ static size_t bytes_of(const cudnnTensorStruct &t) {
 enum Kind { FORWARD, DATA, FILTER };
 enum : size_t { TOO_MUCH = size_t(1) << 40, SOME = 4096 };
 
+static int winograd(Kind kind) { return kind == FORWARD ? 7 : 5; }
+
 /* What is wrong with running it, by numbers that propose() gives; null: nothing. */
-static const char *misuse(Kind kind, int algo, cudnnMathType_t math) {
+static const char *misuse(Kind kind, int algo, cudnnMathType_t math, bool of_half) {
+    if (of_half && algo == winograd(kind))
+        return "an algorithm that rounds its transforms to the half type";
     if (algo == (kind == FORWARD ? 4 : 0))
         return "an algorithm whose sums come in any order";
     return kind == FORWARD && algo == 1 && math == CUDNN_FMA_MATH
@@ -118,7 +122,9 @@ static bool fits(const cudnnTensorStruct &x, const cudnnFilterStruct &w,
 }
 
 template <class Perf, class Algorithm>
-static void propose(Kind kind, const cudnnConvolutionStruct &c, int most, int *n, Perf *perf) {
+static void propose(Kind kind, const cudnnTensorStruct &x, const cudnnConvolutionStruct &c, int most,
+                    int *n, Perf *perf)
+{
     struct {
         int algo;
         cudnnStatus_t status;
@@ -126,6 +132,8 @@ static void propose(Kind kind, const cudnnConvolutionStruct &c, int most, int *n
         cudnnMathType_t math;
     } const all[] = {
         {1, CUDNN_STATUS_NOT_SUPPORTED, CUDNN_DETERMINISTIC, c.math},
+        {winograd(kind), half(x.type) ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED,
+         CUDNN_DETERMINISTIC, c.math},
         {kind == FORWARD ? 4 : 0, CUDNN_STATUS_SUCCESS, CUDNN_NON_DETERMINISTIC, c.math},
         {1, CUDNN_STATUS_SUCCESS, CUDNN_DETERMINISTIC, CUDNN_TENSOR_OP_MATH},
         {2, CUDNN_STATUS_SUCCESS, CUDNN_DETERMINISTIC, c.math},
@@ -286,7 +294,7 @@ static cudnnStatus_t start(const char *name, cudnnHandle_t h, int algo, size_t n
         set_error(cudaErrorInvalidValue);
         return CUDNN_STATUS_NOT_SUPPORTED_SHAPE;
     }
-    if (const char *wrong = misuse(k.kind, algo, k.c.math))
+    if (const char *wrong = misuse(k.kind, algo, k.c.math, half(k.x.type)))
         return bad(name, wrong);
     CUstream_st *s = stream_of(h->stream);
     if (!s || (h->stream && stream_device(s) != h->device))
@@ -370,6 +378,7 @@ const char *cudnnGetErrorString(cudnnStatus_t e) {
     case CUDNN_STATUS_BAD_PARAM: return "CUDNN_STATUS_BAD_PARAM";
     case CUDNN_STATUS_NOT_SUPPORTED: return "CUDNN_STATUS_NOT_SUPPORTED";
     case CUDNN_STATUS_NOT_SUPPORTED_SHAPE: return "CUDNN_STATUS_NOT_SUPPORTED_SHAPE";
+    case CUDNN_STATUS_ARCH_MISMATCH: return "CUDNN_STATUS_ARCH_MISMATCH";
     case CUDNN_STATUS_EXECUTION_FAILED: return "CUDNN_STATUS_EXECUTION_FAILED";
     }
     return "CUDNN_UNKNOWN_STATUS";
@@ -495,7 +504,8 @@ cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t, cudnnTensorD
                                                      cudnnTensorDescriptor_t y, int most, int *n,
                                                      cudnnConvolutionFwdAlgoPerf_t *perf)
 {
-    propose<cudnnConvolutionFwdAlgoPerf_t, cudnnConvolutionFwdAlgo_t>(FORWARD, *c, most, n, perf);
+    propose<cudnnConvolutionFwdAlgoPerf_t, cudnnConvolutionFwdAlgo_t>(FORWARD, *x, *c, most, n,
+                                                                      perf);
     return fits(*x, *w, *c, *y) ? CUDNN_STATUS_SUCCESS
                                 : bad(__func__, "the descriptors are no convolution");
 }
@@ -507,8 +517,8 @@ cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(cudnnHandle_t, cudnnFi
                                                           int *n,
                                                           cudnnConvolutionBwdDataAlgoPerf_t *perf)
 {
-    propose<cudnnConvolutionBwdDataAlgoPerf_t, cudnnConvolutionBwdDataAlgo_t>(DATA, *c, most, n,
-                                                                              perf);
+    propose<cudnnConvolutionBwdDataAlgoPerf_t, cudnnConvolutionBwdDataAlgo_t>(DATA, *dx, *c, most,
+                                                                              n, perf);
     return fits(*dx, *w, *c, *dy) ? CUDNN_STATUS_SUCCESS
                                   : bad(__func__, "the descriptors are no convolution");
 }
@@ -518,8 +528,8 @@ cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
     cudnnConvolutionDescriptor_t c, cudnnFilterDescriptor_t dw, int most, int *n,
     cudnnConvolutionBwdFilterAlgoPerf_t *perf)
 {
-    propose<cudnnConvolutionBwdFilterAlgoPerf_t, cudnnConvolutionBwdFilterAlgo_t>(FILTER, *c, most,
-                                                                                  n, perf);
+    propose<cudnnConvolutionBwdFilterAlgoPerf_t, cudnnConvolutionBwdFilterAlgo_t>(FILTER, *x, *c,
+                                                                                  most, n, perf);
     return fits(*x, *dw, *c, *dy) ? CUDNN_STATUS_SUCCESS
                                   : bad(__func__, "the descriptors are no convolution");
 }

@@ -47,6 +47,10 @@ else
     is "cuDNN does what it takes" "$(cudnn_calls)" \
         "$(printf 'cudnnConvolution%s\n' "BackwardData $((30 * 2 + 30 * 2))" "BackwardFilter $((30 * 4))" "Forward $((30 * 3 + 30 * 2))")"
 
+    # cuDNN 8 has no categories of its errors.
+    printf '#include <cudnn.h>\n#undef CUDNN_STATUS_CATEGORY\n#include "device/cuda/conv_cudnn.cu"\n' >"$work/cudnn8.cu"
+    is "cuDNN 8 is compiled with" "$("$cxx" -x c++ -std=c++17 -fsyntax-only -Wall -Wextra -Werror -I"$shim" $includes -DPP_WITH_CUDNN "$work/cudnn8.cu" 2>&1)" ""
+
     # PP_PROFILE writes a line per kernel: kind, name, calls, seconds, operations, bytes.
     profile() {
         awk -F'\t' 'NF != 6 || $3 < 1 || $4 < 0 { bad = 1 } $2 == "cublas gemm" && $1 == "product" && $5 > 0 && $6 > 0 { found = 1 }

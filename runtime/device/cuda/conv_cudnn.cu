@@ -4,7 +4,7 @@
  * those that give the same bits every time.
  *
  * float32 is computed as float32 unless pp_cuda_tf32 allows TF32; products of bf16 and f16 are
- * exact, and summed in float32.  Their weights' gradient, which is float32, cuDNN's functions have
+ * exact, and summed in float32: no algorithm is taken that transforms them first.  Their weights' gradient, which is float32, cuDNN's functions have
  * only in the operands' type: our kernels make it.  The workspace is what the chosen
  * algorithms need for all rows; fewer rows (microbatches differ by one, and the last may be smaller
  * still) are computed by the same ones.
@@ -226,6 +226,24 @@ int64_t usable(const CudnnConv *c, const Choice &a, Algorithm algo, const Trial 
     return PP_CUDA(cudaStreamSynchronize(nullptr)) && takes ? bytes : -1;
 }
 
+/* Does it add up products of the operands themselves?  The transforms of Winograd and Fourier are
+ * rounded to the operands' type, which of 16 bits loses far more than the result's rounding. */
+bool adds_products(cudnnConvolutionFwdAlgo_t a)
+{
+    return a == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM ||
+           a == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM ||
+           a == CUDNN_CONVOLUTION_FWD_ALGO_GEMM || a == CUDNN_CONVOLUTION_FWD_ALGO_DIRECT;
+}
+bool adds_products(cudnnConvolutionBwdDataAlgo_t a)
+{
+    return a == CUDNN_CONVOLUTION_BWD_DATA_ALGO_0 || a == CUDNN_CONVOLUTION_BWD_DATA_ALGO_1;
+}
+bool adds_products(cudnnConvolutionBwdFilterAlgo_t a)
+{
+    return a == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0 || a == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1 ||
+           a == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_3;
+}
+
 /* The first of cuDNN's list, the expected fastest, that is deterministic, keeps to the precision
  * asked for and is usable; its workspace. */
 template <class Perf, class Algorithm>
@@ -233,10 +251,12 @@ int64_t first_usable(const CudnnConv *c, const Choice &a, const Perf *perf, int 
                      Algorithm *algorithm, const Trial *t)
 {
     for (int i = 0; i < n; i++) {
-        const bool rounds = !cudnn_half(c->shape.dtype) && perf[i].mathType != CUDNN_FMA_MATH &&
-                            perf[i].mathType != CUDNN_DEFAULT_MATH;
+        const bool half = cudnn_half(c->shape.dtype),
+                   rounds = half ? !adds_products(perf[i].algo)
+                                 : perf[i].mathType != CUDNN_FMA_MATH &&
+                                       perf[i].mathType != CUDNN_DEFAULT_MATH && !pp_cuda_tf32;
         if (perf[i].status != CUDNN_STATUS_SUCCESS || perf[i].determinism != CUDNN_DETERMINISTIC ||
-            (rounds && !pp_cuda_tf32))
+            rounds)
             continue;
         const int64_t bytes = usable(c, a, perf[i].algo, t);
         if (bytes < 0)

@@ -10,6 +10,12 @@
 
 #include "api/pp_cuda_calls.h"
 
+/* cuDNN 8 has no categories. */
+#ifndef CUDNN_STATUS_CATEGORY
+#define CUDNN_STATUS_CATEGORY(e)                                                                   \
+    ((e) == CUDNN_STATUS_ARCH_MISMATCH ? CUDNN_STATUS_NOT_SUPPORTED : (e))
+#endif
+
 inline cudnnDataType_t cudnn_type(int dtype)
 {
     switch (dtype) {
