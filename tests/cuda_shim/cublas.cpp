@@ -25,6 +25,7 @@ struct cublasContext {
     cudaStream_t stream = nullptr;
     cublasMath_t math = CUBLAS_DEFAULT_MATH;
     cublasPointerMode_t pointers = CUBLAS_POINTER_MODE_HOST;
+    void *workspace = nullptr;                          /* null: the library's own */
 };
 
 namespace shim {
@@ -91,7 +92,15 @@ template <class In, class Out = In, class Factor = In> struct Gemm {
     bool fast;
     const Out *bias;                                    /* of each row, or null */
     bool relu;
+    void *workspace;                                    /* which others may have too, or null */
 };
+
+/* Any product may leave parts of its sums there: two of them at the same time, in one place? */
+static bool use_workspace(void *p)
+{
+    enum { SOME = 256 };
+    return !p || shadow_range(p, SOME, true, false);
+}
 
 /* A column-major matrix: every column in device memory? */
 template <class T> static bool matrix(const T *p, bool t, int rows, int columns, int ld, bool write)
@@ -213,6 +222,8 @@ template <class In, class Out, class Factor> static bool apart(const Gemm<In, Ou
 }
 
 template <class In, class Out, class Factor> static void run(Gemm<In, Out, Factor> g) {
+    if (!use_workspace(g.workspace))
+        return;
     if (g.device_alpha) {
         if (!matrix(g.device_alpha, false, 1, 1, 1, false) ||
             !matrix(g.device_beta, false, 1, 1, 1, false))
@@ -252,7 +263,7 @@ static float relu(float x, bool max) { return max ? fmaxf(x, 0) : x <= 0 ? 0 : x
 /* Sums of float32, a bias for each row, a ReLU, one rounding. */
 template <class T> static void run_with_bias(const Gemm<T, T, float> &g)
 {
-    if (!matrix(g.bias, false, g.m, 1, g.m, false) || !apart(g))
+    if (!use_workspace(g.workspace) || !matrix(g.bias, false, g.m, 1, g.m, false) || !apart(g))
         return;
     std::vector<float> sum(static_cast<size_t>(g.m) * static_cast<size_t>(g.n));
     const bool max = strcmp(setting("SHIM_RELU", ""), "max") == 0;
@@ -316,6 +327,7 @@ static cublasStatus_t gemm(const char *name, cublasHandle_t h, const Factor *alp
         g.beta = *beta;
     }
     const int tf32 = CUBLAS_TF32_TENSOR_OP_MATH;
+    g.workspace = h->workspace;
     g.fast |= std::is_same<In, float>::value && (h->math & tf32) == tf32;
     CUstream_st *s = stream_of(h->stream);
     if (!s)
@@ -342,6 +354,7 @@ static cublasStatus_t biased(const char *name, CUstream_st *s, const BiasProduct
     g.c = static_cast<T *>(p.d);
     g.bias = static_cast<const T *>(p.bias);
     g.relu = p.relu;
+    g.workspace = p.workspace;
     log_product(g.m, g.n, g.k, g.count);
     enqueue(s, name, [g, name, s](Driver &) {
         shadow_op(name, s);
@@ -438,6 +451,7 @@ cublasStatus_t cublasSetStream(cublasHandle_t h, cudaStream_t s) {
     ENTER_BLAS(h);
     Lock lock(machine);
     h->stream = s;
+    h->workspace = nullptr;                             /* as cuBLAS does */
     return stream_of(s) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
@@ -478,7 +492,9 @@ cublasStatus_t cublasSetWorkspace(cublasHandle_t h, void *workspace, size_t byte
     uintptr_t a = reinterpret_cast<uintptr_t>(workspace);
     bool fits = bytes == 0 || (x && x->live && !x->pinned && a % 256 == 0 && a >= x->base &&
                                a - x->base + bytes <= x->bytes);
-    if (!fits)
+    if (fits)
+        h->workspace = bytes < 256 ? nullptr : workspace;
+    else
         report("blas workspace",
                "cuBLAS: the workspace %p (%zu bytes) is not device memory at a multiple of 256",
                workspace, bytes);

@@ -141,7 +141,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t what, con
                               const void *a, cublasLtMatrixLayout_t la, const void *b,
                               cublasLtMatrixLayout_t lb, const void *beta, const void *c,
                               cublasLtMatrixLayout_t, void *d, cublasLtMatrixLayout_t ld,
-                              const cublasLtMatmulAlgo_t *algorithm, void *, size_t, cudaStream_t stream)
+                              const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t bytes,
+                              cudaStream_t stream)
 {
     const bool ta = what->data[TRANS_A] != CUBLAS_OP_N, tb = what->data[TRANS_B] != CUBLAS_OP_N;
     auto number = [](uint64_t x) { return static_cast<int>(x); };
@@ -167,6 +168,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t what, con
                            number(la->data[LEADING]), number(lb->data[LEADING]),
                            number(ld->data[LEADING]), number(ld->data[COUNT]), step(la), step(lb),
                            step(ld), a, b, reinterpret_cast<const void *>(what->data[BIAS]), d,
-                           what->data[EPILOGUE] == CUBLASLT_EPILOGUE_RELU_BIAS};
+                           what->data[EPILOGUE] == CUBLASLT_EPILOGUE_RELU_BIAS,
+                           bytes < 256 ? nullptr : workspace};
     return product_with_bias(__func__, reinterpret_cast<cublasHandle_t>(h), stream, p);
 }

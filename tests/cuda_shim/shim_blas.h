@@ -17,6 +17,7 @@ struct BiasProduct {
     const void *a, *b, *bias;
     void *d;
     bool relu;
+    void *workspace;
 };
 cublasStatus_t product_with_bias(const char *name, cublasHandle_t h, cudaStream_t stream,
                                  const BiasProduct &p);

@@ -462,6 +462,23 @@ static void list_race() { list_case(16, 15, CUBLAS_DEFAULT_MATH); }
 static void list_reads_result() { list_case(20, 16, CUBLAS_DEFAULT_MATH, true); }
 static void list_align() { list_case(6, 16, CUBLAS_TF32_TENSOR_OP_MATH); }
 
+/* Two handles share a workspace, in streams that nothing orders. */
+static void shared_workspace() {
+    const float one = 1.0f, zero = 0.0f;
+    Lists x = begin_lists();
+    float *workspace = device<float>(2048);
+    cublasHandle_t second;
+    CHECK(PP_BLAS(cublasCreate(&second)) && PP_BLAS(cublasSetStream(second, x.other)));
+    for (cublasHandle_t h : {x.h, second}) {
+        (void)cublasSetWorkspace(h, workspace, 8192);
+        (void)cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_N, 4, 4, 4, &one, x.a, 4, x.a, 4, &zero,
+                          h == second ? x.c + 16 : x.c, 4);
+    }
+    (void)cublasDestroy(second);
+    end_lists(x);
+    finish(workspace);
+}
+
 static void strided_race() {
     const float one = 1.0f;
     Lists x = begin_lists();
@@ -704,6 +721,9 @@ static const Bad bad[] = {
         "bytes), which product 1 reads"),
     BAD(list_align, true,
         "misaligned: cublasSgemmBatched: operands 0x* 0x* 0x* of product 1 are no multiples of 16"),
+    BAD(shared_workspace, false,
+        "missing wait: cublasSgemm * byte 0 of allocation 4 (8192 bytes), which cublasSgemm * no "
+        "event or synchronisation orders them*"),
     BAD(strided_race, true,
         "race: cublasSgemmStridedBatched: product 0 of the batch writes byte 0 of allocation 2 "
         "(256 bytes), which product 1 writes too"),
