@@ -97,8 +97,23 @@ inline void pp_cuda_note(const char *call, const char *why, const char *file, in
         snprintf(e->text, sizeof e->text, "%.*s: %s (%s:%d)", name, call, why, file, line);
 }
 
+/* It was built for other cards. */
+inline void pp_cuda_no_code(const char *call, const char *file, int line) {
+    int device = 0, major = 0, minor = 0;
+    char why[128];
+    if (cudaGetDevice(&device) == cudaSuccess &&
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess)
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    snprintf(why, sizeof why,
+             "the program has no code for this GPU: make pipeline-cuda CUDA_ARCH=%d%d", major,
+             minor);
+    pp_cuda_note(call, why, file, line);
+}
+
 inline bool pp_cuda_ok(cudaError_t e, const char *call, const char *file, int line) {
-    if (e != cudaSuccess)
+    if (e == cudaErrorNoKernelImageForDevice)
+        pp_cuda_no_code(call, file, line);
+    else if (e != cudaSuccess)
         pp_cuda_note(call, cudaGetErrorString(e), file, line);
     return e == cudaSuccess;
 }

@@ -19,7 +19,7 @@ static thread_local cudaError_t last_error;
 static std::map<const void *, int> dynamic_limit;
 static std::set<std::pair<int, int>> peers;
 
-enum { SHARED_PLAIN = 49152, SHARED_MOST = 232448 };
+enum { SHARED_PLAIN = 49152 };
 
 cudaError_t set_error(cudaError_t e) {
     if (e != cudaSuccess)
@@ -49,6 +49,9 @@ int device_count(void) {
     return n < 64 ? n : 64;
 }
 
+/* Those of an H100. */
+static int shared_most(void) { return atoi(setting("SHIM_SHARED", "232448")); }
+
 int shared_limit(const void *kernel) {
     auto i = dynamic_limit.find(kernel);
     return i == dynamic_limit.end() ? SHARED_PLAIN : i->second;
@@ -69,6 +72,8 @@ static const struct { cudaError_t e; const char *name, *text;
      "CUDA driver version is insufficient for CUDA runtime version"},
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
+     "no kernel image is available for execution on the device"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
     {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
@@ -141,7 +146,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
     strcpy(p->name, "CUDA shim");
     p->totalGlobalMem = total;
     p->sharedMemPerBlock = SHARED_PLAIN;
-    p->sharedMemPerBlockOptin = SHARED_MOST;
+    p->sharedMemPerBlockOptin = static_cast<size_t>(shared_most());
     p->sharedMemPerMultiprocessor = 233472;
     p->totalConstMem = 65536;
     p->regsPerBlock = 65536;
@@ -177,7 +182,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attr, int device) 
     case cudaDevAttrL2CacheSize: *value = 1 << 20; break;
     case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
     case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = SHARED_MOST; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = shared_most(); break;
     default: return set_error(cudaErrorInvalidValue);
     }
     return cudaSuccess;
@@ -236,7 +241,7 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attr, int
     SHIM_ENTER();
     Lock lock(machine);
     if (attr == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-        if (value < 0 || value > SHARED_MOST)
+        if (value < 0 || value > shared_most())
             return set_error(cudaErrorInvalidValue);
         dynamic_limit[kernel] = value;
     }

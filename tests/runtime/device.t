@@ -301,7 +301,7 @@ done
 unset SHIM_ORDER
 # One rank alone: of several, each on a thread, it would be chance which of them asks last.  Enough for cuBLAS's workspace of 32 MiB and its
 # list of pointers of 96 KiB.
-said "no memory for the arena" 'rank 0: no memory for [0-9]+ bytes of tensors on the device: cudaMalloc: out of memory' 3 \
+said "no memory for the arena" 'rank 0: no memory for [0-9]+ bytes of tensors on the device: cudaMalloc: out of memory: of 33652740 bytes [0-9]+ are free' 3 \
     env SHIM_MEMORY=33652740 "${train0[@]}" --ranks 1 --schedule gpipe
 said "no pinned memory" 'rank [0-2]: no [0-9]+ bytes of pinned host memory: cudaMallocHost: out of memory' 3 env SHIM_FAIL=cudaMallocHost:6 "${train0[@]}"
 said "no cuBLAS" 'rank [0-2], GPU 0: cublasCreate: the resource allocation failed' 3 env SHIM_FAIL=cublasCreate:2 "${train0[@]}"

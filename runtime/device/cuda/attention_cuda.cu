@@ -480,13 +480,31 @@ int64_t matrices(const PpAttention &a)
     return n;
 }
 
+/* Has a block of this card so many bytes of shared memory? */
+bool card_has(int bytes)
+{
+    int device = 0, most = 0;
+    char why[128];
+    if (!PP_CUDA(cudaGetDevice(&device)) ||
+        !PP_CUDA(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device)))
+        return false;
+    snprintf(why, sizeof why,
+             "it needs %d KiB of shared memory, and this GPU has %d: compute capability 8.0 does",
+             bytes / 1024, most / 1024);
+    if (most < bytes)
+        pp_cuda_note("attention", why, __FILE__, __LINE__);
+    return most >= bytes;
+}
+
 /* Blocks of `shared` floats: more than 48 KiB have to be asked for, once for a kernel. */
 bool room(void (*kernel)(PpAttention, int64_t), int shared, bool *asked)
 {
-    if (!*asked && shared * 4 > 48 * 1024)
-        *asked = PP_CUDA(
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared * 4));
-    return *asked || shared * 4 <= 48 * 1024;
+    const int bytes = shared * 4;
+    if (!*asked && bytes > 48 * 1024)
+        *asked = card_has(bytes) &&
+                 PP_CUDA(cudaFuncSetAttribute(
+                     kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    return *asked || bytes <= 48 * 1024;
 }
 
 /* Operations and bytes of `products` products of all scores. */

@@ -156,7 +156,16 @@ void text(const Device *d, char *to, int size) {
 
 void *alloc(Device *, int64_t bytes) {
     void *p = nullptr;
-    return PP_CUDA(cudaMalloc(&p, static_cast<size_t>(bytes))) ? p : nullptr;
+    const cudaError_t e = cudaMalloc(&p, static_cast<size_t>(bytes));
+    if (e == cudaErrorMemoryAllocation) {
+        size_t left = 0, all = 0;
+        char why[96];
+        PP_CUDA(cudaMemGetInfo(&left, &all));
+        snprintf(why, sizeof why, "out of memory: of %zu bytes %zu are free", all, left);
+        pp_cuda_note("cudaMalloc", why, __FILE__, __LINE__);
+        return nullptr;
+    }
+    return PP_CUDA(e) ? p : nullptr;
 }
 
 void release(Device *, void *p) { PP_CUDA(cudaFree(p)); }

@@ -13,6 +13,7 @@
 #include "runtime/api/pp_random.h"
 
 #include <cmath>
+#include <thread>
 
 namespace
 {
@@ -304,6 +305,17 @@ int main()
     pp_cuda_attention(&x.c, &run.a);
     ok(strstr(pp_cuda_error(), "heads of more than 256") != nullptr, "wider heads are refused");
     pp_cuda_clear();
+#ifdef PP_CUDA_SHIM
+    setenv("SHIM_SHARED", "65536", 1); /* of cards before compute capability 8.0 */
+    run.a.width = 4;
+    std::string said;
+    std::thread([&] {
+        pp_cuda_attention_backward(&x.c, &run.a);
+        said = pp_cuda_error();
+    }).join();
+    ok(said.find("needs 85 KiB of shared memory, and this GPU has 64") != said.npos,
+       "a card with too little shared memory is refused");
+#endif
     printf("1..%d\n", number);
     return failed;
 }

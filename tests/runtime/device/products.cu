@@ -582,6 +582,11 @@ int main() {
                       nullptr, 1);
         ok(strstr(pp_cuda_error(), "2147483648") != nullptr, "a size beyond cuBLAS is said");
         pp_cuda_clear();
+        pp_cuda_ok(cudaErrorNoKernelImageForDevice, "kernel", __FILE__, __LINE__);
+        ok(strstr(pp_cuda_error(), "kernel: the program has no code for this GPU: make "
+                                   "pipeline-cuda CUDA_ARCH=") != nullptr,
+           "a program that was built for other cards says for which to build it");
+        pp_cuda_clear();
     }
     printf("1..%d\n", number);
     return failed;
