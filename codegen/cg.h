@@ -93,6 +93,9 @@ struct StageGen {
     Ids stash_part;
     VEC(StagePart) again;
     Positions position;
+    /* by value: how it stands where it crosses a cut (plan/edge.c) */
+    IdMap edge_of;
+    Refs edge;
     int64_t bytes_stash, bytes_saved, bytes_param, bytes_grad;
     int64_t bytes_const, bytes_inlined;
     VEC(int64_t) param_at;

@@ -61,7 +61,7 @@ static bool order_of(const Func *f, const Wide *w, int *order)
     return apart[order[w->rank - 1]] == 1;
 }
 
-Ref cg_edge(StageGen *sg, ValueId v)
+static Ref layout(StageGen *sg, ValueId v)
 {
     Func f = {.sg = sg, .g = sg->g, .training = true};
     Ref at = cg_dense(&f, v);
@@ -82,4 +82,30 @@ Ref cg_edge(StageGen *sg, ValueId v)
             BUG("a size that is not affine in the rows");
     }
     return at;
+}
+
+const Ref *cg_edge(StageGen *sg, ValueId v)
+{
+    uint32_t *at = idmap_at(sg->a, &sg->edge_of, v);
+    if (*at == NONE) {
+        *at = sg->edge.n;
+        vec_push(sg->a, &sg->edge, arena_new_of(sg->a, Ref));
+        *sg->edge.at[*at] = layout(sg, v);
+    }
+    return sg->edge.at[*at];
+}
+
+void cg_edges(StageGen *sg)
+{
+    const Stage *s = sg->stage;
+    for (uint32_t i = 0; i < s->input.n; i++) {
+        cg_edge(sg, s->input.at[i].value);
+        for (uint32_t j = 0; j < s->input.at[i].grads.n; j++)
+            cg_edge(sg, s->input.at[i].grads.at[j]);
+    }
+    for (uint32_t o = 0; o < s->output.n; o++) {
+        cg_edge(sg, s->output.at[o].value);
+        for (uint32_t j = 0; j < s->output.at[o].dys.n; j++)
+            cg_edge(sg, s->output.at[o].dys.at[j]);
+    }
 }

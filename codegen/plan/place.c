@@ -24,10 +24,11 @@ typedef struct {
 
 static Ref place_in(Func *f, BufClass cls, uint32_t index, ValueId v)
 {
-    Ref r = cls == BUF_STASH                     ? *f->sg->stash_layout.at[index]
-            : cls == BUF_SAVED                   ? *f->sg->saved_layout.at[index]
-            : cls == BUF_OUT || cls == BUF_DX    ? cg_edge(f->sg, v)
-                                                 : cg_dense(f, v);
+    Ref r = cls == BUF_STASH   ? *f->sg->stash_layout.at[index]
+            : cls == BUF_SAVED ? *f->sg->saved_layout.at[index]
+            : cls == BUF_OUT   ? *cg_edge(f->sg, v)
+            : cls == BUF_DX    ? *cg_edge(f->sg, v)
+                               : cg_dense(f, v);
     r.buf = cg_buffer(f, cls, index, v);
     f->buf.at[r.buf].bytes = cg_ref_bytes(f, &r, v);
     return r;

@@ -34,7 +34,9 @@ ValueId cg_view_operand(const Func *f, const Node *n);
 
 /* ---- edge.c: how values stand where they cross a cut ------------------------------------------ */
 
-Ref cg_edge(StageGen *sg, ValueId v);                   /* no buffer; of others, row-major */
+void cg_edges(StageGen *sg);                            /* before all that asks for places */
+/* no buffer; of values that no view makes, row-major */
+const Ref *cg_edge(StageGen *sg, ValueId v);
 
 /* ---- outside.c ------------------------------------------------------------------------------- */
 

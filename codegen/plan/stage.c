@@ -107,9 +107,9 @@ static bool is_an_output(StageGen *sg, Func *f, ValueId v)
 {
     for (uint32_t o = 0; o < sg->stage->output.n; o++) {
         ValueId y = sg->stage->output.at[o].value;
-        Ref r, out = cg_edge(sg, y);
+        Ref r;
         if (!cg_ref_try(f, y, &r) || r.root != v || bytes_of(sg, y) != bytes_of(sg, v) ||
-            !stands_at(&r, &out))
+            !stands_at(&r, cg_edge(sg, y)))
             continue;
         if (y != v)
             cg_position(sg, &sg->position.shown, v, o);
@@ -197,7 +197,7 @@ static bool layout_above(Func *f, const Readers *readers, ValueId v, ValueId u, 
 static Ref *layout_of(StageGen *sg, Func *f, ValueId v, const Readers *readers)
 {
     Ref *at = arena_new_of(sg->a, Ref), r;
-    *at = cg_edge(sg, v);
+    *at = *cg_edge(sg, v);
     if (cg_is_dense(at) && f->def.at[v] != NONE && !layout_above(f, readers, v, v, at) && cg_pad(f, v, readers, &r) &&
         takes(f, readers, v, &r))
         *at = r;
@@ -355,6 +355,7 @@ StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device)
     sg->in_again = arena_array(sg->a, uint8_t, sg->stage->input.n + 1);
     sg->out_again = arena_array(sg->a, uint8_t, sg->stage->output.n + 1);
     cg_position_stage(sg);
+    cg_edges(sg);
     lay_out_params(sg);
     lay_out_halves(sg);
     sg->device = device;

@@ -318,9 +318,11 @@ bool cg_narrow(const Func *f, const Wide *w, ValueId v, Ref *r) { return narrow(
 
 /* ---- what a value resolves to ---------------------------------------------------------------- */
 
-static bool crosses(BufClass c)
+/* Where a value stands in a message; others than those that cross are read there row-major. */
+static Ref crossing(const Func *f, ValueId v)
 {
-    return c == BUF_IN || c == BUF_OUT || c == BUF_DY || c == BUF_DX;
+    uint32_t i = idmap_get(&f->sg->edge_of, v);
+    return i == NONE ? cg_dense(f, v) : *f->sg->edge.at[i];
 }
 
 /* A root's place, or none: v is a view. */
@@ -345,8 +347,7 @@ static bool root_ref(Func *f, ValueId v, Ref *r)
              : b->cls == BUF_SAVED && b->index < f->sg->saved_layout.n
                  ? *f->sg->saved_layout.at[b->index]
              : b->cls == BUF_CONST ? all_rows(f, v)
-             : crosses(b->cls)     ? cg_edge(f->sg, v)
-                                   : cg_dense(f, v);
+                                   : crossing(f, v);
         r->root = v;
         r->buf = buf;
         return true;

@@ -17,5 +17,6 @@ same() {
     rm -rf "$work/whole" "$work/cut"
 }
 same encdec-ts cross_entropy encoder.1:begin decoder.0:begin decoder.1:begin
+same gpt-ts cross_entropy /h.0/attn/Transpose_2_output_0 /h.1/attn/Transpose_2_output_0
 same special/unsorted cross_entropy rnn:begin o:begin
 plan_done

@@ -74,7 +74,7 @@ static void run_put(StageRun *r, Block *b, int64_t offset, ValueId v)
 static void run_put_edge(StageRun *r, const RunStage *s, Block *b, ValueId v)
 {
     const Tensor t = run_operand(r, v);
-    const Ref at = cg_edge(s->sg, v);
+    const Ref at = *cg_edge(s->sg, v);
     const size_t size = dtype_size(t.dtype);
     for (int64_t i = 0; i < shape_elements(&t.shape); i++) {
         int64_t rest = i, to = 0;

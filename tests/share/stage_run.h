@@ -73,7 +73,7 @@ static void run_dense(StageRun *r, ValueId v, const char *base, const char *plus
 /* What leaves the stage stands as it crosses the cut. */
 static void run_check_edge(StageRun *r, RunStage *s, ValueId v, const char *base, const char *where)
 {
-    const Ref at = cg_edge(s->sg, v);
+    const Ref at = *cg_edge(s->sg, v);
     int64_t stride[MAX_RANK];
     for (int d = 0; d < at.rank; d++)
         stride[d] = lin_at(at.stride[d], r->rows);
