@@ -48,17 +48,16 @@ static void print_indices(const PpPlan *plan, Text *t)
 {
     if (plan->n_index == 0)
         return;
-    text_line(
-        t, "// what elements of an input's rows may be: input, first, step, count, least, most,");
-    text_line(t, "// or this other one, of which table, its rows");
+    text_line(t, "// what elements of an input's rows may be: rows of a table, or classes");
     text_line(t, "static const PpIndex indices[] = {");
     for (int i = 0; i < plan->n_index; i++) {
         const PpIndex *x = &plan->index[i];
         text_line(t,
-                  "    {%d, %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
-                  ", %d, %" PRId64 ", %s, %" PRId64 "},",
-                  x->input, x->first, x->step, x->count, x->least, x->most, x->has_other, x->other,
-                  x->table ? cg_string(t->a, x->table) : "NULL", x->rows);
+                  "    {.input = %d, .first = %" PRId64 ", .step = %" PRId64 ", .count = %" PRId64
+                  ", .least = %" PRId64 ", .most = %" PRId64 ",",
+                  x->input, x->first, x->step, x->count, x->least, x->most);
+        text_line(t, "     .has_other = %d, .other = %" PRId64 ", .table = %s, .rows = %" PRId64 "},",
+                  x->has_other, x->other, x->table ? cg_string(t->a, x->table) : "NULL", x->rows);
     }
     text_line(t, "};\n");
 }

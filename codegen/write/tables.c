@@ -15,8 +15,8 @@ const char *cg_tensor_text(Arena *a, const PpTensor *t)
         dim = arena_printf(a, "%s%s%" PRId64, dim, i ? ", " : "", t->dim[i]);
     return arena_printf(
         a,
-        "{.name = %s, .dtype = %d, .rank = %d, .dim = {%s}, .batch_dim = %d, .bytes = %" PRId64 "}",
-        cg_string(a, t->name), t->dtype, t->rank, *dim ? dim : "0", t->batch_dim, t->bytes);
+        "{.name = %s, .dtype = %s, .rank = %d, .dim = {%s}, .batch_dim = %d, .bytes = %" PRId64 "}",
+        cg_string(a, t->name), type_runtime((Dtype)t->dtype), t->rank, *dim ? dim : "0", t->batch_dim, t->bytes);
 }
 
 const char *cg_table_name(const StageGen *sg)
@@ -243,8 +243,11 @@ static void print_kept(const StageGen *sg, Target target, const PpStage *st, Tex
               target_row(target)->table);
     for (int i = 0; i < st->n_kept; i++) {
         const PpKept *k = &st->kept[i];
-        text_line(t, "    {%s, %d, %d, %d, %" PRId64 ", %" PRId64 "},", cg_string(sg->a, k->name),
-                  k->dtype, k->part, k->output, k->offset, k->bytes);
+        text_line(t, "    {.name = %s,", cg_string(sg->a, k->name));
+        text_line(t,
+                  "     .dtype = %s, .part = %d, .output = %d, .offset = %" PRId64
+                  ", .bytes = %" PRId64 "},",
+                  type_runtime((Dtype)k->dtype), k->part, k->output, k->offset, k->bytes);
     }
     text_line(t, "};");
 }
