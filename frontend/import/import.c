@@ -182,61 +182,46 @@ static ValueId made_of_params(ImportState *s, const RawNode *n, uint32_t input)
 
 static void import_body(ImportState *s, const RawNodes *list);
 
-static void import_node(ImportState *s, RawNode *n)
+/* What the node's inputs are as values; NONE: left out, or no tensor. */
+static ValueId *read_inputs(ImportState *s, RawNode *n)
 {
-    Graph *g = s->g;
-    s->body = import_body;
-    s->node = import_node;
-    begin_origin(s, n);
-    ValueId *in = arena_array(g->arena, ValueId, n->nin),
-            *out = arena_array(g->arena, ValueId, n->nout);
-    for (uint32_t i = 0; i < n->nout; i++)
-        out[i] = NONE;
+    ValueId *in = arena_array(s->g->arena, ValueId, n->nin);
     for (uint32_t i = 0; i < n->nin; i++) {
-        bool stop = n->stop_in && n->stop_in[i];
-        if (param_is_used(n, i)) {
-            in[i] = made_of_params(s, n, i);
-            if (stop)
-                in[i] = import_stopped(s, in[i]);
-            continue;
-        }
-        const Slot *slot = import_slot(s, n, i);
+        const bool made = param_is_used(n, i);
+        const Slot *slot = made ? NULL : import_slot(s, n, i);
         if (slot && slot->is_sequence && !takes_sequence(n))
             diag_fatal(EXIT_MODEL, raw_where(s->m, n, (int)i),
                        "a sequence where a tensor is needed");
-        in[i] = slot ? slot->v : NONE;
-        if (stop)
+        in[i] = made ? made_of_params(s, n, i) : slot ? slot->v : NONE;
+        if (n->stop_in && n->stop_in[i])
             in[i] = import_stopped(s, in[i]);
     }
-    if (control_is(n)) {
-        control_import(s, n, in, import_body);
-        stop_defined(s, n);
-        return;
-    }
-    if (is_marker(n) || stop_marker(n)) {
-        if (n->nin != n->nout)
-            diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1),
-                       "it must have as many outputs as inputs");
-        for (uint32_t i = 0; i < n->nin; i++)
-            out[i] = in[i] == NONE || stop_marker(n)
-                         ? in[i]
-                         : ragged_passed(s, in[i], g_unary(g, OP_Identity, in[i]), true);
-        define_outputs(s, n, NULL, out);
-        return;
-    }
-    if (is_op(n, "", "Identity") && n->nin == 1 && n->nout == 1 && *n->in[0] && in[0] == NONE) {
-        import_define(s, n->out[0], *import_slot(s, n, 0));
-        stop_defined(s, n);
-        return;
-    }
+    return in;
+}
+
+/* A mark of a split, or of values that send no gradient back: what comes in goes out. */
+static void import_marker(ImportState *s, const RawNode *n, const ValueId *in, ValueId *out)
+{
+    if (n->nin != n->nout)
+        diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "it must have as many outputs as inputs");
+    for (uint32_t i = 0; i < n->nin; i++)
+        out[i] = in[i] == NONE || stop_marker(n)
+                     ? in[i]
+                     : ragged_passed(s, in[i], g_unary(s->g, OP_Identity, in[i]), true);
+    define_outputs(s, n, NULL, out);
+}
+
+/* By its importer of frontend/ops/. */
+static void import_operator(ImportState *s, RawNode *n, ValueId *in, ValueId *out)
+{
     Op op;
     const Row *row = row_of(n, &op);
     check_count(s, n, row);
     if (op == OP_Add && n->nin == 2 && s->opt->training && !n->fx_node)
         through_mark(s, n, in);
     Import im = {
-        .g = g,
-        .arena = g->arena,
+        .g = s->g,
+        .arena = s->g->arena,
         .op = op,
         .op_type = n->op_type,
         .opset = n->opset,
@@ -261,6 +246,29 @@ static void import_node(ImportState *s, RawNode *n)
     diag_at(before);
     define_outputs(s, n, &im, out);
     stop_defined(s, n);
+}
+
+static void import_node(ImportState *s, RawNode *n)
+{
+    s->body = import_body;
+    s->node = import_node;
+    begin_origin(s, n);
+    ValueId *in = read_inputs(s, n), *out = arena_array(s->g->arena, ValueId, n->nout);
+    for (uint32_t i = 0; i < n->nout; i++)
+        out[i] = NONE;
+    if (control_is(n)) {
+        control_import(s, n, in, import_body);
+        stop_defined(s, n);
+    } else if (is_marker(n) || stop_marker(n)) {
+        import_marker(s, n, in, out);
+    } else if (is_op(n, "", "Identity") && n->nin == 1 && n->nout == 1 && *n->in[0] &&
+               in[0] == NONE) {
+        /* of a sequence */
+        import_define(s, n->out[0], *import_slot(s, n, 0));
+        stop_defined(s, n);
+    } else {
+        import_operator(s, n, in, out);
+    }
 }
 
 static void import_list(ImportState *s, const RawNodes *list)
