@@ -59,20 +59,21 @@ static const char *word(Arena *a, const char *p, const char *also)
 static const char *arguments(Arena *a, const char *p, bool keyword, FxNode *fx)
 {
     VEC(FxArg) list = {.at = fx->arg, .n = fx->n, .cap = fx->n};
-    int depth = 1, position = 0;
+    int depth = 1, position = 0, element = -1;
     for (; *p && depth > 0; p++) {
         if (*p == '\'' || *p == '"') {
             literal(a, &p);
             p--;
         } else if (*p == '(' || *p == '[' || *p == '{') {
-            depth++;
+            element = depth++ == 1 ? 0 : element;
         } else if (*p == ')' || *p == ']' || *p == '}') {
-            depth--;
-        } else if (*p == ',' && depth == 1) {
-            position++;
+            element = --depth == 1 ? -1 : element;
+        } else if (*p == ',' && depth <= 2) {
+            position += depth == 1;
+            element += depth == 2;
         } else if (*p == '%') {
             const char *name = word(a, p + 1, "");
-            vec_push(a, &list, ((FxArg){name, keyword ? -1 : position}));
+            vec_push(a, &list, ((FxArg){name, keyword ? -1 : position, element}));
             p += strlen(name);
         } else if (keyword && depth == 1 &&
                    (!strncmp(p, "alpha:", 6) || !strncmp(p, "beta:", 5) ||

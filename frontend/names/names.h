@@ -22,8 +22,8 @@ void scope_assign(Model *m, RawNodes *list);            /* RawNode.scope and .ca
 /* "['', 'layers.0', 'layers.0.lin', 'linear']" -> its items. */
 uint32_t meta_list(Arena *a, const char *text, const char ***item);
 
-/* position: top-level argument; -1: keyword */
-typedef struct { const char *name; int position; } FxArg;
+/* position: top-level argument; -1: keyword.  element: its place in a list of them, else -1 */
+typedef struct { const char *name; int position, element; } FxArg;
 typedef struct {
     const char *name, *target;                          /* "addmm", "aten.addmm.default" */
     uint32_t n;

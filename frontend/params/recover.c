@@ -106,7 +106,8 @@ static uint32_t source_of(Fx *x, const Trace *t, int *evidence)
 
 /*
  * Several traces meet in one line that names as many unread parameters of the module:
- * cat((cls_tokens, distillation_tokens, x)). They are these in the order of the words.
+ * cat((cls_tokens, distillation_tokens, x)). They are these in the order of the words.  Of equal
+ * ones that were merged a record names the first, which has to be the word at its place.
  */
 static void order_sources(Fx *x, Traces *all)
 {
@@ -117,10 +118,13 @@ static void order_sources(Fx *x, Traces *all)
         const char *line = text_last(n->stack);
         uint32_t entry[MOST], place[MOST], n_entry = 0, n_trace = 0;
         Trace *trace[MOST];
+        bool doubt = false, agree = true;
         for (uint32_t k = 0; k < all->n && n_trace < MOST; k++)
-            if (all->at[k].use->node == n && !all->at[k].done && all->at[k].entry == NONE &&
-                is_known_fold(all->at[k].fx))
+            if (all->at[k].use->node == n && !all->at[k].done && is_known_fold(all->at[k].fx) &&
+                (all->at[k].entry == NONE || all->at[k].evidence == SAID)) {
+                doubt |= all->at[k].entry == NONE;
                 trace[n_trace++] = &all->at[k];
+            }
         for (uint32_t e = 0; e < p->sig.n && n_entry < MOST; e++) {
             const char *target = p->sig.entry[e].target;
             uint32_t at = fx_is_unread(x, e) && fx_distance(target, n->scope) == OWN
@@ -141,11 +145,13 @@ static void order_sources(Fx *x, Traces *all)
             if (!fx_same_base(trace[k]->fx, trace[0]->fx) ||
                 trace[k]->use->input < trace[k - 1]->use->input)
                 n_trace = 0;
-        if (n_trace < 2 || n_trace != n_entry)
+        if (n_trace < 2 || n_trace != n_entry || !doubt)
             continue;
-        for (uint32_t k = 0; k < n_trace; k++) {
+        for (uint32_t k = 0; k < n_trace; k++)
+            agree = agree && (trace[k]->entry == NONE || trace[k]->entry == entry[k]);
+        for (uint32_t k = 0; agree && k < n_trace; k++) {
+            trace[k]->evidence = trace[k]->entry == NONE ? NAMED : SAID;
             trace[k]->entry = entry[k];
-            trace[k]->evidence = NAMED;
         }
     }
 }

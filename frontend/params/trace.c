@@ -12,26 +12,34 @@
 
 #include "fx.h"
 
+/* Is it the argument of this operand?  cat has them in a list. */
+static bool is_placed(const FxNode *fx, const FxArg *arg, const Use *u)
+{
+    return (fx_is_target(fx, "aten.cat.") ? arg->element : arg->position) == (int)u->input;
+}
+
 /* The fx name of an operand that was folded: the initializer's, unless several were merged into one
- * or folding went on below fx. */
+ * or folding went on below fx.  One that stands twice in a node is its arguments in their order. */
 const char *trace_name(Fx *x, const Use *u)
 {
     const RawTensor *t = &x->p->m->init.at[u->init];
     const Group *g = fx_group(x, u->node);
     const char *only = NULL, *placed = NULL, *once = fx_once(x, u);
-    uint32_t n = 0;
+    uint32_t n = 0, operands = 0;
+    for (uint32_t i = 0; i < u->node->nin; i++)
+        operands += !strcmp(u->node->in[i], t->name);
     if (once)
         return once;
     for (uint32_t i = 0; g && i < g->fx.n; i++) {
         const FxArg *arg = &g->fx.arg[i];
-        if (!strcmp(arg->name, t->name))
+        if (!strcmp(arg->name, t->name) && (operands < 2 || is_placed(&g->fx, arg, u)))
             return t->name;
         if (strmap_get(&x->p->sig.by_arg, arg->name) != NONE ||
             strmap_get(&x->index, arg->name) != NONE)
             continue;
         only = arg->name;
         n++;
-        if (arg->position == (int)u->input)
+        if (is_placed(&g->fx, arg, u))
             placed = arg->name;
     }
     /* what was merged is of one kind */

@@ -431,6 +431,45 @@ static void test_dynamo_called_twice(void)
     ok(g && g->param.n == 2 && param(g, "a.bias") &&
            strstr(said, "a.bias (for b.bias, if that is used)"),
        "a layer that may be called twice is not taken for an unused one as well");
+
+static void metadata(Buf *to, int field, const char *key, const char *value)
+{
+    Buf e = {0};
+    put_string(&e, 1, key);
+    put_string(&e, 2, value);
+    put_message(to, field, &e);
+}
+
+/* Two tokens of the same numbers, as fresh ones are, expanded: one initializer, which stands twice
+ * in a node.  What the record names is the first of them. */
+static void test_dynamo_tokens(void)
+{
+    enum { INT = 2 };
+    const char *signature = "\n# inputs\np_cls: PARAMETER target='cls'\np_dist: PARAMETER "
+                            "target='dist'\nx: USER_INPUT\n# outputs\n";
+    M m = {0};
+    Buf n = {0}, a = {0}, v = {0};
+    float token[8] = {1, 2, 3, 4, 1, 2, 3, 4};
+    tensor(&m, "expand", 1, (int[]){2, 4, 0}, token, sizeof token);
+    put_string(&v, 1, "expand");
+    metadata(&v, 4, "pkg.onnxscript.optimizer.folded_from", "['cls', 'val_1']");
+    put_message(&m.graph, 13, &v);
+    node_begin(&n, "Concat", "node_1", "expand expand x", "v1", "['', 'cat']",
+               call("cat", "cat.default", "[%expand, %expand_1, %x], 1"));
+    metadata(&n, 9, "pkg.torch.onnx.stack_trace",
+             "File \"model.py\", line 9, in forward\n    y = torch.cat((cls, dist, x), dim=1)");
+    put_string(&a, 1, "axis");
+    put_int(&a, 3, 1);
+    put_int(&a, 20, INT);
+    put_message(&n, 5, &a);
+    put_message(&m.graph, 1, &n);
+    node(&m, "Neg", "node_2", "v1", "y", "['', 'neg']", call("neg", "neg.default", "%cat"));
+    Graph *g = import(&m, signature, NULL);
+    const Param *cls = param(g, "cls"), *dist = param(g, "dist");
+    Ids *users = g ? graph_users(g, arena) : NULL;
+    ok(cls && dist && first_of(dist, 3) == 4 && users[cls->value].n == 1 &&
+           users[dist->value].n == 1,
+       "equal tokens that were merged are two parameters");
 }
 
 /* A table of relative positions, looked up and not turned yet; a tied table's transpose among other
@@ -525,6 +564,7 @@ int main(void)
     test_dynamo_instance_norm();
     test_dynamo_zero_state();
     test_dynamo_called_twice();
+    test_dynamo_tokens();
     test_dynamo_merges();
     test_dynamo_tables();
     return models_end();
