@@ -529,6 +529,11 @@ static void report_unnamed(const Params *p, uint32_t n, const char *const *name)
     if (n == 0)
         return;
     note_unfit(p);
+    if (p->is_whole) {
+        diag_warn(WHERE_FILE(p->m->path), "%u parameter%s will not train, no node uses %s: %s", n,
+                  n == 1 ? "" : "s", n == 1 ? "it" : "them", join(p->m->arena, name, n));
+        return;
+    }
     diag_hint("exporting with optimize=False tells");
     diag_warn(WHERE_FILE(p->m->path),
               "%u parameter%s that no node names will not train: not used, another name of a tied "

@@ -220,15 +220,19 @@ static void match_own_name(Fx *x, Group *g, Use *u)
     }
 }
 
-/* Which parameters the file names besides declaring them; all where folding noted nothing. */
+/* Which parameters the file names besides declaring them; all where folding noted nothing of what
+ * it made. */
 static void note_named(Fx *x)
 {
     Params *p = x->p;
-    bool noted = false;
-    for (uint32_t i = 0; i < p->m->init.n; i++)
+    bool noted = false, made = false;
+    for (uint32_t i = 0; i < p->m->init.n; i++) {
         noted |= x->origin[i].entry.n > 0;
+        made |= strmap_get(&p->sig.by_target, p->m->init.at[i].name) == NONE;
+    }
+    p->is_whole = !noted && !made;
     for (uint32_t e = 0; e < p->sig.n; e++)
-        p->sig_named[e] = !noted;
+        p->sig_named[e] = !noted && made;
     for (uint32_t i = 0; i < x->group.n; i++)
         for (uint32_t k = 0; k < x->group.at[i].arg.n; k++)
             p->sig_named[x->group.at[i].arg.at[k].entry] = true;

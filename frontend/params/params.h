@@ -74,6 +74,8 @@ typedef struct Params {
     uint32_t *sig_param;
     /* by entry: a node, or what folding noted, names it */
     bool *sig_named;
+    /* no number of the file is of an optimizer's making */
+    bool is_whole;
     /* initializer, parameter name -> index into Graph.param */
     StrMap by_init, by_name;
     /* constants reported; results of Identities of initializers */

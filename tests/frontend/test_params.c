@@ -432,6 +432,28 @@ static void test_dynamo_called_twice(void)
            strstr(said, "a.bias (for b.bias, if that is used)"),
        "a layer that may be called twice is not taken for an unused one as well");
 
+/* What an export without its optimizer lacks, the model does not use. */
+static void test_dynamo_unused(void)
+{
+    const char *signature =
+        "\n# inputs\np_a_weight: PARAMETER target='a.weight'\np_u: PARAMETER target='u'\nx: "
+        "USER_INPUT\n# outputs\n";
+    for (int optimized = 0; optimized < 2; optimized++) {
+        M m = {0};
+        initializer(&m, "a.weight", 4, 4, 1);
+        if (optimized)
+            initializer(&m, "val_3", 4, 0, 7);
+        node(&m, "MatMul", "node_1", "x a.weight", "v1", "['', 'a', 'linear']",
+             fx("", "%p_a_weight"));
+        node(&m, "Mul", "node_2", optimized ? "v1 val_3" : "v1 v1", "y", "['', 'mul']", NULL);
+        ok(import(&m, signature, NULL) &&
+               strstr(said, optimized ? "the export folded it away: u\n"
+                                             : "will not train, no node uses it: u\n"),
+           optimized ? "what a number of folding's making may be of is lost"
+                     : "what an export without its optimizer lacks is not used");
+    }
+}
+
 static void metadata(Buf *to, int field, const char *key, const char *value)
 {
     Buf e = {0};
@@ -565,6 +587,7 @@ int main(void)
     test_dynamo_zero_state();
     test_dynamo_called_twice();
     test_dynamo_tokens();
+    test_dynamo_unused();
     test_dynamo_merges();
     test_dynamo_tables();
     return models_end();
