@@ -490,3 +490,26 @@ void fx_separate_equal(Fx *x)
         take_module_apart(x, &lost, &merged, n);
     }
 }
+
+/* A view of what a shared Split made is merged as well (make.c): its readers in other modules read
+ * the parameter of the same name there, which is its equal and has readers already. */
+void fx_separate_views(Fx *x)
+{
+    const Params *p = x->p;
+    const GoneList gone = fx_find_gone(x, NULL);
+    for (uint32_t i = 0; i < gone.n; i++) {
+        const Gone *o = &gone.at[i];
+        const Param *q = &p->g->param.at[o->id];
+        const char *dot = strrchr(q->name, '.'), *scope = o->reader->scope;
+        uint32_t e = dot ? strmap_get(&p->sig.by_target, arena_printf(x->a, "%s%s", scope, dot))
+                         : NONE,
+                 own = e == NONE ? NONE : p->sig_param[e];
+        const char *init = own == NONE ? NULL : p->g->param.at[own].initializer;
+        if (own == o->id || !o->is_sure || !init || !q->initializer || strcmp(init, q->initializer))
+            continue;
+        Instead in = {&o->id, &own, 1, scope, NULL};
+        if (fx_can_compute_instead(x, o->reader, o->input, &in))
+            fx_redirect(x, o->reader, o->input,
+                        fx_compute_instead(x, o->reader, o->input, &in));
+    }
+}

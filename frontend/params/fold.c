@@ -79,6 +79,7 @@ void fx_fold(Fx *x)
     fx_separate_equal(x);
     fx_separate_twins(x);
     fx_separate_parts(x);
+    fx_separate_views(x);
     fx_insert_copies(x);
     trace_recover(x, &all);                               /* what is alone now */
     for (uint32_t i = 0; i < all.n; i++)

@@ -189,6 +189,7 @@ double raw_number(const RawTensor *t, int64_t i);        /* element i of floats 
 
 /* ---- equal.c ---- */
 void fx_separate_equal(Fx *x);
+void fx_separate_views(Fx *x);
 void fx_insert_copies(Fx *x);                           /* of nodes, into the list */
 uint32_t fx_make_equal(Fx *x, uint32_t entry, uint32_t id);    /* the entry's, with that one's bytes */
 

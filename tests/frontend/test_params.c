@@ -432,6 +432,34 @@ static void test_dynamo_called_twice(void)
            strstr(said, "a.bias (for b.bias, if that is used)"),
        "a layer that may be called twice is not taken for an unused one as well");
 
+/* Two vectors of zeros were merged, the Split that both go through, and a view behind it. */
+static void test_dynamo_split(void)
+{
+    const char *signature = "\n# inputs\np_a_base: PARAMETER target='a.base'\np_b_base: PARAMETER "
+                            "target='b.base'\nx: USER_INPUT\n# outputs\n";
+    M m = {0};
+    int64_t sizes[2] = {4, 4}, row[2] = {1, 4};
+    initializer(&m, "a.base", 8, 0, 0);
+    tensor(&m, "val_0", 7, (int[]){2, 0}, sizes, sizeof sizes);
+    tensor(&m, "val_1", 7, (int[]){2, 0}, row, sizeof row);
+    node(&m, "Split", "node_1", "a.base val_0", "p0 p1", NULL, NULL);
+    node(&m, "Add", "node_2", "x p0", "v1", "['', 'a', 'add']",
+         call("add", "add.Tensor", "%x, %getitem"));
+    node(&m, "Reshape", "node_3", "p1 val_1", "view", "['', 'a', 'view']",
+         call("view", "view.default", "%getitem_1, [1, 4]"));
+    node(&m, "Mul", "node_4", "v1 view", "v2", "['', 'a', 'mul']",
+         call("mul", "mul.Tensor", "%add, %view"));
+    node(&m, "Add", "node_5", "v2 p0", "v3", "['', 'b', 'add_1']",
+         call("add_1", "add.Tensor", "%mul, %getitem_2"));
+    node(&m, "Mul", "node_6", "v3 view", "y", "['', 'b', 'mul_1']",
+         call("mul_1", "mul.Tensor", "%add_1, %view_1"));
+    Graph *g = import(&m, signature, NULL);
+    const Param *a = param(g, "a.base"), *b = param(g, "b.base");
+    Ids *users = g ? graph_users(g, arena) : NULL;
+    ok(a && b && users[a->value].n == 2 && users[b->value].n == 2,
+       "a view of what a merged Split made is of each module's own parameter");
+}
+
 /* What an export without its optimizer lacks, the model does not use. */
 static void test_dynamo_unused(void)
 {
@@ -588,6 +616,7 @@ int main(void)
     test_dynamo_called_twice();
     test_dynamo_tokens();
     test_dynamo_unused();
+    test_dynamo_split();
     test_dynamo_merges();
     test_dynamo_tables();
     return models_end();
