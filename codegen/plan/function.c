@@ -3,11 +3,12 @@
  */
 #include "plan.h"
 
+/* In a workspace may be values of the same steps that each function has for itself, such as copies. */
 static bool same_place(const Buffer *x, const Buffer *y)
 {
-    if (x->cls != y->cls || x->value != y->value)
-        return false;
-    return x->cls == BUF_WORK ? x->offset == y->offset : x->index == y->index;
+    if (x->cls == BUF_WORK)
+        return y->cls == BUF_WORK && x->offset == y->offset;
+    return x->cls == y->cls && x->value == y->value && x->index == y->index;
 }
 
 static bool same_steps(const Func *f, const Func *g)

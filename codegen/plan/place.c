@@ -146,8 +146,7 @@ static bool offer_wide(Place *p, ValueId v, const Wide *want, bool acc)
     uint32_t out = 0;
     while (n->out[out] != v)
         out++;
-    if (!cg_narrow(f, want, v, &r) || (!acc && !cg_keeps_inner(&r) && !may_turn(p, n, v)) ||
-        (!acc && p->product_reads[v] && !cg_in_order(f, want)))
+    if (!cg_narrow(f, want, v, &r) || (!acc && !cg_keeps_inner(&r) && !may_turn(p, n, v)))
         return false;
     if (!cg_fusable(n) && (!cg_call_writes(f, n, &r) || (acc && !cg_call_adds(f, n))))
         return false;

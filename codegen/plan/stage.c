@@ -140,27 +140,8 @@ static bool read_plainly(const Func *f, const Readers *readers, ValueId v)
     return false;
 }
 
-/* ... by a product, through views that strides can say? */
-static bool read_by_product(Func *f, const Readers *readers, ValueId v)
+static bool takes(Func *f, ValueId v, const Ref *r)
 {
-    bool is = false;
-    Wide w;
-    for (uint32_t i = readers->first[v]; i < readers->first[v + 1] && !is; i++) {
-        const Node *n = &f->g->node.at[readers->node[i]];
-        for (uint32_t k = 0; k < n->nin; k++)
-            is |= n->in[k] == v && cg_is_factor(f, n, k);
-        for (uint32_t o = 0; o < n->nout && !is && cg_is_view(f, readers->node[i]); o++)
-            is = cg_view_operand(f, n) == v && cg_wide(f, n->out[o], &w) &&
-                 read_by_product(f, readers, n->out[o]);
-    }
-    return is;
-}
-
-static bool takes(Func *f, const Readers *readers, ValueId v, const Ref *r)
-{
-    const Wide w = cg_widen(r);
-    if (!cg_in_order(f, &w) && read_by_product(f, readers, v))
-        return false;
     const Node *maker = &f->g->node.at[f->def.at[v]];
     return cg_fusable(maker) || cg_call_writes(f, maker, r);
 }
@@ -180,7 +161,7 @@ static bool layout_above(Func *f, const Readers *readers, ValueId v, ValueId u, 
             if (!cg_pad(f, y, readers, &whole))
                 whole = cg_dense(f, y);
             Wide want = cg_widen(&whole);
-            if (place_below(f, y, &want, v, &r) && cg_keeps_inner(&r) && takes(f, readers, v, &r)) {
+            if (place_below(f, y, &want, v, &r) && cg_keeps_inner(&r) && takes(f, v, &r)) {
                 *at = r;
                 return true;
             }
@@ -198,8 +179,8 @@ static Ref *layout_of(StageGen *sg, Func *f, ValueId v, const Readers *readers)
 {
     Ref *at = arena_new_of(sg->a, Ref), r;
     *at = *cg_edge(sg, v);
-    if (cg_is_dense(at) && f->def.at[v] != NONE && !layout_above(f, readers, v, v, at) && cg_pad(f, v, readers, &r) &&
-        takes(f, readers, v, &r))
+    if (cg_is_dense(at) && f->def.at[v] != NONE && !layout_above(f, readers, v, v, at) &&
+        cg_pad(f, v, readers, &r) && takes(f, v, &r))
         *at = r;
     return at;
 }
