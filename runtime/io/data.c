@@ -65,6 +65,17 @@ static int widens(int from, int to)
     return data_is_integer(from) && data_is_integer(to) && st_dtype_size(from) < st_dtype_size(to);
 }
 
+/* What numpy makes without being asked is float64. */
+static PpStatus wrong_type(const Data *d, const NameFile *nf, int is, int wanted)
+{
+    const char *want = data_dtype_text(wanted);
+    char remedy[80] = "";
+    if (strcmp(want, "bfloat16") != 0)
+        snprintf(remedy, sizeof remedy, "; in numpy array.astype(\"%s\") is of that type", want);
+    return pp_fail(PP_ERR_MODEL, "--%s %s=%s: %s, the model wants %s%s", data_option(d, 0),
+                   nf->name, nf->file, data_dtype_text(is), want, remedy);
+}
+
 static PpStatus open_one(Data *d, const NameFile *nf)
 {
     char err[600];
@@ -82,9 +93,7 @@ static PpStatus open_one(Data *d, const NameFile *nf)
     if (npy_open(&f->npy, nf->file, err, sizeof err))
         return pp_fail(PP_ERR_IO, "--%s %s: %s", data_option(d, 0), nf->name, err);
     if (f->npy.dtype != t->dtype && !widens(f->npy.dtype, t->dtype))
-        return pp_fail(PP_ERR_MODEL, "--%s %s=%s: %s, the model wants %s", data_option(d, 0),
-                       nf->name, nf->file, data_dtype_text(f->npy.dtype),
-                       data_dtype_text(t->dtype));
+        return wrong_type(d, nf, f->npy.dtype, t->dtype);
     TRY(check_shape(d, t, f));
     return data_count(in, f, nf->name);
 }
