@@ -288,6 +288,26 @@ static ProductBand turn_band(ProductBand x, Band *band)
     return x == BANDED_A ? BANDED_B : x == BANDED_B ? BANDED_A : x;
 }
 
+/* C' = B' A' */
+static void turn_round(Factors *p)
+{
+    const Matrix a = p->a;
+    const Lin m = p->m;
+    p->a = turned(p->b);
+    p->b = turned(a);
+    p->c = turned(p->c);
+    p->m = p->n;
+    p->n = m;
+}
+
+/* The biases or the mask: read as they lie. */
+static uint32_t vector_argument(Func *f, Step *step, ValueId v)
+{
+    const Ref *r = cg_ref(f, v);
+    vec_push(f->a, &step->arg, ((StepArg){r->buf, r->off, false, ROLE_X, NULL, v}));
+    return step->arg.n - 1;
+}
+
 void cg_product(Func *f, const Node *n, Step *step)
 {
     Wide wa, wb, wc;
@@ -311,14 +331,8 @@ void cg_product(Func *f, const Node *n, Step *step)
     fold(f, &p);
     Side sc = stored(f, &p.c, p.m, p.n);
     bool turned_round = sc.trans;
-    if (turned_round) {                                 /* C' = B' A' */
-        Matrix a = p.a;
-        Lin m = p.m;
-        p.a = turned(p.b);
-        p.b = turned(a);
-        p.c = turned(p.c);
-        p.m = p.n;
-        p.n = m;
+    if (turned_round) {
+        turn_round(&p);
         va = n->in[1];
         vb = n->in[0];
         which = turn_band(which, &band);
@@ -346,16 +360,11 @@ void cg_product(Func *f, const Node *n, Step *step)
     out->b = product_side(step, f->a, &p.b, sb.ld, vb, false, p.nb);
     out->c = product_side(step, f->a, &p.c, sc.ld, n->out[0], true, p.nb);
     if (n->op == OP_PackedMatMul) {
-        const Ref *r = cg_ref(f, n->in[2]);
         out->packed = n->attr.axis == 1 ? PACKED_K : turned_round ? PACKED_N : PACKED_M;
-        out->mask = step->arg.n;
-        vec_push(f->a, &step->arg, ((StepArg){r->buf, r->off, false, ROLE_X, NULL, n->in[2]}));
+        out->mask = vector_argument(f, step, n->in[2]);
     }
-    if (biased) {
-        const Ref *r = cg_ref(f, n->in[2]);
-        out->bias = step->arg.n;
-        vec_push(f->a, &step->arg, ((StepArg){r->buf, r->off, false, ROLE_X, NULL, n->in[2]}));
-    }
+    if (biased)
+        out->bias = vector_argument(f, step, n->in[2]);
     step->product = out;
 }
 
