@@ -135,10 +135,10 @@ static PpStatus share_blocks(Links *l, const Nccl *c, int *blocks)
 static PpStatus join(Links *l, const Nccl *c, Edge *e, int blocks)
 {
     const NcclOps *op = device_nccl();
-    char id[NCCL_ID] = {0};
-    int made = !e->send || op->id(id);
+    char id[NCCL_ID + 1] = {0}; /* and whether the sender could make one: its bytes are random */
+    id[NCCL_ID] = e->send && op->id(id);
     TRY(tell(l, e, id, sizeof id));
-    if (!made || !id[0]) /* an id of zeros: the other side could make none */
+    if (!id[NCCL_ID])
         return pp_fail(PP_ERR_IO, "rank %d, an id for the edge from %s %d to %d: %s",
                        l->world->rank, axis_word(l), e->from, e->to,
                        *l->dev->op->error() ? l->dev->op->error() : "the other side made none");

@@ -354,8 +354,9 @@ ncclResult_t ncclGetVersion(int *version) {
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     ncclResult_t e = enter_nccl(__func__);
     Lock lock(machine);
+    /* NCCL's begin with random bytes: these with zeros */
     memset(id, 0, sizeof *id);
-    snprintf(id->internal, sizeof id->internal, "shim%d", ++ids);
+    snprintf(id->internal + 8, sizeof id->internal - 8, "shim%d", ++ids);
     return e;
 }
 
@@ -373,7 +374,7 @@ static ncclResult_t init_rank(const char *name, ncclComm_t *comm, int ranks, ncc
                                "CUDA_MODULE_LOADING=EAGER, before the first call of CUDA");
     Lock lock(machine);
     std::shared_ptr<Group> &g =
-        groups()[std::string(id.internal, strnlen(id.internal, sizeof id.internal))];
+        groups()[std::string(id.internal, sizeof id.internal)];
     if (!g)
         g = std::make_shared<Group>();
     if (g->ranks && g->ranks != ranks)
