@@ -122,8 +122,8 @@ static bool fits(const cudnnTensorStruct &x, const cudnnFilterStruct &w,
 }
 
 template <class Perf, class Algorithm>
-static void propose(Kind kind, const cudnnTensorStruct &x, const cudnnConvolutionStruct &c, int most,
-                    int *n, Perf *perf)
+static void propose(Kind kind, const cudnnTensorStruct &x, const cudnnConvolutionStruct &c,
+                    int most, int *n, Perf *perf)
 {
     struct {
         int algo;

@@ -4,10 +4,10 @@
  * those that give the same bits every time.
  *
  * float32 is computed as float32 unless pp_cuda_tf32 allows TF32; products of bf16 and f16 are
- * exact, and summed in float32: no algorithm is taken that transforms them first.  Their weights' gradient, which is float32, cuDNN's functions have
- * only in the operands' type: our kernels make it.  The workspace is what the chosen
- * algorithms need for all rows; fewer rows (microbatches differ by one, and the last may be smaller
- * still) are computed by the same ones.
+ * exact, and summed in float32: no algorithm is taken that transforms them first.  Their weights'
+ * gradient, which is float32, cuDNN's functions have only in the operands' type: our kernels make
+ * it.  The workspace is what the chosen algorithms need for all rows; fewer rows (microbatches
+ * differ by one, and the last may be smaller still) are computed by the same ones.
  *
  * An algorithm runs once, on zeros, before it is chosen: cuDNN proposes some that it then refuses
  * to run, and what it loads or compiles for one is there before the first step.  What cuDNN does
