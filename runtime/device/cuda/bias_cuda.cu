@@ -318,11 +318,13 @@ template <cudaDataType_t Type> void apart(const PpCtx *ctx, const Product<Half<T
 
 /* ---- products ---- */
 
-/* The largest power of two, 256 at most, that divides where all of it begins. */
+/* The largest power of two that divides where all of it begins; PP_ALIGN at most: which larger one
+ * does is a matter of where the plan has put a buffer, and would be a shape of its own, with an
+ * algorithm and a trial of its own. */
 template <class T> unsigned alignment(const T *p, int64_t ld, int64_t step)
 {
     const uintptr_t bits = reinterpret_cast<uintptr_t>(p) |
-                           static_cast<uintptr_t>(ld | step) * sizeof(T) | 256;
+                           static_cast<uintptr_t>(ld | step) * sizeof(T) | PP_ALIGN;
     return static_cast<unsigned>(bits & (~bits + 1));
 }
 
@@ -365,7 +367,7 @@ void multiply(const PpCtx *ctx, const Product<Kind> &p, const Step &by, Call *ca
 template <class Kind>
 bool try_relu(const PpCtx *ctx, const Product<Kind> &p, const Step &by, Call *call, Known *k)
 {
-    constexpr int64_t FRONT = 256;                      /* the number, and the row's alignment */
+    constexpr int64_t FRONT = PP_ALIGN;                 /* the number, and the row's alignment */
     PpBlas *blas = static_cast<PpBlas *>(ctx->blas);
     const cudaStream_t stream = static_cast<cudaStream_t>(ctx->stream);
     char *const list = static_cast<char *>(blas->list);
