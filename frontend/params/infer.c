@@ -424,7 +424,7 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
             once.d[d] = 1;
     bool within = viewed || fx_steps(x, t, (const char *const[]){"repeat", NULL}) > 0;
     for (int d = 0; d < once.rank && told && repeated && within && !constant; d++)
-        if (repeats_within(tensor, d))
+        if (once.d[d] > 1 && repeats_within(tensor, d))
             return false;
     viewed |= bias;
     own = once;

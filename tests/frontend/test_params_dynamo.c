@@ -90,13 +90,19 @@ static void test_dynamo_instance_norm(void)
 }
 
 /* What the optimizer notes of an initializer that it computed. */
+static void metadata(Buf *to, int field, const char *key, const char *value)
+{
+    Buf e = {0};
+    put_string(&e, 1, key);
+    put_string(&e, 2, value);
+    put_message(to, field, &e);
+}
+
 static void folded_from(M *m, const char *name, const char *of)
 {
-    Buf v = {0}, e = {0};
+    Buf v = {0};
     put_string(&v, 1, name);
-    put_string(&e, 1, "pkg.onnxscript.optimizer.folded_from");
-    put_string(&e, 2, of);
-    put_message(&v, 4, &e);
+    metadata(&v, 4, "pkg.onnxscript.optimizer.folded_from", of);
     put_message(&m->graph, 13, &v);
 }
 
@@ -202,12 +208,21 @@ static void test_dynamo_unused(void)
     }
 }
 
-static void metadata(Buf *to, int field, const char *key, const char *value)
+/* sinks.view(2, 1).expand(2, 4): an even number of copies. */
+static void test_dynamo_sinks(void)
 {
-    Buf e = {0};
-    put_string(&e, 1, key);
-    put_string(&e, 2, value);
-    put_message(to, field, &e);
+    M m = {0};
+    float copies[8] = {1, 1, 1, 1, 2, 2, 2, 2};
+    tensor(&m, "expand", 1, (int[]){2, 4, 0}, copies, sizeof copies);
+    folded_from(&m, "expand", "['a.sinks', 'val_1', 'view']");
+    node(&m, "Add", "node_1", "x expand", "y", "['', 'a', 'add']",
+         call("add", "add.Tensor", "%x, %expand"));
+    Graph *g = import(&m,
+                      "\n# inputs\np_a: PARAMETER target='a.sinks'\nx: USER_INPUT\n# outputs\n",
+                      NULL);
+    const Param *sinks = param(g, "a.sinks");
+    ok(is_shaped(sinks, 1, 2, 0) && first_of(sinks, 1) == 2,
+       "a vector that was viewed and expanded to an even number is a vector");
 }
 
 /* Two tokens of the same numbers, as fresh ones are, expanded: one initializer, which stands twice
@@ -218,12 +233,10 @@ static void test_dynamo_tokens(void)
     const char *signature = "\n# inputs\np_cls: PARAMETER target='cls'\np_dist: PARAMETER "
                             "target='dist'\nx: USER_INPUT\n# outputs\n";
     M m = {0};
-    Buf n = {0}, a = {0}, v = {0};
+    Buf n = {0}, a = {0};
     float token[8] = {1, 2, 3, 4, 1, 2, 3, 4};
     tensor(&m, "expand", 1, (int[]){2, 4, 0}, token, sizeof token);
-    put_string(&v, 1, "expand");
-    metadata(&v, 4, "pkg.onnxscript.optimizer.folded_from", "['cls', 'val_1']");
-    put_message(&m.graph, 13, &v);
+    folded_from(&m, "expand", "['cls', 'val_1']");
     node_begin(&n, "Concat", "node_1", "expand expand x", "v1", "['', 'cat']",
                call("cat", "cat.default", "[%expand, %expand_1, %x], 1"));
     metadata(&n, 9, "pkg.torch.onnx.stack_trace",
@@ -324,6 +337,7 @@ int main(void)
     test_dynamo_called_twice();
     test_dynamo_split();
     test_dynamo_unused();
+    test_dynamo_sinks();
     test_dynamo_tokens();
     test_dynamo_tables();
     test_dynamo_merges();
