@@ -89,7 +89,6 @@ static void test_dynamo_instance_norm(void)
     }
 }
 
-/* What the optimizer notes of an initializer that it computed. */
 static void metadata(Buf *to, int field, const char *key, const char *value)
 {
     Buf e = {0};
@@ -98,6 +97,7 @@ static void metadata(Buf *to, int field, const char *key, const char *value)
     put_message(to, field, &e);
 }
 
+/* What the optimizer notes of an initializer that it computed. */
 static void folded_from(M *m, const char *name, const char *of)
 {
     Buf v = {0};
