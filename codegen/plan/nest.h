@@ -9,8 +9,8 @@
  *                of the outer space
  *
  * Orders of addition depend on the logical extents of the reduced dimensions only, never on fusion:
- *   ROW          16 partial results, element j of the innermost reduced run into lane j mod 16, then
- *                a halving tree
+ *   ROW          16 partial results, element j of the innermost reduced run into lane j mod 16,
+ *                then a halving tree
  *   COLUMN       blocks of 64 consecutive elements of the reduced space, each summed in order, then
  *                the blocks in order
  *

@@ -56,7 +56,8 @@ static void print_indices(const PpPlan *plan, Text *t)
                   "    {.input = %d, .first = %" PRId64 ", .step = %" PRId64 ", .count = %" PRId64
                   ", .least = %" PRId64 ", .most = %" PRId64 ",",
                   x->input, x->first, x->step, x->count, x->least, x->most);
-        text_line(t, "     .has_other = %d, .other = %" PRId64 ", .table = %s, .rows = %" PRId64 "},",
+        text_line(t,
+                  "     .has_other = %d, .other = %" PRId64 ", .table = %s, .rows = %" PRId64 "},",
                   x->has_other, x->other, x->table ? cg_string(t->a, x->table) : "NULL", x->rows);
     }
     text_line(t, "};\n");

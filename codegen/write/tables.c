@@ -16,7 +16,8 @@ const char *cg_tensor_text(Arena *a, const PpTensor *t)
     return arena_printf(
         a,
         "{.name = %s, .dtype = %s, .rank = %d, .dim = {%s}, .batch_dim = %d, .bytes = %" PRId64 "}",
-        cg_string(a, t->name), type_runtime((Dtype)t->dtype), t->rank, *dim ? dim : "0", t->batch_dim, t->bytes);
+        cg_string(a, t->name), type_runtime((Dtype)t->dtype), t->rank, *dim ? dim : "0",
+        t->batch_dim, t->bytes);
 }
 
 const char *cg_table_name(const StageGen *sg)
