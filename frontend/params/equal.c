@@ -80,8 +80,38 @@ bool fx_is_gone(const Fx *x, const char *name)
            strmap_get(&p->m->init_index, name) == NONE && strmap_get(&x->maker, name) == NONE;
 }
 
+/* By group: how many others read what it makes; UINT32_MAX where they read parts of it. */
+static uint32_t *count_readers(Fx *x)
+{
+    const Onnx__GraphProto *graph = x->p->m->graph;
+    uint32_t *count = arena_array(x->a, uint32_t, x->group.n + 1),
+             *last = arena_array(x->a, uint32_t, x->group.n + 1);
+    for (uint32_t i = 0; i < x->list->n; i++) {
+        const RawNode *n = x->list->at[i];
+        const Group *g = n->dead ? NULL : fx_group(x, n);
+        uint32_t by = g ? 1 + (uint32_t)(g - x->group.at) : UINT32_MAX - i;
+        for (uint32_t k = 0; !n->dead && k < n->nin; k++) {
+            const Group *own = group_making(x, n, k);
+            uint32_t at = own ? (uint32_t)(own - x->group.at) : 0;
+            if (!own || own == g || count[at] == UINT32_MAX || last[at] == by)
+                continue;
+            count[at] = strcmp(n->in[k], own->fx.name) ? UINT32_MAX : count[at] + 1;
+            last[at] = by;
+        }
+    }
+    for (size_t i = 0; i < graph->n_output; i++) {
+        const RawNode *up = fx_maker(x, graph->output[i]->name);
+        const Group *own = up ? fx_group(x, up) : NULL;
+        if (own)
+            count[own - x->group.at] = UINT32_MAX;
+    }
+    return count;
+}
+
 /* The operand of a group's node that an argument names that is gone, and who makes it now: by its
- * position, else the only one of that kind.  NULL: none, or the argument is not gone. */
+ * position, else the only one of that kind.  NULL: none, or the argument is not gone.  What has no
+ * more readers than it had, nothing was merged with: what the argument names did nothing to it
+ * (an add of 0) and was removed. */
 static const RawNode *gone_operand(Fx *x, const Group *g, const FxArg *arg, Gone *out)
 {
     uint32_t n = 0, gone = 0;
@@ -94,8 +124,9 @@ static const RawNode *gone_operand(Fx *x, const Group *g, const FxArg *arg, Gone
             RawNode *reader = g->node.at[k];
             const Group *own = group_making(x, reader, j);
             bool placed = arg->position == (int)j;
-            if (!own || own == g || !fx_same_base(own->fx.name, arg->name) || is_named(x, g, own) ||
-                (n && !placed))
+            if (!own || own == g || is_named(x, g, own) ||
+                !(fx_same_base(own->fx.name, arg->name) || fx_same_base(reader->in[j], arg->name)) ||
+                (n && !placed) || x->readers[own - x->group.at] <= own->fx.users)
                 continue;
             *out = (Gone){.reader = reader, .input = j, .named = arg->name};
             n++;
@@ -128,6 +159,8 @@ static void push_gone(Fx *x, const Group *g, const Gone *o, GoneList *all)
 GoneList fx_find_gone(Fx *x, const char *module)
 {
     GoneList all = {0};
+    if (!x->readers)
+        x->readers = count_readers(x);
     for (uint32_t i = 0; i < x->group.n; i++) {
         const Group *g = &x->group.at[i];
         for (uint32_t k = 0; k < g->fx.n; k++) {

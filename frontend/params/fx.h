@@ -56,6 +56,7 @@ typedef struct {
     /* equal.c and after: value -> the node that makes it; a copied node's values */
     StrMap maker, copy;
     RawNodes copies;
+    uint32_t *readers;                                  /* of groups, before any was separated */
 } Fx;
 
 /* ---- group.c ---- */

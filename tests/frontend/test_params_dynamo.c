@@ -328,6 +328,24 @@ static void test_dynamo_merges(void)
        "a name that two parameters could claim is given to none");
 }
 
+/* "x + w" has no more readers than it had: what its reader names, "add_1", added 0, and is not the
+ * sum with a vector of the same numbers that nothing reads. */
+static void test_dynamo_nothing_added(void)
+{
+    const char *signature = "\n# inputs\np_w: PARAMETER target='a.r_w'\np_s: PARAMETER "
+                            "target='a.r_s'\nx: USER_INPUT\n# outputs\n";
+    M m = {0};
+    initializer(&m, "a.r_w", 4, 0, 0);
+    node(&m, "Add", "node_1", "x a.r_w", "add", "['', 'a', 'add']",
+         call("add", "add.Tensor", "%x, %p_w"));
+    node(&m, "Neg", "node_2", "add", "y", "['', 'a', 'neg']",
+         call("neg", "neg.default", "%add_1"));
+    Graph *g = import(&m, signature, NULL);
+    const Param *w = param(g, "a.r_w");
+    ok(w && graph_users(g, arena)[w->value].n == 1 && !param(g, "a.r_s"),
+       "a sum with 0 that was removed was not merged with another one");
+}
+
 int main(void)
 {
     models_begin();
@@ -341,5 +359,6 @@ int main(void)
     test_dynamo_tokens();
     test_dynamo_tables();
     test_dynamo_merges();
+    test_dynamo_nothing_added();
     return models_end();
 }
