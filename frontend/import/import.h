@@ -52,7 +52,7 @@ int64_t im_padding_row(const Import *im);
 bool im_means(const Import *im);        /* of a scatter: scatter_reduce with mean (the same) */
 bool im_renorms(const Import *im);      /* of a scatter: an embedding's max_norm (the same) */
 bool im_keeps_long_dims(const Import *im); /* of a Squeeze: PyTorch leaves dims other than 1 */
-/* of a ReduceMax or ReduceMin: max(dim), whose gradient is that of the element at the index which it
+/* of a ReduceMax or ReduceMin: max(dim), whose gradient is that of the element at the index that it
  * returns, and not amax, whose equals share it */
 bool im_has_index(const Import *im);
 /* a number that PyTorch's call was given and the node does not say, as meta_number() finds it */
