@@ -102,7 +102,8 @@ static void count_uses(Place *p)
                     p->factor[n->in[j]] = true;
                 else
                     p->plain[n->in[j]] = true;
-                p->product_reads[cg_root(f, n->in[j])] |= product;
+                p->product_reads[cg_root(f, n->in[j])] |=
+                    product && cg_product_reads(f, n->in[j]);
             }
     }
     for (uint32_t i = 0; i < p->sink.n; i++) {
@@ -138,7 +139,7 @@ static bool offer_wide(Place *p, ValueId v, const Wide *want, bool acc)
     const Node *n = &f->g->node.at[def];
     if (cg_is_view(f, def)) {
         Wide w;
-        if (n->op == OP_Reshape && !acc && !cg_in_order(f, want))
+        if (!acc && cg_recuts(f, n) && !cg_in_order(f, want))
             return false; /* a copy that it breaks would stand in order, and products read that */
         return cg_view_invert(f, n, want, &w) && offer_wide(p, cg_view_operand(f, n), &w, acc);
     }
@@ -146,7 +147,8 @@ static bool offer_wide(Place *p, ValueId v, const Wide *want, bool acc)
     uint32_t out = 0;
     while (n->out[out] != v)
         out++;
-    if (!cg_narrow(f, want, v, &r) || (!acc && !cg_keeps_inner(&r) && !may_turn(p, n, v)))
+    if (!cg_narrow(f, want, v, &r) || (!acc && !cg_keeps_inner(&r) && !may_turn(p, n, v)) ||
+        (!acc && p->product_reads[v] && !cg_in_order(f, want)))
         return false;
     if (!cg_fusable(n) && (!cg_call_writes(f, n, &r) || (acc && !cg_call_adds(f, n))))
         return false;

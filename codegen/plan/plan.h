@@ -24,6 +24,7 @@ NodeId cg_maker(const Func *f, ValueId v);
 /* below all views, whether strides can express them or not */
 ValueId cg_root(Func *f, ValueId v);
 Wide cg_widen(const Ref *r);
+bool cg_recuts(const Func *f, const Node *n);
 /* where an output of a view stands */
 bool cg_view_apply(Func *f, const Node *n, uint32_t out, const Wide *in, Wide *r);
 bool cg_narrow(const Func *f, const Wide *w, ValueId v, Ref *r);

@@ -126,7 +126,7 @@ static bool place_below(Func *f, ValueId u, const Wide *want, ValueId v, Ref *ou
     if (u == v)
         return cg_narrow(f, want, v, out);
     if (x->kind != V_NODE || !cg_is_view(f, x->node) ||
-        (f->g->node.at[x->node].op == OP_Reshape && !cg_in_order(f, want)) ||
+        (cg_recuts(f, &f->g->node.at[x->node]) && !cg_in_order(f, want)) ||
         !cg_view_invert(f, &f->g->node.at[x->node], want, &r))
         return false;
     return place_below(f, cg_view_operand(f, &f->g->node.at[x->node]), &r, v, out);
@@ -140,8 +140,27 @@ static bool read_plainly(const Func *f, const Readers *readers, ValueId v)
     return false;
 }
 
-static bool takes(Func *f, ValueId v, const Ref *r)
+/* ... by a product, where it stands? */
+static bool read_by_product(Func *f, const Readers *readers, ValueId v)
 {
+    bool is = false;
+    Wide w;
+    for (uint32_t i = readers->first[v]; i < readers->first[v + 1] && !is; i++) {
+        const Node *n = &f->g->node.at[readers->node[i]];
+        for (uint32_t k = 0; k < n->nin; k++)
+            is |= n->in[k] == v && cg_is_factor(f, n, k) && cg_product_reads(f, v);
+        for (uint32_t o = 0; o < n->nout && !is && cg_is_view(f, readers->node[i]); o++)
+            is = cg_view_operand(f, n) == v && cg_wide(f, n->out[o], &w) &&
+                 read_by_product(f, readers, n->out[o]);
+    }
+    return is;
+}
+
+static bool takes(Func *f, const Readers *readers, ValueId v, const Ref *r)
+{
+    const Wide w = cg_widen(r);
+    if (!cg_in_order(f, &w) && read_by_product(f, readers, v))
+        return false;
     const Node *maker = &f->g->node.at[f->def.at[v]];
     return cg_fusable(maker) || cg_call_writes(f, maker, r);
 }
@@ -161,7 +180,7 @@ static bool layout_above(Func *f, const Readers *readers, ValueId v, ValueId u, 
             if (!cg_pad(f, y, readers, &whole))
                 whole = cg_dense(f, y);
             Wide want = cg_widen(&whole);
-            if (place_below(f, y, &want, v, &r) && cg_keeps_inner(&r) && takes(f, v, &r)) {
+            if (place_below(f, y, &want, v, &r) && cg_keeps_inner(&r) && takes(f, readers, v, &r)) {
                 *at = r;
                 return true;
             }
@@ -179,8 +198,8 @@ static Ref *layout_of(StageGen *sg, Func *f, ValueId v, const Readers *readers)
 {
     Ref *at = arena_new_of(sg->a, Ref), r;
     *at = *cg_edge(sg, v);
-    if (cg_is_dense(at) && f->def.at[v] != NONE && !layout_above(f, readers, v, v, at) &&
-        cg_pad(f, v, readers, &r) && takes(f, v, &r))
+    if (cg_is_dense(at) && f->def.at[v] != NONE && !layout_above(f, readers, v, v, at) && cg_pad(f, v, readers, &r) &&
+        takes(f, readers, v, &r))
         *at = r;
     return at;
 }

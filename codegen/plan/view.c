@@ -313,6 +313,22 @@ bool cg_view_invert(Func *f, const Node *n, const Wide *out, Wide *r)
     return true;
 }
 
+/* A Reshape that joins or cuts dimensions: more than ones are put in or left out. */
+bool cg_recuts(const Func *f, const Node *n)
+{
+    const Shape *x = &val(f->g, n->in[0])->shape, *y = &val(f->g, n->out[0])->shape;
+    int i = 0, j = 0;
+    while (n->op == OP_Reshape && (i < x->rank || j < y->rank)) {
+        if (i < x->rank && x->d[i] == 1)
+            i++;
+        else if (j < y->rank && y->d[j] == 1)
+            j++;
+        else if (i == x->rank || j == y->rank || x->d[i++] != y->d[j++])
+            return true;
+    }
+    return false;
+}
+
 Wide cg_widen(const Ref *r) { return widen(r); }
 bool cg_narrow(const Func *f, const Wide *w, ValueId v, Ref *r) { return narrow(f, w, v, r); }
 
