@@ -1,8 +1,8 @@
 /*
  * lower.c - just before fusion: operations whose code is that of others.  In: a stage's list of
  * core nodes.  Out: the list with Softmax, ReduceMean, ArgMax/ArgMin and one-hot scatters written
- * as elementwise operations and reductions, and chains (bias.c) as one product.  The values keep their ids, so what other lists say of
- * them stays true.
+ * as elementwise operations and reductions, and chains (bias.c) as one product.  The values keep
+ * their ids, so what other lists say of them stays true.
  */
 #include "plan.h"
 
