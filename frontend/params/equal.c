@@ -123,10 +123,11 @@ static const RawNode *gone_operand(Fx *x, const Group *g, const FxArg *arg, Gone
         for (uint32_t j = 0; j < g->node.at[k]->nin; j++) {
             RawNode *reader = g->node.at[k];
             const Group *own = group_making(x, reader, j);
-            bool placed = arg->position == (int)j;
-            if (!own || own == g || is_named(x, g, own) ||
-                !(fx_same_base(own->fx.name, arg->name) || fx_same_base(reader->in[j], arg->name)) ||
-                (n && !placed) || x->readers[own - x->group.at] <= own->fx.users)
+            bool placed = arg->position == (int)j,
+                 like = own && (fx_same_base(own->fx.name, arg->name) ||
+                                fx_same_base(reader->in[j], arg->name));
+            if (!like || own == g || is_named(x, g, own) || (n && !placed) ||
+                x->readers[own - x->group.at] <= own->fx.users)
                 continue;
             *out = (Gone){.reader = reader, .input = j, .named = arg->name};
             n++;
