@@ -424,13 +424,16 @@ static void matmul(Kernel *k)
     kernel_close_parallel(k);
 }
 
-/* No operand and no result has 2^31 elements. */
+/* No operand and no result has 2^31 elements, nor are there so many threads: Pack and Unpack have a
+   warp for each row. */
 static bool is_small(const Kernel *k)
 {
-    enum { SPARE = 1 << 25 };
+    enum { SPARE = 1 << 25, WARP = 32 };
+    int64_t threads = k->n->op == OP_Pack || k->n->op == OP_Unpack ? WARP : 1;
     for (uint32_t i = 0; i < k->n->nin + k->n->nout; i++) {
         ValueId v = i < k->n->nin ? k->n->in[i] : k->n->out[i - k->n->nin];
-        if (v != NONE && shape_elements(&val(k->f->g, v)->shape) >= INT32_MAX - SPARE)
+        if (v != NONE &&
+            shape_elements(&val(k->f->g, v)->shape) >= (INT32_MAX - SPARE) / threads)
             return false;
     }
     return true;

@@ -211,6 +211,8 @@ static void print_functions(const StageGen *sg, Target target, Text *t)
     uint32_t i = sg->stage->index;
     text_line(t, ".has_backward = %d,", cg_has_backward(sg->stage));
     if (sg->conv.n)
+        text_line(t, ".n_conv = %u, .conv = %s_conv,", sg->conv.n, cg_table_name(sg));
+    if (sg->conv.n)
         text_line(t, ".open = stage%u%s_open, .close = stage%u%s_close,", i, suffix, i, suffix);
     text_line(t, ".forward = %s, .infer = %s,", function(sg, F_FORWARD, target),
               function(sg, F_INFER, target));
@@ -311,8 +313,6 @@ static void print_fields(const StageGen *sg, Target target, const PpStage *st, c
                   st->twice_quick, st->twice_functions, st->twice_bytes);
     if (st->n_again)
         text_line(t, ".n_again = %d, .again = stage%d%s_again,", st->n_again, st->index, table);
-    if (st->n_conv)
-        text_line(t, ".n_conv = %d, .conv = %s_conv,", st->n_conv, cg_table_name(sg));
     if (st->minibatch)
         text_line(t, ".minibatch = &stage%d%s_minibatch,", st->index, table);
     if (st->n_kept)
