@@ -269,6 +269,11 @@ PpStatus data_cut(Data *d)
     const char *whose = groups == 1             ? ""
                         : groups == d->replicas ? " in a replica"
                                                   : " in a group";
+    if (least_share == 0)
+        return pp_fail(PP_ERR_MODEL,
+                       "%s: %" PRId64 " rows for %" PRId64 " %s, each of which takes one at least",
+                       o->evaluates ? "--eval-data" : "a step", d->batch, groups,
+                       groups == d->replicas ? "replicas" : "groups");
     int64_t m = o->microbatches ? o->microbatches
                                 : ((share + p->rows - 1) / p->rows + passes - 1) / passes;
     if (m > least_share / passes && passes > 1)
