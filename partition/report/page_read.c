@@ -319,6 +319,7 @@ static bool place(Json *j, Arena *a, PageLog *log)
 
 static bool places(Json *j, Arena *a, PageLog *log)
 {
+    log->place.n = 0; /* a resumed run may have other ranks */
     if (!json_char(j, '['))
         return false;
     if (json_char(j, ']'))

@@ -25,8 +25,7 @@ static PpStatus prepare_and_run(Rank *r, PpStatus prepared)
     TRY(ready);
     TRY(group_agree(&r->group, evaluation_open(r)));
     const Run *run = r->run;
-    TRY(group_agree(&r->group, log_open(&r->log, run->opt, &r->group, run->data.steps,
-                                        data_tokens(&run->data))));
+    TRY(group_agree(&r->group, log_open(&r->log, run->opt, &r->group, &run->data)));
     Group *along[AXES] = {&r->pipe, &r->peers};
     for (int x = 0; x < (run->replicas > 1 ? AXES : 1); x++)
         TRY(links_open(&r->links[x], along[x], &r->group, &r->dev, &r->plan, x, on_device(r),

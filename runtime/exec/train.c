@@ -236,5 +236,7 @@ PpStatus steps_finish(Rank *r)
     TRY(log_shards(&r->log, &r->group, &r->shards));
     TRY(save_end(r));
     PpStatus s = write_trace(r), closed = log_close(&r->log);
-    return group_agree(&r->group, s != PP_OK ? s : closed);
+    TRY(group_agree(&r->group, s != PP_OK ? s : closed));
+    log_end(&r->log, r->saved);
+    return PP_OK;
 }

@@ -1,11 +1,12 @@
 /*
- * log.h - what a run says: the memory before the first step, a line a step, a line of JSON a step.
- * Rank 0 speaks.
+ * log.h - what a run says: the memory before the first step, a line a step, a line of JSON a step,
+ * a last line.  Rank 0 speaks.
  */
 #ifndef PP_LOG_H
 #define PP_LOG_H
 
 #include "base/file/index.h"
+#include "data.h"
 #include "net/group.h"
 #include "options/options.h"
 #include "plan/plan.h"
@@ -24,7 +25,9 @@ enum { LOG_RATE = 20 }; /* steps over which the lines' tokens/s is a mean */
 typedef struct {
     const Options *opt;
     int speaks, bar; /* rank 0; a progress bar, on a terminal */
-    int64_t steps, tokens;
+    int64_t first, steps, tokens; /* steps: done before this run, of all runs; tokens of a step */
+    int64_t done;
+    double begun;
     double last[LOG_RATE]; /* seconds of the last steps; the second step takes the first's place */
     int64_t timed;         /* steps so far */
     FILE *json;
@@ -46,7 +49,8 @@ typedef struct {
 } MemoryReport;
 int64_t memory_total(const MemoryReport *m); /* what a rank takes for a step */
 
-PpStatus log_open(Log *l, const Options *o, const Group *g, int64_t steps, int64_t tokens);
+/* Where a run goes on from a checkpoint, the file of --log-json goes on after its step. */
+PpStatus log_open(Log *l, const Options *o, const Group *g, const Data *d);
 /* --schedule auto: what was chosen; nothing where the text is empty. */
 void log_chosen(const Log *l, const char *text);
 /* What the run goes on from; nothing where x->path is NULL. */
@@ -55,8 +59,9 @@ PpStatus log_step(Log *l, const StepLog *s);
 PpStatus log_mean(const Log *l, double loss, int64_t rows); /* eval: over all of them */
 /* --eval-data, after so many steps */
 PpStatus log_evaluation(const Log *l, int64_t done, double loss, int64_t rows, double seconds);
+/* The last line.  saved: the step of the newest checkpoint, where there are any. */
+void log_end(const Log *l, int64_t saved);
 PpStatus log_close(Log *l);
-/* All ranks call it. */
 /* What the first line of --log-json says beside the options; texts or NULL. */
 typedef struct {
     const PpPlan *model;
@@ -65,12 +70,13 @@ typedef struct {
 } LogConfig;
 /* log_config.c: all ranks call it */
 PpStatus log_config(const Log *l, Group *g, const LogConfig *c, const MemoryReport *mine);
+/* log_memory.c: all ranks call them */
 PpStatus log_memory(const Log *l, Group *g, const Schedule *s, const MemoryReport *mine);
-/* --verbose, after the steps: microbatches that were alive at once; all ranks call it. */
+/* --verbose, after the steps: microbatches that were alive at once */
 PpStatus log_live(const Log *l, Group *g, const Schedule *s, int most);
 
 /* --offload params, --verbose: what came to memory and went in all steps, and the most that was
- * there at once (-1: not known); all ranks call it. */
+ * there at once (-1: not known) */
 typedef struct {
     int64_t came, went, update_came, update_went, resident;
 } ShardCount;

@@ -20,7 +20,7 @@ export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 train() { out/pipeline train --data input_ids=x.npy --data target=y.npy --ranks 1 --schedule loopedbfs --microbatches 2 --steps 3 --lr 0.1 --threads 1 \
     --eval-data input_ids=y.npy --eval-data target=x.npy --eval-every 1 "$@"; }
 limited() { (ulimit -d 80000 && train "$@"); }
-numbers() { grep -o -e 'step . loss [^ ]* grad_norm [^ ]*' -e 'eval.*loss [^ ]*' "$1"; }
+numbers() { grep -o -e 'step ./. loss [^ ]* grad_norm [^ ]*' -e 'eval.*loss [^ ]*' "$1"; }
 train --dump-grads g1 --checkpoint c1 >all
 no() { ! "$@"; }
 ok "a limit of 80 MB: too little for all of it" no limited

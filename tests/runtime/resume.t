@@ -85,7 +85,7 @@ is "each row once an epoch, in an order of its own, however often the run is beg
     NR % 2 == 0 { printf "%.4f ", sum / 2; sum = 0 } !seen[$2]++ { n++ } END { print (n > 3) }')" \
     "$(two/pipeline eval "${data[@]}" --data "target=$m/target.npy" --batch 8 --log-json - --quiet | losses - | awk '{ for (i = 0; i < 3; i++) printf "%.4f ", $2; print 1 }')"
 is "eval ends with the mean over all rows" "$(two/pipeline eval "${data[@]}" --data "target=$m/target.npy" --batch 6 --log-json mean.json |
-    perl -ne '$n++, $sum += $1 * ($n > 1 ? 2 : 6) if /^step \d+ loss (\S+)/; printf "%d", abs($sum / 8 - $1) < 2e-6 && $2 == 8 if /^mean loss (\S+) over (\d+) rows/')" 1
+    perl -ne '$n++, $sum += $1 * ($n > 1 ? 2 : 6) if /^step \d+\/\d+ loss (\S+)/; printf "%d", abs($sum / 8 - $1) < 2e-6 && $2 == 8 if /^mean loss (\S+) over (\d+) rows/')" 1
 
 # ---- passes of the schedule that are added up; rates; groups of parameters ----
 
@@ -115,6 +115,17 @@ is "the newest whole one is taken" "$? $(head -n 1 said)" "0 resumed from damage
 is "and why" "$(cat err)" \
     "pipeline: warning: damaged/step_12/rank1.safetensors: damaged: not the file that its index describes: an older checkpoint is taken"
 ok "it is written again" same straight/step_12 damaged/step_12
+
+# ---- the log of a run that is resumed goes on, also behind a line that was cut short ----
+
+L=("${T[@]}" --checkpoint logged --every 5 --log-json logged.json)
+ok "eight steps" two/pipeline "${L[@]}" --steps 8
+printf '{"step": 9, "lo' >>logged.json
+rm -r logged/step_8
+two/pipeline "${L[@]}" --resume logged --steps 12 >said
+is "the last line: the steps and the checkpoint" "$(tail -n 1 said | sed 's/ in .*;/;/')" "done: steps 6 to 12 of 12; saved in logged/step_12"
+is "each step once" "$(losses logged.json)" "$(losses straight.json)"
+is "and both configurations" "$(grep -n -o '{"config' logged.json)" "$(printf '1:{"config\n7:{"config')"
 
 # ---- beside the run: nothing of step 38 gets to the disk before step 39 is over ----
 

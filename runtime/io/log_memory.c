@@ -1,0 +1,275 @@
+/*
+ * log_memory.c - what a run says before its first step: the memory of each rank, what it computes
+ * again and what it offloads.  With --verbose, after the last step, what was alive at once.
+ */
+#include "log.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+int64_t memory_total(const MemoryReport *m)
+{
+    return m->bytes.total + m->bytes.resident + m->library + m->snapshot + m->evaluation;
+}
+
+static void print_memory(int rank, const MemoryReport *m, int verbose)
+{
+    const PlanBytes *b = &m->bytes;
+    const struct {
+        const char *name;
+        int64_t bytes;
+    } part[] = {{"in memory of parameters", b->resident + b->window},
+                {"parameters", b->param},
+                {"half copies", b->half},
+                {"gradients", b->grad},
+                {"optimizer", b->optimizer},
+                {"constants", b->constants},
+                {"activations", b->slots},
+                {"work", b->work},
+                {"data", b->data},
+                {"outputs", b->output},
+                {"communication", b->comm},
+                {"library", m->library},
+                {"snapshot", m->snapshot},
+                {"evaluation", m->evaluation}};
+    const char *comma = "";
+    printf("rank %d memory: %" PRId64 " bytes (", rank, memory_total(m));
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        if (part[i].bytes && !(b->mapped && i > 0 && i < 5)) { /* which are in a file */
+            printf("%s%s %" PRId64, comma, part[i].name, part[i].bytes);
+            comma = ", ";
+        }
+    printf("), live microbatches %d", m->live);
+    if (m->live_bound >= 0)
+        printf(" of %d", m->live_bound);
+    putchar('\n');
+    if (!verbose)
+        return;
+    if (m->where[0])
+        printf("rank %d runs on %s, transport %s, %" PRId64 " bytes of pinned host memory\n", rank,
+               m->where, m->wire, m->host);
+    printf("rank %d plan: activations and work %" PRId64 " bytes, no placement needs less than %" PRId64
+           "; %d messages, %d threads%s\n",
+           rank, b->block, b->slots_bound, m->messages, m->threads,
+           m->overlap ? ", halves of OVERLAP_F_B beside each other" : "");
+}
+
+/* Planned buffers are not all that a process has: the program itself, MPI, libraries. */
+static void print_process(const MemoryReport *all, const Group *g)
+{
+    int64_t least = all[0].process, most = least;
+    for (int k = 1; g->processes && k < g->ranks; k++) {
+        least = all[k].process < least ? all[k].process : least;
+        most = all[k].process > most ? all[k].process : most;
+    }
+    if (!least)
+        return;
+    printf("process memory: %" PRId64, least);
+    if (most > least)
+        printf(" to %" PRId64, most);
+    printf(" bytes%s beside these planned buffers (program, libraries)\n",
+           g->processes ? " of each rank" : "");
+}
+
+/* What products of half types become follows from the CPU, and so may some bits of them. */
+static void print_half(const MemoryReport *all, int ranks)
+{
+    int same = 1;
+    for (int k = 1; k < ranks; k++)
+        same &= all[k].half_type == all[0].half_type && !strcmp(all[k].half, all[0].half);
+    for (int k = 0; k < (same ? 1 : ranks); k++) {
+        if (!all[k].half_type)
+            continue;
+        if (!same)
+            printf("rank %d ", k);
+        printf("products of %s: %s\n", all[k].half_type == PP_BF16 ? "bf16" : "f16", all[k].half);
+    }
+}
+
+/* What of a microbatch's stash is computed again; 0: nothing. */
+static int32_t again(const SchedRow *row, int stage, int m)
+{
+    for (int i = 0; i < row->n; i++)
+        if (row->a[i].type == SA_R && row->a[i].stage == stage && row->a[i].microbatch == m)
+            return row->a[i].peer;
+    return 0;
+}
+
+static void print_parts(int32_t parts)
+{
+    const char *sep = " parts ";
+    if (parts == SCHED_WHOLE)
+        printf(" whole");
+    for (int k = 0; k < PP_AGAIN && parts != SCHED_WHOLE; k++)
+        if (parts >> k & 1) {
+            printf("%s%d", sep, k);
+            sep = "+";
+        }
+}
+
+/* `rank 0 recomputes stage 0: 0-2 whole, 3 parts 0+2; 123456 operations a step, 3.20 % more` */
+static void print_recomputed(const Schedule *s, const Options *o, int rank, const MemoryReport *m)
+{
+    const SchedRow *row = &s->row[rank];
+    int any = 0, named = -1;
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int mb = 0; s->rank_of[stage] == rank && mb < s->microbatches; mb++) {
+            int32_t parts = again(row, stage, mb);
+            int last = mb;
+            if (!parts)
+                continue;
+            while (last + 1 < s->microbatches && again(row, stage, last + 1) == parts)
+                last++;
+            if (!any++)
+                printf("rank %d recomputes", rank);
+            else
+                putchar(',');
+            if (stage != named)
+                printf(" stage %d:", named = stage);
+            printf(last > mb ? " %d-%d" : " %d", mb, last);
+            print_parts(parts);
+            mb = last;
+        }
+    double rest = m->operations - m->recomputed;
+    if (any)
+        printf("; %.0f operations a step, %.2f %% more\n", m->recomputed,
+               rest > 0 ? 100 * m->recomputed / rest : 0);
+    else if (o->recompute && strcmp(o->recompute, "never") != 0)
+        printf("rank %d recomputes nothing\n", rank);
+}
+
+static int offloads(const SchedRow *row, int stage, int m)
+{
+    for (int i = 0; i < row->n; i++)
+        if (row->a[i].type == SA_OFFLOAD && row->a[i].stage == stage && row->a[i].microbatch == m)
+            return 1;
+    return 0;
+}
+
+/* `stage 0: 0-5 7, stage 2: 0` */
+static void print_offloaded(const Schedule *s, int rank)
+{
+    const SchedRow *row = &s->row[rank];
+    const char *comma = "";
+    for (int stage = 0; stage < s->stages; stage++) {
+        int any = 0;
+        for (int m = 0; s->rank_of[stage] == rank && m < s->microbatches; m++) {
+            int last = m;
+            if (!offloads(row, stage, m))
+                continue;
+            while (last + 1 < s->microbatches && offloads(row, stage, last + 1))
+                last++;
+            if (!any++)
+                printf("%sstage %d:", comma, stage);
+            printf(last > m ? " %d-%d" : " %d", m, last);
+            m = last;
+            comma = ", ";
+        }
+    }
+}
+
+static void print_mapped(const Options *o, int rank, const PlanBytes *b)
+{
+    if (!(o->offload & OFFLOAD_PARAMS) || !b->mapped)
+        return;
+    printf("rank %d offload: parameters, gradients and optimizer state are %" PRId64
+           " bytes in %s, at most %" PRId64 " of them %s; %" PRId64 " bytes in and %" PRId64
+           " out a step",
+           rank, b->mapped, b->resident ? o->offload_dir : "host memory", b->resident + b->window,
+           b->resident ? "in memory" : "on the device", b->shards_in, b->shards_out);
+    if (b->update_in)
+        printf(", %" PRId64 " in and %" PRId64 " out for the update", b->update_in, b->update_out);
+    putchar('\n');
+}
+
+static void print_store(const Schedule *s, const Options *o, int rank, const MemoryReport *m)
+{
+    int stages = 0;
+    for (int k = 0; k < s->stages; k++)
+        stages += s->rank_of[k] == rank;
+    if (!m->offloaded) {
+        if (o->offload & OFFLOAD_STASH)
+            printf("rank %d offload: 0 of %d stashes: there is no time for copies, or no need\n",
+                   rank, stages * s->microbatches);
+        return;
+    }
+    printf("rank %d offload: %d of %d stashes (", rank, m->offloaded, stages * s->microbatches);
+    print_offloaded(s, rank);
+    printf("), %" PRId64 " bytes out and back a step, %" PRId64 " bytes %s%s\n", m->bytes.moved,
+           m->bytes.store, m->where[0] ? "of pinned host memory" : "in ",
+           m->where[0] ? "" : o->offload_dir);
+}
+
+/* Bytes a parameter: itself, its gradient, its state. */
+static void print_divided(const Options *o, int rank, const PlanBytes *b)
+{
+    double n = (double)b->elements, held = 2 * (double)b->trained;
+    if (!o->shard_optimizer || !b->elements)
+        return;
+    printf("rank %d updates %" PRId64 " bytes of parameters: optimizer state %" PRId64
+           " bytes, of a replica alone %" PRId64 "; %.2f bytes a parameter instead of %.2f\n",
+           rank, b->updated, b->optimizer, b->optimizer_whole, (held + (double)b->optimizer) / n,
+           (held + (double)b->optimizer_whole) / n);
+}
+
+PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, const MemoryReport *mine)
+{
+    MemoryReport *all = malloc((size_t)g->ranks * sizeof *all);
+    if (!all)
+        return pp_no_memory();
+    PpStatus s = g->op->gather(g, mine, sizeof *all, all);
+    if (s == PP_OK && l->speaks && !l->opt->quiet)
+        print_half(all, g->ranks);
+    for (int k = 0; s == PP_OK && l->speaks && !l->opt->quiet && k < g->ranks; k++) {
+        print_memory(k, &all[k], l->opt->verbose);
+        print_divided(l->opt, k, &all[k].bytes);
+        if (k < sched->ranks) { /* those of other replicas are as the first one's */
+            print_recomputed(sched, l->opt, k, &all[k]);
+            print_store(sched, l->opt, k, &all[k]);
+        }
+        print_mapped(l->opt, k, &all[k].bytes);
+    }
+    if (s == PP_OK && l->speaks && !l->opt->quiet)
+        print_process(all, g);
+    fflush(stdout);
+    free(all);
+    return s;
+}
+
+PpStatus log_live(const Log *l, Group *g, const Schedule *s, int most)
+{
+    if (!l->opt->verbose || l->opt->mode != MODE_TRAIN)
+        return PP_OK;
+    int64_t mine = most, *all = malloc((size_t)g->ranks * sizeof *all);
+    if (!all)
+        return pp_no_memory();
+    PpStatus status = g->op->gather(g, &mine, sizeof mine, all);
+    for (int k = 0; status == PP_OK && l->speaks && k < g->ranks; k++) {
+        int bound = sched_peak_formula(s->name, s->ranks, s->stages, s->microbatches,
+                                       k % s->ranks);
+        printf("rank %d live microbatches: %" PRId64 " at most", k, all[k]);
+        if (bound >= 0)
+            printf(", the schedule's closed form is %d", bound);
+        putchar('\n');
+    }
+    free(all);
+    return status;
+}
+
+PpStatus log_shards(const Log *l, Group *g, const ShardCount *mine)
+{
+    if (!l->opt->verbose || !(l->opt->offload & OFFLOAD_PARAMS))
+        return PP_OK;
+    ShardCount *all = malloc((size_t)g->ranks * sizeof *all);
+    if (!all)
+        return pp_no_memory();
+    PpStatus status = g->op->gather(g, mine, sizeof *mine, all);
+    for (int k = 0; status == PP_OK && l->speaks && k < g->ranks; k++)
+        printf("rank %d offload: %" PRId64 " bytes came and %" PRId64 " went with actions, %" PRId64
+               " and %" PRId64 " with updates, %" PRId64 " were in memory at most\n",
+               k, all[k].came, all[k].went, all[k].update_came, all[k].update_went,
+               all[k].resident);
+    free(all);
+    return status;
+}
