@@ -53,12 +53,14 @@ static Walk walk_new(Graph *g)
 static void name_gradient(Walk *w, ValueId d, ValueId of)
 {
     Graph *g = w->g;
-    if (val(g, d)->kind != V_NODE || strncmp(val(g, d)->name, "%grad/", 6) == 0)
+    bool made = val(g, d)->made;
+    if (val(g, d)->kind != V_NODE || (made && strncmp(val(g, d)->name, "%grad/", 6) == 0))
         return;
     char *name = arena_printf(g->arena, "%%grad/%s", val(g, of)->name);
     for (uint32_t *k = &w->names[of]; strmap_get(&g->by_name, name) != NONE; ++*k)
         name = arena_printf(g->arena, "%%grad/%s%%%u", val(g, of)->name, *k + 2);
     graph_rename(g, d, name);
+    g->value.at[d].made = made;
 }
 
 /* ((c0 + c1) + c2) + ..: flat and sequential. */

@@ -54,6 +54,14 @@ const void *arena_map(Arena *a, int fd, size_t n);
 void *arena_grow_(Arena *a, void *at, uint32_t *cap, size_t size);
 void *arena_move_(Arena *a, const void *at, size_t bytes, size_t n, size_t size);
 
+/* ---- text.c: a text that grows, begun with {.a = arena} ---------------------------------------- */
+
+/* indent: of the lines of generated programs (codegen/text.h) */
+typedef struct Text { Arena *a; char *at; size_t n, cap; int indent; } Text;
+void text_add(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void text_vadd(Text *t, const char *fmt, va_list ap) PRINTF_LIKE(2, 0);
+const char *text_all(const Text *t);                    /* never NULL; until more is added */
+
 #define arena_new_of(a, T) ((T *)arena_alloc((a), sizeof(T)))
 #define arena_array(a, T, n) ((T *)arena_calloc((a), (size_t)(n), sizeof(T)))
 

@@ -8,9 +8,7 @@
 
 /* ---- emit.c: text ---------------------------------------------------------------------------- */
 
-typedef struct Text { Arena *a; char *at; size_t n, cap; int indent; } Text;
-void text_add(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);         /* as it is */
-/* indented, with a newline */
+/* A Text (base.h) of lines: indented, with a newline */
 void text_line(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* code, and from the column on a comment: where it is too long for 120 columns its first word and
    the end of the rest, where names differ */

@@ -272,15 +272,17 @@ static void restore(Cast *c, ValueId v, Dtype t)
     if (val(g, v)->dtype == t)
         return;
     ValueId y = in_type(c, v, t);
-    const char *name = val(g, v)->name, *made = val(g, y)->name,
+    const char *name = val(g, v)->name, *was = val(g, y)->name,
                *own = arena_printf(g->arena, "%s%%%s", name, dtype_name(c->half));
-    if (made[0] != '%')
+    if (!val(g, y)->made)
         return;
-    *strmap_at(&g->by_name, made) = NONE;
+    *strmap_at(&g->by_name, was) = NONE;
     *strmap_at(&g->by_name, name) = y;
     *strmap_at(&g->by_name, own) = v;
     g->value.at[y].name = name;
+    g->value.at[y].made = false;
     g->value.at[v].name = own;
+    g->value.at[v].made = true;
 }
 
 static bool *outputs(const Cast *c)

@@ -48,6 +48,7 @@ static const char *made_name(Graph *g)
 ValueId graph_value(Graph *g, ValueKind kind, const char *name, Dtype t, const Shape *s)
 {
     INSIST(s->rank >= 0 && s->rank <= MAX_RANK && g->value.n < NONE - 1);
+    bool made = !name;
     name = name ? arena_strdup(g->arena, name) : made_name(g);
     uint32_t *slot = strmap_at(&g->by_name, name);
     if (*slot != NONE)
@@ -55,6 +56,7 @@ ValueId graph_value(Graph *g, ValueKind kind, const char *name, Dtype t, const S
                    name);
     *slot = g->value.n;
     Value v = {.name = name,
+               .made = made,
                .kind = kind,
                .dtype = t,
                .shape = *s,
@@ -103,10 +105,11 @@ void graph_rename(Graph *g, ValueId v, const char *name)
         diag_fatal(EXIT_MODEL, graph_where(g, g->cur_origin, -1), "two values are named '%s'",
                    name);
     *slot = v;
-    if (x->kind != V_NODE || x->name[0] != '%' || !strcmp(x->name, name))
+    if (x->kind != V_NODE || !x->made || !strcmp(x->name, name))
         return;
     *strmap_at(&g->by_name, x->name) = NONE;
     x->name = arena_strdup(g->arena, name);
+    x->made = false;
 }
 
 /* Outputs of a node have consecutive ids, and so have the constants of a folded one.  A node with

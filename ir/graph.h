@@ -25,8 +25,9 @@ typedef enum {
 enum { BATCH_NONE = -1, BATCH_MIXED = -2 };
 
 typedef struct {
-    /* the model's, unique; made-up ones contain a '%' */
+    /* unique; the model's, or made up: "%12", "%grad/NAME", "NAME%bf16" */
     const char *name;
+    bool made;
     ValueKind kind;
     Dtype dtype;
     /* with the largest chunk's rows, graph.batch */

@@ -70,7 +70,7 @@ static void match_path(Pattern *p, const char *path)
     if (*slot != NONE)
         return;
     *slot = 1;
-    SplitPoint point = {arena_printf(p->a, ".%s%s", module, p->side), true};
+    SplitPoint point = {arena_printf(p->a, ".%s%s", module, p->side), true, false};
     vec_push(p->a, p->out, point);
 }
 
@@ -91,8 +91,9 @@ static void one_point(const Graph *g, Arena *a, const char *text, SplitPoints *o
 {
     const char *side = strrchr(text, ':');
     bool sided = side && (strcmp(side, ":begin") == 0 || strcmp(side, ":end") == 0);
-    if (!sided || strcspn(text, "*?[") == strlen(text) || is_name(g, text)) {
-        vec_push(a, out, ((SplitPoint){text, false}));
+    bool named = is_name(g, text);
+    if (!sided || strcspn(text, "*?[") == strlen(text) || named) {
+        vec_push(a, out, ((SplitPoint){text, false, named}));
         return;
     }
     Pattern p = {.a = a, .seen = {.arena = a}, .out = out, .side = side};
@@ -108,7 +109,7 @@ static void one_point(const Graph *g, Arena *a, const char *text, SplitPoints *o
 void split_points(const Graph *g, Arena *a, const char *text, SplitPoints *out)
 {
     if (is_name(g, text)) {
-        vec_push(a, out, ((SplitPoint){text, false}));
+        vec_push(a, out, ((SplitPoint){text, false, true}));
         return;
     }
     for (const char *at = text;; at++) {

@@ -7,6 +7,7 @@
 typedef struct {
     const char *text;   /* one point, without lists and patterns */
     bool of_pattern;    /* one of several: left out where nothing is computed before, or after it */
+    bool named;         /* as it stands, the name of a node or a value */
 } SplitPoint;
 typedef VEC(SplitPoint) SplitPoints;
 

@@ -31,6 +31,7 @@ static ValueId hand_on(Build *b, uint32_t t, ValueId v, ValueId as)
     n.out[0] = to;
     g->value.at[to].batch = was.batch;
     g->value.at[to].node = g->node.n;
+    g->value.at[to].made = true;
     Placed last = {g->node.n, g->node.n};
     vec_push(b->a, &b->list[t], last);
     vec_push(g->arena, &g->node, n);

@@ -14,14 +14,6 @@ static NodeId next_counted(const Split *s, NodeId n)
     return n;
 }
 
-/* Does a name say just what it is, where a split point may be written? */
-static bool is_plain(const char *name)
-{
-    size_t n = name ? strlen(name) : 0;
-    return n > 0 && !strchr(name, '%') && !(n > 6 && strcmp(name + n - 6, ":begin") == 0) &&
-           !(n > 4 && strcmp(name + n - 4, ":end") == 0);
-}
-
 /*
  * By node: the name before which, or after whose making, a cut has this node as the first of a
  * stage; NULL: no name says so, as inside of what one node of the file became.
@@ -42,15 +34,16 @@ static const char **point_names(const Split *s)
             if (!split_on_data(s, q) || o == 0 || o >= g->origin.n || begun[o])
                 continue;
             begun[o] = true;
-            if (is_plain(g->origin.at[o].name) && strmap_get(&origin, g->origin.at[o].name) == o)
-                name[n] = g->origin.at[o].name;
+            const char *own = g->origin.at[o].name;
+            if (own && *own && strmap_get(&origin, own) == o)
+                name[n] = own;
         }
         const Node *b = before == NONE ? NULL : &g->node.at[before];
         for (uint32_t i = 0; b && i < b->nout && !name[n]; i++) {
-            const char *v = val(g, b->out[i])->name;
-            if (b->origin && b->origin != g->node.at[n].origin && is_plain(v) &&
-                strmap_get(&origin, v) == NONE)
-                name[n] = v;
+            const Value *v = val(g, b->out[i]);
+            if (b->origin && b->origin != g->node.at[n].origin && !v->made && *v->name &&
+                strmap_get(&origin, v->name) == NONE)
+                name[n] = v->name;
         }
         before = n;
     }
@@ -62,8 +55,8 @@ static const char *module_point(const Split *s, NodeId n, NodeId before)
 {
     const Graph *g = s->g;
     const char *scope = split_scope(g, n);
-    for (size_t at = 0; scope[at];) {
-        at += strcspn(scope + at + (at > 0), ".") + (at > 0);
+    for (size_t at = 0; scope[at]; at += scope[at] == '.') {
+        at += strcspn(scope + at, ".");
         const char *module = arena_strndup(s->a, scope, at);
         if (split_under(split_scope(g, before), module) || strpbrk(module, ",*?["))
             continue;

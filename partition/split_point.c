@@ -210,8 +210,10 @@ void split_cut_points(Split *s, const char *text)
     SplitPoints point = {0};
     split_points(s->g, s->a, text, &point);
     for (uint32_t i = 0; i < point.n; i++) {
+        const char *one = point.at[i].text;
         s->of_pattern = point.at[i].of_pattern;
-        cut_option(s, point.at[i].text);
+        if (!point.at[i].named || !cut_name(s, one, 0, one))
+            cut_option(s, one);
     }
     s->of_pattern = false;
 }

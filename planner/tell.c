@@ -46,7 +46,8 @@ static void write_rows(const Search *x, const Candidate *c)
 static void commands(const Search *x, const Candidate *c, Arena *a)
 {
     const PlanOptions *o = x->o;
-    const char *out = shell_word(a, o->out), *data = "", *place = "";
+    const char *out = shell_word(a, o->out), *place = "";
+    Text data = {.a = a};
     const char *schedule = c->schedule, *program = o->device ? "pipeline-cuda" : "pipeline";
     bool made = !sched_find(c->schedule);
     printf("ppsplit %s --rows %lld", o->words, (long long)c->size->rows);
@@ -58,8 +59,7 @@ static void commands(const Search *x, const Candidate *c, Arena *a)
     for (uint32_t i = 0; i < g->input.n; i++) {
         const char *name = val(g, g->input.at[i])->name;
         if (g->input.at[i] != loss.loss_scale)
-            data = arena_printf(a, "%s --data %s", data,
-                                shell_word(a, arena_printf(a, "%s=%s.npy", name, name)));
+            text_add(&data, " --data %s", shell_word(a, arena_printf(a, "%s=%s.npy", name, name)));
     }
     if (made) {
         write_rows(x, c);
@@ -69,7 +69,7 @@ static void commands(const Search *x, const Candidate *c, Arena *a)
         place = arena_printf(a, " --placement %s", sched_placement_name(c->placement));
     }
     printf("mpirun -n %d %s/%s train%s --batch %lld --microbatches %d --schedule %s%s", o->ranks,
-           out, program, data, (long long)o->batch, c->microbatches, schedule, place);
+           out, program, text_all(&data), (long long)o->batch, c->microbatches, schedule, place);
     if (c->replicas > 1)
         printf(" --dp %d%s", c->replicas, c->divided ? " --shard-optimizer" : "");
     if (c->again)

@@ -40,7 +40,7 @@ static const char *called(const StageGen *sg, ValueId value, Arena *a)
 {
     const Value *v = val(sg->g, value);
     uint32_t origin = v->kind == V_NODE ? sg->g->node.at[v->node].origin : NONE;
-    if (!strchr(v->name, '%') || origin >= sg->g->origin.n)
+    if (!v->made || origin >= sg->g->origin.n)
         return arena_printf(a, "'%s'", v->name);
     const Origin *o = &sg->g->origin.at[origin];
     return arena_printf(a, "a value inside of node '%s' (%s)", o->name, o->type);

@@ -5,23 +5,17 @@
  */
 #include "codegen/tables.h"
 
-/* Names of the nodes behind a group, each once, a line each, behind those that are seen. */
-static const char *nodes_of(const Func *f, const Group *k, Arena *a, Ids *had, const char *text)
+/* Adds the names of the nodes behind a group, a line each, but those that are seen. */
+static void nodes_of(const Func *f, uint32_t group, IdMap *seen, Text *names)
 {
-    Ids seen = *had;
+    const Group *k = &f->group.at[group];
     for (uint32_t i = 0; i < k->member.n; i++) {
-        uint32_t origin = f->g->node.at[k->member.at[i].node].origin;
-        bool again = origin >= f->g->origin.n;
-        for (uint32_t j = 0; j < seen.n; j++)
-            again |= seen.at[j] == origin;
-        if (again)
+        uint32_t origin = f->g->node.at[k->member.at[i].node].origin, *slot;
+        if (origin >= f->g->origin.n || *(slot = idmap_at(names->a, seen, origin)) != NONE)
             continue;
-        vec_push(a, &seen, origin);
-        text = arena_printf(a, "%s%s%s", text, *text ? "\n" : "",
-                            graph_origin_name(f->g, origin, a));
+        *slot = 1;
+        text_add(names, "%s%s", names->n ? "\n" : "", graph_origin_name(f->g, origin, names->a));
     }
-    *had = seen;
-    return text;
 }
 
 /* Of the backward W is what goes into gradients of parameters, in whatever function. */
@@ -46,13 +40,14 @@ const PpSteps *cg_steps_table(const StageGen *sg, Arena *a)
         PpStep *step = arena_array(a, PpStep, f ? f->step.n + 1 : 1);
         for (uint32_t i = 0; f && i < f->step.n; i++) {
             const Step *s = &f->step.at[i];
-            Ids seen = {0};
-            const char *text = nodes_of(f, &f->group.at[s->group], a, &seen, "");
+            IdMap seen = {0};
+            Text names = {.a = a};
+            nodes_of(f, s->group, &seen, &names);
             if (s->then)
-                text = nodes_of(f, &f->group.at[s->then->group], a, &seen, text);
+                nodes_of(f, s->then->group, &seen, &names);
             for (uint32_t j = 1; j < s->inner.n; j++)
-                text = nodes_of(f, &f->group.at[s->inner.at[j].group], a, &seen, text);
-            step[i] = (PpStep){part_of(f, s), text};
+                nodes_of(f, s->inner.at[j].group, &seen, &names);
+            step[i] = (PpStep){part_of(f, s), text_all(&names)};
         }
         list[t] = (PpSteps){f ? (int)f->step.n : 0, step};
     }

@@ -1,5 +1,5 @@
 /*
- * emit.c - text of generated programs: a growing buffer, and the only two doors through which a
+ * emit.c - text of generated programs: its lines, and the only two doors through which a
  * model's strings pass: cg_comment() and cg_string().  Everything else printed is made of our own
  * numbers and words.
  */
@@ -9,42 +9,6 @@
 #include <string.h>
 
 #include "codegen/cg.h"
-
-static void reserve(Text *t, size_t n)
-{
-    if (t->n + n + 1 <= t->cap)
-        return;
-    size_t cap = t->cap ? t->cap * 2 : 4096;
-    while (cap < t->n + n + 1)
-        cap *= 2;
-    char *at = arena_alloc(t->a, cap);
-    if (t->n)
-        memcpy(at, t->at, t->n);
-    t->at = at;
-    t->cap = cap;
-}
-
-static void vadd(Text *t, const char *fmt, va_list ap) PRINTF_LIKE(2, 0);
-
-static void vadd(Text *t, const char *fmt, va_list ap)
-{
-    va_list again;
-    va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
-    INSIST(n >= 0);
-    reserve(t, (size_t)n);
-    vsnprintf(t->at + t->n, (size_t)n + 1, fmt, again);
-    va_end(again);
-    t->n += (size_t)n;
-}
-
-void text_add(Text *t, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    vadd(t, fmt, ap);
-    va_end(ap);
-}
 
 enum { WIDTH = 120 };
 

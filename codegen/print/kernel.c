@@ -32,9 +32,9 @@ Lin kernel_span(const Kernel *k, ValueId v, int from, int to)
 
 void kernel_param(Kernel *k, ValueId v, const char *name, bool written)
 {
-    k->params = arena_printf(k->a, "%s%s%s%s *%s", k->params, *k->params ? ", " : "",
-                             written ? "" : "const ", cg_ctype(val(k->f->g, v)->dtype), name);
-    k->args = arena_printf(k->a, "%s%s%s", k->args, *k->args ? ", " : "", out_arg(k->o, k->s, v));
+    text_add(&k->params, "%s%s%s *%s", k->params.n ? ", " : "", written ? "" : "const ",
+             cg_ctype(val(k->f->g, v)->dtype), name);
+    text_add(&k->args, "%s%s", k->args.n ? ", " : "", out_arg(k->o, k->s, v));
 }
 
 void kernel_open(Kernel *k) { k->body.indent++; }

@@ -16,7 +16,7 @@ typedef struct {
     bool device;
     Text body;
     bool rows;                      /* the body uses them */
-    const char *params, *args;      /* of the kernel and of the call */
+    Text params, args;              /* of the kernel and of the call */
     /* the type of indices: int64_t; on the device int below 2^31 elements */
     const char *index;
     int opened;                     /* blocks of kernel_parallel */

@@ -174,13 +174,12 @@ static Draw draw_of(Kernel *k, ValueId x)
 /* The model's own seed, else the run's. */
 static void draw_params(Kernel *k, const Draw *d, int64_t seed)
 {
-    k->params = arena_printf(k->a, "%s, uint64_t seed, uint64_t step%s, uint32_t key", k->params,
-                             d->batched ? ", uint64_t row0" : "");
+    text_add(&k->params, ", uint64_t seed, uint64_t step%s, uint32_t key",
+             d->batched ? ", uint64_t row0" : "");
     k->o->context = true;
-    k->args = arena_printf(
-        k->a, "%s, %s, c->step%s, %s", k->args,
-        seed ? arena_printf(k->a, "UINT64_C(%" PRId64 ")", seed - 1) : "c->seed",
-        d->batched ? ", c->row0" : "", out_key(k->o, k->s));
+    text_add(&k->args, ", %s, c->step%s, %s",
+             seed ? arena_printf(k->a, "UINT64_C(%" PRId64 ")", seed - 1) : "c->seed",
+             d->batched ? ", c->row0" : "", out_key(k->o, k->s));
 }
 
 /* Rows r, and of each its elements e .. e + many - 1, which share one call of the generator. */
@@ -447,7 +446,7 @@ static void print_launch(Kernel *k, const char *comment, const char *params, con
                                     !k->rows                       ? ""
                                     : strcmp(k->index, "int") == 0 ? "(int)rows, "
                                                                    : "rows, ",
-                                    k->args);
+                                    text_all(&k->args));
     if (k->before)
         text_line(t, "%s", k->before);
     if (!*body)
@@ -479,14 +478,15 @@ static void print_call(Kernel *k)
 {
     const char *body = k->body.at ? k->body.at : "", *comment = cg_node_text(k->f->g, k->s->node);
     const char *params =
-        arena_printf(k->a, "%s%s%s", k->rows ? k->index : "", k->rows ? " rows, " : "", k->params);
+        arena_printf(k->a, "%s%s%s", k->rows ? k->index : "", k->rows ? " rows, " : "",
+                     text_all(&k->params));
     k->o->rows |= k->rows;
     if (k->device)
         print_launch(k, comment, params, body);
     else
         text_line(&k->o->text, "%s(%s%s);",
                   out_kernel(k->o, k->s, &(KernelText){comment, NULL, params, body}),
-                  k->rows ? "rows, " : "", k->args);
+                  k->rows ? "rows, " : "", text_all(&k->args));
 }
 
 void print_kernel(Out *o, const Step *s)
@@ -498,8 +498,8 @@ void print_kernel(Out *o, const Step *s)
                      .n = n,
                      .a = o->a,
                      .device = o->target->device,
-                     .params = "",
-                     .args = "",
+                     .params = {.a = o->a},
+                     .args = {.a = o->a},
                      .index = "int64_t",
                      .threads = 256};
     Kernel *k = &kernel;

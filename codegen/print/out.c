@@ -77,7 +77,7 @@ const char *out_value_text(Arena *a, const Graph *g, ValueId v)
     enum { GRADIENT = 6 };
     const Value *x = val(g, v);
     const char *name = x->name;
-    if (strncmp(name, "%grad/", GRADIENT) == 0) {
+    if (x->made && strncmp(name, "%grad/", GRADIENT) == 0) {
         /* several values are the gradient of one: parts, their sum, other shapes of it */
         name += GRADIENT;
         const char *number = strrchr(name, '%');
@@ -86,7 +86,7 @@ const char *out_value_text(Arena *a, const Graph *g, ValueId v)
                       : arena_printf(a, " gradient of %s",
                                      cg_comment(a, arena_printf(a, "%.*s", n, name)));
     }
-    if (*name && *name != '%')
+    if (*name && !(x->made && *name == '%'))
         return arena_printf(a, " %s", cg_comment(a, name));
     if (x->kind != V_NODE)
         return "";

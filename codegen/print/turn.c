@@ -211,11 +211,11 @@ static const char *field_place(Out *o, const Repeat *r, uint32_t i, const char *
     Placing p = placing(o, r, x);
     /* pointers of their own, one for each turn */
     if (!p.plain) {
-        const char *list = "";
+        Text list = {.a = o->a};
         for (uint32_t t = 0; t < r->turns; t++)
-            list = arena_printf(o->a, "%s%s%s", list, t ? ", " : "",
-                                x->buf[t] == NONE ? "NULL" : out_straight(o, x->buf[t]));
-        text_line(&o->text, "%s const %s_%s[] = {%s};", type, section, name, list);
+            text_add(&list, "%s%s", t ? ", " : "",
+                     x->buf[t] == NONE ? "NULL" : out_straight(o, x->buf[t]));
+        text_line(&o->text, "%s const %s_%s[] = {%s};", type, section, name, text_all(&list));
         return arena_printf(o->a, "%s_%s[i]", section, name);
     }
     const char *offset = offsets(o, r, x, &p, section, name), *place,

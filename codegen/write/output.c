@@ -54,20 +54,20 @@ static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *d
     text_add(&t, "Build it, then run it; each rank takes %s:\n\n    make%s\n",
              p->stage.n == 1 ? "the one stage" : "one stage or more",
              opt->cpu ? "" : " pipeline-cuda");
-    const char *data = "", *infer = ""; /* without what the loss compares with */
+    Text data = {.a = a}, infer = {.a = a};             /* without what the loss compares with */
     for (uint32_t i = 0; i < g->input.n; i++) {
         ValueId v = g->input.at[i];
         if (v == p->loss_scale)
             continue;
-        const char *one = arena_printf(a, " --data %s=FILE.npy", diag_escape(a, val(g, v)->name));
-        data = arena_printf(a, "%s%s", data, one);
+        const char *name = diag_escape(a, val(g, v)->name);
+        text_add(&data, " --data %s=FILE.npy", name);
         if (v != p->target)
-            infer = arena_printf(a, "%s%s", infer, one);
+            text_add(&infer, " --data %s=FILE.npy", name);
     }
     if (p->loss != NONE)
         text_add(&t, "    mpirun -n %u %s train%s --schedule 1f1b --microbatches %u --steps 100\n",
-                 p->stage.n, made, data, 2 * p->stage.n);
-    text_add(&t, "    %s infer%s --output %s=y.npy\n\n", made, infer,
+                 p->stage.n, made, text_all(&data), 2 * p->stage.n);
+    text_add(&t, "    %s infer%s --output %s=y.npy\n\n", made, text_all(&infer),
              g->output_name.n ? diag_escape(a, g->output_name.at[0]) : "NAME");
     text_add(&t,
              "Rows of the files are samples; a microbatch has at most %" PRId64

@@ -77,7 +77,7 @@ static const char *inputs_text(const Pipe *p)
 {
     const Graph *g = p->graph;
     int64_t batch = g->batch > 0 ? g->batch : 1;
-    const char *all = "";
+    Text all = {.a = g->arena};
     for (uint32_t i = 0; i < g->input.n; i++) {
         const Value *v = val(g, g->input.at[i]);
         Shape row = v->shape;
@@ -85,12 +85,12 @@ static const char *inputs_text(const Pipe *p)
             continue;
         if (v->batch >= 0)
             row.d[v->batch] /= batch;
-        all = arena_printf(g->arena, "%s%s%s %s", all, *all ? ", " : "", v->name,
-                           shape_print(g->arena, v->dtype, &row));
+        text_add(&all, "%s%s %s", all.n ? ", " : "", v->name,
+                 shape_print(g->arena, v->dtype, &row));
         if (v->batch >= 0)
-            all = arena_printf(g->arena, "%s a row, along %d", all, v->batch);
+            text_add(&all, " a row, along %d", v->batch);
     }
-    return all;
+    return text_all(&all);
 }
 
 /* What of ppsplit's options changes the numbers of a run. */

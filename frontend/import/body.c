@@ -41,7 +41,7 @@ void control_yield(const Control *c, uint32_t out, Slot slot)
     if (!control_wanted(c, out))
         return;
     const Value *v = slot.is_sequence ? NULL : val(c->s->g, slot.v);
-    if (v && v->kind == V_NODE && strchr(v->name, '%'))
+    if (v && v->kind == V_NODE && v->made)
         import_name_value(c->s, slot.v, c->n->out[out]);
     import_define(c->s, c->n->out[out], slot);
 }

@@ -269,6 +269,23 @@ static void beside_calls(const Model *m, RawNodes *list)
             list->at[i]->scope = "";
 }
 
+/* A path is components between dots, none of them empty: "./a" is in no module, "x/..y/z" in
+ * "x.y". */
+static const char *whole_components(Arena *a, const char *path)
+{
+    size_t n = strlen(path);
+    if (path[0] != '.' && !strstr(path, "..") && (n == 0 || path[n - 1] != '.'))
+        return path;
+    char *out = arena_strdup(a, path), *o = out;
+    for (const char *p = path; *p; p++)
+        if (*p != '.' || (o != out && o[-1] != '.'))
+            *o++ = *p;
+    if (o != out && o[-1] == '.')
+        o--;
+    *o = '\0';
+    return out;
+}
+
 void scope_assign(Model *m, RawNodes *list)
 {
     for (uint32_t i = 0; i < list->n; i++) {
@@ -276,6 +293,8 @@ void scope_assign(Model *m, RawNodes *list)
         const char *value = n->nout ? n->out[0] : NULL;
         n->scope = n->call_scope ? n->call_scope
                                  : scope_own(m->arena, n->name, value, n->name_scopes, &n->call);
+        if (n->scope)
+            n->scope = whole_components(m->arena, n->scope);
     }
     beside_calls(m, list);
     if (!m->from_tensorflow)

@@ -1,8 +1,9 @@
 /*
  * test_memory.c - arenas: zeroed, aligned, given up with what they stand within, refusing sizes
- * that overflow; vectors that grow; maps that lose no key; and an error that leaves its phase with
+ * that overflow; vectors and texts that grow; maps that lose no key; and an error that leaves its phase with
  * the right exit code.
  */
+#include <malloc.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -39,6 +40,24 @@ static void test_arena(void)
        "texts");
     arena_free(early);
     arena_free(a);                                      /* and inner, as the sanitizers see */
+}
+
+/* Memory by its length, not by its square. */
+static void test_text(void)
+{
+    enum { PIECES = 50000 };
+    Arena *a = arena_new();
+    Text t = {.a = a};
+    ok(!strcmp(text_all(&t), ""), "a text without anything is empty");
+    struct mallinfo2 before = mallinfo2();
+    for (int i = 0; i < PIECES; i++)
+        text_add(&t, "%s%05d", i ? "," : "", i);
+    struct mallinfo2 after = mallinfo2();
+    size_t took = after.uordblks + after.hblkhd - before.uordblks - before.hblkhd;
+    ok(t.n == 6 * PIECES - 1 && !memcmp(text_all(&t) + 6 * 31415, "31415,31416,", 12),
+       "it holds all pieces in order");
+    ok(took < 6 * t.n, "in %zu bytes for %zu", took, t.n);
+    arena_free(a);
 }
 
 static void test_vector(void)
@@ -125,6 +144,7 @@ static void test_failures(void)
 int main(void)
 {
     test_arena();
+    test_text();
     test_vector();
     test_maps();
     test_failures();

@@ -303,6 +303,22 @@ static void test_identity_of_picked(void)
     ok(import(&m, NULL, NULL) != NULL, "an Identity of what is picked by the data is that");
 }
 
+/* No component of a path is empty. */
+static void test_dots(void)
+{
+    M m = {0};
+    node(&m, "Relu", "./a", "x", "a", NULL, NULL);
+    node(&m, "Abs", "../b", "a", "b", NULL, NULL);
+    node(&m, "Neg", "/h..0/./c", "b", "c", NULL, NULL);
+    node(&m, "Exp", "/.h/d./d", "c", "y", NULL, NULL);
+    Graph *g = import(&m, NULL, NULL);
+    ok(g && !strcmp(origin(g, "./a")->scope, "") && !strcmp(origin(g, "../b")->scope, ""),
+       "./a and ../b are in no module");
+    ok(g && !strcmp(origin(g, "/h..0/./c")->scope, "h.0") &&
+           !strcmp(origin(g, "/.h/d./d")->scope, "h.d"),
+       "/h..0/./c is in h.0, /.h/d./d in h.d");
+}
+
 /* x[x > 0] = -x[x > 0], whose mask PyTorch's dynamo exporter computes twice; of x > 0 and x > 1 the
  * places are others. */
 static void test_mask_computed_twice(void)
@@ -382,6 +398,7 @@ int main(void)
     test_merged_beside_detach();
     test_identity_of_picked();
     test_mask_computed_twice();
+    test_dots();
     test_masked_scatter();
     test_options();
     return models_end();

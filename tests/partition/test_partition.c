@@ -539,9 +539,48 @@ static void costs(void)
     ok(value_bytes(g, c) == 2 * 6 * 8 * 8 * 4, "bytes of a value");
 }
 
+/* Four products under names as given; where --stages 2 cuts: the node before which. */
+static const char *cut_of_names(const char *const *name, const char *scope)
+{
+    Graph *g = fresh();
+    Shape xs = shape_of(2, (int64_t)B, (int64_t)D), ws = shape_of(2, (int64_t)D, (int64_t)D);
+    ValueId h = graph_input(g, "x", DT_F32, &xs);
+    for (int i = 0; i < 4; i++) {
+        ValueId w = param(g, arena_printf(g->arena, "w%d", i), ws, true);
+        h = linear(g, h, w, scope, name[i]);
+        graph_rename(g, h, arena_printf(g->arena, "%s'", name[i]));
+    }
+    output(g, h, "y");
+    Job j = job(g, NULL, NULL);
+    j.opt.automatic = (AutoOptions){.stages = 2, .rates = rates_builtin()};
+    char text[2000];
+    bool cut = try_build(&j, text, sizeof text) == 0 && j.p->split.n == 1;
+    return cut ? j.p->split.at[0] : text[0] ? arena_strdup(g->arena, text) : "";
+}
+
+/* No name decides whether there is a cut, or where: law 6. */
+static void any_names(void)
+{
+    static const char *const names[][4] = {
+        {"a", "b", "c", "d"},
+        {"%a", "%b", "%c", "%d"},
+        {"a%", "b%d", "%5", "%grad/x"},
+        {"a:begin", "b:begin", "c:begin", "d:begin"},
+        {"a:end", "b,c", "c*:end", "."},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *at = cut_of_names(names[i], "");
+        ok(!strcmp(at, names[i][2]), "--stages 2 cuts before '%s': %s", names[i][2], at);
+    }
+    static const char *const scopes[] = {".", "..", ".a", "a..b", "a."};
+    for (size_t i = 0; i < sizeof scopes / sizeof *scopes; i++)
+        ok(!strcmp(cut_of_names(names[0], scopes[i]), "c"), "and in module '%s'", scopes[i]);
+}
+
 int main(void)
 {
     split_points();
+    any_names();
     split_errors();
     inner_calls();
     markers();
