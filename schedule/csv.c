@@ -403,7 +403,8 @@ int sched_parse(const char *text, size_t len, const char *origin, Schedule **out
     *out = NULL;
     if (!s)
         return sched_nomem(e);
-    if ((st = parse_rows(text, len, origin, s, e)) || (st = finish(s, origin, e))) {
+    if ((st = parse_rows(text, len, origin, s, e)) || (st = finish(s, origin, e)) ||
+        (st = sched_wait_reduce(s, e))) {
         sched_free(s);
         return st;
     }

@@ -123,7 +123,9 @@ int sched_peak_formula(const char *name, int ranks, int stages, int microbatches
 /* ---- verify/validate.c and pass/: in place; edge NULL: the chain of stages ---- */
 int sched_validate(const Schedule *s, SchedError *e);
 int sched_merge(Schedule *s, SchedError *e);
-int sched_unshard(Schedule *s, int window, SchedError *e);
+/* WINDOWS[:AHEADS], each N or N,N,... (one a rank): stages that are on the device, and of them those
+   that are brought there before they are used; or auto */
+int sched_unshard(Schedule *s, const char *windows, SchedError *e);
 /* R's; parts: per [stage * microbatches + microbatch] 0 (none), SCHED_WHOLE or bits */
 int sched_recompute(Schedule *s, const int32_t *parts, SchedError *e);
 /* fills parts from `never|except-last|always|cheap|STAGE,...` */
@@ -132,6 +134,9 @@ int sched_recompute_parse(const char *text, int stages, int microbatches, int32_
 /* One more stage: a loss over the whole minibatch, which needs all F's before the first B */
 int sched_minibatch(Schedule *s, SchedError *e);
 int sched_reduce_grad(Schedule *s, int deferred, SchedError *e);
+/* Rows of an older PyTorch, whose REDUCE_GRAD was the whole sum: its wait comes at once.  Rows that
+   have any wait stay as they are. */
+int sched_wait_reduce(Schedule *s, SchedError *e);
 int sched_comms(Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param,
                 int n_param, SchedError *e);
 int sched_wait_send(Schedule *s, SchedError *e);
@@ -160,7 +165,7 @@ typedef struct SchedNeeds {
     int n_edge;
     const SchedParam *param;
     int n_param;
-    int window; /* UNSHARD looks so many stages ahead; 0: no UNSHARD and RESHARD at all */
+    const char *unshard; /* as sched_unshard() reads it; NULL: no UNSHARD and RESHARD at all */
     int deferred_reduce, defer;
     int send_budget; /* 0: none */
     int buffers;     /* what to verify against; 0: rendezvous, the strictest */

@@ -54,7 +54,7 @@ static PpStatus schedule_lower(Run *run)
                             .deferred_reduce =
                                 run->replicas > 1 && !(o->offload & OFFLOAD_PARAMS),
                             .send_budget = o->send_budget,
-                            .window = o->offload & OFFLOAD_PARAMS ? o->unshard : 0,
+                            .unshard = o->offload & OFFLOAD_PARAMS ? o->unshard : NULL,
                             .buffers = o->buffers < 0 ? 1 << 20 : o->buffers};
         needs.n_edge = plan_edges(p, edge);
         needs.n_param = plan_shared(p, param, o->mode == MODE_TRAIN);

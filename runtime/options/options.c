@@ -39,7 +39,7 @@ static const Spec specs[] = {
     {"Memory", K_GROUP, 0, 0, NULL, NULL},
     {"offload",       K_OFFLOAD, AT(offload),   0, "stash|params", "what is not in memory all the time (repeatable): activations that wait for their backward, in a file, or beside a GPU in host memory; parameters with gradients and optimizer state, there too, a few stages at a time in memory"},
     {"offload-dir",   K_TEXT, AT(offload_dir),  0, "DIR",     "where such files are; they have no name and go with the process"},
-    {"unshard",       K_INT,  AT(unshard),      1, "N",       "offload params: stages of a rank that are in memory or on their way there (default 2)"},
+    {"unshard",       K_TEXT, AT(unshard),      0, "WINDOW|auto", "offload params: stages of a rank that are in memory or on their way there, N or one number a rank, N,N,... (default 2); N:A: they come when they are among the next A; auto: 3, on rank R A is R + 2, at most 3"},
     {"offload-time",  K_REAL | TRAINS, AT(offload_time), 0, "X",       "what copying all of them out takes beside all forwards: those for which there is time are copied (default 1)"},
     {"memory",        K_BYTES, AT(memory),      1, "BYTES",   "of a rank's step: no more is recomputed (--recompute auto) or offloaded than it takes to fit, --schedule auto chooses among what fits; K, M, G, T: times 1024"},
     {"Data", K_GROUP, 0, 0, NULL, NULL},
@@ -282,7 +282,7 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
                    .lr = {.schedule = "constant", .decay_ratio = -1},
                    .dp = 1,
                    .bucket = 4 << 20,
-                   .unshard = 2,
+                   .unshard = "2",
                    .optim = {
 #define NOT_GIVEN(field, option, about) .field = -1,
                        OPTIM_REALS(NOT_GIVEN)}};

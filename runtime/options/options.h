@@ -68,7 +68,7 @@ typedef struct {
     const char *device, *transport; /* NULL: what there is */
     int offload;                    /* OFFLOAD_* */
     const char *offload_dir;
-    int unshard;         /* --offload params: stages in memory, and on their way */
+    const char *unshard; /* --offload params: stages in memory, and on their way: sched_unshard() */
     double offload_time; /* all copies one way beside all forwards */
     int tf32;
     int quiet, verbose;

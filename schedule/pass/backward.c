@@ -1,7 +1,7 @@
 /*
- * backward.c - two passes over the backwards of each row: merge (adjacent I and W of one
- * microbatch become B), and reduce_grad (the sum of a stage's gradients over its copies, once its
- * last microbatch is done).
+ * backward.c - passes over the backwards of each row: merge (adjacent I and W of one microbatch
+ * become B), reduce_grad (the sum of a stage's gradients over its copies, once its last microbatch
+ * is done), and wait_reduce (the waits that older files do not have).
  */
 #include "schedule/rows.h"
 
@@ -29,16 +29,19 @@ int sched_merge(Schedule *s, SchedError *e)
     return SCHED_OK;
 }
 
-/* The waits of all REDUCE_GRADs of the row, in their order. */
-static void wait_at_end(SchedRow *row)
+/* A stage's sum over its copies begins.  Deferred, its wait comes before the next one of the row or
+   at the row's end: one is under way at most, as PyTorch's loader asks. */
+static void reduce(SchedRow *row, int stage, int deferred, int *pending)
 {
-    for (int i = 0, n = row->n; i < n; i++)
-        if (row->a[i].type == SA_REDUCE_GRAD)
-            sched_push(row, sched_act(SA_WAIT_REDUCE_GRAD, row->a[i].stage, -1));
+    if (*pending >= 0)
+        sched_push(row, sched_act(SA_WAIT_REDUCE_GRAD, *pending, -1));
+    *pending = deferred ? stage : -1;
+    sched_push(row, sched_act(SA_REDUCE_GRAD, stage, -1));
+    if (!deferred)
+        sched_push(row, sched_act(SA_WAIT_REDUCE_GRAD, stage, -1));
 }
 
-/* REDUCE_GRAD and its wait after the action that completes a stage's last gradient; deferred, the
-   waits come at the row's end. */
+/* REDUCE_GRAD and its wait after the action that completes a stage's last gradient. */
 int sched_reduce_grad(Schedule *s, int deferred, SchedError *e)
 {
     SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
@@ -50,25 +53,39 @@ int sched_reduce_grad(Schedule *s, int deferred, SchedError *e)
     }
     for (int r = 0; r < s->ranks; r++) {
         const SchedRow *row = &s->row[r];
+        int pending = -1;
         for (int i = 0; i < row->n;) {
             int end = sched_cell_end(row, i), begin = i;
             for (; i < end; i++)
                 if (row->a[i].type != SA_IDLE)
                     sched_push(&rows[r], row->a[i]);
-            for (int k = begin; k < end; k++) {
-                int stage = row->a[k].stage;
-                if ((row->a[k].type != SA_B && row->a[k].type != SA_W) ||
-                    ++count[stage] != s->microbatches)
-                    continue;
-                sched_push(&rows[r], sched_act(SA_REDUCE_GRAD, stage, -1));
-                if (!deferred)
-                    sched_push(&rows[r], sched_act(SA_WAIT_REDUCE_GRAD, stage, -1));
-            }
+            for (int k = begin; k < end; k++)
+                if ((row->a[k].type == SA_B || row->a[k].type == SA_W) &&
+                    ++count[row->a[k].stage] == s->microbatches)
+                    reduce(&rows[r], row->a[k].stage, deferred, &pending);
         }
-        if (deferred)
-            wait_at_end(&rows[r]);
+        if (pending >= 0)
+            sched_push(&rows[r], sched_act(SA_WAIT_REDUCE_GRAD, pending, -1));
     }
     free(count);
+    sched_swap_rows(s, rows);
+    return sched_rows_ok(s, e);
+}
+
+int sched_wait_reduce(Schedule *s, SchedError *e)
+{
+    if (!sched_has_type(s, SA_REDUCE_GRAD) || sched_has_type(s, SA_WAIT_REDUCE_GRAD))
+        return SCHED_OK;
+    SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
+    if (!rows)
+        return sched_nomem(e);
+    for (int r = 0; r < s->ranks; r++)
+        for (int i = 0; i < s->row[r].n; i++) {
+            const SchedAction *a = &s->row[r].a[i];
+            sched_push(&rows[r], *a);
+            if (a->type == SA_REDUCE_GRAD)
+                sched_push(&rows[r], sched_act(SA_WAIT_REDUCE_GRAD, a->stage, -1));
+        }
     sched_swap_rows(s, rows);
     return sched_rows_ok(s, e);
 }

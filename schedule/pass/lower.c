@@ -90,8 +90,8 @@ static int add_params(Schedule *s, const SchedGraph *g, SchedError *e)
 static int lower_compute(Schedule *s, const SchedGraph *g, const SchedNeeds *n, SchedError *e)
 {
     int st = SCHED_OK;
-    if (n->window > 0 && !sched_has_type(s, SA_UNSHARD))
-        st = sched_unshard(s, n->window, e);
+    if (n->unshard && !sched_has_type(s, SA_UNSHARD))
+        st = sched_unshard(s, n->unshard, e);
     if (!st && !s->infer && !sched_has_type(s, SA_REDUCE_GRAD))
         st = sched_reduce_grad(s, n->deferred_reduce, e);
     if (!st)
@@ -104,8 +104,8 @@ static int lower_compute(Schedule *s, const SchedGraph *g, const SchedNeeds *n, 
 static int lower_complete(Schedule *s, const SchedGraph *g, const SchedNeeds *n, SchedError *e)
 {
     int st = SCHED_OK;
-    if (n->window > 0 && !sched_has_type(s, SA_UNSHARD))
-        st = sched_unshard(s, n->window, e);
+    if (n->unshard && !sched_has_type(s, SA_UNSHARD))
+        st = sched_unshard(s, n->unshard, e);
     if (!st && !s->infer && !sched_has_type(s, SA_REDUCE_GRAD))
         st = sched_reduce_grad(s, n->deferred_reduce, e);
     if (!st && g->n_param && !sched_has_type(s, SA_SEND_P))
@@ -173,9 +173,11 @@ int sched_lower_for(Schedule *s, const SchedNeeds *n, SchedError *e)
 int sched_lower(Schedule *s, int window, SchedError *e)
 {
     SchedGraph g;
+    char text[16];
     int st = sched_graph(&g, s->stages, NULL, 0, NULL, 0, e);
+    snprintf(text, sizeof text, "%d", window);
     if (!st && window > 0)
-        st = sched_unshard(s, window, e);
+        st = sched_unshard(s, text, e);
     if (!st && !s->infer)
         st = sched_reduce_grad(s, 0, e);
     if (!st)

@@ -280,16 +280,19 @@ static int run_passes(const SchedOptions *o, Schedule *s, const SchedGraph *g, S
 {
     int lower = o->lower || ((o->defer || o->budget) && !o->comms && !s->complete),
         st = sched_validate(s, e);
-    int window = o->unshard ? o->unshard : lower ? 3 : 0;
+    const char *unshard = o->unshard                                ? o->unshard
+                          : lower && !sched_has_type(s, SA_UNSHARD) ? "3"
+                                                                    : NULL;
+    int reduced = sched_has_type(s, SA_REDUCE_GRAD);
     if (!st && o->merge)
         st = sched_merge(s, e);
     if (!st && o->recompute)
         st = recompute(s, o->recompute, e);
-    if (!st && window)
-        st = sched_unshard(s, window, e);
-    if (!st && !s->infer && (lower || o->deferred_reduce))
+    if (!st && unshard)
+        st = sched_unshard(s, unshard, e);
+    if (!st && !s->infer && !reduced && (lower || o->deferred_reduce))
         st = sched_reduce_grad(s, o->deferred_reduce, e);
-    if (!st && (lower || o->comms))
+    if (!st && (o->comms || (lower && !s->complete)))
         st = sched_comms_graph(s, g, e);
     if (!st && (lower || o->budget) && !sched_has_type(s, SA_WAIT_SEND_F) &&
         !sched_has_type(s, SA_WAIT_SEND_B))

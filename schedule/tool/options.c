@@ -56,7 +56,7 @@ static const OptionName option[] = {
     [O_COMMS] = {"comms", NULL, 0},
     [O_LOWER] = {"lower", NULL, 0},
     [O_DEFER] = {"defer", NULL, 0},
-    [O_UNSHARD] = {"unshard", "N", 0},
+    [O_UNSHARD] = {"unshard", "WINDOW|auto", 0},
     [O_BUDGET] = {"send-budget", "K", 0},
     [O_DEFERRED] = {"defer-reduce", NULL, 0},
     [O_OFFLOAD] = {"offload", "N|all", 0},
@@ -99,8 +99,13 @@ static const char help_options[] =
     "last), always, cheap\n"
     "                           (parts of the stash; cost: R), or numbers of stages, 0,2\n"
     "      --lower              UNSHARD, REDUCE_GRAD, sends and receives, waits for sends\n"
-    "      --unshard N          the look-ahead of UNSHARD in stages (default 3 with --lower)\n"
-    "      --defer-reduce       the waits for reductions come at the row's end\n"
+    "      --unshard WINDOW|auto  stages on the device at once, N or one number a rank, N,N,...; N:A: "
+    "UNSHARD comes\n"
+    "                           when a stage is among the next A (one number, or one a rank); auto: "
+    "3, on rank R\n"
+    "                           A is R + 2, at most 3; default: 3 with --lower\n"
+    "      --defer-reduce       the wait for a reduction comes before the rank's next one, or at the "
+    "row's end\n"
     "      --offload N|all      move N stashes of each rank to the host between F and backward, or "
     "all that fit: those\n"
     "                           with the longest time between, by --costs\n"
@@ -210,7 +215,7 @@ static int set_option(SchedOptions *o, int id, const char *v)
     case O_COMMS: return o->comms = 1, 0;
     case O_LOWER: return o->lower = 1, 0;
     case O_DEFER: return o->defer = 1, 0;
-    case O_UNSHARD: return parse_number(id, v, 1, &o->unshard);
+    case O_UNSHARD: return o->unshard = v, 0;
     case O_BUDGET: return parse_number(id, v, 1, &o->budget);
     case O_DEFERRED: return o->deferred_reduce = 1, 0;
     case O_OFFLOAD:

@@ -7,9 +7,9 @@
 #include "tool.h"
 
 typedef struct SchedOptions {
-    const char *name, *csv, *costs, *trace, *svg, *recompute;
+    const char *name, *csv, *costs, *trace, *svg, *recompute, *unshard;
     int ranks, stages, microbatches, placement; /* 0 or -1: not given */
-    int merge, comms, lower, defer, unshard, budget, deferred_reduce;
+    int merge, comms, lower, defer, budget, deferred_reduce;
     int offload;      /* stashes a rank, 0: none */
     int chunks, span; /* auto: microbatch-chunks alive, 0: any number; by the longest span */
     int simulate, verify, grid, steps, buffers; /* buffers -1: not given */

@@ -194,10 +194,11 @@ static void same_text(const Schedule *s)
 
 static void lower(const Schedule *s, int how)
 {
+    static const char *const windows[] = {NULL, "1", "2:1", "auto"};
     SchedError e;
     Schedule *c = sched_clone(s);
     SchedOffload offload = {.time = {1}};
-    SchedNeeds needs = {.window = how & 3, .defer = how >> 2 & 1, .send_budget = how >> 3 & 3,
+    SchedNeeds needs = {.unshard = windows[how & 3], .defer = how >> 2 & 1, .send_budget = how >> 3 & 3,
                         .deferred_reduce = how >> 5 & 1, .buffers = how >> 6 & 1,
                         .offload = how & 128 ? &offload : NULL};
     if (c && !sched_lower_for(c, &needs, &e)) {

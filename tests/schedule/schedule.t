@@ -21,6 +21,17 @@ is "compute only, idle slots kept" "$(s gpipe --ranks 2 --microbatches 2)" "0F0,
 is "with messages" "$(s gpipe --ranks 2 --stages 2 --microbatches 1 --comms --csv -)" "0F0,0SEND_F0,0RECV_B0,0B0
 1RECV_F0,1F0,1B0,1SEND_B0"
 is "lowered" "$(s gpipe --ranks 1 --microbatches 1 --lower)" "0UNSHARD,0F0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0RESHARD"
+is "with a window for each rank" "$(s loopedbfs --ranks 2 --stages 4 --microbatches 1 --unshard 1,2)" "0UNSHARD,0F0,0RESHARD,2UNSHARD,2F0,2B0,2RESHARD,0UNSHARD,0B0,0RESHARD
+1UNSHARD,3UNSHARD,1F0,3F0,3B0,3RESHARD,1B0,1RESHARD"
+is "that of too few" "$(status s gpipe --ranks 3 --microbatches 1 --unshard 1,2)" 2
+# PyTorch's rows before it had WAIT_REDUCE_GRAD and WAIT_SEND; its GPipe's, which have reductions but no messages
+printf '0UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD,0RESHARD\n1UNSHARD,1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD,1RESHARD\n' >older.csv
+is "an older file waits for its reductions at once" "$(s older.csv --verify --csv - 2>/dev/null | head -1)" "0UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0RESHARD"
+is "and is lowered to what it lacks" "$(s older.csv --lower)" "0UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0,0WAIT_SEND_F0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0RESHARD
+1UNSHARD,1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD,1WAIT_REDUCE_GRAD,1RESHARD,1WAIT_SEND_B0"
+printf '0F0,0B0,0REDUCE_GRAD\n,1F0,1B0,1REDUCE_GRAD\n' >reduced.csv
+is "reductions that are there are not made twice" "$(s reduced.csv --lower | head -1)" "0UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0,0WAIT_SEND_F0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0RESHARD"
+ok "and verify" s reduced.csv --lower --defer-reduce --verify
 is "recomputed before each backward" "$(s 1f1b --ranks 2 --microbatches 2 --recompute always)" "0F0,0F1,0R0,0B0,0R1,0B1
 1F0,1R0,1B0,1F1,1R1,1B1"
 is "in the place of an idle slot" "$(s gpipe --ranks 2 --microbatches 2 --recompute 0)" "0F0,0F1,,,0R0,0B0,0R1,0B1

@@ -321,7 +321,8 @@ static void properties(void)
         random_case(&c);
         int buffers = pick(4);
         Schedule *s = random_schedule(&c);
-        SchedNeeds needs = {c.edge,  c.n_edge,        NULL,   0, pick(3), pick(2),
+        static const char *const windows[] = {NULL, "1", "2:1"};
+        SchedNeeds needs = {c.edge,  c.n_edge,        NULL,   0, windows[pick(3)], pick(2),
                             pick(2), pick(3) ? 0 : 3, buffers, NULL};
         if (!s || (sched_lower_for(s, &needs, &err) && needs.send_budget == 0)) {
             refused++;
@@ -402,7 +403,8 @@ static void known(void)
        "a wait that is served");
     ok(verdict("0UNSHARD,0F0,0RESHARD,0B0\n", 0) == 1 && err.cell == 3,
        "a backward without its parameters");
-    ok(verdict("0F0,0B0,0REDUCE_GRAD\n", 0) == 1 && strstr(err.text, "no WAIT"),
+    ok(verdict("0F0,1F0,1B0,1REDUCE_GRAD,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n", 0) == 1 &&
+           strstr(err.text, "1REDUCE_GRAD has no WAIT"),
        "a reduction without its end");
     ok(verdict("0F0,0F1,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0B1\n", 0) == 1 && err.cell == 3,
        "a reduction before the last gradient");
