@@ -66,7 +66,7 @@ int synth_replay(const SynthTask *t, const Schedule *s, SynthPolicy *p);
 
 /* ---- v_block.c: rows of the V family for F = I = W, no more than so many microbatch-chunks alive
    on a rank, the best of so many slots' work; 0: none is found; -1: no memory ---- */
-enum { SYNTH_V_WORK = 8 << 20 };
+enum { SYNTH_V_WORK = 32 << 20 };
 int synth_v(int ranks, int microbatches, int chunks, int64_t work, SchedRow *rows);
 
 /* ---- greedy.c: rows of the zero-bubble heuristic, of one stage a rank, with the shortest span; 0:

@@ -13,7 +13,8 @@
  * home: 3 p slots, W among them.  Equality therefore needs blocks that just fill the memory: on
  * rank 0 the lives of both chunks add up to 6 k slots, or a few less.  These are gone through
  * (slow steps there, fast ones back), those first whose lives miss it least; warm-up, drain and
- * what stays empty are filled greedily, which the shape of a block does not say.  With k = 2 p - 1
+ * what stays empty are filled greedily, which the shape of a block does not say.  Two microbatches
+ * a rank are enough for that: beyond them six slots of the steady state are repeated.  With k = 2 p - 1
  * 3 slots are left, not the bound's 2: so they are in every schedule of 2, 3 and 4 ranks
  * (tests/schedule/test_v_least.c).
  */
@@ -294,9 +295,10 @@ static int slack(const Grid *g)
 /* ---- the search ---- */
 
 typedef struct {
-    Grid *probe, *real; /* of few microbatches; of all of them */
-    unsigned *used;     /* per rank, for block() */
-    int *step;          /* of the best block */
+    Grid *probe;    /* of few microbatches */
+    int m;          /* all of them: more than the probe's: its rows are to repeat */
+    unsigned *used; /* per rank, for block() */
+    int *step;      /* of the best block */
     Turns turns;
     Way way;
     int idle, bound; /* its span less 6 m, NEVER: none; the least there can be */
@@ -306,14 +308,24 @@ typedef struct {
 
 static int over(const Search *x) { return x->idle <= x->bound || x->left <= 0; }
 
-static int idle_of(Search *x, Grid *g)
+/* Six slots in which each rank has all legs once, and two W: they may stand there any number of
+   times, each for one microbatch more, for whatever an action needs has then come one more time
+   as well.  -1: there are none. */
+static int repeats_at(const Grid *g)
 {
-    int span = span_of(g);
-    x->left -= (int64_t)g->p * g->slots;
-    return span ? span - INTERVAL * g->m : NEVER;
+    int t = 0;
+    for (int r = 0; r < g->p && t + INTERVAL <= g->slots; r++) {
+        int n[LEGS + 1] = {0};
+        for (int u = t; u < t + INTERVAL; u++)
+            if (*slot_of(g, r, u) >= 0)
+                n[*slot_of(g, r, u)]++;
+        if (n[THERE] != 1 || n[BACK] != 1 || n[AGAIN] != 1 || n[HOME] != 1 || n[W] != 2)
+            t++, r = -1;
+    }
+    return t + INTERVAL <= g->slots ? t : -1;
 }
 
-/* Few microbatches show what a block is worth; all of them must agree. */
+/* What is found does not depend on how many microbatches there are beyond the probe's. */
 static void consider(Search *x, const Turns *b)
 {
     Grid *g = x->probe;
@@ -321,14 +333,10 @@ static void consider(Search *x, const Turns *b)
     if (!block(g, b, x->used) || slack(g) != x->want)
         return;
     for (int i = 0; i < WAYS && !over(x); i++) {
-        x->real->way = g->way = ways[i];
-        int idle = idle_of(x, g);
-        if (idle < x->idle && x->real->m > g->m) {
-            memcpy(x->real->place, g->place, (size_t)(g->p * LEGS) * sizeof *g->place);
-            int whole = idle_of(x, x->real);
-            idle = whole > idle ? whole : idle;
-        }
-        if (idle < x->idle) {
+        g->way = ways[i];
+        int span = span_of(g), idle = span ? span - INTERVAL * g->m : NEVER;
+        x->left -= (int64_t)g->p * g->slots;
+        if (idle < x->idle && (x->m <= g->m || repeats_at(g) >= 0)) {
             x->idle = idle;
             x->turns = *b;
             x->way = ways[i];
@@ -426,12 +434,15 @@ static void grid_close(Grid *g)
     free(g->slot);
 }
 
-static void print_rows(const Grid *g, SchedRow *rows)
+/* Of all microbatches: the slots that repeat stand there for those that the grid does not have. */
+static void print_rows(const Grid *g, int m, SchedRow *rows)
 {
+    int from = m > g->m ? repeats_at(g) : 0, more = m > g->m ? INTERVAL * (m - g->m) : 0;
     for (int r = 0; r < g->p; r++) {
         int n[LEGS + 1] = {0}, w = 0;
-        for (int t = 0; t < g->slots; t++) {
-            int leg = *slot_of(g, r, t), stage = leg == THERE || leg == HOME ? r : 2 * g->p - 1 - r;
+        for (int t = 0; t < g->slots + more; t++) {
+            int u = t < from ? t : t < from + more ? from + (t - from) % INTERVAL : t - more;
+            int leg = *slot_of(g, r, u), stage = leg == THERE || leg == HOME ? r : 2 * g->p - 1 - r;
             if (leg == W) { /* of the oldest I */
                 while (rows[r].a[w].type != SA_I)
                     w++;
@@ -444,18 +455,15 @@ static void print_rows(const Grid *g, SchedRow *rows)
     }
 }
 
-int synth_v(int ranks, int microbatches, int chunks, int64_t work, SchedRow *rows)
+/* Goes through the blocks by what becomes of `few` microbatches. */
+static int search(int p, int m, int few, int k, int64_t work, SchedRow *rows)
 {
-    int p = ranks, m = microbatches, k = chunks < 2 * p ? chunks : 2 * p, found = -1;
-    Grid probe, real;
-    if (!grid_open(&probe, p, m < 2 * p ? m : 2 * p, k))
+    Grid probe;
+    int found = -1;
+    if (!grid_open(&probe, p, few, k))
         return -1;
-    if (!grid_open(&real, p, m, k)) {
-        grid_close(&probe);
-        return -1;
-    }
     Search x = {.probe = &probe,
-                .real = &real,
+                .m = m,
                 .idle = NEVER,
                 .bound = k == 2 * p - 1 ? 3
                          : k < 2 * p    ? 6 * p - 1 - 3 * k
@@ -467,16 +475,23 @@ int synth_v(int ranks, int microbatches, int chunks, int64_t work, SchedRow *row
         look(&x);
         found = 0;
         if (x.idle < NEVER) {
-            memcpy(real.step, x.step, (size_t)p * sizeof *x.step);
-            real.way = x.way;
-            found = block(&real, &x.turns, x.used) && span_of(&real);
+            memcpy(probe.step, x.step, (size_t)p * sizeof *x.step);
+            probe.way = x.way;
+            found = block(&probe, &x.turns, x.used) && span_of(&probe);
         }
         if (found)
-            print_rows(&real, rows);
+            print_rows(&probe, m, rows);
     }
     free(x.used);
     free(x.step);
     grid_close(&probe);
-    grid_close(&real);
     return found;
+}
+
+/* Where nothing repeats, as under two thirds of the ranks' chunks, all microbatches are looked at. */
+int synth_v(int ranks, int microbatches, int chunks, int64_t work, SchedRow *rows)
+{
+    int p = ranks, m = microbatches, k = chunks < 2 * p ? chunks : 2 * p, few = m < 2 * p ? m : 2 * p;
+    int found = search(p, m, few, k, work, rows);
+    return found || m == few ? found : search(p, m, m, k, work, rows);
 }
