@@ -53,6 +53,20 @@ static double mini_double(const MiniFormat *f, Dtype t, uint8_t code)
     return sign ? -x : x;
 }
 
+void element_doubles(Dtype t, const void *data, int64_t from, int64_t n, double *out)
+{
+    const uint8_t *at = (const uint8_t *)data + (t == DT_F32 ? (size_t)from * sizeof(float) : 0);
+    for (int64_t i = 0; i < n; i++) {
+        float x;
+        if (t == DT_F32) {
+            memcpy(&x, at + (size_t)i * sizeof x, sizeof x);
+            out[i] = (double)x;
+        } else {
+            out[i] = element_double(t, data, from + i);
+        }
+    }
+}
+
 double element_double(Dtype t, const void *data, int64_t i)
 {
     switch (t) {

@@ -12,6 +12,7 @@ Graph *graph_new(Arena *a, const char *file)
     g->arena = a;
     g->file = file;
     g->by_name.arena = a;
+    g->looked = looked_new(a);
     g->batch = 1;
     Origin self = {.name = "", .type = "", .scope = "", .pipeline_stage = -1};
     vec_push(a, &g->origin, self);                      /* origin 0: what no ONNX node asked for */

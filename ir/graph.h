@@ -87,8 +87,13 @@ typedef struct {
     double most;
 } TripBound;
 
+/* What is found by looking at all elements of a constant: in an arena that the graph keeps. */
+typedef struct Looked Looked;
+typedef const void *LookAt(Arena *a, Dtype t, const Shape *shape, const void *data);
+
 typedef struct Graph {
     Arena *arena;
+    Looked *looked;                                     /* looked.c; of its twins, too */
     const char *file;                                   /* for diagnostics */
     VEC(Value) value;
     VEC(Node) node;                                     /* in topological order, unless scheduled */

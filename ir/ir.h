@@ -60,6 +60,12 @@ bool attr_equal(Op op, const Attr *x, const Attr *y);
 
 /* ---- build.c: build.h ------------------------------------------------------------------------ */
 
+/* ---- looked.c -------------------------------------------------------------------------------- */
+
+Looked *looked_new(Arena *a);
+/* What look() finds in the bytes of a constant, found once.  They outlive the graph. */
+const void *graph_look(const Graph *g, Dtype t, const Shape *shape, const void *data, LookAt *look);
+
 /* ---- constant.c: the elements of a constant; false when v is none ---------------------------- */
 
 bool g_const_ints(const Graph *g, ValueId v, Arena *a, int64_t **at, int64_t *n);

@@ -73,6 +73,8 @@ typedef struct { Dtype dtype; Shape shape; void *data; } Tensor;
 /* a real number as a whole one, as x86 converts: what no 64 bits hold becomes the smallest */
 int64_t element_int64(double v);
 double element_double(Dtype t, const void *data, int64_t i);
+/* elements from, from + 1, ... as n doubles */
+void element_doubles(Dtype t, const void *data, int64_t from, int64_t n, double *out);
 int64_t element_int(Dtype t, const void *data, int64_t i);
 void element_set_double(Dtype t, void *data, int64_t i, double v);
 void element_set_int(Dtype t, void *data, int64_t i, int64_t v);

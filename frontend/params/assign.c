@@ -70,7 +70,7 @@ static bool is_param(const Params *p, const RawNode *n, uint32_t input, const Ra
                   (t->shape.rank >= 2 || role == ROLE_BIAS || strcmp(n->op_type, "MatMul"));
     bool named = is_parameter_name(name), tabled = role == ROLE_ANY && may_be_table(n, t);
     bool in_module = named || (p->m->from_pytorch && strchr(name, '.'));
-    if (tabled && (in_module ? param_is_mask(t) : param_is_table(t)))
+    if (tabled && (in_module ? param_is_mask(p->g, t) : param_is_table(p->g, t)))
         return false;
     if (!p->m->from_pytorch && param_foreign(p, n, input, t))
         return true;

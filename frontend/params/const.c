@@ -104,7 +104,7 @@ static bool may_train(const RawNode *n, uint32_t input)
 
 static void note(Params *p, const RawTensor *t, const char *name, const RawNode *reader)
 {
-    if (param_is_mask(t) || strmap_get(&p->noted, name) != NONE)
+    if (param_is_mask(p->g, t) || strmap_get(&p->noted, name) != NONE)
         return;
     *strmap_at(&p->noted, name) = 1;
     vec_push(p->m->arena, &p->constant,

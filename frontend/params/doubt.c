@@ -170,7 +170,7 @@ void fx_note_open(Fx *x, const Traces *all, const Trace *t)
     bool copy;
     if (doubted(x, t->use, &as, &copy) != NONE)
         return;
-    if (param_is_table(t->tensor) || (shape_elements(&t->tensor->shape) < 2 && !is_computed(t)))
+    if (param_is_table(p->g, t->tensor) || (shape_elements(&t->tensor->shape) < 2 && !is_computed(t)))
         return;
     for (uint32_t e = 0; e < p->sig.n; e++)
         if (p->sig_param[e] != NONE && p->sig.entry[e].kind == SIG_PARAMETER &&

@@ -172,9 +172,9 @@ void param_from_signature(Params *p, RawNodes *list);
 
 /* table.c; of floats that are there to be read.  Numbers that no one learned: an attention
  * mask has an infinity, or nearly one; */
-bool param_is_mask(const RawTensor *t);
+bool param_is_mask(const Graph *g, const RawTensor *t);
 /* that, or sines and cosines of positions, of which the first are all 0 or all the largest. */
-bool param_is_table(const RawTensor *t);
+bool param_is_table(const Graph *g, const RawTensor *t);
 
 /* file.c: what --param or --params-from has under this name, as type t; or NULL. */
 const RawTensor *param_given(const Params *p, const char *name, Dtype t);

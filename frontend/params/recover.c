@@ -313,7 +313,7 @@ void trace_recover(Fx *x, Traces *all)
 {
     for (uint32_t i = 0; i < all->n; i++) {
         Trace *t = &all->at[i];
-        if (!t->done && is_known_fold(t->fx) && !param_is_table(t->tensor))
+        if (!t->done && is_known_fold(t->fx) && !param_is_table(x->p->g, t->tensor))
             t->entry = source_of(x, t, &t->evidence);
     }
     order_sources(x, all);

@@ -23,41 +23,66 @@ double raw_number(const RawTensor *t, int64_t i)
     return (double)f;
 }
 
-bool param_is_mask(const RawTensor *t)
+/* What a constant's numbers are like. */
+typedef struct {
+    bool mask;                                          /* some are infinite, or as good as that */
+    bool table;
+} Looks;
+
+static RawTensor floats(Dtype t, const Shape *s, const void *data)
 {
-    int64_t n = shape_elements(&t->shape);
-    for (int64_t i = 0; i < n; i++) {
-        double v = raw_number(t, i);
-        if (!isfinite(v) || fabs(v) > 1e30)
+    return (RawTensor){.dtype = t, .shape = *s, .bytes = {.at = data}};
+}
+
+static bool has_infinite(const RawTensor *t, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs(raw_number(t, i)) <= 1e30))
             return true;
-    }
     return false;
 }
 
-bool param_is_table(const RawTensor *t)
+/* Is what stands first along a dimension 0 everywhere, or the largest, and all behind it other? */
+static bool begins_alike(const RawTensor *t, int64_t n, int64_t inner, int64_t each, double most)
 {
-    int64_t n = shape_elements(&t->shape), inner = 1;
+    double v = raw_number(t, 0);
+    bool varies = false;
+    if (each == inner || inner == 1 || (v != 0 && v != most))
+        return false;
+    for (int64_t at = 0; at < n; at += each)
+        for (int64_t i = at; i < at + inner; i++)
+            if (raw_number(t, i) != v)
+                return false;
+    for (int64_t at = 0; at < n && !varies; at += inner)
+        for (int64_t i = at + 1; i < at + inner && !varies; i++)
+            varies = raw_number(t, i) != raw_number(t, i - 1);
+    return varies;
+}
+
+static const void *look(Arena *a, Dtype dtype, const Shape *s, const void *data)
+{
+    Looks *k = arena_new_of(a, Looks);
+    const RawTensor t = floats(dtype, s, data);
+    int64_t n = shape_elements(s), inner = 1;
     bool constant = true;
     double most = 0;
-    if (param_is_mask(t))
-        return true;
-    for (int64_t i = 0; i < n; i++) {
-        most = fmax(most, fabs(raw_number(t, i)));
-        constant &= raw_number(t, i) == raw_number(t, 0);
+    k->mask = k->table = has_infinite(&t, n);
+    for (int64_t i = 0; i < n && !k->mask; i++) {
+        most = fmax(most, fabs(raw_number(&t, i)));
+        constant &= raw_number(&t, i) == raw_number(&t, 0);
     }
-    for (int d = t->shape.rank; d-- > 0 && !constant; inner *= t->shape.d[d]) {
-        int64_t each = inner * t->shape.d[d];
-        bool first = t->shape.d[d] > 1 && inner > 1, varies = false;
-        double v = raw_number(t, 0);
-        for (int64_t i = 0; i < n && first; i++) {
-            first = i % each / inner > 0 || (raw_number(t, i) == v && (v == 0 || v == most));
-            varies |= i % inner > 0 && raw_number(t, i) != raw_number(t, i - 1);
-        }
-        if (first && varies)
-            return true;
-    }
-    return false;
+    for (int d = s->rank; d-- > 0 && !constant && !k->table; inner *= s->d[d])
+        k->table = begins_alike(&t, n, inner, inner * s->d[d], most);
+    return k;
 }
+
+static const Looks *looks_of(const Graph *g, const RawTensor *t)
+{
+    return graph_look(g, t->dtype, &t->shape, t->bytes.at, look);
+}
+
+bool param_is_mask(const Graph *g, const RawTensor *t) { return looks_of(g, t)->mask; }
+bool param_is_table(const Graph *g, const RawTensor *t) { return looks_of(g, t)->table; }
 
 typedef struct { int64_t heads, n, height, width, tokens, rows; bool heads_last; } Table;
 

@@ -223,8 +223,41 @@ static void test_names(Graph *g)
        "the table as data");
 }
 
+static int looks;
+
+static const void *look(Arena *a, Dtype t, const Shape *shape, const void *data)
+{
+    double *sum = arena_new_of(a, double), part[3];
+    looks++;
+    element_doubles(t, data, 1, shape_elements(shape) - 1, part);
+    for (int64_t i = 0; i + 1 < shape_elements(shape); i++)
+        *sum += part[i];
+    return sum;
+}
+
+/* A constant is looked at once for each question, however it is shaped another time. */
+static void looked_at(void)
+{
+    Arena *a = arena_new();
+    Graph *g = graph_new(a, "test.onnx");
+    static const float of[4] = {1, 2, 3, 4};
+    static const int64_t whole[2] = {7, -9};
+    Shape s = shape_of(1, (int64_t)4), square = shape_of(2, (int64_t)2, (int64_t)2),
+          two = shape_of(1, (int64_t)2);
+    const double *sum = graph_look(g, DT_F32, &s, of, look);
+    bool same = true;
+    for (int i = 0; i < 100; i++)
+        same &= graph_look(g, DT_F32, &s, of, look) == sum;
+    ok(same && looks == 1 && *sum == 9, "looked at once");
+    graph_look(g, DT_F32, &square, of, look);
+    const double *last = graph_look(g, DT_I64, &two, whole, look);
+    ok(looks == 3 && *last == -9, "another shape, other bytes: looked at again");
+    arena_free(a);
+}
+
 int main(void)
 {
+    looked_at();
     static void (*const tests[])(Graph *) = {test_shapes, test_identities, test_folding,
                                              test_broadcasts, test_names};
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
