@@ -31,7 +31,7 @@ OBJ      := $(COMPILER:%.c=$(BUILD)/%.o) $(BUILD)/onnx.pb-c.o $(BUILD)/embed.o
 # The runtime's sources, the rooms it stands on and the output's Makefile travel inside the compiler, as a table that output.c writes into out/.
 RUNTIME  := $(foreach e,c h def cu sh,$(call sources,runtime,$(e)) $(filter-out schedule/tool/%,$(call sources,schedule,$(e))) $(wildcard base/file/*.$(e) base/cli/*.$(e)))
 
-all: $(BUILD)/ppsplit
+all: $(BUILD)/ppsplit $(BUILD)/handed/lib/libppruntime.a
 
 $(BUILD)/ppsplit: $(COMMAND:%.c=$(BUILD)/%.o) $(BUILD)/libppsplit.a
 	$(call say,LD,$@)
@@ -141,7 +141,7 @@ $(BUILD)/cuda_shim/libshim.a: $(wildcard tests/cuda_shim/*)
 	$(Q)! command -v $(CXX) >/dev/null || $(MAKE) -s -f tests/cuda_shim/shim.mk O=$(@D)
 
 CHECKED  := $(UNIT) $(BUILD)/tests/objects/made $(BUILD)/tests/libpp.so $(if $(shell command -v $(CXX)),$(BUILD)/tests/libdevice.so)
-check: all tools $(CHECKED)
+check: $(BUILD)/ppsplit tools $(CHECKED)
 	$(Q)$(MAKE) -s layers
 	$(Q)BUILD=$(BUILD) PIPELINE_CFLAGS='$(PIPELINE_CFLAGS)' prove -j2 --timer --exec '' $(UNIT) $(SCRIPTS)
 
@@ -248,6 +248,12 @@ $(BUILD)/installed/Makefile: $(BUILD)/ppsplit
 	$(Q)$(BUILD)/ppsplit -q models/doc-ts/model.onnx -o $(@D)
 	@touch $@
 
+# Beside build/ppsplit, which hands it over to the outputs that it writes: they compile their stages only.
+$(BUILD)/handed/lib/libppruntime.a: $(RUNTIME) codegen/write/pipeline.mk | $(BUILD)/installed/Makefile
+	$(call say,RUNTIME,$@)
+	$(Q)$(BUILD)/ppsplit -q models/doc-ts/model.onnx -o $(BUILD)/installed
+	$(Q)+env -u CFLAGS $(MAKE) -s -C $(BUILD)/installed install-runtime PPSPLIT_RUNTIME=own PREFIX=$(abspath $(BUILD)/handed) DESTDIR=
+
 # The command with its manual and completions, and the compiler as a library.
 SHARE    := $(PREFIX)/share
 DOCS     := README.md CHANGELOG.md LICENSE $(wildcard docs/*.md docs/*.svg docs/*.png)
@@ -270,7 +276,7 @@ install-compiler: all
 
 # And the runtime, which outputs then link: for this machine's CPU, or ARCH=.
 install: install-compiler $(BUILD)/installed/Makefile
-	$(MAKE) -C $(BUILD)/installed install-runtime PREFIX=$(PREFIX) DESTDIR=$(abspath $(or $(DESTDIR),/))
+	$(MAKE) -C $(BUILD)/installed install-runtime PPSPLIT_RUNTIME=own PREFIX=$(PREFIX) DESTDIR=$(abspath $(or $(DESTDIR),/))
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/ppsplit share/man/man1/ppsplit.1 share/zsh/site-functions/_ppsplit \

@@ -194,6 +194,7 @@ static void note_options(Options *o)
 static void output(State *s)
 {
     note_options(s->o);
+    s->o->codegen.runtime = compiled_runtime(s->o->arena);
     if (s->o->codegen.dir)
         codegen_write(s->pipe, &s->o->codegen);
 }

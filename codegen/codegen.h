@@ -21,6 +21,9 @@ typedef struct {
     bool cpu, cuda;                 /* targets */
     bool link;                      /* --params link */
     bool profile;                   /* steps are timed; of the CPU's program */
+    /* Where this machine has the runtime compiled, PREFIX/lib/libppruntime.a, for the output's
+       Makefile to link; NULL: it looks for itself. */
+    const char *runtime;
     VEC(MadeWith) made;
 } CodegenOptions;
 

@@ -36,6 +36,11 @@ typedef struct {
 /* What is wrong ends the process with EXIT_USAGE, --help and --version with 0. */
 void read_command_line(Options *o, int argc, char **argv);
 
+/* ---- runtime.c ---- */
+
+/* The PREFIX of the compiled runtime that belongs to this ppsplit; NULL: there is none. */
+const char *compiled_runtime(Arena *a);
+
 /* ---- plan.c ---- */
 
 extern const char plan_usage[];

@@ -33,6 +33,7 @@ case $macros in
 *__ARM_FEATURE_SVE\ *) vectors=" (SVE)" ;;
 *) vectors= ;;
 esac
+machine=$(printf '%s\n' "$macros" | cksum | tr ' ' -)
 compiler=$(printf '%s\n' "$macros" | sed -n 's/^#define __VERSION__ "\(.*\)"/\1/p')
 case $compiler in [0-9]*) compiler="gcc $compiler" ;; esac
 
@@ -114,6 +115,7 @@ id="sources=$sources
 compiler=$compiler
 libraries=$found
 cflags=$cflags
+machine=$machine
 arch=${ARCH:-none}"
 
 field() { sed -n "s/^$1=//p" "$pc"; }
@@ -125,16 +127,18 @@ other() {
     elif [ "$PPSPLIT_RUNTIME" != auto ]; then :
     elif [ "$(field compiler)" != "$compiler" ]; then echo "was built by $(field compiler)"
     elif [ "$(field cflags)" != "$cflags" ]; then echo "was built with $(field cflags)"
+    elif [ "$(field arch)" = native ] && [ "${ARCH:-none}" = native ] && [ "$(field machine)" != "$machine" ]; then echo "is for another CPU"
     elif [ -n "$ARCH_GIVEN" ] && [ "$(field arch)" != "${ARCH:-none}" ]; then echo "is for ARCH=$(field arch)"
     fi
 }
 
-# Where there may be one: beside the ppsplit in PATH, and where pkg-config looks.
+# Where there may be one: with the ppsplit that wrote this folder, beside the one in PATH, and where pkg-config looks.
 places() {
     if [ "$PPSPLIT_RUNTIME" != auto ]; then
         echo "$PPSPLIT_RUNTIME/lib/pkgconfig"
         return
     fi
+    [ -f build/runtime-prefix ] && echo "$(cat build/runtime-prefix)/lib/pkgconfig"
     echo "${PKG_CONFIG_PATH:-}" | tr : '\n'
     command -v ppsplit >/dev/null && echo "$(dirname "$(dirname "$(command -v ppsplit)")")/lib/pkgconfig"
     command -v pkg-config >/dev/null && pkg-config --variable=pc_path pkg-config 2>/dev/null | tr : '\n'
@@ -162,7 +166,7 @@ case $PPSPLIT_RUNTIME in auto | own) ;; *) [ -n "$installed$error" ] || error="P
 # make's own characters, and the lines of the .pc file with it
 quote() { printf '%s' "$1" | sed 's/\$/$$/g; s/#/\\#/g'; }
 cat >"$dir/result" <<END
-COMPILER_ID   := $(printf '%s\n' "$macros" | cksum | tr ' ' -)
+COMPILER_ID   := $machine
 MPI           := $(quote "$mpi")
 PRODUCT_FLAGS := $(quote "$product_flags")
 PRODUCT_LIBS  := $(quote "$product_libs")

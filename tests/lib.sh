@@ -8,6 +8,7 @@ case $build in /*) ;; *) build=$top/$build ;; esac
 ppsplit=${PPSPLIT:-$build/ppsplit}
 compare=$build/tests/tools/compare
 runtime=$build/tests/first/runtime                     # as outputs have it
+export PPSPLIT_RUNTIME=own                              # not the one that a built ppsplit hands over, which may be there or not
 includes="-I$top -I$top/runtime -I$top/runtime/api"    # of a source that is compiled where it stands
 nvcc_quick="-Xcicc -O0 -Xptxas -O0"                    # whether it compiles, without a warning: what it then does is not run here
 work=$(mktemp -d "${TMPDIR:-/tmp}/ppsplit-test.XXXXXX")

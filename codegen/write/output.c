@@ -216,6 +216,10 @@ static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char
         put(a, dir, name, (const char *)embed_file[i].data, embed_file[i].size);
     }
     write_readme(p, opt, dir);
+    if (opt->runtime) {
+        folder_make(a, dir, "build/");
+        put(a, dir, "build/runtime-prefix", opt->runtime, strlen(opt->runtime));
+    }
 }
 
 /* ---- whole or not at all --------------------------------------------------------------------- */

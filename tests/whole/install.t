@@ -23,15 +23,23 @@ is "pkg-config reads its file" "$(PKG_CONFIG_PATH=root/usr/lib/pkgconfig pkg-con
 is "and that of the runtime, whose headers are all there" "$(PKG_CONFIG_PATH=root/usr/lib/pkgconfig pkg-config --modversion ppsplit-runtime)$(
     cd root/usr/include/ppsplit/runtime && find . -name '*.h' | sort)" "$("$ppsplit" --version | sed -n 's/^ppsplit //p')$(cd out/runtime && find . -name '*.h' | sort)"
 
-# What is compiled, and the line that says whose the runtime is; the ppsplit in PATH is the installed one.
+# What is compiled, and the line that says whose the runtime is: that of the ppsplit which wrote the folder.
+unset PPSPLIT_RUNTIME
 built() {
-    PATH=$work/root/usr/bin:$PATH make -C out CC="$cc" CFLAGS=-O0 "$@" >said 2>&1 || echo "exit $?"
+    make -C out CC="$cc" CFLAGS=-O0 "$@" >said 2>&1 || echo "exit $?"
     sed -n 's|^  CC\t\(runtime\)\?.*|\1|p' said | sort | uniq -c | tr '\n' ' ' | tr -s ' '
     sed -n "s|^  FOUND.*; ||p; s|.*\*\*\* \(.*\)  Stop.|\1|p" said | sed "s|$work/||"
 }
 root=root/usr/lib
 is "what it wrote links the installed runtime: of its own only machine.c is compiled" "$(built)" " 3 1 runtime runtime of $root (ARCH=native)"
 ok "and runs" out/pipeline infer --data x="$top/models/doc-ts/in.x.npy"
+is "also after make clean" "$(make -s -C out clean && find out/build ! -type d) $(built -n | tail -n 1)" "out/build/runtime-prefix runtime of $root (ARCH=native)"
+mkdir -p made/handed && cp "$ppsplit" made && cp -r root/usr/lib made/handed
+ok "a ppsplit that was only built" made/ppsplit -q "$top/models/doc-ts/model.onnx" -o second
+is "names the runtime beside it" "$(cat second/build/runtime-prefix)" "$work/made/handed"
+sed -i 's/^machine=.*/machine=other/' made/handed/lib/pkgconfig/ppsplit-runtime.pc
+is "which is not taken on another CPU" "$(make -n -C second CC="$cc" CFLAGS=-O0 | sed -n "s|^  FOUND.*; ||p" | sed "s|$work/||")" \
+    "own runtime (that of made/handed/lib is for another CPU)"
 is "not when it was built for another CPU than is asked for" "$(built -n ARCH=x86-64)" "own runtime (that of $root is for ARCH=native)"
 is "nor with another library" "$(built -n BLAS=none | sed 's/with .*/with/')" "own runtime (that of $root was built with"
 is "nor with other flags" "$(built -n CFLAGS=-O1)" "own runtime (that of $root was built with -O0)"
