@@ -2,26 +2,11 @@
  * ppsplit.h - the compiler as a library, libppsplit: what ppsplit.c, the command, calls, for
  * programs in C and C++.
  *
- *     cc my.c $(pkg-config --cflags --libs ppsplit)
+ *     cc my.c $(pkg-config --cflags --libs ppsplit)      and in it: #include <ppsplit/ppsplit.h>
  *
- *     static void split(void *arg)
- *     {
- *         struct My *my = arg;
- *         Graph *g = import_models(my->arena, 1, &my->path, &my->import);
- *         Loss loss = loss_append(g, &my->loss, &my->import);
- *         Pipe *p = pipe_build(g, &my->partition, &loss);
- *         autodiff(p);
- *         pipe_costs(p);
- *         codegen_write(p, &my->codegen);
- *     }
- *     ...
- *     struct My my = {.arena = arena_new(), .path = "model.onnx"};
- *     my.import.limits = limits_default();
- *     int status = diag_run(split, &my);
- *     arena_free(my.arena);
- *
- * in this order: frontend/frontend.h, autodiff/autodiff.h, partition/partition.h, autodiff/ again,
- * codegen/codegen.h; diag_run() is in base/base.h.
+ * docs/library.md has whole programs.  The passes are called in this order: frontend/frontend.h,
+ * autodiff/autodiff.h (the loss), partition/partition.h, autodiff/ again, codegen/codegen.h;
+ * diag_run(), which calls them, is in base/base.h.
  *
  * Options that are all zero are the command's defaults, but for ImportOptions.limits and one target
  * in CodegenOptions.

@@ -102,7 +102,7 @@ for document in "${documents[@]}" "$work/ppsplit.1.md"; do
             command -v mpirun >/dev/null || sed -i -E 's/mpirun (--oversubscribe )?-n [0-9]+ //' command
             ok "$name, line $line: $(head -n 1 "$block")" bash -e command
             ok "$name, line $line: its options" eval '! known "$block" | grep .' ;;
-        *.text | *.none | *.c | *.csv | *.xml | *.cmake | *.python)
+        *.text | *.none | *.c | *.cpp | *.csv | *.xml | *.cmake | *.python)
             [[ $block == *.text && $(head -c 2 "$block") == '$ ' ]] ||
                 ok "$name, line $line: no command that is not run" eval '! grep -nE "^(\$ )?(ppsplit|make|mpirun|out/|\./bootstrap|python3) " "$block"' ;;
         *.console)

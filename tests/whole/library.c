@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <ppsplit.h>
+#include <ppsplit/ppsplit.h>
 
 typedef struct {
     Arena *arena;

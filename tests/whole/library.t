@@ -13,6 +13,11 @@ model=$top/models/gpt-ts/model.onnx
 # Those of the library; runtime/ is for the programs that the compiler writes.
 headers() { (cd "$work/usr/include/ppsplit" && find . -name '*.h' ! -path './runtime/*' | sort); }
 
+# program LANGUAGE: the one that docs/library.md shows
+program() { awk -v start="\`\`\`$1" '$0 == start { on = 1; next } /^```/ { on = 0 } on' "$top/docs/library.md" >"shown.$1"; }
+program c
+program cpp
+
 # Every installed header stands alone, in either language, and asks for nothing that is not installed.
 alone() {
     local h
@@ -35,7 +40,11 @@ for pair in gcc:g++ clang:clang++; do
     ok "$cc: headers compile alone in C11" alone c "$cc -std=c11 -Wpedantic"
     ok "$cxx: headers compile alone in C++11" alone cpp "$cxx -std=c++11"
     ok "$cc: a program in C" $cc -std=gnu11 -Wall -Wextra -Werror $sanitizer "$top/tests/whole/library.c" $cflags $libs -o in_c
-    ok "$cxx: a program in C++" $cxx -std=c++11 -Wall -Wextra -Werror $sanitizer "$top/tests/whole/library.cpp" $cflags $libs -o in_cpp
+    ok "$cxx: a program in C++" $cxx -std=c++11 -Wall -Wextra -Werror $sanitizer shown.cpp $cflags $libs -o in_cpp
+    ok "$cc: the one in C of docs/library.md" $cc -std=c11 -Wall -Wextra -Werror $sanitizer shown.c $cflags $libs -o shown
+    rm -rf shown.out
+    is "$cc: says" "$(./shown "$model" h.1:begin cross_entropy shown.out)" "stage 0: wte, h.0, $((4 * (48 * 16 + 16 * 16 + 12 * 16 * 16 + 13 * 16))) bytes of parameters
+stage 1: h.1, ln_f, lm_head, $((4 * (12 * 16 * 16 + 13 * 16 + 2 * 16))) bytes of parameters"
     rm -rf out
     ok "$cc: runs" ./in_c "$model" h.1:begin cross_entropy out
     is "$cc: says" "$(./in_c "$model" h.1:begin cross_entropy out 2>&1)" "$(usr/bin/ppsplit ls "$model" 2>&1)
