@@ -138,7 +138,7 @@ places() {
         echo "$PPSPLIT_RUNTIME/lib/pkgconfig"
         return
     fi
-    [ -f build/runtime-prefix ] && echo "$(cat build/runtime-prefix)/lib/pkgconfig"
+    [ -f "$RUNTIME/compiled" ] && echo "$(cat "$RUNTIME/compiled")/lib/pkgconfig"
     echo "${PKG_CONFIG_PATH:-}" | tr : '\n'
     command -v ppsplit >/dev/null && echo "$(dirname "$(dirname "$(command -v ppsplit)")")/lib/pkgconfig"
     command -v pkg-config >/dev/null && pkg-config --variable=pc_path pkg-config 2>/dev/null | tr : '\n'

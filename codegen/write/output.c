@@ -216,10 +216,8 @@ static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char
         put(a, dir, name, (const char *)embed_file[i].data, embed_file[i].size);
     }
     write_readme(p, opt, dir);
-    if (opt->runtime) {
-        folder_make(a, dir, "build/");
-        put(a, dir, "build/runtime-prefix", opt->runtime, strlen(opt->runtime));
-    }
+    if (opt->runtime)
+        put(a, dir, "runtime/compiled", opt->runtime, strlen(opt->runtime));
 }
 
 /* ---- whole or not at all --------------------------------------------------------------------- */

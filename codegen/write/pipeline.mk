@@ -9,7 +9,7 @@
 # MPICC  MPI's compiler; by default CC, should it know mpi.h by itself (cc of a Cray), else mpicc.  none: ranks are threads.
 # BLAS   libraries of matrix products: openblas, blis, mkl, armpl, onednn (float32 only), "onednn openblas", any pkg-config module with
 #        a cblas.h, or none; by default oneDNN and OpenBLAS, each where it is.
-# PPSPLIT_RUNTIME   auto: the compiled runtime of the ppsplit that wrote this (build/runtime-prefix names its PREFIX), or an installed one,
+# PPSPLIT_RUNTIME   auto: the compiled runtime of the ppsplit that wrote this (runtime/compiled names its PREFIX), or an installed one,
 #        if it has the same sources, libraries and flags; own: compiled here; or the PREFIX of an installed one, whatever its flags and its ARCH.
 
 # ppsplit was ended while this folder took a new output's place: what is new lies in .next, what is to go in .next/.stale.
@@ -250,8 +250,7 @@ install-runtime: build/libppruntime.a
 	$(Q)cd $(RUNTIME) && for f in $(patsubst $(RUNTIME)/%,%,$(HEADERS)); do install -Dm644 $$f $(INTO)/include/ppsplit/runtime/$$f || exit; done
 
 clean:
-	rm -f pipeline pipeline-cuda pipeline-shim
-	[ ! -d build ] || find build -mindepth 1 -maxdepth 1 ! -name runtime-prefix -exec rm -rf {} +
+	rm -rf build pipeline pipeline-cuda pipeline-shim
 
 help:
 	@echo "pipeline         the program for the CPU: make, make -j4; ARCH=CPU BLAS=NAME MPICC=COMPILER say for what and with what"
