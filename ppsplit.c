@@ -181,6 +181,11 @@ static const char *loss_text(const Options *o)
     return arena_printf(o->arena, "model:%016llx", (unsigned long long)hash);
 }
 
+static const char *dropout_text(DropoutMode mode)
+{
+    return mode == DROPOUT_TRAIN ? "train" : mode == DROPOUT_AS_WRITTEN ? "as-written" : "none";
+}
+
 static void note_options(Options *o)
 {
     note(o, "loss", loss_text(o));
@@ -188,6 +193,7 @@ static void note_options(Options *o)
     note(o, "dtype", o->dtype == DT_NONE || o->dtype == DT_F32 ? "none" : dtype_name(o->dtype));
     note_list(o, "freeze", o->import.freeze.n, o->import.freeze.at);
     note_list(o, "train", o->import.train.n, o->import.train.at);
+    note(o, "dropout", dropout_text(o->import.dropout));
     note_list(o, "stop-gradient", o->import.stop.n, o->import.stop.at);
 }
 

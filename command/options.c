@@ -65,6 +65,10 @@ static const char usage[] =
     "                              many rows (default: the model's)\n"
     "      --freeze=PATTERN        parameters that do not train (repeatable)\n"
     "      --train=PATTERN         parameters that do, after --freeze (repeatable)\n"
+    "      --dropout=as-written|train\n"
+    "                              Dropouts without a training mode, which drop where others do "
+    "(attention's of\n"
+    "                              PyTorch): never, or always\n"
     "      --stop-gradient=NAME    a value, or the results of a node, that send no gradient back "
     "(detach);\n"
     "                              the file's names, * and ? allowed (repeatable)\n"
@@ -124,6 +128,7 @@ enum {
     OPT_LOSS_OVER,
     OPT_FREEZE,
     OPT_TRAIN,
+    OPT_DROPOUT,
     OPT_STOP,
     OPT_BIND,
     OPT_ROWS,
@@ -179,6 +184,7 @@ static const OptionName options[] = {
     [OPT_LOSS_OVER] = {"loss-over", "microbatch|minibatch[=ROWS]", 0},
     [OPT_FREEZE] = {"freeze", "PATTERN", 0},
     [OPT_TRAIN] = {"train", "PATTERN", 0},
+    [OPT_DROPOUT] = {"dropout", "as-written|train", 0},
     [OPT_STOP] = {"stop-gradient", "NAME", 0},
     [OPT_BIND] = {"bind", "NAME=N", 0},
     [OPT_ROWS] = {"rows", "N", 0},
@@ -283,6 +289,11 @@ static void read_option(Options *o, int option, const char *arg)
     case OPT_LOSS_OVER: set_loss_over(o, arg); break;
     case OPT_FREEZE: vec_push(o->arena, &o->import.freeze, arg); break;
     case OPT_TRAIN: vec_push(o->arena, &o->import.train, arg); break;
+    case OPT_DROPOUT: {
+        static const DropoutMode modes[] = {DROPOUT_AS_WRITTEN, DROPOUT_TRAIN};
+        o->import.dropout = modes[ONE_OF("ppsplit", "dropout", arg, "as-written", "train")];
+        break;
+    }
     case OPT_STOP: vec_push(o->arena, &o->import.stop, arg); break;
     case OPT_BIND: vec_push(o->arena, &o->import.bind, arg); break;
     case OPT_ROWS: o->rows = row_count("rows", arg); break;

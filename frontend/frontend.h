@@ -28,6 +28,10 @@ Model *model_open(Arena *a, const char *path, const Limits *lim);
 
 /* ---- import/import.c: Model -> Graph --------------------------------------------------------- */
 
+/* Dropouts without a training mode: they drop where others do, and so does what PyTorch's metadata
+ * tells of; never; always. */
+typedef enum { DROPOUT_OF_ATTENTION, DROPOUT_AS_WRITTEN, DROPOUT_TRAIN } DropoutMode;
+
 typedef struct {
     VEC(const char *) bind;                             /* "seq=128" */
     /* patterns (fnmatch) over parameter names */
@@ -38,6 +42,7 @@ typedef struct {
     VEC(const char *)
     given, params_from; /* "NAME=FILE": parameters that the export folded away; files of them */
     Limits limits;
+    DropoutMode dropout;
     /* a loss is asked for: parameters train, warn of what cannot */
     bool training;
     /* d y / d wrt[i] over a list of nodes, NONE where unreached: autodiff's grad_nodes(), which

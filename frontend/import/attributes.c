@@ -60,13 +60,6 @@ bool im_keeps_long_dims(const Import *im)
     return fx && strstr(fx, "aten.squeeze.dim");
 }
 
-bool im_has_index(const Import *im)
-{
-    const char *fx = im->training ? im->node->fx_node : NULL;
-    return fx && (strstr(fx, "target=torch.ops.aten.max.dim]") ||
-                  strstr(fx, "target=torch.ops.aten.min.dim]"));
-}
-
 Dtype im_declared(const Import *im, uint32_t i)
 {
     bool value = i < im->node->nin && !param_is_used(im->node, i);

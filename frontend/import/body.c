@@ -24,6 +24,7 @@ Slots control_body(const Control *c, const char *attr, const Slots *in)
         param_assign(s->params, &b.node);
     }
     stop_assign(s->stops, s->m, s->params, &b.node);
+    drops_find(s, &b.node);
     c->body(s, &b.node);
     if (s->params)
         param_leave(s->params, before);

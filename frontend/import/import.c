@@ -364,8 +364,11 @@ static void run_model(ImportState *s, Ids *out, bool last)
 {
     Model *m = s->m;
     s->g->file = m->path;
+    drops_find(s, &m->node);
     import_list(s, &m->node);
     through_report(s);
+    drops_report(s);
+    ties_report(s);
     *out = (Ids){0};
     for (size_t i = 0; i < m->graph->n_output; i++) {
         const char *name = m->graph->output[i]->name ? m->graph->output[i]->name : "";

@@ -52,9 +52,16 @@ int64_t im_padding_row(const Import *im);
 bool im_means(const Import *im);        /* of a scatter: scatter_reduce with mean (the same) */
 bool im_renorms(const Import *im);      /* of a scatter: an embedding's max_norm (the same) */
 bool im_keeps_long_dims(const Import *im); /* of a Squeeze: PyTorch leaves dims other than 1 */
-/* of a ReduceMax or ReduceMin: max(dim), whose gradient is that of the element at the index that it
- * returns, and not amax, whose equals share it */
-bool im_has_index(const Import *im);
+/* ties.c: of a Max, a Min, a Clip with a constant: torch.maximum or a clamp by tensors, whose
+ * gradient is shared where both are equal; a clamp by numbers has none there */
+bool im_shares_ties(const Import *im);
+/* of a ReduceMax or ReduceMin along an axis: max(dim), whose gradient is that of the element at the
+ * index that it returns, and not amax, whose equals share it */
+bool im_has_index(const Import *im, int axis);
+/* drops.c: of a Dropout of that ratio, does it drop in training?  Of a Softmax: the ratio of what
+ * PyTorch drops of it and dynamo's optimizer removed, else 0 */
+bool im_drops(const Import *im, double ratio);
+double im_lost_dropout(const Import *im);
 /* a number that PyTorch's call was given and the node does not say, as meta_number() finds it */
 bool im_told(const Import *im, const char *target, int position, const char *keyword, double *v);
 

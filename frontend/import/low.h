@@ -47,9 +47,12 @@ ValueId low_unsqueeze(Graph *g, ValueId x, int axis);
 ValueId low_channels(const Import *im, uint32_t i, int64_t c,
                      int rank);             /* operand [c] -> [c, 1, ...] against rank dims */
 ValueId low_safe_sqrt(Graph *g, ValueId s); /* Sqrt whose gradient is 0, not NaN, where s = 0 */
+/* ops/root.c: s^p, 0 < p < 1; in training, of a sum of squares, of gradient 0 where s = 0 */
+ValueId low_root(const Import *im, ValueId s, double p);
 ValueId low_not_zero(Graph *g, ValueId x);  /* 1 where x is 0: a divisor */
 ValueId low_square(Graph *g, ValueId x);
 ValueId low_scale(Graph *g, ValueId x, double k); /* x * k; x itself when k is 1 */
+ValueId low_drop(const Import *im, ValueId x, double ratio); /* ops/norm.c: in training */
 /* ops/map.c: activations, no gradient at the bounds of a clamp */
 /* lo, hi: NONE: none */
 ValueId low_clip(Graph *g, ValueId x, ValueId lo, ValueId hi);

@@ -19,6 +19,14 @@ typedef struct {
     Dtype declared; /* its type in the file, where the graph holds it in another; else DT_NONE */
 } Slot;
 
+/* drops.c: Dropouts of the model. */
+typedef struct {
+    bool any;       /* some have a training mode that is set, or PyTorch's metadata says so */
+    StrMap dropout; /* the fx nodes that a Dropout of the file is of */
+    uint32_t n_lost, n_left; /* without a mode: those that drop, those that do not */
+    const char *first_lost, *first_left;
+} Drops;
+
 typedef struct ImportState {
     Graph *g;
     Model *m;
@@ -36,6 +44,9 @@ typedef struct ImportState {
     Ids alive; /* bools that are true wherever what is imported now counts: the loops around */
     VEC(bool) carries; /* by value, through.c: a gradient of it reaches a parameter */
     const char *through, *untold; /* through.c: the first nodes it is said of, or NULL */
+    Drops drops;
+    uint32_t n_ties;     /* ties.c: nodes of which nothing tells who has the gradient */
+    const char *first_tie;
     struct Trips *trips; /* trips.c: loops whose nodes have begun; NULL: none */
 } ImportState;
 
@@ -85,6 +96,16 @@ ValueId reroll(Graph *g, uint32_t n, const ValueId *y);
  * estimators; what is to be said of them */
 void through_mark(ImportState *s, const RawNode *n, ValueId *in);
 void through_report(const ImportState *s);
+
+/* does a gradient reach a parameter from it? */
+bool import_carries(ImportState *s, ValueId v);
+
+/* ties.c */
+void ties_report(const ImportState *s);
+
+/* drops.c: Dropouts of a list that is about to be imported; what is to be said of them */
+void drops_find(ImportState *s, const RawNodes *list);
+void drops_report(const ImportState *s);
 
 /* live.c: fills RawNode.dead of a list that yields n names */
 void import_mark_live(Model *m, RawNodes *list, uint32_t n, const char *const *root);

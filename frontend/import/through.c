@@ -10,8 +10,8 @@
  */
 #include "state.h"
 
-/* Does a gradient reach a parameter from it?  Values of the graph are there in order. */
-static bool carries(ImportState *s, ValueId v)
+/* Values of the graph are there in order. */
+bool import_carries(ImportState *s, ValueId v)
 {
     Graph *g = s->g;
     for (ValueId k = s->carries.n; k <= v; k++) {
@@ -37,9 +37,9 @@ void through_mark(ImportState *s, const RawNode *n, ValueId *in)
 {
     for (int k = 0; k < 2; k++) {
         ValueId y = minuend(s->g, in[k], in[1 - k]);
-        if (y == NONE || !carries(s, in[1 - k]))
+        if (y == NONE || !import_carries(s, in[1 - k]))
             continue;
-        if (carries(s, y)) {
+        if (import_carries(s, y)) {
             s->untold = s->untold ? s->untold : n->name;
             continue;
         }

@@ -1,7 +1,8 @@
 /*
  * map.c - elementwise ONNX ops to core maps: arithmetic, comparison, activations.
  * The lowerings are chosen for their gradients: what an untaken branch of Where computes must stay
- * finite, and values at the kinks follow PyTorch (a clamp passes no gradient at its bounds).
+ * finite, and values at the kinks follow PyTorch (a clamp passes no gradient at its bounds, a
+ * distance none at 0).
  */
 #include "frontend/import/low.h"
 #include "frontend/import/state.h"
@@ -25,13 +26,28 @@ void import_map(Import *im)
     im->out[0] = g_binary(im->g, im->op, low_need(im, 0), low_need(im, 1));
 }
 
-/* Max, Min, Sum of any number of operands: a chain from the left. */
+/* Is it one number, which Clip and PyTorch's clamp could take as a bound of x? */
+static bool is_bound(const Graph *g, ValueId x, ValueId v)
+{
+    double c;
+    return dtype_is_float(low_dtype(g, x)) && low_dtype(g, x) == low_dtype(g, v) &&
+           low_shape(g, v).rank <= low_shape(g, x).rank && g_const_double(g, v, &c) && !isnan(c);
+}
+
+/* Max, Min, Sum of any number of operands: a chain from the left.  The larger of x and a number is
+ * a clamp: no gradient where they are equal. */
 void import_nary(Import *im)
 {
+    Graph *g = im->g;
     Op op = im->op == OP_Sum ? OP_Add : im->op;
     ValueId y = low_need(im, 0);
-    for (uint32_t i = 1; i < im->nin; i++)
-        y = g_binary(im->g, op, y, low_need(im, i));
+    for (uint32_t i = 1; i < im->nin; i++) {
+        ValueId z = low_need(im, i), x = is_bound(g, y, z) ? y : z, c = x == y ? z : y;
+        if (op != OP_Add && is_bound(g, x, c) && !im_shares_ties(im))
+            y = low_clip(g, x, op == OP_Max ? c : NONE, op == OP_Min ? c : NONE);
+        else
+            y = g_binary(g, op, y, z);
+    }
     im->out[0] = y;
 }
 
@@ -45,8 +61,9 @@ void import_mean(Import *im)
 
 /* x to a small constant power by products, as PyTorch computes it; NONE when there is no such form.
  */
-static ValueId small_power(Graph *g, ValueId x, double p)
+static ValueId small_power(const Import *im, ValueId x, double p)
 {
+    Graph *g = im->g;
     bool is_float = dtype_is_float(low_dtype(g, x));
     if (p == 1)
         return x;
@@ -56,8 +73,8 @@ static ValueId small_power(Graph *g, ValueId x, double p)
         return g_mul(g, low_square(g, x), x);
     if (!is_float)
         return NONE;
-    if (p == 0.5)
-        return g_unary(g, OP_Sqrt, x);
+    if (p > 0 && p < 1)
+        return low_root(im, x, p);
     if (p == -0.5)
         return g_unary(g, OP_Reciprocal, g_unary(g, OP_Sqrt, x));
     if (p == -1)
@@ -74,7 +91,7 @@ void import_pow(Import *im)
     Dtype t = low_dtype(g, x), u = low_dtype(g, y);
     double p;
     if (g_const_double(g, y, &p) && low_shape(g, y).rank <= low_shape(g, x).rank) {
-        im->out[0] = small_power(g, x, p);
+        im->out[0] = small_power(im, x, p);
         if (im->out[0] != NONE)
             return;
     }
@@ -143,7 +160,12 @@ void import_clip(Import *im)
 {
     Graph *g = im->g;
     ValueId x = low_need(im, 0), lo = bound(im, 1, "min"), hi = bound(im, 2, "max");
-    im->out[0] = low_clip(g, x, lo, hi);
+    if (!im_shares_ties(im)) {
+        im->out[0] = low_clip(g, x, lo, hi);
+        return;
+    }
+    x = lo == NONE ? x : g_binary(g, OP_Max, x, lo);
+    im->out[0] = hi == NONE ? x : g_binary(g, OP_Min, x, hi);
 }
 
 /* min(max(a x + b, 0), 1), no gradient at the bounds. */
@@ -338,6 +360,8 @@ void import_softmax(Import *im)
     Shape s = low_shape(g, low_need(im, 0));
     ValueId x = softmax_operand(im, &axis);
     ValueId y = im->op == OP_Softmax ? g_softmax(g, x, axis) : g_log_softmax(g, x, axis);
+    if (im->op == OP_Softmax)
+        y = low_drop(im, y, im_lost_dropout(im));
     im->out[0] = g_reshape(g, y, &s);
 }
 

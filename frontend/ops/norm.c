@@ -294,14 +294,25 @@ static ValueId all_true(Graph *g, ValueId x, Dtype t)
     return g_cast(g, g_binary(g, OP_Equal, low_zeros_like(g, x), g_like(g, x, 0)), t);
 }
 
-/* Is this node to drop anything when the model trains? */
-static bool dropout_trains(const Import *im)
+/* y = x * mask / (1 - ratio) in training, x in eval and infer.  Returns the Dropout. */
+static ValueId drop(const Import *im, ValueId x, double ratio, ValueId *y)
 {
-    if (!im->training)
-        return false;
-    if (im->opset < 12)
-        return true;
-    return im_const_double(im, 2, 0) != 0;
+    Graph *g = im->g;
+    ValueId d = graph_node(g, OP_Dropout, 1, &x, (Attr){.ratio = ratio, .key = g->draw_count++});
+    ValueId in[2] = {d, x};
+    *y = graph_node(g, OP_Phase, 2, in, (Attr){0});
+    return d;
+}
+
+ValueId low_drop(const Import *im, ValueId x, double ratio)
+{
+    if (ratio == 1) {
+        ValueId in[2] = {low_zeros_like(im->g, x), x};
+        return graph_node(im->g, OP_Phase, 2, in, (Attr){0});
+    }
+    if (ratio > 0)
+        drop(im, x, ratio, &x);
+    return x;
 }
 
 void import_dropout(Import *im)
@@ -312,22 +323,19 @@ void import_dropout(Import *im)
     Dtype mask_type = im->opset < 10 ? low_dtype(g, x) : DT_BOOL;
     if (!(ratio >= 0 && ratio <= 1))
         low_fatal(im, -1, "a ratio of %g", ratio);
-    if (!dropout_trains(im) || ratio == 0) {
+    if (!im_drops(im, ratio)) {
         im->out[0] = x;
         if (im_wanted(im, 1))
             im->out[1] = all_true(g, x, mask_type);
         return;
     }
     if (ratio == 1) {
-        ValueId in[2] = {low_zeros_like(g, x), x};
-        im->out[0] = graph_node(g, OP_Phase, 2, in, (Attr){0});
+        im->out[0] = low_drop(im, x, ratio);
         if (im_wanted(im, 1))
             im->out[1] = g_cast(g, g_unary(g, OP_Not, all_true(g, x, DT_BOOL)), mask_type);
         return;
     }
-    ValueId y = graph_node(g, OP_Dropout, 1, &x, (Attr){.ratio = ratio, .key = g->draw_count++});
-    ValueId in[2] = {y, x};
+    ValueId dropped = drop(im, x, ratio, &im->out[0]);
     if (im_wanted(im, 1))
-        im->out[1] = g_cast(g, graph_out(g, y, 1), mask_type);
-    im->out[0] = graph_node(g, OP_Phase, 2, in, (Attr){0});
+        im->out[1] = g_cast(g, graph_out(g, dropped, 1), mask_type);
 }

@@ -68,8 +68,8 @@ void import_reduce(Import *im)
     } else if (t == DT_BOOL) {
         bool empty = shape_elements(&s) == 0;
         y = g_cast(g, reduce(g, im->op, empty ? x : g_cast(g, x, DT_I32), n, axes), DT_BOOL);
-    } else if (n == 1 && s.d[axes[0]] > 1 && dtype_is_float(t) && im_has_index(im) &&
-               (im->op == OP_ReduceMax || im->op == OP_ReduceMin)) {
+    } else if ((im->op == OP_ReduceMax || im->op == OP_ReduceMin) && n == 1 &&
+               s.d[axes[0]] > 1 && dtype_is_float(t) && im_has_index(im, (int)axes[0])) {
         y = extreme_at_index(g, im->op, x, axes);
     } else {
         y = reduce(g, im->op, x, n, axes);

@@ -1,0 +1,144 @@
+/*
+ * drops.c - which Dropouts drop in training.  In: the nodes of a model, --dropout.  Out: im_drops()
+ * and im_lost_dropout() for the importers, and what is to be said.
+ *
+ * A Dropout of opset 12 and later has a training_mode.  Both exporters of PyTorch write
+ * scaled_dot_product_attention's, and so that of nn.MultiheadAttention and of what is made of it,
+ * without one, which ONNX takes for false; dynamo's optimizer then removes it, and the metadata
+ * alone has its ratio.  So where others drop, one without a mode does too.
+ */
+#include <string.h>
+
+#include "state.h"
+
+/* Calls of PyTorch that drop among the weights of attention, and where their ratio stands. */
+static const struct {
+    const char *target;
+    int position;
+} attention[] = {
+    {"aten.scaled_dot_product_attention.default", 4},
+    {"aten._scaled_dot_product_flash_attention.default", 3},
+    {"aten._scaled_dot_product_flash_attention_for_cpu.default", 3},
+    {"aten._scaled_dot_product_efficient_attention.default", 5},
+};
+
+/* The ratio that PyTorch's attention was given, 0: it was given none. */
+static double told_ratio(const RawNode *n)
+{
+    double ratio;
+    for (size_t i = 0; n->fx_node && i < sizeof attention / sizeof *attention; i++)
+        if (meta_number(n->fx_node, attention[i].target, attention[i].position, "dropout_p",
+                        &ratio))
+            return ratio > 0 && ratio <= 1 ? (double)(float)ratio : 0;
+    return 0;
+}
+
+static bool is_dropout(const RawNode *n) { return !*n->domain && !strcmp(n->op_type, "Dropout"); }
+
+/* ---- what a mode is ---- */
+
+static const RawNode *maker(const RawNodes *list, const char *name)
+{
+    for (uint32_t i = 0; i < list->n; i++)
+        for (uint32_t k = 0; k < list->at[i]->nout; k++)
+            if (!strcmp(list->at[i]->out[k], name))
+                return list->at[i];
+    return NULL;
+}
+
+static bool is_other_than_0(const ImportState *s, const RawTensor *t, Where w)
+{
+    Tensor x = tensor_widen(s->m->arena, t, w);
+    return shape_elements(&x.shape) == 1 && element_double(x.dtype, x.data, 0) != 0;
+}
+
+/* Is the value a constant other than 0?  Copies and casts of one are looked through. */
+static bool is_set(const ImportState *s, const RawNodes *list, const char *name)
+{
+    const RawNode *n = maker(list, name);
+    while (n && n->nin == 1 && (!strcmp(n->op_type, "Identity") || !strcmp(n->op_type, "Cast"))) {
+        name = n->in[0];
+        n = maker(list, name);
+    }
+    const Onnx__AttributeProto *a =
+        n && !strcmp(n->op_type, "Constant") ? raw_attr(n, "value") : NULL;
+    uint32_t init = n ? NONE : strmap_get(&s->m->init_index, name), at;
+    if (a && a->t) {
+        RawTensor t;
+        tensor_read(s->m, a->t, raw_where(s->m, n, -1), &t);
+        return is_other_than_0(s, &t, raw_where(s->m, n, -1));
+    }
+    if (init != NONE)
+        return is_other_than_0(s, &s->m->init.at[init], WHERE_FILE(s->m->path));
+    at = n ? NONE : strmap_get(&s->env, name); /* an input that has a value */
+    double x;
+    return at != NONE && !s->slot.at[at].is_sequence &&
+           g_const_double(s->g, s->slot.at[at].v, &x) && x != 0;
+}
+
+void drops_find(ImportState *s, const RawNodes *list)
+{
+    Drops *d = &s->drops;
+    d->dropout.arena = s->g->arena;
+    for (uint32_t i = 0; i < list->n && s->opt->training; i++) {
+        const RawNode *n = list->at[i];
+        if (n->dead)
+            continue;
+        if (is_dropout(n) && n->fx_node)
+            *strmap_at(&d->dropout, n->fx_node) = 1;
+        d->any = d->any || told_ratio(n) > 0 ||
+                 (is_dropout(n) && n->nin > 2 && *n->in[2] && is_set(s, list, n->in[2]));
+    }
+}
+
+/* ---- what the importers ask ---- */
+
+static bool lost_one_drops(const Import *im)
+{
+    Drops *d = &im->state->drops;
+    bool drops = im->state->opt->dropout == DROPOUT_TRAIN ||
+                 (im->state->opt->dropout == DROPOUT_OF_ATTENTION && d->any);
+    uint32_t *n = drops ? &d->n_lost : &d->n_left;
+    const char **first = drops ? &d->first_lost : &d->first_left;
+    if ((*n)++ == 0)
+        *first = *im->node->name || im->nout == 0 ? im->node->name : im->node->out[0];
+    return drops;
+}
+
+bool im_drops(const Import *im, double ratio)
+{
+    if (!im->training || ratio == 0)
+        return false;
+    if (im->opset < 12)
+        return true;
+    return im_const_double(im, 2, 0) != 0 || lost_one_drops(im);
+}
+
+double im_lost_dropout(const Import *im)
+{
+    double ratio = im->training ? told_ratio(im->node) : 0;
+    if (ratio == 0 || strmap_get(&im->state->drops.dropout, im->node->fx_node) != NONE)
+        return 0;
+    return lost_one_drops(im) ? ratio : 0;
+}
+
+void drops_report(const ImportState *s)
+{
+    const Drops *d = &s->drops;
+    Where w = WHERE_FILE(s->m->path);
+    if (s->opt->dropout != DROPOUT_OF_ATTENTION)        /* the user has thought of it */
+        return;
+    if (d->n_lost) {
+        diag_hint("--dropout=as-written leaves out what has no training mode");
+        diag_warn(w, "%u Dropout%s without a training mode, first '%.128s', drop%s as others do: "
+                     "PyTorch's exporters lose the mode of attention's",
+                  d->n_lost, d->n_lost == 1 ? "" : "s", diag_escape(s->m->arena, d->first_lost),
+                  d->n_lost == 1 ? "s" : "");
+    }
+    if (d->n_left) {
+        diag_hint("export in training mode; or --dropout=train, where it is to drop");
+        diag_warn(w, "%u Dropout%s, first '%.128s', will not drop: the file has no training mode "
+                     "for any",
+                  d->n_left, d->n_left == 1 ? "" : "s", diag_escape(s->m->arena, d->first_left));
+    }
+}

@@ -1,0 +1,128 @@
+/*
+ * test_dropout.c - which Dropouts drop in training, and what is said of it: with and without a
+ * training mode, of several opsets, of PyTorch's attention as both exporters leave it.
+ */
+#include "import_model.h"
+
+enum { BOOL = 9 };
+
+/* As a Constant. */
+static void scalar(M *m, const char *name, float v)
+{
+    enum { TENSOR = 4 };
+    Buf n = {0}, a = {0}, t = {0};
+    put_int(&t, 2, 1);
+    put_bytes(&t, 9, &v, 4);
+    put_string(&a, 1, "value");
+    put_message(&a, 5, &t);
+    put_int(&a, 20, TENSOR);
+    node_begin(&n, "Constant", name, "", name, NULL, NULL);
+    put_message(&n, 5, &a);
+    put_message(&m->graph, 1, &n);
+}
+
+static void flag(M *m, const char *name, unsigned char v)
+{
+    Buf t = {0};
+    put_int(&t, 2, BOOL);
+    put_string(&t, 8, name);
+    put_bytes(&t, 9, &v, 1);
+    put_message(&m->graph, 5, &t);
+}
+
+/* Two Dropouts with what is between them; mode: the second's third operand, "" for none. */
+static void two(M *m, const char *mode)
+{
+    char in[64];
+    initializer(m, "lin.weight", 4, 4, 1);
+    scalar(m, "p", 0.25F);
+    flag(m, "yes", 1);
+    flag(m, "no", 0);
+    node(m, "Dropout", "first", "x p", "a", NULL, NULL);
+    node(m, "MatMul", "/lin/MatMul", "a lin.weight", "b", NULL, NULL);
+    node(m, "Identity", "copied", "yes", "set", NULL, NULL);
+    snprintf(in, sizeof in, "b p %s", mode);
+    node(m, "Dropout", "second", in, "y", NULL, NULL);
+}
+
+static int dropouts(const Graph *g)
+{
+    int n = 0;
+    for (NodeId i = 0; g && i < g->node.n; i++)
+        n += g->node.at[i].op == OP_Dropout && g->node.at[i].attr.ratio == 0.25;
+    return g ? n : -1;
+}
+
+static void test_modes(void)
+{
+    static const struct {
+        const char *mode;
+        DropoutMode option;
+        bool training;
+        int n;
+        const char *said;
+    } rows[] = {
+        {"yes", DROPOUT_OF_ATTENTION, true, 2, "1 Dropout without a training mode, first 'first'"},
+        {"set", DROPOUT_OF_ATTENTION, true, 2, "--dropout=as-written leaves out"},
+        {"yes", DROPOUT_AS_WRITTEN, true, 1, ""},
+        {"yes", DROPOUT_OF_ATTENTION, false, 0, ""},
+        {"", DROPOUT_OF_ATTENTION, true, 0, "2 Dropouts, first 'first', will not drop"},
+        {"no", DROPOUT_OF_ATTENTION, true, 0, "--dropout=train"},
+        {"", DROPOUT_TRAIN, true, 2, ""},
+        {"", DROPOUT_AS_WRITTEN, true, 0, ""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        M m = {0};
+        ImportOptions opt = {.training = rows[i].training, .dropout = rows[i].option};
+        two(&m, rows[i].mode);
+        int n = dropouts(import(&m, NULL, &opt));
+        ok(n == rows[i].n, "mode '%s', option %d: %d drop, not %d", rows[i].mode,
+           (int)rows[i].option, rows[i].n, n);
+        ok(*rows[i].said ? strstr(said, rows[i].said) != NULL : !*said, "mode '%s': what is said",
+           rows[i].mode);
+    }
+}
+
+/* dynamo's optimizer removes attention's Dropout; the metadata of the Softmax has the ratio. */
+static void test_removed(void)
+{
+    const char *attention = "scaled_dot_product_attention.default";
+    for (int k = 0; k < 3; k++) {
+        M m = {0};
+        initializer(&m, "lin.weight", 4, 4, 1);
+        scalar(&m, "p", 0.25F);
+        const char *fx = call("sdpa", attention,
+                              k == 2 ? "%q, %k, %v, None, 0.0" : "%q, %k, %v, None, 0.25, True");
+        node(&m, "Softmax", "soft", "x", "s", NULL, fx);
+        if (k == 1)
+            node(&m, "Dropout", "drop", "s p", "d", NULL, fx);
+        node(&m, "MatMul", "/lin/MatMul", k == 1 ? "d lin.weight" : "s lin.weight", "y", NULL, NULL);
+        int n = dropouts(import(&m, NULL, NULL));
+        static const char *const what[] = {"removed: it drops", "there: it drops once",
+                                           "of no ratio: nothing drops"};
+        ok(n == (k < 2), "%s", what[k]);
+    }
+}
+
+/* A ratio is never a parameter, however it is written. */
+static void test_ratio(void)
+{
+    M m = {0};
+    initializer(&m, "lin.weight", 4, 4, 1);
+    scalar(&m, "half", 0.5F);
+    flag(&m, "yes", 1);
+    node(&m, "Mul", "square", "half half", "p", NULL, NULL);
+    node(&m, "MatMul", "/lin/MatMul", "x lin.weight", "b", NULL, NULL);
+    node(&m, "Dropout", "drop", "b p yes", "y", NULL, NULL);
+    Graph *g = import(&m, NULL, NULL);
+    ok(dropouts(g) == 1 && !param(g, "half"), "a ratio that is computed");
+}
+
+int main(void)
+{
+    models_begin();
+    test_modes();
+    test_removed();
+    test_ratio();
+    return models_end();
+}
