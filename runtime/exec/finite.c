@@ -38,14 +38,15 @@ static int any_nan(const void *p, int dtype, int64_t bytes)
     return found;
 }
 
-static int all_finite(const void *p, int dtype, int64_t bytes)
+/* But for what was -inf from the beginning: a bias that masks. */
+static int all_finite(const void *p, int dtype, int64_t bytes, int64_t lowest)
 {
-    int finite = 1;
+    int64_t bad = 0;
     for (int64_t i = 0; dtype == PP_F32 && i < bytes / 4; i++)
-        finite &= isfinite(((const float *)p)[i]) != 0;
+        bad += !isfinite(((const float *)p)[i]);
     for (int64_t i = 0; dtype == PP_F64 && i < bytes / 8; i++)
-        finite &= isfinite(((const double *)p)[i]) != 0;
-    return finite;
+        bad += !isfinite(((const double *)p)[i]);
+    return bad == 0 || (bad == lowest && params_lowest(p, dtype, bytes) == lowest);
 }
 
 static void look_at_data(const Rank *r, int64_t step, Cause *t)
@@ -78,7 +79,7 @@ static Cause look(Rank *r, int64_t step)
             if (q->p->use == PP_TRANSMIT || !(q->p->trainable || q->p->stat) ||
                 (t.stage >= 0 && t.stage <= stage) ||
                 all_finite(host_copy(&r->files, q->value, q->p->t.bytes), q->p->t.dtype,
-                           q->p->t.bytes))
+                           q->p->t.bytes, q->lowest))
                 continue;
             t.stage = stage;
             snprintf(t.name, sizeof t.name, "%s", q->p->t.name);

@@ -32,6 +32,8 @@ void host_upload(HostCopy *h, void *to, const void *from, int64_t bytes);
  * which the optimizer's state is loaded too, or NULL. */
 PpStatus params_load(const Plan *p, HostCopy *h, const char *own, const char *given,
                      const char *resume, const Optimizer *optimizer);
+/* How many elements are -inf; RankParam.lowest is that of a parameter as it was loaded */
+int64_t params_lowest(const void *p, int dtype, int64_t bytes);
 
 /* grads.c; scale: what the loss was multiplied by, a power of two: what is written is of the loss
  * itself */

@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -150,16 +151,31 @@ static PpStatus load(const Source *s, const Wanted *w, char *to)
     return PP_OK;
 }
 
-/* A tensor to its place, through the host where that is on a device. */
-static PpStatus place(HostCopy *h, const Source *s, Wanted w, char *to)
+int64_t params_lowest(const void *p, int dtype, int64_t bytes)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; dtype == PP_F32 && i < bytes / 4; i++)
+        n += ((const float *)p)[i] == -(float)INFINITY;
+    for (int64_t i = 0; dtype == PP_F64 && i < bytes / 8; i++)
+        n += ((const double *)p)[i] == -(double)INFINITY;
+    return n;
+}
+
+/* A tensor to its place, through the host where that is on a device; lowest: as params_lowest()
+ * counts, or NULL. */
+static PpStatus place(HostCopy *h, const Source *s, Wanted w, char *to, int64_t *lowest)
 {
     if (!h->room) {
         PpStatus loaded = load(s, &w, to);
+        if (lowest && loaded == PP_OK)
+            *lowest = params_lowest(to, w.want->dtype, w.bytes);
         mapped_drop(h->mapped, to, w.bytes);
         return loaded;
     }
     char *room = malloc((size_t)w.bytes + 1);
     PpStatus status = room ? load(s, &w, room) : pp_no_memory();
+    if (lowest && status == PP_OK)
+        *lowest = params_lowest(room, w.want->dtype, w.bytes);
     if (status == PP_OK)
         host_upload(h, to, room, w.bytes);
     free(room);
@@ -174,7 +190,8 @@ static PpStatus load_states(HostCopy *h, const Source *s, const PpTensor *t, con
         if (snprintf(name, sizeof name, "optimizer/%s/%s", optimizer->state[j], t->name) >=
             (int)sizeof name)
             return pp_fail(PP_ERR_IO, "parameter name too long for a checkpoint");
-        TRY(place(h, s, (Wanted){name, t, piece->first, piece->bytes}, piece->state[j]));
+        TRY(place(h, s, (Wanted){name, t, piece->first, piece->bytes}, piece->state[j],
+                  NULL));
     }
     return PP_OK;
 }
@@ -190,10 +207,10 @@ static PpStatus load_params(HostCopy *h, const Plan *plan, const StagePlan *rs, 
 {
     for (int k = 0; k < rs->st->n_param; k++) {
         const PpParam *p = &rs->st->param[k];
-        const RankParam *q = &rs->rp[k];
+        RankParam *q = &rs->rp[k];
         if (p->use == PP_TRANSMIT)
             continue;
-        TRY(place(h, s, all_of(&p->t), rs->param + p->offset));
+        TRY(place(h, s, all_of(&p->t), rs->param + p->offset, &q->lowest));
         for (int i = q->piece; i < q->piece + q->n_piece && from->states; i++)
             TRY(load_states(h, s, &p->t, &plan->piece[i], from->states));
     }
@@ -208,7 +225,7 @@ static PpStatus load_constants(HostCopy *h, const StagePlan *rs, const Source *s
         if (c->data)
             host_upload(h, rs->constants + c->offset, c->data, c->t.bytes);
         else
-            TRY(place(h, s, all_of(&c->t), rs->constants + c->offset));
+            TRY(place(h, s, all_of(&c->t), rs->constants + c->offset, NULL));
     }
     return PP_OK;
 }

@@ -100,6 +100,8 @@ double optim_cpu_sum_squares(const void *p, int64_t n, int dtype)
 
 /* ---- updates: of each optimizer and element type the loop over elements [from, to) ---- */
 
+/* An infinite parameter, as -inf where a bias masks, stays: decay and rate times it would be NaN. */
+
 #define OPTIMIZER_PER_TYPE(id, rule, states, ...)                                                  \
     static void PER_TYPE(update_##id)(const DeviceUpdate *u, const DeviceParam *q, int64_t from,   \
                                       int64_t to)                                                  \
@@ -114,7 +116,10 @@ double optim_cpu_sum_squares(const void *p, int64_t n, int dtype)
             T s[OPTIM_STATES] = {0};                                                               \
             for (int j = 0; j < states; j++)                                                       \
                 s[j] = state[j][i];                                                                \
-            p[i] = PER_TYPE(rule)(k, p[i], grad[i] * scale, s);                                    \
+            const T was = p[i], infinite = (T)INFINITY;                                            \
+            const int stays = was == infinite || was == -infinite;                                 \
+            const T now = PER_TYPE(rule)(k, stays ? 0 : was, grad[i] * scale, s);                  \
+            p[i] = stays ? was : now;                                                              \
             for (int j = 0; j < states; j++)                                                       \
                 state[j][i] = s[j];                                                                \
         }                                                                                          \

@@ -128,7 +128,8 @@ __global__ void round_all(uint16_t *to, const float *from, int64_t n, int type) 
 #define OPTIMIZER_PER_TYPE(id, rule, ...)                                                          \
     __device__ __forceinline__ T apply(Row_##id, const T *k, T p, T grad, T *state)                \
     {                                                                                              \
-        return PER_TYPE(rule)(k, p, grad, state);                                                  \
+        T now = PER_TYPE(rule)(k, isinf(p) ? T(0) : p, grad, state);                               \
+        return isinf(p) ? p : now; /* as optim_cpu.c */                                            \
     }
 #include "optim/per_type.h"
 

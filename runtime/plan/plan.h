@@ -129,6 +129,7 @@ typedef struct {
     int counts;
     int update;         /* the optimizer changes it (owner and replicas) */
     int piece, n_piece; /* what of it this rank's optimizer changes, in Plan.piece */
+    int64_t lowest;     /* elements that are -inf, from the beginning: they stay */
     int64_t block;      /* divided: the first of its norm's blocks among the rank's; -1: none */
 } RankParam;
 

@@ -76,6 +76,17 @@ ok "a small loss has its digits" eval 'root/pipeline eval --data x=zeros.npy --d
 stops "data" "step 1: the loss is nan: input 'x' holds a NaN, in microbatch 0" root/pipeline train --data x=nan.npy --data target=ones.npy
 stops "a gradient" "step 1: the gradient's norm is nan: in microbatch 0 that of 'w', in stage 0, is the first not to be finite" root/pipeline train --data x=zeros.npy --data target=ones.npy
 is "a gradient: the numbers" "$(numbers)" "1 1 null"
+# The initializer b of a model: the bytes behind its name and what tells of them
+bias_of() { perl -0777 -ne '/\x42\x01b\x4a\x0c(.{12})/s; printf "%d %08x\n", (unpack "L3", $1)[0] != 0, (unpack "L3", $1)[2]' "$1"; }
+# A parameter that is -inf from the beginning, as a bias that masks, stays so; one that becomes infinite ends the run.
+"$ppsplit" -q 03-masked.onnx --loss mse -o masked && make_pipeline masked || exit 1
+cp -r masked/params lowest && poison lowest '\x00\x00\x80\xff' 0
+{ head -c 132 ones.npy; tail -c 20 zeros.npy; } >first.npy
+M=(--data x=ones.npy --data target=first.npy --optimizer adam --weight-decay 0.1)
+ok "-inf: trains and is checkpointed" masked/pipeline train "${M[@]}" --steps 2 --params lowest --checkpoint mck
+ok "-inf: resumes" masked/pipeline train "${M[@]}" --steps 3 --resume mck --checkpoint mck
+ok "-inf: merges" "$ppsplit" merge masked mck -o masked.onnx
+is "-inf: is what it was, what is beside it has moved" "$(bias_of masked.onnx)" "1 ff800000"
 # of rows that are large in microbatch 1 alone, under a scale that does not fall
 perl -e 'binmode $_ for *STDIN, *STDOUT; read STDIN, $head, 10; read STDIN, $rest, unpack("x8v", $head); print $head, $rest;
     local $/; my @x = unpack "f<*", <STDIN>; print pack "f<*", map { $x[$_] * ($_ < @x / 2 ? 1e-3 : 64) } 0 .. $#x' <"$m/in.x.npy" >half.npy

@@ -166,6 +166,37 @@ static void steps(void)
         ok(seen[k] > 0, "%s is compared", optimizers[k].name);
 }
 
+/* An infinite element stays, whatever the decay, and leaves nothing in the moments. */
+static void infinite(void)
+{
+    for (int k = 0; k < OPTIMIZERS; k++)
+        for (int dtype = PP_F32; dtype <= PP_F64; dtype += PP_F64 - PP_F32) {
+            OptimOptions o = {0.1, -1, -1, -1, -1, 0.3, 0};
+            OptimKind kind = (OptimKind)k;
+            DeviceParam q = {.value = &value, .grad = &grad, .n = 2, .dtype = dtype, .update = 1};
+            DeviceUpdate u = {.scale = 1};
+            int kept = optim_options(&kind, &o) == PP_OK;
+            u.optimizer = kind;
+            for (int j = 0; j < OPTIM_STATES; j++)
+                q.state[j] = &state[j];
+            for (int i = 0; i < 2; i++) {
+                put(&value, dtype, i, i ? (double)INFINITY : -(double)INFINITY);
+                put(&grad, dtype, i, 0);
+                for (int j = 0; j < OPTIM_STATES; j++)
+                    put(&state[j], dtype, i, 0);
+            }
+            optimizers[kind].numbers(&o, 0, u.number[OPTIM_ALL]);
+            optim_cpu_update(&q, 1, &u);
+            for (int i = 0; i < 2; i++) {
+                kept &= get(&value, dtype, i) == (i ? (double)INFINITY : -(double)INFINITY);
+                for (int j = 0; j < OPTIM_STATES; j++)
+                    kept &= get(&state[j], dtype, i) == 0;
+            }
+            ok(kept, "%s, %s: what is infinite stays", optimizers[k].name,
+               dtype == PP_F64 ? "double" : "float");
+        }
+}
+
 static void options(void)
 {
     const OptimOptions none = {-1, -1, -1, -1, -1, -1, 0};
@@ -209,6 +240,7 @@ int main(void)
 {
     rates();
     steps();
+    infinite();
     options();
     return tap_done();
 }

@@ -557,6 +557,14 @@ static void odd_cases(void)
     /* at 0 it is finite and its gradient is not */
     node_named(&m.graph, "root", "Sqrt", "h", "y", NULL, NULL);
     model_save(&m, "root");
+    /* a bias that may mask */
+    m = plain();
+    weight(&m.graph, "w", 2, (int64_t[]){3, 3}, 36);
+    weight(&m.graph, "b", 1, (int64_t[]){3}, 12);
+    node_named(&m.graph, "first", "MatMul", "x w", "h", NULL, NULL);
+    node_named(&m.graph, "second", "Add", "h b", "s", NULL, NULL);
+    node_named(&m.graph, "third", "Softmax", "s", "y", NULL, NULL);
+    model_save(&m, "masked");
 }
 
 int main(int argc, char **argv)
