@@ -375,6 +375,7 @@ static int compile_main(int argc, char **argv, Command command)
     }
     if (o.model.n == 0)
         bad_usage(name[command], "missing operand: a MODEL.onnx");
+    operands_there(o.model.n, o.model.at);
     if (command == COMMAND_SPLIT && !o.codegen.dir && !o.dump)
         bad_usage("ppsplit", "missing option: -o DIR, the folder to write");
     if (o.loss.whole && !o.loss.loss)
@@ -411,15 +412,25 @@ static int finish(int code)
 }
 
 /* A first word that is no option and no file, and has no dot or slash as files have: a command that
- * was meant. */
+ * was meant, of ours or of the program that is written. */
 static void check_command(const char *word)
 {
-    const char *names[N_COMMANDS + 2] = {"help", "--version"}, *near;
+    enum { OURS = 2 + N_COMMANDS };
+    const char *names[OURS + 4] = {"help", "--version"}, *near;
+    static const char *const written[] = {"train", "eval", "infer", "measure"};
+    bool theirs = false;
     if (word[0] == '-' || strpbrk(word, "./") || !access(word, F_OK))
         return;
     for (int i = 0; i < N_COMMANDS; i++)
         names[i + 2] = commands[i].name;
-    near = nearest_name(word, names, N_COMMANDS + 2);
+    for (int i = 0; i < 4; i++)
+        names[OURS + i] = written[i];
+    near = nearest_name(word, names, OURS + 4);
+    for (int i = 0; i < 4; i++)
+        theirs |= near == written[i];
+    if (theirs)
+        bad_usage("ppsplit", "'%s' is no command of ppsplit; the program that it writes has `DIR/pipeline %s'",
+                  word, near);
     bad_usage("ppsplit", "'%s' is no file and no command%s%s%s", word, near ? "; did you mean '" : "",
               near ? near : "", near ? "'?" : "");
 }

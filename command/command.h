@@ -57,6 +57,9 @@ extern const char report_to[];      /* the end of every --help */
    merge". */
 NORETURN void bad_usage(const char *command, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
+/* Before an option is called missing: a file that is not there matters more, is said, EXIT_IO. */
+void operands_there(uint32_t n, const char *const *path);
+
 /* The number of word among n words; none of them: the valid ones, EXIT_USAGE. */
 uint32_t one_of(const char *command, const char *option, const char *word,
                 const char *const *words, uint32_t n);

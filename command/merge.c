@@ -45,6 +45,8 @@ int merge_main(int argc, char **argv)
             bad_usage("ppsplit merge", "unexpected operand '%s'", r.value);
         else
             *(o.out ? &o.checkpoint : &o.out) = r.value;
+    if (!o.target)
+        operands_there(!o.out ? 0 : !o.checkpoint ? 1 : 2, (const char *[]){o.out, o.checkpoint});
     if (!o.checkpoint)
         bad_usage("ppsplit merge", "missing operand: %s", o.out ? "CHECKPOINT" : "OUT");
     if (!o.target)

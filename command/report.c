@@ -58,6 +58,8 @@ int report_main(int argc, char **argv)
     if (!o.out)
         bad_usage("ppsplit report", "missing operand: OUT, a folder that ppsplit wrote");
     if (!o.target)
+        operands_there(1, &o.out);
+    if (!o.target)
         bad_usage("ppsplit report", "missing option: -o FILE, the page to write");
     int code = diag_run(report_page, &o);
     arena_free(o.arena);

@@ -10,7 +10,8 @@
  *
  * A file is a list of pieces, most of them bytes of the skeleton and of the checkpoint where these
  * are mapped: it is known to fit together, and every checksum compared, before its first byte is
- * written, and is never in memory as a whole.
+ * written, and is never in memory as a whole.  None takes the place of a model that merge has not
+ * written (merge_mark.c).
  */
 #include <dirent.h>
 #include <errno.h>
@@ -22,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/file/index.h"
+#include "merge_mark.h"
 #include "onnx_fields.h"
 #include "skeleton.h"
 
@@ -359,7 +361,7 @@ static void refuse_half(Merge *m)
 {
     if (access(arena_printf(m->arena, "%s/.next", m->out), F_OK) != 0)
         return;
-    diag_hint("make -C %s completes it", m->out);
+    diag_hint("make -C '%s' completes it", m->out);
     diag_fatal(EXIT_IO, WHERE_FILE(m->out), "is half replaced by another output");
 }
 
@@ -381,6 +383,14 @@ static bool merge_model(Merge *m, uint32_t i)
     m->data_name = slash ? slash + 1 : data;
     m->data = (Pieces){0};
     Pieces model = merge_skeleton(m, skeleton, path);
+    const char *mark = merge_mark(m->arena, skeleton);
+    PbMessage *metadata = arena_new_of(m->arena, PbMessage);
+    metadata->a = m->arena;
+    merge_put_mark(metadata, mark);
+    add_message(m, &model, metadata);
+    merge_spare(target, mark);
+    if (data && access(target, F_OK))
+        merge_spare(data, mark);
     if (data)
         write_file(m, data, &m->data);
     write_file(m, target, &model);

@@ -6,7 +6,7 @@
 #include "base/protobuf.h"
 
 enum { MODEL_IR = 1, MODEL_PRODUCER = 2, MODEL_GRAPH = 7, MODEL_OPSET = 8, OPSET_VERSION = 2 };
-enum { MODEL_FUNCTION = 25, FUNCTION_NODE = 7 };
+enum { MODEL_METADATA = 14, MODEL_FUNCTION = 25, FUNCTION_NODE = 7 };
 enum { GRAPH_NODE = 1, GRAPH_NAME = 2, GRAPH_INITIALIZER = 5, GRAPH_INPUT = 11, GRAPH_OUTPUT = 12 };
 enum { NODE_INPUT = 1, NODE_OUTPUT = 2, NODE_NAME = 3, NODE_OP = 4, NODE_ATTRIBUTE = 5 };
 enum { NODE_METADATA = 9 };
@@ -42,7 +42,7 @@ enum {
     DIM_VALUE = 1
 };
 
-/* A key and its value: TENSOR_EXTERNAL, NODE_METADATA. */
+/* A key and its value: TENSOR_EXTERNAL, NODE_METADATA, MODEL_METADATA. */
 static inline void onnx_put_entry(PbMessage *m, uint32_t field, const char *key, const char *value)
 {
     PbMessage entry = {.a = m->a};

@@ -45,9 +45,9 @@ static int find(OptionReader *r, const char *word, int length)
             return i;
         *(found < 0 ? &found : &other) = i;
     }
+    snprintf(r->unknown, sizeof r->unknown, "%.*s", length, word);
     if (found >= 0 && other < 0 && length > 0)
         return found;
-    snprintf(r->unknown, sizeof r->unknown, "%.*s", length, word);
     if (found < 0 || length == 0)
         return unknown(r);
     snprintf(r->wrong, sizeof r->wrong, "option '--%s' is ambiguous: '--%s' or '--%s'?", r->unknown,

@@ -25,7 +25,7 @@ enum { OPTION_END = -1, OPTION_OPERAND = -2, OPTION_WRONG = -3 };
 typedef struct {
     const char *value; /* of the option just read, or NULL; or the operand */
     char wrong[256];   /* OPTION_WRONG: what is, and perhaps what was meant */
-    char unknown[64];  /* OPTION_WRONG: the name, where no row has it; else "" */
+    char unknown[64];  /* a long option's name as it was written, where no row has just that; else "" */
     /* private */
     char *const *argv;
     const OptionName *table;

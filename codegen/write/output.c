@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "base/file/hash.h"
+#include "partition/report/report.h"
 #include "write.h"
 #include "output.h"
 
@@ -59,16 +60,18 @@ static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *d
         ValueId v = g->input.at[i];
         if (v == p->loss_scale)
             continue;
-        const char *name = diag_escape(a, val(g, v)->name);
-        text_add(&data, " --data %s=FILE.npy", name);
+        const char *pair = arena_printf(a, "%s=FILE.npy", diag_escape(a, val(g, v)->name)),
+                   *word = shell_word(a, pair);
+        text_add(&data, " --data %s", word);
         if (v != p->target)
-            text_add(&infer, " --data %s=FILE.npy", name);
+            text_add(&infer, " --data %s", word);
     }
     if (p->loss != NONE)
         text_add(&t, "    mpirun -n %u %s train%s --schedule 1f1b --microbatches %u --steps 100\n",
                  p->stage.n, made, text_all(&data), 2 * p->stage.n);
-    text_add(&t, "    %s infer%s --output %s=y.npy\n\n", made, text_all(&infer),
-             g->output_name.n ? diag_escape(a, g->output_name.at[0]) : "NAME");
+    const char *first = g->output_name.n ? diag_escape(a, g->output_name.at[0]) : "NAME";
+    text_add(&t, "    %s infer%s --output %s\n\n", made, text_all(&infer),
+             shell_word(a, arena_printf(a, "%s=y.npy", first)));
     text_add(&t,
              "Rows of the files are samples; a microbatch has at most %" PRId64
              ".  Without mpirun the ranks are threads of one process.\n"

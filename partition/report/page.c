@@ -429,10 +429,29 @@ static void put_figures(const Page *p)
     }
 }
 
+/* A page may take the place of a page: nothing else that happens to have its name. */
+static void spare_others(const char *path)
+{
+    static const char start[] = "<!DOCTYPE html";
+    char found[sizeof start] = "";
+    struct stat st;
+    FILE *f = stat(path, &st) || !S_ISREG(st.st_mode) || !st.st_size ? NULL : fopen(path, "rb");
+    if (!f)
+        return;
+    bool page = fread(found, 1, sizeof start - 1, f) == sizeof start - 1 && !strcmp(found, start);
+    fclose(f);
+    if (page)
+        return;
+    diag_hint("give another name with -o, or remove the file first");
+    diag_fatal(EXIT_MODEL, WHERE_FILE(path), "is there, and is no report");
+}
+
 static void make_page(void *page)
 {
     Page *p = page;
     const ReportOptions *o = p->o;
+    if (strcmp(o->target, "-"))
+        spare_others(o->target);
     p->pipe = page_pipe(p->a, arena_printf(p->a, "%s/pipe.xml", o->out));
     for (uint32_t i = 0; i < o->run.n; i++)
         if (page_is_trace(o->run.at[i]))

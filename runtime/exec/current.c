@@ -35,6 +35,6 @@ PpStatus program_current(const PpPlan *model, const char *folder)
         return PP_OK;
     return pp_fail(PP_ERR_MODEL,
                    "%s was written anew since this program was built, with another split or other "
-                   "options: make -C %s",
+                   "options: make -C '%s'",
                    folder, folder);
 }

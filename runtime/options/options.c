@@ -297,13 +297,13 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     OptionReader r = option_reader(argc, argv, names, N_SPECS + 2);
     int mode = -1;
     for (int k; (k = option_next(&r)) != OPTION_END;) {
+        if (is_of_ppsplit(plan, r.unknown)) /* --dtype, which is not short for --dtype-of */
+            return pp_fail(PP_ERR_USAGE,
+                           "--%s is an option of ppsplit, which wrote this program: split again "
+                           "with another one, and make",
+                           r.unknown);
         if (k == OPTION_WRONG)
-            return is_of_ppsplit(plan, r.unknown)
-                       ? pp_fail(PP_ERR_USAGE,
-                                 "--%s is an option of ppsplit, which wrote this program: split "
-                                 "again with another one, and make",
-                                 r.unknown)
-                       : pp_fail(PP_ERR_USAGE, "%s", r.wrong);
+            return pp_fail(PP_ERR_USAGE, "%s", r.wrong);
         if (k == N_SPECS || (mode < 0 && k == OPTION_OPERAND && !strcmp(r.value, "help"))) {
             help(plan);
             exit(0);

@@ -18,6 +18,7 @@ round_trip() {
     local train=(train "${data[@]}" --data "target=$dir/target.npy" --microbatches "$m" --quiet)
     ok "$name: splits" split_model "$dir/model.onnx" a "$first" --loss "$loss" "$@"
     ok "$name: trains" a/pipeline "${train[@]}" --steps 3 --optimizer adamw --lr 0.01 --checkpoint ck
+    rm -f trained.onnx
     ok "$name: merges" "$ppsplit" merge a ck -o trained.onnx
     ok "$name: the merged model splits elsewhere" split_model trained.onnx b "$second" --loss "$loss" "$@"
     is "$name: same modules, names and shapes" "$("$ppsplit" ls trained.onnx | tail -n +2)" "$("$ppsplit" ls "$dir/model.onnx" | tail -n +2)"
@@ -52,6 +53,22 @@ ok "sequence: builds again" make_pipeline b
 a/pipeline infer --data x="$dir/in.x.npy" --microbatches 4 --params ck/step_3 --output y=a.npy --quiet
 b/pipeline infer --data x="$dir/in.x.npy" --microbatches 4 --output y=b.npy --quiet
 ok "sequence: the same bits" cmp a.npy b.npy
+rm -rf a b ck
+
+# A model is not written over: one that was merged before is, from the same output, until it was split itself.
+spare() { "$ppsplit" merge "$1" ck -o "$2" 2>&1 | head -n 1; }
+there="is there, and no earlier merge of this output: perhaps the model itself"
+dir=$top/models/doc-ts
+cp "$dir/model.onnx" doc.onnx
+ok "spared: splits" split_model doc.onnx a none --loss cross_entropy
+ok "spared: trains" a/pipeline train --data x="$dir/in.x.npy" --data target="$dir/target.npy" --quiet --checkpoint ck
+is "spared: the model" "$(spare a doc.onnx)" "doc.onnx: error: $there"
+is "spared: another file" "$(spare a a/README)" "a/README: error: $there"
+is "an earlier merge is written over" "$(spare a m.onnx; spare a m.onnx)" "merged 7 parameters into m.onnx
+merged 7 parameters into m.onnx"
+ok "spared: what was merged is split" "$ppsplit" -q m.onnx --loss cross_entropy -o b
+is "spared: and is a model then" "$(spare b m.onnx)" "m.onnx: error: $there"
+ok "spared: the model as it was" cmp doc.onnx "$dir/model.onnx"
 rm -rf a b ck
 
 # Weights outside the model's file, copied and linked.

@@ -109,6 +109,7 @@ refuse "unknown command" 2 $P trian
 refuse "an operand too many" 2 $P train again
 refuse "unknown option" 2 $P train "${D[@]}" --microbtaches 4
 refuse "an option of ppsplit" 2 $P train "${D[@]}" --loss mse
+refuse "an option of ppsplit that begins another" 2 $P train "${D[@]}" --dtype bf16
 refuse "ambiguous option" 2 $P train "${D[@]}" --s 4
 refuse "a flag with a value" 2 $P train "${D[@]}" --quiet=yes
 refuse "no value" 2 $P train --data

@@ -106,6 +106,10 @@ ok "of numbers that hardly differ" report out even.json --svg even -o even.html
 is "marks are as wide as their column, and each another one" "$(grep -h -o 'text-anchor="end">[^<]*' even/loss.svg even/throughput.svg | cut -d '>' -f 2 | tr '\n' ' ')" \
     "0.20 0.25 1.210 M 1.215 M 1.220 M 1.225 M 1.230 M 1.235 M "
 report out trace.json log.json -o again.html
+is "no report is written over what is none" "$(cp log.json kept.json; report out trace.json -o kept.json 2>&1; cmp log.json kept.json && echo the same)" \
+    "kept.json: error: is there, and is no report
+hint: give another name with -o, or remove the file first
+the same"
 ok "same input, same bytes" cmp page.html again.html
 ok "a measured step by ppsplit schedule" eval '"$ppsplit" schedule trace.json --svg run.svg && shows run.svg "15 ms" "idle 3 ms of 15"'
 is "which only draws" "$("$ppsplit" schedule trace.json --simulate 2>err.txt; echo $?)" 2

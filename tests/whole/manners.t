@@ -19,11 +19,14 @@ unknown() { "$ppsplit" "$@" 2>&1 | head -n 1; }
 is "a command that is none, and the one that was meant" "$(unknown pln model.onnx)
 $(unknown mrege out -o x.onnx)
 $(unknown version)
+$(unknown trian)
 $(unknown frobnicate)" "ppsplit: 'pln' is no file and no command; did you mean 'plan'?
 ppsplit: 'mrege' is no file and no command; did you mean 'merge'?
 ppsplit: 'version' is no file and no command; did you mean '--version'?
+ppsplit: 'trian' is no command of ppsplit; the program that it writes has \`DIR/pipeline train'
 ppsplit: 'frobnicate' is no file and no command"
-is "a file that is not there is said to be one" "$(unknown plan.onnx -o x)" "plan.onnx: error: cannot open: No such file or directory"
+is "a file that is not there is said to be one" "$(unknown plan.onnx -o x; unknown plan.onnx; unknown merge nowhere)" \
+    "$(printf '%s: error: cannot open: No such file or directory\n' plan.onnx plan.onnx nowhere)"
 version=$(make -s -C "$top" print-VERSION)
 ok "$m" split_model "$m/model.onnx" out layers.1:begin --loss cross_entropy
 is "ppsplit --version" "$("$ppsplit" --version)" "ppsplit $version

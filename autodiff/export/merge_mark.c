@@ -1,0 +1,74 @@
+/*
+ * merge_mark.c - merge never writes over a model that it has not made itself.
+ *
+ * A merged model has an entry in its metadata: the hash of the skeleton that it was made from.  Of
+ * a merged model that was split in its turn the skeleton has that entry too, and thus another hash.
+ * So a file whose entry is the skeleton's hash is an earlier merge of the same output, and goes;
+ * another file, the model itself among them, stays.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file/hash.h"
+#include "merge_mark.h"
+#include "onnx_fields.h"
+
+static const char key[] = "ppsplit.merged";
+
+const char *merge_mark(Arena *a, PbSpan skeleton)
+{
+    return arena_printf(a, "%016" PRIx64,
+                        hash_bytes(HASH_START, skeleton.at, (size_t)(skeleton.end - skeleton.at)));
+}
+
+void merge_put_mark(PbMessage *model, const char *mark)
+{
+    onnx_put_entry(model, MODEL_METADATA, key, mark);
+}
+
+static bool is(PbSpan s, const char *text)
+{
+    size_t n = (size_t)(s.end - s.at);
+    return n == strlen(text) && !memcmp(s.at, text, n);
+}
+
+/* The last entry counts: a model that was merged before has older ones. */
+static bool has_mark(PbSpan model, const char *mark)
+{
+    bool has = false;
+    for (PbField f; pb_next(&model, &f);) {
+        PbSpan name = {0}, value = {0};
+        if (f.number != MODEL_METADATA)
+            continue;
+        for (PbField e; pb_next(&f.body, &e);)
+            *(e.number == ENTRY_KEY ? &name : &value) = e.body;
+        if (is(name, key))
+            has = is(value, mark);
+    }
+    return has && !model.broken;
+}
+
+void merge_spare(const char *path, const char *mark)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool ours = fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size == 0;
+    if (!ours) {
+        size_t n = (size_t)st.st_size;
+        const uint8_t *at = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
+        ours = at != MAP_FAILED && has_mark((PbSpan){at, at + n, false}, mark);
+        if (at != MAP_FAILED)
+            munmap((void *)(uintptr_t)at, n);
+    }
+    if (fd >= 0)
+        close(fd);
+    if (ours)
+        return;
+    diag_hint("give another name with -o, or remove the file first");
+    diag_fatal(EXIT_MODEL, WHERE_FILE(path),
+               "is there, and no earlier merge of this output: perhaps the model itself");
+}
