@@ -125,6 +125,14 @@ static inline Where where_file(const char *file)
 /* What is at work, for those below that know no place of their own and say WHERE_NONE.  w is kept,
    not copied; NULL: nothing. Returns what was before. */
 const Where *diag_at(const Where *w);
+/* What an error is inside of, from the inside out: say() adds notes and hints to it.  w is kept, not
+   copied.  Returns what was before. */
+typedef struct Inside {
+    const struct Inside *of;
+    void (*say)(const void *about);
+    const void *about;
+} Inside;
+const Inside *diag_inside(const Inside *w);
 void diag_note(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void diag_hint(const char *fmt, ...) PRINTF_LIKE(1, 2);
 /* Once in the outermost diag_run(): what is found again, word for word, is not said again. */

@@ -20,6 +20,7 @@ static _Thread_local struct {
     char queued[MAX_QUEUED][LINE];
     int n_queued;
     const Where *at;
+    const Inside *inside;
     uint64_t warned[MAX_WARNED]; /* what the outermost diag_run() has said */
     int n_warned;
 } diag;
@@ -40,10 +41,18 @@ const Where *diag_at(const Where *w)
     return before;
 }
 
+const Inside *diag_inside(const Inside *w)
+{
+    const Inside *before = diag.inside;
+    diag.inside = w;
+    return before;
+}
+
 int diag_run(void (*fn)(void *), void *arg)
 {
     jmp_buf here, *const outer = diag.frame;
     const Where *const at = diag.at;
+    const Inside *const inside = diag.inside;
     const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0), before = uselocale(plain);
     volatile int code = 0;
     if (!outer)
@@ -55,6 +64,7 @@ int diag_run(void (*fn)(void *), void *arg)
     else
         code = jumped;
     diag.at = at;
+    diag.inside = inside;
     diag.frame = outer;
     uselocale(before);
     freelocale(plain);
@@ -220,5 +230,10 @@ void diag_fatal(int exit_code, Where w, const char *fmt, ...)
     va_start(ap, fmt);
     report("error", "\033[1;31m", w, fmt, ap);
     va_end(ap);
+    const Inside *in = diag.inside;
+    diag.inside = NULL;                                 /* say() may run out of memory */
+    for (; in; in = in->of)
+        in->say(in->about);
+    print_queued();
     diag_raise(exit_code);
 }

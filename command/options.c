@@ -46,8 +46,9 @@ static const char usage[] =
     "                              parameters used in several stages: sent from the first, or a "
     "copy in each\n"
     "      --chunk=INPUT=DIM|replicate\n"
-    "                              the batch dimension of an input (default: 0 where it fits), or "
-    "none\n"
+    "                              the batch dimension of an input (default: where the file or "
+    "the model says), or\n"
+    "                              none\n"
     "      --merge=OUTPUT=DIM|sum|mean\n"
     "                              how the microbatches' results meet in one (default: its rows "
     "one after the other,\n"
@@ -75,8 +76,9 @@ static const char usage[] =
     "\n";
 static const char usage_more[] =
     "The model:\n"
-    "      --bind=NAME=N           the size of a symbolic dimension, for one microbatch "
-    "(repeatable)\n"
+    "      --bind=NAME=N           the size of a symbolic dimension, for one microbatch; or the "
+    "value of an input\n"
+    "                              of one element (repeatable)\n"
     "      --rows=N                rows of a microbatch, where they are not to be the model's\n"
     "      --dtype=f32|bf16|f16    what products compute in; parameters and sums stay f32 "
     "(default: "

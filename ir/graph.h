@@ -91,6 +91,19 @@ typedef struct {
 typedef struct Looked Looked;
 typedef const void *LookAt(Arena *a, Dtype t, const Shape *shape, const void *data);
 
+/* A dimension of the model's inputs that may hold the rows: by input, which of its dimensions, or
+   BATCH_NONE.  name: as the file calls it; NULL: it only has a size.  open: of these inputs the file
+   does not say it.  out: outputs in which a dimension has the name. */
+typedef struct { const char *name; int dim; } RowsOut;
+typedef struct {
+    const char *name;
+    int64_t rows;
+    int *dim;
+    bool *open;
+    uint32_t n;
+    VEC(RowsOut) out;
+} RowsAt;
+
 typedef struct Graph {
     Arena *arena;
     Looked *looked;                                     /* looked.c; of its twins, too */
@@ -109,6 +122,12 @@ typedef struct Graph {
     StrMap by_name;                                     /* value name -> ValueId */
     /* rows of the model's shapes (1 if unknown) */
     int64_t batch;
+    /* where the rows of the inputs may be, the likeliest first, and which of them is taken to be so
+       (facts/rows.c); none: dimension 0 of those that have so many there */
+    VEC(RowsAt) rows_at;
+    uint32_t rows_by;
+    /* inputs that are constants, by --bind: "sr i64[] = 16000" */
+    VEC(const char *) bound;
     uint32_t cur_origin;                                /* given to nodes that builders make */
     uint32_t made_names;
     /* nodes so far that draw random numbers: their key in the generator */

@@ -435,6 +435,28 @@ static void merge_option(Pipe *p, const char *text)
     }
 }
 
+/* Where the rows of the inputs are was told by their sizes alone. */
+static void note_sizes(const Graph *g)
+{
+    enum { MOST = 8 };
+    const RowsAt *at = g->rows_at.n ? &g->rows_at.at[g->rows_by] : NULL;
+    const char *list = "";
+    uint32_t n = 0;
+    for (uint32_t i = 0; at && i < at->n; i++) {
+        const Value *v = val(g, g->input.at[i]);
+        if (!at->open[i] || v->shape.rank == 0 || n++ >= MOST)
+            continue;
+        const char *name = diag_escape(g->arena, v->name);
+        list = v->batch < 0 ? arena_printf(g->arena, "%s%s%s=replicate", list, n > 1 ? ", " : "", name)
+                            : arena_printf(g->arena, "%s%s%s=%d", list, n > 1 ? ", " : "", name,
+                                           v->batch);
+    }
+    if (n > 0)
+        diag_hint("the file does not say which dimension of these inputs has the rows: they are taken "
+                  "as with --chunk %s%s; --chunk INPUT=replicate|DIM says otherwise",
+                  list, n > MOST ? " and so on" : "");
+}
+
 /* Outputs in which microbatches cannot meet, a warning for each reason. */
 static void warn_apart(const Pipe *p)
 {
@@ -461,6 +483,7 @@ static void warn_apart(const Pipe *p)
         diag_hint("--merge %s=DIM|sum|mean says how; or let one microbatch be the whole batch: "
                   "export it, or --bind its dimension, so",
                   name);
+        note_sizes(g);
         diag_warn(WHERE_FILE(g->file),
                   "output%s %s%s: what several microbatches yield cannot be put together",
                   n > 1 ? "s" : "", names,
@@ -490,6 +513,7 @@ static void choose_merges(Pipe *p, const PartitionOptions *opt, const BatchNotes
         diag_note("%s", notes->loss_why);
         diag_hint("to train that, let one microbatch be the whole batch: export it, or --bind its "
                   "dimension, so");
+        note_sizes(g);
         diag_warn(WHERE_FILE(g->file), "the loss of several microbatches is not the loss of the "
                                        "minibatch: each is a batch of its own");
     }
@@ -497,7 +521,8 @@ static void choose_merges(Pipe *p, const PartitionOptions *opt, const BatchNotes
     if (p->target_why) {
         diag_note("%s", p->target_why);
         diag_hint("--merge OUTPUT=DIM, of the output it is compared with, or --chunk target=DIM "
-                  "says where they are");
+                  "says where they are; without it, --microbatches 1 trains");
+        note_sizes(g);
         diag_warn(WHERE_FILE(g->file), "which rows of the target belong to a microbatch is not "
                                        "known: only a single microbatch trains");
     }

@@ -72,7 +72,8 @@ static void print_stages(const Pipe *p, const char *name, const char *suffix, Te
     text_add(t, "};\n");
 }
 
-/* The inputs as they are for any number of rows: what --bind and --chunk have made of them. */
+/* The inputs as they are for any number of rows, and those that have a value: what --bind and --chunk
+ * have made of them. */
 static const char *inputs_text(const Pipe *p)
 {
     const Graph *g = p->graph;
@@ -90,6 +91,8 @@ static const char *inputs_text(const Pipe *p)
         if (v->batch >= 0)
             text_add(&all, " a row, along %d", v->batch);
     }
+    for (uint32_t i = 0; i < g->bound.n; i++)
+        text_add(&all, "%s%s", all.n ? ", " : "", g->bound.at[i]);
     return text_all(&all);
 }
 

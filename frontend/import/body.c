@@ -7,9 +7,28 @@
 #include "control.h"
 #include "frontend/ragged/ragged.h"
 
+const char *control_text(const Control *c)
+{
+    Arena *a = c->s->g->arena;
+    const RawNode *n = c->n;
+    const char *name =
+        n->name && *n->name ? arena_printf(a, " '%s'", diag_escape(a, n->name)) : "";
+    return arena_printf(a, "node %u%s (%s)", n->index, name, diag_escape(a, n->op_type));
+}
+
+typedef struct { const Control *c; const char *attr; } InBody;
+
+static void say_body(const void *about)
+{
+    const InBody *b = about;
+    diag_note("in %s of %s", b->attr, control_text(b->c));
+}
+
 Slots control_body(const Control *c, const char *attr, const Slots *in)
 {
     ImportState *s = c->s;
+    Inside here = {NULL, say_body, &(InBody){c, attr}};
+    here.of = diag_inside(&here);
     Body b = inline_body(s->m, c->n, attr);
     if (b.nin != in->n)
         FATAL(c, -1, "body '%s' takes %u values, it is given %u", attr, b.nin, in->n);
@@ -32,6 +51,7 @@ Slots control_body(const Control *c, const char *attr, const Slots *in)
     for (uint32_t i = 0; i < b.nout; i++)
         vec_push(s->g->arena, &out, *import_lookup(s, b.out[i], raw_where(s->m, c->n, -1)));
     s->g->cur_origin = c->origin;
+    diag_inside(here.of);
     return out;
 }
 

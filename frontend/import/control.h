@@ -18,6 +18,9 @@ typedef struct {
     uint32_t origin; /* of the node, for what is made beside bodies */
 } Control;
 
+/* "node 3 'x' (If)" */
+const char *control_text(const Control *c);
+
 #define FATAL(c, input, ...)                                                                       \
     diag_fatal(EXIT_MODEL, raw_where((c)->s->m, (c)->n, input), __VA_ARGS__)
 

@@ -11,7 +11,8 @@
 #include <string.h>
 
 #include "base/file/hash.h"
-#include "state.h"
+#include "bind.h"
+#include "ir/facts/facts.h"
 
 typedef void ImportFn(Import *);
 
@@ -423,7 +424,7 @@ static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const Im
     Graph *g = graph_new(a, path[0]);
     Model **model = arena_array(a, Model *, n);
     Params **params = arena_array(a, Params *, n);
-    Symbols all = {.seen.arena = a};
+    Binds all = {.dimension.seen.arena = a, .value.seen.arena = a};
     Stops *stops = stop_begin(a, opt);
     Ids between = {0};
     for (uint32_t i = 0; i < n; i++) {
@@ -453,8 +454,8 @@ static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const Im
                          .env.arena = a};
         import_bind_inputs(&s, i ? &between : NULL, &all);
         if (i == 0) {
-            import_check_binds(opt, &all);
-            import_set_batch(g, opt);
+            bind_check(opt, &all);
+            import_find_rows(&s, &all);
         }
         run_model(&s, &between, i == n - 1);
         if (has_bodies(&model[i]->node) && first_use(model, i))
@@ -489,6 +490,7 @@ Graph *import_models(Arena *a, uint32_t n, const char *const *path, const Import
         check_pattern(g, "--freeze", opt->freeze.at[i]);
     for (uint32_t i = 0; i < opt->train.n; i++)
         check_pattern(g, "--train", opt->train.at[i]);
+    graph_choose_rows(g, &(BatchOptions){.chunk = {opt->chunk.at, opt->chunk.n, opt->chunk.n}});
     graph_verify(g);
     models_rest(g);
     return g;
@@ -507,7 +509,7 @@ ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, 
                      .stage = -1,
                      .env.arena = g->arena};
     Ids fed = {0}, out;
-    Symbols all = {.seen.arena = g->arena};
+    Binds all = {.dimension.seen.arena = g->arena, .value.seen.arena = g->arena};
     vec_push(g->arena, &fed, output);
     vec_push(g->arena, &fed, NONE);
     prepare(s.m);

@@ -1,60 +1,10 @@
 /*
- * inputs.c - the inputs of a model: symbolic dimensions get the values of --bind, a later model of
- * a sequence reads what the one before yields, a loss model's target is made, the batch is found.
+ * inputs.c - the inputs of a model: their dimensions get the values of --bind (bind.c), a later
+ * model of a sequence reads what the one before yields, a loss model's target is made.
  */
-#include <stdlib.h>
 #include <string.h>
 
-#include "state.h"
-
-static bool option_for(const char *option, const char *name, const char **value)
-{
-    const char *equals = strrchr(option, '=');
-    if (!equals || (size_t)(equals - option) != strlen(name) || strncmp(option, name, strlen(name)))
-        return false;
-    *value = equals + 1;
-    return true;
-}
-
-/* least: the smallest value that it may have */
-static int64_t bound_from(const ImportOptions *opt, const char *name, int64_t least)
-{
-    const char *value;
-    for (uint32_t i = 0; i < opt->bind.n; i++)
-        if (option_for(opt->bind.at[i], name, &value)) {
-            char *end;
-            long long n = strtoll(value, &end, 10);
-            if (*end || end == value || n < least || n > INT32_MAX)
-                diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: the value must be a number from %lld",
-                           opt->bind.at[i], (long long)least);
-            return n;
-        }
-    return -1;
-}
-
-static int64_t bound(const ImportOptions *opt, const char *name)
-{
-    return bound_from(opt, name, 1);
-}
-
-/* Dimension i of an input: its value, or what --bind says; -1 when unbound, which is remembered. */
-static int64_t dimension(ImportState *s, const Onnx__TensorShapeProto__Dimension *d,
-                         const char *input, int i, Symbols *all, Symbols *unbound)
-{
-    if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE && d->dim_value >= 0)
-        return d->dim_value;
-    bool named =
-        d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && *d->dim_param;
-    const char *name = named ? d->dim_param : arena_printf(s->g->arena, "%s.%d", input, i);
-    int64_t n = bound(s->opt, name);
-    if (*strmap_at(&all->seen, name) == NONE) {
-        *strmap_at(&all->seen, name) = 1;
-        vec_push(s->g->arena, &all->name, name);
-        if (n < 0)
-            vec_push(s->g->arena, &unbound->name, name);
-    }
-    return n;
-}
+#include "bind.h"
 
 /* What an optional value is when it is there. */
 static const Onnx__TypeProto *present(const Onnx__TypeProto *t)
@@ -110,21 +60,6 @@ static bool is_data_input(const ImportState *s, const Onnx__ValueInfoProto *v)
     return strmap_get(&s->m->init_index, v->name) == NONE;
 }
 
-void import_set_batch(Graph *g, const ImportOptions *opt)
-{
-    for (uint32_t i = 0; i < g->input.n; i++) {
-        const Value *v = val(g, g->input.at[i]);
-        const char *chunk = NULL;
-        for (uint32_t j = 0; j < opt->chunk.n && !chunk; j++)
-            option_for(opt->chunk.at[j], v->name, &chunk);
-        int64_t dim = chunk && *chunk >= '0' && *chunk <= '9' ? strtoll(chunk, NULL, 10) : 0;
-        if ((chunk && !strcmp(chunk, "replicate")) || dim >= v->shape.rank || v->shape.d[dim] < 1)
-            continue;
-        g->batch = v->shape.d[dim];
-        return;
-    }
-}
-
 static void check_countable(const ImportState *s, Dtype t, const Shape *shape, Where w)
 {
     int64_t n;
@@ -138,18 +73,16 @@ static void check_countable(const ImportState *s, Dtype t, const Shape *shape, W
 static ValueId make_target(ImportState *s, const Ids *fed, const Onnx__TypeProto__Tensor *t,
                            Where w)
 {
+    Arena *a = s->g->arena;
     const Onnx__TypeProto__Tensor *first = tensor_type(s->m->graph->input[0], w);
     Shape shape = {.rank = (int)t->shape->n_dim}, known = val(s->g, fed->at[0])->shape;
     for (int i = 0; i < shape.rank; i++) {
         const Onnx__TensorShapeProto__Dimension *d = t->shape->dim[i];
-        bool named =
-            d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && *d->dim_param;
-        bool number = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
-        shape.d[i] = number ? d->dim_value : named ? bound(s->opt, d->dim_param) : -1;
-        for (int j = 0; named && j < known.rank && (size_t)j < first->shape->n_dim; j++) {
-            const Onnx__TensorShapeProto__Dimension *f = first->shape->dim[j];
-            if (f->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&
-                !strcmp(f->dim_param, d->dim_param))
+        DimName name = bind_name(s->opt, a, d, "target", i);
+        shape.d[i] = name.name ? bind_size(s->opt, name) : d->dim_value;
+        for (int j = 0; name.name && j < known.rank && (size_t)j < first->shape->n_dim; j++) {
+            DimName of = bind_name(s->opt, a, first->shape->dim[j], "", j);
+            if (of.name && !strcmp(of.name, name.name) && of.times == name.times)
                 shape.d[i] = known.d[j];
         }
         if (shape.d[i] < 0)
@@ -159,48 +92,51 @@ static ValueId make_target(ImportState *s, const Ids *fed, const Onnx__TypeProto
     return graph_input(s->g, "target", dtype_held((Dtype)t->elem_type), &shape);
 }
 
-/* An input of the graph, where all its dimensions have values. */
+/* An input of the graph, where all its dimensions have values; what --bind gives a value is none. */
 static bool make_input(ImportState *s, const Onnx__TypeProto__Tensor *t, const char *input,
-                       Where w, Symbols *all, Symbols *unbound, Slot *slot)
+                       Where w, Binds *all, Symbols *unbound, Slot *slot)
 {
+    Arena *a = s->g->arena;
     Shape shape = {.rank = (int)t->shape->n_dim};
+    DimName *dim = arena_array(a, DimName, shape.rank + 1);
     Dtype type = (Dtype)t->elem_type;
     bool known = true;
     for (int d = 0; d < shape.rank; d++) {
-        shape.d[d] = dimension(s, t->shape->dim[d], input, d, all, unbound);
-        known = known && shape.d[d] >= 0;
+        dim[d] = bind_name(s->opt, a, t->shape->dim[d], input, d);
+        shape.d[d] = dim[d].name ? bind_size(s->opt, dim[d]) : t->shape->dim[d]->dim_value;
+        if (dim[d].name)
+            bind_add(&all->dimension, a, dim[d].name);
+        if (shape.d[d] < 0)
+            bind_add(unbound, a, dim[d].name);
+        known &= shape.d[d] >= 0;
     }
     if (!known)
         return false;
     check_countable(s, type, &shape, w);
+    *slot = (Slot){.declared = dtype_held(type) == type ? DT_NONE : type};
+    slot->v = bind_value(s, input, type, &shape, w, all);
+    if (slot->v != NONE)
+        return true;
     const char *name = input;
     while (strmap_get(&s->g->by_name, name) != NONE)
-        name = arena_printf(s->g->arena, "%s@", name);
-    *slot = (Slot){.v = graph_input(s->g, name, dtype_held(type), &shape),
-                   .declared = dtype_held(type) == type ? DT_NONE : type};
+        name = arena_printf(a, "%s@", name);
+    slot->v = graph_input(s->g, name, dtype_held(type), &shape);
+    vec_push(a, &all->input, dim);
     return true;
-}
-
-static void ask_for(ImportState *s, const char *name, Symbols *all, Symbols *unbound)
-{
-    if (*strmap_at(&all->seen, name) != NONE)
-        return;
-    *strmap_at(&all->seen, name) = 1;
-    vec_push(s->g->arena, &all->name, name);
-    if (unbound)
-        vec_push(s->g->arena, &unbound->name, name);
 }
 
 /* NAME, a sequence of --bind NAME=N tensors, is inputs NAME.0, NAME.1, ..., whose dimensions may
  * differ: --bind NAME.0.1=40. */
 static void make_sequence(ImportState *s, const Onnx__ValueInfoProto *v,
-                          const Onnx__TypeProto__Tensor *t, Where w, Symbols *all,
+                          const Onnx__TypeProto__Tensor *t, Where w, Binds *all,
                           Symbols *unbound)
 {
     Arena *a = s->g->arena;
-    int64_t n = bound_from(s->opt, v->name, 0);
+    int64_t n = bind_count(s->opt, v->name);
     Slot list = {.v = NONE, .is_sequence = true};
-    ask_for(s, v->name, all, n < 0 ? unbound : NULL);
+    bind_add(&all->dimension, a, v->name);
+    if (n < 0)
+        bind_add(unbound, a, v->name);
     for (int64_t k = 0; k < n; k++) {
         const char *name = arena_printf(a, "%s.%lld", v->name, (long long)k);
         Onnx__TypeProto__Tensor one = *t;
@@ -211,12 +147,12 @@ static void make_sequence(ImportState *s, const Onnx__ValueInfoProto *v,
         one.shape = &shape;
         for (size_t d = 0; d < shape.n_dim; d++) {
             const char *own = arena_printf(a, "%s.%zu", name, d);
-            int64_t size = bound(s->opt, own);
+            int64_t size = bind_size(s->opt, (DimName){own, 1});
             dim[d] = *t->shape->dim[d], shape.dim[d] = &dim[d];
             if (size < 0 ||
                 dim[d].value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE)
                 continue;
-            ask_for(s, own, all, NULL);
+            bind_add(&all->dimension, a, own);
             dim[d].value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
             dim[d].dim_value = size;
         }
@@ -227,10 +163,29 @@ static void make_sequence(ImportState *s, const Onnx__ValueInfoProto *v,
     import_define(s, v->name, list);
 }
 
-void import_bind_inputs(ImportState *s, Ids *fed, Symbols *all)
+/* A dimension's name is one in every input, also in those before it. */
+static void name_dimensions(ImportState *s, Binds *all)
 {
-    Symbols unbound = {0};
+    for (size_t i = 0; i < s->m->graph->n_input; i++) {
+        const Onnx__ValueInfoProto *v = s->m->graph->input[i];
+        if (!is_data_input(s, v) || is_sequence(present(v->type)))
+            continue;
+        const Onnx__TypeProto__Tensor *t =
+            tensor_type(v, (Where){s->m->path, "input", (uint32_t)i, v->name, NULL, -1});
+        for (int d = 0; d < (int)t->shape->n_dim; d++) {
+            DimName name = bind_name(s->opt, s->g->arena, t->shape->dim[d], v->name, d);
+            if (name.name)
+                bind_add(&all->dimension, s->g->arena, name.name);
+        }
+    }
+}
+
+void import_bind_inputs(ImportState *s, Ids *fed, Binds *all)
+{
+    Symbols unbound = {.seen.arena = s->g->arena};
     uint32_t position = 0;
+    if (!fed)
+        name_dimensions(s, all);
     for (size_t i = 0; i < s->m->graph->n_input; i++) {
         const Onnx__ValueInfoProto *v = s->m->graph->input[i];
         Where w = {s->m->path, "input", (uint32_t)i, v->name, NULL, -1};
@@ -260,37 +215,5 @@ void import_bind_inputs(ImportState *s, Ids *fed, Symbols *all)
         if (make_input(s, t, v->name, w, all, &unbound, &slot))
             import_define(s, v->name, slot);
     }
-    if (unbound.name.n == 0)
-        return;
-    const char *list = "", *hint = "";
-    for (uint32_t i = 0; i < unbound.name.n && i < 32; i++) {
-        list = arena_printf(s->g->arena, "%s%s'%s'", list, i ? ", " : "", unbound.name.at[i]);
-        hint = arena_printf(s->g->arena, "%s --bind %s=N", hint, unbound.name.at[i]);
-    }
-    diag_hint("shapes are those of one microbatch: add%s", hint);
-    diag_fatal(EXIT_MODEL, WHERE_FILE(s->m->path), "dimensions without a value: %s", list);
-}
-
-void import_check_binds(const ImportOptions *opt, const Symbols *all)
-{
-    const char *value;
-    for (uint32_t i = 0; i < opt->bind.n; i++) {
-        bool used = false;
-        for (uint32_t j = 0; j < all->name.n && !used; j++)
-            used = option_for(opt->bind.at[i], all->name.at[j], &value);
-        if (used)
-            continue;
-        char name[64];
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(opt->bind.at[i], "="), opt->bind.at[i]);
-        const char *near = nearest_name(name, all->name.at, all->name.n);
-        if (near)
-            diag_hint("did you mean '%s'?", near);
-        else if (all->name.n == 0)
-            diag_hint("all of its dimensions have a size; --rows N says how many rows a microbatch "
-                      "has");
-        for (uint32_t j = 0; j < all->name.n && j < 8 && !near; j++)
-            diag_note("it has '%s'", all->name.at[j]);
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: the model has no such dimension",
-                   opt->bind.at[i]);
-    }
+    bind_refuse_unbound(s, &unbound);
 }

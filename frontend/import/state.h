@@ -110,13 +110,17 @@ void drops_report(const ImportState *s);
 /* live.c: fills RawNode.dead of a list that yields n names */
 void import_mark_live(Model *m, RawNodes *list, uint32_t n, const char *const *root);
 
-/* inputs.c.  Symbols: the names of symbolic dimensions. */
+/* A dimension that has no size in the file is times * name: "batch", "8*batch", or "x.2", dimension
+   2 of input x, where the file has no name for it.  name NULL: it has a size. */
+typedef struct { const char *name; int64_t times; } DimName;
 typedef struct { VEC(const char *) name; StrMap seen; } Symbols;
-/* fed: what the inputs read instead of data, by position; NONE: the target of a loss model, made
- * here and put there. */
-void import_bind_inputs(ImportState *s, Ids *fed, Symbols *all);
-void import_check_binds(const ImportOptions *opt,
-                        const Symbols *all); /* a --bind that no model asks for is a mistake */
-void import_set_batch(Graph *g, const ImportOptions *opt);
+/* What --bind may name: dimensions, and inputs of one element; by input of the graph, its dimensions. */
+typedef struct { Symbols dimension, value; VEC(DimName *) input; } Binds;
+
+/* inputs.c.  fed: what the inputs read instead of data, by position; NONE: the target of a loss model,
+ * made here and put there. */
+void import_bind_inputs(ImportState *s, Ids *fed, Binds *all);
+/* rows.c: Graph.rows_at, and the first of them */
+void import_find_rows(ImportState *s, const Binds *all);
 
 #endif

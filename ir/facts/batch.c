@@ -22,10 +22,17 @@
 static void tag_inputs(Batch *b)
 {
     Graph *g = b->g;
+    const RowsAt *at = g->rows_at.n ? &g->rows_at.at[g->rows_by] : NULL;
     for (uint32_t i = 0; i < g->input.n; i++) {
         Value *v = &g->value.at[g->input.at[i]];
-        bool target = g->input.at[i] == b->target;      /* found by what it is compared with */
-        v->batch = !target && v->shape.rank > 0 && v->shape.d[0] == b->rows ? 0 : BATCH_NONE;
+        bool told = at && i < at->n, target = g->input.at[i] == b->target;
+        if (target || v->shape.rank == 0)
+            v->batch = BATCH_NONE; /* a target's: found by what it is compared with */
+        else if (told)
+            v->batch = at->dim[i];
+        else
+            v->batch = v->shape.d[0] == b->rows ? 0 : BATCH_NONE;
+        b->open[g->input.at[i]] = target || (told && at->open[i]);
     }
 }
 
@@ -52,6 +59,7 @@ static void tag_option(Batch *b, const char *text)
             diag_hint("'ppsplit ls MODEL.onnx' shows the inputs");
         diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--chunk: the model has no input '%s'", name);
     }
+    b->open[v - g->value.at] = false;
     if (b->target != NONE && v == &g->value.at[b->target])
         b->target = NONE; /* said */
     if (strcmp(eq + 1, "replicate") == 0) {
@@ -104,6 +112,18 @@ static void read_merges(Batch *b, const BatchOptions *opt)
                 b->said[g->output.at[k]] = (int)dim;
         }
     }
+}
+
+/* What the file says of its outputs. */
+static void read_outputs(Batch *b)
+{
+    const Graph *g = b->g;
+    const RowsAt *at = g->rows_at.n ? &g->rows_at.at[g->rows_by] : NULL;
+    for (uint32_t i = 0; at && i < at->out.n; i++)
+        for (uint32_t k = 0; k < g->output.n && k < g->output_name.n; k++)
+            if (!strcmp(g->output_name.at[k], at->out.at[i].name) &&
+                at->out.at[i].dim < val(g, g->output.at[k])->shape.rank)
+                b->told[g->output.at[k]] = at->out.at[i].dim;
 }
 
 /* What is made of the target and constants alone is cut as the target is. */
@@ -217,10 +237,12 @@ void batch_analyse(Graph *g, ValueId from, const BatchOptions *opt, BatchNotes *
     b.target = notes && from == 0 ? notes->target : NONE;
     b.known = notes ? notes->known : NULL;
     b.labels = arena_array(b.scratch, bool, b.values + 1);
+    b.open = arena_array(b.scratch, bool, b.values + 1);
     b.said = arena_array(b.scratch, int, b.values + 1);
     b.row = arena_array(b.scratch, int64_t, b.values + 1);
+    b.told = arena_array(b.scratch, int, b.values + 1);
     for (ValueId v = 0; v < b.values; v++) {
-        b.said[v] = BATCH_NONE;
+        b.said[v] = b.told[v] = BATCH_NONE;
         b.row[v] = -1;
     }
     reset(&b);
@@ -228,6 +250,7 @@ void batch_analyse(Graph *g, ValueId from, const BatchOptions *opt, BatchNotes *
         tag_option(&b, opt->chunk.at[i]);
     if (from == 0) {
         read_merges(&b, opt);
+        read_outputs(&b);
         find_labels(&b);
     }
     if (from == 0 && b.rows == 1)

@@ -41,7 +41,9 @@ typedef struct {
     ValueId target;
     uint32_t values; /* of the graph at the begin: labels and said go so far */
     bool *labels;    /* made of the target and constants */
+    bool *open;      /* inputs whose rows are where what they meet has them */
     int64_t *row;    /* the one row that a value with no batch dimension depends on, or -1 */
+    int *told;       /* by value: the dimension that the file calls the rows' in an output */
     int *said;       /* --merge: the dimension of an output's rows where it is not found */
     const int *known; /* BatchNotes */
     Fate *fate;
@@ -50,12 +52,19 @@ typedef struct {
     uint8_t *choice; /* shapes of one row; NULL: the first */
     /* the reason of the rule that failed, or that follows the rows only when all are there */
     const char *why;
+    /* the input in which the rule just run would need rows, and the dimension; NONE: none */
+    ValueId lacks;
+    int lacks_at;
     bool mixing;     /* the rule just run lets samples influence each other at once */
     bool sums;       /* the rule just run summed over the batch */
 } Batch;
 
 /* batch_state.c */
 int batch_fail(Batch *b, const char *why); /* notes the reason; returns BATCH_MIXED */
+/* an operand of which the rows were demanded has none; returns BATCH_MIXED */
+int batch_fixed(Batch *b);
+/* `by` brings rows together: of data, as a graph's edges do, with the remedies; returns BATCH_MIXED */
+int batch_brought(Batch *b, const char *why, ValueId by);
 /* every sample meets every sample; returns BATCH_MIXED */
 int batch_crossed(Batch *b, const char *why);
 int batch_want(const Batch *b, ValueId v);      /* the dimension demanded of an Expand's result */

@@ -244,11 +244,15 @@ bool batch_demand(Batch *b, ValueId *slot, int dim)
             b->why = "a constant of the model repeats in it for every row";
         return true;
     }
+    if (x.kind == V_INPUT && v < b->values && !b->open[v] && x.shape.d[dim] % b->rows == 0) {
+        b->lacks = v;
+        b->lacks_at = dim;
+    }
     if (x.batch != BATCH_NONE || x.shape.d[dim] % b->rows != 0 || (one && !labels))
         return one;
     if (x.kind == V_CONST)
         return demand_const(b, slot, &x, dim);
-    if (v == b->target && b->cur == 1) {
+    if (x.kind == V_INPUT && v < b->values && b->open[v] && b->cur == 1) {
         set_want(b, v, dim);
         return true;
     }

@@ -207,8 +207,9 @@ int rule_gather(Batch *b, Node *n)
         return ti >= 0 ? axis + ti : BATCH_NONE;
     if (td >= 0 && td == axis) {
         int i = b->cur == 1 ? row_dim(b, n->in[1], -1, x->shape.d[axis] / b->rows) : -1;
-        return i >= 0 && batch_demand(b, &n->in[1], i) ? axis + i
-                                                       : batch_fail(b, "it picks rows by number");
+        return i >= 0 && batch_demand(b, &n->in[1], i)
+                   ? axis + i
+                   : batch_brought(b, "it picks rows by number", n->in[1]);
     }
     if (td >= 0 && ti >= 0 && b->rows > 1)
         return batch_crossed(b, "it takes from every sample what every sample names");
@@ -226,7 +227,7 @@ int rule_gather_nd(Batch *b, Node *n)
         int i = b->cur == 1 ? row_dim(b, n->in[1], td - bd, x->shape.d[td] / b->rows) : -1;
         if (i >= 0 && (ti == i || batch_demand(b, &n->in[1], i)))
             return i;
-        return batch_fail(b, "it picks rows by number");
+        return batch_brought(b, "it picks rows by number", n->in[1]);
     }
     if (td >= bd + q) {
         if (ti >= 0 && b->rows > 1)
@@ -235,7 +236,7 @@ int rule_gather_nd(Batch *b, Node *n)
     }
     int dim = ti >= 0 ? ti : td;
     if (dim < bd && (!batch_demand(b, &n->in[0], dim) || !batch_demand(b, &n->in[1], dim)))
-        return batch_fail(b, "an operand has the batch's size but is fixed in the model");
+        return batch_fixed(b);
     return dim;
 }
 
@@ -267,7 +268,7 @@ int rule_elements(Batch *b, Node *n)
     if (dim != axis) {
         for (uint32_t i = 0; i < n->nin; i++)
             if (!batch_demand(b, &n->in[i], dim))
-                return batch_fail(b, "an operand has the batch's size but is fixed in the model");
+                return batch_fixed(b);
         return dim;
     }
     int64_t size = val(b->g, n->in[0])->shape.d[axis];
@@ -277,13 +278,13 @@ int rule_elements(Batch *b, Node *n)
         (!scatter || batch_demand(b, &n->in[2], axis)))
         return axis;
     if (td >= 0)
-        return batch_fail(b, "it picks rows by number");
+        return batch_brought(b, "it picks rows by number", n->in[1]);
     if (!scatter)
         return dim; /* every index along the axis takes from a fixed table */
     b->sums = true;
     if (batch_demand(b, &n->in[1], axis) && batch_demand(b, &n->in[2], axis))
         return BATCH_NONE; /* all rows are added into a table: an embedding's gradient */
-    return batch_fail(b, "an operand has the batch's size but is fixed in the model");
+    return batch_fixed(b);
 }
 
 int rule_scatter_nd(Batch *b, Node *n)
@@ -298,7 +299,7 @@ int rule_scatter_nd(Batch *b, Node *n)
         if (ti < 0 && batch_demand(b, &n->in[0], dim) &&
             batch_demand(b, &n->in[2], ri - 1 + dim - q))
             return dim;
-        return batch_fail(b, "an operand has the batch's size but is fixed in the model");
+        return batch_fixed(b);
     }
     int rows_at = ti >= 0 ? ti : tu;
     for (int c = 0; c < q; c++) { /* each row writes into itself */
@@ -311,9 +312,9 @@ int rule_scatter_nd(Batch *b, Node *n)
             return c;
     }
     if (td >= 0)
-        return batch_fail(b, "it writes to rows by number");
+        return batch_brought(b, "it writes to rows by number", n->in[1]);
     b->sums = true;
     if (batch_demand(b, &n->in[1], rows_at) && batch_demand(b, &n->in[2], rows_at))
         return BATCH_NONE;
-    return batch_fail(b, "an operand has the batch's size but is fixed in the model");
+    return batch_fixed(b);
 }

@@ -4,7 +4,8 @@
  * In: the graph, with inputs tagged.  Out: for each Reshape that could have put the row in several
  * dimensions, which one. [S, 1, E] as [S, E] is [S * rows, E] or [S, rows * E]; [1, E] as [1, 1, E]
  * has the row first or second.  What follows tells: in a model that takes batches nothing widens,
- * cuts or reduces the rows, or looks along them.  So the first choice stands until a node does;
+ * cuts or reduces the rows, or looks along them, or has them elsewhere than the file names them in an
+ * output.  So the first choice stands until a node does;
  * then the nearest Reshape before it tries its next one (depth first, chronological backtracking).
  * What no choice explains, the model does.
  */
@@ -24,6 +25,18 @@ static bool has_next(const Batch *b, NodeId id)
                        b->choice[id] + 1) >= 0;
 }
 
+/* Are the rows of an output not where the file has them? */
+static bool is_elsewhere(const Batch *b, const Node *n)
+{
+    bool is = false;
+    for (uint32_t i = 0; i < n->nout; i++) {
+        ValueId v = n->out[i];
+        int told = v < b->values ? b->told[v] : BATCH_NONE, found = val(b->g, v)->batch;
+        is |= told >= 0 && found >= 0 && found != told;
+    }
+    return is;
+}
+
 /* Would a batch of several rows be widened, cut, reduced with what is beside it, or looked along
  * here? */
 static bool is_odd(const Batch *b, const Node *n)
@@ -31,6 +44,7 @@ static bool is_odd(const Batch *b, const Node *n)
     const Value *y = val(b->g, n->out[0]);
     bool aligned = op_is_map(n->op) || n->op == OP_Expand, odd = b->mixing;
     int found = BATCH_NONE;
+    odd |= is_elsewhere(b, n);
     for (uint32_t i = 0; i < n->nin && n->op != OP_Count; i++) {
         const Value *x = n->in[i] == NONE ? NULL : val(b->g, n->in[i]);
         if (!x || x->batch < 0)
@@ -52,7 +66,7 @@ static bool is_odd(const Batch *b, const Node *n)
     return odd;
 }
 
-/* The nearest Reshape before the node on the way of the rows takes its next place; those after it
+/* The nearest Reshape before the node (or itself, where an output is elsewhere) on the way of the rows takes its next place; those after it
  * begin again. */
 static bool try_next(const Batch *b, NodeId id, bool *reach)
 {
@@ -63,7 +77,7 @@ static bool try_next(const Batch *b, NodeId id, bool *reach)
         bool on = k == id;
         for (uint32_t i = 0; i < n->nout; i++)
             on |= n->out[i] < b->values && reach[n->out[i]];
-        if (on && k != id && has_next(b, k)) {
+        if (on && (k != id || is_elsewhere(b, n)) && has_next(b, k)) {
             b->choice[k]++;
             return true;
         }

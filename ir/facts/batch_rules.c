@@ -46,7 +46,7 @@ static int aligned(Batch *b, Node *n, int rank)
             return batch_crossed(b, "it brings together different samples");
     }
     if (dim != BATCH_NONE && !batch_demand_all(b, n, dim, rank))
-        return batch_fail(b, "an operand has the batch's size but is fixed in the model");
+        return batch_fixed(b);
     return dim;
 }
 
@@ -79,7 +79,8 @@ int rule_matmul(Batch *b, Node *n)
         b->sums = true;
         if (batch_demand(b, &n->in[0], ra - 1) && batch_demand(b, &n->in[1], rb - 2))
             return BATCH_NONE;
-        return batch_fail(b, "it multiplies along the batch with an operand of fixed size");
+        return batch_brought(b, "it multiplies along the batch with numbers of fixed size",
+                             n->in[tb >= 0 && tb == rb - 2 ? 0 : 1]);
     }
     if (ta == ra - 2 || tb == rb - 1) {
         if (ta >= 0 && tb >= 0 && (b->rows > 1 || (x->shape.d[ta] == 1 && y->shape.d[tb] == 1)))
@@ -100,7 +101,7 @@ static int conv_groups(Batch *b, Node *n)
     if (n->attr.group % b->rows != 0 || b->cur != 1)
         return batch_fail(b, "its groups are no multiple of the rows");
     if (!batch_demand(b, &n->in[0], 1) || !batch_demand(b, &n->in[1], x))
-        return batch_fail(b, "an operand has the batch's size but is fixed in the model");
+        return batch_fixed(b);
     return full(b, 1 - x, why);
 }
 
@@ -275,13 +276,13 @@ int rule_pack(Batch *b, Node *n)
 {
     int axis = (int)n->attr.axis, dim = val(b->g, n->in[0])->batch;
     if (dim == BATCH_NONE && b->rows > 1 && !batch_demand(b, &n->in[0], axis))
-        return batch_fail(b, "an operand has the batch's size but is fixed in the model");
+        return batch_fixed(b);
     if (dim != BATCH_NONE && dim != axis && val(b->g, n->in[1])->batch == BATCH_NONE)
         return dim; /* the trips of a loop */
     if (dim != BATCH_NONE && dim != axis && b->rows > 1)
         return batch_crossed(b, "it takes from every sample what every sample names");
     if (b->rows > 1 && !batch_demand(b, &n->in[1], 0))
-        return batch_fail(b, "an operand has the batch's size but is fixed in the model");
+        return batch_fixed(b);
     return axis;
 }
 
@@ -290,7 +291,7 @@ int rule_suppress(Batch *b, Node *n)
 {
     for (uint32_t i = 0; i < n->nin && b->rows > 1; i++)
         if (val(b->g, n->in[0])->batch == 0 && !batch_demand(b, &n->in[i], 0))
-            return batch_fail(b, "an operand has the batch's size but is fixed in the model");
+            return batch_fixed(b);
     int dim = val(b->g, n->in[0])->batch;
     return dim <= 0 || b->rows == 1 ? dim : batch_fail(b, "it chooses among the rows");
 }
@@ -398,6 +399,7 @@ bool batch_sweep_node(Batch *b, NodeId id)
     Node *n = &b->g->node.at[id];
     b->why = NULL;
     b->mixing = b->sums = false;
+    b->lacks = NONE;
     int dim = rule_of_node(b, n);
     bool changed = false;
     for (uint32_t i = 0; i < n->nout; i++) {

@@ -12,6 +12,33 @@ int batch_fail(Batch *b, const char *why)
     return BATCH_MIXED;
 }
 
+int batch_fixed(Batch *b)
+{
+    if (b->lacks == NONE)
+        return batch_fail(b, "an operand has the batch's size but is fixed in the model");
+    Arena *a = b->g->arena;
+    int rows = val(b->g, b->lacks)->batch;
+    const char *name = diag_escape(a, val(b->g, b->lacks)->name),
+               *but = rows < 0 ? "which the file does not call the batch"
+                               : arena_printf(a, "whose rows are in dimension %d", rows);
+    return batch_fail(b, arena_printf(a, "it meets the rows with dimension %d of input '%s', %s (--chunk "
+                                         "%s=%d, if these are its rows)",
+                                      b->lacks_at, name, but, name, b->lacks_at));
+}
+
+int batch_brought(Batch *b, const char *why, ValueId by)
+{
+    ValueKind kind = val(b->g, by)->kind;
+    if (kind == V_CONST || kind == V_PARAM)
+        return batch_fail(b, why);
+    return batch_fail(b, arena_printf(b->g->arena,
+                                      "%s that the data hold, as a graph's edges say which nodes "
+                                      "influence each other (--microbatches 1 computes all nodes; "
+                                      "for a graph a microbatch, the inputs need a dimension of "
+                                      "graphs before that of nodes)",
+                                      why));
+}
+
 /* Every sample meets every sample: what a microbatch yields is no part of what the minibatch
  * yields. */
 int batch_crossed(Batch *b, const char *why)

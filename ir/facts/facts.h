@@ -41,6 +41,9 @@ typedef struct {
 } BatchNotes;
 void batch_analyse(Graph *g, ValueId from, const BatchOptions *opt, BatchNotes *notes);
 
+/* rows.c: which of Graph.rows_at the rows are, by what the graph computes along them. */
+void graph_choose_rows(Graph *g, const BatchOptions *opt);
+
 /* index.c: what elements of a model input may be, because they choose a row of a table.  Of each of
    its rows these are first, first + step, ...: `count` of them, in all of the row's elements one
    after the other. */

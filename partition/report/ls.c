@@ -189,6 +189,8 @@ void report_ls(Graph *g, FILE *f)
     }
     for (uint32_t i = 0; i < g->input.n; i++)
         fprintf(f, "input %s\n", value_text(g, t.a, g->input.at[i]));
+    for (uint32_t i = 0; i < g->bound.n; i++)
+        fprintf(f, "input %s\n", g->bound.at[i]);
     for (uint32_t i = 0; i < g->output.n; i++)
         fprintf(f, "output %s\n", output_text(g, t.a, i));
     arena_free(t.a);

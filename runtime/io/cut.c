@@ -133,9 +133,9 @@ static PpStatus check_meeting(const Data *d)
                 return pp_fail(PP_ERR_MODEL,
                                "--output %s: it has no batch dimension, and what %" PRId64
                                " microbatches yield cannot be put together: %s; ppsplit --merge "
-                               "%s=DIM|sum|mean says how, or "
-                               "make one microbatch of the batch: export the model for it, or "
-                               "ppsplit --bind its dimension",
+                               "%s=DIM|sum|mean says how, --chunk INPUT=replicate|DIM where an "
+                               "input has its rows, or make one microbatch of the batch: export "
+                               "the model for it, or ppsplit --bind its dimension",
                                p->output[i].name, calls, p->output_why[i], p->output[i].name);
     for (int i = 0; i < p->n_output && p->output_merge && data_rounds(d) > 1; i++)
         for (int k = 0; k < o->n_output; k++)

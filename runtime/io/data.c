@@ -35,9 +35,20 @@ static void lay_out(const PpPlan *p, int input, DataInput *in)
         in->inner /= p->rows;
 }
 
+/* The one dimension in which the file has another size than a microbatch, where that could hold the
+ * rows; -1: there is none. */
+static int rows_elsewhere(const PpPlan *p, const PpTensor *t, const NpyFile *f)
+{
+    int at = -1, n = 0;
+    for (int i = 0; i < t->rank && f->rank == t->rank; i++)
+        if (f->dim[i] != t->dim[i] && n++ == 0)
+            at = i;
+    return n == 1 && at != t->batch_dim && t->dim[at] % p->rows == 0 ? at : -1;
+}
+
 static PpStatus check_shape(const Data *d, const PpTensor *t, DataFile *file)
 {
-    char want[400], have[400];
+    char want[400], have[400], remedy[200] = "";
     const NpyFile *f = &file->npy;
     int bad = f->rank != t->rank;
     file->rows = 1;
@@ -55,8 +66,12 @@ static PpStatus check_shape(const Data *d, const PpTensor *t, DataFile *file)
         return PP_OK;
     shape_text(want, sizeof want, t->rank, t->dim, t->batch_dim);
     shape_text(have, sizeof have, f->rank, f->dim, -1);
-    return pp_fail(PP_ERR_MODEL, "--%s %s=%s: shape %s, the model wants %s", data_option(d, 0),
-                   t->name, file->path, have, want);
+    int at = rows_elsewhere(d->model, t, f);
+    if (at >= 0)
+        snprintf(remedy, sizeof remedy, "; ppsplit --chunk %.100s=%d, if the rows are in dimension %d",
+                 t->name, at, at);
+    return pp_fail(PP_ERR_MODEL, "--%s %s=%s: shape %s, the model wants %s%s", data_option(d, 0),
+                   t->name, file->path, have, want, remedy);
 }
 
 /* Every integer of the file's type is one of the input's. */

@@ -26,11 +26,10 @@ static inline void load(void *arg)
     l->g = import_models(arena, 1, &path, &l->opt);
 }
 
-static inline Graph *import(M *m, const char *signature, const ImportOptions *opt)
+/* Of which the inputs and outputs are there already. */
+static inline Graph *import_whole(M *m, const char *signature, const ImportOptions *opt)
 {
     Buf b = {0}, e = {0};
-    info(m, 11, "x", 2, 4);
-    info(m, 12, "y", 2, 4);
     if (signature) {
         put_string(&e, 1, "pkg.torch.export.ExportedProgram.graph_signature");
         put_string(&e, 2, signature);
@@ -59,6 +58,13 @@ static inline Graph *import(M *m, const char *signature, const ImportOptions *op
     said[fread(said, 1, sizeof said - 1, to)] = '\0';
     fclose(to);
     return code == 0 ? l.g : NULL;
+}
+
+static inline Graph *import(M *m, const char *signature, const ImportOptions *opt)
+{
+    info(m, 11, "x", 2, 4);
+    info(m, 12, "y", 2, 4);
+    return import_whole(m, signature, opt);
 }
 
 static inline const Param *param(const Graph *g, const char *name)

@@ -1,0 +1,239 @@
+/*
+ * bind.c - --bind NAME=N and --bind INPUT=VALUE.  In: the option, and what a file calls the
+ * dimensions of its inputs.  Out: their sizes; constants that stand for inputs of one element.
+ *
+ * A name is one dimension wherever it stands.  What exporters write for a dimension that they know
+ * nothing of ("?", "-1", "None", nothing at all) is no name: each is a dimension of its own, called
+ * INPUT.DIM.
+ */
+#include "bind.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+bool bind_option(const char *option, const char *name, const char **text)
+{
+    const char *equals = strrchr(option, '=');
+    if (!equals || (size_t)(equals - option) != strlen(name) || strncmp(option, name, strlen(name)))
+        return false;
+    *text = equals + 1;
+    return true;
+}
+
+static const char *find_option(const ImportOptions *opt, const char *name, const char **text)
+{
+    for (uint32_t i = 0; i < opt->bind.n; i++)
+        if (bind_option(opt->bind.at[i], name, text))
+            return opt->bind.at[i];
+    return NULL;
+}
+
+/* ---- names of dimensions ---- */
+
+/* Without a letter it is no name, and neither are these words. */
+static bool is_placeholder(const char *name)
+{
+    static const char *const words[] = {"none", "null", "unknown", "undefined"};
+    bool letter = false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strcasecmp(name, words[i]))
+            return true;
+    for (const char *p = name; *p; p++)
+        letter |= isalpha((unsigned char)*p) || (unsigned char)*p >= 0x80;
+    return !letter;
+}
+
+/* "8*batch" and "batch*8", as torch.export writes a derived dimension. */
+static bool is_multiple(Arena *a, const char *text, DimName *d)
+{
+    const char *star = strchr(text, '*');
+    if (!star || strpbrk(text, "+-/()^%,") || strchr(star + 1, '*'))
+        return false;
+    char *part[2] = {arena_strndup(a, text, (size_t)(star - text)), arena_strdup(a, star + 1)}, *end;
+    for (int i = 0; i < 2; i++) {
+        part[i] += strspn(part[i], " ");
+        for (size_t n = strlen(part[i]); n > 0 && part[i][n - 1] == ' '; n--)
+            part[i][n - 1] = '\0';
+    }
+    for (int i = 0; i < 2; i++) {
+        long long times = strtoll(part[i], &end, 10);
+        if (end == part[i] || *end || times < 1 || times > INT32_MAX || is_placeholder(part[!i]))
+            continue;
+        *d = (DimName){part[!i], times};
+        return true;
+    }
+    return false;
+}
+
+DimName bind_name(const ImportOptions *opt, Arena *a, const Onnx__TensorShapeProto__Dimension *d,
+                  const char *input, int i)
+{
+    const char *said;
+    DimName name;
+    if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE && d->dim_value >= 0)
+        return (DimName){NULL, 1};
+    if (d->value_case != ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM ||
+        is_placeholder(d->dim_param))
+        return (DimName){arena_printf(a, "%s.%d", input, i), 1};
+    if (!find_option(opt, d->dim_param, &said) && is_multiple(a, d->dim_param, &name))
+        return name;
+    return (DimName){d->dim_param, 1};
+}
+
+/* least: the smallest value that it may have */
+static int64_t number(const ImportOptions *opt, const char *name, int64_t least)
+{
+    const char *text, *option = find_option(opt, name, &text);
+    char *end;
+    if (!option)
+        return -1;
+    long long n = strtoll(text, &end, 10);
+    if (*end || end == text || n < least || n > INT32_MAX)
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: the value must be a number from %lld",
+                   option, (long long)least);
+    return n;
+}
+
+int64_t bind_size(const ImportOptions *opt, DimName d)
+{
+    int64_t n = number(opt, d.name, 1);
+    return n < 0 ? -1 : n * d.times;
+}
+
+int64_t bind_count(const ImportOptions *opt, const char *name) { return number(opt, name, 0); }
+
+void bind_add(Symbols *s, Arena *a, const char *name)
+{
+    if (*strmap_at(&s->seen, name) != NONE)
+        return;
+    *strmap_at(&s->seen, name) = 1;
+    vec_push(a, &s->name, name);
+}
+
+/* ---- values of inputs ---- */
+
+/* Between which whole numbers one of a type is; 64 bits: all that are read. */
+static bool fits(Dtype t, long long n)
+{
+    int bits = dtype_bits(t);
+    long long most = bits >= 64 ? INT64_MAX : (1LL << (dtype_is_signed(t) ? bits - 1 : bits)) - 1;
+    return t == DT_BOOL ? n == 0 || n == 1
+                        : n <= most && n >= (dtype_is_signed(t) ? -most - 1 : 0);
+}
+
+static bool read_value(Dtype declared, const char *text, Tensor *to)
+{
+    char *end;
+    errno = 0;
+    if (dtype_is_float(to->dtype)) {
+        double x = strtod(text, &end);
+        element_set_double(to->dtype, to->data, 0, x);
+        return end != text && !*end;
+    }
+    if (declared == DT_BOOL && (!strcasecmp(text, "true") || !strcasecmp(text, "false")))
+        text = tolower((unsigned char)*text) == 't' ? "1" : "0";
+    long long n = strtoll(text, &end, 10);
+    element_set_int(to->dtype, to->data, 0, n);
+    return end != text && !*end && !errno && fits(declared, n);
+}
+
+ValueId bind_value(ImportState *s, const char *name, Dtype declared, const Shape *shape, Where w,
+                   Binds *all)
+{
+    Graph *g = s->g;
+    const char *text, *option = find_option(s->opt, name, &text);
+    bool one = shape_elements(shape) == 1, dimension = strmap_get(&all->dimension.seen, name) != NONE;
+    if (option && one && dimension)
+        diag_warn(w, "--bind %s is the dimension of that name: the input stays one", option);
+    if (!option || dimension) {
+        if (one)
+            bind_add(&all->value, g->arena, name);
+        return NONE;
+    }
+    const char *type = shape_print(g->arena, declared, shape);
+    if (!one) {
+        diag_hint("the rows of others are data of a run: --data %s=FILE.npy", name);
+        diag_fatal(EXIT_USAGE, w, "--bind %s: the input is %s, and only one of one element takes "
+                   "a value", option, type);
+    }
+    Tensor t = {.dtype = dtype_held(declared), .shape = *shape};
+    t.data = arena_alloc(g->arena, dtype_size(t.dtype));
+    if (!read_value(declared, text, &t))
+        diag_fatal(EXIT_USAGE, w, "--bind %s: '%s' is no value of %s", option, text, type);
+    bind_add(&all->value, g->arena, name);
+    vec_push(g->arena, &g->bound,
+             arena_printf(g->arena, "%s %s = %s", diag_escape(g->arena, name), type,
+                          diag_escape(g->arena, text)));
+    return graph_const(g, strmap_get(&g->by_name, name) == NONE ? name : NULL, t);
+}
+
+/* ---- what is said ---- */
+
+/* Of a --bind of a word that names no dimension. */
+static void hint_placeholder(const ImportOptions *opt)
+{
+    for (uint32_t i = 0; i < opt->bind.n; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(opt->bind.at[i], "="), opt->bind.at[i]);
+        if (!is_placeholder(name))
+            continue;
+        diag_note("'%s' is no name: each dimension without one is INPUT.DIM", name);
+        return;
+    }
+}
+
+void bind_refuse_unbound(const ImportState *s, const Symbols *unbound)
+{
+    Arena *a = s->g->arena;
+    const char *list = "", *hint = "";
+    if (unbound->name.n == 0)
+        return;
+    for (uint32_t i = 0; i < unbound->name.n && i < 32; i++) {
+        const char *name = unbound->name.at[i],
+                   *quote = strpbrk(name, " *?[]()&;|<>$`\"\\~#") ? "'" : "";
+        list = arena_printf(a, "%s%s'%s'", list, i ? ", " : "", name);
+        hint = arena_printf(a, "%s --bind %s%s=N%s", hint, quote, name, quote);
+    }
+    hint_placeholder(s->opt);
+    diag_hint("shapes are those of one microbatch: add%s", hint);
+    diag_fatal(EXIT_MODEL, WHERE_FILE(s->m->path), "dimensions without a value: %s", list);
+}
+
+static bool is_used(const char *option, const Binds *all)
+{
+    const char *text;
+    bool used = false;
+    for (uint32_t i = 0; i < all->dimension.name.n && !used; i++)
+        used = bind_option(option, all->dimension.name.at[i], &text);
+    for (uint32_t i = 0; i < all->value.name.n && !used; i++)
+        used = bind_option(option, all->value.name.at[i], &text);
+    return used;
+}
+
+void bind_check(const ImportOptions *opt, const Binds *all)
+{
+    for (uint32_t i = 0; i < opt->bind.n; i++) {
+        if (is_used(opt->bind.at[i], all))
+            continue;
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(opt->bind.at[i], "="), opt->bind.at[i]);
+        const char *near = nearest_name(name, all->dimension.name.at, all->dimension.name.n);
+        if (!near)
+            near = nearest_name(name, all->value.name.at, all->value.name.n);
+        if (near)
+            diag_hint("did you mean '%s'?", near);
+        else if (all->dimension.name.n == 0)
+            diag_hint("all of its dimensions have a size; --rows N says how many rows a microbatch "
+                      "has");
+        hint_placeholder(opt);
+        for (uint32_t j = 0; j < all->dimension.name.n && j < 8 && !near; j++)
+            diag_note("it has '%s'", all->dimension.name.at[j]);
+        for (uint32_t j = 0; j < all->value.name.n && j < 8 && !near; j++)
+            diag_note("its input '%s' takes a value", all->value.name.at[j]);
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: the model has no such dimension%s",
+                   opt->bind.at[i], all->value.name.n ? ", nor an input of one element" : "");
+    }
+}

@@ -1,0 +1,262 @@
+/*
+ * test_rows.c - what a file calls the dimensions of its inputs: their sizes by --bind, values of
+ * inputs, and which of them holds the rows; errors inside branches.  Small models, written here.
+ */
+#include <math.h>
+
+#include "import_model.h"
+#include "ir/facts/facts.h"
+
+enum { INPUT = 11, OUTPUT = 12, FLOAT = 1, UINT8 = 2, INT32 = 6, INT64 = 7, BOOL = 9 };
+
+/* dims: "batch,3,?,", each a number or a name; NULL: a scalar */
+static void value(M *m, int field, const char *name, int type, const char *dims)
+{
+    Buf v = {0}, t = {0}, tensor = {0}, shape = {0};
+    put_message(&shape, 99, &(Buf){0}); /* unknown: a shape without dimensions is one, too */
+    for (const char *p = dims; p && *p;) {
+        Buf d = {0};
+        size_t n = strcspn(p, ",");
+        char text[64], *end;
+        snprintf(text, sizeof text, "%.*s", (int)n, p);
+        long size = strtol(text, &end, 10);
+        if (end != text && !*end && size >= 0)
+            put_int(&d, 1, size);
+        else
+            put_string(&d, 2, text);
+        put_message(&shape, 1, &d);
+        p += n + (p[n] == ',');
+    }
+    put_int(&tensor, 1, type);
+    put_message(&tensor, 2, &shape);
+    put_message(&t, 1, &tensor);
+    put_string(&v, 1, name);
+    put_message(&v, 2, &t);
+    put_message(&m->graph, field, &v);
+}
+
+static void input(M *m, const char *name, const char *dims) { value(m, INPUT, name, FLOAT, dims); }
+
+/* Options, separated by spaces; those of --chunk begin with '@'. */
+static Graph *import_with(M *m, const char *options)
+{
+    ImportOptions opt = {0};
+    char *copy = arena_strdup(arena, options), *save = NULL;
+    for (char *p = strtok_r(copy, " ", &save); p; p = strtok_r(NULL, " ", &save))
+        if (*p == '@')
+            vec_push(arena, &opt.chunk, p + 1);
+        else
+            vec_push(arena, &opt.bind, p);
+    return import_whole(m, NULL, &opt);
+}
+
+/* Where the rows of the inputs are, and those of the first output: "0 1 - : 1". */
+static const char *rows(Graph *g)
+{
+    const char *text = "";
+    BatchNotes notes = {.target = NONE, .loss = NONE};
+    if (!g)
+        return said;
+    batch_analyse(g, 0, NULL, &notes);
+    for (uint32_t i = 0; i <= g->input.n; i++) {
+        const Value *v = val(g, i < g->input.n ? g->input.at[i] : g->output.at[0]);
+        text = arena_printf(arena, "%s%s%s", text, i == g->input.n ? " : " : i ? " " : "",
+                            v->batch < 0 ? "-" : arena_printf(arena, "%d", v->batch));
+    }
+    return text;
+}
+
+static void is(Graph *g, int64_t size, const char *want, const char *what)
+{
+    const char *got = rows(g);
+    ok(g && g->batch == size && !strcmp(got, want), "%s: rows %lld, %s", what,
+       g ? (long long)g->batch : 0LL, got);
+}
+
+/* y = x + h (+ z) */
+static M sum(const char *x, const char *h, const char *z, const char *y)
+{
+    M m = {0};
+    input(&m, "x", x);
+    input(&m, "h", h);
+    if (z)
+        input(&m, "z", z);
+    node(&m, "Add", "add", "x h", z ? "a" : "y", NULL, NULL);
+    if (z)
+        node(&m, "Add", "more", "a z", "y", NULL, NULL);
+    value(&m, OUTPUT, "y", FLOAT, y);
+    return m;
+}
+
+static void test_names(void)
+{
+    M m = sum("batch,3", "2,batch,3", "3", "2,batch,3");
+    is(import_with(&m, "batch=2"), 2, "0 1 - : 1", "a name is the batch wherever it stands");
+    m = sum("batch,3", "2,batch,3", "3", "2,batch,3");
+    is(import_with(&m, "batch=3"), 3, "0 1 - : 1", "and a size that equals it is not");
+    m = sum("s,b,3", "1,b,3", NULL, "s,b,3");
+    node(&m, "CumSum", "n", "y axis", "unused", NULL, NULL);
+    is(import_with(&m, "s=4 b=2"), 4, "0 - : 0", "what most begin with, where all is computed alike");
+    m = sum("1,seq,3", "1,seq,1", NULL, "1,seq,3");
+    is(import_with(&m, "seq=4"), 1, "0 0 : 0", "a size in front of each name");
+    m = sum("a,3", "1,b,3", NULL, "?,?,?");
+    is(import_with(&m, "a=2 b=2"), 2, "0 1 : 1", "another name, where it meets the rows");
+    m = sum("2,3", "1,2,3", NULL, "1,2,3");
+    is(import_with(&m, ""), 2, "0 1 : 1", "no names: the size, where it meets the rows");
+    m = sum("2,3", "1,2,3", NULL, "1,2,3");
+    is(import_with(&m, "@h=replicate"), 2, "0 - : -", "--chunk replicate stands");
+    m = sum("4*batch,3", "batch,1,3", NULL, "?,?,?");
+    is(import_with(&m, "batch=2"), 2, "0 0 : -", "a multiple of the batch has k of it a row");
+    m = sum("s,b,3", "s,b,3", NULL, "s,b,3");
+    is(import_with(&m, "s=4 b=2 @h=1"), 2, "1 1 : 1", "--chunk decides for its name");
+    m = sum("batch,3", "1,batch,3", NULL, "1,batch,3");
+    is(import_with(&m, "batch=1"), 1, "0 1 : 1", "names tell of one row as well");
+}
+
+/* Along the first dimension it looks from one place at the others. */
+static void test_computed(void)
+{
+    M m = {0};
+    input(&m, "x", "s,b,3");
+    Buf n = {0}, a = {0};
+    node_begin(&n, "Softmax", "soft", "x", "y", NULL, NULL);
+    put_string(&a, 1, "axis");
+    put_int(&a, 3, 0);
+    put_int(&a, 20, 2);
+    put_message(&n, 5, &a);
+    put_message(&m.graph, 1, &n);
+    value(&m, OUTPUT, "y", FLOAT, "s,b,3");
+    is(import_with(&m, "s=4 b=2"), 2, "1 : 1", "a sequence is no batch");
+}
+
+static void test_refusals(void)
+{
+    M m = sum("batch,3", "2,3", NULL, "batch,3");
+    Graph *g = import_with(&m, "batch=2");
+    BatchNotes notes = {.target = NONE, .loss = NONE};
+    ok(!strcmp(rows(g), "0 - : -"), "a size is not the batch beside a name: %s", rows(g));
+    batch_analyse(g, 0, NULL, &notes);
+    ok(notes.output.at[0].why && strstr(notes.output.at[0].why, "--chunk h=0"),
+       "and the remedy is named: %s", notes.output.at[0].why);
+}
+
+static void test_anonymous(void)
+{
+    M m = sum("?,3,-1,None", "1", NULL, "?,?,?,?");
+    ok(!import_with(&m, "") && strstr(said, "'x.0', 'x.2', 'x.3'"), "each is its own: %s", said);
+    m = sum("?,3,-1,None", "1", NULL, "?,?,?,?");
+    ok(!import_with(&m, "?=2") && strstr(said, "'?' is no name") && strstr(said, "--bind x.2=N"),
+       "and is said to be: %s", said);
+    m = sum("?,3,-1,None", "1", NULL, "?,?,?,?");
+    is(import_with(&m, "x.0=2 x.2=4 x.3=5"), 2, "0 - : 0", "bound as INPUT.DIM");
+    m = sum("unk__1,3", "unk__2,3", NULL, "?,?");
+    is(import_with(&m, "unk__1=2 unk__2=2"), 2, "0 0 : 0", "tf2onnx's are names");
+}
+
+/* ---- values ---- */
+
+static Graph *scaled(int type, const char *dims, const char *options)
+{
+    enum { INT = 2 };
+    M m = {0};
+    Buf n = {0}, a = {0};
+    input(&m, "x", "n,3");
+    value(&m, INPUT, "by", type, dims);
+    node_begin(&n, "Cast", "cast", "by", "f", NULL, NULL);
+    put_string(&a, 1, "to");
+    put_int(&a, 3, FLOAT);
+    put_int(&a, 20, INT);
+    put_message(&n, 5, &a);
+    put_message(&m.graph, 1, &n);
+    node(&m, "Mul", "mul", "x f", "y", NULL, NULL);
+    value(&m, OUTPUT, "y", FLOAT, "n,3");
+    return import_with(&m, options);
+}
+
+static void test_values(void)
+{
+    static const struct { int type; const char *option; double is; } good[] = {
+        {INT64, "by=16000", 16000}, {INT32, "by=-7", -7},  {FLOAT, "by=-2.5e-1", -0.25},
+        {BOOL, "by=true", 1},       {BOOL, "by=0", 0},     {UINT8, "by=255", 255},
+    };
+    static const struct { int type; const char *option; } bad[] = {
+        {INT64, "by=1.5"}, {INT32, "by=2147483648"}, {UINT8, "by=256"}, {UINT8, "by=-1"},
+        {BOOL, "by=2"},    {FLOAT, "by=much"},       {INT64, "by="},
+    };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        Graph *g = scaled(good[i].type, NULL, arena_printf(arena, "n=2 %s", good[i].option));
+        const Node *mul = g ? &g->node.at[g->node.n - 1] : NULL;
+        const Value *by = mul ? val(g, mul->in[1]) : NULL;
+        ok(g && g->input.n == 1 && g->bound.n == 1 && by->kind == V_CONST &&
+               !(fabs(element_double(by->dtype, by->data, 0) - good[i].is) > 0),
+           "--bind %s: the input is a constant: %s", good[i].option, g ? g->bound.at[0] : said);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ok(!scaled(bad[i].type, NULL, arena_printf(arena, "n=2 %s", bad[i].option)) &&
+               strstr(said, "is no value of"),
+           "--bind %s: %s", bad[i].option, said);
+    Graph *g = scaled(FLOAT, "1", "n=2 by=3");
+    ok(g && g->input.n == 1, "an array of one element takes a value");
+    ok(!scaled(FLOAT, "3", "n=2 by=3") && strstr(said, "only one of one element"), "of three: %s",
+       said);
+    ok(!scaled(FLOAT, NULL, "n=2 bu=3") && strstr(said, "did you mean 'by'?"), "another: %s", said);
+    M m = sum("n,3", "1", NULL, "n,3");
+    value(&m, INPUT, "n", FLOAT, NULL);
+    g = import_with(&m, "n=2");
+    ok(g && g->input.n == 3 && strstr(said, "is the dimension of that name"),
+       "a dimension of an input's name is meant: %s", said);
+}
+
+/* ---- branches ---- */
+
+static void put_graph(Buf *n, const char *name, M *body)
+{
+    enum { GRAPH = 5 };
+    Buf a = {0};
+    put_string(&a, 1, name);
+    put_message(&a, 6, &body->graph);
+    put_int(&a, 20, GRAPH);
+    put_message(n, 5, &a);
+}
+
+/* if (c) y = -x; else y = x w, which does not fit */
+static Graph *branch(const char *dims, const char *options)
+{
+    M m = {0}, yes = {0}, no = {0};
+    Buf n = {0};
+    input(&m, "x", "2,3");
+    value(&m, INPUT, "c", BOOL, dims);
+    initializer(&m, "w", 4, 4, 1);
+    node(&yes, "Neg", "neg", "x", "p", NULL, NULL);
+    value(&yes, OUTPUT, "p", FLOAT, "2,3");
+    node(&no, "MatMul", "narrow", "x w", "q", NULL, NULL);
+    value(&no, OUTPUT, "q", FLOAT, "2,3");
+    node_begin(&n, "If", "rate", "c", "y", NULL, NULL);
+    put_graph(&n, "then_branch", &yes);
+    put_graph(&n, "else_branch", &no);
+    put_message(&m.graph, 1, &n);
+    value(&m, OUTPUT, "y", FLOAT, "2,3");
+    return import_with(&m, options);
+}
+
+static void test_branches(void)
+{
+    ok(!branch(NULL, "") && strstr(said, "in else_branch of node 0 'rate' (If)") &&
+           strstr(said, "depends on input 'c'") && strstr(said, "--bind c=VALUE"),
+       "an error in a branch says so, and what decides: %s", said);
+    ok(!branch(NULL, "c=false") && strstr(said, "in else_branch") && !strstr(said, "hint"),
+       "in the one that is taken: %s", said);
+    is(branch(NULL, "c=true"), 2, "0 : 0", "the other does not exist");
+}
+
+int main(void)
+{
+    models_begin();
+    test_names();
+    test_computed();
+    test_refusals();
+    test_anonymous();
+    test_values();
+    test_branches();
+    return models_end();
+}
