@@ -87,21 +87,23 @@ static void add_names(Rows *r)
     }
 }
 
-/* The size that most inputs begin with; 0: none does. */
+/* The size that most inputs begin with, of equals the first; 0: none does. */
 static int64_t leading_size(const Rows *r)
 {
+    Arena *a = r->s->g->arena;
+    IdMap seen = {0};
     int64_t best = 0;
     uint32_t most = 0;
-    for (uint32_t i = 0; i < r->n; i++) {
-        const Shape *s = shape_of_input(r, i);
-        uint32_t alike = 0;
-        if (!counts(r, i) || s->rank == 0 || r->all->input.at[i][0].name || s->d[0] < 1)
-            continue;
-        for (uint32_t k = 0; k < r->n; k++)
-            alike += counts(r, k) && dim_of(r, k, &(Candidate){.rows = s->d[0]}) == 0;
-        if (alike > most)
-            most = alike, best = s->d[0];
-    }
+    for (int count = 1; count >= 0; count--)
+        for (uint32_t i = 0; i < r->n; i++) {
+            const Shape *s = shape_of_input(r, i);
+            if (!counts(r, i) || s->rank == 0 || r->all->input.at[i][0].name || s->d[0] < 1)
+                continue;
+            uint32_t *alike = idmap_at(a, &seen, (uint64_t)s->d[0]);
+            *alike = *alike == NONE ? 1 : *alike + (uint32_t)count;
+            if (!count && *alike > most)
+                most = *alike, best = s->d[0];
+        }
     return best;
 }
 
@@ -198,15 +200,21 @@ static bool is_decided(Rows *r, bool named)
 
 /* ---- where each input has them ---- */
 
-/* A name that no input has beside the candidate may be another name of it. */
-static bool may_be(const Rows *r, const Candidate *c, DimName d)
+/* The names that inputs have beside the candidate: they are other dimensions. */
+static StrMap names_beside(const Rows *r, const Candidate *c)
 {
-    if (!d.name)
-        return false;
+    StrMap beside = {.arena = r->s->g->arena};
     for (uint32_t i = 0; i < r->n; i++)
-        if (dim_of(r, i, c) >= 0 && dim_of(r, i, &(Candidate){.name = d.name}) >= 0)
-            return false;
-    return true;
+        for (int k = 0; dim_of(r, i, c) >= 0 && k < shape_of_input(r, i)->rank; k++)
+            if (r->all->input.at[i][k].name)
+                *strmap_at(&beside, r->all->input.at[i][k].name) = 1;
+    return beside;
+}
+
+/* Another name may be one of the same dimension. */
+static bool may_be(const StrMap *beside, DimName d)
+{
+    return d.name && strmap_get(beside, d.name) == NONE;
 }
 
 /* Beside a name the file tells: what has no name is not the batch, and a size of the batch has none.
@@ -216,15 +224,16 @@ static RowsAt rows_at(const Rows *r, const Candidate *c)
     Arena *a = r->s->g->arena;
     RowsAt at = {c->name, c->rows, arena_array(a, int, r->n + 1), arena_array(a, bool, r->n + 1),
                  r->n, {0}};
+    const StrMap beside = names_beside(r, c);
     for (uint32_t i = 0; i < r->n; i++) {
         const Shape *s = shape_of_input(r, i);
         const DimName *d = r->all->input.at[i];
         bool may = !c->name;
         at.dim[i] = dim_of(r, i, c);
         for (int k = 0; k < s->rank; k++)
-            may = c->name ? may || may_be(r, c, d[k]) : may && !d[k].name;
+            may = c->name ? may || may_be(&beside, d[k]) : may && !d[k].name;
         at.open[i] = may && !r->chunk[i];
-        if (c->name && s->rank > 0 && s->d[0] == c->rows && may_be(r, c, d[0]))
+        if (c->name && s->rank > 0 && s->d[0] == c->rows && may_be(&beside, d[0]))
             at.dim[i] = 0;
     }
     for (size_t i = 0; i < r->s->m->graph->n_output && c->name; i++) {

@@ -124,7 +124,8 @@ static PpStatus check_meeting(const Data *d)
                        "which rows of the target belong to a microbatch is not known: %s; "
                        "--microbatches 1 runs, and ppsplit "
                        "--merge OUTPUT=DIM, of the output it is compared with, or --chunk "
-                       "target=DIM says where they are",
+                       "target=DIM says where they are, --chunk INPUT=replicate|DIM where an "
+                       "input has its rows",
                        p->target_why);
     for (int i = 0; i < p->n_output && p->output_merge; i++)
         for (int k = 0; k < o->n_output && calls > 1; k++)
