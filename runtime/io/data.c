@@ -134,9 +134,13 @@ static PpStatus check_rows(Data *d, int *have_rows)
         if (of >= 0 && in->rows != d->rows)
             return in->n == 1
                        ? pp_fail(PP_ERR_MODEL,
-                                 "--%s %s=%s has %" PRId64 " rows, but %s has %" PRId64, option,
-                                 p->input[i].name, in->file[0].path, in->rows, p->input[of].name,
-                                 d->rows)
+                                 "--%s %s=%s has %" PRId64 " rows, but %s has %" PRId64 "%s",
+                                 option, p->input[i].name, in->file[0].path, in->rows,
+                                 p->input[of].name, d->rows,
+                                 in->rows == p->rows
+                                     ? "; ppsplit --chunk INPUT=replicate makes one the same for "
+                                       "all rows"
+                                     : "")
                        : pp_fail(PP_ERR_MODEL,
                                  "--%s %s: its %d files have %" PRId64 " rows, but %s has %" PRId64,
                                  option, p->input[i].name, in->n, in->rows, p->input[of].name,
