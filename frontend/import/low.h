@@ -65,6 +65,12 @@ ValueId low_softsign(Graph *g, ValueId x);
 /* ops/type.c: x as a float of 8 bits or fewer, which f32 holds, by the node's round_mode; stops:
    no gradient where it was clamped */
 ValueId low_to_mini(const Import *im, ValueId x, Dtype to, bool saturate, bool stops);
+/* ops/quant.c.  Operand i less its zero point, as f64, which may stand along an axis; products of
+ * two of these, exact, times a scale in f32; and of x, quantised to u8 by the range that it has, as
+ * ONNX Runtime does.  No gradient passes them. */
+ValueId low_centred(const Import *im, uint32_t i, uint32_t zero, int axis);
+ValueId low_scaled_product(Graph *g, ValueId a, ValueId b, ValueId scale);
+ValueId low_dynamic_product(Graph *g, ValueId x, ValueId b, ValueId b_scale);
 /* part.c: x from start on, size of each dim */
 ValueId low_part(Graph *g, ValueId x, const int64_t *start, const int64_t *size,
                  const int64_t *step);

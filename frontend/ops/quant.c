@@ -184,11 +184,11 @@ void import_dequantize_linear(Import *im)
     im->out[0] = fake ? g_add(g, y, straight(g, &n, scale)) : y;
 }
 
-/* The scale that takes x's range, with 0 in it, to 0 .. 255. */
-void import_dynamic_quantize_linear(Import *im)
+/* The scale that takes x's range, with 0 in it, to 0 .. 255; the place of 0, and x there, as floats.
+ */
+static ValueId dynamically(Graph *g, ValueId x, ValueId *scale, ValueId *point)
 {
-    Graph *g = im->g;
-    ValueId x = low_need_float(im, 0), zero = g_like(g, x, 0);
+    ValueId zero = g_like(g, x, 0);
     Shape s = low_shape(g, x), scalar = {0};
     int64_t axes[MAX_RANK];
     for (int d = 0; d < s.rank; d++)
@@ -197,12 +197,18 @@ void import_dynamic_quantize_linear(Import *im)
             least = s.rank ? g_reduce(g, OP_ReduceMin, x, s.rank, axes) : x;
     most = g_binary(g, OP_Max, g_reshape(g, most, &scalar), zero);
     least = g_binary(g, OP_Min, g_reshape(g, least, &scalar), zero);
-    ValueId scale = stopped(g, g_div(g, g_sub(g, most, least), g_like(g, x, 255)));
-    ValueId divisor = low_not_zero(g, scale);
-    ValueId point = quantised(g, stopped(g, g_neg(g, least)), divisor, NONE, (Range){0, 255});
+    *scale = stopped(g, g_div(g, g_sub(g, most, least), g_like(g, x, 255)));
+    ValueId divisor = low_not_zero(g, *scale);
+    *point = quantised(g, stopped(g, g_neg(g, least)), divisor, NONE, (Range){0, 255});
+    return quantised(g, x, divisor, *point, (Range){0, 255});
+}
+
+void import_dynamic_quantize_linear(Import *im)
+{
+    Graph *g = im->g;
+    ValueId point, q = dynamically(g, low_need_float(im, 0), &im->out[1], &point);
     im->declared = DT_U8;
-    im->out[0] = g_cast(g, quantised(g, x, divisor, point, (Range){0, 255}), DT_I32);
-    im->out[1] = scale;
+    im->out[0] = g_cast(g, q, DT_I32);
     im->out[2] = g_cast(g, point, DT_I32);
 }
 
@@ -299,4 +305,35 @@ void import_qlinear_conv(Import *im)
         y = g_add(g, y, g_reshape(g, g_cast(g, im->in[8], DT_F64), &line));
     }
     regrid(im, y, scale_along(im, 1, x.rank, 1), scale_along(im, 4, x.rank, 1));
+}
+
+/* ---- of ONNX Runtime's domain: floats that are quantised where they are multiplied ---- */
+
+ValueId low_scaled_product(Graph *g, ValueId a, ValueId b, ValueId scale)
+{
+    ValueId sums = g_cast(g, g_matmul(g, a, b), DT_I32);
+    return g_mul(g, g_cast(g, sums, DT_F32), scale);
+}
+
+ValueId low_centred(const Import *im, uint32_t i, uint32_t zero, int axis)
+{
+    return centred(im, i, zero, axis);
+}
+
+ValueId low_dynamic_product(Graph *g, ValueId x, ValueId b, ValueId b_scale)
+{
+    ValueId scale, point, q = dynamically(g, g_cast(g, x, DT_F32), &scale, &point);
+    q = g_sub(g, g_cast(g, q, DT_F64), g_cast(g, point, DT_F64));
+    return low_scaled_product(g, stopped(g, q), b, g_mul(g, scale, b_scale));
+}
+
+/* x, weights, their scale and zero point, bias */
+void import_dynamic_quantize_matmul(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need_float(im, 0);
+    int rank = low_need_rank(im, 1, 2, MAX_RANK).rank;
+    ValueId y = low_dynamic_product(g, x, centred(im, 1, 3, rank - 1),
+                                    scale_along(im, 2, rank, rank - 1));
+    im->out[0] = im_in(im, 4) == NONE ? y : g_add(g, y, im->in[4]);
 }

@@ -33,6 +33,8 @@ struct Layer {
     ValueId recurrence, recurrence_bias; /* [hidden, gates * hidden]; [1, ...], NONE */
     ValueId peephole[3];                 /* [1, hidden] of i, o, f; NONE */
     ValueId live;                        /* bool [steps, batch, 1]; NONE: all */
+    bool quantised;          /* weights are whole numbers, [inputs, gates * hidden]: DynamicQuantizeLSTM */
+    ValueId recurrence_scale;            /* their scale, of one number or a row; NONE */
 };
 
 /* ---- activations ---- */
@@ -169,6 +171,8 @@ static ValueId gate(const Layer *l, ValueId x, int first, int n)
 
 static ValueId of_state(const Layer *l, ValueId h, ValueId r)
 {
+    if (h != NONE && l->quantised)
+        return low_dynamic_product(l->g, h, r, l->recurrence_scale);
     return h == NONE ? NONE : g_matmul(l->g, h, r);
 }
 
@@ -298,13 +302,36 @@ static ValueId keep(const Layer *l, ValueId live, ValueId x, ValueId other)
     return g_where(l->g, live, x, other == NONE ? g_like(l->g, x, 0) : other);
 }
 
+/* A scale or a zero point of the direction: one number, or one for each column. */
+static ValueId of_columns(const Layer *l, uint32_t input)
+{
+    ValueId v = low_need(l->im, input);
+    Shape s = low_need_rank(l->im, input, 1, 2);
+    const int64_t dims[] = {l->directions, l->gates * l->hidden};
+    check_shape(l, input, s.rank, dims);
+    return g_reshape(l->g, of_direction(l, v), &(Shape){2, {1, s.rank == 1 ? 1 : dims[1]}});
+}
+
+/* Whole numbers less their zero point, exact in f64. */
+static ValueId whole_weights(const Layer *l, uint32_t input, uint32_t zero)
+{
+    ValueId w = g_cast(l->g, of_direction(l, low_need(l->im, input)), DT_F64);
+    return g_sub(l->g, w, g_cast(l->g, of_columns(l, zero), DT_F64));
+}
+
 static void set_weights(Layer *l, ValueId *in_bias)
 {
     Graph *g = l->g;
     int64_t wide = l->gates * l->hidden;
     ValueId b = check_shape(l, 3, 2, (const int64_t[]){l->directions, 2 * wide});
-    ValueId r = check_shape(l, 2, 3, (const int64_t[]){l->directions, wide, l->hidden});
-    l->recurrence = g_swap_last(g, of_direction(l, r));
+    if (l->quantised) {
+        check_shape(l, 2, 3, (const int64_t[]){l->directions, l->hidden, wide});
+        l->recurrence = whole_weights(l, 2, 11);
+        l->recurrence_scale = of_columns(l, 10);
+    } else {
+        ValueId r = check_shape(l, 2, 3, (const int64_t[]){l->directions, wide, l->hidden});
+        l->recurrence = g_swap_last(g, of_direction(l, r));
+    }
     *in_bias = l->recurrence_bias = NONE;
     if (b != NONE) {
         b = g_slice_axis(g, b, 0, l->direction, 1);
@@ -324,9 +351,12 @@ static void set_weights(Layer *l, ValueId *in_bias)
 static State unroll(Layer *l, ValueId x, bool backwards, ValueId *out)
 {
     Graph *g = l->g;
-    ValueId bias;
+    ValueId bias, all;
     set_weights(l, &bias);
-    ValueId w = of_direction(l, im_in(l->im, 1)), all = g_matmul(g, x, g_swap_last(g, w));
+    if (l->quantised)
+        all = low_dynamic_product(g, x, whole_weights(l, 1, 9), of_columns(l, 8));
+    else
+        all = g_matmul(g, x, g_swap_last(g, of_direction(l, im_in(l->im, 1))));
     /* Both biases are added at once, but for the GRU whose reset gate stands between */
     if (l->gates != 3) {
         bias = add(g, bias, l->recurrence_bias);
@@ -387,11 +417,13 @@ static void check_operands(Layer *l)
     if (l->directions == 1 && strcmp(way, "forward") && strcmp(way, "reverse"))
         low_fatal(im, -1, "direction '%.32s' is unknown", diag_escape(im->arena, way));
     l->steps = x.d[batch_first], l->batch = x.d[!batch_first], l->inputs = x.d[2];
-    l->hidden = r.d[2];
+    l->hidden = r.d[l->quantised ? 1 : 2];
     if (im_int(im, "hidden_size", l->hidden) != l->hidden)
         low_fatal(im, 2, "hidden_size is %lld, the weights have %lld",
                   (long long)im_int(im, "hidden_size", 0), (long long)l->hidden);
-    const int64_t want[] = {l->directions, l->gates * l->hidden, l->inputs};
+    const int64_t wide = l->gates * l->hidden;
+    const int64_t want[] = {l->directions, l->quantised ? l->inputs : wide,
+                            l->quantised ? wide : l->inputs};
     check_shape(l, 1, 3, want);
     if (l->steps < 1)
         low_fatal(im, 0, "a sequence without steps");
@@ -402,11 +434,15 @@ static void recurrent(Import *im, int gates, int functions, State (*step)(Layer 
 {
     Graph *g = im->g;
     Layer l = {.im = im, .g = g, .gates = gates, .functions = functions, .step = step};
+    l.quantised = im->nin > 8;
     check_operands(&l);
     l.clip = im_float(im, "clip", 0);
     l.live = live_steps(&l);
     bool batch_first = im_int(im, "layout", 0) != 0,
          reverse = !strcmp(im_str(im, "direction", "forward"), "reverse");
+    if (l.quantised && l.live != NONE && (reverse || l.directions == 2))
+        low_fatal(im, 4, "of samples of other lengths, backwards, other states are quantised "
+                         "together: not supported");
     ValueId x = batch_first ? g_transpose(g, im->in[0], (const int64_t[]){1, 0, 2}) : im->in[0];
     ValueId *out[2], h[2], c[2];
     for (l.direction = 0; l.direction < l.directions; l.direction++) {
@@ -425,3 +461,11 @@ static void recurrent(Import *im, int gates, int functions, State (*step)(Layer 
 void import_rnn(Import *im) { recurrent(im, 1, 1, rnn_step); }
 void import_gru(Import *im) { recurrent(im, 3, 2, gru_step); }
 void import_lstm(Import *im) { recurrent(im, 4, 3, lstm_step); }
+/* X, whole numbers W and R [directions, inputs or hidden, 4 hidden], .., P; scale and zero point of W
+ * and of R.  What they are multiplied with is quantised by its range: all steps of X, each state. */
+void import_dynamic_quantize_lstm(Import *im)
+{
+    for (int i = 8; i < 12; i++)
+        low_need(im, (uint32_t)i);
+    import_lstm(im);
+}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # ONNX's own backend cases through the importers and the evaluator: those of Debian's libonnx-testdata (ONNX 1.12), and in
-# onnx_new.tar.gz cases of ONNX 1.23 (Apache License 2.0) for what came later and some of domain com.microsoft (test_ms_*), with what
-# ONNX Runtime 1.31 computes; test_gradient_* and test_sized_* are torch_cases.py's.  A case may be refused, never wrong.
+# onnx_new.tar.gz cases of ONNX 1.23 (Apache License 2.0) for what came later and some of domains com.microsoft (test_ms_*) and ai.onnx.ml
+# (test_ml_*), with what ONNX Runtime 1.31 and 1.32 compute; test_gradient_* and test_sized_* are torch_cases.py's.  A case may be refused, never wrong.
 . "$(dirname "$0")/../lib.sh"
 shopt -s extglob
 cases=/usr/share/libonnx-testdata/data
