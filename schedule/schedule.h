@@ -123,8 +123,8 @@ int sched_peak_formula(const char *name, int ranks, int stages, int microbatches
 /* ---- verify/validate.c and pass/: in place; edge NULL: the chain of stages ---- */
 int sched_validate(const Schedule *s, SchedError *e);
 int sched_merge(Schedule *s, SchedError *e);
-/* WINDOWS[:AHEADS], each N or N,N,... (one a rank): stages that are on the device, and of them those
-   that are brought there before they are used; or auto */
+/* WINDOWS[:AHEADS], each N or N,N,... (one a rank): a stage stays on the device while it is among
+   the next so many of its rank, and comes when it is among the next so many; or auto */
 int sched_unshard(Schedule *s, const char *windows, SchedError *e);
 /* R's; parts: per [stage * microbatches + microbatch] 0 (none), SCHED_WHOLE or bits */
 int sched_recompute(Schedule *s, const int32_t *parts, SchedError *e);

@@ -64,10 +64,11 @@ static int bad_list(const char *list, size_t len, int ranks, const char *text, S
 {
     int n = length_of(list, len);
     if (n > 1 && n != ranks)
-        return sched_fail(e, SCHED_EUSAGE, -1, -1,
-                          "--unshard %.60s: %d numbers, but there are %d ranks: one for all of them, "
-                          "or one for each",
-                          text, n, ranks);
+        return sched_fail(
+            e, SCHED_EUSAGE, -1, -1,
+            "--unshard %.60s: %d numbers, but there are %d ranks: one for all of them, "
+            "or one for each",
+            text, n, ranks);
     for (int r = 0; r < n; r++)
         if (number_of(list, len, r) < 1)
             return sched_fail(e, SCHED_EUSAGE, -1, -1,
@@ -187,7 +188,8 @@ int sched_unshard(Schedule *s, const char *windows, SchedError *e)
     sched_drop_idle(s);
     for (int r = 0; !st && r < s->ranks; r++) {
         SchedRow *row = &s->row[r];
-        Unshard u = {row, &rows[r], malloc(((size_t)row->n + 1) * sizeof(int)), soon, 0, 0, reach[r]};
+        Unshard u = {row, &rows[r], malloc(((size_t)row->n + 1) * sizeof(int)), soon, 0,
+                     0,   reach[r]};
         if (!u.next) {
             st = sched_nomem(e);
             break;

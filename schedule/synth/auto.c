@@ -228,6 +228,33 @@ static int made(Auto *x, SynthTask *t, int placement, int whole)
     return st;
 }
 
+/* Does B take less than I and W?  Else rows of these are never longer. */
+static int whole_is_shorter(const SynthTask *t)
+{
+    for (int s = 0; s < t->stages; s++)
+        if (t->b[s] < t->i[s] + t->w[s])
+            return 1;
+    return 0;
+}
+
+/* What a beam finds that is better than all so far. */
+static int beamed(Auto *x, const SynthTask *t, int placement, int whole)
+{
+    const SchedAutoReport *r = x->report;
+    double best = x->best ? value(x->a, &r->tried[r->chosen]) : HUGE_VAL;
+    Schedule *s = sched_new(whole ? "beam" : "beam-zb", t->ranks, t->stages, t->microbatches);
+    if (!s)
+        return sched_nomem(x->e);
+    memcpy(s->rank_of, t->rank_of, (size_t)t->stages * sizeof *s->rank_of);
+    int found = synth_beam(t, x->a->span, whole, best, x->a->work / 2, s->row),
+        st = found ? sched_rows_ok(s, x->e) : SCHED_OK;
+    if (!found || st)
+        sched_free(s);
+    else
+        compete(x, s, placement);
+    return st;
+}
+
 static int place(Auto *x, int placement)
 {
     const SchedAuto *a = x->a;
@@ -249,6 +276,8 @@ static int place(Auto *x, int placement)
             st = greedy(x, &t, placement);
         for (int whole = 0; whole < 2 && !st; whole++)
             st = made(x, &t, placement, whole);
+        for (int whole = 0; whole < 1 + whole_is_shorter(&t) && !st; whole++)
+            st = beamed(x, &t, placement, whole);
     } else {
         st = sched_nomem(x->e);
     }

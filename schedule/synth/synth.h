@@ -73,6 +73,10 @@ int synth_v(int ranks, int microbatches, int chunks, int64_t work, SchedRow *row
    no memory, or none fits ---- */
 int synth_greedy(const SynthTask *t, SchedRow *rows);
 
+/* ---- beam.c: the best schedule that a beam search finds which ends, or whose longest span is,
+   before `best`; 0: none, or no memory ---- */
+int synth_beam(const SynthTask *t, int span, int whole, double best, int64_t work, SchedRow *rows);
+
 /* ---- search.c ---- */
 void synth_policy_free(SynthPolicy *p);
 

@@ -14,8 +14,8 @@
  * rank 0 the lives of both chunks add up to 6 k slots, or a few less.  These are gone through
  * (slow steps there, fast ones back), those first whose lives miss it least; warm-up, drain and
  * what stays empty are filled greedily, which the shape of a block does not say.  Two microbatches
- * a rank are enough for that: beyond them six slots of the steady state are repeated.  With k = 2 p - 1
- * 3 slots are left, not the bound's 2: so they are in every schedule of 2, 3 and 4 ranks
+ * a rank are enough for that: beyond them six slots of the steady state are repeated.  With
+ * k = 2 p - 1 3 slots are left, not the bound's 2: so they are in every schedule of 2, 3, 4 ranks
  * (tests/schedule/test_v_least.c).
  */
 #include "synth.h"
@@ -488,10 +488,11 @@ static int search(int p, int m, int few, int k, int64_t work, SchedRow *rows)
     return found;
 }
 
-/* Where nothing repeats, as under two thirds of the ranks' chunks, all microbatches are looked at. */
+/* Where nothing repeats, as under 2 p / 3 chunks, all microbatches are looked at. */
 int synth_v(int ranks, int microbatches, int chunks, int64_t work, SchedRow *rows)
 {
-    int p = ranks, m = microbatches, k = chunks < 2 * p ? chunks : 2 * p, few = m < 2 * p ? m : 2 * p;
+    int p = ranks, m = microbatches, k = chunks < 2 * p ? chunks : 2 * p,
+        few = m < 2 * p ? m : 2 * p;
     int found = search(p, m, few, k, work, rows);
     return found || m == few ? found : search(p, m, m, k, work, rows);
 }

@@ -99,13 +99,13 @@ static const char help_options[] =
     "last), always, cheap\n"
     "                           (parts of the stash; cost: R), or numbers of stages, 0,2\n"
     "      --lower              UNSHARD, REDUCE_GRAD, sends and receives, waits for sends\n"
-    "      --unshard WINDOW|auto  stages on the device at once, N or one number a rank, N,N,...; N:A: "
-    "UNSHARD comes\n"
-    "                           when a stage is among the next A (one number, or one a rank); auto: "
-    "3, on rank R\n"
-    "                           A is R + 2, at most 3; default: 3 with --lower\n"
-    "      --defer-reduce       the wait for a reduction comes before the rank's next one, or at the "
-    "row's end\n"
+    "      --unshard WINDOW|auto  stages on the device at once, N or one number a rank, N,N,...; "
+    "N:A: UNSHARD\n"
+    "                           comes when a stage is among the next A (numbers as for N); auto: 3, "
+    "on rank R A\n"
+    "                           is R + 2, at most 3; default: 3 with --lower\n"
+    "      --defer-reduce       the wait for a reduction comes before the rank's next one, or at "
+    "the row's end\n"
     "      --offload N|all      move N stashes of each rank to the host between F and backward, or "
     "all that fit: those\n"
     "                           with the longest time between, by --costs\n"
@@ -219,7 +219,8 @@ static int set_option(SchedOptions *o, int id, const char *v)
     case O_BUDGET: return parse_number(id, v, 1, &o->budget);
     case O_DEFERRED: return o->deferred_reduce = 1, 0;
     case O_OFFLOAD:
-        return strcmp(v, "all") == 0 ? (o->offload = INT_MAX, 0) : parse_number(id, v, 1, &o->offload);
+        return strcmp(v, "all") == 0 ? (o->offload = INT_MAX, 0)
+                                     : parse_number(id, v, 1, &o->offload);
     case O_EDGE: return parse_edge(o, v);
     case O_CSV: return o->csv = v, 0;
     case O_SIMULATE: return o->simulate = 1, 0;

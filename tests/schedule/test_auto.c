@@ -237,10 +237,10 @@ static void bound(void)
 {
     static const struct {
         int p, k;
-    } row[] = {{4, 4},  {4, 5},  {4, 6}, {4, 7},  {4, 8},  {6, 6},   {6, 7},   {6, 8},   {6, 9},
-               {6, 10}, {6, 12}, {8, 8}, {8, 9},  {8, 10}, {8, 12},  {8, 14},  {8, 16},  {2, 4},
-               {3, 4},  {5, 6},  {7, 8}, {9, 10}, {12, 8}, {16, 12}, {16, 18}, {16, 25}, {32, 24},
-               {32, 34}, {64, 66}};
+    } row[] = {{4, 4},   {4, 5},   {4, 6},   {4, 7},   {4, 8},  {6, 6},  {6, 7},  {6, 8},
+               {6, 9},   {6, 10},  {6, 12},  {8, 8},   {8, 9},  {8, 10}, {8, 12}, {8, 14},
+               {8, 16},  {2, 4},   {3, 4},   {5, 6},   {7, 8},  {9, 10}, {12, 8}, {16, 12},
+               {16, 18}, {16, 25}, {32, 24}, {32, 34}, {64, 66}};
     int bad = 0, n = sizeof row / sizeof *row;
     for (int i = 0; i < 4 * n; i++) {
         int p = row[i / 4].p, k = row[i / 4].k,
@@ -311,6 +311,105 @@ static void undivided(void)
     ok(bad == 0, "1f1b-v");
 }
 
+/* ---- small ones, beside the optimum ---- */
+
+typedef struct {
+    int p, v, m, placement, chunks;
+    double c, optimum;
+    double time[8][3]; /* F, I, W of each stage; one: of all */
+} Small;
+
+/* The makespan of what auto chooses, verified and within the memory; -1: it is neither. */
+static double makespan(const Small *k)
+{
+    SchedCosts c;
+    Schedule *s;
+    SchedAutoReport report;
+    SchedSim sim;
+    double got = -1;
+    sched_costs_default(&c);
+    c.latency = k->c;
+    if (sched_costs_stages(&c, k->p * k->v, &err))
+        return -1;
+    for (int i = 0; i < k->p * k->v; i++) {
+        const double *time = k->time[k->time[1][0] > 0 ? i : 0];
+        double *to = c.stage_time + i * SA_TYPES;
+        to[SA_F] = time[0], to[SA_I] = time[1], to[SA_W] = time[2], to[SA_B] = time[1] + time[2];
+    }
+    SchedAuto a = {.ranks = k->p,
+                   .stages = k->p * k->v,
+                   .microbatches = k->m,
+                   .costs = &c,
+                   .placement = k->placement,
+                   .chunks = k->chunks,
+                   .work = SCHED_AUTO_WORK};
+    if (sched_auto(&a, &s, &report, &err)) {
+        printf("# %s\n", err.text);
+    } else {
+        if (!sched_simulate(s, &c, &sim, &err)) {
+            got = sim.makespan;
+            for (int r = 0; r < k->p; r++)
+                got = sim.peak[r] > k->chunks ? -1 : got;
+            sched_sim_free(&sim, k->p);
+        }
+        if (sched_lower_for(s, &(SchedNeeds){.buffers = 0}, &err))
+            got = -1;
+        sched_free(s);
+    }
+    sched_costs_free(&c);
+    return got;
+}
+
+/* Of 245 instances drawn by chance (2 to 4 ranks, one or two chunks a rank, 2 to 6 microbatches,
+   memory from one microbatch up) OR-tools' CP-SAT proved nearly all optima; auto was within 1 % of
+   what it found in each, and there in all but four.  These are the ones that were hardest. */
+static void optima(void)
+{
+    // clang-format off
+    static const Small row[] = {
+        {4, 2, 4, SCHED_PLACE_LOOP, 4, 0, 328,
+         {{12, 6, 10}}},
+        {3, 2, 6, SCHED_PLACE_LOOP, 4, 8, 699,
+         {{14, 15, 5}}},
+        {3, 2, 5, SCHED_PLACE_LOOP, 4, 2, 533,
+         {{20, 13, 5}, {16, 20, 17}, {8, 16, 19}, {15, 20, 11}, {7, 13, 9}, {13, 18, 11}}},
+        {3, 2, 5, SCHED_PLACE_LOOP, 4, 5, 519,
+         {{6, 18, 12}}},
+        {4, 2, 6, SCHED_PLACE_LOOP, 5, 2, 492,
+         {{10, 10, 10}}},
+        {2, 2, 2, SCHED_PLACE_LOOP, 3, 8, 173,
+         {{9, 15, 14}, {6, 6, 15}, {5, 5, 7}, {7, 9, 17}}},
+        {4, 2, 6, SCHED_PLACE_LOOP, 6, 8, 670,
+         {{11, 5, 17}, {13, 12, 5}, {6, 5, 12}, {17, 7, 13}, {17, 10, 18}, {9, 17, 8},
+          {7, 16, 13}, {19, 7, 8}}},
+        {4, 2, 4, SCHED_PLACE_LOOP, 8, 0, 347,
+         {{16, 9, 16}, {14, 5, 15}, {5, 11, 19}, {14, 9, 18}, {15, 17, 7}, {5, 14, 19},
+          {20, 7, 11}, {15, 6, 13}}},
+        {4, 2, 4, SCHED_PLACE_V, 3, 0, 512,
+         {{10, 13, 8}}},
+        {4, 2, 3, SCHED_PLACE_V, 4, 2, 367,
+         {{11, 9, 20}, {18, 20, 10}, {10, 11, 9}, {9, 5, 6}, {8, 7, 14}, {20, 18, 15},
+          {12, 7, 15}, {11, 9, 8}}},
+        {4, 2, 4, SCHED_PLACE_LOOP, 8, 2, 350,
+         {{8, 12, 17}, {6, 20, 16}, {9, 9, 8}, {8, 6, 8}, {16, 11, 9}, {5, 9, 12}, {15, 8, 16},
+          {13, 12, 12}}},
+        {2, 1, 6, SCHED_PLACE_LOOP, 2, 5, 171,
+         {{6, 12, 6}, {10, 5, 9}}},
+        {4, 1, 4, SCHED_PLACE_LOOP, 3, 8, 316,
+         {{14, 18, 19}, {7, 5, 12}, {16, 6, 16}, {17, 8, 7}}},
+    };
+    // clang-format on
+    int bad = 0;
+    for (unsigned i = 0; i < sizeof row / sizeof *row; i++) {
+        double got = makespan(&row[i]);
+        if (!(got >= row[i].optimum && got <= row[i].optimum * 1.01)) {
+            printf("# %u: %g, optimum %g\n", i, got, row[i].optimum);
+            bad++;
+        }
+    }
+    ok(bad == 0, "small ones under tight memory: within 1 %% of the proven optimum");
+}
+
 int main(void)
 {
     table_5();
@@ -318,5 +417,6 @@ int main(void)
     heuristic();
     bound();
     undivided();
+    optima();
     return tap_done();
 }

@@ -169,7 +169,8 @@ static void residency(void)
     };
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
         Schedule *s = gen(row[i].name, row[i].p, row[i].v, row[i].m);
-        ok(!sched_unshard(s, row[i].unshard, &err) && !sched_reduce_grad(s, row[i].deferred, &err) &&
+        ok(!sched_unshard(s, row[i].unshard, &err) &&
+               !sched_reduce_grad(s, row[i].deferred, &err) &&
                !sched_comms(s, NULL, 0, NULL, 0, &err) && !sched_wait_send(s, &err) &&
                is(s, row[i].lowered),
            "%s, a window of %s%s: PyTorch's rows", row[i].name, row[i].unshard,
@@ -183,12 +184,18 @@ static void residency(void)
                        "1UNSHARD,3UNSHARD,1F0,1F1,1RESHARD,5UNSHARD,3F0,3F1,5F0,5F1,5B1,5B0,"
                        "5RESHARD,1UNSHARD,3B1,3B0,3RESHARD,1B1,1B0,1RESHARD"),
        "a window for each rank");
-    ok(sched_unshard(s, "2", &err) == SCHED_EREFUSED && strstr(err.text, "already"), "and only once");
+    ok(sched_unshard(s, "2", &err) == SCHED_EREFUSED && strstr(err.text, "already"),
+       "and only once");
     sched_free(s);
     static const char *const wrong[][2] = {
-        {"0", "no window"},       {"", "no window"},      {"2,", "no window"},
-        {"2x", "no window"},      {"2:", "no window"},    {"1,2,3", "3 numbers, but there are 2 ranks"},
-        {"2:1,1,1", "3 numbers"}, {"2,1:2", "rank 1 looks 2 stages ahead"},
+        {"0", "no window"},
+        {"", "no window"},
+        {"2,", "no window"},
+        {"2x", "no window"},
+        {"2:", "no window"},
+        {"1,2,3", "3 numbers, but there are 2 ranks"},
+        {"2:1,1,1", "3 numbers"},
+        {"2,1:2", "rank 1 looks 2 stages ahead"},
     };
     s = gen("loopedbfs", 2, 2, 2);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
@@ -593,8 +600,9 @@ static void passes(void)
        "reduce_grad deferred: one at most is under way");
     sched_free(s);
     s = gen("loopedbfs", 1, 3, 1);
-    ok(!sched_unshard(s, "2", &err) && rows_are(s, "0UNSHARD,1UNSHARD,0F0,0RESHARD,2UNSHARD,1F0,2F0,"
-                                                 "2B0,2RESHARD,0UNSHARD,1B0,1RESHARD,0B0,0RESHARD"),
+    ok(!sched_unshard(s, "2", &err) &&
+           rows_are(s, "0UNSHARD,1UNSHARD,0F0,0RESHARD,2UNSHARD,1F0,2F0,"
+                       "2B0,2RESHARD,0UNSHARD,1B0,1RESHARD,0B0,0RESHARD"),
        "unshard, a window of two");
     sched_free(s);
 
