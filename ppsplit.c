@@ -170,14 +170,10 @@ static void note_list(Options *o, const char *option, uint32_t n, const char *co
 static const char *loss_text(const Options *o)
 {
     const char *loss = o->loss.loss ? o->loss.loss : "none";
-    char block[4096];
-    uint64_t hash = HASH_START;
-    FILE *f = strncmp(loss, "model:", 6) ? NULL : fopen(loss + 6, "r");
-    if (!f)
+    if (strncmp(loss, "model:", 6) != 0)
         return loss;
-    for (size_t n; (n = fread(block, 1, sizeof block, f)) > 0;)
-        hash = hash_bytes(hash, block, n);
-    fclose(f);
+    const FileMap *f = arena_file(o->arena, loss + 6);
+    uint64_t hash = hash_bytes(HASH_START, f->at, f->bytes);
     return arena_printf(o->arena, "model:%016llx", (unsigned long long)hash);
 }
 
@@ -281,6 +277,7 @@ static void list_modules(void *arg)
     State s = {.o = arg};
     import(&s);
     batch_analyse(s.graph, 0, &s.o->partition.batch, NULL);
+    diag_files();
     report_ls(s.graph, stdout);
 }
 

@@ -5,10 +5,10 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "escape.h"
 #include "file/hash.h"
+#include "file/replace.h"
 
 typedef struct Block { struct Block *next; size_t size, used; } Block;
 typedef struct Held { struct Held *next; void (*release)(void *); void *at; } Held;
@@ -88,15 +88,23 @@ void arena_drop(Arena *a, void *at)
 
 static void close_file(void *f) { fclose(f); }
 
-FILE *arena_fopen(Arena *a, const char *path, const char *mode)
+/* mode NULL: file_new() */
+static FILE *open_file(Arena *a, const char *path, const char *mode)
 {
     if (!a->unused) /* or, with the file open, there might be no memory for it */
         a->unused = arena_new_of(a, Held);
-    FILE *f = fopen(path, mode);
+    FILE *f = mode ? fopen(path, mode) : file_new(path);
     if (f)
         arena_hold(a, close_file, f);
     return f;
 }
+
+FILE *arena_fopen(Arena *a, const char *path, const char *mode)
+{
+    return open_file(a, path, mode);
+}
+
+FILE *arena_file_new(Arena *a, const char *path) { return open_file(a, path, NULL); }
 
 int arena_fclose(Arena *a, FILE *f)
 {
@@ -104,24 +112,29 @@ int arena_fclose(Arena *a, FILE *f)
     return fclose(f);
 }
 
-typedef struct { void *at; size_t n; } Mapping;
-
-static void unmap(void *mapping)
+static void unmap(void *at)
 {
-    const Mapping *m = mapping;
-    if (m->at)
-        munmap(m->at, m->n);
+    FileMap **m = at;
+    file_unmap(*m);
 }
 
-const void *arena_map(Arena *a, int fd, size_t n)
+const void *arena_map(Arena *a, const char *path, int fd, size_t n)
 {
-    Mapping *m = arena_new_of(a, Mapping);
+    FileMap **m = arena_new_of(a, FileMap *);
     arena_hold(a, unmap, m);
-    void *p = mmap(NULL, n, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
-    if (p == MAP_FAILED)
-        return NULL;
-    *m = (Mapping){p, n};
-    return p;
+    *m = file_map_open(path, fd, n);
+    return *m ? (*m)->at : NULL;
+}
+
+const FileMap *arena_file(Arena *a, const char *path)
+{
+    char why[FILE_WHY];
+    FileMap **m = arena_new_of(a, FileMap *);
+    arena_hold(a, unmap, m);
+    *m = file_map(path, why);
+    if (!*m)
+        diag_fatal(EXIT_IO, WHERE_FILE(path), "cannot open: %s", why);
+    return *m;
 }
 
 static Block *block_new(Arena *a, size_t n)

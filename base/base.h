@@ -16,6 +16,7 @@
 #include <stdio.h>
 
 #include "base/cli/nearest.h"
+#include "base/file/map.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -48,9 +49,12 @@ void arena_hold(Arena *a, void (*release)(void *at), void *at);
 void arena_drop(Arena *a, void *at);
 /* a file, closed with the arena at the latest; NULL: errno says why */
 FILE *arena_fopen(Arena *a, const char *path, const char *mode);
+FILE *arena_file_new(Arena *a, const char *path); /* likewise, by file_new() */
 int arena_fclose(Arena *a, FILE *f);
-/* the first n bytes of a file, for reading, until the arena is given up; NULL: errno says why */
-const void *arena_map(Arena *a, int fd, size_t n);
+/* the first n bytes of the open file, for reading, until the arena is given up; NULL: errno says why */
+const void *arena_map(Arena *a, const char *path, int fd, size_t n);
+/* all of a regular file, likewise; what is none, or cannot be opened, is fatal */
+const FileMap *arena_file(Arena *a, const char *path);
 void *arena_grow_(Arena *a, void *at, uint32_t *cap, size_t size);
 void *arena_move_(Arena *a, const void *at, size_t bytes, size_t n, size_t size);
 
@@ -150,6 +154,9 @@ NORETURN void die(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(
  * locale, whatever the caller's.
  */
 int diag_run(void (*fn)(void *), void *arg);
+/* Fatal where a file that is mapped was cut short meanwhile: before anything made of it gets its
+ * name. */
+void diag_files(void);
 /* Where this thread's diagnostics go: NULL is stderr.  Returns what was before. */
 FILE *diag_to(FILE *f);
 

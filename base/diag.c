@@ -48,6 +48,23 @@ const Inside *diag_inside(const Inside *w)
     return before;
 }
 
+/* In a signal handler, of a fault of the phase itself: it is left as by any other error. */
+static void lost(const char *text)
+{
+    if (diag.frame)
+        diag_fatal(EXIT_IO, WHERE_NONE, "%s", text);
+    (void)!write(STDERR_FILENO, "ppsplit: error: ", 16);
+    (void)!write(STDERR_FILENO, text, strlen(text));
+    (void)!write(STDERR_FILENO, "\n", 1);
+}
+
+void diag_files(void)
+{
+    char text[LINE];
+    if (files_whole(text, sizeof text))
+        diag_fatal(EXIT_IO, WHERE_NONE, "%s", text);
+}
+
 int diag_run(void (*fn)(void *), void *arg)
 {
     jmp_buf here, *const outer = diag.frame;
@@ -55,8 +72,10 @@ int diag_run(void (*fn)(void *), void *arg)
     const Inside *const inside = diag.inside;
     const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0), before = uselocale(plain);
     volatile int code = 0;
-    if (!outer)
+    if (!outer) {
         diag.n_warned = 0;
+        file_lost(lost);
+    }
     diag.frame = &here;
     int jumped = setjmp(here);
     if (jumped == 0)

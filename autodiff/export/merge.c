@@ -15,11 +15,8 @@
  */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file/index.h"
@@ -53,21 +50,40 @@ static _Noreturn void io_error(const char *path, const char *what)
 
 /* ---- the checkpoint ---- */
 
-/* A checkpoint folder, or the newest whole step_N in it. */
-static void open_checkpoint(Merge *m)
+/* The newest one of a step before `below`; why: of newer ones that are not whole, the newest's.  0:
+ * there is none. */
+static bool open_newest(Merge *m, int64_t below, char why[INDEX_ERR])
 {
     char err[INDEX_ERR];
-    char *folder = index_newest(m->checkpoint, err, sizeof err);
-    if (!folder && !err[0]) {
-        diag_hint("CHECKPOINT is the folder given to --checkpoint, or a step_N in it");
-        diag_fatal(EXIT_IO, WHERE_FILE(m->checkpoint), "there is no checkpoint");
-    }
-    if (folder && err[0])
-        diag_warn(WHERE_NONE, "%s: an older checkpoint is merged", err);
-    int bad = !folder || index_open(&m->index, folder, err, sizeof err);
+    char *folder = index_newest(m->checkpoint, below, err, sizeof err);
+    if (!why[0])
+        snprintf(why, INDEX_ERR, "%s", err);
+    bool found = folder && index_open(&m->index, folder, err, sizeof err) == 0;
     free(folder);
-    if (bad)
-        diag_fatal(EXIT_MODEL, WHERE_NONE, "%s", err);
+    return found;
+}
+
+/* A checkpoint folder, or the newest step_N in it of which every parameter is what was written. */
+static void open_checkpoint(Merge *m)
+{
+    char why[INDEX_ERR] = "", err[INDEX_ERR];
+    bool found = open_newest(m, INT64_MAX, why);
+    while (found && index_check(&m->index, 0, 0, 1, err, sizeof err) != 0) {
+        int64_t step = m->index.step;
+        if (!why[0])
+            snprintf(why, sizeof why, "%s", err);
+        index_close(&m->index);
+        found = !index_there(m->checkpoint) && open_newest(m, step, why);
+    }
+    if (found && why[0])
+        diag_warn(WHERE_NONE, "%s: an older checkpoint is merged", why);
+    if (!found && why[0])
+        diag_fatal(EXIT_MODEL, WHERE_NONE, "%s", why);
+    if (!found) {
+        diag_hint("CHECKPOINT is the folder given to --checkpoint, or a step_N in it");
+        diag_fatal(EXIT_IO, WHERE_FILE(m->checkpoint),
+                   "there is no checkpoint: neither index.json, which one has, nor a folder step_N");
+    }
 }
 
 /* Its bytes go to *bytes. */
@@ -272,7 +288,7 @@ static bool write_plain(FILE *f, const Piece *p)
 {
     if (p->half != DT_NONE)
         return write_rounded(f, p);
-    return p->n == 0 || fwrite(p->at, 1, p->n, f) == p->n;
+    return p->n == 0 || file_put(p->at, p->n, f) == p->n;
 }
 
 static bool write_transposed(Merge *m, FILE *f, const Piece *p)
@@ -305,7 +321,7 @@ static bool write_pieces(Merge *m, FILE *f, const Pieces *pieces)
 static void write_file(Merge *m, const char *path, const Pieces *pieces)
 {
     Written w = {arena_printf(m->arena, "%s.tmp", path), path};
-    FILE *f = arena_fopen(m->arena, w.temporary, "wbe");
+    FILE *f = arena_file_new(m->arena, w.temporary);
     if (!f)
         io_error(path, "cannot write");
     vec_push(m->arena, &m->file, w);
@@ -339,21 +355,16 @@ static const char *target_name(Merge *m, uint32_t i)
 }
 
 /* The mapped skeleton of model i; empty when there are no more. */
-static PbSpan open_skeleton(uint32_t i, const char *path)
+static PbSpan open_skeleton(Merge *m, uint32_t i, const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
-    if (fd < 0 && errno == ENOENT && i > 0)
-        return (PbSpan){0};
-    if (fd < 0 || fstat(fd, &st)) {
+    if (access(path, F_OK) != 0) {
+        if (errno == ENOENT && i > 0)
+            return (PbSpan){0};
         diag_hint("OUT is the folder that `ppsplit MODEL -o OUT' wrote");
-        io_error(path, "cannot open");
     }
-    const uint8_t *at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    close(fd);
-    if (at == MAP_FAILED)
-        io_error(path, "cannot open");
-    return (PbSpan){at, at + st.st_size, false};
+    const FileMap *f = arena_file(m->arena, path);
+    const uint8_t *at = (const uint8_t *)f->at;
+    return (PbSpan){at, at + f->bytes, false};
 }
 
 /* An output that is being replaced, or was when ppsplit was ended (codegen/write/folder.c). */
@@ -371,7 +382,7 @@ static bool merge_model(Merge *m, uint32_t i)
     const char *path =
         arena_printf(m->arena, i ? "%s/model%u.skeleton" : "%s/model.skeleton", m->out, i);
     const char *target = target_name(m, i);
-    PbSpan skeleton = open_skeleton(i, path);
+    PbSpan skeleton = open_skeleton(m, i, path);
     if (!skeleton.at)
         return false;
     if (i == 0)
@@ -394,7 +405,6 @@ static bool merge_model(Merge *m, uint32_t i)
     if (data)
         write_file(m, data, &m->data);
     write_file(m, target, &model);
-    munmap((void *)(uintptr_t)skeleton.at, (size_t)(skeleton.end - skeleton.at));
     vec_push(m->arena, &m->result.file, target);
     return true;
 }
@@ -405,6 +415,7 @@ static void merge(void *arg)
     refuse_half(m);
     for (uint32_t i = 0; merge_model(m, i); i++)
         ;
+    diag_files();
     rename_files(m);
 }
 

@@ -496,7 +496,7 @@ void skeleton_write(const Graph *g, Model *m, FILE *f)
     uint32_t function = 0;
     for (PbField w; pb_next(&body, &w);) {
         if (w.number != MODEL_GRAPH && w.number != MODEL_FUNCTION) {
-            fwrite(w.start, 1, (size_t)(w.end - w.start), f);
+            file_put(w.start, (size_t)(w.end - w.start), f);
             continue;
         }
         PbMessage part = w.number == MODEL_GRAPH ? put_graph(&s, w.body)

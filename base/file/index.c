@@ -13,13 +13,9 @@
 #include "json.h"
 #include "safetensors.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const char format[] = "ppsplit checkpoint 2";
@@ -277,41 +273,19 @@ static int has_checksum(const char *text, size_t n)
 
 /* ---- files ---- */
 
-/* A file of the folder, mapped; an empty one is NULL with no bytes. */
-static int map(const char *folder, const char *name, const char **at, size_t *bytes, char *err,
-               size_t nerr)
+/* A file of the folder, mapped. */
+static FileMap *map(const char *folder, const char *name, char *err, size_t nerr)
 {
-    char *path;
-    struct stat sb;
-    if (asprintf(&path, "%s/%s", folder, name) < 0)
-        return fail(err, nerr, folder, "out of memory");
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    int bad = fd < 0 || fstat(fd, &sb) ? fail(err, nerr, path, strerror(errno))
-              : S_ISREG(sb.st_mode)    ? 0
-                                       : fail(err, nerr, path, "not a file");
-    *at = NULL;
-    if (!bad && (*bytes = (size_t)sb.st_size) > 0) {
-        void *p = mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-        *at = p;
-        if (p == MAP_FAILED) {
-            *at = NULL;
-            bad = fail(err, nerr, path, strerror(errno));
-        }
+    char *path, why[FILE_WHY];
+    if (asprintf(&path, "%s/%s", folder, name) < 0) {
+        fail(err, nerr, folder, "out of memory");
+        return NULL;
     }
-    if (fd >= 0)
-        close(fd);
+    FileMap *m = file_map(path, why);
+    if (!m)
+        fail(err, nerr, path, why);
     free(path);
-    return bad;
-}
-
-static void unmap(const char *at, size_t bytes)
-{
-    union {
-        const char *in;
-        void *out;
-    } any = {at};
-    if (at)
-        munmap(any.out, bytes);
+    return m;
 }
 
 static int has_digest(const void *data, int64_t bytes, const char *want)
@@ -327,14 +301,10 @@ static int open_files(Index *x, char *err, size_t nerr)
 {
     for (int i = 0; i < x->n_file; i++) {
         IndexFile *f = &x->file[i];
-        size_t bytes = 0;
-        if (map(x->path, f->name, &f->map, &bytes, err, nerr))
+        f->map = map(x->path, f->name, err, nerr);
+        if (!f->map)
             return -1;
-        if ((int64_t)bytes != f->bytes || !has_digest(f->map, f->header, f->sha256)) {
-            if (f->map && (int64_t)bytes != f->bytes) {
-                unmap(f->map, bytes);
-                f->map = NULL;
-            }
+        if ((int64_t)f->map->bytes != f->bytes || !has_digest(f->map->at, f->header, f->sha256)) {
             snprintf(err, nerr, "%s/%s: damaged: not the file that its index describes", x->path,
                      f->name);
             return -1;
@@ -345,27 +315,44 @@ static int open_files(Index *x, char *err, size_t nerr)
 
 /* ---- what others call ---- */
 
+int index_there(const char *folder)
+{
+    char *path;
+    if (asprintf(&path, "%s/index.json", folder) < 0)
+        return 0;
+    int there = access(path, F_OK) == 0;
+    free(path);
+    return there;
+}
+
 int index_open(Index *x, const char *folder, char *err, size_t nerr)
 {
     char why[ST_ERR] = "";
-    const char *text;
-    size_t n = 0;
     *x = (Index){.path = strdup(folder), .step = -1};
     if (!x->path)
         return fail(err, nerr, folder, "out of memory");
-    if (map(folder, "index.json", &text, &n, err, nerr)) {
+    FileMap *m = map(folder, "index.json", err, nerr);
+    if (!m) {
+        if (!index_there(folder))
+            fail(err, nerr, folder,
+                 "without index.json, which a checkpoint gets last: it was not written, copied or "
+                 "removed to its end");
         index_close(x);
         return -1;
     }
-    Json j = {text, text + n, text, why, sizeof why, 0};
-    int bad = !text || !has_checksum(text, n);
+    const char *text = m->at;
+    Json j = {text, text + m->bytes, text, why, sizeof why, 0};
+    int bad = !has_checksum(text, m->bytes);
     if (bad)
         snprintf(err, nerr, "%s/index.json: damaged: it does not have its own checksum", folder);
     else if ((bad = object(&j, top_field, NULL, x)) != 0)
         snprintf(err, nerr, "%s/index.json: %s", folder, why);
     else if ((bad = x->step < 0 || !x->model) != 0)
         snprintf(err, nerr, "%s/index.json: without step or model", folder);
-    unmap(text, n);
+    unsigned char digest[SHA256_BYTES];
+    sha256_of(text, m->bytes, digest);
+    sha256_text(digest, x->sha256);
+    file_unmap(m);
     if (bad || open_files(x, err, nerr)) {
         index_close(x);
         return -1;
@@ -393,7 +380,7 @@ void index_close(Index *x)
         free(x->tensor[i].whole);
     }
     for (int i = 0; i < x->n_file; i++) {
-        unmap(x->file[i].map, (size_t)x->file[i].bytes);
+        file_unmap(x->file[i].map);
         free(x->file[i].name);
     }
     free(x->tensor), free(x->file), free(x->path), free(x->model);
@@ -438,7 +425,7 @@ const IndexTensor *index_find(const Index *x, const char *name)
 static const char *piece_bytes(const Index *x, const IndexTensor *t, int i, char *err, size_t nerr)
 {
     const IndexPiece *q = &t->piece[i];
-    const char *at = x->file[q->file].map + q->offset;
+    const char *at = x->file[q->file].map->at + q->offset;
     if (has_digest(at, q->bytes, q->sha256))
         return at;
     snprintf(err, nerr, "%s/%s: damaged: the bytes of '%s' do not have the index's checksum",
@@ -459,6 +446,20 @@ int index_copy(const Index *x, const IndexTensor *t, int64_t first, int64_t byte
         if (!piece)
             return -1;
         memcpy((char *)to + (from - first), piece + (from - at), (size_t)(stop - from));
+    }
+    return 0;
+}
+
+int index_check(const Index *x, int states, int part, int parts, char *err, size_t nerr)
+{
+    int k = 0;
+    for (int i = 0; i < x->n_tensor; i++) {
+        const IndexTensor *t = &x->tensor[i];
+        if (!states && !strncmp(t->name, "optimizer/", 10))
+            continue;
+        for (int j = 0; j < t->n_piece; j++)
+            if (k++ % parts == part && !piece_bytes(x, t, j, err, nerr))
+                return -1;
     }
     return 0;
 }

@@ -20,6 +20,7 @@
 #ifndef PP_INDEX_H
 #define PP_INDEX_H
 
+#include "base/file/map.h"
 #include "base/file/sha256.h"
 
 #include <stddef.h>
@@ -35,7 +36,7 @@ typedef struct {
     char *name;
     int64_t bytes, header;
     char sha256[SHA256_TEXT]; /* of the header */
-    const char *map;
+    FileMap *map;
 } IndexFile;
 
 typedef struct {
@@ -55,6 +56,7 @@ typedef struct {
 
 typedef struct {
     char *path;           /* of the folder */
+    char sha256[SHA256_TEXT]; /* of index.json, and so of all that it has checksums of */
     char note[INDEX_ERR]; /* for whoever opened it: why a newer one was not taken */
     char *model;
     uint64_t model_hash;
@@ -67,6 +69,8 @@ typedef struct {
     int n_tensor;
 } Index;
 
+/* Is there an index.json? */
+int index_there(const char *folder);
 /* The checkpoint in `folder`: what index.json says, and files of those sizes with those headers. */
 int index_open(Index *x, const char *folder, char *err, size_t nerr);
 void index_close(Index *x);
@@ -76,18 +80,19 @@ const char *index_data(const Index *x, const char *key);   /* likewise */
 const IndexTensor *index_find(const Index *x, const char *name);
 /* Its bytes, which have their checksums; they stay as long as x. Not from two threads at once. */
 const void *index_bytes(Index *x, const IndexTensor *t, char *err, size_t nerr);
+/* Of all pieces, numbered over all tensors, every `parts`th from `part` on is read: -1 where one is
+ * not what was written.  states: those of the optimizer too */
+int index_check(const Index *x, int states, int part, int parts, char *err, size_t nerr);
 /* Bytes first to first + bytes of it to `to`; of its pieces those are read that hold any of them. */
 int index_copy(const Index *x, const IndexTensor *t, int64_t first, int64_t bytes, void *to,
                char *err, size_t nerr);
 
 /* index_steps.c: folders of checkpoints */
-/* Is there an index.json? */
-int index_there(const char *folder);
-/* The newest step_N below `folder` that can be opened, or `folder` itself where it is a checkpoint:
- * its path, to be freed; NULL: there is none.  err: why a newer one, if any, is not whole; "" where
- * no step is there at all. */
-char *index_newest(const char *folder, char *err, size_t nerr);
-/* The numbers of all step_N below `folder` with an index, ascending, to be freed; n < 0: errno */
+/* The newest step_N in `folder` that can be opened, of a step before `below`, or `folder` itself where
+ * it is a checkpoint: its path, to be freed; NULL: there is none.  err: why a newer one, if any, is
+ * not whole; "" where no step is there at all. */
+char *index_newest(const char *folder, int64_t below, char *err, size_t nerr);
+/* The numbers of all step_N in `folder` with an index, ascending, to be freed; n < 0: errno */
 int64_t *index_steps(const char *folder, int *n);
 
 #endif

@@ -12,17 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-int index_there(const char *folder)
-{
-    char *path;
-    if (asprintf(&path, "%s/index.json", folder) < 0)
-        return 0;
-    int there = access(path, F_OK) == 0;
-    free(path);
-    return there;
-}
 
 static int ascending(const void *a, const void *b)
 {
@@ -30,7 +19,8 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int is_step(const char *folder, const char *name, int64_t *step)
+/* any: whether it has an index or not */
+static int is_step(const char *folder, const char *name, int any, int64_t *step)
 {
     char *end, *path;
     if (strncmp(name, "step_", 5) != 0 || name[5] < '0' || name[5] > '9')
@@ -39,12 +29,12 @@ static int is_step(const char *folder, const char *name, int64_t *step)
     *step = strtoll(name + 5, &end, 10);
     if (*end || errno || asprintf(&path, "%s/%s", folder, name) < 0)
         return 0;
-    int there = index_there(path);
+    int there = any || index_there(path);
     free(path);
     return there;
 }
 
-int64_t *index_steps(const char *folder, int *n)
+static int64_t *list_steps(const char *folder, int any, int *n)
 {
     int cap = 16;
     int64_t *step = malloc((size_t)cap * sizeof *step);
@@ -58,7 +48,7 @@ int64_t *index_steps(const char *folder, int *n)
     }
     *n = 0;
     for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        if (!is_step(folder, e->d_name, &step[*n]) || ++*n < cap)
+        if (!is_step(folder, e->d_name, any, &step[*n]) || ++*n < cap)
             continue;
         int64_t *grown = realloc(step, (size_t)(cap *= 2) * sizeof *grown);
         if (!grown) {
@@ -72,6 +62,8 @@ int64_t *index_steps(const char *folder, int *n)
     return step;
 }
 
+int64_t *index_steps(const char *folder, int *n) { return list_steps(folder, 0, n); }
+
 static int opens(const char *folder, char *err, size_t nerr)
 {
     Index x;
@@ -81,20 +73,26 @@ static int opens(const char *folder, char *err, size_t nerr)
     return 1;
 }
 
-char *index_newest(const char *folder, char *err, size_t nerr)
+char *index_newest(const char *folder, int64_t below, char *err, size_t nerr)
 {
     int n;
     err[0] = 0;
     if (index_there(folder))
         return opens(folder, err, nerr) ? strdup(folder) : NULL;
-    int64_t *step = index_steps(folder, &n);
+    int64_t *step = list_steps(folder, 1, &n);
     if (!step) {
         if (errno != ENOENT && errno != ENOTDIR)
             snprintf(err, nerr, "%s: %s", folder, strerror(errno));
         return NULL;
     }
+    int64_t own;
+    const char *slash = strrchr(folder, '/');
+    if (!n && is_step("", slash ? slash + 1 : folder, 1, &own))
+        opens(folder, err, nerr); /* which says what it lacks */
     char *found = NULL, other[INDEX_ERR] = "";
     while (n-- > 0 && !found) {
+        if (step[n] >= below)
+            continue;
         if (asprintf(&found, "%s/step_%" PRId64, folder, step[n]) < 0)
             found = NULL;
         else if (!opens(found, err[0] ? other : err, err[0] ? sizeof other : nerr)) {

@@ -8,14 +8,13 @@
 #endif
 #include "npy.h"
 #include "kind.h"
+#include "replace.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -164,22 +163,22 @@ static const char *npy_header(NpyFile *f, const char *p, const char *end)
 
 static const char *npy_parse(NpyFile *f)
 {
-    const char *b = f->map;
-    size_t lead = b[6] == 1 ? 10 : 12, n = (unsigned char)b[8] | (size_t)(unsigned char)b[9] << 8;
+    const char *b = f->map->at;
+    size_t all = f->map->bytes, lead = b[6] == 1 ? 10 : 12, n = (unsigned char)b[8] | (size_t)(unsigned char)b[9] << 8;
     if (b[6] < 1 || b[6] > 3)
         return "unknown .npy version";
-    if (f->map_bytes < lead)
+    if (all < lead)
         return "cut short";
     if (lead == 12)
         n |= (size_t)(unsigned char)b[10] << 16 | (size_t)(unsigned char)b[11] << 24;
-    if (n > f->map_bytes - lead)
+    if (n > all - lead)
         return "cut short";
     const char *bad = npy_header(f, b + lead, b + lead + n);
     if (bad)
         return bad;
     if (product(f))
         return "too large";
-    if ((uint64_t)f->bytes > f->map_bytes - lead - n)
+    if ((uint64_t)f->bytes > all - lead - n)
         return "cut short: fewer bytes than its shape says";
     f->data = b + lead + n;
     return NULL;
@@ -251,7 +250,8 @@ static int repeated(Wire w, int field, int dtype, Bytes *out)
  * data. */
 static const char *pb_pass(NpyFile *f, Bytes *out, int pass)
 {
-    Wire w = {f->map, (const unsigned char *)f->map + f->map_bytes};
+    const unsigned char *all = (const unsigned char *)f->map->at;
+    Wire w = {all, all + f->map->bytes};
     while (w.p < w.end) {
         uint64_t key, v = 0;
         if (varint(&w, &key) || key >> 3 == 0 || key >> 3 > 100)
@@ -318,43 +318,31 @@ static const char *pb_parse(NpyFile *f)
     if (!f->data) {
         if (out.n != f->bytes)
             return "data of a TensorProto does not fit its shape";
-        f->data = out.p ? out.p : f->map;
+        f->data = out.p ? out.p : f->map->at;
     }
     return NULL;
 }
 
 static int is_npy(const NpyFile *f)
 {
-    return f->map_bytes >= 10 && !memcmp(f->map, "\x93NUMPY", 6);
+    return f->map->bytes >= 10 && !memcmp(f->map->at, "\x93NUMPY", 6);
 }
 
 static int map_file(NpyFile *f, const char *path, char *err, size_t nerr)
 {
+    char why[FILE_WHY];
     memset(f, 0, sizeof *f);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat sb;
-    if (fd < 0)
-        return fail(f, path, strerror(errno), err, nerr);
-    if (fstat(fd, &sb) || !S_ISREG(sb.st_mode) || sb.st_size == 0) {
-        close(fd);
-        return fail(f, path, "not a file of a tensor", err, nerr);
-    }
-    f->map_bytes = (size_t)sb.st_size;
-    f->map = mmap(NULL, f->map_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    int e = errno;
-    close(fd);
-    if (f->map == MAP_FAILED) {
-        f->map = NULL;
-        return fail(f, path, strerror(e), err, nerr);
-    }
-    return 0;
+    f->map = file_map(path, why);
+    if (!f->map)
+        return fail(f, path, why, err, nerr);
+    return f->map->bytes ? 0 : fail(f, path, "an empty file, without a tensor", err, nerr);
 }
 
 int npy_open(NpyFile *f, const char *path, char *err, size_t nerr)
 {
     if (map_file(f, path, err, nerr))
         return -1;
-    const FileKind *kind = is_npy(f) ? NULL : file_kind(f->map, f->map_bytes);
+    const FileKind *kind = is_npy(f) ? NULL : file_kind(f->map->at, f->map->bytes);
     if (kind) {
         char what[256];
         snprintf(what, sizeof what, "is %s: %s", kind->is, kind->as_array);
@@ -372,20 +360,19 @@ int npy_open_raw(NpyFile *f, const char *path, int dtype, char *err, size_t nerr
         return fail(f, path, "a .npy file, which says its type itself", err, nerr);
     if (!dtype_size(dtype))
         return fail(f, path, "no type of which a file of numbers can be", err, nerr);
-    if (f->map_bytes % (size_t)dtype_size(dtype))
+    if (f->map->bytes % (size_t)dtype_size(dtype))
         return fail(f, path, "not a whole number of elements of this type", err, nerr);
     f->dtype = dtype;
     f->rank = 1;
-    f->bytes = (int64_t)f->map_bytes;
+    f->bytes = (int64_t)f->map->bytes;
     f->dim[0] = f->bytes / dtype_size(dtype);
-    f->data = f->map;
+    f->data = f->map->at;
     return 0;
 }
 
 void npy_close(NpyFile *f)
 {
-    if (f->map)
-        munmap(f->map, f->map_bytes);
+    file_unmap(f->map);
     free(f->own);
     memset(f, 0, sizeof *f);
 }
@@ -433,7 +420,7 @@ int npy_write(const char *path, int dtype, int rank, const int64_t *dim, const v
     int device = !stat(path, &sb) && !S_ISREG(sb.st_mode);
     memcpy(tmp, path, np);
     memcpy(tmp + np, device ? "" : ".tmp", device ? 1 : 5);
-    FILE *f = fopen(tmp, "wb");
+    FILE *f = device ? fopen(tmp, "wb") : file_new(tmp);
     int bad = !f;
     if (f) {
         bad = fwrite(header, 1, (size_t)(10 + n), f) != (size_t)(10 + n) ||

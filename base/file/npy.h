@@ -5,7 +5,8 @@
 #ifndef PP_NPY_H
 #define PP_NPY_H
 
-#include <stddef.h>
+#include "base/file/map.h"
+
 #include <stdint.h>
 
 enum { NPY_MAX_RANK = 16 };
@@ -17,8 +18,7 @@ typedef struct {
     int64_t bytes;
     const char *data; /* in the mapping (any alignment) or in `own` */
     char *own;
-    void *map;
-    size_t map_bytes;
+    FileMap *map;
 } NpyFile;
 
 /* by content: .npy magic, else TensorProto */

@@ -247,38 +247,19 @@ static int fail(char *err, size_t nerr, const char *path, const char *what)
     return -1;
 }
 
-static int map_file(StFile *f, const char *path, char *err, size_t nerr)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat sb;
-    if (fd < 0)
-        return fail(err, nerr, path, strerror(errno));
-    if (fstat(fd, &sb) || !S_ISREG(sb.st_mode) || sb.st_size < 2) {
-        close(fd);
-        return fail(err, nerr, path, "not a file of tensors");
-    }
-    f->map_bytes = (size_t)sb.st_size;
-    f->map = mmap(NULL, f->map_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    int e = errno;
-    close(fd);
-    if (f->map == MAP_FAILED) {
-        f->map = NULL;
-        return fail(err, nerr, path, strerror(e));
-    }
-    return 0;
-}
-
 static int open_any(StFile *f, const char *path, int link, char *err, size_t nerr)
 {
-    char text[ST_ERR];
+    char text[ST_ERR], why[FILE_WHY];
     memset(f, 0, sizeof *f);
-    if (map_file(f, path, err, nerr))
-        return -1;
-    const char *base = f->map;
-    uint64_t n = f->map_bytes, lead = 0;
+    f->map = file_map(path, why);
+    if (!f->map)
+        return fail(err, nerr, path, why);
+    const char *base = f->map->at;
+    const uint64_t all = f->map->bytes;
+    uint64_t n = all, lead = 0;
     if (!link) {
         lead = 8;
-        if (f->map_bytes < 8) {
+        if (all < 8) {
             st_close(f);
             return fail(err, nerr, path, "shorter than a safetensors header");
         }
@@ -286,12 +267,12 @@ static int open_any(StFile *f, const char *path, int link, char *err, size_t ner
         for (int i = 7; i >= 0; i--)
             n = n << 8 | (unsigned char)base[i];
     }
-    if (n > f->map_bytes - lead || n > HEADER_MAX) {
+    if (n > all - lead || n > HEADER_MAX) {
         st_close(f);
         return fail(err, nerr, path, "header longer than the file");
     }
     Json j = {base + lead, base + lead + n, base + lead, text, sizeof text, 0};
-    int64_t data_bytes = (int64_t)(f->map_bytes - lead - n), sum = 0;
+    int64_t data_bytes = (int64_t)(all - lead - n), sum = 0;
     if (parse_header(&j, f, data_bytes, &sum, link) || index_names(&j, f, link)) {
         st_close(f);
         return fail(err, nerr, path, text);
@@ -338,7 +319,6 @@ void st_close(StFile *f)
     }
     free(f->tensor);
     free(f->by_name);
-    if (f->map)
-        munmap(f->map, f->map_bytes);
+    file_unmap(f->map);
     memset(f, 0, sizeof *f);
 }

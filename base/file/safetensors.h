@@ -8,6 +8,7 @@
 #ifndef PP_SAFETENSORS_H
 #define PP_SAFETENSORS_H
 
+#include "base/file/map.h"
 #include "base/file/sha256.h"
 
 #include <stddef.h>
@@ -37,8 +38,7 @@ typedef struct {
     StTensor *tensor; /* in the order of the header */
     int n;
     int *by_name; /* positions sorted by name */
-    void *map;
-    size_t map_bytes;
+    FileMap *map;
 } StFile;
 
 int st_open(StFile *f, const char *path, char *err, size_t nerr);

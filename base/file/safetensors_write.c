@@ -9,6 +9,7 @@
 
 #include "json.h"
 #include "memory.h"
+#include "replace.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -112,7 +113,7 @@ int stw_begin(StWriter *w, const char *path, char *err, size_t nerr)
     unsigned char length[8];
     for (int i = 0; i < 8; i++)
         length[i] = (unsigned char)((uint64_t)n >> (8 * i));
-    w->f = bad ? NULL : fopen(path, "wb");
+    w->f = bad ? NULL : file_new(path);
     if (!w->f) {
         int e = errno;
         free(text);
@@ -133,7 +134,7 @@ int stw_begin(StWriter *w, const char *path, char *err, size_t nerr)
 
 void stw_write(StWriter *w, const void *data, int64_t bytes)
 {
-    if (!w->failed && bytes && fwrite(data, 1, (size_t)bytes, w->f) != (size_t)bytes)
+    if (!w->failed && file_put(data, (size_t)bytes, w->f) != (size_t)bytes)
         w->failed = errno ? errno : EIO;
     w->written += bytes;
 }

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file/replace.h"
 #include "write.h"
 
 static const char next[] = ".next", stale[] = ".stale";
@@ -103,7 +104,8 @@ static void each_file(Arena *a, const char *dir, const char *sub, EachFile *fn, 
 static void remove_one(Arena *a, const char *dir, const char *name, void *arg)
 {
     (void)arg;
-    remove(arena_printf(a, "%s/%s", dir, name));
+    if (file_remove(dir, name) != 0)
+        rmdir(arena_printf(a, "%s/%s", dir, name));
 }
 
 typedef struct { const char *dir; Arena *a; } Removed;
@@ -157,9 +159,8 @@ static void remove_listed(Arena *a, const char *dir, const char *list)
     char name[512];
     while (f && fgets(name, sizeof name, f)) {
         name[strcspn(name, "\n")] = 0;
-        const char *path = arena_printf(a, "%s/%s", dir, name);
-        if (unlink(path) != 0 && errno != ENOENT)
-            write_error(path);
+        if (file_remove(dir, name) != 0)
+            write_error(arena_printf(a, "%s/%s", dir, name));
     }
     if (f)
         arena_fclose(a, f);
@@ -230,6 +231,20 @@ static bool is_empty(const char *dir)
     return n == 0;
 }
 
+/* Through it files outside the folder would be replaced and removed. */
+static void refuse_link(Arena *a, const char *dir, const char *name, void *arg)
+{
+    struct stat sb;
+    const char *path = arena_printf(a, "%s/%s", dir, name);
+    (void)arg;
+    if ((strcmp(name, "params") != 0 && strncmp(name, "runtime", 7) != 0) ||
+        lstat(path, &sb) != 0 || !S_ISLNK(sb.st_mode) || stat(path, &sb) != 0 ||
+        !S_ISDIR(sb.st_mode))
+        return;
+    diag_hint("remove the link; --params link leaves weights in the model's own files");
+    diag_fatal(EXIT_IO, WHERE_FILE(path), "is a link to a folder, into which ppsplit would write");
+}
+
 void folder_check(Arena *a, const char *dir)
 {
     struct stat sb;
@@ -237,6 +252,7 @@ void folder_check(Arena *a, const char *dir)
         return;
     if (!S_ISDIR(sb.st_mode))
         diag_fatal(EXIT_IO, WHERE_FILE(dir), "is no folder");
+    each_file(a, dir, "", refuse_link, NULL);
     settle(a, dir);
     if (!is_empty(dir) && access(arena_printf(a, "%s/pipe.xml", dir), F_OK) != 0) {
         diag_hint("choose another folder with -o, or remove this one");

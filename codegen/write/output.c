@@ -238,6 +238,7 @@ static void run(void *arg)
               : j->dir;
     free(real);
     fill(j->p, j->opt, j->temp, final_dir);
+    diag_files();
     folder_take(a, j->temp, j->dir);
 }
 

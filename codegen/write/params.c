@@ -154,7 +154,7 @@ static void beside(Link *l, const char *name, Dtype t, const Shape *s, const voi
 {
     int64_t bytes = bytes_of(s, t);
     entry(l, name, t, s, file, l->at, false);
-    fwrite(data, 1, (size_t)bytes, l->bin);
+    file_put(data, (size_t)bytes, l->bin);
     l->at += bytes;
 }
 

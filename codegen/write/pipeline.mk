@@ -207,7 +207,7 @@ endif
 
 $(RUNTIME_BUILD)/net/transport_mpi.o: $(RUNTIME)/net/transport_mpi.c $(HEADERS) $(CC_OWN) $(CC_MPI)
 	$(call made,CC,$(MPI_CC) $(if $(MPI),-DPP_MPI) $(FLAGS))
-$(RUNTIME_BUILD)/device/cpu/gemm.o $(RUNTIME_BUILD)/device/cpu/gemm_half.o: $(RUNTIME_BUILD)/%.o: $(RUNTIME)/%.c $(HEADERS) $(CC_OWN) $(CC_PRODUCT)
+$(addprefix $(RUNTIME_BUILD)/device/cpu/,gemm.o gemm_half.o gemm_arithmetic.o): $(RUNTIME_BUILD)/%.o: $(RUNTIME)/%.c $(HEADERS) $(CC_OWN) $(CC_PRODUCT)
 	$(call made,CC,$(CC) $(FLAGS) $(PRODUCT_FLAGS))
 $(RUNTIME_BUILD)/%.cuda.o: $(RUNTIME)/%.cu $(HEADERS) $(NVCC_OWN)
 	$(call made,NVCC,$(NVCC) $(CUFLAGS))

@@ -97,7 +97,7 @@ static const ExternalFile *file_of(Model *m, const char *location, Where w)
     ExternalFile f = {.location = location, .size = (uint64_t)st.st_size};
     f.path = arena_printf(m->arena, "%s%s", e->folder_name, location);
     if (f.size) {
-        f.at = arena_map(m->arena, fd, (size_t)f.size);
+        f.at = arena_map(m->arena, f.path, fd, (size_t)f.size);
         if (!f.at) {
             int error = errno;
             close(fd);

@@ -35,7 +35,7 @@ static void map_file(Model *m)
     if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size == 0) {
         const char *why = S_ISDIR(st.st_mode)   ? "is a directory"
                           : S_ISREG(st.st_mode) ? "the file is empty"
-                                                : "not a regular file";
+                                                : file_unfit(st.st_mode);
         close(fd);
         if (S_ISDIR(st.st_mode))
             diag_hint("give the .onnx file itself");
@@ -48,7 +48,7 @@ static void map_file(Model *m)
         diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "the file has %zu bytes, the limit is %llu",
                    m->size, (unsigned long long)m->limits.file_bytes);
     }
-    m->at = arena_map(m->arena, fd, m->size);
+    m->at = arena_map(m->arena, m->path, fd, m->size);
     int error = errno;
     close(fd);
     if (!m->at)

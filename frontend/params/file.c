@@ -56,6 +56,7 @@ static RawTensor *from_npy(Arena *a, const char *path, Dtype t)
     if (npy_open(f, path, err, sizeof err))
         diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", err);
     RawTensor *r = read_tensor(a, path, f->dtype, f->rank, f->dim, f->data, (size_t)f->bytes, t);
+    diag_files();
     arena_drop(a, f);
     npy_close(f);
     return r;
@@ -72,6 +73,7 @@ static RawTensor *from_safetensors(Arena *a, const char *path, const char *name,
     const StTensor *s = st_find(f, name);
     RawTensor *r =
         s ? read_tensor(a, path, s->dtype, s->rank, s->dim, s->data, (size_t)s->bytes, t) : NULL;
+    diag_files();
     arena_drop(a, f);
     st_close(f);
     return r;

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file/replace.h"
 #include "page.h"
 
 static const char *const style =
@@ -76,7 +77,7 @@ static void put_file(Arena *a, const char *path, const char *text, size_t n)
     struct stat st;
     bool plain = strcmp(path, "-") && (stat(path, &st) != 0 || S_ISREG(st.st_mode));
     const char *temp = plain ? arena_printf(a, "%s.tmp%ld", path, (long)getpid()) : path;
-    FILE *f = strcmp(path, "-") ? fopen(temp, "wb") : stdout;
+    FILE *f = !strcmp(path, "-") ? stdout : plain ? file_new(temp) : fopen(path, "wb");
     int error = 0;
     if (!f)
         diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", strerror(errno));

@@ -6,7 +6,6 @@
  * numbers of steps are kept.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,23 +22,8 @@ typedef struct {
 
 static Reader reader(Arena *a, const char *path)
 {
-    struct stat st;
-    int fd = open(path, O_RDONLY);
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        int error = errno;
-        if (fd >= 0)
-            close(fd);
-        diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", strerror(error));
-    }
-    const char *text = "";
-    if (S_ISREG(st.st_mode) && st.st_size > 0)
-        text = arena_map(a, fd, (size_t)st.st_size);
-    close(fd);
-    if (!S_ISREG(st.st_mode))
-        diag_fatal(EXIT_IO, WHERE_FILE(path), "this is no file");
-    if (!text)
-        diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", strerror(errno));
-    return (Reader){text, text + st.st_size, text, path, a};
+    const FileMap *f = arena_file(a, path);
+    return (Reader){f->at, f->at + f->bytes, f->at, path, a};
 }
 
 /* ---- pipe.xml ---- */
@@ -219,19 +203,17 @@ PagePipe page_pipe(Arena *a, const char *path)
 
 bool page_is_trace(const char *path)
 {
-    char head[256];
-    FILE *f = fopen(path, "rb");
-    size_t n = f ? fread(head, 1, sizeof head, f) : 0;
-    bool bad = !f || ferror(f);
-    int error = errno;
-    if (f)
-        fclose(f);
-    if (bad && error == EISDIR)
+    char why[FILE_WHY];
+    struct stat st;
+    FileMap *f = file_map(path, why);
+    if (!f && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
         diag_hint("OUT comes first and is one folder; then logs, of --log-json, and traces, of "
                   "--trace");
-    if (bad)
-        diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", strerror(error));
-    return memmem(head, n, "\"traceEvents\"", 13) != NULL;
+    if (!f)
+        diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", why);
+    bool is = memmem(f->at, f->bytes < 256 ? f->bytes : 256, "\"traceEvents\"", 13) != NULL;
+    file_unmap(f);
+    return is;
 }
 
 enum { MOST_DEPTH = 32 };

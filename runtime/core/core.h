@@ -19,6 +19,9 @@ const char *pp_failure_text(void); /* the recorded message */
 void pp_failure_print(void);       /* the recorded message, to stderr, once */
 void pp_failure_tell(void);  /* all ranks know that one has printed it */
 int pp_failure_told(void);
+void pp_failure_forget(void); /* it is none after all */
+/* file_lost()'s: said at once, and the process ends */
+void pp_failure_lost(const char *text);
 /* True once: for the first rank of this process that fails where nobody can be asked */
 int pp_failure_first(void);
 

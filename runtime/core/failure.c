@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static _Thread_local char failure[8400];
 static _Thread_local int told; /* by this rank or, all having agreed, by another */
@@ -34,6 +35,7 @@ void pp_failure_print(void)
     told = 1;
 }
 
+void pp_failure_forget(void) { failure[0] = 0; }
 void pp_failure_tell(void) { told = 1; }
 int pp_failure_told(void) { return told; }
 
@@ -41,6 +43,20 @@ int pp_failure_first(void)
 {
     static int spoken;
     return !__atomic_exchange_n(&spoken, 1, __ATOMIC_SEQ_CST);
+}
+
+/* In a signal handler, on whichever thread: other ranks wait for nothing that this one could give.
+ */
+void pp_failure_lost(const char *text)
+{
+    static const char head[] = "pipeline: error: ";
+    static int spoken;
+    while (__atomic_exchange_n(&spoken, 1, __ATOMIC_SEQ_CST))
+        pause();
+    (void)!write(STDERR_FILENO, head, sizeof head - 1);
+    (void)!write(STDERR_FILENO, text, strlen(text));
+    (void)!write(STDERR_FILENO, "\n", 1);
+    _exit(PP_ERR_IO);
 }
 
 void pp_trail(const char *file, int line, const char *call, PpStatus s)

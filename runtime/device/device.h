@@ -69,6 +69,8 @@ typedef struct {
     void (*meanwhile)(Device *d, int (*run)(void *of), void *of);
     /* How products of a half type are computed, for a run's first line: "by oneDNN with AMX" */
     const char *(*half_text)(int type);
+    /* What the bits of that device depend on: its instructions, libraries and their versions */
+    void (*arithmetic)(int number, char *to, int size);
     /* What the next two are about; 0: no memory */
     int (*params)(Device *d, const DeviceParam *list, int n);
     /* Sums of squares; the order of additions is optim_cpu.c's */

@@ -23,7 +23,8 @@ typedef struct Run {
     const PpPlan *model;
     Schedule *sched;
     Data data;
-    Index from; /* --resume: the checkpoint; path NULL: none */
+    Index from;  /* --resume: the checkpoint; path NULL: none */
+    Index given; /* --params: the checkpoint; path NULL: files of stages, or none */
     int64_t updates; /* of the optimizer, before this run */
     LossScale scale; /* of the first step */
     int ranks, cores;   /* of a pipeline; of this process */
@@ -31,7 +32,7 @@ typedef struct Run {
     int64_t process_bytes; /* resident before anything was planned; 0: not known */
     int replicas;       /* of the pipeline: --dp */
     int *until;         /* --until: per rank, actions to run; NULL */
-    uint64_t hash;      /* of everything ranks must agree on */
+    char arithmetic[200]; /* what bits depend on beside options: instructions, libraries */
     char chosen[400];   /* --schedule auto: what it chose and why; "" */
     int *output_wanted; /* per model output: index into opt->output, or -1 */
     struct Run *evaluation; /* --eval-data; NULL: none */
@@ -175,8 +176,19 @@ PpStatus schedule_bytes(const Run *run, const Schedule *s, int rank, int placed,
 /* measure.c: `pipeline measure`; world: the processes of mpirun; NULL: ranks are threads */
 PpStatus measure_machine(const Options *o, const PpPlan *model, Group *world, int cores);
 
-/* same.c */
-PpStatus run_hash(Run *run);
+/* begin.c: the checkpoint of --resume or --params, of which every byte is what was written; all
+ * processes call it, world NULL: there is one */
+PpStatus begin_from(Run *run, Options *o, Group *world, PpStatus s); /* s: what was before */
+/* Warnings of it: a newer one is damaged, or it was computed with another arithmetic */
+void begin_said(const Rank *r);
+
+/* same.c; all ranks call them */
+/* The program and the options, before anything is read */
+PpStatus same_start(Run *run, Group *world);
+/* run->arithmetic, which is one, unless --accept cpu; world NULL: there is one process */
+PpStatus same_arithmetic(Run *run, Group *world);
+/* Plan, data and parameters, once they are known */
+PpStatus same_everywhere(Rank *r);
 /* current.c: refuses where the folder's pipeline.c is another one than the program was built of */
 PpStatus program_current(const PpPlan *model, const char *folder);
 PpStatus same_everywhere(Rank *r); /* all ranks call it */
@@ -184,7 +196,7 @@ PpStatus same_everywhere(Rank *r); /* all ranks call it */
 /* save.c: when checkpoints are written, and where a run begins that resumes one */
 /* These two need no other rank: the checkpoint, and what of it says how data are cut; then, with the
  * data, where the run begins; first: of the ranks, whose the digests of the data are */
-PpStatus save_find(Run *run, Options *o);
+PpStatus save_find(Run *run, Options *o, int64_t below);
 PpStatus save_resume(Run *run, int first);
 PpStatus save_open(Rank *r);
 void save_tell(Rank *r);                       /* before the sum that ends a step */

@@ -58,7 +58,6 @@ static PpStatus prepare(Run *run, Options *o, const Group *world)
     if (!world)
         run->threads = rank_threads(run, run->ranks * run->replicas);
     TRY(wanted_outputs(run));
-    TRY(save_find(run, o));
     TRY(data_open(&run->data, run->model, o));
     TRY(data_check(&run->data, world ? world->rank : 0, world ? world->ranks : 1));
     o->batch = run->data.batch;
@@ -66,13 +65,17 @@ static PpStatus prepare(Run *run, Options *o, const Group *world)
     o->accumulate = run->data.passes;
     o->groups = run->data.groups;
     o->steps = run->data.steps;
+    if (world || (o->mode == MODE_TRAIN && (o->checkpoint || o->resume)))
+        data_digest(&run->data);
     TRY(save_resume(run, !world || world->rank == 0));
     TRY(schedule_make(run));
     TRY(evaluation_prepare(run, world ? world->rank : 0, world ? world->ranks : 1));
+    if (world && run->evaluation)
+        data_digest(&run->evaluation->data);
     TRY(destinations_apart(o, &run->from));
     if (o->until)
         TRY(until_plan(run));
-    return run_hash(run);
+    return PP_OK;
 }
 
 /* What must be right before MPI starts: all of it follows from the command line and the
@@ -161,8 +164,10 @@ static PpStatus run_all(Run *run, Options *o, Group *world)
     run->ranks = ranks / o->dp;
     run->cores = count_cores(world);
     run->process_bytes = resident_bytes();
-    PpStatus s = PP_OK;
-    if (world && o->ranks && o->ranks != world->ranks)
+    PpStatus s = world ? same_start(run, world) : PP_OK;
+    if (s == PP_OK)
+        s = same_arithmetic(run, world);
+    if (s == PP_OK && world && o->ranks && o->ranks != world->ranks)
         s = pp_fail(PP_ERR_USAGE, "--ranks %d, but there are %d processes", o->ranks, world->ranks);
     if (s == PP_OK && ranks % o->dp)
         s = pp_fail(PP_ERR_USAGE,
@@ -170,6 +175,7 @@ static PpStatus run_all(Run *run, Options *o, Group *world)
                     ranks);
     if (s == PP_OK)
         s = transport_check(o->transport, world != NULL, run->model->device);
+    s = begin_from(run, o, world, s);
     PpStatus agreed = world ? agree_threads(run, world) : PP_OK;
     if (s == PP_OK)
         s = agreed;
@@ -211,6 +217,7 @@ int pp_main(int argc, char **argv, const PpPlan *plan)
     pp_machine_check();
     keep_freed_memory();
     signal(SIGXFSZ, SIG_IGN); /* a file past its limit is an error of the write */
+    file_lost(pp_failure_lost);
     Options o;
     PpPlan chosen = *plan;
     Run run = {.opt = &o, .model = &chosen};
@@ -233,6 +240,7 @@ int pp_main(int argc, char **argv, const PpPlan *plan)
     if (mpi)
         mpi_close(&world);
     index_close(&run.from);
+    index_close(&run.given);
     evaluation_free(&run);
     data_close(&run.data);
     sched_free(run.sched);

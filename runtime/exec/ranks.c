@@ -41,6 +41,7 @@ static PpStatus prepare_and_run(Rank *r, PpStatus prepared)
                               .resumed_from = run->from.path};
     TRY(log_config(&r->log, &r->group, &config, &r->memory));
     log_chosen(&r->log, run->chosen);
+    begin_said(r);
     log_resumed(&r->log, &run->from, run->data.start.step);
     TRY(log_memory(&r->log, &r->group, run->sched, &r->memory));
     TRY(watchdog_open(&r->watchdog, &r->group, run->sched,

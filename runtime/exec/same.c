@@ -1,70 +1,166 @@
 /*
- * same.c - what ranks must agree on before the first step: the schedule, the plan, the options that
- * change numbers, as one hash.
+ * same.c - what ranks must agree on before the first step.  In: what each was started with, before
+ * anything is read, and what it has read.  Out: nothing, or the rank that differs and in what.
  */
 #include "exec.h"
 
-#include <stdlib.h>
-
 #include "base/file/hash.h"
+#include "net/facts.h"
 
-PpStatus run_hash(Run *run)
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- before anything is read ---- */
+
+static void add_options(Facts *f, const Options *o)
 {
-    const Options *o = run->opt;
-    size_t n;
+    static const char *const mode[] = {"train", "eval", "infer", "measure"};
+    static const char why[] = "all ranks of a run are started with the same options";
+    NumberOption n;
+    facts_add(f, why, "the command %s", mode[o->mode]);
+    for (int i = 0; options_next_shared(o, &i, &n);) {
+        if (n.given)
+            facts_add(f, why, "--%s%s%s", n.name, n.flag ? "" : " ",
+                      n.flag || !n.value ? "" : n.value);
+        else
+            facts_add(f, why, "no --%s", n.name);
+        if (n.value) /* a default that is given is no difference */
+            facts_digest(f, n.value);
+        else
+            f->status = pp_no_memory();
+        free(n.value);
+    }
+}
+
+PpStatus same_start(Run *run, Group *world)
+{
+    const PpPlan *p = run->model;
+    Facts f = {0};
+    char hash[40];
+    snprintf(hash, sizeof hash, "%016" PRIx64, hash_value(p->hash, p->written));
+    facts_add(&f, "ppsplit wrote them in different runs; build one, and let all machines have it",
+              "a program of %s in %d stages", p->model, p->n_stage);
+    facts_digest(&f, hash);
+    add_options(&f, run->opt);
+    PpStatus s = facts_compare(world, &f);
+    facts_free(&f);
+    return s;
+}
+
+static int accepts_cpu(const Options *o)
+{
+    int is = 0;
+    for (int i = 0; i < o->accept.n; i++)
+        is |= !strcmp(o->accept.at[i], "cpu");
+    return is;
+}
+
+PpStatus same_arithmetic(Run *run, Group *world)
+{
+    const DeviceOps *op = device_of(run->model->device)->ops;
+    int number = world ? device_number(op, world->host_rank) : 0;
+    op->arithmetic(number, run->arithmetic, (int)sizeof run->arithmetic);
+    if (!world)
+        return PP_OK;
+    Facts f = {0};
+    facts_add(&f,
+              "bits depend on which rank computes what, then; --accept cpu goes on all the same",
+              "%s", run->arithmetic);
+    PpStatus s = facts_compare(world, &f);
+    facts_free(&f);
+    if (s == PP_OK || !accepts_cpu(run->opt))
+        return s;
+    pp_failure_forget();
+    snprintf(run->arithmetic, sizeof run->arithmetic, "ranks that differ");
+    return PP_OK;
+}
+
+/* ---- what was read, and what follows ---- */
+
+/* What follows from options and data: an error of ours, or files that changed between two ranks'
+ * looks at them. */
+static void add_plan(Facts *f, const Run *run)
+{
+    size_t n = 0;
     char *text = sched_text(run->sched, &n);
-    if (!text)
-        return pp_no_memory();
-#define VALUE(field, name, help) o->optim.field,
-    const double real[] = {OPTIM_REALS(VALUE) o->clip_norm, o->loss_scale.scale,
-                           o->loss_scale.least};
-    const int64_t whole[] = {o->mode,
-                             (int)o->optimizer,
-                             OPTIM_FLAGS(VALUE) run->data.microbatches,
+    const int64_t whole[] = {run->data.microbatches,
                              run->data.batch,
                              run->data.steps,
                              run->data.rows,
-                             o->shuffle,
-                             (int64_t)o->shuffle_seed,
-                             (int64_t)o->seed,
+                             run->data.groups,
                              run->ranks,
                              run->replicas,
-                             run->data.groups,
-                             o->trace != NULL,
-                             o->until != NULL,
-                             run->model->device,
-                             o->tf32,
-                             o->loss_scale.window,
-                             o->loss_scale.hysteresis,
-                             o->checkpoint != NULL,
-                             o->every,
                              run->data.start.step,
-                             o->dump_grads != NULL,
-                             o->offload,
-                             o->bucket,
-                             o->shard_optimizer,
-                             o->eval_every,
+                             run->data.start.row,
+                             run->updates,
                              run->evaluation ? run->evaluation->data.rows : 0,
                              run->evaluation ? run->evaluation->data.microbatches : 0};
-    uint64_t h = hash_bytes(HASH_START, text, n);
-    h = hash_bytes(h, real, sizeof real);
-    h = hash_bytes(h, whole, sizeof whole);
-    run->hash = hash_bytes(h, &run->model->hash, sizeof run->model->hash);
+    uint64_t h = hash_bytes(HASH_START, whole, sizeof whole);
+    if (!text)
+        f->status = pp_no_memory();
+    facts_add(f, "all ranks plan the same steps",
+              "a schedule of %d ranks, %" PRId64 " steps from step %" PRId64 " on (%016" PRIx64 ")",
+              run->ranks, run->data.steps, run->data.start.step,
+              text ? hash_bytes(h, text, n) : h);
     free(text);
+}
+
+static void add_data(Facts *f, const Data *d)
+{
+    char key[1000];
+    for (int i = 0; i < d->model->n_input; i++)
+        for (int k = 0; data_digest_key(d, i, k, key, sizeof key); k++) {
+            const DataFile *file = &d->input[i].file[k];
+            facts_add(f,
+                      "their types, shapes or numbers differ, and all ranks are to see the same rows",
+                      "--%s %s=%s (%.12s)", data_option(d, d->input[i].tokens),
+                      d->model->input[i].name, file->path, file->sha256);
+            facts_digest(f, file->sha256);
+        }
+}
+
+static const char other_params[] =
+    "their sizes, headers or numbers differ, and the stages of a model are to be of one split";
+
+/* Of every stage that lies there for this rank, whether it is to run it or not. */
+static PpStatus add_params(Facts *f, const Run *run, const char *folder)
+{
+    for (int s = 0; s < run->model->n_stage; s++) {
+        char digest[SHA256_TEXT] = "";
+        TRY(params_digest(folder, s, digest));
+        facts_add(f, other_params, "parameters of stage %d in %s (%.12s)", s, folder, digest);
+        facts_digest(f, *digest ? digest : NULL);
+    }
     return PP_OK;
+}
+
+static PpStatus add_read(Facts *f, const Run *run)
+{
+    const Options *o = run->opt;
+    char own[sizeof o->folder + 16];
+    add_plan(f, run);
+    add_data(f, &run->data);
+    if (run->evaluation)
+        add_data(f, &run->evaluation->data);
+    const Index *x = run->from.path ? &run->from : &run->given;
+    if (x->path) {
+        facts_add(f, "they are not the same checkpoint", "%s (%.12s)", x->path, x->sha256);
+        facts_digest(f, x->sha256);
+    } else if (o->params) {
+        TRY(add_params(f, run, o->params));
+    }
+    snprintf(own, sizeof own, "%s/params", o->folder);
+    return add_params(f, run, own);
 }
 
 PpStatus same_everywhere(Rank *r)
 {
-    uint64_t *all = malloc((size_t)r->group.ranks * sizeof *all);
-    if (!all)
-        return pp_no_memory();
-    PpStatus s = r->group.op->gather(&r->group, &r->run->hash, sizeof *all, all);
-    for (int k = 1; k < r->group.ranks && s == PP_OK; k++)
-        if (all[k] != all[0])
-            s = pp_fail(PP_ERR_MODEL,
-                        "rank %d was started with another plan, schedule or options than rank 0",
-                        k);
-    free(all);
+    Facts f = {0};
+    PpStatus read = r->group.processes ? add_read(&f, r->run) : PP_OK;
+    if (read != PP_OK)
+        f.status = read;
+    PpStatus s = facts_compare(&r->group, &f);
+    facts_free(&f);
     return s;
 }

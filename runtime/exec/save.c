@@ -23,14 +23,14 @@ static PpStatus resume_scale(Run *run)
     return PP_OK;
 }
 
-PpStatus save_find(Run *run, Options *o)
+PpStatus save_find(Run *run, Options *o, int64_t below)
 {
     if (o->mode != MODE_TRAIN)
         return PP_OK;
     if (o->resume)
-        TRY(resume_open(&run->from, run->model, o));
+        TRY(resume_open(&run->from, run->model, o, below));
     if (o->checkpoint)
-        TRY(resume_place(&run->from, o));
+        TRY(resume_place(&run->from, o, below));
     return run->from.path && !o->groups ? resume_groups(&run->from, o) : PP_OK;
 }
 
@@ -41,8 +41,6 @@ PpStatus save_resume(Run *run, int first)
     Data *d = &run->data;
     int64_t rows;
     run->scale = o->loss_scale;
-    if (first && o->mode == MODE_TRAIN && (o->checkpoint || x->path))
-        data_digest(d);
     if (!x->path)
         return PP_OK;
     TRY(resume_options(x, run->model, o));
@@ -110,6 +108,7 @@ static PpStatus save(Rank *r, int64_t done)
         moment_add(&m, "loss_scale_borne", "%d", r->scale.borne);
     }
     moment_add(&m, "lr", "%.17g", optim_rate(r->run->opt, done - 1, d->steps));
+    moment_add(&m, "arithmetic", "%s", r->run->arithmetic);
     TRY(finite_parameters(r, done));
     r->saved = done;
     return told(r, r->saver ? saver_save(r->saver, writers(r), &m) : PP_OK);

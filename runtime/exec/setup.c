@@ -246,7 +246,8 @@ PpStatus rank_open(Rank *r)
     r->memory.host += r->dev.pinned;
     TRY(open_store(r));
     snprintf(own, sizeof own, "%s/params", o->folder);
-    TRY(params_load(&r->plan, &r->files, own, o->params, r->run->from.path,
+    TRY(params_load(&r->plan, &r->files, own,
+                    r->run->given.path ? r->run->given.path : o->params, r->run->from.path,
                     &optimizers[o->optimizer]));
     make_half_copies(r);
     TRY(save_open(r));

@@ -74,6 +74,7 @@ static PpStatus run_passes(Rank *r, int64_t step)
             host_feed(r, step);
         else
             feed_fill(&r->feed, step, r->pass);
+        TRY(r->feed.status);
         if (r->pass % run->data.passes == 0)
             exec_begin(r);
         trace_around(&r->trace, exec_turn(r, step), AROUND_BEGIN, start, start);

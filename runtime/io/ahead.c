@@ -137,6 +137,7 @@ PpStatus ahead_open(Ahead **out, const Data *d, const unsigned char *has_input, 
         return pp_no_memory();
     sigset_t all, old;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); /* of a file that was cut short: base/file/map.c names it */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     a->has_thread = pthread_create(&a->thread, NULL, thread_main, a) == 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);

@@ -20,7 +20,7 @@ typedef struct {
     int64_t step; /* so many are done */
     struct {
         const char *key;
-        char value[40];
+        char value[200];
     } fact[MOMENT_FACTS]; /* the index's "state" */
     int n;
 } Moment;
@@ -78,9 +78,11 @@ PpStatus checkpoint_prepare(const Options *o, int64_t step);
 
 /* ---- resume.c: reading ---- */
 
-/* The newest checkpoint in --resume DIR: x->path is NULL where there is none and DIR is that of
- * --checkpoint too, which is how a run is begun that may be started again. */
-PpStatus resume_open(Index *x, const PpPlan *model, const Options *o);
+/* The newest checkpoint in --resume DIR of a step before `below`: x->path is NULL where there is none
+ * and DIR is that of --checkpoint too, which is how a run is begun that may be started again. */
+PpStatus resume_open(Index *x, const PpPlan *model, const Options *o, int64_t below);
+/* The same of --params DIR; x->path NULL: it holds files of stages */
+PpStatus params_open(Index *x, const Options *o, int64_t below);
 /* Options that change numbers are those of the checkpoint, or given on the command line; of
  * ppsplit, too, or accepted by --accept. */
 PpStatus resume_options(const Index *x, const PpPlan *p, const Options *o);
@@ -92,6 +94,6 @@ PpStatus resume_data(const Index *x, const Data *d);
 PpStatus resume_number(const Index *x, const char *key, int64_t *value);
 PpStatus resume_real(const Index *x, const char *key, double *value); /* above 0 */
 /* Is the folder of --checkpoint one that this run may write to? */
-PpStatus resume_place(const Index *x, const Options *o);
+PpStatus resume_place(const Index *x, const Options *o, int64_t below);
 
 #endif

@@ -110,6 +110,7 @@ static PpStatus open_one(Data *d, const NameFile *nf)
     if (f->npy.dtype != t->dtype && !widens(f->npy.dtype, t->dtype))
         return wrong_type(d, nf, f->npy.dtype, t->dtype);
     TRY(check_shape(d, t, f));
+    data_place(in, f);
     return data_count(in, f, nf->name);
 }
 

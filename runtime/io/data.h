@@ -66,6 +66,8 @@ PpStatus data_find(const PpPlan *p, const char *option, const char *name, int *i
 /* One more file of the input, which counts as its even if it cannot be opened. */
 PpStatus data_add(DataInput *in, const char *path, DataFile **added);
 PpStatus data_count(DataInput *in, const DataFile *f, const char *name); /* its rows */
+/* Where they are, for what is said of a file that was cut short */
+void data_place(const DataInput *in, const DataFile *f);
 const char *data_dtype_text(int dtype);
 
 /* rows.c */
@@ -76,6 +78,9 @@ const char *data_piece(const Data *d, int input, int64_t row, int64_t o, int *dt
 void data_read(const Data *d, int input, const int64_t *order, int64_t first, int64_t rows,
                char *dst);
 int data_is_integer(int dtype); /* one of these: */
+int data_file(const Data *d, int input, int64_t row); /* the number of the one it is in */
+/* PP_ERR_IO where a file of the input has fewer bytes than when it was opened */
+PpStatus data_whole(const Data *d, int input, int file);
 /* An integer at any alignment, of PP_I32, PP_I64 or those above */
 int64_t data_integer(const char *at, int dtype);
 

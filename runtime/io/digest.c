@@ -1,18 +1,36 @@
 /*
- * digest.c - which numbers a run is trained on.  In: the files of --data; out: a SHA-256 of each, of
- * its type and shape and of its numbers: all of them up to a MiB, of more 16 blocks of 64 KiB, the
- * first, the last and those evenly between.  A checkpoint holds them, and --resume compares: other
- * rows under the same option, in another order or edited, are noticed, unless they differ between
- * these blocks alone.
+ * digest.c - which numbers a run is trained on, and begins with.  In: the files of --data; out: a
+ * SHA-256 of each, of its type and shape and of its numbers: all of them up to a MiB, of more 16
+ * blocks of 64 KiB, the first, the last and those evenly between.  A checkpoint holds them, --resume
+ * compares, and so do the ranks of a run: other rows under the same option, in another order or
+ * edited, are noticed, unless they differ between these blocks alone.
+ *
+ * Of a stage's file of parameters it is the length and the same number of blocks of 4 KiB: files of
+ * two trainings, or of two splits, differ nearly everywhere.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include "checkpoint.h"
+#include "files.h"
 
 #include "base/file/safetensors.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { BLOCKS = 16, BLOCK = 64 << 10 };
+enum { BLOCKS = 16, BLOCK = 64 << 10, PARAMS_BLOCK = 4 << 10 };
+
+static void add_blocks(Sha256 *s, const char *at, int64_t bytes, int64_t block)
+{
+    if (bytes <= BLOCKS * block)
+        sha256_add(s, at, (size_t)bytes);
+    else
+        for (int i = 0; i < BLOCKS; i++)
+            sha256_add(s, at + (bytes - block) / (BLOCKS - 1) * i, (size_t)block);
+}
 
 static void digest(DataFile *f)
 {
@@ -25,11 +43,7 @@ static void digest(DataFile *f)
         n += snprintf(head + n, sizeof head - (size_t)n, " %" PRId64, t->dim[i]);
     sha256_start(&s);
     sha256_add(&s, head, (size_t)n + 1);
-    if (t->bytes <= (int64_t)BLOCKS * BLOCK)
-        sha256_add(&s, t->data, (size_t)t->bytes);
-    else
-        for (int i = 0; i < BLOCKS; i++)
-            sha256_add(&s, t->data + (t->bytes - BLOCK) / (BLOCKS - 1) * i, BLOCK);
+    add_blocks(&s, t->data, t->bytes, BLOCK);
     sha256_end(&s, end);
     sha256_text(end, f->sha256);
 }
@@ -81,5 +95,62 @@ PpStatus resume_data(const Index *x, const Data *d)
     for (int i = 0; i < d->model->n_input && x->n_data; i++)
         for (int k = 0; d->input[i].n && !d->input[i].shift && k <= d->input[i].n; k++)
             TRY(same_file(x, d, i, k));
+    return PP_OK;
+}
+
+/* ---- parameters ---- */
+
+static PpStatus add_file(Sha256 *s, const char *path)
+{
+    char why[FILE_WHY];
+    FileMap *m = file_map(path, why);
+    if (!m)
+        return pp_fail(PP_ERR_IO, "%s: %s", path, why);
+    int64_t bytes = (int64_t)m->bytes;
+    sha256_add(s, &bytes, sizeof bytes);
+    add_blocks(s, m->at, bytes, PARAMS_BLOCK);
+    file_unmap(m);
+    return PP_OK;
+}
+
+/* The text, and each file that it links to once, beside the one of the tensor before. */
+static PpStatus add_link(Sha256 *s, const char *folder, const char *path)
+{
+    StFile f;
+    char err[ST_ERR], linked[2 * PATH_MAX];
+    TRY(add_file(s, path));
+    if (st_open_link(&f, path, err, sizeof err))
+        return pp_fail(PP_ERR_IO, "%s", err);
+    PpStatus status = PP_OK;
+    for (int i = 0; i < f.n && status == PP_OK; i++) {
+        const char *file = f.tensor[i].file;
+        if (i && !strcmp(file, f.tensor[i - 1].file))
+            continue;
+        snprintf(linked, sizeof linked, "%s%s%s", file[0] == '/' ? "" : folder,
+                 file[0] == '/' ? "" : "/", file);
+        status = add_file(s, linked);
+    }
+    st_close(&f);
+    return status;
+}
+
+PpStatus params_digest(const char *folder, int stage, char digest[SHA256_TEXT])
+{
+    Sha256 s;
+    unsigned char end[SHA256_BYTES];
+    char path[PATH_MAX];
+    const char *const ending[] = {"safetensors", "link.json"};
+    digest[0] = 0;
+    for (int link = 0; link < 2; link++) {
+        if (snprintf(path, sizeof path, "%s/stage%d.%s", folder, stage, ending[link]) >=
+                (int)sizeof path ||
+            access(path, F_OK) != 0)
+            continue;
+        sha256_start(&s);
+        TRY(link ? add_link(&s, folder, path) : add_file(&s, path));
+        sha256_end(&s, end);
+        sha256_text(end, digest);
+        return PP_OK;
+    }
     return PP_OK;
 }

@@ -8,6 +8,7 @@
 #include "feed.h"
 
 #include "base/file/safetensors.h"
+#include "core/core.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,11 @@ PpStatus feed_open(Feed *f, const Data *d, const Plan *p)
     *f = (Feed){.data = d, .plan = p, .scale = p->scale, .loss_scale = 1};
     f->host = zeroed(d->model->n_input, sizeof *f->host);
     f->order = d->opt->shuffle ? zeroed(d->rows, sizeof *f->order) : NULL;
-    if (!f->host || (d->opt->shuffle && !f->order))
+    int files = 0;
+    for (int i = 0; i < d->model->n_input; i++)
+        files = d->input[i].n > files ? d->input[i].n : files;
+    f->seen = zeroed(files, 1);
+    if (!f->host || !f->seen || (d->opt->shuffle && !f->order))
         return pp_no_memory();
     memcpy(f->host, p->input, (size_t)d->model->n_input * sizeof *f->host);
     return d->steps_per_pass > 1 ? ahead_open(&f->ahead, d, p->has_input, d->batch) : PP_OK;
@@ -28,6 +33,7 @@ void feed_close(Feed *f)
     ahead_close(f->ahead);
     free(f->host);
     free(f->order);
+    free(f->seen);
     *f = (Feed){0};
 }
 
@@ -104,6 +110,24 @@ static void fill_input(Feed *f, int input, int64_t first, const int64_t *row0)
     for (int m = 0; m < d->microbatches; m++)
         data_read(d, input, f->order, first + row0[m], row0[m + 1] - row0[m],
                   f->host[input] + m * f->plan->input_stride[input]);
+}
+
+/* The files of what was just read: the end of one that was cut short reads as zeros up to the end of
+ * its page. */
+static PpStatus check_files(const Feed *f, int input, int64_t first, int64_t end)
+{
+    const Data *d = f->data;
+    const DataInput *in = &d->input[input];
+    int whole = d->model->input[input].batch_dim < 0;
+    const int64_t *order = whole ? NULL : f->order;
+    memset(f->seen, 0, (size_t)in->n);
+    for (int64_t row = whole ? 0 : first; in->n && row < (whole ? 1 : end);) {
+        int k = data_file(d, input, order ? order[row] : row);
+        row = order ? row + 1 : in->file[k].first + in->file[k].rows;
+        if (!f->seen[k]++)
+            TRY(data_whole(d, input, k));
+    }
+    return PP_OK;
 }
 
 /* Targets of the minibatch that count, for PP_LOSS_MEAN_TARGETS. */
@@ -204,6 +228,9 @@ void feed_fill(Feed *f, int64_t step, int pass)
     for (int i = 0; i < p->n_input; i++)
         if (f->plan->has_input[i])
             fill_input(f, i, first, row0);
+    for (int i = 0; i < p->n_input && f->status == PP_OK; i++)
+        if (f->plan->has_input[i])
+            f->status = check_files(f, i, first + row0[0], first + row0[d->microbatches]);
     if (f->plan->scale_type && p->loss_kind == PP_LOSS_MEAN_TARGETS && p->loss_target >= 0 &&
         (pass == 0 || !f->filled))
         f->targets = count_targets(f, first, data_step_rows(d, step));

@@ -22,6 +22,8 @@ typedef struct {
     Ahead *ahead; /* NULL: all steps have the same rows */
     double loss_scale; /* the loss is multiplied by, beside the mean; 1 at first */
     double laid_scale; /* what the numbers at `scale` were made with; 0: nothing yet */
+    PpStatus status;   /* of the rows that were laid last: a file may have been cut short */
+    unsigned char *seen; /* per file of an input, while they are looked at */
 } Feed;
 
 PpStatus feed_open(Feed *f, const Data *d, const Plan *p);

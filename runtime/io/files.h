@@ -35,6 +35,10 @@ PpStatus params_load(const Plan *p, HostCopy *h, const char *own, const char *gi
 /* How many elements are -inf; RankParam.lowest is that of a parameter as it was loaded */
 int64_t params_lowest(const void *p, int dtype, int64_t bytes);
 
+/* digest.c: of a stage's file in a folder of parameters: its length and blocks of it; of one that links,
+ * of what it links to; "" where it has none */
+PpStatus params_digest(const char *folder, int stage, char digest[SHA256_TEXT]);
+
 /* grads.c; scale: what the loss was multiplied by, a power of two: what is written is of the loss
  * itself */
 PpStatus grads_write(const Plan *p, HostCopy *h, const char *folder, double scale);
@@ -44,7 +48,6 @@ PpStatus grads_settle(const Plan *p, const char *folder, PpStatus written);
 /* folders.c */
 PpStatus folder_make(const char *path);
 PpStatus folder_sync(const char *path);
-void folder_remove(const char *path); /* with the files in it */
 
 /* destinations.c */
 typedef struct {

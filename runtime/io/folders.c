@@ -1,12 +1,11 @@
 /*
- * folders.c - folders made with their parents, made durable, removed.
+ * folders.c - folders made with their parents, made durable.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include "files.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -40,16 +39,4 @@ PpStatus folder_sync(const char *path)
     if (fd >= 0)
         close(fd);
     return bad ? pp_fail(PP_ERR_IO, "%s: %s", path, strerror(e)) : PP_OK;
-}
-
-void folder_remove(const char *path)
-{
-    DIR *d = opendir(path);
-    if (!d)
-        return;
-    for (struct dirent *e; (e = readdir(d)) != NULL;)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            unlinkat(dirfd(d), e->d_name, 0);
-    closedir(d);
-    rmdir(path);
 }

@@ -186,10 +186,10 @@ PpStatus data_check(const Data *d, int part, int parts)
         const PpIndex *b = &d->model->index[k];
         const DataInput *in = &d->input[b->input];
         for (int i = 0; i < in->n && in->inner && in->outer; i++) {
-            const NpyFile *npy = &in->file[i].npy;
-            madvise(npy->map, npy->map_bytes, MADV_SEQUENTIAL);
+            const FileMap *m = in->file[i].npy.map;
+            file_advise(m, MADV_SEQUENTIAL);
             PpStatus s = check_file(d, b, &in->file[i], part, parts);
-            madvise(npy->map, npy->map_bytes, MADV_NORMAL);
+            file_advise(m, MADV_NORMAL);
             TRY(s);
         }
     }

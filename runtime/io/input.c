@@ -5,6 +5,7 @@
 #include "data.h"
 
 #include "base/cli/nearest.h"
+#include "base/file/safetensors.h"
 #include "core/core.h"
 
 #include <stdlib.h>
@@ -61,6 +62,17 @@ PpStatus data_add(DataInput *in, const char *path, DataFile **added)
     *added = &grown[in->n++];
     **added = (DataFile){.path = path, .first = in->rows};
     return PP_OK;
+}
+
+/* A tensor whose numbers were decoded is no longer read from its file. */
+void data_place(const DataInput *in, const DataFile *f)
+{
+    int64_t size = st_dtype_size(f->npy.dtype), piece = in->tokens ? in->outer * in->inner
+                                                                    : in->inner;
+    const char *first = f->npy.data + (in->tokens ? in->shift * size : 0);
+    if (!f->npy.own && f->rows > 0)
+        file_rows(f->npy.map, (size_t)(first - f->npy.map->at), (size_t)(piece * size),
+                  (size_t)f->rows);
 }
 
 PpStatus data_count(DataInput *in, const DataFile *f, const char *name)

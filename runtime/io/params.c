@@ -14,7 +14,6 @@
 #include "base/file/safetensors.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -30,7 +29,14 @@ typedef struct {
     char path[PATH_MAX];
 } Source;
 
-static void close_source(Source *s) { st_close(&s->f); }
+/* What was cut short meanwhile may have read as zeros; a checkpoint's bytes have their checksums. */
+static PpStatus close_source(Source *s)
+{
+    char err[ST_ERR];
+    int bad = s->f.map && file_whole(s->f.map, err, sizeof err);
+    st_close(&s->f);
+    return bad ? pp_fail(PP_ERR_IO, "%s", err) : PP_OK;
+}
 
 static PpStatus open_source(Source *s, const char *folder, int stage)
 {
@@ -73,9 +79,10 @@ static PpStatus read_linked(const Source *s, const StTensor *t, char *to)
     else
         snprintf(path, sizeof path, "%.*s/%s", slash ? (int)(slash - s->path) : 1,
                  slash ? s->path : ".", t->file);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char why[FILE_WHY];
+    int fd = file_open(path, why);
     if (fd < 0)
-        return pp_fail(PP_ERR_IO, "%s, which holds '%s': %s", path, t->name, strerror(errno));
+        return pp_fail(PP_ERR_IO, "%s, which holds '%s': %s", path, t->name, why);
     char *room = t->transposed ? malloc((size_t)t->bytes + 1) : to;
     int64_t at = 0;
     while (room && at < t->bytes) {
@@ -245,25 +252,24 @@ static PpStatus load_stage(HostCopy *h, const Plan *plan, const StagePlan *rs, c
     if (status == PP_OK)
         status = load_params(h, plan, rs, &s, from);
     if (elsewhere && status == PP_OK) {
-        close_source(&s);
+        status = close_source(&s);
         s.index = NULL;
-        status = constants ? open_source(&s, from->own, st->index) : PP_OK;
+        if (status == PP_OK && constants)
+            status = open_source(&s, from->own, st->index);
     }
     if (status == PP_OK)
         status = load_constants(h, rs, &s);
-    close_source(&s);
-    return status;
+    PpStatus closed = close_source(&s);
+    return status == PP_OK ? closed : status;
 }
 
-/* --params: a folder with files of stages, a checkpoint, or a folder of these. */
+/* A folder with files of stages, or a checkpoint: which one has been chosen (exec/begin.c). */
 static PpStatus open_given(Index *x, From *from)
 {
     char err[INDEX_ERR];
-    char *newest = from->given ? index_newest(from->given, err, sizeof err) : NULL;
-    if (!newest)
-        return from->given && err[0] ? pp_fail(PP_ERR_MODEL, "%s", err) : PP_OK;
-    int bad = index_open(x, newest, err, sizeof err);
-    free(newest);
+    if (!from->given || !index_there(from->given))
+        return PP_OK;
+    int bad = index_open(x, from->given, err, sizeof err);
     from->index = x;
     return bad ? pp_fail(PP_ERR_MODEL, "%s", err) : PP_OK;
 }

@@ -10,6 +10,7 @@
 
 #include "base/file/json.h"
 #include "base/file/memory.h"
+#include "base/file/replace.h"
 #include "base/file/safetensors.h"
 
 #include <dirent.h>
@@ -18,6 +19,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static PpStatus failed(const char *path)
@@ -34,14 +36,15 @@ PpStatus checkpoint_folder(char *path, size_t n, const Options *o, int64_t step,
 
 /* ---- removing ---- */
 
-/* From here on it is none; then its files. */
-static PpStatus remove_checkpoint(const char *path)
+/* From here on it is none; then its files.  Of a link to one only the link goes. */
+static PpStatus remove_checkpoint(const Options *o, int64_t step)
 {
-    char index[PATH_MAX + 16];
-    snprintf(index, sizeof index, "%s/index.json", path);
-    if (unlink(index) && errno != ENOENT)
-        return failed(index);
-    folder_remove(path);
+    char path[PATH_MAX], index[60];
+    TRY(checkpoint_folder(path, sizeof path, o, step, ""));
+    snprintf(index, sizeof index, "step_%" PRId64 "/index.json", step);
+    if (file_remove(o->checkpoint, index) && errno != ENOTDIR)
+        return failed(path);
+    folder_clear(path);
     return PP_OK;
 }
 
@@ -54,7 +57,7 @@ static void remove_unfinished(const char *folder)
         size_t n = strlen(e->d_name);
         if (!strncmp(e->d_name, "step_", 5) && n > 9 && !strcmp(e->d_name + n - 4, ".tmp") &&
             snprintf(path, sizeof path, "%s/%s", folder, e->d_name) < (int)sizeof path)
-            folder_remove(path);
+            folder_clear(path);
     }
     if (d)
         closedir(d);
@@ -63,14 +66,10 @@ static void remove_unfinished(const char *folder)
 static PpStatus keep_newest(const Options *o)
 {
     int n;
-    char path[PATH_MAX];
     int64_t *step = o->keep ? index_steps(o->checkpoint, &n) : NULL;
     PpStatus s = PP_OK;
-    for (int i = 0; step && i + o->keep < n && s == PP_OK; i++) {
-        s = checkpoint_folder(path, sizeof path, o, step[i], "");
-        if (s == PP_OK)
-            s = remove_checkpoint(path);
-    }
+    for (int i = 0; step && i + o->keep < n && s == PP_OK; i++)
+        s = remove_checkpoint(o, step[i]);
     free(step);
     return s;
 }
@@ -79,8 +78,12 @@ PpStatus checkpoint_prepare(const Options *o, int64_t step)
 {
     char path[PATH_MAX];
     TRY(checkpoint_folder(path, sizeof path, o, step, ".tmp"));
+    struct stat sb;
+    TRY(folder_make(o->checkpoint));
     remove_unfinished(o->checkpoint);
-    return folder_make(path);
+    return mkdir(path, 0777) && (errno != EEXIST || lstat(path, &sb) || !S_ISDIR(sb.st_mode))
+               ? failed(path)
+               : PP_OK;
 }
 
 /* ---- the index ---- */
@@ -220,9 +223,10 @@ static PpStatus put_index(FILE *f, const Publication *p)
     json_write_string(f, p->model->model);
     fprintf(f, ",\n  \"model_hash\": \"%016" PRIx64 "\",\n  \"step\": %" PRId64 ",\n  \"state\": {",
             p->model->model_hash, p->moment.step);
-    for (int i = 0; i < p->moment.n; i++)
-        fprintf(f, "%s\n    \"%s\": \"%s\"", i ? "," : "", p->moment.fact[i].key,
-                p->moment.fact[i].value);
+    for (int i = 0; i < p->moment.n; i++) {
+        fprintf(f, "%s\n    \"%s\": ", i ? "," : "", p->moment.fact[i].key);
+        json_write_string(f, p->moment.fact[i].value);
+    }
     fputs("\n  }", f);
     PpStatus s = put_options(f, p->model, p->opt);
     put_data(f, p->data);
@@ -243,7 +247,7 @@ static PpStatus write_index(const Publication *p, const char *folder)
     PpStatus s = m ? put_index(m, p) : pp_no_memory();
     if (memory_close(m, &text) && s == PP_OK)
         s = pp_no_memory();
-    FILE *f = s == PP_OK ? fopen(path, "w") : NULL;
+    FILE *f = s == PP_OK ? file_new(path) : NULL;
     if (f) {
         sha256_of(text.at, text.n, digest);
         sha256_text(digest, sha);
@@ -264,7 +268,7 @@ PpStatus checkpoint_publish(const Publication *p)
     TRY(checkpoint_folder(final, sizeof final, p->opt, p->moment.step, ""));
     TRY(write_index(p, tmp));
     TRY(folder_sync(tmp));
-    TRY(remove_checkpoint(final)); /* a damaged one: a whole one would have been resumed from */
+    TRY(remove_checkpoint(p->opt, p->moment.step)); /* a damaged one: a whole one would have been resumed from */
     if (rename(tmp, final))
         return failed(final);
     TRY(folder_sync(p->opt->checkpoint));

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static int same_folder(const char *a, const char *b)
 {
@@ -77,29 +78,49 @@ static PpStatus same_model(const Index *x, const PpPlan *p)
     return PP_OK;
 }
 
-PpStatus resume_open(Index *x, const PpPlan *model, const Options *o)
+/* Nothing in the folder: x->path is NULL, and PP_OK. */
+static PpStatus open_newest(Index *x, const char *option, const char *folder, int64_t below)
 {
-    char err[INDEX_ERR];
+    char err[INDEX_ERR], note[INDEX_ERR];
     *x = (Index){0};
-    char *path = index_newest(o->resume, err, sizeof err);
-    if (path && err[0])
-        snprintf(x->note, sizeof x->note, "%s", err);
-    if (!path && !err[0]) {
-        if (o->checkpoint && same_folder(o->resume, o->checkpoint))
-            return PP_OK;
-        return pp_fail(PP_ERR_IO,
-                       "--resume %s: there is no checkpoint; one is begun there where --checkpoint "
-                       "names it too",
-                       o->resume);
-    }
+    char *path = index_newest(folder, below, note, sizeof note);
     if (!path)
-        return pp_fail(PP_ERR_MODEL, "--resume %s", err);
-    char note[INDEX_ERR];
-    memcpy(note, x->note, sizeof note);
+        return note[0] ? pp_fail(PP_ERR_MODEL, "%s %s", option, note) : PP_OK;
     int bad = index_open(x, path, err, sizeof err);
     free(path);
     memcpy(x->note, note, sizeof note);
-    return bad ? pp_fail(PP_ERR_MODEL, "--resume %s", err) : same_model(x, model);
+    return bad ? pp_fail(PP_ERR_MODEL, "%s %s", option, err) : PP_OK;
+}
+
+PpStatus resume_open(Index *x, const PpPlan *model, const Options *o, int64_t below)
+{
+    TRY(open_newest(x, "--resume", o->resume, below));
+    if (x->path)
+        return same_model(x, model);
+    return o->checkpoint && same_folder(o->resume, o->checkpoint)
+               ? PP_OK
+               : pp_fail(PP_ERR_IO,
+                         "--resume %s: there is no checkpoint: neither index.json, which one has, "
+                         "nor a folder step_N; one is begun there where --checkpoint names it too",
+                         o->resume);
+}
+
+PpStatus params_open(Index *x, const Options *o, int64_t below)
+{
+    char stage[PATH_MAX];
+    TRY(open_newest(x, "--params", o->params, below));
+    if (x->path)
+        return PP_OK;
+    for (int link = 0; link < 2; link++) {
+        snprintf(stage, sizeof stage, "%s/stage0.%s", o->params,
+                 link ? "link.json" : "safetensors");
+        if (!access(stage, F_OK))
+            return PP_OK;
+    }
+    return pp_fail(PP_ERR_IO,
+                   "--params %s: holds no parameters: neither a checkpoint (index.json, or folders "
+                   "step_N) nor files stageN.safetensors, as out/params does",
+                   o->params);
 }
 
 /* ---- the options ---- */
@@ -211,7 +232,7 @@ static void parent(char *path, size_t n, const char *step)
         slash[slash == path] = 0;
 }
 
-PpStatus resume_place(const Index *x, const Options *o)
+PpStatus resume_place(const Index *x, const Options *o, int64_t below)
 {
     int n;
     Index newest;
@@ -229,7 +250,7 @@ PpStatus resume_place(const Index *x, const Options *o)
                        "on from there, or name another folder",
                        o->checkpoint, last, o->checkpoint);
     /* Damaged ones may be newer: they are replaced */
-    char *path = index_newest(o->checkpoint, err, sizeof err);
+    char *path = index_newest(o->checkpoint, below, err, sizeof err);
     int bad = !path || index_open(&newest, path, err, sizeof err);
     free(path);
     if (bad)

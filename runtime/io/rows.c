@@ -5,6 +5,7 @@
 #include "data.h"
 
 #include "base/file/safetensors.h"
+#include "core/core.h"
 
 #include <string.h>
 
@@ -35,6 +36,21 @@ const char *data_piece(const Data *d, int input, int64_t row, int64_t o, int *dt
     const DataFile *f = file_of(in, row);
     *dtype = f->npy.dtype;
     return piece_in(in, f, row, o);
+}
+
+int data_file(const Data *d, int input, int64_t row)
+{
+    return (int)(file_of(&d->input[input], row) - d->input[input].file);
+}
+
+PpStatus data_whole(const Data *d, int input, int file)
+{
+    const DataInput *in = &d->input[input];
+    char err[4600];
+    return file_whole(in->file[file].npy.map, err, sizeof err)
+               ? pp_fail(PP_ERR_IO, "--%s %s=%s", data_option(d, in->tokens),
+                         d->model->input[input].name, err)
+               : PP_OK;
 }
 
 /* n elements, integers where the types differ */

@@ -95,6 +95,7 @@ static PpStatus open_file(const Data *d, int input, const char *path, int shift,
         return pp_fail(PP_ERR_MODEL,
                        "--%s %s=%s: %" PRId64 " tokens, a row and its target take %" PRId64,
                        data_option(d, 1), t->name, path, npy->dim[0], row + 1);
+    data_place(in, f);
     TRY(check_width(d, t, f));
     return data_count(in, f, t->name);
 }

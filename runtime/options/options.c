@@ -16,77 +16,81 @@
 #include <strings.h>
 #include <unistd.h>
 
+/* A row without one of its columns does not compile: whether ranks may differ in an option is said of
+ * each. */
+#define OPTION(name, kind, field, min, scope, value, help)                                         \
+    {name, kind, AT(field), min, scope, value, help}
 // clang-format off
 static const Spec specs[] = {
-    {"Ranks and schedule", K_GROUP, 0, 0, NULL, NULL},
-    {"ranks",         K_INT,  AT(ranks),        1, "N",       "threads of this process that act as ranks, of all replicas together (default: one per stage; under mpirun: its processes)"},
-    {"dp",            K_INT,  AT(dp),           1, "N",       "replicas of the pipeline, each with its share of a step's rows (default 1)"},
-    {"groups",        K_INT | NUMBERS | TRAINS, AT(groups), 1, "D",   "into which a step's rows are cut, with --microbatches each: the sums of their gradients are added in their order, by --dp replicas, each with the same number of groups (default: one each, or as in the checkpoint to resume): the bits of --dp D"},
-    {"bucket",        K_BYTES | TRAINS, AT(bucket),      1, "BYTES",   "of gradients that replicas sum at a time (default 4M): four at most are under way, for which there is room"},
-    {"shard-optimizer", K_FLAG | TRAINS, AT(shard_optimizer), 0, NULL, "each replica holds the optimizer's state of its share of the parameters and updates these; all get them then: the same bits in less memory"},
-    {"schedule",      K_TEXT, AT(schedule),     0, "NAME|FILE.csv", "one of those below (default 1f1b; gpipe with a loss over the minibatch), auto, which chooses, or rows of actions"},
-    {"costs",         K_TEXT, AT(costs),        0, "FILE.json", "schedule auto: by the times of a run's --trace, or of several, FILE,FILE (default: by the operations of the stages)"},
-    {"placement",     K_PLACEMENT, AT(placement), 0, "loop|v", "how stages go to ranks (default: the schedule's own)"},
-    {"microbatches",  K_INT | NUMBERS,  AT(microbatches), 1, "M",       "chunks of a step (default: rows of a step / rows of the model's shapes)"},
-    {"buffers",       K_INT,  AT(buffers),      0, "K",       "verify the schedule with K messages under way per pair of ranks (default: any number)"},
-    {"send-budget",   K_INT,  AT(send_budget),  1, "K",       "at most K sends of a rank under way"},
-    {"defer",         K_FLAG, AT(defer),        0, NULL,      "post receives as late as possible: less memory, less overlap"},
-    {"recompute",     K_TEXT | TRAINS, AT(recompute),    0, "WHAT",    "computed again before a backward instead of kept: never (default), except-last (microbatch), always, cheap (what costs little per byte), STAGE,..., or auto (the least with which a rank fits --memory)"},
-    {"device",        K_DEVICE | NUMBERS, AT(device), 0, "cpu|cuda", "what the stages run on (default: cuda where it was built in)"},
-    {"transport",     K_TRANSPORT, AT(transport), 0, "NAME",  "between ranks: local (threads), mpi, nccl, or auto (default: what the machine has)"},
-    {"tf32",          K_FLAG | NUMBERS, AT(tf32),         0, NULL,      "cuda: products of float32 may round their factors to TF32"},
-    {"threads",       K_INT,  AT(threads),      1, "N",       "threads of a rank (default: cores / ranks of the machine)"},
-    {"Memory", K_GROUP, 0, 0, NULL, NULL},
-    {"offload",       K_OFFLOAD, AT(offload),   0, "stash|params", "what is not in memory all the time (repeatable): activations that wait for their backward, in a file, or beside a GPU in host memory; parameters with gradients and optimizer state, there too, a few stages at a time in memory"},
-    {"offload-dir",   K_TEXT, AT(offload_dir),  0, "DIR",     "where such files are; they have no name and go with the process"},
-    {"unshard",       K_TEXT, AT(unshard),      0, "WINDOW|auto", "offload params: stages of a rank that are in memory or on their way there, N or one number a rank, N,N,... (default 2); N:A: they come when they are among the next A; auto: 3, on rank R A is R + 2, at most 3"},
-    {"offload-time",  K_REAL | TRAINS, AT(offload_time), 0, "X",       "what copying all of them out takes beside all forwards: those for which there is time are copied (default 1)"},
-    {"memory",        K_BYTES, AT(memory),      1, "BYTES",   "of a rank's step: no more is recomputed (--recompute auto) or offloaded than it takes to fit, --schedule auto chooses among what fits; K, M, G, T: times 1024"},
-    {"Data", K_GROUP, 0, 0, NULL, NULL},
-    {"data",          K_PAIR, AT(data),         0, "NAME=FILE", "an input of the model: .npy or TensorProto .pb, rows are samples; the rows of several files of an input follow one another (repeatable)"},
-    {"tokens",        K_PAIR, AT(tokens),       0, "NAME=FILE", "an integer input of the model, cut from a text of tokens: .npy of rank 1; its windows are the rows, and the target is the same one token later (repeatable)"},
-    {"dtype-of",      K_PAIR, AT(dtype_of),     0, "NAME=u16|i32|i64", "the files of --tokens NAME hold numbers of this type and nothing else (repeatable)"},
-    {"eval-data",     K_PAIR, AT(eval_data),    0, "NAME=FILE", "train: an input of other rows, whose loss is computed without training on them, as eval does (repeatable)"},
-    {"eval-tokens",   K_PAIR, AT(eval_tokens),  0, "NAME=FILE", "the same, cut from a text of tokens (repeatable)"},
-    {"eval-every",    K_LONG, AT(eval_every),   1, "N",       "their loss after every N steps too (default: after the last one)"},
-    {"output",        K_PAIR, AT(output),       0, "NAME=FILE.npy", "write an output of the model, rows in order; train: of the last step (repeatable)"},
-    {"batch",         K_LONG | NUMBERS, AT(batch),        1, "ROWS",    "rows of a step (default: all; train skips what is left over at the end of an epoch)"},
-    {"shuffle",       K_SEED | NUMBERS, AT(shuffle_seed), 0, "SEED",    "another order of the rows in each epoch"},
-    {"params",        K_TEXT, AT(params),       0, "DIR",     "start from the parameters in DIR, of a checkpoint for example: of the newest there"},
-    {"resume",        K_TEXT, AT(resume),       0, "DIR",     "go on where the newest checkpoint in DIR was written, up to --steps in all"},
-    {"accept",        K_LIST, AT(accept),       0, "NAME",    "resume although ppsplit was given another --NAME when the checkpoint was written (loss, dtype, bind, ...), or with other data (data; repeatable)"},
-    {"Training", K_GROUP, 0, 0, NULL, NULL},
-    {"steps",         K_LONG | NUMBERS, AT(steps),        1, "N",       "steps (default: 1 in train, one pass over the data in eval and infer)"},
-    {"epochs",        K_LONG, AT(epochs),       1, "N",       "as many steps as N passes over the data have, instead of --steps"},
-    {"optimizer",     K_OPTIMIZER | NUMBERS | TRAINS, AT(optimizer), 0, "NAME",  "sgd (default) or another of those below, which say their options and defaults"},
-#define REAL(field, option, about) {option, K_REAL | NUMBERS | TRAINS, AT(optim.field), 0, "X", about},
-#define FLAG(field, option, about) {option, K_FLAG | NUMBERS | TRAINS, AT(optim.field), 0, NULL, about},
+    {.name = "Ranks and schedule", .kind = K_GROUP},
+    OPTION("ranks", K_INT, ranks, 1, SAME, "N",       "threads of this process that act as ranks, of all replicas together (default: one per stage; under mpirun: its processes)"),
+    OPTION("dp", K_INT, dp, 1, SAME, "N",       "replicas of the pipeline, each with its share of a step's rows (default 1)"),
+    OPTION("groups", K_INT | TRAINS, groups, 1, NUMBERS, "D",   "into which a step's rows are cut, with --microbatches each: the sums of their gradients are added in their order, by --dp replicas, each with the same number of groups (default: one each, or as in the checkpoint to resume): the bits of --dp D"),
+    OPTION("bucket", K_BYTES | TRAINS, bucket, 1, SAME, "BYTES",   "of gradients that replicas sum at a time (default 4M): four at most are under way, for which there is room"),
+    OPTION("shard-optimizer", K_FLAG | TRAINS, shard_optimizer, 0, SAME, NULL, "each replica holds the optimizer's state of its share of the parameters and updates these; all get them then: the same bits in less memory"),
+    OPTION("schedule", K_TEXT, schedule, 0, SAME, "NAME|FILE.csv", "one of those below (default 1f1b; gpipe with a loss over the minibatch), auto, which chooses, or rows of actions"),
+    OPTION("costs", K_TEXT, costs, 0, GIVEN, "FILE.json", "schedule auto: by the times of a run's --trace, or of several, FILE,FILE (default: by the operations of the stages)"),
+    OPTION("placement", K_PLACEMENT, placement, 0, SAME, "loop|v", "how stages go to ranks (default: the schedule's own)"),
+    OPTION("microbatches", K_INT, microbatches, 1, NUMBERS, "M",       "chunks of a step (default: rows of a step / rows of the model's shapes)"),
+    OPTION("buffers", K_INT, buffers, 0, SAME, "K",       "verify the schedule with K messages under way per pair of ranks (default: any number)"),
+    OPTION("send-budget", K_INT, send_budget, 1, SAME, "K",       "at most K sends of a rank under way"),
+    OPTION("defer", K_FLAG, defer, 0, SAME, NULL,      "post receives as late as possible: less memory, less overlap"),
+    OPTION("recompute", K_TEXT | TRAINS, recompute, 0, SAME, "WHAT",    "computed again before a backward instead of kept: never (default), except-last (microbatch), always, cheap (what costs little per byte), STAGE,..., or auto (the least with which a rank fits --memory)"),
+    OPTION("device", K_DEVICE, device, 0, NUMBERS, "cpu|cuda", "what the stages run on (default: cuda where it was built in)"),
+    OPTION("transport", K_TRANSPORT, transport, 0, SAME, "NAME",  "between ranks: local (threads), mpi, nccl, or auto (default: what the machine has)"),
+    OPTION("tf32", K_FLAG, tf32, 0, NUMBERS, NULL,      "cuda: products of float32 may round their factors to TF32"),
+    OPTION("threads", K_INT, threads, 1, OWN, "N",       "threads of a rank (default: cores / ranks of the machine)"),
+    {.name = "Memory", .kind = K_GROUP},
+    OPTION("offload", K_OFFLOAD, offload, 0, SAME, "stash|params", "what is not in memory all the time (repeatable): activations that wait for their backward, in a file, or beside a GPU in host memory; parameters with gradients and optimizer state, there too, a few stages at a time in memory"),
+    OPTION("offload-dir", K_TEXT, offload_dir, 0, OWN, "DIR",     "where such files are; they have no name and go with the process"),
+    OPTION("unshard", K_TEXT, unshard, 0, SAME, "WINDOW|auto", "offload params: stages of a rank that are in memory or on their way there, N or one number a rank, N,N,... (default 2); N:A: they come when they are among the next A; auto: 3, on rank R A is R + 2, at most 3"),
+    OPTION("offload-time", K_REAL | TRAINS, offload_time, 0, SAME, "X",       "what copying all of them out takes beside all forwards: those for which there is time are copied (default 1)"),
+    OPTION("memory", K_BYTES, memory, 1, SAME, "BYTES",   "of a rank's step: no more is recomputed (--recompute auto) or offloaded than it takes to fit, --schedule auto chooses among what fits; K, M, G, T: times 1024"),
+    {.name = "Data", .kind = K_GROUP},
+    OPTION("data", K_PAIR, data, 0, GIVEN, "NAME=FILE", "an input of the model: .npy or TensorProto .pb, rows are samples; the rows of several files of an input follow one another (repeatable)"),
+    OPTION("tokens", K_PAIR, tokens, 0, GIVEN, "NAME=FILE", "an integer input of the model, cut from a text of tokens: .npy of rank 1; its windows are the rows, and the target is the same one token later (repeatable)"),
+    OPTION("dtype-of", K_PAIR, dtype_of, 0, SAME, "NAME=u16|i32|i64", "the files of --tokens NAME hold numbers of this type and nothing else (repeatable)"),
+    OPTION("eval-data", K_PAIR, eval_data, 0, GIVEN, "NAME=FILE", "train: an input of other rows, whose loss is computed without training on them, as eval does (repeatable)"),
+    OPTION("eval-tokens", K_PAIR, eval_tokens, 0, GIVEN, "NAME=FILE", "the same, cut from a text of tokens (repeatable)"),
+    OPTION("eval-every", K_LONG, eval_every, 1, SAME, "N",       "their loss after every N steps too (default: after the last one)"),
+    OPTION("output", K_PAIR, output, 0, SAME, "NAME=FILE.npy", "write an output of the model, rows in order; train: of the last step (repeatable)"),
+    OPTION("batch", K_LONG, batch, 1, NUMBERS, "ROWS",    "rows of a step (default: all; train skips what is left over at the end of an epoch)"),
+    OPTION("shuffle", K_SEED, shuffle_seed, 0, NUMBERS, "SEED",    "another order of the rows in each epoch"),
+    OPTION("params", K_TEXT, params, 0, GIVEN, "DIR",     "start from the parameters in DIR, of a checkpoint for example: of the newest there"),
+    OPTION("resume", K_TEXT, resume, 0, GIVEN, "DIR",     "go on where the newest checkpoint in DIR was written, up to --steps in all"),
+    OPTION("accept", K_LIST, accept, 0, SAME, "NAME",    "resume although ppsplit was given another --NAME when the checkpoint was written (loss, dtype, bind, ...), or with other data (data); cpu: although the ranks compute with other instructions or libraries than each other (repeatable)"),
+    {.name = "Training", .kind = K_GROUP},
+    OPTION("steps", K_LONG, steps, 1, NUMBERS, "N",       "steps (default: 1 in train, one pass over the data in eval and infer)"),
+    OPTION("epochs", K_LONG, epochs, 1, SAME, "N",       "as many steps as N passes over the data have, instead of --steps"),
+    OPTION("optimizer", K_OPTIMIZER | TRAINS, optimizer, 0, NUMBERS, "NAME",  "sgd (default) or another of those below, which say their options and defaults"),
+#define REAL(field, option, about) OPTION(option, K_REAL | TRAINS, optim.field, 0, NUMBERS, "X", about),
+#define FLAG(field, option, about) OPTION(option, K_FLAG | TRAINS, optim.field, 0, NUMBERS, NULL, about),
     OPTIM_REALS(REAL)
     OPTIM_FLAGS(FLAG)
-    {"lr-schedule",   K_LR_SCHEDULE | NUMBERS | TRAINS, AT(lr.schedule), 0, "NAME", "constant (default), linear, cosine, wsd or inverse-sqrt, over --steps"},
-    {"warmup",        K_LONG | NUMBERS | TRAINS, AT(lr.warmup), 0, "N", "steps in which the rate rises to --lr"},
-    {"min-lr-factor", K_REAL | NUMBERS | TRAINS, AT(lr.min), 0, "X",    "share of --lr that the rate does not fall below (default 0)"},
-    {"decay-ratio",   K_REAL | NUMBERS | TRAINS, AT(lr.decay_ratio), 0, "X", "share of the steps in which the rate falls, the last ones (default: all after the warm-up; wsd: to be given)"},
-    {"no-decay",      K_LIST | NUMBERS | TRAINS, AT(no_decay), 0, "PATTERN", "parameters without weight decay, '*.bias' for example (repeatable)"},
-    {"accumulate",    K_INT | NUMBERS, AT(accumulate), 1, "K", "passes of the schedule before an update: the rows of a step in K times --microbatches chunks"},
-    {"clip-norm",     K_REAL | NUMBERS | TRAINS, AT(clip_norm),    0, "X",       "scale the gradients down to this global norm"},
-    {"loss-scale",    K_TEXT | NUMBERS | TRAINS, AT(loss_scale_rule), 0, "RULE|N", "multiply the loss before backward: dynamic (PyTorch's GradScaler; default where a stage computes in f16), megatron, or N, a power of two"},
-    {"loss-scale-window", K_INT | NUMBERS | TRAINS, AT(loss_scale_window), 1, "N", "steps in a row without overflow after which a dynamic scale doubles (default 2000; megatron 1000)"},
-    {"loss-scale-initial", K_REAL | NUMBERS | TRAINS, AT(loss_scale_initial), 0, "X", "a dynamic scale's first value (default 65536; megatron 2^32)"},
-    {"on-nonfinite",  K_NONFINITE | NUMBERS, AT(on_nonfinite), 0, "stop|skip", "a loss or gradient that is not finite: stop (default, exit 4), or skip the update"},
-    {"seed",          K_SEED | NUMBERS, AT(seed),         0, "SEED",    "of random numbers (default 0)"},
-    {"What is written", K_GROUP, 0, 0, NULL, NULL},
-    {"checkpoint",    K_TEXT | TRAINS, AT(checkpoint),   0, "DIR",     "after the last step: DIR/step_N with parameters, statistics, optimizer state"},
-    {"every",         K_LONG | TRAINS, AT(every),        1, "N",       "a checkpoint every N steps too, written while the next steps run"},
-    {"keep",          K_INT | TRAINS,  AT(keep),         1, "K",       "only the newest K checkpoints stay (default: all)"},
-    {"dump-grads",    K_TEXT | TRAINS, AT(dump_grads),   0, "DIR",     "after the first step: DIR/stageN.safetensors with the gradients"},
-    {"log-json",      K_TEXT, AT(log_json),     0, "FILE|-",  "a line of JSON with the configuration, then one a step; -: on standard output, instead of the lines there"},
-    {"trace",         K_TEXT, AT(trace),        0, "FILE.json", "Chrome trace of the actions of every rank"},
-    {"until",         K_TEXT, AT(until),        0, "ACTION",  "stop in the first step when ACTION has run (1B3: stage 1, backward of microbatch 3), print the state"},
-    {"watchdog",      K_INT,  AT(watchdog),     0, "SECONDS", "of processes: end a job that has not moved on for so long, or for 20 steps, and say where (default 25; 0: never)"},
-    {"debug-mask-minibatches", K_FLAG, AT(mask), 0, NULL,    "a microbatch is all rows of the step, zeros where they are another's: the same numbers, for models that keep rows apart"},
-    {"verbose",       K_FLAG, AT(verbose),      0, NULL,      "also the activations' least possible bytes, messages, threads, microbatches alive"},
-    {"quiet",         K_FLAG, AT(quiet),        0, NULL,      "no lines on standard output"},
+    OPTION("lr-schedule", K_LR_SCHEDULE | TRAINS, lr.schedule, 0, NUMBERS, "NAME", "constant (default), linear, cosine, wsd or inverse-sqrt, over --steps"),
+    OPTION("warmup", K_LONG | TRAINS, lr.warmup, 0, NUMBERS, "N", "steps in which the rate rises to --lr"),
+    OPTION("min-lr-factor", K_REAL | TRAINS, lr.min, 0, NUMBERS, "X",    "share of --lr that the rate does not fall below (default 0)"),
+    OPTION("decay-ratio", K_REAL | TRAINS, lr.decay_ratio, 0, NUMBERS, "X", "share of the steps in which the rate falls, the last ones (default: all after the warm-up; wsd: to be given)"),
+    OPTION("no-decay", K_LIST | TRAINS, no_decay, 0, NUMBERS, "PATTERN", "parameters without weight decay, '*.bias' for example (repeatable)"),
+    OPTION("accumulate", K_INT, accumulate, 1, NUMBERS, "K", "passes of the schedule before an update: the rows of a step in K times --microbatches chunks"),
+    OPTION("clip-norm", K_REAL | TRAINS, clip_norm, 0, NUMBERS, "X",       "scale the gradients down to this global norm"),
+    OPTION("loss-scale", K_TEXT | TRAINS, loss_scale_rule, 0, NUMBERS, "RULE|N", "multiply the loss before backward: dynamic (PyTorch's GradScaler; default where a stage computes in f16), megatron, or N, a power of two"),
+    OPTION("loss-scale-window", K_INT | TRAINS, loss_scale_window, 1, NUMBERS, "N", "steps in a row without overflow after which a dynamic scale doubles (default 2000; megatron 1000)"),
+    OPTION("loss-scale-initial", K_REAL | TRAINS, loss_scale_initial, 0, NUMBERS, "X", "a dynamic scale's first value (default 65536; megatron 2^32)"),
+    OPTION("on-nonfinite", K_NONFINITE, on_nonfinite, 0, NUMBERS, "stop|skip", "a loss or gradient that is not finite: stop (default, exit 4), or skip the update"),
+    OPTION("seed", K_SEED, seed, 0, NUMBERS, "SEED",    "of random numbers (default 0)"),
+    {.name = "What is written", .kind = K_GROUP},
+    OPTION("checkpoint", K_TEXT | TRAINS, checkpoint, 0, SAME, "DIR",     "after the last step: DIR/step_N with parameters, statistics, optimizer state"),
+    OPTION("every", K_LONG | TRAINS, every, 1, SAME, "N",       "a checkpoint every N steps too, written while the next steps run"),
+    OPTION("keep", K_INT | TRAINS, keep, 1, SAME, "K",       "only the newest K checkpoints stay (default: all)"),
+    OPTION("dump-grads", K_TEXT | TRAINS, dump_grads, 0, SAME, "DIR",     "after the first step: DIR/stageN.safetensors with the gradients"),
+    OPTION("log-json", K_TEXT, log_json, 0, GIVEN, "FILE|-",  "a line of JSON with the configuration, then one a step; -: on standard output, instead of the lines there"),
+    OPTION("trace", K_TEXT, trace, 0, GIVEN, "FILE.json", "Chrome trace of the actions of every rank"),
+    OPTION("until", K_TEXT, until, 0, SAME, "ACTION",  "stop in the first step when ACTION has run (1B3: stage 1, backward of microbatch 3), print the state"),
+    OPTION("watchdog", K_INT, watchdog, 0, SAME, "SECONDS", "of processes: end a job that has not moved on for so long, or for 20 steps, and say where (default 25; 0: never)"),
+    OPTION("debug-mask-minibatches", K_FLAG, mask, 0, SAME, NULL,    "a microbatch is all rows of the step, zeros where they are another's: the same numbers, for models that keep rows apart"),
+    OPTION("verbose", K_FLAG, verbose, 0, SAME, NULL,      "also the activations' least possible bytes, messages, threads, microbatches alive"),
+    OPTION("quiet", K_FLAG, quiet, 0, OWN, NULL,      "no lines on standard output"),
 };
 // clang-format on
 enum { N_SPECS = sizeof specs / sizeof *specs };
@@ -150,15 +154,16 @@ static void help(const PpPlan *plan)
            plan->n_stage, plan->n_stage);
 }
 
-/* What may be accepted is what the program was made with, and other data. */
+/* What may be accepted is what the program was made with, other data, and other CPUs. */
 static PpStatus check_accepted(const Options *o, const PpPlan *plan)
 {
     for (int k = 0; k < o->accept.n; k++) {
         const char *names[16];
-        int n = 1, known = !strcmp("data", o->accept.at[k]);
+        int n = 2, known = !strcmp("data", o->accept.at[k]) || !strcmp("cpu", o->accept.at[k]);
         names[0] = "data";
-        for (; n <= plan->n_made && n < 16; n++) {
-            names[n] = plan->made[n - 1].option;
+        names[1] = "cpu";
+        for (; n < plan->n_made + 2 && n < 16; n++) {
+            names[n] = plan->made[n - 2].option;
             known |= !strcmp(names[n], o->accept.at[k]);
         }
         if (!known)
@@ -240,9 +245,11 @@ static PpStatus check_checkpoints(const Options *o)
     if (o->resume && o->mode != MODE_TRAIN)
         return pp_fail(PP_ERR_USAGE, "--resume is for train; --params %s takes its parameters",
                        o->resume);
-    if (o->accept.n && !o->resume)
-        return pp_fail(PP_ERR_USAGE, "--accept %s: of the checkpoint of --resume, which is missing",
-                       o->accept.at[0]);
+    for (int i = 0; i < o->accept.n && !o->resume; i++)
+        if (strcmp(o->accept.at[i], "cpu") != 0)
+            return pp_fail(PP_ERR_USAGE,
+                           "--accept %s: of the checkpoint of --resume, which is missing",
+                           o->accept.at[i]);
     if (o->resume && o->params)
         return pp_fail(PP_ERR_USAGE, "--params and --resume both say where parameters come from");
     return PP_OK;
@@ -357,11 +364,25 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
 
 int options_next_number(const Options *o, int *i, NumberOption *n)
 {
-    while (*i < N_SPECS && !(specs[*i].kind & NUMBERS))
+    while (*i < N_SPECS && specs[*i].scope != NUMBERS)
         ++*i;
     if (*i == N_SPECS)
         return 0;
-    *n = (NumberOption){specs[*i].name, o->given[*i], option_text(o, &specs[*i])};
+    *n = (NumberOption){specs[*i].name, o->given[*i], kind_of(&specs[*i]) == K_FLAG,
+                        option_text(o, &specs[*i])};
+    ++*i;
+    return 1;
+}
+
+int options_next_shared(const Options *o, int *i, NumberOption *n)
+{
+    while (*i < N_SPECS && (specs[*i].kind == K_GROUP || specs[*i].scope == OWN))
+        ++*i;
+    if (*i == N_SPECS)
+        return 0;
+    const Spec *s = &specs[*i];
+    char *text = s->scope == GIVEN ? option_names(o, s) : option_text(o, s);
+    *n = (NumberOption){s->name, o->given[*i], kind_of(s) == K_FLAG, text};
     ++*i;
     return 1;
 }

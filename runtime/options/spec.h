@@ -27,25 +27,31 @@ typedef enum {
     K_NONFINITE,
     K_LIST, /* repeatable */
     K_GROUP,
-    NUMBERS = 64, /* beside one of these: it changes the numbers of a run, so checkpoints hold it */
-    TRAINS = 128  /* it means nothing to eval and infer, which refuse it */
+    TRAINS = 64 /* beside one of these: it means nothing to eval and infer, which refuse it */
 } Kind;
+/* NUMBERS: it changes the numbers of a run: checkpoints hold it, and all ranks have the same value.
+ * SAME: all ranks have, too.  GIVEN: all ranks have it or none, under the same names; what the files
+ * hold is compared, or nobody but one rank writes them.  OWN: each rank's own. */
+typedef enum { NUMBERS = 1, SAME, GIVEN, OWN } Scope;
 typedef struct {
     const char *name;
     int kind;
     size_t at; /* in Options */
     double min;
+    Scope scope;
     const char *value, *help;
 } Spec;
 
 #define AT(field) offsetof(Options, field)
 
-static inline int kind_of(const Spec *s) { return s->kind & ~(NUMBERS | TRAINS); }
+static inline int kind_of(const Spec *s) { return s->kind & ~TRAINS; }
 
 /* values.c: PP_ERR_USAGE after a message where the text is no value of the option */
 PpStatus option_apply(Options *o, const Spec *s, const char *v);
 /* its value as the command line takes it, "none" where it is off; to be freed, NULL: out of memory */
 char *option_text(const Options *o, const Spec *s);
+/* likewise, without files: the names that it was given for, or whether it was */
+char *option_names(const Options *o, const Spec *s);
 /* the message about a word that is not in the list, with the one that may be meant */
 PpStatus option_unknown(const char *what, const char *word, const char *const *list, int n);
 

@@ -72,6 +72,17 @@ static PpStatus parse_bytes(const Spec *s, const char *v, void *at)
     return PP_OK;
 }
 
+/* Where in Options stands how many a list of pairs has. */
+static size_t count_of(const Spec *s)
+{
+    return s->at == AT(data)          ? AT(n_data)
+           : s->at == AT(tokens)      ? AT(n_tokens)
+           : s->at == AT(dtype_of)    ? AT(n_dtype_of)
+           : s->at == AT(eval_data)   ? AT(n_eval_data)
+           : s->at == AT(eval_tokens) ? AT(n_eval_tokens)
+                                      : AT(n_output);
+}
+
 static PpStatus parse_pair(const Spec *s, const char *v, NameFile **list, int *n)
 {
     const char *eq = strchr(v, '=');
@@ -133,13 +144,7 @@ PpStatus option_apply(Options *o, const Spec *s, const char *v)
     switch (kind_of(s)) {
     case K_TEXT: memcpy(at, &v, sizeof v); return PP_OK;
     case K_FLAG: *(int *)at = 1; return PP_OK;
-    case K_PAIR:
-        return s->at == AT(data)          ? parse_pair(s, v, &o->data, &o->n_data)
-               : s->at == AT(tokens)      ? parse_pair(s, v, &o->tokens, &o->n_tokens)
-               : s->at == AT(dtype_of)    ? parse_pair(s, v, &o->dtype_of, &o->n_dtype_of)
-               : s->at == AT(eval_data)   ? parse_pair(s, v, &o->eval_data, &o->n_eval_data)
-               : s->at == AT(eval_tokens) ? parse_pair(s, v, &o->eval_tokens, &o->n_eval_tokens)
-                                          : parse_pair(s, v, &o->output, &o->n_output);
+    case K_PAIR: return parse_pair(s, v, at, (void *)((char *)o + count_of(s)));
     case K_OPTIMIZER:
         return optim_find(v, &o->optimizer) ? PP_OK : unknown_optimizer(v);
     case K_PLACEMENT:
@@ -190,15 +195,51 @@ static char *whole_text(int64_t n)
 }
 
 /* In the order in which they were given, which changes nothing but this text. */
-static char *list_text(const Options *o)
+static char *list_text(const Words *w)
 {
     Memory text;
     FILE *f = memory_open(&text);
-    for (int i = 0; f && i < o->no_decay.n; i++)
-        fprintf(f, "%s%s", i ? " " : "", o->no_decay.at[i]);
-    if (f && !o->no_decay.n)
+    for (int i = 0; f && i < w->n; i++)
+        fprintf(f, "%s%s", i ? " " : "", w->at[i]);
+    if (f && !w->n)
         fputs("none", f);
     return memory_close(f, &text) ? NULL : text.at;
+}
+
+static char *pairs_text(const Options *o, const Spec *s, int files)
+{
+    Memory text;
+    NameFile *pair;
+    int n;
+    memcpy(&pair, (const char *)o + s->at, sizeof pair);
+    memcpy(&n, (const char *)o + count_of(s), sizeof n);
+    FILE *f = memory_open(&text);
+    for (int i = 0; f && i < n; i++)
+        fprintf(f, "%s%s%s%s", i ? " " : "", pair[i].name, files ? "=" : "",
+                files ? pair[i].file : "");
+    if (f && !n)
+        fputs("none", f);
+    return memory_close(f, &text) ? NULL : text.at;
+}
+
+static const char *offload_text(int which)
+{
+    static const char *const text[] = {"none", "stash", "params", "stash params"};
+    return text[which & (OFFLOAD_STASH | OFFLOAD_PARAMS)];
+}
+
+static const char *placement_text(int which)
+{
+    return which == SCHED_PLACE_V ? "v" : which == SCHED_PLACE_LOOP ? "loop" : "none";
+}
+
+char *option_names(const Options *o, const Spec *s)
+{
+    const char *text;
+    if (kind_of(s) == K_PAIR)
+        return pairs_text(o, s, 0);
+    memcpy(&text, (const char *)o + s->at, sizeof text);
+    return strdup(text ? s->value : "none");
 }
 
 char *option_text(const Options *o, const Spec *s)
@@ -219,7 +260,11 @@ char *option_text(const Options *o, const Spec *s)
         memcpy(&whole, at, sizeof whole);
         return s->at == AT(shuffle_seed) && !o->shuffle ? strdup("none") : whole_text(whole);
     case K_OPTIMIZER: return strdup(optimizers[o->optimizer].name);
-    case K_LIST: return list_text(o);
+    case K_LIST: return list_text(at);
+    case K_PAIR: return pairs_text(o, s, 1);
+    case K_BYTES: memcpy(&whole, at, sizeof whole); return whole_text(whole);
+    case K_PLACEMENT: memcpy(&small, at, sizeof small); return strdup(placement_text(small));
+    case K_OFFLOAD: memcpy(&small, at, sizeof small); return strdup(offload_text(small));
     default: memcpy(&text, at, sizeof text); return strdup(text ? text : "none");
     }
 }

@@ -9,6 +9,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "base/file/replace.h"
 #include "options.h"
 #include "base/cli/nearest.h"
 #include "schedule/synth/auto.h"
@@ -49,7 +50,7 @@ static int output_open(Output *o, const char *path)
             (int)sizeof o->temp)
             o->temp[0] = 0;
     }
-    o->f = fopen(o->temp[0] ? o->temp : path, "wb");
+    o->f = o->temp[0] ? file_new(o->temp) : fopen(path, "wb");
     if (!o->f)
         fprintf(stderr, "ppsplit schedule: error: %s: %s\n", path, strerror(errno));
     return o->f ? 0 : SCHED_ERESOURCE;

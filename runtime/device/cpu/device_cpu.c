@@ -166,6 +166,12 @@ static void text(const Device *d, char *to, int size)
         to[0] = 0;
 }
 
+static void arithmetic(int number, char *to, int size)
+{
+    (void)number;
+    gemm_arithmetic(to, (size_t)size);
+}
+
 const DeviceOps device_cpu = {
     .prepare = prepare,
     .count = one,
@@ -192,6 +198,7 @@ const DeviceOps device_cpu = {
     .context = context,
     .meanwhile = meanwhile,
     .half_text = gemm_half_text,
+    .arithmetic = arithmetic,
     .params = params,
     .norms = norms,
     .update = update,

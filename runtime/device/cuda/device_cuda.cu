@@ -297,6 +297,15 @@ void meanwhile(Device *d, int (*run)(void *of), void *of)
     cuda_of(d)->counting.of = of;
 }
 
+/* The model of the GPU and the libraries that the program was built with; their newer versions on
+ * another machine are not seen. */
+void arithmetic(int number, char *to, int size) {
+    cudaDeviceProp p;
+    to[0] = 0;
+    if (PP_CUDA(cudaGetDeviceProperties(&p, number)))
+        snprintf(to, static_cast<size_t>(size), "%.60s, CUDA %d", p.name, CUDART_VERSION);
+}
+
 const char *half_text(int) { return "by cuBLAS, summed in float32"; }
 
 }   // namespace
@@ -306,6 +315,6 @@ const DeviceOps device_cuda = {
     prepare,    count,        open,       close,       enter,         alloc, release,
     alloc_host, release_host, copy,       enable_peer, copy_to,       zero,  add_here,
     round_here, event,        event_free, record,      wait,          done,  sync,
-    elapsed,    context,      meanwhile,  half_text,   cuda_params,   norms_here, update_here,
+    elapsed,    context,      meanwhile,  half_text,   arithmetic, cuda_params,   norms_here, update_here,
     pp_cuda_error, text,
 };

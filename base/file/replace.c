@@ -1,0 +1,74 @@
+/*
+ * replace.c - in: a path; out: what was there is gone, or replaced.  Every step goes by a descriptor
+ * of the folder (openat, unlinkat) that was opened without following a link.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "replace.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+FILE *file_new(const char *path)
+{
+    if (unlink(path) && errno != ENOENT)
+        return NULL;
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "wb");
+    if (fd >= 0 && !f)
+        close(fd);
+    return f;
+}
+
+static int inner(int folder, const char *name)
+{
+    return openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+int file_remove(const char *folder, const char *name)
+{
+    int at = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (const char *slash; at >= 0 && (slash = strchr(name, '/')) != NULL; name = slash + 1) {
+        char part[NAME_MAX + 1];
+        int n = snprintf(part, sizeof part, "%.*s", (int)(slash - name), name);
+        int next = n < (int)sizeof part && strcmp(part, "..") ? inner(at, part) : -1;
+        int e = next < 0 && errno == ENOENT ? ENOENT : ENOTDIR;
+        close(at);
+        errno = e;
+        at = next;
+    }
+    int bad = at < 0 || unlinkat(at, name, 0), e = errno;
+    if (at >= 0)
+        close(at);
+    errno = e;
+    return bad && e != ENOENT ? -1 : 0;
+}
+
+int folder_clear(const char *path)
+{
+    struct stat sb;
+    if (lstat(path, &sb))
+        return -1;
+    if (S_ISLNK(sb.st_mode))
+        return unlink(path);
+    int fd = inner(AT_FDCWD, path), e;
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d) {
+        e = errno;
+        if (fd >= 0)
+            close(fd);
+        errno = e;
+        return -1;
+    }
+    for (struct dirent *f; (f = readdir(d)) != NULL;)
+        if (strcmp(f->d_name, ".") != 0 && strcmp(f->d_name, "..") != 0)
+            unlinkat(fd, f->d_name, 0);
+    closedir(d);
+    return rmdir(path);
+}

@@ -1,0 +1,135 @@
+/*
+ * facts.c - in: each rank's facts; out: the first difference, or none.  One number of each rank is
+ * compared where all are equal; else numbers of a block of facts at a time, and of the first fact
+ * that differs its text.
+ */
+#include "facts.h"
+
+#include "base/file/hash.h"
+#include "core/core.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK = 64 };
+
+void facts_add(Facts *f, const char *why, const char *fmt, ...)
+{
+    char text[FACT_TEXT];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (f->n == f->cap) {
+        int cap = f->cap ? 2 * f->cap : BLOCK;
+        Fact *grown = realloc(f->at, (size_t)cap * sizeof *grown);
+        if (!grown) {
+            f->status = pp_no_memory();
+            return;
+        }
+        f->at = grown;
+        f->cap = cap;
+    }
+    Fact *one = &f->at[f->n++];
+    *one = (Fact){.text = strdup(text), .why = why};
+    if (!one->text)
+        f->status = pp_no_memory();
+    else
+        facts_digest(f, one->text);
+}
+
+void facts_digest(Facts *f, const char *digest)
+{
+    uint64_t h = digest ? hash_bytes(HASH_START, digest, strlen(digest)) : 0;
+    if (f->n)
+        f->at[f->n - 1].hash = h || !digest ? h : 1;
+}
+
+void facts_free(Facts *f)
+{
+    for (int i = 0; i < f->n; i++)
+        free(f->at[i].text);
+    free(f->at);
+    *f = (Facts){0};
+}
+
+/* ---- where they differ ---- */
+
+typedef struct {
+    int fact, rank, other; /* fact -1: nowhere */
+} Difference;
+
+/* In facts from .. from + BLOCK - 1; all[]: BLOCK numbers of each rank. */
+static Difference find(const uint64_t *all, int ranks, int from)
+{
+    for (int i = 0; i < BLOCK; i++) {
+        int one = -1;
+        for (int k = 0; k < ranks; k++) {
+            uint64_t h = all[k * BLOCK + i];
+            if (!h)
+                continue;
+            if (one < 0)
+                one = k;
+            else if (h != all[one * BLOCK + i])
+                return (Difference){from + i, k, one};
+        }
+    }
+    return (Difference){.fact = -1};
+}
+
+static PpStatus find_all(Group *g, const Facts *f, int64_t n, uint64_t *all, Difference *d)
+{
+    *d = (Difference){.fact = -1};
+    for (int from = 0; from < n && d->fact < 0; from += BLOCK) {
+        uint64_t mine[BLOCK] = {0};
+        for (int i = 0; i < BLOCK && from + i < f->n; i++)
+            mine[i] = f->at[from + i].hash;
+        TRY(g->op->gather(g, mine, sizeof mine, all));
+        *d = find(all, g->ranks, from);
+    }
+    return PP_OK;
+}
+
+static PpStatus say(Group *g, const Facts *f, const Difference *d)
+{
+    char mine[FACT_TEXT] = "nothing";
+    char *all = calloc((size_t)g->ranks, sizeof mine);
+    const char *why = d->fact < f->n ? f->at[d->fact].why : "";
+    if (d->fact < f->n)
+        snprintf(mine, sizeof mine, "%s", f->at[d->fact].text);
+    PpStatus s = all ? g->op->gather(g, mine, sizeof mine, all) : pp_no_memory();
+    if (s == PP_OK)
+        s = pp_fail(PP_ERR_MODEL, "rank %d has %s, rank %d has %s: %s", d->rank,
+                    all + (size_t)d->rank * sizeof mine, d->other,
+                    all + (size_t)d->other * sizeof mine, why);
+    free(all);
+    return s;
+}
+
+PpStatus facts_compare(Group *g, const Facts *f)
+{
+    struct {
+        uint64_t all;
+        int64_t n, status;
+    } mine = {.all = HASH_START, .n = f->n, .status = f->status}, *list;
+    for (int i = 0; i < f->n; i++)
+        mine.all = hash_value(mine.all, f->at[i].hash);
+    list = calloc((size_t)g->ranks, sizeof *list);
+    uint64_t *all = calloc((size_t)g->ranks, BLOCK * sizeof *all);
+    PpStatus s = list && all ? g->op->gather(g, &mine, sizeof mine, list) : pp_no_memory();
+    int64_t most = 0;
+    int same = 1;
+    for (int k = 0; k < g->ranks && s == PP_OK; k++) {
+        same &= list[k].all == list[0].all && list[k].n == list[0].n;
+        most = list[k].n > most ? list[k].n : most;
+        if (list[k].status)
+            s = k == g->rank ? f->status : PP_ERR_PEER;
+    }
+    Difference d = {.fact = -1};
+    if (s == PP_OK && !same)
+        s = find_all(g, f, most, all, &d);
+    free(list), free(all);
+    return s == PP_OK && d.fact >= 0 ? say(g, f, &d) : s;
+}
