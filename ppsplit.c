@@ -120,7 +120,12 @@ static void autocast(State *s)
 }
 
 static void partition(State *s) { s->pipe = pipe_build(s->graph, &s->o->partition, &s->loss); }
-static void reverse(State *s) { reverse_stages(s->pipe); }
+static void reverse(State *s)
+{
+    NodeId end = s->graph->node.n;
+    reverse_stages(s->pipe);
+    reverse_unreached(s->pipe, end, s->o->import.freeze.n > 0);
+}
 
 static void whole(State *s) { pipe_whole(s->pipe, s->o->rows); }
 
@@ -276,6 +281,10 @@ static void list_modules(void *arg)
 {
     State s = {.o = arg};
     import(&s);
+    if (s.o->parameters) {
+        report_parameters(s.graph, stdout);
+        return;
+    }
     batch_analyse(s.graph, 0, &s.o->partition.batch, NULL);
     diag_files();
     report_ls(s.graph, stdout);
@@ -321,7 +330,7 @@ static Pipe *plan_pipe(void *of, int64_t wanted, const SplitTexts *split, Arena 
 {
     State s = plan_read(of, wanted, split, a);
     partition(&s);
-    reverse(&s);
+    reverse_stages(s.pipe);
     attention(&s);
     stash(&s);
     divide(&s);

@@ -39,6 +39,9 @@ bool vjp_apply(Vjp *v);             /* false: the op has no gradient */
    (StageInput.grads) is a node of that stage's own backward, and none is listed twice.  Without a
    loss these passes change nothing. */
 void reverse_stages(Pipe *p);
+/* unreached.c: after it, of a Pipe whose nodes were `end` before it: a warning that names the
+   parameters that no gradient reaches; where there is none that trains, and none was frozen, a refusal. */
+void reverse_unreached(const Pipe *p, NodeId end, bool frozen);
 /* reverse_stages(), stash_minimize(), divide_backward(), stash_again(): after it the Pipe is
    complete; autodiff_device() has attention_fuse() among them, for CodegenOptions.cuda */
 void autodiff(Pipe *p);

@@ -26,7 +26,7 @@ typedef struct {
     /* --rows, --loss-over minibatch=ROWS; 0: as the model */
     int64_t rows, minibatch;
     const char *dump;
-    bool quiet;
+    bool quiet, parameters;
     Command command;
     /* of plan: as they were written */
     const char *machine, *threads, *batch, *dp, *optimizer, *recompute, *offload, *csv;

@@ -146,6 +146,8 @@ enum {
     OPT_QUIET,
     OPT_HELP,
     OPT_VERSION,
+    /* of ls alone */
+    OPT_PARAMETERS,
     /* of plan alone */
     OPT_MACHINE,
     OPT_THREADS,
@@ -162,11 +164,14 @@ static const char ls_usage[] =
     "The tree of modules with parameters, operations and activations: where one can split.\n"
     "\n"
     "It takes the options of `ppsplit --help' that say how the model is read: --bind, --chunk,\n"
-    "--param, --params-from, --limit.  Nothing is written.\n"
+    "--param, --params-from, --limit, --freeze, --train.  Nothing is written.\n"
+    "\n"
+    "      --parameters            instead, each array of floats: its shape, whether it trains, and why\n"
     "\n"
     "Examples:\n"
     "  ppsplit ls model.onnx\n"
-    "  ppsplit ls gpt2.onnx --bind batch=4\n";
+    "  ppsplit ls gpt2.onnx --bind batch=4\n"
+    "  ppsplit ls --parameters model.onnx\n";
 
 static const OptionName options[] = {
     [OPT_SPLIT] = {"split", "PATH:begin|end", 0},
@@ -202,6 +207,7 @@ static const OptionName options[] = {
     [OPT_QUIET] = {"quiet", NULL, 'q'},
     [OPT_HELP] = {"help", NULL, 'h'},
     [OPT_VERSION] = {"version", NULL, 0},
+    [OPT_PARAMETERS] = {"parameters", NULL, 0},
     [OPT_MACHINE] = {"machine", "FILE", 0},
     [OPT_THREADS] = {"threads", "N", 0},
     [OPT_BATCH] = {"batch", "ROWS", 0},
@@ -321,6 +327,7 @@ static void read_option(Options *o, int option, const char *arg)
                report_to);
         exit(0);
     case OPT_VERSION: version_print("ppsplit", stdout); exit(0);
+    case OPT_PARAMETERS: o->parameters = o->import.training = true; break;
     case OPT_MACHINE: o->machine = arg; break;
     case OPT_THREADS: o->threads = arg; break;
     case OPT_BATCH: o->batch = arg; break;
@@ -384,6 +391,8 @@ static const char *taken_by(const char *name)
     for (size_t i = 0; i < sizeof run / sizeof *run; i++)
         if (!strcmp(name, run[i]))
             return "the program that is written takes it, DIR/pipeline";
+    if (!strcmp(name, options[OPT_PARAMETERS].name))
+        return "`ppsplit ls' takes it";
     for (int i = OPT_MACHINE; i < N_OPTIONS; i++)
         if (!strcmp(name, options[i].name))
             return i == OPT_MACHINE || i == OPT_CSV
@@ -406,10 +415,13 @@ void read_command_line(Options *o, int argc, char **argv)
     o->import.limits = limits_default();
     o->import.gradient = grad_nodes;
     bool plans = o->command == COMMAND_PLAN;
-    OptionReader r = option_reader(argc, argv, options, plans ? N_OPTIONS : OPT_MACHINE);
+    int taken = plans ? N_OPTIONS : o->command == COMMAND_LS ? OPT_MACHINE : OPT_PARAMETERS;
+    OptionReader r = option_reader(argc, argv, options, taken);
     for (int k; (k = option_next(&r)) != OPTION_END;) {
         if (k == OPTION_WRONG)
             wrong_option(o->command, &r);
+        if (k == OPT_PARAMETERS && plans)
+            bad_usage("ppsplit plan", "%s", "--parameters: `ppsplit ls' takes it");
         if (k == OPTION_OPERAND)
             vec_push(o->arena, &o->model, r.value);
         else

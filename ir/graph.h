@@ -76,6 +76,15 @@ typedef struct {
     ValueId value;
 } Param;
 
+/* An array of floats that a file holds, and why it trains or does not; as: the parameter's name, where
+ * that is another one. */
+typedef struct {
+    const char *name, *as, *why;
+    Dtype dtype;
+    Shape shape;
+    bool trains;
+} ArrayNote;
+
 /* BatchNormalization in training: after a forward, param takes the value. */
 typedef struct { uint32_t param; ValueId value; } StatUpdate;
 
@@ -112,6 +121,7 @@ typedef struct Graph {
     VEC(Node) node;                                     /* in topological order, unless scheduled */
     VEC(Origin) origin;
     VEC(Param) param;
+    VEC(ArrayNote) array;                               /* of all files, in their order */
     VEC(StatUpdate) update;
     VEC(TripBound) trip_bound;
     /* model inputs, in order (target/loss_scale appended later) */

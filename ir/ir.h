@@ -116,6 +116,8 @@ bool op_stands_alone(Op op);                            /* a call of its own, fu
 bool op_takes(Op op, uint32_t nin);                     /* so many operands in its core form */
 uint32_t op_results(Op op, const Attr *attr);
 bool op_differentiable(Op op);
+/* The letter of ops.def's slots: what operand `input` of an ONNX node may hold. */
+char op_slot(const char *domain, const char *name, uint32_t input);
 void ops_print(FILE *f);                                /* ppsplit ops */
 /* why an operator of the specification is refused; NULL: it is not, or there is none such */
 const char *op_refused(const char *domain, const char *name);

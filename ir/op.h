@@ -10,6 +10,11 @@
 extern "C" {
 #endif
 
+/* Of the importer column of ops.def, OPS_FN(f, "slots", ~) or OPS_FN(f, ~): the function; the slots,
+ * "" where there are none. */
+#define OPS_FN(f, ...) import_##f
+#define OPS_SLOTS(f, slots, ...) slots
+
 /* One enumerator per row of ops.def: OP_Add, OP_Softmax, ...  (composites never occur in a Graph).
  */
 typedef enum {

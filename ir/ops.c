@@ -32,10 +32,13 @@ typedef struct {
     CodeKind kind;
     /* the MAP expression, or the emitter's kind */
     const char *text;
+    const char *slots;                                  /* of the ONNX node's operands */
 } Row;
 
 static const Row rows[OP_COUNT] = {
-    [OP_NONE] = {"none", 0, 0, 0, 0, 0, 0, CAST_widest, GRADIENT_NO, CODE_COMPOSITE, NULL},
+    [OP_NONE] = {"none", 0, 0, 0, 0, 0, 0, CAST_widest, GRADIENT_NO, CODE_COMPOSITE, NULL, ""},
+#define IMPORT(...) OPS_SLOTS(__VA_ARGS__, "", ~)
+#define NOIMPORT ""
 #define G_GRAD(f) GRADIENT_YES
 #define G_NOGRAD GRADIENT_NO
 #define C_MAP(text) CODE_MAP, #text
@@ -46,13 +49,13 @@ static const Row rows[OP_COUNT] = {
 #define AUTO(how) CAST_##how
 #define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, flops, cast,   \
            onnx, flags, code)                                                                      \
-    [OP_##name] = {#name, lo, hi, since, nin, nout, flags, cast, G_##grad, C_##code},
-#define COMPOSITE(name, lo, hi, since, f)                                                          \
-    [OP_##name] = {#name,          lo,  hi, since, 0, 0, 0, CAST_widest, GRADIENT_LOWERED,         \
-                   CODE_COMPOSITE, NULL},
+    [OP_##name] = {#name, lo, hi, since, nin, nout, flags, cast, G_##grad, C_##code, import},
+#define COMPOSITE(name, lo, hi, since, ...)                                                        \
+    [OP_##name] = {#name,          lo,   hi, since, 0, 0, 0, CAST_widest, GRADIENT_LOWERED,        \
+                   CODE_COMPOSITE, NULL, OPS_SLOTS(__VA_ARGS__, "", ~)},
 #define CONSTANTS(name, lo, hi, since, f)                                                          \
-    [OP_##name] = {#name,          lo,  hi, since, 0, 0, 0, CAST_widest, GRADIENT_NO,              \
-                   CODE_COMPOSITE, NULL},
+    [OP_##name] = {#name,          lo,   hi, since, 0, 0, 0, CAST_widest, GRADIENT_NO,             \
+                   CODE_COMPOSITE, NULL, ""},
 #include "ops.def"
 };
 
@@ -102,6 +105,28 @@ uint32_t op_results(Op op, const Attr *attr)
 
 bool op_differentiable(Op op) { return rows[op].gradient != GRADIENT_NO; }
 
+char op_slot(const char *domain, const char *name, uint32_t input)
+{
+    static const struct { const char *domain, *name, *slots; } foreign[] = {
+#define OP(...)
+#define FOREIGN(domain, name, lo, hi, ...) {domain, #name, OPS_SLOTS(__VA_ARGS__, "", ~)},
+#include "ir/ops.def"
+    };
+    const char *slots = "";
+    Op op = *domain ? OP_NONE : op_find(name);
+    for (size_t i = 0; *domain && i < sizeof foreign / sizeof *foreign; i++)
+        if (!strcmp(foreign[i].name, name) && !strcmp(foreign[i].domain, domain))
+            slots = foreign[i].slots;
+    if (op != OP_NONE && rows[op].gradient == GRADIENT_NO)
+        return 'x';
+    if (op != OP_NONE)
+        slots = rows[op].slots;
+    size_t n = strlen(slots);
+    if (n > 1 && slots[n - 1] == '*' && input + 1 >= n)
+        return slots[n - 2];
+    return input < n ? slots[input] : '.';
+}
+
 void ops_print(FILE *f)
 {
     static const char *const kind[] = {"map", "core", "view", "core", "composite"};
@@ -120,7 +145,7 @@ void ops_print(FILE *f)
             fprintf(f, "%s%s\n", how[r->kind], r->kind == CODE_LOWERED ? r->text : "");
     }
 #define OP(...)
-#define FOREIGN(domain, name, lo, hi, fn)                                                  \
+#define FOREIGN(domain, name, lo, hi, ...)                                                 \
     fprintf(f, "%-26s %-6s %-10s %-14s %s\n", domain "." #name, "1", "composite",           \
             "via lowering", "lowered at import");
 #define CONTROL(name, since)                                                               \

@@ -79,6 +79,7 @@ void report_pipe_xsd(FILE *f);
 void report_pipe_dot(const Pipe *p, FILE *f);
 void report_pipe_html(const Pipe *p, FILE *f);
 void report_ls(Graph *g, FILE *f);                      /* the module tree */
+void report_parameters(const Graph *g, FILE *f);        /* Graph.array, a line each */
 void report_summary(const Pipe *p, FILE *f);            /* what ppsplit prints after a split */
 void report_automatic(const AutoCut *c, Arena *a, FILE *f); /* and after --stages */
 

@@ -390,16 +390,36 @@ static void put_edited(PbMessage *graph, const Skeleton *s, const PbField *w, co
     pb_put_message(graph, GRAPH_NODE, &out);
 }
 
+/* Does an initializer take the place of this node of the graph, a Constant that is a parameter? */
+static bool *lifted_nodes(const Skeleton *s, uint32_t *n)
+{
+    const Model *m = s->m;
+    *n = 0;
+    for (uint32_t i = 0; i < m->init.n; i++)
+        if (m->init.at[i].is_lifted && !m->init.at[i].function && m->init.at[i].function_node >= *n)
+            *n = m->init.at[i].function_node + 1;
+    bool *is = arena_array(s->arena, bool, *n);
+    for (uint32_t p = 0; p < s->g->param.n; p++) {
+        uint32_t i = s->name[p] ? strmap_get(&m->init_index, s->name[p]) : NONE;
+        if (i != NONE && m->init.at[i].is_lifted && !m->init.at[i].function)
+            is[m->init.at[i].function_node] = true;
+    }
+    return is;
+}
+
 static PbMessage put_graph(const Skeleton *s, PbSpan body)
 {
     PbMessage g = {.a = s->arena};
-    uint32_t node = 0;
+    uint32_t node = 0, n_lifted;
+    const bool *lifted = lifted_nodes(s, &n_lifted);
     for (PbField f; pb_next(&body, &f);) {
         const RawNode *edit = f.number == GRAPH_NODE && node < s->n_edit ? s->edit[node] : NULL;
         node += f.number == GRAPH_NODE;
         for (uint32_t i = 0; f.number == GRAPH_NODE && i < s->copies.n; i++)
             if (s->copies.at[i]->index == node - 1)
                 put_edited(&g, s, &f, s->copies.at[i]);
+        if (f.number == GRAPH_NODE && node <= n_lifted && lifted[node - 1])
+            continue;
         if (edit)
             put_edited(&g, s, &f, edit);
         else if (f.number != GRAPH_INITIALIZER)
@@ -417,7 +437,7 @@ static PbMessage put_graph(const Skeleton *s, PbSpan body)
             pb_put_message(&g, GRAPH_INITIALIZER, &t);
         }
     for (uint32_t i = 0; i < s->m->init.n; i++)
-        if (!is_trained[i] && !s->m->init.at[i].function &&
+        if (!is_trained[i] && !s->m->init.at[i].is_lifted &&
             (s->kept[i] || s->named[i] || !s->made[i])) {
             RawTensor t = tensor_in_file(&s->m->init.at[i]);
             put_constant(&g, &t);

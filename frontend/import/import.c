@@ -19,16 +19,17 @@ typedef void ImportFn(Import *);
 typedef struct { const char *name; ImportFn *fn; uint32_t lo, hi; const char *domain; } Row;
 
 static const Row rows[OP_COUNT] = {
-#define IMPORT(f) import_##f
+#define IMPORT(...) OPS_FN(__VA_ARGS__, ~)
 #define NOIMPORT NULL
 #define OP(name, lo, hi, since, import, ...) [OP_##name] = {#name, import, lo, hi, ""},
-#define COMPOSITE(name, lo, hi, since, f) [OP_##name] = {#name, import_##f, lo, hi, ""},
+#define COMPOSITE(name, lo, hi, since, ...)                                                        \
+    [OP_##name] = {#name, OPS_FN(__VA_ARGS__, ~), lo, hi, ""},
 #include "ir/ops.def"
 };
 
 static const Row foreign[] = {
 #define OP(...)
-#define FOREIGN(domain, name, lo, hi, f) {#name, import_##f, lo, hi, domain},
+#define FOREIGN(domain, name, lo, hi, ...) {#name, OPS_FN(__VA_ARGS__, ~), lo, hi, domain},
 #include "ir/ops.def"
 };
 enum { N_FOREIGN = sizeof foreign / sizeof *foreign };

@@ -103,9 +103,9 @@ void im_set_sequence(Import *im, uint32_t out, Ids list, Ids there);
 
 /* The importers: every IMPORT(f) of the table is void import_f(Import *). */
 #define OP(name, lo, hi, since, import, ...) import
-#define COMPOSITE(name, lo, hi, since, f) void import_##f(Import *im);
-#define FOREIGN(domain, name, lo, hi, f) void import_##f(Import *im);
-#define IMPORT(f) void import_##f(Import *im);
+#define COMPOSITE(name, lo, hi, since, ...) void OPS_FN(__VA_ARGS__, ~)(Import *im);
+#define FOREIGN(domain, name, lo, hi, ...) void OPS_FN(__VA_ARGS__, ~)(Import *im);
+#define IMPORT(...) void OPS_FN(__VA_ARGS__, ~)(Import *im);
 #define NOIMPORT
 #include "ir/ops.def"
 #undef IMPORT

@@ -291,57 +291,126 @@ static void inline_call(Model *m, Frame *outer, const RawNode *site, const Onnx_
     add_nodes(m, f, fn->n_node, fn->node, list);
 }
 
-/* The numbers of a function's Constant that may be a weight, as jax2onnx writes them; or NULL. */
-static const Onnx__TensorProto *weights_of(const Model *m, const Frame *f, const Onnx__NodeProto *p)
+/* ---- Constants become initializers, which may be parameters ---- */
+
+/* The one attribute of a Constant, or of a ConstantOfShape; NULL: it is no such node, or has other
+ * ones, or what the call names is no local value. */
+static const Onnx__AttributeProto *value_of(const Frame *f, const Onnx__NodeProto *p, const char *op)
 {
-    bool constant = !strcmp(text(p->op_type), "Constant") && is_standard(text(p->domain)) &&
-                    p->n_output == 1 && p->n_attribute == 1;
-    if (!f->function || m->from_pytorch || !constant || !p->attribute[0]->t)
-        return NULL;
-    const Onnx__TensorProto *t = p->attribute[0]->t;
-    bool many = false;
-    for (size_t i = 0; i < t->n_dims; i++)
-        many |= t->dims[i] > 1;
-    /* what the call names is no local value */
-    bool own = strmap_get(&f->map, text(p->output[0])) == NONE;
-    return many && own && dtype_is_float((Dtype)t->data_type) ? t : NULL;
+    bool is = !strcmp(text(p->op_type), op) && is_standard(text(p->domain)) && p->n_output == 1 &&
+              p->n_attribute == 1;
+    bool own = !f->function || strmap_get(&f->map, text(p->output[0])) == NONE;
+    return is && own && !*text(p->attribute[0]->ref_attr_name) ? p->attribute[0] : NULL;
 }
 
-/* A function's Constant becomes an initializer, one for all calls of the function. */
-static void lift(Model *m, Frame *f, const Onnx__NodeProto *p, const Onnx__TensorProto *t,
-                 uint32_t index)
+static Payload floats(Arena *a, size_t n, const float *from, bool same)
 {
-    const char *local = text(p->output[0]);
-    uint32_t *known = strmap_at(&m->body, arena_printf(m->arena, "%p", (const void *)t));
-    if (*known != NONE) {
-        define(m, f, local, m->init.at[*known].name);
-        return;
+    float *to = arena_array(a, float, n + 1);
+    for (size_t i = 0; i < n; i++)
+        to[i] = from[same ? 0 : i];
+    return (Payload){.at = (const uint8_t *)to, .length = n * sizeof *to, .converted = true};
+}
+
+/* An initializer, or a Constant a few nodes before. */
+static bool shape_known(const Model *m, const RawNodes *list, const char *name, Shape *s)
+{
+    enum { FEW = 64 };
+    uint32_t init = strmap_get(&m->init_index, name);
+    RawTensor t = {0};
+    if (init != NONE)
+        t = m->init.at[init];
+    for (uint32_t i = list->n; init == NONE && i-- > 0 && list->n - i < FEW;) {
+        const RawNode *n = list->at[i];
+        const Onnx__AttributeProto *value = raw_attr(n, "value");
+        if (n->nout == 1 && !strcmp(n->out[0], name) && !strcmp(n->op_type, "Constant") && value &&
+            value->t)
+            tensor_read((Model *)(uintptr_t)m, value->t, raw_where(m, n, -1), &t);
     }
+    if (t.dtype != DT_I64 || t.shape.rank != 1 || t.shape.d[0] > MAX_RANK)
+        return false;
+    s->rank = (int)t.shape.d[0];
+    memcpy(s->d, t.bytes.at, t.bytes.length);
+    return true;
+}
+
+/* Floats of one dimension or more that a Constant holds, or, outside of PyTorch's files (in which
+ * they are numbers of the program), a ConstantOfShape. */
+static bool numbers_of(Model *m, const Frame *f, const Onnx__NodeProto *p, const RawNodes *list,
+                       Where w, RawTensor *out)
+{
+    enum { MOST = 1 << 22 };
+    const Onnx__AttributeProto *v = value_of(f, p, "Constant");
+    if (f->function && m->from_pytorch)
+        return false;
+    if (v && v->t && v->t->n_dims > 0 && dtype_is_float((Dtype)v->t->data_type)) {
+        tensor_read(m, v->t, w, out);
+        return true;
+    }
+    *out = (RawTensor){.name = "", .dtype = DT_F32};
+    if (v && v->n_floats) {
+        out->shape = shape_of(1, (int64_t)v->n_floats);
+        out->bytes = floats(m->arena, v->n_floats, v->floats, false);
+        return true;
+    }
+    v = f->top && !m->from_pytorch ? value_of(f, p, "ConstantOfShape") : NULL;
+    if (!v || !v->t || (Dtype)v->t->data_type != DT_F32 || p->n_input != 1 ||
+        !shape_known(m, list, text(p->input[0]), &out->shape))
+        return false;
+    int64_t n = 1;
+    for (int i = 0; i < out->shape.rank; i++)
+        if (out->shape.d[i] < 0 || __builtin_mul_overflow(n, out->shape.d[i], &n) || n > MOST)
+            return false;
+    RawTensor one;
+    tensor_read(m, v->t, w, &one);
+    if (n < 2 || one.bytes.length != sizeof(float))
+        return false;
+    float value;
+    memcpy(&value, one.bytes.at, sizeof value);
+    out->bytes = floats(m->arena, (size_t)n, &value, true);
+    return true;
+}
+
+/* One initializer for all calls of a function, all copies of a body. */
+static bool lift(Model *m, Frame *f, const Onnx__NodeProto *p, uint32_t index, const RawNodes *list)
+{
+    const char *local = p->n_output ? text(p->output[0]) : "",
+               *key = arena_printf(m->arena, "%p", (const void *)p);
+    uint32_t known = f->top ? NONE : strmap_get(&m->body, key);
+    RawTensor r;
+    Where w = {m->path, "constant", index, local, NULL, -1};
+    if (known != NONE) {
+        define(m, f, local, m->init.at[known].name);
+        return true;
+    }
+    if (!numbers_of(m, f, p, list, w, &r))
+        return false;
     const char *global = resolve(m, f, local);
     uint32_t *slot = strmap_at(&m->init_index, global);
-    Where w = {m->path, "constant", index, global, NULL, -1};
     if (*slot != NONE)
-        diag_fatal(EXIT_MODEL, w, "two initializers have this name");
-    *known = *slot = m->init.n;
-    RawTensor r;
-    tensor_read(m, t, w, &r);
+        diag_fatal(EXIT_MODEL, w, "value '%s' is defined twice", global);
+    *slot = m->init.n;
+    if (!f->top)
+        *strmap_at(&m->body, key) = m->init.n;
     r.name = global;
-    while (m->proto->functions[r.function] != f->function)
-        r.function++;
-    r.function++;
+    r.is_lifted = true;
     r.function_node = index;
-    define(m, f, local, global);
+    r.function = f->top || f->function ? 0 : NONE;
+    while (f->function && m->proto->functions[r.function] != f->function)
+        r.function++;
+    r.function += f->function != NULL;
+    if (!f->top)
+        define(m, f, local, global);
+    if (!f->top && !f->function)
+        tensor_single(m->arena, &r);
     vec_push(m->arena, &m->init, r);
+    return true;
 }
 
 static void add_nodes(Model *m, Frame *f, size_t n, Onnx__NodeProto **node, RawNodes *list)
 {
     for (size_t i = 0; i < n; i++) {
-        const Onnx__TensorProto *weights = weights_of(m, f, node[i]);
-        if (weights) {
-            lift(m, f, node[i], weights, (uint32_t)i);
+        if (lift(m, f, node[i], (uint32_t)i, list))
             continue;
-        }
         RawNode *raw = raw_node(m, f, node[i], (uint32_t)i);
         const Onnx__FunctionProto *fn = m->proto->n_functions ? find_function(m, node[i]) : NULL;
         if (fn)

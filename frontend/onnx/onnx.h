@@ -52,7 +52,9 @@ typedef struct {
     Shape shape;
     Payload bytes;
     Dtype half;                                         /* the file's type, or DT_NONE: dtype */
-    /* a Constant of a local function: which function, counted from 1, and which of its nodes */
+    /* a Constant's: of which local function, counted from 1, 0: of the graph, NONE: of a body; and
+     * which of its nodes */
+    bool is_lifted;
     uint32_t function, function_node;
     Payload half_bytes;                                 /* as the file has them */
 } RawTensor;
@@ -113,8 +115,8 @@ struct Model {
     uint32_t inlined_nodes;                             /* against limits.nodes */
     /* inline.c: name prefixes in use, functions by key */
     StrMap prefix, function;
-    /* inline.c: body, or Constant of a function (its address as text) -> index in init of its
-     * first initializer */
+    /* inline.c: body, or Constant of a function or body (its address as text) -> index in init of
+     * its first initializer */
     StrMap body;
     bool from_pytorch, from_tensorflow;
 };

@@ -3,13 +3,12 @@
  * model.  Out: Params in PyTorch's names and shapes; RawNode.made says which operand is made of
  * which, .bias what to add.
  *
- * With a dynamo signature fx.c decides.  Without one: a float initializer that is named like
- * a parameter, or that stands where a weight stands.  Constant folding renames weights and
- * transposes them
- * ("onnx::MatMul_355"): their names come from the node's scope and the slot, and where the folding
- * untied a head from its embedding (equal bytes) they are tied again.  An Identity of an
- * initializer whose result is named like a parameter was made because two parameters happened to be
- * equal: they are told apart.
+ * With a dynamo signature fx.c decides.  Without one: the slot in which an array stands (slot.c), then
+ * its name.  Constant folding renames weights and transposes them ("onnx::MatMul_355"): their names
+ * come from the node's scope and the slot, and where the folding untied a head from its embedding
+ * (equal bytes) they are tied again.  An Identity of an initializer whose result is named like a
+ * parameter was made because two parameters happened to be equal: they are told apart.  One whose
+ * result has no name is a second use, unless all its numbers are the same.
  */
 #include <string.h>
 
@@ -23,7 +22,7 @@ static bool ends_with(const char *s, const char *end)
     return n >= k && !strcmp(s + n - k, end);
 }
 
-static bool is_parameter_name(const char *name)
+bool param_is_leaf_name(const char *name)
 {
     static const char *const end[] = {
         "weight",    "bias",           "kernel",           "gamma",    "beta",   "embeddings",
@@ -35,75 +34,100 @@ static bool is_parameter_name(const char *name)
     return false;
 }
 
-/* Biases and scales of models built by hand stand in plain Add and Mul. */
-static bool is_affine(const RawNode *n, const RawTensor *t)
+bool param_is_named(const Params *p, const char *name)
 {
-    return (!strcmp(n->op_type, "Add") || !strcmp(n->op_type, "Mul")) && t->shape.rank >= 1
-           && shape_elements(&t->shape) > 1;
-}
-
-/* Slots in which masks and tables stand as well as parameters; nothing large is read for this. */
-static bool may_be_table(const RawNode *n, const RawTensor *t)
-{
-    static const char *const op[] = {"Add", "Mul", "Where", "Slice", "Expand", "Unsqueeze"};
-    enum { MOST = 1 << 24 };
-    bool stands = false;
-    for (size_t i = 0; i < sizeof op / sizeof *op; i++)
-        stands |= !strcmp(n->op_type, op[i]);
-    return stands && t->shape.rank > 1 && shape_elements(&t->shape) <= MOST &&
-           (t->dtype == DT_F32 || t->dtype == DT_F64);
+    return p->m->from_pytorch ? !param_is_made_up(name) : param_is_leaf_name(name);
 }
 
 static bool is_param(const Params *p, const RawNode *n, uint32_t input, const RawTensor *t)
 {
     int role = param_place_role(p, n, input);
-    const char *name = t->name;
+    const SlotRead *by;
     if (!dtype_is_float(t->dtype) || !t->bytes.length)
         return false;
-    if (param_matches(p->opt->train.at, p->opt->train.n, name))
+    if (param_matches(p->opt->train.at, p->opt->train.n, t->name))
         return true;
     if (role == ROLE_MEAN || role == ROLE_VAR)
         return meta_trains_norm(n);
-    if (param_is_buffer(p, name))
+    if (param_is_buffer(p, t->name))
         return false;
-    bool strict = role != ROLE_ANY &&
-                  (t->shape.rank >= 2 || role == ROLE_BIAS || strcmp(n->op_type, "MatMul"));
-    bool named = is_parameter_name(name), tabled = role == ROLE_ANY && may_be_table(n, t);
-    bool in_module = named || (p->m->from_pytorch && strchr(name, '.'));
-    if (tabled && (in_module ? param_is_mask(p->g, t) : param_is_table(p->g, t)))
-        return false;
-    if (!p->m->from_pytorch && param_foreign(p, n, input, t))
-        return true;
-    if (param_is_made_up(name))
-        return strict;
-    return p->m->from_pytorch || named || strict ||
-           (!p->m->from_tensorflow && is_affine(n, t));
+    bool placed = role != ROLE_ANY && param_role(n, input) == ROLE_ANY;
+    return placed || param_rule(p, t, &by) == RULE_TRAINS;
 }
 
-static bool same_transposed(const Param *e, const RawTensor *t)
+/* What folding made of a parameter that the file may hold beside it is a parameter of its own where
+ * that is not seen. */
+static bool is_late(const Params *p, const RawNode *n, uint32_t input, const RawTensor *t)
 {
-    size_t rows = (size_t)e->shape.d[0], cols = (size_t)e->shape.d[1], size = dtype_size(e->dtype);
-    bool constant = true;
-    for (size_t r = 0; r < rows; r++)
-        for (size_t c = 0; c < cols; c++) {
-            const uint8_t *x = e->bytes.at + (r * cols + c) * size;
-            if (memcmp(x, t->bytes.at + (c * rows + r) * size, size))
+    const SlotRead *by;
+    return p->m->from_pytorch && param_is_made_up(t->name) &&
+           param_place_role(p, n, input) == ROLE_ANY && param_rule(p, t, &by) == RULE_TRAINS &&
+           !(by->as & (SLOT_WEIGHT | SLOT_BIAS | SLOT_SCALE | SLOT_OTHER));
+}
+
+/* Does t, of rows x cols, hold the numbers at `at`, of cols x rows? */
+static bool same_transposed(const uint8_t *at, const RawTensor *t)
+{
+    size_t rows = (size_t)t->shape.d[0], cols = (size_t)t->shape.d[1], size = dtype_size(t->dtype);
+    for (size_t c = 0; c < cols; c++)
+        for (size_t r = 0; r < rows; r++)
+            if (memcmp(at + (c * rows + r) * size, t->bytes.at + (r * cols + c) * size, size))
                 return false;
-            constant = constant && !memcmp(x, e->bytes.at, size);
-        }
-    return !constant;
+    return true;
 }
 
-/* Folding copied and transposed an embedding for the head that was tied to it. */
-static uint32_t tied_to(const Params *p, const RawTensor *t)
+/* The numbers of an initializer, or of an Identity of one. */
+static const RawTensor *numbers_of(const Params *p, const char *name)
 {
-    for (uint32_t i = 0; i < p->g->param.n; i++) {
+    uint32_t init = strmap_get(&p->m->init_index, name);
+    init = init == NONE ? strmap_get(&p->copied, name) : init;
+    return init == NONE ? NULL : &p->m->init.at[init];
+}
+
+/* Are the modules of two parameters copies, deepcopy's layers of a transformer that has not trained?
+ * Then so is what is called alike in both and kept its name. */
+static bool are_copies(const Params *p, const char *a, const char *b)
+{
+    size_t na = strlen(a), nb = strlen(b), whole = 0;
+    for (size_t k = 0; k < na && k < nb && a[na - 1 - k] == b[nb - 1 - k]; k++)
+        if (a[na - 1 - k] == '.')
+            whole = k + 1;
+    na -= whole;
+    nb -= whole;
+    for (uint32_t i = 0; whole && i < p->m->init.n; i++) {
+        const RawTensor *t = &p->m->init.at[i], *other;
+        if (strncmp(t->name, a, na) || t->name[na] != '.' || !dtype_is_float(t->dtype))
+            continue;
+        other = numbers_of(p, arena_printf(p->m->arena, "%.*s%s", (int)nb, b, t->name + na));
+        if (other && shape_equal(&other->shape, &t->shape) && other->dtype == t->dtype &&
+            !memcmp(other->bytes.at, t->bytes.at, t->bytes.length) && !param_is_equal_by_chance(t))
+            return true;
+    }
+    return false;
+}
+
+/* A parameter with the same numbers, as they are or transposed: folding untied a head from its
+ * embedding, or a tool wrote a weight twice.  name: of t, where its place gives one; flip: the
+ * operand is the parameter transposed. */
+static uint32_t tied_to(const Params *p, const RawTensor *t, const char *name, bool *flip)
+{
+    for (uint32_t i = 0; t->shape.rank > 1 && i < p->g->param.n; i++) {
         const Param *e = &p->g->param.at[i];
-        if (e->shape.rank == 2 && !e->transposed && e->dtype == t->dtype &&
-            e->shape.d[0] == t->shape.d[1] && e->shape.d[1] == t->shape.d[0] && e->bytes.at &&
-            e->initializer && strmap_get(&p->by_init, e->initializer) == i &&
-            shape_elements(&e->shape) >= 64 && same_transposed(e, t))
-            return i;
+        uint32_t init = e->initializer ? strmap_get(&p->m->init_index, e->initializer) : NONE;
+        const RawTensor *f = init == NONE ? NULL : &p->m->init.at[init];
+        if (!f || strmap_get(&p->by_init, e->initializer) != i || f->dtype != t->dtype ||
+            f->bytes.length != t->bytes.length || !t->bytes.at || f->bytes.at != e->bytes.at)
+            continue;
+        bool same = shape_equal(&f->shape, &t->shape) &&
+                    !memcmp(f->bytes.at, t->bytes.at, t->bytes.length),
+             turned = !same && f->shape.rank == 2 && t->shape.rank == 2 &&
+                      f->shape.d[0] == t->shape.d[1] && f->shape.d[1] == t->shape.d[0] &&
+                      same_transposed(f->bytes.at, t);
+        if ((!same && !turned) || param_is_equal_by_chance(t) ||
+            (name && are_copies(p, e->name, name)))
+            continue;
+        *flip = e->transposed != turned;
+        return i;
     }
     return NONE;
 }
@@ -199,8 +223,11 @@ static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32
         made_up && role != ROLE_ANY ? recovered_name(p, n, input) : passed_on(p, t->name);
     bool product = !strcmp(n->op_type, "MatMul") ||
                    (!strcmp(n->op_type, "Gemm") && input == 1 && !raw_int(n, "transB", 0));
+    bool tied = false, unnamed = made_up || !param_is_named(p, t->name);
     *flip = made_up && product && t->shape.rank == 2;
-    uint32_t tie = *flip ? tied_to(p, t) : NONE;
+    uint32_t tie = unnamed && !stat ? tied_to(p, t, name, &tied) : NONE;
+    if (tie != NONE)
+        *flip = tied;
     if (tie == NONE && made_up && role != ROLE_ANY && !name)
         tie = called_again(p, n, input, t, *flip);
     if (tie != NONE)
@@ -261,10 +288,14 @@ static void find_readers(Params *p, const RawNodes *list, Readers *r)
     }
 }
 
-/* The Identity's operand becomes a parameter of its own; a second call of one module stays tied to
- * the first. */
-static void unshare(Params *p, const Readers *r, RawNode *n)
+/* flipped: initializers that are their parameters transposed */
+typedef struct { StrMap flipped; const Readers *readers; bool joined; } Pass;
+
+/* The Identity's operand becomes a parameter of its own; a second call of one module, and a weight
+ * that two modules have, stay tied to the first. */
+static void unshare(Params *p, const Pass *pass, RawNode *n)
 {
+    const Readers *r = pass->readers;
     uint32_t k = strmap_get(&p->copies, n->out[0]), init = strmap_get(&p->m->init_index, n->in[0]);
     if (k == NONE || k >= r->node.n || !r->node.at[k])
         return;
@@ -278,7 +309,12 @@ static void unshare(Params *p, const Readers *r, RawNode *n)
     if (!is_param(p, reader, r->input.at[k], &copy) || !name)
         return;
     bool flip = made_up && !strcmp(reader->op_type, "MatMul") && copy.shape.rank == 2;
-    uint32_t known = strmap_get(&p->by_name, name);
+    uint32_t known = strmap_get(&p->by_name, name), first = strmap_get(&p->by_init, n->in[0]);
+    if (made_up && first != NONE && known == NONE && !param_is_equal_by_chance(&copy) &&
+        !are_copies(p, p->g->param.at[first].name, name)) {
+        param_use(p, n, 0, first, strmap_get(&pass->flipped, n->in[0]) != NONE);
+        return;
+    }
     if (known == NONE) {
         known = param_new(p, name, init, flip, true, false);
         if (made_up && param_is_squeezed(reader, &copy))
@@ -290,8 +326,6 @@ static void unshare(Params *p, const Readers *r, RawNode *n)
     param_use(p, n, 0, known, flip);
 }
 
-typedef struct { StrMap flipped; const Readers *readers; bool joined; } Pass;
-
 /* An Identity that nothing in its list reads passes a parameter on: the branch of an If that leaves
  * it as it is. */
 static bool is_copy(const Params *p, const Pass *pass, const RawNode *n)
@@ -300,12 +334,18 @@ static bool is_copy(const Params *p, const Pass *pass, const RawNode *n)
     return k != NONE && k < pass->readers->node.n && pass->readers->node.at[k];
 }
 
+/* Of a name that parameters have, too: what its name alone, or its slot, takes for a buffer. */
 static void note_doubtful(Params *p, const RawTensor *t)
 {
+    const SlotRead *by;
     for (uint32_t i = 0; i < p->doubtful.n; i++)
         if (!strcmp(p->doubtful.at[i], t->name))
             return;
-    if (p->m->from_pytorch && param_is_buffer(p, t->name) && param_is_doubtful_buffer(p, t->name))
+    if (!p->m->from_pytorch || !param_is_named(p, t->name))
+        return;
+    Verdict rule = param_rule(p, t, &by);
+    if (param_is_buffer(p, t->name) ? param_is_doubtful_buffer(p, t->name)
+                                    : rule == RULE_OF_DATA || rule == RULE_LOSS || rule == RULE_FREQUENCY)
         vec_push(p->m->arena, &p->doubtful, t->name);
 }
 
@@ -331,7 +371,7 @@ static bool repeats_numbers(const RawTensor *t)
 static void note_made(Params *p, const RawTensor *t)
 {
     if (p->m->from_pytorch && p->sig.n == 0 && !param_is_made_up(t->name) &&
-        !is_parameter_name(t->name) && repeats_numbers(t) &&
+        !param_is_leaf_name(t->name) && repeats_numbers(t) &&
         !param_matches(p->opt->train.at, p->opt->train.n, t->name) &&
         !param_matches(p->opt->freeze.at, p->opt->freeze.n, t->name))
         vec_push(p->m->arena, &p->repeating, t->name);
@@ -354,7 +394,7 @@ static void assign(Params *p, const RawNodes *list, Pass *pass)
                     note_doubtful(p, t);
                     continue;
                 }
-                if (!pass->joined && param_may_be_joined(p, t))
+                if (!pass->joined && (param_may_be_joined(p, t) || is_late(p, n, j, t)))
                     continue;
                 known = new_from_use(p, n, j, init, &flip);
                 *strmap_at(&p->by_init, n->in[j]) = known;
@@ -372,16 +412,15 @@ static void from_names(Params *p, const RawNodes *list)
     Readers readers = {0};
     Pass pass = {.flipped.arena = p->m->arena, .readers = &readers};
     find_readers(p, list, &readers);
-    param_foreign_begin(p, list);
     assign(p, list, &pass);
     for (uint32_t i = 0; i < list->n; i++)
         if (!list->at[i]->dead && is_unshared(p, list->at[i]))
-            unshare(p, &readers, list->at[i]);
+            unshare(p, &pass, list->at[i]);
     param_constants(p, list);
     pass.joined = true;
     assign(p, list, &pass);
     param_constants_note(p, list);
-    param_foreign_note(p, list);
+    param_slots_note(p, list);
 }
 
 /* ---- the whole ---- */
@@ -393,6 +432,7 @@ Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file)
                   .g = g,
                   .opt = opt,
                   .file = file,
+                  .first_param = g->param.n,
                   .by_init.arena = m->arena,
                   .by_name.arena = m->arena,
                   .noted.arena = m->arena,
@@ -427,174 +467,9 @@ void param_assign(Params *p, RawNodes *list)
         param_from_signature(p, list);
     } else {
         param_place(p, list);
+        param_slots(p, list);
         param_pieces(p, list);
         param_recurrent(p, list);
         from_names(p, list);
-    }
-}
-
-static const char *join(Arena *a, const char *const *name, uint32_t n)
-{
-    enum { ENOUGH = 1600 };
-    const char *text = "";
-    uint32_t shown = 0;
-    for (; shown < n && strlen(text) < ENOUGH; shown++)
-        text = arena_printf(a, "%s%s%.128s", text, shown ? ", " : "", name[shown]);
-    return shown < n ? arena_printf(a, "%s and %u more", text, n - shown) : text;
-}
-
-/* What TorchScript's folding computed of parameters, it does not say which: weights in their
- * places, constants in places that no module's parameter has. */
-static void report_computed(const Params *p)
-{
-    Arena *a = p->m->arena;
-    VEC(const char *) list = {0};
-    if (p->placed.n) {
-        diag_hint("exporting with do_constant_folding=False keeps their names");
-        diag_warn(WHERE_FILE(p->m->path),
-                  "%u parameters of attentions have lost their names in folding and are called by "
-                  "their order: %s",
-                  p->placed.n, join(a, p->placed.at, p->placed.n));
-    }
-    for (uint32_t i = 0; i < p->computed.n; i++)
-        vec_push(a, &list, p->computed.at[i]);
-    for (uint32_t i = 0; i < p->g->param.n && p->m->from_pytorch; i++)
-        if (p->g->param.at[i].trainable && strstr(p->g->param.at[i].name, "::"))
-            vec_push(a, &list, p->g->param.at[i].name);
-    if (list.n == 0)
-        return;
-    diag_hint("exporting with do_constant_folding=False keeps parameters as they are");
-    diag_warn(WHERE_FILE(p->m->path),
-              "%u weight%s computed of parameters that folding does not name, %s as such: %s",
-              list.n, list.n == 1 ? " was" : "s were", list.n == 1 ? "it trains" : "they train",
-              join(a, list.at, list.n));
-}
-
-/* What folding left a trace of: recovered, or short of a use. */
-static void report_traces(const Params *p)
-{
-    Arena *a = p->m->arena;
-    if (p->inferred.n) {
-        diag_hint("--param NAME=FILE.npy gives a parameter itself where this is not how the model "
-                  "has it");
-        diag_warn(WHERE_FILE(p->m->path),
-                  "%u parameter%s recovered from what the export folded %s into: %s", p->inferred.n,
-                  p->inferred.n == 1 ? " was" : "s were", p->inferred.n == 1 ? "it" : "them",
-                  join(a, p->inferred.at, p->inferred.n));
-    }
-    if (p->scaled.n) {
-        diag_hint("export in training mode to keep BatchNormalization apart, by dynamo with "
-                  "optimize=False");
-        diag_warn(
-            WHERE_FILE(p->m->path),
-            "%u parameter%s by a BatchNormalization that the export folded, and so do%s train: %s",
-            p->scaled.n, p->scaled.n == 1 ? " is multiplied" : "s are multiplied",
-            p->scaled.n == 1 ? "es it" : "", join(a, p->scaled.at, p->scaled.n));
-    }
-    if (p->merged.n) {
-        diag_hint("export after a step of training, or with optimize=False, keeps equal parameters "
-                  "apart");
-        diag_warn(
-            WHERE_FILE(p->m->path),
-            "parameters that train with the gradients of equal ones that were merged with them: %s",
-            join(a, p->merged.at, p->merged.n));
-    }
-    if (p->partial.n) {
-        diag_hint("exporting with optimize=False keeps every use");
-        diag_warn(WHERE_FILE(p->m->path),
-                  "%u use%s of parameters that the export folded %s no gradient: %s", p->partial.n,
-                  p->partial.n == 1 ? "" : "s", p->partial.n == 1 ? "gets" : "get",
-                  join(a, p->partial.at, p->partial.n));
-    }
-}
-
-static bool is_batchnorm(const Params *p, const char *name)
-{
-    const char *dot = strrchr(name, '.');
-    int module = dot ? (int)(dot - name) + 1 : 0;
-    const char *mean = arena_printf(p->m->arena, "%.*srunning_mean", module, name);
-    return strmap_get(&p->sig.by_target, mean) != NONE;
-}
-
-static void note_unfit(const Params *p)
-{
-    if (p->unfit.n)
-        diag_note("given in files, but no initializer is seen to be made of these numbers: %s",
-                  join(p->m->arena, p->unfit.at, p->unfit.n));
-}
-
-/* Folding notes of what it made a number; of these it did not. */
-static void report_unnamed(const Params *p, uint32_t n, const char *const *name)
-{
-    if (n == 0)
-        return;
-    note_unfit(p);
-    if (p->is_whole) {
-        diag_warn(WHERE_FILE(p->m->path), "%u parameter%s will not train, no node uses %s: %s", n,
-                  n == 1 ? "" : "s", n == 1 ? "it" : "them", join(p->m->arena, name, n));
-        return;
-    }
-    diag_hint("exporting with optimize=False tells");
-    diag_warn(WHERE_FILE(p->m->path),
-              "%u parameter%s that no node names will not train: not used, another name of a tied "
-              "one, or merged without a trace: %s",
-              n, n == 1 ? "" : "s", join(p->m->arena, name, n));
-}
-
-/* What an export left no trace of is said in one place. */
-void param_report(const Params *p)
-{
-    VEC(const char *) lost = {0}, unnamed = {0};
-    bool norm = p->frozen_batchnorms > 0;
-    Arena *a = p->m->arena;
-    for (uint32_t i = 0; i < p->sig.n; i++)
-        if (p->sig.entry[i].kind == SIG_PARAMETER && p->sig_param[i] == NONE) {
-            const char *name = p->sig.entry[i].target;
-            if (p->sig_named[i])
-                vec_push(a, &lost, name);
-            else
-                vec_push(a, &unnamed, name);
-            norm |= is_batchnorm(p, name);
-        }
-    if (!p->opt->training)
-        return;
-    if (p->doubtful.n) {
-        diag_hint("--train NAME makes parameters of them where they are any");
-        diag_warn(WHERE_FILE(p->m->path),
-                  "what is called, or stands, as buffers are does not train: %s",
-                  join(a, p->doubtful.at, p->doubtful.n));
-    }
-    if (p->repeating.n) {
-        diag_hint("--freeze NAME where they are buffers, --train NAME where they are not; exports of "
-                  "dynamo tell");
-        diag_warn(WHERE_FILE(p->m->path),
-                  "what repeats a few numbers, as filters and grids do, trains as a parameter: %s",
-                  join(a, p->repeating.at, p->repeating.n));
-    }
-    report_computed(p);
-    report_traces(p);
-    report_unnamed(p, unnamed.n, unnamed.at);
-    if (lost.n == 0 && p->constant.n == 0 && p->frozen_batchnorms == 0)
-        return;
-    if (norm)
-        diag_note("BatchNormalization in evaluation form trains without its statistics; export in "
-                  "training mode to keep them");
-    Where w = WHERE_FILE(p->m->path);
-    if (!unnamed.n)
-        note_unfit(p);
-    if (lost.n) {
-        diag_hint("exporting with optimize=False keeps every parameter");
-        diag_warn(w, "%u parameter%s will not train, the export folded %s away: %s", lost.n,
-                  lost.n == 1 ? "" : "s", lost.n == 1 ? "it" : "them", join(a, lost.at, lost.n));
-    } else if (p->constant.n) {
-        diag_hint(p->m->from_pytorch ? "exporting with do_constant_folding=False, or --train NAME, "
-                                       "makes parameters of them where they are any"
-                                     : "--train NAME makes parameters of them where they are any");
-        diag_warn(w, "constants %sdo not train: %s",
-                  p->m->from_pytorch ? "that folding made " : "",
-                  join(a, p->constant.at, p->constant.n));
-    } else {
-        diag_warn(w, "%u BatchNormalization node%s in evaluation form", p->frozen_batchnorms,
-                  p->frozen_batchnorms == 1 ? " is" : "s are");
     }
 }

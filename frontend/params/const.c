@@ -18,7 +18,7 @@ static bool is_folded(const Params *p, const char *name)
 /* By TorchScript, or of its nodes by ONNX Runtime's optimizer: "/wpe/Gather_output_0". */
 static bool made_by_folding(const Params *p, const RawTensor *t)
 {
-    return is_folded(p, t->name) && dtype_is_float(t->dtype) && t->bytes.at &&
+    return is_folded(p, t->name) && !t->is_lifted && dtype_is_float(t->dtype) && t->bytes.at &&
            strmap_get(&p->by_init, t->name) == NONE;
 }
 

@@ -154,22 +154,12 @@ void param_use_rows(Params *p, RawNode *n, uint32_t input, uint32_t param, bool 
 
 int param_role(const RawNode *n, uint32_t input)
 {
-    static const struct { const char *op; int role[5];
-    } slot[] = {
-        {"MatMul", {0, ROLE_WEIGHT}},
-        {"Gemm", {0, ROLE_WEIGHT, ROLE_BIAS}},
-        {"Conv", {0, ROLE_WEIGHT, ROLE_BIAS}},
-        {"ConvTranspose", {0, ROLE_WEIGHT, ROLE_BIAS}},
-        {"Gather", {ROLE_WEIGHT}},
-        {"PRelu", {0, ROLE_WEIGHT}},
-        {"LayerNormalization", {0, ROLE_WEIGHT, ROLE_BIAS}},
-        {"RMSNormalization", {0, ROLE_WEIGHT}},
-        {"GroupNormalization", {0, ROLE_WEIGHT, ROLE_BIAS}},
-        {"InstanceNormalization", {0, ROLE_WEIGHT, ROLE_BIAS}},
-        {"BatchNormalization", {0, ROLE_WEIGHT, ROLE_BIAS, ROLE_MEAN, ROLE_VAR}},
-    };
-    for (size_t i = 0; !*n->domain && i < sizeof slot / sizeof *slot; i++)
-        if (!strcmp(slot[i].op, n->op_type))
-            return input < 5 ? slot[i].role[input] : ROLE_ANY;
-    return ROLE_ANY;
+    switch (*n->domain ? '.' : op_slot("", n->op_type, input)) {
+    case 'w':
+    case 's': return ROLE_WEIGHT;
+    case 'b': return ROLE_BIAS;
+    case 'm': return ROLE_MEAN;
+    case 'v': return ROLE_VAR;
+    default: return ROLE_ANY;
+    }
 }

@@ -60,12 +60,49 @@ bool fx_is_filled(const char *name);                    /* a number in a shape: 
 
 /* ---- which operands are parameters ----------------------------------------------------------- */
 
+/* The slots in which a value stands, that which says most first; they are flags. */
+enum {
+    SLOT_WEIGHT = 1,
+    SLOT_BIAS = 2,
+    SLOT_SCALE = 4,                                     /* of a norm, of a PRelu */
+    SLOT_OTHER = 8,                                     /* recurrence, fused operators */
+    SLOT_FEATURE = 16,                                  /* added to, multiplied by what parameters made */
+    SLOT_JOINED = 32,                                   /* put beside that */
+    SLOT_NAMED = 64,                                    /* any other operand */
+    SLOT_OF_DATA = 128,                                 /* subtracted from data, or their divisor */
+    SLOT_LOSS = 256,                                    /* it meets a label */
+    SLOT_STATISTIC = 512,
+    SLOT_FREQUENCY = 1024,                              /* times positions, under a sine */
+    SLOT_NEVER = 2048,
+    SLOT_ANGLE = 4096                                   /* beside another: a sine is between */
+};
+
+/* node: of which operand is the first of those flags */
+typedef struct { uint32_t as; const RawNode *node; uint32_t input; } SlotRead;
+
+/* What the slot, the name and the numbers of an array say of it. */
+typedef enum {
+    RULE_TRAINS,
+    RULE_NOT_READ,
+    RULE_ONE_DIM,
+    RULE_ONE_NUMBER,
+    RULE_NUMBERS,
+    RULE_LITERAL,
+    RULE_NO_NAME,
+    RULE_OF_DATA,
+    RULE_LOSS,
+    RULE_STATISTIC,
+    RULE_FREQUENCY,
+    RULE_NEVER
+} Verdict;
+
 typedef struct Params {
     Model *m;
     Graph *g;
     const ImportOptions *opt;
     /* position on the command line: tells equal names apart */
     uint32_t file;
+    uint32_t first_param;                               /* of this file, in Graph.param */
     bool has_signature;
     Signature sig;
     /* names of a body's arguments -> entry; of the model's they are in sig */
@@ -93,13 +130,14 @@ typedef struct Params {
     /* weights that a BatchNormalization was multiplied into; that folding computed (weight
      * normalisation); what trains for an equal one; named by an attention's order */
     VEC(const char *) scaled, computed, merged, placed;
-    /* taken for buffers by their names alone; for parameters, while their numbers are a buffer's */
+    /* taken for buffers by their names or slots alone; for parameters, while their numbers are a buffer's */
     VEC(const char *) doubtful, repeating;
     /* parameters of which a use is not understood; of which folding left a trace */
     VEC(const char *) partial, inferred;
     uint32_t frozen_batchnorms;                         /* BatchNormalizations in evaluation form */
-    /* foreign.c: products of one column; what the readers of a value say of it */
-    StrMap narrow, read_as;
+    /* slot.c: of what a value is made; the index of what its readers say; products of one column */
+    StrMap made_of, reading, narrow;
+    VEC(SlotRead) readings;
 } Params;
 
 enum { ROLE_ANY, ROLE_WEIGHT, ROLE_BIAS, ROLE_MEAN, ROLE_VAR };
@@ -112,7 +150,8 @@ void param_assign(Params *p, RawNodes *list);
  * leave's. */
 StrMap param_enter(Params *p, const RawNode *n);
 void param_leave(Params *p, StrMap before);
-void param_report(const Params *p);                     /* the one warning of what will not train */
+/* report.c: the warnings of what will not train, and Graph.array */
+void param_report(Params *p);
 
 /* params.c: a parameter, an operand that is one */
 uint32_t param_new(Params *p, const char *name, uint32_t init, bool transposed, bool trainable,
@@ -163,10 +202,17 @@ void param_constants(Params *p, const RawNodes *list);
 void param_constants_note(Params *p, const RawNodes *list);
 /* a constant that folding made begins as a smaller parameter does */
 bool param_may_be_joined(const Params *p, const RawTensor *t);
-/* foreign.c: models that are not PyTorch's; begin before, note after all others */
-void param_foreign_begin(Params *p, const RawNodes *list);
-bool param_foreign(const Params *p, const RawNode *n, uint32_t input, const RawTensor *t);
-void param_foreign_note(Params *p, const RawNodes *list);
+/* slot.c: param_slots after param_place and before the others; by: its first reader, or NULL */
+void param_slots(Params *p, const RawNodes *list);
+void param_slots_note(Params *p, const RawNodes *list); /* after all others */
+/* Numbers that parameters begin with: all the same, or a diagonal; others are equal only where one
+ * is the other */
+bool param_is_equal_by_chance(const RawTensor *t);
+Verdict param_rule(const Params *p, const RawTensor *t, const SlotRead **by);
+/* assign.c: a name that PyTorch's exporters, or others, give to parameters alone, or to them and
+ * buffers; of other tools: one that ends as parameters' do */
+bool param_is_named(const Params *p, const char *name);
+bool param_is_leaf_name(const char *name);              /* "conv.weight", "dense/kernel:0" */
 /* fx.c; what its files share: fx.h */
 void param_from_signature(Params *p, RawNodes *list);
 
@@ -175,6 +221,8 @@ void param_from_signature(Params *p, RawNodes *list);
 bool param_is_mask(const Graph *g, const RawTensor *t);
 /* that, or sines and cosines of positions, of which the first are all 0 or all the largest. */
 bool param_is_table(const Graph *g, const RawTensor *t);
+/* numbers in order along a dimension, or few of them again and again: grids, filters, frequencies */
+bool param_is_regular(const Graph *g, const RawTensor *t);
 
 /* file.c: what --param or --params-from has under this name, as type t; or NULL. */
 const RawTensor *param_given(const Params *p, const char *name, Dtype t);

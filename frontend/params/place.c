@@ -272,7 +272,8 @@ static bool is_plain_buffer(const RawTensor *t)
     return !dtype_is_float(t->dtype) || !t->bytes.length || is_sinusoidal(t) || is_regular(t);
 }
 
-/* A module's members are written parameters first: what comes after a buffer is one too. */
+/* A module's members are written parameters first: what comes after a buffer is one too.  Whole
+ * numbers of a byte are weights. */
 static void find_buffers(Params *p)
 {
     StrMap begun = {.arena = p->m->arena}, perhaps = {.arena = p->m->arena};
@@ -286,7 +287,7 @@ static void find_buffers(Params *p)
             i + 1 < p->m->init.n && is_rotation(p->m->arena, t, &p->m->init.at[i + 1]);
         bool either = is_called_either(t->name);
         bool plain = !either || rotates || is_plain_buffer(t); /* of others no number is read */
-        bool sure = !dtype_is_float(t->dtype) || rotates ||
+        bool sure = (!dtype_is_float(t->dtype) && dtype_bits(t->dtype) > 8) || rotates ||
                     (param_is_buffer_name(t->name) && strcmp(leaf, "pe") && strcmp(leaf, "mask"));
         bool behind = strmap_get(&perhaps, module) != NONE;
         if (rotates || behind || strmap_get(&begun, module) != NONE ||
@@ -300,16 +301,25 @@ static void find_buffers(Params *p)
     }
 }
 
+/* What data are normalised with, and what weighs the classes of a loss: a member of PyTorch's examples
+ * and of its losses, and no module's parameter. */
+static bool is_statistic_name(const char *name)
+{
+    static const char *const statistic[] = {"mean", "std", "pos_weight", NULL};
+    return is_one_of(leaf_of(name), statistic);
+}
+
 /* Taken for a buffer by its name, where its numbers are not those of one, or by its place behind
  * what is so called. */
 bool param_is_doubtful_buffer(const Params *p, const char *name)
 {
-    return strmap_get(&p->places->doubtful, name) != NONE;
+    return is_statistic_name(name) || strmap_get(&p->places->doubtful, name) != NONE;
 }
 
 bool param_is_buffer(const Params *p, const char *name)
 {
-    return param_is_buffer_name(name) || strmap_get(&p->places->buffer, name) != NONE;
+    return param_is_buffer_name(name) || is_statistic_name(name) ||
+           strmap_get(&p->places->buffer, name) != NONE;
 }
 
 /* ---- the whole ---- */

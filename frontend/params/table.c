@@ -27,6 +27,7 @@ double raw_number(const RawTensor *t, int64_t i)
 typedef struct {
     bool mask;                                          /* some are infinite, or as good as that */
     bool table;
+    bool regular;                                       /* in order, or few again and again */
 } Looks;
 
 static RawTensor floats(Dtype t, const Shape *s, const void *data)
@@ -59,6 +60,39 @@ static bool begins_alike(const RawTensor *t, int64_t n, int64_t inner, int64_t e
     return varies;
 }
 
+/* Do all lines along dim d rise, or all fall? */
+static bool is_ordered(const RawTensor *t, int d)
+{
+    enum { LEAST = 8 };
+    int64_t n = shape_elements(&t->shape), inner = 1;
+    bool rises = true, falls = true;
+    for (int i = d + 1; i < t->shape.rank; i++)
+        inner *= t->shape.d[i];
+    for (int64_t i = inner; i < n && (rises || falls); i++) {
+        if (i / inner % t->shape.d[d] == 0)
+            continue;
+        double step = raw_number(t, i) - raw_number(t, i - inner);
+        rises &= step > 0;
+        falls &= step < 0;
+    }
+    return t->shape.d[d] >= LEAST && (rises || falls);
+}
+
+/* Few numbers again and again, as grids and filters have. */
+static bool is_repeated(const RawTensor *t)
+{
+    enum { SEEN = 256 };
+    int64_t n = shape_elements(&t->shape), distinct = 0;
+    n = n < SEEN ? n : SEEN;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t k = 0;
+        while (k < i && raw_number(t, k) != raw_number(t, i))
+            k++;
+        distinct += k == i;
+    }
+    return n > 3 && 2 * distinct <= n;
+}
+
 static const void *look(Arena *a, Dtype dtype, const Shape *s, const void *data)
 {
     Looks *k = arena_new_of(a, Looks);
@@ -73,6 +107,9 @@ static const void *look(Arena *a, Dtype dtype, const Shape *s, const void *data)
     }
     for (int d = s->rank; d-- > 0 && !constant && !k->table; inner *= s->d[d])
         k->table = begins_alike(&t, n, inner, inner * s->d[d], most);
+    k->regular = is_repeated(&t);
+    for (int d = 0; d < s->rank && !k->regular; d++)
+        k->regular = is_ordered(&t, d);
     return k;
 }
 
@@ -83,6 +120,7 @@ static const Looks *looks_of(const Graph *g, const RawTensor *t)
 
 bool param_is_mask(const Graph *g, const RawTensor *t) { return looks_of(g, t)->mask; }
 bool param_is_table(const Graph *g, const RawTensor *t) { return looks_of(g, t)->table; }
+bool param_is_regular(const Graph *g, const RawTensor *t) { return looks_of(g, t)->regular; }
 
 typedef struct { int64_t heads, n, height, width, tokens, rows; bool heads_last; } Table;
 

@@ -107,6 +107,21 @@ static void summary_notes(const char *what, const char *const *text, uint32_t n,
         fprintf(f, "%s: %u more like these, see pipe.html\n", what, n - FEW);
 }
 
+/* Arrays of floats, and the numbers in them, that train and that do not. */
+static void summary_arrays(const Graph *g, Arena *a, FILE *f)
+{
+    int64_t arrays[2] = {0}, numbers[2] = {0};
+    for (uint32_t i = 0; i < g->array.n; i++) {
+        const ArrayNote *n = &g->array.at[i];
+        arrays[n->trains]++;
+        numbers[n->trains] += shape_elements(&n->shape);
+    }
+    fprintf(f, "%lld array%s of %s numbers train%s, %lld of %s do%s not (ppsplit ls --parameters)\n",
+            (long long)arrays[1], arrays[1] == 1 ? "" : "s", count_text(a, numbers[1]),
+            arrays[1] == 1 ? "s" : "", (long long)arrays[0], count_text(a, numbers[0]),
+            arrays[0] == 1 ? "es" : "");
+}
+
 void report_summary(const Pipe *p, FILE *f)
 {
     const Graph *g = p->graph;
@@ -115,6 +130,8 @@ void report_summary(const Pipe *p, FILE *f)
             p->stage.n == 1 ? "" : "s", p->loss == NONE ? "no loss" : "loss ",
             p->loss == NONE || !p->loss_text ? "" : diag_escape(a, p->loss_text));
     summary_stages(p, a, f);
+    if (p->loss != NONE)
+        summary_arrays(g, a, f);
     for (uint32_t i = 0; i < p->edge.n; i++) {
         const Edge *e = &p->edge.at[i];
         fprintf(f, "%u -> %u  %s  %s, %s%s\n", e->from, e->to, value_text(g, a, e->value),

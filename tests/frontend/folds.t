@@ -114,13 +114,13 @@ is "recurrent: and is not where it is frozen" "$(said recurrent --freeze base)" 
 # computed is named with the node that reads it.
 dir=$cases/beside
 . "$dir/case.env"
-is "beside: what has no name is named" "$(said beside)" "beside/model.onnx: warning: 1 weight was computed of parameters that folding does not name, it trains as such: onnx::MatMul_24
-beside/model.onnx: warning: constants that folding made do not train: onnx::Exp_26 (of /Exp), onnx::Sub_27 (of /Sub)"
+is "beside: what has no name is named" "$(said beside)" "beside/model.onnx: warning: 2 weights were computed of parameters that folding does not name, they train as such: onnx::MatMul_24, onnx::Sub_27
+beside/model.onnx: warning: constants that folding made do not train: onnx::Exp_26 (of /Exp)"
 is "beside: a bias that was computed is named" "$("$ppsplit" -q "$cases/beside/equalized.onnx" --loss mse -o said.out 2>&1 | head -n 1 | sed 's/.*: //')" "0.weight, 0.bias"
 is "beside: so is one that a BatchNormalization is in" "$("$ppsplit" -q "$cases/beside/fused.onnx" --loss mse -o said.out 2>&1 | sed -n 's/.*do train: //p')" "0.weight, 0.bias"
 is "beside: what has a buffer's name, but not its numbers, or stands behind one, is named" "$("$ppsplit" -q "$cases/beside/called.onnx" --loss mse -o said.out 2>&1 | head -n 1 | sed 's/.*: //')" "tril, pe, gain"
 is "beside: and nothing is left to say where it is to train" "$("$ppsplit" -q "$cases/beside/called.onnx" --train tril --train pe --train gain --loss mse -o said.out 2>&1)" ""
-is "beside: what was merged with a parameter is named" "$("$ppsplit" -q "$dir/merged.onnx" --loss mse -o said.out 2>&1 | head -n 1 | sed 's/.*: //')" "onnx::Add_10 (of /Add_1)"
+is "beside: what was merged with a parameter is named" "$("$ppsplit" -q "$dir/merged.onnx" --loss mse -o said.out 2>&1 | head -n 1 | sed 's/.*: //')" "onnx::Add_10"
 ok "beside: splits and builds" split_model "$dir/model.onnx" beside "$splits" --loss "$loss"
 mkdir beside.run
 ok "beside: trains" beside/pipeline train --data "x=$dir/in.x.npy" --data "target=$dir/target.npy" --microbatches $((rows / mb)) --quiet --lr 0 --checkpoint beside.ck --dump-grads beside.run/grads --log-json beside.run/log.json
@@ -160,6 +160,6 @@ is "equal: 0 of a p of 1 may be p - 1 as well, and is named" "$(sed -n 's/.*onnx
 is "a parameter of no such name" "$(said given --param flet=flat.npy | tail -n 1)" "given/model.onnx: error: --param flet: the model declares no such parameter"
 is "no file" "$(said given --param flat | tail -n 1)" "ppsplit: error: --param wants NAME=FILE.npy or NAME=FILE.safetensors, not 'flat'"
 is "not in the file" "$(said given --param flat=weights.safetensors | tail -n 1)" "weights.safetensors: error: no tensor 'flat'"
-is "other numbers" "$(said given --params-from weights.safetensors --param flat=in.x.npy)" "given/model.onnx: warning: 1 parameter will not train, the export folded it away: flat
+is "other numbers" "$(said given --params-from weights.safetensors --param flat=in.x.npy | grep -v 'no gradient reaches')" "given/model.onnx: warning: 1 parameter will not train, the export folded it away: flat
 note: given in files, but no initializer is seen to be made of these numbers: flat"
 plan_done

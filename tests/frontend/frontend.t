@@ -174,4 +174,17 @@ is "of which only the source tells" "$("$ppsplit" -q cloned.onnx --loss mse --du
     "cloned.onnx: warning: its source detaches, the export does not show what, the gradient passes: return self.b(h.detach().clone()) + h
 hint: export again with optimize=False, or name the value with --stop-gradient
 0"
+# Who trains is said: the list, the counts, and what no gradient reaches.
+m=$top/models/mlp-ts/model.onnx
+is "ls --parameters: name, shape, whether it trains, and why" "$("$ppsplit" ls --parameters "$m" --freeze 'inp.*' | sed -n '1,4p' | tr -s ' ')" "name shape trains why
+inp.weight f32[32,16] no frozen
+inp.bias f32[32] no frozen
+blocks.0.0.weight f32[32] yes scale of LayerNormalization"
+is "a split with a loss counts both" "$("$ppsplit" "$m" --freeze 'inp.*' --loss cross_entropy -o "$work/counts" | grep 'numbers train')" \
+    "$("$ppsplit" ls --parameters "$m" --freeze 'inp.*' | awk 'NR > 1 { n[$3]++ } END { print n["yes"] }') arrays of 13.1 k numbers train, 2 of 544 do not (ppsplit ls --parameters)"
+is "what no gradient reaches is named" "$("$ppsplit" -q "$m" --stop-gradient /Add_output_0 --loss cross_entropy -o "$work/reached" 2>&1 | sed 's/.*warning: //; s/: .*//' | head -n 1)" \
+    "no gradient reaches 8 parameters, which will not train"
+is "nothing that trains is refused" "$("$ppsplit" -q "$m" --stop-gradient logits --loss cross_entropy -o "$work/refused" 2>&1 | sed -n 's/.*error: //; s/: .*//p')" "no gradient reaches any parameter"
+is "all that is frozen is not" "$("$ppsplit" -q "$m" --freeze '*' --loss cross_entropy -o "$work/frozen" 2>&1)" ""
+
 plan_done

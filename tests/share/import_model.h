@@ -16,6 +16,7 @@
 
 static Arena *arena;
 static char file[64], said[4096];                       /* by the last import */
+static const char *producer = "pytorch";
 
 typedef struct { Graph *g; ImportOptions opt; } Load;
 
@@ -35,7 +36,7 @@ static inline Graph *import_whole(M *m, const char *signature, const ImportOptio
         put_string(&e, 2, signature);
         put_message(&m->graph, 16, &e);
     }
-    put_string(&b, 2, "pytorch");
+    put_string(&b, 2, producer);
     put_message(&b, 7, &m->graph);
     put_int(&e, 2, 17);
     put_message(&b, 8, &e);

@@ -83,10 +83,10 @@ static void lower(T *t, Op op, int opset, const char *attrs, uint32_t nin, const
                   uint32_t nout)
 {
     static void (*const fn[OP_COUNT])(Import *) = {
-#define IMPORT(f) import_##f
+#define IMPORT(...) OPS_FN(__VA_ARGS__, ~)
 #define NOIMPORT NULL
 #define OP(name, lo, hi, since, import, ...) [OP_##name] = import,
-#define COMPOSITE(name, lo, hi, since, f) [OP_##name] = import_##f,
+#define COMPOSITE(name, lo, hi, since, ...) [OP_##name] = OPS_FN(__VA_ARGS__, ~),
 #include "ir/ops.def"
     };
     RawNode raw = {.name = "n",

@@ -23,7 +23,7 @@ static void tensor(M *m, const char *name, int type, const int *dim, const void 
     put_message(&m->graph, 5, &t);
 }
 
-static void initializer(M *m, const char *name, int rows, int cols, float first)
+static inline void initializer(M *m, const char *name, int rows, int cols, float first)
 {
     float data[64];
     int n = rows * (cols ? cols : 1);

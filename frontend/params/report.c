@@ -1,0 +1,297 @@
+/*
+ * report.c - what is said of a model's parameters: one warning a kind of what an export lost, and the
+ * list of all arrays of floats (Graph.array), each with why it trains or does not.
+ */
+#include <string.h>
+
+#include "fx.h"
+
+static const char *join(Arena *a, const char *const *name, uint32_t n)
+{
+    enum { ENOUGH = 1600 };
+    const char *text = "";
+    uint32_t shown = 0;
+    for (; shown < n && strlen(text) < ENOUGH; shown++)
+        text = arena_printf(a, "%s%s%.128s", text, shown ? ", " : "", name[shown]);
+    return shown < n ? arena_printf(a, "%s and %u more", text, n - shown) : text;
+}
+
+/* What TorchScript's folding computed of parameters, it does not say which: weights in their
+ * places, constants in places that no module's parameter has. */
+static void report_computed(const Params *p)
+{
+    Arena *a = p->m->arena;
+    VEC(const char *) list = {0};
+    if (p->placed.n) {
+        diag_hint("exporting with do_constant_folding=False keeps their names");
+        diag_warn(WHERE_FILE(p->m->path),
+                  "%u parameters of attentions have lost their names in folding and are called by "
+                  "their order: %s",
+                  p->placed.n, join(a, p->placed.at, p->placed.n));
+    }
+    for (uint32_t i = 0; i < p->computed.n; i++)
+        vec_push(a, &list, p->computed.at[i]);
+    for (uint32_t i = 0; i < p->g->param.n && p->m->from_pytorch; i++)
+        if (p->g->param.at[i].trainable && strstr(p->g->param.at[i].name, "::"))
+            vec_push(a, &list, p->g->param.at[i].name);
+    if (list.n == 0)
+        return;
+    diag_hint("exporting with do_constant_folding=False keeps parameters as they are");
+    diag_warn(WHERE_FILE(p->m->path),
+              "%u weight%s computed of parameters that folding does not name, %s as such: %s",
+              list.n, list.n == 1 ? " was" : "s were", list.n == 1 ? "it trains" : "they train",
+              join(a, list.at, list.n));
+}
+
+/* What folding left a trace of: recovered, or short of a use. */
+static void report_traces(const Params *p)
+{
+    Arena *a = p->m->arena;
+    if (p->inferred.n) {
+        diag_hint("--param NAME=FILE.npy gives a parameter itself where this is not how the model "
+                  "has it");
+        diag_warn(WHERE_FILE(p->m->path),
+                  "%u parameter%s recovered from what the export folded %s into: %s", p->inferred.n,
+                  p->inferred.n == 1 ? " was" : "s were", p->inferred.n == 1 ? "it" : "them",
+                  join(a, p->inferred.at, p->inferred.n));
+    }
+    if (p->scaled.n) {
+        diag_hint("export in training mode to keep BatchNormalization apart, by dynamo with "
+                  "optimize=False");
+        diag_warn(
+            WHERE_FILE(p->m->path),
+            "%u parameter%s by a BatchNormalization that the export folded, and so do%s train: %s",
+            p->scaled.n, p->scaled.n == 1 ? " is multiplied" : "s are multiplied",
+            p->scaled.n == 1 ? "es it" : "", join(a, p->scaled.at, p->scaled.n));
+    }
+    if (p->merged.n) {
+        diag_hint("export after a step of training, or with optimize=False, keeps equal parameters "
+                  "apart");
+        diag_warn(
+            WHERE_FILE(p->m->path),
+            "parameters that train with the gradients of equal ones that were merged with them: %s",
+            join(a, p->merged.at, p->merged.n));
+    }
+    if (p->partial.n) {
+        if (!p->is_whole)
+            diag_hint("exporting with optimize=False keeps every use");
+        diag_warn(WHERE_FILE(p->m->path),
+                  "%u use%s of parameters that the export folded %s no gradient: %s", p->partial.n,
+                  p->partial.n == 1 ? "" : "s", p->partial.n == 1 ? "gets" : "get",
+                  join(a, p->partial.at, p->partial.n));
+    }
+}
+
+static bool is_batchnorm(const Params *p, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    int module = dot ? (int)(dot - name) + 1 : 0;
+    const char *mean = arena_printf(p->m->arena, "%.*srunning_mean", module, name);
+    return strmap_get(&p->sig.by_target, mean) != NONE;
+}
+
+static void note_unfit(const Params *p)
+{
+    if (p->unfit.n)
+        diag_note("given in files, but no initializer is seen to be made of these numbers: %s",
+                  join(p->m->arena, p->unfit.at, p->unfit.n));
+}
+
+/* Folding notes of what it made a number; of these it did not. */
+static void report_unnamed(const Params *p, uint32_t n, const char *const *name)
+{
+    if (n == 0)
+        return;
+    note_unfit(p);
+    if (p->is_whole) {
+        diag_warn(WHERE_FILE(p->m->path), "%u parameter%s will not train, no node uses %s: %s", n,
+                  n == 1 ? "" : "s", n == 1 ? "it" : "them", join(p->m->arena, name, n));
+        return;
+    }
+    diag_hint("exporting with optimize=False tells");
+    diag_warn(WHERE_FILE(p->m->path),
+              "%u parameter%s that no node names will not train: not used, another name of a tied "
+              "one, or merged without a trace: %s",
+              n, n == 1 ? "" : "s", join(p->m->arena, name, n));
+}
+
+/* What an export left no trace of is said in one place. */
+static void warn(const Params *p)
+{
+    VEC(const char *) lost = {0}, unnamed = {0};
+    bool norm = p->frozen_batchnorms > 0;
+    Arena *a = p->m->arena;
+    for (uint32_t i = 0; i < p->sig.n; i++)
+        if (p->sig.entry[i].kind == SIG_PARAMETER && p->sig_param[i] == NONE) {
+            const char *name = p->sig.entry[i].target;
+            if (p->sig_named[i] && !p->is_whole)
+                vec_push(a, &lost, name);
+            else
+                vec_push(a, &unnamed, name);
+            norm |= is_batchnorm(p, name);
+        }
+    if (!p->opt->training)
+        return;
+    if (p->doubtful.n) {
+        diag_hint("--train NAME makes parameters of them where they are any");
+        diag_warn(WHERE_FILE(p->m->path),
+                  "what is called, or stands, as buffers are does not train: %s",
+                  join(a, p->doubtful.at, p->doubtful.n));
+    }
+    if (p->repeating.n) {
+        diag_hint("--freeze NAME where they are buffers, --train NAME where they are not; exports of "
+                  "dynamo tell");
+        diag_warn(WHERE_FILE(p->m->path),
+                  "what repeats a few numbers, as filters and grids do, trains as a parameter: %s",
+                  join(a, p->repeating.at, p->repeating.n));
+    }
+    report_computed(p);
+    report_traces(p);
+    report_unnamed(p, unnamed.n, unnamed.at);
+    if (lost.n == 0 && p->constant.n == 0 && p->frozen_batchnorms == 0)
+        return;
+    if (norm)
+        diag_note("BatchNormalization in evaluation form trains without its statistics; export in "
+                  "training mode to keep them");
+    Where w = WHERE_FILE(p->m->path);
+    if (!unnamed.n)
+        note_unfit(p);
+    if (lost.n) {
+        diag_hint("exporting with optimize=False keeps every parameter");
+        diag_warn(w, "%u parameter%s will not train, the export folded %s away: %s", lost.n,
+                  lost.n == 1 ? "" : "s", lost.n == 1 ? "it" : "them", join(a, lost.at, lost.n));
+    } else if (p->constant.n) {
+        diag_hint(p->m->from_pytorch ? "exporting with do_constant_folding=False, or --train NAME, "
+                                       "makes parameters of them where they are any"
+                                     : "--train NAME makes parameters of them where they are any");
+        diag_warn(w, "constants %sdo not train: %s",
+                  p->m->from_pytorch ? "that folding made " : "",
+                  join(a, p->constant.at, p->constant.n));
+    } else {
+        diag_warn(w, "%u BatchNormalization node%s in evaluation form", p->frozen_batchnorms,
+                  p->frozen_batchnorms == 1 ? " is" : "s are");
+    }
+}
+
+/* ---- the list ---- */
+
+/* "weight of Conv", "added or multiplied along features (Add)" */
+static const char *why_it_trains(Arena *a, const SlotRead *r)
+{
+    uint32_t as = r ? r->as & (~r->as + 1) : 0;
+    const char *op = r && r->node ? diag_escape(a, r->node->op_type) : "";
+    switch (as) {
+    case SLOT_WEIGHT: return arena_printf(a, "weight of %.64s", op);
+    case SLOT_BIAS: return arena_printf(a, "bias of %.64s", op);
+    case SLOT_SCALE: return arena_printf(a, "scale of %.64s", op);
+    case SLOT_OTHER: return arena_printf(a, "operand %u of %.64s", r->input, op);
+    case SLOT_FEATURE: return arena_printf(a, "along features, by %.64s", op);
+    case SLOT_JOINED: return arena_printf(a, "joined with features, by %.64s", op);
+    default: return "named as parameters are";
+    }
+}
+
+static const char *why_not(const Params *p, const RawTensor *t)
+{
+    static const char *const why[] = {
+        [RULE_NOT_READ] = "no node reads it",
+        [RULE_ONE_DIM] = "a weight has two dimensions, or a name",
+        [RULE_ONE_NUMBER] = "one number without a name",
+        [RULE_NUMBERS] = "its numbers are a mask's, a table's or a grid's",
+        [RULE_LITERAL] = "a number of the program",
+        [RULE_NO_NAME] = "no slot of a parameter, and no name",
+        [RULE_OF_DATA] = "a statistic of the data",
+        [RULE_LOSS] = "it weighs the loss",
+        [RULE_STATISTIC] = "a running statistic",
+        [RULE_FREQUENCY] = "the frequencies of a table of positions",
+        [RULE_NEVER] = "a setting, bound or size"};
+    const SlotRead *by;
+    Verdict rule = param_rule(p, t, &by);
+    if (rule == RULE_NEVER && by->node)
+        return arena_printf(p->m->arena, "%s: operand %u of %.64s", why[rule], by->input,
+                            diag_escape(p->m->arena, by->node->op_type));
+    if (param_is_buffer(p, t->name))
+        return "called, or placed, as buffers are";
+    return rule == RULE_TRAINS ? "made of parameters" : why[rule];
+}
+
+static const char *signature_says(const Params *p, const RawTensor *t)
+{
+    uint32_t e = strmap_get(&p->sig.by_target, t->name);
+    return e == NONE                                  ? "no parameter of the exporter's list"
+           : p->sig.entry[e].kind == SIG_PARAMETER ? "in no use that is understood"
+                                                   : "a buffer of the exporter's list";
+}
+
+/* The recipes of the nodes, by the initializers they stand for: only parameters are in them. */
+static StrMap made_of_parameters(const Params *p)
+{
+    StrMap made = {.arena = p->m->arena};
+    for (uint32_t i = 0; i < p->m->node.n; i++) {
+        const RawNode *n = p->m->node.at[i];
+        for (uint32_t j = 0; n->made && j < n->nin; j++) {
+            uint32_t q = n->made[j] ? recipe_only_param(n->made[j]) : NONE;
+            if (q != NONE && strmap_get(&p->m->init_index, n->in[j]) != NONE)
+                *strmap_at(&made, n->in[j]) = q;
+        }
+    }
+    return made;
+}
+
+static ArrayNote note_of_param(const Params *p, const Param *q, const RawTensor *t)
+{
+    const SlotRead *by = NULL;
+    ArrayNote a = {.name = q->name, .dtype = q->dtype, .shape = q->shape, .trains = q->trainable};
+    if (t && !p->has_signature)
+        param_rule(p, t, &by);
+    if (!q->trainable)
+        a.why = q->stat ? "a running statistic" : "frozen";
+    else if (param_matches(p->opt->train.at, p->opt->train.n, q->name))
+        a.why = "--train";
+    else if (p->has_signature && t)
+        a.why = "a parameter of the exporter's list";
+    else
+        a.why = t ? why_it_trains(p->m->arena, by) : "made again of what the export folded";
+    return a;
+}
+
+/* Each array of floats in the order of the file, then parameters that no array is. */
+static void list(Params *p)
+{
+    Graph *g = p->g;
+    StrMap made = made_of_parameters(p), seen = {.arena = p->m->arena};
+    for (uint32_t i = 0; i < p->m->init.n; i++) {
+        const RawTensor *t = &p->m->init.at[i];
+        uint32_t q = strmap_get(&made, t->name);
+        bool own = false;
+        if (!dtype_is_float(t->dtype))
+            continue;
+        for (uint32_t k = p->first_param; k < g->param.n && !own; k++)
+            if (g->param.at[k].initializer && !strcmp(g->param.at[k].initializer, t->name)) {
+                ArrayNote a = note_of_param(p, &g->param.at[k], t);
+                a.as = strcmp(a.name, t->name) ? t->name : NULL;
+                vec_push(g->arena, &g->array, a);
+                *strmap_at(&seen, g->param.at[k].name) = own = true;
+            }
+        if (own)
+            continue;
+        ArrayNote a = {.name = t->name, .dtype = t->dtype, .shape = t->shape};
+        if (q != NONE) {
+            a.as = g->param.at[q].name;
+            a.trains = g->param.at[q].trainable;
+            a.why = "made of a parameter";
+        } else {
+            a.why = p->has_signature ? signature_says(p, t) : why_not(p, t);
+        }
+        vec_push(g->arena, &g->array, a);
+    }
+    for (uint32_t k = p->first_param; k < g->param.n; k++)
+        if (strmap_get(&seen, g->param.at[k].name) == NONE)
+            vec_push(g->arena, &g->array, note_of_param(p, &g->param.at[k], NULL));
+}
+
+void param_report(Params *p)
+{
+    warn(p);
+    list(p);
+}
