@@ -16,29 +16,6 @@
 
 /* ---- without a signature ---- */
 
-static bool ends_with(const char *s, const char *end)
-{
-    size_t n = strlen(s), k = strlen(end);
-    return n >= k && !strcmp(s + n - k, end);
-}
-
-bool param_is_leaf_name(const char *name)
-{
-    static const char *const end[] = {
-        "weight",    "bias",           "kernel",           "gamma",    "beta",   "embeddings",
-        "embedding", "ReadVariableOp", "ReadVariableOp:0", "kernel:0", "bias:0", "gamma:0",
-        "beta:0",    "embeddings:0",   "ReadVariableOp/resource:0"};
-    for (size_t i = 0; i < sizeof end / sizeof *end; i++)
-        if (ends_with(name, end[i]))
-            return !param_is_made_up(name);
-    return false;
-}
-
-bool param_is_named(const Params *p, const char *name)
-{
-    return p->m->from_pytorch ? !param_is_made_up(name) : param_is_leaf_name(name);
-}
-
 static bool is_param(const Params *p, const RawNode *n, uint32_t input, const RawTensor *t)
 {
     int role = param_place_role(p, n, input);

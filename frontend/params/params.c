@@ -39,6 +39,29 @@ bool param_is_made_up(const char *name)
                         starts_with(name, "_to_copy")));
 }
 
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), k = strlen(end);
+    return n >= k && !strcmp(s + n - k, end);
+}
+
+bool param_is_leaf_name(const char *name)
+{
+    static const char *const end[] = {
+        "weight",    "bias",           "kernel",           "gamma",    "beta",   "embeddings",
+        "embedding", "ReadVariableOp", "ReadVariableOp:0", "kernel:0", "bias:0", "gamma:0",
+        "beta:0",    "embeddings:0",   "ReadVariableOp/resource:0"};
+    for (size_t i = 0; i < sizeof end / sizeof *end; i++)
+        if (ends_with(name, end[i]))
+            return !param_is_made_up(name);
+    return false;
+}
+
+bool param_is_named(const Params *p, const char *name)
+{
+    return p->m->from_pytorch ? !param_is_made_up(name) : param_is_leaf_name(name);
+}
+
 bool param_matches(const char *const *pattern, uint32_t n, const char *name)
 {
     for (uint32_t i = 0; i < n; i++)

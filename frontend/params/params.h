@@ -177,6 +177,10 @@ int param_role(const RawNode *n, uint32_t input);
 bool param_matches(const char *const *pattern, uint32_t n, const char *name);
 bool param_is_made_up(
     const char *name); /* "onnx::MatMul_355", "val_12", ...: not a module's name */
+/* A name that PyTorch's exporters, or others, give to parameters alone, or to them and
+ * buffers; of other tools: one that ends as parameters' do */
+bool param_is_named(const Params *p, const char *name);
+bool param_is_leaf_name(const char *name);              /* "conv.weight", "dense/kernel:0" */
 
 /* place.c: what the nodes around say, for the nodes of one list */
 typedef struct Places Places;
@@ -209,10 +213,6 @@ void param_slots_note(Params *p, const RawNodes *list); /* after all others */
  * is the other */
 bool param_is_equal_by_chance(const RawTensor *t);
 Verdict param_rule(const Params *p, const RawTensor *t, const SlotRead **by);
-/* assign.c: a name that PyTorch's exporters, or others, give to parameters alone, or to them and
- * buffers; of other tools: one that ends as parameters' do */
-bool param_is_named(const Params *p, const char *name);
-bool param_is_leaf_name(const char *name);              /* "conv.weight", "dense/kernel:0" */
 /* fx.c; what its files share: fx.h */
 void param_from_signature(Params *p, RawNodes *list);
 
