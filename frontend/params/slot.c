@@ -284,6 +284,14 @@ static bool is_grid(const Params *p, const RawNode *n, uint32_t j)
     return false;
 }
 
+/* A table that is called as parameters are is one, whatever rows are taken of it. */
+static bool is_named_table(const Params *p, const RawNode *n, uint32_t j)
+{
+    uint32_t init = strmap_get(&p->m->init_index, n->in[j]);
+    return j == 0 && is_op(n, "Gather") && init != NONE && is_named(p, &p->m->init.at[init]) &&
+           p->m->init.at[init].shape.rank > 1;
+}
+
 /* What node n says of operand j: where all it reads are arrays, what the readers of its result say. */
 static SlotRead says(const Params *p, const RawNode *n, uint32_t j)
 {
@@ -300,7 +308,7 @@ static SlotRead says(const Params *p, const RawNode *n, uint32_t j)
                      : beside | (of & OF_LABEL);
     }
     r.as = slot_flag(p, n, j, beside);
-    if (beside != OF_ARRAYS || r.as & (SLOT_BIAS | SLOT_SCALE | SLOT_STATISTIC | SLOT_NEVER))
+    if (beside != OF_ARRAYS || is_named_table(p, n, j) || r.as & (SLOT_BIAS | SLOT_SCALE | SLOT_STATISTIC | SLOT_NEVER))
         return r;
     SlotRead of = {0};
     for (uint32_t k = 0; k < n->nout; k++) {

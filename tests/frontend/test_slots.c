@@ -3,6 +3,8 @@
  * whatever holds it and whatever it is called: small models of other tools than PyTorch, and of
  * PyTorch where names count too; and matrices that are one.
  */
+#include <math.h>
+
 #include "import_model.h"
 
 /* ---- models ---- */
@@ -156,6 +158,23 @@ static void test_statistics(void)
     ok(trains(g, "range"), "--train makes a parameter of it");
 }
 
+/* A table that a constant looks up is one for all its numbers, a row that masks too. */
+static void test_table(void)
+{
+    float rows[8];
+    draw(rows, 8);
+    rows[0] = -INFINITY;
+    M m = {0};
+    tensor(&m, "bias.weight", 1, (int[]){2, 4, 0}, rows, 32);
+    tensor(&m, "row", 7, (int[]){1, 0}, (int64_t[]){1}, 8);
+    floats(&m, "w", 4, 4);
+    node(&m, "MatMul", "", "x w", "a", NULL, NULL);
+    node(&m, "Gather", "", "bias.weight row", "r", NULL, NULL);
+    node(&m, "Add", "", "a r", "y", NULL, NULL);
+    Graph *g = import(&m, NULL, NULL);
+    ok(trains(g, "bias.weight"), "a table that a constant looks up trains");
+}
+
 static void test_settings(void)
 {
     M m = {0};
@@ -294,6 +313,7 @@ int main(void)
     test_holders();
     test_left_factor();
     test_statistics();
+    test_table();
     test_settings();
     test_numbers();
     test_frequencies();
