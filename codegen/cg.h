@@ -72,6 +72,7 @@ struct StageGen {
     const Pipe *microbatches;
     Graph *g;
     Stage *stage;
+    const char *name;               /* "stage3": of its file, its functions, its tables */
     Arena *a;
     bool device;                    /* for devices: bias.c, count.c */
     bool fixed;                     /* rows never change: every extent is a plain number */

@@ -113,6 +113,14 @@ void graph_rename(Graph *g, ValueId v, const char *name)
     x->made = false;
 }
 
+bool graph_is_total(const Graph *g, ValueId v)
+{
+    for (uint32_t i = 0; i < g->total.n; i++)
+        if (g->total.at[i].input == v)
+            return true;
+    return false;
+}
+
 /* Outputs of a node have consecutive ids, and so have the constants of a folded one.  A node with
  * one output may have become its operand (a Split into one part): any value. */
 ValueId graph_out(const Graph *g, ValueId first, uint32_t i)

@@ -113,6 +113,16 @@ typedef struct {
     VEC(RowsOut) out;
 } RowsAt;
 
+/* What the data of a step alone decide, added up over its rows before the step begins: how many
+   targets count, the weights of their classes.  input: the V_INPUT that stands for it, the same in
+   all microbatches; value: what a microbatch adds to it, or, of a mean, adds by its rows.  level: 1,
+   or one more than that of the totals that it is made of. */
+typedef struct {
+    ValueId input, value;
+    bool mean;
+    int level;
+} StepTotal;
+
 typedef struct Graph {
     Arena *arena;
     Looked *looked;                                     /* looked.c; of its twins, too */
@@ -124,6 +134,7 @@ typedef struct Graph {
     VEC(ArrayNote) array;                               /* of all files, in their order */
     VEC(StatUpdate) update;
     VEC(TripBound) trip_bound;
+    VEC(StepTotal) total;                               /* partition/loss_terms.c finds them */
     /* model inputs, in order (target/loss_scale appended later) */
     Ids input;
     Ids output;                                         /* model outputs, in order */

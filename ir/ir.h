@@ -27,6 +27,7 @@ ValueId graph_param(Graph *g, Param p);                                       /*
 ValueId graph_const(Graph *g, const char *name, Tensor t);                    /* keeps t.data */
 /* fatal if another has it */
 void graph_rename(Graph *g, ValueId v, const char *name);
+bool graph_is_total(const Graph *g, ValueId v);         /* the input of one of g->total */
 /* i-th output of first's node */
 ValueId graph_out(const Graph *g, ValueId first, uint32_t i);
 Where graph_where(const Graph *g, uint32_t origin, int input);

@@ -4,6 +4,9 @@
   sequence    a.onnx, b.onnx run as a, b, a: a module used twice, across files
   lossmodel   a model and loss.onnx, a loss in a file of its own
   ownloss     a model whose output `loss` is its loss
+  valid       its loss is a mean over the labels that are not -100, which are few in some rows and none in others, one
+              over a mask that is at least 1, a mean and a sum over rows, one of them in the first stage, and a number of the parameters;
+              root.onnx: the root of a mean
   shifted     its loss compares all but the last step with all but the first label, flattened: a view that strides cannot say
   annotated   pipeline_stage on every node (IR 11)
   twice       a module called twice inside one file; folded.onnx: the same with constant folding, which transposes its weight twice
@@ -342,6 +345,23 @@ def ownloss(d):
     export(m, (torch.randn(MB, 6), torch.randint(0, 6, (MB,))), f"{d}/model.onnx", ["x", "labels"], ["loss", "logits"])
     m = m.double(); l, y = m(x.double(), t); l.backward()
     write(d, ("output:loss", l.item()), grads_of(m), "b:begin", "model.onnx", y, x=x, labels=t)
+
+class Valid(nn.Module):
+    def __init__(self): super().__init__(); self.a, self.b, self.s = A(), B(), nn.Parameter(torch.tensor(.3))
+    def forward(self, x, labels, mask):
+        h = self.a(x); y = self.b(h)
+        l = F.cross_entropy(y[:, :-1].reshape(-1, 6), labels[:, 1:].reshape(-1)); e = (y * y).mean(2)
+        return l * torch.exp(-self.s) + self.s + .1 * h.pow(2).mean() + .02 * h.abs().sum() + (e * mask).sum() / mask.sum().clamp(min=1), y
+class Root(Valid):
+    def forward(self, x): return torch.sqrt(self.b(self.a(x)).pow(2).mean())
+
+def valid(d):
+    m = Valid(); g = torch.Generator().manual_seed(4); rows = lambda n: (torch.randn(n, 4, 6, generator=g), torch.randint(0, 6, (n, 4), generator=g), (torch.rand(n, 4, generator=g) < .3).float())
+    x, t, k = rows(ROWS); t[torch.rand(ROWS, 4, generator=g) < .5] = -100; t[:3] = -100; t[0, 1] = 2; k[5:] = 0
+    names = ["x", "labels", "mask"]
+    export(m, rows(MB), f"{d}/model.onnx", names, ["loss", "logits"]); export(Root(), rows(MB)[:1], f"{d}/root.onnx", names[:1], ["loss"])
+    m = m.double(); l, y = m(x.double(), t, k.double()); l.backward(); np.save(f"{d}/loss.npy", l.detach().float().numpy())
+    write(d, ("output:loss", l.item()), grads_of(m), "b:begin", "model.onnx", y, x=x, labels=t, mask=k)
 
 class Shifted(nn.Module):
     def __init__(self): super().__init__(); self.a, self.b = A(), B()
@@ -942,6 +962,6 @@ def clip(d):
     m.zero_grad(); l, y = m(image.double(), text); l.backward()
     write(d, ("output:loss", l.item()), grads_of(m), "mixed:begin", "model.onnx", y, name="similarity", second=repr(l2.item()), extra=f"--bind rows={ROWS} --rows {MB} --loss-over minibatch", schedules="gpipe", image=image, text=text)
 
-for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, graph, parts, features, folded, given, packed, partly, relative, beside, equal, half, clip):
+for f in (sequence, lossmodel, ownloss, valid, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, graph, parts, features, folded, given, packed, partly, relative, beside, equal, half, clip):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

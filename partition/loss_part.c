@@ -4,8 +4,9 @@
  * In: the graph with its loss, and where the rows are.  Out: the nodes that are computed once, when
  * the outputs of all microbatches are there.  Of a loss that ppsplit appended they are known.  Of
  * one that the model computes (output:NAME) they are the tail of the graph in which no value has
- * rows any more: what it reads has them, so that the microbatches' follow one another.  In CLIP the
- * tail begins with the product that compares every image with every text.
+ * rows any more, or rows that influence each other: what it reads has rows of its own, so that the
+ * microbatches' follow one another.  In CLIP the tail begins with the product that compares every
+ * image with every text, of a variance over the rows with their mean.
  */
 #include <string.h>
 
@@ -28,23 +29,25 @@ static bool *varying(const Graph *g, const bool *live)
     return is;
 }
 
-static bool has_rows(const Graph *g, const Node *n)
+/* Rows each of which is a sample's alone. */
+static bool has_rows(const Graph *g, const BatchNotes *notes, const Node *n)
 {
     bool any = false;
     for (uint32_t i = 0; i < n->nout; i++)
-        any |= val(g, n->out[i])->batch >= 0;
+        any |= val(g, n->out[i])->batch >= 0 && !notes->fate[n->out[i]].mixed;
     return any;
 }
 
 /* From the last node to the first: no rows, and nothing before reads it. */
-static void find_tail(const Graph *g, const bool *live, const bool *varies, bool *part)
+static void find_tail(const Graph *g, const BatchNotes *notes, const bool *live,
+                      const bool *varies, bool *part)
 {
     bool *read_before = arena_array(g->arena, bool, g->value.n + 1);
     for (uint32_t i = 0; i < g->update.n; i++)
         read_before[g->update.at[i].value] = true;
     for (NodeId n = g->node.n; n-- > 0;) {
         const Node *x = &g->node.at[n];
-        part[n] = live[n] && varies[x->out[0]] && !has_rows(g, x);
+        part[n] = live[n] && varies[x->out[0]] && !has_rows(g, notes, x);
         for (uint32_t i = 0; i < x->nout; i++)
             part[n] &= !read_before[x->out[i]];
         for (uint32_t i = 0; i < x->nin && live[n] && !part[n]; i++)
@@ -81,21 +84,31 @@ static void check_gathered(const Graph *g, const BatchNotes *notes, const bool *
         }
 }
 
+static _Noreturn void refuse_mixed(const Graph *g, NodeId n, const char *why)
+{
+    diag_note("%s", why);
+    diag_hint("let the model put out what comes before, and give the rest as --loss "
+              "model:FILE.onnx");
+    diag_fatal(EXIT_MODEL, graph_where(g, g->node.at[n].origin, -1),
+               "--loss-over minibatch: after this the model has a row for each sample again, "
+               "so it is no part of the loss over the minibatch");
+}
+
 /* A model's own loss: what lets rows influence each other before the tail does so among the rows of
-   a microbatch only.  Of BatchNormalization that is known and meant. */
+   a microbatch only; and outputs of microbatches are none of the tail.  Of BatchNormalization that
+   is known and meant. */
 static void check_mixes(const Graph *g, const BatchNotes *notes, const bool *part)
 {
     for (uint32_t i = 0; i < notes->mixes_at.n; i++) {
         NodeId n = notes->mixes_at.at[i];
         const Origin *o = &g->origin.at[g->node.at[n].origin];
-        if (part[n] || (o->type && strcmp(o->type, "BatchNormalization") == 0))
-            continue;
-        diag_note("%s", notes->mixes.at[i]);
-        diag_hint("let the model put out what comes before, and give the rest as --loss "
-                  "model:FILE.onnx");
-        diag_fatal(EXIT_MODEL, graph_where(g, g->node.at[n].origin, -1),
-                   "--loss-over minibatch: after this the model has a row for each sample again, "
-                   "so it is no part of the loss over the minibatch");
+        if (!part[n] && !(o->type && strcmp(o->type, "BatchNormalization") == 0))
+            refuse_mixed(g, n, notes->mixes.at[i]);
+    }
+    for (uint32_t i = 0; i < g->output.n; i++) {
+        const Value *v = val(g, g->output.at[i]);
+        if (v->kind == V_NODE && part[v->node] && v->batch >= 0)
+            refuse_mixed(g, v->node, notes->fate[g->output.at[i]].mixed);
     }
 }
 
@@ -106,7 +119,7 @@ bool *loss_part(Graph *g, const Loss *l, const BatchNotes *notes)
     vec_push(g->arena, &root, l->loss);
     const bool *live = graph_live(g, g->arena, 0, &root, 1), *varies = varying(g, live);
     if (l->origin == NONE) {
-        find_tail(g, live, varies, part);
+        find_tail(g, notes, live, varies, part);
         check_mixes(g, notes, part);
     }
     for (NodeId n = 0; n < g->node.n && l->origin != NONE; n++)

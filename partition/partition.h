@@ -24,6 +24,7 @@ typedef struct {
                 */
     BatchOptions batch;
     AutoOptions automatic;
+    const char *alone;              /* Pipe.alone: outputs are put together elsewhere */
 } PartitionOptions;
 
 /* split_search.c: one graph, which pipe_prepare() has seen, cut again and again, to compare. */
@@ -38,13 +39,18 @@ SplitTexts split_search_points(SplitSearch *s, const StageCut *c);
    p->automatic. */
 uint32_t *split_assign(Pipe *p, Arena *a, const PartitionOptions *opt, uint32_t *stages);
 
-/* pipe.c: assigns stages and builds the Pipe. The loss falls into the last stage (its input target
+/* build.c: assigns stages and builds the Pipe. The loss falls into the last stage (its input target
    too), is a scalar output of that stage (StageOutput without consumers) and its fields are copied
    into the Pipe; l NULL or l->loss NONE: inference only. Calls batch_analyse(g, 0, ...) itself. */
 Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l);
-/* What it does before it cuts: of the graph, of *loss, which may be another value then, and what
-   batch_analyse() says. */
-void pipe_prepare(Graph *g, const PartitionOptions *opt, ValueId *loss, BatchNotes *notes);
+/* pipe.c: the two halves of it.  Before it cuts: the graph and the loss as they will be cut, and
+   what batch_analyse() says; then the Pipe, without totals. */
+void pipe_prepare(Graph *g, const PartitionOptions *opt, Loss *loss, BatchNotes *notes);
+Pipe *pipe_cut(Graph *g, const PartitionOptions *opt, const Loss *l, const BatchNotes *notes);
+/* loss_terms.c: of a loss that the model computes, how its microbatches' losses make the
+   minibatch's: g->total, loss->loss, scale and why; *notes anew where it changed the graph. */
+void loss_terms(Graph *g, const PartitionOptions *opt, Loss *loss, BatchNotes *notes);
+void loss_warn(const Pipe *p);                          /* says p->loss_why and the remedies */
 /* loss_part.c: --loss-over minibatch.  By node: does it belong to the loss over the whole
    minibatch?  Says what the rows of a microbatch cannot be gathered for. */
 bool *loss_part(Graph *g, const Loss *l, const BatchNotes *notes);
@@ -57,6 +63,7 @@ const Stage *pipe_programs(const Pipe *p, uint32_t t);
 /* twin.c: a second Pipe, whose lists and graph may be changed without the first one's; before the
    stash is chosen. */
 Pipe *pipe_twin(const Pipe *p);
+Graph *graph_twin(const Graph *g);
 void pipe_verify(const Pipe *p);                        /* BUG() on any broken invariant */
 void pipe_dump(const Pipe *p, FILE *f);
 

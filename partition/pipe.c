@@ -508,8 +508,13 @@ static void choose_merges(Pipe *p, const PartitionOptions *opt, const BatchNotes
     }
     for (uint32_t i = 0; opt && i < opt->batch.merge.n; i++)
         merge_option(p, opt->batch.merge.at[i]);
+    if (p->alone)
+        return;
     warn_apart(p);
-    if (notes->loss_why && !notes->target_why && !part) {
+    if (p->loss_why) {
+        note_sizes(g);
+        loss_warn(p);
+    } else if (notes->loss_why && !notes->target_why && !part) {
         diag_note("%s", notes->loss_why);
         diag_hint("to train that, let one microbatch be the whole batch: export it, or --bind its "
                   "dimension, so");
@@ -547,46 +552,49 @@ static void loss_stage(Build *b, const bool *part)
     b->stages++;
 }
 
-void pipe_prepare(Graph *g, const PartitionOptions *opt, ValueId *loss, BatchNotes *notes)
+void pipe_prepare(Graph *g, const PartitionOptions *opt, Loss *loss, BatchNotes *notes)
 {
     name_outputs(g);
-    merge_products(g, loss);
-    if (*loss == NONE)
+    merge_products(g, &loss->loss);
+    if (loss->loss == NONE)
         drop_training(g);
-    notes->loss = *loss;
+    loss_terms(g, opt, loss, notes);
+    *notes = (BatchNotes){.target = loss->target, .loss = loss->loss};
     batch_analyse(g, 0, &opt->batch, notes);
 }
 
-Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l)
+static void copy_loss(Pipe *p, const Loss *l)
+{
+    p->loss = l->loss;
+    p->loss_scale = l->loss_scale;
+    p->target = l->target;
+    p->scale = l->scale;
+    p->loss_per_row = l->per_row;
+    p->loss_ignore = l->ignore;
+    p->loss_classes = l->classes;
+    p->loss_text = l->text;
+    p->loss_why = l->why;
+}
+
+Pipe *pipe_cut(Graph *g, const PartitionOptions *opt, const Loss *l, const BatchNotes *notes)
 {
     Pipe *p = arena_new_of(g->arena, Pipe);
-    Build b = {.g = g, .a = g->arena, .opt = opt, .p = p, .training = l && l->loss != NONE};
+    Build b = {.g = g, .a = g->arena, .opt = opt, .p = p, .training = l->loss != NONE};
     p->graph = g;
     p->model_name = base_name(b.a, g->file);
-    p->loss = p->loss_scale = p->target = NONE;
-    if (l) {
-        p->loss = l->loss;
-        p->loss_scale = l->loss_scale;
-        p->target = l->target;
-        p->scale = l->scale;
-        p->loss_per_row = l->per_row;
-        p->loss_ignore = l->ignore;
-        p->loss_classes = l->classes;
-        p->loss_text = l->text;
-    }
-    BatchNotes notes = {.target = p->target};
-    pipe_prepare(g, opt, &p->loss, &notes);
+    copy_loss(p, l);
+    p->alone = opt ? opt->alone : NULL;
     p->loss_whole = b.training && l->whole;
-    const bool *part = p->loss_whole ? loss_part(g, l, &notes) : NULL;
-    for (uint32_t i = 0; i < notes.uneven.n; i++)
-        if (part && part[notes.uneven_at.at[i]])
-            vec_push(b.a, &p->uneven_loss, notes.uneven.at[i]);
+    const bool *part = p->loss_whole ? loss_part(g, l, notes) : NULL;
+    for (uint32_t i = 0; i < notes->uneven.n; i++)
+        if (part && part[notes->uneven_at.at[i]])
+            vec_push(b.a, &p->uneven_loss, notes->uneven.at[i]);
         else
-            vec_push(b.a, &p->uneven, notes.uneven.at[i]);
-    for (uint32_t i = 0; i < notes.mixes.n; i++)
-        if (!part || !part[notes.mixes_at.at[i]])
-            vec_push(b.a, &p->mixes, notes.mixes.at[i]);
-    choose_merges(p, opt, &notes, part);
+            vec_push(b.a, &p->uneven, notes->uneven.at[i]);
+    for (uint32_t i = 0; i < notes->mixes.n; i++)
+        if (!part || !part[notes->mixes_at.at[i]])
+            vec_push(b.a, &p->mixes, notes->mixes.at[i]);
+    choose_merges(p, opt, notes, part);
 
     b.home = split_assign(p, b.a, opt, &b.stages);
     if (part)

@@ -108,8 +108,8 @@ typedef enum {
     LOSS_MEAN_ELEMENTS,             /* loss_scale = 1 / (rows of the minibatch * loss_per_row) */
     /* loss_scale = 1 / (number of targets of the minibatch that are not loss_ignore) */
     LOSS_MEAN_TARGETS,
-    /* the model's own mean (output:NAME): loss_scale = rows of the microbatch / rows of the
-       minibatch */
+    /* a mean over rows that the model computes (output:NAME): loss_scale = rows of the microbatch
+       / rows of the minibatch */
     LOSS_MEAN_ROWS,
 } LossScale;
 
@@ -121,6 +121,7 @@ typedef struct {
     /* classes: the target holds numbers below it, or ignore; 0: no classes */
     int64_t per_row, ignore, classes;
     const char *text;
+    const char *why;                /* several microbatches have no loss: the reason, or NULL */
     /* --loss-over minibatch: computed once, over all microbatches' rows.  Its nodes are those of
        this origin and of later ones, whatever passes make of them; NONE, where the model computes
        it itself: what loss_part() finds */
@@ -154,8 +155,11 @@ typedef struct Pipe {
     bool loss_whole;
     /* then: why a minibatch may not have fewer rows than the shapes of `whole`; empty: it may */
     VEC(const char *) uneven_loss;
-    /* several microbatches have no target each: the reason, or NULL */
-    const char *target_why;
+    /* several microbatches have no target each, or no loss: the reason, or NULL */
+    const char *target_why, *loss_why;
+    /* the graph's totals, of its inputs, in one stage; NULL: none */
+    struct Pipe *totals;
+    const char *alone;              /* what its one stage is called; NULL: stages have numbers */
     /* what forbids chunks of unequal rows: reasons, one line each, naming the node; empty: allowed
      */
     VEC(const char *) uneven;

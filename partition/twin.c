@@ -21,7 +21,7 @@ static ValueId *own_ids(Arena *a, const ValueId *at, uint32_t n)
     return own;
 }
 
-static Graph *graph_twin(const Graph *from)
+Graph *graph_twin(const Graph *from)
 {
     Arena *a = from->arena;
     Graph *g = arena_new_of(a, Graph);

@@ -33,8 +33,8 @@ static void read_rows(void *arg)
     const PlanOptions *o = r->x->o;
     Loss loss;
     Graph *g = o->model.graph(o->model.of, r->rows, &loss, r->x->a);
-    BatchNotes notes = {.target = loss.target};
-    pipe_prepare(g, r->partition, &loss.loss, &notes);
+    BatchNotes notes = {0};
+    pipe_prepare(g, r->partition, &loss, &notes);
     r->found = split_search(g, loss.loss, r->partition, r->x->a);
 }
 

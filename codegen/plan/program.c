@@ -108,11 +108,13 @@ static PpIndex classes_of(const Pipe *p)
 static const PpIndex *indices(const Pipe *p, Arena *a, int *n)
 {
     const Graph *g = p->graph;
-    IndexBounds all = bounds_of(p), whole = {0};
-    if (p->whole)
-        whole = bounds_of(p->whole);
-    for (uint32_t i = 0; i < whole.n; i++)
-        vec_push(g->arena, &all, whole.at[i]);
+    IndexBounds all = bounds_of(p);
+    const Pipe *const others[] = {p->whole, p->totals};
+    for (int k = 0; k < 2; k++) {
+        IndexBounds more = others[k] ? bounds_of(others[k]) : (IndexBounds){0};
+        for (uint32_t i = 0; i < more.n; i++)
+            vec_push(g->arena, &all, more.at[i]);
+    }
     PpIndex *list = arena_array(a, PpIndex, all.n + 1);
     *n = 0;
     for (uint32_t i = 0; i < all.n; i++) {
@@ -128,6 +130,17 @@ static const PpIndex *indices(const Pipe *p, Arena *a, int *n)
 /* ---- the program ----------------------------------------------------------------------------- */
 
 static const char *text_or_none(Arena *a, const char *s) { return s ? arena_strdup(a, s) : NULL; }
+
+static const PpTotal *totals(const Pipe *p, Arena *a)
+{
+    const Graph *g = p->graph;
+    PpTotal *list = arena_array(a, PpTotal, g->total.n + 1);
+    for (uint32_t i = 0; i < g->total.n; i++)
+        list[i] = (PpTotal){.input = cg_input_number(p, g->total.at[i].input),
+                            .mean = g->total.at[i].mean,
+                            .level = g->total.at[i].level};
+    return list;
+}
 
 static const char *const *split_of(const Pipe *p, Arena *a)
 {
@@ -155,6 +168,9 @@ PpPlan cg_program_table(const Pipe *p, Arena *a)
                    .split = split_of(p, a),
                    .output = outputs(p, a),
                    .target_why = text_or_none(a, p->target_why),
+                   .loss_why = text_or_none(a, p->loss_why),
+                   .n_total = p->totals ? (int)g->total.n : 0,
+                   .total = totals(p, a),
                    .loss_stage = loss < 0 ? -1 : (int)p->stage.n - 1,
                    .loss_output = loss,
                    .loss_kind = kind[p->loss == NONE ? 0 : p->scale],

@@ -342,6 +342,7 @@ StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device)
     sg->g = p->graph;
     sg->a = a;
     sg->stage = &p->stage.at[index];
+    sg->name = p->alone ? p->alone : arena_printf(a, "stage%u", index);
     stage_parts(p->graph, &p->stage.at[index]);
     sg->fixed = p->uneven.n > 0 || p->graph->batch <= 1;      /* no rows: no call */
     for (int t = 0; t < TARGETS; t++)

@@ -55,7 +55,7 @@ static const char *title(const StageGen *sg, FuncKind kind)
 
 const char *cg_function_name(const StageGen *sg, FuncKind kind, Target target)
 {
-    return arena_printf(sg->a, "stage%u%s_%s", sg->stage->index, target_row(target)->table,
+    return arena_printf(sg->a, "%s%s_%s", sg->name, target_row(target)->table,
                         name_of(sg, kind));
 }
 

@@ -58,7 +58,7 @@ static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *d
     Text data = {.a = a}, infer = {.a = a};             /* without what the loss compares with */
     for (uint32_t i = 0; i < g->input.n; i++) {
         ValueId v = g->input.at[i];
-        if (v == p->loss_scale)
+        if (v == p->loss_scale || graph_is_total(g, v))
             continue;
         const char *pair = arena_printf(a, "%s=FILE.npy", diag_escape(a, val(g, v)->name)),
                    *word = shell_word(a, pair);
@@ -160,6 +160,22 @@ static void write_skeletons(Pipe *p, const char *dir)
     }
 }
 
+/* They are made on the host, whatever the target. */
+static uint64_t write_totals(Pipe *p, const char *dir, uint64_t hash, Text *tables)
+{
+    if (!p->totals)
+        return hash;
+    Arena *a = arena_within(p->graph->arena);
+    StageGen *sg = cg_stage(a, p->totals, 0, false);
+    Text c = {.a = a};
+    cg_stage_print(sg, TARGET_C, &c);
+    put(a, dir, arena_printf(a, "%s.c", sg->name), c.at, c.n);
+    cg_tables_print(sg, true, NULL, tables);
+    hash = cg_stage_hash(sg, hash);
+    arena_free(a);
+    return hash;
+}
+
 static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight, const char *dir,
                           const char *final_dir)
 {
@@ -197,6 +213,7 @@ static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
                         opt->link, weight);
         arena_free(of_stage);
     }
+    hash = write_totals(p, dir, hash, &tables);
     Text t = {.a = a};
     cg_pipeline_print(p, opt, hash, &tables, &t);
     put(a, dir, "pipeline.c", t.at, t.n);

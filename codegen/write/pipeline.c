@@ -82,7 +82,8 @@ static const char *inputs_text(const Pipe *p)
     for (uint32_t i = 0; i < g->input.n; i++) {
         const Value *v = val(g, g->input.at[i]);
         Shape row = v->shape;
-        if (g->input.at[i] == p->loss_scale || g->input.at[i] == p->target)
+        if (g->input.at[i] == p->loss_scale || g->input.at[i] == p->target ||
+            graph_is_total(g, g->input.at[i]))
             continue;
         if (v->batch >= 0)
             row.d[v->batch] /= batch;
@@ -94,6 +95,18 @@ static const char *inputs_text(const Pipe *p)
     for (uint32_t i = 0; i < g->bound.n; i++)
         text_add(&all, "%s%s", all.n ? ", " : "", g->bound.at[i]);
     return text_all(&all);
+}
+
+static void print_totals(const PpPlan *plan, Text *t)
+{
+    if (plan->n_total == 0)
+        return;
+    text_line(t, "// what the data of a step alone decide: stage totals, added up over its rows");
+    text_line(t, "static const PpTotal total[] = {");
+    for (int i = 0; i < plan->n_total; i++)
+        text_line(t, "    {.input = %d, .mean = %d, .level = %d},", plan->total[i].input,
+                  plan->total[i].mean, plan->total[i].level);
+    text_line(t, "};\n");
 }
 
 /* What of ppsplit's options changes the numbers of a run. */
@@ -151,6 +164,10 @@ static void print_plan(PpPlan *plan, const CodegenOptions *opt, Text *t)
               ", .loss_ignore = %" PRId64 ",",
               plan->loss_stage, plan->loss_output, kind[plan->loss_kind], plan->loss_per_row,
               plan->loss_ignore);
+    if (plan->loss_why)
+        text_line(t, ".loss_why = %s,", cg_string(t->a, plan->loss_why));
+    if (plan->n_total)
+        text_line(t, ".totals = &pp_totals, .n_total = %d, .total = total,", plan->n_total);
     if (plan->minibatch_rows)
         text_line(t, ".minibatch_rows = %" PRId64 ", .minibatch_why = %s,", plan->minibatch_rows,
                   text_or_null(t->a, plan->minibatch_why));
@@ -185,6 +202,7 @@ void cg_pipeline_print(Pipe *p, const CodegenOptions *opt, uint64_t hash, const 
     print_indices(&plan, t);
     print_made(p, opt, t);
     print_split(&plan, t);
+    print_totals(&plan, t);
     plan.hash = hash;
     print_plan(&plan, opt, t);
     text_line(t,

@@ -118,13 +118,14 @@ $(foreach w,$(WEIGHTS),$(if $(shell grep -l '^.include "$w"' $(subst _weight,,$w
 own_weight        = $(if $(filter $*_weight.$(1),$(WEIGHTS)),-DOWN_WEIGHT)
 sources_of_stages = $(filter-out $(WEIGHTS),$(wildcard stage*.$(1)))
 STAGES  := $(patsubst %.c,build/%.o,$(call sources_of_stages,c))
+TOTALS  := $(patsubst %.c,build/%.o,$(wildcard totals.c))
 OWN     := $(patsubst $(RUNTIME)/%.c,$(RUNTIME_BUILD)/%.o,$(call sources,c))
 # An installed runtime has been compiled for its ARCH, the stages for theirs: both are looked at when the program starts.
 SHARED  := $(if $(INSTALLED),build/machine.o $(INSTALLED),$(OWN))
-OBJ     := $(STAGES) build/pipeline.o $(SHARED)
+OBJ     := $(STAGES) $(TOTALS) build/pipeline.o $(SHARED)
 # device KIND: the objects of the .cu files, made for it
 device   = $(patsubst %.cu,build/%.$(1).o,$(call sources_of_stages,cu)) $(patsubst $(RUNTIME)/%.cu,$(RUNTIME_BUILD)/%.$(1).o,$(call sources,cu))
-CUDAOBJ := $(STAGES) build/pipeline.device.o $(call device,cuda) $(SHARED)
+CUDAOBJ := $(STAGES) $(TOTALS) build/pipeline.device.o $(call device,cuda) $(SHARED)
 LINK     = $(MPI_CC) $(LDFLAGS)
 
 ifneq ($(filter pipeline,$(GOALS)),)
@@ -188,7 +189,7 @@ endif
 O       ?= build/shim
 include $(SHIM)/shim.mk
 TAG     := shim$(if $(filter 1,$(CHECK)),,.plain)
-SHIMOBJ := $(STAGES) build/pipeline.device.o $(call device,$(TAG)) $(SHARED)
+SHIMOBJ := $(STAGES) $(TOTALS) build/pipeline.device.o $(call device,$(TAG)) $(SHARED)
 SHIMCC  := $(CXX) $(SHIM_CUFLAGS) -DPP_WITH_NCCL $(SHIMFLAGS) $(INCLUDE)
 SHIM_STAGE := $(call flags,build,$(TAG),$(SHIMCC))
 

@@ -88,12 +88,14 @@ void cg_stage_print(StageGen *sg, Target target, Text *t)
     const TargetRow *row = target_row(target);
     const KernelList *k = &sg->kernels[target];
     cg_stage_functions(sg, target);
+    const char *what = sg->pipe->alone
+                           ? "what the data of a step alone decide, added up before it begins"
+                           : arena_printf(sg->a, "stage %u of %u: %s", s->index, sg->pipe->stage.n,
+                                          cg_comment(sg->a, s->label ? s->label : ""));
     text_add(t,
-             "// stage%u.%s - stage %u of %u: %s\n// Written by ppsplit from the model's graph.  "
+             "// %s.%s - %s\n// Written by ppsplit from the model's graph.  "
              "rows: the samples of this %s, at most %" PRId64 ".\n//\n",
-             s->index, row->ending, s->index, sg->pipe->stage.n,
-             cg_comment(sg->a, s->label ? s->label : ""), sg->microbatches ? "step" : "microbatch",
-             sg->g->batch);
+             sg->name, row->ending, what, sg->microbatches ? "step" : "microbatch", sg->g->batch);
     text_add(t,
              "// bytes: parameters %" PRId64 ", gradients %" PRId64 ", constants %" PRId64
              ", workspace %" PRId64 "; %s stash %" PRId64 ", saved %" PRId64 "\n",

@@ -22,7 +22,7 @@ const char *cg_tensor_text(Arena *a, const PpTensor *t)
 
 const char *cg_table_name(const StageGen *sg)
 {
-    return arena_printf(sg->a, "stage%u%s", sg->stage->index,
+    return arena_printf(sg->a, "%s%s", sg->name,
                         sg->beside ? target_row(TARGET_CUDA)->table : "");
 }
 
@@ -338,8 +338,8 @@ static void print_stage(const StageGen *sg, Target target, const PpStage *st, Te
         text_line(t, "// as schedules see it: F brings a microbatch's rows, B takes those of the "
                      "gradients");
     }
-    text_line(t, "extern const PpStage pp_stage%d%s;\nconst PpStage pp_stage%d%s = {", st->index,
-              table, st->index, table);
+    text_line(t, "extern const PpStage pp_%s%s;\nconst PpStage pp_%s%s = {", sg->name, table,
+              sg->name, table);
     print_fields(sg, target, st, st->minibatch ? "rows" : "inputs", t);
 }
 
@@ -360,7 +360,10 @@ void cg_tables_print(const StageGen *sg, bool cpu, const StageGen *cuda, Text *t
 {
     const PpStage *on_cpu = cpu ? cg_stage_table(sg, TARGET_C, sg->a) : NULL;
     const PpStage *on_cuda = cuda ? cg_stage_table(cuda, TARGET_CUDA, cuda->a) : NULL;
-    text_add(t, "// ---- stage %u ----\n\n", sg->stage->index);
+    if (sg->pipe->alone)
+        text_add(t, "// ---- %s ----\n\n", sg->name);
+    else
+        text_add(t, "// ---- stage %u ----\n\n", sg->stage->index);
     print_lists(sg, sg == cuda, sg == cuda ? on_cuda : on_cpu, t);
     if (cpu)
         print_stage(sg, TARGET_C, on_cpu, t);

@@ -26,7 +26,8 @@ static void tag_inputs(Batch *b)
     for (uint32_t i = 0; i < g->input.n; i++) {
         Value *v = &g->value.at[g->input.at[i]];
         bool told = at && i < at->n, target = g->input.at[i] == b->target;
-        if (target || v->shape.rank == 0)
+        bool total = graph_is_total(g, g->input.at[i]);
+        if (target || total || v->shape.rank == 0)
             v->batch = BATCH_NONE; /* a target's: found by what it is compared with */
         else if (told)
             v->batch = at->dim[i];
@@ -156,22 +157,6 @@ static bool settle_target(Batch *b)
     return true;
 }
 
-/* What node `from` does to the samples, said where it meets them: at once, or at node id. */
-static const char *mixed_text(const Batch *b, NodeId from, NodeId id)
-{
-    const char *node = batch_node_text(b->g, from);
-    if (from != id || !b->why)
-        return arena_printf(
-            b->g->arena, "%s computes over all samples of a microbatch: they influence each other",
-            node);
-    return arena_printf(
-        b->g->arena,
-        b->mixing ? "%s: %s: what it yields for a microbatch is no part of what it yields for the "
-                    "minibatch"
-                  : "%s: %s: whether samples influence each other is not known from here on",
-        node, b->why);
-}
-
 /*
  * What sums over the batch and then goes back into single samples mixes them; a sum that only ends
  * in the loss does not.  at[v]: the node that mixed what v holds.
@@ -196,7 +181,7 @@ static void find_mixes(Batch *b, NodeId id, NodeId *at, bool *said, BatchNotes *
             at[n->out[i]] = from;
     } else if (!said[origin]) {
         said[origin] = true;
-        vec_push(g->arena, &notes->mixes, mixed_text(b, from, id));
+        vec_push(g->arena, &notes->mixes, batch_mixed_text(b, from, id));
         vec_push(g->arena, &notes->mixes_at, id);
     }
 }
@@ -282,6 +267,7 @@ void batch_analyse(Graph *g, ValueId from, const BatchOptions *opt, BatchNotes *
     }
     if (from == 0)
         batch_meet(&b, notes);
+    notes->fate = b.fate;
     notes->outer = arena_array(g->arena, int64_t, g->value.n + 1);
     for (ValueId v = 0; v < g->value.n; v++)
         notes->outer[v] = batch_outer(&b, v);

@@ -11,20 +11,6 @@ typedef struct {
     int dim;
 } Retagged;
 
-/* What the microbatches' values are to the minibatch's. */
-typedef struct {
-    enum {
-        FATE_FIXED, /* the same in all of them */
-        FATE_ROWS,  /* some of its rows */
-        FATE_COUNT, /* a number that grows with the rows */
-        FATE_SUM,   /* their sum is the minibatch's */
-        FATE_MEAN,  /* their mean by rows is */
-        FATE_LOST,  /* none of these */
-    } kind;
-    const char *why; /* FATE_LOST: the node and the reason */
-    bool crossed;    /* which is that every sample meets every sample */
-} Fate;
-
 typedef struct {
     Graph *g;
     Arena *scratch;
@@ -72,6 +58,8 @@ int batch_want(const Batch *b, ValueId v);      /* the dimension demanded of an 
 int64_t batch_outer(const Batch *b, ValueId v);
 void batch_set_outer(Batch *b, ValueId v, int64_t outer);
 const char *batch_node_text(const Graph *g, NodeId n);
+/* What node `from` does to the samples, said where it meets them: at once, or at node id. */
+const char *batch_mixed_text(const Batch *b, NodeId from, NodeId id);
 bool batch_in_axes(const Attr *a, int dim);
 bool batch_const_int(const Value *v, int64_t i, int64_t *x);
 int batch_reshape(const Shape *in, const Shape *out, int dim, int64_t rows, int64_t *outer);

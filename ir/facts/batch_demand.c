@@ -244,7 +244,8 @@ bool batch_demand(Batch *b, ValueId *slot, int dim)
             b->why = "a constant of the model repeats in it for every row";
         return true;
     }
-    if (x.kind == V_INPUT && v < b->values && !b->open[v] && x.shape.d[dim] % b->rows == 0) {
+    if (x.kind == V_INPUT && v < b->values && !b->open[v] && x.shape.d[dim] % b->rows == 0 &&
+        !graph_is_total(b->g, v)) {
         b->lacks = v;
         b->lacks_at = dim;
     }

@@ -5,8 +5,9 @@
  * In: tagged values, node by node.  Out: how microbatches meet in each output, or the node that
  * leaves no way and why; and whether a microbatch of the target belongs to the same microbatch of
  * what it is compared with. A sum over the samples stays one through linear operations, a mean even
- * through affine ones; nothing else adds up.  A sum that is divided by a constant may be meant as a
- * mean (x.sum() / x.shape[0] is exported so): that is for the user to say.
+ * through affine ones, and both added to one another add up term by term, as a loss has them
+ * (partition/loss_terms.c); nothing else adds up.  A sum that is divided by a constant may be meant
+ * as a mean (x.sum() / x.shape[0] is exported so): that is for the user to say.
  */
 #include <math.h>
 #include <string.h>
@@ -16,22 +17,26 @@
 static Fate fate_of(const Batch *b, ValueId v)
 {
     if (val(b->g, v)->batch >= 0)
-        return (Fate){.kind = FATE_ROWS};
+        return (Fate){.kind = FATE_ROWS, .mixed = v < b->values ? b->fate[v].mixed : NULL};
     return v < b->values ? b->fate[v] : (Fate){.kind = FATE_FIXED};
 }
 
 Fate *batch_fates(Batch *b) { return arena_array(b->scratch, Fate, b->values + 1); }
 
-/* Could the factor (or divisor) be 1 / (a number of elements of the microbatch)? */
-static bool may_average(const Batch *b, ValueId v, bool divisor)
+/* Could the divisor be a number of elements of the microbatch?  And the factor 1 / that of its rows
+ * or of the elements that were added: other factors are as they were written. */
+static bool may_average(const Batch *b, ValueId v, bool divisor, int64_t added)
 {
     const Value *x = val(b->g, v);
     if (x->kind != V_CONST || !dtype_is_float(x->dtype))
         return false;
     for (int64_t i = 0, n = shape_elements(&x->shape); i < n; i++) {
-        double factor = element_double(x->dtype, x->data, i), by = divisor ? factor : 1 / factor;
-        double rows = (double)b->rows, parts = round(by / rows);
-        if (parts >= 1 && fabs(by - parts * rows) <= 1e-6 * by)
+        double factor = fabs(element_double(x->dtype, x->data, i)),
+               by = divisor ? factor : 1 / factor, rows = (double)b->rows,
+               parts = round(by / rows);
+        bool likely = divisor || fabs(by - rows) <= 1e-6 * by ||
+                      fabs(by - (double)added) <= 1e-6 * by;
+        if (parts >= 1 && likely && fabs(by - parts * rows) <= 1e-6 * by)
             return true;
     }
     return false;
@@ -40,8 +45,9 @@ static bool may_average(const Batch *b, ValueId v, bool divisor)
 static Fate lost(const Batch *b, NodeId id, const char *why)
 {
     bool crossed = b->mixing && why == b->why;
-    return (Fate){FATE_LOST, arena_printf(b->g->arena, "%s: %s", batch_node_text(b->g, id), why),
-                  crossed};
+    return (Fate){.kind = FATE_LOST,
+                  .why = arena_printf(b->g->arena, "%s: %s", batch_node_text(b->g, id), why),
+                  .crossed = crossed};
 }
 
 static bool is(Fate f, int kind) { return f.kind == (unsigned)kind; }
@@ -59,13 +65,17 @@ static Fate scattered(const Batch *b, NodeId id)
     return lost(b, id, "what it makes of all samples does not add up over microbatches");
 }
 
-static Fate summed(const Batch *b, NodeId id)
+/* all: nothing is left, so that it is over the rows whatever the shapes show */
+static Fate summed(const Batch *b, NodeId id, bool all)
 {
-    if (b->rows == 1)
+    const Node *n = &b->g->node.at[id];
+    if (b->rows == 1 && !all)
         return lost(b, id,
                     "the model's shapes have one row: whether it is taken over the samples, and if "
                     "it is their sum or their mean, does not show");
-    return (Fate){.kind = FATE_SUM};
+    int64_t in = shape_elements(&val(b->g, n->in[0])->shape),
+            out = shape_elements(&val(b->g, n->out[0])->shape);
+    return (Fate){.kind = FATE_SUM, .added = out > 0 && in % out == 0 ? in / out : 0};
 }
 
 static Fate operand(const Batch *b, NodeId id, uint32_t i)
@@ -97,43 +107,61 @@ static Fate merge_keep_float(const Batch *b, NodeId id, bool rows)
     return to_float ? merge_keep(b, id, rows) : merge_lose(b, id, rows);
 }
 
+/* One element is left. */
+static bool is_all(const Batch *b, NodeId id)
+{
+    return shape_elements(&val(b->g, b->g->node.at[id].out[0])->shape) == 1;
+}
+
 static Fate merge_sum(const Batch *b, NodeId id, bool rows)
 {
-    return rows ? summed(b, id) : operand(b, id, 0);
+    return rows ? summed(b, id, is_all(b, id)) : operand(b, id, 0);
 }
 
 static Fate merge_mean(const Batch *b, NodeId id, bool rows)
 {
     if (!rows)
         return operand(b, id, 0);
-    bool all = shape_elements(&val(b->g, b->g->node.at[id].out[0])->shape) == 1;
     /* of shapes of one row only what leaves nothing is sure to be over it */
-    if (b->rows > 1 || all)
+    if (b->rows > 1 || is_all(b, id))
         return (Fate){.kind = FATE_MEAN};
-    return summed(b, id);
+    return summed(b, id, false);
 }
 
 static Fate merge_product(const Batch *b, NodeId id, bool rows)
 {
     if (rows)
-        return summed(b, id);
+        return summed(b, id, false);
     return is_fixed(b, id, 0) || is_fixed(b, id, 1) ? other(b, id) : scattered(b, id);
+}
+
+static bool is_term(Fate f)
+{
+    return is(f, FATE_FIXED) || is(f, FATE_SUM) || is(f, FATE_MEAN) || is(f, FATE_TERMS);
+}
+
+/* x + y, or what holds both of them */
+static Fate added(const Batch *b, NodeId id, Fate x, Fate y)
+{
+    bool fixed = is(x, FATE_FIXED) || is(y, FATE_FIXED);
+    Fate f = is(x, FATE_FIXED) ? y : x, no = scattered(b, id);
+    if (x.kind == y.kind || (fixed && is(f, FATE_MEAN)))
+        return f;
+    if (is_term(x) && is_term(y))
+        no.kind = FATE_TERMS;
+    return no;
 }
 
 static Fate merge_add(const Batch *b, NodeId id, bool rows)
 {
-    Fate x = operand(b, id, 0), y = operand(b, id, 1), f = other(b, id);
-    if (rows)
-        return neither(b, id);
-    if (x.kind == y.kind || ((is(x, FATE_FIXED) || is(y, FATE_FIXED)) && is(f, FATE_MEAN)))
-        return f;
-    return scattered(b, id);
+    return rows ? neither(b, id) : added(b, id, operand(b, id, 0), operand(b, id, 1));
 }
 
 /* x scaled by a fixed factor or divisor, in[by]. */
 static Fate scaled(const Batch *b, NodeId id, Fate x, uint32_t by, bool divisor)
 {
-    if (is(x, FATE_SUM) && may_average(b, b->g->node.at[id].in[by], divisor))
+    if ((is(x, FATE_SUM) || is(x, FATE_TERMS)) &&
+        may_average(b, b->g->node.at[id].in[by], divisor, x.added))
         return lost(b, id, "it may make a mean of a sum over the samples, or only scale it");
     return x;
 }
@@ -169,13 +197,10 @@ static Fate merge_join(const Batch *b, NodeId id, bool rows)
     Fate all = fate_of(b, n->in[0]);
     if (rows)
         return neither(b, id);
-    for (uint32_t i = 1; i < n->nin; i++) {
-        Fate one = fate_of(b, n->in[i]);
-        if (one.kind != all.kind && !((is(one, FATE_FIXED) || is(all, FATE_FIXED)) &&
-                                      (is(one, FATE_MEAN) || is(all, FATE_MEAN))))
-            return lost(b, id, "it joins what adds up over microbatches with what does not");
-        all = is(all, FATE_FIXED) ? one : all;
-    }
+    for (uint32_t i = 1; i < n->nin && !is(all, FATE_LOST); i++)
+        all = added(b, id, all, fate_of(b, n->in[i]));
+    if (is(all, FATE_LOST))
+        return lost(b, id, "it joins what adds up over microbatches with what does not");
     return all;
 }
 
@@ -197,6 +222,32 @@ static Fate (*const merge_of[OP_COUNT])(const Batch *, NodeId, bool) = {
     [OP_##name] = batch,
 #include "ir/ops.def"
 };
+
+bool batch_adds(Op op)
+{
+    return merge_of[op] == merge_add || merge_of[op] == merge_join;
+}
+
+/* Where the rows of what node id makes were mixed, be it before. */
+static const char *mixed_of(const Batch *b, NodeId id)
+{
+    const Node *n = &b->g->node.at[id];
+    const Origin *o = n->origin < b->g->origin.n ? &b->g->origin.at[n->origin] : NULL;
+    const char *before = NULL;
+    bool meets = b->mixing, rows = false;
+    for (uint32_t i = 0; i < n->nin && n->op != OP_Count; i++) {
+        if (n->in[i] == NONE)
+            continue;
+        Fate f = fate_of(b, n->in[i]);
+        bool single = n->in[i] < b->values && b->row[n->in[i]] >= 0;
+        before = before ? before : f.mixed;
+        meets |= !is(f, FATE_FIXED) && !is(f, FATE_ROWS) && !single;
+    }
+    for (uint32_t i = 0; i < n->nout; i++)
+        rows |= val(b->g, n->out[i])->batch >= 0;
+    bool meant = o && o->type && strcmp(o->type, "BatchNormalization") == 0;
+    return before ? before : meets && rows && !meant ? batch_mixed_text(b, id, id) : NULL;
+}
 
 static Fate fate_of_node(const Batch *b, NodeId id)
 {
@@ -248,6 +299,7 @@ void batch_fate(Batch *b, NodeId id, BatchNotes *notes)
 {
     const Node *n = &b->g->node.at[id];
     Fate f = fate_of_node(b, id);
+    f.mixed = mixed_of(b, id);
     for (uint32_t i = 0; i < n->nout; i++)
         if (n->out[i] < b->values)
             b->fate[n->out[i]] = f;
@@ -257,7 +309,7 @@ void batch_fate(Batch *b, NodeId id, BatchNotes *notes)
 void batch_meet(Batch *b, BatchNotes *notes)
 {
     static const OutputMerge how[] = {MERGE_LAST, MERGE_ROWS, MERGE_NONE,
-                                      MERGE_SUM,  MERGE_MEAN, MERGE_NONE};
+                                      MERGE_SUM,  MERGE_MEAN, MERGE_NONE, MERGE_NONE};
     Graph *g = b->g;
     if (notes->loss != NONE && fate_of(b, notes->loss).crossed)
         notes->loss_why = fate_of(b, notes->loss).why;

@@ -74,6 +74,21 @@ const char *batch_node_text(const Graph *g, NodeId n)
                         diag_escape(g->arena, type));
 }
 
+const char *batch_mixed_text(const Batch *b, NodeId from, NodeId id)
+{
+    const char *node = batch_node_text(b->g, from);
+    if (from != id || !b->why)
+        return arena_printf(
+            b->g->arena, "%s computes over all samples of a microbatch: they influence each other",
+            node);
+    return arena_printf(
+        b->g->arena,
+        b->mixing ? "%s: %s: what it yields for a microbatch is no part of what it yields for the "
+                    "minibatch"
+                  : "%s: %s: whether samples influence each other is not known from here on",
+        node, b->why);
+}
+
 bool batch_in_axes(const Attr *a, int dim)
 {
     for (int i = 0; i < a->n; i++)

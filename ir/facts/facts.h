@@ -23,6 +23,26 @@ typedef struct {
     VEC(const char *) merge;        /* "OUTPUT=DIM", "OUTPUT=sum", "OUTPUT=mean" */
 } BatchOptions;
 
+/* What the microbatches' values are to the minibatch's. */
+typedef struct {
+    enum {
+        FATE_FIXED, /* the same in all of them */
+        FATE_ROWS,  /* some of its rows */
+        FATE_COUNT, /* a number that grows with the rows */
+        FATE_SUM,   /* their sum is the minibatch's */
+        FATE_MEAN,  /* their mean by rows is */
+        FATE_TERMS, /* sums, means and what is the same in all, added: term by term it adds up */
+        FATE_LOST,  /* none of these */
+    } kind;
+    const char *why; /* FATE_LOST, FATE_TERMS: the node and the reason */
+    bool crossed;    /* FATE_LOST: which is that every sample meets every sample */
+    /* the node at which rows were mixed with what all rows of a microbatch yield, or among one
+       another, in words: then the rest holds of microbatches that are batches of their own.  Not of
+       BatchNormalization, of which that is known and meant.  NULL: none */
+    const char *mixed;
+    int64_t added;   /* FATE_SUM: elements that were added up for each of its own; 0: others */
+} Fate;
+
 /* batch.c: which dimension of every value is the batch; sets Value.batch for values id >= from.
    Call with 0 before partition, and again after autodiff for the new values, when only
    notes->uneven is found. notes may be NULL. */
@@ -36,9 +56,13 @@ typedef struct {
     /* by value: what stands outside the rows in the dimension that holds them */
     int64_t *outer;
     VEC(OutputMeeting) output;      /* per output of the graph */
+    const Fate *fate;               /* by value, of from == 0 */
     /* loss_why: where samples meet so that microbatches have another loss than the minibatch */
     const char *target_why, *loss_why;
 } BatchNotes;
+/* batch_merge.c: does the op add its operands, so that one which is the same in all microbatches is
+   added in each of them? */
+bool batch_adds(Op op);
 void batch_analyse(Graph *g, ValueId from, const BatchOptions *opt, BatchNotes *notes);
 
 /* rows.c: which of Graph.rows_at the rows are, by what the graph computes along them. */

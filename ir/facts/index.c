@@ -409,7 +409,7 @@ IndexBounds index_bounds(const Graph *g, Arena *a, const Ids *nodes)
         ValueId v = g->input.at[i];
         int64_t n = elements_of(&f, v);
         f.first[i] = all;
-        if (!is_whole(val(g, v)->dtype) || n > MOST_ELEMENTS)
+        if (!is_whole(val(g, v)->dtype) || n > MOST_ELEMENTS || graph_is_total(g, v))
             continue;
         f.known[v].at = arena_array(arena, Element, n);
         for (int64_t k = 0; k < n; k++)

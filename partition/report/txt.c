@@ -139,7 +139,10 @@ void report_summary(const Pipe *p, FILE *f)
     }
     summary_sets(p, a, f);
     for (uint32_t i = 0; i < g->input.n; i++)
-        if (g->input.at[i] != p->loss_scale)
+        if (graph_is_total(g, g->input.at[i]))
+            fprintf(f, "%s: of the data of all rows of a step, known before it begins\n",
+                    value_text(g, a, g->input.at[i]));
+        else if (g->input.at[i] != p->loss_scale)
             fprintf(f, "input %s\n", value_text(g, a, g->input.at[i]));
     for (uint32_t i = 0; i < g->output.n; i++)
         fprintf(f, "output %s\n", output_text(g, a, i));

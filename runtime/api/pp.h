@@ -225,6 +225,14 @@ typedef struct {
     int64_t rows;      /* of the table, or classes */
 } PpIndex;
 
+/* What the data of a step alone decide, as the stage PpPlan.totals makes it of some of its rows: added
+   up over all of them, of a mean by their number, it is the model input `input` in the whole step.
+   level: 1, or one more than that of the totals that it is made of. */
+typedef struct {
+    int input; /* index into PpPlan.input */
+    int mean, level;
+} PpTotal;
+
 /* An option of ppsplit that changes the numbers of a run, whatever the split, and what it was: a
    run is resumed by a program that was made with the same.  Of `bind`, the inputs' shapes that
    follow. */
@@ -249,15 +257,20 @@ typedef struct PpPlan {
     /* of the device that runs: main sets it to one of the next two */
     const PpStage *const *stage;
     const PpStage *const *cpu_stage, *const *cuda_stage;        /* NULL: not in this program */
-    /* the model's data inputs, `target` included */
+    /* the model's data inputs, `target` included, and the totals */
     const PpTensor *input;
     const PpTensor *output;                             /* the model's outputs */
     /* per output, how microbatches meet in one without rows: PP_MERGE_*; NULL: the last */
     const int *output_merge;
     /* per output, why PP_MERGE_NONE; NULL: there is none */
     const char *const *output_why;
-    /* why the rows of the target are not known: only a single microbatch trains; or NULL */
-    const char *target_why;
+    /* why the rows of the target are not known, or the loss of several microbatches does not follow
+       from theirs: only a single microbatch trains; or NULL */
+    const char *target_why, *loss_why;
+    /* on the CPU; its outputs' model_output is the index into total; NULL: there are none */
+    const PpStage *totals;
+    int n_total;
+    const PpTotal *total;
     /* which output of which stage is the scalar loss; -1: none */
     int loss_stage, loss_output;
     int loss_kind;

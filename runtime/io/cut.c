@@ -127,6 +127,12 @@ static PpStatus check_meeting(const Data *d)
                        "target=DIM says where they are, --chunk INPUT=replicate|DIM where an "
                        "input has its rows",
                        p->target_why);
+    if (all > 1 && p->loss_why && o->mode != MODE_INFER)
+        return pp_fail(PP_ERR_MODEL,
+                       "the loss of several microbatches does not follow from theirs: %s; ppsplit "
+                       "--loss-over minibatch computes it of all rows, --microbatches 1 of a "
+                       "microbatch's",
+                       p->loss_why);
     for (int i = 0; i < p->n_output && p->output_merge; i++)
         for (int k = 0; k < o->n_output && calls > 1; k++)
             if (p->output_merge[i] == PP_MERGE_NONE &&

@@ -116,7 +116,8 @@ static PpStatus open_one(Data *d, const NameFile *nf)
 
 static int optional(const Data *d, int input)
 {
-    return d->opt->mode == MODE_INFER && input == d->model->loss_target;
+    return (d->opt->mode == MODE_INFER && input == d->model->loss_target) ||
+           data_total(d->model, input) >= 0;
 }
 
 /* Inputs with a batch dimension have the same number of rows in all. */

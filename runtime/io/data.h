@@ -63,6 +63,8 @@ void data_close(Data *d);
 const char *data_option(const Data *d, int tokens);
 /* --OPTION NAME: its number, or what is wrong with it */
 PpStatus data_find(const PpPlan *p, const char *option, const char *name, int *input);
+/* Which of PpPlan.total the input is, -1: none, so data */
+int data_total(const PpPlan *p, int input);
 /* One more file of the input, which counts as its even if it cannot be opened. */
 PpStatus data_add(DataInput *in, const char *path, DataFile **added);
 PpStatus data_count(DataInput *in, const DataFile *f, const char *name); /* its rows */

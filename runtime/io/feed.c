@@ -25,12 +25,14 @@ PpStatus feed_open(Feed *f, const Data *d, const Plan *p)
     if (!f->host || !f->seen || (d->opt->shuffle && !f->order))
         return pp_no_memory();
     memcpy(f->host, p->input, (size_t)d->model->n_input * sizeof *f->host);
+    TRY(totals_open(&f->totals, d, p));
     return d->steps_per_pass > 1 ? ahead_open(&f->ahead, d, p->has_input, d->batch) : PP_OK;
 }
 
 void feed_close(Feed *f)
 {
     ahead_close(f->ahead);
+    totals_close(&f->totals);
     free(f->host);
     free(f->order);
     free(f->seen);
@@ -97,8 +99,10 @@ static void fill_masked(Feed *f, int input, int64_t first, const int64_t *row0)
 static void fill_input(Feed *f, int input, int64_t first, const int64_t *row0)
 {
     const Data *d = f->data;
-    if (!d->input[input].n)
-        return; /* a target that inference does without: zeros */
+    if (!d->input[input].n) { /* a target that inference does without: zeros */
+        totals_put(&f->totals, input, f->host[input]);
+        return;
+    }
     if (d->model->input[input].batch_dim < 0) {
         data_read(d, input, NULL, 0, 1, f->host[input]);
         return;
@@ -225,6 +229,8 @@ void feed_fill(Feed *f, int64_t step, int pass)
     }
     if (f->order && (!f->filled || epoch != f->epoch))
         permute(f, epoch);
+    if (pass == 0 || !f->filled)
+        totals_make(&f->totals, f->order, first, data_step_rows(d, step));
     for (int i = 0; i < p->n_input; i++)
         if (f->plan->has_input[i])
             fill_input(f, i, first, row0);

@@ -6,7 +6,7 @@
 #define PP_FEED_H
 
 #include "io/ahead.h"
-#include "io/data.h"
+#include "io/totals.h"
 #include "plan/plan.h"
 
 typedef struct {
@@ -19,6 +19,7 @@ typedef struct {
     int64_t *order; /* --shuffle: rows of the epoch; NULL */
     int64_t epoch, targets; /* targets of the step that count */
     int filled, pass;
+    Totals totals;
     Ahead *ahead; /* NULL: all steps have the same rows */
     double loss_scale; /* the loss is multiplied by, beside the mean; 1 at first */
     double laid_scale; /* what the numbers at `scale` were made with; 0: nothing yet */

@@ -34,19 +34,30 @@ const char *data_option(const Data *d, int tokens)
     return name[d->opt->evaluates][tokens];
 }
 
+int data_total(const PpPlan *p, int input)
+{
+    for (int k = 0; k < p->n_total; k++)
+        if (p->total[k].input == input)
+            return k;
+    return -1;
+}
+
 PpStatus data_find(const PpPlan *p, const char *option, const char *name, int *at)
 {
     const char **names = calloc((size_t)p->n_input + 1, sizeof *names);
     *at = -1;
     if (!names)
         return pp_no_memory();
+    size_t n = 0;
     for (int i = 0; i < p->n_input; i++) {
-        names[i] = p->input[i].name;
-        if (!strcmp(names[i], name))
+        if (data_total(p, i) >= 0)
+            continue;
+        names[n++] = p->input[i].name;
+        if (!strcmp(p->input[i].name, name))
             *at = i;
     }
     char meant[200];
-    nearest_text(name, names, (size_t)p->n_input, meant, sizeof meant);
+    nearest_text(name, names, n, meant, sizeof meant);
     free(names);
     if (*at >= 0)
         return PP_OK;

@@ -1,6 +1,7 @@
 /*
  * facts.c - what follows from the generated tables and a row alone.
  */
+#include "base/file/safetensors.h"
 #include "device/library.h"
 #include "planner.h"
 
@@ -32,6 +33,24 @@ int64_t plan_library_bytes(const Plan *p)
 }
 
 int64_t plan_total(const Plan *p) { return p->bytes.total + p->bytes.resident + p->bytes.library; }
+
+int64_t totals_bytes(const PpPlan *p, const unsigned char *has_input)
+{
+    int64_t bytes = 0, any = 0;
+    for (int k = 0; k < p->n_total; k++) {
+        const PpTensor *t = &p->input[p->total[k].input];
+        int64_t sums = t->bytes / st_dtype_size(t->dtype) * (int64_t)sizeof(double);
+        any |= has_input[p->total[k].input];
+        bytes += align_up(t->bytes) + align_up(sums);
+    }
+    if (!any)
+        return 0;
+    for (int i = 0; i < p->totals->n_input; i++)
+        bytes += align_up(p->totals->input[i].t.bytes);
+    for (int o = 0; o < p->totals->n_output; o++)
+        bytes += align_up(p->totals->output[o].t.bytes);
+    return bytes + align_up(p->totals->bytes_work[PP_WORK_INFER]);
+}
 
 int64_t values_bytes(const PpStage *st)
 {

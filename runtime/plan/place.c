@@ -85,6 +85,8 @@ static void carve_data(Plan *plan, char **at)
                                                              : model->input[i].bytes);
     if (plan->scale_type)
         plan->scale = carve(at, (int64_t)PP_ALIGN * m);
+    if (!plan->ask.on_device && totals_bytes(model, plan->has_input))
+        plan->totals = carve(at, totals_bytes(model, plan->has_input));
     for (int i = 0; i < model->n_output && !plan->ask.on_device; i++)
         if (plan->has_output[i])
             plan->output[i] =

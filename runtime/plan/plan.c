@@ -69,6 +69,7 @@ static void size_data(Plan *plan)
             plan->bytes.data += model->input[i].batch_dim < 0 ? one : one * m;
         }
     plan->bytes.data += plan->scale_type ? (int64_t)PP_ALIGN * m : 0;
+    plan->bytes.data += plan->ask.on_device ? 0 : totals_bytes(model, plan->has_input);
     for (int i = 0; i < model->n_output && !plan->ask.on_device; i++)
         if (plan->has_output[i])
             plan->bytes.output +=

@@ -239,6 +239,7 @@ typedef struct Plan {
     /* Bytes from one microbatch's to the next; 0: one for all */
     int64_t *input_stride;
     char *scale;                           /* loss_scale, PP_ALIGN bytes a microbatch */
+    char *totals;                          /* PpPlan.totals' memory, on the CPU; NULL: none */
     char **output;                         /* per model output: room for all rows, on the CPU */
     unsigned char *has_input, *has_output; /* the rank needs it; makes it, and it is wanted */
     int scale_type;                        /* of loss_scale; 0: not needed here */
@@ -282,6 +283,8 @@ int64_t stats_bytes(const PpStage *st);  /* of its running statistics */
 int64_t plan_library_bytes(const Plan *p); /* as PlanBytes.library */
 /* All that is planned of a rank's memory: the arena, what is elsewhere but in memory, and scratch */
 int64_t plan_total(const Plan *p);
+/* What making the totals takes, where one of them is read; 0: none is */
+int64_t totals_bytes(const PpPlan *p, const unsigned char *has_input);
 int64_t values_bytes(const PpStage *st); /* of its parameters and their half copies, as they lie */
 /* Is W of the stage a user's own function? */
 int plan_own_weight(const PpStage *st);

@@ -364,7 +364,7 @@ static void one_row(void)
             wide = g_add(g, tall, param(g, "p", shape_of(3, (int64_t)5, (int64_t)1, (int64_t)8)));
     ValueId outs[] = {out, logits, g_reduce(g, OP_ReduceMean, z, 2, (int64_t[]){0, 1}),
                       g_reduce(g, OP_ReduceSum, z, 2, (int64_t[]){0, 1}), wide};
-    static const OutputMerge how[] = {MERGE_ROWS, MERGE_NONE, MERGE_MEAN, MERGE_NONE, MERGE_ROWS};
+    static const OutputMerge how[] = {MERGE_ROWS, MERGE_NONE, MERGE_MEAN, MERGE_SUM, MERGE_ROWS};
     for (int i = 0; i < 5; i++)
         vec_push(g->arena, &g->output, outs[i]);
     analyse(g);

@@ -2,6 +2,7 @@
 # --loss-over minibatch: one loss over the rows of all microbatches.  CLIP, whose loss compares every image with every text, has PyTorch's
 # numbers, whether it is exported for any number of rows, for all of them, or has its loss in a file of its own; the bits are the same under
 # every split, schedule that keeps the order of microbatches, number of ranks and transport; sums over rows are what they are without.
+# A loss that the model computes is the minibatch's without it, where it is made of means, sums and quotients by what the data decide.
 # --debug-mask-minibatches: each microbatch is the whole minibatch with the others' rows masked, and the numbers are PyTorch's all the same.
 . "$(dirname "$0")/../lib.sh"
 cd "$top/models/special/clip" || exit 1
@@ -48,9 +49,40 @@ is "nor passes" "$(said run two --accumulate 2 --microbatches 2)" "--accumulate 
 --microbatches 4 in one pass is the same minibatch"
 said run two --batch 6 >"$work/said"
 ok "nor other rows" grep -q '^a step has 6 rows, but the loss over the minibatch is made for exactly 8: .*--loss-over minibatch=6$' "$work/said"
-is "rows that the model does not keep apart" "$(said "$ppsplit" -q ../contrast/model.onnx --loss output:mean --loss-over minibatch=8 -o "$work/none" | head -n 1)" \
+is "rows that the model does not keep apart" "$(said "$ppsplit" -q ../contrast/model.onnx --loss output:mean --loss-over minibatch=8 -o "$work/none" | grep '^the model')" \
     "the model computes with exactly 2 rows, not with 8"
 is "no loss" "$("$ppsplit" --loss-over minibatch pairs.onnx -o "$work/none" 2>&1 | head -n 1)" "ppsplit: --loss-over minibatch without --loss"
+
+# A model's own loss: whatever the microbatches, replicas, groups and passes, PyTorch's of all rows; what has no terms is named.
+cd "$top/models/special/valid" || exit 1
+. ./case.env
+ok "valid: two stages" split_model model.onnx "$work/valid" b:begin --loss "$loss"
+ok "valid: uneven microbatches" run valid --microbatches 5 --ranks 2 --schedule 1f1b --output "loss=$work/loss.npy"
+ok "valid: PyTorch's loss and gradients" agrees valid
+ok "valid: and the output" "$compare" npy "$work/loss.npy" loss.npy
+mv "$work/valid.run/grads" "$work/valid.first" && first=$work/valid.first
+ok "valid: zero bubbles" run valid --microbatches 5 --ranks 2 --schedule zb-h1
+ok "valid: the same bits" same valid
+ok "valid: three replicas" run valid --dp 3 --microbatches 2
+ok "valid: PyTorch's loss and gradients" agrees valid
+mv "$work/valid.run/grads" "$work/valid.three" && first=$work/valid.three
+ok "valid: three groups" run valid --groups 3 --microbatches 2
+ok "valid: the same bits" same valid
+ok "valid: passes, a scaled loss" run valid --accumulate 2 --microbatches 2 --loss-scale 1024
+ok "valid: PyTorch's loss and gradients" agrees valid
+case_data .
+is "valid: of other rows, as eval says" "$(run valid --microbatches 4 --eval-every 1 "${data[@]/#--data/--eval-data}" | sed -n 's/.*eval_loss \([^ ]*\) .*/\1/p')" 3.776887
+is "valid: as eval does" "$("$work/valid/pipeline" eval "${data[@]}" | sed -n 's/mean loss \([^ ]*\) .*/\1/p')" 3.776887
+is "valid: a total is no data" "$(said run valid --data total=in.x.npy)" "--data total: the model has no such input; there are 'x', 'labels', 'mask'"
+ok "valid: in shapes of one row" split_model model.onnx "$work/one" b:begin --loss "$loss" --rows 1
+ok "valid: trains" run one
+ok "valid: PyTorch's loss and gradients" agrees one
+ok "a root of a mean" split_model root.onnx "$work/root" none --loss output:loss
+is "has no microbatches" "$(said "$work/root/pipeline" train --data x=in.x.npy)" "the loss of several microbatches does not follow from theirs: node 13 '/Sqrt' (Sqrt): what it \
+makes of all samples does not add up over microbatches; ppsplit --loss-over minibatch computes it of all rows, --microbatches 1 of a microbatch's"
+ok "but over the minibatch" split_model root.onnx "$work/root" none --loss output:loss --loss-over minibatch=8
+data=(--data x=in.x.npy)
+ok "trains" "$work/root/pipeline" train "${data[@]}" --microbatches 4 --steps 1
 
 # A sum over rows is the same number either way.
 cd "$top/models/mlp-dyn" || exit 1
