@@ -246,6 +246,8 @@ static void import_operator(ImportState *s, RawNode *n, ValueId *in, ValueId *ou
     if (n->bias != NONE && made != NONE)
         out[0] = ragged_passed(s, out[0], with_bias(s, n, out[0]), false);
     diag_at(before);
+    if (s->opt->training && made != NONE)
+        through_block(s, n, made);
     define_outputs(s, n, &im, out);
     stop_defined(s, n);
 }

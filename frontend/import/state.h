@@ -44,6 +44,8 @@ typedef struct ImportState {
     Ids alive; /* bools that are true wherever what is imported now counts: the loops around */
     VEC(bool) carries; /* by value, through.c: a gradient of it reaches a parameter */
     const char *through, *untold; /* through.c: the first nodes it is said of, or NULL */
+    uint32_t n_block;    /* through.c: nodes of blocks that may be under no_grad() */
+    const char *first_block;
     Drops drops;
     uint32_t n_ties;     /* ties.c: nodes of which nothing tells who has the gradient */
     const char *first_tie;
@@ -96,6 +98,8 @@ ValueId reroll(Graph *g, uint32_t n, const ValueId *y);
  * estimators; what is to be said of them */
 void through_mark(ImportState *s, const RawNode *n, ValueId *in);
 void through_report(const ImportState *s);
+/* through.c: its result carries a gradient, and PyTorch's may have none */
+void through_block(ImportState *s, const RawNode *n, ValueId out);
 
 /* does a gradient reach a parameter from it? */
 bool import_carries(ImportState *s, ValueId v);

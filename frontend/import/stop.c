@@ -2,8 +2,8 @@
  * stop.c - where no gradient passes.  In: the nodes of a model, the patterns of --stop-gradient.
  * Out: RawNode.stop_in and .stop_out; import.c puts a StopGradient there.
  *
- * Three sources: what the user names, the model's own nodes ppsplit::StopGradient, and what an
- * exporter leaves of detach(): detach.c.
+ * Four sources: what the user names, the model's own nodes ppsplit::StopGradient, blocks of PyTorch's
+ * modules that are known to be under no_grad(), and what an exporter leaves of detach(): detach.c.
  */
 #include <fnmatch.h>
 #include <string.h>
@@ -32,6 +32,25 @@ bool stop_named(const Stops *t, const char *name)
 bool stop_marker(const RawNode *n)
 {
     return !strcmp(n->domain, "ppsplit") && !strcmp(n->op_type, "StopGradient");
+}
+
+/* dynamo traces a block under torch.no_grad() or autocast as a graph of its own, whose lines of
+ * source are then those of the graph. */
+bool stop_is_block(const RawNode *n)
+{
+    return n->stack && !strncmp(n->stack, "File \"<eval_with_key>", 21);
+}
+
+/* Modules of PyTorch of which such a block is under no_grad(), by what their scopes hold. */
+static bool is_untracked(const RawNode *n)
+{
+    static const char *const scopes[] = {
+        ".parametrizations.", /* nn.utils.parametrizations.spectral_norm: the power iteration */
+    };
+    for (size_t i = 0; i < sizeof scopes / sizeof *scopes && stop_is_block(n); i++)
+        if (n->name_scopes && strstr(n->name_scopes, scopes[i]))
+            return true;
+    return false;
 }
 
 typedef VEC(const char *) Names;
@@ -76,7 +95,7 @@ void stop_assign(Stops *t, const Model *m, Params *params, const RawNodes *list)
     bool detaches = false;
     for (uint32_t i = 0; i < list->n; i++) {
         RawNode *n = list->at[i];
-        bool all = stop_marker(n) || stop_named(t, n->name);
+        bool all = stop_marker(n) || stop_named(t, n->name) || is_untracked(n);
         for (uint32_t k = 0; k < n->nout; k++)
             if (stop_named(t, n->out[k]) || all)
                 stop_set(a, &n->stop_out, n->nout, k);

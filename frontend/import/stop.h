@@ -18,6 +18,8 @@ Stops *stop_begin(Arena *a, const ImportOptions *opt);
 /* a pattern matches, and is used from then on */
 bool stop_named(const Stops *t, const char *name);
 bool stop_marker(const RawNode *n);                     /* ppsplit::StopGradient */
+/* of a block under no_grad() or autocast, by dynamo's metadata */
+bool stop_is_block(const RawNode *n);
 /* Fills RawNode.stop_in and .stop_out of the nodes of one list; after param_assign. */
 void stop_assign(Stops *t, const Model *m, Params *params, const RawNodes *list);
 /* a pattern that matches nothing is a mistake */

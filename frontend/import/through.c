@@ -48,9 +48,28 @@ void through_mark(ImportState *s, const RawNode *n, ValueId *in)
     }
 }
 
+void through_block(ImportState *s, const RawNode *n, ValueId out)
+{
+    bool stopped = n->stop_out && n->stop_out[0];
+    if (stop_is_block(n) && out != NONE && !stopped && import_carries(s, out) && s->n_block++ == 0)
+        s->first_block = n->name;
+}
+
+static void report_blocks(const ImportState *s)
+{
+    if (s->n_block == 0 || s->opt->stop.n)
+        return;
+    diag_hint("where it is no_grad(), --stop-gradient names what it yields");
+    diag_warn(WHERE_FILE(s->m->path),
+              "%u node%s, first '%.128s', of a block under torch.no_grad() or autocast: the file "
+              "does not say of which, the gradient passes",
+              s->n_block, s->n_block == 1 ? "" : "s", diag_escape(s->m->arena, s->first_block));
+}
+
 void through_report(const ImportState *s)
 {
     Where w = WHERE_FILE(s->m->path);
+    report_blocks(s);
     if (s->through)
         diag_warn(w, "sums (y - x) + x, as '%.128s', of a y without a gradient, are taken for "
                      "y - x.detach() + x: the gradient is x's",

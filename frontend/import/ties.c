@@ -1,7 +1,7 @@
 /*
- * ties.c - who has the gradient of equal elements.  In: a node that takes the larger or the smaller.
- * Out: what PyTorch's call does, as dynamo's metadata or the nodes around tell it; and what is to be
- * said where nothing tells.
+ * ties.c - who has the gradient of equal elements.  In: a node that takes the larger or the
+ * smaller.  Out: what PyTorch's call does, as dynamo's metadata or the nodes around tell it; and
+ * what is to be said where nothing tells.
  *
  * torch.maximum and amax share it; max(dim) gives it to the element at the index that it returns; a
  * clamp by a number has none at its bound.

@@ -33,7 +33,7 @@ struct Layer {
     ValueId recurrence, recurrence_bias; /* [hidden, gates * hidden]; [1, ...], NONE */
     ValueId peephole[3];                 /* [1, hidden] of i, o, f; NONE */
     ValueId live;                        /* bool [steps, batch, 1]; NONE: all */
-    bool quantised;          /* weights are whole numbers, [inputs, gates * hidden]: DynamicQuantizeLSTM */
+    bool quantised; /* DynamicQuantizeLSTM: weights are whole numbers, [inputs, gates * hidden] */
     ValueId recurrence_scale;            /* their scale, of one number or a row; NONE */
 };
 
@@ -461,8 +461,9 @@ static void recurrent(Import *im, int gates, int functions, State (*step)(Layer 
 void import_rnn(Import *im) { recurrent(im, 1, 1, rnn_step); }
 void import_gru(Import *im) { recurrent(im, 3, 2, gru_step); }
 void import_lstm(Import *im) { recurrent(im, 4, 3, lstm_step); }
-/* X, whole numbers W and R [directions, inputs or hidden, 4 hidden], .., P; scale and zero point of W
- * and of R.  What they are multiplied with is quantised by its range: all steps of X, each state. */
+/* X, whole numbers W and R [directions, inputs or hidden, 4 hidden], .., P; scale and zero point of
+ * W and of R.  What they are multiplied with is quantised by its range: all steps of X, each state.
+ */
 void import_dynamic_quantize_lstm(Import *im)
 {
     for (int i = 8; i < 12; i++)

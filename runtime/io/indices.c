@@ -106,6 +106,7 @@ static PpStatus refuse(const Data *d, const PpIndex *b, const DataFile *f, int64
     const PpTensor *t = &d->model->input[b->input];
     const DataInput *in = &d->input[b->input];
     char place[200], where[280] = "", token[60] = "", may[400], other[80] = "";
+    const char *counted = "";
     int dtype;
     const char *at = data_piece(d, b->input, f->first + row, element / in->inner, &dtype);
     int64_t value = data_integer(at + element % in->inner * st_dtype_size(dtype), dtype);
@@ -115,6 +116,8 @@ static PpStatus refuse(const Data *d, const PpIndex *b, const DataFile *f, int64
     if (in->tokens)
         snprintf(token, sizeof token, " (token %" PRId64 " of the file)",
                  row * in->outer * in->inner + element + in->shift);
+    if (value < b->least && value >= b->most - 2 * b->rows + 1)
+        counted = "; --negative-ids counts such from the end";
     if (b->has_other)
         snprintf(other, sizeof other, ", or %" PRId64 "%s", b->other,
                  b->table ? "" : ", which is ignored");
@@ -127,9 +130,9 @@ static PpStatus refuse(const Data *d, const PpIndex *b, const DataFile *f, int64
                        b->rows, may);
     return pp_fail(PP_ERR_MODEL,
                    "--%s %s=%s: row %" PRId64 "%s%s is %" PRId64
-                   ", which chooses a row of '%s', and that has %" PRId64 ": %s may stand there",
+                   ", which chooses a row of '%s', and that has %" PRId64 ": %s may stand there%s",
                    data_option(d, in->tokens), t->name, f->path, row, where, token, value, b->table,
-                   b->rows, may);
+                   b->rows, may, counted);
 }
 
 /* ---- what is read ---- */
@@ -180,10 +183,20 @@ static PpStatus check_file(const Data *d, const PpIndex *b, const DataFile *f, i
     return PP_OK;
 }
 
+/* ONNX counts a negative index from the end of its table, PyTorch's embedding has none. */
+static PpIndex asked_of(const Data *d, int k)
+{
+    PpIndex b = d->model->index[k];
+    int64_t first = b.most - b.rows + 1; /* the one that chooses row 0 */
+    if (b.table && !d->opt->negative_ids && b.least < first)
+        b.least = first;
+    return b;
+}
+
 PpStatus data_check(const Data *d, int part, int parts)
 {
     for (int k = 0; k < d->model->n_index; k++) {
-        const PpIndex *b = &d->model->index[k];
+        const PpIndex asked = asked_of(d, k), *b = &asked;
         const DataInput *in = &d->input[b->input];
         for (int i = 0; i < in->n && in->inner && in->outer; i++) {
             const FileMap *m = in->file[i].npy.map;

@@ -100,7 +100,7 @@ double optim_cpu_sum_squares(const void *p, int64_t n, int dtype)
 
 /* ---- updates: of each optimizer and element type the loop over elements [from, to) ---- */
 
-/* An infinite parameter, as -inf where a bias masks, stays: decay and rate times it would be NaN. */
+/* An infinite parameter, as -inf where a bias masks, stays: decay and rate times it would be NaN */
 
 #define OPTIMIZER_PER_TYPE(id, rule, states, ...)                                                  \
     static void PER_TYPE(update_##id)(const DeviceUpdate *u, const DeviceParam *q, int64_t from,   \

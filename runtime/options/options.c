@@ -54,6 +54,7 @@ static const Spec specs[] = {
     OPTION("eval-tokens", K_PAIR, eval_tokens, 0, GIVEN, "NAME=FILE", "the same, cut from a text of tokens (repeatable)"),
     OPTION("eval-every", K_LONG, eval_every, 1, SAME, "N",       "their loss after every N steps too (default: after the last one)"),
     OPTION("output", K_PAIR, output, 0, SAME, "NAME=FILE.npy", "write an output of the model, rows in order; train: of the last step (repeatable)"),
+    OPTION("negative-ids", K_FLAG, negative_ids, 0, SAME, NULL,      "negative indices of data count from the end of their table, as in ONNX (default: they are refused, as in PyTorch)"),
     OPTION("batch", K_LONG, batch, 1, NUMBERS, "ROWS",    "rows of a step (default: all; train skips what is left over at the end of an epoch)"),
     OPTION("shuffle", K_SEED, shuffle_seed, 0, NUMBERS, "SEED",    "another order of the rows in each epoch"),
     OPTION("params", K_TEXT, params, 0, GIVEN, "DIR",     "start from the parameters in DIR, of a checkpoint for example: of the newest there"),

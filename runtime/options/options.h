@@ -60,6 +60,7 @@ typedef struct {
     double loss_scale_initial;   /* 0: the rule's */
     LossScale loss_scale;        /* before the first step; scale 1 and fixed where none is needed */
     Words no_decay;              /* patterns of parameters without weight decay */
+    int negative_ids; /* of data: counted from a table's end */
     Words accept;   /* options of ppsplit that may differ from those of the checkpoint to resume */
     int accumulate; /* passes of the schedule before an update; 0: one */
     const char *params, *dump_grads, *checkpoint, *resume, *log_json, *trace, *until;

@@ -23,7 +23,8 @@ static const char *aten(const char *call, const char *args)
 {
     static char text[256];
     snprintf(text, sizeof text,
-             "%%y : [num_users=1] = call_function[target=torch.ops.aten.%s](args = (%s), kwargs = {})",
+             "%%y : [num_users=1] = call_function[target=torch.ops.aten.%s]"
+             "(args = (%s), kwargs = {})",
              call, args);
     return text;
 }

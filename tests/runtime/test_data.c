@@ -374,18 +374,23 @@ static void refused_rows(void)
                         data("ids", wrong[k].input ? "a.npy" : "b.npy"), "--data",
                         data("turned", "c.npy"), "--data",
                         data("turned", wrong[k].input ? "b.npy" : "c.npy"), "--batch", "2",
-                        "--steps", "1", "--quiet", NULL);
+                        "--steps", "1", "--quiet", "--negative-ids", NULL);
         if (wrong[k].says)
             refused("an index beyond its table", 1, wrong[k].says, s);
         else
             ok(s == 0, "indices of all rows of their tables, from both ends, and what is replaced");
     }
+    refused("a negative index", 1,
+            "a.npy: row 0, position 1 is -43, which chooses a row of 'wte.weight', and that has "
+            "50: 0 to 49 may stand there; --negative-ids counts such from the end",
+            command(&p, "infer", "--data", data("ids", "a.npy"), "--data", data("turned", "c.npy"),
+                    "--batch", "2", "--steps", "1", "--quiet", NULL));
     for (int i = 0; i < MANY * S; i++)
         bytes[i] = (int8_t)(ids[i] + (i == 1 ? -51 - ids[i] : 0));
     write_npy("d.npy", 3, 2, (int64_t[]){MANY, S}, bytes);
     refused("an index of a narrower type", 1, "d.npy: row 0, position 1 is -51, which",
             command(&p, "infer", "--data", data("ids", "d.npy"), "--data", data("turned", "c.npy"),
-                    "--batch", "2", "--steps", "1", "--quiet", NULL));
+                    "--batch", "2", "--steps", "1", "--quiet", "--negative-ids", NULL));
 }
 
 int main(void)

@@ -1,6 +1,7 @@
 /*
- * test_dropout.c - which Dropouts drop in training, and what is said of it: with and without a
- * training mode, of several opsets, of PyTorch's attention as both exporters leave it.
+ * test_untold.c - what exporters lose of training, and what is said of it: which Dropouts drop,
+ * with and without a training mode, of PyTorch's attention as both exporters leave it; blocks under
+ * torch.no_grad() as dynamo traces them.
  */
 #include "import_model.h"
 
@@ -96,7 +97,8 @@ static void test_removed(void)
         node(&m, "Softmax", "soft", "x", "s", NULL, fx);
         if (k == 1)
             node(&m, "Dropout", "drop", "s p", "d", NULL, fx);
-        node(&m, "MatMul", "/lin/MatMul", k == 1 ? "d lin.weight" : "s lin.weight", "y", NULL, NULL);
+        node(&m, "MatMul", "/lin/MatMul", k == 1 ? "d lin.weight" : "s lin.weight", "y", NULL,
+             NULL);
         int n = dropouts(import(&m, NULL, NULL));
         static const char *const what[] = {"removed: it drops", "there: it drops once",
                                            "of no ratio: nothing drops"};
@@ -118,9 +120,51 @@ static void test_ratio(void)
     ok(dropouts(g) == 1 && !param(g, "half"), "a ratio that is computed");
 }
 
+/* A node of a block that dynamo has traced as a graph of its own. */
+static void block(M *m, const char *op, const char *name, const char *in, const char *out,
+                  const char *scopes)
+{
+    Buf n = {0}, e = {0};
+    node_begin(&n, op, name, in, out, scopes, NULL);
+    put_string(&e, 1, "pkg.torch.onnx.stack_trace");
+    put_string(&e, 2, "File \"<eval_with_key>.69\", line 5, in forward\n    abs = aten.abs(tanh)");
+    put_message(&n, 9, &e);
+    put_message(&m->graph, 1, &n);
+}
+
+static bool stops(const Graph *g)
+{
+    bool found = false;
+    for (NodeId i = 0; g && i < g->node.n; i++)
+        found |= g->node.at[i].op == OP_StopGradient;
+    return found;
+}
+
+/* One may be under autocast, and is said; spectral_norm's is known. */
+static void test_blocks(void)
+{
+    for (int k = 0; k < 4; k++) {
+        M m = {0};
+        ImportOptions opt = {.training = k != 3};
+        if (k == 1)
+            vec_push(arena, &opt.stop, "abs");
+        initializer(&m, "lin.weight", 4, 4, 1);
+        node(&m, "MatMul", "/lin/MatMul", "x lin.weight", "b", NULL, NULL);
+        block(&m, "Abs", "abs", "b", "c",
+              k == 2 ? "['', 'lin', 'lin.parametrizations.weight.0', 'abs']" : "['', 'abs']");
+        node(&m, "Mul", "mul", "b c", "y", NULL, NULL);
+        Graph *g = import(&m, NULL, &opt);
+        bool warns = strstr(said, "1 node, first 'abs', of a block under torch.no_grad()") != NULL;
+        static const char *const what[] = {"a block: said", "a block: stopped by name",
+                                           "spectral_norm's: stopped", "a block: of no training"};
+        ok(g && warns == (k == 0) && stops(g) == (k == 1 || k == 2), "%s", what[k]);
+    }
+}
+
 int main(void)
 {
     models_begin();
+    test_blocks();
     test_modes();
     test_removed();
     test_ratio();
