@@ -2,8 +2,9 @@
  * stop.c - where no gradient passes.  In: the nodes of a model, the patterns of --stop-gradient.
  * Out: RawNode.stop_in and .stop_out; import.c puts a StopGradient there.
  *
- * Four sources: what the user names, the model's own nodes ppsplit::StopGradient, blocks of PyTorch's
- * modules that are known to be under no_grad(), and what an exporter leaves of detach(): detach.c.
+ * Four sources: what the user names, the model's own nodes ppsplit::StopGradient, blocks of
+ * PyTorch's modules that are known to be under no_grad(), and what an exporter leaves of detach():
+ * detach.c.
  */
 #include <fnmatch.h>
 #include <string.h>

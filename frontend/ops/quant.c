@@ -184,8 +184,8 @@ void import_dequantize_linear(Import *im)
     im->out[0] = fake ? g_add(g, y, straight(g, &n, scale)) : y;
 }
 
-/* The scale that takes x's range, with 0 in it, to 0 .. 255; the place of 0, and x there, as floats.
- */
+/* The scale that takes x's range, with 0 in it, to 0 .. 255; the place of 0, and x there, as
+ * floats. */
 static ValueId dynamically(Graph *g, ValueId x, ValueId *scale, ValueId *point)
 {
     ValueId zero = g_like(g, x, 0);
