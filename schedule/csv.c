@@ -376,7 +376,10 @@ static int parse_rows(const char *text, size_t len, const char *origin, Schedule
         for (const char *c = p; c <= line_end; cell++) {
             const char *comma = memchr(c, ',', (size_t)(line_end - c)),
                        *cell_end = comma ? comma : line_end;
+            int n = s->row[r].n;
             const char *why = parse_cell(c, cell_end, &s->row[r]);
+            for (; !why && n < s->row[r].n; n++)
+                s->row[r].a[n].cell = cell + 1;
             if (why) {
                 int shown = cell_end - c > 80 ? 80 : (int)(cell_end - c);
                 char safe[81];

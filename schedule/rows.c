@@ -121,12 +121,25 @@ void sched_swap_rows(Schedule *s, SchedRow *rows)
     s->row = rows;
 }
 
+void sched_number(Schedule *s)
+{
+    for (int r = 0; r < s->ranks; r++)
+        for (int i = 0, end, cell = 1; i < s->row[r].n; i = end, cell++) {
+            end = sched_cell_end(&s->row[r], i);
+            for (int k = i; k < end; k++)
+                s->row[r].a[k].cell = cell;
+        }
+}
+
 int sched_cell(const SchedRow *r, int index)
 {
-    int cell = -1;
-    for (int i = 0; i < r->n && i <= index; i = sched_cell_end(r, i))
-        cell++;
-    return cell;
+    for (int i = index; i < r->n; i++)
+        if (r->a[i].cell)
+            return r->a[i].cell - 1;
+    for (int i = index; i-- > 0;)
+        if (r->a[i].cell)
+            return r->a[i].cell;
+    return index;
 }
 
 void sched_drop_idle(Schedule *s)

@@ -17,7 +17,11 @@ Schedule *sched_new(const char *name, int ranks, int stages, int microbatches);
  * end of a pass. */
 void sched_push(SchedRow *r, SchedAction a);
 int sched_rows_ok(const Schedule *s, SchedError *e);
-int sched_cell(const SchedRow *r, int index); /* the cell that holds action `index` */
+/* Cells are numbered once, when rows are read or made, from 0 and with idle ones: passes that drop
+   and insert actions leave their numbers alone.  The cell of action `index`; of an inserted one that
+   before which it stands. */
+void sched_number(Schedule *s);
+int sched_cell(const SchedRow *r, int index);
 /* Puts new rows in the place of the old ones, which are freed. */
 void sched_swap_rows(Schedule *s, SchedRow *rows);
 void sched_free_rows(SchedRow *rows, int n);
@@ -27,13 +31,13 @@ int sched_comes_again(const SchedRow *r, int i);
 
 static inline SchedAction sched_act(int type, int stage, int microbatch)
 {
-    SchedAction a = {stage, microbatch, -1, (uint8_t)type, 0, 0};
+    SchedAction a = {stage, microbatch, -1, (uint8_t)type, 0, 0, 0};
     return a;
 }
 
 static inline SchedAction sched_comm(int type, int stage, int microbatch, int peer)
 {
-    SchedAction a = {stage, microbatch, peer, (uint8_t)type, 0, 0};
+    SchedAction a = {stage, microbatch, peer, (uint8_t)type, 0, 0, 0};
     return a;
 }
 

@@ -52,6 +52,7 @@ typedef struct SchedAction {
     int32_t peer;
     uint8_t type, overlap;
     uint16_t mark; /* for passes; 0 between them */
+    int32_t cell;  /* of the file or generator, from 1; 0: a pass has put it there */
 } SchedAction;
 
 typedef struct SchedRow {
@@ -73,7 +74,7 @@ typedef struct Schedule {
 enum { SCHED_OK, SCHED_EREFUSED = 1, SCHED_EUSAGE = 2, SCHED_ERESOURCE = 3 };
 
 typedef struct SchedError {
-    int status, rank, cell; /* cell: 0-based position in the row; -1 where there is none */
+    int status, rank, cell; /* cell: from 0, as sched_cell() has it; -1: none */
     char text[8192];        /* one sentence, or a report of several lines (the blocked state) */
 } SchedError;
 

@@ -35,7 +35,7 @@ static int find(const Schedule *s, const SchedAction *a, int *rank)
 
 static void need(Past *p, int type, int stage, int microbatch, int peer)
 {
-    SchedAction a = {stage, microbatch, peer, (uint8_t)type, 0, 0};
+    SchedAction a = {stage, microbatch, peer, (uint8_t)type, 0, 0, 0};
     int rank, i = find(p->s, &a, &rank);
     if (i >= 0 && p->need[rank] < i + 1)
         p->need[rank] = i + 1;
@@ -184,7 +184,7 @@ static void print_sends(const Run *run, int rank)
         if (a->type != SA_SEND_F && a->type != SA_SEND_B)
             continue;
         SchedAction w = *a,
-                    b = {a->peer, a->microbatch, a->stage, (uint8_t)matching(a->type), 0, 0};
+                    b = {a->peer, a->microbatch, a->stage, (uint8_t)matching(a->type), 0, 0, 0};
         w.type = a->type == SA_SEND_F ? SA_WAIT_SEND_F : SA_WAIT_SEND_B;
         int waited = 0, peer;
         for (int k = i; k < n; k++)

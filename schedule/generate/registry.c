@@ -242,6 +242,7 @@ int sched_generate(const char *name, int ranks, int stages, int microbatches, in
         sched_free(g.s);
         return st;
     }
+    sched_number(g.s);
     *out = g.s;
     return SCHED_OK;
 }

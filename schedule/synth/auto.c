@@ -338,9 +338,11 @@ int sched_auto(const SchedAuto *a, Schedule **out, SchedAutoReport *report, Sche
     for (int i = 0; i < x.n_seed; i++)
         sched_free(x.seed[i]);
     sched_graph_free(&x.g);
-    if (st)
+    if (st) {
         sched_free(x.best);
-    else
-        *out = x.best;
-    return st;
+        return st;
+    }
+    sched_number(x.best);
+    *out = x.best;
+    return SCHED_OK;
 }

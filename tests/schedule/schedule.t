@@ -94,6 +94,14 @@ is "two stages a rank where the schedule is a V" "$(s DualPipeV --ranks 2 --micr
 echo '0F0,2BW0,0B0' >bad.csv
 is "a bad cell: status" "$(status s bad.csv --simulate)" 1
 ok "a bad cell: row, cell and text" grep -q "row 0 (rank 0), cell 1 '2BW0'" err
+printf '0F0,,0B0,0REDUCE_GRAD\n,1F0,,1B0,1REDUCE_GRAD,1REDUCE_GRAD\n' >idle.csv
+is "a cell has the number that it has in the file, lowered or not" "$(s idle.csv --verify 2>&1; s idle.csv --lower --verify 2>&1)" "ppsplit schedule: error: rank 1, cell 5 (1REDUCE_GRAD): this reduction is in the schedule twice
+ppsplit schedule: error: rank 1, cell 5 (1REDUCE_GRAD): this reduction is in the schedule twice"
+printf '(0F0;2F0)OVERLAP_F_B,,0B0,2B0\n,1F0,1B0\n' >lost.csv
+is "a compound is one, an idle one too" "$(s lost.csv --simulate 2>&1; s lost.csv --lower 2>&1)" "ppsplit schedule: error: rank 0, cell 2 (0B0): this action can never begin
+ppsplit schedule: error: the schedule cannot go on: rank 0 is stuck at cell 0
+  rank 0, cell 0 (2F0) waits for the forward of stage 1
+  rank 1, cell 1 (1F0) waits for the forward of stage 0"
 printf '0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n' >cross.csv
 is "a deadlock: status" "$(status s cross.csv --verify)" 1
 ok "a deadlock: the cycle" grep -q "rank 0, cell 3 (0SEND_F1): rank 1 receives it at cell 4 (1RECV_F1), but waits at cell 3 (1SEND_B0)" err
