@@ -139,7 +139,7 @@ static PpStatus check_rows(Data *d, int *have_rows)
                                  "--%s %s=%s has %" PRId64 " rows, but %s has %" PRId64 "%s",
                                  option, p->input[i].name, in->file[0].path, in->rows,
                                  p->input[of].name, d->rows,
-                                 in->rows == p->rows
+                                 in->rows == p->rows && i != p->loss_target
                                      ? "; ppsplit --chunk INPUT=replicate makes one the same for "
                                        "all rows"
                                      : "")

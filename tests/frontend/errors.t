@@ -72,6 +72,7 @@ npy floats.npy '<f4' '8, 4' 128
 npy wide.npy '<i8' '8, 5' 320
 npy flat.npy '<i8' '32,' 256
 npy seven.npy '<i8' '7, 4' 224
+npy turned.npy '<i8' '2, 8' 128
 npy none.npy '<i8' '0, 4' 0
 npy short.npy '<i8' '8, 4' 250
 npy huge.npy '<i8' '4611686018427387904, 4' 64
@@ -140,6 +141,7 @@ refuse "unknown input" 2 $P train --data xx=x.npy --data target=target.npy
 refuse "dtype" 1 $P train --data x=floats.npy --data target=target.npy
 refuse "shape" 1 $P train --data x=wide.npy --data target=target.npy
 refuse "rank of the shape" 1 $P train --data x=flat.npy --data target=target.npy
+refuse "rows in another dimension" 1 $P train --data x=turned.npy --data target=target.npy
 refuse "rows differ" 1 $P train --data x=seven.npy --data target=target.npy
 refuse "too few rows" 1 $P train "${D[@]}" --batch 9
 refuse "no rows" 1 $P infer --data x=none.npy
