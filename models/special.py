@@ -61,6 +61,7 @@
               Linear used twice, MatMul with a transposed weight; gradients of PyTorch's own half model
   clip        two towers, a loss over every image and every text of the minibatch: for any rows (model.onnx), for all of them (static.onnx), and
               in a file of its own (pairs.onnx, contrast.onnx: second_loss, pairs.safetensors)
+  stateful    a recurrent model whose rows are second in all inputs and in the output, by their name alone: as many as there are steps, as a table has entries
 usage: special.py DIR [NAME...]
 """
 import copy, os, re, sys
@@ -962,6 +963,20 @@ def clip(d):
     m.zero_grad(); l, y = m(image.double(), text); l.backward()
     write(d, ("output:loss", l.item()), grads_of(m), "mixed:begin", "model.onnx", y, name="similarity", second=repr(l2.item()), extra=f"--bind rows={ROWS} --rows {MB} --loss-over minibatch", schedules="gpipe", image=image, text=text)
 
+<<<<<<< HEAD
 for f in (sequence, lossmodel, ownloss, valid, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, graph, parts, features, folded, given, packed, partly, relative, beside, equal, half, clip):
+=======
+class Stateful(nn.Module):
+    def __init__(self): super().__init__(); self.rnn = nn.LSTM(4, 4); self.head = nn.Linear(4, 3)
+    def forward(self, x, h, c, table, scale): return self.head(self.rnn((x + table[:, None]) * scale, (h, c))[0])
+
+def stateful(d):
+    m, names = Stateful(), ["x", "h", "c", "table", "scale"]; x, h0, c0 = torch.randn(2, ROWS, 4), torch.randn(1, ROWS, 4), torch.randn(1, ROWS, 4); table, scale, t = torch.randn(2, 4), torch.tensor(1.5), torch.randn(2, ROWS, 3)
+    export(m, (x[:, :MB], h0[:, :MB], c0[:, :MB], table, scale), f"{d}/model.onnx", names, ["y"], dynamic_axes={"x": {0: "n", 1: "m"}, "h": {1: "m"}, "c": {1: "m"}, "table": {0: "n"}})
+    m = m.double(); y = m(x.double(), h0.double(), c0.double(), table.double(), scale.double()); l = F.mse_loss(y, t.double()); l.backward()
+    write(d, ("mse", l.item()), grads_of(m), "head:begin", "model.onnx", y, name="y", extra=f"--bind n=2 --bind m={MB} --bind scale=1.5", x=x, h=h0, c=c0, table=table, target=t)
+
+for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, graph, parts, features, folded, given, packed, partly, relative, beside, equal, half, clip, stateful):
+>>>>>>> 5cf660c (A case whose rows are where a name says, beside equal sizes, against PyTorch)
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

@@ -33,7 +33,7 @@ check() {                                               # NAME OUT OPTION...
     ok "$name: agrees with PyTorch" agrees "$out.run"
 }
 
-for name in sequence lossmodel ownloss valid shifted annotated twice looped passthrough merged stopped detached samples contrast recurrent normed unsorted bounded trips routed graph parts features relative; do
+for name in stateful sequence lossmodel ownloss valid shifted annotated twice looped passthrough merged stopped detached samples contrast recurrent normed unsorted bounded trips routed graph parts features relative; do
     cd "$cases/$name" || exit 1
     . ./case.env
     points=()
