@@ -963,9 +963,6 @@ def clip(d):
     m.zero_grad(); l, y = m(image.double(), text); l.backward()
     write(d, ("output:loss", l.item()), grads_of(m), "mixed:begin", "model.onnx", y, name="similarity", second=repr(l2.item()), extra=f"--bind rows={ROWS} --rows {MB} --loss-over minibatch", schedules="gpipe", image=image, text=text)
 
-<<<<<<< HEAD
-for f in (sequence, lossmodel, ownloss, valid, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, graph, parts, features, folded, given, packed, partly, relative, beside, equal, half, clip):
-=======
 class Stateful(nn.Module):
     def __init__(self): super().__init__(); self.rnn = nn.LSTM(4, 4); self.head = nn.Linear(4, 3)
     def forward(self, x, h, c, table, scale): return self.head(self.rnn((x + table[:, None]) * scale, (h, c))[0])
@@ -976,7 +973,6 @@ def stateful(d):
     m = m.double(); y = m(x.double(), h0.double(), c0.double(), table.double(), scale.double()); l = F.mse_loss(y, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(m), "head:begin", "model.onnx", y, name="y", extra=f"--bind n=2 --bind m={MB} --bind scale=1.5", x=x, h=h0, c=c0, table=table, target=t)
 
-for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, graph, parts, features, folded, given, packed, partly, relative, beside, equal, half, clip, stateful):
->>>>>>> 5cf660c (A case whose rows are where a name says, beside equal sizes, against PyTorch)
+for f in (sequence, lossmodel, ownloss, valid, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, graph, parts, features, folded, given, packed, partly, relative, beside, equal, half, clip, stateful):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)
