@@ -109,15 +109,25 @@ static void test_removed(void)
 /* A ratio is never a parameter, however it is written. */
 static void test_ratio(void)
 {
-    M m = {0};
-    initializer(&m, "lin.weight", 4, 4, 1);
-    scalar(&m, "half", 0.5F);
-    flag(&m, "yes", 1);
-    node(&m, "Mul", "square", "half half", "p", NULL, NULL);
-    node(&m, "MatMul", "/lin/MatMul", "x lin.weight", "b", NULL, NULL);
-    node(&m, "Dropout", "drop", "b p yes", "y", NULL, NULL);
-    Graph *g = import(&m, NULL, NULL);
-    ok(dropouts(g) == 1 && !param(g, "half"), "a ratio that is computed");
+    static const char *const what[] = {"a Constant", "an initializer", "what two of them make"};
+    for (int k = 0; k < 3; k++) {
+        M m = {0};
+        float half = 0.5F, quarter = 0.25F;
+        initializer(&m, "lin.weight", 4, 4, 1);
+        flag(&m, "yes", 1);
+        if (k == 0)
+            scalar(&m, "p", quarter);
+        if (k == 1)
+            tensor(&m, "p", 1, (int[]){0}, &quarter, sizeof quarter);
+        if (k == 2) {
+            tensor(&m, "half", 1, (int[]){0}, &half, sizeof half);
+            node(&m, "Mul", "square", "half half", "p", NULL, NULL);
+        }
+        node(&m, "MatMul", "/lin/MatMul", "x lin.weight", "b", NULL, NULL);
+        node(&m, "Dropout", "drop", "b p yes", "y", NULL, NULL);
+        Graph *g = import(&m, NULL, NULL);
+        ok(dropouts(g) == 1 && !param(g, "half") && !param(g, "p"), "a ratio: %s", what[k]);
+    }
 }
 
 /* A node of a block that dynamo has traced as a graph of its own. */
