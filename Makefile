@@ -28,7 +28,7 @@ PLANS    := $(wildcard runtime/plan/*.c runtime/core/*.c) runtime/optim/registry
 COMPILER := $(call sources,$(filter-out runtime,$(ROOMS)),c) $(PLANS)
 COMMAND  := ppsplit.c $(sort $(wildcard command/*.c))
 OBJ      := $(COMPILER:%.c=$(BUILD)/%.o) $(BUILD)/onnx.pb-c.o $(BUILD)/embed.o
-# The runtime's sources, the rooms it stands on and the output's Makefile travel inside the compiler, as a table that output.c writes into out/.
+# The runtime's sources, the rooms it stands on, the output's Makefile and its launcher travel inside the compiler, as a table that output.c writes into out/.
 RUNTIME  := $(foreach e,c h def cu sh,$(call sources,runtime,$(e)) $(filter-out schedule/tool/%,$(call sources,schedule,$(e))) $(wildcard base/file/*.$(e) base/cli/*.$(e)))
 
 all: $(BUILD)/ppsplit $(BUILD)/handed/lib/libppruntime.a
@@ -41,10 +41,11 @@ $(BUILD)/libppsplit.a: $(OBJ)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcsD $@ $^
 
-$(BUILD)/embed.o: codegen/write/embed.sh codegen/write/pipeline.mk $(RUNTIME)
+IN_OUTPUT := codegen/write/pipeline.mk codegen/write/run.sh
+$(BUILD)/embed.o: codegen/write/embed.sh $(IN_OUTPUT) $(RUNTIME)
 	@mkdir -p $(@D)
 	$(call say,EMBED,$@)
-	$(Q)codegen/write/embed.sh $(VERSION) codegen/write/pipeline.mk $(RUNTIME) > $(BUILD)/embed.c
+	$(Q)codegen/write/embed.sh $(VERSION) $(IN_OUTPUT) $(RUNTIME) > $(BUILD)/embed.c
 	$(Q)$(CC) -std=c11 -I. $(CFLAGS) -c -o $@ $(BUILD)/embed.c
 
 # The runtime as generated programs build it, without optional libraries: its own tests link it.

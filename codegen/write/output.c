@@ -39,6 +39,9 @@ static void put(Arena *a, const char *dir, const char *name, const char *data, s
     FILE *f = create(a, dir, name);
     if (n > 0 && fwrite(data, 1, n, f) != n)
         write_error(arena_printf(a, "%s/%s", dir, name));
+    struct stat sb;
+    if (n > 2 && !memcmp(data, "#!", 2) && fstat(fileno(f), &sb) == 0)
+        fchmod(fileno(f), sb.st_mode | (sb.st_mode & 0444) >> 2); /* whoever reads it may run it */
     finish(a, f, dir, name);
 }
 
@@ -67,24 +70,26 @@ static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *d
             text_add(&infer, " --data %s", word);
     }
     if (p->loss != NONE)
-        text_add(&t, "    mpirun -n %u %s train%s --schedule 1f1b --microbatches %u --steps 100\n",
-                 p->stage.n, made, text_all(&data), 2 * p->stage.n);
+        text_add(&t, "    ./run -n %u train%s --schedule 1f1b --microbatches %u --steps 100\n",
+                 p->stage.n, text_all(&data), 2 * p->stage.n);
     const char *first = g->output_name.n ? diag_escape(a, g->output_name.at[0]) : "NAME";
     text_add(&t, "    %s infer%s --output %s\n\n", made, text_all(&infer),
              shell_word(a, arena_printf(a, "%s=y.npy", first)));
     text_add(&t,
              "Rows of the files are samples; a microbatch has at most %" PRId64
-             ".  Without mpirun the ranks are threads of one process.\n"
-             "On fewer cores than ranks: mpirun --oversubscribe -n %u, or --ranks %u without mpirun.\n"
-             "%s --help tells the rest.  All that is here is yours, without conditions; there is no "
-             "warranty.\n\n"
+             ".  ./run starts ranks as processes of MPI; at Ctrl-C\n"
+             "and SIGTERM a training with --checkpoint ends its step, saves it, and ends with status 75: "
+             "--resume goes on.\n"
+             "Without ./run the ranks are threads of one process.\n"
+             "%s --help and ./run --help tell the rest.  All that is here is yours, without "
+             "conditions; there is no warranty.\n\n"
              "    pipe.txt pipe.xml pipe.dot pipe.html   what was split, and where\n"
              "    %-38s the program; runtime/ is what it links\n"
              "    stageN.onnx stageN.backward.onnx       the same stages for any ONNX runtime\n"
              "    params/                                the weights, by their names in the model\n"
              "    model.skeleton                         the model without them: ppsplit merge "
              "puts trained ones back\n",
-             g->batch > 0 ? g->batch : 1, p->stage.n, p->stage.n, made,
+             g->batch > 0 ? g->batch : 1, made,
              !opt->cuda ? "stageN.c pipeline.c"
              : opt->cpu ? "stageN.c stageN.cu pipeline.c"
                         : "stageN.cu pipeline.c");
@@ -229,11 +234,9 @@ static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char
     write_stage_models(p, weight, dir);
     write_skeletons(p, dir);
     for (int i = 0; i < embed_count; i++) {
-        bool makefile = strcmp(embed_file[i].name, "pipeline.mk") == 0;
-        const char *name =
-            makefile ? "Makefile" : arena_printf(a, "runtime/%s", embed_file[i].name);
-        folder_make(a, dir, name);
-        put(a, dir, name, (const char *)embed_file[i].data, embed_file[i].size);
+        const EmbedFile *e = &embed_file[i];
+        folder_make(a, dir, e->name);
+        put(a, dir, e->name, (const char *)e->data, e->size);
     }
     write_readme(p, opt, dir);
     if (opt->runtime)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 static _Thread_local char failure[8400];
+static _Thread_local int is_error = 1; /* not an end that was asked for */
 static _Thread_local int told; /* by this rank or, all having agreed, by another */
 
 PpStatus pp_fail(PpStatus s, const char *fmt, ...)
@@ -20,6 +21,7 @@ PpStatus pp_fail(PpStatus s, const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(failure, sizeof failure, fmt, ap);
         va_end(ap);
+        is_error = s != PP_SAVED;
     }
     return s;
 }
@@ -31,7 +33,7 @@ const char *pp_failure_text(void) { return failure[0] ? failure : "unknown failu
 void pp_failure_print(void)
 {
     if (!told)
-        fprintf(stderr, "pipeline: error: %s\n", pp_failure_text());
+        fprintf(stderr, "pipeline: %s%s\n", is_error ? "error: " : "", pp_failure_text());
     told = 1;
 }
 

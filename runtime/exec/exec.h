@@ -199,6 +199,8 @@ PpStatus same_everywhere(Rank *r); /* all ranks call it */
 PpStatus save_find(Run *run, Options *o, int64_t below);
 PpStatus save_resume(Run *run, int first);
 PpStatus save_open(Rank *r);
+int save_wanted(const Options *o);             /* are checkpoints written? signals are taken then */
+void save_say(const Rank *r);                  /* what a signal will do */
 void save_tell(Rank *r);                       /* before the sum that ends a step */
 PpStatus save_step(Rank *r, int64_t done);     /* all ranks call it, after that sum */
 PpStatus save_end(Rank *r);                    /* all ranks call it, after the last step */

@@ -6,7 +6,8 @@
 #define _GNU_SOURCE
 #endif
 #include "exec.h"
-#include "signals.h"
+
+#include "core/signals.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -18,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/cli/nearest.h"
+#include "net/launch.h"
 #include "net/wires.h"
 
 static PpStatus wanted_outputs(Run *run)
@@ -83,7 +85,12 @@ static PpStatus prepare(Run *run, Options *o, const Group *world)
 static PpStatus start(Options *o, int argc, char **argv, const PpPlan *model, PpPlan *chosen)
 {
     int rank, ranks, mpi = mpi_wanted(&rank, &ranks);
-    TRY(options_parse(o, argc, argv, model));
+    PpStatus parsed = options_parse(o, argc, argv, model);
+    int saves = parsed == PP_OK && save_wanted(o);
+    if (saves)
+        signals_take();
+    launch_begin(rank, saves);
+    TRY(parsed);
     TRY(program_current(model, o->folder));
     TRY(devices_choose(o, model, chosen));
     o->device = device_of(chosen->device)->name;
@@ -233,8 +240,10 @@ int pp_main(int argc, char **argv, const PpPlan *plan)
         return PP_ERR_IO;
     }
     /* A process that ends before the one that speaks has spoken ends that one too, silently. */
-    if (mpi)
-        s = group_agree(&world, s);
+    if (mpi) {
+        PpStatus joined = launch_joined(&world);
+        s = group_agree(&world, s != PP_OK ? s : joined);
+    }
     if (s == PP_OK)
         s = run_mode(&run, &o, mpi ? &world : NULL, mpi, ranks);
     if (mpi)
@@ -247,9 +256,11 @@ int pp_main(int argc, char **argv, const PpPlan *plan)
     free(run.output_wanted);
     free(run.until);
     options_free(&o);
+    if (s == PP_OK && signals_were_obeyed())
+        s = PP_SAVED; /* also where the terminal is gone */
     if ((fflush(stdout) || ferror(stdout)) && s == PP_OK) {
         fprintf(stderr, "pipeline: error: standard output cannot be written\n");
         s = PP_ERR_IO;
     }
-    return s == PP_OK && signals_were_obeyed() ? PP_SAVED : (int)s;
+    return mpi ? launch_end(&world, (int)s) : (int)s;
 }

@@ -5,6 +5,8 @@
 #include "device/cpu/cpu.h"
 #include "exec.h"
 
+#include "core/signals.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -44,8 +46,10 @@ static PpStatus prepare_and_run(Rank *r, PpStatus prepared)
     begin_said(r);
     log_resumed(&r->log, &run->from, run->data.start.step);
     TRY(log_memory(&r->log, &r->group, run->sched, &r->memory));
+    save_say(r);
     TRY(watchdog_open(&r->watchdog, &r->group, run->sched,
                       run->evaluation ? run->evaluation->sched : NULL, run->opt->watchdog));
+    TRY(group_agree(&r->group, signals_heed()));
     PpStatus s = steps_run(r);
     watchdog_step(r->watchdog, -1);
     TRY(s);

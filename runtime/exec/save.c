@@ -3,7 +3,9 @@
  * begins that resumes one.
  */
 #include "exec.h"
-#include "signals.h"
+
+#include "core/signals.h"
+#include "net/launch.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -66,10 +68,23 @@ static int writes(const Rank *r) { return r->replica == 0 || r->plan.ask.divided
 
 static Group *writers(Rank *r) { return r->plan.ask.divided ? &r->group : &r->pipe; }
 
-static int saves(const Rank *r)
+int save_wanted(const Options *o) { return o->checkpoint && o->mode == MODE_TRAIN && !o->until; }
+
+static int saves(const Rank *r) { return save_wanted(r->run->opt); }
+
+/* Among the first lines, what a signal will do. */
+void save_say(const Rank *r)
 {
     const Options *o = r->run->opt;
-    return o->checkpoint && o->mode == MODE_TRAIN && !r->run->until;
+    if (r->group.rank != 0 || o->quiet || o->mode != MODE_TRAIN || o->until)
+        return;
+    if (!o->checkpoint)
+        printf("nothing will be saved, at a signal neither: no --checkpoint\n");
+    else
+        printf("%s: the step ends, is saved in %s, exit status %d%s\n",
+               r->group.processes ? launch_signals() : "Ctrl-C, SIGTERM, SIGHUP", o->checkpoint,
+               PP_SAVED, r->group.processes ? launch_warning() : "");
+    fflush(stdout);
 }
 
 PpStatus save_open(Rank *r)
@@ -79,7 +94,6 @@ PpStatus save_open(Rank *r)
     r->saved = r->run->data.start.step;
     if (!saves(r))
         return PP_OK;
-    signals_take();
     return writes(r) ? saver_open(&r->saver, &r->plan, &r->files, &r->run->data) : PP_OK;
 }
 

@@ -4,8 +4,9 @@
  * Each process keeps its last actions in a ring, and a thread of it sends the ring to ranks 0 and 1
  * four times a second.  Rank 0 (rank 1, should rank 0 be silent) ends the job when a rank has been
  * silent, or no rank has finished an action, for longer than --watchdog seconds and 20 median
- * steps. It names the rank and its action, and writes all rings as a Chrome trace.  MPI is not used
- * for this: it is what the others wait in.  A process that dies is noticed by mpirun or srun.
+ * steps, or when what a rank saves has not grown for --save-timeout seconds. It names the rank and
+ * its action, and writes all rings as a Chrome trace.  MPI is not used for this: it is what the
+ * others wait in.  A process that dies is noticed by mpirun or srun.  beats.h: how beats travel.
  */
 #ifndef PP_WATCHDOG_H
 #define PP_WATCHDOG_H

@@ -13,13 +13,15 @@
 
 #include "base/file/safetensors.h"
 #include "core/core.h"
+#include "core/signals.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-enum { BLOCK = 4096 }; /* elements that are judged together */
+/* elements that are judged together, and after which it is asked whether a signal came */
+enum { BLOCK = 4096, HEED = 1 << 24 };
 
 /* The first of n elements, `stride` bytes from one to the next, that is neither from least to most
  * nor the other one; -1: none. */
@@ -176,10 +178,16 @@ static PpStatus check_file(const Data *d, const PpIndex *b, const DataFile *f, i
     int64_t each = f->rows / parts, rest = f->rows % parts, from = part * each, end = from + each;
     from += part < rest ? part : rest;
     end += part < rest ? part + 1 : rest;
-    if (b->step == 1 && b->count == in->outer * in->inner)
-        return check_rows(d, b, f, from, end);
-    for (int64_t row = from; row < end; row++)
-        TRY(check_row(d, b, f, row));
+    int whole = b->step == 1 && b->count == in->outer * in->inner;
+    int64_t slice = b->count < HEED ? HEED / b->count : 1;
+    for (int64_t row = from; row < end; row += slice) {
+        int64_t next = row + slice < end ? row + slice : end;
+        TRY(signals_heed());
+        if (whole)
+            TRY(check_rows(d, b, f, row, next));
+        for (int64_t k = row; k < next && !whole; k++)
+            TRY(check_row(d, b, f, k));
+    }
     return PP_OK;
 }
 

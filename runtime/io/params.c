@@ -12,6 +12,7 @@
 
 #include "base/file/index.h"
 #include "base/file/safetensors.h"
+#include "core/signals.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -172,6 +173,7 @@ int64_t params_lowest(const void *p, int dtype, int64_t bytes)
  * counts, or NULL. */
 static PpStatus place(HostCopy *h, const Source *s, Wanted w, char *to, int64_t *lowest)
 {
+    TRY(signals_heed());
     if (!h->room) {
         PpStatus loaded = load(s, &w, to);
         if (lowest && loaded == PP_OK)

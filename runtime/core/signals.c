@@ -6,6 +6,8 @@
 #endif
 #include "signals.h"
 
+#include "core/core.h"
+
 #include <signal.h>
 #include <string.h>
 
@@ -23,13 +25,14 @@ static void on_signal(int number)
 
 void signals_take(void)
 {
-    static const int number[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
-    struct sigaction a;
+    static const int number[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP};
+    struct sigaction a, was;
     memset(&a, 0, sizeof a);
     a.sa_handler = on_signal;
     a.sa_flags = SA_RESTART;
     for (unsigned i = 0; i < sizeof number / sizeof *number; i++)
-        sigaction(number[i], &a, NULL);
+        if (number[i] != SIGHUP || sigaction(SIGHUP, NULL, &was) || was.sa_handler != SIG_IGN)
+            sigaction(number[i], &a, NULL); /* but with nohup */
 }
 
 int signals_save(void)
@@ -40,6 +43,13 @@ int signals_save(void)
 }
 
 int signals_end(void) { return end; }
+
+PpStatus signals_heed(void)
+{
+    return end ? pp_fail(PP_SAVED, "ended by a signal before the first step: no checkpoint has "
+                                   "changed, and the same command begins again")
+               : PP_OK;
+}
 
 void signals_obeyed(void) { __atomic_store_n(&obeyed, 1, __ATOMIC_SEQ_CST); }
 int signals_were_obeyed(void) { return __atomic_load_n(&obeyed, __ATOMIC_SEQ_CST); }
