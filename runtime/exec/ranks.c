@@ -48,7 +48,8 @@ static PpStatus prepare_and_run(Rank *r, PpStatus prepared)
     TRY(log_memory(&r->log, &r->group, run->sched, &r->memory));
     save_say(r);
     TRY(watchdog_open(&r->watchdog, &r->group, run->sched,
-                      run->evaluation ? run->evaluation->sched : NULL, run->opt->watchdog));
+                      run->evaluation ? run->evaluation->sched : NULL, run->opt,
+                      r->saver ? saver_moved(r->saver) : NULL));
     TRY(group_agree(&r->group, signals_heed()));
     PpStatus s = steps_run(r);
     watchdog_step(r->watchdog, -1);

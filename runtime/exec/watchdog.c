@@ -2,29 +2,26 @@
  * watchdog.c - in: what each process does, and what it hears of the others in datagrams; out:
  * nothing, or the end of a job that does not move on, with the rank and action that it hangs in.
  *
- * A datagram may get lost: the next one says all again.  A token that rank 0 draws tells those of
- * this job from any others.  Times are ages, so that clocks need not agree.
+ * A datagram may get lost: the next one says all again.  Times are ages, so that clocks need not
+ * agree.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include "watchdog.h"
 
+#include "beats.h"
 #include "core/core.h"
 #include "schedule/simulate/trace.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-enum { RING = 256, MEDIAN = 31, MONITORS = 2, PERIOD_MS = 250, MEDIAN_STEPS = 20, ENDED = -1 };
+enum { RING = 256, MEDIAN = 31, PERIOD_MS = 250, MEDIAN_STEPS = 20, ENDED = -1 };
 /* rank 1 ends the job for rank 0 so many seconds after rank 0 would have ended it for another */
 enum { SECOND = 2 };
 
@@ -34,27 +31,20 @@ typedef struct {
 } Entry;
 
 typedef struct {
-    uint64_t token;
-    int32_t rank, n;        /* entries, the oldest first */
+    int32_t n;              /* entries, the oldest first */
     int32_t active, first;  /* in a step, or ENDED; it may be the run's first */
     double quiet, median;   /* since an action began or ended; of the last steps */
+    double saving;          /* since its checkpoint grew; below 0: it writes none */
     Entry entry[RING];
 } Beat;
-
-typedef struct {
-    char host[64];
-    int port;
-    uint64_t token;
-} Address;
+_Static_assert(sizeof(Beat) <= BEATS_BYTES, "a datagram is too small for a Beat");
 
 struct Watchdog {
     const Schedule *schedule, *evaluation;
-    int rank, ranks, socket;
-    double limit;
-    uint64_t token;
-    Address *address;                    /* of all ranks */
-    struct sockaddr_storage to[MONITORS];
-    socklen_t to_bytes[MONITORS];        /* 0: nobody to send to */
+    int rank, ranks, blind; /* blind: it has been said that some are never heard */
+    double limit, save_limit, opened;
+    const int64_t *saving;
+    Beats *beats;
     pthread_t thread;
     int has_thread, ends;                /* atomic */
     /* of the rank's own thread, read by the watchdog's */
@@ -120,9 +110,9 @@ static double age(double now, double at) { return at < 0 ? -1 : now - at; }
 static size_t compose(Watchdog *w, Beat *b)
 {
     double now = pp_now();
+    int64_t moved = w->saving ? __atomic_load_n(w->saving, __ATOMIC_ACQUIRE) : 0;
     pthread_mutex_lock(&w->lock);
-    *b = (Beat){.token = w->token,
-                .rank = w->rank,
+    *b = (Beat){.saving = moved ? now - 1e-6 * (double)moved : -1,
                 .active = w->active,
                 .first = w->steps == 0,
                 .quiet = now - w->moved,
@@ -213,7 +203,7 @@ static void end_job(const Watchdog *w, int rank, double seconds, const char *wha
     fprintf(stderr,
             "pipeline: error: rank %d on %s %s for %.0f s: it is in step %d, %s; the last actions "
             "of all ranks are in %s\n",
-            rank, w->address[rank].host, what, seconds,
+            rank, beats_host(w->beats, rank), what, seconds,
             w->beat[rank].n ? w->beat[rank].entry[w->beat[rank].n - 1].step + 1 : 1, text, path);
     fflush(stderr);
     _exit(PP_ERR_IO); /* mpirun and srun end the others */
@@ -243,14 +233,34 @@ static double patience(const Watchdog *w, const Beat *mine)
     return steps > w->limit ? steps : w->limit;
 }
 
-static void judge(const Watchdog *w)
+/* A rank of which nothing ever came can't be judged. */
+static void say_blind(Watchdog *w, int ranks)
+{
+    int first = -1, n = 0;
+    if (w->blind || pp_now() - w->opened <= w->limit)
+        return;
+    for (int k = 0; k < ranks; k++)
+        if (k != w->rank && w->heard[k] <= 0 && !n++)
+            first = k;
+    if (n)
+        fprintf(stderr,
+                "pipeline: warning: rank %d on %s hears nothing of rank %d on %s%s: a firewall may "
+                "stop UDP between them; the watchdog would not notice that it hangs\n",
+                w->rank, beats_host(w->beats, w->rank), first, beats_host(w->beats, first),
+                n > 1 ? " and others" : "");
+    w->blind = 1;
+}
+
+static void judge(Watchdog *w)
 {
     double now = pp_now(), limit = patience(w, &w->beat[w->rank]), least = 1e30;
     int all = 1;
     for (int k = 0; k < w->ranks; k++) {
-        double silent = now - w->heard[k];
+        double silent = now - w->heard[k], saving = w->beat[k].saving;
         if (w->heard[k] > 0 && w->beat[k].active != ENDED && silent > limit)
             end_job(w, k, silent, "has been silent");
+        if (w->heard[k] > 0 && w->save_limit > 0 && saving > w->save_limit)
+            end_job(w, k, saving, "has written no more of its checkpoint");
         all &= w->heard[k] > 0 && w->beat[k].active == 1; /* else it opens its files, or saves */
         double quiet = w->beat[k].quiet + silent;
         least = quiet < least ? quiet : least;
@@ -260,47 +270,42 @@ static void judge(const Watchdog *w)
         int k = slowest(w);
         end_job(w, k, w->beat[k].quiet, "has not moved on");
     }
+    say_blind(w, w->ranks);
 }
 
-static void hear(Watchdog *w)
+static void take(void *of, int rank, const void *beat, size_t bytes)
 {
+    Watchdog *w = of;
     static _Thread_local Beat b;
-    ssize_t n;
-    while ((n = recv(w->socket, &b, sizeof b, MSG_DONTWAIT)) > 0) {
-        size_t bytes = (size_t)n;
-        if (bytes < offsetof(Beat, entry) || b.token != w->token || b.rank < 0 ||
-            b.rank >= w->ranks || b.n < 0 || b.n > RING ||
-            bytes != offsetof(Beat, entry) + (size_t)b.n * sizeof *b.entry)
-            continue;
-        memcpy(&w->beat[b.rank], &b, bytes);
-        w->heard[b.rank] = pp_now();
-    }
+    if (bytes < offsetof(Beat, entry) || bytes > sizeof b)
+        return;
+    memcpy(&b, beat, bytes);
+    if (b.n < 0 || b.n > RING || bytes != offsetof(Beat, entry) + (size_t)b.n * sizeof *b.entry)
+        return;
+    memcpy(&w->beat[rank], &b, bytes);
+    w->heard[rank] = pp_now();
 }
 
-static void tell(const Watchdog *w, const Beat *b, size_t bytes)
+/* Time in which beats may have been lost is no silence. */
+static void not_counted(Watchdog *w, double seconds)
 {
-    for (int k = 0; k < MONITORS; k++)
-        if (w->to_bytes[k])
-            sendto(w->socket, b, bytes, MSG_DONTWAIT | MSG_NOSIGNAL,
-                   (const struct sockaddr *)&w->to[k], w->to_bytes[k]);
+    for (int k = 0; k < w->ranks && w->beat; k++)
+        if (w->heard[k] > 0)
+            w->heard[k] += seconds;
 }
 
 /* This process was stopped and goes on, maybe with the whole job: nobody, itself included, could
  * move in between, so ages begin where they were.  If it alone was stopped, the others end the
  * job. */
-static void forgive(Watchdog *w, double *last)
+static void forgive(Watchdog *w, double now, double gap)
 {
-    double now = pp_now(), gap = now - *last;
-    *last = now;
     if (gap <= 1)
         return;
     pthread_mutex_lock(&w->lock);
     w->moved = w->moved + gap < now ? w->moved + gap : now;
     w->step_begin = w->step_begin + gap < now ? w->step_begin + gap : now;
     pthread_mutex_unlock(&w->lock);
-    for (int k = 0; k < w->ranks && w->beat; k++)
-        if (w->heard[k] > 0)
-            w->heard[k] += gap;
+    not_counted(w, gap);
 }
 
 static void *thread_main(void *p)
@@ -309,87 +314,58 @@ static void *thread_main(void *p)
     static _Thread_local Beat mine;
     double last = pp_now();
     while (!__atomic_load_n(&w->ends, __ATOMIC_ACQUIRE)) {
-        forgive(w, &last);
+        double now = pp_now(), gap = now - last;
+        last = now;
+        forgive(w, now, gap);
         size_t bytes = compose(w, &mine);
-        tell(w, &mine, bytes);
+        beats_send(w->beats, &mine, bytes);
         if (w->beat) {
             memcpy(&w->beat[w->rank], &mine, bytes);
-            w->heard[w->rank] = pp_now();
-            hear(w);
+            w->heard[w->rank] = now;
+            if (beats_hear(w->beats, take, w) && gap <= 1)
+                not_counted(w, gap);
             /* rank 1 looks at rank 0 only, which looks at all others */
             if (w->rank == 0)
                 judge(w);
             else if (w->heard[0] > 0 && w->beat[0].active != ENDED &&
                      pp_now() - w->heard[0] > patience(w, &mine) + SECOND)
                 end_job(w, 0, pp_now() - w->heard[0], "has been silent");
+            else
+                say_blind(w, 1);
         }
         usleep(PERIOD_MS * 1000);
     }
     size_t bytes = compose(w, &mine);
     mine.active = ENDED;
     for (int i = 0; i < 3; i++) /* one of them arrives */
-        tell(w, &mine, bytes);
+        beats_send(w->beats, &mine, bytes);
     return NULL;
 }
 
 /* ---- opening ---- */
 
-static int open_socket(Watchdog *w, Address *mine)
-{
-    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
-    socklen_t n = sizeof any;
-    w->socket = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (w->socket < 0 || bind(w->socket, (const struct sockaddr *)&any, sizeof any) ||
-        getsockname(w->socket, (struct sockaddr *)&any, &n))
-        return 0;
-    mine->port = ntohs(any.sin_port);
-    return gethostname(mine->host, sizeof mine->host - 1) == 0;
-}
-
-/* The address of a monitor; none where its name means nothing here: it then misses this rank. */
-static void find(Watchdog *w, int monitor, const Address *mine)
-{
-    const Address *a = &w->address[monitor];
-    struct addrinfo want = {.ai_family = AF_INET, .ai_socktype = SOCK_DGRAM}, *got = NULL;
-    char port[16];
-    snprintf(port, sizeof port, "%d", a->port);
-    if (getaddrinfo(strcmp(a->host, mine->host) ? a->host : "127.0.0.1", port, &want, &got))
-        return;
-    memcpy(&w->to[monitor], got->ai_addr, got->ai_addrlen);
-    w->to_bytes[monitor] = got->ai_addrlen;
-    freeaddrinfo(got);
-}
-
 PpStatus watchdog_open(Watchdog **out, Group *g, const Schedule *s, const Schedule *evaluation,
-                       int seconds)
+                       const Options *o, const int64_t *saving)
 {
-    if (!g->processes || g->ranks < 2 || seconds <= 0)
+    if (!g->processes || g->ranks < 2 || o->watchdog <= 0)
         return PP_OK;
     Watchdog *w = *out = calloc(1, sizeof *w);
-    Address mine = {{0}, 0, 0};
-    if (w)
-        w->address = zeroed(g->ranks, sizeof *w->address);
-    if (w && g->rank < MONITORS) {
+    int hears = g->rank < BEATS_HEARERS;
+    if (w && hears) {
         w->beat = zeroed(g->ranks, sizeof *w->beat);
         w->heard = zeroed(g->ranks, sizeof *w->heard);
     }
-    int room = w && w->address && (g->rank >= MONITORS || (w->beat && w->heard));
-    TRY(group_agree(g, room ? PP_OK : pp_no_memory()));
+    TRY(group_agree(g, w && (!hears || (w->beat && w->heard)) ? PP_OK : pp_no_memory()));
     w->schedule = s;
     w->evaluation = evaluation;
     w->rank = g->rank;
     w->ranks = g->ranks;
-    w->limit = seconds;
+    w->limit = o->watchdog;
+    w->save_limit = o->save_timeout;
+    w->saving = saving;
     pthread_mutex_init(&w->lock, NULL);
-    int opened = open_socket(w, &mine) && getrandom(&mine.token, sizeof mine.token, 0) > 0;
-    TRY(group_agree(g, opened ? PP_OK
-                              : pp_fail(PP_ERR_IO, "the watchdog has no socket; --watchdog 0 runs "
-                                                   "without it")));
-    TRY(g->op->gather(g, &mine, sizeof mine, w->address));
-    w->token = w->address[0].token;
-    for (int k = 0; k < MONITORS && k < g->ranks; k++)
-        if (k != g->rank)
-            find(w, k, &mine);
+    TRY(beats_open(&w->beats, g));
+    w->opened = pp_now();
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -405,8 +381,7 @@ void watchdog_close(Watchdog *w)
     __atomic_store_n(&w->ends, 1, __ATOMIC_RELEASE);
     if (w->has_thread)
         pthread_join(w->thread, NULL);
-    if (w->socket >= 0)
-        close(w->socket);
+    beats_close(w->beats);
     pthread_mutex_destroy(&w->lock);
-    free(w->address), free(w->beat), free(w->heard), free(w);
+    free(w->beat), free(w->heard), free(w);
 }

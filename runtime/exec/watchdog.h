@@ -12,14 +12,15 @@
 #define PP_WATCHDOG_H
 
 #include "net/group.h"
+#include "options/options.h"
 #include "schedule/schedule.h"
 
 typedef struct Watchdog Watchdog;
 
-/* All ranks call it; evaluation: NULL where there is none; *w stays NULL where ranks are threads,
- * or seconds is 0 */
+/* All ranks call it; evaluation: NULL where there is none; saving: as of saver_moved(), or NULL; *w
+ * stays NULL where ranks are threads, or --watchdog is 0 */
 PpStatus watchdog_open(Watchdog **w, Group *g, const Schedule *s, const Schedule *evaluation,
-                       int seconds);
+                       const Options *o, const int64_t *saving);
 void watchdog_close(Watchdog *w); /* NULL: nothing, as for all of these */
 /* The op of the rank's row waits for messages, runs, is done; one past the last: the end of a step.
  * Those of the evaluation's row, if there is one, are numbered behind that. */

@@ -54,6 +54,7 @@ struct Saver {
     Work work;
     PpStatus status;
     char failure[1024];
+    int64_t moved; /* atomic */
     /* what it has written */
     int64_t header, bytes;
     unsigned char header_sha256[SHA256_BYTES];
@@ -164,6 +165,15 @@ static int declare(StWriter *w, const Saved *t)
     return 1;
 }
 
+static void move(Saver *s)
+{
+    __atomic_store_n(&s->moved, (int64_t)(1e6 * pp_now()), __ATOMIC_RELEASE);
+}
+
+static void rest(Saver *s) { __atomic_store_n(&s->moved, 0, __ATOMIC_RELEASE); }
+
+const int64_t *saver_moved(const Saver *s) { return &s->moved; }
+
 static PpStatus write_file(Saver *s)
 {
     char path[PATH_MAX], err[ST_ERR];
@@ -187,6 +197,7 @@ static PpStatus write_file(Saver *s)
                                         : host_copy(s->files, t->at, t->bytes);
         sha256_of(bytes, (size_t)t->bytes, t->sha256);
         stw_write(&w, bytes, t->bytes);
+        move(s);
     }
     int bad = stw_end(&w, memory, err, sizeof err);
     if (!memory)
@@ -202,11 +213,13 @@ static PpStatus write_file(Saver *s)
 
 static void do_work(Saver *s, Work work)
 {
+    move(s);
     s->status = work == WORK_PUBLISH ? checkpoint_publish(&s->publication)
                 : s->n > 0           ? write_file(s)
                                      : PP_OK;
     if (s->status != PP_OK)
         snprintf(s->failure, sizeof s->failure, "%s", pp_failure_text());
+    rest(s);
     if (work == WORK_FILE)
         __atomic_store_n(&s->written, 1, __ATOMIC_RELEASE);
 }
@@ -414,7 +427,10 @@ PpStatus saver_finish(Saver *s, Group *g)
 PpStatus saver_save(Saver *s, Group *g, const Moment *m)
 {
     TRY(saver_finish(s, g));
-    TRY(group_agree(g, g->rank == 0 ? checkpoint_prepare(s->opt, m->step) : PP_OK));
+    move(s);
+    PpStatus prepared = g->rank == 0 ? checkpoint_prepare(s->opt, m->step) : PP_OK;
+    rest(s);
+    TRY(group_agree(g, prepared));
     for (int i = 0; s->snapshot && i < s->n; i++) {
         const Saved *t = &s->saved[i];
         memcpy(s->snapshot + t->snapshot, host_copy(s->files, t->at, t->bytes),

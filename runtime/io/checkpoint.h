@@ -48,6 +48,9 @@ PpStatus saver_collect(Saver *s, Group *g);
 PpStatus saver_finish(Saver *s, Group *g);
 /* 1: a file is being written, and this rank's is done or has failed */
 int saver_written(const Saver *s);
+/* When the checkpoint that is being written has last grown, in microseconds of pp_now(); 0: none is.
+ * Another thread may read it, atomically. */
+const int64_t *saver_moved(const Saver *s);
 
 /* ---- publish.c: the folder of a checkpoint ---- */
 

@@ -77,7 +77,7 @@ typedef struct {
     int argc; /* the command line */
     char *const *argv;
     int64_t epochs; /* 0: --steps says */
-    int watchdog; /* seconds; 0: none */
+    int watchdog, save_timeout; /* seconds; 0: none */
     const char *on_nonfinite; /* stop or skip */
     unsigned char given[OPTIONS_MAX]; /* by the option's number: it was on the command line */
 } Options;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Of a job of processes: a rank that is stopped is named with its action and ends the job, rank 0 too; one that dies ends it at once;
-# a job that is stopped as a whole goes on.
+# a job that is stopped as a whole goes on.  One whose checkpoint does not grow is named.  Datagrams of others do nothing, and where those of
+# the ranks do not arrive it is said.
 . "$(dirname "$0")/../lib.sh"
 cd "$work" || exit 1
 command -v mpirun >/dev/null || { skip "watchdog" "no mpirun"; plan_done; exit; }
@@ -20,11 +21,55 @@ beats() {
     for i in 1 2 3 4 5 6; do sleep 0.25; later; done
 }
 
-# start: a job that goes on for ever, whose ranks' processes are in $pid0 and $pid1, once each has told of itself
+cat >lost.c <<'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+static int is(const char *what) { return !strcmp(getenv("LOST"), what); }
+int fsync(int fd)
+{
+    (void)fd;
+    while (is("disk"))
+        pause();
+    return 0;
+}
+ssize_t sendto(int s, const void *at, size_t n, int flags, const struct sockaddr *to, socklen_t bytes)
+{
+    ssize_t (*next)(int, const void *, size_t, int, const struct sockaddr *, socklen_t);
+    *(void **)&next = dlsym(RTLD_NEXT, "sendto");
+    return is("beats") ? (ssize_t)n : next(s, at, n, flags, to, bytes);
+}
+int setsockopt(int s, int level, int name, const void *at, socklen_t bytes)
+{
+    int (*next)(int, int, int, const void *, socklen_t);
+    *(void **)&next = dlsym(RTLD_NEXT, "setsockopt");
+    errno = ENOPROTOOPT;
+    return is("filter") && name == SO_ATTACH_FILTER ? -1 : next(s, level, name, at, bytes);
+}
+END
+ok "a disk, a net, a kernel that lack something" ${CC:-cc} -shared -fPIC -o lost.so lost.c -ldl
+
+# flood PID SECONDS: datagrams to the UDP sockets of the process, empty ones and some as long as beats; their address
+flood() {
+    perl -MSocket -e 'my ($pid, $seconds) = @ARGV; my (%inode, @to);
+        for (glob "/proc/$pid/fd/*") { my $to = readlink; $inode{$1} = 1 if $to && $to =~ /^socket:.(\d+)/ }
+        for (`cat /proc/net/udp`) { my @f = split; push @to, $f[1] if $inode{$f[9]} }
+        socket my $s, PF_INET, SOCK_DGRAM, 0;
+        for (my ($i, $end) = (0, time + $seconds); time < $end; $i++) {
+            for (@to) { my ($a, $p) = map hex, split /:/; send $s, "\0" x ($i % 8 ? 0 : 8300), 0, sockaddr_in($p, pack "L", $a) } }
+        print map { sprintf "%s\n", inet_ntoa(pack "L", hex((split /:/)[0])) } @to' "$@"
+}
+
+# start [LOST]: a job that goes on for ever, whose ranks' processes are in $pid0 and $pid1, once each has told of itself; what rank 1 lacks
 start() {
     rm -f watchdog.json pid0 pid1
     >log.json
-    timeout $patience mpirun -n 2 bash -c 'echo $$ >pid$OMPI_COMM_WORLD_RANK; exec "$@"' - two/pipeline "${D[@]}" --steps 100000000 >out 2>err &
+    LOST=${1:-} timeout $patience mpirun -n 2 bash -c 'echo $$ >pid$OMPI_COMM_WORLD_RANK
+        case $OMPI_COMM_WORLD_RANK$LOST in 1?* | 0filter) export LD_PRELOAD=$PWD/lost.so ;; esac; exec "$@"' - two/pipeline "${D[@]}" "${@:2}" --steps 100000000 >out 2>err &
     job=$!
     until grep -q '"step": 20,' log.json || ! kill -0 $job 2>/dev/null; do sleep 0.02; done
     beats
@@ -49,6 +94,24 @@ sleep 3                                                 # longer than the watchd
 kill -CONT $pid0 $pid1
 beats
 is "stopped as a whole, and gone on" "$(kill -0 $job 2>/dev/null; echo $?) $(grep -c 'silent\|moved' err)" "0 0"
+is "datagrams of others: the socket is of this machine alone, and the job goes on" \
+    "$(flood $pid0 3) $(beats; kill -0 $job 2>/dev/null; echo $?) $(grep -c 'silent\|moved' err)" "127.0.0.1 0 0"
 kill -TERM $job
 wait $job
+start filter
+is "also where the kernel does not keep them out" "$(flood $pid0 3) $(beats; kill -0 $job 2>/dev/null; echo $?) $(grep -c 'silent\|moved' err)" "127.0.0.1 0 0"
+kill -STOP $pid1
+wait $job
+is "and a rank that is stopped is named afterwards" "$(($? != 0)) $(said 1)" "1 1"
+start beats
+until grep -q 'hears nothing' err || ! kill -0 $job 2>/dev/null; do sleep 0.1; done
+beats
+is "no beat arrives: it is said, and the job goes on" "$(kill -0 $job 2>/dev/null; echo $?) $(grep -c 'warning: rank 0 on .* hears nothing of rank 1 on ' err) $(grep -c 'silent\|moved' err)" "0 1 0"
+kill -TERM $job
+wait $job
+start disk --checkpoint hangs --save-timeout 1
+kill -USR1 $pid0
+wait $job
+is "a rank's checkpoint does not grow: the job ends and names it" \
+    "$(($? != 0)) $(grep -c 'error: rank 1 on .* has written no more of its checkpoint for [12] s' err)" "1 1"
 plan_done
