@@ -48,7 +48,7 @@ static void commands(const Search *x, const Candidate *c, Arena *a)
     const PlanOptions *o = x->o;
     const char *out = shell_word(a, o->out), *place = "";
     Text data = {.a = a};
-    const char *schedule = c->schedule, *program = o->device ? "pipeline-cuda" : "pipeline";
+    const char *schedule = c->schedule;
     bool made = !sched_find(c->schedule);
     printf("ppsplit %s --rows %lld", o->words, (long long)c->size->rows);
     for (uint32_t i = 0; i < c->cut->points.n; i++)
@@ -68,8 +68,11 @@ static void commands(const Search *x, const Candidate *c, Arena *a)
                c->placement != sched_find(c->schedule)->placement) {
         place = arena_printf(a, " --placement %s", sched_placement_name(c->placement));
     }
-    printf("mpirun -n %d %s/%s train%s --batch %lld --microbatches %d --schedule %s%s", o->ranks,
-           out, program, text_all(&data), (long long)o->batch, c->microbatches, schedule, place);
+    printf("%s/run -n %d", out, o->ranks);
+    if (o->device)
+        printf(" --program %s/pipeline-cuda", out);
+    printf(" train%s --batch %lld --microbatches %d --schedule %s%s", text_all(&data),
+           (long long)o->batch, c->microbatches, schedule, place);
     if (c->replicas > 1)
         printf(" --dp %d%s", c->replicas, c->divided ? " --shard-optimizer" : "");
     if (c->again)

@@ -143,17 +143,16 @@ static void help(const PpPlan *plan)
     optim_help(stdout);
     printf("\nExamples\n"
            "  pipeline train --data %s=x.npy --data target=y.npy --microbatches 8 --steps 100\n"
-           "  mpirun -n %d pipeline infer --data %s=x.npy --output %s=y.npy\n"
-           "  mpirun -n 8 pipeline measure >machine\n"
+           "  run -n %d infer --data %s=x.npy --output %s=y.npy\n"
+           "  run -n 8 measure >machine\n"
            "                               what a rank does in a second, for `ppsplit plan'\n"
            "Exit status: 0 done, 1 refused, 2 usage, 3 input, output or memory, 4 a loss or gradient\n"
            "that is not finite, 75 saved at a signal: run again with --resume.\n"
-           "Names of options may be cut short where one is meant.  On fewer cores than ranks:\n"
-           "mpirun --oversubscribe -n %d pipeline ..., or pipeline ... --ranks %d, without mpirun.\n"
+           "Names of options may be cut short where one is meant.  run, beside the program, starts\n"
+           "ranks as processes; at Ctrl-C or SIGTERM a step ends, and is saved with --checkpoint.\n"
            "\n" PPSPLIT_REPORT,
            plan->n_input ? plan->input[0].name : "x", plan->n_stage,
-           plan->n_input ? plan->input[0].name : "x", plan->n_output ? plan->output[0].name : "y",
-           plan->n_stage, plan->n_stage);
+           plan->n_input ? plan->input[0].name : "x", plan->n_output ? plan->output[0].name : "y");
 }
 
 /* What may be accepted is what the program was made with, other data, and other CPUs. */

@@ -38,7 +38,7 @@ run_plan() {
     said=$(plan "$@" -o "$name") || return
     planned=$(sed -n 's/^bytes of ranks of the first: //p' <<<"$said")
     make=$(sed -n 's/^ppsplit //p' <<<"$said")
-    run=$(sed -n 's/^mpirun -n \([0-9]*\) \(.*\) --steps 100$/\2 --ranks \1 --steps 1/p' <<<"$said")
+    run=$(sed -n 's/^\(.*\)\/run -n \([0-9]*\) \(.*\) --steps 100$/\1\/pipeline \3 --ranks \2 --steps 1/p' <<<"$said")
     eval "'$ppsplit' -q $make" && make_pipeline "$name" || return
     eval "$run" >log 2>&1 || { cat log; return 1; }
     taken=$(sed -n 's/^rank [0-9]* memory: \([0-9]*\) .*/\1/p' log | xargs)

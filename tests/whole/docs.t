@@ -30,12 +30,14 @@ blocks() {
 
 # known FILE: options behind our commands that they do not have
 known() {
-    local line word program= list=
+    local line word program= list= launched=
     while IFS= read -r line; do
-        case $line in " "*) ;; *) program= ;; esac
+        case $line in " "*) ;; *) program= launched= ;; esac
         for word in ${line%%#*}; do
             case $word in
-            '&&' | '|' | ';') program= ;;
+            '&&' | '|' | ';') program= launched= ;;
+            */run) launched=1 program= ;;
+            train | eval | infer | measure) [ -z "$launched" ] || program=pipeline list=$run ;;
             ppsplit) program=ppsplit list=$commands ;;
             */pipeline* | pipeline) program=pipeline list=$run ;;
             --[a-z]*) [ -z "$program" ] || grep -qx -e "${word%%=*}" <<<"$list" || echo "$program has no $word" ;;
@@ -63,17 +65,18 @@ compare() {
 # job SCRIPT: of Slurm, with stand-ins for its commands and for the program
 job() (
     mkdir -p job/out && cd job || exit
-    printf '#!/bin/sh\nwhile case $1 in --*) ;; *) false ;; esac; do shift; done\nexec "$@"\n' >srun
+    printf '#!/bin/sh\n[ $1 != --mpi=list ] || exec echo pmix\nwhile case $1 in -n) shift ;; --*) ;; *) false ;; esac; do shift; done\nexec "$@"\n' >srun
+    cp "$top/codegen/write/run.sh" out/run
     printf '#!/bin/sh\necho "$*" >requeued\n' >scontrol
     printf '#!/bin/sh\nexit $STATUS\n' >out/pipeline
-    chmod +x srun scontrol out/pipeline
-    run() { STATUS=$1 PATH=$PWD:$PATH SLURM_JOB_ID=7 SLURM_RESTART_COUNT=0 bash -u "$script"; }
+    chmod +x srun scontrol out/pipeline out/run
+    run() { STATUS=$1 PATH=$PWD:$PATH SLURM_JOB_ID=7 SLURM_NTASKS=8 SLURM_RESTART_COUNT=0 bash -u "$script"; }
     script=$1
     run 75 && [ "$(cat requeued)" = "requeue 7" ] && rm requeued && run 0 && [ ! -e requeued ]
 )
 
 # spans DOCUMENT: commands within its `text`, a line each
-spans() { awk '/^ *```/ { block = !block; next } !block' "$1" | grep -oE '`(ppsplit|out/pipeline|mpirun) [^`]*`' | tr -d '`'; }
+spans() { awk '/^ *```/ { block = !block; next } !block' "$1" | grep -oE '`(ppsplit|out/pipeline|out/run|mpirun) [^`]*`' | tr -d '`'; }
 
 # named DOCUMENT: files of the tree in its `text` that are not there, but of names in capitals, patterns, and what is built
 named() {
