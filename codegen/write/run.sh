@@ -11,13 +11,18 @@ usage() {
 usage: $0 -n N [OPTION]... train|eval|infer|measure [OPTION of the program]...
 
   -n N              so many ranks; in a job of Slurm its tasks, if not given
-  --with LAUNCHER   mpirun, mpiexec or srun, by name or path, or threads, of one process; if not given srun in a job of
-                    Slurm that has PMIx, else mpirun or mpiexec, else threads
-  --program FILE    instead of pipeline, or of pipeline-cuda where that one alone was built
-Other options before train are the launcher's: --hostfile hosts --map-by ppr:4:node:PE=8.
+  --with LAUNCHER   mpirun, mpiexec or srun, by name or path; or threads, of one
+                    process.  If not given: srun in a job of Slurm that has
+                    PMIx, else mpirun or mpiexec, else threads
+  --program FILE    instead of pipeline, or of pipeline-cuda where that one
+                    alone was built
+Other options before train are the launcher's, such as
+  --hostfile hosts --map-by ppr:4:node:PE=8
 
-Ctrl-C, SIGTERM, SIGHUP and SIGUSR2: a training with --checkpoint ends its step and saves it; the status is 75.  A second
-Ctrl-C ends at once.  SIGUSR1: it saves and goes on.  Otherwise the status is the program's, or 128 and the signal's number.
+Ctrl-C, SIGTERM, SIGHUP and SIGUSR2: a training with --checkpoint ends its step
+and saves it; the status is 75.  A second Ctrl-C ends at once.  SIGUSR1: it
+saves and goes on.  Otherwise the status is the program's, or 128 and the
+signal's number.
 END
 }
 

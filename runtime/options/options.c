@@ -149,7 +149,8 @@ static void help(const PpPlan *plan)
            "Exit status: 0 done, 1 refused, 2 usage, 3 input, output or memory, 4 a loss or gradient\n"
            "that is not finite, 75 saved at a signal: run again with --resume.\n"
            "Names of options may be cut short where one is meant.  run, beside the program, starts\n"
-           "ranks as processes; at Ctrl-C or SIGTERM a step ends, and is saved with --checkpoint.\n"
+           "ranks as processes, also on fewer cores, and at Ctrl-C or SIGTERM sees to it that a step\n"
+           "ends and is saved.\n"
            "\n" PPSPLIT_REPORT,
            plan->n_input ? plan->input[0].name : "x", plan->n_stage,
            plan->n_input ? plan->input[0].name : "x", plan->n_output ? plan->output[0].name : "y");
