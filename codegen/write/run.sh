@@ -8,11 +8,11 @@
 
 usage() {
     cat <<END
-usage: $0 -n N [OPTION]... train|eval|infer|measure [OPTION of the program]...
+usage: $0 -n N [OPTION]... train|eval|infer|measure [OPTION]...
 
   -n N              so many ranks; in a job of Slurm its tasks, if not given
-  --with LAUNCHER   mpirun, mpiexec or srun, by name or path; or threads, of one
-                    process.  If not given: srun in a job of Slurm that has
+  --with LAUNCHER   mpirun, mpiexec or srun, by name or path; or threads, of
+                    one process.  If not given: srun in a job of Slurm that has
                     PMIx, else mpirun or mpiexec, else threads
   --program FILE    instead of pipeline, or of pipeline-cuda where that one
                     alone was built
@@ -46,6 +46,7 @@ pass() {
         return
     fi
     [ "$asked" != INT ] || say "the step ends and is saved; a second Ctrl-C ends at once"
+    [ "$1" = USR2 ] || pids=${pids%%[!0-9]*}            # else two ranks may look in two steps, and it is saved twice
     if [ -n "$pids" ]; then kill -"$1" $pids
     elif [ $kind != hydra ]; then kill -"$1" "$job"
     elif [ "$1" = USR2 ]; then kill -TERM "$job"        # which it passes on, and does not end by

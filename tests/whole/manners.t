@@ -38,7 +38,7 @@ is "pipeline --version: the model and the version" "$(first out/pipeline --versi
 for how in -h --help help; do is "pipeline $how" "$(first out/pipeline $how)" "usage: pipeline train|eval|infer|measure [options]; --help, --version"; done
 is "options in its help fit on a terminal" "$(out/pipeline --help | awk 'length($0) > 79 && /^(  -|          )/')" ""
 ok "its help names what starts ranks on few cores" eval 'out/pipeline --help | grep "run, beside the program" && out/pipeline --help | grep "also on fewer cores"'
-is "run --help" "$(first out/run --help)" "usage: out/run -n N [OPTION]... train|eval|infer|measure [OPTION of the program]..."
+is "run --help" "$(first out/run --help)" "usage: out/run -n N [OPTION]... train|eval|infer|measure [OPTION]..."
 is "its lines fit on a terminal" "$(out/run --help | awk 'length($0) > 79')" ""
 ok "the README of an output names it" eval 'grep "./run -n 2 train" out/README && grep "./run --help" out/README'
 is "one version in all that is written" "$(awk "/^VERSION / { print \$3 }" out/Makefile) $(sed -n 's/^.TH.*"ppsplit \(.*\)" .*/\1/p' "$top/docs/ppsplit.1")" "$version $version"
