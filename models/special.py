@@ -362,7 +362,7 @@ def valid(d):
     names = ["x", "labels", "mask"]
     export(m, rows(MB), f"{d}/model.onnx", names, ["loss", "logits"]); export(Root(), rows(MB)[:1], f"{d}/root.onnx", names[:1], ["loss"])
     m = m.double(); l, y = m(x.double(), t, k.double()); l.backward(); np.save(f"{d}/loss.npy", l.detach().float().numpy())
-    write(d, ("output:loss", l.item()), grads_of(m), "b:begin", "model.onnx", y, x=x, labels=t, mask=k)
+    write(d, ("output:loss", l.item()), grads_of(m), "b:begin", "model.onnx", y, extra="--train s", x=x, labels=t, mask=k)
 
 class Shifted(nn.Module):
     def __init__(self): super().__init__(); self.a, self.b = A(), B()

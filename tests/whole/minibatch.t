@@ -56,7 +56,7 @@ is "no loss" "$("$ppsplit" --loss-over minibatch pairs.onnx -o "$work/none" 2>&1
 # A model's own loss: whatever the microbatches, replicas, groups and passes, PyTorch's of all rows; what has no terms is named.
 cd "$top/models/special/valid" || exit 1
 . ./case.env
-ok "valid: two stages" split_model model.onnx "$work/valid" b:begin --loss "$loss"
+ok "valid: two stages" split_model model.onnx "$work/valid" b:begin --loss "$loss" $extra
 ok "valid: uneven microbatches" run valid --microbatches 5 --ranks 2 --schedule 1f1b --output "loss=$work/loss.npy"
 ok "valid: PyTorch's loss and gradients" agrees valid
 ok "valid: and the output" "$compare" npy "$work/loss.npy" loss.npy
@@ -74,7 +74,7 @@ case_data .
 is "valid: of other rows, as eval says" "$(run valid --microbatches 4 --eval-every 1 "${data[@]/#--data/--eval-data}" | sed -n 's/.*eval_loss \([^ ]*\) .*/\1/p')" 3.776887
 is "valid: as eval does" "$("$work/valid/pipeline" eval "${data[@]}" | sed -n 's/mean loss \([^ ]*\) .*/\1/p')" 3.776887
 is "valid: a total is no data" "$(said run valid --data total=in.x.npy)" "--data total: the model has no such input; there are 'x', 'labels', 'mask'"
-ok "valid: in shapes of one row" split_model model.onnx "$work/one" b:begin --loss "$loss" --rows 1
+ok "valid: in shapes of one row" split_model model.onnx "$work/one" b:begin --loss "$loss" $extra --rows 1
 ok "valid: trains" run one
 ok "valid: PyTorch's loss and gradients" agrees one
 ok "a root of a mean" split_model root.onnx "$work/root" none --loss output:loss
