@@ -383,6 +383,21 @@ static bool said_expanded(const Said *text, int d, int rank)
     return kept && (int)c->n == rank && strcmp(c->arg[d], "-1") != 0;
 }
 
+/* expand(1, 4, 1), written so, of which the result is one number in one line: an expand that makes
+ * nothing larger is not written, so it is of that number. */
+static bool said_one_number(const Said *text, const Shape *s, int d)
+{
+    const TextCall *c = said(text, "expand");
+    int wide = 0;
+    char *end;
+    for (int i = 0; i < s->rank; i++)
+        wide += s->d[i] > 1;
+    if (!c || (int)c->n != s->rank || wide != 1)
+        return false;
+    long n = strtol(c->arg[d], &end, 10);
+    return !*end && n == s->d[d];
+}
+
 /* tensor: what the trace was before fn, the function that it is of the parameter, or NULL */
 static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor *tensor,
                        const Function *fn, Inferred *out)
@@ -419,7 +434,8 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
         return false; /* which of the dims are its own cannot be seen */
     for (int d = 0; d < once.rank && repeated; d++)
         if (once.d[d] > 1 && (vector     ? d + 1 < once.rank
-                              : constant ? d == 0 || said_expanded(text, d, once.rank)
+                              : constant ? d == 0 || said_expanded(text, d, once.rank) ||
+                                               said_one_number(text, &tensor->shape, d)
                                          : repeats(tensor, d)))
             once.d[d] = 1;
     bool within = viewed || fx_steps(x, t, (const char *const[]){"repeat", NULL}) > 0;
@@ -427,8 +443,8 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
         if (once.d[d] > 1 && repeats_within(tensor, d))
             return false;
     viewed |= bias;
-    own = once;
     squeeze = squeezed(&once);
+    own = constant && repeated && squeeze.rank == 0 ? squeeze : once;
     if (repeated && embedding && !sure && once.rank == 3 && once.d[0] == 1)
         added = 1;                                      /* of two dims, as a table's weight is */
     if (!sure && ((squeeze.rank > 1 && is_obscured(x)) || (!fn && is_computed(x))))

@@ -225,6 +225,25 @@ static void test_dynamo_sinks(void)
        "a vector that was viewed and expanded to an even number is a vector");
 }
 
+/* scale.expand(1, 4): one number, and not four that train apart. */
+static void test_dynamo_number(void)
+{
+    M m = {0};
+    Buf n = {0};
+    float copies[4] = {.7f, .7f, .7f, .7f};
+    tensor(&m, "expand", 1, (int[]){1, 4, 0}, copies, sizeof copies);
+    node_begin(&n, "Mul", "node_1", "x expand", "y", "['', 'mul']",
+               call("mul", "mul.Tensor", "%x, %expand"));
+    metadata(&n, 9, "pkg.torch.onnx.stack_trace",
+             "File \"model.py\", line 9, in forward\n    return x * self.scale.expand(1, 4)");
+    put_message(&m.graph, 1, &n);
+    Graph *g = import(&m, "\n# inputs\np_s: PARAMETER target='scale'\nx: USER_INPUT\n# outputs\n",
+                      NULL);
+    const Param *scale = param(g, "scale");
+    ok(scale && scale->shape.rank == 0 && first_of(scale, 0) == .7f,
+       "one number that was expanded is one number");
+}
+
 /* Two tokens of the same numbers, as fresh ones are, expanded: one initializer, which stands twice
  * in a node.  What the record names is the first of them. */
 static void test_dynamo_tokens(void)
@@ -356,6 +375,7 @@ int main(void)
     test_dynamo_split();
     test_dynamo_unused();
     test_dynamo_sinks();
+    test_dynamo_number();
     test_dynamo_tokens();
     test_dynamo_tables();
     test_dynamo_merges();
