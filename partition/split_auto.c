@@ -73,6 +73,31 @@ static const char *module_point(const Split *s, NodeId n, NodeId before)
     return NULL;
 }
 
+/* By node on data: components of the largest module that begins there; no module: more than any
+ * has. */
+static uint32_t *borders(const Split *s)
+{
+    enum { NO_MODULE = 64 };
+    const Graph *g = s->g;
+    uint32_t *depth = arena_array(s->a, uint32_t, g->node.n + 1);
+    const char *before = NULL;
+    for (NodeId from = 0, n; (n = next_counted(s, from)) < g->node.n; from = n + 1) {
+        const char *scope = split_scope(g, n);
+        depth[n] = NO_MODULE;
+        uint32_t components = 1;
+        for (size_t at = 0; scope[at] && components < NO_MODULE; components++) {
+            at += strcspn(scope + at, ".");
+            if (before && !split_under(before, arena_strndup(s->a, scope, at))) {
+                depth[n] = components;
+                break;
+            }
+            at += scope[at] == '.';
+        }
+        before = scope;
+    }
+    return depth;
+}
+
 const char *split_point_at(const Split *s, const char *const *name, NodeId n)
 {
     NodeId before = n;
@@ -108,7 +133,7 @@ AutoPlaces split_places(Split *s, const PartitionOptions *opt)
     uint32_t *measured = measured_stages(s, opt);
     for (uint32_t i = 0; i < s->cut.n; i++)
         begins[next_counted(s, s->cut.at[i].at)] = true;
-    return (AutoPlaces){point_names(s), begins, measured};
+    return (AutoPlaces){point_names(s), begins, borders(s), measured};
 }
 
 /* Adds the cuts that --stages asks for to those there are. */

@@ -35,6 +35,23 @@ const char *again_name(Again a)
     return name[a];
 }
 
+/* ---- the program ------------------------------------------------------------------------------ */
+
+const Program *cut_program(Search *x, Cut *c)
+{
+    const PlanOptions *o = x->o;
+    enum { COMPILED = 200 }; /* as much work as so many actions that are planned */
+    if (c->program)
+        return c->program;
+    Arena *scratch = arena_new();
+    c->points = split_search_points(x->own, c->found);
+    c->program = program_of(o->model.pipe(o->model.of, x->own_rows, &c->points, scratch), o->device,
+                            x->a);
+    arena_free(scratch);
+    x->effort += COMPILED * (uint64_t)split_search_cuts(x->own)->cut.nodes;
+    return c->program;
+}
+
 /* ---- seconds --------------------------------------------------------------------------------- */
 
 /* What is measured has it in it already. */
@@ -48,7 +65,7 @@ static StageCut measured(const Candidate *c, Arena *a)
 {
     StageCut cut;
     CutProblem p = {.stages = c->cut->stages, .link = rates_link(&c->size->cuts->options->rates)};
-    cut_measure(&c->size->cuts->model->cut, &p, c->cut->stage_of, a, &cut);
+    cut_measure(&c->size->cuts->model->cut, &p, c->cut->found->stage_of, a, &cut);
     return cut;
 }
 
@@ -197,30 +214,31 @@ static double end_seconds(const Trial *t, const Schedule *s)
     return update + (double)gathered / o->rates.link;
 }
 
-/* Of one stage, whichever way it is computed; more rows share more. */
-static double least_backward(const Search *x, const Candidate *c, uint32_t s, const CutStage *at)
+/* Of one stage, whichever way it is computed: where a run had I and W, divide() says how much less
+   a B may take. */
+static double least_backward(const Search *x, const CutStage *at)
 {
     const AutoOptions *o = &x->o->partition->automatic;
     double parts = at->input + at->weight, least = at->whole < parts ? at->whole : parts;
-    if (o->measured && o->measured_divided && !o->measured_whole) {
-        double rows = (double)c->size->rows / (double)x->own_rows;
-        MoreDivided more = more_divided(&o->rates, c->cut->program->plan.stage[s], 1);
-        least -= fmin(rows * (more.input + more.weight), 0.5 * least);
-    }
-    return least;
+    return o->measured && o->measured_divided && !o->measured_whole ? 0.5 * least : least;
+}
+
+static double least_again(const Candidate *c, const CutStage *at, double begin)
+{
+    bool whole = c->again == AGAIN_EXCEPT_LAST || c->again == AGAIN_ALWAYS;
+    return whole && at->input + at->weight + at->whole > 0 ? at->forward + begin : 0;
 }
 
 double candidate_bound(const Search *x, const Candidate *c)
 {
     Arena *a = arena_new();
     StageCut cut = measured(c, a);
-    const Rates *r = &x->o->partition->automatic.rates;
     double begin = beginning(x), all = 0, before = 0, most = 0;
     int agains = c->microbatches - (c->again == AGAIN_EXCEPT_LAST);
     for (uint32_t s = 0; s < cut.stages; s++) {
         const CutStage *at = &cut.stage[s];
-        double work = c->microbatches * (at->forward + least_backward(x, c, s, at) + 2 * begin) +
-                      agains * again_seconds(c, r, c->cut->program->plan.stage[s], at, begin);
+        double work = c->microbatches * (at->forward + least_backward(x, at) + 2 * begin) +
+                      agains * least_again(c, at, begin);
         all += work;
         double path = before + work;
         most = path > most ? path : most;
@@ -229,6 +247,34 @@ double candidate_bound(const Search *x, const Candidate *c)
     arena_free(a);
     double even = all / c->ranks;
     return even > most ? even : most;
+}
+
+/* The ranks together hold all stages' parameters and gradients. */
+int64_t candidate_floor(const Search *x, const Candidate *c)
+{
+    int64_t all = 0, most = 0, share = c->divided ? c->replicas : 1;
+    for (uint32_t s = 0; s < c->cut->stages; s++) {
+        int64_t bytes = c->cut->held[s] + x->states * (c->cut->trained[s] / share);
+        all += bytes;
+        most = bytes > most ? bytes : most;
+    }
+    return all / c->ranks > most ? all / c->ranks : most;
+}
+
+double candidate_guess(const Search *x, const Candidate *c)
+{
+    Arena *a = arena_new();
+    StageCut cut = measured(c, a);
+    double stash = 0, once = 0;
+    bool kept = c->again <= AGAIN_CHEAP && !c->offload;
+    int live = c->ranks < c->microbatches ? c->ranks : c->microbatches;
+    for (uint32_t s = 0; s < cut.stages; s++) {
+        double received = (double)cut.stage[s].received;
+        once = fmax(once, (double)cut.stage[s].stash);
+        stash += kept ? (double)cut.stage[s].stash : received;
+    }
+    arena_free(a);
+    return (double)candidate_floor(x, c) + live * stash / c->ranks + (kept ? 0 : once);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -321,6 +367,15 @@ static int allow(void *of, const Schedule *s, char *why, size_t size)
     return !why[0];
 }
 
+static void remember_why(const Trial *t)
+{
+    Search *x = t->x;
+    const Candidate *c = t->c;
+    if (!x->why[0] && t->e->text[0])
+        snprintf(x->why, sizeof x->why, "%u stages on %d ranks, %d microbatches: %.100s",
+                 c->cut->stages, c->ranks, c->microbatches, t->e->text);
+}
+
 /* The only one that is asked for. */
 static Schedule *given(Trial *t)
 {
@@ -328,8 +383,10 @@ static Schedule *given(Trial *t)
     Schedule *s = NULL;
     char why[120] = "";
     if (sched_generate(t->x->o->schedule, c->ranks, (int)c->cut->stages, c->microbatches,
-                       SCHED_PLACE_DEFAULT, &s, t->e))
+                       SCHED_PLACE_DEFAULT, &s, t->e)) {
+        remember_why(t);
         return NULL;
+    }
     sched_drop_idle(s);
     if (t->x->o->memory > 0 && !allow(t, s, why, sizeof why)) {
         sched_free(s);
@@ -357,6 +414,8 @@ static Schedule *chosen(Trial *t)
                      .of = t};
     if (report && !sched_auto(&ask, &s, report, t->e)) {
         t->c->placement = report->tried[report->chosen].placement;
+    } else {
+        remember_why(t);
     }
     free(report);
     return s;
@@ -401,6 +460,8 @@ static void measure(Trial *t, Schedule *s)
         c->rows = s;
         snprintf(c->schedule, sizeof c->schedule, "%s", s->name);
         sched_sim_free(&sim, rows->ranks);
+    } else if (!rows) {
+        remember_why(t);
     }
     sched_free(rows);
     if (!c->fits)
@@ -412,7 +473,7 @@ static bool open_trial(Trial *t)
     const Search *x = t->x;
     const Candidate *c = t->c;
     t->e = calloc(1, sizeof *t->e);
-    t->program = program_resized(c->cut->program, c->size->rows, t->a);
+    t->program = program_resized(cut_program(t->x, c->cut), c->size->rows, t->a);
     t->cut = measured(c, t->a);
     t->cross = crossing_of(&t->program->plan, t->a);
     t->of_rank = arena_array(t->a, int64_t, c->ranks + 1);
@@ -442,8 +503,11 @@ static void close_trial(Trial *t)
 void candidate_evaluate(Search *x, Candidate *c)
 {
     Trial t = {.x = x, .c = c, .a = arena_new()};
+    enum { KINDS = 24 }; /* of schedules, about */
     c->evaluated = true;
     x->tried++;
+    x->effort += (uint64_t)c->cut->stages * (uint64_t)c->microbatches *
+                 (x->o->schedule ? 1 : KINDS);
     if (open_trial(&t)) {
         Schedule *s = x->o->schedule ? given(&t) : chosen(&t);
         if (s)

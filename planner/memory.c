@@ -19,19 +19,6 @@ static int64_t plan_bytes(const PlanRequest *ask, int *moved)
     return bytes;
 }
 
-/* Divided, replicas differ by a few blocks of parameters. */
-static int64_t replicas_bytes(PlanRequest *ask, int *moved)
-{
-    int64_t most = 0;
-    for (ask->replica = 0; ask->replica < (ask->divided ? ask->replicas : 1); ask->replica++) {
-        int64_t bytes = plan_bytes(ask, moved);
-        if (bytes < 0)
-            return bytes;
-        most = bytes > most ? bytes : most;
-    }
-    return most;
-}
-
 int64_t memory_rank(const MemoryAsked *x, const Schedule *s, int rank, int *moved)
 {
     int64_t *row0 = calloc((size_t)x->microbatches + 1, sizeof *row0), bytes = -1;
@@ -46,7 +33,9 @@ int64_t memory_rank(const MemoryAsked *x, const Schedule *s, int rank, int *move
                            .rank = rank,
                            .threads = x->threads,
                            .microbatches = x->microbatches,
+                           .replica = -1, /* they differ by a few blocks of parameters */
                            .replicas = x->replicas,
+                           .counted = 1,
                            .bucket = BUCKET,
                            .divided = x->divided && x->replicas > 1,
                            .row0 = row0,
@@ -59,7 +48,7 @@ int64_t memory_rank(const MemoryAsked *x, const Schedule *s, int rank, int *move
                            .output_rows = x->rows,
                            .tags = INT64_MAX,
                            .unplaced = !x->placed};
-        bytes = replicas_bytes(&ask, moved);
+        bytes = plan_bytes(&ask, moved);
     }
     free(row0);
     free(wanted);

@@ -10,6 +10,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cli/nearest.h"
 #include "partition/report/report.h"
@@ -17,6 +18,9 @@
 #include "search.h"
 
 enum { CHUNKS = 4, MOST_STAGES = 1024, MOST_CELLS = 1 << 15 };
+/* A node that is cut again is as much work as so many actions that are planned; and how much there may
+   be, of a processor about half a minute. */
+enum { SOLVED = 20, EFFORT = 15000000 };
 
 /* ---- the model at other rows ----------------------------------------------------------------- */
 
@@ -24,6 +28,7 @@ typedef struct {
     const Search *x;
     const PartitionOptions *partition;
     int64_t rows;
+    Arena *graph; /* of what is needed no longer than costs are found */
     SplitSearch *found;
 } Reading;
 
@@ -32,7 +37,7 @@ static void read_rows(void *arg)
     Reading *r = arg;
     const PlanOptions *o = r->x->o;
     Loss loss;
-    Graph *g = o->model.graph(o->model.of, r->rows, &loss, r->x->a);
+    Graph *g = o->model.graph(o->model.of, r->rows, &loss, r->graph);
     BatchNotes notes = {0};
     pipe_prepare(g, r->partition, &loss, &notes);
     r->found = split_search(g, loss.loss, r->partition, r->x->a);
@@ -54,7 +59,7 @@ static const Sized *size_of(Search *x, int64_t rows)
         if (x->size.at[i]->rows == rows)
             return x->size.at[i]->cuts ? x->size.at[i] : NULL;
     Sized *s = arena_new_of(x->a, Sized);
-    Reading r = {.x = x, .partition = x->unmeasured, .rows = rows};
+    Reading r = {.x = x, .partition = x->unmeasured, .rows = rows, .graph = arena_new()};
     FILE *quiet = fopen("/dev/null", "w"), *before = diag_to(quiet);
     int code = diag_run(read_rows, &r);
     diag_to(before);
@@ -62,6 +67,7 @@ static const Sized *size_of(Search *x, int64_t rows)
         fclose(quiet);
     if (code == EXIT_BUG)
         diag_raise(code);
+    arena_free(r.graph);
     s->rows = rows;
     s->cuts = code == 0 ? split_search_cuts(r.found) : NULL;
     if (s->cuts && s->cuts->cut.nodes != split_search_cuts(x->own)->cut.nodes)
@@ -79,7 +85,7 @@ static void open_own(Search *x)
 {
     const PartitionOptions *given = x->o->partition;
     PartitionOptions *plain = arena_new_of(x->a, PartitionOptions);
-    Reading own = {.x = x, .partition = given, .rows = x->own_rows};
+    Reading own = {.x = x, .partition = given, .rows = x->own_rows, .graph = x->a};
     *plain = *given;
     plain->automatic.measured = NULL;
     x->unmeasured = plain;
@@ -92,23 +98,38 @@ static void open_own(Search *x)
     x->modelled = own.found;
 }
 
-static const Cut *new_cut(Search *x, const StageCut *found)
+/* What the stages hold whatever else they do. */
+static void weigh(const CutGraph *g, Cut *c, Arena *a)
 {
-    const PlanOptions *o = x->o;
+    enum { STATES = 2 }; /* that the model of costs counts as owned */
+    int64_t *held = arena_array(a, int64_t, c->stages), *trained = arena_array(a, int64_t, c->stages);
+    for (uint32_t i = 0; i < g->param.n; i++) {
+        const CutParam *p = &g->param.at[i];
+        for (uint32_t k = 0, last = NONE; k < p->read.n; k++) {
+            uint32_t s = c->found->stage_of[p->read.at[k]];
+            held[s] += s != last ? p->held : 0;
+            trained[s] += last == NONE ? p->owned / STATES : 0;
+            last = s;
+        }
+    }
+    c->held = held;
+    c->trained = trained;
+}
+
+static Cut *new_cut(Search *x, const AutoSearch *of, const StageCut *found)
+{
     Cut *c = arena_new_of(x->a, Cut);
-    Arena *scratch = arena_new();
+    StageCut *own = arena_new_of(x->a, StageCut);
+    *own = *found;
     c->stages = found->stages;
-    c->stage_of = found->stage_of;
-    c->points = split_search_points(x->own, found);
-    c->program = program_of(o->model.pipe(o->model.of, x->own_rows, &c->points, scratch), o->device,
-                            x->a);
-    arena_free(scratch);
+    c->found = own;
+    weigh(&of->cut, c, x->a);
     vec_push(x->a, &x->cut, c);
     return c;
 }
 
 /* NULL: there is none. */
-static const Cut *cut_of(Search *x, uint32_t stages)
+static Cut *cut_of(Search *x, uint32_t stages)
 {
     for (uint32_t i = 0; i < x->cut.n; i++)
         if (x->cut.at[i]->stages == stages)
@@ -117,17 +138,17 @@ static const Cut *cut_of(Search *x, uint32_t stages)
     if (stages < s->least || stages > s->cut.nodes || stages > MOST_STAGES)
         return NULL;
     StageCut found = auto_solve(s, &(AutoAsked){.stages = stages}, x->a);
-    return found.stage_of ? new_cut(x, &found) : NULL;
+    return found.stage_of ? new_cut(x, s, &found) : NULL;
 }
 
 /* Where the fastest cut does not fit: one whose stages' own bytes do, as 1f1b holds them. */
-static const Cut *tight_cut(Search *x, const Candidate *c, double part)
+static Cut *tight_cut(Search *x, const Candidate *c, double part)
 {
     Schedule *s;
     SchedError *e = calloc(1, sizeof *e);
     uint32_t stages = c->cut->stages, *live = arena_array(x->a, uint32_t, stages),
              *rank_of = arena_array(x->a, uint32_t, stages);
-    const Cut *cut = NULL;
+    Cut *cut = NULL;
     if (e && !sched_generate("1f1b", c->ranks, (int)stages, c->microbatches, SCHED_PLACE_DEFAULT,
                              &s, e)) {
         for (uint32_t i = 0; i < stages; i++) {
@@ -135,13 +156,15 @@ static const Cut *tight_cut(Search *x, const Candidate *c, double part)
             rank_of[i] = (uint32_t)s->rank_of[i];
         }
         sched_free(s);
+        x->effort += SOLVED * (uint64_t)c->size->cuts->cut.nodes;
+        x->stopped |= x->effort > EFFORT && !x->o->csv;
         StageCut found = auto_solve(c->size->cuts,
                                     &(AutoAsked){.stages = stages,
                                                  .memory = (int64_t)((double)x->o->memory * part),
                                                  .live = live,
                                                  .rank_of = rank_of},
                                     x->a);
-        cut = found.stage_of ? new_cut(x, &found) : NULL;
+        cut = found.stage_of ? new_cut(x, c->size->cuts, &found) : NULL;
     }
     free(e);
     return cut;
@@ -149,10 +172,11 @@ static const Cut *tight_cut(Search *x, const Candidate *c, double part)
 
 /* ---- candidates ------------------------------------------------------------------------------ */
 
-static bool has_parts(const Cut *c)
+/* Is there anything that is cheap to compute again? */
+static bool has_parts(const Program *p)
 {
-    for (int s = 0; s < c->program->plan.n_stage; s++)
-        if (c->program->plan.stage[s]->n_again > 0)
+    for (int s = 0; s < p->plan.n_stage; s++)
+        if (p->plan.stage[s]->n_again > 0)
             return true;
     return false;
 }
@@ -164,7 +188,6 @@ static bool is_tried(const Search *x, const Candidate *c)
     bool again = o->recompute ? strcmp(o->recompute, again_name(c->again)) == 0
                               : c->again == AGAIN_NEVER ||
                                     (o->memory > 0 &&
-                                     (c->again != AGAIN_CHEAP || has_parts(c->cut)) &&
                                      (c->again != AGAIN_EXCEPT_LAST || c->microbatches > 1));
     if (o->offload)
         return again && c->offload == (strcmp(o->offload, "stash") == 0);
@@ -183,11 +206,12 @@ static void add(Search *x, Candidate c)
                 if (!is_tried(x, &c))
                     continue;
                 c.bound = candidate_bound(x, &c);
+                c.unlikely = x->o->memory > 0 && candidate_guess(x, &c) > (double)x->o->memory;
                 vec_push(x->a, &x->list, c);
             }
 }
 
-static void add_microbatches(Search *x, const Cut *cut, int ranks, int replicas)
+static void add_microbatches(Search *x, Cut *cut, int ranks, int replicas)
 {
     int64_t rows = x->o->batch / replicas;
     for (int64_t m = 1; m <= rows; m++) {
@@ -208,13 +232,13 @@ static void add_stages(Search *x, int ranks, int replicas)
 {
     const PlanOptions *o = x->o;
     if (o->stages) {
-        const Cut *c = o->stages >= ranks ? cut_of(x, (uint32_t)o->stages) : NULL;
+        Cut *c = o->stages >= ranks ? cut_of(x, (uint32_t)o->stages) : NULL;
         if (c)
             add_microbatches(x, c, ranks, replicas);
         return;
     }
     for (int v = 1; v <= (ranks == 1 ? 1 : CHUNKS); v++) {
-        const Cut *c = cut_of(x, (uint32_t)(ranks * v));
+        Cut *c = cut_of(x, (uint32_t)(ranks * v));
         if (c)
             add_microbatches(x, c, ranks, replicas);
     }
@@ -223,6 +247,8 @@ static void add_stages(Search *x, int ranks, int replicas)
 static int by_bound(const void *a, const void *b)
 {
     const Candidate *x = a, *y = b;
+    if (x->unlikely != y->unlikely)
+        return x->unlikely - y->unlikely;
     if (x->bound != y->bound)
         return x->bound < y->bound ? -1 : 1;
     if (x->again != y->again)
@@ -268,19 +294,64 @@ static bool is_of_use(const Search *x, uint32_t i)
     return true;
 }
 
-static void look(Search *x, uint32_t from)
-{
-    for (uint32_t i = from; i < x->list.n && x->list.at[i].bound < worst(x); i++) {
-        if (is_of_use(x, i))
-            candidate_evaluate(x, &x->list.at[i]);
-        keep(x, i);
-    }
-}
-
 /* The best step so far. */
 static double least(const Search *x)
 {
     return x->n_best ? x->list.at[x->best[0]].step : 1e300;
+}
+
+/* What no schedule makes room for needs none, and no program; what is near it may be the least that
+   is said where nothing fits. */
+static bool is_too_large(Search *x, Candidate *c)
+{
+    enum { NEAR = 4 };
+    int64_t least = candidate_floor(x, c);
+    if (!x->o->memory || least / (x->n_best ? 1 : NEAR) <= x->o->memory)
+        return false;
+    c->full = true;
+    if (!x->floor || least < x->floor)
+        x->floor = least;
+    return true;
+}
+
+static bool is_the_same(Search *x, const Candidate *c)
+{
+    return c->again == AGAIN_CHEAP && !x->o->recompute && !has_parts(cut_program(x, c->cut));
+}
+
+/* How far it is, on a terminal. */
+static void show(const Search *x, uint32_t i)
+{
+    static int terminal = -1;
+    if (terminal < 0)
+        terminal = isatty(STDERR_FILENO);
+    if (!terminal)
+        return;
+    if (i == x->list.n)
+        fputs("\r\033[K", stderr);
+    else
+        fprintf(stderr, "\rplan: %u of %u ways, %u looked at%s\033[K", i + 1, x->list.n, x->tried,
+                x->n_best ? arena_printf(x->a, ", the best step takes %s", time_text(x->a, least(x)))
+                          : "");
+    fflush(stderr);
+}
+
+static void look(Search *x, uint32_t from)
+{
+    for (uint32_t i = from; i < x->list.n; i++) {
+        Candidate *c = &x->list.at[i];
+        if (c->bound >= worst(x))
+            continue;
+        if (x->effort > EFFORT && !x->o->csv) {
+            x->stopped = true;
+            break;
+        }
+        show(x, i);
+        if (!is_too_large(x, c) && is_of_use(x, i) && !is_the_same(x, c))
+            candidate_evaluate(x, c);
+        keep(x, i);
+    }
+    show(x, x->list.n);
 }
 
 /* Candidates with cuts for so much memory, of all stages and ranks of which some schedule did not
@@ -290,11 +361,11 @@ static uint32_t add_tight(Search *x, uint32_t n, double part)
     uint32_t from = x->list.n;
     for (uint32_t i = 0; i < n; i++) {
         Candidate c = x->list.at[i];
-        bool first = c.full && c.bound < least(x);
+        bool first = c.full && c.bound < least(x) && !x->stopped;
         for (uint32_t j = 0; j < i && first; j++)
             first = !x->list.at[j].full || x->list.at[j].cut->stages != c.cut->stages ||
                     x->list.at[j].ranks != c.ranks;
-        const Cut *cut = first ? tight_cut(x, &c, part) : NULL;
+        Cut *cut = first ? tight_cut(x, &c, part) : NULL;
         if (cut)
             add_microbatches(x, cut, c.ranks, c.replicas);
     }
@@ -311,7 +382,7 @@ static void look_tighter(Search *x)
     enum { FIT = 2, PARTS = sizeof part / sizeof *part };
     uint32_t n = x->list.n, added = 0;
     bool fits = x->n_best > 0;
-    for (int k = 0; k < PARTS && (fits ? k < FIT : x->n_best == 0 && (k < FIT || !added)); k++) {
+    for (int k = 0; k < PARTS && !x->stopped && (fits ? k < FIT : x->n_best == 0 && (k < FIT || !added)); k++) {
         uint32_t from = x->list.n;
         added = add_tight(x, n, part[k]);
         look(x, from);
@@ -319,29 +390,6 @@ static void look_tighter(Search *x)
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
-
-static _Noreturn void nothing(const Search *x)
-{
-    const PlanOptions *o = x->o;
-    if (x->list.n == 0) {
-        diag_hint("try other --stages, --microbatches or --dp, or a --batch that the replicas divide; "
-                  "where the model's shapes fix the rows of a microbatch, --rows says others");
-        diag_fatal(EXIT_MODEL, WHERE_NONE,
-                   "there is no way to train %lld rows a step on %d ranks as it is asked for",
-                   (long long)o->batch, o->ranks);
-    }
-    if (x->least) {
-        Arena *a = arena_new();
-        const char *bytes = bytes_text(a, x->least);
-        diag_note("the least is %lld bytes (%s): %s", (long long)x->least, bytes, x->what);
-        diag_hint(o->partition->automatic.rates.offload > 0
-                      ? "more memory or ranks; --offload params of the run needs less"
-                      : "more memory or ranks; a line `offload = BYTES/S' in the machine's file has "
-                        "stashes wait in a store; --offload params of the run needs less");
-    }
-    diag_fatal(EXIT_MODEL, WHERE_NONE, "no plan fits into %lld bytes a rank",
-               (long long)o->memory);
-}
 
 static int states_of(const char *optimizer)
 {
@@ -407,7 +455,7 @@ void plan_search(void *options)
     if (o->memory)
         look_tighter(&x);
     if (x.n_best == 0)
-        nothing(&x);
+        plans_none(&x);
     plans_tell(&x);
     for (uint32_t i = 0; i < x.list.n; i++)
         sched_free(x.list.at[i].rows);

@@ -18,22 +18,26 @@ typedef struct {
     const AutoSearch *cuts;
 } Sized;
 
-/* The best cut into so many stages; its program at the model's own rows. */
+/* The best cut into so many stages; its program at the model's own rows, made when it is asked for
+   (cut_program): a compiler's work, where cuts that are only bounded take milliseconds. */
 typedef struct {
     uint32_t stages;
-    const uint32_t *stage_of; /* by cut node */
+    const StageCut *found; /* at the rows that it was found for */
+    /* by stage: bytes of parameters and their gradients; of parameters that it trains and owns */
+    const int64_t *held, *trained;
     SplitTexts points;
     const Program *program;
 } Cut;
 
 typedef struct {
-    const Cut *cut;
+    Cut *cut;
     const Sized *size;
     int ranks, replicas, microbatches; /* ranks: of one replica */
     Again again;
     bool offload;  /* --offload stash: as many stashes wait in a store as memory asks for */
     bool divided;  /* --shard-optimizer */
     double bound;  /* seconds that no schedule takes less than */
+    bool unlikely; /* by the model of costs it needs more memory than there is: looked at last */
     bool evaluated, fits, full; /* full: some schedule does not fit */
     /* of the best schedule */
     char schedule[40];
@@ -60,13 +64,21 @@ typedef struct {
     uint32_t best[PLANS_KEPT], n_best; /* by step */
     int64_t least;                     /* bytes of what took least, of all that was tried */
     char what[200];                    /* which that is */
+    int64_t floor;                     /* the least of what was too large for any schedule; 0 */
+    char why[200];                     /* the first that could not be scheduled: its reason */
+    uint64_t effort;                   /* so far: actions that were planned, nodes compiled */
+    bool stopped;
     int states;
     uint32_t tried;
 } Search;
 
 /* ---- evaluate.c: one candidate ---- */
-/* The least that it can take; program: at its rows. */
+const Program *cut_program(Search *x, Cut *c);
+/* The least that it can take, seconds and bytes of a rank; without its program. */
 double candidate_bound(const Search *x, const Candidate *c);
+int64_t candidate_floor(const Search *x, const Candidate *c);
+/* About what the rank that takes most needs under 1f1b */
+double candidate_guess(const Search *x, const Candidate *c);
 /* Its best schedule that fits; fits, step and the rest */
 void candidate_evaluate(Search *x, Candidate *c);
 /* Its bytes once more, of the program as it would be compiled: each rank's, or NULL where it does
@@ -78,5 +90,6 @@ const char *offload_time(const Search *x, const Candidate *c, Arena *a);
 
 /* ---- tell.c ---- */
 void plans_tell(Search *x);
+NORETURN void plans_none(const Search *x); /* why there is no plan */
 
 #endif

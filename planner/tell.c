@@ -114,6 +114,40 @@ static uint32_t exact(Search *x, uint32_t *list, const int64_t **first)
     return n;
 }
 
+void plans_none(const Search *x)
+{
+    const PlanOptions *o = x->o;
+    if (x->list.n == 0) {
+        diag_hint("try other --stages, --microbatches or --dp, or a --batch that the replicas divide; "
+                  "where the model's shapes fix the rows of a microbatch, --rows says others");
+        diag_fatal(EXIT_MODEL, WHERE_NONE,
+                   "there is no way to train %lld rows a step on %d ranks as it is asked for",
+                   (long long)o->batch, o->ranks);
+    }
+    if (o->memory == 0)
+        diag_fatal(EXIT_MODEL, WHERE_NONE, "none of %u ways to train has a schedule; %s", x->list.n,
+                   x->why[0] ? x->why : "none was looked at");
+    if (x->stopped)
+        diag_note("%u of %u ways were looked at, then it took too long: --stages, --dp or "
+                  "--microbatches say which", x->tried, x->list.n);
+    Arena *a = arena_new();
+    if (x->least)
+        diag_note("the least is %lld bytes (%s): %s", (long long)x->least,
+                  bytes_text(a, x->least), x->what);
+    else if (x->floor)
+        diag_note("parameters, gradients and %d optimizer state%s alone take %lld bytes (%s) of a "
+                  "rank at the least", x->states, x->states == 1 ? "" : "s", (long long)x->floor,
+                  bytes_text(a, x->floor));
+    else if (x->why[0])
+        diag_note("%s", x->why);
+    diag_hint(o->partition->automatic.rates.offload > 0
+                  ? "more memory or ranks; --offload params of the run needs less"
+                  : "more memory or ranks; a line `offload = BYTES/S' in the machine's file has "
+                    "stashes wait in a store; --offload params of the run needs less");
+    diag_fatal(EXIT_MODEL, WHERE_NONE, "no plan fits into %lld bytes a rank",
+               (long long)o->memory);
+}
+
 void plans_tell(Search *x)
 {
     Arena *a = x->a;
@@ -121,13 +155,11 @@ void plans_tell(Search *x)
     uint32_t list[PLANS], n;
     const int64_t *of_rank = NULL;
     n = exact(x, list, &of_rank);
-    if (n == 0) {
-        diag_note("the least is %lld bytes: %s", (long long)x->least, x->what);
-        diag_fatal(EXIT_MODEL, WHERE_NONE, "no plan fits into %lld bytes a rank",
-                   (long long)o->memory);
-    }
-    printf("%u ways to train %lld rows a step on %d ranks, %u looked at; by %s costs%s\n",
+    if (n == 0)
+        plans_none(x);
+    printf("%u ways to train %lld rows a step on %d ranks, %u looked at%s; by %s costs%s\n",
            x->list.n, (long long)o->batch, o->ranks, x->tried,
+           x->stopped ? " (more would take long: --stages, --dp, --microbatches say which)" : "",
            o->partition->automatic.measured ? "measured" : "modelled",
            o->memory ? arena_printf(a, ", %s a rank", bytes_text(a, o->memory))
                      : ", memory is not limited");

@@ -5,7 +5,7 @@
  * The cost model is for everybody who has to compare cuts:
  *
  *     AutoModel *m = auto_model(graph, loss, &rates, microbatches, arena);
- *     CutProblem p = {.stages = 4, .link = rates_link(&rates), .in_order = true};
+ *     CutProblem p = {.stages = 4, .link = rates_link(&rates)};
  *     StageCut best = cut_solve(&m->cut, &p, arena);      // or cut_measure() of a given one
  *     best.stage[s].forward, .input, .weight, .link       // seconds of F, I, W, messages
  *     best.stage[s].stash, .params, .received, .memory    // bytes
@@ -146,15 +146,15 @@ int64_t given_bytes(const char *option, const char *text);
 typedef struct {
     const char **name;        /* NULL: nowhere */
     const bool *begins;       /* a stage begins here anyway */
+    const uint32_t *border;   /* how deep the largest module that begins here is; else more */
     const uint32_t *measured; /* stages of AutoOptions.measured */
 } AutoPlaces;
 
-/* What --stages found: stage_of by cut node; the bound is over all cuts, in any order. */
+/* What --stages found: stage_of by cut node. */
 typedef struct AutoCut {
     StageCut cut;
     AutoModel *model;
     const AutoOptions *options;
-    double bound, gap;       /* seconds; gap: what the cut is above it, as a part */
     Ids first;               /* of each stage but the first: the graph's node */
     VEC(const char *) split; /* split points that say the same: given ones, then chosen */
 } AutoCut;
@@ -166,6 +166,7 @@ typedef struct {
     const AutoOptions *options; /* its rates, and its run */
     CutGraph cut;
     bool *begins;
+    uint32_t *border;
     uint32_t least;
 } AutoSearch;
 AutoSearch *auto_search(const Graph *g, ValueId loss, const AutoOptions *o,

@@ -1,6 +1,6 @@
 /*
  * dag.h - what cut_solve()'s files share: the graph with together-nodes as one group, times as
- * whole numbers (sums that are taken back leave nothing), the load of a set of groups, ideals.
+ * whole numbers (sums that are taken back leave nothing), the load of a set of groups.
  * Private to partition/auto.
  */
 #ifndef PPSPLIT_AUTO_DAG_H
@@ -24,7 +24,7 @@ typedef struct {
     Ids made;            /* values that are read */
     VEC(GroupRead) read; /* each value once, its own among them */
     Ids param;
-    Ids before, after; /* groups, each once */
+    uint32_t border; /* CutProblem.border of its first node */
 } Group;
 
 typedef struct {
@@ -46,23 +46,16 @@ typedef struct {
     const CutProblem *p;
     uint32_t n, values, params;
     uint32_t *group_of; /* by node */
-    Group *group;       /* in a topological order */
+    Group *group;
     DagValue *value;
     DagParam *param;
     double tick;          /* seconds */
-    Ticks total, largest; /* times of all groups, of one */
-    uint32_t least_live;  /* of the stages */
+    Ticks total;          /* times of all groups */
     const int64_t *most;  /* per stage: bytes it may have; NULL: any */
 } Dag;
 
 /* dag.c */
 Dag *dag_of(const CutGraph *g, const CutProblem *p, Arena *a);
-
-/* contract.c: adds to g->together what may be so without loss; whether there was anything */
-bool contract(const Dag *d, CutGraph *g);
-
-/* bound.c: no cut's slowest stage takes less */
-Ticks dag_least(const Dag *d, Arena *a);
 
 /* load.c: the load of one stage, group by group; each can be taken out again, in any order */
 typedef struct Load {
@@ -94,51 +87,18 @@ static inline uint32_t dag_live(const Dag *d, uint32_t stage)
 }
 bool load_fits(const Load *l, uint32_t stage);
 
-/* lattice.c: ideals, the empty one first, a smaller one before a larger one, the whole graph last;
-   cover: one group more */
+/* chain.c */
 typedef struct {
-    uint32_t group, ideal;
-} Cover;
-typedef struct {
-    const Dag *d;
-    uint32_t n;  /* ideals */
-    Ticks *time; /* of the groups in it */
-    uint32_t *size;
-    uint32_t *first; /* n + 1: covers of ideal i are cover[first[i]..first[i + 1]) */
-    Cover *cover;
-    const uint32_t *place; /* of an order: by group, its place; NULL: bits */
-    uint32_t words;
-    uint64_t *bits;      /* by ideal */
-    uint64_t most_steps; /* that a search may take; 0: any number */
-    bool fewer;          /* stages than asked are as good: the rest are empty */
-} Lattice;
-/* The prefixes of an order of the groups. */
-Lattice lattice_chain(const Dag *d, const uint32_t *order, Arena *a);
-/* All ideals; false: more than most. */
-bool lattice_all(const Dag *d, uint32_t most, Arena *a, Lattice *l);
-
-/* search.c: dynamic programming over the chains of a lattice */
-typedef struct {
-    uint32_t *stage_of; /* by group; NULL: none */
-    uint32_t stages;    /* that have groups: the first ones */
+    uint32_t *end; /* stage s is groups [end[s], end[s + 1]); NULL: none */
     Ticks slowest, sum;
-    bool fits;     /* every stage in its memory */
-    bool given_up; /* by a search, after too many steps: nothing is known */
+    uint64_t border; /* of the stages but the first */
+    bool fits;       /* every stage in its memory */
 } Found;
-/* The cut with the least slowest stage, of these the least sum; no stage above cap. */
-Found search_slowest(const Lattice *l, Ticks cap, Arena *a);
-/* The cut with the least sum, no stage above cap. */
-Found search_sum(const Lattice *l, Ticks cap, Arena *a);
-
-/* orders.c */
-/* Fills the rest of f from stage_of. */
-void found_measure(const Dag *d, Found *f, Arena *a);
-/* A topological order, one of many: 0 is the groups' own.  With stage_of one in which the stages of
-   that cut come one after the other. */
-uint32_t *order_number(const Dag *d, const uint32_t *stage_of, uint32_t number, Arena *a);
-/* A cut in this order, quickly: prefixes of equal time, then each boundary where it does best. */
-Found order_first(const Dag *d, const uint32_t *order, Arena *a);
-/* Single groups go to the stage before or after while that helps. */
-void order_moves(const Dag *d, Found *f, Arena *a);
+/* A cut, quickly: prefixes of equal time, then each boundary where it does best. */
+Found chain_first(const Dag *d, Arena *a);
+/* The cut with the least slowest stage, of these the least sum, then border; no stage above cap. */
+Found chain_slowest(const Dag *d, Ticks cap, Arena *a);
+/* The cut with the least sum, then border, no stage above cap. */
+Found chain_sum(const Dag *d, Ticks cap, Arena *a);
 
 #endif

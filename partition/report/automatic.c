@@ -1,6 +1,6 @@
 /*
- * automatic.c - what `--stages` found, for people: what the stages cost by the model, how far that
- * is from the best, and the options that say the same.
+ * automatic.c - what `--stages` found, for people: what the stages cost by the model, and the
+ * options that say the same.
  */
 #include "report.h"
 
@@ -25,11 +25,11 @@ void report_automatic(const AutoCut *c, Arena *outer, FILE *f)
     const AutoOptions *o = c->options;
     Arena *a = arena_within(outer);
     stages(c, a, f);
-    fprintf(f, "%s %s by %s costs; no cut is below %s: at most %.2f%% above the best\n",
+    fprintf(f, "%s %s by %s costs\n",
             o->microbatches ? arena_printf(a, "step of %u microbatches", o->microbatches)
                             : "slowest stage",
             time_text(a, o->microbatches ? c->cut.step : c->cut.slowest),
-            o->measured ? "measured" : "modelled", time_text(a, c->bound), 100 * c->gap);
+            o->measured ? "measured" : "modelled");
     for (uint32_t i = 0; i < o->measured_clock.n; i++)
         fprintf(f, "%s\n", diag_escape(a, o->measured_clock.at[i]));
     fputs(c->split.n > 0 ? "the same cut:" : "", f);

@@ -67,8 +67,16 @@ static PpStatus push_bucket(Reduction *r, Bucket b)
     return PP_OK;
 }
 
-/* The parameters [k, end) in buckets of about so many bytes. */
-static PpStatus cut(const PpStage *st, int k, int end, int64_t most, Reduction *r)
+/* From one that begins at `at` and ends at `next`, in parameter q: how many are like it. */
+static int64_t alike(const PpParam *q, int64_t at, int64_t next)
+{
+    int64_t stop = q->grad_offset + q->t.bytes, times = (stop - 1 - at) / (next - at);
+    return at >= q->grad_offset && next < stop && times > 0 ? times : 1;
+}
+
+/* The parameters [k, end) in buckets of about so many bytes; counted: those that are alike as one.
+ */
+static PpStatus cut(const PpStage *st, int k, int end, int64_t most, int counted, Reduction *r)
 {
     const PpParam *q = st->param;
     int64_t at = q[k].grad_offset, stop = q[end - 1].grad_offset + align_up(q[end - 1].t.bytes);
@@ -78,12 +86,16 @@ static PpStatus cut(const PpStage *st, int k, int end, int64_t most, Reduction *
         int last = k + 1;
         while (last < end && q[last].grad_offset < next)
             last++;
+        int64_t times = counted && last == k + 1 ? alike(&q[k], at, next) : 1;
         TRY(push_bucket(r, (Bucket){.offset = at,
                                     .bytes = next - at,
                                     .dtype = q[k].t.dtype,
                                     .param = k,
                                     .end = last,
-                                    .turn = turn++}));
+                                    .turn = turn,
+                                    .times = times}));
+        turn += (int)times;
+        next = at + times * (next - at);
         k = q[last - 1].grad_offset + align_up(q[last - 1].t.bytes) > next ? last - 1 : last;
         at = next;
     }
@@ -117,7 +129,7 @@ static PpStatus find_of_kind(const Plan *plan, const StagePlan *rs, Kind kind, R
             continue;
         while (end < rs->st->n_param && kind == OWN && follows(rs, end))
             end++;
-        TRY(cut(rs->st, k, end, align_up(plan->ask.bucket), r));
+        TRY(cut(rs->st, k, end, align_up(plan->ask.bucket), plan->ask.counted, r));
     }
     return PP_OK;
 }
@@ -159,6 +171,19 @@ static PpStatus pieces_of_share(Planner *p, int l, const Bucket *b)
                            (Piece){.local = l, .param = k, .first = first, .bytes = end - first}));
     }
     return PP_OK;
+}
+
+int64_t bucket_state(const Planner *p, int l, const Bucket *b, int k)
+{
+    int64_t bytes, from = b->offset + bucket_share(p, l, b, k, &bytes), sum = 0;
+    for (int i = b->param; i < b->end; i++) {
+        const PpParam *q = &p->plan->stage[l].st->param[i];
+        int64_t first = from > q->grad_offset ? from - q->grad_offset : 0,
+                end = from + bytes - q->grad_offset;
+        end = end < q->t.bytes ? end : q->t.bytes;
+        sum += first < end ? align_up(end - first) : 0;
+    }
+    return sum;
 }
 
 static PpStatus whole_pieces(Plan *plan, int l)
@@ -226,7 +251,7 @@ PpStatus buckets_plan(Planner *p)
         if ((plan->ask.replicas > 1 || plan->ask.rounds > 1) && plan->ask.train)
             TRY(find_buckets(plan, rs, r));
         number_blocks(plan, rs);
-        for (int i = 0; i < r->n && plan->ask.divided; i++)
+        for (int i = 0; i < r->n && plan->ask.divided && !plan->ask.counted; i++)
             TRY(pieces_of_share(p, l, &r->bucket[i]));
         if (!plan->ask.divided)
             TRY(whole_pieces(plan, l));

@@ -18,7 +18,8 @@ typedef struct {
     const PpPlan *model;
     const Schedule *schedule;
     int rank, microbatches;
-    int replica, replicas; /* of the pipeline */
+    /* of the pipeline; replica -1: the one whose shares take most, which `counted` finds */
+    int replica, replicas;
     /* Groups of microbatches of which each replica runs so many in a step, one after the other;
      * gradients are summed over all groups in their order.  0: one */
     int rounds;
@@ -38,6 +39,8 @@ typedef struct {
     /* Parameters, gradients and optimizer state are elsewhere (sharded.c), each block at a multiple
      * of it; 0: in the arena */
     int64_t page;
+    /* sums over replicas have their bytes, but no messages: for who compares */
+    int counted;
     int unplaced; /* activations are counted, as slots_bound, and have no places: for who compares */
     /* Parameters, their half copies and constants are that plan's, of the same rank, which has its
      * places; NULL: its own */

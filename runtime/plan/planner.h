@@ -87,9 +87,13 @@ typedef struct {
     int dtype;
     int param, end; /* the stage's parameters that it is of */
     int turn;       /* replica k has share (k + turn) % replicas */
+    /* ask.counted: so many buckets, one behind the other with a turn more, whose shares are alike;
+     * else 1 */
+    int64_t times;
     int first, count; /* its messages under way */
     int64_t sum; /* ask.rounds: where the sum of this replica's share over earlier groups is */
 } Bucket;
+enum { ROOMS = 4 }; /* for so many buckets under way */
 typedef struct Reduction {
     Bucket *bucket;
     /* Buckets of parameters of this stage alone, which are summed from REDUCE_GRAD on, end at
@@ -101,6 +105,10 @@ typedef struct Reduction {
     int64_t at;   /* where the rooms are */
 } Reduction;
 PpStatus buckets_plan(Planner *p); /* and the pieces */
+/* Bytes of the optimizer's state for replica k's share of a bucket, of one state */
+int64_t bucket_state(const Planner *p, int local, const Bucket *b, int k);
+/* counted.c: of ask.counted, instead of pieces and messages; chooses ask.replica where it is -1 */
+PpStatus replicas_count(Planner *p);
 /* Of a bucket of a local stage, bytes from its beginning: where replica k's share begins, and how
  * long it is */
 int64_t bucket_share(const Planner *p, int local, const Bucket *b, int k, int64_t *bytes);

@@ -28,9 +28,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* How many buckets are under way */
-enum { ROOMS = 4 };
-
 static int64_t own_bytes(const Planner *p, int l, const Bucket *b)
 {
     int64_t bytes;
@@ -41,6 +38,8 @@ static int64_t own_bytes(const Planner *p, int l, const Bucket *b)
 PpStatus replicas_plan(Planner *p)
 {
     Plan *plan = p->plan;
+    if (plan->ask.counted)
+        return replicas_count(p);
     for (int l = 0; l < plan->n_stage; l++) {
         Reduction *r = &p->reduction[l];
         for (int i = 0; i < r->summed; i++) {
@@ -213,7 +212,7 @@ static PpStatus take_turn(Planner *p, int l, int bucket, int end)
 PpStatus replicas_begin(Planner *p, int l)
 {
     Reduction *r = &p->reduction[l];
-    for (int i = 0; i < r->rooms && i < r->early; i++)
+    for (int i = 0; i < r->rooms && i < r->early && !p->plan->ask.counted; i++)
         TRY(both_ways(p, l, i, 0));
     return PP_OK;
 }
@@ -234,7 +233,7 @@ PpStatus replicas_wait(Planner *p, int l)
 {
     Reduction *r = &p->reduction[l];
     StagePlan *rs = &p->plan->stage[l];
-    if (!r->early)
+    if (!r->early || p->plan->ask.counted)
         return PP_OK;
     rs->turn = p->plan->n_turn;
     for (int i = 0; i < r->early; i++) {
@@ -250,6 +249,8 @@ PpStatus replicas_wait(Planner *p, int l)
 PpStatus replicas_late(Planner *p, int l)
 {
     Reduction *r = &p->reduction[l];
+    if (p->plan->ask.counted)
+        return PP_OK;
     for (int i = r->early; i < r->summed && i < r->early + r->rooms; i++)
         TRY(both_ways(p, l, i, 0));
     for (int i = r->early; i < r->summed; i++)
@@ -335,7 +336,7 @@ PpStatus replicas_gather(Planner *p)
 {
     Plan *plan = p->plan;
     plan->gather = plan->n_transfer;
-    if (plan->ask.divided)
+    if (plan->ask.divided && !plan->ask.counted)
         TRY(plan->ask.page ? gather_one_by_one(p) : gather_all(p));
     plan->n_gather = plan->n_transfer - plan->gather;
     return PP_OK;

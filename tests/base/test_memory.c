@@ -60,6 +60,27 @@ static void test_text(void)
     arena_free(a);
 }
 
+/* What is not seen, or turns around what is, is shown by its bytes; letters of any language stay. */
+static void test_escape(void)
+{
+    static const char *const unseen[] = {
+        "\xe2\x80\xaa", "\xe2\x80\xae", "\xe2\x81\xa6", "\xe2\x81\xa9", "\xe2\x80\x8e",
+        "\xe2\x80\x8f", "\xd8\x9c",     "\xe2\x80\x8b", "\xe2\x80\xa8", "\xef\xbb\xbf",
+        "\xc2\xad",     "\xf3\xa0\x80\x81", "\x1b[2J", "\xc2\x9b",
+    };
+    Arena *a = arena_new();
+    for (size_t i = 0; i < sizeof unseen / sizeof *unseen; i++) {
+        const char *shown = diag_escape(a, arena_printf(a, "a%sb", unseen[i]));
+        bool plain = true;
+        for (const char *p = shown; *p; p++)
+            plain &= *p >= 0x20 && *p < 0x7f;
+        ok(plain && strstr(shown, "\\x"), "%s", shown);
+    }
+    static const char letters[] = "\xc3\xa9\xd9\x85\xe5\xb1\xa4\xf0\x9f\x99\x82";
+    ok(!strcmp(diag_escape(a, letters), letters), "%s stays", letters);
+    arena_free(a);
+}
+
 static void test_vector(void)
 {
     Arena *a = arena_new();
@@ -145,6 +166,7 @@ int main(void)
 {
     test_arena();
     test_text();
+    test_escape();
     test_vector();
     test_maps();
     test_failures();

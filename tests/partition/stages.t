@@ -60,21 +60,21 @@ steps() { sed -n "/^void stage$1_$2(/,/^}/p" "$work/gpt-ts.2.said/stage$1.c" | g
 is "a trace has the steps of forward, the end is none" "$(($(timed 0 F) + 1)) $(($(timed 1 F) + 1))" "$(steps 0 forward) $(steps 1 forward)"
 is "and of the backward" "$(($(timed 0 '[IWB]') + 1)) $(($(timed 1 '[IWB]') + 1))" "$(steps 0 backward) $(steps 1 backward)"
 perl -pe 's/"dur":[0-9.]+/"dur":1/ if /"cat":"kernel"/; s/"dur":1,/"dur":5000,/ if m|"part":"F".*"nodes":\["/h.0/attn/proj/MatMul"\]|;
-    s/"dur":[0-9.]+/"dur":1000/ if /"name":"0F/; s/"dur":[0-9.]+/"dur":10/ if /"name":"(1F|.B)/' "$work/gpt-ts.2.json" >"$work/steps.json"
+    s/"dur":[0-9.]+/"dur":1000/ if /"name":"0F/; s/"dur":[0-9.]+/"dur":200/ if /"name":"(1F|.B)/' "$work/gpt-ts.2.json" >"$work/steps.json"
 cut gpt-ts "$work/again" --stages 3 --costs "$work/steps.json" --rates messages=1e9,link=1e12
-is "a cut within the run's stages, by what their steps took" "$(options_said)" " --split h.0.attn.proj:begin --split /h.0/attn/proj/Add"
+is "a cut within the run's stages, by what their steps took" "$(options_said)" " --split h.0.attn.proj:begin --split h.0.ln_2:begin"
 cut gpt-ts "$work/again" --target cuda --profile
 ok "of the CPU only" grep -q -e "--profile times the steps of the CPU's program" <<<"$said"
 
 # By the same costs nothing that one would cut by hand is better: the benchmark's GPT, before each block, and
 # before and behind each module of the third one, where its middle is.
 "$build/models/make_gpt" --dim 256 --layers 4 --heads 8 --seq 128 --vocab 1024 --rows 4 -o "$work/gpt.onnx"
-by_hand() { "$ppsplit" "$work/gpt.onnx" --stages 2 --loss cross_entropy --params link "$@" -o "$work/by-hand" 2>&1 | sed -n 's/^slowest stage .* no cut is below \(.*\): at most \([0-9.]*\)% above the best/\1 \2/p'; }
+by_hand() { "$ppsplit" "$work/gpt.onnx" --stages 2 --loss cross_entropy --params link "$@" -o "$work/by-hand" 2>&1 | sed -n 's/^slowest stage \([0-9.]*\) ms by modelled costs$/\1/p'; }
 "$ppsplit" ls "$work/gpt.onnx" | awk '$NF ~ /^h[.]2/ { print $NF }' >"$work/modules"
 for point in h.{0,1,3}:begin $(sed 's/$/:begin/p; s/:begin/:end/' "$work/modules"); do by_hand --split "$point"; done >"$work/hands"
-ok "cuts by hand, of one model" eval '[ "$(wc -l <"$work/hands")" = 21 ] && [ "$(sed "s, [0-9.]*$,," "$work/hands" | sort -u | wc -l)" = 1 ]'
-ok "the best of them is not better than the one that is found" awk -v found="$(by_hand)" 'BEGIN { split(found, f) }
-    f[1] != $1 || $3 < f[3] { better = 1 } $3 > 30 { bad = 1 } END { exit better || !bad }' "$work/hands"
+is "cuts by hand, of one model" "$(wc -l <"$work/hands")" 21
+ok "the best of them is not better, but for 1/64, than the one that is found" awk -v found="$(by_hand)" '
+    $1 < found * 63 / 64 { better = 1 } $1 > found * 1.3 { bad = 1 } END { exit better || !bad }' "$work/hands"
 
 # Points that are given stay.
 cut gpt-ts "$work/again" --stages 3 --split h.1:begin
@@ -90,7 +90,7 @@ ok "more markers than asked for" grep -q "split points that are given make 3" <<
 
 # The same cut for another rate is another, and a step is not a slowest stage.
 cut gpt-ts "$work/again" --stages 3 --microbatches 4 --rates "products=1e9, link=1e12" --rates messages=1e9
-ok "of a step" grep -q "^step of 4 microbatches .* by modelled costs; no cut is below" <<<"$said"
+ok "of a step" grep -q "^step of 4 microbatches .* by modelled costs$" <<<"$said"
 printf '# of a slow wire\nlnk = 1e3\n' >"$work/bad"
 printf 'link = 1e3 # of a slow wire\n\nproducts=1e9\n' >"$work/rates"
 cut gpt-ts "$work/again" --stages 2 --rates "$work/bad"

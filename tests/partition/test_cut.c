@@ -1,9 +1,8 @@
 /*
- * test_cut.c - cut_solve() against all cuts of small random graphs, against published optima of
- * real ones, and on large ones.
+ * test_cut.c - cut_solve() against all cuts of small random graphs, against PipeDream's of real
+ * ones, and on large ones.
  *
- * tests/partition/graphs: profiles of "Efficient Algorithms for Device Placement of DNN Graph
- * Operators" (NeurIPS 2020) and of PipeDream (SOSP 2019), both MIT; convert.py there made them.
+ * tests/partition/graphs: profiles of PipeDream (SOSP 2019), MIT; convert.py there made them.
  */
 #include <errno.h>
 #include <math.h>
@@ -39,12 +38,12 @@ typedef struct {
     const CutGraph *g;
     const CutProblem *p;
     uint32_t *stage_of;
-    double best; /* HUGE_VAL: none */
+    double best, sum; /* HUGE_VAL: none; of these the least sum of stages */
     uint64_t cuts;
 } All;
 
 /* From the definition, in words of this file's own. */
-static double cost_of(const All *x)
+static double cost_of(const All *x, double *all)
 {
     const CutGraph *g = x->g;
     const CutProblem *p = x->p;
@@ -94,23 +93,24 @@ static double cost_of(const All *x)
     for (uint32_t s = 0; s < 8; s++)
         if (p->memory && rank[s] > (double)p->memory)
             return HUGE_VAL;
+    *all = sum;
     return p->microbatches ? sum + (p->microbatches - 1) * slowest : slowest;
 }
 
-/* Has a stage in order no node that computes something, where there is one before the next stage
+/* Has a stage no node that computes something, where there is one before the next stage
  * has to begin? */
 static bool has_idle_stage(const All *x)
 {
     const CutGraph *g = x->g;
     uint32_t works = 0;
-    for (uint32_t from = 0, to; x->p->in_order && from < g->nodes; from = to) {
+    for (uint32_t from = 0, to; from < g->nodes; from = to) {
         bool all_idle = true;
         for (to = from; to < g->nodes && (to == from || !x->p->begins || !x->p->begins[to]); to++)
             all_idle &= g->node[to].idle;
         for (uint32_t n = from; n < to; n++)
             works |= all_idle || !g->node[n].idle ? 1u << x->stage_of[n] : 0;
     }
-    return x->p->in_order && works + 1 != 1u << x->p->stages;
+    return works + 1 != 1u << x->p->stages;
 }
 
 static void all_from(All *x, uint32_t n)
@@ -125,8 +125,9 @@ static void all_from(All *x, uint32_t n)
                 return;
         if (used + 1 != 1u << x->p->stages || has_idle_stage(x))
             return;
-        double is = cost_of(x);
+        double sum, is = cost_of(x, &sum);
         x->cuts += is < HUGE_VAL;
+        x->sum = is < x->best || (is == x->best && sum < x->sum) ? sum : x->sum;
         x->best = is < x->best ? is : x->best;
         return;
     }
@@ -140,7 +141,7 @@ static void all_from(All *x, uint32_t n)
     for (uint32_t i = 0; i < g->before.n; i++)
         if (g->before.at[i].b == n && x->stage_of[g->before.at[i].a] > least)
             least = x->stage_of[g->before.at[i].a];
-    if (x->p->in_order && n > 0 && x->stage_of[n - 1] > least)
+    if (n > 0 && x->stage_of[n - 1] > least)
         least = x->stage_of[n - 1];
     if (x->p->begins && x->p->begins[n])
         least = n ? x->stage_of[n - 1] + 1 : least;
@@ -204,15 +205,8 @@ static CutGraph random_graph(Arena *a, uint32_t n, uint32_t density, bool quick)
     return g;
 }
 
-/* Of any order and memory: not above the best, and the best where it says so. */
-static bool bound_holds(const All *x, const StageCut *c, Arena *a)
-{
-    bool exact, best = !x->p->in_order && !x->p->memory;
-    double bound = cut_bound(x->g, x->p, c, a, &exact);
-    return bound <= x->best * (1 + 1e-9) && (!exact || !best || bound >= x->best * (1 - 1e-9));
-}
-
-static bool one_random(uint32_t seed, uint64_t *cuts, uint32_t *refused)
+/* The best of all, or one at most 1/64 above it that sends less. */
+static bool one_random(uint32_t seed, uint64_t *cuts, uint32_t *refused, uint32_t *traded)
 {
     Arena *a = arena_new();
     state = 88172645463325252u + seed * 7919u;
@@ -229,15 +223,14 @@ static bool one_random(uint32_t seed, uint64_t *cuts, uint32_t *refused)
         live[s] = 1 + below(3);
         rank[s] = s;
     }
-    CutProblem p = {
-        .stages = k, .microbatches = below(2) ? 1 + below(9) : 0, .in_order = below(3) == 0};
+    CutProblem p = {.stages = k, .microbatches = below(2) ? 1 + below(9) : 0};
     p.link = (CutLink){below(3), below(3), below(3), below(3)};
     if (below(3) == 0) {
         p.live = live;
         p.rank_of = rank;
         p.memory = 200 + below(900);
     }
-    if (p.in_order && k > 1 && below(2)) {
+    if (k > 1 && below(2)) {
         uint32_t at = 1 + below(n - 1);
         begins[at] = true;
         for (uint32_t i = 0; i < g.together.n; i++)
@@ -245,10 +238,10 @@ static bool one_random(uint32_t seed, uint64_t *cuts, uint32_t *refused)
                 begins[at] = false;
         p.begins = begins;
     }
-    for (uint32_t i = 0; i < n && p.in_order && seed % 3 == 0; i++)
+    for (uint32_t i = 0; i < n && seed % 3 == 0; i++)
         if (below(3) > 0)
             g.node[i] = (CutNode){.idle = true};
-    All x = {&g, &p, arena_array(a, uint32_t, n), HUGE_VAL, 0};
+    All x = {&g, &p, arena_array(a, uint32_t, n), HUGE_VAL, HUGE_VAL, 0};
     all_from(&x, 0);
     StageCut c = cut_solve(&g, &p, a);
     *cuts += x.cuts;
@@ -265,71 +258,69 @@ static bool one_random(uint32_t seed, uint64_t *cuts, uint32_t *refused)
             messages += sent.at[i].from != sent.at[i].to ? sent.at[i].bytes : -1;
         for (uint32_t s = 0; s < k; s++)
             received += c.stage[s].received;
-        good =
-            messages == received && is == x.best && cost_of(&x) == is && c.exact && c.bound == is;
-        good &= bound_holds(&x, &c, a);
+        double sum, cost = cost_of(&x, &sum);
+        good = messages == received && cost == is && is >= x.best &&
+               (is == x.best || (is <= x.best * 65 / 64 && sum < x.sum));
+        *traded += is > x.best;
         if (!good)
-            printf("# seed %u: n %u k %u m %u order %d: %g, best %g, bound %g, exact %d\n", seed, n,
-                   k, p.microbatches, p.in_order, is, x.best, c.bound, c.exact);
+            printf("# seed %u: n %u k %u m %u: %g, best %g; sums %g, %g\n", seed, n, k,
+                   p.microbatches, is, x.best, sum, x.sum);
     }
     arena_free(a);
     return good;
-}
-
-/* With no ideals counted: whether the cut is one at all, and its cost what it says; whether it is
- * the best. */
-static bool by_orders(uint32_t seed, uint32_t *best)
-{
-    Arena *a = arena_new();
-    state = 99194853094755497u + seed * 104729u;
-    uint32_t k = 2 + below(2), n = 6 + below(k == 2 ? 8 : 4);
-    CutGraph g = random_graph(a, n, 10 + below(40), seed % 2);
-    CutProblem p = {.stages = k, .link = {below(3), below(3), below(3), below(3)}, .ideals = 1};
-    All x = {&g, &p, arena_array(a, uint32_t, n), HUGE_VAL, 0};
-    all_from(&x, 0);
-    StageCut c = cut_solve(&g, &p, a);
-    bool good = !c.stage_of == (x.best == HUGE_VAL);
-    if (c.stage_of) {
-        uint32_t used = 0;
-        memcpy(x.stage_of, c.stage_of, n * sizeof *c.stage_of);
-        for (uint32_t i = 0; i < n; i++)
-            used |= 1u << c.stage_of[i];
-        good &= used + 1 == 1u << k && cost_of(&x) == c.slowest && c.slowest >= x.best &&
-                c.bound <= x.best * (1 + 1e-9);
-        for (uint32_t v = 0; v < g.value.n; v++)
-            for (uint32_t i = 0; i < g.value.at[v].read.n; i++)
-                good &= g.value.at[v].read.at[i].backward ||
-                        c.stage_of[g.value.at[v].from] <= c.stage_of[g.value.at[v].read.at[i].node];
-        for (uint32_t i = 0; i < g.before.n; i++)
-            good &= c.stage_of[g.before.at[i].a] <= c.stage_of[g.before.at[i].b];
-        for (uint32_t i = 0; i < g.together.n; i++)
-            good &= c.stage_of[g.together.at[i].a] == c.stage_of[g.together.at[i].b];
-        *best += c.slowest == x.best;
-    }
-    arena_free(a);
-    return good;
-}
-
-static void without_ideals(void)
-{
-    enum { GRAPHS = 300 };
-    uint32_t good = 0, best = 0;
-    for (uint32_t i = 0; i < GRAPHS; i++)
-        good += by_orders(i, &best);
-    ok(good == GRAPHS && best > GRAPHS * 4 / 5,
-       "by orders and moves: cuts of %d graphs, %u the best", GRAPHS, best);
 }
 
 static void against_all_cuts(void)
 {
     enum { GRAPHS = 4000 };
-    uint32_t good = 0, refused = 0;
+    uint32_t good = 0, refused = 0, traded = 0;
     uint64_t cuts = 0;
     for (uint32_t i = 0; i < GRAPHS; i++)
-        good += one_random(i, &cuts, &refused);
-    ok(good == GRAPHS && refused > 10 && refused < GRAPHS / 4,
+        good += one_random(i, &cuts, &refused, &traded);
+    ok(good == GRAPHS && refused > 10 && refused < GRAPHS / 3,
        "the best of all cuts of %d random graphs (%llu cuts; %u cannot be cut so)", GRAPHS,
        (unsigned long long)cuts, refused);
+    ok(traded > 0 && traded < GRAPHS / 10, "or one that sends less, at most 1/64 slower: %u", traded);
+}
+
+/* ---- equal cuts ---- */
+
+/* Layers of three nodes; what the second of each makes is ten times what crosses between layers.
+   uneven: a node on top, so that the most even cuts are inside of layers. */
+static CutGraph layers(Arena *a, uint32_t n, double uneven)
+{
+    CutGraph g = {.nodes = 3 * n, .node = arena_array(a, CutNode, 3 * n)};
+    for (uint32_t i = 0; i < 3 * n; i++) {
+        g.node[i] = (CutNode){.forward = i ? 1 : 1 + uneven};
+        CutValue v = {.from = i, .bytes = i % 3 == 2 ? 10 : 100};
+        vec_push(a, &v.read, ((CutRead){i + 1 < 3 * n ? i + 1 : i, false, false}));
+        vec_push(a, &g.value, v);
+    }
+    return g;
+}
+
+static void equal_cuts(void)
+{
+    Arena *a = arena_new();
+    uint32_t *border = arena_array(a, uint32_t, 600);
+    CutProblem p = {.stages = 2, .link = {0, 1e-4, 0, 1e-4}};
+    CutGraph even = layers(a, 100, 2);
+    StageCut c = cut_solve(&even, &p, a);
+    ok(c.stage_of && c.stage[0].sent == 10 && c.slowest < 151.1 * 65 / 64,
+       "what is even to 1/64 sends 10 bytes, not 100: %lld", (long long)c.stage[0].sent);
+    CutGraph far = layers(a, 4, 2);
+    c = cut_solve(&far, &p, a);
+    ok(c.stage_of && c.stage[0].sent == 100, "but not at any price");
+    CutGraph alike = layers(a, 200, 0);
+    for (uint32_t i = 0; i < alike.value.n; i++)
+        alike.value.at[i].bytes = 10;
+    for (uint32_t i = 0; i < 600; i++)
+        border[i] = i % 3 == 0 && i / 3 == 101 ? 1 : i % 3 == 0 ? 2 : 64;
+    p.border = border;
+    c = cut_solve(&alike, &p, a);
+    ok(c.stage_of && c.stage_of[302] == 0 && c.stage_of[303] == 1,
+       "where as much is sent, at the border of the largest module");
+    arena_free(a);
 }
 
 /* ---- published graphs ---- */
@@ -393,80 +384,8 @@ typedef struct {
     double best;
 } Published;
 
-/* exact: we must find it; else at most 6 % above, and above what no cut is below. */
-static void published(const Published *x, bool exact, bool memory)
-{
-    Arena *a = arena_new();
-    CutGraph g;
-    if (!ok(read_graph(x->name, a, &g), "%s is there", x->name))
-        return;
-    CutProblem p = {.stages = x->stages, .memory = memory ? 17185374208 : 0};
-    p.link = (CutLink){0, 1e-6, 0, 1e-6};
-    double start = now();
-    StageCut c = cut_solve(&g, &p, a);
-    double took = now() - start;
-    bool good = c.stage_of && c.bound <= c.slowest * (1 + 1e-9) && c.slowest >= c.bound;
-    good &= exact ? fabs(c.slowest - x->best) <= 2e-5 * x->best
-                  : c.slowest <= 1.06 * fmin(x->best, c.bound);
-    ok(good, "%s in %u: %.9g, published %.9g", x->name, x->stages, c.slowest, x->best);
-    printf("# %u nodes, %u ideals, %s, bound %.9g, %.3f s\n", g.nodes, c.ideals,
-           c.exact ? "exact" : "not exact", c.bound, took);
-    arena_free(a);
-}
-
-/* Time and messages (in and out, each once): the optimum over all sets of ideals.  Where what is
- * published uses a processor beside the devices, it is what dnn-partitioning's own program finds
- * without one: in training of BERT with 6 layers (72.865 with it), of ResNet-50's operators
- * (255.194) and layers (78.6318).  Of Inception, with more ideals than are counted, the best known,
- * in training that of experts. */
-static void placements(void)
-{
-    static const Published exact[] = {
-        {"layers-bert24", 6, 17.7899},
-        {"layers-resnet50", 6, 34.2229},
-        {"layers-gnmt", 6, 32.9107},
-        {"operators-bert_l-3", 3, 27.1861},
-        {"operators-bert_l-6", 3, 33.2567},
-        {"operators-bert_l-12", 6, 133.244},
-        {"operators-resnet50", 6, 89.3106},
-        {"training-bert24", 6, 41.7458},
-        {"training-gnmt", 6, 107.004},
-        {"training-resnet50", 6, 80.4549},
-        {"training-operators-bert_l-3", 3, 65.3031},
-        {"training-operators-bert_l-6", 3, 79.5009},
-        {"training-operators-bert_l-12", 6, 437.998},
-        {"training-operators-resnet50", 6, 263.035},
-    };
-    static const Published near[] = {{"layers-inceptionv3", 6, 52.2016},
-                                     {"training-inceptionv3", 6, 213.654}};
-    for (size_t i = 0; i < sizeof exact / sizeof *exact; i++)
-        published(&exact[i], true, true);
-    for (size_t i = 0; i < sizeof near / sizeof *near; i++)
-        published(&near[i], false, true);
-}
-
-/* Time alone, of Inception, whose 221,564 states are too many for PipeDream's planner: at most 6 %
-   above what no cut is below.  That is more than an equal share where the first layers, a chain of
-   few long ones, cannot be shared so: summed by hand, the first two of 8 stages reach 0.13865 of
-   0.68904 while none is over 0.106, and leave 0.09173 to each of the others; of 4 stages the first
-   takes 0.17787, or at most 0.13865 and leaves 0.18346 to each. */
-static void inception(void)
-{
-    static const double least[] = {0.344519, 0.177874, 0.091730};
-    for (uint32_t i = 0; i < 3; i++) {
-        const uint32_t k = 2u << i;
-        Arena *a = arena_new();
-        CutGraph g;
-        CutProblem p = {.stages = k};
-        bool there = read_graph("pipedream-inception_v3", a, &g);
-        StageCut c = there ? cut_solve(&g, &p, a) : (StageCut){.slowest = HUGE_VAL};
-        ok(c.stage_of && c.bound >= least[i] - 1e-6 && c.slowest <= 1.06 * c.bound,
-           "pipedream-inception_v3 in %u: %.6f, at least %.6f", k, c.slowest, c.bound);
-        arena_free(a);
-    }
-}
-
-/* Time alone: what PipeDream's own planner finds is not beaten by it. */
+/* Time alone: what PipeDream's own planner finds, whose stages need not be runs of the file's nodes,
+   is at most 4 % less. */
 static void pipedream(void)
 {
     static const struct {
@@ -489,10 +408,10 @@ static void pipedream(void)
             bool there = read_graph(graph[i].name, a, &g);
             double start = now();
             StageCut c = there ? cut_solve(&g, &p, a) : (StageCut){.slowest = HUGE_VAL};
-            ok(c.stage_of && c.slowest <= graph[i].best[j] * (1 + 5e-6) && c.exact,
+            ok(c.stage_of && c.slowest <= graph[i].best[j] * 1.04,
                "%s in %u: %.6f, PipeDream's %.6f", graph[i].name, p.stages, c.slowest,
                graph[i].best[j]);
-            printf("# %u ideals, bound %.6f, %.3f s\n", c.ideals, c.bound, now() - start);
+            printf("# %.3f s\n", now() - start);
             arena_free(a);
         }
 }
@@ -527,32 +446,27 @@ static CutGraph blocks(Arena *a, uint32_t n, uint32_t branches, uint32_t length)
     return g;
 }
 
-static void large(const char *what, uint32_t n, uint32_t branches, uint32_t length, bool in_order)
+static void large(uint32_t n, uint32_t branches, uint32_t length)
 {
     Arena *a = arena_new();
     state = 42;
     CutGraph g = blocks(a, n, branches, length);
     CutProblem p = {.stages = 8, .microbatches = 32, .link = {0, 1e-7, 0, 1e-7}};
-    p.in_order = in_order;
     double start = now();
     StageCut c = cut_solve(&g, &p, a);
     double took = now() - start;
-    ok(c.stage_of && c.step <= 1.06 * c.bound, "%u nodes, %s: at most 6%% above the best", n, what);
+    double least = c.sum + (p.microbatches - 1) * c.sum / p.stages;
+    ok(c.stage_of && c.step <= 1.06 * least, "%u nodes: at most 6%% above equal shares", n);
     ok(took < (SANITIZED ? 20 : 2), "in under 2 seconds");
-    printf("# step %.4f, bound %.4f, %s, %u ideals, %.2f s\n", c.step, c.bound,
-           c.exact ? "exact" : "not exact", c.ideals, took);
+    printf("# step %.4f, of equal shares %.4f, %.2f s\n", c.step, least, took);
     arena_free(a);
 }
 
 int main(void)
 {
-    large("a chain of branches, in order", 10000, 3, 4, true);
-    large("a chain of branches", 10000, 3, 1, false);
-    large("more ideals than are counted", 10000, 4, 60, false);
+    large(10000, 3, 4);
+    equal_cuts();
     against_all_cuts();
-    without_ideals();
-    placements();
     pipedream();
-    inception();
     return tap_done();
 }

@@ -1,0 +1,83 @@
+/*
+ * test_counted.c - what sums over replicas take, counted (runtime/plan/counted.c) and listed message
+ * by message (buckets.c, replicas.c): the same bytes for each replica, and of the one that takes
+ * most; parameters of many buckets, of a part of one, of several in one.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/api/pp.h"
+#include "runtime/plan/plan.h"
+#include "tap.h"
+
+enum { PARAMS = 7, MICROBATCHES = 2 };
+
+static PpParam param[PARAMS];
+static PpStage stage = {.has_backward = 1, .param = param, .n_param = PARAMS};
+static const PpStage *const stages[] = {&stage};
+static const PpPlan model = {.n_stage = 1, .stage = stages, .rows = 1};
+
+static void make_params(void)
+{
+    static const int64_t elements[PARAMS] = {3000000, 5, 70001, 4096, 1200000, 17, 4097};
+    int64_t at = 0;
+    for (int i = 0; i < PARAMS; i++) {
+        param[i] = (PpParam){.t = {.name = "p", .bytes = 4 * elements[i], .dtype = PP_F32},
+                             .trainable = 1,
+                             .use = PP_OWN,
+                             .param = i,
+                             .offset = at,
+                             .grad_offset = at};
+        at += (4 * elements[i] + 63) / 64 * 64;
+    }
+    stage.bytes_param = stage.bytes_grad = at;
+}
+
+static int64_t total(PlanRequest ask, int counted, int replica)
+{
+    Plan p = {0};
+    ask.counted = counted;
+    ask.replica = replica;
+    int64_t bytes = plan_build(&p, &ask) == PP_OK ? plan_total(&p) : -1;
+    plan_free(&p);
+    return bytes;
+}
+
+int main(void)
+{
+    static const int64_t row0[MICROBATCHES + 1] = {0, 1, 2};
+    static SchedError e;
+    Schedule *s;
+    make_params();
+    SchedNeeds needs = {.deferred_reduce = 1, .buffers = 8};
+    if (!ok(!sched_generate("gpipe", 1, 1, MICROBATCHES, SCHED_PLACE_DEFAULT, &s, &e) &&
+                !sched_lower_for(s, &needs, &e), "rows: %s", e.text))
+        return tap_done();
+    for (int d = 2; d <= 300; d = d < 8 ? d + 1 : d * 7)
+        for (int divided = 0; divided < 2; divided++)
+            for (int64_t bucket = 16384; bucket <= 16384 * 64; bucket *= 8) {
+                PlanRequest ask = {.model = &model,
+                                   .schedule = s,
+                                   .microbatches = MICROBATCHES,
+                                   .replicas = d,
+                                   .bucket = bucket,
+                                   .divided = divided,
+                                   .row0 = row0,
+                                   .train = 1,
+                                   .threads = 1,
+                                   .states = 2,
+                                   .tags = INT64_MAX};
+                int64_t most = 0, different = 0;
+                for (int k = 0; k < d; k += d < 20 ? 1 : 9) {
+                    int64_t listed = total(ask, 0, k);
+                    different += listed <= 0 || listed != total(ask, 1, k);
+                    most = listed > most ? listed : most;
+                }
+                int64_t worst = total(ask, 1, -1);
+                ok(!different && (d < 20 ? worst == most : worst >= most),
+                   "%d replicas, buckets of %lld bytes%s: %lld bytes", d, (long long)bucket,
+                   divided ? ", divided" : "", (long long)worst);
+            }
+    sched_free(s);
+    return tap_done();
+}
