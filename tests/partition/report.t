@@ -178,7 +178,7 @@ is "are escaped" "$(grep -c -e '<script' -e '<b>[.]onnx' page.html) $(grep -c '&
 
 refused 3 "nowhere/pipe.xml" nowhere
 ok "and what OUT is" grep -q 'hint: OUT, which comes first, is the folder that' err.txt
-refused 3 "hostile: error: Is a directory" out hostile
+refused 3 "hostile: error: is a folder" out hostile
 ok "and that it is one" grep -q 'hint: OUT comes first and is one folder' err.txt
 refused 3 "none.json" out none.json
 mkdir cut && head -c 700 out/pipe.xml >cut/pipe.xml

@@ -47,8 +47,8 @@ gpt-ts/pipeline train "${data[@]}" --data "target=$m/target.npy" --steps 3 >line
 ok "log: lines of JSON" json_lines log.json
 is "log: the keys" "$(perl -MJSON::PP -ne 'print join(" ", sort keys %{decode_json($_)}), "\n"' log.json | uniq)" "config
 grad_norm loss lr seconds step tokens_per_second"
-is "log: the lines on standard output, and 17 digits" "$(perl -MJSON::PP -ne '$d = decode_json($_); next if $$d{config}; printf "step %d loss %.6f grad_norm %.4g\n", @$d{qw(step loss grad_norm)};
-    /"loss": ([^,]*)/; print "short\n" if sprintf("%.17g", $1) ne $1' log.json)" "$(sed -n 's/ tokens.*//p' lines)"
+is "log: the lines on standard output, and 17 digits" "$(perl -MJSON::PP -ne '$d = decode_json($_); next if $$d{config}; printf "step %d/3 loss %.6f grad_norm %.4g lr %.4g\n", @$d{qw(step loss grad_norm lr)};
+    /"loss": ([^,]*)/; print "short\n" if sprintf("%.17g", $1) ne $1' log.json)" "$(sed -n 's/^\(step .*\) tokens.*/\1/p' lines)"
 ok "trace: JSON" json trace.json
 ok "index: JSON" json ck/step_3/index.json
 ok "safetensors: JSON within" perl -MJSON::PP -e 'binmode STDIN; read STDIN, $n, 8; read STDIN, $h, unpack("Q<", $n); decode_json($h)' <grads/stage0.safetensors
