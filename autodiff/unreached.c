@@ -3,6 +3,8 @@
  * differentiated.  Out: one warning that names them, each with what stands between it and the loss: an
  * operation without a gradient (ArgMax, a product of integers); or a refusal where nothing trains.
  */
+#include <string.h>
+
 #include "autodiff.h"
 
 /* The first node that is made of v and has no gradient, or NULL. */
@@ -41,10 +43,18 @@ static bool *reached(const Pipe *p, Arena *a)
     return is;
 }
 
+/* It is listed among those that do not train. */
+static void list_lost(Graph *g, const char *name)
+{
+    for (uint32_t i = 0; i < g->array.n; i++)
+        if (!strcmp(g->array.at[i].name, name))
+            g->array.at[i].trains = false;
+}
+
 void reverse_unreached(const Pipe *p, NodeId end, bool frozen)
 {
     enum { SHOWN = 12 };
-    const Graph *g = p->graph;
+    Graph *g = p->graph;
     Arena *a = arena_within(g->arena);
     const bool *is = reached(p, a);
     uint32_t train = 0, lost = 0;
@@ -54,6 +64,8 @@ void reverse_unreached(const Pipe *p, NodeId end, bool frozen)
             continue;
         train += is[i];
         lost += !is[i];
+        if (!is[i])
+            list_lost(g, g->param.at[i].name);
         if (!is[i] && lost <= SHOWN)
             names = arena_printf(a, "%s%s%s", names, lost > 1 ? ", " : "", told(p, a, i, end));
     }

@@ -69,6 +69,13 @@ static bool may_be_statistic(const RawTensor *t)
     return wide_dims(&t->shape) < 2 && !param_is_leaf_name(t->name);
 }
 
+/* torch.clamp(x, min=0) is written as the larger of x and an array of one number. */
+static bool is_bound(const Params *p, const RawNode *n, uint32_t j)
+{
+    uint32_t init = strmap_get(&p->m->init_index, n->in[j]);
+    return init != NONE && shape_elements(&p->m->init.at[init].shape) == 1;
+}
+
 /* A slot in which a parameter stands, as far as can be told before any is known.  module: a weight, a
  * scale or a bias; else one by its name as well. */
 static bool holds_parameter(const Params *p, const RawNode *n, uint32_t j, bool module)
@@ -78,7 +85,9 @@ static bool holds_parameter(const Params *p, const RawNode *n, uint32_t j, bool 
     const RawTensor *t = init == NONE ? NULL : &p->m->init.at[init];
     if (!*n->in[j] || !is_array(p, n->in[j]) || (t && !dtype_is_float(t->dtype)))
         return false;
-    if (strchr("fdlc.", slot))
+    if (slot == 'h' && is_bound(p, n, j))
+        return false;
+    if (strchr("fdlch.", slot))
         return !module && t && is_named(p, t) && !param_is_buffer(p, t->name) &&
                !(slot == 'd' && may_be_statistic(t));
     return slot == 'b' || slot == 's' || slot == 'p' || (slot == 'w' && (!t || t->shape.rank > 1));
@@ -255,6 +264,8 @@ static uint32_t slot_flag(const Params *p, const RawNode *n, uint32_t j, uint32_
 {
     bool learned = (beside & ~(uint32_t)OF_LABEL) == OF_PARAMETERS;
     char slot = slot_of(n, j);
+    if (slot == 'h' && is_bound(p, n, j))
+        return SLOT_NEVER;
     if (slot == 'x' || slot == 'm' || slot == 'v')
         return slot == 'x' ? SLOT_NEVER : SLOT_STATISTIC;
     if (beside & OF_LABEL)

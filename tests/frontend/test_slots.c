@@ -189,6 +189,23 @@ static void test_settings(void)
     ok(!strcmp(why(g, "low"), "no node reads it"), "and which array nobody reads");
 }
 
+/* The larger of x and one number is a clamp; of several numbers, one for each feature, it may be
+ * learned. */
+static void test_bounds(void)
+{
+    M m = {0};
+    floats(&m, "w", 4, 4);
+    tensor(&m, "zero", 1, (int[]){0}, (float[]){0}, 4);
+    tensor(&m, "act.alpha", 1, (int[]){4, 0}, (float[]){.1f, .7f, .3f, .2f}, 16);
+    node(&m, "MatMul", "", "x w", "a", NULL, NULL);
+    node(&m, "Max", "", "a zero", "b", NULL, NULL);
+    node(&m, "Min", "", "b act.alpha", "y", NULL, NULL);
+    Graph *g = import(&m, NULL, NULL);
+    ok(!param(g, "zero") && !strcmp(why(g, "zero"), "a setting, bound or size: operand 1 of Max"),
+       "a bound is no parameter");
+    ok(trains(g, "act.alpha"), "bounds of features may be");
+}
+
 /* Columns of a grid: few numbers, or numbers in order. */
 static void test_numbers(void)
 {
@@ -315,6 +332,7 @@ int main(void)
     test_statistics();
     test_table();
     test_settings();
+    test_bounds();
     test_numbers();
     test_frequencies();
     test_labels();
