@@ -80,7 +80,17 @@ bool fx_is_gone(const Fx *x, const char *name)
            strmap_get(&p->m->init_index, name) == NONE && strmap_get(&x->maker, name) == NONE;
 }
 
-/* By group: how many others read what it makes; UINT32_MAX where they read parts of it. */
+/* The larger of v and v: one of the two may have been another value, which was merged with v. */
+static bool is_twice(Fx *x, const Group *g, const Group *own, const RawNode *n, uint32_t k)
+{
+    bool twice = false;
+    for (uint32_t j = 0; j < k; j++)
+        twice |= !strcmp(n->in[j], n->in[k]);
+    return g && twice && !is_named(x, g, own);
+}
+
+/* By group: how many others read what it makes, who reads it in another's place too counts twice;
+ * UINT32_MAX where they read parts of it. */
 static uint32_t *count_readers(Fx *x)
 {
     const Onnx__GraphProto *graph = x->p->m->graph;
@@ -93,7 +103,8 @@ static uint32_t *count_readers(Fx *x)
         for (uint32_t k = 0; !n->dead && k < n->nin; k++) {
             const Group *own = group_making(x, n, k);
             uint32_t at = own ? (uint32_t)(own - x->group.at) : 0;
-            if (!own || own == g || count[at] == UINT32_MAX || last[at] == by)
+            if (!own || own == g || count[at] == UINT32_MAX ||
+                (last[at] == by && !is_twice(x, g, own, n, k)))
                 continue;
             count[at] = strcmp(n->in[k], own->fx.name) ? UINT32_MAX : count[at] + 1;
             last[at] = by;

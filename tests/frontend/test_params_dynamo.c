@@ -365,6 +365,28 @@ static void test_dynamo_nothing_added(void)
        "a sum with 0 that was removed was not merged with another one");
 }
 
+/* maximum(x * a, x * b), where a and b are equal: the products were merged, and one node reads what
+ * is left twice. */
+static void test_dynamo_larger(void)
+{
+    const char *signature = "\n# inputs\np_a: PARAMETER target='a'\np_b: PARAMETER "
+                            "target='b'\nx: USER_INPUT\n# outputs\n";
+    M m = {0};
+    Buf n = {0};
+    initializer(&m, "a", 4, 0, 0);
+    node(&m, "Mul", "node_1", "x a", "mul", "['', 'mul']", call("mul", "mul.Tensor", "%x, %p_a"));
+    node_begin(&n, "Max", "node_2", "mul mul", "y", "['', 'maximum']",
+               call("maximum", "maximum.default", "%mul, %mul_1"));
+    metadata(&n, 9, "pkg.torch.onnx.stack_trace",
+             "File \"model.py\", line 9, in forward\n    y = torch.maximum(x * self.a, x * self.b)");
+    put_message(&m.graph, 1, &n);
+    Graph *g = import(&m, signature, NULL);
+    const Param *a = param(g, "a"), *b = param(g, "b");
+    Ids *users = g ? graph_users(g, arena) : NULL;
+    ok(a && b && users[a->value].n == 1 && users[b->value].n == 1,
+       "equal products that were merged under a maximum are two");
+}
+
 int main(void)
 {
     models_begin();
@@ -380,5 +402,6 @@ int main(void)
     test_dynamo_tables();
     test_dynamo_merges();
     test_dynamo_nothing_added();
+    test_dynamo_larger();
     return models_end();
 }
