@@ -76,13 +76,23 @@ void divide_backward(Pipe *p);
 /* onnx_write.c: stageN.onnx and stageN.backward.onnx, standard ops only (opset 18).  A stage's
    parameters are initializers: inside the file up to 64 MiB together, beyond that external data at
    weight[param] (its file relative to the ONNX file); with weight NULL or no file there, inputs of
-   the file: nothing that large is written twice. */
+   the file: nothing that large is written twice. Constants of 1 MiB and more go to `outside`;
+   inside with NULL. */
 typedef struct { const char *file; int64_t offset; } OnnxWeight;
-void onnx_write_forward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, FILE *f);
-void onnx_write_backward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, FILE *f);
+typedef struct OnnxOutside OnnxOutside;
+void onnx_write_forward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, OnnxOutside *outside,
+                        FILE *f);
+void onnx_write_backward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, OnnxOutside *outside,
+                         FILE *f);
 
-/* export/skeleton.c: writes model m (one of g->model) without its trainable bytes. */
-void skeleton_write(const Graph *g, Model *m, FILE *f);
+/* export/outside.c: the constants outside of what is written into a folder, in the file `name` of
+   it, which is there where there are any. */
+OnnxOutside *outside_new(Arena *a, const char *folder, const char *name);
+void outside_end(OnnxOutside *o);
+
+/* export/skeleton.c: writes model m (one of g->model) without its trainable bytes and its long
+   constants. */
+void skeleton_write(const Graph *g, Model *m, OnnxOutside *outside, FILE *f);
 
 /* export/merge.c: puts the weights of a checkpoint of the program in folder `out` back into the
    model, at target; of several models in sequence at target, target1, ...  The files appear when

@@ -6,7 +6,7 @@
  * and in PyTorch's shapes. Out: M.onnx, weights inside it while the file stays under 2 GB,
  * else in M.onnx.data beside it; of several files in sequence M.onnx, M1.onnx, ... from
  * model.skeleton, model1.skeleton, ...  All appear whole or not at all.  Running statistics go back
- * like parameters.
+ * like parameters, long constants (outside.c) as they were.
  *
  * A file is a list of pieces, most of them bytes of the skeleton and of the checkpoint where these
  * are mapped: it is known to fit together, and every checksum compared, before its first byte is
@@ -20,8 +20,10 @@
 #include <unistd.h>
 
 #include "base/file/index.h"
+#include "base/file/sha256.h"
 #include "merge_mark.h"
 #include "onnx_fields.h"
+#include "outside.h"
 #include "skeleton.h"
 
 static const uint64_t inline_limit = UINT64_C(1800) << 20;      /* protobuf ends at 2 GiB */
@@ -40,6 +42,7 @@ typedef struct {
     Index index;
     const char *data_name; /* of the file of weights outside the model; NULL: they are inside */
     Pieces data;
+    const FileMap *constants;                           /* of the output; NULL: not read yet */
     Merged result;
 } Merge;
 
@@ -104,7 +107,14 @@ static const IndexTensor *find_parameter(Merge *m, const char *name, const void 
 
 /* ---- the model ---- */
 
-typedef struct { Shape shape; uint64_t dtype; const char *name, *parameter; bool transposed; } Slot;
+typedef struct {
+    Shape shape;
+    uint64_t dtype;
+    const char *name, *parameter;
+    bool transposed;
+    const char *file, *sha256;                          /* of a long constant */
+    uint64_t offset, bytes;
+} Slot;
 
 static const char *text_of(Merge *m, PbSpan s)
 {
@@ -119,6 +129,14 @@ static void read_entry(Merge *m, PbSpan entry, Slot *s)
     if (!strcmp(key, SKELETON_PARAMETER))
         s->parameter = value;
     s->transposed |= !strcmp(key, SKELETON_TRANSPOSED);
+    if (!strcmp(key, SKELETON_SHA256))
+        s->sha256 = value;
+    if (!strcmp(key, "location"))
+        s->file = value;
+    if (!strcmp(key, "offset"))
+        s->offset = strtoull(value, NULL, 10);
+    if (!strcmp(key, "length"))
+        s->bytes = strtoull(value, NULL, 10);
 }
 
 static Slot read_slot(Merge *m, PbSpan body)
@@ -175,21 +193,46 @@ static Piece slot_bytes(Merge *m, const Slot *s)
     return p;
 }
 
-/* As field `number` of what `graph` becomes. */
-static void add_trained(Merge *m, Pieces *graph, uint32_t number, const Slot *s)
+static _Noreturn void refuse_damaged(const char *path)
 {
-    Piece bytes = slot_bytes(m, s);
+    diag_fatal(EXIT_MODEL, WHERE_FILE(path), "damaged: this is not the file that ppsplit wrote");
+}
+
+static void check_read(const PbSpan *s, const char *path)
+{
+    if (s->broken)
+        refuse_damaged(path);
+}
+
+/* A constant's bytes, which are in a file of the output folder. */
+static Piece constant_bytes(Merge *m, const Slot *s)
+{
+    const char *path = arena_printf(m->arena, "%s/%s", m->out, s->file);
+    unsigned char digest[SHA256_BYTES];
+    char text[SHA256_TEXT] = "";
+    if (!m->constants || strcmp(m->constants->path, path))
+        m->constants = arena_file(m->arena, path);
+    const char *at = m->constants->at;
+    if (s->offset <= m->constants->bytes && s->bytes <= m->constants->bytes - s->offset) {
+        sha256_of(at + s->offset, s->bytes, digest);
+        sha256_text(digest, text);
+    }
+    if (strcmp(text, s->sha256))
+        refuse_damaged(path);
+    return (Piece){.at = at + s->offset, .n = s->bytes};
+}
+
+/* As field `number` of what `graph` becomes. */
+static void add_tensor(Merge *m, Pieces *graph, uint32_t number, const Slot *s)
+{
+    Piece bytes = s->parameter ? slot_bytes(m, s) : constant_bytes(m, s);
     PbMessage tensor = {.a = m->arena}, head = {.a = m->arena};
     for (int i = 0; i < s->shape.rank; i++)
         pb_put_int(&tensor, TENSOR_DIMS, s->shape.d[i]);
     pb_put_int(&tensor, TENSOR_TYPE, (int64_t)s->dtype);
     pb_put_string(&tensor, TENSOR_NAME, s->name ? s->name : "");
     if (m->data_name) {
-        onnx_put_entry(&tensor, TENSOR_EXTERNAL, "location", m->data_name);
-        onnx_put_entry(&tensor, TENSOR_EXTERNAL, "offset",
-                       arena_printf(m->arena, "%llu", (unsigned long long)m->data.n));
-        onnx_put_entry(&tensor, TENSOR_EXTERNAL, "length", arena_printf(m->arena, "%zu", bytes.n));
-        pb_put_int(&tensor, TENSOR_LOCATION, LOCATION_EXTERNAL);
+        onnx_put_external(&tensor, m->data_name, m->data.n, bytes.n);
     } else {
         pb_put_key(&tensor, TENSOR_RAW, PB_BYTES); /* the last: its bytes are the next piece */
         pb_put_varint(&tensor, bytes.n);
@@ -199,14 +242,7 @@ static void add_trained(Merge *m, Pieces *graph, uint32_t number, const Slot *s)
     add_message(m, graph, &head);
     add_message(m, graph, &tensor);
     add(m, m->data_name ? &m->data : graph, bytes);
-    m->result.parameters++;
-}
-
-static void check_read(const PbSpan *s, const char *path)
-{
-    if (s->broken)
-        diag_fatal(EXIT_MODEL, WHERE_FILE(path),
-                   "damaged: this is not the file that ppsplit wrote");
+    m->result.parameters += s->parameter != NULL;
 }
 
 static void add_pieces(Merge *m, Pieces *to, uint32_t number, const Pieces *part)
@@ -219,17 +255,20 @@ static void add_pieces(Merge *m, Pieces *to, uint32_t number, const Pieces *part
         add(m, to, part->piece.at[i]);
 }
 
-/* The message with the tensors that stand where `at` leads, fields within fields, ending in 0. */
-static Pieces merge_part(Merge *m, PbSpan body, const uint32_t *at, const char *path)
+/* The message with the tensors that stand where a way leads, fields within fields, ending in 0. */
+static Pieces merge_part(Merge *m, PbSpan body, int n, const uint32_t *const *way, const char *path)
 {
     Pieces out = {0};
     for (PbField f; pb_next(&body, &f);) {
-        bool here = f.number == at[0], tensor = here && !at[1];
+        const uint32_t *at = NULL;
+        for (int i = 0; i < n; i++)
+            at = way[i][0] == f.number ? way[i] + 1 : at;
+        bool tensor = at && !*at;
         Slot s = tensor ? read_slot(m, f.body) : (Slot){0};
-        if (s.parameter) {
-            add_trained(m, &out, f.number, &s);
-        } else if (here && !tensor) {
-            Pieces part = merge_part(m, f.body, at + 1, path);
+        if (s.parameter || s.sha256) {
+            add_tensor(m, &out, f.number, &s);
+        } else if (at && !tensor) {
+            Pieces part = merge_part(m, f.body, 1, &at, path);
             add_pieces(m, &out, f.number, &part);
         } else {
             add(m, &out, (Piece){.at = f.start, .n = (size_t)(f.end - f.start)});
@@ -242,7 +281,9 @@ static Pieces merge_part(Merge *m, PbSpan body, const uint32_t *at, const char *
 static Pieces merge_skeleton(Merge *m, PbSpan body, const char *path)
 {
     static const uint32_t initializer[] = {GRAPH_INITIALIZER, 0},
-                          constant[] = {FUNCTION_NODE, NODE_ATTRIBUTE, ATTR_T, 0};
+                          constant[] = {GRAPH_NODE, NODE_ATTRIBUTE, ATTR_T, 0},
+                          inner[] = {FUNCTION_NODE, NODE_ATTRIBUTE, ATTR_T, 0};
+    static const uint32_t *const of_graph[] = {initializer, constant}, *const of_function[] = {inner};
     Pieces model = {0};
     for (PbField f; pb_next(&body, &f);) {
         bool graph = f.number == MODEL_GRAPH;
@@ -250,20 +291,11 @@ static Pieces merge_skeleton(Merge *m, PbSpan body, const char *path)
             add(m, &model, (Piece){.at = f.start, .n = (size_t)(f.end - f.start)});
             continue;
         }
-        Pieces part = merge_part(m, f.body, graph ? initializer : constant, path);
+        Pieces part = merge_part(m, f.body, graph ? 2 : 1, graph ? of_graph : of_function, path);
         add_pieces(m, &model, f.number, &part);
     }
     check_read(&body, path);
     return model;
-}
-
-static uint64_t parameter_bytes(const Merge *m)
-{
-    uint64_t n = 0;
-    for (int i = 0; i < m->index.n_tensor; i++)
-        if (strncmp(m->index.tensor[i].name, "optimizer/", 10))
-            n += (uint64_t)m->index.tensor[i].bytes;
-    return n;
 }
 
 /* ---- files: all of them, or none ---- */
@@ -387,13 +419,18 @@ static bool merge_model(Merge *m, uint32_t i)
         return false;
     if (i == 0)
         open_checkpoint(m);
+    uint32_t parameters = m->result.parameters;
     const char *data = NULL;
-    if (parameter_bytes(m) + (uint64_t)(skeleton.end - skeleton.at) > inline_limit)
-        data = arena_printf(m->arena, "%s.data", target);
-    const char *slash = data ? strrchr(data, '/') : NULL;
-    m->data_name = slash ? slash + 1 : data;
-    m->data = (Pieces){0};
+    m->data_name = NULL;
     Pieces model = merge_skeleton(m, skeleton, path);
+    if (model.n > inline_limit) {
+        data = arena_printf(m->arena, "%s.data", target);
+        m->data_name = strrchr(data, '/') ? strrchr(data, '/') + 1 : data;
+        m->data = (Pieces){0};
+        m->result.parameters = parameters;
+        model = merge_skeleton(m, skeleton, path);
+        onnx_check_size(target, model.n);
+    }
     const char *mark = merge_mark(m->arena, skeleton);
     PbMessage *metadata = arena_new_of(m->arena, PbMessage);
     metadata->a = m->arena;

@@ -51,4 +51,15 @@ static inline void onnx_put_entry(PbMessage *m, uint32_t field, const char *key,
     pb_put_message(m, field, &entry);
 }
 
+/* Where a tensor's bytes are, instead of them. */
+static inline void onnx_put_external(PbMessage *tensor, const char *file, uint64_t offset, size_t n)
+{
+    Arena *a = tensor->a;
+    onnx_put_entry(tensor, TENSOR_EXTERNAL, "location", file);
+    onnx_put_entry(tensor, TENSOR_EXTERNAL, "offset",
+                   arena_printf(a, "%llu", (unsigned long long)offset));
+    onnx_put_entry(tensor, TENSOR_EXTERNAL, "length", arena_printf(a, "%zu", n));
+    pb_put_int(tensor, TENSOR_LOCATION, LOCATION_EXTERNAL);
+}
+
 #endif

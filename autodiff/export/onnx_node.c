@@ -4,6 +4,7 @@
  */
 #include "onnx_fields.h"
 #include "onnx_write.h"
+#include "outside.h"
 
 /* ---- nodes and tensors ----------------------------------------------------------------------- */
 
@@ -69,7 +70,9 @@ PbMessage ow_tensor_head(Arena *a, const char *name, Dtype t, const Shape *s)
 static void initializer(Ow *w, const char *name, Dtype t, const Shape *s, const void *data)
 {
     PbMessage m = ow_tensor_head(w->a, name, t, s);
-    pb_put_bytes(&m, TENSOR_RAW, data, (size_t)shape_elements(s) * dtype_size(t));
+    size_t n = (size_t)shape_elements(s) * dtype_size(t);
+    if (!outside_put(w->outside, &m, data, n))
+        pb_put_bytes(&m, TENSOR_RAW, data, n);
     pb_put_message(&w->init, GRAPH_INITIALIZER, &m);
 }
 

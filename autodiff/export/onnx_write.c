@@ -5,13 +5,15 @@
  * of one value that several files yield are added by the caller.
  *
  * The wire format is written directly: structure is built in memory, parameters are copied one by
- * one into the stream, or referred to where they already stand when they are large.
+ * one into the stream, or referred to where they already stand when they are large; long constants
+ * are outside of all files (outside.c).
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "onnx_fields.h"
 #include "onnx_write.h"
+#include "outside.h"
 
 enum { IR_VERSION = 8, OPSET = 18, NEWER_IR_VERSION = 13 };     /* that of opset 26 */
 
@@ -41,7 +43,7 @@ static void add_input(Ow *w, ValueId v, const char *name)
     info(w, &w->input, GRAPH_INPUT, w->alias[v], val(w->g, v));
 }
 
-static Ow begin(const Pipe *p, Arena *a)
+static Ow begin(const Pipe *p, OnnxOutside *outside, Arena *a)
 {
     Ow w = {.p = p,
             .g = p->graph,
@@ -50,6 +52,7 @@ static Ow begin(const Pipe *p, Arena *a)
             .init.a = a,
             .input.a = a,
             .output.a = a,
+            .outside = outside,
             .param_name.arena = a};
     w.alias = arena_array(a, const char *, w.g->value.n + 1);
     for (uint32_t i = 0; i < w.g->param.n; i++)
@@ -98,11 +101,7 @@ static Weight weight_outside(Ow *w, const Param *p, const char *name, size_t byt
                              const OnnxWeight *at)
 {
     PbMessage head = ow_tensor_head(w->a, name, p->dtype, &p->shape), whole = {.a = w->a};
-    onnx_put_entry(&head, TENSOR_EXTERNAL, "location", at->file);
-    onnx_put_entry(&head, TENSOR_EXTERNAL, "offset",
-                   arena_printf(w->a, "%lld", (long long)at->offset));
-    onnx_put_entry(&head, TENSOR_EXTERNAL, "length", arena_printf(w->a, "%zu", bytes));
-    pb_put_int(&head, TENSOR_LOCATION, LOCATION_EXTERNAL);
+    onnx_put_external(&head, at->file, (uint64_t)at->offset, bytes);
     pb_put_message(&whole, GRAPH_INITIALIZER, &head);
     return (Weight){whole, p, 0};
 }
@@ -136,6 +135,7 @@ static void finish(Ow *w, const char *name, const OnnxWeight *at, FILE *f)
     size_t length = w->node.n + graph_name.n + w->init.n + w->input.n + w->output.n;
     for (uint32_t i = 0; i < w->param.n; i++)
         length += weight[i].head.n + weight[i].bytes;
+    onnx_check_size(arena_printf(w->a, "%s.onnx", name), length);
     pb_put_int(&model, MODEL_IR, w->opset > OPSET ? NEWER_IR_VERSION : IR_VERSION);
     pb_put_string(&model, MODEL_PRODUCER, "ppsplit");
     pb_put_int(&opset, OPSET_VERSION, w->opset > OPSET ? w->opset : OPSET);
@@ -162,10 +162,11 @@ static void add_output(Ow *w, bool *listed, ValueId v)
     info(w, &w->output, GRAPH_OUTPUT, ow_name(w, v), val(w->g, v));
 }
 
-void onnx_write_forward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, FILE *f)
+void onnx_write_forward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, OnnxOutside *outside,
+                        FILE *f)
 {
     Arena *a = arena_within(p->graph->arena);
-    Ow w = begin(p, a);
+    Ow w = begin(p, outside, a);
     const Stage *s = &p->stage.at[stage];
     bool *listed = arena_array(a, bool, w.g->value.n + 1);
     for (uint32_t i = 0; i < s->input.n; i++) {
@@ -228,10 +229,11 @@ static void add_gradient(Ow *w, const Ids *grads, ValueId of)
     info(w, &w->output, GRAPH_OUTPUT, name, val(w->g, of));
 }
 
-void onnx_write_backward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, FILE *f)
+void onnx_write_backward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, OnnxOutside *outside,
+                         FILE *f)
 {
     Arena *a = arena_within(p->graph->arena);
-    Ow w = begin(p, a);
+    Ow w = begin(p, outside, a);
     const Stage *s = &p->stage.at[stage];
     for (uint32_t i = 0; i < s->stash.n; i++)
         add_input(&w, s->stash.at[i], NULL);

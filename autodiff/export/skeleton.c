@@ -7,12 +7,15 @@
  * original file, whose bytes are replaced by a note naming the parameter (external_data keys of
  * ours).  What the exporter merged because it was equal is separated, a bias it dropped because it
  * was zero is an operand again, and what it computed of parameters is computed of them again by
- * nodes.  All else is copied byte for byte.
+ * nodes.  Long constants are outside of it (outside.c), with their checksums.  All else is copied
+ * byte for byte.
  */
 #include <string.h>
 
+#include "base/file/sha256.h"
 #include "frontend/params/params.h"
 #include "onnx_fields.h"
+#include "outside.h"
 #include "skeleton.h"
 
 static void copy_field(PbMessage *m, const PbField *f)
@@ -26,6 +29,7 @@ typedef struct {
     Model *m;
     const Graph *g;
     Arena *arena;
+    OnnxOutside *outside;                                   /* for long constants */
     /* per parameter: its initializer's name in the skeleton; NULL: of another file */
     const char **name;
     /* per parameter: its type in the skeleton, which is the file's */
@@ -192,15 +196,28 @@ static PbMessage parameter_tensor(const Skeleton *s, uint32_t p)
     return t;
 }
 
-/* An initializer that is no parameter: its bytes inline, wherever they were. */
-static void put_constant(PbMessage *graph, const RawTensor *r)
+/* The bytes of a tensor that is no parameter: inline unless they are many, wherever they were. */
+static void put_constant_bytes(const Skeleton *s, PbMessage *t, const void *at, size_t n)
+{
+    unsigned char digest[SHA256_BYTES];
+    char text[SHA256_TEXT];
+    if (!outside_put(s->outside, t, at, n)) {
+        pb_put_bytes(t, TENSOR_RAW, at ? at : "", n);
+        return;
+    }
+    sha256_of(at, n, digest);
+    sha256_text(digest, text);
+    onnx_put_entry(t, TENSOR_EXTERNAL, SKELETON_SHA256, text);
+}
+
+static void put_constant(const Skeleton *s, PbMessage *graph, const RawTensor *r)
 {
     PbMessage t = {.a = graph->a};
     for (int i = 0; i < r->shape.rank; i++)
         pb_put_int(&t, TENSOR_DIMS, r->shape.d[i]);
     pb_put_int(&t, TENSOR_TYPE, r->dtype);
     pb_put_string(&t, TENSOR_NAME, r->name);
-    pb_put_bytes(&t, TENSOR_RAW, r->bytes.at ? (const void *)r->bytes.at : "", r->bytes.length);
+    put_constant_bytes(s, &t, r->bytes.at, r->bytes.length);
     pb_put_message(graph, GRAPH_INITIALIZER, &t);
 }
 
@@ -216,7 +233,7 @@ typedef struct { const Skeleton *s; PbMessage *graph; const char *stem; uint32_t
 static const char *put_ints(Nodes *to, int n, const int64_t *v)
 {
     const char *name = arena_printf(to->s->arena, "%s.%u", to->stem, to->made++);
-    put_constant(to->graph,
+    put_constant(to->s, to->graph,
                  &(RawTensor){
                      .name = name,
                      .dtype = DT_I64,
@@ -279,7 +296,7 @@ static const char *put_constant_term(Nodes *to, const Tensor *t)
 {
     const char *name = arena_printf(to->s->arena, "%s.%u", to->stem, to->made++);
     size_t bytes = (size_t)shape_elements(&t->shape) * dtype_size(t->dtype);
-    put_constant(to->graph,
+    put_constant(to->s, to->graph,
                  &(RawTensor){.name = name,
                               .dtype = t->dtype,
                               .shape = t->shape,
@@ -407,6 +424,36 @@ static bool *lifted_nodes(const Skeleton *s, uint32_t *n)
     return is;
 }
 
+/* A tensor of the file, its bytes outside where they are many. */
+static PbMessage put_tensor(const Skeleton *s, PbSpan body)
+{
+    PbMessage out = {.a = s->arena};
+    for (PbField f; pb_next(&body, &f);)
+        if (f.number == TENSOR_RAW)
+            put_constant_bytes(s, &out, f.body.at, (size_t)(f.body.end - f.body.at));
+        else
+            copy_field(&out, &f);
+    return out;
+}
+
+/* A Constant's node, or its attribute: the tensor replaced, by parameter p's or, where that is
+ * NONE, as put_tensor() does. */
+static PbMessage put_holder(const Skeleton *s, PbSpan body, uint32_t p, int depth)
+{
+    PbMessage out = {.a = s->arena};
+    for (PbField f; pb_next(&body, &f);) {
+        if (f.number != (depth ? ATTR_T : NODE_ATTRIBUTE)) {
+            copy_field(&out, &f);
+            continue;
+        }
+        PbMessage inner = !depth      ? put_holder(s, f.body, p, 1)
+                          : p == NONE ? put_tensor(s, f.body)
+                                      : parameter_tensor(s, p);
+        pb_put_message(&out, f.number, &inner);
+    }
+    return out;
+}
+
 static PbMessage put_graph(const Skeleton *s, PbSpan body)
 {
     PbMessage g = {.a = s->arena};
@@ -420,10 +467,14 @@ static PbMessage put_graph(const Skeleton *s, PbSpan body)
                 put_edited(&g, s, &f, s->copies.at[i]);
         if (f.number == GRAPH_NODE && node <= n_lifted && lifted[node - 1])
             continue;
-        if (edit)
+        if (edit) {
             put_edited(&g, s, &f, edit);
-        else if (f.number != GRAPH_INITIALIZER)
+        } else if (f.number == GRAPH_NODE && f.end - f.start > LONG_CONSTANT) {
+            PbMessage n = put_holder(s, f.body, NONE, 0);
+            pb_put_message(&g, GRAPH_NODE, &n);
+        } else if (f.number != GRAPH_INITIALIZER) {
             copy_field(&g, &f);
+        }
     }
     bool *is_trained = arena_array(s->arena, bool, s->m->init.n);
     for (uint32_t p = 0; p < s->g->param.n; p++)
@@ -440,27 +491,12 @@ static PbMessage put_graph(const Skeleton *s, PbSpan body)
         if (!is_trained[i] && !s->m->init.at[i].is_lifted &&
             (s->kept[i] || s->named[i] || !s->made[i])) {
             RawTensor t = tensor_in_file(&s->m->init.at[i]);
-            put_constant(&g, &t);
+            put_constant(s, &g, &t);
         }
     return g;
 }
 
 /* ---- local functions: their Constants that are parameters ---- */
-
-/* A Constant's node, or its attribute: the tensor replaced. */
-static PbMessage put_lifted(const Skeleton *s, PbSpan body, uint32_t p, int depth)
-{
-    PbMessage out = {.a = s->arena};
-    for (PbField f; pb_next(&body, &f);) {
-        if (f.number != (depth ? ATTR_T : NODE_ATTRIBUTE)) {
-            copy_field(&out, &f);
-            continue;
-        }
-        PbMessage inner = depth ? parameter_tensor(s, p) : put_lifted(s, f.body, p, 1);
-        pb_put_message(&out, f.number, &inner);
-    }
-    return out;
-}
 
 /* The parameter that node `node` of function `function` holds, or NONE. */
 static uint32_t held_by(const Skeleton *s, uint32_t function, uint32_t node)
@@ -480,11 +516,11 @@ static PbMessage put_function(const Skeleton *s, PbSpan body, uint32_t function)
     uint32_t node = 0;
     for (PbField f; pb_next(&body, &f);) {
         uint32_t p = f.number == FUNCTION_NODE ? held_by(s, function, node++) : NONE;
-        if (p == NONE) {
+        if (p == NONE && (f.number != FUNCTION_NODE || f.end - f.start <= LONG_CONSTANT)) {
             copy_field(&out, &f);
             continue;
         }
-        PbMessage constant = put_lifted(s, f.body, p, 0);
+        PbMessage constant = put_holder(s, f.body, p, 0);
         pb_put_message(&out, FUNCTION_NODE, &constant);
     }
     return out;
@@ -492,6 +528,7 @@ static PbMessage put_function(const Skeleton *s, PbSpan body, uint32_t function)
 
 static void write_message(FILE *f, Arena *a, uint32_t number, const PbMessage *body)
 {
+    onnx_check_size("model.skeleton", body->n);
     PbMessage head = {.a = a};
     pb_put_key(&head, number, PB_BYTES);
     pb_put_varint(&head, body->n);
@@ -499,10 +536,10 @@ static void write_message(FILE *f, Arena *a, uint32_t number, const PbMessage *b
     fwrite(body->at, 1, body->n, f);
 }
 
-void skeleton_write(const Graph *g, Model *m, FILE *f)
+void skeleton_write(const Graph *g, Model *m, OnnxOutside *outside, FILE *f)
 {
     Arena *arena = arena_within(g->arena);
-    Skeleton s = {.m = m, .g = g, .arena = arena};
+    Skeleton s = {.m = m, .g = g, .arena = arena, .outside = outside};
     s.name = arena_array(arena, const char *, g->param.n);
     s.type = arena_array(arena, Dtype, g->param.n);
     s.kept = arena_array(arena, bool, m->init.n);

@@ -9,5 +9,7 @@
  * for. */
 #define SKELETON_PARAMETER "ppsplit.parameter"
 #define SKELETON_TRANSPOSED "ppsplit.transposed"
+/* Of a constant outside of the skeleton: the checksum of its bytes. */
+#define SKELETON_SHA256 "ppsplit.sha256"
 
 #endif

@@ -191,15 +191,16 @@ static bool is_own_weight(const char *base)
     return !strcmp(end, "_weight.c") || !strcmp(end, "_weight.cu");
 }
 
-/* Stage files of an earlier run with more stages, or with totals, its parameters in the other form,
- * sources of another runtime. */
+/* Stage files of an earlier run with more stages, or with totals, or with long constants, its
+ * parameters in the other form, sources of another runtime. */
 static void list_stale(Arena *a, const char *dir, const char *name, void *arg)
 {
     const Stale *s = arg;
     const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name,
                *ending = strrchr(base, '.');
     bool stage = (strncmp(base, "stage", 5) == 0 && base[5] >= '0' && base[5] <= '9' &&
-                  !is_own_weight(base)) || strcmp(name, "totals.c") == 0;
+                  !is_own_weight(base)) || strcmp(name, "totals.c") == 0 ||
+                 strcmp(name, "params/constants.bin") == 0;
     bool source = strncmp(name, "runtime/", 8) == 0 && ending &&
                   (!strcmp(ending, ".c") || !strcmp(ending, ".cu") || !strcmp(ending, ".h"));
     if ((stage || source) && !strchr(name, '\n') && strlen(name) < 500 &&

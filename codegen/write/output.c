@@ -86,7 +86,8 @@ static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *d
              "    pipe.txt pipe.xml pipe.dot pipe.html   what was split, and where\n"
              "    %-38s the program; runtime/ is what it links\n"
              "    stageN.onnx stageN.backward.onnx       the same stages for any ONNX runtime\n"
-             "    params/                                the weights, by their names in the model\n"
+             "    params/                                the weights, by their names in the model, and\n"
+             "                                           what stageN.onnx refers to of long constants\n"
              "    model.skeleton                         the model without them: ppsplit merge "
              "puts trained ones back\n",
              g->batch > 0 ? g->batch : 1, made,
@@ -128,26 +129,27 @@ static void write_reports(Pipe *p, const char *dir)
 static Pipe *stage_of(Pipe *p, uint32_t i) { return p->stage.at[i].elsewhere ? p->whole : p; }
 
 /* After the parameters, whose bytes they may refer to. */
-static void write_stage_models(Pipe *p, const OnnxWeight *weight, const char *dir)
+static void write_stage_models(Pipe *p, const OnnxWeight *weight, OnnxOutside *outside,
+                               const char *dir)
 {
     Arena *a = p->graph->arena;
     for (uint32_t i = 0; i < p->stage.n; i++) {
         const char *name = arena_printf(a, "stage%u.onnx", i),
                    *back = arena_printf(a, "stage%u.backward.onnx", i);
         FILE *f = create(a, dir, name);
-        onnx_write_forward(stage_of(p, i), i, weight, f);
+        onnx_write_forward(stage_of(p, i), i, weight, outside, f);
         finish(a, f, dir, name);
         if (stage_of(p, i)->stage.at[i].backward.n == 0)
             continue;
         f = create(a, dir, back);
-        onnx_write_backward(stage_of(p, i), i, weight, f);
+        onnx_write_backward(stage_of(p, i), i, weight, outside, f);
         finish(a, f, dir, back);
     }
 }
 
 /* What merge starts from: model.skeleton; of several files in sequence model.skeleton,
  * model1.skeleton, ..., a file named twice once. */
-static void write_skeletons(Pipe *p, const char *dir)
+static void write_skeletons(Pipe *p, OnnxOutside *outside, const char *dir)
 {
     Arena *a = p->graph->arena;
     uint32_t n = 0;
@@ -160,7 +162,7 @@ static void write_skeletons(Pipe *p, const char *dir)
         const char *name = n ? arena_printf(a, "model%u.skeleton", n) : "model.skeleton";
         n++;
         FILE *f = create(a, dir, name);
-        skeleton_write(p->graph, p->graph->model.at[i], f);
+        skeleton_write(p->graph, p->graph->model.at[i], outside, f);
         finish(a, f, dir, name);
     }
 }
@@ -231,8 +233,10 @@ static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char
     write_reports(p, dir);
     OnnxWeight *weight = arena_array(a, OnnxWeight, p->graph->param.n + 1);
     write_program(p, opt, weight, dir, final_dir);
-    write_stage_models(p, weight, dir);
-    write_skeletons(p, dir);
+    OnnxOutside *outside = outside_new(a, dir, "params/constants.bin");
+    write_stage_models(p, weight, outside, dir);
+    write_skeletons(p, outside, dir);
+    outside_end(outside);
     for (int i = 0; i < embed_count; i++) {
         const EmbedFile *e = &embed_file[i];
         folder_make(a, dir, e->name);

@@ -81,10 +81,32 @@ static const Onnx__AttributeProto *typed(const Import *im, const char *name, int
     return a;
 }
 
+/* No place, size or count is as far as 2^60 (a tensor has less than 2^56 elements): what is beyond
+ * means what that means, and importers may negate it and add a few. */
+static int64_t within_reach(int64_t v)
+{
+    const int64_t far = INT64_C(1) << 60;
+    return v > far ? far : v < -far ? -far : v;
+}
+
 int64_t im_int(const Import *im, const char *name, int64_t dflt)
 {
     const Onnx__AttributeProto *a = typed(im, name, ATTR_INT, "an integer");
-    return a ? a->i : dflt;
+    return a ? within_reach(a->i) : dflt;
+}
+
+Dtype im_dtype(const Import *im, const char *name, Dtype dflt)
+{
+    int64_t t = im_int(im, name, (int64_t)dflt);
+    return t < 0 || t > DT_LAST ? DT_NONE : (Dtype)t;
+}
+
+bool im_value_int(const Import *im, const char *name, int64_t *v)
+{
+    const Onnx__AttributeProto *a = typed(im, name, ATTR_INT, "an integer");
+    if (a)
+        *v = a->i;
+    return a != NULL;
 }
 
 double im_float(const Import *im, const char *name, double dflt)
@@ -99,7 +121,7 @@ const char *im_str(const Import *im, const char *name, const char *dflt)
     return a ? arena_strndup(im->arena, a->s.data ? (const char *)a->s.data : "", a->s.len) : dflt;
 }
 
-bool im_ints(const Import *im, const char *name, int64_t **at, int *n)
+bool im_value_ints(const Import *im, const char *name, int64_t **at, int *n)
 {
     const Onnx__AttributeProto *a = typed(im, name, ATTR_INTS, "a list of integers");
     if (!a)
@@ -111,6 +133,15 @@ bool im_ints(const Import *im, const char *name, int64_t **at, int *n)
     *at = arena_array(im->arena, int64_t, a->n_ints + 1);
     if (a->n_ints)
         memcpy(*at, a->ints, a->n_ints * sizeof **at);
+    return true;
+}
+
+bool im_ints(const Import *im, const char *name, int64_t **at, int *n)
+{
+    if (!im_value_ints(im, name, at, n))
+        return false;
+    for (int i = 0; i < *n; i++)
+        (*at)[i] = within_reach((*at)[i]);
     return true;
 }
 
@@ -176,7 +207,7 @@ static _Noreturn void not_constant(const Import *im, int input)
                "this operand must be known when the model is read");
 }
 
-void im_const_ints(const Import *im, int input, int64_t **at, int64_t *n)
+void im_const_values(const Import *im, int input, int64_t **at, int64_t *n)
 {
     if (im_in(im, (uint32_t)input) == NONE)
         diag_fatal(EXIT_MODEL, im_where(im, input), "this operand is missing");
@@ -184,6 +215,13 @@ void im_const_ints(const Import *im, int input, int64_t **at, int64_t *n)
         diag_fatal(EXIT_MODEL, im_where(im, input), "this operand must be of an integer type");
     if (!g_const_ints(im->g, im->in[input], im->arena, at, n))
         not_constant(im, input);
+}
+
+void im_const_ints(const Import *im, int input, int64_t **at, int64_t *n)
+{
+    im_const_values(im, input, at, n);
+    for (int64_t i = 0; i < *n; i++)
+        (*at)[i] = within_reach((*at)[i]);
 }
 
 double im_const_double(const Import *im, int input, double dflt)

@@ -67,7 +67,12 @@ bool im_told(const Import *im, const char *target, int position, const char *key
 
 /* Attributes.  A wrong type is a fatal diagnostic; an absent attribute gives dflt or false. */
 bool im_has(const Import *im, const char *name);
+/* Places, sizes, counts: a number beyond 2^60 in size is that, so that sums of a few do not overflow.
+ * im_value_: numbers that are computed with, as they are. */
 int64_t im_int(const Import *im, const char *name, int64_t dflt);
+bool im_value_int(const Import *im, const char *name, int64_t *v);
+bool im_value_ints(const Import *im, const char *name, int64_t **at, int *n);
+Dtype im_dtype(const Import *im, const char *name, Dtype dflt); /* DT_NONE: none of ONNX's */
 double im_float(const Import *im, const char *name, double dflt);
 const char *im_str(const Import *im, const char *name, const char *dflt);
 bool im_ints(const Import *im, const char *name, int64_t **at, int *n);
@@ -87,8 +92,9 @@ void low_wrap_result(Import *im);
 Where im_where(const Import *im, int input);
 
 /* The elements of a constant integer operand; fatal when it is not known at import (with the hint
- * --bind). */
+ * --bind).  _ints: places and sizes, as im_int; _values: as they are. */
 void im_const_ints(const Import *im, int input, int64_t **at, int64_t *n);
+void im_const_values(const Import *im, int input, int64_t **at, int64_t *n);
 /* The value of a constant scalar operand; dflt when absent; fatal when not constant. */
 double im_const_double(const Import *im, int input, double dflt);
 

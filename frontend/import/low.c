@@ -30,6 +30,14 @@ void low_limit_nodes(const Import *im, int64_t count, int64_t each, const char *
               (long long)each, (long long)limit);
 }
 
+void low_limit_table(const Import *im, int64_t count, int64_t each, const char *what)
+{
+    const int64_t most = INT64_C(1) << 26;
+    if (each > most || count > most / low_max(each, 1))
+        low_fatal(im, -1, "a table of %lld %s, each of %lld numbers, is too large", (long long)count,
+                  what, (long long)each);
+}
+
 void low_set_sized(Import *im, uint32_t out, ValueId mask, int dim, bool packed)
 {
     if (out >= im->nout)                                /* the node does not name it */

@@ -29,6 +29,8 @@ bool low_ints_either(const Import *im, const char *name, int i, int64_t **at, in
 
 /* A graph of `each` nodes for every one of `count`: refused where --limit=nodes forbids it. */
 void low_limit_nodes(const Import *im, int64_t count, int64_t each, const char *what);
+/* So many numbers that an importer writes down, which no file has to hold. */
+void low_limit_table(const Import *im, int64_t count, int64_t each, const char *what);
 /* The size of result `out`, which is made with all places that there can be, depends on the
  * data. */
 void low_set_sized(Import *im, uint32_t out, ValueId mask, int dim, bool packed);

@@ -228,7 +228,7 @@ void import_flex_attention(Import *im)
     low_need_rank(im, 0, 4, 4);
     take_operands(&a);
     Dtype t = low_dtype(g, a.q), single = t == DT_F64 ? DT_F64 : DT_F32,
-          precise = (Dtype)im_int(im, "softmax_precision", single);
+          precise = im_dtype(im, "softmax_precision", single);
     if (!dtype_is_float(precise))
         low_fatal(im, -1, "softmax_precision %d is no type of floats", (int)precise);
     double scale = im_float(im, "scale", 1 / sqrt((double)low_max(low_shape(g, a.q).d[3], 1)));

@@ -17,7 +17,7 @@ void import_constant(Import *im)
 {
     Graph *g = im->g;
     Tensor t;
-    int64_t *ints;
+    int64_t *ints, one;
     double *floats;
     int n;
     if (im_tensor(im, "value", &t)) {
@@ -27,13 +27,13 @@ void import_constant(Import *im)
     } else if (im_has(im, "value_float")) {
         double v = im_float(im, "value_float", 0);
         im->out[0] = list_of_doubles(g, &v, 1, true);
-    } else if (im_has(im, "value_int")) {
+    } else if (im_value_int(im, "value_int", &one)) {
         int64_t *v = arena_array(g->arena, int64_t, 1);
-        *v = im_int(im, "value_int", 0);
+        *v = one;
         im->out[0] = low_const(g, DT_I64, (Shape){0}, v);
     } else if (im_floats(im, "value_floats", &floats, &n)) {
         im->out[0] = list_of_doubles(g, floats, n, false);
-    } else if (im_ints(im, "value_ints", &ints, &n)) {
+    } else if (im_value_ints(im, "value_ints", &ints, &n)) {
         int64_t *v = arena_array(g->arena, int64_t, n + 1);
         memcpy(v, ints, (size_t)n * sizeof *v);
         im->out[0] = low_const(g, DT_I64, (Shape){1, {n}}, v);
@@ -99,7 +99,7 @@ void import_size(Import *im)
 static int64_t int_operand(const Import *im, int i)
 {
     int64_t *at, n;
-    im_const_ints(im, i, &at, &n);
+    im_const_values(im, i, &at, &n);
     if (n != 1)
         low_fatal(im, i, "the operand is no scalar");
     return at[0];
@@ -144,7 +144,7 @@ void import_eye_like(Import *im)
 {
     Graph *g = im->g;
     Shape s = low_need_rank(im, 0, 2, 2);
-    Dtype t = dtype_held((Dtype)im_int(im, "dtype", low_dtype(g, im->in[0])));
+    Dtype t = dtype_held(im_dtype(im, "dtype", low_dtype(g, im->in[0])));
     int64_t k = im_int(im, "k", 0);
     if (t == DT_NONE)
         low_fatal(im, -1, "the type is not supported");

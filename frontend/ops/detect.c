@@ -46,6 +46,7 @@ static Samples samples_along(const Align *a, ValueId from, ValueId to, int64_t b
         from = g_sub(g, from, half);
     else
         extent = g_binary(g, OP_Max, extent, one);
+    low_limit_table(a->im, bins, a->samples, "bins");
     int64_t n = bins * a->samples;
     double *at = arena_array(a->im->arena, double, n + 1);
     for (int64_t i = 0; i < n; i++)
@@ -187,6 +188,8 @@ void import_max_roi_pool(Import *im)
     if (!im_ints(im, "pooled_shape", &bins, &n) || n != 2 || bins[0] < 1 || bins[1] < 1 ||
         rois.d[1] != 5)
         low_fatal(im, -1, "pooled_shape must be two numbers, a region five");
+    low_limit_nodes(im, bins[0], 20, "rows of bins");
+    low_limit_nodes(im, bins[1], 20 * bins[0], "columns of bins");
     ValueId r = g_cast(g, stopped(g, im->in[1]), low_dtype(g, im->in[0]));
     ValueId index = g_reshape(g, g_cast(g, column(g, r, 0), DT_I64), &(Shape){1, {rois.d[0]}});
     ValueId image = g_gather(g, im->in[0], index, 0);   /* [R, C, H, W] */

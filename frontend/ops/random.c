@@ -52,7 +52,7 @@ static Dtype type_of(Import *im)
     Dtype like = im->nin > 0 ? im_declared(im, 0) : DT_F32;
     if (like == DT_NONE)
         like = low_dtype(im->g, low_need(im, 0));
-    im->declared = (Dtype)im_int(im, "dtype", like);
+    im->declared = im_dtype(im, "dtype", like);
     Dtype t = dtype_held(im->declared);
     if (t == DT_NONE)
         low_fatal(im, -1, "the type is not supported");

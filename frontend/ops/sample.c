@@ -298,8 +298,10 @@ static Deform take_deform(const Import *im, int64_t groups)
             low_fatal(im, 1, "a kernel of %lld over %lld elements", (long long)f.w.d[2 + d],
                       (long long)f.x.d[2 + d]);
         f.y.d[2 + d] = (padded - reach) / f.stride[d] + 1;
+        low_limit_table(im, f.y.d[2 + d], f.places, "places");
         f.taps *= f.w.d[2 + d], f.places *= f.y.d[2 + d];
     }
+    low_limit_table(im, f.places, f.taps, "places");
     return f;
 }
 
@@ -376,8 +378,9 @@ void import_affine_grid(Import *im)
                   n_size ? (long long)size[0] : 0LL, n, n + 1);
     bool align = im_int(im, "align_corners", 0) != 0;
     for (int d = 0; d < n; d++) {
-        if (size[2 + d] < 1 || places > INT32_MAX / size[2 + d])
+        if (size[2 + d] < 1)
             low_fatal(im, 1, "size %lld", (long long)size[2 + d]);
+        low_limit_table(im, size[2 + d], places * (n + 1), "places");
         places *= size[2 + d];
     }
     double *base = arena_array(im->arena, double, places *(n + 1));

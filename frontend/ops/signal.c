@@ -23,7 +23,7 @@ static int64_t const_size(const Import *im, int input, int64_t least)
 
 static Dtype output_type(const Import *im)
 {
-    Dtype t = (Dtype)im_int(im, "output_datatype", DT_F32);
+    Dtype t = im_dtype(im, "output_datatype", DT_F32);
     if (t <= DT_NONE || t > DT_LAST || dtype_held(t) == DT_NONE)
         low_fatal(im, -1, "output_datatype %d is not supported", (int)t);
     return dtype_held(t);

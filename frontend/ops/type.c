@@ -135,7 +135,7 @@ static ValueId plain_bits(Graph *g, ValueId x, Dtype t)
 void import_bit_cast(Import *im)
 {
     Graph *g = im->g;
-    Dtype from = bits_of(im), to = (Dtype)im_int(im, "to", 0);
+    Dtype from = bits_of(im), to = im_dtype(im, "to", 0);
     ValueId x = plain_bits(g, low_need(im, 0), from);
     bool real = to == DT_F32 || to == DT_F64;
     if (x == NONE || to <= DT_NONE || to > DT_LAST || dtype_bits(from) != dtype_bits(to) ||

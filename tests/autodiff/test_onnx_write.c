@@ -183,7 +183,7 @@ static char *write_file(Check *c, bool backward)
     FILE *f = fopen(path, "wb");
     if (!f)
         diag_fatal(EXIT_IO, WHERE_FILE(path), "cannot be written");
-    (backward ? onnx_write_backward : onnx_write_forward)(c->p, 0, NULL, f);
+    (backward ? onnx_write_backward : onnx_write_forward)(c->p, 0, NULL, NULL, f);
     fclose(f);
     return path;
 }

@@ -104,9 +104,9 @@ static void print_stages(Pipe *p, Input *in)
         cg_stage_print(sg, TARGET_C, &t);
         cg_stage_print(device, TARGET_CUDA, &t);
         cg_tables_print(sg, true, device, &tables);
-        onnx_write_forward(p, i, weight, nowhere);
+        onnx_write_forward(p, i, weight, NULL, nowhere);
         if (p->stage.at[i].backward.n)
-            onnx_write_backward(p, i, weight, nowhere);
+            onnx_write_backward(p, i, weight, NULL, nowhere);
     }
     const CodegenOptions both = {.cpu = true, .cuda = true};
     cg_pipeline_print(p, &both, 0, &tables, &t);

@@ -37,9 +37,9 @@ static void write_onnx(StageRun *r, const char *dir, uint64_t seed)
         if (!f[i])
             BUG("cannot write into %s", dir);
     }
-    onnx_write_forward(r->p, 0, NULL, f[0]);
+    onnx_write_forward(r->p, 0, NULL, NULL, f[0]);
     if (s->backward.n)
-        onnx_write_backward(r->p, 0, NULL, f[1]);
+        onnx_write_backward(r->p, 0, NULL, NULL, f[1]);
     for (uint32_t i = 0; i < r->g->input.n; i++)
         write_tensor(f[2], "in", val(r->g, r->g->input.at[i])->name, &r->at[r->g->input.at[i]]);
     for (uint32_t i = 0; i < r->g->param.n; i++)
