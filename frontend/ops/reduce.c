@@ -121,6 +121,7 @@ void import_arg(Import *im)
     int mode = im_int(im, "select_last_index", 0) != 0;
     if (s.d[axis] == 0)
         low_fatal(im, 0, "dim %lld is empty", (long long)axis);
+    low_limit_table(im, s.d[axis], 1, "places");        /* codegen numbers them */
     ValueId y = graph_node(g, im->op, 1, &x, (Attr){.axis = axis, .select_last = mode});
     im->out[0] = keep_or_drop(im, y, 1, &axis);
 }

@@ -24,6 +24,7 @@ void import_cumprod(Import *im)
         im->out[0] = x;
         return;
     }
+    low_limit_nodes(im, n, 3, "factors");
     ValueId *part = arena_array(im->arena, ValueId, n);
     for (int64_t i = 0; i < n; i++) {
         int64_t at = reverse ? n - 1 - i : i;

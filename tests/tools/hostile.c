@@ -533,6 +533,43 @@ static void pick_cases(void)
     model_save(&m, "one-hot-of-too-many");
 }
 
+/* Attributes and constant operands whose negation, sum or product 64 bits do not hold, and a type that
+ * 32 bits would take for another. */
+static void far_cases(void)
+{
+    static const int64_t least[4] = {INT64_MIN, 0, 0, INT64_MIN};
+    M m = plain();
+    ints(&m.graph, "pads", 4, least);
+    node(&m.graph, "Pad", "x pads", "y", NULL);
+    model_save(&m, "pad-by-the-least");
+    m = plain();
+    ints(&m.graph, "size", 4, (int64_t[]){2, 1, 1 << 15, 1 << 15});
+    info(&m.graph, 11, "theta", F32, 3, (int64_t[]){2, 2, 3}, NULL);
+    m.opset = 20;
+    node(&m.graph, "AffineGrid", "theta size", "y", NULL);
+    model_save(&m, "affine-grid-bomb");
+    m = plain();
+    info(&m.graph, 11, "q", 3, 2, d23, NULL);
+    weight(&m.graph, "scale", 2, (int64_t[]){2, 2}, 16);
+    Buf block = attr_int("block_size", INT64_MAX);
+    m.opset = 21;
+    node(&m.graph, "DequantizeLinear", "q scale", "y", &block);
+    model_save(&m, "block-of-the-most");
+    m = plain();
+    Buf type = attr_int("dtype", (INT64_C(1) << 32) + F32);
+    node(&m.graph, "EyeLike", "x", "y", &type);
+    model_save(&m, "type-past-32-bits");
+    m = plain();
+    info(&m.graph, 11, "image", F32, 4, (int64_t[]){1, 1, 8, 8}, NULL);
+    weight(&m.graph, "regions", 2, (int64_t[]){1, 4}, 16);
+    ints(&m.graph, "of", 1, (int64_t[]){0});
+    Buf wide = attr_int("output_width", INT64_MAX), ratio = attr_int("sampling_ratio", 2);
+    put(&wide, ratio.at, ratio.n);
+    free(ratio.at);
+    node(&m.graph, "RoiAlign", "image regions of", "y", &wide);
+    model_save(&m, "regions-of-many-bins");
+}
+
 /* Statistics of the batch, which opset 14 has no results for: TorchScript writes them still. */
 static void old_results_case(void)
 {
@@ -588,5 +625,6 @@ int main(int argc, char **argv)
     size_case();
     pick_cases();
     old_results_case();
+    far_cases();
     return 0;
 }
