@@ -52,47 +52,98 @@ static bool constant(const Search *x, ValueId v, Tensor *t)
 
 /* ---- masks ----------------------------------------------------------------------------------- */
 
-/* What a mask or a bias says of place (r, c) of matrix z: 1 allowed, 0 not, -1 neither. */
-typedef struct {
-    Tensor t;
-    bool adds, forbids;
-} Mask;
+/* What a mask's or a bias's element says: 1 allowed, 0 not, -1 neither. */
+typedef enum { MASK_ALLOWS, MASK_FORBIDS, MASK_ADDS, MASK_KINDS } MaskKind;
 
-static int says(const Mask *m, int64_t i)
+static int says(MaskKind kind, double v)
 {
-    double v = element_double(m->t.dtype, m->t.data, i);
-    if (!m->adds)
-        return (v != 0) != m->forbids;
+    if (kind != MASK_ADDS)
+        return (v != 0) != (kind == MASK_FORBIDS);
     return v == 0 ? 1 : v <= LOW ? 0 : -1;
 }
 
-/* Is it c <= r + diagonal everywhere, and in the first row more than nothing? */
-static bool triangle(const Mask *m, int64_t rows, int64_t keys, int64_t *diagonal)
+/* Of a constant's matrices: c <= r + diagonal is allowed everywhere, and nothing else; below 0: it
+   is no triangle, or its first row allows nothing. */
+static const void *look(Arena *a, const Tensor *t, MaskKind kind)
 {
-    const Shape *s = &m->t.shape;
-    int64_t n = shape_elements(s), each = rows * keys, d = -1;
-    if (s->rank < 2 || s->d[s->rank - 2] != rows || s->d[s->rank - 1] != keys || each == 0)
-        return false;
-    while (d + 1 < keys && says(m, d + 1) == 1)
+    enum { PART = 4096 };
+    double part[PART];
+    int64_t *found = arena_new_of(a, int64_t), rows = t->shape.d[t->shape.rank - 2], d = -1,
+            keys = t->shape.d[t->shape.rank - 1], lines = shape_elements(&t->shape) / keys;
+    *found = -1;
+    while (d + 1 < keys && says(kind, element_double(t->dtype, t->data, d + 1)) == 1)
         d++;
-    for (int64_t i = 0; i < n; i++)
-        if (says(m, i) != (i % keys <= i % each / keys + d))
-            return false;
-    *diagonal = d;
-    return d >= 0;
+    for (int64_t line = 0; line < lines; line++)
+        for (int64_t c = 0; c < keys; c += PART) {
+            int64_t many = keys - c < PART ? keys - c : PART, allowed = line % rows + d - c;
+            element_doubles(t->dtype, t->data, line * keys + c, many, part);
+            for (int64_t i = 0; i < many; i++)
+                if (says(kind, part[i]) != (i <= allowed))
+                    return found;
+        }
+    *found = d;
+    return found;
+}
+
+static const void *look_allows(Arena *a, Dtype t, const Shape *s, const void *data)
+{
+    return look(a, &(Tensor){t, *s, (void *)(uintptr_t)data}, MASK_ALLOWS);
+}
+
+static const void *look_forbids(Arena *a, Dtype t, const Shape *s, const void *data)
+{
+    return look(a, &(Tensor){t, *s, (void *)(uintptr_t)data}, MASK_FORBIDS);
+}
+
+static const void *look_adds(Arena *a, Dtype t, const Shape *s, const void *data)
+{
+    return look(a, &(Tensor){t, *s, (void *)(uintptr_t)data}, MASK_ADDS);
+}
+
+static bool has_matrix(const Graph *g, ValueId v, int64_t rows, int64_t keys)
+{
+    const Shape *s = &val(g, v)->shape;
+    return s->rank >= 2 && s->d[s->rank - 2] == rows && s->d[s->rank - 1] == keys &&
+           shape_elements(s) > 0;
+}
+
+/* The diagonal of rows x keys that a value masks by; below 0: none.  A constant is looked at once,
+   however many layers read it, as it is or expanded. */
+static int64_t diagonal(const Search *x, ValueId v, const Shape *p, MaskKind kind)
+{
+    static LookAt *const looks[MASK_KINDS] = {look_allows, look_forbids, look_adds};
+    const Graph *g = x->g;
+    int64_t rows = p->d[p->rank - 2], keys = p->d[p->rank - 1];
+    Tensor t;
+    if (!has_matrix(g, v, rows, keys))
+        return -1;
+    for (const Node *n; val(g, v)->kind == V_NODE; v = n->in[0]) {
+        n = &g->node.at[val(g, v)->node];
+        if ((n->op != OP_Expand && n->op != OP_Reshape) || !has_matrix(g, n->in[0], rows, keys))
+            break;
+    }
+    if (!constant(x, v, &t))
+        return -1;
+    const int64_t *d = val(g, v)->kind == V_CONST
+                           ? graph_look(g, t.dtype, &t.shape, t.data, looks[kind])
+                           : look(x->a, &t, kind);
+    return *d;
 }
 
 /* A mask that need not be read. */
 static void find_triangle(const Search *x, Found *f, const Shape *p)
 {
-    Mask m = {.forbids = f->attr.forbids, .adds = f->mask == NONE};
-    ValueId v = f->mask != NONE ? f->mask : f->bias;
-    bool low = f->mask == NONE || f->attr.fill <= LOW;
-    if (v == NONE || (f->mask != NONE && !low) || !constant(x, v, &m.t) ||
-        !triangle(&m, p->d[p->rank - 2], p->d[p->rank - 1], &f->attr.diagonal))
+    bool adds = f->mask == NONE;
+    ValueId v = adds ? f->bias : f->mask;
+    int64_t d = -1;
+    if (v != NONE && (adds || f->attr.fill <= LOW))
+        d = diagonal(x, v, p,
+                     adds ? MASK_ADDS : f->attr.forbids ? MASK_FORBIDS : MASK_ALLOWS);
+    if (d < 0)
         return;
     f->attr.causal = true;
-    if (m.adds) {
+    f->attr.diagonal = d;
+    if (adds) {
         f->bias = NONE;
         f->attr.fill = -(double)INFINITY;
     } else {

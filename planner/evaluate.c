@@ -396,6 +396,9 @@ static Schedule *given(Trial *t)
     return s;
 }
 
+/* Decisions that making one may look at, where schedules are made. */
+enum { MADE = SCHED_AUTO_WORK / 8 };
+
 static Schedule *chosen(Trial *t)
 {
     const Candidate *c = t->c;
@@ -406,7 +409,7 @@ static Schedule *chosen(Trial *t)
                      .microbatches = c->microbatches,
                      .placement = SCHED_PLACE_DEFAULT,
                      .costs = &t->costs,
-                     .work = t->x->o->csv ? SCHED_AUTO_WORK / 8 : 0,
+                     .work = t->x->o->csv ? MADE : 0,
                      .param = t->cross.param,
                      .n_param = t->cross.n_param,
                      .buffers = t->needs.buffers,
@@ -508,6 +511,8 @@ void candidate_evaluate(Search *x, Candidate *c)
     x->tried++;
     x->effort += (uint64_t)c->cut->stages * (uint64_t)c->microbatches *
                  (x->o->schedule ? 1 : KINDS);
+    if (x->o->csv && !x->o->schedule)
+        x->effort += MADE;
     if (open_trial(&t)) {
         Schedule *s = x->o->schedule ? given(&t) : chosen(&t);
         if (s)

@@ -5,7 +5,8 @@
  * and what is computed again.  Cuts are made once for each S; rows change what they cost, not where
  * they are.  Each way has a bound below its step: the work of the busiest rank, or that of the
  * slowest stage behind what comes before it.  They are looked at in the order of their bounds until
- * the next bound is above the last of the best ones.  A cut is the fastest; where that does not
+ * the next bound is above the last of the best ones; those that by the model of costs do not fit
+ * come last, in the order of the bytes that they need.  A cut is the fastest; where that does not
  * fit, one for the memory is looked at, too.
  */
 #include <stdlib.h>
@@ -18,9 +19,9 @@
 #include "search.h"
 
 enum { CHUNKS = 4, MOST_STAGES = 1024, MOST_CELLS = 1 << 15 };
-/* A node that is cut again is as much work as so many actions that are planned; and how much there may
+/* A node that is cut is as much work as so many actions that are planned; and how much there may
    be, of a processor about half a minute. */
-enum { SOLVED = 20, EFFORT = 15000000 };
+enum { SOLVED = 60, EFFORT = 15000000 };
 
 /* ---- the model at other rows ----------------------------------------------------------------- */
 
@@ -137,6 +138,7 @@ static Cut *cut_of(Search *x, uint32_t stages)
     const AutoSearch *s = split_search_cuts(x->own);
     if (stages < s->least || stages > s->cut.nodes || stages > MOST_STAGES)
         return NULL;
+    x->effort += SOLVED * (uint64_t)s->cut.nodes;
     StageCut found = auto_solve(s, &(AutoAsked){.stages = stages}, x->a);
     return found.stage_of ? new_cut(x, s, &found) : NULL;
 }
@@ -157,7 +159,7 @@ static Cut *tight_cut(Search *x, const Candidate *c, double part)
         }
         sched_free(s);
         x->effort += SOLVED * (uint64_t)c->size->cuts->cut.nodes;
-        x->stopped |= x->effort > EFFORT && !x->o->csv;
+        x->stopped |= x->effort > EFFORT;
         StageCut found = auto_solve(c->size->cuts,
                                     &(AutoAsked){.stages = stages,
                                                  .memory = (int64_t)((double)x->o->memory * part),
@@ -206,7 +208,8 @@ static void add(Search *x, Candidate c)
                 if (!is_tried(x, &c))
                     continue;
                 c.bound = candidate_bound(x, &c);
-                c.unlikely = x->o->memory > 0 && candidate_guess(x, &c) > (double)x->o->memory;
+                c.guess = x->o->memory > 0 ? candidate_guess(x, &c) : 0;
+                c.unlikely = x->o->memory > 0 && c.guess > (double)x->o->memory;
                 vec_push(x->a, &x->list, c);
             }
 }
@@ -244,11 +247,14 @@ static void add_stages(Search *x, int ranks, int replicas)
     }
 }
 
+/* What fits by the model of costs by its bound; then what is nearest to fit. */
 static int by_bound(const void *a, const void *b)
 {
     const Candidate *x = a, *y = b;
     if (x->unlikely != y->unlikely)
         return x->unlikely - y->unlikely;
+    if (x->unlikely && x->guess != y->guess)
+        return x->guess < y->guess ? -1 : 1;
     if (x->bound != y->bound)
         return x->bound < y->bound ? -1 : 1;
     if (x->again != y->again)
@@ -342,7 +348,7 @@ static void look(Search *x, uint32_t from)
         Candidate *c = &x->list.at[i];
         if (c->bound >= worst(x))
             continue;
-        if (x->effort > EFFORT && !x->o->csv) {
+        if (x->effort > EFFORT) {
             x->stopped = true;
             break;
         }

@@ -37,7 +37,8 @@ typedef struct {
     bool offload;  /* --offload stash: as many stashes wait in a store as memory asks for */
     bool divided;  /* --shard-optimizer */
     double bound;  /* seconds that no schedule takes less than */
-    bool unlikely; /* by the model of costs it needs more memory than there is: looked at last */
+    double guess;  /* bytes that its rank may need by the model of costs, where memory is limited */
+    bool unlikely; /* more than there are: looked at last, what needs least first */
     bool evaluated, fits, full; /* full: some schedule does not fit */
     /* of the best schedule */
     char schedule[40];

@@ -132,7 +132,8 @@ void plans_none(const Search *x)
                   "--microbatches say which", x->tried, x->list.n);
     Arena *a = arena_new();
     if (x->least)
-        diag_note("the least is %lld bytes (%s): %s", (long long)x->least,
+        diag_note("the least%s is %lld bytes (%s): %s",
+                  x->stopped ? " of those that were looked at" : "", (long long)x->least,
                   bytes_text(a, x->least), x->what);
     else if (x->floor)
         diag_note("parameters, gradients and %d optimizer state%s alone take %lld bytes (%s) of a "
