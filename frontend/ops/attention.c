@@ -143,11 +143,13 @@ static ValueId mask_operand(Attention *a)
 }
 
 /* [B, H, S, d] with every head r times in a row. */
-static ValueId repeat_heads(Graph *g, ValueId x, int64_t r)
+static ValueId repeat_heads(const Import *im, ValueId x, int64_t r)
 {
     if (r == 1)
         return x;
+    Graph *g = im->g;
     Shape s = low_shape(g, x);
+    low_limit_table(im, s.d[1], r, "heads");
     int64_t n = s.d[1] * r, *idx = arena_array(g->arena, int64_t, n);
     for (int64_t i = 0; i < n; i++)
         idx[i] = i / r;
@@ -192,8 +194,8 @@ void import_attention(Import *im)
         im->out[2] = a.v;
     ValueId bias = mask_operand(&a), biased;
     position_masks(&a);
-    ValueId k = repeat_heads(g, a.k, a.heads / a.kv_heads),
-            v = repeat_heads(g, a.v, a.heads / a.kv_heads);
+    ValueId k = repeat_heads(im, a.k, a.heads / a.kv_heads),
+            v = repeat_heads(im, a.v, a.heads / a.kv_heads);
     ValueId raw = low_scale(g, g_matmul(g, a.q, g_swap_last(g, k)), scale), capped = raw;
     if (cap != 0)
         capped = low_scale(g, g_unary(g, OP_Tanh, low_scale(g, raw, 1 / cap)), cap);
@@ -232,8 +234,8 @@ void import_flex_attention(Import *im)
     if (!dtype_is_float(precise))
         low_fatal(im, -1, "softmax_precision %d is no type of floats", (int)precise);
     double scale = im_float(im, "scale", 1 / sqrt((double)low_max(low_shape(g, a.q).d[3], 1)));
-    ValueId k = repeat_heads(g, a.k, a.heads / a.kv_heads),
-            v = repeat_heads(g, a.v, a.heads / a.kv_heads);
+    ValueId k = repeat_heads(im, a.k, a.heads / a.kv_heads),
+            v = repeat_heads(im, a.v, a.heads / a.kv_heads);
     ValueId scores = g_cast(g, low_scale(g, g_matmul(g, a.q, g_swap_last(g, k)), scale), precise);
     scores = modified(im, "score_mod", scores);
     ValueId p = modified(im, "prob_mod", g_softmax(g, scores, 3));
