@@ -53,7 +53,7 @@ static void commands(const Search *x, const Candidate *c, Arena *a)
     printf("ppsplit %s --rows %lld", o->words, (long long)c->size->rows);
     for (uint32_t i = 0; i < c->cut->points.n; i++)
         printf(" --split %s", shell_word(a, c->cut->points.at[i]));
-    printf(" -o %s\nmake -C %s%s\n", out, out, o->device ? " pipeline-cuda" : "");
+    printf(" -o %s\nmake -C %s%s\n", out, out, o->device ? " pipeline-cuda run" : "");
     Loss loss;
     Graph *g = o->model.graph(o->model.of, c->size->rows, &loss, a);
     for (uint32_t i = 0; i < g->input.n; i++) {

@@ -57,7 +57,7 @@ static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *d
     const char *made = opt->cpu ? "./pipeline" : "./pipeline-cuda";
     text_add(&t, "Build it, then run it; each rank takes %s:\n\n    make%s\n",
              p->stage.n == 1 ? "the one stage" : "one stage or more",
-             opt->cpu ? "" : " pipeline-cuda");
+             opt->cpu ? "" : " pipeline-cuda run");
     Text data = {.a = a}, infer = {.a = a};             /* without what the loss compares with */
     for (uint32_t i = 0; i < g->input.n; i++) {
         ValueId v = g->input.at[i];
@@ -97,7 +97,7 @@ static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *d
     if (opt->cuda)
         text_add(
             &t,
-            "\n    make pipeline-cuda                     the program for NVIDIA GPUs, with nvcc\n"
+            "\n    make pipeline-cuda run                 the program for NVIDIA GPUs, with nvcc\n"
             "    make pipeline-shim SHIM=DIR            its CUDA run and checked on the CPU: DIR "
             "is tests/cuda_shim of ppsplit\n");
     put(a, dir, "README", t.at, t.n);

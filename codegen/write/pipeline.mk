@@ -1,5 +1,7 @@
 # Builds the pipeline: make, make -j2, make CC=clang, make ARCH=x86-64-v3; make help lists the goals.
+#   make                           pipeline and run
 #   make pipeline                  on the CPU
+#   make run                       the launcher: ./run -n 4 train ...
 #   make pipeline-cuda             on NVIDIA GPUs, through nvcc; CUDA_ARCH="80 90" for cards that are not in this machine
 #   make pipeline-shim SHIM=DIR    the same CUDA on the CPU, checked: DIR is tests/cuda_shim of ppsplit; CHECK=0: fast, and less checked
 #   make install-runtime           the runtime as a library, which other programs then link instead of compiling their own
@@ -43,7 +45,7 @@ HEADERS := $(call sources,h)
 Q       := $(if $(V),,@)
 SILENT  := $(findstring s,$(firstword -$(MAKEFLAGS)))
 SAY     := $(if $(SILENT),:,echo)
-GOALS   := $(or $(MAKECMDGOALS),pipeline)
+GOALS   := $(or $(patsubst all,pipeline,$(filter-out run,$(MAKECMDGOALS))),$(if $(MAKECMDGOALS),help,pipeline))
 INCLUDE := -I$(RUNTIME) -I$(RUNTIME)/api $(CPPFLAGS)
 
 # The order of additions is written in the source: no flag may change it.  Vectors are as wide as the CPU has them (CFLAGS may say
@@ -169,6 +171,12 @@ define made
 $(Q)$(2) -c -o $@ $<
 endef
 
+all: pipeline run
+
+run: $(RUNTIME)/run.sh
+	@$(SAY) "  WRITE   $@"
+	$(Q)cp $< $@.tmp && chmod a+x $@.tmp && mv -f $@.tmp $@
+
 pipeline: $(OBJ) $(CC_LINK)
 	@$(SAY) "  LD      $@"
 	$(Q)$(LINK) -o $@ $(OBJ) $(LIBS)
@@ -251,12 +259,14 @@ install-runtime: build/libppruntime.a
 	$(Q)cd $(RUNTIME) && for f in $(patsubst $(RUNTIME)/%,%,$(HEADERS)); do install -Dm644 $$f $(INTO)/include/ppsplit/runtime/$$f || exit; done
 
 clean:
-	rm -rf build pipeline pipeline-cuda pipeline-shim
+	rm -rf build pipeline pipeline-cuda pipeline-shim run
 
 help:
+	@echo "all              pipeline and run, as make alone"
+	@echo "run              the launcher, ./run -n 4 train ...: with make pipeline-cuda run, for example"
 	@echo "pipeline         the program for the CPU: make, make -j4; ARCH=CPU BLAS=NAME MPICC=COMPILER say for what and with what"
 	@echo "pipeline-cuda    the program for NVIDIA GPUs, with nvcc; CUDA_ARCH=\"80 90\" for cards that are not in this machine"
 	@echo "pipeline-shim    its CUDA on the CPU, checked: SHIM=DIR is tests/cuda_shim of ppsplit"
 	@echo "install-runtime  the runtime as a library for other programs: PREFIX=DIR"
 	@echo "clean            removes what was built"
-.PHONY: clean install-runtime help
+.PHONY: all clean install-runtime help
