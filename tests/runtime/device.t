@@ -59,7 +59,7 @@ run() {
     sed -i '1d; s/, "seconds.*//' "$to/log.json"
 }
 train() { run "$1" "${@:2}" --dump-grads "$1/grads" --checkpoint "$1/checkpoint"; }
-same() { diff -r -x out -x err -I '"device":' -I '"index_sha256":' "$1" "$2"; }
+same() { diff -r -x out -x err -I '"device":' -I '"arithmetic":' -I '"index_sha256":' "$1" "$2"; }
 # alike A B: the same, written in other pieces
 alike() { diff -r -x out -x err -x checkpoint "$1" "$2" && "$compare" same "$1/checkpoint/step_1" "$2/checkpoint/step_1"; }
 

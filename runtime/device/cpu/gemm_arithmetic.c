@@ -43,17 +43,20 @@ static const char *compiled_for(void)
 #endif
 }
 
+#if !defined PP_OPENBLAS && !defined PP_BLIS && (defined PP_CBLAS || defined PP_MKL || defined PP_ARMPL)
 /* Of libraries that choose their code by the CPU and do not say which. */
-#if defined __x86_64__ && defined __GNUC__
+#define ASKS_CPU
 static const char *cpu_has(void)
 {
+#if defined __x86_64__ && defined __GNUC__
     __builtin_cpu_init();
     return __builtin_cpu_supports("avx512f") ? " on AVX-512"
            : __builtin_cpu_supports("avx2")  ? " on AVX2"
                                              : " on SSE2";
-}
 #else
-static const char *cpu_has(void) { return ""; }
+    return "";
+#endif
+}
 #endif
 
 static void add_library(char *to, size_t n)
@@ -79,11 +82,9 @@ static void add_library(char *to, size_t n)
     snprintf(text, sizeof text, "BLIS %s (code for %s)", bli_info_get_version_str(),
              bli_arch_string(bli_arch_query_id()));
     add(to, n, text);
-#elif defined PP_CBLAS || defined PP_MKL || defined PP_ARMPL
+#elif defined ASKS_CPU
     snprintf(text, sizeof text, "%s%s", gemm_library(), cpu_has());
     add(to, n, text);
-#else
-    (void)cpu_has;
 #endif
     (void)text, (void)to, (void)n;
 }
