@@ -298,12 +298,14 @@ void meanwhile(Device *d, int (*run)(void *of), void *of)
 }
 
 /* The model of the GPU and the libraries that the program was built with; their newer versions on
- * another machine are not seen. */
+ * another machine are not seen.  Where there is no GPU, who opens it says so. */
 void arithmetic(int number, char *to, int size) {
     cudaDeviceProp p;
     to[0] = 0;
-    if (PP_CUDA(cudaGetDeviceProperties(&p, number)))
+    if (cudaGetDeviceProperties(&p, number) == cudaSuccess)
         snprintf(to, static_cast<size_t>(size), "%.60s, CUDA %d", p.name, CUDART_VERSION);
+    else
+        cudaGetLastError();
 }
 
 const char *half_text(int) { return "by cuBLAS, summed in float32"; }
