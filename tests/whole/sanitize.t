@@ -14,7 +14,7 @@ fi
 sane=gcc
 ! sanitizes clang || sane=clang
 flags="-O0 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all"
-ok "the compiler builds" make -s -C "$top" BUILD="$build/asan" CC=$sane CFLAGS="$flags" all
+ok "the compiler builds" make -s -C "$top" BUILD="$build/asan" CC=$sane CFLAGS="$flags" "$build/asan/ppsplit"
 export PPSPLIT=$build/asan/ppsplit
 compile_case() {
     local args=(--loss "$loss") p
