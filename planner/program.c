@@ -10,18 +10,25 @@
 #include "codegen/tables.h"
 #include "program.h"
 
+static const PpStage *table_of(Pipe *p, uint32_t stage, bool device, Arena *a)
+{
+    Arena *scratch = arena_within(a);
+    const StageGen *sg = cg_stage(scratch, p, stage, device);
+    const PpStage *table = cg_stage_table(sg, device ? TARGET_CUDA : TARGET_C, a);
+    arena_free(scratch);
+    return table;
+}
+
 Program *program_of(Pipe *model, bool device, Arena *a)
 {
     Pipe *p = device && model->device ? model->device : model;
     Program *out = arena_new_of(a, Program);
     const PpStage **list = arena_array(a, const PpStage *, p->stage.n + 1);
-    for (uint32_t i = 0; i < p->stage.n; i++) {
-        Arena *scratch = arena_within(a);
-        const StageGen *sg = cg_stage(scratch, p, i, device);
-        list[i] = cg_stage_table(sg, device ? TARGET_CUDA : TARGET_C, a);
-        arena_free(scratch);
-    }
+    for (uint32_t i = 0; i < p->stage.n; i++)
+        list[i] = table_of(p, i, device, a);
     out->plan = cg_program_table(model, a);
+    if (model->totals)                                      /* made on the host */
+        out->plan.totals = table_of(model->totals, 0, false, a);
     out->plan.stage = list;
     out->plan.device = device ? PP_CUDA : PP_CPU;
     return out;
@@ -94,6 +101,12 @@ Program *program_resized(const Program *p, int64_t rows, Arena *a)
         stage[i] = *p->plan.stage[i];
         scale_stage(&s, &stage[i]);
         list[i] = &stage[i];
+    }
+    if (p->plan.totals) {
+        PpStage *totals = arena_new_of(a, PpStage);
+        *totals = *p->plan.totals;
+        scale_stage(&s, totals);
+        out->plan.totals = totals;
     }
     out->plan.rows = rows;
     out->plan.stage = list;

@@ -22,7 +22,7 @@ tests=0 failures=0
 # make_pipeline OUT [ARGUMENT...]: builds a generated program.  What the machine has was found out when the shared objects were made.
 make_pipeline() {
     local out=$1; shift
-    make -s -C "$out" pipeline run CC="$cc" RUNTIME="$runtime" RUNTIME_BUILD="$build/tests/objects" CFLAGS="${PIPELINE_CFLAGS:--O1}" \
+    make -s -C "$out" pipeline CC="$cc" RUNTIME="$runtime" RUNTIME_BUILD="$build/tests/objects" CFLAGS="${PIPELINE_CFLAGS:--O1}" \
         LDFLAGS="${PIPELINE_CFLAGS:-}" ${1-DETECTED="$build/tests/first/build/detected.mk"} "$@"
 }
 

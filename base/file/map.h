@@ -11,6 +11,10 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct FileMap {
     const char *at; /* "" where it has no bytes */
     size_t bytes;
@@ -50,4 +54,7 @@ size_t file_put(const void *at, size_t n, FILE *f);
  * "FILE, row N: ..."; does not return. */
 void file_lost(void (*then)(const char *text));
 
+#ifdef __cplusplus
+}
+#endif
 #endif

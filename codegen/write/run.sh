@@ -38,10 +38,10 @@ pass() {
     pids='' tries=0
     while [ -z "$pids" ] && [ $tries -lt 40 ]; do
         [ $tries = 0 ] || pause 0.25
-        pids=$(sed -n 's/^rank [0-9]* \([0-9]*\) [a-z]*$/\1/p' "$PP_RUN")
+        pids=$(sed -n 's/^rank [0-9]* \([0-9]*\) [a-z]*$/\1/p' "$PP_RUN" 2>/dev/null)
         tries=$((tries + 1))
     done
-    if grep -q ' ends$' "$PP_RUN"; then
+    if grep -q ' ends$' "$PP_RUN" 2>/dev/null; then
         if [ "$1" = USR1 ]; then say "nothing is saved: no --checkpoint"; else finish TERM; fi
         return
     fi
@@ -169,10 +169,10 @@ esac
 # One that does not come is named after a minute.
 watch() {
     gone='' seconds=0
-    while pause 1 && ! grep -q '^ready' "$PP_RUN"; do
+    while pause 1 && ! grep -q '^ready' "$PP_RUN" 2>/dev/null; do
         now='' alive='' missing='' k=0
         while [ $k -lt "$n" ]; do
-            pid=$(sed -n "s/^rank $k \\([0-9]*\\) .*/\\1/p" "$PP_RUN")
+            pid=$(sed -n "s/^rank $k \\([0-9]*\\) .*/\\1/p" "$PP_RUN" 2>/dev/null)
             if [ -z "$pid" ]; then missing="$missing $k"
             elif kill -0 "$pid" 2>/dev/null; then alive="$alive $k"
             else now="$now $k"; fi

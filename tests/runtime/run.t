@@ -6,6 +6,7 @@ cd "$work" || exit 1
 unset OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMPI_MCA_rmaps_base_oversubscribe      # it knows by itself
 m=$top/models/mlp-ts
 ok "splits and builds" split_model "$m/model.onnx" two blocks.1:begin --loss cross_entropy || exit 1
+ok "and the launcher" make -s -C two run RUNTIME="$runtime"
 D=(train --data "x=$m/in.x.npy" --data "target=$m/target.npy" --quiet)
 S=("${D[@]}" --steps 100000000 --checkpoint)
 mkdir tmp

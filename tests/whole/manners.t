@@ -38,8 +38,10 @@ is "pipeline --version: the model and the version" "$(first out/pipeline --versi
 for how in -h --help help; do is "pipeline $how" "$(first out/pipeline $how)" "usage: pipeline train|eval|infer|measure [options]; --help, --version"; done
 is "options in its help fit on a terminal" "$(out/pipeline --help | awk 'length($0) > 79 && /^(  -|          )/')" ""
 ok "its help names what starts ranks on few cores" eval 'out/pipeline --help | grep "run, beside the program" && out/pipeline --help | grep "also on fewer cores"'
+ok "the launcher" make -s -C out run RUNTIME="$runtime"
 is "run --help" "$(first out/run --help)" "usage: out/run -n N [OPTION]... train|eval|infer|measure [OPTION]..."
 is "its lines fit on a terminal" "$(out/run --help | awk 'length($0) > 79')" ""
+rm out/run
 ok "the README of an output names it" eval 'grep "./run -n 2 train" out/README && grep "./run --help" out/README'
 is "one version in all that is written" "$(awk "/^VERSION / { print \$3 }" out/Makefile) $(sed -n 's/^.TH.*"ppsplit \(.*\)" .*/\1/p' "$top/docs/ppsplit.1")" "$version $version"
 is "of the Debian package" "$(sed -n '1s/^ppsplit (\(.*\)) .*/\1/p' "$top/debian/changelog")" "$version"
@@ -51,7 +53,7 @@ is "and what it installs is what make installs" "$(sed 's|^usr/||; s|lib/\*/pkgc
 
 # Goals of the Makefile that are not files, against those that help names, each in a line.
 goals() { sed -n 's/^\.PHONY: //p' "$1" | tr ' ' '\n' | grep -v '^help$'; }
-named() { make -s "$@" help | awk '{ print $1 }' | grep -v -e '^print-NAME$' -e '^compile_commands.json$' -e '^pipeline'; }
+named() { make -s "$@" help | awk '{ print $1 }' | grep -v -e '^print-NAME$' -e '^compile_commands.json$' -e '^pipeline' -e '^run$'; }
 is "make help: a line for each goal" "$(named -C "$top" | sort)" "$(goals "$top/Makefile" | sort)"
 is "make -C out help: a line for each goal" "$(named -C out | sort)" "$(goals out/Makefile | sort)"
 ok "compile_commands.json" eval 'make -s -C "$top" BUILD="$build" CC="$cc" compile_commands.json'
