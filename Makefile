@@ -144,7 +144,7 @@ $(BUILD)/cuda_shim/libshim.a: $(wildcard tests/cuda_shim/*)
 CHECKED  := $(UNIT) $(BUILD)/tests/objects/made $(BUILD)/tests/libpp.so $(if $(shell command -v $(CXX)),$(BUILD)/tests/libdevice.so)
 check: $(BUILD)/ppsplit tools $(CHECKED)
 	$(Q)$(MAKE) -s layers
-	$(Q)BUILD=$(BUILD) PIPELINE_CFLAGS='$(PIPELINE_CFLAGS)' prove -j2 --timer --exec '' $(UNIT) $(SCRIPTS)
+	$(Q)BUILD=$(BUILD) PIPELINE_CFLAGS='$(PIPELINE_CFLAGS)' prove -j2 --timer --exec 'timeout -k 10 1500' $(UNIT) $(SCRIPTS)
 
 # ---- other goals ----
 

@@ -2,7 +2,12 @@
 # out/run: whatever ends a training with --checkpoint, Ctrl-C at a terminal, SIGTERM, SIGHUP, from the first instant on, the step is saved and
 # the job's status is 75; a second Ctrl-C ends it at once; the status is the program's own, without what mpirun has to say about it.
 # Who started the tests may ignore signals (nohup, a shell in the background): here they are as at a prompt.
-[ -n "${SIGNALS_RESET:-}" ] || SIGNALS_RESET=1 exec perl -e '$SIG{$_} = "DEFAULT" for qw(HUP INT QUIT TERM USR1 USR2); exec @ARGV' bash "$0" "$@"
+# A shell that script(1) starts must outlive a Ctrl-C which its command outlives, as bash does and dash does not.
+[ -n "${SIGNALS_RESET:-}" ] || SIGNALS_RESET=1 exec perl -MPOSIX -e '
+    $SIG{$_} = "DEFAULT" for qw(HUP INT QUIT TERM USR1 USR2);
+    sigprocmask(SIG_SETMASK, POSIX::SigSet->new);
+    exec @ARGV' bash "$0" "$@"
+export SHELL=$BASH
 . "$(dirname "$0")/../lib.sh"
 cd "$work" || exit 1
 unset OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMPI_MCA_rmaps_base_oversubscribe      # it knows by itself
