@@ -116,16 +116,17 @@ void device_join(Device *d, int first, int second); /* `current` becomes `second
  * failure. */
 typedef struct {
     int (*id)(void *to); /* NCCL_ID bytes */
-    /* A communicator of two, 0 sends; waits for the other side.  blocks: what its kernels may hold
-     * of the device while they wait. */
-    void *(*join)(Device *d, const void *id, int rank, int blocks);
-    void (*leave)(void *edge, int broken);
+    int (*processors)(Device *d); /* the device's multiprocessors */
+    /* A communicator of so many ranks, and a stream for it; waits for the others.  blocks: what its
+     * kernels may hold of the device while they wait. */
+    void *(*join)(Device *d, const void *id, int rank, int ranks, int blocks);
+    void (*leave)(void *comm, int broken);
     void (*begin)(void); /* what is posted up to end() is posted together */
     void (*end)(void);
-    void (*post)(void *edge, int send, void *buf, int64_t bytes);
-    void (*after)(void *edge, DeviceEvent e); /* the edge's stream waits */
-    void (*record)(void *edge, DeviceEvent e);
-    int (*alive)(void *edge); /* 0: the other side has failed */
+    void (*post)(void *comm, int peer, int send, void *buf, int64_t bytes);
+    void (*after)(void *comm, DeviceEvent e); /* its stream waits */
+    void (*record)(void *comm, DeviceEvent e);
+    int (*alive)(void *comm); /* 0: another rank of it has failed */
 } NcclOps;
 enum { NCCL_ID = 128 };
 extern const NcclOps nccl_ops;

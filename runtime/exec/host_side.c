@@ -353,8 +353,7 @@ PpStatus host_settle(Rank *r, int64_t step)
         host_held(r, l);
     d->op->record(d, r->dev.current, s->end);
     lay_next(r, step);
-    PpStatus status =
-        links_await(&r->links[r->links[AXIS_PEERS].op ? AXIS_PEERS : AXIS_PIPE], s->end);
+    PpStatus status = links_await(r->links, s->end);
     if (*d->op->error()) /* it came later than the call that caused it */
         return pp_fail(
             PP_ERR_IO,

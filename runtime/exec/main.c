@@ -235,10 +235,8 @@ int pp_main(int argc, char **argv, const PpPlan *plan)
         options_free(&o);
         return refused(s, rank);
     }
-    if (mpi && mpi_open(&argc, &argv, &world) != PP_OK) {
-        fprintf(stderr, "pipeline: error: MPI does not start\n");
-        return PP_ERR_IO;
-    }
+    if (mpi && mpi_open(&argc, &argv, &world) != PP_OK)
+        return refused(PP_ERR_IO, rank);
     /* A process that ends before the one that speaks has spoken ends that one too, silently. */
     if (mpi) {
         PpStatus joined = launch_joined(&world);

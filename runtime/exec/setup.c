@@ -240,7 +240,7 @@ PpStatus rank_open(Rank *r)
         TRY(overlap_thread_open(&r->overlap, r->threads, r->group.rank));
     TRY(open_stages(r));
     r->files = (HostCopy){
-        .dev = &r->dev, .links = &r->links[AXIS_PIPE], .mapped = &r->mapped};
+        .dev = &r->dev, .links = r->links, .mapped = &r->mapped};
     if (on_device(r))
         TRY(host_open(r));
     r->memory.host += r->dev.pinned;

@@ -21,9 +21,10 @@ typedef struct Request {
         void *pointer;
         char bytes[16];
     } native;             /* MPI_Request */
+    int64_t bytes;
     struct Request *next; /* local: in a mailbox */
     void *buf;
-    int64_t bytes, tag;
+    int64_t tag;
     int peer, rank; /* local: sender and receiver by is_send */
     int is_send;
     int done; /* local: atomic */

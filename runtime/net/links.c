@@ -50,17 +50,26 @@ void links_close(Links *l, int broken)
     l->op = NULL;
 }
 
-PpStatus links_await(Links *l, DeviceEvent e)
+PpStatus links_await(Links all[AXES], DeviceEvent e)
 {
     enum { SPINS = 2000, NAP = 20 };
-    for (int i = 0; l->op && l->op->alive; i++) {
-        if (l->dev->op->done(l->dev, e))
+    Device *d = all[0].dev;
+    int asked = 1; /* some wire can tell */
+    for (int i = 0; asked; i++) {
+        if (d->op->done(d, e))
             return PP_OK;
-        if (!l->op->alive(l))
-            return PP_ERR_PEER;
+        asked = 0;
+        for (int x = 0; x < AXES; x++) {
+            Links *l = &all[x];
+            if (!l->op || !l->op->alive)
+                continue;
+            if (!l->op->alive(l))
+                return PP_ERR_PEER;
+            asked = 1;
+        }
         if (i > SPINS)
             usleep(NAP);
     }
-    l->dev->op->sync(l->dev, e);
+    d->op->sync(d, e);
     return PP_OK;
 }

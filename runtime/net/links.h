@@ -62,9 +62,9 @@ PpStatus links_finish_all(Links *l);
 /* Are all of them over, as far as the host can know?  It does not wait. */
 PpStatus links_over(Links *l, int first, int count, int *over);
 void links_close(Links *l, int broken);
-/* The host waits for an event in a way that ends when another rank has failed and the event may
- * never come. */
-PpStatus links_await(Links *l, DeviceEvent e);
+/* The host waits for an event in a way that ends when another rank has failed, along any axis, and
+ * the event may never come. */
+PpStatus links_await(Links all[AXES], DeviceEvent e);
 
 /* wires.c: chooses one by --transport (NULL: auto) and by where ranks and devices are; all ranks
  * call it. */

@@ -1,7 +1,13 @@
 /*
- * transport_mpi.c - ranks are processes under mpirun: MPI_Isend and MPI_Irecv, all calls from one
- * thread. Without PP_MPI (no mpicc when the program was built) only mpi_wanted() does something, so
- * that the program can say what is missing.
+ * transport_mpi.c - ranks are processes under mpirun: MPI_Isend and MPI_Irecv, one call at a time.
+ *
+ * MPI moves a large message only while somebody is in one of its calls: both sides meet first, and
+ * without hardware that copies by itself the processor then carries every piece (MPI 4.1, 2.9 on
+ * progress).  While a stage computes nobody is, so a second thread looks after large messages from
+ * when they are posted until they are waited for; it has a turn whenever the first one calls nothing.
+ *
+ * Without PP_MPI (no mpicc when the program was built) only mpi_wanted() does something, so that
+ * the program can say what is missing.
  */
 #ifdef PP_MPI
 #include <mpi.h>
@@ -15,8 +21,12 @@
 
 #include "core/core.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 int mpi_wanted(int *rank, int *ranks)
 {
@@ -80,32 +90,149 @@ static const MpiGroup *of(const Group *g) { return g->impl; }
 
 _Static_assert(sizeof(MPI_Request) <= 16, "Request.native is too small");
 
-static PpStatus checked(int e) { return e == MPI_SUCCESS ? PP_OK : PP_ERR_IO; }
+/* ---- calls, one at a time ---- */
 
-static MPI_Datatype unit(const Group *g, int64_t bytes, int *count)
+/* Shorter messages leave with the call that posts them: no MPI's limit for that is above this. */
+enum { RENDEZVOUS = 1 << 16 };
+
+static struct {
+    pthread_mutex_t turn; /* whoever has it may call MPI */
+    pthread_cond_t posted;
+    pthread_t thread;
+    atomic_int wanted; /* the first thread waits for its turn: it comes before the second */
+    int large;         /* requests of large messages posted and not waited for */
+    int running, ends;
+} calls = {.turn = PTHREAD_MUTEX_INITIALIZER, .posted = PTHREAD_COND_INITIALIZER};
+
+static void take_turn(void)
 {
-    *count = (int)(bytes < LARGE ? bytes : (bytes + BLOCK - 1) / BLOCK);
+    atomic_fetch_add(&calls.wanted, 1);
+    pthread_mutex_lock(&calls.turn);
+    atomic_fetch_sub(&calls.wanted, 1);
+}
+
+static PpStatus after_call(int e)
+{
+    char why[MPI_MAX_ERROR_STRING];
+    int n;
+    int said = e != MPI_SUCCESS && MPI_Error_string(e, why, &n) == MPI_SUCCESS;
+    pthread_mutex_unlock(&calls.turn);
+    if (e == MPI_SUCCESS)
+        return PP_OK;
+    return pp_fail(PP_ERR_IO, "MPI: %s", said ? why : "an error without a text");
+}
+
+/* A call of MPI by the first thread. */
+#define checked(call) (take_turn(), after_call(call))
+
+/* A request of so many bytes is posted (1) or over (-1). */
+static void count(int64_t bytes, int change)
+{
+    if (bytes < RENDEZVOUS)
+        return;
+    pthread_mutex_lock(&calls.turn);
+    calls.large += change;
+    pthread_cond_signal(&calls.posted);
+    pthread_mutex_unlock(&calls.turn);
+}
+
+/* ---- the second thread ---- */
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* How long until the next look?  One that took long has moved something, and more of it follows; a
+ * message that waits for its other side needs few. */
+static void pause_after(int64_t took, int64_t *moved)
+{
+    enum { MOVES = 4000, FOLLOWS = 200000, NAP = 500000 };
+    if (took > MOVES)
+        *moved = now_ns();
+    if (now_ns() - *moved < FOLLOWS)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = NAP}, NULL);
+}
+
+static void *look_after(void *unused)
+{
+    int64_t moved = 0;
+    (void)unused;
+    pthread_mutex_lock(&calls.turn);
+    while (!calls.ends) {
+        if (!calls.large) {
+            pthread_cond_wait(&calls.posted, &calls.turn);
+            continue;
+        }
+        int64_t begin = now_ns();
+        int flag;
+        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+        int64_t took = now_ns() - begin;
+        pthread_mutex_unlock(&calls.turn);
+        do
+            pause_after(took, &moved);
+        while (atomic_load(&calls.wanted));
+        pthread_mutex_lock(&calls.turn);
+    }
+    pthread_mutex_unlock(&calls.turn);
+    return NULL;
+}
+
+/* MPI has to allow calls of two threads; else messages move between actions only. */
+static void second_thread_starts(int level)
+{
+    calls.running =
+        level >= MPI_THREAD_SERIALIZED && !pthread_create(&calls.thread, NULL, look_after, NULL);
+}
+
+static void second_thread_ends(void)
+{
+    if (!calls.running)
+        return;
+    pthread_mutex_lock(&calls.turn);
+    calls.ends = 1;
+    pthread_cond_signal(&calls.posted);
+    pthread_mutex_unlock(&calls.turn);
+    pthread_join(calls.thread, NULL);
+    calls.running = 0;
+}
+
+/* ---- messages ---- */
+
+static MPI_Datatype unit(const Group *g, int64_t bytes, int *blocks)
+{
+    *blocks = (int)(bytes < LARGE ? bytes : (bytes + BLOCK - 1) / BLOCK);
     return bytes < LARGE ? MPI_BYTE : of(g)->block;
+}
+
+static PpStatus posted(Request *r, MPI_Request q, int64_t bytes)
+{
+    memcpy(&r->native, &q, sizeof q);
+    r->bytes = bytes;
+    count(bytes, 1);
+    return PP_OK;
 }
 
 static PpStatus send(Group *g, int peer, int64_t tag, const void *buf, int64_t bytes, Request *r)
 {
     MPI_Request q;
-    int count;
-    MPI_Datatype type = unit(g, bytes, &count);
-    TRY(checked(MPI_Isend(buf, count, type, peer, (int)tag, of(g)->comm, &q)));
-    memcpy(&r->native, &q, sizeof q);
-    return PP_OK;
+    int blocks;
+    MPI_Datatype type = unit(g, bytes, &blocks);
+    TRY(checked(MPI_Isend(buf, blocks, type, peer, (int)tag, of(g)->comm, &q)));
+    return posted(r, q, bytes);
 }
 
 static PpStatus recv(Group *g, int peer, int64_t tag, void *buf, int64_t bytes, Request *r)
 {
     MPI_Request q;
-    int count;
-    MPI_Datatype type = unit(g, bytes, &count);
-    TRY(checked(MPI_Irecv(buf, count, type, peer, (int)tag, of(g)->comm, &q)));
-    memcpy(&r->native, &q, sizeof q);
-    return PP_OK;
+    int blocks;
+    MPI_Datatype type = unit(g, bytes, &blocks);
+    TRY(checked(MPI_Irecv(buf, blocks, type, peer, (int)tag, of(g)->comm, &q)));
+    return posted(r, q, bytes);
 }
 
 static PpStatus wait_for(Group *g, Request *r)
@@ -113,6 +240,7 @@ static PpStatus wait_for(Group *g, Request *r)
     MPI_Request q;
     (void)g;
     memcpy(&q, &r->native, sizeof q);
+    count(r->bytes, -1);
     return checked(MPI_Wait(&q, MPI_STATUS_IGNORE));
 }
 
@@ -123,13 +251,15 @@ static PpStatus test(Group *g, Request *r, int *done)
     memcpy(&q, &r->native, sizeof q);
     PpStatus s = checked(MPI_Test(&q, done, MPI_STATUS_IGNORE));
     memcpy(&r->native, &q, sizeof q);
+    if (*done)
+        count(r->bytes, -1);
     return s;
 }
 
 static void poll(Group *g)
 {
     int flag;
-    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, of(g)->comm, &flag, MPI_STATUS_IGNORE);
+    (void)checked(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, of(g)->comm, &flag, MPI_STATUS_IGNORE));
 }
 
 static PpStatus sum(Group *g, double *v, int n)
@@ -206,7 +336,15 @@ PpStatus mpi_open(int *argc, char ***argv, Group *world)
         return PP_ERR_IO;
     *world = (Group){.op = &ops, .processes = 1, .stride = 1, .impl = m};
     m->comm = MPI_COMM_WORLD;
-    TRY(checked(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level)));
+    TRY(checked(MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &level)));
+    if (level < MPI_THREAD_FUNNELED)
+        return pp_fail(PP_ERR_IO,
+                       "this MPI (%s) allows no threads in a process, and a rank has some: build "
+                       "the program with an MPI that does",
+                       mpi_version());
+    /* Else a call that fails ends the process in MPI, before it can be said here. */
+    TRY(checked(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN)));
+    second_thread_starts(level);
     TRY(checked(MPI_Type_contiguous(BLOCK, MPI_BYTE, &m->block)));
     TRY(checked(MPI_Type_commit(&m->block)));
     return describe(world);
@@ -229,7 +367,7 @@ void mpi_part_close(Group *part)
 {
     MpiGroup *m = part->impl;
     if (m)
-        MPI_Comm_free(&m->comm);
+        (void)checked(MPI_Comm_free(&m->comm));
     free(m);
     part->impl = NULL;
 }
@@ -237,6 +375,7 @@ void mpi_part_close(Group *part)
 void mpi_close(Group *world)
 {
     MpiGroup *m = world->impl;
+    second_thread_ends();
     MPI_Type_free(&m->block);
     MPI_Finalize();
     free(m);

@@ -1,7 +1,8 @@
 /*
- * wire_nccl.c - tensors between devices by NCCL: one communicator of two for every directed edge of
- * stages, or of replicas, each with a stream of its own on either side; what is posted together is
- * one group. Nothing passes through the host.
+ * wire_nccl.c - tensors between devices by NCCL. Nothing passes through the host.  Stages have a
+ * communicator of two for every directed edge; replicas, who exchange their shares all with all and
+ * in one order, have one for all.  Each has a stream of its own on either side; what is posted
+ * together is one group.
  *
  * A communicator is a FIFO: its messages must be received in the order in which they are sent.
  * Schedules keep that order on every edge (schedule.h); the two sides compare their plans' once
@@ -9,24 +10,25 @@
  * both sides of an edge wait for that, which in a step might be too early for one.
  *
  * A message's kernel begins when its side has come to it and waits on the device for the other one.
- * Meanwhile it holds blocks and memory: dozens, were NCCL to choose, on every edge.  All edges of a
- * rank share BLOCKS, so that whatever waits, there is room for the kernels that make what it waits
- * for.
+ * Meanwhile it holds blocks and memory: dozens, were NCCL to choose, in every communicator.  All of
+ * a rank, evaluation's too, share the half of the device's multiprocessors, so that whatever waits,
+ * there is room for the kernels that make what it waits for.
  */
 #include "base/file/hash.h"
 #include "wires.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* Of a rank; the most of one edge: enough for most of NVLink */
-enum { BLOCKS = 64, EDGE_BLOCKS = 8 };
+enum { COMM_BLOCKS = 8 }; /* the most of one: enough for most of NVLink */
 
 typedef struct {
-    int from, to, shared;  /* stages; carries parameters */
+    int from, to, shared;  /* stages, or replicas; carries parameters */
     int peer, send, first; /* its first message */
     void *comm;
+    int other; /* the other side's rank in it */
 } Edge;
 
 typedef struct {
@@ -37,6 +39,10 @@ typedef struct {
     Edge *edge;
     int n;
     Stamp *stamp; /* per message */
+    void **comm;
+    int n_comm;
+    /* Replicas: what is received and not yet posted, since it goes with what is sent for it */
+    int held, n_held;
 } Nccl;
 
 /* What the ends of its edges are. */
@@ -71,7 +77,7 @@ static void find_edges(Links *l, Nccl *c)
                     c->edge[i].shared == m->shared;
         if (!known)
             c->edge[c->n++] = (Edge){
-                m->from, m->to, m->shared, m->peer, m->sent, k, NULL};
+                m->from, m->to, m->shared, m->peer, m->sent, k, NULL, 0};
     }
     qsort(c->edge, (size_t)c->n, sizeof *c->edge, by_name);
 }
@@ -118,46 +124,109 @@ static PpStatus same_order(Links *l, const Nccl *c)
 
 /* ---- communicators ---- */
 
-/* The same number on both sides: by the rank with the most edges. */
-static PpStatus share_blocks(Links *l, const Nccl *c, int *blocks)
+/* How many blocks for each: the least that any rank has.  Training opens its edges of stages and the
+ * replicas' communicator; evaluation once more the edges that go forward. */
+static PpStatus share_blocks(Links *l, int *blocks)
 {
-    int *edges = calloc((size_t)l->group->ranks, sizeof *edges), most = 1;
-    if (!edges)
-        return pp_no_memory();
-    PpStatus s = l->group->op->gather(l->group, &c->n, sizeof *edges, edges);
-    for (int k = 0; k < l->group->ranks; k++)
-        most = edges[k] > most ? edges[k] : most;
-    free(edges);
-    *blocks = BLOCKS / most > EDGE_BLOCKS ? EDGE_BLOCKS : BLOCKS / most > 0 ? BLOCKS / most : 1;
+    Links pipe = *l;
+    Nccl count = {.edge = calloc((size_t)l->plan->n_msg + 1, sizeof *count.edge)};
+    int *all = calloc((size_t)l->group->ranks, sizeof *all);
+    int processors = device_nccl()->processors(l->dev), mine = 0;
+    PpStatus s = count.edge && all ? PP_OK : pp_no_memory();
+    if (s == PP_OK) {
+        pipe.axis = AXIS_PIPE;
+        find_edges(&pipe, &count);
+        mine = processors / 2 / (2 * count.n + 1);
+        if (mine < 1)
+            s = pp_fail(PP_ERR_MODEL,
+                        "--transport nccl: rank %d has %d edges to other stages, whose messages "
+                        "would fill a device of %d multiprocessors while they wait: use another "
+                        "transport, or fewer stages a rank",
+                        l->world->rank, count.n, processors);
+    }
+    s = group_agree(l->group, s);
+    if (s == PP_OK)
+        s = l->group->op->gather(l->group, &mine, sizeof mine, all);
+    *blocks = COMM_BLOCKS;
+    for (int k = 0; k < l->group->ranks && s == PP_OK; k++)
+        *blocks = all[k] < *blocks ? all[k] : *blocks;
+    free(count.edge);
+    free(all);
     return s;
 }
 
-static PpStatus join(Links *l, const Nccl *c, Edge *e, int blocks)
+/* An id, and whether one could be made: its bytes are random. */
+typedef struct {
+    char bytes[NCCL_ID], made;
+} Id;
+
+static PpStatus join(Links *l, Nccl *c, const Id *id, int rank, int ranks, int blocks,
+                     const char *what)
+{
+    const char *why = l->dev->op->error();
+    if (!id->made)
+        return pp_fail(PP_ERR_IO, "rank %d, an id for %s: %s", l->world->rank, what,
+                       *why ? why : "the other side made none");
+    void *comm = device_nccl()->join(l->dev, id->bytes, rank, ranks, blocks);
+    if (!comm)
+        return pp_fail(PP_ERR_IO, "rank %d, a communicator for %s: %s", l->world->rank, what,
+                       l->dev->op->error());
+    c->comm[c->n_comm++] = comm;
+    return PP_OK;
+}
+
+/* A byte over each of these edges, all of one communicator. */
+static PpStatus connect(Links *l, const Nccl *c, const Edge *e, int n)
 {
     const NcclOps *op = device_nccl();
-    char id[NCCL_ID + 1] = {0}; /* and whether the sender could make one: its bytes are random */
-    id[NCCL_ID] = e->send && op->id(id);
-    TRY(tell(l, e, id, sizeof id));
-    if (!id[NCCL_ID])
-        return pp_fail(PP_ERR_IO, "rank %d, an id for the edge from %s %d to %d: %s",
-                       l->world->rank, axis_word(l), e->from, e->to,
-                       *l->dev->op->error() ? l->dev->op->error() : "the other side made none");
-    e->comm = op->join(l->dev, id, e->send ? 0 : 1, blocks);
-    if (!e->comm)
-        return pp_fail(PP_ERR_IO,
-                       "rank %d, a communicator for the edge from %s %d to %d: %s",
-                       l->world->rank, axis_word(l), e->from, e->to, l->dev->op->error());
-    const Message *m = &l->plan->msg[e->first];
     const Stamp *at = &c->stamp[e->first];
-    if (m->bytes && !m->shared) /* parameters have their values, other buffers none yet */
-        l->dev->op->zero(l->dev, l->dev->current, m->buf, 1);
+    for (int i = 0; i < n; i++) { /* parameters have their values, other buffers none yet */
+        const Message *m = &l->plan->msg[e[i].first];
+        if (m->bytes && !m->shared)
+            l->dev->op->zero(l->dev, l->dev->current, m->buf, 1);
+    }
     l->dev->op->record(l->dev, l->dev->current, at->ready);
     op->after(e->comm, at->ready);
-    if (m->bytes)
-        op->post(e->comm, e->send, m->buf, 1);
+    op->begin();
+    for (int i = 0; i < n; i++)
+        if (l->plan->msg[e[i].first].bytes)
+            op->post(e->comm, e[i].other, e[i].send, l->plan->msg[e[i].first].buf, 1);
+    op->end();
     op->record(e->comm, at->done);
     l->dev->op->sync(l->dev, at->done);
     return device_check(l->dev, l->world->rank, "connecting by NCCL");
+}
+
+static PpStatus join_stages(Links *l, Nccl *c, int blocks)
+{
+    for (Edge *e = c->edge; e < c->edge + c->n; e++) {
+        Id id = {.made = 0};
+        char what[64];
+        id.made = (char)(e->send && device_nccl()->id(id.bytes));
+        TRY(tell(l, e, &id, sizeof id));
+        snprintf(what, sizeof what, "the edge from stage %d to %d", e->from, e->to);
+        TRY(join(l, c, &id, !e->send, 2, blocks, what));
+        e->comm = c->comm[c->n_comm - 1];
+        e->other = e->send;
+        TRY(connect(l, c, e, 1));
+    }
+    return PP_OK;
+}
+
+static PpStatus join_replicas(Links *l, Nccl *c, int blocks)
+{
+    const Group *g = l->group;
+    Id mine = {.made = 0}, *all = calloc((size_t)g->ranks, sizeof *all);
+    mine.made = (char)(!g->rank && device_nccl()->id(mine.bytes));
+    PpStatus s = all ? l->group->op->gather(l->group, &mine, sizeof mine, all) : pp_no_memory();
+    if (s == PP_OK)
+        s = join(l, c, &all[0], g->rank, g->ranks, blocks, "the replicas");
+    free(all);
+    for (int i = 0; i < c->n && s == PP_OK; i++) {
+        c->edge[i].comm = c->comm[0];
+        c->edge[i].other = c->edge[i].peer;
+    }
+    return s == PP_OK && c->n ? connect(l, c, c->edge, c->n) : s;
 }
 
 static PpStatus open_nccl(Links *l)
@@ -167,12 +236,13 @@ static PpStatus open_nccl(Links *l)
         return pp_no_memory();
     c->edge = calloc((size_t)l->plan->n_msg + 1, sizeof *c->edge);
     c->stamp = calloc((size_t)l->plan->n_msg + 1, sizeof *c->stamp);
-    PpStatus s = c->edge && c->stamp ? PP_OK : pp_no_memory();
+    c->comm = calloc((size_t)l->plan->n_msg + 1, sizeof *c->comm);
+    PpStatus s = c->edge && c->stamp && c->comm ? PP_OK : pp_no_memory();
     TRY(group_agree(l->group, s));
     find_edges(l, c);
     TRY(group_agree(l->group, same_order(l, c)));
     int blocks = 1;
-    TRY(group_agree(l->group, share_blocks(l, c, &blocks)));
+    TRY(group_agree(l->group, share_blocks(l, &blocks)));
     for (int k = 0; k < l->plan->n_msg; k++) {
         if (!links_carry(l, k))
             continue;
@@ -180,18 +250,15 @@ static PpStatus open_nccl(Links *l)
         l->link[k].wire = edge_of(c, &l->plan->msg[k]);
     }
     TRY(group_agree(l->group, device_check(l->dev, l->world->rank, "events of its messages")));
-    for (int i = 0; i < c->n; i++)
-        if ((s = join(l, c, &c->edge[i], blocks)) == PP_ERR_PEER) {
-            return s;
-            /* Nobody can be asked: the other side waits for this communicator, inside NCCL */
-        } else if (s != PP_OK) {
-            if (pp_failure_first())
-                pp_failure_print();
-            l->group->op->fail(l->group, s);
-            fflush(NULL);
-            _exit((int)s);
-        }
-    return PP_OK;
+    s = l->axis == AXIS_PIPE ? join_stages(l, c, blocks) : join_replicas(l, c, blocks);
+    if (s == PP_OK || s == PP_ERR_PEER)
+        return s;
+    /* Nobody can be asked: the others wait for this communicator, inside NCCL */
+    if (pp_failure_first())
+        pp_failure_print();
+    l->group->op->fail(l->group, s);
+    fflush(NULL);
+    _exit((int)s);
 }
 
 static void close_nccl(Links *l, int broken)
@@ -199,16 +266,15 @@ static void close_nccl(Links *l, int broken)
     Nccl *c = l->state;
     if (!c)
         return;
-    for (int i = 0; i < c->n; i++)
-        if (c->edge[i].comm)
-            device_nccl()->leave(c->edge[i].comm, broken);
+    for (int i = 0; i < c->n_comm; i++)
+        device_nccl()->leave(c->comm[i], broken);
     for (int k = 0; c->stamp && k < l->plan->n_msg; k++) {
         if (!links_carry(l, k))
             continue;
         l->dev->op->event_free(l->dev, c->stamp[k].ready);
         l->dev->op->event_free(l->dev, c->stamp[k].done);
     }
-    free(c->edge), free(c->stamp), free(c);
+    free(c->edge), free(c->stamp), free(c->comm), free(c);
     l->state = NULL;
 }
 
@@ -216,27 +282,57 @@ static void close_nccl(Links *l, int broken)
 
 static Edge *edge_at(const Links *l, int message) { return l->link[message].wire; }
 
-/* Those of a stage are of one edge, those of replicas one edge after the other. */
-static PpStatus post_nccl(Links *l, int first, int count, int receive)
+/* These, all of one communicator, as one group. */
+static void post_group(Links *l, int first, int count)
 {
     const NcclOps *op = device_nccl();
     const Nccl *c = l->state;
+    if (!count)
+        return;
+    void *comm = edge_at(l, first)->comm;
     l->dev->op->record(l->dev, l->dev->current, c->stamp[first].ready);
-    for (int k = first; k < first + count; k++)
-        if (k == first || edge_at(l, k) != edge_at(l, k - 1))
-            op->after(edge_at(l, k)->comm, c->stamp[first].ready);
+    op->after(comm, c->stamp[first].ready);
     op->begin();
-    for (int k = first; k < first + count; k++)
-        op->post(edge_at(l, k)->comm, !receive, l->plan->msg[k].buf, l->plan->msg[k].bytes);
+    for (int k = first; k < first + count; k++) {
+        const Message *m = &l->plan->msg[k];
+        op->post(comm, edge_at(l, k)->other, m->sent, m->buf, m->bytes);
+    }
     op->end();
     for (int k = first; k < first + count; k++)
-        op->record(edge_at(l, k)->comm, c->stamp[k].done);
+        op->record(comm, c->stamp[k].done);
+}
+
+static void post_held(Links *l)
+{
+    Nccl *c = l->state;
+    int n = c->n_held;
+    c->n_held = 0;
+    post_group(l, c->held, n);
+}
+
+/* Replicas first say what they receive and then what they send, under the next numbers. */
+static PpStatus post_nccl(Links *l, int first, int count, int receive)
+{
+    Nccl *c = l->state;
+    int goes_with = !receive && c->n_held && c->held + c->n_held == first;
+    if (!goes_with)
+        post_held(l);
+    if (l->axis == AXIS_PEERS && receive) {
+        c->held = first;
+        c->n_held = count;
+        return PP_OK;
+    }
+    int held = c->n_held;
+    c->n_held = 0;
+    post_group(l, first - held, count + held);
     return PP_OK;
 }
 
 static PpStatus finish_nccl(Links *l, int message)
 {
     const Nccl *c = l->state;
+    if (c->n_held && message >= c->held && message < c->held + c->n_held)
+        post_held(l);
     l->dev->op->wait(l->dev, l->dev->current, c->stamp[message].done);
     return PP_OK;
 }
@@ -248,8 +344,8 @@ static int alive_nccl(Links *l)
     const Nccl *c = l->state;
     if (l->group->op->failed(l->group))
         return 0;
-    for (int i = 0; i < c->n; i++)
-        if (!device_nccl()->alive(c->edge[i].comm))
+    for (int i = 0; i < c->n_comm; i++)
+        if (!device_nccl()->alive(c->comm[i]))
             return 0;
     return 1;
 }

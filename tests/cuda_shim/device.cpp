@@ -153,7 +153,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
     p->warpSize = 32;
     p->maxThreadsPerBlock = 1024;
     p->maxThreadsPerMultiProcessor = 2048;
-    p->multiProcessorCount = 4;                         /* few: grid-stride loops go round */
+    p->multiProcessorCount = MULTIPROCESSORS;
     p->maxThreadsDim[0] = p->maxThreadsDim[1] = 1024;
     p->maxThreadsDim[2] = 64;
     p->maxGridSize[0] = 0x7fffffff;
@@ -176,7 +176,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attr, int device) 
     case cudaDevAttrMaxSharedMemoryPerBlock: *value = SHARED_PLAIN; break;
     case cudaDevAttrWarpSize: *value = 32; break;
     case cudaDevAttrClockRate: *value = 1000000; break;
-    case cudaDevAttrMultiProcessorCount: *value = 4; break;
+    case cudaDevAttrMultiProcessorCount: *value = MULTIPROCESSORS; break;
     case cudaDevAttrMemoryClockRate: *value = 1000000; break;
     case cudaDevAttrGlobalMemoryBusWidth: *value = 64; break;
     case cudaDevAttrL2CacheSize: *value = 1 << 20; break;

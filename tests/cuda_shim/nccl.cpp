@@ -328,8 +328,7 @@ static void wait_joined(ncclComm *c, Lock &lock) {
         changed.wait(lock);
 }
 
-/* of a kernel that nothing limits; of the device */
-enum { BLOCKS = 64, MULTIPROCESSORS = 132 };
+enum { BLOCKS = 64 };                                      /* of a kernel that nothing limits */
 
 static void check_room(int device) {
     int held = 0;

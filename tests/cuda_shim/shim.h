@@ -23,6 +23,7 @@ namespace shim {
 /* ---- report.cpp: one line each on stderr; a process that reported ends with exit code 97 ---- */
 
 enum { EXIT_REPORTED = 97 };
+enum { MULTIPROCESSORS = 108 }; /* of each device: those of an A100, fewer than later cards have */
 /* once for each key */
 void report(const char *key, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* after a report from which nothing can go on */

@@ -744,7 +744,7 @@ static const Bad bad[] = {
     BAD(nccl_stream, true, "NCCL: ncclSend by a communicator of device * in a stream of device *"),
     BAD(nccl_loading, true, "NCCL: kernels are loaded when they are first launched*"),
     BAD(nccl_room, true,
-        "NCCL: communicators of device 0 may hold 192 blocks while they wait: a device of 132 "
+        "NCCL: communicators of device 0 may hold 128 blocks while they wait: a device of 108 "
         "multiprocessors is full"),
     BAD(nccl_duplicate, true, "invalid usage, invalid usage"),
 };
