@@ -4,6 +4,7 @@
 #ifndef PPSPLIT_AUTODIFF_H
 #define PPSPLIT_AUTODIFF_H
 
+#include "base/file/sha256.h"
 #include "frontend/frontend.h"
 #include "partition/partition.h"
 
@@ -79,20 +80,23 @@ void divide_backward(Pipe *p);
    the file: nothing that large is written twice. Constants of 1 MiB and more go to `outside`;
    inside with NULL. */
 typedef struct { const char *file; int64_t offset; } OnnxWeight;
-typedef struct OnnxOutside OnnxOutside;
-void onnx_write_forward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, OnnxOutside *outside,
-                        FILE *f);
-void onnx_write_backward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, OnnxOutside *outside,
-                         FILE *f);
+typedef struct OutsideFile OutsideFile;
+void onnx_write_forward(const Pipe *p, uint32_t stage, const OnnxWeight *weight,
+                        OutsideFile *outside, FILE *f);
+void onnx_write_backward(const Pipe *p, uint32_t stage, const OnnxWeight *weight,
+                         OutsideFile *outside, FILE *f);
 
 /* export/outside.c: the constants outside of what is written into a folder, in the file `name` of
    it, which is there where there are any. */
-OnnxOutside *outside_new(Arena *a, const char *folder, const char *name);
-void outside_end(OnnxOutside *o);
+typedef struct { int64_t offset; char sha256[SHA256_TEXT]; } OutsidePlace;
+OutsideFile *outside_new(Arena *a, const char *folder, const char *name);
+/* Where in the file these bytes stand; they stay where they are until outside_end(). */
+OutsidePlace outside_place(OutsideFile *o, const void *at, size_t n);
+void outside_end(OutsideFile *o);
 
 /* export/skeleton.c: writes model m (one of g->model) without its trainable bytes and its long
-   constants. */
-void skeleton_write(const Graph *g, Model *m, OnnxOutside *outside, FILE *f);
+   constants, as the file `name`. */
+void skeleton_write(const Graph *g, Model *m, const char *name, OutsideFile *outside, FILE *f);
 
 /* export/merge.c: puts the weights of a checkpoint of the program in folder `out` back into the
    model, at target; of several models in sequence at target, target1, ...  The files appear when

@@ -22,9 +22,6 @@ PpTensor cg_tensor(const Graph *g, ValueId v, const char *name, Arena *a);
 /* The constants in their order, as numbers in StageGen.constants: those in params/, then, for a
    device, which reads all in its memory, those that stand in the source. */
 Ids cg_table_constants(const StageGen *sg, bool device, Arena *a);
-/* A constant in params/; what the stage beside has as well has its name there. */
-const char *cg_const_name(const StageGen *sg, uint32_t i);
-bool cg_const_is_beside(const StageGen *sg, uint32_t i);
 /* May the user's own function make the stage's weight gradients? */
 bool cg_own_weight(const StageGen *sg);
 

@@ -255,20 +255,17 @@ static void add_pieces(Merge *m, Pieces *to, uint32_t number, const Pieces *part
         add(m, to, part->piece.at[i]);
 }
 
-/* The message with the tensors that stand where a way leads, fields within fields, ending in 0. */
-static Pieces merge_part(Merge *m, PbSpan body, int n, const uint32_t *const *way, const char *path)
+/* The message of kind `in`, with the tensors that are not in it. */
+static Pieces merge_part(Merge *m, PbSpan body, Holder in, const char *path)
 {
     Pieces out = {0};
     for (PbField f; pb_next(&body, &f);) {
-        const uint32_t *at = NULL;
-        for (int i = 0; i < n; i++)
-            at = way[i][0] == f.number ? way[i] + 1 : at;
-        bool tensor = at && !*at;
-        Slot s = tensor ? read_slot(m, f.body) : (Slot){0};
+        Holder is = holder_of(in, f.number);
+        Slot s = is == IS_TENSOR ? read_slot(m, f.body) : (Slot){0};
         if (s.parameter || s.sha256) {
             add_tensor(m, &out, f.number, &s);
-        } else if (at && !tensor) {
-            Pieces part = merge_part(m, f.body, 1, &at, path);
+        } else if (is != IN_NOTHING && is != IS_TENSOR) {
+            Pieces part = merge_part(m, f.body, is, path);
             add_pieces(m, &out, f.number, &part);
         } else {
             add(m, &out, (Piece){.at = f.start, .n = (size_t)(f.end - f.start)});
@@ -276,26 +273,6 @@ static Pieces merge_part(Merge *m, PbSpan body, int n, const uint32_t *const *wa
     }
     check_read(&body, path);
     return out;
-}
-
-static Pieces merge_skeleton(Merge *m, PbSpan body, const char *path)
-{
-    static const uint32_t initializer[] = {GRAPH_INITIALIZER, 0},
-                          constant[] = {GRAPH_NODE, NODE_ATTRIBUTE, ATTR_T, 0},
-                          inner[] = {FUNCTION_NODE, NODE_ATTRIBUTE, ATTR_T, 0};
-    static const uint32_t *const of_graph[] = {initializer, constant}, *const of_function[] = {inner};
-    Pieces model = {0};
-    for (PbField f; pb_next(&body, &f);) {
-        bool graph = f.number == MODEL_GRAPH;
-        if (!graph && f.number != MODEL_FUNCTION) {
-            add(m, &model, (Piece){.at = f.start, .n = (size_t)(f.end - f.start)});
-            continue;
-        }
-        Pieces part = merge_part(m, f.body, graph ? 2 : 1, graph ? of_graph : of_function, path);
-        add_pieces(m, &model, f.number, &part);
-    }
-    check_read(&body, path);
-    return model;
 }
 
 /* ---- files: all of them, or none ---- */
@@ -422,13 +399,13 @@ static bool merge_model(Merge *m, uint32_t i)
     uint32_t parameters = m->result.parameters;
     const char *data = NULL;
     m->data_name = NULL;
-    Pieces model = merge_skeleton(m, skeleton, path);
+    Pieces model = merge_part(m, skeleton, IN_MODEL, path);
     if (model.n > inline_limit) {
         data = arena_printf(m->arena, "%s.data", target);
         m->data_name = strrchr(data, '/') ? strrchr(data, '/') + 1 : data;
         m->data = (Pieces){0};
         m->result.parameters = parameters;
-        model = merge_skeleton(m, skeleton, path);
+        model = merge_part(m, skeleton, IN_MODEL, path);
         onnx_check_size(target, model.n);
     }
     const char *mark = merge_mark(m->arena, skeleton);

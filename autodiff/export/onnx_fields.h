@@ -15,12 +15,17 @@ enum {
     ATTR_I = 3,
     ATTR_S = 4,
     ATTR_T = 5,
+    ATTR_G = 6,
     ATTR_INTS = 8,
+    ATTR_TENSORS = 10,
+    ATTR_GRAPHS = 11,
+    ATTR_SPARSE = 22,
     ATTR_TYPE = 20,
     TYPE_INT = 2,
     TYPE_STRING = 3,
     TYPE_INTS = 7
 };
+enum { SPARSE_VALUES = 1, SPARSE_INDICES = 2 };
 enum {
     TENSOR_DIMS = 1,
     TENSOR_TYPE = 2,

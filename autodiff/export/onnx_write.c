@@ -43,7 +43,7 @@ static void add_input(Ow *w, ValueId v, const char *name)
     info(w, &w->input, GRAPH_INPUT, w->alias[v], val(w->g, v));
 }
 
-static Ow begin(const Pipe *p, OnnxOutside *outside, Arena *a)
+static Ow begin(const Pipe *p, OutsideFile *outside, Arena *a)
 {
     Ow w = {.p = p,
             .g = p->graph,
@@ -162,8 +162,8 @@ static void add_output(Ow *w, bool *listed, ValueId v)
     info(w, &w->output, GRAPH_OUTPUT, ow_name(w, v), val(w->g, v));
 }
 
-void onnx_write_forward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, OnnxOutside *outside,
-                        FILE *f)
+void onnx_write_forward(const Pipe *p, uint32_t stage, const OnnxWeight *weight,
+                        OutsideFile *outside, FILE *f)
 {
     Arena *a = arena_within(p->graph->arena);
     Ow w = begin(p, outside, a);
@@ -229,8 +229,8 @@ static void add_gradient(Ow *w, const Ids *grads, ValueId of)
     info(w, &w->output, GRAPH_OUTPUT, name, val(w->g, of));
 }
 
-void onnx_write_backward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, OnnxOutside *outside,
-                         FILE *f)
+void onnx_write_backward(const Pipe *p, uint32_t stage, const OnnxWeight *weight,
+                         OutsideFile *outside, FILE *f)
 {
     Arena *a = arena_within(p->graph->arena);
     Ow w = begin(p, outside, a);

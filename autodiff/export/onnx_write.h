@@ -18,7 +18,7 @@ typedef struct {
     PbMessage node, init, input, output;  /* fields of GraphProto, in order */
     Ids param;                      /* parameters whose bytes follow when the file is written */
     const char **alias;             /* by value id: another name than its own, in this file */
-    OnnxOutside *outside;               /* for long constants; NULL: inside */
+    OutsideFile *outside;               /* for long constants; NULL: inside */
     StrMap param_name;              /* names that parameters take in every file */
     uint32_t made, nodes;           /* numbers for made-up names */
     int opset;                      /* that a node needs, where that is newer than others do */

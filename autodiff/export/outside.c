@@ -1,6 +1,6 @@
 /*
- * outside.c - long constants outside of the ONNX files that read them: one file, in which each stands
- * once, whichever files refer to it.
+ * outside.c - constants outside of what reads them: one file, in which each stands once, whether
+ * the program, its stages as ONNX or the skeleton refer to it.
  *
  * A message of protobuf ends at 2 GB, and a mask that every stage reads may have that many bytes
  * alone.  Offsets are multiples of 4096, as ONNX asks for of data that are to be mapped.
@@ -15,29 +15,29 @@ enum { ALIGNED = 4096 };
 
 static const uint64_t protobuf_end = UINT64_C(1) << 31;
 
-typedef struct { const void *at; size_t n; int64_t offset; } Place;
+typedef struct { const void *at; size_t n; OutsidePlace place; } Met;
 
-struct OnnxOutside {
+struct OutsideFile {
     Arena *a;
     const char *path, *name;
     FILE *f;                                            /* once there is something to write */
     int64_t end;
-    VEC(Place) place;
+    VEC(Met) met;
 };
 
-OnnxOutside *outside_new(Arena *a, const char *folder, const char *name)
+OutsideFile *outside_new(Arena *a, const char *folder, const char *name)
 {
-    OnnxOutside *o = arena_new_of(a, OnnxOutside);
-    *o = (OnnxOutside){.a = a, .path = arena_printf(a, "%s/%s", folder, name), .name = name};
+    OutsideFile *o = arena_new_of(a, OutsideFile);
+    *o = (OutsideFile){.a = a, .path = arena_printf(a, "%s/%s", folder, name), .name = name};
     return o;
 }
 
-static _Noreturn void cannot_write(const OnnxOutside *o)
+static _Noreturn void cannot_write(const OutsideFile *o)
 {
     diag_fatal(EXIT_IO, WHERE_FILE(o->path), "cannot write: %s", strerror(errno));
 }
 
-static int64_t append(OnnxOutside *o, const void *at, size_t n)
+static int64_t append(OutsideFile *o, const void *at, size_t n)
 {
     if (!o->f)
         o->f = arena_fopen(o->a, o->path, "w");
@@ -45,31 +45,38 @@ static int64_t append(OnnxOutside *o, const void *at, size_t n)
     if (!o->f || fseeko(o->f, offset, SEEK_SET) || file_put(at, n, o->f) != n)
         cannot_write(o);
     o->end = offset + (int64_t)n;
-    vec_push(o->a, &o->place, ((Place){at, n, offset}));
     return offset;
 }
 
 /* By address first: the stages share most of what they read. */
-static int64_t find(OnnxOutside *o, const void *at, size_t n)
+OutsidePlace outside_place(OutsideFile *o, const void *at, size_t n)
 {
-    for (uint32_t i = 0; i < o->place.n; i++)
-        if (o->place.at[i].at == at && o->place.at[i].n == n)
-            return o->place.at[i].offset;
-    for (uint32_t i = 0; i < o->place.n; i++)
-        if (o->place.at[i].n == n && !memcmp(o->place.at[i].at, at, n))
-            return o->place.at[i].offset;
-    return append(o, at, n);
+    unsigned char digest[SHA256_BYTES];
+    Met new = {at, n, {0}};
+    for (uint32_t i = 0; i < o->met.n; i++)
+        if (o->met.at[i].at == at && o->met.at[i].n == n)
+            return o->met.at[i].place;
+    sha256_of(at, n, digest);
+    sha256_text(digest, new.place.sha256);
+    uint32_t same = 0;
+    while (same < o->met.n && (o->met.at[same].n != n ||
+                               strcmp(o->met.at[same].place.sha256, new.place.sha256) != 0))
+        same++;
+    new.place.offset = same < o->met.n ? o->met.at[same].place.offset : append(o, at, n);
+    vec_push(o->a, &o->met, new);
+    return new.place;
 }
 
-bool outside_put(OnnxOutside *o, PbMessage *tensor, const void *at, size_t n)
+const char *outside_put(OutsideFile *o, PbMessage *tensor, const void *at, size_t n)
 {
     if (!o || n < LONG_CONSTANT)
-        return false;
-    onnx_put_external(tensor, o->name, (uint64_t)find(o, at, n), n);
-    return true;
+        return NULL;
+    OutsidePlace place = outside_place(o, at, n);
+    onnx_put_external(tensor, o->name, (uint64_t)place.offset, n);
+    return arena_strdup(tensor->a, place.sha256);
 }
 
-void outside_end(OnnxOutside *o)
+void outside_end(OutsideFile *o)
 {
     bool bad = o->f && ferror(o->f);
     if (o->f && (arena_fclose(o->a, o->f) || bad))

@@ -7,12 +7,10 @@
  * original file, whose bytes are replaced by a note naming the parameter (external_data keys of
  * ours).  What the exporter merged because it was equal is separated, a bias it dropped because it
  * was zero is an operand again, and what it computed of parameters is computed of them again by
- * nodes.  Long constants are outside of it (outside.c), with their checksums.  All else is copied
- * byte for byte.
+ * nodes.  Long constants are outside of it (skeleton_tensor.c).  All else is copied byte for byte.
  */
 #include <string.h>
 
-#include "base/file/sha256.h"
 #include "frontend/params/params.h"
 #include "onnx_fields.h"
 #include "outside.h"
@@ -29,7 +27,7 @@ typedef struct {
     Model *m;
     const Graph *g;
     Arena *arena;
-    OnnxOutside *outside;                                   /* for long constants */
+    OutsideFile *outside;                                   /* for long constants */
     /* per parameter: its initializer's name in the skeleton; NULL: of another file */
     const char **name;
     /* per parameter: its type in the skeleton, which is the file's */
@@ -196,20 +194,6 @@ static PbMessage parameter_tensor(const Skeleton *s, uint32_t p)
     return t;
 }
 
-/* The bytes of a tensor that is no parameter: inline unless they are many, wherever they were. */
-static void put_constant_bytes(const Skeleton *s, PbMessage *t, const void *at, size_t n)
-{
-    unsigned char digest[SHA256_BYTES];
-    char text[SHA256_TEXT];
-    if (!outside_put(s->outside, t, at, n)) {
-        pb_put_bytes(t, TENSOR_RAW, at ? at : "", n);
-        return;
-    }
-    sha256_of(at, n, digest);
-    sha256_text(digest, text);
-    onnx_put_entry(t, TENSOR_EXTERNAL, SKELETON_SHA256, text);
-}
-
 static void put_constant(const Skeleton *s, PbMessage *graph, const RawTensor *r)
 {
     PbMessage t = {.a = graph->a};
@@ -217,7 +201,7 @@ static void put_constant(const Skeleton *s, PbMessage *graph, const RawTensor *r
         pb_put_int(&t, TENSOR_DIMS, r->shape.d[i]);
     pb_put_int(&t, TENSOR_TYPE, r->dtype);
     pb_put_string(&t, TENSOR_NAME, r->name);
-    put_constant_bytes(s, &t, r->bytes.at, r->bytes.length);
+    skeleton_put_elements(s->outside, &t, r->bytes.at, r->bytes.length);
     pb_put_message(graph, GRAPH_INITIALIZER, &t);
 }
 
@@ -393,7 +377,7 @@ static void put_edited(PbMessage *graph, const Skeleton *s, const PbField *w, co
         if (f.number == NODE_METADATA)
             put_metadata(&out, n, &f);
         else if (f.number > (n->copy_of ? NODE_NAME : NODE_OUTPUT))
-            copy_field(&out, &f);
+            skeleton_put_field(s->m, s->outside, &out, &f, IN_NODE);
     put_noted(&out, n);
     pb_put_message(graph, GRAPH_NODE, &out);
     if (!own_add)
@@ -424,31 +408,17 @@ static bool *lifted_nodes(const Skeleton *s, uint32_t *n)
     return is;
 }
 
-/* A tensor of the file, its bytes outside where they are many. */
-static PbMessage put_tensor(const Skeleton *s, PbSpan body)
-{
-    PbMessage out = {.a = s->arena};
-    for (PbField f; pb_next(&body, &f);)
-        if (f.number == TENSOR_RAW)
-            put_constant_bytes(s, &out, f.body.at, (size_t)(f.body.end - f.body.at));
-        else
-            copy_field(&out, &f);
-    return out;
-}
-
-/* A Constant's node, or its attribute: the tensor replaced, by parameter p's or, where that is
- * NONE, as put_tensor() does. */
-static PbMessage put_holder(const Skeleton *s, PbSpan body, uint32_t p, int depth)
+/* A Constant's node, or its attribute, with parameter p for its tensor. */
+static PbMessage put_holder(const Skeleton *s, PbSpan body, uint32_t p, Holder in)
 {
     PbMessage out = {.a = s->arena};
     for (PbField f; pb_next(&body, &f);) {
-        if (f.number != (depth ? ATTR_T : NODE_ATTRIBUTE)) {
+        Holder is = holder_of(in, f.number);
+        if (is != IN_ATTRIBUTE && is != IS_TENSOR) {
             copy_field(&out, &f);
             continue;
         }
-        PbMessage inner = !depth      ? put_holder(s, f.body, p, 1)
-                          : p == NONE ? put_tensor(s, f.body)
-                                      : parameter_tensor(s, p);
+        PbMessage inner = is == IS_TENSOR ? parameter_tensor(s, p) : put_holder(s, f.body, p, is);
         pb_put_message(&out, f.number, &inner);
     }
     return out;
@@ -467,14 +437,10 @@ static PbMessage put_graph(const Skeleton *s, PbSpan body)
                 put_edited(&g, s, &f, s->copies.at[i]);
         if (f.number == GRAPH_NODE && node <= n_lifted && lifted[node - 1])
             continue;
-        if (edit) {
+        if (edit)
             put_edited(&g, s, &f, edit);
-        } else if (f.number == GRAPH_NODE && f.end - f.start > LONG_CONSTANT) {
-            PbMessage n = put_holder(s, f.body, NONE, 0);
-            pb_put_message(&g, GRAPH_NODE, &n);
-        } else if (f.number != GRAPH_INITIALIZER) {
-            copy_field(&g, &f);
-        }
+        else if (f.number != GRAPH_INITIALIZER)
+            skeleton_put_field(s->m, s->outside, &g, &f, IN_GRAPH);
     }
     bool *is_trained = arena_array(s->arena, bool, s->m->init.n);
     for (uint32_t p = 0; p < s->g->param.n; p++)
@@ -516,19 +482,20 @@ static PbMessage put_function(const Skeleton *s, PbSpan body, uint32_t function)
     uint32_t node = 0;
     for (PbField f; pb_next(&body, &f);) {
         uint32_t p = f.number == FUNCTION_NODE ? held_by(s, function, node++) : NONE;
-        if (p == NONE && (f.number != FUNCTION_NODE || f.end - f.start <= LONG_CONSTANT)) {
-            copy_field(&out, &f);
+        if (p == NONE) {
+            skeleton_put_field(s->m, s->outside, &out, &f, IN_FUNCTION);
             continue;
         }
-        PbMessage constant = put_holder(s, f.body, p, 0);
+        PbMessage constant = put_holder(s, f.body, p, IN_NODE);
         pb_put_message(&out, FUNCTION_NODE, &constant);
     }
     return out;
 }
 
-static void write_message(FILE *f, Arena *a, uint32_t number, const PbMessage *body)
+static void write_message(FILE *f, const char *name, Arena *a, uint32_t number,
+                          const PbMessage *body)
 {
-    onnx_check_size("model.skeleton", body->n);
+    onnx_check_size(name, body->n);
     PbMessage head = {.a = a};
     pb_put_key(&head, number, PB_BYTES);
     pb_put_varint(&head, body->n);
@@ -536,7 +503,7 @@ static void write_message(FILE *f, Arena *a, uint32_t number, const PbMessage *b
     fwrite(body->at, 1, body->n, f);
 }
 
-void skeleton_write(const Graph *g, Model *m, OnnxOutside *outside, FILE *f)
+void skeleton_write(const Graph *g, Model *m, const char *name, OutsideFile *outside, FILE *f)
 {
     Arena *arena = arena_within(g->arena);
     Skeleton s = {.m = m, .g = g, .arena = arena, .outside = outside};
@@ -558,7 +525,7 @@ void skeleton_write(const Graph *g, Model *m, OnnxOutside *outside, FILE *f)
         }
         PbMessage part = w.number == MODEL_GRAPH ? put_graph(&s, w.body)
                                                  : put_function(&s, w.body, ++function);
-        write_message(f, arena, w.number, &part);
+        write_message(f, name, arena, w.number, &part);
     }
     arena_free(arena);
 }

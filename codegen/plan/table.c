@@ -148,30 +148,6 @@ static const PpParam *params(const StageGen *sg, Arena *a)
 
 /* ---- constants ------------------------------------------------------------------------------- */
 
-/* Which constant of the stage beside has the same bytes; its number of constants: none. */
-static uint32_t beside(const StageGen *sg, uint32_t i)
-{
-    uint32_t k = 0;
-    while (k < sg->beside->constants.n &&
-           (sg->beside->constants.at[k].inlined ||
-            val(sg->beside->g, sg->beside->constants.at[k].value)->data !=
-                val(sg->g, sg->constants.at[i].value)->data))
-        k++;
-    return k;
-}
-
-bool cg_const_is_beside(const StageGen *sg, uint32_t i)
-{
-    return sg->beside && beside(sg, i) < sg->beside->constants.n;
-}
-
-const char *cg_const_name(const StageGen *sg, uint32_t i)
-{
-    if (cg_const_is_beside(sg, i))
-        return cg_const_name(sg->beside, beside(sg, i));
-    return arena_printf(sg->a, "%%const%s.%u", sg->beside ? ".cuda" : "", i);
-}
-
 Ids cg_table_constants(const StageGen *sg, bool device, Arena *a)
 {
     Ids order = {0};
@@ -188,7 +164,7 @@ static const PpConst *constants(const StageGen *sg, const Ids *order, Arena *a)
     for (uint32_t k = 0; k < order->n; k++) {
         const StageConst *c = &sg->constants.at[order->at[k]];
         const Value *v = val(sg->g, c->value);
-        const char *name = cg_const_name(sg, order->at[k]);
+        const char *name = arena_printf(a, "constant %u", order->at[k]);
         list[k] = (PpConst){.t = tensor(sg->g, name, v->dtype, &v->shape, -1, a),
                             .offset = c->offset + (c->inlined ? sg->bytes_const : 0)};
     }

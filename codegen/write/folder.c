@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file/map.h"
 #include "base/file/replace.h"
 #include "write.h"
 
@@ -129,14 +130,11 @@ void folder_remove(const char *dir)
 
 static bool same_bytes(const char *one, const char *other)
 {
-    FILE *f = fopen(one, "r"), *g = fopen(other, "r");
-    bool same = f && g;
-    for (int c = 0; same && c != EOF;)
-        same = (c = getc(f)) == getc(g) && !ferror(f) && !ferror(g);
-    if (f)
-        fclose(f);
-    if (g)
-        fclose(g);
+    char why[FILE_WHY];
+    FileMap *f = file_map(one, why), *g = file_map(other, why);
+    bool same = f && g && f->bytes == g->bytes && !memcmp(f->at, g->at, f->bytes);
+    file_unmap(f);
+    file_unmap(g);
     return same;
 }
 

@@ -87,7 +87,7 @@ static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *d
              "    %-38s the program; runtime/ is what it links\n"
              "    stageN.onnx stageN.backward.onnx       the same stages for any ONNX runtime\n"
              "    params/                                the weights, by their names in the model, and\n"
-             "                                           what stageN.onnx refers to of long constants\n"
+             "                                           the long constants\n"
              "    model.skeleton                         the model without them: ppsplit merge "
              "puts trained ones back\n",
              g->batch > 0 ? g->batch : 1, made,
@@ -129,7 +129,7 @@ static void write_reports(Pipe *p, const char *dir)
 static Pipe *stage_of(Pipe *p, uint32_t i) { return p->stage.at[i].elsewhere ? p->whole : p; }
 
 /* After the parameters, whose bytes they may refer to. */
-static void write_stage_models(Pipe *p, const OnnxWeight *weight, OnnxOutside *outside,
+static void write_stage_models(Pipe *p, const OnnxWeight *weight, OutsideFile *outside,
                                const char *dir)
 {
     Arena *a = p->graph->arena;
@@ -149,7 +149,7 @@ static void write_stage_models(Pipe *p, const OnnxWeight *weight, OnnxOutside *o
 
 /* What merge starts from: model.skeleton; of several files in sequence model.skeleton,
  * model1.skeleton, ..., a file named twice once. */
-static void write_skeletons(Pipe *p, OnnxOutside *outside, const char *dir)
+static void write_skeletons(Pipe *p, OutsideFile *outside, const char *dir)
 {
     Arena *a = p->graph->arena;
     uint32_t n = 0;
@@ -162,7 +162,7 @@ static void write_skeletons(Pipe *p, OnnxOutside *outside, const char *dir)
         const char *name = n ? arena_printf(a, "model%u.skeleton", n) : "model.skeleton";
         n++;
         FILE *f = create(a, dir, name);
-        skeleton_write(p->graph, p->graph->model.at[i], outside, f);
+        skeleton_write(p->graph, p->graph->model.at[i], name, outside, f);
         finish(a, f, dir, name);
     }
 }
@@ -177,14 +177,14 @@ static uint64_t write_totals(Pipe *p, const char *dir, uint64_t hash, Text *tabl
     Text c = {.a = a};
     cg_stage_print(sg, TARGET_C, &c);
     put(a, dir, arena_printf(a, "%s.c", sg->name), c.at, c.n);
-    cg_tables_print(sg, true, NULL, tables);
+    cg_tables_print(sg, true, NULL, NULL, tables);
     hash = cg_stage_hash(sg, hash);
     arena_free(a);
     return hash;
 }
 
-static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight, const char *dir,
-                          const char *final_dir)
+static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight,
+                          OutsideFile *outside, const char *dir, const char *final_dir)
 {
     Arena *a = p->graph->arena;
     uint64_t hash = HASH_START;
@@ -215,9 +215,9 @@ static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
             cg_stage_print(device, TARGET_CUDA, &cu);
             put(a, dir, arena_printf(a, "stage%u.cu", i), cu.at, cu.n);
         }
-        cg_tables_print(opt->cpu ? sg : device, opt->cpu, opt->cuda ? device : NULL, &tables);
-        cg_params_write(opt->cpu ? sg : device, opt->cuda ? device : NULL, params, final_params,
-                        opt->link, weight);
+        cg_tables_print(opt->cpu ? sg : device, opt->cpu, opt->cuda ? device : NULL, outside,
+                        &tables);
+        cg_params_write(opt->cpu ? sg : device, params, final_params, opt->link, weight);
         arena_free(of_stage);
     }
     hash = write_totals(p, dir, hash, &tables);
@@ -232,8 +232,8 @@ static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char
     folder_make(a, dir, "params/");
     write_reports(p, dir);
     OnnxWeight *weight = arena_array(a, OnnxWeight, p->graph->param.n + 1);
-    write_program(p, opt, weight, dir, final_dir);
-    OnnxOutside *outside = outside_new(a, dir, "params/constants.bin");
+    OutsideFile *outside = outside_new(a, dir, "params/constants.bin");
+    write_program(p, opt, weight, outside, dir, final_dir);
     write_stage_models(p, weight, outside, dir);
     write_skeletons(p, outside, dir);
     outside_end(outside);

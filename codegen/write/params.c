@@ -1,9 +1,8 @@
 /*
- * params.c - the parameters and long constants of a stage beside the program.  Out:
- * params/stageN.safetensors; or, with
- * --params link, params/stageN.link.json, which says where in the model's own files each one
- * stands, and stageN.bin for what stands nowhere as it is (restored zeros, unpacked arrays,
- * constants we computed).
+ * params.c - the parameters of a stage beside the program.  Out: params/stageN.safetensors; or,
+ * with --params link, params/stageN.link.json, which says where in the model's own files each one
+ * stands, and stageN.bin for what stands nowhere as it is (restored zeros, unpacked arrays).
+ * Constants are apart from them: autodiff/export/outside.c.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -45,27 +44,9 @@ static int64_t bytes_of(const Shape *s, Dtype t)
     return shape_elements(s) * (int64_t)dtype_size(t);
 }
 
-/* The constants that do not stand in the source: the stage's, and those that the device's alone
- * has. */
-typedef struct { const Value *v; const char *name; } Kept;
-typedef VEC(Kept) Kepts;
-
-static Kepts kept_constants(StageGen *sg, const StageGen *device)
-{
-    const StageGen *const both[] = {sg, device != sg ? device : NULL};
-    Kepts k = {0};
-    for (int t = 0; t < 2; t++)
-        for (uint32_t i = 0; both[t] && i < both[t]->constants.n; i++) {
-            const StageConst *c = &both[t]->constants.at[i];
-            if (!c->inlined && !cg_const_is_beside(both[t], i))
-                vec_push(sg->a, &k, ((Kept){val(both[t]->g, c->value), cg_const_name(both[t], i)}));
-        }
-    return k;
-}
-
 static void abandon(void *w) { stw_abandon(w); }
 
-static void write_copy(StageGen *sg, const Kepts *constants, const char *dir, OnnxWeight *weight)
+static void write_copy(StageGen *sg, const char *dir, OnnxWeight *weight)
 {
     /* after so many bytes the mapped pages are given back */
     enum { FILES_REST = 16 << 20 };
@@ -80,10 +61,6 @@ static void write_copy(StageGen *sg, const Kepts *constants, const char *dir, On
         const Param *p = &sg->g->param.at[s->param.at[i].param];
         if (stored_here(&s->param.at[i]))
             stw_declare(w, p->name, (int)p->dtype, p->shape.rank, p->shape.d);
-    }
-    for (uint32_t i = 0; i < constants->n; i++) {
-        const Value *v = constants->at[i].v;
-        stw_declare(w, constants->at[i].name, (int)v->dtype, v->shape.rank, v->shape.d);
     }
     if (stw_begin(w, path, err, sizeof err))
         diag_fatal(EXIT_IO, WHERE_NONE, "%s", err);
@@ -104,10 +81,6 @@ static void write_copy(StageGen *sg, const Kepts *constants, const char *dir, On
             models_rest(sg->g);
             read = 0;
         }
-    }
-    for (uint32_t i = 0; i < constants->n; i++) {
-        const Value *v = constants->at[i].v;
-        stw_write(w, v->data, bytes_of(&v->shape, v->dtype));
     }
     arena_drop(sg->a, w);
     if (stw_end(w, 0, err, sizeof err))
@@ -158,7 +131,7 @@ static void beside(Link *l, const char *name, Dtype t, const Shape *s, const voi
     l->at += bytes;
 }
 
-static void write_link(StageGen *sg, const Kepts *constants, const char *dir, const char *final_dir)
+static void write_link(StageGen *sg, const char *dir, const char *final_dir)
 {
     const Stage *s = sg->stage;
     const char *index = arena_printf(sg->a, "%s/stage%u.link.json", dir, s->index);
@@ -187,10 +160,6 @@ static void write_link(StageGen *sg, const Kepts *constants, const char *dir, co
         entry(&l, p->name, p->dtype, &p->shape, relative(sg->a, final_dir, file),
               (int64_t)p->bytes.offset, p->transposed);
     }
-    for (uint32_t i = 0; i < constants->n; i++) {
-        const Value *v = constants->at[i].v;
-        beside(&l, constants->at[i].name, v->dtype, &v->shape, v->data, bin_name);
-    }
     fprintf(l.index, "\n}\n");
     bool bad = ferror(l.index) || ferror(l.bin);
     bad |= arena_fclose(sg->a, l.index) != 0;
@@ -199,12 +168,11 @@ static void write_link(StageGen *sg, const Kepts *constants, const char *dir, co
         diag_fatal(EXIT_IO, WHERE_FILE(index), "cannot write: %s", strerror(errno));
 }
 
-void cg_params_write(StageGen *sg, const StageGen *device, const char *dir, const char *final_dir,
-                     bool link, OnnxWeight *weight)
+void cg_params_write(StageGen *sg, const char *dir, const char *final_dir, bool link,
+                     OnnxWeight *weight)
 {
-    const Kepts constants = kept_constants(sg, device);
     if (link)
-        write_link(sg, &constants, dir, final_dir);
+        write_link(sg, dir, final_dir);
     else
-        write_copy(sg, &constants, dir, weight);
+        write_copy(sg, dir, weight);
 }

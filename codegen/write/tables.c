@@ -122,7 +122,8 @@ void cg_short_constants(const StageGen *sg, const char *prefix, Text *t)
 
 /* Short ones stand in the source of the CPU's functions; a device reads all of them in its memory,
    the short ones behind the others. */
-static void print_consts(const StageGen *sg, bool device, const PpStage *st, Text *t)
+static void print_consts(const StageGen *sg, bool device, const PpStage *st, OutsideFile *outside,
+                         Text *t)
 {
     Ids order = cg_table_constants(sg, device, sg->a);
     if (st->n_const == 0)
@@ -133,10 +134,18 @@ static void print_consts(const StageGen *sg, bool device, const PpStage *st, Tex
     text_line(t, "static const PpConst %s_consts[] = {", cg_table_name(sg));
     for (int k = 0; k < st->n_const; k++) {
         uint32_t i = order.at[k];
-        bool inlined = sg->constants.at[i].inlined;
-        text_line(t, "    {.t = %s, .offset = %" PRId64 ", .data = %s},",
-                  cg_tensor_text(sg->a, &st->constants[k].t), st->constants[k].offset,
-                  inlined ? arena_printf(sg->a, "%sc%u", prefix, i) : "NULL");
+        const PpConst *c = &st->constants[k];
+        text_add(t, "    {.t = %s, .offset = %" PRId64 ", ", cg_tensor_text(sg->a, &c->t),
+                 c->offset);
+        if (sg->constants.at[i].inlined) {
+            text_add(t, ".data = %sc%u},\n", prefix, i);
+            continue;
+        }
+        OutsidePlace at = {0};
+        if (outside)
+            at = outside_place(outside, val(sg->g, sg->constants.at[i].value)->data,
+                               (size_t)c->t.bytes);
+        text_add(t, "\n     .at = %" PRId64 ", .sha256 = \"%s\"},\n", at.offset, at.sha256);
     }
     text_line(t, "};\n");
 }
@@ -344,7 +353,8 @@ static void print_stage(const StageGen *sg, Target target, const PpStage *st, Te
 }
 
 /* What a stage's PpStage points to, for all its targets. */
-static void print_lists(const StageGen *sg, bool device, const PpStage *st, Text *t)
+static void print_lists(const StageGen *sg, bool device, const PpStage *st, OutsideFile *outside,
+                        Text *t)
 {
     print_inputs(sg, "inputs", st->minibatch ? st->minibatch : st, t);
     if (st->minibatch)
@@ -352,11 +362,12 @@ static void print_lists(const StageGen *sg, bool device, const PpStage *st, Text
     print_outputs(sg, st, t);
     print_dys(sg, st, t);
     print_params(sg, st, t);
-    print_consts(sg, device, st, t);
+    print_consts(sg, device, st, outside, t);
     print_convs(sg, st, t);
 }
 
-void cg_tables_print(const StageGen *sg, bool cpu, const StageGen *cuda, Text *t)
+void cg_tables_print(const StageGen *sg, bool cpu, const StageGen *cuda, OutsideFile *outside,
+                     Text *t)
 {
     const PpStage *on_cpu = cpu ? cg_stage_table(sg, TARGET_C, sg->a) : NULL;
     const PpStage *on_cuda = cuda ? cg_stage_table(cuda, TARGET_CUDA, cuda->a) : NULL;
@@ -364,14 +375,14 @@ void cg_tables_print(const StageGen *sg, bool cpu, const StageGen *cuda, Text *t
         text_add(t, "// ---- %s ----\n\n", sg->name);
     else
         text_add(t, "// ---- stage %u ----\n\n", sg->stage->index);
-    print_lists(sg, sg == cuda, sg == cuda ? on_cuda : on_cpu, t);
+    print_lists(sg, sg == cuda, sg == cuda ? on_cuda : on_cpu, outside, t);
     if (cpu)
         print_stage(sg, TARGET_C, on_cpu, t);
     /* the goal `pipeline` builds without CUDA */
     if (cuda) {
         text_add(t, "#ifdef PP_WITH_CUDA\n");
         if (cuda != sg)
-            print_lists(cuda, true, on_cuda, t);
+            print_lists(cuda, true, on_cuda, outside, t);
         print_stage(cuda, TARGET_CUDA, on_cuda, t);
         text_add(t, "#endif\n\n");
     }

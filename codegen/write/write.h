@@ -17,17 +17,19 @@ const char *cg_tensor_text(Arena *a, const PpTensor *t);
 void cg_short_constants(const StageGen *sg, const char *prefix, Text *t);
 /* "stage0", "stage0_cuda": how names of its tables begin */
 const char *cg_table_name(const StageGen *sg);
-/* after the stage's functions; cpu: sg is printed for it; cuda: NULL, sg, or the stage beside it */
-void cg_tables_print(const StageGen *sg, bool cpu, const StageGen *cuda, Text *t);
+/* after the stage's functions; cpu: sg is printed for it; cuda: NULL, sg, or the stage beside it;
+   outside: has the constants that do not stand in the source; NULL: nothing has */
+void cg_tables_print(const StageGen *sg, bool cpu, const StageGen *cuda, OutsideFile *outside,
+                     Text *t);
 
 /* pipeline.c */
 void cg_pipeline_print(Pipe *p, const CodegenOptions *opt, uint64_t hash, const Text *tables,
                        Text *t);
 
-/* params.c; device: NULL, sg, or the stage beside it; dir: where to write; final_dir: where that
- * will lie in the end, absolute; weight: where each parameter's bytes went */
-void cg_params_write(StageGen *sg, const StageGen *device, const char *dir, const char *final_dir,
-                     bool link, OnnxWeight *weight);
+/* params.c; dir: where to write; final_dir: where that will lie in the end, absolute; weight: where
+ * each parameter's bytes went */
+void cg_params_write(StageGen *sg, const char *dir, const char *final_dir, bool link,
+                     OnnxWeight *weight);
 
 /* folder.c: the output folder as a whole */
 NORETURN void write_error(const char *path);            /* what errno says of it */

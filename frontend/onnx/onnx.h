@@ -7,6 +7,7 @@
 #ifndef PPSPLIT_ONNX_H
 #define PPSPLIT_ONNX_H
 
+#include "base/protobuf.h"
 #include "frontend/frontend.h"
 #include "onnx.pb-c.h"
 
@@ -124,6 +125,11 @@ struct Model {
 /* ---- tensor.c -------------------------------------------------------------------------------- */
 
 void tensor_read(Model *m, const Onnx__TensorProto *t, Where w, RawTensor *out);
+/* Of a field of TensorProto, has it the elements? */
+bool tensor_field_is_data(uint32_t field);
+/* The tensor whose message stands there in the file; false: its elements are texts */
+bool tensor_at(Model *m, PbSpan body, RawTensor *out);
+ProtobufCAllocator model_allocator(Model *m);           /* into its arena */
 /* An initializer of a half type becomes the same numbers in f32; others stay. */
 void tensor_single(Arena *a, RawTensor *t);
 RawTensor tensor_in_file(const RawTensor *t);           /* as it was before */

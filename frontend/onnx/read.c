@@ -58,12 +58,9 @@ static void map_file(Model *m)
         slash ? arena_strndup(m->arena, m->path, (size_t)(slash - m->path) + 1) : "";
 }
 
-static void *from_arena(void *arena, size_t n) { return arena_alloc(arena, n); }
-static void to_arena(void *arena, void *p) { (void)arena, (void)p; }
-
 static void unpack(Model *m)
 {
-    ProtobufCAllocator allocator = {from_arena, to_arena, m->arena};
+    ProtobufCAllocator allocator = model_allocator(m);
     m->proto = onnx__model_proto__unpack(&allocator, m->wire.length, m->wire.structure);
     if (!m->proto)
         diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "not a valid ONNX file");

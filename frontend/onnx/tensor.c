@@ -5,7 +5,6 @@
  */
 #include <string.h>
 
-#include "base/protobuf.h"
 #include "onnx.h"
 
 /* Narrows an array of count numbers to elements of size bytes, little-endian. */
@@ -93,6 +92,41 @@ void tensor_read(Model *m, const Onnx__TensorProto *t, Where w, RawTensor *out)
     if (out->bytes.length != (uint64_t)bytes)
         diag_fatal(EXIT_MODEL, w, "it holds %zu bytes, its shape %s needs %lld", out->bytes.length,
                    shape_print(m->arena, out->dtype, &out->shape), (long long)bytes);
+}
+
+bool tensor_field_is_data(uint32_t field)
+{
+    return field == 4 || field == 5 || field == 7 || field == 9 || field == 10 || field == 11;
+}
+
+static void *from_arena(void *arena, size_t n) { return arena_alloc(arena, n); }
+static void to_arena(void *arena, void *p) { (void)arena, (void)p; }
+
+ProtobufCAllocator model_allocator(Model *m)
+{
+    return (ProtobufCAllocator){from_arena, to_arena, m->arena};
+}
+
+bool tensor_at(Model *m, PbSpan body, RawTensor *out)
+{
+    ProtobufCAllocator allocator = model_allocator(m);
+    PbMessage head = {.a = m->arena};
+    Where w = WHERE_FILE(m->path);
+    WireRun run = {0};
+    for (PbField f; pb_next(&body, &f);)
+        if (f.body.at && tensor_field_is_data(f.number))
+            run = (WireRun){(uint64_t)(f.body.at - m->at), f.value, f.number};
+        else
+            pb_put(&head, f.start, (size_t)(f.end - f.start));
+    Onnx__TensorProto *t = onnx__tensor_proto__unpack(&allocator, head.n, head.at);
+    if (!t)
+        diag_fatal(EXIT_MODEL, w, "not a valid ONNX file");
+    t->has_payload = run.field != 0;
+    t->payload = m->wire.run.n;
+    if (t->has_payload)
+        vec_push(m->arena, &m->wire.run, run);
+    tensor_read(m, t, w, out);
+    return dtype_bits(out->dtype) > 0;
 }
 
 void tensor_single(Arena *a, RawTensor *t)

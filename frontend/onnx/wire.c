@@ -155,8 +155,7 @@ static void enter(Walk *w, const ProtobufCFieldDescriptor *f, uint64_t length, u
 
 static bool is_run(const ProtobufCMessageDescriptor *type, uint32_t id)
 {
-    return type == &onnx__tensor_proto__descriptor
-           && (id == 4 || id == 5 || id == 7 || id == 9 || id == 10 || id == 11);
+    return type == &onnx__tensor_proto__descriptor && tensor_field_is_data(id);
 }
 
 static size_t fixed_size(ProtobufCType t)

@@ -84,9 +84,16 @@ typedef struct {
     int64_t more_offset;
 } PpParam;
 
-/* A constant that functions read through PpCtx.constants.  data: its elements as written in the
-   source, NULL: too long for that and kept in params/stageN.safetensors under this name. */
-typedef struct { PpTensor t; int64_t offset; /* in PpCtx.constants */ const void *data; } PpConst;
+/* A constant that functions read through PpCtx.constants, at `offset`.  data: its elements as
+   written in the source; NULL: too long for that, they stand in params/constants.bin from byte `at`
+   on. */
+typedef struct {
+    PpTensor t;
+    int64_t offset;
+    const void *data;
+    int64_t at;
+    const char *sha256;
+} PpConst;
 
 struct PpCtx;
 /* A part of the stash that R computes again by itself, from what else forward keeps: what costs

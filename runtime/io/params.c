@@ -1,9 +1,9 @@
 /*
  * params.c - in: params/stageN.safetensors, or stageN.link.json that points into the model's own
- * files, or a checkpoint of any split; out: the parameters, statistics and long constants of this
- * rank's stages, in place, and with --resume their optimizer state.  A rank reads what its own
- * stages have only.  Names, dtypes and shapes must be the plan's exactly; bytes from a checkpoint
- * have its index's checksums.
+ * files, or a checkpoint of any split; params/constants.bin; out: the parameters, statistics and
+ * long constants of this rank's stages, in place, and with --resume their optimizer state.  A rank
+ * reads what its own stages have only.  Names, dtypes and shapes must be the plan's exactly; bytes
+ * from a checkpoint have its index's checksums, constants those of the plan.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -24,7 +24,8 @@
 #include <unistd.h>
 
 typedef struct {
-    Index *index; /* of a checkpoint; NULL: a stage's file */
+    const char *own; /* the folder that has the constants */
+    Index *index;    /* of a checkpoint; NULL: a stage's file */
     StFile f;
     int link;
     char path[PATH_MAX];
@@ -43,7 +44,6 @@ static PpStatus open_source(Source *s, const char *folder, int stage)
 {
     char err[ST_ERR];
     struct stat sb;
-    memset(s, 0, sizeof *s);
     int n = snprintf(s->path, sizeof s->path, "%s/stage%d.safetensors", folder, stage);
     if (n >= (int)sizeof s->path - 8)
         return pp_fail(PP_ERR_IO, "%s: name too long", folder);
@@ -69,6 +69,27 @@ static void transpose(char *to, const char *from, int64_t rows, int64_t columns,
             memcpy(to + (i * columns + j) * size, from + (j * rows + i) * size, (size_t)size);
 }
 
+static PpStatus read_bytes(const char *path, const char *name, int64_t from, int64_t bytes,
+                           char *to)
+{
+    char why[FILE_WHY];
+    int fd = file_open(path, why);
+    if (fd < 0)
+        return pp_fail(PP_ERR_IO, "%s, which holds '%s': %s", path, name, why);
+    int64_t at = 0;
+    while (at < bytes) {
+        ssize_t n = pread(fd, to + at, (size_t)(bytes - at), from + at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        at += n;
+    }
+    close(fd);
+    return at == bytes ? PP_OK
+                       : pp_fail(PP_ERR_IO, "%s, which holds '%s': cut short", path, name);
+}
+
 /* Bytes of a linked tensor, straight into its place (through a copy when it is stored transposed).
  */
 static PpStatus read_linked(const Source *s, const StTensor *t, char *to)
@@ -80,28 +101,30 @@ static PpStatus read_linked(const Source *s, const StTensor *t, char *to)
     else
         snprintf(path, sizeof path, "%.*s/%s", slash ? (int)(slash - s->path) : 1,
                  slash ? s->path : ".", t->file);
-    char why[FILE_WHY];
-    int fd = file_open(path, why);
-    if (fd < 0)
-        return pp_fail(PP_ERR_IO, "%s, which holds '%s': %s", path, t->name, why);
     char *room = t->transposed ? malloc((size_t)t->bytes + 1) : to;
-    int64_t at = 0;
-    while (room && at < t->bytes) {
-        ssize_t n = pread(fd, room + at, (size_t)(t->bytes - at), t->offset + at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            break;
-        at += n;
-    }
-    close(fd);
-    if (room && at == t->bytes && t->transposed)
+    if (!room)
+        return pp_no_memory();
+    PpStatus status = read_bytes(path, t->name, t->offset, t->bytes, room);
+    if (status == PP_OK && t->transposed)
         transpose(to, room, t->dim[0], t->dim[1], st_dtype_size(t->dtype));
     if (t->transposed)
         free(room);
-    return room && at == t->bytes
-               ? PP_OK
-               : pp_fail(PP_ERR_IO, "%s, which holds '%s': cut short", path, t->name);
+    return status;
+}
+
+/* Of the folder params beside the program */
+static PpStatus read_constant(const char *own, const PpConst *c, char *to)
+{
+    char path[PATH_MAX + 16], text[SHA256_TEXT];
+    unsigned char digest[SHA256_BYTES];
+    snprintf(path, sizeof path, "%s/constants.bin", own);
+    TRY(read_bytes(path, c->t.name, c->at, c->t.bytes, to));
+    sha256_of(to, (size_t)c->t.bytes, digest);
+    sha256_text(digest, text);
+    return strcmp(text, c->sha256) ? pp_fail(PP_ERR_MODEL,
+                                             "%s: damaged: '%s' is not what ppsplit wrote", path,
+                                             c->t.name)
+                                   : PP_OK;
 }
 
 static PpStatus another(const char *path, const char *name)
@@ -118,14 +141,13 @@ static int same_tensor(const PpTensor *want, int dtype, int rank, const int64_t 
     return same;
 }
 
-/* A tensor to be loaded, of the dtype and shape of `want`, or a piece of it. */
+/* A tensor to be loaded, of the dtype and shape of `want`, or a piece of it; or a constant. */
 typedef struct {
     const char *name;
     const PpTensor *want;
     int64_t first, bytes;
+    const PpConst *constant;
 } Wanted;
-
-static Wanted all_of(const PpTensor *t) { return (Wanted){t->name, t, 0, t->bytes}; }
 
 static PpStatus load_indexed(const Index *x, const Wanted *w, char *to)
 {
@@ -145,6 +167,8 @@ static PpStatus load(const Source *s, const Wanted *w, char *to)
 {
     const char *name = w->name;
     const PpTensor *want = w->want;
+    if (w->constant)
+        return read_constant(s->own, w->constant, to);
     if (s->index)
         return load_indexed(s->index, w, to);
     const StTensor *t = st_find(&s->f, name);
@@ -199,7 +223,7 @@ static PpStatus load_states(HostCopy *h, const Source *s, const PpTensor *t, con
         if (snprintf(name, sizeof name, "optimizer/%s/%s", optimizer->state[j], t->name) >=
             (int)sizeof name)
             return pp_fail(PP_ERR_IO, "parameter name too long for a checkpoint");
-        TRY(place(h, s, (Wanted){name, t, piece->first, piece->bytes}, piece->state[j],
+        TRY(place(h, s, (Wanted){name, t, piece->first, piece->bytes, NULL}, piece->state[j],
                   NULL));
     }
     return PP_OK;
@@ -219,14 +243,15 @@ static PpStatus load_params(HostCopy *h, const Plan *plan, const StagePlan *rs, 
         RankParam *q = &rs->rp[k];
         if (p->use == PP_TRANSMIT)
             continue;
-        TRY(place(h, s, all_of(&p->t), rs->param + p->offset, &q->lowest));
+        TRY(place(h, s, (Wanted){p->t.name, &p->t, 0, p->t.bytes, NULL}, rs->param + p->offset,
+                  &q->lowest));
         for (int i = q->piece; i < q->piece + q->n_piece && from->states; i++)
             TRY(load_states(h, s, &p->t, &plan->piece[i], from->states));
     }
     return PP_OK;
 }
 
-/* Constants are never trained: they are where they always were. */
+/* They are never trained, and so in no checkpoint. */
 static PpStatus load_constants(HostCopy *h, const StagePlan *rs, const Source *s)
 {
     for (int k = 0; k < rs->st->n_const; k++) {
@@ -234,7 +259,8 @@ static PpStatus load_constants(HostCopy *h, const StagePlan *rs, const Source *s
         if (c->data)
             host_upload(h, rs->constants + c->offset, c->data, c->t.bytes);
         else
-            TRY(place(h, s, all_of(&c->t), rs->constants + c->offset, NULL));
+            TRY(place(h, s, (Wanted){c->t.name, &c->t, 0, c->t.bytes, c},
+                      rs->constants + c->offset, NULL));
     }
     return PP_OK;
 }
@@ -242,23 +268,15 @@ static PpStatus load_constants(HostCopy *h, const StagePlan *rs, const Source *s
 static PpStatus load_stage(HostCopy *h, const Plan *plan, const StagePlan *rs, const From *from)
 {
     const PpStage *st = rs->st;
-    Source s = {.index = from->index};
+    Source s = {.own = from->own, .index = from->index};
     PpStatus status = PP_OK;
-    int wanted = 0, constants = 0, elsewhere = from->given || from->index; /* in files */
+    int wanted = 0; /* in files */
     for (int k = 0; k < st->n_param; k++)
         wanted |= st->param[k].use != PP_TRANSMIT;
-    for (int k = 0; k < st->n_const; k++)
-        constants |= !st->constants[k].data;
-    if (!from->index && (wanted || (constants && !elsewhere)))
+    if (!from->index && wanted)
         status = open_source(&s, from->given ? from->given : from->own, st->index);
     if (status == PP_OK)
         status = load_params(h, plan, rs, &s, from);
-    if (elsewhere && status == PP_OK) {
-        status = close_source(&s);
-        s.index = NULL;
-        if (status == PP_OK && constants)
-            status = open_source(&s, from->own, st->index);
-    }
     if (status == PP_OK)
         status = load_constants(h, rs, &s);
     PpStatus closed = close_source(&s);

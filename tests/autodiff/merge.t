@@ -89,50 +89,78 @@ ok "external weights: the merged model splits" split_model linked.onnx b none
 ok "external weights: infers" b/pipeline infer "${data[@]}" --output logits=b.npy
 ok "external weights: the same bits again" cmp b.npy linked.npy
 
-# Two long constants of the same bytes, an initializer that stage 0 reads and a Constant of stage 1: once on the disk,
-# outside of every file that has them; a merged model has both again.
+# Long constants: the same bytes as an initializer that stage 0 reads and a Constant of stage 1; a Constant of int64_data,
+# and a branch's, for both stages.  Each is once on the disk, outside of every file that has it; a merged model has all again.
 cat >long.pl <<'END'
 sub varint { my ($v, $s) = (shift, ""); while ($v > 127) { $s .= chr($v & 127 | 128); $v >>= 7 } $s . chr $v }
 sub i { varint($_[0] << 3) . varint($_[1]) }
 sub b { varint($_[0] << 3 | 2) . varint(length $_[1]) . $_[1] }
-sub tensor { my ($name, $type, $raw, @d) = @_; join("", map { i(1, $_) } @d) . i(2, $type) . b(8, $name) . b(9, $raw) }
+sub tensor { my ($name, $type, $field, $bytes, @d) = @_; join("", map { i(1, $_) } @d) . i(2, $type) . b(8, $name) . b($field, $bytes) }
 sub node { my ($op, $out, $in, @attr) = @_; b(1, join("", map { b(1, $_) } @$in) . b(2, $out) . b(3, $out) . b(4, $op) . join("", map { b(5, $_) } @attr)) }
 sub value { my ($name, $type, @d) = @_; b(1, $name) . b(2, b(1, i(1, $type) . b(2, join("", map { b(1, i(1, $_)) } @d)))) }
-my $long = pack("q<*", map { $_ % 7 } 1 .. $ARGV[0] * 8);
+sub held { my ($out, @tensor) = @_; node("Constant", $out, [], b(1, "value") . b(5, tensor("", @tensor, $n, 8)) . i(20, 4)) }
+sub branch { b(2, "g") . held("t$_[0]", 7, @_[1, 2]) . node("Gather", "i$_[0]", ["t$_[0]", "ids"]) . node("Cast", "b$_[0]", ["i$_[0]"], b(1, "to") . i(3, 1) . i(20, 2)) . b(12, value("b$_[0]", 1, 4, 8)) }
+sub cast { node("Gather", "$_[0]i", [$_[1], "ids"]) . node("Cast", $_[0], ["$_[0]i"], b(1, "to") . i(3, 1) . i(20, 2)) }
+sub chosen { node("If", $_[0], ["yes"], b(1, "then_branch") . b(6, branch("$_[0]y", 9, pack("q<*", map { $_ % 5 } 1 .. $n * 8))) . i(20, 5), b(1, "else_branch") . b(6, branch("$_[0]n", 7, $typed)) . i(20, 5)) }
+$n = $ARGV[0];
+my $long = pack("q<*", map { $_ % 7 } 1 .. $n * 8);
+$typed = join "", map { varint(18446744073709551615 - $_ % 3) } 1 .. $n * 8;
 my @weight = map { pack("f<*", map { sin $_ } $_ .. $_ + 63) } 1, 2;
-my $float = b(1, "to") . i(3, 1) . i(20, 2);
-print i(1, 8), b(8, i(2, 18)), b(7, node("Gather", "rows", ["long", "ids"]) . node("Cast", "f", ["rows"], $float) .
-    node("Add", "x1", ["x", "f"]) . node("MatMul", "h", ["x1", "fc1.weight"]) .
-    node("Constant", "again", [], b(1, "value") . b(5, tensor("", 7, $long, $ARGV[0], 8)) . i(20, 4)) .
-    node("Gather", "rows2", ["again", "ids"]) . node("Cast", "f2", ["rows2"], $float) . node("Add", "x2", ["h", "f2"]) .
-    node("MatMul", "y", ["x2", "fc2.weight"]) . b(2, "g") . b(5, tensor("long", 7, $long, $ARGV[0], 8)) .
-    b(5, tensor("fc1.weight", 1, $weight[0], 8, 8)) . b(5, tensor("fc2.weight", 1, $weight[1], 8, 8)) .
+print i(1, 8), b(8, i(2, 18)), b(7, cast("f", "long") . held("typed", 7, 7, $typed) .
+    node("Add", "x1", ["x", "f"]) . cast("g", "typed") . node("Add", "x2", ["x1", "g"]) . chosen("c") . node("Add", "x3", ["x2", "c"]) .
+    node("MatMul", "h", ["x3", "fc1.weight"]) . held("again", 7, 9, $long) .
+    cast("f2", "again") . node("Add", "x4", ["h", "f2"]) . cast("g2", "typed") . node("Add", "x5", ["x4", "g2"]) . chosen("d") . node("Add", "x6", ["x5", "d"]) .
+    node("MatMul", "y", ["x6", "fc2.weight"]) . b(2, "g") . b(5, tensor("long", 7, 9, $long, $n, 8)) . b(5, tensor("yes", 9, 9, "\1")) .
+    b(5, tensor("fc1.weight", 1, 9, $weight[0], 8, 8)) . b(5, tensor("fc2.weight", 1, 9, $weight[1], 8, 8)) .
     b(11, value("x", 1, 4, 8)) . b(11, value("ids", 7, 4)) . b(12, value("y", 1, 4, 8)));
 END
-long_bytes() { perl -0777 -ne 'BEGIN { $w = pack("q<*", map { $_ % 7 } 1 .. 160000) } $n++ while /\Q$w\E/g; END { print $n + 0 }' "$@"; }
+long_bytes() { perl -0777 -ne 'BEGIN { @w = (pack("q<*", map { $_ % 7 } 1 .. 160000), pack("q<*", map { -1 - $_ % 3 } 1 .. 160000), pack("q<*", map { $_ % 5 } 1 .. 160000)) }
+    for my $i (0 .. 2) { $n[$i]++ while /\Q$w[$i]\E/g } END { print join " ", map { $_ + 0 } @n[0 .. 2] }' "$@"; }
 npy() { perl -e '$h = sprintf "%-117s\n", "{\x27descr\x27: \x27<$ARGV[0]\x27, \x27fortran_order\x27: False, \x27shape\x27: ($ARGV[1]), }"; print "\x93NUMPY\1\0", pack("v", length $h), $h, pack("$ARGV[2]<*", 1 .. $ARGV[3])' "$@"; }
 perl long.pl 20000 >long.onnx && npy f4 "4, 8" f 32 >lx.npy && npy i8 "4," q 4 >li.npy
 long=(h --loss mse)
 long_data=(--data x=lx.npy --data ids=li.npy --quiet)
 ok "long constants: splits" split_model long.onnx long "${long[@]}"
-is "long constants: in no file that refers to them" "$(find long -name '*.onnx' -size +16k -o -name '*.skeleton' -size +16k)" ""
+is "long constants: in no file that refers to them" "$(find long -name '*.onnx' -size +16k -o -name '*.skeleton' -size +16k -o -name '*.safetensors' -size +16k)" ""
 is "long constants: stages and model refer to one file" "$(cd long && grep -l params/constants.bin *.onnx *.skeleton | LC_ALL=C sort | tr '\n' ' ')" \
     "model.skeleton stage0.onnx stage1.onnx "
-is "long constants: which has them once" "$(long_bytes long/params/constants.bin) $(wc -c <long/params/constants.bin)" "1 1280000"
+is "long constants: which has them once" "$(long_bytes long/params/constants.bin) $(wc -c <long/params/constants.bin)" "1 1 1 3844096"
 ok "long constants: trains" long/pipeline train "${long_data[@]}" --data target=lx.npy --steps 1 --lr 1e-9 --checkpoint long.ck
 is "long constants: merges" "$("$ppsplit" merge long long.ck -o long.merged.onnx)" "merged 2 parameters into long.merged.onnx"
-is "long constants: the merged model has both" "$(long_bytes long.merged.onnx)" 2
+is "long constants: the merged model has all" "$(long_bytes long.merged.onnx)" "2 3 2"
 ok "long constants: it splits" split_model long.merged.onnx b "${long[@]}"
 long/pipeline infer "${long_data[@]}" --params long.ck/step_1 --output y=a.npy
 b/pipeline infer "${long_data[@]}" --output y=b.npy
 ok "long constants: the same bits" cmp a.npy b.npy
 ok "long constants: and into the same file" cmp long/params/constants.bin b/params/constants.bin
-printf x | dd of=b/params/constants.bin bs=1 seek=9 conv=notrunc status=none
-is "long constants: damaged, they are refused" "$("$ppsplit" merge b long.ck -o full.onnx 2>&1)" \
-    "b/params/constants.bin: error: damaged: this is not the file that ppsplit wrote"
+ok "long constants: with linked parameters" "$ppsplit" -q long.onnx --split "${long[@]}" --params link -o linked
+ok "long constants: into the same file too" cmp long/params/constants.bin linked/params/constants.bin
+is "long constants: and nowhere else" "$(find linked/params -size +16k -name 'stage*')" ""
+mv long moved
+long_train=(moved/pipeline train "${long_data[@]}" --data target=lx.npy --lr 1e-9 --optimizer adamw)
+ok "long constants: moved, trains" "${long_train[@]}" --steps 2 --checkpoint whole.ck
+"${long_train[@]}" --steps 1 --checkpoint begun.ck
+ok "long constants: goes on" "${long_train[@]}" --steps 2 --resume begun.ck --checkpoint begun.ck
+ok "long constants: to the same bits" "$compare" grads begun.ck/step_2 whole.ck/step_2 0
+cp moved/params/constants.bin whole.bin
+constants() { "${long_train[@]}" --steps 1 --ranks 2 2>&1; echo "exit $?"; }
+truncate -s -4100 moved/params/constants.bin
+is "long constants: cut short, they are refused" "$(constants)" "pipeline: error: $work/moved/params/constants.bin, which holds 'constant 2': cut short
+exit 3"
+rm moved/params/constants.bin
+is "long constants: missing" "$(constants)" "pipeline: error: $work/moved/params/constants.bin, which holds 'constant 0': No such file or directory
+exit 3"
+(head -c 9 whole.bin; printf x; tail -c +11 whole.bin) >moved/params/constants.bin
+is "long constants: damaged, they are refused" "$(constants)" "pipeline: error: $work/moved/params/constants.bin: damaged: 'constant 0' is not what ppsplit wrote
+exit 1"
+is "long constants: and by merge" "$("$ppsplit" merge moved long.ck -o full.onnx 2>&1)" \
+    "moved/params/constants.bin: error: damaged: this is not the file that ppsplit wrote"
 perl long.pl 200 >short.onnx
-ok "short constants stay inside" "$ppsplit" -q short.onnx --split "${long[@]}" -o b
-is "and the file of long ones goes" "$(ls b/params | grep constants)" ""
+ok "shorter constants: splits" "$ppsplit" -q short.onnx --split "${long[@]}" -o b
+is "shorter constants: the program's are apart, the ONNX files have theirs inside" "$(wc -c <b/params/constants.bin) $(cd b && grep -l params/constants.bin *.onnx *.skeleton)" "45568 "
+perl long.pl 8 >short.onnx
+ok "short constants: splits" "$ppsplit" -q short.onnx --split "${long[@]}" -o b
+is "short constants: stand in the source" "$(ls b/params | grep constants)" ""
 
 # A disk that is full: which file, and why; nothing stays behind.
 (trap '' XFSZ; ulimit -f 8; "$ppsplit" merge copied copied.ck -o full.onnx >said 2>&1)

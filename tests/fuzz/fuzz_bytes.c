@@ -103,7 +103,7 @@ static void print_stages(Pipe *p, Input *in)
             device->beside = sg;
         cg_stage_print(sg, TARGET_C, &t);
         cg_stage_print(device, TARGET_CUDA, &t);
-        cg_tables_print(sg, true, device, &tables);
+        cg_tables_print(sg, true, device, NULL, &tables);
         onnx_write_forward(p, i, weight, NULL, nowhere);
         if (p->stage.at[i].backward.n)
             onnx_write_backward(p, i, weight, NULL, nowhere);

@@ -98,7 +98,7 @@ static const char *run_write(StageRun *r, uint32_t i, const char *prefix)
             run_check_order(r, s->sg->func[k]);
     cg_stage_print(s->sg, target, &t);
     text_add(&t, r->device ? "extern \"C\" {\n" : "");
-    cg_tables_print(s->sg, !r->device, r->device ? s->sg : NULL, &t);
+    cg_tables_print(s->sg, !r->device, r->device ? s->sg : NULL, NULL, &t);
     text_add(&t, r->device ? "}\n" : "");
     const char *c =
         arena_printf(r->a, "%s/%sstage%u.%s", r->dir, prefix, i, r->device ? "cu" : "c");
