@@ -6,6 +6,10 @@
  * backward could make from forward's values alone, is an arc of capacity bytes(v); sources are what
  * cannot be recomputed, the sink is what backward reads.  The cut arcs are the stash.  Values of
  * backward in the cut (a mask of bytes where backward asks only whether y > 0) move into forward.
+ * What backward computes again lies in memory there, and so does what leads to it: a chain of such
+ * values, as of a residual stream from its branches, would be alive at once, however deep the model.
+ * So nothing is computed again through more than one value that forward wrote: the second of a
+ * chain is held, that is, treated as costly, and the cut is searched once more.
  * A value that forward writes to memory anyway (a product's operand or result, or what is read
  * again past a product) counts one part in 33 less than one that forward would write for backward's
  * sake alone: the input of a normalization and its mean rather than their difference, logits rather
@@ -33,11 +37,13 @@ typedef struct {
     ValueId *clone;                 /* what takes its place in backward */
     bool *written;                  /* forward writes it to memory in any case */
     uint32_t *depth;                /* calls of libraries and kernels of their own before it */
+    bool *chain;                    /* computed again, by way of a value that forward wrote */
     /* by node id */
     /* a node of backward that depends on forward alone, and is cheap */
     bool *movable;
     bool *moved;                    /* now runs in forward */
     bool *remains;                  /* still runs in backward */
+    bool *held;                     /* of forward: not computed again, see above */
     /* position in backward before which a recomputed node must stand */
     uint32_t *first_use;
     /* the network: vertex 0 source, 1 sink, 2 + 2 i a value's entry, 3 + 2 i its exit */
@@ -152,6 +158,11 @@ static void find_movable(Cut *c, const Pipe *p)
     }
 }
 
+static bool costly(const Cut *c, NodeId id)
+{
+    return !op_is_cheap(c->g->node.at[id].op) || c->held[id];
+}
+
 static void connect_node(Cut *c, NodeId id, bool source)
 {
     const Node *n = &c->g->node.at[id];
@@ -181,7 +192,7 @@ static void build_network(Cut *c)
         if (inside(c, s->input.at[i].value))
             add_arc(c, 0, entry(c, s->input.at[i].value), ENDLESS);
     for (uint32_t i = 0; i < s->forward.n; i++)
-        connect_node(c, s->forward.at[i], !op_is_cheap(g->node.at[s->forward.at[i]].op));
+        connect_node(c, s->forward.at[i], costly(c, s->forward.at[i]));
     for (uint32_t i = 0; i < s->backward.n; i++) {
         NodeId id = s->backward.at[i];
         const Node *n = &g->node.at[id];
@@ -282,6 +293,32 @@ static void minimum_cut(Cut *c)
     for (uint32_t i = 0; i < c->value.n; i++)
         if (c->level[2 + 2 * i] == NONE && c->level[3 + 2 * i] == 0)
             c->kept[c->value.at[i]] = true;
+}
+
+/* Of values that are computed again, those that forward wrote, in a chain: the second is held, and
+   the next begins another. Are there any? */
+static bool hold_chains(Cut *c)
+{
+    const Stage *s = c->s;
+    bool any = false;
+    memset(c->chain, 0, c->g->value.n * sizeof *c->chain);
+    for (uint32_t i = 0; i < s->forward.n; i++) {
+        NodeId id = s->forward.at[i];
+        const Node *n = &c->g->node.at[id];
+        bool behind = false;                                    /* reads one that is in a chain */
+        for (uint32_t j = 0; j < operands(n); j++)
+            behind |= inside(c, n->in[j]) && c->chain[n->in[j]];
+        for (uint32_t j = 0; j < n->nout; j++) {
+            ValueId v = n->out[j];
+            if (!inside(c, v) || c->level[entry(c, v)] == NONE)
+                continue;                                       /* kept, or not asked for */
+            bool link = c->written[v] && !op_is_view(n->op) && n->op != OP_Phase;
+            c->held[id] |= link && behind;
+            any |= link && behind;
+            c->chain[v] = (link || behind) && !c->held[id];
+        }
+    }
+    return any;
 }
 
 /* ---- what follows from the cut --------------------------------------------------------------- */
@@ -430,9 +467,13 @@ static void stash_stage(Cut *c, Pipe *p, Stage *s)
     }
     find_written(c);
     find_movable(c, p);
-    build_network(c);
-    force_roots(c);
-    minimum_cut(c);
+    do {
+        for (uint32_t i = 0; i < c->value.n; i++)
+            c->kept[c->value.at[i]] = false;
+        build_network(c);
+        force_roots(c);
+        minimum_cut(c);
+    } while (hold_chains(c));
     place_movable(c);
     rewrite(c);
     for (uint32_t i = 0; i < c->value.n; i++) {
@@ -467,9 +508,11 @@ void stash_minimize(Pipe *p)
     c.need = arena_array(c.a, bool, nv);
     c.written = arena_array(c.a, bool, nv);
     c.depth = arena_array(c.a, uint32_t, nv);
+    c.chain = arena_array(c.a, bool, nv);
     c.movable = arena_array(c.a, bool, nn);
     c.moved = arena_array(c.a, bool, nn);
     c.remains = arena_array(c.a, bool, nn);
+    c.held = arena_array(c.a, bool, nn);
     c.first_use = arena_array(c.a, uint32_t, nn);
     memset(c.index, 0xff, nv * sizeof *c.index);
     memset(c.clone, 0xff, nv * sizeof *c.clone);

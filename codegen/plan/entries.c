@@ -266,18 +266,42 @@ static bool joins(const Func *f, const Entries *b, const Part *part, uint32_t n)
     return true;
 }
 
-/* Bytes that the last part reads of what those before it have made. */
-static int64_t handed_on(const Func *f, const Part *part, uint32_t n)
+/* of: parts that hand something on to one another have the same number. */
+typedef struct {
+    Entries batch;
+    Part part[RUN_MOST];
+    uint32_t of[RUN_MOST], n;
+    int64_t bytes;
+} Run;
+
+static bool writes(const Part *part, uint32_t buf)
+{
+    for (uint32_t k = 0; k < part->n; k++)
+        if (part->access[k].buf == buf && part->access[k].written)
+            return true;
+    return false;
+}
+
+/* Bytes that part n reads of what those before it have made, to whom it then belongs. */
+static int64_t handed_on(const Func *f, Run *r, uint32_t n)
 {
     int64_t bytes = 0;
-    for (uint32_t i = 0; i < part[n - 1].n; i++) {
-        const Access *x = &part[n - 1].access[i];
-        bytes += !x->written && shared(f, part, n - 1, x).written ? f->buf.at[x->buf].bytes : 0;
+    r->of[n] = n;
+    for (uint32_t i = 0; i < r->part[n].n; i++) {
+        const Access *x = &r->part[n].access[i];
+        bool made = false;
+        for (uint32_t j = 0; j < n && !x->written; j++) {
+            if (!writes(&r->part[j], x->buf))
+                continue;
+            made = true;
+            uint32_t old = r->of[j];
+            for (uint32_t k = 0; k <= n; k++)
+                r->of[k] = r->of[k] == old ? r->of[n] : r->of[k];
+        }
+        bytes += made ? f->buf.at[x->buf].bytes : 0;
     }
     return bytes;
 }
-
-typedef struct { Entries batch; Part part[RUN_MOST]; uint32_t n; int64_t bytes; } Run;
 
 /* The product that group o is; NULL: it is none. */
 static const Step *product_of(Func *f, uint32_t o)
@@ -292,7 +316,8 @@ static const Step *product_of(Func *f, uint32_t o)
     return s;
 }
 
-/* From group o on, over this batch; as far as something is handed on. */
+/* From group o on, over this batch; as far as something of what the first part made is handed on:
+   what has nothing to do with it would only hold its own buffers at the same time. */
 static void follow(const Look *x, uint32_t o, Run *r)
 {
     const Func *f = x->f;
@@ -307,9 +332,11 @@ static void follow(const Look *x, uint32_t o, Run *r)
                       : false) ||
             !joins(f, &r->batch, r->part, n + 1))
             return;
-        int64_t bytes = handed_on(f, r->part, n + 1);
-        r->n = bytes > 0 ? n + 1 : r->n;
-        r->bytes += bytes;
+        int64_t bytes = handed_on(f, r, n);
+        if (bytes > 0 && r->of[n] == r->of[0]) {
+            r->n = n + 1;
+            r->bytes += bytes;
+        }
     }
 }
 
