@@ -62,7 +62,9 @@ typedef VEC(Found) Founds;
 static void find(const Pipe *p, const Stage *s, Founds *found)
 {
     Arena *a = arena_within(p->graph->arena);
+    Masks masks = {.g = p->graph, .a = a};
     Search x = search(a, p, s);
+    x.masks = &masks;
     for (uint32_t i = 0; i < s->forward.n; i++) {
         Found f;
         if (p->graph->node.at[s->forward.at[i]].op == OP_Softmax &&

@@ -6,6 +6,7 @@
 #define PPSPLIT_ATTENTION_H
 
 #include "autodiff.h"
+#include "ir/facts/mask.h"
 
 enum { MOST_LINKS = 12, MOST_NODES = 64 };
 
@@ -19,6 +20,7 @@ typedef struct {
     const Graph *g;
     Arena *a;
     const Stage *s;
+    Masks *masks;
     Ids *readers;  /* by value: nodes of the stage's lists, each once */
     bool *inside;  /* by node: in one of the stage's lists */
     uint8_t *list; /* by node: IN_FORWARD or IN_BACKWARD */

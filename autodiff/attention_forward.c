@@ -15,90 +15,8 @@
 #include "attention.h"
 
 enum { MOST_WIDTH = 256 };
-static const double LOW = -1e30; /* e^(LOW - x) is 0 for every score */
-
-/* Does it depend on constants alone?  Then what it is. */
-static bool constant(const Search *x, ValueId v, Tensor *t)
-{
-    enum { MOST = 1 << 26 }; /* elements: a triangle of 8,192 */
-    const Graph *g = x->g;
-    const Value *y = val(g, v);
-    if (shape_elements(&y->shape) > MOST)
-        return false;
-    if (y->kind == V_CONST) {
-        *t = (Tensor){y->dtype, y->shape, (void *)(uintptr_t)y->data};
-        return y->data != NULL;
-    }
-    if (y->kind != V_NODE)
-        return false;
-    const bool *live = graph_live(g, x->a, 0, &(Ids){&v, 1, 1}, 1);
-    Ids list = {0};
-    for (NodeId n = 0; n < g->node.n && n <= y->node; n++) {
-        const Node *node = &g->node.at[n];
-        if (!live[n])
-            continue;
-        if (!op_is_pure(node->op) || node->op == OP_Phase || node->op == OP_Count)
-            return false;
-        for (uint32_t i = 0; i < node->nin; i++)
-            if (val(g, node->in[i])->kind != V_CONST && val(g, node->in[i])->kind != V_NODE)
-                return false;
-        vec_push(x->a, &list, n);
-    }
-    Tensor *at = arena_array(x->a, Tensor, g->value.n + 1);
-    eval_nodes(g, x->a, list.at, list.n, at);
-    *t = at[v];
-    return true;
-}
 
 /* ---- masks ----------------------------------------------------------------------------------- */
-
-/* What a mask's or a bias's element says: 1 allowed, 0 not, -1 neither. */
-typedef enum { MASK_ALLOWS, MASK_FORBIDS, MASK_ADDS, MASK_KINDS } MaskKind;
-
-static int says(MaskKind kind, double v)
-{
-    if (kind != MASK_ADDS)
-        return (v != 0) != (kind == MASK_FORBIDS);
-    return v == 0 ? 1 : v <= LOW ? 0 : -1;
-}
-
-/* Of a constant's matrices: c <= r + diagonal is allowed everywhere, and nothing else; below 0: it
-   is no triangle, or its first row allows nothing. */
-static const void *look(Arena *a, const Tensor *t, MaskKind kind)
-{
-    enum { PART = 4096 };
-    double part[PART];
-    int64_t *found = arena_new_of(a, int64_t), rows = t->shape.d[t->shape.rank - 2], d = -1,
-            keys = t->shape.d[t->shape.rank - 1], lines = shape_elements(&t->shape) / keys;
-    *found = -1;
-    while (d + 1 < keys && says(kind, element_double(t->dtype, t->data, d + 1)) == 1)
-        d++;
-    for (int64_t line = 0; line < lines; line++)
-        for (int64_t c = 0; c < keys; c += PART) {
-            int64_t many = keys - c < PART ? keys - c : PART, allowed = line % rows + d - c;
-            element_doubles(t->dtype, t->data, line * keys + c, many, part);
-            for (int64_t i = 0; i < many; i++)
-                if (says(kind, part[i]) != (i <= allowed))
-                    return found;
-        }
-    *found = d;
-    return found;
-}
-
-static const void *look_allows(Arena *a, Dtype t, const Shape *s, const void *data)
-{
-    return look(a, &(Tensor){t, *s, (void *)(uintptr_t)data}, MASK_ALLOWS);
-}
-
-static const void *look_forbids(Arena *a, Dtype t, const Shape *s, const void *data)
-{
-    return look(a, &(Tensor){t, *s, (void *)(uintptr_t)data}, MASK_FORBIDS);
-}
-
-static const void *look_adds(Arena *a, Dtype t, const Shape *s, const void *data)
-{
-    return look(a, &(Tensor){t, *s, (void *)(uintptr_t)data}, MASK_ADDS);
-}
 
 static bool has_matrix(const Graph *g, ValueId v, int64_t rows, int64_t keys)
 {
@@ -107,27 +25,15 @@ static bool has_matrix(const Graph *g, ValueId v, int64_t rows, int64_t keys)
            shape_elements(s) > 0;
 }
 
-/* The diagonal of rows x keys that a value masks by; below 0: none.  A constant is looked at once,
-   however many layers read it, as it is or expanded. */
-static int64_t diagonal(const Search *x, ValueId v, const Shape *p, MaskKind kind)
+/* The diagonal of rows x keys that a value masks by: c <= r + diagonal is what is asked for, and
+   nothing else; below 0: none. */
+static int64_t diagonal(const Search *x, ValueId v, const Shape *p, MaskAsk ask)
 {
-    static LookAt *const looks[MASK_KINDS] = {look_allows, look_forbids, look_adds};
-    const Graph *g = x->g;
     int64_t rows = p->d[p->rank - 2], keys = p->d[p->rank - 1];
-    Tensor t;
-    if (!has_matrix(g, v, rows, keys))
+    if (!has_matrix(x->g, v, rows, keys))
         return -1;
-    for (const Node *n; val(g, v)->kind == V_NODE; v = n->in[0]) {
-        n = &g->node.at[val(g, v)->node];
-        if ((n->op != OP_Expand && n->op != OP_Reshape) || !has_matrix(g, n->in[0], rows, keys))
-            break;
-    }
-    if (!constant(x, v, &t))
-        return -1;
-    const int64_t *d = val(g, v)->kind == V_CONST
-                           ? graph_look(g, t.dtype, &t.shape, t.data, looks[kind])
-                           : look(x->a, &t, kind);
-    return *d;
+    Mask k = mask_of(x->masks, v, ask);
+    return k.full && k.band.below <= 1 - rows ? k.band.above : -1;
 }
 
 /* A mask that need not be read. */
@@ -136,9 +42,8 @@ static void find_triangle(const Search *x, Found *f, const Shape *p)
     bool adds = f->mask == NONE;
     ValueId v = adds ? f->bias : f->mask;
     int64_t d = -1;
-    if (v != NONE && (adds || f->attr.fill <= LOW))
-        d = diagonal(x, v, p,
-                     adds ? MASK_ADDS : f->attr.forbids ? MASK_FORBIDS : MASK_ALLOWS);
+    if (v != NONE && (adds || f->attr.fill <= MASK_LOW))
+        d = diagonal(x, v, p, adds ? MASK_ZERO : f->attr.forbids ? MASK_FALSE : MASK_TRUE);
     if (d < 0)
         return;
     f->attr.causal = true;

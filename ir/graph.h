@@ -98,7 +98,7 @@ typedef struct {
 
 /* What is found by looking at all elements of a constant: in an arena that the graph keeps. */
 typedef struct Looked Looked;
-typedef const void *LookAt(Arena *a, Dtype t, const Shape *shape, const void *data);
+typedef const void *LookAt(Arena *a, Dtype t, const Shape *shape, const void *data, int what);
 
 /* A dimension of the model's inputs that may hold the rows: by input, which of its dimensions, or
    BATCH_NONE.  name: as the file calls it; NULL: it only has a size.  open: of these inputs the file

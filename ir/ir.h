@@ -64,8 +64,12 @@ bool attr_equal(Op op, const Attr *x, const Attr *y);
 /* ---- looked.c -------------------------------------------------------------------------------- */
 
 Looked *looked_new(Arena *a);
-/* What look() finds in the bytes of a constant, found once.  They outlive the graph. */
-const void *graph_look(const Graph *g, Dtype t, const Shape *shape, const void *data, LookAt *look);
+/* What look(what) finds in the bytes of a constant, found once.  They outlive the graph. */
+const void *graph_look(const Graph *g, Dtype t, const Shape *shape, const void *data, LookAt *look,
+                       int what);
+/* Where the same bytes were when they were asked for first: data itself, or those of an equal
+   constant */
+const void *graph_bytes(const Graph *g, const void *data, size_t n);
 
 /* ---- constant.c: the elements of a constant; false when v is none ---------------------------- */
 

@@ -93,13 +93,14 @@ static bool is_repeated(const RawTensor *t)
     return n > 3 && 2 * distinct <= n;
 }
 
-static const void *look(Arena *a, Dtype dtype, const Shape *s, const void *data)
+static const void *look(Arena *a, Dtype dtype, const Shape *s, const void *data, int what)
 {
     Looks *k = arena_new_of(a, Looks);
     const RawTensor t = floats(dtype, s, data);
     int64_t n = shape_elements(s), inner = 1;
     bool constant = true;
     double most = 0;
+    (void)what;
     k->mask = k->table = has_infinite(&t, n);
     for (int64_t i = 0; i < n && !k->mask; i++) {
         most = fmax(most, fabs(raw_number(&t, i)));
@@ -115,7 +116,7 @@ static const void *look(Arena *a, Dtype dtype, const Shape *s, const void *data)
 
 static const Looks *looks_of(const Graph *g, const RawTensor *t)
 {
-    return graph_look(g, t->dtype, &t->shape, t->bytes.at, look);
+    return graph_look(g, t->dtype, &t->shape, t->bytes.at, look, 0);
 }
 
 bool param_is_mask(const Graph *g, const RawTensor *t) { return looks_of(g, t)->mask; }

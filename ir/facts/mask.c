@@ -3,6 +3,8 @@
  * band j - i in which all its elements lie that let a score through.
  */
 #include <math.h>
+#include <stddef.h>
+#include <string.h>
 
 #include "mask.h"
 
@@ -41,115 +43,165 @@ static double combined(Op op, double a, double b)
     case OP_LessOrEqual: return a <= b;
     case OP_Greater: return a > b;
     case OP_GreaterOrEqual: return a >= b;
+    case OP_Equal: return a == b;
     case OP_And: return a != 0 && b != 0;
     case OP_Or: return a != 0 || b != 0;
     case OP_Add: return a + b;
     case OP_Sub: return a - b;
+    case OP_Mul: return a * b;
     default: return (double)NAN;
     }
+}
+
+/* A cell itself, in another type. */
+static double cast(Dtype t, double a)
+{
+    return t == DT_BOOL ? a != 0 : dtype_is_float(t) ? a : trunc(a);
 }
 
 /* ---- rows of a matrix ------------------------------------------------------------------------ */
 
 enum { MOST_CONE = 64 };
 
-/* A matrix that is made of constants but too large to be folded, a row at a time: what its nodes
-   and constants are, each once, those that a node reads before it. */
+/*
+ * A matrix that is made of constants but too large to be folded, a row at a time: its constants and
+ * operations, each once, those that one reads before it.  It knows no graph: that of another layer
+ * is the same bytes.
+ */
+typedef struct {
+    uint32_t op, dtype;                                 /* OP_NONE: a constant */
+    int64_t rows, columns;                              /* a constant's */
+    const void *data;
+    uint32_t in[4];                                     /* NONE: it has no more */
+} Cell;
+typedef struct {
+    int64_t m, n, count;
+    Cell cell[MOST_CONE];
+} Cone;
 typedef struct {
     const Graph *g;
-    int64_t n;
-    uint32_t count;
+    Cone *cone;
     ValueId value[MOST_CONE];
-    uint32_t in[MOST_CONE][3];
-    double *row[MOST_CONE];
-} Cone;
+} Builder;
+
+static bool constant_cell(const Builder *b, const Value *x, Cell *c)
+{
+    const Shape *s = &x->shape;
+    c->columns = s->rank > 0 ? s->d[s->rank - 1] : 1;
+    c->rows = s->rank > 1 ? s->d[s->rank - 2] : 1;
+    if (shape_elements(s) != c->rows * c->columns || (c->columns != 1 && c->columns != b->cone->n))
+        return false;
+    c->data = graph_bytes(b->g, x->data, (size_t)shape_elements(s) * dtype_size(x->dtype));
+    return true;
+}
 
 /* The number of v in the cone, with all that it is made of; NONE: not known, or too many. */
-static uint32_t cone_add(Cone *c, ValueId v)
+static uint32_t cone_add(Builder *b, ValueId v)
 {
-    const Value *x = val(c->g, v);
-    const Shape *s = &x->shape;
+    const Value *x = val(b->g, v);
+    Cone *c = b->cone;
     for (uint32_t i = 0; i < c->count; i++)
-        if (c->value[i] == v)
+        if (b->value[i] == v)
             return i;
-    uint32_t in[3] = {NONE, NONE, NONE};
+    Cell cell = {.op = OP_NONE, .dtype = x->dtype, .in = {NONE, NONE, NONE, NONE}};
     if (readable(x)) {
-        int64_t columns = s->rank > 0 ? s->d[s->rank - 1] : 1,
-                rows = s->rank > 1 ? s->d[s->rank - 2] : 1;
-        if (shape_elements(s) != rows * columns || (columns != 1 && columns != c->n))
+        if (!constant_cell(b, x, &cell))
             return NONE;
     } else {
         if (x->kind != V_NODE)
             return NONE;
-        const Node *n = &c->g->node.at[x->node];
+        const Node *n = &b->g->node.at[x->node];
         bool same = n->op == OP_Cast || n->op == OP_Expand || n->op == OP_Identity ||
-                    (n->op == OP_Reshape && keeps_matrix(c->g, n));
-        bool known = same || isfinite(combined(n->op, 0, 0)) || n->op == OP_Not ||
-                     n->op == OP_Where;
-        for (uint32_t i = 0; known && i < (same ? 1 : n->nin); i++)
-            if ((in[i] = cone_add(c, n->in[i])) == NONE)
-                return NONE;
-        if (!known)
+                    (n->op == OP_Reshape && keeps_matrix(b->g, n));
+        if (!same && !isfinite(combined(n->op, 0, 0)) && n->op != OP_Not && n->op != OP_Where)
             return NONE;
+        cell.op = n->op;
+        for (uint32_t i = 0; i < (same ? 1 : n->nin); i++)
+            if ((cell.in[i] = cone_add(b, n->in[i])) == NONE)
+                return NONE;
     }
     if (c->count == MOST_CONE)
         return NONE;
-    c->value[c->count] = v;
-    for (int i = 0; i < 3; i++)
-        c->in[c->count][i] = in[i];
-    return c->count++;
+    b->value[c->count] = v;
+    c->cell[c->count] = cell;
+    return (uint32_t)c->count++;
 }
 
-static void constant_row(const Value *x, int64_t i, int64_t n, double *row)
+static void constant_row(const Cell *c, int64_t i, int64_t n, double *row)
 {
-    const Shape *s = &x->shape;
-    int64_t columns = s->rank > 0 ? s->d[s->rank - 1] : 1,
-            rows = s->rank > 1 ? s->d[s->rank - 2] : 1;
-    element_doubles(x->dtype, x->data, (rows > 1 ? i : 0) * columns, columns, row);
-    for (int64_t j = 1; j < n && columns == 1; j++)
+    element_doubles(c->dtype, c->data, (c->rows > 1 ? i : 0) * c->columns, c->columns, row);
+    for (int64_t j = 1; j < n && c->columns == 1; j++)
         row[j] = row[0];
 }
 
-static const double *cone_row(const Cone *c, int64_t i)
+typedef struct { const Cone *cone; double *row[MOST_CONE]; } ConeRows;
+
+static const double *cone_row(const void *of, int64_t i)
 {
-    for (uint32_t k = 0; k < c->count; k++) {
-        const Value *x = val(c->g, c->value[k]);
-        if (x->kind != V_NODE) {
-            constant_row(x, i, c->n, c->row[k]);
+    const ConeRows *r = of;
+    const Cone *c = r->cone;
+    for (int64_t k = 0; k < c->count; k++) {
+        const Cell *x = &c->cell[k];
+        Op op = (Op)x->op;
+        if (op == OP_NONE) {
+            constant_row(x, i, c->n, r->row[k]);
             continue;
         }
-        const double *a = c->row[c->in[k][0]], *b = NULL, *d = NULL;
-        Op op = c->g->node.at[x->node].op;
-        b = c->in[k][1] != NONE ? c->row[c->in[k][1]] : NULL;
-        d = c->in[k][2] != NONE ? c->row[c->in[k][2]] : NULL;
+        const double *in[3] = {NULL, NULL, NULL};
+        for (int o = 0; o < 3; o++)
+            in[o] = x->in[o] != NONE ? r->row[x->in[o]] : NULL;
         for (int64_t j = 0; j < c->n; j++)
-            c->row[k][j] = op == OP_Not            ? a[j] == 0
-                           : op == OP_Where && b && d ? a[j] != 0 ? b[j] : d[j]
-                           : b                     ? combined(op, a[j], b[j])
-                                                   : a[j];
+            r->row[k][j] = in[2]            ? in[0][j] != 0 ? in[1][j] : in[2][j]
+                           : in[1]          ? combined(op, in[0][j], in[1][j])
+                           : op == OP_Not   ? in[0][j] == 0
+                           : op == OP_Cast  ? cast((Dtype)x->dtype, in[0][j])
+                                            : in[0][j];
     }
-    return c->row[c->count - 1];
+    return r->row[c->count - 1];
 }
 
 /* ---- the band of a matrix -------------------------------------------------------------------- */
 
 typedef const double *RowOf(const void *of, int64_t line);
 
+/* Is the element what is asked for?  -1: nobody can say. */
+static int fits(double x, MaskAsk ask)
+{
+    switch (ask) {
+    case MASK_HIGH: return isnan(x) ? -1 : x > BAND_LOWEST;
+    case MASK_ZERO: return x == 0 ? 1 : x <= MASK_LOW ? 0 : -1;
+    default: return isnan(x) ? -1 : (x != 0) == (ask == MASK_TRUE);
+    }
+}
+
+/* The cells of a matrix that are in a band. */
+static int64_t band_cells(Band b, int64_t m, int64_t n)
+{
+    int64_t cells = 0;
+    for (int64_t i = 0; i < m; i++) {
+        int64_t first = i + b.below > 0 ? i + b.below : 0, last = i + b.above;
+        cells += (last < n - 1 ? last : n - 1) - first + 1;
+    }
+    return cells;
+}
+
 static Mask band_of(RowOf *row_of, const void *of, int64_t lines, int64_t m, int64_t n, MaskAsk ask)
 {
     Mask k = {.constant = true, .minus_inf = true, .band = {n, -m}};
+    int64_t all = 0;
     for (int64_t l = 0; l < lines; l++) {
         const double *row = row_of(of, l);
         int64_t i = l % m, first = n, last = -1;
         for (int64_t j = 0; j < n; j++) {
-            double x = row[j];
-            if (isnan(x))
+            int is = fits(row[j], ask);
+            if (is < 0)
                 return (Mask){0};
-            if (ask == MASK_HIGH ? x > BAND_LOWEST : (x != 0) == (ask == MASK_TRUE)) {
+            if (is) {
                 first = first == n ? j : first;
                 last = j;
+                all++;
             } else {
-                k.minus_inf &= x == -(double)INFINITY;
+                k.minus_inf &= row[j] == -(double)INFINITY;
             }
         }
         if (last < 0)
@@ -158,6 +210,7 @@ static Mask band_of(RowOf *row_of, const void *of, int64_t lines, int64_t m, int
         k.band.above = last - i > k.band.above ? last - i : k.band.above;
     }
     k.yes = band_pays(k.band, m, n);
+    k.full = all == band_cells(k.band, m, n) * (lines / m);
     return k;
 }
 
@@ -175,55 +228,52 @@ static const double *stored_row(const void *of, int64_t line)
     return x->row;
 }
 
-static const void *look_band(Arena *a, Dtype t, const Shape *s, const void *data, MaskAsk ask)
+static const void *look_band(Arena *a, Dtype t, const Shape *s, const void *data, int ask)
 {
     int64_t m = s->d[s->rank - 2], n = s->d[s->rank - 1];
     Arena *scratch = arena_within(a);
     Lines x = {t, data, n, arena_array(scratch, double, n)};
     Mask *k = arena_new_of(a, Mask);
-    *k = band_of(stored_row, &x, shape_elements(s) / n, m, n, ask);
+    *k = band_of(stored_row, &x, shape_elements(s) / n, m, n, (MaskAsk)ask);
     arena_free(scratch);
     return k;
 }
 
-static const void *look_true(Arena *a, Dtype t, const Shape *s, const void *data)
-{
-    return look_band(a, t, s, data, MASK_TRUE);
-}
-
-static const void *look_false(Arena *a, Dtype t, const Shape *s, const void *data)
-{
-    return look_band(a, t, s, data, MASK_FALSE);
-}
-
-static const void *look_high(Arena *a, Dtype t, const Shape *s, const void *data)
-{
-    return look_band(a, t, s, data, MASK_HIGH);
-}
-
 static Mask of_constant(const Graph *g, const Value *v, MaskAsk ask)
 {
-    static LookAt *const look[MASK_ASKED] = {look_true, look_false, look_high};
-    const Mask *k = graph_look(g, v->dtype, &v->shape, v->data, look[ask]);
+    size_t n = (size_t)shape_elements(&v->shape) * dtype_size(v->dtype);
+    const Mask *k = graph_look(g, v->dtype, &v->shape, graph_bytes(g, v->data, n), look_band, ask);
     return *k;
 }
 
-static const double *computed_row(const void *of, int64_t line) { return cone_row(of, line); }
+static const void *look_cone(Arena *a, Dtype t, const Shape *s, const void *data, int ask)
+{
+    ConeRows r = {.cone = data};
+    Arena *scratch = arena_within(a);
+    Mask *k = arena_new_of(a, Mask);
+    (void)t, (void)s;
+    for (int64_t i = 0; i < r.cone->count; i++)
+        r.row[i] = arena_array(scratch, double, r.cone->n);
+    *k = band_of(cone_row, &r, r.cone->m, r.cone->m, r.cone->n, (MaskAsk)ask);
+    arena_free(scratch);
+    return k;
+}
 
 /* Of one matrix of cells. */
 static Mask of_cells(const Graph *g, ValueId id, MaskAsk ask)
 {
     const Shape *s = &val(g, id)->shape;
     int64_t m = s->d[s->rank - 2], n = s->d[s->rank - 1];
-    Cone c = {.g = g, .n = n};
-    if (shape_elements(s) != m * n || cone_add(&c, id) == NONE)
+    Cone cone = {.m = m, .n = n};
+    Builder b = {.g = g, .cone = &cone};
+    if (shape_elements(s) != m * n || cone_add(&b, id) == NONE)
         return (Mask){0};
-    Arena *scratch = arena_within(g->arena);
-    for (uint32_t i = 0; i < c.count; i++)
-        c.row[i] = arena_array(scratch, double, n);
-    Mask k = band_of(computed_row, &c, m, m, n, ask);
-    arena_free(scratch);
-    return k;
+    size_t bytes = offsetof(Cone, cell) + (size_t)cone.count * sizeof(Cell);
+    void *at = arena_alloc(g->arena, bytes);
+    memcpy(at, &cone, bytes);
+    const Mask *k = graph_look(g, DT_U8, &(Shape){.rank = 1, .d = {(int64_t)bytes}},
+                               graph_bytes(g, at, bytes), look_cone, ask);
+    return *k;
 }
 
 static Mask find(Masks *k, ValueId v, MaskAsk ask)
@@ -238,8 +288,11 @@ static Mask find(Masks *k, ValueId v, MaskAsk ask)
     const Node *n = &k->g->node.at[x->node];
     if (keeps_matrix(k->g, n))
         return mask_of(k, n->in[0], ask);
-    if (n->op == OP_Not && ask != MASK_HIGH)
+    if (n->op == OP_Not && (ask == MASK_TRUE || ask == MASK_FALSE))
         return mask_of(k, n->in[0], ask == MASK_TRUE ? MASK_FALSE : MASK_TRUE);
+    Mask cells = of_cells(k->g, v, ask);
+    if (cells.constant)
+        return cells;
     /* true where both are: within the band of either, but perhaps nowhere in a row */
     if ((n->op == OP_And && ask == MASK_TRUE) || (n->op == OP_Or && ask == MASK_FALSE))
         for (int i = 0; i < 2; i++) {
@@ -248,11 +301,11 @@ static Mask find(Masks *k, ValueId v, MaskAsk ask)
             if (s->rank >= 2 && s->d[s->rank - 1] == x->shape.d[x->shape.rank - 1] &&
                 s->d[s->rank - 2] == x->shape.d[x->shape.rank - 2])
                 m = mask_of(k, n->in[i], ask);
-            m.constant = false;
+            m.constant = m.full = false;
             if (m.yes)
                 return m;
         }
-    return of_cells(k->g, v, ask);
+    return cells;
 }
 
 Mask mask_of(Masks *k, ValueId v, MaskAsk ask)
@@ -271,11 +324,12 @@ typedef struct {
     double least, most;                                 /* NaN is in no range */
 } Range;
 
-static const void *look_range(Arena *a, Dtype t, const Shape *s, const void *data)
+static const void *look_range(Arena *a, Dtype t, const Shape *s, const void *data, int what)
 {
     enum { PART = 4096 };
     Range *r = arena_new_of(a, Range);
     double part[PART];
+    (void)what;
     *r = (Range){(double)INFINITY, -(double)INFINITY};
     int64_t n = shape_elements(s);
     for (int64_t at = 0; at < n; at += PART) {
@@ -298,7 +352,7 @@ static bool all_at_most(const Graph *g, ValueId v, double least, double most)
         x = val(g, g->node.at[x->node].in[0]);
     if (!readable(x))
         return false;
-    const Range *r = graph_look(g, x->dtype, &x->shape, x->data, look_range);
+    const Range *r = graph_look(g, x->dtype, &x->shape, x->data, look_range, 0);
     return shape_elements(&x->shape) == 0 || (r->least >= least && r->most <= most);
 }
 

@@ -31,12 +31,17 @@ static inline int64_t band_end(Band b, int64_t i, int64_t columns)
 /* A masked score is at most this: e to it, less a score that is not masked, is 0. */
 #define BAND_LOWEST (-0x1p120)
 
-/* What a mask's elements are asked for: those that are true, are false, are above BAND_LOWEST. */
-typedef enum { MASK_TRUE, MASK_FALSE, MASK_HIGH, MASK_ASKED } MaskAsk;
+/* At this much less, e to a score is 0, whatever the score. */
+#define MASK_LOW (-1e30)
+
+/* What a mask's elements are asked for: those that are true, are false, are above BAND_LOWEST; are 0
+   where all others are at most MASK_LOW. */
+typedef enum { MASK_TRUE, MASK_FALSE, MASK_HIGH, MASK_ZERO, MASK_ASKED } MaskAsk;
 
 /* yes: all elements that are what was asked for lie in the band, and it leaves out whole tiles.
-   constant: they are known, and every row has some.  minus_inf: all others are -inf (MASK_HIGH). */
-typedef struct { bool yes, constant, minus_inf; Band band; } Mask;
+   constant: they are known, and every row has some.  minus_inf: all others are -inf (MASK_HIGH).
+   full: all of the band are what was asked for. */
+typedef struct { bool yes, constant, minus_inf, full; Band band; } Mask;
 
 /* What was found; begun with a graph and an arena. */
 typedef struct { const Graph *g; Arena *a; IdMap at; VEC(Mask) mask; } Masks;

@@ -4,6 +4,7 @@
  * computes, test_codegen's net "masks" tests.
  */
 #include <math.h>
+#include <time.h>
 
 #include "codegen/plan/plan.h"
 /* its networks are other tests' */
@@ -84,7 +85,7 @@ static ValueId none(Net *n, ValueId x)
     return x;
 }
 /* arange <= arange[:, None], too large to be folded */
-static ValueId positions(Net *n, ValueId x)
+static ValueId seen_positions(Net *n)
 {
     int64_t *at = arena_array(n->g->arena, int64_t, now.len);
     for (int64_t i = 0; i < now.len; i++)
@@ -92,8 +93,9 @@ static ValueId positions(Net *n, ValueId x)
     ValueId pair[] = {graph_const(n->g, NULL, (Tensor){DT_I64, S(now.len), at}),
                       graph_const(n->g, NULL, (Tensor){DT_I64, S(now.len, 1), at})};
     ValueId seen = graph_node(n->g, OP_LessOrEqual, 2, pair, (Attr){0});
-    return g_add(n->g, x, g_where(n->g, seen, fill(n, 0), fill(n, -(double)INFINITY)));
+    return g_where(n->g, seen, fill(n, 0), fill(n, -(double)INFINITY));
 }
+static ValueId positions(Net *n, ValueId x) { return g_add(n->g, x, seen_positions(n)); }
 
 static void attention(Net *n)
 {
@@ -164,9 +166,37 @@ static void younger(void)
     arena_free(a);
 }
 
+/* Each layer makes a mask of its own: it is computed for the first, whoever asks. */
+static void layers(void)
+{
+    Arena *a = arena_new();
+    Net n = {.g = graph_new(a, "test.onnx")};
+    clock_t first = 0, others = 0;
+    bool right = true;
+    now.len = LONG;
+    for (int layer = 0; layer < 32; layer++) {
+        Masks masks = {.g = n.g, .a = a};
+        ValueId v = seen_positions(&n);
+        clock_t begun = clock();
+        Mask m = mask_of(&masks, v, MASK_ZERO);
+        *(layer ? &others : &first) += clock() - begun;
+        right &= m.full && m.constant && same(m.band, (Band){1 - LONG, 0});
+    }
+    ok(right, "a triangle that is computed");
+    ok(others < first, "is computed once for 32 layers (%ld and %ld ticks)", (long)first,
+       (long)others);
+    Masks masks = {.g = n.g, .a = a};
+    now.len = LEN;
+    Mask hidden = mask_of(&masks, terms(&n, prefix, -INFINITY), MASK_ZERO);
+    ok(hidden.constant && !hidden.full && same(hidden.band, (Band){1 - LEN, 7}),
+       "a prefix is a band that is not full");
+    arena_free(a);
+}
+
 int main(void)
 {
     younger();
+    layers();
     for (unsigned i = 0; i < sizeof way / sizeof *way; i++) {
         Arena *a = arena_new();
         now.len = way[i].len;

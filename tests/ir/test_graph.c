@@ -225,8 +225,9 @@ static void test_names(Graph *g)
 
 static int looks;
 
-static const void *look(Arena *a, Dtype t, const Shape *shape, const void *data)
+static const void *look(Arena *a, Dtype t, const Shape *shape, const void *data, int what)
 {
+    (void)what;
     double *sum = arena_new_of(a, double), part[3];
     looks++;
     element_doubles(t, data, 1, shape_elements(shape) - 1, part);
@@ -244,14 +245,19 @@ static void looked_at(void)
     static const int64_t whole[2] = {7, -9};
     Shape s = shape_of(1, (int64_t)4), square = shape_of(2, (int64_t)2, (int64_t)2),
           two = shape_of(1, (int64_t)2);
-    const double *sum = graph_look(g, DT_F32, &s, of, look);
+    const double *sum = graph_look(g, DT_F32, &s, of, look, 0);
     bool same = true;
     for (int i = 0; i < 100; i++)
-        same &= graph_look(g, DT_F32, &s, of, look) == sum;
+        same &= graph_look(g, DT_F32, &s, of, look, 0) == sum;
     ok(same && looks == 1 && *sum == 9, "looked at once");
-    graph_look(g, DT_F32, &square, of, look);
-    const double *last = graph_look(g, DT_I64, &two, whole, look);
+    graph_look(g, DT_F32, &square, of, look, 0);
+    const double *last = graph_look(g, DT_I64, &two, whole, look, 0);
     ok(looks == 3 && *last == -9, "another shape, other bytes: looked at again");
+    static char one[3000], equal[3000], other[3000];
+    other[100] = 1;
+    ok(graph_bytes(g, one, sizeof one) == one && graph_bytes(g, other, sizeof other) == other &&
+           graph_bytes(g, equal, sizeof equal) == one && graph_bytes(g, equal, 7) == equal,
+       "equal bytes are those that came first");
     arena_free(a);
 }
 
