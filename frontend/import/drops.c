@@ -5,7 +5,8 @@
  * A Dropout of opset 12 and later has a training_mode.  Both exporters of PyTorch write
  * scaled_dot_product_attention's, and so that of nn.MultiheadAttention and of what is made of it,
  * without one, which ONNX takes for false; dynamo's optimizer then removes it, and the metadata
- * alone has its ratio.  So where others drop, one without a mode does too.
+ * alone has its ratio.  So where others drop, one without a mode does too; one whose mode is false
+ * (a backbone that was exported in evaluation mode) stays as it is written.
  */
 #include <string.h>
 
@@ -93,11 +94,14 @@ void drops_find(ImportState *s, const RawNodes *list)
 
 /* ---- what the importers ask ---- */
 
-static bool lost_one_drops(const Import *im)
+/* The node's mode is lost, or it is false as others are. */
+static bool lost_one_drops(const Import *im, bool lost)
 {
     Drops *d = &im->state->drops;
     bool drops = im->state->opt->dropout == DROPOUT_TRAIN ||
-                 (im->state->opt->dropout == DROPOUT_OF_ATTENTION && d->any);
+                 (im->state->opt->dropout == DROPOUT_OF_ATTENTION && d->any && lost);
+    if (!drops && !lost && d->any)
+        return false;
     uint32_t *n = drops ? &d->n_lost : &d->n_left;
     const char **first = drops ? &d->first_lost : &d->first_left;
     if ((*n)++ == 0)
@@ -111,7 +115,7 @@ bool im_drops(const Import *im, double ratio)
         return false;
     if (im->opset < 12)
         return true;
-    return im_const_double(im, 2, 0) != 0 || lost_one_drops(im);
+    return im_const_double(im, 2, 0) != 0 || lost_one_drops(im, im_in(im, 2) == NONE);
 }
 
 double im_lost_dropout(const Import *im)
@@ -119,7 +123,7 @@ double im_lost_dropout(const Import *im)
     double ratio = im->training ? told_ratio(im->node) : 0;
     if (ratio == 0 || strmap_get(&im->state->drops.dropout, im->node->fx_node) != NONE)
         return 0;
-    return lost_one_drops(im) ? ratio : 0;
+    return lost_one_drops(im, true) ? ratio : 0;
 }
 
 void drops_report(const ImportState *s)

@@ -31,15 +31,16 @@ static void flag(M *m, const char *name, unsigned char v)
     put_message(&m->graph, 5, &t);
 }
 
-/* Two Dropouts with what is between them; mode: the second's third operand, "" for none. */
-static void two(M *m, const char *mode)
+/* Two Dropouts with what is between them; first, mode: their third operands, "" for none. */
+static void two(M *m, const char *first, const char *mode)
 {
     char in[64];
     initializer(m, "lin.weight", 4, 4, 1);
     scalar(m, "p", 0.25F);
     flag(m, "yes", 1);
     flag(m, "no", 0);
-    node(m, "Dropout", "first", "x p", "a", NULL, NULL);
+    snprintf(in, sizeof in, "x p %s", first);
+    node(m, "Dropout", "first", in, "a", NULL, NULL);
     node(m, "MatMul", "/lin/MatMul", "a lin.weight", "b", NULL, NULL);
     node(m, "Identity", "copied", "yes", "set", NULL, NULL);
     snprintf(in, sizeof in, "b p %s", mode);
@@ -57,28 +58,31 @@ static int dropouts(const Graph *g)
 static void test_modes(void)
 {
     static const struct {
-        const char *mode;
+        const char *first, *mode;
         DropoutMode option;
         bool training;
         int n;
         const char *said;
     } rows[] = {
-        {"yes", DROPOUT_OF_ATTENTION, true, 2, "1 Dropout without a training mode, first 'first'"},
-        {"set", DROPOUT_OF_ATTENTION, true, 2, "--dropout=as-written leaves out"},
-        {"yes", DROPOUT_AS_WRITTEN, true, 1, ""},
-        {"yes", DROPOUT_OF_ATTENTION, false, 0, ""},
-        {"", DROPOUT_OF_ATTENTION, true, 0, "2 Dropouts, first 'first', will not drop"},
-        {"no", DROPOUT_OF_ATTENTION, true, 0, "--dropout=train"},
-        {"", DROPOUT_TRAIN, true, 2, ""},
-        {"", DROPOUT_AS_WRITTEN, true, 0, ""},
+        {"", "yes", DROPOUT_OF_ATTENTION, true, 2,
+         "1 Dropout without a training mode, first 'first'"},
+        {"", "set", DROPOUT_OF_ATTENTION, true, 2, "--dropout=as-written leaves out"},
+        {"", "yes", DROPOUT_AS_WRITTEN, true, 1, ""},
+        {"", "yes", DROPOUT_OF_ATTENTION, false, 0, ""},
+        {"", "", DROPOUT_OF_ATTENTION, true, 0, "2 Dropouts, first 'first', will not drop"},
+        {"", "no", DROPOUT_OF_ATTENTION, true, 0, "--dropout=train"},
+        {"", "", DROPOUT_TRAIN, true, 2, ""},
+        {"", "", DROPOUT_AS_WRITTEN, true, 0, ""},
+        {"no", "yes", DROPOUT_OF_ATTENTION, true, 1, ""}, /* a part in evaluation mode */
+        {"no", "yes", DROPOUT_TRAIN, true, 2, ""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         M m = {0};
         ImportOptions opt = {.training = rows[i].training, .dropout = rows[i].option};
-        two(&m, rows[i].mode);
+        two(&m, rows[i].first, rows[i].mode);
         int n = dropouts(import(&m, NULL, &opt));
-        ok(n == rows[i].n, "mode '%s', option %d: %d drop, not %d", rows[i].mode,
-           (int)rows[i].option, rows[i].n, n);
+        ok(n == rows[i].n, "modes '%s' and '%s', option %d: %d drop, not %d", rows[i].first,
+           rows[i].mode, (int)rows[i].option, rows[i].n, n);
         ok(*rows[i].said ? strstr(said, rows[i].said) != NULL : !*said, "mode '%s': what is said",
            rows[i].mode);
     }
