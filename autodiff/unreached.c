@@ -3,8 +3,6 @@
  * differentiated.  Out: one warning that names them, each with what stands between it and the loss: an
  * operation without a gradient (ArgMax, a product of integers); or a refusal where nothing trains.
  */
-#include <string.h>
-
 #include "autodiff.h"
 
 /* The first node that is made of v and has no gradient, or NULL. */
@@ -43,11 +41,11 @@ static bool *reached(const Pipe *p, Arena *a)
     return is;
 }
 
-/* It is listed among those that do not train. */
-static void list_lost(Graph *g, const char *name)
+/* What it is made of is listed among what does not train. */
+static void list_lost(Graph *g, uint32_t param)
 {
     for (uint32_t i = 0; i < g->array.n; i++)
-        if (!strcmp(g->array.at[i].name, name))
+        if (g->array.at[i].param == param)
             g->array.at[i].trains = false;
 }
 
@@ -65,7 +63,7 @@ void reverse_unreached(const Pipe *p, NodeId end, bool frozen)
         train += is[i];
         lost += !is[i];
         if (!is[i])
-            list_lost(g, g->param.at[i].name);
+            list_lost(g, i);
         if (!is[i] && lost <= SHOWN)
             names = arena_printf(a, "%s%s%s", names, lost > 1 ? ", " : "", told(p, a, i, end));
     }

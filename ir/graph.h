@@ -76,10 +76,11 @@ typedef struct {
     ValueId value;
 } Param;
 
-/* An array of floats that a file holds, and why it trains or does not; as: the parameter's name, where
- * that is another one. */
+/* An array of floats that a file holds, and why it trains or does not; param: what it is, or what it
+ * is made of, or NONE; as: the parameter's name, where that is another one. */
 typedef struct {
     const char *name, *as, *why;
+    uint32_t param;
     Dtype dtype;
     Shape shape;
     bool trains;

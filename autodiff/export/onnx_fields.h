@@ -23,6 +23,7 @@ enum {
     ATTR_TYPE = 20,
     TYPE_INT = 2,
     TYPE_STRING = 3,
+    TYPE_OF_TENSOR = 4,
     TYPE_INTS = 7
 };
 enum { SPARSE_VALUES = 1, SPARSE_INDICES = 2 };

@@ -11,182 +11,25 @@
  */
 #include <string.h>
 
-#include "frontend/params/params.h"
 #include "onnx_fields.h"
-#include "outside.h"
 #include "skeleton.h"
+#include "skeleton_find.h"
 
 static void copy_field(PbMessage *m, const PbField *f)
 {
     pb_put(m, f->start, (size_t)(f->end - f->start));
 }
 
-/* ---- which initializer each parameter gets ---- */
-
-typedef struct {
-    Model *m;
-    const Graph *g;
-    Arena *arena;
-    OutsideFile *outside;                                   /* for long constants */
-    /* per parameter: its initializer's name in the skeleton; NULL: of another file */
-    const char **name;
-    /* per parameter: its type in the skeleton, which is the file's */
-    Dtype *type;
-    /* per top-level node: the raw node whose operands change, or NULL */
-    RawNode **edit;
-    uint32_t n_edit;
-    RawNodes copies;                                    /* nodes that the file does not have */
-    /* per initializer: a node reads it as a constant; or made of parameters; others name it */
-    bool *kept, *made, *named;
-} Skeleton;
-
-static void mark_named(void *arg, const char *name)
-{
-    Skeleton *s = arg;
-    uint32_t init = strmap_get(&s->m->init_index, name);
-    if (init != NONE)
-        s->named[init] = true;
-}
-
-/* init: what is made of the parameter, or NONE. */
-static void use_parameter(Skeleton *s, uint32_t p, uint32_t init)
-{
-    const Param *q = &s->g->param.at[p];
-    uint32_t own = q->initializer ? strmap_get(&s->m->init_index, q->initializer) : NONE;
-    s->name[p] = "";
-    own = own != NONE ? own : init;
-    if (own != NONE && q->dtype == DT_F32 && s->type[p] == DT_NONE)
-        s->type[p] = s->m->init.at[own].half;
-}
-
-static Dtype type_of(const Skeleton *s, uint32_t p)
-{
-    return s->type[p] != DT_NONE ? s->type[p] : s->g->param.at[p].dtype;
-}
-
-/* Is the operand the parameter itself, as the new file holds it? */
-static bool is_parameter(const Skeleton *s, const RawNode *n, uint32_t k)
-{
-    bool transposed;
-    const Recipe *r = n->made[k];
-    if (!recipe_is_plain(r, &transposed))
-        return false;
-    uint32_t p = r->at[0].param;
-    return transposed == s->g->param.at[p].transposed &&
-           recipe_type(s->m, n, k, type_of(s, p)) == type_of(s, p);
-}
-
-static void find_uses(Skeleton *s)
-{
-    for (size_t i = 0; i < s->m->graph->n_output; i++)
-        mark_named(s, s->m->graph->output[i]->name ? s->m->graph->output[i]->name : "");
-    for (uint32_t i = 0; i < s->m->node.n; i++) {
-        RawNode *n = s->m->node.at[i];
-        if (n->copy_of)
-            vec_push(s->arena, &s->copies, n);
-        if (n->index >= s->n_edit)
-            s->n_edit = n->index + 1;
-        inline_captured(s->m, n, mark_named, s);
-        for (uint32_t k = 0; k < n->nin; k++) {
-            uint32_t init = strmap_get(&s->m->init_index, n->in[k]);
-            const Recipe *made = n->made ? n->made[k] : NULL;
-            for (uint32_t t = 0; made && t < made->n; t++)
-                if (made->at[t].op == OP_NONE && made->at[t].param != NONE)
-                    use_parameter(s, made->at[t].param, init);
-            if (init != NONE && made)
-                s->made[init] = true;
-            else if (init != NONE && !n->dead)
-                s->kept[init] = true;
-        }
-        if (n->bias != NONE) /* of the weight's type */
-            use_parameter(s, n->bias,
-                          n->nin > 1 ? strmap_get(&s->m->init_index, n->in[1]) : NONE);
-    }
-}
-
-/* Does the file hold the parameter as it is, or with its two dims exchanged? */
-static bool is_held(const Skeleton *s, const Param *q, uint32_t init)
-{
-    Shape shape = q->transposed ? shape_of(2, q->shape.d[1], q->shape.d[0]) : q->shape;
-    return init != NONE && shape_equal(&shape, &s->m->init.at[init].shape);
-}
-
-/* Parameters that only bodies (of a Loop, a Scan, an If) read, by the names of their initializers:
- * an EmbeddingBag's table. */
-static void find_captured(Skeleton *s)
-{
-    for (uint32_t p = 0; p < s->g->param.n; p++) {
-        const Param *q = &s->g->param.at[p];
-        uint32_t init = q->initializer ? strmap_get(&s->m->init_index, q->initializer) : NONE;
-        if (s->name[p] || init == NONE || !s->named[init] ||
-            q->bytes.at != s->m->init.at[init].bytes.at)
-            continue;
-        if (is_held(s, q, init))
-            use_parameter(s, p, init);
-        else
-            diag_warn(WHERE_FILE(s->m->path),
-                      "parameter '%s' is read in a body in another shape; merge will not write it "
-                      "back",
-                      q->name);
-    }
-}
-
-static void choose_names(Skeleton *s)
-{
-    StrMap used = {.arena = s->arena}, made = {.arena = s->arena};
-    for (uint32_t i = 0; i < s->m->node.n; i++)
-        for (uint32_t k = 0; k < s->m->node.at[i]->nout; k++)
-            *strmap_at(&made, s->m->node.at[i]->out[k]) = i;
-    for (uint32_t p = 0; p < s->g->param.n; p++) {
-        const Param *q = &s->g->param.at[p];
-        if (!s->name[p])
-            continue;
-        uint32_t init = q->initializer ? strmap_get(&s->m->init_index, q->initializer) : NONE;
-        if (is_held(s, q, init) && !s->kept[init] && strmap_get(&used, q->initializer) == NONE)
-            s->name[p] = q->initializer;
-        else
-            s->name[p] =
-                strmap_get(&made, q->name) != NONE || strmap_get(&s->m->init_index, q->name) != NONE
-                    ? arena_printf(s->arena, "%s.separated.%u", q->name, p)
-                    : q->name;
-        *strmap_at(&used, s->name[p]) = p;
-    }
-}
-
-/* Raw nodes whose operands no longer bear the name the file gives them. */
-static void find_edits(Skeleton *s)
-{
-    s->edit = arena_array(s->arena, RawNode *, s->n_edit);
-    for (uint32_t i = 0; i < s->m->node.n; i++) {
-        RawNode *n = s->m->node.at[i];
-        bool changed = n->bias != NONE || n->renamed;
-        for (uint32_t k = 0; n->made && k < n->nin; k++) {
-            const Recipe *made = n->made[k];
-            changed |= made && (!is_parameter(s, n, k) ||
-                                strcmp(n->in[k], s->name[made->at[0].param]));
-        }
-        if (!changed || n->copy_of)
-            continue;
-        if (n->inlined)
-            diag_warn(WHERE_FILE(s->m->path),
-                      "parameters inside the local function of node %u were separated; merge will "
-                      "not write them back",
-                      n->index);
-        else
-            s->edit[n->index] = n;
-    }
-}
-
 /* ---- writing ---- */
 
-static PbMessage parameter_tensor(const Skeleton *s, uint32_t p)
+static PbMessage parameter_tensor(const Skeleton *s, uint32_t p, const char *name)
 {
     const Param *q = &s->g->param.at[p];
     PbMessage t = {.a = s->arena};
     for (int i = 0; i < q->shape.rank; i++)
         pb_put_int(&t, TENSOR_DIMS, q->shape.d[q->transposed ? 1 - i : i]);
-    pb_put_int(&t, TENSOR_TYPE, type_of(s, p));
-    pb_put_string(&t, TENSOR_NAME, s->name[p]);
+    pb_put_int(&t, TENSOR_TYPE, skeleton_type(s, p));
+    pb_put_string(&t, TENSOR_NAME, name);
     onnx_put_entry(&t, TENSOR_EXTERNAL, SKELETON_PARAMETER, q->name);
     if (q->transposed)
         onnx_put_entry(&t, TENSOR_EXTERNAL, SKELETON_TRANSPOSED, "1");
@@ -305,7 +148,7 @@ static const char *put_operand(PbMessage *graph, const Skeleton *s, const RawNod
     const Recipe *r = n->made ? n->made[k] : NULL;
     if (!r)
         return n->in[k];
-    if (is_parameter(s, n, k))
+    if (skeleton_is_parameter(s, n, k))
         return s->name[r->at[0].param];
     const char **value = arena_array(s->arena, const char *, r->n);
     /* numbered by its parameter */
@@ -316,13 +159,13 @@ static const char *put_operand(PbMessage *graph, const Skeleton *s, const RawNod
     for (uint32_t i = 0; i < r->n; i++) {
         const Term *t = &r->at[i];
         if (t->op == OP_NONE && t->param != NONE)
-            type = recipe_is_view(r) ? type_of(s, t->param) : s->g->param.at[t->param].dtype;
+            type = recipe_is_view(r) ? skeleton_type(s, t->param) : s->g->param.at[t->param].dtype;
         if (t->op != OP_NONE)
             value[i] = put_term(&to, t, value);
         else if (t->param == NONE)
             value[i] = put_constant_term(&to, &t->value);
         else
-            value[i] = put_cast(&to, s->name[t->param], type_of(s, t->param), type);
+            value[i] = put_cast(&to, s->name[t->param], skeleton_type(s, t->param), type);
         if (t->op == OP_NONE && t->param != NONE && s->g->param.at[t->param].transposed)
             value[i] = put_term(&to, &swap, &value[i]);
     }
@@ -330,6 +173,101 @@ static const char *put_operand(PbMessage *graph, const Skeleton *s, const RawNod
 }
 
 /* ---- nodes and the graph ---- */
+
+/* ---- what bodies and functions hold ---- */
+
+/* The initializer that the tensor of a body, or a Constant's node, became; NONE: none. */
+static uint32_t initializer_at(const Skeleton *s, const void *home)
+{
+    return strmap_get(&s->home, arena_printf(s->arena, "%p", home));
+}
+
+static PbMessage put_body(const Skeleton *s, PbSpan body, const Onnx__GraphProto *g);
+
+/* Attribute i of a node, with the parameters in it; of a Constant that is one: the parameter. */
+static void put_attribute_of(PbMessage *node, const Skeleton *s, const PbField *w,
+                             const Onnx__NodeProto *n, size_t i)
+{
+    uint32_t init = initializer_at(s, n), p = init != NONE ? s->held[init] : NONE;
+    const Onnx__AttributeProto *a = n->attribute[i];
+    PbMessage out = {.a = s->arena};
+    PbSpan body = w->body;
+    if (p != NONE) {
+        PbMessage t = parameter_tensor(s, p, s->name[p]);
+        pb_put_string(&out, ATTR_NAME, "value");
+        pb_put_message(&out, ATTR_T, &t);
+        pb_put_int(&out, ATTR_TYPE, TYPE_OF_TENSOR);
+    }
+    for (PbField f; p == NONE && pb_next(&body, &f);) {
+        if (f.number != ATTR_G) {
+            skeleton_put_field(s->m, s->outside, &out, &f, IN_ATTRIBUTE);
+            continue;
+        }
+        PbMessage part = put_body(s, f.body, a->g);
+        pb_put_message(&out, ATTR_G, &part);
+    }
+    pb_put_message(node, NODE_ATTRIBUTE, &out);
+}
+
+/* A node of a graph or a function that stays as it is, with the parameters in it. */
+static void put_node(PbMessage *graph, const Skeleton *s, const PbField *w, const Onnx__NodeProto *n)
+{
+    PbMessage out = {.a = s->arena};
+    PbSpan body = w->body;
+    size_t attribute = 0;
+    if (!s->any_inside) {
+        skeleton_put_field(s->m, s->outside, graph, w,
+                           w->number == FUNCTION_NODE ? IN_FUNCTION : IN_GRAPH);
+        return;
+    }
+    for (PbField f; pb_next(&body, &f);)
+        if (f.number == NODE_ATTRIBUTE)
+            put_attribute_of(&out, s, &f, n, attribute++);
+        else
+            copy_field(&out, &f);
+    pb_put_message(graph, w->number, &out);
+}
+
+/* A body's initializer: a parameter, or a constant. */
+static void put_initializer_of(PbMessage *graph, const Skeleton *s, const PbField *w,
+                               const Onnx__TensorProto *t)
+{
+    uint32_t init = initializer_at(s, t), p = init != NONE ? s->held[init] : NONE;
+    if (p != NONE) {
+        PbMessage own = parameter_tensor(s, p, t->name);
+        pb_put_message(graph, GRAPH_INITIALIZER, &own);
+    } else {
+        skeleton_put_field(s->m, s->outside, graph, w, IN_GRAPH);
+    }
+}
+
+static PbMessage put_body(const Skeleton *s, PbSpan body, const Onnx__GraphProto *g)
+{
+    PbMessage out = {.a = s->arena};
+    size_t node = 0, initializer = 0;
+    for (PbField f; pb_next(&body, &f);)
+        if (f.number == GRAPH_NODE)
+            put_node(&out, s, &f, g->node[node++]);
+        else if (f.number == GRAPH_INITIALIZER)
+            put_initializer_of(&out, s, &f, g->initializer[initializer++]);
+        else
+            copy_field(&out, &f);
+    return out;
+}
+
+static PbMessage put_function(const Skeleton *s, PbSpan body, const Onnx__FunctionProto *fn)
+{
+    PbMessage out = {.a = s->arena};
+    size_t node = 0;
+    for (PbField f; pb_next(&body, &f);)
+        if (f.number == FUNCTION_NODE)
+            put_node(&out, s, &f, fn->node[node++]);
+        else
+            copy_field(&out, &f);
+    return out;
+}
+
+/* ---- nodes of the graph ---- */
 
 /* What the exporter noted of a node; a copy may be part of another fx node than what it is of. */
 static void put_metadata(PbMessage *out, const RawNode *n, const PbField *f)
@@ -373,11 +311,14 @@ static void put_edited(PbMessage *graph, const Skeleton *s, const PbField *w, co
     if (n->copy_of)
         pb_put_string(&out, NODE_NAME, n->out[0]);           /* no two nodes may have one name */
     PbSpan body = w->body;
+    size_t attribute = 0;
     for (PbField f; pb_next(&body, &f);)
         if (f.number == NODE_METADATA)
             put_metadata(&out, n, &f);
+        else if (f.number == NODE_ATTRIBUTE)
+            put_attribute_of(&out, s, &f, s->m->graph->node[n->index], attribute++);
         else if (f.number > (n->copy_of ? NODE_NAME : NODE_OUTPUT))
-            skeleton_put_field(s->m, s->outside, &out, &f, IN_NODE);
+            copy_field(&out, &f);
     put_noted(&out, n);
     pb_put_message(graph, GRAPH_NODE, &out);
     if (!own_add)
@@ -391,105 +332,47 @@ static void put_edited(PbMessage *graph, const Skeleton *s, const PbField *w, co
     pb_put_message(graph, GRAPH_NODE, &out);
 }
 
-/* Does an initializer take the place of this node of the graph, a Constant that is a parameter? */
-static bool *lifted_nodes(const Skeleton *s, uint32_t *n)
+/* Does an initializer take the place of the node, a Constant of the graph that is a parameter? */
+static bool is_lifted(const Skeleton *s, const Onnx__NodeProto *n)
 {
-    const Model *m = s->m;
-    *n = 0;
-    for (uint32_t i = 0; i < m->init.n; i++)
-        if (m->init.at[i].is_lifted && !m->init.at[i].function && m->init.at[i].function_node >= *n)
-            *n = m->init.at[i].function_node + 1;
-    bool *is = arena_array(s->arena, bool, *n);
-    for (uint32_t p = 0; p < s->g->param.n; p++) {
-        uint32_t i = s->name[p] ? strmap_get(&m->init_index, s->name[p]) : NONE;
-        if (i != NONE && m->init.at[i].is_lifted && !m->init.at[i].function)
-            is[m->init.at[i].function_node] = true;
-    }
-    return is;
-}
-
-/* A Constant's node, or its attribute, with parameter p for its tensor. */
-static PbMessage put_holder(const Skeleton *s, PbSpan body, uint32_t p, Holder in)
-{
-    PbMessage out = {.a = s->arena};
-    for (PbField f; pb_next(&body, &f);) {
-        Holder is = holder_of(in, f.number);
-        if (is != IN_ATTRIBUTE && is != IS_TENSOR) {
-            copy_field(&out, &f);
-            continue;
-        }
-        PbMessage inner = is == IS_TENSOR ? parameter_tensor(s, p) : put_holder(s, f.body, p, is);
-        pb_put_message(&out, f.number, &inner);
-    }
-    return out;
+    uint32_t init = initializer_at(s, n);
+    return init != NONE && s->held[init] != NONE;
 }
 
 static PbMessage put_graph(const Skeleton *s, PbSpan body)
 {
     PbMessage g = {.a = s->arena};
-    uint32_t node = 0, n_lifted;
-    const bool *lifted = lifted_nodes(s, &n_lifted);
+    uint32_t node = 0;
     for (PbField f; pb_next(&body, &f);) {
-        const RawNode *edit = f.number == GRAPH_NODE && node < s->n_edit ? s->edit[node] : NULL;
-        node += f.number == GRAPH_NODE;
-        for (uint32_t i = 0; f.number == GRAPH_NODE && i < s->copies.n; i++)
-            if (s->copies.at[i]->index == node - 1)
+        if (f.number != GRAPH_NODE && f.number != GRAPH_INITIALIZER)
+            copy_field(&g, &f);
+        if (f.number != GRAPH_NODE)
+            continue;
+        for (uint32_t i = 0; i < s->copies.n; i++)
+            if (s->copies.at[i]->index == node)
                 put_edited(&g, s, &f, s->copies.at[i]);
-        if (f.number == GRAPH_NODE && node <= n_lifted && lifted[node - 1])
+        const Onnx__NodeProto *n = s->m->graph->node[node];
+        const RawNode *edit = node < s->n_edit ? s->edit[node] : NULL;
+        node++;
+        if (is_lifted(s, n))
             continue;
         if (edit)
             put_edited(&g, s, &f, edit);
-        else if (f.number != GRAPH_INITIALIZER)
-            skeleton_put_field(s->m, s->outside, &g, &f, IN_GRAPH);
+        else
+            put_node(&g, s, &f, n);
     }
-    bool *is_trained = arena_array(s->arena, bool, s->m->init.n);
     for (uint32_t p = 0; p < s->g->param.n; p++)
-        if (s->name[p]) {
-            uint32_t init = strmap_get(&s->m->init_index, s->name[p]);
-            if (init != NONE)
-                is_trained[init] = true;
-            if (init != NONE && s->m->init.at[init].function)
-                continue;                               /* put_function() */
-            PbMessage t = parameter_tensor(s, p);
+        if (s->name[p] && !skeleton_is_inside(s, p)) {
+            PbMessage t = parameter_tensor(s, p, s->name[p]);
             pb_put_message(&g, GRAPH_INITIALIZER, &t);
         }
     for (uint32_t i = 0; i < s->m->init.n; i++)
-        if (!is_trained[i] && !s->m->init.at[i].is_lifted &&
+        if (s->held[i] == NONE && !s->m->init.at[i].home &&
             (s->kept[i] || s->named[i] || !s->made[i])) {
             RawTensor t = tensor_in_file(&s->m->init.at[i]);
             put_constant(s, &g, &t);
         }
     return g;
-}
-
-/* ---- local functions: their Constants that are parameters ---- */
-
-/* The parameter that node `node` of function `function` holds, or NONE. */
-static uint32_t held_by(const Skeleton *s, uint32_t function, uint32_t node)
-{
-    for (uint32_t p = 0; p < s->g->param.n; p++) {
-        uint32_t i = s->name[p] ? strmap_get(&s->m->init_index, s->name[p]) : NONE;
-        if (i != NONE && s->m->init.at[i].function == function &&
-            s->m->init.at[i].function_node == node)
-            return p;
-    }
-    return NONE;
-}
-
-static PbMessage put_function(const Skeleton *s, PbSpan body, uint32_t function)
-{
-    PbMessage out = {.a = s->arena};
-    uint32_t node = 0;
-    for (PbField f; pb_next(&body, &f);) {
-        uint32_t p = f.number == FUNCTION_NODE ? held_by(s, function, node++) : NONE;
-        if (p == NONE) {
-            skeleton_put_field(s->m, s->outside, &out, &f, IN_FUNCTION);
-            continue;
-        }
-        PbMessage constant = put_holder(s, f.body, p, IN_NODE);
-        pb_put_message(&out, FUNCTION_NODE, &constant);
-    }
-    return out;
 }
 
 static void write_message(FILE *f, const char *name, Arena *a, uint32_t number,
@@ -507,15 +390,7 @@ void skeleton_write(const Graph *g, Model *m, const char *name, OutsideFile *out
 {
     Arena *arena = arena_within(g->arena);
     Skeleton s = {.m = m, .g = g, .arena = arena, .outside = outside};
-    s.name = arena_array(arena, const char *, g->param.n);
-    s.type = arena_array(arena, Dtype, g->param.n);
-    s.kept = arena_array(arena, bool, m->init.n);
-    s.made = arena_array(arena, bool, m->init.n);
-    s.named = arena_array(arena, bool, m->init.n);
-    find_uses(&s);
-    find_captured(&s);
-    choose_names(&s);
-    find_edits(&s);
+    skeleton_find(&s);
     PbSpan body = {m->at, m->at + m->size, false};
     uint32_t function = 0;
     for (PbField w; pb_next(&body, &w);) {
@@ -523,8 +398,9 @@ void skeleton_write(const Graph *g, Model *m, const char *name, OutsideFile *out
             file_put(w.start, (size_t)(w.end - w.start), f);
             continue;
         }
-        PbMessage part = w.number == MODEL_GRAPH ? put_graph(&s, w.body)
-                                                 : put_function(&s, w.body, ++function);
+        PbMessage part = w.number == MODEL_GRAPH
+                             ? put_graph(&s, w.body)
+                             : put_function(&s, w.body, m->proto->functions[function++]);
         write_message(f, name, arena, w.number, &part);
     }
     arena_free(arena);

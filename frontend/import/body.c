@@ -44,6 +44,8 @@ Slots control_body(const Control *c, const char *attr, const Slots *in)
     }
     stop_assign(s->stops, s->m, s->params, &b.node);
     drops_find(s, &b.node);
+    for (uint32_t i = 0; i < b.node.n; i++)
+        vec_push(s->m->arena, &s->m->inner, b.node.at[i]);
     c->body(s, &b.node);
     if (s->params)
         param_leave(s->params, before);

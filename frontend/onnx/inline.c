@@ -393,11 +393,8 @@ static bool lift(Model *m, Frame *f, const Onnx__NodeProto *p, uint32_t index, c
         *strmap_at(&m->body, key) = m->init.n;
     r.name = global;
     r.is_lifted = true;
-    r.function_node = index;
-    r.function = f->top || f->function ? 0 : NONE;
-    while (f->function && m->proto->functions[r.function] != f->function)
-        r.function++;
-    r.function += f->function != NULL;
+    r.home = p;
+    r.is_inside = !f->top;
     if (!f->top)
         define(m, f, local, global);
     if (!f->top && !f->function)
@@ -494,6 +491,9 @@ static void body_initializers(Model *m, Frame *f, const Onnx__GraphProto *g)
         tensor_read(m, g->initializer[i],
                     (Where){m->path, "initializer", (uint32_t)i, local, NULL, -1}, &r);
         r.name = global;
+        r.home = g->initializer[i];
+        r.is_inside = true;
+        tensor_single(m->arena, &r);
         *strmap_at(&m->init_index, global) = m->init.n;
         vec_push(m->arena, &m->init, r);
     }

@@ -53,10 +53,10 @@ typedef struct {
     Shape shape;
     Payload bytes;
     Dtype half;                                         /* the file's type, or DT_NONE: dtype */
-    /* a Constant's: of which local function, counted from 1, 0: of the graph, NONE: of a body; and
-     * which of its nodes */
-    bool is_lifted;
-    uint32_t function, function_node;
+    bool is_lifted;                                     /* a Constant's */
+    /* a Constant's node; of a body's initializer its tensor; NULL: an initializer of the graph */
+    const void *home;
+    bool is_inside;                                     /* of a body or a local function */
     Payload half_bytes;                                 /* as the file has them */
 } RawTensor;
 
@@ -113,6 +113,7 @@ struct Model {
     /* every module path that owns an initializer -> 1 */
     StrMap module;
     RawNodes node;
+    RawNodes inner;                                     /* of bodies, as often as they are read */
     uint32_t inlined_nodes;                             /* against limits.nodes */
     /* inline.c: name prefixes in use, functions by key */
     StrMap prefix, function;

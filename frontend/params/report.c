@@ -238,10 +238,12 @@ static StrMap made_of_parameters(const Params *p)
     return made;
 }
 
-static ArrayNote note_of_param(const Params *p, const Param *q, const RawTensor *t)
+static ArrayNote note_of_param(const Params *p, uint32_t param, const RawTensor *t)
 {
+    const Param *q = &p->g->param.at[param];
     const SlotRead *by = NULL;
-    ArrayNote a = {.name = q->name, .dtype = q->dtype, .shape = q->shape, .trains = q->trainable};
+    ArrayNote a = {.name = q->name, .param = param, .dtype = q->dtype, .shape = q->shape,
+                   .trains = q->trainable};
     if (t && !p->has_signature)
         param_rule(p, t, &by);
     if (!q->trainable)
@@ -268,14 +270,14 @@ static void list(Params *p)
             continue;
         for (uint32_t k = p->first_param; k < g->param.n && !own; k++)
             if (g->param.at[k].initializer && !strcmp(g->param.at[k].initializer, t->name)) {
-                ArrayNote a = note_of_param(p, &g->param.at[k], t);
+                ArrayNote a = note_of_param(p, k, t);
                 a.as = strcmp(a.name, t->name) ? t->name : NULL;
                 vec_push(g->arena, &g->array, a);
                 *strmap_at(&seen, g->param.at[k].name) = own = true;
             }
         if (own)
             continue;
-        ArrayNote a = {.name = t->name, .dtype = t->dtype, .shape = t->shape};
+        ArrayNote a = {.name = t->name, .param = q, .dtype = t->dtype, .shape = t->shape};
         if (q != NONE) {
             a.as = g->param.at[q].name;
             a.trains = g->param.at[q].trainable;
@@ -287,7 +289,7 @@ static void list(Params *p)
     }
     for (uint32_t k = p->first_param; k < g->param.n; k++)
         if (strmap_get(&seen, g->param.at[k].name) == NONE)
-            vec_push(g->arena, &g->array, note_of_param(p, &g->param.at[k], NULL));
+            vec_push(g->arena, &g->array, note_of_param(p, k, NULL));
 }
 
 void param_report(Params *p)

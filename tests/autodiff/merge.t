@@ -162,6 +162,34 @@ perl long.pl 8 >short.onnx
 ok "short constants: splits" "$ppsplit" -q short.onnx --split "${long[@]}" -o b
 is "short constants: stand in the source" "$(ls b/params | grep constants)" ""
 
+# What bodies hold goes back into them: initializers and a Constant of a Loop, and of the branches of an If in it.
+sed '/^my /,$d' long.pl >body.pl
+cat >>body.pl <<'END'
+sub attr { my ($name, $field, $body, $type) = @_; b(1, $name) . b($field, $body) . i(20, $type) }
+sub numbers { my ($k, $n) = @_; pack("f<*", map { 0.3 * sin($k * $_) } 1 .. $n) }
+sub constant { my ($out, $type, @tensor) = @_; node("Constant", $out, [], attr("value", 5, tensor("", $type, 9, @tensor), 4)) }
+sub arm { my ($k, $out) = @_; node("MatMul", $out, ["s", "own"]) . b(2, $out) . b(5, tensor("own", 1, 9, numbers($k, 64), 8, 8)) . b(12, value($out, 1, 4, 8)) }
+my $body = node("Identity", "on", ["c"]) . constant("one", 7, pack("q<", 1)) . constant("shift", 1, numbers(3, 8), 8) . node("Less", "first", ["i", "one"]) .
+    node("If", "m", ["first"], attr("then_branch", 6, arm(4, "t"), 5), attr("else_branch", 6, arm(5, "e"), 5)) .
+    node("Add", "n", ["m", "shift"]) . node("MatMul", "o", ["n", "inner"]) . node("Tanh", "s2", ["o"]) . b(2, "body") .
+    b(5, tensor("inner", 1, 9, numbers(6, 64), 8, 8)) . b(11, value("i", 7)) . b(11, value("c", 9)) . b(11, value("s", 1, 4, 8)) . b(12, value("on", 9)) . b(12, value("s2", 1, 4, 8));
+print i(1, 8), b(8, i(2, 18)), b(7, node("MatMul", "h", ["x", "w"]) . node("Loop", "y", ["trips", "go", "h"], attr("body", 6, $body, 5)) . b(2, "g") .
+    b(5, tensor("w", 1, 9, numbers(2, 64), 8, 8)) . b(5, tensor("trips", 7, 9, pack("q<", 3))) . b(5, tensor("go", 9, 9, "\1")) . b(11, value("x", 1, 4, 8)) . b(12, value("y", 1, 4, 8)));
+END
+perl body.pl >body.onnx
+ok "bodies: splits" split_model body.onnx a none --loss mse
+ok "bodies: trains" a/pipeline train --data x=lx.npy --data target=lx.npy --steps 2 --lr 0.5 --quiet --checkpoint body.ck
+is "bodies: merges" "$("$ppsplit" merge a body.ck -o body.merged.onnx)" "merged 5 parameters into body.merged.onnx"
+is "bodies: the same modules, names and shapes" "$("$ppsplit" ls --parameters body.merged.onnx)" "$("$ppsplit" ls --parameters body.onnx)"
+is "bodies: nothing beside what there was" "$(wc -c <body.merged.onnx | awk -v n="$(wc -c <body.onnx)" '{ print $1 - n < 100 }')" 1
+ok "bodies: the merged model splits" split_model body.merged.onnx b none --loss mse
+a/pipeline infer --data x=lx.npy --quiet --output y=before.npy
+a/pipeline infer --data x=lx.npy --quiet --params body.ck/step_2 --output y=a.npy
+b/pipeline infer --data x=lx.npy --quiet --output y=b.npy
+ok "bodies: it has learned" differ a.npy before.npy
+ok "bodies: the same bits" cmp a.npy b.npy
+rm -rf a b
+
 # A disk that is full: which file, and why; nothing stays behind.
 (trap '' XFSZ; ulimit -f 8; "$ppsplit" merge copied copied.ck -o full.onnx >said 2>&1)
 is "a full disk: refused as input and output are" "$?" 3
