@@ -33,7 +33,7 @@ const char plan_usage[] =
     "      --stages=N, --microbatches=M, --dp=N, --schedule=NAME, --split=POINT (repeatable)\n"
     "      --recompute=never|cheap|except-last|always, --offload=never|stash\n"
     "\n"
-    "      --csv=FILE              schedules made to measure compete too; the first one's\n"
+    "      --csv=FILE              then schedules made to measure compete too; the first one's\n"
     "                              rows are written here where no name says them\n"
     "  -o, --output=DIR            the folder in the commands (default out); nothing is written\n"
     "\n"

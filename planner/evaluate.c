@@ -35,39 +35,7 @@ const char *again_name(Again a)
     return name[a];
 }
 
-/* ---- the program ------------------------------------------------------------------------------ */
-
-const Program *cut_program(Search *x, Cut *c)
-{
-    const PlanOptions *o = x->o;
-    enum { COMPILED = 200 }; /* as much work as so many actions that are planned */
-    if (c->program)
-        return c->program;
-    Arena *scratch = arena_new();
-    c->points = split_search_points(x->own, c->found);
-    c->program = program_of(o->model.pipe(o->model.of, x->own_rows, &c->points, scratch), o->device,
-                            x->a);
-    arena_free(scratch);
-    x->effort += COMPILED * (uint64_t)split_search_cuts(x->own)->cut.nodes;
-    return c->program;
-}
-
 /* ---- seconds --------------------------------------------------------------------------------- */
-
-/* What is measured has it in it already. */
-static double beginning(const Search *x)
-{
-    const AutoOptions *o = &x->o->partition->automatic;
-    return o->measured ? 0 : 1 / o->rates.actions;
-}
-
-static StageCut measured(const Candidate *c, Arena *a)
-{
-    StageCut cut;
-    CutProblem p = {.stages = c->cut->stages, .link = rates_link(&c->size->cuts->options->rates)};
-    cut_measure(&c->size->cuts->model->cut, &p, c->cut->found->stage_of, a, &cut);
-    return cut;
-}
 
 /* R of parts: what they compute, or what they write. */
 static double cheap_seconds(const Rates *r, const PpStage *st)
@@ -169,7 +137,7 @@ static int fill_costs(Trial *t, const Schedule *of)
     bool folded = !of;
     const AutoOptions *o = &t->x->o->partition->automatic;
     const Rates *r = &o->rates;
-    double begin = beginning(t->x), far = far_part(t, of);
+    double begin = candidate_beginning(t->x), far = far_part(t, of);
     int stages = (int)t->c->cut->stages;
     sched_costs_free(&t->costs);
     sched_costs_default(&t->costs);
@@ -214,75 +182,12 @@ static double end_seconds(const Trial *t, const Schedule *s)
     return update + (double)gathered / o->rates.link;
 }
 
-/* Of one stage, whichever way it is computed: where a run had I and W, divide() says how much less
-   a B may take. */
-static double least_backward(const Search *x, const CutStage *at)
-{
-    const AutoOptions *o = &x->o->partition->automatic;
-    double parts = at->input + at->weight, least = at->whole < parts ? at->whole : parts;
-    return o->measured && o->measured_divided && !o->measured_whole ? 0.5 * least : least;
-}
-
-static double least_again(const Candidate *c, const CutStage *at, double begin)
-{
-    bool whole = c->again == AGAIN_EXCEPT_LAST || c->again == AGAIN_ALWAYS;
-    return whole && at->input + at->weight + at->whole > 0 ? at->forward + begin : 0;
-}
-
-double candidate_bound(const Search *x, const Candidate *c)
-{
-    Arena *a = arena_new();
-    StageCut cut = measured(c, a);
-    double begin = beginning(x), all = 0, before = 0, most = 0;
-    int agains = c->microbatches - (c->again == AGAIN_EXCEPT_LAST);
-    for (uint32_t s = 0; s < cut.stages; s++) {
-        const CutStage *at = &cut.stage[s];
-        double work = c->microbatches * (at->forward + least_backward(x, at) + 2 * begin) +
-                      agains * least_again(c, at, begin);
-        all += work;
-        double path = before + work;
-        most = path > most ? path : most;
-        before += at->forward + begin;
-    }
-    arena_free(a);
-    double even = all / c->ranks;
-    return even > most ? even : most;
-}
-
-/* The ranks together hold all stages' parameters and gradients. */
-int64_t candidate_floor(const Search *x, const Candidate *c)
-{
-    int64_t all = 0, most = 0, share = c->divided ? c->replicas : 1;
-    for (uint32_t s = 0; s < c->cut->stages; s++) {
-        int64_t bytes = c->cut->held[s] + x->states * (c->cut->trained[s] / share);
-        all += bytes;
-        most = bytes > most ? bytes : most;
-    }
-    return all / c->ranks > most ? all / c->ranks : most;
-}
-
-double candidate_guess(const Search *x, const Candidate *c)
-{
-    Arena *a = arena_new();
-    StageCut cut = measured(c, a);
-    double stash = 0, once = 0;
-    bool kept = c->again <= AGAIN_CHEAP && !c->offload;
-    int live = c->ranks < c->microbatches ? c->ranks : c->microbatches;
-    for (uint32_t s = 0; s < cut.stages; s++) {
-        double received = (double)cut.stage[s].received;
-        once = fmax(once, (double)cut.stage[s].stash);
-        stash += kept ? (double)cut.stage[s].stash : received;
-    }
-    arena_free(a);
-    return (double)candidate_floor(x, c) + live * stash / c->ranks + (kept ? 0 : once);
-}
-
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 const char *offload_time(const Search *x, const Candidate *c, Arena *a)
 {
     double bytes = 0, forward = 0;
-    StageCut cut = measured(c, a);
+    StageCut cut = candidate_measured(c, a);
     for (uint32_t s = 0; s < cut.stages; s++) {
         const PpStage *st = c->cut->program->plan.stage[s];
         bytes += (double)memory_stored(st) * (double)c->size->rows / (double)x->own_rows;
@@ -334,17 +239,21 @@ static Schedule *lowered(Trial *t, const Schedule *s)
     return NULL;
 }
 
-static void remember_least(Trial *t, const Schedule *s, int64_t bytes)
+static void remember_least(Trial *t, const Schedule *rows, int64_t bytes)
 {
     Search *x = t->x;
     const Candidate *c = t->c;
+    int most = 0, moved;
     if (x->least && bytes >= x->least)
         return;
     x->least = bytes;
+    while (t->of_rank[most] < bytes)
+        most++;
+    memory_rank(&t->memory, rows, most, &moved, x->parts);
     snprintf(x->what, sizeof x->what,
              "%u stages on %d ranks, %d microbatches of %lld row%s, %s, --recompute %s%s%s",
              c->cut->stages, c->ranks, c->microbatches, (long long)c->size->rows,
-             c->size->rows == 1 ? "" : "s", s->name,
+             c->size->rows == 1 ? "" : "s", rows->name,
              again_name(c->again), c->offload ? ", --offload stash" : "",
              c->divided ? ", --shard-optimizer" : "");
 }
@@ -353,13 +262,21 @@ static void remember_least(Trial *t, const Schedule *s, int64_t bytes)
 static int allow(void *of, const Schedule *s, char *why, size_t size)
 {
     Trial *t = of;
+    Search *x = t->x;
+    int64_t floor = candidate_floor_of(x, t->c, s);
+    if (floor > x->o->memory) {
+        t->c->full = true;
+        snprintf(why, size, "a rank takes %lld bytes and more", (long long)floor);
+        if (!x->least_wanted || (x->least && floor >= x->least))
+            return 0;
+    }
     Schedule *rows = lowered(t, s);
     int64_t bytes = rows ? memory_of(&t->memory, rows, t->of_rank) : -1;
     if (bytes < 0)
         snprintf(why, size, "%.100s", rows ? "its memory cannot be planned" : t->e->text);
     else
-        remember_least(t, s, bytes);
-    if (bytes > t->x->o->memory) {
+        remember_least(t, rows, bytes);
+    if (bytes > x->o->memory) {
         snprintf(why, size, "a rank takes %lld bytes", (long long)bytes);
         t->c->full = true;
     }
@@ -409,7 +326,7 @@ static Schedule *chosen(Trial *t)
                      .microbatches = c->microbatches,
                      .placement = SCHED_PLACE_DEFAULT,
                      .costs = &t->costs,
-                     .work = t->x->o->csv ? MADE : 0,
+                     .work = t->x->made ? MADE : 0,
                      .param = t->cross.param,
                      .n_param = t->cross.n_param,
                      .buffers = t->needs.buffers,
@@ -460,6 +377,7 @@ static void measure(Trial *t, Schedule *s)
         c->memory = memory_of(&t->memory, rows, t->of_rank);
         c->traffic = crossing_bytes(t, rows);
         c->fits = c->memory >= 0;
+        sched_free(c->rows);
         c->rows = s;
         snprintf(c->schedule, sizeof c->schedule, "%s", s->name);
         sched_sim_free(&sim, rows->ranks);
@@ -477,7 +395,7 @@ static bool open_trial(Trial *t)
     const Candidate *c = t->c;
     t->e = calloc(1, sizeof *t->e);
     t->program = program_resized(cut_program(t->x, c->cut), c->size->rows, t->a);
-    t->cut = measured(c, t->a);
+    t->cut = candidate_measured(c, t->a);
     t->cross = crossing_of(&t->program->plan, t->a);
     t->of_rank = arena_array(t->a, int64_t, c->ranks + 1);
     t->needs = (SchedNeeds){.edge = t->cross.edge,
@@ -506,13 +424,12 @@ static void close_trial(Trial *t)
 void candidate_evaluate(Search *x, Candidate *c)
 {
     Trial t = {.x = x, .c = c, .a = arena_new()};
-    enum { KINDS = 24 }; /* of schedules, about */
+    x->tried += !c->evaluated;
     c->evaluated = true;
-    x->tried++;
+    c->fits = false;
     x->effort += (uint64_t)c->cut->stages * (uint64_t)c->microbatches *
                  (x->o->schedule ? 1 : KINDS);
-    if (x->o->csv && !x->o->schedule)
-        x->effort += MADE;
+    x->effort += x->made ? MADE : 0;
     if (open_trial(&t)) {
         Schedule *s = x->o->schedule ? given(&t) : chosen(&t);
         if (s)
@@ -537,6 +454,7 @@ const int64_t *candidate_exact(Search *x, Candidate *c)
         t.memory.model = &t.program->plan;
         t.memory.placed = true;
         Schedule *rows = lowered(&t, c->rows);
+        t.of_rank = of_rank;
         c->memory = rows ? memory_of(&t.memory, rows, of_rank) : -1;
         fits = c->memory >= 0 && (x->o->memory == 0 || c->memory <= x->o->memory);
         if (c->memory >= 0 && !fits)

@@ -9,17 +9,25 @@
 
 enum { BUCKET = 4 << 20 }; /* --bucket's default */
 
-static int64_t plan_bytes(const PlanRequest *ask, int *moved)
+static int64_t plan_bytes(const PlanRequest *ask, int *moved, int64_t *parts)
 {
     Plan p = {0};
     PpStatus s = plan_build(&p, ask);
+    const PlanBytes *b = &p.bytes;
     int64_t bytes = s == PP_OK ? plan_total(&p) : -1;
     *moved = p.offloaded;
+    if (parts) {
+        parts[MEMORY_PARAMETERS] = b->param + b->half;
+        parts[MEMORY_GRADIENTS] = b->grad;
+        parts[MEMORY_OPTIMIZER] = b->optimizer;
+        parts[MEMORY_ACTIVATIONS] = b->slots;
+        parts[MEMORY_WORK] = b->work;
+    }
     plan_free(&p);
     return bytes;
 }
 
-int64_t memory_rank(const MemoryAsked *x, const Schedule *s, int rank, int *moved)
+int64_t memory_rank(const MemoryAsked *x, const Schedule *s, int rank, int *moved, int64_t *parts)
 {
     int64_t *row0 = calloc((size_t)x->microbatches + 1, sizeof *row0), bytes = -1;
     int *wanted = calloc((size_t)x->model->n_output + 1, sizeof *wanted);
@@ -48,7 +56,7 @@ int64_t memory_rank(const MemoryAsked *x, const Schedule *s, int rank, int *move
                            .output_rows = x->rows,
                            .tags = INT64_MAX,
                            .unplaced = !x->placed};
-        bytes = plan_bytes(&ask, moved);
+        bytes = plan_bytes(&ask, moved, parts);
     }
     free(row0);
     free(wanted);
@@ -60,7 +68,7 @@ int64_t memory_of(const MemoryAsked *x, const Schedule *s, int64_t *of_rank)
     int64_t most = -1;
     int moved;
     for (int r = 0; r < s->ranks; r++) {
-        of_rank[r] = memory_rank(x, s, r, &moved);
+        of_rank[r] = memory_rank(x, s, r, &moved, NULL);
         if (of_rank[r] < 0)
             return -1;
         most = of_rank[r] > most ? of_rank[r] : most;
@@ -70,7 +78,7 @@ int64_t memory_of(const MemoryAsked *x, const Schedule *s, int64_t *of_rank)
 
 static PpStatus rank_bytes(void *of, const Schedule *s, int rank, int64_t *bytes, int *moved)
 {
-    *bytes = memory_rank(of, s, rank, moved);
+    *bytes = memory_rank(of, s, rank, moved, NULL);
     return *bytes < 0 ? PP_ERR_MODEL : PP_OK;
 }
 

@@ -21,8 +21,16 @@ typedef struct {
 /* Bytes of each rank that such a step takes, lowered rows; the largest of them, negative where it
    cannot be planned: pp_failure_text() says why. */
 int64_t memory_of(const MemoryAsked *x, const Schedule *s, int64_t *of_rank);
-/* Of one; moved: how many of its stashes go to the store */
-int64_t memory_rank(const MemoryAsked *x, const Schedule *s, int rank, int *moved);
+enum {
+    MEMORY_PARAMETERS,
+    MEMORY_GRADIENTS,
+    MEMORY_OPTIMIZER,
+    MEMORY_ACTIVATIONS,
+    MEMORY_WORK,
+    MEMORY_PARTS
+};
+/* Of one; moved: how many of its stashes go to the store; parts: the largest, NULL or by MEMORY_ */
+int64_t memory_rank(const MemoryAsked *x, const Schedule *s, int rank, int *moved, int64_t *parts);
 /* Lowered rows of such computations with copies, as a run with --offload stash, --offload-time and
    --memory has them (0: all for which there is time); NULL: there are none. */
 Schedule *memory_offload(MemoryAsked *x, const Schedule *s, const SchedNeeds *needs, double time,

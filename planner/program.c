@@ -2,13 +2,13 @@
  * program.c - from a Pipe to the tables that planning a rank needs.
  *
  * Stages are taken through all passes of codegen but printing; their tables are those that would be
- * printed.
+ * printed.  A cut has its program from when it is asked for.
  */
 #include <string.h>
 
 #include "codegen/plan/plan.h"
 #include "codegen/tables.h"
-#include "program.h"
+#include "search.h"
 
 static const PpStage *table_of(Pipe *p, uint32_t stage, bool device, Arena *a)
 {
@@ -19,9 +19,19 @@ static const PpStage *table_of(Pipe *p, uint32_t stage, bool device, Arena *a)
     return table;
 }
 
+static Pipe *on_device(Pipe *model, bool device)
+{
+    return device && model->device ? model->device : model;
+}
+
+const PpStage *program_stage(Pipe *model, uint32_t stage, bool device, Arena *a)
+{
+    return table_of(on_device(model, device), stage, device, a);
+}
+
 Program *program_of(Pipe *model, bool device, Arena *a)
 {
-    Pipe *p = device && model->device ? model->device : model;
+    Pipe *p = on_device(model, device);
     Program *out = arena_new_of(a, Program);
     const PpStage **list = arena_array(a, const PpStage *, p->stage.n + 1);
     for (uint32_t i = 0; i < p->stage.n; i++)
@@ -113,4 +123,41 @@ Program *program_resized(const Program *p, int64_t rows, Arena *a)
     out->plan.input = scale_list(&s, p->plan.input, p->plan.n_input);
     out->plan.output = scale_list(&s, p->plan.output, p->plan.n_output);
     return out;
+}
+
+/* ---- of a cut -------------------------------------------------------------------------------- */
+
+enum { COMPILED = 25 }; /* as much work as so many actions that are planned, for each node */
+
+static Pipe *cut_pipe(Search *x, Cut *c, Arena *scratch)
+{
+    const PlanOptions *o = x->o;
+    x->effort += (uint64_t)COMPILED / 2 * split_search_cuts(x->own)->cut.nodes;
+    c->points = split_search_points(x->own, c->found);
+    return o->model.pipe(o->model.of, x->own_rows, &c->points, scratch);
+}
+
+const Program *cut_program(Search *x, Cut *c)
+{
+    if (c->program)
+        return c->program;
+    Arena *scratch = arena_new();
+    c->program = program_of(cut_pipe(x, c, scratch), x->o->device, x->a);
+    arena_free(scratch);
+    x->effort += (uint64_t)COMPILED / 2 * split_search_cuts(x->own)->cut.nodes;
+    return c->program;
+}
+
+const PpStage *cut_largest(Search *x, Cut *c)
+{
+    uint32_t most = 0;
+    if (c->largest)
+        return c->largest;
+    for (uint32_t s = 0; s < c->stages; s++)
+        most = c->found->stage[s].stash > c->found->stage[most].stash ? s : most;
+    Arena *scratch = arena_new();
+    c->largest = c->program ? c->program->plan.stage[most]
+                            : program_stage(cut_pipe(x, c, scratch), most, x->o->device, x->a);
+    arena_free(scratch);
+    return c->largest;
 }

@@ -13,6 +13,8 @@ typedef struct {
 } Program;
 
 struct Pipe;
+/* One stage of it. */
+const PpStage *program_stage(struct Pipe *p, uint32_t stage, bool device, Arena *a);
 /* device: as CUDA computes it */
 Program *program_of(struct Pipe *p, bool device, Arena *a);
 /* The same for microbatches of so many rows: what has rows is that much larger, workspaces too. */

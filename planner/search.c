@@ -6,9 +6,11 @@
  * they are.  Each way has a bound below its step: the work of the busiest rank, or that of the
  * slowest stage behind what comes before it.  They are looked at in the order of their bounds until
  * the next bound is above the last of the best ones; those that by the model of costs do not fit
- * come last, in the order of the bytes that they need.  A cut is the fastest; where that does not
- * fit, one for the memory is looked at, too.
+ * come last, in the order of the bytes that they need.  What cannot fit with any schedule is not
+ * looked at.  A cut is the fastest; where that does not fit, one for the memory is looked at, too.
+ * Where nothing fits, the way that takes least is looked for.
  */
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,10 +20,28 @@
 #include "runtime/optim/optim.h"
 #include "search.h"
 
-enum { CHUNKS = 4, MOST_STAGES = 1024, MOST_CELLS = 1 << 15 };
+enum { CHUNKS = 4 };
 /* A node that is cut is as much work as so many actions that are planned; and how much there may
-   be, of a processor about half a minute. */
-enum { SOLVED = 60, EFFORT = 15000000 };
+   be, of a processor about half a minute; where nothing fits, a third of that to say so. */
+enum { SOLVED = 15, EFFORT = 15000000 };
+
+/* ---- how far it is, on a terminal ------------------------------------------------------------ */
+
+static void show(const char *format, ...)
+{
+    static int terminal = -1;
+    va_list list;
+    if (terminal < 0)
+        terminal = isatty(STDERR_FILENO);
+    if (!terminal)
+        return;
+    va_start(list, format);
+    fputs("\r", stderr);
+    vfprintf(stderr, format, list);
+    fputs("\033[K", stderr);
+    va_end(list);
+    fflush(stderr);
+}
 
 /* ---- the model at other rows ----------------------------------------------------------------- */
 
@@ -61,6 +81,7 @@ static const Sized *size_of(Search *x, int64_t rows)
             return x->size.at[i]->cuts ? x->size.at[i] : NULL;
     Sized *s = arena_new_of(x->a, Sized);
     Reading r = {.x = x, .partition = x->unmeasured, .rows = rows, .graph = arena_new()};
+    show("plan: %lld rows a microbatch", (long long)rows);
     FILE *quiet = fopen("/dev/null", "w"), *before = diag_to(quiet);
     int code = diag_run(read_rows, &r);
     diag_to(before);
@@ -117,8 +138,14 @@ static void weigh(const CutGraph *g, Cut *c, Arena *a)
     c->trained = trained;
 }
 
+/* NULL: it is there already. */
 static Cut *new_cut(Search *x, const AutoSearch *of, const StageCut *found)
 {
+    for (uint32_t i = 0; i < x->cut.n; i++)
+        if (x->cut.at[i]->stages == found->stages &&
+            !memcmp(x->cut.at[i]->found->stage_of, found->stage_of,
+                    of->cut.nodes * sizeof *found->stage_of))
+            return NULL;
     Cut *c = arena_new_of(x->a, Cut);
     StageCut *own = arena_new_of(x->a, StageCut);
     *own = *found;
@@ -136,8 +163,10 @@ static Cut *cut_of(Search *x, uint32_t stages)
         if (x->cut.at[i]->stages == stages)
             return x->cut.at[i];
     const AutoSearch *s = split_search_cuts(x->own);
+    x->deep |= stages > MOST_STAGES && stages <= s->cut.nodes;
     if (stages < s->least || stages > s->cut.nodes || stages > MOST_STAGES)
         return NULL;
+    show("plan: a cut into %u stages", stages);
     x->effort += SOLVED * (uint64_t)s->cut.nodes;
     StageCut found = auto_solve(s, &(AutoAsked){.stages = stages}, x->a);
     return found.stage_of ? new_cut(x, s, &found) : NULL;
@@ -158,8 +187,8 @@ static Cut *tight_cut(Search *x, const Candidate *c, double part)
             rank_of[i] = (uint32_t)s->rank_of[i];
         }
         sched_free(s);
+        show("plan: a cut into %u stages for less memory", stages);
         x->effort += SOLVED * (uint64_t)c->size->cuts->cut.nodes;
-        x->stopped |= x->effort > EFFORT;
         StageCut found = auto_solve(c->size->cuts,
                                     &(AutoAsked){.stages = stages,
                                                  .memory = (int64_t)((double)x->o->memory * part),
@@ -171,6 +200,9 @@ static Cut *tight_cut(Search *x, const Candidate *c, double part)
     free(e);
     return cut;
 }
+
+/* The first one's; what it says of the model holds for all. */
+static const Program *any_program(Search *x) { return cut_program(x, x->cut.at[0]); }
 
 /* ---- candidates ------------------------------------------------------------------------------ */
 
@@ -184,13 +216,14 @@ static bool has_parts(const Program *p)
 }
 
 /* Of what is only of use where memory binds, or is asked for. */
-static bool is_tried(const Search *x, const Candidate *c)
+static bool is_tried(Search *x, const Candidate *c)
 {
     const PlanOptions *o = x->o;
     bool again = o->recompute ? strcmp(o->recompute, again_name(c->again)) == 0
                               : c->again == AGAIN_NEVER ||
                                     (o->memory > 0 &&
-                                     (c->again != AGAIN_EXCEPT_LAST || c->microbatches > 1));
+                                     (c->again != AGAIN_EXCEPT_LAST || c->microbatches > 1) &&
+                                     (c->again != AGAIN_CHEAP || has_parts(any_program(x))));
     if (o->offload)
         return again && c->offload == (strcmp(o->offload, "stash") == 0);
     return again && (!c->offload || (o->memory > 0 && c->again <= AGAIN_CHEAP &&
@@ -214,13 +247,24 @@ static void add(Search *x, Candidate c)
             }
 }
 
+/* Why a run refuses more than one microbatch, those of replicas among them; NULL: it does not. */
+static const char *alone(Search *x)
+{
+    const PpPlan *p = &any_program(x)->plan;
+    return p->target_why ? p->target_why : p->loss_why;
+}
+
 static void add_microbatches(Search *x, Cut *cut, int ranks, int replicas)
 {
     int64_t rows = x->o->batch / replicas;
+    const char *why = alone(x);
     for (int64_t m = 1; m <= rows; m++) {
-        if (rows % m || (x->o->microbatches && m != x->o->microbatches) ||
-            m * cut->stages > MOST_CELLS)
+        if (rows % m || (x->o->microbatches && m != x->o->microbatches))
             continue;
+        if (why && m * replicas > 1) {
+            x->alone = why;
+            continue;
+        }
         const Sized *size = size_of(x, rows / m);
         if (size)
             add(x, (Candidate){.cut = cut,
@@ -278,6 +322,10 @@ static double worst(const Search *x)
 static void keep(Search *x, uint32_t i)
 {
     const Candidate *c = &x->list.at[i];
+    for (uint32_t k = 0, n = x->n_best; k < n; k++) { /* it may be there */
+        x->best[k - (n - x->n_best)] = x->best[k];
+        x->n_best -= x->best[k] == i;
+    }
     if (!c->fits || c->step >= worst(x))
         return;
     uint32_t at = x->n_best < PLANS_KEPT ? x->n_best++ : PLANS_KEPT - 1;
@@ -306,40 +354,37 @@ static double least(const Search *x)
     return x->n_best ? x->list.at[x->best[0]].step : 1e300;
 }
 
-/* What no schedule makes room for needs none, and no program; what is near it may be the least that
-   is said where nothing fits. */
-static bool is_too_large(Search *x, Candidate *c)
+/* What no schedule makes room for needs none. */
+static bool is_large(Search *x, Candidate *c)
 {
-    enum { NEAR = 4 };
-    int64_t least = candidate_floor(x, c);
-    if (!x->o->memory || least / (x->n_best ? 1 : NEAR) <= x->o->memory)
-        return false;
-    c->full = true;
-    if (!x->floor || least < x->floor)
-        x->floor = least;
-    return true;
+    if (x->o->memory > 0 && !c->large && candidate_floor(x, c) > x->o->memory) {
+        c->full = c->large = true;
+        x->large++;
+    }
+    return c->large;
 }
 
 static bool is_the_same(Search *x, const Candidate *c)
 {
-    return c->again == AGAIN_CHEAP && !x->o->recompute && !has_parts(cut_program(x, c->cut));
+    bool same = c->again == AGAIN_CHEAP && !x->o->recompute && !has_parts(cut_program(x, c->cut));
+    x->same += same;
+    return same;
 }
 
-/* How far it is, on a terminal. */
-static void show(const Search *x, uint32_t i)
+/* It would take longer than all others. */
+static bool is_long(const Search *x, const Candidate *c)
 {
-    static int terminal = -1;
-    if (terminal < 0)
-        terminal = isatty(STDERR_FILENO);
-    if (!terminal)
-        return;
-    if (i == x->list.n)
-        fputs("\r\033[K", stderr);
-    else
-        fprintf(stderr, "\rplan: %u of %u ways, %u looked at%s\033[K", i + 1, x->list.n, x->tried,
-                x->n_best ? arena_printf(x->a, ", the best step takes %s", time_text(x->a, least(x)))
-                          : "");
-    fflush(stderr);
+    uint64_t cells = (uint64_t)c->microbatches * c->cut->stages;
+    return cells > (x->o->schedule ? KINDS : 1) * (uint64_t)MOST_CELLS;
+}
+
+static void show_look(const Search *x, uint32_t i)
+{
+    char best[80] = "";
+    if (x->n_best)
+        snprintf(best, sizeof best, ", the best step takes %s", time_text(x->a, least(x)));
+    show("plan: %u of %u ways, %u looked at, %u too large%s", i + 1, x->list.n, x->tried, x->large,
+         best);
 }
 
 static void look(Search *x, uint32_t from)
@@ -352,12 +397,16 @@ static void look(Search *x, uint32_t from)
             x->stopped = true;
             break;
         }
-        show(x, i);
-        if (!is_too_large(x, c) && is_of_use(x, i) && !is_the_same(x, c))
-            candidate_evaluate(x, c);
+        show_look(x, i);
+        if (is_large(x, c) || !is_of_use(x, i) || is_the_same(x, c))
+            continue;
+        if (is_long(x, c)) {
+            x->longer++;
+            continue;
+        }
+        candidate_evaluate(x, c);
         keep(x, i);
     }
-    show(x, x->list.n);
 }
 
 /* Candidates with cuts for so much memory, of all stages and ranks of which some schedule did not
@@ -367,7 +416,8 @@ static uint32_t add_tight(Search *x, uint32_t n, double part)
     uint32_t from = x->list.n;
     for (uint32_t i = 0; i < n; i++) {
         Candidate c = x->list.at[i];
-        bool first = c.full && c.bound < least(x) && !x->stopped;
+        bool first = c.full && c.bound < least(x) && !x->stopped &&
+                     (double)candidate_even(x, &c) < part * (double)x->o->memory;
         for (uint32_t j = 0; j < i && first; j++)
             first = !x->list.at[j].full || x->list.at[j].cut->stages != c.cut->stages ||
                     x->list.at[j].ranks != c.ranks;
@@ -386,12 +436,60 @@ static void look_tighter(Search *x)
 {
     static const double part[] = {0.95, 0.8, 1.05, 1.15, 1.3, 1.5, 1.8, 2.5, 4};
     enum { FIT = 2, PARTS = sizeof part / sizeof *part };
+    const uint64_t until = x->effort + EFFORT / 8;
     uint32_t n = x->list.n, added = 0;
     bool fits = x->n_best > 0;
-    for (int k = 0; k < PARTS && !x->stopped && (fits ? k < FIT : x->n_best == 0 && (k < FIT || !added)); k++) {
+    for (int k = 0; k < PARTS && !x->stopped && x->effort < until; k++) {
+        if (fits ? k >= FIT : x->n_best > 0 || (k >= FIT && added > 0))
+            break;
         uint32_t from = x->list.n;
         added = add_tight(x, n, part[k]);
         look(x, from);
+    }
+}
+
+/* ---- nothing fits ---------------------------------------------------------------------------- */
+
+static int by_guess(const void *a, const void *b)
+{
+    const Candidate *x = a, *y = b;
+    return x->guess != y->guess ? x->guess < y->guess ? -1 : 1 : by_bound(a, b);
+}
+
+/* The way that takes least; of ways that were passed over one may still fit. */
+static void look_for_least(Search *x)
+{
+    x->least_wanted = true;
+    x->effort = 0;
+    if (x->list.n > 0)
+        qsort(x->list.at, x->list.n, sizeof *x->list.at, by_guess);
+    for (uint32_t i = 0; i < x->list.n && !x->least_stopped; i++) {
+        Candidate *c = &x->list.at[i];
+        show("plan: nothing fits; %u of %u ways for what takes least", i + 1, x->list.n);
+        if ((c->again == AGAIN_EXCEPT_LAST && !x->o->recompute) || /* always takes no more */
+            (is_long(x, c) && !x->o->schedule) ||
+            (x->least && candidate_floor(x, c) >= x->least))
+            continue;
+        candidate_evaluate(x, c);
+        keep(x, i);
+        x->least_stopped = x->effort > EFFORT / 3;
+    }
+}
+
+/* ---- made to measure ------------------------------------------------------------------------- */
+
+/* Once more, of what was looked at, with schedules that are made. */
+static void look_made(Search *x)
+{
+    x->made = true;
+    x->effort = 0;
+    for (uint32_t i = 0; i < x->list.n && x->effort <= EFFORT; i++) {
+        Candidate *c = &x->list.at[i];
+        if (!c->evaluated || c->bound >= least(x))
+            continue;
+        show("plan: %u of %u ways, schedules are made to measure", i + 1, x->list.n);
+        candidate_evaluate(x, c);
+        keep(x, i);
     }
 }
 
@@ -460,6 +558,11 @@ void plan_search(void *options)
     look(&x, 0);
     if (o->memory)
         look_tighter(&x);
+    if (o->csv && !o->schedule)
+        look_made(&x);
+    if (o->memory && x.n_best == 0)
+        look_for_least(&x);
+    show("");
     if (x.n_best == 0)
         plans_none(&x);
     plans_tell(&x);

@@ -7,7 +7,8 @@
 #include "memory.h"
 #include "planner.h"
 
-enum { PLANS = 10, PLANS_KEPT = 16 };
+/* MOST_CELLS: microbatches x stages whose schedules of all kinds, about KINDS, are looked at */
+enum { MOST_STAGES = 1024, MOST_CELLS = 1 << 15, KINDS = 24, PLANS = 10, PLANS_KEPT = 16 };
 
 /* What is computed again before a backward. */
 typedef enum { AGAIN_NEVER, AGAIN_CHEAP, AGAIN_EXCEPT_LAST, AGAIN_ALWAYS, AGAINS } Again;
@@ -27,6 +28,7 @@ typedef struct {
     const int64_t *held, *trained;
     SplitTexts points;
     const Program *program;
+    const PpStage *largest; /* the table of the stage with the largest stash, alone */
 } Cut;
 
 typedef struct {
@@ -40,6 +42,7 @@ typedef struct {
     double guess;  /* bytes that its rank may need by the model of costs, where memory is limited */
     bool unlikely; /* more than there are: looked at last, what needs least first */
     bool evaluated, fits, full; /* full: some schedule does not fit */
+    bool large;                 /* no schedule can */
     /* of the best schedule */
     char schedule[40];
     int placement;
@@ -63,23 +66,42 @@ typedef struct {
     VEC(Cut *) cut;
     Candidates list;
     uint32_t best[PLANS_KEPT], n_best; /* by step */
-    int64_t least;                     /* bytes of what took least, of all that was tried */
-    char what[200];                    /* which that is */
-    int64_t floor;                     /* the least of what was too large for any schedule; 0 */
-    char why[200];                     /* the first that could not be scheduled: its reason */
-    uint64_t effort;                   /* so far: actions that were planned, nodes compiled */
-    bool stopped;
+    bool least_wanted; /* nothing fits: what takes least is looked for */
+    int64_t least;     /* bytes of what took least, of all that was planned */
+    char what[200];    /* which that is */
+    int64_t parts[MEMORY_PARTS];
+    bool least_stopped; /* there may be less */
+    char why[200];     /* the first that could not be scheduled: its reason */
+    bool made;         /* schedules are made to measure */
+    uint64_t effort;   /* so far: actions that were planned, nodes compiled */
+    bool stopped, deep; /* deep: there are ways with more stages than are looked at */
+    const char *alone; /* why only one microbatch trains; NULL: several do */
     int states;
-    uint32_t tried;
+    /* looked at; too large for any schedule; the same as others; not looked at, they take long */
+    uint32_t tried, large, same, longer;
 } Search;
 
-/* ---- evaluate.c: one candidate ---- */
+/* ---- program.c: of a cut ---- */
 const Program *cut_program(Search *x, Cut *c);
-/* The least that it can take, seconds and bytes of a rank; without its program. */
+/* Of the stage that by the model of costs takes most; quickly */
+const PpStage *cut_largest(Search *x, Cut *c);
+
+/* ---- bound.c: before its schedules are made ---- */
+double candidate_beginning(const Search *x); /* seconds of an action, beside what it computes */
+StageCut candidate_measured(const Candidate *c, Arena *a);
+/* The seconds that its step takes at the least, without its program */
 double candidate_bound(const Search *x, const Candidate *c);
-int64_t candidate_floor(const Search *x, const Candidate *c);
-/* About what the rank that takes most needs under 1f1b */
+/* About the bytes that the rank which takes most needs under 1f1b, without its program */
 double candidate_guess(const Search *x, const Candidate *c);
+/* An equal share of parameters, gradients and states, whatever the cut */
+int64_t candidate_even(const Search *x, const Candidate *c);
+/* The bytes of a rank, at the least: with any schedule; where that is more than there are, or than
+   the least so far, without its program if that is seen without it.  With this one, of
+   computations alone */
+int64_t candidate_floor(Search *x, const Candidate *c);
+int64_t candidate_floor_of(Search *x, const Candidate *c, const Schedule *s);
+
+/* ---- evaluate.c: one candidate ---- */
 /* Its best schedule that fits; fits, step and the rest */
 void candidate_evaluate(Search *x, Candidate *c);
 /* Its bytes once more, of the program as it would be compiled: each rank's, or NULL where it does

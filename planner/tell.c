@@ -114,9 +114,36 @@ static uint32_t exact(Search *x, uint32_t *list, const int64_t **first)
     return n;
 }
 
+enum { REASONS = 4 };
+
+/* What was not looked at, and why. */
+static uint32_t not_looked_at(const Search *x, const char **why, Arena *a)
+{
+    uint32_t n = 0;
+    if (x->stopped)
+        why[n++] = arena_printf(a, "%u of %u ways were looked at, more would take too long: "
+                                   "--stages, --dp or --microbatches say which",
+                                x->tried, x->list.n - x->same);
+    if (x->longer)
+        why[n++] = arena_printf(a, "%u ways have more than %d microbatches x stages and were not "
+                                   "looked at: --schedule NAME looks at larger ones",
+                                x->longer, MOST_CELLS);
+    if (x->deep)
+        why[n++] = arena_printf(a, "cuts into more than %d stages were not looked at", MOST_STAGES);
+    if (x->alone)
+        why[n++] = arena_printf(a, "several microbatches or replicas are not offered, a run refuses "
+                                   "them: what several yield does not follow from theirs: %s",
+                                x->alone);
+    return n;
+}
+
 void plans_none(const Search *x)
 {
     const PlanOptions *o = x->o;
+    const char *why[REASONS];
+    Arena *a = arena_new();
+    for (uint32_t i = 0, k = not_looked_at(x, why, a); i < k; i++)
+        diag_note("%s", why[i]);
     if (x->list.n == 0) {
         diag_hint("try other --stages, --microbatches or --dp, or a --batch that the replicas divide; "
                   "where the model's shapes fix the rows of a microbatch, --rows says others");
@@ -127,19 +154,16 @@ void plans_none(const Search *x)
     if (o->memory == 0)
         diag_fatal(EXIT_MODEL, WHERE_NONE, "none of %u ways to train has a schedule; %s", x->list.n,
                    x->why[0] ? x->why : "none was looked at");
-    if (x->stopped)
-        diag_note("%u of %u ways were looked at, then it took too long: --stages, --dp or "
-                  "--microbatches say which", x->tried, x->list.n);
-    Arena *a = arena_new();
-    if (x->least)
+    const int64_t *of = x->parts;
+    if (x->least) {
         diag_note("the least%s is %lld bytes (%s): %s",
-                  x->stopped ? " of those that were looked at" : "", (long long)x->least,
-                  bytes_text(a, x->least), x->what);
-    else if (x->floor)
-        diag_note("parameters, gradients and %d optimizer state%s alone take %lld bytes (%s) of a "
-                  "rank at the least", x->states, x->states == 1 ? "" : "s", (long long)x->floor,
-                  bytes_text(a, x->floor));
-    else if (x->why[0])
+                  x->least_stopped || x->stopped ? " of those that were looked at" : "",
+                  (long long)x->least, bytes_text(a, x->least), x->what);
+        diag_note("of them parameters %s, gradients %s, optimizer %s, activations %s, work of an "
+                  "action %s", bytes_text(a, of[MEMORY_PARAMETERS]),
+                  bytes_text(a, of[MEMORY_GRADIENTS]), bytes_text(a, of[MEMORY_OPTIMIZER]),
+                  bytes_text(a, of[MEMORY_ACTIVATIONS]), bytes_text(a, of[MEMORY_WORK]));
+    } else if (x->why[0])
         diag_note("%s", x->why);
     diag_hint(o->partition->automatic.rates.offload > 0
                   ? "more memory or ranks; --offload params of the run needs less"
@@ -154,16 +178,18 @@ void plans_tell(Search *x)
     Arena *a = x->a;
     const PlanOptions *o = x->o;
     uint32_t list[PLANS], n;
+    const char *why[REASONS];
     const int64_t *of_rank = NULL;
     n = exact(x, list, &of_rank);
     if (n == 0)
         plans_none(x);
-    printf("%u ways to train %lld rows a step on %d ranks, %u looked at%s; by %s costs%s\n",
-           x->list.n, (long long)o->batch, o->ranks, x->tried,
-           x->stopped ? " (more would take long: --stages, --dp, --microbatches say which)" : "",
+    printf("%u ways to train %lld rows a step on %d ranks, %u looked at; by %s costs%s\n",
+           x->list.n - x->same, (long long)o->batch, o->ranks, x->tried,
            o->partition->automatic.measured ? "measured" : "modelled",
            o->memory ? arena_printf(a, ", %s a rank", bytes_text(a, o->memory))
                      : ", memory is not limited");
+    for (uint32_t i = 0, k = not_looked_at(x, why, a); i < k; i++)
+        printf("%s\n", why[i]);
     for (uint32_t i = 0; i < o->partition->automatic.measured_clock.n; i++)
         printf("%s\n", diag_escape(a, o->partition->automatic.measured_clock.at[i]));
     table(x, list, n, a);

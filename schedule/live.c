@@ -4,13 +4,21 @@
  */
 #include "rows.h"
 
+static int has_type(const SchedRow *row, int type)
+{
+    for (int i = 0; i < row->n; i++)
+        if (row->a[i].type == type)
+            return 1;
+    return 0;
+}
+
 /* Peak over the row of `rank` of what begins at type `up` (or at its R) and ends at any of two
  * types; stage -1: all stages. */
 static int peak(const Schedule *s, int rank, int stage, int up, int down1, int down2)
 {
-    int away = sched_has_type(s, SA_WAIT_OFFLOAD) ? SA_WAIT_OFFLOAD : SA_OFFLOAD;
     const SchedRow *row = &s->row[rank];
-    int live = 0, top = 0, again = sched_has_type(s, SA_R);
+    int away = has_type(row, SA_WAIT_OFFLOAD) ? SA_WAIT_OFFLOAD : SA_OFFLOAD;
+    int live = 0, top = 0, again = has_type(row, SA_R);
     for (int i = 0; i < row->n; i++) {
         const SchedAction *a = &row->a[i];
         if ((stage >= 0 && a->stage != stage) || (s->minibatch && a->stage == s->stages - 1))

@@ -118,6 +118,7 @@ int sched_generate(const char *name, int ranks, int stages, int microbatches, in
                    Schedule **out, SchedError *e);
 int sched_placement(const char *name); /* DEFAULT: none is called so */
 const char *sched_placement_name(int placement);
+int sched_placed(int placement, int ranks, int stages, int stage); /* the stage's rank */
 /* The most microbatch-chunks alive on a rank; -1: no closed form. */
 int sched_peak_formula(const char *name, int ranks, int stages, int microbatches, int rank);
 

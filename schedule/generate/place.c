@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-static int rank_of(int placement, int p, int S, int stage)
+int sched_placed(int placement, int p, int S, int stage)
 {
     int at = stage % p, q = S / p, larger = S % p;
     switch (placement) {
@@ -23,7 +23,7 @@ static int rank_of(int placement, int p, int S, int stage)
 void sched_gen_place(SchedGen *g)
 {
     for (int s = 0; s < g->s->stages; s++)
-        g->chunks[g->s->rank_of[s] = rank_of(g->placement, g->p, g->s->stages, s)]++;
+        g->chunks[g->s->rank_of[s] = sched_placed(g->placement, g->p, g->s->stages, s)]++;
 }
 
 int sched_gen_stage(const SchedGen *g, int r, int chunk)

@@ -86,6 +86,21 @@ ok "and what is said to be the least does" grep -q "^1 " <(plan --ranks 2 --dp 1
 ok "by which ranks are within it" awk -v most=$((least + least / 20)) '/^bytes of ranks/ { for (i = 7; i <= NF; i++) if ($i > most) exit 1; seen = 1 } END { exit !seen }' \
     <(plan --ranks 2 --dp 1 --batch 4 --memory $((least + least / 20)))
 
+ok "with what takes it" grep -q "^note: of them parameters [0-9.]* KiB, gradients .*, optimizer .*, activations .*, work of an action " <<<"$said"
+# Of 4 layers each in a stage of its own on a rank of its own no schedule has less than attention's scores of 1024 x 1024 in 4 heads twice: 32 MiB.
+"$build/models/make_gpt" --rows 1 --seq 1024 --vocab 64 --dim 64 --layers 4 --heads 4 --external --sparse -o scores.onnx
+scores() { "$ppsplit" plan scores.onnx --loss cross_entropy --ranks 4 --dp 1 --batch 4 --optimizer adam "$@" 2>&1; }
+ok "no schedule is made where none can fit" grep -q "no plan fits into 33554432 bytes" <(scores --memory 32M)
+ways() { scores --memory 100M "$@" | sed -n '1s/, by .*//p;/^1 /p'; }
+is "with --csv the same ways are looked at" "$(ways --csv made.csv | head -n 1)" "$(ways | head -n 1)"
+is "each once" "$(plan --ranks 4 --batch 16 --memory 200k | sed -n 's/^[0-9]* *//;/ x /p' | sort | uniq -d)" ""
+ok "larger ones are said" grep -q "^[1-9][0-9]* ways have more than 32768 microbatches x stages and were not looked at: --schedule NAME" <(plan --ranks 16 --dp 1 --stages 8 --ranks 8 --batch 16384)
+lone() { "$ppsplit" plan "$top/models/special/valid/root.onnx" --loss output:loss --ranks 2 --batch 16 "$@" 2>&1; }
+is "a loss of a single microbatch has no others" "$(lone | awk '/ x / && $1 ~ /^[0-9]+$/' | grep -vc ' 1 x 16 ')" 0
+ok "and why is said" grep -q "^several microbatches or replicas are not offered, a run refuses them: .*(Sqrt)" <(lone)
+ok "also where nothing else is asked for" grep -q "^note: several microbatches or replicas are not offered" <(lone --dp 2)
+ok "a mean of theirs has" grep -q " 2 x 8 " <(lone --merge loss=mean)
+
 # The fastest cut does not fit, another one does.
 "$build/models/make_gpt" --rows 1 --seq 16 --vocab 2048 --dim 64 --layers 4 --heads 4 -o tied.onnx
 tied() { "$ppsplit" plan tied.onnx --loss cross_entropy --ranks 2 --dp 1 --stages 2 --batch 8 --optimizer adam --microbatches 8 --schedule 1f1b --recompute never "$@" 2>&1; }
