@@ -68,9 +68,10 @@ static bool is_multiple(Arena *a, const char *text, DimName *d)
     return false;
 }
 
-DimName bind_name(const ImportOptions *opt, Arena *a, const Onnx__TensorShapeProto__Dimension *d,
+DimName bind_name(const ImportState *s, const Onnx__TensorShapeProto__Dimension *d,
                   const char *input, int i)
 {
+    Arena *a = s->g->arena;
     const char *said;
     DimName name;
     if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE && d->dim_value >= 0)
@@ -78,7 +79,7 @@ DimName bind_name(const ImportOptions *opt, Arena *a, const Onnx__TensorShapePro
     if (d->value_case != ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM ||
         is_placeholder(d->dim_param))
         return (DimName){arena_printf(a, "%s.%d", input, i), 1};
-    if (!find_option(opt, d->dim_param, &said) && is_multiple(a, d->dim_param, &name))
+    if (!find_option(s->opt, d->dim_param, &said) && is_multiple(a, d->dim_param, &name))
         return name;
     return (DimName){d->dim_param, 1};
 }
@@ -97,14 +98,6 @@ static int64_t number(const ImportOptions *opt, const char *name, int64_t least)
     return n;
 }
 
-int64_t bind_size(const ImportOptions *opt, DimName d)
-{
-    int64_t n = number(opt, d.name, 1);
-    return n < 0 ? -1 : n * d.times;
-}
-
-int64_t bind_count(const ImportOptions *opt, const char *name) { return number(opt, name, 0); }
-
 void bind_add(Symbols *s, Arena *a, const char *name)
 {
     if (*strmap_at(&s->seen, name) != NONE)
@@ -112,6 +105,72 @@ void bind_add(Symbols *s, Arena *a, const char *name)
     *strmap_at(&s->seen, name) = 1;
     vec_push(a, &s->name, name);
 }
+
+/* ---- formulas ---- */
+
+/* Does a dimension of an input have this name, and no more? */
+static bool stands_alone(const Model *m, const char *name)
+{
+    for (size_t i = 0; i < m->graph->n_input; i++) {
+        const Onnx__TypeProto *t = m->graph->input[i]->type;
+        bool tensor = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type->shape;
+        for (size_t k = 0; tensor && k < t->tensor_type->shape->n_dim; k++) {
+            const Onnx__TensorShapeProto__Dimension *d = t->tensor_type->shape->dim[k];
+            if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&
+                !strcmp(d->dim_param, name))
+                return true;
+        }
+    }
+    return false;
+}
+
+typedef struct { const ImportState *s; Symbols symbol; bool foreign; } Formula;
+
+static int64_t symbol_size(void *about, const char *symbol)
+{
+    Formula *f = about;
+    int64_t n = number(f->s->opt, symbol, 1);
+    bind_add(&f->symbol, f->s->g->arena, symbol);
+    f->foreign |= n < 0 && !stands_alone(f->s->m, symbol);
+    return n;
+}
+
+/* "past + seq", where past and seq are dimensions of their own or are bound: "batch-size" may be a
+ * name.  A --bind of the whole is meant before. */
+static bool is_formula(Formula *f, DimName d, int64_t *value)
+{
+    const char *said;
+    f->symbol.seen.arena = f->s->g->arena;
+    return !find_option(f->s->opt, d.name, &said) &&
+           formula_read(f->s->g->arena, d.name, symbol_size, f, value) && !f->foreign;
+}
+
+int64_t bind_size(const ImportState *s, DimName d)
+{
+    Formula f = {.s = s};
+    int64_t n = number(s->opt, d.name, 1), value;
+    if (n < 0 && is_formula(&f, d, &value) && value != FORMULA_UNKNOWN) {
+        if (value < 1 || value > INT32_MAX)
+            diag_fatal(EXIT_USAGE, WHERE_FILE(s->m->path), "dimension '%s' is %lld",
+                       diag_escape(s->g->arena, d.name), (long long)value);
+        n = value;
+    }
+    return n < 0 ? -1 : n * d.times;
+}
+
+void bind_add_names(const ImportState *s, Symbols *to, DimName d, bool unbound)
+{
+    Formula f = {.s = s};
+    int64_t value;
+    bool formula = is_formula(&f, d, &value);
+    if (!formula || !unbound)
+        bind_add(to, s->g->arena, d.name);
+    for (uint32_t i = 0; formula && i < f.symbol.name.n; i++)
+        if (!unbound || number(s->opt, f.symbol.name.at[i], 1) < 0)
+            bind_add(to, s->g->arena, f.symbol.name.at[i]);
+}
+
+int64_t bind_count(const ImportOptions *opt, const char *name) { return number(opt, name, 0); }
 
 /* ---- values of inputs ---- */
 

@@ -78,10 +78,10 @@ static ValueId make_target(ImportState *s, const Ids *fed, const Onnx__TypeProto
     Shape shape = {.rank = (int)t->shape->n_dim}, known = val(s->g, fed->at[0])->shape;
     for (int i = 0; i < shape.rank; i++) {
         const Onnx__TensorShapeProto__Dimension *d = t->shape->dim[i];
-        DimName name = bind_name(s->opt, a, d, "target", i);
-        shape.d[i] = name.name ? bind_size(s->opt, name) : d->dim_value;
+        DimName name = bind_name(s, d, "target", i);
+        shape.d[i] = name.name ? bind_size(s, name) : d->dim_value;
         for (int j = 0; name.name && j < known.rank && (size_t)j < first->shape->n_dim; j++) {
-            DimName of = bind_name(s->opt, a, first->shape->dim[j], "", j);
+            DimName of = bind_name(s, first->shape->dim[j], "", j);
             if (of.name && !strcmp(of.name, name.name) && of.times == name.times)
                 shape.d[i] = known.d[j];
         }
@@ -102,12 +102,12 @@ static bool make_input(ImportState *s, const Onnx__TypeProto__Tensor *t, const c
     Dtype type = (Dtype)t->elem_type;
     bool known = true;
     for (int d = 0; d < shape.rank; d++) {
-        dim[d] = bind_name(s->opt, a, t->shape->dim[d], input, d);
-        shape.d[d] = dim[d].name ? bind_size(s->opt, dim[d]) : t->shape->dim[d]->dim_value;
+        dim[d] = bind_name(s, t->shape->dim[d], input, d);
+        shape.d[d] = dim[d].name ? bind_size(s, dim[d]) : t->shape->dim[d]->dim_value;
         if (dim[d].name)
-            bind_add(&all->dimension, a, dim[d].name);
+            bind_add_names(s, &all->dimension, dim[d], false);
         if (shape.d[d] < 0)
-            bind_add(unbound, a, dim[d].name);
+            bind_add_names(s, unbound, dim[d], true);
         known &= shape.d[d] >= 0;
     }
     if (!known)
@@ -147,7 +147,7 @@ static void make_sequence(ImportState *s, const Onnx__ValueInfoProto *v,
         one.shape = &shape;
         for (size_t d = 0; d < shape.n_dim; d++) {
             const char *own = arena_printf(a, "%s.%zu", name, d);
-            int64_t size = bind_size(s->opt, (DimName){own, 1});
+            int64_t size = bind_size(s, (DimName){own, 1});
             dim[d] = *t->shape->dim[d], shape.dim[d] = &dim[d];
             if (size < 0 ||
                 dim[d].value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE)
@@ -173,9 +173,9 @@ static void name_dimensions(ImportState *s, Binds *all)
         const Onnx__TypeProto__Tensor *t =
             tensor_type(v, (Where){s->m->path, "input", (uint32_t)i, v->name, NULL, -1});
         for (int d = 0; d < (int)t->shape->n_dim; d++) {
-            DimName name = bind_name(s->opt, s->g->arena, t->shape->dim[d], v->name, d);
+            DimName name = bind_name(s, t->shape->dim[d], v->name, d);
             if (name.name)
-                bind_add(&all->dimension, s->g->arena, name.name);
+                bind_add_names(s, &all->dimension, name, false);
         }
     }
 }

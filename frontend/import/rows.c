@@ -115,7 +115,7 @@ static int dim_of_output(const Rows *r, const Onnx__ValueInfoProto *v, const Can
         return BATCH_NONE;
     const Onnx__TensorShapeProto *s = t->tensor_type->shape;
     for (int k = 0; k < (int)s->n_dim && k < MAX_RANK; k++) {
-        DimName d = bind_name(r->s->opt, r->s->g->arena, s->dim[k], "", k);
+        DimName d = bind_name(r->s, s->dim[k], "", k);
         if (c->name ? d.name && !strcmp(d.name, c->name)
                     : k == 0 && !d.name && s->dim[k]->dim_value == c->rows)
             return k;
