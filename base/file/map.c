@@ -171,15 +171,12 @@ void file_lost(void (*then)(const char *text)) { lost = then; }
 
 /* ---- mappings ---- */
 
-FileMap *file_map_open(const char *path, int fd, size_t n)
+FileMap *file_map_note(const char *path, int fd, const void *at, size_t n)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct stat sb;
-    void *p = MAP_FAILED;
     FileMap *m = calloc(1, sizeof *m);
-    if (m && (m->path = strdup(path)) != NULL && !fstat(fd, &sb) && n)
-        p = mmap(NULL, n, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
-    if (!m || !m->path || (n && p == MAP_FAILED)) {
+    if (!m || !(m->path = strdup(path)) || fstat(fd, &sb)) {
         int e = errno;
         if (m)
             free(m->path);
@@ -187,7 +184,7 @@ FileMap *file_map_open(const char *path, int fd, size_t n)
         errno = e;
         return NULL;
     }
-    m->at = n ? p : "";
+    m->at = at;
     m->bytes = n;
     m->device = sb.st_dev;
     m->inode = sb.st_ino;
@@ -196,6 +193,18 @@ FileMap *file_map_open(const char *path, int fd, size_t n)
     m->next = maps;
     maps = m;
     unlock();
+    return m;
+}
+
+FileMap *file_map_open(const char *path, int fd, size_t n)
+{
+    void *p = n ? mmap(NULL, n, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, fd, 0) : NULL;
+    FileMap *m = p == MAP_FAILED ? NULL : file_map_note(path, fd, n ? p : "", n);
+    if (!m && p && p != MAP_FAILED) {
+        int e = errno;
+        munmap(p, n);
+        errno = e;
+    }
     return m;
 }
 
@@ -212,7 +221,7 @@ FileMap *file_map(const char *path, char *why)
     return m;
 }
 
-void file_unmap(FileMap *m)
+void file_forget(FileMap *m)
 {
     if (!m)
         return;
@@ -222,10 +231,17 @@ void file_unmap(FileMap *m)
         at = &(*at)->next;
     *at = m->next;
     unlock();
-    if (m->bytes)
-        munmap((void *)(uintptr_t)m->at, m->bytes);
     free(m->path);
     free(m);
+}
+
+void file_unmap(FileMap *m)
+{
+    void *at = m ? (void *)(uintptr_t)m->at : NULL;
+    size_t n = m ? m->bytes : 0;
+    file_forget(m);
+    if (n)
+        munmap(at, n);
 }
 
 void file_advise(const FileMap *m, int advice)

@@ -37,7 +37,11 @@ const char *file_unfit(mode_t mode);
 FileMap *file_map(const char *path, char *why);
 /* Its first n bytes, of an open file; NULL: errno */
 FileMap *file_map_open(const char *path, int fd, size_t n);
-void file_unmap(FileMap *m); /* NULL: nothing */
+/* What others have mapped of an open file at `at`, so that SIGBUS is told of it, too: as path; NULL:
+ * errno.  Before it is unmapped, file_forget(). */
+FileMap *file_map_note(const char *path, int fd, const void *at, size_t n);
+void file_forget(FileMap *m); /* NULL: nothing */
+void file_unmap(FileMap *m);  /* NULL: nothing */
 
 void file_advise(const FileMap *m, int advice); /* madvise()'s, of all of it */
 

@@ -73,7 +73,6 @@ static void check_countable(const ImportState *s, Dtype t, const Shape *shape, W
 static ValueId make_target(ImportState *s, const Ids *fed, const Onnx__TypeProto__Tensor *t,
                            Where w)
 {
-    Arena *a = s->g->arena;
     const Onnx__TypeProto__Tensor *first = tensor_type(s->m->graph->input[0], w);
     Shape shape = {.rank = (int)t->shape->n_dim}, known = val(s->g, fed->at[0])->shape;
     for (int i = 0; i < shape.rank; i++) {

@@ -11,6 +11,7 @@
 #include "watchdog.h"
 
 #include "beats.h"
+#include "base/file/replace.h"
 #include "core/core.h"
 #include "schedule/simulate/trace.h"
 
@@ -168,7 +169,7 @@ static void write_rings(const Watchdog *w, const char *path)
     char unfinished[64];
     snprintf(unfinished, sizeof unfinished, "%s.%d", path, w->rank);
     double most = 0, now = pp_now();
-    FILE *f = fopen(unfinished, "w");
+    FILE *f = file_new(unfinished);
     if (!f)
         return;
     for (int k = 0; k < w->ranks; k++)
@@ -191,7 +192,7 @@ static void write_rings(const Watchdog *w, const char *path)
         }
     sched_trace_close(f);
     if (fclose(f) || rename(unfinished, path))
-        remove(unfinished);
+        unlink(unfinished);
 }
 
 static void end_job(const Watchdog *w, int rank, double seconds, const char *what)

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -32,12 +33,16 @@ PpStatus mapped_open(Mapped *m, int64_t bytes, int rank, const char *option, con
     if (p == MAP_FAILED)
         return pp_fail(PP_ERR_IO, "rank %d: %s %s: mapping %" PRId64 " bytes: %s", rank, option,
                        folder, bytes, strerror(errno));
+    char name[PATH_MAX + 64];
+    snprintf(name, sizeof name, "rank %d: %s %s", rank, option, folder);
     m->base = p;
-    return PP_OK;
+    m->map = file_map_note(name, m->fd, p, (size_t)bytes);
+    return m->map ? PP_OK : pp_no_memory();
 }
 
 void mapped_close(Mapped *m)
 {
+    file_forget(m->map);
     if (m->reserved)
         munmap(m->reserved, (size_t)m->bytes + MAPPED_ALIGN);
     if (m->fd > 0)

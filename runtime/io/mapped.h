@@ -6,6 +6,7 @@
 #ifndef PP_MAPPED_H
 #define PP_MAPPED_H
 
+#include "base/file/map.h"
 #include "core/core.h"
 
 /* Blocks begin at multiples of MAPPED_ALIGN, up to which Linux maps neighbours of a page with it.
@@ -18,6 +19,7 @@ typedef struct {
     int64_t bytes;
     int fd;
     void *reserved; /* addresses around it */
+    FileMap *map;   /* which is named where the disk fails */
 } Mapped;
 
 /* A file without a name in the folder, all its room taken, zeros at first; it is gone with the

@@ -78,9 +78,13 @@ start() {
 said() { grep -c "pipeline: error: rank $1 on .* has been silent for [0-9]* s: it is in step [0-9]*, .*; the last actions of all ranks are in watchdog.json" err; }
 for rank in 1 0; do
     start
+    echo precious >precious
+    rm -f watchdog.json.*
+    for k in 0 1; do ln -s precious watchdog.json.$k; done
     kill -STOP $((rank ? pid1 : pid0))
     wait $job
     is "rank $rank is stopped: the job ends and names it" "$(($? != 0)) $(said $rank) $(grep -c 'silent\|moved' err)" "1 1 1"
+    is "rank $rank is stopped: nothing is written through a link" "$(cat precious)" precious
     ok "rank $rank is stopped: the last actions are a trace" perl -MJSON::PP -e 'local $/; open F, "watchdog.json"; my %n;
         $n{$_->{tid}}++ for grep { $_->{ph} eq "X" && $_->{name} =~ /^[01][FB]/ } @{decode_json(<F>)->{traceEvents}}; exit !($n{0} && $n{1})'
 done
