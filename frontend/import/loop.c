@@ -184,23 +184,30 @@ static void next_trip(const Control *c, Trip *t, Slot condition)
     t->alive = t->alive == NONE ? more : g_binary(g, OP_And, t->alive, more);
 }
 
+/* So many copies of the body are to fit the limit. */
+static void limit_trips(const Control *c, int64_t trips)
+{
+    const Onnx__AttributeProto *a = raw_attr(c->n, "body");
+    uint64_t each = a && a->g ? inline_body_cost(a->g) : 1, limit = c->s->m->limits.nodes;
+    if (trips <= 0 || (uint64_t)trips <= limit / each)
+        return;
+    diag_hint("--limit=nodes=N raises the limit");
+    FATAL(c, -1, "%lld trips are too many: each counts as %llu nodes, the limit is %llu",
+          (long long)trips, (unsigned long long)each, (unsigned long long)limit);
+}
+
 /* Before another trip is imported: a loop without a bound ends early, one with it fits the limit.
  */
 static void check_trips(const Control *c, const Trip *t, int64_t trip)
 {
     enum { MOST_UNBOUNDED = 10000 };
-    const Onnx__AttributeProto *a = raw_attr(c->n, "body");
-    double each = a && a->g ? (double)a->g->n_node : 0, limit = (double)c->s->m->limits.nodes;
     if (t->trips == INT64_MAX && trip == MOST_UNBOUNDED) {
         diag_hint("a loop that ends on the data needs a number of trips as a bound: `and i < N` in "
                   "its condition");
         FATAL(c, 0, "it runs %d times and has no bound", MOST_UNBOUNDED);
     }
-    if (t->trips != INT64_MAX && trip == 0 && t->alive == NONE && each * (double)t->trips > limit) {
-        diag_hint("--limit=nodes=N raises the limit");
-        FATAL(c, 0, "%lld trips of %.0f nodes are more than %.0f", (long long)t->trips, each,
-              limit);
-    }
+    if (t->trips != INT64_MAX && trip == 0 && t->alive == NONE)
+        limit_trips(c, t->trips);
 }
 
 /* What the body yields as a number known now is that in the next trip, if there is one: where the
@@ -379,6 +386,7 @@ void import_scan(const Control *c)
     for (uint32_t i = 0; i < k.states; i++)
         vec_push(g->arena, &state, c->in[i]);
     Yields *list = arena_array(g->arena, Yields, k.outputs + 1);
+    limit_trips(c, k.length);
     for (int64_t t = 0; t < k.length; t++)
         scan_step(c, &k, t, &state, list);
     int64_t *axis = numbers(c, "scan_output_axes", k.outputs);

@@ -141,10 +141,16 @@ static _Noreturn void too_many(const Model *m)
                m->limits.nodes);
 }
 
+static void count_nodes(Model *m, uint64_t n)
+{
+    m->inlined_nodes += n;
+    if (m->inlined_nodes > m->limits.nodes)
+        too_many(m);
+}
+
 static RawNode *raw_node(Model *m, Frame *f, const Onnx__NodeProto *p, uint32_t index)
 {
-    if (++m->inlined_nodes > m->limits.nodes)
-        too_many(m);
+    count_nodes(m, 1);
     Arena *a = m->arena;
     const RawNode *site = f->site;
     RawNode *n = arena_new_of(a, RawNode);
@@ -506,12 +512,15 @@ static const char *define_own(Model *m, Frame *f, const char *local)
     return global;
 }
 
+uint64_t inline_body_cost(const Onnx__GraphProto *g) { return 4 * (uint64_t)g->n_node + 8; }
+
 Body inline_body(Model *m, const RawNode *n, const char *attr)
 {
     Body b = {0};
     const Onnx__GraphProto *g = graph_attribute(n, attr);
     if (!g)
         diag_fatal(EXIT_MODEL, raw_where(m, n, -1), "it has no graph attribute '%s'", attr);
+    count_nodes(m, inline_body_cost(g) - g->n_node);
     Frame *f = new_frame(m, n->frame, n);
     f->scope = n->scope;
     body_initializers(m, f, g);

@@ -114,7 +114,7 @@ struct Model {
     StrMap module;
     RawNodes node;
     RawNodes inner;                                     /* of bodies, as often as they are read */
-    uint32_t inlined_nodes;                             /* against limits.nodes */
+    uint64_t inlined_nodes;                             /* against limits.nodes */
     /* inline.c: name prefixes in use, functions by key */
     StrMap prefix, function;
     /* inline.c: body, or Constant of a function or body (its address as text) -> index in init of
@@ -154,6 +154,9 @@ void inline_model(Model *m);                            /* fills m->node */
    of what it yields; names are made unique. */
 typedef struct { RawNodes node; uint32_t nin, nout; const char **in, **out; } Body;
 Body inline_body(Model *m, const RawNode *n, const char *attr);
+/* As how many nodes such a copy counts: it is imported by itself, with tables of its own, and takes as
+   much memory as so many */
+uint64_t inline_body_cost(const Onnx__GraphProto *g);
 /* Calls fn with every name the branches of n may take from around them, or its attributes name
    (Gradient). */
 void inline_captured(Model *m, const RawNode *n, void (*fn)(void *, const char *), void *to);
