@@ -224,6 +224,17 @@ void im_const_ints(const Import *im, int input, int64_t **at, int64_t *n)
         (*at)[i] = within_reach((*at)[i]);
 }
 
+int64_t im_const_int(const Import *im, int input, int64_t dflt)
+{
+    int64_t *at, n;
+    if (im_in(im, (uint32_t)input) == NONE)
+        return dflt;
+    im_const_values(im, input, &at, &n);
+    if (n != 1)
+        diag_fatal(EXIT_MODEL, im_where(im, input), "the operand is no scalar");
+    return at[0];
+}
+
 double im_const_double(const Import *im, int input, double dflt)
 {
     double x;

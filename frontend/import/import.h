@@ -97,6 +97,7 @@ void im_const_ints(const Import *im, int input, int64_t **at, int64_t *n);
 void im_const_values(const Import *im, int input, int64_t **at, int64_t *n);
 /* The value of a constant scalar operand; dflt when absent; fatal when not constant. */
 double im_const_double(const Import *im, int input, double dflt);
+int64_t im_const_int(const Import *im, int input, int64_t dflt);
 
 /* Imports the graph of an attribute in place, its one input being x; gives its one output. */
 ValueId im_graph(const Import *im, const char *name, ValueId x);

@@ -96,16 +96,7 @@ void import_size(Import *im)
     im->out[0] = low_const(im->g, DT_I64, (Shape){0}, v);
 }
 
-static int64_t int_operand(const Import *im, int i)
-{
-    int64_t *at, n;
-    im_const_values(im, i, &at, &n);
-    if (n != 1)
-        low_fatal(im, i, "the operand is no scalar");
-    return at[0];
-}
-
-enum { RANGE_MAX = 1 << 28 };
+enum { RANGE_MAX = 1 << 26 };
 
 void import_range(Import *im)
 {
@@ -125,8 +116,8 @@ void import_range(Import *im)
         im->out[0] = low_const_doubles(g, t, (Shape){1, {n}}, v);
         return;
     }
-    int64_t start = int_operand(im, 0), limit = int_operand(im, 1), delta = int_operand(im, 2),
-            span;
+    int64_t start = im_const_int(im, 0, 0), limit = im_const_int(im, 1, 0),
+            delta = im_const_int(im, 2, 1), span;
     if (delta == 0 || delta == INT64_MIN || __builtin_sub_overflow(limit, start, &span) ||
         span == INT64_MIN)
         low_fatal(im, -1, "the range has no end");

@@ -234,6 +234,7 @@ static void ends_of(const Import *im, ValueId boxes, int direction, ValueId *low
 static void taken_boxes(Import *im, const Shape *s, ValueId best, ValueId count, int64_t rounds)
 {
     Graph *g = im->g;
+    low_limit_table(im, s->d[0] * s->d[1], rounds, "boxes");
     int64_t n = s->d[0] * s->d[1] * rounds, *index = arena_array(im->arena, int64_t, 2 * n + 1);
     for (int64_t k = 0; k < n; k++) {
         index[2 * k] = k / rounds / s->d[1];

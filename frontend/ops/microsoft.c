@@ -300,7 +300,10 @@ void import_ms_rotary_embedding(Import *im)
     if (im_float(im, "scale", 1) != 1)
         low_fatal(im, -1, "RotaryEmbedding with a scale is not supported");
     if (ids.rank == 1) {
-        first = (int64_t)im_const_double(im, 1, 0);
+        low_limit_table(im, steps, s.d[0], "positions");
+        first = im_const_int(im, 1, 0);
+        if (first < 0 || first > INT32_MAX)
+            low_fatal(im, 1, "position %lld is out of range", (long long)first);
         int64_t *at = arena_array(im->arena, int64_t, s.d[0] * steps);
         for (int64_t i = 0; i < s.d[0] * steps; i++)
             at[i] = first + i % steps;

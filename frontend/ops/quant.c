@@ -68,13 +68,14 @@ static ValueId lined_up(const Import *im, uint32_t i, const Shape *x)
         return g_reshape(g, v, &line);
     }
     int64_t block = im_int(im, "block_size", 0), n = x->d[axis];
-    bool ok = s.rank == x->rank && block > 0 && (n + block - 1) / block == s.d[axis];
+    bool ok = s.rank == x->rank && block > 0 && (n > 0 ? (n - 1) / block + 1 : 0) == s.d[axis];
     for (int d = 0; ok && d < s.rank; d++)
         ok = d == axis || s.d[d] == x->d[d];
     if (!ok)
         low_fatal(im, (int)i, "%s does not fit %s along axis %d",
                   shape_print(im->arena, low_dtype(g, v), &s),
                   shape_print(im->arena, low_dtype(g, im->in[0]), x), axis);
+    low_limit_table(im, n, 1, "places");
     int64_t *at = arena_array(im->arena, int64_t, n + 1);
     for (int64_t k = 0; k < n; k++)
         at[k] = k / block;

@@ -182,7 +182,7 @@ void import_dft(Import *im)
     ValueId x = low_need_float(im, 0);
     Shape s = low_need_rank(im, 0, 2, MAX_RANK);
     bool inverse = im_int(im, "inverse", 0) != 0, onesided = im_int(im, "onesided", 0) != 0;
-    int64_t named = im->opset < 20 ? im_int(im, "axis", 1) : (int64_t)im_const_double(im, 2, -2);
+    int64_t named = im->opset < 20 ? im_int(im, "axis", 1) : im_const_int(im, 2, -2);
     int axis = low_axis(im, named, s.rank);
     if (axis == s.rank - 1 || (s.d[s.rank - 1] != 1 && s.d[s.rank - 1] != 2))
         low_fatal(im, 0, "%s: the last dim holds real and imaginary parts, 1 or 2",

@@ -457,6 +457,36 @@ static void far_cases(void)
 }
 
 /* Statistics of the batch, which opset 14 has no results for: TorchScript writes them still. */
+/* Tables that importers fill: as long as a dimension, or a range. */
+static void table_cases(void)
+{
+    M m = plain();
+    ints(&m.graph, "start", 1, (int64_t[]){0});
+    ints(&m.graph, "limit", 1, (int64_t[]){1 << 28});
+    ints(&m.graph, "delta", 1, (int64_t[]){1});
+    node(&m.graph, "Range", "start limit delta", "y", NULL);
+    model_save(&m, "range-of-2-gb");
+    const int64_t heads[] = {1, 2, INT64_C(1) << 33, 4}, tall[] = {INT64_C(1) << 40, 4};
+    m = (M){.domain = "com.microsoft"};
+    info(&m.graph, 11, "x", F32, 4, heads, NULL);
+    info(&m.graph, 12, "y", F32, 4, heads, NULL);
+    ints(&m.graph, "first", 1, (int64_t[]){0});
+    weight(&m.graph, "cos", 2, (int64_t[]){8, 2}, 64);
+    weight(&m.graph, "sin", 2, (int64_t[]){8, 2}, 64);
+    node_named(&m.graph, "n", "RotaryEmbedding", "x first cos sin", "y", NULL, "com.microsoft");
+    model_save(&m, "positions-without-end");
+    m = (M){.opset = 21};
+    info(&m.graph, 11, "x", F32, 2, tall, NULL);
+    info(&m.graph, 12, "y", F32, 2, tall, NULL);
+    weight(&m.graph, "scale", 2, (int64_t[]){1, 4}, 16);
+    Buf attrs = attr_int("block_size", INT64_MAX), axis = attr_int("axis", 0),
+        type = attr_int("output_dtype", 3);
+    put(&attrs, axis.at, axis.n);
+    put(&attrs, type.at, type.n);
+    node(&m.graph, "QuantizeLinear", "x scale", "y", &attrs);
+    model_save(&m, "block-without-end");
+}
+
 static void old_results_case(void)
 {
     M m = plain();
@@ -513,5 +543,6 @@ int main(int argc, char **argv)
     old_results_case();
     far_cases();
     step_cases();
+    table_cases();
     return 0;
 }
