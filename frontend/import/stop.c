@@ -90,19 +90,34 @@ void stop_check(const Stops *t, const Graph *g)
     }
 }
 
+/* The vectors of spectral_norm are buffers that each forward moves on; a file has them as constants. */
+static void warn_untracked(const Model *m, const RawNode *n)
+{
+    diag_hint("n_power_iterations of 10 or more at export make up for it");
+    diag_warn(WHERE_FILE(m->path),
+              "the power iteration of spectral_norm, first '%.128s', begins in each microbatch with "
+              "the vectors of the file; PyTorch's goes on from where it was",
+              diag_escape(m->arena, n->nout ? n->out[0] : n->name));
+}
+
 void stop_assign(Stops *t, const Model *m, Params *params, const RawNodes *list)
 {
     Arena *a = m->arena;
     bool detaches = false;
+    const RawNode *untracked = NULL;
     for (uint32_t i = 0; i < list->n; i++) {
         RawNode *n = list->at[i];
         bool all = stop_marker(n) || stop_named(t, n->name) || is_untracked(n);
+        if (!untracked && is_untracked(n))
+            untracked = n;
         for (uint32_t k = 0; k < n->nout; k++)
             if (stop_named(t, n->out[k]) || all)
                 stop_set(a, &n->stop_out, n->nout, k);
         detaches = detaches || (n->fx_node && strstr(n->fx_node, "detach")) ||
                    (n->stack && strstr(n->stack, ".detach("));
     }
+    if (untracked && t->opt->training)
+        warn_untracked(m, untracked);
     if (!detaches || !t->opt->training)
         return;
     stop_detached(t, m, params, list);

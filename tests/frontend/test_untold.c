@@ -172,6 +172,8 @@ static void test_blocks(void)
         static const char *const what[] = {"a block: said", "a block: stopped by name",
                                            "spectral_norm's: stopped", "a block: of no training"};
         ok(g && warns == (k == 0) && stops(g) == (k == 1 || k == 2), "%s", what[k]);
+        ok((strstr(said, "first 'c', begins in each microbatch with the vectors of the file") != NULL) == (k == 2),
+           "%s: its vectors are the file's", what[k]);
     }
 }
 
