@@ -12,6 +12,7 @@ extern "C" {
 #endif
 
 typedef struct cublasLtContext *cublasLtHandle_t;
+size_t cublasLtGetVersion(void);
 
 typedef struct { uint64_t data[8]; } cublasLtMatrixLayoutOpaque_t;
 typedef cublasLtMatrixLayoutOpaque_t *cublasLtMatrixLayout_t;

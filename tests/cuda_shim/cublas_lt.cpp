@@ -61,6 +61,8 @@ static bool aligned(const char *operand, const void *p, uint64_t to)
 
 using namespace shim;
 
+size_t cublasLtGetVersion(void) { return CUDART_VERSION; }
+
 cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayout_t l, cudaDataType type, uint64_t rows,
                                         uint64_t columns, int64_t ld)
 {

@@ -89,6 +89,7 @@ SHIM_PERF(cudnnConvolutionBwdFilterAlgoPerf_t, cudnnConvolutionBwdFilterAlgo_t);
 #undef SHIM_PERF
 
 const char *cudnnGetErrorString(cudnnStatus_t e);
+size_t cudnnGetVersion(void);
 cudnnStatus_t cudnnCreate(cudnnHandle_t *h);
 cudnnStatus_t cudnnDestroy(cudnnHandle_t h);
 cudnnStatus_t cudnnSetStream(cudnnHandle_t h, cudaStream_t s);

@@ -236,6 +236,8 @@ zb-h1 lazy
 zb-h1 random:2
 END
 unset SHIM_ORDER
+is "a checkpoint of a device has its libraries' versions" \
+    "$(perl -ne 'print $1 =~ s/[0-9]+/N/gr if /"arithmetic": "[^"]*(CUDA [^"]*)"/' cuda/step_2/index.json)" "CUDA N, cuBLAS N, NCCL N"
 ok "resnet: builds" model resnet-ts --split layer1:begin --split layer2:begin --split fc:begin --loss cross_entropy
 printf '%s\n' 0F0,1F0,0F1,1F1,1R0,1B0,0R0,0B0,1B1,0R1,0B1 2F0,3F0,2F1,3F1,3R0,3B0,2R0,2I0,3B1,2R1,2I1,2W0,2W1 >resnet.csv
 ok "resnet: statistics move once when forwards are recomputed" compared resnet-ts --schedule resnet.csv

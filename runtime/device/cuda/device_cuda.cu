@@ -10,9 +10,16 @@
  */
 #include "device_cuda.h"
 
+#include <cublasLt.h>
 #include <new>
 #include <stdlib.h>
 #include <string.h>
+#ifdef PP_WITH_CUDNN
+#include <cudnn.h>
+#endif
+#ifdef PP_WITH_NCCL
+#include <nccl.h>
+#endif
 
 namespace {
 
@@ -297,15 +304,31 @@ void meanwhile(Device *d, int (*run)(void *of), void *of)
     cuda_of(d)->counting.of = of;
 }
 
-/* The model of the GPU and the libraries that the program was built with; their newer versions on
- * another machine are not seen.  Where there is no GPU, who opens it says so. */
+void add_version(char *to, int size, const char *library, long long version) {
+    size_t n = strlen(to);
+    if (version > 0)
+        snprintf(to + n, static_cast<size_t>(size) - n, ", %s %lld", library, version);
+}
+
+/* The model of the GPU and the versions of the libraries that are there at run time, as they number
+ * them.  Where there is no GPU, who opens it says so. */
 void arithmetic(int number, char *to, int size) {
     cudaDeviceProp p;
     to[0] = 0;
-    if (cudaGetDeviceProperties(&p, number) == cudaSuccess)
-        snprintf(to, static_cast<size_t>(size), "%.60s, CUDA %d", p.name, CUDART_VERSION);
-    else
+    if (cudaGetDeviceProperties(&p, number) != cudaSuccess) {
         cudaGetLastError();
+        return;
+    }
+    snprintf(to, static_cast<size_t>(size), "%.60s, CUDA %d", p.name, CUDART_VERSION);
+    add_version(to, size, "cuBLAS", static_cast<long long>(cublasLtGetVersion()));
+#ifdef PP_WITH_CUDNN
+    add_version(to, size, "cuDNN", static_cast<long long>(cudnnGetVersion()));
+#endif
+#ifdef PP_WITH_NCCL
+    int nccl = 0;
+    if (ncclGetVersion(&nccl) == ncclSuccess)
+        add_version(to, size, "NCCL", nccl);
+#endif
 }
 
 const char *half_text(int) { return "by cuBLAS, summed in float32"; }
