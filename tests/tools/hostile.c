@@ -487,6 +487,22 @@ static void table_cases(void)
     model_save(&m, "block-without-end");
 }
 
+/* A table of positions that is none, and one that is shorter than the tokens. */
+static void embed_cases(void)
+{
+    for (int rank = 0; rank <= 2; rank += 2) {
+        M m = {.domain = "com.microsoft"};
+        info(&m.graph, 11, "x", I64, 2, d23, NULL);
+        info(&m.graph, 12, "y", F32, 3, (int64_t[]){2, 3, 4}, NULL);
+        weight(&m.graph, "words", 2, (int64_t[]){9, 4}, 144);
+        weight(&m.graph, "places", rank, (int64_t[]){2, 4}, rank ? 32 : 4);
+        weight(&m.graph, "line", 1, (int64_t[]){4}, 16);
+        node_named(&m.graph, "n", "EmbedLayerNormalization", "x x words places words line line", "y",
+                   NULL, "com.microsoft");
+        model_save(&m, rank ? "positions-too-few" : "position-a-scalar");
+    }
+}
+
 static void old_results_case(void)
 {
     M m = plain();
@@ -544,5 +560,6 @@ int main(int argc, char **argv)
     far_cases();
     step_cases();
     table_cases();
+    embed_cases();
     return 0;
 }
