@@ -8,8 +8,8 @@
  * backward in the cut (a mask of bytes where backward asks only whether y > 0) move into forward.
  * What backward computes again lies in memory there, and so does what leads to it: a chain of such
  * values, as of a residual stream from its branches, would be alive at once, however deep the model.
- * So nothing is computed again through more than one value that forward wrote: the second of a
- * chain is held, that is, treated as costly, and the cut is searched once more.
+ * So nothing is computed again through more than CHAIN_MOST values that forward wrote: the next of
+ * a chain is held, that is, treated as costly, and the cut is searched once more.
  * A value that forward writes to memory anyway (a product's operand or result, or what is read
  * again past a product) counts one part in 33 less than one that forward would write for backward's
  * sake alone: the input of a normalization and its mean rather than their difference, logits rather
@@ -21,7 +21,7 @@
 #include "autodiff.h"
 
 /* a byte weighs PARTS where it is written anyway, else one more */
-enum { TIE_BITS = 12, PARTS = 32 };
+enum { TIE_BITS = 12, PARTS = 32, CHAIN_MOST = 1 };
 static const int64_t ENDLESS = INT64_MAX / 4;
 
 typedef struct { uint32_t to, next; int64_t cap; } Arc;         /* arc i and its reverse i ^ 1 */
@@ -37,7 +37,7 @@ typedef struct {
     ValueId *clone;                 /* what takes its place in backward */
     bool *written;                  /* forward writes it to memory in any case */
     uint32_t *depth;                /* calls of libraries and kernels of their own before it */
-    bool *chain;                    /* computed again, by way of a value that forward wrote */
+    uint8_t *chain;                 /* computed again, by way of so many values that forward wrote */
     /* by node id */
     /* a node of backward that depends on forward alone, and is cheap */
     bool *movable;
@@ -295,8 +295,8 @@ static void minimum_cut(Cut *c)
             c->kept[c->value.at[i]] = true;
 }
 
-/* Of values that are computed again, those that forward wrote, in a chain: the second is held, and
-   the next begins another. Are there any? */
+/* Of values that are computed again, those that forward wrote, in chains: what would make one too
+ * long is held, and another begins behind it. Are there any? */
 static bool hold_chains(Cut *c)
 {
     const Stage *s = c->s;
@@ -305,17 +305,19 @@ static bool hold_chains(Cut *c)
     for (uint32_t i = 0; i < s->forward.n; i++) {
         NodeId id = s->forward.at[i];
         const Node *n = &c->g->node.at[id];
-        bool behind = false;                                    /* reads one that is in a chain */
+        uint8_t before = 0;
         for (uint32_t j = 0; j < operands(n); j++)
-            behind |= inside(c, n->in[j]) && c->chain[n->in[j]];
+            if (inside(c, n->in[j]) && c->chain[n->in[j]] > before)
+                before = c->chain[n->in[j]];
         for (uint32_t j = 0; j < n->nout; j++) {
             ValueId v = n->out[j];
             if (!inside(c, v) || c->level[entry(c, v)] == NONE)
                 continue;                                       /* kept, or not asked for */
             bool link = c->written[v] && !op_is_view(n->op) && n->op != OP_Phase;
-            c->held[id] |= link && behind;
-            any |= link && behind;
-            c->chain[v] = (link || behind) && !c->held[id];
+            bool hold = link && before == CHAIN_MOST;
+            c->held[id] |= hold;
+            any |= hold;
+            c->chain[v] = hold ? 0 : (uint8_t)(before + link);
         }
     }
     return any;
@@ -508,7 +510,7 @@ void stash_minimize(Pipe *p)
     c.need = arena_array(c.a, bool, nv);
     c.written = arena_array(c.a, bool, nv);
     c.depth = arena_array(c.a, uint32_t, nv);
-    c.chain = arena_array(c.a, bool, nv);
+    c.chain = arena_array(c.a, uint8_t, nv);
     c.movable = arena_array(c.a, bool, nn);
     c.moved = arena_array(c.a, bool, nn);
     c.remains = arena_array(c.a, bool, nn);

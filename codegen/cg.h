@@ -114,6 +114,7 @@ struct StageGen {
     /* which stage inputs, outputs and gradients that come in B / I reads (bit 0), W (bit 1),
      * forward (bit 2) */
     uint8_t *in_read, *out_read, *dy_read;
+    bool *out_optional;             /* forward need not write it */
     uint8_t *in_again, *out_again;  /* a bit for each part whose function reads it */
     Func *func[F_COUNT];
 };

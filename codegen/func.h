@@ -27,6 +27,7 @@ typedef struct {
     int64_t offset;                 /* in its block */
     int first, last;                /* steps (WORK) */
     bool used, written;
+    bool optional;                  /* OUT: NULL where nobody asks for it (optional.c) */
     /* the buffer in whose place this one comes to stand; NONE: none */
     uint32_t over;
     /* a value of the workspace in a place where another one comes to stand */

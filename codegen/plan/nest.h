@@ -82,6 +82,7 @@ typedef VEC(Stmt) Stmts;
 typedef struct {
     Dtype type;
     bool written, acc;
+    bool optional;                  /* written only if there is a place */
     uint32_t buf;                   /* what the caller passes: a buffer of the function ... */
     Lin offset;                     /* ... and where in it, in elements */
     ValueId value;                  /* for its comment */

@@ -170,6 +170,9 @@ void cg_steps(Func *f);
 /* made by a backward function, not computed again from the forward */
 bool cg_is_gradient(const Func *f, ValueId v);
 
+/* ---- optional.c: outputs that need no place ------------------------------------------------- */
+void cg_optional(Func *f);
+
 /* ---- count.c: on a device, how many rows the data leave ------------------------------------- */
 
 void cg_counts(Func *f);

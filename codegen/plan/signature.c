@@ -87,6 +87,7 @@ static void put_nest(Record *b, const Step *s)
     for (uint32_t i = 0; i < n->arg.n; i++) {
         put_int(b, (int64_t)n->arg.at[i].type);
         put_int(b, n->arg.at[i].acc);
+        put_int(b, n->arg.at[i].optional);
         put_int(b, s->shared[i]);
     }
     for (uint32_t i = 0; i < n->stmt.n; i++)

@@ -352,6 +352,7 @@ StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device)
     cg_bands(p);
     sg->in_read = arena_array(sg->a, uint8_t, sg->stage->input.n + 1);
     sg->out_read = arena_array(sg->a, uint8_t, sg->stage->output.n + 1);
+    sg->out_optional = arena_array(sg->a, bool, sg->stage->output.n + 1);
     sg->dy_read = arena_array(sg->a, uint8_t, dy_count(sg->stage) + 1);
     sg->in_again = arena_array(sg->a, uint8_t, sg->stage->input.n + 1);
     sg->out_again = arena_array(sg->a, uint8_t, sg->stage->output.n + 1);

@@ -85,7 +85,9 @@ static const PpOutput *outputs(const StageGen *sg, Arena *a)
                              .model_output = out->outputs.n > 0 ? (int)out->outputs.at[0] : -1,
                              .stashed = kept_until(sg->out_read[i]),
                              .dys = (int)out->dys.n,
-                             .again = sg->out_again[i]};
+                             .again = sg->out_again[i],
+                             .optional = sg->out_optional[i] && !kept_until(sg->out_read[i]) &&
+                                         !sg->out_again[i]};
     }
     return list;
 }

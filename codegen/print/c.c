@@ -161,7 +161,7 @@ static void ask_ahead(Print *p)
         const Stmt *s = &n->stmt.at[i];
         bool varies = false;
         if (!print_in_pass(p, i) || (s->kind != S_LOAD && s->kind != S_STORE) || s->row ||
-            s->nindex > 0 || s->nguard > 0 || s->type == DT_BOOL || own(p)->asked[s->arg] ||
+            s->nindex > 0 || s->nguard > 0 || s->type == DT_BOOL || own(p)->asked[s->arg] || n->arg.at[s->arg].optional ||
             !lin_is(s->stride[last], 1))
             continue;
         for (int d = 0; d < last; d++)
@@ -375,7 +375,9 @@ static void leave_out(Print *p)
         if (s->kind != S_STORE || s->acc)
             continue;
         int opened = s->row || n->nd == n->nouter ? 0 : open_row(p);
-        text_line(p->t, "%s[%s] = 0;", print_arg(p, s->arg), print_affine(p, s->base, s->stride));
+        const char *indent = print_if_asked(p, s);
+        text_line(p->t, "%s%s[%s] = 0;", indent, print_arg(p, s->arg),
+                  print_affine(p, s->base, s->stride));
         while (opened-- > 0)
             print_close_block(p);
     }

@@ -244,7 +244,8 @@ static void four_elements(Cuda *c, const char *index)
         const char *what = !moved(c, s) ? arena_printf(c->p.a, "o%u", i)
                            : from->keep ? row_buffer(c, s->in[0], false)
                                         : arena_printf(c->p.a, "v%u", s->in[0]);
-        text_line(c->p.t, "pp_store4(%s, %s);", place(c, s), what);
+        const char *indent = print_if_asked(&c->p, s);
+        text_line(c->p.t, "%spp_store4(%s, %s);", indent, place(c, s), what);
     }
 }
 

@@ -266,6 +266,14 @@ void print_value(Print *p, uint32_t i)
     text_line(p->t, "const %s %s = %s;", type_local(s->type), name, print_expression(p, i));
 }
 
+const char *print_if_asked(Print *p, const Stmt *s)
+{
+    if (!p->n->arg.at[s->arg].optional)
+        return "";
+    text_line(p->t, "if (%s)", print_arg(p, s->arg));
+    return "    ";
+}
+
 void print_store(Print *p, const Stmt *s)
 {
     const Stmt *x = &p->n->stmt.at[s->in[0]];
@@ -273,8 +281,10 @@ void print_store(Print *p, const Stmt *s)
     INSIST(!s->acc || !dtype_is_half(s->type));         /* it would be rounded twice */
     const char *cast = type_narrowing(s->type);
     const char *value = print_operand(p, s->in[0], *cast ? BINDS_ATOM : BINDS_CHOICE);
-    text_line(p->t, "%s[%s] %s %s%s;", print_arg(p, s->arg), print_affine(p, s->base, s->stride),
-              s->acc ? "+=" : "=", cast, type_written(p->a, s->type, value, !sum));
+    const char *place = print_arg(p, s->arg);
+    const char *indent = print_if_asked(p, s);
+    text_line(p->t, "%s%s[%s] %s %s%s;", indent, place,
+              print_affine(p, s->base, s->stride), s->acc ? "+=" : "=", cast, type_written(p->a, s->type, value, !sum));
 }
 
 const char *print_neutral(Print *p, const Stmt *s)

@@ -64,6 +64,9 @@ const char *print_expression(Print *p, uint32_t i);
 const char *print_operand(Print *p, uint32_t i, PrintBinds least);
 /* const float v3 = ..; nothing where it is written out */
 void print_value(Print *p, uint32_t i);
+/* "if (y0)" on a line of its own, where y0 is an output that may have no place, and by what the
+ * store below it is indented; else "". */
+const char *print_if_asked(Print *p, const Stmt *s);
 void print_store(Print *p, const Stmt *s);
 const char *print_neutral(Print *p, const Stmt *s);                             /* of a reduction */
 /* an array of n sums of a reduction, cleared */

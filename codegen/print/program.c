@@ -20,7 +20,8 @@ static void print_pointer(Out *o, uint32_t buf, Text *t)
         at = arena_printf(o->a, "(%s)(%s)", type, at);
     else if (o->target->cplusplus)
         at = arena_printf(o->a, "(%s)%s", type, at);
-    const char *over = b->over == NONE
+    const char *over = b->optional ? "; NULL: not asked for"
+                       : b->over == NONE
                            ? ""
                            : arena_printf(o->a, "; in place of %s", out_name(o->f, b->over));
     text_noted(t, 64, arena_printf(o->a, "%s%s = %s;", type, out_name(o->f, buf), at),

@@ -50,8 +50,11 @@ static void print_outputs(const StageGen *sg, const PpStage *st, Text *t)
     for (int i = 0; i < st->n_output; i++) {
         const PpOutput *out = &st->output[i];
         text_line(
-            t, "    {.t = %s,\n     .model_output = %d, .stashed = %d, .dys = %d, .again = %d},",
-            cg_tensor_text(sg->a, &out->t), out->model_output, out->stashed, out->dys, out->again);
+            t,
+            "    {.t = %s,\n     .model_output = %d, .stashed = %d, .dys = %d, .again = %d, "
+            ".optional = %d},",
+            cg_tensor_text(sg->a, &out->t), out->model_output, out->stashed, out->dys, out->again,
+            out->optional);
     }
     text_line(t, "};\n");
 }

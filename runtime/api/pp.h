@@ -54,6 +54,7 @@ typedef struct {
     /* how many gradient tensors come in for it, in order of addition */
     int dys;
     int again;                                          /* as in PpInput */
+    int optional;                                       /* NULL where it is not asked for: it is not written */
 } PpOutput;
 
 /* A gradient that comes in for `output`: of stage `from`, the gradient number `index` of that

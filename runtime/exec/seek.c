@@ -69,6 +69,8 @@ void seek_end(Rank *r, const PpStage *st, const PpCtx *c)
         const char *at = v->output >= 0 ? c->out[v->output]
                          : v->part >= 0 ? c->again[v->part] + v->offset
                                         : c->stash + v->offset;
+        if (!at) /* an output that nobody asks for */
+            continue;
         int64_t bytes = v->output >= 0
                             ? tensor_bytes(&st->output[v->output].t, c->rows, r->run->model->rows)
                             : v->bytes;

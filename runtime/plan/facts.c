@@ -91,6 +91,11 @@ int plan_host_takes(const Plan *p, const PpStage *st, int output)
            (st->index == p->model->loss_stage && output == p->model->loss_output);
 }
 
+int plan_skips(const Plan *p, const PpStage *st, int output)
+{
+    return st->output[output].optional && !p->has_output[st->output[output].model_output];
+}
+
 const PpParam *shared_param(const PpStage *st, int param, int *at)
 {
     for (int k = 0; k < st->n_param; k++)

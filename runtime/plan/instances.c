@@ -130,19 +130,19 @@ static PpStatus number_wires(Planner *p)
 
 /* Bytes of one microbatch's instances, in the order of their numbers.  What is computed once for all
  * of them has no outputs of one. */
-static void set_bytes(const PpStage *st, Instance *at)
+static void set_bytes(const Plan *plan, const PpStage *st, Instance *at)
 {
     for (int i = 0; i < st->n_input; i++)
         at++->bytes = st->input[i].t.bytes;
     for (int o = 0; o < st->n_output; o++)
-        at++->bytes = st->minibatch ? 0 : st->output[o].t.bytes;
+        at++->bytes = st->minibatch || plan_skips(plan, st, o) ? 0 : st->output[o].t.bytes;
     for (int j = 0; j < st->n_dy; j++)
         at++->bytes = st->output[st->dy[j].output].t.bytes;
     for (int i = 0; i < st->n_input; i++)
         for (int g = 0; g < st->input[i].grads; g++)
             at++->bytes = st->input[i].t.bytes;
     for (int o = 0; o < st->n_output; o++)
-        at++->bytes = st->minibatch ? 0 : st->output[o].t.bytes;
+        at++->bytes = st->minibatch || plan_skips(plan, st, o) ? 0 : st->output[o].t.bytes;
     at++->bytes = st->bytes_stash;
     at++->bytes = st->bytes_saved;
     at++->bytes = st->bytes_stash;
@@ -170,7 +170,7 @@ PpStatus instances_number(Planner *p)
         p->inst[i] = (Instance){.birth = -1, .msg = -1};
     for (int l = 0; l < plan->n_stage; l++)
         for (int m = 0; m < p->m; m++)
-            set_bytes(plan->stage[l].st,
+            set_bytes(plan, plan->stage[l].st,
                       p->inst + p->base[l] + m * per_microbatch(plan->stage[l].st));
     return PP_OK;
 }

@@ -221,6 +221,8 @@ static void point_microbatch(const Planner *p, int l, int m)
     for (int i = 0; i < st->n_input; i++)
         rs->in[m * st->n_input + i] = input_place(p, l, i, m);
     for (int o = 0; o < st->n_output; o++) {
+        if (plan_skips(p->plan, st, o))
+            continue;
         rs->out[m * st->n_output + o] = slots + p->inst[plan_out(p, l, o, m)].offset;
         rs->out_kept[m * st->n_output + o] = slots + p->inst[plan_kept_out(p, l, o, m)].offset;
     }

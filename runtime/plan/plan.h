@@ -296,5 +296,7 @@ int plan_overlaps(const SchedRow *row); /* has it compounds whose halves may run
 int plan_pair(const SchedRow *row, int i); /* do the actions i and i + 1 make one, of two stages */
 /* Does the host want it of every microbatch */
 int plan_host_takes(const Plan *p, const PpStage *st, int output);
+/* Has it no place, since nobody asks for it */
+int plan_skips(const Plan *p, const PpStage *st, int output);
 
 #endif

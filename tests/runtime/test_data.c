@@ -144,10 +144,10 @@ static const PpTensor echo_outputs[] = {IDS("seen", PP_I64, 8), TURNED, IDS("nex
 static const PpInput echo_in[] = {{IDS("ids", PP_I64, 8), -1, 0, 0, 0, 0},
                                   {TURNED, -1, 1, 0, 0, 0},
                                   {IDS("target", PP_I32, 4), -1, 2, 0, 0, 0}};
-static const PpOutput echo_out[] = {{IDS("seen", PP_I64, 8), 0, 0, 0, 0},
-                                    {TURNED, 1, 0, 0, 0},
-                                    {IDS("next", PP_I32, 4), 2, 0, 0, 0},
-                                    {SCALAR("loss"), -1, 0, 0, 0}};
+static const PpOutput echo_out[] = {{IDS("seen", PP_I64, 8), 0, 0, 0, 0, 0},
+                                    {TURNED, 1, 0, 0, 0, 0},
+                                    {IDS("next", PP_I32, 4), 2, 0, 0, 0, 0},
+                                    {SCALAR("loss"), -1, 0, 0, 0, 0}};
 static const PpStage echo_stage = {.label = "echo",
                                    .n_input = 3,
                                    .n_output = 4,

@@ -155,10 +155,10 @@ static const PpTensor plan_inputs[] = {ROW_TENSOR("x"), TARGET};
 static const PpTensor plan_outputs[] = {ROW_TENSOR("y")};
 
 static const PpInput first_in[] = {{ROW_TENSOR("x"), -1, 0, 2, 0, 0}};
-static const PpOutput first_out[] = {{ROW_TENSOR("h0"), -1, 0, 1, 0}, {ROW_TENSOR("s0"), -1, 0, 1, 0}};
+static const PpOutput first_out[] = {{ROW_TENSOR("h0"), -1, 0, 1, 0, 0}, {ROW_TENSOR("s0"), -1, 0, 1, 0, 0}};
 static const PpParam first_param[] = {{VECTOR("a"), 0, PP_OWN, 0, 1, 0, 0, 0, -1, 0, 0}, {VECTOR("w"), 1, PP_OWN, 0, 1, 0, ONE, ONE, -1, 0, 0}};
 static const PpInput second_in[] = {{ROW_TENSOR("h0"), 0, 0, 1, 1, 0}};
-static const PpOutput second_out[] = {{ROW_TENSOR("h1"), -1, 0, 1, 0}};
+static const PpOutput second_out[] = {{ROW_TENSOR("h1"), -1, 0, 1, 0, 0}};
 static const PpParam second_param[] = {{VECTOR("b"), 2, PP_OWN, 1, 1, 0, 0, 0, -1, 0, 0}};
 
 /* LAST: the number of the last stage; WUSE: how it holds w. */
@@ -166,14 +166,14 @@ static const PpParam second_param[] = {{VECTOR("b"), 2, PP_OWN, 1, 1, 0, 0, 0, -
     {{ROW_TENSOR("h1"), LAST - 1, 0, 2, 1, 0}, {ROW_TENSOR("s0"), 0, 1, 0, 1, 0}, {TARGET, -1, 1, 1, 0, 0}, \
      {SCALAR("loss_scale"), -2, 0, 1, 0, 0}}
 static const PpInput last_in_3[] = LAST_TABLES(2, 0), last_in_4[] = LAST_TABLES(3, 0);
-static const PpOutput last_out[] = {{ROW_TENSOR("y"), 0, 1, 0, 0}, {SCALAR("loss"), -1, 0, 0, 0}};
+static const PpOutput last_out[] = {{ROW_TENSOR("y"), 0, 1, 0, 0, 0}, {SCALAR("loss"), -1, 0, 0, 0, 0}};
 static const PpParam last_transmit[] = {{VECTOR("w"), 1, PP_TRANSMIT, 0, 1, 0, 0, 0, -1, 0, 0}};
 static const PpParam last_replicate[] = {{VECTOR("w"), 1, PP_REPLICATE, 0, 1, 0, 0, 0, -1, 0, 0}};
 static const PpParam first_replicate[] = {{VECTOR("a"), 0, PP_OWN, 0, 1, 0, 0, 0, -1, 0, 0}, {VECTOR("w"), 1, PP_REPLICATE, 0, 1, 0, ONE, ONE, -1, 0, 0}};
 static const PpDy first_dy_3[] = {{0, 1, 0, 0, 1}, {1, 2, 1, 0, 1}}, first_dy_4[] = {{0, 1, 0, 0, 1}, {1, 3, 1, 0, 1}};
 static const PpDy second_dy[] = {{0, 2, 0, 0, 2}};
 static const PpInput third_in[] = {{ROW_TENSOR("h1"), 1, 0, 1, 1, 0}};
-static const PpOutput third_out[] = {{ROW_TENSOR("h1b"), -1, 0, 1, 0}};
+static const PpOutput third_out[] = {{ROW_TENSOR("h1b"), -1, 0, 1, 0, 0}};
 static const PpParam third_param[] = {{VECTOR("c"), 3, PP_OWN, 2, 1, 0, 0, 0, -1, 0, 0}};
 static const PpDy third_dy[] = {{0, 3, 0, 0, 2}};
 

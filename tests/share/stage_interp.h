@@ -56,7 +56,7 @@ static void interp_ports(StageRun *r, const StageGen *sg, PpStage *t)
     for (uint32_t i = 0; i < s->output.n; i++) {
         const StageOutput *x = &s->output.at[i];
         out[i] = (PpOutput){interp_value(r, x->value), x->outputs.n ? (int)x->outputs.at[0] : -1,
-                            interp_kept(sg->out_read[i]), (int)x->dys.n, sg->out_again[i]};
+                            interp_kept(sg->out_read[i]), (int)x->dys.n, sg->out_again[i], 0};
         t->n_dy += (int)x->dys.n;
     }
     t->input = in;

@@ -28,6 +28,12 @@ check_half() {
 check_half bf16 5e-2 blocks.1:begin
 check_half f16 1e-2 blocks.1:begin
 
+# The logits in float32 are the user's alone: without --output they have no place, and nothing else changes.
+is "an output that only the user reads" "$(grep -c 'logits; NULL: not asked for' "$work/bf16.none/stage0.c") $(grep -c '\.optional = 1' "$work/bf16.none/pipeline.c")" "2 1"
+ok "nobody asks for it" "$work/bf16.none/pipeline" train "${data[@]}" --data "target=$dir/target.npy" --ranks 1 --steps 1 --optimizer sgd --lr 0 \
+    --schedule gpipe --microbatches $(((rows + mb - 1) / mb)) --dump-grads "$work/quiet" --log-json "$work/quiet.json"
+ok "the same bits" "$compare" same "$work/quiet" "$work/bf16.none/grads"
+
 # A NaN of any bits stays one: this one's would be rounded to -0 as if it were a number.
 cp "$dir"/in.x.npy "$work/nan.npy" && printf '\377\377\377\177' | dd of="$work/nan.npy" bs=1 seek=$(($(stat -c %s "$work/nan.npy") - 4)) conv=notrunc status=none
 ok "a NaN of all bits goes in" "$work/bf16.none/pipeline" infer --data "x=$work/nan.npy" --microbatches 4 --ranks 1 --output "logits=$work/nan.out.npy"
