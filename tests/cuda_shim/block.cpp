@@ -390,6 +390,7 @@ static bool run_block(void) {
     running.block_start = running.barrier = ++tick;
     memset(running.warp_sync, 0, b.count * sizeof running.warp_sync[0]);
     shadow_block();
+    tensor_block();
     while (b.over < b.count) {
         void *to = pick();
         if (to == scheduler) {

@@ -196,6 +196,7 @@ inline cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), enum cudaFuncAttri
     return cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel), attr, value);
 }
 #include "shim_device.h"
+#include "shim_tensor.h"
 #endif
 
 #endif

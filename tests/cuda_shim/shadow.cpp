@@ -148,6 +148,13 @@ void shadow_block(void) {
     }
 }
 
+void shadow_unset(const void *p, size_t bytes) {
+    const size_t at = reinterpret_cast<uintptr_t>(p) - shared_base();
+    if (instrumented && at < shared_bytes())
+        for (size_t w = at / 4; w < (at + bytes + 3) / 4; w++)
+            shared_states[w] &= 15;
+}
+
 static const Run &run_at(unsigned t) {
     auto i = std::upper_bound(runs().begin(), runs().end(), t,
                               [](unsigned x, const Run &r) { return x < r.first; });

@@ -168,12 +168,17 @@ extern bool instrumented;
 extern unsigned tick;
 void shadow_op(const std::string &name, CUstream_st *s);
 void shadow_block(void);
+void shadow_unset(const void *p, size_t bytes); /* of shared memory: nobody has written it */
 void shadow_malloc(uintptr_t base, size_t bytes);
 void shadow_free(uintptr_t base, size_t bytes);
 /* by a copy or a library; false: out of bounds */
 bool shadow_range(const void *p, size_t bytes, bool write, bool may_be_unset);
 /* device to device: what is set goes along */
 void shadow_copy(void *to, const void *from, size_t bytes);
+
+/* ---- tensor.cpp ---- */
+
+void tensor_block(void); /* a block begins */
 
 /* ---- symbols.cpp ---- */
 

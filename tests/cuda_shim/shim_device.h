@@ -80,7 +80,16 @@ int shim_barrier(ShimBarrier kind, int predicate, int line);
 #define __syncthreads_and(p) shim_barrier(SHIM_AND, (p) != 0, __LINE__)
 #define __syncthreads_or(p) shim_barrier(SHIM_OR, (p) != 0, __LINE__)
 
-enum ShimWarp { SHIM_SYNC, SHIM_INDEX, SHIM_UP, SHIM_DOWN, SHIM_XOR, SHIM_BALLOT };
+enum ShimWarp {
+    SHIM_SYNC,
+    SHIM_INDEX,
+    SHIM_UP,
+    SHIM_DOWN,
+    SHIM_XOR,
+    SHIM_BALLOT,
+    SHIM_LDMATRIX,
+    SHIM_MMA
+};
 uint64_t shim_warp(ShimWarp kind, unsigned mask, uint64_t value, int arg, int width, int line);
 unsigned shim_active(void);
 

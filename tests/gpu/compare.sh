@@ -70,7 +70,7 @@ compare_library() {
     [ $mode = cuda ] || each=pools
     compile_products gemm gemm_half conv conv_shape conv_winograd || return
     for f in gemm gemm_half conv conv_shape conv_winograd; do objects+=("$tools/$f.o"); done
-    for f in attention_cuda bias_cuda blas_cuda count_cuda conv_cuda conv_tiled conv_direct conv_cudnn pool_cuda; do
+    for f in attention_cuda attention_half attention_half_back bias_cuda blas_cuda count_cuda conv_cuda conv_tiled conv_direct conv_cudnn pool_cuda; do
         objects+=("$top/runtime/device/cuda/$f.cu")
     done
     for f in $each; do
@@ -78,11 +78,23 @@ compare_library() {
     done
 }
 
+# How fast attention is, and how far from float64: two lines on the terminal.
+attention_speed() {
+    local sizes=() f objects=()
+    [ $mode = cuda ] || sizes=(40 1 1)
+    compile_products gemm gemm_half || return
+    for f in gemm gemm_half; do objects+=("$tools/$f.o"); done
+    for f in attention_cuda attention_half attention_half_back; do objects+=("$top/runtime/device/cuda/$f.cu"); done
+    compile_cu attention_speed "$top/tests/gpu/attention.cu" "${objects[@]}" && limited "$tools/attention_speed" "${sizes[@]}" >"$results/attention" || return
+    cat "$results/attention" >&3
+}
+
 library_all() {
     local begun=$SECONDS
     tap=$results/library.tap
     rm -f "$tap"
     ok "products and convolutions" compare_library ''
+    ok "attention on tensor cores" attention_speed 3>&1
     [ $mode = shim ] || ! "$nvcc" -E -include cudnn.h -x cu /dev/null >/dev/null 2>&1 || ok "products and convolutions with cuDNN" compare_library 1
     summary library "of products, convolutions, attention and pools" "$begun"
 }

@@ -6,7 +6,7 @@ shim=$top/tests/cuda_shim
 objects=$build/cuda_shim
 cxx=${CXX:-g++}
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-files=(attention_cuda bias_cuda blas_cuda count_cuda conv_cuda conv_tiled conv_direct conv_cudnn pool_cuda profile_cuda)
+files=(attention_cuda attention_half attention_half_back bias_cuda blas_cuda count_cuda conv_cuda conv_tiled conv_direct conv_cudnn pool_cuda profile_cuda)
 programs=(attention products convolutions pools)
 linked=("${files[@]/%/.o}")
 if ! command -v "$cxx" >/dev/null; then
@@ -65,7 +65,35 @@ compile_nvcc() {
     "$nvcc" -std=c++17 $nvcc_quick -arch=${archs[turn % 2]} --Werror all-warnings $includes \
         -Xcompiler -Wall,-Wextra "${@:2}" -c "$1" -o "$work/nvcc.o" 2>&1
 }
+
+# ptx FILE: its PTX without f16, whose code differs from bf16's in two instructions
+ptx() {
+    sed 's/a.dtype == PP_BF16 ? run<PP_BF16>(stream, a) : run<PP_F16>(stream, a)/run<PP_BF16>(stream, a)/' "$top/runtime/device/cuda/$1.cu" >"$work/$1.cu" &&
+        "$nvcc" -std=c++17 -O3 -fmad=false -arch=compute_80 $includes -ptx -o "$work/$1.ptx" "$work/$1.cu"
+}
+
+# fits ARCH FILE...: a line for each kernel of these PTX files: its name and widths, bytes spilled, blocks on a multiprocessor by its registers
+# (64 Ki, given to warps by 256; attention_half.h asserts the same of shared memory)
+fits() {
+    local arch=$1 f; shift
+    for f; do "${nvcc%nvcc}ptxas" -O3 -arch="$arch" -v "$f" -o "$work/sass" 2>&1; done |
+        awk '/Compiling entry/ { match($0, /attention_half[a-z_]*INS/); name = substr($0, RSTART, RLENGTH - 3)
+                match($0, /ILi16ELi[0-9]+/); name = name " " substr($0, RSTART + 8, RLENGTH - 8) }
+            /spill stores/ { for (i = 1; i <= NF; i++) if ($(i + 1) $(i + 2) == "bytesspill") spilled += $i }
+            /Used [0-9]+ registers/ { match($0, /Used [0-9]+/); r = substr($0, RSTART + 5, RLENGTH - 5)
+                print name, "spills", spilled + 0, "blocks", int(65536 / (int((r + 7) / 8) * 8 * 128)); spilled = 0 }' |
+        grep -v delta | sort
+}
+kernels() { for w in "$@"; do printf "attention_half%s $w spills 0 blocks 2\n" '' _keys _queries; done | sort; }
 if [ -x "$nvcc" ]; then
+    ok "attention's PTX" ptx attention_half && ok "attention's PTX, backward" ptx attention_half_back
+    is "attention on tensor cores: registers on sm_90" "$(fits sm_90 "$work"/attention_half{,_back}.ptx | sed 's/blocks [2-9]$/blocks 2/')" "$(kernels 32 64 128 256)"
+    # the usual heads on sm_80 too
+    for f in attention_half attention_half_back; do
+        awk '/^\/\/ \.globl|^\.entry|^\.visible/ { out = /\.entry/ && !/ILi16ELi64E/ } !out' "$work/$f.ptx" >"$work/$f.64.ptx"
+    done
+    is "attention on tensor cores: registers on sm_80" "$(fits sm_80 "$work"/attention_half{,_back}.64.ptx | sed 's/blocks [2-9]$/blocks 2/')" "$(kernels 64)"
+    is "tiles are copied by 16 bytes" "$(grep -h 'cp.async.c[ag]' "$work"/attention_half{,_back}.ptx | grep -vc ', 16, \|, 4, ')" 0
     for f in "${files[@]/#/$top/runtime/device/cuda/}" "${programs[@]/#/$top/tests/runtime/device/}"; do
         is "nvcc: ${f##*/}.cu" "$(compile_nvcc "$f.cu")" ""
         turn=$((turn + 1))

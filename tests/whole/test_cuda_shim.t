@@ -20,7 +20,7 @@ done
 compile() {
     local flags=()
     [ "$2" = plain ] || flags=(-fsanitize=thread -fsanitize=alignment -fsanitize=bounds)
-    "$cxx" -x c++ -std=c++17 -O1 -g -ffp-contract=off -Wall -Wextra -Werror -I"$shim" $includes "${flags[@]}" -c "$shim/tests/$1.cu" -o "$work/$1.$2.o" &&
+    "$cxx" -x c++ -std=c++17 -O1 -g -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -I"$shim" $includes "${flags[@]}" -c "$shim/tests/$1.cu" -o "$work/$1.$2.o" &&
         "$cxx" -o "$work/$1.$2" "$work/$1.$2.o" "$objects/libshim.a" "$work/gemm.o" "$work/gemm_half.o" -lpthread -lm
 }
 

@@ -12,20 +12,19 @@
  * Backward, with g = dy v' and delta = sum(dy y) of a row, ds = p (g - delta):
  *     attention_delta     delta
  *     attention_keys      a block has a tile of keys, walks over the queries: dv = p' dy, dk = ds'
- * q attention_queries   a block has a tile of queries, walks over the keys: dq = ds k s and g are
- * computed twice: every result has one owner, who adds in the order of its walk, and nothing is
- * added atomically.  Tiles depend on the width of a head alone: the same bits on every card, every
- * time.  Tiles that a causal mask rules out as a whole are skipped; what they would add is exactly
- * 0.
+ *                         q
+ *     attention_queries   a block has a tile of queries, walks over the keys: dq = ds k
+ * s and g are computed twice: every result has one owner, who adds in the order of its walk, and
+ * nothing is added atomically.  Heads that share keys are walked over one after the other by the
+ * owner of their gradients.  Tiles depend on the width of a head alone: the same bits on every
+ * card, every time.  Tiles that a causal mask rules out as a whole are skipped; what they would add
+ * is exactly 0.
  *
  * A block is 16 x 16 threads; thread (ty, tx) has rows ty + 16 i and columns tx + 16 j of a tile of
  * scores.  Shared memory stays below 99 KiB, which every card since compute capability 8.0 has.
- * Operands of 16 bits become float32 where they are read, and all is added in float32.
+ * These are the kernels for float32; for operands of 16 bits, on tensor cores: attention_half.cu.
  */
-#include "api/pp_device.h"
-#include "api/pp_half.h"
-#include "api/pp_random.h"
-#include "device/cuda/multiply_add.h"
+#include "device/cuda/attention.h"
 
 extern __shared__ float pp_shared[];
 
@@ -40,47 +39,6 @@ template <int WIDE, int ROWS, int KEYS> struct Tile {
     static constexpr int wide = WIDE, rows = ROWS, keys = KEYS;
     static constexpr int rm = ROWS / SIDE, rn = KEYS / SIDE, rc = WIDE / SIDE;
     static constexpr int line = WIDE + 4, score_line = KEYS + 4;
-};
-
-/* ---- places ---- */
-
-__device__ inline int64_t begin(const PpAttention &a, const int64_t *stride, int64_t z)
-{
-    int64_t at = 0;
-    for (int i = a.dims - 1; i >= 0; i--) {
-        at += z % a.count[i] * stride[i];
-        z /= a.count[i];
-    }
-    return at;
-}
-
-/* One matrix of float32 or, where 16 bits are one's elements, of what dtype says. */
-struct Matrix {
-    char *at;
-    int64_t row, col;
-    int dtype;
-    __device__ Matrix(const PpAttention &a, const PpMatrix &m, int64_t z, int type)
-        : at(static_cast<char *>(m.at)), row(m.row), col(m.col), dtype(type)
-    {
-        if (at)
-            at += begin(a, m.batch, z) * (type == PP_F32 ? 4 : 2);
-    }
-    __device__ float get(int64_t r, int64_t c) const
-    {
-        const int64_t i = r * row + c * col;
-        if (dtype == PP_F32)
-            return reinterpret_cast<const float *>(at)[i];
-        const uint16_t h = reinterpret_cast<const uint16_t *>(at)[i];
-        return dtype == PP_BF16 ? pp_from_bf16(h) : pp_from_f16(h);
-    }
-    __device__ void set(int64_t r, int64_t c, float x) const
-    {
-        const int64_t i = r * row + c * col;
-        if (dtype == PP_F32)
-            reinterpret_cast<float *>(at)[i] = x;
-        else
-            reinterpret_cast<uint16_t *>(at)[i] = dtype == PP_BF16 ? pp_to_bf16(x) : pp_to_f16(x);
-    }
 };
 
 /* Rows first .. first + ROWS of a matrix of rows x columns into shared memory; zeros beyond. */
@@ -173,45 +131,24 @@ __device__ void columns_by_columns(float (&sum)[M][N], const float *x, const flo
 
 /* ---- scores ---- */
 
-/* What bias, mask and dropout say of the scores of one matrix. */
+/* All that is said of the scores of one matrix. */
 struct Scores {
     const PpAttention &a;
-    Matrix bias;
-    const uint8_t *allowed;
-    int64_t row, element; /* of the generator */
-    __device__ Scores(const PpAttention &x, int64_t z)
-        : a(x), bias(x, x.bias, z, x.bias_dtype),
-          allowed(x.allowed.at
-                      ? static_cast<const uint8_t *>(x.allowed.at) + begin(x, x.allowed.batch, z)
-                      : nullptr),
-          row(x.limit ? begin(x, x.random_row, z) : 0),
-          element(x.limit ? begin(x, x.random_element, z) : 0)
+    Bias bias;
+    Mask mask;
+    Dropout dropout;
+    __device__ Scores(const PpAttention &x, int64_t z) : a(x), bias(x, z), mask(x, z), dropout(x, z)
     {
     }
     __device__ bool inside(int64_t r, int64_t c) const { return r < a.rows && c < a.keys; }
+    __device__ bool masked(int64_t r, int64_t c) const { return mask.has(r, c); }
     /* product: of the query and the key */
     __device__ float of(int64_t r, int64_t c, float product) const
     {
         float s = a.scale * product;
-        if (bias.at)
-            s += bias.get(r, c);
+        if (a.bias.at)
+            s += bias.at(r, c);
         return masked(r, c) ? a.fill : s;
-    }
-    __device__ bool masked(int64_t r, int64_t c) const
-    {
-        if (a.causal)
-            return c > r + a.diagonal;
-        return allowed && (allowed[r * a.allowed.row + c * a.allowed.col] != 0) == a.forbids;
-    }
-    /* What dropout makes of 1. */
-    __device__ float kept(int64_t r, int64_t c) const
-    {
-        const uint64_t e = static_cast<uint64_t>(element + r * a.keys + c);
-        uint32_t random[4];
-        pp_philox(a.seed, a.step, a.row0 + static_cast<uint64_t>(row), e / 4, a.key, random);
-        const uint32_t mine =
-            e % 4 < 2 ? (e % 4 == 0 ? random[0] : random[1]) : (e % 4 == 2 ? random[2] : random[3]);
-        return mine >= a.limit ? a.kept : 0;
     }
 };
 
@@ -226,20 +163,8 @@ __device__ void drop(float *to, const Scores &scores, int64_t first, int64_t fro
 #pragma unroll 1
     for (int i = 0; i < S::rm * S::rn; i++) {
         const int r = ty + SIDE * (i / S::rn), c = tx + SIDE * (i % S::rn);
-        to[r * S::score_line + c] = scores.kept(first + r, from + c);
+        to[r * S::score_line + c] = scores.dropout.kept(first + r, from + c);
     }
-}
-
-/* Which tiles a causal mask leaves: keys below `end` for the queries first .. first + n; queries
- * from `from` on for the keys first ... */
-__device__ inline int64_t keys_end(const PpAttention &a, int64_t first, int64_t n)
-{
-    const int64_t end = first + n + a.diagonal;
-    return a.causal && end < a.keys ? end : a.keys;
-}
-__device__ inline int64_t rows_from(const PpAttention &a, int64_t first)
-{
-    return a.causal && first > a.diagonal ? first - a.diagonal : 0;
 }
 
 /* Over the 16 threads that share rows. */
@@ -254,7 +179,7 @@ __global__ void __launch_bounds__(THREADS) attention_forward(PpAttention a, int6
     float *q = pp_shared, *kv = q + S::rows * S::line, *p = kv + S::keys * S::line;
     const int ty = static_cast<int>(threadIdx.x) / SIDE, tx = static_cast<int>(threadIdx.x) % SIDE;
     const int64_t z = blockIdx.x / tiles, first = blockIdx.x % tiles * S::rows;
-    const Matrix mq(a, a.q, z, a.dtype), mk(a, a.k, z, a.dtype), mv(a, a.v, z, a.dtype);
+    const Matrix mq(a, a.q, z), mk(a, a.k, z), mv(a, a.v, z);
     const Scores scores(a, z);
     float out[S::rm][S::rc] = {}, top[S::rm], sum[S::rm];
     for (int i = 0; i < S::rm; i++) {
@@ -302,7 +227,7 @@ __global__ void __launch_bounds__(THREADS) attention_forward(PpAttention a, int6
         rows_by_columns<S::rm, S::rc, S::keys>(out, p, kv);
         __syncthreads();
     }
-    const Matrix y(a, a.y, z, a.dtype), rows(a, a.stats, z, PP_F32);
+    const Matrix y(a, a.y, z), rows(a, a.stats, z);
     for (int i = 0; i < S::rm; i++) {
         const int64_t r = first + ty + SIDE * i;
         const float inverse = 1 / sum[i];
@@ -328,7 +253,7 @@ __global__ void attention_delta(PpAttention a, int64_t total)
     if (at >= total)
         return;
     const int64_t z = at / a.rows, r = at % a.rows;
-    const Matrix y(a, a.y, z, a.dtype), dy(a, a.dy, z, a.dtype);
+    const Matrix y(a, a.y, z), dy(a, a.dy, z);
     float sum = 0;
     for (int c = lane; c < a.width_v; c += 32)
         sum = multiply_add(y.get(r, c), dy.get(r, c), sum);
@@ -399,41 +324,43 @@ __device__ void store(const Matrix &to, const float (&sum)[M][N], int64_t first,
 }
 
 template <class S>
-__global__ void __launch_bounds__(THREADS) attention_keys(PpAttention a, int64_t tiles)
+__global__ void __launch_bounds__(THREADS)
+    attention_keys(PpAttention a, int64_t tiles, int64_t group)
 {
     float *k = pp_shared, *v = k + S::keys * S::line, *q = v + S::keys * S::line,
           *dy = q + S::rows * S::line, *p = dy + S::rows * S::line;
     const int ty = static_cast<int>(threadIdx.x) / SIDE;
-    const int64_t z = blockIdx.x / tiles, from = blockIdx.x % tiles * S::keys;
-    const Matrix mq(a, a.q, z, a.dtype), mk(a, a.k, z, a.dtype), mv(a, a.v, z, a.dtype),
-        mdy(a, a.dy, z, a.dtype);
-    const Matrix stats(a, a.stats, z, PP_F32);
-    const Scores scores(a, z);
+    const int64_t begins = blockIdx.x / tiles * group, from = blockIdx.x % tiles * S::keys;
     float dk[S::rn][S::rc] = {}, dv[S::rn][S::rc] = {};
-    load<S, S::keys>(k, mk, from, a.keys, a.width);
-    load<S, S::keys>(v, mv, from, a.keys, a.width_v);
-    for (int64_t first = rows_from(a, from) / S::rows * S::rows; first < a.rows; first += S::rows) {
-        float s[S::rm][S::rn] = {}, g[S::rm][S::rn] = {};
-        RowStats rows[S::rm];
-        load<S, S::rows>(q, mq, first, a.rows, a.width);
-        load<S, S::rows>(dy, mdy, first, a.rows, a.width_v);
-        for (int i = 0; i < S::rm; i++)
-            rows[i] = row_stats(a, stats, z, first + ty + SIDE * i);
-        __syncthreads();
-        rows_by_rows<S::rm, S::rn, S::wide>(s, q, k);
-        rows_by_rows<S::rm, S::rn, S::wide>(g, dy, v);
-        score_gradient<S>(scores, rows, first, from, p, s, g);
-        put<S>(p, s);
-        __syncthreads();
-        columns_by_columns<S::rn, S::rc, S::rows>(dv, p, dy);
-        __syncthreads();
-        put<S>(p, g);
-        __syncthreads();
-        columns_by_columns<S::rn, S::rc, S::rows>(dk, p, q);
-        __syncthreads();
+    load<S, S::keys>(k, Matrix(a, a.k, begins), from, a.keys, a.width);
+    load<S, S::keys>(v, Matrix(a, a.v, begins), from, a.keys, a.width_v);
+    for (int64_t z = begins; z < begins + group; z++) {
+        const Matrix mq(a, a.q, z), mdy(a, a.dy, z), stats(a, a.stats, z);
+        const Scores scores(a, z);
+        for (int64_t first = rows_from(a, from) / S::rows * S::rows; first < a.rows;
+             first += S::rows) {
+            float s[S::rm][S::rn] = {}, g[S::rm][S::rn] = {};
+            RowStats rows[S::rm];
+            load<S, S::rows>(q, mq, first, a.rows, a.width);
+            load<S, S::rows>(dy, mdy, first, a.rows, a.width_v);
+            for (int i = 0; i < S::rm; i++)
+                rows[i] = row_stats(a, stats, z, first + ty + SIDE * i);
+            __syncthreads();
+            rows_by_rows<S::rm, S::rn, S::wide>(s, q, k);
+            rows_by_rows<S::rm, S::rn, S::wide>(g, dy, v);
+            score_gradient<S>(scores, rows, first, from, p, s, g);
+            put<S>(p, s);
+            __syncthreads();
+            columns_by_columns<S::rn, S::rc, S::rows>(dv, p, dy);
+            __syncthreads();
+            put<S>(p, g);
+            __syncthreads();
+            columns_by_columns<S::rn, S::rc, S::rows>(dk, p, q);
+            __syncthreads();
+        }
     }
-    store(Matrix(a, a.dk, z, a.dtype), dk, from, a.keys, a.width);
-    store(Matrix(a, a.dv, z, a.dtype), dv, from, a.keys, a.width_v);
+    store(Matrix(a, a.dk, begins), dk, from, a.keys, a.width);
+    store(Matrix(a, a.dv, begins), dv, from, a.keys, a.width_v);
 }
 
 template <class S>
@@ -443,9 +370,8 @@ __global__ void __launch_bounds__(THREADS) attention_queries(PpAttention a, int6
           *v = k + S::keys * S::line, *p = v + S::keys * S::line;
     const int ty = static_cast<int>(threadIdx.x) / SIDE;
     const int64_t z = blockIdx.x / tiles, first = blockIdx.x % tiles * S::rows;
-    const Matrix mq(a, a.q, z, a.dtype), mk(a, a.k, z, a.dtype), mv(a, a.v, z, a.dtype),
-        mdy(a, a.dy, z, a.dtype);
-    const Matrix stats(a, a.stats, z, PP_F32);
+    const Matrix mq(a, a.q, z), mk(a, a.k, z), mv(a, a.v, z), mdy(a, a.dy, z);
+    const Matrix stats(a, a.stats, z);
     const Scores scores(a, z);
     float dq[S::rm][S::rc] = {};
     RowStats rows[S::rm];
@@ -467,85 +393,42 @@ __global__ void __launch_bounds__(THREADS) attention_queries(PpAttention a, int6
         rows_by_columns<S::rm, S::rc, S::keys>(dq, p, k);
         __syncthreads();
     }
-    store(Matrix(a, a.dq, z, a.dtype), dq, first, a.rows, a.width);
+    store(Matrix(a, a.dq, z), dq, first, a.rows, a.width);
 }
 
 /* ---- launches ---- */
 
-int64_t matrices(const PpAttention &a)
-{
-    int64_t n = 1;
-    for (int i = 0; i < a.dims; i++)
-        n *= a.count[i];
-    return n;
-}
-
-/* Has a block of this card so many bytes of shared memory? */
-bool card_has(int bytes)
-{
-    int device = 0, most = 0;
-    char why[128];
-    if (!PP_CUDA(cudaGetDevice(&device)) ||
-        !PP_CUDA(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device)))
-        return false;
-    snprintf(why, sizeof why,
-             "it needs %d KiB of shared memory, and this GPU has %d: compute capability 8.0 does",
-             bytes / 1024, most / 1024);
-    if (most < bytes)
-        pp_cuda_note("attention", why, __FILE__, __LINE__);
-    return most >= bytes;
-}
-
-/* Blocks of `shared` floats: more than 48 KiB have to be asked for, once for a kernel. */
-bool room(void (*kernel)(PpAttention, int64_t), int shared, bool *asked)
-{
-    const int bytes = shared * 4;
-    if (!*asked && bytes > 48 * 1024)
-        *asked = card_has(bytes) &&
-                 PP_CUDA(cudaFuncSetAttribute(
-                     kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    return *asked || bytes <= 48 * 1024;
-}
-
-/* Operations and bytes of `products` products of all scores. */
-void note(const char *kind, const PpAttention &a, int64_t n, double products, double tensors)
-{
-    const double rows = static_cast<double>(n * a.rows), keys = static_cast<double>(a.keys),
-                 half = a.causal && a.rows == a.keys ? 0.5 : 1;
-    PP_WORK(kind, 2 * products * half * rows * keys * a.width,
-            tensors * 4 * static_cast<double>(a.width) * (rows + static_cast<double>(n) * keys) /
-                2);
-}
-
 template <class S> void forward(cudaStream_t stream, const PpAttention &a)
 {
     static thread_local bool asked = false;
-    const int64_t n = matrices(a), tiles = (a.rows + S::rows - 1) / S::rows;
-    constexpr int shared = (S::rows + S::keys) * S::line + S::rows * S::score_line;
+    const int64_t n = attention_matrices(a), tiles = (a.rows + S::rows - 1) / S::rows;
+    constexpr int shared = 4 * ((S::rows + S::keys) * S::line + S::rows * S::score_line);
     if (!room(attention_forward<S>, shared, &asked))
         return;
-    note("attention", a, n, 2, 4);
-    PP_LAUNCH(attention_forward<S>, static_cast<unsigned>(n * tiles), THREADS, shared * 4, stream,
-              a, tiles);
+    note(a, 2, 4, 4);
+    PP_LAUNCH(attention_forward<S>, static_cast<unsigned>(n * tiles), THREADS, shared, stream, a,
+              tiles);
 }
 
-template <class S> void backward(cudaStream_t stream, const PpAttention &a)
+template <class S> void backward(cudaStream_t stream, const PpAttention &given)
 {
     static thread_local bool asked[2] = {false, false};
-    const int64_t n = matrices(a), tiles = (a.rows + S::rows - 1) / S::rows,
+    PpAttention a = given;
+    const int64_t n = attention_matrices(a), group = attention_group(a),
+                  tiles = (a.rows + S::rows - 1) / S::rows,
                   key_tiles = (a.keys + S::keys - 1) / S::keys;
-    constexpr int shared = 2 * (S::rows + S::keys) * S::line + S::rows * S::score_line;
+    constexpr int shared = 4 * (2 * (S::rows + S::keys) * S::line + S::rows * S::score_line);
     if (!room(attention_keys<S>, shared, &asked[0]) ||
         !room(attention_queries<S>, shared, &asked[1]))
         return;
-    note("attention", a, n, 0, 2);
+    note(a, 0, 2, 4);
     PP_LAUNCH(attention_delta, pp_cover(n * a.rows, 8), 256, 0, stream, a, n * a.rows);
-    note("attention", a, n, 4, 6);
-    PP_LAUNCH(attention_keys<S>, static_cast<unsigned>(n * key_tiles), THREADS, shared * 4, stream,
-              a, key_tiles);
-    note("attention", a, n, 3, 5);
-    PP_LAUNCH(attention_queries<S>, static_cast<unsigned>(n * tiles), THREADS, shared * 4, stream,
-              a, tiles);
+    note(a, 4, 6, 4);
+    PP_LAUNCH(attention_keys<S>, static_cast<unsigned>(n / group * key_tiles), THREADS, shared,
+              stream, a, key_tiles, group);
+    note(a, 3, 5, 4);
+    PP_LAUNCH(attention_queries<S>, static_cast<unsigned>(n * tiles), THREADS, shared, stream, a,
+              tiles);
 }
 
 /* The tiles for heads so wide. */
@@ -565,12 +448,14 @@ void run(cudaStream_t stream, const PpAttention &a, bool back)
 void attention(const PpCtx *c, const PpAttention &a, bool back)
 {
     cudaStream_t stream = static_cast<cudaStream_t>(c->stream);
-    if (matrices(a) == 0 || a.rows == 0 || a.keys == 0)
+    if (attention_matrices(a) == 0 || a.rows == 0 || a.keys == 0)
         return;
     if (a.width > PP_ATTENTION_WIDTH || a.width_v > PP_ATTENTION_WIDTH)
         pp_cuda_note("attention", "heads of more than 256", __FILE__, __LINE__);
-    else
+    else if (a.dtype == PP_F32)
         run(stream, a, back);
+    else
+        back ? pp_attention_half_backward(stream, a) : pp_attention_half(stream, a);
 }
 
 } // namespace

@@ -3,6 +3,7 @@
  * are found without the compiler's help too.
  */
 #include "cases.h"
+#include "runtime/device/cuda/mma.h"
 
 #include <nccl.h>
 #include <thread>
@@ -40,6 +41,40 @@ static __global__ void past_dynamic(float *y) {
     extern __shared__ float pp_shared[];
     pp_shared[threadIdx.x] = 1.0f;
     y[threadIdx.x] = pp_shared[threadIdx.x];
+}
+
+/* A copy that nobody waits for before it is read; one whose thread alone has waited. */
+static __global__ void copy_unawaited(const float *x, float *y) {
+    extern __shared__ float pp_shared[];
+    cp_async_16(pp_shared + 4 * threadIdx.x, x + 4 * threadIdx.x, 16);
+    cp_async_commit();
+    y[threadIdx.x] = pp_shared[4 * threadIdx.x];
+    cp_async_wait<0>();
+}
+
+static __global__ void copy_unshared(const float *x, float *y) {
+    extern __shared__ float pp_shared[];
+    cp_async_4(pp_shared + threadIdx.x, x + threadIdx.x, true);
+    cp_async_commit();
+    cp_async_wait<0>();
+    y[threadIdx.x] = pp_shared[(threadIdx.x + 1) % blockDim.x];
+}
+
+static __global__ void copy_too_far(const float *x, int at) {
+    extern __shared__ float pp_shared[];
+    cp_async_16(pp_shared, x + at, 16);
+    cp_async_commit();
+    cp_async_wait<0>();
+}
+
+static __global__ void fragments(const float *x, float *y, int at) {
+    extern __shared__ float pp_shared[];
+    uint32_t of[4];
+    for (int i = 0; i < 4; i++)
+        pp_shared[4 * threadIdx.x + static_cast<unsigned>(i)] = x[threadIdx.x];
+    __syncthreads();
+    ldmatrix_x4(of, pp_shared + 4 * threadIdx.x + at);
+    y[threadIdx.x] = static_cast<float>(of[0]);
 }
 
 static __global__ void some_skip_barrier(float *y, int n) {
@@ -156,6 +191,12 @@ KERNEL_CASE(misaligned_float, 64, store, 1, 1, 0,
 KERNEL_CASE(shared_unset, 32, unset_shared, 1, 32, 0, x)
 KERNEL_CASE(shared_index, 64, past_shared, 1, 1, 0, x, 33)
 KERNEL_CASE(shared_dynamic, 64, past_dynamic, 1, 64, 60 * sizeof(float), x)
+KERNEL_CASE(copy_early, 256, copy_unawaited, 1, 32, 512, x, x + 128)
+KERNEL_CASE(copy_alone, 128, copy_unshared, 1, 64, 256, x, x + 64)
+KERNEL_CASE(copy_past_end, 64, copy_too_far, 1, 1, 16, x, 64)
+KERNEL_CASE(copy_misaligned, 64, copy_too_far, 1, 1, 16, x, 2)
+KERNEL_CASE(ldmatrix_misaligned, 64, fragments, 1, 32, 528, x, x + 32, 1)
+KERNEL_CASE(ldmatrix_lanes, 64, fragments, 1, 16, 512, x, x + 32, 0)
 KERNEL_CASE(barrier_skipped, 64, some_skip_barrier, 1, 64, 0, x, 48)
 KERNEL_CASE(barrier_other, 64, two_barriers, 1, 32, 0, x)
 KERNEL_CASE(barrier_hang, 64, barrier_or_shuffle, 1, 32, 0, reinterpret_cast<int *>(x))
@@ -626,6 +667,15 @@ static const Bad bad[] = {
     BAD(shared_dynamic, false,
         "out of bounds: kernel past_dynamic block (0,0,0) thread (60,0,0): writes 4 bytes at 0x*: "
         "byte 240 of shared pp_shared*"),
+    BAD(copy_early, false,
+        "read before written: kernel copy_unawaited * byte 0 of shared pp_shared*"),
+    BAD(copy_alone, false, "race: kernel copy_unshared *of shared pp_shared*"),
+    BAD(copy_past_end, false, "out of bounds: kernel copy_too_far *reads 16 bytes*"),
+    BAD(copy_misaligned, true,
+        "misaligned: kernel copy_too_far * cp.async at 0x*, which is no multiple of 16 *"),
+    BAD(ldmatrix_misaligned, true,
+        "misaligned: kernel fragments * ldmatrix at 0x*, which is no multiple of 16 *"),
+    BAD(ldmatrix_lanes, true, "warp divergence: kernel fragments * all 32 lanes*"),
     BAD(barrier_skipped, true,
         "barrier divergence: kernel some_skip_barrier block (0,0,0) thread (0,0,0) waits at the "
         "__syncthreads of line *, which thread (48,0,0) never reaches"),

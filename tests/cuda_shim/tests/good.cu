@@ -3,6 +3,7 @@
  * without a finding.
  */
 #include "cases.h"
+#include "runtime/device/cuda/mma.h"
 
 #include <nccl.h>
 #include <thread>
@@ -240,6 +241,70 @@ static void warp_operations() {
         CHECK(v[3] == i - i % 8 + 4000);
     }
     OK(cudaFree(d));
+}
+
+/* c = a b of 16 x 16, b as it stands and turned: copied asynchronously, 16 bytes a lane. */
+template <int TYPE>
+static __global__ void product(const uint16_t *a, const uint16_t *b, float *c, int turned)
+{
+    extern __shared__ float pp_shared[];
+    uint16_t *s = reinterpret_cast<uint16_t *>(pp_shared);
+    const int lane = static_cast<int>(threadIdx.x), g = lane / 4, t = lane % 4;
+    cp_async_16(s + 8 * lane, a + 8 * lane, 16);
+    cp_async_commit();
+    cp_async_16(s + 256 + 8 * lane, b + 8 * lane, 16);
+    cp_async_commit();
+    cp_async_wait<1>(); /* for a; b is still under way */
+    __syncthreads();
+    uint32_t x[4], y[4];
+    ldmatrix_x4(x, s + lane % 16 * 16 + lane / 16 * 8);
+    cp_async_wait<0>();
+    __syncthreads();
+    if (turned)
+        ldmatrix_x4(y, s + 256 + (lane % 8 + lane / 16 * 8) * 16 + lane / 8 % 2 * 8);
+    else
+        ldmatrix_x4_trans(y, s + 256 + lane % 16 * 16 + lane / 16 * 8);
+    for (int half = 0; half < 2; half++) {
+        float sum[4] = {1, 1, 1, 1};
+        mma_16816<TYPE>(sum, x, y[2 * half], y[2 * half + 1]);
+        for (int i = 0; i < 4; i++)
+            c[(g + i / 2 * 8) * 16 + half * 8 + t * 2 + i % 2] = sum[i];
+    }
+}
+
+template <int TYPE> static void product_of(bool turned)
+{
+    const auto bits = [](float x) { return TYPE == PP_BF16 ? pp_to_bf16(x) : pp_to_f16(x); };
+    std::vector<uint16_t> a(256), b(256);
+    const auto x = [](int i, int j) { return static_cast<float>((i * 7 + j * 3) % 11 - 5); };
+    const auto y = [](int i, int j) { return static_cast<float>((i * 5 + j * 2) % 13 - 6); };
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 16; j++) {
+            a[static_cast<size_t>(16 * i + j)] = bits(x(i, j));
+            b[static_cast<size_t>(turned ? 16 * j + i : 16 * i + j)] = bits(y(i, j));
+        }
+    uint16_t *da = device(a), *db = device(b);
+    float *dc = device<float>(256);
+    PP_LAUNCH(product<TYPE>, 1, 32, 1024, nullptr, da, db, dc, turned);
+    const std::vector<float> c = host(dc, 256);
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 16; j++) {
+            float sum = 1;
+            for (int k = 0; k < 16; k++)
+                sum += x(i, k) * y(k, j);
+            CHECK(c[static_cast<size_t>(16 * i + j)] == sum);
+        }
+    OK(cudaFree(da));
+    OK(cudaFree(db));
+    OK(cudaFree(dc));
+}
+
+static void tensor_cores()
+{
+    for (bool turned : {false, true}) {
+        product_of<PP_BF16>(turned);
+        product_of<PP_F16>(turned);
+    }
 }
 
 static void leavers() {
@@ -598,6 +663,7 @@ static const Case cases[] = {{"elementwise", elementwise},
                              {"warp_tree", warp_tree},
                              {"atomics", atomics},
                              {"warp_operations", warp_operations},
+                             {"tensor_cores", tensor_cores},
                              {"leavers", leavers},
                              {"masks", masks},
                              {"templates", templates},

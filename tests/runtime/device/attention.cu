@@ -9,8 +9,7 @@
  * each, and delta is a sum of such.
  */
 #include "lib.h"
-#include "runtime/api/pp_half.h"
-#include "runtime/api/pp_random.h"
+#include "runtime/device/cuda/tile.h"
 
 #include <cmath>
 #include <thread>
@@ -26,6 +25,8 @@ struct Case {
     int causal, diagonal, bias, mask; /* mask: 1 allowed, 2 forbidden places */
     double ratio, fill;
     int dtype;
+    /* rows of q and v are side by side, as 16-byte copies want them; heads of a group share dk, dv */
+    bool along = false, shared = false;
 };
 
 /* Elements as the device has them, and what they are. */
@@ -81,7 +82,7 @@ double off(const std::vector<float> &got, const std::vector<double> &want)
  * gradients dense by head. */
 struct Run {
     const Case &c;
-    int64_t matrices, q_row, k_row;
+    int64_t matrices, owners, q_row, k_row; /* owners: of gradients of keys and values */
     OnDevice q, k, v, y, dy, dq, dk, dv;
     Dev<float> bias, stats, delta;
     std::vector<uint8_t> allowed_host;
@@ -102,12 +103,13 @@ struct Run {
         return v;
     }
     explicit Run(const Case &x)
-        : c(x), matrices(x.batch * x.groups * x.heads), q_row(x.groups * x.heads * x.width + 3),
+        : c(x), matrices(x.batch * x.groups * x.heads),
+          owners(x.shared ? x.batch * x.groups : matrices), q_row(x.groups * x.heads * x.width + (x.along ? 8 : 3)),
           k_row(x.groups * x.width), q(x.batch * x.rows * q_row, x.dtype),
           k(x.batch * x.keys * k_row, x.dtype), v(x.batch * x.keys * x.groups * x.width_v, x.dtype),
           y(matrices * x.rows * x.width_v, x.dtype), dy(matrices * x.rows * x.width_v, x.dtype),
-          dq(matrices * x.rows * x.width, x.dtype), dk(matrices * x.keys * x.width, x.dtype),
-          dv(matrices * x.keys * x.width_v, x.dtype),
+          dq(matrices * x.rows * x.width, x.dtype), dk(owners * x.keys * x.width, x.dtype),
+          dv(owners * x.keys * x.width_v, x.dtype),
           bias(numbers<float>(x.groups * x.heads * x.rows * x.keys)),
           stats(numbers<float>(matrices * x.rows * 2)), delta(numbers<float>(matrices * x.rows)),
           allowed_host(places(x)), allowed(allowed_host)
@@ -131,16 +133,19 @@ struct Run {
         a.q = matrix(q.at(), q_row, 1, n * q_row, c.heads * c.width, c.width);
         a.k = matrix(k.at(), k_row, 1, c.keys * k_row, c.width, 0);
         /* columns apart: v' as it stands */
-        a.v = matrix(v.at(), 1, c.keys, c.groups * c.width_v * c.keys, c.width_v * c.keys, 0);
+        a.v = c.along
+                  ? matrix(v.at(), c.width_v, 1, c.groups * c.width_v * c.keys, c.width_v * c.keys, 0)
+                  : matrix(v.at(), 1, c.keys, c.groups * c.width_v * c.keys, c.width_v * c.keys, 0);
         a.y =
             matrix(y.at(), all * c.width_v, 1, n * all * c.width_v, c.heads * c.width_v, c.width_v);
         a.dy = matrix(dy.at(), c.width_v, 1, all * n * c.width_v, c.heads * n * c.width_v,
                       n * c.width_v);
         a.dq = matrix(dq.at(), c.width, 1, all * n * c.width, c.heads * n * c.width, n * c.width);
-        a.dk = matrix(dk.at(), 1, c.keys, all * c.keys * c.width, c.heads * c.keys * c.width,
-                      c.keys * c.width);
-        a.dv = matrix(dv.at(), c.width_v, 1, all * c.keys * c.width_v, c.heads * c.keys * c.width_v,
-                      c.keys * c.width_v);
+        const int64_t own = owners / c.batch, step = c.shared ? 0 : c.keys;
+        a.dk = matrix(dk.at(), c.along ? c.width : 1, c.along ? 1 : c.keys, own * c.keys * c.width,
+                      own / c.groups * c.keys * c.width, step * c.width);
+        a.dv = matrix(dv.at(), c.width_v, 1, own * c.keys * c.width_v,
+                      own / c.groups * c.keys * c.width_v, step * c.width_v);
         if (c.bias)
             a.bias = matrix(bias.p, c.keys, 1, 0, c.heads * n * c.keys, n * c.keys);
         if (c.mask)
@@ -259,13 +264,50 @@ void one(const Context &x, const Case &c)
     ok(good, std::string(c.name) + ": y, dq, dk, dv");
     if (!good)
         printf("# off by %g %g %g %g, at most %g\n", e[0], e[1], e[2], e[3], limit);
-    if (c.width != 7)
+    if (c.width != 7 && c.width != 40)
         return;
     pp_cuda_attention(&x.c, &a);
     pp_cuda_attention_backward(&x.c, &a);
     ok(run.y.get(x.stream) == y && run.dq.get(x.stream) == dq && run.dk.get(x.stream) == dk &&
            run.dv.get(x.stream) == dv,
        "the same bits twice");
+}
+
+void whole_mask(const Context &x, const Case &c, double limit)
+{
+    Run run(c);
+    for (uint8_t &m : run.allowed_host)
+        m = 0;
+    run.allowed.put(run.allowed_host);
+    pp_cuda_attention(&x.c, &run.a);
+    const Run::Truth want = run.truth(run.bias.get(x.stream));
+    ok(off(run.y.get(x.stream), want.y) < limit, c.name);
+    pp_cuda_attention_backward(&x.c, &run.a);
+    ok(off(run.dv.get(x.stream), want.dv) < limit, "and its gradient");
+}
+
+/* The places in shared memory of eight rows of one chunk, which ldmatrix reads at a time, and of
+ * eight neighbouring chunks of a row, or of two, which eight threads write: all 32 banks. */
+template <int WIDE> void banks()
+{
+    bool good = true;
+    for (int r = 0; r < 128; r += 8)
+        for (int c = 0; c < WIDE / 8; c++) {
+            unsigned read = 0, written = 0;
+            for (int i = 0; i < 8; i++) {
+                const int chunk = c / 8 * 8 + i;
+                read |= 1u << swizzled<WIDE>(r + i, c) / 8 % 8;
+                written |= 1u << swizzled<WIDE>(r + c % 8 + chunk / (WIDE / 8),
+                                                chunk % (WIDE / 8)) / 8 % 8;
+            }
+            good &= read == 255 && written == 255;
+        }
+    std::vector<bool> used(128 * WIDE / 8);
+    for (int i = 0; i < 128 * WIDE / 8; i++)
+        used[static_cast<size_t>(swizzled<WIDE>(i / (WIDE / 8), i % (WIDE / 8)) / 8)] = true;
+    for (bool u : used)
+        good &= u;
+    ok(good, "no two of eight in one bank, " + std::to_string(WIDE) + " wide");
 }
 
 } // namespace
@@ -286,21 +328,30 @@ int main()
         {"one query", 1, 5, 8, 8, 3, 1, 1, 0, 0, 1, 1, 0, -1e4, PP_F32},
         {"bfloat16", 20, 66, 16, 16, 1, 1, 2, 1, 46, 1, 0, 0, low, PP_BF16},
         {"binary16", 20, 66, 24, 16, 1, 2, 1, 0, 0, 0, 1, 0.5, none, PP_F16},
+        {"shared keys", 20, 35, 16, 16, 2, 2, 2, 1, 15, 0, 0, 0, low, PP_F32, true, true},
+        /* tensor cores: each width of tile, rows of 16 bytes and others, several tiles */
+        {"half: causal", 150, 150, 64, 64, 1, 1, 2, 1, 0, 0, 0, 0, low, PP_BF16, true},
+        {"half: as wide as 32", 70, 130, 32, 26, 1, 1, 1, 1, 60, 1, 0, 0.25, low, PP_F16, true},
+        {"half: as wide as 64, keys apart", 66, 70, 48, 64, 2, 1, 1, 0, 0, 0, 2, 0, low, PP_F16},
+        {"half: as wide as 128", 70, 100, 96, 128, 1, 1, 1, 0, 0, 1, 1, 0, low, PP_BF16, true},
+        {"half: as wide as 256", 20, 70, 256, 200, 1, 1, 1, 1, 50, 0, 0, 0, low, PP_F16, true},
+        {"half: shared keys, dropout", 20, 70, 40, 24, 2, 2, 3, 1, 50, 0, 0, 0.5, none, PP_BF16,
+         true, true},
     };
+    banks<32>();
+    banks<64>();
+    banks<128>();
+    banks<256>();
     const Context x;
     for (const Case &c : cases)
         one(x, c);
     /* every score masked by a finite number: the mean of v, as softmax has it */
     Case whole = {"a mask of everything", 2, 3, 4, 4, 1, 1, 1, 0, 0, 0, 1, 0, low, PP_F32};
+    whole_mask(x, whole, 2e-6);
+    whole.dtype = PP_BF16;
+    whole_mask(x, whole, 1.0 / 128);
+    whole.dtype = PP_F32;
     Run run(whole);
-    for (uint8_t &m : run.allowed_host)
-        m = 0;
-    run.allowed.put(run.allowed_host);
-    pp_cuda_attention(&x.c, &run.a);
-    const std::vector<float> bias = run.bias.get(x.stream);
-    ok(off(run.y.get(x.stream), run.truth(bias).y) < 2e-6, whole.name);
-    pp_cuda_attention_backward(&x.c, &run.a);
-    ok(off(run.dv.get(x.stream), run.truth(bias).dv) < 2e-6, "and its gradient");
     run.a.width = 300;
     pp_cuda_attention(&x.c, &run.a);
     ok(strstr(pp_cuda_error(), "heads of more than 256") != nullptr, "wider heads are refused");

@@ -1,0 +1,192 @@
+/*
+ * attention.h - what the kernels of attention share, those for float32 (attention_cuda.cu) and
+ * those for 16-bit operands (attention_half.cu, attention_half_back.cu): places of a batch, what
+ * bias, mask and dropout say of a score, room on the card, the profile.
+ */
+#ifndef PP_ATTENTION_H
+#define PP_ATTENTION_H
+
+#include "api/pp_device.h"
+#include "api/pp_half.h"
+#include "api/pp_random.h"
+#include "device/cuda/multiply_add.h"
+
+/* attention_half.cu, attention_half_back.cu */
+void pp_attention_half(cudaStream_t stream, const PpAttention &a);
+void pp_attention_half_backward(cudaStream_t stream, const PpAttention &a);
+
+/* ---- places ---- */
+
+/* Where matrix z begins. */
+PP_DEVICE int64_t begin(const PpAttention &a, const int64_t *stride, int64_t z)
+{
+    int64_t at = 0;
+    for (int i = a.dims - 1; i >= 0; i--) {
+        at += z % a.count[i] * stride[i];
+        z /= a.count[i];
+    }
+    return at;
+}
+
+/* One matrix of float32. */
+struct Matrix {
+    float *at;
+    int64_t row, col;
+    __device__ Matrix(const PpAttention &a, const PpMatrix &m, int64_t z)
+        : at(static_cast<float *>(m.at)), row(m.row), col(m.col)
+    {
+        if (at)
+            at += begin(a, m.batch, z);
+    }
+    __device__ float get(int64_t r, int64_t c) const { return at[r * row + c * col]; }
+    __device__ void set(int64_t r, int64_t c, float x) const { at[r * row + c * col] = x; }
+};
+
+/* ---- scores ---- */
+
+/* What is added to the scores of one matrix, float32 or 16 bits. */
+struct Bias {
+    const PpAttention &a;
+    int64_t begins;
+    __device__ Bias(const PpAttention &x, int64_t z)
+        : a(x), begins(x.bias.at ? begin(x, x.bias.batch, z) : 0)
+    {
+    }
+    __device__ float at(int64_t r, int64_t c) const
+    {
+        const int64_t i = begins + r * a.bias.row + c * a.bias.col;
+        if (a.bias_dtype == PP_F32)
+            return static_cast<const float *>(a.bias.at)[i];
+        const uint16_t h = static_cast<const uint16_t *>(a.bias.at)[i];
+        return a.bias_dtype == PP_BF16 ? pp_from_bf16(h) : pp_from_f16(h);
+    }
+};
+
+/* The places of one matrix that are left out. */
+struct Mask {
+    const PpAttention &a;
+    const uint8_t *allowed;
+    __device__ Mask(const PpAttention &x, int64_t z)
+        : a(x),
+          allowed(x.allowed.at
+                      ? static_cast<const uint8_t *>(x.allowed.at) + begin(x, x.allowed.batch, z)
+                      : nullptr)
+    {
+    }
+    __device__ bool has(int64_t r, int64_t c) const
+    {
+        if (a.causal)
+            return c > r + a.diagonal;
+        return allowed && (allowed[r * a.allowed.row + c * a.allowed.col] != 0) == a.forbids;
+    }
+};
+
+/* What dropout makes of 1. */
+struct Dropout {
+    const PpAttention &a;
+    int64_t row, element; /* of the generator */
+    __device__ Dropout(const PpAttention &x, int64_t z)
+        : a(x), row(x.limit ? begin(x, x.random_row, z) : 0),
+          element(x.limit ? begin(x, x.random_element, z) : 0)
+    {
+    }
+    __device__ float kept(int64_t r, int64_t c) const
+    {
+        const uint64_t e = static_cast<uint64_t>(element + r * a.keys + c);
+        uint32_t random[4];
+        pp_philox(a.seed, a.step, a.row0 + static_cast<uint64_t>(row), e / 4, a.key, random);
+        const uint32_t mine =
+            e % 4 < 2 ? (e % 4 == 0 ? random[0] : random[1]) : (e % 4 == 2 ? random[2] : random[3]);
+        return mine >= a.limit ? a.kept : 0;
+    }
+};
+
+/* Which tiles a causal mask leaves: keys below `end` for the queries first .. first + n; queries
+ * from `from` on for the keys first ... */
+PP_DEVICE int64_t keys_end(const PpAttention &a, int64_t first, int64_t n)
+{
+    const int64_t end = first + n + a.diagonal;
+    return a.causal && end < a.keys ? end : a.keys;
+}
+PP_DEVICE int64_t rows_from(const PpAttention &a, int64_t first)
+{
+    return a.causal && first > a.diagonal ? first - a.diagonal : 0;
+}
+
+/* ---- the host's side ---- */
+
+inline int64_t attention_matrices(const PpAttention &a)
+{
+    int64_t n = 1;
+    for (int i = 0; i < a.dims; i++)
+        n *= a.count[i];
+    return n;
+}
+
+/* Dimensions along which the gradients of keys and values stay in place go behind the others.  So
+ * many neighbouring matrices then share those gradients: their owner adds them up in order. */
+inline int64_t attention_group(PpAttention &a)
+{
+    PpMatrix *const all[] = {&a.q,     &a.k,  &a.v,  &a.y,  &a.bias, &a.allowed,
+                             &a.stats, &a.dy, &a.dq, &a.dk, &a.dv};
+    int64_t group = 1;
+    for (int i = a.dims - 1, last = a.dims - 1; i >= 0; i--) {
+        if (a.dk.batch[i] != 0 || a.dv.batch[i] != 0)
+            continue;
+        group *= a.count[i];
+        for (int d = i; d < last; d++) {
+            const auto next = [d](int64_t *x) {
+                const int64_t t = x[d];
+                x[d] = x[d + 1];
+                x[d + 1] = t;
+            };
+            next(a.count);
+            next(a.random_row);
+            next(a.random_element);
+            for (PpMatrix *m : all)
+                next(m->batch);
+        }
+        last--;
+    }
+    return group;
+}
+
+/* Has a block of this card so many bytes of shared memory? */
+inline bool card_has(int bytes)
+{
+    int device = 0, most = 0;
+    char why[128];
+    if (!PP_CUDA(cudaGetDevice(&device)) ||
+        !PP_CUDA(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device)))
+        return false;
+    snprintf(why, sizeof why,
+             "it needs %d KiB of shared memory, and this GPU has %d: compute capability 8.0 does",
+             bytes / 1024, most / 1024);
+    if (most < bytes)
+        pp_cuda_note("attention", why, __FILE__, __LINE__);
+    return most >= bytes;
+}
+
+/* Blocks of so many bytes of shared memory: more than 48 KiB have to be asked for, once for a
+ * kernel. */
+template <class... P> bool room(void (*kernel)(P...), int bytes, bool *asked)
+{
+    if (!*asked && bytes > 48 * 1024)
+        *asked = card_has(bytes) &&
+                 PP_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                              bytes));
+    return *asked || bytes <= 48 * 1024;
+}
+
+/* Operations and bytes of `products` products of all scores; tensors: of q's size or k's, of
+ * elements of so many bytes. */
+inline void note(const PpAttention &a, double products, double tensors, double element)
+{
+    const double n = static_cast<double>(attention_matrices(a)),
+                 rows = n * static_cast<double>(a.rows), keys = static_cast<double>(a.keys),
+                 half = a.causal && a.rows == a.keys ? 0.5 : 1;
+    PP_WORK("attention", 2 * products * half * rows * keys * a.width,
+            tensors * element * static_cast<double>(a.width) * (rows + n * keys) / 2);
+}
+
+#endif
