@@ -7,8 +7,9 @@
  *
  * casts between floats where the product's type is another than softmax's.
  *
- * A mask that is a constant lower triangle, whether it picks by Where or adds numbers so low that
- * their exponential is 0, becomes `causal`, and its bytes are read no more.
+ * A mask that is a constant lower triangle or a band along the diagonal (a sliding window), whether
+ * it picks by Where or adds numbers so low that their exponential is 0, becomes `causal`, and its
+ * bytes are read no more.
  */
 #include <math.h>
 
@@ -25,29 +26,31 @@ static bool has_matrix(const Graph *g, ValueId v, int64_t rows, int64_t keys)
            shape_elements(s) > 0;
 }
 
-/* The diagonal of rows x keys that a value masks by: c <= r + diagonal is what is asked for, and
-   nothing else; below 0: none. */
-static int64_t diagonal(const Search *x, ValueId v, const Shape *p, MaskAsk ask)
+/* A mask that leaves in each row the keys from i + below to i + above, and nothing else, becomes a
+   diagonal and, where it leaves out some before, a window. */
+static bool is_band(const Search *x, ValueId v, const Shape *p, MaskAsk ask, AttentionAttr *attr)
 {
     int64_t rows = p->d[p->rank - 2], keys = p->d[p->rank - 1];
     if (!has_matrix(x->g, v, rows, keys))
-        return -1;
+        return false;
     Mask k = mask_of(x->masks, v, ask);
-    return k.full && k.band.below <= 1 - rows ? k.band.above : -1;
+    bool window = k.band.below > 1 - rows;
+    if (!k.full || k.band.above < 0 || (window && rows - 1 + k.band.below > keys - 1))
+        return false;
+    attr->diagonal = k.band.above;
+    attr->window = window ? k.band.above - k.band.below + 1 : 0;
+    return true;
 }
 
 /* A mask that need not be read. */
-static void find_triangle(const Search *x, Found *f, const Shape *p)
+static void find_band(const Search *x, Found *f, const Shape *p)
 {
     bool adds = f->mask == NONE;
     ValueId v = adds ? f->bias : f->mask;
-    int64_t d = -1;
-    if (v != NONE && (adds || f->attr.fill <= MASK_LOW))
-        d = diagonal(x, v, p, adds ? MASK_ZERO : f->attr.forbids ? MASK_FALSE : MASK_TRUE);
-    if (d < 0)
+    MaskAsk ask = adds ? MASK_ZERO : f->attr.forbids ? MASK_FALSE : MASK_TRUE;
+    if (v == NONE || (!adds && f->attr.fill > MASK_LOW) || !is_band(x, v, p, ask, &f->attr))
         return;
     f->attr.causal = true;
-    f->attr.diagonal = d;
     if (adds) {
         f->bias = NONE;
         f->attr.fill = -(double)INFINITY;
@@ -185,7 +188,7 @@ bool attention_forward(const Search *x, NodeId softmax, Found *f)
         return false;
     if (f->bias != NONE && val(g, f->bias)->dtype != DT_F32 && val(g, f->bias)->dtype != q->dtype)
         return false;
-    find_triangle(x, f, p);
+    find_band(x, f, p);
     f->attr.bias = f->bias != NONE;
     f->attr.mask = f->mask != NONE;
     return true;

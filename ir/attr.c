@@ -193,6 +193,8 @@ static void dump_attention(const AttentionAttr *t, FILE *f)
             (long long)t->key);
     if (t->causal)
         fprintf(f, " diagonal=%lld", (long long)t->diagonal);
+    if (t->window)
+        fprintf(f, " window=%lld", (long long)t->window);
     fprintf(f, "%s%s", t->bias ? " bias" : "", !t->mask ? "" : t->forbids ? " forbids" : " mask");
 }
 

@@ -34,9 +34,10 @@ typedef struct {
     /* of Dropout's random numbers */
     int64_t key;
     /* causal: key j is allowed for query i when j <= i + diagonal; diagonal >= 0, and e^(fill - x)
-     * is 0 for every score x */
+     * is 0 for every score x; of those keys the last `window` (0: all), which are some in each row
+     */
     bool causal;
-    int64_t diagonal;
+    int64_t diagonal, window;
     /* operands behind the others: a bias; bytes that allow a place, or that forbid it */
     bool bias, mask, forbids;
     /* the value that softmax makes in the model: its shape, and where the rows are */

@@ -114,7 +114,7 @@ static void put_attention(Record *b, const AttentionStep *t)
 {
     const AttentionAttr *at = t->attr;
     const int64_t plain[] = {(int64_t)t->type, (int64_t)t->bias_type, t->back,     t->width,
-                             t->width_v,       t->nb,                 at->causal,  at->diagonal,
+                             t->width_v,       t->nb,                 at->causal,  at->diagonal, at->window,
                              at->bias,         at->mask,              at->forbids};
     put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
     put(b, &at->scale, sizeof at->scale);

@@ -23,7 +23,10 @@ static const char *formula(Out *o, const AttentionStep *t)
         s = arena_printf(o->a, "%.9g * %s", at->scale, s);
     if (at->bias)
         s = arena_printf(o->a, "%s + bias", s);
-    if (at->causal && at->diagonal == 0)
+    if (at->window)
+        s = arena_printf(o->a, "%s where i + %" PRId64 " < j <= i + %" PRId64, s,
+                         at->diagonal - at->window, at->diagonal);
+    else if (at->causal && at->diagonal == 0)
         s = arena_printf(o->a, "%s where j <= i", s);
     else if (at->causal)
         s = arena_printf(o->a, "%s where j <= i + %" PRId64, s, at->diagonal);
@@ -88,6 +91,8 @@ void print_attention(Out *o, const Step *s)
     text_line(x, "    a.scale = %s;", cg_number(o->a, DT_F32, at->scale, 0));
     if (at->causal)
         text_line(x, "    a.causal = true, a.diagonal = %" PRId64 ";", at->diagonal);
+    if (at->window)
+        text_line(x, "    a.window = %" PRId64 ";", at->window);
     if (at->causal || at->mask)
         text_line(x, "    a.fill = %s, a.forbids = %s;", cg_number(o->a, DT_F32, at->fill, 0),
                   at->forbids ? "true" : "false");

@@ -158,11 +158,12 @@ typedef struct {
     int64_t count[PP_ATTENTION_DIMS];
     float scale;
     /* what a masked score is: one of a key beyond row + diagonal (causal), or one that `allowed`
-       does not allow, or forbids; a causal fill is so low that e^(fill - x) is 0, and diagonal >= 0
+       does not allow, or forbids; a causal fill is so low that e^(fill - x) is 0, and diagonal >= 0;
+       of the keys up to the diagonal only the last `window` are allowed (0: all), some in each row
      */
     float fill;
     bool causal, forbids;
-    int64_t diagonal;
+    int64_t diagonal, window;
     PpMatrix q, k, v, y, bias, allowed;                 /* k: [keys, width]; allowed: bytes */
     /* float32 [rows, 2], maximum and 1 / sum: forward writes it where there is one */
     PpMatrix stats;

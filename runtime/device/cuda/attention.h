@@ -76,7 +76,7 @@ struct Mask {
     __device__ bool has(int64_t r, int64_t c) const
     {
         if (a.causal)
-            return c > r + a.diagonal;
+            return c > r + a.diagonal || (a.window && c <= r + a.diagonal - a.window);
         return allowed && (allowed[r * a.allowed.row + c * a.allowed.col] != 0) == a.forbids;
     }
 };
@@ -101,16 +101,27 @@ struct Dropout {
     }
 };
 
-/* Which tiles a causal mask leaves: keys below `end` for the queries first .. first + n; queries
- * from `from` on for the keys first ... */
+/* Which tiles a causal mask leaves, in whole steps from the sequence's begin: keys from `begin` on
+ * and below `end` for the queries first .. first + n; queries from `from` on and below `end` for
+ * the keys first .. first + n. */
+PP_DEVICE int64_t keys_begin(const PpAttention &a, int64_t first, int64_t step)
+{
+    const int64_t begin = first + a.diagonal - a.window + 1;
+    return a.causal && a.window && begin > 0 ? begin / step * step : 0;
+}
 PP_DEVICE int64_t keys_end(const PpAttention &a, int64_t first, int64_t n)
 {
     const int64_t end = first + n + a.diagonal;
     return a.causal && end < a.keys ? end : a.keys;
 }
-PP_DEVICE int64_t rows_from(const PpAttention &a, int64_t first)
+PP_DEVICE int64_t rows_begin(const PpAttention &a, int64_t first, int64_t step)
 {
-    return a.causal && first > a.diagonal ? first - a.diagonal : 0;
+    return a.causal && first > a.diagonal ? (first - a.diagonal) / step * step : 0;
+}
+PP_DEVICE int64_t rows_end(const PpAttention &a, int64_t first, int64_t n)
+{
+    const int64_t end = first + n - 1 - a.diagonal + a.window;
+    return a.causal && a.window && end < a.rows ? end : a.rows;
 }
 
 /* ---- the host's side ---- */

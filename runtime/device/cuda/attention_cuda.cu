@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(THREADS) attention_forward(PpAttention a, int6
     }
     load<S, S::rows>(q, mq, first, a.rows, a.width);
     const int64_t end = keys_end(a, first, S::rows);
-    for (int64_t from = 0; from < end; from += S::keys) {
+    for (int64_t from = keys_begin(a, first, S::keys); from < end; from += S::keys) {
         float s[S::rm][S::rn] = {};
         load<S, S::keys>(kv, mk, from, a.keys, a.width);
         __syncthreads();
@@ -330,15 +330,15 @@ __global__ void __launch_bounds__(THREADS)
     float *k = pp_shared, *v = k + S::keys * S::line, *q = v + S::keys * S::line,
           *dy = q + S::rows * S::line, *p = dy + S::rows * S::line;
     const int ty = static_cast<int>(threadIdx.x) / SIDE;
-    const int64_t begins = blockIdx.x / tiles * group, from = blockIdx.x % tiles * S::keys;
+    const int64_t begins = blockIdx.x / tiles * group, from = blockIdx.x % tiles * S::keys,
+                  end = rows_end(a, from, S::keys);
     float dk[S::rn][S::rc] = {}, dv[S::rn][S::rc] = {};
     load<S, S::keys>(k, Matrix(a, a.k, begins), from, a.keys, a.width);
     load<S, S::keys>(v, Matrix(a, a.v, begins), from, a.keys, a.width_v);
     for (int64_t z = begins; z < begins + group; z++) {
         const Matrix mq(a, a.q, z), mdy(a, a.dy, z), stats(a, a.stats, z);
         const Scores scores(a, z);
-        for (int64_t first = rows_from(a, from) / S::rows * S::rows; first < a.rows;
-             first += S::rows) {
+        for (int64_t first = rows_begin(a, from, S::rows); first < end; first += S::rows) {
             float s[S::rm][S::rn] = {}, g[S::rm][S::rn] = {};
             RowStats rows[S::rm];
             load<S, S::rows>(q, mq, first, a.rows, a.width);
@@ -380,7 +380,7 @@ __global__ void __launch_bounds__(THREADS) attention_queries(PpAttention a, int6
     load<S, S::rows>(q, mq, first, a.rows, a.width);
     load<S, S::rows>(dy, mdy, first, a.rows, a.width_v);
     const int64_t end = keys_end(a, first, S::rows);
-    for (int64_t from = 0; from < end; from += S::keys) {
+    for (int64_t from = keys_begin(a, first, S::keys); from < end; from += S::keys) {
         float s[S::rm][S::rn] = {}, g[S::rm][S::rn] = {};
         load<S, S::keys>(k, mk, from, a.keys, a.width);
         load<S, S::keys>(v, mv, from, a.keys, a.width_v);

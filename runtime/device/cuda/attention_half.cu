@@ -110,6 +110,7 @@ __global__ void __launch_bounds__(HALF_THREADS, 2) attention_half(PpAttention a,
     const int z = static_cast<int>(blockIdx.x) % n,
               tile = tiles - 1 - static_cast<int>(blockIdx.x) / n;
     const int first = tile * S::rows, mine = first + half_warp() * 16 * S::m,
+              begins = static_cast<int>(keys_begin(a, first, S::keys)),
               end = static_cast<int>(keys_end(a, first, S::rows));
     const HalfMatrix mk(a, a.k, z), mv(a, a.v, z);
     const auto stage = [&](int from) { return stages + from / S::keys % 2 * 2 * S::tile; };
@@ -122,12 +123,12 @@ __global__ void __launch_bounds__(HALF_THREADS, 2) attention_half(PpAttention a,
     float out[S::m][S::wide / 8][4] = {};
     Running row[S::m];
     fetch<S::wide, S::rows, HALF_THREADS>(q, HalfMatrix(a, a.q, z), first, a.rows, a.width);
-    copy(0);
+    copy(begins);
     cp_async_wait<0>();
     __syncthreads();
     Half *const own = q + half_warp() * 16 * S::m * S::wide;
     const Strips<S::wide, S::m, S::kept> queries(own);
-    for (int from = 0; from < end; from += S::keys) {
+    for (int from = begins; from < end; from += S::keys) {
         if (from + S::keys < end)
             copy(from + S::keys);
         if (!Place<false>{mine, from}.empty(a, 16 * S::m, S::keys))

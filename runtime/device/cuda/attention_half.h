@@ -46,28 +46,37 @@ template <bool TURNED> struct Place {
     __device__ Span left(const PpAttention &a, int r) const
     {
         const int here = row + r - column, end = static_cast<int>(a.keys) - 1 - column,
-                  beyond = here + diagonal(a);
+                  beyond = here + highest(a);
         if (TURNED)
-            return span(a.causal ? here - diagonal(a) : 0, 1 << 20);
-        return span(0, a.causal && beyond < end ? beyond : end);
+            return span(here - highest(a), here - lowest(a));
+        return span(here + lowest(a), beyond < end ? beyond : end);
     }
     /* Is something of this strip left out; is all of so many rows? */
     __device__ bool border(const PpAttention &a, int columns) const
     {
         if (TURNED)
-            return a.causal && row + 15 > column + diagonal(a);
-        return column + columns > a.keys || (a.causal && column + columns - 1 > row + diagonal(a));
+            return row + 15 > column + highest(a) || column + columns - 1 > row - lowest(a);
+        return column + columns > a.keys || column + columns - 1 > row + highest(a) ||
+               column < row + 15 + lowest(a);
     }
     __device__ bool empty(const PpAttention &a, int rows, int columns) const
     {
         if (TURNED)
-            return row >= a.keys || (a.causal && row > column + columns - 1 + diagonal(a));
-        return row >= a.rows || (a.causal && column > row + rows - 1 + diagonal(a));
+            return row >= a.keys || row > column + columns - 1 + highest(a) ||
+                   column > row + rows - 1 - lowest(a);
+        return row >= a.rows || column > row + rows - 1 + highest(a) ||
+               column + columns - 1 < row + lowest(a);
     }
-    /* No key lies beyond a.keys. */
-    static __device__ int diagonal(const PpAttention &a)
+    /* The causal mask leaves query i the keys i + lowest .. i + highest. */
+    static constexpr int FAR = 1 << 29;
+    static __device__ int highest(const PpAttention &a)
     {
-        return static_cast<int>(a.diagonal < a.keys ? a.diagonal : a.keys);
+        return a.causal && a.diagonal < FAR ? static_cast<int>(a.diagonal) : FAR;
+    }
+    static __device__ int lowest(const PpAttention &a)
+    {
+        const int64_t d = a.diagonal - a.window + 1;
+        return a.causal && a.window && d > -FAR ? static_cast<int>(d) : -FAR;
     }
 };
 

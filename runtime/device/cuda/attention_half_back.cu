@@ -157,7 +157,8 @@ __global__ void __launch_bounds__(HALF_THREADS, 2)
     /* the first keys have the most queries to walk over: they begin first */
     const int block = static_cast<int>(blockIdx.x), begins = block % owners * group,
               from = block / owners / parts<S> * S::own, mine = from + 16 * half_warp(),
-              lowest = static_cast<int>(rows_from(a, from)) / S::walk * S::walk,
+              lowest = static_cast<int>(rows_begin(a, from, S::walk)),
+              end = static_cast<int>(rows_end(a, from, S::own)),
               chunk = block / owners % parts<S> * (columns<S> / 8);
     fetch<S::wide, S::own, HALF_THREADS>(tk, HalfMatrix(a, a.k, begins), from, a.keys, a.width);
     fetch<S::wide, S::own, HALF_THREADS>(tv, HalfMatrix(a, a.v, begins), from, a.keys, a.width_v);
@@ -178,13 +179,13 @@ __global__ void __launch_bounds__(HALF_THREADS, 2)
             fetch_queries<S::walk>(statistics + stage(first) * 3 * S::walk, a, stats, z, first);
             cp_async_commit();
         };
-        if (lowest < a.rows)
+        if (lowest < end)
             copy(lowest);
         cp_async_wait<0>();
         __syncthreads();
-        for (int first = lowest; first < a.rows; first += S::walk) {
+        for (int first = lowest; first < end; first += S::walk) {
             const Place<true> at = {mine, first};
-            if (first + S::walk < a.rows)
+            if (first + S::walk < end)
                 copy(first + S::walk);
             if (!at.empty(a, 16, S::walk))
                 add_queries<S>(dk, dv, k, v, stages + stage(first) * 2 * S::tile,
@@ -229,6 +230,7 @@ __global__ void __launch_bounds__(HALF_THREADS, 2)
                 *const stages = tdy + S::own * S::wide;
     const int block = static_cast<int>(blockIdx.x), z = block % n,
               first = (tiles - 1 - block / n) * S::own, mine = first + 16 * half_warp(),
+              begins = static_cast<int>(keys_begin(a, first, S::walk)),
               end = static_cast<int>(keys_end(a, first, S::own));
     const HalfMatrix mk(a, a.k, z), mv(a, a.v, z);
     const auto stage = [&](int from) { return stages + from / S::walk % 2 * 2 * S::tile; };
@@ -248,13 +250,13 @@ __global__ void __launch_bounds__(HALF_THREADS, 2)
     }
     fetch<S::wide, S::own, HALF_THREADS>(tq, HalfMatrix(a, a.q, z), first, a.rows, a.width);
     fetch<S::wide, S::own, HALF_THREADS>(tdy, HalfMatrix(a, a.dy, z), first, a.rows, a.width_v);
-    copy(0);
+    copy(begins);
     cp_async_wait<0>();
     __syncthreads();
     Half *const own = tq + half_warp() * 16 * S::wide;
     const typename S::Own q(own), dy(own + (tdy - tq));
     float dq[1][S::wide / 8][4] = {};
-    for (int from = 0; from < end; from += S::walk) {
+    for (int from = begins; from < end; from += S::walk) {
         const Place<false> at = {mine, from};
         if (from + S::walk < end)
             copy(from + S::walk);

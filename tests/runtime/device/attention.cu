@@ -25,8 +25,10 @@ struct Case {
     int causal, diagonal, bias, mask; /* mask: 1 allowed, 2 forbidden places */
     double ratio, fill;
     int dtype;
-    /* rows of q and v are side by side, as 16-byte copies want them; heads of a group share dk, dv */
+    /* rows of q and v are side by side, as 16-byte copies want them; heads of a group share dk, dv
+     */
     bool along = false, shared = false;
+    int window = 0;
 };
 
 /* Elements as the device has them, and what they are. */
@@ -104,9 +106,10 @@ struct Run {
     }
     explicit Run(const Case &x)
         : c(x), matrices(x.batch * x.groups * x.heads),
-          owners(x.shared ? x.batch * x.groups : matrices), q_row(x.groups * x.heads * x.width + (x.along ? 8 : 3)),
-          k_row(x.groups * x.width), q(x.batch * x.rows * q_row, x.dtype),
-          k(x.batch * x.keys * k_row, x.dtype), v(x.batch * x.keys * x.groups * x.width_v, x.dtype),
+          owners(x.shared ? x.batch * x.groups : matrices),
+          q_row(x.groups * x.heads * x.width + (x.along ? 8 : 3)), k_row(x.groups * x.width),
+          q(x.batch * x.rows * q_row, x.dtype), k(x.batch * x.keys * k_row, x.dtype),
+          v(x.batch * x.keys * x.groups * x.width_v, x.dtype),
           y(matrices * x.rows * x.width_v, x.dtype), dy(matrices * x.rows * x.width_v, x.dtype),
           dq(matrices * x.rows * x.width, x.dtype), dk(owners * x.keys * x.width, x.dtype),
           dv(owners * x.keys * x.width_v, x.dtype),
@@ -129,13 +132,15 @@ struct Run {
         a.fill = static_cast<float>(c.fill);
         a.causal = c.causal;
         a.diagonal = c.diagonal;
+        a.window = c.window;
         a.forbids = c.mask == 2;
         a.q = matrix(q.at(), q_row, 1, n * q_row, c.heads * c.width, c.width);
         a.k = matrix(k.at(), k_row, 1, c.keys * k_row, c.width, 0);
         /* columns apart: v' as it stands */
-        a.v = c.along
-                  ? matrix(v.at(), c.width_v, 1, c.groups * c.width_v * c.keys, c.width_v * c.keys, 0)
-                  : matrix(v.at(), 1, c.keys, c.groups * c.width_v * c.keys, c.width_v * c.keys, 0);
+        a.v =
+            c.along
+                ? matrix(v.at(), c.width_v, 1, c.groups * c.width_v * c.keys, c.width_v * c.keys, 0)
+                : matrix(v.at(), 1, c.keys, c.groups * c.width_v * c.keys, c.width_v * c.keys, 0);
         a.y =
             matrix(y.at(), all * c.width_v, 1, n * all * c.width_v, c.heads * c.width_v, c.width_v);
         a.dy = matrix(dy.at(), c.width_v, 1, all * n * c.width_v, c.heads * n * c.width_v,
@@ -185,7 +190,7 @@ struct Run {
     bool masked(int64_t b, int64_t r, int64_t j) const
     {
         if (c.causal)
-            return j > r + c.diagonal;
+            return j > r + c.diagonal || (c.window && j <= r + c.diagonal - c.window);
         const size_t i = static_cast<size_t>((b * c.rows + r) * c.keys + j);
         return c.mask && (allowed_host[i] != 0) == (c.mask == 2);
     }
@@ -297,8 +302,9 @@ template <int WIDE> void banks()
             for (int i = 0; i < 8; i++) {
                 const int chunk = c / 8 * 8 + i;
                 read |= 1u << swizzled<WIDE>(r + i, c) / 8 % 8;
-                written |= 1u << swizzled<WIDE>(r + c % 8 + chunk / (WIDE / 8),
-                                                chunk % (WIDE / 8)) / 8 % 8;
+                written |=
+                    1u << swizzled<WIDE>(r + c % 8 + chunk / (WIDE / 8), chunk % (WIDE / 8)) / 8 %
+                              8;
             }
             good &= read == 255 && written == 255;
         }
@@ -329,8 +335,11 @@ int main()
         {"bfloat16", 20, 66, 16, 16, 1, 1, 2, 1, 46, 1, 0, 0, low, PP_BF16},
         {"binary16", 20, 66, 24, 16, 1, 2, 1, 0, 0, 0, 1, 0.5, none, PP_F16},
         {"shared keys", 20, 35, 16, 16, 2, 2, 2, 1, 15, 0, 0, 0, low, PP_F32, true, true},
+        {"sliding window", 200, 200, 8, 8, 1, 1, 1, 1, 5, 0, 0, 0, low, PP_F32, true, false, 40},
         /* tensor cores: each width of tile, rows of 16 bytes and others, several tiles */
         {"half: causal", 150, 150, 64, 64, 1, 1, 2, 1, 0, 0, 0, 0, low, PP_BF16, true},
+        {"half: sliding window", 300, 300, 32, 32, 1, 1, 1, 1, 5, 0, 0, 0, low, PP_BF16, true,
+         false, 40},
         {"half: as wide as 32", 70, 130, 32, 26, 1, 1, 1, 1, 60, 1, 0, 0.25, low, PP_F16, true},
         {"half: as wide as 64, keys apart", 66, 70, 48, 64, 2, 1, 1, 0, 0, 0, 2, 0, low, PP_F16},
         {"half: as wide as 128", 70, 100, 96, 128, 1, 1, 1, 0, 0, 1, 1, 0, low, PP_BF16, true},
