@@ -1,6 +1,7 @@
 /*
  * attention.c - FlashAttention and its gradients by their definition, the scores of one query at a
- * time.  Dropout drops nothing here, as everywhere in this folder.
+ * time.  Dropout drops nothing here, as everywhere in this folder.  Where operands have 16 bits, so
+ * has what is multiplied with them, as tensor cores want it: e^(s - max), p and ds.
  */
 #include <math.h>
 
@@ -52,6 +53,13 @@ static double element(const Query *q, uint32_t operand, int64_t z, int64_t r, in
 {
     const Tensor *t = &q->e->in[operand];
     return eval_double_at(t, begin(&q->like, &t->shape, z) + r * t->shape.d[t->shape.rank - 1] + c);
+}
+
+/* A factor of a product with an operand. */
+static double factor(const Query *q, double x)
+{
+    Dtype t = q->e->in[0].dtype;
+    return dtype_is_half(t) ? dtype_round(t, x) : x;
 }
 
 static void probabilities(Query *q, int64_t z, int64_t r)
@@ -116,8 +124,8 @@ void eval_flash_attention(Eval *e)
             for (int64_t c = 0; c < q.width_v; c++) {
                 double sum = 0;
                 for (int64_t j = 0; j < q.keys; j++)
-                    sum += q.p[j] * element(&q, 2, z, j, c);
-                eval_set_double(&e->out[0], (z * q.rows + r) * q.width_v + c, sum);
+                    sum += factor(&q, q.p[j] * q.sum) * element(&q, 2, z, j, c);
+                eval_set_double(&e->out[0], (z * q.rows + r) * q.width_v + c, sum / q.sum);
             }
             eval_set_double(&e->out[1], (z * q.rows + r) * 2, q.top);
             eval_set_double(&e->out[1], (z * q.rows + r) * 2 + 1, 1 / q.sum);
@@ -136,11 +144,11 @@ static void add_query(Query *q, int64_t z, int64_t r, double *dq, double *dk, do
         for (int64_t c = 0; c < q->width_v; c++) {
             double dy = element(q, 5, z, r, c);
             g[j] += dy * element(q, 2, z, j, c);
-            dv[(z * q->keys + j) * q->width_v + c] += q->p[j] * dy;
+            dv[(z * q->keys + j) * q->width_v + c] += factor(q, q->p[j]) * dy;
         }
     }
     for (int64_t j = 0; j < q->keys; j++) {
-        double ds = masked(q, z, r, j) ? 0 : q->p[j] * (g[j] - delta) * q->t->scale;
+        double ds = masked(q, z, r, j) ? 0 : factor(q, q->p[j] * (g[j] - delta)) * q->t->scale;
         for (int64_t i = 0; i < q->width; i++) {
             dq[(z * q->rows + r) * q->width + i] += ds * element(q, 1, z, i, j);
             dk[(z * q->width + i) * q->keys + j] += ds * element(q, 0, z, r, i);
