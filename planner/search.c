@@ -22,8 +22,9 @@
 
 enum { CHUNKS = 4 };
 /* A node that is cut is as much work as so many actions that are planned; and how much there may
-   be, of a processor about half a minute; where nothing fits, a third of that to say so. */
-enum { SOLVED = 15, EFFORT = 15000000 };
+   be, of a processor about a quarter of a minute; where nothing fits, a third of that to say so;
+   for schedules that are made to measure, half of it. */
+enum { SOLVED = 15, EFFORT = 8000000 };
 
 /* ---- how far it is, on a terminal ------------------------------------------------------------ */
 
@@ -483,7 +484,7 @@ static void look_made(Search *x)
 {
     x->made = true;
     x->effort = 0;
-    for (uint32_t i = 0; i < x->list.n && x->effort <= EFFORT; i++) {
+    for (uint32_t i = 0; i < x->list.n && x->effort <= EFFORT / 2; i++) {
         Candidate *c = &x->list.at[i];
         if (!c->evaluated || c->bound >= least(x))
             continue;
