@@ -242,7 +242,8 @@ static const void *look_band(Arena *a, Dtype t, const Shape *s, const void *data
 static Mask of_constant(const Graph *g, const Value *v, MaskAsk ask)
 {
     size_t n = (size_t)shape_elements(&v->shape) * dtype_size(v->dtype);
-    const Mask *k = graph_look(g, v->dtype, &v->shape, graph_bytes(g, v->data, n), look_band, ask);
+    const Mask *k = graph_look(g, v->dtype, &v->shape, graph_bytes(g, v->data, n), look_band,
+                               (int)ask);
     return *k;
 }
 
@@ -272,7 +273,7 @@ static Mask of_cells(const Graph *g, ValueId id, MaskAsk ask)
     void *at = arena_alloc(g->arena, bytes);
     memcpy(at, &cone, bytes);
     const Mask *k = graph_look(g, DT_U8, &(Shape){.rank = 1, .d = {(int64_t)bytes}},
-                               graph_bytes(g, at, bytes), look_cone, ask);
+                               graph_bytes(g, at, bytes), look_cone, (int)ask);
     return *k;
 }
 
