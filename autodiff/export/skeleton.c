@@ -210,7 +210,8 @@ static void put_attribute_of(PbMessage *node, const Skeleton *s, const PbField *
 }
 
 /* A node of a graph or a function that stays as it is, with the parameters in it. */
-static void put_node(PbMessage *graph, const Skeleton *s, const PbField *w, const Onnx__NodeProto *n)
+static void put_node(PbMessage *graph, const Skeleton *s, const PbField *w,
+                     const Onnx__NodeProto *n)
 {
     PbMessage out = {.a = s->arena};
     PbSpan body = w->body;

@@ -113,7 +113,8 @@ static bool stands_alone(const Model *m, const char *name)
 {
     for (size_t i = 0; i < m->graph->n_input; i++) {
         const Onnx__TypeProto *t = m->graph->input[i]->type;
-        bool tensor = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type->shape;
+        bool tensor = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE &&
+                      t->tensor_type->shape;
         for (size_t k = 0; tensor && k < t->tensor_type->shape->n_dim; k++) {
             const Onnx__TensorShapeProto__Dimension *d = t->tensor_type->shape->dim[k];
             if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&

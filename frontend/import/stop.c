@@ -90,7 +90,8 @@ void stop_check(const Stops *t, const Graph *g)
     }
 }
 
-/* The vectors of spectral_norm are buffers that each forward moves on; a file has them as constants. */
+/* The vectors of spectral_norm are buffers that each forward moves on; in a file they are
+ * constants. */
 static void warn_untracked(const Model *m, const RawNode *n)
 {
     diag_hint("n_power_iterations of 10 or more at export make up for it");
