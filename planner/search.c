@@ -28,7 +28,7 @@ enum { SOLVED = 15, EFFORT = 8000000 };
 
 /* ---- how far it is, on a terminal ------------------------------------------------------------ */
 
-static void show(const char *format, ...)
+PRINTF_LIKE(1, 2) static void show(const char *format, ...)
 {
     static int terminal = -1;
     va_list list;
@@ -563,7 +563,7 @@ void plan_search(void *options)
         look_made(&x);
     if (o->memory && x.n_best == 0)
         look_for_least(&x);
-    show("");
+    show("%s", "");
     if (x.n_best == 0)
         plans_none(&x);
     plans_tell(&x);
