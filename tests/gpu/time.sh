@@ -9,23 +9,27 @@ gpt_sizes() {
         case $last in --vocab | --dim | --layers | --heads | --seq | --rows) printf -v "gpt_${last#--}" %d "$word" ;; esac
         last=$word
     done
+    gpt_work
+}
+gpt_work() {
     tokens=$((microbatches * gpt_rows * gpt_seq))
     # forward and backward of every weight a token meets (blocks and head), and of attention's two products over the whole square
     flops=$((tokens * (6 * (12 * gpt_layers * gpt_dim * gpt_dim + gpt_dim * gpt_vocab) + 12 * gpt_layers * gpt_dim * gpt_seq)))
 }
 
-# Weights and tokens, which did not travel.
+# gpt_data ROWS: weights and tokens, which did not travel.
 gpt_data() {
     # shellcheck disable=SC2086
     "$tools/make_gpt" --external $sizes -o "$dir/$gpt/gpt.onnx" &&
-        "$tools/make_tokens" --rows $((microbatches * gpt_rows)) --seq "$gpt_seq" --vocab "$gpt_vocab" -o "$dir/$gpt"
+        "$tools/make_tokens" --rows "$1" --seq "$gpt_seq" --vocab "$gpt_vocab" -o "$dir/$gpt"
 }
 
-# train PROGRAM OPTION...: steps of the GPT, PROGRAM as its folder, "2" or "2.bf16"; log and output into $run
+# train PROGRAM OPTION...: steps of the GPT, PROGRAM as its folder, "2", "2.bf16" or "step.16"; log and output into $run
 train() {
-    local folder=$1 data=$dir/$gpt; shift
+    local folder=$1 data=$dir/$gpt ranks=${1%%.*}; shift
+    [ "$ranks" != step ] || ranks=1
     mkdir -p "$run"
-    limited "$data/$folder/$program" train --device cuda --ranks "${folder%.*}" --data "input_ids=$data/x.npy" --data "target=$data/target.npy" \
+    limited "$data/$folder/$program" train --device "${device:-cuda}" --ranks "$ranks" --data "input_ids=$data/x.npy" --data "target=$data/target.npy" \
         --batch $((microbatches * gpt_rows)) --microbatches $microbatches --schedule 1f1b --optimizer adamw --lr 1e-4 --log-json "$run/log.json" "$@" >"$run/out" 2>&1 ||
         { cat "$run/out"; return 1; }
 }
@@ -44,8 +48,16 @@ first_loss() { sed -n 's/.*"loss": \([0-9.e+-]*\).*/\1/p' "$1" | head -n 1; }
 line() {
     awk -v name="$1" -v s="$2" -v peak="$3" -v memory="${4:-}" -v tokens="$tokens" -v flops="$flops" 'BEGIN {
         rate = flops / s * 1e-12
-        printf "%-34s %10.2f %12.0f %10.2f %8s %10s\n", name, s * 1e3, tokens / s, rate, (peak > 0 ? sprintf("%.1f %%", 100 * rate / peak) : "-"), memory }'
+        printf "%-34s %10.2f %12.0f %10.2f %8s %10s\n", name, s * 1e3, tokens / s, rate, (peak > 0 ? sprintf("%.1f %%", 100 * rate / peak) : "-"), memory }' |
+        tee -a "$results/table"
     printf '%s\t%s\n' "$1" "$2" >>"$results/times"
+}
+
+# table_head TITLE: of what comes, and of what is said once more at the end
+table_head() {
+    { echo
+      echo "GPT of $((12 * gpt_layers * gpt_dim * gpt_dim + gpt_vocab * gpt_dim + gpt_seq * gpt_dim)) weights, AdamW: $1"
+      printf '%-34s %10s %12s %10s %8s %10s\n' "" "ms a step" "tokens/s" "TFLOP/s" "of peak" "memory"; } | tee -a "$results/table"
 }
 
 # The peak of a precision, and the program of so many stages that computes in it.
@@ -58,7 +70,7 @@ time_pipelines() {
     local stages precision options folder run loss=''
     for stages in 1 2 4; do
         for precision in float32 TF32 bfloat16; do
-            [ $mode$precision != shimbfloat16 ] || [ $stages = 1 ] || continue
+            [ $mode$precision != shimbfloat16 ] || continue            # step has run it
             folder=$(folder_of $stages $precision)
             [ $precision = TF32 ] || ok "gpt, $stages stages, $precision: builds for the card" build "$gpt/$folder" "$program" || continue
             options=(); [ $precision != TF32 ] || options=(--tf32)
@@ -76,10 +88,12 @@ time_pipelines() {
     done
 }
 
+torch_is_here() { [ "$mode" = cuda ] && python3 -c 'import torch; assert torch.cuda.is_available()' >/dev/null 2>&1; }
+
 # The same model in PyTorch; ratios are its time by ours unsplit, in the same precision.
 time_torch() {
     local mode_of options seconds memory name ours
-    [ "$mode" = cuda ] && python3 -c 'import torch; assert torch.cuda.is_available()' >/dev/null 2>&1 || { echo "PyTorch: not here: nothing stands beside these times"; return; }
+    torch_is_here || { echo "PyTorch: not here: nothing stands beside these times"; return; }
     for options in {,--compile}" "{,--sdpa}" "{--bf16,--tf32,}; do    # what compiles takes long, and comes last
         [ "$(left)" -gt 0 ] || { echo "PyTorch $options: no time is left"; continue; }
         # shellcheck disable=SC2086
@@ -92,13 +106,12 @@ time_torch() {
     done
 }
 
-# What one stage's kernels reach, by kind, from a profile: TFLOP/s and GB/s beside the peaks.
+# kinds PROGRAM PEAK OPTION...: what one stage's kernels reach, by kind, from a profile: TFLOP/s and GB/s beside the peaks.
 kinds() {
-    local precision=$1 peak=$2 options=() run=$results/gpt.profile.$1
-    [ "$precision" != TF32 ] || options=(--tf32)
-    PP_PROFILE=$run.tsv CUDA_MODULE_LOADING=EAGER ok "gpt, unsplit, $precision: a profile" train "$(folder_of 1 "$precision")" --steps 3 "${options[@]}" || return
+    local folder=$1 peak=$2 run=$results/gpt.profile.$1; shift 2
+    PP_PROFILE=$run.tsv CUDA_MODULE_LOADING=EAGER ok "gpt, $folder: a profile" train "$folder" --steps 3 "$@" || return
     echo
-    echo "kernels of the unsplit GPT, $precision: 3 steps; of the peaks $peak TFLOP/s and $peak_gbs GB/s"
+    echo "kernels of the GPT in $folder${1:+ $*}: 3 steps; of the peaks $peak TFLOP/s and $peak_gbs GB/s"
     awk -F'\t' -v flops="$peak" -v gbs="$peak_gbs" '
         { k = $1; calls[k] += $3; s[k] += $4; f[k] += $5; b[k] += $6; total += $4; name[NR] = $0 }
         function share(of, peak) { return of > 0 && peak > 0 ? sprintf("%5.1f %%", 100 * of / peak) : "      -" }
@@ -124,17 +137,14 @@ time_all() {
     local cores=$jobs
     gpt=gpt
     tap=$results/time.tap
-    rm -f "$tap" "$results/times"
+    rm -f "$tap"
     [ $mode = cuda ] || { gpt=gpt-tiny microbatches=4 steps=3; }
     gpt_sizes
-    ok "gpt: weights and tokens" gpt_data || return
-    echo
-    echo "GPT of $((12 * gpt_layers * gpt_dim * gpt_dim + gpt_vocab * gpt_dim + gpt_seq * gpt_dim)) weights, $tokens tokens a step in $microbatches microbatches, AdamW"
-    printf '%-34s %10s %12s %10s %8s %10s\n' "" "ms a step" "tokens/s" "TFLOP/s" "of peak" "memory"
+    ok "gpt: weights and tokens" gpt_data $((microbatches * gpt_rows)) || return
+    table_head "$tokens tokens a step in $microbatches microbatches"
     time_pipelines
     time_torch
-    kinds float32 "$peak_fp32"
-    kinds TF32 "$peak_tf32"
-    kinds bfloat16 "$peak_bf16"
+    kinds 1 "$peak_fp32"
+    kinds 1 "$peak_tf32" --tf32
     rm -f "$dir/$gpt"/gpt.onnx "$dir/$gpt"/gpt.onnx.data
 }

@@ -16,7 +16,8 @@ run=(env CHECK=0 SHIMFLAGS="-O0 -g0" ${SANITIZED:+LDFLAGS="$PIPELINE_CFLAGS"} "$
 "${run[@]}" "$dir" >"$work/said" 2>&1
 is "run --shim" "$? $(tail -n 1 "$work/said" | sed 's/^[1-9][0-9]* passed/N passed/')" "0 N passed, 0 failed"
 grep -A 20 '^FAILED' "$work/said" | sed 's/^/# /'
-is "a line of time per number of stages and precision" "$(grep -c '^ppsplit, [124] stages, ' "$work/said")" 7
+is "a line of time per number of stages and precision, and at the end once more" "$(grep -c '^ppsplit, [124] stages, ' "$work/said")" 12
+is "a step of one microbatch" "$(grep -c '^ppsplit, 2 rows, bfloat16 ' "$work/said")" 2
 is "kinds of kernels" "$(grep -o '^\(product\|elementwise\|row\|column\) ' "$work/said" | sort -u | tr -d '\n')" "column elementwise product row "
 
 # the judge of run: a weight of one stage is 0
