@@ -311,7 +311,8 @@ said "no GPU" 'no GPU: .*no CUDA-capable device is detected.*--device cpu runs w
 # The parameters are looked at on the host, one after the other, though no file was asked for.
 said "a loss that is not finite" 'step [23]: the (loss|gradient.s norm) is (nan|inf): ' 4 "${train0[@]}" --steps 4 --lr 1e30
 # Whoever waits for messages that never come is let go.
-for call in ncclSend:9 ncclRecv:12 ncclGroupEnd:14 launch:20; do
+# (16 groups connect, before the first step)
+for call in ncclSend:9 ncclRecv:12 ncclGroupEnd:22 launch:20; do
     said "nccl, $call" "$at[a-zA-Z_]+: un(handled system error|specified launch failure)" '3|97' \
         env SHIM_DEVICES=3 SHIM_FAIL=$call "${train0[@]}" --transport nccl
 done
