@@ -8,6 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { SHA256_BYTES = 32, SHA256_TEXT = 2 * SHA256_BYTES + 1 };
 
 typedef struct {
@@ -22,4 +26,7 @@ void sha256_end(Sha256 *s, unsigned char digest[SHA256_BYTES]);
 void sha256_of(const void *data, size_t n, unsigned char digest[SHA256_BYTES]);
 void sha256_text(const unsigned char digest[SHA256_BYTES], char text[SHA256_TEXT]);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

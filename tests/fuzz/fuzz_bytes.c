@@ -117,7 +117,7 @@ static void print_stages(Pipe *p, Input *in)
         if (bytes)
             param_bytes(q, bytes);
     }
-    skeleton_write(p->graph, p->graph->model.at[0], NULL, nowhere);
+    skeleton_write(p->graph, p->graph->model.at[0], "model.skeleton", NULL, nowhere);
 }
 
 static void compile(void *arg)
