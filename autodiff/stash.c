@@ -301,7 +301,8 @@ static bool hold_chains(Cut *c)
 {
     const Stage *s = c->s;
     bool any = false;
-    memset(c->chain, 0, c->g->value.n * sizeof *c->chain);
+    for (uint32_t i = 0; i < c->value.n; i++)
+        c->chain[c->value.at[i]] = 0;
     for (uint32_t i = 0; i < s->forward.n; i++) {
         NodeId id = s->forward.at[i];
         const Node *n = &c->g->node.at[id];
