@@ -403,6 +403,7 @@ static const struct { const char *name; int (*run)(int argc, char **argv); } com
     {"schedule", schedule_main},
     {"report", report_main},
     {"merge", merge_main},
+    {"forecast", forecast_main},
     {"ops", ops_main},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

@@ -9,6 +9,7 @@
 #define PPSPLIT_TABLES_H
 
 #include "codegen/cg.h"
+#include "partition/auto/card.h"
 #include "runtime/api/pp.h"
 
 /* ---- plan/table.c ---------------------------------------------------------------------------- */
@@ -34,6 +35,35 @@ const PpKept *cg_kept(const StageGen *sg, Arena *a, int *n);
 
 /* PpStage.steps */
 const PpSteps *cg_steps_table(const StageGen *sg, Arena *a);
+/* 'F'; of the backward W is what goes into gradients of parameters, in whatever function, 'I' what
+   goes elsewhere, and 'B' both */
+int cg_step_part(const Func *f, const Step *s);
+const char *cg_step_nodes(const Func *f, const Step *s, Arena *a); /* their names, a line each */
+
+/* ---- plan/launches.c ------------------------------------------------------------------------- */
+
+/* What a step launches on a device, a kernel or a call of a library: kind, as a profile has it. */
+typedef struct {
+    Work work;
+    const char *kind;
+    int part;
+    const char *nodes;
+} Launch;
+typedef struct {
+    uint32_t n;
+    Launch *at;
+} Launches;
+
+/* By FuncKind; then at the end of a step: the norm of gradients, the update without states and the
+   zeros; and what each state of an optimizer adds. */
+enum { LAUNCHES_UPDATE = F_COUNT, LAUNCHES_STATE, LAUNCHES };
+typedef struct {
+    Launches of[LAUNCHES];
+    bool once; /* its functions run once a step, over all microbatches */
+} StageLaunches;
+
+const StageLaunches *cg_launches(const StageGen *sg, Arena *a);
+const char *cg_launches_name(int list, Arena *a); /* "backward", "update" */
 
 /* ---- plan/program.c -------------------------------------------------------------------------- */
 

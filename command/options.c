@@ -19,6 +19,7 @@ static const char usage[] =
     "  or:  ppsplit schedule NAME|FILE.csv [OPTION]...  generate, verify, simulate, draw a "
     "schedule\n"
     "  or:  ppsplit report OUT [LOG|TRACE]... -o FILE   pictures of a program and its runs: a page\n"
+    "  or:  ppsplit forecast OUT [OPTION]...            how long its step takes on a GPU at the least\n"
     "  or:  ppsplit merge OUT CHECKPOINT -o M.onnx      put trained weights back into the model\n"
     "  or:  ppsplit ops                                 what is supported\n"
     "  or:  ppsplit help [COMMAND]                      how a command is used\n"

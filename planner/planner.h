@@ -15,6 +15,7 @@
 #ifndef PPSPLIT_PLANNER_H
 #define PPSPLIT_PLANNER_H
 
+#include "partition/auto/card.h"
 #include "partition/partition.h"
 
 #ifdef __cplusplus
@@ -71,6 +72,17 @@ typedef struct {
 
 /* Prints the best plans and the commands of the best one; fatal where there is none. */
 void plan_search(void *options); /* const PlanOptions *, for diag_run() */
+
+/* ---- forecast.c: a step of a program on one GPU ---- */
+
+typedef struct {
+    Arena *arena;
+    const char *out, *optimizer; /* the folder */
+    const Card *card;
+    int microbatches, longest; /* of a step; so many of its launches are listed */
+    bool tf32;
+} ForecastOptions;
+void forecast_tell(void *options); /* const ForecastOptions *, for diag_run() */
 
 #ifdef __cplusplus
 }

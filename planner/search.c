@@ -496,10 +496,16 @@ static void look_made(Search *x)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static int states_of(const char *optimizer)
+int optimizer_states(const char *name)
 {
+    char names[400] = "";
     OptimKind kind;
-    return optim_find(optimizer, &kind) ? optimizers[kind].states : -1;
+    if (optim_find(name, &kind))
+        return optimizers[kind].states;
+    for (int i = 0, n = 0; i < OPTIMIZERS && n < (int)sizeof names; i++)
+        n += snprintf(names + n, sizeof names - (size_t)n, "%s%s", i ? ", " : "",
+                      optimizers[i].name);
+    diag_fatal(EXIT_USAGE, WHERE_NONE, "--optimizer: '%s' is none; there are %s", name, names);
 }
 
 static void check_schedule(const char *name)
@@ -523,13 +529,6 @@ static void check_schedule(const char *name)
 
 static void check(const PlanOptions *o)
 {
-    char names[400] = "";
-    for (int i = 0, n = 0; i < OPTIMIZERS && n < (int)sizeof names; i++)
-        n += snprintf(names + n, sizeof names - (size_t)n, "%s%s", i ? ", " : "",
-                      optimizers[i].name);
-    if (states_of(o->optimizer) < 0)
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "--optimizer: '%s' is none; there are %s", o->optimizer,
-                   names);
     if (o->schedule)
         check_schedule(o->schedule);
     if (o->offload && !strcmp(o->offload, "stash") && o->partition->automatic.rates.offload <= 0) {
@@ -546,7 +545,7 @@ static void check(const PlanOptions *o)
 void plan_search(void *options)
 {
     const PlanOptions *o = options;
-    Search x = {.o = o, .a = o->arena, .states = states_of(o->optimizer)};
+    Search x = {.o = o, .a = o->arena, .states = optimizer_states(o->optimizer)};
     check(o);
     x.own_rows = o->model.rows(o->model.of);
     open_own(&x);

@@ -81,6 +81,9 @@ typedef struct {
     uint32_t tried, large, same, longer;
 } Search;
 
+/* ---- search.c ---- */
+int optimizer_states(const char *name); /* fatal: there is none of that name */
+
 /* ---- program.c: of a cut ---- */
 const Program *cut_program(Search *x, Cut *c);
 /* Of the stage that by the model of costs takes most; quickly */

@@ -10,7 +10,7 @@
 /* of quick operations; ROUNDING: of what a half's value takes where it is made */
 enum { DEAR = 24, KEEP_FROM = 10, SHORT = 5, ROUNDING = 5, LONGEST_ROW = 4096 };
 
-static int price(const Stmt *s)
+int nest_worth(const Stmt *s)
 {
     if (s->kind != S_OP)
         return s->kind == S_LOAD ? 1 + 2 * (int)s->nindex : 0;
@@ -23,7 +23,7 @@ static int cost(const Nest *n, uint32_t i)
     const Stmt *s = &n->stmt.at[i];
     if (s->row || s->keep)
         return 0;
-    int c = price(s);
+    int c = nest_worth(s);
     for (uint32_t j = 0; j < s->nin && c < DEAR; j++)
         c += cost(n, s->in[j]);
     return c;
@@ -143,11 +143,11 @@ void nest_divide(Nest *n, int most)
         if (s->kind != S_OP || s->row)
             continue;
         /* an elementary function alone */
-        if (sum >= most || (sum > 0 && price(s) >= DEAR)) {
+        if (sum >= most || (sum > 0 && nest_worth(s) >= DEAR)) {
             last++;
             sum = 0;
         }
-        sum += price(s) >= DEAR ? most : price(s);
+        sum += nest_worth(s) >= DEAR ? most : nest_worth(s);
         s->pass = s->last = last;
     }
     /* all that is stored at the end: it may lie where a pass still reads */
@@ -163,7 +163,7 @@ int nest_price(const Nest *n)
     int sum = 0;
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].kind == S_OP && !n->stmt.at[i].row)
-            sum += price(&n->stmt.at[i]);
+            sum += nest_worth(&n->stmt.at[i]);
     return sum;
 }
 

@@ -207,6 +207,14 @@ int64_t cg_live(const Lifetime *l, uint32_t n);
 /* total: bytes of all roots, which stand one behind the other; root_of: by value of Stage.stash */
 void cg_again(StageGen *sg, const uint32_t *root_of, int64_t total);
 
+/* ---- work.c: what a nest is to a device ------------------------------------------------------ */
+
+/* Bytes that it reads and writes at the least; "elementwise", "copy", "row" or "column". */
+Lin nest_bytes(const Nest *n);
+const char *nest_kind(const Nest *n);
+/* Instructions of its operations, loads and stores, at all its points, in all its passes. */
+Lin nest_instructions(const Nest *n);
+
 /* ---- constant.c ------------------------------------------------------------------------------ */
 
 uint32_t cg_constant(StageGen *sg, ValueId v);          /* its number */

@@ -18,8 +18,7 @@ static void nodes_of(const Func *f, uint32_t group, IdMap *seen, Text *names)
     }
 }
 
-/* Of the backward W is what goes into gradients of parameters, in whatever function. */
-static int part_of(const Func *f, const Step *s)
+int cg_step_part(const Func *f, const Step *s)
 {
     bool weight = false, input = false;
     if (f->kind == F_FORWARD)
@@ -31,6 +30,18 @@ static int part_of(const Func *f, const Step *s)
     return !weight ? 'I' : input ? 'B' : 'W';
 }
 
+const char *cg_step_nodes(const Func *f, const Step *s, Arena *a)
+{
+    IdMap seen = {0};
+    Text names = {.a = a};
+    nodes_of(f, s->group, &seen, &names);
+    if (s->then)
+        nodes_of(f, s->then->group, &seen, &names);
+    for (uint32_t j = 1; j < s->inner.n; j++)
+        nodes_of(f, s->inner.at[j].group, &seen, &names);
+    return text_all(&names);
+}
+
 const PpSteps *cg_steps_table(const StageGen *sg, Arena *a)
 {
     static const FuncKind kind[PP_TIMED] = {F_FORWARD, F_BACKWARD, F_INPUT, F_WEIGHT};
@@ -40,14 +51,7 @@ const PpSteps *cg_steps_table(const StageGen *sg, Arena *a)
         PpStep *step = arena_array(a, PpStep, f ? f->step.n + 1 : 1);
         for (uint32_t i = 0; f && i < f->step.n; i++) {
             const Step *s = &f->step.at[i];
-            IdMap seen = {0};
-            Text names = {.a = a};
-            nodes_of(f, s->group, &seen, &names);
-            if (s->then)
-                nodes_of(f, s->then->group, &seen, &names);
-            for (uint32_t j = 1; j < s->inner.n; j++)
-                nodes_of(f, s->inner.at[j].group, &seen, &names);
-            step[i] = (PpStep){part_of(f, s), text_all(&names)};
+            step[i] = (PpStep){cg_step_part(f, s), cg_step_nodes(f, s, a)};
         }
         list[t] = (PpSteps){f ? (int)f->step.n : 0, step};
     }

@@ -124,9 +124,4 @@ typedef struct {
 void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *arg_name,
                      const bool *alias, CudaNest *out);
 
-/* work.c: for PP_PROFILE: bytes that a nest reads and writes at the least; "elementwise", "copy",
- * "row" or "column". */
-Lin nest_bytes(const Nest *n);
-const char *nest_kind(const Nest *n);
-
 #endif

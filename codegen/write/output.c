@@ -97,6 +97,8 @@ static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *d
     if (opt->cuda)
         text_add(
             &t,
+            "    launches.tsv                           what it launches on a GPU: ppsplit forecast says how "
+            "long a step takes\n"
             "\n    make pipeline-cuda run                 the program for NVIDIA GPUs, with nvcc\n"
             "    make pipeline-shim SHIM=DIR            its CUDA run and checked on the CPU: DIR "
             "is tests/cuda_shim of ppsplit\n");
@@ -190,7 +192,9 @@ static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
     uint64_t hash = HASH_START;
     const char *params = arena_printf(a, "%s/params", dir);
     const char *final_params = arena_printf(a, "%s/params", final_dir);
-    Text tables = {.a = a};
+    const int64_t rows = p->graph->batch > 0 ? p->graph->batch : 1;
+    Text tables = {.a = a}, launches = {.a = a};
+    cg_launches_head(rows, &launches);
     for (uint32_t i = 0; i < p->stage.n; i++) {
         Arena *of_stage = arena_within(a);
         Pipe *of = stage_of(p, i);
@@ -214,12 +218,15 @@ static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
         if (opt->cuda) {
             cg_stage_print(device, TARGET_CUDA, &cu);
             put(a, dir, arena_printf(a, "stage%u.cu", i), cu.at, cu.n);
+            cg_launches_print(cg_launches(device, of_stage), i, rows, of_stage, &launches);
         }
         cg_tables_print(opt->cpu ? sg : device, opt->cpu, opt->cuda ? device : NULL, outside,
                         &tables);
         cg_params_write(opt->cpu ? sg : device, params, final_params, opt->link, weight);
         arena_free(of_stage);
     }
+    if (opt->cuda)
+        put(a, dir, "launches.tsv", launches.at, launches.n);
     hash = write_totals(p, dir, hash, &tables);
     Text t = {.a = a};
     cg_pipeline_print(p, opt, hash, &tables, &t);

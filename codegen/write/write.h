@@ -22,6 +22,10 @@ const char *cg_table_name(const StageGen *sg);
 void cg_tables_print(const StageGen *sg, bool cpu, const StageGen *cuda, OutsideFile *outside,
                      Text *t);
 
+/* launches.c: launches.tsv, its head and a stage's lines; rows: of a microbatch */
+void cg_launches_head(int64_t rows, Text *t);
+void cg_launches_print(const StageLaunches *s, uint32_t stage, int64_t rows, Arena *a, Text *t);
+
 /* pipeline.c */
 void cg_pipeline_print(Pipe *p, const CodegenOptions *opt, uint64_t hash, const Text *tables,
                        Text *t);

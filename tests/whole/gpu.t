@@ -19,6 +19,12 @@ grep -A 20 '^FAILED' "$work/said" | sed 's/^/# /'
 is "a line of time per number of stages and precision, and at the end once more" "$(grep -c '^ppsplit, [124] stages, ' "$work/said")" 12
 is "a step of one microbatch" "$(grep -c '^ppsplit, 2 rows, bfloat16 ' "$work/said")" 2
 is "kinds of kernels" "$(grep -o '^\(product\|elementwise\|row\|column\) ' "$work/said" | sort -u | tr -d '\n')" "column elementwise product row "
+# What the program counts as it runs is what the forecast was made of: 3 steps of one microbatch.
+counted() { awk -F'\t' -v k="$1" '$1 == k { f += $5; b += $6; n += $3 } END { printf "%d launches, %.4g FLOP, %.4g bytes", n, f, b }' "$dir/results.shim/gpt.profile.step.2.tsv"; }
+told() { awk -F'\t' -v k="$1" -v steps=3 '$5 == k && $2 ~ /^(forward|backward)$/ { f += steps * ($6 == "scalar" ? 0 : $8); b += steps * $9; n += steps * $7 } END { printf "%d launches, %.4g FLOP, %.4g bytes", n, f, b }' "$dir/gpt-tiny/step.2/launches.tsv"; }
+for kind in product elementwise row; do is "forecast of kind $kind" "$(told $kind)" "$(counted $kind)"; done
+# of a causal square the profile counts half; the forecast the tiles that are computed, of 16 tokens all
+is "forecast of kind attention" "$(told attention | sed 's/,.*FLOP//')" "$(counted attention | sed 's/,.*FLOP//')"
 
 # the judge of run: a weight of one stage is 0
 head -c 4 /dev/zero | dd of="$dir/doc-ts.2/params/stage1.safetensors" bs=1 seek=$(($(stat -c %s "$dir/doc-ts.2/params/stage1.safetensors") - 4)) conv=notrunc status=none

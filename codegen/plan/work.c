@@ -1,8 +1,8 @@
 /*
- * work.c - what a nest moves, for the profile of a device: every tensor it reads and writes, once,
- * however often its passes come by.
+ * work.c - what a nest is to a device, for its profile and its forecast.  Bytes: every tensor that
+ * it reads and writes, once, however often its passes come by.  Instructions: of each pass.
  */
-#include "print.h"
+#include "plan.h"
 
 /* Of the points of the nest, those that differ for this access: an index operand may lead anywhere,
  * one of a row once a row. */
@@ -57,4 +57,26 @@ const char *nest_kind(const Nest *n)
         if (n->stmt.at[i].kind == S_OP)
             return "elementwise";
     return n->kind == NEST_POINT ? "copy" : n->kind == NEST_ROW ? "row" : "column";
+}
+
+/* What is computed once a row counts for nothing. */
+Lin nest_instructions(const Nest *n)
+{
+    Arena *a = arena_new();
+    uint8_t *in_pass = arena_array(a, uint8_t, n->stmt.n + 1);
+    int64_t each = 0;
+    for (int p = 0; p <= n->passes; p++) {
+        nest_marks(n, p, in_pass);
+        for (uint32_t i = 0; i < n->stmt.n; i++) {
+            const Stmt *s = &n->stmt.at[i];
+            if (in_pass[i] && !s->row)
+                each += s->kind == S_STORE || s->kind == S_REDUCE ? 1 : nest_worth(s);
+        }
+    }
+    arena_free(a);
+    Lin all = lin(each);
+    for (int d = 0; d < n->nd; d++)
+        if (!lin_mul(all, n->ext[d], &all))
+            return all; /* as in elements() */
+    return all;
 }
