@@ -1,7 +1,7 @@
 /*
  * cuda.h - what the files of the CUDA printer share.  cuda_element.c: elements one or four at a
- * time; cuda_row.c: rows; cuda_column.c: columns and sums in two steps; cuda_tile.c: copies between
- * different orders of dimensions; cuda.c chooses among them.
+ * time; cuda_row.c: rows, cuda_segments.c: few long ones; cuda_column.c: columns, and sums in two
+ * steps; cuda_tile.c: copies between different orders of dimensions; cuda.c chooses among them.
  */
 #ifndef PPSPLIT_PRINT_CUDA_H
 #define PPSPLIT_PRINT_CUDA_H
@@ -53,11 +53,13 @@ const char *cuda_grid(Cuda *c, const char *function, Lin n,
                       int64_t per); /* "pp_blocks(rows * 64, 256)" */
 /* what is printed now is the next kernel of the nest */
 void cuda_kernel(Cuda *c, int threads, const char *grid, const char *block);
-/* scratch memory for partial results of a reduction */
-void cuda_part(Cuda *c, uint32_t stmt, int64_t bytes);
+/* Scratch memory for partial results of a reduction, which this kernel writes, and what it is called;
+ * a later kernel of the nest reads them. */
+const char *cuda_part(Cuda *c, uint32_t stmt, int64_t bytes);
+const char *cuda_part_read(Cuda *c, uint32_t stmt);
 const char *cuda_wide(const Cuda *c);                   /* "_wide" where indices have 64 bits */
 
-/* cuda_tile.c, cuda_row.c, cuda_column.c */
+/* cuda_tile.c, cuda_segments.c, cuda_column.c */
 /* the dimension along which operands lie, other than the innermost; -1: none */
 int cuda_tile_along(Cuda *c);
 void cuda_tile(Cuda *c, int along);

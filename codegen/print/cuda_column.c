@@ -143,22 +143,24 @@ static void combine(Column *o, uint32_t i, const Stmt *s)
 static void put_part(Column *o, uint32_t i, const Stmt *s)
 {
     Cuda *c = o->c;
-    text_line(c->p.t, "part%u[static_cast<%s>(blockIdx.y) * %s + column] = %s;", i, c->index,
+    const char *part = cuda_part(c, i, lin_at(o->columns, c->full) * o->count *
+                                           (int64_t)dtype_size(dtype_sum(s->type)));
+    text_line(c->p.t, "%s[static_cast<%s>(blockIdx.y) * %s + column] = %s;", part, c->index,
               print_factor(&c->p, o->columns), c->p.scalar[i]);
-    cuda_part(c, i, lin_at(o->columns, c->full) * o->count *
-                      (int64_t)dtype_size(dtype_sum(s->type)));
 }
 
 static void first_part(Column *o, uint32_t i, const Stmt *s)
 {
-    text_line(o->c->p.t, "%s %s = part%u[column];", type_sum(s->type), o->c->p.scalar[i], i);
+    text_line(o->c->p.t, "%s %s = %s[column];", type_sum(s->type), o->c->p.scalar[i],
+              cuda_part_read(o->c, i));
 }
 
 static void add_part(Column *o, uint32_t i, const Stmt *s)
 {
     Print *p = &o->c->p;
     print_accumulate(p, p->scalar[i], s,
-                     arena_printf(p->a, "part%u[k * %s + column]", i, print_factor(p, o->columns)));
+                     arena_printf(p->a, "%s[k * %s + column]", cuda_part_read(o->c, i),
+                                  print_factor(p, o->columns)));
 }
 
 static void stores(Column *o)

@@ -299,13 +299,29 @@ void cuda_kernel(Cuda *c, int threads, const char *grid, const char *block)
     c->grid_rows = false;
 }
 
-void cuda_part(Cuda *c, uint32_t stmt, int64_t bytes)
+static const char *use_part(Cuda *c, uint32_t j, PartUse use)
+{
+    c->out->kernel[c->out->n - 1].part[j] = use;
+    return arena_printf(c->p.a, "part%u", c->out->part[j].stmt);
+}
+
+const char *cuda_part(Cuda *c, uint32_t stmt, int64_t bytes)
 {
     CudaNest *o = c->out;
+    INSIST(o->parts < NEST_DIMS);
     o->part[o->parts].stmt = stmt;
     o->part[o->parts].type = dtype_sum(c->p.n->stmt.at[stmt].type);
-    o->part[o->parts++].offset = o->bytes_scratch;
+    o->part[o->parts].offset = o->bytes_scratch;
     o->bytes_scratch += cg_align(bytes);
+    return use_part(c, o->parts++, PART_WRITTEN);
+}
+
+const char *cuda_part_read(Cuda *c, uint32_t stmt)
+{
+    for (uint32_t j = 0; j < c->out->parts; j++)
+        if (c->out->part[j].stmt == stmt)
+            return use_part(c, j, PART_READ);
+    BUG("no kernel before leaves partial results of statement %u", stmt);
 }
 
 const char *cuda_wide(const Cuda *c) { return strcmp(c->index, "int") == 0 ? "" : "_wide"; }

@@ -1,7 +1,6 @@
 /*
  * cuda_row.c - rows on the device.  In: a nest of rows.  Out: one kernel in which a warp, or a part
- * of one, takes a row of up to 1,024 elements, or a block takes a longer one; or, for few long rows
- * that are only summed, two: segments, then their sums.
+ * of one, takes a row of up to 1,024 elements, or a block takes a longer one.
  *
  * Where the rows' elements lie apart but the rows side by side (a softmax over channels), each
  * thread takes a row.
@@ -14,17 +13,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "cuda.h"
+#include "cuda_row.h"
 
 enum { WARP_ROW = 1024, FEW_ROWS = 64, SHORT_ROW = 128, MANY_ROWS = 1024, UNROLLED = 64 };
-
-typedef struct {
-    Cuda *c;
-    Lin rows, length;               /* rows of the nest; elements of one */
-    int lanes;                      /* threads of a row: a part of a warp; 0: a block's */
-    int threads;                    /* of a block */
-    const char *lane;               /* of the thread in its row */
-} Row;
 
 static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to; }
 
@@ -215,7 +206,7 @@ static void within(Row *r, const char *linear, const char *end)
 
 /* The row's elements of this thread, at `from` steps of a whole row of threads: chunk c, or all of
  * a loop's. */
-static void over_row(Row *r, const char *begin, const char *end)
+void row_elements(Row *r, const char *begin, const char *end)
 {
     Cuda *c = r->c;
     int64_t width = at_once(r);
@@ -265,7 +256,7 @@ static void over_row(Row *r, const char *begin, const char *end)
     print_close_block(&c->p);
 }
 
-static void open_reductions(Cuda *c)
+void row_open_sums(Cuda *c)
 {
     for (uint32_t i = 0; i < c->p.n->stmt.n; i++)
         if (c->p.in_pass[i] && c->p.n->stmt.at[i].kind == S_REDUCE)
@@ -273,8 +264,7 @@ static void open_reductions(Cuda *c)
                       print_neutral(&c->p, &c->p.n->stmt.at[i]));
 }
 
-/* part: of a segment of the row, not rounded yet. */
-static void close_reductions(Row *r, bool part)
+void row_close_sums(Row *r, bool part)
 {
     Cuda *c = r->c;
     for (uint32_t i = 0; i < c->p.n->stmt.n; i++) {
@@ -289,22 +279,20 @@ static void close_reductions(Row *r, bool part)
     }
 }
 
-static bool stores_scalar(const Nest *n, uint32_t i, int pass)
+bool row_is_stored(const Nest *n, uint32_t i, int pass)
 {
     const Stmt *s = &n->stmt.at[i];
     return s->row && s->pass == pass && s->kind == S_STORE;
 }
 
-/* Scalars of the row, written by its first thread; where one may stand in an operand's place, all
- * have read that before. */
-static void row_stores(Row *r, int pass)
+void row_store_scalars(Row *r, int pass)
 {
     Cuda *c = r->c;
     const Nest *n = c->p.n;
     int stores = 0;
     bool wait = false;
     for (uint32_t i = 0; i < n->stmt.n; i++)
-        if (stores_scalar(n, i, pass)) {
+        if (row_is_stored(n, i, pass)) {
             stores++;
             wait |= c->alias[n->stmt.at[i].arg];
         }
@@ -315,11 +303,12 @@ static void row_stores(Row *r, int pass)
             text_line(c->p.t, "pp_lanes_wait<%d>();", r->lanes);
         else if (wait)
             text_line(c->p.t, "__syncthreads();");
-        text_line(c->p.t, stores > 1 ? "if (%s == 0) {" : "if (%s == 0)", r->lane);
+        text_line(c->p.t, "if (%s == 0%s)%s", r->lane, r->segments ? " && segment == 0" : "",
+                  stores > 1 ? " {" : "");
         c->p.t->indent++;
     }
     for (uint32_t i = 0; i < n->stmt.n; i++)
-        if (stores_scalar(n, i, pass))
+        if (row_is_stored(n, i, pass))
             print_store(&c->p, &n->stmt.at[i]);
     if (r->lanes != 1) {
         c->p.t->indent--;
@@ -368,18 +357,17 @@ static void passes(Row *r)
     for (c->p.pass = 0; c->p.pass < n->passes; c->p.pass++) {
         print_row_values(&c->p, c->p.pass);
         wait_for_picked(r, c->p.pass);
-        row_stores(r, c->p.pass);
+        row_store_scalars(r, c->p.pass);
         cuda_enter_pass(c, c->p.pass);
-        open_reductions(c);
-        over_row(r, NULL, print_lin(&c->p, r->length));
-        close_reductions(r, false);
+        row_open_sums(c);
+        row_elements(r, NULL, print_lin(&c->p, r->length));
+        row_close_sums(r, false);
     }
     print_row_values(&c->p, n->passes);
-    row_stores(r, n->passes);
+    row_store_scalars(r, n->passes);
 }
 
-/* The row that this thread works on, and its place among the row's threads. */
-static void open_rows(Row *r)
+void row_open(Row *r)
 {
     Cuda *c = r->c;
     const Nest *n = c->p.n;
@@ -405,137 +393,16 @@ static void open_rows(Row *r)
     cuda_decode(c, row, 0, n->nouter, dim, true, true);
 }
 
-/* ---- few long rows: segments first ----------------------------------------------------------- */
-
-/* How many segments pay: when nothing but sums of one pass comes out of a row. */
-static int64_t segments(const Row *r)
-{
-    const Cuda *c = r->c;
-    const Nest *n = c->p.n;
-    int64_t length = lin_at(r->length, c->full), rows = lin_at(r->rows, c->full), many = 0;
-    for (uint32_t i = 0; i < n->stmt.n; i++)
-        many += n->stmt.at[i].kind == S_REDUCE;
-    for (uint32_t i = 0; i < n->stmt.n; i++)
-        if (n->stmt.at[i].kind == S_STORE && !n->stmt.at[i].row)
-            return 1;
-    if (n->passes != 1 || many > NEST_DIMS)
-        return 1;
-    int64_t wanted = CUDA_ENOUGH / rows, possible = length / (CUDA_BLOCK * c->vec * 8);
-    return wanted < possible ? wanted : possible;
-}
-
-/* Scalars of the row that the reductions need, or those that the stores need beside the reductions.
- */
-static void needed_values(Row *r, bool reductions)
+void row_by_one(Row *r)
 {
     Cuda *c = r->c;
-    const Nest *n = c->p.n;
-    bool *need = arena_array(c->p.a, bool, n->stmt.n + 1);
-    for (uint32_t i = n->stmt.n; i-- > 0;) {
-        const Stmt *s = &n->stmt.at[i];
-        need[i] |= s->kind == (reductions ? S_REDUCE : S_STORE);
-        if (!need[i] || (s->kind == S_REDUCE && !reductions))
-            continue;
-        for (uint32_t j = 0; j < s->nin; j++)
-            need[s->in[j]] = true;
-        for (uint32_t j = 0; j < s->nindex; j++)
-            need[s->index[j].in] = true;
-    }
-    for (uint32_t i = 0; i < n->stmt.n; i++) {
-        const Stmt *s = &n->stmt.at[i];
-        if (need[i] && s->row && s->kind != S_REDUCE && s->kind != S_STORE)
-            print_value(&c->p, i);
-    }
-}
-
-/* Kernel 1: block (row, segment) reduces its segment to part[row][segment]. */
-static void reduce_segments(Row *r, int64_t size, int64_t count)
-{
-    Cuda *c = r->c;
-    const Nest *n = c->p.n;
-    int64_t rows = lin_at(r->rows, c->full);
-    const char *row = n->nouter == 1 ? "i" : "row";
-    const char *part = "static_cast<int>(blockIdx.y)";
-    if (n->nouter > 0)
-        part = arena_printf(c->p.a, "%s * %" PRId64 " + %s", row, count, part);
-    cuda_kernel(c, CUDA_BLOCK,
-                arena_printf(c->p.a, "dim3(static_cast<unsigned>(%s), %" PRId64 ")",
-                             cuda_grid_lin(c, r->rows), count),
-                "256");
-    const char *end = print_lin(&c->p, r->length);
-    open_rows(r);
-    text_line(c->p.t, "const %s begin = static_cast<%s>(blockIdx.y) * %" PRId64 ";", c->index,
-              c->index, size);
-    text_line(c->p.t, "const %s end = begin + %" PRId64 " < %s ? begin + %" PRId64 " : %s;",
-              c->index, size, end, size, end);
-    needed_values(r, true);
-    cuda_enter_pass(c, 0);
-    open_reductions(c);
-    over_row(r, "begin", "end");
-    close_reductions(r, true);
-    text_line(c->p.t, "if (thread == 0) {");
-    for (uint32_t i = 0; i < n->stmt.n; i++)
-        if (n->stmt.at[i].kind == S_REDUCE) {
-            text_line(c->p.t, "    part%u[%s] = %s;", i, part, c->p.scalar[i]);
-            cuda_part(c, i, rows * count * (int64_t)dtype_size(dtype_sum(n->stmt.at[i].type)));
-        }
-    text_line(c->p.t, "}");
-}
-
-/* Kernel 2: a warp folds the segments of a row, and does what follows. */
-static void reduce_parts(Row *r, int64_t count)
-{
-    Cuda *c = r->c;
-    const Nest *n = c->p.n;
-    const char *part = "p";
-    r->lanes = CUDA_WARP;
-    r->lane = "lane";
-    if (n->nouter > 0) {
-        part = arena_printf(c->p.a, "%s * %" PRId64 " + p", n->nouter == 1 ? "i" : "row", count);
-        cuda_kernel(c, CUDA_BLOCK, cuda_grid(c, "pp_cover", r->rows, CUDA_BLOCK / CUDA_WARP),
-                    "256");
-        open_rows(r);
-    } else {
-        cuda_kernel(c, CUDA_WARP, "1", "32");
-        text_line(c->p.t, "const int lane = static_cast<int>(threadIdx.x);");
-    }
-    open_reductions(c);
-    print_open_loop(&c->p, "int", "p", "lane", arena_printf(c->p.a, "%" PRId64, count), CUDA_WARP);
-    for (uint32_t i = 0; i < n->stmt.n; i++)
-        if (n->stmt.at[i].kind == S_REDUCE)
-            print_accumulate(&c->p, arena_printf(c->p.a, "s%u", i), &n->stmt.at[i],
-                             arena_printf(c->p.a, "part%u[%s]", i, part));
-    print_close_block(&c->p);
-    close_reductions(r, false);
-    needed_values(r, false);
-    row_stores(r, 0);
-    row_stores(r, 1);
-}
-
-void cuda_row(Cuda *c)
-{
-    const Nest *n = c->p.n;
-    Row r = {
-        .c = c, .rows = cuda_product(n, 0, n->nouter), .length = cuda_product(n, n->nouter, n->nd)};
-    if (n->nd > n->nouter)
-        cuda_choose_vector(c, n->nd - 1);
-    int64_t count = segments(&r);
-    if (count > 1) {
-        int64_t step = CUDA_BLOCK * c->vec,
-                size = up(up(lin_at(r.length, c->full), count), step) * step;
-        r.threads = CUDA_BLOCK;
-        r.lane = "thread";
-        count = up(lin_at(r.length, c->full), size);
-        reduce_segments(&r, size, count);
-        reduce_parts(&r, count);
-        return;
-    }
-    choose(&r);
+    choose(r);
     const char *grid =
-        r.lanes     ? cuda_grid(c, "pp_cover", r.rows, r.threads / r.lanes)
-        : n->nouter ? arena_printf(c->p.a, "static_cast<unsigned>(%s)", cuda_grid_lin(c, r.rows))
-                    : "1";
-    cuda_kernel(c, r.threads, grid, arena_printf(c->p.a, "%d", r.threads));
-    open_rows(&r);
-    passes(&r);
+        r->lanes              ? cuda_grid(c, "pp_cover", r->rows, r->threads / r->lanes)
+        : c->p.n->nouter != 0 ? arena_printf(c->p.a, "static_cast<unsigned>(%s)",
+                                             cuda_grid_lin(c, r->rows))
+                              : "1";
+    cuda_kernel(c, r->threads, grid, arena_printf(c->p.a, "%d", r->threads));
+    row_open(r);
+    passes(r);
 }

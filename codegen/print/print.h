@@ -100,9 +100,11 @@ void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUse
    blocks of columns. */
 void print_c_column(Print *p, bool parallel);
 
-/* cuda.c: the kernels of a nest, one or two, launched one after the other with the nest's arguments
-   (those that the body names). full: rows of a full microbatch; alias[i]: argument i shares memory
+/* cuda.c: the kernels of a nest, launched one after the other with the nest's arguments (those that
+   the body names). full: rows of a full microbatch; alias[i]: argument i shares memory
    with another one and one of them is written. */
+enum { CUDA_KERNELS = 6 };                              /* of a nest, at most */
+typedef enum { PART_UNUSED, PART_READ, PART_WRITTEN } PartUse;
 typedef struct {
     Text body;
     int threads;                                        /* of a block */
@@ -111,12 +113,13 @@ typedef struct {
     const char *grid, *block;                           /* of the launch, in terms of rows */
     bool grid_rows;                                     /* there are rows in it */
     PrintUses uses;
+    PartUse part[NEST_DIMS];                            /* partial results of the nest */
 } CudaKernel;
 typedef struct {
     int n;
-    CudaKernel kernel[2];
+    CudaKernel kernel[CUDA_KERNELS];
     const char *index;                                  /* the type of rows in the kernels */
-    /* partial results between the two: float *part3, by statement */
+    /* partial results, from one kernel to later ones: float *part3, by statement */
     uint32_t parts;
     struct { uint32_t stmt; Dtype type; int64_t offset; } part[NEST_DIMS];
     int64_t bytes_scratch;

@@ -1,5 +1,5 @@
 /*
- * target_cuda.c - CUDA C for NVIDIA's GPUs: a nest is one kernel or two that are launched (cuda.c);
+ * target_cuda.c - CUDA C for NVIDIA's GPUs: a nest is one kernel or several that are launched (cuda.c);
  * the file is C++17.
  */
 #include <inttypes.h>
@@ -7,14 +7,16 @@
 
 #include "print.h"
 
-/* Partial results that the first kernel of a nest leaves for the second, behind the workspace. */
-static void part_arguments(Out *o, const CudaNest *n, bool written, const char **params,
+/* Partial results that a kernel of a nest leaves for later ones, behind the workspace. */
+static void part_arguments(Out *o, const CudaNest *n, const CudaKernel *x, const char **params,
                            const char **args)
 {
     for (uint32_t j = 0; j < n->parts; j++) {
         const char *type = cg_ctype(n->part[j].type), *sep = **params ? ", " : "";
+        if (x->part[j] == PART_UNUSED)
+            continue;
         *params = arena_printf(o->a, "%s%s%s%s *__restrict__ part%u", *params, sep,
-                               written ? "" : "const ", type, n->part[j].stmt);
+                               x->part[j] == PART_WRITTEN ? "" : "const ", type, n->part[j].stmt);
         *args = arena_printf(o->a, "%s%s(%s *)(c->work + %" PRId64 ")", *args, sep, type,
                              o->f->bytes_work + n->part[j].offset);
     }
@@ -40,7 +42,7 @@ static void nest_kernel(Out *o, const Step *s, const CudaNest *out, int i, const
                               cg_ctype(y->type), only, name[j]);
         args = arena_printf(o->a, "%s%s%s", args, sep, out_pointer(o, s, j));
     }
-    part_arguments(o, out, i == 0, &params, &args);
+    part_arguments(o, out, x, &params, &args);
     o->rows |= x->grid_rows;
     text_line(&o->text, "PP_WORK(\"%s\", 0, %s);", nest_kind(n),
               i == 0 ? out_lin(o, nest_bytes(n)) : "0");
@@ -61,8 +63,7 @@ static void nest(Out *o, const Step *s, const char *comment)
     for (int i = 0; i < out.n; i++)
         nest_kernel(o, s, &out, i, name,
                     out.n == 1 ? comment
-                               : arena_printf(o->a, "%s (%s)", comment,
-                                              i == 0 ? "in parts" : "of the parts"));
+                               : arena_printf(o->a, "%s (%d of %d)", comment, i + 1, out.n));
 }
 
 static const char *list(Out *o, const Lin *x, int n)

@@ -2,7 +2,7 @@
  * test_print_cuda.c - the CUDA printer against the interpreter of loop nests
  * (codegen/plan/interp.c), which test_nest.c compares with the C printer bit by bit: every nest of
  * small networks and random graphs, and of one with the sizes from which kernels change their kind:
- * rows for parts of a warp, warps and blocks, sums in two steps, columns in stretches, transposes.
+ * rows for parts of a warp, warps, blocks and several blocks, sums in two steps, columns in stretches, transposes.
  * The kernels run under the CUDA shim with all its checks.
  */
 #include <math.h>
@@ -27,6 +27,16 @@ typedef struct {
 
 /* ---- sizes that matter ----------------------------------------------------------------------- */
 
+/* Few rows, and so long that several blocks share one: of one sample, and of the batch's. */
+static void long_rows(Net *n)
+{
+    Graph *g = n->g;
+    enum { LONG = 33000 };
+    ValueId x = g_mul(g, net_input(n, "long", DT_F32, S(ROWS, 1, LONG)), net_weight(n, S(LONG)));
+    net_out(n, g_softmax(g, net_layer_norm(n, x, LONG), 2));
+    net_out(n, net_batch_norm(n, net_input(n, "batch", DT_F32, S(ROWS, 2, 1, 9001)), 2));
+}
+
 static void net_sizes(Net *n)
 {
     static const int64_t width[] = {2048, 1500, 1001, 768, 6000, 40, 9, 3};
@@ -50,6 +60,7 @@ static void net_sizes(Net *n)
     ValueId t = net_input(n, "turned", DT_F32, S(ROWS, 70, 100)), u = g_transpose(g, t, I(0, 2, 1));
     net_out(n, g_mul(g, g_unary(g, OP_Tanh, u), net_weight(n, S(100, 70))));
     net_out(n, g_mul(g, g_transpose(g, t, I(2, 0, 1)), net_weight(n, S(70))));
+    long_rows(n);
 }
 
 /* ---- data ------------------------------------------------------------------------------------ */
