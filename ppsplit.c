@@ -202,17 +202,19 @@ static void output(State *s)
 {
     note_options(s->o);
     s->o->codegen.runtime = compiled_runtime(s->o->arena);
-    if (s->o->codegen.dir)
-        codegen_write(s->pipe, &s->o->codegen);
+    if (!s->o->codegen.dir)
+        return;
+    s->o->codegen.page = report_program(s->pipe, s->o->arena);
+    codegen_write(s->pipe, &s->o->codegen);
 }
 
 static void summary(State *s)
 {
     if (s->o->quiet)
         return;
-    report_summary(s->pipe, stdout);
+    print_summary(s->pipe, stdout);
     if (s->pipe->automatic)
-        report_automatic(s->pipe->automatic, s->o->arena, stdout);
+        print_automatic(s->pipe->automatic, s->o->arena, stdout);
 }
 
 static const struct { void (*run)(State *s); const char *dump; } passes[] = {
@@ -282,12 +284,12 @@ static void list_modules(void *arg)
     State s = {.o = arg};
     import(&s);
     if (s.o->parameters) {
-        report_parameters(s.graph, stdout);
+        print_parameters(s.graph, stdout);
         return;
     }
     batch_analyse(s.graph, 0, &s.o->partition.batch, NULL);
     diag_files();
-    report_ls(s.graph, stdout);
+    print_ls(s.graph, stdout);
 }
 
 /* ---- plan: the compiler as planner/ asks for it ---- */

@@ -35,6 +35,7 @@
 #include "ir/facts/facts.h"
 #include "ir/ir.h"
 #include "partition/partition.h"
+#include "report/report.h"
 #include "schedule/schedule.h"
 #include "schedule/tool/tool.h"
 

@@ -10,7 +10,7 @@
 
 #include "autodiff/autodiff.h"
 #include "base/cli/options.h"
-#include "partition/report/report.h"
+#include "partition/print/print.h"
 
 static const char usage[] =
     "Usage: ppsplit [OPTION]... MODEL.onnx... -o DIR    split, differentiate, generate\n"

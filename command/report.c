@@ -10,36 +10,25 @@ static const char report_usage[] =
     "One page with what ppsplit made and what its runs measured; it needs no network, no scripts.\n"
     "\n"
     "OUT is the folder that ppsplit wrote, LOG.json what its program wrote with --log-json,\n"
-    "TRACE.json with --trace; of each several, in any order.  Of OUT alone: the modules in\n"
-    "their stages, what crosses, how even the stages are.  Of logs: loss, gradient norm, "
-    "throughput,\n"
-    "learning rate, planned memory.  Of traces: the schedule as simulated above the schedule as\n"
-    "measured, idle time, the stages' milliseconds, memory over the step beside what was planned,\n"
-    "and what other schedules would take.\n"
+    "TRACE.json with --trace; of each several, in any order.  The page is that of OUT/pipe.html:\n"
+    "the modules in their stages, what crosses, how even the stages are.  Logs add loss, gradient\n"
+    "norm, throughput, learning rate and planned memory; traces the schedule as simulated above\n"
+    "the schedule as measured, idle time, the stages' milliseconds, memory over the step beside\n"
+    "what was planned, and what other schedules would take.\n"
     "\n"
     "  -o, --output=FILE    the page; -: standard output\n"
     "      --svg=DIR        its figures as files, too\n"
-    "      --layout=HOW     who places the modules: own, the same on every machine; dot, "
-    "graphviz's;\n"
-    "                       best (the default): dot where it is installed and fewer lines cross\n"
     "  -h, --help           this text\n"
     "\n"
     "Example:\n"
     "  ppsplit report out log.json trace.json -o report.html\n";
 
-static void read_layout(ReportOptions *o, const char *s)
-{
-    static const char *const name[] = {
-        [LAYOUT_BEST] = "best", [LAYOUT_DOT] = "dot", [LAYOUT_OWN] = "own"};
-    o->layout = (ReportLayout)one_of("ppsplit report", "layout", s, name, LAYOUT_OWN + 1);
-}
-
 int report_main(int argc, char **argv)
 {
     static const OptionName table[] = {
-        {"output", "FILE", 'o'}, {"svg", "DIR", 0}, {"layout", "HOW", 0}, {"help", NULL, 'h'}};
+        {"output", "FILE", 'o'}, {"svg", "DIR", 0}, {"help", NULL, 'h'}};
     ReportOptions o = {.arena = arena_new()};
-    OptionReader r = option_reader(argc, argv, table, 4);
+    OptionReader r = option_reader(argc, argv, table, 3);
     for (int k; (k = option_next(&r)) != OPTION_END;)
         if (k == OPTION_WRONG)
             bad_usage("ppsplit report", "%s", r.wrong);
@@ -48,8 +37,6 @@ int report_main(int argc, char **argv)
         else if (k == 1)
             o.svg = r.value;
         else if (k == 2)
-            read_layout(&o, r.value);
-        else if (k == 3)
             return printf("%s%s", report_usage, report_to), 0;
         else if (!o.out)
             o.out = r.value;

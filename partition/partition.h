@@ -1,5 +1,6 @@
 /*
- * partition.h - where to cut, what crosses a cut, the Pipe, analysis and reports.
+ * partition.h - where to cut, what crosses a cut, the Pipe, its analysis and its
+ * printed forms.
  *
  * The Graph stays one: value and node ids are unique over all stages.  A stage is a list of its
  * nodes; what crosses a cut is a list of value ids.  Partition assigns core nodes, in graph order,
@@ -78,29 +79,20 @@ void label_stages(Pipe *p);
 /* cost.c */
 void pipe_costs(Pipe *p);
 
-/* reports: each writes one file into an open stream */
-/* PiPPy's text form, forward and backward */
-void report_pipe_txt(const Pipe *p, FILE *f);
-void report_pipe_xml(const Pipe *p, FILE *f);           /* schema pipe.xsd */
-void report_pipe_xsd(FILE *f);
-void report_pipe_dot(const Pipe *p, FILE *f);
-void report_pipe_html(const Pipe *p, FILE *f);
-void report_ls(Graph *g, FILE *f);                      /* the module tree */
-void report_parameters(const Graph *g, FILE *f);        /* Graph.array, a line each */
-void report_summary(const Pipe *p, FILE *f);            /* what ppsplit prints after a split */
-void report_automatic(const AutoCut *c, Arena *a, FILE *f); /* and after --stages */
-
-/* A program and its runs as one page, of files that they wrote. */
-typedef enum { LAYOUT_BEST, LAYOUT_DOT, LAYOUT_OWN } ReportLayout;
-typedef struct {
-    Arena *arena;
-    const char *out, *target;                           /* the output folder; the page */
-    const char *svg; /* NULL, or a folder for the figures, made where it is not there */
-    VEC(const char *) run;                              /* of --log-json and --trace, in any order */
-    /* who places the modules: graphviz's dot, this program, or the one with fewer crossing lines */
-    ReportLayout layout;
-} ReportOptions;
-void report_page(void *options);                        /* const ReportOptions *, for diag_run() */
+/* ---- print/: each writes one text into an open stream ---- */
+/* txt.c: PiPPy's text form, forward and backward; what ppsplit prints after a split */
+void print_pipe_txt(const Pipe *p, FILE *f);
+void print_summary(const Pipe *p, FILE *f);
+/* automatic.c: and after --stages */
+void print_automatic(const AutoCut *c, Arena *a, FILE *f);
+/* xml.c: and its schema, pipe.xsd */
+void print_pipe_xml(const Pipe *p, FILE *f);
+void print_pipe_xsd(FILE *f);
+/* dot.c: for Graphviz */
+void print_pipe_dot(const Pipe *p, FILE *f);
+/* ls.c: the module tree; a line for each entry of Graph.array */
+void print_ls(Graph *g, FILE *f);
+void print_parameters(const Graph *g, FILE *f);
 
 #ifdef __cplusplus
 }

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/cli/nearest.h"
-#include "partition/report/report.h"
+#include "partition/print/print.h"
 #include "runtime/optim/optim.h"
 #include "search.h"
 

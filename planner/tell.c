@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "partition/report/report.h"
+#include "partition/print/print.h"
 #include "search.h"
 
 static const char *how(const Candidate *c, Arena *a)

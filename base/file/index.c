@@ -341,7 +341,7 @@ int index_open(Index *x, const char *folder, char *err, size_t nerr)
         return -1;
     }
     const char *text = m->at;
-    Json j = {text, text + m->bytes, text, why, sizeof why, 0};
+    Json j = {text, text + m->bytes, text, why, sizeof why, 0, 0};
     int bad = !has_checksum(text, m->bytes);
     if (bad)
         snprintf(err, nerr, "%s/index.json: damaged: it does not have its own checksum", folder);

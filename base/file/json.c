@@ -1,5 +1,5 @@
 /*
- * json.c - the parts of JSON that our files are made of.
+ * json.c - JSON, piece by piece: the caller knows what it wants, and walks over the rest.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -168,6 +168,99 @@ int json_bool(Json *j, int *v)
         return json_bad(j, "true or false expected");
     j->p += *v ? 4 : 5;
     return 0;
+}
+
+int json_word(Json *j, char *out, size_t size)
+{
+    size_t n = 0;
+    if (json_expect(j, '"'))
+        return -1;
+    for (; j->p < j->end && *j->p != '"'; j->p++) {
+        if (*j->p == '\\' && j->p + 1 < j->end && (j->p[1] == '"' || j->p[1] == '\\'))
+            j->p++;
+        if (n + 1 < size)
+            out[n++] = *j->p;
+    }
+    out[n] = 0;
+    return json_expect(j, '"');
+}
+
+int json_number(Json *j, double *v)
+{
+    char buf[64], *end;
+    size_t n = 0;
+    json_space(j);
+    while (j->p < j->end && n + 1 < sizeof buf && *j->p && strchr("+-.eE0123456789", *j->p))
+        buf[n++] = *j->p++;
+    buf[n] = 0;
+    *v = strtod(buf, &end);
+    return n > 0 && !*end ? 0 : json_bad(j, "a number expected");
+}
+
+char json_peek(Json *j)
+{
+    json_space(j);
+    return j->p < j->end ? *j->p : '\0';
+}
+
+static int deeper(Json *j)
+{
+    enum { DEEPEST = 64 };
+    return ++j->depth > DEEPEST ? json_bad(j, "more than %d values within one another", DEEPEST)
+                                : 0;
+}
+
+int json_members(Json *j, int (*member)(void *of, Json *j, const char *key), void *of)
+{
+    char key[64];
+    if (json_expect(j, '{') || deeper(j))
+        return -1;
+    if (json_peek(j) != '}')
+        do {
+            if (json_word(j, key, sizeof key) || json_expect(j, ':') || member(of, j, key))
+                return -1;
+        } while (json_char(j, ','));
+    j->depth--;
+    return json_expect(j, '}');
+}
+
+int json_elements(Json *j, int (*element)(void *of, Json *j), void *of)
+{
+    if (json_expect(j, '[') || deeper(j))
+        return -1;
+    if (json_peek(j) != ']')
+        do {
+            if (element(of, j))
+                return -1;
+        } while (json_char(j, ','));
+    j->depth--;
+    return json_expect(j, ']');
+}
+
+static int skip_element(void *of, Json *j) { return (void)of, json_skip(j); }
+static int skip_member(void *of, Json *j, const char *key)
+{
+    return (void)of, (void)key, json_skip(j);
+}
+
+int json_skip(Json *j)
+{
+    static const char *const word[3] = {"true", "false", "null"};
+    double v;
+    char none[2];
+    switch (json_peek(j)) {
+    case '"': return json_word(j, none, sizeof none);
+    case '{': return json_members(j, skip_member, NULL);
+    case '[': return json_elements(j, skip_element, NULL);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        size_t n = strlen(word[i]);
+        if ((size_t)(j->end - j->p) >= n && !memcmp(j->p, word[i], n)) {
+            j->p += n;
+            return 0;
+        }
+    }
+    return json_number(j, &v);
 }
 
 void json_write_string(FILE *f, const char *s)

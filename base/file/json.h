@@ -1,9 +1,8 @@
 /*
- * json.h - JSON, as much of it as our files hold: strings, non-negative integers, true and false,
- * read from untrusted bytes; strings written.  Needs libc only.
+ * json.h - JSON, read from bytes that others wrote; strings written.  Needs libc only.
  *
  * Readers skip white space before what they want.  They return 0, or -1 (json_text: NULL) with a
- * message in err that names the byte; the first message stays.
+ * message in err, which names the byte and may be NULL; the first message stays.
  */
 #ifndef PP_JSON_H
 #define PP_JSON_H
@@ -16,7 +15,7 @@ typedef struct {
     const char *p, *end, *start;
     char *err;
     size_t nerr;
-    int bad;
+    int bad, depth; /* of objects and arrays within one another: 64 at most */
 } Json;
 
 __attribute__((format(printf, 2, 3))) int json_bad(Json *j, const char *fmt, ...);
@@ -27,6 +26,16 @@ int json_int(Json *j, int64_t *v);
 int json_bool(Json *j, int *v);
 /* Unescaped, malloc'ed. */
 char *json_text(Json *j);
+/* A string cut to size; escapes other than \" and \\ stay as they are. */
+int json_word(Json *j, char *out, size_t size);
+int json_number(Json *j, double *v); /* any number */
+char json_peek(Json *j);             /* the first byte of what comes next; 0: the end */
+
+/* Whole values.  member() and element() read the value that comes next; what they return other than
+ * 0 ends the walk, and is an error. */
+int json_members(Json *j, int (*member)(void *of, Json *j, const char *key), void *of);
+int json_elements(Json *j, int (*element)(void *of, Json *j), void *of);
+int json_skip(Json *j);
 
 /* A string literal, quotes included. */
 void json_write_string(FILE *f, const char *s);

@@ -271,7 +271,7 @@ static int open_any(StFile *f, const char *path, int link, char *err, size_t ner
         st_close(f);
         return fail(err, nerr, path, "header longer than the file");
     }
-    Json j = {base + lead, base + lead + n, base + lead, text, sizeof text, 0};
+    Json j = {base + lead, base + lead + n, base + lead, text, sizeof text, 0, 0};
     int64_t data_bytes = (int64_t)(all - lead - n), sum = 0;
     if (parse_header(&j, f, data_bytes, &sum, link) || index_names(&j, f, link)) {
         st_close(f);

@@ -1,6 +1,6 @@
 /*
- * output.c - the output folder.  In: the Pipe.  Out: reports, stages as ONNX and as C, parameters,
- * the runtime's sources, a Makefile and a README.
+ * output.c - the output folder.  In: the Pipe.  Out: the Pipe in its printed forms, stages as ONNX
+ * and as C, parameters, the runtime's sources, a Makefile and a README.
  *
  * Everything is written into a new folder beside the wanted one, which then takes its place
  * (folder.c).  Whatever fails leaves nothing behind.
@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 #include "base/file/hash.h"
-#include "partition/report/report.h"
+#include "partition/print/print.h"
 #include "write.h"
 #include "output.h"
 
@@ -83,7 +83,7 @@ static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *d
              "Without ./run the ranks are threads of one process.\n"
              "%s --help and ./run --help tell the rest.  All that is here is yours, without "
              "conditions; there is no warranty.\n\n"
-             "    pipe.txt pipe.xml pipe.dot pipe.html   what was split, and where\n"
+             "    %-38s what was split, and where\n"
              "    %-38s the program; runtime/ is what it links\n"
              "    stageN.onnx stageN.backward.onnx       the same stages for any ONNX runtime\n"
              "    params/                                the weights, by their names in the model, and\n"
@@ -91,6 +91,7 @@ static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *d
              "    model.skeleton                         the model without them: ppsplit merge "
              "puts trained ones back\n",
              g->batch > 0 ? g->batch : 1, made,
+             opt->page ? "pipe.txt pipe.xml pipe.dot pipe.html" : "pipe.txt pipe.xml pipe.dot",
              !opt->cuda ? "stageN.c pipeline.c"
              : opt->cpu ? "stageN.c stageN.cu pipeline.c"
                         : "stageN.cu pipeline.c");
@@ -107,23 +108,24 @@ static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *d
 
 /* ---- everything into one folder -------------------------------------------------------------- */
 
-static void report(Pipe *p, const char *dir, const char *name, void (*write)(const Pipe *, FILE *))
+static void print(Pipe *p, const char *dir, const char *name, void (*write)(const Pipe *, FILE *))
 {
     FILE *f = create(p->graph->arena, dir, name);
     write(p, f);
     finish(p->graph->arena, f, dir, name);
 }
 
-static void write_reports(Pipe *p, const char *dir)
+static void write_reports(Pipe *p, const CodegenOptions *opt, const char *dir)
 {
     Arena *a = p->graph->arena;
-    report(p, dir, "pipe.txt", report_pipe_txt);
-    report(p, dir, "pipe.xml", report_pipe_xml);
-    report(p, dir, "pipe.dot", report_pipe_dot);
-    report(p, dir, "pipe.html", report_pipe_html);
+    print(p, dir, "pipe.txt", print_pipe_txt);
+    print(p, dir, "pipe.xml", print_pipe_xml);
+    print(p, dir, "pipe.dot", print_pipe_dot);
     FILE *f = create(a, dir, "pipe.xsd");
-    report_pipe_xsd(f);
+    print_pipe_xsd(f);
     finish(a, f, dir, "pipe.xsd");
+    if (opt->page)
+        put(a, dir, "pipe.html", opt->page, strlen(opt->page));
 }
 
 /* The Pipe that has the stage's programs: those of the loss over a whole minibatch have other
@@ -237,7 +239,7 @@ static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char
 {
     Arena *a = p->graph->arena;
     folder_make(a, dir, "params/");
-    write_reports(p, dir);
+    write_reports(p, opt, dir);
     OnnxWeight *weight = arena_array(a, OnnxWeight, p->graph->param.n + 1);
     OutsideFile *outside = outside_new(a, dir, "params/constants.bin");
     write_program(p, opt, weight, outside, dir, final_dir);

@@ -72,7 +72,6 @@ schedule) ask | schedules; echo FILES ;;
     printf '%s\n' never except-last always cheap
     if [ -n "$is_pipeline" ]; then echo auto; fi ;;
 --transport) printf '%s\n' auto local mpi nccl ;;
---layout) printf '%s\n' own dot best ;;
 --objective) printf '%s\n' makespan span ;;
 --dump) printf '%s\n' all import loss autocast partition autodiff stash divide ;;
 --*)

@@ -2,9 +2,9 @@
  * trace_read.c - reads a Chrome trace, of a run or a simulation, from bytes that others wrote.
  *
  * In: a JSON file.  Out: one call for each complete event and each name of a line ("ph":"M"), in
- * the file's order.  Any JSON passes that nests no deeper than MAX_DEPTH; what is no event in it
- * says nothing.
+ * the file's order.  Any JSON passes, and an object anywhere in it may be an event.
  */
+#include "base/file/json.h"
 #include "schedule/rows.h"
 #include "trace.h"
 
@@ -12,160 +12,63 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A value, and what it says where it is an event. */
 typedef struct {
-    const char *p, *end;
-    int depth;
-} Json;
-enum { MAX_DEPTH = 64 };
+    int (*each)(void *, const SchedEvent *); /* NULL: these are the args of an event */
+    void *ctx;
+    SchedEvent event;
+} Walk;
 
-static void space(Json *j)
+static int value(void *of, Json *j);
+static int args(Walk *w, Json *j);
+
+static int member(void *of, Json *j, const char *key)
 {
-    while (j->p < j->end && (*j->p == ' ' || *j->p == '\n' || *j->p == '\r' || *j->p == '\t'))
-        j->p++;
+    Walk *w = of;
+    SchedEvent *f = &w->event;
+    static const char *const name[] = {"tid", "ts", "dur", "step", "bytes", "beside"};
+    double *const number[] = {&f->tid, &f->ts, &f->dur, &f->step, &f->bytes, &f->beside};
+    enum { MAY_BE_NEGATIVE = 4 };
+    char next = json_peek(j);
+    if (!strcmp(key, "name") && next == '"')
+        return json_word(j, f->name, sizeof f->name);
+    if (!strcmp(key, "ph"))
+        return json_word(j, f->ph, sizeof f->ph);
+    if (!strcmp(key, "cat"))
+        return json_word(j, f->cat, sizeof f->cat);
+    if (!strcmp(key, "args") && next == '{')
+        return args(w, j);
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++)
+        if (!strcmp(key, name[i]) && next &&
+            strchr(i < MAY_BE_NEGATIVE ? "-0123456789" : "0123456789", next))
+            return json_number(j, number[i]);
+    return value(w, j);
 }
 
-static int take(Json *j, char c)
+static int args(Walk *w, Json *j)
 {
-    space(j);
-    if (j->p == j->end || *j->p != c)
-        return 0;
-    j->p++;
-    return 1;
+    Walk inner = {.event = {.dur = -1, .bytes = -1}};
+    if (json_members(j, member, &inner))
+        return -1;
+    w->event.step = inner.event.step;
+    w->event.bytes = inner.event.bytes;
+    w->event.beside = inner.event.beside;
+    memcpy(w->event.of, inner.event.name, sizeof w->event.of);
+    return 0;
 }
 
-/* A string, cut to size; escapes other than \" and \\ are kept as they are, since no action has
- * any. */
-static int string(Json *j, char *out, size_t size)
+static int value(void *of, Json *j)
 {
-    size_t n = 0;
-    if (!take(j, '"'))
-        return 0;
-    while (j->p < j->end && *j->p != '"') {
-        if (*j->p == '\\' && j->p + 1 < j->end && (j->p[1] == '"' || j->p[1] == '\\'))
-            j->p++;
-        if (n + 1 < size)
-            out[n++] = *j->p;
-        j->p++;
-    }
-    out[n] = 0;
-    if (j->p == j->end)
-        return 0;
-    j->p++;
-    return 1;
-}
-
-static int number(Json *j, double *v)
-{
-    char buf[64];
-    size_t n = 0;
-    space(j);
-    while (j->p + n < j->end && n + 1 < sizeof buf && strchr("+-.eE0123456789", j->p[n]) &&
-           j->p[n]) {
-        buf[n] = j->p[n];
-        n++;
-    }
-    buf[n] = 0;
-    char *end;
-    *v = strtod(buf, &end);
-    j->p += n;
-    return n > 0 && !*end;
-}
-
-static int object(Json *j, SchedEvent *f, int (*each)(void *, const SchedEvent *), void *ctx);
-
-/* Any value; objects within arrays named traceEvents, or at the top, are events. */
-static int value(Json *j, int (*each)(void *, const SchedEvent *), void *ctx)
-{
-    char skip[16];
-    double v;
-    space(j);
-    if (j->p == j->end || j->depth >= MAX_DEPTH)
-        return 0;
-    if (*j->p == '"')
-        return string(j, skip, sizeof skip);
-    if (*j->p == '{') {
-        SchedEvent f = {.dur = -1, .bytes = -1};
-        j->depth++;
-        int ok = object(j, &f, each, ctx);
-        j->depth--;
-        return ok;
-    }
-    if (*j->p == '[') {
-        j->p++;
-        if (take(j, ']'))
-            return 1;
-        j->depth++;
-        do {
-            if (!value(j, each, ctx))
-                return 0;
-        } while (take(j, ','));
-        j->depth--;
-        return take(j, ']');
-    }
-    for (size_t i = 0; i < 3; i++) {
-        static const char *const word[3] = {"true", "false", "null"};
-        size_t n = strlen(word[i]);
-        if ((size_t)(j->end - j->p) >= n && memcmp(j->p, word[i], n) == 0) {
-            j->p += n;
-            return 1;
-        }
-    }
-    return number(j, &v);
-}
-
-static int args(Json *j, SchedEvent *f, int (*each)(void *, const SchedEvent *), void *ctx)
-{
-    SchedEvent inner = {.dur = -1, .bytes = -1};
-    space(j);
-    if (j->p == j->end || *j->p != '{')
-        return value(j, each, ctx);
-    if (!object(j, &inner, NULL, ctx))
-        return 0;
-    f->step = inner.step;
-    f->bytes = inner.bytes;
-    f->beside = inner.beside;
-    memcpy(f->of, inner.name, sizeof f->of);
-    return 1;
-}
-
-static int object(Json *j, SchedEvent *f, int (*each)(void *, const SchedEvent *), void *ctx)
-{
-    char key[32];
-    if (!take(j, '{'))
-        return 0;
-    if (take(j, '}'))
-        return 1;
-    do {
-        int ok;
-        if (!string(j, key, sizeof key) || !take(j, ':'))
-            return 0;
-        space(j);
-        if (strcmp(key, "name") == 0 && j->p < j->end && *j->p == '"')
-            ok = string(j, f->name, sizeof f->name);
-        else if (strcmp(key, "ph") == 0)
-            ok = string(j, f->ph, sizeof f->ph);
-        else if (strcmp(key, "cat") == 0)
-            ok = string(j, f->cat, sizeof f->cat);
-        else if (strcmp(key, "tid") == 0 && j->p < j->end && *j->p != '"')
-            ok = number(j, &f->tid);
-        else if (strcmp(key, "ts") == 0)
-            ok = number(j, &f->ts);
-        else if (strcmp(key, "dur") == 0)
-            ok = number(j, &f->dur);
-        else if (strcmp(key, "step") == 0)
-            ok = number(j, &f->step);
-        else if (strcmp(key, "bytes") == 0 && j->p < j->end && strchr("0123456789", *j->p))
-            ok = number(j, &f->bytes);
-        else if (strcmp(key, "beside") == 0 && j->p < j->end && strchr("0123456789", *j->p))
-            ok = number(j, &f->beside);
-        else
-            ok = strcmp(key, "args") == 0 ? args(j, f, each, ctx) : value(j, each, ctx);
-        if (!ok)
-            return 0;
-    } while (take(j, ','));
-    if (!take(j, '}'))
-        return 0;
-    return !each || (f->dur < 0 && strcmp(f->ph, "M") != 0) || !f->name[0] || each(ctx, f);
+    const Walk *around = of;
+    Walk w = {around->each, around->ctx, {.dur = -1, .bytes = -1}};
+    if (json_peek(j) == '[')
+        return json_elements(j, value, &w);
+    if (json_peek(j) != '{')
+        return json_skip(j);
+    if (json_members(j, member, &w))
+        return -1;
+    int event = w.each && w.event.name[0] && (w.event.dur >= 0 || !strcmp(w.event.ph, "M"));
+    return event && !w.each(w.ctx, &w.event) ? -1 : 0;
 }
 
 static char *slurp(const char *path, size_t *n, SchedError *e)
@@ -203,10 +106,9 @@ int sched_trace_read(const char *path, int (*each)(void *, const SchedEvent *), 
     int st = SCHED_OK;
     if (!text)
         return e->status;
-    Json j = {text, text + n, 0};
-    int ok = value(&j, each, ctx);
-    space(&j);
-    if (!ok || j.p != j.end)
+    Json j = {.p = text, .end = text + n, .start = text};
+    Walk w = {.each = each, .ctx = ctx};
+    if (value(&w, &j) || (json_space(&j), j.p != j.end))
         st = sched_fail(e, SCHED_EREFUSED, -1, -1, "%s: not a JSON file (byte %zu)", path,
                         (size_t)(j.p - text));
     free(text);

@@ -264,7 +264,6 @@ S "ppsplit: unknown option" 2 "$M" --splt h -o out
 S "ppsplit: an option of the program" 2 "$M" --steps 10 -o out
 S "ppsplit: an option of plan" 2 "$M" --batch 16 -o out
 refuse "plan: an offload that is none" 2 "$ppsplit" plan "$M" --offload stahs
-refuse "report: a layout that is none" 2 "$ppsplit" report two --layout dots -o r.html
 refuse "plan: measures nothing itself" 2 "$ppsplit" plan "$M" --measure
 S "ppsplit: a block that is beyond the last" 2 "$G" --split h.7:begin --loss cross_entropy -o out
 S "ppsplit: no value" 2 "$M" -o out --split

@@ -18,6 +18,7 @@
 #include "fuzz/proto_mutate.h"
 #include "planner/planner.h"
 #include "ppsplit.h"
+#include "report/marks.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -141,12 +142,12 @@ static void compile(void *arg)
     graph_verify(g);
     pipe_verify(p);
     pipe_costs(p);
-    report_pipe_txt(p, nowhere);
-    report_pipe_xml(p, nowhere);
-    report_pipe_dot(p, nowhere);
-    report_pipe_html(p, nowhere);
-    report_summary(p, nowhere);
-    report_ls(g, nowhere);
+    print_pipe_txt(p, nowhere);
+    print_pipe_xml(p, nowhere);
+    print_pipe_dot(p, nowhere);
+    report_program(p, in->a);
+    print_summary(p, nowhere);
+    print_ls(g, nowhere);
     print_stages(p, in);
 }
 
@@ -360,7 +361,7 @@ static void fuzz_json(const uint8_t *data, size_t n)
 {
     char err[200] = "";
     const char *at = (const char *)data;
-    Json j = {at, at + n, at, err, sizeof err, 0};
+    Json j = {at, at + n, at, err, sizeof err, 0, 0};
     for (size_t i = 0; i < n && !j.bad; i++) {
         int64_t number;
         int yes;
@@ -387,24 +388,19 @@ static void fuzz_json(const uint8_t *data, size_t n)
     }
 }
 
-/* ---- `ppsplit report`: pipe.xml, or, beside a good one, a log or a trace ---- */
+/* ---- `ppsplit report`: a page, or, beside a good one, a log or a trace ---- */
 
-static const char pipe_xml[] =
-    "<pipe model=\"m\" stages=\"2\" loss=\"mse\"><stage index=\"0\" nodes=\"1\" parameters=\"1\" "
-    "bytes_param=\"4\" bytes_stash=\"8\" flops=\"2\"/><stage index=\"1\" nodes=\"1\" parameters=\"1\" "
-    "bytes_param=\"4\" bytes_stash=\"8\" flops=\"2\"/></pipe>";
+static const char page[] = "<!DOCTYPE html>" MARK_FACTS MARK_RUNS_BEGIN "2 stages, reads texts -->" MARK_END;
 
 static void fuzz_report(const uint8_t *data, size_t n)
 {
     char path[128];
-    bool pipe = n && data[0] == '<';
-    ReportOptions o = {.arena = arena_new(), .out = folder, .target = "/dev/null",
-                       .layout = LAYOUT_OWN};
-    snprintf(path, sizeof path, "%s/pipe.xml", folder);
-    if (pipe) {
+    ReportOptions o = {.arena = arena_new(), .out = folder, .target = "/dev/null"};
+    snprintf(path, sizeof path, "%s/pipe.html", folder);
+    if (n && data[0] == '<') {
         put_file(path, data, n);
     } else {
-        put_file(path, (const uint8_t *)pipe_xml, sizeof pipe_xml - 1);
+        put_file(path, (const uint8_t *)page, sizeof page - 1);
         put_file(file, data, n);
         vec_push(o.arena, &o.run, file);
     }
@@ -429,7 +425,7 @@ static void clean(void)
     char path[128];
     snprintf(path, sizeof path, "%s/rank0.safetensors", folder);
     remove(path);
-    snprintf(path, sizeof path, "%s/pipe.xml", folder);
+    snprintf(path, sizeof path, "%s/pipe.html", folder);
     remove(path);
     remove(file);
     remove(index_file);

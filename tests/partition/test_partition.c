@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "partition/partition.h"
+#include "report/report.h"
 #include "tap.h"
 
 enum { B = 2, D = 4 };
@@ -454,7 +454,7 @@ static bool valid(const char *xml)
     char *xsd = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&xsd, &n);
-    report_pipe_xsd(f);
+    print_pipe_xsd(f);
     fclose(f);
     xmlSchemaParserCtxtPtr parser = xmlSchemaNewMemParserCtxt(xsd, (int)n);
     xmlSchemaPtr schema = xmlSchemaParse(parser);
@@ -476,7 +476,7 @@ static void reports(void)
     ValueId skip, mask;
     Job j = job(skips(&skip, &mask), "b:begin", "c:begin");
     (void)try_build(&j, text, sizeof text);
-    char *txt = text_of(j.p, report_pipe_txt), *xml = text_of(j.p, report_pipe_xml);
+    char *txt = text_of(j.p, print_pipe_txt), *xml = text_of(j.p, print_pipe_xml);
     ok(strstr(txt, "%submod_0 = call_stage[0](%x, %mask)") != NULL, "pipe.txt calls the stages");
     ok(strstr(txt, "= getitem(%submod_0, 0)") != NULL, "and takes their outputs apart");
     ok(strstr(txt, "wte.weight f32[4,4]") != NULL, "a transmitted parameter is seen");
@@ -502,17 +502,16 @@ static void hostile_names(void)
     output(g, h, "y\n%submod_0");
     Job j = job(g, "/b", NULL);
     ok(try_build(&j, text, sizeof text) == 0, "names of every kind");
-    char *xml = text_of(j.p, report_pipe_xml), *html = text_of(j.p, report_pipe_html),
-         *dot = text_of(j.p, report_pipe_dot);
-    char *txt = text_of(j.p, report_pipe_txt), *sum = text_of(j.p, report_summary);
+    char *xml = text_of(j.p, print_pipe_xml), *dot = text_of(j.p, print_pipe_dot);
+    char *txt = text_of(j.p, print_pipe_txt), *sum = text_of(j.p, print_summary);
     ok(valid(xml), "pipe.xml stays valid");
+    const char *html = report_program(j.p, g->arena);
     ok(!strstr(html, "<script>") && !strstr(html, "<x>") && !strchr(html, '\x01'),
        "pipe.html is escaped");
     ok(!strchr(txt, '\x1b') && !strchr(sum, '\x1b') && !strstr(txt, "\n%submod"),
        "text has no control bytes");
     ok(strstr(dot, "\\\"") != NULL && !strchr(dot, '\x01'), "pipe.dot is quoted");
     free(xml);
-    free(html);
     free(dot);
     free(txt);
     free(sum);

@@ -22,7 +22,7 @@ static void list(void *arg)
     Job *job = arg;
     Graph *g = import_models(job->arena, 1, &job->path, &job->import);
     batch_analyse(g, 0, &job->partition.batch, NULL);
-    report_ls(g, stdout);
+    print_ls(g, stdout);
     int64_t weights = 0;
     for (uint32_t i = 0; i < g->param.n; i++)
         weights += shape_elements(&g->param.at[i].shape);
@@ -37,6 +37,7 @@ static void split(void *arg)
     Pipe *p = pipe_build(g, &job->partition, &loss);
     autodiff(p);
     pipe_costs(p);
+    job->codegen.page = report_program(p, job->arena);
     codegen_write(p, &job->codegen);
     printf("stages %u\n", p->stage.n);
 }

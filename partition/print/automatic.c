@@ -2,7 +2,7 @@
  * automatic.c - what `--stages` found, for people: what the stages cost by the model, and the
  * options that say the same.
  */
-#include "report.h"
+#include "print.h"
 
 static void stages(const AutoCut *c, Arena *a, FILE *f)
 {
@@ -20,7 +20,7 @@ static void stages(const AutoCut *c, Arena *a, FILE *f)
     }
 }
 
-void report_automatic(const AutoCut *c, Arena *outer, FILE *f)
+void print_automatic(const AutoCut *c, Arena *outer, FILE *f)
 {
     const AutoOptions *o = c->options;
     Arena *a = arena_within(outer);

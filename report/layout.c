@@ -1,5 +1,5 @@
 /*
- * layout.c - a layered drawing without graphviz: the order of boxes within their layers, then their
+ * layout.c - a layered drawing: the order of boxes within their layers, then their
  * places.
  *
  * Order: sweeps down and up by the mean place of neighbours, and exchanges of two beside each
@@ -74,20 +74,22 @@ static void sort_row(const Order *o, uint32_t layer, const Ids *side, bool turn)
     number_row(o, layer);
 }
 
-static bool exchange(const Order *o, uint32_t layer)
+/* equal: also where as many cross then, which leads on from where no single exchange does. */
+static bool exchange(const Order *o, uint32_t layer, bool equal)
 {
     Ids *row = &o->row[layer];
     bool better = false;
     for (uint32_t i = 1; i < row->n; i++) {
         uint32_t x = row->at[i - 1], y = row->at[i];
-        if (pair_crossings(o, o->above, x, y) + pair_crossings(o, o->below, x, y) <=
-            pair_crossings(o, o->above, y, x) + pair_crossings(o, o->below, y, x))
+        int64_t gain = pair_crossings(o, o->above, x, y) + pair_crossings(o, o->below, x, y) -
+                       pair_crossings(o, o->above, y, x) - pair_crossings(o, o->below, y, x);
+        if (gain < 0 || (!gain && !equal))
             continue;
         row->at[i - 1] = y;
         row->at[i] = x;
         o->at[y] = i - 1;
         o->at[x] = i;
-        better = true;
+        better |= gain > 0;
     }
     return better;
 }
@@ -106,7 +108,7 @@ static void find_order(Order *o)
         for (int k = 0; k < SWEEPS && better; k++) {
             better = false;
             for (uint32_t t = 0; t < layers; t++)
-                better |= exchange(o, t);
+                better |= exchange(o, t, sweep % 4 > 1 && !k);
         }
         int64_t now = crossings(o);
         if (now < least) {

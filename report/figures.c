@@ -1,14 +1,13 @@
 /*
- * page_draw.c - figures of numbers: curves, memory of ranks over a step, bars of stages.
+ * figures.c - figures of numbers: curves, memory of ranks over a step, bars of stages.
  *
  * In: numbers.  Out: SVG by itself.  No text is placed where another can be: each label has a row,
- * or a column, of its own, as wide as page_svg.c says that it is.
+ * or a column, of its own, as wide as svg.c says that it is.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "page.h"
+#include "figures.h"
 
 enum { SMALL = 11, ROW = 16, MOST_POINTS = 1000, TICKS = 5 };
 
@@ -95,7 +94,7 @@ static bool find_scale(Scale *s, uint32_t n, const Curve *c)
             }
     if (!(y[0] <= y[1]) || y[1] - y[0] > 1e300)
         return false;
-    s->y = marked(s->axes->from_zero ? fmin(0, y[0]) : y[0], y[1]);
+    s->y = marked(y[0], y[1]);
     double span = x[1] > x[0] ? x[1] - x[0] : 1;
     s->x = (Range){x[0], x[0] + span, round_step(span)};
     double right = s->axes->doubling ? log2(s->x.most) : s->x.most;
@@ -104,18 +103,18 @@ static bool find_scale(Scale *s, uint32_t n, const Curve *c)
     return true;
 }
 
-static void draw_grid(Arena *a, const Scale *s, FILE *f)
+static void draw_grid(Arena *a, const Scale *s, Text *out)
 {
-    fputs("<g class=\"rule\" stroke=\"currentColor\">", f);
+    text_add(out, "<g class=\"rule\" stroke=\"currentColor\">");
     int marks = (int)lround((s->y.most - s->y.least) / s->y.step);
     for (int k = 0; k <= marks; k++)
-        fprintf(f, "<path d=\"M%d %.1fH%d\"/>", LEFT, at_y(s, s->y.least + k * s->y.step),
-                WIDTH - RIGHT);
-    fputs("</g>\n<g class=\"soft\" fill=\"currentColor\" font-size=\"11\">\n", f);
+        text_add(out, "<path d=\"M%d %.1fH%d\"/>", LEFT, at_y(s, s->y.least + k * s->y.step),
+                 WIDTH - RIGHT);
+    text_add(out, "</g>\n<g class=\"soft\" fill=\"currentColor\" font-size=\"11\">\n");
     for (int k = 0; k <= marks; k++)
-        fprintf(f, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT - 7,
-                at_y(s, s->y.least + k * s->y.step) + 4,
-                mark_text(a, s->y.least + k * s->y.step, s->y.step));
+        text_add(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT - 7,
+                 at_y(s, s->y.least + k * s->y.step) + 4,
+                 mark_text(a, s->y.least + k * s->y.step, s->y.step));
     double from = s->axes->doubling ? s->x.least : ceil(s->x.least / s->x.step - 1e-9) * s->x.step;
     double end = -HUGE_VAL; /* of the last text */
     for (double v = from; v <= s->x.most * (1 + 1e-12);
@@ -124,11 +123,11 @@ static void draw_grid(Arena *a, const Scale *s, FILE *f)
         double wide = text_width(text, SMALL), x = at_x(s, v);
         if (x - wide / 2 < end || x + wide / 2 > WIDTH)
             continue;
-        fprintf(f, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", x,
-                TOP + PLOT + ROW, text);
+        text_add(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", x,
+                 TOP + PLOT + ROW, text);
         end = x + wide / 2 + 8;
     }
-    fputs("</g>\n", f);
+    text_add(out, "</g>\n");
 }
 
 /* Beyond the colours. */
@@ -140,47 +139,43 @@ static const char *dash(uint32_t k)
 }
 
 /* Single points, which no line shows. */
-static void draw_dots(const Scale *s, const Curve *c, FILE *f)
+static void draw_dots(const Scale *s, const Curve *c, Text *out)
 {
     enum { FEW = 60 };
     for (uint32_t i = 0; i < c->n && c->n <= FEW && (c->dots || c->n == 1); i++)
         if (isfinite(c->value[i]) && isfinite(c->at[i]))
-            fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\" fill=\"currentColor\"/>",
-                    at_x(s, c->at[i]), at_y(s, c->value[i]));
+            text_add(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\" fill=\"currentColor\"/>",
+                     at_x(s, c->at[i]), at_y(s, c->value[i]));
 }
 
 /* Of many points every k-th, and the last. */
-static void draw_curve(const Scale *s, const Curve *c, uint32_t k, FILE *f)
+static void draw_curve(const Scale *s, const Curve *c, uint32_t k, Text *out)
 {
     uint32_t by = c->n > MOST_POINTS ? (c->n + MOST_POINTS - 1) / MOST_POINTS : 1;
     bool open = false;
-    double before = 0;
-    fprintf(f,
-            "<g class=\"c%u\" stroke=\"currentColor\" stroke-width=\"1.8\" fill=\"none\"%s "
-            "stroke-linejoin=\"round\">",
-            k % PAGE_COLOURS, dash(k));
+    text_add(out,
+             "<g class=\"c%u\" stroke=\"currentColor\" stroke-width=\"1.8\" fill=\"none\"%s "
+             "stroke-linejoin=\"round\">",
+             k % PAGE_COLOURS, dash(k));
     for (uint32_t i = 0; i < c->n; i = i + by < c->n || i == c->n - 1 ? i + by : c->n - 1) {
         if (!isfinite(c->value[i]) || !isfinite(c->at[i])) {
-            fputs(open ? "\"/>" : "", f);
+            text_add(out, "%s", open ? "\"/>" : "");
             open = false;
             continue;
         }
         double x = at_x(s, c->at[i]), y = at_y(s, c->value[i]);
         if (!open)
-            fputs("<polyline points=\"", f);
-        else if (s->axes->steps)
-            fprintf(f, "%.1f,%.1f ", x, before);
-        fprintf(f, "%.1f,%.1f ", x, y);
+            text_add(out, "<polyline points=\"");
+        text_add(out, "%.1f,%.1f ", x, y);
         open = true;
-        before = y;
     }
-    fputs(open ? "\"/>" : "", f);
-    draw_dots(s, c, f);
-    fputs("</g>\n", f);
+    text_add(out, "%s", open ? "\"/>" : "");
+    draw_dots(s, c, out);
+    text_add(out, "</g>\n");
 }
 
-/* In as many columns as have room; how many rows. f NULL: only that. */
-static uint32_t draw_names(Arena *a, uint32_t n, const Curve *c, double top, FILE *f)
+/* In as many columns as have room; how many rows. out NULL: only that. */
+static uint32_t draw_names(Arena *a, uint32_t n, const Curve *c, double top, Text *out)
 {
     double wide = 0;
     for (uint32_t k = 0; k < n; k++)
@@ -188,41 +183,41 @@ static uint32_t draw_names(Arena *a, uint32_t n, const Curve *c, double top, FIL
     uint32_t columns = wide > 0 ? (uint32_t)((WIDTH - 8) / wide) : 1, rows;
     columns = columns < 1 ? 1 : columns;
     rows = (n + columns - 1) / columns;
-    for (uint32_t k = 0; k < n && f; k++) {
+    for (uint32_t k = 0; k < n && out; k++) {
         double x = 8 + wide * (k / rows), y = top + ROW * (k % rows);
-        fprintf(f,
-                "<g class=\"c%u\" stroke=\"currentColor\" stroke-width=\"2\"%s><path d=\"M%.0f "
-                "%.0fh26\"/></g><text x=\"%.0f\" y=\"%.0f\" font-size=\"%d\">%s</text>\n",
-                k % PAGE_COLOURS, dash(k), x, y - 4, x + 32, y, SMALL,
-                html_text(a, text_shortened(a, c[k].label, SMALL, WIDTH - 50)));
+        text_add(out,
+                 "<g class=\"c%u\" stroke=\"currentColor\" stroke-width=\"2\"%s><path d=\"M%.0f "
+                 "%.0fh26\"/></g><text x=\"%.0f\" y=\"%.0f\" font-size=\"%d\">%s</text>\n",
+                 k % PAGE_COLOURS, dash(k), x, y - 4, x + 32, y, SMALL,
+                 html_text(a, text_shortened(a, c[k].label, SMALL, WIDTH - 50)));
     }
     return rows;
 }
 
 const char *draw_curves(Arena *a, uint32_t n, const Curve *curve, const Axes *axes)
 {
-    Memory *m;
     Scale s = {.axes = axes};
     bool any = find_scale(&s, n, curve);
     double base = TOP + PLOT, names = base + 2.0 * ROW + 22;
     uint32_t rows = n > 1 ? draw_names(a, n, curve, 0, NULL) : 0;
-    FILE *f = svg_open(&m, WIDTH, rows ? names + ROW * (double)rows - 8 : base + 2.0 * ROW + 8,
-                       html_text(a, arena_printf(a, "%s by %s", axes->y, axes->x)));
-    fprintf(f, "<text x=\"4\" y=\"15\" font-weight=\"bold\">%s</text>\n", html_text(a, axes->y));
+    Text svg = svg_begin(a, WIDTH, rows ? names + ROW * (double)rows - 8 : base + 2.0 * ROW + 8,
+                          html_text(a, arena_printf(a, "%s by %s", axes->y, axes->x))),
+         *out = &svg;
+    text_add(out, "<text x=\"4\" y=\"15\" font-weight=\"bold\">%s</text>\n", html_text(a, axes->y));
     if (any) {
-        draw_grid(a, &s, f);
+        draw_grid(a, &s, out);
         for (uint32_t k = 0; k < n; k++)
-            draw_curve(&s, &curve[k], k, f);
+            draw_curve(&s, &curve[k], k, out);
     } else {
-        fprintf(f, "<text x=\"%d\" y=\"%d\">no number</text>\n", LEFT + 20, TOP + PLOT / 2);
+        text_add(out, "<text x=\"%d\" y=\"%d\">no number</text>\n", LEFT + 20, TOP + PLOT / 2);
     }
-    fprintf(f,
-            "<g class=\"soft\" fill=\"currentColor\"><text x=\"%d\" y=\"%.0f\" "
-            "text-anchor=\"middle\" font-size=\"%d\">%s</text></g>\n",
-            (LEFT + WIDTH - RIGHT) / 2, base + 2 * ROW, SMALL, html_text(a, axes->x));
+    text_add(out,
+             "<g class=\"soft\" fill=\"currentColor\"><text x=\"%d\" y=\"%.0f\" "
+             "text-anchor=\"middle\" font-size=\"%d\">%s</text></g>\n",
+             (LEFT + WIDTH - RIGHT) / 2, base + 2 * ROW, SMALL, html_text(a, axes->x));
     if (rows)
-        draw_names(a, n, curve, names, f);
-    return svg_text(a, f, m);
+        draw_names(a, n, curve, names, out);
+    return svg_end(out);
 }
 
 /* ---- memory of ranks ---- */
@@ -231,69 +226,69 @@ const char *draw_curves(Arena *a, uint32_t n, const Curve *curve, const Axes *ax
 enum { LANES = 1000, LANE = 58, LANE_GAP = 28, LANE_LEFT = 60, LANE_RIGHT = 10 };
 
 static void draw_lane(Arena *a, const Lane *l, uint32_t rank, double top, double whole, double most,
-                      FILE *f)
+                      Text *out)
 {
     double wide = LANES - LANE_LEFT - LANE_RIGHT, peak = 0, base = top + LANE, x = LANE_LEFT;
     bool planned = l->planned > 0;
-    fprintf(f,
-            "<g class=\"c0\" fill=\"currentColor\" stroke=\"currentColor\"><path "
-            "fill-opacity=\"0.25\" stroke-width=\"1.2\" d=\"M%d %.1f",
-            LANE_LEFT, base);
+    text_add(out,
+             "<g class=\"c0\" fill=\"currentColor\" stroke=\"currentColor\"><path "
+             "fill-opacity=\"0.25\" stroke-width=\"1.2\" d=\"M%d %.1f",
+             LANE_LEFT, base);
     for (uint32_t i = 0; i < l->n; i++) {
         x = LANE_LEFT + wide * fmin(fmax(l->at[i] / whole, 0), 1);
-        fprintf(f, "H%.1fV%.1f", x, base - LANE * l->bytes[i] / most);
+        text_add(out, "H%.1fV%.1f", x, base - LANE * l->bytes[i] / most);
         peak = fmax(peak, l->bytes[i]);
     }
-    fprintf(f, "V%.1fz\"/></g>\n", base);
+    text_add(out, "V%.1fz\"/></g>\n", base);
     if (planned)
-        fprintf(f,
-                "<g class=\"c1\" stroke=\"currentColor\" stroke-width=\"1.4\" "
-                "stroke-dasharray=\"6 3\"><path d=\"M%d %.1fH%.1f\"/></g>\n",
-                LANE_LEFT, base - LANE * l->planned / most, x);
-    fprintf(f,
-            "<text x=\"4\" y=\"%.1f\" font-weight=\"bold\">rank %u</text>\n<text x=\"%d\" "
-            "y=\"%.1f\" font-size=\"%d\">%sin use %s at most</text>\n",
-            base - 4, rank, LANE_LEFT, top - 7, SMALL,
-            planned ? arena_printf(a, "planned %s, ", bytes_text(a, (int64_t)l->planned)) : "",
-            bytes_text(a, (int64_t)peak));
+        text_add(out,
+                 "<g class=\"c1\" stroke=\"currentColor\" stroke-width=\"1.4\" "
+                 "stroke-dasharray=\"6 3\"><path d=\"M%d %.1fH%.1f\"/></g>\n",
+                 LANE_LEFT, base - LANE * l->planned / most, x);
+    text_add(out,
+             "<text x=\"4\" y=\"%.1f\" font-weight=\"bold\">rank %u</text>\n<text x=\"%d\" "
+             "y=\"%.1f\" font-size=\"%d\">%sin use %s at most</text>\n",
+             base - 4, rank, LANE_LEFT, top - 7, SMALL,
+             planned ? arena_printf(a, "planned %s, ", bytes_text(a, (int64_t)l->planned)) : "",
+             bytes_text(a, (int64_t)peak));
 }
 
 const char *draw_lanes(Arena *a, uint32_t n, const Lane *lane, double whole, const char *x)
 {
-    Memory *m;
     double most = 1, base = n * (double)(LANE + LANE_GAP), wide = LANES - LANE_LEFT - LANE_RIGHT;
     for (uint32_t r = 0; r < n; r++) {
         most = fmax(most, lane[r].planned);
         for (uint32_t i = 0; i < lane[r].n; i++)
             most = fmax(most, lane[r].bytes[i]);
     }
-    FILE *f = svg_open(&m, LANES, base + 2 * ROW + 6, "memory of each rank over the step");
+    Text svg = svg_begin(a, LANES, base + 2 * ROW + 6, "memory of each rank over the step"),
+         *out = &svg;
     double step = round_step(whole);
-    fputs("<g class=\"soft\" fill=\"currentColor\" font-size=\"11\">\n", f);
+    text_add(out, "<g class=\"soft\" fill=\"currentColor\" font-size=\"11\">\n");
     for (int k = 0; k * step <= whole * (1 + 1e-9); k++) {
         double at = LANE_LEFT + wide * k * step / whole;
         const char *text = mark_text(a, k * step, step);
         if (at + text_width(text, SMALL) / 2 < LANES)
-            fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n", at,
-                    base + ROW, text);
+            text_add(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n", at,
+                     base + ROW, text);
     }
-    fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text></g>\n",
-            LANE_LEFT + wide / 2, base + 2 * ROW, html_text(a, x));
-    fputs("<g class=\"rule\" stroke=\"currentColor\">", f);
+    text_add(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text></g>\n",
+             LANE_LEFT + wide / 2, base + 2 * ROW, html_text(a, x));
+    text_add(out, "<g class=\"rule\" stroke=\"currentColor\">");
     for (int k = 0; k * step <= whole * (1 + 1e-9); k++)
-        fprintf(f, "<path d=\"M%.1f %d.5V%.1f\"/>", LANE_LEFT + wide * k * step / whole, LANE_GAP,
-                base);
-    fputs("</g>\n", f);
+        text_add(out, "<path d=\"M%.1f %d.5V%.1f\"/>", LANE_LEFT + wide * k * step / whole,
+                 LANE_GAP, base);
+    text_add(out, "</g>\n");
     for (uint32_t r = 0; r < n; r++)
-        draw_lane(a, &lane[r], r, LANE_GAP + r * (double)(LANE + LANE_GAP), whole, most, f);
-    return svg_text(a, f, m);
+        draw_lane(a, &lane[r], r, LANE_GAP + r * (double)(LANE + LANE_GAP), whole, most, out);
+    return svg_end(out);
 }
 
 /* ---- the balance of stages ---- */
 
 enum { BAR_ROW = 36, BAR_LEFT = 170, BAR_TOP = 40, TEXT_ROOM = 66, PANEL_GAP = 18 };
 
-static void draw_panel(const Quantity *q, uint32_t stages, double x, double bar, FILE *f)
+static void draw_panel(const Quantity *q, uint32_t stages, double x, double bar, Text *out)
 {
     double most = 0, sum = 0;
     uint32_t n = 0;
@@ -303,47 +298,47 @@ static void draw_panel(const Quantity *q, uint32_t stages, double x, double bar,
             sum += q->value[t];
             n++;
         }
-    fprintf(f, "<text x=\"%.1f\" y=\"16\" font-weight=\"bold\" font-size=\"%d\">%s</text>\n", x,
-            SMALL, q->name);
+    text_add(out, "<text x=\"%.1f\" y=\"16\" font-weight=\"bold\" font-size=\"%d\">%s</text>\n", x,
+             SMALL, q->name);
     for (uint32_t t = 0; t < stages; t++) {
         double y = BAR_TOP + BAR_ROW * t, wide = most > 0 ? bar * q->value[t] / most : 0;
         if (!isfinite(q->value[t]))
             continue;
         if (wide > 0)
-            fprintf(f,
-                    "<g class=\"c%u\" fill=\"currentColor\"><rect x=\"%.1f\" y=\"%.1f\" "
-                    "width=\"%.1f\" height=\"16\" rx=\"2\" fill-opacity=\"0.85\"/></g>",
-                    t % PAGE_COLOURS, x, y, fmax(wide, 1));
-        fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%d\">%s</text>\n",
-                x + (wide > 0 ? fmax(wide, 1) + 5 : 0), y + 12.5, SMALL, q->text[t]);
+            text_add(out,
+                     "<g class=\"c%u\" fill=\"currentColor\"><rect x=\"%.1f\" y=\"%.1f\" "
+                     "width=\"%.1f\" height=\"16\" rx=\"2\" fill-opacity=\"0.85\"/></g>",
+                     t % PAGE_COLOURS, x, y, fmax(wide, 1));
+        text_add(out, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%d\">%s</text>\n",
+                 x + (wide > 0 ? fmax(wide, 1) + 5 : 0), y + 12.5, SMALL, q->text[t]);
     }
     if (sum > 0)
-        fprintf(f,
-                "<g class=\"soft\" fill=\"currentColor\"><text x=\"%.1f\" y=\"%.1f\" "
-                "font-size=\"%d\">%.2f</text></g>\n",
-                x, BAR_TOP + BAR_ROW * (double)stages + 10, SMALL, most / (sum / n));
+        text_add(out,
+                 "<g class=\"soft\" fill=\"currentColor\"><text x=\"%.1f\" y=\"%.1f\" "
+                 "font-size=\"%d\">%.2f</text></g>\n",
+                 x, BAR_TOP + BAR_ROW * (double)stages + 10, SMALL, most / (sum / n));
 }
 
-const char *draw_balance(Arena *a, const PagePipe *p, uint32_t n, const Quantity *quantity)
+const char *draw_balance(Arena *a, uint32_t stages, const char *const *label, uint32_t n,
+                         const Quantity *quantity)
 {
     enum { WHOLE = 1000 };
-    Memory *m;
-    double panel = (WHOLE - BAR_LEFT) / (double)n, base = BAR_TOP + BAR_ROW * (double)p->stage.n;
-    FILE *f = svg_open(&m, WHOLE, base + 22, "balance of the stages");
-    for (uint32_t t = 0; t < p->stage.n; t++) {
+    double panel = (WHOLE - BAR_LEFT) / (double)n, base = BAR_TOP + BAR_ROW * (double)stages;
+    Text svg = svg_begin(a, WHOLE, base + 22, "balance of the stages"), *out = &svg;
+    for (uint32_t t = 0; t < stages; t++) {
         double y = BAR_TOP + BAR_ROW * (double)t;
-        fprintf(f,
-                "<text x=\"4\" y=\"%.1f\" font-weight=\"bold\">stage %u</text><g class=\"soft\" "
-                "fill=\"currentColor\"><text x=\"4\" y=\"%.1f\" font-size=\"%d\">%s</text></g>\n",
-                y + 9, t, y + 23, SMALL,
-                html_text(a, text_shortened(a, p->stage.at[t].modules, SMALL, BAR_LEFT - 20)));
+        text_add(out,
+                 "<text x=\"4\" y=\"%.1f\" font-weight=\"bold\">stage %u</text><g class=\"soft\" "
+                 "fill=\"currentColor\"><text x=\"4\" y=\"%.1f\" font-size=\"%d\">%s</text></g>\n",
+                 y + 9, t, y + 23, SMALL,
+                 label && label[t] ? html_text(a, text_shortened(a, label[t], SMALL, BAR_LEFT - 20))
+                                   : "");
     }
-    fprintf(f,
-            "<g class=\"soft\" fill=\"currentColor\"><text x=\"4\" y=\"%.1f\" "
-            "font-size=\"%d\">most over mean</text></g>\n",
-            base + 10, SMALL);
+    text_add(out,
+             "<g class=\"soft\" fill=\"currentColor\"><text x=\"4\" y=\"%.1f\" "
+             "font-size=\"%d\">most over mean</text></g>\n",
+             base + 10, SMALL);
     for (uint32_t k = 0; k < n; k++)
-        draw_panel(&quantity[k], p->stage.n, BAR_LEFT + panel * k, panel - TEXT_ROOM - PANEL_GAP,
-                   f);
-    return svg_text(a, f, m);
+        draw_panel(&quantity[k], stages, BAR_LEFT + panel * k, panel - TEXT_ROOM - PANEL_GAP, out);
+    return svg_end(out);
 }

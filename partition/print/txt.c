@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "report.h"
+#include "print.h"
 
 enum { NOTE_AT = 56 };
 
@@ -41,7 +41,7 @@ static void print_call(Arena *a, const Call *c, FILE *f)
     }
 }
 
-void report_pipe_txt(const Pipe *p, FILE *f)
+void print_pipe_txt(const Pipe *p, FILE *f)
 {
     Arena *a = arena_within(p->graph->arena);
     Calls c = calls_of(p, a);
@@ -122,7 +122,7 @@ static void summary_arrays(const Graph *g, Arena *a, FILE *f)
             arrays[0] == 1 ? "es" : "");
 }
 
-void report_summary(const Pipe *p, FILE *f)
+void print_summary(const Pipe *p, FILE *f)
 {
     const Graph *g = p->graph;
     Arena *a = arena_within(p->graph->arena);

@@ -1,9 +1,9 @@
 /*
- * report.h - what the reports share: the Pipe as a list of calls, and how values are written.
- * For those who report, here and in planner/.
+ * print.h - what the printed forms of a Pipe share: the Pipe as a list of calls, and how values,
+ * counts and times are written.  report/, planner/ and command/ write them in the same way.
  */
-#ifndef PPSPLIT_REPORT_INT_H
-#define PPSPLIT_REPORT_INT_H
+#ifndef PPSPLIT_PRINT_H
+#define PPSPLIT_PRINT_H
 
 #include "partition/partition.h"
 
@@ -36,31 +36,6 @@ typedef struct {
 
 Calls calls_of(const Pipe *p, Arena *a); /* calls.c */
 
-/* ---- modules.c, flows.c: the model as boxes, each in one stage ---- */
-
-/* Operations: nodes of a module that lie in none of those inside it, named by their kinds. */
-typedef enum { BOX_MODULE, BOX_OPERATIONS, BOX_INPUT, BOX_OUTPUT } BoxKind;
-typedef struct {
-    BoxKind kind;
-    const char *name;          /* "h.0.attn", "h.1 ... h.3", "Add"; the model's, untrusted */
-    uint32_t stage, nodes;     /* nodes of the training forward */
-    int64_t parameters, flops; /* elements that it is the first of its stage to read; forward */
-} ModuleBox;
-/* From box to box.  A value that several boxes of another stage read counts at the first of them,
- * so that values and bytes are those that cross. */
-typedef struct {
-    uint32_t from, to;
-    EdgeKind kind;
-    uint32_t values;
-    int64_t bytes;    /* per microbatch at full rows; of parameters, once a step */
-    const char *name; /* of the one value; NULL: none, or several */
-} ModuleFlow;
-typedef struct {
-    VEC(ModuleBox) box;
-    VEC(ModuleFlow) flow;
-} ModuleGraph;
-ModuleGraph module_graph(const Pipe *p, Arena *a);
-
 /* text.c */
 const char *value_text(const Graph *g, Arena *a,
                        ValueId v); /* "name f32[4,8] batch 0", printable */
@@ -70,9 +45,7 @@ const char *count_text(Arena *a, int64_t n);     /* "12.3 M" */
 const char *bytes_text(Arena *a, int64_t n);     /* "1.50 MiB" */
 const char *time_text(Arena *a, double seconds); /* "1.5 ms": three digits */
 const char *shell_word(Arena *a, const char *s); /* as it is, or in quotes */
-const char *html_text(Arena *a, const char *s);  /* html.c: printable and escaped */
 const char *edge_kind(EdgeKind k);
-const char *box_kind(BoxKind k);
 const char *use_name(Use u);
 /* a parameter's own name, else the value's */
 const char *param_or_value_name(const Graph *g, ValueId v);

@@ -1,19 +1,13 @@
 /*
- * text.c - how reports write values, counts and bytes.
+ * text.c - how values, counts, bytes and times are written.
  */
 #include <string.h>
 
-#include "report.h"
+#include "print.h"
 
 const char *edge_kind(EdgeKind k)
 {
     static const char *const name[] = {"activation", "parameter", "constant"};
-    return name[k];
-}
-
-const char *box_kind(BoxKind k)
-{
-    static const char *const name[] = {"module", "operations", "input", "output"};
     return name[k];
 }
 

@@ -3,7 +3,7 @@
  */
 #include <string.h>
 
-#include "report.h"
+#include "print.h"
 
 /* A quoted string of the dot language; printable already, so only quotes and backslashes are left.
  */
@@ -39,7 +39,7 @@ static void put_ends(const Pipe *p, Arena *a, FILE *f)
     }
 }
 
-void report_pipe_dot(const Pipe *p, FILE *f)
+void print_pipe_dot(const Pipe *p, FILE *f)
 {
     const Graph *g = p->graph;
     Arena *a = arena_within(p->graph->arena);

@@ -1,17 +1,17 @@
 /*
- * page_modules.c - the module graph: a layered drawing, a band for each stage.
+ * drawing.c - the module graph: a layered drawing, a band for each stage.
  *
- * In: boxes and flows of pipe.xml.  Out: SVG.  A box stands in a layer below all that it reads;
- * stages follow each other from top to bottom.  What crosses into a stage passes a label above its
- * band, one for each box that it comes from: all of what that box sends there.  A flow over several
- * layers passes a bend in each.
+ * In: the boxes and flows of modules.h.  Out: SVG.  A box stands in a layer below all that it
+ * reads; stages follow each other from top to bottom.  What crosses into a stage passes a label
+ * above its band, one for each box that it comes from: all of what that box sends there.  A flow
+ * over several layers passes a bend in each.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "figures.h"
 #include "layout.h"
-#include "page.h"
+#include "modules.h"
 
 enum {
     GUTTER = 150,
@@ -58,7 +58,8 @@ typedef struct {
 
 typedef struct {
     Arena *a;
-    const PagePipe *p;
+    const Pipe *p;
+    const ModuleGraph *g;
     Layout layout;
     VEC(Place) place;
     VEC(Bundle) bundle;
@@ -70,9 +71,9 @@ typedef struct {
     double width, height;
 } Drawing;
 
-static const PageModule *module(const Drawing *d, uint32_t box) { return &d->p->module.at[box]; }
+static const ModuleBox *module(const Drawing *d, uint32_t box) { return &d->g->box.at[box]; }
 
-static bool within(const Drawing *d, const PageFlow *e)
+static bool within(const Drawing *d, const ModuleFlow *e)
 {
     return module(d, e->from)->stage == module(d, e->to)->stage;
 }
@@ -82,13 +83,13 @@ static bool within(const Drawing *d, const PageFlow *e)
 /* A layer below all that it reads; then what reads nothing comes down to what reads it. */
 static uint32_t *find_depths(const Drawing *d)
 {
-    uint32_t n = d->p->module.n, *depth = arena_array(d->a, uint32_t, n),
+    uint32_t n = d->g->box.n, *depth = arena_array(d->a, uint32_t, n),
              *next = arena_array(d->a, uint32_t, n);
     bool *reads = arena_array(d->a, bool, n), more = true;
     for (uint32_t round = 0; more && round < n; round++) {
         more = false;
-        for (uint32_t i = 0; i < d->p->flow.n; i++) {
-            const PageFlow *e = &d->p->flow.at[i];
+        for (uint32_t i = 0; i < d->g->flow.n; i++) {
+            const ModuleFlow *e = &d->g->flow.at[i];
             reads[e->to] = true;
             if (!within(d, e) || depth[e->to] > depth[e->from])
                 continue;
@@ -98,8 +99,8 @@ static uint32_t *find_depths(const Drawing *d)
     }
     for (uint32_t i = 0; i < n; i++)
         next[i] = UINT32_MAX;
-    for (uint32_t i = 0; i < d->p->flow.n; i++) {
-        const PageFlow *e = &d->p->flow.at[i];
+    for (uint32_t i = 0; i < d->g->flow.n; i++) {
+        const ModuleFlow *e = &d->g->flow.at[i];
         if (within(d, e) && depth[e->to] < next[e->from])
             next[e->from] = depth[e->to];
     }
@@ -109,22 +110,19 @@ static uint32_t *find_depths(const Drawing *d)
     return depth;
 }
 
-/* false: flows go in circles. */
-static bool find_layers(Drawing *d)
+static void find_layers(Drawing *d)
 {
     uint32_t stages = d->p->stage.n, at = 0;
     uint32_t *depth = find_depths(d), *deep = arena_array(d->a, uint32_t, stages);
     bool *entered = arena_array(d->a, bool, stages);
-    for (uint32_t i = 0; i < d->p->module.n; i++) {
+    for (uint32_t i = 0; i < d->g->box.n; i++) {
         uint32_t t = module(d, i)->stage;
         deep[t] = depth[i] + 1 > deep[t] ? depth[i] + 1 : deep[t];
     }
-    for (uint32_t i = 0; i < d->p->flow.n; i++) {
-        const PageFlow *e = &d->p->flow.at[i];
+    for (uint32_t i = 0; i < d->g->flow.n; i++) {
+        const ModuleFlow *e = &d->g->flow.at[i];
         if (!within(d, e))
             entered[module(d, e->to)->stage] = true;
-        else if (depth[e->to] <= depth[e->from])
-            return false;
     }
     d->labels = arena_array(d->a, uint32_t, stages);
     d->band_begin = arena_array(d->a, uint32_t, stages);
@@ -137,25 +135,22 @@ static bool find_layers(Drawing *d)
         d->band_end[t] = at - 1;
     }
     d->layout.layers = at;
-    d->layer = arena_array(d->a, uint32_t, d->p->module.n);
-    for (uint32_t i = 0; i < d->p->module.n; i++)
+    d->layer = arena_array(d->a, uint32_t, d->g->box.n);
+    for (uint32_t i = 0; i < d->g->box.n; i++)
         d->layer[i] = d->band_begin[module(d, i)->stage] + depth[i];
-    return true;
 }
 
 /* ---- boxes, labels and bends ---- */
 
 static uint32_t add_place(Drawing *d, uint32_t layer, double width, Place x)
 {
-    /* even, so that halves are whole: dot rounds, and what is in line stays so */
-    vec_push(
-        d->a, &d->layout.box,
-        ((LayoutBox){.layer = layer, .width = 2 * ceil(width / 2), .bend = x.kind == IS_BEND}));
+    vec_push(d->a, &d->layout.box,
+             ((LayoutBox){.layer = layer, .width = width, .bend = x.kind == IS_BEND}));
     vec_push(d->a, &d->place, x);
     return d->place.n - 1;
 }
 
-static const char *numbers_of(const Drawing *d, const PageModule *m)
+static const char *numbers_of(const Drawing *d, const ModuleBox *m)
 {
     return arena_printf(d->a, "%s, %s", count_text(d->a, m->parameters),
                         count_text(d->a, m->flops));
@@ -163,9 +158,9 @@ static const char *numbers_of(const Drawing *d, const PageModule *m)
 
 static void add_boxes(Drawing *d)
 {
-    for (uint32_t i = 0; i < d->p->module.n; i++) {
-        const PageModule *m = module(d, i);
-        bool box = m->kind == PAGE_MODULE;
+    for (uint32_t i = 0; i < d->g->box.n; i++) {
+        const ModuleBox *m = module(d, i);
+        bool box = m->kind == BOX_MODULE;
         Place x = {IS_BOX, i, text_shortened(d->a, m->name, box ? SVG_EM : SMALL, BOX_MOST),
                    false,  0, box ? BOX_HIGH : PILL_HIGH};
         double wide = text_width(x.text, box ? SVG_EM : SMALL);
@@ -188,18 +183,18 @@ static void connect(Drawing *d, uint32_t from, uint32_t to, Line how)
     vec_push(d->a, &d->line, how);
 }
 
-static void add_bundle(Drawing *d, const PageFlow *e)
+static void add_bundle(Drawing *d, const ModuleFlow *e)
 {
+    bool shared = e->kind != EDGE_ACTIVATION;
     uint32_t stage = module(d, e->to)->stage, k = 0;
     while (k < d->bundle.n && (d->bundle.at[k].from != e->from || d->bundle.at[k].stage != stage ||
-                               d->bundle.at[k].shared != e->shared))
+                               d->bundle.at[k].shared != shared))
         k++;
     if (k == d->bundle.n)
-        vec_push(d->a, &d->bundle,
-                 ((Bundle){.from = e->from, .stage = stage, .shared = e->shared}));
+        vec_push(d->a, &d->bundle, ((Bundle){.from = e->from, .stage = stage, .shared = shared}));
     Bundle *b = &d->bundle.at[k];
-    b->name = b->values ? NULL : e->value;
-    b->values += (uint32_t)e->values;
+    b->name = b->values ? NULL : e->name;
+    b->values += e->values;
     b->bytes = __builtin_add_overflow(b->bytes, e->bytes, &b->bytes) ? INT64_MAX : b->bytes;
     vec_push(d->a, &b->to, e->to);
 }
@@ -219,8 +214,8 @@ static const char *label_of(const Drawing *d, const Bundle *b)
 
 static void add_lines(Drawing *d)
 {
-    for (uint32_t i = 0; i < d->p->flow.n; i++) {
-        const PageFlow *e = &d->p->flow.at[i];
+    for (uint32_t i = 0; i < d->g->flow.n; i++) {
+        const ModuleFlow *e = &d->g->flow.at[i];
         if (within(d, e))
             connect(d, e->from, e->to, (Line){e->from, false, false});
         else
@@ -270,31 +265,11 @@ static void find_tops(Drawing *d)
     d->height = at + MARGIN + LEGEND;
 }
 
-/* By dot where it is wanted, or has fewer lines cross. */
-static void place_boxes(Drawing *d, const ReportOptions *o)
-{
-    Layout *l = &d->layout;
-    double *own = arena_array(d->a, double, l->box.n);
-    layout_place(d->a, l);
-    int64_t crossings = layout_crossings(l);
-    if (o->layout == LAYOUT_OWN || (o->layout == LAYOUT_BEST && !crossings))
-        return;
-    for (uint32_t i = 0; i < l->box.n; i++)
-        own[i] = l->box.at[i].x;
-    const char *why = layout_dot(d->a, l);
-    if (why && o->layout == LAYOUT_DOT)
-        diag_fatal(EXIT_IO, WHERE_NONE, "--layout dot: %s", why);
-    if (o->layout == LAYOUT_DOT || layout_crossings(l) < crossings)
-        return;
-    for (uint32_t i = 0; i < l->box.n; i++)
-        l->box.at[i].x = own[i];
-}
-
-static void find_sides(Drawing *d, const ReportOptions *o)
+static void find_sides(Drawing *d)
 {
     double least = HUGE_VAL, most = -HUGE_VAL;
     d->layout.gap = GAP;
-    place_boxes(d, o);
+    layout_place(d->a, &d->layout);
     for (uint32_t i = 0; i < d->layout.box.n; i++) {
         const LayoutBox *b = &d->layout.box.at[i];
         least = fmin(least, b->x - b->width / 2);
@@ -313,32 +288,32 @@ static uint32_t colour_of(const Drawing *d, uint32_t box)
     return module(d, box)->stage % PAGE_COLOURS;
 }
 
-static void draw_bands(const Drawing *d, FILE *f)
+static void draw_bands(const Drawing *d, Text *out)
 {
     for (uint32_t t = 0; t < d->p->stage.n; t++) {
-        const PageStage *s = &d->p->stage.at[t];
+        const StageCost *s = &d->p->stage.at[t].cost;
         double top = d->top[d->band_begin[t]] - BAND_PAD, x = MARGIN + 16;
         double end = t + 1 < d->p->stage.n ? d->top[d->labels[t + 1]] - LABEL_PAD
                                            : d->height - MARGIN - LEGEND;
         if (t + 1 < d->p->stage.n && d->labels[t + 1] == d->band_begin[t + 1])
             end -= BAND_PAD;
-        fprintf(f,
-                "<g class=\"c%u\" fill=\"currentColor\"><rect x=\"%d\" y=\"%.1f\" width=\"%.1f\" "
-                "height=\"%.1f\" rx=\"4\" fill-opacity=\"0.08\"/><rect x=\"%d\" y=\"%.1f\" "
-                "width=\"5\" height=\"%.1f\" rx=\"2\"/></g>\n",
-                t % PAGE_COLOURS, MARGIN, top, d->width - 2 * MARGIN, end - top, MARGIN, top,
-                end - top);
-        fprintf(f,
-                "<text x=\"%.0f\" y=\"%.1f\" font-weight=\"bold\">stage %u</text>\n"
-                "<g class=\"soft\" fill=\"currentColor\" font-size=\"%d\"><text x=\"%.0f\" "
-                "y=\"%.1f\">%s parameters</text><text x=\"%.0f\" y=\"%.1f\">%s "
-                "operations</text></g>\n",
-                x, top + 18, t, SMALL, x, top + 33, count_text(d->a, s->parameters), x, top + 47,
-                count_text(d->a, s->flops));
+        text_add(out,
+                 "<g class=\"c%u\" fill=\"currentColor\"><rect x=\"%d\" y=\"%.1f\" width=\"%.1f\" "
+                 "height=\"%.1f\" rx=\"4\" fill-opacity=\"0.08\"/><rect x=\"%d\" y=\"%.1f\" "
+                 "width=\"5\" height=\"%.1f\" rx=\"2\"/></g>\n",
+                 t % PAGE_COLOURS, MARGIN, top, d->width - 2 * MARGIN, end - top, MARGIN, top,
+                 end - top);
+        text_add(out,
+                 "<text x=\"%.0f\" y=\"%.1f\" font-weight=\"bold\">stage %u</text>\n"
+                 "<g class=\"soft\" fill=\"currentColor\" font-size=\"%d\"><text x=\"%.0f\" "
+                 "y=\"%.1f\">%s parameters</text><text x=\"%.0f\" y=\"%.1f\">%s "
+                 "operations</text></g>\n",
+                 x, top + 18, t, SMALL, x, top + 33, count_text(d->a, s->parameters), x, top + 47,
+                 count_text(d->a, s->flops_forward));
     }
 }
 
-static void draw_line(const Drawing *d, uint32_t i, FILE *f)
+static void draw_line(const Drawing *d, uint32_t i, Text *out)
 {
     const LayoutEdge *e = &d->layout.edge.at[i];
     const Line *how = &d->line.at[i];
@@ -349,74 +324,76 @@ static void draw_line(const Drawing *d, uint32_t i, FILE *f)
     char name[24] = "soft";
     if (how->crosses)
         snprintf(name, sizeof name, "c%u", colour_of(d, how->box));
-    fprintf(f,
-            "<g class=\"%s\" stroke=\"currentColor\" stroke-width=\"%s\"><path fill=\"none\"%s "
-            "d=\"M%.1f %.1f",
-            name, how->crosses ? "1.8" : "1.1", how->shared ? " stroke-dasharray=\"5 4\"" : "", x,
-            from->kind == IS_BEND ? from->top : y);
+    text_add(out,
+             "<g class=\"%s\" stroke=\"currentColor\" stroke-width=\"%s\"><path fill=\"none\"%s "
+             "d=\"M%.1f %.1f",
+             name, how->crosses ? "1.8" : "1.1", how->shared ? " stroke-dasharray=\"5 4\"" : "", x,
+             from->kind == IS_BEND ? from->top : y);
     if (from->kind == IS_BEND)
-        fprintf(f, "V%.1f", y);
+        text_add(out, "V%.1f", y);
     if (fabs(x - tx) < 1)
-        fprintf(f, "V%.1f\"/>", ty);
+        text_add(out, "V%.1f\"/>", ty);
     else
-        fprintf(f, "C%.1f %.1f %.1f %.1f %.1f %.1f\"/>", x, y + half, tx, ty - half, tx, ty);
+        text_add(out, "C%.1f %.1f %.1f %.1f %.1f %.1f\"/>", x, y + half, tx, ty - half, tx, ty);
     if (to->kind == IS_BOX)
-        fprintf(f, "<path stroke=\"none\" fill=\"currentColor\" d=\"M%.1f %.1fl-3.6 -6.5h7.2z\"/>",
-                tx, to->top - 0.5);
-    fputs("</g>\n", f);
+        text_add(out,
+                 "<path stroke=\"none\" fill=\"currentColor\" d=\"M%.1f %.1fl-3.6 -6.5h7.2z\"/>",
+                 tx, to->top - 0.5);
+    text_add(out, "</g>\n");
 }
 
-static void draw_label(const Drawing *d, uint32_t i, FILE *f)
+static void draw_label(const Drawing *d, uint32_t i, Text *out)
 {
     const LayoutBox *b = &d->layout.box.at[i];
     const Place *x = &d->place.at[i];
-    fprintf(f,
-            "<g class=\"paper\" fill=\"currentColor\"><rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
-            "height=\"%d\" rx=\"4\"/></g><g class=\"c%u\" stroke=\"currentColor\"><rect "
-            "x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" rx=\"4\" fill=\"none\"%s/></g>"
-            "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"%d\">%s</text>\n",
-            b->x - b->width / 2, x->top, b->width, LABEL_HIGH, colour_of(d, x->box),
-            b->x - b->width / 2, x->top, b->width, LABEL_HIGH,
-            x->shared ? " stroke-dasharray=\"5 4\"" : "", b->x, x->top + 14, SMALL,
-            html_text(d->a, x->text));
+    text_add(out,
+             "<g class=\"paper\" fill=\"currentColor\"><rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
+             "height=\"%d\" rx=\"4\"/></g><g class=\"c%u\" stroke=\"currentColor\"><rect "
+             "x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" rx=\"4\" fill=\"none\"%s/></g>"
+             "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"%d\">%s</text>\n",
+             b->x - b->width / 2, x->top, b->width, LABEL_HIGH, colour_of(d, x->box),
+             b->x - b->width / 2, x->top, b->width, LABEL_HIGH,
+             x->shared ? " stroke-dasharray=\"5 4\"" : "", b->x, x->top + 14, SMALL,
+             html_text(d->a, x->text));
 }
 
-static void draw_box(const Drawing *d, uint32_t i, FILE *f)
+static void draw_box(const Drawing *d, uint32_t i, Text *out)
 {
     const LayoutBox *b = &d->layout.box.at[i];
     const Place *x = &d->place.at[i];
-    const PageModule *m = module(d, x->box);
-    bool is_module = m->kind == PAGE_MODULE, is_end = m->kind == PAGE_END;
+    const ModuleBox *m = module(d, x->box);
+    bool is_module = m->kind == BOX_MODULE,
+         is_end = m->kind != BOX_MODULE && m->kind != BOX_OPERATIONS;
     const char *name = html_text(d->a, x->text);
-    fprintf(f,
-            "<g><title>%s: stage %u, %lld nodes, %s parameters, %s operations</title><g "
-            "class=\"paper\" fill=\"currentColor\"><rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
-            "height=\"%.0f\" "
-            "rx=\"%d\"/></g><g class=\"%s\" fill=\"currentColor\" stroke=\"currentColor\"><rect "
-            "x=\"%.1f\" "
-            "y=\"%.1f\" width=\"%.1f\" height=\"%.0f\" rx=\"%d\" fill-opacity=\"%s\"/></g>",
-            html_text(d->a, m->name), m->stage, (long long)m->nodes,
-            count_text(d->a, m->parameters), count_text(d->a, m->flops), b->x - b->width / 2,
-            x->top, b->width, x->high, is_module ? 6 : PILL_HIGH / 2,
-            is_end ? "soft" : arena_printf(d->a, "c%u", colour_of(d, x->box)), b->x - b->width / 2,
-            x->top, b->width, x->high, is_module ? 6 : PILL_HIGH / 2,
-            is_module ? "0.26"
-            : is_end  ? "0"
-                      : "0.1");
+    text_add(out,
+             "<g><title>%s: stage %u, %u nodes, %s parameters, %s operations</title><g "
+             "class=\"paper\" fill=\"currentColor\"><rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
+             "height=\"%.0f\" "
+             "rx=\"%d\"/></g><g class=\"%s\" fill=\"currentColor\" stroke=\"currentColor\"><rect "
+             "x=\"%.1f\" "
+             "y=\"%.1f\" width=\"%.1f\" height=\"%.0f\" rx=\"%d\" fill-opacity=\"%s\"/></g>",
+             html_text(d->a, m->name), m->stage, m->nodes, count_text(d->a, m->parameters),
+             count_text(d->a, m->flops), b->x - b->width / 2, x->top, b->width, x->high,
+             is_module ? 6 : PILL_HIGH / 2,
+             is_end ? "soft" : arena_printf(d->a, "c%u", colour_of(d, x->box)), b->x - b->width / 2,
+             x->top, b->width, x->high, is_module ? 6 : PILL_HIGH / 2,
+             is_module ? "0.26"
+             : is_end  ? "0"
+                       : "0.1");
     if (is_module)
-        fprintf(f,
-                "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text><text x=\"%.1f\" "
-                "y=\"%.1f\" text-anchor=\"middle\" font-size=\"%d\">%s</text></g>\n",
-                b->x, x->top + 16, name, b->x, x->top + 31, SMALL, numbers_of(d, m));
+        text_add(out,
+                 "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text><text x=\"%.1f\" "
+                 "y=\"%.1f\" text-anchor=\"middle\" font-size=\"%d\">%s</text></g>\n",
+                 b->x, x->top + 16, name, b->x, x->top + 31, SMALL, numbers_of(d, m));
     else
-        fprintf(
-            f,
+        text_add(
+            out,
             "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"%d\"%s>%s</text></g>\n",
             b->x, x->top + 15, SMALL, is_end ? " font-style=\"italic\"" : "", name);
 }
 
 /* What lines mean, of those that are there. */
-static void draw_legend(const Drawing *d, FILE *f)
+static void draw_legend(const Drawing *d, Text *out)
 {
     static const struct {
         const char *line, *text;
@@ -431,45 +408,46 @@ static void draw_legend(const Drawing *d, FILE *f)
     for (int k = 0; k < 3; k++) {
         if (!there[k])
             continue;
-        fprintf(f,
-                "<g %s stroke=\"currentColor\"><path d=\"M%.0f %.0fh24\"/></g><text class=\"soft\" "
-                "x=\"%.0f\" y=\"%.0f\" font-size=\"%d\">%s</text>\n",
-                how[k].line, x, y - 4, x + 30, y, SMALL, how[k].text);
+        text_add(
+            out,
+            "<g %s stroke=\"currentColor\"><path d=\"M%.0f %.0fh24\"/></g><text class=\"soft\" "
+            "x=\"%.0f\" y=\"%.0f\" font-size=\"%d\">%s</text>\n",
+            how[k].line, x, y - 4, x + 30, y, SMALL, how[k].text);
         x += 48 + text_width(how[k].text, SMALL);
     }
-    fprintf(f,
-            "<text class=\"soft\" x=\"%d\" y=\"%.0f\" font-size=\"%d\">in a box: its name, its "
-            "parameters, operations of a microbatch's forward</text>\n",
-            MARGIN, y - 18, SMALL);
+    text_add(out,
+             "<text class=\"soft\" x=\"%d\" y=\"%.0f\" font-size=\"%d\">in a box: its name, its "
+             "parameters, operations of a microbatch's forward</text>\n",
+             MARGIN, y - 18, SMALL);
 }
 
-const char *draw_modules(Arena *outer, const PagePipe *p, const ReportOptions *o, double *width,
-                         double *height)
+const char *draw_modules(Arena *a, const Pipe *p, double *width, double *height)
 {
-    Memory *m;
-    Drawing d = {.a = outer, .p = p};
-    if (!p->module.n || p->module.n > MOST_DRAWN || p->flow.n > 2 * MOST_DRAWN || !find_layers(&d))
+    ModuleGraph g = module_graph(p, a);
+    Drawing d = {.a = a, .p = p, .g = &g};
+    if (!g.box.n || g.box.n > MOST_DRAWN || g.flow.n > 2 * MOST_DRAWN)
         return NULL;
+    find_layers(&d);
     uint64_t spans = 0;
-    for (uint32_t i = 0; i < p->flow.n; i++)
-        spans += d.layer[p->flow.at[i].to] - d.layer[p->flow.at[i].from];
+    for (uint32_t i = 0; i < g.flow.n; i++)
+        spans += d.layer[g.flow.at[i].to] - d.layer[g.flow.at[i].from];
     if (spans > MOST_SPANS)
         return NULL;
     add_boxes(&d);
     add_lines(&d);
     find_tops(&d);
-    find_sides(&d, o);
+    find_sides(&d);
     *width = d.width;
     *height = d.height;
-    FILE *f = svg_open(&m, d.width, d.height, "modules by stage, and what crosses");
-    draw_bands(&d, f);
+    Text text = svg_begin(a, d.width, d.height, "modules by stage, and what crosses");
+    draw_bands(&d, &text);
     for (uint32_t i = 0; i < d.layout.edge.n; i++)
-        draw_line(&d, i, f);
+        draw_line(&d, i, &text);
     for (uint32_t i = 0; i < d.place.n; i++)
         if (d.place.at[i].kind == IS_LABEL)
-            draw_label(&d, i, f);
+            draw_label(&d, i, &text);
         else if (d.place.at[i].kind == IS_BOX)
-            draw_box(&d, i, f);
-    draw_legend(&d, f);
-    return svg_text(outer, f, m);
+            draw_box(&d, i, &text);
+    draw_legend(&d, &text);
+    return svg_end(&text);
 }

@@ -1,11 +1,39 @@
 /*
- * modules.h - what modules.c and flows.c share while the model's boxes are made: nodes as items of
- * boxes.  Private to the two.
+ * modules.h - the model as boxes that a page has room for, each in one stage, and what goes from
+ * one box to another.  Private to report/.
  */
 #ifndef PPSPLIT_REPORT_MODULES_H
 #define PPSPLIT_REPORT_MODULES_H
 
-#include "report.h"
+#include "partition/print/print.h"
+
+/* ---- modules.c ---- */
+
+/* BOX_OPERATIONS: nodes of a module that lie in none of the modules inside it, named by their
+ * kinds */
+typedef enum { BOX_MODULE, BOX_OPERATIONS, BOX_INPUT, BOX_OUTPUT } BoxKind;
+typedef struct {
+    BoxKind kind;
+    const char *name;          /* "h.0.attn", "h.1 ... h.3", "Add"; the model's, untrusted */
+    uint32_t stage, nodes;     /* nodes of the training forward */
+    int64_t parameters, flops; /* elements that it is the first of its stage to read; forward */
+} ModuleBox;
+/* From box to box.  A value that several boxes of another stage read counts at the first of them,
+ * so that values and bytes are those that cross. */
+typedef struct {
+    uint32_t from, to;
+    EdgeKind kind;
+    uint32_t values;
+    int64_t bytes;    /* per microbatch at full rows; of parameters, once a step */
+    const char *name; /* of the one value; NULL: none, or several */
+} ModuleFlow;
+typedef struct {
+    VEC(ModuleBox) box;
+    VEC(ModuleFlow) flow; /* never in a circle */
+} ModuleGraph;
+ModuleGraph module_graph(const Pipe *p, Arena *a);
+
+/* ---- what modules.c and flows.c share while boxes are made: nodes as items of boxes ---- */
 
 typedef struct {
     NodeId node;

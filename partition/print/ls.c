@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "report.h"
+#include "print.h"
 
 enum { DEEPEST = 64 }; /* scopes are untrusted: their further components are not shown */
 
@@ -164,7 +164,7 @@ static void print_module(const Tree *t, const Module *m, FILE *f)
             2 * m->depth, "", diag_escape(t->a, m->depth ? m->path : "(model)"));
 }
 
-void report_ls(Graph *g, FILE *f)
+void print_ls(Graph *g, FILE *f)
 {
     Tree t = {.g = g, .a = arena_within(g->arena)};
     t.by_path.arena = t.node.arena = t.a;
@@ -198,7 +198,7 @@ void report_ls(Graph *g, FILE *f)
 
 /* ---- --parameters ---- */
 
-void report_parameters(const Graph *g, FILE *f)
+void print_parameters(const Graph *g, FILE *f)
 {
     Arena *a = arena_within(g->arena);
     int name = 4, shape = 5;

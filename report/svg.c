@@ -1,16 +1,15 @@
 /*
- * page_svg.c - what all figures of the page share: colours in light and dark, how wide letters are,
- * how an SVG begins and ends.
+ * svg.c - what all figures of the page share: colours in light and dark, how wide letters are, how
+ * an SVG begins and ends, and how a figure stands in the page.
  *
  * A figure is drawn in currentColor within groups of a class: c0 .. c7 for stages and curves
  * (colours that are told apart with every kind of colour blindness, 3 : 1 on their ground at
  * least), soft for what is less important, rule for lines behind all, paper for the ground.  In the
  * page the classes are those of its own style; a figure in a file has them with it.
  */
-#include <stdlib.h>
 #include <string.h>
 
-#include "page.h"
+#include "figures.h"
 
 const char *const page_colours =
     "svg { color: #1d222b; font-variant-numeric: tabular-nums }\n"
@@ -24,46 +23,48 @@ const char *const page_colours =
     ".soft { color: #a4aebd } .rule { color: #363d48 } .paper { color: #14181e }\n"
     "}\n";
 
-FILE *page_open(Memory **m)
+const char *html_text(Arena *a, const char *s)
 {
-    *m = calloc(1, sizeof **m);
-    FILE *f = *m ? memory_open(*m) : NULL;
-    if (!f)
-        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
-    return f;
-}
-
-const char *page_text(Arena *a, FILE *f, Memory *m)
-{
-    if (memory_close(f, m))
-        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
-    const char *out = arena_strndup(a, m->at, m->n);
-    free(m->at);
-    free(m);
+    const char *t = diag_escape(a, s);
+    char *out = arena_alloc(a, 6 * strlen(t) + 1), *at = out;
+    for (; *t; t++) {
+        const char *entity = *t == '&'    ? "&amp;"
+                             : *t == '<'  ? "&lt;"
+                             : *t == '>'  ? "&gt;"
+                             : *t == '"'  ? "&quot;"
+                             : *t == '\'' ? "&#39;"
+                                          : NULL;
+        if (entity)
+            at = stpcpy(at, entity);
+        else
+            *at++ = *t;
+    }
     return out;
 }
 
-FILE *svg_open(Memory **m, double width, double height, const char *title)
+Text svg_begin(Arena *a, double width, double height, const char *title)
 {
-    FILE *f = page_open(m);
-    fprintf(f,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
-            "viewBox=\"0 0 %.0f %.0f\" role=\"img\" font-family=\"Helvetica, Arial, 'DejaVu Sans', "
-            "sans-serif\" font-size=\"%d\" fill=\"currentColor\">\n<title>%s</title>\n",
-            width, height, width, height, SVG_EM, title);
-    return f;
+    Text t = {.a = a};
+    text_add(
+        &t,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
+        "viewBox=\"0 0 %.0f %.0f\" role=\"img\" font-family=\"Helvetica, Arial, 'DejaVu Sans', "
+        "sans-serif\" font-size=\"%d\" fill=\"currentColor\">\n<title>%s</title>\n",
+        width, height, width, height, SVG_EM, title);
+    return t;
 }
 
-const char *svg_text(Arena *a, FILE *f, Memory *m)
+const char *svg_end(Text *t)
 {
-    fputs("</svg>\n", f);
-    return page_text(a, f, m);
+    text_add(t, "</svg>\n");
+    return text_all(t);
 }
 
-const char *svg_file(Arena *a, const char *svg)
+const char *svg_file(Arena *a, const char *svg, size_t n)
 {
-    size_t n = strcspn(svg, ">") + 1;
-    return arena_printf(a, "%.*s\n<style>\n%s</style>%s", (int)n, svg, page_colours, svg + n);
+    size_t tag = strcspn(svg, ">") + 1;
+    return arena_printf(a, "%.*s\n<style>\n%s</style>%.*s", (int)tag, svg, page_colours,
+                        (int)(n - tag), svg + tag);
 }
 
 /* Ems, as in DejaVu Sans, the widest of those that are usual. */
@@ -105,20 +106,22 @@ const char *text_shortened(Arena *a, const char *s, double size, double width)
     return "...";
 }
 
-/* ---- a figure in the page ---- */
+/* ---- in the page ---- */
 
-void put_figure_in(Page *p, Figure x, const char *class)
+void put_figure(Text *t, Figure x, const char *class)
 {
-    fprintf(p->f,
-            "<figure id=\"figure-%s\"%s>\n<figcaption><b>%s.</b> %s</figcaption>\n<div>%s</div>\n"
-            "</figure>\n",
-            x.name, class, x.title, x.caption, x.svg);
-    vec_push(p->a, &p->figure, x);
+    text_add(t,
+             "<figure id=\"figure-%s\"%s>\n<figcaption><b>%s.</b> %s</figcaption>\n<div>%s</div>\n"
+             "</figure>\n",
+             x.name, class, x.title, x.caption, x.svg);
 }
 
-void put_figure(Page *p, Figure x) { put_figure_in(p, x, ""); }
-
-const char *numbered(Page *p, const char *name, uint32_t k)
+const char *numbered(Arena *a, const char *name, uint32_t k)
 {
-    return k ? arena_printf(p->a, "%s-%u", name, k + 1) : name;
+    return k ? arena_printf(a, "%s-%u", name, k + 1) : name;
+}
+
+void put_fact(Text *t, const char *name, const char *value)
+{
+    text_add(t, "<div><dt>%s</dt><dd>%s</dd></div>\n", name, value);
 }

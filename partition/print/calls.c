@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "report.h"
+#include "print.h"
 
 typedef struct {
     const Pipe *p;

@@ -25,9 +25,8 @@ typedef struct {
     double gap;
 } Layout;
 
-void layout_place(Arena *a, Layout *l);    /* layout.c */
+/* ---- layout.c ---- */
+void layout_place(Arena *a, Layout *l);
 int64_t layout_crossings(const Layout *l); /* pairs of edges that cross, as boxes stand */
-/* layout_dot.c: by graphviz's dot.  NULL: it has; else why it has not, and x is as before. */
-const char *layout_dot(Arena *a, Layout *l);
 
 #endif

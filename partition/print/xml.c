@@ -8,27 +8,31 @@
  */
 #include <string.h>
 
-#include "report.h"
-
-/* An element: its attributes as they will stand in the file, and the elements in it. */
-typedef struct Element Element;
-struct Element {
-    const char *name;
-    VEC(const char *) attribute;
-    VEC(Element *) child;
-};
+#include "print.h"
 
 typedef struct {
     const Pipe *p;
     const Graph *g;
     Arena *a;
+    FILE *f;
+    int depth;
+    bool open; /* the last tag may get more attributes */
 } Xml;
 
-static Element *element(Xml *x, const char *name)
+static void begin(Xml *x, const char *name)
 {
-    Element *e = arena_new_of(x->a, Element);
-    e->name = name;
-    return e;
+    fprintf(x->f, "%s%*s<%s", x->open ? ">\n" : "", 2 * x->depth++, "", name);
+    x->open = true;
+}
+
+static void end(Xml *x, const char *name)
+{
+    x->depth--;
+    if (x->open)
+        fputs("/>\n", x->f);
+    else
+        fprintf(x->f, "%*s</%s>\n", 2 * x->depth, "", name);
+    x->open = false;
 }
 
 /* What stands for these characters in a value; NULL: they do themselves. */
@@ -44,34 +48,24 @@ static const char *entity(const char *p)
 }
 
 /* Names are shown printable; what XML 1.0 forbids besides (noncharacters) is replaced. */
-static void attr(Xml *x, Element *n, const char *name, const char *value)
+static void attr(Xml *x, const char *name, const char *value)
 {
-    const char *from = diag_escape(x->a, value);
-    char *to = arena_alloc(x->a, strlen(name) + 6 * strlen(from) + 5), *at = to;
-    at += sprintf(at, " %s=\"", name);
-    for (const char *p = from; *p; p++) {
+    fprintf(x->f, " %s=\"", name);
+    for (const char *p = diag_escape(x->a, value); *p; p++) {
         bool character = strncmp(p, "\xef\xbf\xbe", 3) && strncmp(p, "\xef\xbf\xbf", 3);
         const char *e = character ? entity(p) : "???";
         if (e)
-            at = stpcpy(at, e);
+            fputs(e, x->f);
         else
-            *at++ = *p;
+            putc(*p, x->f);
         p += character ? 0 : 2;
     }
-    strcpy(at, "\"");
-    vec_push(x->a, &n->attribute, to);
+    putc('"', x->f);
 }
 
-static void attr_int(Xml *x, Element *n, const char *name, int64_t value)
+static void attr_int(Xml *x, const char *name, int64_t value)
 {
-    attr(x, n, name, arena_printf(x->a, "%lld", (long long)value));
-}
-
-static Element *child(Xml *x, Element *parent, const char *name)
-{
-    Element *n = element(x, name);
-    vec_push(x->a, &parent->child, n);
-    return n;
+    attr(x, name, arena_printf(x->a, "%lld", (long long)value));
 }
 
 static const char *dims(Arena *a, const Shape *s)
@@ -82,169 +76,142 @@ static const char *dims(Arena *a, const Shape *s)
     return t;
 }
 
-static void put_value(Xml *x, Element *n, const char *key, ValueId v)
+static void put_value(Xml *x, const char *key, ValueId v)
 {
     const Value *is = val(x->g, v);
-    attr(x, n, key, param_or_value_name(x->g, v));
-    attr(x, n, "dtype", dtype_name(is->dtype));
-    attr(x, n, "shape", dims(x->a, &is->shape));
+    attr(x, key, param_or_value_name(x->g, v));
+    attr(x, "dtype", dtype_name(is->dtype));
+    attr(x, "shape", dims(x->a, &is->shape));
 }
 
-static void put_stage(Xml *x, Element *pipe, const Stage *s)
+static void put_stage(Xml *x, const Stage *s)
 {
-    Element *stage = child(x, pipe, "stage");
-    attr_int(x, stage, "index", s->index);
+    begin(x, "stage");
+    attr_int(x, "index", s->index);
     if (s->label)
-        attr(x, stage, "modules", s->label);
-    attr_int(x, stage, "nodes", pipe_programs(x->p, s->index)->forward.n);
-    attr_int(x, stage, "parameters", s->cost.parameters);
-    attr_int(x, stage, "bytes_param", s->cost.bytes_param);
-    attr_int(x, stage, "bytes_stash", s->cost.bytes_stash);
-    attr_int(x, stage, "flops", s->cost.flops_forward);
+        attr(x, "modules", s->label);
+    attr_int(x, "nodes", pipe_programs(x->p, s->index)->forward.n);
+    attr_int(x, "parameters", s->cost.parameters);
+    attr_int(x, "bytes_param", s->cost.bytes_param);
+    attr_int(x, "bytes_stash", s->cost.bytes_stash);
+    attr_int(x, "flops", s->cost.flops_forward);
     for (uint32_t i = 0; i < s->input.n; i++) {
         if (s->input.at[i].value == x->p->loss_scale)
             continue;
-        Element *n = child(x, stage, "input");
-        put_value(x, n, "name", s->input.at[i].value);
-        attr_int(x, n, "batch_dim", val(x->g, s->input.at[i].value)->batch);
+        begin(x, "input");
+        put_value(x, "name", s->input.at[i].value);
+        attr_int(x, "batch_dim", val(x->g, s->input.at[i].value)->batch);
+        end(x, "input");
     }
     for (uint32_t i = 0; i < s->output.n; i++) {
-        Element *n = child(x, stage, "output");
-        put_value(x, n, "name", s->output.at[i].value);
-        attr_int(x, n, "batch_dim", val(x->g, s->output.at[i].value)->batch);
+        begin(x, "output");
+        put_value(x, "name", s->output.at[i].value);
+        attr_int(x, "batch_dim", val(x->g, s->output.at[i].value)->batch);
+        end(x, "output");
     }
     for (uint32_t i = 0; i < s->param.n; i++) {
         const ParamUse *u = &s->param.at[i];
-        Element *n = child(x, stage, "parameter");
-        put_value(x, n, "name", x->g->param.at[u->param].value);
-        attr(x, n, "use", use_name(u->use));
-        attr_int(x, n, "from", u->from);
+        begin(x, "parameter");
+        put_value(x, "name", x->g->param.at[u->param].value);
+        attr(x, "use", use_name(u->use));
+        attr_int(x, "from", u->from);
+        end(x, "parameter");
     }
+    end(x, "stage");
 }
 
-static void put_edges(Xml *x, Element *pipe)
+static void put_edges(Xml *x)
 {
     for (uint32_t i = 0; i < x->p->edge.n; i++) {
         const Edge *e = &x->p->edge.at[i];
-        Element *n = child(x, pipe, "edge");
-        attr_int(x, n, "from", e->from);
-        attr_int(x, n, "to", e->to);
-        put_value(x, n, "value", e->value);
-        attr_int(x, n, "bytes", e->bytes);
-        attr(x, n, "kind", edge_kind(e->kind));
-        attr(x, n, "gradient", e->gradient ? "yes" : "no");
+        begin(x, "edge");
+        attr_int(x, "from", e->from);
+        attr_int(x, "to", e->to);
+        put_value(x, "value", e->value);
+        attr_int(x, "bytes", e->bytes);
+        attr(x, "kind", edge_kind(e->kind));
+        attr(x, "gradient", e->gradient ? "yes" : "no");
+        end(x, "edge");
     }
 }
 
-static void put_replicated(Xml *x, Element *pipe)
+static void put_replicated(Xml *x)
 {
-    Element *all = child(x, pipe, "replicated");
+    begin(x, "replicated");
     for (uint32_t k = 0; k < x->g->param.n; k++) {
-        Element *set = NULL;
+        bool set = false;
         for (uint32_t t = 0; t < x->p->stage.n; t++) {
             const Stage *s = &x->p->stage.at[t];
             for (uint32_t i = 0; i < s->param.n; i++) {
                 if (s->param.at[i].param != k || s->param.at[i].use != USE_REPLICATE)
                     continue;
                 if (!set)
-                    set = child(x, all, "set");
-                Element *n = child(x, set, "copy");
-                attr_int(x, n, "stage", t);
-                attr(x, n, "name", x->g->param.at[k].name);
+                    begin(x, "set");
+                set = true;
+                begin(x, "copy");
+                attr_int(x, "stage", t);
+                attr(x, "name", x->g->param.at[k].name);
+                end(x, "copy");
             }
         }
+        if (set)
+            end(x, "set");
     }
+    end(x, "replicated");
 }
 
-static void put_modules(Xml *x, Element *pipe)
-{
-    ModuleGraph m = module_graph(x->p, x->a);
-    Element *all = child(x, pipe, "modules");
-    for (uint32_t i = 0; i < m.box.n; i++) {
-        const ModuleBox *b = &m.box.at[i];
-        Element *n = child(x, all, "module");
-        attr_int(x, n, "index", i);
-        attr_int(x, n, "stage", b->stage);
-        attr(x, n, "kind", box_kind(b->kind));
-        attr(x, n, "name", b->name);
-        attr_int(x, n, "nodes", b->nodes);
-        attr_int(x, n, "parameters", b->parameters);
-        attr_int(x, n, "flops", b->flops);
-    }
-    for (uint32_t i = 0; i < m.flow.n; i++) {
-        const ModuleFlow *e = &m.flow.at[i];
-        Element *n = child(x, all, "flow");
-        attr_int(x, n, "from", e->from);
-        attr_int(x, n, "to", e->to);
-        attr(x, n, "kind", edge_kind(e->kind));
-        attr_int(x, n, "values", e->values);
-        attr_int(x, n, "bytes", e->bytes);
-        if (e->name)
-            attr(x, n, "value", e->name);
-    }
-}
-
-static void put_call(Xml *x, Element *parent, const Call *c)
+static void put_call(Xml *x, const Call *c)
 {
     static const char *const kind[] = {"placeholder",    "call_stage", "getitem", "loss",
                                        "stage_backward", "add",        "output"};
-    Element *n = child(x, parent, kind[c->kind]);
-    attr(x, n, "name", c->name);
+    begin(x, kind[c->kind]);
+    attr(x, "name", c->name);
     if (c->kind == CALL_STAGE || c->kind == CALL_BACKWARD)
-        attr_int(x, n, "stage", c->stage);
+        attr_int(x, "stage", c->stage);
     if (c->kind == CALL_GETITEM) {
-        attr(x, n, "of", c->of);
-        attr_int(x, n, "index", c->index);
+        attr(x, "of", c->of);
+        attr_int(x, "index", c->index);
     }
     if (c->kind == CALL_BACKWARD) {
-        attr(x, n, "stage_output", c->of);
-        attr(x, n, "output_grads", join_names(x->a, &c->grads, "", " "));
-        attr(x, n, "input_values", join_names(x->a, &c->args, "", " "));
+        attr(x, "stage_output", c->of);
+        attr(x, "output_grads", join_names(x->a, &c->grads, "", " "));
+        attr(x, "input_values", join_names(x->a, &c->args, "", " "));
     } else if (c->kind != CALL_GETITEM && c->kind != CALL_PLACEHOLDER) {
-        attr(x, n, "args", join_names(x->a, &c->args, "", " "));
+        attr(x, "args", join_names(x->a, &c->args, "", " "));
     }
+    end(x, kind[c->kind]);
 }
 
-static void put_calls(Xml *x, Element *pipe)
+static void put_calls(Xml *x)
 {
     Calls c = calls_of(x->p, x->a);
-    Element *forward = child(x, pipe, "forward"), *backward = child(x, pipe, "backward");
+    begin(x, "forward");
     for (uint32_t i = 0; i < c.forward.n; i++)
-        put_call(x, forward, &c.forward.at[i]);
-    put_call(x, forward, &c.output);
+        put_call(x, &c.forward.at[i]);
+    put_call(x, &c.output);
+    end(x, "forward");
+    begin(x, "backward");
     for (uint32_t i = 0; i < c.backward.n; i++)
-        put_call(x, backward, &c.backward.at[i]);
+        put_call(x, &c.backward.at[i]);
+    end(x, "backward");
 }
 
-static void put_element(const Element *e, int depth, FILE *f)
+void print_pipe_xml(const Pipe *p, FILE *f)
 {
-    fprintf(f, "%*s<%s", 2 * depth, "", e->name);
-    for (uint32_t i = 0; i < e->attribute.n; i++)
-        fputs(e->attribute.at[i], f);
-    fputs(e->child.n ? ">\n" : "/>\n", f);
-    for (uint32_t i = 0; i < e->child.n; i++)
-        put_element(e->child.at[i], depth + 1, f);
-    if (e->child.n)
-        fprintf(f, "%*s</%s>\n", 2 * depth, "", e->name);
-}
-
-void report_pipe_xml(const Pipe *p, FILE *f)
-{
-    Xml x = {p, p->graph, arena_within(p->graph->arena)};
-    Element *pipe = element(&x, "pipe");
-    attr(&x, pipe, "model", p->model_name);
-    attr_int(&x, pipe, "stages", p->stage.n);
-    attr(&x, pipe, "loss", p->loss != NONE && p->loss_text ? p->loss_text : "none");
-    if (p->whole)
-        attr_int(&x, pipe, "minibatch_rows", p->whole->graph->batch);
-    for (uint32_t t = 0; t < p->stage.n; t++)
-        put_stage(&x, pipe, &p->stage.at[t]);
-    put_edges(&x, pipe);
-    put_replicated(&x, pipe);
-    put_modules(&x, pipe);
-    put_calls(&x, pipe);
+    Xml x = {.p = p, .g = p->graph, .a = arena_within(p->graph->arena), .f = f};
     fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", f);
-    put_element(pipe, 0, f);
+    begin(&x, "pipe");
+    attr(&x, "model", p->model_name);
+    attr_int(&x, "stages", p->stage.n);
+    attr(&x, "loss", p->loss != NONE && p->loss_text ? p->loss_text : "none");
+    if (p->whole)
+        attr_int(&x, "minibatch_rows", p->whole->graph->batch);
+    for (uint32_t t = 0; t < p->stage.n; t++)
+        put_stage(&x, &p->stage.at[t]);
+    put_edges(&x);
+    put_replicated(&x);
+    put_calls(&x);
+    end(&x, "pipe");
     arena_free(x.a);
 }
 
@@ -260,8 +227,6 @@ static const char *const schema[] = {
     "commas, empty for a",
     "    scalar. batch_dim: the dimension that holds the rows; -1: none; -2: the rows are mixed "
     "into several.",
-    "    A value that several modules of another stage read counts in the flow to the first of "
-    "them.",
     "    from of a parameter: the stage that owns it, or the first that holds a copy. Names in "
     "forward and backward",
     "    refer to calls before them; lists are separated by spaces; None: no gradient.",
@@ -325,27 +290,6 @@ static const char *const schema[] = {
     "    <xs:attribute name=\"kind\" type=\"kind\" use=\"required\"/>",
     "    <xs:attribute name=\"gradient\" type=\"yesno\" use=\"required\"/>",
     "  </xs:complexType>",
-    "  <xs:simpleType name=\"box\"><xs:restriction base=\"xs:string\">",
-    "    <xs:enumeration value=\"module\"/><xs:enumeration value=\"operations\"/>",
-    "    <xs:enumeration value=\"input\"/><xs:enumeration value=\"output\"/>",
-    "  </xs:restriction></xs:simpleType>",
-    "  <xs:complexType name=\"module\">",
-    "    <xs:attribute name=\"index\" type=\"count\" use=\"required\"/>",
-    "    <xs:attribute name=\"stage\" type=\"count\" use=\"required\"/>",
-    "    <xs:attribute name=\"kind\" type=\"box\" use=\"required\"/>",
-    "    <xs:attribute name=\"name\" type=\"xs:string\" use=\"required\"/>",
-    "    <xs:attribute name=\"nodes\" type=\"count\" use=\"required\"/>",
-    "    <xs:attribute name=\"parameters\" type=\"count\" use=\"required\"/>",
-    "    <xs:attribute name=\"flops\" type=\"count\" use=\"required\"/>",
-    "  </xs:complexType>",
-    "  <xs:complexType name=\"flow\">",
-    "    <xs:attribute name=\"from\" type=\"count\" use=\"required\"/>",
-    "    <xs:attribute name=\"to\" type=\"count\" use=\"required\"/>",
-    "    <xs:attribute name=\"kind\" type=\"kind\" use=\"required\"/>",
-    "    <xs:attribute name=\"values\" type=\"count\" use=\"required\"/>",
-    "    <xs:attribute name=\"bytes\" type=\"count\" use=\"required\"/>",
-    "    <xs:attribute name=\"value\" type=\"xs:string\"/>",
-    "  </xs:complexType>",
     "  <xs:complexType name=\"set\">",
     "    <xs:sequence>",
     "      <xs:element name=\"copy\" maxOccurs=\"unbounded\"><xs:complexType>",
@@ -385,14 +329,6 @@ static const char *const schema[] = {
     "      <xs:element name=\"replicated\"><xs:complexType><xs:sequence>",
     "        <xs:element name=\"set\" type=\"set\" minOccurs=\"0\" maxOccurs=\"unbounded\"/>",
     "      </xs:sequence></xs:complexType></xs:element>",
-    "      <!-- modules as far as a page has room: each box lies in one stage, and no flow leads "
-    "back -->",
-    "      <xs:element name=\"modules\"><xs:complexType><xs:sequence>",
-    "        <xs:element name=\"module\" type=\"module\" minOccurs=\"0\" "
-    "maxOccurs=\"unbounded\"/>",
-    "        <xs:element name=\"flow\" type=\"flow\" minOccurs=\"0\" "
-    "maxOccurs=\"unbounded\"/>",
-    "      </xs:sequence></xs:complexType></xs:element>",
     "      <xs:element name=\"forward\"><xs:complexType><xs:choice minOccurs=\"0\" "
     "maxOccurs=\"unbounded\">",
     "        <xs:element name=\"placeholder\" type=\"named\"/>",
@@ -417,7 +353,7 @@ static const char *const schema[] = {
     "</xs:schema>",
 };
 
-void report_pipe_xsd(FILE *f)
+void print_pipe_xsd(FILE *f)
 {
     for (size_t i = 0; i < sizeof schema / sizeof *schema; i++)
         fprintf(f, "%s\n", schema[i]);

@@ -47,21 +47,6 @@ boxes() {
         }
         print scalar @box, " boxes\n"' "$1"
 }
-# flows OUT: the modules of a pipe.xml: how many are no end, and what is wrong with what goes between them.
-flows() {
-    perl -0777 -ne '
-        my (@stage, %edge, %flow, $n, @to);
-        while (/<module index="(\d+)" stage="(\d+)" kind="(\w+)"/g) { $stage[$1] = $2; $n += $3 =~ /module|operations/ }
-        while (/<edge from="(\d+)" to="(\d+)" value="[^"]*" dtype="\w+" shape="[\d,]*" bytes="(\d+)" kind="(\w+)"/g) { $edge{"$1 $2 $4"} += $3 }
-        while (/<flow from="(\d+)" to="(\d+)" kind="(\w+)" values="\d+" bytes="(\d+)"/g) {
-            push @{$to[$1]}, $2;
-            $flow{"$stage[$1] $stage[$2] $3"} += $4 if $stage[$1] != $stage[$2];
-        }
-        for (keys %edge) { print "edges $_: $edge{$_}, flows ", $flow{$_} // "none", "\n" if $edge{$_} != ($flow{$_} // -1) }
-        my @seen; sub walk { my $x = shift; return print "a circle\n" if $seen[$x] == 1; return if $seen[$x]; $seen[$x] = 1; walk($_) for @{$to[$x]}; $seen[$x] = 2 }
-        walk($_) for 0 .. $#stage;
-        print $n > 30 ? "$n modules\n" : "few\n"' "$1/pipe.xml"
-}
 shows() { for text in "${@:2}"; do grep -q -F -- "$text" "$1" || { echo "$1: no '$text'"; return 1; }; done; }
 
 "$ppsplit" -q "$top/models/doc-ts/model.onnx" --split layers.1:begin --loss cross_entropy -o out
@@ -70,9 +55,10 @@ shows() { for text in "${@:2}"; do grep -q -F -- "$text" "$1" || { echo "$1: no 
 
 ok "of a folder" report out -o page.html
 well_formed "is well-formed" page.html
-ok "parameters, operations and stash of both stages, what crosses (pipe.xml's numbers)" \
-    shows page.html 'model.onnx: 2 stages' '>emb, layers.0</text>' '>42</text>' '>168</text>' '>24</text>' '>546</text>' '>160 B</text>' '>312 B</text>' '/layers.0/lin/Add_output_0' '>96 B</text>'
+ok "parameters, operations and stash of both stages, what crosses" \
+    shows page.html 'model.onnx: 2 stages' '2 stages, loss cross_entropy.' '>emb, layers.0</text>' '>42</text>' '>168</text>' '>24</text>' '>546</text>' '>160 B</text>' '>312 B</text>' '/layers.0/lin/Add_output_0' '>96 B</text>'
 ok "and what is missing is named" shows page.html '--trace FILE.json' '--log-json FILE'
+ok "it is the one that the folder has" cmp page.html out/pipe.html
 
 # ---- times that are known: 1F1B, F = 1, B = 2, of 4 microbatches on 2 ranks takes 3 (4 + 2 - 1), idle are 3 of 15 ----
 
@@ -84,7 +70,7 @@ printf '%s\n' '{"config": {"schedule": "1f1b", "numbers": {"groups": "1", "batch
 ok "of a folder, a trace and a log, with its figures" report out trace.json log.json --svg figures -o page.html
 well_formed "are well-formed" page.html figures/*.svg
 is "the figures" "$(ls figures | tr '\n' ' ')" \
-    "balance.svg gradient-norm.svg learning-rate.svg loss.svg microbatches.svg modules.svg schedule-measured.svg schedule-simulated.svg stash.svg throughput.svg "
+    "balance.svg gradient-norm.svg learning-rate.svg loss.svg microbatches.svg modules.svg schedule-measured.svg schedule-simulated.svg stage-times.svg throughput.svg "
 ok "the step, simulated and measured; idle time; milliseconds of the stages" shows page.html 'took in the trace: 15 ms' 'of 1: 15 ms' '>20.0 %<' '>1 ms</text>' '>2 ms</text>'
 is "each action is in both drawings, idle time in each lane" \
     "$(grep -c '<rect' figures/schedule-measured.svg) $(grep -c '<rect' figures/schedule-simulated.svg) $(grep -c 'idle 3 ms of 15<' figures/schedule-measured.svg)" "18 18 2"
@@ -94,7 +80,6 @@ ok "the loss of rows that do not train is beside that of those that do" \
     eval 'shows page.html "Of the rows of --eval-data, after step 1, 2." && shows figures/loss.svg ">log.json, evaluated</text>" "<circle "'
 ok "planned memory" shows page.html '>2 KiB</td>' '>512 B</td>'
 ok "the axes: round numbers around those of the log" shows figures/loss.svg '>2.0<' '>3.5<' '>step<' '>loss<'
-ok "the stash at most: rank 0 keeps two microbatches, rank 1 one" shows figures/stash.svg 'in use 320 B at most' 'in use 312 B at most'
 ok "a microbatch under gpipe: 3 (M + 1) / M ms" shows page.html '>gpipe' '>9</td>' '>15</td>' '>27</td>'
 is "no text on another" "$(overlaps figures/*.svg)" ""
 is "nothing is fetched, nothing is run" "$(grep -i -E -o '<script|<link|@import|url\(|src=|href=|[a-z]+://[^"]*' page.html | sort -u)" "http://www.w3.org/1999/xhtml
@@ -130,7 +115,7 @@ if [ -x "$build/tests/first/pipeline" ]; then
     "$build/tests/first/pipeline" train --ranks 4 --dp 2 --data x="$top/models/doc-ts/in.x.npy" --data target="$top/models/doc-ts/target.npy" \
         --microbatches 2 --trace dp.json --log-json dp.log --quiet
     is "of replicas too, whose sums have memory of their own" "$(grep -o 'memory planned.*bytes":[0-9]*' dp.json | grep -o '[0-9]*$')" "$(grep -o '"memory": [0-9]*' dp.log | grep -o '[0-9]*' | head -2)"
-    ok "drawn beside it" eval '[ $(grep -c "planned .*</text>" of-run/memory.svg) = 2 ] && [ ! -e of-run/stash.svg ]'
+    ok "drawn beside it" eval '[ $(grep -c "planned .*</text>" of-run/memory.svg) = 2 ]'
     is "every computation is drawn" "$(grep -o '<title>[01][FIW][0-3] ' of-run/schedule-measured.svg | sort -u | wc -l)" 24
     is "no text on another" "$(overlaps of-run/*.svg)" ""
 fi
@@ -140,52 +125,32 @@ fi
 module_case() {
     local name=$1; shift
     "$ppsplit" -q "$top/models/$name/model.onnx" "$@" -o "$name" || return
-    is "$name: no more modules than there is room for, no circle, and what crosses is what edges say" "$(flows "$name")" few
-    report "$name" --layout own --svg "$name.own" -o page.html
-    is "$name: no box on another" "$(boxes "$name.own/modules.svg" | sed 's/[0-9]* boxes/boxes/')" boxes
-    is "$name: no text on another" "$(overlaps "$name.own/modules.svg")" ""
+    report "$name" --svg "$name.svgs" -o page.html
+    is "$name: no box on another" "$(boxes "$name.svgs/modules.svg" | sed 's/[0-9]* boxes/boxes/')" boxes
+    is "$name: no text on another" "$(overlaps "$name.svgs/modules.svg")" ""
 }
 module_case gpt-ts --split h.0.mlp:begin,h.1:begin,h.1.mlp:end --loss cross_entropy
 module_case unet-ts --split d2:begin,mid:begin,u1:begin --loss mse
 module_case encdec-ts --split encoder.1:begin,decoder.0:begin,decoder.1:begin --loss cross_entropy --multi-use replicate
 module_case resnet-ts --split layer2:begin
 printf '%s\n' '{"config": {"numbers": {"batch": "8"}}}' '{"step": 1, "loss": 1, "seconds": 0.25, "tokens_per_second": 32}' >images.json
-report resnet-ts images.json --layout own -o page.html
+report resnet-ts images.json -o page.html
 ok "images have no tokens: rows a second" eval 'shows page.html "<dt>rows a second</dt><dd>32</dd>" ">rows a second</text>" && ! grep -q tokens page.html'
 ok "a tied parameter, a skip over two stages, an Add between modules" \
-    eval 'shows gpt-ts.own/modules.svg "wte.weight shared, 3 KiB" ">Add<" "stroke-dasharray" && shows unet-ts.own/modules.svg "16 KiB, skips 1"'
-report gpt-ts --svg once -o page.html
-PATH=/nonexistent "$ppsplit" report gpt-ts --svg without -o page.html
-ok "without graphviz it is drawn all the same" eval '[ "$(boxes without/modules.svg)" = "$(boxes gpt-ts.own/modules.svg)" ]'
-is "unless graphviz is asked for" "$(PATH=/nonexistent "$ppsplit" report gpt-ts --layout dot -o page.html 2>err.txt; echo $?) $(grep -c -- "--layout dot: there is no program dot" err.txt)" "3 1"
-if command -v dot >/dev/null; then
-    report gpt-ts --layout dot --svg by-dot -o page.html
-    is "by graphviz: as many boxes, none on another" "$(boxes by-dot/modules.svg)" "$(boxes gpt-ts.own/modules.svg)"
-else
-    skip "by graphviz" "dot is not installed"
-fi
-mkdir fake
-printf '#!/bin/sh\necho "node n0 1 nonsense"\n' >fake/dot && chmod +x fake/dot
-is "a dot that says something else is not believed" "$(PATH="$work/fake:$PATH" "$ppsplit" report gpt-ts --layout dot -o page.html 2>err.txt; echo $?) $(grep -c "something else" err.txt)" "3 1"
+    eval 'shows gpt-ts.svgs/modules.svg "wte.weight shared, 3 KiB" ">Add<" "stroke-dasharray" && shows unet-ts.svgs/modules.svg "16 KiB, skips 1"'
 
-# ---- names, and what is wrong ----
+# ---- what is wrong ----
 
-cp -r out hostile
-sed -i 's|value="/layers.0|value="\&lt;script\&gt;\&amp;\&quot;|; s|model="model.onnx"|model="\&lt;b\&gt;.onnx"|; s|name="emb"|name="\&lt;script\&gt;\&quot;"|' hostile/pipe.xml
-report hostile -o page.html
-well_formed "names with marks" page.html
-is "are escaped" "$(grep -c -e '<script' -e '<b>[.]onnx' page.html) $(grep -c '&lt;script&gt;&amp;&quot;' page.html) $(grep -c '&lt;script&gt;&quot;</text>' page.html)" "0 1 1"
-
-refused 3 "nowhere/pipe.xml" nowhere
+refused 3 "nowhere/pipe.html" nowhere
 ok "and what OUT is" grep -q 'hint: OUT, which comes first, is the folder that' err.txt
-refused 3 "hostile: error: is a folder" out hostile
+refused 3 "gpt-ts: error: is a folder" out gpt-ts
 ok "and that it is one" grep -q 'hint: OUT comes first and is one folder' err.txt
 refused 3 "none.json" out none.json
-mkdir cut && head -c 700 out/pipe.xml >cut/pipe.xml
-refused 1 "not a pipe.xml of ppsplit" cut
-cp -r out circle
-sed -i 's|</modules>|<flow from="1" to="0" kind="activation" values="1" bytes="1"/></modules>|' circle/pipe.xml
-ok "modules in a circle are not drawn" eval 'report circle -o page.html && shows page.html "go in circles"'
+mkdir cut marks && head -c 700 out/pipe.html >cut/pipe.html
+refused 1 "cut/pipe.html: error: is not the page of a program" cut
+ok "and what helps" grep -q 'hint: split the model again' err.txt
+sed 's|figure-modules|figure-../../modules|' out/pipe.html >marks/pipe.html
+is "a figure whose name leads elsewhere is not written" "$(report marks --svg none -o page.html 2>&1 | head -n 1; ls none)" "marks/pipe.html: error: is not the page of a program of this ppsplit"
 echo '{"step": 1, "loss": }' >bad.json
 refused 1 "line 1 is no line of a log" out bad.json
 head -c 400 trace.json >half.json

@@ -1,0 +1,212 @@
+/*
+ * page.c - `ppsplit report`: the page of a program with what its runs measured.
+ *
+ * In: pipe.html of an output folder, which program.c wrote, and files of --log-json and --trace.
+ * Out: that page; what runs say stands at its two marks.  What is not given is left out and named.
+ * A simulation is of the rows that ran, by the trace's mean times.
+ */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file/replace.h"
+#include "marks.h"
+#include "page.h"
+
+/* ---- files ---- */
+
+/* Whole or not at all. */
+static void put_file(Arena *a, const char *path, const char *text, size_t n)
+{
+    struct stat st;
+    bool plain = strcmp(path, "-") && (stat(path, &st) != 0 || S_ISREG(st.st_mode));
+    const char *temp = plain ? arena_printf(a, "%s.tmp%ld", path, (long)getpid()) : path;
+    FILE *f = !strcmp(path, "-") ? stdout : plain ? file_new(temp) : fopen(path, "wb");
+    int error = 0;
+    if (!f)
+        diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", strerror(errno));
+    if (fwrite(text, 1, n, f) != n || fflush(f) != 0 || (plain && fsync(fileno(f)) != 0))
+        error = errno;
+    if (f != stdout && fclose(f) != 0 && !error)
+        error = errno;
+    if (plain && !error && rename(temp, path) != 0)
+        error = errno;
+    if (error) {
+        if (plain)
+            unlink(temp);
+        diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", strerror(error));
+    }
+}
+
+/* A page may take the place of a page: nothing else that happens to have its name. */
+static void spare_others(const char *path)
+{
+    static const char start[] = "<!DOCTYPE html";
+    char found[sizeof start] = "";
+    struct stat st;
+    FILE *f = stat(path, &st) || !S_ISREG(st.st_mode) || !st.st_size ? NULL : fopen(path, "rb");
+    if (!f)
+        return;
+    bool page = fread(found, 1, sizeof start - 1, f) == sizeof start - 1 && !strcmp(found, start);
+    fclose(f);
+    if (page)
+        return;
+    diag_hint("give another name with -o, or remove the file first");
+    diag_fatal(EXIT_MODEL, WHERE_FILE(path), "is there, and is no report");
+}
+
+/* ---- reading ---- */
+
+static bool is_trace(const char *path)
+{
+    char why[FILE_WHY];
+    struct stat st;
+    FileMap *f = file_map(path, why);
+    if (!f && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        diag_hint("OUT comes first and is one folder; then logs, of --log-json, and traces, of "
+                  "--trace");
+    if (!f)
+        diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", why);
+    bool is = memmem(f->at, f->bytes < 256 ? f->bytes : 256, "\"traceEvents\"", 13) != NULL;
+    file_unmap(f);
+    return is;
+}
+
+static void release_run(void *run)
+{
+    Run *r = run;
+    if (!r->why)
+        sched_sim_free(&r->sim, r->m.s->ranks);
+    sched_costs_free(&r->costs);
+    sched_measured_free(&r->m);
+}
+
+static void read_trace(Page *p, const char *path)
+{
+    Run *r = arena_new_of(p->a, Run);
+    *r = (Run){.path = path, .why = "it is not read whole"};
+    arena_hold(p->a, release_run, r);
+    if (sched_measured(path, &r->m, &p->e))
+        diag_fatal(p->e.status == SCHED_ERESOURCE ? EXIT_IO : EXIT_MODEL, WHERE_NONE, "%s",
+                   strstr(p->e.text, path) ? p->e.text
+                                           : arena_printf(p->a, "%s: %s", path, p->e.text));
+    if (r->m.s->stages != p->stages)
+        diag_fatal(EXIT_MODEL, WHERE_FILE(path),
+                   "the trace is of a program of %d stages, %s has %d: it is another's",
+                   r->m.s->stages, p->o->out, p->stages);
+    sched_costs_default(&r->costs);
+    if (sched_costs_load(&r->costs, path, r->m.s->stages, &p->e) ||
+        sched_measured_simulate(&r->m, path, &r->sim, &p->e))
+        r->why = arena_strdup(p->a, p->e.text);
+    else
+        r->why = NULL;
+    vec_push(p->a, &p->run, r);
+}
+
+/* The page of the program, and where its marks are. */
+typedef struct {
+    const char *text, *facts, *runs, *end;
+} Template;
+
+static const char *page_path(const Page *p)
+{
+    return arena_printf(p->a, "%s/pipe.html", p->o->out);
+}
+
+NORETURN static void not_ours(const Page *p)
+{
+    diag_hint("split the model again: ppsplit writes pipe.html into the folder of -o");
+    diag_fatal(EXIT_MODEL, WHERE_FILE(page_path(p)),
+               "is not the page of a program of this ppsplit");
+}
+
+static Template read_template(Page *p)
+{
+    const char *path = page_path(p);
+    char of[6] = "";
+    if (access(path, F_OK) != 0)
+        diag_hint("OUT, which comes first, is the folder that `ppsplit MODEL -o OUT' wrote");
+    const FileMap *f = arena_file(p->a, path);
+    Template t = {.text = arena_strndup(p->a, f->at, f->bytes)};
+    t.facts = strstr(t.text, MARK_FACTS);
+    t.runs = t.facts ? strstr(t.facts, MARK_RUNS_BEGIN) : NULL;
+    t.end = t.runs ? strstr(t.runs, MARK_END) : NULL;
+    if (!t.end || sscanf(t.runs, MARK_RUNS_READ, &p->stages, of) != 2 || p->stages < 1)
+        not_ours(p);
+    p->reads_texts = !strcmp(of, "texts");
+    return t;
+}
+
+/* ---- the page ---- */
+
+/* Each figure of the page, by its name. */
+static void put_figures(const Page *p, const char *text)
+{
+    static const char begin[] = "<figure id=\"figure-", end[] = "</svg>\n";
+    const char *dir = p->o->svg;
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        diag_fatal(EXIT_IO, WHERE_FILE(dir), "%s", strerror(errno));
+    for (const char *at = text; (at = strstr(at, begin)) != NULL;) {
+        const char *name = at + sizeof begin - 1, *svg = strstr(name, "<svg "),
+                   *stop = svg ? strstr(svg, end) : NULL;
+        size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz-0123456789");
+        if (!n || name[n] != '"' || !stop)
+            not_ours(p);
+        const char *file = svg_file(p->a, svg, (size_t)(stop - svg) + sizeof end - 1);
+        put_file(p->a, arena_printf(p->a, "%s/%.*s.svg", dir, (int)n, name), file, strlen(file));
+        at = stop;
+    }
+}
+
+static void put_facts(Page *p)
+{
+    if (p->run.n) {
+        const SchedMeasured *m = &p->run.at[0]->m;
+        put_fact(&p->text, "ranks, microbatches",
+                 arena_printf(p->a, "%d, %d", m->s->ranks, m->s->microbatches));
+        put_fact(&p->text, "step, measured", time_text(p->a, m->sim.makespan / 1e6));
+        put_fact(&p->text, "idle in it", arena_printf(p->a, "%.1f %%", 100 * m->sim.bubble));
+    }
+    if (p->log.n) {
+        const RunLog *l = &p->log.at[0];
+        const LogStep *last = &l->step.at[l->step.n - 1];
+        double rate = last->value[LOG_TOKENS];
+        if (isfinite(last->value[LOG_LOSS]))
+            put_fact(&p->text, arena_printf(p->a, "loss, step %.0f", last->step),
+                     arena_printf(p->a, "%.4g", last->value[LOG_LOSS]));
+        if (isfinite(rate))
+            put_fact(&p->text, p->throughput, count_text(p->a, (int64_t)fmin(fmax(rate, 0), 1e18)));
+    }
+}
+
+void report_page(void *options)
+{
+    const ReportOptions *o = options;
+    Page page = {.a = o->arena, .o = o, .text = {.a = o->arena}}, *p = &page;
+    if (strcmp(o->target, "-"))
+        spare_others(o->target);
+    Template t = read_template(p);
+    for (uint32_t i = 0; i < o->run.n; i++)
+        if (is_trace(o->run.at[i]))
+            read_trace(p, o->run.at[i]);
+        else
+            vec_push(p->a, &p->log, log_read(p->a, o->run.at[i]));
+    const char *text = t.text;
+    if (o->run.n) {
+        rows_for_tokens(p);
+        text_add(&p->text, "%.*s", (int)(t.facts - t.text), t.text);
+        put_facts(p);
+        text_add(&p->text, "%.*s", (int)(t.runs - t.facts), t.facts);
+        put_schedules(p);
+        put_memory(p);
+        put_microbatches(p);
+        put_training(p);
+        text_add(&p->text, "%s", t.end);
+        text = text_all(&p->text);
+    }
+    if (o->svg)
+        put_figures(p, text);
+    put_file(p->a, o->target, text, strlen(text));
+}

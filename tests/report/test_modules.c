@@ -1,0 +1,129 @@
+/*
+ * test_modules.c - the boxes of a page: no more modules than there is room for, no circle, and what
+ * goes between stages is what the edges of the Pipe say, each value counted once.  And the page
+ * around them: names are escaped, none is a mark.
+ */
+#include <string.h>
+
+#include "ppsplit.h"
+#include "report/marks.h"
+#include "report/modules.h"
+#include "tap.h"
+
+typedef struct {
+    const char *model, *loss, *split, *multi_use;
+    Arena *a;
+    Pipe *p;
+} Case;
+
+static void build(void *of)
+{
+    Case *c = of;
+    const char *path = arena_printf(c->a, "models/%s/model.onnx", c->model);
+    ImportOptions import = {.limits = limits_default()};
+    LossOptions loss = {.loss = c->loss};
+    PartitionOptions partition = {0};
+    vec_push(c->a, &partition.split, c->split);
+    if (c->multi_use)
+        vec_push(c->a, &partition.multi_use, c->multi_use);
+    Graph *g = import_models(c->a, 1, &path, &import);
+    Loss made = loss_append(g, &loss, &import);
+    c->p = pipe_build(g, &partition, &made);
+    autodiff(c->p);
+    pipe_costs(c->p);
+}
+
+/* Bytes from each stage to each other by kind: [from][to][kind]. */
+enum { STAGES = 8, KINDS = 3 };
+typedef int64_t Traffic[STAGES][STAGES][KINDS];
+
+static bool in_circle(const ModuleGraph *m, Arena *a)
+{
+    uint32_t *depth = arena_array(a, uint32_t, m->box.n), round = 0;
+    for (bool more = true; more && round <= m->box.n; round++) {
+        more = false;
+        for (uint32_t i = 0; i < m->flow.n; i++)
+            if (depth[m->flow.at[i].to] <= depth[m->flow.at[i].from]) {
+                depth[m->flow.at[i].to] = depth[m->flow.at[i].from] + 1;
+                more = true;
+            }
+    }
+    return round > m->box.n;
+}
+
+static void boxes(Case c)
+{
+    c.a = arena_new();
+    if (!ok(diag_run(build, &c) == 0, "%s: splits", c.model))
+        return;
+    ModuleGraph m = module_graph(c.p, c.a);
+    Traffic said = {0}, is = {0};
+    uint32_t modules = 0;
+    for (uint32_t i = 0; i < m.box.n; i++)
+        modules += m.box.at[i].kind == BOX_MODULE || m.box.at[i].kind == BOX_OPERATIONS;
+    for (uint32_t i = 0; i < m.flow.n; i++) {
+        const ModuleFlow *f = &m.flow.at[i];
+        uint32_t from = m.box.at[f->from].stage, to = m.box.at[f->to].stage;
+        if (from != to)
+            said[from][to][f->kind] += f->bytes;
+    }
+    /* of a shared parameter, which is copied, no edge tells: only what is sent is compared */
+    for (uint32_t i = 0; i < c.p->edge.n; i++) {
+        const Edge *e = &c.p->edge.at[i];
+        is[e->from][e->to][e->kind] += e->bytes;
+    }
+    bool same = true;
+    for (int i = 0; i < STAGES * STAGES * KINDS; i++)
+        same &= !(&is[0][0][0])[i] || (&is[0][0][0])[i] == (&said[0][0][0])[i];
+    ok(modules > 3 && modules <= 30 && m.flow.n > 3, "%s: %u modules", c.model, modules);
+    ok(!in_circle(&m, c.a), "%s: no circle", c.model);
+    ok(same && c.p->edge.n > 0, "%s: what crosses is what edges say", c.model);
+    arena_free(c.a);
+}
+
+static void *hostile(Arena *a, Case *c)
+{
+    c->a = a;
+    if (diag_run(build, c))
+        return NULL;
+    c->p->model_name = "<b>" MARK_FACTS MARK_END ".onnx";
+    c->p->stage.at[0].label = "<script>\"&";
+    for (uint32_t i = 0; i < c->p->edge.n; i++)
+        c->p->graph->value.at[c->p->edge.at[i].value].name = "<script>" MARK_END;
+    return c->p;
+}
+
+static int times(const char *text, const char *what)
+{
+    int n = 0;
+    while ((text = strstr(text, what)) != NULL)
+        n++, text++;
+    return n;
+}
+
+static void names(void)
+{
+    Arena *a = arena_new();
+    Case c = {"doc-ts", "cross_entropy", "layers.1:begin", NULL, NULL, NULL};
+    const Pipe *p = hostile(a, &c);
+    const char *text = p ? report_program(p, a) : "";
+    ok(!strstr(text, "<script") && !strstr(text, "<b>.onnx") &&
+           strstr(text, "&lt;script&gt;&quot;"),
+       "names are escaped");
+    ok(times(text, MARK_FACTS) == 1 && times(text, MARK_RUNS_BEGIN) == 1 &&
+           times(text, MARK_END) == 1,
+       "and none is a mark");
+    arena_free(a);
+}
+
+int main(void)
+{
+    boxes(
+        (Case){"gpt-ts", "cross_entropy", "h.0.mlp:begin,h.1:begin,h.1.mlp:end", NULL, NULL, NULL});
+    boxes((Case){"unet-ts", "mse", "d2:begin,mid:begin,u1:begin", NULL, NULL, NULL});
+    boxes((Case){"encdec-ts", "cross_entropy", "encoder.1:begin,decoder.0:begin,decoder.1:begin",
+                 "replicate", NULL, NULL});
+    boxes((Case){"resnet-ts", "mse", "layer2:begin", NULL, NULL, NULL});
+    names();
+    return tap_done();
+}
