@@ -431,11 +431,10 @@ PpStatus saver_save(Saver *s, Group *g, const Moment *m)
     PpStatus prepared = g->rank == 0 ? checkpoint_prepare(s->opt, m->step) : PP_OK;
     rest(s);
     TRY(group_agree(g, prepared));
-    for (int i = 0; s->snapshot && i < s->n; i++) {
-        const Saved *t = &s->saved[i];
-        memcpy(s->snapshot + t->snapshot, host_copy(s->files, t->at, t->bytes),
-               (size_t)t->bytes);
-    }
+    for (int i = 0; s->snapshot && i < s->n; i++)
+        host_fetch(s->files, s->snapshot + s->saved[i].snapshot, s->saved[i].at, s->saved[i].bytes);
+    if (s->snapshot)
+        host_await(s->files);
     TRY(group_agree(g, device_check(s->files->dev, s->plan->ask.rank, "copying parameters")));
     s->publication.moment = *m;
     s->under_way = 1;

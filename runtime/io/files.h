@@ -23,6 +23,9 @@ typedef struct {
 /* host_copy.c */
 /* A tensor's bytes on the host, until the next call */
 const void *host_copy(HostCopy *h, const void *p, int64_t bytes);
+/* The same to memory of the host, there after host_await(): many in one go */
+void host_fetch(HostCopy *h, void *to, const void *p, int64_t bytes);
+void host_await(HostCopy *h);
 /* What has been read or written here last leaves memory. */
 void host_drop(HostCopy *h);
 /* Before the first step */

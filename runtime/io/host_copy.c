@@ -1,5 +1,5 @@
 /*
- * host_copy.c - a tensor at a time between the host and the rank's device, for files.
+ * host_copy.c - tensors between the host and the rank's device, for files.
  */
 #include "files.h"
 
@@ -21,11 +21,22 @@ const void *host_copy(HostCopy *h, const void *p, int64_t bytes)
         h->last_bytes = bytes;
         return p;
     }
-    d->op->copy(d, d->current, h->room, p, bytes);
+    host_fetch(h, h->room, p, bytes);
+    host_await(h);
+    return h->room;
+}
+
+void host_fetch(HostCopy *h, void *to, const void *p, int64_t bytes)
+{
+    h->dev->op->copy(h->dev, h->dev->current, to, p, bytes);
+}
+
+void host_await(HostCopy *h)
+{
+    Device *d = h->dev;
     d->op->record(d, d->current, h->done);
     if (links_await(h->links, h->done) != PP_OK)
         pp_fail(PP_ERR_PEER, "another rank has failed");
-    return h->room;
 }
 
 void host_upload(HostCopy *h, void *to, const void *from, int64_t bytes)
