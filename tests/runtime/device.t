@@ -143,6 +143,11 @@ done <<'END'
 2 --schedule interleaved1f1b --ranks 4 --dp 2 --shard-optimizer --bucket 1
 END
 ok "offload params: a checkpoint of a run without goes on" train cuda ./program train "${many[@]}" --offload params --params cpu/checkpoint/step_3
+ok "a snapshot after every step: the CPU" train cpu ./program train --device cpu "${many[@]}" --every 1
+for how in lazy random:5; do
+    ok "a snapshot after every step, $how" train cuda env SHIM_ORDER=$how ./program train "${many[@]}" --every 1
+    ok "a snapshot after every step, $how: the same bits" same cpu cuda
+done
 offloads_traced() { ./program train "${many[@]}" --offload stash --offload-time 0.1 --trace trace.json >out && grep -q '"name":"[12]FETCH.","cat":"FETCH","ph":"X","pid":0,"tid":[0-9]*,"ts":[0-9]' trace.json; }
 ok "offload: a trace" offloads_traced
 
