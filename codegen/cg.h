@@ -60,6 +60,9 @@ typedef struct {
     IdMap recomputed;               /* values of the forward that the backward computes again */
 } Positions;
 
+/* A block outside the workspace, or one of its places. */
+typedef struct { BufClass cls; uint32_t index; } Standing;
+
 typedef VEC(int64_t) Bytes;
 typedef VEC(Ref *) Refs;
 
@@ -89,6 +92,9 @@ struct StageGen {
     Ids stash, saved;
     Bytes stash_at, saved_at;
     Refs stash_layout, saved_layout;        /* their strides */
+    /* of saved's roots: where it stands; not in a place of its own where I leaves it in that of
+       what nobody reads after it (memory.c) */
+    VEC(Standing) saved_in;
     /* of the stash's roots: the part that can be computed again by itself, NONE: none of them.  A
        part is a block of its own at run time; at is counted from the stash's begin. */
     Ids stash_part;

@@ -30,13 +30,15 @@ typedef struct {
     bool optional;                  /* OUT: NULL where nobody asks for it (optional.c) */
     /* the buffer in whose place this one comes to stand; NONE: none */
     uint32_t over;
-    /* a value of the workspace in a place where another one comes to stand */
+    /* a value of the workspace, or of what I saves, in a place where another one stood or comes to
+       stand */
     bool guest;
+    const struct Ref *layout;       /* STASH, SAVED: as the value stands there */
 } Buffer;
 
 /* Where element (i0, i1, ..) of a value stands: in buffer buf at off + sum of stride[d] * i_d. ext:
  * its dims. */
-typedef struct {
+typedef struct Ref {
     ValueId root;                   /* the value whose memory this is */
     uint32_t buf;
     int rank;

@@ -8,7 +8,8 @@
  * last step, each followed by a climb, and where it stays a fiftieth more, from orders drawn at
  * random.  A nest's result takes the place of an operand that dies there when both are walked the
  * same way and no later pass reads the operand; when the result has a place outside the workspace
- * the operand is made there.
+ * the operand is made there.  So does a result of a backward take the place of what the forward
+ * keeps and nobody reads after it: the gradient of logits that of the logits.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -282,26 +283,104 @@ static bool read_on(const Func *f, int o, const Buffer *b)
     return f->group.at[f->order.at[o]].entry && b->first < run_begin(f, o);
 }
 
+/* Does v show what stands there? */
+static bool shows(const StageGen *sg, ValueId v, const Buffer *x)
+{
+    const Positions *p = &sg->position;
+    for (;;) {
+        bool here = x->cls == BUF_STASH ? idmap_get(&p->stash, v) == x->index
+                                        : idmap_get(&p->output, v) == x->index ||
+                                              idmap_get(&p->shown, v) == x->index;
+        const Value *y = val(sg->g, v);
+        if (here || y->kind != V_NODE || !op_is_view(sg->g->node.at[y->node].op))
+            return here;
+        v = sg->g->node.at[y->node].in[0];
+    }
+}
+
+/* Is what the forward or I has left there read by this function and none after it?  An output that
+ * goes to other stages is the messages', one of a whole minibatch the runtime's. */
+static bool ends_here(const Func *f, const Buffer *x)
+{
+    const Stage *s = f->sg->stage;
+    bool kept = x->cls == BUF_STASH || (x->cls == BUF_SAVED && f->kind == F_WEIGHT) ||
+                (x->cls == BUF_OUT && s->output.at[x->index].to.n == 0 && !f->sg->pipe->loss_whole);
+    if (!kept || f->kind < F_BACKWARD || f->kind >= F_AGAIN)
+        return false;
+    for (uint32_t i = 0; f->kind == F_INPUT && i < s->backward_weight.n; i++) {
+        const Node *n = &f->g->node.at[s->backward_weight.at[i]];
+        for (uint32_t k = 0; k < n->nin; k++)
+            if (n->in[k] != NONE && shows(f->sg, n->in[k], x))
+                return false;
+    }
+    return true;
+}
+
+/* May y, which n makes, stand where x is, which dies there? */
+static bool takes_place(Func *f, const Nest *n, uint32_t x, uint32_t y)
+{
+    const Buffer *old = &f->buf.at[x], *b = &f->buf.at[y];
+    bool work = old->cls == BUF_WORK;
+    return x != y && old->last == b->first && old->bytes == b->bytes && old->type == b->type &&
+           (work ? old->first < b->first : !old->written && ends_here(f, old)) &&
+           in_place(n, x, y) && !still_read(f, b->first, x) &&
+           (work ? !read_on(f, b->first, old) : !f->group.at[f->order.at[b->first]].entry);
+}
+
+/* The buffer in whose place y may stand, of the workspace or of those outside. */
+static uint32_t operand_of(Func *f, uint32_t y, bool work, const uint32_t *same)
+{
+    const Nest *n = f->group.at[f->order.at[f->buf.at[y].first]].nest;
+    for (uint32_t i = 0; n && n->kind != NEST_COLUMN && i < n->arg.n; i++) {
+        uint32_t x = n->arg.at[i].buf;
+        if (!n->arg.at[i].written && same[x] == NONE && (f->buf.at[x].cls == BUF_WORK) == work &&
+            takes_place(f, n, x, y))
+            return x;
+    }
+    return NONE;
+}
+
+static uint32_t end_of(const uint32_t *same, uint32_t x)
+{
+    while (same[x] != NONE)
+        x = same[x];
+    return x;
+}
+
+/* same: of each buffer, the one that goes on in its place. */
 static void reuse(Func *f, uint32_t *same)
 {
-    for (uint32_t y = 0; y < f->buf.n; y++) {
-        const Buffer *b = &f->buf.at[y];
-        if (!lends(b->cls) || b->first < 0 || !b->written)
-            continue;
-        const Nest *n = f->group.at[f->order.at[b->first]].nest;
-        if (!n || n->kind == NEST_COLUMN)
-            continue;
-        for (uint32_t i = 0; i < n->arg.n; i++) {
-            uint32_t x = n->arg.at[i].buf;
-            const Buffer *old = &f->buf.at[x];
-            if (n->arg.at[i].written || x == y || old->cls != BUF_WORK || old->last != b->first ||
-                old->first >= b->first || old->bytes != b->bytes || old->type != b->type ||
-                same[x] != NONE || !in_place(n, x, y) || still_read(f, b->first, x) ||
-                read_on(f, b->first, old))
+    for (int work = 1; work >= 0; work--)
+        for (uint32_t y = 0; y < f->buf.n; y++) {
+            Buffer *b = &f->buf.at[y];
+            BufClass end = f->buf.at[end_of(same, y)].cls;
+            bool inside = end == BUF_WORK || end == BUF_SAVED;
+            if (!lends(b->cls) || b->first < 0 || !b->written || b->over != NONE ||
+                (!work && !inside))
                 continue;
-            same[x] = y;                                /* x's place goes on as y's */
-            break;
+            b->over = operand_of(f, y, work, same);
+            if (b->over != NONE)
+                same[b->over] = y;
         }
+}
+
+/* What begins or ends outside is there all the time. */
+static void stand_outside(Func *f, const uint32_t *same)
+{
+    for (uint32_t i = 0; i < f->buf.n; i++) {
+        uint32_t end = end_of(same, i);
+        const Buffer first = f->buf.at[i], last = f->buf.at[end],
+                     *host = first.cls == BUF_WORK ? &last : &first;
+        if (first.over != NONE || end == i || host->cls == BUF_WORK)
+            continue;
+        if (last.cls == BUF_SAVED && host == &first)
+            f->sg->saved_in.at[last.index] = (Standing){host->cls, host->index};
+        for (uint32_t j = i; j != NONE; j = same[j])
+            if (f->buf.at[j].cls != host->cls || f->buf.at[j].index != host->index) {
+                f->buf.at[j].cls = host->cls;
+                f->buf.at[j].index = host->index;
+                f->buf.at[j].guest = true;
+            }
     }
 }
 
@@ -313,31 +392,12 @@ void cg_memory(Func *f)
     Lifetime *l = arena_array(f->scratch, Lifetime, f->buf.n + 1);
     uint32_t n = 0;
     for (uint32_t i = 0; i < f->buf.n; i++)
-        same[i] = owner[i] = NONE;
+        same[i] = owner[i] = f->buf.at[i].over = NONE;
     reuse(f, same);
-    for (uint32_t i = 0; i < f->buf.n; i++)
-        f->buf.at[i].over = NONE;
-    for (uint32_t i = 0; i < f->buf.n; i++)
-        if (same[i] != NONE)
-            f->buf.at[same[i]].over = i;
-    /* what ends outside was there all the time */
-    for (uint32_t i = 0; i < f->buf.n; i++) {
-        uint32_t end = i;
-        while (same[end] != NONE)
-            end = same[end];
-        if (end != i && f->buf.at[end].cls != BUF_WORK) {
-            f->buf.at[i].cls = f->buf.at[end].cls;
-            f->buf.at[i].index = f->buf.at[end].index;
-            f->buf.at[i].guest = true;
-        }
-    }
-    bool *follows = arena_array(f->scratch, bool, f->buf.n + 1);
-    for (uint32_t i = 0; i < f->buf.n; i++)
-        if (same[i] != NONE)
-            follows[same[i]] = true;
+    stand_outside(f, same);
     for (uint32_t i = 0; i < f->buf.n; i++) {
         const Buffer *b = &f->buf.at[i];
-        if (b->cls != BUF_WORK || !b->used || follows[i])
+        if (b->cls != BUF_WORK || !b->used || b->over != NONE)
             continue;
         l[n] = (Lifetime){.bytes = cg_align(b->bytes), .first = run_begin(f, b->first)};
         for (uint32_t j = i; j != NONE; j = same[j]) {

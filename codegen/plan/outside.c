@@ -74,6 +74,24 @@ static uint32_t position_of(const Func *f, ValueId v)
     return i;
 }
 
+/* Its layout is not known while these are being chosen. */
+static uint32_t kept_buffer(Func *f, BufClass cls, uint32_t index, ValueId v)
+{
+    const StageGen *sg = f->sg;
+    const Refs *layout = cls == BUF_STASH   ? &sg->stash_layout
+                         : cls == BUF_SAVED ? &sg->saved_layout
+                                            : NULL;
+    Standing at = {cls, index};
+    if (cls == BUF_SAVED && index < sg->saved_in.n)
+        at = sg->saved_in.at[index];
+    uint32_t buf = cg_buffer(f, at.cls, at.index, v);
+    if (layout && index < layout->n) {
+        f->buf.at[buf].layout = layout->at[index];
+        f->buf.at[buf].bytes = cg_ref_bytes(f, layout->at[index], v);
+    }
+    return buf;
+}
+
 uint32_t cg_outside(Func *f, ValueId v)
 {
     const Positions *position = &f->sg->position;
@@ -95,7 +113,7 @@ uint32_t cg_outside(Func *f, ValueId v)
     for (size_t k = 0; k < sizeof place / sizeof *place; k++) {
         uint32_t i = place[k].here ? idmap_get(place[k].of, v) : NONE;
         if (i != NONE)
-            return cg_buffer(f, place[k].cls, i, v);
+            return kept_buffer(f, place[k].cls, i, v);
     }
     return NONE;
 }

@@ -96,15 +96,3 @@ bool cg_pad(Func *f, ValueId v, const Readers *readers, Ref *at)
     *at = r;
     return true;
 }
-
-int64_t cg_ref_bytes(const Func *f, const Ref *r, ValueId v)
-{
-    int64_t last = 0, rows = f->g->batch > 0 ? f->g->batch : 1;
-    for (int d = 0; d < r->rank; d++) {
-        int64_t n = lin_at(r->ext[d], rows);
-        if (n == 0)
-            return 0;
-        last += (n - 1) * lin_at(r->stride[d], rows);
-    }
-    return (last + 1) * (int64_t)dtype_size(val(f->g, v)->dtype);
-}

@@ -41,6 +41,12 @@ static void sink_to(Place *p, BufClass cls, uint32_t index, ValueId v, ValueId s
     vec_push(p->f->scratch, &p->sink, s);
 }
 
+/* Does the function make what is in that part of the stash, NONE: in none? */
+static bool forward_of(const Func *f, uint32_t part)
+{
+    return f->kind == F_FORWARD || (part != NONE && part + F_AGAIN == (uint32_t)f->kind);
+}
+
 static void sinks(Place *p)
 {
     Func *f = p->f;
@@ -49,7 +55,7 @@ static void sinks(Place *p)
     for (uint32_t i = 0; forward && i < s->output.n; i++)
         sink_to(p, BUF_OUT, i, s->output.at[i].value, s->output.at[i].value, false);
     for (uint32_t i = 0; i < f->sg->stash.n; i++)
-        if (f->kind == F_FORWARD || f->sg->stash_part.at[i] + F_AGAIN == (uint32_t)f->kind)
+        if (forward_of(f, f->sg->stash_part.at[i]))
             sink_to(p, BUF_STASH, i, f->sg->stash.at[i], f->sg->stash.at[i], false);
     for (uint32_t i = 0; f->kind == F_FORWARD && i < s->param.n; i++)
         for (uint32_t u = 0; u < f->g->update.n; u++) {

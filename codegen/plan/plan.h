@@ -7,11 +7,16 @@
 
 #include "codegen/cg.h"
 
-/* ---- view.c ---------------------------------------------------------------------------------- */
+/* ---- rows.c ---------------------------------------------------------------------------------- */
 
 Lin cg_ext(const Func *f, ValueId v, int d);            /* extent of dimension d */
 Ref cg_dense(const Func *f, ValueId v);                 /* row-major, offset 0, no buffer */
 bool cg_is_dense(const Ref *r);
+/* at full rows, from the first element to the last */
+int64_t cg_ref_bytes(const Func *f, const Ref *r, ValueId v);
+
+/* ---- view.c ---------------------------------------------------------------------------------- */
+
 bool cg_in_order(const Func *f, const Wide *w);         /* row-major, maybe with gaps */
 bool cg_ref_same(const Ref *x, const Ref *y);           /* same buffer, offset, strides */
 /* BUG() when no view can be expressed: place.c sees to it */
@@ -80,8 +85,6 @@ typedef struct { uint32_t *first; NodeId *node; } Readers;
 Readers cg_readers(Func *f, const Ids *list, int n);
 /* A padded place for v (no buffer yet) that all its readers can take, when it pays. */
 bool cg_pad(Func *f, ValueId v, const Readers *readers, Ref *at);
-/* at full rows, from the first element to the last */
-int64_t cg_ref_bytes(const Func *f, const Ref *r, ValueId v);
 
 /* ---- fuse.c ---------------------------------------------------------------------------------- */
 

@@ -287,6 +287,19 @@ static void lay_out_stash(StageGen *sg)
     sg->bytes_saved =
         lay_out_kept(sg, F_INPUT, &s->backward_input, &s->backward_weight, &s->saved, &sg->saved,
                      &sg->position.saved, &sg->saved_layout, &sg->saved_at, root_of);
+    for (uint32_t i = 0; i < sg->saved.n; i++)
+        vec_push(sg->a, &sg->saved_in, ((Standing){BUF_SAVED, i}));
+}
+
+/* I is planned: what it saves elsewhere takes no place of its own. */
+static void lay_out_saved(StageGen *sg, const Func *f)
+{
+    sg->bytes_saved = 0;
+    for (uint32_t i = 0; i < sg->saved.n; i++) {
+        sg->saved_at.at[i] = sg->bytes_saved;
+        if (sg->saved_in.at[i].cls == BUF_SAVED)
+            sg->bytes_saved += cg_align(cg_ref_bytes(f, sg->saved_layout.at[i], sg->saved.at[i]));
+    }
 }
 
 /* A value that is a model output twice leaves the stage twice. */
@@ -366,8 +379,11 @@ StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device)
     cg_function(sg, F_FORWARD);
     if (!same_forward(sg))
         cg_function(sg, F_INFER);
-    for (int k = F_BACKWARD; k <= F_WEIGHT && cg_has_backward(sg->stage); k++)
+    for (int k = F_BACKWARD; k <= F_WEIGHT && cg_has_backward(sg->stage); k++) {
         cg_function(sg, (FuncKind)k);
+        if (k == F_INPUT)
+            lay_out_saved(sg, sg->func[k]);
+    }
     for (uint32_t k = 0; k < sg->again.n; k++)
         cg_function(sg, (FuncKind)(F_AGAIN + k));
     return sg;

@@ -13,35 +13,6 @@
 /* Extent 1 for good; a batch of one row is still `rows`. */
 static bool is_one(Lin x) { return lin_is(x, 1); }
 
-Lin cg_ext(const Func *f, ValueId v, int d)
-{
-    const Value *x = val(f->g, v);
-    int64_t n = x->shape.d[d];
-    if (f->sg->fixed || x->batch != d || f->g->batch <= 0 || n % f->g->batch != 0)
-        return lin(n);
-    return (Lin){0, n / f->g->batch};
-}
-
-static Lin product(Lin x, Lin y)
-{
-    Lin z;
-    if (!lin_mul(x, y, &z))
-        BUG("a size that is not affine in the rows");
-    return z;
-}
-
-Ref cg_dense(const Func *f, ValueId v)
-{
-    Ref r = {.root = v, .buf = NONE, .rank = val(f->g, v)->shape.rank};
-    Lin stride = lin(1);
-    for (int d = r.rank - 1; d >= 0; d--) {
-        r.ext[d] = cg_ext(f, v, d);
-        r.stride[d] = is_one(r.ext[d]) ? lin(0) : stride;
-        stride = product(stride, r.ext[d]);
-    }
-    return r;
-}
-
 /* A constant's elements lie as they do for all rows, however many there are today. */
 static Ref all_rows(const Func *f, ValueId v)
 {
@@ -52,19 +23,6 @@ static Ref all_rows(const Func *f, ValueId v)
         stride *= val(f->g, v)->shape.d[d];
     }
     return r;
-}
-
-bool cg_is_dense(const Ref *r)
-{
-    Lin stride = lin(1);
-    for (int d = r->rank - 1; d >= 0; d--) {
-        if (is_one(r->ext[d]))
-            continue;
-        if (!lin_eq(r->stride[d], stride))
-            return false;
-        stride = product(stride, r->ext[d]);
-    }
-    return true;
 }
 
 /* The dimensions follow one another as they do row-major, maybe with gaps. */
@@ -358,10 +316,7 @@ static bool root_ref(Func *f, ValueId v, Ref *r)
         if (buf == NONE)
             return false;
         const Buffer *b = &f->buf.at[buf];
-        *r = b->cls == BUF_STASH && b->index < f->sg->stash_layout.n
-                 ? *f->sg->stash_layout.at[b->index]
-             : b->cls == BUF_SAVED && b->index < f->sg->saved_layout.n
-                 ? *f->sg->saved_layout.at[b->index]
+        *r = b->layout             ? *b->layout
              : b->cls == BUF_CONST ? all_rows(f, v)
                                    : crossing(f, v);
         r->root = v;

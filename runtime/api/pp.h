@@ -137,7 +137,8 @@ typedef struct PpCtx {
     /* copies of parameters, rounded to PpStage.half_type: made of `param` before the first action
        that reads them, and again after every update; NULL where the stage has none */
     char *half;
-    /* F writes, B/I/W read: one slot per microbatch in flight */
+    /* F writes, B/I/W read: one slot per microbatch in flight.  What a backward reads for the last
+       time, outputs that stay in the stage included, it may overwrite: it runs once a forward */
     char *stash;
     /* parts of the stash apart from it, as PpStage.again: F and make() write, B/I/W read */
     char *again[PP_AGAIN];

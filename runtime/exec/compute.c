@@ -97,6 +97,17 @@ static PpCtx context(Rank *r, const Op *op, int64_t step)
     return c;
 }
 
+/* A backward may leave a gradient in the place of an output, which may be on its way to the host. */
+static void await_outputs(Rank *r, int stage)
+{
+    const PpStage *st = r->plan.stage[stage].st;
+    for (int o = 0; r->host && o < st->n_output; o++)
+        if (st->output[o].stashed && plan_host_takes(&r->plan, st, o)) {
+            host_held(r, stage);
+            return;
+        }
+}
+
 /* F: under the mode, or as one of a step that is looked through for what is not finite. */
 static void forward(Rank *r, const Op *op, const PpCtx *c, int64_t step)
 {
@@ -133,6 +144,8 @@ PpStatus compute(Rank *r, const Op *op, int64_t step)
         *loss = op->a.type == SA_F && !r->stopped ? 0 : *loss;
         return PP_OK;
     }
+    if (op->a.type == SA_B || op->a.type == SA_I || op->a.type == SA_W)
+        await_outputs(r, op->local);
     switch (op->a.type) {
     case SA_F: forward(r, op, &c, step); break;
     case SA_R:

@@ -203,12 +203,25 @@ static void run_again(StageRun *r, RunStage *s)
     run_same(r, s, before, stash, "parts of the stash, as forward made them and again,", 0);
 }
 
+/* What forward has kept, which a backward may overwrite; back: for the next one. */
+static void run_keep(StageRun *r, RunStage *s, char **kept, bool back)
+{
+    for (int i = 0; i <= s->table->n_output; i++) {
+        Block *b = i < s->table->n_output ? &s->out[i] : &s->block[BLOCK_STASH];
+        if (back)
+            memcpy(b->at, kept[i], (size_t)b->bytes);
+        else
+            kept[i] = run_copy(r, b);
+    }
+}
+
 static void run_backward(StageRun *r, RunStage *s)
 {
     const PpStage *t = s->table;
     Block *grad = &s->block[BLOCK_GRAD];
     char *before = arena_alloc(r->a, (size_t)grad->bytes + 1),
-         **dx = arena_array(r->a, char *, t->n_dx + 1);
+         **dx = arena_array(r->a, char *, t->n_dx + 1),
+         **kept = arena_array(r->a, char *, t->n_output + 1);
     for (int i = 0; i < t->n_param; i++) {
         const PpParam *p = &t->param[i];
         for (int64_t k = 0;
@@ -223,6 +236,7 @@ static void run_backward(StageRun *r, RunStage *s)
     run_again(r, s);
     run_forget(s, 1);
     run_reset_grad(r, s, before);
+    run_keep(r, s, kept, false);
     run_call(r, s, F_BACKWARD, t->backward);
     run_check_dx(r, s);
     run_check_grads(r, s, before);
@@ -230,6 +244,7 @@ static void run_backward(StageRun *r, RunStage *s)
     for (int i = 0; i < t->n_dx; i++)
         dx[i] = run_copy(r, &s->dx[i]);
     run_reset_grad(r, s, before);
+    run_keep(r, s, kept, true);
     run_call(r, s, F_INPUT, t->backward_input);
     run_check_dx(r, s);
     for (int i = 0; i < t->n_dx; i++)
