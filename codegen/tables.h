@@ -49,7 +49,7 @@ typedef struct {
     int part;
     const char *nodes;
 } Launch;
-typedef struct {
+typedef struct Launches {
     uint32_t n;
     Launch *at;
 } Launches;
@@ -57,7 +57,7 @@ typedef struct {
 /* By FuncKind; then at the end of a step: the norm of gradients, the update without states and the
    zeros; and what each state of an optimizer adds. */
 enum { LAUNCHES_UPDATE = F_COUNT, LAUNCHES_STATE, LAUNCHES };
-typedef struct {
+typedef struct StageLaunches {
     Launches of[LAUNCHES];
     bool once; /* its functions run once a step, over all microbatches */
 } StageLaunches;

@@ -13,7 +13,8 @@ const char plan_usage[] =
     "The machine:\n"
     "      --machine=FILE          what it is: lines like `ranks = 8', `memory = 16G',\n"
     "                              `products = 170e9', `link = 4e9', `latency = 20e-6', and the\n"
-    "                              other rates of --rates; `pipeline measure' writes one\n"
+    "                              other rates of --rates; `pipeline measure' writes one; of GPUs\n"
+    "                              `card = h100'\n"
     "      --ranks=N               processes, of all replicas together\n"
     "      --threads=N             of each, for the scratch of convolutions (default: the file's, "
     "or\n"
@@ -79,6 +80,14 @@ static int default_threads(int ranks)
     return cores > ranks ? (int)(cores / ranks) : 1;
 }
 
+/* A machine with GPUs runs programs for them. */
+static void on_card(Options *o)
+{
+    if (!o->codegen.cuda)
+        o->words = arena_printf(o->arena, "%s --target cuda", o->words);
+    o->codegen.cuda = true;
+}
+
 PlanOptions plan_options(Options *o)
 {
     AutoOptions *automatic = &o->partition.automatic;
@@ -86,6 +95,8 @@ PlanOptions plan_options(Options *o)
     Machine m = {.rates = rates_builtin()};
     if (o->machine)
         m = machine_read(o->machine, o->arena);
+    if (m.card)
+        on_card(o);
     automatic->rates = m.rates;
     for (uint32_t i = 0; i < t.rates.n; i++)
         rates_set(&automatic->rates, t.rates.at[i], o->arena);
@@ -101,7 +112,8 @@ PlanOptions plan_options(Options *o)
                      .memory = t.memory ? given_bytes("memory", t.memory) : m.memory,
                      .batch = number("batch", o->batch),
                      .optimizer = o->optimizer,
-                     .device = o->codegen.cuda && !o->codegen.cpu,
+                     .device = m.card || (o->codegen.cuda && !o->codegen.cpu),
+                     .card = t.costs ? NULL : m.card,
                      .stages = number("stages", t.stages),
                      .microbatches = number("microbatches", t.microbatches),
                      .dp = number("dp", o->dp),

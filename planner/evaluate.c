@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/file/machine.h"
+#include "codegen/tables.h"
 #include "schedule/rows.h"
 #include "schedule/synth/auto.h"
 #include "search.h"
@@ -49,15 +50,28 @@ static double cheap_seconds(const Rates *r, const PpStage *st)
     return sum;
 }
 
-/* Seconds of an R of stage s; 0: there is none. */
-static double again_seconds(const Candidate *c, const Rates *r, const PpStage *st,
-                            const CutStage *s, double begin)
+/* On a card: of the launches of one function of a stage. */
+static double of_launches(const Trial *t, int stage, int function)
 {
+    return launches_seconds(t->x->o->card, &t->program->launches[stage]->of[function],
+                            (double)t->c->size->rows);
+}
+
+/* Seconds of an R of stage s; 0: there is none. */
+static double again_seconds(const Trial *t, int s, double begin)
+{
+    const Candidate *c = t->c;
+    const PpStage *st = t->program->plan.stage[s];
+    double parts = 0;
     if (c->again == AGAIN_NEVER || !st->has_backward)
         return 0;
     if (c->again != AGAIN_CHEAP)
-        return s->forward + begin;
-    return st->n_again > 0 ? cheap_seconds(r, st) + begin : 0;
+        return begin + (t->x->o->card ? of_launches(t, s, F_FORWARD) : t->cut.stage[s].forward);
+    for (int k = 0; k < st->n_again && t->x->o->card; k++)
+        parts += of_launches(t, s, F_AGAIN + k);
+    if (!t->x->o->card)
+        parts = cheap_seconds(&t->x->o->partition->automatic.rates, st);
+    return st->n_again > 0 ? parts + begin : 0;
 }
 
 /* Sums over replicas, as runtime/plan/replicas.c does them: all but a share go and come, copied at
@@ -130,6 +144,29 @@ static void divide(const AutoOptions *o, const PpStage *st, double part, double 
     }
 }
 
+/* What the actions of a stage take by the model of costs, or by a run. */
+static void modelled_times(const Trial *t, int s, double far, double begin, double *time)
+{
+    const AutoOptions *o = &t->x->o->partition->automatic;
+    const CutStage *at = &t->cut.stage[s];
+    time[SA_F] = at->forward + begin;
+    time[SA_I] = at->input + begin;
+    time[SA_W] = at->weight + begin;
+    time[SA_B] = at->whole + begin;
+    if (!o->measured)
+        add_far(&o->rates, at, far, time);
+    divide(o, t->program->plan.stage[s], far, begin, time);
+}
+
+/* On a card: by what they launch. */
+static void forecast_times(const Trial *t, int s, double begin, double *time)
+{
+    time[SA_F] = of_launches(t, s, F_FORWARD) + begin;
+    time[SA_I] = of_launches(t, s, F_INPUT) + begin;
+    time[SA_W] = of_launches(t, s, F_WEIGHT) + begin;
+    time[SA_B] = of_launches(t, s, F_BACKWARD) + begin;
+}
+
 /* of: the schedule, which is known; NULL: one is chosen by these, in whose rows an R is a part of
    the backward before which it stands. */
 static int fill_costs(Trial *t, const Schedule *of)
@@ -144,17 +181,13 @@ static int fill_costs(Trial *t, const Schedule *of)
     if (sched_costs_stages(&t->costs, stages, t->e))
         return 0;
     for (int s = 0; s < stages; s++) {
-        const CutStage *at = &t->cut.stage[s];
         const PpStage *st = t->program->plan.stage[s];
         double *time = t->costs.stage_time + (size_t)s * SA_TYPES;
-        double again = again_seconds(t->c, r, st, at, begin), before = folded ? again : 0;
-        time[SA_F] = at->forward + begin;
-        time[SA_I] = at->input + begin;
-        time[SA_W] = at->weight + begin;
-        time[SA_B] = at->whole + begin;
-        if (!o->measured)
-            add_far(r, at, far, time);
-        divide(o, st, far, begin, time);
+        if (t->x->o->card)
+            forecast_times(t, s, begin, time);
+        else
+            modelled_times(t, s, far, begin, time);
+        double again = again_seconds(t, s, begin), before = folded ? again : 0;
         time[SA_I] += before;
         time[SA_B] += before;
         time[SA_R] = again;
@@ -171,6 +204,19 @@ static int fill_costs(Trial *t, const Schedule *of)
     return 1;
 }
 
+/* On a card: of the rank that updates most; a share of it where replicas have one each. */
+static double forecast_update(const Trial *t, const Schedule *s)
+{
+    double most = 0;
+    for (int r = 0; r < s->ranks; r++) {
+        double mine = 0;
+        for (int i = 0; i < s->stages; i++)
+            mine += s->rank_of[i] == r ? launches_update(t->x, t->program->launches[i]) : 0;
+        most = fmax(most, mine);
+    }
+    return most / (t->c->divided ? t->c->replicas : 1);
+}
+
 /* The end of a step: the update, and with a divided optimizer what comes of the others.  Of a run's
    costs: what it took there, whatever its ranks. */
 static double end_seconds(const Trial *t, const Schedule *s)
@@ -178,6 +224,7 @@ static double end_seconds(const Trial *t, const Schedule *s)
     const AutoOptions *o = &t->x->o->partition->automatic;
     int64_t gathered, bytes = memory_updated(&t->memory, s, &gathered);
     double update = o->measured_around > 0 ? o->measured_around
+                    : t->x->o->card        ? forecast_update(t, s)
                                            : (double)bytes / o->rates.updates;
     return update + (double)gathered / o->rates.link;
 }

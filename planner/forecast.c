@@ -95,7 +95,7 @@ static void read_launch(Forecast *f, uint32_t n, char *text)
         PART,
         KIND,
         UNIT,
-        LAUNCHES,
+        STARTS,
         OPERATIONS,
         BYTES,
         M,
@@ -116,7 +116,7 @@ static void read_launch(Forecast *f, uint32_t n, char *text)
             *text++ = '\0';
     }
     double v[ODD + 1];
-    for (int i = LAUNCHES; i <= ODD; i++)
+    for (int i = STARTS; i <= ODD; i++)
         v[i] = number(f, n, field[i]);
     Line x = {.kind = field[KIND],
               .function = field[FUNCTION],
@@ -125,7 +125,7 @@ static void read_launch(Forecast *f, uint32_t n, char *text)
               .part = *field[PART],
               .times = times_of(f, field[FUNCTION], number(f, n, field[ONCE]) > 0),
               .work = {.unit = unit_find(f, n, field[UNIT]),
-                       .launches = (int)v[LAUNCHES],
+                       .launches = (int)v[STARTS],
                        .operations = {v[OPERATIONS], 0},
                        .bytes = {v[BYTES], 0},
                        .m = {v[M], 0},

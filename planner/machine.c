@@ -6,6 +6,7 @@
  *     memory = 16G            # that each may take
  *     products = 170e9        # and any other rate, as --rates has them
  *     latency = 20e-6         # seconds of a message: messages = 50e3 in other words
+ *     card = h100             # each has one: its rates and its memory, where no line says others
  */
 #include <stdlib.h>
 #include <string.h>
@@ -40,8 +41,8 @@ static double number(const Reader *r, const char *name, const char *text)
 static NORETURN void unknown(const Reader *r, const char *name)
 {
     enum { MOST = 64 };
-    const char *names[MOST] = {"ranks", "threads", "memory", "latency"}, *what;
-    size_t n = 4;
+    const char *names[MOST] = {"ranks", "threads", "memory", "latency", "card"}, *what;
+    size_t n = 5;
     for (int i = 0; rates_name(i, &what); i++)
         names[n++] = rates_name(i, &what);
     const char *near = nearest_name(name, names, n);
@@ -60,16 +61,40 @@ static void once(Reader *r, const char *name)
     *at = r->line;
 }
 
+/* Rates that a line has said stay. */
+static void read_card(Reader *r, const char *text)
+{
+    enum { MOST = 64 };
+    const char *names[MOST], *what;
+    char meant[400];
+    size_t n = 0;
+    r->m->card = card_find(text);
+    while (n < MOST && card_name((int)n))
+        names[n] = card_name((int)n), n++;
+    if (!r->m->card) {
+        nearest_text(text, names, n, meant, sizeof meant);
+        wrong(r, arena_printf(r->a, "no card is called '%s'%s", diag_escape(r->a, text), meant));
+    }
+    Rates of = rates_of_card(r->m->card);
+    for (int i = 0; rates_name(i, &what); i++)
+        if (*strmap_at(&r->seen, rates_name(i, &what)) == NONE)
+            *rates_find(&r->m->rates, rates_name(i, &what)) =
+                *rates_find(&of, rates_name(i, &what));
+}
+
 static void read_one(Reader *r, const char *name, const char *text)
 {
     double *rate = rates_find(&r->m->rates, name);
     int *count = !strcmp(name, "ranks")     ? &r->m->ranks
                  : !strcmp(name, "threads") ? &r->m->threads
                                             : NULL;
-    if (!rate && !count && strcmp(name, "memory") && strcmp(name, "latency"))
+    if (!rate && !count && strcmp(name, "memory") && strcmp(name, "latency") &&
+        strcmp(name, "card"))
         unknown(r, name);
     once(r, name);
-    if (rate) {
+    if (!strcmp(name, "card")) {
+        read_card(r, text);
+    } else if (rate) {
         *rate = number(r, name, text);
     } else if (!strcmp(name, "latency")) {
         *rates_find(&r->m->rates, "messages") = 1 / number(r, name, text);
@@ -113,5 +138,7 @@ Machine machine_read(const char *path, Arena *a)
         read_line(&r, at, strcspn(at, "\n#"));
         at += length + (at[length] == '\n');
     }
+    if (m.card && m.memory == 0)
+        m.memory = (int64_t)m.card->memory;
     return m;
 }

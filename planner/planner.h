@@ -22,13 +22,14 @@
 extern "C" {
 #endif
 
-/* ---- machine.c: a file of lines NAME = NUMBER ---- */
+/* ---- machine.c: a file of lines NAME = NUMBER, and card = NAME ---- */
 
 typedef struct {
     int ranks;      /* 0: not said */
     int threads;    /* of each; 0: not said */
     int64_t memory; /* bytes that each has; 0: not said */
-    Rates rates;    /* built in, where it does not say others */
+    Rates rates;    /* the card's, or built in, where it does not say others */
+    const Card *card; /* NULL: none */
 } Machine;
 /* Fatal, with the line, where it is no such file: unknown names, numbers that are none, names said
    twice. */
@@ -59,6 +60,7 @@ typedef struct {
     int64_t batch;                     /* rows of a step */
     const char *optimizer;
     bool device; /* CUDA only */
+    const Card *card; /* of each rank, whose actions it has the seconds of; NULL: not known */
     /* only these; 0 and NULL: any */
     int stages, microbatches, dp;
     const char *schedule, *recompute, *offload;

@@ -10,11 +10,15 @@
 #include "codegen/tables.h"
 #include "search.h"
 
-static const PpStage *table_of(Pipe *p, uint32_t stage, bool device, Arena *a)
+/* launches: NULL: not asked for */
+static const PpStage *table_of(Pipe *p, uint32_t stage, bool device, const StageLaunches **launches,
+                               Arena *a)
 {
     Arena *scratch = arena_within(a);
     const StageGen *sg = cg_stage(scratch, p, stage, device);
     const PpStage *table = cg_stage_table(sg, device ? TARGET_CUDA : TARGET_C, a);
+    if (launches)
+        *launches = cg_launches(sg, a);
     arena_free(scratch);
     return table;
 }
@@ -26,7 +30,7 @@ static Pipe *on_device(Pipe *model, bool device)
 
 const PpStage *program_stage(Pipe *model, uint32_t stage, bool device, Arena *a)
 {
-    return table_of(on_device(model, device), stage, device, a);
+    return table_of(on_device(model, device), stage, device, NULL, a);
 }
 
 Program *program_of(Pipe *model, bool device, Arena *a)
@@ -34,11 +38,13 @@ Program *program_of(Pipe *model, bool device, Arena *a)
     Pipe *p = on_device(model, device);
     Program *out = arena_new_of(a, Program);
     const PpStage **list = arena_array(a, const PpStage *, p->stage.n + 1);
+    if (device)
+        out->launches = arena_array(a, const StageLaunches *, p->stage.n + 1);
     for (uint32_t i = 0; i < p->stage.n; i++)
-        list[i] = table_of(p, i, device, a);
+        list[i] = table_of(p, i, device, device ? &out->launches[i] : NULL, a);
     out->plan = cg_program_table(model, a);
     if (model->totals)                                      /* made on the host */
-        out->plan.totals = table_of(model->totals, 0, false, a);
+        out->plan.totals = table_of(model->totals, 0, false, NULL, a);
     out->plan.stage = list;
     out->plan.device = device ? PP_CUDA : PP_CPU;
     return out;

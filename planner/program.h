@@ -8,8 +8,10 @@
 #include "base/base.h"
 #include "runtime/api/pp.h"
 
+struct StageLaunches; /* codegen/tables.h */
 typedef struct {
     PpPlan plan;
+    const struct StageLaunches **launches; /* by stage; of a device only, else NULL */
 } Program;
 
 struct Pipe;

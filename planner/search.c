@@ -81,7 +81,10 @@ static const Sized *size_of(Search *x, int64_t rows)
         if (x->size.at[i]->rows == rows)
             return x->size.at[i]->cuts ? x->size.at[i] : NULL;
     Sized *s = arena_new_of(x->a, Sized);
-    Reading r = {.x = x, .partition = x->unmeasured, .rows = rows, .graph = arena_new()};
+    Reading r = {.x = x,
+                 .partition = x->o->card ? launches_run(x, rows) : x->unmeasured,
+                 .rows = rows,
+                 .graph = arena_new()};
     show("plan: %lld rows a microbatch", (long long)rows);
     FILE *quiet = fopen("/dev/null", "w"), *before = diag_to(quiet);
     int code = diag_run(read_rows, &r);
@@ -106,7 +109,8 @@ static const Sized *size_of(Search *x, int64_t rows)
 /* The model as it is, and where a run was measured, as it is without. */
 static void open_own(Search *x)
 {
-    const PartitionOptions *given = x->o->partition;
+    const PartitionOptions *given =
+        x->o->card ? launches_run(x, x->own_rows) : x->o->partition;
     PartitionOptions *plain = arena_new_of(x->a, PartitionOptions);
     Reading own = {.x = x, .partition = given, .rows = x->own_rows, .graph = x->a};
     *plain = *given;
@@ -114,7 +118,7 @@ static void open_own(Search *x)
     x->unmeasured = plain;
     read_rows(&own);
     x->own = own.found;
-    if (!given->automatic.measured)
+    if (!given->automatic.measured || x->o->card)
         return;
     own.partition = plain;
     read_rows(&own);

@@ -61,6 +61,7 @@ typedef struct {
     /* there too, without a run's costs; NULL: there is no run */
     SplitSearch *modelled;
     const PartitionOptions *unmeasured;
+    const Program *forecast; /* on a card: of the model at the points that are given */
     int64_t own_rows;
     VEC(Sized *) size;
     VEC(Cut *) cut;
@@ -88,6 +89,15 @@ int optimizer_states(const char *name); /* fatal: there is none of that name */
 const Program *cut_program(Search *x, Cut *c);
 /* Of the stage that by the model of costs takes most; quickly */
 const PpStage *cut_largest(Search *x, Cut *c);
+
+/* ---- launches.c: seconds on a card ---- */
+/* Of the launches of a list (codegen/tables.h) of one stage */
+struct Launches;
+double launches_seconds(const Card *c, const struct Launches *list, double rows);
+/* The options as if a run of so many rows had taken what the launches do. */
+const PartitionOptions *launches_run(Search *x, int64_t rows);
+/* The update of one stage, with the optimizer's states */
+double launches_update(const Search *x, const struct StageLaunches *s);
 
 /* ---- bound.c: before its schedules are made ---- */
 double candidate_beginning(const Search *x); /* seconds of an action, beside what it computes */

@@ -185,7 +185,9 @@ void plans_tell(Search *x)
         plans_none(x);
     printf("%u ways to train %lld rows a step on %d ranks, %u looked at; by %s costs%s\n",
            x->list.n - x->same, (long long)o->batch, o->ranks, x->tried,
-           o->partition->automatic.measured ? "measured" : "modelled",
+           o->partition->automatic.measured ? "measured"
+           : o->card                        ? o->card->name
+                                            : "modelled",
            o->memory ? arena_printf(a, ", %s a rank", bytes_text(a, o->memory))
                      : ", memory is not limited");
     for (uint32_t i = 0, k = not_looked_at(x, why, a); i < k; i++)

@@ -16,6 +16,7 @@
 #ifndef PPSPLIT_AUTO_H
 #define PPSPLIT_AUTO_H
 
+#include "card.h"
 #include "cut.h"
 #include "ir/facts/facts.h"
 
@@ -60,6 +61,9 @@ typedef struct {
 } Rates;
 
 Rates rates_builtin(void);
+/* Of a GPU: what no launch tells, messages and sums over ranks; and of a launch of several nodes how
+   its seconds are shared among them. */
+Rates rates_of_card(const Card *c);
 /* `products=90e9,link=1e9`, or a file of such, a line each, # to the end of a line being remarks;
    fatal where a name or number is none. */
 void rates_set(Rates *r, const char *list, Arena *a);

@@ -35,6 +35,25 @@ Rates rates_builtin(void)
     return r;
 }
 
+Rates rates_of_card(const Card *c)
+{
+    enum { SHORT = 5, DEAR = 24 }; /* as codegen/plan/nest.c prices them */
+    Rates r = rates_builtin();
+    const double scalar = c->rate[UNIT_SCALAR];
+    r.products = r.convolutions = r.batched = c->rate[UNIT_PRODUCT32];
+    r.products64 = c->rate[UNIT_PRODUCT64];
+    r.products16 = c->rate[UNIT_TENSOR16];
+    r.quick = scalar;
+    r.slow = scalar / SHORT;
+    r.functions = r.exponentials = r.softmax = scalar / DEAR;
+    r.rows = scalar;
+    r.operands = r.transposed = r.parameters = r.gradients = c->traffic;
+    r.cached = r.traffic = r.left = r.moves = r.updates = c->traffic;
+    r.steps = 1 / c->launch;
+    r.link = c->link;
+    return r;
+}
+
 const char *rates_name(int i, const char **what)
 {
     *what = i < N_RATES ? rates[i].what : NULL;

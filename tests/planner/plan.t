@@ -137,6 +137,20 @@ refused "a name that is said twice" 'link=1e9\nlink=2e9\n' "2: 'link' is said fo
 refused "or in other words" 'messages=1e4\nlatency=1e-4\n' "2: 'latency' is said for the second time, after line 1"
 refused "no number" 'ranks\n' "1: NAME = NUMBER is expected, not 'ranks'"
 is "no file" "$(plan --batch 4 --machine nowhere | head -n 1)" "nowhere: error: --machine: no such file"
+refused "a card that is none" 'ranks = 1\ncard = h10\n' "2: no card is called 'h10'; did you mean 'h100'?"
+
+# ---- a machine with GPUs: the seconds of its actions are those of `ppsplit forecast', and 10 us for each ----
+
+printf 'ranks = 1\nlink = 1e6\ncard = h100\n' >gpu
+"$build/models/make_gpt" --rows 4 --seq 128 --vocab 1000 --dim 256 --layers 4 --heads 4 -o card.onnx
+on_card() { "$ppsplit" plan card.onnx --loss cross_entropy --optimizer adamw --machine gpu --dp 1 --schedule gpipe --recompute never "$@" 2>&1; }
+"$ppsplit" -q card.onnx --loss cross_entropy --split h.2:begin --target cuda -o card
+is "in two stages the floors of both, and of what 2 microbatches begin" "$(on_card --batch 8 --split h.2:begin --stages 2 --microbatches 2 | first)" \
+    "$("$ppsplit" forecast card --microbatches 2 | awk '/^a step/ { printf "%.3g", 1000 * $8 + 8 * 10 }' | awk '{ print $1 + 0 }')"
+ok "the command makes a program for GPUs" grep -q '^ppsplit card.onnx .*--target cuda' <(on_card --batch 4)
+ok "a card's memory" grep -q "on 1 ranks, .* by h100 costs, 74.5 GiB a rank" <(on_card --batch 4)
+ok "a link that is said counts, before the card or behind it" awk -v a="$(on_card --ranks 2 --batch 4 --stages 2 --microbatches 1 | first)" -v b="$(sed -i 's/^link.*//; $a link = 1e6' gpu; on_card --ranks 2 --batch 4 --stages 2 --microbatches 1 | first)" \
+    -v c="$(sed -i '/^link/d' gpu; on_card --ranks 2 --batch 4 --stages 2 --microbatches 1 | first)" 'BEGIN { exit !(a == b && b > 100 * c) }'
 is "no ranks" "$(plan --batch 4 | head -n 1)" "ppsplit: error: on how many ranks?"
 
 # ---- costs ----

@@ -1,0 +1,77 @@
+/*
+ * launches.c - what actions take on a card.  In: the launches of a program's stages, and a card of
+ * partition/auto/cards.def.  Out: their seconds; and for cuts, whose nodes have none, a run that
+ * never was: the steps of the whole program, each with the floor of its launches, as a run of a
+ * program that was made with --profile tells them (partition/auto/measured.c shares them out).
+ */
+#include <string.h>
+
+#include "codegen/tables.h"
+#include "search.h"
+
+double launches_seconds(const Card *c, const Launches *list, double rows)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < list->n; i++)
+        sum += card_seconds(c, &list->at[i].work, rows, NULL);
+    return sum;
+}
+
+double launches_update(const Search *x, const StageLaunches *s)
+{
+    const Card *c = x->o->card;
+    return launches_seconds(c, &s->of[LAUNCHES_UPDATE], 1) +
+           x->states * launches_seconds(c, &s->of[LAUNCHES_STATE], 1);
+}
+
+/* Lines of names, each for itself. */
+static void add_steps(const Search *x, const Launches *list, uint32_t stage, double rows,
+                      StepTimes *out)
+{
+    for (uint32_t i = 0; i < list->n; i++) {
+        const Launch *l = &list->at[i];
+        StepTime t = {.stage = stage, .part = l->part};
+        t.seconds = card_seconds(x->o->card, &l->work, rows, NULL);
+        for (const char *at = l->nodes; *at;) {
+            size_t n = strcspn(at, "\n");
+            vec_push(x->a, &t.node, arena_strndup(x->a, at, n));
+            at += n + (at[n] == '\n');
+        }
+        vec_push(x->a, out, t);
+    }
+}
+
+static const Program *forecast_program(Search *x)
+{
+    Arena *scratch = arena_new();
+    const PlanOptions *o = x->o;
+    Pipe *p = o->model.pipe(o->model.of, x->own_rows, NULL, scratch);
+    const Program *made = program_of(p, true, x->a);
+    arena_free(scratch);
+    return made;
+}
+
+const PartitionOptions *launches_run(Search *x, int64_t rows)
+{
+    PartitionOptions *out = arena_new_of(x->a, PartitionOptions);
+    AutoOptions *run = &out->automatic;
+    *out = *x->o->partition;
+    if (!x->forecast)
+        x->forecast = forecast_program(x);
+    const int stages = x->forecast->plan.n_stage;
+    StageTimes *t = arena_array(x->a, StageTimes, stages + 1);
+    for (int s = 0; s < stages; s++) {
+        const Launches *of = x->forecast->launches[s]->of;
+        t[s] = (StageTimes){.input = -1, .weight = -1};
+        t[s].forward = launches_seconds(x->o->card, &of[F_FORWARD], (double)rows);
+        t[s].whole = launches_seconds(x->o->card, &of[F_BACKWARD], (double)rows);
+        add_steps(x, &of[F_FORWARD], (uint32_t)s, (double)rows, &run->measured_steps);
+        add_steps(x, &of[F_BACKWARD], (uint32_t)s, (double)rows, &run->measured_steps);
+    }
+    run->measured = t;
+    run->measured_stages = (uint32_t)stages;
+    run->measured_whole = true;
+    for (uint32_t i = 0; i < out->split.n; i++)
+        vec_push(x->a, &run->measured_split, out->split.at[i]);
+    return out;
+}
