@@ -223,9 +223,9 @@ static const struct { void (*run)(State *s); const char *dump; } passes[] = {
     {loss, "loss"},             /* the loss is appended, with its inputs target and loss_scale */
     {autocast, "autocast"},     /* --dtype: what computes in half precision, and the casts */
     {partition, "partition"},   /* a Pipe: nodes to stages, what crosses a cut, parameters */
+    {attention, NULL},          /* for CUDA: attention as one operation, in a Pipe of its own */
     {reverse, "autodiff"},      /* every stage's backward */
     {whole, NULL},              /* --loss-over minibatch: the loss in the shapes of all its rows */
-    {attention, NULL},          /* for CUDA: attention as one operation, in a Pipe of its own */
     {stash, "stash"},           /* what forward keeps for it, against what it computes again */
     {divide, "divide"},         /* backward divided into I (of inputs) and W (of weights) */
     /* parts of the stash that a run may compute again instead of keep */
@@ -332,8 +332,8 @@ static Pipe *plan_pipe(void *of, int64_t wanted, const SplitTexts *split, Arena 
 {
     State s = plan_read(of, wanted, split, a);
     partition(&s);
-    reverse_stages(s.pipe);
     attention(&s);
+    reverse_stages(s.pipe);
     stash(&s);
     divide(&s);
     again(&s);

@@ -44,7 +44,8 @@ void reverse_stages(Pipe *p);
    parameters that no gradient reaches; where there is none that trains, and none was frozen, a refusal. */
 void reverse_unreached(const Pipe *p, NodeId end, bool frozen);
 /* reverse_stages(), stash_minimize(), divide_backward(), stash_again(): after it the Pipe is
-   complete; autodiff_device() has attention_fuse() among them, for CodegenOptions.cuda */
+   complete, and p->device, where there is one; autodiff_device() has attention_fuse() before them,
+   for CodegenOptions.cuda */
 void autodiff(Pipe *p);
 void autodiff_device(Pipe *p);
 /* gradient of one scalar over a plain node list (ImportOptions, tests): returns d y / d wrt[i],
@@ -60,9 +61,8 @@ Uses *uses_find(Graph *g, const bool *of_params, const NodeId *list, uint32_t n)
 uint32_t uses_number(const Uses *u, ValueId v, uint32_t at);
 void uses_free(Uses *u);
 
-/* attention.c: p->device, in which every attention that lies in one stage is one operation, forward
-   and backward, for targets that have it (ops.def: FlashAttention); nothing where there is none.
-   After reverse_stages(), before stash_minimize(). */
+/* attention.c: p->device, in which every attention is one operation, for targets that have it
+   (ops.def: FlashAttention); nothing where there is none.  Before reverse_stages(). */
 void attention_fuse(Pipe *p);
 /* parts.c: LogSoftmax of a stage's forward and infer lists in parts; nothing where that is done. */
 void stage_parts(Graph *g, Stage *s);

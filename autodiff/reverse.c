@@ -109,22 +109,6 @@ static void take(Walk *w, ValueId of, ValueId d, uint32_t use)
         vec_push(g->arena, &w->use[of], use == NONE ? uses_number(w->uses, of, w->at) : use);
 }
 
-static void activity(Walk *w, const NodeId *list, uint32_t n)
-{
-    Graph *g = w->g;
-    for (uint32_t i = 0; i < n; i++) {
-        const Node *node = &g->node.at[list[i]];
-        bool any = false;
-        uint32_t nin = node->op == OP_Phase ? 1 : node->nin;
-        for (uint32_t j = 0; j < nin; j++)
-            any |= node->in[j] != NONE && w->active[node->in[j]];
-        if (!any || !op_differentiable(node->op))
-            continue;
-        for (uint32_t j = 0; j < node->nout; j++)
-            w->active[node->out[j]] |= dtype_is_float(val(g, node->out[j])->dtype);
-    }
-}
-
 /* What one use contributes to v's gradient. */
 static Ids parts_of(const Walk *w, ValueId v, uint32_t use)
 {
@@ -398,17 +382,17 @@ static void drop_stops(Graph *g)
 void reverse_stages(Pipe *p)
 {
     Graph *g = p->graph;
+    if (p->device)
+        reverse_stages(p->device);
     if (p->loss == NONE || p->stage.n == 0) {
         drop_stops(g);
         return;
     }
     Walk w = walk_new(g);
-    w.of_params = made_of_params(g, g->arena);
-    for (uint32_t i = 0; i < g->param.n; i++)
-        if (g->param.at[i].trainable && dtype_is_float(g->param.at[i].dtype))
-            w.active[g->param.at[i].value] = true;
+    w.of_params = flow_of_params(g, g->arena);
+    flow_params(g, w.active);
     for (uint32_t s = 0; s < p->stage.n; s++)
-        activity(&w, p->stage.at[s].forward.at, p->stage.at[s].forward.n);
+        flow_through(g, w.active, p->stage.at[s].forward.at, p->stage.at[s].forward.n);
     NodeId after_loss = 0;
     for (uint32_t s = p->stage.n; s-- > 0;) {
         stage_backward(&w, p, &p->stage.at[s]);
@@ -429,11 +413,8 @@ void autodiff(Pipe *p)
 
 void autodiff_device(Pipe *p)
 {
-    reverse_stages(p);
     attention_fuse(p);
-    stash_minimize(p);
-    divide_backward(p);
-    stash_again(p);
+    autodiff(p);
 }
 
 void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt,
@@ -442,7 +423,7 @@ void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nw
     Walk w = walk_new(g);
     for (uint32_t i = 0; i < nwrt; i++)
         w.active[wrt[i]] = true;
-    activity(&w, list, n);
+    flow_through(g, w.active, list, n);
     if (w.active[y])
         vec_push(g->arena, &w.part[y], g_scalar(g, val(g, y)->dtype, 1));
     walk_back(&w, list, n);

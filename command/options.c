@@ -430,6 +430,7 @@ void read_command_line(Options *o, int argc, char **argv)
         if (plans)
             note_word(o, k, r.value);
     }
+    o->partition.attentions = o->codegen.cuda;
     if (!o->codegen.cuda)
         o->codegen.cpu = true;
     if (o->codegen.profile && !o->codegen.cpu)

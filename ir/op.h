@@ -40,8 +40,6 @@ typedef struct {
     int64_t diagonal, window;
     /* operands behind the others: a bias; bytes that allow a place, or that forbid it */
     bool bias, mask, forbids;
-    /* the value that softmax makes in the model: its shape, and where the rows are */
-    uint32_t like;
 } AttentionAttr;
 
 /*

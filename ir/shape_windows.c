@@ -39,26 +39,46 @@ void shape_packed_matmul(Infer *x)
     product(x);
 }
 
-/* Nodes of theirs are made with their values, from those of the model's nodes (attention.c). */
+/* A matrix for each of the operands', which broadcast; and what there are fewer of divides it. */
 void shape_flash_attention(Infer *x)
 {
-    const Shape *like = &val(x->g, x->at->attention->like)->shape, *v = infer_dims(x, 2);
+    const Shape *q = infer_dims(x, 0), *v = infer_dims(x, 2);
+    Shape all = {0};
+    for (uint32_t i = 0; i < 3; i++) {
+        const Shape *s = infer_dims(x, i);
+        Shape more = s->rank > all.rank ? *s : all, less = s->rank > all.rank ? all : *s;
+        for (int d = 0; d < less.rank - 2; d++) {
+            int64_t *to = &more.d[d + more.rank - less.rank];
+            *to = less.d[d] > *to || less.d[d] == 0 ? less.d[d] : *to;
+        }
+        all = more;
+    }
+    all.d[all.rank - 2] = q->d[q->rank - 2];
     x->t[0] = infer_type(x, 0);
     x->t[1] = DT_F32;
-    x->s[0] = x->s[1] = *like;
-    x->s[0].d[like->rank - 1] = v->d[v->rank - 1];
-    x->s[1].d[like->rank - 1] = 2;
+    x->s[0] = x->s[1] = all;
+    x->s[0].d[all.rank - 1] = v->d[v->rank - 1];
+    x->s[1].d[all.rank - 1] = 2;
 }
 
+/* dk and dv are added up over the heads that share keys and values; but not over samples, and not
+   where only one of the two is shared. */
 void shape_flash_attention_grad(Infer *x)
 {
-    const Shape *like = &val(x->g, x->at->attention->like)->shape;
-    for (int i = 0; i < 3; i++) {
-        const Shape *s = infer_dims(x, (uint32_t)i);
-        x->t[i] = infer_type(x, (uint32_t)i);
-        x->s[i] = *like;
-        x->s[i].d[like->rank - 2] = s->d[s->rank - 2];
-        x->s[i].d[like->rank - 1] = s->d[s->rank - 1];
+    const Shape *y = infer_dims(x, 3);
+    int rows = val(x->g, x->in[3])->batch;
+    for (uint32_t i = 0; i < 3; i++) {
+        const Shape *s = infer_dims(x, i), *k = infer_dims(x, 1), *v = infer_dims(x, 2);
+        x->t[i] = infer_type(x, i);
+        x->s[i] = *y;
+        for (int d = 0; d < y->rank - 2 && i > 0; d++) {
+            int at_k = d - (y->rank - k->rank), at_v = d - (y->rank - v->rank);
+            int64_t keys = at_k < 0 ? 1 : k->d[at_k], values = at_v < 0 ? 1 : v->d[at_v];
+            if (d != rows && keys == values)
+                x->s[i].d[d] = keys;
+        }
+        x->s[i].d[y->rank - 2] = s->d[s->rank - 2];
+        x->s[i].d[y->rank - 1] = s->d[s->rank - 1];
     }
 }
 

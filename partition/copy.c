@@ -21,24 +21,6 @@ typedef struct Choice {
     bool in_cone;
 } Choice;
 
-bool *made_of_params(const Graph *g, Arena *a)
-{
-    bool *is = arena_array(a, bool, g->value.n + 1);
-    for (ValueId v = 0; v < g->value.n; v++) {
-        const Value *x = val(g, v);
-        is[v] = x->kind == V_CONST || (x->kind == V_PARAM && !g->param.at[x->param].stat);
-    }
-    for (NodeId n = 0; n < g->node.n; n++) {
-        const Node *x = &g->node.at[n];
-        bool all = op_is_pure(x->op);
-        for (uint32_t i = 0; i < x->nin && all; i++)
-            all = x->in[i] == NONE || is[x->in[i]];
-        for (uint32_t i = 0; i < x->nout; i++)
-            is[x->out[i]] = all;
-    }
-    return is;
-}
-
 /* By value: has a parameter that it is made of several uses, nodes that read more than parameters?
  * Those keep their order. */
 static bool *find_shared(const Build *b)
@@ -70,7 +52,7 @@ void recompute_classify(Build *b)
 {
     const Graph *g = b->g;
     b->pure = arena_array(b->a, bool, g->value.n + 1);
-    b->of_params = made_of_params(g, b->a);
+    b->of_params = flow_of_params(g, b->a);
     b->grad = arena_array(b->a, bool, g->value.n + 1);
     b->choice = arena_array(b->a, Choice, g->value.n + 1);
     b->wanted = arena_array(b->a, bool, g->node.n + 1);

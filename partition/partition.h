@@ -25,6 +25,7 @@ typedef struct {
                 */
     BatchOptions batch;
     AutoOptions automatic;
+    bool attentions;                /* one operation each (attention_fuse()): no cut divides one */
     const char *alone;              /* Pipe.alone: outputs are put together elsewhere */
 } PartitionOptions;
 
@@ -67,11 +68,6 @@ Pipe *pipe_twin(const Pipe *p);
 Graph *graph_twin(const Graph *g);
 void pipe_verify(const Pipe *p);                        /* BUG() on any broken invariant */
 void pipe_dump(const Pipe *p, FILE *f);
-
-/* copy.c: by value, is it made of parameters (no running statistics) and constants alone?  Such a
-   value is made in each stage that reads it, so a use of a parameter is a node that reads it, or
-   such a value, and is not one of these itself: no cut changes the uses, nor their order. */
-bool *made_of_params(const Graph *g, Arena *a);
 
 /* label.c: names every stage after the modules that lie in it whole. */
 void label_stages(Pipe *p);

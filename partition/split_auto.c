@@ -16,7 +16,8 @@ static NodeId next_counted(const Split *s, NodeId n)
 
 /*
  * By node: the name before which, or after whose making, a cut has this node as the first of a
- * stage; NULL: no name says so, as inside of what one node of the file became.
+ * stage; NULL: no name says so, as inside of what one node of the file became; or it is inside of
+ * an attention.
  */
 static const char **point_names(const Split *s)
 {
@@ -29,6 +30,10 @@ static const char **point_names(const Split *s)
             *strmap_at(&origin, g->origin.at[o].name) = o;
     NodeId before = NONE;
     for (NodeId n = 0, from = 0; (n = next_counted(s, from)) < g->node.n; from = n + 1) {
+        if (s->inside[n]) {
+            before = n;
+            continue;
+        }
         for (NodeId q = from; q <= n; q++) {            /* all the same as a cut */
             uint32_t o = g->node.at[q].origin;
             if (!split_on_data(s, q) || o == 0 || o >= g->origin.n || begun[o])

@@ -21,6 +21,8 @@ typedef struct {
     Arena *a;
     bool *data; /* by value id: depends on a data input */
     bool *live; /* by node id: something reads what it makes, in the end */
+    /* by node id: a cut before it would divide an attention, which is one operation */
+    bool *inside;
     bool of_pattern; /* the point that is being resolved */
     VEC(Cut) cut;
     bool of_run; /* the points are those of the program of --costs */

@@ -9,6 +9,12 @@
 
 void split_cut(Split *s, NodeId at, const char *text)
 {
+    if (s->inside[at])
+        diag_warn(WHERE_FILE(s->g->file),
+                  "%s is inside of an attention, which is one operation: the stage begins before it",
+                  text);
+    while (s->inside[at])
+        at--;
     Cut c = {at, text, s->of_pattern, false};
     vec_push(s->a, &s->cut, c);
 }

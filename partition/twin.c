@@ -1,8 +1,8 @@
 /*
- * twin.c - a second Pipe of the same stages, for a target that has other operations.  In: a Pipe
- * after autodiff/reverse.c.  Out: one whose nodes, values and lists may be changed without the
- * first one's; ids are the same, and so is all that no pass writes any more: the model's files,
- * constants' bytes, names.
+ * twin.c - a second Pipe of the same stages, for a target that has other operations, or in other
+ * sizes.  In: a Pipe before its stash is chosen.  Out: one whose nodes, values and lists may be
+ * changed without the first one's; ids are the same, and so is all that no pass writes any more: the
+ * model's files, constants' bytes, names.
  */
 #include <string.h>
 
@@ -71,7 +71,10 @@ Pipe *pipe_twin(const Pipe *from)
     Arena *a = from->graph->arena;
     Pipe *p = arena_new_of(a, Pipe);
     *p = *from;
-    p->whole = NULL;
+    p->whole = p->device = NULL;
+    OWN(a, p->uneven);
+    OWN(a, p->uneven_loss);
+    OWN(a, p->edge);
     p->graph = graph_twin(from->graph);
     OWN(a, p->stage);
     for (uint32_t i = 0; i < p->stage.n; i++)

@@ -33,6 +33,15 @@ static Ids programs(const Pipe *p)
     return all;
 }
 
+static void shrink(Pipe *p, int64_t rows)
+{
+    Ids list = programs(p);
+    graph_resize(p->graph, rows, &list);
+    for (uint32_t e = 0; e < p->edge.n; e++)
+        if (p->edge.at[e].kind == EDGE_ACTIVATION)
+            p->edge.at[e].bytes = value_bytes(p->graph, p->edge.at[e].value);
+}
+
 void pipe_whole(Pipe *p, int64_t rows)
 {
     if (!p->loss_whole)
@@ -52,9 +61,9 @@ void pipe_whole(Pipe *p, int64_t rows)
                    "with %lld",
                    (long long)p->graph->batch, (long long)rows);
     }
-    Ids list = programs(p);
-    graph_resize(p->graph, rows, &list);
-    for (uint32_t e = 0; e < p->edge.n; e++)
-        if (p->edge.at[e].kind == EDGE_ACTIVATION)
-            p->edge.at[e].bytes = value_bytes(p->graph, p->edge.at[e].value);
+    shrink(p, rows);
+    if (p->device) {
+        leave(&p->device->stage.at[last]);
+        shrink(p->device, rows);
+    }
 }

@@ -71,6 +71,22 @@ void vjp_matmul(Vjp *v)
     }
 }
 
+/* Of attention all three at once; none of its bias and its mask. */
+void vjp_flash_attention(Vjp *v)
+{
+    Graph *g = v->g;
+    const Node n = *vjp_node(v);
+    ValueId in[8] = {n.in[0], n.in[1], n.in[2], n.out[0], n.out[1]}, d;
+    uint32_t nin = 6;
+    in[5] = g_cast(g, v->dy[0], val(g, n.out[0])->dtype);
+    for (uint32_t i = 3; i < n.nin; i++)
+        in[nin++] = n.in[i];
+    d = graph_node(g, OP_FlashAttentionGrad, nin, in, (Attr){.attention = n.attr.attention});
+    for (uint32_t i = 0; i < 3; i++)
+        if (v->want[i])
+            vjp_give(v, i, graph_out(g, d, i));
+}
+
 static ValueId packed(Graph *g, ValueId x, ValueId y, ValueId mask, int axis, bool wide)
 {
     ValueId in[3] = {x, y, mask};

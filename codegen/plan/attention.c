@@ -37,18 +37,51 @@ static bool stride_of(const Wide *w, int back, Lin *stride)
     return parts <= 1;
 }
 
+/* Dimension d of the scores: y's, with a column for each key. */
+static Lin extent(const Func *f, const Node *n, int d)
+{
+    ValueId y = value_at(n, SIDE_Y), k = value_at(n, SIDE_K);
+    bool last = d == val(f->g, y)->shape.rank - 1;
+    return last ? cg_ext(f, k, val(f->g, k)->shape.rank - 1) : cg_ext(f, y, d);
+}
+
+/* Where v has a matrix for several of y's, dimensions have a part more, along which it stays. */
+static bool stays(const Func *f, const Node *n, ValueId v, Wide *w)
+{
+    ValueId y = value_at(n, SIDE_Y);
+    for (int d = w->rank - 3; d >= 0; d--) {
+        Lin own = cg_ext(f, v, d), many;
+        if (lin_is(own, 1) ||
+            lin_eq(own, cg_ext(f, y, d + val(f->g, y)->shape.rank - w->rank)))
+            continue;
+        if (!lin_div(cg_ext(f, y, d + val(f->g, y)->shape.rank - w->rank), own, &many) ||
+            w->n == WIDE_PARTS)
+            return false;
+        for (int i = w->n++; i > w->first[d + 1]; i--) {
+            w->ext[i] = w->ext[i - 1];
+            w->stride[i] = w->stride[i - 1];
+        }
+        w->ext[w->first[d + 1]] = many;
+        w->stride[w->first[d + 1]] = lin(0);
+        for (int e = d + 1; e <= w->rank; e++)
+            w->first[e]++;
+    }
+    return true;
+}
+
 /* Rows of the microbatch and elements of a row of the scores, as Dropout counts them: two operands
  * whose strides are these numbers. */
-static bool random_places(const Func *f, ValueId like, Wide *row, Wide *element)
+static bool random_places(const Func *f, const Node *n, Wide *row, Wide *element)
 {
-    const Value *v = val(f->g, like);
+    ValueId y = value_at(n, SIDE_Y);
+    const Value *v = val(f->g, y);
     int64_t rows = f->g->batch;
     bool batched = v->batch >= 0 && rows > 0 && v->shape.d[v->batch] % rows == 0;
     Lin step = lin(1), many = f->sg->fixed ? lin(rows) : (Lin){0, 1};
     *row = *element = (Wide){.rank = v->shape.rank};
     Lin of[MAX_RANK];
     for (int d = v->shape.rank - 1; d >= 0; d--) {
-        Lin ext = cg_ext(f, like, d);
+        Lin ext = extent(f, n, d);
         of[d] = step;
         if (batched && d == v->batch && !lin_div(ext, many, &ext))
             return false;
@@ -56,7 +89,7 @@ static bool random_places(const Func *f, ValueId like, Wide *row, Wide *element)
             return false;
     }
     for (int d = 0; d < v->shape.rank; d++) {
-        Lin ext = cg_ext(f, like, d), inner = ext;
+        Lin ext = extent(f, n, d), inner = ext;
         row->first[d] = row->n;
         element->first[d] = element->n;
         if (batched && d == v->batch) {
@@ -107,7 +140,6 @@ static void fold(Batches *b, int operands)
 /* False: no common batch, or a row or column of several strides. */
 static bool lay_out(Func *f, const Node *n, AttentionStep *t)
 {
-    const AttentionAttr *at = n->attr.attention;
     Wide wide[SIDES + 2];
     const Wide *operand[SIDES + 2];
     int of[SIDES], operands = 0;
@@ -118,7 +150,8 @@ static bool lay_out(Func *f, const Node *n, AttentionStep *t)
         of[i] = -1;
         if (v == NONE)
             continue;
-        if (!cg_wide(f, v, &wide[operands]) || !stride_of(&wide[operands], 1, &row) ||
+        if (!cg_wide(f, v, &wide[operands]) || !stays(f, n, v, &wide[operands]) ||
+            !stride_of(&wide[operands], 1, &row) ||
             !stride_of(&wide[operands], 0, &col))
             return false;
         bool turned = i == SIDE_K || i == SIDE_DK; /* of the model's product: q k */
@@ -130,13 +163,13 @@ static bool lay_out(Func *f, const Node *n, AttentionStep *t)
     }
     int random = operands;
     if (t->ratio > 0) {
-        if (!random_places(f, at->like, &wide[random], &wide[random + 1]))
+        if (!random_places(f, n, &wide[random], &wide[random + 1]))
             return false;
         operand[operands] = &wide[random];
         operand[operands + 1] = &wide[random + 1];
         operands += 2;
     }
-    if (!cg_batches(f, operand, operands, at->like, &b))
+    if (!cg_batches(f, operand, operands, value_at(n, SIDE_Y), &b))
         return false;
     fold(&b, operands);
     if (b.n > ATTENTION_DIMS)
@@ -169,13 +202,13 @@ void cg_attention(Func *f, const Node *n, Step *s)
 {
     AttentionStep *t = arena_new_of(f->a, AttentionStep);
     const Value *q = val(f->g, n->in[0]), *v = val(f->g, n->in[2]);
-    const Shape *like = &val(f->g, n->attr.attention->like)->shape;
+    int rank = val(f->g, value_at(n, SIDE_Y))->shape.rank;
     *t = begin(f, n);
     if (!lay_out(f, n, t))
         BUG("an attention whose operands have no batch in common");
     t->type = q->dtype;
-    t->rows = cg_ext(f, n->attr.attention->like, like->rank - 2);
-    t->keys = cg_ext(f, n->attr.attention->like, like->rank - 1);
+    t->rows = extent(f, n, rank - 2);
+    t->keys = extent(f, n, rank - 1);
     t->width = q->shape.d[q->shape.rank - 1];
     t->width_v = v->shape.d[v->shape.rank - 1];
     for (int i = 0; i < SIDES; i++) {

@@ -7,7 +7,7 @@
 
 #include "eval.h"
 
-/* Where matrix z of a broadcast batch begins in an operand of the last two dims rows x cols. */
+/* Where matrix z of a batch begins in an operand that broadcasts, or has one for several in a row. */
 static int64_t begin(const Shape *like, const Shape *s, int64_t z)
 {
     int64_t at = 0, step = s->rank < 2 ? 0 : s->d[s->rank - 1] * s->d[s->rank - 2];
@@ -17,7 +17,7 @@ static int64_t begin(const Shape *like, const Shape *s, int64_t z)
         z /= like->d[d];
         if (own < 0)
             continue;
-        at += s->d[own] > 1 ? i * step : 0;
+        at += s->d[own] > 0 ? i / (like->d[d] / s->d[own]) * step : 0;
         step *= s->d[own];
     }
     return at;
@@ -144,14 +144,14 @@ static void add_query(Query *q, int64_t z, int64_t r, double *dq, double *dk, do
         for (int64_t c = 0; c < q->width_v; c++) {
             double dy = element(q, 5, z, r, c);
             g[j] += dy * element(q, 2, z, j, c);
-            dv[(z * q->keys + j) * q->width_v + c] += factor(q, q->p[j]) * dy;
+            dv[j * q->width_v + c] += factor(q, q->p[j]) * dy;
         }
     }
     for (int64_t j = 0; j < q->keys; j++) {
         double ds = masked(q, z, r, j) ? 0 : factor(q, q->p[j] * (g[j] - delta)) * q->t->scale;
         for (int64_t i = 0; i < q->width; i++) {
-            dq[(z * q->rows + r) * q->width + i] += ds * element(q, 1, z, i, j);
-            dk[(z * q->width + i) * q->keys + j] += ds * element(q, 0, z, r, i);
+            dq[r * q->width + i] += ds * element(q, 1, z, i, j);
+            dk[i * q->keys + j] += ds * element(q, 0, z, r, i);
         }
     }
 }
@@ -169,7 +169,9 @@ void eval_flash_attention_grad(Eval *e)
     for (int64_t z = 0; z < matrices(&q); z++)
         for (int64_t r = 0; r < q.rows; r++) {
             probabilities(&q, z, r);
-            add_query(&q, z, r, sum[0], sum[1], sum[2], g);
+            add_query(&q, z, r, sum[0] + begin(&q.like, &e->out[0].shape, z),
+                      sum[1] + begin(&q.like, &e->out[1].shape, z),
+                      sum[2] + begin(&q.like, &e->out[2].shape, z), g);
         }
     for (int i = 0; i < 3; i++)
         eval_store_doubles(&e->out[i], sum[i]);

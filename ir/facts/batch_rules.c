@@ -91,6 +91,13 @@ int rule_matmul(Batch *b, Node *n)
     return aligned(b, n, rank);
 }
 
+/* Its results have a matrix for each of y's, or of the samples'. */
+int rule_attention(Batch *b, Node *n)
+{
+    ValueId y = n->op == OP_FlashAttention ? n->out[0] : n->in[3];
+    return val(b->g, y)->batch;
+}
+
 /* Samples as groups: the channels of all of them in dimension 1, the weights' first dimension is
  * each one's own filters. */
 static int conv_groups(Batch *b, Node *n)

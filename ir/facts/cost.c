@@ -75,9 +75,10 @@ static int64_t flops_matmul(const Graph *g, const Node *n)
 /* Two products; of a gradient the scores again, and four. */
 static int64_t flops_flash_attention(const Graph *g, const Node *n)
 {
-    const Shape *p = &val(g, n->attr.attention->like)->shape;
-    const Shape *q = &val(g, n->in[0])->shape, *v = &val(g, n->in[2])->shape;
-    int64_t one = times(2, shape_elements(p)), columns = q->d[q->rank - 1],
+    const Shape *q = &val(g, n->in[0])->shape, *k = &val(g, n->in[1])->shape,
+                *v = &val(g, n->in[2])->shape, *stats;
+    stats = &val(g, n->op == OP_FlashAttention ? n->out[1] : n->in[4])->shape;
+    int64_t one = times(k->d[k->rank - 1], shape_elements(stats)), columns = q->d[q->rank - 1],
             columns_v = v->d[v->rank - 1];
     if (n->op == OP_FlashAttention)
         return times(one, columns + columns_v);

@@ -105,6 +105,15 @@ void graph_unsort(Graph *g, const BatchOptions *opt);
    of rows.  What cannot be resized all the same is a diagnostic. */
 void graph_resize(Graph *g, int64_t rows, const Ids *list);
 
+/* flow.c: by value, whether it depends on something trainable through differentiable operations:
+   what trains, then what a list of nodes, in order, makes of what is active.  flow_of_params: is it
+   made of parameters (no running statistics) and constants alone?  Such a value is made in each
+   stage that reads it, so a use of a parameter is a node that reads it, or such a value, and is not
+   one of these itself: no cut changes the uses, nor their order. */
+void flow_params(const Graph *g, bool *active);
+void flow_through(const Graph *g, bool *active, const NodeId *list, uint32_t nodes);
+bool *flow_of_params(const Graph *g, Arena *a);
+
 /* cost.c: a multiply-add counts as two operations, an elementwise one as one per element, what
  * moves data as none. */
 int64_t cost_flops(const Graph *g, NodeId n);

@@ -21,7 +21,7 @@ static void find_flows(Model *m, ValueId loss)
     m->data = arena_array(m->a, bool, g->value.n + 1);
     m->pure = arena_array(m->a, bool, g->value.n + 1);
     m->grad = arena_array(m->a, bool, g->value.n + 1);
-    m->of_params = made_of_params(g, m->a);
+    m->of_params = flow_of_params(g, m->a);
     for (ValueId v = 0; v < g->value.n; v++) {
         const Value *x = val(g, v);
         const Param *p = x->kind == V_PARAM ? &g->param.at[x->param] : NULL;

@@ -102,6 +102,27 @@ static void run_case(const Case *c)
     arena_free(a);
 }
 
+/* ---- operations of devices alone: the CPU's code has no kernel for them ---------------------- */
+
+static ValueId attention(T *t, Shape q, Shape k, Shape v, const AttentionAttr *at, ValueId bias)
+{
+    ValueId in[4] = {real(t, q, -1, 1), real(t, k, -1, 1), real(t, v, -1, 1), bias};
+    return node(t, 3 + at->bias, in, (Attr){.attention = at});
+}
+
+static void attentions(T *t)
+{
+    static const AttentionAttr plain = {.scale = 0.5}, added = {.scale = 2, .bias = true},
+                               causal = {.scale = 1, .causal = true, .fill = -1e30, .diagonal = 1};
+    ValueId b = g_cast(t->g, g_iota(t->g, DT_I64, 2, 1, 5), DT_F64);
+    out(t, attention(t, S(2, 4, 2, 3), S(2, 2, 3, 5), S(2, 2, 5, 2), &causal, NONE));
+    out(t, attention(t, S(2, 3), S(3, 3, 5), S(3, 5, 2), &added, b));
+    out(t, attention(t, S(3, 2, 3), S(1, 3, 5), S(3, 5, 2), &plain, NONE));
+    out(t, attention(t, S(2, 3, 2, 3), S(3, 5), S(1, 1, 5, 2), &plain, NONE));
+}
+
+static const Case device_cases[] = {{OP_FlashAttention, attentions, 0, 0, "heads that share keys"}};
+
 static const bool has_rule[OP_COUNT] = {
 #define OP(name, lo, hi, since, import, nin, nout, attrs, shape, gradient, ...)                    \
     [OP_##name] = gradient,
@@ -140,6 +161,11 @@ static void every_row(void)
         for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
             if ((int)cases[i].op == op) {
                 run_case(&cases[i]);
+                n++;
+            }
+        for (unsigned i = 0; i < sizeof device_cases / sizeof *device_cases; i++)
+            if ((int)device_cases[i].op == op) {
+                run_case(&device_cases[i]);
                 n++;
             }
         if (has_rule[op] && n == 0)

@@ -275,6 +275,7 @@ static const struct {
 } nets[] = {
     {"transformer", net_transformer},
     {"attentions", net_attentions},
+    {"heads that share keys", net_shared},
     {"biases", net_biases},
     {"convolutions", net_convolution},
     {"moves", net_moves},
@@ -297,6 +298,7 @@ static int model_main(int argc, char **argv, const char *dir, const Device *devi
                      .verbose = true}};
     Arena *a = j.run.a;
     j.import.limits = limits_default();
+    j.partition.attentions = true;
     const char *slash = strrchr(argv[1], '/');
     j.dir = slash ? arena_strndup(a, argv[1], (size_t)(slash - argv[1])) : ".";
     for (int i = 2; i + 1 < argc; i += 2) {
@@ -365,6 +367,14 @@ static int tests(int argc, char **argv, const char *dir, const Device *device)
                             .cuts = i % 2 * 2,
                             .half = i < 2 ? DT_BF16 : DT_F16},
                     &whole, false);
+    if (device && !only)
+        check_small((Small){.dir = dir,
+                            .device = device,
+                            .name = "heads that share keys in bf16",
+                            .build = net_shared,
+                            .seed = 1,
+                            .half = DT_BF16},
+                    &whole, false);
     for (unsigned i = 0; i < sizeof nets / sizeof *nets; i++)
         for (uint32_t cuts = 0; cuts < 3 && (!only || !strcmp(only, nets[i].name));
              cuts += device ? 2 : 1) {
@@ -375,6 +385,9 @@ static int tests(int argc, char **argv, const char *dir, const Device *device)
                                 .seed = 1,
                                 .cuts = cuts},
                         &whole, false);
+            if (device && nets[i].build == net_shared)
+                ok(whole.attentions == NET_SHARED, "%u attentions are one operation each",
+                   whole.attentions);
             if (cuts == 0 && !device && nets[i].build == net_masks)
                 ok(whole.entries == MASK_RUNS, "%u runs of attention go head by head, uncut",
                    whole.entries);

@@ -128,7 +128,7 @@ static void compile(void *arg)
     const char *path = file;
     ImportOptions o = few_options(in);
     LossOptions lo = {.loss = losses[in->data[in->n / 3] % 4]};
-    PartitionOptions po = {0};
+    PartitionOptions po = {.attentions = true};
     o.training = lo.loss != NULL;
     Graph *g = import_models(in->a, 1, &path, &o);
     Loss l = loss_append(g, &lo, &o);

@@ -120,4 +120,17 @@ cut gpt-ts "$work/again" --stages 2 --schedule gpipe; refused "a schedule for no
 cut gpt-ts "$work/again" --stages 2 --rates product=1; refused "a rate that is none" "did you mean 'products'?"
 cut gpt-ts "$work/again" --stages 2 --rates products=0; refused "a rate of nothing" "--rates wants NAME=NUMBER"
 cut gpt-ts "$work/again" --stages 2 --costs "$work/none.json"; refused "no trace" "none.json"
+
+# ---- what is one operation is not divided ----
+
+inside() {
+    . "$top/models/gptmask-ts/case.env"
+    "$ppsplit" "$top/models/gptmask-ts/model.onnx" --loss "$loss" --split /h.0/attn/Softmax --target "$1" -o "$work/inside" 2>&1 >"$work/inside.said"
+    awk '/FLOP/ { print $6, $7, $8; exit }' "$work/inside.said"
+}
+is "a cut inside of an attention, for CUDA, is one before it" "$(inside cuda)" \
+    "$top/models/gptmask-ts/model.onnx: warning: '/h.0/attn/Softmax' is inside of an attention, which is one operation: the stage begins before it
+54.9 k FLOP"
+is "and stays where it is for CPUs" "$(inside cpu)" "73.3 k FLOP"
+
 plan_done

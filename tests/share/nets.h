@@ -176,6 +176,39 @@ static ValueId net_heads(Net *n, ValueId s, ValueId v)
     return g_reshape(g, g_transpose(g, y, I(0, 2, 1, 3)), &flat);
 }
 
+/* `groups` heads of x, each there for so many in a row. */
+static ValueId net_repeated(Net *n, ValueId x, int64_t time, int64_t groups, int64_t many, int64_t d)
+{
+    Graph *g = n->g;
+    ValueId y = g_reshape(g, net_linear(n, x, val(g, x)->shape.d[2], groups * d, true),
+                          &S(ROWS, time, groups, d));
+    y = g_reshape(g, g_transpose(g, y, I(0, 2, 1, 3)), &S(ROWS, groups, 1, time, d));
+    y = g_expand(g, y, &S(ROWS, groups, many, time, d));
+    return g_reshape(g, y, &S(ROWS, groups * many, time, d));
+}
+
+/* Heads that share keys and values, whose gradients the kernel adds up, with cuts inside of their
+ * attentions: none divides them. */
+enum { NET_SHARED = 2 };
+__attribute__((unused)) static void net_shared(Net *n)
+{
+    enum { TIME = 40, HEADS = 6, GROUPS = 2, D = 5, WIDTH = HEADS * D };
+    Graph *g = n->g;
+    ValueId x = net_input(n, "x", DT_F32, S(ROWS, TIME, WIDTH));
+    ValueId later = g_binary(g, OP_Less, g_iota(g, DT_I64, 2, 0, TIME), g_iota(g, DT_I64, 2, 1, TIME));
+    for (int i = 0; i < NET_SHARED; i++) {
+        ValueId q = net_repeated(n, x, TIME, HEADS, 1, D),
+                k = net_repeated(n, x, TIME, GROUPS, HEADS / GROUPS, D),
+                v = net_repeated(n, x, TIME, GROUPS, HEADS / GROUPS, D);
+        ValueId s = g_matmul(g, q, g_swap_last(g, k)), p;
+        s = net_cut(n, g_mul(g, s, g_scalar(g, DT_F32, 0.5)));
+        p = g_softmax(g, g_where(g, later, g_scalar(g, DT_F32, -INFINITY), s), 3);
+        v = g_reshape(g, g_transpose(g, g_matmul(g, p, v), I(0, 2, 1, 3)), &S(ROWS, TIME, WIDTH));
+        x = g_add(g, x, v);
+    }
+    net_out(n, x);
+}
+
 /* What attention.c finds: groups of heads that share keys, a causal mask that adds and one that
  * picks, a mask and a bias that are inputs, keys from elsewhere; and what it leaves: scores that
  * somebody else reads, a bias that trains. */
@@ -539,7 +572,7 @@ static Dtype net_half;              /* what nets compute in, as with --dtype; DT
 static Pipe *net_pipe(Arena *a, void (*build)(Net *), uint64_t seed, uint32_t cuts)
 {
     Net n = {.g = graph_new(a, "test"), .seed = seed * 2654435761u + 1};
-    PartitionOptions opt = {0};
+    PartitionOptions opt = {.attentions = true};
     n.g->batch = ROWS;
     build(&n);
     Loss l = net_loss(&n);

@@ -322,7 +322,7 @@ typedef struct {
     /* that the device's library adds to a product, and of which it takes the ReLU */
     uint32_t biases, relus;
     uint32_t entries;    /* runs of steps that go entry by entry over a batch */
-    uint32_t attentions; /* that are one operation: where a cut divides one, bits are other ones */
+    uint32_t attentions; /* that are one operation */
     uint64_t param[RUN_MOST], output[RUN_MOST];
 } RunBits; /* 0: not known */
 
@@ -407,7 +407,8 @@ static uint32_t run_same_bits(StageRun *r, const RunBits *x, const RunBits *y)
 {
     uint32_t known = 0;
     if (x->attentions != y->attentions)
-        return 0;
+        run_wrong(r, "%u attentions are one operation, in one stage %u", y->attentions,
+                  x->attentions);
     for (uint32_t i = 0; i < x->params && i < RUN_MOST; i++) {
         known += x->param[i] && y->param[i];
         if (x->param[i] && y->param[i] && x->param[i] != y->param[i])

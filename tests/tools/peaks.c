@@ -48,9 +48,9 @@ static Pipe *pipe_of(Options *o)
     if (o->dtype != DT_NONE && o->dtype != DT_F32)
         graph_autocast(g, o->dtype);
     Pipe *p = pipe_build(g, &o->partition, &loss);
-    reverse_stages(p);
     if (o->codegen.cuda)
         attention_fuse(p);
+    reverse_stages(p);
     stash_minimize(p);
     divide_backward(p);
     stash_again(p);

@@ -1,0 +1,346 @@
+/*
+ * attention.c - attentions.  In: a Softmax.  Out: the nodes between the two products around it, and
+ * what they say.
+ *
+ * A mask that is a constant lower triangle or a band along the diagonal (a sliding window), whether
+ * it picks by Where or adds numbers so low that their exponential is 0, becomes `causal`, and its
+ * bytes are read no more.
+ */
+#include "attention.h"
+
+#include <math.h>
+
+enum { MOST_WIDTH = 256 };
+
+/* ---- reading the graph ----------------------------------------------------------------------- */
+
+AttentionSearch attention_search(const Graph *g, const bool *active, const bool *of_params, Arena *a)
+{
+    AttentionSearch x = {
+        .g = g, .a = a, .masks = {.g = g, .a = a}, .active = active, .of_params = of_params};
+    x.readers = arena_array(a, Ids, g->value.n + 1);
+    x.listed = arena_array(a, bool, g->node.n + 1);
+    x.leaves = arena_array(a, bool, g->value.n + 1);
+    for (uint32_t i = 0; i < g->update.n; i++)
+        x.leaves[g->update.at[i].value] = true;
+    return x;
+}
+
+void attention_list(AttentionSearch *x, const Ids *nodes)
+{
+    for (uint32_t i = 0; i < nodes->n; i++) {
+        NodeId id = nodes->at[i];
+        const Node *n = &x->g->node.at[id];
+        if (x->listed[id])
+            continue;
+        x->listed[id] = true;
+        for (uint32_t j = 0; j < n->nin; j++) {
+            Ids *r = &x->readers[n->in[j]];
+            if (r->n == 0 || r->at[r->n - 1] != id)
+                vec_push(x->a, r, id);
+        }
+    }
+}
+
+static const Node *maker_of(const AttentionSearch *x, ValueId v, Op op)
+{
+    const Value *y = val(x->g, v);
+    return y->kind == V_NODE && x->g->node.at[y->node].op == op ? &x->g->node.at[y->node] : NULL;
+}
+
+static bool same_shape(const AttentionSearch *x, ValueId v, ValueId w)
+{
+    return shape_equal(&val(x->g, v)->shape, &val(x->g, w)->shape);
+}
+
+/* One number, whatever its shape. */
+static bool number(const AttentionSearch *x, ValueId v, double *d)
+{
+    for (const Node *n;
+         (n = maker_of(x, v, OP_Expand)) != NULL || (n = maker_of(x, v, OP_Reshape)) != NULL;)
+        v = n->in[0];
+    const Value *y = val(x->g, v);
+    if (y->kind != V_CONST || !y->data || shape_elements(&y->shape) != 1)
+        return false;
+    *d = element_double(y->dtype, y->data, 0);
+    return true;
+}
+
+/* ---- masks ----------------------------------------------------------------------------------- */
+
+static bool has_matrix(const Graph *g, ValueId v, int64_t rows, int64_t keys)
+{
+    const Shape *s = &val(g, v)->shape;
+    return s->rank >= 2 && s->d[s->rank - 2] == rows && s->d[s->rank - 1] == keys &&
+           shape_elements(s) > 0;
+}
+
+/* A mask that leaves in each row the keys from i + below to i + above, and nothing else, becomes a
+   diagonal and, where it leaves out some before, a window. */
+static bool is_band(AttentionSearch *x, ValueId v, const Shape *p, MaskAsk ask, AttentionAttr *attr)
+{
+    int64_t rows = p->d[p->rank - 2], keys = p->d[p->rank - 1];
+    if (!has_matrix(x->g, v, rows, keys))
+        return false;
+    Mask k = mask_of(&x->masks, v, ask);
+    bool window = k.band.below > 1 - rows;
+    if (!k.full || k.band.above < 0 || (window && rows - 1 + k.band.below > keys - 1))
+        return false;
+    attr->diagonal = k.band.above;
+    attr->window = window ? k.band.above - k.band.below + 1 : 0;
+    return true;
+}
+
+/* A mask that need not be read. */
+static void find_band(AttentionSearch *x, Attention *t, const Shape *p)
+{
+    bool adds = t->mask == NONE;
+    ValueId v = adds ? t->bias : t->mask;
+    MaskAsk ask = adds ? MASK_ZERO : t->attr.forbids ? MASK_FALSE : MASK_TRUE;
+    if (v == NONE || (!adds && t->attr.fill > MASK_LOW) || !is_band(x, v, p, ask, &t->attr))
+        return;
+    t->attr.causal = true;
+    if (adds) {
+        t->bias = NONE;
+        t->attr.fill = -(double)INFINITY;
+    } else {
+        t->mask = NONE;
+    }
+}
+
+/* ---- from the softmax to the products -------------------------------------------------------- */
+
+static bool is_real_cast(const AttentionSearch *x, const Node *n)
+{
+    return n->op == OP_Cast && dtype_is_float(val(x->g, n->in[0])->dtype) &&
+           dtype_is_float(val(x->g, n->out[0])->dtype);
+}
+
+/* The only one that reads v; NONE: there are others, or none. */
+static NodeId only_reader(const AttentionSearch *x, ValueId v)
+{
+    return x->leaves[v] || x->readers[v].n != 1 ? NONE : x->readers[v].at[0];
+}
+
+/* From the softmax's operand up to the product; scale, bias and mask as they come. */
+static bool walk_up(const AttentionSearch *x, Attention *t, ValueId v)
+{
+    double c;
+    for (t->ups = 0; t->ups < MOST_LINKS; t->ups++) {
+        NodeId id = val(x->g, v)->node;
+        if (val(x->g, v)->kind != V_NODE || !x->listed[id] || only_reader(x, v) == NONE)
+            return false;
+        const Node *n = &x->g->node.at[id];
+        if (n->op == OP_MatMul) {
+            t->scores = id;
+            return true;
+        }
+        uint32_t next = 0;
+        if (n->op == OP_Mul && number(x, n->in[0], &c))
+            next = 1;
+        else if (n->op == OP_Where)
+            next = number(x, n->in[1], &c) ? 2 : 1;
+        else if (n->op == OP_Add &&
+                 !(val(x->g, n->in[0])->kind == V_NODE && same_shape(x, n->in[0], v)))
+            next = 1;
+        else if ((n->op == OP_Mul || n->op == OP_Div) ? !number(x, n->in[1], &c)
+                                                      : n->op != OP_Add && !is_real_cast(x, n))
+            return false;
+        if (!same_shape(x, n->in[next], v))
+            return false;
+        t->up[t->ups] = (Link){id, next};
+        v = n->in[next];
+    }
+    return false;
+}
+
+/* The links as one expression: scale first, then one bias, then one mask. */
+static bool read_links(const AttentionSearch *x, Attention *t)
+{
+    t->attr.scale = 1;
+    t->bias = t->mask = NONE;
+    for (int i = t->ups - 1; i >= 0; i--) {
+        const Node *n = &x->g->node.at[t->up[i].node];
+        uint32_t at = t->up[i].operand;
+        double c = 0;
+        if (n->op == OP_Mul || n->op == OP_Div) {
+            if (t->bias != NONE || t->mask != NONE || !number(x, n->in[1 - at], &c))
+                return false;
+            t->attr.scale = n->op == OP_Mul ? t->attr.scale * c : t->attr.scale / c;
+        } else if (n->op == OP_Add) {
+            if (t->bias != NONE || t->mask != NONE || x->active[n->in[1 - at]])
+                return false;
+            t->bias = n->in[1 - at];
+        } else if (n->op == OP_Where) {
+            if (t->mask != NONE || !number(x, n->in[3 - at], &t->attr.fill))
+                return false;
+            t->mask = n->in[0];
+            t->attr.forbids = at == 2;
+        }
+    }
+    return isfinite(t->attr.scale);
+}
+
+/* Of v, read by Dropout and by the Phase behind it: the Dropout; NONE: it is read otherwise. */
+static NodeId dropout_of(const AttentionSearch *x, ValueId v)
+{
+    for (uint32_t i = 0; i < 2 && x->readers[v].n == 2 && !x->leaves[v]; i++) {
+        NodeId id = x->readers[v].at[i], other = x->readers[v].at[1 - i];
+        const Node *d = &x->g->node.at[id], *phase = &x->g->node.at[other];
+        if (d->op == OP_Dropout && phase->op == OP_Phase && phase->in[0] == d->out[0] &&
+            phase->in[1] == v && only_reader(x, d->out[0]) == other)
+            return id;
+    }
+    return NONE;
+}
+
+/* From the probabilities down to the product by v. */
+static bool walk_down(const AttentionSearch *x, Attention *t, ValueId v)
+{
+    for (t->downs = 0; t->downs < MOST_LINKS; t->downs++) {
+        NodeId next = only_reader(x, v);
+        if (next == NONE && (next = dropout_of(x, v)) == NONE)
+            return false;
+        const Node *n = &x->g->node.at[next];
+        if (n->op == OP_MatMul) {
+            t->result = next;
+            return n->in[0] == v && n->in[1] != v;
+        }
+        if (n->op == OP_Dropout) {
+            if (t->attr.ratio > 0 || n->attr.ratio >= 1 || x->readers[n->out[1]].n > 0 ||
+                x->leaves[n->out[1]])
+                return false;
+            t->attr.ratio = n->attr.ratio;
+            t->attr.key = n->attr.key;
+        } else if (n->op != OP_Phase && !is_real_cast(x, n)) {
+            return false;
+        }
+        t->down[t->downs] = (Link){next, 0};
+        v = n->out[0];
+    }
+    return false;
+}
+
+/* ---- heads that share keys ------------------------------------------------------------------- */
+
+/* What v is when each of its matrices is there for several in a row along one dimension,
+   Reshape(Expand(Reshape(it))); NONE: it is not so. */
+static ValueId unrepeated(const AttentionSearch *x, ValueId v, int *dim, NodeId *first)
+{
+    const Node *merge = maker_of(x, v, OP_Reshape),
+               *expand = merge ? maker_of(x, merge->in[0], OP_Expand) : NULL,
+               *apart = expand ? maker_of(x, expand->in[0], OP_Reshape) : NULL;
+    if (!apart || !x->listed[val(x->g, apart->out[0])->node])
+        return NONE;
+    Shape all = val(x->g, v)->shape, one = val(x->g, apart->in[0])->shape, from = one, to = one;
+    int d = 0;
+    while (d < one.rank && d < all.rank && one.d[d] == all.d[d])
+        d++;
+    if (one.rank != all.rank || one.rank == MAX_RANK || d >= one.rank - 2 || one.d[d] == 0 ||
+        all.d[d] % one.d[d] != 0)
+        return NONE;
+    from.rank = to.rank = one.rank + 1;
+    for (int i = one.rank; i > d + 1; i--)
+        from.d[i] = to.d[i] = one.d[i - 1];
+    from.d[d + 1] = 1;
+    to.d[d + 1] = all.d[d] / one.d[d];
+    one.d[d] = all.d[d];
+    if (!shape_equal(&from, &val(x->g, apart->out[0])->shape) ||
+        !shape_equal(&to, &val(x->g, expand->out[0])->shape) || !shape_equal(&one, &all))
+        return NONE;
+    *dim = d;
+    *first = val(x->g, apart->out[0])->node < *first ? val(x->g, apart->out[0])->node : *first;
+    return apart->in[0];
+}
+
+/* Keys and values as they are before the model repeats them for heads that share them; not along
+   the samples, whose gradients are added up elsewhere. */
+static void share_heads(const AttentionSearch *x, Attention *t, int batch)
+{
+    const Node *turn = maker_of(x, t->k, OP_Transpose);
+    int r = val(x->g, t->k)->shape.rank, dim[2];
+    bool turned = turn && turn->attr.perm[r - 1] == r - 2 && turn->attr.perm[r - 2] == r - 1;
+    for (int d = 0; d < r - 2 && turned; d++)
+        turned = turn->attr.perm[d] == d;
+    NodeId first = t->first;
+    ValueId k = unrepeated(x, turned ? turn->in[0] : t->k, &dim[0], &first),
+            v = unrepeated(x, t->v, &dim[1], &first);
+    if (k == NONE || v == NONE || dim[0] != dim[1] || dim[0] == batch ||
+        val(x->g, k)->shape.d[dim[0]] != val(x->g, v)->shape.d[dim[0]])
+        return;
+    t->k = k;
+    t->v = v;
+    t->turned = turned;
+    t->first = first;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+/* Types and widths that kernels have; samples side by side; one matrix of scores for each of the
+   result. */
+static bool fits(const AttentionSearch *x, const Attention *t, const Value *p, const Value *y)
+{
+    const Value *q = val(x->g, t->q), *k = val(x->g, t->k), *v = val(x->g, t->v);
+    Shape of_scores = y->shape;
+    of_scores.d[of_scores.rank - 1] = p->shape.d[p->shape.rank - 1];
+    if (q->dtype != k->dtype || q->dtype != v->dtype || q->dtype != y->dtype ||
+        q->dtype == DT_F64 || p->batch >= p->shape.rank - 2 || p->batch == BATCH_MIXED ||
+        !shape_equal(&of_scores, &p->shape))
+        return false;
+    if (q->shape.d[q->shape.rank - 1] > MOST_WIDTH || v->shape.d[v->shape.rank - 1] > MOST_WIDTH)
+        return false;
+    /* as one operation it is one use of a parameter, not one for each product */
+    if (x->of_params[t->q] + x->of_params[t->k] + x->of_params[t->v] > 1)
+        return false;
+    return t->bias == NONE || val(x->g, t->bias)->dtype == DT_F32 ||
+           val(x->g, t->bias)->dtype == q->dtype;
+}
+
+bool attention_find(AttentionSearch *x, NodeId softmax, Attention *t)
+{
+    const Node *n = &x->g->node.at[softmax];
+    const Value *p = val(x->g, n->out[0]);
+    *t = (Attention){.softmax = softmax};
+    if (p->shape.rank < 2 || n->attr.axis != p->shape.rank - 1 || p->dtype != DT_F32 ||
+        !walk_up(x, t, n->in[0]) || !read_links(x, t) || !walk_down(x, t, n->out[0]))
+        return false;
+    const Node *qk = &x->g->node.at[t->scores], *pv = &x->g->node.at[t->result];
+    t->first = t->scores;
+    t->q = qk->in[0];
+    t->k = qk->in[1];
+    t->v = pv->in[1];
+    if (!fits(x, t, p, val(x->g, pv->out[0])))
+        return false;
+    share_heads(x, t, p->batch);
+    find_band(x, t, &p->shape);
+    t->attr.bias = t->bias != NONE;
+    t->attr.mask = t->mask != NONE;
+    return true;
+}
+
+bool *attention_inside(const Graph *g, ValueId loss, const bool *live, Arena *a)
+{
+    Arena *scratch = arena_within(a);
+    Ids list = {0};
+    bool *active = arena_array(scratch, bool, g->value.n + 1),
+         *inside = arena_array(a, bool, g->node.n + 1);
+    for (NodeId n = 0; n < g->node.n; n++)
+        if (live[n])
+            vec_push(scratch, &list, n);
+    if (loss != NONE) {
+        flow_params(g, active);
+        flow_through(g, active, list.at, list.n);
+    }
+    AttentionSearch x = attention_search(g, active, flow_of_params(g, scratch), scratch);
+    attention_list(&x, &list);
+    for (uint32_t i = 0; i < g->output.n; i++)
+        x.leaves[g->output.at[i]] = true;
+    for (uint32_t i = 0; i < list.n; i++) {
+        Attention t;
+        if (g->node.at[list.at[i]].op == OP_Softmax && attention_find(&x, list.at[i], &t))
+            for (NodeId n = t.first + 1; n <= t.result; n++)
+                inside[n] = true;
+    }
+    arena_free(scratch);
+    return inside;
+}

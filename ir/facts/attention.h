@@ -1,0 +1,64 @@
+/*
+ * attention.h - which nodes of a graph are one attention, whatever is cut or differentiated later:
+ *
+ *     MatMul q k   Mul, Div by a number   Add of a bias   Where of a mask   Softmax   Dropout
+ *     (with Phase)   MatMul by v
+ *
+ * with casts between floats.  Every value between the two products is read by the next node alone;
+ * no gradient of the bias is asked for.
+ */
+#ifndef PPSPLIT_ATTENTION_H
+#define PPSPLIT_ATTENTION_H
+
+#include "ir/facts/facts.h"
+#include "ir/facts/mask.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { MOST_LINKS = 12 };
+
+/* A node on the way from the softmax to one of the products, and the operand through which it
+   leads. */
+typedef struct {
+    NodeId node;
+    uint32_t operand;
+} Link;
+
+typedef struct {
+    NodeId softmax, scores, result;        /* result: the product by v */
+    Link up[MOST_LINKS], down[MOST_LINKS]; /* from the softmax to scores, to result */
+    int ups, downs;
+    AttentionAttr attr;
+    /* k and v with fewer heads, where the model repeats each for several of q's */
+    ValueId q, k, v, bias, mask;
+    bool turned;                           /* k is by rows of keys, as v is */
+    NodeId first;                          /* of the nodes that it takes the place of */
+} Attention;
+
+/* Where they are looked for. */
+typedef struct {
+    const Graph *g;
+    Arena *a;
+    Masks masks;
+    Ids *readers;  /* by value: nodes of the lists, each once */
+    bool *listed;  /* by node */
+    bool *leaves;  /* by value: somebody else reads it; the caller adds his own */
+    const bool *active, *of_params; /* by value: flow.c */
+} AttentionSearch;
+
+/* active: of flow_active(); of_params: of flow_of_params() */
+AttentionSearch attention_search(const Graph *g, const bool *active, const bool *of_params, Arena *a);
+void attention_list(AttentionSearch *x, const Ids *nodes);
+/* The attention around a Softmax; false: it is none, or one that the operation cannot do. */
+bool attention_find(AttentionSearch *x, NodeId softmax, Attention *t);
+/* By node of the whole graph: a cut before it would divide one.  Where a target has it as one
+   operation there is none: bits are the same for every cut. */
+bool *attention_inside(const Graph *g, ValueId loss, const bool *live, Arena *a);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,44 @@
+/*
+ * flow.c - along which values gradients flow.
+ */
+#include "facts.h"
+
+void flow_params(const Graph *g, bool *active)
+{
+    for (uint32_t i = 0; i < g->param.n; i++)
+        if (g->param.at[i].trainable && dtype_is_float(g->param.at[i].dtype))
+            active[g->param.at[i].value] = true;
+}
+
+void flow_through(const Graph *g, bool *active, const NodeId *list, uint32_t nodes)
+{
+    for (uint32_t i = 0; i < nodes; i++) {
+        const Node *n = &g->node.at[list[i]];
+        bool any = false;
+        uint32_t nin = n->op == OP_Phase ? 1 : n->nin;
+        for (uint32_t j = 0; j < nin; j++)
+            any |= n->in[j] != NONE && active[n->in[j]];
+        if (!any || !op_differentiable(n->op))
+            continue;
+        for (uint32_t j = 0; j < n->nout; j++)
+            active[n->out[j]] |= dtype_is_float(val(g, n->out[j])->dtype);
+    }
+}
+
+bool *flow_of_params(const Graph *g, Arena *a)
+{
+    bool *is = arena_array(a, bool, g->value.n + 1);
+    for (ValueId v = 0; v < g->value.n; v++) {
+        const Value *x = val(g, v);
+        is[v] = x->kind == V_CONST || (x->kind == V_PARAM && !g->param.at[x->param].stat);
+    }
+    for (NodeId n = 0; n < g->node.n; n++) {
+        const Node *x = &g->node.at[n];
+        bool all = op_is_pure(x->op);
+        for (uint32_t i = 0; i < x->nin && all; i++)
+            all = x->in[i] == NONE || is[x->in[i]];
+        for (uint32_t i = 0; i < x->nout; i++)
+            is[x->out[i]] = all;
+    }
+    return is;
+}
