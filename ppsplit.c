@@ -110,13 +110,12 @@ static void check_half(const Graph *g, Dtype asked)
     }
 }
 
-/* Half precision, where it is asked for. */
+/* Half precision, where it is asked for; and of a model that is half itself what it rounds. */
 static void autocast(State *s)
 {
     if (s->o->dtype != DT_NONE)
         check_half(s->graph, s->o->dtype);
-    if (s->o->dtype != DT_NONE && s->o->dtype != DT_F32)
-        graph_autocast(s->graph, s->o->dtype);
+    graph_autocast(s->graph, dtype_is_half(s->o->dtype) ? s->o->dtype : DT_NONE);
 }
 
 static void partition(State *s) { s->pipe = pipe_build(s->graph, &s->o->partition, &s->loss); }

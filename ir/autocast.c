@@ -19,7 +19,7 @@
 typedef struct {
     Graph *g;
     Arena *a; /* scratch */
-    Dtype half;
+    Dtype half;       /* DT_NONE: the types are the model's own */
     ValueId n;        /* values before the pass */
     const Node *node; /* as they were */
     Ids *users;
@@ -28,6 +28,8 @@ typedef struct {
     uint32_t cap;
     bool *product; /* shows a product's result */
     bool *biased;  /* of a MatMul that only an addition of a bias reads */
+    bool *ends;    /* a half is rounded here: not only what may carry it reads it */
+    Dtype *as;     /* the half type of what is carried, DT_NONE: it is not */
 } Cast;
 
 static bool is_single(const Graph *g, ValueId v) { return val(g, v)->dtype == DT_F32; }
@@ -89,10 +91,16 @@ static ValueId in_type(Cast *c, ValueId v, Dtype t)
 
 /* ---- types ----------------------------------------------------------------------------------- */
 
+/* A value's type in the graph that rounds everywhere. */
+static Dtype type_of(const Cast *c, ValueId v)
+{
+    return v < c->n && c->as[v] != DT_NONE ? c->as[v] : val(c->g, v)->dtype;
+}
+
 static bool casts(const Cast *c, ValueId v)
 {
     Dtype t = val(c->g, v)->dtype;
-    return t == DT_F32 || t == c->half;
+    return t == DT_F32 || (c->half == DT_NONE ? dtype_is_half(t) : t == c->half);
 }
 
 /* One number, as good in the half type as any: it makes nothing wider. */
@@ -100,24 +108,29 @@ static bool is_number(const Cast *c, ValueId v)
 {
     const Value *x = val(c->g, v);
     double d;
-    return x->kind == V_CONST && g_const_double(c->g, v, &d) &&
+    return c->half != DT_NONE && x->kind == V_CONST && g_const_double(c->g, v, &d) &&
            isfinite(d) == isfinite(dtype_round(c->half, d));
 }
 
 static Dtype widest(const Cast *c, const Node *n)
 {
-    bool half = false, single = false;
+    Dtype half = DT_NONE;
+    bool single = false;
     for (uint32_t i = 0; i < n->nin; i++) {
         if (!casts(c, n->in[i]) || is_number(c, n->in[i]))
             continue;
-        half |= val(c->g, n->in[i])->dtype == c->half;
-        single |= is_single(c->g, n->in[i]);
+        Dtype t = type_of(c, n->in[i]);
+        half = dtype_is_half(t) ? t : half;
+        single |= t == DT_F32;
     }
-    return half && !single ? c->half : DT_F32;
+    return half != DT_NONE && !single ? half : DT_F32;
 }
 
 static Dtype computes_in(const Cast *c, const Node *n)
 {
+    Dtype own = val(c->g, n->out[0])->dtype;
+    if (c->half == DT_NONE)
+        return dtype_is_float(own) ? own : widest(c, n);
     switch (op_cast(n->op)) {
     case CAST_half: return c->half;
     case CAST_single: return DT_F32;
@@ -186,6 +199,38 @@ static void find_products(Cast *c)
     }
 }
 
+/* ---- what is carried -------------------------------------------------------------------------- */
+
+/* Does the node read a half as well carried as rounded?  So does a softmax in f32, of which backward
+   reads the result. */
+static bool may_carry(const Cast *c, const Node *n)
+{
+    return op_is_map(n->op) ||
+           (c->half != DT_NONE && (n->op == OP_Softmax || n->op == OP_LogSoftmax));
+}
+
+/* Past a call of a library, or a kernel of its own, a value is in memory. */
+static void find_ends(Cast *c)
+{
+    const Graph *g = c->g;
+    uint32_t *calls = arena_array(c->a, uint32_t, c->n + 1); /* before the value, one after another */
+    c->ends = arena_array(c->a, bool, c->n + 1);
+    for (NodeId i = 0; i < g->node.n; i++) {
+        const Node *n = &g->node.at[i];
+        uint32_t most = 0;
+        for (uint32_t k = 0; k < n->nin; k++)
+            if (n->in[k] != NONE && calls[n->in[k]] > most)
+                most = calls[n->in[k]];
+        for (uint32_t k = 0; k < n->nin; k++)
+            if (n->in[k] != NONE)
+                c->ends[n->in[k]] |= !may_carry(c, n) || calls[n->in[k]] < most;
+        for (uint32_t k = 0; k < n->nout; k++) {
+            calls[n->out[k]] = most + op_stands_alone(n->op);
+            c->ends[n->out[k]] = c->is_output[n->out[k]] || c->users[n->out[k]].n == 0;
+        }
+    }
+}
+
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
 static NodeId append(Cast *c, Node n)
@@ -210,27 +255,54 @@ static bool reads_finer(const Cast *c, const Node *n)
     return any;
 }
 
-/* Computes in f32, and only then rounds; a bias is half, as the weight beside it. */
-static void rounded(Cast *c, Node n, bool biased)
+/* Does an elementwise operation on halves compute in f32?  Where that saves a rounding. */
+static bool computes_wide(const Cast *c, const Node *n)
+{
+    bool wide = !c->ends[n->out[0]] && !op_is_exact(n->op);
+    for (uint32_t i = 0; i < n->nin; i++)
+        wide |= n->in[i] < c->n && c->as[n->in[i]] != DT_NONE;
+    return op_is_map(n->op) && (wide || (c->half != DT_NONE && reads_finer(c, n)));
+}
+
+/* Computes in f32, and rounds to t where it ends; a bias is half, as the weight beside it. */
+static void compute_wide(Cast *c, Node n, Dtype t, bool biased)
 {
     Graph *g = c->g;
-    Value y = *val(g, n.out[0]);
-    ValueId sum = graph_value(g, V_NODE, NULL, DT_F32, &y.shape);
-    Node round = {.op = OP_Cast, .nin = 1, .nout = 1, .attr = {.to = c->half}, .origin = n.origin};
-    round.in = arena_array(g->arena, ValueId, 1);
-    round.in[0] = sum;
-    round.out = n.out;
-    n.out = arena_array(g->arena, ValueId, 1);
-    n.out[0] = sum;
+    ValueId y = n.out[0];
     for (uint32_t i = 0; i < n.nin; i++) {
         if (biased && of_parameter(g, n.in[i]))
-            n.in[i] = in_type(c, n.in[i], c->half);
+            n.in[i] = in_type(c, n.in[i], t);
         if (casts(c, n.in[i]))
             n.in[i] = in_type(c, n.in[i], DT_F32);
     }
-    g->value.at[round.out[0]].dtype = c->half;
+    if (!casts(c, y)) { /* a comparison */
+        append(c, n);
+        return;
+    }
+    if (!c->ends[y] && !biased) {
+        c->as[y] = t;
+        g->value.at[y].dtype = DT_F32;
+        append(c, n);
+        return;
+    }
+    Node round = {.op = OP_Cast, .nin = 1, .nout = 1, .attr = {.to = t}, .origin = n.origin};
+    round.in = arena_array(g->arena, ValueId, 1);
+    round.in[0] = graph_value(g, V_NODE, NULL, DT_F32, &(Shape){0});
+    g->value.at[round.in[0]].shape = val(g, y)->shape;
+    round.out = n.out;
+    n.out = round.in;
+    g->value.at[y].dtype = t;
     append(c, n);
     append(c, round);
+}
+
+/* As it was, but that what it reads is what it was once: an explicit Cast of what is one already. */
+static void keep(Cast *c, Node n)
+{
+    bool idle = n.op == OP_Cast && val(c->g, n.in[0])->dtype == n.attr.to;
+    n.op = idle ? OP_Identity : n.op;
+    n.attr = idle ? (Attr){0} : n.attr;
+    append(c, n);
 }
 
 static void retype(Cast *c, Node n)
@@ -240,15 +312,18 @@ static void retype(Cast *c, Node n)
     g->cur_origin = n.origin;
     /* their types are what they say */
     if (n.op == OP_Cast || n.op == OP_Count || n.op == OP_Random) {
-        bool idle = n.op == OP_Cast && val(g, n.in[0])->dtype == n.attr.to;
-        n.op = idle ? OP_Identity : n.op;
-        n.attr = idle ? (Attr){0} : n.attr;
-        append(c, n);
+        keep(c, n);
         return;
     }
-    bool single = is_single(g, n.out[0]), biased = single && adds_bias(g, &n, c->product);
-    if (biased || (single && t == c->half && reads_finer(c, &n))) {
-        rounded(c, n, biased);
+    bool biased =
+        c->half != DT_NONE && is_single(g, n.out[0]) && adds_bias(g, &n, c->product);
+    t = biased ? c->half : t;
+    if (biased || (dtype_is_half(t) && computes_wide(c, &n))) {
+        compute_wide(c, n, t, biased);
+        return;
+    }
+    if (c->half == DT_NONE) {
+        append(c, n);
         return;
     }
     if (shown(&n) != NONE && n.nout == 1 && of_parameter(g, n.in[0]) && wants_half(c, n.out[0]))
@@ -293,10 +368,20 @@ static bool *outputs(const Cast *c)
     return is;
 }
 
+static bool has_halves(const Graph *g)
+{
+    bool any = false;
+    for (ValueId v = 0; v < g->value.n; v++)
+        any |= val(g, v)->kind == V_NODE && dtype_is_half(val(g, v)->dtype);
+    return any;
+}
+
 void graph_autocast(Graph *g, Dtype half)
 {
     Cast c = {.g = g, .a = arena_within(g->arena), .half = half, .n = g->value.n};
-    INSIST(dtype_is_half(half));
+    INSIST(half == DT_NONE || dtype_is_half(half));
+    if (half == DT_NONE && !has_halves(g))
+        return;
     uint32_t origin = g->cur_origin, nodes = g->node.n;
     Dtype *was = arena_array(c.a, Dtype, c.n + 1);
     for (ValueId v = 0; v < c.n; v++)
@@ -304,6 +389,8 @@ void graph_autocast(Graph *g, Dtype half)
     c.is_output = outputs(&c);
     c.users = graph_users(g, c.a);
     find_products(&c);
+    find_ends(&c);
+    c.as = arena_array(c.a, Dtype, c.n + 1);
     c.node = g->node.at;
     g->node.at = NULL;
     g->node.n = g->node.cap = 0;

@@ -76,7 +76,8 @@ const void *graph_bytes(const Graph *g, const void *data, size_t n);
 bool g_const_ints(const Graph *g, ValueId v, Arena *a, int64_t **at, int64_t *n);
 bool g_const_double(const Graph *g, ValueId v, double *x);      /* of one element */
 
-/* ---- autocast.c: a graph of f32 computes in f16 or bf16, before it is partitioned ------------ */
+/* ---- autocast.c: a graph of f32 computes in f16 or bf16, before it is partitioned; DT_NONE: as it
+   says itself, but that chains of elementwise operations on halves round once ------------------- */
 
 void graph_autocast(Graph *g, Dtype half);
 

@@ -147,21 +147,50 @@ PP_FN int64_t pp_modl(int64_t x, int64_t y)
     return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
 
+/* ---- what CUDA has an instruction for ---- */
+
+/* a b + c, in one step or in two; n / d for d from 1 to 2^30, within 1 ulp.  By name, so that it is
+   the function that says where a product is not rounded, and not the kernel that it came into.
+   PP_FUSED: as CUDA has it, on a CPU (tests/runtime/test_math.c). */
+#if defined __CUDA_ARCH__
+PP_FN float pp_mad_f(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+PP_FN float pp_reciprocal_f(float d)
+{
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(d));
+    return r;
+}
+#elif defined PP_FUSED
+PP_FN float pp_mad_f(float a, float b, float c) { return fmaf(a, b, c); }
+PP_FN float pp_reciprocal_f(float d) { return PP_FUSED(1.0f / d); }
+#endif
+#if defined __CUDA_ARCH__ || defined PP_FUSED
+#define PP_MAD(a, b, c) pp_mad_f(a, b, c)
+PP_FN float pp_quotient(float n, float d)
+{
+    float r = pp_reciprocal_f(d), q = n * r;
+    return pp_mad_f(pp_mad_f(-d, q, n), r, q);
+}
+#else
+#define PP_MAD(a, b, c) ((a) * (b) + (c))
+PP_FN float pp_quotient(float n, float d) { return n / d; }
+#endif
+
 /* ---- exp: x = n ln2 + r, |r| <= ln2 / 2;  exp(r) = 1 + r + r^2 P(r), fit error 3.2e-9 ---- */
 
 PP_FN float pp_exp_rest(float x, float n)               /* r */
 {
-    float r = x - n * 0.693359375f;
-    return r - n * -2.12194440e-4f;
+    float r = PP_MAD(n, -0.693359375f, x);
+    return PP_MAD(n, 2.12194440e-4f, r);
 }
 PP_FN float pp_exp_small(float r)
 {
     float p = 1.395048923e-3f;
-    p = p * r + 8.368889801e-3f;
-    p = p * r + 4.166620597e-2f;
-    p = p * r + 1.666651815e-1f;
-    p = p * r + 0.5f;
-    return (p * (r * r) + r) + 1.0f;
+    p = PP_MAD(p, r, 8.368889801e-3f);
+    p = PP_MAD(p, r, 4.166620597e-2f);
+    p = PP_MAD(p, r, 1.666651815e-1f);
+    p = PP_MAD(p, r, 0.5f);
+    return PP_MAD(p, r * r, r) + 1.0f;
 }
 PP_FN float pp_expf(float x)
 {
@@ -169,7 +198,7 @@ PP_FN float pp_expf(float x)
     const float magic = 12582912.0f;
     x = x < -104.0f ? -104.0f : x;
     x = x > 89.0f ? 89.0f : x;                          /* comparisons keep a NaN */
-    float t = x * 1.44269504f + magic;
+    float t = PP_MAD(x, 1.44269504f, magic);
     float n = t - magic;
     int32_t i = pp_bits_f(t) - 0x4b400000;
     float y = pp_exp_small(pp_exp_rest(x, n));
@@ -185,13 +214,13 @@ PP_FN double pp_exp(double x) { return PP_LIBM(exp)(x); }
 
 PP_FN float pp_log_parts(float f, float k)              /* log(2^k (1 + f)) */
 {
-    float s = f / (2.0f + f), z = s * s, h = 0.5f * f * f;
+    float s = pp_quotient(f, 2.0f + f), z = s * s, h = 0.5f * f * f;
     float r = 2.377084941e-1f;
-    r = r * z + 2.853152752e-1f;
-    r = r * z + 4.000032544e-1f;
-    r = r * z + 6.666666865e-1f;
+    r = PP_MAD(r, z, 2.853152752e-1f);
+    r = PP_MAD(r, z, 4.000032544e-1f);
+    r = PP_MAD(r, z, 6.666666865e-1f);
     r = r * z;
-    return ((s * (h + r) + k * -2.12194440e-4f) - h) + f + k * 0.693359375f;
+    return PP_MAD(k, 0.693359375f, (PP_MAD(s, h + r, k * -2.12194440e-4f) - h) + f);
 }
 PP_FN float pp_logf(float x)
 {
@@ -215,7 +244,7 @@ PP_FN float pp_log1p_unit_f(float x)
     float lost = x - (u - 1.0f);
     float two = u >= 1.33333337f ? 1.0f : 0.0f;
     float f = (u - two * 0.5f * u) - 1.0f;
-    return pp_log_parts(f, two) + lost / u;
+    return pp_log_parts(f, two) + pp_quotient(lost, u);
 }
 
 /* ---- tanh: odd polynomial below 0.625 (fit error 1.5e-10), else 1 - 2 / (exp(2|x|) + 1) ---- */
@@ -224,20 +253,20 @@ PP_FN float pp_tanhf(float x)
 {
     float a = fabsf(x), z = x * x;
     float p = 2.147536958e-3f;
-    p = p * z + -8.182673715e-3f;
-    p = p * z + 2.170296758e-2f;
-    p = p * z + -5.394720286e-2f;
-    p = p * z + 1.333321035e-1f;
-    p = p * z + -3.333333135e-1f;
-    float small = x + x * (z * p);
+    p = PP_MAD(p, z, -8.182673715e-3f);
+    p = PP_MAD(p, z, 2.170296758e-2f);
+    p = PP_MAD(p, z, -5.394720286e-2f);
+    p = PP_MAD(p, z, 1.333321035e-1f);
+    p = PP_MAD(p, z, -3.333333135e-1f);
+    float small = PP_MAD(x, z * p, x);
     /* exp(2|x|) as pp_expf has it, but for 2^n in one factor: from 10 on all is 1 */
     const float magic = 12582912.0f;
     float b = a > 10.0f ? 20.0f : 2.0f * a;
-    float t = b * 1.44269504f + magic;
+    float t = PP_MAD(b, 1.44269504f, magic);
     float n = t - magic;
     float scale = pp_float_of((int32_t)(((uint32_t)pp_bits_f(t) << 23) + 0x3f800000u));
     float e = pp_exp_small(pp_exp_rest(b, n));
-    float big = 1.0f - 2.0f / (e * scale + 1.0f);
+    float big = 1.0f - pp_quotient(2.0f, PP_MAD(e, scale, 1.0f));
     big = x < 0.0f ? -big : big;
     return a < 0.625f ? small : big;
 }
@@ -250,25 +279,25 @@ PP_FN float pp_erff(float x)
 {
     float a = fabsf(x), z = x * x;
     float p = 8.397801867e-05f;
-    p = p * z + -8.149807109e-04f;
-    p = p * z + 5.201715976e-03f;
-    p = p * z + -2.685970254e-02f;
-    p = p * z + 1.128370166e-01f;
-    p = p * z + -3.761263490e-01f;
-    p = p * z + 1.283791661e-01f;
-    float small = x + x * p;
+    p = PP_MAD(p, z, -8.149807109e-04f);
+    p = PP_MAD(p, z, 5.201715976e-03f);
+    p = PP_MAD(p, z, -2.685970254e-02f);
+    p = PP_MAD(p, z, 1.128370166e-01f);
+    p = PP_MAD(p, z, -3.761263490e-01f);
+    p = PP_MAD(p, z, 1.283791661e-01f);
+    float small = PP_MAD(x, p, x);
     /* erf(4) rounds to 1; a NaN takes the other way */
     float b = a > 4.0f ? 4.0f : a;
     float q = -1.032877321e-06f;
-    q = q * b + 1.659125883e-05f;
-    q = q * b + -9.438267443e-05f;
-    q = q * b + 2.294368096e-05f;
-    q = q * b + 3.033961169e-03f;
-    q = q * b + -2.327817865e-02f;
-    q = q * b + 1.063365713e-01f;
-    q = q * b + 6.346375346e-01f;
-    q = q * b + 1.129025221e+00f;
-    q = q * b + -9.372487693e-05f;
+    q = PP_MAD(q, b, 1.659125883e-05f);
+    q = PP_MAD(q, b, -9.438267443e-05f);
+    q = PP_MAD(q, b, 2.294368096e-05f);
+    q = PP_MAD(q, b, 3.033961169e-03f);
+    q = PP_MAD(q, b, -2.327817865e-02f);
+    q = PP_MAD(q, b, 1.063365713e-01f);
+    q = PP_MAD(q, b, 6.346375346e-01f);
+    q = PP_MAD(q, b, 1.129025221e+00f);
+    q = PP_MAD(q, b, -9.372487693e-05f);
     float big = 1.0f - pp_expf(-q);
     big = x < 0.0f ? -big : big;
     return a >= 0.921875f ? big : small;
@@ -280,7 +309,7 @@ PP_FN double pp_erf(double x) { return PP_LIBM(erf)(x); }
 PP_FN float pp_sigmoidf(float x)
 {
     float e = pp_expf(-fabsf(x));
-    return (x < 0.0f ? e : 1.0f) / (1.0f + e);
+    return pp_quotient(x < 0.0f ? e : 1.0f, 1.0f + e);
 }
 PP_FN double pp_sigmoid(double x)
 {
