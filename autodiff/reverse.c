@@ -103,8 +103,16 @@ static void take(Walk *w, ValueId of, ValueId d, uint32_t use)
         d = g_expand(g, d, &s);
     }
     INSIST(shape_equal(&val(g, d)->shape, &val(g, of)->shape));
-    name_gradient(w, d, of);
-    vec_push(g->arena, &w->part[of], d);
+    Ids *part = &w->part[of];
+    ValueId both = NONE;
+    if (part->n > 0 && !of_params(w, of))
+        both = vjp_together(g, part->at[part->n - 1], d, w->n);
+    name_gradient(w, both == NONE ? d : both, of);
+    if (both != NONE) {
+        part->at[part->n - 1] = both;
+        return;
+    }
+    vec_push(g->arena, part, d);
     if (of_params(w, of))
         vec_push(g->arena, &w->use[of], use == NONE ? uses_number(w->uses, of, w->at) : use);
 }
@@ -172,7 +180,7 @@ static void apply(Walk *w, NodeId id, uint32_t use)
         return;
     for (uint32_t i = 0; i < node.nin; i++)
         if (want[i] && din[i] != NONE)
-            take(w, node.in[i], din[i], use);
+            take(w, node.in[i], vjp_tidy(g, din[i], w->n), use);
 }
 
 static void back_through(Walk *w, NodeId id)

@@ -113,30 +113,6 @@ static const Node *made_by(const Graph *g, ValueId v, Op op, uint32_t origin)
     return n && n->op == op && n->origin == origin ? n : NULL;
 }
 
-/* Is v one number along the axes? */
-static bool is_level(const Graph *g, ValueId v, uint32_t origin, const Attr *along)
-{
-    const Node *n = made_by(g, v, OP_Expand, origin);
-    const Shape *s = &val(g, n ? n->in[0] : v)->shape;
-    bool level = true;
-    for (int i = 0; i < along->n; i++) {
-        int64_t d = along->axes[i] - (val(g, v)->shape.rank - s->rank);
-        level &= d < 0 || s->d[d] == 1;
-    }
-    return level;
-}
-
-/* Is d = level * (y * constant)?  Then it adds up to zero along the axes, for y does. */
-static bool adds_up_to_zero(const Graph *g, ValueId d, ValueId y, uint32_t origin,
-                            const Attr *along)
-{
-    const Node *n = made_by(g, d, OP_Mul, origin),
-               *scaled = n ? made_by(g, n->in[1], OP_Mul, origin) : NULL;
-    double c;
-    return scaled && scaled->in[0] == y && g_const_double(g, scaled->in[1], &c) &&
-           is_level(g, n->in[0], origin, along);
-}
-
 /*
  * y = a - mean a: what of dy adds up to nothing is left out of the mean's gradient.  So a norm's
  * variance, mean y^2, sends none to the mean, as in the formula of its gradient, and all its sums
@@ -153,7 +129,7 @@ static ValueId without_centred(const Vjp *v, ValueId dy)
         return dy;
     const ValueId part[2] = {sum->in[0], sum->in[1]};
     for (int i = 0; i < 2; i++)
-        if (adds_up_to_zero(g, part[i], v->out[0], origin, &mean->attr))
+        if (vjp_is_level(g, part[i], v->out[0], &mean->attr)) /* adds up to zero, for y does */
             return without_centred(v, part[1 - i]);
     return dy;
 }

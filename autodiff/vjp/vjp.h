@@ -32,6 +32,14 @@ int64_t *vjp_ints(Graph *g, int n);                     /* an attribute array */
 /* x at position `at` of a zero tensor, along axis */
 ValueId vjp_place(Graph *g, ValueId x, int axis, int64_t at, int64_t extent);
 
+/* tidy.c; first: of backward's values */
+/* the same product with one constant, its small factors first */
+ValueId vjp_tidy(Graph *g, ValueId d, ValueId first);
+/* d + more, where both are the same product but for a constant; NONE: they are not */
+ValueId vjp_together(Graph *g, ValueId d, ValueId more, ValueId first);
+/* is d = y times what is one number along the axes? */
+bool vjp_is_level(const Graph *g, ValueId d, ValueId y, const Attr *along);
+
 static inline const Node *vjp_node(const Vjp *v) { return &v->g->node.at[v->node]; }
 static inline const Shape *vjp_shape(const Vjp *v, ValueId x) { return &v->g->value.at[x].shape; }
 

@@ -39,10 +39,11 @@ static Expr number(Formula *f, const Stmt *s)
     if (!dtype_is_float(s->type))
         return (Expr){arena_printf(f->a, "%" PRId64, s->ki), s->ki < 0 ? SUM : ATOM};
     const char *decimal = arena_printf(f->a, "%.6g", s->k);
-    double whole = s->k > 0 ? nearbyint(1 / s->k) : 0;
+    double whole = s->k != 0 ? nearbyint(1 / fabs(s->k)) : 0;
     if (strlen(decimal) > 5 && whole >= FEWEST && whole <= MOST &&
-        (float)(1 / whole) == (float)s->k)
-        return (Expr){arena_printf(f->a, "1/%.0f", whole), PRODUCT};
+        (float)(1 / whole) == fabsf((float)s->k))
+        return (Expr){arena_printf(f->a, "%s1/%.0f", s->k < 0 ? "-" : "", whole),
+                      s->k < 0 ? SUM : PRODUCT};
     return (Expr){decimal, s->k < 0 ? SUM : ATOM};
 }
 
