@@ -1,8 +1,8 @@
 /*
  * attention.c - where a target computes an attention in one kernel: its nodes become one operation,
- * in a Pipe of that target's own.  In: a Pipe before autodiff/reverse.c, which no cut has divided an
- * attention in (partition/split.c).  Out: p->device, which is differentiated by itself: the gradient
- * is the operation's (vjp/attention.c).
+ * in a Pipe of that target's own.  In: a Pipe before autodiff/reverse.c, in which no cut divides an
+ * attention (PartitionOptions.attentions).  Out: p->device, which is differentiated by itself: the
+ * gradient is the operation's (vjp/linear.c).
  */
 #include <string.h>
 
@@ -42,72 +42,50 @@ static Attentions find(const Pipe *p, const Stage *s, const bool *active, const 
 
 /* ---- rewriting ------------------------------------------------------------------------------- */
 
-static ValueId new_value(Graph *g, Dtype t, const Shape *s, int batch, NodeId of, uint32_t out)
+/* Heads that are repeated no more: the Reshape reads what the Expand before it does. */
+static void repeat_no_more(Graph *g, const Repeated *r)
 {
-    ValueId v = graph_value(g, V_NODE, NULL, t, s);
-    g->value.at[v].batch = batch;
-    g->value.at[v].node = of;
-    g->value.at[v].out = out;
-    return v;
-}
-
-static Node node(Graph *g, Op op, uint32_t nin, const ValueId *in, uint32_t nout, const ValueId *out)
-{
-    Node n = {.op = op, .nin = nin, .nout = nout};
-    n.in = arena_array(g->arena, ValueId, nin);
-    n.out = arena_array(g->arena, ValueId, nout);
-    memcpy(n.in, in, nin * sizeof *in);
-    memcpy(n.out, out, nout * sizeof *out);
-    return n;
-}
-
-/* The product of q and k makes room for k by columns of keys; what it made is nobody's from now on,
-   and a name only. */
-static ValueId columns_of_keys(Graph *g, const Attention *t)
-{
-    Node *at = &g->node.at[t->scores];
-    const Value k = *val(g, t->k);
-    Shape s = k.shape;
-    int64_t *perm = arena_array(g->arena, int64_t, MAX_RANK);
-    for (int d = 0; d < s.rank; d++)
-        perm[d] = d < s.rank - 2 ? d : 2 * s.rank - 3 - d;
-    s.d[s.rank - 2] = k.shape.d[s.rank - 1];
-    s.d[s.rank - 1] = k.shape.d[s.rank - 2];
-    ValueId turned = new_value(g, k.dtype, &s, k.batch, t->scores, 0);
-    g->value.at[at->out[0]].kind = V_INPUT;
-    g->value.at[at->out[0]].node = NONE;
-    Node n = node(g, OP_Transpose, 1, &t->k, 1, &turned);
-    n.attr = (Attr){.n = s.rank, .perm = perm};
-    n.origin = at->origin;
-    *at = n;
-    return turned;
+    Node *n = &g->node.at[r->merge];
+    Value *y = &g->value.at[n->out[0]];
+    int64_t *size = arena_array(g->arena, int64_t, MAX_RANK);
+    n->in[0] = g->node.at[val(g, n->in[0])->node].in[0];
+    y->shape.d[r->at] /= r->many;
+    memcpy(size, y->shape.d, sizeof y->shape.d);
+    n->attr.dims = size;
+    if (r->turn != NONE)
+        g->value.at[g->node.at[r->turn].out[0]].shape.d[r->dim] /= r->many;
 }
 
 static void rewrite(Graph *g, const Attention *t, bool *gone)
 {
     const Value p = *val(g, g->node.at[t->softmax].out[0]);
+    Node *n = &g->node.at[t->result];
+    AttentionAttr *attr = arena_new_of(g->arena, AttentionAttr);
+    const ValueId in[] = {t->q, t->k, t->v}, y = n->out[0];
     Shape s = p.shape;
     s.d[s.rank - 1] = 2;
-    gone[t->softmax] = true;
-    gone[t->scores] = !t->turned;
+    *attr = t->attr;
+    *n = (Node){.op = OP_FlashAttention, .nin = 3, .nout = 2, .attr.attention = attr};
+    n->origin = g->node.at[t->softmax].origin;
+    n->in = arena_array(g->arena, ValueId, 5);
+    memcpy(n->in, in, sizeof in);
+    if (t->bias != NONE)
+        n->in[n->nin++] = t->bias;
+    if (t->mask != NONE)
+        n->in[n->nin++] = t->mask;
+    n->out = arena_array(g->arena, ValueId, 2);
+    n->out[0] = y;
+    n->out[1] = graph_value(g, V_NODE, NULL, DT_F32, &s);
+    g->value.at[n->out[1]].batch = p.batch;
+    g->value.at[n->out[1]].node = t->result;
+    g->value.at[n->out[1]].out = 1;
+    for (int i = 0; i < 2 && t->shared; i++)
+        repeat_no_more(g, &t->heads[i]);
+    gone[t->softmax] = gone[t->scores] = true;
     for (int i = 0; i < t->ups; i++)
         gone[t->up[i].node] = true;
     for (int i = 0; i < t->downs; i++)
         gone[t->down[i].node] = true;
-    ValueId in[5] = {t->q, t->turned ? columns_of_keys(g, t) : t->k, t->v};
-    uint32_t nin = 3;
-    if (t->bias != NONE)
-        in[nin++] = t->bias;
-    if (t->mask != NONE)
-        in[nin++] = t->mask;
-    const ValueId out[2] = {g->node.at[t->result].out[0],
-                            new_value(g, DT_F32, &s, p.batch, t->result, 1)};
-    AttentionAttr *attr = arena_new_of(g->arena, AttentionAttr);
-    *attr = t->attr;
-    Node n = node(g, OP_FlashAttention, nin, in, 2, out);
-    n.attr.attention = attr;
-    n.origin = g->node.at[t->softmax].origin;
-    g->node.at[t->result] = n;
 }
 
 /* Without the nodes that are gone, and without those that led to them alone. */

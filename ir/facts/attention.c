@@ -9,6 +9,7 @@
 #include "attention.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { MOST_WIDTH = 256 };
 
@@ -223,55 +224,45 @@ static bool walk_down(const AttentionSearch *x, Attention *t, ValueId v)
 
 /* ---- heads that share keys ------------------------------------------------------------------- */
 
-/* What v is when each of its matrices is there for several in a row along one dimension,
-   Reshape(Expand(Reshape(it))); NONE: it is not so. */
-static ValueId unrepeated(const AttentionSearch *x, ValueId v, int *dim, NodeId *first)
+/* v is Reshape(Expand(x)), or a Transpose of that, where each of x's matrices is there for several
+   in a row along one of v's dimensions, and nobody else reads it. */
+static bool is_repeated(const AttentionSearch *x, ValueId v, Repeated *r)
 {
-    const Node *merge = maker_of(x, v, OP_Reshape),
-               *expand = merge ? maker_of(x, merge->in[0], OP_Expand) : NULL,
-               *apart = expand ? maker_of(x, expand->in[0], OP_Reshape) : NULL;
-    if (!apart || !x->listed[val(x->g, apart->out[0])->node])
-        return NONE;
-    Shape all = val(x->g, v)->shape, one = val(x->g, apart->in[0])->shape, from = one, to = one;
+    const Node *turn = maker_of(x, v, OP_Transpose);
+    ValueId all = turn ? turn->in[0] : v;
+    const Node *merge = maker_of(x, all, OP_Reshape),
+               *expand = merge ? maker_of(x, merge->in[0], OP_Expand) : NULL;
+    if (!expand || only_reader(x, v) == NONE || only_reader(x, all) == NONE ||
+        !x->listed[val(x->g, merge->in[0])->node])
+        return false;
+    Shape from = val(x->g, expand->in[0])->shape, to = val(x->g, expand->out[0])->shape;
     int d = 0;
-    while (d < one.rank && d < all.rank && one.d[d] == all.d[d])
+    while (d < to.rank && d < from.rank && from.d[d] == to.d[d])
         d++;
-    if (one.rank != all.rank || one.rank == MAX_RANK || d >= one.rank - 2 || one.d[d] == 0 ||
-        all.d[d] % one.d[d] != 0)
-        return NONE;
-    from.rank = to.rank = one.rank + 1;
-    for (int i = one.rank; i > d + 1; i--)
-        from.d[i] = to.d[i] = one.d[i - 1];
-    from.d[d + 1] = 1;
-    to.d[d + 1] = all.d[d] / one.d[d];
-    one.d[d] = all.d[d];
-    if (!shape_equal(&from, &val(x->g, apart->out[0])->shape) ||
-        !shape_equal(&to, &val(x->g, expand->out[0])->shape) || !shape_equal(&one, &all))
-        return NONE;
-    *dim = d;
-    *first = val(x->g, apart->out[0])->node < *first ? val(x->g, apart->out[0])->node : *first;
-    return apart->in[0];
+    if (d == 0 || d >= from.rank || from.d[d] != 1)
+        return false;
+    *r = (Repeated){val(x->g, all)->node, turn ? val(x->g, v)->node : NONE, d - 1, d - 1, to.d[d]};
+    from.d[d] = to.d[d];
+    to.d[d - 1] *= to.d[d];
+    memmove(&to.d[d], &to.d[d + 1], sizeof *to.d * (size_t)(--to.rank - d));
+    for (int i = 0; turn && i < to.rank; i++)
+        r->dim = turn->attr.perm[i] == r->at ? i : r->dim;
+    return r->dim < to.rank - 2 && shape_equal(&from, &val(x->g, expand->out[0])->shape) &&
+           shape_equal(&to, &val(x->g, all)->shape);
 }
 
-/* Keys and values as they are before the model repeats them for heads that share them; not along
-   the samples, whose gradients are added up elsewhere. */
+/* Keys and values that the model repeats for heads that share them; not along the samples, whose
+   gradients are added up elsewhere. */
 static void share_heads(const AttentionSearch *x, Attention *t, int batch)
 {
-    const Node *turn = maker_of(x, t->k, OP_Transpose);
-    int r = val(x->g, t->k)->shape.rank, dim[2];
-    bool turned = turn && turn->attr.perm[r - 1] == r - 2 && turn->attr.perm[r - 2] == r - 1;
-    for (int d = 0; d < r - 2 && turned; d++)
-        turned = turn->attr.perm[d] == d;
-    NodeId first = t->first;
-    ValueId k = unrepeated(x, turned ? turn->in[0] : t->k, &dim[0], &first),
-            v = unrepeated(x, t->v, &dim[1], &first);
-    if (k == NONE || v == NONE || dim[0] != dim[1] || dim[0] == batch ||
-        val(x->g, k)->shape.d[dim[0]] != val(x->g, v)->shape.d[dim[0]])
-        return;
-    t->k = k;
-    t->v = v;
-    t->turned = turned;
-    t->first = first;
+    t->shared = is_repeated(x, t->k, &t->heads[0]) && is_repeated(x, t->v, &t->heads[1]) &&
+                t->heads[0].dim == t->heads[1].dim && t->heads[0].many == t->heads[1].many &&
+                t->heads[0].dim != batch;
+    for (int i = 0; i < 2 && t->shared; i++) {
+        ValueId repeated = x->g->node.at[t->heads[i].merge].in[0];
+        NodeId expand = val(x->g, repeated)->node;
+        t->first = expand < t->first ? expand : t->first;
+    }
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */

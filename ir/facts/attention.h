@@ -26,14 +26,22 @@ typedef struct {
     uint32_t operand;
 } Link;
 
+/* The Reshape of an Expand, the Transpose behind it, or NONE; each matrix is there `many` times along
+   dimension `at` of the one, `dim` of the other. */
+typedef struct {
+    NodeId merge, turn;
+    int at, dim;
+    int64_t many;
+} Repeated;
+
 typedef struct {
     NodeId softmax, scores, result;        /* result: the product by v */
     Link up[MOST_LINKS], down[MOST_LINKS]; /* from the softmax to scores, to result */
     int ups, downs;
     AttentionAttr attr;
-    /* k and v with fewer heads, where the model repeats each for several of q's */
     ValueId q, k, v, bias, mask;
-    bool turned;                           /* k is by rows of keys, as v is */
+    bool shared;                           /* the model repeats k's and v's heads for several of q's */
+    Repeated heads[2];
     NodeId first;                          /* of the nodes that it takes the place of */
 } Attention;
 
@@ -48,7 +56,7 @@ typedef struct {
     const bool *active, *of_params; /* by value: flow.c */
 } AttentionSearch;
 
-/* active: of flow_active(); of_params: of flow_of_params() */
+/* active: of flow_params() and flow_through(); of_params: of flow_of_params() */
 AttentionSearch attention_search(const Graph *g, const bool *active, const bool *of_params, Arena *a);
 void attention_list(AttentionSearch *x, const Ids *nodes);
 /* The attention around a Softmax; false: it is none, or one that the operation cannot do. */

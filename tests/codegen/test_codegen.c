@@ -386,8 +386,9 @@ static int tests(int argc, char **argv, const char *dir, const Device *device)
                                 .cuts = cuts},
                         &whole, false);
             if (device && nets[i].build == net_shared)
-                ok(whole.attentions == NET_SHARED, "%u attentions are one operation each",
-                   whole.attentions);
+                ok(whole.attentions == NET_SHARED && whole.shared == NET_SHARED,
+                   "%u attentions are one operation each, %u with heads that are not repeated",
+                   whole.attentions, whole.shared);
             if (cuts == 0 && !device && nets[i].build == net_masks)
                 ok(whole.entries == MASK_RUNS, "%u runs of attention go head by head, uncut",
                    whole.entries);

@@ -176,14 +176,20 @@ static ValueId net_heads(Net *n, ValueId s, ValueId v)
     return g_reshape(g, g_transpose(g, y, I(0, 2, 1, 3)), &flat);
 }
 
-/* `groups` heads of x, each there for so many in a row. */
-static ValueId net_repeated(Net *n, ValueId x, int64_t time, int64_t groups, int64_t many, int64_t d)
+/* `groups` heads of x, each there for so many in a row, before heads and places are exchanged or
+ * after. */
+static ValueId net_repeated(Net *n, ValueId x, int64_t time, int64_t groups, int64_t many, int64_t d,
+                            bool before)
 {
     Graph *g = n->g;
-    ValueId y = g_reshape(g, net_linear(n, x, val(g, x)->shape.d[2], groups * d, true),
-                          &S(ROWS, time, groups, d));
-    y = g_reshape(g, g_transpose(g, y, I(0, 2, 1, 3)), &S(ROWS, groups, 1, time, d));
-    y = g_expand(g, y, &S(ROWS, groups, many, time, d));
+    ValueId y = net_linear(n, x, val(g, x)->shape.d[2], groups * d, true);
+    if (before) {
+        y = g_expand(g, g_reshape(g, y, &S(ROWS, time, groups, 1, d)),
+                     &S(ROWS, time, groups, many, d));
+        return g_transpose(g, g_reshape(g, y, &S(ROWS, time, groups * many, d)), I(0, 2, 1, 3));
+    }
+    y = g_transpose(g, g_reshape(g, y, &S(ROWS, time, groups, d)), I(0, 2, 1, 3));
+    y = g_expand(g, g_reshape(g, y, &S(ROWS, groups, 1, time, d)), &S(ROWS, groups, many, time, d));
     return g_reshape(g, y, &S(ROWS, groups * many, time, d));
 }
 
@@ -197,9 +203,9 @@ __attribute__((unused)) static void net_shared(Net *n)
     ValueId x = net_input(n, "x", DT_F32, S(ROWS, TIME, WIDTH));
     ValueId later = g_binary(g, OP_Less, g_iota(g, DT_I64, 2, 0, TIME), g_iota(g, DT_I64, 2, 1, TIME));
     for (int i = 0; i < NET_SHARED; i++) {
-        ValueId q = net_repeated(n, x, TIME, HEADS, 1, D),
-                k = net_repeated(n, x, TIME, GROUPS, HEADS / GROUPS, D),
-                v = net_repeated(n, x, TIME, GROUPS, HEADS / GROUPS, D);
+        ValueId q = net_repeated(n, x, TIME, HEADS, 1, D, true),
+                k = net_repeated(n, x, TIME, GROUPS, HEADS / GROUPS, D, i),
+                v = net_repeated(n, x, TIME, GROUPS, HEADS / GROUPS, D, i);
         ValueId s = g_matmul(g, q, g_swap_last(g, k)), p;
         s = net_cut(n, g_mul(g, s, g_scalar(g, DT_F32, 0.5)));
         p = g_softmax(g, g_where(g, later, g_scalar(g, DT_F32, -INFINITY), s), 3);

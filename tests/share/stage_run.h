@@ -322,7 +322,7 @@ typedef struct {
     /* that the device's library adds to a product, and of which it takes the ReLU */
     uint32_t biases, relus;
     uint32_t entries;    /* runs of steps that go entry by entry over a batch */
-    uint32_t attentions; /* that are one operation */
+    uint32_t attentions, shared; /* that are one operation; with fewer keys' heads than queries' */
     uint64_t param[RUN_MOST], output[RUN_MOST];
 } RunBits; /* 0: not known */
 
@@ -374,8 +374,14 @@ static void run_chain(StageRun *r, RunBits *bits)
             for (uint32_t j = 0; f && j < f->step.n; j++)
                 bits->entries += f->step.at[j].kind == STEP_ENTRIES;
         }
-        for (uint32_t k = 0; k < list->n; k++)
-            bits->attentions += r->g->node.at[list->at[k]].op == OP_FlashAttention;
+        for (uint32_t k = 0; k < list->n; k++) {
+            const Node *n = &r->g->node.at[list->at[k]];
+            if (n->op != OP_FlashAttention)
+                continue;
+            const Shape *q = &val(r->g, n->in[0])->shape, *keys = &val(r->g, n->in[1])->shape;
+            bits->attentions++;
+            bits->shared += q->rank == 4 && keys->rank == 4 && keys->d[1] < q->d[1];
+        }
     }
     run_chain_forward(r, bits);
     for (uint32_t i = r->p->stage.n; i-- > 0;) {
