@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* ---- onnx/read.c: the file ------------------------------------------------------------------ */
+/* ---- onnx/read.c, names/open.c: the file ------------------------------------------------------ */
 
 typedef struct {
     /* what of a file is refused: limits_default(), --limit */

@@ -5,7 +5,7 @@
 #ifndef PPSPLIT_IMPORT_BIND_H
 #define PPSPLIT_IMPORT_BIND_H
 
-#include "state.h"
+#include "driver.h"
 
 /* The text after the last '=' of "NAME=text", where NAME is this name. */
 bool bind_option(const char *option, const char *name, const char **text);

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "control.h"
-#include "frontend/ragged/ragged.h"
 
 const char *control_text(const Control *c)
 {

@@ -5,8 +5,7 @@
 #ifndef PPSPLIT_IMPORT_CONTROL_H
 #define PPSPLIT_IMPORT_CONTROL_H
 
-#include "low.h"
-#include "state.h"
+#include "driver.h"
 
 typedef VEC(Slot) Slots;
 

@@ -9,8 +9,7 @@
  */
 #include <string.h>
 
-#include "low.h"
-#include "state.h"
+#include "driver.h"
 
 typedef struct {
     Import *im;

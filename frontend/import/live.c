@@ -1,5 +1,5 @@
 /* live.c - which nodes of a list lead to a result: the others are dead and are not imported. */
-#include "state.h"
+#include "driver.h"
 
 static void mark_name(void *live, const char *name) { *strmap_at(live, name) = 1; }
 

@@ -12,7 +12,6 @@
 
 #include "control.h"
 #include "ir/facts/facts.h"
-#include "frontend/ragged/ragged.h"
 
 /* ---- results of all trips ---- */
 

@@ -10,8 +10,7 @@
  */
 #include <string.h>
 
-#include "low.h"
-#include "state.h"
+#include "driver.h"
 
 /* Deeper or larger bodies stay as they are. */
 enum { DEEPEST = 200, MOST_KNOWN = 4096 };

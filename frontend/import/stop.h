@@ -8,7 +8,7 @@
 
 /* ---- stop.c: where no gradient passes -------------------------------------------------------- */
 
-typedef struct {
+typedef struct Stops {
     const ImportOptions *opt;
     /* per pattern of --stop-gradient: it matches something */
     bool *used;

@@ -8,7 +8,7 @@
  * as it stands the sum is y and nothing trains by it.  Where y has one, it may be either, or
  * neither.
  */
-#include "state.h"
+#include "driver.h"
 
 /* Values of the graph are there in order. */
 bool import_carries(ImportState *s, ValueId v)

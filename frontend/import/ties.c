@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "state.h"
+#include "driver.h"
 
 static bool calls_one_of(const char *fx, const char *const *target, size_t n)
 {

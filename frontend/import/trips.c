@@ -17,8 +17,7 @@
 #include <string.h>
 
 #include "ir/facts/facts.h"
-#include "low.h"
-#include "frontend/ragged/ragged.h"
+#include "driver.h"
 
 typedef struct {
     const char *piece;          /* of the Split */

@@ -1,6 +1,6 @@
 /*
- * names.h - what a model's names and metadata say: the module of a node, and what the
- * dynamo exporter of PyTorch writes beside it.
+ * names.h - the nodes of a model, and what its names and metadata say: the module of a node, and
+ * what the dynamo exporter of PyTorch writes beside it.
  */
 #ifndef PPSPLIT_NAMES_H
 #define PPSPLIT_NAMES_H
@@ -16,6 +16,22 @@ const char *scope_own(Arena *a, const char *name, const char *value, const char 
 /* Scope of a function call: its own, corrected by the initializers it takes. */
 const char *scope_of_call(const Model *m, const char *own, uint32_t nin, const char *const *in);
 void scope_assign(Model *m, RawNodes *list);            /* RawNode.scope and .call for all */
+
+/* ---- inline.c -------------------------------------------------------------------------------- */
+
+void inline_model(Model *m);                            /* fills m->node */
+/* A copy of the graph that is attribute attr of node n: its nodes, the names of what it takes and
+   of what it yields; names are made unique. */
+typedef struct { RawNodes node; uint32_t nin, nout; const char **in, **out; } Body;
+Body inline_body(Model *m, const RawNode *n, const char *attr);
+/* As how many nodes such a copy counts: it is imported by itself, with tables of its own, and takes as
+   much memory as so many */
+uint64_t inline_body_cost(const Onnx__GraphProto *g);
+/* Calls fn with every name the branches of n may take from around them, or its attributes name
+   (Gradient). */
+void inline_captured(Model *m, const RawNode *n, void (*fn)(void *, const char *), void *to);
+/* Orders nodes topologically, stably; a cycle is fatal. */
+void sort_nodes(Model *m, RawNodes *list);
 
 /* ---- meta.c: the dynamo exporter's strings --------------------------------------------------- */
 

@@ -43,7 +43,7 @@ typedef struct { const char *folder_name; VEC(ExternalFile) file; } External;
  */
 Payload external_bytes(struct Model *m, const Onnx__TensorProto *t, uint64_t expected, Where w);
 
-/* ---- read.c: model_open() of frontend.h fills these ------------------------------------------ */
+/* ---- read.c: a Model, whose nodes names/inline.c fills ---------------------------------------- */
 
 /* A tensor of the file; dtype as the file has it, bytes little-endian and dense.  Of an initializer
  * of a half type params/params.c makes the same numbers in f32, of which parameters are made. */
@@ -123,6 +123,8 @@ struct Model {
     bool from_pytorch, from_tensorflow;
 };
 
+Model *model_read(Arena *a, const char *path, const Limits *lim);
+
 /* ---- tensor.c -------------------------------------------------------------------------------- */
 
 void tensor_read(Model *m, const Onnx__TensorProto *t, Where w, RawTensor *out);
@@ -146,21 +148,5 @@ const char *metadata_get(size_t n, Onnx__StringStringEntryProto **entry, const c
 const Onnx__AttributeProto *raw_attr(const RawNode *n, const char *name);
 int64_t raw_int(const RawNode *n, const char *name, int64_t dflt);
 Where raw_where(const Model *m, const RawNode *n, int input);
-
-/* ---- inline.c -------------------------------------------------------------------------------- */
-
-void inline_model(Model *m);                            /* fills m->node */
-/* A copy of the graph that is attribute attr of node n: its nodes, the names of what it takes and
-   of what it yields; names are made unique. */
-typedef struct { RawNodes node; uint32_t nin, nout; const char **in, **out; } Body;
-Body inline_body(Model *m, const RawNode *n, const char *attr);
-/* As how many nodes such a copy counts: it is imported by itself, with tables of its own, and takes as
-   much memory as so many */
-uint64_t inline_body_cost(const Onnx__GraphProto *g);
-/* Calls fn with every name the branches of n may take from around them, or its attributes name
-   (Gradient). */
-void inline_captured(Model *m, const RawNode *n, void (*fn)(void *, const char *), void *to);
-/* Orders nodes topologically, stably; a cycle is fatal. */
-void sort_nodes(Model *m, RawNodes *list);
 
 #endif

@@ -1,8 +1,7 @@
 /*
- * read.c - opens an .onnx file.  In: a path.  Out: a Model: the file mapped and scanned (wire.c),
- * its structure unpacked by protobuf-c into the arena, every initializer resolved to a Payload,
- * functions inlined (inline.c), nodes in topological order, names checked.  No tensor's bytes are
- * read here.
+ * read.c - reads an .onnx file.  In: a path.  Out: a Model without nodes yet: the file mapped and
+ * scanned (wire.c), its structure unpacked by protobuf-c into the arena, every initializer resolved
+ * to a Payload.  No tensor's bytes are read here.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +11,6 @@
 #include <unistd.h>
 
 #include "onnx.h"
-#include "frontend/names/names.h"
 
 enum { OLDEST_OPSET = 7, MAX_PATH_NAME = 1024, MOST_IMPORTS = 1000 };
 
@@ -121,36 +119,7 @@ static void read_initializers(Model *m)
     }
 }
 
-static void check_names(const Model *m)
-{
-    StrMap seen = {.arena = m->arena};
-    for (size_t i = 0; i < m->graph->n_input; i++) {
-        const char *name = m->graph->input[i]->name;
-        Where w = {m->path, "input", (uint32_t)i, name, NULL, -1};
-        if (!name || !*name)
-            diag_fatal(EXIT_MODEL, w, "an input without a name");
-        uint32_t *slot = strmap_at(&seen, name);
-        if (*slot != NONE)
-            diag_fatal(EXIT_MODEL, w, "two inputs have this name");
-        *slot = 0;
-    }
-    for (uint32_t i = 0; i < m->node.n; i++) {
-        const RawNode *n = m->node.at[i];
-        for (uint32_t j = 0; j < n->nout; j++) {
-            if (!*n->out[j])
-                continue;
-            uint32_t *slot = strmap_at(&seen, n->out[j]);
-            if (*slot != NONE || strmap_get(&m->init_index, n->out[j]) != NONE)
-                diag_fatal(EXIT_MODEL, raw_where(m, n, -1), "value '%s' is defined twice",
-                           n->out[j]);
-            *slot = 1;
-        }
-    }
-    if (m->graph->n_output == 0)
-        diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "the model has no outputs");
-}
-
-Model *model_open(Arena *a, const char *path, const Limits *lim)
+Model *model_read(Arena *a, const char *path, const Limits *lim)
 {
     Model *m = arena_new_of(a, Model);
     m->arena = a;
@@ -162,10 +131,6 @@ Model *model_open(Arena *a, const char *path, const Limits *lim)
     unpack(m);
     check_opsets(m);
     read_initializers(m);
-    inline_model(m);
-    sort_nodes(m, &m->node);
-    check_names(m);
-    scope_assign(m, &m->node);
     return m;
 }
 

@@ -3,7 +3,7 @@
  * standard's own pattern: Y = Softmax(softcap(Q K^T scale) + bias) V where bias is 0 or -inf from
  * the masks (causal, window, padding, attn_mask), and a row without any key gives 0.
  */
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * one-hot family, which compares with a constant.  Every shape is static, so Shape and Size always
  * are constants.
  */
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 
 #include <math.h>
 #include <string.h>

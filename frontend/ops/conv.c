@@ -3,7 +3,7 @@
  * shapes, which are static), strides and dilations always given, the bias an Add.  LpPool and the
  * global pools become other ops.
  */
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * whose size depends on the data as well.  In: the ONNX nodes.  Out: gathers, and reductions over
  * what was gathered.  Regions have no gradient, as in torchvision; features have.
  */
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 
 #include <math.h>
 #include <stdlib.h>

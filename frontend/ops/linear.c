@@ -4,7 +4,7 @@
  * left, two at a time; each contraction is one batched matrix product [batch..., M, K] x [batch...,
  * K, N].
  */
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 
 #include <ctype.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  * metadata: loss = (1 - s) * -weight[target] * logp[target] + s / C * sum -weight[c] * logp[c]
  * (Szegedy et al., Rethinking the Inception Architecture, 2016).
  */
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 
 #include <string.h>
 

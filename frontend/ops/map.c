@@ -4,8 +4,8 @@
  * finite, and values at the kinks follow PyTorch (a clamp passes no gradient at its bounds, a
  * distance none at 0).
  */
-#include "frontend/import/low.h"
-#include "frontend/import/state.h"
+#include "frontend/low/low.h"
+#include "frontend/low/state.h"
 
 #include <math.h>
 #include <string.h>

@@ -8,7 +8,7 @@
  */
 #include <math.h>
 
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 
 /* ---- products and activations ---- */
 

@@ -3,7 +3,7 @@
  * operations, of which gradients pass.  Definitions: ONNX's Operators-ml.md; where that is silent,
  * ONNX Runtime's numbers.
  */
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 
 #include <string.h>
 

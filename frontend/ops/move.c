@@ -3,7 +3,7 @@
  * says where things go (shapes, starts, pads, repeats) must be constant here; gathers at constant
  * places become slices.
  */
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  * f32 where that is a half: the result alone is rounded, as in PyTorch (stash_type is not used).
  */
 #include "frontend/names/names.h"
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 
 #include <math.h>
 #include <string.h>

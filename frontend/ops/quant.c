@@ -7,7 +7,7 @@
  * fake_quantize_per_tensor_affine; Bengio et al. 2013, arXiv 1308.3432).  Scales and zero points
  * have none.
  */
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
  * instead of the run's, two with the same seed the same numbers.  Nothing of it has a gradient;
  * what is computed with it, as noise that is scaled and added, has.
  */
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 
 #include <string.h>
 

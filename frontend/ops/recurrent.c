@@ -9,7 +9,7 @@
  * Past the length of a sample its state stays and its output is 0: walked backwards such steps
  * leave the initial state, which is why a reversed direction needs nothing else.
  */
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 
 #include <string.h>
 #include <strings.h>

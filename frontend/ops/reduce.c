@@ -3,7 +3,7 @@
  * attributes, ascending and never empty, and the reduced dims stay as 1; a Reshape drops them where
  * ONNX does.
  */
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 
 #include <math.h>
 

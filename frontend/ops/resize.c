@@ -4,12 +4,12 @@
  * places (slices, repetitions or a Gather), linear and cubic are products with a constant matrix
  * [out, in], antialiased or not.
  */
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "frontend/import/state.h"
+#include "frontend/low/state.h"
 
 typedef enum { NEAREST, LINEAR, CUBIC } Interp;
 typedef enum {

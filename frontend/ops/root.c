@@ -6,7 +6,7 @@
  * gradient at 0 is then infinity x 0; PyTorch's own backward of these has 0.  A root of anything
  * else keeps its infinite slope.
  */
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 
 #include <math.h>
 

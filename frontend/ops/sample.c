@@ -6,7 +6,7 @@
  * border has no gradient, one that is reflected has it reversed.  An index is brought into the
  * image before it becomes an integer, so that no place, NaN neither, reads outside.
  */
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 
 #include <string.h>
 

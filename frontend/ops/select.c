@@ -3,7 +3,7 @@
  * CenterCropPad, TensorScatter, Col2Im, MaxUnpool, Det.  In: the ONNX nodes.  Out: slices, gathers,
  * scatters and sums whose shapes are static.
  */
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * one: of its elements some have a bool that says whether they are there.
  */
 #include "frontend/onnx/onnx.h"
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 #include "frontend/ragged/ragged.h"
 
 void import_sequence_construct(Import *im)

@@ -5,7 +5,7 @@
  */
 #include <math.h>
 
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 
 enum { MOST_NUMBERS = 1 << 26 };                        /* of a table */
 static const double tau = 6.283185307179586476925287;

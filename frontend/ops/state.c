@@ -19,7 +19,7 @@
  * (Yang et al., 2406.06484, 2312.06635, 2412.06464: the WY form.)  L is nilpotent, so that
  * (I + L)^-1 = (I - L)(I + L^2)(I + L^4)...  No exponent is positive where no decay is.
  */
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 
 #include <math.h>
 #include <string.h>

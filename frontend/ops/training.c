@@ -4,7 +4,7 @@
  * all their gradients, all of each state.  Out: the new tensors, then the new states.  A model that
  * holds such nodes is computed; it is not what trains it (runtime/optim/).
  */
-#include "frontend/import/low.h"
+#include "frontend/low/low.h"
 
 #include <string.h>
 

@@ -8,8 +8,8 @@
  * u64 as the i64 of the same bits.  Rounding to such a float is arithmetic on multiples of the
  * distance between its neighbours, a power of two: every step is exact but the one that rounds.
  */
-#include "frontend/import/low.h"
-#include "frontend/import/state.h"
+#include "frontend/low/low.h"
+#include "frontend/low/state.h"
 
 #include <math.h>
 #include <string.h>

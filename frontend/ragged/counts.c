@@ -5,7 +5,6 @@
  */
 #include "ragged.h"
 
-#include "frontend/import/low.h"
 
 #define refuse ragged_refuse
 

@@ -9,7 +9,6 @@
  */
 #include "ragged.h"
 
-#include "frontend/import/low.h"
 
 const Extent *ragged_known(ImportState *s, int64_t known)
 {

@@ -5,7 +5,6 @@
  */
 #include "ragged.h"
 
-#include "frontend/import/low.h"
 
 enum { LONGEST = 64 };                                  /* numbers of a shape */
 

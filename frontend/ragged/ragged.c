@@ -14,7 +14,6 @@
  */
 #include <math.h>
 
-#include "frontend/import/low.h"
 #include "ragged.h"
 
 static int64_t bound(const Import *im, const Ragged *r) { return low_shape(im->g, r->mask).d[0]; }

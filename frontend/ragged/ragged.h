@@ -5,7 +5,8 @@
 #ifndef PPSPLIT_IMPORT_RAGGED_H
 #define PPSPLIT_IMPORT_RAGGED_H
 
-#include "frontend/import/state.h"
+#include "frontend/low/low.h"
+#include "frontend/low/state.h"
 
 typedef void Importer(Import *im);
 
@@ -30,6 +31,20 @@ typedef struct {
 } Ragged;
 
 typedef void Rule(ImportState *s, Import *im, Importer *fn);
+
+/* ragged.c: fn(im), where sizes may depend on the data */
+void ragged_import(ImportState *s, Import *im, void (*fn)(Import *));
+/* y, made of v by what the graph adds to an operand or a result, is of v's size.  kept: zeros stay
+ * zeros */
+ValueId ragged_passed(ImportState *s, ValueId v, ValueId y, bool kept);
+/* the same, no gradient passes; v itself where none would anyway */
+ValueId import_stopped(ImportState *s, ValueId v);
+/* An output: v packed, and how many of its places are there; NONE: its size is known */
+ValueId ragged_output(ImportState *s, ValueId *v, Where w);
+/* A number computed of such a size as it is in this run; v itself where it is none */
+ValueId ragged_actual(ImportState *s, ValueId v);
+/* condition ? x : y, of which at least one is of such a size; false: neither is, or they differ */
+bool ragged_choose(ImportState *s, ValueId condition, ValueId x, ValueId y, ValueId *out);
 
 /* marks.c */
 const Ragged *ragged_find(const ImportState *s, ValueId v); /* NULL: it has a size of its own */

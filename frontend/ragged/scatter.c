@@ -7,7 +7,6 @@
 
 #include <string.h>
 
-#include "frontend/import/low.h"
 
 #define refuse ragged_refuse
 

@@ -8,7 +8,6 @@
 
 #include <math.h>
 
-#include "frontend/import/low.h"
 
 #define refuse ragged_refuse
 

@@ -6,7 +6,6 @@
  */
 #include "ragged.h"
 
-#include "frontend/import/low.h"
 
 #define refuse ragged_refuse
 

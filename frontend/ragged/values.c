@@ -10,7 +10,6 @@
 
 #include <math.h>
 
-#include "frontend/import/low.h"
 
 typedef struct Counted {
     Import im;

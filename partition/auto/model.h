@@ -5,7 +5,6 @@
 #define PPSPLIT_AUTO_MODEL_H
 
 #include "auto.h"
-#include "partition/partition.h"
 
 /* Seconds for what the loop of a node reads and writes: forward, and for the gradients of data. */
 typedef struct {

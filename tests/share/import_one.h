@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "autodiff/autodiff.h"
-#include "frontend/import/state.h"
+#include "frontend/low/state.h"
 #include "frontend/params/params.h"
 #include "tap.h"
 

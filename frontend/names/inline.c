@@ -9,8 +9,7 @@
  */
 #include <string.h>
 
-#include "onnx.h"
-#include "frontend/names/names.h"
+#include "names.h"
 
 enum { MAX_CALLS = 64, MOST_IMPORTS = 1000, MOST_ATTRIBUTES = 1000 };
 
