@@ -48,9 +48,6 @@ static double bytes_moved(const Graph *g, const Node *n)
     return sum;
 }
 
-/* Phase in training reads operand 0 only. */
-static uint32_t operands(const Node *n) { return n->op == OP_Phase ? 1 : n->nin; }
-
 static void find_limit(Again *c)
 {
     double work = 0, weighted = 0;
@@ -96,7 +93,7 @@ static void find_there(Again *c)
         bool made = (flops <= c->limit * (double)node_bytes(c->g, n) ||
                      flops <= bytes_moved(c->g, n)) &&
                     !reads_changed(c, n);
-        for (uint32_t j = 0; made && j < operands(n); j++)
+        for (uint32_t j = 0; made && j < node_reads_training(n); j++)
             made = is_there(c, n->in[j]);
         c->cheap[s->forward.at[i]] = made;
         for (uint32_t o = 0; made && o < n->nout; o++) {
@@ -149,7 +146,7 @@ static void walk(Again *c, uint32_t i, Ids *stack, double *flops)
         else if (!mine)
             flops[i] += work;
         c->seen[id] = i + 1;
-        for (uint32_t j = 0; !mine && j < operands(n); j++)
+        for (uint32_t j = 0; !mine && j < node_reads_training(n); j++)
             if (n->in[j] != NONE)
                 vec_push(c->a, stack, n->in[j]);
     }
@@ -248,7 +245,7 @@ static void make_part(Again *c, Stage *s, const Component *x)
         if (!wanted)
             continue;
         vec_push(c->a, &back, s->forward.at[i]);
-        for (uint32_t j = 0; j < operands(n); j++)
+        for (uint32_t j = 0; j < node_reads_training(n); j++)
             if (n->in[j] != NONE && (!c->kept[n->in[j]] || c->again[n->in[j]]))
                 need[n->in[j]] = true;
     }

@@ -65,7 +65,7 @@ static int64_t weight(const Cut *c, ValueId v)
     int64_t bytes = shape_elements(&x->shape) * (int64_t)dtype_size(x->dtype);
     int64_t tie = 1;
     if (x->kind == V_NODE) {
-        tie += op_is_view(c->g->node.at[x->node].op) || c->g->node.at[x->node].op == OP_Phase;
+        tie += op_passes_on(c->g->node.at[x->node].op);
         tie += 2 * c->movable[x->node];
     }
     int64_t part = c->written[v] ? PARTS : PARTS + 1;
@@ -135,9 +135,6 @@ static void find_written(Cut *c)
 
 /* ---- the network ----------------------------------------------------------------------------- */
 
-/* Phase in training reads operand 0 only. */
-static uint32_t operands(const Node *n) { return n->op == OP_Phase ? 1 : n->nin; }
-
 /* Nodes of backward that read nothing of backward: candidates to run in forward instead.  Count
    reads no data at all, only how many rows there are: its one number is kept rather than its
    operand. */
@@ -147,7 +144,7 @@ static void find_movable(Cut *c, const Pipe *p)
         NodeId id = c->s->backward.at[i];
         const Node *n = &c->g->node.at[id];
         bool some = false, all = op_is_cheap(n->op) || n->op == OP_Count;
-        for (uint32_t j = 0; j < operands(n) && all; j++) {
+        for (uint32_t j = 0; j < node_reads_training(n) && all; j++) {
             bool in = inside(c, n->in[j]);
             some |= in;
             all = in || n->in[j] == NONE || is_free(p, n->in[j]);
@@ -169,7 +166,7 @@ static void connect_node(Cut *c, NodeId id, bool source)
     for (uint32_t o = 0; o < n->nout; o++) {
         if (source)
             add_arc(c, 0, entry(c, n->out[o]), ENDLESS);
-        for (uint32_t j = 0; !source && j < operands(n); j++)
+        for (uint32_t j = 0; !source && j < node_reads_training(n); j++)
             if (inside(c, n->in[j]))
                 add_arc(c, leave(c, n->in[j]), entry(c, n->out[o]), ENDLESS);
     }
@@ -307,14 +304,14 @@ static bool hold_chains(Cut *c)
         NodeId id = s->forward.at[i];
         const Node *n = &c->g->node.at[id];
         uint8_t before = 0;
-        for (uint32_t j = 0; j < operands(n); j++)
+        for (uint32_t j = 0; j < node_reads_training(n); j++)
             if (inside(c, n->in[j]) && c->chain[n->in[j]] > before)
                 before = c->chain[n->in[j]];
         for (uint32_t j = 0; j < n->nout; j++) {
             ValueId v = n->out[j];
             if (!inside(c, v) || c->level[entry(c, v)] == NONE)
                 continue;                                       /* kept, or not asked for */
-            bool link = c->written[v] && !op_is_view(n->op) && n->op != OP_Phase;
+            bool link = c->written[v] && !op_passes_on(n->op);
             bool hold = link && before == CHAIN_MOST;
             c->held[id] |= hold;
             any |= hold;
@@ -346,12 +343,12 @@ static void place_movable(Cut *c)
         const Node *n = &g->node.at[id];
         if (c->movable[id] && (makes(g, id, wanted, NULL) || makes(g, id, c->kept, NULL))) {
             c->moved[id] = true;
-            for (uint32_t j = 0; j < operands(n); j++)
+            for (uint32_t j = 0; j < node_reads_training(n); j++)
                 if (n->in[j] != NONE)
                     wanted[n->in[j]] = true;
         }
         c->remains[id] = !c->movable[id] || makes(g, id, c->need, c->kept);
-        for (uint32_t j = 0; c->remains[id] && j < operands(n); j++)
+        for (uint32_t j = 0; c->remains[id] && j < node_reads_training(n); j++)
             if (inside(c, n->in[j]))
                 c->need[n->in[j]] = true;
     }
@@ -422,7 +419,7 @@ static void rewrite(Cut *c)
     for (uint32_t i = s->forward.n; i-- > 0;) {
         NodeId id = s->forward.at[i];
         const Node *n = &g->node.at[id];
-        for (uint32_t j = 0; c->first_use[id] != NONE && j < operands(n); j++)
+        for (uint32_t j = 0; c->first_use[id] != NONE && j < node_reads_training(n); j++)
             use_at(c, n->in[j], c->first_use[id]);
     }
     opaque(c, V_INPUT);

@@ -104,6 +104,12 @@ const char *op_map_text(Op op);
 bool op_is_core(Op op);                                 /* may stand in a Graph */
 /* its result is its operand's memory, where strides can say it */
 bool op_is_view(Op op);
+/* it computes nothing: a view, or a Phase, which is one of its operands */
+bool op_passes_on(Op op);
+/* Phase reads operand 0 in training and 1 in inference; other nodes read all of theirs. */
+typedef enum { TRAINING, INFERENCE } NodePhase;
+bool node_reads(const Node *n, uint32_t i, NodePhase phase);
+uint32_t node_reads_training(const Node *n);            /* so many of its first operands */
 /* the flags QUICK, SHORT, REDUCES, PICKS, EXACT, ARITHMETIC of ops.def */
 bool op_is_quick(Op op);
 bool op_is_short(Op op);

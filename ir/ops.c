@@ -77,6 +77,15 @@ bool op_is_core(Op op) { return op > OP_NONE && op < OP_COUNT && rows[op].kind !
 
 bool op_is_view(Op op) { return rows[op].flags & IS_VIEW; }
 
+bool op_passes_on(Op op) { return op_is_view(op) || op == OP_Phase; }
+
+bool node_reads(const Node *n, uint32_t i, NodePhase phase)
+{
+    return n->op != OP_Phase || i == (phase == INFERENCE);
+}
+
+uint32_t node_reads_training(const Node *n) { return n->op == OP_Phase ? 1 : n->nin; }
+
 bool op_is_quick(Op op) { return rows[op].flags & QUICK; }
 bool op_is_short(Op op) { return rows[op].flags & SHORT; }
 bool op_reduces(Op op) { return rows[op].flags & REDUCES; }

@@ -29,7 +29,7 @@ static int64_t list_bytes(const Graph *g, const Ids *list)
     int64_t sum = 0;
     for (uint32_t i = 0; i < list->n; i++) {
         const Node *n = &g->node.at[list->at[i]];
-        for (uint32_t k = 0; k < n->nout && !op_is_view(n->op) && n->op != OP_Phase; k++)
+        for (uint32_t k = 0; k < n->nout && !op_passes_on(n->op); k++)
             sum = plus(sum, value_bytes(g, n->out[k]));
     }
     return sum;

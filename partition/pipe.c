@@ -327,14 +327,14 @@ static void connect(Build *b)
 
 /* ---- programs -------------------------------------------------------------------------------- */
 
-/* The nodes of a stage that one variant needs: phase 0 is training, 1 evaluation. */
-static void program(Build *b, Stage *s, uint32_t phase, bool *read, Ids *list)
+/* The nodes of a stage that one variant needs. */
+static void program(Build *b, Stage *s, NodePhase phase, bool *read, Ids *list)
 {
     const Graph *g = b->g;
     memset(read, 0, g->value.n * sizeof *read);
     for (uint32_t i = 0; i < s->output.n; i++)
         read[s->output.at[i].value] = true;
-    for (uint32_t i = 0; i < g->update.n && phase == 0; i++)
+    for (uint32_t i = 0; i < g->update.n && phase == TRAINING; i++)
         read[g->update.at[i].value] = true;
     Ids back = {0};
     for (uint32_t k = s->nodes.n; k-- > 0;) {
@@ -346,7 +346,7 @@ static void program(Build *b, Stage *s, uint32_t phase, bool *read, Ids *list)
             continue;
         vec_push(b->a, &back, s->nodes.at[k]);
         for (uint32_t i = 0; i < x->nin; i++)
-            if (x->op != OP_Phase || i == phase)
+            if (node_reads(x, i, phase))
                 read[x->in[i]] = true;
     }
     for (uint32_t k = back.n; k-- > 0;)
@@ -618,8 +618,8 @@ Pipe *pipe_cut(Graph *g, const PartitionOptions *opt, const Loss *l, const Batch
     bool *read = arena_array(b.a, bool, g->value.n + 1);
     for (uint32_t t = 0; t < b.stages; t++) {
         Stage *s = &p->stage.at[t];
-        program(&b, s, b.training ? 0 : 1, read, &s->forward);
-        program(&b, s, 1, read, &s->infer);
+        program(&b, s, b.training ? TRAINING : INFERENCE, read, &s->forward);
+        program(&b, s, INFERENCE, read, &s->infer);
     }
     label_stages(p);
     if (p->loss_whole)

@@ -29,14 +29,15 @@ static bool has(const Ids *list, uint32_t x)
 }
 
 /* Runs a node list in thought: every operand is there before it is read. */
-static void check_list(Check *c, uint32_t t, const Ids *list, const char *what, int phase)
+static void check_list(Check *c, uint32_t t, const Ids *list, const char *what,
+                       NodePhase phase)
 {
     for (uint32_t k = 0; k < list->n; k++) {
         INSIST(list->at[k] < c->g->node.n);
         const Node *n = &c->g->node.at[list->at[k]];
         for (uint32_t i = 0; i < n->nin; i++) {
             ValueId v = n->in[i];
-            bool skip = v == NONE || (n->op == OP_Phase && phase >= 0 && (int)i != phase);
+            bool skip = v == NONE || !node_reads(n, i, phase);
             if (!skip && val(c->g, v)->kind != V_CONST && c->ready[v] != t + 1)
                 BUG("stage %u, %s: node %u (%s) reads %s, which is not there", t, what, list->at[k],
                     op_name(n->op), val(c->g, v)->name);
@@ -85,14 +86,14 @@ void pipe_verify(const Pipe *p)
             INSIST(s->nodes.at[k] >= last);
             last = s->nodes.at[k] + 1;
         }
-        check_list(&c, t, &s->infer, "infer", 1);
-        check_list(&c, t, &s->forward, "forward", trains ? 0 : 1);
+        check_list(&c, t, &s->infer, "infer", INFERENCE);
+        check_list(&c, t, &s->forward, "forward", trains ? TRAINING : INFERENCE);
         for (uint32_t i = 0; i < s->output.n; i++) {
             INSIST(c.ready[s->output.at[i].value] == t + 1);
             for (uint32_t k = 0; k < s->output.at[i].dys.n; k++)
                 c.ready[s->output.at[i].dys.at[k]] = t + 1;
         }
-        check_list(&c, t, &s->backward, "backward", 0);
+        check_list(&c, t, &s->backward, "backward", TRAINING);
         for (uint32_t i = 0; i < s->input.n; i++)
             for (uint32_t k = 0; k < s->input.at[i].grads.n; k++)
                 INSIST(c.ready[s->input.at[i].grads.at[k]] == t + 1 ||

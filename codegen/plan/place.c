@@ -99,7 +99,7 @@ static void count_uses(Place *p)
     for (uint32_t i = 0; i < f->node.n; i++) {
         const Node *n = &f->g->node.at[f->node.at[i]];
         for (uint32_t j = 0; j < n->nin; j++)
-            if (n->in[j] != NONE && (n->op != OP_Phase || n->in[j] == cg_view_operand(f, n)))
+            if (n->in[j] != NONE && node_reads(n, j, f->training ? TRAINING : INFERENCE))
                 p->uses[n->in[j]]++;
         for (uint32_t j = 0; j < n->nin; j++)
             if (n->in[j] != NONE && !cg_is_view(f, f->node.at[i])) {

@@ -149,7 +149,7 @@ bool cg_is_copy(const Node *n) { return n->op == OP_Identity && n->attr.copy; }
 bool cg_is_view(const Func *f, NodeId id)
 {
     const Node *n = &f->g->node.at[id];
-    return (op_is_view(n->op) || n->op == OP_Phase) && !cg_is_copy(n);
+    return op_passes_on(n->op) && !cg_is_copy(n);
 }
 
 ValueId cg_view_operand(const Func *f, const Node *n)

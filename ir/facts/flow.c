@@ -15,8 +15,7 @@ void flow_through(const Graph *g, bool *active, const NodeId *list, uint32_t nod
     for (uint32_t i = 0; i < nodes; i++) {
         const Node *n = &g->node.at[list[i]];
         bool any = false;
-        uint32_t nin = n->op == OP_Phase ? 1 : n->nin;
-        for (uint32_t j = 0; j < nin; j++)
+        for (uint32_t j = 0; j < node_reads_training(n); j++)
             any |= n->in[j] != NONE && active[n->in[j]];
         if (!any || !op_differentiable(n->op))
             continue;

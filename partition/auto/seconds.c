@@ -15,8 +15,6 @@
 
 static bool is_softmax(Op op) { return op == OP_Softmax || op == OP_LogSoftmax; }
 
-static bool is_free(Op op) { return op_is_view(op) || op == OP_Phase; }
-
 static bool is_loop(Op op) { return op_is_map(op) || is_softmax(op) || op_reduces(op); }
 
 /* Its gradients read none of its operands and results. */
@@ -37,7 +35,7 @@ static uint32_t *numbers(const Model *m)
     uint32_t *of = arena_array(m->a, uint32_t, g->node.n + 1), number = 0;
     for (NodeId n = 0; n < g->node.n; n++) {
         Op op = g->node.at[n].op;
-        number += m->live[n] && !is_loop(op) && !is_free(op);
+        number += m->live[n] && !is_loop(op) && !op_passes_on(op);
         of[n] = number;
     }
     return of;
@@ -290,7 +288,7 @@ static double parameter_traffic(const Model *m, const Node *x)
 CutNode node_seconds(const Model *m, NodeId n)
 {
     const Node *x = &m->g->node.at[n];
-    if (is_free(x->op))
+    if (op_passes_on(x->op))
         return (CutNode){.idle = true};
     double weights = is_product(x->op) ? weight_bytes(m, x) : 0;
     CutNode c = {.forward = forward_seconds(m, n)};

@@ -34,9 +34,8 @@ static int64_t leaves_of(const Stash *s, ValueId v, uint32_t *looks, Ids *leaf)
     int64_t bytes = s->at[v] == NONE ? value_bytes(m->g, v) : 0, sum = 0;
     const Node *by = x->kind == V_NODE ? &m->g->node.at[x->node] : NULL;
     if (bytes > 0 && by && is_again(by) && *looks > 0) {
-        uint32_t reads = by->op == OP_Phase ? 1 : by->nin;
         --*looks;
-        for (uint32_t i = 0; i < reads && sum <= bytes; i++)
+        for (uint32_t i = 0; i < node_reads_training(by) && sum <= bytes; i++)
             sum += leaves_of(s, by->in[i], looks, leaf);
         if (sum < bytes || (sum == bytes && op_is_view(by->op)))
             return sum;
@@ -86,7 +85,7 @@ static bool is_linear(Op op)
 {
     return op == OP_Add || op == OP_Sub || op == OP_Neg || op == OP_Cast || op == OP_ReduceSum ||
            op == OP_ReduceMean || op == OP_Concat || op == OP_Pad || op == OP_CumSum ||
-           op == OP_AveragePool || op == OP_Phase || op_is_view(op);
+           op == OP_AveragePool || op_passes_on(op);
 }
 
 static void keep_of(Stash *s, NodeId n)
