@@ -52,8 +52,13 @@ static void repeat_no_more(Graph *g, const Repeated *r)
     y->shape.d[r->at] /= r->many;
     memcpy(size, y->shape.d, sizeof y->shape.d);
     n->attr.dims = size;
-    if (r->turn != NONE)
-        g->value.at[g->node.at[r->turn].out[0]].shape.d[r->dim] /= r->many;
+    for (int i = r->steps; i-- > 0;) {
+        const Node *step = &g->node.at[r->path[i]];
+        const Shape from = val(g, step->in[0])->shape;
+        for (int d = 0; d < from.rank; d++)
+            g->value.at[step->out[0]].shape.d[d] =
+                from.d[step->op == OP_Transpose ? step->attr.perm[d] : d];
+    }
 }
 
 static void rewrite(Graph *g, const Attention *t, bool *gone)

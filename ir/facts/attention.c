@@ -15,7 +15,8 @@ enum { MOST_WIDTH = 256 };
 
 /* ---- reading the graph ----------------------------------------------------------------------- */
 
-AttentionSearch attention_search(const Graph *g, const bool *active, const bool *of_params, Arena *a)
+AttentionSearch attention_search(const Graph *g, const bool *active, const bool *of_params,
+                                 Arena *a)
 {
     AttentionSearch x = {
         .g = g, .a = a, .masks = {.g = g, .a = a}, .active = active, .of_params = of_params};
@@ -224,31 +225,52 @@ static bool walk_down(const AttentionSearch *x, Attention *t, ValueId v)
 
 /* ---- heads that share keys ------------------------------------------------------------------- */
 
-/* v is Reshape(Expand(x)), or a Transpose of that, where each of x's matrices is there for several
-   in a row along one of v's dimensions, and nobody else reads it. */
+/* From an operand up to the Reshape; from: by dimension of the operand, which of the Reshape's. */
+static bool walk_to_merge(const AttentionSearch *x, ValueId v, Repeated *r, int *from)
+{
+    for (int i = 0; i < MAX_RANK; i++)
+        from[i] = i;
+    for (r->steps = 0;; r->steps++) {
+        NodeId id = val(x->g, v)->node;
+        if (val(x->g, v)->kind != V_NODE || !x->listed[id] || only_reader(x, v) == NONE)
+            return false;
+        const Node *n = &x->g->node.at[id];
+        r->merge = id;
+        if (n->op == OP_Reshape)
+            return true;
+        if (r->steps == MOST_PATH || (n->op != OP_Transpose && !is_real_cast(x, n)))
+            return false;
+        for (int i = 0; i < val(x->g, v)->shape.rank && n->op == OP_Transpose; i++)
+            from[i] = (int)n->attr.perm[from[i]];
+        r->path[r->steps] = id;
+        v = n->in[0];
+    }
+}
+
+/* v is made of Reshape(Expand(y)), where each of y's matrices is there for several in a row along
+   one of v's dimensions, and nobody else reads it. */
 static bool is_repeated(const AttentionSearch *x, ValueId v, Repeated *r)
 {
-    const Node *turn = maker_of(x, v, OP_Transpose);
-    ValueId all = turn ? turn->in[0] : v;
-    const Node *merge = maker_of(x, all, OP_Reshape),
-               *expand = merge ? maker_of(x, merge->in[0], OP_Expand) : NULL;
-    if (!expand || only_reader(x, v) == NONE || only_reader(x, all) == NONE ||
-        !x->listed[val(x->g, merge->in[0])->node])
+    int of[MAX_RANK], d = 0;
+    *r = (Repeated){.dim = MAX_RANK};
+    if (!walk_to_merge(x, v, r, of))
+        return false;
+    const Node *merge = &x->g->node.at[r->merge], *expand = maker_of(x, merge->in[0], OP_Expand);
+    if (!expand || !x->listed[val(x->g, merge->in[0])->node])
         return false;
     Shape from = val(x->g, expand->in[0])->shape, to = val(x->g, expand->out[0])->shape;
-    int d = 0;
     while (d < to.rank && d < from.rank && from.d[d] == to.d[d])
         d++;
     if (d == 0 || d >= from.rank || from.d[d] != 1)
         return false;
-    *r = (Repeated){val(x->g, all)->node, turn ? val(x->g, v)->node : NONE, d - 1, d - 1, to.d[d]};
-    from.d[d] = to.d[d];
+    r->at = d - 1;
+    r->many = from.d[d] = to.d[d];
     to.d[d - 1] *= to.d[d];
     memmove(&to.d[d], &to.d[d + 1], sizeof *to.d * (size_t)(--to.rank - d));
-    for (int i = 0; turn && i < to.rank; i++)
-        r->dim = turn->attr.perm[i] == r->at ? i : r->dim;
+    for (int i = 0; i < to.rank; i++)
+        r->dim = of[i] == r->at ? i : r->dim;
     return r->dim < to.rank - 2 && shape_equal(&from, &val(x->g, expand->out[0])->shape) &&
-           shape_equal(&to, &val(x->g, all)->shape);
+           shape_equal(&to, &val(x->g, merge->out[0])->shape);
 }
 
 /* Keys and values that the model repeats for heads that share them; not along the samples, whose

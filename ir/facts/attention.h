@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-enum { MOST_LINKS = 12 };
+enum { MOST_LINKS = 12, MOST_PATH = 4 };
 
 /* A node on the way from the softmax to one of the products, and the operand through which it
    leads. */
@@ -26,11 +26,11 @@ typedef struct {
     uint32_t operand;
 } Link;
 
-/* The Reshape of an Expand, the Transpose behind it, or NONE; each matrix is there `many` times along
-   dimension `at` of the one, `dim` of the other. */
+/* The Reshape of an Expand, and what Transposes and Casts make an operand of it, the last first;
+   each matrix is there `many` times along dimension `at` of the one, `dim` of the other. */
 typedef struct {
-    NodeId merge, turn;
-    int at, dim;
+    NodeId merge, path[MOST_PATH];
+    int steps, at, dim;
     int64_t many;
 } Repeated;
 
@@ -40,7 +40,7 @@ typedef struct {
     int ups, downs;
     AttentionAttr attr;
     ValueId q, k, v, bias, mask;
-    bool shared;                           /* the model repeats k's and v's heads for several of q's */
+    bool shared;                           /* heads of k and v are repeated, for several of q's */
     Repeated heads[2];
     NodeId first;                          /* of the nodes that it takes the place of */
 } Attention;
@@ -57,7 +57,8 @@ typedef struct {
 } AttentionSearch;
 
 /* active: of flow_params() and flow_through(); of_params: of flow_of_params() */
-AttentionSearch attention_search(const Graph *g, const bool *active, const bool *of_params, Arena *a);
+AttentionSearch attention_search(const Graph *g, const bool *active, const bool *of_params,
+                                 Arena *a);
 void attention_list(AttentionSearch *x, const Ids *nodes);
 /* The attention around a Softmax; false: it is none, or one that the operation cannot do. */
 bool attention_find(AttentionSearch *x, NodeId softmax, Attention *t);

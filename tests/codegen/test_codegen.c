@@ -367,7 +367,7 @@ static int tests(int argc, char **argv, const char *dir, const Device *device)
                             .cuts = i % 2 * 2,
                             .half = i < 2 ? DT_BF16 : DT_F16},
                     &whole, false);
-    if (device && !only)
+    if (device && !only) {
         check_small((Small){.dir = dir,
                             .device = device,
                             .name = "heads that share keys in bf16",
@@ -375,6 +375,8 @@ static int tests(int argc, char **argv, const char *dir, const Device *device)
                             .seed = 1,
                             .half = DT_BF16},
                     &whole, false);
+        ok(whole.shared == NET_SHARED, "%u with heads that are not repeated", whole.shared);
+    }
     for (unsigned i = 0; i < sizeof nets / sizeof *nets; i++)
         for (uint32_t cuts = 0; cuts < 3 && (!only || !strcmp(only, nets[i].name));
              cuts += device ? 2 : 1) {
