@@ -33,7 +33,7 @@ enum { EXIT_MODEL = 1, EXIT_USAGE = 2, EXIT_IO = 3, EXIT_BUG = 70 };
 typedef struct Arena Arena;
 
 Arena *arena_new(void);
-/* given up with the outer one, or before by arena_free() */
+/* freed with the outer one, or earlier by arena_free() */
 Arena *arena_within(Arena *outer);
 void arena_free(Arena *a);
 /* zeroed, 16-aligned; out of memory is fatal */
@@ -43,28 +43,29 @@ char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n);
 char *arena_vprintf(Arena *a, const char *fmt, va_list ap) PRINTF_LIKE(2, 0);
 char *arena_printf(Arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
-/* What a call that does not come back would leave open: release(at) is called when the arena is
- * given up, unless arena_drop() was before. */
+/* For what a longjmp would leave open: release(at) is called when the arena is freed, unless
+ * arena_drop(at) was called before. */
 void arena_hold(Arena *a, void (*release)(void *at), void *at);
 void arena_drop(Arena *a, void *at);
 /* a file, closed with the arena at the latest; NULL: errno says why */
 FILE *arena_fopen(Arena *a, const char *path, const char *mode);
-FILE *arena_file_new(Arena *a, const char *path); /* likewise, by file_new() */
+FILE *arena_file_new(Arena *a, const char *path); /* the same, opened by file_new() */
 int arena_fclose(Arena *a, FILE *f);
-/* the first n bytes of the open file, for reading, until the arena is given up; NULL: errno says why */
+/* the first n bytes of the open file, for reading, until the arena is freed; NULL: errno */
 const void *arena_map(Arena *a, const char *path, int fd, size_t n);
-/* all of a regular file, likewise; what is none, or cannot be opened, is fatal */
+/* a whole regular file, until the arena is freed; a file that is not regular or cannot be opened is
+ * fatal */
 const FileMap *arena_file(Arena *a, const char *path);
 void *arena_grow_(Arena *a, void *at, uint32_t *cap, size_t size);
 void *arena_move_(Arena *a, const void *at, size_t bytes, size_t n, size_t size);
 
-/* ---- text.c: a text that grows, begun with {.a = arena} ---------------------------------------- */
+/* ---- text.c: a text that grows, begun with {.a = arena} ------------------------------------ */
 
-/* indent: of the lines of generated programs (codegen/text.h) */
+/* indent: for the lines of generated programs (codegen/text.h) */
 typedef struct Text { Arena *a; char *at; size_t n, cap; int indent; } Text;
 void text_add(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void text_vadd(Text *t, const char *fmt, va_list ap) PRINTF_LIKE(2, 0);
-const char *text_all(const Text *t);                    /* never NULL; until more is added */
+const char *text_all(const Text *t);                    /* never NULL; valid until more is added */
 
 #define arena_new_of(a, T) ((T *)arena_alloc((a), sizeof(T)))
 #define arena_array(a, T, n) ((T *)arena_calloc((a), (size_t)(n), sizeof(T)))
@@ -77,7 +78,7 @@ const char *text_all(const Text *t);                    /* never NULL; until mor
                         : (void)0,                                                                 \
      (void)((v)->at[(v)->n++] = (x)))
 
-/* Room for n elements in all; those that are not there yet are zero. */
+/* Room for n elements in all; the new ones are zero. */
 #define vec_reserve(a, v, n)                                                                       \
     ((v)->cap < (n) ? (void)((v)->at = arena_move_((a), (v)->at, (v)->cap * sizeof *(v)->at, (n),  \
                                                    sizeof *(v)->at),                               \
@@ -96,7 +97,7 @@ const char *diag_escape(Arena *a, const char *s);       /* printable form of a m
 
 /* ---- idmap.c ------------------------------------------------------------------------------- */
 
-/* The same from number to number, of which an empty one is {0}. */
+/* A hash map from number to number; {0} is an empty one. */
 typedef struct { struct IdSlot *slot; uint32_t n, cap; } IdMap;
 uint32_t *idmap_at(Arena *a, IdMap *m, uint64_t key);   /* finds or inserts (value NONE) */
 uint32_t idmap_get(const IdMap *m, uint64_t key);       /* NONE when absent */
@@ -126,11 +127,11 @@ static inline Where where_file(const char *file)
 #define WHERE_FILE(f) where_file(f)
 #define WHERE_NONE where_file(NULL)
 
-/* What is at work, for those below that know no place of their own and say WHERE_NONE.  w is kept,
-   not copied; NULL: nothing. Returns what was before. */
+/* Sets the place that diagnostics with WHERE_NONE name.  w is kept, not copied; NULL: no place.
+   Returns the place that was set before. */
 const Where *diag_at(const Where *w);
-/* What an error is inside of, from the inside out: say() adds notes and hints to it.  w is kept, not
-   copied.  Returns what was before. */
+/* What is being worked on, innermost first: on an error each say() adds its notes and hints.  w is
+   kept, not copied.  Returns the one that was set before. */
 typedef struct Inside {
     const struct Inside *of;
     void (*say)(const void *about);
@@ -139,7 +140,7 @@ typedef struct Inside {
 const Inside *diag_inside(const Inside *w);
 void diag_note(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void diag_hint(const char *fmt, ...) PRINTF_LIKE(1, 2);
-/* Once in the outermost diag_run(): what is found again, word for word, is not said again. */
+/* Within the outermost diag_run() a warning with the same words is printed once. */
 void diag_warn(Where w, const char *fmt, ...) PRINTF_LIKE(2, 3);
 NORETURN void diag_fatal(int exit_code, Where w, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* leave the phase, whose errors have been printed */
@@ -149,15 +150,15 @@ NORETURN void die(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(
 #define INSIST(c) ((c) ? (void)0 : BUG("%s", #c))
 /*
  * Runs fn(arg); returns 0, or the exit code with which diag_fatal(), diag_raise() or die() left it.
- * Every call that can fail stands inside one: outside of it these end the process.  What fn had
- * taken from arenas is still there and can be freed. Numbers are read and printed as in the C
- * locale, whatever the caller's.
+ * Every call that can fail stands inside one: outside, the three end the process.  Arenas that fn
+ * used are still there and can be freed.  Numbers are read and printed as in the C locale, whatever
+ * the caller's locale.
  */
 int diag_run(void (*fn)(void *), void *arg);
-/* Fatal where a file that is mapped was cut short meanwhile: before anything made of it gets its
- * name. */
+/* Fatal where a mapped file has become shorter; called before an output that was made from it gets
+ * its name. */
 void diag_files(void);
-/* Where this thread's diagnostics go: NULL is stderr.  Returns what was before. */
+/* Where this thread's diagnostics go: NULL is stderr.  Returns the stream that was set before. */
 FILE *diag_to(FILE *f);
 
 #ifdef __cplusplus

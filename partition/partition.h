@@ -1,6 +1,5 @@
 /*
- * partition.h - where to cut, what crosses a cut, the Pipe, its analysis and its
- * printed forms.
+ * partition.h - where to cut, what crosses a cut, the Pipe, its analysis and its printed forms.
  *
  * The Graph stays one: value and node ids are unique over all stages.  A stage is a list of its
  * nodes; what crosses a cut is a list of value ids.  Partition assigns core nodes, in graph order,
@@ -19,22 +18,22 @@ extern "C" {
 #endif
 
 typedef struct {
-    VEC(const char *) split;        /* points: points.c says what they are */
+    VEC(const char *) split;        /* split points, whose forms stand in points.c */
     VEC(const char *)
     multi_use; /* "transmit", "replicate", "NAME=transmit" ... in order, the last one that fits wins
                 */
     BatchOptions batch;
     AutoOptions automatic;
     bool attentions;                /* one operation each (attention_fuse()): no cut divides one */
-    const char *alone;              /* Pipe.alone: outputs are put together elsewhere */
+    const char *alone;              /* Pipe.alone: of the Pipe of totals (build.c) */
 } PartitionOptions;
 
-/* split_search.c: one graph, which pipe_prepare() has seen, cut again and again, to compare. */
+/* split_search.c: one graph is cut in many ways, to compare them; after pipe_prepare(). */
 typedef struct SplitSearch SplitSearch;
 typedef VEC(const char *) SplitTexts;
 SplitSearch *split_search(Graph *g, ValueId loss, const PartitionOptions *opt, Arena *a);
 const AutoSearch *split_search_cuts(const SplitSearch *s);
-/* options that say the cut, but what the model says itself */
+/* options that give this cut, without the points that the model itself gives */
 SplitTexts split_search_points(SplitSearch *s, const StageCut *c);
 
 /* split.c: resolves split points of p's graph with its loss; stage_of[node id]; fills p->split and
@@ -45,25 +44,26 @@ uint32_t *split_assign(Pipe *p, Arena *a, const PartitionOptions *opt, uint32_t 
    too), is a scalar output of that stage (StageOutput without consumers) and its fields are copied
    into the Pipe; l NULL or l->loss NONE: inference only. Calls batch_analyse(g, 0, ...) itself. */
 Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l);
-/* pipe.c: the two halves of it.  Before it cuts: the graph and the loss as they will be cut, and
-   what batch_analyse() says; then the Pipe, without totals. */
+/* pipe.c: the two halves of pipe_build().  pipe_prepare() changes the graph and the loss into what
+   will be cut, and fills in the notes of batch_analyse(); pipe_cut() makes the Pipe, without
+   totals. */
 void pipe_prepare(Graph *g, const PartitionOptions *opt, Loss *loss, BatchNotes *notes);
 Pipe *pipe_cut(Graph *g, const PartitionOptions *opt, const Loss *l, const BatchNotes *notes);
-/* loss_terms.c: of a loss that the model computes, how its microbatches' losses make the
-   minibatch's: g->total, loss->loss, scale and why; *notes anew where it changed the graph. */
+/* loss_terms.c: for a loss that the model computes, how the losses of microbatches make that of the
+   minibatch.  Sets g->total, loss->loss, scale and why; computes *notes again where it changed the
+   graph. */
 void loss_terms(Graph *g, const PartitionOptions *opt, Loss *loss, BatchNotes *notes);
-void loss_warn(const Pipe *p);                          /* says p->loss_why and the remedies */
+void loss_warn(const Pipe *p);                          /* prints p->loss_why and the remedies */
 /* loss_part.c: --loss-over minibatch.  By node: does it belong to the loss over the whole
-   minibatch?  Says what the rows of a microbatch cannot be gathered for. */
+   minibatch?  Refuses a loss for which the rows of microbatches cannot be gathered. */
 bool *loss_part(Graph *g, const Loss *l, const BatchNotes *notes);
-/* whole.c: fills p->whole, after which the other stages have the shapes of `rows` rows a
-   microbatch.  After reverse_stages(), before the stash is chosen; nothing where loss_whole is not
-   set. */
+/* whole.c: fills p->whole; after that the other stages have the shapes of `rows` rows a microbatch.
+   Called after reverse_stages() and before the stash is chosen; does nothing where loss_whole is
+   not set. */
 void pipe_whole(Pipe *p, int64_t rows);
-/* stage t with its programs, which may stand in p->whole */
+/* stage t of the Pipe that has its programs: p, or p->whole */
 const Stage *pipe_programs(const Pipe *p, uint32_t t);
-/* twin.c: a second Pipe, whose lists and graph may be changed without the first one's; before the
-   stash is chosen. */
+/* twin.c: a copy of the Pipe with lists and a graph of its own; before the stash is chosen. */
 Pipe *pipe_twin(const Pipe *p);
 Graph *graph_twin(const Graph *g);
 void pipe_verify(const Pipe *p);                        /* BUG() on any broken invariant */

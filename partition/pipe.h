@@ -21,12 +21,13 @@ typedef struct {
     /* USE_TRANSMIT: the owner (the first stage that uses it); USE_REPLICATE: the first of the
        set; else own */
     uint32_t from;
-    /* autodiff: this stage's contributions to its gradient; empty: none.  Each use of the parameter
-       (a node that reads it, or what is made of parameters alone) adds up its own over the
-       microbatches; the sums of the uses are then added, the last one first.  By descending use,
-       those of one in the order in which they are added. */
+    /* autodiff: this stage's contributions to the parameter's gradient; empty: none.  A use of the
+       parameter is a node that reads it, or that reads a value made of parameters alone.  The
+       contributions of one use are added up over the microbatches; then the sums of the uses are
+       added, the last use first.  The list is ordered by descending use, and within a use in the
+       order of addition. */
     Ids grads;
-    Ids of_use;                     /* of each: the number of its use in this stage, from 0 */
+    Ids of_use;                     /* per entry of grads: its use, numbered in this stage from 0 */
     uint32_t uses;
 } ParamUse;
 
@@ -35,10 +36,11 @@ typedef struct {
     ValueId value;
     uint32_t from;                  /* the stage that makes it, NONE: a model input (data) */
     bool gradient;                  /* autodiff: some gradient goes back along this edge */
-    Ids grads; /* autodiff: values of this stage's backward sent back to `from`, in the order of
-                  addition.  One; several when a later stage also reads the value from `from`, which
-                  relay.c leaves to no Pipe of partition's: then the contributions travel one by
-                  one, so that the sum has the same bits whatever the cut. */
+    Ids grads; /* autodiff: values of this stage's backward that are sent back to `from`, in the
+                  order of addition.  There is one, since relay.c passes a value that several stages
+                  read from stage to stage.  In a Pipe without relay.c there are several where a
+                  later stage also reads the value from `from`: the contributions travel one by one,
+                  so that the sum has the same bits whatever the cut. */
 } StageInput;
 
 typedef struct {
@@ -46,17 +48,16 @@ typedef struct {
     /* consumer stages, ascending; may be empty for a model output */
     Ids to;
     Ids outputs;                    /* positions among the model's outputs; may be empty */
-    Ids dys; /* autodiff: gradients that come in from the consumers (their StageInput.grads), in
-                order of addition: consumers by descending stage, each one's contributions in its
-                order */
+    Ids dys; /* autodiff: gradients that come in from the consumers, in the order of addition: by
+                descending stage, and within a stage in the order of its StageInput.grads */
 } StageOutput;
 
 typedef struct {
     int64_t parameters, bytes_param, bytes_activation, bytes_stash, flops_forward, flops_backward;
 } StageCost;
 
-/* autodiff: values of the stash that can be computed again by themselves, and forward's nodes that
- * do it, in order, from the rest of the stash, the model's inputs and parameters */
+/* autodiff: values of the stash that can be computed again, and the nodes of forward that compute
+ * them, in order, from the rest of the stash, the model's inputs and parameters */
 enum { AGAIN_MOST = 8 };
 typedef struct { Ids value, node; } StageAgain;
 
@@ -69,8 +70,8 @@ typedef struct {
     VEC(StageOutput) output;
     VEC(ParamUse) param;
 
-    /* programs: node lists in execution order; dead code of the other variant removed; Phase nodes
-     * stay (aliases) */
+    /* programs: lists of nodes in the order in which they run.  Each of the two forwards has only
+     * the nodes that it needs; Phase nodes stay, as aliases */
     Ids forward;                    /* training forward (equals infer when nothing trains) */
     Ids infer;                      /* eval and inference forward */
     /* autodiff (all empty when there is no loss or the stage needs no backward) */
@@ -82,12 +83,14 @@ typedef struct {
     /* values of forward (stage inputs included) that backward reads; params and constants are
        not listed */
     Ids stash;
-    /* parts of it, at most AGAIN_MOST, the cheapest per byte first */
+    /* parts of the stash that can be computed again: at most AGAIN_MOST, the cheapest per byte
+       first */
     VEC(StageAgain) again;
     /* what W reads and does not make: results of I, gradients that came in */
     Ids saved;
     StageCost cost;
-    /* its programs are those of the same stage in another Pipe (Pipe.whole), the lists here empty */
+    /* the programs stand in the same stage of another Pipe (Pipe.whole), and the lists here are
+       empty */
     bool elsewhere;
 } Stage;
 
@@ -108,8 +111,8 @@ typedef enum {
     LOSS_MEAN_ELEMENTS,             /* loss_scale = 1 / (rows of the minibatch * loss_per_row) */
     /* loss_scale = 1 / (number of targets of the minibatch that are not loss_ignore) */
     LOSS_MEAN_TARGETS,
-    /* a mean over rows that the model computes (output:NAME): loss_scale = rows of the microbatch
-       / rows of the minibatch */
+    /* the model computes a mean over rows (output:NAME): loss_scale = rows of the microbatch / rows
+       of the minibatch */
     LOSS_MEAN_ROWS,
 } LossScale;
 
@@ -118,21 +121,21 @@ typedef enum {
 typedef struct {
     ValueId loss, loss_scale, target;
     LossScale scale;
-    /* classes: the target holds numbers below it, or ignore; 0: no classes */
+    /* classes: the target holds numbers below `classes`, or `ignore`; 0: it holds no classes */
     int64_t per_row, ignore, classes;
     const char *text;
-    const char *why;                /* several microbatches have no loss: the reason, or NULL */
-    /* --loss-over minibatch: computed once, over all microbatches' rows.  Its nodes are those of
-       this origin and of later ones, whatever passes make of them; NONE, where the model computes
-       it itself: what loss_part() finds */
+    const char *why;                /* why there is no loss of several microbatches, or NULL */
+    /* --loss-over minibatch: the loss is computed once, over the rows of all microbatches.  The
+       nodes of the loss are those with this origin or a later one, also after passes have rewritten
+       them.  origin NONE: the model itself computes the loss, and loss_part() finds its nodes */
     bool whole;
     uint32_t origin;
 } Loss;
 
 typedef struct Pipe {
     Graph *graph;
-    /* the same for targets with operations of their own (twin.c), with a graph of its own; NULL: as
-       this one */
+    /* the Pipe for targets that have operations of their own, with its own graph (twin.c); NULL:
+       they use this one */
     struct Pipe *device;
     VEC(Stage) stage;
     VEC(Edge) edge;
@@ -144,33 +147,33 @@ typedef struct Pipe {
     ValueId target;                 /* V_INPUT `target`, or NONE (output:NAME) */
     LossScale scale;
     int64_t loss_per_row, loss_ignore, loss_classes;
-    const char *loss_text;          /* as given, for reports */
-    /* per output of the model, how microbatches meet: its rows one after the other, or, without
-     * rows, as said */
+    const char *loss_text;          /* the option as given, for reports */
+    /* per output of the model, how the results of microbatches become one: rows are put one after
+     * the other; what has no rows is merged as OutputMeeting says */
     VEC(OutputMeeting) merge;
-    /* --loss-over minibatch: the last stage is the loss over all rows of a minibatch, and this Pipe
-       has its programs, with as many rows; the lists of its other stages are empty.  NULL: each
-       microbatch has a loss of its own */
+    /* --loss-over minibatch: the last stage is the loss over all rows of a minibatch.  `whole` has
+       the programs of that stage, with the shapes of a minibatch; the lists of its other stages are
+       empty.  NULL: each microbatch has a loss of its own */
     struct Pipe *whole;
     bool loss_whole;
-    /* then: why a minibatch may not have fewer rows than the shapes of `whole`; empty: it may */
+    /* why a minibatch may not have fewer rows than the shapes of `whole`; empty: it may */
     VEC(const char *) uneven_loss;
-    /* several microbatches have no target each, or no loss: the reason, or NULL */
+    /* why microbatches cannot have targets, or losses, of their own; NULL: they can */
     const char *target_why, *loss_why;
-    /* the graph's totals, of its inputs, in one stage; NULL: none */
+    /* one stage that computes the graph's totals from its inputs; NULL: there are none */
     struct Pipe *totals;
-    const char *alone;              /* what its one stage is called; NULL: stages have numbers */
+    const char *alone;              /* the name of a Pipe's only stage; NULL: stages have numbers */
     /* what forbids chunks of unequal rows: reasons, one line each, naming the node; empty: allowed
      */
     VEC(const char *) uneven;
     /* codegen: which values count only in a band (codegen/plan/band.c) */
     struct Bands *bands;
-    /* split points that say the cut, one for each that the model does not say itself */
+    /* the split points of this cut, without those that the model itself gives */
     VEC(const char *) split;
     /* partition/auto/: what --stages chose; NULL: not asked for */
     struct AutoCut *automatic;
-    /* what mixes the samples of a microbatch (BatchNormalization in training): said in the report,
-     * allowed */
+    /* what mixes the samples of a microbatch (BatchNormalization in training): allowed, and shown
+     * in reports */
     VEC(const char *) mixes;
 } Pipe;
 

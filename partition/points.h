@@ -6,12 +6,13 @@
 
 typedef struct {
     const char *text;   /* one point, without lists and patterns */
-    bool of_pattern;    /* one of several: left out where nothing is computed before, or after it */
-    bool named;         /* as it stands, the name of a node or a value */
+    bool of_pattern;    /* a pattern gave it: it is left out where nothing would be computed before
+                           or after it */
+    bool named;         /* the text as a whole is the name of a node or a value */
 } SplitPoint;
 typedef VEC(SplitPoint) SplitPoints;
 
-/* Appends those that text says; refuses an empty one and a pattern that matches nothing. */
+/* Appends the points in text; refuses an empty point and a pattern that matches nothing. */
 void split_points(const Graph *g, Arena *a, const char *text, SplitPoints *out);
 
 #endif

@@ -8,13 +8,13 @@
 extern "C" {
 #endif
 
-/* The nearest of n names by edit distance, capitals or not, the first of several; of those that are
- * alike but for a number the one with the nearest; NULL when none is near.  Names that are NULL are
- * passed over. */
+/* The name with the least edit distance to the word, whatever the capitals; the first where several
+ * have it.  Where names differ from the word in a number only, the one with the nearest number.
+ * NULL: no name is near.  Names that are NULL are passed over. */
 const char *nearest_name(const char *word, const char *const *names, size_t n);
 
-/* Of a word that is none of n names, for the end of a message: "; did you mean 'x'?", or
- * "; there are 'x', 'y'", or, where those are more than fit, "; --help lists them". */
+/* The end of a message about a word that is none of the n names: "; did you mean 'x'?", or
+ * "; there are 'x', 'y'", or, where these do not fit, "; --help lists them". */
 void nearest_text(const char *word, const char *const *names, size_t n, char *text, size_t size);
 
 #ifdef __cplusplus

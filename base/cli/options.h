@@ -24,19 +24,20 @@ enum { OPTION_END = -1, OPTION_OPERAND = -2, OPTION_WRONG = -3 };
 
 typedef struct {
     const char *value; /* of the option just read, or NULL; or the operand */
-    char wrong[256];   /* OPTION_WRONG: what is, and perhaps what was meant */
-    char unknown[64];  /* a long option's name as it was written, where no row has just that; else "" */
+    char wrong[256];   /* OPTION_WRONG: what is wrong, and perhaps what was meant */
+    char unknown[64];  /* a long option's name as written, where no row has it exactly; else "" */
     /* private */
     char *const *argv;
     const OptionName *table;
     int argc, n, at;
-    const char *letters;                                /* what is left of a word of letters */
+    const char *letters;                                /* the rest of a word such as -abc */
     int operands_only;
 } OptionReader;
 
 OptionReader option_reader(int argc, char *const *argv, const OptionName *table, int n);
 int option_next(OptionReader *r); /* a row of the table, or one of the above */
-/* A number of bytes, perhaps with K, M, G or T, times 1024 each, as 24G; 0: it is none. */
+/* Reads a number of bytes, which may end in K, M, G or T (steps of 1024), such as 24G; 0: the text
+ * is no such number. */
 int option_bytes(const char *text, int64_t *bytes);
 
 #endif

@@ -1,21 +1,22 @@
 /*
  * index.h - a checkpoint as its readers see it: a folder step_N with files of tensors and
- * index.json, which is written last and without which it is none.  Used by `ppsplit merge` and by
- * every generated program; needs libc only.
+ * index.json.  index.json is written last: a folder without it is no checkpoint.  Used by `ppsplit
+ * merge` and by every generated program; needs libc only.
  *
  *     {"format": "ppsplit checkpoint 2", "model": "m.onnx", "model_hash": "...", "step": 500,
- *      "state":   {"rows": "16000", ...},        where the run was; texts, as all that follows
+ *      "state":   {"rows": "16000", ...},        where the run was; all values are texts
  *      "options": {"batch": "32", ...},          options of the run that change its numbers
- *      "data":    {"x 1": "...", ...},           of each file of its inputs a SHA-256
+ *      "data":    {"x 1": "...", ...},           a SHA-256 of each input file
  *      "files":   {"rank0.safetensors": {"bytes": 4096, "header": 320, "sha256": "..."}, ...},
  *      "tensors": {"w": {"dtype": "F32", "shape": [3, 4],
  *                        "pieces": [{"file": "rank0.safetensors", "offset": 320, "bytes": 48,
  *                                    "sha256": "..."}]}, ...},
- *      "index_sha256": "..."}                    of all bytes before this key's comma
+ *      "index_sha256": "..."}                    covers all bytes before this key's comma
  *
- * A tensor is its pieces, one after the other: those of several writers where states are divided.
- * Offsets are those in the file.  Every byte of a checkpoint is under a checksum: a file's header
- * under its own.  Functions return 0, or -1 with a one-line message in err.
+ * A tensor is its pieces, one after the other; it has several where ranks divide a state among
+ * them, each writing its part.  Offsets count from the beginning of the file.  Every byte of a
+ * checkpoint is under a checksum; a file's header has one of its own.  Functions return 0, or -1
+ * with a one-line message in err.
  */
 #ifndef PP_INDEX_H
 #define PP_INDEX_H
@@ -51,13 +52,13 @@ typedef struct {
     int64_t dim[INDEX_MAX_RANK], bytes;
     IndexPiece *piece;
     int n_piece;
-    char *whole; /* of several pieces, once they were asked for */
+    char *whole; /* several pieces put together, once index_bytes() was asked for them */
 } IndexTensor;
 
 typedef struct {
     char *path;           /* of the folder */
-    char sha256[SHA256_TEXT]; /* of index.json, and so of all that it has checksums of */
-    char note[INDEX_ERR]; /* for whoever opened it: why a newer one was not taken */
+    char sha256[SHA256_TEXT]; /* of index.json, which has the checksums of everything else */
+    char note[INDEX_ERR]; /* set by the caller: why a newer checkpoint was not taken */
     char *model;
     uint64_t model_hash;
     int64_t step;
@@ -71,26 +72,29 @@ typedef struct {
 
 /* Is there an index.json? */
 int index_there(const char *folder);
-/* The checkpoint in `folder`: what index.json says, and files of those sizes with those headers. */
+/* Opens the checkpoint in `folder`: reads index.json, and checks that its files have the sizes and
+ * headers that index.json says. */
 int index_open(Index *x, const char *folder, char *err, size_t nerr);
 void index_close(Index *x);
-const char *index_state(const Index *x, const char *key);  /* NULL: it has none */
-const char *index_option(const Index *x, const char *key); /* likewise */
-const char *index_data(const Index *x, const char *key);   /* likewise */
+/* the text under this key; NULL: there is none */
+const char *index_state(const Index *x, const char *key);
+const char *index_option(const Index *x, const char *key);
+const char *index_data(const Index *x, const char *key);
 const IndexTensor *index_find(const Index *x, const char *name);
-/* Its bytes, which have their checksums; they stay as long as x. Not from two threads at once. */
+/* The tensor's bytes, after their checksums were compared; they stay as long as x.  Not from two
+ * threads at once. */
 const void *index_bytes(Index *x, const IndexTensor *t, char *err, size_t nerr);
-/* Of all pieces, numbered over all tensors, every `parts`th from `part` on is read: -1 where one is
- * not what was written.  states: those of the optimizer too */
+/* Compares pieces with their checksums: of all pieces, numbered over all tensors, every `parts`th
+ * from `part` on.  -1: a piece is not what was written.  states: the optimizer's tensors too */
 int index_check(const Index *x, int states, int part, int parts, char *err, size_t nerr);
-/* Bytes first to first + bytes of it to `to`; of its pieces those are read that hold any of them. */
+/* Copies the tensor's bytes first to first + bytes to `to`; reads only the pieces with them. */
 int index_copy(const Index *x, const IndexTensor *t, int64_t first, int64_t bytes, void *to,
                char *err, size_t nerr);
 
 /* index_steps.c: folders of checkpoints */
-/* The newest step_N in `folder` that can be opened, of a step before `below`, or `folder` itself where
- * it is a checkpoint: its path, to be freed; NULL: there is none.  err: why a newer one, if any, is
- * not whole; "" where no step is there at all. */
+/* The path, to be freed, of the newest step_N in `folder` that can be opened and whose step is
+ * before `below`; of `folder` itself where it is a checkpoint; NULL: there is none.  err: why a
+ * newer checkpoint, if any, is not whole; "" where there is no step at all. */
 char *index_newest(const char *folder, int64_t below, char *err, size_t nerr);
 /* The numbers of all step_N in `folder` with an index, ascending, to be freed; n < 0: errno */
 int64_t *index_steps(const char *folder, int *n);

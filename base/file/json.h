@@ -15,7 +15,7 @@ typedef struct {
     const char *p, *end, *start;
     char *err;
     size_t nerr;
-    int bad, depth; /* of objects and arrays within one another: 64 at most */
+    int bad, depth; /* depth: how many objects and arrays are open; 64 at most */
 } Json;
 
 __attribute__((format(printf, 2, 3))) int json_bad(Json *j, const char *fmt, ...);
@@ -31,8 +31,8 @@ int json_word(Json *j, char *out, size_t size);
 int json_number(Json *j, double *v); /* any number */
 char json_peek(Json *j);             /* the first byte of what comes next; 0: the end */
 
-/* Whole values.  member() and element() read the value that comes next; what they return other than
- * 0 ends the walk, and is an error. */
+/* Whole values.  member() and element() read the value that comes next; anything but 0 from them
+ * ends the walk, as an error. */
 int json_members(Json *j, int (*member)(void *of, Json *j, const char *key), void *of);
 int json_elements(Json *j, int (*element)(void *of, Json *j), void *of);
 int json_skip(Json *j);

@@ -1,6 +1,6 @@
 /*
- * kind.h - files that are mistaken for others, by their first bytes: what a file is that is no
- * ONNX model and no array, and what its owner can do.
+ * kind.h - recognises, by its first bytes, a file that was given in the place of an ONNX model or
+ * an array: what it is, and what the user can do.
  */
 #ifndef PP_FILE_KIND_H
 #define PP_FILE_KIND_H
@@ -10,10 +10,10 @@
 typedef struct {
     const char *is;       /* "a .npz archive (numpy.savez)" */
     const char *as_model; /* what to do where a model was wanted */
-    const char *as_array; /* where one array was */
+    const char *as_array; /* what to do where an array was wanted */
 } FileKind;
 
-/* Of a file that begins with these n bytes; NULL: none of those known here. */
+/* What a file is that begins with these n bytes; NULL: unknown. */
 const FileKind *file_kind(const void *at, size_t n);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * memory.h - a stream that writes into memory.  As open_memstream(), whose streams say nothing of
- * what they had no memory for: a text with a hole in it passes for whole.  Needs libc only.
+ * memory.h - a stream that writes into memory.  Unlike a stream of open_memstream(), it reports
+ * that memory ran out: there, a text with a hole in it passes for whole.  Needs libc only.
  */
 #ifndef PP_MEMORY_H
 #define PP_MEMORY_H
@@ -15,7 +15,7 @@ typedef struct {
 
 /* NULL: no memory.  m stays where it is until memory_close(). */
 FILE *memory_open(Memory *m);
-/* 0; or -1 when something is missing, and m->at is NULL then.  f may be NULL. */
+/* 0; or -1, with m->at NULL, when something could not be written.  f may be NULL. */
 int memory_close(FILE *f, Memory *m);
 
 #endif

@@ -23,7 +23,7 @@ typedef struct {
 
 /* by content: .npy magic, else TensorProto */
 int npy_open(NpyFile *f, const char *path, char *err, size_t nerr);
-/* A file of numbers of that type and nothing else, as a tensor of rank 1 */
+/* A file that holds numbers of type dtype and nothing else, as a tensor of rank 1 */
 int npy_open_raw(NpyFile *f, const char *path, int dtype, char *err, size_t nerr);
 void npy_close(NpyFile *f);
 /* Writes path.tmp and renames it. */

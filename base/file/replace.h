@@ -1,20 +1,20 @@
 /*
- * replace.h - files and folders that are removed or written anew, never through a symbolic link:
- * what a link points to stays, the link itself goes.  A path as the user gave it may pass through
- * links; what lies in it may not.  Needs libc only.
+ * replace.h - removes files and folders or writes them anew, never through a symbolic link: the
+ * link is removed, and what it points to stays.  The path that the user gave may pass through
+ * links; paths below it may not.  Needs libc only.
  */
 #ifndef PP_REPLACE_H
 #define PP_REPLACE_H
 
 #include <stdio.h>
 
-/* A new file for writing, in the place of whatever file or link has the name; NULL: errno */
+/* A new file for writing, in the place of any file or link of this name; NULL: errno */
 FILE *file_new(const char *path);
-/* The file `name`, which may lie in folders of `folder`, none of them a link: 0, or -1 and errno
- * (ENOTDIR: one is).  It is gone, or was not there. */
+/* Removes the file `name`, which may lie in folders below `folder`.  0: it is gone, or was not
+ * there; -1: errno (ENOTDIR: one of the folders is a link). */
 int file_remove(const char *folder, const char *name);
-/* A folder with the files in it, or a link to one; folders in it stay, and then it does too.  0, or
- * -1 and errno */
+/* Removes a folder with its files, or a link to a folder.  Folders in it stay, and then the folder
+ * stays too.  0, or -1 and errno */
 int folder_clear(const char *path);
 
 #endif

@@ -17,7 +17,7 @@ enum { SHA256_BYTES = 32, SHA256_TEXT = 2 * SHA256_BYTES + 1 };
 typedef struct {
     uint32_t state[8];
     uint64_t bytes;
-    unsigned char block[64]; /* what does not fill one yet */
+    unsigned char block[64]; /* the last bytes, which do not fill a block yet */
 } Sha256;
 
 void sha256_start(Sha256 *s);
