@@ -135,16 +135,18 @@ static void find_written(Cut *c)
 
 /* ---- the network ----------------------------------------------------------------------------- */
 
-/* Nodes of backward that read nothing of backward: candidates to run in forward instead.  Count
-   reads no data at all, only how many rows there are: its one number is kept rather than its
-   operand. */
+/* Count reads no data, only how many rows there are: what is made of its number and of constants is
+   computed again, from nothing. */
+static uint32_t operands(const Node *n) { return n->op == OP_Count ? 0 : node_reads_training(n); }
+
+/* Nodes of backward that read nothing of backward: candidates to run in forward instead. */
 static void find_movable(Cut *c, const Pipe *p)
 {
     for (uint32_t i = 0; i < c->s->backward.n; i++) {
         NodeId id = c->s->backward.at[i];
         const Node *n = &c->g->node.at[id];
-        bool some = false, all = op_is_cheap(n->op) || n->op == OP_Count;
-        for (uint32_t j = 0; j < node_reads_training(n) && all; j++) {
+        bool some = n->op == OP_Count, all = some || op_is_cheap(n->op);
+        for (uint32_t j = 0; j < operands(n) && all; j++) {
             bool in = inside(c, n->in[j]);
             some |= in;
             all = in || n->in[j] == NONE || is_free(p, n->in[j]);
@@ -157,7 +159,8 @@ static void find_movable(Cut *c, const Pipe *p)
 
 static bool costly(const Cut *c, NodeId id)
 {
-    return !op_is_cheap(c->g->node.at[id].op) || c->held[id];
+    Op op = c->g->node.at[id].op;
+    return (!op_is_cheap(op) && op != OP_Count) || c->held[id];
 }
 
 static void connect_node(Cut *c, NodeId id, bool source)
@@ -166,7 +169,7 @@ static void connect_node(Cut *c, NodeId id, bool source)
     for (uint32_t o = 0; o < n->nout; o++) {
         if (source)
             add_arc(c, 0, entry(c, n->out[o]), ENDLESS);
-        for (uint32_t j = 0; !source && j < node_reads_training(n); j++)
+        for (uint32_t j = 0; !source && j < operands(n); j++)
             if (inside(c, n->in[j]))
                 add_arc(c, leave(c, n->in[j]), entry(c, n->out[o]), ENDLESS);
     }
@@ -304,7 +307,7 @@ static bool hold_chains(Cut *c)
         NodeId id = s->forward.at[i];
         const Node *n = &c->g->node.at[id];
         uint8_t before = 0;
-        for (uint32_t j = 0; j < node_reads_training(n); j++)
+        for (uint32_t j = 0; j < operands(n); j++)
             if (inside(c, n->in[j]) && c->chain[n->in[j]] > before)
                 before = c->chain[n->in[j]];
         for (uint32_t j = 0; j < n->nout; j++) {
@@ -343,12 +346,12 @@ static void place_movable(Cut *c)
         const Node *n = &g->node.at[id];
         if (c->movable[id] && (makes(g, id, wanted, NULL) || makes(g, id, c->kept, NULL))) {
             c->moved[id] = true;
-            for (uint32_t j = 0; j < node_reads_training(n); j++)
+            for (uint32_t j = 0; j < operands(n); j++)
                 if (n->in[j] != NONE)
                     wanted[n->in[j]] = true;
         }
         c->remains[id] = !c->movable[id] || makes(g, id, c->need, c->kept);
-        for (uint32_t j = 0; c->remains[id] && j < node_reads_training(n); j++)
+        for (uint32_t j = 0; c->remains[id] && j < operands(n); j++)
             if (inside(c, n->in[j]))
                 c->need[n->in[j]] = true;
     }
@@ -419,7 +422,7 @@ static void rewrite(Cut *c)
     for (uint32_t i = s->forward.n; i-- > 0;) {
         NodeId id = s->forward.at[i];
         const Node *n = &g->node.at[id];
-        for (uint32_t j = 0; c->first_use[id] != NONE && j < node_reads_training(n); j++)
+        for (uint32_t j = 0; c->first_use[id] != NONE && j < operands(n); j++)
             use_at(c, n->in[j], c->first_use[id]);
     }
     opaque(c, V_INPUT);

@@ -237,6 +237,33 @@ static Stmt count(const Build *b, const Node *c, Dtype t)
     return s;
 }
 
+/* One number, of how many rows there are, constants and inputs that are numbers: each kernel that reads
+   it computes it. */
+static uint32_t number(Build *b, ValueId v)
+{
+    Func *f = b->f;
+    Dtype t = val(f->g, v)->dtype;
+    double x;
+    if (g_const_double(f->g, v, &x))
+        return add_leaf(b, (Stmt){.kind = S_CONST, .type = t, .k = x, .ki = element_int64(x)});
+    const Ref *r = cg_ref(f, v);
+    uint32_t at = made(b, r->root);
+    if (at != NONE)
+        return at;
+    if (val(f->g, r->root)->kind == V_INPUT) {
+        Lin still[MAX_RANK] = {{0, 0}};
+        return load(b, r, still, lin(0), 0, NULL);
+    }
+    const Node *n = &f->g->node.at[f->def.at[r->root]];
+    Stmt s = {.kind = S_OP, .op = n->op, .type = t, .nin = n->nin};
+    for (uint32_t i = 0; n->op != OP_Count && i < n->nin; i++)
+        s.in[i] = number(b, n->in[i]);
+    at = n->op == OP_Count ? add_leaf(b, count(b, n, t)) : add(b, s);
+    vec_push(f->a, &b->made, r->root);
+    vec_push(f->a, &b->made, at);
+    return at;
+}
+
 static uint32_t operand(Build *b, const Node *n, uint32_t i)
 {
     Func *f = b->f;
@@ -250,9 +277,8 @@ static uint32_t operand(Build *b, const Node *n, uint32_t i)
     uint32_t at = made(b, r.root);
     if (at != NONE)
         return at;
-    if (cg_inline_leaf(f, r.root)) {
-        return add_leaf(b, count(b, &f->g->node.at[f->def.at[r.root]], t));
-    }
+    if (cg_inline_leaf(f, r.root))
+        return number(b, r.root);
     if (cg_uniform(f, r.root, &x, &whole))
         return add_leaf(b, (Stmt){.kind = S_CONST, .type = t, .k = x, .ki = whole});
     if (cg_iota(f, r.root, &first, &step)) {

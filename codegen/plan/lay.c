@@ -26,10 +26,27 @@ bool cg_fusable(const Node *n)
     return op_picks(n->op) || op_is_map(n->op) || cg_is_reduce(n->op) || cg_is_copy(n);
 }
 
-bool cg_inline_leaf(const Func *f, ValueId root)
+static bool is_number(Func *f, ValueId v)
+{
+    const Value *x = val(f->g, v);
+    double c;
+    if (shape_elements(&x->shape) != 1 || g_const_double(f->g, v, &c))
+        return shape_elements(&x->shape) == 1;
+    ValueId root = cg_ref(f, v)->root;
+    return val(f->g, root)->kind == V_INPUT ? shape_elements(&val(f->g, root)->shape) == 1
+                                            : cg_inline_leaf(f, root);
+}
+
+bool cg_inline_leaf(Func *f, ValueId root)
 {
     NodeId def = f->def.at[root];
-    return def != NONE && f->g->node.at[def].op == OP_Count;
+    const Node *n = def == NONE ? NULL : &f->g->node.at[def];
+    if (!n || n->op == OP_Count)
+        return n != NULL;
+    bool number = op_is_map(n->op) && shape_elements(&val(f->g, root)->shape) == 1;
+    for (uint32_t i = 0; number && i < n->nin; i++)
+        number = is_number(f, n->in[i]);
+    return number;
 }
 
 int cg_space(const Func *f, const Node *n, Lin *ext)

@@ -27,6 +27,12 @@ static void need_value(Func *f, bool *needed, const Group *k, ValueId v)
         needed[root] = true;
 }
 
+/* Not as an operand of a nest that could compute it. */
+static bool reads_memory(const Group *k, const Node *n, uint32_t i)
+{
+    return k->kind != G_NEST || cg_reads_table(n, i) || n->op == OP_GatherND;
+}
+
 /* Backwards over the groups: which values other groups read from memory.  skip_columns: as if those
  * did not exist. */
 static bool *in_memory(Func *f, Arena *a, bool skip_columns)
@@ -54,7 +60,7 @@ static bool *in_memory(Func *f, Arena *a, bool skip_columns)
             }
             for (uint32_t x = 0; live[i] && n->op != OP_Count && x < n->nin; x++)
                 if (n->in[x] != NONE)
-                    need_value(f, needed, k->kind == G_NEST ? k : NULL, n->in[x]);
+                    need_value(f, needed, reads_memory(k, n, x) ? NULL : k, n->in[x]);
         }
     }
     return needed;
@@ -276,8 +282,7 @@ static bool *find_staying(Func *f)
         for (uint32_t i = 0; i < k->member.n; i++) {
             const Node *n = &f->g->node.at[k->member.at[i].node];
             for (uint32_t j = 0; j < n->nin; j++)
-                if (n->in[j] != NONE && n->op != OP_Count &&
-                    (k->kind != G_NEST || cg_reads_table(n, j) || n->op == OP_GatherND))
+                if (n->in[j] != NONE && n->op != OP_Count && reads_memory(k, n, j))
                     stays[cg_ref(f, n->in[j])->root] = true;
         }
     }

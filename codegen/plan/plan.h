@@ -93,8 +93,8 @@ void cg_fuse(Func *f);
 /* ---- lay.c: spaces of nodes ------------------------------------------------------------------ */
 
 bool cg_is_reduce(Op op);
-/* Count: a number of the rows, computed where it is used */
-bool cg_inline_leaf(const Func *f, ValueId root);
+/* one number, of how many rows there are and of constants and inputs: computed where it is used */
+bool cg_inline_leaf(Func *f, ValueId root);
 bool cg_fusable(const Node *n);
 /* the node's own space: its output's dims, a reduction's input's */
 int cg_space(const Func *f, const Node *n, Lin *ext);
