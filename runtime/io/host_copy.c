@@ -14,7 +14,6 @@ void host_drop(HostCopy *h)
 
 const void *host_copy(HostCopy *h, const void *p, int64_t bytes)
 {
-    Device *d = h->dev;
     if (!h->room) {
         host_drop(h);
         h->last = p;
