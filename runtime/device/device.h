@@ -79,6 +79,9 @@ typedef struct {
     const char *(*error)(void); /* "": nothing has failed on this thread */
     /* What it is called, unique in the machine */
     void (*text)(const Device *d, char *to, int size);
+    /* Bytes of its memory that are in use now and were not when it was opened, by whatever program;
+     * -1: not known */
+    int64_t (*taken)(const Device *d);
 } DeviceOps;
 
 struct Device {

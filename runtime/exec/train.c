@@ -233,6 +233,7 @@ PpStatus steps_finish(Rank *r)
         TRY(group_agree(&r->group,
                         r->replica ? PP_OK : results_write(&r->results, run->output_wanted)));
     }
+    TRY(log_taken(&r->log, &r->group, memory_total(&r->memory), r->dev.op->taken(&r->dev)));
     TRY(log_live(&r->log, &r->group, run->sched, r->live_most));
     TRY(log_shards(&r->log, &r->group, &r->shards));
     TRY(save_end(r));

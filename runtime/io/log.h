@@ -72,6 +72,9 @@ typedef struct {
 PpStatus log_config(const Log *l, Group *g, const LogConfig *c, const MemoryReport *mine);
 /* log_memory.c: all ranks call them */
 PpStatus log_memory(const Log *l, Group *g, const Schedule *s, const MemoryReport *mine);
+/* --verbose, after the steps: what of the device's memory was taken, beside what was planned; taken:
+   -1: not known */
+PpStatus log_taken(const Log *l, Group *g, int64_t planned, int64_t taken);
 /* --verbose, after the steps: microbatches that were alive at once */
 PpStatus log_live(const Log *l, Group *g, const Schedule *s, int most);
 

@@ -1,6 +1,7 @@
 /*
  * log_memory.c - what a run says before its first step: the memory of each rank, what it computes
- * again and what it offloads.  With --verbose, after the last step, what was alive at once.
+ * again and what it offloads.  With --verbose, after the last step, what was alive at once and what a
+ * device has taken.
  */
 #include "log.h"
 
@@ -235,6 +236,22 @@ PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, const MemoryR
     fflush(stdout);
     free(all);
     return s;
+}
+
+PpStatus log_taken(const Log *l, Group *g, int64_t planned, int64_t taken)
+{
+    if (!l->opt->verbose)
+        return PP_OK;
+    int64_t mine[2] = {planned, taken}, *all = malloc((size_t)g->ranks * sizeof mine);
+    if (!all)
+        return pp_no_memory();
+    PpStatus status = g->op->gather(g, mine, sizeof mine, all);
+    for (int k = 0; status == PP_OK && l->speaks && k < g->ranks; k++)
+        if (all[2 * k + 1] >= 0)
+            printf("rank %d device memory: %" PRId64 " bytes planned, %" PRId64 " taken\n", k,
+                   all[2 * k], all[2 * k + 1]);
+    free(all);
+    return status;
 }
 
 PpStatus log_live(const Log *l, Group *g, const Schedule *s, int most)

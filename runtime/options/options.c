@@ -91,7 +91,7 @@ static const Spec specs[] = {
     OPTION("watchdog", K_INT, watchdog, 0, SAME, "SECONDS", "of processes: end a job that has not moved on for so long, or for 20 steps, and say where (default 25; 0: never)"),
     OPTION("save-timeout", K_INT, save_timeout, 0, SAME, "SECONDS", "of processes: end a job in which a rank's checkpoint has not grown for so long (default 600; 0: never)"),
     OPTION("debug-mask-minibatches", K_FLAG, mask, 0, SAME, NULL,    "a microbatch is all rows of the step, zeros where they are another's: the same numbers, for models that keep rows apart"),
-    OPTION("verbose", K_FLAG, verbose, 0, SAME, NULL,      "also the activations' least possible bytes, messages, threads, microbatches alive"),
+    OPTION("verbose", K_FLAG, verbose, 0, SAME, NULL,      "also the activations' least possible bytes, messages, threads, microbatches alive, what a GPU has taken"),
     OPTION("quiet", K_FLAG, quiet, 0, OWN, NULL,      "no lines on standard output"),
 };
 // clang-format on

@@ -76,19 +76,21 @@ compile_products() {
 
 # compile_cu NAME FILE.cu... [FILE.o...]: a program of a few .cu files, for this card or the shim
 compile_cu() {
-    local name=$1 f objects=(); shift
+    local name=$1 f object objects=(); shift
     mkdir -p "$tools/cu"
     local late=()
     for f; do
         case $f in *.o) objects+=("$f"); continue ;; esac
-        objects+=("$tools/cu/$(basename "$f" .cu).$mode${cudnn:+.cudnn}.o")
+        object=${f#"$top/"} object=${object%.cu}        # two of them are called attention.cu
+        objects+=("$tools/cu/${object//\//.}.$mode${cudnn:+.cudnn}.o")
+        [ -z "${ready:-}" ] || [ ! -e "${objects[-1]}" ] || continue
         [ ! -e "${objects[-1]}" ] || [ -n "$(find "$top/runtime" "$top"/tests/{cuda_shim,runtime/device,gpu} -newer "${objects[-1]}" | head -n 1)" ] || continue
         if [ $mode = shim ]; then
             # shellcheck disable=SC2086
             "${CXX:-g++}" -x c++ -std=c++17 -O1 -g -ffp-contract=off -Wno-unknown-pragmas ${SHIMFLAGS:-} -I"$top/tests/cuda_shim" -I"$top" -I"$top/runtime" -c "$f" -o "${objects[-1]}" || return
         else
             # shellcheck disable=SC2086
-            "$nvcc" -std=c++17 -O3 -fmad=false "$arch_flag" ${cudnn:+-DPP_WITH_CUDNN} -I"$top" -I"$top/runtime" -c "$f" -o "${objects[-1]}" &
+            limited "$nvcc" -std=c++17 -O3 -fmad=false "$arch_flag" ${cudnn:+-DPP_WITH_CUDNN} -I"$top" -I"$top/runtime" -c "$f" -o "${objects[-1]}" &
             late+=($!)
         fi
     done
@@ -105,7 +107,8 @@ card() {
     local name value processes small=()
     [ $mode = cuda ] || small=(256 8)
     peak_card=unknown peak_cc=0 peak_memory=$jobs peak_fp32=0 peak_tf32=0 peak_bf16=0 peak_gbs=0 peak_sgemm=0 peak_tgemm=0 peak_copy=0
-    "$tools/card" "${small[@]}" >"$results/card" 2>&1 || { echo "FAILED the card" >>"$tap"; sed 's/^/FAILED the card: /' "$results/card"; return; }
+    [ "$(left)" -gt 0 ] || { echo "late the card" >>"$tap"; return; }
+    limited "$tools/card" "${small[@]}" >"$results/card" 2>&1 || { echo "FAILED the card" >>"$tap"; sed 's/^/FAILED the card: /' "$results/card"; return; }
     while read -r name value; do
         printf -v "peak_$name" %s "$value"
     done <"$results/card"
@@ -113,6 +116,9 @@ card() {
     # a process on a card takes half a GiB before it does anything
     processes=$(awk -v m="$peak_memory" 'BEGIN { printf "%d", 1 + m }')
     [ $mode = shim ] || [ "$jobs" -le "$processes" ] || jobs=$processes
+    card_line
+}
+card_line() {
     echo "$peak_card: float32 $peak_fp32 TFLOP/s (measured $peak_sgemm), TF32 $peak_tf32 (measured $peak_tgemm), bfloat16 $peak_bf16, memory $peak_gbs GB/s (measured $peak_copy), $peak_memory GiB"
 }
 
@@ -120,7 +126,8 @@ card() {
 build() {
     local args=(-j"${cores:-1}")
     [ $mode = cuda ] || args+=(SHIM="$top/tests/cuda_shim" O="$tools/shim" CHECK="${CHECK:-1}")
-    limited make -s -C "$dir/$1" "$2" RUNTIME="${RUNTIME:-$dir/runtime}" RUNTIME_BUILD="$tools/objects" CUDA_ARCH="$arch" "${args[@]}"
+    # shellcheck disable=SC2046
+    limited make -s -C "$dir/$1" "$2" $([ "$2" != pipeline-cuda ] || ready_of "$1") RUNTIME="${RUNTIME:-$dir/runtime}" RUNTIME_BUILD="$tools/objects" CUDA_ARCH="$arch" "${args[@]}"
 }
 
 # The folders of $dir that prepare_case made, of the cases asked for.

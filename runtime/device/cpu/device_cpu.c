@@ -159,6 +159,12 @@ static void meanwhile(Device *d, int (*run)(void *of), void *of)
     (void)d, (void)run, (void)of;
 }
 
+static int64_t taken(const Device *d)
+{
+    (void)d;
+    return -1;
+}
+
 static void text(const Device *d, char *to, int size)
 {
     (void)d;
@@ -204,4 +210,5 @@ const DeviceOps device_cpu = {
     .update = update,
     .error = gemm_error,
     .text = text,
+    .taken = taken,
 };

@@ -82,6 +82,17 @@ bool open_stage(Device *d, CudaStage *s, const DeviceWish *w) {
            PP_BLAS(cublasSetMathMode(*h, math_mode(w)));
 }
 
+/* -1: not known */
+int64_t in_use() {
+    size_t left = 0, all = 0;
+    return PP_CUDA(cudaMemGetInfo(&left, &all)) ? static_cast<int64_t>(all - left) : -1;
+}
+
+int64_t taken(const Device *d) {
+    const int64_t before = cuda_of(d)->before, now = in_use();
+    return before < 0 || now < 0 ? -1 : now - before;
+}
+
 int open(Device *d, const DeviceWish *w) {
     Cuda *c = new (std::nothrow) Cuda();
     int major = 0;
@@ -95,6 +106,7 @@ int open(Device *d, const DeviceWish *w) {
     if (!PP_CUDA(cudaSetDevice(d->number)) ||
         !PP_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, d->number)))
         return 0;
+    c->before = in_use();
     /* of convolutions; the same for all ranks */
     pp_cuda_tf32 = w->tf32;
     c->workspace = major >= 9 ? WORKSPACE_HOPPER : WORKSPACE;
@@ -341,5 +353,5 @@ const DeviceOps device_cuda = {
     alloc_host, release_host, copy,       enable_peer, copy_to,       zero,  add_here,
     round_here, event,        event_free, record,      wait,          done,  sync,
     elapsed,    context,      meanwhile,  half_text,   arithmetic, cuda_params,   norms_here, update_here,
-    pp_cuda_error, text,
+    pp_cuda_error, text, taken,
 };

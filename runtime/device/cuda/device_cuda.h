@@ -33,6 +33,7 @@ struct Cuda {
     CudaStage *stage;
     int stages;
     int64_t workspace;
+    int64_t before; /* of the device's memory, in use when this was opened; -1: not known */
     Optim optim;
 };
 
