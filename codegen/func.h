@@ -114,6 +114,7 @@ typedef struct {
     VEC(Ref *) ref;                 /* resolved views */
     VEC(uint32_t) group_of;         /* the group whose memory or registers hold it */
     VEC(uint8_t) acc;               /* stores to it add */
+    VEC(uint8_t) apart;             /* on a device: rows of it are a product's (pad.c) */
     VEC(Group) group;
     Ids order;                      /* groups in final order */
     VEC(NodeId) after;              /* extra order: node after[2i+1] comes after node after[2i] */

@@ -10,19 +10,39 @@
  */
 #include "plan.h"
 
-/* Where it stands in a program that is not cut: over the root below its views. */
-static void uncut(Func *f, ValueId v, Wide *w)
+/* Where v stands if the root below it stands by itself; apart: with rows apart, but for what a kernel
+ * of its own kind makes. */
+static void over_root(Func *f, ValueId v, bool kept, bool apart, Wide *w)
 {
     const Value *x = val(f->g, v);
     const Node *n = x->kind == V_NODE ? &f->g->node.at[x->node] : NULL;
     Wide in;
-    if (n && op_is_view(n->op) && !cg_is_copy(n)) {
-        uncut(f, n->in[0], &in);
+    if (n && op_is_view(n->op) && !cg_is_copy(n) &&
+        !(kept && cg_bytes(f, n->in[0]) > cg_bytes(f, v))) {
+        over_root(f, n->in[0], kept, apart, &in);
         if (cg_view_apply(f, n, x->out, &in, w))
             return;
     }
-    Ref dense = cg_dense(f, v);
-    *w = cg_widen(&dense);
+    Ref root;
+    apart = apart && n && x->shape.rank > 1 &&
+            (!op_stands_alone(n->op) || cg_is_product(f, n) || cg_is_attention(n));
+    if (!apart || !cg_padded(f, v, false, &root))
+        root = cg_dense(f, v);
+    *w = cg_widen(&root);
+}
+
+bool cg_apart_over_root(Func *f, ValueId v, bool kept, Wide *w)
+{
+    if (!f->sg->device)
+        return false;
+    over_root(f, v, kept, true, w);
+    return cg_product_takes(f, v, w);
+}
+
+void cg_uncut(Func *f, ValueId v, bool kept, Wide *w)
+{
+    if (!cg_apart_over_root(f, v, kept, w))
+        over_root(f, v, kept, false, w);
 }
 
 /* What others than stages read is row-major: an output of the model, and what the runtime takes
@@ -71,7 +91,7 @@ static Ref layout(StageGen *sg, ValueId v)
     if (at.rank < 2 || x->kind != V_NODE || !op_is_view(sg->g->node.at[x->node].op) ||
         plain(sg, v))
         return at;
-    uncut(&f, v, &w);
+    cg_uncut(&f, v, false, &w);
     if (!order_of(&f, &w, order))
         return at;
     Lin stride = lin(1);

@@ -282,8 +282,9 @@ void cg_track(Func *f)
         vec_reserve(f->a, &f->ref, room);
         vec_reserve(f->a, &f->group_of, room);
         vec_reserve(f->a, &f->acc, room);
+        vec_reserve(f->a, &f->apart, room);
     }
-    f->def.n = f->home.n = f->ref.n = f->group_of.n = f->acc.n = n;
+    f->def.n = f->home.n = f->ref.n = f->group_of.n = f->acc.n = f->apart.n = n;
     for (uint32_t v = first; v < n; v++)
         f->def.at[v] = f->group_of.at[v] = NONE;
 }

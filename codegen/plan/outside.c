@@ -97,9 +97,9 @@ uint32_t cg_outside(Func *f, ValueId v)
     const Positions *position = &f->sg->position;
     const struct { BufClass cls; const IdMap *of; bool here; } place[] = {
         {BUF_IN, &position->input, true},
+        {BUF_STASH, &position->stash, f->kind >= F_BACKWARD},
         {BUF_OUT, &position->output, f->kind >= F_BACKWARD},
         {BUF_OUT, &position->shown, f->kind >= F_BACKWARD},
-        {BUF_STASH, &position->stash, f->kind >= F_BACKWARD},
         {BUF_SAVED, &position->saved, f->kind == F_WEIGHT},
         {BUF_DY, &position->dy, f->kind >= F_BACKWARD},
     };

@@ -1,15 +1,13 @@
 /*
- * pad.c - rows that do not meet in the cache.  In: a value that library products read.  Out: a
- * place whose rows stand 64 bytes further apart, if all who read the value can read it so.
+ * pad.c - where rows stand further apart than they are long (rows.c: how far).  In: a value that
+ * library products read or write.  Out: its place.
  *
- * Rows of a multiple of 1,024 bytes share a few sets of the cache, and a product that walks across
- * them finds each gone when it comes back.  Measured with oneDNN 2.6 on one core, operands cold, in
- * GFLOP/s: weight gradients x' dy of 512 rows and 1,024 columns 102 and 113, dy w' 112 and 119,
- * attention heads of 32 columns 80 and 100.  The bits are the same (gemm.c).
+ * On CPUs, where all who read the value can read it so; that is for speed alone, the bits are the
+ * same (gemm.c).  On a device the library's order of additions may follow how far rows are apart.
+ * So no product reads or writes others than these, whatever the cut: what stands otherwise, as a
+ * message or a parameter does, is copied (place.c).
  */
 #include "plan.h"
-
-enum { MEET = 1024, APART = 64 };                       /* bytes */
 
 Readers cg_readers(Func *f, const Ids *list, int n)
 {
@@ -75,24 +73,117 @@ static bool readable(Offer *r, ValueId v, const Wide *at)
 bool cg_pad(Func *f, ValueId v, const Readers *readers, Ref *at)
 {
     const Value *x = val(f->g, v);
-    int rank = x->shape.rank, size = (int)dtype_size(x->dtype);
-    if (rank < 2 || !dtype_is_float(x->dtype) || shape_elements(&x->shape) == 0)
+    int rank = x->shape.rank;
+    Ref r;
+    if (f->sg->device || rank < 2 || !dtype_is_float(x->dtype) || shape_elements(&x->shape) == 0)
         return false;
-    Ref r = cg_dense(f, v);
-    Lin row = r.ext[rank - 1];
-    if (row.b != 0 || row.c * size % MEET != 0 || lin_is(r.ext[rank - 2], 1))
+    Lin row = cg_ext(f, v, rank - 1);
+    if (lin_eq(row, cg_row_apart(false, row, x->dtype)) || lin_is(cg_ext(f, v, rank - 2), 1) ||
+        !cg_padded(f, v, false, &r))
         return false;
-    Lin stride = lin(row.c + APART / size);
-    for (int d = rank - 2; d >= 0; d--) {
-        if (!lin_is(r.ext[d], 1))
-            r.stride[d] = stride;
-        if (!lin_mul(stride, r.ext[d], &stride))
-            return false;
-    }
     Offer offer = {f, readers, false};
     Wide w = cg_widen(&r);
     if (!readable(&offer, v, &w) || !offer.product)
         return false;
     *at = r;
     return true;
+}
+
+/* ---- on a device ------------------------------------------------------------------------------ */
+
+static void mark(Func *f, ValueId v)
+{
+    const Node *maker = f->def.at[v] == NONE ? NULL : &f->g->node.at[f->def.at[v]];
+    if (!maker || cg_fusable(maker) || cg_is_product(f, maker) || cg_is_attention(maker) ||
+        maker->op == OP_Concat)
+        f->apart.at[v] = true;
+}
+
+void cg_apart(Func *f, const Ids *list, int n)
+{
+    Wide w;
+    for (int l = 0; f->sg->device && l < n; l++)
+        for (uint32_t i = 0; i < list[l].n; i++) {
+            const Node *x = &f->g->node.at[list[l].at[i]];
+            if (!cg_is_product(f, x))
+                continue;
+            mark(f, x->out[0]);
+            for (uint32_t k = 0; k < 2; k++)
+                if (cg_apart_over_root(f, x->in[k], false, &w))
+                    mark(f, cg_below(f, x->in[k]));
+        }
+}
+
+static bool same_strides(const Wide *x, const Wide *y)
+{
+    bool same = x->n == y->n;
+    for (int i = 0; same && i < x->n; i++)
+        same = lin_eq(x->ext[i], y->ext[i]) && lin_eq(x->stride[i], y->stride[i]);
+    return same;
+}
+
+/* The buffer of what is there when the function begins; NONE: it is made here. */
+static const Buffer *there(Func *f, ValueId v, Wide *w)
+{
+    return cg_wide(f, v, w) && w->buf != NONE && f->buf.at[w->buf].cls != BUF_WORK
+               ? &f->buf.at[w->buf] : NULL;
+}
+
+/* Is it of the forward, for a function of the backward? */
+static bool kept(const Func *f, const Buffer *b)
+{
+    return b && f->kind >= F_BACKWARD && b->cls != BUF_DY;
+}
+
+/* Is one of its dimensions as far apart as the batch has rows? */
+static bool by_batch(const Wide *w)
+{
+    bool is = false;
+    for (int i = 0; i < w->n; i++)
+        is |= w->stride[i].b != 0;
+    return is;
+}
+
+bool cg_as_uncut(Func *f, ValueId v)
+{
+    Wide w, uncut;
+    const Buffer *b = f->sg->device ? there(f, v, &w) : NULL;
+    if (!b || (b->cls != BUF_IN && b->cls != BUF_DY && b->cls != BUF_OUT))
+        return true;
+    cg_uncut(f, v, kept(f, b), &uncut);
+    return cg_product_takes(f, v, &uncut) ? same_strides(&w, &uncut) : !by_batch(&w);
+}
+
+/* Is the dimension before the last the contiguous one: by strides, or, where these are several a
+ * dimension, by the node that has turned them? */
+static bool turned(const Func *f, ValueId v, const Wide *w)
+{
+    const Value *x = val(f->g, v);
+    const Node *n = x->kind == V_NODE ? &f->g->node.at[x->node] : NULL;
+    int last = x->shape.rank - 1;
+    const int *first = w->first;
+    if (n && n->op == OP_Transpose)
+        return n->attr.axes[last] == last - 1 && n->attr.axes[last - 1] == last;
+    bool one = first[last] - first[last - 1] == 1, other = first[last + 1] - first[last] == 1;
+    return one && lin_is(w->stride[first[last - 1]], 1) &&
+           !(other && lin_is(w->stride[first[last]], 1));
+}
+
+/* As without a cut, where the product reads it so; else, where that does, with the dimension that is
+ * contiguous there; else row-major. */
+bool cg_factor_place(Func *f, const Node *n, uint32_t i, Ref *at)
+{
+    ValueId v = n->in[i];
+    Wide w;
+    if (!f->sg->device)
+        return false;
+    bool of_forward = kept(f, there(f, v, &w));
+    cg_uncut(f, v, of_forward, &w);
+    if (cg_product_takes(f, v, &w) && (i > 0 || cg_product_folds_at(f, n, &w)) &&
+        cg_narrow(f, &w, v, at))
+        return true;
+    if (!cg_padded(f, v, turned(f, v, &w), at))
+        return false;
+    w = cg_widen(at);
+    return i > 0 || cg_product_folds_at(f, n, &w) || cg_padded(f, v, false, at);
 }

@@ -10,6 +10,8 @@
 #include "plan.h"
 
 typedef struct { ValueId v; Ref at; bool acc, alone; NodeId after; } Sink;
+/* at: without its buffer */
+typedef struct { ValueId of, copy; Ref at; } FactorCopy;
 typedef struct {
     Func *f;
     VEC(Sink) sink;
@@ -20,6 +22,7 @@ typedef struct {
     /* read by a product, which takes several strides a batch dimension */
     bool *factor;
     VEC(ValueId) copy;              /* dense copy of a value, by value id */
+    VEC(FactorCopy) factors;        /* copies for a device's products */
 } Place;
 
 static Ref place_in(Func *f, BufClass cls, uint32_t index, ValueId v)
@@ -200,7 +203,7 @@ static Ref slice_of(const Func *f, const Ref *whole, int axis, int64_t at, Value
 static Ref padded_or_dense(Place *p, ValueId v)
 {
     Ref r;
-    return cg_pad(p->f, v, &p->readers, &r) ? r : cg_dense(p->f, v);
+    return cg_pad(p->f, v, &p->readers, &r) ? r : cg_own(p->f, v);
 }
 
 static void own_home(Place *p, ValueId v)
@@ -291,7 +294,7 @@ static void pad_rows(Place *p)
                 continue;
             bool found = p->product_reads[v]
                              ? cg_pad(f, v, &p->readers, &at)
-                             : cg_is_product(f, n) &&
+                             : !f->sg->device && cg_is_product(f, n) &&
                                    as_its_result(p, v, p->uses[v] == 1 ? reader[v] : NONE, &at);
             if (!found || (!cg_fusable(n) && !cg_call_writes(f, n, &at)))
                 continue;
@@ -339,8 +342,9 @@ static ValueId reshaped(Place *p, ValueId v, const Shape *s, int batch, uint32_t
     return y;
 }
 
-/* A view with several strides a dimension is copied in the shape of its parts. */
-static ValueId copy_parts(Place *p, ValueId v, uint32_t origin, Ids *list)
+/* A view with several strides a dimension is copied in the shape of its parts; the copy's place may
+   be settled as that of the whole value. */
+static ValueId copy_parts(Place *p, ValueId v, const Ref *place, uint32_t origin, Ids *list)
 {
     Func *f = p->f;
     Value x = *val(f->g, v);
@@ -356,7 +360,19 @@ static ValueId copy_parts(Place *p, ValueId v, uint32_t origin, Ids *list)
     }
     ValueId parts = reshaped(p, v, &s, batch, origin, list);
     ValueId copy = copy_to(p, parts, NULL, false, origin, list);
-    return reshaped(p, copy, &x.shape, x.batch, origin, list);
+    ValueId whole = reshaped(p, copy, &x.shape, x.batch, origin, list);
+    Ref r;
+    if (place) {
+        Wide want = cg_widen(place), at;
+        if (!cg_view_invert(f, &f->g->node.at[f->def.at[whole]], &want, &at) ||
+            !cg_narrow(f, &at, copy, &r))
+            BUG("value %u cannot be copied with its rows apart", v);
+        r.root = copy;
+        f->buf.at[r.buf].value = copy;
+        f->home.at[copy] = arena_new_of(f->a, Ref);
+        *f->home.at[copy] = r;
+    }
+    return whole;
 }
 
 /* A row-major copy, made once. */
@@ -365,9 +381,42 @@ static ValueId dense_copy(Place *p, ValueId v, uint32_t origin, Ids *list)
     while (p->copy.n <= v)
         vec_push(p->f->scratch, &p->copy, NONE);
     if (p->copy.at[v] == NONE)
-        p->copy.at[v] = cg_ref(p->f, v)->wide ? copy_parts(p, v, origin, list)
+        p->copy.at[v] = cg_ref(p->f, v)->wide ? copy_parts(p, v, NULL, origin, list)
                                               : copy_to(p, v, NULL, false, origin, list);
     return p->copy.at[v];
+}
+
+/* For a device's product: with the dimensions in the order in which it finds them without a cut,
+   and rows apart; one for all products that ask for the same place. */
+static ValueId factor_copy(Place *p, ValueId v, Ref *at, uint32_t origin, Ids *list)
+{
+    Func *f = p->f;
+    for (uint32_t i = 0; i < p->factors.n; i++)
+        if (p->factors.at[i].of == v && cg_ref_same(&p->factors.at[i].at, at))
+            return p->factors.at[i].copy;
+    FactorCopy c = {.of = v, .at = *at};
+    at->buf = cg_buffer(f, BUF_WORK, 0, v);
+    /* a slice begins where it does in the value that it is of, and so at as many bytes */
+    f->buf.at[at->buf].bytes = cg_ref_bytes(f, at, v) +
+                               lin_at(at->off, f->g->batch > 0 ? f->g->batch : 1) *
+                                   (int64_t)dtype_size(val(f->g, v)->dtype);
+    if (cg_ref(f, v)->wide) {
+        c.copy = copy_parts(p, v, at, origin, list);
+    } else {
+        c.copy = copy_to(p, v, at, false, origin, list);
+        f->buf.at[at->buf].value = c.copy;
+    }
+    vec_push(f->scratch, &p->factors, c);
+    return c.copy;
+}
+
+/* What a call reads instead of its operand i. */
+static ValueId copied(Place *p, const Node *n, uint32_t i, Ids *list)
+{
+    Ref at;
+    return cg_is_factor(p->f, n, i) && cg_factor_place(p->f, n, i, &at)
+               ? factor_copy(p, n->in[i], &at, n->origin, list)
+               : dense_copy(p, n->in[i], n->origin, list);
 }
 
 /* The node with operand i replaced; the graph's own node stays as it is. */
@@ -407,7 +456,7 @@ static void settle(Place *p, NodeId id, Ids *list)
     } else if (!cg_fusable(&n)) {
         for (uint32_t j = 0; j < n.nin; j++)
             if (n.in[j] != NONE && !cg_call_reads(f, &n, j))
-                id = with_operand(f, id, j, dense_copy(p, n.in[j], n.origin, list));
+                id = with_operand(f, id, j, copied(p, &n, j, list));
     }
     vec_push(f->a, list, id);
 }
@@ -514,6 +563,7 @@ static void offer_sinks(Place *p)
 void cg_place(Func *f)
 {
     Place p = {.f = f};
+    cg_apart(f, &f->node, 1);
     sinks(&p);
     count_uses(&p);
     offer_sinks(&p);

@@ -14,6 +14,13 @@ Ref cg_dense(const Func *f, ValueId v);                 /* row-major, offset 0, 
 bool cg_is_dense(const Ref *r);
 /* at full rows, from the first element to the last */
 int64_t cg_ref_bytes(const Func *f, const Ref *r, ValueId v);
+/* how far rows of a product's are apart, that are so long; of the one row of a vector */
+Lin cg_row_apart(bool device, Lin row, Dtype t);
+Lin cg_row(bool device, Lin ext, Dtype t);
+bool cg_rows_fit(bool device, Lin ld, Dtype t);         /* do products take rows so far apart? */
+/* row-major, or with the last two dimensions turned round, with rows so far apart; false: that
+   cannot be said */
+bool cg_padded(const Func *f, ValueId v, bool turned, Ref *at);
 
 /* ---- view.c ---------------------------------------------------------------------------------- */
 
@@ -28,6 +35,10 @@ bool cg_view_invert(Func *f, const Node *n, const Wide *out, Wide *r);
 NodeId cg_maker(const Func *f, ValueId v);
 /* below all views, whether strides can express them or not */
 ValueId cg_root(Func *f, ValueId v);
+ValueId cg_below(const Func *f, ValueId v);             /* the same, of the graph's views alone */
+/* where a root stands by itself: row-major, on a device with rows apart where products are to
+   (Func.apart); or what a view shows */
+Ref cg_own(const Func *f, ValueId v);
 Wide cg_widen(const Ref *r);
 bool cg_recuts(const Func *f, const Node *n);
 /* where an output of a view stands */
@@ -43,6 +54,11 @@ ValueId cg_view_operand(const Func *f, const Node *n);
 void cg_edges(StageGen *sg);                            /* before all that asks for places */
 /* no buffer; of values that no view makes, row-major */
 const Ref *cg_edge(StageGen *sg, ValueId v);
+/* where a product's operand stands in a program that is not cut; kept: from the forward, where a
+   part of a larger value is kept by itself */
+void cg_uncut(Func *f, ValueId v, bool kept, Wide *w);
+/* on a device: is it read as it is when the root below its views has rows apart? */
+bool cg_apart_over_root(Func *f, ValueId v, bool kept, Wide *w);
 
 /* ---- outside.c ------------------------------------------------------------------------------- */
 
@@ -77,14 +93,20 @@ bool cg_has_chains(const StageGen *sg);                 /* would it find any? */
 void cg_place(Func *f);
 bool cg_keeps_inner(const Ref *r);
 
-/* ---- pad.c: rows a little further apart ------------------------------------------------------ */
+/* ---- pad.c: how far rows are apart ----------------------------------------------------------- */
 
 /* The nodes of some lists that read a value, in their order: node[first[v]] up to node[first[v +
  * 1]]; once per operand. */
 typedef struct { uint32_t *first; NodeId *node; } Readers;
 Readers cg_readers(Func *f, const Ids *list, int n);
-/* A padded place for v (no buffer yet) that all its readers can take, when it pays. */
+/* On CPUs a padded place for v (no buffer yet) that all its readers can take, when it pays. */
 bool cg_pad(Func *f, ValueId v, const Readers *readers, Ref *at);
+/* On a device: marks the values of which products of these lists read or write rows (Func.apart). */
+void cg_apart(Func *f, const Ids *list, int n);
+/* ... does what has crossed a cut stand as it would without it?  The place of a copy of operand i
+   that it is read from */
+bool cg_as_uncut(Func *f, ValueId v);
+bool cg_factor_place(Func *f, const Node *n, uint32_t i, Ref *at);
 
 /* ---- fuse.c ---------------------------------------------------------------------------------- */
 
@@ -134,6 +156,7 @@ bool cg_is_factor(const Func *f, const Node *n, uint32_t i);
 bool cg_product_takes(const Func *f, ValueId v, const Wide *w);  /* as an operand, standing there */
 bool cg_product_reads(Func *f, ValueId v);              /* as an operand, where it stands */
 bool cg_product_folds(Func *f, const Node *n);          /* A stands as one matrix? */
+bool cg_product_folds_at(const Func *f, const Node *n, const Wide *a);  /* would it there? */
 bool cg_product_writes(const Func *f, const Node *n, const Ref *r);
 bool cg_batches_fit(Func *f, const Node *n);
 void cg_product(Func *f, const Node *n, Step *s);       /* fills in product and arguments */

@@ -19,7 +19,7 @@ static int64_t probe(const Func *f, Lin x)
     return lin_at(x, f->g->batch > 1 ? f->g->batch : 1009);
 }
 
-static Side side(const Func *f, const Ref *r)
+static Side side(const Func *f, const Ref *r, Dtype t)
 {
     Side s = {0};
     int m = r->rank - 2, n = r->rank - 1;
@@ -29,18 +29,19 @@ static Side side(const Func *f, const Ref *r)
     if (one_row || one_column) {
         Lin stride = one_row ? sn : sm;
         if (one_row && one_column)
-            return (Side){true, false, lin(1)};
+            return (Side){true, false, cg_row(f->sg->device, lin(1), t)};
         bool unit = lin_is(stride, 1);
         /* [1, n] by columns of one; [m, 1] as a row */
         s.trans = one_row ? !unit : unit;
-        s.ld = unit ? (one_row ? r->ext[n] : r->ext[m]) : stride;
-        s.ok = probe(f, stride) > 0;
+        s.ld = unit ? cg_row(f->sg->device, one_row ? r->ext[n] : r->ext[m], t) : stride;
+        s.ok = probe(f, stride) > 0 && cg_rows_fit(f->sg->device, s.ld, t);
         return s;
     }
     s.trans = !lin_is(sn, 1);
     s.ld = s.trans ? sn : sm;
     s.ok =
-        lin_is(s.trans ? sm : sn, 1) && probe(f, s.ld) >= probe(f, s.trans ? r->ext[m] : r->ext[n]);
+        lin_is(s.trans ? sm : sn, 1) && cg_rows_fit(f->sg->device, s.ld, t) &&
+        probe(f, s.ld) >= probe(f, s.trans ? r->ext[m] : r->ext[n]);
     return s;
 }
 
@@ -48,6 +49,7 @@ static bool library_type(Dtype t) { return type_library(t) != NULL; }
 
 typedef struct {
     uint32_t buf;
+    Dtype type;
     Lin off, row, col, batch[PRODUCT_BATCH];
 } Matrix;
 
@@ -86,6 +88,7 @@ static void matrix(Func *f, ValueId v, Wide *w, Matrix *x)
     x->row = r.stride[0];
     x->col = r.stride[1];
     x->buf = w->buf;
+    x->type = val(f->g, v)->dtype;
 }
 
 bool cg_batches(const Func *f, const Wide *const *w, int operands, ValueId like, Batches *out)
@@ -259,7 +262,7 @@ static Matrix turned(Matrix x)
 static Side stored(const Func *f, const Matrix *x, Lin rows, Lin cols)
 {
     Ref r = {.rank = 2, .ext = {rows, cols}, .stride = {x->row, x->col}};
-    return side(f, &r);
+    return side(f, &r, x->type);
 }
 
 static ProductSide product_side(Step *s, Arena *a, const Matrix *x, Lin ld, ValueId v, bool written,
@@ -384,7 +387,7 @@ bool cg_is_factor(const Func *f, const Node *n, uint32_t i)
 bool cg_product_takes(const Func *f, ValueId v, const Wide *w)
 {
     Ref r;
-    return last_two(f, w, v, &r) && side(f, &r).ok;
+    return last_two(f, w, v, &r) && side(f, &r, val(f->g, v)->dtype).ok;
 }
 
 bool cg_product_reads(Func *f, ValueId v)
@@ -415,13 +418,18 @@ static bool folds(const Func *f, const Node *n, ValueId v, const Wide *w)
             if (!lin_mul(two.ext[0], w->ext[q], &two.ext[0]))
                 return true; /* nor would it be, standing otherwise */
         }
-    return side(f, &two).ok;
+    return side(f, &two, val(f->g, v)->dtype).ok;
+}
+
+bool cg_product_folds_at(const Func *f, const Node *n, const Wide *a)
+{
+    return folds(f, n, n->in[0], a);
 }
 
 bool cg_product_folds(Func *f, const Node *n)
 {
     Wide w;
-    return cg_wide(f, n->in[0], &w) && folds(f, n, n->in[0], &w);
+    return cg_wide(f, n->in[0], &w) && cg_product_folds_at(f, n, &w);
 }
 
 /* Merged batch dimensions may be cut in ways that do not fit: then the operand is copied. */
@@ -440,7 +448,7 @@ bool cg_product_writes(const Func *f, const Node *n, const Ref *r)
     Ref two = {.rank = 2,
                .ext = {r->ext[r->rank - 2], r->ext[r->rank - 1]},
                .stride = {r->stride[r->rank - 2], r->stride[r->rank - 1]}};
-    Side s = side(f, &two);
+    Side s = side(f, &two, val(f->g, n->out[0])->dtype);
     Wide w = cg_widen(r);
     return s.ok && (n->op != OP_MatMulBias || !s.trans) && folds(f, n, n->out[0], &w);
 }

@@ -1,6 +1,15 @@
 /*
  * rows.c - how a value stands by itself.  In: a value of a function.  Out: its extents, in the rows
- * of the batch, its row-major place, and how many bytes a place takes.
+ * of the batch, its row-major place, and how many bytes a place takes; the place in which its rows
+ * are as far apart as those that library products read and write, by a rule for each target.
+ *
+ * On CPUs rows of a multiple of 1,024 bytes share a few sets of the cache, and a product that walks
+ * across them finds each gone when it comes back: they stand 64 bytes further apart.  Measured with
+ * oneDNN 2.6 on one core, operands cold, in GFLOP/s: weight gradients x' dy of 512 rows and 1,024
+ * columns 102 and 113, dy w' 112 and 119, attention heads of 32 columns 80 and 100.
+ *
+ * On a device the library has its fast kernels, and ours load several elements at once, only where
+ * rows begin at multiples of 16 bytes; long ones begin with a line of the cache, of 128.
  */
 #include "plan.h"
 
@@ -59,4 +68,55 @@ int64_t cg_ref_bytes(const Func *f, const Ref *r, ValueId v)
         last += (n - 1) * lin_at(r->stride[d], rows);
     }
     return (last + 1) * (int64_t)dtype_size(val(f->g, v)->dtype);
+}
+
+/* ---- rows of products ------------------------------------------------------------------------- */
+
+enum { MEET = 1024, APART = 64, PIECE = 16, LINE = 128, LONG = 1024 };  /* bytes */
+
+/* From one row to the next, of so many bytes. */
+static int64_t apart_cpu(int64_t row) { return row % MEET == 0 ? row + APART : row; }
+
+static int64_t apart_device(int64_t row)
+{
+    int64_t by = row > LONG ? LINE : PIECE;
+    return (row + by - 1) / by * by;
+}
+
+static int64_t (*const apart_of[])(int64_t) = {apart_cpu, apart_device};
+
+/* The same in elements.  Rows that are as long as the batch has rows stand as they come. */
+Lin cg_row_apart(bool device, Lin row, Dtype t)
+{
+    int64_t size = (int64_t)dtype_size(t);
+    return row.b != 0 ? row : lin(apart_of[device](row.c * size) / size);
+}
+
+bool cg_rows_fit(bool device, Lin ld, Dtype t)
+{
+    return !device || lin_eq(ld, cg_row_apart(device, ld, t));
+}
+
+Lin cg_row(bool device, Lin ext, Dtype t)
+{
+    return device ? cg_row_apart(device, ext, t) : ext;
+}
+
+/* Numbers that stand one in a row are a vector. */
+bool cg_padded(const Func *f, ValueId v, bool turned, Ref *at)
+{
+    Ref r = cg_dense(f, v);
+    int last = r.rank - 1;
+    Lin stride = lin(1);
+    for (int i = last; i >= 0; i--) {
+        int d = turned && i >= last - 1 ? 2 * last - 1 - i : i;
+        r.stride[d] = lin_is(r.ext[d], 1) ? lin(0) : stride;
+        Lin ext = r.ext[d];
+        if (i == last && !lin_is(ext, 1))
+            ext = cg_row_apart(f->sg->device, ext, val(f->g, v)->dtype);
+        if (!lin_mul(stride, ext, &stride))
+            return false;
+    }
+    *at = r;
+    return true;
 }

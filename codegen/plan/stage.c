@@ -178,7 +178,7 @@ static bool layout_above(Func *f, const Readers *readers, ValueId v, ValueId u, 
         if ((node->op == OP_Reshape || node->op == OP_Transpose) && !cg_ref_try(f, y, &now) &&
             read_plainly(f, readers, y)) {
             if (!cg_pad(f, y, readers, &whole))
-                whole = cg_dense(f, y);
+                whole = cg_own(f, y);
             Wide want = cg_widen(&whole);
             if (place_below(f, y, &want, v, &r) && cg_keeps_inner(&r) && takes(f, readers, v, &r)) {
                 *at = r;
@@ -198,8 +198,11 @@ static Ref *layout_of(StageGen *sg, Func *f, ValueId v, const Readers *readers)
 {
     Ref *at = arena_new_of(sg->a, Ref), r;
     *at = *cg_edge(sg, v);
-    if (cg_is_dense(at) && f->def.at[v] != NONE && !layout_above(f, readers, v, v, at) && cg_pad(f, v, readers, &r) &&
-        takes(f, readers, v, &r))
+    if (!cg_is_dense(at) || f->def.at[v] == NONE || layout_above(f, readers, v, v, at))
+        return at;
+    if (!cg_pad(f, v, readers, &r))
+        r = cg_own(f, v);
+    if (takes(f, readers, v, &r))
         *at = r;
     return at;
 }
@@ -262,6 +265,7 @@ static int64_t lay_out_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const
     Func *f = cg_function_new(sg, kind, a, a);
     int64_t bytes = 0;
     cg_lower(f, nodes);
+    cg_apart(f, (Ids[]){f->node, *later}, 2);
     for (uint32_t i = 0; i < read->n; i++)
         root_of[i] = NONE;
     choose_kept(f, read, kept, position, root_of);
@@ -389,21 +393,32 @@ StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device)
     return sg;
 }
 
-/* Products of rows that the data choose: their sizes come from the host. */
-static bool packs_rows(const StageGen *sg)
+/* A product of rows that the data choose, whose sizes come from the host, or of rows that a device's
+ * library does not take. */
+static bool other_product(const Step *s)
+{
+    const Product *p = s->kind == STEP_PRODUCT && !s->empty ? s->product : NULL;
+    bool other = p && (p->packed != PACKED_NONE || !cg_rows_fit(true, p->a.ld, p->type) ||
+                       !cg_rows_fit(true, p->b.ld, p->type) ||
+                       !cg_rows_fit(true, p->c.ld, p->result));
+    for (uint32_t i = 0; i < s->inner.n; i++)
+        other |= other_product(&s->inner.at[i]);
+    return other;
+}
+
+static bool other_products(const StageGen *sg)
 {
     for (int k = 0; k < F_COUNT; k++)
-        for (uint32_t i = 0; sg->func[k] && i < sg->func[k]->step.n; i++) {
-            const Step *s = &sg->func[k]->step.at[i];
-            if (s->kind == STEP_PRODUCT && !s->empty && s->product->packed != PACKED_NONE)
+        for (uint32_t i = 0; sg->func[k] && i < sg->func[k]->step.n; i++)
+            if (other_product(&sg->func[k]->step.at[i]))
                 return true;
-        }
     return false;
 }
 
 StageGen *cg_stage_device(Arena *a, Pipe *p, uint32_t index, StageGen *sg)
 {
-    return p != sg->pipe || cg_has_chains(sg) || packs_rows(sg) ? cg_stage(a, p, index, true) : sg;
+    return p != sg->pipe || cg_has_chains(sg) || other_products(sg) ? cg_stage(a, p, index, true)
+                                                                    : sg;
 }
 
 int64_t cg_bytes_work_of(const StageGen *sg, FuncKind kind, Target target)

@@ -325,7 +325,7 @@ static bool root_ref(Func *f, ValueId v, Ref *r)
     }
     if (cg_is_view(f, f->def.at[v]))
         return false;
-    *r = cg_dense(f, v); /* no home yet: as if it had its own buffer */
+    *r = cg_own(f, v); /* no home yet: as if it had its own buffer */
     return true;
 }
 
@@ -335,6 +335,21 @@ NodeId cg_maker(const Func *f, ValueId v)
     return f->def.at[v] != NONE           ? f->def.at[v]
            : val(f->g, v)->kind == V_NODE ? val(f->g, v)->node
                                           : NONE;
+}
+
+/* The value whose memory v is, through views. */
+ValueId cg_below(const Func *f, ValueId v)
+{
+    for (NodeId n = cg_maker(f, v); n != NONE && cg_is_view(f, n); n = cg_maker(f, v))
+        v = cg_view_operand(f, &f->g->node.at[n]);
+    return v;
+}
+
+Ref cg_own(const Func *f, ValueId v)
+{
+    Ref at;
+    return f->apart.at[cg_below(f, v)] && val(f->g, v)->shape.rank > 1 && cg_padded(f, v, false, &at)
+               ? at : cg_dense(f, v);
 }
 
 ValueId cg_root(Func *f, ValueId v)
@@ -395,8 +410,9 @@ const Ref *cg_ref(Func *f, ValueId v)
         if (r.buf == NONE) {                            /* a root without a home: its own buffer */
             INSIST(r.root == v || f->def.at[r.root] != NONE);
             Ref *home = arena_new_of(f->a, Ref);
-            *home = cg_dense(f, r.root);
+            *home = cg_own(f, r.root);
             home->buf = cg_buffer(f, BUF_WORK, 0, r.root);
+            f->buf.at[home->buf].bytes = cg_ref_bytes(f, home, r.root);
             f->home.at[r.root] = home;
             if (r.root != v)
                 resolve(f, v, &r);

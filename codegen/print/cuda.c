@@ -48,9 +48,9 @@ static void single(Cuda *c)
 static void points(Cuda *c)
 {
     const Nest *n = c->p.n;
-    Lin all = cuda_product(n, 0, n->nd), work = all;
     cuda_choose_vector(c, n->nd - 1);
-    if (c->vec == 4 && !lin_div(all, lin(4), &work))
+    Lin all = cuda_product(n, 0, n->nd - 1), work;
+    if (!lin_mul(all, cuda_extent(c, n->nd - 1), &all) || !lin_div(all, lin(c->vec), &work))
         BUG("fours that do not divide");
     cuda_kernel(c, CUDA_BLOCK, cuda_grid(c, "pp_blocks", work, CUDA_BLOCK), "256");
     const char *dim[NEST_DIMS], *linear = n->nd == 1 ? "j" : "e", *four = c->vec == 4 ? "4 * " : "";

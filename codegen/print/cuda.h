@@ -21,6 +21,7 @@ typedef struct {
     /* elements that a thread takes at once: 4 or 1 */
     int vec;
     int along;                                          /* the dimension in which they lie */
+    bool tail;                                          /* whose last ones are fewer than four */
     bool *vector;                                       /* loads and stores of four at once */
     bool *still;                                        /* does not vary along that dimension */
     /* loads that go through a tile of shared memory */
@@ -41,6 +42,7 @@ Lin cuda_product(const Nest *n, int from, int to);                              
 const char *cuda_sum(Cuda *c, const char *index, const char *more);             /* "j + k" */
 void cuda_choose_vector(Cuda *c, int along);
 void cuda_choose_one(Cuda *c);
+Lin cuda_extent(const Cuda *c, int d);                  /* of all that threads take: whole fours */
 /* Prints const int i0 = e / 16; .. for the dimensions that loads, or stores, depend on. */
 void cuda_decode(Cuda *c, const char *linear, int from, int to, const char *const *name, bool loads,
                  bool stores);

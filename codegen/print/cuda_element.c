@@ -3,7 +3,8 @@
  * of a nest and what they use.
  *
  * A thread takes four elements that lie together (16 bytes a load) where every result does, else
- * one.
+ * one.  A row need be no multiple of four, if rows begin at one: of its last four it takes those
+ * that are there.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -71,18 +72,36 @@ static bool together(const Cuda *c, const Stmt *s)
     return yes;
 }
 
+/* May it be any number of elements?  Of a long row, whose dimension is one. */
+static bool may_end(const Cuda *c)
+{
+    enum { LONG_ROW = 64 };
+    const Nest *n = c->p.n;
+    Lin row = n->ext[c->along];
+    bool one = n->kind == NEST_POINT || (n->kind == NEST_ROW && n->nd == n->nouter + 1);
+    return one && row.b == 0 && row.c >= LONG_ROW;
+}
+
+Lin cuda_extent(const Cuda *c, int d)
+{
+    Lin x = c->p.n->ext[d];
+    return c->tail && d == c->along ? lin((x.c + 3) / 4 * 4) : x;
+}
+
 void cuda_choose_vector(Cuda *c, int along)
 {
     const Nest *n = c->p.n;
-    bool all = n->nd > 0 && fours(n->ext[along]), any = false;
     c->along = along;
+    c->tail = n->nd > 0 && !fours(n->ext[along]);
+    bool all = n->nd > 0 && (!c->tail || may_end(c)), any = false;
     c->vec = 1;
     mark_still(c);
     for (uint32_t i = 0; all && i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         bool store = s->kind == S_STORE && !s->row && n->kind != NEST_COLUMN;
         c->vector[i] = (store || (s->kind == S_LOAD && !c->still[i])) && together(c, s);
-        all &= !store || c->vector[i];
+        /* one that may be left out is done one by one */
+        all &= !store || c->vector[i] || n->arg.at[s->arg].optional;
         any |= c->vector[i];
     }
     if (all && any)
@@ -94,6 +113,7 @@ void cuda_choose_vector(Cuda *c, int along)
 void cuda_choose_one(Cuda *c)
 {
     c->vec = 1;
+    c->tail = false;
     for (uint32_t i = 0; i < c->p.n->stmt.n; i++)
         c->vector[i] = false;
 }
@@ -185,15 +205,30 @@ static const char *stored(Cuda *c, const Stmt *store)
                          *type_narrowing(store->type) ? BINDS_ATOM : BINDS_CHOICE);
 }
 
+/* ", 50257 - j": how many are left; "" where there are four. */
+static const char *left(Cuda *c)
+{
+    return c->tail ? arena_printf(c->p.a, ", %s - %s", print_lin(&c->p, c->p.n->ext[c->along]),
+                                  c->p.dim[c->along])
+                   : "";
+}
+
 static void load_four(Cuda *c, uint32_t i)
 {
     const Stmt *s = &c->p.n->stmt.at[i];
     if (s->keep) {
-        text_line(c->p.t, "pp_load4(%s, %s);", row_buffer(c, i, false), place(c, s));
+        text_line(c->p.t, "pp_load4(%s, %s%s);", row_buffer(c, i, false), place(c, s), left(c));
         return;
     }
     text_line(c->p.t, "%s v%u[4];", cg_ctype(s->type), i);
-    text_line(c->p.t, "pp_load4(v%u, %s);", i, place(c, s));
+    text_line(c->p.t, "pp_load4(v%u, %s%s);", i, place(c, s), left(c));
+}
+
+/* A store of all four, which have to be made. */
+static bool gathered(const Cuda *c, uint32_t i)
+{
+    const Stmt *s = &c->p.n->stmt.at[i];
+    return s->kind == S_STORE && c->vector[i] && !moved(c, s);
 }
 
 /* What does not vary among the four, and their loads; then each of the four; then their stores. */
@@ -207,45 +242,50 @@ static void four_elements(Cuda *c, const char *index)
             continue;
         if (c->vector[i] && s->kind == S_LOAD)
             load_four(c, i);
-        else if (s->kind == S_STORE && !moved(c, s))
-            text_line(c->p.t, "%s o%u[4];", cg_ctype(s->type), i);
+        else if (gathered(c, i))
+            text_line(c->p.t, "%s o%u[4]%s;", cg_ctype(s->type), i, c->tail ? " = {}" : "");
         else if (c->still[i] && s->kind != S_REDUCE && s->kind != S_STORE)
             value(c, i);
         else
             any |= s->kind != S_STORE;
         if (s->kind == S_STORE && s->acc)
-            text_line(c->p.t, "pp_load4(o%u, %s);", i, place(c, s));
-        any |= s->kind == S_STORE && !moved(c, s);
+            text_line(c->p.t, "pp_load4(o%u, %s%s);", i, place(c, s), left(c));
+        any |= s->kind == S_STORE && (gathered(c, i) || !c->vector[i]);
     }
     if (any) {
         text_line(c->p.t, "#pragma unroll");
-        text_line(c->p.t, "for (int k = 0; k < 4; k++) {");
+        text_line(c->p.t, "for (int k = 0; k < 4%s; k++) {",
+                  c->tail ? arena_printf(c->p.a, " && %s + k < %s", index,
+                                         print_lin(&c->p, n->ext[c->along]))
+                          : "");
         c->p.t->indent++;
         c->p.dim[c->along] = cuda_sum(c, index, "k");
         for (uint32_t i = 0; i < n->stmt.n; i++) {
             const Stmt *s = &n->stmt.at[i];
             if (!computed(c, i) || s->kind == S_CONST || (c->vector[i] && s->kind == S_LOAD))
                 continue;
-            if (s->kind == S_STORE && !moved(c, s))
+            if (gathered(c, i))
                 text_line(c->p.t, "o%u[k] %s %s%s;", i, s->acc ? "+=" : "=",
                           type_narrowing(s->type),
                           type_written(c->p.a, s->type, stored(c, s), true));
             else if (s->kind == S_REDUCE || (!c->still[i] && s->kind != S_STORE))
                 value(c, i);
+            else if (s->kind == S_STORE && !c->vector[i])
+                print_store(&c->p, s);
         }
         print_close_block(&c->p);
         c->p.dim[c->along] = index;
     }
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
-        if (!computed(c, i) || s->kind != S_STORE)
+        if (!computed(c, i) || s->kind != S_STORE || !c->vector[i])
             continue;
         const Stmt *from = &n->stmt.at[s->in[0]];
         const char *what = !moved(c, s) ? arena_printf(c->p.a, "o%u", i)
                            : from->keep ? row_buffer(c, s->in[0], false)
                                         : arena_printf(c->p.a, "v%u", s->in[0]);
         const char *indent = print_if_asked(&c->p, s);
-        text_line(c->p.t, "%spp_store4(%s, %s);", indent, place(c, s), what);
+        text_line(c->p.t, "%spp_store4(%s, %s%s);", indent, place(c, s), what, left(c));
     }
 }
 
@@ -349,7 +389,6 @@ static bool depends(const Cuda *c, int d, bool loads, bool stores)
 void cuda_decode(Cuda *c, const char *linear, int from, int to, const char *const *dim, bool loads,
                  bool stores)
 {
-    const Nest *n = c->p.n;
     Lin size = lin(1);
     for (int d = to - 1; d >= from; d--) {
         const char *x = dim[d - from];
@@ -360,10 +399,10 @@ void cuda_decode(Cuda *c, const char *linear, int from, int to, const char *cons
         c->p.dim[d] = x;
         if (!said && d > from)
             text_line(c->p.t, "const %s %s = %s %% %s;", c->index, x, q,
-                      print_factor(&c->p, n->ext[d]));
+                      print_factor(&c->p, cuda_extent(c, d)));
         else if (!said)
             text_line(c->p.t, "const %s %s = %s;", c->index, x, q);
-        if (!lin_mul(size, n->ext[d], &size))
+        if (!lin_mul(size, cuda_extent(c, d), &size))
             BUG("a size that is not affine in the rows");
     }
 }

@@ -58,6 +58,29 @@ template <class T> PP_DEVICE void pp_store4(T *to, const T (&v)[4]) {
     *reinterpret_cast<Pp4<T> *>(to) = x;
 }
 
+/* At the end of a row that is no multiple of four: its last `n` alone, where fewer than four are
+ * left. */
+template <class T> PP_DEVICE void pp_load4(T (&v)[4], const T *from, int64_t n) {
+    if (n >= 4) {
+        pp_load4(v, from);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        v[k] = k < n ? from[k] : T{};
+}
+
+template <class T> PP_DEVICE void pp_store4(T *to, const T (&v)[4], int64_t n) {
+    if (n >= 4) {
+        pp_store4(to, v);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        if (k < n)
+            to[k] = v[k];
+}
+
 /* ---- reductions ---- */
 
 struct PpSum {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A library's order of additions follows the sides of a product and its transposes: they are the same wherever the cuts fall, also where a
-# cut lays out anew what a product reads (a sequence first, the batch second) or writes.
+# cut lays out anew what a product reads (a sequence first, the batch second) or writes.  On a GPU it may follow how far rows are apart, too: all
+# are multiples of 16 bytes, of 128 where they are long, whatever sizes a model has, and so are those that the loss's kernels read, four at a time.
 . "$(dirname "$0")/../lib.sh"
 
 # sides OUT: transposes and sides of all products of its stages
@@ -19,4 +20,26 @@ same() {
 same encdec-ts cross_entropy encoder.1:begin decoder.0:begin decoder.1:begin
 same gpt-ts cross_entropy /h.0/attn/Transpose_2_output_0 /h.1/attn/Transpose_2_output_0
 same special/unsorted cross_entropy rnn:begin o:begin
+
+# rows OUT: of its products, how many there are, and "; CALL" for each whose rows are otherwise
+rows() {
+    perl -0ne 'BEGIN { %in = (s => 4, d => 8, b => 2, h => 2, bs => 2, hs => 2); %out = (%in, bs => 4, hs => 4) }
+        while (/pp_cuda_(bs|hs|[sdbh])gemm(_bias)?(?:_relu)?(?:_batched)?\(c, ([^;]*)\);/g) {
+            ($t, @x) = ($1, split /, /, "$3"); @ld = $2 ? @x[6, 8, 11] : @x[7, 9, 12]; $n++;
+            for $i (0 .. 2) { $b = $ld[$i] * ($i < 2 ? $in{$t} : $out{$t}); $bad .= "; $&" if $b == 0 || $b % ($b > 1024 ? 128 : 16) } }
+        END { print $n > 30 ? "many" : $n, $bad }' "$1"/stage*.cu
+}
+# fours OUT: which kernels of the loss read logits one by one
+fours() { cat "$1"/stage*.cu | perl -0ne 'for (/^(static __global__[^;{]*? cross_entropy_\w+\(.*?^\})/gms) { print /(\w+)\(/ if /exp/ && !/pp_load4/ }'; }
+
+for sizes in "1021 64 2 32" "1021 60 4 13 --tied" "50257 16 2 8 --tied"; do
+    set -- $sizes
+    "$build/models/make_gpt" --vocab $1 --dim $2 --layers 2 --heads $3 --seq $4 --rows 3 ${5:-} -o "$work/odd.onnx" || exit 1
+    for options in "" "--dtype bf16 --split h.1:begin" "--dtype f16 --split h.1.mlp:begin --split lm_head:begin" "--split /h.1/attn/Transpose_0"; do
+        rm -rf "$work/odd"
+        ok "GPT $sizes $options" "$ppsplit" -q "$work/odd.onnx" --loss cross_entropy --target cuda $options -o "$work/odd"
+        is "GPT $sizes $options: rows of products" "$(rows "$work/odd")" many
+        is "GPT $sizes $options: logits" "$(fours "$work/odd")" ""
+    done
+done
 plan_done

@@ -283,14 +283,23 @@ template <class T> static void run_with_bias(const Gemm<T, T, float> &g)
     }
 }
 
-/* SHIM_PRODUCTS=FILE: a line for each call: rows and columns of its row-major result, the length of
- * its sums, how many there are. */
-static void log_product(int m, int n, int k, int count)
-{
+static FILE *products(void) {
     static const char *name = setting("SHIM_PRODUCTS", "");
     static FILE *to = *name ? fopen(name, "w") : nullptr;
+    return to;
+}
+
+/* SHIM_PRODUCTS=FILE: a line for each call: rows and columns of its row-major result, the length of
+ * its sums, how many there are; how many bytes rows of A, B and the result are apart. */
+template <class In, class Out, class Factor>
+static void log_product(const Gemm<In, Out, Factor> &g)
+{
+    FILE *to = products();
     if (to) {
-        fprintf(to, "%d %d %d %d\n", n, m, k, count);
+        const size_t in = sizeof(In), out = sizeof(Out);
+        fprintf(to, "%d %d %d %d %zu %zu %zu\n", g.n, g.m, g.k, g.count,
+                static_cast<size_t>(g.ldb) * in, static_cast<size_t>(g.lda) * in,
+                static_cast<size_t>(g.ldc) * out);
         fflush(to);
     }
 }
@@ -332,7 +341,7 @@ static cublasStatus_t gemm(const char *name, cublasHandle_t h, const Factor *alp
     CUstream_st *s = stream_of(h->stream);
     if (!s)
         return CUBLAS_STATUS_EXECUTION_FAILED;
-    log_product(g.m, g.n, g.k, g.count);
+    log_product(g);
     enqueue(s, name, [g, name, s](Driver &) {
         shadow_op(name, s);
         run(g);
@@ -355,7 +364,7 @@ static cublasStatus_t biased(const char *name, CUstream_st *s, const BiasProduct
     g.bias = static_cast<const T *>(p.bias);
     g.relu = p.relu;
     g.workspace = p.workspace;
-    log_product(g.m, g.n, g.k, g.count);
+    log_product(g);
     enqueue(s, name, [g, name, s](Driver &) {
         shadow_op(name, s);
         run_with_bias(g);

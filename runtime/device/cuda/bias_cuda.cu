@@ -301,7 +301,9 @@ template <cudaDataType_t Type> void apart(const PpCtx *ctx, const Product<Half<T
 {
     constexpr int64_t ROOM = PP_BLAS_LIST_BYTES / static_cast<int64_t>(sizeof(float));
     float *sum = static_cast<float *>(static_cast<PpBlas *>(ctx->blas)->list);
-    const int64_t columns = p.n < ROOM ? p.n : ROOM, rows = ROOM / columns;
+    constexpr int64_t LINE = 128 / static_cast<int64_t>(sizeof(float));
+    const int64_t columns = p.n < ROOM ? p.n : ROOM, ld = (columns + LINE - 1) / LINE * LINE,
+                  rows = ROOM / ld;
     for (int64_t i = 0; i < p.m; i += rows)
         for (int64_t j = 0; j < p.n; j += columns) {
             Product<Half<Type>> piece = p;
@@ -311,8 +313,8 @@ template <cudaDataType_t Type> void apart(const PpCtx *ctx, const Product<Half<T
             piece.b += p.tb ? j * p.ldb : j;
             piece.bias += j;
             piece.c += i * p.ldc + j;
-            sums(ctx, piece, sum, columns);
-            launch_bias(ctx, sum, columns, piece);
+            sums(ctx, piece, sum, ld);
+            launch_bias(ctx, sum, ld, piece);
         }
 }
 
