@@ -4,6 +4,7 @@ cuda_release() { "$nvcc" --version 2>/dev/null | sed -n 's/.*release \([0-9]*\).
 # The libraries beside CUDA's own that programs are compiled for, in one word.
 libraries() {
     local name
+    mkdir -p "$tools"
     for name in nccl cudnn; do
         printf '#include <%s.h>\nint main(void) { return 0; }\n' $name >"$tools/probe.cu"
         "$nvcc" "$tools/probe.cu" -o "$tools/probe" -l$name >/dev/null 2>&1 && echo "$name," || echo "no $name,"
