@@ -378,10 +378,10 @@ static bool has_halves(const Graph *g)
 
 void graph_autocast(Graph *g, Dtype half)
 {
-    Cast c = {.g = g, .a = arena_within(g->arena), .half = half, .n = g->value.n};
     INSIST(half == DT_NONE || dtype_is_half(half));
     if (half == DT_NONE && !has_halves(g))
         return;
+    Cast c = {.g = g, .a = arena_within(g->arena), .half = half, .n = g->value.n};
     uint32_t origin = g->cur_origin, nodes = g->node.n;
     Dtype *was = arena_array(c.a, Dtype, c.n + 1);
     for (ValueId v = 0; v < c.n; v++)

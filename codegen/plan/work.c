@@ -62,7 +62,7 @@ const char *nest_kind(const Nest *n)
 /* What is computed once a row counts for nothing. */
 Lin nest_instructions(const Nest *n)
 {
-    Arena *a = arena_new();
+    Arena *a = arena_within(n->arena);
     uint8_t *in_pass = arena_array(a, uint8_t, n->stmt.n + 1);
     int64_t each = 0;
     for (int p = 0; p <= n->passes; p++) {

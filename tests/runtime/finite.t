@@ -20,9 +20,10 @@ stops() {
 numbers() { perl -MJSON::PP -ne '$d = decode_json($_); print join(" ", map { $$d{$_} // "null" } qw(step loss grad_norm)), "\n" if $$d{step}' log.json | tail -n 1; }
 poison() { printf "$2" | dd of="$1/stage$3.safetensors" bs=1 seek=$(($(stat -c %s "$1/stage$3.safetensors") - 4)) conv=notrunc status=none; }
 
-# The first update makes weights of 1e30: their products fit, the squares of a norm do not.
-norm="'/blocks.0/blocks.0.0/LayerNormalization' (LayerNormalization)"
-nan="step 2: the loss is nan: in microbatch 0 a value inside of node $norm, in stage 0, is the first value not to be finite"
+# The first update makes weights of 1e30: a product of them fits; the norm behind it, whose squares do not, divides by infinity and leaves
+# its bias of 1e30, of which no product fits.
+product="'/blocks.0/blocks.0.1/Gemm' (Gemm)"
+nan="step 2: the loss is nan: in microbatch 0 a value inside of node $product, in stage 0, is the first value not to be finite"
 stops "threads" "$nan" two/pipeline train "${D[@]}" --lr 1e30
 is "threads: the numbers" "$(numbers)" "2 null null"
 is "threads: the lines" "$(sed -n 's/ lr.*//; /^step 2/p' stdout)" "step 2/6 loss nan grad_norm nan"

@@ -208,7 +208,7 @@ __attribute__((unused)) static void net_shared(Net *n)
                 v = net_repeated(n, x, TIME, GROUPS, HEADS / GROUPS, D, i);
         ValueId s = g_matmul(g, q, g_swap_last(g, k)), p;
         s = net_cut(n, g_mul(g, s, g_scalar(g, DT_F32, 0.5)));
-        p = g_softmax(g, g_where(g, later, g_scalar(g, DT_F32, -INFINITY), s), 3);
+        p = g_softmax(g, g_where(g, later, g_scalar(g, DT_F32, -HUGE_VAL), s), 3);
         v = g_reshape(g, g_transpose(g, g_matmul(g, p, v), I(0, 2, 1, 3)), &S(ROWS, TIME, WIDTH));
         x = g_add(g, x, v);
     }

@@ -173,11 +173,10 @@ static Tensor interp_read(StageRun *r, const RunStage *s, Func *f, ValueId v)
     Tensor t = {x->dtype, run_shape(r, v), NULL};
     size_t size = dtype_size(x->dtype);
     Wide w;
-    ValueId root = cg_root(f, v);
-    if (cg_inline_leaf(f, root))
+    if (!cg_wide(f, v, &w) || w.buf == NONE) {
+        INSIST(cg_inline_leaf(f, cg_root(f, v)));
         return run_operand(r, v);
-    if (!cg_wide(f, v, &w) || w.buf == NONE)
-        BUG("value %u stands nowhere", v);
+    }
     const char *base = interp_buffer(r, s, f, w.buf);
     int64_t n = shape_elements(&t.shape), *at = interp_places(r, &w, &t.shape);
     t.data = arena_calloc(r->a, (size_t)n + 1, size);
