@@ -237,14 +237,14 @@ static void print_longest(const Forecast *f)
     }
 }
 
+/* The optimizer's states are a part of its update. */
 static double sum(const Forecast *f, int stage, const char *function)
 {
     double s = 0;
     for (uint32_t i = 0; i < f->line.n; i++) {
-        const char *own = f->line.at[i].function;
-        bool end = !strcmp(own, "state") || !strcmp(own, "update");
-        if (f->line.at[i].stage == stage && !strcmp(function, end ? "update" : own))
-            s += f->line.at[i].seconds;
+        const Line *x = &f->line.at[i];
+        const char *of = strcmp(x->function, "state") ? x->function : "update";
+        s += x->stage == stage && !strcmp(of, function) ? x->seconds : 0;
     }
     return s;
 }

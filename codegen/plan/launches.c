@@ -49,7 +49,8 @@ static Unit unit_of_products(Dtype t)
     return dtype_is_half(t) ? UNIT_TENSOR16 : dtype_size(t) == 8 ? UNIT_PRODUCT64 : UNIT_PRODUCT32;
 }
 
-/* Sums over columns come in parts, and the parts are summed. */
+/* Sums over columns come in parts, and the parts are summed; few long rows, whose passes are kernels
+   (print/cuda_segments.c), count as one. */
 static void add_nest(Adding *x, const Nest *n)
 {
     add(x, nest_kind(n),
@@ -210,16 +211,17 @@ static Launches of_function(const StageGen *sg, const Func *f, Arena *a)
 /* One launch for all parameters that train and that the stage owns: runtime/optim/optim_cuda.cu. */
 static void at_the_end(const StageGen *sg, StageLaunches *out, Arena *a)
 {
-    double bytes = 0;
+    double bytes = 0, n = 0;
     for (uint32_t i = 0; i < sg->stage->param.n; i++) {
         const ParamUse *q = &sg->stage->param.at[i];
         const Param *p = &sg->g->param.at[q->param];
         bool trains = sg->grad_at.at[i] >= 0 && !p->stat && q->use != USE_TRANSMIT;
         bytes += trains ? (double)value_bytes(sg->g, p->value) : 0;
+        n += trains ? (double)shape_elements(&val(sg->g, p->value)->shape) : 0;
     }
     if (bytes == 0)
         return;
-    const double n = bytes / 4, half = (double)sg->bytes_half;
+    const double half = (double)sg->bytes_half;
     Adding x = {.a = a, .now = {.part = 'U', .nodes = ""}}, each = x;
     add(&x, "optimizer", (Work){UNIT_SCALAR, 2, number(2 * n), number(bytes), .m = {0}});
     add(&x, "optimizer",
