@@ -8,7 +8,7 @@
 #include "node.h"
 
 /* NUMBERs are int64_t, CHOICEs int; an ARRAY has n elements, and where said more. */
-typedef enum { NUMBER, CHOICE, REAL, TYPE, RECORD, ARRAY, PAIRS, WHOLE_WEIGHT } Kind;
+typedef enum { NUMBER, CHOICE, REAL, TYPE, RECORD, PART, ARRAY, PAIRS, WHOLE_WEIGHT } Kind;
 enum {
     NONE_LEFT,
     AXIS,
@@ -45,7 +45,10 @@ enum {
     COUNT_INCLUDE_PAD,
     RELU,
     TO,
-    ATTENTION
+    ATTENTION,
+    TO_AXIS,
+    RESULTS,
+    PIECE
 };
 enum { MOST = 6 };
 
@@ -93,6 +96,9 @@ static const struct {
     [RELU] = {AT(relu), CHOICE, 0, false},
     [TO] = {AT(to), TYPE, 0, false},
     [ATTENTION] = {AT(attention), RECORD, 0, false},
+    [TO_AXIS] = {AT(to_axis), NUMBER, 0, false},
+    [RESULTS] = {AT(n), CHOICE, 0, false},
+    [PIECE] = {AT(piece), PART, 0, false},
 };
 
 static const uint8_t attrs_of[OP_COUNT][MOST + 1] = {
@@ -130,6 +136,20 @@ static void copy_array(Arena *a, Op op, const Attr *from, int k, Attr *to)
     *out = copy;
 }
 
+static const Chunk *piece_own(Arena *a, const Chunk *from)
+{
+    Chunk *own = from ? arena_new_of(a, Chunk) : NULL;
+    if (own)
+        *own = *from;
+    return own;
+}
+
+static bool piece_equal(const Chunk *x, const Chunk *y)
+{
+    return x == y || (x && y && x->axis == y->axis && x->piece == y->piece &&
+                      x->pieces == y->pieces && x->chunks == y->chunks);
+}
+
 Attr attr_own(Arena *a, Op op, const Attr *t)
 {
     Attr own = {0};
@@ -146,11 +166,13 @@ Attr attr_own(Arena *a, Op op, const Attr *t)
             *(int *)field(&own, *k) = *(const int *)field_of(t, *k);
         } else if (known[*k].kind == RECORD) {
             own.attention = t->attention;
+        } else if (known[*k].kind == PART) {
+            own.piece = piece_own(a, t->piece);
         } else {
             own.to = t->to;
         }
     }
-    INSIST(own.n >= 0 && (op == OP_Split || own.n <= MAX_RANK));
+    INSIST(own.n >= 0 && (op == OP_Split || op == OP_Vary || own.n <= MAX_RANK));
     return own;
 }
 
@@ -168,6 +190,8 @@ bool attr_equal(Op op, const Attr *x, const Attr *y)
             same = !memcmp(a, b, sizeof(double));
         } else if (known[*k].kind == CHOICE) {
             same = *(const int *)a == *(const int *)b;
+        } else if (known[*k].kind == PART) {
+            same = piece_equal(x->piece, y->piece);
         } else {
             same = x->to == y->to;
         }
@@ -198,6 +222,12 @@ static void dump_attention(const AttentionAttr *t, FILE *f)
     fprintf(f, "%s%s", t->bias ? " bias" : "", !t->mask ? "" : t->forbids ? " forbids" : " mask");
 }
 
+static void dump_piece(const Chunk *p, FILE *f)
+{
+    if (p)
+        fprintf(f, " axis=%d piece=%d/%d of %d", p->axis, p->piece, p->pieces, p->chunks);
+}
+
 void attr_dump(Op op, const Attr *t, FILE *f)
 {
     bool theirs = attrs_of[op][0] == TO && t->to == DT_NONE;    /* a product's own type */
@@ -216,6 +246,8 @@ void attr_dump(Op op, const Attr *t, FILE *f)
             fprintf(f, " %s=%d", known[*k].name, *(const int *)at);
         else if (known[*k].kind == RECORD)
             dump_attention(t->attention, f);
+        else if (known[*k].kind == PART)
+            dump_piece(t->piece, f);
         else
             fprintf(f, " %s=%s", known[*k].name, dtype_name(t->to));
     }

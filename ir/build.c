@@ -242,3 +242,49 @@ ValueId g_matmul_wide(Graph *g, ValueId x, ValueId y)
     ValueId in[2] = {x, y};
     return graph_node(g, OP_MatMul, 2, in, (Attr){.to = half ? DT_F32 : DT_NONE});
 }
+
+/* ---- between the members of the tensor axis ---- */
+
+ValueId g_tree_sum(Graph *g, uint32_t n, const ValueId *x)
+{
+    ValueId *level = arena_array(g->arena, ValueId, n + 1);
+    memcpy(level, x, n * sizeof *x);
+    for (; n > 1; n = (n + 1) / 2)
+        for (uint32_t i = 0; i < (n + 1) / 2; i++) {
+            ValueId a = level[2 * i], b = 2 * i + 1 < n ? level[2 * i + 1] : NONE;
+            level[i] = a == NONE ? b : b == NONE ? a : g_add(g, a, b);
+        }
+    return n ? level[0] : NONE;
+}
+
+ValueId g_vary(Graph *g, ValueId x, int k)
+{
+    return k == 1 && g->tensor == 1 ? x : graph_node(g, OP_Vary, 1, &x, (Attr){.n = k});
+}
+
+static ValueId collective(Graph *g, Op op, ValueId x, Attr attr)
+{
+    return g->tensor == 1 ? x : graph_node(g, op, 1, &x, attr);
+}
+
+ValueId g_all_reduce(Graph *g, ValueId x) { return collective(g, OP_AllReduce, x, (Attr){0}); }
+
+ValueId g_all_gather(Graph *g, ValueId x, int axis)
+{
+    return collective(g, OP_AllGather, x, (Attr){.axis = axis});
+}
+
+ValueId g_shard(Graph *g, ValueId x, int axis)
+{
+    return collective(g, OP_Shard, x, (Attr){.axis = axis});
+}
+
+ValueId g_reduce_scatter(Graph *g, ValueId x, int axis)
+{
+    return collective(g, OP_ReduceScatter, x, (Attr){.axis = axis});
+}
+
+ValueId g_all_to_all(Graph *g, ValueId x, int from, int to)
+{
+    return collective(g, OP_AllToAll, x, (Attr){.axis = from, .to_axis = to});
+}

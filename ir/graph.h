@@ -73,6 +73,10 @@ typedef struct {
     /* a running statistic of BatchNormalization */
     bool stat;
     Payload bytes;
+    /* of a parameter that is divided: which part of it `shape` is, and the whole, whose the name and
+       the bytes are; box.axis -1: the whole itself (graph_param) */
+    Chunk box;
+    Shape whole;
     ValueId value;
 } Param;
 
@@ -144,6 +148,9 @@ typedef struct Graph {
     StrMap by_name;                                     /* value name -> ValueId */
     /* rows of the model's shapes (1 if unknown) */
     int64_t batch;
+    /* the tensor axis: this is the graph of one of so many members, and of so many chunks in all that
+       what is divided has; 1 and 1: the model's own */
+    int tensor, chunks;
     /* where the rows of the inputs may be, the likeliest first, and which of them is taken to be so
        (facts/rows.c); none: dimension 0 of those that have so many there */
     VEC(RowsAt) rows_at;

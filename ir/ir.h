@@ -125,6 +125,7 @@ bool op_folds(Op op);
 /* computed again in backward rather than kept */
 bool op_is_cheap(Op op);
 bool op_stands_alone(Op op);                            /* a call of its own, fused with nothing */
+bool op_is_collective(Op op);                           /* all members do it together: MEMBERS */
 bool op_takes(Op op, uint32_t nin);                     /* so many operands in its core form */
 uint32_t op_results(Op op, const Attr *attr);
 bool op_differentiable(Op op);

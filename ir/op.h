@@ -43,13 +43,20 @@ typedef struct {
 } AttentionAttr;
 
 /*
+ * One part of several along an axis: of a tensor whose dimension `axis` is divided among `chunks`
+ * chunks, of which each member of the tensor axis holds `pieces`, neighbours.  The chunk is number
+ * member * pieces + piece.  axis -1: the whole.
+ */
+typedef struct { int axis, piece, pieces, chunks; } Chunk;
+
+/*
  * Attributes in canonical form; ops.def names beside each op those that it has.  Whatever ONNX lets
  * one pass as an input but must be static here (axes, shapes, pads, ...) is an attribute.  Axes are
  * non-negative.  The arrays are the arena's and never written after the node is made.  Names that
  * no op has together share their storage.
  */
 typedef struct {
-    /* length of the arrays, where not stated: spatial dims of a window */
+    /* length of the arrays, where not stated: spatial dims of a window; Vary: how many results */
     int n;
     int64_t group;
     union {
@@ -66,6 +73,7 @@ typedef struct {
         int64_t seed;
         /* a copy of codegen's: fused with nothing */
         int64_t alone;
+        int64_t to_axis;                                /* AllToAll: divided along it then */
     };
     union { const int64_t *dims, *perm, *axes, *start, *sizes, *begin, *stride; };
     union { const int64_t *size, *end, *dilation; };
@@ -87,6 +95,8 @@ typedef struct {
     };
     Dtype to;                                           /* Cast, Count */
     const AttentionAttr *attention;                       /* FlashAttention, FlashAttentionGrad */
+    /* Dropout, Random: which part of the whole this is, whose elements are numbered; NULL: all of it */
+    const Chunk *piece;
 } Attr;
 
 enum { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP };

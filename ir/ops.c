@@ -19,7 +19,8 @@ enum {
     REDUCES = 256,
     PICKS = 512,
     EXACT = 1024,
-    ARITHMETIC = 2048
+    ARITHMETIC = 2048,
+    MEMBERS = 4096
 };
 
 typedef struct {
@@ -100,6 +101,8 @@ bool op_folds(Op op) { return rows[op].flags & FOLDS; }
 bool op_is_cheap(Op op) { return rows[op].flags & CHEAP; }
 
 bool op_stands_alone(Op op) { return rows[op].flags & ALONE; }
+
+bool op_is_collective(Op op) { return rows[op].flags & MEMBERS; }
 
 bool op_takes(Op op, uint32_t nin)
 {

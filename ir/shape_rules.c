@@ -416,6 +416,46 @@ void shape_random(Infer *x)
     x->s[0] = *infer_dims(x, 0);
 }
 
+/* ---- between the members of the tensor axis ---- */
+
+void shape_vary(Infer *x)
+{
+    for (uint32_t i = 0; i < x->nout; i++) {
+        x->t[i] = infer_type(x, 0);
+        x->s[i] = *infer_dims(x, 0);
+    }
+}
+
+static void divide(Infer *x, int64_t axis)
+{
+    int64_t *d = &x->s[0].d[infer_axis(x, axis, x->s[0].rank)], members = x->g->tensor;
+    if (*d % members != 0)
+        infer_refuse(x, 0, "axis %lld of %lld cannot be divided among %lld members",
+                     infer_number(axis), infer_number(*d), infer_number(members));
+    *d /= members;
+}
+
+static void unite(Infer *x, int64_t axis)
+{
+    int64_t *d = &x->s[0].d[infer_axis(x, axis, x->s[0].rank)];
+    *d = infer_mul(x, *d, x->g->tensor);
+}
+
+void shape_collective(Infer *x)
+{
+    Dtype t = infer_type(x, 0);
+    bool sums = x->op == OP_AllReduce || x->op == OP_ReduceScatter;
+    infer_need(x, 0, !sums || t == DT_F32 || t == DT_F64, "f32 or f64");
+    x->t[0] = t;
+    x->s[0] = *infer_dims(x, 0);
+    if (x->op == OP_AllGather || x->op == OP_AllToAll)
+        unite(x, x->at->axis);
+    if (x->op == OP_AllToAll)
+        divide(x, x->at->to_axis);
+    if (x->op == OP_Shard || x->op == OP_ReduceScatter)
+        divide(x, x->at->axis);
+}
+
 /* Pack, Unpack */
 void shape_pack(Infer *x)
 {

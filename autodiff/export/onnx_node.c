@@ -54,6 +54,8 @@ void ow_string(OnnxNode *n, const char *name, const char *v)
     end_attribute(n, &attr, TYPE_STRING);
 }
 
+void ow_domain(OnnxNode *n, const char *domain) { pb_put_string(&n->msg, NODE_DOMAIN, domain); }
+
 void ow_end(Ow *w, OnnxNode *n) { pb_put_message(&w->node, GRAPH_NODE, &n->msg); }
 
 /* A TensorProto up to its bytes, which follow as the last field. */

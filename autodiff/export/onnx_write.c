@@ -140,6 +140,12 @@ static void finish(Ow *w, const char *name, const OnnxWeight *at, FILE *f)
     pb_put_string(&model, MODEL_PRODUCER, "ppsplit");
     pb_put_int(&opset, OPSET_VERSION, w->opset > OPSET ? w->opset : OPSET);
     pb_put_message(&model, MODEL_OPSET, &opset);
+    if (w->members) {
+        PbMessage ours = {.a = w->a};
+        pb_put_string(&ours, OPSET_DOMAIN, "ppsplit");
+        pb_put_int(&ours, OPSET_VERSION, 1);
+        pb_put_message(&model, MODEL_OPSET, &ours);
+    }
     pb_put_key(&model, MODEL_GRAPH, PB_BYTES);
     pb_put_varint(&model, length);
     write_all(&model, f);

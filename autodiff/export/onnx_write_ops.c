@@ -582,6 +582,20 @@ static void onnx_bit_cast(Emit *e)
 
 static void onnx_cast(Emit *e) { cast(e, e->in[0], e->n->attr.to, e->out[0]); }
 
+/* Of domain ppsplit: its operands and results are one member's. */
+static void onnx_collective(Emit *e)
+{
+    OnnxNode n = same(e, op_name(e->n->op));
+    if (e->n->op != OP_AllReduce)
+        ow_int(&n, "axis", e->n->attr.axis);
+    if (e->n->op == OP_AllToAll)
+        ow_int(&n, "to_axis", e->n->attr.to_axis);
+    ow_int(&n, "members", e->w->g->tensor);
+    ow_domain(&n, "ppsplit");
+    ow_end(e->w, &n);
+    e->w->members = true;
+}
+
 /* Stages are written as the model has them, before a target's own operations. */
 static void onnx_device_only(Emit *e) { BUG("%s in a model", op_name(e->n->op)); }
 
@@ -589,6 +603,12 @@ static void onnx_device_only(Emit *e) { BUG("%s in a model", op_name(e->n->op));
 static void onnx_phase(Emit *e) { op2(e, "Identity", e->in[0], NULL, e->out[0]); }
 
 static void onnx_identity(Emit *e) { op2(e, "Identity", e->in[0], NULL, e->out[0]); }
+
+static void onnx_vary(Emit *e)
+{
+    for (uint32_t i = 0; i < e->n->nout; i++)
+        op2(e, "Identity", e->in[0], NULL, e->out[i]);
+}
 
 static void onnx_reshape(Emit *e) { reshape(e, e->in[0], &result(e)->shape, e->out[0]); }
 

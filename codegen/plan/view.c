@@ -210,6 +210,7 @@ bool cg_view_apply(Func *f, const Node *n, uint32_t out, const Wide *in, Wide *r
         o.first[d] = o.n;
         switch (n->op) {
         case OP_Identity:
+        case OP_Vary:
         case OP_Phase: good = copy_dim(&o, in, d); break;
         case OP_Transpose: good = copy_dim(&o, in, (int)at->perm[d]); break;
         case OP_Expand:

@@ -40,10 +40,16 @@ static void copy_strided(const Eval *e, Tensor *out, int64_t offset, const int64
 
 void eval_copy(Eval *e)
 {
-    memcpy(e->out[0].data, e->in[0].data, (size_t)shape_elements(&e->in[0].shape) * element(e));
-    if (e->op == OP_Dropout && e->nout > 1)
+    size_t bytes = (size_t)shape_elements(&e->in[0].shape) * element(e);
+    bool dropout = e->op == OP_Dropout;
+    for (uint32_t i = 0; i < e->nout && !(dropout && i > 0); i++)
+        memcpy(e->out[i].data, e->in[0].data, bytes);
+    if (dropout && e->nout > 1)
         memset(e->out[1].data, 1, (size_t)shape_elements(&e->out[1].shape));
 }
+
+/* One member alone cannot: tests/share/members.h does it for all of them. */
+void eval_members(Eval *e) { BUG("%s of one member alone", op_name(e->op)); }
 
 /* The mean of what is drawn. */
 void eval_random(Eval *e)

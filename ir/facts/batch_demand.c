@@ -116,6 +116,11 @@ static bool carry_beside_axis(Batch *b, Node *n, ValueId out, int dim)
     return dim != n->attr.axis && batch_demand(b, &n->in[0], dim);
 }
 
+static bool carry_beside_axes(Batch *b, Node *n, ValueId out, int dim)
+{
+    return dim != n->attr.to_axis && carry_beside_axis(b, n, out, dim);
+}
+
 static bool carry_all_beside_axis(Batch *b, Node *n, ValueId out, int dim)
 {
     return dim != n->attr.axis && carry_all(b, n, out, dim);

@@ -261,6 +261,14 @@ int rule_arg(Batch *b, Node *n)
     return reduced(b, n, val(b->g, n->in[0])->batch == n->attr.axis);
 }
 
+/* Each member has a part of the axis, of all rows. */
+int rule_divided(Batch *b, Node *n)
+{
+    int dim = val(b->g, n->in[0])->batch;
+    bool along = dim == n->attr.axis || (n->op == OP_AllToAll && dim == n->attr.to_axis);
+    return along ? batch_fail(b, "the rows are divided among the members") : dim;
+}
+
 int rule_topk(Batch *b, Node *n)
 {
     int dim = val(b->g, n->in[0])->batch;

@@ -168,7 +168,7 @@ static void every_row(void)
                 run_case(&device_cases[i]);
                 n++;
             }
-        if (has_rule[op] && n == 0)
+        if (has_rule[op] && n == 0 && !op_is_collective((Op)op))
             ok(0, "%s has a gradient and no test", op_name((Op)op));
     }
 }

@@ -188,6 +188,16 @@ static void split(T *t)
     out(t, graph_out(t->g, some, 1));
     out(t, graph_out(t->g, some, 3));
 }
+static void vary(T *t)
+{
+    Graph *g = t->g;
+    ValueId x = real(t, S(2, 3), -1, 1), w = real(t, S(2, 3), -1, 1), all = node1(t, x, (Attr){.n = 3});
+    for (uint32_t i = 0; i < 3; i++)
+        out(t, g_mul(g, g_unary(g, OP_Exp, graph_out(g, all, i)), i == 1 ? x : w));
+    ValueId some = node1(t, w, (Attr){.n = 5});
+    for (uint32_t i = 1; i < 4; i++)
+        out(t, g_mul(g, graph_out(g, some, i), x));
+}
 static void concat(T *t)
 {
     ValueId a = real(t, S(2, 2), -1, 1), b = real(t, S(2, 3), -1, 1);
@@ -521,6 +531,7 @@ static const Case cases[] = {
     {OP_Expand, expand, 0, 0, ""},
     {OP_Slice, slice, 0, 0, "steps of either sign"},
     {OP_Split, split, 0, 0, "unused outputs"},
+    {OP_Vary, vary, 0, 0, "unused results"},
     {OP_Concat, concat, 0, 0, ""},
     {OP_Pad, pad, 0, 0, "every mode"},
     {OP_Gather, gather, 0, 0, "indices of every kind"},
