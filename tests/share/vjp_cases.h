@@ -10,7 +10,7 @@
 
 #include "autodiff/autodiff.h"
 
-enum { MOST = 12 };
+enum { MOST = 48 };
 typedef struct {
     Graph *g;
     uint64_t seed;

@@ -1,0 +1,77 @@
+/*
+ * spread.h - where a node's results lie along an axis of the mesh, given where its operands lie,
+ * and the node computed chunk by chunk: the column SPREAD of ops.def.
+ *
+ * Along an axis of C chunks a value is
+ *   R        the same for all of them;
+ *   P        partial: what the chunks hold adds up to it (g_tree_sum, by number).  f32 or f64: of a
+ *            half the partials are f32, and who adds them up casts the sum to the half;
+ *   S(d, g)  divided: dimension d is g groups of the same size, one behind the other, and each
+ * group is C equal parts: chunk c has part c of every group, joined.  S(d, 1) is one box of the
+ *            whole, S(d, g) is g boxes.
+ * Groups are what packed projections need: a weight [in, 3 h] of which Split makes q, k and v is
+ * S(1, 3), its products S(2, 3), and each of the three S(2, 1); Reshape of S(1, 1) of [B, S, h] to
+ * [B * S, h] is S(0, B).
+ */
+#ifndef PPSPLIT_SPREAD_H
+#define PPSPLIT_SPREAD_H
+
+#include "facts.h"
+
+enum { PLACE_R = -1, PLACE_P = -2 };
+typedef struct {
+    int dim;        /* S: the dimension, from 0 */
+    int64_t groups; /* S: of equal size; 1 for R and P */
+} Place;
+typedef VEC(Place) Places;
+
+static inline bool place_is(Place a, Place b) { return a.dim == b.dim && a.groups == b.groups; }
+/* May a value of this shape lie there?  Every group has parts of at least one element. */
+bool place_fits(const Shape *s, Place at, int chunks);
+/* the shape of a chunk */
+Shape place_shape(const Shape *s, Place at, int chunks);
+
+/* One way to compute a node chunk by chunk: where its operands have to be, and where its results
+   are then.  At least one of its operands or results is not R. */
+typedef struct {
+    const Place *in, *out;
+    /* elements that a member sends for sums and maxima inside the node, in the forward and for its
+       gradient, over (T - 1) / T: 2 n for a sum of n, the elements of the result for a gather */
+    double moved, moved_back;
+} SpreadWay;
+typedef VEC(SpreadWay) SpreadWays;
+
+typedef struct {
+    const Graph *g;
+    int chunks;
+    /* By value: the dimension that holds rows, which is divided inside its groups alone (a multiple
+       of .groups groups: what stands outside the rows times the rows), or, where .groups is 0, not
+       at all; dim PLACE_R: it holds none.  NULL: no value does. */
+    const Place *barred;
+    /* by value: the places S of several groups that spread_places() found; NULL: none */
+    const Places *known;
+} SpreadOf;
+
+/* All ways of a node, in which every place of an operand or a result is of one group, or known.
+   What a rule does not know is no way: then the operands have to be R. */
+void spread_ways(const SpreadOf *of, NodeId n, Arena *a, SpreadWays *out);
+/* By value: the places S of several groups that the graph's Split, Slice, Concat and Reshape nodes
+   ask for, carried on as far as the rules carry them. */
+Places *spread_places(const SpreadOf *of, Arena *a);
+
+/* The node chunk by chunk, as each member does it: a node a piece, or a few.  in[i][piece] has the
+   chunk's shape (place_shape); of an operand that is R it is the value for the use of that piece, a
+   result of one Vary for all users of the value, so that its gradient is added up once. */
+typedef struct {
+    const Graph *whole;
+    NodeId node;
+    const SpreadWay *way;
+    int chunks, pieces; /* of all members, of each */
+    Graph *g;           /* where the nodes go: one member's */
+    ValueId *const *in;
+    ValueId **out;         /* to fill: out[o][piece]; of a result that is R out[o][0] */
+    const ValueId *number; /* by piece: i64[1], the number of its chunk */
+} Spread;
+void spread_node(const Spread *s);
+
+#endif

@@ -1,0 +1,281 @@
+/*
+ * spread_moves.c - elementwise operations and moves along an axis: ways_f and build_f of ops.def.
+ *
+ * A rule gets a slot and its place and says where all other slots are then.  Numbers that are added
+ * up stay partial through what is linear in them.  A chunk is computed by the same node; attributes
+ * that are sizes or places of the divided dimension become the chunk's.
+ */
+#include <string.h>
+
+#include "spread_rules.h"
+
+void ways_none(Ways *w, uint32_t slot, Place at) { (void)w, (void)slot, (void)at; }
+void build_none(const Spread *s) { BUG("%s has no rule", op_name(spread_of(s)->op)); }
+
+/* ---- elementwise ---- */
+
+/* A dimension of operands that broadcast against one another, from the right: where it is 1 or is
+   not there the operand stays whole.  results: of the operation's shape. */
+static void aligned(Ways *w, int rank, int dim, int64_t groups)
+{
+    for (uint32_t i = 0; i < ways_slots(w); i++) {
+        const Shape *s = ways_shape(w, i);
+        int own = dim - (rank - s->rank);
+        if (own >= 0 && s->d[own] != 1)
+            w->at[i] = place_s(own, groups);
+    }
+    ways_keep(w);
+}
+
+void ways_aligned(Ways *w, uint32_t slot, Place at)
+{
+    int rank = ways_shape(w, w->n->nin)->rank;
+    if (at.dim >= 0)
+        aligned(w, rank, at.dim + rank - ways_shape(w, slot)->rank, at.groups);
+}
+
+/* One operand, or the sum of several. */
+void ways_linear(Ways *w, uint32_t slot, Place at)
+{
+    if (at.dim == PLACE_P)
+        ways_all(w, at);
+    else
+        ways_aligned(w, slot, at);
+}
+
+/* In each operand for itself. */
+static void factor(Ways *w, uint32_t slot)
+{
+    w->at[slot] = w->at[w->n->nin] = place_p();
+    ways_keep(w);
+}
+
+void ways_product(Ways *w, uint32_t slot, Place at)
+{
+    if (at.dim == PLACE_P)
+        factor(w, slot);
+    else
+        ways_aligned(w, slot, at);
+}
+
+void ways_quotient(Ways *w, uint32_t slot, Place at)
+{
+    if (at.dim == PLACE_P && slot == 0)
+        factor(w, slot);
+    else
+        ways_aligned(w, slot, at);
+}
+
+/* Partial sums are widened, and not rounded. */
+void ways_cast(Ways *w, uint32_t slot, Place at)
+{
+    if (at.dim == PLACE_P && w->n->attr.to == DT_F64)
+        ways_all(w, at);
+    else
+        ways_aligned(w, slot, at);
+}
+
+static bool is_zero(const Graph *g, ValueId v)
+{
+    double x;
+    return g_const_double(g, v, &x) && x == 0;
+}
+
+/* One of the two where the condition says so; zero is partial as it is. */
+void ways_where(Ways *w, uint32_t slot, Place at)
+{
+    if (at.dim >= 0) {
+        ways_aligned(w, slot, at);
+    } else if (slot > 0) {
+        bool zero = is_zero(w->of->g, w->n->in[3 - slot]);
+        w->at[slot] = w->at[w->n->nin] = at;
+        w->at[3 - slot] = zero ? place_r() : at;
+        ways_keep(w);
+    }
+}
+
+/* Masks and random numbers are those of the whole: each element's is by its number there. */
+void ways_random(Ways *w, uint32_t slot, Place at)
+{
+    if (at.groups == 1 || ways_shape(w, slot)->rank < MAX_RANK)
+        ways_aligned(w, slot, at);
+}
+
+/* ---- moves ---- */
+
+/* Where the elements of a place in `from` are in `to`, both in row-major order: what is outside the
+   parts stays outside them. */
+static bool reshaped(const Shape *from, const Shape *to, Place at, int chunks, Place *is)
+{
+    int64_t before = at.groups, outer = 1;
+    for (int i = 0; i < at.dim; i++)
+        before *= from->d[i];
+    for (int j = 0; j < to->rank && outer > 0 && outer <= before; outer *= to->d[j], j++) {
+        *is = place_s(j, before / outer);
+        if (before % outer == 0 && place_fits(to, *is, chunks))
+            return true;
+    }
+    return false;
+}
+
+void ways_reshape(Ways *w, uint32_t slot, Place at)
+{
+    Place other = at;
+    if (at.dim >= 0 &&
+        !reshaped(ways_shape(w, slot), ways_shape(w, !slot), at, w->of->chunks, &other))
+        return;
+    w->at[slot] = at;
+    w->at[!slot] = other;
+    ways_keep(w);
+}
+
+void ways_transpose(Ways *w, uint32_t slot, Place at)
+{
+    for (int i = 0; i < w->n->attr.n && at.dim >= 0; i++)
+        if (slot == 1 ? i == at.dim : w->n->attr.perm[i] == at.dim) {
+            w->at[0] = place_s((int)w->n->attr.perm[i], at.groups);
+            w->at[1] = place_s(i, at.groups);
+            ways_keep(w);
+            return;
+        }
+    if (at.dim == PLACE_P)
+        ways_all(w, at);
+}
+
+/* Of operand and result, one dimension in groups of which some are taken: all its groups are of one
+   size, and begin where one begins. */
+static bool taken(const Ways *w, uint32_t slot, Place at, int64_t start, int64_t *each)
+{
+    *each = ways_shape(w, slot)->d[at.dim] / at.groups;
+    return ways_shape(w, 0)->d[at.dim] % *each == 0 && ways_shape(w, 1)->d[at.dim] % *each == 0 &&
+           start % *each == 0;
+}
+
+void ways_slice(Ways *w, uint32_t slot, Place at)
+{
+    const Attr *t = &w->n->attr;
+    const Shape *x = ways_shape(w, 0), *y = ways_shape(w, 1);
+    int64_t each;
+    if (at.dim < 0 || (x->d[at.dim] == y->d[at.dim] && t->step[at.dim] == 1)) {
+        ways_all(w, at);
+    } else if (t->step[at.dim] == 1 && taken(w, slot, at, t->start[at.dim], &each)) {
+        w->at[0] = place_s(at.dim, x->d[at.dim] / each);
+        w->at[1] = place_s(at.dim, y->d[at.dim] / each);
+        ways_keep(w);
+    }
+}
+
+/* Along the axis every operand, every result is some of the groups. */
+static void whole_groups(Ways *w, uint32_t slot, Place at)
+{
+    int64_t each = ways_shape(w, slot)->d[at.dim] / at.groups;
+    for (uint32_t i = 0; i < ways_slots(w); i++) {
+        int64_t size = ways_shape(w, i)->d[at.dim];
+        if (size % each != 0)
+            return;
+        w->at[i] = place_s(at.dim, size / each);
+    }
+    ways_keep(w);
+}
+
+/* Split and Concat */
+void ways_parts(Ways *w, uint32_t slot, Place at)
+{
+    if (at.dim == w->n->attr.axis)
+        whole_groups(w, slot, at);
+    else
+        ways_all(w, at);
+}
+
+void ways_pad(Ways *w, uint32_t slot, Place at)
+{
+    bool zeros = w->n->attr.mode != PAD_CONSTANT || w->n->attr.value == 0;
+    (void)slot;
+    if (at.dim >= 0 ? ways_shape(w, 0)->d[at.dim] == ways_shape(w, 1)->d[at.dim] : zeros)
+        ways_all(w, at);
+}
+
+/* Pack, Unpack: the mask is of the axis. */
+void ways_pack(Ways *w, uint32_t slot, Place at)
+{
+    if (slot == 1 || at.dim == w->n->attr.axis)
+        return;
+    w->at[0] = w->at[2] = at;
+    ways_keep(w);
+}
+
+/* ---- nodes ---- */
+
+void build_same(const Spread *s)
+{
+    for (int k = 0; k < s->pieces; k++)
+        spread_piece(s, k, spread_of(s)->attr);
+}
+
+/* Reshape, Expand */
+void build_given(const Spread *s)
+{
+    Shape y = spread_result(s, 0);
+    for (int k = 0; k < s->pieces; k++)
+        spread_piece(s, k, (Attr){.n = y.rank, .dims = y.d});
+}
+
+void build_slice(const Spread *s)
+{
+    Attr t = spread_of(s)->attr;
+    Shape y = spread_result(s, 0);
+    int64_t start[MAX_RANK];
+    int dim = s->way->in[0].dim;
+    for (int i = 0; i < t.n; i++)
+        start[i] = i == dim ? t.start[i] / s->chunks : t.start[i];
+    t.start = start;
+    t.size = y.d;
+    for (int k = 0; k < s->pieces; k++)
+        spread_piece(s, k, t);
+}
+
+void build_split(const Spread *s)
+{
+    Attr t = spread_of(s)->attr;
+    int64_t *sizes = arena_array(s->g->arena, int64_t, t.n);
+    bool along = s->way->in[0].dim == t.axis;
+    for (int i = 0; i < t.n; i++)
+        sizes[i] = along ? t.sizes[i] / s->chunks : t.sizes[i];
+    t.sizes = sizes;
+    for (int k = 0; k < s->pieces; k++)
+        spread_piece(s, k, t);
+}
+
+/* Dropout, Random: with the groups in a dimension of their own, before the divided one, a chunk is
+   one part of the whole. */
+static void random_piece(const Spread *s, int k)
+{
+    const Node *n = spread_of(s);
+    Graph *g = s->g;
+    Place at = s->way->in[0];
+    Chunk part = {at.dim + 1, k, s->pieces, s->chunks};
+    Shape own = val(g, s->in[0][k])->shape, apart = own;
+    Attr t = n->attr;
+    t.piece = &part;
+    memmove(apart.d + at.dim + 1, own.d + at.dim, (size_t)(own.rank - at.dim) * sizeof *own.d);
+    apart.rank = own.rank + 1;
+    apart.d[at.dim] = at.groups;
+    apart.d[at.dim + 1] /= at.groups;
+    ValueId x = g_reshape(g, s->in[0][k], &apart), y = graph_node(g, n->op, 1, &x, t);
+    for (uint32_t o = 0; o < n->nout; o++)
+        s->out[o][k] = g_reshape(g, graph_out(g, y, o), &own);
+}
+
+void build_random(const Spread *s)
+{
+    Place at = s->way->in[0];
+    for (int k = 0; k < s->pieces; k++) {
+        Chunk part = {at.dim, k, s->pieces, s->chunks};
+        Attr t = spread_of(s)->attr;
+        t.piece = &part;
+        if (at.groups > 1)
+            random_piece(s, k);
+        else
+            spread_piece(s, k, t);
+    }
+}

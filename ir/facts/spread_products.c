@@ -1,0 +1,229 @@
+/*
+ * spread_products.c - products, convolutions and pools along an axis: ways_f and build_f of
+ * ops.def.
+ *
+ * Columns of the right factor are columns of the product, rows of the left one its rows; over a
+ * divided depth each chunk has a partial sum (Megatron's column and row parallel layers).  Products
+ * of halves are partial in f32, before they are rounded.
+ */
+#include "spread_rules.h"
+
+static void keep(Ways *w, Place a, Place b, Place y)
+{
+    w->at[0] = a;
+    w->at[1] = b;
+    w->at[w->n->nin] = y;
+    ways_keep(w);
+}
+
+/* Linear in each of the two operands. */
+static void partial(Ways *w, uint32_t slot)
+{
+    keep(w, slot == 0 ? place_p() : place_r(), slot == 1 ? place_p() : place_r(), place_p());
+}
+
+/* ---- matrices ---- */
+
+/* Which of a product's dimensions a slot's is. */
+typedef enum { MATRICES, ROWS, COLUMNS, DEPTH } Role;
+
+static Role role_of(const Ways *w, uint32_t slot, int dim)
+{
+    int back = ways_shape(w, slot)->rank - dim; /* 1: the last one */
+    if (back > 2)
+        return MATRICES;
+    if (slot == 0)
+        return back == 2 ? ROWS : DEPTH;
+    if (slot == 1)
+        return back == 2 ? DEPTH : COLUMNS;
+    return back == 2 ? ROWS : COLUMNS;
+}
+
+/* A dimension of matrices broadcasts. */
+static void matrices(Ways *w, int back, int64_t groups)
+{
+    for (uint32_t i = 0; i < ways_slots(w); i++) {
+        const Shape *s = ways_shape(w, i);
+        if (s->rank >= back && s->d[s->rank - back] != 1)
+            w->at[i] = place_s(s->rank - back, groups);
+    }
+    ways_keep(w);
+}
+
+static void matrix_product(Ways *w, uint32_t slot, Place at)
+{
+    int a = ways_shape(w, 0)->rank, b = ways_shape(w, 1)->rank, y = ways_shape(w, w->n->nin)->rank;
+    int64_t g = at.groups;
+    switch (role_of(w, slot, at.dim)) {
+    case MATRICES: matrices(w, ways_shape(w, slot)->rank - at.dim, g); break;
+    case ROWS: keep(w, place_s(a - 2, g), place_r(), place_s(y - 2, g)); break;
+    case COLUMNS: keep(w, place_r(), place_s(b - 1, g), place_s(y - 1, g)); break;
+    case DEPTH: keep(w, place_s(a - 1, g), place_s(b - 2, g), place_p()); break;
+    }
+}
+
+void ways_matmul(Ways *w, uint32_t slot, Place at)
+{
+    if (at.dim >= 0)
+        matrix_product(w, slot, at);
+    else
+        partial(w, slot);
+}
+
+/* What is packed, rows or depth, is packed as a whole. */
+void ways_packed_matmul(Ways *w, uint32_t slot, Place at)
+{
+    Role packed = w->n->attr.axis == 0 ? ROWS : DEPTH;
+    if (slot == 2)
+        return;
+    if (at.dim < 0)
+        partial(w, slot);
+    else if (role_of(w, slot, at.dim) != packed)
+        matrix_product(w, slot, at);
+}
+
+void build_product(const Spread *s)
+{
+    Attr t = spread_of(s)->attr;
+    bool half = dtype_is_half(val(s->whole, spread_of(s)->in[0])->dtype);
+    if (half && s->way->out[0].dim == PLACE_P)
+        t.to = DT_F32;
+    for (int k = 0; k < s->pieces; k++)
+        spread_piece(s, k, t);
+}
+
+/* ---- convolutions ---- */
+
+/*
+ * Channels of group convolutions: x has `inputs` of them in dimension 1, y `outputs`; group i of x
+ * meets the weights of group i alone.  Parts of every group's channels are parts of the channels in
+ * a multiple of `group` groups; whole groups are divided where their number is.
+ */
+static bool are_whole(const Ways *w, int64_t groups)
+{
+    return w->n->attr.group % (groups * w->of->chunks) == 0;
+}
+
+static bool are_parts(const Ways *w, int64_t groups) { return groups % w->n->attr.group == 0; }
+
+static Place in_each(const Ways *w, int dim, int64_t groups)
+{
+    return place_s(dim, groups / w->n->attr.group);
+}
+
+/* Of channels of the operand, of the result, both counted over all groups.  Convolutions of halves
+   are rounded: their sums are not partial ones. */
+static void inputs(Ways *w, int64_t g, bool first)
+{
+    if (are_parts(w, g) && !dtype_is_half(val(w->of->g, w->n->in[0])->dtype))
+        keep(w, place_s(1, g), first ? place_s(0, g) : in_each(w, 1, g), place_p());
+}
+
+static void outputs(Ways *w, int64_t g, bool first)
+{
+    if (are_parts(w, g))
+        keep(w, place_r(), first ? place_s(0, g) : in_each(w, 1, g), place_s(1, g));
+}
+
+static void groups(Ways *w, int64_t g)
+{
+    if (are_whole(w, g))
+        keep(w, place_s(1, g), place_s(0, g), place_s(1, g));
+}
+
+/* Which channels the weights' dimension 0 is of, 1 of a group: of a Conv outputs and inputs. */
+static void convolution(Ways *w, uint32_t slot, Place at, bool transposed)
+{
+    int64_t g = at.groups;
+    bool weights = slot == 1, last = weights && at.dim == 1;
+    if (at.dim < 0) {
+        partial(w, slot);
+    } else if (!weights && at.dim == 0) {
+        keep(w, at, place_r(), at);
+    } else if (at.dim <= 1) {
+        int64_t all = last ? g * w->n->attr.group : g;
+        if (slot == 0 || (weights && last != transposed))
+            inputs(w, all, transposed);
+        if (slot == 2 || (weights && last == transposed))
+            outputs(w, all, !transposed);
+        if (!last)
+            groups(w, g);
+    }
+}
+
+void ways_conv(Ways *w, uint32_t slot, Place at) { convolution(w, slot, at, false); }
+void ways_conv_transpose(Ways *w, uint32_t slot, Place at) { convolution(w, slot, at, true); }
+
+/* x, dy -> dw [outputs, inputs of a group, ..]: a sum over the samples. */
+void ways_conv_weight(Ways *w, uint32_t slot, Place at)
+{
+    int64_t g = at.groups, all = slot == 2 && at.dim == 1 ? g * w->n->attr.group : g;
+    bool of_x = slot == 0 ? at.dim == 1 : slot == 2 && at.dim == 1,
+         of_y = slot == 1 ? at.dim == 1 : slot == 2 && at.dim == 0;
+    if (at.dim < 0)
+        partial(w, slot);
+    else if (slot < 2 && at.dim == 0)
+        keep(w, at, at, place_p());
+    if (of_x && are_parts(w, all))
+        keep(w, place_s(1, all), place_r(), in_each(w, 1, all));
+    if (of_y && are_parts(w, g))
+        keep(w, place_r(), place_s(1, g), place_s(0, g));
+    if ((of_y || slot == 0) && at.dim >= 0 && are_whole(w, g))
+        keep(w, place_s(1, g), place_s(1, g), place_s(0, g));
+}
+
+/* Groups that are divided are fewer in a chunk, and so are the weights that a node makes. */
+void build_conv(const Spread *s)
+{
+    Attr t = spread_of(s)->attr;
+    const SpreadWay *way = s->way;
+    Shape y = spread_result(s, 0);
+    if (way->in[0].dim >= 0 && way->in[1].dim >= 0 && way->out[0].dim >= 0)
+        t.group /= s->chunks;
+    if (spread_of(s)->op == OP_ConvWeightGrad)
+        t.weight_dims = y.d;
+    for (int k = 0; k < s->pieces; k++)
+        spread_piece(s, k, t);
+}
+
+/* ---- pools ---- */
+
+void ways_pool(Ways *w, uint32_t slot, Place at)
+{
+    (void)slot;
+    if (at.dim == PLACE_P || at.dim == 0 || at.dim == 1)
+        ways_all(w, at);
+}
+
+void ways_max_pool(Ways *w, uint32_t slot, Place at)
+{
+    (void)slot;
+    if (at.groups == 1 && (at.dim == 0 || at.dim == 1))
+        ways_all(w, at);
+}
+
+/* Places in the chunk as places in the whole: behind the places of the chunks before it, and, by
+   channels, of all other channels of the samples before. */
+static ValueId whole_places(const Spread *s, int k, ValueId at)
+{
+    Graph *g = s->g;
+    int dim = s->way->in[0].dim;
+    Shape x = place_shape(spread_whole(s, 0), s->way->in[0], s->chunks);
+    int64_t each = 1;
+    for (int i = dim; i < x.rank; i++)
+        each *= x.d[i];
+    ValueId size = g_scalar(g, DT_I64, (double)each), before = g_mul(g, s->number[k], size);
+    if (dim == 1) {
+        ValueId others = g_scalar(g, DT_I64, (double)(each * (s->chunks - 1)));
+        before = g_add(g, before, g_mul(g, g_div(g, at, size), others));
+    }
+    return g_add(g, at, before);
+}
+
+void build_max_pool(const Spread *s)
+{
+    for (int k = 0; k < s->pieces; k++) {
+        spread_piece(s, k, spread_of(s)->attr);
+        s->out[1][k] = whole_places(s, k, s->out[1][k]);
+    }
+}

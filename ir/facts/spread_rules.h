@@ -1,0 +1,55 @@
+/*
+ * spread_rules.h - what the files spread*.c share.  Private to them.
+ */
+#ifndef PPSPLIT_SPREAD_RULES_H
+#define PPSPLIT_SPREAD_RULES_H
+
+#include "spread.h"
+
+/* The ways of one node.  A rule gets a slot (an operand, or nin and more: a result) and its place,
+   S or P, and keeps the ways in which that slot is there. */
+typedef struct {
+    const SpreadOf *of;
+    const Node *n;
+    Arena *arena;
+    SpreadWays *out;
+    Place *at; /* by slot: the way that is being made; all R when the rule begins, and once kept */
+    double moved, moved_back;
+} Ways;
+
+static inline Place place_s(int dim, int64_t groups) { return (Place){dim, groups}; }
+static inline Place place_r(void) { return (Place){PLACE_R, 1}; }
+static inline Place place_p(void) { return (Place){PLACE_P, 1}; }
+
+/* spread_share.c */
+ValueId ways_value(const Ways *w, uint32_t slot);
+const Shape *ways_shape(const Ways *w, uint32_t slot);
+static inline uint32_t ways_slots(const Ways *w) { return w->n->nin + w->n->nout; }
+/* Is it an S that divides the slot's shape and no rows, or a P of numbers that are added up? */
+bool ways_may_be(const Ways *w, uint32_t slot, Place at);
+/* What was written to w->at becomes a way, if every value may be where it says; twice is once. */
+void ways_keep(Ways *w);
+void ways_all(Ways *w, Place at); /* keeps the way in which all slots are there */
+
+/* Every SPREAD(ways, build) of ops.def is a function ways_f, and a function build_f that makes the
+   nodes of such a way. */
+#define SPREAD(ways, build) void ways_##ways(Ways *w, uint32_t slot, Place at);
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, spread, ...)   \
+    spread
+#include "ir/ops.def"
+#undef SPREAD
+#define SPREAD(ways, build) void build_##build(const Spread *s);
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, spread, ...)   \
+    spread
+#include "ir/ops.def"
+#undef SPREAD
+
+/* spread_share.c */
+static inline const Node *spread_of(const Spread *s) { return &s->whole->node.at[s->node]; }
+/* the chunk's shape of result o, and the whole's of operand i */
+Shape spread_result(const Spread *s, uint32_t o);
+const Shape *spread_whole(const Spread *s, uint32_t i);
+/* the node, for one piece, with these attributes */
+void spread_piece(const Spread *s, int piece, Attr attr);
+
+#endif

@@ -1,0 +1,105 @@
+/*
+ * spread_share.c - what the rules of ops.def's SPREAD column share: places and shapes of chunks,
+ * the way that is being made, the node of one piece.
+ */
+#include <string.h>
+
+#include "spread_rules.h"
+
+bool place_fits(const Shape *s, Place at, int chunks)
+{
+    if (at.dim < 0)
+        return true;
+    return at.dim < s->rank && at.groups > 0 && s->d[at.dim] > 0 && s->d[at.dim] % at.groups == 0 &&
+           s->d[at.dim] / at.groups % chunks == 0;
+}
+
+Shape place_shape(const Shape *s, Place at, int chunks)
+{
+    Shape part = *s;
+    if (at.dim >= 0)
+        part.d[at.dim] /= chunks;
+    return part;
+}
+
+ValueId ways_value(const Ways *w, uint32_t slot)
+{
+    return slot < w->n->nin ? w->n->in[slot] : w->n->out[slot - w->n->nin];
+}
+
+const Shape *ways_shape(const Ways *w, uint32_t slot)
+{
+    return &val(w->of->g, ways_value(w, slot))->shape;
+}
+
+bool ways_may_be(const Ways *w, uint32_t slot, Place at)
+{
+    ValueId v = ways_value(w, slot);
+    Dtype t = val(w->of->g, v)->dtype;
+    const Place *barred = w->of->barred ? &w->of->barred[v] : NULL;
+    if (at.dim == PLACE_P)
+        return slot < w->n->nin ? t == DT_F32 || t == DT_F64 : dtype_is_float(t);
+    if (barred && at.dim >= 0 && barred->dim == at.dim &&
+        (barred->groups == 0 || at.groups % barred->groups != 0))
+        return false;
+    return place_fits(ways_shape(w, slot), at, w->of->chunks);
+}
+
+static bool is_known_way(const Ways *w, uint32_t slots)
+{
+    for (uint32_t i = 0; i < w->out->n; i++) {
+        bool same = true;
+        for (uint32_t k = 0; k < slots && same; k++)
+            same = place_is(w->out->at[i].in[k], w->at[k]);
+        if (same)
+            return true;
+    }
+    return false;
+}
+
+void ways_keep(Ways *w)
+{
+    uint32_t slots = ways_slots(w);
+    bool good = true, some = false;
+    for (uint32_t i = 0; i < slots; i++) {
+        good = good && ways_may_be(w, i, w->at[i]);
+        some |= w->at[i].dim != PLACE_R;
+    }
+    if (good && some && !is_known_way(w, slots)) {
+        Place *at = arena_array(w->arena, Place, slots);
+        memcpy(at, w->at, slots * sizeof *at);
+        SpreadWay way = {at, at + w->n->nin, w->moved, w->moved_back};
+        vec_push(w->arena, w->out, way);
+    }
+    for (uint32_t i = 0; i < slots; i++)
+        w->at[i] = place_r();
+    w->moved = w->moved_back = 0;
+}
+
+void ways_all(Ways *w, Place at)
+{
+    for (uint32_t i = 0; i < ways_slots(w); i++)
+        w->at[i] = at;
+    ways_keep(w);
+}
+
+Shape spread_result(const Spread *s, uint32_t o)
+{
+    return place_shape(&val(s->whole, spread_of(s)->out[o])->shape, s->way->out[o], s->chunks);
+}
+
+const Shape *spread_whole(const Spread *s, uint32_t i)
+{
+    return &val(s->whole, spread_of(s)->in[i])->shape;
+}
+
+void spread_piece(const Spread *s, int piece, Attr attr)
+{
+    const Node *n = spread_of(s);
+    ValueId *in = arena_array(s->g->arena, ValueId, n->nin);
+    for (uint32_t i = 0; i < n->nin; i++)
+        in[i] = s->in[i][piece];
+    ValueId y = graph_node(s->g, n->op, n->nin, in, attr);
+    for (uint32_t o = 0; o < n->nout; o++)
+        s->out[o][piece] = graph_out(s->g, y, o);
+}

@@ -1,0 +1,181 @@
+/*
+ * spread_sums.c - reductions and what else looks along an axis: ways_f and build_f of ops.def.
+ *
+ * A sum over the divided dimension is a partial one in each chunk.  A maximum is that of the
+ * chunks' maxima, which all members gather.  Softmax over it is made of both: e^(x - max) over the
+ * sum of the chunks' sums, as Megatron's vocabulary-parallel cross entropy (Shoeybi et al. 2019,
+ * section 3).
+ */
+#include <string.h>
+
+#include "spread_rules.h"
+
+static double elements(const Ways *w, uint32_t slot)
+{
+    return (double)shape_elements(ways_shape(w, slot));
+}
+
+static bool in_axes(const Attr *t, int dim)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->axes[i] == dim)
+            return true;
+    return false;
+}
+
+/* ---- beside the axis ---- */
+
+void ways_beside(Ways *w, uint32_t slot, Place at)
+{
+    (void)slot;
+    if (at.dim >= 0 && at.dim != w->n->attr.axis)
+        ways_all(w, at);
+}
+
+void ways_cumsum(Ways *w, uint32_t slot, Place at)
+{
+    (void)slot;
+    if (at.dim != w->n->attr.axis)
+        ways_all(w, at);
+}
+
+/* ---- reductions ---- */
+
+static bool is_sum(const Node *n) { return n->op == OP_ReduceSum || n->op == OP_ReduceMean; }
+
+/* May the chunks' results be reduced once more?  Gradients of equal maxima are shared among them
+   all, unless the first alone has it: of several groups that is not the first chunk's. */
+static bool again(const Node *n, Place at, bool real)
+{
+    if (n->op == OP_ReduceMax || n->op == OP_ReduceMin)
+        return !real || (n->attr.to_first && at.groups == 1);
+    return n->op == OP_ReduceProd || (n->op == OP_ReduceSum && !real);
+}
+
+void ways_reduce(Ways *w, uint32_t slot, Place at)
+{
+    bool real = dtype_is_float(val(w->of->g, w->n->in[0])->dtype);
+    bool along = at.dim >= 0 && in_axes(&w->n->attr, at.dim);
+    if (at.dim == PLACE_P ? !is_sum(w->n) : along && slot == 1)
+        return;
+    if (!along) {
+        ways_all(w, at);
+    } else if (is_sum(w->n) && real) {
+        w->at[0] = at;
+        w->at[1] = place_p();
+        ways_keep(w);
+    } else if (again(w->n, at, real)) {
+        w->at[0] = at;
+        w->moved = w->of->chunks * elements(w, 1);
+        ways_keep(w);
+    }
+}
+
+/* The pieces' values, of size 1 along the dimension, of all members there, reduced to one. */
+static ValueId gathered(const Spread *s, Op op, const ValueId *part, int dim, Attr attr)
+{
+    Graph *g = s->g;
+    ValueId all = g_all_gather(g, g_concat(g, (uint32_t)s->pieces, part, dim), dim);
+    attr.n = 1;
+    attr.axes = (const int64_t[]){dim};
+    return graph_node(g, op, 1, &all, attr);
+}
+
+/* Sums of halves are partial in f32. */
+static void widen_sums(const Spread *s, int k)
+{
+    const Node *n = spread_of(s);
+    Graph *g = s->g;
+    ValueId x = s->in[0][k], y;
+    x = g_cast(g, x, dtype_sum(val(g, x)->dtype));
+    y = graph_node(g, n->op, 1, &x, n->attr);
+    /* the mean over a chunk's elements, of which there are the C-th part */
+    if (n->op == OP_ReduceMean)
+        y = g_mul(g, y, g_like(g, y, 1.0 / s->chunks));
+    s->out[0][k] = y;
+}
+
+void build_reduce(const Spread *s)
+{
+    const Node *n = spread_of(s);
+    Place x = s->way->in[0], y = s->way->out[0];
+    ValueId *part = arena_array(s->g->arena, ValueId, s->pieces);
+    for (int k = 0; k < s->pieces; k++) {
+        if (x.dim >= 0 && y.dim == PLACE_P)
+            widen_sums(s, k);
+        else
+            spread_piece(s, k, n->attr);
+        part[k] = s->out[0][k];
+    }
+    if (y.dim == PLACE_R)
+        s->out[0][0] = gathered(s, n->op, part, x.dim, n->attr);
+}
+
+/* A number of the shape alone. */
+void ways_count(Ways *w, uint32_t slot, Place at)
+{
+    if (at.dim < 0 || slot != 0)
+        return;
+    w->at[0] = at;
+    ways_keep(w);
+}
+
+void build_count(const Spread *s)
+{
+    const Node *n = spread_of(s);
+    ValueId y = graph_node(s->g, n->op, 1, &s->in[0][0], n->attr);
+    bool along = in_axes(&n->attr, s->way->in[0].dim);
+    s->out[0][0] = along ? g_mul(s->g, y, g_like(s->g, y, s->chunks)) : y;
+}
+
+/* ---- Softmax, LogSoftmax ---- */
+
+void ways_softmax(Ways *w, uint32_t slot, Place at)
+{
+    double rows = elements(w, 0) / (double)ways_shape(w, 0)->d[w->n->attr.axis];
+    (void)slot;
+    if (at.dim < 0)
+        return;
+    if (at.dim == w->n->attr.axis) {
+        w->moved = (w->of->chunks + 2) * rows;
+        w->moved_back = 2 * rows;
+    }
+    ways_all(w, at);
+}
+
+/* x - max, and the logarithm, or the reciprocal, of the sum of its exponentials */
+static void softmax_along(const Spread *s)
+{
+    const Node *n = spread_of(s);
+    Graph *g = s->g;
+    int axis = (int)n->attr.axis;
+    int64_t axes[1] = {axis};
+    Dtype type = val(s->whole, n->out[0])->dtype;
+    ValueId *x = arena_array(g->arena, ValueId, s->pieces),
+            *part = arena_array(g->arena, ValueId, s->pieces);
+    for (int k = 0; k < s->pieces; k++) {
+        x[k] = g_cast(g, s->in[0][k], dtype_sum(type));
+        part[k] = g_reduce(g, OP_ReduceMax, g_unary(g, OP_StopGradient, x[k]), 1, axes);
+    }
+    ValueId max = gathered(s, OP_ReduceMax, part, axis, (Attr){0});
+    for (int k = 0; k < s->pieces; k++) {
+        x[k] = g_sub(g, x[k], max);
+        part[k] = g_reduce(g, OP_ReduceSum, g_unary(g, OP_Exp, x[k]), 1, axes);
+    }
+    ValueId sum = g_all_reduce(g, g_tree_sum(g, (uint32_t)s->pieces, part));
+    bool log = n->op == OP_LogSoftmax;
+    ValueId all = g_vary(g, log ? g_unary(g, OP_Log, sum) : sum, s->pieces);
+    for (int k = 0; k < s->pieces; k++) {
+        ValueId of = graph_out(g, all, (uint32_t)k);
+        ValueId y = log ? g_sub(g, x[k], of) : g_div(g, g_unary(g, OP_Exp, x[k]), of);
+        s->out[0][k] = g_cast(g, y, type);
+    }
+}
+
+void build_softmax(const Spread *s)
+{
+    if (s->way->in[0].dim == spread_of(s)->attr.axis)
+        softmax_along(s);
+    else
+        build_same(s);
+}
