@@ -96,6 +96,16 @@ typedef struct {
     const char *sha256;
 } PpConst;
 
+/* A place of the program where the members of a rank (PpPlan.tensor) tell one another something, by
+   pp_all_reduce() and the like.  bytes: of the operand, at full rows. */
+enum { PP_ALL_REDUCE, PP_ALL_GATHER, PP_REDUCE_SCATTER, PP_ALL_TO_ALL, PP_SHARD };
+typedef struct {
+    int kind;
+    const char *name;                                   /* the value's */
+    int dtype;
+    int64_t bytes;
+} PpCollective;
+
 struct PpCtx;
 /* A part of the stash that R computes again by itself, from what else forward keeps: what costs
    little per byte (softmax and dropout of attention, pools, copies).  forward writes it and the
@@ -156,6 +166,8 @@ typedef struct PpCtx {
     /* device handles: cudaStream_t, PpBlas; NULL on the CPU */
     void *stream, *blas;
     void *state;                                        /* what PpStage.open returned */
+    int member;                                         /* of PpPlan.tensor */
+    struct PpMesh *mesh;                                /* how it reaches the others */
 } PpCtx;
 
 /* Functions of a stage that have a workspace; of all PpAgain.make() the largest. */
@@ -196,6 +208,8 @@ typedef struct PpStage {
     const PpKept *kept;
     const PpSteps *steps; /* of its functions that are timed, PP_TIMED; NULL: without --profile */
     int has_backward;
+    int n_collective;
+    const PpCollective *collective;
     int n_conv;
     const struct PpConvShape *conv; /* that open() prepares */
     /* convolutions with their scratch, once, on the rank's thread; NULL: none */
@@ -253,6 +267,9 @@ enum { PP_CPU, PP_CUDA };
 
 typedef struct PpPlan {
     const char *model;
+    /* Members of a rank, who each have a part of every stage, and parts of which sums are added up
+     * in a tree, whatever `tensor` is; 1, 1 without (0: 1) */
+    int tensor, chunks;
     /* of the plan: same on every rank, in checkpoints */
     uint64_t hash;
     uint64_t model_hash;
@@ -305,6 +322,43 @@ typedef struct PpPlan {
 extern const PpPlan pp_plan;
 /* exec/main.c: the command `out/pipeline`. */
 int pp_main(int argc, char **argv, const PpPlan *plan);
+
+/* net/collective.c: what members of a rank do together, each with its own operand; k: the row of
+   PpStage.collective, whose dtype elements are of.  work: of pp_collective_work() bytes.  `in` and `out`
+   may be one, of pp_all_reduce() alone.  With T members a member sends so many elements:
+     all_reduce      2 (T-1)/T n          sums of all members' operands, added in a tree: neighbours
+                                          in pairs, level by level, an odd one passes up
+     all_gather      (T-1) outer block    in [outer, block] -> out [outer, T, block]
+     reduce_scatter  (T-1) outer block    in [outer, T, block] -> out [outer, block], added likewise
+     all_to_all      (T-1)/T^2 a d b e f  of a tensor [a, d, b, e, f]; first: from in, divided along
+                                          d, to out, divided along e, else the other way round
+     shard           0                    in [outer, T, block] -> out [outer, block]: its own part
+   What goes wrong ends the run once the stage's function returns. */
+void pp_all_reduce(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t n);
+void pp_all_gather(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t outer,
+                   int64_t block);
+void pp_reduce_scatter(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t outer,
+                       int64_t block);
+void pp_all_to_all(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t a,
+                   int64_t d, int64_t b, int64_t e, int64_t f, int first);
+void pp_shard(const PpCtx *c, int k, const void *in, void *out, int64_t outer, int64_t block);
+
+/* Elements of an operand of n that one member owns in an all_reduce; the last ones own less. */
+static inline int64_t pp_collective_piece(int64_t n, int members)
+{
+    return ((n + members - 1) / members + 15) / 16 * 16;
+}
+
+/* Bytes of `work` for an operand of n elements, `size` bytes each.  It grows with n. */
+static inline int64_t pp_collective_work(int kind, int members, int size, int64_t n)
+{
+    int64_t others = members - 1, part = (n / members * size + PP_ALIGN - 1) / PP_ALIGN * PP_ALIGN,
+            whole = (n * size + PP_ALIGN - 1) / PP_ALIGN * PP_ALIGN;
+    return kind == PP_ALL_REDUCE   ? others * pp_collective_piece(n, members) * size
+           : kind == PP_ALL_GATHER ? others * whole
+           : kind == PP_SHARD      ? 0
+                                   : 2 * others * part;
+}
 
 /* gemm.c: C = alpha * op(A) op(B) + beta * C, row-major, any leading dimension.  ta, tb: 1 = the
    operand is stored transposed. Batched: products over `rank` dimensions of count[] each, strides

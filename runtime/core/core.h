@@ -25,6 +25,15 @@ void pp_failure_lost(const char *text);
 /* True once: for the first rank of this process that fails where nobody can be asked */
 int pp_failure_first(void);
 
+/* ranks.c: what a rank is called, by its number in the run: "rank 5", or where ranks have members
+ * "rank 5 (replica 0, pipe 1, member 1)" */
+typedef struct {
+    char text[72];
+} RankName;
+RankName pp_rank(int number);
+/* Ranks of a pipeline, and members of each; before any rank begins */
+void pp_rank_shape(int ranks, int members);
+
 /* core.c */
 int64_t tensor_bytes(const PpTensor *t, int64_t rows, int64_t full_rows); /* of so many rows */
 /* Calloc of at least one */

@@ -25,6 +25,11 @@ enum { STREAM_IN = -1, STREAM_OUT = -2, STREAM_STORE = -3 };
 typedef void *DeviceEvent;
 typedef struct Device Device;
 
+/* `outer` times `rows` runs of so many bytes, and on either side the bytes from one to the next. */
+typedef struct {
+    int64_t outer, rows, run, to_outer, to_row, from_outer, from_row;
+} DeviceRuns;
+
 typedef struct {
     int number;  /* which device of the machine; the rest by the number of them */
     int stages;  /* of the rank */
@@ -51,6 +56,7 @@ typedef struct {
     void (*enable_peer)(Device *d, int number);
     void (*copy_to)(Device *d, int stream, Device *other, void *to, const void *from,
                     int64_t bytes);
+    void (*copy_runs)(Device *d, int stream, void *to, const void *from, const DeviceRuns *r);
     void (*zero)(Device *d, int stream, void *p, int64_t bytes);
     void (*add)(Device *d, int stream, void *to, const void *from, int64_t n, int dtype);
     /* Of float32, to the nearest of a half type, PP_BF16 or PP_F16 */

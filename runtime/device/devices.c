@@ -46,5 +46,5 @@ int device_number(const DeviceOps *op, int host_rank)
 PpStatus device_check(const Device *d, int rank, const char *what)
 {
     const char *why = d->op->error();
-    return *why ? pp_fail(PP_ERR_IO, "rank %d, %s: %s", rank, what, why) : PP_OK;
+    return *why ? pp_fail(PP_ERR_IO, "%s, %s: %s", pp_rank(rank).text, what, why) : PP_OK;
 }

@@ -65,7 +65,7 @@ static void backward(Rank *r, const PpStage *st, const PpCtx *c)
 static PpCtx context(Rank *r, const Op *op, int64_t step)
 {
     const StagePlan *rs = &r->plan.stage[op->local];
-    const StageRun *own = &r->stage[op->local];
+    StageRun *own = &r->stage[op->local];
     const PpStage *st = rs->st;
     const ParamBlock here = home_block(r, op->local);
     const int64_t *row0 = data_pass(&r->data, step, r->pass);
@@ -91,6 +91,8 @@ static PpCtx context(Rank *r, const Op *op, int64_t step)
         .stream = own->handles.stream,
         .blas = own->handles.blas,
         .state = own->state,
+        .member = r->member,
+        .mesh = &own->mesh,
     };
     for (int k = 0; k < st->n_again; k++)
         c.again[k] = (is_forward ? rs->part : rs->part_kept)[(int64_t)m * st->n_again + k];
@@ -171,5 +173,5 @@ PpStatus compute(Rank *r, const Op *op, int64_t step)
     if (r->seek.on && r->seek.microbatch < 0 && st->has_backward &&
         (op->a.type == SA_B || op->a.type == SA_I || op->a.type == SA_W))
         seek_backward(r, op, &c, data_pass(&r->data, step, r->pass)[m]);
-    return PP_OK;
+    return r->stage[op->local].mesh.status;
 }

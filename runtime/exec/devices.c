@@ -62,7 +62,8 @@ PpStatus devices_open(Rank *r, int overlap)
                     .overlap = overlap,
                     .tf32 = run->opt->tf32};
     if (!op->open(&r->dev, &w))
-        return pp_fail(PP_ERR_IO, "rank %d, GPU %d: %s", r->group.rank, w.number, op->error());
+        return pp_fail(PP_ERR_IO, "%s, GPU %d: %s", pp_rank(r->group.rank).text, w.number,
+                       op->error());
     op->text(&r->dev, r->memory.where, (int)sizeof r->memory.where);
     return PP_OK;
 }

@@ -97,6 +97,7 @@ PpStatus evaluation_prepare(Run *run, int part, int parts)
                .ranks = run->ranks,
                .cores = run->cores,
                .replicas = run->replicas,
+               .members = run->members,
                .output_wanted = zeroed(run->model->n_output, sizeof *e->output_wanted)};
     if (!e->output_wanted)
         return pp_no_memory();
@@ -128,6 +129,7 @@ static PpStatus place(Rank *r, Rank *e)
 {
     PlanRequest ask = plan_request(e->run, r->pipe.rank, 0, r->pipe.tag_max);
     ask.replica = r->replica;
+    ask.member = r->member;
     ask.row0 = data_pass(&e->data, 0, 0);
     ask.lender = &r->plan;
     TRY(plan_build(&e->plan, &ask));
@@ -137,8 +139,8 @@ static PpStatus place(Rank *r, Rank *e)
         return plan_place(&e->plan, r->plan.slots, NULL);
     e->room = r->dev.op->alloc(&r->dev, bytes);
     if (!e->room)
-        return pp_fail(PP_ERR_IO, "rank %d: no memory for %lld bytes of --eval-data", r->group.rank,
-                       (long long)bytes);
+        return pp_fail(PP_ERR_IO, "%s: no memory for %lld bytes of --eval-data",
+                       pp_rank(r->group.rank).text, (long long)bytes);
     r->memory.evaluation = bytes;
     return plan_place(&e->plan, e->room, NULL);
 }
@@ -155,7 +157,9 @@ PpStatus evaluation_open(Rank *r)
                 .group = r->group,
                 .pipe = r->pipe,
                 .peers = r->peers,
+                .members = r->members,
                 .replica = r->replica,
+                .member = r->member,
                 .data = data_of(&run->data, r->replica),
                 .dev = r->dev,
                 .threads = r->threads,
@@ -170,6 +174,7 @@ PpStatus evaluation_open(Rank *r)
         return pp_no_memory();
     for (int l = 0; l < e->plan.n_stage; l++)
         e->stage[l].state = r->stage[l].state;
+    meshes_open(e);
     if (on_device(r))
         TRY(host_open(e));
     r->memory.host += e->memory.host;
@@ -181,14 +186,17 @@ PpStatus evaluation_links(Rank *r)
     Rank *e = r->evaluation;
     if (!e)
         return PP_OK;
-    return links_open(&e->links[AXIS_PIPE], &e->pipe, &e->group, &e->dev, &e->plan, AXIS_PIPE,
-                      on_device(r), r->run->opt->transport, r->memory.where);
+    for (int x = 0; x < AXES; x++)
+        if (x == AXIS_PIPE || (x == AXIS_MEMBERS && e->members.ranks > 1))
+            TRY(links_open(&e->links[x], rank_group(e, x), &e->group, &e->dev, &e->plan, x,
+                           on_device(r), r->run->opt->transport, r->memory.where));
+    return PP_OK;
 }
 
 void evaluation_close_links(Rank *r, int broken)
 {
-    if (r->evaluation)
-        links_close(&r->evaluation->links[AXIS_PIPE], broken);
+    for (int x = 0; x < AXES && r->evaluation; x++)
+        links_close(&r->evaluation->links[x], broken);
 }
 
 void evaluation_close(Rank *r)

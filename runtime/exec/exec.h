@@ -14,6 +14,7 @@
 #include "io/results.h"
 #include "io/store.h"
 #include "io/trace.h"
+#include "net/mesh.h"
 #include "watchdog.h"
 #include "optim/loss_scale.h"
 
@@ -31,12 +32,16 @@ typedef struct Run {
     int threads;        /* of a rank; on machines that differ the most of any, so that all plan alike */
     int64_t process_bytes; /* resident before anything was planned; 0: not known */
     int replicas;       /* of the pipeline: --dp */
+    int members;        /* of each of its ranks: ppsplit --tensor */
     int *until;         /* --until: per rank, actions to run; NULL */
     char arithmetic[200]; /* what bits depend on beside options: instructions, libraries */
     char chosen[400];   /* --schedule auto: what it chose and why; "" */
     int *output_wanted; /* per model output: index into opt->output, or -1 */
     struct Run *evaluation; /* --eval-data; NULL: none */
 } Run;
+
+/* All there are. */
+static inline int run_ranks(const Run *run) { return run->replicas * run->ranks * run->members; }
 
 typedef struct HostSide HostSide;
 typedef struct OverlapThread OverlapThread;
@@ -45,6 +50,7 @@ typedef struct OverlapThread OverlapThread;
 typedef struct {
     PpCtx handles; /* device: stream and blas */
     void *state;   /* what its open() returned */
+    PpMesh mesh;   /* its collectives */
     /* device: outputs of a microbatch may be copied to the host; have been */
     DeviceEvent out_ready, out_done;
     int summing, turns; /* its sums over replicas are under way; turns that are taken */
@@ -84,9 +90,10 @@ typedef struct {
 
 typedef struct Rank {
     const Run *run;
-    /* All ranks; its pipeline; the ranks of the same number in all replicas of the pipeline */
-    Group group, pipe, peers;
-    int replica;
+    /* All ranks; its pipeline; the ranks of the same number in all replicas of the pipeline; its
+     * members.  Of the first two those of the same member */
+    Group group, pipe, peers, members;
+    int replica, member;
     Data data; /* run->data with the microbatches of its replica */
     Device dev;
     Plan plan;
@@ -139,6 +146,9 @@ static inline int exec_in_step(const Rank *r, int m)
 {
     return r->pass * r->run->data.microbatches + m;
 }
+
+/* What all replicas and members have alike, one of them says and writes. */
+static inline int speaks(const Rank *r) { return r->replica == 0 && r->member == 0; }
 
 static inline int on_device(const Rank *r) { return r->plan.ask.on_device; }
 
@@ -218,6 +228,7 @@ PpStatus devices_open(Rank *r, int overlap);
 LocalHub **hubs_new(const Run *run); /* NULL: no memory */
 void hubs_free(LocalHub **hub, const Run *run);
 void hubs_groups(Rank *r, LocalHub **hub, int number);
+Group *rank_group(Rank *r, int axis);
 PpStatus groups_open(Rank *r); /* all ranks call it */
 void groups_close(Rank *r);
 
@@ -289,6 +300,11 @@ void shards_row_ends(Rank *r);
 void shards_leave(Rank *r, int local, int param);
 void shards_norms(Rank *r, double *sum); /* as the device's norms() and update() */
 void shards_update(Rank *r, const DeviceUpdate *u);
+
+/* members.c: what members of a rank do together */
+void meshes_open(Rank *r); /* of its stages */
+/* Bytes that its collectives have sent; all ranks call it */
+PpStatus members_log(Rank *r);
 
 /* compute.c */
 PpStatus compute(Rank *r, const Op *op, int64_t step);

@@ -1,69 +1,104 @@
 /*
- * groups.c - the groups that a rank belongs to.  Rank number replica * P + p of the run is rank p
- * of its replica's pipeline of P ranks, and number `replica` among the ranks p of all replicas.
- * With one replica its pipeline is the whole run, and nothing is made.
+ * groups.c - the groups that a rank belongs to.  Rank number (replica * P + p) * T + member of the
+ * run is rank p of its replica's pipeline of P ranks, each of them of T members.  Along an axis it
+ * is with those that differ in that coordinate alone.  A pipeline that is the whole run is its
+ * group, and along any other axis nothing is made for one rank.
  */
 #include "exec.h"
 
 #include <stdlib.h>
 
-/* ---- threads: hub[0] is the run's, then one for each replica, then for each rank of one ---- */
+/* Its coordinate along an axis, how many there are, from one of them to the next. */
+typedef struct {
+    int at, ranks, stride;
+} Along;
 
-static int hubs_many(const Run *run)
+static Along along(const Run *run, int number, int axis)
 {
-    return run->replicas > 1 ? 1 + run->replicas + run->ranks : 1;
+    const int stride[AXES] = {[AXIS_PIPE] = run->members,
+                              [AXIS_PEERS] = run->members * run->ranks,
+                              [AXIS_MEMBERS] = 1},
+              ranks[AXES] = {[AXIS_PIPE] = run->ranks,
+                             [AXIS_PEERS] = run->replicas,
+                             [AXIS_MEMBERS] = run->members};
+    return (Along){number / stride[axis] % ranks[axis], ranks[axis], stride[axis]};
+}
+
+/* The first of the ranks that it is with. */
+static int first_of(const Run *run, int number, int axis)
+{
+    Along a = along(run, number, axis);
+    return number - a.at * a.stride;
+}
+
+static int is_whole(const Run *run, int axis)
+{
+    return axis == AXIS_PIPE && run->ranks == run_ranks(run);
+}
+
+static int is_made(const Run *run, int axis)
+{
+    return !is_whole(run, axis) && (axis == AXIS_PIPE || along(run, 0, axis).ranks > 1);
+}
+
+Group *rank_group(Rank *r, int axis)
+{
+    return axis == AXIS_PIPE ? &r->pipe : axis == AXIS_PEERS ? &r->peers : &r->members;
+}
+
+/* ---- threads: hub[0] is the run's, then one for each first rank of a group, axis by axis ---- */
+
+static int hub_number(const Run *run, int number, int axis)
+{
+    return 1 + axis * run_ranks(run) + first_of(run, number, axis);
 }
 
 LocalHub **hubs_new(const Run *run)
 {
-    int n = hubs_many(run), made = 0;
-    LocalHub **hub = calloc((size_t)n, sizeof *hub);
-    for (; hub && made < n; made++) {
-        int ranks = made == 0                 ? run->ranks * run->replicas
-                    : made <= run->replicas ? run->ranks
-                                              : run->replicas;
-        /* they spin where there is a core for every rank of the run */
-        hub[made] = local_hub_new(ranks, run->ranks * run->replicas <= run->cores ? ranks : 0);
-        if (!hub[made])
-            break;
-        if (made)
-            local_hub_tie(hub[0], hub[made]);
-    }
-    if (hub && made == n)
+    int all = run_ranks(run), made = 1;
+    /* they spin where there is a core for every rank of the run */
+    int cores = all <= run->cores ? all : 0;
+    LocalHub **hub = calloc(1 + (size_t)AXES * (size_t)all, sizeof *hub);
+    if (hub)
+        hub[0] = local_hub_new(all, cores);
+    made = hub && hub[0];
+    for (int k = 0; k < all && made; k++)
+        for (int x = 0; x < AXES && made; x++) {
+            LocalHub **mine = &hub[hub_number(run, k, x)];
+            if (!is_made(run, x) || *mine)
+                continue;
+            *mine = local_hub_new(along(run, k, x).ranks, cores);
+            made = *mine != NULL;
+            if (made)
+                local_hub_tie(hub[0], *mine);
+        }
+    if (made)
         return hub;
-    for (int i = 0; hub && i < made; i++)
-        local_hub_free(hub[i]);
-    free(hub);
+    if (hub)
+        hubs_free(hub, run);
     return NULL;
 }
 
 void hubs_free(LocalHub **hub, const Run *run)
 {
-    for (int i = 0; i < hubs_many(run); i++)
-        local_hub_free(hub[i]);
+    for (int i = 0; i < 1 + AXES * run_ranks(run); i++)
+        if (hub[i])
+            local_hub_free(hub[i]);
     free(hub);
-}
-
-static Group part_of(const Rank *r, LocalHub *hub, int rank, int first, int stride)
-{
-    Group g = local_group(hub, rank);
-    g.first = first;
-    g.stride = stride;
-    g.host_ranks = r->group.host_ranks;
-    g.host_rank = r->group.host_rank;
-    return g;
 }
 
 void hubs_groups(Rank *r, LocalHub **hub, int number)
 {
     const Run *run = r->run;
-    int replica = number / run->ranks, p = number % run->ranks;
     r->group = local_group(hub[0], number);
-    r->replica = replica;
-    if (run->replicas == 1)
-        return;
-    r->pipe = part_of(r, hub[1 + replica], p, replica * run->ranks, 1);
-    r->peers = part_of(r, hub[1 + run->replicas + p], replica, p, run->ranks);
+    for (int x = 0; x < AXES; x++) {
+        Group *g = rank_group(r, x);
+        if (!is_made(run, x))
+            continue;
+        *g = local_group(hub[hub_number(run, number, x)], along(run, number, x).at);
+        g->host_ranks = r->group.host_ranks;
+        g->host_rank = r->group.host_rank;
+    }
 }
 
 /* ---- any ---- */
@@ -71,16 +106,20 @@ void hubs_groups(Rank *r, LocalHub **hub, int number)
 PpStatus groups_open(Rank *r)
 {
     const Run *run = r->run;
-    if (run->replicas == 1) {
-        r->pipe = r->group;
-        r->peers = (Group){.ranks = 1, .stride = 1};
-    } else if (r->group.processes) {
-        r->replica = r->group.rank / run->ranks;
-        TRY(mpi_part(&r->group, r->replica, &r->pipe));
-        TRY(mpi_part(&r->group, r->group.rank % run->ranks, &r->peers));
-        r->pipe.first = r->replica * run->ranks;
-        r->peers.first = r->pipe.rank;
-        r->peers.stride = run->ranks;
+    int number = r->group.rank;
+    r->replica = along(run, number, AXIS_PEERS).at;
+    r->member = along(run, number, AXIS_MEMBERS).at;
+    for (int x = 0; x < AXES; x++) {
+        Group *g = rank_group(r, x);
+        int first = first_of(run, number, x);
+        if (is_whole(run, x))
+            *g = r->group;
+        else if (!is_made(run, x))
+            *g = (Group){.ranks = 1};
+        else if (r->group.processes)
+            TRY(mpi_part(&r->group, first, g));
+        g->first = first;
+        g->stride = along(run, number, x).stride;
     }
     r->data = data_of(&run->data, r->replica);
     return PP_OK;
@@ -88,8 +127,7 @@ PpStatus groups_open(Rank *r)
 
 void groups_close(Rank *r)
 {
-    if (r->run->replicas == 1 || !r->group.processes)
-        return;
-    mpi_part_close(&r->peers);
-    mpi_part_close(&r->pipe);
+    for (int x = 0; x < AXES && r->group.processes; x++)
+        if (is_made(r->run, x))
+            mpi_part_close(rank_group(r, x));
 }

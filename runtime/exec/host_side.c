@@ -144,8 +144,8 @@ PpStatus host_open(Rank *r)
     r->memory.host = lay_out(r, NULL);
     s->pinned = r->dev.op->alloc_host(&r->dev, r->memory.host);
     if (!s->pinned)
-        return pp_fail(PP_ERR_IO, "rank %d: no %" PRId64 " bytes of pinned host memory: %s",
-                       r->group.rank, r->memory.host, r->dev.op->error());
+        return pp_fail(PP_ERR_IO, "%s: no %" PRId64 " bytes of pinned host memory: %s",
+                       pp_rank(r->group.rank).text, r->memory.host, r->dev.op->error());
     memset(s->pinned, 0, (size_t)r->memory.host);
     lay_out(r, s->pinned);
     TRY(make_events(r));
@@ -357,8 +357,8 @@ PpStatus host_settle(Rank *r, int64_t step)
     if (*d->op->error()) /* it came later than the call that caused it */
         return pp_fail(
             PP_ERR_IO,
-            "rank %d, end of step %" PRId64 ": %s (CUDA_LAUNCH_BLOCKING=1%s finds the action)",
-            r->group.rank, step + 1, d->op->error(),
+            "%s, end of step %" PRId64 ": %s (CUDA_LAUNCH_BLOCKING=1%s finds the action)",
+            pp_rank(r->group.rank).text, step + 1, d->op->error(),
             /* Under NCCL it never ends */
             r->links[AXIS_PIPE].op && r->links[AXIS_PIPE].op->alive ? ", with another --transport,"
                                                                     : "");

@@ -57,8 +57,9 @@ static PpStatus prepare(Run *run, Options *o, const Group *world)
     TRY(optim_patterns(o, run->model));
     if (!run->ranks)
         run->ranks = schedule_stages(run->model);
+    pp_rank_shape(run->ranks, run->members);
     if (!world)
-        run->threads = rank_threads(run, run->ranks * run->replicas);
+        run->threads = rank_threads(run, run_ranks(run));
     TRY(wanted_outputs(run));
     TRY(data_open(&run->data, run->model, o));
     TRY(data_check(&run->data, world ? world->rank : 0, world ? world->ranks : 1));
@@ -163,12 +164,35 @@ static PpStatus agree_threads(Run *run, Group *world)
     return s;
 }
 
+/* The pipeline's ranks; 0: one per stage. */
+static PpStatus count_ranks(Run *run, const Options *o, int ranks)
+{
+    int each = o->dp * run->members, more = (ranks + each - 1) / each * each;
+    run->replicas = o->dp;
+    run->ranks = ranks / each;
+    pp_rank_shape(run->ranks ? run->ranks : schedule_stages(run->model), run->members);
+    if (ranks % each == 0)
+        return PP_OK;
+    if (run->members == 1)
+        return pp_fail(PP_ERR_USAGE,
+                       "--dp %d: %d ranks do not make so many pipelines of the same length", o->dp,
+                       ranks);
+    char replicas[40] = "";
+    if (o->dp > 1)
+        snprintf(replicas, sizeof replicas, ", and --dp %d", o->dp);
+    return pp_fail(PP_ERR_USAGE,
+                   "%d ranks: each stage is divided among %d members (ppsplit --tensor)%s, so their "
+                   "number is a multiple of %d: take %d, for %d rank%s of a pipeline",
+                   ranks, run->members, replicas, each, more, more / each,
+                   more > each ? "s" : "");
+}
+
 /* world: the processes of mpirun; NULL: there is this one. */
 static PpStatus run_all(Run *run, Options *o, Group *world)
 {
     int ranks = world ? world->ranks : o->ranks;
-    run->replicas = o->dp;
-    run->ranks = ranks / o->dp;
+    run->members = plan_members(run->model);
+    PpStatus counted = count_ranks(run, o, ranks);
     run->cores = count_cores(world);
     run->process_bytes = resident_bytes();
     PpStatus s = world ? same_start(run, world) : PP_OK;
@@ -176,10 +200,8 @@ static PpStatus run_all(Run *run, Options *o, Group *world)
         s = same_arithmetic(run, world);
     if (s == PP_OK && world && o->ranks && o->ranks != world->ranks)
         s = pp_fail(PP_ERR_USAGE, "--ranks %d, but there are %d processes", o->ranks, world->ranks);
-    if (s == PP_OK && ranks % o->dp)
-        s = pp_fail(PP_ERR_USAGE,
-                    "--dp %d: %d ranks do not make so many pipelines of the same length", o->dp,
-                    ranks);
+    if (s == PP_OK)
+        s = counted;
     if (s == PP_OK)
         s = transport_check(o->transport, world != NULL, run->model->device);
     s = begin_from(run, o, world, s);

@@ -240,7 +240,8 @@ static PpStatus measure_threads(const Options *o, int ranks, int cores, int thre
 
 PpStatus measure_machine(const Options *o, const PpPlan *model, Group *world, int cores)
 {
-    int ranks = world ? world->ranks : o->ranks ? o->ranks : model->n_stage;
+    int all = model->n_stage * plan_members(model);
+    int ranks = world ? world->ranks : o->ranks ? o->ranks : all;
     int here = world ? world->host_ranks : ranks;
     int threads = o->threads ? o->threads : cores > here ? cores / here : 1;
     if (model->device != PP_CPU)

@@ -39,7 +39,7 @@ static void copy_rows(Rank *r, const Rows *w, char *whole, char *one, int gather
 static PpCtx context(Rank *r, const Op *op, int64_t step, int64_t rows)
 {
     const StagePlan *rs = &r->plan.stage[op->local];
-    const StageRun *own = &r->stage[op->local];
+    StageRun *own = &r->stage[op->local];
     const Gathered *g = rs->whole;
     const ParamBlock here = home_block(r, op->local);
     PpCtx c = {
@@ -59,6 +59,8 @@ static PpCtx context(Rank *r, const Op *op, int64_t step, int64_t rows)
         .stream = own->handles.stream,
         .blas = own->handles.blas,
         .state = own->state,
+        .member = r->member,
+        .mesh = &own->mesh,
     };
     for (int k = 0; k < rs->st->minibatch->n_again; k++)
         c.again[k] = g->part[k];
@@ -136,5 +138,5 @@ PpStatus minibatch_compute(Rank *r, const Op *op, int64_t step)
             st->backward(&c);
         take(r, op, &rows, r->taken++ == 0);
     }
-    return PP_OK;
+    return r->stage[op->local].mesh.status;
 }

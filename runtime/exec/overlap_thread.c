@@ -79,7 +79,8 @@ PpStatus overlap_thread_open(OverlapThread **to, int threads, int rank)
         pthread_cond_destroy(&t->turn);
         pthread_mutex_destroy(&t->lock);
         free(t);
-        return pp_fail(PP_ERR_IO, "rank %d: no thread for the halves of OVERLAP_F_B", rank);
+        return pp_fail(PP_ERR_IO, "%s: no thread for the halves of OVERLAP_F_B",
+                       pp_rank(rank).text);
     }
     *to = t;
     return PP_OK;

@@ -28,10 +28,10 @@ static PpStatus prepare_and_run(Rank *r, PpStatus prepared)
     TRY(group_agree(&r->group, evaluation_open(r)));
     const Run *run = r->run;
     TRY(group_agree(&r->group, log_open(&r->log, run->opt, &r->group, &run->data)));
-    Group *along[AXES] = {&r->pipe, &r->peers};
-    for (int x = 0; x < (run->replicas > 1 ? AXES : 1); x++)
-        TRY(links_open(&r->links[x], along[x], &r->group, &r->dev, &r->plan, x, on_device(r),
-                       run->opt->transport, r->memory.where));
+    for (int x = 0; x < AXES; x++)
+        if (x == AXIS_PIPE || rank_group(r, x)->ranks > 1)
+            TRY(links_open(&r->links[x], rank_group(r, x), &r->group, &r->dev, &r->plan, x,
+                           on_device(r), run->opt->transport, r->memory.where));
     report_links(r);
     TRY(evaluation_links(r));
     const LogConfig config = {.model = run->model,
@@ -45,11 +45,15 @@ static PpStatus prepare_and_run(Rank *r, PpStatus prepared)
     log_chosen(&r->log, run->chosen);
     begin_said(r);
     log_resumed(&r->log, &run->from, run->data.start.step);
-    TRY(log_memory(&r->log, &r->group, run->sched, &r->memory));
+    TRY(log_memory(&r->log, &r->group, run->sched, run->members, &r->memory));
     save_say(r);
-    TRY(watchdog_open(&r->watchdog, &r->group, run->sched,
-                      run->evaluation ? run->evaluation->sched : NULL, run->opt,
-                      r->saver ? saver_moved(r->saver) : NULL));
+    const WatchedRun watched = {.model = run->model,
+                                .schedule = run->sched,
+                                .evaluation = run->evaluation ? run->evaluation->sched : NULL,
+                                .saving = r->saver ? saver_moved(r->saver) : NULL,
+                                .limit = run->opt->watchdog,
+                                .save_limit = run->opt->save_timeout};
+    TRY(watchdog_open(&r->watchdog, &r->group, &r->members, &watched));
     TRY(group_agree(&r->group, signals_heed()));
     PpStatus s = steps_run(r);
     watchdog_step(r->watchdog, -1);
@@ -107,7 +111,7 @@ static void *thread_main(void *p)
 
 PpStatus run_threads(Run *run)
 {
-    int ranks = run->ranks * run->replicas, started = 1;
+    int ranks = run_ranks(run), started = 1;
     Thread *t = calloc((size_t)ranks, sizeof *t);
     LocalHub **hub = hubs_new(run);
     if (!t || !hub) {

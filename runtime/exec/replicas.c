@@ -33,7 +33,7 @@ PpStatus replicas_loss(Rank *r)
     else
         TRY(r->peers.op->gather(&r->peers, own, rounds * (int64_t)sizeof *own, all));
     *loss = 0;
-    for (int group = 0; group < n * rounds && r->replica == 0; group++)
+    for (int group = 0; group < n * rounds && speaks(r); group++)
         *loss += all[group % n * rounds + group / n];
     return PP_OK;
 }

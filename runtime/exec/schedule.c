@@ -130,6 +130,11 @@ PpStatus schedule_make(Run *run)
 {
     const Options *o = run->opt;
     int stages = schedule_stages(run->model);
+    if (run->ranks > stages && run->members > 1)
+        return pp_fail(PP_ERR_MODEL,
+                       "%d ranks make pipelines of %d, which are more than the model's %d stages: "
+                       "take %d, --dp N for N times as many, or split into more stages",
+                       run_ranks(run), run->ranks, stages, stages * run->members * run->replicas);
     if (run->ranks > stages)
         return pp_fail(PP_ERR_MODEL,
                        "%d ranks are more than the model's %d stages: take fewer, --dp N for N replicas, "

@@ -85,8 +85,8 @@ static PpStatus allocate(Rank *r)
     /* a stage whose nodes all run in others has none, and buffers of no bytes still have places */
     char *arena = r->dev.op->alloc(&r->dev, bytes ? bytes : 1);
     if (!arena)
-        return pp_fail(PP_ERR_IO, "rank %d: no memory for %" PRId64 " bytes of tensors%s%s",
-                       r->group.rank, bytes, on_device(r) ? " on the device: " : "",
+        return pp_fail(PP_ERR_IO, "%s: no memory for %" PRId64 " bytes of tensors%s%s",
+                       pp_rank(r->group.rank).text, bytes, on_device(r) ? " on the device: " : "",
                        r->dev.op->error());
     if (p->ask.page && on_device(r))
         TRY(home_open(r));
@@ -107,8 +107,8 @@ static PpStatus list_params(Rank *r)
         return pp_no_memory();
     optim_list(&r->plan, r->run->opt, r->params);
     if (!r->dev.op->params(&r->dev, r->params, n))
-        return pp_fail(PP_ERR_IO, "rank %d: no memory for the optimizer: %s", r->group.rank,
-                       r->dev.op->error());
+        return pp_fail(PP_ERR_IO, "%s: no memory for the optimizer: %s",
+                       pp_rank(r->group.rank).text, r->dev.op->error());
     return PP_OK;
 }
 
@@ -132,8 +132,8 @@ static PpStatus open_stages(Rank *r)
         r->memory.library += r->library[l].bytes;
     r->memory.library += r->dev.library;
     TRY(device_check(&r->dev, r->group.rank, "the libraries of its stages"));
-    return failure ? pp_fail(PP_ERR_IO, "rank %d, the libraries of its stages: %s", r->group.rank,
-                             failure)
+    return failure ? pp_fail(PP_ERR_IO, "%s, the libraries of its stages: %s",
+                             pp_rank(r->group.rank).text, failure)
                    : PP_OK;
 }
 
@@ -165,9 +165,9 @@ static PpStatus open_store(Rank *r)
         return PP_OK;
     if (!on_device(r) && !w.folder)
         return pp_fail(PP_ERR_USAGE,
-                       "rank %d: the schedule has OFFLOADs: --offload-dir says in which folder the "
+                       "%s: the schedule has OFFLOADs: --offload-dir says in which folder the "
                        "file for them is made",
-                       w.rank);
+                       pp_rank(w.rank).text);
     TRY(store_open(&r->store, &r->dev, on_device(r), &w));
     r->memory.host += on_device(r) ? w.bytes : 0;
     return PP_OK;
@@ -180,6 +180,7 @@ static PpStatus plan_memory(Rank *r)
     const Schedule *s = r->run->sched;
     PlanRequest ask = request(r);
     ask.replica = r->replica;
+    ask.member = r->member;
     ask.threads = r->threads;
     ask.row0 = data_pass(&r->data, 0, 0);
     TRY(devices_open(r, ask.overlap));
@@ -239,6 +240,7 @@ PpStatus rank_open(Rank *r)
     if (r->memory.overlap)
         TRY(overlap_thread_open(&r->overlap, r->threads, r->group.rank));
     TRY(open_stages(r));
+    meshes_open(r);
     r->files = (HostCopy){
         .dev = &r->dev, .links = r->links, .mapped = &r->mapped};
     if (on_device(r))

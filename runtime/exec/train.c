@@ -208,7 +208,7 @@ static PpStatus write_trace(Rank *r)
 {
     const Run *run = r->run;
     return r->replica ? PP_OK
-                      : trace_write(&r->trace, &r->pipe, run->sched, run->model, run->opt->trace);
+                      : trace_write(&r->trace, &r->group, run->sched, run->model, run->opt->trace);
 }
 
 static PpStatus finish_until(Rank *r)
@@ -231,10 +231,11 @@ PpStatus steps_finish(Rank *r)
     if (!r->ends) {
         TRY(group_agree(&r->group, replicas_outputs(r)));
         TRY(group_agree(&r->group,
-                        r->replica ? PP_OK : results_write(&r->results, run->output_wanted)));
+                        speaks(r) ? results_write(&r->results, run->output_wanted) : PP_OK));
     }
     TRY(log_taken(&r->log, &r->group, memory_total(&r->memory), r->dev.op->taken(&r->dev)));
-    TRY(log_live(&r->log, &r->group, run->sched, r->live_most));
+    TRY(log_live(&r->log, &r->group, run->sched, run->members, r->live_most));
+    TRY(members_log(r));
     TRY(log_shards(&r->log, &r->group, &r->shards));
     TRY(save_end(r));
     PpStatus s = write_trace(r), closed = log_close(&r->log);

@@ -207,6 +207,8 @@ void until_print(const Run *run)
     printf("stopped after %s", run->opt->until);
     if (run->replicas > 1)
         printf(", each of %d replicas alike", run->replicas);
+    if (run->members > 1)
+        printf(", each of %d members of a rank alike", run->members);
     putchar('\n');
     for (int k = 0; k < s->ranks; k++) {
         const SchedRow *row = &s->row[k];

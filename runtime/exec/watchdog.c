@@ -13,6 +13,7 @@
 #include "beats.h"
 #include "base/file/replace.h"
 #include "core/core.h"
+#include "net/mesh.h"
 #include "schedule/simulate/trace.h"
 
 #include <pthread.h>
@@ -28,7 +29,8 @@ enum { SECOND = 2 };
 
 typedef struct {
     int32_t op, step;
-    double waits, runs, done; /* ages in seconds; below 0: not yet */
+    int32_t collective, unused; /* of its stage, that it waits in; -1: none */
+    double waits, runs, done;   /* ages in seconds; below 0: not yet */
 } Entry;
 
 typedef struct {
@@ -41,10 +43,10 @@ typedef struct {
 _Static_assert(sizeof(Beat) <= BEATS_BYTES, "a datagram is too small for a Beat");
 
 struct Watchdog {
-    const Schedule *schedule, *evaluation;
-    int rank, ranks, blind; /* blind: it has been said that some are never heard */
-    double limit, save_limit, opened;
-    const int64_t *saving;
+    WatchedRun run;
+    int rank, ranks, members; /* of the run; of a rank of the schedule */
+    int blind; /* it has been said that some are never heard */
+    double opened;
     Beats *beats;
     pthread_t thread;
     int has_thread, ends;                /* atomic */
@@ -70,10 +72,22 @@ void watchdog_note(Watchdog *w, int op, WatchState state)
     pthread_mutex_lock(&w->lock);
     w->moved = now;
     if (state == WATCH_WAITS)
-        w->ring[w->n++ % RING] = (Entry){op, w->step, now, -1, -1};
+        w->ring[w->n++ % RING] = (Entry){op, w->step, -1, 0, now, -1, -1};
     else if (w->n > 0)
         *(state == WATCH_RUNS ? &w->ring[(w->n - 1) % RING].runs
                               : &w->ring[(w->n - 1) % RING].done) = now;
+    pthread_mutex_unlock(&w->lock);
+}
+
+void watchdog_collective(Watchdog *w, int k)
+{
+    if (!w)
+        return;
+    double now = pp_now();
+    pthread_mutex_lock(&w->lock);
+    w->moved = now;
+    if (w->n > 0)
+        w->ring[(w->n - 1) % RING].collective = k;
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -111,7 +125,8 @@ static double age(double now, double at) { return at < 0 ? -1 : now - at; }
 static size_t compose(Watchdog *w, Beat *b)
 {
     double now = pp_now();
-    int64_t moved = w->saving ? __atomic_load_n(w->saving, __ATOMIC_ACQUIRE) : 0;
+    const int64_t *saving = w->run.saving;
+    int64_t moved = saving ? __atomic_load_n(saving, __ATOMIC_ACQUIRE) : 0;
     pthread_mutex_lock(&w->lock);
     *b = (Beat){.saving = moved ? now - 1e-6 * (double)moved : -1,
                 .active = w->active,
@@ -120,8 +135,8 @@ static size_t compose(Watchdog *w, Beat *b)
                 .median = median(w)};
     for (int64_t i = w->n > RING ? w->n - RING : 0; i < w->n; i++) {
         const Entry *e = &w->ring[i % RING];
-        b->entry[b->n++] = (Entry){e->op, e->step, age(now, e->waits), age(now, e->runs),
-                                   age(now, e->done)};
+        b->entry[b->n++] = (Entry){e->op, e->step, e->collective, 0, age(now, e->waits),
+                                   age(now, e->runs), age(now, e->done)};
     }
     pthread_mutex_unlock(&w->lock);
     return offsetof(Beat, entry) + (size_t)b->n * sizeof *b->entry;
@@ -129,15 +144,50 @@ static size_t compose(Watchdog *w, Beat *b)
 
 /* ---- the verdict ---- */
 
+/* The row of a rank's pipeline. */
+static const SchedRow *row_of(const Watchdog *w, const Schedule *s, int rank)
+{
+    return &s->row[rank / w->members % w->run.schedule->ranks];
+}
+
 /* The action of an entry, of the training or of the evaluation; NULL: the end of a step. */
 static const SchedAction *action_of(const Watchdog *w, int rank, int32_t op)
 {
-    const SchedRow *row = &w->schedule->row[rank % w->schedule->ranks];
-    if (op > row->n && w->evaluation) {
+    const SchedRow *row = row_of(w, w->run.schedule, rank);
+    if (op > row->n && w->run.evaluation) {
         op -= row->n + 1;
-        row = &w->evaluation->row[rank % w->schedule->ranks];
+        row = row_of(w, w->run.evaluation, rank);
     }
     return op < row->n ? &row->a[op] : NULL;
+}
+
+/* Of a rank that waits in a collective the stage; NULL: it does not. */
+static const PpStage *stage_meeting(const Watchdog *w, int rank)
+{
+    const Beat *b = &w->beat[rank];
+    const Entry *e = b->n ? &b->entry[b->n - 1] : NULL;
+    const SchedAction *a = e ? action_of(w, rank, e->op) : NULL;
+    const PpStage *st = a && a->stage >= 0 ? plan_as_run(w->run.model->stage[a->stage]) : NULL;
+    return st && e->done < 0 && e->collective >= 0 && e->collective < st->n_collective ? st : NULL;
+}
+
+/* "; rank 4 ... waits for it in the all-reduce of 'NAME' in stage 1, of ranks 4 to 5": one that does. */
+static void meeting_text(const Watchdog *w, int rank, char *to, size_t n)
+{
+    const Group members = {.first = rank / w->members * w->members, .ranks = w->members};
+    char text[400];
+    *to = 0;
+    for (int k = members.first; k < members.first + members.ranks && !*to; k++) {
+        const PpStage *st = stage_meeting(w, k);
+        if (!st)
+            continue;
+        collective_text(text, sizeof text, st, w->beat[k].entry[w->beat[k].n - 1].collective,
+                        &members);
+        if (k == rank)
+            snprintf(to, n, "; it waits in %s", text);
+        else
+            snprintf(to, n, "; %s waits for it in %s", pp_rank(k).text, text);
+    }
 }
 
 static void action_text(const Watchdog *w, int rank, char *to, size_t n)
@@ -154,8 +204,7 @@ static void action_text(const Watchdog *w, int rank, char *to, size_t n)
     if (a->microbatch >= 0)
         snprintf(microbatch, sizeof microbatch, ", microbatch %d", a->microbatch);
     snprintf(to, n, "%saction %s of stage %d%s, which %s",
-             e->op > w->schedule->row[rank % w->schedule->ranks].n ? "the evaluation after it, "
-                                                                   : "",
+             e->op > row_of(w, w->run.schedule, rank)->n ? "the evaluation after it, " : "",
              text, a->stage, microbatch,
              e->done >= 0   ? "is done"
              : e->runs >= 0 ? "has begun"
@@ -198,19 +247,22 @@ static void write_rings(const Watchdog *w, const char *path)
 static void end_job(const Watchdog *w, int rank, double seconds, const char *what)
 {
     static const char path[] = "watchdog.json";
-    char text[200];
+    char text[200], meeting[500];
     action_text(w, rank, text, sizeof text);
+    meeting_text(w, rank, meeting, sizeof meeting);
     write_rings(w, path);
     fprintf(stderr,
-            "pipeline: error: rank %d on %s %s for %.0f s: it is in step %d, %s; the last actions "
+            "pipeline: error: %s on %s %s for %.0f s: it is in step %d, %s%s; the last actions "
             "of all ranks are in %s\n",
-            rank, beats_host(w->beats, rank), what, seconds,
-            w->beat[rank].n ? w->beat[rank].entry[w->beat[rank].n - 1].step + 1 : 1, text, path);
+            pp_rank(rank).text, beats_host(w->beats, rank), what, seconds,
+            w->beat[rank].n ? w->beat[rank].entry[w->beat[rank].n - 1].step + 1 : 1, text, meeting,
+            path);
     fflush(stderr);
     _exit(PP_ERR_IO); /* mpirun and srun end the others */
 }
 
-/* Of all that wait, the one that others wait for: it computes, or has been at it for longest. */
+/* Of all that wait, the one that others wait for: it computes by itself, or has been at it for
+ * longest. */
 static int slowest(const Watchdog *w)
 {
     int found = 0;
@@ -218,7 +270,10 @@ static int slowest(const Watchdog *w)
     for (int k = 0; k < w->ranks; k++) {
         const Beat *b = &w->beat[k];
         const Entry *e = b->n ? &b->entry[b->n - 1] : NULL;
-        double weight = b->quiet + (e && e->runs >= 0 && e->done < 0 ? 1e9 : 0);
+        const SchedAction *a = e ? action_of(w, k, e->op) : NULL;
+        int computes = a && a->type >= SA_F && a->type <= SA_R && e->runs >= 0 && e->done < 0 &&
+                       !stage_meeting(w, k);
+        double weight = b->quiet + (computes ? 1e9 : 0);
         if (weight > worst) {
             worst = weight;
             found = k;
@@ -231,23 +286,24 @@ static int slowest(const Watchdog *w)
 static double patience(const Watchdog *w, const Beat *mine)
 {
     double steps = MEDIAN_STEPS * mine->median;
-    return steps > w->limit ? steps : w->limit;
+    return steps > w->run.limit ? steps : w->run.limit;
 }
 
 /* A rank of which nothing ever came can't be judged. */
 static void say_blind(Watchdog *w, int ranks)
 {
     int first = -1, n = 0;
-    if (w->blind || pp_now() - w->opened <= w->limit)
+    if (w->blind || pp_now() - w->opened <= w->run.limit)
         return;
     for (int k = 0; k < ranks; k++)
         if (k != w->rank && w->heard[k] <= 0 && !n++)
             first = k;
     if (n)
         fprintf(stderr,
-                "pipeline: warning: rank %d on %s hears nothing of rank %d on %s%s: a firewall may "
+                "pipeline: warning: %s on %s hears nothing of %s on %s%s: a firewall may "
                 "stop UDP between them; the watchdog would not notice that it hangs\n",
-                w->rank, beats_host(w->beats, w->rank), first, beats_host(w->beats, first),
+                pp_rank(w->rank).text, beats_host(w->beats, w->rank), pp_rank(first).text,
+                beats_host(w->beats, first),
                 n > 1 ? " and others" : "");
     w->blind = 1;
 }
@@ -260,7 +316,7 @@ static void judge(Watchdog *w)
         double silent = now - w->heard[k], saving = w->beat[k].saving;
         if (w->heard[k] > 0 && w->beat[k].active != ENDED && silent > limit)
             end_job(w, k, silent, "has been silent");
-        if (w->heard[k] > 0 && w->save_limit > 0 && saving > w->save_limit)
+        if (w->heard[k] > 0 && w->run.save_limit > 0 && saving > w->run.save_limit)
             end_job(w, k, saving, "has written no more of its checkpoint");
         all &= w->heard[k] > 0 && w->beat[k].active == 1; /* else it opens its files, or saves */
         double quiet = w->beat[k].quiet + silent;
@@ -345,10 +401,9 @@ static void *thread_main(void *p)
 
 /* ---- opening ---- */
 
-PpStatus watchdog_open(Watchdog **out, Group *g, const Schedule *s, const Schedule *evaluation,
-                       const Options *o, const int64_t *saving)
+PpStatus watchdog_open(Watchdog **out, Group *g, const Group *members, const WatchedRun *run)
 {
-    if (!g->processes || g->ranks < 2 || o->watchdog <= 0)
+    if (!g->processes || g->ranks < 2 || run->limit <= 0)
         return PP_OK;
     Watchdog *w = *out = calloc(1, sizeof *w);
     int hears = g->rank < BEATS_HEARERS;
@@ -357,13 +412,10 @@ PpStatus watchdog_open(Watchdog **out, Group *g, const Schedule *s, const Schedu
         w->heard = zeroed(g->ranks, sizeof *w->heard);
     }
     TRY(group_agree(g, w && (!hears || (w->beat && w->heard)) ? PP_OK : pp_no_memory()));
-    w->schedule = s;
-    w->evaluation = evaluation;
+    w->run = *run;
     w->rank = g->rank;
     w->ranks = g->ranks;
-    w->limit = o->watchdog;
-    w->save_limit = o->save_timeout;
-    w->saving = saving;
+    w->members = members->ranks;
     pthread_mutex_init(&w->lock, NULL);
     TRY(beats_open(&w->beats, g));
     w->opened = pp_now();

@@ -11,21 +11,28 @@
 #ifndef PP_WATCHDOG_H
 #define PP_WATCHDOG_H
 
+#include "api/pp.h"
 #include "net/group.h"
-#include "options/options.h"
 #include "schedule/schedule.h"
 
 typedef struct Watchdog Watchdog;
 
-/* All ranks call it; evaluation: NULL where there is none; saving: as of saver_moved(), or NULL; *w
- * stays NULL where ranks are threads, or --watchdog is 0 */
-PpStatus watchdog_open(Watchdog **w, Group *g, const Schedule *s, const Schedule *evaluation,
-                       const Options *o, const int64_t *saving);
+typedef struct {
+    const PpPlan *model;
+    const Schedule *schedule, *evaluation; /* evaluation: NULL where there is none */
+    const int64_t *saving;                 /* as of saver_moved(), or NULL */
+    double limit, save_limit;              /* --watchdog, --save-timeout; 0: none */
+} WatchedRun;
+/* All ranks call it; *w stays NULL where ranks are threads, or --watchdog is 0 */
+PpStatus watchdog_open(Watchdog **w, Group *g, const Group *members, const WatchedRun *run);
 void watchdog_close(Watchdog *w); /* NULL: nothing, as for all of these */
 /* The op of the rank's row waits for messages, runs, is done; one past the last: the end of a step.
  * Those of the evaluation's row, if there is one, are numbered behind that. */
 typedef enum { WATCH_WAITS, WATCH_RUNS, WATCH_DONE } WatchState;
 void watchdog_note(Watchdog *w, int op, WatchState state);
+/* The op that runs waits for other members of the rank, in row k of its stage's collectives; -1: not
+ * any more */
+void watchdog_collective(Watchdog *w, int k);
 /* A step begins (from 0); -1: something else is done now, that may take any time */
 void watchdog_step(Watchdog *w, int64_t step);
 

@@ -70,13 +70,18 @@ typedef struct {
 } LogConfig;
 /* log_config.c: all ranks call it */
 PpStatus log_config(const Log *l, Group *g, const LogConfig *c, const MemoryReport *mine);
-/* log_memory.c: all ranks call them */
-PpStatus log_memory(const Log *l, Group *g, const Schedule *s, const MemoryReport *mine);
+/* log_memory.c: all ranks call them; members: of a rank of the schedule */
+PpStatus log_memory(const Log *l, Group *g, const Schedule *s, int members,
+                    const MemoryReport *mine);
 /* --verbose, after the steps: what of the device's memory was taken, beside what was planned; taken:
    -1: not known */
 PpStatus log_taken(const Log *l, Group *g, int64_t planned, int64_t taken);
 /* --verbose, after the steps: microbatches that were alive at once */
-PpStatus log_live(const Log *l, Group *g, const Schedule *s, int most);
+PpStatus log_live(const Log *l, Group *g, const Schedule *s, int members, int most);
+
+/* After the steps: collectives of a rank's members, and bytes that each of these ranks has sent for
+ * them, both of a step */
+PpStatus log_collectives(const Log *l, Group *g, int64_t calls, int64_t sent);
 
 /* --offload params, --verbose: what came to memory and went in all steps, and the most that was
  * there at once (-1: not known) */

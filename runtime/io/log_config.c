@@ -103,8 +103,9 @@ static PpStatus put_line(const Log *l, const LogConfig *c, const Place *place, i
     put(f, "model_hash", hash);
     put(f, "plan_hash", plan);
     fprintf(f,
-            ", \"stages\": %d, \"ranks\": %d, \"steps\": %" PRId64 ", \"first_step\": %" PRId64,
-            c->model->n_stage, ranks, l->steps, c->first_step + 1);
+            ", \"stages\": %d, \"ranks\": %d, \"tensor\": %d, \"steps\": %" PRId64
+            ", \"first_step\": %" PRId64,
+            c->model->n_stage, ranks, plan_members(c->model), l->steps, c->first_step + 1);
     put(f, "schedule", c->schedule);
     put(f, "transport", c->transport);
     put(f, "mpi", c->mpi);

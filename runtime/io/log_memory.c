@@ -110,12 +110,13 @@ static void print_parts(int32_t parts)
 }
 
 /* `rank 0 recomputes stage 0: 0-2 whole, 3 parts 0+2; 123456 operations a step, 3.20 % more` */
-static void print_recomputed(const Schedule *s, const Options *o, int rank, const MemoryReport *m)
+static void print_recomputed(const Schedule *s, const Options *o, int pipe, int rank,
+                             const MemoryReport *m)
 {
-    const SchedRow *row = &s->row[rank];
+    const SchedRow *row = &s->row[pipe];
     int any = 0, named = -1;
     for (int stage = 0; stage < s->stages; stage++)
-        for (int mb = 0; s->rank_of[stage] == rank && mb < s->microbatches; mb++) {
+        for (int mb = 0; s->rank_of[stage] == pipe && mb < s->microbatches; mb++) {
             int32_t parts = again(row, stage, mb);
             int last = mb;
             if (!parts)
@@ -149,13 +150,13 @@ static int offloads(const SchedRow *row, int stage, int m)
 }
 
 /* `stage 0: 0-5 7, stage 2: 0` */
-static void print_offloaded(const Schedule *s, int rank)
+static void print_offloaded(const Schedule *s, int pipe)
 {
-    const SchedRow *row = &s->row[rank];
+    const SchedRow *row = &s->row[pipe];
     const char *comma = "";
     for (int stage = 0; stage < s->stages; stage++) {
         int any = 0;
-        for (int m = 0; s->rank_of[stage] == rank && m < s->microbatches; m++) {
+        for (int m = 0; s->rank_of[stage] == pipe && m < s->microbatches; m++) {
             int last = m;
             if (!offloads(row, stage, m))
                 continue;
@@ -184,11 +185,12 @@ static void print_mapped(const Options *o, int rank, const PlanBytes *b)
     putchar('\n');
 }
 
-static void print_store(const Schedule *s, const Options *o, int rank, const MemoryReport *m)
+static void print_store(const Schedule *s, const Options *o, int pipe, int rank,
+                        const MemoryReport *m)
 {
     int stages = 0;
     for (int k = 0; k < s->stages; k++)
-        stages += s->rank_of[k] == rank;
+        stages += s->rank_of[k] == pipe;
     if (!m->offloaded) {
         if (o->offload & OFFLOAD_STASH)
             printf("rank %d offload: 0 of %d stashes: there is no time for copies, or no need\n",
@@ -196,7 +198,7 @@ static void print_store(const Schedule *s, const Options *o, int rank, const Mem
         return;
     }
     printf("rank %d offload: %d of %d stashes (", rank, m->offloaded, stages * s->microbatches);
-    print_offloaded(s, rank);
+    print_offloaded(s, pipe);
     printf("), %" PRId64 " bytes out and back a step, %" PRId64 " bytes %s%s\n", m->bytes.moved,
            m->bytes.store, m->where[0] ? "of pinned host memory" : "in ",
            m->where[0] ? "" : o->offload_dir);
@@ -214,7 +216,8 @@ static void print_divided(const Options *o, int rank, const PlanBytes *b)
            (held + (double)b->optimizer_whole) / n);
 }
 
-PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, const MemoryReport *mine)
+PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, int members,
+                    const MemoryReport *mine)
 {
     MemoryReport *all = malloc((size_t)g->ranks * sizeof *all);
     if (!all)
@@ -225,9 +228,9 @@ PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, const MemoryR
     for (int k = 0; s == PP_OK && l->speaks && !l->opt->quiet && k < g->ranks; k++) {
         print_memory(k, &all[k], l->opt->verbose);
         print_divided(l->opt, k, &all[k].bytes);
-        if (k < sched->ranks) { /* those of other replicas are as the first one's */
-            print_recomputed(sched, l->opt, k, &all[k]);
-            print_store(sched, l->opt, k, &all[k]);
+        if (k < sched->ranks * members && k % members == 0) { /* others are as the first one */
+            print_recomputed(sched, l->opt, k / members, k, &all[k]);
+            print_store(sched, l->opt, k / members, k, &all[k]);
         }
         print_mapped(l->opt, k, &all[k].bytes);
     }
@@ -254,7 +257,7 @@ PpStatus log_taken(const Log *l, Group *g, int64_t planned, int64_t taken)
     return status;
 }
 
-PpStatus log_live(const Log *l, Group *g, const Schedule *s, int most)
+PpStatus log_live(const Log *l, Group *g, const Schedule *s, int members, int most)
 {
     if (!l->opt->verbose || l->opt->mode != MODE_TRAIN)
         return PP_OK;
@@ -264,12 +267,30 @@ PpStatus log_live(const Log *l, Group *g, const Schedule *s, int most)
     PpStatus status = g->op->gather(g, &mine, sizeof mine, all);
     for (int k = 0; status == PP_OK && l->speaks && k < g->ranks; k++) {
         int bound = sched_peak_formula(s->name, s->ranks, s->stages, s->microbatches,
-                                       k % s->ranks);
+                                       k / members % s->ranks);
         printf("rank %d live microbatches: %" PRId64 " at most", k, all[k]);
         if (bound >= 0)
             printf(", the schedule's closed form is %d", bound);
         putchar('\n');
     }
+    free(all);
+    return status;
+}
+
+PpStatus log_collectives(const Log *l, Group *g, int64_t calls, int64_t sent)
+{
+    int64_t mine[2] = {calls, sent}, *all = malloc((size_t)g->ranks * sizeof mine), most[2] = {0, 0};
+    if (!all)
+        return pp_no_memory();
+    PpStatus status = g->op->gather(g, mine, sizeof mine, all);
+    for (int k = 0; status == PP_OK && k < 2 * g->ranks; k++)
+        most[k % 2] = all[k] > most[k % 2] ? all[k] : most[k % 2];
+    if (status == PP_OK && l->speaks && !l->opt->quiet)
+        printf("collectives: at most %" PRId64 " of a rank in a step, %" PRId64 " bytes sent by it\n",
+               most[0], most[1]);
+    for (int k = 0; status == PP_OK && l->speaks && l->opt->verbose && k < g->ranks; k++)
+        printf("rank %d collectives: %" PRId64 " in a step, %" PRId64 " bytes sent\n", k,
+               all[2 * k], all[2 * k + 1]);
     free(all);
     return status;
 }

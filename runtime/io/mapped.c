@@ -31,10 +31,10 @@ PpStatus mapped_open(Mapped *m, int64_t bytes, int rank, const char *option, con
         p = mmap(p, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, m->fd, 0);
     }
     if (p == MAP_FAILED)
-        return pp_fail(PP_ERR_IO, "rank %d: %s %s: mapping %" PRId64 " bytes: %s", rank, option,
-                       folder, bytes, strerror(errno));
+        return pp_fail(PP_ERR_IO, "%s: %s %s: mapping %" PRId64 " bytes: %s",
+                       pp_rank(rank).text, option, folder, bytes, strerror(errno));
     char name[PATH_MAX + 64];
-    snprintf(name, sizeof name, "rank %d: %s %s", rank, option, folder);
+    snprintf(name, sizeof name, "%s: %s %s", pp_rank(rank).text, option, folder);
     m->base = p;
     m->map = file_map_note(name, m->fd, p, (size_t)bytes);
     return m->map ? PP_OK : pp_no_memory();

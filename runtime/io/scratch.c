@@ -54,7 +54,7 @@ PpStatus scratch_open(int *fd, int64_t bytes, int rank, const char *option, cons
     if (*fd >= 0)
         close(*fd);
     *fd = -1;
-    return pp_fail(PP_ERR_IO, "rank %d: %s %s: %s%s%" PRId64 " bytes", rank, option, folder,
-                   strerror(e),
+    return pp_fail(PP_ERR_IO, "%s: %s %s: %s%s%" PRId64 " bytes", pp_rank(rank).text, option,
+                   folder, strerror(e),
                    e == ENOSPC || e == EFBIG || e == EDQUOT ? ": it takes " : ", for ", bytes);
 }

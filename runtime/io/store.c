@@ -35,8 +35,8 @@ static PpStatus pinned_open(Store *s, const StoreWish *w)
     }
     s->pinned = d->op->alloc_host(d, w->bytes);
     if (!s->pinned)
-        return pp_fail(PP_ERR_IO, "rank %d: no %" PRId64 " bytes of pinned host memory for %s: %s",
-                       w->rank, w->bytes, w->option, d->op->error());
+        return pp_fail(PP_ERR_IO, "%s: no %" PRId64 " bytes of pinned host memory for %s: %s",
+                       pp_rank(w->rank).text, w->bytes, w->option, d->op->error());
     return device_check(d, w->rank, w->option);
 }
 

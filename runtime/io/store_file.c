@@ -122,7 +122,8 @@ PpStatus store_file_open(StoreFile **to, const StoreWish *w)
         return pp_no_memory();
     TRY(scratch_open(&f->fd, w->bytes, w->rank, w->option, w->folder));
     if (pthread_create(&f->thread, NULL, file_main, f))
-        return pp_fail(PP_ERR_IO, "rank %d: no thread for %s", w->rank, w->option);
+        return pp_fail(PP_ERR_IO, "%s: no thread for %s", pp_rank(w->rank).text,
+                       w->option);
     f->started = 1;
     return PP_OK;
 }
@@ -170,8 +171,8 @@ PpStatus store_file_wait(StoreFile *f, int number)
     pthread_mutex_unlock(&f->lock);
     if (!error)
         return PP_OK;
-    return pp_fail(PP_ERR_IO, "rank %d: %s %s: %s %" PRId64 " bytes: %s", f->wish.rank,
-                   f->wish.option, f->wish.folder, p.write ? "writing" : "reading", p.bytes,
+    return pp_fail(PP_ERR_IO, "%s: %s %s: %s %" PRId64 " bytes: %s",
+                   pp_rank(f->wish.rank).text, f->wish.option, f->wish.folder, p.write ? "writing" : "reading", p.bytes,
                    error < 0 ? "cut short" : strerror(error));
 }
 

@@ -116,41 +116,53 @@ void trace_sums(const Trace *t, int64_t step, int stage, double begin, double en
     at[2] = end - t->zero;
 }
 
-static void trace_rank(FILE *f, const Schedule *s, int rank, int n_op, int steps,
+/* A rank's lines, as they are written. */
+typedef struct {
+    FILE *f;
+    int rank, ranks, member, named[LINES]; /* member: of the rank */
+} Lines;
+
+static int line_of(Lines *l, int line)
+{
+    if (!l->named[line]++ && (line || l->member))
+        sched_trace_name(l->f, l->rank, l->ranks, l->member, line);
+    return sched_trace_line(l->rank, l->ranks, l->member, line);
+}
+
+static const double *trace_actions(Lines *l, const Schedule *s, int step, int n_op,
+                                   const double *bytes, const double *span)
+{
+    const SchedRow *row = &s->row[l->rank];
+    for (int i = 0; i < n_op; i++, span += 3) {
+        const SchedAction *a = &row->a[i];
+        int copy = a->type == SA_OFFLOAD || a->type == SA_FETCH;
+        /* Lines of one thread must nest: a half that ran beside the next one has one of its own */
+        int beside = i + 1 < n_op && plan_pair(row, i) && span[2] > span[3];
+        int line = line_of(l, beside ? LINE_BESIDE : copy ? LINE_COPIES : LINE_ACTIONS);
+        if (span[1] > span[0])
+            sched_trace_wait(l->f, line, a, step, span[0] * 1e6, (span[1] - span[0]) * 1e6);
+        sched_trace_event(l->f, line, a, step, span[1] * 1e6, (span[2] - span[1]) * 1e6, bytes[i]);
+    }
+    return span;
+}
+
+static void trace_rank(FILE *f, const Schedule *s, int rank, int member, int n_op, int steps,
                        const double *bytes)
 {
-    const double *span = bytes + n_op + 2;
-    sched_trace_memory(f, rank, bytes[n_op + 1], bytes[n_op]);
-    /* Lines of one thread must nest: a half that ran beside the next one has a line of its own */
-    int second = 0, copies = 0, sums = 0;
     static const char *const around[AROUND] = {"begin", "norm", "update"};
-    for (int k = 0; k < steps; k++) {
-        for (int i = 0; i < n_op; i++, span += 3) {
-            const SchedAction *a = &s->row[rank].a[i];
-            int copy = a->type == SA_OFFLOAD || a->type == SA_FETCH;
-            int beside = i + 1 < n_op && plan_pair(&s->row[rank], i) && span[2] > span[3],
-                line = beside ? s->ranks + rank : copy ? 2 * s->ranks + rank : rank;
-            if (beside && !second++)
-                sched_trace_overlap_thread(f, rank, s->ranks);
-            if (copy && !copies++)
-                sched_trace_copies(f, rank, s->ranks);
-            if (span[1] > span[0])
-                sched_trace_wait(f, line, a, k + 1, span[0] * 1e6, (span[1] - span[0]) * 1e6);
-            sched_trace_event(f, line, a, k + 1, span[1] * 1e6, (span[2] - span[1]) * 1e6,
-                              bytes[i]);
-        }
+    const double *span = bytes + n_op + 2;
+    Lines l = {.f = f, .rank = rank, .ranks = s->ranks, .member = member};
+    sched_trace_memory(f, line_of(&l, LINE_ACTIONS), bytes[n_op + 1], bytes[n_op]);
+    for (int k = 1; k <= steps; k++) {
+        span = trace_actions(&l, s, k, n_op, bytes, span);
         for (int i = 0; i < AROUND; i++, span += 3)
             if (span[2] > span[1])
-                sched_trace_around(f, rank, around[i], k + 1, span[1] * 1e6,
+                sched_trace_around(f, line_of(&l, LINE_ACTIONS), around[i], k, span[1] * 1e6,
                                    (span[2] - span[1]) * 1e6);
-        for (int i = 0; i < s->stages; i++, span += 3) {
-            if (span[2] <= span[1])
-                continue;
-            if (!sums++)
-                sched_trace_sums(f, rank, s->ranks);
-            sched_trace_sum(f, 3 * s->ranks + rank, i, k + 1, span[1] * 1e6,
-                            (span[2] - span[1]) * 1e6, span[0] * 1e6);
-        }
+        for (int i = 0; i < s->stages; i++, span += 3)
+            if (span[2] > span[1])
+                sched_trace_sum(f, line_of(&l, LINE_SUMS), i, k, span[1] * 1e6,
+                                (span[2] - span[1]) * 1e6, span[0] * 1e6);
     }
 }
 
@@ -160,31 +172,33 @@ static int64_t trace_bytes(const Schedule *s, int steps, int n_op)
     return (n_op + 2 + (int64_t)steps * (n_op + AROUND + s->stages) * 3) * (int64_t)sizeof(double);
 }
 
-/* Of rank k, on rank 0. */
-static PpStatus gather_rank(FILE *f, Group *g, const Schedule *s, int k, int steps)
+/* Of rank k of the group, on rank 0. */
+static PpStatus gather_rank(FILE *f, Group *g, const Schedule *s, int members, int k, int steps)
 {
-    int n = s->row[k].n;
+    int rank = k / members, n = s->row[rank].n;
     double *bytes = malloc((size_t)trace_bytes(s, steps, n) + 64);
     if (!bytes)
         return pp_no_memory();
     PpStatus status = group_recv(g, k, bytes, trace_bytes(s, steps, n));
     if (f && status == PP_OK)
-        trace_rank(f, s, k, n, steps, bytes);
+        trace_rank(f, s, rank, k % members, n, steps, bytes);
     free(bytes);
     return status;
 }
 
+/* Of members the first one's are written: a stage has its functions once. */
 static PpStatus gather_profile(FILE *f, Group *g, const Schedule *s, const PpPlan *plan, int k)
 {
-    int64_t n = profile_size(plan, s, k);
+    int members = plan_members(plan), rank = k / members;
+    int64_t n = profile_size(plan, s, rank);
     if (n == 0)
         return PP_OK;
     double *at = malloc((size_t)n * sizeof *at);
     if (!at)
         return pp_no_memory();
     PpStatus status = group_recv(g, k, at, n * (int64_t)sizeof *at);
-    if (f && status == PP_OK)
-        profile_write(f, plan, s, k, at);
+    if (f && status == PP_OK && k % members == 0)
+        profile_write(f, plan, s, rank, at);
     free(at);
     return status;
 }
@@ -207,16 +221,16 @@ PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const PpPlan *
         return hand_over(t, g, s);
     FILE *f = fopen(path, "w");
     if (f) {
-        sched_trace_open(f, plan->model, g->ranks);
+        sched_trace_open(f, plan->model, s->ranks);
         if (plan->n_split > 0)
             sched_trace_split(f, plan->split, plan->n_split);
-        trace_rank(f, s, 0, t->n_op, t->steps, t->bytes);
+        trace_rank(f, s, 0, 0, t->n_op, t->steps, t->bytes);
         if (t->profile.n > 0)
             profile_write(f, plan, s, 0, t->profile.at);
     }
     PpStatus status = PP_OK;
-    for (int k = 1; k < g->ranks && status == PP_OK; k++) {
-        status = gather_rank(f, g, s, k, t->steps);
+    for (int k = 1; k < s->ranks * plan_members(plan) && status == PP_OK; k++) {
+        status = gather_rank(f, g, s, plan_members(plan), k, t->steps);
         if (status == PP_OK)
             status = gather_profile(f, g, s, plan, k);
     }

@@ -39,7 +39,7 @@ void trace_around(const Trace *t, int64_t step, int what, double waits, double s
 void trace_sums(const Trace *t, int64_t step, int stage, double begin, double end, double beside);
 /* Is this pass one whose steps are timed?  The first one warms caches and pages. */
 int trace_times(const Trace *t, int64_t step);
-/* All ranks call it; rank 0 writes. */
+/* All ranks of replica 0 call it, g: of the run; rank 0 writes. */
 PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const PpPlan *plan,
                      const char *path);
 

@@ -101,8 +101,8 @@ static PpStatus say(Group *g, const Facts *f, const Difference *d)
         snprintf(mine, sizeof mine, "%s", f->at[d->fact].text);
     PpStatus s = all ? g->op->gather(g, mine, sizeof mine, all) : pp_no_memory();
     if (s == PP_OK)
-        s = pp_fail(PP_ERR_MODEL, "rank %d has %s, rank %d has %s: %s", d->rank,
-                    all + (size_t)d->rank * sizeof mine, d->other,
+        s = pp_fail(PP_ERR_MODEL, "%s has %s, %s has %s: %s", pp_rank(d->rank).text,
+                    all + (size_t)d->rank * sizeof mine, pp_rank(d->other).text,
                     all + (size_t)d->other * sizeof mine, why);
     free(all);
     return s;

@@ -25,7 +25,7 @@ typedef struct {
     Chain chain[BUCKETS];
     pthread_mutex_t sleep_lock;
     pthread_cond_t wake;
-    int sleeping;
+    int sleeping; /* threads of the rank: both halves of a compound may wait */
 } Box;
 
 struct LocalHub {
@@ -97,7 +97,7 @@ static void complete(LocalHub *h, Request *r, int owner)
     __atomic_store_n(&r->done, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&b->sleeping, __ATOMIC_SEQ_CST)) {
         pthread_mutex_lock(&b->sleep_lock);
-        pthread_cond_signal(&b->wake);
+        pthread_cond_broadcast(&b->wake);
         pthread_mutex_unlock(&b->sleep_lock);
     }
 }
@@ -204,10 +204,10 @@ static PpStatus local_wait(Group *g, Request *r)
     }
     Box *b = &h->box[g->rank];
     pthread_mutex_lock(&b->sleep_lock);
-    __atomic_store_n(&b->sleeping, 1, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&b->sleeping, 1, __ATOMIC_SEQ_CST);
     while (!__atomic_load_n(&r->done, __ATOMIC_SEQ_CST) && !load(&h->failed))
         pthread_cond_wait(&b->wake, &b->sleep_lock);
-    __atomic_store_n(&b->sleeping, 0, __ATOMIC_SEQ_CST);
+    __atomic_sub_fetch(&b->sleeping, 1, __ATOMIC_SEQ_CST);
     pthread_mutex_unlock(&b->sleep_lock);
     return load(&r->done) ? PP_OK : PP_ERR_PEER;
 }

@@ -1,8 +1,8 @@
 /*
  * wire_nccl.c - tensors between devices by NCCL. Nothing passes through the host.  Stages have a
  * communicator of two for every directed edge; replicas, who exchange their shares all with all and
- * in one order, have one for all.  Each has a stream of its own on either side; what is posted
- * together is one group.
+ * in one order, have one for all, and so have the members of a rank.  Each has a stream of its own
+ * on either side; what is posted together is one group.
  *
  * A communicator is a FIFO: its messages must be received in the order in which they are sent.
  * Schedules keep that order on every edge (schedule.h); the two sides compare their plans' once
@@ -25,7 +25,7 @@
 enum { COMM_BLOCKS = 8 }; /* the most of one: enough for most of NVLink */
 
 typedef struct {
-    int from, to, shared;  /* stages, or replicas; carries parameters */
+    int from, to, shared;  /* stages, replicas or members; carries parameters */
     int peer, send, first; /* its first message */
     void *comm;
     int other; /* the other side's rank in it */
@@ -41,14 +41,15 @@ typedef struct {
     Stamp *stamp; /* per message */
     void **comm;
     int n_comm;
-    /* Replicas: what is received and not yet posted, since it goes with what is sent for it */
+    /* Replicas, members: what is received and not yet posted, since it goes with what is sent for it */
     int held, n_held;
 } Nccl;
 
 /* What the ends of its edges are. */
 static const char *axis_word(const Links *l)
 {
-    return l->axis == AXIS_PIPE ? "stage" : "replica";
+    static const char *const word[AXES] = {"stage", "replica", "member"};
+    return word[l->axis];
 }
 
 /* ---- edges ---- */
@@ -124,8 +125,9 @@ static PpStatus same_order(Links *l, const Nccl *c)
 
 /* ---- communicators ---- */
 
-/* How many blocks for each: the least that any rank has.  Training opens its edges of stages and the
- * replicas' communicator; evaluation once more the edges that go forward. */
+/* How many blocks for each: the least that any rank has.  Training opens its edges of stages, the
+ * members' communicator and the replicas'; evaluation once more the edges that go forward, and the
+ * members'. */
 static PpStatus share_blocks(Links *l, int *blocks)
 {
     Links pipe = *l;
@@ -136,13 +138,13 @@ static PpStatus share_blocks(Links *l, int *blocks)
     if (s == PP_OK) {
         pipe.axis = AXIS_PIPE;
         find_edges(&pipe, &count);
-        mine = processors / 2 / (2 * count.n + 1);
+        mine = processors / 2 / (2 * (count.n + (plan_members(l->plan->model) > 1)) + 1);
         if (mine < 1)
             s = pp_fail(PP_ERR_MODEL,
-                        "--transport nccl: rank %d has %d edges to other stages, whose messages "
+                        "--transport nccl: %s has %d edges to other stages, whose messages "
                         "would fill a device of %d multiprocessors while they wait: use another "
                         "transport, or fewer stages a rank",
-                        l->world->rank, count.n, processors);
+                        pp_rank(l->world->rank).text, count.n, processors);
     }
     s = group_agree(l->group, s);
     if (s == PP_OK)
@@ -165,12 +167,12 @@ static PpStatus join(Links *l, Nccl *c, const Id *id, int rank, int ranks, int b
 {
     const char *why = l->dev->op->error();
     if (!id->made)
-        return pp_fail(PP_ERR_IO, "rank %d, an id for %s: %s", l->world->rank, what,
+        return pp_fail(PP_ERR_IO, "%s, an id for %s: %s", pp_rank(l->world->rank).text, what,
                        *why ? why : "the other side made none");
     void *comm = device_nccl()->join(l->dev, id->bytes, rank, ranks, blocks);
     if (!comm)
-        return pp_fail(PP_ERR_IO, "rank %d, a communicator for %s: %s", l->world->rank, what,
-                       l->dev->op->error());
+        return pp_fail(PP_ERR_IO, "%s, a communicator for %s: %s",
+                       pp_rank(l->world->rank).text, what, l->dev->op->error());
     c->comm[c->n_comm++] = comm;
     return PP_OK;
 }
@@ -182,7 +184,7 @@ static PpStatus connect(Links *l, const Nccl *c, const Edge *e, int n)
     const Stamp *at = &c->stamp[e->first];
     for (int i = 0; i < n; i++) { /* parameters have their values, other buffers none yet */
         const Message *m = &l->plan->msg[e[i].first];
-        if (m->bytes && !m->shared)
+        if (m->bytes && (!m->shared || m->axis == AXIS_MEMBERS))
             l->dev->op->zero(l->dev, l->dev->current, m->buf, 1);
     }
     l->dev->op->record(l->dev, l->dev->current, at->ready);
@@ -213,14 +215,15 @@ static PpStatus join_stages(Links *l, Nccl *c, int blocks)
     return PP_OK;
 }
 
-static PpStatus join_replicas(Links *l, Nccl *c, int blocks)
+static PpStatus join_all(Links *l, Nccl *c, int blocks)
 {
     const Group *g = l->group;
     Id mine = {.made = 0}, *all = calloc((size_t)g->ranks, sizeof *all);
     mine.made = (char)(!g->rank && device_nccl()->id(mine.bytes));
     PpStatus s = all ? l->group->op->gather(l->group, &mine, sizeof mine, all) : pp_no_memory();
     if (s == PP_OK)
-        s = join(l, c, &all[0], g->rank, g->ranks, blocks, "the replicas");
+        s = join(l, c, &all[0], g->rank, g->ranks, blocks,
+                 l->axis == AXIS_PEERS ? "the replicas" : "the members");
     free(all);
     for (int i = 0; i < c->n && s == PP_OK; i++) {
         c->edge[i].comm = c->comm[0];
@@ -250,7 +253,7 @@ static PpStatus open_nccl(Links *l)
         l->link[k].wire = edge_of(c, &l->plan->msg[k]);
     }
     TRY(group_agree(l->group, device_check(l->dev, l->world->rank, "events of its messages")));
-    s = l->axis == AXIS_PIPE ? join_stages(l, c, blocks) : join_replicas(l, c, blocks);
+    s = l->axis == AXIS_PIPE ? join_stages(l, c, blocks) : join_all(l, c, blocks);
     if (s == PP_OK || s == PP_ERR_PEER)
         return s;
     /* Nobody can be asked: the others wait for this communicator, inside NCCL */
@@ -310,14 +313,14 @@ static void post_held(Links *l)
     post_group(l, c->held, n);
 }
 
-/* Replicas first say what they receive and then what they send, under the next numbers. */
+/* Replicas and members first say what they receive and then what they send, under the next numbers. */
 static PpStatus post_nccl(Links *l, int first, int count, int receive)
 {
     Nccl *c = l->state;
     int goes_with = !receive && c->n_held && c->held + c->n_held == first;
     if (!goes_with)
         post_held(l);
-    if (l->axis == AXIS_PEERS && receive) {
+    if (l->axis != AXIS_PIPE && receive) {
         c->held = first;
         c->n_held = count;
         return PP_OK;

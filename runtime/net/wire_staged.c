@@ -107,8 +107,8 @@ static PpStatus plan_rooms(Links *l, Staging *g)
     g->pinned = bytes ? l->dev->op->alloc_host(l->dev, bytes) : NULL;
     l->pinned += bytes;
     if (bytes && !g->pinned)
-        return pp_fail(PP_ERR_IO, "rank %d, pinned memory for messages: %s", l->world->rank,
-                       l->dev->op->error());
+        return pp_fail(PP_ERR_IO, "%s, pinned memory for messages: %s",
+                       pp_rank(l->world->rank).text, l->dev->op->error());
     char *at = g->pinned;
     for (int i = 0; i < g->n_room; i++) {
         g->room[i].at = at;

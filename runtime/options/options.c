@@ -23,7 +23,7 @@
 // clang-format off
 static const Spec specs[] = {
     {.name = "Ranks and schedule", .kind = K_GROUP},
-    OPTION("ranks", K_INT, ranks, 1, SAME, "N",       "threads of this process that act as ranks, of all replicas together (default: one per stage; under mpirun: its processes)"),
+    OPTION("ranks", K_INT, ranks, 1, SAME, "N",       "threads of this process that act as ranks, of all replicas together (default: one per stage, of ppsplit --tensor T of them; under mpirun: its processes)"),
     OPTION("dp", K_INT, dp, 1, SAME, "N",       "replicas of the pipeline, each with its share of a step's rows (default 1)"),
     OPTION("groups", K_INT | TRAINS, groups, 1, NUMBERS, "D",   "into which a step's rows are cut, with --microbatches each: the sums of their gradients are added in their order, by --dp replicas, each with the same number of groups (default: one each, or as in the checkpoint to resume): the bits of --dp D"),
     OPTION("bucket", K_BYTES | TRAINS, bucket, 1, SAME, "BYTES",   "of gradients that replicas sum at a time (default 4M): four at most are under way, for which there is room"),

@@ -41,15 +41,15 @@ int new_message(Planner *p, int from, int to, int shared, int64_t tag, int64_t b
                                      .shared = shared});
 }
 
-/* Of this replica and another one. */
-int new_peer_message(Planner *p, int peer, int sent, int64_t tag, int64_t bytes)
+/* Of this replica and another one, or this member and another one. */
+int new_peer_message(Planner *p, int axis, int peer, int sent, int64_t tag, int64_t bytes)
 {
-    int own = p->plan->ask.replica;
+    int own = axis == AXIS_PEERS ? p->plan->ask.replica : p->plan->ask.member;
     return push_message(p, (Message){.bytes = bytes,
                                      .tag = tag,
                                      .peer = peer,
                                      .sent = sent,
-                                     .axis = AXIS_PEERS,
+                                     .axis = axis,
                                      .from = sent ? own : peer,
                                      .to = sent ? peer : own,
                                      .shared = 1});

@@ -249,5 +249,6 @@ PpStatus plan_point(Planner *p)
             point_microbatch(p, l, m);
         TRY(gathered_point(p, l));
     }
+    members_point(plan);
     return PP_OK;
 }

@@ -185,6 +185,7 @@ PpStatus plan_build(Plan *plan, const PlanRequest *ask)
     TRY(plan_walk(p));
     TRY(replicas_gather(p));
     TRY(replicas_check(p));
+    TRY(members_plan(p));
     count_operations(plan);
     TRY(stored_place(p));
     plan_sizes(p);

@@ -20,6 +20,7 @@ typedef struct {
     int rank, microbatches;
     /* of the pipeline; replica -1: the one whose shares take most, which `counted` finds */
     int replica, replicas;
+    int member; /* of the rank, which has PpPlan.tensor of them */
     /* Groups of microbatches of which each replica runs so many in a step, one after the other;
      * gradients are summed over all groups in their order.  0: one */
     int rounds;
@@ -47,8 +48,9 @@ typedef struct {
     const struct Plan *lender;
 } PlanRequest;
 
-/* Ranks of one pipeline; ranks of the same number in all replicas of it. */
-enum { AXIS_PIPE, AXIS_PEERS, AXES };
+/* Ranks of one pipeline; ranks of the same number in all replicas of it; members of a rank, whose
+ * messages are those of collectives (net/collective.c), in no transfer. */
+enum { AXIS_PIPE, AXIS_PEERS, AXIS_MEMBERS, AXES };
 
 /* A tensor that another rank sends or gets once a step. */
 typedef struct {
@@ -171,6 +173,9 @@ typedef struct {
     char **part, **part_kept;
     int64_t *stored; /* [microbatch]: where in the store its stash goes */
     struct Gathered *whole; /* PpStage.minibatch: what it runs on once a step; else NULL */
+    /* Its collectives' messages: a receive from each other member, then a send to each; from there
+     * on, -1: none */
+    int members;
     /* Its sums over replicas: turns of its WAIT_REDUCE_GRAD's transfers, which may be taken sooner;
      * turn k is [Plan.turn[turn + k], Plan.turn[turn + k + 1]) of Plan.transfer, and begins with
      * what it waits for */
@@ -261,6 +266,9 @@ void plan_free(Plan *p);                   /* not the arena */
 /* What of a stash goes to the store, parts that are computed again left out */
 int64_t plan_stored_bytes(const PpStage *st, int32_t again);
 
+/* members.c: the stage as it runs, which is its table for a loss over the whole minibatch */
+const PpStage *plan_as_run(const PpStage *st);
+
 /* offload.c */
 typedef struct {
     const PpPlan *model;
@@ -278,6 +286,7 @@ PpStatus plan_offload(const OffloadRequest *x, Schedule **out, SchedError *e);
 /* facts.c */
 /* Those that schedules know: without the loss over the whole minibatch */
 int schedule_stages(const PpPlan *model);
+static inline int plan_members(const PpPlan *model) { return model->tensor > 1 ? model->tensor : 1; }
 /* Edges and shared parameters as the schedule's passes want them, how many; room: stages squared,
  * and twice that */
 int plan_edges(const PpPlan *model, SchedEdge *edge);

@@ -116,6 +116,10 @@ int64_t bucket_share(const Planner *p, int local, const Bucket *b, int k, int64_
 /* replicas.c: sums over replicas, and over the groups of a step that they run one after another */
 PpStatus replicas_plan(Planner *p);
 PpStatus replicas_gather(Planner *p); /* after the walk */
+
+/* members.c: messages of collectives */
+PpStatus members_plan(Planner *p);
+void members_point(Plan *plan);
 PpStatus replicas_check(const Planner *p); /* then: are there names for all messages */
 /* Of REDUCE_GRAD; of WAIT_REDUCE_GRAD, before and after the sums over stages */
 PpStatus replicas_begin(Planner *p, int local);
@@ -125,7 +129,7 @@ PpStatus replicas_late(Planner *p, int local);
 /* messages.c */
 /* -1: no memory */
 int new_message(Planner *p, int from, int to, int shared, int64_t tag, int64_t bytes);
-int new_peer_message(Planner *p, int peer, int sent, int64_t tag, int64_t bytes);
+int new_peer_message(Planner *p, int axis, int peer, int sent, int64_t tag, int64_t bytes);
 PpStatus fix_message(Planner *p, int msg, Spot at);
 PpStatus add_transfer(Planner *p, Transfer t);               /* to the op being walked */
 PpStatus plan_edge(Planner *p, const SchedAction *a, int l); /* SEND_F, RECV_F, SEND_B, RECV_B */

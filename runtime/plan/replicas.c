@@ -62,7 +62,7 @@ PpStatus replicas_plan(Planner *p)
 
 static PpStatus message(Planner *p, int l, int peer, int sent, int64_t bytes, Spot at)
 {
-    int k = new_peer_message(p, peer, sent, p->peer_tag, bytes);
+    int k = new_peer_message(p, AXIS_PEERS, peer, sent, p->peer_tag, bytes);
     at.local = l;
     return k < 0 ? pp_no_memory() : fix_message(p, k, at);
 }

@@ -43,27 +43,21 @@ void sched_trace_split(FILE *f, const char *const *point, int n)
     fputs("]}}", f);
 }
 
-static void name_line(FILE *f, int tid, int rank, const char *what)
+int sched_trace_line(int rank, int ranks, int member, int line)
 {
+    return (member * LINES + line) * ranks + rank;
+}
+
+void sched_trace_name(FILE *f, int rank, int ranks, int member, int line)
+{
+    static const char *const what[LINES] = {"", ", beside", ", copies", ", sums over replicas"};
+    char of[32] = "";
+    if (member)
+        snprintf(of, sizeof of, ", member %d", member);
     fprintf(f,
             ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":"
-            "\"rank %d, %s\"}}",
-            tid, rank, what);
-}
-
-void sched_trace_overlap_thread(FILE *f, int rank, int ranks)
-{
-    name_line(f, ranks + rank, rank, "beside");
-}
-
-void sched_trace_copies(FILE *f, int rank, int ranks)
-{
-    name_line(f, 2 * ranks + rank, rank, "copies");
-}
-
-void sched_trace_sums(FILE *f, int rank, int ranks)
-{
-    name_line(f, 3 * ranks + rank, rank, "sums over replicas");
+            "\"rank %d%s%s\"}}",
+            sched_trace_line(rank, ranks, member, line), rank, of, what[line]);
 }
 
 void sched_trace_kernels(FILE *f, int line, int stage, const char *function)

@@ -14,18 +14,17 @@ extern "C" {
 void sched_trace_open(FILE *f, const char *title, int ranks);
 /* How the model was cut: --split points. */
 void sched_trace_split(FILE *f, const char *const *point, int n);
-/* Names the line tid = ranks + rank: the rank's second thread. */
-void sched_trace_overlap_thread(FILE *f, int rank, int ranks);
-/* Names the line tid = 2 ranks + rank: its copies to the host and back. */
-void sched_trace_copies(FILE *f, int rank, int ranks);
+/* Lines (tid) of a rank: its actions, which open() has named; its second thread, copies to the host
+ * and back, sums over replicas.  A run has them once more for each further member of a rank. */
+enum { LINE_ACTIONS, LINE_BESIDE, LINE_COPIES, LINE_SUMS, LINES };
+int sched_trace_line(int rank, int ranks, int member, int line);
+void sched_trace_name(FILE *f, int rank, int ranks, int member, int line);
 /* bytes: of the rank's memory, in use while it runs; -1: not said */
 void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, double ts, double dur,
                        double bytes);
 /* Bytes that the rank's step was planned to take, never more are in use; and those in use between
  * steps */
 void sched_trace_memory(FILE *f, int rank, double planned, double always);
-/* Names the line tid = 3 ranks + rank: its sums over replicas. */
-void sched_trace_sums(FILE *f, int rank, int ranks);
 /* Of a stage: `2AR`; beside: what of it was the rank's own time, between its actions */
 void sched_trace_sum(FILE *f, int tid, int stage, int step, double ts, double dur, double beside);
 /* What a step does beside its actions: begin, norm, update. */

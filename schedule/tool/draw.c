@@ -184,7 +184,7 @@ void sched_draw_trace(const Schedule *s, const SchedSim *sim, FILE *f)
         for (int i = 0, copies = 0; i < s->row[r].n; i++) {
             const SchedAction *a = &s->row[r].a[i];
             if (sched_copies(a->type) && !copies++)
-                sched_trace_copies(f, r, s->ranks);
+                sched_trace_name(f, r, s->ranks, 0, LINE_COPIES);
             if (a->type != SA_IDLE)
                 sched_trace_event(f, sched_copies(a->type) ? 2 * s->ranks + r : r, a, 0,
                                   sim->start[r][i], sim->end[r][i] - sim->start[r][i], -1);

@@ -4,7 +4,7 @@
  * In: the Chrome trace of a run.  Out: the actions of one step as rows, in the order in which they
  * ran, and when each began and ended, in microseconds from the step's first action.  The step is
  * that of median length, the first one apart where there are others: it warms caches and pages.
- * Of several replicas of the pipeline it is the first.
+ * Of several replicas of the pipeline it is the first, and of the members of a rank.
  */
 #include "schedule/graph.h"
 #include "schedule/rows.h"
@@ -83,6 +83,16 @@ static int add_event(void *ctx, const SchedEvent *f)
     ev->lines = line >= ev->lines ? line + 1 : ev->lines;
     ev->at[ev->n++] = (Event){a, (int)f->step, line, f->ts, f->ts + f->dur, f->bytes};
     return 1;
+}
+
+/* Of the members of a rank the first one's lines. */
+static void keep_first_members(Events *ev)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < ev->n; i++)
+        if (ev->at[i].line < LINES * ev->ranks)
+            ev->at[n++] = ev->at[i];
+    ev->n = n;
 }
 
 static int by_length(const void *x, const void *y)
@@ -225,13 +235,14 @@ int sched_measured(const char *path, SchedMeasured *m, SchedError *e)
     int st = sched_trace_read(path, add_event, &ev, e);
     if (ev.nomem)
         st = sched_nomem(e);
+    if (!ev.ranks)
+        ev.ranks = ev.lines;
+    keep_first_members(&ev);
     if (!st && !ev.n)
         st = sched_fail(e, SCHED_EREFUSED, -1, -1,
                         "%s: no event is named like an action (0F0, 1SEND_F2, ..) and has a "
                         "duration; a run writes such a file with --trace",
                         path);
-    if (!ev.ranks)
-        ev.ranks = ev.lines;
     if (!st)
         st = median_step(&ev, &step, &m->steps, e);
     if (!st)

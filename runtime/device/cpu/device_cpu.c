@@ -60,6 +60,17 @@ static void copy(Device *d, int stream, void *to, const void *from, int64_t byte
     memcpy(to, from, (size_t)bytes);
 }
 
+static void copy_runs(Device *d, int stream, void *to, const void *from, const DeviceRuns *r)
+{
+    enum { ALONE = 1 << 18 }; /* bytes for which threads are not worth it */
+    (void)d, (void)stream;
+#pragma omp parallel for collapse(2) schedule(static) if (r->outer * r->rows * r->run > ALONE)
+    for (int64_t o = 0; o < r->outer; o++)
+        for (int64_t k = 0; k < r->rows; k++)
+            memcpy((char *)to + o * r->to_outer + k * r->to_row,
+                   (const char *)from + o * r->from_outer + k * r->from_row, (size_t)r->run);
+}
+
 static void enable_peer(Device *d, int number) { (void)d, (void)number; }
 
 static void copy_to(Device *d, int stream, Device *other, void *to, const void *from, int64_t bytes)
@@ -191,6 +202,7 @@ const DeviceOps device_cpu = {
     .copy = copy,
     .enable_peer = enable_peer,
     .copy_to = copy_to,
+    .copy_runs = copy_runs,
     .zero = zero,
     .add = add,
     .round = round_to,

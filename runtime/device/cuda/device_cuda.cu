@@ -236,6 +236,10 @@ void copy_to(Device *d, int stream, Device *other, void *to, const void *from, i
                                 stream_of(d, stream)));
 }
 
+void copy_runs(Device *d, int stream, void *to, const void *from, const DeviceRuns *r) {
+    cuda_copy_runs(stream_of(d, stream), to, from, r);
+}
+
 void zero(Device *d, int stream, void *p, int64_t bytes) {
     if (bytes <= 0)
         return;
@@ -350,7 +354,7 @@ const char *half_text(int) { return "by cuBLAS, summed in float32"; }
 /* The struct's fields in order: C++17 has no names here. */
 const DeviceOps device_cuda = {
     prepare,    count,        open,       close,       enter,         alloc, release,
-    alloc_host, release_host, copy,       enable_peer, copy_to,       zero,  add_here,
+    alloc_host, release_host, copy,       enable_peer, copy_to,       copy_runs, zero,  add_here,
     round_here, event,        event_free, record,      wait,          done,  sync,
     elapsed,    context,      meanwhile,  half_text,   arithmetic, cuda_params,   norms_here, update_here,
     pp_cuda_error, text, taken,

@@ -39,6 +39,9 @@ struct Cuda {
 
 inline Cuda *cuda_of(const Device *d) { return static_cast<Cuda *>(d->impl); }
 
+/* runs_cuda.cu */
+void cuda_copy_runs(cudaStream_t s, void *to, const void *from, const DeviceRuns *r);
+
 /* optim_cuda.cu */
 void cuda_add(cudaStream_t s, void *to, const void *from, int64_t n, int dtype);
 void cuda_round(cudaStream_t s, void *to, const void *from, int64_t n, int type);

@@ -1,0 +1,310 @@
+/*
+ * collective.c - what members of a rank do together, inside a stage's function (pp.h).  In: each
+ * member's operand; out: each one's result, in memory of the device, by whatever wire.
+ *
+ * All that is sent goes straight from one member to another: of an all-reduce each member gets one
+ * piece of every other's operand, adds them up and gives the sum to all (Rabenseifner's halves, with
+ * direct exchanges for the ring: as many elements, and an order of additions that depends on
+ * nothing).  Sums are a tree over the members: neighbours in pairs, level by level, an odd one
+ * passes up.  So of C chunks, K of them in a member, the tree over all of them is the tree in each
+ * member and then this one, where K is a power of two.
+ *
+ * On a device everything is enqueued: copies and additions in the current stream, messages after
+ * what is there and before what follows.
+ */
+#include "net/mesh.h"
+
+#include "base/file/safetensors.h"
+#include "core/core.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* ---- a call ---- */
+
+typedef struct {
+    PpMesh *mesh;
+    Device *dev;
+    int own, members, k; /* row of the table */
+    int64_t size;        /* of an element */
+    char *work;
+} Call;
+
+/* 0: nothing is to be done, as something has gone wrong before. */
+static int begin(Call *a, const PpCtx *c, int k, void *work)
+{
+    PpMesh *m = c->mesh;
+    *a = (Call){.mesh = m,
+                .dev = m->links->dev,
+                .own = c->member,
+                .members = m->links->group->ranks,
+                .k = k,
+                .size = st_dtype_size(m->st->collective[k].dtype),
+                .work = work};
+    return m->status == PP_OK;
+}
+
+void collective_text(char *to, size_t n, const PpStage *st, int k, const Group *members)
+{
+    static const char *const kind[] = {[PP_ALL_REDUCE] = "all-reduce",
+                                       [PP_ALL_GATHER] = "all-gather",
+                                       [PP_REDUCE_SCATTER] = "reduce-scatter",
+                                       [PP_ALL_TO_ALL] = "all-to-all",
+                                       [PP_SHARD] = "shard"};
+    const PpCollective *c = &st->collective[k];
+    snprintf(to, n, "the %s of '%s' in stage %d, of ranks %d to %d", kind[c->kind], c->name,
+             st->index, members->first, members->first + members->ranks - 1);
+}
+
+/* What the transport has said stands behind it. */
+static void failed(const Call *a, PpStatus s)
+{
+    char text[400], why[400];
+    a->mesh->status = s;
+    if (s == PP_ERR_PEER)
+        return;
+    snprintf(why, sizeof why, "%s", pp_failure_text());
+    collective_text(text, sizeof text, a->mesh->st, a->k, a->mesh->links->group);
+    pp_failure_forget();
+    pp_fail(s, "%s, %s: %s", pp_rank(a->mesh->links->world->rank).text, text, why);
+}
+
+/* ---- messages ---- */
+
+/* Message j of the stage: for j < members - 1 what comes of another member, then what goes to it. */
+static int member_of(const Call *a, int j) { return j < a->own ? j : j + 1; }
+
+static void set_receive(const Call *a, int j, char *to, int64_t bytes)
+{
+    Message *m = &a->mesh->msg[j];
+    m->buf = to;
+    m->bytes = bytes;
+}
+
+static void set_send(const Call *a, int j, const char *from, int64_t bytes)
+{
+    union {
+        const char *in;
+        char *out;
+    } any = {from}; /* a send's buffer is only read */
+    set_receive(a, a->members - 1 + j, any.out, bytes);
+    a->mesh->sent += bytes;
+}
+
+/* All of them, as they have been set; 0 after a failure. */
+static int exchange(const Call *a)
+{
+    PpMesh *m = a->mesh;
+    int others = a->members - 1;
+    for (int j = 0; j < 2 * others; j++)
+        m->msg[j].tag = m->tag + a->k;
+    m->note(m->of, a->k);
+    PpStatus s = links_start(m->links, m->first, others, 1);
+    if (s == PP_OK)
+        s = links_start(m->links, m->first + others, others, 0);
+    if (s == PP_OK)
+        s = links_finish(m->links, m->first, 2 * others);
+    m->note(m->of, -1);
+    if (s != PP_OK)
+        failed(a, s);
+    return s == PP_OK;
+}
+
+/* ---- what a member does by itself ---- */
+
+static void copy(const Call *a, char *to, const char *from, int64_t bytes)
+{
+    if (bytes > 0 && to != from)
+        a->dev->op->copy(a->dev, a->dev->current, to, from, bytes);
+}
+
+static void add(const Call *a, char *to, const char *from, int64_t n)
+{
+    a->dev->op->add(a->dev, a->dev->current, to, from, n, a->mesh->st->collective[a->k].dtype);
+}
+
+/* Where the sum over the members from i on is, of so many of them: where the own one is one of
+ * them, at `out`, which is this member's; else in the slot of the first one. */
+static char *sum_at(const Call *a, char *out, char *slot, int64_t apart, int i, int of)
+{
+    return a->own >= i && a->own < i + of ? out : slot + (i < a->own ? i : i - 1) * apart;
+}
+
+/* out, this member's n elements, becomes the sum of all members'; the others' are in slots. */
+static void add_tree(const Call *a, char *out, char *slot, int64_t apart, int64_t n)
+{
+    for (int of = 1; of < a->members && n > 0; of *= 2)
+        for (int i = 0; i + of < a->members; i += 2 * of) {
+            char *left = sum_at(a, out, slot, apart, i, of),
+                 *right = sum_at(a, out, slot, apart, i + of, of);
+            if (right == out)
+                add(a, right, left, n);
+            else
+                add(a, left, right, n);
+        }
+}
+
+/* Of a tensor [outer, all, run] the part of `rows` runs, from byte `at` on: bytes. */
+typedef struct {
+    int64_t at, outer, outer_step, rows, step, run;
+} Part;
+
+static int64_t part_bytes(const Part *p) { return p->outer * p->rows * p->run; }
+
+/* One behind the other, as they are sent. */
+static Part packed(const Part *p)
+{
+    return (Part){0, p->outer, p->rows * p->run, p->rows, p->run, p->run};
+}
+
+static void copy_part(const Call *a, char *to, const Part *t, const char *from, const Part *f)
+{
+    const DeviceRuns r = {.outer = f->outer,
+                          .rows = f->rows,
+                          .run = f->run,
+                          .to_outer = t->outer_step,
+                          .to_row = t->step,
+                          .from_outer = f->outer_step,
+                          .from_row = f->step};
+    if (part_bytes(f) > 0)
+        a->dev->op->copy_runs(a->dev, a->dev->current, to + t->at, from + f->at, &r);
+}
+
+/* ---- the collectives ---- */
+
+/* Of n elements those that a member owns. */
+static int64_t owned(const Call *a, int member, int64_t n, int64_t *first)
+{
+    int64_t piece = pp_collective_piece(n, a->members), left;
+    *first = member * piece < n ? member * piece : n;
+    left = n - *first;
+    return left < piece ? left : piece;
+}
+
+void pp_all_reduce(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t n)
+{
+    Call a;
+    const char *from = in;
+    char *to = out;
+    int64_t first, own_first, own, piece;
+    if (!begin(&a, c, k, work))
+        return;
+    own = owned(&a, a.own, n, &own_first);
+    piece = pp_collective_piece(n, a.members) * a.size;
+    for (int j = 0; j < a.members - 1; j++) {
+        int64_t theirs = owned(&a, member_of(&a, j), n, &first);
+        set_receive(&a, j, a.work + j * piece, own * a.size);
+        set_send(&a, j, from + first * a.size, theirs * a.size);
+    }
+    a.mesh->calls++;
+    if (!exchange(&a))
+        return;
+    copy(&a, to + own_first * a.size, from + own_first * a.size, own * a.size);
+    add_tree(&a, to + own_first * a.size, a.work, piece, own);
+    for (int j = 0; j < a.members - 1; j++) {
+        int64_t theirs = owned(&a, member_of(&a, j), n, &first);
+        set_receive(&a, j, to + first * a.size, theirs * a.size);
+        set_send(&a, j, to + own_first * a.size, own * a.size);
+    }
+    exchange(&a);
+}
+
+/* Part i of `members` along the middle dimension of [outer, members, block]. */
+static Part middle(const Call *a, int i, int64_t outer, int64_t block)
+{
+    block *= a->size;
+    return (Part){i * block, outer, a->members * block, 1, block, block};
+}
+
+void pp_all_gather(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t outer,
+                   int64_t block)
+{
+    Call a;
+    if (!begin(&a, c, k, work))
+        return;
+    Part own = middle(&a, a.own, outer, block), one = packed(&own);
+    int64_t bytes = part_bytes(&own);
+    for (int j = 0; j < a.members - 1; j++) {
+        set_receive(&a, j, a.work + j * align_up(bytes), bytes);
+        set_send(&a, j, in, bytes);
+    }
+    a.mesh->calls++;
+    if (!exchange(&a))
+        return;
+    copy_part(&a, out, &own, in, &one);
+    for (int j = 0; j < a.members - 1; j++) {
+        Part theirs = middle(&a, member_of(&a, j), outer, block);
+        copy_part(&a, out, &theirs, a.work + j * align_up(bytes), &one);
+    }
+}
+
+void pp_reduce_scatter(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t outer,
+                       int64_t block)
+{
+    Call a;
+    if (!begin(&a, c, k, work))
+        return;
+    Part own = middle(&a, a.own, outer, block), one = packed(&own);
+    int64_t bytes = part_bytes(&own), room = align_up(bytes);
+    int others = a.members - 1;
+    for (int j = 0; j < others; j++) {
+        Part theirs = middle(&a, member_of(&a, j), outer, block);
+        copy_part(&a, a.work + (others + j) * room, &one, in, &theirs);
+        set_receive(&a, j, a.work + j * room, bytes);
+        set_send(&a, j, a.work + (others + j) * room, bytes);
+    }
+    a.mesh->calls++;
+    if (!exchange(&a))
+        return;
+    copy_part(&a, out, &one, in, &own);
+    add_tree(&a, out, a.work, room, outer * block);
+}
+
+/* Of a tensor [a, d, b, e, f], 1 / members of dimension d or of dimension e: of the one that is
+ * divided along the other.  As they are sent both are [a, d, b, e, f] with d and e divided. */
+typedef struct {
+    int64_t a, d, b, e, f;
+} Shape;
+
+static Part along(const Call *c, const Shape *s, int by_d, int i)
+{
+    int64_t n = c->members, rows = s->d / n * s->b, run = s->e / n * s->f * c->size;
+    return by_d ? (Part){i * rows * run, s->a, n * rows * run, rows, run, run}
+                : (Part){i * run, s->a, rows * n * run, rows, n * run, run};
+}
+
+void pp_all_to_all(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t a,
+                   int64_t d, int64_t b, int64_t e, int64_t f, int first)
+{
+    Call call;
+    const Shape s = {a, d, b, e, f};
+    if (!begin(&call, c, k, work))
+        return;
+    Part own = along(&call, &s, !first, call.own), one = packed(&own), to;
+    int64_t bytes = part_bytes(&own), room = align_up(bytes);
+    int others = call.members - 1;
+    for (int j = 0; j < others; j++) {
+        Part theirs = along(&call, &s, !first, member_of(&call, j));
+        copy_part(&call, call.work + (others + j) * room, &one, in, &theirs);
+        set_receive(&call, j, call.work + j * room, bytes);
+        set_send(&call, j, call.work + (others + j) * room, bytes);
+    }
+    call.mesh->calls++;
+    if (!exchange(&call))
+        return;
+    to = along(&call, &s, first, call.own);
+    copy_part(&call, out, &to, in, &own);
+    for (int j = 0; j < others; j++) {
+        to = along(&call, &s, first, member_of(&call, j));
+        copy_part(&call, out, &to, call.work + j * room, &one);
+    }
+}
+
+void pp_shard(const PpCtx *c, int k, const void *in, void *out, int64_t outer, int64_t block)
+{
+    Call a;
+    if (!begin(&a, c, k, NULL))
+        return;
+    Part own = middle(&a, a.own, outer, block), one = packed(&own);
+    copy_part(&a, out, &one, in, &own);
+}

@@ -1,0 +1,26 @@
+/*
+ * mesh.h - what a stage's collectives (pp.h: pp_all_reduce() and the like, in collective.c) have to
+ * know: the way to the other members of the rank, the stage's messages there, what has gone wrong.
+ */
+#ifndef PP_MESH_H
+#define PP_MESH_H
+
+#include "net/links.h"
+
+typedef struct PpMesh {
+    Links *links;      /* along AXIS_MEMBERS */
+    const PpStage *st; /* as it runs */
+    Message *msg;      /* of the plan: the first one of the stage, StagePlan.members */
+    int first;         /* its number there */
+    int64_t tag;       /* of the table's row 0: other stages' have others */
+    PpStatus status;   /* the first failure; nothing is sent after it */
+    int64_t calls, sent; /* so far: collectives, and bytes that they have sent */
+    /* The rank waits in row k of stage `st`; -1: not any more */
+    void (*note)(void *of, int k);
+    void *of;
+} PpMesh;
+
+/* "the all-reduce of 'NAME' in stage 1, with ranks 4 to 7" */
+void collective_text(char *to, size_t n, const PpStage *st, int k, const Group *members);
+
+#endif
