@@ -21,7 +21,7 @@ BASE     := -std=c11 -ffp-contract=off $(CFLAGS) $(CPPFLAGS) -MMD -MP
 
 # ---- the compiler: every .c of its folders, and what it shares with the runtime ----
 
-ROOMS    := base ir frontend partition autodiff codegen schedule runtime report planner
+ROOMS    := base ir frontend partition autodiff codegen schedule runtime report planner annotate
 sources   = $(sort $(foreach r,$(1),$(wildcard $(r)/*.$(2) $(r)/*/*.$(2) $(r)/*/*/*.$(2))))
 # What plans a rank's memory is the runtime's; planner/ asks it.
 PLANS    := $(wildcard runtime/plan/*.c runtime/core/*.c) runtime/optim/registry.c runtime/device/cpu/conv_shape.c
@@ -213,7 +213,7 @@ $(BUILD)/drive: tests/fuzz/drive.c tests/fuzz/fuzz_bytes.c $(BUILD)/libppsplit.a
 	$(Q)$(FUZZED)
 
 # No file may include from a room above its own: base < ir < frontend < partition < autodiff < codegen, and base < schedule < runtime;
-# report/ and planner/ stand on both.
+# report/, planner/ and annotate/ stand on both.
 layers:
 	$(Q)tests/layers $(call sources,$(ROOMS) command,c) $(call sources,$(ROOMS) command,h) $(call sources,runtime,cu)
 	$(Q)tests/circles $(wildcard $(OBJ))

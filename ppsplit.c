@@ -6,6 +6,7 @@
  * manners: long options with = or a space, data to stdout, diagnostics to stderr, exit codes 0, 1
  * (model refused), 2 (usage), 3 (I/O or resources), 70 (a bug of ours).
  */
+#include "annotate/annotate.h"
 #include "command/command.h"
 
 #include <errno.h>
@@ -347,6 +348,27 @@ static void plan(void *arg)
     plan_search(&p);
 }
 
+/* ---- annotate ---- */
+
+static void annotate(void *arg)
+{
+    State s = {.o = arg};
+    if (s.o->check) {
+        annotate_checked(s.o);
+        return;
+    }
+    import(&s);
+    uint32_t origins = s.graph->origin.n, stages;
+    rows(&s);
+    loss(&s);
+    autocast(&s);
+    const uint32_t *stage_of = pipe_stages(s.graph, &s.o->partition, &s.loss, &stages);
+    Annotations all = annotate_stages(s.graph, stage_of, stages, origins);
+    uint32_t n = annotate_write(s.graph, &all, s.o->codegen.dir);
+    if (!s.o->quiet)
+        printf("%s: %u nodes in %u stages\n", s.o->codegen.dir, n, stages);
+}
+
 /* --dump names a pass, or all. */
 static void check_dump(const char *word)
 {
@@ -372,8 +394,8 @@ static void read_options(void *arg)
 
 static int compile_main(int argc, char **argv, Command command)
 {
-    static void (*const run[])(void *) = {compile, list_modules, plan};
-    static const char *const name[] = {"ppsplit", "ppsplit ls", "ppsplit plan"};
+    static void (*const run[])(void *) = {compile, list_modules, plan, annotate};
+    static const char *const name[] = {"ppsplit", "ppsplit ls", "ppsplit plan", "ppsplit annotate"};
     Options o = {.arena = arena_new(), .command = command};
     int code = diag_run(read_options, &(CommandLine){&o, argc, argv});
     if (code) {
@@ -389,6 +411,8 @@ static int compile_main(int argc, char **argv, Command command)
         bad_usage("ppsplit", "--loss-over minibatch without --loss");
     if (command == COMMAND_PLAN)
         plan_check(&o);
+    if (command == COMMAND_ANNOTATE)
+        annotate_options(&o);
     code = diag_run(run[command], &o);
     arena_free(o.arena);
     return code;
@@ -397,6 +421,7 @@ static int compile_main(int argc, char **argv, Command command)
 static int split_main(int argc, char **argv) { return compile_main(argc, argv, COMMAND_SPLIT); }
 static int ls_main(int argc, char **argv) { return compile_main(argc, argv, COMMAND_LS); }
 static int plan_main(int argc, char **argv) { return compile_main(argc, argv, COMMAND_PLAN); }
+static int annotate_main(int argc, char **argv) { return compile_main(argc, argv, COMMAND_ANNOTATE); }
 
 static const struct { const char *name; int (*run)(int argc, char **argv); } commands[] = {
     {"ls", ls_main},
@@ -405,6 +430,7 @@ static const struct { const char *name; int (*run)(int argc, char **argv); } com
     {"report", report_main},
     {"merge", merge_main},
     {"forecast", forecast_main},
+    {"annotate", annotate_main},
     {"ops", ops_main},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

@@ -142,6 +142,8 @@ void diag_note(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void diag_hint(const char *fmt, ...) PRINTF_LIKE(1, 2);
 /* Within the outermost diag_run() a warning with the same words is printed once. */
 void diag_warn(Where w, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* One of several: its caller counts them, and leaves by diag_raise() in the end. */
+void diag_error(Where w, const char *fmt, ...) PRINTF_LIKE(2, 3);
 NORETURN void diag_fatal(int exit_code, Where w, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* leave the phase, whose errors have been printed */
 NORETURN void diag_raise(int exit_code);

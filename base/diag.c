@@ -243,6 +243,14 @@ void diag_warn(Where w, const char *fmt, ...)
     va_end(ap);
 }
 
+void diag_error(Where w, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    report("error", "\033[1;31m", w, fmt, ap);
+    va_end(ap);
+}
+
 void diag_fatal(int exit_code, Where w, const char *fmt, ...)
 {
     va_list ap;

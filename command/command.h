@@ -10,9 +10,9 @@
 #include "planner/planner.h"
 #include "ppsplit.h"
 
-/* ---- options.c: `ppsplit`, `ppsplit ls` and `ppsplit plan` ---- */
+/* ---- options.c: `ppsplit`, `ppsplit ls`, `ppsplit plan` and `ppsplit annotate` ---- */
 
-typedef enum { COMMAND_SPLIT, COMMAND_LS, COMMAND_PLAN } Command;
+typedef enum { COMMAND_SPLIT, COMMAND_LS, COMMAND_PLAN, COMMAND_ANNOTATE } Command;
 
 typedef struct {
     Arena *arena;
@@ -27,6 +27,7 @@ typedef struct {
     int64_t rows, minibatch;
     const char *dump;
     bool quiet, parameters;
+    bool check, verbose;            /* of annotate */
     Command command;
     /* of plan: as they were written */
     const char *machine, *threads, *batch, *dp, *optimizer, *recompute, *offload, *csv;
@@ -48,6 +49,14 @@ extern const char plan_usage[];
 void plan_check(Options *o);
 /* All but the model. */
 PlanOptions plan_options(Options *o);
+
+/* ---- annotate.c ---- */
+
+extern const char annotate_usage[];
+/* A command line that annotate cannot do ends the process with EXIT_USAGE. */
+void annotate_options(const Options *o);
+/* `ppsplit annotate --check`: leaves with EXIT_MODEL where there are violations. */
+void annotate_checked(Options *o);
 
 /* ---- usage.c ---- */
 

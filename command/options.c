@@ -1,6 +1,6 @@
 /*
- * options.c - the command line of `ppsplit MODEL.onnx`, `ppsplit ls` and `ppsplit plan`: help, and options into
- * what the passes are given.
+ * options.c - the command line of `ppsplit MODEL.onnx`, `ppsplit ls`, `ppsplit plan` and `ppsplit
+ * annotate`: help, and options into what the passes are given.
  */
 #include "command.h"
 
@@ -21,6 +21,8 @@ static const char usage[] =
     "  or:  ppsplit report OUT [LOG|TRACE]... -o FILE   pictures of a program and its runs: a page\n"
     "  or:  ppsplit forecast OUT [OPTION]...            how long its step takes on a GPU at the least\n"
     "  or:  ppsplit merge OUT CHECKPOINT -o M.onnx      put trained weights back into the model\n"
+    "  or:  ppsplit annotate [OPTION]... MODEL.onnx -o M.onnx  the split as annotations of the model, or "
+    "--check\n"
     "  or:  ppsplit ops                                 what is supported\n"
     "  or:  ppsplit help [COMMAND]                      how a command is used\n"
     "Make a pipeline-parallel program of a traced ONNX model.\n"
@@ -157,7 +159,10 @@ enum {
     OPT_OPTIMIZER,
     OPT_RECOMPUTE,
     OPT_OFFLOAD,
-    OPT_CSV
+    OPT_CSV,
+    /* of annotate alone */
+    OPT_CHECK,
+    OPT_VERBOSE
 };
 
 static const char ls_usage[] =
@@ -217,6 +222,8 @@ static const OptionName options[] = {
     [OPT_RECOMPUTE] = {"recompute", "never|cheap|except-last|always", 0},
     [OPT_OFFLOAD] = {"offload", "never|stash", 0},
     [OPT_CSV] = {"csv", "FILE", 0},
+    [OPT_CHECK] = {"check", NULL, 0},
+    [OPT_VERBOSE] = {"verbose", NULL, 'v'},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
@@ -265,7 +272,8 @@ static void set_loss_over(Options *o, const char *arg)
 
 static const char *usage_of(Command c)
 {
-    return c == COMMAND_LS ? ls_usage : c == COMMAND_PLAN ? plan_usage : usage;
+    static const char *const of[] = {usage, ls_usage, plan_usage, annotate_usage};
+    return of[c];
 }
 
 static void read_option(Options *o, int option, const char *arg)
@@ -343,6 +351,8 @@ static void read_option(Options *o, int option, const char *arg)
         o->offload = arg;
         break;
     case OPT_CSV: o->csv = arg; break;
+    case OPT_CHECK: o->check = true; break;
+    case OPT_VERBOSE: o->verbose = true; break;
     default: break;
     }
 }
@@ -365,6 +375,16 @@ static bool is_planned(int option)
     case OPT_DUMP: return true;
     default: return option >= OPT_MACHINE;
     }
+}
+
+/* Has the command this option? */
+static bool has_option(Command c, int option)
+{
+    if (option >= OPT_CHECK)
+        return c == COMMAND_ANNOTATE;
+    if (option >= OPT_MACHINE)
+        return c == COMMAND_PLAN;
+    return option != OPT_PARAMETERS || c == COMMAND_LS || c == COMMAND_PLAN;
 }
 
 /* For the command that makes a plan's program. */
@@ -395,7 +415,9 @@ static const char *taken_by(const char *name)
     if (!strcmp(name, options[OPT_PARAMETERS].name))
         return "`ppsplit ls' takes it";
     for (int i = OPT_MACHINE; i < N_OPTIONS; i++)
-        if (!strcmp(name, options[i].name))
+        if (i >= OPT_CHECK && !strcmp(name, options[i].name))
+            return "`ppsplit annotate' takes it";
+        else if (!strcmp(name, options[i].name))
             return i == OPT_MACHINE || i == OPT_CSV
                        ? "`ppsplit plan' takes it"
                        : "`ppsplit plan' takes it, and the program that is written, DIR/pipeline";
@@ -404,7 +426,7 @@ static const char *taken_by(const char *name)
 
 static _Noreturn void wrong_option(Command c, const OptionReader *r)
 {
-    static const char *const command[] = {"ppsplit", "ppsplit ls", "ppsplit plan"};
+    static const char *const command[] = {"ppsplit", "ppsplit ls", "ppsplit plan", "ppsplit annotate"};
     const char *taken = taken_by(r->unknown);
     if (taken)
         bad_usage(command[c], "unrecognized option '--%s'; %s", r->unknown, taken);
@@ -416,8 +438,10 @@ void read_command_line(Options *o, int argc, char **argv)
     o->import.limits = limits_default();
     o->import.gradient = grad_nodes;
     bool plans = o->command == COMMAND_PLAN;
-    int taken = plans ? N_OPTIONS : o->command == COMMAND_LS ? OPT_MACHINE : OPT_PARAMETERS;
-    OptionReader r = option_reader(argc, argv, options, taken);
+    OptionName table[N_OPTIONS];
+    for (int i = 0; i < N_OPTIONS; i++)
+        table[i] = has_option(o->command, i) ? options[i] : (OptionName){0};
+    OptionReader r = option_reader(argc, argv, table, N_OPTIONS);
     for (int k; (k = option_next(&r)) != OPTION_END;) {
         if (k == OPTION_WRONG)
             wrong_option(o->command, &r);

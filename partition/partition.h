@@ -49,6 +49,8 @@ Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l);
    totals. */
 void pipe_prepare(Graph *g, const PartitionOptions *opt, Loss *loss, BatchNotes *notes);
 Pipe *pipe_cut(Graph *g, const PartitionOptions *opt, const Loss *l, const BatchNotes *notes);
+/* By node of g its stage, as pipe_build() cuts, before anything is left out or computed twice. */
+uint32_t *pipe_stages(Graph *g, const PartitionOptions *opt, const Loss *l, uint32_t *stages);
 /* loss_terms.c: for a loss that the model computes, how the losses of microbatches make that of the
    minibatch.  Sets g->total, loss->loss, scale and why; computes *notes again where it changed the
    graph. */

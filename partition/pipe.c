@@ -576,6 +576,17 @@ static void copy_loss(Pipe *p, const Loss *l)
     p->loss_why = l->why;
 }
 
+uint32_t *pipe_stages(Graph *g, const PartitionOptions *opt, const Loss *l, uint32_t *stages)
+{
+    Pipe *p = arena_new_of(g->arena, Pipe);
+    BatchNotes notes = {0};
+    Loss own = *l;
+    pipe_prepare(g, opt, &own, &notes);
+    p->graph = g;
+    copy_loss(p, &own);
+    return split_assign(p, g->arena, opt, stages);
+}
+
 Pipe *pipe_cut(Graph *g, const PartitionOptions *opt, const Loss *l, const BatchNotes *notes)
 {
     Pipe *p = arena_new_of(g->arena, Pipe);

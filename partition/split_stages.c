@@ -132,6 +132,7 @@ uint32_t *split_stages(Split *s, Arena *a)
     for (uint32_t i = 0; i < s->cut.n; i++) /* the same point given twice is one point */
         if (kept == 0 || s->cut.at[i].at != s->cut.at[kept - 1].at ||
             !(s->cut.at[i].of_pattern || s->cut.at[kept - 1].of_pattern ||
+              s->cut.at[i].of_model || s->cut.at[kept - 1].of_model ||
               strcmp(s->cut.at[i].text, s->cut.at[kept - 1].text) == 0))
             s->cut.at[kept++] = s->cut.at[i];
     s->cut.n = kept;

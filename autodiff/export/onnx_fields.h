@@ -7,10 +7,15 @@
 
 enum { MODEL_IR = 1, MODEL_PRODUCER = 2, MODEL_GRAPH = 7, MODEL_OPSET = 8 };
 enum { OPSET_DOMAIN = 1, OPSET_VERSION = 2 };
-enum { MODEL_METADATA = 14, MODEL_FUNCTION = 25, FUNCTION_NODE = 7 };
+enum { MODEL_METADATA = 14, MODEL_FUNCTION = 25, MODEL_CONFIGURATION = 26, FUNCTION_NODE = 7 };
 enum { GRAPH_NODE = 1, GRAPH_NAME = 2, GRAPH_INITIALIZER = 5, GRAPH_INPUT = 11, GRAPH_OUTPUT = 12 };
 enum { NODE_INPUT = 1, NODE_OUTPUT = 2, NODE_NAME = 3, NODE_OP = 4, NODE_ATTRIBUTE = 5 };
-enum { NODE_DOMAIN = 7, NODE_METADATA = 9 };
+enum { NODE_DOMAIN = 7, NODE_METADATA = 9, NODE_DEVICES = 10 };
+/* Of DeviceConfigurationProto, NodeDeviceConfigurationProto, ShardingSpecProto and what is in it */
+enum { DEVICES_NAME = 1, DEVICES_COUNT = 2, ENTRY_ID = 1, ENTRY_SPEC = 2, ENTRY_STAGE = 3 };
+enum { SPEC_TENSOR = 1, SPEC_DEVICE = 2, SPEC_GROUP = 3, SPEC_DIM = 4, GROUP_KEY = 1 };
+enum { GROUP_DEVICE = 2, SHARDED_AXIS = 1, SHARDED_PART = 2, PART_SIZE = 1, PART_SHARDS = 3 };
+enum { IR_WITH_DEVICES = 11 };                          /* the first IR version that has them */
 enum {
     ATTR_NAME = 1,
     ATTR_I = 3,

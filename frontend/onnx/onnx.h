@@ -1,8 +1,8 @@
 /*
  * onnx.h - an .onnx file as the rest of the frontend sees it: mapped, checked against the limits,
  * its structure unpacked by protobuf-c, its functions inlined, its nodes in topological order.
- * Bytes of tensors stay where they are, as Payloads.  Private to frontend/ and to autodiff/export/,
- * which writes a model back.
+ * Bytes of tensors stay where they are, as Payloads.  Private to frontend/ and to those who write a
+ * model back, autodiff/export/ and annotate/.
  */
 #ifndef PPSPLIT_ONNX_H
 #define PPSPLIT_ONNX_H

@@ -1,0 +1,43 @@
+/*
+ * annotate.h - the multi-device annotations of the ONNX standard, in a model's file: checked, and
+ * written.
+ *
+ * ModelProto.configuration says how many devices there are, NodeProto.device_configurations in
+ * which pipeline stage a node is and, by a ShardingSpecProto for each tensor that it reads or
+ * makes, how the tensor is divided among devices.  onnx/docs/proposals/ShardingFormalism.md has the
+ * rules.
+ */
+#ifndef PPSPLIT_ANNOTATE_H
+#define PPSPLIT_ANNOTATE_H
+
+#include "frontend/frontend.h"
+#include "partition/partition.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* check.c: says each violation as an error and prints what was checked into f; returns how many
+   there are.  g: the model's graph, for shapes that the file does not have; NULL: there is none.
+   verbose: also nodes that no rule was applied to. */
+uint32_t annotate_check(Arena *a, const char *path, const Limits *lim, const Graph *g, bool verbose,
+                        FILE *f);
+
+/* What is written of a model's nodes: by node of the file its stage, NONE: left out. */
+typedef struct {
+    uint32_t stages;
+    const uint32_t *stage;
+} Annotations;
+
+/* stages.c: of the first model of g, whose nodes have stages (pipe_stages()).  Origins from `loss`
+   on are none of the model's.  Says which nodes are left out. */
+Annotations annotate_stages(const Graph *g, const uint32_t *stage_of, uint32_t stages,
+                            uint32_t loss);
+/* write.c: the first model of g again, with these instead of the annotations that it has; returns
+   how many nodes have one. */
+uint32_t annotate_write(const Graph *g, const Annotations *what, const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,83 @@
+/* annotate.c - `ppsplit annotate`: its help, and --check. */
+#include "command.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "annotate/annotate.h"
+
+const char annotate_usage[] =
+    "Usage: ppsplit annotate [OPTION]... MODEL.onnx -o M.onnx    write the split into the model\n"
+    "  or:  ppsplit annotate --check [OPTION]... MODEL.onnx      check a model's annotations\n"
+    "ONNX's own annotations for several devices: which stage of the pipeline a node is in, and "
+    "how\n"
+    "the tensors are divided among devices (NodeProto.device_configurations).\n"
+    "\n"
+    "M.onnx is MODEL.onnx with the stages that --split, --stages and the other options of\n"
+    "`ppsplit --help' ask for; `ppsplit M.onnx' cuts there.  Weights in files of their own stay\n"
+    "there, so M.onnx stands beside MODEL.onnx.\n"
+    "\n"
+    "      --check                 each violation of the standard's rules: devices, axes, numbers "
+    "of\n"
+    "                              shards, operands that do not fit; exit status 1 where there is "
+    "one\n"
+    "  -v, --verbose               with it, each node that no rule says anything of\n"
+    "  -o, --output=M.onnx         the file to write\n"
+    "  -q, --quiet                 no report on standard output\n"
+    "  -h, --help                  this text\n"
+    "\n"
+    "Examples:\n"
+    "  ppsplit annotate model.onnx --split layers.1:begin -o annotated.onnx\n"
+    "  ppsplit annotate --check annotated.onnx\n";
+
+void annotate_options(const Options *o)
+{
+    static const char command[] = "ppsplit annotate";
+    if (o->model.n > 1)
+        bad_usage(command, "unexpected operand '%s': one model", o->model.at[1]);
+    if (o->check && o->codegen.dir)
+        bad_usage(command, "--check writes nothing: -o %s", o->codegen.dir);
+    if (!o->check && !o->codegen.dir)
+        bad_usage(command, "missing option: -o M.onnx, the file to write");
+}
+
+/* ---- --check ---- */
+
+typedef struct {
+    Options *o;
+    Graph *graph;
+} Reading;
+
+static void read_graph(void *of)
+{
+    Reading *r = of;
+    r->graph = import_models(r->o->arena, r->o->model.n, r->o->model.at, &r->o->import);
+    batch_analyse(r->graph, 0, &r->o->partition.batch, NULL);
+}
+
+/* For shapes that the file does not declare.  A model that ppsplit does not read is checked
+ * without. */
+static const Graph *graph_of(Options *o)
+{
+    Reading r = {.o = o};
+    FILE *nowhere = arena_fopen(o->arena, "/dev/null", "w");
+    if (!nowhere)
+        diag_fatal(EXIT_IO, WHERE_FILE("/dev/null"), "cannot open: %s", strerror(errno));
+    FILE *before = diag_to(nowhere);
+    int code = diag_run(read_graph, &r);
+    diag_to(before);
+    arena_fclose(o->arena, nowhere);
+    if (code == EXIT_BUG)
+        diag_raise(code);
+    return code ? NULL : r.graph;
+}
+
+void annotate_checked(Options *o)
+{
+    const Graph *g = graph_of(o);
+    uint32_t violations =
+        annotate_check(o->arena, o->model.at[0], &o->import.limits, g, o->verbose, stdout);
+    diag_files();
+    if (violations)
+        diag_raise(EXIT_MODEL);
+}

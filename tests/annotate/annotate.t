@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# `ppsplit annotate': a model that it has annotated splits without options into the same stages, every byte but the annotations is the
+# model's, annotating again changes nothing; what cannot be said is said; --check of what it wrote, and of a file that was broken.
+. "$(dirname "$0")/../lib.sh"
+cd "$work" || exit 1
+
+said() { "$ppsplit" annotate "$@" 2>&1; echo "exit $?"; }
+# stages FOLDER: what does not depend on the model's name
+stages() { (cd "$1" && sha256sum stage*.[ch] stage*.onnx params/*); }
+# plain FILE: its fields, but the IR version, ModelProto.configuration, and of the graph's nodes device_configurations; a line each
+plain() {
+    perl -e 'undef $/;
+        sub number { my ($b, $at) = @_; my ($v, $s) = (0, 0); { my $c = ord substr $$b, $$at++, 1; $v |= ($c & 127) << $s; $s += 7; redo if $c > 127 } $v }
+        sub fields { my ($b) = @_; my ($at, @all) = 0;
+            while ($at < length $b) { my $key = number(\$b, \$at); my $from = $at;
+                my $n = ($key & 7) == 2 ? number(\$b, \$at) : ($key & 7) == 1 ? 8 : ($key & 7) == 5 ? 4 : (number(\$b, \$at), 0)[1];
+                $from = $at if ($key & 7) == 2; $at += $n; push @all, [$key >> 3, substr $b, $from, $at - $from] }
+            @all }
+        sub show { my ($path, $b) = @_;
+            for (fields($b)) { my $p = "$path.$$_[0]";
+                next if $p =~ /^[.](1|26|7[.]1[.]10)$/;
+                if ($p =~ /^[.]7([.]1)?$/) { print "$p\n"; show($p, $$_[1]) } else { print "$p ", unpack("H*", $$_[1]), "\n" } } }
+        show("", <STDIN>)' <"$1"
+}
+
+# round NAME MODEL "OPTIONS of the cut" OPTION...
+round() {
+    local name=$1 model=$2 cut=$3; shift 3
+    ok "$name: is annotated" "$ppsplit" annotate -q "$model" $cut "$@" -o annotated.onnx
+    { "$ppsplit" -q "$model" $cut "$@" -o asked && "$ppsplit" -q annotated.onnx "$@" -o read; } 2>said
+    is "$name: splits into the same stages" "$(stages read)" "$(stages asked)"
+    ok "$name: is checked" "$ppsplit" annotate --check annotated.onnx
+    "$ppsplit" annotate -q annotated.onnx "$@" -o again.onnx 2>said
+    ok "$name: again, the same" cmp annotated.onnx again.onnx
+    rm -rf asked read
+}
+m=$top/models
+round "a module" "$m/doc-ts/model.onnx" "--split layers.1:begin" --loss cross_entropy
+round "values between stages" "$m/unet-ts/model.onnx" "--stages 3" --loss mse
+round "functions" "$m/gpt-dyn/model.onnx" "--split h.1:begin" --loss cross_entropy
+round "nodes out of order" "$m/special/unsorted/model.onnx" "--stages 2" --loss mse
+round "annotated before" "$m/special/annotated/model.onnx" "" --loss mse
+
+# All but the annotations
+"$ppsplit" annotate -q "$m/doc-ts/model.onnx" --split layers.1:begin -o one.onnx
+is "all else is the model's, in its order" "$(plain one.onnx | sha256sum)" "$(plain "$m/doc-ts/model.onnx" | sha256sum)"
+is "ten nodes among it" "$(plain one.onnx | grep -cx .7.1)" 10
+is "IR version 11" "$(xxd -p -l 2 one.onnx)" 080b
+is "each node has its stage" "$("$ppsplit" annotate "$m/doc-ts/model.onnx" --split layers.1:begin -o one.onnx)" "one.onnx: 10 nodes in 2 stages"
+is "what is checked" "$(said --check one.onnx)" "configuration 'ppsplit', 2 devices: 10 of 10 nodes annotated, 0 sharding specs
+  0 nodes checked by the rule of their operation
+0 violations
+exit 0"
+is "the same point as an option is the same cut" "$("$ppsplit" one.onnx --split layers.1:begin -o cut | grep -c '^stage')" \
+    "$("$ppsplit" one.onnx -o cut | grep -c '^stage')"
+
+# What an annotation cannot say
+"$ppsplit" annotate "$m/mlp-ts/model.onnx" --loss cross_entropy --stages 5 -o lost.onnx >/dev/null 2>said
+is "a stage of the loss alone" "$(sed 's/.*\/model/model/' said)" \
+    "model.onnx: warning: stage 4 has none of the model's nodes (its cut is within one, or the loss): the annotations leave it out"
+
+# Violations
+perl -0777 -pe 's/.*\Kppsplit/ppsplot/s' one.onnx >other.onnx                 # the last one: the configuration
+is "entries of no configuration" "$(said --check other.onnx | sed -n '1,2p;$p')" "other.onnx: node 0 '/emb/Gather' (Gather): error: the model has no configuration 'ppsplit'
+hint: did you mean 'ppsplot'?
+exit 1"
+is "nothing to check" "$(said --check "$m/doc-ts/model.onnx")" "no annotations
+exit 0"
+
+# Usage, places
+is "no output" "$(said one.onnx | head -n 1)" "ppsplit: annotate: missing option: -o M.onnx, the file to write"
+is "--check writes nothing" "$(said --check one.onnx -o x.onnx | head -n 1)" "ppsplit: annotate: --check writes nothing: -o x.onnx"
+is "two models" "$(said one.onnx other.onnx -o x.onnx | head -n 1)" "ppsplit: annotate: unexpected operand 'other.onnx': one model"
+is "another command's option" "$("$ppsplit" one.onnx --check -o x 2>&1 | head -n 1)" "ppsplit: unrecognized option '--check'; \`ppsplit annotate' takes it"
+is "the model itself stays" "$(said one.onnx -o ./one.onnx)" "./one.onnx: error: is the model itself: give another name
+exit 2"
+is "a folder that is not there" "$(said one.onnx -o there/x.onnx)" "there/x.onnx: error: cannot write: No such file or directory
+exit 3"
+plan_done
