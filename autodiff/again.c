@@ -62,7 +62,8 @@ static void find_limit(Again *c)
     c->limit = c->limit < 1 ? 1 : c->limit;
 }
 
-/* A running statistic is no longer what forward read. */
+/* A running statistic is no longer what forward read.  And one member alone cannot do again what all
+ * do together: each runs R where it likes. */
 static bool reads_changed(const Again *c, const Node *n)
 {
     for (uint32_t i = 0; i < n->nin; i++) {
@@ -92,7 +93,7 @@ static void find_there(Again *c)
         double flops = (double)cost_flops(c->g, s->forward.at[i]);
         bool made = (flops <= c->limit * (double)node_bytes(c->g, n) ||
                      flops <= bytes_moved(c->g, n)) &&
-                    !reads_changed(c, n);
+                    !reads_changed(c, n) && !op_is_collective(n->op);
         for (uint32_t j = 0; made && j < node_reads_training(n); j++)
             made = is_there(c, n->in[j]);
         c->cheap[s->forward.at[i]] = made;

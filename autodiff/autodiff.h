@@ -40,6 +40,9 @@ bool vjp_apply(Vjp *v);             /* false: the op has no gradient */
    (StageInput.grads) is a node of that stage's own backward, and none is listed twice.  Without a
    loss these passes change nothing. */
 void reverse_stages(Pipe *p);
+/* scatter.c: of the nodes from `first` on, the backwards, an AllReduce of which members read their
+   part alone is a ReduceScatter. */
+void scatter_sums(Pipe *p, NodeId first);
 /* unreached.c: after it, of a Pipe whose nodes were `end` before it: a warning that names the
    parameters that no gradient reaches; where there is none that trains, and none was frozen, a refusal. */
 void reverse_unreached(const Pipe *p, NodeId end, bool frozen);

@@ -396,6 +396,7 @@ void reverse_stages(Pipe *p)
         drop_stops(g);
         return;
     }
+    NodeId first = g->node.n;
     Walk w = walk_new(g);
     w.of_params = flow_of_params(g, g->arena);
     flow_params(g, w.active);
@@ -407,6 +408,7 @@ void reverse_stages(Pipe *p)
         after_loss = s + 1 == p->stage.n ? g->node.n : after_loss;
     }
     drop_stops(g);
+    scatter_sums(p, first);
     mark_edges(p);
     find_batch(p, w.n, after_loss);
 }

@@ -58,6 +58,7 @@ typedef struct {
     IdMap shown;
     IdMap known;                    /* values that are scalars of rows: what they are (role.c) */
     IdMap recomputed;               /* values of the forward that the backward computes again */
+    IdMap collective;               /* by result of what members do together */
 } Positions;
 
 /* A block outside the workspace, or one of its places. */
@@ -87,6 +88,7 @@ struct StageGen {
     const char *probe, *probe_end;
     bool profiled;                  /* --profile: the probe of the CPU's program is a timer */
     VEC(StageConv) conv;
+    Ids collective;                 /* results of what members do together, in order of their rows */
     Signatures signatures;
     /* stash and saved: roots with their offsets */
     Ids stash, saved;

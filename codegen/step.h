@@ -101,6 +101,12 @@ typedef struct {
     AttentionSide side[SIDES];
 } AttentionStep;
 
+/* What the members of the tensor axis do together.  kind: PP_ALL_REDUCE and so on, of pp.h; size: what
+ * the call is told of its tensors, in its order.  Arguments: the operand, the result, and where the
+ * call needs it room for what comes in.  The step's key is its row in the stage's list. */
+enum { COLLECTIVE_SIZES = 5 };
+typedef struct { int kind, n_size; Lin size[COLLECTIVE_SIZES]; bool first; } Collective;
+
 /* A batch whose entries several steps run over, one entry through all of them after the other;
    its dimensions, outermost first. */
 enum { ENTRY_DIMS = 4 };
@@ -115,6 +121,7 @@ typedef enum {
     STEP_CONVOLUTION,
     STEP_ATTENTION,                 /* of targets that have it */
     STEP_KERNEL,                    /* an operation with a kernel of its own kind: `node` */
+    STEP_COLLECTIVE,                /* of all members: `node` */
     STEP_ENTRIES,                   /* NEST and PRODUCT steps, entry by entry of a batch */
 } StepKind;
 
@@ -130,6 +137,7 @@ typedef struct Step {
     const Product *product;
     const Convolution *convolution;
     const AttentionStep *attention;
+    const Collective *collective;
     /* CONVOLUTION: the NEST that follows it, and the same nest over images; its arguments stand in
        arg as well, from THEN_ARGS on.  NULL: none. */
     const struct Step *then;
@@ -140,7 +148,7 @@ typedef struct Step {
     VEC(struct Step) inner;
     const Entry *entry;             /* of such a step */
     NodeId node;                    /* not of a NEST */
-    bool keyed;                     /* Dropout in it: its random numbers have a key of their own */
+    bool keyed;                     /* it has a number of its own: of Dropout's generator, a row */
     uint32_t key;
     uint32_t group;                 /* of the function: the nodes that it computes */
     ValueId result;                 /* the first one that is written */

@@ -31,6 +31,14 @@ bool cg_own_weight(const StageGen *sg);
 /* PpStage.kept, and how many there are */
 const PpKept *cg_kept(const StageGen *sg, Arena *a, int *n);
 
+/* A value as a run says it: by the model's name, or by the node that it is a part of */
+const char *cg_called(const StageGen *sg, ValueId value, Arena *a);
+
+/* ---- plan/collective.c ----------------------------------------------------------------------- */
+
+/* PpStage.collective; once the functions have their steps */
+const PpCollective *cg_collectives(const StageGen *sg, Arena *a);
+
 /* ---- plan/steps_table.c ---------------------------------------------------------------------- */
 
 /* PpStage.steps */

@@ -147,7 +147,7 @@ static const Chunk *piece_own(Arena *a, const Chunk *from)
 static bool piece_equal(const Chunk *x, const Chunk *y)
 {
     return x == y || (x && y && x->axis == y->axis && x->piece == y->piece &&
-                      x->pieces == y->pieces && x->chunks == y->chunks);
+                      x->pieces == y->pieces && x->chunks == y->chunks && x->groups == y->groups);
 }
 
 Attr attr_own(Arena *a, Op op, const Attr *t)
@@ -225,7 +225,8 @@ static void dump_attention(const AttentionAttr *t, FILE *f)
 static void dump_piece(const Chunk *p, FILE *f)
 {
     if (p)
-        fprintf(f, " axis=%d piece=%d/%d of %d", p->axis, p->piece, p->pieces, p->chunks);
+        fprintf(f, " axis=%d piece=%d/%d of %d groups=%d", p->axis, p->piece, p->pieces, p->chunks,
+                p->groups);
 }
 
 void attr_dump(Op op, const Attr *t, FILE *f)

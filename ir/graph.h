@@ -169,6 +169,12 @@ typedef struct Graph {
     VEC(struct Model *) model;
 } Graph;
 
+/* the shape of what the file holds of it */
+static inline const Shape *param_whole(const Param *p)
+{
+    return p->box.axis < 0 ? &p->shape : &p->whole;
+}
+
 static inline const Value *val(const Graph *g, ValueId v) { return &g->value.at[v]; }
 
 #ifdef __cplusplus

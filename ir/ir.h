@@ -126,6 +126,9 @@ bool op_folds(Op op);
 bool op_is_cheap(Op op);
 bool op_stands_alone(Op op);                            /* a call of its own, fused with nothing */
 bool op_is_collective(Op op);                           /* all members do it together: MEMBERS */
+/* How what it takes and what it makes lie among the members, "P to R".  R: all have it; S(d): each has
+   a part along dimension d; P: it is the sum of what they have */
+const char *node_placement(Arena *a, const Node *n);
 bool op_takes(Op op, uint32_t nin);                     /* so many operands in its core form */
 uint32_t op_results(Op op, const Attr *attr);
 bool op_differentiable(Op op);

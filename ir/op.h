@@ -43,11 +43,11 @@ typedef struct {
 } AttentionAttr;
 
 /*
- * One part of several along an axis: of a tensor whose dimension `axis` is divided among `chunks`
- * chunks, of which each member of the tensor axis holds `pieces`, neighbours.  The chunk is number
- * member * pieces + piece.  axis -1: the whole.
+ * One part of several along an axis: of a tensor whose dimension `axis` is `groups` (0: 1) equal runs,
+ * each of them divided among `chunks` chunks, of which each member of the tensor axis holds
+ * `pieces`, neighbours.  The chunk is number member * pieces + piece.  axis -1: the whole.
  */
-typedef struct { int axis, piece, pieces, chunks; } Chunk;
+typedef struct { int axis, piece, pieces, chunks, groups; } Chunk;
 
 /*
  * Attributes in canonical form; ops.def names beside each op those that it has.  Whatever ONNX lets

@@ -104,6 +104,19 @@ bool op_stands_alone(Op op) { return rows[op].flags & ALONE; }
 
 bool op_is_collective(Op op) { return rows[op].flags & MEMBERS; }
 
+const char *node_placement(Arena *a, const Node *n)
+{
+    int axis = (int)n->attr.axis;
+    switch (n->op) {
+    case OP_AllReduce: return "P to R";
+    case OP_AllGather: return arena_printf(a, "S(%d) to R", axis);
+    case OP_Shard: return arena_printf(a, "R to S(%d)", axis);
+    case OP_ReduceScatter: return arena_printf(a, "P to S(%d)", axis);
+    case OP_AllToAll: return arena_printf(a, "S(%d) to S(%d)", axis, (int)n->attr.to_axis);
+    default: BUG("%s between members", op_name(n->op));
+    }
+}
+
 bool op_takes(Op op, uint32_t nin)
 {
     return op_is_core(op) && (rows[op].nin == 0 ? nin > 0 : nin == rows[op].nin);

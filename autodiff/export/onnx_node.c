@@ -96,12 +96,16 @@ const char *ow_number(Ow *w, Dtype t, double v)
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* The name of a value in every file: a parameter's is PyTorch's, and no other value may have it. */
+/* The name of a value in every file: a parameter's is PyTorch's, and no other value may have it; parts
+ * of one are told apart. */
 const char *ow_plain_name(Ow *w, ValueId v)
 {
     const Value *x = val(w->g, v);
-    if (x->kind == V_PARAM)
-        return diag_escape(w->a, w->g->param.at[x->param].name);
+    if (x->kind == V_PARAM) {
+        const Param *p = &w->g->param.at[x->param];
+        const char *of = p->box.pieces > 1 ? arena_printf(w->a, "[%d]", p->box.piece) : "";
+        return arena_printf(w->a, "%s%s", diag_escape(w->a, p->name), of);
+    }
     const char *name = diag_escape(w->a, x->name);
     return strmap_get(&w->param_name, name) == NONE ? name : arena_printf(w->a, "%s%%value", name);
 }

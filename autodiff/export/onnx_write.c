@@ -117,7 +117,9 @@ static Weight *place_weights(Ow *w, const OnnxWeight *at)
         const Param *p = &w->g->param.at[w->param.at[i]];
         const char *name = ow_name(w, p->value);
         size_t bytes = (size_t)param_size(p);
-        if (all <= INSIDE_LIMIT)
+        if (p->box.axis >= 0)                           /* each member has another part */
+            info(w, &w->input, GRAPH_INPUT, name, val(w->g, p->value));
+        else if (all <= INSIDE_LIMIT)
             weight[i] = weight_inside(w, p, name, bytes);
         else if (at && at[w->param.at[i]].file)
             weight[i] = weight_outside(w, p, name, bytes, &at[w->param.at[i]]);

@@ -1,35 +1,28 @@
 /*
  * members.c - VJP rules of what passes between the members of the tensor axis.  A value that all
- * have alike has the sum of their gradients, and the gradient of a part is the part of the gradient;
- * jax.shard_map types its values so ("varying" and "invariant").
+ * have alike has the sum of their gradients, and the gradient of a part is the part of the
+ * gradient; jax.shard_map types its values so ("varying" and "invariant").
  */
 #include "vjp.h"
 
-/* y0 .. yk are x, one for each of a member's chunks: dx = the sum of all dy, of all members; of halves
-   in f32, in the order of a tree over the chunks, so that the bits do not depend on how many chunks
-   a member has */
+/* y0 .. yk are x, one for each of a member's chunks: dx = the sum of all dy, of all members; of
+   halves in f32, in the order of a tree over the chunks, so that the bits do not depend on how many
+   chunks a member has */
 void vjp_vary(Vjp *v)
 {
     Graph *g = v->g;
     uint32_t n = vjp_node(v)->nout;
     ValueId *dy = arena_array(g->arena, ValueId, n);
     for (uint32_t i = 0; i < n; i++)
-        dy[i] = v->dy[i] == NONE ? NONE
-                                 : g_cast(g, v->dy[i], dtype_sum(val(g, v->dy[i])->dtype));
+        dy[i] = v->dy[i] == NONE ? NONE : g_cast(g, v->dy[i], dtype_sum(val(g, v->dy[i])->dtype));
     v->din[0] = g_all_reduce(g, g_tree_sum(g, n, dy));
 }
 
 /* all parts of x along the axis: dx = the member's part of dy */
-void vjp_all_gather(Vjp *v)
-{
-    v->din[0] = g_shard(v->g, v->dy[0], (int)vjp_node(v)->attr.axis);
-}
+void vjp_all_gather(Vjp *v) { v->din[0] = g_shard(v->g, v->dy[0], (int)vjp_node(v)->attr.axis); }
 
 /* the member's part of x, or of the sum of x over the members: dx = all parts of dy */
-void vjp_shard(Vjp *v)
-{
-    v->din[0] = g_all_gather(v->g, v->dy[0], (int)vjp_node(v)->attr.axis);
-}
+void vjp_shard(Vjp *v) { v->din[0] = g_all_gather(v->g, v->dy[0], (int)vjp_node(v)->attr.axis); }
 
 /* divided along another axis: dx = dy divided along the first one */
 void vjp_all_to_all(Vjp *v)

@@ -35,8 +35,7 @@ static int64_t bytes_of(const StageGen *sg, uint32_t root)
     return end - at;
 }
 
-/* As a run says it: by the model's name, or by the node that it is a part of. */
-static const char *called(const StageGen *sg, ValueId value, Arena *a)
+const char *cg_called(const StageGen *sg, ValueId value, Arena *a)
 {
     const Value *v = val(sg->g, value);
     uint32_t origin = v->kind == V_NODE ? sg->g->node.at[v->node].origin : NONE;
@@ -82,7 +81,7 @@ const PpKept *cg_kept(const StageGen *sg, Arena *a, int *n_kept)
         qsort(all.at, n, sizeof *all.at, by_order);
     for (uint32_t i = 0; i < n; i++) {
         const Kept *k = &all.at[i];
-        list[i] = (PpKept){.name = called(sg, k->value, a),
+        list[i] = (PpKept){.name = cg_called(sg, k->value, a),
                            .dtype = (int)val(sg->g, k->value)->dtype,
                            .part = k->part,
                            .output = k->output,

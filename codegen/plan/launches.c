@@ -188,6 +188,7 @@ static void add_step(Adding *x, const Step *s)
     case STEP_PRODUCT: add_product(x, s); break;
     case STEP_CONVOLUTION: add_convolution(x, s); break;
     case STEP_ATTENTION: add_attention(x, s->attention); break;
+    case STEP_COLLECTIVE:
     case STEP_KERNEL: add_kernel(x, s); break;
     case STEP_ENTRIES:
         for (uint32_t i = 0; i < s->inner.n; i++)

@@ -249,6 +249,22 @@ static void kernel_in_single(Low *l, const Node *n)
     }
 }
 
+/* What members send one another comes in beside it, in room that is a second result. */
+static bool takes_room(Low *l, const Node *n)
+{
+    Graph *g = l->f->g;
+    Shape s = {1, {cg_collective_work(g, n)}};
+    if (s.d[0] == 0)
+        return false;
+    ValueId out[2] = {n->out[0],
+                      cg_new_value(l->f, val(g, n->in[0])->dtype, &s, BATCH_NONE)};
+    NodeId id = cg_new_node(l->f, n->op, n->nin, n->in, 2, out, n->attr, l->origin);
+    g->value.at[out[1]].node = id;
+    g->value.at[out[1]].out = 1;
+    vec_push(l->f->sg->a, &l->list, id);
+    return true;
+}
+
 static bool lower_node(Low *l, NodeId id)
 {
     const Node n = l->f->g->node.at[id];                /* a copy: the array grows */
@@ -258,6 +274,10 @@ static bool lower_node(Low *l, NodeId id)
     case OP_ReduceMean: reduce_mean(l, &n); return true;
     case OP_ArgMax:
     case OP_ArgMin: arg(l, &n); return true;
+    case OP_AllReduce:
+    case OP_AllGather:
+    case OP_ReduceScatter:
+    case OP_AllToAll: return takes_room(l, &n);
     default:
         if (one_hot(l->f, &n)) {
             scatter_one_hot(l, &n);

@@ -167,6 +167,12 @@ bool cg_is_attention(const Node *n);
 bool cg_attention_fits(Func *f, const Node *n);         /* on its operands where they stand? */
 void cg_attention(Func *f, const Node *n, Step *s);
 
+/* ---- collective.c: what the members of the tensor axis do together --------------------------- */
+
+/* elements of its operand's type that come in beside the result */
+int64_t cg_collective_work(const Graph *g, const Node *n);
+void cg_collective(Func *f, const Node *n, Step *s);
+
 /* ---- demand.c: what is not a nest, and where it finds its operands --------------------------- */
 
 bool cg_is_convolution(const Node *n);

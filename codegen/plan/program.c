@@ -157,6 +157,8 @@ PpPlan cg_program_table(const Pipe *p, Arena *a)
     const Graph *g = p->graph;
     int loss = loss_output(p);
     PpPlan plan = {.model = arena_strdup(a, p->model_name ? p->model_name : ""),
+                   .tensor = p->graph->tensor,
+                   .chunks = p->graph->chunks,
                    .model_hash = g->model_hash,
                    .rows = g->batch > 0 ? g->batch : 1,
                    .uneven_ok = p->uneven.n == 0,

@@ -151,6 +151,11 @@ static void put_node(Record *b, const Func *f, const Node *n)
         (int64_t)n->op,  at->n,  at->group, keyed ? 0 : at->axis, at->k, at->mode,
         (int64_t)at->to, n->nin, n->nout};
     put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
+    if (keyed && at->piece) {
+        const int64_t part[] = {at->piece->axis, at->piece->piece, at->piece->pieces,
+                                at->piece->chunks, at->piece->groups};
+        put_ints(b, part, (int)(sizeof part / sizeof *part));
+    }
     put(b, &at->value, sizeof at->value);
     put_ints(b, at->dims, at->n);
     put_ints(b, at->size, at->n);
@@ -181,6 +186,13 @@ static void put_kernel(Record *b, const Func *f, const Node *n)
     }
 }
 
+static void put_collective(Record *b, const Collective *c)
+{
+    put_int(b, c->kind);
+    put_lins(b, c->size, c->n_size);
+    put_int(b, c->first);
+}
+
 static void put_step(Record *b, const Func *f, const Step *s)
 {
     put_int(b, (int64_t)s->kind);
@@ -202,6 +214,8 @@ static void put_step(Record *b, const Func *f, const Step *s)
         put_product(b, s->product);
     else if (s->kind == STEP_ATTENTION)
         put_attention(b, s->attention);
+    else if (s->kind == STEP_COLLECTIVE)
+        put_collective(b, s->collective);
     else if (s->kind == STEP_ENTRIES) {
         put_lins(b, s->entries->count, s->entries->nd);
         put_int(b, s->inner.n);

@@ -153,10 +153,11 @@ static void call(Func *f, NodeId id, Step *s)
     s->node = id;
     s->result = n->out[0];
     s->empty = no_elements(f, n);
-    s->kind = cg_is_product(f, n)    ? STEP_PRODUCT
-              : cg_is_convolution(n) ? STEP_CONVOLUTION
-              : cg_is_attention(n)   ? STEP_ATTENTION
-                                     : STEP_KERNEL;
+    s->kind = cg_is_product(f, n)       ? STEP_PRODUCT
+              : cg_is_convolution(n)    ? STEP_CONVOLUTION
+              : cg_is_attention(n)      ? STEP_ATTENTION
+              : op_is_collective(n->op) ? STEP_COLLECTIVE
+                                        : STEP_KERNEL;
     if (s->empty)
         return;
     if (s->kind == STEP_PRODUCT)
@@ -167,6 +168,8 @@ static void call(Func *f, NodeId id, Step *s)
         cg_attention(f, n, s);
     else
         kernel(f, n, s);
+    if (s->kind == STEP_COLLECTIVE)
+        cg_collective(f, n, s);
 }
 
 /* The nest goes with the convolution that is the last step. */

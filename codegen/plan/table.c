@@ -125,6 +125,17 @@ static const PpDy *gradients(const StageGen *sg, Arena *a, int *n)
     return list;
 }
 
+static void divided(PpParam *to, const Param *p)
+{
+    int groups = p->box.groups > 1 ? p->box.groups : 1;
+    int64_t here = p->shape.d[p->box.axis] / groups;
+    to->axis = p->box.axis;
+    to->groups = groups;
+    to->whole = p->whole.d[p->box.axis];
+    to->first = p->box.piece * here;
+    to->step = p->box.pieces * here;
+}
+
 static const PpParam *params(const StageGen *sg, Arena *a)
 {
     static const int use[] = {PP_OWN, PP_TRANSMIT, PP_REPLICATE};
@@ -143,7 +154,10 @@ static const PpParam *params(const StageGen *sg, Arena *a)
                             .grad_offset = sg->grad_at.at[i],
                             .half_offset = sg->bytes_half > 0 ? sg->half_at.at[i] : 0,
                             .more = u->uses > 1 ? (int)u->uses - 1 : 0,
-                            .more_offset = u->uses > 1 ? sg->more_at.at[i] : 0};
+                            .more_offset = u->uses > 1 ? sg->more_at.at[i] : 0,
+                            .axis = -1};
+        if (q->box.axis >= 0)
+            divided(&list[i], q);
     }
     return list;
 }
@@ -329,6 +343,8 @@ const PpStage *cg_stage_table(const StageGen *sg, Target target, Arena *a)
                     .flops_weight = flops(sg->g, &s->backward_weight),
                     .n_again = (int)sg->again.n,
                     .again = parts(sg, a),
+                    .n_collective = (int)sg->collective.n,
+                    .collective = cg_collectives(sg, a),
                     .n_conv = (int)sg->conv.n,
                     .conv = convolutions(sg, a),
                     .has_backward = cg_has_backward(s)};

@@ -148,7 +148,21 @@ typedef struct {
     bool batched;           /* else one draw for the whole minibatch */
     /* elements outside the rows, rows, elements of a row inside, of a row, of all rows inside */
     Lin outer, rows, inner, line, all;
+    /* which part of the whole it is, NULL: all of it: runs of so many elements of a row, each with
+       those of the other chunks around it, as whose elements they are numbered */
+    const Chunk *of;
+    int64_t run;
 } Draw;
+
+/* Elements of x in a row that are neighbours in the whole as well. */
+static int64_t run_of(const Kernel *k, ValueId x, const Chunk *of)
+{
+    const Value *v = val(k->f->g, x);
+    int64_t n = v->shape.d[of->axis] / (of->groups > 1 ? of->groups : 1);
+    for (int d = of->axis + 1; d < v->shape.rank; d++)
+        n *= v->shape.d[d] / (d == v->batch ? k->f->g->batch : 1);
+    return n;
+}
 
 /* Of numbers for each element of value x. */
 static Draw draw_of(Kernel *k, ValueId x)
@@ -168,18 +182,25 @@ static Draw draw_of(Kernel *k, ValueId x)
     }
     if (!lin_mul(d.outer, d.inner, &d.line) || !lin_mul(d.rows, d.inner, &d.all) || d.line.b != 0)
         BUG("a size that is not affine in the rows");
+    d.of = k->n->attr.piece;
+    INSIST(!d.of || d.of->axis != v->batch);
+    d.run = d.of ? run_of(k, x, d.of) : 0;
     return d;
 }
 
 /* The model's own seed, else the run's. */
 static void draw_params(Kernel *k, const Draw *d, int64_t seed)
 {
-    text_add(&k->params, ", uint64_t seed, uint64_t step%s, uint32_t key",
-             d->batched ? ", uint64_t row0" : "");
+    text_add(&k->params, ", uint64_t seed, uint64_t step%s, uint32_t key%s",
+             d->batched ? ", uint64_t row0" : "", d->of ? ", uint64_t chunk" : "");
     k->o->context = true;
     text_add(&k->args, ", %s, c->step%s, %s",
              seed ? arena_printf(k->a, "UINT64_C(%" PRId64 ")", seed - 1) : "c->seed",
              d->batched ? ", c->row0" : "", out_key(k->o, k->s));
+    if (d->of && k->f->g->tensor > 1)
+        text_add(&k->args, ", (uint64_t)c->member * %d + %d", d->of->pieces, d->of->piece);
+    else if (d->of)
+        text_add(&k->args, ", %d", d->of->piece);
 }
 
 /* Rows r, and of each its elements e .. e + many - 1, which share one call of the generator. */
@@ -196,16 +217,37 @@ static void draw_loops(Kernel *k, const Draw *d, int many)
     }
 }
 
-static void draw_numbers(Kernel *k, const Draw *d, int many)
+/* Do elements that share a call of the generator here share one in the whole as well? */
+static bool draws_together(const Draw *d, int many) { return !d->of || d->run % many == 0; }
+
+/* Element e of the row, as it is numbered in the whole. */
+static const char *draw_number(Kernel *k, const Draw *d, const char *e)
 {
-    line("uint32_t random[4];");
-    line("pp_philox(seed, step, %s, (uint64_t)e / %d, key, random);",
-         d->batched ? "row0 + (uint64_t)r" : "(uint64_t)r", many);
+    if (!d->of)
+        return arena_printf(k->a, "(uint64_t)%s", e);
+    return arena_printf(k->a,
+                        "((uint64_t)%s / %" PRId64 " * %d + chunk) * %" PRId64
+                        " + (uint64_t)%s %% %" PRId64,
+                        e, d->run, d->of->chunks, d->run, e, d->run);
 }
 
-/* Element q of the row is element `at` of the value. */
-static void draw_elements(Kernel *k, const Draw *d, int many)
+static void draw_numbers(Kernel *k, const Draw *d, int many, const char *e)
 {
+    if (d->of)
+        line("const uint64_t number = %s;", draw_number(k, d, e));
+    line("uint32_t random[4];");
+    line("pp_philox(seed, step, %s, %s / %d, key, random);",
+         d->batched ? "row0 + (uint64_t)r" : "(uint64_t)r",
+         d->of ? "number" : draw_number(k, d, e), many);
+}
+
+/* Element q of the row is element `at` of the value; draws: it has a number.  Which one of those of its
+ * call is returned. */
+static const char *draw_elements(Kernel *k, const Draw *d, int many, bool draws)
+{
+    bool together = draws_together(d, many);
+    if (draws && together)
+        draw_numbers(k, d, many, "e");
     line("for (%s q = e; q < e + %d && q < %s; q++) {", k->index, many, kernel_lin(k, d->line));
     kernel_open(k);
     if (lin_is(d->outer, 1))
@@ -213,6 +255,9 @@ static void draw_elements(Kernel *k, const Draw *d, int many)
     else
         line("const %s at = q / %s * %s + r * %s + q %% %s;", k->index, kernel_factor(k, d->inner),
              kernel_factor(k, d->all), kernel_factor(k, d->inner), kernel_factor(k, d->inner));
+    if (draws && !together)
+        draw_numbers(k, d, many, "q");
+    return together ? "q - e" : arena_printf(k->a, "number %% %d", many);
 }
 
 static void draw_close(Kernel *k)
@@ -240,11 +285,9 @@ static void dropout(Kernel *k)
         draw_params(k, &d, 0);
     double scale = ratio < 1 ? 1 / (1 - ratio) : 0;
     draw_loops(k, &d, 4);
+    const char *which = draw_elements(k, &d, 4, limit > 0);
     if (limit > 0)
-        draw_numbers(k, &d, 4);
-    draw_elements(k, &d, 4);
-    if (limit > 0)
-        line("const int keep = random[q - e] >= UINT64_C(%" PRIu64 ");", limit);
+        line("const int keep = random[%s] >= UINT64_C(%" PRIu64 ");", which, limit);
     else
         line("const int keep = 1;");
     if (y)
@@ -267,12 +310,11 @@ static void uniform(Kernel *k)
     kernel_param(k, y, "y", true);
     draw_params(k, &d, k->n->attr.seed);
     draw_loops(k, &d, many);
-    draw_numbers(k, &d, many);
-    draw_elements(k, &d, many);
+    const char *which = draw_elements(k, &d, many, true);
     if (wide)
-        line("y[at] = pp_uniform(random[2 * (q - e)], random[2 * (q - e) + 1]);");
+        line("y[at] = pp_uniform(random[2 * (%s)], random[2 * (%s) + 1]);", which, which);
     else
-        line("y[at] = pp_uniformf(random[q - e]);");
+        line("y[at] = pp_uniformf(random[%s]);", which);
     draw_close(k);
 }
 

@@ -57,6 +57,10 @@ static const char *step_text(const Out *o, const Step *s)
         bool said = strncmp(then, nodes, strlen(nodes)) == 0;
         nodes = said ? then : arena_printf(o->a, "%s; %s", nodes, then);
     }
+    if (s->kind == STEP_COLLECTIVE) {
+        const Node *n = &o->f->g->node.at[s->node];
+        nodes = arena_printf(o->a, "%s, %s, of %s", op_name(n->op), node_placement(o->a, n), nodes);
+    }
     return arena_printf(o->a, "%s  %s", nodes, y ? shape_print(o->a, y->dtype, &y->shape) : "");
 }
 
@@ -117,6 +121,7 @@ static void print_kind(Out *o, const Step *s, const char *comment)
     case STEP_CONVOLUTION: print_convolution(o, s, comment); break;
     case STEP_ATTENTION: o->target->attention(o, s); break;
     case STEP_KERNEL: print_kernel(o, s); break;
+    case STEP_COLLECTIVE: print_collective(o, s); break;
     case STEP_ENTRIES: BUG("entries of entries");
     }
 }

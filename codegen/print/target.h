@@ -119,6 +119,8 @@ void print_product(Out *o, const Step *s);
 /* then: the comment of what follows it */
 void print_convolution(Out *o, const Step *s, const char *then);
 void print_kernel(Out *o, const Step *s);
+/* collective.c: of all members */
+void print_collective(Out *o, const Step *s);
 /* attention.c: of a device */
 void print_attention(Out *o, const Step *s);
 

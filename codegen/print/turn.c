@@ -70,8 +70,12 @@ static void print_struct(Out *o, const Repeat *r, const char *const *name, Text 
     for (uint32_t i = 0; i < r->field.n; i++)
         text_noted(t, 40, arena_printf(o->a, "%s%s;", pointer_type(o, &r->field.at[i]), name[i]),
                    value_text(o, r, &r->field.at[i], name));
-    for (uint32_t i = 0; i < r->keyed.n; i++)
-        text_noted(t, 40, arena_printf(o->a, "uint32_t key%u;", i + 1), "of a Dropout");
+    for (uint32_t i = 0; i < r->keyed.n; i++) {
+        const Step *s = &o->f->step.at[r->first + r->keyed.at[i]];
+        text_noted(t, 40, arena_printf(o->a, "uint32_t key%u;", i + 1),
+                   s->kind == STEP_COLLECTIVE ? "a row of the stage's collectives"
+                                              : "of a Dropout");
+    }
     t->indent = 0;
 }
 

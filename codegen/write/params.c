@@ -14,7 +14,16 @@
 #include "base/file/json.h"
 #include "write.h"
 
-static bool stored_here(const ParamUse *u) { return u->use != USE_TRANSMIT; }
+/* Of one that is divided the file has the whole, once: where its first part is. */
+static bool stored_here(const StageGen *sg, uint32_t i)
+{
+    const Stage *s = sg->stage;
+    const Param *p = &sg->g->param.at[s->param.at[i].param];
+    bool first = s->param.at[i].use != USE_TRANSMIT;
+    for (uint32_t j = 0; j < i && first && p->box.axis >= 0; j++)
+        first = strcmp(sg->g->param.at[s->param.at[j].param].name, p->name) != 0;
+    return first;
+}
 
 /* A parameter's bytes in PyTorch's layout; NULL at: zeros. */
 static const void *dense(Arena *a, const Param *p, int64_t bytes)
@@ -26,7 +35,7 @@ static const void *dense(Arena *a, const Param *p, int64_t bytes)
     if (!p->transposed)
         return p->bytes.at;
     size_t size = dtype_size(p->dtype);
-    int64_t m = p->shape.d[0], n = p->shape.d[1];
+    int64_t m = param_whole(p)->d[0], n = param_whole(p)->d[1];
     char *to = arena_alloc(a, (size_t)bytes + 1);
     const uint8_t *from = p->bytes.at;
     enum { TILE = 32 };
@@ -59,15 +68,15 @@ static void write_copy(StageGen *sg, const char *dir, OnnxWeight *weight)
     arena_hold(sg->a, abandon, w);
     for (uint32_t i = 0; i < s->param.n; i++) {
         const Param *p = &sg->g->param.at[s->param.at[i].param];
-        if (stored_here(&s->param.at[i]))
-            stw_declare(w, p->name, (int)p->dtype, p->shape.rank, p->shape.d);
+        if (stored_here(sg, i))
+            stw_declare(w, p->name, (int)p->dtype, p->shape.rank, param_whole(p)->d);
     }
     if (stw_begin(w, path, err, sizeof err))
         diag_fatal(EXIT_IO, WHERE_NONE, "%s", err);
     for (uint32_t i = 0; i < s->param.n; i++) {
         const Param *p = &sg->g->param.at[s->param.at[i].param];
-        int64_t bytes = bytes_of(&p->shape, p->dtype);
-        if (!stored_here(&s->param.at[i]))
+        int64_t bytes = bytes_of(param_whole(p), p->dtype);
+        if (!stored_here(sg, i))
             continue;
         if (!weight[s->param.at[i].param].file)
             weight[s->param.at[i].param] =
@@ -145,19 +154,19 @@ static void write_link(StageGen *sg, const char *dir, const char *final_dir)
     fprintf(l.index, "{");
     for (uint32_t i = 0; i < s->param.n; i++) {
         const Param *p = &sg->g->param.at[s->param.at[i].param];
-        if (!stored_here(&s->param.at[i]))
+        if (!stored_here(sg, i))
             continue;
         if (p->bytes.at == NULL || p->bytes.converted || !p->bytes.file) {
             Arena *scratch = arena_within(sg->a);
-            beside(&l, p->name, p->dtype, &p->shape,
-                   dense(scratch, p, bytes_of(&p->shape, p->dtype)), bin_name);
+            beside(&l, p->name, p->dtype, param_whole(p),
+                   dense(scratch, p, bytes_of(param_whole(p), p->dtype)), bin_name);
             arena_free(scratch);
             continue;
         }
         char *real = realpath(p->bytes.file, NULL);
         const char *file = arena_strdup(sg->a, real ? real : p->bytes.file);
         free(real);
-        entry(&l, p->name, p->dtype, &p->shape, relative(sg->a, final_dir, file),
+        entry(&l, p->name, p->dtype, param_whole(p), relative(sg->a, final_dir, file),
               (int64_t)p->bytes.offset, p->transposed);
     }
     fprintf(l.index, "\n}\n");

@@ -145,6 +145,8 @@ static void print_plan(PpPlan *plan, const CodegenOptions *opt, Text *t)
     text_line(t, ".model = %s,", cg_string(t->a, plan->model));
     text_line(t, ".hash = 0x%016" PRIx64 "u, .model_hash = 0x%016" PRIx64 "u,", plan->hash,
               plan->model_hash);
+    if (plan->chunks > 1)
+        text_line(t, ".tensor = %d, .chunks = %d,", plan->tensor, plan->chunks);
     if (plan->n_split > 0)
         text_line(t, ".n_split = %d, .split = split_points,", plan->n_split);
     text_line(t, ".rows = %" PRId64 ", .uneven_ok = %d, .uneven_why = %s,", plan->rows,

@@ -80,17 +80,22 @@ static void print_params(const StageGen *sg, const PpStage *st, Text *t)
     text_line(t, "static const PpParam %s_params[] = {", cg_table_name(sg));
     for (int i = 0; i < st->n_param; i++) {
         const PpParam *q = &st->param[i];
-        const char *half = "", *more = "";
+        const char *half = "", *more = "", *part = "";
         if (st->bytes_half > 0)
             half = arena_printf(sg->a, ", .half_offset = %" PRId64, q->half_offset);
         if (q->more > 0)
             more = arena_printf(sg->a, ", .more = %d, .more_offset = %" PRId64, q->more,
                                 q->more_offset);
+        if (q->axis >= 0)
+            part = arena_printf(sg->a,
+                                ",\n     .axis = %d, .groups = %d, .whole = %" PRId64
+                                ", .first = %" PRId64 ", .step = %" PRId64,
+                                q->axis, q->groups, q->whole, q->first, q->step);
         text_line(t,
                   "    {.t = %s,\n     .param = %d, .use = %s, .from = %d, .trainable = %d, .stat "
-                  "= %d, .offset = %" PRId64 ", .grad_offset = %" PRId64 "%s%s},",
+                  "= %d, .offset = %" PRId64 ", .grad_offset = %" PRId64 "%s%s%s},",
                   cg_tensor_text(sg->a, &q->t), q->param, use[q->use], q->from, q->trainable,
-                  q->stat, q->offset, q->grad_offset, half, more);
+                  q->stat, q->offset, q->grad_offset, half, more, part);
     }
     text_line(t, "};\n");
 }
@@ -188,6 +193,27 @@ static void print_convs(const StageGen *sg, const PpStage *st, Text *t)
     text_line(t, "};\n");
 }
 
+/* ---- between members ------------------------------------------------------------------------- */
+
+static void print_collectives(const StageGen *sg, const PpStage *st, Text *t)
+{
+    static const char *const kind[] = {[PP_ALL_REDUCE] = "PP_ALL_REDUCE",
+                                       [PP_ALL_GATHER] = "PP_ALL_GATHER",
+                                       [PP_REDUCE_SCATTER] = "PP_REDUCE_SCATTER",
+                                       [PP_ALL_TO_ALL] = "PP_ALL_TO_ALL",
+                                       [PP_SHARD] = "PP_SHARD"};
+    if (st->n_collective == 0)
+        return;
+    text_line(t, "static const PpCollective %s_collectives[] = {", cg_table_name(sg));
+    for (int i = 0; i < st->n_collective; i++) {
+        const PpCollective *c = &st->collective[i];
+        text_line(t, "    {.kind = %s, .name = %s, .dtype = %s, .bytes = %" PRId64 "},",
+                  kind[c->kind], cg_string(sg->a, c->name), type_runtime((Dtype)c->dtype),
+                  c->bytes);
+    }
+    text_line(t, "};\n");
+}
+
 /* ---- the stage ------------------------------------------------------------------------------- */
 
 static const char *list(const StageGen *sg, const char *name, bool any)
@@ -222,6 +248,9 @@ static void print_functions(const StageGen *sg, Target target, Text *t)
     const char *suffix = target_row(target)->table;
     uint32_t i = sg->stage->index;
     text_line(t, ".has_backward = %d,", cg_has_backward(sg->stage));
+    if (sg->collective.n)
+        text_line(t, ".n_collective = %u, .collective = %s_collectives,", sg->collective.n,
+                  cg_table_name(sg));
     if (sg->conv.n)
         text_line(t, ".n_conv = %u, .conv = %s_conv,", sg->conv.n, cg_table_name(sg));
     if (sg->conv.n)
@@ -367,6 +396,7 @@ static void print_lists(const StageGen *sg, bool device, const PpStage *st, Outs
     print_params(sg, st, t);
     print_consts(sg, device, st, outside, t);
     print_convs(sg, st, t);
+    print_collectives(sg, st, t);
 }
 
 void cg_tables_print(const StageGen *sg, bool cpu, const StageGen *cuda, OutsideFile *outside,

@@ -209,8 +209,8 @@ static bool walk_down(const AttentionSearch *x, Attention *t, ValueId v)
             return n->in[0] == v && n->in[1] != v;
         }
         if (n->op == OP_Dropout) {
-            if (t->attr.ratio > 0 || n->attr.ratio >= 1 || x->readers[n->out[1]].n > 0 ||
-                x->leaves[n->out[1]])
+            if (t->attr.ratio > 0 || n->attr.ratio >= 1 || n->attr.piece ||
+                x->readers[n->out[1]].n > 0 || x->leaves[n->out[1]])
                 return false;
             t->attr.ratio = n->attr.ratio;
             t->attr.key = n->attr.key;

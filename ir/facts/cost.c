@@ -115,6 +115,19 @@ static int64_t flops_window(const Graph *g, const Node *n)
     return times(window, elements(g, n->out[0]));
 }
 
+/* Each element of a sum goes to its owner and comes back; a part goes to all others. */
+int64_t cost_sent(const Graph *g, const Node *n)
+{
+    int64_t bytes = value_bytes(g, n->in[0]), members = g->tensor, others = members - 1;
+    switch (n->op) {
+    case OP_AllReduce: return times(2 * others, bytes) / members;
+    case OP_AllGather: return times(others, bytes);
+    case OP_ReduceScatter:
+    case OP_AllToAll: return times(others, bytes) / members;
+    default: return 0;
+    }
+}
+
 int64_t cost_flops(const Graph *g, NodeId id)
 {
     static int64_t (*const flops_of[OP_COUNT])(const Graph *, const Node *) = {

@@ -41,6 +41,23 @@ static void print_call(Arena *a, const Call *c, FILE *f)
     }
 }
 
+/* What the members of the tensor axis do together, a line each. */
+static void print_collectives(const Pipe *p, Arena *a, FILE *f)
+{
+    const Graph *g = p->graph;
+    for (uint32_t t = 0; t < p->stage.n; t++)
+        for (int back = 0; back < 2; back++) {
+            const Ids *list = back ? &p->stage.at[t].backward : &p->stage.at[t].forward;
+            for (uint32_t i = 0; i < list->n; i++) {
+                const Node *n = &g->node.at[list->at[i]];
+                if (op_is_collective(n->op))
+                    fprintf(f, "# stage %u, %s: %s, %s, %s, each member sends %s\n", t,
+                            back ? "backward" : "forward", op_name(n->op), node_placement(a, n),
+                            value_text(g, a, n->out[0]), bytes_text(a, cost_sent(g, n)));
+            }
+        }
+}
+
 void print_pipe_txt(const Pipe *p, FILE *f)
 {
     Arena *a = arena_within(p->graph->arena);
@@ -56,6 +73,10 @@ void print_pipe_txt(const Pipe *p, FILE *f)
         fprintf(f, "# microbatches must have equal rows: %s\n", p->uneven.at[i]);
     for (uint32_t i = 0; i < p->mixes.n; i++)
         fprintf(f, "# %s\n", p->mixes.at[i]);
+    if (p->graph->tensor > 1)
+        fprintf(f, "# one of %d members, %d chunks; bytes are those of a microbatch\n",
+                p->graph->tensor, p->graph->chunks);
+    print_collectives(p, a, f);
     fputs("pipe:\n", f);
     for (uint32_t i = 0; i < c.forward.n; i++)
         print_call(a, &c.forward.at[i], f);

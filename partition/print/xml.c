@@ -84,6 +84,23 @@ static void put_value(Xml *x, const char *key, ValueId v)
     attr(x, "shape", dims(x->a, &is->shape));
 }
 
+/* What the members of the tensor axis do together. */
+static void put_collectives(Xml *x, const char *pass, const Ids *list)
+{
+    for (uint32_t i = 0; i < list->n; i++) {
+        const Node *n = &x->g->node.at[list->at[i]];
+        if (!op_is_collective(n->op))
+            continue;
+        begin(x, "collective");
+        attr(x, "pass", pass);
+        attr(x, "op", op_name(n->op));
+        put_value(x, "value", n->out[0]);
+        attr(x, "placement", node_placement(x->a, n));
+        attr_int(x, "sent", cost_sent(x->g, n));
+        end(x, "collective");
+    }
+}
+
 static void put_stage(Xml *x, const Stage *s)
 {
     begin(x, "stage");
@@ -117,6 +134,8 @@ static void put_stage(Xml *x, const Stage *s)
         attr_int(x, "from", u->from);
         end(x, "parameter");
     }
+    put_collectives(x, "forward", &s->forward);
+    put_collectives(x, "backward", &s->backward);
     end(x, "stage");
 }
 
@@ -229,7 +248,12 @@ static const char *const schema[] = {
     "into several.",
     "    from of a parameter: the stage that owns it, or the first that holds a copy. Names in "
     "forward and backward",
-    "    refer to calls before them; lists are separated by spaces; None: no gradient.",
+    "    refer to calls before them; lists are separated by spaces; None: no gradient. A collective "
+    "is of all members",
+    "    of a rank, shapes are a member's: sent: bytes that each of them sends; placement: how the "
+    "value lies among",
+    "    them, before and after: R, all have it; S(d), each has a part along dimension d; P, it is "
+    "the sum of theirs.",
     "  </xs:documentation></xs:annotation>",
     "  <xs:simpleType name=\"shape\"><xs:restriction base=\"xs:string\"><xs:pattern "
     "value=\"([0-9]+(,[0-9]+)*)?\"/></xs:restriction></xs:simpleType>",
@@ -265,11 +289,22 @@ static const char *const schema[] = {
     "    <xs:attribute name=\"use\" type=\"use\" use=\"required\"/>",
     "    <xs:attribute name=\"from\" type=\"count\" use=\"required\"/>",
     "  </xs:complexType>",
+    "  <xs:complexType name=\"collective\">",
+    "    <xs:attribute name=\"pass\" type=\"xs:string\" use=\"required\"/>",
+    "    <xs:attribute name=\"op\" type=\"xs:NCName\" use=\"required\"/>",
+    "    <xs:attribute name=\"value\" type=\"xs:string\" use=\"required\"/>",
+    "    <xs:attribute name=\"dtype\" type=\"dtype\" use=\"required\"/>",
+    "    <xs:attribute name=\"shape\" type=\"shape\" use=\"required\"/>",
+    "    <xs:attribute name=\"placement\" type=\"xs:string\" use=\"required\"/>",
+    "    <xs:attribute name=\"sent\" type=\"count\" use=\"required\"/>",
+    "  </xs:complexType>",
     "  <xs:complexType name=\"stage\">",
     "    <xs:sequence>",
     "      <xs:element name=\"input\" type=\"value\" minOccurs=\"0\" maxOccurs=\"unbounded\"/>",
     "      <xs:element name=\"output\" type=\"value\" minOccurs=\"0\" maxOccurs=\"unbounded\"/>",
     "      <xs:element name=\"parameter\" type=\"parameter\" minOccurs=\"0\" "
+    "maxOccurs=\"unbounded\"/>",
+    "      <xs:element name=\"collective\" type=\"collective\" minOccurs=\"0\" "
     "maxOccurs=\"unbounded\"/>",
     "    </xs:sequence>",
     "    <xs:attribute name=\"index\" type=\"count\" use=\"required\"/>",

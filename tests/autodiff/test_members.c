@@ -16,15 +16,15 @@ enum { CHUNKS = 4, MOST = 8 };
 /* A leaf of the network: an input of every member (axis -1), or each chunk's part of it. */
 typedef struct {
     int axis;
-    Shape shape;                                        /* the whole's */
+    Shape shape; /* the whole's */
     ValueId at[CHUNKS];
 } Leaf;
 
 typedef struct {
     Graph *g;
     Dtype t;
-    bool whole;                                         /* undivided: one chunk, the plain network */
-    int k;                                              /* chunks of a member */
+    bool whole; /* undivided: one chunk, the plain network */
+    int k;      /* chunks of a member */
     Leaf leaf[MOST];
     int n;
     ValueId loss;
@@ -44,10 +44,7 @@ static Leaf *leaf(Net *n, Shape s, int axis)
 }
 
 /* Different weights of the elements, the same wherever they are. */
-static ValueId weighed(Net *n, ValueId x)
-{
-    return g_mul(n->g, x, g_unary(n->g, OP_Sin, x));
-}
+static ValueId weighed(Net *n, ValueId x) { return g_mul(n->g, x, g_unary(n->g, OP_Sin, x)); }
 
 static ValueId total(Net *n, ValueId x) { return g_sum_to(n->g, x, &(Shape){0}); }
 
@@ -157,8 +154,8 @@ static void fill(const Net *n, Arena *a, Tensor **at)
         Tensor all = numbers(a, n->t, x, l);
         for (int m = 0; m < n->g->tensor; m++)
             for (int i = 0; i < (x->axis < 0 ? 1 : n->k); i++)
-                at[m][x->at[i]] = x->axis < 0 ? all
-                                              : members_part(a, CHUNKS, m * n->k + i, all, x->axis);
+                at[m][x->at[i]] =
+                    x->axis < 0 ? all : members_part(a, CHUNKS, m * n->k + i, all, x->axis);
     }
 }
 
@@ -184,7 +181,11 @@ static bool gathered(const Net *n, Arena *a, Tensor **at, int l, const ValueId *
 }
 
 typedef void Build(Net *n);
-typedef struct { Tensor loss, grad[MOST]; int n; bool alike; } Result;
+typedef struct {
+    Tensor loss, grad[MOST];
+    int n;
+    bool alike;
+} Result;
 
 /* members 0: the network undivided */
 static Result run(Arena *a, Build *build, Dtype t, int members)
@@ -260,11 +261,14 @@ static void check(const char *name, Build *build)
 /* ---- the tree -------------------------------------------------------------------------------- */
 
 /* Gradients 1, e, e, e of four results, of which e = 2^-24 is lost beside 1: (1 + e) + (e + e) is
-   more than 1, ((1 + e) + e) + e is not.  Without the second, 1 + (e + e); without the last two 1. */
+   more than 1, ((1 + e) + e) + e is not.  Without the second, 1 + (e + e); without the last two 1.
+ */
 static void tree(void)
 {
-    static const struct { unsigned there; double want; } cases[] = {
-        {15, 1 + 0x1p-23}, {13, 1 + 0x1p-23}, {3, 1}, {7, 1}, {14, 3 * 0x1p-24}};
+    static const struct {
+        unsigned there;
+        double want;
+    } cases[] = {{15, 1 + 0x1p-23}, {13, 1 + 0x1p-23}, {3, 1}, {7, 1}, {14, 3 * 0x1p-24}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         Arena *a = arena_new();
         Graph *g = graph_new(a, "test");

@@ -161,7 +161,7 @@ static void *run_shared(Arena *a, const char *name)
 }
 
 /* The runtime's products and convolutions, and the callback, once for all stages. */
-static void run_library(void (*hook)(unsigned))
+__attribute__((unused)) static void run_library(void (*hook)(unsigned))
 {
     Arena *a = arena_new();
     *(void (**)(unsigned))dlsym(run_shared(a, "libpp.so"), "pp_hook") = hook;

@@ -247,7 +247,7 @@ static bool run_compare_ref(StageRun *r, ValueId v, const Ref *ref, const char *
 }
 
 /* After step `i` of the function: what its group put into memory. */
-static void run_check_step(StageRun *r, uint32_t step)
+__attribute__((unused)) static void run_check_step(StageRun *r, uint32_t step)
 {
     const Func *f = r->func;
     uint32_t at = 0, o = 0;

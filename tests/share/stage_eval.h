@@ -75,9 +75,9 @@ typedef struct StageRun {
     void (*interpret)(struct StageRun *, RunStage *, Func *);
 } StageRun;
 
-static StageRun *running; /* the callback has no argument of its own */
+__attribute__((unused)) static StageRun *running; /* the callback has no argument of its own */
 
-static double run_uniform(StageRun *r)
+__attribute__((unused)) static double run_uniform(StageRun *r)
 {
     r->seed = r->seed * 6364136223846793005u + 1442695040888963407u;
     return (double)(r->seed >> 11) / 9007199254740992.0;
@@ -271,7 +271,7 @@ static void run_list(StageRun *r, const Ids *list)
         run_node(r, list->at[i]);
 }
 
-static void run_set(StageRun *r, ValueId v, const void *full)
+__attribute__((unused)) static void run_set(StageRun *r, ValueId v, const void *full)
 {
     run_grow(r);
     const Value *x = val(r->g, v);
@@ -279,7 +279,7 @@ static void run_set(StageRun *r, ValueId v, const void *full)
     r->at[v] = run_leading(r, x->dtype, &x->shape, full, &s);
 }
 
-static void run_forget_evaluated(StageRun *r)
+__attribute__((unused)) static void run_forget_evaluated(StageRun *r)
 {
     for (uint32_t i = 0; i < r->n_at; i++)
         if (val(r->g, i)->kind == V_NODE ||

@@ -1,0 +1,55 @@
+/*
+ * scatter.c - a member's part of a sum over the members is all of it that is sent there.  In: the
+ * backward of each stage, as reverse.c leaves it.  Out: an AllReduce that only a Shard reads, be it
+ * through a Cast, is a ReduceScatter, half the elements, and the Shard hands on what there is.  The
+ * sum's order, and so its bits, are the same.
+ */
+#include "autodiff.h"
+
+/* The node of the backward that alone reads v's maker, if that has this op; else NULL. */
+static Node *only_read(Graph *g, NodeId first, const uint32_t *readers, ValueId v, Op op)
+{
+    const Value *x = val(g, v);
+    bool own = x->kind == V_NODE && x->node >= first && readers[v] == 1;
+    return own && g->node.at[x->node].op == op ? &g->node.at[x->node] : NULL;
+}
+
+static void scatter(Graph *g, NodeId first, const uint32_t *readers, Node *shard)
+{
+    ValueId v = shard->in[0];
+    Shape s = val(g, shard->out[0])->shape;
+    Node *cast = only_read(g, first, readers, v, OP_Cast),
+         *sum = only_read(g, first, readers, cast ? cast->in[0] : v, OP_AllReduce);
+    if (!sum)
+        return;
+    sum->op = OP_ReduceScatter;
+    sum->attr = shard->attr;
+    g->value.at[sum->out[0]].shape = s;
+    if (cast)
+        g->value.at[cast->out[0]].shape = s;
+    shard->op = OP_Identity;
+    shard->attr = (Attr){0};
+}
+
+void scatter_sums(Pipe *p, NodeId first)
+{
+    Graph *g = p->graph;
+    uint32_t *readers = arena_array(g->arena, uint32_t, g->value.n + 1);
+    if (g->tensor == 1)
+        return;
+    for (NodeId n = first; n < g->node.n; n++)
+        for (uint32_t i = 0; i < g->node.at[n].nin; i++)
+            readers[g->node.at[n].in[i]]++;
+    for (uint32_t t = 0; t < p->stage.n; t++) {
+        const Stage *s = &p->stage.at[t];
+        for (uint32_t i = 0; i < s->input.n; i++)
+            for (uint32_t k = 0; k < s->input.at[i].grads.n; k++)
+                readers[s->input.at[i].grads.at[k]]++;
+        for (uint32_t i = 0; i < s->param.n; i++)
+            for (uint32_t k = 0; k < s->param.at[i].grads.n; k++)
+                readers[s->param.at[i].grads.at[k]]++;
+    }
+    for (NodeId n = first; n < g->node.n; n++)
+        if (g->node.at[n].op == OP_Shard)
+            scatter(g, first, readers, &g->node.at[n]);
+}

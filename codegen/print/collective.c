@@ -1,0 +1,29 @@
+/*
+ * collective.c - what the members of the tensor axis do together: one call, with the number of its
+ * row in the stage's list.
+ */
+#include "runtime/api/pp.h"
+#include "target.h"
+
+static const char *const function[] = {[PP_ALL_REDUCE] = "all_reduce",
+                                       [PP_ALL_GATHER] = "all_gather",
+                                       [PP_REDUCE_SCATTER] = "reduce_scatter",
+                                       [PP_ALL_TO_ALL] = "all_to_all",
+                                       [PP_SHARD] = "shard"};
+
+void print_collective(Out *o, const Step *s)
+{
+    const Collective *c = s->collective;
+    const char *sizes = "";
+    for (int i = 0; i < c->n_size; i++)
+        sizes = arena_printf(o->a, "%s, %s", sizes, out_lin(o, c->size[i]));
+    if (c->kind == PP_ALL_TO_ALL)
+        sizes = arena_printf(o->a, "%s, %d", sizes, c->first);
+    const char *work = c->kind == PP_SHARD ? ""
+                       : s->arg.n > 2      ? arena_printf(o->a, ", %s", out_pointer(o, s, 2))
+                                           : ", NULL";
+    const char *row = o->repeat ? out_key(o, s) : arena_printf(o->a, "%u", s->key);
+    o->context = true;
+    text_line(&o->text, "pp_%s(c, %s, %s, %s%s%s);", function[c->kind], row, out_pointer(o, s, 0),
+              out_pointer(o, s, 1), work, sizes);
+}
