@@ -253,7 +253,8 @@ static void random_piece(const Spread *s, int k)
     const Node *n = spread_of(s);
     Graph *g = s->g;
     Place at = s->way->in[0];
-    Chunk part = {at.dim + 1, k, s->pieces, s->chunks};
+    Chunk part = {
+        .axis = at.dim + 1, .piece = k, .pieces = s->pieces, .chunks = s->chunks};
     Shape own = val(g, s->in[0][k])->shape, apart = own;
     Attr t = n->attr;
     t.piece = &part;
@@ -270,7 +271,8 @@ void build_random(const Spread *s)
 {
     Place at = s->way->in[0];
     for (int k = 0; k < s->pieces; k++) {
-        Chunk part = {at.dim, k, s->pieces, s->chunks};
+        Chunk part = {
+            .axis = at.dim, .piece = k, .pieces = s->pieces, .chunks = s->chunks};
         Attr t = spread_of(s)->attr;
         t.piece = &part;
         if (at.groups > 1)
