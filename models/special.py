@@ -24,7 +24,7 @@
   samples     samples as groups of a convolution, two inputs joined along the batch and taken apart, sequence first, relative positions
   contrast    logits of every sample with every other one, and outputs that add up over microbatches, or do not: out.NAME.npy
   features    features of an image put where its tokens stand (masked_scatter): those of a microbatch, one after the other; more than are used
-  folded      parameters that dynamo's optimizer folded: tied, sliced, expanded, computed, looked up, joined; a padding row
+  folded      parameters that dynamo's optimizer folded: tied, expanded, computed, looked up, rows; a padding row
   given       parameters of which folding left too little: weight normalisation, a view, a table's rows; weights.safetensors has them
   normed      PyTorch's dynamo exporter without its optimizer, in training mode: it writes BatchNormalization in evaluation form, of which the fx nodes say otherwise;
               evaluated.onnx: in evaluation mode
@@ -35,10 +35,10 @@
               alike.onnx: what was computed of parameters has the numbers of one
   beside      TorchScript with constant folding: a head that is a tied embedding and one more weight, functions of parameters;
               merged.onnx: one that has the parameter's numbers; equalized.onnx: a scaled weight and bias; fused.onnx: a BatchNormalization in a convolution;
-              called.onnx: parameters that are called as buffers are
+              called.onnx: parameters that are called as buffers are; weights.safetensors has the model's own
   equal       equal parameters that were merged, and so was what reads them; of which only a function is left, merged too; views of functions;
               norms of one input, which are one node; products of equal weights with biases of their own; three.onnx: three norms; turned.onnx: behind a view; fused.onnx: before what names only itself;
-              noisy.onnx: products that are read by functions of several nodes, called alike, by one line, neither;
+              peep.onnx, half.onnx: one of several parameters that are read elsewhere, too;
               blend.onnx: 1 - p and 1 - f(p) of single numbers, one of them p - 1 just as well
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places;
               folded.onnx: the same with constant folding, where the exporter packs the matrices
@@ -410,6 +410,7 @@ class Beside(nn.Module):                                # MobileBERT's head, Sig
 def beside(d):
     m = Beside(); x, t = torch.randint(0, 11, (ROWS, 5)), torch.randint(0, 11, (ROWS, 5))
     export(m, x[:MB], f"{d}/model.onnx", ["x"], ["logits"], fold=True)
+    save_file({k: p.detach().contiguous() for k, p in m.named_parameters()}, f"{d}/weights.safetensors")
     m = m.double(); y = m(x); l = F.cross_entropy(y.reshape(-1, 11), t.reshape(-1)); l.backward()
     write(d, ("cross_entropy", l.item()), grads_of(m), "lin:end", "model.onnx", y, folded="more.weight,logit_scale,rows", x=x, target=t)
     with torch.random.fork_rng(): made_equal(d)
@@ -668,17 +669,14 @@ class Folded(nn.Module):
     def __init__(self, v=11, d=8):
         super().__init__()
         self.emb, self.window, self.state, self.mix = nn.Embedding(v, d, padding_idx=1), Window(d), State(d), Mix(d)
-        self.token, self.step, self.packed, self.logit_scale = nn.Parameter(torch.randn(1, 1, d)), nn.Parameter(torch.randn(3, d)), nn.Parameter(torch.randn(2 * d, d) / 3), nn.Parameter(torch.tensor(.3))
-        self.gamma, self.dense = nn.Parameter(torch.randn(d)), nn.Linear(v, 4, bias=False)
+        self.token, self.step, self.gamma, self.logit_scale = nn.Parameter(torch.randn(1, 1, d)), nn.Parameter(torch.randn(3, d)), nn.Parameter(torch.randn(d)), nn.Parameter(torch.tensor(.3))
         with torch.no_grad(): self.emb.weight.normal_()
     def forward(self, x):
         x = torch.cat((self.token.expand(x.shape[0], -1, -1), self.emb(x)), 1)
         for i in range(3): x = torch.tanh(x + self.step[i])
         x = self.mix(self.state(self.window(x)))
-        x = F.linear(x, self.packed[:8]) * torch.sigmoid(F.linear(x, self.packed[8:]))
         x = (x.transpose(1, 2) * self.gamma[None, :, None]).transpose(1, 2) * self.logit_scale.exp()
-        y = x @ self.emb.weight.t()
-        return y + torch.cat((x, x[:, :, :4]), 2) @ torch.cat((self.emb.weight.t(), self.dense.weight), 0)
+        return x @ self.emb.weight.t()
 
 def folded(d):
     m, x, t = Folded(), torch.randint(0, 11, (ROWS, 5)), torch.randn(ROWS, 6, 11); x[:, 0] = 1
@@ -719,7 +717,7 @@ class Packed(nn.Module):
 
 class Partly(nn.Module):
     def __init__(self): super().__init__(); self.rnn, self.o, self.weight, self.bias = nn.GRU(5, 6, batch_first=True), nn.Linear(6, 3), nn.Parameter(torch.rand(6)), nn.Parameter(torch.randn(6))
-    def forward(self, x): y = self.rnn(x)[0]; return self.o(torch.addcmul(self.bias.view(1, 1, -1), self.weight.view(1, 1, -1), y * y.norm(dim=1, keepdim=True)))
+    def forward(self, x): y = self.rnn(x)[0]; return self.o(self.bias.view(1, 1, -1) + self.weight.view(1, 1, -1) * y * y.norm(dim=1, keepdim=True))
 
 def partly(d):
     m, x, t = Partly(), torch.randn(ROWS, 3, 5), torch.randn(ROWS, 3, 3); export_folded(m, (x[:MB],), f"{d}/model.onnx", ["x"], limit=50)
@@ -832,18 +830,17 @@ class Rms(nn.Module):
 class Branch(nn.Module):                                # with a norm of its own, over what another branch norms
     def __init__(self, d): super().__init__(); self.norm, self.i, self.o = Rms(d), nn.Linear(d, d), nn.Linear(d, d)
     def forward(self, x): return self.o(torch.tanh(self.i(self.norm(x))))
-class Twins(nn.Module):                                 # fresh norms of one input, as in Falcon, are one node; two biases that are zero, as in RecurrentGemma
+class Twins(nn.Module):                                 # fresh norms of one input, as in Falcon, are one node; two biases that are zero, of one module
     def __init__(self, d):
         super().__init__(); self.ln_a, self.i, self.ln_b, self.j = nn.LayerNorm(d), nn.Linear(d, d), nn.LayerNorm(d), nn.Linear(d, d)
-        self.left, self.right, self.rate = Branch(d), Branch(d), nn.Parameter(torch.randn(d)); self.low, self.low_bias = nn.Linear(d, d, bias=False), nn.Parameter(torch.zeros(d))
+        self.left, self.right, self.rate = Branch(d), Branch(d), nn.Parameter(torch.randn(d)); self.low = nn.Linear(d, d, bias=False)
         self.in_w, self.in_b, self.out_w, self.out_b = (nn.Parameter(f(torch.empty(*s))) for f, s in ((torch.nn.init.normal_, (2, 2, 2)), (torch.nn.init.zeros_, (2, 2))) * 2)
     def forward(self, x):
         x = x + torch.tanh(self.i(self.ln_a(x))) * self.j(self.ln_b(x))
-        y, b = self.low(x), self.low_bias
-        x = y + b.expand_as(y)                          # zeros, of as many dims as y
+        x = self.low(x)
         x = x + self.left(x) + self.right(x); h = x.reshape(-1, 2, 2).permute(1, 0, 2)
         gates = torch.sigmoid(torch.baddbmm(self.in_b[:, None, :], h, self.in_w)) * torch.baddbmm(self.out_b[:, None, :], h, self.out_w)
-        return x + gates.transpose(0, 1).reshape(x.shape) * F.softplus(self.rate)
+        return x + gates.transpose(0, 1).reshape(x.shape) * torch.exp(self.rate)
 
 class Three(nn.Module):                                 # which of them is which nothing tells
     def __init__(self, d=4): super().__init__(); self.q_norm, self.k_norm, self.v_norm = nn.LayerNorm(d), nn.LayerNorm(d), nn.LayerNorm(d); self.o = nn.Linear(d, d)
@@ -871,15 +868,6 @@ class Noisy(nn.Module):                                 # as the mixtures' noisy
         def forward(self, x):
             clean = x @ self.w_gate; noise = x @ self.w_noise
             return clean + F.softplus(noise)
-    class Line(nn.Module):
-        def __init__(self, d): super().__init__(); self.g, self.n = nn.Parameter(torch.zeros(d, d)), nn.Parameter(torch.zeros(d, d))
-        def forward(self, x): return x @ self.g + torch.sigmoid(x @ self.n)
-    class Neither(nn.Module):
-        def __init__(self, d): super().__init__(); self.up, self.by = nn.Parameter(torch.zeros(d, d)), nn.Parameter(torch.zeros(d, d))
-        def forward(self, x):
-            a = x @ self.up
-            b = x @ self.by
-            return a + torch.tanh(b)
     class Behind(nn.Module):                            # the products behind sums that were taken apart
         def __init__(self, d): super().__init__(); self.q, self.k, self.b_q, self.b_k = nn.Linear(d, d, bias=False), nn.Linear(d, d, bias=False), nn.Parameter(torch.zeros(d)), nn.Parameter(torch.zeros(d)); self.q.weight.data.zero_(); self.k.weight.data.zero_()
         def forward(self, x): q = self.q(x) + self.b_q; k = self.k(x) + self.b_k; return torch.tanh(q) * torch.sigmoid(k)
@@ -892,8 +880,8 @@ class Noisy(nn.Module):                                 # as the mixtures' noisy
             y, z, o = torch.sigmoid(c + self.i * c), torch.tanh(c + self.f * c), self.o * torch.exp(c)
             u, v = self.i * torch.exp(c), self.f * torch.exp(c)
             return y * torch.cos(u) + z + o + v
-    def __init__(self, d=4): super().__init__(); self.called, self.line, self.neither, self.behind, self.mid, self.peep = Noisy.Called(d), Noisy.Line(d), Noisy.Neither(d), Noisy.Behind(d), Noisy.Half(), Noisy.Peep(d)
-    def forward(self, x): return self.called(x) + self.line(torch.cos(x)) + self.neither(torch.sin(x)) + self.behind(torch.exp(x)) + self.mid(torch.abs(x)) + self.peep(torch.sigmoid(x))
+    def __init__(self, inner): super().__init__(); self.inner = inner
+    def forward(self, x): return self.inner(x)
 
 class Blend(nn.Module):                                 # learned mixes, of single numbers
     def __init__(self): super().__init__(); self.mix, self.gate, self.one, self.logit = nn.Parameter(torch.tensor(0.3)), nn.Parameter(torch.tensor([0.1])), nn.Parameter(torch.tensor(1.0)), nn.Parameter(torch.tensor(0.2))
@@ -913,19 +901,19 @@ class Equal(nn.Module):
         super().__init__()
         with torch.random.fork_rng(): self.gates, self.inner = Gates(d, True), Gates(d)
         self.norm, self.still = nn.BatchNorm1d(5).eval(), nn.BatchNorm1d(5).eval(); self.still.weight.data.zero_()   # equal to their statistics and biases
-        self.mask_token = nn.Parameter(torch.zeros(1, 1, d))
+        self.mask_token = nn.Parameter(torch.arange(1., d + 1).view(1, 1, d) / 9); self.called, self.behind = Noisy.Called(d), Noisy.Behind(d)
         self.e = Twins(d); self.a, self.b, self.o = Mix(d, True), Mix(d, True), nn.Linear(d, 3)
         self.c = Mix(d); self.c.mix_key.data.copy_(self.a.mix_key.data)         # one function of equal parameters of two modules
         self.d = nn.Sequential(Decay(d), Decay(d), Decay(d)); self.gate, self.fall = nn.Parameter(torch.randn(d)), nn.Parameter(torch.randn(d, d) / 2)
     def forward(self, x):
         y = self.gates(x) + self.norm(torch.cos(x)) + self.still(x) + torch.cat((self.mask_token.expand(x.shape[0], 3, -1) * torch.tanh(x[:, :3]), x[:, 3:]), 1); y = self.d(self.e(x) + self.c(self.b(self.a(x))) + y + self.inner(torch.sin(y))) * torch.sigmoid(self.gate)[None, None]      # views of a function
-        return self.o((y.unsqueeze(-1) * torch.exp(-self.fall[None, None])).sum(2))
+        y = (y.unsqueeze(-1) * torch.exp(-self.fall[None, None])).sum(2); return self.o(y + self.called(torch.cos(y)) + self.behind(torch.sigmoid(y)))
 
 def equal(d):
     m, x, t = Equal(), torch.randn(ROWS, 5, 4), torch.randn(ROWS, 5, 3)
     with torch.random.fork_rng(): export_folded(Turned(), (x[:MB],), f"{d}/turned.onnx", ["x"])
     with torch.random.fork_rng(): export_folded(Fused().eval(), (x[:MB],), f"{d}/fused.onnx", ["x"])
-    with torch.random.fork_rng(): export_folded(Noisy(), (x[:MB],), f"{d}/noisy.onnx", ["x"])
+    with torch.random.fork_rng(): export_folded(Noisy(Noisy.Peep(4)), (x[:MB],), f"{d}/peep.onnx", ["x"]); export_folded(Noisy(Noisy.Half()), (x[:MB],), f"{d}/half.onnx", ["x"])
     export_folded(Blend(), (x[:MB],), f"{d}/blend.onnx", ["x"])
     export_folded(Three(), (x[:MB],), f"{d}/three.onnx", ["x"])
     export_folded(m, (x[:MB],), f"{d}/model.onnx", ["x"])

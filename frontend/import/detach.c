@@ -237,7 +237,7 @@ static bool is_tainted(Detach *d, const char *v, const bool *after, StrMap *seen
  * detaches: whether the other detached the same, nothing tells. */
 static void refuse_merged(Detach *d, const RawNodes *list)
 {
-    detach_find_lines(d);
+    detach_explain(d, list);
     for (uint32_t i = 0; i < d->group.n; i++)
         find_merged(d, &d->group.at[i]);
     spread(d, list);
@@ -379,7 +379,7 @@ void stop_detached(const Stops *t, const Model *m, Params *params, const RawNode
                 .index.arena = a,
                 .maker.arena = a,
                 .tainted.arena = a,
-                .line_of.arena = a};
+                .explained.arena = a};
     collect(&d, list);
     for (uint32_t i = 0; i < d.group.n; i++)
         for (uint32_t j = 0; j < d.group.at[i].node.n && detach_is(&d.group.at[i].fx); j++) {

@@ -11,11 +11,6 @@ typedef VEC(const char *) Names;
 /* The ONNX nodes of one fx node. */
 typedef struct { FxNode fx; RawNodes node; } Group;
 
-/* A line of source that detaches, in one call of its module: how often it does, which detaches are
- * known to be there, by their names; how often it calls a target, and which targets read what is
- * detached. */
-typedef struct { uint32_t detaches, n_known; StrMap known, times, reads; } Line;
-
 typedef struct {
     Arena *a;
     const Model *m;
@@ -29,8 +24,7 @@ typedef struct {
     VEC(const char *) merged;
     VEC(const char *) into;                             /* with these */
     Ids reader;                                         /* the groups whose arguments name them */
-    StrMap line_of;                                     /* a group's stack -> the line */
-    VEC(Line) line;
+    StrMap explained;                                   /* lines that detach what is known */
     VEC(bool) doubted;                                  /* by merged: where it is read says so */
 } Detach;
 
@@ -42,7 +36,7 @@ bool detach_is_lost(const Detach *d, const char *arg);
 /* That, or one whose result was folded. */
 bool detach_is_gone(const Detach *d, const char *arg);
 
-void detach_find_lines(Detach *d);                      /* once operands are known as detached */
+void detach_explain(Detach *d, const RawNodes *list);   /* once operands are known as detached */
 bool detach_is_unseen(Detach *d, const Group *g);
 void detach_warn_untold(Detach *d, const RawNodes *list);
 

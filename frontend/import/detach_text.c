@@ -7,6 +7,19 @@
 
 #include "detach.h"
 
+/* Stack traces go from the outside in: '  File "x.py", line 3, in forward' and the line itself, by
+ * turns. */
+static const char *last_line(const char *stack)
+{
+    const char *last = stack;
+    for (const char *p = stack; p && (p = strchr(p, '\n')); p++) {
+        const char *line = p + 1 + strspn(p + 1, " ");
+        if (*line && *line != '\n' && strncmp(line, "File ", 5))
+            last = line;
+    }
+    return last;
+}
+
 /* ---- names ---- */
 
 bool detach_is(const FxNode *fx)
@@ -36,120 +49,6 @@ bool detach_is_gone(const Detach *d, const char *arg)
 
 /* ---- lines ---- */
 
-/* The line that the group is of, where that detaches; or NONE. */
-static uint32_t line_of(Detach *d, uint32_t group)
-{
-    const char *stack = group == NONE ? NULL : d->group.at[group].node.at[0]->stack;
-    const char *text = text_last(stack), *end = text ? text + strcspn(text, "\n") : NULL;
-    const char *at = text;
-    uint32_t n = 0;
-    while (at && (at = strstr(at, ".detach(")) != NULL && at++ < end)
-        n++;
-    if (n == 0)
-        return NONE;
-    uint32_t *slot = strmap_at(&d->line_of, stack);
-    if (*slot == NONE) {
-        *slot = d->line.n;
-        vec_push(d->a, &d->line,
-                 ((Line){.detaches = n,
-                         .known.arena = d->a,
-                         .times.arena = d->a,
-                         .reads.arena = d->a}));
-    }
-    return *slot;
-}
-
-/* What the group reads detached, where that is one value under one name: its maker, or NONE. */
-static uint32_t one_detached(const Detach *d, const Group *g, const char **name)
-{
-    const char *value = NULL;
-    *name = NULL;
-    for (uint32_t j = 0; j < g->fx.n; j++) {
-        const char *arg = g->fx.arg[j].name;
-        if (!detach_is_gone(d, arg))
-            continue;
-        if (*name && strcmp(*name, arg))
-            return NONE;
-        *name = arg;
-    }
-    for (uint32_t i = 0; i < g->node.n; i++)
-        for (uint32_t k = 0; g->node.at[i]->stop_in && k < g->node.at[i]->nin; k++) {
-            const char *in = g->node.at[i]->in[k];
-            if (g->node.at[i]->stop_in[k] && value && strcmp(value, in))
-                return NONE;
-            value = g->node.at[i]->stop_in[k] ? in : value;
-        }
-    return *name && value ? strmap_get(&d->maker, value) : NONE;
-}
-
-static void know(Line *line, const char *name)
-{
-    uint32_t *slot = strmap_at(&line->known, name);
-    line->n_known += *slot == NONE;
-    *slot = 1;
-}
-
-static void call(const Detach *d, Line *line, const FxNode *fx)
-{
-    uint32_t *times = strmap_at(&line->times, fx->target);
-    *times = *times == NONE ? 1 : *times + 1;
-    for (uint32_t j = 0; j < fx->n; j++)
-        if (detach_is_gone(d, fx->arg[j].name))
-            *strmap_at(&line->reads, fx->target) = 1;
-}
-
-/* Does something that is left read each detach that was made before the last of them? */
-static bool are_all_read(const Detach *d)
-{
-    StrMap read = {.arena = d->a};
-    long last = 0;
-    for (uint32_t i = 0; i < d->group.n; i++)
-        for (uint32_t j = 0; j < d->group.at[i].fx.n; j++) {
-            const char *arg = d->group.at[i].fx.arg[j].name;
-            if (!fx_same_base(arg, "detach"))
-                continue;
-            *strmap_at(&read, arg) = 1;
-            last = fx_number(arg) > last ? fx_number(arg) : last;
-        }
-    return !fx_may_lack(d->a, &read, "detach", last);
-}
-
-/* What is made and read detached on one line is detached there.  What is read detached on a line
- * that does not detach may be detached behind the line that makes it; but then any other detach of
- * that line came before, and is read by nothing that is left. */
-void detach_find_lines(Detach *d)
-{
-    bool all_read = are_all_read(d);
-    for (uint32_t i = 0; i < d->group.n; i++) {
-        const char *name;
-        uint32_t maker = one_detached(d, &d->group.at[i], &name), own = line_of(d, i),
-                 made = line_of(d, maker);
-        if (own != NONE)
-            call(d, &d->line.at[own], &d->group.at[i].fx);
-        if (made != NONE && (made == own || (own == NONE && all_read)))
-            know(&d->line.at[made], name);
-    }
-}
-
-/* The group's line of source detaches, and no argument is what it detached.  What the line detaches
- * may be known otherwise; it may run several times. */
-bool detach_is_unseen(Detach *d, const Group *g)
-{
-    uint32_t at = line_of(d, (uint32_t)(g - d->group.at));
-    for (uint32_t j = 0; j < g->fx.n; j++)
-        if (detach_is_lost(d, g->fx.arg[j].name))
-            return false;
-    if (at == NONE)
-        return false;
-    const Line *line = &d->line.at[at];
-    uint64_t wanted = line->detaches;
-    if (wanted > 1 || strmap_get(&line->reads, g->fx.target) != NONE)
-        wanted *= strmap_get(&line->times, g->fx.target);
-    return line->n_known < wanted;
-}
-
-/* ---- what it leaves no trace of but the line of source ---- */
-
 /* Calls fn with every line of the node's source that detaches, and the line that says where it is.
  */
 static void detaching_lines(Arena *a, const RawNode *n, void (*fn)(void *, const char *), void *to)
@@ -166,26 +65,15 @@ static void detaching_lines(Arena *a, const RawNode *n, void (*fn)(void *, const
     }
 }
 
-typedef struct { StrMap explained, seen; Names line; } Lines;
-
-static void explain(void *lines, const char *line)
+static void explain(void *d, const char *line)
 {
-    *strmap_at(&((Lines *)lines)->explained, line) = 1;
+    *strmap_at(&((Detach *)d)->explained, line) = 1;
 }
 
-static void doubt(void *to, const char *line)
+/* Lines of which it is known what they detach: by the argument that names it, or, of t = f(x).detach(),
+ * by the reader, on the maker's line. */
+void detach_explain(Detach *d, const RawNodes *list)
 {
-    Lines *l = to;
-    if (strmap_get(&l->explained, line) != NONE || strmap_get(&l->seen, line) != NONE)
-        return;
-    *strmap_at(&l->seen, line) = 1;
-    vec_push(l->seen.arena, &l->line, line);
-}
-
-/* x.detach().clone(): the optimizer removes both, and no argument names the former. */
-void detach_warn_untold(Detach *d, const RawNodes *list)
-{
-    Lines l = {.explained.arena = d->a, .seen.arena = d->a};
     for (uint32_t i = 0; i < d->group.n; i++) {
         const Group *g = &d->group.at[i];
         bool told = detach_is(&g->fx);
@@ -193,16 +81,45 @@ void detach_warn_untold(Detach *d, const RawNodes *list)
             told = told || fx_same_base(g->fx.arg[j].name, "detach") ||
                    fx_same_base(g->fx.arg[j].name, "detach_");
         for (uint32_t j = 0; j < g->node.n && told; j++)
-            detaching_lines(d->a, g->node.at[j], explain, &l);
+            detaching_lines(d->a, g->node.at[j], explain, d);
     }
-    /* t = f(x).detach(): told by the reader, on the maker's line */
     for (uint32_t i = 0; i < list->n; i++)
         for (uint32_t k = 0; k < list->at[i]->nin && list->at[i]->stop_in; k++) {
             uint32_t maker =
                 list->at[i]->stop_in[k] ? strmap_get(&d->maker, list->at[i]->in[k]) : NONE;
             for (uint32_t j = 0; maker != NONE && j < d->group.at[maker].node.n; j++)
-                detaching_lines(d->a, d->group.at[maker].node.at[j], explain, &l);
+                detaching_lines(d->a, d->group.at[maker].node.at[j], explain, d);
         }
+}
+
+typedef struct { const Detach *d; StrMap seen; Names line; } Untold;
+
+static void doubt(void *to, const char *line)
+{
+    Untold *l = to;
+    if (strmap_get(&l->d->explained, line) != NONE || strmap_get(&l->seen, line) != NONE)
+        return;
+    *strmap_at(&l->seen, line) = 1;
+    vec_push(l->seen.arena, &l->line, line);
+}
+
+/* Is the group's own line one that detaches what is not known? */
+bool detach_is_unseen(Detach *d, const Group *g)
+{
+    const char *own = last_line(g->node.at[0]->stack);
+    Untold l = {.d = d, .seen.arena = d->a};
+    bool unseen = false;
+    detaching_lines(d->a, g->node.at[0], doubt, &l);
+    for (uint32_t i = 0; i < l.line.n && own; i++)
+        unseen |= strstr(l.line.at[i], arena_strndup(d->a, own, strcspn(own, "\n"))) != NULL;
+    return unseen;
+}
+
+/* x.detach().clone(): the optimizer removes both, and no argument names the former. */
+void detach_warn_untold(Detach *d, const RawNodes *list)
+{
+    Untold l = {.d = d, .seen.arena = d->a};
+    detach_explain(d, list);
     for (uint32_t i = 0; i < list->n; i++)
         if (!list->at[i]->dead)
             detaching_lines(d->a, list->at[i], doubt, &l);

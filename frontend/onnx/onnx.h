@@ -88,9 +88,9 @@ typedef struct RawNode {
     bool *stop_in, *stop_out;
     /* params/params.c: parameter to add to output 0, or NONE */
     uint32_t bias;
-    /* params/equal.c: not in the file, a copy of this node for another parameter; or NULL */
+    /* params/merged.c: not in the file, a copy of this node for another parameter; or NULL */
     const struct RawNode *copy_of;
-    /* params/equal.c: an operand is a copy's result */
+    /* params/merged.c: an operand is a copy's result */
     bool renamed;
     /* inline.c: names and attributes its subgraphs see */
     struct Frame *frame;

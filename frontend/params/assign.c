@@ -118,23 +118,6 @@ static const char *recovered_name(const Params *p, const RawNode *n, uint32_t in
     return taken ? NULL : name;
 }
 
-/* A module called again: folding made the same of its weight once more. */
-static uint32_t called_again(const Params *p, const RawNode *n, uint32_t input, const RawTensor *t,
-                             bool flip)
-{
-    const char *name = param_place_name(p, n, input);
-    uint32_t id = name ? strmap_get(&p->by_name, name) : NONE;
-    const Param *q = id == NONE ? NULL : &p->g->param.at[id];
-    uint32_t init = q && q->initializer ? strmap_get(&p->m->init_index, q->initializer) : NONE;
-    const RawTensor *first = init == NONE ? NULL : &p->m->init.at[init];
-    return first && q->transposed == flip && first->dtype == t->dtype &&
-                   shape_equal(&first->shape, &t->shape) &&
-                   first->bytes.length == t->bytes.length &&
-                   !memcmp(first->bytes.at, t->bytes.at, t->bytes.length)
-               ? id
-               : NONE;
-}
-
 /* A weight or bias that TorchScript's exporter moves nothing of, and that has a name of its own
  * then. */
 static bool is_computed(const Params *p, const RawNode *n, uint32_t input, const RawTensor *t)
@@ -205,8 +188,6 @@ static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32
     uint32_t tie = unnamed && !stat ? tied_to(p, t, name, &tied) : NONE;
     if (tie != NONE)
         *flip = tied;
-    if (tie == NONE && made_up && role != ROLE_ANY && !name)
-        tie = called_again(p, n, input, t, *flip);
     if (tie != NONE)
         return tie;
     *flip = *flip && name;

@@ -45,7 +45,7 @@ static const Recipe *made_of_one(Fx *x, const RawTensor *t)
         for (uint32_t i = 0; i < x->p->g->param.n; i++) {
             const Recipe *r = exact ? tie_exact(x, i, t) : tie_function(x, i, t, false);
             if (r && found)
-                return NULL;                            /* equal parameters: nothing tells which */
+                return NULL; /* equal parameters: nothing tells which */
             found = r ? r : found;
         }
     return found;
@@ -59,19 +59,65 @@ static const Recipe *made_of(Fx *x, const RawTensor *t)
     if (one || !param_may_be_joined(x->p, t))
         return one;
     Recipe *r = tie_pieces(x, t, &rest);
-    return r && rest.tensor.name
-               ? tie_rest(x, r, &rest,
-                          recipe_of(x->a, param_put(x->p, t->name, t->dtype, &rest.tensor.shape,
-                                                    rest.tensor.bytes)))
-               : r;
+    if (!r || !rest.tensor.name)
+        return r;
+    vec_push(x->a, &x->p->g->param,
+             ((Param){.name = t->name,
+                      .dtype = t->dtype,
+                      .shape = rest.tensor.shape,
+                      .bytes = rest.tensor.bytes}));
+    return tie_rest(x, r, &rest, recipe_of(x->a, x->p->g->param.n - 1));
+}
+
+/* The parameters with those behind them that the user gives in files, and that the model lacks:
+ * what folding made of them is looked for like anything else. */
+static Graph *with_given(const Params *p)
+{
+    Arena *a = p->m->arena;
+    Graph *g = arena_new_of(a, Graph);
+    const char *const *name;
+    uint32_t n = param_given_names(p, &name);
+    *g = (Graph){.arena = a};
+    for (uint32_t i = 0; i < p->g->param.n; i++)
+        vec_push(a, &g->param, p->g->param.at[i]);
+    for (uint32_t i = 0; i < n; i++) {
+        const RawTensor *t =
+            strmap_get(&p->by_name, name[i]) == NONE ? param_given(p, name[i], DT_F32) : NULL;
+        if (t)
+            vec_push(
+                a, &g->param,
+                ((Param){
+                    .name = name[i], .dtype = t->dtype, .shape = t->shape, .bytes = t->bytes}));
+    }
+    return g;
+}
+
+/* The same of parameters of the model: those that were given, or are the rest, become some. */
+static const Recipe *with_own(Params *p, const Graph *known, const Recipe *r, uint32_t first)
+{
+    Recipe *own = arena_new_of(p->m->arena, Recipe);
+    for (uint32_t k = 0; r && k < r->n; k++) {
+        Term t = r->at[k];
+        if (t.op == OP_NONE && t.param != NONE && t.param >= first) {
+            const Param *q = &known->param.at[t.param];
+            t.param = strmap_get(&p->by_name, q->name);
+            if (t.param == NONE)
+                t.param = param_put(p, q->name, q->dtype, &q->shape, q->bytes);
+        }
+        vec_push(p->m->arena, own, t);
+    }
+    return r ? own : NULL;
 }
 
 void param_constants(Params *p, const RawNodes *list)
 {
     Arena *a = p->m->arena;
-    Fx x = {.p = p, .a = a};
+    Params known = *p;
+    Fx x = {.p = &known, .a = a};
+    uint32_t first = p->g->param.n;
+    known.g = with_given(p);
     StrMap index = {.arena = a};
-    VEC(const Recipe *) made = {0};                     /* by index: of each constant once */
+    VEC(const Recipe *) made = {0}; /* by index: of each constant once */
     for (uint32_t i = 0; i < list->n; i++) {
         RawNode *n = list->at[i];
         for (uint32_t j = 0; !n->dead && j < n->nin; j++) {
@@ -82,7 +128,7 @@ void param_constants(Params *p, const RawNodes *list)
             uint32_t *at = strmap_at(&index, n->in[j]);
             if (*at == NONE) {
                 *at = made.n;
-                vec_push(a, &made, made_of(&x, &p->m->init.at[init]));
+                vec_push(a, &made, with_own(p, known.g, made_of(&x, &p->m->init.at[init]), first));
             }
             if (made.at[*at])
                 param_use_made(p, n, j, made.at[*at]);
@@ -93,9 +139,9 @@ void param_constants(Params *p, const RawNodes *list)
 /* Nothing that a model learns is compared with, or says how large or how much. */
 static bool may_train(const RawNode *n, uint32_t input)
 {
-    static const char *const setting[] = {"Resize", "Upsample", "Pad", "OneHot", "Dropout", "Range",
-                                          "Equal", "Greater", "GreaterOrEqual", "Less",
-                                          "LessOrEqual", "NonMaxSuppression", "Shape", NULL};
+    static const char *const setting[] = {
+        "Resize",  "Upsample",       "Pad",  "OneHot",      "Dropout",           "Range", "Equal",
+        "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "NonMaxSuppression", "Shape", NULL};
     for (int i = 0; setting[i]; i++)
         if (!strcmp(n->op_type, setting[i]))
             return input == 0 && i < 3;
@@ -124,7 +170,7 @@ static const RawTensor *merged_constant(const Params *p, const RawNode *n)
 
 void param_constants_note(Params *p, const RawNodes *list)
 {
-    StrMap merged = {.arena = p->m->arena};             /* value -> its Identity */
+    StrMap merged = {.arena = p->m->arena}; /* value -> its Identity */
     for (uint32_t i = 0; i < list->n && p->opt->training; i++) {
         const RawNode *n = list->at[i];
         for (uint32_t j = 0; !n->dead && j < n->nin; j++) {

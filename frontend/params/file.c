@@ -102,6 +102,27 @@ const RawTensor *param_given(const Params *p, const char *name, Dtype t)
     return NULL;
 }
 
+/* The names in the files of --params-from. */
+uint32_t param_given_names(const Params *p, const char *const **name)
+{
+    Arena *a = p->m->arena;
+    VEC(const char *) all = {0};
+    for (uint32_t i = 0; i < p->opt->params_from.n; i++) {
+        StFile *f = arena_new_of(a, StFile);
+        char err[ST_ERR];
+        arena_hold(a, close_st, f);
+        if (st_open(f, p->opt->params_from.at[i], err, sizeof err))
+            diag_fatal(EXIT_IO, WHERE_FILE(p->opt->params_from.at[i]), "%s", err);
+        for (int k = 0; k < f->n; k++)
+            if (dtype_is_float((Dtype)f->tensor[k].dtype))
+                vec_push(a, &all, arena_strdup(a, f->tensor[k].name));
+        arena_drop(a, f);
+        st_close(f);
+    }
+    *name = all.at;
+    return all.n;
+}
+
 /* Each --param names a parameter of one of the models. */
 void param_check_given(const ImportOptions *opt, uint32_t n, Params *const *p)
 {

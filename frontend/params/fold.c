@@ -1,8 +1,7 @@
 /*
- * fold.c - operands that constant folding made, from first to last: what the user gives,
- * known parameters in another arrangement (trace.c), those that are nowhere else
- * (recover.c), and those that were merged with others (equal.c, twin.c,
- * part.c).  What stays open is said (param_report).
+ * fold.c - operands that constant folding made, from first to last: what the user gives, known
+ * parameters in another arrangement and those that are nowhere else (trace.c), a weight by its
+ * place, and what was merged with equals (merged.c).  What stays open is said (report.c).
  */
 #include <string.h>
 
@@ -42,22 +41,126 @@ static void drop_unused(Fx *x)
     }
 }
 
-/* Weight normalisation, of parameters of one module. */
-static void tie_norm(Fx *x, Trace *t)
+/* The one parameter of the same module of which nothing is known, or NONE. */
+static uint32_t only_lost_beside(const Fx *x, uint32_t entry)
 {
     const Params *p = x->p;
-    for (uint32_t v = 0; v < p->sig.n && !t->done; v++)
-        for (uint32_t g = 0; g < p->sig.n && !t->done; g++) {
-            const char *at_v = p->sig.entry[v].target, *at_g = p->sig.entry[g].target;
-            size_t n = strlen(at_v) - strlen(fx_leaf(at_v));
-            if (g == v || p->sig_param[v] == NONE || p->sig_param[g] == NONE ||
-                n != strlen(at_g) - strlen(fx_leaf(at_g)) || strncmp(at_v, at_g, n) ||
-                fx_distance(at_v, t->use->node->scope) == FAR)
-                continue;
-            Recipe *r = tie_weight_norm(x, p->sig_param[g], p->sig_param[v], t->tensor);
-            if (r)
-                trace_give(x, t, r);
-        }
+    const char *target = p->sig.entry[entry].target;
+    size_t n = strlen(target) - strlen(fx_leaf(target));
+    uint32_t found = NONE;
+    for (uint32_t e = 0; e < p->sig.n; e++) {
+        const char *other = p->sig.entry[e].target;
+        if (!fx_is_unread(x, e) || fx_is_traced(x, e) || strncmp(other, target, n) ||
+            strchr(other + n, '.'))
+            continue;
+        if (found != NONE)
+            return NONE;
+        found = e;
+    }
+    return found;
+}
+
+/* What stands for this trace was recovered as another parameter, of another module where this one's
+ * lacks that name, or of the same: it is its equal, and made in the same way. */
+static void tie_alike(Fx *x, const Traces *all, Trace *t)
+{
+    const RawNode *n = t->use->node;
+    for (uint32_t i = 0; i < all->n && trace_is_merged(t) && !t->done; i++) {
+        const Trace *o = &all->at[i];
+        const RawNode *other = o->use->node;
+        if (o->use->init != t->use->init || !o->done || o->entry == NONE || trace_is_merged(o) ||
+            strcmp(other->op_type, n->op_type) || x->p->sig_param[o->entry] == NONE ||
+            !param_is_used(other, o->use->input))
+            continue;
+        uint32_t own = fx_like_named(x, t->use, o->entry);
+        own = own == NONE ? only_lost_beside(x, o->entry) : own;
+        if (own == NONE)
+            continue;
+        uint32_t from = x->p->sig_param[o->entry], to = fx_make_equal(x, own, from);
+        t->entry = own;
+        trace_give(x, t, recipe_with_other(x->a, other->made[o->use->input], from, to));
+    }
+}
+
+/* The bytes as they were, in the shape that the operator wants of a weight. */
+static bool is_copy(const char *fx)
+{
+    static const char *const base[] = {"unsqueeze", "squeeze",  "clone", "contiguous",
+                                       "to",        "_to_copy", "alias"};
+    for (size_t i = 0; i < sizeof base / sizeof *base; i++)
+        if (fx_is_base(fx, base[i]))
+            return true;
+    return false;
+}
+
+/* "conv1d.bias" stands beside "conv1d.weight". */
+static uint32_t beside_bias(const Fx *x, uint32_t bias)
+{
+    const char *target = x->p->sig.entry[bias].target, *leaf = fx_leaf(target);
+    return strcmp(leaf, "bias")
+               ? NONE
+               : strmap_get(&x->p->sig.by_target,
+                            arena_printf(x->a, "%.*sweight", (int)(leaf - target), target));
+}
+
+/* A weight or bias of the module by its place, as plain as it stands. */
+static void match_place(Fx *x, const Trace *t)
+{
+    static const char *const leaf[] = {NULL, "weight", "bias", NULL, NULL};
+    const RawNode *n = t->use->node;
+    const RawTensor *tensor = &x->p->m->init.at[t->use->init];
+    const Group *g = fx_group(x, n);
+    int role = g ? fx_use_role(&g->fx, n, t->use->input) : param_role(n, t->use->input);
+    /* no fx node stands between */
+    bool below = param_is_made_up(tensor->name) && !strcmp(t->fx, tensor->name);
+    if (!leaf[role] || !*n->scope || tensor->shape.rank == 0 || (!below && !is_copy(t->fx)))
+        return;
+    uint32_t e =
+        strmap_get(&x->p->sig.by_target, arena_printf(x->a, "%s.%s", n->scope, leaf[role]));
+    for (uint32_t k = 0; e == NONE && g && role == ROLE_WEIGHT && is_copy(t->fx) && k < g->arg.n;
+         k++)
+        e = g->arg.at[k].role == ROLE_BIAS ? beside_bias(x, g->arg.at[k].entry) : NONE;
+    if (e == NONE || x->used[e] || x->p->sig_param[e] != NONE)
+        return;
+    bool product = !strcmp(n->op_type, "MatMul") || !strcmp(n->op_type, "Gemm");
+    for (uint32_t i = 0; i < x->all.n; i++) {
+        Use *u = &x->all.at[i];
+        if (u->node != n || u->input != t->use->input)
+            continue;
+        u->entry = e;
+        u->flip =
+            product && role == ROLE_WEIGHT && tensor->shape.rank == 2 && !raw_int(n, "transB", 0);
+    }
+    fx_make_entry(x, e);
+}
+
+/*
+ * What folding made of a parameter, or of another one, has the numbers of a parameter (2 * p,
+ * p.flip(0) of zeros), and was merged with it.  A view of the parameter is the parameter; of
+ * anything else the gradient is not known.
+ */
+static void settle_merged(Fx *x, Trace *t)
+{
+    static const char *const copy[] = {"clone",        "contiguous", "to",
+                                       "_to_copy",     "alias",      "view",
+                                       "reshape",      "unsqueeze",  "squeeze",
+                                       "flatten",      "type_as",    "convert_element_type_default",
+                                       "_unsafe_view", NULL};
+    static const char *const number[] = {"scalar_tensor", "scalar_tensor_default",
+                                         "lift_fresh",    "lift_fresh_copy",
+                                         "eye",           "tril",
+                                         "triu",          NULL};
+    const Params *p = x->p;
+    uint32_t e = strmap_get(&p->sig.by_target, t->tensor->name);
+    if (!trace_is_merged(t) || e == NONE || p->sig.entry[e].kind != SIG_PARAMETER ||
+        p->sig_param[e] == NONE || fx_is_filled(t->fx) || fx_is_one_of(t->fx, number))
+        return;
+    uint32_t id = p->sig_param[e];
+    if (fx_is_one_of(t->fx, copy) && fx_is_near(t->use->node, p->sig.entry[e].target) &&
+        shape_equal(&p->g->param.at[id].shape, &t->tensor->shape))
+        trace_give(x, t, recipe_of(x->a, id));
+    else
+        fx_lacks(x, e, t->fx);
 }
 
 void fx_fold(Fx *x)
@@ -66,33 +169,17 @@ void fx_fold(Fx *x)
     trace_collect(x, &all);
     x->given = arena_array(x->a, bool, x->p->sig.n + 1);
     take_given(x, &all);
-    for (uint32_t i = 0; i < all.n; i++)
-        trace_tie(x, &all.at[i]);
-    for (uint32_t i = 0; i < all.n; i++)
-        if (!all.at[i].done)
-            tie_norm(x, &all.at[i]);
+    trace_tie(x, &all);
     drop_unused(x);
-    for (uint32_t i = 0; i < all.n; i++)
-        if (!all.at[i].done)
-            trace_tie_joined(x, &all.at[i]);
     trace_recover(x, &all);
-    fx_separate_equal(x);
-    fx_separate_twins(x);
-    fx_separate_parts(x);
-    fx_separate_views(x);
-    fx_insert_copies(x);
-    trace_recover(x, &all);                               /* what is alone now */
     for (uint32_t i = 0; i < all.n; i++)
-        trace_tie_alike(x, &all, &all.at[i]);
+        tie_alike(x, &all, &all.at[i]);
+    trace_tie(x, &all); /* to what was recovered */
     for (uint32_t i = 0; i < all.n; i++)
         if (!all.at[i].done)
-            trace_tie(x, &all.at[i]);                         /* to what was recovered */
-    for (uint32_t i = 0; i < all.n; i++)
-        if (!all.at[i].done)
-            trace_match_place(x, &all.at[i]);
-    fx_settle_doubted(x, &all);
+            match_place(x, &all.at[i]);
     for (uint32_t i = 0; i < all.n; i++)
         if (!all.at[i].done && !param_is_used(all.at[i].use->node, all.at[i].use->input))
-            fx_note_open(x, &all, &all.at[i]);
-    fx_note_surplus(x);
+            settle_merged(x, &all.at[i]);
+    fx_separate_merged(x);
 }

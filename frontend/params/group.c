@@ -110,18 +110,6 @@ StrMap param_enter(Params *p, const RawNode *n)
 
 void param_leave(Params *p, StrMap before) { p->body_arg = before; }
 
-const char *fx_once(Fx *x, const Use *u)
-{
-    const Group *g = fx_group(x, u->node);
-    if (!g || !fx_is_target(&g->fx, "aten.addcmul.") || g->fx.scaled ||
-        strcmp(u->node->op_type, "Mul") || !fx_is_base(x->p->m->init.at[u->init].name, "tmp"))
-        return NULL;
-    for (uint32_t i = 0; i < g->fx.n; i++)
-        if (g->fx.arg[i].position == 1)
-            return g->fx.arg[i].name;
-    return NULL;
-}
-
 Group *fx_group(Fx *x, const RawNode *n)
 {
     FxNode fx;

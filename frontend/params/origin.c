@@ -75,66 +75,20 @@ uint32_t fx_unread_origin(const Fx *x, uint32_t init)
 
 /* ---- how ---- */
 
+/* What the source says: no number of it, and nothing that the exporter put below. */
+static bool is_step(const char *name)
+{
+    return !param_is_made_up(name) && strncmp(name, "scalar_tensor", strlen("scalar_tensor"));
+}
+
 uint32_t fx_steps(const Fx *x, const Trace *t, const char *const *base)
 {
     const MadeOf *o = &x->origin[t->use->init];
-    uint32_t n = fx_is_one_of(t->fx, base);
+    uint32_t n = !base || fx_is_one_of(t->fx, base);
     for (uint32_t i = 0; i < o->step.n; i++)
-        n += strcmp(o->step.at[i], t->fx) && fx_is_one_of(o->step.at[i], base);
+        n += strcmp(o->step.at[i], t->fx) &&
+             (base ? fx_is_one_of(o->step.at[i], base) : is_step(o->step.at[i]));
     return n;
-}
-
-/* Some functions are several nodes below fx: is this value of the body, called so, as it is, cast
- * or numbered? */
-static bool is_of_body(const char *fx, const char *const *value)
-{
-    size_t n = fx_base(fx);
-    n -= n > 5 && !strncmp(fx + n - 5, "_cast", 5) ? 5 : 0;
-    while (n > 2 && strchr("0123456789_", fx[n - 1])) /* beta_0_cast */
-        n--;
-    for (size_t i = 0; value[i]; i++)
-        if (n == strlen(value[i]) && !strncmp(fx, value[i], n))
-            return true;
-    return false;
-}
-
-/* Of softplus `self_scaled` is beta times its operand and softplus_2 one of its branches. */
-static const char *const of_softplus[] = {"beta", "threshold", "self_scaled", "tmp", NULL};
-static const char *const of_addcmul[] = {"value", "tmp", NULL};
-
-/* What views and one function leave can be undone, -exp(x) and exp(-x) as well; the other steps
- * of a record are numbers of the source and what lies below fx. */
-bool fx_can_be_undone(Fx *x, const Trace *t)
-{
-    static const char *const view[] = {"view",      "reshape",  "_unsafe_view", "flatten",
-                                       "unsqueeze", "expand",   "repeat",       "expand_as",
-                                       "clone",     "contiguous", "to",         "_to_copy",
-                                       "alias",     "select",   "slice",
-                                       "convert_element_type_default", NULL};
-    static const char *const function[] = {"exp",      "log",  "sigmoid",    "tanh",
-                                           "softplus", "sqrt", "reciprocal", "neg",
-                                           NULL};
-    static const char *const neg[] = {"neg", NULL}, *const exp[] = {"exp", NULL},
-                      *const scaled[] = {"self_scaled", NULL};
-    const MadeOf *o = &x->origin[t->use->init];
-    const char *leaf = strrchr(x->p->sig.entry[t->entry].target, '.');
-    uint32_t functions = fx_steps(x, t, function);
-    /* with beta of 1, as the text says */
-    bool softplus = fx_is_base(t->fx, "softplus") && fx_steps(x, t, scaled) == 1 && leaf &&
-                    text_is_of(t->use->node->stack, "softplus", leaf + 1);
-    functions -= softplus;
-    bool once = fx_once(x, t->use) != NULL;
-    bool neg_exp = functions == 2 && fx_steps(x, t, neg) == 1 && fx_steps(x, t, exp) == 1;
-    for (uint32_t i = 0; i < o->step.n; i++) {
-        const char *fx = o->step.at[i];
-        bool known = (softplus && is_of_body(fx, of_softplus)) ||
-                     (once && is_of_body(fx, of_addcmul)) || fx_is_one_of(fx, view) ||
-                     fx_is_one_of(fx, function) || param_is_made_up(fx) ||
-                     !strncmp(fx, "scalar_tensor", strlen("scalar_tensor"));
-        if (!known && strcmp(fx, t->fx))
-            return false;
-    }
-    return functions < 2 || neg_exp;
 }
 
 /* ---- what is left ---- */

@@ -45,8 +45,7 @@ Recipe *recipe_with_other(Arena *a, const Recipe *r, uint32_t from, uint32_t to)
 /* param NULL: those of g */
 ValueId recipe_build(Graph *g, const Recipe *r, const ValueId *param);
 
-/* ---- text.c: the source that a node's stack quotes; the rest: fx.h --------------------------- */
-const char *text_last(const char *stack);               /* the innermost line */
+/* ---- fxname.c; the rest: fx.h ---------------------------------------------------------------- */
 /* Names of fx nodes, "mul_3": the length without the number; are they of a kind, or of two? */
 size_t fx_base(const char *name);
 long fx_number(const char *name);                       /* 0: "mul" */
@@ -128,8 +127,8 @@ typedef struct Params {
     /* given in files, and nothing in the model is made of them */
     VEC(const char *) unfit;
     /* weights that a BatchNormalization was multiplied into; that folding computed (weight
-     * normalisation); what trains for an equal one; named by an attention's order */
-    VEC(const char *) scaled, computed, merged, placed;
+     * normalisation); named by an attention's order */
+    VEC(const char *) scaled, computed, placed;
     /* taken for buffers by their names or slots alone; for parameters, while their numbers are a buffer's */
     VEC(const char *) doubtful, repeating;
     /* parameters of which a use is not understood; of which folding left a trace */
@@ -226,6 +225,7 @@ bool param_is_regular(const Graph *g, const RawTensor *t);
 
 /* file.c: what --param or --params-from has under this name, as type t; or NULL. */
 const RawTensor *param_given(const Params *p, const char *name, Dtype t);
+uint32_t param_given_names(const Params *p, const char *const **name);
 /* of all models */
 void param_check_given(const ImportOptions *opt, uint32_t n, Params *const *p);
 

@@ -6,6 +6,13 @@
 
 #include "fx.h"
 
+/* The two remedies of what an export lost. */
+static void hint_remedies(const Params *p)
+{
+    diag_hint("export with %s, or give the model's parameters: --params-from FILE.safetensors",
+              p->has_signature ? "optimize=False" : "do_constant_folding=False");
+}
+
 static const char *join(Arena *a, const char *const *name, uint32_t n)
 {
     enum { ENOUGH = 1600 };
@@ -23,7 +30,7 @@ static void report_computed(const Params *p)
     Arena *a = p->m->arena;
     VEC(const char *) list = {0};
     if (p->placed.n) {
-        diag_hint("exporting with do_constant_folding=False keeps their names");
+        hint_remedies(p);
         diag_warn(WHERE_FILE(p->m->path),
                   "%u parameters of attentions have lost their names in folding and are called by "
                   "their order: %s",
@@ -36,7 +43,7 @@ static void report_computed(const Params *p)
             vec_push(a, &list, p->g->param.at[i].name);
     if (list.n == 0)
         return;
-    diag_hint("exporting with do_constant_folding=False keeps parameters as they are");
+    hint_remedies(p);
     diag_warn(WHERE_FILE(p->m->path),
               "%u weight%s computed of parameters that folding does not name, %s as such: %s",
               list.n, list.n == 1 ? " was" : "s were", list.n == 1 ? "it trains" : "they train",
@@ -64,17 +71,9 @@ static void report_traces(const Params *p)
             p->scaled.n, p->scaled.n == 1 ? " is multiplied" : "s are multiplied",
             p->scaled.n == 1 ? "es it" : "", join(a, p->scaled.at, p->scaled.n));
     }
-    if (p->merged.n) {
-        diag_hint("export after a step of training, or with optimize=False, keeps equal parameters "
-                  "apart");
-        diag_warn(
-            WHERE_FILE(p->m->path),
-            "parameters that train with the gradients of equal ones that were merged with them: %s",
-            join(a, p->merged.at, p->merged.n));
-    }
     if (p->partial.n) {
         if (!p->is_whole)
-            diag_hint("exporting with optimize=False keeps every use");
+            hint_remedies(p);
         diag_warn(WHERE_FILE(p->m->path),
                   "%u use%s of parameters that the export folded %s no gradient: %s", p->partial.n,
                   p->partial.n == 1 ? "" : "s", p->partial.n == 1 ? "gets" : "get",
@@ -108,7 +107,7 @@ static void report_unnamed(const Params *p, uint32_t n, const char *const *name)
                   n == 1 ? "" : "s", n == 1 ? "it" : "them", join(p->m->arena, name, n));
         return;
     }
-    diag_hint("exporting with optimize=False tells");
+    hint_remedies(p);
     diag_warn(WHERE_FILE(p->m->path),
               "%u parameter%s that no node names will not train: not used, another name of a tied "
               "one, or merged without a trace: %s",
@@ -157,13 +156,14 @@ static void warn(const Params *p)
     if (!unnamed.n)
         note_unfit(p);
     if (lost.n) {
-        diag_hint("exporting with optimize=False keeps every parameter");
+        hint_remedies(p);
         diag_warn(w, "%u parameter%s will not train, the export folded %s away: %s", lost.n,
                   lost.n == 1 ? "" : "s", lost.n == 1 ? "it" : "them", join(a, lost.at, lost.n));
     } else if (p->constant.n) {
-        diag_hint(p->m->from_pytorch ? "exporting with do_constant_folding=False, or --train NAME, "
-                                       "makes parameters of them where they are any"
-                                     : "--train NAME makes parameters of them where they are any");
+        if (p->m->from_pytorch)
+            hint_remedies(p);
+        else
+            diag_hint("--train NAME makes parameters of them where they are any");
         diag_warn(w, "constants %sdo not train: %s",
                   p->m->from_pytorch ? "that folding made " : "",
                   join(a, p->constant.at, p->constant.n));

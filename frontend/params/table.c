@@ -163,7 +163,7 @@ static bool fill(const Table *t, const RawTensor *tensor, uint8_t *out, bool *se
     return true;
 }
 
-static void record(Fx *x, const Table *t, const RawTensor *tensor, Inferred *out)
+static void record(Fx *x, const Table *t, const RawTensor *tensor, Undone *out)
 {
     Arena *a = x->a;
     int64_t *index = arena_array(a, int64_t, t->n * t->n);
@@ -176,7 +176,7 @@ static void record(Fx *x, const Table *t, const RawTensor *tensor, Inferred *out
     recipe_reshape(a, out->recipe, &tensor->shape);
 }
 
-bool infer_table(Fx *x, const RawTensor *tensor, Inferred *out)
+bool undo_table(Fx *x, const RawTensor *tensor, Undone *out)
 {
     Shape s = tensor->shape;
     int lead = 0;
@@ -215,7 +215,7 @@ bool infer_table(Fx *x, const RawTensor *tensor, Inferred *out)
                 bool *seen = arena_array(x->a, bool, t.rows);
                 if (!fill(&t, tensor, bytes, seen))
                     continue;
-                *out = (Inferred){.shape = shape_of(2, t.rows, t.heads)};
+                *out = (Undone){.shape = shape_of(2, t.rows, t.heads)};
                 out->bytes =
                     (Payload){.at = bytes,
                               .length = (size_t)(t.rows * t.heads) * dtype_size(tensor->dtype),

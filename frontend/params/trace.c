@@ -1,11 +1,12 @@
 /*
  * trace.c - operands of which no argument of their fx node says what they are: constant
- * folding made them.  In: the uses that fx.c left, and the parameters that are known.  Out:
- * their traces, and a recipe for each that is a known parameter in another arrangement or a
- * function of one (tie.c).
+ * folding made them.  In: the uses that fx.c left, and the parameters that are known.  Out: a
+ * recipe for each that is a known parameter in another arrangement or a function of one (tie.c), or
+ * several beside each other; then parameters that are in the file in no other way (undo.c), and
+ * recipes for what is left of those.
  *
- * Which of several equal parameters an operand is is decided by the source line of the reader
- * (".sinks"), then by its module.
+ * Which of several equal parameters an operand is, is decided by what the file says that it was
+ * computed of (origin.c), then by the module of the reader.
  */
 #include <math.h>
 #include <string.h>
@@ -20,16 +21,14 @@ static bool is_placed(const FxNode *fx, const FxArg *arg, const Use *u)
 
 /* The fx name of an operand that was folded: the initializer's, unless several were merged into one
  * or folding went on below fx.  One that stands twice in a node is its arguments in their order. */
-const char *trace_name(Fx *x, const Use *u)
+static const char *trace_name(Fx *x, const Use *u)
 {
     const RawTensor *t = &x->p->m->init.at[u->init];
     const Group *g = fx_group(x, u->node);
-    const char *only = NULL, *placed = NULL, *once = fx_once(x, u);
+    const char *only = NULL, *placed = NULL;
     uint32_t n = 0, operands = 0;
     for (uint32_t i = 0; i < u->node->nin; i++)
         operands += !strcmp(u->node->in[i], t->name);
-    if (once)
-        return once;
     for (uint32_t i = 0; g && i < g->fx.n; i++) {
         const FxArg *arg = &g->fx.arg[i];
         if (!strcmp(arg->name, t->name) && (operands < 2 || is_placed(&g->fx, arg, u)))
@@ -42,8 +41,9 @@ const char *trace_name(Fx *x, const Use *u)
         if (is_placed(&g->fx, arg, u))
             placed = arg->name;
     }
-    /* what was merged is of one kind */
-    bool below = !strncmp(t->name, "val_", 4);
+    /* what was merged is of one kind, but with a parameter */
+    uint32_t own = strmap_get(&x->p->sig.by_target, t->name);
+    bool below = !strncmp(t->name, "val_", 4) || (own != NONE && g && g->node.n == 1);
     if (placed && !below && !fx_same_base(placed, t->name))
         placed = NULL;
     if (!placed && n == 1 && (below || fx_same_base(only, t->name)))
@@ -85,7 +85,7 @@ void trace_collect(Fx *x, Traces *out)
             continue;
         const MadeOf *o = &x->origin[u->init];
         if (o->is_told && o->entry.n == 0)
-            continue;                                   /* made of no parameter */
+            continue; /* made of no parameter */
         const char *fx = trace_name(x, u), *key = arena_printf(x->a, "%s\n%s", t->name, fx);
         uint32_t *slot = strmap_at(&index, key);
         if (*slot != NONE)
@@ -98,10 +98,10 @@ void trace_collect(Fx *x, Traces *out)
 
 /* Did folding yield this under another name, in place of which the initializer stands, its equal?
  * Then what the file says that the initializer was made of is not said of this one. */
-bool trace_is_merged(Fx *x, const Trace *t)
+bool trace_is_merged(const Trace *t)
 {
     const char *name = t->tensor->name;
-    return !param_is_made_up(name) && strcmp(t->fx, name) && !fx_once(x, t->use);
+    return !param_is_made_up(name) && strcmp(t->fx, name);
 }
 
 /* All operands that are this trace get the recipe. */
@@ -109,7 +109,7 @@ void trace_give(Fx *x, Trace *t, Recipe *r)
 {
     bool plain;
     if (t->turned && recipe_is_plain(r, &plain) && plain)
-        r->n--;                                         /* turned twice */
+        r->n--; /* turned twice */
     else if (t->turned)
         recipe_swap(x->a, r);
     for (uint32_t i = 0; i < x->all.n; i++) {
@@ -127,8 +127,12 @@ void trace_give(Fx *x, Trace *t, Recipe *r)
 /* ---- known parameters ---- */
 
 /* is: by criterion, the surest first. */
-enum { ORIGIN, READ_BY_LINE, OF_MODULE, WHOLE_NUMBERS, CRITERIA };
-typedef struct { uint32_t entry; Recipe *recipe; bool is[CRITERIA]; } Candidate;
+enum { ORIGIN, OF_MODULE, WHOLE_NUMBERS, CRITERIA };
+typedef struct {
+    uint32_t entry;
+    Recipe *recipe;
+    bool is[CRITERIA];
+} Candidate;
 typedef VEC(Candidate) Candidates;
 
 /* 1 - p rather than 1.3 - q: are all constants of the recipe whole numbers? */
@@ -167,126 +171,40 @@ static const Candidate *best_of(Arena *a, const Candidates *c)
     return n == 1 ? found : NULL;
 }
 
-static void take_equal(Fx *x, Trace *t, uint32_t own, uint32_t from, const Recipe *r)
-{
-    uint32_t to = fx_make_equal(x, own, from);
-    t->entry = own;
-    vec_push(x->a, &x->p->inferred,
-             arena_printf(x->a, "%s (equal to %s)", x->p->sig.entry[own].target,
-                          x->p->g->param.at[from].name));
-    trace_give(x, t, recipe_with_other(x->a, r, from, to));
-}
-
-/* None of the candidates is of the reader's module, which lacks one of that name: an equal one. */
-static bool tie_equal(Fx *x, Trace *t, const Candidates *all)
-{
-    uint32_t own = NONE, like = NONE;
-    for (uint32_t i = 0; i < all->n; i++)
-        if (fx_distance(x->p->sig.entry[all->at[i].entry].target, t->use->node->scope) != FAR)
-            return false;
-    for (uint32_t i = 0; i < all->n && own == NONE; i++) {
-        like = i;
-        own = fx_like_named(x, t->use, all->at[i].entry);
-    }
-    if (own == NONE)
-        return false;
-    take_equal(x, t, own, x->p->sig_param[all->at[like].entry], all->at[like].recipe);
-    return true;
-}
-
-/* What stands for this trace was recovered as the parameter of another module, and this one's lacks
- * the one of that name: it is made of it in the same way.  So are constants, whose numbers say
- * nothing. */
-void trace_tie_alike(Fx *x, const Traces *all, Trace *t)
-{
-    const RawNode *n = t->use->node;
-    for (uint32_t i = 0; i < all->n && trace_is_merged(x, t) && !t->done; i++) {
-        const Trace *o = &all->at[i];
-        const RawNode *other = o->use->node;
-        if (o->use->init != t->use->init || !o->done || o->entry == NONE || trace_is_merged(x, o) ||
-            o->use->input != t->use->input || strcmp(other->op_type, n->op_type) ||
-            x->p->sig_param[o->entry] == NONE || !param_is_used(other, o->use->input) ||
-            fx_distance(x->p->sig.entry[o->entry].target, n->scope) != FAR)
-            continue;
-        uint32_t own = fx_like_named(x, t->use, o->entry);
-        if (own != NONE)
-            take_equal(x, t, own, x->p->sig_param[o->entry], other->made[o->use->input]);
-    }
-}
-
-/* By what the file says it was computed of this parameter by one subtraction, of numbers besides.
- * of: what was computed of the parameter first, an initializer of the file; or NULL. */
-static bool is_difference(const Fx *x, const Trace *t, uint32_t entry, const char **of)
+/* 1 - p, however few numbers it has: a difference, as the file says, that is this to the last bit,
+ * and not p - 1. */
+static Recipe *tie_complement(Fx *x, uint32_t param, const Trace *t)
 {
     static const char *const base[] = {"sub", "rsub", NULL};
-    const MadeOf *o = &x->origin[t->use->init];
-    bool only = o->entry.n == 1 && o->entry.at[0] == entry && fx_is_one_of(t->fx, base);
-    *of = NULL;
-    for (uint32_t i = 0; i < o->step.n && only; i++) {
-        const char *step = o->step.at[i];
-        if (!strcmp(step, t->fx) || param_is_made_up(step) ||
-            !strncmp(step, "scalar_tensor", strlen("scalar_tensor")))
-            continue;
-        only = !*of;
-        *of = step;
-    }
-    return only;
-}
-
-/* How an initializer is made of parameters, where some node reads it so; or NULL. */
-static const Recipe *recipe_at(const Fx *x, uint32_t init)
-{
-    for (uint32_t i = 0; i < x->all.n; i++) {
-        const Use *u = &x->all.at[i];
-        if (u->init == init && u->node->made && u->node->made[u->input])
-            return u->node->made[u->input];
-    }
-    return NULL;
-}
-
-/* 1 - p or 1 - f(p), however few numbers it has: a difference that is this to the last bit, and not
- * p - 1. */
-static Recipe *tie_complement(Fx *x, uint32_t param, const char *of, const RawTensor *t)
-{
-    const Model *m = x->p->m;
+    const RawTensor *own = t->tensor;
     const Param *q = &x->p->g->param.at[param];
-    uint32_t init = of ? strmap_get(&m->init_index, of) : NONE;
-    const Recipe *made = of ? (init == NONE ? NULL : recipe_at(x, init)) : recipe_of(x->a, param);
-    RawTensor from = {.dtype = q->dtype, .shape = q->shape};
-    int64_t n = shape_elements(&t->shape);
+    int64_t n = shape_elements(&own->shape);
     bool other = false;
-    if (of && made)
-        from = m->init.at[init];
-    if (!made || t->dtype != DT_F32 || from.dtype != DT_F32 || n < 1 || (!of && !q->bytes.at) ||
-        !shape_equal(&from.shape, &t->shape))
+    if (fx_steps(x, t, base) != 1 || fx_steps(x, t, NULL) != 1 || own->dtype != DT_F32 ||
+        q->dtype != DT_F32 || !q->bytes.at || !shape_equal(&q->shape, &own->shape))
         return NULL;
-    if (!of) {
-        uint8_t *own = arena_alloc(x->a, param_size(q));
-        param_bytes(q, own);
-        from.bytes = (Payload){.at = own, .length = param_size(q)};
-    }
+    RawTensor from = {.dtype = q->dtype, .shape = q->shape};
+    uint8_t *bytes = arena_alloc(x->a, param_size(q));
+    param_bytes(q, bytes);
+    from.bytes.at = bytes;
     for (int64_t i = 0; i < n; i++) {
         float v = (float)raw_number(&from, i);
-        double is = raw_number(t, i);
-        if (is != (double)(1 - v))
+        if (raw_number(own, i) != (double)(1 - v))
             return NULL;
-        other |= is != (double)(v - 1);
+        other |= raw_number(own, i) != (double)(v - 1);
     }
-    if (!other)
-        return NULL;
-    Recipe *r = recipe_with_other(x->a, made, param, param);
-    uint32_t last = r->n - 1, minus = recipe_number(x->a, r, t->dtype, -1);
-    uint32_t negative = recipe_op(x->a, r, OP_Mul, (Attr){0}, last, minus);
-    uint32_t one = recipe_number(x->a, r, t->dtype, 1);
+    Recipe *r = recipe_of(x->a, param);
+    uint32_t minus = recipe_number(x->a, r, own->dtype, -1),
+             negative = recipe_op(x->a, r, OP_Mul, (Attr){0}, 0, minus),
+             one = recipe_number(x->a, r, own->dtype, 1);
     recipe_op(x->a, r, OP_Add, (Attr){0}, negative, one);
-    return r;
+    return other ? r : NULL;
 }
 
-void trace_tie(Fx *x, Trace *t)
+/* The parameter that it is by its bits, else a line through them, else a function of them. */
+static Candidates candidates_of(Fx *x, const Trace *t)
 {
     const Params *p = x->p;
-    const RawTensor *tensor = t->tensor;
-    const RawNode *n = t->use->node;
     Candidates all = {0};
     for (int pass = 0; pass < 3 && all.n == 0; pass++)
         for (uint32_t e = 0; e < p->sig.n; e++) {
@@ -294,30 +212,140 @@ void trace_tie(Fx *x, Trace *t)
             uint32_t id = p->sig_param[e];
             if (id == NONE || p->g->param.at[id].stat || strcmp(p->g->param.at[id].name, target))
                 continue;
-            bool told = !trace_is_merged(x, t) && fx_is_origin(x, t->use->init, e);
-            Recipe *r = pass ? tie_function(x, id, tensor, pass == 1) : tie_exact(x, id, tensor);
-            const char *of;
-            if (!r && pass == 1 && told && is_difference(x, t, e, &of))
-                r = tie_complement(x, id, of, tensor);
+            Recipe *r =
+                pass ? tie_function(x, id, t->tensor, pass == 1) : tie_exact(x, id, t->tensor);
+            bool told = !trace_is_merged(t) && fx_is_origin(x, t->use->init, e);
+            if (!r && pass == 1 && told && x->origin[t->use->init].entry.n == 1)
+                r = tie_complement(x, id, t);
             if (!r)
                 continue;
-            bool read = fx_reads(n, target), own = fx_distance(target, n->scope) == OWN;
-            bool equal = trace_is_merged(x, t) && fx_like_named(x, t->use, e) != NONE;
-            if (!pass || told || read || own || equal || shape_elements(&tensor->shape) >= 16)
-                vec_push(x->a, &all, ((Candidate){e, r, {told, read, own, is_whole(r)}}));
+            bool own = fx_distance(target, t->use->node->scope) == OWN;
+            if (!pass || told || own || shape_elements(&t->tensor->shape) >= 16)
+                vec_push(x->a, &all, ((Candidate){e, r, {told, own, is_whole(r)}}));
         }
-    if (trace_is_merged(x, t) && tie_equal(x, t, &all))
-        return;
+    return all;
+}
+
+static void tie(Fx *x, Trace *t)
+{
+    const Candidates all = candidates_of(x, t);
     const Candidate *best = best_of(x->a, &all);
+    bool turned;
     if (best) {
-        bool turned;
-        if (recipe_is_plain(best->recipe, &turned) && !turned && fx_is_turned(x, t->use))
+        /* a symmetric matrix, which its transpose was merged with */
+        if (recipe_is_plain(best->recipe, &turned) && !turned && t->tensor->shape.rank == 2 &&
+            fx_is_one_of(t->fx, fx_turns))
             recipe_swap(x->a, best->recipe);
         t->entry = best->entry;
         trace_give(x, t, best->recipe);
         return;
     }
     for (uint32_t i = 0; i < all.n; i++)
-        fx_lacks(x, all.at[i].entry, tensor->name);
+        fx_lacks(x, all.at[i].entry, t->tensor->name);
     t->done = all.n > 0;
+}
+
+/* Weight normalisation, of parameters of one module. */
+static void tie_norm(Fx *x, Trace *t)
+{
+    const Params *p = x->p;
+    for (uint32_t v = 0; v < p->sig.n && !t->done; v++)
+        for (uint32_t g = 0; g < p->sig.n && !t->done; g++) {
+            const char *at_v = p->sig.entry[v].target, *at_g = p->sig.entry[g].target;
+            size_t n = strlen(at_v) - strlen(fx_leaf(at_v));
+            if (g == v || p->sig_param[v] == NONE || p->sig_param[g] == NONE ||
+                n != strlen(at_g) - strlen(fx_leaf(at_g)) || strncmp(at_v, at_g, n) ||
+                fx_distance(at_v, t->use->node->scope) == FAR)
+                continue;
+            Recipe *r = tie_weight_norm(x, p->sig_param[g], p->sig_param[v], t->tensor);
+            if (r)
+                trace_give(x, t, r);
+        }
+}
+
+static void tie_beside(Fx *x, Trace *t)
+{
+    Rest rest;
+    Recipe *r = tie_pieces(x, t->tensor, &rest);
+    if (r && !rest.tensor.name)
+        trace_give(x, t, r);
+}
+
+void trace_tie(Fx *x, Traces *all)
+{
+    void (*const by[])(Fx *, Trace *) = {tie, tie_norm, tie_beside};
+    for (size_t k = 0; k < sizeof by / sizeof *by; k++)
+        for (uint32_t i = 0; i < all->n; i++)
+            if (!all->at[i].done)
+                by[k](x, &all->at[i]);
+}
+
+/* ---- parameters that are in the file in no other way ---- */
+
+static const char *shape_text(Arena *a, const Shape *s)
+{
+    const char *text = "";
+    for (int i = 0; i < s->rank; i++)
+        text = arena_printf(a, "%s%s%lld", text, i ? "," : "", (long long)s->d[i]);
+    return arena_printf(a, "[%s]", text);
+}
+
+static uint32_t put(Fx *x, uint32_t entry, const Trace *t, const Undone *found)
+{
+    Params *p = x->p;
+    const char *name = p->sig.entry[entry].target;
+    uint32_t id = found->plain
+                      ? param_new(p, name, t->use->init, found->turned != t->turned, true, false)
+                      : param_put(p, name, t->tensor->dtype, &found->shape, found->bytes);
+    p->sig_param[entry] = id;
+    vec_push(x->a, &p->inferred,
+             arena_printf(x->a, "%s %s%s", name, shape_text(x->a, &found->shape),
+                          found->in_order ? " (rows in the order they are read)" : ""));
+    return id;
+}
+
+/* The recipe of a trace reads parameter 0: the one that was made of it. */
+static Recipe *reading(Recipe *r, uint32_t id)
+{
+    for (uint32_t i = 0; i < r->n; i++)
+        if (r->at[i].op == OP_NONE && r->at[i].param != NONE)
+            r->at[i].param = id;
+    return r;
+}
+
+static void give_rows(Fx *x, Trace *const *t, uint32_t n, uint32_t id, const Shape *whole)
+{
+    Shape row = *whole;
+    row.d[0] = 1;
+    for (uint32_t i = 0; i < n; i++) {
+        Recipe *r = recipe_of(x->a, id);
+        recipe_slice(x->a, r, row.rank, (int64_t[MAX_RANK]){t[i]->row}, row.d);
+        recipe_reshape(x->a, r, &t[i]->tensor->shape);
+        trace_give(x, t[i], r);
+    }
+}
+
+void trace_recover(Fx *x, Traces *all)
+{
+    for (uint32_t e = 0; e < x->p->sig.n; e++) {
+        VEC(Trace *) own = {0};
+        Undone found;
+        for (uint32_t i = 0; i < all->n && fx_is_unread(x, e); i++) {
+            Trace *t = &all->at[i];
+            if (t->done || trace_is_merged(t) || fx_unread_origin(x, t->use->init) != e ||
+                param_is_made_up(t->fx) || param_is_table(x->p->g, t->tensor))
+                continue;
+            t->entry = e;
+            vec_push(x->a, &own, t);
+        }
+        if (own.n && undo_rows(x, own.at, own.n, &found)) {
+            give_rows(x, own.at, own.n, put(x, e, own.at[0], &found), &found.shape);
+            continue;
+        }
+        for (uint32_t i = 0; i < own.n; i++)
+            if (undo_one(x, own.at[i], &found)) {
+                trace_give(x, own.at[i], reading(found.recipe, put(x, e, own.at[i], &found)));
+                break;
+            }
+    }
 }

@@ -1,0 +1,84 @@
+/*
+ * fxname.c - what names say: that of an fx node ("mul_3"), of a kind and a number, and a
+ * parameter's path, seen from the scope of a node.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fx.h"
+
+size_t fx_base(const char *name)
+{
+    size_t n = strlen(name), k = n;
+    while (k > 0 && name[k - 1] >= '0' && name[k - 1] <= '9')
+        k--;
+    return k < n && k > 1 && name[k - 1] == '_' ? k - 1 : n;
+}
+
+long fx_number(const char *name)
+{
+    size_t n = fx_base(name);
+    return name[n] ? strtol(name + n + 1, NULL, 10) : 0;
+}
+
+bool fx_may_lack(Arena *a, const StrMap *index, const char *name, long last)
+{
+    enum { MOST = 10000 };
+    int base = (int)fx_base(name);
+    for (long k = 0; k < last && last <= MOST; k++) {
+        const char *other =
+            k ? arena_printf(a, "%.*s_%ld", base, name, k) : arena_strndup(a, name, (size_t)base);
+        if (strmap_get(index, other) == NONE)
+            return true;
+    }
+    return last < 0 || last > MOST;
+}
+
+bool fx_is_base(const char *name, const char *base)
+{
+    return fx_base(name) == strlen(base) && !strncmp(name, base, strlen(base));
+}
+
+bool fx_is_one_of(const char *name, const char *const *base)
+{
+    for (; *base; base++)
+        if (fx_is_base(name, *base))
+            return true;
+    return false;
+}
+
+bool fx_same_base(const char *a, const char *b)
+{
+    size_t n = fx_base(a);
+    return n == fx_base(b) && !strncmp(a, b, n);
+}
+
+bool fx_is_filled(const char *name)
+{
+    static const char *const base[] = {
+        "new_zeros",  "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like",
+        "empty_like", "zeros",    "ones",     "full",      "empty",      "arange",    NULL};
+    return fx_is_one_of(name, base);
+}
+
+const char *fx_leaf(const char *target)
+{
+    const char *dot = strrchr(target, '.');
+    return dot ? dot + 1 : target;
+}
+
+Distance fx_distance(const char *target, const char *scope)
+{
+    size_t n = strlen(target) - strlen(fx_leaf(target)), s = strlen(scope);
+    n -= n > 0;
+    if (n == s && !strncmp(target, scope, n))
+        return OWN;
+    bool inside = s < n && (s == 0 || target[s] == '.') && !strncmp(target, scope, s);
+    bool around = n < s && (n == 0 || scope[n] == '.') && !strncmp(target, scope, n);
+    return inside || around ? NEAR : FAR;
+}
+
+bool fx_is_near(const RawNode *n, const char *target)
+{
+    return fx_distance(target, n->scope) != FAR;
+}

@@ -1,0 +1,371 @@
+/*
+ * undo.c - a parameter that constant folding left only a trace of.  In: an initializer, and what
+ * the file says that it was computed of (origin.c): one parameter, by views and a function of
+ * single elements.  Out: the parameter's shape and bytes, and the recipe that makes the initializer
+ * of it; or nothing, where what was done cannot be undone.
+ *
+ * The steps are told, their sizes are not.  A function goes in any order with views: it is undone
+ * first.  What was expanded is seen in the numbers.  A view to a vector with dims of 1 is undone to
+ * the vector; one that merged dims, by the view of the other factor of the product.  Numbers that
+ * are all the same do not say which dims are copies: that is known of the first alone.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fx.h"
+
+const char *const fx_turns[] = {"t", "permute", "transpose", "numpy_t", NULL};
+static const char *const views[] = {"view", "reshape", "_unsafe_view", "flatten", NULL};
+static const char *const copies[] = {"expand", "repeat", "expand_as", NULL};
+static const char *const added[] = {"unsqueeze", NULL};
+static const char *const parts[] = {"select", NULL};
+static const char *const sums[] = {"add", NULL};
+static const char *const same[] = {
+    "clone", "contiguous", "to", "_to_copy", "alias", "convert_element_type_default", NULL};
+
+static Shape squeezed(const Shape *s)
+{
+    Shape out = {0};
+    for (int i = 0; i < s->rank; i++)
+        if (s->d[i] != 1)
+            out.d[out.rank++] = s->d[i];
+    return out;
+}
+
+static bool is_constant(const RawTensor *t)
+{
+    size_t size = dtype_size(t->dtype);
+    return t->bytes.length <= size ||
+           !memcmp(t->bytes.at, t->bytes.at + size, t->bytes.length - size);
+}
+
+/* Are the slices along dim d all the same? */
+static bool repeats(const RawTensor *t, int d)
+{
+    size_t inner = dtype_size(t->dtype), outer = 1;
+    for (int i = 0; i < t->shape.rank; i++) {
+        inner *= i > d ? (size_t)t->shape.d[i] : 1;
+        outer *= i < d ? (size_t)t->shape.d[i] : 1;
+    }
+    size_t run = inner * (size_t)t->shape.d[d];
+    for (size_t o = 0; o < outer; o++)
+        if (memcmp(t->bytes.at + o * run, t->bytes.at + o * run + inner, run - inner))
+            return false;
+    return true;
+}
+
+/* Is it one half, third, ... of dim d again and again, slice by slice or all of it in turn: a dim
+ * that was repeated, or one that a view has merged with its copies? */
+static bool repeats_within(const RawTensor *t, int d)
+{
+    size_t inner = dtype_size(t->dtype), s = (size_t)t->shape.d[d];
+    for (int i = d + 1; i < t->shape.rank; i++)
+        inner *= (size_t)t->shape.d[i];
+    for (size_t k = 2; k < s && inner > 0; k++) {
+        bool in_turn = s % k == 0, each = in_turn;
+        for (size_t i = 0; i < t->bytes.length / inner && (in_turn || each); i++) {
+            const uint8_t *at = t->bytes.at + i * inner;
+            in_turn = in_turn && !memcmp(at, at - i % s * inner + i % s % (s / k) * inner, inner);
+            each = each && !memcmp(at, at - i % s % k * inner, inner);
+        }
+        if (in_turn || each)
+            return true;
+    }
+    return false;
+}
+
+/* The elements at index 0 of every dim that `once` has as 1. */
+static Payload first_of_each(Arena *a, const RawTensor *t, const Shape *once)
+{
+    size_t size = dtype_size(t->dtype);
+    int64_t n = shape_elements(once), index[MAX_RANK] = {0};
+    uint8_t *out = arena_alloc(a, (size_t)n * size);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = 0;
+        for (int d = 0; d < once->rank; d++)
+            at = at * t->shape.d[d] + index[d];
+        memcpy(out + (size_t)i * size, t->bytes.at + (size_t)at * size, size);
+        for (int d = once->rank; d-- > 0; index[d] = 0)
+            if (++index[d] < once->d[d])
+                break;
+    }
+    return (Payload){
+        .at = out, .length = (size_t)n * size, .file = t->bytes.file, .converted = true};
+}
+
+/* ---- functions ---- */
+
+static double un_exp(double v) { return log(v); }
+static double un_log(double v) { return exp(v); }
+static double un_neg(double v) { return -v; }
+static double un_neg_exp(double v) { return log(-v); }
+static double un_exp_neg(double v) { return -log(v); }
+static double un_sigmoid(double v) { return log(v / (1 - v)); }
+static double un_tanh(double v) { return atanh(v); }
+static double un_sqrt(double v) { return v * v; }
+static double un_reciprocal(double v) { return 1 / v; }
+
+typedef struct {
+    const char *fx;
+    Op first, then;
+    double (*undo)(double);
+} Function;
+
+static const Function one[] = {
+    {"exp", OP_Exp, OP_NONE, un_exp},
+    {"log", OP_Log, OP_NONE, un_log},
+    {"sigmoid", OP_Sigmoid, OP_NONE, un_sigmoid},
+    {"tanh", OP_Tanh, OP_NONE, un_tanh},
+    {"sqrt", OP_Sqrt, OP_NONE, un_sqrt},
+    {"reciprocal", OP_Reciprocal, OP_NONE, un_reciprocal},
+    {"neg", OP_Neg, OP_NONE, un_neg},
+};
+static const Function neg_exp = {"neg", OP_Exp, OP_Neg, un_neg_exp},
+                      exp_neg = {"exp", OP_Neg, OP_Exp, un_exp_neg};
+
+/* Are all steps known, with one function at most, or exp and neg?  *fn: it, or NULL; which of
+ * -exp(x) and exp(-x) the sign says. */
+static bool find_function(Fx *x, const Trace *t, const Function **fn)
+{
+    static const char *const *const view[] = {fx_turns, views, copies, added, parts, sums, same};
+    uint32_t known = 0, functions = 0;
+    bool negative = raw_number(t->tensor, 0) < 0, exp = false, neg = false;
+    *fn = NULL;
+    for (size_t i = 0; i < sizeof view / sizeof *view; i++)
+        known += fx_steps(x, t, view[i]);
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        uint32_t n = fx_steps(x, t, (const char *const[]){one[i].fx, NULL});
+        functions += n;
+        exp |= n && one[i].first == OP_Exp;
+        neg |= n && one[i].first == OP_Neg;
+        *fn = n ? &one[i] : *fn;
+    }
+    if (functions == 2 && exp && neg)
+        *fn = negative ? &neg_exp : &exp_neg;
+    else if (functions > 1)
+        return false;
+    return known + functions == fx_steps(x, t, NULL);
+}
+
+/* *own: what the trace was before the function; false: no number that one computes with is. */
+static bool undo_function(Fx *x, const Trace *t, const Function *fn, RawTensor *own)
+{
+    const RawTensor *tensor = t->tensor;
+    int64_t n = shape_elements(&tensor->shape);
+    size_t size = dtype_size(tensor->dtype);
+    *own = *tensor;
+    if (!fn)
+        return true;
+    uint8_t *bytes = arena_alloc(x->a, tensor->bytes.length);
+    for (int64_t i = 0; i < n; i++) {
+        double before = fn->undo(raw_number(tensor, i));
+        float f = (float)before;
+        if (!isfinite(before))
+            return false;
+        memcpy(bytes + (size_t)i * size, tensor->dtype == DT_F64 ? (void *)&before : (void *)&f,
+               size);
+    }
+    own->bytes = (Payload){
+        .at = bytes, .length = tensor->bytes.length, .file = tensor->bytes.file, .converted = true};
+    return true;
+}
+
+static Recipe *recipe_applying(Arena *a, const Function *fn)
+{
+    Recipe *r = recipe_of(a, 0);
+    if (!fn)
+        return r;
+    uint32_t first = recipe_op(a, r, fn->first, (Attr){0}, 0, NONE);
+    if (fn->then != OP_NONE)
+        recipe_op(a, r, fn->then, (Attr){0}, first, NONE);
+    return r;
+}
+
+/* ---- views ---- */
+
+/* As it stands in the file, or with its two dims exchanged: nothing is copied. */
+static bool undo_plain(Fx *x, const RawTensor *t, bool turned, Undone *out)
+{
+    if (turned && t->shape.rank != 2)
+        return false;
+    *out =
+        (Undone){.shape = t->shape, .recipe = recipe_of(x->a, 0), .plain = true, .turned = turned};
+    if (turned) {
+        out->shape = shape_of(2, t->shape.d[1], t->shape.d[0]);
+        recipe_swap(x->a, out->recipe);
+    }
+    return true;
+}
+
+/* The sizes the file gives of a value. */
+static bool declared(const Model *m, const char *name, Shape *s)
+{
+    for (size_t i = 0; i < m->graph->n_value_info; i++) {
+        const Onnx__ValueInfoProto *v = m->graph->value_info[i];
+        if (!v->name || strcmp(v->name, name) || !v->type ||
+            v->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ||
+            !v->type->tensor_type->shape || v->type->tensor_type->shape->n_dim > MAX_RANK)
+            continue;
+        s->rank = (int)v->type->tensor_type->shape->n_dim;
+        for (int d = 0; d < s->rank; d++)
+            s->d[d] = v->type->tensor_type->shape->dim[d]->dim_value;
+        return true;
+    }
+    return false;
+}
+
+/* The last dim of a product's other factor was made of several: so was the parameter's. */
+static bool unmerged(const Fx *x, const Use *u, int64_t rows, int64_t inner, Shape *s)
+{
+    Shape from;
+    for (uint32_t i = 0; i < x->list->n; i++) {
+        const RawNode *n = x->list->at[i];
+        if (n->dead || n->nout != 1 || n->nin < 1 || strcmp(n->out[0], u->node->in[1 - u->input]) ||
+            strcmp(n->op_type, "Reshape") || !declared(x->p->m, n->in[0], &from))
+            continue;
+        int64_t size = 1;
+        int d = from.rank;
+        while (d > 1 && size < inner && from.d[d - 1] > 0)
+            size *= from.d[--d];
+        if (size != inner || from.rank - d < 2)
+            return false;
+        *s = shape_of(1, rows);
+        for (; d < from.rank; d++)
+            s->d[s->rank++] = from.d[d];
+        return true;
+    }
+    return false;
+}
+
+/* *once: the shape without copies. */
+static bool drop_copies(const Fx *x, const Trace *t, const RawTensor *tensor, bool viewed,
+                        Shape *once)
+{
+    bool constant = is_constant(tensor);
+    *once = tensor->shape;
+    for (int d = 0; d < once->rank; d++) {
+        bool wide = once->d[d] > 1, first = constant && d == 0;
+        if (wide && constant && d > 0 && d + 1 < once->rank)
+            return false;
+        if (wide && (first || (!constant && repeats(tensor, d))))
+            once->d[d] = 1;
+        else if (wide && !constant &&
+                 (viewed || fx_steps(x, t, (const char *const[]){"repeat", NULL})) &&
+                 repeats_within(tensor, d))
+            return false;
+    }
+    return !(constant && viewed); /* which of the dims are its own is not seen */
+}
+
+/* The first n dims of 1 go. */
+static Shape without_ones(Shape s, uint32_t n)
+{
+    for (int d = 0; d < s.rank && n > 0;) {
+        if (s.d[d] != 1) {
+            d++;
+            continue;
+        }
+        for (int k = d; k + 1 < s.rank; k++)
+            s.d[k] = s.d[k + 1];
+        s.rank--;
+        n--;
+    }
+    return s;
+}
+
+/* A kernel is viewed for what is done to it: weight standardisation. */
+static bool is_kernel(const Use *u)
+{
+    return u->input == 1 && !strncmp(u->node->op_type, "Conv", strlen("Conv"));
+}
+
+/* The parameter's shape, of what was viewed, and is `once` without its copies. */
+static bool before_view(const Fx *x, const Trace *t, const Shape *once, Shape *own)
+{
+    const Use *u = t->use;
+    const char *op = u->node->op_type;
+    bool product =
+        u->node->nin >= 2 && u->input == 1 && (!strcmp(op, "Gemm") || !strcmp(op, "MatMul"));
+    *own = squeezed(once);
+    if (is_kernel(u) || own->rank == t->tensor->shape.rank) {
+        bool turned = t->turned || raw_int(u->node, "transB", 0);
+        return own->rank == 2 && product && turned && unmerged(x, u, once->d[0], once->d[1], own);
+    }
+    return true;
+}
+
+/* tensor: what the trace was before fn, the function that it is of the parameter, or NULL */
+static bool undo_view(Fx *x, const Trace *t, const RawTensor *tensor, const Function *fn,
+                      Undone *out)
+{
+    bool viewed = fx_steps(x, t, views) > 0;
+    Shape once = tensor->shape, own;
+    if (fx_steps(x, t, copies) > 0 && !drop_copies(x, t, tensor, viewed, &once))
+        return false;
+    own = without_ones(once, fx_steps(x, t, added));
+    if (is_constant(tensor) && squeezed(&once).rank == 0 && once.rank > 0)
+        own = (Shape){0}; /* one number */
+    if (viewed && !before_view(x, t, &once, &own))
+        return false;
+    if (shape_equal(&own, &tensor->shape) && !fn)
+        return undo_plain(x, tensor, false, out);
+    *out = (Undone){.shape = own,
+                    .bytes = first_of_each(x->a, tensor, &once),
+                    .recipe = recipe_applying(x->a, fn)};
+    if (!shape_equal(&own, &once))
+        recipe_reshape(x->a, out->recipe, &once);
+    if (!shape_equal(&once, &tensor->shape))
+        recipe_expand(x->a, out->recipe, &tensor->shape);
+    return true;
+}
+
+/* ---- one trace, several ---- */
+
+bool undo_one(Fx *x, const Trace *t, Undone *out)
+{
+    const Function *fn;
+    RawTensor own;
+    if (!strcmp(fx_leaf(x->p->sig.entry[t->entry].target), "relative_position_bias_table"))
+        return !is_constant(t->tensor) && undo_table(x, t->tensor, out);
+    if (!find_function(x, t, &fn) || fx_steps(x, t, parts) > 0 || !undo_function(x, t, fn, &own))
+        return false;
+    uint32_t other = fx_steps(x, t, views) + fx_steps(x, t, copies) + fx_steps(x, t, added);
+    if (fx_steps(x, t, fx_turns) > 0)
+        return !fn && !other && undo_plain(x, t->tensor, true, out);
+    if (fx_steps(x, t, sums) > 0) /* 1 + weight: trains as the sum */
+        return !fn && !other && t->tensor->shape.rank == 1 && t->tensor->shape.d[0] > 1 &&
+               undo_plain(x, t->tensor, false, out);
+    return undo_view(x, t, &own, fn, out);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    long i = fx_number((*(Trace *const *)a)->fx), k = fx_number((*(Trace *const *)b)->fx);
+    return (i > k) - (i < k);
+}
+
+/* Rows by select, each read alone: in the order of the reads, as a loop has them. */
+bool undo_rows(Fx *x, Trace **t, uint32_t n, Undone *out)
+{
+    const RawTensor *first = t[0]->tensor;
+    size_t each = first->bytes.length;
+    const Function *fn;
+    uint8_t *whole = arena_alloc(x->a, n * each);
+    if (n < 2 || first->shape.rank < 1 || first->shape.rank == MAX_RANK)
+        return false;
+    qsort(t, n, sizeof(Trace *), by_number);
+    *out = (Undone){.shape = shape_of(1, n), .in_order = true};
+    for (uint32_t i = 0; i < n; i++) {
+        if (!find_function(x, t[i], &fn) || fn || fx_steps(x, t[i], NULL) != 1 ||
+            fx_steps(x, t[i], parts) != 1 || !shape_equal(&t[i]->tensor->shape, &first->shape))
+            return false;
+        memcpy(whole + i * each, t[i]->tensor->bytes.at, each);
+        t[i]->row = i;
+    }
+    for (int d = 0; d < first->shape.rank; d++)
+        out->shape.d[out->shape.rank++] = first->shape.d[d];
+    out->bytes =
+        (Payload){.at = whole, .length = n * each, .file = first->bytes.file, .converted = true};
+    return true;
+}
