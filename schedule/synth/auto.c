@@ -188,21 +188,6 @@ static void limits_of(const Auto *x, SynthTask *t)
         t->limit[r] = x->a->memory ? x->a->memory[r] : x->a->chunks ? x->a->chunks : HUGE_VAL;
 }
 
-/* The zero-bubble heuristic's: a start for the search, and good enough where that has no time. */
-static int greedy(Auto *x, const SynthTask *t, int placement)
-{
-    Schedule *s = sched_new("zb-greedy", t->ranks, t->stages, t->microbatches);
-    if (!s)
-        return sched_nomem(x->e);
-    memcpy(s->rank_of, t->rank_of, (size_t)t->stages * sizeof *s->rank_of);
-    int st = synth_greedy(t, s->row) ? sched_rows_ok(s, x->e) : SCHED_OK;
-    if (st || s->row[0].n == 0)
-        sched_free(s); /* nothing fits */
-    else
-        compete(x, s, placement);
-    return st;
-}
-
 static int made(Auto *x, SynthTask *t, int placement, int whole)
 {
     SynthScore score;
@@ -272,8 +257,6 @@ static int place(Auto *x, int placement)
         costs_of(x, &t);
         limits_of(x, &t);
         synth_task_ready(&t);
-        if (a->ranks == a->stages)
-            st = greedy(x, &t, placement);
         for (int whole = 0; whole < 2 && !st; whole++)
             st = made(x, &t, placement, whole);
         for (int whole = 0; whole < 1 + whole_is_shorter(&t) && !st; whole++)

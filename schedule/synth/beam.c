@@ -15,15 +15,13 @@
  * the oldest one that lacks forwards has room for them: older ones come home without asking for
  * more, and then it does.
  */
-#include "synth.h"
+#include "state.h"
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { NARROW = 32, WIDER = 4, CHILDREN = 8, ALIKE = 6, SKIPS = 3, MOST_BYTES = 1 << 25 };
 
-/* A partial schedule; behind it in memory are the arrays of its View. */
+/* A partial schedule; behind it in memory is its state. */
 typedef struct {
     double least, sum; /* no end is sooner; of the bounds of all ranks */
     uint64_t done;     /* a hash of what is done */
@@ -33,22 +31,16 @@ typedef struct {
 } Node;
 
 typedef struct {
-    double *clock, *at, *first, *live; /* per rank: it is free; it decides next; has begun; holds */
-    double *end_f, *end_i;             /* per (stage, microbatch) */
-    int *f, *i, *w;                    /* per stage: how many are done */
-} View;
-
-typedef struct {
     int from;
     short stage, type;
 } Step;
 
 typedef struct {
     const SynthTask *t;
-    int m, span, whole;      /* whole: undivided backwards */
-    double *tail_f, *tail_i; /* per stage: what comes after at least */
-    int *by_tail;            /* per rank its (stage, F or I)s, those with the longest tail first */
-    size_t size;             /* of a node with its arrays */
+    int m, span, whole, back; /* whole: backwards are undivided, `back`: of type B, else I */
+    double *tail_f, *tail_i;  /* per stage: what comes after at least */
+    int *by_tail;             /* per rank its (stage, F or I)s, those with the longest tail first */
+    size_t size;              /* of a node with its arrays */
     char *now, *next,
         *packed;   /* nodes: a beam's, what follows from them, and room for those kept */
     char *scratch; /* two nodes */
@@ -65,57 +57,12 @@ static Node *node(const Beam *x, char *beam, int k)
     return (Node *)(void *)(beam + (size_t)k * x->size);
 }
 
-static View view(const Beam *x, Node *n)
-{
-    size_t P = (size_t)x->t->ranks, S = (size_t)x->t->stages, M = (size_t)x->m;
-    View v;
-    v.clock = (double *)(void *)(n + 1);
-    v.at = v.clock + P, v.first = v.at + P, v.live = v.first + P;
-    v.end_f = v.live + P, v.end_i = v.end_f + S * M;
-    v.f = (int *)(void *)(v.end_i + S * M);
-    v.i = v.f + S, v.w = v.i + S;
-    return v;
-}
-
-static size_t place(const Beam *x, int stage, int mb)
-{
-    return (size_t)stage * (size_t)x->m + (size_t)mb;
-}
+static SynthState view(const Beam *x, Node *n) { return state_in(x->t, n + 1); }
 
 /* ---- what can be done ---- */
 
-/* fmin() and fmax() without their care for NaN, which costs a call. */
-static double least_of(double a, double b) { return b < a ? b : a; }
-
-static double most_of(double a, double b) { return b > a ? b : a; }
-
-/* When the input of the stage's next F or I is there; HUGE_VAL: nobody has begun to make it. */
-static double input_at(const Beam *x, const View *v, int stage, int type)
-{
-    const SchedGraph *g = x->t->g;
-    double when = 0;
-    if (type == SA_F) {
-        for (int k = g->in_first[stage]; k < g->in_first[stage + 1]; k++) {
-            int from = g->edge[g->in[k]].from;
-            if (v->f[from] <= v->f[stage])
-                return HUGE_VAL;
-            when = most_of(when, v->end_f[place(x, from, v->f[stage])] + x->t->away_f[g->in[k]]);
-        }
-        return when;
-    }
-    for (int k = g->out_first[stage]; k < g->out_first[stage + 1]; k++) {
-        int to = g->edge[k].to;
-        if (!g->edge[k].gradient)
-            continue;
-        if (v->i[to] <= v->i[stage])
-            return HUGE_VAL;
-        when = most_of(when, v->end_i[place(x, to, v->i[stage])] + x->t->away_b[k]);
-    }
-    return when;
-}
-
 /* Is there room for a forward, and for all that are under way to end? */
-static int fits(const Beam *x, const View *v, int r, int stage)
+static int fits(const Beam *x, const SynthState *v, int r, int stage)
 {
     const SynthTask *t = x->t;
     int oldest = x->m;
@@ -133,22 +80,13 @@ static int fits(const Beam *x, const View *v, int r, int stage)
     return v->live[r] + t->stash[stage] <= limit && kept <= limit;
 }
 
-static double time_of(const Beam *x, int stage, int type)
-{
-    const SynthTask *t = x->t;
-    return type == SA_F   ? t->f[stage]
-           : type == SA_W ? t->w[stage]
-           : x->whole     ? t->b[stage]
-                          : t->i[stage];
-}
-
 /* ---- bounds ---- */
 
 /* Jackson's bound of each rank. */
 static void judge(const Beam *x, Node *n)
 {
     const SynthTask *t = x->t;
-    View v = view(x, n);
+    SynthState v = view(x, n);
     const int *list = x->by_tail;
     n->least = n->sum = 0;
     for (int r = 0; r < t->ranks; r++) {
@@ -158,7 +96,7 @@ static void judge(const Beam *x, Node *n)
             int s = *list / 2, back = *list % 2, left = x->m - (back ? v.i[s] : v.f[s]);
             if (left == 0)
                 continue;
-            work += left * time_of(x, s, back ? SA_I : SA_F);
+            work += left * state_time(t, s, back ? x->back : SA_F);
             end = most_of(end, work + (back ? x->tail_i : x->tail_f)[s]);
         }
         for (int k = t->first[r]; k < t->first[r + 1] && !x->whole; k++)
@@ -174,7 +112,7 @@ static void judge(const Beam *x, Node *n)
 /* ---- steps ---- */
 
 /* Has a stage that reads it not taken the result yet? */
-static int waited_for(const Beam *x, const View *v, int stage, int mb, int back)
+static int waited_for(const Beam *x, const SynthState *v, int stage, int mb, int back)
 {
     const SchedGraph *g = x->t->g;
     const int *first = back ? g->in_first : g->out_first;
@@ -187,7 +125,7 @@ static int waited_for(const Beam *x, const View *v, int stage, int mb, int back)
 /* How much of everything has been done. */
 static void hash(const Beam *x, Node *n)
 {
-    View v = view(x, n);
+    SynthState v = view(x, n);
     n->done = 1;
     for (int k = 0; k < 3 * x->t->stages; k++) {
         n->done = (n->done ^ (uint64_t)v.f[k]) * 0x9e3779b97f4a7c15u;
@@ -198,7 +136,7 @@ static void hash(const Beam *x, Node *n)
 /* Has one, with the same done, all earlier than the other? */
 static int dominates(const Beam *x, Node *one, Node *other)
 {
-    View a = view(x, one), b = view(x, other);
+    SynthState a = view(x, one), b = view(x, other);
     const SynthTask *t = x->t;
     if (memcmp(a.f, b.f, 3 * (size_t)t->stages * sizeof *a.f) != 0)
         return 0;
@@ -207,25 +145,19 @@ static int dominates(const Beam *x, Node *one, Node *other)
             return 0;
     for (int s = 0; s < t->stages; s++) {
         for (int j = 0; j < a.f[s]; j++)
-            if (a.end_f[place(x, s, j)] > b.end_f[place(x, s, j)] && waited_for(x, &a, s, j, 0))
+            if (a.end_f[state_place(t, s, j)] > b.end_f[state_place(t, s, j)] &&
+                waited_for(x, &a, s, j, 0))
                 return 0;
         for (int j = 0; j < a.i[s]; j++)
-            if (a.end_i[place(x, s, j)] > b.end_i[place(x, s, j)] && waited_for(x, &a, s, j, 1))
+            if (a.end_i[state_place(t, s, j)] > b.end_i[state_place(t, s, j)] &&
+                waited_for(x, &a, s, j, 1))
                 return 0;
     }
     return 1;
 }
 
-static void wake(const Beam *x, View *v, int stage, double at)
-{
-    int r = x->t->rank_of[stage];
-    at = most_of(v->clock[r], at);
-    if (at < v->at[r])
-        v->at[r] = at;
-}
-
 /* Of whoever waits for room that others give. */
-static void wake_all(const Beam *x, View *v, double now)
+static void wake_all(const Beam *x, SynthState *v, double now)
 {
     for (int r = 0; r < x->t->ranks; r++)
         v->at[r] = least_of(v->at[r], most_of(v->clock[r], now));
@@ -233,37 +165,18 @@ static void wake_all(const Beam *x, View *v, double now)
 
 static void act(const Beam *x, Node *n, int r, int stage, int type)
 {
-    const SynthTask *t = x->t;
-    const SchedGraph *g = t->g;
-    View v = view(x, n);
-    double now = v.at[r], end = now + time_of(x, stage, type);
-    if (v.first[r] < 0)
-        v.first[r] = now;
-    v.clock[r] = v.at[r] = end;
+    SynthState v = view(x, n);
+    double now = v.at[r];
     n->stage = (short)stage, n->type = (short)type;
-    if (type == SA_F) {
-        v.end_f[place(x, stage, v.f[stage]++)] = end;
-        v.live[r] += t->stash[stage];
-        for (int k = g->out_first[stage]; k < g->out_first[stage + 1]; k++)
-            wake(x, &v, g->edge[k].to, end + t->away_f[k]);
-        int whole = x->m;
-        for (int s = 0; s < t->stages; s++)
-            whole = v.f[s] < whole ? v.f[s] : whole;
-        if (whole > n->whole)
-            wake_all(x, &v, now);
-        n->whole = whole;
+    state_take(x->t, &v, stage, type, now);
+    if (type != SA_F)
         return;
-    }
-    if (type == SA_W) {
-        v.w[stage]++;
-        v.live[r] -= t->late[stage] + t->saved[stage];
-        return;
-    }
-    v.live[r] -= x->whole ? t->stash[stage] : t->stash[stage] - t->late[stage] - t->saved[stage];
-    v.w[stage] += x->whole;
-    v.end_i[place(x, stage, v.i[stage]++)] = end;
-    for (int k = g->in_first[stage]; k < g->in_first[stage + 1]; k++)
-        wake(x, &v, g->edge[g->in[k]].from, end + t->away_b[g->in[k]]);
+    int whole = x->m;
+    for (int s = 0; s < x->t->stages; s++)
+        whole = v.f[s] < whole ? v.f[s] : whole;
+    if (whole > n->whole)
+        wake_all(x, &v, now);
+    n->whole = whole;
 }
 
 /* ---- the beam ---- */
@@ -341,7 +254,7 @@ static void follow(Beam *x, const Node *parent, int from, int r, int stage, int 
 }
 
 /* Is there another W of the rank that does the same? */
-static int like_an_earlier(const Beam *x, const View *v, int r, int k)
+static int like_an_earlier(const Beam *x, const SynthState *v, int r, int k)
 {
     const SynthTask *t = x->t;
     int s = t->own[k];
@@ -356,26 +269,26 @@ static int like_an_earlier(const Beam *x, const View *v, int r, int k)
 
 /* All that the rank may do now.  Until when it may wait instead, HUGE_VAL: for what others do; -1:
    it need not, for an I or W that is there is done by then. */
-static double branch(Beam *x, const Node *parent, View v, int from, int r)
+static double branch(Beam *x, const Node *parent, SynthState v, int from, int r)
 {
     const SynthTask *t = x->t;
     double now = v.at[r], soon = HUGE_VAL, least = HUGE_VAL;
     for (int k = t->first[r]; k < t->first[r + 1]; k++) {
         int s = t->own[k];
         if (v.f[s] < x->m) {
-            double when = input_at(x, &v, s, SA_F);
+            double when = state_forward(t, &v, s);
             if (when > now)
                 soon = least_of(soon, when);
             else if (fits(x, &v, r, s))
                 follow(x, parent, from, r, s, SA_F);
         }
         if (v.i[s] < v.f[s]) {
-            double when = input_at(x, &v, s, SA_I);
+            double when = state_backward(t, &v, s);
             if (when > now) {
                 soon = least_of(soon, when);
             } else {
-                least = least_of(least, time_of(x, s, SA_I));
-                follow(x, parent, from, r, s, SA_I);
+                least = least_of(least, state_time(t, s, x->back));
+                follow(x, parent, from, r, s, x->back);
             }
         }
         if (v.w[s] < v.i[s] && !like_an_earlier(x, &v, r, k)) {
@@ -390,7 +303,7 @@ static void expand(Beam *x, int from)
 {
     Node *n = node(x, x->scratch, 0);
     memcpy(n, node(x, x->now, from), x->size);
-    View v = view(x, n);
+    SynthState v = view(x, n);
     for (int skipped = 0; skipped <= SKIPS * x->t->ranks; skipped++) {
         int r = 0;
         for (int q = 1; q < x->t->ranks; q++)
@@ -406,10 +319,8 @@ static void expand(Beam *x, int from)
 static int sweep(Beam *x, int actions, Step *done)
 {
     Node *start = node(x, x->now, 0);
-    memset(start, 0, x->size);
-    View v = view(x, start);
-    for (int r = 0; r < x->t->ranks; r++)
-        v.first[r] = -1;
+    *start = (Node){.from = 0};
+    state_begin(x->t, start + 1);
     x->n_now = 1;
     for (int k = 0; k < actions; k++) {
         x->n_next = 0;
@@ -447,12 +358,12 @@ static void tails(Beam *x)
         for (int k = g->in_first[s]; k < g->in_first[s + 1]; k++) {
             int e = g->in[k], from = g->edge[e].from;
             if (g->edge[e].gradient)
-                most = most_of(most, t->away_b[e] + time_of(x, from, SA_I) + x->tail_i[from]);
+                most = most_of(most, t->away_b[e] + state_time(t, from, x->back) + x->tail_i[from]);
         }
         x->tail_i[s] = most;
     }
     for (int s = t->stages; s-- > 0;) {
-        double most = time_of(x, s, SA_I) + x->tail_i[s];
+        double most = state_time(t, s, x->back) + x->tail_i[s];
         for (int k = g->out_first[s]; k < g->out_first[s + 1]; k++) {
             int to = g->edge[k].to;
             most = most_of(most, t->away_f[k] + t->f[to] + x->tail_f[to]);
@@ -482,14 +393,14 @@ static void order_by_tail(Beam *x)
     }
 }
 
-static void print_rows(const SynthTask *t, int whole, const Step *done, int actions, SchedRow *rows)
+static void print_rows(const SynthTask *t, const Step *done, int actions, SchedRow *rows)
 {
     for (int k = 0; k < actions; k++) {
         SchedRow *row = &rows[t->rank_of[done[k].stage]];
-        int type = whole && done[k].type == SA_I ? SA_B : done[k].type, mb = 0;
+        int mb = 0;
         for (int j = 0; j < row->n; j++)
-            mb += row->a[j].type == type && row->a[j].stage == done[k].stage;
-        sched_push(row, sched_act(type, done[k].stage, mb));
+            mb += row->a[j].type == done[k].type && row->a[j].stage == done[k].stage;
+        sched_push(row, sched_act(done[k].type, done[k].stage, mb));
     }
 }
 
@@ -516,11 +427,15 @@ static int open_beam(Beam *x, int actions, int most)
 
 int synth_beam(const SynthTask *t, int span, int whole, double best, int64_t work, SchedRow *rows)
 {
-    size_t S = (size_t)t->stages, P = (size_t)t->ranks, M = (size_t)t->microbatches;
-    int64_t actions = (int64_t)S * t->microbatches * (whole ? 2 : 3);
-    size_t size = sizeof(Node) + (4 * P + 2 * S * M) * sizeof(double) + 3 * S * sizeof(int);
-    Beam x = {
-        .t = t, .m = t->microbatches, .span = span, .whole = whole, .best = best, .left = work};
+    int64_t actions = (int64_t)t->stages * t->microbatches * (whole ? 2 : 3);
+    size_t size = sizeof(Node) + state_size(t);
+    Beam x = {.t = t,
+              .m = t->microbatches,
+              .span = span,
+              .whole = whole,
+              .back = whole ? SA_B : SA_I,
+              .best = best,
+              .left = work};
     int found = 0, most = NARROW;
     x.size = (size + 15) / 16 * 16;
     while (most * WIDER * actions * t->ranks <= work &&
@@ -535,7 +450,7 @@ int synth_beam(const SynthTask *t, int span, int whole, double best, int64_t wor
         for (x.width = NARROW; x.width <= most && x.left > 0; x.width *= WIDER)
             found |= sweep(&x, (int)actions, done);
         if (found)
-            print_rows(t, whole, done, (int)actions, rows);
+            print_rows(t, done, (int)actions, rows);
     }
     free(x.tail_f), free(x.by_tail), free(x.now), free(x.next), free(x.packed), free(x.scratch);
     free(x.chosen), free(x.seen), free(x.step), free(done);

@@ -11,23 +11,17 @@
  * No deadlock: a forward leaves room for one microbatch of every later stage of its rank that holds
  * none, so the oldest microbatch can always go on.
  */
-#include "synth.h"
+#include "state.h"
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct {
     const SynthTask *t;
     const SynthPolicy *p;
     int m;
     SchedRow *rows;
-    int *f, *i, *w;              /* per stage: how many are done */
-    double *end_f, *end_i;       /* per (stage, microbatch) */
-    double *clock, *at;          /* per rank: it is free; it decides next */
-    double *live, *idle, *first; /* per rank; first < 0: has not begun */
-    int leaves, *soonest;        /* a tournament of ranks by `at`, the lower one of equals: its
-                                    winners, soonest[1] of all, and behind `leaves` the ranks */
+    SynthState v;
+    int *behind; /* per stage: its forwards come so many backwards later than their keys say */
 } Synth;
 
 typedef struct {
@@ -35,58 +29,14 @@ typedef struct {
     double at, key, time;
 } Choice;
 
-/* fmin() and fmax() without their care for NaN, which costs a call. */
-static double least_of(double a, double b)
+static double key_of(const Synth *x, const double *key, int stage, int mb)
 {
-    return b < a ? b : a;
+    return key[state_place(x->t, stage, mb)];
 }
 
-static double most_of(double a, double b)
+static double forward_key(const Synth *x, int stage)
 {
-    return b > a ? b : a;
-}
-
-static double *of(double *list, const Synth *x, int stage, int mb)
-{
-    return &list[(size_t)stage * (size_t)x->m + (size_t)mb];
-}
-
-static void set_at(Synth *x, int r, double at)
-{
-    x->at[r] = at;
-    for (int k = (x->leaves + r) / 2; k > 0; k /= 2) {
-        int a = x->soonest[2 * k], b = x->soonest[2 * k + 1];
-        x->soonest[k] = x->at[b] < x->at[a] ? b : a;
-    }
-}
-
-/* When the input of the stage's next forward is there; HUGE_VAL: nobody has begun to make it. */
-static double forward_at(const Synth *x, int stage)
-{
-    const SchedGraph *g = x->t->g;
-    double at = 0;
-    for (int k = g->in_first[stage]; k < g->in_first[stage + 1]; k++) {
-        int from = g->edge[g->in[k]].from;
-        if (x->f[from] <= x->f[stage])
-            return HUGE_VAL;
-        at = most_of(at, *of(x->end_f, x, from, x->f[stage]) + x->t->away_f[g->in[k]]);
-    }
-    return at;
-}
-
-static double backward_at(const Synth *x, int stage)
-{
-    const SchedGraph *g = x->t->g;
-    double at = 0;
-    for (int k = g->out_first[stage]; k < g->out_first[stage + 1]; k++) {
-        int to = g->edge[k].to;
-        if (!g->edge[k].gradient)
-            continue;
-        if (x->i[to] <= x->i[stage])
-            return HUGE_VAL;
-        at = most_of(at, *of(x->end_i, x, to, x->i[stage]) + x->t->away_b[k]);
-    }
-    return at;
+    return key_of(x, x->p->key_f, stage, x->v.f[stage]) + x->behind[stage] * x->t->period;
 }
 
 /* Has the oldest microbatch of a rank all its forwards there behind it?  Then it will leave without
@@ -97,10 +47,10 @@ static int oldest_returns(const Synth *x, int r)
     int oldest = x->m, forwards = x->m;
     for (int k = t->first[r]; k < t->first[r + 1]; k++) {
         int s = t->own[k];
-        if (x->f[s] > x->w[s] && x->w[s] < oldest)
-            oldest = x->w[s];
-        if (x->f[s] < forwards)
-            forwards = x->f[s];
+        if (x->v.f[s] > x->v.w[s] && x->v.w[s] < oldest)
+            oldest = x->v.w[s];
+        if (x->v.f[s] < forwards)
+            forwards = x->v.f[s];
     }
     return oldest < forwards;
 }
@@ -109,13 +59,13 @@ static int fits(const Synth *x, int r, int stage)
 {
     const SynthTask *t = x->t;
     int cap = x->p->cap[stage];
-    double need = x->live[r] + t->stash[stage], most = t->saved[stage];
-    if (cap > 0 && x->f[stage] - x->w[stage] >= cap)
+    double need = x->v.live[r] + t->stash[stage], most = t->saved[stage];
+    if (cap > 0 && x->v.f[stage] - x->v.w[stage] >= cap)
         return 0;
     int returns = x->p->tight && oldest_returns(x, r);
     for (int k = t->first[r]; k < t->first[r + 1]; k++) {
         int s = t->own[k];
-        if (!returns && s > stage && x->f[s] == x->w[s])
+        if (!returns && s > stage && x->v.f[s] == x->v.w[s])
             need += t->stash[s];
         most = most_of(most, t->saved[s]);
     }
@@ -129,136 +79,165 @@ static void better(Choice *best, Choice c)
         *best = c;
 }
 
+static double most_idle(const Synth *x)
+{
+    double most = 0;
+    for (int q = 0; q < x->t->ranks; q++)
+        most = most_of(most, x->v.idle[q]);
+    return most;
+}
+
 /* Does a W go into a gap of this length? */
 static int fills(const Synth *x, int r, double gap, double time)
 {
-    double most = 0;
-    if (gap >= time * (1 - 1e-12) || x->p->patience == 0)
+    if (gap >= time * (1 - 1e-12) || x->p->patience == 0 || x->p->fill)
         return 1;
-    for (int q = 0; q < x->t->ranks; q++)
-        most = most_of(most, x->idle[q]);
-    return x->idle[r] + gap > most + x->p->bubble * time;
+    return x->v.idle[r] + gap > most_idle(x);
+}
+
+/* Does the stage's forward come before its next backward? */
+static int leads(const Synth *x, int stage)
+{
+    const int back = x->v.i[stage];
+    return x->v.f[stage] < x->m && back < x->m &&
+           forward_key(x, stage) < key_of(x, x->p->key_i, stage, back);
+}
+
+/* A forward comes a backward later if the next stage, which has two in store, does not need it by
+   then, or has put off its own. */
+static void put_off(Synth *x, int stage, double now)
+{
+    const SynthTask *t = x->t;
+    const SynthState *v = &x->v;
+    const int next = stage + 1, back = v->i[stage];
+    if (next == t->stages || back == 0 || !leads(x, stage))
+        return;
+    if (x->behind[stage] < x->behind[next]) {
+        x->behind[stage]++;
+        return;
+    }
+    const int edge = sched_graph_edge(t->g, stage, next);
+    if (v->f[stage] < v->f[next] + 2 || edge < 0)
+        return;
+    double needed = t->away_b[edge], end = now + t->f[stage];
+    needed += v->i[next] > back
+                  ? v->end_i[state_place(t, next, back)]
+                  : v->clock[t->rank_of[next]] + t->i[next] + (leads(x, next) ? t->f[next] : 0);
+    if (!fits(x, t->rank_of[stage], stage))
+        end += t->w[stage];
+    x->behind[stage] += now >= needed ||
+                        (end > needed && v->idle[t->rank_of[stage]] + needed - now <= most_idle(x));
+}
+
+/* What a rank may do: the best of what it can now, and of what it could later, by their keys; W
+   that fills a gap; when the first of what comes later is there. */
+typedef struct {
+    Choice can, will, fill;
+    double soon;
+} Choices;
+
+static void offer(Choices *c, double now, Choice it, int strict)
+{
+    if (it.at <= now)
+        better(&c->can, it);
+    else if (it.at < HUGE_VAL || strict)
+        better(&c->will, it), c->soon = least_of(c->soon, it.at);
+}
+
+static Choices choices(Synth *x, int r, double now, int strict)
+{
+    const SynthTask *t = x->t;
+    const SynthState *v = &x->v;
+    const int back = x->p->whole ? SA_B : SA_I;
+    const Choice none = {.type = SA_IDLE, .at = HUGE_VAL};
+    Choices c = {none, none, none, HUGE_VAL};
+    for (int k = t->first[r]; k < t->first[r + 1]; k++) {
+        int s = t->own[k], weights = v->w[s] < v->i[s];
+        if (x->p->spare)
+            put_off(x, s, now);
+        if (v->i[s] < v->f[s])
+            offer(&c, now,
+                  (Choice){back, s, state_backward(t, v, s), key_of(x, x->p->key_i, s, v->i[s]),
+                           state_time(t, s, back)},
+                  strict);
+        if (v->f[s] < x->m && fits(x, r, s))
+            offer(&c, now, (Choice){SA_F, s, state_forward(t, v, s), forward_key(x, s), t->f[s]},
+                  strict);
+        else if (v->f[s] < x->m && weights && x->p->room)
+            better(&c.can, (Choice){SA_W, s, now, forward_key(x, s), t->w[s]});
+        if (weights)
+            better(&c.fill, (Choice){SA_W, s, now, key_of(x, x->p->key_w, s, v->w[s]), t->w[s]});
+    }
+    return c;
 }
 
 static int decide(Synth *x, int r, double now, Choice *chosen, double *wake)
 {
-    const SynthTask *t = x->t;
-    Choice can = {.type = SA_IDLE}, will = {.type = SA_IDLE}, fill = {.type = SA_IDLE};
-    double soon = HUGE_VAL;
-    int strict = x->p->patience == HUGE_VAL;
-    for (int k = t->first[r]; k < t->first[r + 1]; k++) {
-        int s = t->own[k];
-        if (x->i[s] < x->f[s]) {
-            double at = backward_at(x, s);
-            Choice c = {x->p->whole ? SA_B : SA_I, s, at, *of(x->p->key_i, x, s, x->i[s]),
-                        x->p->whole ? t->b[s] : t->i[s]};
-            if (at <= now)
-                better(&can, c);
-            else if (at < HUGE_VAL || strict)
-                better(&will, c), soon = least_of(soon, at);
-        }
-        if (x->f[s] < x->m && fits(x, r, s)) {
-            double at = forward_at(x, s);
-            Choice c = {SA_F, s, at, *of(x->p->key_f, x, s, x->f[s]), t->f[s]};
-            if (at <= now)
-                better(&can, c);
-            else if (at < HUGE_VAL || strict)
-                better(&will, c), soon = least_of(soon, at);
-        }
-        if (x->w[s] < x->i[s])
-            better(&fill, (Choice){SA_W, s, now, *of(x->p->key_w, x, s, x->w[s]), t->w[s]});
+    const int strict = x->p->patience == HUGE_VAL;
+    Choices c = choices(x, r, now, strict);
+    const int idle = c.can.type == SA_IDLE, filled = c.fill.type != SA_IDLE;
+    double gap = c.soon - now;
+    if (filled && (idle ? strict && c.fill.key < c.will.key : c.fill.key < c.can.key))
+        c.can = c.fill;
+    if (c.can.type != SA_IDLE && c.will.type != SA_IDLE && c.will.key < c.can.key &&
+        (strict || c.will.at - now < x->p->patience * c.can.time)) {
+        c.soon = c.will.at;
+        /* no sooner, if all take the same */
+        gap = c.will.at < HUGE_VAL ? c.will.at - now : c.will.time;
+        c.can.type = SA_IDLE;
     }
-    double gap = soon - now;
-    if (fill.type != SA_IDLE && ((can.type != SA_IDLE && fill.key < can.key) ||
-                                 (can.type == SA_IDLE && strict && fill.key < will.key)))
-        can = fill;
-    if (can.type != SA_IDLE && will.type != SA_IDLE && will.key < can.key &&
-        (strict || will.at - now < x->p->patience * can.time)) {
-        soon = will.at;
-        gap = will.at < HUGE_VAL ? will.at - now : will.time; /* no sooner, if all take the same */
-        can.type = SA_IDLE;
-    }
-    if (can.type == SA_IDLE && fill.type != SA_IDLE && fills(x, r, gap, fill.time))
-        can = fill;
-    *wake = soon;
-    *chosen = can;
-    return can.type != SA_IDLE;
-}
-
-static void wake_up(Synth *x, int stage, double at)
-{
-    int r = x->t->rank_of[stage];
-    at = most_of(x->clock[r], at);
-    if (at < x->at[r])
-        set_at(x, r, at);
-}
-
-static void carry_out(Synth *x, int r, double now, const Choice *c)
-{
-    const SynthTask *t = x->t;
-    const SchedGraph *g = t->g;
-    int s = c->stage, mb = c->type == SA_F ? x->f[s] : c->type == SA_W ? x->w[s] : x->i[s];
-    double end = now + c->time;
-    if (x->rows)
-        sched_push(&x->rows[r], sched_act(c->type, s, mb));
-    if (x->first[r] < 0)
-        x->first[r] = now;
-    else
-        x->idle[r] += now - x->clock[r];
-    x->clock[r] = end;
-    set_at(x, r, end);
-    if (c->type == SA_F) {
-        x->f[s]++;
-        x->live[r] += t->stash[s];
-        *of(x->end_f, x, s, mb) = end;
-        for (int k = g->out_first[s]; k < g->out_first[s + 1]; k++)
-            wake_up(x, g->edge[k].to, end + t->away_f[k]);
-    } else if (c->type == SA_W) {
-        x->w[s]++;
-        x->live[r] -= t->late[s] + t->saved[s];
-    } else {
-        x->i[s]++;
-        x->w[s] += c->type == SA_B;
-        x->live[r] -= c->type == SA_B ? t->stash[s] : t->stash[s] - t->late[s] - t->saved[s];
-        *of(x->end_i, x, s, mb) = end;
-        for (int k = g->in_first[s]; k < g->in_first[s + 1]; k++)
-            wake_up(x, g->edge[g->in[k]].from, end + t->away_b[g->in[k]]);
-    }
+    if (c.can.type == SA_IDLE && filled && fills(x, r, gap, c.fill.time))
+        c.can = c.fill;
+    *wake = c.soon;
+    *chosen = c.can;
+    return c.can.type != SA_IDLE;
 }
 
 /* Will a rank end too late, with what it has idled and what it has to do? */
 static int too_late(const Synth *x, int r, const SynthStop *stop)
 {
-    double end = x->idle[r] + (x->p->whole ? x->t->work_whole : x->t->work)[r];
-    return (stop->span ? end : x->first[r] + end) > stop->most * (1 + 1e-9);
+    double end = x->v.idle[r] + (x->p->whole ? x->t->work_whole : x->t->work)[r];
+    return (stop->span ? end : x->v.first[r] + end) > stop->most * (1 + 1e-9);
+}
+
+/* The rank that decides first, the lower one of equals. */
+static int soonest(const Synth *x)
+{
+    int r = 0;
+    for (int q = 1; q < x->t->ranks; q++)
+        r = x->v.at[q] < x->v.at[r] ? q : r;
+    return r;
 }
 
 static int run(Synth *x, SynthStop *stop, SynthScore *score)
 {
     const SynthTask *t = x->t;
+    SynthState *v = &x->v;
     for (;;) {
-        int r = x->soonest[1];
+        int r = soonest(x);
         Choice c;
-        double wake, now = x->at[r];
+        double wake, now = v->at[r];
         if (!(now < HUGE_VAL))
             break;
         stop->looked++;
-        if (decide(x, r, now, &c, &wake)) {
-            carry_out(x, r, now, &c);
-            if (too_late(x, r, stop))
-                return 0;
-        } else {
-            set_at(x, r, wake);
+        if (!decide(x, r, now, &c, &wake)) {
+            v->at[r] = wake;
+            continue;
         }
+        int mb = state_take(t, v, c.stage, c.type, now);
+        if (x->rows)
+            sched_push(&x->rows[r], sched_act(c.type, c.stage, mb));
+        if (too_late(x, r, stop))
+            return 0;
     }
     *score = (SynthScore){0, 0, 0};
     for (int s = 0; s < t->stages; s++)
-        if (x->w[s] < x->m)
+        if (v->w[s] < x->m)
             return 0;
     for (int r = 0; r < t->ranks; r++) {
-        score->makespan = most_of(score->makespan, x->clock[r]);
-        score->span = most_of(score->span, x->clock[r] - x->first[r]);
-        score->sum += x->clock[r] - x->first[r];
+        score->makespan = most_of(score->makespan, v->clock[r]);
+        score->span = most_of(score->span, v->clock[r] - v->first[r]);
+        score->sum += v->clock[r] - v->first[r];
     }
     return 1;
 }
@@ -267,40 +246,15 @@ int synth_run(const SynthTask *t, const SynthPolicy *p, SynthStop *stop, SynthSc
               SchedRow *rows)
 {
     SynthStop none = {.most = HUGE_VAL};
-    size_t S = (size_t)t->stages, P = (size_t)t->ranks, n = S * (size_t)t->microbatches, L = 1;
-    while (L < P)
-        L *= 2;
-    int *counts = calloc(3 * S + 2 * L, sizeof *counts);
-    double *times = calloc(2 * n + 4 * P + L, sizeof *times);
+    Synth x = {.t = t, .p = p, .m = t->microbatches, .rows = rows};
+    void *memory = malloc(state_size(t));
     int good = 0;
-    if (counts && times) {
-        Synth x = {.t = t,
-                   .p = p,
-                   .m = t->microbatches,
-                   .rows = rows,
-                   .f = counts,
-                   .i = counts + S,
-                   .w = counts + 2 * S,
-                   .soonest = counts + 3 * S,
-                   .leaves = (int)L,
-                   .end_f = times,
-                   .end_i = times + n,
-                   .clock = times + 2 * n};
-        x.live = x.clock + P;
-        x.idle = x.live + P;
-        x.first = x.idle + P;
-        x.at = x.first + P;
-        for (size_t r = 0; r < L; r++) {
-            x.soonest[L + r] = (int)r;
-            x.at[r] = r < P ? 0 : HUGE_VAL;
-        }
-        for (size_t k = L - 1; k > 0; k--)
-            x.soonest[k] = x.soonest[2 * k]; /* all begin at 0 */
-        for (size_t r = 0; r < P; r++)
-            x.first[r] = -1;
+    x.behind = calloc((size_t)t->stages, sizeof *x.behind);
+    if (memory && x.behind) {
+        x.v = state_begin(t, memory);
         good = run(&x, stop ? stop : &none, score);
     }
-    free(counts);
-    free(times);
+    free(memory);
+    free(x.behind);
     return good;
 }

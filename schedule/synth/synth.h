@@ -1,15 +1,15 @@
 /*
  * synth.h - schedules made to measure: a list scheduler with a policy, the search for the best
- * policy, a beam of partial schedules, and the zero-bubble heuristic.
+ * policy, a beam of partial schedules where there is little to schedule, and the V family.
  *
  * Each is for what the others do not reach.  Of 83 problems (2 to 8 ranks, 1 to 3 chunks, 4 to 64
  * microbatches, no limit of memory, 1f1b's and half of it; equal costs and unequal ones):
  *
- *     search.c, synth.c   without them 16 of 83 are more than 1 % longer, up to 8 %, and 3 have none
- *     beam.c              without it 4 are, up to 6 %: small ones under tight memory
- *     greedy.c            without it none is; but 32 ranks with 96 to 256 microbatches idle for 1 to
- *                         2.4 % more of a step, since a search has no time for so many decisions
- *     v_block.c           makes v-half, v-min and v:K, which have names
+ *     search.c     without it 16 of 83 are more than 1 % longer, up to 8 %, and 3 have none
+ *     pattern.c    where it begins; with 32 ranks and 96 to 256 microbatches all that it has time
+ *                  for: the warm-up that times ask for is 1 to 2.4 % of a step there
+ *     beam.c       without it 4 are longer, up to 6 %: small ones under tight memory
+ *     v_block.c    makes v-half, v-min and v:K, which have names
  */
 #ifndef PP_SCHEDULE_SYNTH_H
 #define PP_SCHEDULE_SYNTH_H
@@ -40,11 +40,12 @@ typedef struct SynthPolicy {
     double *key_f, *key_i, *key_w; /* per (stage, microbatch) */
     int *cap;                      /* per stage: microbatches between F and W; 0: any number */
     double patience;
-    double bubble; /* W fills a gap shorter than itself, if the rank idled so much less than
-                      the idlest one: times W */
-    int tight;     /* the last of the memory may go to a forward when the oldest microbatch
-                      leaves without asking for more */
-    int whole;     /* the backward undivided */
+    int fill;  /* W fills a gap shorter than itself; 0: if the rank, with it, idles most */
+    int tight; /* the last of the memory may go to a forward when the oldest microbatch
+                  leaves without asking for more */
+    int room;  /* a forward that comes next and does not fit has W make room for it at once */
+    int spare; /* a forward comes a period later while the next stage does not need it */
+    int whole; /* the backward undivided */
 } SynthPolicy;
 
 typedef struct SynthScore {
@@ -78,17 +79,22 @@ int synth_replay(const SynthTask *t, const Schedule *s, SynthPolicy *p);
 enum { SYNTH_V_WORK = 32 << 20 };
 int synth_v(int ranks, int microbatches, int chunks, int64_t work, SchedRow *rows);
 
-/* ---- greedy.c: rows of the zero-bubble heuristic, of one stage a rank, with the shortest span; 0:
-   no memory, or none fits ---- */
-int synth_greedy(const SynthTask *t, SchedRow *rows);
-
 /* ---- beam.c: the best schedule that a beam search finds which ends, or whose longest span is,
    before `best`; 0: none, or no memory ---- */
 int synth_beam(const SynthTask *t, int span, int whole, double best, int64_t work, SchedRow *rows);
 
-/* ---- search.c ---- */
-void synth_policy_free(SynthPolicy *p);
+/* ---- pattern.c: policy number so much, of those that are known, then drawn; all but `whole`.  0:
+   it is not for this task, or no memory ---- */
+enum { SYNTH_KNOWN = 18 };
+int synth_pattern(const SynthTask *t, int number, uint64_t *random, SynthPolicy *p);
+uint32_t synth_draw(uint64_t *random, uint32_t n); /* the next number, below n */
+/* More than any key. */
+static inline double synth_far(const SynthTask *t)
+{
+    return 1024 * t->period * (t->microbatches + t->stages);
+}
 
+/* ---- search.c ---- */
 /* The best schedule that a search finds by span or makespan, with so many decisions looked at and
    from these on; whole: its backwards are undivided.  0: none is found that fits, or no memory. */
 int synth_search(const SynthTask *t, int span, int whole, int64_t work, const Schedule *const *seed,
