@@ -10,26 +10,11 @@
 
 /* ---- what a cut costs ------------------------------------------------------------------------ */
 
-static bool is_before(const void *where, uint32_t group)
-{
-    const uint32_t *first = where;
-    return group < *first;
-}
-
-/* The load of groups [first, end), to which *first stands in where. */
-static Load load_at(const Dag *d, uint32_t *first, Arena *a)
-{
-    Load l = load_new(d, a);
-    l.earlier = is_before;
-    l.where = first;
-    return l;
-}
-
 static void found_measure(const Dag *d, Found *f, Arena *a)
 {
     Arena *scratch = arena_within(a);
     uint32_t first = 0;
-    Load load = load_at(d, &first, scratch);
+    Load load = load_new(d, &first, scratch);
     f->slowest = f->sum = 0;
     f->border = 0;
     f->fits = true;
@@ -115,7 +100,7 @@ Found chain_first(const Dag *d, Arena *a)
     Found f = {.end = arena_array(a, uint32_t, k + 1)};
     Arena *scratch = arena_within(a);
     Prefixes x = {.d = d, .end = f.end};
-    x.load = load_at(d, &x.first, scratch);
+    x.load = load_new(d, &x.first, scratch);
     x.left = arena_array(scratch, Ticks, d->n + 1);
     x.right = arena_array(scratch, Ticks, d->n + 1);
     x.fits = arena_array(scratch, bool, d->n + 1);
@@ -265,7 +250,7 @@ static Found search(const Dag *d, Ticks cap, bool sum, Arena *a)
     const size_t cells = find_places(&s);
     s.best = arena_array(scratch, Ticks, cells + 1);
     s.from = arena_array(scratch, uint32_t, cells + 1);
-    s.load = load_at(d, &s.base, scratch);
+    s.load = load_new(d, &s.base, scratch);
     for (size_t i = 0; i < cells; i++)
         s.best[i] = TICKS_MOST;
     s.best[0] = 0; /* no stage before the first group */
@@ -284,7 +269,7 @@ static Ticks least_slowest(const Dag *d, Ticks cap, Arena *a)
     Arena *scratch = arena_within(a);
     Ticks *best = arena_array(scratch, Ticks, d->n + 1), even = d->total / d->p->stages, alone = 0;
     uint32_t base, to;
-    Load load = load_at(d, &base, scratch);
+    Load load = load_new(d, &base, scratch);
     for (base = 0; base < d->n; base++) {
         load_add(&load, base);
         alone = larger_ticks(alone, load_ticks(&load));

@@ -68,12 +68,11 @@ typedef struct Load {
     bool *made;
     uint32_t *param; /* by parameter: readers in the set */
     bool *owned;     /* by parameter: it was the first stage to read it */
-    /* is the group in an earlier stage? */
-    bool (*earlier)(const void *where, uint32_t group);
-    const void *where;
+    const uint32_t *first; /* groups before it are in earlier stages */
 } Load;
 
-Load load_new(const Dag *d, Arena *a);
+/* Of groups from *first on. */
+Load load_new(const Dag *d, const uint32_t *first, Arena *a);
 void load_add(Load *l, uint32_t group);
 void load_remove(Load *l, uint32_t group);
 static inline Ticks load_ticks(const Load *l) { return l->time + l->link; }

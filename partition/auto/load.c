@@ -7,9 +7,9 @@
  */
 #include "dag.h"
 
-Load load_new(const Dag *d, Arena *a)
+Load load_new(const Dag *d, const uint32_t *first, Arena *a)
 {
-    Load l = {.d = d};
+    Load l = {.d = d, .first = first};
     l.readers = arena_array(a, uint32_t, d->values + 1);
     l.keepers = arena_array(a, uint32_t, d->values + 1);
     l.before = arena_array(a, uint32_t, d->values + 1);
@@ -32,8 +32,8 @@ static uint32_t read_before(const Load *l, uint32_t v)
 {
     const Ids *read = &l->d->value[v].handed;
     uint32_t n = 0;
-    for (uint32_t i = 0; i < read->n && l->earlier; i++)
-        n += l->earlier(l->where, read->at[i]);
+    for (uint32_t i = 0; i < read->n; i++)
+        n += read->at[i] < *l->first;
     return n;
 }
 
@@ -45,8 +45,8 @@ static void read_params(Load *l, const Group *x)
         if (l->param[k]++ > 0)
             continue;
         bool owned = true;
-        for (uint32_t j = 0; j < p->read.n && owned && l->earlier; j++)
-            owned = !l->earlier(l->where, p->read.at[j]);
+        for (uint32_t j = 0; j < p->read.n && owned; j++)
+            owned = p->read.at[j] >= *l->first;
         l->owned[k] = owned;
         l->params += p->held + (owned ? p->owned : 0);
         l->link += owned ? 0 : p->in;
