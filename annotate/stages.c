@@ -147,5 +147,5 @@ Annotations annotate_stages(const Graph *g, const uint32_t *stage_of, uint32_t s
         ;
     to_makers(m, stage);
     leave_out(m, stages, stage);
-    return (Annotations){stages, stage};
+    return (Annotations){.stages = stages, .stage = stage, .tensor = 1, .chunks = 1};
 }

@@ -15,6 +15,7 @@
 #include "autodiff/export/onnx_fields.h"
 #include "autodiff/export/outside.h"
 #include "frontend/onnx/onnx.h"
+#include "specs.h"
 
 static const char configuration[] = "ppsplit";
 
@@ -22,6 +23,7 @@ typedef struct {
     Arena *a;
     const Model *m;
     const Annotations *what;
+    const Specs *specs;
     VEC(PbSpan) piece; /* of the file to be */
     uint64_t n;
     uint32_t annotated;
@@ -43,6 +45,7 @@ static void put_entry(File *f, PbMessage *node, uint32_t i)
     if (f->what->stage[i] == NONE)
         return;
     pb_put_string(&e, ENTRY_ID, configuration);
+    specs_put(f->specs, &e, i);
     pb_put_int(&e, ENTRY_STAGE, f->what->stage[i]);
     pb_put_message(node, NODE_DEVICES, &e);
     f->annotated++;
@@ -97,7 +100,7 @@ static void add_model(File *f)
         else if (k.number != MODEL_IR && k.number != MODEL_CONFIGURATION)
             add_field(f, &k);
     pb_put_string(&devices, DEVICES_NAME, configuration);
-    pb_put_int(&devices, DEVICES_COUNT, f->what->stages);
+    pb_put_int(&devices, DEVICES_COUNT, (int64_t)f->what->stages * f->what->tensor);
     pb_put_message(&list, MODEL_CONFIGURATION, &devices);
     add(f, list.at, list.n);
 }
@@ -171,6 +174,7 @@ uint32_t annotate_write(const Graph *g, const Annotations *what, const char *pat
     File f = {.a = g->arena, .m = g->model.at[0], .what = what};
     Target t = {&f, arena_printf(g->arena, "%s.tmp", path), path};
     check_place(&f, path);
+    f.specs = specs_open(f.a, f.m, what);
     add_model(&f);
     onnx_check_size(path, f.n);
     int code = diag_run(write_file, &t);

@@ -113,12 +113,11 @@ static int opset_of(const Model *m, const Frame *f, const char *domain)
     return v ? v : opset_in(m->proto->n_opset_import, m->proto->opset_import, domain);
 }
 
-static int stage_annotation(const Onnx__NodeProto *p)
+static int stage_annotation(const Model *m, const Onnx__NodeProto *p)
 {
-    for (size_t i = 0; i < p->n_device_configurations; i++)
-        if (p->device_configurations[i]->has_pipeline_stage &&
-            p->device_configurations[i]->pipeline_stage >= 0)
-            return p->device_configurations[i]->pipeline_stage;
+    const Onnx__NodeDeviceConfigurationProto *e = node_devices(m, p);
+    if (e && e->has_pipeline_stage && e->pipeline_stage >= 0)
+        return e->pipeline_stage;
     for (size_t i = 0; i < p->n_attribute; i++)
         if (p->attribute[i]->has_i && !strcmp(text(p->attribute[i]->name), "pipeline_stage") &&
             p->attribute[i]->i >= 0 && p->attribute[i]->i < 1 << 20)
@@ -161,7 +160,7 @@ static RawNode *raw_node(Model *m, Frame *f, const Onnx__NodeProto *p, uint32_t 
         .bias = NONE,
         .index = site ? site->index : index,
         .inlined = site != NULL,
-        .pipeline_stage = stage_annotation(p),
+        .pipeline_stage = stage_annotation(m, p),
         .call_scope = f->scope,
         .nin = (uint32_t)p->n_input,
         .nout = (uint32_t)p->n_output,

@@ -12,6 +12,17 @@ const char *metadata_get(size_t n, Onnx__StringStringEntryProto **entry, const c
     return NULL;
 }
 
+const Onnx__NodeDeviceConfigurationProto *node_devices(const Model *m, const Onnx__NodeProto *n)
+{
+    const char *first = m->proto->n_configuration ? m->proto->configuration[0]->name : NULL;
+    for (size_t i = 0; i < n->n_device_configurations; i++) {
+        const char *id = n->device_configurations[i]->configuration_id;
+        if (!first || !id || !strcmp(id, first))
+            return n->device_configurations[i];
+    }
+    return NULL;
+}
+
 const Onnx__AttributeProto *raw_attr(const RawNode *n, const char *name)
 {
     for (uint32_t i = 0; i < n->nattr; i++)

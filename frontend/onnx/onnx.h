@@ -143,6 +143,8 @@ Tensor tensor_widen(Arena *a, const RawTensor *t, Where w);
 
 /* ---- node.c ---------------------------------------------------------------------------------- */
 
+/* Its entry for the model's first configuration; NULL: it has none */
+const Onnx__NodeDeviceConfigurationProto *node_devices(const Model *m, const Onnx__NodeProto *n);
 const char *metadata_get(size_t n, Onnx__StringStringEntryProto **entry, const char *key);
 /* NULL when absent */
 const Onnx__AttributeProto *raw_attr(const RawNode *n, const char *name);

@@ -1,0 +1,163 @@
+/*
+ * specs.c - places along the tensor axis as sharding specs.
+ *
+ * In: the plan of a graph, the tensors of the model's file.  Out: a ShardingSpecProto for each
+ * operand, of a parameter where it is kept, of another as the node reads it, and for each result,
+ * as it is made.  A tensor in C chunks is in C shards: member m of stage s is device s * T + m,
+ * named for each of its C / T chunks.  A dimension of g groups is two parts, of which the second is
+ * divided. What is whole, or a sum over the members when it has been added up, is on all devices of
+ * the stage.
+ */
+#include <string.h>
+
+#include "autodiff/export/onnx_fields.h"
+#include "specs.h"
+
+struct Specs {
+    const Model *m;
+    const Annotations *what;
+    Ids *core;    /* by node of the file: its nodes in the graph */
+    StrMap param; /* an initializer's name -> its parameter */
+};
+
+Specs *specs_open(Arena *a, const Model *m, const Annotations *what)
+{
+    Specs *s = arena_new_of(a, Specs);
+    const Graph *g = what->whole;
+    *s = (Specs){m, what, arena_array(a, Ids, m->graph->n_node + 1), {.arena = a}};
+    for (NodeId n = 0; what->chunks > 1 && n < g->node.n; n++) {
+        uint32_t origin = g->node.at[n].origin, at = origin ? g->origin.at[origin].index : NONE;
+        if (at < m->graph->n_node)
+            vec_push(a, &s->core[at], n);
+    }
+    for (uint32_t p = 0; what->chunks > 1 && p < g->param.n; p++)
+        if (g->param.at[p].initializer) {
+            uint32_t *slot = strmap_at(&s->param, g->param.at[p].initializer);
+            *slot = *slot == NONE ? p : *slot;
+        }
+    return s;
+}
+
+/* ---- where a tensor lies ---- */
+
+typedef struct {
+    Place at;
+    Shape shape;
+} Lies;
+
+/* As the file has it, whose two dims may be exchanged. */
+static bool param_lies(const Specs *s, uint32_t p, Lies *out)
+{
+    const Param *q = &s->what->whole->param.at[p];
+    uint32_t init = strmap_get(&s->m->init_index, q->initializer);
+    const Shape *file = init == NONE ? NULL : &s->m->init.at[init].shape;
+    Shape shape = q->shape;
+    *out = (Lies){s->what->param[p], shape};
+    if (q->transposed) {
+        out->shape.d[0] = shape.d[1];
+        out->shape.d[1] = shape.d[0];
+        out->at.dim = out->at.dim >= 0 ? 1 - out->at.dim : out->at.dim;
+    }
+    return file && file->rank == shape.rank &&
+           !memcmp(file->d, out->shape.d, (size_t)file->rank * sizeof file->d[0]);
+}
+
+static bool made_lies(const Specs *s, const char *tensor, Lies *out)
+{
+    const Graph *g = s->what->whole;
+    ValueId v = strmap_get(&g->by_name, tensor);
+    if (v == NONE || val(g, v)->kind == V_CONST)
+        return false;
+    *out = (Lies){s->what->made[v], val(g, v)->shape};
+    return true;
+}
+
+/* As the node's parts read it, if they agree. */
+static bool read_lies(const Specs *s, uint32_t node, const char *tensor, Lies *out)
+{
+    const Graph *g = s->what->whole;
+    uint32_t p = strmap_get(&s->param, tensor), found = 0;
+    ValueId v = strmap_get(&g->by_name, tensor);
+    if (p != NONE)
+        return param_lies(s, p, out);
+    for (uint32_t k = 0; v != NONE && k < s->core[node].n; k++) {
+        NodeId id = s->core[node].at[k];
+        const SpreadWay *way = s->what->way[id];
+        for (uint32_t i = 0; i < g->node.at[id].nin; i++) {
+            Place at = way ? way->in[i] : (Place){PLACE_R, 1};
+            if (g->node.at[id].in[i] != v)
+                continue;
+            if (found++ && !place_is(out->at, at))
+                return false;
+            *out = (Lies){at, val(g, v)->shape};
+        }
+    }
+    return found || made_lies(s, tensor, out);
+}
+
+/* ---- the message ---- */
+
+static void put_part(PbMessage *dim, int64_t size, int64_t shards)
+{
+    PbMessage part = {.a = dim->a};
+    if (size)
+        pb_put_int(&part, PART_SIZE, size);
+    pb_put_int(&part, PART_SHARDS, shards);
+    pb_put_message(dim, SHARDED_PART, &part);
+}
+
+static void put_divided(PbMessage *spec, const Annotations *w, const Lies *lies, int64_t first)
+{
+    PbMessage dim = {.a = spec->a};
+    Place at = lies->at;
+    for (int c = 0; c < w->chunks; c++)
+        pb_put_int(spec, SPEC_DEVICE, first + c / (w->chunks / w->tensor));
+    pb_put_int(&dim, SHARDED_AXIS, at.dim);
+    if (at.groups > 1)
+        put_part(&dim, at.groups, 1);
+    put_part(&dim, at.groups > 1 ? lies->shape.d[at.dim] / at.groups : 0, w->chunks);
+    pb_put_message(spec, SPEC_DIM, &dim);
+}
+
+static void put_whole(PbMessage *spec, const Annotations *w, int64_t first)
+{
+    PbMessage group = {.a = spec->a};
+    pb_put_int(spec, SPEC_DEVICE, w->tensor > 1 ? -1 : first);
+    if (w->tensor == 1)
+        return;
+    pb_put_int(&group, GROUP_KEY, -1);
+    for (int k = 0; k < w->tensor; k++)
+        pb_put_int(&group, GROUP_DEVICE, first + k);
+    pb_put_message(spec, SPEC_GROUP, &group);
+}
+
+static void put_spec(const Specs *s, PbMessage *entry, uint32_t node, const char *tensor,
+                     const Lies *lies)
+{
+    PbMessage spec = {.a = entry->a};
+    int64_t first = (int64_t)s->what->stage[node] * s->what->tensor;
+    pb_put_string(&spec, SPEC_TENSOR, tensor);
+    if (lies->at.dim >= 0)
+        put_divided(&spec, s->what, lies, first);
+    else
+        put_whole(&spec, s->what, first);
+    pb_put_message(entry, ENTRY_SPEC, &spec);
+}
+
+void specs_put(const Specs *s, PbMessage *entry, uint32_t node)
+{
+    const Onnx__NodeProto *n = s->m->graph->node[node];
+    Lies lies;
+    if (s->what->chunks < 2)
+        return;
+    for (size_t i = 0; i < n->n_input; i++) {
+        bool before = false;
+        for (size_t k = 0; k < i; k++)
+            before |= n->input[k] && n->input[i] && !strcmp(n->input[k], n->input[i]);
+        if (!before && n->input[i] && *n->input[i] && read_lies(s, node, n->input[i], &lies))
+            put_spec(s, entry, node, n->input[i], &lies);
+    }
+    for (size_t i = 0; i < n->n_output; i++)
+        if (n->output[i] && *n->output[i] && made_lies(s, n->output[i], &lies))
+            put_spec(s, entry, node, n->output[i], &lies);
+}

@@ -1,0 +1,165 @@
+/*
+ * sharding.c - what the file's sharding specs (ONNX's NodeProto.device_configurations) say of the
+ * tensor axis.
+ *
+ * In: the nodes of the file, the graph made of them.  Out: Graph.shard: where a parameter is to
+ * lie, as a node that reads it says, and where another value lies as its node makes it; how many
+ * members and chunks there are.  A spec that divides one axis, or one part of it behind groups that
+ * are whole, with each shard on one device and as many neighbouring shards on each device, is one
+ * of the tensor axis, and so is one that divides nothing.  Others are ignored, which is said once.
+ */
+#include "driver.h"
+
+#include <string.h>
+
+typedef struct {
+    Graph *g;
+    const Model *m;
+    StrMap param; /* an initializer's name -> its first parameter */
+    uint32_t ignored;
+    Where first; /* node of the first that is */
+    const char *tensor;
+} Reading;
+
+typedef struct {
+    int64_t axis, groups;
+    int members, chunks;
+} Division;
+
+/* Devices in runs of one length, each another device. */
+static bool read_devices(const Onnx__ShardingSpecProto *s, Division *d)
+{
+    enum { MOST = 4096 };
+    size_t n = s->n_device, run = 1;
+    while (run < n && s->device[run] == s->device[0])
+        run++;
+    if (n == 0 || n > MOST || n % run)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        if (s->device[i] < 0 || s->device[i] != s->device[i / run * run])
+            return false;
+        for (size_t k = 0; i % run == 0 && k < i; k += run)
+            if (s->device[k] == s->device[i])
+                return false;
+    }
+    d->members = (int)(n / run);
+    d->chunks = (int)n;
+    return true;
+}
+
+/* The axis that is divided; -1: none is.  False: no spec of the tensor axis. */
+static bool read_division(const Onnx__ShardingSpecProto *s, Division *d)
+{
+    *d = (Division){.axis = -1, .groups = 1};
+    for (size_t i = 0; i < s->n_sharded_dim; i++) {
+        const Onnx__ShardedDimProto *a = s->sharded_dim[i];
+        for (size_t k = 0; k < a->n_simple_sharding; k++) {
+            const Onnx__SimpleShardedDimProto *p = a->simple_sharding[k];
+            const Onnx__SimpleShardedDimProto *before = k ? a->simple_sharding[0] : NULL;
+            if (p->num_shards == 1)
+                continue;
+            if (d->chunks || k > 1 || p->num_shards < 1 || p->num_shards != (int64_t)s->n_device ||
+                (before && before->dim_value < 1))
+                return false;
+            d->axis = a->axis;
+            d->groups = before ? before->dim_value : 1;
+            if (!read_devices(s, d))
+                return false;
+        }
+    }
+    return true;
+}
+
+static void ignore(Reading *r, uint32_t node, const char *tensor)
+{
+    const Onnx__NodeProto *n = r->m->graph->node[node];
+    if (r->ignored++)
+        return;
+    r->first = (Where){r->m->path, "node", node, n->name, n->op_type, -1};
+    r->tensor = tensor;
+}
+
+/* All specs that divide something are of one axis, among whose members the devices are divided. */
+static void same_axis(Reading *r, const char *tensor, const Division *d)
+{
+    Graph *g = r->g;
+    int32_t devices = r->m->proto->n_configuration ? r->m->proto->configuration[0]->num_devices : 0;
+    if (!d->chunks || (g->shard_members == d->members && g->shard_chunks == d->chunks))
+        return;
+    if (g->shard_chunks && !g->shard_unlike)
+        g->shard_unlike =
+            arena_printf(g->arena, "'%s' is in %d shards on %d devices, others are in %d on %d",
+                         diag_escape(g->arena, tensor), d->chunks, d->members, g->shard_chunks,
+                         g->shard_members);
+    if (devices % d->members && !g->shard_unlike)
+        g->shard_unlike = arena_printf(g->arena, "'%s' is on %d devices, the configuration has %d",
+                                       diag_escape(g->arena, tensor), d->members, devices);
+    g->shard_members = d->members;
+    g->shard_chunks = d->chunks;
+}
+
+/* false: another spec of it says something else */
+static bool ask(Graph *g, uint32_t param, ValueId value, const Division *d, int rank, bool turned)
+{
+    int dim = (int)(d->axis < 0 && d->chunks ? d->axis + rank : d->axis);
+    ShardAsked new = {param, value, turned && dim >= 0 ? 1 - dim : dim, d->groups};
+    if (dim >= rank || dim < -1 || (d->chunks && dim < 0))
+        return false;
+    for (uint32_t i = 0; i < g->shard.n; i++) {
+        const ShardAsked *old = &g->shard.at[i];
+        if (old->param == param && old->value == value)
+            return old->dim == new.dim && old->groups == new.groups;
+    }
+    vec_push(g->arena, &g->shard, new);
+    return true;
+}
+
+/* Every parameter of which the file has this initializer; false: there is none. */
+static bool ask_params(Reading *r, const char *tensor, const Division *d, bool *good)
+{
+    Graph *g = r->g;
+    uint32_t first = strmap_get(&r->param, tensor);
+    for (uint32_t p = first; first != NONE && p < g->param.n; p++) {
+        const Param *q = &g->param.at[p];
+        if (q->initializer && !strcmp(q->initializer, tensor))
+            *good &= ask(g, p, NONE, d, q->shape.rank, q->transposed);
+    }
+    return first != NONE;
+}
+
+static void read_spec(Reading *r, uint32_t node, const Onnx__ShardingSpecProto *s)
+{
+    const Onnx__NodeProto *n = r->m->graph->node[node];
+    const char *tensor = s->tensor_name ? s->tensor_name : "";
+    Division d;
+    bool good = read_division(s, &d), made = false;
+    if (good)
+        same_axis(r, tensor, &d);
+    for (size_t k = 0; k < n->n_output; k++)
+        made |= n->output[k] && !strcmp(n->output[k], tensor);
+    if (good && !ask_params(r, tensor, &d, &good) && made) {
+        ValueId v = strmap_get(&r->g->by_name, tensor);
+        good = v == NONE || ask(r->g, NONE, v, &d, val(r->g, v)->shape.rank, false);
+    }
+    if (!good)
+        ignore(r, node, tensor);
+}
+
+void import_sharding(Graph *g, const Model *m)
+{
+    Reading r = {.g = g, .m = m, .param.arena = arena_within(g->arena)};
+    for (uint32_t p = g->param.n; p-- > 0;)
+        if (g->param.at[p].initializer)
+            *strmap_at(&r.param, g->param.at[p].initializer) = p;
+    for (uint32_t i = 0; i < m->graph->n_node; i++) {
+        const Onnx__NodeDeviceConfigurationProto *e = node_devices(m, m->graph->node[i]);
+        for (size_t k = 0; e && k < e->n_sharding_spec; k++)
+            read_spec(&r, i, e->sharding_spec[k]);
+    }
+    arena_free(r.param.arena);
+    if (r.ignored)
+        diag_warn(r.first,
+                  "%u sharding spec%s ignored, the first of '%s': a tensor is divided along "
+                  "one axis, in shards on one device each, and a parameter in one way",
+                  r.ignored, r.ignored == 1 ? " is" : "s are", r.tensor);
+}
