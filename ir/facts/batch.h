@@ -62,9 +62,8 @@ const char *batch_node_text(const Graph *g, NodeId n);
 const char *batch_mixed_text(const Batch *b, NodeId from, NodeId id);
 bool batch_in_axes(const Attr *a, int dim);
 bool batch_const_int(const Value *v, int64_t i, int64_t *x);
-int batch_reshape(const Shape *in, const Shape *out, int dim, int64_t rows, int64_t *outer);
 int batch_place(const Shape *in, const Shape *out, int dim, int64_t *outer, int choice);
-/* of a Reshape of one row, as batch_reshape */
+/* of a Reshape of one row, as batch_place */
 int batch_one_place(const Batch *b, const Node *n, int64_t *outer);
 
 /* batch_demand.c: can *slot hold the rows in dimension dim?  Tags it, or puts a tagged copy of a
@@ -74,7 +73,7 @@ bool batch_demand_all(Batch *b, Node *n, int dim, int rank);
 
 /* batch_rules.c, batch_index.c: every rule of ops.def's BATCH column is a function rule_f; returns
  * the dimension of the results' rows. */
-#define BATCH(rule, carry, merge, span) int rule_##rule(Batch *b, Node *n);
+#define BATCH(rule, merge, span) int rule_##rule(Batch *b, Node *n);
 #define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, ...) batch
 #include "ir/ops.def"
 #undef BATCH

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "batch.h"
+#include "spread.h"
 
 static void set_want(Batch *b, ValueId v, int dim)
 {
@@ -94,133 +95,6 @@ bool batch_demand_all(Batch *b, Node *n, int dim, int rank)
     return true;
 }
 
-/* ---- one function per carry of ops.def: may the result `out` hold the rows in dimension dim?
- * Passes the demand on ---- */
-
-static const Shape *operand(const Batch *b, const Node *n) { return &val(b->g, n->in[0])->shape; }
-static const Shape *result(const Batch *b, ValueId out) { return &val(b->g, out)->shape; }
-
-static bool carry_never(Batch *b, Node *n, ValueId out, int dim)
-{
-    return (void)b, (void)n, (void)out, (void)dim, false;
-}
-
-static bool carry_all(Batch *b, Node *n, ValueId out, int dim)
-{
-    return batch_demand_all(b, n, dim, result(b, out)->rank);
-}
-
-static bool carry_beside_axis(Batch *b, Node *n, ValueId out, int dim)
-{
-    (void)out;
-    return dim != n->attr.axis && batch_demand(b, &n->in[0], dim);
-}
-
-static bool carry_beside_axes(Batch *b, Node *n, ValueId out, int dim)
-{
-    return dim != n->attr.to_axis && carry_beside_axis(b, n, out, dim);
-}
-
-static bool carry_all_beside_axis(Batch *b, Node *n, ValueId out, int dim)
-{
-    return dim != n->attr.axis && carry_all(b, n, out, dim);
-}
-
-/* Along the rows: each operand is all of them once, as heads that are put in front of the batch. */
-static bool carry_concat(Batch *b, Node *n, ValueId out, int dim)
-{
-    int64_t outer = b->cur, whole = result(b, out)->d[dim] / outer;
-    bool good = n->nin == outer && b->rows > 1;
-    if (dim != n->attr.axis)
-        return carry_all(b, n, out, dim);
-    b->cur = 1;
-    for (uint32_t i = 0; i < n->nin && good; i++)
-        good = val(b->g, n->in[i])->shape.d[dim] == whole && batch_demand(b, &n->in[i], dim);
-    b->cur = outer;
-    return good;
-}
-
-static bool carry_expand(Batch *b, Node *n, ValueId out, int dim)
-{
-    return demand_aligned(b, &n->in[0], dim, result(b, out)->rank);
-}
-
-static bool carry_reshape(Batch *b, Node *n, ValueId out, int dim)
-{
-    int64_t outer = b->cur;
-    int j = batch_reshape(result(b, out), operand(b, n), dim, b->rows, &b->cur);
-    bool good = j >= 0 && batch_demand(b, &n->in[0], j);
-    b->cur = outer;
-    return good;
-}
-
-static bool carry_transpose(Batch *b, Node *n, ValueId out, int dim)
-{
-    (void)out;
-    return batch_demand(b, &n->in[0], (int)n->attr.perm[dim]);
-}
-
-static bool carry_pad(Batch *b, Node *n, ValueId out, int dim)
-{
-    return result(b, out)->d[dim] == operand(b, n)->d[dim] && batch_demand(b, &n->in[0], dim);
-}
-
-static bool carry_slice(Batch *b, Node *n, ValueId out, int dim)
-{
-    return n->attr.step[dim] == 1 && carry_pad(b, n, out, dim);
-}
-
-static bool carry_reduce(Batch *b, Node *n, ValueId out, int dim)
-{
-    (void)out;
-    return !batch_in_axes(&n->attr, dim) && batch_demand(b, &n->in[0], dim);
-}
-
-static bool carry_gather(Batch *b, Node *n, ValueId out, int dim)
-{
-    int axis = (int)n->attr.axis, ri = val(b->g, n->in[1])->shape.rank;
-    (void)out;
-    if (dim < axis)
-        return batch_demand(b, &n->in[0], dim);
-    return dim < axis + ri ? batch_demand(b, &n->in[1], dim - axis)
-                           : batch_demand(b, &n->in[0], dim - ri + 1);
-}
-
-/* The result has the index's dims but its last, then those of the data that no index counts in. */
-static bool carry_gather_nd(Batch *b, Node *n, ValueId out, int dim)
-{
-    const Shape *index = &val(b->g, n->in[1])->shape;
-    int last = index->rank - 1, counted = (int)(n->attr.batch_dims + index->d[last]);
-    (void)out;
-    if (dim >= last)
-        return batch_demand(b, &n->in[0], counted + dim - last);
-    return (dim >= n->attr.batch_dims || batch_demand(b, &n->in[0], dim)) &&
-           batch_demand(b, &n->in[1], dim);
-}
-
-static bool carry_conv(Batch *b, Node *n, ValueId out, int dim)
-{
-    (void)out;
-    return dim == 0 && batch_demand(b, &n->in[0], 0);
-}
-
-static bool carry_matmul(Batch *b, Node *n, ValueId out, int dim)
-{
-    int ra = operand(b, n)->rank, rb = val(b->g, n->in[1])->shape.rank, rank = result(b, out)->rank;
-    if (dim == rank - 2)
-        return batch_demand(b, &n->in[0], ra - 2);
-    if (dim == rank - 1)
-        return batch_demand(b, &n->in[1], rb - 1);
-    return batch_demand_all(b, n, dim, rank);
-}
-
-static bool (*const carry_of[OP_COUNT])(Batch *, Node *, ValueId, int) = {
-#define BATCH(rule, carry, merge, span) carry_##carry
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, ...)           \
-    [OP_##name] = batch,
-#include "ir/ops.def"
-};
-
 /* A constant's rows are put one after the other as they are, so behind something outside them there
  * must be all. */
 static bool demand_const(Batch *b, ValueId *slot, const Value *x, int dim)
@@ -233,10 +107,25 @@ static bool demand_const(Batch *b, ValueId *slot, const Value *x, int dim)
     return true;
 }
 
+/* May what the node makes hold the rows in dimension dim?  The rows lie along an axis of their own, of
+   which each is a chunk (ops.def's SPREAD): a way with such a result says where the operands have
+   them.  Passes the demand on. */
 static bool carries(Batch *b, ValueId v, NodeId maker, int dim)
 {
     Node *n = &b->g->node.at[maker];
-    return carry_of[n->op](b, n, v, dim);
+    int64_t outer = b->cur;
+    Arena *scratch = arena_within(b->scratch);
+    SpreadOf of = {.g = b->g, .chunks = b->rows};
+    SpreadWays ways = {0};
+    spread_ways_at(&of, maker, n->nin + val(b->g, v)->out, (Place){dim, outer}, scratch, &ways);
+    bool good = ways.n > 0 && ways.at[0].moved == 0;
+    for (uint32_t i = 0; i < n->nin && good; i++) {
+        b->cur = ways.at[0].in[i].groups;
+        good = ways.at[0].in[i].dim < 0 || batch_demand(b, &n->in[i], ways.at[0].in[i].dim);
+    }
+    b->cur = outer;
+    arena_free(scratch);
+    return good;
 }
 
 bool batch_demand(Batch *b, ValueId *slot, int dim)

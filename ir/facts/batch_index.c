@@ -7,6 +7,7 @@
  * into a table leaves none.
  */
 #include "batch.h"
+#include "spread.h"
 
 /*
  * What is known of integers: row r has slope * r * each + (lo to hi), and what the data say where
@@ -95,14 +96,14 @@ static Span span_concat(const Graph *g, const Node *n, Entry w, int depth)
 static Span span_reshape(const Graph *g, const Node *n, Entry w, int depth)
 {
     const Shape *s = &val(g, n->out[0])->shape, *in = &val(g, n->in[0])->shape;
-    int64_t outer = 1;
+    Place is;
     if (w.comp > 0 || (w.comp == 0 && s->d[s->rank - 1] != 1))
         return useless;
     w.comp = -1;
     if (w.dim >= 0) {
-        w.dim = batch_reshape(s, in, w.dim, w.rows, &outer);
-        if (w.dim < 0 || outer != 1)
+        if (!place_reshaped(s, in, (Place){w.dim, 1}, w.rows, &is) || is.groups != 1)
             return useless;
+        w.dim = is.dim;
     }
     return span_value(g, n->in[0], w, depth + 1);
 }
@@ -160,7 +161,7 @@ static Span span_arg(const Graph *g, const Node *n, Entry w, int depth)
 }
 
 static Span (*const span_of[OP_COUNT])(const Graph *, const Node *, Entry, int) = {
-#define BATCH(rule, carry, merge, span) span_##span
+#define BATCH(rule, merge, span) span_##span
 #define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, ...)           \
     [OP_##name] = batch,
 #include "ir/ops.def"

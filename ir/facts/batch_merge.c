@@ -217,7 +217,7 @@ static Fate merge_count(const Batch *b, NodeId id, bool rows)
 }
 
 static Fate (*const merge_of[OP_COUNT])(const Batch *, NodeId, bool) = {
-#define BATCH(rule, carry, merge, span) merge_##merge
+#define BATCH(rule, merge, span) merge_##merge
 #define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, ...)           \
     [OP_##name] = batch,
 #include "ir/ops.def"

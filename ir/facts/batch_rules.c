@@ -7,6 +7,7 @@
  * convolution's groups) count the rows.
  */
 #include "batch.h"
+#include "spread.h"
 
 static bool shape_is_one(const Shape *s)
 {
@@ -65,9 +66,14 @@ int rule_expand(Batch *b, Node *n)
 int rule_reshape(Batch *b, Node *n)
 {
     const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->out[0]);
-    int j = b->rows == 1 ? batch_one_place(b, n, &b->cur)
-                         : batch_reshape(&x->shape, &y->shape, x->batch, b->rows, &b->cur);
-    return j >= 0 ? j : batch_fail(b, "the rows are spread over several dimensions");
+    Place at = {x->batch, b->cur}, is;
+    if (b->rows == 1)
+        is.dim = batch_one_place(b, n, &b->cur);
+    else if (!place_reshaped(&x->shape, &y->shape, at, b->rows, &is))
+        is.dim = BATCH_NONE;
+    else
+        b->cur = is.groups;
+    return is.dim >= 0 ? is.dim : batch_fail(b, "the rows are spread over several dimensions");
 }
 
 int rule_matmul(Batch *b, Node *n)
@@ -382,7 +388,7 @@ static int rule_mixed(Batch *b, const Node *n)
 }
 
 static int (*const rule_of[OP_COUNT])(Batch *, Node *) = {
-#define BATCH(rule, carry, merge, span) rule_##rule
+#define BATCH(rule, merge, span) rule_##rule
 #define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, ...)           \
     [OP_##name] = batch,
 #include "ir/ops.def"

@@ -108,31 +108,8 @@ bool batch_const_int(const Value *v, int64_t i, int64_t *x)
 
 /* ---- the rows through a reshape -------------------------------------------------------------- */
 
-/*
- * Where the rows in dimension dim of `in` (with *outer before them) are in `out`, when both are the
- * same elements in row-major order; *outer becomes what is before them there.  -1: nowhere.
- */
-int batch_reshape(const Shape *in, const Shape *out, int dim, int64_t rows, int64_t *outer)
-{
-    int64_t before = *outer, at = 1;
-    for (int i = 0; i < dim; i++)
-        before *= in->d[i];
-    for (int j = 0; j < out->rank && at <= before; at *= out->d[j], j++)
-        if (at == before && out->d[j] % rows == 0 && (out->d[j] != 1 || rows == 1)) {
-            *outer = 1;
-            return j;
-        }
-    at = 1;
-    for (int j = 0; j < out->rank && at != 0 && at <= before && rows > 1; at *= out->d[j], j++)
-        if (before % at == 0 && out->d[j] % (before / at * rows) == 0 && out->d[j] > 0) {
-            *outer = before / at;
-            return j;
-        }
-    return -1;
-}
-
-/* The place number `choice` for the row of dimension dim of `in`, *outer as in batch_reshape; -1:
- * there are not so many. */
+/* The place number `choice` in `out` for the row of dimension dim of `in`, with *outer before it, in
+   row-major order; *outer becomes what is before it there.  -1: there are not so many. */
 int batch_place(const Shape *in, const Shape *out, int dim, int64_t *outer, int choice)
 {
     int64_t before = *outer, at = 1;

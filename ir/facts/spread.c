@@ -12,14 +12,6 @@
 
 typedef void Rule(Ways *, uint32_t, Place);
 
-static void ask(Ways *w, Rule *rule, uint32_t slot, Place at)
-{
-    if (ways_may_be(w, slot, at))
-        rule(w, slot, at);
-    for (uint32_t i = 0; i < ways_slots(w); i++)
-        w->at[i] = place_r();
-}
-
 static Rule *const rule_of[OP_COUNT] = {
 #define SPREAD(ways, build) ways_##ways
 #define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, spread, ...)   \
@@ -28,22 +20,39 @@ static Rule *const rule_of[OP_COUNT] = {
 #undef SPREAD
 };
 
-void spread_ways(const SpreadOf *of, NodeId id, Arena *a, SpreadWays *out)
+static Ways begin(const SpreadOf *of, NodeId id, Arena *a, SpreadWays *out)
 {
     Ways w = {.of = of, .n = &of->g->node.at[id], .arena = a, .out = out};
-    uint32_t slots = ways_slots(&w);
-    Rule *rule = rule_of[w.n->op];
-    w.at = arena_array(a, Place, slots);
-    for (uint32_t i = 0; i < slots; i++)
-        w.at[i] = place_r();
-    for (uint32_t i = 0; i < slots; i++) {
+    w.at = arena_array(a, Place, ways_slots(&w));
+    return w;
+}
+
+static void ask(Ways *w, uint32_t slot, Place at)
+{
+    for (uint32_t i = 0; i < ways_slots(w); i++)
+        w->at[i] = place_r();
+    if (ways_may_be(w, slot, at))
+        rule_of[w->n->op](w, slot, at);
+}
+
+void spread_ways_at(const SpreadOf *of, NodeId id, uint32_t slot, Place at, Arena *a,
+                    SpreadWays *out)
+{
+    Ways w = begin(of, id, a, out);
+    ask(&w, slot, at);
+}
+
+void spread_ways(const SpreadOf *of, NodeId id, Arena *a, SpreadWays *out)
+{
+    Ways w = begin(of, id, a, out);
+    for (uint32_t i = 0; i < ways_slots(&w); i++) {
         ValueId v = ways_value(&w, i);
         for (int d = 0; d < ways_shape(&w, i)->rank; d++)
-            ask(&w, rule, i, place_s(d, 1));
+            ask(&w, i, place_s(d, 1));
         for (uint32_t k = 0; of->known && k < of->known[v].n; k++)
-            ask(&w, rule, i, of->known[v].at[k]);
+            ask(&w, i, of->known[v].at[k]);
         if (i < w.n->nin)
-            ask(&w, rule, i, place_p());
+            ask(&w, i, place_p());
     }
 }
 

@@ -27,9 +27,12 @@ typedef VEC(Place) Places;
 
 static inline bool place_is(Place a, Place b) { return a.dim == b.dim && a.groups == b.groups; }
 /* May a value of this shape lie there?  Every group has parts of at least one element. */
-bool place_fits(const Shape *s, Place at, int chunks);
+bool place_fits(const Shape *s, Place at, int64_t chunks);
 /* the shape of a chunk */
-Shape place_shape(const Shape *s, Place at, int chunks);
+Shape place_shape(const Shape *s, Place at, int64_t chunks);
+
+/* Where the elements of a place in `from` are in `to`, both in row-major order; false: nowhere. */
+bool place_reshaped(const Shape *from, const Shape *to, Place at, int64_t chunks, Place *is);
 
 /* One way to compute a node chunk by chunk: where its operands have to be, and where its results
    are then.  At least one of its operands or results is not R. */
@@ -43,7 +46,7 @@ typedef VEC(SpreadWay) SpreadWays;
 
 typedef struct {
     const Graph *g;
-    int chunks;
+    int64_t chunks;
     /* By value: the dimension that holds rows, which is divided inside its groups alone (a multiple
        of .groups groups: what stands outside the rows times the rows), or, where .groups is 0, not
        at all; dim PLACE_R: it holds none.  NULL: no value does. */
@@ -55,6 +58,9 @@ typedef struct {
 /* All ways of a node, in which every place of an operand or a result is of one group, or known.
    What a rule does not know is no way: then the operands have to be R. */
 void spread_ways(const SpreadOf *of, NodeId n, Arena *a, SpreadWays *out);
+/* Those in which a slot, an operand or (from nin on) a result, is there. */
+void spread_ways_at(const SpreadOf *of, NodeId n, uint32_t slot, Place at, Arena *a,
+                    SpreadWays *out);
 /* By value: the places S of several groups that the graph's Split, Slice, Concat and Reshape nodes
    ask for, carried on as far as the rules carry them. */
 Places *spread_places(const SpreadOf *of, Arena *a);

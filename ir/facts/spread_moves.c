@@ -14,24 +14,19 @@ void build_none(const Spread *s) { BUG("%s has no rule", op_name(spread_of(s)->o
 
 /* ---- elementwise ---- */
 
-/* A dimension of operands that broadcast against one another, from the right: where it is 1 or is
-   not there the operand stays whole.  results: of the operation's shape. */
-static void aligned(Ways *w, int rank, int dim, int64_t groups)
-{
-    for (uint32_t i = 0; i < ways_slots(w); i++) {
-        const Shape *s = ways_shape(w, i);
-        int own = dim - (rank - s->rank);
-        if (own >= 0 && s->d[own] != 1)
-            w->at[i] = place_s(own, groups);
-    }
-    ways_keep(w);
-}
-
+/* Operands that broadcast against one another, from the right: where the divided dimension is not
+   there or is another, 1, they stay whole. */
 void ways_aligned(Ways *w, uint32_t slot, Place at)
 {
-    int rank = ways_shape(w, w->n->nin)->rank;
-    if (at.dim >= 0)
-        aligned(w, rank, at.dim + rank - ways_shape(w, slot)->rank, at.groups);
+    if (at.dim < 0)
+        return;
+    int back = ways_shape(w, slot)->rank - at.dim;
+    for (uint32_t i = 0; i < ways_slots(w); i++) {
+        const Shape *s = ways_shape(w, i);
+        if (s->rank >= back && s->d[s->rank - back] == ways_shape(w, slot)->d[at.dim])
+            w->at[i] = place_s(s->rank - back, at.groups);
+    }
+    ways_keep(w);
 }
 
 /* One operand, or the sum of several. */
@@ -103,26 +98,11 @@ void ways_random(Ways *w, uint32_t slot, Place at)
 
 /* ---- moves ---- */
 
-/* Where the elements of a place in `from` are in `to`, both in row-major order: what is outside the
-   parts stays outside them. */
-static bool reshaped(const Shape *from, const Shape *to, Place at, int chunks, Place *is)
-{
-    int64_t before = at.groups, outer = 1;
-    for (int i = 0; i < at.dim; i++)
-        before *= from->d[i];
-    for (int j = 0; j < to->rank && outer > 0 && outer <= before; outer *= to->d[j], j++) {
-        *is = place_s(j, before / outer);
-        if (before % outer == 0 && place_fits(to, *is, chunks))
-            return true;
-    }
-    return false;
-}
-
 void ways_reshape(Ways *w, uint32_t slot, Place at)
 {
     Place other = at;
     if (at.dim >= 0 &&
-        !reshaped(ways_shape(w, slot), ways_shape(w, !slot), at, w->of->chunks, &other))
+        !place_reshaped(ways_shape(w, slot), ways_shape(w, !slot), at, w->of->chunks, &other))
         return;
     w->at[slot] = at;
     w->at[!slot] = other;

@@ -39,23 +39,12 @@ static Role role_of(const Ways *w, uint32_t slot, int dim)
     return back == 2 ? ROWS : COLUMNS;
 }
 
-/* A dimension of matrices broadcasts. */
-static void matrices(Ways *w, int back, int64_t groups)
-{
-    for (uint32_t i = 0; i < ways_slots(w); i++) {
-        const Shape *s = ways_shape(w, i);
-        if (s->rank >= back && s->d[s->rank - back] != 1)
-            w->at[i] = place_s(s->rank - back, groups);
-    }
-    ways_keep(w);
-}
-
 static void matrix_product(Ways *w, uint32_t slot, Place at)
 {
     int a = ways_shape(w, 0)->rank, b = ways_shape(w, 1)->rank, y = ways_shape(w, w->n->nin)->rank;
     int64_t g = at.groups;
     switch (role_of(w, slot, at.dim)) {
-    case MATRICES: matrices(w, ways_shape(w, slot)->rank - at.dim, g); break;
+    case MATRICES: ways_aligned(w, slot, at); break;
     case ROWS: keep(w, place_s(a - 2, g), place_r(), place_s(y - 2, g)); break;
     case COLUMNS: keep(w, place_r(), place_s(b - 1, g), place_s(y - 1, g)); break;
     case DEPTH: keep(w, place_s(a - 1, g), place_s(b - 2, g), place_p()); break;

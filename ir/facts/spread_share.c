@@ -6,7 +6,7 @@
 
 #include "spread_rules.h"
 
-bool place_fits(const Shape *s, Place at, int chunks)
+bool place_fits(const Shape *s, Place at, int64_t chunks)
 {
     if (at.dim < 0)
         return true;
@@ -14,12 +14,29 @@ bool place_fits(const Shape *s, Place at, int chunks)
            s->d[at.dim] / at.groups % chunks == 0;
 }
 
-Shape place_shape(const Shape *s, Place at, int chunks)
+Shape place_shape(const Shape *s, Place at, int64_t chunks)
 {
     Shape part = *s;
     if (at.dim >= 0)
         part.d[at.dim] /= chunks;
     return part;
+}
+
+/* What is outside the parts stays outside them, in dimensions of its own where there are such. */
+bool place_reshaped(const Shape *from, const Shape *to, Place at, int64_t chunks, Place *is)
+{
+    int64_t before = at.groups, outer;
+    for (int i = 0; i < at.dim; i++)
+        before *= from->d[i];
+    for (int apart = 1; apart >= 0; apart--) {
+        outer = 1;
+        for (int j = 0; j < to->rank && outer > 0 && outer <= before; outer *= to->d[j], j++) {
+            *is = place_s(j, before / outer);
+            if ((apart ? before == outer : before % outer == 0) && place_fits(to, *is, chunks))
+                return true;
+        }
+    }
+    return false;
 }
 
 ValueId ways_value(const Ways *w, uint32_t slot)

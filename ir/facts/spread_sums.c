@@ -32,6 +32,13 @@ void ways_beside(Ways *w, uint32_t slot, Place at)
         ways_all(w, at);
 }
 
+/* AllToAll: divided along the one axis, and then along the other. */
+void ways_beside_both(Ways *w, uint32_t slot, Place at)
+{
+    if (at.dim != w->n->attr.to_axis)
+        ways_beside(w, slot, at);
+}
+
 void ways_cumsum(Ways *w, uint32_t slot, Place at)
 {
     (void)slot;
@@ -66,7 +73,7 @@ void ways_reduce(Ways *w, uint32_t slot, Place at)
         ways_keep(w);
     } else if (again(w->n, at, real)) {
         w->at[0] = at;
-        w->moved = w->of->chunks * elements(w, 1);
+        w->moved = (double)w->of->chunks * elements(w, 1);
         ways_keep(w);
     }
 }
@@ -137,7 +144,7 @@ void ways_softmax(Ways *w, uint32_t slot, Place at)
     if (at.dim < 0)
         return;
     if (at.dim == w->n->attr.axis) {
-        w->moved = (w->of->chunks + 2) * rows;
+        w->moved = (double)(w->of->chunks + 2) * rows;
         w->moved_back = 2 * rows;
     }
     ways_all(w, at);
