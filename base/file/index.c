@@ -124,13 +124,45 @@ static int files_field(Json *j, void *what, const char *key, Index *x)
     return f->header <= f->bytes ? 0 : json_bad(j, "header longer than its file");
 }
 
+/* [3, 4], ...; n: how many there are */
+static int numbers(Json *j, int64_t *list, int *n)
+{
+    *n = 0;
+    if (json_expect(j, '['))
+        return -1;
+    if (json_char(j, ']'))
+        return 0;
+    do {
+        if (*n == INDEX_MAX_RANK)
+            return json_bad(j, "more than %d dimensions", INDEX_MAX_RANK);
+        if (json_int(j, &list[(*n)++]))
+            return -1;
+    } while (json_char(j, ','));
+    return json_expect(j, ']');
+}
+
+/* A tensor, or a piece, as its object is read. */
+typedef struct {
+    IndexTensor *t;
+    int64_t view[INDEX_MAX_RANK]; /* dimensions of which boxes are said */
+    int n_view;
+    IndexPiece *p;
+    int64_t start[INDEX_MAX_RANK], size[INDEX_MAX_RANK];
+    int n_start, n_size;
+} Reading;
+
 static int piece_field(Json *j, void *what, const char *key, Index *x)
 {
-    IndexPiece *p = what;
+    Reading *r = what;
+    IndexPiece *p = r->p;
     if (!strcmp(key, "offset"))
         return json_int(j, &p->offset);
     if (!strcmp(key, "bytes"))
         return json_int(j, &p->bytes);
+    if (!strcmp(key, "start"))
+        return numbers(j, r->start, &r->n_start);
+    if (!strcmp(key, "size"))
+        return numbers(j, r->size, &r->n_size);
     if (!strcmp(key, "sha256"))
         return sha(j, p->sha256);
     if (strcmp(key, "file") != 0)
@@ -143,36 +175,111 @@ static int piece_field(Json *j, void *what, const char *key, Index *x)
     return !name ? -1 : p->file < 0 ? json_bad(j, "a file that is not listed") : 0;
 }
 
-static int pieces(Json *j, IndexTensor *t, Index *x)
+/* The dimension in which a box is less than all, 0 where it is in none. */
+static int divided(Json *j, const Reading *r, int *axis)
 {
-    if (json_expect(j, '['))
+    int n = 0;
+    *axis = 0;
+    if (r->n_start != r->n_view || r->n_size != r->n_view)
+        return json_bad(j, "a box of '%.80s' has another rank", r->t->name);
+    for (int i = 0; i < r->n_view; i++) {
+        if (r->start[i] > r->view[i] || r->size[i] > r->view[i] - r->start[i])
+            return json_bad(j, "a box of '%.80s' is not in it", r->t->name);
+        if (r->size[i] == r->view[i])
+            continue;
+        *axis = i;
+        n++;
+    }
+    return n < 2 ? 0
+                 : json_bad(j, "'%.80s' is divided along two dimensions: written by a newer "
+                               "program", r->t->name);
+}
+
+/* All of the box that a piece says. */
+static int read_box(Json *j, const Reading *r, Box *b)
+{
+    int axis;
+    *b = box_whole(r->t->bytes);
+    if (!r->n_start && !r->n_size)
+        return 0;
+    if (divided(j, r, &axis))
+        return -1;
+    if (r->t->bytes > 0)
+        *b = box_along(r->n_view, r->view, axis, 1, r->start[axis], r->size[axis],
+                       st_dtype_size(r->t->dtype));
+    return 0;
+}
+
+/* Bytes of a box from that of its piece on */
+static int64_t left_of(const IndexTensor *t, const Box *b)
+{
+    return b->period ? t->bytes / b->period * b->size - b->first : 0;
+}
+
+/* A piece goes on where the one before has ended: in its box, or with the next one. */
+static int place_piece(Json *j, const Reading *r)
+{
+    const IndexTensor *t = r->t;
+    const Box *before = t->n_piece > 1 ? &r->p[-1].box : NULL;
+    Box *b = &r->p->box;
+    if (read_box(j, r, b))
+        return -1;
+    int next = !before || left_of(t, before) == before->bytes;
+    if (before && before->period == b->period && before->from == b->from &&
+        before->size == b->size)
+        b->first = before->first + before->bytes;
+    else if (!next || b->from != (before ? before->from + before->size : 0) ||
+             (before && before->period != b->period))
+        return json_bad(j, "the pieces of '%.80s' do not follow one another", t->name);
+    b->bytes = r->p->bytes;
+    return b->bytes <= left_of(t, b)
+               ? 0
+               : json_bad(j, "a piece of '%.80s' is longer than its box", t->name);
+}
+
+static int tensor_bytes(Json *j, IndexTensor *t)
+{
+    t->bytes = st_dtype_size(t->dtype);
+    for (int i = 0; i < t->rank; i++)
+        if (__builtin_mul_overflow(t->bytes, t->dim[i], &t->bytes))
+            return json_bad(j, "tensor '%.80s' is too large", t->name);
+    return t->dtype ? 0 : json_bad(j, "tensor '%.80s' has no dtype", t->name);
+}
+
+/* The dimensions that boxes count; as many bytes as those of its shape. */
+static int check_view(Json *j, Reading *r)
+{
+    const IndexTensor *t = r->t;
+    int64_t bytes = st_dtype_size(t->dtype);
+    if (!r->n_view) {
+        memcpy(r->view, t->dim, sizeof r->view);
+        r->n_view = t->rank;
+    }
+    for (int i = 0; i < r->n_view; i++)
+        if (__builtin_mul_overflow(bytes, r->view[i], &bytes))
+            bytes = -1;
+    return bytes == t->bytes ? 0 : json_bad(j, "the view of '%.80s' is not its shape", t->name);
+}
+
+static int pieces(Json *j, Reading *r, Index *x)
+{
+    IndexTensor *t = r->t;
+    if (tensor_bytes(j, t) || check_view(j, r) || json_expect(j, '['))
         return -1;
     do {
         IndexPiece *list = more(j, t->piece, t->n_piece, sizeof *list);
         if (!list)
             return -1;
         t->piece = list;
-        IndexPiece *p = &t->piece[t->n_piece++];
+        IndexPiece *p = r->p = &t->piece[t->n_piece++];
         p->file = -1;
-        if (object(j, piece_field, p, x))
+        r->n_start = r->n_size = 0;
+        if (object(j, piece_field, r, x))
             return -1;
         if (p->file < 0 || p->offset > x->file[p->file].bytes ||
             p->bytes > x->file[p->file].bytes - p->offset)
             return json_bad(j, "a piece of '%.80s' is not in its file", t->name);
-    } while (json_char(j, ','));
-    return json_expect(j, ']');
-}
-
-static int shape(Json *j, IndexTensor *t)
-{
-    if (json_expect(j, '['))
-        return -1;
-    if (json_char(j, ']'))
-        return 0;
-    do {
-        if (t->rank == INDEX_MAX_RANK)
-            return json_bad(j, "more than %d dimensions", INDEX_MAX_RANK);
-        if (json_int(j, &t->dim[t->rank++]))
+        if (place_piece(j, r))
             return -1;
     } while (json_char(j, ','));
     return json_expect(j, ']');
@@ -180,11 +287,16 @@ static int shape(Json *j, IndexTensor *t)
 
 static int tensor_field(Json *j, void *what, const char *key, Index *x)
 {
-    IndexTensor *t = what;
+    Reading *r = what;
+    IndexTensor *t = r->t;
+    if (t->n_piece)
+        return json_bad(j, "'%.40s' behind the pieces of '%.80s'", key, t->name);
     if (!strcmp(key, "shape"))
-        return shape(j, t);
+        return numbers(j, t->dim, &t->rank);
+    if (!strcmp(key, "view"))
+        return numbers(j, r->view, &r->n_view);
     if (!strcmp(key, "pieces"))
-        return pieces(j, t, x);
+        return pieces(j, r, x);
     if (strcmp(key, "dtype") != 0)
         return unknown(j, key);
     char *d = json_text(j);
@@ -193,6 +305,14 @@ static int tensor_field(Json *j, void *what, const char *key, Index *x)
             t->dtype = i;
     free(d);
     return t->dtype ? 0 : json_bad(j, "unknown dtype");
+}
+
+/* Its last piece ends where it does. */
+static int complete(const IndexTensor *t)
+{
+    const Box *last = t->n_piece ? &t->piece[t->n_piece - 1].box : NULL;
+    return last ? last->bytes == left_of(t, last) && last->from + last->size == last->period
+                : t->bytes == 0;
 }
 
 static int tensors_field(Json *j, void *what, const char *key, Index *x)
@@ -205,23 +325,15 @@ static int tensors_field(Json *j, void *what, const char *key, Index *x)
     if (x->n_tensor && strcmp(x->tensor[x->n_tensor - 1].name, key) >= 0)
         return json_bad(j, "tensor '%.80s' is not in the order of names", key);
     IndexTensor *t = &x->tensor[x->n_tensor++];
+    Reading r = {.t = t};
     t->name = strdup(key);
     if (!t->name)
         return json_bad(j, "out of memory");
-    if (object(j, tensor_field, t, x))
+    if (object(j, tensor_field, &r, x) || tensor_bytes(j, t))
         return -1;
-    t->bytes = st_dtype_size(t->dtype);
-    for (int i = 0; i < t->rank; i++)
-        if (__builtin_mul_overflow(t->bytes, t->dim[i], &t->bytes))
-            return json_bad(j, "tensor '%.80s' is too large", t->name);
-    int64_t sum = 0;
-    for (int i = 0; i < t->n_piece; i++)
-        if (__builtin_add_overflow(sum, t->piece[i].bytes, &sum))
-            return json_bad(j, "tensor '%.80s' is too large", t->name);
-    return t->dtype && sum == t->bytes
-               ? 0
-               : json_bad(j, "the pieces of '%.80s' do not make its %" PRId64 " bytes", t->name,
-                          t->bytes);
+    return complete(t) ? 0
+                       : json_bad(j, "the pieces of '%.80s' do not make its %" PRId64 " bytes",
+                                  t->name, t->bytes);
 }
 
 static int top_field(Json *j, void *what, const char *key, Index *x)
@@ -433,19 +545,17 @@ static const char *piece_bytes(const Index *x, const IndexTensor *t, int i, char
     return NULL;
 }
 
-int index_copy(const Index *x, const IndexTensor *t, int64_t first, int64_t bytes, void *to,
-               char *err, size_t nerr)
+int index_copy(Index *x, const IndexTensor *t, const Box *part, void *to, char *err, size_t nerr)
 {
-    int64_t at = 0, last = first + bytes;
-    for (int i = 0; i < t->n_piece; at += t->piece[i++].bytes) {
-        int64_t end = at + t->piece[i].bytes, from = at > first ? at : first,
-                stop = end < last ? end : last;
-        const char *piece = from < stop ? piece_bytes(x, t, i, err, nerr) : NULL;
-        if (from >= stop)
+    for (int k = 0; k < t->n_piece; k++) {
+        IndexPiece *p = &x->tensor[t - x->tensor].piece[k];
+        int64_t i = 0, j = 0;
+        if (!box_common(part, &i, &p->box, &j))
             continue;
-        if (!piece)
+        if (!p->checked && !piece_bytes(x, t, k, err, nerr))
             return -1;
-        memcpy((char *)to + (from - first), piece + (from - at), (size_t)(stop - from));
+        p->checked = 1;
+        box_copy(part, to, &p->box, x->file[p->file].map->at + p->offset);
     }
     return 0;
 }
@@ -473,5 +583,6 @@ const void *index_bytes(Index *x, const IndexTensor *t, char *err, size_t nerr)
         snprintf(err, nerr, "%s: out of memory", x->path);
         return NULL;
     }
-    return index_copy(x, t, 0, t->bytes, own->whole, err, nerr) ? NULL : own->whole;
+    const Box all = box_whole(t->bytes);
+    return index_copy(x, t, &all, own->whole, err, nerr) ? NULL : own->whole;
 }

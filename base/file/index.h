@@ -14,13 +14,19 @@
  *      "index_sha256": "..."}                    covers all bytes before this key's comma
  *
  * A tensor is its pieces, one after the other; it has several where ranks divide a state among
- * them, each writing its part.  Offsets count from the beginning of the file.  Every byte of a
- * checkpoint is under a checksum; a file's header has one of its own.  Functions return 0, or -1
- * with a one-line message in err.
+ * them, each writing its part.  Where they divide the tensor itself along a dimension, a piece is of
+ * a box of it, and says of which: "start": [0, 2], "size": [3, 2], a number for each dimension of
+ * "shape"; or of "view", [3, 2, 4] say for a shape [6, 4], where each of three runs of rows is
+ * divided alike.  Boxes come in the order of their starts, the pieces of one in that of its bytes;
+ * without "start" a piece is of the whole tensor.
+ *
+ * Offsets count from the beginning of the file.  Every byte of a checkpoint is under a checksum; a
+ * file's header has one of its own.  Functions return 0, or -1 with a one-line message in err.
  */
 #ifndef PP_INDEX_H
 #define PP_INDEX_H
 
+#include "base/file/box.h"
 #include "base/file/map.h"
 #include "base/file/sha256.h"
 
@@ -43,7 +49,9 @@ typedef struct {
 typedef struct {
     int file; /* its number */
     int64_t offset, bytes;
+    Box box; /* which bytes of the tensor they are */
     char sha256[SHA256_TEXT];
+    int checked; /* index_copy() has compared it with its checksum */
 } IndexPiece;
 
 typedef struct {
@@ -87,9 +95,9 @@ const void *index_bytes(Index *x, const IndexTensor *t, char *err, size_t nerr);
 /* Compares pieces with their checksums: of all pieces, numbered over all tensors, every `parts`th
  * from `part` on.  -1: a piece is not what was written.  states: the optimizer's tensors too */
 int index_check(const Index *x, int states, int part, int parts, char *err, size_t nerr);
-/* Copies the tensor's bytes first to first + bytes to `to`; reads only the pieces with them. */
-int index_copy(const Index *x, const IndexTensor *t, int64_t first, int64_t bytes, void *to,
-               char *err, size_t nerr);
+/* Copies a part of the tensor to `to`; reads only the pieces that have some of it.  Not from two
+ * threads at once. */
+int index_copy(Index *x, const IndexTensor *t, const Box *part, void *to, char *err, size_t nerr);
 
 /* index_steps.c: folders of checkpoints */
 /* The path, to be freed, of the newest step_N in `folder` that can be opened and whose step is

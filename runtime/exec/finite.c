@@ -91,6 +91,15 @@ static Cause look(Rank *r, int64_t step)
     return t;
 }
 
+/* Those of all its members */
+static int finite_norms(const Rank *r, const PpParam *q)
+{
+    int finite = 1, at;
+    for (int k = 0; (at = norm_of(&r->plan, q, k)) >= 0; k++)
+        finite &= isfinite(r->results.norm[1 + at]) != 0;
+    return finite;
+}
+
 /* Backward goes from the last stage to the first: the last one whose gradients are not finite made
  * them so. */
 static const PpParam *first_gradient(const Rank *r, int *stage)
@@ -99,7 +108,7 @@ static const PpParam *first_gradient(const Rank *r, int *stage)
     for (*stage = p->n_stage - 1; *stage >= 0; --*stage)
         for (int k = p->stage[*stage]->n_param; k-- > 0;) {
             const PpParam *q = &p->stage[*stage]->param[k];
-            if (q->use != PP_TRANSMIT && !isfinite(r->results.norm[1 + q->param]))
+            if (q->use != PP_TRANSMIT && !finite_norms(r, q))
                 return q;
         }
     return NULL;

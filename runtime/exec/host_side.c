@@ -44,7 +44,7 @@ static char *part(char *block, int64_t *at, int64_t bytes)
 
 static int64_t norms(const Rank *r)
 {
-    return r->plan.n_block ? r->plan.n_block : r->run->model->n_param;
+    return r->plan.n_block ? r->plan.n_block : r->plan.n_norm;
 }
 
 /* Offsets first, with block NULL, for the bytes; then the places. */

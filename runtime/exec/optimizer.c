@@ -78,8 +78,8 @@ static DeviceParam of_piece(const Plan *p, const Options *o, const Piece *piece)
     own.apart = q->block >= 0;
     if (own.apart)
         own.norm = q->block + at / OPTIM_BLOCK;
-    else if (q->counts && !p->ask.replica)
-        own.norm = q->p->param;
+    else if (!p->ask.replica)
+        own.norm = q->norm;
     for (int j = 0; j < OPTIM_STATES; j++)
         own.state[j] = piece->state[j];
     return own;

@@ -80,7 +80,7 @@ PpStatus replicas_norms(Rank *r)
             const RankParam *q = &p->stage[l].rp[k];
             int64_t bytes = OPTIM_BLOCK * st_dtype_size(q->p->t.dtype);
             for (int64_t b = 0; q->block >= 0 && b * bytes < q->p->t.bytes; b++)
-                r->results.norm[1 + q->p->param] += square[q->block + b];
+                r->results.norm[1 + q->norm] += square[q->block + b];
         }
     return PP_OK;
 }

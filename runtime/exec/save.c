@@ -62,12 +62,6 @@ PpStatus save_resume(Run *run, int first)
     return first ? resume_data(x, d) : PP_OK;
 }
 
-/* Replica 0 writes: the others have the same parameters, and its running statistics are the run's.
- * Where the optimizer is divided all do. */
-static int writes(const Rank *r) { return r->replica == 0 || r->plan.ask.divided; }
-
-static Group *writers(Rank *r) { return r->plan.ask.divided ? &r->group : &r->pipe; }
-
 int save_wanted(const Options *o) { return o->checkpoint && o->mode == MODE_TRAIN && !o->until; }
 
 static int saves(const Rank *r) { return save_wanted(r->run->opt); }
@@ -92,18 +86,10 @@ PpStatus save_open(Rank *r)
     r->updates = r->run->updates;
     r->scale = r->run->scale;
     r->saved = r->run->data.start.step;
-    if (!saves(r))
-        return PP_OK;
-    return writes(r) ? saver_open(&r->saver, &r->plan, &r->files, &r->run->data) : PP_OK;
+    return saves(r) ? saver_open(&r->saver, &r->plan, &r->files, &r->run->data) : PP_OK;
 }
 
 /* ---- checkpoints ---- */
-
-/* What the replica that writes has found is everyone's; it has said it itself. */
-static PpStatus told(Rank *r, PpStatus s)
-{
-    return r->run->replicas > 1 ? group_agree(&r->group, s) : s;
-}
 
 static PpStatus save(Rank *r, int64_t done)
 {
@@ -125,13 +111,13 @@ static PpStatus save(Rank *r, int64_t done)
     moment_add(&m, "arithmetic", "%s", r->run->arithmetic);
     TRY(finite_parameters(r, done));
     r->saved = done;
-    return told(r, r->saver ? saver_save(r->saver, writers(r), &m) : PP_OK);
+    return saver_save(r->saver, &r->group, &m);
 }
 
 void save_tell(Rank *r)
 {
     int speaks = saves(r) && (r->group.processes || r->group.rank == 0);
-    r->results.word[WORD_WRITTEN] = r->saver ? saver_written(r->saver) : 0;
+    r->results.word[WORD_WRITTEN] = saves(r) && saver_written(r->saver);
     r->results.word[WORD_SAVE] = speaks && signals_save();
     r->results.word[WORD_END] = speaks && signals_end();
 }
@@ -141,8 +127,8 @@ PpStatus save_step(Rank *r, int64_t done)
     const Options *o = r->run->opt;
     if (!saves(r))
         return PP_OK;
-    if (r->results.word[WORD_WRITTEN] >= writers(r)->ranks)
-        TRY(told(r, r->saver ? saver_collect(r->saver, writers(r)) : PP_OK));
+    if (r->results.word[WORD_WRITTEN] >= r->group.ranks)
+        TRY(saver_collect(r->saver, &r->group));
     r->ends = r->results.word[WORD_END] > 0 && done < r->run->data.steps;
     int asked = r->ends || r->results.word[WORD_SAVE] > 0;
     if (asked || (o->every && done % o->every == 0))
@@ -157,7 +143,7 @@ PpStatus save_end(Rank *r)
         return PP_OK;
     if (!r->ends && r->saved < r->run->data.steps)
         TRY(save(r, r->run->data.steps));
-    TRY(told(r, r->saver ? saver_finish(r->saver, writers(r)) : PP_OK));
+    TRY(saver_finish(r->saver, &r->group));
     if (!r->ends)
         return PP_OK;
     signals_obeyed();

@@ -10,9 +10,9 @@ static PpStatus dump_grads(Rank *r, const char *folder)
 {
     PpStatus mine = PP_OK;
     if (!r->replica)
-        mine = grads_write(&r->plan, &r->files, folder, r->scale.scale);
+        mine = grads_write(&r->plan, &r->files, &r->members, folder, r->scale.scale);
     PpStatus all = group_agree(&r->group, mine);
-    if (!r->replica)
+    if (!r->replica && !r->member)
         mine = grads_settle(&r->plan, folder, all);
     return all != PP_OK ? all : group_agree(&r->group, mine);
 }
@@ -39,7 +39,7 @@ static PpStatus train_norms(Rank *r, int64_t step)
 static PpStatus train_end(Rank *r, int64_t step, StepLog *log)
 {
     const Options *o = r->run->opt;
-    int n = r->run->model->n_param;
+    int n = r->plan.n_norm;
     double total = 0, t0 = pp_now(), unscale = 1 / r->scale.scale;
     save_tell(r);
     TRY(r->group.op->sum(&r->group, r->results.norm, n + 1 + WORDS));
@@ -81,7 +81,7 @@ static PpStatus run_passes(Rank *r, int64_t step)
         TRY(exec_pass(r, step));
         if (r->pass == last) {
             memset(r->results.norm, 0,
-                   (size_t)(run->model->n_param + 1 + WORDS) * sizeof *r->results.norm);
+                   (size_t)(r->plan.n_norm + 1 + WORDS) * sizeof *r->results.norm);
             memset(r->results.square, 0, (size_t)r->plan.n_block * sizeof *r->results.square);
             if (train)
                 TRY(train_norms(r, step));

@@ -1,8 +1,9 @@
 /*
  * checkpoint.c - a rank's part of a checkpoint: its file rankR.safetensors with parameters, running
  * statistics and optimizer state under the model's names, each tensor in the file of one rank only,
- * whatever the split.  With --shard-optimizer every replica writes what it updates: pieces of
- * parameters with their state.
+ * whatever the split.  What members divide (PpPlan.tensor) each writes its part of, what all of them
+ * have member 0.  With --shard-optimizer every replica writes what it updates: pieces of parameters
+ * with their state.
  *
  * With --every the tensors are copied to a snapshot between two steps, and a thread writes it while
  * the next steps run; without, at the end, and where there is no room for a snapshot (--offload
@@ -18,6 +19,7 @@
 #include "base/file/safetensors.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
@@ -27,10 +29,10 @@
 
 typedef struct {
     char *name;
-    const PpTensor *t;
-    int64_t first, bytes; /* a piece of it */
-    const char *at;       /* in the arena */
-    int64_t snapshot;     /* in the snapshot */
+    const PpParam *p;
+    Box box;          /* the bytes of the model's parameter that are written */
+    const char *at;   /* in the arena */
+    int64_t snapshot; /* in the snapshot */
     unsigned char sha256[SHA256_BYTES];
 } Saved;
 
@@ -91,12 +93,15 @@ typedef struct {
 /* piece: NULL: all of the parameter; state: -1: the parameter itself */
 static void add(List *l, const RankParam *q, const Piece *piece, int state)
 {
-    Saved one = {.t = &q->p->t,
-                 .first = piece ? piece->first : 0,
-                 .bytes = piece ? piece->bytes : q->p->t.bytes,
+    Saved one = {.p = q->p,
+                 .box = param_box(q->p, l->plan->ask.member),
                  .snapshot = l->bytes};
-    one.at = state >= 0 ? piece->state[state] : q->value ? q->value + one.first : NULL;
-    l->bytes += align_up(one.bytes);
+    if (piece) {
+        one.box.first = piece->first;
+        one.box.bytes = piece->bytes;
+    }
+    one.at = state >= 0 ? piece->state[state] : q->value ? q->value + one.box.first : NULL;
+    l->bytes += align_up(one.box.bytes);
     if (l->saved) {
         const Optimizer *o = l->optimizer;
         if (asprintf(&one.name, "%s%s%s%s", state < 0 ? "" : "optimizer/",
@@ -108,7 +113,7 @@ static void add(List *l, const RankParam *q, const Piece *piece, int state)
 }
 
 /* What this rank writes; states behind the parameters.  What no optimizer changes is replica
- * 0's. */
+ * 0's, what is not divided member 0's. */
 static void list_all(List *l)
 {
     const Plan *p = l->plan;
@@ -116,7 +121,8 @@ static void list_all(List *l)
         for (int s = 0; s < p->n_stage; s++)
             for (int k = 0; k < p->stage[s].st->n_param; k++) {
                 const RankParam *q = &p->stage[s].rp[k];
-                if (!writes(q, p->stage[s].st) || (p->ask.replica && !p->ask.divided))
+                if (!writes(q, p->stage[s].st) || (p->ask.replica && !p->ask.divided) ||
+                    (p->ask.member && !param_divided(q->p)))
                     continue;
                 if (state < 0 && !p->ask.replica && (!q->update || !q->p->t.bytes))
                     add(l, q, NULL, state);
@@ -146,21 +152,29 @@ int64_t saver_bytes(const Plan *p, const Options *o)
 static void file_name(const Saver *s, char *to, size_t n)
 {
     const PlanRequest *ask = &s->plan->ask;
-    snprintf(to, n, "rank%d.safetensors", ask->replica * ask->schedule->ranks + ask->rank);
+    int rank = ask->replica * ask->schedule->ranks + ask->rank;
+    snprintf(to, n, "rank%d.safetensors", rank * plan_members(s->plan->model) + ask->member);
 }
 
-/* A piece is a row of elements, named by those it has: `w[4096:8192]`. */
-static int declare(StWriter *w, const Saved *t)
+/* A part is named by the slice that it is, `w[:, 64:128]`, with several runs along the axis by that
+ * of [.., runs, elements of one, ..]; a piece is a row of elements of it: `w[4096:8192]`. */
+static int declare(StWriter *w, const Saved *t, int member)
 {
-    char *name;
-    int64_t size = st_dtype_size(t->t->dtype), n = t->bytes / size, first = t->first / size;
-    if (t->bytes == t->t->bytes) {
-        stw_declare(w, t->name, t->t->dtype, t->t->rank, t->t->dim);
-        return 1;
+    const PpParam *p = t->p;
+    char slice[80] = "", row[80] = "", *name;
+    int64_t size = st_dtype_size(p->t.dtype), n = t->box.bytes / size, first = t->box.first / size;
+    if (param_divided(p)) {
+        int64_t at = p->first + member * p->step, many = p->groups > 1 ? p->groups : 1;
+        snprintf(slice, sizeof slice, "[%.*s%" PRId64 ":%" PRId64 "]", 3 * (p->axis + (many > 1)),
+                 ":, :, :, :, :, :, :, :, :, :, :, :, :, :, :, :, ", at,
+                 at + p->t.dim[p->axis] / many);
     }
-    if (asprintf(&name, "%s[%lld:%lld]", t->name, (long long)first, (long long)(first + n)) < 0)
+    int all = t->box.bytes == p->t.bytes;
+    if (!all)
+        snprintf(row, sizeof row, "[%" PRId64 ":%" PRId64 "]", first, first + n);
+    if (asprintf(&name, "%s%s%s", t->name, slice, row) < 0)
         return 0;
-    stw_declare(w, name, t->t->dtype, 1, &n);
+    stw_declare(w, name, p->t.dtype, all ? p->t.rank : 1, all ? p->t.dim : &n);
     free(name);
     return 1;
 }
@@ -185,7 +199,7 @@ static PpStatus write_file(Saver *s)
     stw_init(&w);
     stw_meta(&w, "format", "pt");
     for (int i = 0; i < s->n; i++)
-        memory &= declare(&w, &s->saved[i]);
+        memory &= declare(&w, &s->saved[i], s->plan->ask.member);
     if (stw_begin(&w, path, err, sizeof err))
         return pp_fail(PP_ERR_IO, "--checkpoint: %s", err);
     s->header = w.header;
@@ -194,9 +208,9 @@ static PpStatus write_file(Saver *s)
     for (int i = 0; i < s->n && memory && !w.failed; i++) {
         Saved *t = &s->saved[i];
         const void *bytes = s->snapshot ? s->snapshot + t->snapshot
-                                        : host_copy(s->files, t->at, t->bytes);
-        sha256_of(bytes, (size_t)t->bytes, t->sha256);
-        stw_write(&w, bytes, t->bytes);
+                                        : host_copy(s->files, t->at, t->box.bytes);
+        sha256_of(bytes, (size_t)t->box.bytes, t->sha256);
+        stw_write(&w, bytes, t->box.bytes);
         move(s);
     }
     int bad = stw_end(&w, memory, err, sizeof err);
@@ -357,14 +371,18 @@ static char *records(const Saver *s, int64_t *bytes)
         const char *called = i < 0 ? name : t->name;
         r.name = (int)strlen(called) + 1;
         memcpy(r.sha256, i < 0 ? s->header_sha256 : t->sha256, SHA256_BYTES);
-        r.bytes = i < 0 ? s->bytes : t->bytes;
+        r.bytes = i < 0 ? s->bytes : t->box.bytes;
         r.offset = s->header + (i < 0 ? 0 : offset);
         if (i >= 0) {
-            offset += t->bytes;
-            r.first = t->first;
-            r.dtype = t->t->dtype;
-            r.rank = t->t->rank;
-            memcpy(r.dim, t->t->dim, sizeof r.dim);
+            offset += t->box.bytes;
+            r.first = t->box.first;
+            r.dtype = t->p->t.dtype;
+            r.rank = t->p->t.rank;
+            param_shape(t->p, r.dim);
+            r.axis = param_divided(t->p) ? t->p->axis : -1;
+            r.groups = t->p->groups > 1 ? t->p->groups : 1;
+            r.at = t->p->first + s->plan->ask.member * t->p->step;
+            r.n = r.axis >= 0 ? t->p->t.dim[r.axis] / r.groups : 0;
         }
         fwrite(&r, sizeof r, 1, f);
         fwrite(called, 1, (size_t)r.name, f);
@@ -432,7 +450,8 @@ PpStatus saver_save(Saver *s, Group *g, const Moment *m)
     rest(s);
     TRY(group_agree(g, prepared));
     for (int i = 0; s->snapshot && i < s->n; i++)
-        host_fetch(s->files, s->snapshot + s->saved[i].snapshot, s->saved[i].at, s->saved[i].bytes);
+        host_fetch(s->files, s->snapshot + s->saved[i].snapshot, s->saved[i].at,
+                   s->saved[i].box.bytes);
     if (s->snapshot)
         host_await(s->files);
     TRY(group_agree(g, device_check(s->files->dev, s->plan->ask.rank, "copying parameters")));

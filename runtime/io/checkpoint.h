@@ -58,7 +58,9 @@ const int64_t *saver_moved(const Saver *s);
 typedef struct {
     int64_t bytes, offset; /* of a file: its header's */
     int64_t dim[PP_MAX_RANK];
-    int64_t first; /* byte of the tensor at which this piece begins */
+    int64_t first; /* byte of the tensor, or of the part, at which this piece begins */
+    int64_t at, n; /* the part: so many elements along the axis, of each of its runs; axis -1: all */
+    int axis, groups;
     int dtype, rank, is_file, name; /* name: bytes of it, which follow, NUL included */
     unsigned char sha256[SHA256_BYTES];
 } Record;

@@ -190,7 +190,7 @@ static int64_t gradient_bytes(const Plan *p)
     for (int l = 0; l < p->n_stage; l++)
         for (int k = 0; k < p->stage[l].st->n_param; k++)
             if (p->stage[l].rp[k].update)
-                sum += p->stage[l].rp[k].p->t.bytes + HEADER;
+                sum += param_bytes(p->stage[l].rp[k].p) + HEADER;
     return sum;
 }
 
@@ -200,7 +200,7 @@ static PpStatus try_checkpoint(Held *h, const Plan *p, const Options *o, int64_t
     struct stat sb;
     int tensors;
     int64_t bytes = saver_file_bytes(p, &tensors);
-    if (o->mode != MODE_TRAIN || !o->checkpoint || o->until || (p->ask.replica && !tensors))
+    if (o->mode != MODE_TRAIN || !o->checkpoint || o->until || ((p->ask.replica || p->ask.member) && !tensors))
         return PP_OK;
     TRY(try_folder(h, "--checkpoint", o->checkpoint, bytes + HEADER * (1 + (int64_t)tensors)));
     snprintf(step, sizeof step, "%s/step_%" PRId64, o->checkpoint, steps);
@@ -210,7 +210,7 @@ static PpStatus try_checkpoint(Held *h, const Plan *p, const Options *o, int64_t
 PpStatus destinations_try(Held *h, const Plan *p, const Options *o, int64_t steps)
 {
     const PpPlan *model = p->model;
-    if (p->ask.replica) /* what else is written the first one writes */
+    if (p->ask.replica || p->ask.member) /* what else is written the first one writes */
         return try_checkpoint(h, p, o, steps);
     for (int i = 0; i < model->n_output; i++)
         if (p->has_output[i])

@@ -31,6 +31,12 @@ void host_drop(HostCopy *h);
 /* Before the first step */
 void host_upload(HostCopy *h, void *to, const void *from, int64_t bytes);
 
+/* parts.c: the model's parameter that a stage's is, or is a part of: its shape and bytes; which of them
+ * a member has */
+void param_shape(const PpParam *p, int64_t dim[PP_MAX_RANK]);
+int64_t param_bytes(const PpParam *p);
+Box param_box(const PpParam *p, int member);
+
 /* params.c: own: the folder params beside the program; given: --params or NULL; resume: a checkpoint, of
  * which the optimizer's state is loaded too, or NULL. */
 PpStatus params_load(const Plan *p, HostCopy *h, const char *own, const char *given,
@@ -42,9 +48,9 @@ int64_t params_lowest(const void *p, int dtype, int64_t bytes);
  * of what it links to; "" where it has none */
 PpStatus params_digest(const char *folder, int stage, char digest[SHA256_TEXT]);
 
-/* grads.c; scale: what the loss was multiplied by, a power of two: what is written is of the loss
- * itself */
-PpStatus grads_write(const Plan *p, HostCopy *h, const char *folder, double scale);
+/* grads.c; all members call it, the first one writes.  scale: what the loss was multiplied by, a power
+ * of two: what is written is of the loss itself */
+PpStatus grads_write(const Plan *p, HostCopy *h, Group *members, const char *folder, double scale);
 /* When all ranks have written theirs: they get their names, or, after a failure, go. */
 PpStatus grads_settle(const Plan *p, const char *folder, PpStatus written);
 
@@ -59,8 +65,8 @@ typedef struct {
 } Held;
 /* Nothing is written over what is read; resume_place() sees to --checkpoint */
 PpStatus destinations_apart(const Options *o, const Index *from);
-/* The places of what this rank writes are there and have room; of replicas but the first that is
- * a part of checkpoints at most. */
+/* The places of what this rank writes are there and have room; of replicas and members but the
+ * first that is a part of checkpoints at most. */
 PpStatus destinations_try(Held *h, const Plan *p, const Options *o, int64_t steps);
 void destinations_release(Held *h); /* when all ranks have tried */
 

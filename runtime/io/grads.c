@@ -1,7 +1,8 @@
 /*
  * grads.c - --dump-grads: the gradients of the first step, a file for each stage of the rank, under
- * the model's parameter names.  The files of all ranks appear whole or not at all: they are written
- * under other names, which they lose when all ranks have written theirs.
+ * the model's parameter names.  What members divide (PpPlan.tensor) member 0 puts together, one
+ * parameter after the other: the others send it their parts.  The files of all ranks appear whole or
+ * not at all: they are written under other names, which they lose when all ranks have written theirs.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -27,21 +28,6 @@ static void divide(void *to, const void *from, int64_t n, int dtype, double scal
             ((float *)to)[i] = ((const float *)from)[i] / (float)scale;
 }
 
-static int write_gradient(StWriter *w, const void *from, const PpTensor *t, double scale)
-{
-    if (scale == 1) {
-        stw_write(w, from, t->bytes);
-        return 1;
-    }
-    void *some = malloc((size_t)t->bytes + 1);
-    if (some) {
-        divide(some, from, t->bytes, t->dtype, scale);
-        stw_write(w, some, t->bytes);
-    }
-    free(some);
-    return some != NULL;
-}
-
 /* tmp: the name until all ranks have written theirs */
 static PpStatus name_of(char *path, size_t n, const char *folder, const StagePlan *rs,
                         const char *tmp)
@@ -51,40 +37,139 @@ static PpStatus name_of(char *path, size_t n, const char *folder, const StagePla
                : pp_fail(PP_ERR_IO, "%s: name too long", folder);
 }
 
-static PpStatus grads_file(HostCopy *h, int rank, const StagePlan *rs, const char *tmp,
-                           double scale)
+/* One stage's on this rank. */
+typedef struct {
+    const Plan *plan;
+    const StagePlan *rs;
+    HostCopy *h;
+    Group *members;
+    double scale;
+    char *whole, *part; /* room for a gradient that is put together or divided, for a part of one */
+} Dump;
+
+/* Up to where the parameters from k on are parts of one. */
+static int parts_end(const StagePlan *rs, int k)
 {
-    int memory = 1;
+    const RankParam *q = rs->rp;
+    int end = k + 1;
+    while (param_divided(q[k].p) && end < rs->st->n_param && param_divided(q[end].p) &&
+           !strcmp(q[k].p->t.name, q[end].p->t.name))
+        end++;
+    return end;
+}
+
+static PpStatus make_room(Dump *d)
+{
+    int64_t whole = 0, part = 0;
+    for (int k = 0; k < d->rs->st->n_param; k++) {
+        const PpParam *p = d->rs->rp[k].p;
+        int64_t bytes = d->rs->rp[k].update ? param_bytes(p) : 0;
+        if (param_divided(p) && p->t.bytes > part)
+            part = p->t.bytes;
+        if ((param_divided(p) || d->scale != 1) && bytes > whole)
+            whole = bytes;
+    }
+    d->whole = malloc((size_t)whole + 1);
+    d->part = malloc((size_t)part + 1);
+    return d->whole && d->part ? PP_OK : pp_no_memory();
+}
+
+/* The whole gradient of which the parameters [k, end) are this member's parts. */
+static PpStatus put_together(Dump *d, int k, int end)
+{
+    const Box all = box_whole(param_bytes(d->rs->rp[k].p));
+    for (int i = k; i < end; i++)
+        for (int m = 0; m < plan_members(d->plan->model); m++) {
+            const RankParam *q = &d->rs->rp[i];
+            const Box box = param_box(q->p, m);
+            if (m && box.bytes)
+                TRY(group_recv(d->members, m, d->part, box.bytes));
+            box_copy(&all, d->whole, &box, m ? d->part : host_copy(d->h, q->grad, box.bytes));
+        }
+    return PP_OK;
+}
+
+static PpStatus write_gradient(Dump *d, StWriter *w, int k, int end)
+{
+    const PpParam *p = d->rs->rp[k].p;
+    const int64_t bytes = param_bytes(p);
+    const void *from = d->whole;
+    if (param_divided(p))
+        TRY(put_together(d, k, end));
+    else
+        from = host_copy(d->h, d->rs->rp[k].grad, bytes);
+    if (d->scale != 1) {
+        divide(d->whole, from, bytes, p->t.dtype, d->scale);
+        from = d->whole;
+    }
+    stw_write(w, from, bytes);
+    return PP_OK;
+}
+
+static PpStatus begin_file(Dump *d, StWriter *w, const char *tmp)
+{
+    char err[ST_ERR];
+    int64_t dim[PP_MAX_RANK];
+    stw_init(w);
+    stw_meta(w, "format", "pt");
+    for (int k = 0; k < d->rs->st->n_param; k = parts_end(d->rs, k)) {
+        const RankParam *q = &d->rs->rp[k];
+        param_shape(q->p, dim);
+        if (q->update)
+            stw_declare(w, q->p->t.name, q->p->t.dtype, q->p->t.rank, dim);
+    }
+    return stw_begin(w, tmp, err, sizeof err) ? pp_fail(PP_ERR_IO, "--dump-grads: %s", err)
+                                              : PP_OK;
+}
+
+/* s: what was before */
+static PpStatus write_file(Dump *d, const char *tmp, PpStatus s)
+{
     char err[ST_ERR];
     StWriter w;
-    stw_init(&w);
-    stw_meta(&w, "format", "pt");
-    for (int k = 0; k < rs->st->n_param; k++)
-        if (rs->rp[k].update)
-            stw_declare(&w, rs->rp[k].p->t.name, rs->rp[k].p->t.dtype, rs->rp[k].p->t.rank,
-                        rs->rp[k].p->t.dim);
-    if (stw_begin(&w, tmp, err, sizeof err))
-        return pp_fail(PP_ERR_IO, "--dump-grads: %s", err);
-    for (int k = 0; k < rs->st->n_param; k++)
-        if (rs->rp[k].update)
-            memory &= write_gradient(&w, host_copy(h, rs->rp[k].grad, rs->rp[k].p->t.bytes),
-                                     &rs->rp[k].p->t, scale);
+    s = s == PP_OK ? make_room(d) : s;
+    int open = s == PP_OK && (s = begin_file(d, &w, tmp)) == PP_OK;
+    if (plan_members(d->plan->model) > 1)
+        s = group_agree(d->members, s);
+    for (int k = 0, end; k < d->rs->st->n_param && s == PP_OK; k = end) {
+        end = parts_end(d->rs, k);
+        if (d->rs->rp[k].update)
+            s = write_gradient(d, &w, k, end);
+    }
+    if (!open)
+        return s;
     int bad = stw_end(&w, 0, err, sizeof err);
-    TRY(device_check(h->dev, rank, "copying gradients"));
-    if (!memory)
-        return pp_no_memory();
+    TRY(s);
+    TRY(device_check(d->h->dev, d->plan->ask.rank, "copying gradients"));
     return bad ? pp_fail(PP_ERR_IO, "--dump-grads %s: %s", tmp, err) : PP_OK;
 }
 
-PpStatus grads_write(const Plan *p, HostCopy *h, const char *folder, double scale)
+/* What put_together() of member 0 waits for. */
+static PpStatus send_parts(const Dump *d)
+{
+    TRY(group_agree(d->members, PP_OK));
+    for (int k = 0; k < d->rs->st->n_param; k++) {
+        const RankParam *q = &d->rs->rp[k];
+        if (q->update && param_divided(q->p) && q->p->t.bytes)
+            TRY(group_send(d->members, 0, host_copy(d->h, q->grad, q->p->t.bytes), q->p->t.bytes));
+    }
+    return device_check(d->h->dev, d->plan->ask.rank, "copying gradients");
+}
+
+PpStatus grads_write(const Plan *p, HostCopy *h, Group *members, const char *folder, double scale)
 {
     char tmp[PATH_MAX];
-    TRY(folder_make(folder));
+    PpStatus s = p->ask.member ? PP_OK : folder_make(folder);
     for (int l = 0; l < p->n_stage; l++) {
-        TRY(name_of(tmp, sizeof tmp, folder, &p->stage[l], ".tmp"));
-        TRY(grads_file(h, p->ask.rank, &p->stage[l], tmp, scale));
+        Dump d = {.plan = p, .rs = &p->stage[l], .h = h, .members = members, .scale = scale};
+        if (s == PP_OK)
+            s = name_of(tmp, sizeof tmp, folder, d.rs, ".tmp");
+        s = p->ask.member ? send_parts(&d) : write_file(&d, tmp, s);
+        free(d.whole);
+        free(d.part);
+        TRY(s);
     }
-    return PP_OK;
+    return s;
 }
 
 PpStatus grads_settle(const Plan *p, const char *folder, PpStatus written)

@@ -2,8 +2,9 @@
  * params.c - in: params/stageN.safetensors, or stageN.link.json that points into the model's own
  * files, or a checkpoint of any split; params/constants.bin; out: the parameters, statistics and
  * long constants of this rank's stages, in place, and with --resume their optimizer state.  A rank
- * reads what its own stages have only.  Names, dtypes and shapes must be the plan's exactly; bytes
- * from a checkpoint have its index's checksums, constants those of the plan.
+ * reads what its own stages have only, of a parameter that members divide its part.  Names, dtypes
+ * and shapes must be the plan's exactly; bytes from a checkpoint have its index's checksums,
+ * constants those of the plan.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -69,30 +70,55 @@ static void transpose(char *to, const char *from, int64_t rows, int64_t columns,
             memcpy(to + (i * columns + j) * size, from + (j * rows + i) * size, (size_t)size);
 }
 
-static PpStatus read_bytes(const char *path, const char *name, int64_t from, int64_t bytes,
-                           char *to)
+static PpStatus read_all(int fd, int64_t from, int64_t bytes, char *to)
 {
-    char why[FILE_WHY];
-    int fd = file_open(path, why);
-    if (fd < 0)
-        return pp_fail(PP_ERR_IO, "%s, which holds '%s': %s", path, name, why);
     int64_t at = 0;
     while (at < bytes) {
         ssize_t n = pread(fd, to + at, (size_t)(bytes - at), from + at);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            break;
+            return PP_ERR_IO;
         at += n;
     }
-    close(fd);
-    return at == bytes ? PP_OK
-                       : pp_fail(PP_ERR_IO, "%s, which holds '%s': cut short", path, name);
+    return PP_OK;
 }
 
-/* Bytes of a linked tensor, straight into its place (through a copy when it is stored transposed).
- */
-static PpStatus read_linked(const Source *s, const StTensor *t, char *to)
+/* The part of a tensor that begins at byte `from` of the file. */
+static PpStatus read_part(const char *path, const char *name, int64_t from, const Box *part, char *to)
+{
+    char why[FILE_WHY];
+    int fd = file_open(path, why);
+    PpStatus s = PP_OK;
+    if (fd < 0)
+        return pp_fail(PP_ERR_IO, "%s, which holds '%s': %s", path, name, why);
+    for (int64_t i = 0, n, at; i < part->bytes && s == PP_OK; i += n) {
+        n = box_run(part, i, &at);
+        s = read_all(fd, from + at, n, to + i);
+    }
+    close(fd);
+    return s == PP_OK ? s : pp_fail(s, "%s, which holds '%s': cut short", path, name);
+}
+
+/* The part of a matrix where its transpose is stored, runs of rows being runs within each row there,
+ * and rows of the part. */
+static Box where_transposed(const Box *part, const StTensor *t, int64_t *rows)
+{
+    int64_t row = t->dim[1] * st_dtype_size(t->dtype);
+    int of_rows = part->from % row == 0 && part->size % row == 0;
+    Box x = *part;
+    *rows = of_rows ? part->bytes / row : t->dim[0];
+    if (part->size == part->period)
+        return x;
+    int64_t *const each[] = {&x.period, &x.from, &x.size};
+    for (int i = 0; i < 3; i++)
+        *each[i] = of_rows ? *each[i] / t->dim[1] : *each[i] * t->dim[0];
+    return x;
+}
+
+/* Bytes of a linked tensor, straight into their place, or through a copy where it is stored
+ * transposed. */
+static PpStatus read_linked(const Source *s, const StTensor *t, const Box *part, char *to)
 {
     char path[2 * PATH_MAX];
     const char *slash = strrchr(s->path, '/');
@@ -101,14 +127,17 @@ static PpStatus read_linked(const Source *s, const StTensor *t, char *to)
     else
         snprintf(path, sizeof path, "%.*s/%s", slash ? (int)(slash - s->path) : 1,
                  slash ? s->path : ".", t->file);
-    char *room = t->transposed ? malloc((size_t)t->bytes + 1) : to;
+    if (!t->transposed || !part->bytes)
+        return read_part(path, t->name, t->offset, part, to);
+    int64_t rows, size = st_dtype_size(t->dtype);
+    Box stored = where_transposed(part, t, &rows);
+    char *room = malloc((size_t)part->bytes);
     if (!room)
         return pp_no_memory();
-    PpStatus status = read_bytes(path, t->name, t->offset, t->bytes, room);
-    if (status == PP_OK && t->transposed)
-        transpose(to, room, t->dim[0], t->dim[1], st_dtype_size(t->dtype));
-    if (t->transposed)
-        free(room);
+    PpStatus status = read_part(path, t->name, t->offset, &stored, room);
+    if (status == PP_OK)
+        transpose(to, room, rows, part->bytes / rows / size, size);
+    free(room);
     return status;
 }
 
@@ -118,7 +147,8 @@ static PpStatus read_constant(const char *own, const PpConst *c, char *to)
     char path[PATH_MAX + 16], text[SHA256_TEXT];
     unsigned char digest[SHA256_BYTES];
     snprintf(path, sizeof path, "%s/constants.bin", own);
-    TRY(read_bytes(path, c->t.name, c->at, c->t.bytes, to));
+    const Box all = box_whole(c->t.bytes);
+    TRY(read_part(path, c->t.name, c->at, &all, to));
     sha256_of(to, (size_t)c->t.bytes, digest);
     sha256_text(digest, text);
     return strcmp(text, c->sha256) ? pp_fail(PP_ERR_MODEL,
@@ -133,53 +163,51 @@ static PpStatus another(const char *path, const char *name)
                    name);
 }
 
-static int same_tensor(const PpTensor *want, int dtype, int rank, const int64_t *dim)
-{
-    int same = dtype == want->dtype && rank == want->rank;
-    for (int i = 0; i < rank && same; i++)
-        same = dim[i] == want->dim[i];
-    return same;
-}
-
-/* A tensor to be loaded, of the dtype and shape of `want`, or a piece of it; or a constant. */
+/* A parameter of the model, or a tensor like it, of which a part is to be loaded; or a constant. */
 typedef struct {
     const char *name;
-    const PpTensor *want;
-    int64_t first, bytes;
+    const PpParam *like;
+    Box part;
     const PpConst *constant;
 } Wanted;
 
-static PpStatus load_indexed(const Index *x, const Wanted *w, char *to)
+static int same_tensor(const Wanted *w, int dtype, int rank, const int64_t *dim)
+{
+    int64_t want[PP_MAX_RANK];
+    param_shape(w->like, want);
+    int same = dtype == w->like->t.dtype && rank == w->like->t.rank;
+    for (int i = 0; i < rank && same; i++)
+        same = dim[i] == want[i];
+    return same;
+}
+
+static PpStatus load_indexed(Index *x, const Wanted *w, char *to)
 {
     char err[INDEX_ERR];
     const IndexTensor *t = index_find(x, w->name);
     if (!t)
         return pp_fail(PP_ERR_MODEL, "%s: no tensor '%s'", x->path, w->name);
-    if (!same_tensor(w->want, t->dtype, t->rank, t->dim) || t->bytes != w->want->bytes)
+    if (!same_tensor(w, t->dtype, t->rank, t->dim))
         return another(x->path, w->name);
-    return index_copy(x, t, w->first, w->bytes, to, err, sizeof err)
-               ? pp_fail(PP_ERR_MODEL, "%s", err)
-               : PP_OK;
+    return index_copy(x, t, &w->part, to, err, sizeof err) ? pp_fail(PP_ERR_MODEL, "%s", err)
+                                                           : PP_OK;
 }
 
-/* Of a stage's file all of a tensor is wanted. */
 static PpStatus load(const Source *s, const Wanted *w, char *to)
 {
-    const char *name = w->name;
-    const PpTensor *want = w->want;
     if (w->constant)
         return read_constant(s->own, w->constant, to);
     if (s->index)
         return load_indexed(s->index, w, to);
-    const StTensor *t = st_find(&s->f, name);
+    const StTensor *t = st_find(&s->f, w->name);
     if (!t)
-        return pp_fail(PP_ERR_MODEL, "%s: no tensor '%s'", s->path, name);
-    if (!same_tensor(want, t->dtype, t->rank, t->dim) || t->bytes != want->bytes ||
-        (t->transposed && t->rank != 2))
-        return another(s->path, name);
+        return pp_fail(PP_ERR_MODEL, "%s: no tensor '%s'", s->path, w->name);
+    if (!same_tensor(w, t->dtype, t->rank, t->dim) || (t->transposed && t->rank != 2))
+        return another(s->path, w->name);
     if (s->link)
-        return read_linked(s, t, to);
-    memcpy(to, t->data, (size_t)t->bytes);
+        return read_linked(s, t, &w->part, to);
+    const Box all = box_whole(t->bytes);
+    box_copy(&w->part, to, &all, t->data);
     return PP_OK;
 }
 
@@ -198,33 +226,36 @@ int64_t params_lowest(const void *p, int dtype, int64_t bytes)
 static PpStatus place(HostCopy *h, const Source *s, Wanted w, char *to, int64_t *lowest)
 {
     TRY(signals_heed());
+    const int64_t bytes = w.part.bytes;
     if (!h->room) {
         PpStatus loaded = load(s, &w, to);
         if (lowest && loaded == PP_OK)
-            *lowest = params_lowest(to, w.want->dtype, w.bytes);
-        mapped_drop(h->mapped, to, w.bytes);
+            *lowest = params_lowest(to, w.like->t.dtype, bytes);
+        mapped_drop(h->mapped, to, bytes);
         return loaded;
     }
-    char *room = malloc((size_t)w.bytes + 1);
+    char *room = malloc((size_t)bytes + 1);
     PpStatus status = room ? load(s, &w, room) : pp_no_memory();
     if (lowest && status == PP_OK)
-        *lowest = params_lowest(room, w.want->dtype, w.bytes);
+        *lowest = params_lowest(room, w.like->t.dtype, bytes);
     if (status == PP_OK)
-        host_upload(h, to, room, w.bytes);
+        host_upload(h, to, room, bytes);
     free(room);
     return status;
 }
 
-static PpStatus load_states(HostCopy *h, const Source *s, const PpTensor *t, const Piece *piece,
-                            const Optimizer *optimizer)
+/* part: of the parameter, which is the piece's stage's */
+static PpStatus load_states(HostCopy *h, const Source *s, const PpParam *p, Box part,
+                            const Piece *piece, const Optimizer *optimizer)
 {
     char name[4096];
+    part.first = piece->first;
+    part.bytes = piece->bytes;
     for (int j = 0; j < optimizer->states; j++) {
-        if (snprintf(name, sizeof name, "optimizer/%s/%s", optimizer->state[j], t->name) >=
+        if (snprintf(name, sizeof name, "optimizer/%s/%s", optimizer->state[j], p->t.name) >=
             (int)sizeof name)
             return pp_fail(PP_ERR_IO, "parameter name too long for a checkpoint");
-        TRY(place(h, s, (Wanted){name, t, piece->first, piece->bytes, NULL}, piece->state[j],
-                  NULL));
+        TRY(place(h, s, (Wanted){name, p, part, NULL}, piece->state[j], NULL));
     }
     return PP_OK;
 }
@@ -243,10 +274,10 @@ static PpStatus load_params(HostCopy *h, const Plan *plan, const StagePlan *rs, 
         RankParam *q = &rs->rp[k];
         if (p->use == PP_TRANSMIT)
             continue;
-        TRY(place(h, s, (Wanted){p->t.name, &p->t, 0, p->t.bytes, NULL}, rs->param + p->offset,
-                  &q->lowest));
+        const Box part = param_box(p, plan->ask.member);
+        TRY(place(h, s, (Wanted){p->t.name, p, part, NULL}, rs->param + p->offset, &q->lowest));
         for (int i = q->piece; i < q->piece + q->n_piece && from->states; i++)
-            TRY(load_states(h, s, &p->t, &plan->piece[i], from->states));
+            TRY(load_states(h, s, p, part, &plan->piece[i], from->states));
     }
     return PP_OK;
 }
@@ -259,7 +290,7 @@ static PpStatus load_constants(HostCopy *h, const StagePlan *rs, const Source *s
         if (c->data)
             host_upload(h, rs->constants + c->offset, c->data, c->t.bytes);
         else
-            TRY(place(h, s, (Wanted){c->t.name, &c->t, 0, c->t.bytes, c},
+            TRY(place(h, s, (Wanted){c->t.name, NULL, box_whole(c->t.bytes), c},
                       rs->constants + c->offset, NULL));
     }
     return PP_OK;

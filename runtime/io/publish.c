@@ -93,12 +93,15 @@ typedef struct {
     const char *name, *file; /* of a tensor: the file it is in */
 } Entry;
 
-/* The tensors by name, each one's pieces in order. */
+static int compare(int64_t x, int64_t y) { return (x > y) - (x < y); }
+
+/* The tensors by name, each one's parts and their pieces in order. */
 static int by_name(const void *a, const void *b)
 {
     const Entry *x = a, *y = b;
     int c = strcmp(x->name, y->name);
-    return c ? c : (x->r.first > y->r.first) - (x->r.first < y->r.first);
+    c = c ? c : compare(x->r.at, y->r.at);
+    return c ? c : compare(x->r.first, y->r.first);
 }
 
 static Entry *entries(const Publication *p, int *n)
@@ -147,6 +150,53 @@ static void put_files(FILE *f, const Entry *e, int n)
     fputs("\n  }", f);
 }
 
+static void put_numbers(FILE *f, const char *key, int n, const int64_t *list)
+{
+    fprintf(f, "\"%s\": [", key);
+    for (int i = 0; i < n; i++)
+        fprintf(f, "%s%" PRId64, i ? ", " : "", list[i]);
+    fputs("], ", f);
+}
+
+/* The dimensions in which a part is a box, that along which it is cut among them: those of the
+ * tensor, or where the axis has several runs what lies before it, a run, what lies behind. */
+static int view_of(const Record *r, int64_t dim[PP_MAX_RANK], int *axis)
+{
+    memcpy(dim, r->dim, sizeof r->dim);
+    *axis = r->axis;
+    if (r->axis < 0 || r->groups == 1)
+        return r->rank;
+    int64_t outer = r->groups, inner = 1;
+    for (int i = 0; i < r->rank; i++)
+        *(i < r->axis ? &outer : &inner) *= i == r->axis ? 1 : r->dim[i];
+    dim[0] = outer;
+    dim[1] = r->dim[r->axis] / r->groups;
+    dim[2] = inner;
+    *axis = 1;
+    return 3;
+}
+
+static void put_box(FILE *f, const Record *r)
+{
+    int64_t start[PP_MAX_RANK] = {0}, size[PP_MAX_RANK];
+    int axis, rank = view_of(r, size, &axis);
+    if (axis < 0)
+        return;
+    start[axis] = r->at;
+    size[axis] = r->n;
+    put_numbers(f, "start", rank, start);
+    put_numbers(f, "size", rank, size);
+}
+
+static void put_shape(FILE *f, const Record *r)
+{
+    int64_t view[PP_MAX_RANK];
+    int axis, rank = view_of(r, view, &axis);
+    put_numbers(f, "shape", r->rank, r->dim);
+    if (r->axis >= 0 && r->groups > 1)
+        put_numbers(f, "view", rank, view);
+}
+
 static void put_tensors(FILE *f, const Entry *e, int n)
 {
     fputs(",\n  \"tensors\": {", f);
@@ -159,15 +209,15 @@ static void put_tensors(FILE *f, const Entry *e, int n)
         if (another) {
             fprintf(f, "%s%s\n    ", open ? "]}" : "", comma);
             json_write_string(f, name = e[i].name);
-            fprintf(f, ": {\"dtype\": \"%s\", \"shape\": [", st_dtype_name(e[i].r.dtype));
-            for (int d = 0; d < e[i].r.rank; d++)
-                fprintf(f, "%s%" PRId64, d ? ", " : "", e[i].r.dim[d]);
-            fputs("], \"pieces\": [", f);
+            fprintf(f, ": {\"dtype\": \"%s\", ", st_dtype_name(e[i].r.dtype));
+            put_shape(f, &e[i].r);
+            fputs("\"pieces\": [", f);
         }
         fputs(another ? "{\"file\": " : ", {\"file\": ", f);
         json_write_string(f, e[i].file);
         fprintf(f, ", \"offset\": %" PRId64 ", \"bytes\": %" PRId64 ", ", e[i].r.offset,
                 e[i].r.bytes);
+        put_box(f, &e[i].r);
         put_sha(f, e[i].r.sha256);
         comma = ",";
         open = 1;

@@ -30,7 +30,7 @@ PpStatus results_open(Results *r, const Data *d, const Plan *p)
     r->output = zeroed(n, sizeof *r->output);
     r->loss = zeroed(data_chunks(d), sizeof *r->loss);
     r->share = zeroed((int64_t)(d->replicas + 1) * data_rounds(d), sizeof *r->share);
-    r->norm = zeroed(d->model->n_param + 1 + WORDS, sizeof *r->norm);
+    r->norm = zeroed(p->n_norm + 1 + WORDS, sizeof *r->norm);
     r->square = zeroed(p->n_block, sizeof *r->square);
     r->sum = zeroed(n, sizeof *r->sum);
     if (!r->output || !r->loss || !r->share || !r->norm || !r->square || !r->sum)
@@ -43,7 +43,7 @@ PpStatus results_open(Results *r, const Data *d, const Plan *p)
         if (!r->sum[i])
             return pp_no_memory();
     }
-    r->word = r->norm + 1 + d->model->n_param;
+    r->word = r->norm + 1 + p->n_norm;
     if (!p->ask.on_device)
         memcpy(r->output, p->output, (size_t)n * sizeof *r->output);
     for (int i = 0; i < n && p->ask.on_device; i++) /* nothing is copied there directly */

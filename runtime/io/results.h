@@ -18,7 +18,7 @@ typedef struct {
     float **sum;   /* of an output of a half type without rows, before it is rounded; or NULL */
     double *loss;  /* per microbatch of a step, of all its passes */
     double *share; /* [(replicas + 1) * rounds]: losses of groups, all replicas' and the own ones */
-    double *norm;  /* [1 + parameters]: loss, then sums of squares by parameter of the model */
+    double *norm;  /* [1 + Plan.n_norm]: loss, then sums of squares of gradients in their order */
     double *word;  /* [WORDS], behind them */
     double *square; /* --shard-optimizer: [blocks] sums of squares of the rank's gradients */
 } Results;

@@ -49,6 +49,7 @@ static int is_parameter(const PpPlan *p, const char *name)
 static PpStatus same_model(const Index *x, const PpPlan *p)
 {
     char want[400], have[400];
+    int64_t dim[PP_MAX_RANK];
     for (int s = 0; s < p->n_stage; s++)
         for (int k = 0; k < p->stage[s]->n_param; k++) {
             const PpTensor *t = &p->stage[s]->param[k].t;
@@ -57,7 +58,8 @@ static PpStatus same_model(const Index *x, const PpPlan *p)
                 return pp_fail(PP_ERR_MODEL,
                                "--resume %s: of another model: it has no parameter '%s'", x->path,
                                t->name);
-            shape_text(want, sizeof want, t->dtype, t->rank, t->dim);
+            param_shape(&p->stage[s]->param[k], dim);
+            shape_text(want, sizeof want, t->dtype, t->rank, dim);
             shape_text(have, sizeof have, c->dtype, c->rank, c->dim);
             if (strcmp(want, have) != 0)
                 return pp_fail(PP_ERR_MODEL,

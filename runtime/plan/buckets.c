@@ -220,7 +220,7 @@ static void number_blocks(Plan *plan, StagePlan *rs)
     for (int k = 0; k < rs->st->n_param; k++) {
         RankParam *q = &rs->rp[k];
         q->block = -1;
-        if (!plan->ask.divided || !q->counts)
+        if (!plan->ask.divided || q->norm < 0)
             continue;
         q->block = plan->n_block;
         plan->n_block += (q->p->t.bytes + block_bytes(q->p) - 1) / block_bytes(q->p);

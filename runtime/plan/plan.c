@@ -33,6 +33,7 @@ static PpStatus rank_params(Plan *plan, StagePlan *rs)
         q->p = pp;
         q->update = trains && pp->use != PP_TRANSMIT;
         q->counts = q->update && (pp->use == PP_OWN || pp->from == st->index);
+        q->norm = q->counts ? norm_of(plan, pp, plan->ask.member) : -1;
     }
     return PP_OK;
 }
@@ -173,6 +174,7 @@ PpStatus plan_build(Plan *plan, const PlanRequest *ask)
     plan->ask = *ask;
     plan->model = ask->model;
     *p = (Planner){.plan = plan, .model = ask->model, .m = ask->microbatches};
+    TRY(norms_plan(plan));
     TRY(stages(plan));
     find_data(plan);
     size_data(plan);
@@ -243,7 +245,8 @@ void plan_free(Plan *plan)
         free(rs->stored);
     }
     free(plan->stage), free(plan->local_of), free(plan->op), free(plan->live), free(plan->msg),
-        free(plan->transfer), free(plan->await), free(plan->contrib), free(plan->piece), free(plan->turn);
+        free(plan->transfer), free(plan->await), free(plan->contrib), free(plan->piece),
+        free(plan->norm), free(plan->turn);
     free(plan->input), free(plan->has_input), free(plan->input_stride), free(plan->output),
         free(plan->has_output);
 }

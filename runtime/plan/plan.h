@@ -135,8 +135,15 @@ typedef struct {
     int update;         /* the optimizer changes it (owner and replicas) */
     int piece, n_piece; /* what of it this rank's optimizer changes, in Plan.piece */
     int64_t lowest;     /* elements that are -inf, from the beginning: they stay */
+    int norm;           /* where its sum of squares comes, among all; -1: of no norm, or another's */
     int64_t block;      /* divided: the first of its norm's blocks among the rank's; -1: none */
 } RankParam;
+
+/* Of a parameter by its number: where member k's sum of squares comes, first + k * step; members:
+ * of so many it counts */
+typedef struct {
+    int first, step, members;
+} NormPlace;
 
 /* What of a parameter this rank's optimizer changes, with its state: all of it, or of a share.
  * It begins at a block of the norm (OPTIM_BLOCK) and ends at one or with the parameter. */
@@ -230,6 +237,8 @@ typedef struct Plan {
     int *turn, n_turn; /* as StagePlan says */
     Piece *piece; /* by stage, parameter, place in it */
     int n_piece;
+    NormPlace *norm; /* by PpParam.param */
+    int n_norm;      /* sums, of all ranks */
     /* divided: transfers after the update, by which all replicas get all parameters; blocks of the
      * norms of the rank's parameters */
     int gather, n_gather;
@@ -262,6 +271,10 @@ PpStatus plan_build(Plan *p, const PlanRequest *ask);
 PpStatus plan_place(Plan *p, char *arena, char *elsewhere);
 void plan_free(Plan *p);                   /* not the arena */
 
+/* norms.c */
+/* Where a member's sum of squares of it comes; -1: it counts as another's */
+int norm_of(const Plan *plan, const PpParam *q, int member);
+
 /* stored.c */
 /* What of a stash goes to the store, parts that are computed again left out */
 int64_t plan_stored_bytes(const PpStage *st, int32_t again);
@@ -286,6 +299,8 @@ PpStatus plan_offload(const OffloadRequest *x, Schedule **out, SchedError *e);
 /* facts.c */
 /* Those that schedules know: without the loss over the whole minibatch */
 int schedule_stages(const PpPlan *model);
+/* Is it a part of the model's parameter, another one for each member? */
+static inline int param_divided(const PpParam *p) { return p->whole > 0 && p->axis >= 0; }
 static inline int plan_members(const PpPlan *model) { return model->tensor > 1 ? model->tensor : 1; }
 /* Edges and shared parameters as the schedule's passes want them, how many; room: stages squared,
  * and twice that */

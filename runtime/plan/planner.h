@@ -70,6 +70,8 @@ const PpParam *shared_param(const PpStage *st, int param, int *at);
 int last_user(const PpPlan *model, int stage, int param); /* no stage after this one uses it */
 int64_t gradient_tag(const Planner *p, int stage, int param, int use); /* of a use's sum */
 
+PpStatus norms_plan(Plan *plan); /* norms.c */
+
 /* gathered.c: that instance */
 void gathered_walk(Planner *p, int l, int m, int type); /* F, B */
 PpStatus gathered_point(Planner *p, int l);

@@ -134,7 +134,7 @@ static int64_t most_of_update(Plan *plan)
         const StagePlan *rs = &plan->stage[piece->local];
         const RankParam *q = &rs->rp[piece->param];
         int half = rs->st->half_type && q->p->half_offset >= 0;
-        int normed = q->counts && (plan->ask.divided || !plan->ask.replica);
+        int normed = q->norm >= 0 && (plan->ask.divided || !plan->ask.replica);
         int64_t bytes = 2 * pages_of(plan, piece->bytes) + states * round_up(plan, piece->bytes) +
                         (half ? pages_of(plan, piece->bytes / 2) : 0);
         most = before + bytes > most ? before + bytes : most;

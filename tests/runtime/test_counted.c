@@ -15,7 +15,7 @@ enum { PARAMS = 7, MICROBATCHES = 2 };
 static PpParam param[PARAMS];
 static PpStage stage = {.has_backward = 1, .param = param, .n_param = PARAMS};
 static const PpStage *const stages[] = {&stage};
-static const PpPlan model = {.n_stage = 1, .stage = stages, .rows = 1};
+static const PpPlan model = {.n_stage = 1, .n_param = PARAMS, .stage = stages, .rows = 1};
 
 static void make_params(void)
 {

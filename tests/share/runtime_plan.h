@@ -147,6 +147,7 @@ static void last_backward(const PpCtx *c)
 
 // clang-format off
 #define ROW_TENSOR(n) {.name = n, .dtype = PP_F32, .rank = 2, .dim = {ROWS, D}, .batch_dim = 0, .bytes = ROWS * D * 4}
+#define WEIGHT(n, NUMBER, USE, FROM, AT) {.t = VECTOR(n), .param = NUMBER, .use = USE, .from = FROM, .trainable = 1, .offset = AT, .grad_offset = AT, .half_offset = -1}
 #define VECTOR(n) {.name = n, .dtype = PP_F32, .rank = 1, .dim = {D}, .batch_dim = -1, .bytes = D * 4}
 #define SCALAR(n) {.name = n, .dtype = PP_F32, .rank = 0, .batch_dim = -1, .bytes = 4}
 #define TARGET {.name = "target", .dtype = PP_F32, .rank = 2, .dim = {D, ROWS}, .batch_dim = 1, .bytes = ROWS * D * 4}
@@ -156,10 +157,10 @@ static const PpTensor plan_outputs[] = {ROW_TENSOR("y")};
 
 static const PpInput first_in[] = {{ROW_TENSOR("x"), -1, 0, 2, 0, 0}};
 static const PpOutput first_out[] = {{ROW_TENSOR("h0"), -1, 0, 1, 0, 0}, {ROW_TENSOR("s0"), -1, 0, 1, 0, 0}};
-static const PpParam first_param[] = {{VECTOR("a"), 0, PP_OWN, 0, 1, 0, 0, 0, -1, 0, 0}, {VECTOR("w"), 1, PP_OWN, 0, 1, 0, ONE, ONE, -1, 0, 0}};
+static const PpParam first_param[] = {WEIGHT("a", 0, PP_OWN, 0, 0), WEIGHT("w", 1, PP_OWN, 0, ONE)};
 static const PpInput second_in[] = {{ROW_TENSOR("h0"), 0, 0, 1, 1, 0}};
 static const PpOutput second_out[] = {{ROW_TENSOR("h1"), -1, 0, 1, 0, 0}};
-static const PpParam second_param[] = {{VECTOR("b"), 2, PP_OWN, 1, 1, 0, 0, 0, -1, 0, 0}};
+static const PpParam second_param[] = {WEIGHT("b", 2, PP_OWN, 1, 0)};
 
 /* LAST: the number of the last stage; WUSE: how it holds w. */
 #define LAST_TABLES(LAST, USE)                                                                                         \
@@ -167,14 +168,14 @@ static const PpParam second_param[] = {{VECTOR("b"), 2, PP_OWN, 1, 1, 0, 0, 0, -
      {SCALAR("loss_scale"), -2, 0, 1, 0, 0}}
 static const PpInput last_in_3[] = LAST_TABLES(2, 0), last_in_4[] = LAST_TABLES(3, 0);
 static const PpOutput last_out[] = {{ROW_TENSOR("y"), 0, 1, 0, 0, 0}, {SCALAR("loss"), -1, 0, 0, 0, 0}};
-static const PpParam last_transmit[] = {{VECTOR("w"), 1, PP_TRANSMIT, 0, 1, 0, 0, 0, -1, 0, 0}};
-static const PpParam last_replicate[] = {{VECTOR("w"), 1, PP_REPLICATE, 0, 1, 0, 0, 0, -1, 0, 0}};
-static const PpParam first_replicate[] = {{VECTOR("a"), 0, PP_OWN, 0, 1, 0, 0, 0, -1, 0, 0}, {VECTOR("w"), 1, PP_REPLICATE, 0, 1, 0, ONE, ONE, -1, 0, 0}};
+static const PpParam last_transmit[] = {WEIGHT("w", 1, PP_TRANSMIT, 0, 0)};
+static const PpParam last_replicate[] = {WEIGHT("w", 1, PP_REPLICATE, 0, 0)};
+static const PpParam first_replicate[] = {WEIGHT("a", 0, PP_OWN, 0, 0), WEIGHT("w", 1, PP_REPLICATE, 0, ONE)};
 static const PpDy first_dy_3[] = {{0, 1, 0, 0, 1}, {1, 2, 1, 0, 1}}, first_dy_4[] = {{0, 1, 0, 0, 1}, {1, 3, 1, 0, 1}};
 static const PpDy second_dy[] = {{0, 2, 0, 0, 2}};
 static const PpInput third_in[] = {{ROW_TENSOR("h1"), 1, 0, 1, 1, 0}};
 static const PpOutput third_out[] = {{ROW_TENSOR("h1b"), -1, 0, 1, 0, 0}};
-static const PpParam third_param[] = {{VECTOR("c"), 3, PP_OWN, 2, 1, 0, 0, 0, -1, 0, 0}};
+static const PpParam third_param[] = {WEIGHT("c", 3, PP_OWN, 2, 0)};
 static const PpDy third_dy[] = {{0, 3, 0, 0, 2}};
 
 #define FIRST(DY, PARAM) {.index = 0, .label = "first", .n_input = 1, .n_output = 2, .n_dy = 2, .n_param = 2, .input = first_in, .output = first_out, \
