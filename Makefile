@@ -21,7 +21,7 @@ BASE     := -std=c11 -ffp-contract=off $(CFLAGS) $(CPPFLAGS) -MMD -MP
 
 # ---- the compiler: every .c of its folders, and what it shares with the runtime ----
 
-ROOMS    := base ir frontend partition autodiff codegen schedule runtime report planner annotate
+ROOMS    := base ir frontend mesh partition autodiff codegen schedule runtime report planner annotate
 sources   = $(sort $(foreach r,$(1),$(wildcard $(r)/*.$(2) $(r)/*/*.$(2) $(r)/*/*/*.$(2))))
 # What plans a rank's memory is the runtime's; planner/ asks it.
 PLANS    := $(wildcard runtime/plan/*.c runtime/core/*.c) runtime/optim/registry.c runtime/device/cpu/conv_shape.c

@@ -119,6 +119,19 @@ static void autocast(State *s)
     graph_autocast(s->graph, dtype_is_half(s->o->dtype) ? s->o->dtype : DT_NONE);
 }
 
+/* --tensor: the graph of one member. */
+static void mesh(State *s)
+{
+    Loss *l = &s->loss;
+    if (s->o->mesh.chunks == 1)
+        return;
+    BatchNotes notes = {.target = l->target, .loss = l->loss};
+    batch_analyse(s->graph, 0, &s->o->partition.batch, &notes);
+    mesh_check(s->graph, &s->o->mesh);
+    mesh_member(s->graph, &s->o->mesh, &notes, 3,
+                (ValueId *const[]){&l->loss, &l->loss_scale, &l->target});
+}
+
 static void partition(State *s) { s->pipe = pipe_build(s->graph, &s->o->partition, &s->loss); }
 static void reverse(State *s)
 {
@@ -194,6 +207,10 @@ static void note_options(Options *o)
     note(o, "dtype", o->dtype == DT_NONE || o->dtype == DT_F32 ? "none" : dtype_name(o->dtype));
     note_list(o, "freeze", o->import.freeze.n, o->import.freeze.at);
     note_list(o, "train", o->import.train.n, o->import.train.at);
+    if (o->mesh.chunks > 1) {
+        note(o, "chunks", arena_printf(o->arena, "%d", o->mesh.chunks));
+        note_list(o, "shard", o->mesh.shard.n, o->mesh.shard.at);
+    }
     note(o, "dropout", dropout_text(o->import.dropout));
     note_list(o, "stop-gradient", o->import.stop.n, o->import.stop.at);
 }
@@ -222,6 +239,7 @@ static const struct { void (*run)(State *s); const char *dump; } passes[] = {
     {rows, NULL},               /* --rows: shapes of another number of rows */
     {loss, "loss"},             /* the loss is appended, with its inputs target and loss_scale */
     {autocast, "autocast"},     /* --dtype: what computes in half precision, and the casts */
+    {mesh, "mesh"},             /* --tensor: the graph of one member, with collectives */
     {partition, "partition"},   /* a Pipe: nodes to stages, what crosses a cut, parameters */
     {attention, NULL},          /* for CUDA: attention as one operation, in a Pipe of its own */
     {reverse, "autodiff"},      /* every stage's backward */
@@ -318,6 +336,7 @@ static State plan_read(const Options *o, int64_t wanted, const SplitTexts *split
     rows(&s);
     loss(&s);
     autocast(&s);
+    mesh(&s);
     return s;
 }
 

@@ -7,6 +7,7 @@
 #ifndef PPSPLIT_COMMAND_H
 #define PPSPLIT_COMMAND_H
 
+#include "mesh/mesh.h"
 #include "planner/planner.h"
 #include "ppsplit.h"
 
@@ -18,6 +19,7 @@ typedef struct {
     Arena *arena;
     VEC(const char *) model;
     ImportOptions import;
+    MeshOptions mesh;
     PartitionOptions partition;
     AutoText automatic;
     LossOptions loss;

@@ -57,6 +57,17 @@ static const char usage[] =
     "one after the other,\n"
     "                              without rows their mean)\n"
     "\n"
+    "Dividing the stages among members:\n"
+    "      --tensor=T              each stage runs on T ranks, which divide its parameters, products and "
+    "activations\n"
+    "      --chunks=C              what is divided is divided in C chunks, T times a power of two "
+    "(default T): programs\n"
+    "                              of the same C have the same bits for every T\n"
+    "      --shard=PATTERN=DIM[/GROUPS]|replicate\n"
+    "                              where parameters are divided; the rest follows (default: what "
+    "sends the fewest bytes;\n"
+    "                              repeatable)\n"
+    "\n"
     "Training:\n"
     "      "
     "--loss=mse|l1|cross_entropy[:AXIS]|nll[:AXIS]|bce_with_logits|output:NAME|model:FILE.onnx\n"
@@ -128,6 +139,9 @@ enum {
     OPT_MULTI,
     OPT_CHUNK,
     OPT_MERGE,
+    OPT_TENSOR,
+    OPT_CHUNKS,
+    OPT_SHARD,
     OPT_LOSS,
     OPT_REDUCTION,
     OPT_LOSS_OVER,
@@ -192,6 +206,9 @@ static const OptionName options[] = {
     [OPT_MULTI] = {"multi-use", "[NAME=]transmit|replicate", 0},
     [OPT_CHUNK] = {"chunk", "INPUT=DIM|replicate", 0},
     [OPT_MERGE] = {"merge", "OUTPUT=DIM|sum|mean", 0},
+    [OPT_TENSOR] = {"tensor", "T", 0},
+    [OPT_CHUNKS] = {"chunks", "C", 0},
+    [OPT_SHARD] = {"shard", "PATTERN=DIM|replicate", 0},
     [OPT_LOSS] = {"loss", "LOSS", 0},
     [OPT_REDUCTION] = {"loss-reduction", "mean|sum", 0},
     [OPT_LOSS_OVER] = {"loss-over", "microbatch|minibatch[=ROWS]", 0},
@@ -305,6 +322,9 @@ static void read_option(Options *o, int option, const char *arg)
         break;
     case OPT_LOSS_OVER: set_loss_over(o, arg); break;
     case OPT_FREEZE: vec_push(o->arena, &o->import.freeze, arg); break;
+    case OPT_TENSOR: o->mesh.tensor = (int)given_number("tensor", arg, MESH_MOST); break;
+    case OPT_CHUNKS: o->mesh.chunks = (int)given_number("chunks", arg, MESH_MOST); break;
+    case OPT_SHARD: vec_push(o->arena, &o->mesh.shard, arg); break;
     case OPT_TRAIN: vec_push(o->arena, &o->import.train, arg); break;
     case OPT_DROPOUT: {
         static const DropoutMode modes[] = {DROPOUT_AS_WRITTEN, DROPOUT_TRAIN};
@@ -433,6 +453,20 @@ static _Noreturn void wrong_option(Command c, const OptionReader *r)
     bad_usage(command[c], "%s", r->wrong);
 }
 
+/* --tensor and --chunks, one of which may be left out; both 1: there is no such axis. */
+static void mesh_complete(Options *o)
+{
+    MeshOptions *m = &o->mesh;
+    if (m->shard.n && !m->tensor && !m->chunks)
+        bad_usage("ppsplit", "--shard without --tensor");
+    m->tensor = m->tensor ? m->tensor : 1;
+    m->chunks = m->chunks ? m->chunks : m->tensor;
+    int each = m->chunks / m->tensor;
+    if (m->chunks % m->tensor || each & (each - 1))
+        bad_usage("ppsplit", "--chunks %d of --tensor %d: it is %d times a power of two", m->chunks,
+                  m->tensor, m->tensor);
+}
+
 void read_command_line(Options *o, int argc, char **argv)
 {
     o->import.limits = limits_default();
@@ -454,6 +488,7 @@ void read_command_line(Options *o, int argc, char **argv)
         if (plans)
             note_word(o, k, r.value);
     }
+    mesh_complete(o);
     o->partition.attentions = o->codegen.cuda;
     if (!o->codegen.cuda)
         o->codegen.cpu = true;

@@ -1,0 +1,56 @@
+/*
+ * mesh.h - the tensor axis: a model's graph becomes that of one member.
+ *
+ * Every value lies along the axis in one of three ways (ir/facts/spread.h): R, all members have the
+ * same; S(d), a dimension divided among them; P, what they have adds up to it.  search.c chooses
+ * for each node one of the ways of ops.def's column SPREAD, the whole graph together, so that few
+ * bytes travel and products are divided; member.c then writes the graph anew, and where a value is
+ * read otherwise than it is made, a collective.
+ *
+ * The graph is divided in C chunks, whatever the number of members T: a member holds C / T of them,
+ * and computes a node chunk by chunk.  So the numbers of a run do not depend on T.
+ */
+#ifndef PPSPLIT_MESH_H
+#define PPSPLIT_MESH_H
+
+#include "ir/facts/facts.h"
+#include "ir/facts/spread.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { MESH_MOST = 1024 }; /* members */
+typedef struct {
+    int tensor; /* T: --tensor */
+    int chunks; /* C: --chunks, T times a power of two; 1: nothing is divided */
+    VEC(const char *)
+    shard; /* --shard, "PATTERN=DIM" or "PATTERN=replicate", the last that fits wins */
+} MeshOptions;
+
+/* How the graph lies along the axis.  By node the way, NULL: all its operands and results are R; by
+ * parameter, and by value, where it lies as it is made. */
+typedef struct {
+    const SpreadWay *const *way;
+    const Place *param, *made;
+} MeshPlan;
+
+/* search.c: the plan of fewest bytes and least work.  loss: NONE where nothing trains; outer: by
+ * value, as BatchNotes has it. */
+MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, ValueId loss,
+                     const int64_t *outer);
+const bool *mesh_active(const Graph *g, Arena *a, ValueId loss); /* values with a gradient */
+/* patterns.c: where --shard says that a parameter lies; false: it does not say.  Fatal where a
+ * --shard is about no parameter. */
+bool mesh_asked(const Graph *g, const MeshOptions *opt, uint32_t param, Place *at);
+void mesh_check(const Graph *g, const MeshOptions *opt);
+
+/* member.c: g, of which batch_analyse() has said where rows are, becomes the graph of one member.
+ * The values that `keep` points to, the loss first, are given what they are in it, and are R. */
+void mesh_member(Graph *g, const MeshOptions *opt, const BatchNotes *notes, uint32_t n,
+                 ValueId *const *keep);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
