@@ -21,7 +21,6 @@ extern "C" {
 typedef struct PpLibrary {
     char *scratch; /* conv.c: of the host, as much as the largest convolution needs */
     int64_t scratch_bytes;
-    int backwards;       /* conv.c: the last convolution took its samples from the last one on */
     void *cuda;          /* conv_cuda.cu: scratch of the stage that opens */
     int64_t bytes;       /* all that was taken, on the host or on the device */
     const char *failure; /* NULL: none */

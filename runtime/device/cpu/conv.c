@@ -295,11 +295,10 @@ static void image(const PpConv *v, int data, int64_t rows, const void *x, const 
     }
     const int64_t step = together ? v->together[data] : turns ? v->merged : 1,
                   count = (rows + step - 1) / step;
-    /* what the one before wrote last comes first: the caches may still have it */
-    const int members = team(v, count), backwards = v->library->backwards ^= 1;
+    const int members = team(v, count);
 #pragma omp parallel for num_threads(members) schedule(static) if (members > 1)
     for (int64_t i = 0; i < count; i++) {
-        const int64_t n = step * (backwards && members == 1 ? count - 1 - i : i);
+        const int64_t n = step * i;
         char *scratch = scratch_of(v, members);
         if (narrow)
             narrow_image(v, data, n, x, w, y, then);

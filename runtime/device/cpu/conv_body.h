@@ -14,8 +14,6 @@
 static void NAME(gather_row)(const PpConv *v, const T *x, const TapLines *t, T *col)
 {
     int64_t ow = v->out[2], lo = v->lo[t->kw], hi = v->hi[t->kw], step = v->stride[2];
-    if (TAKE_LINES(v, t, x, col))
-        return;
     LineAt line = first_line(v, t);
     for (int64_t l = 0; l < t->lines; l++, col += ow) {
         int64_t at = next_line(v, t, &line);
@@ -43,8 +41,6 @@ static void NAME(gather_row)(const PpConv *v, const T *x, const TapLines *t, T *
 static void NAME(scatter_row)(const PpConv *v, S *x, const TapLines *t, const S *col)
 {
     int64_t ow = v->out[2], lo = v->lo[t->kw], hi = v->hi[t->kw];
-    if (ADD_LINES(v, t, col, x))
-        return;
     LineAt line = first_line(v, t);
     for (int64_t l = 0; l < t->lines; l++, col += ow) {
         int64_t at = next_line(v, t, &line);
