@@ -17,8 +17,8 @@ static Along along(const Run *run, int number, int axis)
 {
     const int stride[AXES] = {[AXIS_PIPE] = run->members,
                               [AXIS_PEERS] = run->members * run->ranks,
-                              [AXIS_MEMBERS] = 1},
-              ranks[AXES] = {[AXIS_PIPE] = run->ranks,
+                              [AXIS_MEMBERS] = 1};
+    const int ranks[AXES] = {[AXIS_PIPE] = run->ranks,
                              [AXIS_PEERS] = run->replicas,
                              [AXIS_MEMBERS] = run->members};
     return (Along){number / stride[axis] % ranks[axis], ranks[axis], stride[axis]};

@@ -167,10 +167,11 @@ static PpStatus agree_threads(Run *run, Group *world)
 /* The pipeline's ranks; 0: one per stage. */
 static PpStatus count_ranks(Run *run, const Options *o, int ranks)
 {
-    int each = o->dp * run->members, more = (ranks + each - 1) / each * each;
+    int each = o->dp * run->members, pipe = (ranks + each - 1) / each;
+    int stages = schedule_stages(run->model);
     run->replicas = o->dp;
     run->ranks = ranks / each;
-    pp_rank_shape(run->ranks ? run->ranks : schedule_stages(run->model), run->members);
+    pp_rank_shape(run->ranks ? run->ranks : stages, run->members);
     if (ranks % each == 0)
         return PP_OK;
     if (run->members == 1)
@@ -178,13 +179,13 @@ static PpStatus count_ranks(Run *run, const Options *o, int ranks)
                        "--dp %d: %d ranks do not make so many pipelines of the same length", o->dp,
                        ranks);
     char replicas[40] = "";
+    pipe = pipe < stages ? pipe : stages;
     if (o->dp > 1)
         snprintf(replicas, sizeof replicas, ", and --dp %d", o->dp);
     return pp_fail(PP_ERR_USAGE,
-                   "%d ranks: each stage is divided among %d members (ppsplit --tensor)%s, so their "
-                   "number is a multiple of %d: take %d, for %d rank%s of a pipeline",
-                   ranks, run->members, replicas, each, more, more / each,
-                   more > each ? "s" : "");
+                   "%d ranks: each stage is divided among %d members (ppsplit --tensor)%s, so "
+                   "their number is a multiple of %d: take %d, for %d rank%s of a pipeline",
+                   ranks, run->members, replicas, each, pipe * each, pipe, pipe > 1 ? "s" : "");
 }
 
 /* world: the processes of mpirun; NULL: there is this one. */

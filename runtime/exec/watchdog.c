@@ -171,7 +171,7 @@ static const PpStage *stage_meeting(const Watchdog *w, int rank)
     return st && e->done < 0 && e->collective >= 0 && e->collective < st->n_collective ? st : NULL;
 }
 
-/* "; rank 4 ... waits for it in the all-reduce of 'NAME' in stage 1, of ranks 4 to 5": one that does. */
+/* "; rank 4 (...) waits for it in the all-reduce of 'NAME' in stage 1, of ranks 4 to 5". */
 static void meeting_text(const Watchdog *w, int rank, char *to, size_t n)
 {
     const Group members = {.first = rank / w->members * w->members, .ranks = w->members};

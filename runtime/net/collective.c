@@ -3,8 +3,8 @@
  * member's operand; out: each one's result, in memory of the device, by whatever wire.
  *
  * All that is sent goes straight from one member to another: of an all-reduce each member gets one
- * piece of every other's operand, adds them up and gives the sum to all (Rabenseifner's halves, with
- * direct exchanges for the ring: as many elements, and an order of additions that depends on
+ * piece of every other's operand, adds them up and gives the sum to all (Rabenseifner's halves,
+ * with direct exchanges for the ring: as many elements, and an order of additions that depends on
  * nothing).  Sums are a tree over the members: neighbours in pairs, level by level, an odd one
  * passes up.  So of C chunks, K of them in a member, the tree over all of them is the tree in each
  * member and then this one, where K is a power of two.
@@ -71,7 +71,7 @@ static void failed(const Call *a, PpStatus s)
 
 /* ---- messages ---- */
 
-/* Message j of the stage: for j < members - 1 what comes of another member, then what goes to it. */
+/* Message j of the stage: of each other member what comes, then of each what goes to it. */
 static int member_of(const Call *a, int j) { return j < a->own ? j : j + 1; }
 
 static void set_receive(const Call *a, int j, char *to, int64_t bytes)

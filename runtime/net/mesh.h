@@ -8,12 +8,12 @@
 #include "net/links.h"
 
 typedef struct PpMesh {
-    Links *links;      /* along AXIS_MEMBERS */
-    const PpStage *st; /* as it runs */
-    Message *msg;      /* of the plan: the first one of the stage, StagePlan.members */
-    int first;         /* its number there */
-    int64_t tag;       /* of the table's row 0: other stages' have others */
-    PpStatus status;   /* the first failure; nothing is sent after it */
+    Links *links;        /* along AXIS_MEMBERS */
+    const PpStage *st;   /* as it runs */
+    Message *msg;        /* of the plan: the first one of the stage, StagePlan.members */
+    int first;           /* its number there */
+    int64_t tag;         /* of the table's row 0: other stages' have others */
+    PpStatus status;     /* the first failure; nothing is sent after it */
     int64_t calls, sent; /* so far: collectives, and bytes that they have sent */
     /* The rank waits in row k of stage `st`; -1: not any more */
     void (*note)(void *of, int k);

@@ -8,10 +8,7 @@
 
 #include "base/file/safetensors.h"
 
-const PpStage *plan_as_run(const PpStage *st)
-{
-    return st->minibatch ? st->minibatch : st;
-}
+const PpStage *plan_as_run(const PpStage *st) { return st->minibatch ? st->minibatch : st; }
 
 /* The largest message of any of them, of a full microbatch. */
 static int64_t most_bytes(const PpStage *st, int members)

@@ -65,8 +65,26 @@ for T in 2 4; do
         [ -z "$mpi" ] || [ $T = 4 ] || DELAYS=3 ok "$T members, $schedule, 2 replicas, mpi" trained mpirun --oversubscribe -n 8 ./program train --dp 2
     done
 done
+for T in 2 4; do
+    export T
+    schedule=dualpipev
+    DELAYS=$T ok "$T members, a rank has both stages, halves of compounds at the same time" trained ./program train --ranks $T --groups 2 --threads 2
+    [ -z "$mpi" ] || DELAYS=$T ok "$T members, halves of compounds at the same time, mpi" trained mpirun --oversubscribe -n $T ./program train --groups 2 --threads 2
+done
 schedule=gpipe
 T=2 ok "2 members, one rank has both stages, as groups of one replica" trained ./program train --groups 2 --ranks 2
+
+# ---- what is said, evaluation between steps ----
+
+schedule=1f1b
+both() { train "$@" --trace trace.json --eval-data x=data4/train.npy --eval-data target=data4/target.npy --eval-every 1; }
+T=1 ok "an evaluation after each step" both ./program train --ranks 2
+grep -o '"eval_loss": [^,]*' log >first
+T=2 ok "2 members: likewise" both ./program train --ranks 4
+is "2 members: the same losses" "$(grep -o '"eval_loss": [^,]*' log)" "$(cat first)"
+is "a line a member in the trace" "$(grep -o '"rank [^"]*"' trace.json | sort | tr '\n' ' ')" '"rank 0" "rank 0, member 1" "rank 1" "rank 1, member 1" '
+is "a drawing has the first one's" "$("$ppsplit" schedule trace.json --svg t.svg && grep -c '<title>[01][FB]' t.svg)" 12
+is "what collectives are and send is said" "$(grep '^collectives' out)" "collectives: at most 6 of a rank in a step, 336 bytes sent by it"
 
 # ---- refusals, ends ----
 
@@ -84,8 +102,8 @@ if [ -n "$mpi" ]; then
     STOPS=die collectives --device cpu -- mpirun --oversubscribe -n 4 ./program >/dev/null
     ok "a member dies: the job ends" test $((SECONDS - began)) -lt 60
     STOPS=hang collectives --device cpu --watchdog 2 -- mpirun --oversubscribe -n 4 ./program >/dev/null
-    is "a member hangs: it is named, and who waits for it" "$(sed -n 's/ on [^ ]* / on HOST /; s/^\(pipeline: error: .*\); the last actions .*/\1/p' err)" \
-        "pipeline: error: rank 3 (replica 0, pipe 1, member 1) on HOST has not moved on for 2 s: it is in step 2, action 1F0 of stage 1, microbatch 0, which has begun; \
+    is "a member hangs: it is named, and who waits for it" "$(sed -n 's/ on [^ ]* / on HOST /; s/for [0-9]* s:/for N s:/; s/^\(pipeline: error: .*\); the last actions .*/\1/p' err)" \
+        "pipeline: error: rank 3 (replica 0, pipe 1, member 1) on HOST has not moved on for N s: it is in step 2, action 1F0 of stage 1, microbatch 0, which has begun; \
 rank 2 (replica 0, pipe 1, member 0) waits for it in the reduce-scatter of 'scattered' in stage 1, of ranks 2 to 3"
 fi
 plan_done
