@@ -74,7 +74,8 @@ typedef struct {
     bool stat;
     Payload bytes;
     /* of a parameter that is divided: which part of it `shape` is, and the whole, whose the name and
-       the bytes are; box.axis -1: the whole itself (graph_param) */
+       the bytes are; the parts stand one behind the other, where the whole did.  box.axis -1: the
+       whole itself (graph_param) */
     Chunk box;
     Shape whole;
     ValueId value;

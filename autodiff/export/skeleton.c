@@ -24,7 +24,7 @@ static void copy_field(PbMessage *m, const PbField *f)
 
 static PbMessage parameter_tensor(const Skeleton *s, uint32_t p, const char *name)
 {
-    const Param *q = &s->g->param.at[p];
+    const Param *q = &s->param.at[p];
     PbMessage t = {.a = s->arena};
     for (int i = 0; i < q->shape.rank; i++)
         pb_put_int(&t, TENSOR_DIMS, q->shape.d[q->transposed ? 1 - i : i]);
@@ -159,14 +159,14 @@ static const char *put_operand(PbMessage *graph, const Skeleton *s, const RawNod
     for (uint32_t i = 0; i < r->n; i++) {
         const Term *t = &r->at[i];
         if (t->op == OP_NONE && t->param != NONE)
-            type = recipe_is_view(r) ? skeleton_type(s, t->param) : s->g->param.at[t->param].dtype;
+            type = recipe_is_view(r) ? skeleton_type(s, t->param) : s->param.at[t->param].dtype;
         if (t->op != OP_NONE)
             value[i] = put_term(&to, t, value);
         else if (t->param == NONE)
             value[i] = put_constant_term(&to, &t->value);
         else
             value[i] = put_cast(&to, s->name[t->param], skeleton_type(s, t->param), type);
-        if (t->op == OP_NONE && t->param != NONE && s->g->param.at[t->param].transposed)
+        if (t->op == OP_NONE && t->param != NONE && s->param.at[t->param].transposed)
             value[i] = put_term(&to, &swap, &value[i]);
     }
     return put_cast(&to, value[r->n - 1], type, recipe_type(s->m, n, k, type));
@@ -362,7 +362,7 @@ static PbMessage put_graph(const Skeleton *s, PbSpan body)
         else
             put_node(&g, s, &f, n);
     }
-    for (uint32_t p = 0; p < s->g->param.n; p++)
+    for (uint32_t p = 0; p < s->param.n; p++)
         if (s->name[p] && !skeleton_is_inside(s, p)) {
             PbMessage t = parameter_tensor(s, p, s->name[p]);
             pb_put_message(&g, GRAPH_INITIALIZER, &t);

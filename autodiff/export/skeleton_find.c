@@ -22,7 +22,7 @@ static void mark_named(void *arg, const char *name)
 /* init: what is made of the parameter, or NONE. */
 static void use_parameter(Skeleton *s, uint32_t p, uint32_t init)
 {
-    const Param *q = &s->g->param.at[p];
+    const Param *q = &s->param.at[p];
     uint32_t own = q->initializer ? strmap_get(&s->m->init_index, q->initializer) : NONE;
     s->name[p] = "";
     own = own != NONE ? own : init;
@@ -32,7 +32,7 @@ static void use_parameter(Skeleton *s, uint32_t p, uint32_t init)
 
 Dtype skeleton_type(const Skeleton *s, uint32_t p)
 {
-    return s->type[p] != DT_NONE ? s->type[p] : s->g->param.at[p].dtype;
+    return s->type[p] != DT_NONE ? s->type[p] : s->param.at[p].dtype;
 }
 
 bool skeleton_is_parameter(const Skeleton *s, const RawNode *n, uint32_t k)
@@ -42,7 +42,7 @@ bool skeleton_is_parameter(const Skeleton *s, const RawNode *n, uint32_t k)
     if (!recipe_is_plain(r, &transposed))
         return false;
     uint32_t p = r->at[0].param;
-    return transposed == s->g->param.at[p].transposed &&
+    return transposed == s->param.at[p].transposed &&
            recipe_type(s->m, n, k, skeleton_type(s, p)) == skeleton_type(s, p);
 }
 
@@ -91,8 +91,8 @@ static bool is_held(const Skeleton *s, const Param *q, uint32_t init)
  * an EmbeddingBag's table. */
 static void find_captured(Skeleton *s)
 {
-    for (uint32_t p = 0; p < s->g->param.n; p++) {
-        const Param *q = &s->g->param.at[p];
+    for (uint32_t p = 0; p < s->param.n; p++) {
+        const Param *q = &s->param.at[p];
         uint32_t init = q->initializer ? strmap_get(&s->m->init_index, q->initializer) : NONE;
         if (s->name[p] || init == NONE || !s->named[init] ||
             q->bytes.at != s->m->init.at[init].bytes.at)
@@ -113,8 +113,8 @@ static void choose_names(Skeleton *s)
     for (uint32_t i = 0; i < s->m->node.n; i++)
         for (uint32_t k = 0; k < s->m->node.at[i]->nout; k++)
             *strmap_at(&made, s->m->node.at[i]->out[k]) = i;
-    for (uint32_t p = 0; p < s->g->param.n; p++) {
-        const Param *q = &s->g->param.at[p];
+    for (uint32_t p = 0; p < s->param.n; p++) {
+        const Param *q = &s->param.at[p];
         if (!s->name[p])
             continue;
         uint32_t init = q->initializer ? strmap_get(&s->m->init_index, q->initializer) : NONE;
@@ -140,7 +140,7 @@ static void choose_names(Skeleton *s)
 
 bool skeleton_is_inside(const Skeleton *s, uint32_t p)
 {
-    const char *initializer = s->g->param.at[p].initializer;
+    const char *initializer = s->param.at[p].initializer;
     uint32_t init = initializer ? strmap_get(&s->m->init_index, initializer) : NONE;
     return init != NONE && s->m->init.at[init].is_inside;
 }
@@ -192,11 +192,23 @@ static void check_bodies(const Skeleton *s)
     }
 }
 
+/* As the files number them: the parts of one that is divided are one, where the first of them is. */
+static void join_parts(Skeleton *s)
+{
+    for (uint32_t i = 0; i < s->g->param.n; i++) {
+        Param p = s->g->param.at[i];
+        p.shape = *param_whole(&p);
+        if (p.box.axis < 0 || p.box.piece == 0)
+            vec_push(s->arena, &s->param, p);
+    }
+}
+
 void skeleton_find(Skeleton *s)
 {
     const Model *m = s->m;
-    s->name = arena_array(s->arena, const char *, s->g->param.n);
-    s->type = arena_array(s->arena, Dtype, s->g->param.n);
+    join_parts(s);
+    s->name = arena_array(s->arena, const char *, s->param.n);
+    s->type = arena_array(s->arena, Dtype, s->param.n);
     s->kept = arena_array(s->arena, bool, m->init.n);
     s->made = arena_array(s->arena, bool, m->init.n);
     s->named = arena_array(s->arena, bool, m->init.n);

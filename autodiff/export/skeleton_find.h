@@ -11,6 +11,7 @@ typedef struct {
     const Graph *g;
     Arena *arena;
     OutsideFile *outside;                                   /* for long constants */
+    VEC(Param) param;                                       /* as the files number them */
     /* per parameter: its initializer's name in the skeleton; NULL: of another file */
     const char **name;
     /* per parameter: its type in the skeleton, which is the file's */
