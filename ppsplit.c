@@ -123,6 +123,7 @@ static void autocast(State *s)
 static void mesh(State *s)
 {
     Loss *l = &s->loss;
+    mesh_numbers(s->graph, &s->o->mesh);
     if (s->o->mesh.chunks == 1)
         return;
     BatchNotes notes = {.target = l->target, .loss = l->loss};
@@ -369,6 +370,24 @@ static void plan(void *arg)
 
 /* ---- annotate ---- */
 
+/* Where the values of the whole graph lie along the tensor axis. */
+static Annotations placement(const State *s, Graph *whole)
+{
+    MeshOptions *opt = &s->o->mesh;
+    BatchNotes notes = {.target = s->loss.target, .loss = s->loss.loss};
+    mesh_numbers(whole, opt);
+    if (opt->chunks == 1)
+        return (Annotations){.tensor = 1, .chunks = 1};
+    batch_analyse(whole, 0, &s->o->partition.batch, &notes);
+    MeshPlan plan = mesh_search(whole, whole->arena, opt, s->loss.loss, notes.outer);
+    return (Annotations){.tensor = opt->tensor,
+                         .chunks = opt->chunks,
+                         .whole = whole,
+                         .way = plan.way,
+                         .param = plan.param,
+                         .made = plan.made};
+}
+
 static void annotate(void *arg)
 {
     State s = {.o = arg};
@@ -381,11 +400,19 @@ static void annotate(void *arg)
     rows(&s);
     loss(&s);
     autocast(&s);
+    Graph *whole = s.graph;
+    Annotations all = placement(&s, whole);
+    s.graph = graph_twin(whole);
+    mesh(&s);
     const uint32_t *stage_of = pipe_stages(s.graph, &s.o->partition, &s.loss, &stages);
-    Annotations all = annotate_stages(s.graph, stage_of, stages, origins);
-    uint32_t n = annotate_write(s.graph, &all, s.o->codegen.dir);
-    if (!s.o->quiet)
-        printf("%s: %u nodes in %u stages\n", s.o->codegen.dir, n, stages);
+    annotate_stages(s.graph, stage_of, stages, origins, &all);
+    uint32_t n = annotate_write(whole, &all, s.o->codegen.dir);
+    if (s.o->quiet)
+        return;
+    printf("%s: %u nodes in %u stages", s.o->codegen.dir, n, stages);
+    if (all.chunks > 1)
+        printf(", tensors in %d chunks on %d members", all.chunks, all.tensor);
+    putchar('\n');
 }
 
 /* --dump names a pass, or all. */

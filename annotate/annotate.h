@@ -39,8 +39,8 @@ typedef struct {
 
 /* stages.c: of the first model of g, whose nodes have stages (pipe_stages()).  Origins from `loss`
    on are none of the model's.  Says which nodes are left out. */
-Annotations annotate_stages(const Graph *g, const uint32_t *stage_of, uint32_t stages,
-                            uint32_t loss);
+void annotate_stages(const Graph *g, const uint32_t *stage_of, uint32_t stages, uint32_t loss,
+                     Annotations *to);
 /* write.c: the first model of g again, with these instead of the annotations that it has; returns
    how many nodes have one. */
 uint32_t annotate_write(const Graph *g, const Annotations *what, const char *path);

@@ -72,27 +72,62 @@ static bool made_lies(const Specs *s, const char *tensor, Lies *out)
     return true;
 }
 
-/* As the node's parts read it, if they agree. */
-static bool read_lies(const Specs *s, uint32_t node, const char *tensor, Lies *out)
+/* Does a part of a node of the file read what another part makes, divided otherwise than it is
+ * made? */
+static bool divides_within(const Specs *s, uint32_t node, NodeId id)
 {
     const Graph *g = s->what->whole;
-    uint32_t p = strmap_get(&s->param, tensor), found = 0;
-    ValueId v = strmap_get(&g->by_name, tensor);
-    if (p != NONE)
-        return param_lies(s, p, out);
-    for (uint32_t k = 0; v != NONE && k < s->core[node].n; k++) {
+    const SpreadWay *way = s->what->way[id];
+    for (uint32_t i = 0; way && i < g->node.at[id].nin; i++) {
+        const Value *x = val(g, g->node.at[id].in[i]);
+        uint32_t origin = x->kind == V_NODE ? g->node.at[x->node].origin : 0;
+        if (origin && g->origin.at[origin].index == node && way->in[i].dim >= 0 &&
+            !place_is(way->in[i], s->what->made[g->node.at[id].in[i]]))
+            return true;
+    }
+    return false;
+}
+
+/* Where the parts of a node read a value: none does, all there, or one spec cannot say it. */
+typedef enum { READ_NOT, READ_ALIKE, READ_APART } HowRead;
+
+static HowRead read_at(const Specs *s, uint32_t node, ValueId v, Place *out)
+{
+    const Graph *g = s->what->whole;
+    uint32_t found = 0;
+    for (uint32_t k = 0; k < s->core[node].n; k++) {
         NodeId id = s->core[node].at[k];
         const SpreadWay *way = s->what->way[id];
         for (uint32_t i = 0; i < g->node.at[id].nin; i++) {
             Place at = way ? way->in[i] : (Place){PLACE_R, 1};
             if (g->node.at[id].in[i] != v)
                 continue;
-            if (found++ && !place_is(out->at, at))
-                return false;
-            *out = (Lies){at, val(g, v)->shape};
+            if ((found++ && !place_is(*out, at)) || divides_within(s, node, id))
+                return READ_APART;
+            *out = at;
         }
     }
-    return found || made_lies(s, tensor, out);
+    return found ? READ_ALIKE : READ_NOT;
+}
+
+/* An operand.  A parameter that the node reads otherwise than it is kept has no spec there: the
+ * standard has one for both.  Nor has an operand of a later part that is computed otherwise divided
+ * than the node's first: the standard has one division for each loop of a node. */
+static bool read_lies(const Specs *s, uint32_t node, const char *tensor, Lies *out)
+{
+    const Graph *g = s->what->whole;
+    uint32_t p = strmap_get(&s->param, tensor);
+    ValueId v = p != NONE ? g->param.at[p].value : strmap_get(&g->by_name, tensor);
+    Place at;
+    HowRead how = v != NONE ? read_at(s, node, v, &at) : READ_NOT;
+    if (how == READ_APART)
+        return false;
+    if (p != NONE)
+        return (how == READ_NOT || place_is(at, s->what->param[p])) && param_lies(s, p, out);
+    if (how == READ_NOT)
+        return made_lies(s, tensor, out);
+    *out = (Lies){at, val(g, v)->shape};
+    return true;
 }
 
 /* ---- the message ---- */

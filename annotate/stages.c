@@ -136,8 +136,8 @@ static void leave_out(const Model *m, uint32_t stages, uint32_t *stage)
                       s);
 }
 
-Annotations annotate_stages(const Graph *g, const uint32_t *stage_of, uint32_t stages,
-                            uint32_t loss)
+void annotate_stages(const Graph *g, const uint32_t *stage_of, uint32_t stages, uint32_t loss,
+                     Annotations *to)
 {
     const Model *m = g->model.at[0];
     uint32_t *stage = arena_array(g->arena, uint32_t, m->graph->n_node + 1);
@@ -147,5 +147,6 @@ Annotations annotate_stages(const Graph *g, const uint32_t *stage_of, uint32_t s
         ;
     to_makers(m, stage);
     leave_out(m, stages, stage);
-    return (Annotations){.stages = stages, .stage = stage, .tensor = 1, .chunks = 1};
+    to->stages = stages;
+    to->stage = stage;
 }

@@ -453,12 +453,13 @@ static _Noreturn void wrong_option(Command c, const OptionReader *r)
     bad_usage(command[c], "%s", r->wrong);
 }
 
-/* --tensor and --chunks, one of which may be left out; both 1: there is no such axis. */
+/* --tensor and --chunks, one of which may be left out; both 1: there is no such axis; both 0: the
+ * model's annotations may have one. */
 static void mesh_complete(Options *o)
 {
     MeshOptions *m = &o->mesh;
-    if (m->shard.n && !m->tensor && !m->chunks)
-        bad_usage("ppsplit", "--shard without --tensor");
+    if (!m->tensor && !m->chunks)
+        return;
     m->tensor = m->tensor ? m->tensor : 1;
     m->chunks = m->chunks ? m->chunks : m->tensor;
     int each = m->chunks / m->tensor;

@@ -397,6 +397,7 @@ void mesh_member(Graph *g, const MeshOptions *opt, const BatchNotes *notes, uint
                 .plan = mesh_search(g, a, opt, loss, notes->outer),
                 .pieces = (uint32_t)(opt->chunks / opt->tensor),
                 .active = mesh_active(g, a, loss)};
+    mesh_compare(g, &m.plan);
     begin(&m);
     g->tensor = opt->tensor;
     g->chunks = opt->chunks;

@@ -40,10 +40,16 @@ typedef struct {
 MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, ValueId loss,
                      const int64_t *outer);
 const bool *mesh_active(const Graph *g, Arena *a, ValueId loss); /* values with a gradient */
-/* patterns.c: where --shard says that a parameter lies; false: it does not say.  Fatal where a
- * --shard is about no parameter. */
+/* patterns.c: where --shard, or else the model's file, says that a parameter lies; false: neither
+ * does.  Fatal where a --shard is about no parameter. */
 bool mesh_asked(const Graph *g, const MeshOptions *opt, uint32_t param, Place *at);
 void mesh_check(const Graph *g, const MeshOptions *opt);
+
+/* file.c: numbers that the options leave at 0 are those of the file's sharding specs, without them 1 */
+void mesh_numbers(const Graph *g, MeshOptions *opt);
+bool mesh_of_file(const Graph *g, const MeshOptions *opt, uint32_t param, Place *at);
+/* Says how many values lie otherwise than the file says. */
+void mesh_compare(const Graph *g, const MeshPlan *plan);
 
 /* member.c: g, of which batch_analyse() has said where rows are, becomes the graph of one member.
  * The values that `keep` points to, the loss first, are given what they are in it, and are R. */

@@ -40,7 +40,7 @@ static Shard read_shard(Arena *a, const char *text)
 bool mesh_asked(const Graph *g, const MeshOptions *opt, uint32_t param, Place *at)
 {
     const Param *p = &g->param.at[param];
-    bool said = false;
+    bool said = mesh_of_file(g, opt, param, at);
     for (uint32_t i = 0; i < opt->shard.n; i++) {
         Shard s = read_shard(g->arena, opt->shard.at[i]);
         if (fnmatch(s.pattern, p->name, 0) != 0)

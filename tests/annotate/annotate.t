@@ -41,6 +41,17 @@ round "functions" "$m/gpt-dyn/model.onnx" "--split h.1:begin" --loss cross_entro
 round "nodes out of order" "$m/special/unsorted/model.onnx" "--stages 2" --loss mse
 round "annotated before" "$m/special/annotated/model.onnx" "" --loss mse
 
+# The tensor axis: --tensor, --chunks and where tensors lie are the file's
+round "members" "$m/mlp-ts/model.onnx" "--stages 2 --tensor 2" --loss cross_entropy
+round "chunks of members" "$m/gpt-ts/model.onnx" "--split h.1:begin --tensor 2 --chunks 4" --loss cross_entropy
+is "which is said" "$("$ppsplit" annotate annotated.onnx --loss cross_entropy -o x.onnx)" "x.onnx: 191 nodes in 2 stages, tensors in 4 chunks on 2 members"
+members() { "$ppsplit" -q annotated.onnx --loss cross_entropy "$@" -o x 2>said; sed -n 's/^    \.tensor = \([0-9]*\), \.chunks = \([0-9]*\).*/\1 \2/p' x/pipeline.c; }
+is "members and chunks of the file" "$(members)" "2 4"
+is "without a word" "$(cat said)" ""
+is "of the command line" "$(members --tensor 4 --chunks 8)" "4 8"
+is "--shard wins" "$(members --shard 'h.0.mlp.0.weight=replicate' --shard 'h.0.mlp.2.weight=replicate')" "2 4"
+ok "and what then lies otherwise is counted" grep -q "values lie, the first '/h.0/.*', otherwise than the sharding specs say" said
+
 # All but the annotations
 "$ppsplit" annotate -q "$m/doc-ts/model.onnx" --split layers.1:begin -o one.onnx
 is "all else is the model's, in its order" "$(plain one.onnx | sha256sum)" "$(plain "$m/doc-ts/model.onnx" | sha256sum)"
