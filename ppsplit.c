@@ -208,10 +208,8 @@ static void note_options(Options *o)
     note(o, "dtype", o->dtype == DT_NONE || o->dtype == DT_F32 ? "none" : dtype_name(o->dtype));
     note_list(o, "freeze", o->import.freeze.n, o->import.freeze.at);
     note_list(o, "train", o->import.train.n, o->import.train.at);
-    if (o->mesh.chunks > 1) {
-        note(o, "chunks", arena_printf(o->arena, "%d", o->mesh.chunks));
-        note_list(o, "shard", o->mesh.shard.n, o->mesh.shard.at);
-    }
+    note(o, "chunks", o->mesh.chunks > 1 ? arena_printf(o->arena, "%d", o->mesh.chunks) : "none");
+    note_list(o, "shard", o->mesh.shard.n, o->mesh.shard.at);
     note(o, "dropout", dropout_text(o->import.dropout));
     note_list(o, "stop-gradient", o->import.stop.n, o->import.stop.at);
 }
