@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# --tensor: the members of a rank divide its stages.  A GPT whose sums have four parts: one, two and four members, in other splits, have the
+# same losses, norms, gradients, parameters and states, to the bit, and write the same model; a run of any of them goes on in any other, also
+# with replicas that divide the optimizer; the numbers are PyTorch's.
+. "$(dirname "$0")/../lib.sh"
+cd "$top/models/gpt-ts" || exit 1
+. ./case.env
+case_data .
+
+# run OUT TO ARGUMENT...: trains into $work/TO
+run() {
+    local out=$work/$1 to=$work/$2; shift 2
+    "$out/pipeline" train "${data[@]}" --data target=target.npy --optimizer adamw --lr 0.01 --clip-norm 0.5 --threads 1 --checkpoint "$to" \
+        --log-json "$to.log" "$@"
+}
+steps() { grep -o '"loss": [^,]*, "grad_norm": [^,]*' "$work/$1.log"; }
+same() { "$compare" same "$work/$1/step_$3" "$work/$2/step_$3"; }
+
+for members in 1 2 4; do
+    points=h.1:begin
+    [ $members != 2 ] || points=h.0.mlp:begin,h.1:begin
+    ok "$members members" split_model model.onnx "$work/$members" $points --tensor $members --chunks 4 --loss "$loss"
+    ok "they train" run $members of$members --steps 4 --dump-grads "$work/grads$members"
+    ok "PyTorch's gradients" "$compare" grads "$work/grads$members" grads.safetensors
+    [ $members = 1 ] && continue
+    is "the losses and norms of one" "$(steps of$members)" "$(steps of1)"
+    ok "its parameters and states" same of1 of$members 4
+done
+ok "gradients are written once, whole" cmp "$work/grads1/stage1.safetensors" "$work/grads4/stage1.safetensors"
+for members in 1 4; do
+    ok "$members members: back into the model" "$ppsplit" merge "$work/$members" "$work/of$members" -o "$work/of$members.onnx"
+done
+ok "the same file" cmp "$work/of1.onnx" "$work/of4.onnx"
+ok "rows divided among two replicas" run 4 straight --microbatches 2 --dp 2 --steps 4
+ok "and the optimizer, for a step" run 4 a --microbatches 2 --dp 2 --shard-optimizer --steps 1
+ok "it goes on with one member" run 1 b --resume "$work/a" --microbatches 2 --steps 3
+ok "and with two, in another split" run 2 c --resume "$work/b" --microbatches 2 --schedule gpipe --steps 4
+ok "in the bits of a run that was not interrupted" same straight c 4
+if command -v mpirun >/dev/null; then
+    ok "processes" mpirun -n 8 "$work/4/pipeline" train "${data[@]}" --data target=target.npy --optimizer adamw --lr 0.01 --clip-norm 0.5 --threads 1 \
+        --checkpoint "$work/d" --resume "$work/a" --steps 4 --microbatches 4
+fi
+plan_done
