@@ -179,11 +179,31 @@ static void put_spec(const Specs *s, PbMessage *entry, uint32_t node, const char
     pb_put_message(entry, ENTRY_SPEC, &spec);
 }
 
+/* Has it an operand without a spec that it may read divided?  All but parameters may be: of what
+ * was folded nothing is known. */
+static bool reads_unknown(const Specs *s, uint32_t node)
+{
+    const Onnx__NodeProto *n = s->m->graph->node[node];
+    const Graph *g = s->what->whole;
+    for (size_t i = 0; i < n->n_input; i++) {
+        const char *tensor = n->input[i] ? n->input[i] : "";
+        uint32_t p = strmap_get(&s->param, tensor);
+        Lies lies;
+        Place at;
+        if (!*tensor || read_lies(s, node, tensor, &lies))
+            continue;
+        if (p == NONE || (read_at(s, node, g->param.at[p].value, &at) == READ_ALIKE && at.dim >= 0))
+            return true;
+    }
+    return false;
+}
+
+/* A node that reads what is not known has none: what is said of its others might not fit. */
 void specs_put(const Specs *s, PbMessage *entry, uint32_t node)
 {
     const Onnx__NodeProto *n = s->m->graph->node[node];
     Lies lies;
-    if (s->what->chunks < 2)
+    if (s->what->chunks < 2 || reads_unknown(s, node))
         return;
     for (size_t i = 0; i < n->n_input; i++) {
         bool before = false;
