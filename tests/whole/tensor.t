@@ -26,6 +26,10 @@ for members in 1 2 4; do
     is "the losses and norms of one" "$(steps of$members)" "$(steps of1)"
     ok "its parameters and states" same of1 of$members 4
 done
+ok "two members, zb-h1, everything computed again, outputs asked for" run 2 again2 --steps 4 --schedule zb-h1 --recompute always --output "logits=$work/logits2.npy"
+ok "the same" same of1 again2 4
+ok "one member's outputs" run 1 again1 --steps 4 --output "logits=$work/logits1.npy"
+ok "the same" cmp "$work/logits1.npy" "$work/logits2.npy"
 ok "gradients are written once, whole" cmp "$work/grads1/stage1.safetensors" "$work/grads4/stage1.safetensors"
 for members in 1 4; do
     ok "$members members: back into the model" "$ppsplit" merge "$work/$members" "$work/of$members" -o "$work/of$members.onnx"
