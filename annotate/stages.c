@@ -10,7 +10,7 @@
 #include "annotate.h"
 #include "frontend/onnx/onnx.h"
 
-enum { SEVERAL = NONE - 1 };
+static const uint32_t several = NONE - 1; /* of a node whose parts are in several stages */
 
 /* By value: does it depend on an input? */
 static bool *on_data(const Graph *g)
@@ -38,7 +38,7 @@ static void from_graph(const Graph *g, const Model *m, const uint32_t *stage_of,
         uint32_t at = x->origin > 0 && x->origin < loss ? g->origin.at[x->origin].index : NONE;
         if (at >= m->graph->n_node || !x->nout || !data[x->out[0]])
             continue;
-        stage[at] = stage[at] == NONE || stage[at] == stage_of[n] ? stage_of[n] : SEVERAL;
+        stage[at] = stage[at] == NONE || stage[at] == stage_of[n] ? stage_of[n] : several;
     }
 }
 
@@ -70,7 +70,7 @@ static bool to_readers(const Model *m, uint32_t *stage)
     StrMap first = {.arena = m->arena};
     bool changed = false;
     for (size_t i = 0; i < g->n_node; i++)
-        if (stage[i] < SEVERAL)
+        if (stage[i] < several)
             reads(&first, g->node[i], stage[i]);
     for (size_t i = g->n_node; i-- > 0;) {
         uint32_t least = NONE;
@@ -106,7 +106,7 @@ static void to_makers(const Model *m, uint32_t *stage)
     for (size_t i = 0; i < g->n_node; i++) {
         if (stage[i] == NONE)
             stage[i] = latest(&by, g->node[i]);
-        for (size_t k = 0; stage[i] < SEVERAL && k < g->node[i]->n_output; k++)
+        for (size_t k = 0; stage[i] < several && k < g->node[i]->n_output; k++)
             if (g->node[i]->output[k])
                 *strmap_at(&by, g->node[i]->output[k]) = stage[i];
     }
@@ -120,7 +120,7 @@ static void leave_out(const Model *m, uint32_t stages, uint32_t *stage)
         const Onnx__NodeProto *n = m->graph->node[i];
         if (stage[i] < stages)
             used[stage[i]] = true;
-        if (stage[i] != SEVERAL)
+        if (stage[i] != several)
             continue;
         diag_hint(
             "an annotation gives a node one stage: read again, the cut stands behind this one");
