@@ -335,7 +335,6 @@ static State plan_read(const Options *o, int64_t wanted, const SplitTexts *split
     rows(&s);
     loss(&s);
     autocast(&s);
-    mesh(&s);
     return s;
 }
 
