@@ -164,6 +164,7 @@ bench: all tools
 	$(Q)BUILD=$(BUILD) tests/bench/schedules
 	$(Q)BUILD=$(BUILD) tests/bench/predict
 	$(Q)BUILD=$(BUILD) tests/bench/conv
+	$(Q)BUILD=$(BUILD) tests/bench/tensor
 
 demo: all tools
 	$(Q)BUILD=$(BUILD) models/demo
