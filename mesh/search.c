@@ -90,11 +90,12 @@ typedef struct {
     const MeshOptions *opt;
     int chunks;
     SpreadOf of;
-    About *about;  /* by value */
-    Choices *ways; /* by node */
-    double work;   /* price of an operation */
-    double least;  /* what a collective costs, however short */
-    Ids live;      /* values that the labels of a state tell of, in their order */
+    About *about;          /* by value */
+    const bool *of_params; /* by value: made of parameters and constants alone */
+    Choices *ways;         /* by node */
+    double work;           /* price of an operation */
+    double least;          /* what a collective costs, however short */
+    Ids live;              /* values that the labels of a state tell of, in their order */
     States now, next;
     VEC(Stage) stage;
 } Search;
@@ -206,6 +207,18 @@ static bool choice_of(Search *s, NodeId id, const SpreadWay *w, Choice *c)
     return true;
 }
 
+/* A product with a parameter divides it, or nothing: what is made of other dimensions, places of a
+ * sequence, say, would leave every member the whole parameter, and its gradient to add up in each
+ * microbatch. */
+static bool divides_params(const Search *s, NodeId id, const SpreadWay *w)
+{
+    const Node *n = &s->g->node.at[id];
+    for (uint32_t i = 0; i < n->nin && !is_cheap(s->g, id); i++)
+        if (s->of_params[n->in[i]] && s->about[n->in[i]].grad && w->in[i].dim == PLACE_R)
+            return false;
+    return true;
+}
+
 static Choices choices_of(Search *s, NodeId id)
 {
     const Node *n = &s->g->node.at[id];
@@ -217,7 +230,7 @@ static Choices choices_of(Search *s, NodeId id)
     if (!s->about[n->out[0]].plain)
         spread_ways(&s->of, id, s->a, &ways);
     for (uint32_t i = 0; i < ways.n; i++)
-        if (choice_of(s, id, &ways.at[i], &c))
+        if (divides_params(s, id, &ways.at[i]) && choice_of(s, id, &ways.at[i], &c))
             vec_push(s->a, &list, c);
     return list;
 }
@@ -558,6 +571,7 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, ValueId l
     const bool *live = graph_live(g, a, 0, &root, 1);
     s.of.known = spread_places(&s.of, a);
     s.least = least_price(g, a, live);
+    s.of_params = flow_of_params(g, a);
     s.about = arena_array(a, About, g->value.n + 1);
     find_about(&s, live, loss);
     for (double work = WORK; work <= MOST_WORK; work *= WORK) {

@@ -10,31 +10,38 @@ sent() {
         perl -ne 'next unless /^\S+?:\w+\[([\d,]*)\].* = (AllReduce|AllGather|ReduceScatter|AllToAll|Vary)\(/; $n = 1; $n *= $_ for split /,/, $1; $of{$2}{$n}++;
             END { for $k (sort keys %of) { print "$k ", join(" ", map { "$of{$k}{$_}x$_" } sort { $b <=> $a } keys %{$of{$k}}), "\n" } }'
 }
-# Layers L, rows b, places s, width h, vocabulary v: forward two sums of b s h a layer and that of the embedding; backward the sums of two varied values a layer and of the
-# head's; the vocabulary's maximum (a gather of C numbers a place), its sum, and the loss; the logits, for who asks for them.
+# Layers L, rows b, places s, width h, vocabulary v.  Forward two sums of b s h a layer; backward those of two varied values a layer, of the head's, and of one number a place; the
+# vocabulary's maximum (a gather of C numbers a place), its sum, and the loss; the logits, for who asks for them.  The table of a tied head is divided by rows, so its result is a
+# sum too; another one by columns, which takes a gather: half of the sum's bytes.
 megatron() {
-    local b=$1 s=$2 h=$3 v=$4 layers=$5 members=$6
-    echo "AllGather 1x$((b * s * v)) 1x$((b * s * members))"
-    echo "AllReduce $((2 * layers + 1))x$((b * s * h)) 1x$((b * s)) 1x1"
-    echo "Vary $((2 * layers + 1))x$((b * s * h))"
+    local bs=$(($1 * $2)) h=$3 v=$4 layers=$5 members=$6 tied=${7-}
+    if [ -n "$tied" ]; then
+        echo "AllGather 1x$((bs * v)) 1x$((bs * members))"
+        echo "AllReduce $((2 * layers + 1))x$((bs * h)) 1x$bs 1x1"
+    else
+        echo "AllGather 1x$((bs * v)) 1x$((bs * h)) 1x$((bs * members))"
+        echo "AllReduce $((2 * layers))x$((bs * h)) 1x$bs 1x1"
+    fi
+    echo "Vary $((2 * layers + 1))x$((bs * h)) 1x$bs"
 }
 for tied in "" --tied; do
     "$build/models/make_gpt" --vocab 512 --dim 128 --layers 3 --heads 8 --seq 32 --rows 2 $tied -o "gpt$tied.onnx" || exit 1
     for members in 2 4 8; do
-        is "GPT $tied, $members members: Megatron's bytes" "$(sent "gpt$tied.onnx" --tensor $members)" "$(megatron 2 32 128 512 3 $members)"
+        is "GPT $tied, $members members: Megatron's bytes" "$(sent "gpt$tied.onnx" --tensor $members)" "$(megatron 2 32 128 512 3 $members $tied)"
     done
 done
 "$build/models/make_gpt" --vocab 512 --dim 128 --layers 3 --heads 8 --seq 32 --rows 2 --dropout 10 -o drop.onnx || exit 1
 is "with dropout" "$(sent drop.onnx --tensor 4)" "$(megatron 2 32 128 512 3 4)"
-is "as many chunks as members of another number" "$(sent gpt.onnx --tensor 4 --chunks 8 | sed -n 2p)" "$(megatron 2 32 128 512 3 8 | sed -n 2p)"
-is "16-bit: partial sums in float32" "$(sent gpt.onnx --tensor 2 --dtype bf16)" "$(megatron 2 32 128 512 3 2)"
+is "two members of four chunks: what is varied, for each" "$(sent gpt.onnx --tensor 2 --chunks 4 | sed -n 2p)" "$(megatron 2 32 128 512 3 4 | sed -n 2p)"
+"$build/models/make_gpt" --vocab 50304 --dim 768 --layers 2 --heads 12 --seq 1024 --rows 4 --tied --sparse --external -o wide.onnx || exit 1
+is "of more places than its width: no weights travel" "$(sent wide.onnx --tensor 4)" "$(megatron 4 1024 768 50304 2 4 tied)"
 
 for model in encdec-ts vit-dyn unet-ts mobilenet-ts mlp-ts gptmask-ts; do
     ok "$model is divided" eval "[ -n \"\$(sent $top/models/$model/model.onnx --loss mse --tensor 2)\" ]"
 done
 
 said() { "$ppsplit" -q "$@" -o none 2>&1 | sed -n 's/^.*error: //p'; }
-is "nothing to divide" "$(said "$top/models/doc-ts/model.onnx" --loss mse --tensor 4)" "--tensor: nothing of the model divides in 4 chunks"
+is "nothing to divide" "$(said gpt.onnx --loss cross_entropy --tensor 7)" "--tensor: nothing of the model divides in 7 chunks"
 is "chunks that members do not share evenly" "$("$ppsplit" gpt.onnx --tensor 2 --chunks 6 -o none 2>&1 | head -n 1)" "ppsplit: --chunks 6 of --tensor 2: it is 2 times a power of two"
 is "no such parameter" "$(said gpt.onnx --tensor 2 --shard 'x.*=0')" "--shard 'x.*=0': no parameter fits"
 is "no such dimension" "$(said gpt.onnx --tensor 2 --shard 'wte.weight=2' --loss cross_entropy)" "--shard 'wte.weight=2': f32[512,128] of 'wte.weight' has no dimension 2"
