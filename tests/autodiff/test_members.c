@@ -223,7 +223,7 @@ static Result run(Arena *a, Build *build, Dtype t, int members)
 
 static double apart(const Tensor *x, const Tensor *y)
 {
-    double worst = shape_equal(&x->shape, &y->shape) ? 0 : INFINITY;
+    double worst = shape_equal(&x->shape, &y->shape) ? 0 : HUGE_VAL;
     for (int64_t i = 0; worst < 1 && i < shape_elements(&x->shape); i++) {
         double want = element_double(y->dtype, y->data, i),
                e = fabs(element_double(x->dtype, x->data, i) - want) / (1 + fabs(want));
@@ -283,7 +283,7 @@ static void tree(void)
         for (NodeId i = 0; i < g->node.n; i++)
             vec_push(a, &list, i);
         grad_nodes(g, list.at, list.n, loss, 1, &x, &d);
-        double got = NAN;
+        double got = nan("");
         g_const_double(g, d, &got);
         ok(got == cases[c].want, "the gradients of chunks %x: %a", cases[c].there, got);
         arena_free(a);

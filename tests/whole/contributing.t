@@ -8,7 +8,7 @@ cd "$work" || exit 1
 command -v patch >/dev/null || { skip "CONTRIBUTING.md" "no patch"; plan_done; exit; }
 
 mkdir -p tree/tests
-cp -r "$top"/{Makefile,ppsplit.c,ppsplit.h,command,docs,base,ir,frontend,partition,autodiff,codegen,schedule,runtime,planner,report,annotate} tree && cp -r "$top"/tests/{frontend,runtime,share} tree/tests || exit 1
+cp -r "$top"/{Makefile,ppsplit.c,ppsplit.h,command,docs,base,ir,frontend,mesh,partition,autodiff,codegen,schedule,runtime,planner,report,annotate} tree && cp -r "$top"/tests/{frontend,runtime,share} tree/tests || exit 1
 
 # Files that tables name and that are not there; a name alone stands in the folder of the one before it.
 missing() {

@@ -52,7 +52,7 @@ make PPSPLIT_RUNTIME=own compiles runtime/ for this program alone, make install-
 ok "uninstalls" make -s -C "$top" BUILD="$build" DESTDIR="$work/root" PREFIX=/usr uninstall
 is "nothing is left" "$(find root ! -type d)" ""
 
-mkdir -p tree/tests && cp -r "$top"/{Makefile,ppsplit.h,command,base,ir,frontend,partition,autodiff,codegen,schedule,runtime,planner,annotate} tree && cp "$top"/tests/{layers,circles} tree/tests
+mkdir -p tree/tests && cp -r "$top"/{Makefile,ppsplit.h,command,base,ir,frontend,mesh,partition,autodiff,codegen,schedule,runtime,planner,annotate} tree && cp "$top"/tests/{layers,circles} tree/tests
 ok "no file includes from above" make -s -C tree layers
 # broken FILE INCLUDED: does such a line go unseen
 broken() {
