@@ -70,19 +70,10 @@ static void explain(void *d, const char *line)
     *strmap_at(&((Detach *)d)->explained, line) = 1;
 }
 
-/* Lines of which it is known what they detach: by the argument that names it, or, of t = f(x).detach(),
- * by the reader, on the maker's line. */
+/* Lines of which it is known what they detach: of t = f(x).detach() by the reader, on the maker's
+ * line. */
 void detach_explain(Detach *d, const RawNodes *list)
 {
-    for (uint32_t i = 0; i < d->group.n; i++) {
-        const Group *g = &d->group.at[i];
-        bool told = detach_is(&g->fx);
-        for (uint32_t j = 0; j < g->fx.n; j++)
-            told = told || fx_same_base(g->fx.arg[j].name, "detach") ||
-                   fx_same_base(g->fx.arg[j].name, "detach_");
-        for (uint32_t j = 0; j < g->node.n && told; j++)
-            detaching_lines(d->a, g->node.at[j], explain, d);
-    }
     for (uint32_t i = 0; i < list->n; i++)
         for (uint32_t k = 0; k < list->at[i]->nin && list->at[i]->stop_in; k++) {
             uint32_t maker =
@@ -90,6 +81,20 @@ void detach_explain(Detach *d, const RawNodes *list)
             for (uint32_t j = 0; maker != NONE && j < d->group.at[maker].node.n; j++)
                 detaching_lines(d->a, d->group.at[maker].node.at[j], explain, d);
         }
+}
+
+/* And by an argument that names it, on the reader's line; it may have come from another one. */
+static void explain_readers(Detach *d)
+{
+    for (uint32_t i = 0; i < d->group.n; i++) {
+        const Group *g = &d->group.at[i];
+        bool told = detach_is(&g->fx);
+        for (uint32_t j = 0; j < g->fx.n && !told; j++)
+            told = fx_same_base(g->fx.arg[j].name, "detach") ||
+                   fx_same_base(g->fx.arg[j].name, "detach_");
+        for (uint32_t j = 0; j < g->node.n && told; j++)
+            detaching_lines(d->a, g->node.at[j], explain, d);
+    }
 }
 
 typedef struct { const Detach *d; StrMap seen; Names line; } Untold;
@@ -120,6 +125,7 @@ void detach_warn_untold(Detach *d, const RawNodes *list)
 {
     Untold l = {.d = d, .seen.arena = d->a};
     detach_explain(d, list);
+    explain_readers(d);
     for (uint32_t i = 0; i < list->n; i++)
         if (!list->at[i]->dead)
             detaching_lines(d->a, list->at[i], doubt, &l);
