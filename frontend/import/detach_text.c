@@ -65,10 +65,7 @@ static void detaching_lines(Arena *a, const RawNode *n, void (*fn)(void *, const
     }
 }
 
-static void explain(void *d, const char *line)
-{
-    *strmap_at(&((Detach *)d)->explained, line) = 1;
-}
+static void explain(void *d, const char *line) { *strmap_at(&((Detach *)d)->explained, line) = 1; }
 
 /* Lines of which it is known what they detach: of t = f(x).detach() by the reader, on the maker's
  * line. */
@@ -97,7 +94,11 @@ static void explain_readers(Detach *d)
     }
 }
 
-typedef struct { const Detach *d; StrMap seen; Names line; } Untold;
+typedef struct {
+    const Detach *d;
+    StrMap seen;
+    Names line;
+} Untold;
 
 static void doubt(void *to, const char *line)
 {

@@ -12,7 +12,7 @@ clean() {                                               # clean FLAGS FILE...: a
     for f; do clang $flags "$f" || bad=1; done
     return $bad
 }
-for room in base ir frontend partition autodiff codegen schedule; do
+for room in base ir frontend mesh partition autodiff codegen schedule annotate; do
     ok "clang: $room" clean "$flags" $(find $room -name '*.c')
 done
 mkdir "$work/include" && ln -s "$top" "$work/include/ppsplit"          # as it is installed

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "pp.h"
+#include "api/pp.h"
 
 enum { MOST = 16 };
 void mesh_open(int n, const PpStage *s);
