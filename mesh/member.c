@@ -37,8 +37,7 @@ typedef struct {
 
 static ValueId *new_pieces(const Member *m) { return arena_array(m->a, ValueId, m->pieces + 1); }
 
-/* ---- from one form to another -------------------------------------------------------------------
- */
+/* ---- from one form to another --------------------------------------------------------------- */
 
 /* With a dimension that is divided in groups, those stand in one before it. */
 static ValueId apart(Member *m, ValueId x, Place p)
@@ -123,8 +122,7 @@ static ValueId *exchange(Member *m, const ValueId *piece, Place from, Place to)
     return cut(m, g_all_to_all(m->g, join(m, piece, from), from.dim, to.dim), to);
 }
 
-/* ---- forms of a value
- * ---------------------------------------------------------------------------- */
+/* ---- forms of a value ----------------------------------------------------------------------- */
 
 static ValueId *divided_as(const Forms *f, Place p)
 {
@@ -178,8 +176,7 @@ static ValueId *form(Member *m, ValueId v, Place p)
     return f->varied;
 }
 
-/* ---- nodes
- * ---------------------------------------------------------------------------------------- */
+/* ---- nodes ---------------------------------------------------------------------------------- */
 
 /* Pieces are called NAME[k]; who has the whole of it, or its only piece, is called NAME. */
 static void name_pieces(Member *m, ValueId v, const ValueId *piece)
@@ -275,8 +272,7 @@ static void spread_nodes(Member *m, const bool *live)
     }
 }
 
-/* ---- inputs, constants, parameters
- * ---------------------------------------------------------------- */
+/* ---- inputs, constants, parameters ---------------------------------------------------------- */
 
 static void add_param(Member *m, ValueId v)
 {
@@ -325,8 +321,7 @@ static const uint32_t *add_values(Member *m)
     return first;
 }
 
-/* ---- the graph
- * ------------------------------------------------------------------------------------- */
+/* ---- the graph ------------------------------------------------------------------------------ */
 
 static void need(Member *m, ValueId v, Place p)
 {

@@ -100,8 +100,7 @@ typedef struct {
     VEC(Stage) stage;
 } Search;
 
-/* ---- what is known of values ------------------------------------------------------------------
- */
+/* ---- what is known of values ---------------------------------------------------------------- */
 
 /* The number of a place among those of a value; -1: there are too many. */
 static int place_number(About *b, Place p)
@@ -160,8 +159,7 @@ static void find_about(Search *s, const bool *live, ValueId loss)
     find_plain(s, live);
 }
 
-/* ---- the ways to compute a node ----------------------------------------------------------------
- */
+/* ---- the ways to compute a node ------------------------------------------------------------- */
 
 static double sent(const Search *s, double bytes) { return bytes > 0 ? bytes + s->least : 0; }
 
@@ -235,8 +233,7 @@ static Choices choices_of(Search *s, NodeId id)
     return list;
 }
 
-/* ---- the price of a form -----------------------------------------------------------------------
- */
+/* ---- the price of a form -------------------------------------------------------------------- */
 
 /* What it costs to bring value b, made and brought so far as l says, into one more form: forward,
  * and where it has a gradient backward. */
@@ -258,8 +255,7 @@ static double form_price(const Search *s, const About *b, Label l, int form)
     return there + (b->grad ? back : 0);
 }
 
-/* ---- states -------------------------------------------------------------------------------------
- */
+/* ---- states --------------------------------------------------------------------------------- */
 
 static Label *state_labels(const States *t, uint32_t i)
 {
@@ -334,8 +330,7 @@ static void stage_end(Search *s, Stage stage)
     vec_push(s->a, &s->stage, stage);
 }
 
-/* ---- the walk -----------------------------------------------------------------------------------
- */
+/* ---- the walk ------------------------------------------------------------------------------- */
 
 /* A parameter that is read for the first time: each place where it may lie. */
 static void meet_param(Search *s, ValueId v)
@@ -437,8 +432,7 @@ static void visit(Search *s, NodeId id)
     stage_end(s, (Stage){.node = id, .choice = list.at});
 }
 
-/* ---- the plan -----------------------------------------------------------------------------------
- */
+/* ---- the plan ------------------------------------------------------------------------------- */
 
 static const Place *places_made(const Search *s, const SpreadWay *const *way, const Place *param)
 {
