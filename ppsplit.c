@@ -119,18 +119,32 @@ static void autocast(State *s)
     graph_autocast(s->graph, dtype_is_half(s->o->dtype) ? s->o->dtype : DT_NONE);
 }
 
-/* --tensor: the graph of one member. */
-static void mesh(State *s)
+/* --tensor, or the file's sharding specs: where values lie along that axis; false: there is none. */
+static bool mesh_plan(State *s, MeshPlan *plan)
+{
+    MeshOptions *opt = &s->o->mesh;
+    BatchNotes notes = {.target = s->loss.target, .loss = s->loss.loss};
+    annotate_read(s->graph, opt);
+    *plan = (MeshPlan){.tensor = 1, .chunks = 1};
+    if (opt->chunks == 1)
+        return false;
+    batch_analyse(s->graph, 0, &s->o->partition.batch, &notes);
+    *plan = mesh_search(s->graph, s->graph->arena, opt, s->loss.loss, notes.outer);
+    return true;
+}
+
+/* The graph of one member. */
+static void member(State *s, const MeshPlan *plan)
 {
     Loss *l = &s->loss;
-    mesh_numbers(s->graph, &s->o->mesh);
-    if (s->o->mesh.chunks == 1)
-        return;
-    BatchNotes notes = {.target = l->target, .loss = l->loss};
-    batch_analyse(s->graph, 0, &s->o->partition.batch, &notes);
-    mesh_check(s->graph, &s->o->mesh);
-    mesh_member(s->graph, &s->o->mesh, &notes, 3,
-                (ValueId *const[]){&l->loss, &l->loss_scale, &l->target});
+    mesh_member(s->graph, plan, 3, (ValueId *const[]){&l->loss, &l->loss_scale, &l->target});
+}
+
+static void mesh(State *s)
+{
+    MeshPlan plan;
+    if (mesh_plan(s, &plan))
+        member(s, &plan);
 }
 
 static void partition(State *s) { s->pipe = pipe_build(s->graph, &s->o->partition, &s->loss); }
@@ -367,24 +381,6 @@ static void plan(void *arg)
 
 /* ---- annotate ---- */
 
-/* Where the values of the whole graph lie along the tensor axis. */
-static Annotations placement(const State *s, Graph *whole)
-{
-    MeshOptions *opt = &s->o->mesh;
-    BatchNotes notes = {.target = s->loss.target, .loss = s->loss.loss};
-    mesh_numbers(whole, opt);
-    if (opt->chunks == 1)
-        return (Annotations){.tensor = 1, .chunks = 1};
-    batch_analyse(whole, 0, &s->o->partition.batch, &notes);
-    MeshPlan plan = mesh_search(whole, whole->arena, opt, s->loss.loss, notes.outer);
-    return (Annotations){.tensor = opt->tensor,
-                         .chunks = opt->chunks,
-                         .whole = whole,
-                         .way = plan.way,
-                         .param = plan.param,
-                         .made = plan.made};
-}
-
 static void annotate(void *arg)
 {
     State s = {.o = arg};
@@ -397,18 +393,19 @@ static void annotate(void *arg)
     rows(&s);
     loss(&s);
     autocast(&s);
-    Graph *whole = s.graph;
-    Annotations all = placement(&s, whole);
-    s.graph = graph_twin(whole);
-    mesh(&s);
+    Annotations all = {.whole = s.graph};
+    bool divided = mesh_plan(&s, &all.plan);
+    s.graph = graph_twin(all.whole);
+    if (divided)
+        member(&s, &all.plan);
     const uint32_t *stage_of = pipe_stages(s.graph, &s.o->partition, &s.loss, &stages);
     annotate_stages(s.graph, stage_of, stages, origins, &all);
-    uint32_t n = annotate_write(whole, &all, s.o->codegen.dir);
+    uint32_t n = annotate_write(all.whole, &all, s.o->codegen.dir);
     if (s.o->quiet)
         return;
     printf("%s: %u nodes in %u stages", s.o->codegen.dir, n, stages);
-    if (all.chunks > 1)
-        printf(", tensors in %d chunks on %d members", all.chunks, all.tensor);
+    if (divided)
+        printf(", tensors in %d chunks on %d members", all.plan.chunks, all.plan.tensor);
     putchar('\n');
 }
 

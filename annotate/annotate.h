@@ -11,7 +11,7 @@
 #define PPSPLIT_ANNOTATE_H
 
 #include "frontend/frontend.h"
-#include "ir/facts/spread.h"
+#include "mesh/mesh.h"
 #include "partition/partition.h"
 
 #ifdef __cplusplus
@@ -24,17 +24,19 @@ extern "C" {
 uint32_t annotate_check(Arena *a, const char *path, const Limits *lim, const Graph *g, bool verbose,
                         FILE *f);
 
+/* read.c: what the sharding specs of g's file, the first and only one, say of the tensor axis goes
+   to opt: where parameters and values lie, and, where they are 0, the numbers of members and
+   chunks, of a file without specs 1. */
+void annotate_read(const Graph *g, MeshOptions *opt);
+
 /* What is written of a model's nodes: by node of the file its stage, NONE: left out; and where the
-   values of `whole`, its graph, lie along the tensor axis of so many members and chunks: by node
-   the way to compute it, by parameter and by value where it lies as it is made, as MeshPlan has
-   them. chunks below 2: nothing is divided. */
+   values of `whole`, its graph, lie along the tensor axis.  plan.chunks below 2: nothing is
+   divided. */
 typedef struct {
     uint32_t stages;
     const uint32_t *stage;
-    int tensor, chunks;
     const Graph *whole;
-    const SpreadWay *const *way;
-    const Place *param, *made;
+    MeshPlan plan;
 } Annotations;
 
 /* stages.c: of the first model of g, whose nodes have stages (pipe_stages()).  Origins from `loss`

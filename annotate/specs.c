@@ -25,12 +25,12 @@ Specs *specs_open(Arena *a, const Model *m, const Annotations *what)
     Specs *s = arena_new_of(a, Specs);
     const Graph *g = what->whole;
     *s = (Specs){m, what, arena_array(a, Ids, m->graph->n_node + 1), {.arena = a}};
-    for (NodeId n = 0; what->chunks > 1 && n < g->node.n; n++) {
+    for (NodeId n = 0; what->plan.chunks > 1 && n < g->node.n; n++) {
         uint32_t origin = g->node.at[n].origin, at = origin ? g->origin.at[origin].index : NONE;
         if (at < m->graph->n_node)
             vec_push(a, &s->core[at], n);
     }
-    for (uint32_t p = 0; what->chunks > 1 && p < g->param.n; p++)
+    for (uint32_t p = 0; what->plan.chunks > 1 && p < g->param.n; p++)
         if (g->param.at[p].initializer) {
             uint32_t *slot = strmap_at(&s->param, g->param.at[p].initializer);
             *slot = *slot == NONE ? p : *slot;
@@ -52,7 +52,7 @@ static bool param_lies(const Specs *s, uint32_t p, Lies *out)
     uint32_t init = strmap_get(&s->m->init_index, q->initializer);
     const Shape *file = init == NONE ? NULL : &s->m->init.at[init].shape;
     Shape shape = q->shape;
-    *out = (Lies){s->what->param[p], shape};
+    *out = (Lies){s->what->plan.param[p], shape};
     if (q->transposed) {
         out->shape.d[0] = shape.d[1];
         out->shape.d[1] = shape.d[0];
@@ -68,7 +68,7 @@ static bool made_lies(const Specs *s, const char *tensor, Lies *out)
     ValueId v = strmap_get(&g->by_name, tensor);
     if (v == NONE || val(g, v)->kind == V_CONST)
         return false;
-    *out = (Lies){s->what->made[v], val(g, v)->shape};
+    *out = (Lies){s->what->plan.made[v], val(g, v)->shape};
     return true;
 }
 
@@ -77,12 +77,12 @@ static bool made_lies(const Specs *s, const char *tensor, Lies *out)
 static bool divides_within(const Specs *s, uint32_t node, NodeId id)
 {
     const Graph *g = s->what->whole;
-    const SpreadWay *way = s->what->way[id];
+    const SpreadWay *way = s->what->plan.way[id];
     for (uint32_t i = 0; way && i < g->node.at[id].nin; i++) {
         const Value *x = val(g, g->node.at[id].in[i]);
         uint32_t origin = x->kind == V_NODE ? g->node.at[x->node].origin : 0;
         if (origin && g->origin.at[origin].index == node && way->in[i].dim >= 0 &&
-            !place_is(way->in[i], s->what->made[g->node.at[id].in[i]]))
+            !place_is(way->in[i], s->what->plan.made[g->node.at[id].in[i]]))
             return true;
     }
     return false;
@@ -97,7 +97,7 @@ static HowRead read_at(const Specs *s, uint32_t node, ValueId v, Place *out)
     uint32_t found = 0;
     for (uint32_t k = 0; k < s->core[node].n; k++) {
         NodeId id = s->core[node].at[k];
-        const SpreadWay *way = s->what->way[id];
+        const SpreadWay *way = s->what->plan.way[id];
         for (uint32_t i = 0; i < g->node.at[id].nin; i++) {
             Place at = way ? way->in[i] : (Place){PLACE_R, 1};
             if (g->node.at[id].in[i] != v)
@@ -123,7 +123,7 @@ static bool read_lies(const Specs *s, uint32_t node, const char *tensor, Lies *o
     if (how == READ_APART)
         return false;
     if (p != NONE)
-        return (how == READ_NOT || place_is(at, s->what->param[p])) && param_lies(s, p, out);
+        return (how == READ_NOT || place_is(at, s->what->plan.param[p])) && param_lies(s, p, out);
     if (how == READ_NOT)
         return made_lies(s, tensor, out);
     *out = (Lies){at, val(g, v)->shape};
@@ -141,7 +141,7 @@ static void put_part(PbMessage *dim, int64_t size, int64_t shards)
     pb_put_message(dim, SHARDED_PART, &part);
 }
 
-static void put_divided(PbMessage *spec, const Annotations *w, const Lies *lies, int64_t first)
+static void put_divided(PbMessage *spec, const MeshPlan *w, const Lies *lies, int64_t first)
 {
     PbMessage dim = {.a = spec->a};
     Place at = lies->at;
@@ -154,7 +154,7 @@ static void put_divided(PbMessage *spec, const Annotations *w, const Lies *lies,
     pb_put_message(spec, SPEC_DIM, &dim);
 }
 
-static void put_whole(PbMessage *spec, const Annotations *w, int64_t first)
+static void put_whole(PbMessage *spec, const MeshPlan *w, int64_t first)
 {
     PbMessage group = {.a = spec->a};
     pb_put_int(spec, SPEC_DEVICE, w->tensor > 1 ? -1 : first);
@@ -170,12 +170,12 @@ static void put_spec(const Specs *s, PbMessage *entry, uint32_t node, const char
                      const Lies *lies)
 {
     PbMessage spec = {.a = entry->a};
-    int64_t first = (int64_t)s->what->stage[node] * s->what->tensor;
+    int64_t first = (int64_t)s->what->stage[node] * s->what->plan.tensor;
     pb_put_string(&spec, SPEC_TENSOR, tensor);
     if (lies->at.dim >= 0)
-        put_divided(&spec, s->what, lies, first);
+        put_divided(&spec, &s->what->plan, lies, first);
     else
-        put_whole(&spec, s->what, first);
+        put_whole(&spec, &s->what->plan, first);
     pb_put_message(entry, ENTRY_SPEC, &spec);
 }
 
@@ -203,7 +203,7 @@ void specs_put(const Specs *s, PbMessage *entry, uint32_t node)
 {
     const Onnx__NodeProto *n = s->m->graph->node[node];
     Lies lies;
-    if (s->what->chunks < 2 || reads_unknown(s, node))
+    if (s->what->plan.chunks < 2 || reads_unknown(s, node))
         return;
     for (size_t i = 0; i < n->n_input; i++) {
         bool before = false;

@@ -102,10 +102,6 @@ typedef struct {
     double most;
 } TripBound;
 
-/* Where the file's sharding specs want a parameter, or a value as it is made, to lie along the tensor
-   axis: one of the two is NONE; dim -1: all members have the same. */
-typedef struct { uint32_t param; ValueId value; int dim; int64_t groups; } ShardAsked;
-
 /* What is found by looking at all elements of a constant: in an arena that the graph keeps. */
 typedef struct Looked Looked;
 typedef const void *LookAt(Arena *a, Dtype t, const Shape *shape, const void *data, int what);
@@ -172,9 +168,6 @@ typedef struct Graph {
     uint64_t model_hash;                                /* of the file's bytes of structure */
     /* the files, in order; import.c pushes them */
     VEC(struct Model *) model;
-    VEC(ShardAsked) shard;
-    int shard_members, shard_chunks;                    /* of that axis; 0: the file divides nothing */
-    const char *shard_unlike;                           /* why they are none of one axis; or NULL */
 } Graph;
 
 /* the shape of what the file holds of it */

@@ -119,6 +119,7 @@ bool op_is_exact(Op op);
 bool op_is_arithmetic(Op op);
 typedef enum { CAST_half, CAST_single, CAST_widest } OpCast;
 OpCast op_cast(Op op);                                  /* the AUTO column */
+static inline bool op_is_product(Op op) { return op_cast(op) == CAST_half; }
 bool op_is_pure(Op op);                                 /* equal operands give equal results */
 /* computed at once where operands are constant */
 bool op_folds(Op op);

@@ -28,7 +28,7 @@ typedef struct {
     Graph *g;
     Graph from;
     Arena *a;
-    MeshPlan plan;
+    const MeshPlan *plan;
     uint32_t pieces;
     const bool *active; /* values to which a gradient comes back */
     Forms *forms;       /* by value of `from` */
@@ -261,8 +261,8 @@ static void spread_nodes(Member *m, const bool *live)
         for (uint32_t i = 0; i < n->nin; i++)
             if (m->from.value.at[n->in[i]].kind == V_PARAM)
                 settle(m, n->in[i]);
-        if (m->plan.way[id])
-            spread_one(m, id, m->plan.way[id]);
+        if (m->plan->way[id])
+            spread_one(m, id, m->plan->way[id]);
         else
             copy_node(m, id);
         for (uint32_t i = 0; i < n->nout; i++) {
@@ -278,7 +278,7 @@ static void add_param(Member *m, ValueId v)
 {
     uint32_t number = m->from.value.at[v].param;
     Param whole = m->from.param.at[number];
-    Place at = m->plan.param[number];
+    Place at = m->plan->param[number];
     if (at.dim < 0) {
         m->forms[v].whole = graph_param(m->g, whole);
         return;
@@ -339,7 +339,7 @@ static void find_needs(Member *m, const bool *live, const Ids *results)
 {
     for (NodeId id = 0; id < m->from.node.n; id++) {
         const Node *n = &m->from.node.at[id];
-        const SpreadWay *w = m->plan.way[id];
+        const SpreadWay *w = m->plan->way[id];
         for (uint32_t i = 0; live[id] && i < n->nin; i++)
             need(m, n->in[i], w ? w->in[i] : (Place){PLACE_R, 1});
     }
@@ -377,8 +377,7 @@ static void end(Member *m, const uint32_t *param)
             g->array.at[i].param = param[g->array.at[i].param];
 }
 
-void mesh_member(Graph *g, const MeshOptions *opt, const BatchNotes *notes, uint32_t n,
-                 ValueId *const *keep)
+void mesh_member(Graph *g, const MeshPlan *plan, uint32_t n, ValueId *const *keep)
 {
     Arena *a = g->arena;
     ValueId loss = n ? *keep[0] : NONE;
@@ -389,13 +388,12 @@ void mesh_member(Graph *g, const MeshOptions *opt, const BatchNotes *notes, uint
     const bool *live = graph_live(g, a, 0, &results, 1);
     Member m = {.g = g,
                 .a = a,
-                .plan = mesh_search(g, a, opt, loss, notes->outer),
-                .pieces = (uint32_t)(opt->chunks / opt->tensor),
+                .plan = plan,
+                .pieces = (uint32_t)(plan->chunks / plan->tensor),
                 .active = mesh_active(g, a, loss)};
-    mesh_compare(g, &m.plan);
     begin(&m);
-    g->tensor = opt->tensor;
-    g->chunks = opt->chunks;
+    g->tensor = plan->tensor;
+    g->chunks = plan->chunks;
     m.forms = arena_array(a, Forms, m.from.value.n + 1);
     for (ValueId v = 0; v < m.from.value.n; v++)
         m.forms[v].whole = NONE;

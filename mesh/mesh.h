@@ -21,16 +21,26 @@ extern "C" {
 #endif
 
 enum { MESH_MOST = 1024 }; /* members */
+
+/* Where the model's file wants a parameter to lie, or, param NONE, a value as it is made. */
 typedef struct {
-    int tensor; /* T: --tensor */
+    uint32_t param;
+    ValueId value;
+    Place at;
+} MeshAsked;
+
+typedef struct {
+    int tensor; /* T: --tensor; 0: as the model's file has it (annotate_read()) */
     int chunks; /* C: --chunks, T times a power of two; 1: nothing is divided */
     VEC(const char *)
     shard; /* --shard, "PATTERN=DIM" or "PATTERN=replicate", the last that fits wins */
+    VEC(MeshAsked) asked;
 } MeshOptions;
 
 /* How the graph lies along the axis.  By node the way, NULL: all its operands and results are R; by
  * parameter, and by value, where it lies as it is made. */
 typedef struct {
+    int tensor, chunks;
     const SpreadWay *const *way;
     const Place *param, *made;
 } MeshPlan;
@@ -40,21 +50,17 @@ typedef struct {
 MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, ValueId loss,
                      const int64_t *outer);
 const bool *mesh_active(const Graph *g, Arena *a, ValueId loss); /* values with a gradient */
-/* patterns.c: where --shard, or else the model's file, says that a parameter lies; false: neither
- * does.  Fatal where a --shard is about no parameter. */
+/* asked.c: where --shard, or else the model's file, says that a parameter lies; false: neither
+ * does. */
 bool mesh_asked(const Graph *g, const MeshOptions *opt, uint32_t param, Place *at);
+/* Fatal where a --shard is about no parameter. */
 void mesh_check(const Graph *g, const MeshOptions *opt);
-
-/* file.c: numbers that the options leave at 0 are those of the file's sharding specs, without them 1 */
-void mesh_numbers(const Graph *g, MeshOptions *opt);
-bool mesh_of_file(const Graph *g, const MeshOptions *opt, uint32_t param, Place *at);
 /* Says how many values lie otherwise than the file says. */
-void mesh_compare(const Graph *g, const MeshPlan *plan);
+void mesh_compare(const Graph *g, const MeshOptions *opt, const MeshPlan *plan);
 
-/* member.c: g, of which batch_analyse() has said where rows are, becomes the graph of one member.
- * The values that `keep` points to, the loss first, are given what they are in it, and are R. */
-void mesh_member(Graph *g, const MeshOptions *opt, const BatchNotes *notes, uint32_t n,
-                 ValueId *const *keep);
+/* member.c: the graph of a plan becomes that of one member.  The values that `keep` points to, the
+ * loss first, are given what they are in it, and are R. */
+void mesh_member(Graph *g, const MeshPlan *plan, uint32_t n, ValueId *const *keep);
 
 #ifdef __cplusplus
 }

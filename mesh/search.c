@@ -9,20 +9,21 @@
  * dynamic program of Alpa, 2201.12023, section 4, over a graph instead of an integer program.)
  *
  * The price of a plan is bytes that a member sends in a step's forward and backward of a
- * microbatch, in units of (C - 1) / C of a value, and operations, of which WORK count as one byte.
- * Only products and convolutions count as work.  A parameter that is not divided costs half its
- * bytes: memory, and the optimizer's time.
+ * microbatch, in units of (C - 1) / C of a value, and what else takes time in as many bytes as are
+ * sent meanwhile by the built-in rates (ir/facts/rates.h; not by a machine's: numbers depend on the
+ * plan): products and convolutions, and the parameters that a member has, which it updates.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/facts/rates.h"
 #include "mesh.h"
 
 enum {
     MOST = 1024, /* states at once */
-    WORK = 16,   /* operations in the time of a byte; where then nothing is divided, fewer */
-    MOST_WORK = 1 << 20,
-    PLACES = 20 /* ways to be divided that are looked at of a value */
+    PLACES = 20, /* ways to be divided that are looked at of a value */
+    TRIES = 5,   /* prices of an operation: where nothing is divided the next one, DEARER times */
+    DEARER = 16
 };
 
 /* The forms in which a value is read: whole; varied, which is whole for a use of each chunk, so
@@ -93,7 +94,7 @@ typedef struct {
     About *about;          /* by value */
     const bool *of_params; /* by value: made of parameters and constants alone */
     Choices *ways;         /* by node */
-    double work;           /* price of an operation */
+    double work, updated;  /* price of an operation, of a byte of a parameter */
     double least;          /* what a collective costs, however short */
     Ids live;              /* values that the labels of a state tell of, in their order */
     States now, next;
@@ -114,13 +115,6 @@ static int place_number(About *b, Place p)
     return b->places++;
 }
 
-/* Of elementwise operations and moves, not of products nor of random numbers. */
-static bool is_cheap(const Graph *g, NodeId id)
-{
-    const Node *n = &g->node.at[id];
-    return op_is_pure(n->op) && cost_flops(g, id) <= 8 * shape_elements(&val(g, n->out[0])->shape);
-}
-
 static void find_plain(Search *s, const bool *live)
 {
     const Graph *g = s->g;
@@ -128,7 +122,7 @@ static void find_plain(Search *s, const bool *live)
         s->about[v].plain = val(g, v)->kind == V_CONST || val(g, v)->kind == V_INPUT;
     for (NodeId id = 0; id < g->node.n; id++) {
         const Node *n = &g->node.at[id];
-        bool plain = live[id] && is_cheap(g, id);
+        bool plain = live[id] && op_is_pure(n->op) && !op_is_product(n->op);
         for (uint32_t i = 0; i < n->nin; i++)
             plain &= s->about[n->in[i]].plain;
         for (uint32_t i = 0; i < n->nout; i++)
@@ -168,7 +162,7 @@ static double work(const Search *s, NodeId id)
 {
     const Node *n = &s->g->node.at[id];
     int times = s->about[n->out[0]].grad ? 3 : 1;
-    return is_cheap(s->g, id) ? 0 : (double)cost_flops(s->g, id) * times * s->work;
+    return op_is_product(n->op) ? (double)cost_flops(s->g, id) * times * s->work : 0;
 }
 
 /* Which form operand i is read in; false: the value has too many. */
@@ -211,7 +205,7 @@ static bool choice_of(Search *s, NodeId id, const SpreadWay *w, Choice *c)
 static bool divides_params(const Search *s, NodeId id, const SpreadWay *w)
 {
     const Node *n = &s->g->node.at[id];
-    for (uint32_t i = 0; i < n->nin && !is_cheap(s->g, id); i++)
+    for (uint32_t i = 0; i < n->nin && op_is_product(n->op); i++)
         if (s->of_params[n->in[i]] && s->about[n->in[i]].grad && w->in[i].dim == PLACE_R)
             return false;
     return true;
@@ -352,7 +346,7 @@ static void meet_param(Search *s, ValueId v)
             if (made == MADE_PARTIAL || (divided && !p->trainable && p->stat) ||
                 (asked && !place_is(said, at)))
                 continue;
-            x.price += b->gather / 2 / (divided ? s->chunks : 1);
+            x.price += b->gather * s->updated / (divided ? s->chunks : 1);
             memcpy(l, state_labels(&s->now, i), old * sizeof *l);
             l[old] = label_of(made, 0);
             states_add(&s->next, l, x);
@@ -465,7 +459,7 @@ static MeshPlan plan_of(Search *s)
             param[val(g, t->param)->param] = s->about[t->param].place[k - MADE_DIVIDED];
         at = t->past[at].from;
     }
-    return (MeshPlan){way, param, places_made(s, way, param)};
+    return (MeshPlan){s->opt->tensor, s->chunks, way, param, places_made(s, way, param)};
 }
 
 /* Something is gained: a parameter is divided, or a product. */
@@ -475,7 +469,7 @@ static bool divides(const Graph *g, const MeshPlan *p)
         if (p->param[i].dim >= 0)
             return true;
     for (NodeId n = 0; n < g->node.n; n++)
-        if (p->way[n] && !is_cheap(g, n))
+        if (p->way[n] && op_is_product(g->node.at[n].op))
             return true;
     return false;
 }
@@ -507,7 +501,7 @@ static double least_price(const Graph *g, Arena *a, const bool *live)
     double *bytes = arena_array(a, double, g->node.n + 1);
     uint32_t n = 0;
     for (NodeId id = 0; id < g->node.n; id++)
-        if (live[id] && !is_cheap(g, id))
+        if (live[id] && op_is_product(g->node.at[id].op))
             bytes[n++] = (double)node_bytes(g, &g->node.at[id]);
     qsort(bytes, n, sizeof *bytes, by_size);
     return n ? bytes[n / 2] / 8 : 0;
@@ -553,6 +547,7 @@ static MeshPlan search(Search *s, const bool *live, double work)
 MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, ValueId loss,
                      const int64_t *outer)
 {
+    mesh_check(g, opt);
     Search s = {.g = g,
                 .a = a,
                 .opt = opt,
@@ -568,10 +563,15 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, ValueId l
     s.of_params = flow_of_params(g, a);
     s.about = arena_array(a, About, g->value.n + 1);
     find_about(&s, live, loss);
-    for (double work = WORK; work <= MOST_WORK; work *= WORK) {
-        MeshPlan p = search(&s, live, work / (WORK * WORK));
-        if (divides(g, &p))
-            return p;
+    const Rates r = rates_builtin();
+    double work = r.link / r.products;
+    s.updated = r.link / r.updates;
+    for (int i = 0; i < TRIES; i++, work *= DEARER) {
+        MeshPlan p = search(&s, live, work);
+        if (!divides(g, &p))
+            continue;
+        mesh_compare(g, opt, &p);
+        return p;
     }
     diag_hint("heads, features, channels or rows of a table are divided where --chunks divides "
               "them; leave out "

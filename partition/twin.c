@@ -35,6 +35,7 @@ Graph *graph_twin(const Graph *from)
     OWN(a, g->output);
     OWN(a, g->output_name);
     OWN(a, g->model);
+    OWN(a, g->array);
     for (NodeId i = 0; i < g->node.n; i++) {
         Node *n = &g->node.at[i];
         n->in = own_ids(a, n->in, n->nin);

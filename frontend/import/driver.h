@@ -53,7 +53,4 @@ void import_bind_inputs(ImportState *s, Ids *fed, Binds *all);
 /* rows.c: Graph.rows_at, and the first of them */
 void import_find_rows(ImportState *s, const Binds *all);
 
-/* sharding.c: Graph.shard, what the file's sharding specs say */
-void import_sharding(Graph *g, const Model *m);
-
 #endif

@@ -464,8 +464,6 @@ static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const Im
         if (has_bodies(&model[i]->node) && first_use(model, i))
             param_report(params[i]);
     }
-    if (n == 1)
-        import_sharding(g, model[0]);
     stop_check(stops, g);
     param_check_given(opt, n, params);
     g->file = path[0];

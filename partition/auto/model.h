@@ -25,11 +25,6 @@ typedef struct {
     double *part;     /* by value: what is computed of it */
 } Model;
 
-static inline bool is_product(Op op)
-{
-    return op == OP_MatMul || op == OP_PackedMatMul || op == OP_Conv || op == OP_ConvTranspose;
-}
-
 /* masked.c: part */
 void find_masked(Model *m);
 

@@ -1,13 +1,5 @@
 /*
- * rates.c - what a rank does in a second: a built-in table, and how it is changed.
- *
- * The built-in ones are what `pipeline measure --ranks 2 --threads 1` finds on two cores of a
- * Xeon server (2 MB of cache a core, AVX-512 and AMX, oneDNN 2.6, gcc 12), both at work; link is
- * what one of them copies to the other, products16 bfloat16's, by AMX; those of loops have their
- * beginnings in them still; left is its moves.  Steps, and what exponentials are to functions, are
- * an EPYC's.  What an action and a message take to begin is measured by nothing: these are
- * estimates, messages of processes; threads take a microsecond.  What counts for a cut is how they
- * compare with one another; --rates and --costs give others.
+ * rates.c - the rates of a rank (ir/facts/rates.h) by name, and how they are changed.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,14 +18,6 @@ static const struct {
 enum { N_RATES = sizeof rates / sizeof *rates };
 
 static double *rate_of(Rates *r, int i) { return (double *)(void *)((char *)r + rates[i].at); }
-
-Rates rates_builtin(void)
-{
-    Rates r;
-    for (int i = 0; i < N_RATES; i++)
-        *rate_of(&r, i) = rates[i].builtin;
-    return r;
-}
 
 Rates rates_of_card(const Card *c)
 {

@@ -226,7 +226,7 @@ static double forward_seconds(const Model *m, NodeId n)
 {
     const Graph *g = m->g;
     const Node *x = &g->node.at[n];
-    if (is_product(x->op))
+    if (op_is_product(x->op))
         return product_seconds(m, n, x->out[0], FORWARD);
     double touched = m->traffic[n].forward;
     if (op_is_map(x->op))
@@ -261,7 +261,7 @@ static double gradient_seconds(const Model *m, NodeId n, uint32_t operand)
 {
     const Graph *g = m->g;
     const Node *x = &g->node.at[n];
-    if (is_product(x->op))
+    if (op_is_product(x->op))
         return product_seconds(m, n, x->in[operand],
                                m->of_params[x->in[operand]] ? OF_PARAMETERS : OF_DATA);
     if (op_is_map(x->op))
@@ -290,7 +290,7 @@ CutNode node_seconds(const Model *m, NodeId n)
     const Node *x = &m->g->node.at[n];
     if (op_passes_on(x->op))
         return (CutNode){.idle = true};
-    double weights = is_product(x->op) ? weight_bytes(m, x) : 0;
+    double weights = op_is_product(x->op) ? weight_bytes(m, x) : 0;
     CutNode c = {.forward = forward_seconds(m, n)};
     c.far[0] = weights > 0 ? weights + bytes_of(m, x->out[0]) : 0;
     bool asked = false, input = false;

@@ -93,7 +93,7 @@ static void keep_of(Stash *s, NodeId n)
     const Node *x = &s->m->g->node.at[n];
     if (is_linear(x->op))
         return;
-    if (is_product(x->op) || x->op == OP_Mul) {
+    if (op_is_product(x->op) || x->op == OP_Mul) {
         keep_others(s, n);
     } else if (x->nout == 2) { /* a mask, or indices */
         keep(s, x->out[1], n);

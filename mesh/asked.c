@@ -1,8 +1,9 @@
 /*
- * patterns.c - --shard PATTERN=DIM[/GROUPS]|replicate: where the user wants a parameter to lie.
+ * asked.c - where a parameter is to lie, as --shard PATTERN=DIM[/GROUPS]|replicate says, or else
+ * the model's file.
  *
- * In: the option's texts; parameters by their names.  Out: the place of a parameter, the last
- * pattern that fits deciding.  The rest of the graph follows (search.c).
+ * The last pattern that fits a parameter's name decides.  The rest of the graph follows (search.c):
+ * what the file says of other values is compared with what follows.
  */
 #include <errno.h>
 #include <fnmatch.h>
@@ -37,10 +38,38 @@ static Shard read_shard(Arena *a, const char *text)
     return s;
 }
 
+static const char *param_text(const Graph *g, const Param *p)
+{
+    return shape_print(g->arena, p->dtype, &p->shape);
+}
+
+/* who: the option, or the spec, that says so. */
+static void check_fits(const Graph *g, const MeshOptions *opt, const Param *p, const char *who,
+                       Place at)
+{
+    if (place_fits(&p->shape, at, opt->chunks))
+        return;
+    diag_hint("--shard '%s=replicate' leaves it whole", diag_escape(g->arena, p->name));
+    diag_fatal(EXIT_MODEL, WHERE_FILE(g->file),
+               "%s: dimension %d of %s of '%s' is not divisible in %lld x %d parts", who, at.dim,
+               param_text(g, p), p->name, (long long)at.groups, opt->chunks);
+}
+
+static bool of_file(const Graph *g, const MeshOptions *opt, uint32_t param, Place *at)
+{
+    for (uint32_t i = 0; i < opt->asked.n; i++)
+        if (opt->asked.at[i].param == param) {
+            *at = opt->asked.at[i].at;
+            check_fits(g, opt, &g->param.at[param], "its sharding spec", *at);
+            return true;
+        }
+    return false;
+}
+
 bool mesh_asked(const Graph *g, const MeshOptions *opt, uint32_t param, Place *at)
 {
     const Param *p = &g->param.at[param];
-    bool said = mesh_of_file(g, opt, param, at);
+    bool said = of_file(g, opt, param, at);
     for (uint32_t i = 0; i < opt->shard.n; i++) {
         Shard s = read_shard(g->arena, opt->shard.at[i]);
         if (fnmatch(s.pattern, p->name, 0) != 0)
@@ -53,13 +82,8 @@ bool mesh_asked(const Graph *g, const MeshOptions *opt, uint32_t param, Place *a
         if (dim < 0 || dim >= p->shape.rank)
             diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
                        "--shard '%s': %s of '%s' has no dimension %ld", opt->shard.at[i],
-                       shape_print(g->arena, p->dtype, &p->shape), p->name, s.dim);
-        if (!place_fits(&p->shape, *at, opt->chunks))
-            diag_fatal(
-                EXIT_MODEL, WHERE_FILE(g->file),
-                "--shard '%s': dimension %ld of %s of '%s' is not divisible in %ld x %d parts",
-                opt->shard.at[i], dim, shape_print(g->arena, p->dtype, &p->shape), p->name,
-                s.groups, opt->chunks);
+                       param_text(g, p), p->name, s.dim);
+        check_fits(g, opt, p, arena_printf(g->arena, "--shard '%s'", opt->shard.at[i]), *at);
     }
     return said;
 }
@@ -77,4 +101,22 @@ void mesh_check(const Graph *g, const MeshOptions *opt)
         diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--shard '%s': no parameter fits",
                    opt->shard.at[i]);
     }
+}
+
+void mesh_compare(const Graph *g, const MeshOptions *opt, const MeshPlan *plan)
+{
+    uint32_t n = 0;
+    const char *first = NULL;
+    for (uint32_t i = 0; i < opt->asked.n; i++) {
+        const MeshAsked *s = &opt->asked.at[i];
+        Place is = s->param == NONE ? plan->made[s->value] : s->at;
+        if (is.dim < 0 ? s->at.dim < 0 : place_is(is, s->at))
+            continue;
+        first = n++ ? first : val(g, s->value)->name;
+    }
+    if (n)
+        diag_warn(WHERE_FILE(g->file),
+                  "%u value%s, the first '%s', otherwise than the sharding specs "
+                  "say: parameters do as they say, the rest follows",
+                  n, n == 1 ? " lies" : "s lie", first);
 }

@@ -1,21 +1,25 @@
 /*
- * sharding.c - what the file's sharding specs (ONNX's NodeProto.device_configurations) say of the
+ * read.c - what the file's sharding specs (ONNX's NodeProto.device_configurations) say of the
  * tensor axis.
  *
- * In: the nodes of the file, the graph made of them.  Out: Graph.shard: where a parameter is to
- * lie, as a node that reads it says, and where another value lies as its node makes it; how many
+ * In: the nodes of the file, the graph made of them.  Out: MeshOptions.asked: where a parameter is
+ * to lie, as a node that reads it says, and where another value lies as its node makes it; how many
  * members and chunks there are.  A spec that divides one axis, or one part of it behind groups that
  * are whole, with each shard on one device and as many neighbouring shards on each device, is one
  * of the tensor axis, and so is one that divides nothing.  Others are ignored, which is said once.
  */
-#include "driver.h"
-
 #include <string.h>
 
+#include "annotate.h"
+#include "frontend/onnx/onnx.h"
+
 typedef struct {
-    Graph *g;
+    const Graph *g;
     const Model *m;
-    StrMap param; /* an initializer's name -> its first parameter */
+    MeshOptions *opt;
+    StrMap param;        /* an initializer's name -> its first parameter */
+    int members, chunks; /* of all specs; 0: they divide nothing */
+    const char *unlike;  /* why they are none of one axis */
     uint32_t ignored;
     Where first; /* node of the first that is */
     const char *tensor;
@@ -82,47 +86,46 @@ static void ignore(Reading *r, uint32_t node, const char *tensor)
 /* All specs that divide something are of one axis, among whose members the devices are divided. */
 static void same_axis(Reading *r, const char *tensor, const Division *d)
 {
-    Graph *g = r->g;
+    Arena *a = r->g->arena;
     int32_t devices = r->m->proto->n_configuration ? r->m->proto->configuration[0]->num_devices : 0;
-    if (!d->chunks || (g->shard_members == d->members && g->shard_chunks == d->chunks))
+    if (!d->chunks || (r->members == d->members && r->chunks == d->chunks))
         return;
-    if (g->shard_chunks && !g->shard_unlike)
-        g->shard_unlike =
-            arena_printf(g->arena, "'%s' is in %d shards on %d devices, others are in %d on %d",
-                         diag_escape(g->arena, tensor), d->chunks, d->members, g->shard_chunks,
-                         g->shard_members);
-    if (devices % d->members && !g->shard_unlike)
-        g->shard_unlike = arena_printf(g->arena, "'%s' is on %d devices, the configuration has %d",
-                                       diag_escape(g->arena, tensor), d->members, devices);
-    g->shard_members = d->members;
-    g->shard_chunks = d->chunks;
+    if (r->chunks && !r->unlike)
+        r->unlike =
+            arena_printf(a, "'%s' is in %d shards on %d devices, others are in %d on %d",
+                         diag_escape(a, tensor), d->chunks, d->members, r->chunks, r->members);
+    if (devices % d->members && !r->unlike)
+        r->unlike = arena_printf(a, "'%s' is on %d devices, the configuration has %d",
+                                 diag_escape(a, tensor), d->members, devices);
+    r->members = d->members;
+    r->chunks = d->chunks;
 }
 
 /* false: another spec of it says something else */
-static bool ask(Graph *g, uint32_t param, ValueId value, const Division *d, int rank, bool turned)
+static bool ask(Reading *r, uint32_t param, ValueId value, const Division *d, int rank, bool turned)
 {
     int dim = (int)(d->axis < 0 && d->chunks ? d->axis + rank : d->axis);
-    ShardAsked new = {param, value, turned && dim >= 0 ? 1 - dim : dim, d->groups};
+    Place at = {dim < 0 ? PLACE_R : turned ? 1 - dim : dim, d->groups};
     if (dim >= rank || dim < -1 || (d->chunks && dim < 0))
         return false;
-    for (uint32_t i = 0; i < g->shard.n; i++) {
-        const ShardAsked *old = &g->shard.at[i];
+    for (uint32_t i = 0; i < r->opt->asked.n; i++) {
+        const MeshAsked *old = &r->opt->asked.at[i];
         if (old->param == param && old->value == value)
-            return old->dim == new.dim && old->groups == new.groups;
+            return place_is(old->at, at);
     }
-    vec_push(g->arena, &g->shard, new);
+    vec_push(r->g->arena, &r->opt->asked, ((MeshAsked){param, value, at}));
     return true;
 }
 
 /* Every parameter of which the file has this initializer; false: there is none. */
 static bool ask_params(Reading *r, const char *tensor, const Division *d, bool *good)
 {
-    Graph *g = r->g;
+    const Graph *g = r->g;
     uint32_t first = strmap_get(&r->param, tensor);
     for (uint32_t p = first; first != NONE && p < g->param.n; p++) {
         const Param *q = &g->param.at[p];
         if (q->initializer && !strcmp(q->initializer, tensor))
-            *good &= ask(g, p, NONE, d, q->shape.rank, q->transposed);
+            *good &= ask(r, p, NONE, d, q->shape.rank, q->transposed);
     }
     return first != NONE;
 }
@@ -139,27 +142,57 @@ static void read_spec(Reading *r, uint32_t node, const Onnx__ShardingSpecProto *
         made |= n->output[k] && !strcmp(n->output[k], tensor);
     if (good && !ask_params(r, tensor, &d, &good) && made) {
         ValueId v = strmap_get(&r->g->by_name, tensor);
-        good = v == NONE || ask(r->g, NONE, v, &d, val(r->g, v)->shape.rank, false);
+        good = v == NONE || ask(r, NONE, v, &d, val(r->g, v)->shape.rank, false);
     }
     if (!good)
         ignore(r, node, tensor);
 }
 
-void import_sharding(Graph *g, const Model *m)
+/* Numbers that the options leave open are those of the specs. */
+static void take_numbers(const Reading *r)
 {
-    Reading r = {.g = g, .m = m, .param.arena = arena_within(g->arena)};
+    MeshOptions *opt = r->opt;
+    int pieces = r->members ? r->chunks / r->members : 1;
+    if (opt->tensor)
+        return;
+    if (r->unlike || (pieces & (pieces - 1))) {
+        if (r->unlike)
+            diag_note("%s", r->unlike);
+        else
+            diag_note("a device has %d shards, no power of two", pieces);
+        diag_hint("--tensor T, or --tensor 1, instead");
+        diag_fatal(EXIT_MODEL, WHERE_FILE(r->g->file),
+                   "the sharding specs are those of no tensor axis");
+    }
+    opt->tensor = r->members ? r->members : 1;
+    opt->chunks = r->chunks ? r->chunks : 1;
+    if (opt->shard.n && opt->chunks == 1)
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--shard without --tensor");
+}
+
+static void read_specs(Reading *r)
+{
+    const Graph *g = r->g;
     for (uint32_t p = g->param.n; p-- > 0;)
         if (g->param.at[p].initializer)
-            *strmap_at(&r.param, g->param.at[p].initializer) = p;
-    for (uint32_t i = 0; i < m->graph->n_node; i++) {
-        const Onnx__NodeDeviceConfigurationProto *e = node_devices(m, m->graph->node[i]);
+            *strmap_at(&r->param, g->param.at[p].initializer) = p;
+    for (uint32_t i = 0; i < r->m->graph->n_node; i++) {
+        const Onnx__NodeDeviceConfigurationProto *e = node_devices(r->m, r->m->graph->node[i]);
         for (size_t k = 0; e && k < e->n_sharding_spec; k++)
-            read_spec(&r, i, e->sharding_spec[k]);
+            read_spec(r, i, e->sharding_spec[k]);
     }
-    arena_free(r.param.arena);
-    if (r.ignored)
-        diag_warn(r.first,
+    if (r->ignored)
+        diag_warn(r->first,
                   "%u sharding spec%s ignored, the first of '%s': a tensor is divided along "
                   "one axis, in shards on one device each, and a parameter in one way",
-                  r.ignored, r.ignored == 1 ? " is" : "s are", r.tensor);
+                  r->ignored, r->ignored == 1 ? " is" : "s are", r->tensor);
+}
+
+void annotate_read(const Graph *g, MeshOptions *opt)
+{
+    Reading r = {.g = g, .m = g->model.at[0], .opt = opt, .param.arena = arena_within(g->arena)};
+    if (g->model.n == 1)
+        read_specs(&r);
+    arena_free(r.param.arena);
+    take_numbers(&r);
 }
