@@ -47,7 +47,7 @@ static const char *param_text(const Graph *g, const Param *p)
 static void check_fits(const Graph *g, const MeshOptions *opt, const Param *p, const char *who,
                        Place at)
 {
-    if (place_fits(&p->shape, at, opt->chunks))
+    if (place_fits_uneven(&p->shape, at, opt->chunks))
         return;
     diag_hint("--shard '%s=replicate' leaves it whole", diag_escape(g->arena, p->name));
     diag_fatal(EXIT_MODEL, WHERE_FILE(g->file),

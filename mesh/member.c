@@ -67,6 +67,21 @@ static ValueId together(Member *m, ValueId x, Place p)
 
 static int axis_of(Place p) { return p.groups > 1 ? p.dim + 1 : p.dim; }
 
+/* Of a dimension that the chunks do not divide: with the zeros behind its end. */
+static ValueId with_end(Member *m, ValueId x, Place p)
+{
+    int64_t none[MAX_RANK] = {0}, end[MAX_RANK] = {0};
+    Shape s = val(m->g, x)->shape, part = place_shape(&s, p, m->g->chunks);
+    end[p.dim] = part.d[p.dim] * m->g->chunks - s.d[p.dim];
+    return end[p.dim] ? g_pad(m->g, x, none, end, PAD_CONSTANT, 0) : x;
+}
+
+/* Without: it has n elements. */
+static ValueId without_end(Member *m, ValueId x, Place p, int64_t n)
+{
+    return val(m->g, x)->shape.d[p.dim] == n ? x : g_slice_axis(m->g, x, p.dim, 0, n);
+}
+
 /* A member's part of x, in its pieces. */
 static ValueId *cut(Member *m, ValueId x, Place p)
 {
@@ -84,7 +99,7 @@ static ValueId *cut(Member *m, ValueId x, Place p)
 
 static ValueId *shard(Member *m, ValueId whole, Place p)
 {
-    return cut(m, g_shard(m->g, apart(m, whole, p), axis_of(p)), p);
+    return cut(m, g_shard(m->g, apart(m, with_end(m, whole, p), p), axis_of(p)), p);
 }
 
 /* A member's pieces one after the other. */
@@ -96,9 +111,11 @@ static ValueId join(Member *m, const ValueId *piece, Place p)
     return m->pieces == 1 ? x[0] : g_concat(m->g, m->pieces, x, axis_of(p));
 }
 
-static ValueId gather(Member *m, const ValueId *piece, Place p)
+/* n: elements of the whole along the dimension */
+static ValueId gather(Member *m, const ValueId *piece, Place p, int64_t n)
 {
-    return together(m, g_all_gather(m->g, join(m, piece, p), axis_of(p)), p);
+    ValueId x = together(m, g_all_gather(m->g, join(m, piece, p), axis_of(p)), p);
+    return without_end(m, x, p, n);
 }
 
 static ValueId sum(Member *m, const ValueId *partial, Dtype t)
@@ -109,17 +126,18 @@ static ValueId sum(Member *m, const ValueId *partial, Dtype t)
 
 static ValueId *sum_shard(Member *m, const ValueId *partial, Place p, Dtype t)
 {
-    ValueId x = apart(m, g_tree_sum(m->g, m->pieces, partial), p);
+    ValueId x = apart(m, with_end(m, g_tree_sum(m->g, m->pieces, partial), p), p);
     x = g_reduce_scatter(m->g, x, axis_of(p));
     return cut(m, val(m->g, x)->dtype == t ? x : g_cast(m->g, x, t), p);
 }
 
-/* Divided along another dimension. */
-static ValueId *exchange(Member *m, const ValueId *piece, Place from, Place to)
+/* Divided along another dimension; n: elements along the first one. */
+static ValueId *exchange(Member *m, const ValueId *piece, Place from, Place to, int64_t n)
 {
     if (from.groups > 1 || to.groups > 1 || from.dim == to.dim)
-        return shard(m, gather(m, piece, from), to);
-    return cut(m, g_all_to_all(m->g, join(m, piece, from), from.dim, to.dim), to);
+        return shard(m, gather(m, piece, from, n), to);
+    ValueId x = with_end(m, join(m, piece, from), to);
+    return cut(m, without_end(m, g_all_to_all(m->g, x, from.dim, to.dim), from, n), to);
 }
 
 /* ---- forms of a value ----------------------------------------------------------------------- */
@@ -143,16 +161,18 @@ static ValueId *divide_as(Member *m, Forms *f, Place p, ValueId *piece)
 static void settle(Member *m, ValueId v)
 {
     Forms *f = &m->forms[v];
-    Dtype t = m->from.value.at[v].dtype;
+    const Value *x = &m->from.value.at[v];
+    Dtype t = x->dtype;
     const Divided made = f->divided.n ? f->divided.at[0] : (Divided){0};
+    int64_t n = x->shape.d[made.at.dim]; /* where it is divided */
     if (f->whole == NONE && f->whole_needed)
-        f->whole = f->partial ? sum(m, f->partial, t) : gather(m, made.piece, made.at);
+        f->whole = f->partial ? sum(m, f->partial, t) : gather(m, made.piece, made.at, n);
     for (uint32_t i = 0; i < f->needed.n && f->whole == NONE; i++) {
         Place p = f->needed.at[i];
         if (!divided_as(f, p))
             divide_as(m, f, p,
                       f->partial ? sum_shard(m, f->partial, p, t)
-                                 : exchange(m, made.piece, made.at, p));
+                                 : exchange(m, made.piece, made.at, p, n));
     }
 }
 
@@ -287,7 +307,7 @@ static void add_param(Member *m, ValueId v)
     for (uint32_t k = 0; k < m->pieces; k++) {
         Param p = whole;
         p.whole = whole.shape;
-        p.shape.d[at.dim] /= m->g->chunks;
+        p.shape = place_shape(&whole.shape, at, m->g->chunks);
         p.box = (Chunk){.axis = at.dim,
                         .piece = (int)k,
                         .pieces = (int)m->pieces,

@@ -548,12 +548,13 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, ValueId l
                      const int64_t *outer)
 {
     mesh_check(g, opt);
-    Search s = {.g = g,
-                .a = a,
-                .opt = opt,
-                .chunks = opt->chunks,
-                .of = {.g = g, .chunks = opt->chunks, .barred = rows_places(g, a, outer)},
-                .ways = arena_array(a, Choices, g->node.n + 1)};
+    Search s = {
+        .g = g,
+        .a = a,
+        .opt = opt,
+        .chunks = opt->chunks,
+        .of = {.g = g, .chunks = opt->chunks, .barred = rows_places(g, a, outer), .uneven = true},
+        .ways = arena_array(a, Choices, g->node.n + 1)};
     Ids root = graph_results(g, a);
     if (loss != NONE)
         vec_push(a, &root, loss);

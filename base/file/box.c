@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-Box box_whole(int64_t bytes) { return (Box){bytes, 0, bytes, 0, bytes}; }
+Box box_whole(int64_t bytes) { return (Box){bytes, 0, bytes, 0, 0, bytes}; }
 
 Box box_along(int rank, const int64_t *dim, int axis, int64_t groups, int64_t at, int64_t n,
               int64_t size)
@@ -16,13 +16,30 @@ Box box_along(int rank, const int64_t *dim, int axis, int64_t groups, int64_t at
         outer *= dim[i];
     for (int i = axis + 1; i < rank; i++)
         size *= dim[i];
-    return (Box){dim[axis] / groups * size, at * size, n * size, 0, outer * n * size};
+    return (Box){dim[axis] / groups * size, at * size, n * size, 0, 0, outer * n * size};
+}
+
+/* Bytes of the tensor before byte k of the box */
+static int64_t without_gaps(const Box *x, int64_t k)
+{
+    int64_t each = x->size + x->gap, in = each ? k % each : 0;
+    return each ? k / each * x->size + (in < x->size ? in : x->size) : k;
+}
+
+Box box_dense(const Box *x)
+{
+    Box y = *x;
+    y.gap = 0;
+    y.first = without_gaps(x, x->first);
+    y.bytes = without_gaps(x, x->first + x->bytes) - y.first;
+    return y;
 }
 
 int64_t box_run(const Box *x, int64_t i, int64_t *at)
 {
-    int64_t k = x->first + i, n = x->size - k % x->size, left = x->bytes - i;
-    *at = k / x->size * x->period + x->from + k % x->size;
+    int64_t k = x->first + i, each = x->size + x->gap, in = k % each, left = x->bytes - i;
+    int64_t n = (in < x->size ? x->size : each) - in;
+    *at = in < x->size ? k / each * x->period + x->from + in : -1;
     return n < left ? n : left;
 }
 
@@ -31,7 +48,7 @@ static int64_t leap(const Box *x, int64_t i, int64_t at)
 {
     int64_t in = at % x->period - x->from, next;
     in = in < 0 ? 0 : in < x->size ? in : x->size;
-    next = at / x->period * x->size + in - x->first;
+    next = at / x->period * (x->size + x->gap) + in - x->first;
     return next > i ? next : i;
 }
 
@@ -39,9 +56,13 @@ int64_t box_common(const Box *x, int64_t *i, const Box *y, int64_t *j)
 {
     while (*i < x->bytes && *j < y->bytes) {
         int64_t at_x, at_y, n = box_run(x, *i, &at_x), m = box_run(y, *j, &at_y);
-        if (at_x == at_y)
+        if (at_x < 0)
+            *i += n;
+        else if (at_y < 0)
+            *j += m;
+        else if (at_x == at_y)
             return n < m ? n : m;
-        if (at_x < at_y)
+        else if (at_x < at_y)
             *i = leap(x, *i, at_y);
         else
             *j = leap(y, *j, at_x);

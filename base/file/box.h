@@ -1,7 +1,8 @@
 /*
  * box.h - a part of a tensor: of every `period` bytes of it, in the order in which a file holds it,
  * the `size` from `from` on are a box of it, cut along one axis, or along each of several equal
- * runs of one; of the box's bytes, in their order, those from `first` on, `bytes` of them.
+ * runs of one; of the box's bytes, in their order, those from `first` on, `bytes` of them.  In
+ * memory `gap` bytes that are none of the tensor's may stand behind each run.
  *
  * [3, 4] of float32, its columns 2 and 3: period 16, from 8, size 8; all of it: first 0, bytes 24.
  */
@@ -11,7 +12,7 @@
 #include <stdint.h>
 
 typedef struct {
-    int64_t period, from, size, first, bytes;
+    int64_t period, from, size, gap, first, bytes;
 } Box;
 
 /* All of a tensor of so many bytes */
@@ -20,7 +21,10 @@ Box box_whole(int64_t bytes);
  * element's bytes */
 Box box_along(int rank, const int64_t *dim, int axis, int64_t groups, int64_t at, int64_t n,
               int64_t size);
-/* Bytes of a part, from `i` on, that lie in the tensor one beside the other: how many, and where */
+/* The same bytes of the tensor without the gaps */
+Box box_dense(const Box *x);
+/* Bytes of a part, from `i` on, that lie in the tensor one beside the other: how many, and where;
+ * -1: they are a gap */
 int64_t box_run(const Box *x, int64_t i, int64_t *at);
 /* The next bytes that are in both parts, from byte *i of x and *j of y on, which become theirs: how
  * many; 0: there are no more */

@@ -105,7 +105,7 @@ Places *spread_places(const SpreadOf *of, Arena *a)
 {
     const Graph *g = of->g;
     Places *known = arena_array(a, Places, g->value.n);
-    SpreadOf grown = {g, of->chunks, of->barred, known};
+    SpreadOf grown = {g, of->chunks, of->barred, known, of->uneven};
     uint32_t *changed = arena_array(a, uint32_t, g->value.n),
              *seen = arena_array(a, uint32_t, g->node.n), now = 1;
     for (bool more = true; more;) {
@@ -132,5 +132,5 @@ void spread_node(const Spread *s)
 #include "ir/ops.def"
 #undef SPREAD
     };
-    build_of[spread_of(s)->op](s);
+    spread_zeros(s, build_of[spread_of(s)->op]);
 }

@@ -9,6 +9,9 @@
  *   S(d, g)  divided: dimension d is g groups of the same size, one behind the other, and each
  * group is C equal parts: chunk c has part c of every group, joined.  S(d, 1) is one box of the
  *            whole, S(d, g) is g boxes.
+ * S(d, 1) need not be even: then a chunk has the C-th part rounded up, the last one what is left
+ * and, behind the dimension's end, zeros (spread_uneven.c): all chunks have one shape.
+ *
  * Groups are what packed projections need: a weight [in, 3 h] of which Split makes q, k and v is
  * S(1, 3), its products S(2, 3), and each of the three S(2, 1); Reshape of S(1, 1) of [B, S, h] to
  * [B * S, h] is S(0, B).
@@ -28,6 +31,8 @@ typedef VEC(Place) Places;
 static inline bool place_is(Place a, Place b) { return a.dim == b.dim && a.groups == b.groups; }
 /* May a value of this shape lie there?  Every group has parts of at least one element. */
 bool place_fits(const Shape *s, Place at, int64_t chunks);
+/* Or with zeros behind the end of the last chunk's part, few beside what there is? */
+bool place_fits_uneven(const Shape *s, Place at, int64_t chunks);
 /* the shape of a chunk */
 Shape place_shape(const Shape *s, Place at, int64_t chunks);
 
@@ -53,6 +58,7 @@ typedef struct {
     const Place *barred;
     /* by value: the places S of several groups that spread_places() found; NULL: none */
     const Places *known;
+    bool uneven; /* places may be uneven */
 } SpreadOf;
 
 /* All ways of a node, in which every place of an operand or a result is of one group, or known.

@@ -122,7 +122,7 @@ static ValueId own_places(const Spread *s, int k, int64_t rows, ValueId *there)
 {
     Graph *g = s->g;
     ValueId at = g_cast(g, s->in[1][k], DT_I64), zero = g_scalar(g, DT_I64, 0),
-            own = g_scalar(g, DT_I64, (double)rows / s->chunks),
+            own = g_scalar(g, DT_I64, (double)((rows + s->chunks - 1) / s->chunks)),
             first = g_mul(g, g_reshape(g, s->number[k], &(Shape){0}), own);
     at = g_where(g, g_binary(g, OP_Less, at, zero), g_add(g, at, g_scalar(g, DT_I64, (double)rows)),
                  at);

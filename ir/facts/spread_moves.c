@@ -92,17 +92,38 @@ void ways_where(Ways *w, uint32_t slot, Place at)
 /* Masks and random numbers are those of the whole: each element's is by its number there. */
 void ways_random(Ways *w, uint32_t slot, Place at)
 {
-    if (at.groups == 1 || ways_shape(w, slot)->rank < MAX_RANK)
+    if (ways_is_even(w, slot, at) && (at.groups == 1 || ways_shape(w, slot)->rank < MAX_RANK))
         ways_aligned(w, slot, at);
 }
 
 /* ---- moves ---- */
 
+/* Of an uneven place: the dimension of the other shape that has as much outside it, and whose parts
+   have as many elements. */
+static bool reshaped_uneven(const Ways *w, uint32_t slot, Place at, Place *other)
+{
+    const Shape *from = ways_shape(w, slot), *to = ways_shape(w, !slot);
+    int64_t before = 1, outer = 1, part;
+    Shape own = place_shape(from, at, w->of->chunks);
+    for (int i = 0; i < at.dim; i++)
+        before *= from->d[i];
+    part = shape_elements(&own);
+    for (int j = 0; j < to->rank; outer *= to->d[j++]) {
+        *other = place_s(j, 1);
+        own = place_shape(to, *other, w->of->chunks);
+        if (outer == before && shape_elements(&own) == part)
+            return true;
+    }
+    return false;
+}
+
 void ways_reshape(Ways *w, uint32_t slot, Place at)
 {
     Place other = at;
     if (at.dim >= 0 &&
-        !place_reshaped(ways_shape(w, slot), ways_shape(w, !slot), at, w->of->chunks, &other))
+        !(ways_is_even(w, slot, at)
+              ? place_reshaped(ways_shape(w, slot), ways_shape(w, !slot), at, w->of->chunks, &other)
+              : reshaped_uneven(w, slot, at, &other)))
         return;
     w->at[slot] = at;
     w->at[!slot] = other;
@@ -220,7 +241,7 @@ void build_split(const Spread *s)
     int64_t *sizes = arena_array(s->g->arena, int64_t, t.n);
     bool along = s->way->in[0].dim == t.axis;
     for (int i = 0; i < t.n; i++)
-        sizes[i] = along ? t.sizes[i] / s->chunks : t.sizes[i];
+        sizes[i] = along ? (t.sizes[i] + s->chunks - 1) / s->chunks : t.sizes[i];
     t.sizes = sizes;
     for (int k = 0; k < s->pieces; k++)
         spread_piece(s, k, t);
@@ -233,8 +254,7 @@ static void random_piece(const Spread *s, int k)
     const Node *n = spread_of(s);
     Graph *g = s->g;
     Place at = s->way->in[0];
-    Chunk part = {
-        .axis = at.dim + 1, .piece = k, .pieces = s->pieces, .chunks = s->chunks};
+    Chunk part = {.axis = at.dim + 1, .piece = k, .pieces = s->pieces, .chunks = s->chunks};
     Shape own = val(g, s->in[0][k])->shape, apart = own;
     Attr t = n->attr;
     t.piece = &part;
@@ -251,8 +271,7 @@ void build_random(const Spread *s)
 {
     Place at = s->way->in[0];
     for (int k = 0; k < s->pieces; k++) {
-        Chunk part = {
-            .axis = at.dim, .piece = k, .pieces = s->pieces, .chunks = s->chunks};
+        Chunk part = {.axis = at.dim, .piece = k, .pieces = s->pieces, .chunks = s->chunks};
         Attr t = spread_of(s)->attr;
         t.piece = &part;
         if (at.groups > 1)

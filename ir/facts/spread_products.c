@@ -186,8 +186,7 @@ void ways_pool(Ways *w, uint32_t slot, Place at)
 
 void ways_max_pool(Ways *w, uint32_t slot, Place at)
 {
-    (void)slot;
-    if (at.groups == 1 && (at.dim == 0 || at.dim == 1))
+    if (at.groups == 1 && (at.dim == 0 || at.dim == 1) && ways_is_even(w, slot, at))
         ways_all(w, at);
 }
 

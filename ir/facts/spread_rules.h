@@ -30,6 +30,7 @@ bool ways_may_be(const Ways *w, uint32_t slot, Place at);
 /* What was written to w->at becomes a way, if every value may be where it says; twice is once. */
 void ways_keep(Ways *w);
 void ways_all(Ways *w, Place at); /* keeps the way in which all slots are there */
+bool ways_is_even(const Ways *w, uint32_t slot, Place at);
 
 /* Every SPREAD(ways, build) of ops.def is a function ways_f, and a function build_f that makes the
    nodes of such a way. */
@@ -49,6 +50,12 @@ static inline const Node *spread_of(const Spread *s) { return &s->whole->node.at
 /* the chunk's shape of result o, and the whole's of operand i */
 Shape spread_result(const Spread *s, uint32_t o);
 const Shape *spread_whole(const Spread *s, uint32_t i);
+/* spread_uneven.c: x of one piece, along a dimension that has `n` elements in the whole: but `fill`
+   behind its end.  A chunk's results have zeros there, if those that it is given have. */
+ValueId spread_filled(const Spread *s, int piece, ValueId x, int dim, int64_t n, double fill);
+/* The node's pieces by `build`, with zeros there. */
+void spread_zeros(const Spread *s, void build(const Spread *));
+bool spread_is_uneven(const Spread *s, ValueId whole, Place at);
 /* the node, for one piece, with these attributes */
 void spread_piece(const Spread *s, int piece, Attr attr);
 

@@ -14,11 +14,20 @@ bool place_fits(const Shape *s, Place at, int64_t chunks)
            s->d[at.dim] / at.groups % chunks == 0;
 }
 
+bool place_fits_uneven(const Shape *s, Place at, int64_t chunks)
+{
+    enum { LEAST = 16 }; /* times as many elements as zeros */
+    if (place_fits(s, at, chunks) || at.dim >= s->rank || at.groups != 1)
+        return place_fits(s, at, chunks);
+    int64_t n = s->d[at.dim], zeros = place_shape(s, at, chunks).d[at.dim] * chunks - n;
+    return zeros * LEAST <= n && zeros * chunks < n;
+}
+
 Shape place_shape(const Shape *s, Place at, int64_t chunks)
 {
     Shape part = *s;
     if (at.dim >= 0)
-        part.d[at.dim] /= chunks;
+        part.d[at.dim] = (part.d[at.dim] + chunks - 1) / chunks;
     return part;
 }
 
@@ -59,6 +68,12 @@ bool ways_may_be(const Ways *w, uint32_t slot, Place at)
     if (barred && at.dim >= 0 && barred->dim == at.dim &&
         (barred->groups == 0 || at.groups % barred->groups != 0))
         return false;
+    return w->of->uneven ? place_fits_uneven(ways_shape(w, slot), at, w->of->chunks)
+                         : place_fits(ways_shape(w, slot), at, w->of->chunks);
+}
+
+bool ways_is_even(const Ways *w, uint32_t slot, Place at)
+{
     return place_fits(ways_shape(w, slot), at, w->of->chunks);
 }
 

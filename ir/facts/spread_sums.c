@@ -6,6 +6,7 @@
  * sum of the chunks' sums, as Megatron's vocabulary-parallel cross entropy (Shoeybi et al. 2019,
  * section 3).
  */
+#include <math.h>
 #include <string.h>
 
 #include "spread_rules.h"
@@ -71,7 +72,7 @@ void ways_reduce(Ways *w, uint32_t slot, Place at)
         w->at[0] = at;
         w->at[1] = place_p();
         ways_keep(w);
-    } else if (again(w->n, at, real)) {
+    } else if (again(w->n, at, real) && ways_is_even(w, 0, at)) {
         w->at[0] = at;
         w->moved = (double)w->of->chunks * elements(w, 1);
         ways_keep(w);
@@ -92,13 +93,16 @@ static ValueId gathered(const Spread *s, Op op, const ValueId *part, int dim, At
 static void widen_sums(const Spread *s, int k)
 {
     const Node *n = spread_of(s);
+    const Shape *whole = spread_whole(s, 0);
     Graph *g = s->g;
     ValueId x = s->in[0][k], y;
+    int dim = s->way->in[0].dim;
+    double part = (double)val(g, x)->shape.d[dim] / (double)whole->d[dim];
     x = g_cast(g, x, dtype_sum(val(g, x)->dtype));
     y = graph_node(g, n->op, 1, &x, n->attr);
-    /* the mean over a chunk's elements, of which there are the C-th part */
+    /* the mean over a chunk's elements */
     if (n->op == OP_ReduceMean)
-        y = g_mul(g, y, g_like(g, y, 1.0 / s->chunks));
+        y = g_mul(g, y, g_like(g, y, part));
     s->out[0][k] = y;
 }
 
@@ -121,7 +125,7 @@ void build_reduce(const Spread *s)
 /* A number of the shape alone. */
 void ways_count(Ways *w, uint32_t slot, Place at)
 {
-    if (at.dim < 0 || slot != 0)
+    if (at.dim < 0 || slot != 0 || !ways_is_even(w, slot, at))
         return;
     w->at[0] = at;
     ways_keep(w);
@@ -162,6 +166,8 @@ static void softmax_along(const Spread *s)
             *part = arena_array(g->arena, ValueId, s->pieces);
     for (int k = 0; k < s->pieces; k++) {
         x[k] = g_cast(g, s->in[0][k], dtype_sum(type));
+        if (spread_is_uneven(s, n->in[0], s->way->in[0]))
+            x[k] = spread_filled(s, k, x[k], axis, spread_whole(s, 0)->d[axis], -INFINITY);
         part[k] = g_reduce(g, OP_ReduceMax, g_unary(g, OP_StopGradient, x[k]), 1, axes);
     }
     ValueId max = gathered(s, OP_ReduceMax, part, axis, (Attr){0});

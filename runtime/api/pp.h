@@ -85,8 +85,8 @@ typedef struct {
     int64_t more_offset;
     /* A part of the model's parameter, one for each member (PpPlan.tensor): `axis` has `whole`
        elements, in `groups` equal runs (0: 1), and of each run t.dim[axis] / groups of them are
-       here, from first + member * step of the run on.  whole 0, or axis -1: all of it.  A stage
-       may have several parts of one, of the same name. */
+       here, from first + member * step of the run on; where the run ends before, then zeros.
+       whole 0, or axis -1: all of it.  A stage may have several parts of one, of the same name. */
     int axis, groups;
     int64_t whole, first, step;
 } PpParam;

@@ -30,7 +30,7 @@
 typedef struct {
     char *name;
     const PpParam *p;
-    Box box;          /* the bytes of the model's parameter that are written */
+    Box held, box;    /* the bytes of the model's parameter in the arena; without gaps, in the file */
     const char *at;   /* in the arena */
     int64_t snapshot; /* in the snapshot */
     unsigned char sha256[SHA256_BYTES];
@@ -94,14 +94,17 @@ typedef struct {
 static void add(List *l, const RankParam *q, const Piece *piece, int state)
 {
     Saved one = {.p = q->p,
-                 .box = param_box(q->p, l->plan->ask.member),
+                 .held = param_box(q->p, l->plan->ask.member),
                  .snapshot = l->bytes};
     if (piece) {
-        one.box.first = piece->first;
-        one.box.bytes = piece->bytes;
+        one.held.first = piece->first;
+        one.held.bytes = piece->bytes;
     }
-    one.at = state >= 0 ? piece->state[state] : q->value ? q->value + one.box.first : NULL;
-    l->bytes += align_up(one.box.bytes);
+    one.box = box_dense(&one.held);
+    if (!one.box.bytes && one.held.bytes)
+        return;
+    one.at = state >= 0 ? piece->state[state] : q->value ? q->value + one.held.first : NULL;
+    l->bytes += align_up(one.held.bytes);
     if (l->saved) {
         const Optimizer *o = l->optimizer;
         if (asprintf(&one.name, "%s%s%s%s", state < 0 ? "" : "optimizer/",
@@ -163,18 +166,23 @@ static int declare(StWriter *w, const Saved *t, int member)
     const PpParam *p = t->p;
     char slice[80] = "", row[80] = "", *name;
     int64_t size = st_dtype_size(p->t.dtype), n = t->box.bytes / size, first = t->box.first / size;
+    int64_t dim[PP_MAX_RANK], elements = 1;
+    memcpy(dim, p->t.dim, sizeof dim);
     if (param_divided(p)) {
-        int64_t at = p->first + member * p->step, many = p->groups > 1 ? p->groups : 1;
-        snprintf(slice, sizeof slice, "[%.*s%" PRId64 ":%" PRId64 "]", 3 * (p->axis + (many > 1)),
-                 ":, :, :, :, :, :, :, :, :, :, :, :, :, :, :, :, ", at,
-                 at + p->t.dim[p->axis] / many);
+        int64_t at = param_from(p, member), many = param_many(p, member);
+        snprintf(slice, sizeof slice, "[%.*s%" PRId64 ":%" PRId64 "]",
+                 3 * (p->axis + (p->groups > 1)), ":, :, :, :, :, :, :, :, :, :, :, :, :, :, :, :, ",
+                 at, at + many);
+        dim[p->axis] = many * (p->groups > 1 ? p->groups : 1);
     }
-    int all = t->box.bytes == p->t.bytes;
+    for (int i = 0; i < p->t.rank; i++)
+        elements *= dim[i];
+    int all = n == elements;
     if (!all)
         snprintf(row, sizeof row, "[%" PRId64 ":%" PRId64 "]", first, first + n);
     if (asprintf(&name, "%s%s%s", t->name, slice, row) < 0)
         return 0;
-    stw_declare(w, name, p->t.dtype, all ? p->t.rank : 1, all ? p->t.dim : &n);
+    stw_declare(w, name, p->t.dtype, all ? p->t.rank : 1, all ? dim : &n);
     free(name);
     return 1;
 }
@@ -187,6 +195,23 @@ static void move(Saver *s)
 static void rest(Saver *s) { __atomic_store_n(&s->moved, 0, __ATOMIC_RELEASE); }
 
 const int64_t *saver_moved(const Saver *s) { return &s->moved; }
+
+/* 0: there is no memory */
+static int write_tensor(const Saver *s, StWriter *w, Saved *t)
+{
+    const char *bytes = s->snapshot ? s->snapshot + t->snapshot
+                                    : host_copy(s->files, t->at, t->held.bytes);
+    char *dense = t->held.gap ? malloc((size_t)t->box.bytes + 1) : NULL;
+    if (t->held.gap && !dense)
+        return 0;
+    if (dense)
+        box_copy(&t->box, dense, &t->held, bytes);
+    bytes = dense ? dense : bytes;
+    sha256_of(bytes, (size_t)t->box.bytes, t->sha256);
+    stw_write(w, bytes, t->box.bytes);
+    free(dense);
+    return 1;
+}
 
 static PpStatus write_file(Saver *s)
 {
@@ -206,11 +231,7 @@ static PpStatus write_file(Saver *s)
     s->bytes = w.header + w.total;
     memcpy(s->header_sha256, w.header_sha256, SHA256_BYTES);
     for (int i = 0; i < s->n && memory && !w.failed; i++) {
-        Saved *t = &s->saved[i];
-        const void *bytes = s->snapshot ? s->snapshot + t->snapshot
-                                        : host_copy(s->files, t->at, t->box.bytes);
-        sha256_of(bytes, (size_t)t->box.bytes, t->sha256);
-        stw_write(&w, bytes, t->box.bytes);
+        memory = write_tensor(s, &w, &s->saved[i]);
         move(s);
     }
     int bad = stw_end(&w, memory, err, sizeof err);
@@ -381,8 +402,8 @@ static char *records(const Saver *s, int64_t *bytes)
             param_shape(t->p, r.dim);
             r.axis = param_divided(t->p) ? t->p->axis : -1;
             r.groups = t->p->groups > 1 ? t->p->groups : 1;
-            r.at = t->p->first + s->plan->ask.member * t->p->step;
-            r.n = r.axis >= 0 ? t->p->t.dim[r.axis] / r.groups : 0;
+            r.at = param_from(t->p, s->plan->ask.member);
+            r.n = r.axis >= 0 ? param_many(t->p, s->plan->ask.member) : 0;
         }
         fwrite(&r, sizeof r, 1, f);
         fwrite(called, 1, (size_t)r.name, f);
@@ -451,7 +472,7 @@ PpStatus saver_save(Saver *s, Group *g, const Moment *m)
     TRY(group_agree(g, prepared));
     for (int i = 0; s->snapshot && i < s->n; i++)
         host_fetch(s->files, s->snapshot + s->saved[i].snapshot, s->saved[i].at,
-                   s->saved[i].box.bytes);
+                   s->saved[i].held.bytes);
     if (s->snapshot)
         host_await(s->files);
     TRY(group_agree(g, device_check(s->files->dev, s->plan->ask.rank, "copying parameters")));

@@ -35,6 +35,9 @@ void host_upload(HostCopy *h, void *to, const void *from, int64_t bytes);
  * a member has */
 void param_shape(const PpParam *p, int64_t dim[PP_MAX_RANK]);
 int64_t param_bytes(const PpParam *p);
+/* Of a divided one, along its axis in each group: from where on a member has elements, and how many */
+int64_t param_from(const PpParam *p, int member);
+int64_t param_many(const PpParam *p, int member);
 Box param_box(const PpParam *p, int member);
 
 /* params.c: own: the folder params beside the program; given: --params or NULL; resume: a checkpoint, of

@@ -193,7 +193,7 @@ static PpStatus load_indexed(Index *x, const Wanted *w, char *to)
                                                            : PP_OK;
 }
 
-static PpStatus load(const Source *s, const Wanted *w, char *to)
+static PpStatus load_dense(const Source *s, const Wanted *w, char *to)
 {
     if (w->constant)
         return read_constant(s->own, w->constant, to);
@@ -209,6 +209,23 @@ static PpStatus load(const Source *s, const Wanted *w, char *to)
     const Box all = box_whole(t->bytes);
     box_copy(&w->part, to, &all, t->data);
     return PP_OK;
+}
+
+/* Zeros in the gaps of a part that the whole's end leaves. */
+static PpStatus load(const Source *s, const Wanted *w, char *to)
+{
+    if (!w->part.gap)
+        return load_dense(s, w, to);
+    Wanted dense = *w;
+    dense.part = box_dense(&w->part);
+    char *room = malloc((size_t)dense.part.bytes + 1);
+    PpStatus status = room ? load_dense(s, &dense, room) : pp_no_memory();
+    if (status == PP_OK) {
+        memset(to, 0, (size_t)w->part.bytes);
+        box_copy(&w->part, to, &dense.part, room);
+    }
+    free(room);
+    return status;
 }
 
 int64_t params_lowest(const void *p, int dtype, int64_t bytes)

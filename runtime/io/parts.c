@@ -21,12 +21,27 @@ int64_t param_bytes(const PpParam *p)
                                             : p->t.bytes / p->t.dim[p->axis] * p->whole;
 }
 
+static int64_t groups_of(const PpParam *p) { return p->groups > 1 ? p->groups : 1; }
+
+int64_t param_from(const PpParam *p, int member) { return p->first + member * p->step; }
+
+int64_t param_many(const PpParam *p, int member)
+{
+    int64_t n = p->t.dim[p->axis] / groups_of(p),
+            left = p->whole / groups_of(p) - param_from(p, member);
+    return n < left ? n : left;
+}
+
 Box param_box(const PpParam *p, int member)
 {
-    int64_t dim[PP_MAX_RANK], groups = p->groups > 1 ? p->groups : 1;
+    int64_t dim[PP_MAX_RANK], groups = groups_of(p);
     if (!param_divided(p) || !p->t.bytes)
         return box_whole(p->t.bytes);
+    int64_t n = param_many(p, member);
     param_shape(p, dim);
-    return box_along(p->t.rank, dim, p->axis, groups, p->first + member * p->step,
-                     p->t.dim[p->axis] / groups, st_dtype_size(p->t.dtype));
+    Box b = box_along(p->t.rank, dim, p->axis, groups, param_from(p, member), n,
+                      st_dtype_size(p->t.dtype));
+    b.gap = b.size / n * (p->t.dim[p->axis] / groups - n);
+    b.bytes = p->t.bytes;
+    return b;
 }

@@ -1,6 +1,7 @@
 /*
  * test_spread.c - law 11: what the column SPREAD of ops.def says is true.  Of every row, of every
- * node of the cases below and of vjp_cases.h, every way for 2, 3 and 4 chunks (spread_check.h).
+ * node of the cases below and of vjp_cases.h, every way for 2, 3 and 4 chunks (spread_check.h), of
+ * dimensions that they do not divide, too.
  */
 #include "spread_check.h"
 #include "tap.h"
@@ -48,6 +49,19 @@ static const char *const nodes_of[OP_COUNT] = {
 #undef SPREAD
 };
 
+/* ways with a dimension that the chunks do not divide */
+static unsigned uneven;
+
+static bool is_uneven(const Graph *g, NodeId id, const SpreadWay *way, int chunks)
+{
+    const Node *n = &g->node.at[id];
+    for (uint32_t i = 0; i < n->nin + n->nout; i++)
+        if (!place_fits(&val(g, i < n->nin ? n->in[i] : n->out[i - n->nin])->shape,
+                        i < n->nin ? way->in[i] : way->out[i - n->nin], chunks))
+            return true;
+    return false;
+}
+
 static bool has_rule(Op op) { return nodes_of[op] && strcmp(nodes_of[op], "none") != 0; }
 
 static void check_nodes(T *t)
@@ -57,13 +71,14 @@ static void check_nodes(T *t)
     Tensor *at = evaluate_case(t);
     for (int chunks = 2; chunks <= CHUNKS; chunks++) {
         Arena *a = arena_within(g->arena);
-        SpreadOf of = {g, chunks, NULL, all_groups(g, a, chunks)};
+        SpreadOf of = {g, chunks, NULL, all_groups(g, a, chunks), true};
         for (NodeId n = 0; n < last; n++) {
             Op op = g->node.at[n].op;
             SpreadWays ways = {0};
             spread_ways(&of, n, a, &ways);
             for (uint32_t i = 0; i < ways.n && has_rule(op); i++) {
                 count[op].ways++;
+                uneven += is_uneven(g, n, &ways.at[i], chunks);
                 if (way_holds(g, n, at, &ways.at[i], chunks))
                     continue;
                 if (count[op].wrong++ < 5)
@@ -109,11 +124,14 @@ static ValueId ints(T *t, Shape s, int64_t lo, int64_t hi)
     return input(t, DT_I64, s, v);
 }
 
-/* An elementwise operation on what broadcasts. */
+/* An elementwise operation on what broadcasts; odd_sizes: that 2, 3 and 4 do not divide. */
+static bool odd_sizes;
 static void each(T *t)
 {
     static const char *const logic[] = {"And", "Or", "Xor", "Not"};
-    const Shape shapes[4] = {S(4, 1, 12), S(6, 12), (Shape){0}, S(4, 6, 1)};
+    const Shape even[4] = {S(4, 1, 12), S(6, 12), (Shape){0}, S(4, 6, 1)},
+                odd[4] = {S(2, 1, 23), S(23), (Shape){0}, S(17, 1)};
+    const Shape *const shapes = odd_sizes ? odd : even;
     const char *name = op_name(t->op);
     bool is_bits = strncmp(name, "Bitwise", 7) == 0, is_logic = false;
     for (unsigned i = 0; i < sizeof logic / sizeof *logic; i++)
@@ -300,21 +318,75 @@ static void pools(T *t)
     out(t, graph_node(g, OP_AveragePool, 1, &x, at));
 }
 
+/* Dimensions of 17, 23 and 46, which no number of chunks divides, of all kinds of operations. */
+static void odd(T *t)
+{
+    Graph *g = t->g;
+    ValueId x = real(t, S(2, 23, 6), 0.5, 2), y = real(t, S(23, 17), -1, 1),
+            table = real(t, S(23, 5), -1, 1), flat = real(t, S(2, 138), -1, 1);
+    ValueId at = ints(t, S(4, 17), -23, 22), many = ints(t, S(2, 4, 6), -23, 22);
+    Attr conv = {.group = 1, .n = 1, .stride = I(1), .dilation = I(1), .pad = I(1, 0)};
+    Attr pool = {.n = 1, .stride = I(1), .dilation = I(1), .pad = I(1, 0), .kernel = I(3)};
+    out(t, g_matmul(g, y, real(t, S(17, 46), -1, 1)));
+    out(t, g_matmul(g, x, real(t, S(6, 8), -1, 1)));
+    out(t, g_matmul(g, x, real(t, S(17, 1, 6, 23), -1, 1)));
+    out(t, g_reshape(g, x, &S(46, 6)));
+    out(t, g_reshape(g, x, &S(2, 138)));
+    out(t, g_reshape(g, flat, &S(2, 23, 6)));
+    out(t, g_reshape(g, y, &S(1, 23, 17, 1)));
+    out(t, g_transpose(g, x, I(1, 2, 0)));
+    out(t, g_expand(g, real(t, S(1, 17), -1, 1), &S(23, 17)));
+    out(t, g_slice(g, x, I(0, 0, 2), I(2, 23, 3), NULL));
+    out(t, g_slice(g, x, I(0, 1, 0), I(2, 22, 6), NULL));
+    out(t, g_split(g, x, 2, 2, I(3, 3)));
+    out(t, g_split(g, x, 1, 1, I(23)));
+    out(t, g_concat(g, 2, (ValueId[]){x, x}, 2));
+    out(t, g_concat(g, 2, (ValueId[]){x, x}, 1));
+    out(t, g_pad(g, y, I(0, 2), I(0, 1), PAD_CONSTANT, 0.5));
+    for (int64_t row = 0; row < 2; row++)
+        out(t, graph_node(g, OP_Gather, 2, (ValueId[]){table, at}, (Attr){.padding_row = 9 * row}));
+    out(t, graph_node(g, OP_GatherElements, 2, (ValueId[]){x, many}, (Attr){.axis = 1}));
+    out(t, graph_node(g, OP_GatherElements, 2, (ValueId[]){x, ints(t, S(2, 23, 3), -6, 5)},
+                      (Attr){.axis = 2}));
+    static const Op sums[] = {OP_ReduceSum, OP_ReduceMean, OP_ReduceMax, OP_ReduceMin,
+                              OP_ReduceProd};
+    for (unsigned i = 0; i < 5; i++) {
+        out(t, g_reduce(g, sums[i], x, 1, I(1)));
+        out(t, g_reduce(g, sums[i], x, 1, I(2)));
+    }
+    static const Op ops[] = {OP_ArgMax, OP_CumSum, OP_TopK, OP_Softmax, OP_LogSoftmax};
+    for (unsigned i = 0; i < 5; i++)
+        for (int axis = 0; axis < 2; axis++)
+            out(t,
+                graph_node(g, ops[i], 1, &y, (Attr){.axis = axis, .k = ops[i] == OP_TopK ? 4 : 0}));
+    out(t, graph_node(g, OP_Count, 1, &x, (Attr){.n = 2, .axes = I(0, 1), .to = DT_F32}));
+    ValueId w = real(t, S(17, 23, 3), -1, 1), image = real(t, S(2, 23, 6), -1, 1);
+    out(t, graph_node(g, OP_Conv, 2, (ValueId[]){image, w}, conv));
+    out(t, graph_node(g, OP_MaxPool, 1, &image, pool));
+    out(t, graph_node(g, OP_AveragePool, 1, &image, pool));
+    ValueId three[3] = {x, many, real(t, S(2, 4, 6), 0.5, 2)};
+    out(t, graph_node(g, OP_ScatterElements, 3, three, (Attr){.axis = 1, .reduction = SCATTER_ADD}));
+    out(t, graph_node(g, OP_Phase, 2, (ValueId[]){y, g_neg(g, y)}, (Attr){0}));
+}
+
 static const Case own[] = {
     {OP_Where, choice, 0, 0, ""},         {OP_Cast, casts, 0, 0, ""},
     {OP_Reshape, reshapes, 0, 0, ""},     {OP_Slice, moves, 0, 0, ""},
     {OP_Gather, lookups, 0, 0, ""},       {OP_ScatterND, scatters, 0, 0, ""},
     {OP_ReduceSum, reductions, 0, 0, ""}, {OP_Softmax, along, 0, 0, ""},
     {OP_MatMul, products, 0, 0, ""},      {OP_PackedMatMul, packed_products, 0, 0, ""},
-    {OP_Conv, convolutions, 0, 0, ""},    {OP_MaxPool, pools, 0, 0, ""}};
+    {OP_Conv, convolutions, 0, 0, ""},    {OP_MaxPool, pools, 0, 0, ""},
+    {OP_Reshape, odd, 0, 0, ""}};
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static void every_row(void)
 {
     for (int op = OP_NONE + 1; op < OP_COUNT; op++)
-        if (op_is_map((Op)op) && op != OP_Where && op != OP_Cast)
+        for (int k = 0; k < 2 && op_is_map((Op)op) && op != OP_Where && op != OP_Cast; k++) {
+            odd_sizes = k;
             run_case(&(Case){(Op)op, each, 0, 0, ""}, DT_F64, false);
+        }
     for (unsigned i = 0; i < sizeof own / sizeof *own; i++) {
         run_case(&own[i], DT_F64, false);
         run_case(&own[i], DT_BF16, false);
@@ -356,7 +428,7 @@ static void elsewhere(const Case *c, unsigned *lies, unsigned *believed)
     T t = {.g = graph_new(a, "test"), .seed = 3, .op = c->op, .real = DT_F64};
     c->build(&t);
     Tensor *at = evaluate_case(&t);
-    SpreadOf of = {t.g, 2, NULL, all_groups(t.g, a, 2)};
+    SpreadOf of = {t.g, 2, NULL, all_groups(t.g, a, 2), true};
     for (NodeId n = 0, last = t.g->node.n; n < last; n++) {
         SpreadWays ways = {0};
         spread_ways(&of, n, a, &ways);
@@ -452,7 +524,7 @@ static void megatron(void)
     Arena *a = arena_new();
     T t = {.g = graph_new(a, "test"), .seed = 3, .real = DT_F64};
     Block b = attention_block(&t);
-    SpreadOf of = {t.g, 2, NULL, NULL};
+    SpreadOf of = {.g = t.g, .chunks = 2};
     of.known = spread_places(&of, a);
     Place *is = arena_array(a, Place, t.g->value.n);
     Tensor *at = evaluate_case(&t);
@@ -509,7 +581,7 @@ static void numbers(void)
     ValueId x = real(&t, whole, -1, 1);
     (void)graph_node(t.g, OP_Dropout, 1, &x, (Attr){.ratio = 0.5, .key = 7});
     (void)graph_node(t.g, OP_Random, 1, &x, (Attr){.to = DT_F32, .key = 8});
-    SpreadOf of = {t.g, 3, NULL, all_groups(t.g, a, 3)};
+    SpreadOf of = {t.g, 3, NULL, all_groups(t.g, a, 3), true};
     Tensor *at = evaluate_case(&t);
     unsigned ways = 0, same = 0;
     for (NodeId n = 0; n < 2; n++) {
@@ -540,6 +612,7 @@ int main(void)
     every_row();
     for (unsigned i = 0; i < sizeof own / sizeof *own; i++)
         elsewhere(&own[i], &lies, &believed);
+    ok(uneven > 500, "%u ways of dimensions that the chunks do not divide", uneven);
     ok(lies > 400 && believed == 0, "%u results said to be elsewhere, %u believed", lies, believed);
     not_linear();
     megatron();

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Where a search divides a model that knows no scheme (mesh/search.c): of a GPT exactly what Megatron's by hand sends, with untied and tied heads, heads that several
-# members share, dropout; of other models something; what cannot be divided is refused, --shard is followed, and what it says wrong is named.
+# members share, dropout; of other models something; what cannot be divided is refused, what divides almost is divided, --shard is followed, and what it says wrong is named.
 . "$(dirname "$0")/../lib.sh"
 cd "$work" || exit 1
 
@@ -30,6 +30,8 @@ for tied in "" --tied; do
         is "GPT $tied, $members members: Megatron's bytes" "$(sent "gpt$tied.onnx" --tensor $members)" "$(megatron 2 32 128 512 3 $members $tied)"
     done
 done
+"$build/models/make_gpt" --vocab 509 --dim 128 --layers 3 --heads 8 --seq 32 --rows 2 --tied -o odd.onnx || exit 1
+is "a vocabulary of 509: Megatron's bytes, and three places that are gathered with the logits" "$(sent odd.onnx --tensor 4)" "$(megatron 2 32 128 512 3 4 tied)"
 "$build/models/make_gpt" --vocab 512 --dim 128 --layers 3 --heads 8 --seq 32 --rows 2 --dropout 10 -o drop.onnx || exit 1
 is "with dropout" "$(sent drop.onnx --tensor 4)" "$(megatron 2 32 128 512 3 4)"
 is "two members of four chunks: what is varied, for each" "$(sent gpt.onnx --tensor 2 --chunks 4 | sed -n 2p)" "$(megatron 2 32 128 512 3 4 | sed -n 2p)"
@@ -41,10 +43,10 @@ for model in encdec-ts vit-dyn unet-ts mobilenet-ts mlp-ts gptmask-ts; do
 done
 
 said() { "$ppsplit" -q "$@" -o none 2>&1 | sed -n 's/^.*error: //p'; }
-is "nothing to divide" "$(said gpt.onnx --loss cross_entropy --tensor 7)" "--tensor: nothing of the model divides in 7 chunks"
+is "nothing to divide" "$(said gpt.onnx --loss cross_entropy --tensor 300)" "--tensor: nothing of the model divides in 300 chunks"
 is "chunks that members do not share evenly" "$("$ppsplit" gpt.onnx --tensor 2 --chunks 6 -o none 2>&1 | head -n 1)" "ppsplit: --chunks 6 of --tensor 2: it is 2 times a power of two"
 is "no such parameter" "$(said gpt.onnx --tensor 2 --shard 'x.*=0')" "--shard 'x.*=0': no parameter fits"
 is "no such dimension" "$(said gpt.onnx --tensor 2 --shard 'wte.weight=2' --loss cross_entropy)" "--shard 'wte.weight=2': f32[512,128] of 'wte.weight' has no dimension 2"
-is "not divisible" "$(said gpt.onnx --tensor 3 --shard 'wte.weight=0' --loss cross_entropy)" "--shard 'wte.weight=0': dimension 0 of f32[512,128] of 'wte.weight' is not divisible in 1 x 3 parts"
+is "not divisible" "$(said gpt.onnx --tensor 300 --shard 'wte.weight=0' --loss cross_entropy)" "--shard 'wte.weight=0': dimension 0 of f32[512,128] of 'wte.weight' is not divisible in 1 x 300 parts"
 ok "--shard: a parameter that is not divided" eval '"$ppsplit" -q gpt.onnx --loss cross_entropy --tensor 2 --shard "wte.weight=replicate" --dump mesh 2>/dev/null | grep -q "^param .*wte.weight.*f32\[512,128\]"'
 plan_done

@@ -22,19 +22,21 @@ static Tensor fresh_tensor(Arena *a, Dtype t, Shape s)
     return (Tensor){t, s, arena_calloc(a, (size_t)shape_elements(&s) + 1, dtype_size(t))};
 }
 
-/* The element of the whole at which element i of chunk c is. */
+/* The element of the whole at which element i of chunk c is; -1: behind the dimension's end. */
 static int64_t element_at(const Shape *whole, Place at, int chunks, int c, int64_t i)
 {
-    int64_t inner = 1, size = whole->d[at.dim], own = size / chunks;
+    int64_t inner = 1, size = whole->d[at.dim], own = (size + chunks - 1) / chunks;
     for (int d = at.dim + 1; d < whole->rank; d++)
         inner *= whole->d[d];
     int64_t outer = i / (own * inner), along = i / inner % own, part = own / at.groups;
     int64_t to = along / part * (size / at.groups) + c * part + along % part;
-    return (outer * size + to) * inner + i % inner;
+    return to >= size ? -1 : (outer * size + to) * inner + i % inner;
 }
 
 static void copy_element(Tensor *to, int64_t i, const Tensor *from, int64_t k)
 {
+    if (i < 0 || k < 0)
+        return;
     size_t n = dtype_size(from->dtype);
     memcpy((char *)to->data + (size_t)i * n, (const char *)from->data + (size_t)k * n, n);
 }
@@ -55,7 +57,7 @@ static Tensor put_together(Arena *a, const Tensor *part, Place at, int chunks, D
     Tensor y = fresh_tensor(a, t, s);
     int64_t n = shape_elements(&s);
     for (int c = 0; c < chunks && at.dim >= 0; c++)
-        for (int64_t i = 0; i < n / chunks; i++)
+        for (int64_t i = 0; i < shape_elements(&part[c].shape); i++)
             copy_element(&y, element_at(&s, at, chunks, c, i), &part[c], i);
     for (int64_t i = 0; i < n && at.dim == PLACE_P; i++) {
         double level[CHUNKS];
@@ -67,6 +69,16 @@ static Tensor put_together(Arena *a, const Tensor *part, Place at, int chunks, D
         element_set_double(t, y.data, i, level[0]);
     }
     return at.dim == PLACE_R ? part[0] : y;
+}
+
+/* Are there zeros behind the dimension's end? */
+static bool ends_in_zeros(const Tensor *part, Place at, int chunks, const Shape *whole)
+{
+    bool zeros = true;
+    for (int c = 0; c < chunks && at.dim >= 0; c++)
+        for (int64_t i = 0; i < shape_elements(&part[c].shape); i++)
+            zeros &= element_at(whole, at, chunks, c, i) >= 0 || number_of(&part[c], i) == 0;
+    return zeros;
 }
 
 /* Random numbers that add up to it. */
@@ -281,7 +293,8 @@ static bool results_agree(const Check *c, const Run *r, ValueId **out)
         if (!good)
             return false;
         Tensor all = put_together(c->a, part, at, c->chunks, whole->dtype, whole->shape);
-        good = equal(whole, &all, adds_up(c) ? least_precise(c) : 0);
+        good = equal(whole, &all, adds_up(c) ? least_precise(c) : 0) &&
+               ends_in_zeros(part, at, c->chunks, &whole->shape);
     }
     return good;
 }
@@ -302,7 +315,8 @@ static bool gradient_agrees(const Check *c, const Run *r, uint32_t i, const Valu
     Tensor all = at.dim == PLACE_P
                      ? part[0]
                      : put_together(c->a, part, at, c->chunks, want->dtype, want->shape);
-    return good && equal(want, &all, least_precise(c));
+    return good && equal(want, &all, least_precise(c)) &&
+           ends_in_zeros(part, at, c->chunks, &want->shape);
 }
 
 static bool gradients_agree(Check *c, const Run *w, const ValueId *dw, const Run *r,
