@@ -15,6 +15,11 @@
  * use is a node that reads the parameter, or what is made of parameters and constants alone (views,
  * casts, functions of them: partition copies those into each stage that reads them).  So through
  * such nodes each use goes back by itself: the rule is applied once for each of them.
+ *
+ * Where chunks of members of the tensor axis read a parameter that all members have (Vary), each
+ * chunk's part of a use goes back by itself too, and is added up over the microbatches as a use is.
+ * The parts are added over the chunks once a step: no member sends a gradient for a microbatch, and
+ * the bits depend neither on the number of members nor on the cut.
  */
 #include <string.h>
 
@@ -28,9 +33,11 @@ typedef struct {
     bool *active;
     /* contributions to a value's gradient so far, within this stage */
     Ids *part;
-    /* made of parameters and constants alone: for each contribution the use that it comes from */
+    /* made of parameters and constants alone: for each contribution the part of a use that it comes
+     * from: use * (pieces + 1), plus 1 + k where it is piece k's of a member's chunks */
     const bool *of_params;
     Ids *use;
+    uint32_t pieces;
     Uses *uses;                     /* of the stage */
     uint32_t at;                    /* the node's place in the list walked: its number as a use */
     Ids *sent;                      /* contributions received from the stages after it */
@@ -40,7 +47,7 @@ typedef struct {
 
 static Walk walk_new(Graph *g)
 {
-    Walk w = {.g = g, .n = g->value.n};
+    Walk w = {.g = g, .n = g->value.n, .pieces = (uint32_t)(g->chunks / g->tensor)};
     w.active = arena_array(g->arena, bool, w.n + 1);
     w.part = arena_array(g->arena, Ids, w.n + 1);
     w.use = arena_array(g->arena, Ids, w.n + 1);
@@ -91,7 +98,8 @@ static bool is_wide(const Graph *g, ValueId v)
 
 static bool of_params(const Walk *w, ValueId v) { return w->of_params && w->of_params[v]; }
 
-/* use: that it comes from; NONE: the node at hand is one, if `of` is made of parameters. */
+/* use: the part of one that it comes from; NONE: the node at hand is one, if `of` is made of
+ * parameters. */
 static void take(Walk *w, ValueId of, ValueId d, uint32_t use)
 {
     Graph *g = w->g;
@@ -114,10 +122,11 @@ static void take(Walk *w, ValueId of, ValueId d, uint32_t use)
     }
     vec_push(g->arena, part, d);
     if (of_params(w, of))
-        vec_push(g->arena, &w->use[of], use == NONE ? uses_number(w->uses, of, w->at) : use);
+        vec_push(g->arena, &w->use[of],
+                 use == NONE ? uses_number(w->uses, of, w->at) * (w->pieces + 1) : use);
 }
 
-/* What one use contributes to v's gradient. */
+/* What one part of a use contributes to v's gradient. */
 static Ids parts_of(const Walk *w, ValueId v, uint32_t use)
 {
     Ids part = {0};
@@ -183,12 +192,31 @@ static void apply(Walk *w, NodeId id, uint32_t use)
             take(w, node.in[i], vjp_tidy(g, din[i], w->n), use);
 }
 
+/* What is made of parameters, once for each of a member's chunks: each one's part of a use. */
+static void back_to_chunks(Walk *w, const Node *node)
+{
+    for (uint32_t k = 0; k < node->nout; k++) {
+        Ids uses = {0};
+        for (uint32_t i = 0; i < w->use[node->out[k]].n; i++)
+            add_use(w, &uses, w->use[node->out[k]].at[i]);
+        for (uint32_t i = 0; i < uses.n; i++) {
+            Ids part = parts_of(w, node->out[k], uses.at[i]);
+            INSIST(uses.at[i] % (w->pieces + 1) == 0);
+            take(w, node->in[0], add_up(w, &part, node->out[k]), uses.at[i] + 1 + k);
+        }
+    }
+}
+
 static void back_through(Walk *w, NodeId id)
 {
-    const Node *node = &w->g->node.at[id];
+    const Node copy = w->g->node.at[id], *node = &copy;
     Ids uses = {0};
     bool reached = false;
     w->g->cur_origin = node->origin;
+    if (node->op == OP_Vary && of_params(w, node->out[0])) {
+        back_to_chunks(w, node);
+        return;
+    }
     for (uint32_t i = 0; i < node->nout; i++) {
         reached |= w->part[node->out[i]].n > 0;
         for (uint32_t k = 0; k < w->use[node->out[i]].n; k++)
@@ -284,20 +312,42 @@ static void send_back(Walk *w, Stage *s, NodeId first)
     }
 }
 
+/* A use as chunks read it is one by itself. */
+static uint32_t use_of(const Walk *w, uint32_t part)
+{
+    return part / (w->pieces + 1) * 2 + (part % (w->pieces + 1) > 0);
+}
+
+/* Which of the stage's sums a part is added to; uses: the last one first. */
+static uint32_t sum_of(const Walk *w, const ParamUse *u, const Ids *uses, uint32_t part)
+{
+    uint32_t chunk = part % (w->pieces + 1), number = uses->n - 1, before = 0;
+    while (uses->at[uses->n - 1 - number] != use_of(w, part))
+        number--;
+    while (chunk > 1 && u->partial.at[before] != number)
+        before++;
+    return chunk > 1 ? uses->n + before * (w->pieces - 1) + chunk - 2 : number;
+}
+
 /* The contributions by use, the last use first, those of one in their order; and which of the
- * stage's uses each comes from. */
+ * stage's sums each comes to. */
 static void order_uses(Walk *w, ParamUse *u)
 {
     Graph *g = w->g;
     ValueId v = g->param.at[u->param].value;
-    Ids uses = {0};
-    for (uint32_t i = 0; i < w->use[v].n; i++)
-        add_use(w, &uses, w->use[v].at[i]);
-    for (uint32_t k = 0; k < uses.n; k++) {
-        const Ids part = parts_of(w, v, uses.at[k]);
+    Ids parts = {0}, uses = {0};
+    for (uint32_t i = 0; i < w->use[v].n; i++) {
+        add_use(w, &parts, w->use[v].at[i]);
+        add_use(w, &uses, use_of(w, w->use[v].at[i]));
+    }
+    for (uint32_t k = uses.n; k-- > 0;)
+        if (uses.at[k] % 2)
+            vec_push(g->arena, &u->partial, uses.n - 1 - k);
+    for (uint32_t k = 0; k < parts.n; k++) {
+        const Ids part = parts_of(w, v, parts.at[k]);
         for (uint32_t i = 0; i < part.n; i++) {
             vec_push(g->arena, &u->grads, part.at[i]);
-            vec_push(g->arena, &u->of_use, uses.n - 1 - k);
+            vec_push(g->arena, &u->of_use, sum_of(w, u, &uses, parts.at[k]));
         }
     }
     u->uses = uses.n;

@@ -109,8 +109,8 @@ struct StageGen {
     int64_t bytes_const, bytes_inlined;
     VEC(int64_t) param_at;
     /* by parameter: where its gradient is, which is its first use's sum, and its other uses'; -1:
-     * none */
-    VEC(int64_t) grad_at, more_at;
+     * none; then of each of ParamUse.partial the sums of a member's chunks but the first */
+    VEC(int64_t) grad_at, more_at, chunks_at;
     VEC(int64_t) half_at;           /* of the copy in half_type; -1: none */
     int64_t bytes_half;
     Dtype half_type;                /* DT_NONE: no copies */

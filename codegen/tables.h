@@ -37,7 +37,8 @@ const char *cg_called(const StageGen *sg, ValueId value, Arena *a);
 /* ---- plan/collective.c ----------------------------------------------------------------------- */
 
 /* PpStage.collective; once the functions have their steps */
-const PpCollective *cg_collectives(const StageGen *sg, Arena *a);
+const PpCollective *cg_collectives(const StageGen *sg, Arena *a, int *n);
+const PpPartial *cg_partials(const StageGen *sg, Arena *a, int *n);
 
 /* ---- plan/steps_table.c ---------------------------------------------------------------------- */
 

@@ -6,7 +6,8 @@
  * (/h.0/attn/c_attn/MatMul), pre-LayerNorm blocks, packed q k v, causal softmax attention, tanh
  * GELU, an untied head (--tied: the embedding, transposed); opset 17; weights normal(0, 0.02) from
  * a fixed generator.  --dropout N: N per cent of attention's weights, of the embedding and of what
- * each attention and MLP adds, in training mode.  --external keeps the weights in MODEL.data;
+ * each attention and MLP adds, in training mode.  --gain: queries of all heads of all layers are
+ * multiplied by the same numbers.  --external keeps the weights in MODEL.data;
  * --sparse makes that file a hole (any size costs nothing); --vectors: but for biases and the like,
  * so that such a model trains.
  */
@@ -31,9 +32,9 @@ enum { F32 = 1, I64 = 7, BOOL = 9 };
 static struct {
     long vocab, dim, layers, heads, seq, rows;
     long dropout;                                       /* per cent */
-    int external, sparse, vectors, tied;
+    int external, sparse, vectors, tied, gain;
     const char *out;
-} opt = {256, 64, 4, 4, 64, 4, 0, 0, 0, 0, 0, "gpt.onnx"};
+} opt = {256, 64, 4, 4, 64, 4, 0, 0, 0, 0, 0, 0, "gpt.onnx"};
 static Buf graph;
 static FILE *data;
 static char data_name[4096];
@@ -242,10 +243,16 @@ static void attention(long l, const char *x, const char *y)
     node(p, "", "Split", join(q, k, v), join(out, "split_sizes", ""));
     char *part[3] = {q, k, v};
     for (int i = 0; i < 3; i++) {
-        char shaped[112], turned[112], suffix[4] = {'_', (char)('0' + i), 0};
+        char shaped[128], turned[112], suffix[4] = {'_', (char)('0' + i), 0};
         snprintf(shaped, sizeof shaped, "%s_heads", part[i]);
         snprintf(turned, sizeof turned, "%s_t", part[i]);
         node(p, suffix, "Reshape", shaped, join(part[i], "head_shape", ""));
+        if (opt.gain && i == 0) {
+            char by[128];
+            snprintf(by, sizeof by, "%s_by_gain", q);
+            node(p, "_q", "Mul", by, join(shaped, "gain", ""));
+            strcpy(shaped, by);
+        }
         attr_ints("perm", 4, i == 1 ? (long[]){0, 2, 3, 1} : (long[]){0, 2, 1, 3});
         node(p, suffix, "Transpose", turned, shaped);
         strcpy(part[i], turned);
@@ -332,6 +339,8 @@ static void parameters(void)
         weight(f("h.%ld.mlp.c_proj.weight", l), 2, 4 * d, d, small, 0);
         weight(f("h.%ld.mlp.c_proj.bias", l), 1, d, 0, 0, 0);
     }
+    if (opt.gain)
+        weight("gain", 1, d / opt.heads, 0, 0.02, 1);
     weight("ln_f.weight", 1, d, 0, 0, 1);
     weight("ln_f.bias", 1, d, 0, 0, 0);
     if (!opt.tied)
@@ -433,7 +442,8 @@ int main(int argc, char **argv)
     static const struct option options[] = {
         {"vocab", 1, 0, 'v'}, {"dim", 1, 0, 'd'},  {"layers", 1, 0, 'l'},   {"heads", 1, 0, 'h'},
         {"seq", 1, 0, 's'},   {"rows", 1, 0, 'r'}, {"external", 0, 0, 'e'}, {"sparse", 0, 0, 'p'},
-        {"vectors", 0, 0, 'x'}, {"tied", 0, 0, 't'},  {"dropout", 1, 0, 'D'}, {0, 0, 0, 0}};
+        {"vectors", 0, 0, 'x'}, {"tied", 0, 0, 't'},  {"dropout", 1, 0, 'D'},
+        {"gain", 0, 0, 'g'},  {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "o:", options, NULL)) != -1;)
         switch (c) {
         case 'v': opt.vocab = number(optarg); break;
@@ -446,13 +456,14 @@ int main(int argc, char **argv)
         case 'p': opt.external = opt.sparse = 1; break;
         case 'x': opt.external = opt.sparse = opt.vectors = 1; break;
         case 't': opt.tied = 1; break;
+        case 'g': opt.gain = 1; break;
         case 'D': opt.dropout = number(optarg); break;
         case 'o': opt.out = optarg; break;
         default:
             fprintf(stderr,
                     "usage: make_gpt [--vocab N] [--dim N] [--layers N] [--heads N] [--seq N] "
                     "[--rows N] [--dropout PERCENT] [--external] [--sparse] [--vectors] [--tied] "
-                    "[-o FILE]\n");
+                    "[--gain] [-o FILE]\n");
             return 2;
         }
     if (opt.dim % opt.heads) {

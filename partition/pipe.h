@@ -27,8 +27,14 @@ typedef struct {
        added, the last use first.  The list is ordered by descending use, and within a use in the
        order of addition. */
     Ids grads;
-    Ids of_use;                     /* per entry of grads: its use, numbered in this stage from 0 */
+    /* per entry of grads: where it is added up, numbered in this stage from 0: the sums of its
+       `uses`, then those of what chunks make of it beside the first (graph.chunks: of each entry of
+       `partial` as many as a member has, less one) */
+    Ids of_use;
     uint32_t uses;
+    /* uses of which each chunk of each member makes a part, ascending; they have the place of the
+       first chunk's sum */
+    Ids partial;
 } ParamUse;
 
 /* A value that enters a stage: a model input, or what an earlier stage made. */

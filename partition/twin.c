@@ -59,7 +59,10 @@ static void stage_twin(Arena *a, Stage *s)
     for (uint32_t i = 0; i < s->input.n; i++)
         OWN(a, s->input.at[i].grads);
     for (uint32_t i = 0; i < s->param.n; i++)
+    {
         OWN(a, s->param.at[i].grads), OWN(a, s->param.at[i].of_use);
+        OWN(a, s->param.at[i].partial);
+    }
     for (uint32_t i = 0; i < s->output.n; i++) {
         OWN(a, s->output.at[i].to);
         OWN(a, s->output.at[i].outputs);

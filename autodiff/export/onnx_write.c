@@ -220,18 +220,55 @@ static void add_received(Ow *w, const StageOutput *out)
             w->alias[out->dys.at[j]] = ow_number(w, val(w->g, out->value)->dtype, 0);
 }
 
-static void add_gradient(Ow *w, const Ids *grads, ValueId of)
+/* sum: NULL: nothing so far */
+static const char *plus(Ow *w, const char *sum, const char *x)
 {
+    if (!sum || !x)
+        return sum ? sum : x;
+    const char *next = ow_made(w);
+    OnnxNode n = ow_begin(w, "Add", 2, (const char *[]){sum, x}, 1, &next);
+    ow_end(w, &n);
+    return next;
+}
+
+static const char *over_members(Ow *w, const char *x)
+{
+    const char *sum = ow_made(w);
+    if (w->g->tensor == 1)
+        return x;
+    OnnxNode n = ow_begin(w, "AllReduce", 1, &x, 1, &sum);
+    ow_int(&n, "members", w->g->tensor);
+    ow_domain(&n, "ppsplit");
+    ow_end(w, &n);
+    w->members = true;
+    return sum;
+}
+
+/* The sums of these uses are parts of a sum over the members, with those behind all uses. */
+static bool *partial(Ow *w, const ParamUse *u)
+{
+    bool *is = arena_array(w->a, bool, u->grads.n + 1);
+    for (uint32_t i = 0; i < u->grads.n; i++) {
+        is[i] = u->of_use.at[i] >= u->uses;
+        for (uint32_t k = 0; k < u->partial.n; k++)
+            is[i] |= u->partial.at[k] == u->of_use.at[i];
+    }
+    return is;
+}
+
+/* part: which of them are a part of a sum over the members, NULL: none */
+static void add_gradient(Ow *w, const Ids *grads, const bool *part, ValueId of)
+{
+    const char *sum = NULL, *parts = NULL;
     if (grads->n == 0)
         return;
-    const char *name = of_gradient(w, of), *sum = ow_name(w, grads->at[0]);
-    for (uint32_t i = 1; i < grads->n; i++) {
-        const char *next = ow_made(w);
-        OnnxNode n =
-            ow_begin(w, "Add", 2, (const char *[]){sum, ow_name(w, grads->at[i])}, 1, &next);
-        ow_end(w, &n);
-        sum = next;
-    }
+    for (uint32_t i = 0; i < grads->n; i++)
+        if (part && part[i])
+            parts = plus(w, parts, ow_name(w, grads->at[i]));
+        else
+            sum = plus(w, sum, ow_name(w, grads->at[i]));
+    const char *name = of_gradient(w, of);
+    sum = plus(w, sum, parts ? over_members(w, parts) : NULL);
     OnnxNode n = ow_begin(w, "Identity", 1, &sum, 1, &name);
     ow_end(w, &n);
     info(w, &w->output, GRAPH_OUTPUT, name, val(w->g, of));
@@ -256,9 +293,10 @@ void onnx_write_backward(const Pipe *p, uint32_t stage, const OnnxWeight *weight
     for (uint32_t i = 0; i < s->backward.n; i++)
         ow_node(&w, s->backward.at[i]);
     for (uint32_t i = 0; i < s->input.n; i++)
-        add_gradient(&w, &s->input.at[i].grads, s->input.at[i].value);
+        add_gradient(&w, &s->input.at[i].grads, NULL, s->input.at[i].value);
     for (uint32_t i = 0; i < s->param.n; i++)
-        add_gradient(&w, &s->param.at[i].grads, w.g->param.at[s->param.at[i].param].value);
+        add_gradient(&w, &s->param.at[i].grads, partial(&w, &s->param.at[i]),
+                     w.g->param.at[s->param.at[i].param].value);
     finish(&w, arena_printf(a, "stage%u.backward", stage), weight, f);
     arena_free(a);
 }

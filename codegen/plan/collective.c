@@ -1,7 +1,8 @@
 /*
  * collective.c - what the members of the tensor axis do together, as calls of the runtime (pp.h:
  * pp_all_reduce() and the like).  In: a node, whose operand and result are one member's.  Out: the
- * step, and the stage's rows of what its functions call, each value once.
+ * step, and the stage's rows of what its functions call, each value once; behind those the
+ * gradients that the runtime adds up over the members once a step.
  */
 #include "codegen/tables.h"
 #include "plan.h"
@@ -82,16 +83,52 @@ void cg_collective(Func *f, const Node *n, Step *s)
     s->key = row_of(f->sg, n->out[0]);
 }
 
-const PpCollective *cg_collectives(const StageGen *sg, Arena *a)
+static int n_partial(const StageGen *sg)
 {
-    PpCollective *list = arena_array(a, PpCollective, sg->collective.n + 1);
-    for (uint32_t i = 0; i < sg->collective.n; i++) {
-        ValueId v = sg->collective.at[i];
-        const Node *n = &sg->g->node.at[val(sg->g, v)->node];
-        list[i] = (PpCollective){.kind = kind_of(n->op),
+    int n = 0;
+    for (uint32_t i = 0; i < sg->stage->param.n; i++)
+        n += (int)sg->stage->param.at[i].partial.n;
+    return n;
+}
+
+const PpPartial *cg_partials(const StageGen *sg, Arena *a, int *n)
+{
+    int64_t others = sg->g->chunks / sg->g->tensor - 1;
+    PpPartial *list = arena_array(a, PpPartial, n_partial(sg) + 1);
+    *n = 0;
+    for (uint32_t i = 0; i < sg->stage->param.n; i++) {
+        const ParamUse *u = &sg->stage->param.at[i];
+        int64_t bytes = cg_align(value_bytes(sg->g, sg->g->param.at[u->param].value));
+        for (uint32_t k = 0; k < u->partial.n; k++, ++*n)
+            list[*n] = (PpPartial){.param = (int)i,
+                                   .use = (int)u->partial.at[k],
+                                   .offset = sg->chunks_at.at[i] + k * others * bytes,
+                                   .row = sg->g->tensor > 1 ? (int)sg->collective.n + *n : -1};
+    }
+    return list;
+}
+
+const PpCollective *cg_collectives(const StageGen *sg, Arena *a, int *n)
+{
+    int partials = sg->g->tensor > 1 ? n_partial(sg) : 0, k = 0;
+    PpCollective *list = arena_array(a, PpCollective, (int)sg->collective.n + partials + 1);
+    for (; k < (int)sg->collective.n; k++) {
+        ValueId v = sg->collective.at[k];
+        const Node *node = &sg->g->node.at[val(sg->g, v)->node];
+        list[k] = (PpCollective){.kind = kind_of(node->op),
                                  .name = cg_called(sg, v, a),
                                  .dtype = (int)val(sg->g, v)->dtype,
-                                 .bytes = value_bytes(sg->g, n->in[0])};
+                                 .bytes = value_bytes(sg->g, node->in[0])};
     }
+    for (uint32_t i = 0; i < sg->stage->param.n && partials; i++) {
+        const ParamUse *u = &sg->stage->param.at[i];
+        ValueId v = sg->g->param.at[u->param].value;
+        for (uint32_t j = 0; j < u->partial.n; j++)
+            list[k++] = (PpCollective){.kind = PP_ALL_REDUCE,
+                                       .name = arena_printf(a, "%%grad/%s", val(sg->g, v)->name),
+                                       .dtype = (int)val(sg->g, v)->dtype,
+                                       .bytes = value_bytes(sg->g, v)};
+    }
+    *n = k;
     return list;
 }

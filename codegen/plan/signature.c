@@ -312,6 +312,8 @@ static void put_ports(Record *b, const StageGen *sg)
         put_int(b, sg->grad_at.at[i]);
         if (s->param.at[i].uses > 1)
             put_int(b, s->param.at[i].uses);
+        for (uint32_t k = 0; k < s->param.at[i].partial.n; k++)
+            put_int(b, s->param.at[i].partial.at[k]);
     }
     for (uint32_t i = 0; i < sg->constants.n; i++) {
         const Value *v = val(sg->g, sg->constants.at[i].value);

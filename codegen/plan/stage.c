@@ -25,17 +25,24 @@ static int64_t bytes_of_param(const StageGen *sg, uint32_t i)
 /* Gradients, then the sums that are added to them at the end of a step. */
 static void lay_out_uses(StageGen *sg)
 {
+    uint32_t others = (uint32_t)(sg->g->chunks / sg->g->tensor) - 1;
     for (uint32_t i = 0; i < sg->stage->param.n; i++) {
-        uint32_t uses = sg->stage->param.at[i].uses;
-        vec_push(sg->a, &sg->more_at, uses > 1 ? sg->bytes_grad : -1);
-        sg->bytes_grad += uses > 1 ? bytes_of_param(sg, i) * (uses - 1) : 0;
+        const ParamUse *u = &sg->stage->param.at[i];
+        uint32_t more = u->uses > 1 ? u->uses - 1 : 0;
+        vec_push(sg->a, &sg->more_at, more ? sg->bytes_grad : -1);
+        sg->bytes_grad += bytes_of_param(sg, i) * more;
+        vec_push(sg->a, &sg->chunks_at, sg->bytes_grad);
+        sg->bytes_grad += bytes_of_param(sg, i) * u->partial.n * others;
     }
 }
 
 int64_t cg_grad_at(const StageGen *sg, uint32_t index)
 {
     uint32_t n = sg->stage->param.n, i = index % n, use = index / n;
-    return use == 0 ? sg->grad_at.at[i] : sg->more_at.at[i] + (use - 1) * bytes_of_param(sg, i);
+    uint32_t uses = sg->stage->param.at[i].uses;
+    return use == 0     ? sg->grad_at.at[i]
+           : use < uses ? sg->more_at.at[i] + (use - 1) * bytes_of_param(sg, i)
+                        : sg->chunks_at.at[i] + (use - uses) * bytes_of_param(sg, i);
 }
 
 static void lay_out_params(StageGen *sg)

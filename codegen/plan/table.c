@@ -343,11 +343,11 @@ const PpStage *cg_stage_table(const StageGen *sg, Target target, Arena *a)
                     .flops_weight = flops(sg->g, &s->backward_weight),
                     .n_again = (int)sg->again.n,
                     .again = parts(sg, a),
-                    .n_collective = (int)sg->collective.n,
-                    .collective = cg_collectives(sg, a),
                     .n_conv = (int)sg->conv.n,
                     .conv = convolutions(sg, a),
                     .has_backward = cg_has_backward(s)};
+    st->collective = cg_collectives(sg, a, &st->n_collective);
+    st->partial = cg_partials(sg, a, &st->n_partial);
     works(sg, target, st->bytes_work);
     twice(sg, st);
     for (uint32_t i = 0; i < s->input.n; i++)

@@ -214,6 +214,19 @@ static void print_collectives(const StageGen *sg, const PpStage *st, Text *t)
     text_line(t, "};\n");
 }
 
+static void print_partials(const StageGen *sg, const PpStage *st, Text *t)
+{
+    if (st->n_partial == 0)
+        return;
+    text_line(t, "static const PpPartial %s_partials[] = {", cg_table_name(sg));
+    for (int i = 0; i < st->n_partial; i++) {
+        const PpPartial *q = &st->partial[i];
+        text_line(t, "    {.param = %d, .use = %d, .offset = %" PRId64 ", .row = %d},", q->param,
+                  q->use, q->offset, q->row);
+    }
+    text_line(t, "};\n");
+}
+
 /* ---- the stage ------------------------------------------------------------------------------- */
 
 static const char *list(const StageGen *sg, const char *name, bool any)
@@ -243,14 +256,16 @@ static void print_prototypes(const StageGen *sg, Target target, Text *t)
                   target_row(target)->table);
 }
 
-static void print_functions(const StageGen *sg, Target target, Text *t)
+static void print_functions(const StageGen *sg, Target target, const PpStage *st, Text *t)
 {
     const char *suffix = target_row(target)->table;
     uint32_t i = sg->stage->index;
     text_line(t, ".has_backward = %d,", cg_has_backward(sg->stage));
-    if (sg->collective.n)
-        text_line(t, ".n_collective = %u, .collective = %s_collectives,", sg->collective.n,
+    if (st->n_collective)
+        text_line(t, ".n_collective = %d, .collective = %s_collectives,", st->n_collective,
                   cg_table_name(sg));
+    if (st->n_partial)
+        text_line(t, ".n_partial = %d, .partial = %s_partials,", st->n_partial, cg_table_name(sg));
     if (sg->conv.n)
         text_line(t, ".n_conv = %u, .conv = %s_conv,", sg->conv.n, cg_table_name(sg));
     if (sg->conv.n)
@@ -360,7 +375,7 @@ static void print_fields(const StageGen *sg, Target target, const PpStage *st, c
         text_line(t, ".n_kept = %d, .kept = stage%d%s_kept,", st->n_kept, st->index, table);
     if (st->steps)
         text_line(t, ".steps = stage%d_steps,", st->index);
-    print_functions(sg, target, t);
+    print_functions(sg, target, st, t);
     t->indent = 0;
     text_line(t, "};\n");
 }
@@ -397,6 +412,7 @@ static void print_lists(const StageGen *sg, bool device, const PpStage *st, Outs
     print_consts(sg, device, st, outside, t);
     print_convs(sg, st, t);
     print_collectives(sg, st, t);
+    print_partials(sg, st, t);
 }
 
 void cg_tables_print(const StageGen *sg, bool cpu, const StageGen *cuda, OutsideFile *outside,

@@ -112,6 +112,16 @@ typedef struct {
     int64_t bytes;
 } PpCollective;
 
+/* A use's gradient (PpParam.more) of a parameter that all members have and chunks of theirs read:
+   in the use's place is what the member's first chunk adds up, at `offset` are those of its others,
+   one behind another, each at a multiple of PP_ALIGN.  Once a step they are added as a tree, and
+   then over the members, which is row `row` of PpStage.collective; -1: there is one member. */
+typedef struct {
+    int param, use;                                     /* PpStage.param's number */
+    int64_t offset;
+    int row;
+} PpPartial;
+
 struct PpCtx;
 /* A part of the stash that R computes again by itself, from what else forward keeps: what costs
    little per byte (softmax and dropout of attention, pools, copies).  forward writes it and the
@@ -216,6 +226,8 @@ typedef struct PpStage {
     int has_backward;
     int n_collective;
     const PpCollective *collective;
+    int n_partial;
+    const PpPartial *partial;
     int n_conv;
     const struct PpConvShape *conv; /* that open() prepares */
     /* convolutions with their scratch, once, on the rank's thread; NULL: none */

@@ -38,8 +38,9 @@ static int in_round(const Rank *r, const Transfer *t)
                                            : 1;
 }
 
-/* Once computations are over messages still flow, so that nobody is left waiting. */
-static PpStatus transfer(Rank *r, const Transfer *t)
+/* Once computations are over messages still flow, so that nobody is left waiting.  op: of which it
+ * is, for its workspace. */
+static PpStatus transfer(Rank *r, const Op *op, const Transfer *t)
 {
     Device *d = &r->dev;
     int axis = t->count ? r->plan.msg[t->first].axis : AXIS_PIPE;
@@ -57,6 +58,7 @@ static PpStatus transfer(Rank *r, const Transfer *t)
         if (!r->stopped || t->kind == DO_ADD_OWN)
             d->op->add(d, d->current, t->to, t->from, t->bytes / st_dtype_size(t->dtype), t->dtype);
         return PP_OK;
+    case DO_MEMBERS: return members_sum(r, t, r->plan.slots + op->work);
     case DO_COPY:
         if (!r->stopped)
             d->op->copy(d, d->current, t->to, t->from, t->bytes);
@@ -132,7 +134,7 @@ static PpStatus take_turn(Rank *r, int local, int64_t step, int between)
     const StagePlan *rs = &r->plan.stage[local];
     const int *turn = &r->plan.turn[rs->turn + r->stage[local].turns++];
     for (int i = turn[0]; i < turn[1]; i++)
-        TRY(transfer(r, &r->plan.transfer[i]));
+        TRY(transfer(r, NULL, &r->plan.transfer[i]));
     r->stage[local].beside += between ? pp_now() - start : 0;
     if (r->stage[local].turns == rs->n_turn)
         end_sums(r, local, step);
@@ -187,7 +189,7 @@ static PpStatus run_op(Rank *r, const Op *op, int64_t step)
     if (op->a.type == SA_WAIT_REDUCE_GRAD && rs->n_turn) /* await() has taken them */
         from = r->plan.turn[rs->turn + rs->n_turn];
     for (int i = from; i < op->first + op->count; i++)
-        TRY(transfer(r, &r->plan.transfer[i]));
+        TRY(transfer(r, op, &r->plan.transfer[i]));
     if (op->a.type == SA_REDUCE_GRAD && rs->n_turn)
         begin_sums(r, op->local);
     return PP_OK;
@@ -400,7 +402,7 @@ static void trace_copies(Rank *r, double *span)
 PpStatus exec_gather(Rank *r)
 {
     for (int i = r->plan.gather; i < r->plan.gather + r->plan.n_gather; i++)
-        TRY(transfer(r, &r->plan.transfer[i]));
+        TRY(transfer(r, NULL, &r->plan.transfer[i]));
     return PP_OK;
 }
 

@@ -303,6 +303,7 @@ void shards_update(Rank *r, const DeviceUpdate *u);
 
 /* members.c: what members of a rank do together */
 void meshes_open(Rank *r); /* of its stages */
+PpStatus members_sum(Rank *r, const Transfer *t, char *work); /* DO_MEMBERS */
 /* Bytes that its collectives have sent; all ranks call it */
 PpStatus members_log(Rank *r);
 

@@ -5,6 +5,8 @@
  */
 #include "exec.h"
 
+#include "base/file/safetensors.h"
+
 static void note(void *of, int k)
 {
     const Rank *r = of;
@@ -28,6 +30,14 @@ void meshes_open(Rank *r)
                                         .of = r};
         tag += st->n_collective;
     }
+}
+
+PpStatus members_sum(Rank *r, const Transfer *t, char *work)
+{
+    PpMesh *mesh = &r->stage[t->local].mesh;
+    const PpCtx c = {.stage = mesh->st->index, .member = r->member, .mesh = mesh};
+    pp_all_reduce(&c, t->row, t->to, t->to, work, t->bytes / st_dtype_size(t->dtype));
+    return mesh->status;
 }
 
 PpStatus members_log(Rank *r)

@@ -10,6 +10,8 @@
  */
 #include "planner.h"
 
+#include "base/file/safetensors.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +23,22 @@ static int64_t own_weight_bytes(const PpStage *st)
     int64_t bytes = 0;
     for (int k = 0; k < PP_WORKS; k++)
         bytes = larger(bytes, st->bytes_work[k]);
+    return bytes;
+}
+
+/* Of the sums over members at the end of a step. */
+static int64_t partial_bytes(const Plan *plan)
+{
+    int64_t bytes = 0;
+    for (int l = 0; l < plan->n_stage; l++) {
+        const PpStage *st = plan->stage[l].st;
+        for (int i = 0; i < st->n_partial; i++) {
+            const PpTensor *t = &st->param[st->partial[i].param].t;
+            int size = (int)st_dtype_size(t->dtype);
+            bytes = larger(bytes, pp_collective_work(PP_ALL_REDUCE, plan_members(plan->model),
+                                                     size, t->bytes / size));
+        }
+    }
     return bytes;
 }
 
@@ -37,6 +55,9 @@ int64_t plan_work_bytes(const Plan *plan, const Op *op)
     case SA_B: return own ? own_weight_bytes(st) : of[PP_WORK_BACKWARD];
     case SA_I: return of[PP_WORK_INPUT];
     case SA_W: return own ? own_weight_bytes(st) : of[PP_WORK_WEIGHT];
+    case SA_SEND_GP:
+    case SA_REDUCE_GRAD:
+    case SA_WAIT_REDUCE_GRAD: return partial_bytes(plan);
     default: return 0;
     }
 }

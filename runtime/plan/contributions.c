@@ -127,10 +127,14 @@ static PpStatus add_to_owner(Planner *p, int stage, int replicate)
                 continue;
             if (c->user < 0)
                 TRY(one(p, DO_FINISH, c->message));
+            else if (c->use == plan->stage[c->user].st->param[c->user_param].more)
+                TRY(add_parts(p, c->user, c->user_param));
             if (last >= 0)
                 TRY(put(p, DO_ADD, t, of_user(i), of_user(last)));
             last = i;
         }
+        if (st->param[k].use == PP_OWN || st->param[k].from == stage)
+            TRY(add_parts(p, l, k));
         if (last >= 0)
             TRY(put(p, DO_ADD, t, spot_use(l, k, st->param[k].more), of_user(last)));
         if (st->param[k].use == PP_OWN || st->param[k].from == stage)
@@ -147,7 +151,10 @@ static PpStatus send_copies(Planner *p, int stage)
         const Contribution *c = &plan->contrib[i];
         if (c->replicate && c->user_stage == stage && c->owner < 0) {
             const PpParam *q = &plan->stage[c->user].st->param[c->user_param];
-            if (last_user(p->model, stage, q->param))
+            int last = last_user(p->model, stage, q->param);
+            if (last || c->use == q->more)
+                TRY(add_parts(p, c->user, c->user_param));
+            if (last)
                 TRY(add_own_uses(p, c->user, c->user_param));
             TRY(one(p, DO_SEND, c->message));
         }

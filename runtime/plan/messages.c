@@ -158,6 +158,44 @@ Spot spot_use(int local, int param, int use)
     return (Spot){.kind = SPOT_USE, .local = local, .param = param, .use = use};
 }
 
+static Spot part_at(const Planner *p, int l, const PpPartial *q, int64_t chunk)
+{
+    int64_t bytes = align_up(p->plan->stage[l].st->param[q->param].t.bytes);
+    return chunk ? (Spot){.kind = SPOT_GRADIENT,
+                          .local = l,
+                          .offset = q->offset + (chunk - 1) * bytes}
+                 : spot_use(l, q->param, q->use);
+}
+
+/* A tree over the member's chunks, then over the members: one order for any number of members. */
+static PpStatus add_chunks(Planner *p, int l, const PpPartial *q)
+{
+    const PpTensor *t = &p->plan->stage[l].st->param[q->param].t;
+    Transfer add = {.kind = DO_ADD_OWN, .bytes = t->bytes, .dtype = t->dtype, .local = l};
+    int64_t chunks = p->model->chunks / plan_members(p->model);
+    for (int64_t of = 1; of < chunks; of *= 2)
+        for (int64_t i = 0; i + of < chunks; i += 2 * of) {
+            add.to_spot = part_at(p, l, q, i);
+            add.from_spot = part_at(p, l, q, i + of);
+            TRY(add_transfer(p, add));
+        }
+    if (q->row < 0)
+        return PP_OK;
+    add.kind = DO_MEMBERS;
+    add.row = q->row;
+    add.to_spot = add.from_spot = part_at(p, l, q, 0);
+    return add_transfer(p, add);
+}
+
+PpStatus add_parts(Planner *p, int l, int k)
+{
+    const PpStage *st = p->plan->stage[l].st;
+    for (int i = 0; i < st->n_partial; i++)
+        if (st->partial[i].param == k)
+            TRY(add_chunks(p, l, &st->partial[i]));
+    return PP_OK;
+}
+
 PpStatus add_own_uses(Planner *p, int l, int k)
 {
     const PpParam *q = &p->plan->stage[l].st->param[k];
@@ -184,6 +222,7 @@ static PpStatus gradient_messages(Planner *p, const SchedAction *a, int k)
     int l = p->plan->local_of[a->stage];
     const PpParam *q = &p->plan->stage[l].st->param[k];
     int use = q->more;
+    TRY(add_parts(p, l, k));
     if (last_user(p->model, a->stage, q->param)) {
         TRY(add_own_uses(p, l, k));
         use = 0;

@@ -152,7 +152,8 @@ static void point_transfers(Plan *plan)
 {
     for (int i = 0; i < plan->n_transfer; i++) {
         Transfer *t = &plan->transfer[i];
-        if (t->kind != DO_ADD && t->kind != DO_ADD_OWN && t->kind != DO_COPY)
+        if (t->kind != DO_ADD && t->kind != DO_ADD_OWN && t->kind != DO_MEMBERS &&
+            t->kind != DO_COPY)
             continue;
         t->to = spot_place(plan, &t->to_spot);
         t->from = spot_place(plan, &t->from_spot);

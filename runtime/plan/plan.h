@@ -64,6 +64,7 @@ typedef struct {
 
 /* What an action does with messages and parameters' gradients, one thing after the other.
  * ADD_OWN: of two uses in one stage; also where computations are over and the rest is not added.
+ * MEMBERS: `to` becomes the sum over the members, row `row` of the stage's collectives.
  * LEAVE: the stage's parameters, which are elsewhere (ask.page), need not be in memory any more. */
 typedef enum {
     DO_SEND,
@@ -71,6 +72,7 @@ typedef enum {
     DO_FINISH,
     DO_ADD,
     DO_ADD_OWN,
+    DO_MEMBERS,
     DO_COPY,
     DO_ROUND,
     DO_LEAVE
@@ -99,11 +101,13 @@ typedef struct {
     int first, count;
     char *to; /* ADD: to += from; COPY: to = from */
     const char *from;
-    int local, param; /* ROUND: this parameter of this stage, into its half copy; LEAVE: stage */
+    /* ROUND: this parameter of this stage, into its half copy; LEAVE, MEMBERS: stage */
+    int local, param;
+    int row;
     int64_t bytes;
     int dtype;
     RoundKind rounds; /* in which of a step's */
-    Spot to_spot, from_spot; /* planning: of ADD, ADD_OWN, COPY */
+    Spot to_spot, from_spot; /* planning: of ADD, ADD_OWN, MEMBERS, COPY */
 } Transfer;
 
 /* What comes with an UNSHARD and goes with a RESHARD beside the parameters.  FRESH: the gradients

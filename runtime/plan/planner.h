@@ -137,6 +137,8 @@ PpStatus add_transfer(Planner *p, Transfer t);               /* to the op being 
 PpStatus plan_edge(Planner *p, const SchedAction *a, int l); /* SEND_F, RECV_F, SEND_B, RECV_B */
 PpStatus plan_params(Planner *p, const SchedAction *a);      /* SEND_P, RECV_P, SEND_GP */
 Spot spot_use(int local, int param, int use);
+/* What chunks of members have of the gradient (PpStage.partial) is added up: before the next */
+PpStatus add_parts(Planner *p, int local, int param);
 /* The uses of a stage here are added to its first one */
 PpStatus add_own_uses(Planner *p, int local, int param);
 

@@ -84,9 +84,17 @@ static ValueId join(Spread *n, Parts p, int axis)
     return g_concat(n->g, (uint32_t)n->k, p.of, axis);
 }
 
+/* What is made for all of a member's chunks comes from one node of a file. */
+static void from_one(Spread *n)
+{
+    n->g->cur_origin = n->g->origin.n;
+    vec_push(n->g->arena, &n->g->origin, ((Origin){"", "", .scope = "", .pipeline_stage = -1}));
+}
+
 static Parts each(Spread *n, Op op, Parts x, Parts y)
 {
     Parts p = {{0}};
+    from_one(n);
     for (int i = 0; i < n->k; i++)
         p.of[i] = g_binary(n->g, op, x.of[i], y.of[i]);
     return p;
@@ -313,6 +321,36 @@ static void *run(void *arg)
     return NULL;
 }
 
+/* Of use q->use of a parameter the sum of a member's chunk. */
+static float *chunk_sum(const Runner *m, const PpPartial *q, int64_t chunk)
+{
+    const PpParam *p = &m->table->param[q->param];
+    char *at = m->c.grad + (chunk    ? q->offset + (chunk - 1) * cg_align(p->t.bytes)
+                            : q->use ? p->more_offset + (q->use - 1) * cg_align(p->t.bytes)
+                                     : p->grad_offset);
+    return (float *)(void *)at;
+}
+
+/* What a step's end does with gradients that chunks of members have parts of: a tree over all of
+ * them, whose sum every member gets. */
+static void add_partials(const Runner *m, int members)
+{
+    int here = CHUNKS / members;
+    for (int i = 0; i < m->table->n_partial; i++) {
+        const PpPartial *q = &m->table->partial[i];
+        int64_t n = m->table->param[q->param].t.bytes / 4;
+        float *all[CHUNKS];
+        for (int k = 0; k < CHUNKS; k++)
+            all[k] = chunk_sum(&m[k / here], q, k % here);
+        for (int of = 1; of < CHUNKS; of *= 2)
+            for (int k = 0; k < CHUNKS; k += 2 * of)
+                for (int64_t e = 0; e < n; e++)
+                    all[k][e] += all[k + of][e];
+        for (int k = 1; k < members; k++)
+            memcpy(all[k * here], all[0], (size_t)n * sizeof(float));
+    }
+}
+
 /* The uses of a parameter, the last one first. */
 static const float *gradient(Program *x, const Runner *m, const PpParam *q)
 {
@@ -339,6 +377,8 @@ static void run_members(Program *x, int which, int64_t rows)
         pthread_create(&m[i].thread, NULL, run, &m[i]);
     for (int i = 0; i < n; i++)
         pthread_join(m[i].thread, NULL);
+    if (x->members)
+        add_partials(m, n);
     x->loss[which] = *(float *)m[0].c.out[0];
     for (int i = 0; i < n; i++) {
         x->alike &= *(float *)m[i].c.out[0] == x->loss[which];

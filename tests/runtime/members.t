@@ -84,7 +84,7 @@ T=2 ok "2 members: likewise" both ./program train --ranks 4
 is "2 members: the same losses" "$(grep -o '"eval_loss": [^,]*' log)" "$(cat first)"
 is "a line a member in the trace" "$(grep -o '"rank [^"]*"' trace.json | sort | tr '\n' ' ')" '"rank 0" "rank 0, member 1" "rank 1" "rank 1, member 1" '
 is "a drawing has the first one's" "$("$ppsplit" schedule trace.json --svg t.svg && grep -c '<title>[01][FB]' t.svg)" 12
-is "what collectives are and send is said" "$(grep '^collectives' out)" "collectives: at most 6 of a rank in a step, 336 bytes sent by it"
+is "what collectives are and send is said" "$(grep '^collectives' out)" "collectives: at most 4 of a rank in a step, 288 bytes sent by it"
 
 # ---- refusals, ends ----
 

@@ -108,19 +108,15 @@ static void train_first(const PpCtx *c)
     sum_chunks(c, 0, part, c->out[0], n);
 }
 
+/* Each chunk's part of the gradient of a, which all members have. */
 static void train_first_weight(const PpCtx *c, const float *dh)
 {
     const float *x = c->in[0];
-    float *part = floats(c->work), *da = part + 2 * C * ROWS * B, *grad = floats(c->grad);
-    for (int k = 0; k < C / members; k++)
-        for (int j = 0; j < B; j++) {
-            part[k * B + j] = 0;
-            for (int64_t i = 0; i < c->rows; i++)
-                part[k * B + j] += dh[i * B + j] * chunk_of(c, x, i, k)[j];
-        }
-    sum_chunks(c, 1, part, da, B);
-    for (int j = 0; j < B; j++)
-        grad[j] += da[j];
+    for (int k = 0; k < C / members; k++) {
+        float *grad = floats(c->grad + k * PP_ALIGN);
+        for (int64_t i = 0; i < c->rows * B; i++)
+            grad[i % B] += dh[i] * chunk_of(c, x, i / B, k)[i % B];
+    }
 }
 
 static void train_first_input(const PpCtx *c)
@@ -195,6 +191,7 @@ static PpInput in[2][3];
 static PpOutput out[2][4];
 static PpParam param[2];
 static PpCollective rows[2][7];
+static PpPartial partial[] = {{.offset = PP_ALIGN, .row = 1}};
 static const PpDy dy[] = {{0, 1, 0, 0, 1}};
 
 static void set_work(PpStage *st, int64_t bytes)
@@ -261,6 +258,10 @@ static PpPlan training(void)
     stage[0].n_input = stage[0].n_output = stage[0].n_dy = 1;
     stage[0].dy = dy;
     stage[0].n_collective = 2;
+    stage[0].bytes_grad = C / members * PP_ALIGN;
+    stage[0].n_partial = 1;
+    stage[0].partial = partial;
+    partial[0].row = members > 1 ? 1 : -1;
     stage[0].forward = stage[0].infer = train_first;
     stage[0].backward = train_first_backward;
     stage[0].backward_input = train_first_input;

@@ -41,6 +41,24 @@ ok "and the optimizer, for a step" run 4 a --microbatches 2 --dp 2 --shard-optim
 ok "it goes on with one member" run 1 b --resume "$work/a" --microbatches 2 --steps 3
 ok "and with two, in another split" run 2 c --resume "$work/b" --microbatches 2 --schedule gpipe --steps 4
 ok "in the bits of a run that was not interrupted" same straight c 4
+# a parameter that all members have, read by chunks of theirs in both stages
+"$build/models/make_gpt" --vocab 64 --dim 32 --layers 2 --heads 4 --seq 8 --rows 2 --gain -o "$work/gain.onnx" || exit 1
+tokens() {
+    perl -e '$h = "{\"descr\": \"<i8\", \"fortran_order\": False, \"shape\": (8, 8), }"; $h =~ tr/"/\x27/; $h .= " " x (117 - length $h) . "\n";
+        print "\x93NUMPY\x01\x00", pack("v", length $h), $h, pack("q<*", map { ($_ * 37 + $ARGV[0]) % 61 } 0 .. 63)' "$1"
+}
+tokens 5 >"$work/x.npy"
+tokens 42 >"$work/y.npy"
+for members in 1 4; do
+    points=none
+    [ $members = 1 ] || points=h.1:begin
+    ok "$members members: a gain of all heads of all layers" split_model "$work/gain.onnx" "$work/gain$members" $points --tensor $members --chunks 4 --loss "$loss"
+    ok "it trains" "$work/gain$members/pipeline" train --data input_ids="$work/x.npy" --data target="$work/y.npy" --threads 1 --schedule zb-h1 --microbatches 4 --steps 2 \
+        --dump-grads "$work/gains$members" --checkpoint "$work/ofgain$members"
+done
+ok "the bits of one member" same ofgain1 ofgain4 2
+ok "its gradient is whole in both stages" "$compare" grads "$work/gains4" "$work/gains1"
+ok "no member sends it for a microbatch" eval '! grep -q "all_reduce.*gain" "$work"/gain4/stage*.c && grep -q "%grad/gain" "$work/gain4/pipeline.c"'
 if command -v mpirun >/dev/null; then
     ok "processes" mpirun -n 8 "$work/4/pipeline" train "${data[@]}" --data target=target.npy --optimizer adamw --lr 0.01 --clip-norm 0.5 --threads 1 \
         --checkpoint "$work/d" --resume "$work/a" --steps 4 --microbatches 4
