@@ -45,7 +45,7 @@ int64_t memory_rank(const MemoryAsked *x, const Schedule *s, int rank, int *move
                            .replicas = x->replicas,
                            .counted = 1,
                            .bucket = BUCKET,
-                           .divided = x->divided && x->replicas > 1,
+                           .zero = x->divided && x->replicas > 1,
                            .row0 = row0,
                            .train = 1,
                            .on_device = x->model->device != PP_CPU,

@@ -67,7 +67,7 @@ static PpCtx context(Rank *r, const Op *op, int64_t step)
     const StagePlan *rs = &r->plan.stage[op->local];
     StageRun *own = &r->stage[op->local];
     const PpStage *st = rs->st;
-    const ParamBlock here = home_block(r, op->local);
+    const ParamBlock here = param_block(r, op->local);
     const int64_t *row0 = data_pass(&r->data, step, r->pass);
     int m = op->a.microbatch, is_forward = op->a.type == SA_F;
     PpCtx c = {

@@ -7,7 +7,8 @@
  * An evaluation is a run of its own with the mode, data and forward-only schedule of `eval`, on the
  * same ranks and with the same parameters, which its plan borrows.  It lies where the training has
  * its activations, which nobody needs between two steps; only what does not fit there is taken
- * beside it.  Parameters that are elsewhere (--offload params) come and go as in a training.
+ * beside it.  Parameters that are elsewhere (--offload params, --zero 3) come and go as in a
+ * training.
  */
 #include "exec.h"
 
@@ -187,7 +188,8 @@ PpStatus evaluation_links(Rank *r)
     if (!e)
         return PP_OK;
     for (int x = 0; x < AXES; x++)
-        if (x == AXIS_PIPE || (x == AXIS_MEMBERS && e->members.ranks > 1))
+        if (x == AXIS_PIPE || (x == AXIS_MEMBERS && e->members.ranks > 1) ||
+            (x == AXIS_PEERS && e->plan.ask.zero))
             TRY(links_open(&e->links[x], rank_group(e, x), &e->group, &e->dev, &e->plan, x,
                            on_device(r), r->run->opt->transport, r->memory.where));
     return PP_OK;

@@ -65,7 +65,7 @@ static PpStatus transfer(Rank *r, const Op *op, const Transfer *t)
         return PP_OK;
     case DO_ROUND:
         if (!r->stopped)
-            half_copy(r, &r->plan.stage[t->local], t->param);
+            half_copy(r, t->local, t->param);
         return PP_OK;
     case DO_LEAVE: shards_leave(r, t->local, -1); return PP_OK;
     }
@@ -99,6 +99,8 @@ static int adds_up(const SchedAction *a)
     return a->type == SA_SEND_GP || a->type == SA_RECV_GP || a->type == SA_REDUCE_GRAD ||
            a->type == SA_WAIT_REDUCE_GRAD;
 }
+
+static int computes(const Op *op) { return op->a.type >= SA_F && op->a.type <= SA_R; }
 
 static int last_pass(const Rank *r) { return (r->pass + 1) % r->run->data.passes == 0; }
 
@@ -170,18 +172,19 @@ static PpStatus take_turns(Rank *r, int64_t step)
 
 /* ---- actions ---- */
 
-/* UNSHARD and RESHARD have nothing to do where a stage holds its parameters all the time. */
+/* UNSHARD and RESHARD have nothing to do where a stage holds its parameters all the time.  What a
+ * computation needs before await() has done. */
 static PpStatus run_op(Rank *r, const Op *op, int64_t step)
 {
     int from = op->first;
     if (!last_pass(r) && adds_up(&op->a))
         return PP_OK;
-    int computes = op->a.type >= SA_F && op->a.type <= SA_R;
-    if (op->shard || op->a.type == SA_UNSHARD || op->a.type == SA_RESHARD || (r->home && computes))
+    if (op->shard || op->a.type == SA_UNSHARD || op->a.type == SA_RESHARD ||
+        (r->home && computes(op)))
         shards_op(r, op);
     else if (op->count && adds_up(&op->a) && op->a.type != SA_RECV_GP)
         home_settle(r, op);
-    if (computes)
+    if (computes(op))
         return compute(r, op, step);
     if (op->a.type == SA_OFFLOAD || op->a.type == SA_FETCH)
         copy_stash(r, op);
@@ -203,7 +206,7 @@ static int waits_for_sums(const Rank *r, const Op *op)
 /* Does it wait for anything? */
 static int waits(const Rank *r, const Op *op)
 {
-    return op->await_count || op->copy >= 0 || waits_for_sums(r, op);
+    return op->await_count || op->copy >= 0 || waits_for_sums(r, op) || (computes(op) && op->count);
 }
 
 static PpStatus await(Rank *r, const Op *op, int64_t step)
@@ -212,6 +215,8 @@ static PpStatus await(Rank *r, const Op *op, int64_t step)
         TRY(take_turn(r, op->local, step, 0));
     for (int i = op->await_first; i < op->await_first + op->await_count; i++)
         TRY(links_finish(&r->links[AXIS_PIPE], r->plan.await[i], 1));
+    for (int i = op->first; computes(op) && i < op->first + op->count; i++)
+        TRY(transfer(r, op, &r->plan.transfer[i]));
     return op->copy >= 0 && !r->stopped ? store_wait(r->store, op->copy) : PP_OK;
 }
 
@@ -332,12 +337,15 @@ static PpStatus run_forked(Rank *r, const Op *op, int64_t step)
     return PP_OK;
 }
 
-void half_copy(Rank *r, const StagePlan *rs, int param)
+void half_copy(Rank *r, int local, int param)
 {
-    const RankParam *q = &rs->rp[param];
-    if (q->half)
-        r->dev.op->round(&r->dev, r->dev.current, q->half, q->value,
-                         q->p->t.bytes / st_dtype_size(q->p->t.dtype), rs->st->half_type);
+    const PpStage *st = r->plan.stage[local].st;
+    const PpParam *q = &st->param[param];
+    const ParamBlock here = param_block(r, local);
+    if (here.half && q->half_offset >= 0)
+        r->dev.op->round(&r->dev, r->dev.current, here.half + q->half_offset,
+                         here.param + q->offset, q->t.bytes / st_dtype_size(q->t.dtype),
+                         st->half_type);
 }
 
 /* Copies of transmitted parameters whose owner is a stage of this rank. */
@@ -352,7 +360,7 @@ static void share_here(Rank *r)
                 if (p->stage[owner].rp[j].p->param == q->param) {
                     r->dev.op->copy(&r->dev, r->dev.current, p->stage[l].rp[k].value,
                                     p->stage[owner].rp[j].value, q->t.bytes);
-                    half_copy(r, &p->stage[l], k);
+                    half_copy(r, l, k);
                     shards_leave(r, l, k);
                     shards_leave(r, owner, j);
                 }
@@ -362,7 +370,8 @@ static void share_here(Rank *r)
 void exec_begin(Rank *r)
 {
     for (int l = 0; l < r->plan.n_stage; l++)
-        if (r->plan.stage[l].grad && !r->plan.ask.page) /* else before the first backward */
+        /* else before the first backward */
+        if (r->plan.stage[l].grad && !r->plan.ask.page && !r->plan.grads_go)
             r->dev.op->zero(&r->dev, r->dev.current, r->plan.stage[l].grad,
                             r->plan.stage[l].st->bytes_grad);
     for (int l = 0; l < r->plan.n_stage; l++)

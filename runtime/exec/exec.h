@@ -57,9 +57,9 @@ typedef struct {
     int bad; /* Seek: a gradient of its parameters is not finite, or was made of such */
     /* --trace: when; seconds of them that were taken between actions */
     double began, beside;
-    /* --offload params of a device: the stage's block while it is there; it is on its way there, its
-     * gradients on their way back; they have changed since they came */
-    char *window;
+    char *window; /* the stage's block while it is there; NULL: at home */
+    /* --offload params of a device: it is on its way there, its gradients on their way back; they
+     * have changed since they came */
     int coming, going, changed;
     const Op *late; /* an UNSHARD whose copy waits for the stage's next computation */
 } StageRun;
@@ -151,6 +151,26 @@ static inline int exec_in_step(const Rank *r, int m)
 static inline int speaks(const Rank *r) { return r->replica == 0 && r->member == 0; }
 
 static inline int on_device(const Rank *r) { return r->plan.ask.on_device; }
+
+/* Where a stage's functions see its parameters, their half copies, its gradients */
+typedef struct {
+    char *param, *half, *grad;
+} ParamBlock;
+static inline ParamBlock param_block(const Rank *r, int local)
+{
+    const StagePlan *rs = &r->plan.stage[local];
+    char *at = r->stage[local].window;
+    if (!at)
+        return (ParamBlock){rs->param, rs->half, rs->grad};
+    return (ParamBlock){at, rs->st->bytes_half ? at + align_up(rs->st->bytes_param) : NULL,
+                        r->home ? at + values_bytes(rs->st) : rs->grad};
+}
+
+/* Gradients begin with zeros: in a group's first pass. */
+static inline int shards_fresh(const Rank *r, const Op *op)
+{
+    return (op->shard & SHARD_FRESH) && r->pass % r->run->data.passes == 0;
+}
 
 /* machine.c */
 /* Ends the program where the CPU lacks instructions that it was compiled for */
@@ -270,7 +290,7 @@ PpStatus exec_gather(Rank *r); /* divided: after the update, all parameters on a
 void exec_begin(Rank *r);
 PpStatus exec_pass(Rank *r, int64_t step); /* the schedule once, for the microbatches of r->pass */
 /* A parameter rounded into its half copy, where it has one, in the current stream */
-void half_copy(Rank *r, const StagePlan *rs, int param);
+void half_copy(Rank *r, int local, int param);
 
 /* optimizer.c */
 int optim_states(const Options *o); /* state tensors per parameter */
@@ -286,13 +306,8 @@ PpStatus home_open(Rank *r);
 void home_op(Rank *r, const Op *op);
 /* Before this op the gradients that are complete are at home */
 void home_settle(Rank *r, const Op *op);
-/* Where a stage's functions see its parameters, their half copies, its gradients */
-typedef struct {
-    char *param, *half, *grad;
-} ParamBlock;
-ParamBlock home_block(const Rank *r, int local);
 
-/* shards.c: --offload params; ops: UNSHARD, RESHARD, and computations before they run */
+/* shards.c: --offload params, --zero; ops: UNSHARD, RESHARD, and computations before they run */
 void shards_open(Rank *r);
 void shards_op(Rank *r, const Op *op);
 void shards_row_ends(Rank *r);

@@ -39,14 +39,21 @@ static int any_nan(const void *p, int dtype, int64_t bytes)
 }
 
 /* But for what was -inf from the beginning: a bias that masks. */
-static int all_finite(const void *p, int dtype, int64_t bytes, int64_t lowest)
+static int all_finite(Rank *r, const RankParam *q)
 {
-    int64_t bad = 0;
-    for (int64_t i = 0; dtype == PP_F32 && i < bytes / 4; i++)
-        bad += !isfinite(((const float *)p)[i]);
-    for (int64_t i = 0; dtype == PP_F64 && i < bytes / 8; i++)
-        bad += !isfinite(((const double *)p)[i]);
-    return bad == 0 || (bad == lowest && params_lowest(p, dtype, bytes) == lowest);
+    int64_t bad = 0, lowest = 0;
+    int dtype = q->p->t.dtype, whole = q->value != NULL;
+    for (int k = 0; k < (whole ? 1 : q->n_piece); k++) {
+        const Piece *piece = whole ? NULL : &r->plan.piece[q->piece + k];
+        int64_t bytes = whole ? q->p->t.bytes : piece->bytes;
+        const void *p = host_copy(&r->files, whole ? q->value : piece->value, bytes);
+        for (int64_t i = 0; dtype == PP_F32 && i < bytes / 4; i++)
+            bad += !isfinite(((const float *)p)[i]);
+        for (int64_t i = 0; dtype == PP_F64 && i < bytes / 8; i++)
+            bad += !isfinite(((const double *)p)[i]);
+        lowest += params_lowest(p, dtype, bytes);
+    }
+    return bad == 0 || (bad == q->lowest && lowest == q->lowest);
 }
 
 static void look_at_data(const Rank *r, int64_t step, Cause *t)
@@ -77,9 +84,7 @@ static Cause look(Rank *r, int64_t step)
             const RankParam *q = &r->plan.stage[l].rp[k];
             int stage = r->plan.stage[l].st->index;
             if (q->p->use == PP_TRANSMIT || !(q->p->trainable || q->p->stat) ||
-                (t.stage >= 0 && t.stage <= stage) ||
-                all_finite(host_copy(&r->files, q->value, q->p->t.bytes), q->p->t.dtype,
-                           q->p->t.bytes, q->lowest))
+                (t.stage >= 0 && t.stage <= stage) || all_finite(r, q))
                 continue;
             t.stage = stage;
             snprintf(t.name, sizeof t.name, "%s", q->p->t.name);

@@ -41,16 +41,6 @@ PpStatus home_open(Rank *r)
     return PP_OK;
 }
 
-ParamBlock home_block(const Rank *r, int local)
-{
-    const StagePlan *rs = &r->plan.stage[local];
-    char *at = r->stage[local].window;
-    if (!at)
-        return (ParamBlock){rs->param, rs->half, rs->grad};
-    return (ParamBlock){at, rs->half ? at + align_up(rs->st->bytes_param) : NULL,
-                        at + values_bytes(rs->st)};
-}
-
 /* A parameter of another stage comes home between this UNSHARD and the stage's next computation. */
 static int is_awaited(const Rank *r, const Op *op)
 {
@@ -66,7 +56,7 @@ static void bring(Rank *r, const Op *op)
 {
     const StagePlan *rs = &r->plan.stage[op->local];
     char *at = r->plan.window + op->window;
-    int fresh = (op->shard & SHARD_FRESH) && r->pass == 0;
+    int fresh = shards_fresh(r, op);
     r->stage[op->local].late = NULL;
     r->stage[op->local].window = at;
     copy(r, op->local, 0, rs->param, at, values_bytes(rs->st));
@@ -84,7 +74,7 @@ static void return_gradients(Rank *r, int local)
     StageRun *own = &r->stage[local];
     const StagePlan *rs = &r->plan.stage[local];
     if (own->changed)
-        copy(r, local, 1, rs->grad, home_block(r, local).grad, rs->st->bytes_grad);
+        copy(r, local, 1, rs->grad, param_block(r, local).grad, rs->st->bytes_grad);
     own->changed = 0;
 }
 
@@ -116,8 +106,8 @@ static void before_computing(Rank *r, const Op *op)
     if (r->stage[op->local].late)
         bring(r, r->stage[op->local].late);
     wait_for(r, op->local, 0);
-    if ((op->shard & SHARD_FRESH) && r->pass == 0)
-        r->dev.op->zero(&r->dev, r->dev.current, home_block(r, op->local).grad,
+    if (shards_fresh(r, op))
+        r->dev.op->zero(&r->dev, r->dev.current, param_block(r, op->local).grad,
                         r->plan.stage[op->local].st->bytes_grad);
     r->stage[op->local].changed |= is_backward(op) && r->stage[op->local].window;
 }

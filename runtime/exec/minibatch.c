@@ -41,7 +41,7 @@ static PpCtx context(Rank *r, const Op *op, int64_t step, int64_t rows)
     const StagePlan *rs = &r->plan.stage[op->local];
     StageRun *own = &r->stage[op->local];
     const Gathered *g = rs->whole;
-    const ParamBlock here = home_block(r, op->local);
+    const ParamBlock here = param_block(r, op->local);
     PpCtx c = {
         .rows = rows,
         .stage = rs->st->index,

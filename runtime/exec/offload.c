@@ -19,7 +19,7 @@ PpStatus schedule_bytes(const Run *run, const Schedule *s, int rank, int placed,
     ask.unplaced = !placed;
     *bytes = 0;
     /* Divided, replicas differ by a few blocks of parameters; the rows are those of all */
-    for (; ask.replica < (ask.divided ? ask.replicas : 1) && status == PP_OK; ask.replica++) {
+    for (; ask.replica < (ask.zero ? ask.replicas : 1) && status == PP_OK; ask.replica++) {
         Plan p = {0};
         status = plan_build(&p, &ask);
         int64_t all = plan_total(&p);

@@ -69,8 +69,8 @@ static DeviceParam of_piece(const Plan *p, const Options *o, const Piece *piece)
     const RankParam *q = &rs->rp[piece->param];
     const int64_t size = st_dtype_size(q->p->t.dtype), at = piece->first / size;
     DeviceParam own = whole(rs, q);
-    own.value = q->value + piece->first;
-    own.grad = q->grad + piece->first;
+    own.value = piece->value;
+    own.grad = piece->grad;
     own.half = q->half ? q->half + 2 * at : NULL;
     own.n = piece->bytes / size;
     own.group = group_of(o, q->p->t.name);

@@ -38,6 +38,13 @@ static void forwards_only(Schedule *s)
     s->complete = 0;
 }
 
+/* Gradients are summed while they are in memory; beside the next stage's computations, if there is
+ * room for both. */
+static int sums_at_once(const Options *o)
+{
+    return (o->offload & OFFLOAD_PARAMS) || (o->zero >= 2 && !strcmp(o->unshard, "1"));
+}
+
 static PpStatus schedule_lower(Run *run)
 {
     const PpPlan *p = run->model;
@@ -50,11 +57,12 @@ static PpStatus schedule_lower(Run *run)
         SchedNeeds needs = {.edge = edge,
                             .param = param,
                             .defer = o->defer,
-                            /* gradients are summed while they are in memory */
-                            .deferred_reduce =
-                                run->replicas > 1 && !(o->offload & OFFLOAD_PARAMS),
+                            .deferred_reduce = run->replicas > 1 && !sums_at_once(o),
                             .send_budget = o->send_budget,
-                            .unshard = o->offload & OFFLOAD_PARAMS ? o->unshard : NULL,
+                            .unshard =
+                                (o->offload & OFFLOAD_PARAMS) || (o->zero == 3 && run->replicas > 1)
+                                    ? o->unshard
+                                    : NULL,
                             .buffers = o->buffers < 0 ? 1 << 20 : o->buffers};
         needs.n_edge = plan_edges(p, edge);
         needs.n_param = plan_shared(p, param, o->mode == MODE_TRAIN);

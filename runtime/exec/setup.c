@@ -37,7 +37,8 @@ PlanRequest plan_request(const Run *run, int rank, int overlap, int64_t tags)
         .threads = run->threads,
         .replicas = run->replicas,
         .bucket = run->opt->bucket,
-        .divided = train && run->opt->shard_optimizer && run->replicas > 1,
+        .zero = run->replicas == 1 || (!train && run->opt->zero < 3) ? 0 : run->opt->zero,
+        .passes = d->passes,
         .whole_grads = run->opt->dump_grads != NULL,
         .microbatches = d->microbatches,
         .rounds = data_rounds(d),
@@ -50,7 +51,9 @@ PlanRequest plan_request(const Run *run, int rank, int overlap, int64_t tags)
         .output_wanted = run->output_wanted,
         .output_rows = train ? d->batch : data_rows_before(d, d->steps),
         .tags = tags,
-        .page = !(run->opt->offload & OFFLOAD_PARAMS) ? 0 : device ? PP_ALIGN : MAPPED_ALIGN,
+        .page = !(run->opt->offload & OFFLOAD_PARAMS) ? 0
+                : device                              ? PP_ALIGN
+                                                      : MAPPED_ALIGN,
     };
 }
 
@@ -219,7 +222,7 @@ static void make_half_copies(Rank *r)
     for (int l = 0; l < r->plan.n_stage; l++)
         for (int k = 0; k < r->plan.stage[l].st->n_param; k++)
             if (r->plan.stage[l].st->param[k].use != PP_TRANSMIT) {
-                half_copy(r, &r->plan.stage[l], k);
+                half_copy(r, l, k);
                 shards_leave(r, l, k);
             }
 }

@@ -1,10 +1,12 @@
 /*
- * shards.c - --offload params: stages whose parameters are in memory only while they are used.  In:
- * UNSHARD, RESHARD and what the plan says of them (plan/sharded.c); at the end of a step the
- * optimizer's list.  Out: the mapped file's pages asked for and given back; bytes counted.
+ * shards.c - stages whose parameters are in memory only while they are used.  In: UNSHARD, RESHARD
+ * and what the plan says of them (plan/sharded.c); at the end of a step the optimizer's list.  Out:
+ * where a stage's functions see its parameters; of --offload params the mapped file's pages asked
+ * for and given back; bytes counted.
  *
  * Nothing is copied here, and nothing computed otherwise: the functions that see the parameters are
- * those of a run that holds them all the time, over the same list in the same order.
+ * those of a run that holds them all the time, over the same list in the same order.  What other
+ * replicas send (--zero 3) are transfers of these actions (plan/unshard.c).
  */
 #include "exec.h"
 
@@ -36,12 +38,23 @@ void shards_open(Rank *r)
 void shards_op(Rank *r, const Op *op)
 {
     const StagePlan *rs = &r->plan.stage[op->local];
-    int grads = op->shard & SHARD_GRADS, fresh = (op->shard & SHARD_FRESH) && r->pass == 0;
+    int grads = op->shard & SHARD_GRADS, fresh = shards_fresh(r, op);
     if (r->home) {
         home_op(r, op);
         return;
     }
-    if (!r->mapped.base || r->stopped)
+    if (r->stopped)
+        return;
+    if (op->a.type != SA_UNSHARD && op->a.type != SA_RESHARD) { /* the stage's first backward */
+        if (fresh)
+            r->dev.op->zero(&r->dev, r->dev.current, rs->grad, rs->st->bytes_grad);
+        return;
+    }
+    if (r->plan.ask.zero == 3) {
+        r->stage[op->local].window = op->a.type == SA_UNSHARD ? r->plan.window + op->window : NULL;
+        r->shards.gathers += op->a.type == SA_UNSHARD;
+    }
+    if (!r->mapped.base)
         return;
     if (op->a.type == SA_UNSHARD) {
         mapped_need(&r->mapped, rs->param, values_bytes(rs->st));
@@ -50,11 +63,6 @@ void shards_op(Rank *r, const Op *op)
             mapped_need(&r->mapped, rs->grad, rs->st->bytes_grad);
             r->shards.came += rs->st->bytes_grad;
         }
-        return;
-    }
-    if (op->a.type != SA_RESHARD) { /* the stage's first backward */
-        if (fresh)
-            r->dev.op->zero(&r->dev, r->dev.current, rs->grad, rs->st->bytes_grad);
         return;
     }
     look(r);

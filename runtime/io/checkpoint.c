@@ -1,9 +1,9 @@
 /*
  * checkpoint.c - a rank's part of a checkpoint: its file rankR.safetensors with parameters, running
  * statistics and optimizer state under the model's names, each tensor in the file of one rank only,
- * whatever the split.  What members divide (PpPlan.tensor) each writes its part of, what all of them
- * have member 0.  With --shard-optimizer every replica writes what it updates: pieces of parameters
- * with their state.
+ * whatever the split.  What members divide (PpPlan.tensor) each writes its part of, what all of
+ * them have member 0.  With --zero every replica writes what it updates: pieces of parameters with
+ * their state.
  *
  * With --every the tensors are copied to a snapshot between two steps, and a thread writes it while
  * the next steps run; without, at the end, and where there is no room for a snapshot (--offload
@@ -103,7 +103,7 @@ static void add(List *l, const RankParam *q, const Piece *piece, int state)
     one.box = box_dense(&one.held);
     if (!one.box.bytes && one.held.bytes)
         return;
-    one.at = state >= 0 ? piece->state[state] : q->value ? q->value + one.held.first : NULL;
+    one.at = state >= 0 ? piece->state[state] : piece ? piece->value : q->value;
     l->bytes += align_up(one.held.bytes);
     if (l->saved) {
         const Optimizer *o = l->optimizer;
@@ -124,7 +124,7 @@ static void list_all(List *l)
         for (int s = 0; s < p->n_stage; s++)
             for (int k = 0; k < p->stage[s].st->n_param; k++) {
                 const RankParam *q = &p->stage[s].rp[k];
-                if (!writes(q, p->stage[s].st) || (p->ask.replica && !p->ask.divided) ||
+                if (!writes(q, p->stage[s].st) || (p->ask.replica && !p->ask.zero) ||
                     (p->ask.member && !param_divided(q->p)))
                     continue;
                 if (state < 0 && !p->ask.replica && (!q->update || !q->p->t.bytes))

@@ -84,9 +84,10 @@ PpStatus log_live(const Log *l, Group *g, const Schedule *s, int members, int mo
 PpStatus log_collectives(const Log *l, Group *g, int64_t calls, int64_t sent);
 
 /* --offload params, --verbose: what came to memory and went in all steps, and the most that was
- * there at once (-1: not known) */
+ * there at once (-1: not known); --zero 3: how often a stage's parameters came from other replicas
+ */
 typedef struct {
-    int64_t came, went, update_came, update_went, resident;
+    int64_t came, went, update_came, update_went, resident, gathers;
 } ShardCount;
 PpStatus log_shards(const Log *l, Group *g, const ShardCount *mine);
 

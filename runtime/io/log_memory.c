@@ -20,7 +20,7 @@ static void print_memory(int rank, const MemoryReport *m, int verbose)
     const struct {
         const char *name;
         int64_t bytes;
-    } part[] = {{"in memory of parameters", b->resident + b->window},
+    } part[] = {{"in memory of parameters", b->mapped ? b->resident + b->window : 0},
                 {"parameters", b->param},
                 {"half copies", b->half},
                 {"gradients", b->grad},
@@ -30,6 +30,7 @@ static void print_memory(int rank, const MemoryReport *m, int verbose)
                 {"work", b->work},
                 {"data", b->data},
                 {"outputs", b->output},
+                {"window", b->mapped ? 0 : b->window},
                 {"communication", b->comm},
                 {"library", m->library},
                 {"snapshot", m->snapshot},
@@ -207,13 +208,22 @@ static void print_store(const Schedule *s, const Options *o, int pipe, int rank,
 /* Bytes a parameter: itself, its gradient, its state. */
 static void print_divided(const Options *o, int rank, const PlanBytes *b)
 {
-    double n = (double)b->elements, held = 2 * (double)b->trained;
-    if (!o->shard_optimizer || !b->elements)
+    double n = (double)b->elements, held = (double)b->stays;
+    if (!o->zero || !b->elements)
         return;
     printf("rank %d updates %" PRId64 " bytes of parameters: optimizer state %" PRId64
            " bytes, of a replica alone %" PRId64 "; %.2f bytes a parameter instead of %.2f\n",
            rank, b->updated, b->optimizer, b->optimizer_whole, (held + (double)b->optimizer) / n,
-           (held + (double)b->optimizer_whole) / n);
+           (2 * (double)b->trained + (double)b->optimizer_whole) / n);
+}
+
+static void print_gathers(int rank, const PlanBytes *b)
+{
+    if (b->gathers)
+        printf("rank %d gathers parameters %" PRId64 " times in a pass of the schedule, %" PRId64
+               " bytes in and %" PRId64 " out; at most %" PRId64 " of %" PRId64
+               " bytes are whole at once\n",
+               rank, b->gathers, b->shards_in, b->shards_out, b->brought, b->values);
 }
 
 PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, int members,
@@ -228,6 +238,7 @@ PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, int members,
     for (int k = 0; s == PP_OK && l->speaks && !l->opt->quiet && k < g->ranks; k++) {
         print_memory(k, &all[k], l->opt->verbose);
         print_divided(l->opt, k, &all[k].bytes);
+        print_gathers(k, &all[k].bytes);
         if (k < sched->ranks * members && k % members == 0) { /* others are as the first one */
             print_recomputed(sched, l->opt, k / members, k, &all[k]);
             print_store(sched, l->opt, k / members, k, &all[k]);
@@ -297,13 +308,16 @@ PpStatus log_collectives(const Log *l, Group *g, int64_t calls, int64_t sent)
 
 PpStatus log_shards(const Log *l, Group *g, const ShardCount *mine)
 {
-    if (!l->opt->verbose || !(l->opt->offload & OFFLOAD_PARAMS))
+    int elsewhere = l->opt->offload & OFFLOAD_PARAMS;
+    if (!l->opt->verbose || (!elsewhere && l->opt->zero < 3))
         return PP_OK;
     ShardCount *all = malloc((size_t)g->ranks * sizeof *all);
     if (!all)
         return pp_no_memory();
     PpStatus status = g->op->gather(g, mine, sizeof *mine, all);
-    for (int k = 0; status == PP_OK && l->speaks && k < g->ranks; k++)
+    for (int k = 0; status == PP_OK && l->speaks && !elsewhere && k < g->ranks; k++)
+        printf("rank %d has gathered parameters %" PRId64 " times\n", k, all[k].gathers);
+    for (int k = 0; status == PP_OK && l->speaks && elsewhere && k < g->ranks; k++)
         printf("rank %d offload: %" PRId64 " bytes came and %" PRId64 " went with actions, %" PRId64
                " and %" PRId64 " with updates, %" PRId64 " were in memory at most\n",
                k, all[k].came, all[k].went, all[k].update_came, all[k].update_went,

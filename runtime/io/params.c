@@ -261,6 +261,22 @@ static PpStatus place(HostCopy *h, const Source *s, Wanted w, char *to, int64_t 
     return status;
 }
 
+/* --zero 3: what this replica keeps of a parameter, which is read whole. */
+static PpStatus place_pieces(HostCopy *h, const Source *s, const Wanted *w, const Plan *plan,
+                             RankParam *q)
+{
+    TRY(signals_heed());
+    char *room = malloc((size_t)w->part.bytes + 1);
+    PpStatus status = room ? load(s, w, room) : pp_no_memory();
+    for (int i = q->piece; i < q->piece + q->n_piece && status == PP_OK; i++) {
+        const Piece *piece = &plan->piece[i];
+        q->lowest += params_lowest(room + piece->first, w->like->t.dtype, piece->bytes);
+        host_upload(h, piece->value, room + piece->first, piece->bytes);
+    }
+    free(room);
+    return status;
+}
+
 /* part: of the parameter, which is the piece's stage's */
 static PpStatus load_states(HostCopy *h, const Source *s, const PpParam *p, Box part,
                             const Piece *piece, const Optimizer *optimizer)
@@ -292,7 +308,8 @@ static PpStatus load_params(HostCopy *h, const Plan *plan, const StagePlan *rs, 
         if (p->use == PP_TRANSMIT)
             continue;
         const Box part = param_box(p, plan->ask.member);
-        TRY(place(h, s, (Wanted){p->t.name, p, part, NULL}, rs->param + p->offset, &q->lowest));
+        const Wanted w = {p->t.name, p, part, NULL};
+        TRY(q->value ? place(h, s, w, q->value, &q->lowest) : place_pieces(h, s, &w, plan, q));
         for (int i = q->piece; i < q->piece + q->n_piece && from->states; i++)
             TRY(load_states(h, s, p, part, &plan->piece[i], from->states));
     }

@@ -20,7 +20,7 @@ typedef struct {
     double *share; /* [(replicas + 1) * rounds]: losses of groups, all replicas' and the own ones */
     double *norm;  /* [1 + Plan.n_norm]: loss, then sums of squares of gradients in their order */
     double *word;  /* [WORDS], behind them */
-    double *square; /* --shard-optimizer: [blocks] sums of squares of the rank's gradients */
+    double *square; /* --zero: [blocks] sums of squares of the rank's gradients */
 } Results;
 
 PpStatus results_open(Results *r, const Data *d, const Plan *p);

@@ -27,7 +27,8 @@ static const Spec specs[] = {
     OPTION("dp", K_INT, dp, 1, SAME, "N",       "replicas of the pipeline, each with its share of a step's rows (default 1)"),
     OPTION("groups", K_INT | TRAINS, groups, 1, NUMBERS, "D",   "into which a step's rows are cut, with --microbatches each: the sums of their gradients are added in their order, by --dp replicas, each with the same number of groups (default: one each, or as in the checkpoint to resume): the bits of --dp D"),
     OPTION("bucket", K_BYTES | TRAINS, bucket, 1, SAME, "BYTES",   "of gradients that replicas sum at a time (default 4M): four at most are under way, for which there is room"),
-    OPTION("shard-optimizer", K_FLAG | TRAINS, shard_optimizer, 0, SAME, NULL, "each replica holds the optimizer's state of its share of the parameters and updates these; all get them then: the same bits in less memory"),
+    OPTION("zero", K_INT | TRAINS, zero, 0, SAME, "1|2|3", "what replicas divide among them, the same bits in less memory: 1: the optimizer's state, each updates its share of the parameters, which all get then; 2: gradients too, once they are summed; 3: parameters too, which come before a stage's computations and go after (--unshard)"),
+    OPTION("shard-optimizer", K_FLAG | TRAINS, zero, 0, SAME, NULL, "--zero 1"),
     OPTION("schedule", K_TEXT, schedule, 0, SAME, "NAME|FILE.csv", "one of those below (default 1f1b; gpipe with a loss over the minibatch), auto, which chooses, or rows of actions"),
     OPTION("costs", K_TEXT, costs, 0, GIVEN, "FILE.json", "schedule auto: by the times of a run's --trace, or of several, FILE,FILE (default: by the operations of the stages)"),
     OPTION("placement", K_PLACEMENT, placement, 0, SAME, "loop|v", "how stages go to ranks (default: the schedule's own)"),
@@ -43,7 +44,7 @@ static const Spec specs[] = {
     {.name = "Memory", .kind = K_GROUP},
     OPTION("offload", K_OFFLOAD, offload, 0, SAME, "stash|params", "what is not in memory all the time (repeatable): activations that wait for their backward, in a file, or beside a GPU in host memory; parameters with gradients and optimizer state, there too, a few stages at a time in memory"),
     OPTION("offload-dir", K_TEXT, offload_dir, 0, OWN, "DIR",     "where such files are; they have no name and go with the process"),
-    OPTION("unshard", K_TEXT, unshard, 0, SAME, "WINDOW|auto", "offload params: stages of a rank that are in memory or on their way there, N or one number a rank, N,N,... (default 2); N:A: they come when they are among the next A; auto: 3, on rank R A is R + 2, at most 3"),
+    OPTION("unshard", K_TEXT, unshard, 0, SAME, "WINDOW|auto", "offload params, zero 3: stages of a rank that are in memory or on their way there, N or one number a rank, N,N,... (default 2); N:A: they come when they are among the next A; auto: 3, on rank R A is R + 2, at most 3"),
     OPTION("offload-time", K_REAL | TRAINS, offload_time, 0, SAME, "X",       "what copying all of them out takes beside all forwards: those for which there is time are copied (default 1)"),
     OPTION("memory", K_BYTES, memory, 1, SAME, "BYTES",   "of a rank's step: no more is recomputed (--recompute auto) or offloaded than it takes to fit, --schedule auto chooses among what fits; K, M, G, T: times 1024"),
     {.name = "Data", .kind = K_GROUP},
@@ -179,6 +180,18 @@ static void epochs_give_steps(Options *o)
 {
     for (int i = 0; i < N_SPECS && o->epochs; i++)
         o->given[i] |= specs[i].kind != K_GROUP && specs[i].at == AT(steps);
+}
+
+static PpStatus check_zero(const Options *o)
+{
+    if (o->zero > 3)
+        return pp_fail(PP_ERR_USAGE, "--zero %d: it is 1, 2 or 3", o->zero);
+    if (o->zero >= 2 && (o->offload & OFFLOAD_PARAMS))
+        return pp_fail(PP_ERR_USAGE,
+                       "--zero %d and --offload params both say where gradients are: "
+                       "--zero 1 divides the optimizer beside it",
+                       o->zero);
+    return PP_OK;
 }
 
 static PpStatus check_offload(const Options *o)
@@ -347,6 +360,7 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     if (o->epochs && o->steps)
         return pp_fail(PP_ERR_USAGE, "--epochs and --steps both say how many steps there are");
     TRY(optim_options(&o->optimizer, &o->optim));
+    TRY(check_zero(o));
     TRY(check_offload(o));
     TRY(check_evaluation(o));
     TRY(lr_options(&o->lr));

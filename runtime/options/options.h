@@ -31,7 +31,7 @@ typedef struct {
     int dp;      /* replicas of the pipeline */
     int groups;  /* of a step's rows, for the sums of gradients; 0: dp, or the checkpoint's */
     int64_t bucket; /* bytes of gradients that replicas sum at a time */
-    int shard_optimizer; /* each replica updates its share of the parameters */
+    int zero;       /* what replicas divide: 1 optimizer state, 2 gradients, 3 parameters too */
     int threads; /* of a rank; 0: cores / ranks of the machine */
     const char *schedule;
     const char *costs; /* --schedule auto: a trace with the times of actions; NULL: operations */

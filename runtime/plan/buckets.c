@@ -2,8 +2,10 @@
  * buckets.c - what replicas divide among them.  In: the generated tables, the number of replicas
  * (one, where it adds up several groups).
  * Out: a stage's gradients in buckets, which are summed one by one; the share of each replica in
- * each bucket, which it adds up; with --shard-optimizer (ZeRO stage 1, 1910.02054) also updates:
- * the pieces of parameters that this rank's optimizer changes and has the state of.
+ * each bucket, which it adds up; with --zero (1910.02054) also updates: the pieces of parameters
+ * that this rank's optimizer changes and has the state of, at 2 the sum of gradients of, at 3 the
+ * values of.  What is not in pieces, for it does not train or its values go to other stages in
+ * every step, then lies whole beside these.
  *
  * Buckets and shares begin and end at blocks of a parameter's norm, so that every sum of squares is
  * one replica's and the norm is added up in the order of one that has it all.  Shares differ by
@@ -102,45 +104,93 @@ static PpStatus cut(const PpStage *st, int k, int end, int64_t most, int counted
     return PP_OK;
 }
 
-/* Do the gradients of parameter k come right behind those of the one before it, and are both of
- * this stage alone? */
+/* Do the gradients of parameter k come right behind those of the one before it? */
 static int follows(const StagePlan *rs, int k)
 {
     const PpParam *q = &rs->st->param[k], *before = q - 1;
-    return rs->rp[k].update && q->use == PP_OWN && q->t.bytes && before->t.dtype == q->t.dtype &&
+    return before->t.dtype == q->t.dtype &&
            before->grad_offset + align_up(before->t.bytes) == q->grad_offset;
 }
 
-typedef enum { OWN, OWN_COPY, COPY, NONE } Kind;
+/* SENT: zero 3: its values go to other stages in every step. */
+typedef enum { OWN, SENT, OWN_COPY, COPY, NONE } Kind;
 
-static Kind kind_of(const RankParam *q)
+static int is_sent(const PpPlan *model, const PpStage *st, int k)
 {
-    return !q->update || !q->p->t.bytes ? NONE
-           : q->p->use == PP_OWN      ? OWN
-           : q->counts                ? OWN_COPY
-                                      : COPY;
+    int at, sent = 0;
+    for (int s = 0; s < model->n_stage; s++) {
+        const PpParam *q =
+            s == st->index ? NULL : shared_param(model->stage[s], st->param[k].param, &at);
+        sent |= q && q->use == PP_TRANSMIT;
+    }
+    return sent;
+}
+
+static Kind kind_of(const Plan *plan, const StagePlan *rs, int k)
+{
+    const RankParam *q = &rs->rp[k];
+    if (!q->update || !q->p->t.bytes)
+        return NONE;
+    if (q->p->use != PP_OWN)
+        return q->counts ? OWN_COPY : COPY;
+    return plan->ask.zero == 3 && is_sent(plan->model, rs->st, k) ? SENT : OWN;
 }
 
 static PpStatus find_of_kind(const Plan *plan, const StagePlan *rs, Kind kind, Reduction *r)
 {
+    int first = r->n;
     for (int k = 0, end; k < rs->st->n_param; k = end) {
         end = k + 1;
-        if (kind_of(&rs->rp[k]) != kind)
+        if (kind_of(plan, rs, k) != kind)
             continue;
-        while (end < rs->st->n_param && kind == OWN && follows(rs, end))
+        while (end < rs->st->n_param && kind == OWN && kind_of(plan, rs, end) == OWN &&
+               follows(rs, end))
             end++;
         TRY(cut(rs->st, k, end, align_up(plan->ask.bucket), plan->ask.counted, r));
     }
+    for (; first < r->n; first++)
+        r->bucket[first].whole = plan->ask.zero < 3 || kind == SENT;
     return PP_OK;
 }
 
 static PpStatus find_buckets(const Plan *plan, const StagePlan *rs, Reduction *r)
 {
     TRY(find_of_kind(plan, rs, OWN, r));
+    TRY(find_of_kind(plan, rs, SENT, r));
     r->early = r->n;
     TRY(find_of_kind(plan, rs, OWN_COPY, r));
     r->summed = r->n;
-    return plan->ask.divided ? find_of_kind(plan, rs, COPY, r) : PP_OK;
+    return plan->ask.zero ? find_of_kind(plan, rs, COPY, r) : PP_OK;
+}
+
+int bucket_keeps(const Planner *p, int local, int i)
+{
+    const Plan *plan = p->plan;
+    return plan->grads_go ||
+           (plan->ask.train && i < p->reduction[local].summed && plan->ask.rounds > 1);
+}
+
+/* Where this replica's share of a bucket stays. */
+static void place_share(Planner *p, int l, int i)
+{
+    StagePlan *rs = &p->plan->stage[l];
+    Bucket *b = &p->reduction[l].bucket[i];
+    int64_t bytes;
+    bucket_share(p, l, b, p->plan->ask.replica, &bytes);
+    b->sum = p->bytes_sums;
+    p->bytes_sums += bucket_keeps(p, l, i) ? align_up(bytes) : 0;
+    b->home = rs->home;
+    rs->home += b->whole ? 0 : align_up(bytes);
+}
+
+/* zero 3: what is not in pieces, behind them. */
+static void place_whole(const Plan *plan, StagePlan *rs)
+{
+    for (int k = 0; k < rs->st->n_param; k++) {
+        Kind kind = kind_of(plan, rs, k);
+        rs->rp[k].home = kind == NONE || kind == SENT ? rs->home : -1;
+        rs->home += rs->rp[k].home < 0 ? 0 : align_up(rs->st->param[k].t.bytes);
+    }
 }
 
 /* ---- pieces ---- */
@@ -153,6 +203,7 @@ static PpStatus push_piece(Plan *plan, Piece piece)
     plan->piece = grown;
     plan->piece[plan->n_piece++] = piece;
     plan->bytes.updated += piece.bytes;
+    plan->bytes.stays += (piece.home >= 0 ? piece.bytes : 0) + (plan->grads_go ? piece.bytes : 0);
     plan->bytes.optimizer += plan->ask.states * align_up(piece.bytes);
     return PP_OK;
 }
@@ -166,9 +217,14 @@ static PpStatus pieces_of_share(Planner *p, int l, const Bucket *b)
         const PpParam *q = &plan->stage[l].st->param[k];
         int64_t first = from > q->grad_offset ? from - q->grad_offset : 0,
                 end = to - q->grad_offset < q->t.bytes ? to - q->grad_offset : q->t.bytes;
+        int64_t at = q->grad_offset + first - from; /* in the share */
         if (first < end)
-            TRY(push_piece(plan,
-                           (Piece){.local = l, .param = k, .first = first, .bytes = end - first}));
+            TRY(push_piece(plan, (Piece){.local = l,
+                                         .param = k,
+                                         .first = first,
+                                         .bytes = end - first,
+                                         .home = b->whole ? -1 : b->home + at,
+                                         .kept = b->sum + at}));
     }
     return PP_OK;
 }
@@ -191,8 +247,8 @@ static PpStatus whole_pieces(Plan *plan, int l)
     const StagePlan *rs = &plan->stage[l];
     for (int k = 0; k < rs->st->n_param; k++)
         if (rs->rp[k].update && rs->rp[k].p->t.bytes)
-            TRY(push_piece(plan,
-                           (Piece){.local = l, .param = k, .bytes = rs->rp[k].p->t.bytes}));
+            TRY(push_piece(
+                plan, (Piece){.local = l, .param = k, .bytes = rs->rp[k].p->t.bytes, .home = -1}));
     return PP_OK;
 }
 
@@ -220,7 +276,7 @@ static void number_blocks(Plan *plan, StagePlan *rs)
     for (int k = 0; k < rs->st->n_param; k++) {
         RankParam *q = &rs->rp[k];
         q->block = -1;
-        if (!plan->ask.divided || q->norm < 0)
+        if (!plan->ask.zero || q->norm < 0)
             continue;
         q->block = plan->n_block;
         plan->n_block += (q->p->t.bytes + block_bytes(q->p) - 1) / block_bytes(q->p);
@@ -229,12 +285,15 @@ static void number_blocks(Plan *plan, StagePlan *rs)
 
 static void count_whole(Plan *plan, const StagePlan *rs)
 {
+    int pieces = plan->ask.zero == 3;
     for (int k = 0; k < rs->st->n_param; k++) {
         const PpTensor *t = &rs->st->param[k].t;
         if (!rs->rp[k].update)
             continue;
         plan->bytes.optimizer_whole += plan->ask.states * align_up(t->bytes);
         plan->bytes.trained += t->bytes;
+        plan->bytes.stays +=
+            (pieces && rs->rp[k].home < 0 ? 0 : t->bytes) + (plan->grads_go ? 0 : t->bytes);
         plan->bytes.elements += t->bytes / (t->dtype == PP_F64 ? 8 : 4);
     }
 }
@@ -248,12 +307,17 @@ PpStatus buckets_plan(Planner *p)
     for (int l = 0; l < plan->n_stage; l++) {
         StagePlan *rs = &plan->stage[l];
         Reduction *r = &p->reduction[l];
-        if ((plan->ask.replicas > 1 || plan->ask.rounds > 1) && plan->ask.train)
+        if (plan->ask.replicas > 1 || plan->ask.rounds > 1)
             TRY(find_buckets(plan, rs, r));
         number_blocks(plan, rs);
-        for (int i = 0; i < r->n && plan->ask.divided && !plan->ask.counted; i++)
-            TRY(pieces_of_share(p, l, &r->bucket[i]));
-        if (!plan->ask.divided)
+        for (int i = 0; i < r->n && !plan->ask.counted; i++) {
+            place_share(p, l, i);
+            if (plan->ask.zero)
+                TRY(pieces_of_share(p, l, &r->bucket[i]));
+        }
+        if (plan->ask.zero == 3)
+            place_whole(plan, rs);
+        if (!plan->ask.zero)
             TRY(whole_pieces(plan, l));
         count_whole(plan, rs);
     }

@@ -182,11 +182,13 @@ static PpStatus hand_back(Planner *p, int stage)
         const Contribution *c = &plan->contrib[i];
         if (!c->replicate || c->owner_stage != stage || c->owner < 0 || c->use > 0)
             continue;
-        if (c->user >= 0)
-            TRY(put(p, DO_COPY, &plan->stage[c->owner].st->param[c->owner_param].t,
-                    spot_use(c->user, c->user_param, 0), spot_use(c->owner, c->owner_param, 0)));
-        else
+        if (c->user < 0) {
             TRY(one(p, DO_SEND, c->back));
+            continue;
+        }
+        TRY(put(p, DO_COPY, &plan->stage[c->owner].st->param[c->owner_param].t,
+                spot_use(c->user, c->user_param, 0), spot_use(c->owner, c->owner_param, 0)));
+        TRY(replicas_keep(p, c->user, c->user_param));
     }
     return PP_OK;
 }
@@ -197,7 +199,8 @@ static PpStatus take_back(Planner *p, const Contribution *c)
     if (c->use > 0)
         return PP_OK;
     TRY(one(p, DO_RECV, c->back));
-    return one(p, DO_FINISH, c->back);
+    TRY(one(p, DO_FINISH, c->back));
+    return replicas_keep(p, c->user, c->user_param);
 }
 
 /* As owner first: add everything, then hand the sums back. */

@@ -14,7 +14,7 @@
 
 /* By replica: room of a stage, and all that the rank takes. */
 typedef struct {
-    int64_t *room, *all, *state, *sums;
+    int64_t *room, *all, *state, *sums, *values;
     int64_t *share, *of_state; /* of one bucket, by share */
     int64_t *sum, *most, *next;
 } Count;
@@ -49,26 +49,31 @@ static void most_in_a_row(const int64_t *share, int64_t d, int64_t times, int64_
     }
 }
 
-static void count_bucket(const Planner *p, int l, const Bucket *b, int summed, Count *c)
+static void count_bucket(const Planner *p, int l, int i, Count *c)
 {
+    const Bucket *b = &p->reduction[l].bucket[i];
     const PlanRequest *ask = &p->plan->ask;
     int64_t d = ask->replicas;
     for (int k = 0; k < d; k++) {
         int64_t bytes, n = (k + b->turn) % d;
         bucket_share(p, l, b, k, &bytes);
         c->share[n] = align_up(bytes);
-        c->of_state[n] = ask->divided ? bucket_state(p, l, b, k) : 0;
+        c->of_state[n] = ask->zero ? bucket_state(p, l, b, k) : 0;
     }
-    if (summed) {
+    sums_in_a_row(c->share, d, b->times, c->sum);
+    for (int k = 0; k < d; k++) {
+        int64_t own = c->sum[(k + b->turn) % d];
+        c->sums[k] += bucket_keeps(p, l, i) ? own : 0;
+        c->values[k] += b->whole ? 0 : own;
+    }
+    if (i < p->reduction[l].summed) {
         most_in_a_row(c->share, d, b->times, c->most, c->next);
-        sums_in_a_row(c->share, d, b->times, c->sum);
         for (int k = 0; k < d; k++) {
-            int64_t from = (k + b->turn) % d, room = (d - 1) * c->most[from];
+            int64_t room = (d - 1) * c->most[(k + b->turn) % d];
             c->room[k] = room > c->room[k] ? room : c->room[k];
-            c->sums[k] += ask->rounds > 1 ? c->sum[from] : 0;
         }
     }
-    if (ask->divided) {
+    if (ask->zero) {
         sums_in_a_row(c->of_state, d, b->times, c->sum);
         for (int k = 0; k < d; k++)
             c->state[k] += ask->states * c->sum[(k + b->turn) % d];
@@ -81,7 +86,7 @@ static void count_stage(const Planner *p, int l, int *rooms, Count *c)
     const Reduction *r = &p->reduction[l];
     int64_t d = p->plan->ask.replicas, buckets = 0;
     for (int i = 0; i < r->n; i++) {
-        count_bucket(p, l, &r->bucket[i], i < r->summed, c);
+        count_bucket(p, l, i, c);
         buckets += i < r->summed ? r->bucket[i].times : 0;
     }
     *rooms = buckets < ROOMS ? (int)buckets : ROOMS;
@@ -95,21 +100,23 @@ PpStatus replicas_count(Planner *p)
 {
     Plan *plan = p->plan;
     int d = plan->ask.replicas, rooms, most = 0;
-    int64_t *at = zeroed(9 * d, sizeof *at);
+    int64_t *at = zeroed(10 * d, sizeof *at);
     if (!at)
         return pp_no_memory();
     Count c = {at,         at + d,     at + 2 * d, at + 3 * d, at + 4 * d,
-               at + 5 * d, at + 6 * d, at + 7 * d, at + 8 * d};
+               at + 5 * d, at + 6 * d, at + 7 * d, at + 8 * d, at + 9 * d};
     for (int l = 0; l < plan->n_stage; l++)
         count_stage(p, l, &rooms, &c);
-    for (int k = 1; k < d; k++)
-        if (c.all[k] + c.state[k] + c.sums[k] > c.all[most] + c.state[most] + c.sums[most])
-            most = k;
+    for (int k = 0; k < d; k++) {
+        c.next[k] = c.all[k] + c.state[k] + c.sums[k] + c.values[k];
+        most = c.next[k] > c.next[most] ? k : most;
+    }
     int k = plan->ask.replica < 0 ? most : plan->ask.replica;
     plan->ask.replica = k;
     p->bytes_reduction = c.all[k];
     p->bytes_sums = c.sums[k];
     plan->bytes.optimizer += c.state[k];
+    plan->bytes.param += c.values[k];
     plan->bytes.comm += p->bytes_reduction;
     plan->bytes.grad += p->bytes_sums;
     free(at);

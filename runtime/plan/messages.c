@@ -81,12 +81,18 @@ PpStatus add_transfer(Planner *p, Transfer t)
     return PP_OK;
 }
 
-/* The messages made since there were `first`. */
-static PpStatus start_messages(Planner *p, TransferKind kind, int first)
+PpStatus start_messages(Planner *p, TransferKind kind, int first)
 {
     int count = p->plan->n_msg - first;
     return count ? add_transfer(p, (Transfer){.kind = kind, .first = first, .count = count})
                  : PP_OK;
+}
+
+PpStatus peer_message(Planner *p, int l, int peer, int sent, int64_t bytes, Spot at)
+{
+    int k = new_peer_message(p, AXIS_PEERS, peer, sent, p->peer_tag, bytes);
+    at.local = l;
+    return k < 0 ? pp_no_memory() : fix_message(p, k, at);
 }
 
 /* One tensor of a SEND or RECV: `wire` names it, `id` is its buffer here. */
@@ -146,7 +152,7 @@ PpStatus plan_edge(Planner *p, const SchedAction *a, int l)
 /* What stage `us` has received from the owner is copied in half where products read it so. */
 static PpStatus round_received(Planner *p, const PpStage *us, int local, int owner)
 {
-    for (int k = 0; k < us->n_param && us->half_type; k++)
+    for (int k = 0; k < us->n_param && us->half_type && p->plan->ask.zero < 3; k++)
         if (us->param[k].use == PP_TRANSMIT && us->param[k].from == owner &&
             us->param[k].half_offset >= 0)
             TRY(add_transfer(p, (Transfer){.kind = DO_ROUND, .local = local, .param = k}));

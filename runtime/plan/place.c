@@ -11,10 +11,11 @@ void plan_sizes(Planner *p)
     PlanBytes *b = &plan->bytes;
     for (int l = 0; l < plan->n_stage; l++) {
         const PpStage *st = plan->stage[l].st;
-        b->param += plan->ask.lender ? 0 : align_up(st->bytes_param);
-        b->half += plan->ask.lender ? 0 : align_up(st->bytes_half);
+        int whole = plan->ask.zero < 3;
+        b->param += plan->ask.lender ? 0 : whole ? align_up(st->bytes_param) : plan->stage[l].home;
+        b->half += plan->ask.lender || !whole ? 0 : align_up(st->bytes_half);
         b->constants += plan->ask.lender ? 0 : align_up(st->bytes_const);
-        b->grad += plan->ask.train ? align_up(st->bytes_grad) : 0;
+        b->grad += plan->ask.train && !plan->grads_go ? align_up(st->bytes_grad) : 0;
     }
     for (int k = 0; k < plan->n_op; k++) {
         const Op *op = &plan->op[k];
@@ -36,12 +37,12 @@ static char *carve(char **at, int64_t bytes)
 
 static void carve_params(Plan *plan, char **at)
 {
-    int train = plan->ask.train;
+    int grads = plan->ask.train && !plan->grads_go, whole = plan->ask.zero < 3;
     for (int l = 0; l < plan->n_stage; l++) {
         StagePlan *rs = &plan->stage[l];
-        rs->param = carve(at, rs->st->bytes_param);
-        rs->half = rs->st->bytes_half ? carve(at, rs->st->bytes_half) : NULL;
-        rs->grad = train ? carve(at, rs->st->bytes_grad) : NULL;
+        rs->param = carve(at, whole ? rs->st->bytes_param : rs->home);
+        rs->half = whole && rs->st->bytes_half ? carve(at, rs->st->bytes_half) : NULL;
+        rs->grad = grads ? carve(at, rs->st->bytes_grad) : NULL;
     }
     for (Piece *q = plan->piece; q < plan->piece + plan->n_piece; q++)
         for (int j = 0; j < plan->ask.states; j++)
@@ -66,12 +67,27 @@ static void point_params(Plan *plan, char **at)
         StagePlan *rs = &plan->stage[l];
         if (!plan->ask.lender)
             rs->constants = carve(at, rs->st->bytes_const);
+        if (plan->grads_go)
+            rs->grad = plan->window + rs->grad_at;
         for (int k = 0; k < rs->st->n_param; k++) {
             RankParam *q = &rs->rp[k];
-            q->value = rs->param + q->p->offset;
+            q->value = plan->ask.zero < 3 ? rs->param + q->p->offset
+                       : q->home >= 0     ? rs->param + q->home
+                                          : NULL;
             q->half = rs->half && q->p->half_offset >= 0 ? rs->half + q->p->half_offset : NULL;
             q->grad = rs->grad && q->p->grad_offset >= 0 ? rs->grad + q->p->grad_offset : NULL;
         }
+    }
+}
+
+static void point_pieces(Plan *plan)
+{
+    for (Piece *piece = plan->piece; piece < plan->piece + plan->n_piece; piece++) {
+        const StagePlan *rs = &plan->stage[piece->local];
+        const RankParam *q = &rs->rp[piece->param];
+        piece->value = q->value ? q->value + piece->first : rs->param + piece->home;
+        if (plan->ask.train)
+            piece->grad = plan->grads_go ? plan->sums + piece->kept : q->grad + piece->first;
     }
 }
 
@@ -131,6 +147,7 @@ static char *spot_place(const Plan *plan, const Spot *s)
         return c->user < 0 ? c->buf : use_sum(&plan->stage[c->user], c->user_param, c->use);
     case SPOT_PARAMETERS: return rs->param + s->offset;
     case SPOT_GRADIENT: return rs->grad + s->offset;
+    case SPOT_WINDOW: return plan->window + plan->op[s->op].window + s->offset;
     case SPOT_REDUCTION: return plan->reduction + s->offset;
     case SPOT_SUM: return plan->sums + s->offset;
     }
@@ -178,6 +195,7 @@ void plan_carve(Planner *p, char *arena, char *elsewhere)
     carve_contributions(plan, &at);
     plan->reduction = carve(&at, p->bytes_reduction);
     plan->sums = carve(&at, p->bytes_sums);
+    point_pieces(plan);
     point_messages(p);
     point_transfers(plan);
 }

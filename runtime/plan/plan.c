@@ -29,7 +29,8 @@ static PpStatus rank_params(Plan *plan, StagePlan *rs)
     for (int k = 0; k < st->n_param; k++) {
         RankParam *q = &rs->rp[k];
         const PpParam *pp = &st->param[k];
-        int trains = plan->ask.train && pp->trainable && !pp->stat && pp->grad_offset >= 0;
+        int trains = (plan->ask.train || plan->ask.zero == 3) && pp->trainable && !pp->stat &&
+                     pp->grad_offset >= 0;
         q->p = pp;
         q->update = trains && pp->use != PP_TRANSMIT;
         q->counts = q->update && (pp->use == PP_OWN || pp->from == st->index);
@@ -182,10 +183,11 @@ PpStatus plan_build(Plan *plan, const PlanRequest *ask)
     TRY(stored_find(p));
     TRY(instances_number(p));
     TRY(plan_contributions(p));
+    TRY(sharded_begin(plan));
     TRY(buckets_plan(p));
     TRY(replicas_plan(p));
     TRY(plan_walk(p));
-    TRY(replicas_gather(p));
+    TRY(unshard_updated(p));
     TRY(replicas_check(p));
     TRY(members_plan(p));
     count_operations(plan);
@@ -195,10 +197,8 @@ PpStatus plan_build(Plan *plan, const PlanRequest *ask)
     TRY(block_place(p));
     PlanBytes *b = &plan->bytes;
     b->work += p->stats;
-    b->total = b->param + b->half + b->grad + b->optimizer + b->constants + b->slots + b->work +
-               b->data + b->output + b->comm;
-    if (ask->page)
-        b->total += b->window - (b->param + b->half + b->grad + b->optimizer);
+    b->total = b->constants + b->slots + b->work + b->data + b->output + b->comm + b->window;
+    b->total += ask->page ? 0 : b->param + b->half + b->grad + b->optimizer;
     b->library = plan_library_bytes(plan);
     for (int k = 0; k <= plan->n_op; k++)
         plan->live[k] += b->total - b->block - b->window;
@@ -215,7 +215,8 @@ static void planner_free(Planner *p)
     for (int l = 0; p->reduction && l < p->plan->n_stage; l++)
         free(p->reduction[l].bucket);
     free(p->reduction);
-    free(p->last_send[0]), free(p->last_send[1]), free(p->next_send), free(p->held), free(p);
+    free(p->last_send[0]), free(p->last_send[1]), free(p->next_send), free(p->held),
+        free(p->coming), free(p);
 }
 
 PpStatus plan_place(Plan *plan, char *arena, char *elsewhere)

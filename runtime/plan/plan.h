@@ -25,7 +25,10 @@ typedef struct {
      * gradients are summed over all groups in their order.  0: one */
     int rounds;
     int64_t bucket;        /* bytes of gradients that they sum at a time */
-    int divided;     /* each of them updates its share of the parameters: --shard-optimizer */
+    /* What they divide among them (--zero): 1: the optimizer's state, each updates its share of the
+     * parameters; 2: their gradients too; 3: the parameters too.  0: nothing */
+    int zero;
+    int passes;      /* of the schedule over which gradients are added up before anything else */
     int whole_grads; /* divided: sums go to all replicas all the same, for --dump-grads */
     const int64_t *row0; /* [microbatches + 1]: first row of each */
     int masked;          /* --debug-mask-minibatches: each computes with all of these rows */
@@ -80,8 +83,9 @@ typedef enum {
 typedef enum { ROUND_ANY, ROUND_LATER, ROUND_NOT_LAST, ROUND_LAST } RoundKind;
 
 /* While planning, a place in the arena: a parameter of a stage here, a use's gradient of it, summed
- * over the microbatches; a contribution; bytes of a stage's parameters or gradients; room for
- * gradients of other replicas; sums over earlier groups. */
+ * over the microbatches; a contribution; bytes of a stage's parameters or gradients; bytes of what
+ * an UNSHARD has brought; room for gradients of other replicas; sums over earlier groups, or of all
+ * of them what stays of a share. */
 typedef struct {
     enum {
         SPOT_VALUE,
@@ -89,10 +93,11 @@ typedef struct {
         SPOT_CONTRIBUTION,
         SPOT_PARAMETERS,
         SPOT_GRADIENT,
+        SPOT_WINDOW,
         SPOT_REDUCTION,
         SPOT_SUM
     } kind;
-    int local, param, use, contribution;
+    int local, param, use, contribution, op;
     int64_t offset;
 } Spot;
 typedef struct {
@@ -123,7 +128,7 @@ typedef struct {
        R; 0: nothing */
     int32_t again;
     int shard; /* SHARD_*; of the stage's first backward: FRESH */
-    int64_t window; /* UNSHARD of a device: where in Plan.window the block is until RESHARD */
+    int64_t window; /* UNSHARD: where in Plan.window the block is until RESHARD */
     int64_t work; /* computations: where in the block their workspace is */
     int copy; /* the op whose copy to or from the store it waits for, -1 */
     int together;                 /* first half of a compound: runs beside the next op */
@@ -138,9 +143,10 @@ typedef struct {
     int counts;
     int update;         /* the optimizer changes it (owner and replicas) */
     int piece, n_piece; /* what of it this rank's optimizer changes, in Plan.piece */
-    int64_t lowest;     /* elements that are -inf, from the beginning: they stay */
+    int64_t lowest;     /* elements here that are -inf, from the beginning: they stay */
     int norm;           /* where its sum of squares comes, among all; -1: of no norm, or another's */
     int64_t block;      /* divided: the first of its norm's blocks among the rank's; -1: none */
+    int64_t home;       /* zero 3: where all of it lies in StagePlan.param; -1: in pieces */
 } RankParam;
 
 /* Of a parameter by its number: where member k's sum of squares comes, first + k * step; members:
@@ -154,6 +160,9 @@ typedef struct {
 typedef struct {
     int local, param;
     int64_t first, bytes;      /* bytes of the parameter before it; its own */
+    /* zero 3: in StagePlan.param, -1: the parameter is whole; grads_go: in Plan.sums */
+    int64_t home, kept;
+    char *value, *grad;
     char *state[OPTIM_STATES]; /* as the optimizer's row names them; NULL: none */
 } Piece;
 
@@ -171,7 +180,11 @@ typedef struct {
 
 typedef struct {
     const PpStage *st;
+    /* Laid out as its functions see them; param, zero 3: shares of buckets, then what is whole, in
+     * `home` bytes; grad, grads_go: in Plan.window, from its first backward until they are summed
+     */
     char *param, *grad, *constants, *half;
+    int64_t home, grad_at;
     RankParam *rp;
     void **in, **out, **dy, **dx; /* [microbatch][n] */
     char **stash, **saved;        /* [microbatch] */
@@ -202,8 +215,9 @@ typedef struct Gathered {
 typedef struct {
     int64_t param, half, grad, optimizer, constants, slots, work, data, output, comm, total;
     /* optimizer: what it would be of a replica alone; of the parameters that it changes the bytes,
-     * of all replicas and of this one, and the elements of all */
-    int64_t optimizer_whole, trained, updated, elements;
+     * of all replicas and of this one, of values and gradients what stays here, and the elements of
+     * all */
+    int64_t optimizer_whole, trained, updated, stays, elements;
     /* Activations and workspaces share a block.  work: the most of it that is workspace at once, and
      * running statistics that an R keeps; slots: the rest of the block; bound: what no placement
      * can go below */
@@ -216,8 +230,11 @@ typedef struct {
     /* ask.page: param, half, grad and optimizer are not in total but in a file of `mapped` bytes,
      * of which `resident` are in memory at once, or in host memory beside a device, whose arena has
      * a window onto them; what comes in and goes out in a step's actions, and then for norms and
-     * update */
-    int64_t mapped, resident, window, shards_in, shards_out, update_in, update_out;
+     * update.  grads_go: the window has whole gradients; zero 3: parameters that come from other
+     * replicas, in so many gathers a pass */
+    int64_t mapped, resident, window, shards_in, shards_out, update_in, update_out, gathers;
+    int64_t values,
+        brought; /* zero 3: all parameters of its stages; the most that are whole at once */
 } PlanBytes;
 
 typedef struct Plan {
@@ -239,6 +256,9 @@ typedef struct Plan {
     Contribution *contrib;
     int n_contrib;
     int *turn, n_turn; /* as StagePlan says */
+    /* zero 2: only a share of a stage's gradients stays when they are summed; where that takes less
+     */
+    int grads_go;
     Piece *piece; /* by stage, parameter, place in it */
     int n_piece;
     NormPlace *norm; /* by PpParam.param */
@@ -251,9 +271,9 @@ typedef struct Plan {
     struct Planner *planner; /* between plan_build() and plan_place() */
     /* places in the arena, once there is one */
     char *arena, *slots; /* slots: the block of activations and workspaces */
-    char *window; /* device, ask.page: what is here of the stages' parameters and gradients */
+    char *window;        /* what is here for a while of the stages' parameters and gradients */
     char *reduction;                           /* what comes of other replicas' gradients */
-    char *sums;                                /* gradients of earlier groups */
+    char *sums; /* gradients of earlier groups; grads_go: shares of them that are summed */
     char *stat_copy;                           /* running statistics, kept while an R runs */
     /* Per model input: first microbatch's place; NULL: not needed here */
     char **input;

@@ -40,6 +40,7 @@ typedef struct Planner {
     int *next_send; /* per op */
     /* Per local stage: the microbatch whose outputs are on their way to the host, -1 */
     int *held;
+    int *coming; /* per local stage: its UNSHARD, whose parameters are on their way; -1 */
 } Planner;
 
 /* instances.c: instances by number.  l: local stage; m: microbatch. */
@@ -93,7 +94,10 @@ typedef struct {
      * else 1 */
     int64_t times;
     int first, count; /* its messages under way */
-    int64_t sum; /* ask.rounds: where the sum of this replica's share over earlier groups is */
+    /* In Plan.sums: of this replica's share the sum over earlier groups, grads_go: over all */
+    int64_t sum;
+    int whole;    /* the parameters are, on every replica */
+    int64_t home; /* else where this replica's share of them is in StagePlan.param */
 } Bucket;
 enum { ROOMS = 4 }; /* for so many buckets under way */
 typedef struct Reduction {
@@ -107,6 +111,8 @@ typedef struct Reduction {
     int64_t at;   /* where the rooms are */
 } Reduction;
 PpStatus buckets_plan(Planner *p); /* and the pieces */
+/* Does this replica's share of bucket i have a place in Plan.sums? */
+int bucket_keeps(const Planner *p, int local, int i);
 /* Bytes of the optimizer's state for replica k's share of a bucket, of one state */
 int64_t bucket_state(const Planner *p, int local, const Bucket *b, int k);
 /* counted.c: of ask.counted, instead of pieces and messages; chooses ask.replica where it is -1 */
@@ -117,18 +123,31 @@ int64_t bucket_share(const Planner *p, int local, const Bucket *b, int k, int64_
 
 /* replicas.c: sums over replicas, and over the groups of a step that they run one after another */
 PpStatus replicas_plan(Planner *p);
-PpStatus replicas_gather(Planner *p); /* after the walk */
+/* grads_go: the gradients of a replicated parameter, which its owner has summed, are here */
+PpStatus replicas_keep(Planner *p, int local, int param);
 
-/* members.c: messages of collectives */
-PpStatus members_plan(Planner *p);
-void members_point(Plan *plan);
-PpStatus replicas_check(const Planner *p); /* then: are there names for all messages */
+PpStatus replicas_check(const Planner *p); /* after all: are there names for all messages */
 /* Of REDUCE_GRAD; of WAIT_REDUCE_GRAD, before and after the sums over stages */
 PpStatus replicas_begin(Planner *p, int local);
 PpStatus replicas_wait(Planner *p, int local);
 PpStatus replicas_late(Planner *p, int local);
 
+/* unshard.c: parameters that come from other replicas */
+PpStatus unshard_begin(Planner *p, int local); /* UNSHARD */
+PpStatus unshard_end(Planner *p,
+                     int local); /* a computation, RESHARD: what is on its way is there */
+PpStatus unshard_drop(Planner *p, int local); /* RESHARD */
+PpStatus
+unshard_updated(Planner *p); /* after the walk: whole parameters of which each updates a share */
+
+/* members.c: messages of collectives */
+PpStatus members_plan(Planner *p);
+void members_point(Plan *plan);
+
 /* messages.c */
+/* The messages made since there were `first` */
+PpStatus start_messages(Planner *p, TransferKind kind, int first);
+PpStatus peer_message(Planner *p, int local, int peer, int sent, int64_t bytes, Spot at);
 /* -1: no memory */
 int new_message(Planner *p, int from, int to, int shared, int64_t tag, int64_t bytes);
 int new_peer_message(Planner *p, int axis, int peer, int sent, int64_t tag, int64_t bytes);
@@ -153,7 +172,8 @@ void stored_op(Planner *p, Op *op);       /* OFFLOAD, WAIT_OFFLOAD, FETCH */
 void stored_reader(Planner *p, Op *op); /* the first computation after a FETCH */
 PpStatus stored_place(Planner *p);
 
-/* sharded.c: parameters that are elsewhere; nothing where ask.page is 0 */
+/* sharded.c: parameters and gradients that are elsewhere, or here for a while */
+PpStatus sharded_begin(Plan *plan); /* Plan.grads_go */
 PpStatus sharded_sizes(Planner *p);
 void sharded_carve(Plan *plan, char *at);
 

@@ -6,8 +6,9 @@
  *
  * A replica gets its share of a bucket from all others, adds them in the order of replicas, its own
  * among them, and sends the sum to all: 2 (d-1)/d of the bytes travel, and no bit depends on when
- * what arrives.  Divided, it keeps the sum, updates its share of the parameters with it, and sends
- * these: as many bytes.
+ * what arrives.  Under --zero it keeps the sum and updates its share of the parameters with it,
+ * which travel (unshard.c): as many bytes.  At 2 the sum goes where it stays, and the stage's
+ * gradients are needed no more.
  *
  * REDUCE_GRAD starts the first buckets, as many as there is room for what others send.  Then they
  * are taken in turn: one is added up and the next one started.  A turn is taken after any action by
@@ -15,9 +16,9 @@
  * parameter lie in several stages, their sum is known only while the owner waits: then it is summed
  * over replicas too, before it goes back to the copies, so that both groups are summed in one go.
  *
- * A step may have more groups of microbatches than replicas (--groups): replica k runs the groups k,
- * k + d, ..., one after the other, so that a round of them is d groups in order.  The sum over the
- * rounds before begins that of a round: a replica keeps it, of its share alone, until the last
+ * A step may have more groups of microbatches than replicas (--groups): replica k runs the groups
+ * k, k + d, ..., one after the other, so that a round of them is d groups in order.  The sum over
+ * the rounds before begins that of a round: a replica keeps it, of its share alone, until the last
  * round, in which sums travel.
  *
  * All replicas run the same rows and so come to these actions in the same order: a rank waits only
@@ -38,16 +39,15 @@ static int64_t own_bytes(const Planner *p, int l, const Bucket *b)
 PpStatus replicas_plan(Planner *p)
 {
     Plan *plan = p->plan;
+    if (!plan->ask.train)
+        return PP_OK;
     if (plan->ask.counted)
         return replicas_count(p);
     for (int l = 0; l < plan->n_stage; l++) {
         Reduction *r = &p->reduction[l];
         for (int i = 0; i < r->summed; i++) {
-            int64_t own = align_up(own_bytes(p, l, &r->bucket[i])),
-                    bytes = (plan->ask.replicas - 1) * own;
+            int64_t bytes = (plan->ask.replicas - 1) * align_up(own_bytes(p, l, &r->bucket[i]));
             r->room = bytes > r->room ? bytes : r->room;
-            r->bucket[i].sum = p->bytes_sums;
-            p->bytes_sums += plan->ask.rounds > 1 ? own : 0;
         }
         r->rooms = r->summed < ROOMS ? r->summed : ROOMS;
         r->at = p->bytes_reduction;
@@ -59,13 +59,6 @@ PpStatus replicas_plan(Planner *p)
 }
 
 /* ---- messages ---- */
-
-static PpStatus message(Planner *p, int l, int peer, int sent, int64_t bytes, Spot at)
-{
-    int k = new_peer_message(p, AXIS_PEERS, peer, sent, p->peer_tag, bytes);
-    at.local = l;
-    return k < 0 ? pp_no_memory() : fix_message(p, k, at);
-}
 
 static Spot in_gradient(int l, int64_t offset)
 {
@@ -82,14 +75,6 @@ static Spot in_room(const Planner *p, int l, int bucket, int k)
                             (k - (k > own)) * align_up(own_bytes(p, l, &r->bucket[bucket]))};
 }
 
-/* The messages since there were `first`. */
-static PpStatus transfer_all(Planner *p, TransferKind kind, int first)
-{
-    int count = p->plan->n_msg - first;
-    return count ? add_transfer(p, (Transfer){.kind = kind, .first = first, .count = count})
-                 : PP_OK;
-}
-
 /* Shares of this bucket between this replica and all others: what travels is the receiver's share
  * (to be summed) or the sender's (the sum). */
 static PpStatus exchange(Planner *p, int l, int bucket, int sums, int sent)
@@ -101,10 +86,11 @@ static PpStatus exchange(Planner *p, int l, int bucket, int sums, int sent)
         int64_t bytes, at = bucket_share(p, l, b, sent == sums ? own : k, &bytes);
         if (k == own || !bytes)
             continue;
-        TRY(message(p, l, k, sent, bytes,
-                    !sums && !sent ? in_room(p, l, bucket, k) : in_gradient(l, b->offset + at)));
+        TRY(peer_message(p, l, k, sent, bytes,
+                         !sums && !sent ? in_room(p, l, bucket, k)
+                                        : in_gradient(l, b->offset + at)));
     }
-    return transfer_all(p, sent ? DO_SEND : DO_RECV, first);
+    return start_messages(p, sent ? DO_SEND : DO_RECV, first);
 }
 
 static PpStatus both_ways(Planner *p, int l, int bucket, int sums)
@@ -137,13 +123,14 @@ static PpStatus add(Planner *p, int l, const Bucket *b, Spot to, Spot from)
                                       .dtype = b->dtype});
 }
 
-/* To or from the sum over the rounds before. */
+/* To or from the sum over the rounds before; grads_go: over all, which stays there. */
 static PpStatus with_sum(Planner *p, int l, const Bucket *b, TransferKind kind, Spot at)
 {
     Spot sum = {.kind = SPOT_SUM, .offset = b->sum};
-    if (p->plan->ask.rounds <= 1)
+    int several = p->plan->ask.rounds > 1, stays = p->plan->grads_go && kind == DO_COPY;
+    if (!several && !stays)
         return PP_OK;
-    p->rounds = kind == DO_ADD ? ROUND_LATER : ROUND_NOT_LAST;
+    p->rounds = stays ? ROUND_ANY : kind == DO_ADD ? ROUND_LATER : ROUND_NOT_LAST;
     PpStatus s = add_transfer(p, (Transfer){.kind = kind,
                                             .to_spot = kind == DO_ADD ? at : sum,
                                             .from_spot = kind == DO_ADD ? sum : at,
@@ -180,7 +167,7 @@ static PpStatus take(Planner *p, int l, int bucket)
     TRY(finish(p, b));
     TRY(add_up(p, l, bucket));
     b->count = 0;
-    if (p->plan->ask.divided && !p->plan->ask.whole_grads)
+    if (p->plan->ask.zero && !p->plan->ask.whole_grads)
         return PP_OK;
     p->rounds = ROUND_LAST;
     PpStatus s = both_ways(p, l, bucket, 1);
@@ -258,88 +245,17 @@ PpStatus replicas_late(Planner *p, int l)
     return finish_sums(p, l, r->early, r->summed);
 }
 
-/* ---- divided: the parameters, after the update ---- */
-
-/* Runs of a share that lie beside one another among the parameters as among the gradients. */
-static PpStatus exchange_values(Planner *p, int l, const Bucket *b, int peer, int sent)
-{
-    const PpParam *q = p->plan->stage[l].st->param;
-    int64_t bytes, from = b->offset + bucket_share(p, l, b, sent ? p->plan->ask.replica : peer,
-                                                   &bytes);
-    int64_t to = from + bytes;
-    for (int k = b->param, end; k < b->end && from < to; k = end) {
-        int64_t stop = q[k].grad_offset + align_up(q[k].t.bytes);
-        end = k + 1;
-        if (stop <= from)
-            continue;
-        for (; end < b->end && stop < to &&
-               q[end].offset - q[end].grad_offset == q[k].offset - q[k].grad_offset;
-             end++)
-            stop = q[end].grad_offset + align_up(q[end].t.bytes);
-        stop = stop < to ? stop : to;
-        TRY(message(p, l, peer, sent, stop - from,
-                    (Spot){.kind = SPOT_PARAMETERS,
-                           .offset = q[k].offset + from - q[k].grad_offset}));
-        from = stop;
-    }
-    return PP_OK;
-}
-
-static PpStatus gather_stage(Planner *p, int l)
+PpStatus replicas_keep(Planner *p, int l, int param)
 {
     const Reduction *r = &p->reduction[l];
-    for (int sent = 0; sent < 2; sent++) {
-        int first = p->plan->n_msg;
-        for (int k = 0; k < p->plan->ask.replicas; k++)
-            for (int i = 0; i < r->n && k != p->plan->ask.replica; i++)
-                TRY(exchange_values(p, l, &r->bucket[i], k, sent));
-        TRY(transfer_all(p, sent ? DO_SEND : DO_RECV, first));
+    PpStatus s = PP_OK;
+    for (int i = r->summed; i < r->n && p->plan->grads_go && s == PP_OK; i++) {
+        const Bucket *b = &r->bucket[i];
+        int64_t bytes, at = bucket_share(p, l, b, p->plan->ask.replica, &bytes);
+        if (b->param == param && bytes && !p->plan->ask.counted)
+            s = with_sum(p, l, b, DO_COPY, in_gradient(l, b->offset + at));
     }
-    p->peer_tag++;
-    return PP_OK;
-}
-
-static PpStatus round_stage(Planner *p, int l)
-{
-    const StagePlan *rs = &p->plan->stage[l];
-    for (int k = 0; k < rs->st->n_param && rs->st->half_type; k++)
-        if (rs->rp[k].update && rs->st->param[k].half_offset >= 0)
-            TRY(add_transfer(p, (Transfer){.kind = DO_ROUND, .local = l, .param = k}));
-    return PP_OK;
-}
-
-/* Parameters that are elsewhere come and go by stages. */
-static PpStatus gather_one_by_one(Planner *p)
-{
-    for (int l = 0; l < p->plan->n_stage; l++) {
-        int first = p->plan->n_msg;
-        TRY(gather_stage(p, l));
-        TRY(transfer_all(p, DO_FINISH, first));
-        TRY(round_stage(p, l));
-        TRY(add_transfer(p, (Transfer){.kind = DO_LEAVE, .local = l}));
-    }
-    return PP_OK;
-}
-
-static PpStatus gather_all(Planner *p)
-{
-    int first = p->plan->n_msg;
-    for (int l = 0; l < p->plan->n_stage; l++)
-        TRY(gather_stage(p, l));
-    TRY(transfer_all(p, DO_FINISH, first));
-    for (int l = 0; l < p->plan->n_stage; l++)
-        TRY(round_stage(p, l));
-    return PP_OK;
-}
-
-PpStatus replicas_gather(Planner *p)
-{
-    Plan *plan = p->plan;
-    plan->gather = plan->n_transfer;
-    if (plan->ask.divided && !plan->ask.counted)
-        TRY(plan->ask.page ? gather_one_by_one(p) : gather_all(p));
-    plan->n_gather = plan->n_transfer - plan->gather;
-    return PP_OK;
+    return s;
 }
 
 PpStatus replicas_check(const Planner *p)

@@ -1,8 +1,15 @@
 /*
- * sharded.c - --offload params: parameters, gradients and optimizer state live in a mapped file, or
- * in host memory beside a device, and those of a stage are in memory, or in the device's window,
- * between its UNSHARD and its RESHARD.  In: the row.  Out: where each block lies in the file and in
- * the window, what comes and goes with each action, the most that is in memory at once.
+ * sharded.c - what of a stage's parameters and gradients is here for a while.  In: the row.  Out:
+ * where each block lies in the window and in a file, what comes and goes with each action, the most
+ * that is in memory at once.
+ *
+ * --zero 3: the window has a stage's parameters from its UNSHARD to its RESHARD; 2: and its
+ * gradients from the first backward until they are summed, or to the row's end, where other stages
+ * have to do with them.
+ *
+ * --offload params: parameters, gradients and optimizer state live in a mapped file, or in host
+ * memory beside a device, and those of a stage are in memory, or in the device's window, between
+ * its UNSHARD and its RESHARD.
  *
  * Parameters come with every UNSHARD.  Gradients come where a backward follows, but for the first
  * one of the step, which begins with zeros, and go with the RESHARD behind it; running statistics
@@ -73,9 +80,10 @@ static void mark(Plan *plan)
 {
     for (int k = 0; k < plan->n_op; k++) {
         Op *op = &plan->op[k];
-        if (op->a.type == SA_UNSHARD)
+        if (op->a.type == SA_UNSHARD && plan->ask.page)
             mark_interval(plan, k);
-        if (is_backward(op->a.type) && plan->ask.train && !backward_before(plan, op->a.stage, k))
+        if (is_backward(op->a.type) && plan->ask.train && (plan->ask.page || plan->grads_go) &&
+            !backward_before(plan, op->a.stage, k))
             op->shard = SHARD_FRESH;
     }
 }
@@ -134,7 +142,7 @@ static int64_t most_of_update(Plan *plan)
         const StagePlan *rs = &plan->stage[piece->local];
         const RankParam *q = &rs->rp[piece->param];
         int half = rs->st->half_type && q->p->half_offset >= 0;
-        int normed = q->norm >= 0 && (plan->ask.divided || !plan->ask.replica);
+        int normed = q->norm >= 0 && (plan->ask.zero || !plan->ask.replica);
         int64_t bytes = 2 * pages_of(plan, piece->bytes) + states * round_up(plan, piece->bytes) +
                         (half ? pages_of(plan, piece->bytes / 2) : 0);
         most = before + bytes > most ? before + bytes : most;
@@ -149,7 +157,7 @@ static int64_t most_of_update(Plan *plan)
 static int64_t most_of_gather(const Plan *plan)
 {
     int64_t most = 0;
-    for (int l = 0; l < plan->n_stage && plan->ask.divided; l++) {
+    for (int l = 0; l < plan->n_stage && plan->ask.zero; l++) {
         int64_t bytes = round_up(plan, values_bytes(plan->stage[l].st));
         most = bytes > most ? bytes : most;
     }
@@ -171,7 +179,7 @@ static PpStatus most_in_memory(Plan *plan)
     return PP_OK;
 }
 
-/* ---- the window of a device ---- */
+/* ---- the window ---- */
 
 static int resharded_at(const Plan *plan, int from)
 {
@@ -182,39 +190,96 @@ static int resharded_at(const Plan *plan, int from)
     return k;
 }
 
+/* Of a device whose home is elsewhere gradients come with the parameters. */
+static int64_t block_bytes(const Plan *plan, const Op *op)
+{
+    int here = plan->ask.page ? plan->ask.on_device : plan->ask.zero == 3;
+    if (op->a.type != SA_UNSHARD || !here)
+        return 0;
+    const PpStage *st = plan->stage[op->local].st;
+    return values_bytes(st) + (op->shard & SHARD_GRADS ? align_up(st->bytes_grad) : 0);
+}
+
+/* Do gradients of the stage come from other stages or go there? */
+static int is_shared(const Plan *plan, int local)
+{
+    int any = 0;
+    for (const Contribution *c = plan->contrib; c < plan->contrib + plan->n_contrib; c++)
+        any |= c->owner == local || c->user == local;
+    return any;
+}
+
+/* Of the stage's whole gradients. */
+static Instance whole_gradients(const Plan *plan, int local)
+{
+    Instance i = {.bytes = plan->stage[local].st->bytes_grad, .birth = -1, .msg = -1};
+    int stage = plan->stage[local].st->index, last = plan->n_op - 1;
+    for (int k = 0; k <= last; k++) {
+        const SchedAction *a = &plan->op[k].a;
+        if (a->stage == stage && is_backward(a->type) && i.birth < 0)
+            i.birth = k - (k > 0 && plan->op[k - 1].together);
+        if (a->stage == stage && a->type == SA_WAIT_REDUCE_GRAD)
+            i.death = k;
+    }
+    if (is_shared(plan, local) || !i.death)
+        i.death = last;
+    return i;
+}
+
+/* Is less there at once, with the shares that stay, than all?  Not where the sum is needed whole,
+ * or where other passes add to it. */
+PpStatus sharded_begin(Plan *plan)
+{
+    int64_t all = 0, most;
+    if (!plan->ask.train || plan->ask.zero < 2 || plan->ask.passes > 1 || plan->ask.whole_grads)
+        return PP_OK;
+    Instance *of = zeroed(plan->n_stage, sizeof *of);
+    if (!of)
+        return pp_no_memory();
+    for (int l = 0; l < plan->n_stage; l++) {
+        of[l] = whole_gradients(plan, l);
+        all += of[l].bytes;
+    }
+    PpStatus s = slots_bound(of, plan->n_stage, plan->n_op, &most, NULL);
+    plan->grads_go = s == PP_OK && most + all / plan->ask.replicas < all;
+    free(of);
+    return s;
+}
+
 /* Each time that a stage comes its block has a place of its own. */
 static PpStatus place_window(Plan *plan)
 {
-    int64_t n = 0, bound;
-    Instance *block = zeroed(plan->n_op, sizeof *block);
+    int64_t n = plan->n_op, bound;
+    Instance *block = zeroed(n + plan->n_stage, sizeof *block);
     if (!block)
         return pp_no_memory();
-    for (int k = 0; k < plan->n_op; k++) {
-        const Op *op = &plan->op[k];
-        if (op->a.type != SA_UNSHARD)
-            continue;
-        const PpStage *st = plan->stage[op->local].st;
-        block[n++] =
-            (Instance){.bytes = values_bytes(st) +
-                                (op->shard & SHARD_GRADS ? align_up(st->bytes_grad) : 0),
-                       .birth = k,
-                       .death = resharded_at(plan, k),
-                       .msg = -1};
+    for (int k = 0; k < n; k++) {
+        int64_t bytes = block_bytes(plan, &plan->op[k]);
+        block[k] = (Instance){.bytes = bytes,
+                              .birth = bytes ? k : -1,
+                              .death = bytes ? resharded_at(plan, k) : 0,
+                              .msg = -1};
     }
-    PpStatus s = slots_place(block, n, plan->n_op, &plan->bytes.window, &bound, plan->live);
-    for (int k = 0, i = 0; k < plan->n_op; k++)
-        if (plan->op[k].a.type == SA_UNSHARD)
-            plan->op[k].window = block[i++].offset;
+    PpStatus s = slots_bound(block, n, plan->n_op, &plan->bytes.brought, NULL);
+    for (int l = 0; l < plan->n_stage; l++) {
+        plan->bytes.values += values_bytes(plan->stage[l].st);
+        block[n + l] =
+            plan->grads_go ? whole_gradients(plan, l) : (Instance){.birth = -1, .msg = -1};
+    }
+    s = s != PP_OK ? s
+                   : slots_place(block, n + plan->n_stage, plan->n_op, &plan->bytes.window, &bound,
+                                 plan->live);
+    for (int k = 0; k < n; k++)
+        plan->op[k].window = block[k].offset;
+    for (int l = 0; l < plan->n_stage; l++)
+        plan->stage[l].grad_at = block[n + l].offset;
     free(block);
     return s;
 }
 
-PpStatus sharded_sizes(Planner *p)
+static PpStatus elsewhere_sizes(Plan *plan)
 {
-    Plan *plan = p->plan;
     PlanBytes *b = &plan->bytes;
-    if (!plan->ask.page)
-        return PP_OK;
     for (int l = 0; l < plan->n_stage; l++) {
         const PpStage *st = plan->stage[l].st;
         b->mapped += round_up(plan, values_bytes(st)) +
@@ -222,11 +287,19 @@ PpStatus sharded_sizes(Planner *p)
     }
     for (const Piece *piece = plan->piece; piece < plan->piece + plan->n_piece; piece++)
         b->mapped += plan->ask.states * round_up(plan, piece->bytes);
-    mark(plan);
     TRY(most_in_memory(plan));
-    if (!plan->ask.on_device)
+    b->resident = plan->ask.on_device ? 0 : b->resident;
+    return PP_OK;
+}
+
+PpStatus sharded_sizes(Planner *p)
+{
+    Plan *plan = p->plan;
+    if (!plan->ask.page && plan->ask.zero < 3 && !plan->grads_go)
         return PP_OK;
-    b->resident = 0;
+    mark(plan);
+    if (plan->ask.page)
+        TRY(elsewhere_sizes(plan));
     return place_window(plan);
 }
 

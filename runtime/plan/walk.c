@@ -133,6 +133,8 @@ static PpStatus walk_op(Planner *p, Op *op)
         return PP_OK;
     op->again = type >= SA_F && type <= SA_R ? plan_again(p, l, m) : 0;
     block_walk(p, op);
+    if (type >= SA_F && type <= SA_R)
+        TRY(unshard_end(p, l));
     switch (type) {
     case SA_R:
         stored_reader(p, op);
@@ -181,6 +183,8 @@ static PpStatus walk_op(Planner *p, Op *op)
     case SA_RECV_B: TRY(plan_edge(p, a, l)); break;
     case SA_WAIT_SEND_F:
     case SA_WAIT_SEND_B: TRY(walk_wait(p, op)); break;
+    case SA_UNSHARD: TRY(unshard_begin(p, l)); break;
+    case SA_RESHARD: TRY(unshard_drop(p, l)); break;
     case SA_SEND_P:
     case SA_RECV_P:
     case SA_SEND_GP: TRY(plan_params(p, a)); break;
@@ -201,10 +205,11 @@ PpStatus plan_walk(Planner *p)
     p->last_send[1] = zeroed(n, sizeof(int));
     p->next_send = zeroed(plan->n_op, sizeof(int));
     p->held = zeroed(plan->n_stage, sizeof(int));
-    if (!p->last_send[0] || !p->last_send[1] || !p->next_send || !p->held)
+    p->coming = zeroed(plan->n_stage, sizeof(int));
+    if (!p->last_send[0] || !p->last_send[1] || !p->next_send || !p->held || !p->coming)
         return pp_no_memory();
     for (int l = 0; l < plan->n_stage; l++)
-        p->held[l] = -1;
+        p->held[l] = p->coming[l] = -1;
     for (int64_t i = 0; i < n; i++)
         p->last_send[0][i] = p->last_send[1][i] = -1;
     for (p->at = 0; p->at < plan->n_op; p->at++) {

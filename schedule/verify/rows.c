@@ -224,12 +224,14 @@ int sched_check_rows(const Schedule *s, const SchedGraph *g, SchedError *e)
                calloc((size_t)s->stages, 1),
                calloc((size_t)s->stages, sizeof(int))};
     int st = c.message && c.done && c.stage && c.backwards ? SCHED_OK : sched_nomem(e);
-    for (int r = 0; !st && r < s->ranks; r++)
-        for (int i = 0; i < s->row[r].n; i++)
-            if (s->row[r].a[i].type == SA_UNSHARD)
-                c.stage[s->row[r].a[i].stage] |= SHARDS;
+    for (int k = 0; !st && k < s->stages && sched_has_type(s, SA_UNSHARD); k++)
+        c.stage[k] |= SHARDS;
     for (int r = 0; !st && r < s->ranks; r++)
         st = check_row(&c, r, e);
+    for (int k = 0; !st && k < s->stages; k++)
+        if (c.stage[k] & ACTIVE)
+            st = sched_fail(e, SCHED_EREFUSED, s->rank_of[k], -1,
+                            "rank %d: %dUNSHARD has no RESHARD behind it", s->rank_of[k], k);
     for (int k = 0; !st && k < s->stages; k++)
         if ((c.stage[k] & (REDUCED | REDUCE_WAITED)) == REDUCED)
             st = sched_fail(e, SCHED_EREFUSED, s->rank_of[k], -1,

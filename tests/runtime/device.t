@@ -207,10 +207,12 @@ for options in "--dp 2 --optimizer adamw --clip-norm 0.01" "--dp 3 --groups 6 --
     d=${options:5:1}
     many=("${data[@]}" --microbatches 3 --schedule 1f1b --ranks $((3 * d)) $options)
     ok "$options: the CPU, undivided" train cpu ./program train --device cpu "${many[@]}"
-    ok "$options: divided, local" train cuda ./program train "${many[@]}" --shard-optimizer
-    ok "$options: divided, local: the same bits" alike cpu cuda
-    ok "$options: divided, nccl" train cuda env SHIM_DEVICES=$((3 * d)) SHIM_ORDER=random:2 ./program train --transport nccl "${many[@]}" --shard-optimizer
-    ok "$options: divided, nccl: the same bits" alike cpu cuda
+    for zero in 1 3; do
+        ok "$options, --zero $zero, local" train cuda env SHIM_ORDER=random:$zero ./program train "${many[@]}" --zero $zero
+        ok "$options, --zero $zero, local: the same bits" alike cpu cuda
+        ok "$options, --zero $zero, nccl" train cuda env SHIM_DEVICES=$((3 * d)) SHIM_ORDER=random:2 ./program train --transport nccl "${many[@]}" --zero $zero
+        ok "$options, --zero $zero, nccl: the same bits" alike cpu cuda
+    done
 done
 mv narrow program
 

@@ -46,8 +46,8 @@ if command -v mpirun >/dev/null; then
 fi
 
 # replicas share the rows out, so it is what eval says with as many
-for more in "" --shard-optimizer; do
-    ok "two replicas $more" four/pipeline "${T[@]}" --microbatches 2 "${E[@]}" --dp 2 --ranks 4 $more --checkpoint two$more --every 2 --log-json how.json
+for more in "" "--zero 3"; do
+    ok "two replicas $more" four/pipeline "${T[@]}" --microbatches 2 "${E[@]}" --dp 2 --ranks 4 $more --checkpoint "two$more" --every 2 --log-json how.json
     is "two replicas $more: the losses of their own checkpoints" "$(losses how.json)" \
         "$(evals four "two$more" "2 4 5" --tokens input_ids=text.bin --dtype-of input_ids=u16 --batch 4 --dp 2 --ranks 4)"
 done

@@ -1,7 +1,7 @@
 /*
- * test_counted.c - what sums over replicas take, counted (runtime/plan/counted.c) and listed message
- * by message (buckets.c, replicas.c): the same bytes for each replica, and of the one that takes
- * most; parameters of many buckets, of a part of one, of several in one.
+ * test_counted.c - what sums over replicas take, counted (runtime/plan/counted.c) and listed
+ * message by message (buckets.c, replicas.c): the same bytes for each replica, and of the one that
+ * takes most; parameters of many buckets, of a part of one, of several in one.
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,27 +10,33 @@
 #include "runtime/plan/plan.h"
 #include "tap.h"
 
-enum { PARAMS = 7, MICROBATCHES = 2 };
+enum { STAGES = 2, PARAMS = 7, MICROBATCHES = 2 };
 
-static PpParam param[PARAMS];
-static PpStage stage = {.has_backward = 1, .param = param, .n_param = PARAMS};
-static const PpStage *const stages[] = {&stage};
-static const PpPlan model = {.n_stage = 1, .n_param = PARAMS, .stage = stages, .rows = 1};
+static PpParam param[STAGES][PARAMS];
+static PpStage stage[STAGES];
+static const PpStage *const stages[] = {&stage[0], &stage[1]};
+static const PpPlan model = {
+    .n_stage = STAGES, .n_param = STAGES * PARAMS, .stage = stages, .rows = 1};
 
-static void make_params(void)
+static void make_params(int s)
 {
     static const int64_t elements[PARAMS] = {3000000, 5, 70001, 4096, 1200000, 17, 4097};
     int64_t at = 0;
     for (int i = 0; i < PARAMS; i++) {
-        param[i] = (PpParam){.t = {.name = "p", .bytes = 4 * elements[i], .dtype = PP_F32},
-                             .trainable = 1,
-                             .use = PP_OWN,
-                             .param = i,
-                             .offset = at,
-                             .grad_offset = at};
+        param[s][i] = (PpParam){.t = {.name = "p", .bytes = 4 * elements[i], .dtype = PP_F32},
+                                .trainable = 1,
+                                .use = PP_OWN,
+                                .param = s * PARAMS + i,
+                                .offset = at,
+                                .grad_offset = at};
         at += (4 * elements[i] + 63) / 64 * 64;
     }
-    stage.bytes_param = stage.bytes_grad = at;
+    stage[s] = (PpStage){.index = s,
+                         .has_backward = 1,
+                         .param = param[s],
+                         .n_param = PARAMS,
+                         .bytes_param = at,
+                         .bytes_grad = at};
 }
 
 static int64_t total(PlanRequest ask, int counted, int replica)
@@ -48,20 +54,22 @@ int main(void)
     static const int64_t row0[MICROBATCHES + 1] = {0, 1, 2};
     static SchedError e;
     Schedule *s;
-    make_params();
-    SchedNeeds needs = {.deferred_reduce = 1, .buffers = 8};
-    if (!ok(!sched_generate("gpipe", 1, 1, MICROBATCHES, SCHED_PLACE_DEFAULT, &s, &e) &&
-                !sched_lower_for(s, &needs, &e), "rows: %s", e.text))
+    for (int i = 0; i < STAGES; i++)
+        make_params(i);
+    SchedNeeds needs = {.unshard = "1", .buffers = 8};
+    if (!ok(!sched_generate("loopedbfs", 1, STAGES, MICROBATCHES, SCHED_PLACE_DEFAULT, &s, &e) &&
+                !sched_lower_for(s, &needs, &e),
+            "rows: %s", e.text))
         return tap_done();
     for (int d = 2; d <= 300; d = d < 8 ? d + 1 : d * 7)
-        for (int divided = 0; divided < 2; divided++)
+        for (int zero = 0; zero < 4; zero++)
             for (int64_t bucket = 16384; bucket <= 16384 * 64; bucket *= 8) {
                 PlanRequest ask = {.model = &model,
                                    .schedule = s,
                                    .microbatches = MICROBATCHES,
                                    .replicas = d,
                                    .bucket = bucket,
-                                   .divided = divided,
+                                   .zero = zero,
                                    .row0 = row0,
                                    .train = 1,
                                    .threads = 1,
@@ -75,8 +83,8 @@ int main(void)
                 }
                 int64_t worst = total(ask, 1, -1);
                 ok(!different && (d < 20 ? worst == most : worst >= most),
-                   "%d replicas, buckets of %lld bytes%s: %lld bytes", d, (long long)bucket,
-                   divided ? ", divided" : "", (long long)worst);
+                   "%d replicas, buckets of %lld bytes, --zero %d: %lld bytes", d,
+                   (long long)bucket, zero, (long long)worst);
             }
     sched_free(s);
     return tap_done();

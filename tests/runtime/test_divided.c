@@ -65,6 +65,81 @@ static void offloaded(int which, const char *how, const char *last)
     }
 }
 
+/* --verbose: as many gathers as the rows have, of every rank; with one stage at a time in memory.
+ */
+static int gathered_as_planned(int steps)
+{
+    const char *text = slurp(at("out"));
+    char want[60];
+    for (int ranks = 0;; ranks++) {
+        long planned = 0, ran = 0, in = 0, out = 0, most = 0, all = 0;
+        snprintf(want, sizeof want, "rank %d gathers parameters ", ranks);
+        const char *plan = strstr(text, want);
+        snprintf(want, sizeof want, "rank %d has gathered parameters ", ranks);
+        const char *count = strstr(text, want);
+        if (!plan || !count)
+            return ranks && !plan && !count;
+        if (sscanf(strstr(plan, "parameters ") + 11,
+                   "%ld times in a pass of the schedule, %ld bytes in and %ld out; at most %ld of "
+                   "%ld",
+                   &planned, &in, &out, &most, &all) != 5 ||
+            sscanf(strstr(count, "parameters ") + 11, "%ld times", &ran) != 1 ||
+            ran != steps * planned || most > all) {
+            printf("# %.200s\n# %.200s\n", plan, count);
+            return 0;
+        }
+    }
+}
+
+/* Gradients divided, parameters too. */
+static void windows(int which, const char *whole, const char *last)
+{
+    char line[900], numbers[200], how[600];
+    snprintf(numbers, sizeof numbers, "%s", last);
+    snprintf(how, sizeof how, "%.*s", (int)(strstr(whole, " --params") - whole), whole);
+    for (int zero = 2; zero <= 3; zero++)
+        for (int window = 1; window <= zero - 1; window++) {
+            snprintf(line, sizeof line, "%s --params %s --zero %d --unshard %d --verbose", how,
+                     at("params"), zero, window);
+            const char *b = train(&plans[which], 3, "window", line);
+            ok(!strcmp(b, numbers) && same_checkpoints(at("whole/step_3"), at("window/step_3")),
+               "plan %d, %s, --zero %d --unshard %d: the same bits", which, how, zero, window);
+            if (zero == 3)
+                ok(gathered_as_planned(3), "as many gathers as planned");
+            forget("window");
+        }
+}
+
+/* Planned for rank 0. */
+static long planned(void)
+{
+    const char *line = strstr(slurp(at("out")), "rank 0 memory: ");
+    return line ? strtol(line + strlen("rank 0 memory: "), NULL, 10) : -1;
+}
+
+/* Several stages of a rank, one whole at a time: no level takes more, each less where it falls. */
+static void levels(int which, const char *how, int falls)
+{
+    char whole[600], line[700];
+    long bytes[4];
+    write_params(&plans[which], at("params"), par);
+    snprintf(whole, sizeof whole, "%s --lr 0.02 --unshard 1 --params %s", how, at("params"));
+    for (int zero = 0; zero < 4; zero++) {
+        snprintf(line, sizeof line, "%s --zero %d", whole, zero);
+        char first[200];
+        const char *a = train(&plans[which], 3, zero ? "window" : "whole", line);
+        if (!zero)
+            snprintf(first, sizeof first, "%s", a);
+        bytes[zero] = planned();
+        ok(!strcmp(a, first) &&
+               (!zero || same_checkpoints(at("whole/step_3"), at("window/step_3"))) &&
+               (!zero || bytes[zero] <= bytes[zero - 1] - falls),
+           "plan %d, %s, --zero %d: the same bits, in %ld bytes", which, how, zero, bytes[zero]);
+        forget("window");
+    }
+    forget("whole");
+}
+
 /* Divided or not: the bits of parameters, states, loss and norm; of gradients too. */
 static void same_bits(int which, const char *how)
 {
@@ -94,6 +169,7 @@ static void same_bits(int which, const char *how)
         st_close(&g);
     }
     offloaded(which, how, a);
+    windows(which, whole, a);
     forget("whole"), forget("divided");
 }
 
@@ -203,6 +279,13 @@ int main(void)
     same_bits(1, "--dp 2 --optimizer momentum --ranks 4 --schedule gpipe --bucket 1");
     same_bits(2, "--dp 2 --optimizer sgd --ranks 4 --schedule interleaved1f1b");
     same_bits(3, "--dp 5 --optimizer adam --ranks 10 --schedule zbvzerobubble");
+    levels(3, "--dp 4 --ranks 4 --schedule loopedbfs --optimizer adamw --clip-norm 0.5", 1);
+    levels(2, "--dp 3 --ranks 3 --schedule loopedbfs --optimizer momentum --groups 6", 0);
+    levels(2,
+           "--dp 3 --ranks 3 --schedule loopedbfs --optimizer adam --accumulate 2 "
+           "--microbatches 2",
+           0);
+    levels(1, "--dp 4 --ranks 4 --schedule gpipe --optimizer sgd --bucket 20K", 0);
     groups(0, "--optimizer adamw --microbatches 2 --accumulate 2 --clip-norm 0.5",
            (const char *const[]){"--schedule gpipe", "--dp 2 --shard-optimizer --bucket 20K", NULL});
     groups(1, "--optimizer adam --microbatches 3",

@@ -17,6 +17,7 @@ static const Sample samples[] = {
     {"dp", "2", {0}},
     {"groups", "2", {0}},
     {"bucket", "1M", {0}},
+    {"zero", "3", {0}},
     {"shard-optimizer", NULL, {0}},
     {"schedule", "gpipe", {0}},
     {"costs", "trace.json", {"--schedule=auto"}},

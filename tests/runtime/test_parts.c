@@ -525,10 +525,10 @@ int main(void)
     options(of[4][2], (const char *const[]){"--dp 2 --shard-optimizer",
                                             "--dp 2 --shard-optimizer --offload params",
                                             "--dp 2 --offload params", NULL});
-    options(of[1][1], (const char *const[]){"--dp 2 --shard-optimizer --bucket 20K", NULL});
+    options(of[1][1], (const char *const[]){"--dp 2 --zero 3 --bucket 20K", NULL});
     resumed(of[4][2], "--dp 2", of[1][1], "", of[4][2]);
-    resumed(of[2][1], "--dp 2 --shard-optimizer --every 1", of[4][1], "", of[1][2]);
-    resumed(of[1][2], "--groups 2", of[2][2], "--dp 2 --shard-optimizer", of[4][1]);
+    resumed(of[2][1], "--dp 2 --zero 3 --every 1", of[4][1], "", of[1][2]);
+    resumed(of[1][2], "--groups 2", of[2][2], "--dp 2 --zero 2", of[4][1]);
 
     other_sums(of[4][2]);
     remove_folder();

@@ -122,8 +122,8 @@ ok "encdec: three replicas, interleaved, the same bits" same "$work/first" "$wor
 if command -v mpirun >/dev/null; then
     ok "encdec: three replicas over mpi" run encdec encdec-ts mpi 6 1f1b 2 "$work/other" --dp 3 --bucket 1000
     ok "encdec: three replicas over mpi, the same bits" same "$work/first" "$work/other"
-    ok "encdec: three replicas over mpi that divide the optimizer" run encdec encdec-ts mpi 6 1f1b 2 "$work/other" --dp 3 --shard-optimizer
-    ok "encdec: three replicas over mpi that divide the optimizer, the same bits" same "$work/first" "$work/other"
+    ok "encdec: three replicas over mpi that divide the parameters" run encdec encdec-ts mpi 6 1f1b 2 "$work/other" --dp 3 --zero 3
+    ok "encdec: three replicas over mpi that divide the parameters, the same bits" same "$work/first" "$work/other"
 fi
 ok "resnet: two replicas" run resnet resnet-ts local 4 1f1b 1 "$work/first" --dp 2
 ok "resnet: two replicas, one rank each, replica 0's statistics" run resnet resnet-ts local 2 gpipe 1 "$work/other" --dp 2

@@ -403,6 +403,10 @@ static void known(void)
        "a wait that is served");
     ok(verdict("0UNSHARD,0F0,0RESHARD,0B0\n", 0) == 1 && err.cell == 3,
        "a backward without its parameters");
+    ok(verdict("0UNSHARD,0F0,1F0,1B0,0B0,0RESHARD\n", 0) == 1 && err.cell == 2,
+       "a forward of a stage that nothing brings");
+    ok(verdict("0UNSHARD,0F0,0B0\n", 0) == 1 && strstr(err.text, "0UNSHARD has no RESHARD"),
+       "parameters that never go");
     ok(verdict("0F0,1F0,1B0,1REDUCE_GRAD,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n", 0) == 1 &&
            strstr(err.text, "1REDUCE_GRAD has no WAIT"),
        "a reduction without its end");

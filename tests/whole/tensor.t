@@ -37,7 +37,7 @@ for members in 1 4; do
 done
 ok "the same file" cmp "$work/of1.onnx" "$work/of4.onnx"
 ok "rows divided among two replicas" run 4 straight --microbatches 2 --dp 2 --steps 4
-ok "and the optimizer, for a step" run 4 a --microbatches 2 --dp 2 --shard-optimizer --steps 1
+ok "and parameters, for a step" run 4 a --microbatches 2 --dp 2 --zero 3 --steps 1
 ok "it goes on with one member" run 1 b --resume "$work/a" --microbatches 2 --steps 3
 ok "and with two, in another split" run 2 c --resume "$work/b" --microbatches 2 --schedule gpipe --steps 4
 ok "in the bits of a run that was not interrupted" same straight c 4
