@@ -119,7 +119,23 @@ static void autocast(State *s)
     graph_autocast(s->graph, dtype_is_half(s->o->dtype) ? s->o->dtype : DT_NONE);
 }
 
-/* --tensor, or the file's sharding specs: where values lie along that axis; false: there is none. */
+/* The graph of one member. */
+static void member(State *s, const MeshPlan *plan)
+{
+    Loss *l = &s->loss;
+    mesh_member(s->graph, plan, 3, (ValueId *const[]){&l->loss, &l->loss_scale, &l->target});
+}
+
+static bool member_fits(const State *s, const MeshPlan *plan)
+{
+    State t = *s;
+    t.graph = graph_twin(s->graph);
+    member(&t, plan);
+    return pipe_fits(t.graph, &s->o->partition, &t.loss);
+}
+
+/* --tensor, or the file's sharding specs: where values lie along that axis; false: there is none.
+ * Where members do not fit in --memory, what they keep for backward is made dearer. */
 static bool mesh_plan(State *s, MeshPlan *plan)
 {
     MeshOptions *opt = &s->o->mesh;
@@ -129,15 +145,13 @@ static bool mesh_plan(State *s, MeshPlan *plan)
     if (opt->chunks == 1)
         return false;
     batch_analyse(s->graph, 0, &s->o->partition.batch, &notes);
-    *plan = mesh_search(s->graph, s->graph->arena, opt, s->loss.loss, notes.outer);
+    const double dearer[] = {0, .25, 1, 4, 16};
+    for (int i = 0; i < 5 && (i == 0 || !member_fits(s, plan)); i++) {
+        opt->keep = dearer[i];
+        *plan = mesh_search(s->graph, s->graph->arena, opt, s->loss.loss, notes.outer);
+    }
+    mesh_compare(s->graph, opt, plan);
     return true;
-}
-
-/* The graph of one member. */
-static void member(State *s, const MeshPlan *plan)
-{
-    Loss *l = &s->loss;
-    mesh_member(s->graph, plan, 3, (ValueId *const[]){&l->loss, &l->loss_scale, &l->target});
 }
 
 static void mesh(State *s)
@@ -224,6 +238,8 @@ static void note_options(Options *o)
     note_list(o, "train", o->import.train.n, o->import.train.at);
     note(o, "chunks", o->mesh.chunks > 1 ? arena_printf(o->arena, "%d", o->mesh.chunks) : "none");
     note_list(o, "shard", o->mesh.shard.n, o->mesh.shard.at);
+    if (o->mesh.keep > 0)
+        note(o, "memory", arena_printf(o->arena, "a byte kept costs %g sent", o->mesh.keep));
     note(o, "dropout", dropout_text(o->import.dropout));
     note_list(o, "stop-gradient", o->import.stop.n, o->import.stop.at);
 }

@@ -1,6 +1,7 @@
 /*
  * stash.c - what forward keeps for backward: the fewest bytes from which backward can be computed,
- * recomputing only what is cheap and exact (elementwise operations and views).
+ * recomputing only what is cheap and exact: elementwise operations and views, and, where memory is
+ * short (Graph.gathers_again), what members gather.
  *
  * A minimum vertex cut, found by maximum flow (Dinic 1970).  Every value v that forward makes, or
  * backward could make from forward's values alone, is an arc of capacity bytes(v); sources are what
@@ -160,7 +161,8 @@ static void find_movable(Cut *c, const Pipe *p)
 static bool costly(const Cut *c, NodeId id)
 {
     Op op = c->g->node.at[id].op;
-    return (!op_is_cheap(op) && op != OP_Count) || c->held[id];
+    bool gathered = c->g->gathers_again && op == OP_AllGather;
+    return (!op_is_cheap(op) && op != OP_Count && !gathered) || c->held[id];
 }
 
 static void connect_node(Cut *c, NodeId id, bool source)
@@ -314,7 +316,7 @@ static bool hold_chains(Cut *c)
             ValueId v = n->out[j];
             if (!inside(c, v) || c->level[entry(c, v)] == NONE)
                 continue;                                       /* kept, or not asked for */
-            bool link = c->written[v] && !op_passes_on(n->op);
+            bool link = c->written[v] && !op_passes_on(n->op) && n->op != OP_AllGather;
             bool hold = link && before == CHAIN_MOST;
             c->held[id] |= hold;
             any |= hold;

@@ -152,6 +152,8 @@ typedef struct Graph {
     /* the tensor axis: this is the graph of one of so many members, and of so many chunks in all that
        what is divided has; 1 and 1: the model's own */
     int tensor, chunks;
+    /* memory is short: what members have gathered is gathered again in backward rather than kept */
+    bool gathers_again;
     /* where the rows of the inputs may be, the likeliest first, and which of them is taken to be so
        (facts/rows.c); none: dimension 0 of those that have so many there */
     VEC(RowsAt) rows_at;

@@ -414,6 +414,7 @@ void mesh_member(Graph *g, const MeshPlan *plan, uint32_t n, ValueId *const *kee
     begin(&m);
     g->tensor = plan->tensor;
     g->chunks = plan->chunks;
+    g->gathers_again = plan->gathers_again;
     m.forms = arena_array(a, Forms, m.from.value.n + 1);
     for (ValueId v = 0; v < m.from.value.n; v++)
         m.forms[v].whole = NONE;

@@ -35,6 +35,9 @@ typedef struct {
     VEC(const char *)
     shard; /* --shard, "PATTERN=DIM" or "PATTERN=replicate", the last that fits wins */
     VEC(MeshAsked) asked;
+    /* what a byte that is kept for backward costs, in bytes sent; 0: only where they are the same
+       is less kept */
+    double keep;
 } MeshOptions;
 
 /* How the graph lies along the axis.  By node the way, NULL: all its operands and results are R; by
@@ -43,6 +46,7 @@ typedef struct {
     int tensor, chunks;
     const SpreadWay *const *way;
     const Place *param, *made;
+    bool gathers_again; /* Graph.gathers_again */
 } MeshPlan;
 
 /* search.c: the plan of fewest bytes and least work.  loss: NONE where nothing trains; outer: by

@@ -11,7 +11,8 @@
  * The price of a plan is bytes that a member sends in a step's forward and backward of a
  * microbatch, in units of (C - 1) / C of a value, and what else takes time in as many bytes as are
  * sent meanwhile by the built-in rates (ir/facts/rates.h; not by a machine's: numbers depend on the
- * plan): products and convolutions, and the parameters that a member has, which it updates.
+ * plan): products and convolutions, and the parameters that a member has, which it updates; and,
+ * where memory is short (MeshOptions.keep), what backward reads, in the form in which it is read.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,7 @@ typedef struct {
     NodeId last; /* the node that reads it last, or makes it */
     int slot;    /* of its label in a state; -1: states do not tell of it */
     double sum, gather; /* bytes of a partial sum of it, and of itself */
+    double kept;        /* what it costs to keep all of it for backward */
 } About;
 
 /* Of one way to compute a node: the forms it reads, how its results are made. */
@@ -130,6 +132,21 @@ static void find_plain(Search *s, const bool *live)
     }
 }
 
+/* What costs nothing else is kept least: a byte costs a millionth of one that is sent. */
+static void find_kept(Search *s, const bool *live)
+{
+    const Graph *g = s->g;
+    double price = s->opt->keep > 0 ? s->opt->keep : 1e-6;
+    for (NodeId id = 0; id < g->node.n; id++) {
+        const Node *n = &g->node.at[id];
+        for (uint32_t i = 0; live[id] && i < n->nin && !op_is_linear(n->op); i++) {
+            About *b = &s->about[n->in[i]];
+            if (s->about[n->out[0]].grad && val(g, n->in[i])->kind == V_NODE)
+                b->kept = b->gather * price;
+        }
+    }
+}
+
 static void find_about(Search *s, const bool *live, ValueId loss)
 {
     const Graph *g = s->g;
@@ -151,6 +168,7 @@ static void find_about(Search *s, const bool *live, ValueId loss)
     for (uint32_t i = 0; i < g->update.n; i++)
         s->about[g->update.at[i].value].whole = true;
     find_plain(s, live);
+    find_kept(s, live);
 }
 
 /* ---- the ways to compute a node ------------------------------------------------------------- */
@@ -247,6 +265,13 @@ static double form_price(const Search *s, const About *b, Label l, int form)
                   : form == VARIED ? sent(s, made >= MADE_DIVIDED ? b->sum : 2 * b->sum)
                                    : sent(s, exchanged ? b->gather / s->chunks : b->gather);
     return there + (b->grad ? back : 0);
+}
+
+/* What is kept of it beside what is kept so far. */
+static double kept_price(const Search *s, const About *b, Label l, int form)
+{
+    unsigned whole = 1u << WHOLE | 1u << VARIED, mine = form >= DIVIDED ? 1u << form : whole;
+    return label_forms(l) & mine ? 0 : b->kept / (form >= DIVIDED ? s->chunks : 1);
 }
 
 /* ---- states --------------------------------------------------------------------------------- */
@@ -370,7 +395,7 @@ static bool bring(const Search *s, const Choice *c, Label *l, double *price)
                 return false;
             continue;
         }
-        *price += form_price(s, b, *at, c->need[i].form);
+        *price += form_price(s, b, *at, c->need[i].form) + kept_price(s, b, *at, c->need[i].form);
         *at = label_of(label_made(*at), label_forms(*at) | 1u << c->need[i].form);
     }
     return true;
@@ -459,7 +484,8 @@ static MeshPlan plan_of(Search *s)
             param[val(g, t->param)->param] = s->about[t->param].place[k - MADE_DIVIDED];
         at = t->past[at].from;
     }
-    return (MeshPlan){s->opt->tensor, s->chunks, way, param, places_made(s, way, param)};
+    return (MeshPlan){s->opt->tensor,  s->chunks, way, param, places_made(s, way, param),
+                      s->opt->keep > 0};
 }
 
 /* Something is gained: a parameter is divided, or a product. */
@@ -569,10 +595,8 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, ValueId l
     s.updated = r.link / r.updates;
     for (int i = 0; i < TRIES; i++, work *= DEARER) {
         MeshPlan p = search(&s, live, work);
-        if (!divides(g, &p))
-            continue;
-        mesh_compare(g, opt, &p);
-        return p;
+        if (divides(g, &p))
+            return p;
     }
     diag_hint("heads, features, channels or rows of a table are divided where --chunks divides "
               "them; leave out "

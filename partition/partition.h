@@ -28,6 +28,8 @@ typedef struct {
     const char *alone;              /* Pipe.alone: of the Pipe of totals (build.c) */
 } PartitionOptions;
 
+/* pipe.c: is there a cut that --stages would find, within --memory?  True where neither is given. */
+bool pipe_fits(const Graph *g, const PartitionOptions *opt, const Loss *l);
 /* split_search.c: one graph is cut in many ways, to compare them; after pipe_prepare(). */
 typedef struct SplitSearch SplitSearch;
 typedef VEC(const char *) SplitTexts;

@@ -587,6 +587,20 @@ uint32_t *pipe_stages(Graph *g, const PartitionOptions *opt, const Loss *l, uint
     return split_assign(p, g->arena, opt, stages);
 }
 
+bool pipe_fits(const Graph *from, const PartitionOptions *opt, const Loss *l)
+{
+    const AutoOptions *o = &opt->automatic;
+    const AutoAsked asked = {o->stages, o->microbatches, o->memory, o->live, o->rank_of};
+    BatchNotes notes = {0};
+    Loss own = *l;
+    if (!o->memory)
+        return true;
+    Graph *g = graph_twin(from);
+    pipe_prepare(g, opt, &own, &notes);
+    const SplitSearch *s = split_search(g, own.loss, opt, g->arena);
+    return auto_solve(split_search_cuts(s), &asked, g->arena).stage_of != NULL;
+}
+
 Pipe *pipe_cut(Graph *g, const PartitionOptions *opt, const Loss *l, const BatchNotes *notes)
 {
     Pipe *p = arena_new_of(g->arena, Pipe);

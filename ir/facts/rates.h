@@ -1,5 +1,5 @@
 /*
- * rates.h - what a rank does in a second: the built-in table.
+ * rates.h - what a rank does in a second: the built-in table; and of what it keeps nothing.
  *
  * The built-in ones are what `pipeline measure --ranks 2 --threads 1` finds on two cores of a
  * Xeon server (2 MB of cache a core, AVX-512 and AMX, oneDNN 2.6, gcc 12), both at work; link is
@@ -11,6 +11,8 @@
  */
 #ifndef PPSPLIT_RATES_H
 #define PPSPLIT_RATES_H
+
+#include "ir/ir.h"
 
 /* name, builtin, what */
 #define RATES(X)                                                                                   \
@@ -54,6 +56,14 @@ static inline Rates rates_builtin(void)
 #undef RATE
     };
     return r;
+}
+
+/* Does its gradient read none of its operands and results?  Then nothing is kept for it. */
+static inline bool op_is_linear(Op op)
+{
+    return op == OP_Add || op == OP_Sub || op == OP_Neg || op == OP_Cast || op == OP_ReduceSum ||
+           op == OP_ReduceMean || op == OP_Concat || op == OP_Pad || op == OP_CumSum ||
+           op == OP_AveragePool || op_passes_on(op);
 }
 
 #endif

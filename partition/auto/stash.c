@@ -18,7 +18,11 @@ typedef struct {
 /* Does v come for nothing: constants, parameters, masks? */
 static bool is_there(const Model *m, ValueId v) { return !m->data[v] || m->pure[v]; }
 
-static bool is_again(const Node *x) { return op_is_cheap(x->op) || op_is_view(x->op); }
+static bool is_again(const Graph *g, const Node *x)
+{
+    return op_is_cheap(x->op) || op_is_view(x->op) ||
+           (g->gathers_again && x->op == OP_AllGather);
+}
 
 /*
  * Bytes that must be kept so that v can be had in backward, beside those that are kept anyway; adds
@@ -33,7 +37,7 @@ static int64_t leaves_of(const Stash *s, ValueId v, uint32_t *looks, Ids *leaf)
         return 0;
     int64_t bytes = s->at[v] == NONE ? value_bytes(m->g, v) : 0, sum = 0;
     const Node *by = x->kind == V_NODE ? &m->g->node.at[x->node] : NULL;
-    if (bytes > 0 && by && is_again(by) && *looks > 0) {
+    if (bytes > 0 && by && is_again(m->g, by) && *looks > 0) {
         --*looks;
         for (uint32_t i = 0; i < node_reads_training(by) && sum <= bytes; i++)
             sum += leaves_of(s, by->in[i], looks, leaf);
@@ -81,17 +85,10 @@ static void keep_others(Stash *s, NodeId n)
                 keep(s, x->in[i], n);
 }
 
-static bool is_linear(Op op)
-{
-    return op == OP_Add || op == OP_Sub || op == OP_Neg || op == OP_Cast || op == OP_ReduceSum ||
-           op == OP_ReduceMean || op == OP_Concat || op == OP_Pad || op == OP_CumSum ||
-           op == OP_AveragePool || op_passes_on(op);
-}
-
 static void keep_of(Stash *s, NodeId n)
 {
     const Node *x = &s->m->g->node.at[n];
-    if (is_linear(x->op))
+    if (op_is_linear(x->op))
         return;
     if (op_is_product(x->op) || x->op == OP_Mul) {
         keep_others(s, n);

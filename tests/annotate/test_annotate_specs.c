@@ -113,7 +113,7 @@ static void test_round(void)
         param[p] = (Place){g->param.at[p].transposed ? 1 - dim : dim, 2};
     }
     const uint32_t stage[3] = {0, 0, 1};
-    r.what = (Annotations){2, stage, g, {MEMBERS, CHUNKS, way, param, made}};
+    r.what = (Annotations){2, stage, g, {MEMBERS, CHUNKS, way, param, made, false}};
     ok(run(write_specs, &r) == 0, "is written");
     ok(run(check, &r) == 0 && r.violations == 0, "and passes the checker");
     Run again = {.a = arena_new(), .file = copy};
@@ -159,16 +159,17 @@ static void test_read(void)
        "shards that are no neighbours are ignored, which is said");
     done(&r);
     r = read_text("MatMul x w -> y {w 0:2 1:2 @ 0 1 2 3}", 4);
-    ok(strstr(r.said, "1 sharding spec is ignored, the first of 'w'"), "so are two axes");
+    ok(strstr(r.said, "1 sharding spec is ignored, the first of 'w'") != NULL, "so are two axes");
     done(&r);
     r = read_text("MatMul x w -> y {w 1:2 @ 0+1 2+3}", 4);
-    ok(strstr(r.said, "1 sharding spec is ignored"), "and shards that several devices have");
+    ok(strstr(r.said, "1 sharding spec is ignored") != NULL,
+       "and shards that several devices have");
     done(&r);
     r = read_text("MatMul x w -> h {w 1:2 @ 0 1} & Relu h -> y {y 1:4 @ 0 1 2 3}", 4);
-    ok(strstr(r.said, "others are in 2 on 2"), "two numbers of devices are no axis");
+    ok(strstr(r.said, "others are in 2 on 2") != NULL, "two numbers of devices are no axis");
     done(&r);
     r = read_text("MatMul x w -> y {w 1:2 @ 0 1}", 3);
-    ok(strstr(r.said, "is on 2 devices, the configuration has 3"),
+    ok(strstr(r.said, "is on 2 devices, the configuration has 3") != NULL,
        "nor is one that does not divide the devices");
     done(&r);
     r = read_text("MatMul x w -> y {as=d; w 1:2 @ 0 1}", 3);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Where a search divides a model that knows no scheme (mesh/search.c): of a GPT exactly what Megatron's by hand sends, with untied and tied heads, heads that several
-# members share, dropout; of other models something; what cannot be divided is refused, what divides almost is divided, --shard is followed, and what it says wrong is named.
+# members share, dropout; what is kept where memory is short; of other models something; what cannot be divided is refused, what divides almost is divided, --shard is followed, and what it says wrong is named.
 . "$(dirname "$0")/../lib.sh"
 cd "$work" || exit 1
 
@@ -37,6 +37,20 @@ is "with dropout" "$(sent drop.onnx --tensor 4)" "$(megatron 2 32 128 512 3 4)"
 is "two members of four chunks: what is varied, for each" "$(sent gpt.onnx --tensor 2 --chunks 4 | sed -n 2p)" "$(megatron 2 32 128 512 3 4 | sed -n 2p)"
 "$build/models/make_gpt" --vocab 50304 --dim 768 --layers 2 --heads 12 --seq 1024 --rows 4 --tied --sparse --external -o wide.onnx || exit 1
 is "of more places than its width: no weights travel" "$(sent wide.onnx --tensor 4)" "$(megatron 4 1024 768 50304 2 4 tied)"
+
+# Where memory is short: norms and dropout between the divided parts by places of the sequence, in the same bytes (the gathers again in backward beside), so that of a layer the members keep
+# what one would, divided among them (Korthikanti et al. 2022, 2205.05198, table 2); without a limit ten bytes of each place and feature, two norms' inputs and two masks, are kept by all.
+kept() { "$ppsplit" -q "$1" --loss cross_entropy "${@:2}" -o kept >/dev/null && grep -o 'bytes_stash="[0-9]*"' kept/pipe.xml | tr -dc 0-9; }
+for layers in 2 3; do
+    "$build/models/make_gpt" --vocab 512 --dim 256 --layers $layers --heads 8 --seq 128 --rows 4 --dropout 10 -o "gpt$layers.onnx" || exit 1
+done
+one=$(($(kept gpt3.onnx) - $(kept gpt2.onnx)))
+all=$(($(kept gpt3.onnx --tensor 4) - $(kept gpt2.onnx --tensor 4)))
+few=$(($(kept gpt3.onnx --tensor 4 --stages 1 --microbatches 1 --memory 24M) - $(kept gpt2.onnx --tensor 4 --stages 1 --microbatches 1 --memory 18M)))
+is "a layer with --memory: all that is kept is divided" $((4 * few)) "$one"
+is "without: all but ten bytes, and two numbers of each norm's places" $((4 * all - one)) $((3 * (10 * 4 * 128 * 256 + 4 * 4 * 4 * 128)))
+is "sums are scattered, and parts gathered" "$(sent gpt2.onnx --tensor 4 --stages 1 --microbatches 1 --memory 18M | grep -o 'ReduceScatter.*\|AllGather.* 5x131072')" "AllGather 1x262144 5x131072
+ReduceScatter 4x32768"
 
 for model in encdec-ts vit-dyn unet-ts mobilenet-ts mlp-ts gptmask-ts; do
     ok "$model is divided" eval "[ -n \"\$(sent $top/models/$model/model.onnx --loss mse --tensor 2)\" ]"
