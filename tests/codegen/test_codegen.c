@@ -95,7 +95,7 @@ static void run_pipe(StageRun *r, Pipe *p, const char *dir)
     r->p = p = r->device && p->device ? p->device : p;
     r->g = p->graph;
     r->stage = arena_array(r->a, RunStage, p->stage.n + 1);
-    if (run_compile(r, r->device ? "-O0" : "-O1") != 0)
+    if (run_compile(r, "-O0") != 0)
         return;
     for (int k = 0; k < 2; k++) {
         r->rows = r->g->batch > 0 ? r->g->batch - k : 1;

@@ -48,7 +48,7 @@ static void *compile(Arena *a, const char *path, const char *so)
 {
     const char *cmd =
         arena_printf(a,
-                     "cc -std=gnu11 -O1 -march=native -w -ffp-contract=off -fno-math-errno "
+                     "cc -std=gnu11 -O0 -march=native -w -ffp-contract=off -fno-math-errno "
                      "-fno-trapping-math -fwrapv "
                      "-fopenmp-simd -fPIC -shared -I. -Iruntime -Iruntime/api -o %s %s -lm",
                      so, path);
