@@ -5,6 +5,7 @@
 #define PPSPLIT_BATCH_INT_H
 
 #include "facts.h"
+#include "spread.h"
 
 typedef struct {
     ValueId from, to;
@@ -18,8 +19,6 @@ typedef struct {
     int64_t rows;
     VEC(int) want;        /* by value id: the dimension demanded of an Expand's result */
     VEC(int64_t) outer;   /* by value id: what stands outside the rows in the batch dimension */
-    /* outer of the node's tagged operands, of its results, of what is demanded */
-    int64_t cur;
     /* constants tagged for a user: a copy, since other users may mean another dimension */
     VEC(Retagged) copies;
     bool changed;
@@ -42,7 +41,8 @@ typedef struct {
     ValueId lacks;
     int lacks_at;
     bool mixing;     /* the rule just run lets samples influence each other at once */
-    bool sums;       /* the rule just run summed over the batch */
+    bool sums;       /* it summed over the batch, or looked along it */
+    bool partial;    /* what it makes of the microbatches adds up to what it makes of the minibatch */
 } Batch;
 
 /* batch_state.c */
@@ -60,25 +60,17 @@ void batch_set_outer(Batch *b, ValueId v, int64_t outer);
 const char *batch_node_text(const Graph *g, NodeId n);
 /* What node `from` does to the samples, said where it meets them: at once, or at node id. */
 const char *batch_mixed_text(const Batch *b, NodeId from, NodeId id);
-bool batch_in_axes(const Attr *a, int dim);
 bool batch_const_int(const Value *v, int64_t i, int64_t *x);
 int batch_place(const Shape *in, const Shape *out, int dim, int64_t *outer, int choice);
 /* of a Reshape of one row, as batch_place */
 int batch_one_place(const Batch *b, const Node *n, int64_t *outer);
 
-/* batch_demand.c: can *slot hold the rows in dimension dim?  Tags it, or puts a tagged copy of a
- * constant there. */
-bool batch_demand(Batch *b, ValueId *slot, int dim);
-bool batch_demand_all(Batch *b, Node *n, int dim, int rank);
+/* batch_demand.c: can *slot hold the rows there?  Tags it, or puts a tagged copy of a constant
+ * there. */
+bool batch_demand(Batch *b, ValueId *slot, Place at);
 
-/* batch_rules.c, batch_index.c: every rule of ops.def's BATCH column is a function rule_f; returns
- * the dimension of the results' rows. */
-#define BATCH(rule, merge, span) int rule_##rule(Batch *b, Node *n);
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, ...) batch
-#include "ir/ops.def"
-#undef BATCH
-bool batch_sweep_node(
-    Batch *b, NodeId id); /* runs its rule and writes its results' tags; says whether one changed */
+/* batch_rules.c: writes the tags of a node's results; says whether one changed */
+bool batch_sweep_node(Batch *b, NodeId id);
 /* which single row the output is made of, or -1 */
 int64_t batch_row(const Batch *b, const Node *n, uint32_t out);
 

@@ -6,15 +6,14 @@
 #include <string.h>
 
 #include "batch.h"
-#include "spread.h"
 
-static void set_want(Batch *b, ValueId v, int dim)
+static void set_want(Batch *b, ValueId v, Place at)
 {
     while (b->want.n <= v)
         vec_push(b->scratch, &b->want, BATCH_NONE);
-    b->want.at[v] = dim;
-    b->g->value.at[v].batch = dim;
-    batch_set_outer(b, v, b->cur);
+    b->want.at[v] = at.dim;
+    b->g->value.at[v].batch = at.dim;
+    batch_set_outer(b, v, at.groups);
     b->changed = true;
 }
 
@@ -58,101 +57,77 @@ static bool rows_regular(const Value *v, int dim, int64_t outer, int64_t rows)
     return true;
 }
 
-static ValueId tagged_copy(Batch *b, ValueId v, int dim)
+static ValueId tagged_copy(Batch *b, ValueId v, Place at)
 {
     for (uint32_t i = 0; i < b->copies.n; i++)
-        if (b->copies.at[i].from == v && b->copies.at[i].dim == dim &&
-            batch_outer(b, b->copies.at[i].to) == b->cur)
+        if (b->copies.at[i].from == v && b->copies.at[i].dim == at.dim &&
+            batch_outer(b, b->copies.at[i].to) == at.groups)
             return b->copies.at[i].to;
     Value was = *val(b->g, v);
     Shape shape = was.shape;
     ValueId to = graph_value(b->g, V_CONST, NULL, was.dtype, &shape);
     b->g->value.at[to].data = was.data;
-    b->g->value.at[to].batch = dim;
-    batch_set_outer(b, to, b->cur);
-    Retagged r = {v, to, dim};
+    b->g->value.at[to].batch = at.dim;
+    batch_set_outer(b, to, at.groups);
+    Retagged r = {v, to, at.dim};
     vec_push(b->scratch, &b->copies, r);
     return to;
 }
 
-/* Demands dimension dim of an operand aligned to the right with a result of rank `rank`; broadcast
- * dims are fine. */
-static bool demand_aligned(Batch *b, ValueId *slot, int dim, int rank)
-{
-    const Value *v = val(b->g, *slot);
-    int own = dim - (rank - v->shape.rank);
-    bool labels = b->rows == 1 && *slot < b->values && b->labels[*slot];
-    if (own < 0 || (v->shape.d[own] == 1 && v->batch == BATCH_NONE && !labels))
-        return true;
-    return batch_demand(b, slot, own);
-}
-
-bool batch_demand_all(Batch *b, Node *n, int dim, int rank)
-{
-    for (uint32_t i = 0; i < n->nin; i++)
-        if (n->in[i] != NONE && !demand_aligned(b, &n->in[i], dim, rank))
-            return false;
-    return true;
-}
-
 /* A constant's rows are put one after the other as they are, so behind something outside them there
  * must be all. */
-static bool demand_const(Batch *b, ValueId *slot, const Value *x, int dim)
+static bool demand_const(Batch *b, ValueId *slot, const Value *x, Place at)
 {
-    if (x->shape.d[dim] % (b->cur * b->rows) != 0 || !rows_regular(x, dim, b->cur, b->rows))
+    if (x->shape.d[at.dim] % (at.groups * b->rows) != 0 ||
+        !rows_regular(x, at.dim, at.groups, b->rows))
         return false;
-    *slot = tagged_copy(b, *slot, dim);
-    if (b->cur != 1)
+    *slot = tagged_copy(b, *slot, at);
+    if (at.groups != 1)
         b->why = "a constant of the model repeats in it for every row";
     return true;
 }
 
-/* May what the node makes hold the rows in dimension dim?  The rows lie along an axis of their own, of
-   which each is a chunk (ops.def's SPREAD): a way with such a result says where the operands have
-   them.  Passes the demand on. */
-static bool carries(Batch *b, ValueId v, NodeId maker, int dim)
+/* May what the node makes hold the rows there?  A way of ops.def's SPREAD with such a result says
+   where the operands have them.  Passes the demand on. */
+static bool carries(Batch *b, ValueId v, NodeId maker, Place at)
 {
     Node *n = &b->g->node.at[maker];
-    int64_t outer = b->cur;
     Arena *scratch = arena_within(b->scratch);
     SpreadOf of = {.g = b->g, .chunks = b->rows};
     SpreadWays ways = {0};
-    spread_ways_at(&of, maker, n->nin + val(b->g, v)->out, (Place){dim, outer}, scratch, &ways);
-    bool good = ways.n > 0 && ways.at[0].moved == 0;
-    for (uint32_t i = 0; i < n->nin && good; i++) {
-        b->cur = ways.at[0].in[i].groups;
-        good = ways.at[0].in[i].dim < 0 || batch_demand(b, &n->in[i], ways.at[0].in[i].dim);
-    }
-    b->cur = outer;
+    spread_ways_at(&of, maker, n->nin + val(b->g, v)->out, at, scratch, &ways);
+    bool good = ways.n > 0 && !ways.at[0].meets;
+    for (uint32_t i = 0; i < n->nin && good; i++)
+        good = ways.at[0].in[i].dim < 0 || batch_demand(b, &n->in[i], ways.at[0].in[i]);
     arena_free(scratch);
     return good;
 }
 
-bool batch_demand(Batch *b, ValueId *slot, int dim)
+bool batch_demand(Batch *b, ValueId *slot, Place at)
 {
     ValueId v = *slot;
     Value x = *val(b->g, v);
     bool labels = v < b->values && b->labels[v], one = b->rows == 1;
-    if (x.batch == dim && batch_outer(b, v) == b->cur) {
-        if (x.kind == V_CONST && b->cur != 1)
+    if (place_is(at, (Place){x.batch, batch_outer(b, v)})) {
+        if (x.kind == V_CONST && at.groups != 1)
             b->why = "a constant of the model repeats in it for every row";
         return true;
     }
-    if (x.kind == V_INPUT && v < b->values && !b->open[v] && x.shape.d[dim] % b->rows == 0 &&
+    if (x.kind == V_INPUT && v < b->values && !b->open[v] && x.shape.d[at.dim] % b->rows == 0 &&
         !graph_is_total(b->g, v)) {
         b->lacks = v;
-        b->lacks_at = dim;
+        b->lacks_at = at.dim;
     }
-    if (x.batch != BATCH_NONE || x.shape.d[dim] % b->rows != 0 || (one && !labels))
+    if (x.batch != BATCH_NONE || x.shape.d[at.dim] % b->rows != 0 || (one && !labels))
         return one;
     if (x.kind == V_CONST)
-        return demand_const(b, slot, &x, dim);
-    if (x.kind == V_INPUT && v < b->values && b->open[v] && b->cur == 1) {
-        set_want(b, v, dim);
+        return demand_const(b, slot, &x, at);
+    if (x.kind == V_INPUT && v < b->values && b->open[v] && at.groups == 1) {
+        set_want(b, v, at);
         return true;
     }
-    if (x.kind != V_NODE || v < b->from || !carries(b, v, x.node, dim))
+    if (x.kind != V_NODE || v < b->from || !carries(b, v, x.node, at))
         return one;
-    set_want(b, v, dim);
+    set_want(b, v, at);
     return true;
 }

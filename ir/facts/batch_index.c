@@ -1,13 +1,12 @@
 /*
- * batch_index.c - the rows through Gather and Scatter.
+ * batch_index.c - of which chunks numbers of places tell.
  *
- * In: a node that reads or writes by number.  Out: the dimension that holds the rows of its result.
- * Picking rows by number is followed where each row provably names itself (0, 1, 2, ... along the
- * batch, row * length + place in a flattened value, or the places that MaxPool found); adding rows
- * into a table leaves none.
+ * In: the index of a node that reads or writes by number, of chunks each computed alone.  Out: the
+ * dimension along which each chunk provably names itself (0, 1, 2, ... along the batch, row *
+ * length + place in a flattened value), or that the places are those that MaxPool found.
  */
 #include "batch.h"
-#include "spread.h"
+#include "spread_rules.h"
 
 /*
  * What is known of integers: row r has slope * r * each + (lo to hi), and what the data say where
@@ -123,12 +122,6 @@ static Span span_wrapped(const Graph *g, const Node *n, Entry w, int depth)
                : of_data;
 }
 
-/* What the data say, or what is computed from them in another way. */
-static Span span_data(const Graph *g, const Node *n, Entry w, int depth)
-{
-    return (void)g, (void)n, (void)w, (void)depth, of_data;
-}
-
 static Span span_same(const Graph *g, const Node *n, Entry w, int depth)
 {
     return span_value(g, n->in[0], w, depth + 1);
@@ -160,11 +153,12 @@ static Span span_arg(const Graph *g, const Node *n, Entry w, int depth)
     return (Span){0, 0, val(g, n->in[0])->shape.d[n->attr.axis] - 1, false};
 }
 
+/* Of what is not here: what the data say, or what is computed from them in another way. */
 static Span (*const span_of[OP_COUNT])(const Graph *, const Node *, Entry, int) = {
-#define BATCH(rule, merge, span) span_##span
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, ...)           \
-    [OP_##name] = batch,
-#include "ir/ops.def"
+    [OP_Identity] = span_same, [OP_StopGradient] = span_same, [OP_Vary] = span_same,
+    [OP_Cast] = span_cast,     [OP_Reshape] = span_reshape,   [OP_Expand] = span_expand,
+    [OP_Concat] = span_concat, [OP_Where] = span_wrapped,     [OP_Add] = span_add,
+    [OP_Sub] = span_subtract,  [OP_ArgMax] = span_arg,        [OP_ArgMin] = span_arg,
 };
 
 static Span span_value(const Graph *g, ValueId v, Entry w, int depth)
@@ -179,20 +173,19 @@ static Span span_value(const Graph *g, ValueId v, Entry w, int depth)
     if (x->kind != V_NODE)
         return of_data;
     const Node *n = &g->node.at[x->node];
-    return span_of[n->op](g, n, w, depth);
+    return span_of[n->op] ? span_of[n->op](g, n, w, depth) : of_data;
 }
 
 /*
- * The dimension of index along which entry comp names a place of its own row: row r has `each` of
- * them; -1: none.  A place that the data say is taken to be within its row, as it was before row *
- * each was added to it: torch.onnx writes x[rows, place] so.
+ * Chunk c has `each` places.  One that the data say is taken to be within its chunk, as it was
+ * before c * each was added to it: torch.onnx writes x[rows, place] so.
  */
-static int row_dim(const Batch *b, ValueId index, int comp, int64_t each)
+int index_own(const Graph *g, int64_t chunks, ValueId index, int comp, int64_t each)
 {
-    const Shape *s = &val(b->g, index)->shape;
+    const Shape *s = &val(g, index)->shape;
     for (int i = 0; i < s->rank - (comp >= 0); i++) {
         int budget = 1000;
-        Span is = span_value(b->g, index, (Entry){comp, i, b->rows, each, &budget}, 0);
+        Span is = span_value(g, index, (Entry){comp, i, chunks, each, &budget}, 0);
         if (is.slope == 1 &&
             (is.data ? is.lo == 0 && is.hi == 0 && each > 1 : is.lo >= 0 && is.hi < each))
             return i;
@@ -200,50 +193,7 @@ static int row_dim(const Batch *b, ValueId index, int comp, int64_t each)
     return -1;
 }
 
-int rule_gather(Batch *b, Node *n)
-{
-    const Value *x = val(b->g, n->in[0]), *index = val(b->g, n->in[1]);
-    int axis = (int)n->attr.axis, ri = index->shape.rank, td = x->batch, ti = index->batch;
-    if (b->rows == 1 && td >= 0 && td == axis)
-        return ti >= 0 ? axis + ti : BATCH_NONE;
-    if (td >= 0 && td == axis) {
-        int i = b->cur == 1 ? row_dim(b, n->in[1], -1, x->shape.d[axis] / b->rows) : -1;
-        return i >= 0 && batch_demand(b, &n->in[1], i)
-                   ? axis + i
-                   : batch_brought(b, "it picks rows by number", n->in[1]);
-    }
-    if (td >= 0 && ti >= 0 && b->rows > 1)
-        return batch_crossed(b, "it takes from every sample what every sample names");
-    if (ti >= 0)
-        return axis + ti;
-    return td < axis ? td : td + ri - 1;
-}
-
-int rule_gather_nd(Batch *b, Node *n)
-{
-    const Value *x = val(b->g, n->in[0]), *index = val(b->g, n->in[1]);
-    int bd = (int)n->attr.batch_dims, ri = index->shape.rank, q = (int)index->shape.d[ri - 1];
-    int td = x->batch, ti = index->batch;
-    if (td >= bd && td < bd + q && b->rows > 1) {
-        int i = b->cur == 1 ? row_dim(b, n->in[1], td - bd, x->shape.d[td] / b->rows) : -1;
-        if (i >= 0 && (ti == i || batch_demand(b, &n->in[1], i)))
-            return i;
-        return batch_brought(b, "it picks rows by number", n->in[1]);
-    }
-    if (td >= bd + q) {
-        if (ti >= 0 && b->rows > 1)
-            return batch_crossed(b, "it takes from every sample what every sample names");
-        return ri - 1 + td - (bd + q);
-    }
-    int dim = ti >= 0 ? ti : td;
-    if (dim < bd && (!batch_demand(b, &n->in[0], dim) || !batch_demand(b, &n->in[1], dim)))
-        return batch_fixed(b);
-    return dim;
-}
-
-/* Does every index point into its own row?  So do the places MaxPool found, which count over its
- * whole operand. */
-static bool points_home(const Graph *g, ValueId v)
+bool index_points_home(const Graph *g, ValueId v)
 {
     for (int depth = 0; depth < 32 && val(g, v)->kind == V_NODE; depth++) {
         const Node *n = &g->node.at[val(g, v)->node];
@@ -255,67 +205,4 @@ static bool points_home(const Graph *g, ValueId v)
         v = n->in[0];
     }
     return false;
-}
-
-/* GatherElements (data, index) and ScatterElements (data, index, updates): all of one rank. */
-int rule_elements(Batch *b, Node *n)
-{
-    int axis = (int)n->attr.axis, td = val(b->g, n->in[0])->batch, ti = val(b->g, n->in[1])->batch;
-    int tu = n->nin > 2 ? val(b->g, n->in[2])->batch : ti;
-    bool scatter = n->op == OP_ScatterElements;
-    int dim = td >= 0 ? td : ti >= 0 ? ti : tu;
-    if (b->rows == 1)
-        return dim;
-    if (dim != axis) {
-        for (uint32_t i = 0; i < n->nin; i++)
-            if (!batch_demand(b, &n->in[i], dim))
-                return batch_fixed(b);
-        return dim;
-    }
-    int64_t size = val(b->g, n->in[0])->shape.d[axis];
-    if (b->cur == 1 && size % b->rows == 0 &&
-        (points_home(b->g, n->in[1]) || row_dim(b, n->in[1], -1, size / b->rows) == axis) &&
-        batch_demand(b, &n->in[0], axis) && batch_demand(b, &n->in[1], axis) &&
-        (!scatter || batch_demand(b, &n->in[2], axis)))
-        return axis;
-    if (td >= 0)
-        return batch_brought(b, "it picks rows by number", n->in[1]);
-    if (!scatter)
-        return dim; /* every index along the axis takes from a fixed table */
-    b->sums = true;
-    if (batch_demand(b, &n->in[1], axis) && batch_demand(b, &n->in[2], axis))
-        return BATCH_NONE; /* all rows are added into a table: an embedding's gradient */
-    return batch_fixed(b);
-}
-
-int rule_scatter_nd(Batch *b, Node *n)
-{
-    const Value *x = val(b->g, n->in[0]), *index = val(b->g, n->in[1]), *up = val(b->g, n->in[2]);
-    int ri = index->shape.rank, q = (int)index->shape.d[ri - 1], td = x->batch, ti = index->batch,
-        tu = up->batch;
-    if (b->rows == 1)
-        return td;
-    if (tu >= ri - 1 || td >= q) { /* the batch is in the slices that are moved whole */
-        int dim = td >= q ? td : q + tu - (ri - 1);
-        if (ti < 0 && batch_demand(b, &n->in[0], dim) &&
-            batch_demand(b, &n->in[2], ri - 1 + dim - q))
-            return dim;
-        return batch_fixed(b);
-    }
-    int rows_at = ti >= 0 ? ti : tu;
-    for (int c = 0; c < q; c++) { /* each row writes into itself */
-        int64_t size = val(b->g, n->in[0])->shape.d[c];
-        int i = b->cur != 1 || (td >= 0 && td != c) ? -1
-                : size % b->rows == 0               ? row_dim(b, n->in[1], c, size / b->rows)
-                                                    : -1;
-        if (i >= 0 && (rows_at < 0 || rows_at == i) && batch_demand(b, &n->in[0], c) &&
-            batch_demand(b, &n->in[1], i) && batch_demand(b, &n->in[2], i))
-            return c;
-    }
-    if (td >= 0)
-        return batch_brought(b, "it writes to rows by number", n->in[1]);
-    b->sums = true;
-    if (batch_demand(b, &n->in[1], rows_at) && batch_demand(b, &n->in[2], rows_at))
-        return BATCH_NONE;
-    return batch_fixed(b);
 }

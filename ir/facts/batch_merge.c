@@ -52,93 +52,37 @@ static Fate lost(const Batch *b, NodeId id, const char *why)
 
 static bool is(Fate f, int kind) { return f.kind == (unsigned)kind; }
 
-/* ---- one function per merge of ops.def.  rows: of operands' rows none are left; else no operand
- * has rows, and not all are fixed ---- */
-
-static Fate neither(const Batch *b, NodeId id)
-{
-    return lost(b, id, "what it makes of all samples is neither their sum nor their mean");
-}
+/* ---- of rows of which none are left, and of what none of the operands has rows of ---- */
 
 static Fate scattered(const Batch *b, NodeId id)
 {
     return lost(b, id, "what it makes of all samples does not add up over microbatches");
 }
 
-/* all: nothing is left, so that it is over the rows whatever the shapes show */
-static Fate summed(const Batch *b, NodeId id, bool all)
+/* Of rows: what adds up, or is a mean.  Of shapes of one row only what leaves nothing is sure to be
+   over it. */
+static Fate gathered(const Batch *b, NodeId id)
 {
     const Node *n = &b->g->node.at[id];
-    if (b->rows == 1 && !all)
+    int64_t in = shape_elements(&val(b->g, n->in[0])->shape),
+            out = shape_elements(&val(b->g, n->out[0])->shape);
+    if (!b->partial)
+        return lost(b, id, "what it makes of all samples is neither their sum nor their mean");
+    if (b->rows == 1 && (n->nin > 1 || out > 1))
         return lost(b, id,
                     "the model's shapes have one row: whether it is taken over the samples, and if "
                     "it is their sum or their mean, does not show");
-    int64_t in = shape_elements(&val(b->g, n->in[0])->shape),
-            out = shape_elements(&val(b->g, n->out[0])->shape);
-    return (Fate){.kind = FATE_SUM, .added = out > 0 && in % out == 0 ? in / out : 0};
-}
-
-static Fate operand(const Batch *b, NodeId id, uint32_t i)
-{
-    return fate_of(b, b->g->node.at[id].in[i]);
-}
-
-static bool is_fixed(const Batch *b, NodeId id, uint32_t i)
-{
-    return is(operand(b, id, i), FATE_FIXED);
-}
-
-/* Of two operands of which one is fixed, the other. */
-static Fate other(const Batch *b, NodeId id) { return operand(b, id, is_fixed(b, id, 0)); }
-
-static Fate merge_lose(const Batch *b, NodeId id, bool rows)
-{
-    return rows ? neither(b, id) : scattered(b, id);
-}
-
-static Fate merge_keep(const Batch *b, NodeId id, bool rows)
-{
-    return rows ? neither(b, id) : operand(b, id, 0);
-}
-
-static Fate merge_keep_float(const Batch *b, NodeId id, bool rows)
-{
-    bool to_float = dtype_is_float(b->g->node.at[id].attr.to);
-    return to_float ? merge_keep(b, id, rows) : merge_lose(b, id, rows);
-}
-
-/* One element is left. */
-static bool is_all(const Batch *b, NodeId id)
-{
-    return shape_elements(&val(b->g, b->g->node.at[id].out[0])->shape) == 1;
-}
-
-static Fate merge_sum(const Batch *b, NodeId id, bool rows)
-{
-    return rows ? summed(b, id, is_all(b, id)) : operand(b, id, 0);
-}
-
-static Fate merge_mean(const Batch *b, NodeId id, bool rows)
-{
-    if (!rows)
-        return operand(b, id, 0);
-    /* of shapes of one row only what leaves nothing is sure to be over it */
-    if (b->rows > 1 || is_all(b, id))
+    if (n->op == OP_ReduceMean)
         return (Fate){.kind = FATE_MEAN};
-    return summed(b, id, false);
-}
-
-static Fate merge_product(const Batch *b, NodeId id, bool rows)
-{
-    if (rows)
-        return summed(b, id, false);
-    return is_fixed(b, id, 0) || is_fixed(b, id, 1) ? other(b, id) : scattered(b, id);
+    return (Fate){.kind = FATE_SUM, .added = out > 0 && in % out == 0 ? in / out : 0};
 }
 
 static bool is_term(Fate f)
 {
     return is(f, FATE_FIXED) || is(f, FATE_SUM) || is(f, FATE_MEAN) || is(f, FATE_TERMS);
 }
+
+bool batch_adds(Op op) { return op == OP_Add || op == OP_Sub || op == OP_Concat; }
 
 /* x + y, or what holds both of them */
 static Fate added(const Batch *b, NodeId id, Fate x, Fate y)
@@ -152,80 +96,64 @@ static Fate added(const Batch *b, NodeId id, Fate x, Fate y)
     return no;
 }
 
-static Fate merge_add(const Batch *b, NodeId id, bool rows)
+/* By a way of ops.def's SPREAD with operands that are partial sums: the rest have to be fixed. */
+static Fate by_way(const Batch *b, NodeId id, const SpreadWay *w)
 {
-    return rows ? neither(b, id) : added(b, id, operand(b, id, 0), operand(b, id, 1));
+    const Node *n = &b->g->node.at[id];
+    Fate all = {.kind = FATE_FIXED};
+    bool some = false, fixed = false;
+    for (uint32_t i = 0; i < node_reads_training(n); i++) {
+        Fate f = fate_of(b, n->in[i]);
+        if (w->in[i].dim != PLACE_P && !is(f, FATE_FIXED))
+            return scattered(b, id);
+        if (w->in[i].dim != PLACE_P)
+            continue;
+        fixed |= is(f, FATE_FIXED);
+        all = some ? added(b, id, all, f) : f;
+        some = true;
+    }
+    return fixed && !batch_adds(n->op) ? scattered(b, id) : all;
 }
 
-/* x scaled by a fixed factor or divisor, in[by]. */
-static Fate scaled(const Batch *b, NodeId id, Fate x, uint32_t by, bool divisor)
+/* A factor or divisor that may make a mean of a sum? */
+static bool may_scale(const Batch *b, const Node *n, Fate f)
 {
-    if ((is(x, FATE_SUM) || is(x, FATE_TERMS)) &&
-        may_average(b, b->g->node.at[id].in[by], divisor, x.added))
-        return lost(b, id, "it may make a mean of a sum over the samples, or only scale it");
-    return x;
+    bool first = is(fate_of(b, n->in[0]), FATE_FIXED);
+    return (n->op == OP_Mul || n->op == OP_Div) && (is(f, FATE_SUM) || is(f, FATE_TERMS)) &&
+           may_average(b, n->in[first ? 0 : 1], n->op == OP_Div, f.added);
 }
 
-static Fate merge_multiply(const Batch *b, NodeId id, bool rows)
+static Fate kept(const Batch *b, NodeId id, uint32_t varies)
 {
-    bool first = is_fixed(b, id, 0);
-    if (rows)
-        return neither(b, id);
-    return first || is_fixed(b, id, 1) ? scaled(b, id, other(b, id), !first, false)
-                                       : scattered(b, id);
-}
-
-static Fate merge_divide(const Batch *b, NodeId id, bool rows)
-{
-    if (rows)
-        return neither(b, id);
-    if (is(operand(b, id, 0), FATE_SUM) && is(operand(b, id, 1), FATE_COUNT))
+    const Node *n = &b->g->node.at[id];
+    Arena *a = arena_within(b->scratch);
+    SpreadOf of = {.g = b->g, .chunks = b->rows, .alone = true};
+    SpreadWays ways = {0};
+    spread_ways_at(&of, id, varies, (Place){PLACE_P, 1}, a, &ways);
+    Fate f = ways.n > 0 ? by_way(b, id, ways.at) : scattered(b, id);
+    arena_free(a);
+    if (n->op == OP_Div && is(fate_of(b, n->in[0]), FATE_SUM) &&
+        is(fate_of(b, n->in[1]), FATE_COUNT))
         return (Fate){.kind = FATE_MEAN};
-    return is_fixed(b, id, 1) ? scaled(b, id, operand(b, id, 0), 1, true) : scattered(b, id);
-}
-
-static Fate merge_pick(const Batch *b, NodeId id, bool rows)
-{
-    if (rows)
-        return neither(b, id);
-    return is_fixed(b, id, 1) ? operand(b, id, 0) : scattered(b, id);
-}
-
-static Fate merge_join(const Batch *b, NodeId id, bool rows)
-{
-    const Node *n = &b->g->node.at[id];
-    Fate all = fate_of(b, n->in[0]);
-    if (rows)
-        return neither(b, id);
-    for (uint32_t i = 1; i < n->nin && !is(all, FATE_LOST); i++)
-        all = added(b, id, all, fate_of(b, n->in[i]));
-    if (is(all, FATE_LOST))
+    if (n->op == OP_Concat && is(f, FATE_LOST))
         return lost(b, id, "it joins what adds up over microbatches with what does not");
-    return all;
+    return may_scale(b, n, f)
+               ? lost(b, id, "it may make a mean of a sum over the samples, or only scale it")
+               : f;
 }
 
-/* Asked of every Count: also of what has no rows, and of what is lost. */
-static Fate merge_count(const Batch *b, NodeId id, bool rows)
+/* A number of elements, of rows or of what has none. */
+static Fate counted(const Batch *b, NodeId id)
 {
     const Node *n = &b->g->node.at[id];
-    const Value *x = val(b->g, n->in[0]);
-    (void)rows;
-    if (batch_in_axes(&n->attr, x->batch))
+    int dim = val(b->g, n->in[0])->batch;
+    bool over = false;
+    for (int i = 0; i < n->attr.n; i++)
+        over |= n->attr.axes[i] == dim;
+    if (over)
         return (Fate){.kind = FATE_COUNT};
-    return x->batch == BATCH_MIXED ? lost(b, id, "it counts elements of what is not followed")
-                                   : (Fate){.kind = FATE_FIXED};
-}
-
-static Fate (*const merge_of[OP_COUNT])(const Batch *, NodeId, bool) = {
-#define BATCH(rule, merge, span) merge_##merge
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, ...)           \
-    [OP_##name] = batch,
-#include "ir/ops.def"
-};
-
-bool batch_adds(Op op)
-{
-    return merge_of[op] == merge_add || merge_of[op] == merge_join;
+    return dim == BATCH_MIXED ? lost(b, id, "it counts elements of what is not followed")
+                              : (Fate){.kind = FATE_FIXED};
 }
 
 /* Where the rows of what node id makes were mixed, be it before. */
@@ -236,8 +164,6 @@ static const char *mixed_of(const Batch *b, NodeId id)
     const char *before = NULL;
     bool meets = b->mixing, rows = false;
     for (uint32_t i = 0; i < n->nin && n->op != OP_Count; i++) {
-        if (n->in[i] == NONE)
-            continue;
         Fate f = fate_of(b, n->in[i]);
         bool single = n->in[i] < b->values && b->row[n->in[i]] >= 0;
         before = before ? before : f.mixed;
@@ -252,21 +178,22 @@ static const char *mixed_of(const Batch *b, NodeId id)
 static Fate fate_of_node(const Batch *b, NodeId id)
 {
     const Node *n = &b->g->node.at[id];
-    bool rows = false, varies = n->op == OP_Count;
-    for (uint32_t i = 0; i < n->nin && n->op != OP_Count; i++) {
-        if (n->in[i] == NONE)
-            continue;
+    bool rows = false;
+    uint32_t varies = NONE;
+    if (n->op == OP_Count)
+        return counted(b, id);
+    for (uint32_t i = 0; i < n->nin; i++) {
         Fate f = fate_of(b, n->in[i]);
         if (is(f, FATE_LOST))
             return f;
         rows |= is(f, FATE_ROWS);
-        varies |= !is(f, FATE_FIXED);
+        varies = varies == NONE && !is(f, FATE_FIXED) ? i : varies;
     }
-    if (!varies)
+    if (varies == NONE)
         return (Fate){.kind = FATE_FIXED};
     if (rows && b->why && val(b->g, n->out[0])->batch == BATCH_MIXED)
         return lost(b, id, b->why);
-    return merge_of[n->op](b, id, rows);
+    return rows ? gathered(b, id) : kept(b, id, varies);
 }
 
 /* Where the target is compared with what has no rows, or has them elsewhere, a microbatch of it is
@@ -279,7 +206,7 @@ static void compare_target(const Batch *b, NodeId id, BatchNotes *notes)
     if (b->target == NONE || notes->target_why)
         return;
     for (uint32_t i = 0; i < n->nin; i++) {
-        if (n->in[i] == NONE || val(b->g, n->in[i])->kind == V_CONST)
+        if (val(b->g, n->in[i])->kind == V_CONST)
             continue;
         bool labels = n->in[i] < b->values && b->labels[n->in[i]];
         Fate f = fate_of(b, n->in[i]);

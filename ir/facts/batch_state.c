@@ -89,14 +89,6 @@ const char *batch_mixed_text(const Batch *b, NodeId from, NodeId id)
         node, b->why);
 }
 
-bool batch_in_axes(const Attr *a, int dim)
-{
-    for (int i = 0; i < a->n; i++)
-        if (a->axes[i] == dim)
-            return true;
-    return false;
-}
-
 /* The integer at element i of a constant; false for types that hold no index. */
 bool batch_const_int(const Value *v, int64_t i, int64_t *x)
 {

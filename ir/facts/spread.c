@@ -14,7 +14,7 @@ typedef void Rule(Ways *, uint32_t, Place);
 
 static Rule *const rule_of[OP_COUNT] = {
 #define SPREAD(ways, build) ways_##ways
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, spread, ...)   \
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, ...)   \
     [OP_##name] = spread,
 #include "ir/ops.def"
 #undef SPREAD
@@ -31,6 +31,7 @@ static void ask(Ways *w, uint32_t slot, Place at)
 {
     for (uint32_t i = 0; i < ways_slots(w); i++)
         w->at[i] = place_r();
+    w->way = (SpreadWay){0};
     if (ways_may_be(w, slot, at))
         rule_of[w->n->op](w, slot, at);
 }
@@ -105,9 +106,10 @@ Places *spread_places(const SpreadOf *of, Arena *a)
 {
     const Graph *g = of->g;
     Places *known = arena_array(a, Places, g->value.n);
-    SpreadOf grown = {g, of->chunks, of->barred, known, of->uneven};
+    SpreadOf grown = *of;
     uint32_t *changed = arena_array(a, uint32_t, g->value.n),
              *seen = arena_array(a, uint32_t, g->node.n), now = 1;
+    grown.known = known;
     for (bool more = true; more;) {
         more = false;
         for (NodeId k = 0; k < 2 * g->node.n; k++) {
@@ -127,7 +129,7 @@ void spread_node(const Spread *s)
 {
     static void (*const build_of[OP_COUNT])(const Spread *) = {
 #define SPREAD(ways, build) build_##build
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, spread, ...)   \
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, ...)   \
     [OP_##name] = spread,
 #include "ir/ops.def"
 #undef SPREAD

@@ -1,6 +1,6 @@
 /*
- * spread.h - where a node's results lie along an axis of the mesh, given where its operands lie,
- * and the node computed chunk by chunk: the column SPREAD of ops.def.
+ * spread.h - where a node's results lie along an axis, of the mesh or of a microbatch's rows, given
+ * where its operands lie, and the node computed chunk by chunk: the column SPREAD of ops.def.
  *
  * Along an axis of C chunks a value is
  *   R        the same for all of them;
@@ -46,8 +46,23 @@ typedef struct {
     /* elements that a member sends for sums and maxima inside the node, in the forward and for its
        gradient, over (T - 1) / T: 2 n for a sum of n, the elements of the result for a gather */
     double moved, moved_back;
+    /* of chunks that are alone: what a chunk makes is its own, not its part of the whole's */
+    bool meets;
+    /* why it holds of chunks of one size only: the node's attributes count them; NULL: of any */
+    const char *sized;
+    /* why rows are lost where an operand is divided that has to be whole, or divided elsewhere, and
+       where one that has to be divided cannot be; NULL: as is said of all operations */
+    const char *crossed, *lacks;
 } SpreadWay;
-typedef VEC(SpreadWay) SpreadWays;
+typedef struct {
+    SpreadWay *at;
+    uint32_t n, cap;
+    /* where there is none: why rows are lost, NULL: they end here; the operand that brings them
+       together, or NONE; does each meet the others? */
+    const char *why;
+    uint32_t by;
+    bool crosses;
+} SpreadWays;
 
 typedef struct {
     const Graph *g;
@@ -59,6 +74,9 @@ typedef struct {
     /* by value: the places S of several groups that spread_places() found; NULL: none */
     const Places *known;
     bool uneven; /* places may be uneven */
+    /* Each chunk is computed by itself, as a row is: nobody adds up what they hold, numbers of
+       places count from the chunk's first, and what one makes may be its own (SpreadWay.meets). */
+    bool alone;
 } SpreadOf;
 
 /* All ways of a node, in which every place of an operand or a result is of one group, or known.

@@ -13,6 +13,58 @@ static void keep(Ways *w, Place data, Place index, Place y)
     w->at[0] = data;
     w->at[1] = index;
     w->at[w->n->nin] = y;
+    if (index.dim == PLACE_R && !ways_single(w))
+        w->way.crossed = ways_named;
+    ways_keep(w);
+}
+
+static const char by_number[] = "it picks rows by number";
+
+/* The dimension of the index along which its entry `comp` names places in dimension dim of the data
+   that are the chunk's own, of chunks that are alone; -1: none. */
+static int names_own(const Ways *w, int comp, Place at)
+{
+    int64_t chunks = w->of->chunks, size = ways_shape(w, 0)->d[at.dim];
+    bool may = w->of->alone && chunks > 1 && at.groups == 1 && size % chunks == 0;
+    return may ? index_own(w->of->g, chunks, ways_value(w, 1), comp, size / chunks) : -1;
+}
+
+/* Rows of the data by such numbers: dimension i of the index, y of the result. */
+static void own(Ways *w, Place data, int i, int y)
+{
+    w->way.lacks = by_number;
+    if (i >= 0)
+        keep(w, data, place_s(i, 1), place_s(y, 1));
+}
+
+/* GatherElements, ScatterElements: beside the axis the index's places are the data's, along it they
+   may be those of chunks that are alone.  Are they beside it? */
+static bool elements(Ways *w, uint32_t slot, Place at)
+{
+    int axis = (int)w->n->attr.axis;
+    bool beside = at.dim != axis, home;
+    if (beside)
+        home = ways_shape(w, 0)->d[at.dim] == ways_shape(w, 1)->d[at.dim];
+    else
+        home = (w->of->alone && w->of->chunks > 1 && at.groups == 1 &&
+                index_points_home(w->of->g, ways_value(w, 1))) ||
+               names_own(w, -1, at) == axis;
+    w->way.lacks = beside ? NULL : by_number;
+    if (home)
+        ways_all(w, at);
+    else
+        ways_choose(w, slot, at, by_number, 1);
+    w->way.lacks = NULL;
+    return beside;
+}
+
+/* What a chunk that is alone adds up, or writes, into what is the same for all. */
+static void into_table(Ways *w, Place at)
+{
+    if (!w->of->alone || ways_single(w))
+        return;
+    w->at[1] = w->at[2] = at;
+    w->way.meets = true;
     ways_keep(w);
 }
 
@@ -39,7 +91,11 @@ void ways_gather(Ways *w, uint32_t slot, Place at)
         int dim = slot == 1 ? at.dim : at.dim - axis;
         keep(w, place_r(), place_s(dim, g), place_s(dim + axis, g));
     } else if (slot == 0 && at.dim == axis) {
-        if (g == 1)
+        int i = names_own(w, -1, at);
+        ways_refuse(w, ways_single(w) ? NULL : by_number, 1);
+        if (w->of->alone)
+            own(w, at, i, axis + i);
+        else if (g == 1)
             keep(w, at, place_r(), place_p());
     } else {
         int dim = slot == 2 && at.dim >= axis ? at.dim - more + 1 : at.dim;
@@ -47,19 +103,16 @@ void ways_gather(Ways *w, uint32_t slot, Place at)
     }
 }
 
-/* The index's places beside the axis are the data's. */
 void ways_gather_elements(Ways *w, uint32_t slot, Place at)
 {
-    int axis = (int)w->n->attr.axis;
     if (at.dim < 0) {
         if (slot == 0)
             keep(w, at, place_r(), at);
-    } else if (at.dim != axis) {
-        if (ways_shape(w, 0)->d[at.dim] == ways_shape(w, 1)->d[at.dim])
-            ways_all(w, at);
+    } else if (elements(w, slot, at)) {
+        return;
     } else if (slot != 0) {
         keep(w, place_r(), at, at);
-    } else if (at.groups == 1) {
+    } else if (at.groups == 1 && !w->of->alone) {
         keep(w, at, place_r(), place_p());
     }
 }
@@ -74,8 +127,11 @@ void ways_gather_nd(Ways *w, uint32_t slot, Place at)
     if (at.dim < 0) {
         if (slot == 0)
             keep(w, at, place_r(), at);
-    } else if ((slot == 0 && at.dim >= batch && at.dim < counted) ||
-               (slot == 1 && at.dim == last)) {
+    } else if (slot == 0 && at.dim >= batch && at.dim < counted) {
+        int i = names_own(w, at.dim - batch, at);
+        ways_choose(w, slot, at, by_number, 1);
+        own(w, at, i, i);
+    } else if (slot == 1 && at.dim == last) {
         return;
     } else if (dim < batch) {
         ways_all(w, at);
@@ -96,11 +152,26 @@ static bool is_linear(const Node *n)
 
 void ways_scatter_elements(Ways *w, uint32_t slot, Place at)
 {
-    if (at.dim == PLACE_P && slot != 1 && is_linear(w->n))
-        data(w, at, at);
-    else if (at.dim >= 0 && at.dim != w->n->attr.axis &&
-             ways_shape(w, 0)->d[at.dim] == ways_shape(w, 1)->d[at.dim])
-        ways_all(w, at);
+    if (at.dim == PLACE_P) {
+        if (slot != 1 && is_linear(w->n))
+            data(w, at, at);
+    } else if (!elements(w, slot, at) && slot != 0) {
+        into_table(w, at);
+    }
+}
+
+/* Each chunk writes into itself: one of the dimensions counted, that of the data where it is asked.
+ */
+static void own_writes(Ways *w, uint32_t slot, Place at, int counted)
+{
+    for (int c = 0; c < counted; c++) {
+        int i = slot == 0 && at.dim != c ? -1 : names_own(w, c, place_s(c, at.groups));
+        if (i < 0 || (slot != 0 && at.dim != i))
+            continue;
+        w->at[0] = w->at[3] = place_s(c, 1);
+        w->at[1] = w->at[2] = place_s(i, 1);
+        ways_keep(w);
+    }
 }
 
 /* updates: the index's dims but the last, the data's that no index counts in */
@@ -109,10 +180,18 @@ void ways_scatter_nd(Ways *w, uint32_t slot, Place at)
     const Shape *index = ways_shape(w, 1);
     int last = index->rank - 1, counted = (int)index->d[last];
     int dim = slot == 2 ? at.dim - last + counted : at.dim; /* the data's */
-    if (at.dim == PLACE_P && slot != 1 && is_linear(w->n))
-        data(w, at, at);
-    else if (at.dim >= 0 && slot != 1 && dim >= counted)
+    if (at.dim < 0) {
+        if (slot != 1 && is_linear(w->n))
+            data(w, at, at);
+    } else if (ways_single(w) ? slot == 0 : slot != 1 && dim >= counted) {
         data(w, place_s(dim, at.groups), place_s(dim - counted + last, at.groups));
+    } else {
+        own_writes(w, slot, at, counted);
+        if (slot == 0)
+            ways_choose(w, slot, at, "it writes to rows by number", 1);
+        else
+            into_table(w, at);
+    }
 }
 
 /* ---- nodes ---- */

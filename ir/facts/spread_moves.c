@@ -15,18 +15,29 @@ void build_none(const Spread *s) { BUG("%s has no rule", op_name(spread_of(s)->o
 /* ---- elementwise ---- */
 
 /* Operands that broadcast against one another, from the right: where the divided dimension is not
-   there or is another, 1, they stay whole. */
+   there or is 1, they stay whole; of a single chunk, whose own dimension may be 1, all of it is
+   that chunk's. */
 void ways_aligned(Ways *w, uint32_t slot, Place at)
 {
     if (at.dim < 0)
         return;
-    int back = ways_shape(w, slot)->rank - at.dim;
+    const Shape *own = ways_shape(w, slot);
+    int back = own->rank - at.dim;
+    bool all = ways_single(w) && slot < w->n->nin;
     for (uint32_t i = 0; i < ways_slots(w); i++) {
         const Shape *s = ways_shape(w, i);
-        if (s->rank >= back && s->d[s->rank - back] == ways_shape(w, slot)->d[at.dim])
+        int64_t size = s->rank < back ? 0 : s->d[s->rank - back];
+        if (size > 1 || size == own->d[at.dim] || (all && size > 0))
             w->at[i] = place_s(s->rank - back, at.groups);
     }
     ways_keep(w);
+}
+
+/* Attention: matrices of operands of which some may be fewer, each for several in a row. */
+void ways_matrices(Ways *w, uint32_t slot, Place at)
+{
+    if (at.dim < ways_shape(w, slot)->rank - 2)
+        ways_aligned(w, slot, at);
 }
 
 /* One operand, or the sum of several. */
@@ -64,7 +75,8 @@ void ways_quotient(Ways *w, uint32_t slot, Place at)
 /* Partial sums are widened, and not rounded. */
 void ways_cast(Ways *w, uint32_t slot, Place at)
 {
-    if (at.dim == PLACE_P && w->n->attr.to == DT_F64)
+    Dtype to = w->n->attr.to;
+    if (at.dim == PLACE_P && (to == DT_F64 || (w->of->alone && dtype_is_float(to))))
         ways_all(w, at);
     else
         ways_aligned(w, slot, at);
@@ -92,8 +104,11 @@ void ways_where(Ways *w, uint32_t slot, Place at)
 /* Masks and random numbers are those of the whole: each element's is by its number there. */
 void ways_random(Ways *w, uint32_t slot, Place at)
 {
-    if (ways_is_even(w, slot, at) && (at.groups == 1 || ways_shape(w, slot)->rank < MAX_RANK))
+    bool apart = !w->of->alone && ways_shape(w, slot)->rank < MAX_RANK;
+    if (ways_is_even(w, slot, at) && (at.groups == 1 || apart))
         ways_aligned(w, slot, at);
+    else
+        ways_refuse(w, ways_inner, NONE);
 }
 
 /* ---- moves ---- */
@@ -123,8 +138,10 @@ void ways_reshape(Ways *w, uint32_t slot, Place at)
     if (at.dim >= 0 &&
         !(ways_is_even(w, slot, at)
               ? place_reshaped(ways_shape(w, slot), ways_shape(w, !slot), at, w->of->chunks, &other)
-              : reshaped_uneven(w, slot, at, &other)))
+              : reshaped_uneven(w, slot, at, &other))) {
+        ways_refuse(w, "the rows are spread over several dimensions", NONE);
         return;
+    }
     w->at[slot] = at;
     w->at[!slot] = other;
     ways_keep(w);
@@ -152,56 +169,120 @@ static bool taken(const Ways *w, uint32_t slot, Place at, int64_t start, int64_t
            start % *each == 0;
 }
 
+static const char some_rows[] = "it takes some of the rows, or adds to them";
+
+/* What takes `count` elements from `start` on, `step` apart, out of no whole groups. */
+static void choose_part(Ways *w, uint32_t slot, Place at, int64_t start, int64_t count,
+                        int64_t step)
+{
+    int64_t each = ways_shape(w, 0)->d[at.dim] / w->of->chunks; /* of a chunk */
+    bool one = step == 1 && at.groups == 1 && count == each && start % each == 0;
+    w->out->crosses = step < 0;
+    ways_choose(w, slot, at,
+                step < 0 ? "it reverses the order of the samples"
+                : one    ? "it takes a single row"
+                         : some_rows,
+                NONE);
+}
+
+/* Every step-th element of each chunk. */
+static bool is_sieve(const Ways *w, Place at)
+{
+    int64_t step = w->n->attr.step[at.dim], size = ways_shape(w, 0)->d[at.dim];
+    return step > 1 && w->n->attr.start[at.dim] < step && ways_is_even(w, 0, at) &&
+           size / at.groups / w->of->chunks % step == 0 &&
+           ways_shape(w, 1)->d[at.dim] * step == size;
+}
+
 void ways_slice(Ways *w, uint32_t slot, Place at)
 {
     const Attr *t = &w->n->attr;
     const Shape *x = ways_shape(w, 0), *y = ways_shape(w, 1);
-    int64_t each;
-    if (at.dim < 0 || (x->d[at.dim] == y->d[at.dim] && t->step[at.dim] == 1)) {
+    int64_t each, step = at.dim < 0 ? 1 : t->step[at.dim];
+    if (at.dim < 0 || (x->d[at.dim] == y->d[at.dim] && step == 1)) {
         ways_all(w, at);
-    } else if (t->step[at.dim] == 1 && taken(w, slot, at, t->start[at.dim], &each)) {
+    } else if (step == 1 && taken(w, slot, at, t->start[at.dim], &each)) {
+        w->way.sized = "it takes a part whose place depends on the number of rows";
         w->at[0] = place_s(at.dim, x->d[at.dim] / each);
         w->at[1] = place_s(at.dim, y->d[at.dim] / each);
         ways_keep(w);
+    } else if (is_sieve(w, at)) {
+        w->way.sized = "it takes a part of every row";
+        ways_all(w, at);
+    } else {
+        choose_part(w, slot, at, t->start[at.dim], y->d[at.dim], step);
     }
 }
 
 /* Along the axis every operand, every result is some of the groups. */
-static void whole_groups(Ways *w, uint32_t slot, Place at)
+static bool whole_groups(Ways *w, uint32_t slot, Place at)
 {
     int64_t each = ways_shape(w, slot)->d[at.dim] / at.groups;
-    for (uint32_t i = 0; i < ways_slots(w); i++) {
-        int64_t size = ways_shape(w, i)->d[at.dim];
-        if (size % each != 0)
-            return;
-        w->at[i] = place_s(at.dim, size / each);
-    }
-    ways_keep(w);
+    for (uint32_t i = 0; i < ways_slots(w); i++)
+        if (ways_shape(w, i)->d[at.dim] % each != 0)
+            return false;
+    for (uint32_t i = 0; i < ways_slots(w); i++)
+        w->at[i] = place_s(at.dim, ways_shape(w, i)->d[at.dim] / each);
+    return true;
 }
 
-/* Split and Concat */
-void ways_parts(Ways *w, uint32_t slot, Place at)
+void ways_split(Ways *w, uint32_t slot, Place at)
 {
-    if (at.dim == w->n->attr.axis)
-        whole_groups(w, slot, at);
-    else
+    int64_t first = w->n->attr.sizes[0];
+    bool equal = first * (int64_t)w->n->nout == ways_shape(w, 0)->d[w->n->attr.axis];
+    if (at.dim != w->n->attr.axis) {
         ways_all(w, at);
+    } else if (whole_groups(w, slot, at)) {
+        w->way.sized = "it takes a part whose place depends on the number of rows";
+        ways_keep(w);
+    } else if (equal) {
+        choose_part(w, slot, at, 0, first, 1);
+    } else {
+        ways_refuse(w, "it divides the rows into unequal parts", NONE);
+    }
+}
+
+/* Blocks of chunks one behind the other; of a single chunk, what is not all in such blocks. */
+void ways_concat(Ways *w, uint32_t slot, Place at)
+{
+    static const char why[] = "it joins rows with what is none, or rows of several sizes";
+    bool single = ways_single(w);
+    if (at.dim != w->n->attr.axis) {
+        ways_all(w, at);
+        return;
+    }
+    ways_refuse(w, why, NONE);
+    if ((!single || ways_shape(w, slot)->d[at.dim] == at.groups) && whole_groups(w, slot, at)) {
+        w->way.lacks = w->way.crossed = why;
+        w->way.sized = w->n->nin > 1 ? "it joins all rows with all rows" : NULL;
+        ways_keep(w);
+    }
+    if (single) {
+        w->at[slot] = at;
+        w->at[w->n->nin] = place_s(at.dim, 1);
+        ways_keep(w);
+    }
 }
 
 void ways_pad(Ways *w, uint32_t slot, Place at)
 {
     bool zeros = w->n->attr.mode != PAD_CONSTANT || w->n->attr.value == 0;
-    (void)slot;
     if (at.dim >= 0 ? ways_shape(w, 0)->d[at.dim] == ways_shape(w, 1)->d[at.dim] : zeros)
         ways_all(w, at);
+    else if (at.dim >= 0)
+        ways_choose(w, slot, at, some_rows, NONE);
 }
 
-/* Pack, Unpack: the mask is of the axis. */
+/* Pack, Unpack: the mask is of the axis.  A chunk that is alone packs its own places. */
 void ways_pack(Ways *w, uint32_t slot, Place at)
 {
-    if (slot == 1 || at.dim == w->n->attr.axis)
+    int axis = (int)w->n->attr.axis;
+    bool own = slot == 1 || at.dim == axis;
+    if (own && (!w->of->alone || at.dim < 0))
         return;
-    w->at[0] = w->at[2] = at;
+    w->at[0] = w->at[2] = own ? place_s(axis, at.groups) : at;
+    w->at[1] = own ? place_s(0, at.groups) : place_r();
+    w->way.crossed = ways_named;
     ways_keep(w);
 }
 
@@ -227,8 +308,8 @@ void build_slice(const Spread *s)
     Shape y = spread_result(s, 0);
     int64_t start[MAX_RANK];
     int dim = s->way->in[0].dim;
-    for (int i = 0; i < t.n; i++)
-        start[i] = i == dim ? t.start[i] / s->chunks : t.start[i];
+    for (int i = 0; i < t.n; i++) /* a sieve begins anew in each chunk */
+        start[i] = i == dim && t.step[i] == 1 ? t.start[i] / s->chunks : t.start[i];
     t.start = start;
     t.size = y.d;
     for (int k = 0; k < s->pieces; k++)

@@ -16,6 +16,10 @@ static void keep(Ways *w, Place a, Place b, Place y)
     ways_keep(w);
 }
 
+static const char compared[] =
+    "it compares every sample with every sample, as a contrastive head does";
+static const char along_rows[] = "it convolves along the batch";
+
 /* Linear in each of the two operands. */
 static void partial(Ways *w, uint32_t slot)
 {
@@ -43,7 +47,11 @@ static void matrix_product(Ways *w, uint32_t slot, Place at)
 {
     int a = ways_shape(w, 0)->rank, b = ways_shape(w, 1)->rank, y = ways_shape(w, w->n->nin)->rank;
     int64_t g = at.groups;
-    switch (role_of(w, slot, at.dim)) {
+    Role role = role_of(w, slot, at.dim);
+    w->way.crossed = role == MATRICES ? NULL : compared;
+    w->way.lacks =
+        role == DEPTH ? "it multiplies along the batch with numbers of fixed size" : NULL;
+    switch (role) {
     case MATRICES: ways_aligned(w, slot, at); break;
     case ROWS: keep(w, place_s(a - 2, g), place_r(), place_s(y - 2, g)); break;
     case COLUMNS: keep(w, place_r(), place_s(b - 1, g), place_s(y - 1, g)); break;
@@ -59,7 +67,7 @@ void ways_matmul(Ways *w, uint32_t slot, Place at)
         partial(w, slot);
 }
 
-/* What is packed, rows or depth, is packed as a whole. */
+/* What is packed, rows or depth, is packed as a whole, or as a chunk's own. */
 void ways_packed_matmul(Ways *w, uint32_t slot, Place at)
 {
     Role packed = w->n->attr.axis == 0 ? ROWS : DEPTH;
@@ -69,6 +77,10 @@ void ways_packed_matmul(Ways *w, uint32_t slot, Place at)
         partial(w, slot);
     else if (role_of(w, slot, at.dim) != packed)
         matrix_product(w, slot, at);
+    else if (w->of->alone) {
+        w->at[2] = place_s(0, at.groups);
+        matrix_product(w, slot, at);
+    }
 }
 
 void build_product(const Spread *s)
@@ -120,15 +132,32 @@ static void groups(Ways *w, int64_t g)
         keep(w, place_s(1, g), place_s(0, g), place_s(1, g));
 }
 
+/* Samples as groups: the channels of all of them in dimension 1, the weights' first dimension is
+   each one's own filters. */
+static void samples(Ways *w, Place x, Place weights, Place y)
+{
+    if (w->n->attr.group == 1)
+        return;
+    ways_refuse(w, "its groups are no multiple of the rows", NONE);
+    w->way.sized = "its groups are the samples, and their number is fixed";
+    if (x.groups == 1 && are_whole(w, 1))
+        keep(w, x, weights, y);
+}
+
 /* Which channels the weights' dimension 0 is of, 1 of a group: of a Conv outputs and inputs. */
 static void convolution(Ways *w, uint32_t slot, Place at, bool transposed)
 {
     int64_t g = at.groups;
     bool weights = slot == 1, last = weights && at.dim == 1;
+    ways_refuse(w, along_rows, NONE);
     if (at.dim < 0) {
         partial(w, slot);
     } else if (!weights && at.dim == 0) {
+        w->way.crossed = along_rows;
         keep(w, at, place_r(), at);
+    } else if (w->of->alone) {
+        if (at.dim <= 1 && !last)
+            samples(w, place_s(1, g), place_s(0, g), place_s(1, g));
     } else if (at.dim <= 1) {
         int64_t all = last ? g * w->n->attr.group : g;
         if (slot == 0 || (weights && last != transposed))
@@ -149,10 +178,15 @@ void ways_conv_weight(Ways *w, uint32_t slot, Place at)
     int64_t g = at.groups, all = slot == 2 && at.dim == 1 ? g * w->n->attr.group : g;
     bool of_x = slot == 0 ? at.dim == 1 : slot == 2 && at.dim == 1,
          of_y = slot == 1 ? at.dim == 1 : slot == 2 && at.dim == 0;
+    ways_refuse(w, along_rows, NONE);
     if (at.dim < 0)
         partial(w, slot);
     else if (slot < 2 && at.dim == 0)
         keep(w, at, at, place_p());
+    else if (w->of->alone && at.dim == 1 && slot < 2)
+        samples(w, at, at, place_s(0, at.groups));
+    if (w->of->alone)
+        return;
     if (of_x && are_parts(w, all))
         keep(w, place_s(1, all), place_r(), in_each(w, 1, all));
     if (of_y && are_parts(w, g))
@@ -180,14 +214,27 @@ void build_conv(const Spread *s)
 void ways_pool(Ways *w, uint32_t slot, Place at)
 {
     (void)slot;
-    if (at.dim == PLACE_P || at.dim == 0 || at.dim == 1)
+    if (at.dim <= 1)
         ways_all(w, at);
+    else
+        ways_refuse(w, along_rows, NONE);
 }
 
 void ways_max_pool(Ways *w, uint32_t slot, Place at)
 {
-    if (at.groups == 1 && (at.dim == 0 || at.dim == 1) && ways_is_even(w, slot, at))
+    if (at.groups != 1)
+        ways_refuse(w, ways_inner, NONE);
+    else if (at.dim >= 0 && ways_is_even(w, slot, at))
+        ways_pool(w, slot, at);
+}
+
+/* Suppress: a sample's boxes are compared among themselves. */
+void ways_samples(Ways *w, uint32_t slot, Place at)
+{
+    if (at.dim == 0)
         ways_all(w, at);
+    else if (at.dim > 0)
+        ways_choose(w, slot, at, "it chooses among the rows", NONE);
 }
 
 /* Places in the chunk as places in the whole: behind the places of the chunks before it, and, by

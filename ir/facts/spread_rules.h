@@ -14,7 +14,7 @@ typedef struct {
     Arena *arena;
     SpreadWays *out;
     Place *at; /* by slot: the way that is being made; all R when the rule begins, and once kept */
-    double moved, moved_back;
+    SpreadWay way; /* the rest of it; nothing when the rule begins, and once kept */
 } Ways;
 
 static inline Place place_s(int dim, int64_t groups) { return (Place){dim, groups}; }
@@ -31,19 +31,34 @@ bool ways_may_be(const Ways *w, uint32_t slot, Place at);
 void ways_keep(Ways *w);
 void ways_all(Ways *w, Place at); /* keeps the way in which all slots are there */
 bool ways_is_even(const Ways *w, uint32_t slot, Place at);
+/* There is none, because of operand `by`, or NONE. */
+void ways_refuse(Ways *w, const char *why, uint32_t by);
+/* There is none of several chunks: it chooses among them.  What it takes of a single one is in the
+   same dimension. */
+void ways_choose(Ways *w, uint32_t slot, Place at, const char *why, uint32_t by);
+/* Reasons that several rules have */
+extern const char ways_inner[], ways_named[];
+/* Of one chunk every place holds all; which one a reader takes for the rows' is for the rules. */
+static inline bool ways_single(const Ways *w) { return w->of->chunks == 1; }
 
 /* Every SPREAD(ways, build) of ops.def is a function ways_f, and a function build_f that makes the
    nodes of such a way. */
 #define SPREAD(ways, build) void ways_##ways(Ways *w, uint32_t slot, Place at);
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, spread, ...)   \
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, ...)   \
     spread
 #include "ir/ops.def"
 #undef SPREAD
 #define SPREAD(ways, build) void build_##build(const Spread *s);
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, spread, ...)   \
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, ...)   \
     spread
 #include "ir/ops.def"
 #undef SPREAD
+
+/* batch_index.c: the dimension along which an index (comp >= 0: that entry of its last dimension)
+   names places of its own chunk, which has `each` of them; -1: none */
+int index_own(const Graph *g, int64_t chunks, ValueId index, int comp, int64_t each);
+/* Does it count such places in all of an operand, as MaxPool does? */
+bool index_points_home(const Graph *g, ValueId index);
 
 /* spread_share.c */
 static inline const Node *spread_of(const Spread *s) { return &s->whole->node.at[s->node]; }

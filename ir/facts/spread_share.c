@@ -6,6 +6,9 @@
 
 #include "spread_rules.h"
 
+const char ways_inner[] = "the rows are not outermost in their dimension",
+           ways_named[] = "it takes from every sample what every sample names";
+
 bool place_fits(const Shape *s, Place at, int64_t chunks)
 {
     if (at.dim < 0)
@@ -63,6 +66,8 @@ bool ways_may_be(const Ways *w, uint32_t slot, Place at)
     ValueId v = ways_value(w, slot);
     Dtype t = val(w->of->g, v)->dtype;
     const Place *barred = w->of->barred ? &w->of->barred[v] : NULL;
+    if (at.dim == PLACE_P && w->of->alone)
+        return true;
     if (at.dim == PLACE_P)
         return slot < w->n->nin ? t == DT_F32 || t == DT_F64 : dtype_is_float(t);
     if (barred && at.dim >= 0 && barred->dim == at.dim &&
@@ -100,12 +105,30 @@ void ways_keep(Ways *w)
     if (good && some && !is_known_way(w, slots)) {
         Place *at = arena_array(w->arena, Place, slots);
         memcpy(at, w->at, slots * sizeof *at);
-        SpreadWay way = {at, at + w->n->nin, w->moved, w->moved_back};
-        vec_push(w->arena, w->out, way);
+        w->way.in = at;
+        w->way.out = at + w->n->nin;
+        vec_push(w->arena, w->out, w->way);
     }
     for (uint32_t i = 0; i < slots; i++)
         w->at[i] = place_r();
-    w->moved = w->moved_back = 0;
+    w->way = (SpreadWay){0};
+}
+
+void ways_refuse(Ways *w, const char *why, uint32_t by)
+{
+    w->out->why = why;
+    w->out->by = by;
+}
+
+void ways_choose(Ways *w, uint32_t slot, Place at, const char *why, uint32_t by)
+{
+    ways_refuse(w, why, by);
+    if (!ways_single(w))
+        return;
+    w->at[slot] = at;
+    for (uint32_t i = w->n->nin; i < ways_slots(w); i++)
+        w->at[i] = place_s(at.dim, 1);
+    ways_keep(w);
 }
 
 void ways_all(Ways *w, Place at)

@@ -26,24 +26,49 @@ static bool in_axes(const Attr *t, int dim)
 
 /* ---- beside the axis ---- */
 
-void ways_beside(Ways *w, uint32_t slot, Place at)
+/* Is it an S beside the axis?  Keeps the way. */
+static bool beside(Ways *w, Place at)
 {
-    (void)slot;
-    if (at.dim >= 0 && at.dim != w->n->attr.axis)
+    bool is = at.dim != w->n->attr.axis;
+    if (is && at.dim >= 0)
         ways_all(w, at);
+    return is;
 }
 
-/* AllToAll: divided along the one axis, and then along the other. */
-void ways_beside_both(Ways *w, uint32_t slot, Place at)
+void ways_topk(Ways *w, uint32_t slot, Place at)
 {
-    if (at.dim != w->n->attr.to_axis)
-        ways_beside(w, slot, at);
+    if (!beside(w, at))
+        ways_choose(w, slot, at, "it chooses among the rows", NONE);
+}
+
+/* ArgMax, ArgMin: a chunk's own, of a chunk that is alone */
+void ways_arg(Ways *w, uint32_t slot, Place at)
+{
+    if (beside(w, at) || slot != 0 || !w->of->alone)
+        return;
+    w->at[0] = at;
+    w->way.meets = true;
+    ways_keep(w);
+}
+
+/* Collectives of another axis; AllToAll is divided along axis and then along to_axis. */
+void ways_collective(Ways *w, uint32_t slot, Place at)
+{
+    const Attr *t = &w->n->attr;
+    bool whole = w->n->op == OP_AllReduce;
+    bool along = !whole && (at.dim == t->axis || (w->n->op == OP_AllToAll && at.dim == t->to_axis));
+    (void)slot;
+    if (along)
+        ways_refuse(w, "the rows are divided among the members", NONE);
+    else
+        ways_all(w, at);
 }
 
 void ways_cumsum(Ways *w, uint32_t slot, Place at)
 {
     (void)slot;
-    if (at.dim != w->n->attr.axis)
+    w->way.meets = at.dim == w->n->attr.axis;
+    if (!w->way.meets || w->of->alone)
         ways_all(w, at);
 }
 
@@ -68,13 +93,14 @@ void ways_reduce(Ways *w, uint32_t slot, Place at)
         return;
     if (!along) {
         ways_all(w, at);
-    } else if (is_sum(w->n) && real) {
+    } else if (is_sum(w->n) && (real || w->of->alone)) {
         w->at[0] = at;
         w->at[1] = place_p();
         ways_keep(w);
-    } else if (again(w->n, at, real) && ways_is_even(w, 0, at)) {
+    } else if ((again(w->n, at, real) && ways_is_even(w, 0, at)) || w->of->alone) {
         w->at[0] = at;
-        w->moved = (double)w->of->chunks * elements(w, 1);
+        w->way.moved = (double)w->of->chunks * elements(w, 1);
+        w->way.meets = true;
         ways_keep(w);
     }
 }
@@ -148,8 +174,9 @@ void ways_softmax(Ways *w, uint32_t slot, Place at)
     if (at.dim < 0)
         return;
     if (at.dim == w->n->attr.axis) {
-        w->moved = (double)(w->of->chunks + 2) * rows;
-        w->moved_back = 2 * rows;
+        w->way.moved = (double)(w->of->chunks + 2) * rows;
+        w->way.moved_back = 2 * rows;
+        w->way.meets = true;
     }
     ways_all(w, at);
 }

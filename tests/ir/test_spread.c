@@ -43,7 +43,7 @@ static void print_way(const Graph *g, NodeId id, const SpreadWay *way, int chunk
 /* How a chunk of it is made; "none": not at all. */
 static const char *const nodes_of[OP_COUNT] = {
 #define SPREAD(ways, build) #build
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, spread, ...)   \
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, ...)   \
     [OP_##name] = spread,
 #include "ir/ops.def"
 #undef SPREAD
@@ -71,7 +71,8 @@ static void check_nodes(T *t)
     Tensor *at = evaluate_case(t);
     for (int chunks = 2; chunks <= CHUNKS; chunks++) {
         Arena *a = arena_within(g->arena);
-        SpreadOf of = {g, chunks, NULL, all_groups(g, a, chunks), true};
+        SpreadOf of = {
+            .g = g, .chunks = chunks, .known = all_groups(g, a, chunks), .uneven = true};
         for (NodeId n = 0; n < last; n++) {
             Op op = g->node.at[n].op;
             SpreadWays ways = {0};
@@ -428,7 +429,7 @@ static void elsewhere(const Case *c, unsigned *lies, unsigned *believed)
     T t = {.g = graph_new(a, "test"), .seed = 3, .op = c->op, .real = DT_F64};
     c->build(&t);
     Tensor *at = evaluate_case(&t);
-    SpreadOf of = {t.g, 2, NULL, all_groups(t.g, a, 2), true};
+    SpreadOf of = {.g = t.g, .chunks = 2, .known = all_groups(t.g, a, 2), .uneven = true};
     for (NodeId n = 0, last = t.g->node.n; n < last; n++) {
         SpreadWays ways = {0};
         spread_ways(&of, n, a, &ways);
@@ -468,7 +469,7 @@ static void not_linear(void)
         T t = {.g = graph_new(a, "test"), .seed = i, .op = wrong[i].op, .real = DT_F64};
         ValueId in[2] = {real(&t, S(4, 4), 0.3, 2), real(&t, S(4, 4), 0.3, 2)};
         (void)node(&t, op_takes(t.op, 1) ? 1 : 2, in, (Attr){.n = 1, .axes = I(0)});
-        SpreadWay way = {wrong[i].in, &partial, 0, 0};
+        SpreadWay way = {.in = wrong[i].in, .out = &partial};
         Check c = {.g = t.g, .at = evaluate_case(&t), .way = &way, .says = &partial, .chunks = 3};
         ok(!holds(c), "%s of partial sums is none", op_name(t.op));
         arena_free(a);
@@ -581,7 +582,7 @@ static void numbers(void)
     ValueId x = real(&t, whole, -1, 1);
     (void)graph_node(t.g, OP_Dropout, 1, &x, (Attr){.ratio = 0.5, .key = 7});
     (void)graph_node(t.g, OP_Random, 1, &x, (Attr){.to = DT_F32, .key = 8});
-    SpreadOf of = {t.g, 3, NULL, all_groups(t.g, a, 3), true};
+    SpreadOf of = {.g = t.g, .chunks = 3, .known = all_groups(t.g, a, 3), .uneven = true};
     Tensor *at = evaluate_case(&t);
     unsigned ways = 0, same = 0;
     for (NodeId n = 0; n < 2; n++) {
