@@ -194,7 +194,7 @@ static void softmax_along(const Spread *s)
     for (int k = 0; k < s->pieces; k++) {
         x[k] = g_cast(g, s->in[0][k], dtype_sum(type));
         if (spread_is_uneven(s, n->in[0], s->way->in[0]))
-            x[k] = spread_filled(s, k, x[k], axis, spread_whole(s, 0)->d[axis], -INFINITY);
+            x[k] = spread_filled(s, k, x[k], axis, spread_whole(s, 0)->d[axis], -(double)INFINITY);
         part[k] = g_reduce(g, OP_ReduceMax, g_unary(g, OP_StopGradient, x[k]), 1, axes);
     }
     ValueId max = gathered(s, OP_ReduceMax, part, axis, (Attr){0});
