@@ -65,9 +65,17 @@ double candidate_bound(const Search *x, const Candidate *c)
 
 /* ---- bytes, by the model of costs ------------------------------------------------------------ */
 
+/* What a replica holds of trained parameters, their gradients and states all the time: held is of the
+   first two, and of what does not train. */
+static double holds(const Search *x, const Candidate *c, double held, double trained)
+{
+    int shares = c->zero ? x->states + c->zero - 1 : 0;
+    return held + trained * (x->states - shares) + trained / c->replicas * shares;
+}
+
 static int64_t stage_holds(const Search *x, const Candidate *c, uint32_t s)
 {
-    return c->cut->held[s] + x->states * (c->cut->trained[s] / (c->divided ? c->replicas : 1));
+    return (int64_t)holds(x, c, (double)c->cut->held[s], (double)c->cut->trained[s]);
 }
 
 int64_t candidate_even(const Search *x, const Candidate *c)
@@ -142,8 +150,10 @@ static Least least_of(const Search *x, const Candidate *c, const PpStage *st, co
     for (int k = 0; k < st->n_again; k++)
         all += (double)st->again[k].bytes * rows;
     Least l = {.forward = (double)work[PP_WORK_FORWARD] * rows};
-    l.held = (double)(st->bytes_param + st->bytes_half + st->bytes_grad + st->bytes_const) +
-             x->states * trained_bytes(st) / (c->divided ? c->replicas : 1);
+    l.held = holds(x, c,
+                   (double)(st->bytes_param + (c->zero < 3 ? st->bytes_half : 0) + st->bytes_grad +
+                            st->bytes_const),
+                   trained_bytes(st));
     if (!st->has_backward)
         return l;
     l.waits = c->offload ? 0 : c->again == AGAIN_NEVER ? all : stash;

@@ -79,11 +79,18 @@ static double again_seconds(const Trial *t, int s, double begin)
    computes with the cores that its actions want, too. */
 static double reduction_seconds(const Candidate *c, const Rates *r, const PpStage *st, double *own)
 {
-    double part = (double)(c->replicas - 1) / c->replicas, times = c->divided ? 1 : 2;
+    double part = (double)(c->replicas - 1) / c->replicas, times = c->zero ? 1 : 2;
     double bytes = part * (double)st->bytes_grad, added = 3 * bytes / r->updates;
     double carried = times * (bytes / r->link + (c->replicas - 1) / r->messages) + added;
     *own = times * bytes / r->moves + added;
     return carried > *own ? carried : *own;
+}
+
+/* A stage's parameters from the other replicas. */
+static double gather_seconds(const Candidate *c, const Rates *r, const PpStage *st)
+{
+    double bytes = (double)(c->replicas - 1) / c->replicas * (double)st->bytes_param;
+    return bytes / fmin(r->link, r->moves) + (c->replicas - 1) / r->messages;
 }
 
 /* Of messages: what rates say, or a run, whose sends and receives are actions with times of their
@@ -172,6 +179,7 @@ static void forecast_times(const Trial *t, int s, double begin, double *time)
 static int fill_costs(Trial *t, const Schedule *of)
 {
     bool folded = !of;
+    const Candidate *c = t->c;
     const AutoOptions *o = &t->x->o->partition->automatic;
     const Rates *r = &o->rates;
     double begin = candidate_beginning(t->x), far = far_part(t, of);
@@ -193,6 +201,7 @@ static int fill_costs(Trial *t, const Schedule *of)
         time[SA_R] = again;
         time[SA_OFFLOAD] = time[SA_FETCH] =
             t->c->offload ? (double)memory_stored(st) / r->offload : 0;
+        time[SA_UNSHARD] = c->zero < 3 ? 0 : gather_seconds(c, r, st);
         t->costs.stage_reduction[s] = 0;
         if (t->c->replicas > 1)
             t->costs.stage_reduction[s] =
@@ -214,10 +223,10 @@ static double forecast_update(const Trial *t, const Schedule *s)
             mine += s->rank_of[i] == r ? launches_update(t->x, t->program->launches[i]) : 0;
         most = fmax(most, mine);
     }
-    return most / (t->c->divided ? t->c->replicas : 1);
+    return most / (t->c->zero ? t->c->replicas : 1);
 }
 
-/* The end of a step: the update, and with a divided optimizer what comes of the others.  Of a run's
+/* The end of a step: the update, and of divided ones what comes of the others.  Of a run's
    costs: what it took there, whatever its ranks. */
 static double end_seconds(const Trial *t, const Schedule *s)
 {
@@ -230,6 +239,11 @@ static double end_seconds(const Trial *t, const Schedule *s)
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
+
+const char *zero_words(const Candidate *c, Arena *a)
+{
+    return c->zero ? arena_printf(a, " --zero %d%s", c->zero, c->zero > 1 ? " --unshard 1" : "") : "";
+}
 
 const char *offload_time(const Search *x, const Candidate *c, Arena *a)
 {
@@ -302,7 +316,7 @@ static void remember_least(Trial *t, const Schedule *rows, int64_t bytes)
              c->cut->stages, c->ranks, c->microbatches, (long long)c->size->rows,
              c->size->rows == 1 ? "" : "s", rows->name,
              again_name(c->again), c->offload ? ", --offload stash" : "",
-             c->divided ? ", --shard-optimizer" : "");
+             c->zero ? arena_printf(t->a, ",%s", zero_words(c, t->a)) : "");
 }
 
 /* For sched_auto(): do all ranks fit? */
@@ -393,7 +407,7 @@ static Schedule *chosen(Trial *t)
 static double crossing_bytes(const Trial *t, const Schedule *s)
 {
     const Candidate *c = t->c;
-    double sum = 0, grads = 0;
+    double sum = 0, grads = 0, gathered = 0;
     for (int k = 0; k < t->cross.n_edge; k++) {
         const SchedEdge *edge = &t->cross.edge[k];
         if (s->rank_of[edge->from] != s->rank_of[edge->to])
@@ -408,7 +422,11 @@ static double crossing_bytes(const Trial *t, const Schedule *s)
                 sum += (double)q->t.bytes * (1 + (q->grad_offset >= 0));
         }
     }
-    return c->replicas * sum + 2 * (c->replicas - 1) * grads;
+    for (int r = 0; r < s->ranks; r++)
+        for (int i = 0; i < s->row[r].n; i++)
+            if (s->row[r].a[i].type == SA_UNSHARD)
+                gathered += (double)t->program->plan.stage[s->row[r].a[i].stage]->bytes_param;
+    return c->replicas * sum + (c->replicas - 1) * (gathered + grads * (c->zero < 3 ? 2 : 1));
 }
 
 static void measure(Trial *t, Schedule *s)
@@ -449,7 +467,8 @@ static bool open_trial(Trial *t)
                             .n_edge = t->cross.n_edge,
                             .param = t->cross.param,
                             .n_param = t->cross.n_param,
-                            .deferred_reduce = c->replicas > 1,
+                            .deferred_reduce = c->replicas > 1 && c->zero < 2,
+                            .unshard = c->zero == 3 ? "1" : NULL,
                             .buffers = 1 << 20};
     t->memory = (MemoryAsked){.model = &t->program->plan,
                               .microbatches = c->microbatches,
@@ -457,7 +476,7 @@ static bool open_trial(Trial *t)
                               .rows = x->o->batch / c->replicas,
                               .threads = x->o->threads,
                               .states = x->states,
-                              .divided = c->divided};
+                              .zero = c->zero};
     return t->e && fill_costs(t, NULL);
 }
 

@@ -18,7 +18,7 @@ static int64_t plan_bytes(const PlanRequest *ask, int *moved, int64_t *parts)
     *moved = p.offloaded;
     if (parts) {
         parts[MEMORY_PARAMETERS] = b->param + b->half;
-        parts[MEMORY_GRADIENTS] = b->grad;
+        parts[MEMORY_GRADIENTS] = b->grad + b->window;
         parts[MEMORY_OPTIMIZER] = b->optimizer;
         parts[MEMORY_ACTIVATIONS] = b->slots;
         parts[MEMORY_WORK] = b->work;
@@ -45,7 +45,7 @@ int64_t memory_rank(const MemoryAsked *x, const Schedule *s, int rank, int *move
                            .replicas = x->replicas,
                            .counted = 1,
                            .bucket = BUCKET,
-                           .zero = x->divided && x->replicas > 1,
+                           .zero = x->replicas > 1 ? x->zero : 0,
                            .row0 = row0,
                            .train = 1,
                            .on_device = x->model->device != PP_CPU,
@@ -121,9 +121,9 @@ int64_t memory_updated(const MemoryAsked *x, const Schedule *s, int64_t *gathere
         }
         params = mine > params ? mine : params;
     }
-    int share = x->divided ? x->replicas : 1;
+    int share = x->zero ? x->replicas : 1;
     most = params * 2 + params * (3 + 2 * x->states) / share;
-    *gathered = x->divided ? params / share * (share - 1) : 0;
+    *gathered = x->zero && x->zero < 3 ? params / share * (share - 1) : 0;
     return most;
 }
 

@@ -13,7 +13,7 @@ typedef struct {
     int64_t rows; /* of a step, of one replica */
     int states;   /* of the optimizer */
     int threads;  /* of a rank */
-    bool divided; /* --shard-optimizer */
+    int zero;     /* --zero */
     bool placed;  /* activations have their places: the very bytes, but slow.  Else no less than
                      they take at one moment, a few percent below */
 } MemoryAsked;
@@ -38,7 +38,7 @@ Schedule *memory_offload(MemoryAsked *x, const Schedule *s, const SchedNeeds *ne
 /* Bytes of a stash that go to the store */
 int64_t memory_stored(const PpStage *st);
 /* Bytes that a rank's optimizer reads and writes in a step, the most of all; what the last replica
-   gets of the others with --shard-optimizer. */
+   gets of the others then with --zero 1 and 2. */
 int64_t memory_updated(const MemoryAsked *x, const Schedule *s, int64_t *gathered);
 
 /* Seconds that I and W take longer than their parts of a B, as --schedule auto has them: elements a

@@ -235,14 +235,21 @@ static bool is_tried(Search *x, const Candidate *c)
                                      o->partition->automatic.rates.offload > 0));
 }
 
+/* What goes and comes is of use where memory binds, and a rank has several stages. */
+static int zeros(const Search *x, const Candidate *c)
+{
+    int several = x->o->memory > 0 && (int)c->cut->stages > c->ranks;
+    return c->replicas == 1 || !x->states ? 0 : several ? 3 : 1;
+}
+
 static void add(Search *x, Candidate c)
 {
     for (int a = 0; a < AGAINS; a++)
         for (int offload = 0; offload < 2; offload++)
-            for (int divided = 0; divided <= (c.replicas > 1 && x->states > 0); divided++) {
+            for (int zero = 0; zero <= zeros(x, &c); zero++) {
                 c.again = (Again)a;
                 c.offload = offload;
-                c.divided = divided;
+                c.zero = zero;
                 if (!is_tried(x, &c))
                     continue;
                 c.bound = candidate_bound(x, &c);
@@ -314,7 +321,7 @@ static int by_bound(const void *a, const void *b)
         return x->replicas < y->replicas ? -1 : 1;
     if (x->cut->stages != y->cut->stages)
         return x->cut->stages < y->cut->stages ? -1 : 1;
-    return x->divided - y->divided;
+    return x->zero - y->zero;
 }
 
 /* ---- the best -------------------------------------------------------------------------------- */
@@ -346,7 +353,7 @@ static bool is_of_use(const Search *x, uint32_t i)
     for (uint32_t k = 0; k < i; k++) {
         const Candidate *b = &x->list.at[k];
         if (b->cut == c->cut && b->size == c->size && b->replicas == c->replicas &&
-            b->divided == c->divided && b->again <= c->again && b->offload <= c->offload &&
+            b->zero == c->zero && b->again <= c->again && b->offload <= c->offload &&
             b->evaluated && !b->full)
             return false;
     }

@@ -37,7 +37,7 @@ typedef struct {
     int ranks, replicas, microbatches; /* ranks: of one replica */
     Again again;
     bool offload;  /* --offload stash: as many stashes wait in a store as memory asks for */
-    bool divided;  /* --shard-optimizer */
+    int zero;      /* --zero: what replicas divide; 2 and 3 with one stage of a rank whole at a time */
     double bound;  /* seconds that no schedule takes less than */
     double guess;  /* bytes that its rank may need by the model of costs, where memory is limited */
     bool unlikely; /* more than there are: looked at last, what needs least first */
@@ -123,6 +123,7 @@ const int64_t *candidate_exact(Search *x, Candidate *c);
 const char *again_name(Again a);
 /* --offload-time: seconds of all copies one way beside those of all forwards, as it is printed */
 const char *offload_time(const Search *x, const Candidate *c, Arena *a);
+const char *zero_words(const Candidate *c, Arena *a); /* its options, "" without */
 
 /* ---- tell.c ---- */
 void plans_tell(Search *x);

@@ -12,7 +12,7 @@ static const char *how(const Candidate *c, Arena *a)
 {
     return arena_printf(a, "%s%s%s%s%s", c->schedule, c->again ? " --recompute " : "",
                         c->again ? again_name(c->again) : "", c->offload ? " --offload stash" : "",
-                        c->divided ? " --shard-optimizer" : "");
+                        zero_words(c, a));
 }
 
 static void table(const Search *x, const uint32_t *list, uint32_t n, Arena *a)
@@ -74,7 +74,7 @@ static void commands(const Search *x, const Candidate *c, Arena *a)
     printf(" train%s --batch %lld --microbatches %d --schedule %s%s", text_all(&data),
            (long long)o->batch, c->microbatches, schedule, place);
     if (c->replicas > 1)
-        printf(" --dp %d%s", c->replicas, c->divided ? " --shard-optimizer" : "");
+        printf(" --dp %d%s", c->replicas, zero_words(c, a));
     if (c->again)
         printf(" --recompute %s", again_name(c->again));
     if (c->offload) {
