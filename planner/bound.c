@@ -65,8 +65,8 @@ double candidate_bound(const Search *x, const Candidate *c)
 
 /* ---- bytes, by the model of costs ------------------------------------------------------------ */
 
-/* What a replica holds of trained parameters, their gradients and states all the time: held is of the
-   first two, and of what does not train. */
+/* What a replica holds of trained parameters, their gradients and states all the time: held is of
+   the first two, and of what does not train. */
 static double holds(const Search *x, const Candidate *c, double held, double trained)
 {
     int shares = c->zero ? x->states + c->zero - 1 : 0;

@@ -242,7 +242,8 @@ static double end_seconds(const Trial *t, const Schedule *s)
 
 const char *zero_words(const Candidate *c, Arena *a)
 {
-    return c->zero ? arena_printf(a, " --zero %d%s", c->zero, c->zero > 1 ? " --unshard 1" : "") : "";
+    return c->zero ? arena_printf(a, " --zero %d%s", c->zero, c->zero > 1 ? " --unshard 1" : "")
+                   : "";
 }
 
 const char *offload_time(const Search *x, const Candidate *c, Arena *a)
@@ -314,8 +315,8 @@ static void remember_least(Trial *t, const Schedule *rows, int64_t bytes)
     snprintf(x->what, sizeof x->what,
              "%u stages on %d ranks, %d microbatches of %lld row%s, %s, --recompute %s%s%s",
              c->cut->stages, c->ranks, c->microbatches, (long long)c->size->rows,
-             c->size->rows == 1 ? "" : "s", rows->name,
-             again_name(c->again), c->offload ? ", --offload stash" : "",
+             c->size->rows == 1 ? "" : "s", rows->name, again_name(c->again),
+             c->offload ? ", --offload stash" : "",
              c->zero ? arena_printf(t->a, ",%s", zero_words(c, t->a)) : "");
 }
 

@@ -37,7 +37,7 @@ typedef struct {
     int ranks, replicas, microbatches; /* ranks: of one replica */
     Again again;
     bool offload;  /* --offload stash: as many stashes wait in a store as memory asks for */
-    int zero;      /* --zero: what replicas divide; 2 and 3 with one stage of a rank whole at a time */
+    int zero; /* --zero: what replicas divide; 2 and 3 with one stage of a rank whole at a time */
     double bound;  /* seconds that no schedule takes less than */
     double guess;  /* bytes that its rank may need by the model of costs, where memory is limited */
     bool unlikely; /* more than there are: looked at last, what needs least first */

@@ -190,6 +190,19 @@ static void meeting_text(const Watchdog *w, int rank, char *to, size_t n)
     }
 }
 
+static int is_compute(int type) { return type >= SA_F && type <= SA_R; }
+
+/* Do the stage's parameters come before it, since an UNSHARD? */
+static int is_unsharded(const SchedRow *row, const SchedAction *a)
+{
+    if (!is_compute(a->type))
+        return 0;
+    for (const SchedAction *b = a; b-- > row->a;)
+        if (b->stage == a->stage && (b->type == SA_UNSHARD || is_compute(b->type)))
+            return b->type == SA_UNSHARD;
+    return 0;
+}
+
 static void action_text(const Watchdog *w, int rank, char *to, size_t n)
 {
     const Beat *b = &w->beat[rank];
@@ -199,15 +212,17 @@ static void action_text(const Watchdog *w, int rank, char *to, size_t n)
         return;
     }
     const Entry *e = &b->entry[b->n - 1];
+    const SchedRow *row = row_of(w, w->run.schedule, rank);
     char text[80], microbatch[32] = "";
+    int brought = is_unsharded(e->op > row->n ? row_of(w, w->run.evaluation, rank) : row, a);
     sched_action_text(text, sizeof text, a);
     if (a->microbatch >= 0)
         snprintf(microbatch, sizeof microbatch, ", microbatch %d", a->microbatch);
     snprintf(to, n, "%saction %s of stage %d%s, which %s",
-             e->op > row_of(w, w->run.schedule, rank)->n ? "the evaluation after it, " : "",
-             text, a->stage, microbatch,
+             e->op > row->n ? "the evaluation after it, " : "", text, a->stage, microbatch,
              e->done >= 0   ? "is done"
              : e->runs >= 0 ? "has begun"
+             : brought      ? "waits for a message, or for the parameters that its UNSHARD brings"
                             : "waits for a message");
 }
 
@@ -271,8 +286,8 @@ static int slowest(const Watchdog *w)
         const Beat *b = &w->beat[k];
         const Entry *e = b->n ? &b->entry[b->n - 1] : NULL;
         const SchedAction *a = e ? action_of(w, k, e->op) : NULL;
-        int computes = a && a->type >= SA_F && a->type <= SA_R && e->runs >= 0 && e->done < 0 &&
-                       !stage_meeting(w, k);
+        int computes =
+            a && is_compute(a->type) && e->runs >= 0 && e->done < 0 && !stage_meeting(w, k);
         double weight = b->quiet + (computes ? 1e9 : 0);
         if (weight > worst) {
             worst = weight;

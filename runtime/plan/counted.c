@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* By replica: room of a stage, and all that the rank takes. */
+/* By replica: room for one bucket, of each stage, and all that the rank takes. */
 typedef struct {
     int64_t *room, *all, *state, *sums, *values;
     int64_t *share, *of_state; /* of one bucket, by share */
@@ -70,7 +70,8 @@ static void count_bucket(const Planner *p, int l, int i, Count *c)
         most_in_a_row(c->share, d, b->times, c->most, c->next);
         for (int k = 0; k < d; k++) {
             int64_t room = (d - 1) * c->most[(k + b->turn) % d];
-            c->room[k] = room > c->room[k] ? room : c->room[k];
+            int64_t *of = &c->room[(int64_t)l * d + k];
+            *of = room > *of ? room : *of;
         }
     }
     if (ask->zero) {
@@ -80,34 +81,39 @@ static void count_bucket(const Planner *p, int l, int i, Count *c)
     }
 }
 
-/* rooms: how many buckets are under way. */
-static void count_stage(const Planner *p, int l, int *rooms, Count *c)
+static void count_stage(const Planner *p, int l, Count *c)
 {
-    const Reduction *r = &p->reduction[l];
-    int64_t d = p->plan->ask.replicas, buckets = 0;
+    Reduction *r = &p->reduction[l];
+    int64_t buckets = 0;
     for (int i = 0; i < r->n; i++) {
         count_bucket(p, l, i, c);
         buckets += i < r->summed ? r->bucket[i].times : 0;
     }
-    *rooms = buckets < ROOMS ? (int)buckets : ROOMS;
-    for (int k = 0; k < d; k++) {
-        c->all[k] += *rooms * c->room[k];
-        c->room[k] = 0;
-    }
+    r->rooms = buckets < ROOMS ? (int)buckets : ROOMS;
+}
+
+/* What a replica's buckets under way take. */
+static PpStatus rooms_of(Planner *p, const Count *c, int k, int64_t *bytes)
+{
+    for (int l = 0; l < p->plan->n_stage; l++)
+        p->reduction[l].room = c->room[(int64_t)l * p->plan->ask.replicas + k];
+    return sharded_rooms(p, bytes);
 }
 
 PpStatus replicas_count(Planner *p)
 {
     Plan *plan = p->plan;
-    int d = plan->ask.replicas, rooms, most = 0;
-    int64_t *at = zeroed(10 * d, sizeof *at);
+    int d = plan->ask.replicas, most = 0, stages = plan->n_stage;
+    int64_t *at = zeroed((9 + stages) * (int64_t)d, sizeof *at);
     if (!at)
         return pp_no_memory();
-    Count c = {at,         at + d,     at + 2 * d, at + 3 * d, at + 4 * d,
-               at + 5 * d, at + 6 * d, at + 7 * d, at + 8 * d, at + 9 * d};
-    for (int l = 0; l < plan->n_stage; l++)
-        count_stage(p, l, &rooms, &c);
-    for (int k = 0; k < d; k++) {
+    Count c = {at + 9 * d, at,         at + d,     at + 2 * d, at + 3 * d,
+               at + 4 * d, at + 5 * d, at + 6 * d, at + 7 * d, at + 8 * d};
+    PpStatus s = PP_OK;
+    for (int l = 0; l < stages; l++)
+        count_stage(p, l, &c);
+    for (int k = 0; k < d && s == PP_OK; k++) {
+        s = rooms_of(p, &c, k, &c.all[k]);
         c.next[k] = c.all[k] + c.state[k] + c.sums[k] + c.values[k];
         most = c.next[k] > c.next[most] ? k : most;
     }
@@ -120,5 +126,5 @@ PpStatus replicas_count(Planner *p)
     plan->bytes.comm += p->bytes_reduction;
     plan->bytes.grad += p->bytes_sums;
     free(at);
-    return PP_OK;
+    return s;
 }

@@ -10,7 +10,8 @@
  * which travel (unshard.c): as many bytes.  At 2 the sum goes where it stays, and the stage's
  * gradients are needed no more.
  *
- * REDUCE_GRAD starts the first buckets, as many as there is room for what others send.  Then they
+ * REDUCE_GRAD starts the first buckets, as many as there is room for what others send, up to
+ * WAIT_REDUCE_GRAD: stages whose sums are not under way together share it.  Then they
  * are taken in turn: one is added up and the next one started.  A turn is taken after any action by
  * which what it needs has arrived, or else while WAIT_REDUCE_GRAD waits.  Where copies of a
  * parameter lie in several stages, their sum is known only while the owner waits: then it is summed
@@ -50,9 +51,8 @@ PpStatus replicas_plan(Planner *p)
             r->room = bytes > r->room ? bytes : r->room;
         }
         r->rooms = r->summed < ROOMS ? r->summed : ROOMS;
-        r->at = p->bytes_reduction;
-        p->bytes_reduction += r->rooms * r->room;
     }
+    TRY(sharded_rooms(p, &p->bytes_reduction));
     plan->bytes.comm += p->bytes_reduction;
     plan->bytes.grad += p->bytes_sums;
     return PP_OK;

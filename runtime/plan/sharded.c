@@ -303,6 +303,35 @@ PpStatus sharded_sizes(Planner *p)
     return place_window(plan);
 }
 
+/* ---- room for sums over replicas ---- */
+
+static int op_of(const Plan *plan, int l, int type)
+{
+    for (int k = 0; k < plan->n_op; k++)
+        if (plan->op[k].local == l && plan->op[k].a.type == type)
+            return k;
+    return -1;
+}
+
+PpStatus sharded_rooms(Planner *p, int64_t *bytes)
+{
+    const Plan *plan = p->plan;
+    int64_t bound;
+    Instance *of = zeroed(plan->n_stage, sizeof *of);
+    if (!of)
+        return pp_no_memory();
+    for (int l = 0; l < plan->n_stage; l++)
+        of[l] = (Instance){.bytes = p->reduction[l].rooms * p->reduction[l].room,
+                           .birth = op_of(plan, l, SA_REDUCE_GRAD),
+                           .death = op_of(plan, l, SA_WAIT_REDUCE_GRAD),
+                           .msg = -1};
+    PpStatus s = slots_place(of, plan->n_stage, plan->n_op, bytes, &bound, NULL);
+    for (int l = 0; l < plan->n_stage; l++)
+        p->reduction[l].at = of[l].offset;
+    free(of);
+    return s;
+}
+
 /* ---- places ---- */
 
 static char *carve(const Plan *plan, char **at, int64_t bytes)

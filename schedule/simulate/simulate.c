@@ -4,10 +4,11 @@
  * In: rows (compute only, or complete), costs.  Out: start and end of every action, makespan,
  * spans, bubbles, live microbatches. Computations are serial on a rank; a message leaves when its
  * producer (or its SEND) ends and arrives after the edge's latency. Copies of stashes go beside the
- * computations, one at a time on a rank, in the order of its row. Times are a max-plus recurrence
- * over the order graph, so the order in which ranks are advanced does not matter.  Sums over replicas
- * go beside the computations, one at a time on a rank; what of them is the rank's own time makes the
- * computations longer, evenly while the sum lasts.
+ * computations, one at a time on a rank, in the order of its row; so does an UNSHARD, for which the
+ * stage's next computation waits. Times are a max-plus recurrence
+ * over the order graph, so the order in which ranks are advanced does not matter.  Sums over
+ * replicas go beside the computations, one at a time on a rank; what of them is the rank's own time
+ * makes the computations longer, evenly while the sum lasts.
  *
  * buffers = -1: communication is non-blocking, the assumption of the published tables; 0 and k: as
  * the verifier has it.
@@ -27,6 +28,7 @@ typedef struct {
     /* sums over replicas: per rank the last one's end, per stage its own and, or -1, its begin */
     double *network, *summed, *summing;
     double *copied;            /* per (stage, microbatch): end of its last copy, 0 */
+    double *brought;           /* per stage: end of its last UNSHARD, 0 */
     double *forward, *backward, *begun; /* per (stage, microbatch), per group: end, or -1 */
     double *arrive, *received; /* per message, or -1 */
     double *slot;              /* k buffers: per lane, times of the last k receives */
@@ -111,7 +113,7 @@ static void wake(Sim *m, int rank)
 static double ready(const Sim *m, const SchedAction *a)
 {
     const SchedGraph *g = m->g;
-    double t = max2(m->clock[m->s->rank_of[a->stage]],
+    double t = max2(max2(m->clock[m->s->rank_of[a->stage]], m->brought[a->stage]),
                     *slot_of(m->copied, m, a->stage, a->microbatch));
     int forward = a->type == SA_F, back = a->type == SA_B || a->type == SA_I;
     int first = forward ? g->in_first[a->stage] : g->out_first[a->stage];
@@ -205,6 +207,16 @@ static int meet(Sim *m, int r, int i, int lane)
     m->cursor[q]++;
     wake(m, q);
     return 1;
+}
+
+/* Issued now, done when what the rank has asked of others before has come. */
+static void unshard(Sim *m, int r, int i)
+{
+    const SchedAction *a = &m->s->row[r].a[i];
+    double took = cost(m, a), start = took > 0 ? max2(m->clock[r], m->network[r]) : m->clock[r];
+    m->out->start[r][i] = start;
+    m->out->end[r][i] = m->brought[a->stage] = start + took;
+    m->network[r] = max2(m->network[r], start + took);
 }
 
 /* Issued now, done when the copies before it are. */
@@ -308,6 +320,8 @@ static int advance(Sim *m, int r)
             return 0;
     } else if (sched_copies(a->type)) {
         copy_stash(m, r, i);
+    } else if (a->type == SA_UNSHARD) {
+        unshard(m, r, i);
     } else if (a->type == SA_WAIT_OFFLOAD) {
         double end = max2(m->clock[r], *slot_of(m->copied, m, a->stage, a->microbatch));
         set(m, r, i, end, end);
@@ -476,6 +490,7 @@ static int allocate(Sim *m, SchedError *e)
     m->summed = calloc((size_t)s->stages, sizeof *m->summed);
     m->summing = minus_ones((size_t)s->stages);
     m->copied = calloc(pairs, sizeof *m->copied);
+    m->brought = calloc((size_t)m->s->stages, sizeof *m->brought);
     m->cursor = calloc(ranks, sizeof *m->cursor);
     m->queue = calloc(ranks, sizeof *m->queue);
     m->queued = calloc(ranks, 1);
@@ -489,10 +504,10 @@ static int allocate(Sim *m, SchedError *e)
     m->sent = calloc(lanes, sizeof *m->sent);
     m->got = calloc(lanes, sizeof *m->got);
     m->slot = k <= SIZE_MAX / sizeof(double) / lanes ? calloc(lanes * k, sizeof *m->slot) : NULL;
-    if (!m->network || !m->summed || !m->summing || !m->remote || !m->clock || !m->engine || !m->copied ||
-        !m->cursor || !m->queue || !m->queued || !m->forward || !m->backward || !m->begun ||
-        !m->missing || !m->arrive || !m->received || !m->number || !m->sent || !m->got ||
-        !m->slot || !sched_sim_open(s, m->out))
+    if (!m->network || !m->summed || !m->summing || !m->remote || !m->clock || !m->engine ||
+        !m->copied || !m->brought || !m->cursor || !m->queue || !m->queued || !m->forward ||
+        !m->backward || !m->begun || !m->missing || !m->arrive || !m->received || !m->number ||
+        !m->sent || !m->got || !m->slot || !sched_sim_open(s, m->out))
         return sched_nomem(e);
     for (int lane = 0; lane + 1 < (int)lanes; lane++) {
         int k2 = lane / 2 - m->g->n;
@@ -531,6 +546,7 @@ int sched_simulate(const Schedule *s, const SchedCosts *c, SchedSim *out, SchedE
     free(m.clock);
     free(m.engine);
     free(m.copied);
+    free(m.brought);
     free(m.forward);
     free(m.backward);
     free(m.begun), free(m.network), free(m.summed), free(m.summing);

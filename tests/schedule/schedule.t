@@ -23,6 +23,8 @@ is "with messages" "$(s gpipe --ranks 2 --stages 2 --microbatches 1 --comms --cs
 is "lowered" "$(s gpipe --ranks 1 --microbatches 1 --lower)" "0UNSHARD,0F0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0RESHARD"
 is "with a window for each rank" "$(s loopedbfs --ranks 2 --stages 4 --microbatches 1 --unshard 1,2)" "0UNSHARD,0F0,0RESHARD,2UNSHARD,2F0,2B0,2RESHARD,0UNSHARD,0B0,0RESHARD
 1UNSHARD,3UNSHARD,1F0,3F0,3B0,3RESHARD,1B0,1RESHARD"
+is "parameters that come before each stage's computations: five times" "$(s loopedbfs --ranks 1 --stages 3 --microbatches 1 --unshard 1 --simulate --costs UNSHARD=1 | head -1)" "makespan 14"
+is "and beside the stage before" "$(s loopedbfs --ranks 1 --stages 3 --microbatches 1 --unshard 2 --simulate --costs UNSHARD=1 | head -1)" "makespan 10"
 is "that of too few" "$(status s gpipe --ranks 3 --microbatches 1 --unshard 1,2)" 2
 # PyTorch's rows before it had WAIT_REDUCE_GRAD and WAIT_SEND; its GPipe's, which have reductions but no messages
 printf '0UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD,0RESHARD\n1UNSHARD,1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD,1RESHARD\n' >older.csv
