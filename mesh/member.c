@@ -176,6 +176,24 @@ static void settle(Member *m, ValueId v)
     }
 }
 
+static void spread_one(Member *m, NodeId id, const SpreadWay *w);
+
+/* A part of what all have: its own elements alone are computed where it is elementwise and has no
+ * gradient (a mask, of classes by their numbers), else they are taken. */
+static ValueId *part_of(Member *m, ValueId v, Place p)
+{
+    const Value *x = &m->from.value.at[v];
+    const SpreadOf of = {.g = &m->from, .chunks = m->g->chunks, .uneven = true};
+    SpreadWays ways = {0};
+    if (x->kind == V_NODE && !m->active[v] && op_is_map(m->from.node.at[x->node].op))
+        spread_ways_at(&of, x->node, m->from.node.at[x->node].nin + x->out, p, m->a, &ways);
+    if (ways.n)
+        spread_one(m, x->node, &ways.at[0]);
+    else
+        divide_as(m, &m->forms[v], p, shard(m, m->forms[v].whole, p));
+    return divided_as(&m->forms[v], p);
+}
+
 /* Where it is read: x for each piece. */
 static ValueId *form(Member *m, ValueId v, Place p)
 {
@@ -184,7 +202,7 @@ static ValueId *form(Member *m, ValueId v, Place p)
         return f->partial;
     if (p.dim >= 0) {
         ValueId *piece = divided_as(f, p);
-        return piece ? piece : divide_as(m, f, p, shard(m, f->whole, p));
+        return piece ? piece : part_of(m, v, p);
     }
     if (!f->varied) {
         bool vary = m->active[v] && (m->pieces > 1 || m->g->tensor > 1);

@@ -206,7 +206,7 @@ static void test_layers(const char *name, Layer *layer, Net net, int members, do
     double want = LAYERS * (8.0 * B * (double)net.places * H + more);
     double is = divide(&net, x, members);
     if (!ok(is == want, "%s, %d members: 8 b s h%s a layer", name, members,
-            more ? " and more" : ""))
+            more > 0 ? " and more" : ""))
         printf("# %.0f, not %.0f; b s h is %.0f\n", is, want, (double)(B * net.places * H));
     arena_free(a);
 }
