@@ -43,6 +43,7 @@ typedef struct {
     bool plain;  /* made of constants and inputs alone at little cost: whole, divided for nothing */
     bool grad;   /* a gradient comes back to it */
     bool whole;  /* it is needed whole whoever reads it */
+    bool once;   /* a parameter: the gradients of its uses are added up once a step */
     NodeId last; /* the node that reads it last, or makes it */
     int slot;    /* of its label in a state; -1: states do not tell of it */
     double sum, gather; /* bytes of a partial sum of it, and of itself */
@@ -156,6 +157,7 @@ static void find_about(Search *s, const bool *live, ValueId loss)
         About *b = &s->about[v];
         double elements = (double)shape_elements(&x->shape);
         b->grad = active[v];
+        b->once = x->kind == V_PARAM;
         b->slot = -1;
         b->last = x->node;
         b->gather = elements * (double)dtype_size(x->dtype);
@@ -261,7 +263,7 @@ static double form_price(const Search *s, const About *b, Label l, int form)
     double there = is_whole               ? 0
                    : made == MADE_PARTIAL ? sent(s, form >= DIVIDED ? b->sum : 2 * b->sum)
                                           : sent(s, exchanged ? b->gather / s->chunks : b->gather);
-    double back = form == WHOLE    ? 0
+    double back = form == WHOLE || (form == VARIED && b->once && made == MADE_WHOLE) ? 0
                   : form == VARIED ? sent(s, made >= MADE_DIVIDED ? b->sum : 2 * b->sum)
                                    : sent(s, exchanged ? b->gather / s->chunks : b->gather);
     return there + (b->grad ? back : 0);
