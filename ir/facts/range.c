@@ -198,19 +198,12 @@ static Interval of_operator(const Graph *g, const Node *n, const Interval *in, D
         return a;
     case OP_ScatterElements:
     case OP_ScatterND: return n->attr.reduction == SCATTER_NONE ? join(a, in[2]) : anything;
-    case OP_Identity:
-    case OP_StopGradient:
-    case OP_Reshape:
-    case OP_Transpose:
-    case OP_Expand:
-    case OP_Slice:
-    case OP_Split:
     case OP_Gather:
     case OP_GatherElements:
     case OP_GatherND:
     case OP_ReduceMax:
     case OP_ReduceMin: return a;
-    default: return anything;
+    default: return op_is_view(n->op) ? a : anything;
     }
 }
 

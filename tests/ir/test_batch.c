@@ -170,7 +170,11 @@ static void blocks(void)
     ValueId wrong =
         g_add(g, g_slice_axis(g, three, 0, 0, 2 * B),
               g_reshape(g, g_concat(g, 2, (ValueId[]){x, y}, 1), &(Shape){2, {2 * B, 6}}));
+    ValueId parts = g_split(g, three, 0, 2, (int64_t[]){2 * B, B}),
+            last = g_sub(g, graph_out(g, parts, 1), x), front = g_sub(g, parts, both);
     analyse(g);
+    ok(batch(g, last) == 0 && batch(g, front) == 0,
+       "one block and two, taken apart, hold the rows as one and two do");
     ok(batch(g, both) == 0 && batch(g, three) == 0 && batch(g, pair) == 1,
        "blocks of rows one after the other are followed");
     ok(batch(g, first) == 0 && batch(g, second) == 0 && batch(g, diff) == 0,
