@@ -74,7 +74,7 @@ static DeviceParam of_piece(const Plan *p, const Options *o, const Piece *piece)
     own.half = q->half ? q->half + 2 * at : NULL;
     own.n = piece->bytes / size;
     own.group = group_of(o, q->p->t.name);
-    own.update = 1;
+    own.update = q->update;
     own.apart = q->block >= 0;
     if (own.apart)
         own.norm = q->block + at / OPTIM_BLOCK;

@@ -127,9 +127,10 @@ static void list_all(List *l)
                 if (!writes(q, p->stage[s].st) || (p->ask.replica && !p->ask.zero) ||
                     (p->ask.member && !param_divided(q->p)))
                     continue;
-                if (state < 0 && !p->ask.replica && (!q->update || !q->p->t.bytes))
+                int pieces = param_in_pieces(p, q);
+                if (state < 0 && !p->ask.replica && !pieces && (!q->update || !q->p->t.bytes))
                     add(l, q, NULL, state);
-                for (int i = q->piece; i < q->piece + q->n_piece; i++)
+                for (int i = q->piece; i < q->piece + q->n_piece && (state < 0 || q->update); i++)
                     add(l, q, &p->piece[i], state);
             }
 }

@@ -310,7 +310,7 @@ static PpStatus load_params(HostCopy *h, const Plan *plan, const StagePlan *rs, 
         const Box part = param_box(p, plan->ask.member);
         const Wanted w = {p->t.name, p, part, NULL};
         TRY(q->value ? place(h, s, w, q->value, &q->lowest) : place_pieces(h, s, &w, plan, q));
-        for (int i = q->piece; i < q->piece + q->n_piece && from->states; i++)
+        for (int i = q->piece; i < q->piece + q->n_piece && from->states && q->update; i++)
             TRY(load_states(h, s, p, part, &plan->piece[i], from->states));
     }
     return PP_OK;

@@ -4,8 +4,8 @@
  * Out: a stage's gradients in buckets, which are summed one by one; the share of each replica in
  * each bucket, which it adds up; with --zero (1910.02054) also updates: the pieces of parameters
  * that this rank's optimizer changes and has the state of, at 2 the sum of gradients of, at 3 the
- * values of.  What is not in pieces, for it does not train or its values go to other stages in
- * every step, then lies whole beside these.
+ * values of, and of what does not train.  What is not in pieces, running statistics and values that
+ * go to other stages in every step, then lies whole beside these.
  *
  * Buckets and shares begin and end at blocks of a parameter's norm, so that every sum of squares is
  * one replica's and the norm is added up in the order of one that has it all.  Shares differ by
@@ -24,14 +24,14 @@ static int64_t block_bytes(const PpParam *q)
     return OPTIM_BLOCK * (q->t.dtype == PP_F64 ? 8 : 4);
 }
 
-/* The first block at or after a byte of the stage's gradients, of the parameters [k, end) that
- * follow one another there; or their end. */
+/* The first block at or after a byte of the stage's gradients, or of its parameters that have none,
+ * of those [k, end) that follow one another there; or their end. */
 static int64_t next_block(const PpStage *st, int k, int end, int64_t at)
 {
     int64_t stop = at;
     for (; k < end; k++) {
         const PpParam *q = &st->param[k];
-        int64_t first = q->grad_offset, block = block_bytes(q);
+        int64_t first = bucket_place(q), block = block_bytes(q);
         stop = first + align_up(q->t.bytes);
         if (at >= stop)
             continue;
@@ -72,8 +72,8 @@ static PpStatus push_bucket(Reduction *r, Bucket b)
 /* From one that begins at `at` and ends at `next`, in parameter q: how many are like it. */
 static int64_t alike(const PpParam *q, int64_t at, int64_t next)
 {
-    int64_t stop = q->grad_offset + q->t.bytes, times = (stop - 1 - at) / (next - at);
-    return at >= q->grad_offset && next < stop && times > 0 ? times : 1;
+    int64_t stop = bucket_place(q) + q->t.bytes, times = (stop - 1 - at) / (next - at);
+    return at >= bucket_place(q) && next < stop && times > 0 ? times : 1;
 }
 
 /* The parameters [k, end) in buckets of about so many bytes; counted: those that are alike as one.
@@ -81,12 +81,13 @@ static int64_t alike(const PpParam *q, int64_t at, int64_t next)
 static PpStatus cut(const PpStage *st, int k, int end, int64_t most, int counted, Reduction *r)
 {
     const PpParam *q = st->param;
-    int64_t at = q[k].grad_offset, stop = q[end - 1].grad_offset + align_up(q[end - 1].t.bytes);
+    int64_t at = bucket_place(&q[k]),
+            stop = bucket_place(&q[end - 1]) + align_up(q[end - 1].t.bytes);
     int turn = q[k].param;
     while (at < stop) {
         int64_t next = next_block(st, k, end, at + most);
         int last = k + 1;
-        while (last < end && q[last].grad_offset < next)
+        while (last < end && bucket_place(&q[last]) < next)
             last++;
         int64_t times = counted && last == k + 1 ? alike(&q[k], at, next) : 1;
         TRY(push_bucket(r, (Bucket){.offset = at,
@@ -98,22 +99,22 @@ static PpStatus cut(const PpStage *st, int k, int end, int64_t most, int counted
                                     .times = times}));
         turn += (int)times;
         next = at + times * (next - at);
-        k = q[last - 1].grad_offset + align_up(q[last - 1].t.bytes) > next ? last - 1 : last;
+        k = bucket_place(&q[last - 1]) + align_up(q[last - 1].t.bytes) > next ? last - 1 : last;
         at = next;
     }
     return PP_OK;
 }
 
-/* Do the gradients of parameter k come right behind those of the one before it? */
+/* Does parameter k come right behind the one before it, among gradients or those without? */
 static int follows(const StagePlan *rs, int k)
 {
     const PpParam *q = &rs->st->param[k], *before = q - 1;
     return before->t.dtype == q->t.dtype &&
-           before->grad_offset + align_up(before->t.bytes) == q->grad_offset;
+           bucket_place(before) + align_up(before->t.bytes) == bucket_place(q);
 }
 
-/* SENT: zero 3: its values go to other stages in every step. */
-typedef enum { OWN, SENT, OWN_COPY, COPY, NONE } Kind;
+/* zero 3: SENT: its values go to other stages in every step; FIXED: it does not train. */
+typedef enum { OWN, SENT, OWN_COPY, COPY, FIXED, NONE } Kind;
 
 static int is_sent(const PpPlan *model, const PpStage *st, int k)
 {
@@ -129,11 +130,15 @@ static int is_sent(const PpPlan *model, const PpStage *st, int k)
 static Kind kind_of(const Plan *plan, const StagePlan *rs, int k)
 {
     const RankParam *q = &rs->rp[k];
-    if (!q->update || !q->p->t.bytes)
+    int divides = plan->ask.zero == 3, sent = divides && is_sent(plan->model, rs->st, k);
+    int fixed = divides && q->p->grad_offset < 0 && !q->p->stat && q->p->use != PP_TRANSMIT;
+    if (!q->p->t.bytes || !(q->update || fixed))
         return NONE;
+    if (!q->update)
+        return sent ? NONE : FIXED;
     if (q->p->use != PP_OWN)
         return q->counts ? OWN_COPY : COPY;
-    return plan->ask.zero == 3 && is_sent(plan->model, rs->st, k) ? SENT : OWN;
+    return sent ? SENT : OWN;
 }
 
 static PpStatus find_of_kind(const Plan *plan, const StagePlan *rs, Kind kind, Reduction *r)
@@ -143,8 +148,8 @@ static PpStatus find_of_kind(const Plan *plan, const StagePlan *rs, Kind kind, R
         end = k + 1;
         if (kind_of(plan, rs, k) != kind)
             continue;
-        while (end < rs->st->n_param && kind == OWN && kind_of(plan, rs, end) == OWN &&
-               follows(rs, end))
+        while (end < rs->st->n_param && (kind == OWN || kind == FIXED) &&
+               kind_of(plan, rs, end) == kind && follows(rs, end))
             end++;
         TRY(cut(rs->st, k, end, align_up(plan->ask.bucket), plan->ask.counted, r));
     }
@@ -160,14 +165,17 @@ static PpStatus find_buckets(const Plan *plan, const StagePlan *rs, Reduction *r
     r->early = r->n;
     TRY(find_of_kind(plan, rs, OWN_COPY, r));
     r->summed = r->n;
-    return plan->ask.zero ? find_of_kind(plan, rs, COPY, r) : PP_OK;
+    if (plan->ask.zero)
+        TRY(find_of_kind(plan, rs, COPY, r));
+    r->grads = r->n;
+    return find_of_kind(plan, rs, FIXED, r);
 }
 
 int bucket_keeps(const Planner *p, int local, int i)
 {
     const Plan *plan = p->plan;
-    return plan->grads_go ||
-           (plan->ask.train && i < p->reduction[local].summed && plan->ask.rounds > 1);
+    const Reduction *r = &p->reduction[local];
+    return plan->grads_go ? i < r->grads : plan->ask.train && i < r->summed && plan->ask.rounds > 1;
 }
 
 /* Where this replica's share of a bucket stays. */
@@ -202,6 +210,8 @@ static PpStatus push_piece(Plan *plan, Piece piece)
         return pp_no_memory();
     plan->piece = grown;
     plan->piece[plan->n_piece++] = piece;
+    if (!plan->stage[piece.local].rp[piece.param].update)
+        return PP_OK;
     plan->bytes.updated += piece.bytes;
     plan->bytes.stays += (piece.home >= 0 ? piece.bytes : 0) + (plan->grads_go ? piece.bytes : 0);
     plan->bytes.optimizer += plan->ask.states * align_up(piece.bytes);
@@ -215,9 +225,9 @@ static PpStatus pieces_of_share(Planner *p, int l, const Bucket *b)
     int64_t to = from + bytes;
     for (int k = b->param; k < b->end; k++) {
         const PpParam *q = &plan->stage[l].st->param[k];
-        int64_t first = from > q->grad_offset ? from - q->grad_offset : 0,
-                end = to - q->grad_offset < q->t.bytes ? to - q->grad_offset : q->t.bytes;
-        int64_t at = q->grad_offset + first - from; /* in the share */
+        int64_t first = from > bucket_place(q) ? from - bucket_place(q) : 0,
+                end = to - bucket_place(q) < q->t.bytes ? to - bucket_place(q) : q->t.bytes;
+        int64_t at = bucket_place(q) + first - from; /* in the share */
         if (first < end)
             TRY(push_piece(plan, (Piece){.local = l,
                                          .param = k,
@@ -234,8 +244,8 @@ int64_t bucket_state(const Planner *p, int l, const Bucket *b, int k)
     int64_t bytes, from = b->offset + bucket_share(p, l, b, k, &bytes), sum = 0;
     for (int i = b->param; i < b->end; i++) {
         const PpParam *q = &p->plan->stage[l].st->param[i];
-        int64_t first = from > q->grad_offset ? from - q->grad_offset : 0,
-                end = from + bytes - q->grad_offset;
+        int64_t first = from > bucket_place(q) ? from - bucket_place(q) : 0,
+                end = from + bytes - bucket_place(q);
         end = end < q->t.bytes ? end : q->t.bytes;
         sum += first < end ? align_up(end - first) : 0;
     }

@@ -74,7 +74,7 @@ static void count_bucket(const Planner *p, int l, int i, Count *c)
             *of = room > *of ? room : *of;
         }
     }
-    if (ask->zero) {
+    if (ask->zero && i < p->reduction[l].grads) {
         sums_in_a_row(c->of_state, d, b->times, c->sum);
         for (int k = 0; k < d; k++)
             c->state[k] += ask->states * c->sum[(k + b->turn) % d];

@@ -45,7 +45,7 @@ static void carve_params(Plan *plan, char **at)
         rs->grad = grads ? carve(at, rs->st->bytes_grad) : NULL;
     }
     for (Piece *q = plan->piece; q < plan->piece + plan->n_piece; q++)
-        for (int j = 0; j < plan->ask.states; j++)
+        for (int j = 0; j < plan->ask.states && plan->stage[q->local].rp[q->param].update; j++)
             q->state[j] = carve(at, q->bytes);
 }
 
@@ -86,7 +86,7 @@ static void point_pieces(Plan *plan)
         const StagePlan *rs = &plan->stage[piece->local];
         const RankParam *q = &rs->rp[piece->param];
         piece->value = q->value ? q->value + piece->first : rs->param + piece->home;
-        if (plan->ask.train)
+        if (plan->ask.train && q->update)
             piece->grad = plan->grads_go ? plan->sums + piece->kept : q->grad + piece->first;
     }
 }

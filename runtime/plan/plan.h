@@ -326,6 +326,11 @@ int schedule_stages(const PpPlan *model);
 /* Is it a part of the model's parameter, another one for each member? */
 static inline int param_divided(const PpParam *p) { return p->whole > 0 && p->axis >= 0; }
 static inline int plan_members(const PpPlan *model) { return model->tensor > 1 ? model->tensor : 1; }
+/* zero 3: does this rank keep pieces of it, of which there may be none? */
+static inline int param_in_pieces(const Plan *p, const RankParam *q)
+{
+    return p->ask.zero == 3 && q->home < 0;
+}
 /* Edges and shared parameters as the schedule's passes want them, how many; room: stages squared,
  * and twice that */
 int plan_edges(const PpPlan *model, SchedEdge *edge);

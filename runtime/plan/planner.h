@@ -86,7 +86,7 @@ PpStatus plan_walk(Planner *p);
 
 /* buckets.c: what replicas divide among them */
 typedef struct {
-    int64_t offset, bytes; /* among the stage's gradients */
+    int64_t offset, bytes; /* among the stage's gradients; of what has none, its parameters */
     int dtype;
     int param, end; /* the stage's parameters that it is of */
     int turn;       /* replica k has share (k + turn) % replicas */
@@ -104,13 +104,19 @@ typedef struct Reduction {
     Bucket *bucket;
     /* Buckets of parameters of this stage alone, which are summed from REDUCE_GRAD on, end at
      * `early`; of replicated ones that it owns, whose sum over stages comes first, at `summed`; and
-     * divided, of those that another stage owns, at n */
-    int early, summed, n;
+     * divided, of those that another stage owns, at `grads`; zero 3: of what does not train, at n
+     */
+    int early, summed, grads, n;
     int rooms;    /* buckets under way at the same time */
     int64_t room; /* bytes for what comes of one */
     int64_t at;   /* where the rooms are */
 } Reduction;
 PpStatus buckets_plan(Planner *p); /* and the pieces */
+/* Where a parameter is among those of its bucket */
+static inline int64_t bucket_place(const PpParam *q)
+{
+    return q->grad_offset >= 0 ? q->grad_offset : q->offset;
+}
 /* Does this replica's share of bucket i have a place in Plan.sums? */
 int bucket_keeps(const Planner *p, int local, int i);
 /* Bytes of the optimizer's state for replica k's share of a bucket, of one state */

@@ -249,7 +249,7 @@ PpStatus replicas_keep(Planner *p, int l, int param)
 {
     const Reduction *r = &p->reduction[l];
     PpStatus s = PP_OK;
-    for (int i = r->summed; i < r->n && p->plan->grads_go && s == PP_OK; i++) {
+    for (int i = r->summed; i < r->grads && p->plan->grads_go && s == PP_OK; i++) {
         const Bucket *b = &r->bucket[i];
         int64_t bytes, at = bucket_share(p, l, b, p->plan->ask.replica, &bytes);
         if (b->param == param && bytes && !p->plan->ask.counted)

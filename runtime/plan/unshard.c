@@ -13,11 +13,11 @@
  */
 #include "planner.h"
 
-/* A run of a replica's share that lies together among the parameters as among the gradients. */
+/* A run of a replica's share that lies together among the parameters as in the bucket. */
 typedef struct {
     const PpParam *q;
     const Bucket *b;
-    int64_t share, next, end; /* among the gradients */
+    int64_t share, next, end; /* as Bucket.offset */
     int k;
     int64_t at, bytes, value; /* in the share; among the parameters */
 } Runs;
@@ -38,17 +38,17 @@ static int next_run(Runs *r)
     const PpParam *q = r->q;
     while (r->k < r->b->end && r->next < r->end) {
         int first = r->k++;
-        int64_t stop = q[first].grad_offset + align_up(q[first].t.bytes);
+        int64_t stop = bucket_place(&q[first]) + align_up(q[first].t.bytes);
         if (stop <= r->next)
             continue;
         for (; r->k < r->b->end && stop < r->end &&
-               q[r->k].offset - q[r->k].grad_offset == q[first].offset - q[first].grad_offset;
+               q[r->k].offset - bucket_place(&q[r->k]) == q[first].offset - bucket_place(&q[first]);
              r->k++)
-            stop = q[r->k].grad_offset + align_up(q[r->k].t.bytes);
+            stop = bucket_place(&q[r->k]) + align_up(q[r->k].t.bytes);
         stop = stop < r->end ? stop : r->end;
         r->at = r->next - r->share;
         r->bytes = stop - r->next;
-        r->value = q[first].offset + r->next - q[first].grad_offset;
+        r->value = q[first].offset + r->next - bucket_place(&q[first]);
         r->next = stop;
         return 1;
     }

@@ -117,6 +117,40 @@ static long planned(void)
     return line ? strtol(line + strlen("rank 0 memory: "), NULL, 10) : -1;
 }
 
+/* A parameter that does not train is in pieces as well. */
+static void frozen(void)
+{
+    PpStage stage = *plans[1].stage[1];
+    PpParam fixed = stage.param[0];
+    const PpStage *list[] = {plans[1].stage[0], &stage, plans[1].stage[2]};
+    PpPlan p = plans[1];
+    fixed.trainable = 0;
+    fixed.grad_offset = -1;
+    stage.param = &fixed;
+    p.stage = list;
+    const char *last[3];
+    char name[3][40], line[600], numbers[200];
+    long bytes[3];
+    write_params(&plans[1], at("params"), par);
+    for (int i = 0; i < 3; i++) {
+        snprintf(name[i], sizeof name[i], "frozen%d", i);
+        snprintf(line, sizeof line,
+                 "--dp 3 --ranks 3 --schedule loopedbfs --optimizer adam --lr 0.02 --unshard 1 "
+                 "--zero %d %s %s",
+                 i == 1 ? 3 : 2, i < 2 ? "--params" : "--resume", at(i < 2 ? "params" : "frozen1"));
+        last[i] = train(&p, i == 2 ? 5 : 3, name[i], line);
+        bytes[i] = planned();
+        if (!i)
+            snprintf(numbers, sizeof numbers, "%s", last[0]);
+    }
+    ok(!strcmp(last[1], numbers) && same_checkpoints(at("frozen0/step_3"), at("frozen1/step_3")) &&
+           bytes[1] < bytes[0],
+       "a parameter that does not train: the same bits, in pieces");
+    ok(last[2][0] != 0, "and back");
+    for (int i = 0; i < 3; i++)
+        forget(name[i]);
+}
+
 /* Several stages of a rank, one whole at a time: no level takes more, each less where it falls. */
 static void levels(int which, const char *how, int falls)
 {
@@ -294,6 +328,7 @@ int main(void)
            (const char *const[]){"--schedule interleaved1f1b --ranks 2 --bucket 20K",
                                  "--dp 2 --shard-optimizer --ranks 8 --schedule 1f1b", NULL});
     memory();
+    frozen();
     resumed();
     remove_folder();
     printf("1..%d\n", number);
