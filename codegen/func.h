@@ -93,6 +93,9 @@ typedef struct {
     /* it is of a run that goes entry by entry over this batch (entries.c); NULL: it is not */
     const Entries *entries;
     const Entry *entry;
+    /* what members do together: it is only begun, and ended before this group of the order; 0: it
+       is done at once */
+    uint32_t until;
 } Group;
 
 typedef struct StageGen StageGen;
@@ -120,6 +123,7 @@ typedef struct {
     VEC(NodeId) after;              /* extra order: node after[2i+1] comes after node after[2i] */
     struct Fuse *fuse;              /* while groups grow */
     bool *needed;                   /* by root value: read from memory by others than its group */
+    uint32_t at_once;               /* so many collectives are under way beside another one */
     int64_t bytes_work, bytes_live; /* live: the most that is alive at one step */
     /* behind the workspace, for kernels that hand results to the next one: known once printed */
     int64_t bytes_scratch[TARGETS];

@@ -103,9 +103,16 @@ typedef struct {
 
 /* What the members of the tensor axis do together.  kind: PP_ALL_REDUCE and so on, of pp.h; size: what
  * the call is told of its tensors, in its order.  Arguments: the operand, the result, and where the
- * call needs it room for what comes in.  The step's key is its row in the stage's list. */
+ * call needs it room for what comes in.  The step's key is its row in the stage's list.  One that
+ * is only begun has another step where it ends, which has no arguments. */
 enum { COLLECTIVE_SIZES = 5 };
-typedef struct { int kind, n_size; Lin size[COLLECTIVE_SIZES]; bool first; } Collective;
+typedef enum { AT_ONCE, BEGINS, ENDS } CollectivePart;
+typedef struct {
+    CollectivePart part;
+    int kind, n_size;
+    Lin size[COLLECTIVE_SIZES];
+    bool first;
+} Collective;
 
 /* A batch whose entries several steps run over, one entry through all of them after the other;
    its dimensions, outermost first. */

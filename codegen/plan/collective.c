@@ -63,12 +63,13 @@ static uint32_t row_of(StageGen *sg, ValueId result)
     return *row;
 }
 
-void cg_collective(Func *f, const Node *n, Step *s)
+void cg_collective(Func *f, const Node *n, Step *s, CollectivePart when)
 {
     Collective *c = arena_new_of(f->a, Collective);
     /* the divided one */
     ValueId part = n->op == OP_AllGather ? n->in[0] : n->out[0];
     int axis = (int)n->attr.axis, rank = val(f->g, part)->shape.rank;
+    c->part = when;
     c->kind = kind_of(n->op);
     if (c->kind == PP_ALL_REDUCE) {
         c->size[c->n_size++] = span(f, n->in[0], 0, rank);

@@ -69,6 +69,8 @@ Func *cg_function(StageGen *sg, FuncKind kind)
     cg_then(f);
     if (!sg->device)
         cg_entries(f);
+    if (f->g->tensor > 1)
+        cg_overlap(f);
     cg_memory(f);
     cg_steps(f);
     if (sg->device)

@@ -165,18 +165,28 @@ static void add_attention(Adding *x, const AttentionStep *t)
     }
 }
 
-/* Operands and results, once. */
+/* Operands and results, once.  Between members, what a member sends, in two messages where sums are
+   handed on. */
 static void add_kernel(Adding *x, const Step *s)
 {
-    PerRows bytes = number(0);
+    const Node *n = &x->f->g->node.at[s->node];
+    bool meets = s->kind == STEP_COLLECTIVE;
+    PerRows bytes = number(0), sent = number(0);
     for (uint32_t i = 0; i < s->arg.n; i++) {
         const Value *v = val(x->f->g, s->arg.at[i].value);
         PerRows own = number((double)dtype_size(v->dtype));
         for (int d = 0; d < v->shape.rank; d++)
             own = product(own, of_lin(cg_ext(x->f, s->arg.at[i].value, d)), x->full);
         bytes = plus(bytes, own);
+        if (i == 0 && meets)
+            sent = scaled(own, (double)cost_sent(x->f->g, n) /
+                                   (double)value_bytes(x->f->g, n->in[0]));
     }
-    add(x, op_name(x->f->g->node.at[s->node].op), (Work){.launches = 1, .bytes = bytes});
+    add(x, op_name(n->op),
+        (Work){.unit = meets ? UNIT_LINK : UNIT_NONE,
+               .launches = n->op == OP_AllReduce ? 2 : 1,
+               .operations = sent,
+               .bytes = bytes});
 }
 
 static void add_step(Adding *x, const Step *s)
@@ -188,8 +198,11 @@ static void add_step(Adding *x, const Step *s)
     case STEP_PRODUCT: add_product(x, s); break;
     case STEP_CONVOLUTION: add_convolution(x, s); break;
     case STEP_ATTENTION: add_attention(x, s->attention); break;
-    case STEP_COLLECTIVE:
     case STEP_KERNEL: add_kernel(x, s); break;
+    case STEP_COLLECTIVE:
+        if (s->collective->part != ENDS)
+            add_kernel(x, s);
+        break;
     case STEP_ENTRIES:
         for (uint32_t i = 0; i < s->inner.n; i++)
             add_step(x, &s->inner.at[i]);

@@ -170,10 +170,10 @@ static void touch(Func *f, uint32_t buf, int step, bool write)
     b->written |= write;
     if (b->first < 0)
         b->first = step;
-    b->last = step;
+    b->last = step > b->last ? step : b->last;
 }
 
-static void lifetimes(Func *f)
+void cg_lifetimes(Func *f)
 {
     for (uint32_t i = 0; i < f->buf.n; i++) {
         f->buf.at[i].used = f->buf.at[i].written = false;
@@ -186,14 +186,17 @@ static void lifetimes(Func *f)
         if (k->kind != G_CALL)
             continue;
         const Node *n = &f->g->node.at[k->member.at[0].node];
-        /* of a convolution parts are still to come when what follows writes its first */
-        int until = (int)o + cg_has_then(f, o);
+        /* of a convolution parts are still to come when what follows writes its first; what members
+         * do together stands until it is ended, behind all that the step before that writes */
+        int until = (int)(k->until ? k->until : o) + cg_has_then(f, o);
         for (uint32_t i = 0; i < n->nin; i++)
             if (n->in[i] != NONE && cg_kernel_reads(f, n, i))
                 touch(f, cg_ref(f, n->in[i])->buf, until, false);
         for (uint32_t i = 0; i < n->nout; i++)
-            if (cg_kernel_writes(f, n, i))
+            if (cg_kernel_writes(f, n, i)) {
                 touch(f, cg_ref(f, n->out[i])->buf, (int)o, true);
+                touch(f, cg_ref(f, n->out[i])->buf, k->until ? until : (int)o, false);
+            }
     }
 }
 
@@ -271,7 +274,8 @@ static int run_begin(const Func *f, int o)
 
 static int run_end(const Func *f, int o)
 {
-    while (f->group.at[f->order.at[o]].entry && !f->group.at[f->order.at[o]].entry->last)
+    while (o < (int)f->order.n && f->group.at[f->order.at[o]].entry &&
+           !f->group.at[f->order.at[o]].entry->last)
         o++;
     return o;
 }
@@ -386,7 +390,7 @@ static void stand_outside(Func *f, const uint32_t *same)
 
 void cg_memory(Func *f)
 {
-    lifetimes(f);
+    cg_lifetimes(f);
     uint32_t *same = arena_array(f->scratch, uint32_t, f->buf.n + 1),
              *owner = arena_array(f->scratch, uint32_t, f->buf.n + 1);
     Lifetime *l = arena_array(f->scratch, Lifetime, f->buf.n + 1);

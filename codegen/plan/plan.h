@@ -171,7 +171,11 @@ void cg_attention(Func *f, const Node *n, Step *s);
 
 /* elements of its operand's type that come in beside the result */
 int64_t cg_collective_work(const Graph *g, const Node *n);
-void cg_collective(Func *f, const Node *n, Step *s);
+void cg_collective(Func *f, const Node *n, Step *s, CollectivePart when);
+
+/* ---- overlap.c: what members do together while others compute -------------------------------- */
+
+void cg_overlap(Func *f);                               /* fills in Group.until */
 
 /* ---- demand.c: what is not a nest, and where it finds its operands --------------------------- */
 
@@ -229,6 +233,7 @@ const char *role_known(
 /* ---- memory.c -------------------------------------------------------------------------------- */
 
 void cg_memory(Func *f);
+void cg_lifetimes(Func *f);                             /* of buffers, in steps */
 typedef struct { int64_t bytes; int first, last; int64_t offset; } Lifetime;
 int64_t cg_pack(Arena *a, Lifetime *l, uint32_t n);     /* sets offsets; returns the total */
 /* the most that is alive at one step: no total is less */

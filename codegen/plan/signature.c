@@ -189,6 +189,7 @@ static void put_kernel(Record *b, const Func *f, const Node *n)
 static void put_collective(Record *b, const Collective *c)
 {
     put_int(b, c->kind);
+    put_int(b, (int64_t)c->part);
     put_lins(b, c->size, c->n_size);
     put_int(b, c->first);
 }

@@ -169,7 +169,7 @@ static void call(Func *f, NodeId id, Step *s)
     else
         kernel(f, n, s);
     if (s->kind == STEP_COLLECTIVE)
-        cg_collective(f, n, s);
+        cg_collective(f, n, s, f->group.at[s->group].until ? BEGINS : AT_ONCE);
 }
 
 /* The nest goes with the convolution that is the last step. */
@@ -200,11 +200,28 @@ static void join(Func *f, const Group *k, const Step *s)
     vec_push(f->a, &run->inner, one);
 }
 
+/* The collectives that end before the step at o, in the order in which they were begun. */
+static void end_collectives(Func *f, uint32_t o)
+{
+    for (uint32_t i = 0, n = f->at_once ? f->step.n : 0; i < n; i++) {
+        Step s = f->step.at[i];
+        if (s.kind != STEP_COLLECTIVE || s.empty || s.collective->part != BEGINS ||
+            f->group.at[s.group].until != o)
+            continue;
+        Collective *c = arena_new_of(f->a, Collective);
+        c->part = ENDS;
+        s.collective = c;
+        memset(&s.arg, 0, sizeof s.arg);
+        vec_push(f->a, &f->step, s);
+    }
+}
+
 void cg_steps(Func *f)
 {
     for (uint32_t o = 0; o < f->order.n; o++) {
         uint32_t g = f->order.at[o];
         const Group *k = &f->group.at[g];
+        end_collectives(f, o);
         if (k->kind == G_NONE || (k->kind == G_NEST && !k->nest))
             continue;
         Step s = {.group = g, .node = NONE, .result = NONE};
@@ -225,4 +242,5 @@ void cg_steps(Func *f)
         else
             vec_push(f->a, &f->step, s);
     }
+    end_collectives(f, f->order.n);
 }

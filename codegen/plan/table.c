@@ -347,6 +347,10 @@ const PpStage *cg_stage_table(const StageGen *sg, Target target, Arena *a)
                     .conv = convolutions(sg, a),
                     .has_backward = cg_has_backward(s)};
     st->collective = cg_collectives(sg, a, &st->n_collective);
+    st->at_once = 1;
+    for (int k = 0; k < F_COUNT; k++)
+        if (sg->func[k] && (int)sg->func[k]->at_once >= st->at_once)
+            st->at_once = (int)sg->func[k]->at_once + 1;
     st->partial = cg_partials(sg, a, &st->n_partial);
     works(sg, target, st->bytes_work);
     twice(sg, st);

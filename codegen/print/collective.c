@@ -1,6 +1,6 @@
 /*
  * collective.c - what the members of the tensor axis do together: one call, with the number of its
- * row in the stage's list.
+ * row in the stage's list, or one that begins it and one where it ends.
  */
 #include "runtime/api/pp.h"
 #include "target.h"
@@ -14,7 +14,12 @@ static const char *const function[] = {[PP_ALL_REDUCE] = "all_reduce",
 void print_collective(Out *o, const Step *s)
 {
     const Collective *c = s->collective;
-    const char *sizes = "";
+    const char *row = o->repeat ? out_key(o, s) : arena_printf(o->a, "%u", s->key), *sizes = "";
+    o->context = true;
+    if (c->part == ENDS) {
+        text_line(&o->text, "pp_end(c, %s);", row);
+        return;
+    }
     for (int i = 0; i < c->n_size; i++)
         sizes = arena_printf(o->a, "%s, %s", sizes, out_lin(o, c->size[i]));
     if (c->kind == PP_ALL_TO_ALL)
@@ -22,8 +27,7 @@ void print_collective(Out *o, const Step *s)
     const char *work = c->kind == PP_SHARD ? ""
                        : s->arg.n > 2      ? arena_printf(o->a, ", %s", out_pointer(o, s, 2))
                                            : ", NULL";
-    const char *row = o->repeat ? out_key(o, s) : arena_printf(o->a, "%u", s->key);
-    o->context = true;
-    text_line(&o->text, "pp_%s(c, %s, %s, %s%s%s);", function[c->kind], row, out_pointer(o, s, 0),
+    text_line(&o->text, "pp_%s(c, %s%s, %s, %s%s%s);", function[c->kind],
+              c->part == BEGINS ? "PP_BEGIN + " : "", row, out_pointer(o, s, 0),
               out_pointer(o, s, 1), work, sizes);
 }

@@ -59,7 +59,9 @@ static const char *step_text(const Out *o, const Step *s)
     }
     if (s->kind == STEP_COLLECTIVE) {
         const Node *n = &o->f->g->node.at[s->node];
-        nodes = arena_printf(o->a, "%s, %s, of %s", op_name(n->op), node_placement(o->a, n), nodes);
+        const char *what = s->collective->part == ENDS ? "the end of " : "";
+        nodes = arena_printf(o->a, "%s%s, %s, of %s", what, op_name(n->op), node_placement(o->a, n),
+                             nodes);
     }
     return arena_printf(o->a, "%s  %s", nodes, y ? shape_print(o->a, y->dtype, &y->shape) : "");
 }

@@ -262,8 +262,8 @@ static void print_functions(const StageGen *sg, Target target, const PpStage *st
     uint32_t i = sg->stage->index;
     text_line(t, ".has_backward = %d,", cg_has_backward(sg->stage));
     if (st->n_collective)
-        text_line(t, ".n_collective = %d, .collective = %s_collectives,", st->n_collective,
-                  cg_table_name(sg));
+        text_line(t, ".n_collective = %d, .at_once = %d, .collective = %s_collectives,",
+                  st->n_collective, st->at_once, cg_table_name(sg));
     if (st->n_partial)
         text_line(t, ".n_partial = %d, .partial = %s_partials,", st->n_partial, cg_table_name(sg));
     if (sg->conv.n)

@@ -21,7 +21,8 @@ static const Card cards[] = {
      memory * 1e9,                                                                                 \
      traffic * 1e9,                                                                                \
      tensor32 * 1e12,                                                                              \
-     {[UNIT_SCALAR] = scalar * 1e12,                                                               \
+     {[UNIT_LINK] = link * 1e9,                                                                    \
+      [UNIT_SCALAR] = scalar * 1e12,                                                              \
       [UNIT_TENSOR16] = tensor16 * 1e12,                                                           \
       [UNIT_PRODUCT32] = product32 * 1e12,                                                         \
       [UNIT_PRODUCT64] = product64 * 1e12,                                                         \

@@ -19,10 +19,12 @@
 extern "C" {
 #endif
 
-/* What computes: NONE: it only moves; SCALAR: instructions of loops; the others: FLOP. */
+/* What computes: NONE: it only moves; LINK: bytes to other members, on their way; SCALAR:
+   instructions of loops; the others: FLOP. */
 // clang-format off
 #define UNITS(X)                                                                                   \
     X(NONE,      "memory")                                                                         \
+    X(LINK,      "link")                                                                           \
     X(SCALAR,    "scalar")                                                                         \
     X(TENSOR16,  "tensor16")                                                                       \
     X(PRODUCT32, "product32")                                                                      \

@@ -5,8 +5,9 @@
  * Products and convolutions: by FLOPs, and by the parameters that come from memory each time.
  * Loops (elementwise operations, sums, softmax): by their operations, and by what they read and
  * write.  Loops between two products are taken as one: what is made and read among them is in no
- * memory, and in backward it is made again.  What moves data: by bytes.  Views cost nothing.  Of
- * masked matrices the part counts that is computed (masked.c).
+ * memory, and in backward it is made again.  What moves data: by bytes; between the members of the
+ * tensor axis, by what a member sends.  Views cost nothing.  Of masked matrices the part counts
+ * that is computed (masked.c).
  */
 #include "base/file/machine.h"
 #include "model.h"
@@ -222,10 +223,35 @@ static double softmax_seconds(const Model *m, const Node *x)
     return elements_of(m, x) / m->r->softmax + rows / m->r->rows;
 }
 
+/* Of op between members, whose operand is as large as v. */
+static double exchange_seconds(const Model *m, Op op, ValueId v)
+{
+    const Node x = {.op = op, .in = &v};
+    double sent = (double)cost_sent(m->g, &x),
+           messages = (op == OP_AllReduce ? 2 : 1) * (double)(m->g->tensor - 1);
+    return sent > 0 ? messages / m->r->messages + sent / m->r->link : 0;
+}
+
+/* As autodiff/vjp/members.c has it. */
+static double exchange_back_seconds(const Model *m, const Node *x)
+{
+    switch (x->op) {
+    case OP_Vary: return exchange_seconds(m, OP_AllReduce, x->in[0]);
+    case OP_Shard:
+    case OP_ReduceScatter: return exchange_seconds(m, OP_AllGather, x->out[0]);
+    case OP_AllToAll: return exchange_seconds(m, OP_AllToAll, x->out[0]);
+    default: return 0;
+    }
+}
+
+static bool is_exchange(Op op) { return op == OP_Vary || op_is_collective(op); }
+
 static double forward_seconds(const Model *m, NodeId n)
 {
     const Graph *g = m->g;
     const Node *x = &g->node.at[n];
+    if (is_exchange(x->op))
+        return exchange_seconds(m, x->op, x->in[0]);
     if (op_is_product(x->op))
         return product_seconds(m, n, x->out[0], FORWARD);
     double touched = m->traffic[n].forward;
@@ -261,6 +287,8 @@ static double gradient_seconds(const Model *m, NodeId n, uint32_t operand)
 {
     const Graph *g = m->g;
     const Node *x = &g->node.at[n];
+    if (is_exchange(x->op))
+        return exchange_back_seconds(m, x);
     if (op_is_product(x->op))
         return product_seconds(m, n, x->in[operand],
                                m->of_params[x->in[operand]] ? OF_PARAMETERS : OF_DATA);
@@ -288,7 +316,7 @@ static double parameter_traffic(const Model *m, const Node *x)
 CutNode node_seconds(const Model *m, NodeId n)
 {
     const Node *x = &m->g->node.at[n];
-    if (op_passes_on(x->op))
+    if (op_passes_on(x->op) && (x->op != OP_Vary || m->of_params[x->in[0]]))
         return (CutNode){.idle = true};
     double weights = op_is_product(x->op) ? weight_bytes(m, x) : 0;
     CutNode c = {.forward = forward_seconds(m, n)};

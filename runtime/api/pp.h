@@ -224,7 +224,8 @@ typedef struct PpStage {
     const PpKept *kept;
     const PpSteps *steps; /* of its functions that are timed, PP_TIMED; NULL: without --profile */
     int has_backward;
-    int n_collective;
+    /* at_once: so many of its collectives are under way at the same time (0: 1) */
+    int n_collective, at_once;
     const PpCollective *collective;
     int n_partial;
     const PpPartial *partial;
@@ -351,7 +352,11 @@ int pp_main(int argc, char **argv, const PpPlan *plan);
      all_to_all      (T-1)/T^2 a d b e f  of a tensor [a, d, b, e, f]; first: from in, divided along
                                           d, to out, divided along e, else the other way round
      shard           0                    in [outer, T, block] -> out [outer, block]: its own part
+   Of row PP_BEGIN + k any but shard is only begun: `in`, `out` and `work` stand until pp_end(),
+   after which the result is there.
    What goes wrong ends the run once the stage's function returns. */
+enum { PP_AT_ONCE = 4, PP_BEGIN = 1 << 24 };            /* the most of PpStage.at_once */
+void pp_end(const PpCtx *c, int k);
 void pp_all_reduce(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t n);
 void pp_all_gather(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t outer,
                    int64_t block);

@@ -9,6 +9,9 @@
  * passes up.  So of C chunks, K of them in a member, the tree over all of them is the tree in each
  * member and then this one, where K is a power of two.
  *
+ * A collective begins with its first messages; the rest is done when it ends.  What has begun keeps
+ * a set of the stage's messages until then; members begin and end in one order.
+ *
  * On a device everything is enqueued: copies and additions in the current stream, messages after
  * what is there and before what follows.
  */
@@ -22,26 +25,27 @@
 
 /* ---- a call ---- */
 
-typedef struct {
-    PpMesh *mesh;
-    Device *dev;
-    int own, members, k; /* row of the table */
-    int64_t size;        /* of an element */
-    char *work;
-} Call;
-
-/* 0: nothing is to be done, as something has gone wrong before. */
-static int begin(Call *a, const PpCtx *c, int k, void *work)
+/* A place among those that are under way; NULL: nothing is to be done, as something has gone wrong
+ * before. */
+static PpBegun *begin(const PpCtx *c, int k, const void *in, void *out, void *work)
 {
     PpMesh *m = c->mesh;
-    *a = (Call){.mesh = m,
-                .dev = m->links->dev,
-                .own = c->member,
-                .members = m->links->group->ranks,
-                .k = k,
-                .size = st_dtype_size(m->st->collective[k].dtype),
-                .work = work};
-    return m->status == PP_OK;
+    PpBegun *a = m->begun;
+    if (m->status != PP_OK)
+        return NULL;
+    while (a->busy)
+        a++;
+    *a = (PpBegun){.mesh = m,
+                   .dev = m->links->dev,
+                   .own = c->member,
+                   .members = m->links->group->ranks,
+                   .k = k & (PP_BEGIN - 1),
+                   .busy = 1,
+                   .in = in,
+                   .out = out,
+                   .work = work};
+    a->size = st_dtype_size(m->st->collective[a->k].dtype);
+    return a;
 }
 
 void collective_text(char *to, size_t n, const PpStage *st, int k, const Group *members)
@@ -57,7 +61,7 @@ void collective_text(char *to, size_t n, const PpStage *st, int k, const Group *
 }
 
 /* What the transport has said stands behind it. */
-static void failed(const Call *a, PpStatus s)
+static void failed(const PpBegun *a, PpStatus s)
 {
     char text[400], why[400];
     a->mesh->status = s;
@@ -71,17 +75,22 @@ static void failed(const Call *a, PpStatus s)
 
 /* ---- messages ---- */
 
-/* Message j of the stage: of each other member what comes, then of each what goes to it. */
-static int member_of(const Call *a, int j) { return j < a->own ? j : j + 1; }
+/* Message j of a set: of each other member what comes, then of each what goes to it. */
+static int member_of(const PpBegun *a, int j) { return j < a->own ? j : j + 1; }
 
-static void set_receive(const Call *a, int j, char *to, int64_t bytes)
+static int set_of(const PpBegun *a)
 {
-    Message *m = &a->mesh->msg[j];
+    return (int)(a - a->mesh->begun) * 2 * (a->members - 1);
+}
+
+static void set_receive(const PpBegun *a, int j, char *to, int64_t bytes)
+{
+    Message *m = &a->mesh->msg[set_of(a) + j];
     m->buf = to;
     m->bytes = bytes;
 }
 
-static void set_send(const Call *a, int j, const char *from, int64_t bytes)
+static void set_send(const PpBegun *a, int j, const char *from, int64_t bytes)
 {
     union {
         const char *in;
@@ -92,46 +101,78 @@ static void set_send(const Call *a, int j, const char *from, int64_t bytes)
 }
 
 /* All of them, as they have been set; 0 after a failure. */
-static int exchange(const Call *a)
+static int start(const PpBegun *a)
 {
     PpMesh *m = a->mesh;
-    int others = a->members - 1;
+    int others = a->members - 1, first = m->first + set_of(a);
     for (int j = 0; j < 2 * others; j++)
-        m->msg[j].tag = m->tag + a->k;
+        m->msg[set_of(a) + j].tag = m->tag + a->k;
+    PpStatus s = links_start(m->links, first, others, 1);
+    if (s == PP_OK)
+        s = links_start(m->links, first + others, others, 0);
+    if (s != PP_OK)
+        failed(a, s);
+    return s == PP_OK;
+}
+
+static int arrive(const PpBegun *a)
+{
+    PpMesh *m = a->mesh;
     m->note(m->of, a->k);
-    PpStatus s = links_start(m->links, m->first, others, 1);
-    if (s == PP_OK)
-        s = links_start(m->links, m->first + others, others, 0);
-    if (s == PP_OK)
-        s = links_finish(m->links, m->first, 2 * others);
+    PpStatus s = links_finish(m->links, m->first + set_of(a), 2 * (a->members - 1));
     m->note(m->of, -1);
     if (s != PP_OK)
         failed(a, s);
     return s == PP_OK;
 }
 
+static void end(PpBegun *a)
+{
+    if (a->mesh->status == PP_OK && arrive(a))
+        a->end(a);
+    a->busy = 0;
+}
+
+/* Its messages are set.  then: what is left when they have arrived */
+static void go(PpBegun *a, int k, void (*then)(PpBegun *a))
+{
+    a->end = then;
+    a->mesh->calls++;
+    if (!start(a))
+        a->busy = 0;
+    else if (k < PP_BEGIN)
+        end(a);
+}
+
+void pp_end(const PpCtx *c, int k)
+{
+    for (int i = 0; i < PP_AT_ONCE; i++)
+        if (c->mesh->begun[i].busy && c->mesh->begun[i].k == k)
+            end(&c->mesh->begun[i]);
+}
+
 /* ---- what a member does by itself ---- */
 
-static void copy(const Call *a, char *to, const char *from, int64_t bytes)
+static void copy(const PpBegun *a, char *to, const char *from, int64_t bytes)
 {
     if (bytes > 0 && to != from)
         a->dev->op->copy(a->dev, a->dev->current, to, from, bytes);
 }
 
-static void add(const Call *a, char *to, const char *from, int64_t n)
+static void add(const PpBegun *a, char *to, const char *from, int64_t n)
 {
     a->dev->op->add(a->dev, a->dev->current, to, from, n, a->mesh->st->collective[a->k].dtype);
 }
 
 /* Where the sum over the members from i on is, of so many of them: where the own one is one of
  * them, at `out`, which is this member's; else in the slot of the first one. */
-static char *sum_at(const Call *a, char *out, char *slot, int64_t apart, int i, int of)
+static char *sum_at(const PpBegun *a, char *out, char *slot, int64_t apart, int i, int of)
 {
     return a->own >= i && a->own < i + of ? out : slot + (i < a->own ? i : i - 1) * apart;
 }
 
 /* out, this member's n elements, becomes the sum of all members'; the others' are in slots. */
-static void add_tree(const Call *a, char *out, char *slot, int64_t apart, int64_t n)
+static void add_tree(const PpBegun *a, char *out, char *slot, int64_t apart, int64_t n)
 {
     for (int of = 1; of < a->members && n > 0; of *= 2)
         for (int i = 0; i + of < a->members; i += 2 * of) {
@@ -157,7 +198,7 @@ static Part packed(const Part *p)
     return (Part){0, p->outer, p->rows * p->run, p->rows, p->run, p->run};
 }
 
-static void copy_part(const Call *a, char *to, const Part *t, const char *from, const Part *f)
+static void copy_part(const PpBegun *a, char *to, const Part *t, const char *from, const Part *f)
 {
     const DeviceRuns r = {.outer = f->outer,
                           .rows = f->rows,
@@ -173,7 +214,7 @@ static void copy_part(const Call *a, char *to, const Part *t, const char *from, 
 /* ---- the collectives ---- */
 
 /* Of n elements those that a member owns. */
-static int64_t owned(const Call *a, int member, int64_t n, int64_t *first)
+static int64_t owned(const PpBegun *a, int member, int64_t n, int64_t *first)
 {
     int64_t piece = pp_collective_piece(n, a->members), left;
     *first = member * piece < n ? member * piece : n;
@@ -181,130 +222,148 @@ static int64_t owned(const Call *a, int member, int64_t n, int64_t *first)
     return left < piece ? left : piece;
 }
 
+static void give_sums(PpBegun *a)
+{
+    int64_t first, own_first, own = owned(a, a->own, a->n, &own_first),
+                              piece = pp_collective_piece(a->n, a->members) * a->size;
+    char *sum = a->out + own_first * a->size;
+    copy(a, sum, a->in + own_first * a->size, own * a->size);
+    add_tree(a, sum, a->work, piece, own);
+    for (int j = 0; j < a->members - 1; j++) {
+        int64_t theirs = owned(a, member_of(a, j), a->n, &first);
+        set_receive(a, j, a->out + first * a->size, theirs * a->size);
+        set_send(a, j, sum, own * a->size);
+    }
+    if (start(a))
+        arrive(a);
+}
+
 void pp_all_reduce(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t n)
 {
-    Call a;
-    const char *from = in;
-    char *to = out;
-    int64_t first, own_first, own, piece;
-    if (!begin(&a, c, k, work))
+    PpBegun *a = begin(c, k, in, out, work);
+    int64_t first, own, piece;
+    if (!a)
         return;
-    own = owned(&a, a.own, n, &own_first);
-    piece = pp_collective_piece(n, a.members) * a.size;
-    for (int j = 0; j < a.members - 1; j++) {
-        int64_t theirs = owned(&a, member_of(&a, j), n, &first);
-        set_receive(&a, j, a.work + j * piece, own * a.size);
-        set_send(&a, j, from + first * a.size, theirs * a.size);
+    a->n = n;
+    own = owned(a, a->own, n, &first);
+    piece = pp_collective_piece(n, a->members) * a->size;
+    for (int j = 0; j < a->members - 1; j++) {
+        int64_t theirs = owned(a, member_of(a, j), n, &first);
+        set_receive(a, j, a->work + j * piece, own * a->size);
+        set_send(a, j, a->in + first * a->size, theirs * a->size);
     }
-    a.mesh->calls++;
-    if (!exchange(&a))
-        return;
-    copy(&a, to + own_first * a.size, from + own_first * a.size, own * a.size);
-    add_tree(&a, to + own_first * a.size, a.work, piece, own);
-    for (int j = 0; j < a.members - 1; j++) {
-        int64_t theirs = owned(&a, member_of(&a, j), n, &first);
-        set_receive(&a, j, to + first * a.size, theirs * a.size);
-        set_send(&a, j, to + own_first * a.size, own * a.size);
-    }
-    exchange(&a);
+    go(a, k, give_sums);
 }
 
 /* Part i of `members` along the middle dimension of [outer, members, block]. */
-static Part middle(const Call *a, int i, int64_t outer, int64_t block)
+static Part middle(const PpBegun *a, int i)
 {
-    block *= a->size;
-    return (Part){i * block, outer, a->members * block, 1, block, block};
+    int64_t block = a->block * a->size;
+    return (Part){i * block, a->outer, a->members * block, 1, block, block};
+}
+
+static void put_together(PpBegun *a)
+{
+    Part own = middle(a, a->own), one = packed(&own);
+    copy_part(a, a->out, &own, a->in, &one);
+    for (int j = 0; j < a->members - 1; j++) {
+        Part theirs = middle(a, member_of(a, j));
+        copy_part(a, a->out, &theirs, a->work + j * align_up(part_bytes(&own)), &one);
+    }
 }
 
 void pp_all_gather(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t outer,
                    int64_t block)
 {
-    Call a;
-    if (!begin(&a, c, k, work))
+    PpBegun *a = begin(c, k, in, out, work);
+    if (!a)
         return;
-    Part own = middle(&a, a.own, outer, block), one = packed(&own);
+    a->outer = outer;
+    a->block = block;
+    Part own = middle(a, a->own);
     int64_t bytes = part_bytes(&own);
-    for (int j = 0; j < a.members - 1; j++) {
-        set_receive(&a, j, a.work + j * align_up(bytes), bytes);
-        set_send(&a, j, in, bytes);
+    for (int j = 0; j < a->members - 1; j++) {
+        set_receive(a, j, a->work + j * align_up(bytes), bytes);
+        set_send(a, j, a->in, bytes);
     }
-    a.mesh->calls++;
-    if (!exchange(&a))
-        return;
-    copy_part(&a, out, &own, in, &one);
-    for (int j = 0; j < a.members - 1; j++) {
-        Part theirs = middle(&a, member_of(&a, j), outer, block);
-        copy_part(&a, out, &theirs, a.work + j * align_up(bytes), &one);
-    }
+    go(a, k, put_together);
+}
+
+static void add_scattered(PpBegun *a)
+{
+    Part own = middle(a, a->own), one = packed(&own);
+    copy_part(a, a->out, &one, a->in, &own);
+    add_tree(a, a->out, a->work, align_up(part_bytes(&own)), a->outer * a->block);
 }
 
 void pp_reduce_scatter(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t outer,
                        int64_t block)
 {
-    Call a;
-    if (!begin(&a, c, k, work))
+    PpBegun *a = begin(c, k, in, out, work);
+    if (!a)
         return;
-    Part own = middle(&a, a.own, outer, block), one = packed(&own);
+    a->outer = outer;
+    a->block = block;
+    Part own = middle(a, a->own), one = packed(&own);
     int64_t bytes = part_bytes(&own), room = align_up(bytes);
-    int others = a.members - 1;
+    int others = a->members - 1;
     for (int j = 0; j < others; j++) {
-        Part theirs = middle(&a, member_of(&a, j), outer, block);
-        copy_part(&a, a.work + (others + j) * room, &one, in, &theirs);
-        set_receive(&a, j, a.work + j * room, bytes);
-        set_send(&a, j, a.work + (others + j) * room, bytes);
+        Part theirs = middle(a, member_of(a, j));
+        copy_part(a, a->work + (others + j) * room, &one, a->in, &theirs);
+        set_receive(a, j, a->work + j * room, bytes);
+        set_send(a, j, a->work + (others + j) * room, bytes);
     }
-    a.mesh->calls++;
-    if (!exchange(&a))
-        return;
-    copy_part(&a, out, &one, in, &own);
-    add_tree(&a, out, a.work, room, outer * block);
+    go(a, k, add_scattered);
 }
 
 /* Of a tensor [a, d, b, e, f], 1 / members of dimension d or of dimension e: of the one that is
  * divided along the other.  As they are sent both are [a, d, b, e, f] with d and e divided. */
-typedef struct {
-    int64_t a, d, b, e, f;
-} Shape;
-
-static Part along(const Call *c, const Shape *s, int by_d, int i)
+static Part along(const PpBegun *c, int by_d, int i)
 {
+    const PpFive *s = &c->five;
     int64_t n = c->members, rows = s->d / n * s->b, run = s->e / n * s->f * c->size;
     return by_d ? (Part){i * rows * run, s->a, n * rows * run, rows, run, run}
                 : (Part){i * run, s->a, rows * n * run, rows, n * run, run};
 }
 
+static void put_across(PpBegun *a)
+{
+    Part own = along(a, !a->five.first, a->own), one = packed(&own),
+         to = along(a, a->five.first, a->own);
+    copy_part(a, a->out, &to, a->in, &own);
+    for (int j = 0; j < a->members - 1; j++) {
+        to = along(a, a->five.first, member_of(a, j));
+        copy_part(a, a->out, &to, a->work + j * align_up(part_bytes(&own)), &one);
+    }
+}
+
 void pp_all_to_all(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t a,
                    int64_t d, int64_t b, int64_t e, int64_t f, int first)
 {
-    Call call;
-    const Shape s = {a, d, b, e, f};
-    if (!begin(&call, c, k, work))
+    PpBegun *x = begin(c, k, in, out, work);
+    if (!x)
         return;
-    Part own = along(&call, &s, !first, call.own), one = packed(&own), to;
+    x->five = (PpFive){a, d, b, e, f, first};
+    Part own = along(x, !first, x->own), one = packed(&own);
     int64_t bytes = part_bytes(&own), room = align_up(bytes);
-    int others = call.members - 1;
+    int others = x->members - 1;
     for (int j = 0; j < others; j++) {
-        Part theirs = along(&call, &s, !first, member_of(&call, j));
-        copy_part(&call, call.work + (others + j) * room, &one, in, &theirs);
-        set_receive(&call, j, call.work + j * room, bytes);
-        set_send(&call, j, call.work + (others + j) * room, bytes);
+        Part theirs = along(x, !first, member_of(x, j));
+        copy_part(x, x->work + (others + j) * room, &one, x->in, &theirs);
+        set_receive(x, j, x->work + j * room, bytes);
+        set_send(x, j, x->work + (others + j) * room, bytes);
     }
-    call.mesh->calls++;
-    if (!exchange(&call))
-        return;
-    to = along(&call, &s, first, call.own);
-    copy_part(&call, out, &to, in, &own);
-    for (int j = 0; j < others; j++) {
-        to = along(&call, &s, first, member_of(&call, j));
-        copy_part(&call, out, &to, call.work + j * room, &one);
-    }
+    go(x, k, put_across);
 }
 
 void pp_shard(const PpCtx *c, int k, const void *in, void *out, int64_t outer, int64_t block)
 {
-    Call a;
-    if (!begin(&a, c, k, NULL))
+    PpBegun *a = begin(c, k, in, out, NULL);
+    if (!a)
         return;
-    Part own = middle(&a, a.own, outer, block), one = packed(&own);
-    copy_part(&a, out, &one, in, &own);
+    a->outer = outer;
+    a->block = block;
+    Part own = middle(a, a->own), one = packed(&own);
+    copy_part(a, a->out, &one, a->in, &own);
+    a->busy = 0;
 }

@@ -7,10 +7,31 @@
 
 #include "net/links.h"
 
+/* Of a tensor [a, d, b, e, f], as pp_all_to_all() is told. */
+typedef struct {
+    int64_t a, d, b, e, f;
+    int first;
+} PpFive;
+
+/* A collective under way. */
+typedef struct PpBegun {
+    struct PpMesh *mesh;
+    Device *dev;
+    int own, members, k; /* k: row of the table */
+    int busy;
+    int64_t size; /* of an element */
+    const char *in;
+    char *out, *work;
+    int64_t n, outer, block; /* as the calls are told */
+    PpFive five;
+    void (*end)(struct PpBegun *a); /* once its messages have arrived */
+} PpBegun;
+
 typedef struct PpMesh {
     Links *links;        /* along AXIS_MEMBERS */
     const PpStage *st;   /* as it runs */
     Message *msg;        /* of the plan: the first one of the stage, StagePlan.members */
+    PpBegun begun[PP_AT_ONCE]; /* each with a set of messages of its own */
     int first;           /* its number there */
     int64_t tag;         /* of the table's row 0: other stages' have others */
     PpStatus status;     /* the first failure; nothing is sent after it */

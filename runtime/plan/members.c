@@ -1,8 +1,9 @@
 /*
  * members.c - the messages of collectives.  In: of each stage of the rank its table of them.  Out:
- * entries of Plan.msg along AXIS_MEMBERS, 2 (T - 1) a stage, that all of its collectives use one
- * after the other: each of them says what a message holds when it is sent (net/collective.c).
- * Stages have their own, as two of them may run at the same time.
+ * entries of Plan.msg along AXIS_MEMBERS, 2 (T - 1) for each collective that may be under way at
+ * the same time, that all of the stage's use one after the other: each of them says what a message
+ * holds when it is sent (net/collective.c).  Stages have their own, as two of them may run at the
+ * same time.
  */
 #include "planner.h"
 
@@ -27,6 +28,8 @@ static int64_t most_bytes(const PpStage *st, int members)
     return most;
 }
 
+static int at_once(const PpStage *st) { return st->at_once > 1 ? st->at_once : 1; }
+
 PpStatus members_plan(Planner *p)
 {
     Plan *plan = p->plan;
@@ -35,10 +38,10 @@ PpStatus members_plan(Planner *p)
         const PpStage *st = plan_as_run(plan->stage[l].st);
         int64_t most = members > 1 ? most_bytes(st, members) : 0;
         plan->stage[l].members = most > 0 ? plan->n_msg : -1;
-        for (int sent = 0; sent < 2 && most > 0; sent++)
+        for (int sent = 0; sent < 2 * at_once(st) && most > 0; sent++)
             for (int k = 0; k < members; k++)
                 if (k != plan->ask.member &&
-                    new_peer_message(p, AXIS_MEMBERS, k, sent, 0, align_up(most)) < 0)
+                    new_peer_message(p, AXIS_MEMBERS, k, sent % 2, 0, align_up(most)) < 0)
                     return pp_no_memory();
     }
     return PP_OK;

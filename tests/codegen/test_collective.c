@@ -135,6 +135,7 @@ static ValueId network(Spread *n, ValueId x)
     Parts gain = vary(n, param(n, "gain", S(8), -1).of[0]), by = param(n, "seq", S(8, 8), 0),
           in = param(n, "in", S(8, 12), 1), out = param(n, "wo", S(12, 8), 0);
     Parts h = each(n, OP_Mul, each(n, OP_Mul, split(n, g_shard(g, x, 1), 1), by), gain);
+    ValueId shown = g_all_gather(g, join(n, h, 1), 1); /* read at the end alone */
     Parts drop = random_parts(n, OP_Dropout, h, 1, 1);
     Parts all = vary(n, g_all_gather(g, join(n, drop, 1), 1));
     Parts a = each_one(n, OP_Tanh, each(n, OP_MatMul, all, in));
@@ -149,7 +150,8 @@ static ValueId network(Spread *n, ValueId x)
     z = each(n, OP_Mul, each(n, OP_Add, z, h), random_parts(n, OP_Random, h, 1, 3));
     for (int i = 0; i < n->k; i++)
         z.of[i] = sum_all(n, g_mul(g, z.of[i], z.of[i]));
-    return g_add(g, over_all(n, z), sum_all(n, g_mul(g, y, y)));
+    y = g_add(g, sum_all(n, g_mul(g, y, y)), sum_all(n, g_mul(g, shown, shown)));
+    return g_add(g, over_all(n, z), y);
 }
 
 /* ---- written and compiled -------------------------------------------------------------------- */
@@ -424,6 +426,40 @@ static uint32_t count(const char *text, const char *what)
     return n;
 }
 
+static bool overlap(const Buffer *x, const Buffer *y)
+{
+    return x->cls == BUF_WORK && y->cls == BUF_WORK
+               ? x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes
+               : x->cls == y->cls && x->cls != BUF_WORK && x->index == y->index;
+}
+
+/* Steps that write where a collective that is under way reads or writes; begun: how many there
+ * are. */
+static uint32_t disturbed(const Func *f, uint32_t *begun)
+{
+    uint32_t bad = 0;
+    for (uint32_t i = 0; i < f->step.n; i++) {
+        const Step *s = &f->step.at[i], *t = s + 1;
+        if (s->kind != STEP_COLLECTIVE || s->collective->part != BEGINS)
+            continue;
+        ++*begun;
+        for (; t->kind != STEP_COLLECTIVE || t->collective->part != ENDS || t->key != s->key; t++)
+            for (uint32_t k = 0; k < t->arg.n; k++)
+                for (uint32_t j = 0; j < s->arg.n; j++)
+                    bad += (t->arg.at[k].written || j > 0) &&
+                           overlap(&f->buf.at[t->arg.at[k].buf], &f->buf.at[s->arg.at[j].buf]);
+    }
+    return bad;
+}
+
+static void check_begun(const Program *x)
+{
+    uint32_t begun = 0, bad = 0;
+    for (int k = 0; k < F_COUNT; k++)
+        bad += x->sg->func[k] ? disturbed(x->sg->func[k], &begun) : 0;
+    ok(begun > 0 && bad == 0, "%d members: nothing disturbs what is under way", x->members);
+}
+
 /* Each collective once and its gradient's: those of Shard and the sum that only one reads is
  * scattered. */
 static void check_text(Program *x)
@@ -432,7 +468,7 @@ static void check_text(Program *x)
         const char *call;
         uint32_t forward, all;
     } calls[] = {{"pp_shard(c", 1, 0},
-                 {"pp_all_gather(c", 1, 0},
+                 {"pp_all_gather(c", 2, 0},
                  {"pp_all_reduce(c", 2, 0},
                  {"pp_reduce_scatter(c", 1, 0},
                  {"pp_all_to_all(c", 2, 0}};
@@ -479,6 +515,8 @@ int main(void)
         if (i > 0)
             compare(&x[i], &x[0], &x[1]);
     }
+    check_begun(&x[2]);
+    check_begun(&x[3]);
     check_text(&x[2]);
     if (system(arena_printf(x[0].a, "rm -r %s", dir)) != 0)
         printf("# cannot remove %s\n", dir);

@@ -28,6 +28,13 @@ ok "attention backward" near "$(operations backward attention)" $((7 * square * 
 awk -F'\t' -v n=$((weights + 1024 * 768)) '$2 == "update" { b += $9 } $2 == "state" { b += 2 * $9 } END { exit !(b > 4 * n * 9 && b < 4 * n * 9.7) }' gpt2/launches.tsv
 ok "bytes of the optimizer" [ $? = 0 ]
 
+# of two members each sends an all-reduced tensor once: two sums a layer, one for a token's loss, one for all
+options=(--tensor 2)
+ok "a GPT of two members" gpt member --vocab 512 --dim 128 --layers 3 --heads 8 --seq 32 --rows 2
+is "bytes that a member sends" "$(awk -F'\t' '$2 == "forward" && $5 == "AllReduce" { n += $8 } END { print n }' member/launches.tsv)" $((4 * (6 * 64 * 128 + 64 + 1)))
+is "the link is what they wait for" "$(awk -F'\t' '$5 == "AllReduce" { print $6 }' member/launches.tsv | sort -u)" link
+options=(--dtype bf16)
+
 # the whole sum once more, of what needs no waves: what moves memory, and loops
 again=$(awk -F'\t' 'NR > 2 && $6 ~ /^(memory|scalar)$/ && $2 ~ /^(forward|backward|update|state)$/ {
     unit = $6 == "scalar" ? $8 / 25e12 : 0; memory = $9 / 3000e9

@@ -57,18 +57,22 @@ static void first(const PpCtx *c)
 static void second(const PpCtx *c)
 {
     int64_t all = x_size(c) * 4, each = part_size(c) / members;
-    char *work = c->work + 2 * (all + PP_ALIGN);
+    char *work = c->work + 2 * (all + PP_ALIGN),
+         *beside = work + pp_collective_work(PP_ALL_GATHER, members, 4, part_size(c)) +
+                   pp_collective_work(PP_ALL_TO_ALL, members, 4, part_size(c));
     void *a = c->work, *b = c->work + all + PP_ALIGN;
     disturb(c);
+    pp_all_gather(c, PP_BEGIN + 2, c->in[0], c->out[1], beside, c->rows,
+                  part_size(c) / c->rows * 4); /* bool; under way beside the others */
     pp_reduce_scatter(c, 0, c->in[0], a, work, c->rows, each / c->rows);
     disturb(c);
     pp_all_gather(c, 1, a, c->out[0], work, c->rows, each / c->rows);
-    pp_all_gather(c, 2, c->in[0], c->out[1], work, c->rows, part_size(c) / c->rows * 4); /* bool */
     disturb(c);
     pp_all_to_all(c, 3, c->in[0], a, work, c->rows, 2 * members, 3, 2 * members, 2 * F, 1); /* bf16 */
     pp_all_to_all(c, 4, a, b, work, c->rows, 2 * members, 3, 2 * members, F, 0);            /* i32 */
     disturb(c);
     pp_all_gather(c, 5, b, c->out[2], work, c->rows, part_size(c) / c->rows);
+    pp_end(c, 2);
     pp_all_gather(c, 6, a, c->out[3], work, c->rows * 2 * members * 3, 2 * F);
 }
 
@@ -91,9 +95,11 @@ static void sum_chunks(const PpCtx *c, int row, float *part, float *out, int64_t
             for (int64_t i = 0; i < n; i++)
                 part[k * n + i] += part[(k + of) * n + i];
     disturb(c);
-    if (members > 1)
-        pp_all_reduce(c, row, part, out, part + C * n, n);
-    else
+    if (members > 1) {
+        pp_all_reduce(c, PP_BEGIN + row, part, out, part + C * n, n);
+        disturb(c);
+        pp_end(c, row);
+    } else
         memcpy(out, part, (size_t)n * sizeof *out);
 }
 
@@ -222,11 +228,12 @@ static PpPlan collectives(void)
     memcpy(rows[1], of_second, sizeof of_second);
     stage[0] = (PpStage){.index = 0, .label = "first", .n_input = 1, .n_output = 2, .input = in[0], .output = out[0], .n_collective = 2, .collective = rows[0],
                          .forward = first, .infer = first};
-    stage[1] = (PpStage){.index = 1, .label = "second", .n_input = 1, .n_output = 4, .input = in[1], .output = out[1], .n_collective = 7, .collective = rows[1],
-                         .forward = second, .infer = second};
+    stage[1] = (PpStage){.index = 1, .label = "second", .n_input = 1, .n_output = 4, .input = in[1], .output = out[1], .n_collective = 7, .at_once = 2,
+                         .collective = rows[1], .forward = second, .infer = second};
     set_work(&stage[0], pp_collective_work(PP_ALL_REDUCE, members, 4, ROWS * part));
     set_work(&stage[1], 2 * (ROWS * (int64_t)x_columns * 4 + PP_ALIGN) + pp_collective_work(PP_ALL_GATHER, members, 4, ROWS * part) +
-                            pp_collective_work(PP_ALL_TO_ALL, members, 4, ROWS * part));
+                            pp_collective_work(PP_ALL_TO_ALL, members, 4, ROWS * part) +
+                            pp_collective_work(PP_ALL_GATHER, members, 1, ROWS * part * 4));
     return (PpPlan){.model = "collectives", .tensor = members, .chunks = members, .hash = 1, .model_hash = 2, .rows = ROWS, .uneven_ok = 1, .n_stage = 2,
                     .n_input = 1, .n_output = 5, .stage = stages, .cpu_stage = stages, .cuda_stage = stages, .input = inputs, .output = outputs,
                     .loss_stage = -1, .loss_output = -1, .loss_target = -1};

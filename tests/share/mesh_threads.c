@@ -1,7 +1,8 @@
 /*
  * mesh_threads.c - what members of the tensor axis do together, where they are threads that call
  * one stage: the definition of each call in pp.h, in plain loops.  Compiled with the stage;
- * mesh_open() comes first.  A member's room is filled with what is no number, all of it.
+ * mesh_open() comes first.  A member's room is filled with what is no number, all of it.  What is
+ * only begun is done when it ends, so that all must still be there.
  */
 #include <pthread.h>
 #include <string.h>
@@ -58,8 +59,39 @@ static void sum(int k, void *out, int64_t to, int64_t i)
         ((float *)out)[to] = narrow[0];
 }
 
+/* By member and row: a call that has begun. */
+typedef struct {
+    const PpCtx *c;
+    const void *in;
+    void *out, *work;
+    int64_t size[5];
+    int first;
+} Begun;
+static Begun begun[MOST][256];
+
+static int only_begun(int k, Begun b)
+{
+    if (k >= PP_BEGIN)
+        begun[b.c->member][k - PP_BEGIN] = b;
+    return k >= PP_BEGIN;
+}
+
+void pp_end(const PpCtx *c, int k)
+{
+    Begun b = begun[c->member][k];
+    const int64_t *n = b.size;
+    switch (stage->collective[k].kind) {
+    case PP_ALL_REDUCE: pp_all_reduce(b.c, k, b.in, b.out, b.work, n[0]); break;
+    case PP_ALL_GATHER: pp_all_gather(b.c, k, b.in, b.out, b.work, n[0], n[1]); break;
+    case PP_REDUCE_SCATTER: pp_reduce_scatter(b.c, k, b.in, b.out, b.work, n[0], n[1]); break;
+    default: pp_all_to_all(b.c, k, b.in, b.out, b.work, n[0], n[1], n[2], n[3], n[4], b.first);
+    }
+}
+
 void pp_all_reduce(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t n)
 {
+    if (only_begun(k, (Begun){c, in, out, work, {n}, 0}))
+        return;
     meet(c, k, in, work, n);
     for (int64_t i = 0; i < n; i++)
         sum(k, out, i, i);
@@ -69,6 +101,8 @@ void pp_all_reduce(const PpCtx *c, int k, const void *in, void *out, void *work,
 void pp_all_gather(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t outer,
                    int64_t block)
 {
+    if (only_begun(k, (Begun){c, in, out, work, {outer, block}, 0}))
+        return;
     size_t bytes = (size_t)block * size_of(k);
     meet(c, k, in, work, outer * block);
     for (int64_t o = 0; o < outer; o++)
@@ -81,6 +115,8 @@ void pp_all_gather(const PpCtx *c, int k, const void *in, void *out, void *work,
 void pp_reduce_scatter(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t outer,
                        int64_t block)
 {
+    if (only_begun(k, (Begun){c, in, out, work, {outer, block}, 0}))
+        return;
     meet(c, k, in, work, outer * members * block);
     for (int64_t o = 0; o < outer; o++)
         for (int64_t i = 0; i < block; i++)
@@ -91,6 +127,8 @@ void pp_reduce_scatter(const PpCtx *c, int k, const void *in, void *out, void *w
 void pp_all_to_all(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t a,
                    int64_t d, int64_t b, int64_t e, int64_t f, int first)
 {
+    if (only_begun(k, (Begun){c, in, out, work, {a, d, b, e, f}, first}))
+        return;
     int64_t part_d = d / members, part_e = e / members, n = 0;
     size_t bytes = (size_t)f * size_of(k);
     meet(c, k, in, work, a * d * b * e * f / members);
