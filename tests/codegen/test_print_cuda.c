@@ -208,9 +208,9 @@ static void write_all(void *arg)
                 if (!n || nest_makes_nothing(n) || sg->func[f]->group.at[i].member.n == 0)
                     continue;
                 int64_t scratch = write_code(c, n);
-                for (int64_t less = 0; less < 2 && p->graph->batch > less; less++)
-                    if (less == 0 || p->uneven.n == 0)
-                        write_data(c, n, p->graph->batch - less, scratch);
+                /* all rows, or one less: in turns, because what a nest has to do is interpreted */
+                int64_t less = p->graph->batch > 1 && p->uneven.n == 0 ? c->nests % 2 : 0;
+                write_data(c, n, p->graph->batch - less, scratch);
                 c->nests++;
             }
     }
