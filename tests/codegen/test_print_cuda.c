@@ -2,8 +2,8 @@
  * test_print_cuda.c - the CUDA printer against the interpreter of loop nests
  * (codegen/plan/interp.c), which test_nest.c compares with the C printer bit by bit: every nest of
  * small networks and random graphs, and of one with the sizes from which kernels change their kind:
- * rows for parts of a warp, warps, blocks and several blocks, sums in two steps, columns in stretches, transposes.
- * The kernels run under the CUDA shim with all its checks.
+ * rows for parts of a warp, warps, blocks and several blocks, sums in two steps, columns in
+ * stretches, transposes. The kernels run under the CUDA shim with all its checks.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -67,7 +67,11 @@ static void net_sizes(Net *n)
 
 static void put(FILE *f, int64_t x) { fwrite(&x, sizeof x, 1, f); }
 
-typedef struct { char *before, *after; double *slack; int64_t many, bytes; } Data;
+typedef struct {
+    char *before, *after;
+    double *slack;
+    int64_t many, bytes;
+} Data;
 
 static double number(Dtype t, const char *p, int64_t i)
 {
@@ -271,8 +275,7 @@ static void check_nvcc(const char *dir)
     }
     snprintf(command, sizeof command,
              "%s -std=c++17 -arch=sm_80 -Xcicc -O0 -Xptxas -O0 --Werror all-warnings "
-             "-Xcompiler -Wall,-Wextra -I. -Iruntime -Iruntime/api -Itests/share "
-             "-c -o %s/nvcc.o %s/nests.cu",
+             "-I. -Iruntime -Iruntime/api -Itests/share -cubin -o %s/nvcc.cubin %s/nests.cu",
              nvcc, dir, dir);
     ok(system(command) == 0, "nvcc: the same kernels compile without a warning");
 }

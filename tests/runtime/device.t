@@ -13,7 +13,7 @@ has_nccl() { printf '#include <nccl.h>\n' >nccl.cu && "$nvcc" -c nccl.cu -o nccl
 if [ -x "$nvcc" ]; then
     nccl=$(has_nccl && echo -DPP_WITH_NCCL)
     for f in runtime/device/cuda/device_cuda runtime/optim/optim_cuda runtime/net/transport_nccl tests/runtime/device_plan; do
-        is "nvcc: $f.cu" "$("$nvcc" -std=c++17 $nvcc_quick $nccl -arch=sm_80 --Werror all-warnings -Xcompiler -Wall,-Wextra $includes -I"$top/tests/share" -c "$top/$f.cu" -o nvcc.o 2>&1)" ""
+        is "nvcc: $f.cu" "$("$nvcc" -std=c++17 $nvcc_quick $nccl -arch=sm_80 --Werror all-warnings $includes -I"$top/tests/share" -cubin "$top/$f.cu" -o nvcc.cubin 2>&1)" ""
     done
 else
     skip "nvcc" "no nvcc"

@@ -62,8 +62,7 @@ fi
 # nvcc FILE FLAG...: what it says; each for one kind of card, in turn, because the code never asks which of these it is compiled for
 archs=(sm_80 sm_90) turn=0
 compile_nvcc() {
-    "$nvcc" -std=c++17 $nvcc_quick -arch=${archs[turn % 2]} --Werror all-warnings $includes \
-        -Xcompiler -Wall,-Wextra "${@:2}" -c "$1" -o "$work/nvcc.o" 2>&1
+    "$nvcc" -std=c++17 $nvcc_quick -arch=${archs[turn % 2]} --Werror all-warnings $includes "${@:2}" -cubin "$1" -o "$work/nvcc.cubin" 2>&1
 }
 
 # ptx FILE: its PTX without f16, whose code differs from bf16's in two instructions
