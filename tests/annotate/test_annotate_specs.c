@@ -87,8 +87,8 @@ static void test_round(void)
     static const Place whole = {PLACE_R, 1};
     const Place in_w[2] = {whole, {1, 2}}, in_v[2] = {{1, 2}, {0, 2}}, columns[1] = {{1, 2}},
                 partial[1] = {{PLACE_P, 1}};
-    const SpreadWay way_w = {in_w, columns, 0, 0}, way_v = {in_v, partial, 0, 0},
-                    way_relu = {columns, columns, 0, 0};
+    const SpreadWay way_w = {.in = in_w, .out = columns}, way_v = {.in = in_v, .out = partial},
+                    way_relu = {.in = columns, .out = columns};
     Run r = {.a = arena_new(), .file = path};
     write_model(&(Written){"x[4,6]", "", "MatMul x w -> h & Relu h -> r & MatMul r v -> y", -1, 8,
                            "w[6,8] v[8,6]", "y[4,6]"},
