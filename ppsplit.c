@@ -15,6 +15,7 @@
 
 #include "base/cli/nearest.h"
 #include "base/file/hash.h"
+#include "ir/facts/attention.h"
 
 /* ---- the compiler ---- */
 
@@ -119,6 +120,12 @@ static void autocast(State *s)
     graph_autocast(s->graph, dtype_is_half(s->o->dtype) ? s->o->dtype : DT_NONE);
 }
 
+/* Each attention as one operation. */
+static void attention(State *s)
+{
+    attention_fuse(s->graph, &s->o->partition.batch, s->loss.loss, s->loss.target);
+}
+
 /* The graph of one member. */
 static void member(State *s, const MeshPlan *plan)
 {
@@ -171,12 +178,6 @@ static void reverse(State *s)
 
 static void whole(State *s) { pipe_whole(s->pipe, s->o->rows); }
 
-static void attention(State *s)
-{
-    if (s->o->codegen.cuda)
-        attention_fuse(s->pipe);
-}
-
 static void stash(State *s) { stash_minimize(s->pipe); }
 static void divide(State *s) { divide_backward(s->pipe); }
 static void again(State *s) { stash_again(s->pipe); }
@@ -190,12 +191,6 @@ static void costs(State *s)
         pipe_costs(p->whole);
         p->stage.at[p->stage.n - 1].cost = p->whole->stage.at[p->stage.n - 1].cost;
     }
-    if (s->o->codegen.cpu || !p->device)
-        return;
-    pipe_costs(p->device);
-    for (uint32_t i = 0; i < p->stage.n; i++)
-        if (!p->stage.at[i].elsewhere)
-            p->stage.at[i].cost = p->device->stage.at[i].cost;
 }
 
 /* ---- what of the options changes numbers: checkpoints hold it ---- */
@@ -268,9 +263,9 @@ static const struct { void (*run)(State *s); const char *dump; } passes[] = {
     {rows, NULL},               /* --rows: shapes of another number of rows */
     {loss, "loss"},             /* the loss is appended, with its inputs target and loss_scale */
     {autocast, "autocast"},     /* --dtype: what computes in half precision, and the casts */
+    {attention, "attention"},   /* what lies between the two products of one: one operation */
     {mesh, "mesh"},             /* --tensor: the graph of one member, with collectives */
     {partition, "partition"},   /* a Pipe: nodes to stages, what crosses a cut, parameters */
-    {attention, NULL},          /* for CUDA: attention as one operation, in a Pipe of its own */
     {reverse, "autodiff"},      /* every stage's backward */
     {whole, NULL},              /* --loss-over minibatch: the loss in the shapes of all its rows */
     {stash, "stash"},           /* what forward keeps for it, against what it computes again */
@@ -288,12 +283,10 @@ static void verify(const State *s)
     graph_verify(s->graph);
     if (s->pipe)
         pipe_verify(s->pipe);
-    Pipe *const others[] = {s->pipe ? s->pipe->device : NULL, s->pipe ? s->pipe->whole : NULL};
-    for (int i = 0; i < 2; i++)
-        if (others[i]) {
-            graph_verify(others[i]->graph);
-            pipe_verify(others[i]);
-        }
+    if (s->pipe && s->pipe->whole) {
+        graph_verify(s->pipe->whole->graph);
+        pipe_verify(s->pipe->whole);
+    }
 }
 
 static void dump(const State *s, const char *pass)
@@ -303,10 +296,6 @@ static void dump(const State *s, const char *pass)
         pipe_dump(s->pipe, stdout);
     else
         graph_dump(s->graph, stdout);
-    if (s->pipe && s->pipe->device) {
-        printf("# after %s, of CUDA\n", pass);
-        pipe_dump(s->pipe->device, stdout);
-    }
     if (s->pipe && s->pipe->whole) {
         printf("# after %s, of the loss over a minibatch\n", pass);
         pipe_dump(s->pipe->whole, stdout);
@@ -365,6 +354,7 @@ static State plan_read(const Options *o, int64_t wanted, const SplitTexts *split
     rows(&s);
     loss(&s);
     autocast(&s);
+    attention(&s);
     return s;
 }
 
@@ -379,7 +369,6 @@ static Pipe *plan_pipe(void *of, int64_t wanted, const SplitTexts *split, Arena 
 {
     State s = plan_read(of, wanted, split, a);
     partition(&s);
-    attention(&s);
     reverse_stages(s.pipe);
     stash(&s);
     divide(&s);
@@ -409,6 +398,7 @@ static void annotate(void *arg)
     rows(&s);
     loss(&s);
     autocast(&s);
+    attention(&s);
     Annotations all = {.whole = s.graph};
     bool divided = mesh_plan(&s, &all.plan);
     s.graph = graph_twin(all.whole);

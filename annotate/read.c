@@ -12,11 +12,13 @@
 
 #include "annotate.h"
 #include "frontend/onnx/onnx.h"
+#include "ir/facts/attention.h"
 
 typedef struct {
     const Graph *g;
     const Model *m;
     MeshOptions *opt;
+    const bool *part; /* by node: of an attention, in which nothing is asked for */
     StrMap param;        /* an initializer's name -> its first parameter */
     int members, chunks; /* of all specs; 0: they divide nothing */
     const char *unlike;  /* why they are none of one axis */
@@ -142,7 +144,8 @@ static void read_spec(Reading *r, uint32_t node, const Onnx__ShardingSpecProto *
         made |= n->output[k] && !strcmp(n->output[k], tensor);
     if (good && !ask_params(r, tensor, &d, &good) && made) {
         ValueId v = strmap_get(&r->g->by_name, tensor);
-        good = v == NONE || ask(r, NONE, v, &d, val(r->g, v)->shape.rank, false);
+        good = v == NONE || (val(r->g, v)->kind == V_NODE && r->part[val(r->g, v)->node]) ||
+               ask(r, NONE, v, &d, val(r->g, v)->shape.rank, false);
     }
     if (!good)
         ignore(r, node, tensor);
@@ -190,9 +193,11 @@ static void read_specs(Reading *r)
 
 void annotate_read(const Graph *g, MeshOptions *opt)
 {
-    Reading r = {.g = g, .m = g->model.at[0], .opt = opt, .param.arena = arena_within(g->arena)};
+    Arena *a = arena_within(g->arena);
+    Reading r = {.g = g, .m = g->model.at[0], .opt = opt, .param.arena = a};
+    r.part = attention_parts(g, a);
     if (g->model.n == 1)
         read_specs(&r);
-    arena_free(r.param.arena);
+    arena_free(a);
     take_numbers(&r);
 }

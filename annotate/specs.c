@@ -11,12 +11,14 @@
 #include <string.h>
 
 #include "autodiff/export/onnx_fields.h"
+#include "ir/facts/attention.h"
 #include "specs.h"
 
 struct Specs {
     const Model *m;
     const Annotations *what;
-    Ids *core;    /* by node of the file: its nodes in the graph */
+    Ids *core;    /* by node of the file: its nodes in the graph, but parts of an attention */
+    const bool *part;
     StrMap param; /* an initializer's name -> its parameter */
 };
 
@@ -24,10 +26,11 @@ Specs *specs_open(Arena *a, const Model *m, const Annotations *what)
 {
     Specs *s = arena_new_of(a, Specs);
     const Graph *g = what->whole;
-    *s = (Specs){m, what, arena_array(a, Ids, m->graph->n_node + 1), {.arena = a}};
+    *s = (Specs){m, what, arena_array(a, Ids, m->graph->n_node + 1), attention_parts(g, a),
+                 {.arena = a}};
     for (NodeId n = 0; what->plan.chunks > 1 && n < g->node.n; n++) {
         uint32_t origin = g->node.at[n].origin, at = origin ? g->origin.at[origin].index : NONE;
-        if (at < m->graph->n_node)
+        if (at < m->graph->n_node && !s->part[n])
             vec_push(a, &s->core[at], n);
     }
     for (uint32_t p = 0; what->plan.chunks > 1 && p < g->param.n; p++)
@@ -66,7 +69,8 @@ static bool made_lies(const Specs *s, const char *tensor, Lies *out)
 {
     const Graph *g = s->what->whole;
     ValueId v = strmap_get(&g->by_name, tensor);
-    if (v == NONE || val(g, v)->kind == V_CONST)
+    if (v == NONE || val(g, v)->kind == V_CONST ||
+        (val(g, v)->kind == V_NODE && s->part[val(g, v)->node]))
         return false;
     *out = (Lies){s->what->plan.made[v], val(g, v)->shape};
     return true;

@@ -294,8 +294,6 @@ static void again_stage(Again *c, Stage *s)
 
 void stash_again(Pipe *p)
 {
-    if (p->device)
-        stash_again(p->device);
     if (p->whole)
         stash_again(p->whole);
     Graph *g = p->graph;

@@ -47,10 +47,8 @@ void scatter_sums(Pipe *p, NodeId first);
    parameters that no gradient reaches; where there is none that trains, and none was frozen, a refusal. */
 void reverse_unreached(const Pipe *p, NodeId end, bool frozen);
 /* reverse_stages(), stash_minimize(), divide_backward(), stash_again(): after it the Pipe is
-   complete, and p->device, where there is one; autodiff_device() has attention_fuse() before them,
-   for CodegenOptions.cuda */
+   complete */
 void autodiff(Pipe *p);
-void autodiff_device(Pipe *p);
 /* gradient of one scalar over a plain node list (ImportOptions, tests): returns d y / d wrt[i],
  * NONE where unreached. */
 void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt,
@@ -64,9 +62,6 @@ Uses *uses_find(Graph *g, const bool *of_params, const NodeId *list, uint32_t n)
 uint32_t uses_number(const Uses *u, ValueId v, uint32_t at);
 void uses_free(Uses *u);
 
-/* attention.c: p->device, in which every attention is one operation, for targets that have it
-   (ops.def: FlashAttention); nothing where there is none.  Before reverse_stages(). */
-void attention_fuse(Pipe *p);
 /* parts.c: LogSoftmax of a stage's forward and infer lists in parts; nothing where that is done. */
 void stage_parts(Graph *g, Stage *s);
 /* stash.c: min-cut of what forward keeps against what backward recomputes (recompute: elementwise

@@ -100,8 +100,6 @@ void divide_backward(Pipe *p)
 {
     if (p->loss == NONE)
         return;
-    if (p->device)
-        divide_backward(p->device);
     if (p->whole)
         divide_backward(p->whole);
     Graph *g = p->graph;

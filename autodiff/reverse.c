@@ -440,8 +440,6 @@ static void drop_stops(Graph *g)
 void reverse_stages(Pipe *p)
 {
     Graph *g = p->graph;
-    if (p->device)
-        reverse_stages(p->device);
     if (p->loss == NONE || p->stage.n == 0) {
         drop_stops(g);
         return;
@@ -469,12 +467,6 @@ void autodiff(Pipe *p)
     stash_minimize(p);
     divide_backward(p);
     stash_again(p);
-}
-
-void autodiff_device(Pipe *p)
-{
-    attention_fuse(p);
-    autodiff(p);
 }
 
 void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt,

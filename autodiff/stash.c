@@ -496,8 +496,6 @@ void stash_minimize(Pipe *p)
 {
     if (p->loss == NONE)
         return;
-    if (p->device)
-        stash_minimize(p->device);
     if (p->whole)
         stash_minimize(p->whole);
     Graph *g = p->graph;

@@ -90,9 +90,6 @@ typedef struct {
     /* the nest over samples, channels and elements of images, where it follows the convolution
        that is the group before it (then.c); NULL: it is a step of its own */
     const Nest *image;
-    /* it is of a run that goes entry by entry over this batch (entries.c); NULL: it is not */
-    const Entries *entries;
-    const Entry *entry;
     /* what members do together: it is only begun, and ended before this group of the order; 0: it
        is done at once */
     uint32_t until;

@@ -33,8 +33,6 @@ typedef struct {
  * dimension of the batch. */
 typedef struct { uint32_t arg; Lin ld, stride[PRODUCT_BATCH]; } ProductSide;
 
-typedef enum { BANDED_NONE, BANDED_A, BANDED_B, BANDED_C } ProductBand;
-
 /* Of which side only the first places are there: as many as the mask says. */
 typedef enum { PACKED_NONE, PACKED_M, PACKED_N, PACKED_K } ProductPacked;
 
@@ -45,10 +43,6 @@ typedef struct {
     Dtype result;                   /* of C: theirs, or f32 where they are halves */
     bool adds, biased, relu, transposed_a, transposed_b;
     uint32_t bias;                  /* biased: the step's argument */
-    /* Which of op(A), op(B), C counts in a band only: outside it op(A) or op(B) is zero, or C is
-       read by nobody. */
-    ProductBand banded;
-    Band band;
     ProductPacked packed;
     /* of a packed one: the step's argument that is the mask; on a device (count.c) that which is
        how many of it are true */
@@ -98,6 +92,10 @@ typedef struct {
     int64_t width, width_v;
     int nb;
     Lin count[ATTENTION_DIMS], random_row[ATTENTION_DIMS], random_element[ATTENTION_DIMS];
+    /* scores that are a chunk of more: which one, and from chunk to chunk, of Dropout's elements */
+    const Chunk *chunk;
+    int64_t random_chunk;
+    uint32_t room;                  /* the step's argument; NONE: it needs none */
     AttentionSide side[SIDES];
 } AttentionStep;
 
@@ -114,22 +112,13 @@ typedef struct {
     bool first;
 } Collective;
 
-/* A batch whose entries several steps run over, one entry through all of them after the other;
-   its dimensions, outermost first. */
-enum { ENTRY_DIMS = 4 };
-typedef struct { int nd; Lin count[ENTRY_DIMS]; } Entries;
-/* What is one of these steps for one entry.  nest: of a NEST; apart: by argument, from one entry to
-   the next along each dimension, in elements. */
-typedef struct { const Nest *nest; Lin (*apart)[ENTRY_DIMS]; bool first, last; } Entry;
-
 typedef enum {
     STEP_NEST,                      /* a fused loop nest */
     STEP_PRODUCT,                   /* a matrix product of the library */
     STEP_CONVOLUTION,
-    STEP_ATTENTION,                 /* of targets that have it */
+    STEP_ATTENTION,
     STEP_KERNEL,                    /* an operation with a kernel of its own kind: `node` */
     STEP_COLLECTIVE,                /* of all members: `node` */
-    STEP_ENTRIES,                   /* NEST and PRODUCT steps, entry by entry of a batch */
 } StepKind;
 
 enum { THEN_ARGS = 3 };
@@ -150,10 +139,6 @@ typedef struct Step {
     const struct Step *then;
     const Nest *image;
     const After *after;             /* what that nest computes; NULL: nothing that has a name */
-    /* ENTRIES: its steps, whose arguments stand in arg as well, one step's behind another's */
-    const Entries *entries;
-    VEC(struct Step) inner;
-    const Entry *entry;             /* of such a step */
     NodeId node;                    /* not of a NEST */
     bool keyed;                     /* it has a number of its own: of Dropout's generator, a row */
     uint32_t key;

@@ -490,7 +490,6 @@ void read_command_line(Options *o, int argc, char **argv)
             note_word(o, k, r.value);
     }
     mesh_complete(o);
-    o->partition.attentions = o->codegen.cuda;
     if (!o->codegen.cuda)
         o->codegen.cpu = true;
     if (o->codegen.profile && !o->codegen.cpu)

@@ -102,6 +102,9 @@ typedef struct {
     double most;
 } TripBound;
 
+/* Nodes of which the last has become one operation: no stage begins behind the first. */
+typedef struct { NodeId first, last; } NodeSpan;
+
 /* What is found by looking at all elements of a constant: in an arena that the graph keeps. */
 typedef struct Looked Looked;
 typedef const void *LookAt(Arena *a, Dtype t, const Shape *shape, const void *data, int what);
@@ -140,6 +143,7 @@ typedef struct Graph {
     VEC(ArrayNote) array;                               /* of all files, in their order */
     VEC(StatUpdate) update;
     VEC(TripBound) trip_bound;
+    VEC(NodeSpan) undivided;                            /* of each attention (facts/attention.h) */
     VEC(StepTotal) total;                               /* partition/loss_terms.c finds them */
     /* model inputs, in order (target/loss_scale appended later) */
     Ids input;

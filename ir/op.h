@@ -33,9 +33,9 @@ typedef struct {
     double scale, fill, ratio;
     /* of Dropout's random numbers */
     int64_t key;
-    /* causal: key j is allowed for query i when j <= i + diagonal; diagonal >= 0, and e^(fill - x)
-     * is 0 for every score x; of those keys the last `window` (0: all), which are some in each row
-     */
+    /* causal: key j is allowed for query i only when j <= i + diagonal; diagonal >= 0, and
+     * e^(fill - x) is 0 for every score x; of those keys the last `window` (0: all), which are some
+     * in each row.  A mask beside it forbids more. */
     bool causal;
     int64_t diagonal, window;
     /* operands behind the others: a bias; bytes that allow a place, or that forbid it */
@@ -95,7 +95,8 @@ typedef struct {
     };
     Dtype to;                                           /* Cast, Count */
     const AttentionAttr *attention;                       /* FlashAttention, FlashAttentionGrad */
-    /* Dropout, Random: which part of the whole this is, whose elements are numbered; NULL: all of it */
+    /* Dropout, Random; of FlashAttention the scores: which part of the whole this is, whose elements
+     * are numbered; NULL: all of it */
     const Chunk *piece;
 } Attr;
 

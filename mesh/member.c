@@ -397,6 +397,7 @@ static void begin(Member *m)
     memset(&g->output, 0, sizeof g->output);
     memset(&g->update, 0, sizeof g->update);
     memset(&g->trip_bound, 0, sizeof g->trip_bound);
+    memset(&g->undivided, 0, sizeof g->undivided);
     g->by_name = (StrMap){.arena = g->arena};
 }
 

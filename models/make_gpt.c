@@ -7,8 +7,8 @@
  * GELU, an untied head (--tied: the embedding, transposed); opset 17; weights normal(0, 0.02) from
  * a fixed generator.  --dropout N: N per cent of attention's weights, of the embedding and of what
  * each attention and MLP adds, in training mode.  --gain: queries of all heads of all layers are
- * multiplied by the same numbers.  --external keeps the weights in MODEL.data;
- * --sparse makes that file a hole (any size costs nothing); --vectors: but for biases and the like,
+ * multiplied by the same numbers.  --bias: scores have one that trains.  --external keeps the weights
+ * in MODEL.data; --sparse makes that file a hole (any size costs nothing); --vectors: but for biases and the like,
  * so that such a model trains.
  */
 #ifndef _GNU_SOURCE
@@ -32,9 +32,9 @@ enum { F32 = 1, I64 = 7, BOOL = 9 };
 static struct {
     long vocab, dim, layers, heads, seq, rows;
     long dropout;                                       /* per cent */
-    int external, sparse, vectors, tied, gain;
+    int external, sparse, vectors, tied, gain, bias;
     const char *out;
-} opt = {256, 64, 4, 4, 64, 4, 0, 0, 0, 0, 0, 0, "gpt.onnx"};
+} opt = {256, 64, 4, 4, 64, 4, 0, 0, 0, 0, 0, 0, 0, "gpt.onnx"};
 static Buf graph;
 static FILE *data;
 static char data_name[4096];
@@ -261,6 +261,11 @@ static void attention(long l, const char *x, const char *y)
     NAME(b, "Mul");
     node(p, "_3", "MatMul", a, join(q, k, ""));
     node(p, "", "Mul", b, join(a, "scale", ""));
+    if (opt.bias) {
+        NAME(d, "Add");
+        node(p, "", "Add", d, join(b, f("h.%ld.attn.bias", l), ""));
+        strcpy(b, d);
+    }
     NAME(a, "Where");
     node(p, "", "Where", a, join("mask", b, "minus_inf"));
     NAME(b, "Softmax");
@@ -332,6 +337,8 @@ static void parameters(void)
         weight(f("h.%ld.attn.c_attn.bias", l), 1, 3 * d, 0, 0, 0);
         weight(f("h.%ld.attn.c_proj.weight", l), 2, d, d, small, 0);
         weight(f("h.%ld.attn.c_proj.bias", l), 1, d, 0, 0, 0);
+        if (opt.bias)
+            weight(f("h.%ld.attn.bias", l), 2, opt.seq, opt.seq, 0.02, 0);
         weight(f("h.%ld.ln_2.weight", l), 1, d, 0, 0, 1);
         weight(f("h.%ld.ln_2.bias", l), 1, d, 0, 0, 0);
         weight(f("h.%ld.mlp.c_fc.weight", l), 2, d, 4 * d, 0.02, 0);
@@ -443,7 +450,7 @@ int main(int argc, char **argv)
         {"vocab", 1, 0, 'v'}, {"dim", 1, 0, 'd'},  {"layers", 1, 0, 'l'},   {"heads", 1, 0, 'h'},
         {"seq", 1, 0, 's'},   {"rows", 1, 0, 'r'}, {"external", 0, 0, 'e'}, {"sparse", 0, 0, 'p'},
         {"vectors", 0, 0, 'x'}, {"tied", 0, 0, 't'},  {"dropout", 1, 0, 'D'},
-        {"gain", 0, 0, 'g'},  {0, 0, 0, 0}};
+        {"gain", 0, 0, 'g'},  {"bias", 0, 0, 'b'}, {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "o:", options, NULL)) != -1;)
         switch (c) {
         case 'v': opt.vocab = number(optarg); break;
@@ -457,13 +464,14 @@ int main(int argc, char **argv)
         case 'x': opt.external = opt.sparse = opt.vectors = 1; break;
         case 't': opt.tied = 1; break;
         case 'g': opt.gain = 1; break;
+        case 'b': opt.bias = 1; break;
         case 'D': opt.dropout = number(optarg); break;
         case 'o': opt.out = optarg; break;
         default:
             fprintf(stderr,
                     "usage: make_gpt [--vocab N] [--dim N] [--layers N] [--heads N] [--seq N] "
                     "[--rows N] [--dropout PERCENT] [--external] [--sparse] [--vectors] [--tied] "
-                    "[--gain] [-o FILE]\n");
+                    "[--gain] [--bias] [-o FILE]\n");
             return 2;
         }
     if (opt.dim % opt.heads) {

@@ -24,7 +24,6 @@ typedef struct {
                 */
     BatchOptions batch;
     AutoOptions automatic;
-    bool attentions;                /* one operation each (attention_fuse()): no cut divides one */
     const char *alone;              /* Pipe.alone: of the Pipe of totals (build.c) */
 } PartitionOptions;
 

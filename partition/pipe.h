@@ -140,9 +140,6 @@ typedef struct {
 
 typedef struct Pipe {
     Graph *graph;
-    /* the Pipe for targets that have operations of their own, with its own graph (twin.c); NULL:
-       they use this one */
-    struct Pipe *device;
     VEC(Stage) stage;
     VEC(Edge) edge;
     const char *model_name;         /* base name of the file */
@@ -172,8 +169,6 @@ typedef struct Pipe {
     /* what forbids chunks of unequal rows: reasons, one line each, naming the node; empty: allowed
      */
     VEC(const char *) uneven;
-    /* codegen: which values count only in a band (codegen/plan/band.c) */
-    struct Bands *bands;
     /* the split points of this cut, without those that the model itself gives */
     VEC(const char *) split;
     /* partition/auto/: what --stages chose; NULL: not asked for */

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/facts/attention.h"
 #include "split_int.h"
 
 static void find_data(Split *s)
@@ -55,8 +54,10 @@ Split split_open(Graph *g, ValueId loss, const PartitionOptions *opt)
     Split s = {.g = g, .a = g->arena};
     find_data(&s);
     find_live(&s, loss);
-    s.inside = opt && opt->attentions ? attention_inside(g, loss, s.live, s.a)
-                                      : arena_array(s.a, bool, g->node.n + 1);
+    s.inside = arena_array(s.a, bool, g->node.n + 1);
+    for (uint32_t i = 0; i < g->undivided.n; i++)
+        for (NodeId n = g->undivided.at[i].first + 1; n <= g->undivided.at[i].last; n++)
+            s.inside[n] = true;
     for (uint32_t i = 0; opt && i < opt->split.n; i++)
         split_cut_points(&s, opt->split.at[i]);
     split_cut_model(&s);

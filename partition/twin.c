@@ -1,6 +1,5 @@
 /*
- * twin.c - a second Pipe of the same stages, for a target that has other operations, or in other
- * sizes.  In: a Pipe before its stash is chosen.  Out: one whose nodes, values and lists may be
+ * twin.c - a second Pipe of the same stages, in other sizes.  In: a Pipe before its stash is chosen.  Out: one whose nodes, values and lists may be
  * changed without the first one's; ids are the same, and so is all that no pass writes any more: the
  * model's files, constants' bytes, names.
  */
@@ -75,7 +74,7 @@ Pipe *pipe_twin(const Pipe *from)
     Arena *a = from->graph->arena;
     Pipe *p = arena_new_of(a, Pipe);
     *p = *from;
-    p->whole = p->device = NULL;
+    p->whole = NULL;
     OWN(a, p->uneven);
     OWN(a, p->uneven_loss);
     OWN(a, p->edge);

@@ -62,8 +62,4 @@ void pipe_whole(Pipe *p, int64_t rows)
                    (long long)p->graph->batch, (long long)rows);
     }
     shrink(p, rows);
-    if (p->device) {
-        leave(&p->device->stage.at[last]);
-        shrink(p->device, rows);
-    }
 }

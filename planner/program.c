@@ -23,28 +23,22 @@ static const PpStage *table_of(Pipe *p, uint32_t stage, bool device, const Stage
     return table;
 }
 
-static Pipe *on_device(Pipe *model, bool device)
-{
-    return device && model->device ? model->device : model;
-}
-
 const PpStage *program_stage(Pipe *model, uint32_t stage, bool device, Arena *a)
 {
-    return table_of(on_device(model, device), stage, device, NULL, a);
+    return table_of(model, stage, device, NULL, a);
 }
 
-Program *program_of(Pipe *model, bool device, Arena *a)
+Program *program_of(Pipe *p, bool device, Arena *a)
 {
-    Pipe *p = on_device(model, device);
     Program *out = arena_new_of(a, Program);
     const PpStage **list = arena_array(a, const PpStage *, p->stage.n + 1);
     if (device)
         out->launches = arena_array(a, const StageLaunches *, p->stage.n + 1);
     for (uint32_t i = 0; i < p->stage.n; i++)
         list[i] = table_of(p, i, device, device ? &out->launches[i] : NULL, a);
-    out->plan = cg_program_table(model, a);
-    if (model->totals)                                      /* made on the host */
-        out->plan.totals = table_of(model->totals, 0, false, NULL, a);
+    out->plan = cg_program_table(p, a);
+    if (p->totals)                                      /* made on the host */
+        out->plan.totals = table_of(p->totals, 0, false, NULL, a);
     out->plan.stage = list;
     out->plan.device = device ? PP_CUDA : PP_CPU;
     return out;

@@ -7,25 +7,12 @@
  */
 #include <string.h>
 
-#include "onnx_write.h"
-
-typedef struct { Ow *w; const Node *n; const char **in, **out; } Emit;
+#include "onnx_emit.h"
 
 static const Value *operand(const Emit *e, uint32_t i) { return val(e->w->g, e->n->in[i]); }
 /* In which the operator computes. */
 static Dtype type(const Emit *e, uint32_t i) { return dtype_sum(operand(e, i)->dtype); }
 static const Value *result(const Emit *e) { return val(e->w->g, e->n->out[0]); }
-
-/* An operator without attributes on two operands, into a fresh name or the one given. */
-static const char *op2(Emit *e, const char *op, const char *a, const char *b, const char *to)
-{
-    const char *out = to ? to : ow_made(e->w);
-    OnnxNode n = ow_begin(e->w, op, b ? 2 : 1, (const char *[]){a, b ? b : ""}, 1, &out);
-    ow_end(e->w, &n);
-    return out;
-}
-
-static const char *list(Emit *e, int n, const int64_t *v) { return ow_ints(e->w, 1, n, v); }
 
 /* The node under its own name; the caller adds attributes and ends it. */
 static OnnxNode same(Emit *e, const char *op)
@@ -53,58 +40,6 @@ static void onnx_gather_nd(Emit *e)
     ow_end(e->w, &n);
 }
 
-static const char *cast(Emit *e, const char *x, Dtype to, const char *out)
-{
-    out = out ? out : ow_made(e->w);
-    OnnxNode n = ow_begin(e->w, "Cast", 1, &x, 1, &out);
-    ow_int(&n, "to", to);
-    ow_end(e->w, &n);
-    return out;
-}
-
-static const char *reshape(Emit *e, const char *x, const Shape *s, const char *out)
-{
-    bool zero = false;
-    for (int i = 0; i < s->rank; i++)
-        zero |= s->d[i] == 0;
-    out = out ? out : ow_made(e->w);
-    OnnxNode n = ow_begin(e->w, "Reshape", 2, (const char *[]){x, list(e, s->rank, s->d)}, 1, &out);
-    if (zero)
-        ow_int(&n, "allowzero", 1);
-    ow_end(e->w, &n);
-    return out;
-}
-
-static const char *transpose(Emit *e, const char *x, int rank, const int64_t *perm, const char *out)
-{
-    out = out ? out : ow_made(e->w);
-    OnnxNode n = ow_begin(e->w, "Transpose", 1, &x, 1, &out);
-    ow_int_list(&n, "perm", rank, perm);
-    ow_end(e->w, &n);
-    return out;
-}
-
-static const char *slice(Emit *e, const char *x, int rank, const int64_t *start,
-                         const int64_t *size, const int64_t *step, const char *out)
-{
-    int64_t end[MAX_RANK], axis[MAX_RANK], by[MAX_RANK];
-    for (int i = 0; i < rank; i++) {
-        by[i] = step ? step[i] : 1;
-        end[i] = start[i] + by[i] * size[i];
-        axis[i] = i;
-        if (by[i] < 0 && end[i] < 0)
-            end[i] = size[i] > 0 ? INT64_MIN
-                                 : start[i]; /* a negative end would count from the other side */
-    }
-    out = out ? out : ow_made(e->w);
-    OnnxNode n = ow_begin(e->w, "Slice", 5,
-                          (const char *[]){x, list(e, rank, start), list(e, rank, end),
-                                           list(e, rank, axis), list(e, rank, by)},
-                          1, &out);
-    ow_end(e->w, &n);
-    return out;
-}
-
 /* ---- elementwise ----------------------------------------------------------------------------- */
 
 /* Mod of floats with the divisor's sign: a - b floor(a / b); ONNX has it for integers only. */
@@ -114,8 +49,8 @@ static void onnx_mod(Emit *e)
         onnx_plain(e);
         return;
     }
-    const char *q = op2(e, "Floor", op2(e, "Div", e->in[0], e->in[1], NULL), NULL, NULL);
-    op2(e, "Sub", e->in[0], op2(e, "Mul", e->in[1], q, NULL), e->out[0]);
+    const char *q = emit_op2(e, "Floor", emit_op2(e, "Div", e->in[0], e->in[1], NULL), NULL, NULL);
+    emit_op2(e, "Sub", e->in[0], emit_op2(e, "Mul", e->in[1], q, NULL), e->out[0]);
 }
 
 static void onnx_fmod(Emit *e)
@@ -129,15 +64,15 @@ static void onnx_fmod(Emit *e)
 
 static void onnx_expand(Emit *e)
 {
-    OnnxNode n =
-        ow_begin(e->w, "Expand", 2,
-                 (const char *[]){e->in[0], list(e, e->n->attr.n, e->n->attr.dims)}, 1, e->out);
+    OnnxNode n = ow_begin(e->w, "Expand", 2,
+                          (const char *[]){e->in[0], emit_list(e, e->n->attr.n, e->n->attr.dims)},
+                          1, e->out);
     ow_end(e->w, &n);
 }
 
 static void onnx_split(Emit *e)
 {
-    const char *sizes = list(e, e->n->attr.n, e->n->attr.sizes);
+    const char *sizes = emit_list(e, e->n->attr.n, e->n->attr.sizes);
     OnnxNode n = ow_begin(e->w, "Split", 2, (const char *[]){e->in[0], sizes}, e->n->nout, e->out);
     ow_int(&n, "axis", e->n->attr.axis);
     ow_end(e->w, &n);
@@ -159,19 +94,19 @@ static void pad_wrap(Emit *e)
         start[i] = s.d[i] - t->begin[i];
         size.d[i] = t->begin[i];
         if (t->begin[i] > 0)
-            part[k++] = slice(e, x, s.rank, start, size.d, NULL, NULL);
+            part[k++] = emit_slice(e, x, s.rank, start, size.d, NULL, NULL);
         part[k++] = x;
         start[i] = 0;
         size.d[i] = t->end[i];
         if (t->end[i] > 0)
-            part[k++] = slice(e, x, s.rank, start, size.d, NULL, NULL);
+            part[k++] = emit_slice(e, x, s.rank, start, size.d, NULL, NULL);
         OnnxNode n = ow_begin(e->w, "Concat", k, part, 1, &next);
         ow_int(&n, "axis", i);
         ow_end(e->w, &n);
         s.d[i] += t->begin[i] + t->end[i];
         x = next;
     }
-    op2(e, "Identity", x, NULL, e->out[0]);
+    emit_op2(e, "Identity", x, NULL, e->out[0]);
 }
 
 static void onnx_pad(Emit *e)
@@ -188,8 +123,8 @@ static void onnx_pad(Emit *e)
         pads[t->n + i] = t->end[i];
     }
     const char *value = ow_number(e->w, type(e, 0), t->value);
-    OnnxNode n = ow_begin(e->w, "Pad", 3,
-                          (const char *[]){e->in[0], list(e, 2 * t->n, pads), value}, 1, e->out);
+    OnnxNode n = ow_begin(
+        e->w, "Pad", 3, (const char *[]){e->in[0], emit_list(e, 2 * t->n, pads), value}, 1, e->out);
     ow_string(&n, "mode", mode[t->mode]);
     ow_end(e->w, &n);
 }
@@ -220,14 +155,14 @@ static void onnx_scatter_nd(Emit *e)
 static void onnx_reduce(Emit *e)
 {
     bool flags = type(e, 0) == DT_BOOL;
-    const char *x = flags ? cast(e, e->in[0], DT_I32, NULL) : e->in[0],
+    const char *x = flags ? emit_cast(e, e->in[0], DT_I32, NULL) : e->in[0],
                *y = flags ? ow_made(e->w) : e->out[0];
     OnnxNode n = ow_begin(e->w, op_name(e->n->op), 2,
-                          (const char *[]){x, list(e, e->n->attr.n, e->n->attr.axes)}, 1, &y);
+                          (const char *[]){x, emit_list(e, e->n->attr.n, e->n->attr.axes)}, 1, &y);
     ow_int(&n, "keepdims", 1);
     ow_end(e->w, &n);
     if (flags)
-        cast(e, y, DT_BOOL, e->out[0]);
+        emit_cast(e, y, DT_BOOL, e->out[0]);
 }
 
 static void onnx_arg(Emit *e)
@@ -250,8 +185,8 @@ static void onnx_cumsum(Emit *e)
 
 static void onnx_topk(Emit *e)
 {
-    OnnxNode n =
-        ow_begin(e->w, "TopK", 2, (const char *[]){e->in[0], list(e, 1, &e->n->attr.k)}, 2, e->out);
+    OnnxNode n = ow_begin(e->w, "TopK", 2,
+                          (const char *[]){e->in[0], emit_list(e, 1, &e->n->attr.k)}, 2, e->out);
     ow_int(&n, "axis", e->n->attr.axis);
     ow_int(&n, "largest", e->n->attr.largest);
     ow_end(e->w, &n);
@@ -277,34 +212,35 @@ static void onnx_suppress(Emit *e)
                       *taken = ow_made(e->w), *map = ow_made(e->w), *first[2] = {NULL, NULL};
     OnnxNode range = ow_begin(e->w, "Range", 3, (const char *[]){zero, n, one}, 1, &places);
     ow_end(e->w, &range);
-    const char *rank = op2(e, "Sub", n, places, NULL), *none = op2(e, "Mul", in[1], zero, NULL),
-               *key = op2(e, "Mul", cast(e, in[2], DT_I64, NULL), rank, NULL);
-    const char *score = cast(e, along2(e, "ScatterElements", none, in[1], key), DT_F32, NULL),
-               *box = cast(e, in[0], DT_F32, NULL);
+    const char *rank = emit_op2(e, "Sub", n, places, NULL),
+               *none = emit_op2(e, "Mul", in[1], zero, NULL),
+               *key = emit_op2(e, "Mul", emit_cast(e, in[2], DT_I64, NULL), rank, NULL);
+    const char *score = emit_cast(e, along2(e, "ScatterElements", none, in[1], key), DT_F32, NULL),
+               *box = emit_cast(e, in[0], DT_F32, NULL);
     const char *most = ow_number(e->w, DT_I64, (double)e->n->attr.k),
                *share = ow_number(e->w, DT_F32, e->n->attr.value),
                *half = ow_number(e->w, DT_F32, 0.5);
     OnnxNode nms = ow_begin(e->w, "NonMaxSuppression", 5,
                             (const char *[]){box, score, most, share, half}, 1, &taken);
     ow_end(e->w, &nms);
-    const char *ones = ow_made(e->w), *columns = list(e, 1, (const int64_t[]){1});
+    const char *ones = ow_made(e->w), *columns = emit_list(e, 1, (const int64_t[]){1});
     OnnxNode sum = ow_begin(e->w, "ReduceSum", 2, (const char *[]){taken, columns}, 1, &ones);
     ow_int(&sum, "keepdims", 0);
     ow_end(e->w, &sum);
-    ones = op2(e, "Add", op2(e, "Mul", ones, zero, NULL), one, NULL);
+    ones = emit_op2(e, "Add", emit_op2(e, "Mul", ones, zero, NULL), one, NULL);
     OnnxNode scatter = ow_begin(e->w, "ScatterND", 3, (const char *[]){none, taken, ones}, 1, &map);
     ow_end(e->w, &scatter);
     const char *is = along2(e, "GatherElements", map, in[1], NULL);
     first[0] = ow_made(e->w), first[1] = ow_made(e->w);
-    OnnxNode sort = ow_begin(e->w, "TopK", 2,
-                             (const char *[]){op2(e, "Mul", is, rank, NULL), list(e, 1, &boxes)}, 2,
-                             first);
+    OnnxNode sort = ow_begin(
+        e->w, "TopK", 2,
+        (const char *[]){emit_op2(e, "Mul", is, rank, NULL), emit_list(e, 1, &boxes)}, 2, first);
     ow_int(&sort, "axis", 2);
     ow_end(e->w, &sort);
-    op2(e, "Mul", along2(e, "GatherElements", in[1], first[1], NULL),
-        op2(e, "Min", first[0], one, NULL), e->out[0]);
-    OnnxNode count = ow_begin(e->w, "ReduceSum", 2, (const char *[]){is, list(e, 1, &last)}, 1,
-                              &e->out[1]);
+    emit_op2(e, "Mul", along2(e, "GatherElements", in[1], first[1], NULL),
+             emit_op2(e, "Min", first[0], one, NULL), e->out[0]);
+    OnnxNode count =
+        ow_begin(e->w, "ReduceSum", 2, (const char *[]){is, emit_list(e, 1, &last)}, 1, &e->out[1]);
     ow_int(&count, "keepdims", 0);
     ow_end(e->w, &count);
 }
@@ -315,7 +251,7 @@ static void onnx_count(Emit *e)
     double n = 1;
     for (int i = 0; i < e->n->attr.n; i++)
         n *= (double)operand(e, 0)->shape.d[e->n->attr.axes[i]];
-    op2(e, "Identity", ow_number(e->w, e->n->attr.to, n), NULL, e->out[0]);
+    emit_op2(e, "Identity", ow_number(e->w, e->n->attr.to, n), NULL, e->out[0]);
 }
 
 /* ---- convolutions and pools ------------------------------------------------------------------ */
@@ -364,7 +300,7 @@ static void onnx_conv_transpose(Emit *e)
     ow_int_list(&n, "output_padding", t->n, more);
     ow_end(e->w, &n);
     if (grow)
-        op2(e, "Pad", y, list(e, 2 * (t->n + 2), tail), e->out[0]);
+        emit_op2(e, "Pad", y, emit_list(e, 2 * (t->n + 2), tail), e->out[0]);
 }
 
 /*
@@ -386,10 +322,10 @@ static void onnx_conv_weight_grad(Emit *e)
     folded.d[0] = per;
     folded.d[1] = g * x->d[0];
     const char *image =
-        transpose(e, reshape(e, e->in[0], &grouped, NULL), grouped.rank, perm, NULL);
+        emit_transpose(e, emit_reshape(e, e->in[0], &grouped, NULL), grouped.rank, perm, NULL);
     perm[0] = 1, perm[1] = 0, perm[2] = 2;
-    const char *kernel = transpose(e, e->in[1], dy->rank, perm, NULL);
-    const char *in[2] = {reshape(e, image, &folded, NULL), kernel}, *whole = ow_made(e->w);
+    const char *kernel = emit_transpose(e, e->in[1], dy->rank, perm, NULL);
+    const char *in[2] = {emit_reshape(e, image, &folded, NULL), kernel}, *whole = ow_made(e->w);
     OnnxNode n = ow_begin(e->w, "Conv", 2, in, 1, &whole);
     ow_int(&n, "group", g);
     ow_int_list(&n, "strides", t->n, t->dilation);
@@ -398,7 +334,8 @@ static void onnx_conv_weight_grad(Emit *e)
     ow_end(e->w, &n);
     cut.d[0] = per;
     cut.d[1] = dw->d[0];
-    transpose(e, slice(e, whole, dw->rank, start, cut.d, NULL, NULL), dw->rank, perm, e->out[0]);
+    emit_transpose(e, emit_slice(e, whole, dw->rank, start, cut.d, NULL, NULL), dw->rank, perm,
+                   e->out[0]);
 }
 
 static void onnx_max_pool(Emit *e)
@@ -429,7 +366,7 @@ static const char *window_sum(Emit *e, const char *x, const char *out)
     const char *one = ow_number(e->w, type(e, 0), 1), *ones = ow_made(e->w),
                *sum = out ? out : ow_made(e->w);
     OnnxNode fill =
-        ow_begin(e->w, "Expand", 2, (const char *[]){one, list(e, k.rank, k.d)}, 1, &ones);
+        ow_begin(e->w, "Expand", 2, (const char *[]){one, emit_list(e, k.rank, k.d)}, 1, &ones);
     ow_end(e->w, &fill);
     OnnxNode n = ow_begin(e->w, "Conv", 2, (const char *[]){x, ones}, 1, &sum);
     ow_int(&n, "group", s->d[1]);
@@ -452,14 +389,14 @@ static void onnx_average_pool(Emit *e)
         double all = 1;
         for (int i = 0; i < t->n; i++)
             all *= (double)t->kernel[i];
-        OnnxNode fill = ow_begin(
-            e->w, "Expand", 2,
-            (const char *[]){ow_number(e->w, type(e, 0), 1), list(e, s->rank, s->d)}, 1,
-            &ones);
+        OnnxNode fill =
+            ow_begin(e->w, "Expand", 2,
+                     (const char *[]){ow_number(e->w, type(e, 0), 1), emit_list(e, s->rank, s->d)},
+                     1, &ones);
         ow_end(e->w, &fill);
-        counts = t->count_include_pad ? ow_number(e->w, type(e, 0), all)
-                                      : window_sum(e, ones, NULL);
-        op2(e, "Div", sum, counts, e->out[0]);
+        counts =
+            t->count_include_pad ? ow_number(e->w, type(e, 0), all) : window_sum(e, ones, NULL);
+        emit_op2(e, "Div", sum, counts, e->out[0]);
         return;
     }
     OnnxNode n = same(e, "AveragePool");
@@ -484,9 +421,9 @@ static void onnx_dropout(Emit *e)
 /* [n], true in the first places of [n]: as many as the mask is true in */
 static const char *packed_places(Emit *e, const char *mask)
 {
-    const char *m = cast(e, mask, DT_I64, NULL), *zero = ow_number(e->w, DT_I64, 0),
-               *shape = op2(e, "Shape", mask, NULL, NULL),
-               *n = reshape(e, shape, &(Shape){0}, NULL), *places = ow_made(e->w),
+    const char *m = emit_cast(e, mask, DT_I64, NULL), *zero = ow_number(e->w, DT_I64, 0),
+               *shape = emit_op2(e, "Shape", mask, NULL, NULL),
+               *n = emit_reshape(e, shape, &(Shape){0}, NULL), *places = ow_made(e->w),
                *sum = ow_made(e->w);
     OnnxNode range = ow_begin(e->w, "Range", 3,
                               (const char *[]){zero, n, ow_number(e->w, DT_I64, 1)}, 1, &places);
@@ -494,7 +431,7 @@ static const char *packed_places(Emit *e, const char *mask)
     OnnxNode all = ow_begin(e->w, "ReduceSum", 1, &m, 1, &sum);
     ow_int(&all, "keepdims", 0);
     ow_end(e->w, &all);
-    return op2(e, "Less", places, sum, NULL);
+    return emit_op2(e, "Less", places, sum, NULL);
 }
 
 /* [n] against dim `axis` of `rank` */
@@ -503,7 +440,7 @@ static const char *along_axis(Emit *e, const char *v, int axis, int rank)
     Shape s = {.rank = rank};
     for (int d = 0; d < rank; d++)
         s.d[d] = d == axis ? -1 : 1;
-    return reshape(e, v, &s, NULL);
+    return emit_reshape(e, v, &s, NULL);
 }
 
 static void where_else_zero(Emit *e, const char *there, const char *x, Dtype t, const char *out)
@@ -519,24 +456,26 @@ static void onnx_pack(Emit *e)
     const Value *x = val(e->w->g, e->n->in[0]);
     int axis = (int)e->n->attr.axis, rank = x->shape.rank;
     bool packs = e->n->op == OP_Pack;
-    const char *m = cast(e, e->in[1], DT_I64, NULL), *zero = ow_number(e->w, DT_I64, 0),
-               *size = reshape(e, op2(e, "Shape", e->in[1], NULL, NULL), &(Shape){0}, NULL),
+    const char *m = emit_cast(e, e->in[1], DT_I64, NULL), *zero = ow_number(e->w, DT_I64, 0),
+               *size =
+                   emit_reshape(e, emit_op2(e, "Shape", e->in[1], NULL, NULL), &(Shape){0}, NULL),
                *places = ow_made(e->w), *sum = ow_made(e->w), *out = ow_made(e->w);
     OnnxNode range = ow_begin(e->w, "Range", 3,
                               (const char *[]){zero, size, ow_number(e->w, DT_I64, 1)}, 1, &places);
     ow_end(e->w, &range);
     const char *index;
     if (packs) {
-        const char *key = op2(e, "Sub", op2(e, "Mul", m, size, NULL), places, NULL),
+        const char *key = emit_op2(e, "Sub", emit_op2(e, "Mul", m, size, NULL), places, NULL),
                    *top[2] = {ow_made(e->w), ow_made(e->w)},
-                   *k = op2(e, "Shape", e->in[1], NULL, NULL);
+                   *k = emit_op2(e, "Shape", e->in[1], NULL, NULL);
         OnnxNode sort = ow_begin(e->w, "TopK", 2, (const char *[]){key, k}, 2, top);
         ow_end(e->w, &sort);
         index = top[1];
     } else {
         OnnxNode count = ow_begin(e->w, "CumSum", 2, (const char *[]){m, zero}, 1, &sum);
         ow_end(e->w, &count);
-        index = op2(e, "Max", op2(e, "Sub", sum, ow_number(e->w, DT_I64, 1), NULL), zero, NULL);
+        index = emit_op2(e, "Max", emit_op2(e, "Sub", sum, ow_number(e->w, DT_I64, 1), NULL), zero,
+                         NULL);
     }
     OnnxNode gather = ow_begin(e->w, "Gather", 2, (const char *[]){e->in[0], index}, 1, &out);
     ow_int(&gather, "axis", axis);
@@ -556,8 +495,8 @@ static void onnx_packed_matmul(Emit *e)
         x = kept;
     }
     if (t != to)
-        x = cast(e, x, to, NULL), y = cast(e, y, to, NULL);
-    const char *z = op2(e, "MatMul", x, y, depth ? e->out[0] : NULL);
+        x = emit_cast(e, x, to, NULL), y = emit_cast(e, y, to, NULL);
+    const char *z = emit_op2(e, "MatMul", x, y, depth ? e->out[0] : NULL);
     if (!depth)
         where_else_zero(e, along_axis(e, there, 0, 2), z, to, e->out[0]);
 }
@@ -580,7 +519,7 @@ static void onnx_bit_cast(Emit *e)
     e->w->opset = 26;
 }
 
-static void onnx_cast(Emit *e) { cast(e, e->in[0], e->n->attr.to, e->out[0]); }
+static void onnx_cast(Emit *e) { emit_cast(e, e->in[0], e->n->attr.to, e->out[0]); }
 
 /* Of domain ppsplit: its operands and results are one member's. */
 static void onnx_collective(Emit *e)
@@ -600,27 +539,27 @@ static void onnx_collective(Emit *e)
 static void onnx_device_only(Emit *e) { BUG("%s in a model", op_name(e->n->op)); }
 
 /* What a stage does in training. */
-static void onnx_phase(Emit *e) { op2(e, "Identity", e->in[0], NULL, e->out[0]); }
+static void onnx_phase(Emit *e) { emit_op2(e, "Identity", e->in[0], NULL, e->out[0]); }
 
-static void onnx_identity(Emit *e) { op2(e, "Identity", e->in[0], NULL, e->out[0]); }
+static void onnx_identity(Emit *e) { emit_op2(e, "Identity", e->in[0], NULL, e->out[0]); }
 
 static void onnx_vary(Emit *e)
 {
     for (uint32_t i = 0; i < e->n->nout; i++)
-        op2(e, "Identity", e->in[0], NULL, e->out[i]);
+        emit_op2(e, "Identity", e->in[0], NULL, e->out[i]);
 }
 
-static void onnx_reshape(Emit *e) { reshape(e, e->in[0], &result(e)->shape, e->out[0]); }
+static void onnx_reshape(Emit *e) { emit_reshape(e, e->in[0], &result(e)->shape, e->out[0]); }
 
 static void onnx_transpose(Emit *e)
 {
-    transpose(e, e->in[0], e->n->attr.n, e->n->attr.perm, e->out[0]);
+    emit_transpose(e, e->in[0], e->n->attr.n, e->n->attr.perm, e->out[0]);
 }
 
 static void onnx_slice(Emit *e)
 {
     const Attr *t = &e->n->attr;
-    slice(e, e->in[0], t->n, t->start, t->size, t->step, e->out[0]);
+    emit_slice(e, e->in[0], t->n, t->start, t->size, t->step, e->out[0]);
 }
 
 static bool moves(Op op)
@@ -649,11 +588,11 @@ void ow_node(Ow *w, NodeId id)
     bool widens = !moves(n->op);
     for (uint32_t i = 0; i < n->nin && widens; i++)
         if (e->in[i] && n->in[i] != NONE && dtype_is_half(operand(e, i)->dtype))
-            e->in[i] = cast(e, e->in[i], DT_F32, NULL);
+            e->in[i] = emit_cast(e, e->in[i], DT_F32, NULL);
     for (uint32_t i = 0; i < n->nout && widens; i++)
         e->out[i] = dtype_is_half(val(w->g, n->out[i])->dtype) ? ow_made(w) : e->out[i];
     written[n->op](e);
     for (uint32_t i = 0; i < n->nout && widens; i++)
         if (dtype_is_half(val(w->g, n->out[i])->dtype))
-            cast(e, e->out[i], val(w->g, n->out[i])->dtype, ow_name(w, n->out[i]));
+            emit_cast(e, e->out[i], val(w->g, n->out[i])->dtype, ow_name(w, n->out[i]));
 }

@@ -81,7 +81,7 @@ void vjp_flash_attention(Vjp *v)
     in[5] = g_cast(g, v->dy[0], val(g, n.out[0])->dtype);
     for (uint32_t i = 3; i < n.nin; i++)
         in[nin++] = n.in[i];
-    d = graph_node(g, OP_FlashAttentionGrad, nin, in, (Attr){.attention = n.attr.attention});
+    d = graph_node(g, OP_FlashAttentionGrad, nin, in, n.attr);
     for (uint32_t i = 0; i < 3; i++)
         if (v->want[i])
             vjp_give(v, i, graph_out(g, d, i));

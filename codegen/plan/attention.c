@@ -10,6 +10,12 @@ bool cg_is_attention(const Node *n)
     return n->op == OP_FlashAttention || n->op == OP_FlashAttentionGrad;
 }
 
+bool cg_is_attended(const Node *n, uint32_t i)
+{
+    const uint32_t others = n->op == OP_FlashAttentionGrad ? 6 : 3;
+    return cg_is_attention(n) && i < others && i != 4;
+}
+
 /* The value at a side; NONE: there is none. */
 static ValueId value_at(const Node *n, int side)
 {
@@ -69,44 +75,50 @@ static bool stays(const Func *f, const Node *n, ValueId v, Wide *w)
     return true;
 }
 
-/* Rows of the microbatch and elements of a row of the scores, as Dropout counts them: two operands
- * whose strides are these numbers. */
-static bool random_places(const Func *f, const Node *n, Wide *row, Wide *element)
+/* A dimension's part, the innermost so far, of rows and of elements. */
+static void add_part(Wide *row, Wide *element, Lin ext, Lin of_rows, Lin of_elements)
 {
-    ValueId y = value_at(n, SIDE_Y);
-    const Value *v = val(f->g, y);
+    if (lin_is(ext, 1))
+        return;
+    row->ext[row->n] = element->ext[element->n] = ext;
+    row->stride[row->n++] = of_rows;
+    element->stride[element->n++] = of_elements;
+}
+
+/* Rows of the microbatch and elements of a row of the scores, as Dropout counts them: two operands
+ * whose strides are these numbers.  Elements are those of the whole where the scores are a chunk:
+ * dimension `axis` is `groups` runs, between which the other chunks' lie. */
+static bool random_places(const Func *f, const Node *n, AttentionStep *t, Wide *row, Wide *element)
+{
+    const Value *v = val(f->g, value_at(n, SIDE_Y));
+    const Chunk *part = t->chunk;
     int64_t rows = f->g->batch;
     bool batched = v->batch >= 0 && rows > 0 && v->shape.d[v->batch] % rows == 0;
     Lin step = lin(1), many = f->sg->fixed ? lin(rows) : (Lin){0, 1};
+    Lin run[MAX_RANK], groups[MAX_RANK], apart[MAX_RANK], of[MAX_RANK];
     *row = *element = (Wide){.rank = v->shape.rank};
-    Lin of[MAX_RANK];
     for (int d = v->shape.rank - 1; d >= 0; d--) {
-        Lin ext = extent(f, n, d);
+        const bool has_rows = batched && d == v->batch, divided = part && part->axis == d;
+        run[d] = extent(f, n, d);
         of[d] = step;
-        if (batched && d == v->batch && !lin_div(ext, many, &ext))
+        groups[d] = lin(divided ? part->groups / (has_rows ? rows : 1) : 1);
+        if ((has_rows && !lin_div(run[d], many, &run[d])) || !lin_div(run[d], groups[d], &run[d]) ||
+            !lin_mul(step, run[d], &step))
             return false;
-        if (!lin_mul(step, ext, &step))
+        if (divided)
+            t->random_chunk = step.c;
+        apart[d] = step = lin_times(step, divided ? part->chunks : 1);
+        if (!lin_mul(step, groups[d], &step))
             return false;
     }
     for (int d = 0; d < v->shape.rank; d++) {
-        Lin ext = extent(f, n, d), inner = ext;
-        row->first[d] = row->n;
-        element->first[d] = element->n;
-        if (batched && d == v->batch) {
-            if (!lin_div(ext, many, &inner))
-                return false;
-            row->ext[row->n] = element->ext[element->n] = many;
-            row->stride[row->n++] = lin(1);
-            element->stride[element->n++] = lin(0);
-        }
-        if (!lin_is(inner, 1)) {
-            row->ext[row->n] = element->ext[element->n] = inner;
-            row->stride[row->n++] = lin(0);
-            element->stride[element->n++] = of[d];
-        }
+        row->first[d] = element->first[d] = row->n;
+        if (batched && d == v->batch)
+            add_part(row, element, many, lin(1), lin(0));
+        add_part(row, element, groups[d], lin(0), apart[d]);
+        add_part(row, element, run[d], lin(0), of[d]);
     }
-    row->first[v->shape.rank] = row->n;
-    element->first[v->shape.rank] = element->n;
+    row->first[v->shape.rank] = element->first[v->shape.rank] = row->n;
     return true;
 }
 
@@ -163,7 +175,7 @@ static bool lay_out(Func *f, const Node *n, AttentionStep *t)
     }
     int random = operands;
     if (t->ratio > 0) {
-        if (!random_places(f, n, &wide[random], &wide[random + 1]))
+        if (!random_places(f, n, t, &wide[random], &wide[random + 1]))
             return false;
         operand[operands] = &wide[random];
         operand[operands + 1] = &wide[random + 1];
@@ -188,14 +200,27 @@ static bool lay_out(Func *f, const Node *n, AttentionStep *t)
 static AttentionStep begin(const Func *f, const Node *n)
 {
     const AttentionAttr *at = n->attr.attention;
-    return (AttentionStep){
-        .attr = at, .back = n->op == OP_FlashAttentionGrad, .ratio = f->training ? at->ratio : 0};
+    return (AttentionStep){.attr = at,
+                           .back = n->op == OP_FlashAttentionGrad,
+                           .ratio = f->training ? at->ratio : 0,
+                           .chunk = f->training && at->ratio > 0 ? n->attr.piece : NULL,
+                           .room = NONE};
 }
 
 bool cg_attention_fits(Func *f, const Node *n)
 {
     AttentionStep t = begin(f, n);
     return lay_out(f, n, &t);
+}
+
+bool cg_attention_reads(Func *f, const Node *n, uint32_t i)
+{
+    return f->sg->device || !cg_is_attended(n, i) || cg_product_reads(f, n->in[i]);
+}
+
+bool cg_attention_writes(const Func *f, const Node *n, const Ref *r)
+{
+    return f->sg->device || cg_product_stands(f, r, val(f->g, n->out[0])->dtype);
 }
 
 void cg_attention(Func *f, const Node *n, Step *s)
@@ -220,6 +245,11 @@ void cg_attention(Func *f, const Node *n, Step *s)
         bool written = t->back ? i >= SIDE_DQ : i == SIDE_Y || i == SIDE_STATS;
         t->side[i].arg = s->arg.n;
         vec_push(f->a, &s->arg, ((StepArg){r->buf, r->off, written, ROLE_X, NULL, x}));
+    }
+    if (n->nout > (t->back ? 3 : 2)) {
+        const Ref *r = cg_ref(f, n->out[n->nout - 1]);
+        t->room = s->arg.n;
+        vec_push(f->a, &s->arg, ((StepArg){r->buf, r->off, true, ROLE_X, NULL, n->out[n->nout - 1]}));
     }
     t->bias_type = t->attr->bias ? val(f->g, value_at(n, SIDE_BIAS))->dtype : DT_F32;
     s->keyed = t->ratio > 0;

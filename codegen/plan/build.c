@@ -132,99 +132,6 @@ static uint32_t load(Build *b, const Ref *r, const Lin *stride, Lin more, uint32
     return add_leaf(b, s);
 }
 
-/* ---- bands ----------------------------------------------------------------------------------- */
-
-/* The group's dimension that is dimension e of the member's node, whole; -1: none. */
-static int dimension_of(const Member *m, int e)
-{
-    int at = -1;
-    for (int p = 0; p < m->np; p++)
-        if (m->piece[p].e == e) {
-            if (at >= 0 || !lin_is(m->piece[p].mult, 1))
-                return -1;
-            at = m->piece[p].k;
-        }
-    return at;
-}
-
-/* What a member of the group does along the row needs the band alone: it sums zeros outside, or
-   takes their maximum, or its result is read within only.  *asks: it says which band. */
-static bool within_band(Func *f, uint32_t g, const Node *n, Band *band, bool *asks)
-{
-    ValueId v = n->out[0];
-    if (cg_is_reduce(n->op)) {
-        *asks = true;
-        return n->attr.n == 1 && n->attr.axes[0] == val(f->g, n->in[0])->shape.rank - 1 &&
-               (n->op == OP_ReduceSum   ? cg_band_zero(f->sg, n->in[0], band)
-                : n->op == OP_ReduceMax ? cg_band_low(f->sg, n->in[0], band)
-                                        : false);
-    }
-    *asks = f->needed[v] && f->group_of.at[v] == g;
-    return !*asks || cg_band_only(f->sg, v, band);
-}
-
-/* May rows be run over within a band?  All that is done along them must allow it. */
-static void find_band(Build *b, uint32_t g)
-{
-    Func *f = b->f;
-    const Group *k = b->k;
-    int line = -1, column = k->nd - 1;
-    Band band = {0, 0};
-    if (k->mode != NEST_ROW || k->nd - k->nouter != 1 || k->ext[column].b != 0)
-        return;
-    for (uint32_t i = 0; i < k->member.n; i++) {
-        const Member *m = &k->member.at[i];
-        const Node *n = &f->g->node.at[m->node];
-        Lin ext[MAX_RANK];
-        int rank = cg_space(f, n, ext);
-        bool along = false, asks;
-        for (int p = 0; p < m->np; p++)
-            along |= m->piece[p].k == column;
-        if (!along)
-            continue;                                   /* a scalar of the row */
-        Band own = {0, 0};
-        if (!op_is_map(n->op) && !cg_is_reduce(n->op) && !cg_is_copy(n))
-            return;
-        if (!within_band(f, g, n, &own, &asks))
-            return;
-        if (!asks)
-            continue;
-        int at = rank >= 2 ? dimension_of(m, rank - 2) : -1;
-        bool first = line < 0;
-        if (at < 0 || at >= k->nouter || dimension_of(m, rank - 1) != column ||
-            !lin_eq(k->ext[at], ext[rank - 2]) || !lin_eq(k->ext[column], ext[rank - 1]) ||
-            (!first && (at != line || own.below != band.below || own.above != band.above)))
-            return;
-        line = at;
-        band = own;
-    }
-    if (line < 0)
-        return;
-    b->n->banded = true;
-    b->n->line = line;
-    b->n->band = band;
-}
-
-/* A row that runs over what is read within a band only reads 0 beyond it. */
-static uint32_t load_within(Build *b, const Node *n, const Ref *r, const Lin *stride, Band band)
-{
-    Func *f = b->f;
-    Lin ext[MAX_RANK], e[MAX_RANK] = {{0, 0}};
-    int rank = cg_space(f, n, ext);
-    Dtype t = val(f->g, r->root)->dtype;
-    NestGuard *guard = arena_array(f->a, NestGuard, 1);
-    e[rank - 2] = lin(-1);
-    e[rank - 1] = lin(1);
-    over_group(b, e, guard->coef);
-    guard->lo = band.below;
-    guard->hi = lin(band.above + 1);
-    Stmt s = {.kind = S_LOAD, .type = t, .nguard = 1, .guard = guard};
-    over_group(b, stride, s.stride);
-    s.arg = argument(b, r->buf, r->off, r->root, t, false, false);
-    f->buf.at[r->buf].used = true;
-    return add(b, s);
-}
-
 /* How many elements axes of x have, as a number. */
 static Stmt count(const Build *b, const Node *c, Dtype t)
 {
@@ -288,9 +195,6 @@ static uint32_t operand(Build *b, const Node *n, uint32_t i)
             s.stride[d] = lin_times(s.stride[d], step);
         return add_leaf(b, s);
     }
-    Band band;
-    if (b->k->mode == NEST_ROW && !b->n->banded && cg_band_only(f->sg, n->in[i], &band))
-        return load_within(b, n, &r, stride, band);
     return load(b, &r, stride, lin(0), 0, NULL);
 }
 
@@ -446,8 +350,7 @@ static bool may_merge(const Nest *n, int d)
                 return false;
     }
     Lin z;
-    return !(n->banded && (d == n->line || d + 1 == n->line)) &&
-           lin_mul(n->ext[d], n->ext[d + 1], &z);
+    return lin_mul(n->ext[d], n->ext[d + 1], &z);
 }
 
 static void merge(Nest *n, int d)
@@ -471,7 +374,6 @@ static void merge(Nest *n, int d)
     for (int e = d + 1; e + 1 < n->nd; e++)
         n->ext[e] = n->ext[e + 1];
     n->nd--;
-    n->line -= n->line > d;
 }
 
 static int64_t width(Lin x)
@@ -522,7 +424,6 @@ static Nest *build(Func *f, uint32_t g, Stmts *room)
     *n = (Nest){.kind = k->mode, .nd = k->nd, .nouter = k->nouter, .nrun = k->nrun, .arena = f->a};
     for (int d = 0; d < k->nd; d++)
         n->ext[d] = k->ext[d];
-    find_band(&b, g);
     bool any = false;
     n->stmt = *room;
     n->stmt.n = 0;
@@ -543,7 +444,7 @@ static Nest *build(Func *f, uint32_t g, Stmts *room)
     nest_sweep(n);
     tidy_dims(n);
     nest_mark_rows(n);
-    if (!n->banded && nest_pick(n)) {
+    if (nest_pick(n)) {
         tidy_dims(n);
         nest_mark_rows(n);
     }

@@ -24,7 +24,7 @@ bool cg_call_reads(Func *f, const Node *n, uint32_t i)
         return true;                                    /* a shape alone */
     const Ref *r = cg_ref(f, n->in[i]);
     if (cg_is_attention(n))
-        return !r->wide || cg_attention_fits(f, n);
+        return cg_attention_reads(f, n, i) && (!r->wide || cg_attention_fits(f, n));
     return !r->wide && cg_is_dense(r);
 }
 
@@ -34,7 +34,7 @@ bool cg_call_writes(const Func *f, const Node *n, const Ref *r)
         return true;
     if (cg_is_product(f, n))
         return cg_product_writes(f, n, r);
-    return cg_is_attention(n) || cg_is_dense(r);
+    return cg_is_attention(n) ? cg_attention_writes(f, n, r) : cg_is_dense(r);
 }
 
 bool cg_call_adds(const Func *f, const Node *n)

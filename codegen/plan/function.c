@@ -67,8 +67,6 @@ Func *cg_function(StageGen *sg, FuncKind kind)
     cg_fuse(f);
     cg_build(f);
     cg_then(f);
-    if (!sg->device)
-        cg_entries(f);
     if (f->g->tensor > 1)
         cg_overlap(f);
     cg_memory(f);

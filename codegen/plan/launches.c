@@ -203,9 +203,6 @@ static void add_step(Adding *x, const Step *s)
         if (s->collective->part != ENDS)
             add_kernel(x, s);
         break;
-    case STEP_ENTRIES:
-        for (uint32_t i = 0; i < s->inner.n; i++)
-            add_step(x, &s->inner.at[i]);
     }
 }
 

@@ -4,7 +4,10 @@
  * as elementwise operations and reductions, and chains (bias.c) as one product.  The values keep
  * their ids, so what other lists say of them stays true.
  */
+#include <string.h>
+
 #include "plan.h"
+#include "runtime/api/pp_attention.h"
 
 typedef struct { Func *f; Ids list; uint32_t origin; } Low;
 
@@ -249,20 +252,52 @@ static void kernel_in_single(Low *l, const Node *n)
     }
 }
 
-/* What members send one another comes in beside it, in room that is a second result. */
-static bool takes_room(Low *l, const Node *n)
+/* What a call needs beside its results, of so many elements, is one result more. */
+static bool takes_room(Low *l, const Node *n, Dtype type, int64_t elements)
 {
     Graph *g = l->f->g;
-    Shape s = {1, {cg_collective_work(g, n)}};
-    if (s.d[0] == 0)
+    Shape s = {1, {elements}};
+    if (elements == 0)
         return false;
-    ValueId out[2] = {n->out[0],
-                      cg_new_value(l->f, val(g, n->in[0])->dtype, &s, BATCH_NONE)};
-    NodeId id = cg_new_node(l->f, n->op, n->nin, n->in, 2, out, n->attr, l->origin);
-    g->value.at[out[1]].node = id;
-    g->value.at[out[1]].out = 1;
+    ValueId *out = arena_array(g->arena, ValueId, n->nout + 1);
+    memcpy(out, n->out, n->nout * sizeof *out);
+    out[n->nout] = cg_new_value(l->f, type, &s, BATCH_NONE);
+    NodeId id = cg_new_node(l->f, n->op, n->nin, n->in, n->nout + 1, out, n->attr, l->origin);
+    for (uint32_t i = 0; i <= n->nout; i++) {
+        g->value.at[out[i]].node = id;
+        g->value.at[out[i]].out = i;
+    }
     vec_push(l->f->sg->a, &l->list, id);
     return true;
+}
+
+static int64_t matrices(const Graph *g, ValueId v)
+{
+    const Shape *s = &val(g, v)->shape;
+    int64_t n = 1;
+    for (int d = 0; d < s->rank - 2; d++)
+        n *= s->d[d];
+    return n;
+}
+
+/* Float32 elements that an attention needs beside its results. */
+static int64_t attention_room(const Func *f, const Node *n)
+{
+    const Graph *g = f->g;
+    const bool back = n->op == OP_FlashAttentionGrad;
+    const Shape *q = &val(g, n->in[0])->shape, *k = &val(g, n->in[1])->shape,
+                *v = &val(g, n->in[2])->shape;
+    const int64_t all = matrices(g, back ? n->in[3] : n->out[0]);
+    const PpAttention a = {.dtype = (int)val(g, n->in[0])->dtype,
+                           .rows = q->d[q->rank - 2],
+                           .keys = k->d[k->rank - 1],
+                           .width = (int)q->d[q->rank - 1],
+                           .width_v = (int)v->d[v->rank - 1],
+                           .limit = n->attr.attention->ratio > 0};
+    if (f->sg->device)                                  /* a number for each row of scores */
+        return back ? all * a.rows : 0;
+    const int shared = back && (matrices(g, n->out[1]) < all || matrices(g, n->out[2]) < all);
+    return (pp_attention_room(&a, all, shared, back).bytes + 3) / 4;
 }
 
 static bool lower_node(Low *l, NodeId id)
@@ -277,7 +312,10 @@ static bool lower_node(Low *l, NodeId id)
     case OP_AllReduce:
     case OP_AllGather:
     case OP_ReduceScatter:
-    case OP_AllToAll: return takes_room(l, &n);
+    case OP_AllToAll:                                   /* what members send comes in there */
+        return takes_room(l, &n, val(l->f->g, n.in[0])->dtype, cg_collective_work(l->f->g, &n));
+    case OP_FlashAttention:
+    case OP_FlashAttentionGrad: return takes_room(l, &n, DT_F32, attention_room(l->f, &n));
     default:
         if (one_hot(l->f, &n)) {
             scatter_one_hot(l, &n);

@@ -264,29 +264,6 @@ static bool still_read(Func *f, int o, uint32_t buf)
     return false;
 }
 
-/* Of a run entry by entry the first step and the last one: what they use is there all the time. */
-static int run_begin(const Func *f, int o)
-{
-    while (f->group.at[f->order.at[o]].entry && !f->group.at[f->order.at[o]].entry->first)
-        o--;
-    return o;
-}
-
-static int run_end(const Func *f, int o)
-{
-    while (o < (int)f->order.n && f->group.at[f->order.at[o]].entry &&
-           !f->group.at[f->order.at[o]].entry->last)
-        o++;
-    return o;
-}
-
-/* May a run that step o is of read the buffer for later entries?  What the run itself makes is of
-   one entry each. */
-static bool read_on(const Func *f, int o, const Buffer *b)
-{
-    return f->group.at[f->order.at[o]].entry && b->first < run_begin(f, o);
-}
-
 /* Does v show what stands there? */
 static bool shows(const StageGen *sg, ValueId v, const Buffer *x)
 {
@@ -327,8 +304,7 @@ static bool takes_place(Func *f, const Nest *n, uint32_t x, uint32_t y)
     bool work = old->cls == BUF_WORK;
     return x != y && old->last == b->first && old->bytes == b->bytes && old->type == b->type &&
            (work ? old->first < b->first : !old->written && ends_here(f, old)) &&
-           in_place(n, x, y) && !still_read(f, b->first, x) &&
-           (work ? !read_on(f, b->first, old) : !f->group.at[f->order.at[b->first]].entry);
+           in_place(n, x, y) && !still_read(f, b->first, x);
 }
 
 /* The buffer in whose place y may stand, of the workspace or of those outside. */
@@ -403,10 +379,10 @@ void cg_memory(Func *f)
         const Buffer *b = &f->buf.at[i];
         if (b->cls != BUF_WORK || !b->used || b->over != NONE)
             continue;
-        l[n] = (Lifetime){.bytes = cg_align(b->bytes), .first = run_begin(f, b->first)};
+        l[n] = (Lifetime){.bytes = cg_align(b->bytes), .first = b->first};
         for (uint32_t j = i; j != NONE; j = same[j]) {
             owner[j] = n;
-            l[n].last = run_end(f, f->buf.at[j].last);
+            l[n].last = f->buf.at[j].last;
         }
         n++;
     }

@@ -38,7 +38,7 @@ const char *lin_text(Arena *a, Lin x);                  /* "rows * 128", "512": 
 /* the same, in parentheses where a product needs them */
 const char *lin_factor(Arena *a, Lin x);
 
-enum { NEST_DIMS = 24, NEST_LANES = 16, NEST_BLOCK = 64, NEST_TILE = BAND_TILE };
+enum { NEST_DIMS = 24, NEST_LANES = 16, NEST_BLOCK = 64 };
 
 typedef enum { NEST_POINT, NEST_ROW, NEST_COLUMN } NestKind;
 
@@ -98,14 +98,8 @@ typedef struct {
     Stmts stmt;
     VEC(NestArg) arg;
     int passes;
-    /* The row is a line of a matrix of which only a band counts: its tiles are run over, line by
-       line along dimension `line`.  Running over the whole row is right as well where all of it
-       is there. */
-    bool banded;
     /* Three dimensions, of which a part is run over at a time: PpPart in pp.h. */
     bool in_parts;
-    int line;
-    Band band;
     /* Rows where this load is false are zero, and the statements are of the others: on CPUs, by
        print_present(); NULL: of all rows. */
     const Stmt *there;

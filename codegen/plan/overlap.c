@@ -47,7 +47,7 @@ static bool depends(Func *f, uint32_t o, const Node *n)
 static bool goes_on(const Func *f, uint32_t o)
 {
     const Group *k = o < f->order.n ? &f->group.at[f->order.at[o]] : NULL;
-    return k && (k->image || (k->entry && !k->entry->first));
+    return k && k->image;
 }
 
 /* Right behind what it reads, and behind the collectives before it. */

@@ -54,7 +54,7 @@ static bool reads(Offer *r, NodeId id, ValueId v, const Wide *at)
     }
     bool factor = false;
     for (uint32_t i = 0; i < n->nin; i++)
-        factor |= n->in[i] == v && cg_is_factor(r->f, n, i);
+        factor |= n->in[i] == v && (cg_is_factor(r->f, n, i) || cg_is_attended(n, i));
     if (factor) {
         r->product = true;
         return cg_product_takes(r->f, v, at);

@@ -134,15 +134,6 @@ double cg_element(const Value *v, int64_t i, int64_t *as_int);          /* of a 
 bool cg_uniform(const Func *f, ValueId root, double *x, int64_t *i);
 bool cg_iota(const Func *f, ValueId root, int64_t *first, int64_t *step);
 
-/* ---- band.c: matrices that count only in a band ---------------------------------------------- */
-
-void cg_bands(Pipe *p);                                 /* once, before the first stage */
-/* v's elements outside the band are zeros; or so low that e to them is none, less a maximum */
-bool cg_band_zero(const StageGen *sg, ValueId v, Band *band);
-bool cg_band_low(const StageGen *sg, ValueId v, Band *band);
-/* nobody reads v in tiles outside the band: memory need not hold it there */
-bool cg_band_only(const StageGen *sg, ValueId v, Band *band);
-
 /* ---- product.c: matrix products of the library ----------------------------------------------- */
 
 /* The batch dimensions of `like`, cut where any operand's are: dimension d of it holds the parts of
@@ -158,13 +149,18 @@ bool cg_product_reads(Func *f, ValueId v);              /* as an operand, where 
 bool cg_product_folds(Func *f, const Node *n);          /* A stands as one matrix? */
 bool cg_product_folds_at(const Func *f, const Node *n, const Wide *a);  /* would it there? */
 bool cg_product_writes(const Func *f, const Node *n, const Ref *r);
+bool cg_product_stands(const Func *f, const Ref *r, Dtype t);   /* a matrix of the library */
 bool cg_batches_fit(Func *f, const Node *n);
 void cg_product(Func *f, const Node *n, Step *s);       /* fills in product and arguments */
 
 /* ---- attention.c: FlashAttention and its gradient -------------------------------------------- */
 
 bool cg_is_attention(const Node *n);
+bool cg_is_attended(const Node *n, uint32_t i);         /* ... and operand i a factor of a product */
 bool cg_attention_fits(Func *f, const Node *n);         /* on its operands where they stand? */
+/* operand i where it stands; a result there: on CPUs one stride of a matrix is 1 */
+bool cg_attention_reads(Func *f, const Node *n, uint32_t i);
+bool cg_attention_writes(const Func *f, const Node *n, const Ref *r);
 void cg_attention(Func *f, const Node *n, Step *s);
 
 /* ---- collective.c: what the members of the tensor axis do together --------------------------- */
@@ -194,11 +190,6 @@ bool cg_has_then(const Func *f, uint32_t o); /* group o of the order, by the one
 /* ---- after.c: what such a nest computes, where the library knows it ---------------------------- */
 
 const After *cg_after(Func *f, const Nest *image, uint32_t conv); /* conv: the buffer it reads */
-
-/* ---- entries.c: what runs entry by entry of a batch ------------------------------------------ */
-
-void cg_entries(Func *f);
-bool cg_goes_on(const Func *f, uint32_t o); /* group o's step, with the group behind it */
 
 /* ---- step.c: groups to steps ----------------------------------------------------------------- */
 

@@ -54,12 +54,10 @@ typedef struct {
 } Matrix;
 
 /* A product while its dimensions are sorted. */
-/* whole: its matrices stay as they are, and the batch is not folded into them. */
 typedef struct {
     Matrix a, b, c;
     Lin m, n, k;
     Lin more; /* rows of m's that are folded into it */
-    bool whole;
     int nb;
     Lin count[PRODUCT_BATCH];
 } Factors;
@@ -226,7 +224,7 @@ static void fold(const Func *f, Factors *p)
     for (int d = p->nb - 1; d >= 0; d--)
         if (lin_is(p->count[d], 1))
             drop_batch(p, d);
-    while (p->nb > 0 && !p->whole) {
+    while (p->nb > 0) {
         int d = p->nb - 1;
         Lin all, rest;
         bool rows = lin_div(p->more, p->count[d], &rest);
@@ -275,22 +273,6 @@ static ProductSide product_side(Step *s, Arena *a, const Matrix *x, Lin ld, Valu
     return side;
 }
 
-/* Which of the three counts in a band only. */
-static ProductBand banded(const Func *f, const Node *n, Band *band)
-{
-    return cg_band_zero(f->sg, n->in[0], band)   ? BANDED_A
-           : cg_band_zero(f->sg, n->in[1], band) ? BANDED_B
-           : cg_band_only(f->sg, n->out[0], band) ? BANDED_C
-                                                  : BANDED_NONE;
-}
-
-/* The same of C' = B' A'. */
-static ProductBand turn_band(ProductBand x, Band *band)
-{
-    *band = (Band){-band->above, -band->below};
-    return x == BANDED_A ? BANDED_B : x == BANDED_B ? BANDED_A : x;
-}
-
 /* C' = B' A' */
 static void turn_round(Factors *p)
 {
@@ -323,10 +305,7 @@ void cg_product(Func *f, const Node *n, Step *step)
     matrix(f, va, &wa, &p.a);
     matrix(f, vb, &wb, &p.b);
     matrix(f, n->out[0], &wc, &p.c);
-    Band band = {0, 0};
     bool biased = n->op == OP_MatMulBias;
-    ProductBand which = biased ? BANDED_NONE : banded(f, n, &band);
-    p.whole = which != BANDED_NONE;
     p.more = rows_more(f, n);
     const Wide *const w[3] = {&wa, &wb, &wc};
     if (!batches(f, &p, w, n->out[0]))
@@ -338,7 +317,6 @@ void cg_product(Func *f, const Node *n, Step *step)
         turn_round(&p);
         va = n->in[1];
         vb = n->in[0];
-        which = turn_band(which, &band);
         sc = stored(f, &p.c, p.m, p.n);
     }
     Side sa = stored(f, &p.a, p.m, p.k), sb = stored(f, &p.b, p.k, p.n);
@@ -351,8 +329,6 @@ void cg_product(Func *f, const Node *n, Step *step)
                      .relu = biased && n->attr.relu,
                      .transposed_a = sa.trans,
                      .transposed_b = sb.trans,
-                     .banded = which,
-                     .band = band,
                      .m = p.m,
                      .n = p.n,
                      .k = p.k,
@@ -399,11 +375,8 @@ bool cg_product_reads(Func *f, ValueId v)
 /* May A, or the result, be one matrix as far as the shapes say? */
 static bool folds(const Func *f, const Node *n, ValueId v, const Wide *w)
 {
-    Band band;
     Ref two;
     int outer = val(f->g, n->out[0])->shape.rank - w->rank;
-    if (n->op != OP_MatMulBias && banded(f, n, &band) != BANDED_NONE)
-        return true;
     if (!last_two(f, w, v, &two))
         return false;
     for (int d = w->rank - 3; d >= 0 && lacks(f, n, outer + d); d--)
@@ -440,6 +413,14 @@ bool cg_batches_fit(Func *f, const Node *n)
     const Wide *const all[3] = {&w[0], &w[1], &w[2]};
     return cg_wide(f, n->in[0], &w[0]) && cg_wide(f, n->in[1], &w[1]) &&
            cg_wide(f, n->out[0], &w[2]) && batches(f, &p, all, n->out[0]);
+}
+
+bool cg_product_stands(const Func *f, const Ref *r, Dtype t)
+{
+    Ref two = {.rank = 2,
+               .ext = {r->ext[r->rank - 2], r->ext[r->rank - 1]},
+               .stride = {r->stride[r->rank - 2], r->stride[r->rank - 1]}};
+    return side(f, &two, t).ok;
 }
 
 /* May its result stand there?  With a bias only as rows: the library has one for each column. */

@@ -34,16 +34,6 @@ static void put_lins(Record *b, const Lin *x, int n)
         put_lin(b, x[i]);
 }
 
-static void put_band(Record *b, int which, int line, Band band)
-{
-    put_int(b, which);
-    if (!which)
-        return;
-    put_int(b, line);
-    put_int(b, band.below);
-    put_int(b, band.above);
-}
-
 static void put_ints(Record *b, const int64_t *x, int n)
 {
     put_int(b, x != NULL);
@@ -83,7 +73,6 @@ static void put_nest(Record *b, const Step *s)
                              n->passes,        n->arg.n, n->stmt.n};
     put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
     put_lins(b, n->ext, n->nd);
-    put_band(b, n->banded, n->line, n->band);
     for (uint32_t i = 0; i < n->arg.n; i++) {
         put_int(b, (int64_t)n->arg.at[i].type);
         put_int(b, n->arg.at[i].acc);
@@ -101,7 +90,6 @@ static void put_product(Record *b, const Product *p)
     put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
     const Lin sizes[] = {p->m, p->n, p->k, p->a.ld, p->b.ld, p->c.ld};
     put_lins(b, sizes, (int)(sizeof sizes / sizeof *sizes));
-    put_band(b, (int)p->banded, 0, p->band);
     put_lins(b, p->count, p->nb);
     put_lins(b, p->a.stride, p->nb);
     put_lins(b, p->b.stride, p->nb);
@@ -125,6 +113,11 @@ static void put_attention(Record *b, const AttentionStep *t)
     put_lins(b, t->count, t->nb);
     put_lins(b, t->random_row, t->nb);
     put_lins(b, t->random_element, t->nb);
+    if (t->chunk) {
+        const int64_t part[] = {t->chunk->piece, t->chunk->pieces, t->random_chunk};
+        put_ints(b, part, (int)(sizeof part / sizeof *part));
+    }
+    put_int(b, t->room);
     for (int i = 0; i < SIDES; i++) {
         put_int(b, t->side[i].arg);
         put_lin(b, t->side[i].row);
@@ -217,12 +210,7 @@ static void put_step(Record *b, const Func *f, const Step *s)
         put_attention(b, s->attention);
     else if (s->kind == STEP_COLLECTIVE)
         put_collective(b, s->collective);
-    else if (s->kind == STEP_ENTRIES) {
-        put_lins(b, s->entries->count, s->entries->nd);
-        put_int(b, s->inner.n);
-        for (uint32_t i = 0; i < s->inner.n; i++)
-            put_step(b, f, &s->inner.at[i]);
-    } else {
+    else {
         const Convolution *c = s->convolution;
         const int64_t plain[] = {(int64_t)c->op, c->shape, c->adds};
         put_ints(b, plain, (int)(sizeof plain / sizeof *plain));

@@ -373,7 +373,6 @@ StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device)
         sg->kernels[t].of.arena = sg->kernels[t].titles.arena = sg->kernels[t].text.a =
             sg->turns[t].of.arena = sg->a;
     split_outputs(sg);
-    cg_bands(p);
     sg->in_read = arena_array(sg->a, uint8_t, sg->stage->input.n + 1);
     sg->out_read = arena_array(sg->a, uint8_t, sg->stage->output.n + 1);
     sg->out_optional = arena_array(sg->a, bool, sg->stage->output.n + 1);
@@ -405,12 +404,9 @@ StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device)
 static bool other_product(const Step *s)
 {
     const Product *p = s->kind == STEP_PRODUCT && !s->empty ? s->product : NULL;
-    bool other = p && (p->packed != PACKED_NONE || !cg_rows_fit(true, p->a.ld, p->type) ||
+    return p && (p->packed != PACKED_NONE || !cg_rows_fit(true, p->a.ld, p->type) ||
                        !cg_rows_fit(true, p->b.ld, p->type) ||
                        !cg_rows_fit(true, p->c.ld, p->result));
-    for (uint32_t i = 0; i < s->inner.n; i++)
-        other |= other_product(&s->inner.at[i]);
-    return other;
 }
 
 static bool other_products(const StageGen *sg)

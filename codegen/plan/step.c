@@ -185,21 +185,6 @@ static void follow(Func *f, const Nest *image, const Step *nest)
         vec_push(f->a, &s->arg, then->arg.at[i]);
 }
 
-/* The step joins the run of the last one, or begins it. */
-static void join(Func *f, const Group *k, const Step *s)
-{
-    if (k->entry->first) {
-        Step run = {.kind = STEP_ENTRIES, .entries = k->entries, .group = s->group, .node = NONE};
-        vec_push(f->a, &f->step, run);
-    }
-    Step *run = &f->step.at[f->step.n - 1], one = *s;
-    one.entry = k->entry;
-    run->result = s->result;
-    for (uint32_t i = 0; i < s->arg.n; i++)
-        vec_push(f->a, &run->arg, s->arg.at[i]);
-    vec_push(f->a, &run->inner, one);
-}
-
 /* The collectives that end before the step at o, in the order in which they were begun. */
 static void end_collectives(Func *f, uint32_t o)
 {
@@ -237,8 +222,6 @@ void cg_steps(Func *f)
             s.arg.at[i].known = role_known(f->sg, s.arg.at[i].value);
         if (k->image)
             follow(f, k->image, &s);
-        else if (k->entry)
-            join(f, k, &s);
         else
             vec_push(f->a, &f->step, s);
     }

@@ -37,8 +37,6 @@ const char *cg_step_nodes(const Func *f, const Step *s, Arena *a)
     nodes_of(f, s->group, &seen, &names);
     if (s->then)
         nodes_of(f, s->then->group, &seen, &names);
-    for (uint32_t j = 1; j < s->inner.n; j++)
-        nodes_of(f, s->inner.at[j].group, &seen, &names);
     return text_all(&names);
 }
 

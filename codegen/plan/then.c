@@ -122,7 +122,7 @@ static Nest *follows(Func *f, const Group *call, const Group *next, const uint32
     const Node *conv = &f->g->node.at[call->member.at[0].node];
     const Nest *n = next->nest;
     if (call->kind != G_CALL || conv->op != OP_Conv || next->kind != G_NEST || !n ||
-        n->kind != NEST_POINT || n->banded || n->passes != 1 || nest_makes_nothing(n))
+        n->kind != NEST_POINT || n->passes != 1 || nest_makes_nothing(n))
         return NULL;
     const Ref *y = cg_ref(f, conv->out[0]);
     const Buffer *b = &f->buf.at[y->buf];

@@ -63,7 +63,7 @@ static bool all_zero(const Nest *n, const Stmt *there)
 
 static const Stmt *find(const Nest *n)
 {
-    if (n->nouter == 0 || n->kind == NEST_COLUMN || n->banded)
+    if (n->nouter == 0 || n->kind == NEST_COLUMN)
         return NULL;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];

@@ -1,5 +1,5 @@
 /*
- * attention.c - an attention as a call of the device's library (PpAttention).
+ * attention.c - an attention as a call of the runtime, PpAttention.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -43,7 +43,8 @@ static void print_side(Out *o, const Step *s, int side, const char *name)
     const AttentionSide *x = &s->attention->side[side];
     if (x->arg == NONE)
         return;
-    text_line(&o->text, "    a.%s = {(void *)(%s), %s, %s, {%s}};", name, out_pointer(o, s, x->arg),
+    text_line(&o->text, "    a.%s = %s{(void *)(%s), %s, %s, {%s}};", name,
+              o->target->cplusplus ? "" : "(PpMatrix)", out_pointer(o, s, x->arg),
               out_lin(o, x->row), out_lin(o, x->col), list(o, x->batch, s->attention->nb));
 }
 
@@ -51,23 +52,18 @@ static void print_dropout(Out *o, const Step *s)
 {
     const AttentionStep *t = s->attention;
     const char *kept = cg_number(o->a, DT_F32, 1 / (1 - t->ratio), 0);
+    const uint64_t limit = (uint64_t)(t->ratio * 4294967296.0);
     text_line(&o->text, "    a.limit = UINT64_C(%" PRIu64 "), a.kept = %s, a.key = %s;",
-              (uint64_t)(t->ratio * 4294967296.0), kept, out_key(o, s));
+              limit, kept, out_key(o, s));
     text_line(&o->text, "    a.seed = c->seed, a.step = c->step, a.row0 = c->row0;");
+    if (t->chunk && o->f->g->tensor > 1)
+        text_line(&o->text, "    a.random_first = ((int64_t)c->member * %d + %d) * %" PRId64 ";",
+                  t->chunk->pieces, t->chunk->piece, t->random_chunk);
+    else if (t->chunk)
+        text_line(&o->text, "    a.random_first = %" PRId64 ";", t->chunk->piece * t->random_chunk);
     for (int d = 0; d < t->nb; d++)
         text_line(&o->text, "    a.random_row[%d] = %s, a.random_element[%d] = %s;", d,
                   out_lin(o, t->random_row[d]), d, out_lin(o, t->random_element[d]));
-}
-
-/* Room for a number for each row of scores, behind the workspace. */
-static void print_delta(Out *o, const AttentionStep *t)
-{
-    int64_t full = o->f->g->batch > 1 ? o->f->g->batch : 1, bytes = 4 * lin_at(t->rows, full);
-    for (int d = 0; d < t->nb; d++)
-        bytes *= lin_at(t->count[d], full);
-    if (bytes > o->bytes_scratch)
-        o->bytes_scratch = bytes;
-    text_line(&o->text, "    a.delta = (float *)(c->work + %" PRId64 ");", o->f->bytes_work);
 }
 
 void print_attention(Out *o, const Step *s)
@@ -80,7 +76,7 @@ void print_attention(Out *o, const Step *s)
     o->context = true;
     text_line(x, "{");
     text_line(x, "    // %s", formula(o, t));
-    text_line(x, "    PpAttention a = {};");
+    text_line(x, "    PpAttention a = {0};");
     text_line(x, "    a.dtype = %s, a.bias_dtype = %s;", type_runtime(t->type),
               type_runtime(t->bias_type));
     text_line(x, "    a.rows = %s, a.keys = %s, a.width = %" PRId64 ", a.width_v = %" PRId64 ";",
@@ -100,8 +96,8 @@ void print_attention(Out *o, const Step *s)
         print_side(o, s, i, name[i]);
     if (t->ratio > 0)
         print_dropout(o, s);
-    if (t->back)
-        print_delta(o, t);
+    if (t->room != NONE)
+        text_line(x, "    a.room = %s;", out_pointer(o, s, t->room));
     text_line(x, "    %sattention%s(c, &a);", o->target->call, t->back ? "_backward" : "");
     text_line(x, "}");
 }

@@ -110,31 +110,11 @@ static void point(Print *p, const char *lane)
             print_store(p, &n->stmt.at[i]);
 }
 
-/* A nest in a band has these at each row. */
-static const char *row_first(const Print *p)
-{
-    if (p->n->in_parts)
-        return "of->first";
-    return p->n->banded && p->n->band.below > 1 - p->n->ext[p->n->line].c ? "first" : "0";
-}
+static const char *row_first(const Print *p) { return p->n->in_parts ? "of->first" : "0"; }
 
 static const char *row_end(Print *p)
 {
-    if (p->n->in_parts)
-        return "of->end";
-    return p->n->banded ? "end" : print_lin(p, p->n->ext[p->n->nd - 1]);
-}
-
-static void declare_band(Print *p)
-{
-    const Nest *n = p->n;
-    const char *line = p->dim[n->line];
-    text_line(p->t, "// the rest of the row is masked");
-    if (*row_first(p) != '0')
-        text_line(p->t, "const int64_t first = pp_band_first(%s, %" PRId64 ");", line,
-                  n->band.below);
-    text_line(p->t, "const int64_t end = pp_band_end(%s, %" PRId64 ", %s);", line, n->band.above,
-              print_lin(p, n->ext[n->nd - 1]));
+    return p->n->in_parts ? "of->end" : print_lin(p, p->n->ext[p->n->nd - 1]);
 }
 
 /* May 16 elements of a row be taken at a time, which are asked for ahead?  Of 16-bit numbers
@@ -145,7 +125,7 @@ static bool streams(const Nest *n)
     for (uint32_t i = 0; i < n->arg.n; i++)
         if (dtype_size(n->arg.at[i].type) < 4)
             return false;
-    return n->nouter > 0 && n->cost >= AHEAD_FROM && !n->banded && !n->in_parts &&
+    return n->nouter > 0 && n->cost >= AHEAD_FROM && !n->in_parts &&
            row.b == 0 && row.c >= 4 * NEST_LANES && row.c % NEST_LANES == 0;
 }
 
@@ -181,9 +161,7 @@ static void lanes_innermost(Print *p, Lin ext)
     int last = p->n->nd - 1;
     const char *end = row_end(p), *whole = end;
     bool tail = ext.b % NEST_LANES != 0 || ext.c % NEST_LANES != 0;
-    if (p->n->banded)
-        whole = tail ? "end - end % 16" : end;
-    else if (!tail)
+    if (!tail)
         whole = end;
     else if (ext.b != 0)
         whole = arena_printf(p->a, "%s - %s %% 16", end, print_factor(p, ext));
@@ -393,7 +371,7 @@ static int tile_along(const Nest *n)
 {
     int last = n->nd - 1, along = -1;
     if (n->kind != NEST_POINT || n->passes != 1 || n->nouter < 1 || last != n->nouter ||
-        n->banded || n->in_parts || n->ext[last].b != 0 || n->ext[last].c < 2 * NEST_LANES ||
+        n->in_parts || n->ext[last].b != 0 || n->ext[last].c < 2 * NEST_LANES ||
         n->there)
         return -1;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
@@ -479,8 +457,6 @@ static void rows_and_passes(Print *p)
                 size *= n->ext[d].c;
             text_line(p->t, "%s b%u[%" PRId64 "];", type_local(n->stmt.at[i].type), i, size);
         }
-    if (n->banded)
-        declare_band(p);
     widen_bools(p);
     for (p->pass = 0; p->pass < n->passes; p->pass++) {
         row_scalars(p, p->pass);

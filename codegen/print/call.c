@@ -5,16 +5,6 @@
 
 #include "target.h"
 
-/* "PP_BAND_A, -127, 0, "; on the device all of it is computed. */
-static const char *band(const Out *o, const Product *p)
-{
-    static const char *const of[] = {"", "PP_BAND_A", "PP_BAND_B", "PP_BAND_C"};
-    if (p->banded == BANDED_NONE || o->target->device)
-        return "";
-    return arena_printf(o->a, "%s, %" PRId64 ", %" PRId64 ", ", of[p->banded], p->band.below,
-                        p->band.above);
-}
-
 /* Rows that the data choose: how many there are, then the product of these, and zeros where the
    others would be.  On the device the host has asked before (plan/count.c). */
 static const char *open_packed(Out *o, const Step *s, const Product *p)
@@ -87,17 +77,15 @@ void print_product(Out *o, const Step *s)
     } else {
         alpha = arena_printf(o->a, "%s, ", cg_number(o->a, p->type, 1, 0));
         before = arena_printf(o->a, "%s, ", cg_number(o->a, p->type, p->adds, 0));
-        kind = *band(o, p) ? "_band" : "";
     }
     const char *head =
-        arena_printf(o->a, "%s%s%d, %d, %s, %s, %s, %s%s, %s, %s, %s, %s%s, %s", o->target->context,
-                     band(o, p), p->transposed_a, p->transposed_b,
-                     m, n, k, alpha, a, out_lin(o, p->a.ld), b, out_lin(o, p->b.ld), before, c,
+        arena_printf(o->a, "%s%d, %d, %s, %s, %s, %s%s, %s, %s, %s, %s%s, %s", o->target->context,
+                     p->transposed_a, p->transposed_b, m, n, k, alpha, a, out_lin(o, p->a.ld), b, out_lin(o, p->b.ld), before, c,
                      out_lin(o, p->c.ld));
     const char *function =
         arena_printf(o->a, "%s%s%sgemm%s", o->target->call, type_library(p->type),
                      p->result == p->type ? "" : type_library(p->result), kind);
-    if (p->nb == 0 || o->entries)
+    if (p->nb == 0)
         text_line(&o->text, "%s(%s);", function, head);
     else
         o->target->batch(o, function, head, p);

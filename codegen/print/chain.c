@@ -58,7 +58,7 @@ const Nest *print_chain(Arena *a, const Nest *n)
 {
     const int last = n->nd - 1;
     if (n->kind != NEST_POINT || n->passes != 1 || n->nouter != last || n->nd == NEST_DIMS ||
-        n->banded || n->in_parts || n->there || !is_plain(n) || nest_price(n) < CHAIN)
+        n->in_parts || n->there || !is_plain(n) || nest_price(n) < CHAIN)
         return n;
     const int64_t part = part_of(n->ext[last]);
     if (part == 0)

@@ -55,12 +55,6 @@ const char *out_pointer(Out *o, const Step *s, uint32_t arg)
                                                          o->first_arg + arg]]);
     if (!lin_is(x->offset, 0))
         name = arena_printf(o->a, "%s + %s", name, out_lin(o, x->offset));
-    for (int d = 0; o->entries && d < o->entries->nd; d++) {
-        const Lin apart = s->entry->apart[arg][d];
-        o->rows |= apart.b != 0;
-        if (!lin_is(apart, 0))
-            name = arena_printf(o->a, "%s + i%d * %s", name, d, lin_factor(o->a, apart));
-    }
     return name;
 }
 

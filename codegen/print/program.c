@@ -107,7 +107,7 @@ void cg_function_print(Func *f)
     if (o.bytes_scratch)
         text_add(t,
                  "// behind the workspace %" PRId64
-                 " bytes in which one kernel leaves partial sums for the next\n",
+                 " bytes that kernels use while they run\n",
                  o.bytes_scratch);
     text_add(t, "void %s(const PpCtx *c)\n{\n%s\n%s}\n\n", cg_function_name(f->sg, f->kind, target),
              head.at, o.text.at ? o.text.at : "");

@@ -66,65 +66,15 @@ static const char *step_text(const Out *o, const Step *s)
     return arena_printf(o->a, "%s  %s", nodes, y ? shape_print(o->a, y->dtype, &y->shape) : "");
 }
 
-static void print_kind(Out *o, const Step *s, const char *comment);
-
-/* One after the other, on arguments of their own; of one entry where o->entry says so. */
-static void print_inner(Out *o, const Step *s, const Step *twin)
-{
-    o->first_arg = 0;
-    for (uint32_t i = 0; i < s->inner.n; i++) {
-        const Step *one = &s->inner.at[i];
-        const char *comment = step_text(o, one);
-        if (twin)
-            comment = out_pattern(o->a, comment, step_text(o, &twin->inner.at[i]));
-        text_line(&o->text, "// %s", comment);
-        print_kind(o, one, comment);
-        o->first_arg += one->arg.n;
-    }
-    o->first_arg = 0;
-}
-
-/* A loop over the entries, where the target has its own loops for a batch. */
-static void print_entries(Out *o, const Step *s, const Step *twin)
-{
-    const Entries *b = s->entries;
-    if (o->target->device) {
-        print_inner(o, s, twin);
-        return;
-    }
-    const char *all = NULL;
-    for (int d = 0; d < b->nd; d++)
-        all = all ? arena_printf(o->a, "%s * %s", all, lin_factor(o->a, b->count[d]))
-                  : lin_factor(o->a, b->count[d]);
-    text_line(&o->text, "// entry by entry: what one step leaves for the next stays in the caches");
-    if (b->nd > 1)
-        text_line(&o->text, "#pragma omp parallel for collapse(%d) if (pp_for_all_threads(%s))",
-                  b->nd, all);
-    else
-        text_line(&o->text, "#pragma omp parallel for if (pp_for_all_threads(%s))", all);
-    for (int d = 0; d < b->nd; d++) {
-        text_line(&o->text, "for (int64_t i%d = 0; i%d < %s; i%d++)%s", d, d,
-                  out_lin(o, b->count[d]), d, d + 1 < b->nd ? "" : " {");
-        o->text.indent++;
-    }
-    o->entries = b;
-    print_inner(o, s, twin);
-    o->entries = NULL;
-    o->text.indent--;
-    text_line(&o->text, "}");
-    o->text.indent -= b->nd - 1;
-}
-
 static void print_kind(Out *o, const Step *s, const char *comment)
 {
     switch (s->kind) {
     case STEP_NEST: o->target->nest(o, s, comment); break;
     case STEP_PRODUCT: print_product(o, s); break;
     case STEP_CONVOLUTION: print_convolution(o, s, comment); break;
-    case STEP_ATTENTION: o->target->attention(o, s); break;
+    case STEP_ATTENTION: print_attention(o, s); break;
     case STEP_KERNEL: print_kernel(o, s); break;
     case STEP_COLLECTIVE: print_collective(o, s); break;
-    case STEP_ENTRIES: BUG("entries of entries");
     }
 }
 
@@ -133,10 +83,6 @@ void print_step(Out *o, uint32_t i, uint32_t twin)
     const Step *s = &o->f->step.at[i], *t = twin == NONE ? NULL : &o->f->step.at[twin];
     if (o->f->sg->probe)
         text_line(&o->text, "%s", o->f->sg->probe);
-    if (s->kind == STEP_ENTRIES) {
-        print_entries(o, s, t);
-        return;
-    }
     const char *comment = step_text(o, s);
     if (t)
         comment = out_pattern(o->a, comment, step_text(o, t));

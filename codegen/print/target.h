@@ -27,7 +27,6 @@ typedef struct {
     const char *const *field;       /* their names */
     uint32_t at;                    /* which step of the turn */
     uint32_t first_arg;             /* of the step that is printed, in that step's list */
-    const Entries *entries;         /* the text is for one entry of these */
 } Out;
 
 struct TargetRow {
@@ -47,8 +46,6 @@ struct TargetRow {
     /* Memory that a kernel is to find filled, with the bytes of `from` or with zeros (NULL); a
      * device only. */
     const char *(*fill)(Out *o, const char *to, const char *from, const char *bytes);
-    /* NULL: a target of separate steps, whose stages have none (autodiff/attention.c) */
-    void (*attention)(Out *o, const Step *s);
     /* head: the arguments up to the batch */
     void (*batch)(Out *o, const char *function, const char *head, const Product *p);
 };
@@ -121,7 +118,7 @@ void print_convolution(Out *o, const Step *s, const char *then);
 void print_kernel(Out *o, const Step *s);
 /* collective.c: of all members */
 void print_collective(Out *o, const Step *s);
-/* attention.c: of a device */
+/* attention.c */
 void print_attention(Out *o, const Step *s);
 
 #endif

@@ -6,7 +6,7 @@
 
 static void nest(Out *o, const Step *s, const char *comment)
 {
-    const Nest *n = print_present(o->a, o->entries ? s->entry->nest : s->nest);
+    const Nest *n = print_present(o->a, s->nest);
     const char **name = out_argument_names(o, s);
     Text body = {.a = o->a, .indent = 1};
     PrintUses uses = {0};

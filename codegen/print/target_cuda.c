@@ -109,5 +109,4 @@ const TargetRow target_cuda = {
     .nest = nest,
     .fill = fill,
     .batch = batch,
-    .attention = print_attention,
 };

@@ -202,7 +202,7 @@ static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
         Pipe *of = stage_of(p, i);
         StageGen *sg = cg_stage(of_stage, of, i, false), *device = sg;
         if (opt->cuda)
-            device = cg_stage_device(of_stage, of == p && p->device ? p->device : of, i, sg);
+            device = cg_stage_device(of_stage, of, i, sg);
         if (device != sg)
             device->beside = opt->cpu ? sg : NULL;
         sg->microbatches = device->microbatches = of != p ? p : NULL;

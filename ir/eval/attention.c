@@ -43,9 +43,9 @@ typedef struct {
 
 static bool masked(const Query *q, int64_t z, int64_t r, int64_t c)
 {
-    if (q->t->causal)
-        return c > r + q->t->diagonal ||
-               (q->t->window && c <= r + q->t->diagonal - q->t->window);
+    if (q->t->causal && (c > r + q->t->diagonal ||
+                         (q->t->window && c <= r + q->t->diagonal - q->t->window)))
+        return true;
     return q->t->mask && (broadcast(q->mask, &q->like, z, r, c) != 0) == q->t->forbids;
 }
 

@@ -2,9 +2,9 @@
  * attention.c - attentions.  In: a Softmax.  Out: the nodes between the two products around it, and
  * what they say.
  *
- * A mask that is a constant lower triangle or a band along the diagonal (a sliding window), whether
- * it picks by Where or adds numbers so low that their exponential is 0, becomes `causal`, and its
- * bytes are read no more.
+ * A mask that leaves a lower triangle or a band along the diagonal (a sliding window), whether it
+ * picks by Where or adds numbers so low that their exponential is 0, becomes `causal`; if it hides
+ * nothing else, its bytes are read no more.
  */
 #include "attention.h"
 
@@ -23,8 +23,6 @@ AttentionSearch attention_search(const Graph *g, const bool *active, const bool 
     x.readers = arena_array(a, Ids, g->value.n + 1);
     x.listed = arena_array(a, bool, g->node.n + 1);
     x.leaves = arena_array(a, bool, g->value.n + 1);
-    for (uint32_t i = 0; i < g->update.n; i++)
-        x.leaves[g->update.at[i].value] = true;
     return x;
 }
 
@@ -77,37 +75,50 @@ static bool has_matrix(const Graph *g, ValueId v, int64_t rows, int64_t keys)
            shape_elements(s) > 0;
 }
 
-/* A mask that leaves in each row the keys from i + below to i + above, and nothing else, becomes a
-   diagonal and, where it leaves out some before, a window. */
-static bool is_band(AttentionSearch *x, ValueId v, const Shape *p, MaskAsk ask, AttentionAttr *attr)
+/* A band becomes a diagonal and, where it leaves out keys before it, a window. */
+static bool set_band(AttentionAttr *attr, Band band, int64_t rows, int64_t keys)
 {
-    int64_t rows = p->d[p->rank - 2], keys = p->d[p->rank - 1];
-    if (!has_matrix(x->g, v, rows, keys))
+    bool window = band.below > 1 - rows;
+    if (band.above < 0 || (window && rows - 1 + band.below > keys - 1))
         return false;
-    Mask k = mask_of(&x->masks, v, ask);
-    bool window = k.band.below > 1 - rows;
-    if (!k.full || k.band.above < 0 || (window && rows - 1 + k.band.below > keys - 1))
-        return false;
-    attr->diagonal = k.band.above;
-    attr->window = window ? k.band.above - k.band.below + 1 : 0;
+    attr->causal = true;
+    attr->diagonal = band.above;
+    attr->window = window ? band.above - band.below + 1 : 0;
     return true;
 }
 
-/* A mask that need not be read. */
+/* A mask that leaves a band and hides nothing in it need not be read. */
+static bool drop_band(AttentionSearch *x, Attention *t, bool adds, int64_t rows, int64_t keys)
+{
+    MaskAsk ask = adds ? MASK_ZERO : t->attr.forbids ? MASK_FALSE : MASK_TRUE;
+    Mask k = mask_of(&x->masks, adds ? t->bias : t->mask, ask);
+    if (!k.full || (!adds && t->attr.fill > MASK_LOW) || !set_band(&t->attr, k.band, rows, keys))
+        return false;
+    *(adds ? &t->bias : &t->mask) = NONE;
+    return true;
+}
+
+/* One that hides more is read within the band: beyond it e to the scores is 0 where a row that is
+   hidden whole has no number at all (-inf), or there is none such. */
+static bool keep_band(AttentionSearch *x, Attention *t, bool adds, int64_t rows, int64_t keys)
+{
+    MaskAsk ask = adds ? MASK_HIGH : t->attr.forbids ? MASK_FALSE : MASK_TRUE;
+    Mask k = mask_of(&x->masks, adds ? t->bias : t->mask, ask);
+    bool minus_inf = adds ? k.minus_inf : t->attr.fill == -(double)INFINITY,
+         low = adds || t->attr.fill <= BAND_LOWEST,
+         moderate = adds || t->bias == NONE || mask_is_moderate(x->g, t->bias);
+    return k.yes && (minus_inf || (low && k.constant && moderate)) &&
+           set_band(&t->attr, k.band, rows, keys);
+}
+
 static void find_band(AttentionSearch *x, Attention *t, const Shape *p)
 {
     bool adds = t->mask == NONE;
+    int64_t rows = p->d[p->rank - 2], keys = p->d[p->rank - 1];
     ValueId v = adds ? t->bias : t->mask;
-    MaskAsk ask = adds ? MASK_ZERO : t->attr.forbids ? MASK_FALSE : MASK_TRUE;
-    if (v == NONE || (!adds && t->attr.fill > MASK_LOW) || !is_band(x, v, p, ask, &t->attr))
-        return;
-    t->attr.causal = true;
-    if (adds) {
-        t->bias = NONE;
+    if (v != NONE && has_matrix(x->g, v, rows, keys) &&
+        (drop_band(x, t, adds, rows, keys) || keep_band(x, t, adds, rows, keys)) && adds)
         t->attr.fill = -(double)INFINITY;
-    } else {
-        t->mask = NONE;
-    }
 }
 
 /* ---- from the softmax to the products -------------------------------------------------------- */
@@ -329,31 +340,4 @@ bool attention_find(AttentionSearch *x, NodeId softmax, Attention *t)
     t->attr.bias = t->bias != NONE;
     t->attr.mask = t->mask != NONE;
     return true;
-}
-
-bool *attention_inside(const Graph *g, ValueId loss, const bool *live, Arena *a)
-{
-    Arena *scratch = arena_within(a);
-    Ids list = {0};
-    bool *active = arena_array(scratch, bool, g->value.n + 1),
-         *inside = arena_array(a, bool, g->node.n + 1);
-    for (NodeId n = 0; n < g->node.n; n++)
-        if (live[n])
-            vec_push(scratch, &list, n);
-    if (loss != NONE) {
-        flow_params(g, active);
-        flow_through(g, active, list.at, list.n);
-    }
-    AttentionSearch x = attention_search(g, active, flow_of_params(g, scratch), scratch);
-    attention_list(&x, &list);
-    for (uint32_t i = 0; i < g->output.n; i++)
-        x.leaves[g->output.at[i]] = true;
-    for (uint32_t i = 0; i < list.n; i++) {
-        Attention t;
-        if (g->node.at[list.at[i]].op == OP_Softmax && attention_find(&x, list.at[i], &t))
-            for (NodeId n = t.first + 1; n <= t.result; n++)
-                inside[n] = true;
-    }
-    arena_free(scratch);
-    return inside;
 }

@@ -52,7 +52,7 @@ typedef struct {
     Masks masks;
     Ids *readers;  /* by value: nodes of the lists, each once */
     bool *listed;  /* by node */
-    bool *leaves;  /* by value: somebody else reads it; the caller adds his own */
+    bool *leaves;  /* by value: somebody else reads it; the caller sets them */
     const bool *active, *of_params; /* by value: flow.c */
 } AttentionSearch;
 
@@ -62,9 +62,12 @@ AttentionSearch attention_search(const Graph *g, const bool *active, const bool 
 void attention_list(AttentionSearch *x, const Ids *nodes);
 /* The attention around a Softmax; false: it is none, or one that the operation cannot do. */
 bool attention_find(AttentionSearch *x, NodeId softmax, Attention *t);
-/* By node of the whole graph: a cut before it would divide one.  Where a target has it as one
-   operation there is none: bits are the same for every cut. */
-bool *attention_inside(const Graph *g, ValueId loss, const bool *live, Arena *a);
+/* attention_fuse.c: every attention of the graph becomes one operation (ops.def: FlashAttention),
+   before anything is spread, cut or differentiated; Graph.undivided has what it took the place of.
+   loss, target: NONE where there is none. */
+void attention_fuse(Graph *g, const BatchOptions *opt, ValueId loss, ValueId target);
+/* By node: such an operation has taken its place, and nobody reads what it makes. */
+const bool *attention_parts(const Graph *g, Arena *a);
 
 #ifdef __cplusplus
 }

@@ -357,15 +357,6 @@ static bool all_at_most(const Graph *g, ValueId v, double least, double most)
     return shape_elements(&x->shape) == 0 || (r->least >= least && r->most <= most);
 }
 
-bool mask_is_zero(const Graph *g, ValueId v) { return all_at_most(g, v, 0, 0); }
-
-bool mask_is_low(const Graph *g, ValueId v, bool *minus_inf)
-{
-    const double inf = (double)INFINITY;
-    *minus_inf = all_at_most(g, v, -inf, -inf);
-    return *minus_inf || all_at_most(g, v, -inf, BAND_LOWEST);
-}
-
 static bool moderate(const Graph *g, ValueId v, int depth)
 {
     const double most = 0x1p100;

@@ -52,9 +52,6 @@ typedef struct { const Graph *g; Arena *a; IdMap at; VEC(Mask) mask; } Masks;
 double band_part(Band b, int64_t m, int64_t n);
 bool band_pays(Band b, int64_t m, int64_t n); /* it leaves out enough tiles */
 Mask mask_of(Masks *k, ValueId v, MaskAsk ask);
-/* A constant of elements that are all 0; all at most BAND_LOWEST; all -inf. */
-bool mask_is_zero(const Graph *g, ValueId v);
-bool mask_is_low(const Graph *g, ValueId v, bool *minus_inf);
 /* Numbers like scores, far from BAND_LOWEST: products, parameters, constants, and sums of them. */
 bool mask_is_moderate(const Graph *g, ValueId v);
 

@@ -172,7 +172,6 @@ AutoModel *auto_model(const Graph *g, ValueId loss, const Rates *r, uint32_t mic
     AutoModel *out = arena_new_of(a, AutoModel);
     Model m = {.g = g, .a = a, .r = r, .out = out};
     find_flows(&m, loss);
-    find_masked(&m);
     find_traffic(&m);
     out->of = arena_array(a, uint32_t, g->node.n + 1);
     out->node = arena_array(a, NodeId, g->node.n + 1);

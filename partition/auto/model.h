@@ -1,5 +1,5 @@
 /*
- * model.h - what model.c, masked.c, seconds.c and stash.c share of a Graph.  Private to them.
+ * model.h - what model.c, seconds.c and stash.c share of a Graph.  Private to them.
  */
 #ifndef PPSPLIT_AUTO_MODEL_H
 #define PPSPLIT_AUTO_MODEL_H
@@ -22,11 +22,7 @@ typedef struct {
     bool *data, *pure, *of_params, *grad;
     bool *inside;     /* by value: made and read in one loop, in no memory */
     Traffic *traffic; /* by node */
-    double *part;     /* by value: what is computed of it */
 } Model;
-
-/* masked.c: part */
-void find_masked(Model *m);
 
 /* seconds.c: inside and traffic; then a node's F, I, W */
 void find_traffic(Model *m);

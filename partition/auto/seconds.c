@@ -6,10 +6,11 @@
  * Loops (elementwise operations, sums, softmax): by their operations, and by what they read and
  * write.  Loops between two products are taken as one: what is made and read among them is in no
  * memory, and in backward it is made again.  What moves data: by bytes; between the members of the
- * tensor axis, by what a member sends.  Views cost nothing.  Of masked matrices the part counts
- * that is computed (masked.c).
+ * tensor axis, by what a member sends.  Views cost nothing.  Of the scores of an attention the part
+ * counts that a causal mask leaves.
  */
 #include "base/file/machine.h"
+#include "ir/facts/mask.h"
 #include "model.h"
 
 /* ---- loops ----------------------------------------------------------------------------------- */
@@ -26,7 +27,7 @@ static bool is_linear(Op op)
 
 static double bytes_of(const Model *m, ValueId v)
 {
-    return m->part[v] * (double)value_bytes(m->g, v);
+    return (double)value_bytes(m->g, v);
 }
 
 /* By node, the number of the loops that it belongs to: those between two nodes that are none. */
@@ -177,12 +178,8 @@ static double product_seconds(const Model *m, NodeId n, ValueId made, Direction 
 {
     const Graph *g = m->g;
     const Node *x = &g->node.at[n];
-    double part = m->part[x->out[0]];
-    for (uint32_t i = 0; i < x->nin; i++)
-        part = m->part[x->in[i]] < part ? m->part[x->in[i]] : part;
-    if (x->op == OP_MatMul || x->op == OP_PackedMatMul)
-        part *= of_vectors(m, made);
-    return 1 / m->r->steps + part * (double)cost_flops(g, n) / product_rate(m, x) +
+    double times = x->op == OP_MatMul || x->op == OP_PackedMatMul ? of_vectors(m, made) : 1;
+    return 1 / m->r->steps + times * (double)cost_flops(g, n) / product_rate(m, x) +
            operand_seconds(m, x, way);
 }
 
@@ -192,11 +189,11 @@ static double elements_of(const Model *m, const Node *x)
     const Graph *g = m->g;
     double most = 0;
     for (uint32_t i = 0; i < x->nin; i++) {
-        double n = m->part[x->in[i]] * (double)shape_elements(&val(g, x->in[i])->shape);
+        double n = (double)shape_elements(&val(g, x->in[i])->shape);
         most = val(g, x->in[i])->kind != V_PARAM && n > most ? n : most;
     }
     for (uint32_t i = 0; i < x->nout; i++) {
-        double n = m->part[x->out[i]] * (double)shape_elements(&val(g, x->out[i])->shape);
+        double n = (double)shape_elements(&val(g, x->out[i])->shape);
         most = n > most ? n : most;
     }
     return most;
@@ -212,7 +209,7 @@ static double operation(const Model *m, const Node *x)
     return op_is_short(x->op) ? 1 / m->r->slow : 1 / m->r->functions;
 }
 
-/* What an element takes, and what a row does, whatever of it is computed.  A logarithm of it, as
+/* What an element takes, and what a row does.  A logarithm of it, as
    losses have it, is a maximum and a sum of exponentials: nothing is kept, and none is divided. */
 static double softmax_seconds(const Model *m, const Node *x)
 {
@@ -246,12 +243,39 @@ static double exchange_back_seconds(const Model *m, const Node *x)
 
 static bool is_exchange(Op op) { return op == OP_Vary || op_is_collective(op); }
 
+/* The products of the scores that count, and what happens to these; backward makes them again, and
+   has three more products. */
+static double attention_seconds(const Model *m, NodeId n, bool back)
+{
+    const Graph *g = m->g;
+    const Node *x = &g->node.at[n];
+    const AttentionAttr *t = x->attr.attention;
+    const Shape *stats = &val(g, x->out[1])->shape;
+    const int64_t *k = val(g, x->in[1])->shape.d + val(g, x->in[1])->shape.rank - 2,
+                  *v = val(g, x->in[2])->shape.d + val(g, x->in[2])->shape.rank - 2;
+    const double all = (double)shape_elements(stats) / 2, keys = (double)k[1],
+                 width = (double)k[0], width_v = (double)v[1],
+                 products = back ? (3 * width + 2 * width_v) / (width + width_v) : 1;
+    const int64_t rows = stats->d[stats->rank - 2],
+                  below = t->window ? t->diagonal - t->window + 1 : 1 - rows;
+    const double part = t->causal ? band_part((Band){below, t->diagonal}, rows, k[1]) : 1,
+                 scores = part * all * keys, rate = dtype_is_half(val(g, x->in[0])->dtype)
+                                                        ? m->r->products16
+                                                        : m->r->batched;
+    return 1 / m->r->steps + products * part * (double)cost_flops(g, n) / rate +
+           scores * (t->ratio > 0) / m->r->functions +
+           (back ? scores * (1 / m->r->exponentials + 6 / m->r->quick)
+                 : scores / m->r->softmax + all / m->r->rows);
+}
+
 static double forward_seconds(const Model *m, NodeId n)
 {
     const Graph *g = m->g;
     const Node *x = &g->node.at[n];
     if (is_exchange(x->op))
         return exchange_seconds(m, x->op, x->in[0]);
+    if (x->op == OP_FlashAttention)
+        return attention_seconds(m, n, false);
     if (op_is_product(x->op))
         return product_seconds(m, n, x->out[0], FORWARD);
     double touched = m->traffic[n].forward;
@@ -289,6 +313,8 @@ static double gradient_seconds(const Model *m, NodeId n, uint32_t operand)
     const Node *x = &g->node.at[n];
     if (is_exchange(x->op))
         return exchange_back_seconds(m, x);
+    if (x->op == OP_FlashAttention) /* of all three at once */
+        return attention_seconds(m, n, true) / 3;
     if (op_is_product(x->op))
         return product_seconds(m, n, x->in[operand],
                                m->of_params[x->in[operand]] ? OF_PARAMETERS : OF_DATA);

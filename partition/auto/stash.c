@@ -90,7 +90,12 @@ static void keep_of(Stash *s, NodeId n)
     const Node *x = &s->m->g->node.at[n];
     if (op_is_linear(x->op))
         return;
-    if (op_is_product(x->op) || x->op == OP_Mul) {
+    if (x->op == OP_FlashAttention) {
+        for (uint32_t i = 0; i < 3; i++)
+            keep(s, x->in[i], n);
+        for (uint32_t i = 0; i < 2; i++)
+            keep(s, x->out[i], n);
+    } else if (op_is_product(x->op) || x->op == OP_Mul) {
         keep_others(s, n);
     } else if (x->nout == 2) { /* a mask, or indices */
         keep(s, x->out[1], n);

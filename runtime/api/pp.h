@@ -444,14 +444,8 @@ enum { PP_BAND_A = 1, PP_BAND_B, PP_BAND_C };
 #define PP_BAND_PRODUCT(NAME, S, T, R)                                                             \
     void pp_##NAME##_band(int which, int64_t below, int64_t above, int ta, int tb, int64_t m,      \
                           int64_t n, int64_t k, S alpha, const T *a, int64_t lda, const T *b,      \
-                          int64_t ldb, S beta, R *c, int64_t ldc);                                 \
-    void pp_##NAME##_band_batched(                                                                 \
-        int which, int64_t below, int64_t above, int ta, int tb, int64_t m, int64_t n, int64_t k,  \
-        S alpha, const T *a, int64_t lda, const T *b, int64_t ldb, S beta, R *c, int64_t ldc,      \
-        int rank, const int64_t *count, const int64_t *stride_a, const int64_t *stride_b,          \
-        const int64_t *stride_c);
+                          int64_t ldb, S beta, R *c, int64_t ldc);
 PP_BAND_PRODUCT(sgemm, float, float, float)
-PP_BAND_PRODUCT(dgemm, double, double, double)
 PP_BAND_PRODUCT(bgemm, float, uint16_t, uint16_t)
 PP_BAND_PRODUCT(hgemm, float, uint16_t, uint16_t)
 PP_BAND_PRODUCT(bsgemm, float, uint16_t, float)

@@ -9,6 +9,7 @@
 #define PP_CUDA_CALLS_H
 
 #include "pp.h"
+#include "pp_attention.h"
 #include "pp_cuda.h"
 
 /* What PpCtx.blas points to: a handle, and room in device memory for the pointers of a batch that
@@ -139,44 +140,7 @@ typedef struct {
 bool pp_cuda_pool_forward(const PpCtx *c, const PpPoolShape *s, int64_t planes, const void *x,
                           void *y);
 
-/* attention_cuda.cu: y = dropout(softmax(scale q k' + bias, where allowed)) v for many matrices at
-   once, and its gradients, without the scores in memory; the same bits every time. */
-enum { PP_ATTENTION_DIMS = 8, PP_ATTENTION_WIDTH = 256 };
-/* Row r, column c of matrix (i0, i1, ..): at + r row + c col + sum of batch[d] i_d, in elements. at
-   NULL: none. */
-typedef struct {
-    void *at;
-    int64_t row, col, batch[PP_ATTENTION_DIMS];
-} PpMatrix;
-typedef struct {
-    /* PP_F32, PP_BF16 or PP_F16: of q, k, v, y and their gradients; of bias */
-    int dtype, bias_dtype;
-    /* queries and keys of a matrix; columns of q and k, of v and y: at most PP_ATTENTION_WIDTH */
-    int64_t rows, keys;
-    int width, width_v;
-    int dims;                                           /* count[0] * count[1] * .. matrices */
-    int64_t count[PP_ATTENTION_DIMS];
-    float scale;
-    /* what a masked score is: one of a key beyond row + diagonal (causal), or one that `allowed`
-       does not allow, or forbids; a causal fill is so low that e^(fill - x) is 0, and diagonal >= 0;
-       of the keys up to the diagonal only the last `window` are allowed (0: all), some in each row
-     */
-    float fill;
-    bool causal, forbids;
-    int64_t diagonal, window;
-    PpMatrix q, k, v, y, bias, allowed;                 /* k: [keys, width]; allowed: bytes */
-    /* float32 [rows, 2], maximum and 1 / sum: forward writes it where there is one */
-    PpMatrix stats;
-    /* dropout: what a kept score is multiplied with; a number below limit drops (0: none); its row
-       and its first element in the generator, see pp_random.h */
-    float kept;
-    uint64_t limit, seed, step, row0;
-    uint32_t key;
-    int64_t random_row[PP_ATTENTION_DIMS], random_element[PP_ATTENTION_DIMS];
-    /* backward; delta: room for a float32 for each row of each matrix */
-    PpMatrix dy, dq, dk, dv;
-    float *delta;
-} PpAttention;
+/* attention_cuda.cu */
 void pp_cuda_attention(const PpCtx *c, const PpAttention *a);
 void pp_cuda_attention_backward(const PpCtx *c, const PpAttention *a);
 

@@ -16,6 +16,7 @@
 #endif
 
 #include "pp.h"
+#include "pp_attention.h"
 #include "pp_half.h"
 #include "pp_math.h"
 #include "pp_random.h"
@@ -114,18 +115,6 @@ PP_KERNEL_FN int64_t pp_index(int64_t i, int64_t n)
         pp_bad_index(i, n);
     return at;
 }
-
-#ifndef __CUDACC__
-/* Are there so many entries of a batch that each thread has some?  Else threads share each one. */
-static inline int pp_for_all_threads(int64_t entries)
-{
-#ifdef _OPENMP
-    return entries >= omp_get_max_threads();
-#else
-    return entries > 0;
-#endif
-}
-#endif
 
 /* The columns of row i that lie in tiles of the band (pp.h), of `columns`: from first up to end. */
 PP_KERNEL_FN int64_t pp_band_first(int64_t i, int64_t below)

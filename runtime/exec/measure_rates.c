@@ -128,21 +128,16 @@ static void convolutions(Room *r)
    row's heads stand side by side. */
 static void attention(float *q, float *score)
 {
-    enum { WIDTH = HEADS * HEAD, ALL = SEQUENCE * WIDTH, BELOW = 1 - SEQUENCE };
-    const int64_t heads[] = {HEADS}, head[] = {HEAD}, scores[] = {SEQUENCE * SEQUENCE};
-    float *k = q + ALL, *v = k + ALL, *y = v + ALL;
-    pp_sgemm_band_batched(PP_BAND_C, BELOW, 0, 0, 1, SEQUENCE, SEQUENCE, HEAD, 1, q, WIDTH, k,
-                          WIDTH, 0, score, SEQUENCE, 1, heads, head, head, scores);
-    pp_sgemm_band_batched(PP_BAND_A, BELOW, 0, 0, 0, SEQUENCE, HEAD, SEQUENCE, 1, score, SEQUENCE,
-                          v, WIDTH, 0, y, WIDTH, 1, heads, scores, head, head);
-    pp_sgemm_band_batched(PP_BAND_A, 0, -BELOW, 1, 0, SEQUENCE, HEAD, SEQUENCE, 1, score, SEQUENCE,
-                          y, WIDTH, 0, v, WIDTH, 1, heads, scores, head, head);
-    pp_sgemm_band_batched(PP_BAND_C, BELOW, 0, 0, 1, SEQUENCE, SEQUENCE, HEAD, 1, y, WIDTH, v,
-                          WIDTH, 0, score, SEQUENCE, 1, heads, head, head, scores);
-    pp_sgemm_band_batched(PP_BAND_A, BELOW, 0, 0, 0, SEQUENCE, HEAD, SEQUENCE, 1, score, SEQUENCE,
-                          k, WIDTH, 0, y, WIDTH, 1, heads, scores, head, head);
-    pp_sgemm_band_batched(PP_BAND_A, 0, -BELOW, 1, 0, SEQUENCE, HEAD, SEQUENCE, 1, score, SEQUENCE,
-                          q, WIDTH, 0, y, WIDTH, 1, heads, scores, head, head);
+    enum { WIDTH = HEADS * HEAD, ALL = SEQUENCE * WIDTH, LOW = 1 - SEQUENCE, S = SEQUENCE };
+    for (int h = 0; h < HEADS; h++, q += HEAD, score += S * S) {
+        float *k = q + ALL, *v = k + ALL, *y = v + ALL;
+        pp_sgemm_band(PP_BAND_C, LOW, 0, 0, 1, S, S, HEAD, 1, q, WIDTH, k, WIDTH, 0, score, S);
+        pp_sgemm_band(PP_BAND_A, LOW, 0, 0, 0, S, HEAD, S, 1, score, S, v, WIDTH, 0, y, WIDTH);
+        pp_sgemm_band(PP_BAND_A, 0, -LOW, 1, 0, S, HEAD, S, 1, score, S, y, WIDTH, 0, v, WIDTH);
+        pp_sgemm_band(PP_BAND_C, LOW, 0, 0, 1, S, S, HEAD, 1, y, WIDTH, v, WIDTH, 0, score, S);
+        pp_sgemm_band(PP_BAND_A, LOW, 0, 0, 0, S, HEAD, S, 1, score, S, k, WIDTH, 0, y, WIDTH);
+        pp_sgemm_band(PP_BAND_A, 0, -LOW, 1, 0, S, HEAD, S, 1, score, S, q, WIDTH, 0, y, WIDTH);
+    }
 }
 
 static void batched(Room *r)

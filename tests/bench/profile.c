@@ -188,17 +188,6 @@ HIDDEN static int64_t total(int rank, const int64_t *count)
         product_begin();                                                                           \
         __real_pp_##NAME##_band(which, below, above, GIVEN);                                       \
         product_end(text[which], ta, tb, m, n, k, 1, band_flops(which, below, above, m, n, k));    \
-    }                                                                                              \
-    void __real_pp_##NAME##_band_batched(BAND, ONE(S, T, R), MANY);                                \
-    void __wrap_pp_##NAME##_band_batched(BAND, ONE(S, T, R), MANY);                                \
-    void __wrap_pp_##NAME##_band_batched(BAND, ONE(S, T, R), MANY)                                 \
-    {                                                                                              \
-        int64_t all = total(rank, count);                                                          \
-        static const char *const text[] = {"", #NAME "_band_a", #NAME "_band_b", #NAME "_band_c"}; \
-        product_begin();                                                                           \
-        __real_pp_##NAME##_band_batched(which, below, above, GIVEN, GIVEN_MANY);                   \
-        product_end(text[which], ta, tb, m, n, k, all,                                             \
-                    band_flops(which, below, above, m, n, k) * (double)all);                       \
     }
 PRODUCT(sgemm, float, float, float)
 PRODUCT(bgemm, float, uint16_t, uint16_t)

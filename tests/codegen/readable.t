@@ -4,7 +4,7 @@
 . "$(dirname "$0")/../lib.sh"
 cd "$work" || exit 1
 
-gpt() { "$build/models/make_gpt" --layers "$1" --dim 32 --heads 2 --seq 16 --vocab 64 --rows 2 -o "gpt$1.onnx" && "$ppsplit" -q "gpt$1.onnx" --loss cross_entropy --target cpu --target cuda -o "gpt$1"; }
+gpt() { "$build/models/make_gpt" --layers "$1" --dim 32 --heads 2 --seq 16 --vocab 64 --rows 2 "${@:2}" -o "gpt$1.onnx" && "$ppsplit" -q "gpt$1.onnx" --loss cross_entropy --target cpu --target cuda -o "gpt$1"; }
 lines() { wc -l <"$1"; }
 # kernel NAME FILE: the comment, the head and the body of a kernel
 kernel() { awk -v name=" $1(" 'BEGIN { RS = "\n\n" } index($0, name)' "$2"; }
@@ -17,10 +17,13 @@ for end in c cu; do
     is "stage0.$end: numbers among pointers" "$(grep -E 'c->(param|grad|constants|stash|saved|work) \+ [0-9]' gpt6/stage0.$end | grep -vE 'part|delta')" ""
     is "stage0.$end: functions are called in loops" "$(grep -c 'for (int64_t i = 0; i < 6; i++) {$' gpt6/stage0.$end)" 3
 done
-is "a turn is a block of the model" "$(awk '/^static void backward_1\(/,/^}/' gpt6/stage0.c | grep '//' | grep -v '/h\.#/')" ""
+is "a turn is a block of the model" "$(awk '/^static void backward_1\(/,/^}/' gpt6/stage0.c | grep '//' | grep -vE '/h\.#/|of y = softmax')" ""
 is "whose gradient a buffer has" "$(grep -m1 -o 'dw1;  *// .*' gpt6/stage0.c | sed 's/  */ /g')" "dw1; // f32[32] gradient of h.#.mlp.c_proj.bias"
 is "where a value without a name is from" "$(grep -cE '// f32\[2,16,1\] in /h.#/ln_2/LayerNormalization(; in place of t[0-9]*)?$' gpt6/stage0.c)" 2
-softmax=$(kernel softmax_1 gpt6/stage0.c)
+# Of an attention it is in the runtime, unless a bias of its scores trains.
+is "an attention is one call" "$(grep -A30 '// y = softmax(0.25 \* q k. where j <= i) v$' gpt6/stage0.c | grep -m1 -o 'pp_attention.*')" "pp_attention(c, &a);"
+ok "a bias that trains" gpt 1 --bias
+softmax=$(kernel softmax_1 gpt1/stage0.c)
 for said in 'max = max(a)' 'b = exp(a - max)' 'sum = sum(b)' 'y = b * (1 / sum)'; do
     ok "softmax says: $said" grep -qxF "// $said" <<<"$softmax"
 done

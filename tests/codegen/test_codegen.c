@@ -92,7 +92,7 @@ typedef struct {
 /* Compiles, then runs all rows and one less. */
 static void run_pipe(StageRun *r, Pipe *p, const char *dir)
 {
-    r->p = p = r->device && p->device ? p->device : p;
+    r->p = p;
     r->g = p->graph;
     r->stage = arena_array(r->a, RunStage, p->stage.n + 1);
     if (run_compile(r, "-O0") != 0)
@@ -112,8 +112,9 @@ static void run_model(void *arg)
     StageRun *r = &j->run;
     Graph *g = import_models(r->a, 1, &j->path, &j->import);
     Loss loss = loss_append(g, &j->loss, &j->import);
+    attention_fuse(g, &j->partition.batch, loss.loss, loss.target);
     Pipe *p = pipe_build(g, &j->partition, &loss);
-    autodiff_device(p);
+    autodiff(p);
     run_pipe(r, p, j->dir);
 }
 
@@ -237,8 +238,9 @@ static void run_rules(void *arg)
         build_rule(g, i, c->real, &l.loss, c->run.given);
     l.loss_scale = graph_input(g, "loss_scale", dtype_sum(c->real), &(Shape){0});
     l.loss = g_mul(g, l.loss, l.loss_scale);
+    attention_fuse(g, &opt.batch, l.loss, l.target);
     Pipe *p = pipe_build(g, &opt, &l);
-    autodiff_device(p);
+    autodiff(p);
     run_pipe(&c->run, p, "/nowhere");
 }
 
@@ -298,7 +300,6 @@ static int model_main(int argc, char **argv, const char *dir, const Device *devi
                      .verbose = true}};
     Arena *a = j.run.a;
     j.import.limits = limits_default();
-    j.partition.attentions = true;
     const char *slash = strrchr(argv[1], '/');
     j.dir = slash ? arena_strndup(a, argv[1], (size_t)(slash - argv[1])) : ".";
     for (int i = 2; i + 1 < argc; i += 2) {
@@ -367,7 +368,7 @@ static int tests(int argc, char **argv, const char *dir, const Device *device)
                             .cuts = i % 2 * 2,
                             .half = i < 2 ? DT_BF16 : DT_F16},
                     &whole, false);
-    if (device && !only) {
+    if (!only) {
         check_small((Small){.dir = dir,
                             .device = device,
                             .name = "heads that share keys in bf16",
@@ -387,13 +388,13 @@ static int tests(int argc, char **argv, const char *dir, const Device *device)
                                 .seed = 1,
                                 .cuts = cuts},
                         &whole, false);
-            if (device && nets[i].build == net_shared)
+            if (nets[i].build == net_shared)
                 ok(whole.attentions == NET_SHARED && whole.shared == NET_SHARED,
                    "%u attentions are one operation each, %u with heads that are not repeated",
                    whole.attentions, whole.shared);
-            if (cuts == 0 && !device && nets[i].build == net_masks)
-                ok(whole.entries == MASK_RUNS, "%u runs of attention go head by head, uncut",
-                   whole.entries);
+            if (cuts == 0 && nets[i].build == net_masks)
+                ok(whole.attentions == MASKS - 1, "%u masked attentions are one operation each",
+                   whole.attentions);
         }
     for (uint32_t seed = 1; seed < 3 && !only; seed++)
         for (uint32_t cuts = 0; cuts < (device ? 1 : 3);

@@ -16,6 +16,7 @@
 #include "frontend/onnx/onnx.h"
 #include "fuzz/fuzz_bytes.h"
 #include "fuzz/proto_mutate.h"
+#include "ir/facts/attention.h"
 #include "planner/planner.h"
 #include "ppsplit.h"
 #include "report/marks.h"
@@ -99,7 +100,7 @@ static void print_stages(Pipe *p, Input *in)
     OnnxWeight *weight = arena_array(in->a, OnnxWeight, p->graph->param.n + 1);
     for (uint32_t i = 0; i < p->stage.n; i++) {
         StageGen *sg = cg_stage(in->a, p, i, false),
-                 *device = cg_stage_device(in->a, p->device ? p->device : p, i, sg);
+                 *device = cg_stage_device(in->a, p, i, sg);
         if (device != sg)
             device->beside = sg;
         cg_stage_print(sg, TARGET_C, &t);
@@ -128,7 +129,7 @@ static void compile(void *arg)
     const char *path = file;
     ImportOptions o = few_options(in);
     LossOptions lo = {.loss = losses[in->data[in->n / 3] % 4]};
-    PartitionOptions po = {.attentions = true};
+    PartitionOptions po = {0};
     o.training = lo.loss != NULL;
     Graph *g = import_models(in->a, 1, &path, &o);
     Loss l = loss_append(g, &lo, &o);
@@ -137,8 +138,9 @@ static void compile(void *arg)
     choose_cuts(g, in, &po);
     for (uint32_t i = 0; i < po.split.n && getenv("FUZZ_LOUD"); i++)
         fprintf(stderr, "--split '%s'\n", po.split.at[i]);
+    attention_fuse(g, &po.batch, l.loss, l.target);
     Pipe *p = pipe_build(g, &po, &l);
-    autodiff_device(p);
+    autodiff(p);
     graph_verify(g);
     pipe_verify(p);
     pipe_costs(p);

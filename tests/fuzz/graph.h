@@ -6,6 +6,7 @@
 #ifndef FUZZ_GRAPH_H
 #define FUZZ_GRAPH_H
 
+#include "ir/facts/attention.h"
 #include "operations.h"
 
 static ValueId fuzz_step(Fuzz *f, const DrawStep *s, ValueId x, ValueId y)
@@ -66,6 +67,7 @@ static Pipe *fuzz_pipe(Arena *a, const Recipe *r, bool wide, bool cuts, Dtype ha
     Loss l = r->loss ? half_squares(&f) : (Loss){.loss = NONE};
     if (half != DT_NONE && !wide)
         graph_autocast(g, half);
+    attention_fuse(g, &opt.batch, l.loss, l.target);
     Pipe *p = pipe_build(g, &opt, &l);
     autodiff(p);
     graph_verify(g);

@@ -81,7 +81,7 @@ struct Problem {
         a.dq = part(dqkv, 0, KINDS), a.dk = part(dqkv, 1, KINDS), a.dv = part(dqkv, 2, KINDS);
         a.y = part(y, 0, 1), a.dy = part(dy, 0, 1);
         a.stats = PpMatrix{stats, 2, 1, {heads * rows * 2, rows * 2}};
-        a.delta = delta;
+        a.room = delta;
     }
     ~Problem()
     {

@@ -275,6 +275,29 @@ static void products(T *t)
     matmul_shape(t, S(4, 1, 5, 6), S(12, 6, 8));
     matmul_shape(t, S(1, 6, 2, 3), S(4, 6, 3, 4));
 }
+/* Heads, some with fewer of keys and values, samples and heads in one, masks; queries. */
+static void attentions(T *t)
+{
+    static const AttentionAttr every = {.scale = 0.5},
+                               masked = {.scale = 1, .fill = -1e9, .bias = true, .mask = true},
+                               causal = {.scale = 1, .fill = -1e9, .causal = true, .diagonal = 1};
+    static const int64_t heads[] = {12, 4, 3, 2, 1};
+    Graph *g = t->g;
+    ValueId q = real(t, S(2, 12, 12, 3), -1, 1), in[5] = {q};
+    for (unsigned i = 0; i < 5; i++) {
+        in[1] = real(t, S(2, heads[i], 3, 5), -1, 1);
+        in[2] = real(t, S(2, heads[i], 5, 4), -1, 1);
+        out(t, graph_node(g, OP_FlashAttention, 3, in, (Attr){.attention = &every}));
+        out(t, graph_node(g, OP_FlashAttention, 3, in, (Attr){.attention = &causal}));
+    }
+    in[3] = real(t, S(12, 12, 5), -1, 1);
+    in[4] = bools(t, S(12, 5));
+    out(t, graph_node(g, OP_FlashAttention, 5, in, (Attr){.attention = &masked}));
+    in[0] = real(t, S(24, 4, 3), -1, 1);
+    in[1] = real(t, S(24, 3, 5), -1, 1);
+    in[2] = real(t, S(24, 5, 4), -1, 1);
+    out(t, graph_node(g, OP_FlashAttention, 3, in, (Attr){.attention = &causal}));
+}
 static void packed_products(T *t)
 {
     Graph *g = t->g;
@@ -376,6 +399,7 @@ static const Case own[] = {
     {OP_Gather, lookups, 0, 0, ""},       {OP_ScatterND, scatters, 0, 0, ""},
     {OP_ReduceSum, reductions, 0, 0, ""}, {OP_Softmax, along, 0, 0, ""},
     {OP_MatMul, products, 0, 0, ""},      {OP_PackedMatMul, packed_products, 0, 0, ""},
+    {OP_FlashAttention, attentions, 0, 0, ""},
     {OP_Conv, convolutions, 0, 0, ""},    {OP_MaxPool, pools, 0, 0, ""},
     {OP_Reshape, odd, 0, 0, ""}};
 

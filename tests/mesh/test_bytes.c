@@ -5,6 +5,7 @@
  * b s h elements in a layer, so 8 b s h (T - 1) / T elements by each member.
  */
 #include "ir/build.h"
+#include "ir/facts/attention.h"
 #include "mesh/mesh.h"
 #include "tap.h"
 
@@ -191,6 +192,7 @@ static double divide(Net *n, ValueId x, int members)
             loss = g_mean(g, square, 1, SIZES(0));
     loss = g_reshape(g, loss, &(Shape){0});
     MeshOptions opt = {.tensor = members, .chunks = members};
+    attention_fuse(g, &(BatchOptions){0}, loss, NONE);
     MeshPlan plan = mesh_search(g, g->arena, &opt, loss, NULL);
     mesh_member(g, &plan, 1, (ValueId *const[]){&loss});
     graph_verify(g);
@@ -266,8 +268,8 @@ int main(void)
               grouped = {.places = S, .heads = HEADS, .keys = 2},
               biased = {.places = 50, .heads = HEADS, .keys = HEADS, .biased = true};
     for (int members = 2; members <= 8; members *= 2) {
-        /* more members than heads of keys: parts of heads, exchanged for heads, keys and values */
-        double keys = members > 2 ? 4.0 * B * S * H / members : 0;
+        /* more members than heads of keys: parts of heads, exchanged for one head, keys and values */
+        double keys = members > 2 ? 4.0 * B * S * D : 0;
         /* the router's numbers, gathered where they are divided, and their gradients' sum */
         double router = (members <= EXPERTS ? 3.0 : 2.0) * B * S * EXPERTS;
         test_layers("Llama", llama, plain, members, 0);

@@ -36,33 +36,33 @@ is "1f1b keeps the stash of each microbatch under way" "$(activations)" "74240 3
 run mobilenet 1f1b 4 --recompute always >/dev/null
 is "recomputed: the inputs, and one stash" "$(activations)" "49280 157120 91584 45568 "
 
-# ---- attention with Dropout: parts of the stash ----
+# ---- attention with Dropout and a bias that trains: parts of the stash ----
 
-"$build/models/make_gpt" --vocab 128 --dim 32 --layers 4 --heads 8 --seq 32 --rows 2 --dropout 10 -o gpt.onnx
+"$build/models/make_gpt" --vocab 128 --dim 48 --layers 4 --heads 8 --seq 32 --rows 2 --dropout 10 --bias -o gpt.onnx
 "$build/models/make_tokens" --vocab 128 --rows 8 --seq 32 >/dev/null
 data=(--data input_ids=x.npy --data target=target.npy)
 ok "gpt: splits and builds" split_model gpt.onnx gpt h.1:begin,h.2:begin,h.3:begin --loss cross_entropy
 same_bits gpt always cheap
 run gpt 1f1b 4 --recompute never >/dev/null
-is "gpt: what is kept" "$(activations)" "985088 751104 517120 300608 "
+is "gpt: what is kept" "$(activations)" "1183744 906240 628736 360704 "
 run gpt 1f1b 4 --recompute cheap >/dev/null
-is "gpt: without attention's weights and their Dropout" "$(activations)" "511232 456192 369664 300608 "
+is "gpt: without attention's weights and their Dropout" "$(activations)" "693760 611328 481280 360704 "
 
 # ---- auto: the least that fits, and what cannot be ----
 
 chosen() { grep -E '^rank [0-9]* recomputes' log | sed 's/; \([0-9]*\) operations.*/; \1/'; }
 want=$(run gpt 1f1b 4)
-is "gpt: in 700 KiB: the same bits" "$(run gpt 1f1b 4 --recompute auto --memory 700K)" "$want"
-is "a window of some that recompute parts and some the whole" "$(chosen)" "rank 0 recomputes stage 0: 0 parts 1, 1 whole, 2-3 parts 1; 2820480
-rank 1 recomputes stage 1: 0-3 parts 0; 983040
-rank 2 recomputes stage 2: 0-3 parts 0; 983040
+is "gpt: in 900 KiB: the same bits" "$(run gpt 1f1b 4 --recompute auto --memory 900K)" "$want"
+is "a window of some that recompute parts and some the whole" "$(chosen)" "rank 0 recomputes stage 0: 0 parts 2, 1-3 whole; 13117568
+rank 1 recomputes stage 1: 0-1 parts 0, 2 whole, 3 parts 0; 5240192
+rank 2 recomputes stage 2: 0-3 parts 0; 1310720
 rank 3 recomputes nothing"
-is "no rank takes more" "$(sed -n 's/^rank [0-9]* memory: \([0-9]*\) bytes.*/\1/p' log | awk '$1 > 700 * 1024')" ""
+is "no rank takes more" "$(sed -n 's/^rank [0-9]* memory: \([0-9]*\) bytes.*/\1/p' log | awk '$1 > 900 * 1024')" ""
 run gpt 1f1b 4 --recompute auto --memory 10M >/dev/null
 is "nothing, where all fits" "$(chosen | sort -u -k3)" "rank 0 recomputes nothing"
 # More memory never costs more operations, from what little will do up to all that is needed, and none is taken that is not given.
 costs= over=
-for kib in 560 600 650 700 750 850 950 1100 1200 1300; do
+for kib in 805 850 900 950 1000 1100 1200 1300 1400 1700; do
     run gpt 1f1b 4 --recompute auto --memory ${kib}K >/dev/null
     costs+=" $(sed -n 's/^rank [0-9]* recomputes.*; \([0-9]*\) operations.*/\1/p' log | awk '{ n += $1 } END { printf "%d", n }')"
     over+=$(sed -n 's/^rank [0-9]* memory: \([0-9]*\) bytes.*/\1/p' log | awk -v most=$((kib * 1024)) '$1 > most')
@@ -97,7 +97,7 @@ for most in $(cut -d' ' -f1 every | sort -nu | awk -v least="$least" '$1 >= leas
 done
 is "auto takes no more operations than the best of 81 combinations that fits in as much" "$(wc -l <every)$worse" 81
 if [ -z "${SANITIZED:-}" ]; then
-    for what in "cheap" "always" "auto --memory 1900K"; do
+    for what in "cheap" "always" "auto --memory 2500K"; do
         LD_PRELOAD=$build/tests/tools/count_alloc.so COUNT_ALLOC=report COUNT_ALLOC_STEPS=3 gpt/pipeline train "${data[@]}" --steps 3 \
             --schedule zb-h1 --microbatches 4 --recompute $what >log
         is "--recompute $what: ranks take what was predicted" "$(sed -n 's/^tensors //p' report)" \
@@ -106,7 +106,7 @@ if [ -z "${SANITIZED:-}" ]; then
 fi
 
 # Of what no placement of activations and workspaces could go below, at most a twentieth more.
-for what in never cheap always "auto --memory 1900K"; do
+for what in never cheap always "auto --memory 2500K"; do
     for schedule in "1f1b 4" "zb-h1 4" "interleaved1f1b 2"; do
         run gpt $schedule --recompute $what --verbose >/dev/null
         is "$schedule, --recompute $what: activations and work at most 1.05 of their bound" \
@@ -116,20 +116,17 @@ done
 
 # ---- the bytes of a layer of a GPT of 22 B parameters (Korthikanti et al. 2205.05198, table 2: s 2048, b 4, h 6144, a 64) ----
 # Their 34 sbh + 5 as^2b are 16-bit numbers and masks of a byte: of float32, 66 sbh + 9 as^2b.  ppsplit keeps neither the norms' results (8 sbh)
-# nor GELU's (16 sbh), for backward makes them from the operands in passing: 42 sbh + 9 as^2b.  Recomputing attention leaves the first
-# term, recomputing all of it the layer's input, 4 sbh.
+# nor GELU's (16 sbh), for backward makes them from the operands in passing, nor what lies between attention's products (9 as^2b), but two
+# numbers for each row of scores: 42 sbh.  Recomputing all of it leaves the layer's input, 4 sbh.
 
 "$build/models/make_gpt" --vocab 512 --dim 6144 --layers 3 --heads 64 --seq 2048 --rows 4 --dropout 10 --sparse -o large.onnx
 ok "a layer of 22 B parameters" "$ppsplit" -q large.onnx --split h.1:begin --split h.2:begin --loss cross_entropy --params link -o large
-of_stage() { sed -n "/pp_stage1 = {/,/^};/s/.*\.$1 = \([0-9]*\).*/\1/p" large/pipeline.c; }
-sbh=$((2048 * 4 * 6144)) aasb=$((64 * 2048 * 2048 * 4))
-parts=$(sed -n '/stage1_again\[\] = {/,/^};/s/.*bytes = \([0-9]*\), .flops = \([0-9]*\).*/\1 \2/p' large/pipeline.c)
+sbh=$((2048 * 4 * 6144))
+kept=$(sed -n '/pp_stage1 = {/,/^};/s/.*\.bytes_stash = \([0-9]*\).*/\1/p' large/pipeline.c)
 input=$(sed -n '/stage1_inputs\[\] = {/,/^};/s/.*\.bytes = \([0-9]*\)}.*/\1/p' large/pipeline.c | sort -n | tail -1)
-is "its attention can be computed again: 9 as^2b" "${parts% *}" $((9 * aasb))
-kept=$(($(of_stage bytes_stash) + input))
-ok "the rest is 42 sbh within 2 %: $kept" test $((kept * 100)) -ge $((42 * sbh * 98)) -a $((kept * 100)) -le $((42 * sbh * 102))
+kept=$((kept + input))
+ok "42 sbh within 2 %: $kept" test $((kept * 100)) -ge $((42 * sbh * 98)) -a $((kept * 100)) -le $((42 * sbh * 102))
 is "its input is 4 sbh" "$input" $((4 * sbh))
-ok "for less than 1 % of its operations" test $((${parts#* } * 100)) -lt $(($(of_stage flops_forward) + $(of_stage flops_input) + $(of_stage flops_weight)))
 rm -rf large large.onnx large.onnx.data
 
 refused() { gpt/pipeline train "${data[@]}" "$@" 2>&1; echo $?; }

@@ -1,6 +1,6 @@
 /*
  * net_masks.h - attention under constant masks, as exporters write them: long enough that tiles are
- * left out (codegen/plan/band.c), with cuts through the scores and behind a softmax.
+ * left out (ir/facts/attention.c), with cuts through the scores and behind a softmax.
  */
 #ifndef NET_MASKS_H
 #define NET_MASKS_H
@@ -13,7 +13,6 @@ enum {
     MASK_ADD,                       /* score + (0 or finfo.min) */
     MASK_BIAS,                      /* score + a learnt bias + (0 or -inf), Dropout behind it */
     MASKS,
-    MASK_RUNS = 3 * MASKS,          /* head by head: forward, infer, backward */
     MASK_TIME = 72, MASK_WIDTH = 6, MASK_HEADS = 2, MASK_WINDOW = 21
 };
 

@@ -6,6 +6,7 @@
 #ifndef NETS_H
 #define NETS_H
 
+#include "ir/facts/attention.h"
 #include "vjp_cases.h"
 
 enum { ROWS = 4 };
@@ -578,7 +579,7 @@ static Dtype net_half;              /* what nets compute in, as with --dtype; DT
 static Pipe *net_pipe(Arena *a, void (*build)(Net *), uint64_t seed, uint32_t cuts)
 {
     Net n = {.g = graph_new(a, "test"), .seed = seed * 2654435761u + 1};
-    PartitionOptions opt = {.attentions = true};
+    PartitionOptions opt = {0};
     n.g->batch = ROWS;
     build(&n);
     Loss l = net_loss(&n);
@@ -586,8 +587,9 @@ static Pipe *net_pipe(Arena *a, void (*build)(Net *), uint64_t seed, uint32_t cu
         graph_autocast(n.g, net_half);
     for (uint32_t i = 1; i <= cuts && i <= n.cuts; i++)
         vec_push(a, &opt.split, arena_printf(a, "cut%u", i));
+    attention_fuse(n.g, &opt.batch, l.loss, l.target);
     Pipe *p = pipe_build(n.g, &opt, &l);
-    autodiff_device(p);
+    autodiff(p);
     return p;
 }
 

@@ -242,7 +242,7 @@ static void run_interpret(StageRun *r, RunStage *s, Func *f)
             interp_nest(r, s, f, k->nest);
         else if (k->kind == G_CALL)
             interp_call(r, s, f, &f->g->node.at[k->member.at[0].node]);
-        if (cg_goes_on(f, o))
+        if (cg_has_then(f, o))
             continue;                                   /* a step with the group behind it */
         if (running)
             run_check_step(r, step);

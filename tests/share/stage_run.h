@@ -321,7 +321,6 @@ typedef struct {
     uint32_t params, outputs;
     /* that the device's library adds to a product, and of which it takes the ReLU */
     uint32_t biases, relus;
-    uint32_t entries;    /* runs of steps that go entry by entry over a batch */
     uint32_t attentions, shared; /* that are one operation; with fewer keys' heads than queries' */
     uint64_t param[RUN_MOST], output[RUN_MOST];
 } RunBits; /* 0: not known */
@@ -369,11 +368,6 @@ static void run_chain(StageRun *r, RunBits *bits)
         bits->biases += chain->n;
         for (uint32_t k = 0; k < chain->n; k++)
             bits->relus += chain->at[k].last != chain->at[k].cast;
-        for (int k = F_FORWARD; k <= F_BACKWARD; k++) {
-            const Func *f = r->stage[i].sg->func[k];
-            for (uint32_t j = 0; f && j < f->step.n; j++)
-                bits->entries += f->step.at[j].kind == STEP_ENTRIES;
-        }
         for (uint32_t k = 0; k < list->n; k++) {
             const Node *n = &r->g->node.at[list->at[k]];
             if (n->op != OP_FlashAttention)

@@ -16,6 +16,7 @@
 
 #include "codegen/plan/plan.h"
 #include "command/command.h"
+#include "ir/facts/attention.h"
 #include "planner/memory.h"
 /* names that the compiler has, too */
 #define Op PlanOp
@@ -47,9 +48,8 @@ static Pipe *pipe_of(Options *o)
     Loss loss = loss_append(g, &o->loss, &o->import);
     if (o->dtype != DT_NONE && o->dtype != DT_F32)
         graph_autocast(g, o->dtype);
+    attention_fuse(g, &o->partition.batch, loss.loss, loss.target);
     Pipe *p = pipe_build(g, &o->partition, &loss);
-    if (o->codegen.cuda)
-        attention_fuse(p);
     reverse_stages(p);
     stash_minimize(p);
     divide_backward(p);
@@ -149,12 +149,11 @@ static void peaks(void *of)
     read_command_line(o, x->argc, x->argv);
     Pipe *p = pipe_of(o);
     bool device = o->codegen.cuda;
-    Pipe *own = device && p->device ? p->device : p;
     x->name = o->model.at[0];
     x->program = program_of(p, device, x->a);
     x->gen = arena_array(x->a, StageGen *, p->stage.n + 1);
-    for (uint32_t i = 0; i < own->stage.n; i++)
-        x->gen[i] = cg_stage(x->a, own, i, device);
+    for (uint32_t i = 0; i < p->stage.n; i++)
+        x->gen[i] = cg_stage(x->a, p, i, device);
     Crossing cross = crossing_of(&x->program->plan, x->a);
     SchedError *e = arena_new_of(x->a, SchedError);
     for (int v = 0; v < 3; v++) {

@@ -2,7 +2,7 @@
 # --tensor: the members of a rank divide its stages.  A GPT whose sums have four parts: one, two and four members, in other splits, have the
 # same losses, norms, gradients, parameters and states, to the bit, and write the same model; a run of any of them goes on in any other, also
 # with replicas that divide the optimizer; the numbers are PyTorch's.  A vocabulary that the
-# members do not divide: the same, and the numbers of the model undivided.
+# members do not divide, and what Dropout leaves out: the same, and the numbers of the model undivided.
 . "$(dirname "$0")/../lib.sh"
 cd "$top/models/gpt-ts" || exit 1
 . ./case.env
@@ -76,7 +76,7 @@ numbers x.npy 5
 numbers target.npy 42
 cd "$work" || exit 1
 data=(--data input_ids=x.npy)
-"$build/models/make_gpt" --vocab 125 --dim 16 --layers 1 --heads 4 --seq 8 --rows 4 --tied -o odd.onnx || exit 1
+"$build/models/make_gpt" --vocab 125 --dim 16 --layers 1 --heads 4 --seq 8 --rows 4 --tied --dropout 20 -o odd.onnx || exit 1
 ok "125 classes, undivided" split_model odd.onnx odd none --loss cross_entropy
 ok "its gradients" run odd whole --batch 4 --steps 1 --dump-grads gradsodd
 is "a table in four parts of 32 rows" "$("$ppsplit" -q odd.onnx --loss cross_entropy --tensor 4 --dump mesh | grep '^param wte')" "param wte.weight:f32[32,16] = wte.weight"

@@ -4,25 +4,9 @@
  *
  * A tile row of op(A) meets the rows of op(B) from `first` up to `end`: the rest are zeros.  In
  * op(B) and C tile columns have the band's rows, which are those of the band with its sides
- * exchanged. The cuts follow from m, n, k and the band alone, and so do the bits; threads divide
- * the batch.
+ * exchanged. The cuts follow from m, n, k and the band alone, and so do the bits.
  */
 #include "api/pp.h"
-
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
-enum { PARALLEL = 1 << 20 };
-
-static int threads(void)
-{
-#ifdef _OPENMP
-    return omp_in_parallel() ? 1 : omp_get_max_threads();
-#else
-    return 1;
-#endif
-}
 
 static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
 static int64_t down(int64_t x) { return x < 0 ? 0 : x / PP_TILE * PP_TILE; }
@@ -52,38 +36,9 @@ static int64_t up(int64_t x) { return x < 0 ? 0 : (x + PP_TILE - 1) / PP_TILE * 
                           a + (ta ? first : first * lda), lda, b + (tb ? at * ldb : at), ldb,      \
                           beta, c + first * ldc + at, ldc);                                        \
         }                                                                                          \
-    }                                                                                              \
-    void pp_##NAME##_band_batched(int which, int64_t below, int64_t above, int ta, int tb,         \
-                                  int64_t m, int64_t n, int64_t k, S alpha, const T *a,            \
-                                  int64_t lda, const T *b, int64_t ldb, S beta, R *c, int64_t ldc, \
-                                  int rank, const int64_t *count, const int64_t *stride_a,         \
-                                  const int64_t *stride_b, const int64_t *stride_c)                \
-    {                                                                                              \
-        int64_t total = 1;                                                                         \
-        for (int d = 0; d < rank; d++)                                                             \
-            total *= count[d];                                                                     \
-        if (m <= 0 || n <= 0)                                                                      \
-            return;                                                                                \
-        int parts = threads();                                                                     \
-        if (total < parts || total < PARALLEL / (m * n * (k ? k : 1)) + 2)                         \
-            parts = 1;                                                                             \
-        _Pragma("omp parallel for num_threads(parts) schedule(static) if (parts > 1)")             \
-        for (int64_t i = 0; i < total; i++) {                                                      \
-            int64_t rest = i, oa = 0, ob = 0, oc = 0;                                              \
-            for (int d = rank - 1; d >= 0; d--) {                                                  \
-                int64_t q = rest % count[d];                                                       \
-                rest /= count[d];                                                                  \
-                oa += q * stride_a[d];                                                             \
-                ob += q * stride_b[d];                                                             \
-                oc += q * stride_c[d];                                                             \
-            }                                                                                      \
-            pp_##NAME##_band(which, below, above, ta, tb, m, n, k, alpha, a + oa, lda, b + ob,     \
-                             ldb, beta, c + oc, ldc);                                              \
-        }                                                                                          \
     }
 
 BANDED(sgemm, float, float, float)
-BANDED(dgemm, double, double, double)
 BANDED(bgemm, float, uint16_t, uint16_t)
 BANDED(hgemm, float, uint16_t, uint16_t)
 BANDED(bsgemm, float, uint16_t, float)

@@ -6,6 +6,7 @@
 #ifndef PP_ATTENTION_H
 #define PP_ATTENTION_H
 
+#include "api/pp_attention.h"
 #include "api/pp_device.h"
 #include "api/pp_half.h"
 #include "api/pp_random.h"
@@ -75,8 +76,8 @@ struct Mask {
     }
     __device__ bool has(int64_t r, int64_t c) const
     {
-        if (a.causal)
-            return c > r + a.diagonal || (a.window && c <= r + a.diagonal - a.window);
+        if (a.causal && (c > r + a.diagonal || (a.window && c <= r + a.diagonal - a.window)))
+            return true;
         return allowed && (allowed[r * a.allowed.row + c * a.allowed.col] != 0) == a.forbids;
     }
 };
@@ -87,7 +88,7 @@ struct Dropout {
     int64_t row, element; /* of the generator */
     __device__ Dropout(const PpAttention &x, int64_t z)
         : a(x), row(x.limit ? begin(x, x.random_row, z) : 0),
-          element(x.limit ? begin(x, x.random_element, z) : 0)
+          element(x.limit ? x.random_first + begin(x, x.random_element, z) : 0)
     {
     }
     __device__ float kept(int64_t r, int64_t c) const
@@ -132,34 +133,6 @@ inline int64_t attention_matrices(const PpAttention &a)
     for (int i = 0; i < a.dims; i++)
         n *= a.count[i];
     return n;
-}
-
-/* Dimensions along which the gradients of keys and values stay in place go behind the others.  So
- * many neighbouring matrices then share those gradients: their owner adds them up in order. */
-inline int64_t attention_group(PpAttention &a)
-{
-    PpMatrix *const all[] = {&a.q,     &a.k,  &a.v,  &a.y,  &a.bias, &a.allowed,
-                             &a.stats, &a.dy, &a.dq, &a.dk, &a.dv};
-    int64_t group = 1;
-    for (int i = a.dims - 1, last = a.dims - 1; i >= 0; i--) {
-        if (a.dk.batch[i] != 0 || a.dv.batch[i] != 0)
-            continue;
-        group *= a.count[i];
-        for (int d = i; d < last; d++) {
-            const auto next = [d](int64_t *x) {
-                const int64_t t = x[d];
-                x[d] = x[d + 1];
-                x[d + 1] = t;
-            };
-            next(a.count);
-            next(a.random_row);
-            next(a.random_element);
-            for (PpMatrix *m : all)
-                next(m->batch);
-        }
-        last--;
-    }
-    return group;
 }
 
 /* Has a block of this card so many bytes of shared memory? */

@@ -259,7 +259,7 @@ __global__ void attention_delta(PpAttention a, int64_t total)
         sum = multiply_add(y.get(r, c), dy.get(r, c), sum);
     sum = pp_lanes_sum<32>(sum);
     if (lane == 0)
-        a.delta[at] = sum;
+        a.room[at] = sum;
 }
 
 /* What a row of scores needs beside them. */
@@ -271,7 +271,7 @@ __device__ inline RowStats row_stats(const PpAttention &a, const Matrix &m, int6
 {
     if (r >= a.rows)
         return RowStats{0, 0, 0};
-    return RowStats{m.get(r, 0), m.get(r, 1), a.delta[z * a.rows + r]};
+    return RowStats{m.get(r, 0), m.get(r, 1), a.room[z * a.rows + r]};
 }
 
 /* s and g, products of a tile, become what dropout leaves of p, and ds; room: for a tile. */
@@ -414,7 +414,7 @@ template <class S> void backward(cudaStream_t stream, const PpAttention &given)
 {
     static thread_local bool asked[2] = {false, false};
     PpAttention a = given;
-    const int64_t n = attention_matrices(a), group = attention_group(a),
+    const int64_t n = attention_matrices(a), group = pp_attention_group(&a),
                   tiles = (a.rows + S::rows - 1) / S::rows,
                   key_tiles = (a.keys + S::keys - 1) / S::keys;
     constexpr int shared = 4 * (2 * (S::rows + S::keys) * S::line + S::rows * S::score_line);

@@ -62,7 +62,7 @@ template <class S> __global__ void attention_half_delta(PpAttention a, int64_t t
         sum = multiply_add(number(0, e), number(1, e), sum);
     sum = pp_lanes_sum<LANES>(sum);
     if (c == 0)
-        a.delta[at] = sum;
+        a.room[at] = sum;
 }
 
 /* ---- what both walks do with the scores of a strip ---- */
@@ -118,7 +118,7 @@ PP_DEVICE void fetch_queries(float *to, const PpAttention &a, const Matrix &stat
     const float *row = there ? stats.at + r * stats.row : stats.at;
     cp_async_4(to + i, row, there);
     cp_async_4(to + WALK + i, row + stats.col, there);
-    cp_async_4(to + 2 * WALK + i, there ? a.delta + z * a.rows + r : a.delta, there);
+    cp_async_4(to + 2 * WALK + i, there ? a.room + z * a.rows + r : a.room, there);
 }
 
 /* One tile of queries: what it adds to a warp's 16 rows of dk and dv. */
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(HALF_THREADS, 2)
     for (int h = 0; h < 2; h++) {
         const Matrix stats(a, a.stats, z);
         const int r = mine + row_of(2 * h);
-        row[h] = r < a.rows ? Query{stats.get(r, 0), stats.get(r, 1), a.delta[z * a.rows + r]}
+        row[h] = r < a.rows ? Query{stats.get(r, 0), stats.get(r, 1), a.room[z * a.rows + r]}
                             : Query{0, 0, 0};
     }
     fetch<S::wide, S::own, HALF_THREADS>(tq, HalfMatrix(a, a.q, z), first, a.rows, a.width);
@@ -280,7 +280,7 @@ template <class S> void launch(cudaStream_t stream, const PpAttention &given)
     static_assert(half_fits<S::wide, with_stats>(), "shared memory");
     PpAttention a = given;
     const int n = static_cast<int>(attention_matrices(a)),
-              group = static_cast<int>(attention_group(a)), owners = n / group,
+              group = static_cast<int>(pp_attention_group(&a)), owners = n / group,
               tiles = static_cast<int>((a.rows + S::own - 1) / S::own),
               key_tiles = static_cast<int>((a.keys + S::own - 1) / S::own) * parts<S>;
     if (!room(attention_half_keys<S>, with_stats, &asked[0]) ||

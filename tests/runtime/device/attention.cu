@@ -156,7 +156,7 @@ struct Run {
         if (c.mask)
             a.allowed = matrix(allowed.p, c.keys, 1, n * c.keys, 0, 0);
         a.stats = matrix(stats.p, 2, 1, all * n * 2, c.heads * n * 2, n * 2);
-        a.delta = delta.p;
+        a.room = delta.p;
         a.limit = static_cast<uint64_t>(c.ratio * 4294967296.0);
         a.kept = static_cast<float>(1 / (1 - c.ratio));
         a.seed = 77;

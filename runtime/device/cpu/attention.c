@@ -1,0 +1,553 @@
+/*
+ * attention.c - attention and its gradients (pp.h: PpAttention), matrix by matrix of a batch: what
+ * lies between the two products of one is made and read in the caches, and is in no memory
+ * afterwards.
+ *
+ *     s = scale q k' + bias, fill where a place is not allowed     p = softmax(s)
+ *     y = dropout(p) v
+ * and with g = dropout'(dy v'):
+ *     dv = dropout(p)' dy     ds = scale p (g - sum(p g))     dq = ds k     dk = ds' q
+ *
+ * Backward makes p again from q, k and the maximum and 1 / sum of each row that forward has left
+ * (Dao, Fu, Ermon, Rudra and Re, "FlashAttention", 2022): with the bits it had.  Of a causal mask
+ * only tiles of the band are computed and met (band.c); what is left out are zeros.
+ *
+ * Where operands have 16 bits so have the factors of products with them, and all else is float32: as
+ * on GPUs (device/cuda/attention_half.cu) forward rounds dropout(e^(s - max)), and divides by the sum
+ * what the product with v is; backward rounds dropout(p) and p (g - sum(p g)), which is scaled last.
+ *
+ * Sums over a row have 16 lanes and a fixed tree; products are the library's, over shapes alone.
+ * Keys and values that several matrices of queries share have their gradients added up by one
+ * thread, in order.  So the bits do not depend on the threads, which divide the matrices, or, where
+ * there are fewer of these, their rows.
+ */
+#include "api/pp_attention.h"
+#include "api/pp_half.h"
+#include "api/pp_kernel.h"
+#include "api/pp_random.h"
+
+#include <string.h>
+
+enum { LANES = 16, QUADS = 8 };
+
+/* One matrix of the batch; times: what its elements are multiplied with in a product. */
+typedef struct {
+    char *at;
+    int64_t rows, columns, row, col;
+    int dtype;
+    float times;
+} View;
+
+/* Which of a product's three matrices counts in a band alone, and which band; 0: none. */
+typedef struct {
+    int which;
+    int64_t below, above;
+} Band;
+
+/* What a call works on. */
+typedef struct {
+    PpAttention a;
+    int64_t matrices, group; /* of queries; that share keys one after the other */
+    int64_t line;            /* from row to row of scores, in elements */
+    int64_t below, above;    /* the band: keys i + below .. i + above of query i */
+    int half;
+    int threads;             /* that divide the matrices; 1: their rows are divided */
+    int row_threads;
+    char *place, *row; /* what one of these threads has begins there */
+    int64_t place_bytes, row_bytes;
+} Job;
+
+static int64_t element_bytes(int dtype) { return dtype == PP_F32 ? 4 : 2; }
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+static int64_t begin(const PpAttention *a, const int64_t *stride, int64_t z)
+{
+    int64_t at = 0;
+    for (int i = a->dims - 1; i >= 0; i--) {
+        at += z % a->count[i] * stride[i];
+        z /= a->count[i];
+    }
+    return at;
+}
+
+static View view(const Job *b, const PpMatrix *m, int64_t z, int64_t rows, int64_t columns)
+{
+    const int dtype = b->a.dtype;
+    char *at = (char *)m->at + element_bytes(dtype) * begin(&b->a, m->batch, z);
+    return (View){at, rows, columns, m->row, m->col, dtype, 1};
+}
+
+/* Of queries: q, dq; y, dy.  Of keys: k, dk; v, dv. */
+static View of_queries(const Job *b, const PpMatrix *m, int64_t z, int columns)
+{
+    return view(b, m, z, b->a.rows, columns);
+}
+static View of_keys(const Job *b, const PpMatrix *m, int64_t z, int columns)
+{
+    return view(b, m, z, b->a.keys, columns);
+}
+
+static View turned(View x)
+{
+    return (View){x.at, x.columns, x.rows, x.col, x.row, x.dtype, x.times};
+}
+
+/* Matrix number n of those that a thread has room for. */
+static View scores(const Job *b, int thread, int n)
+{
+    const int64_t bytes = b->a.rows * b->line * element_bytes(PP_F32);
+    char *at = b->place + thread * b->place_bytes + n * bytes;
+    return (View){at, b->a.rows, b->a.keys, b->line, 1, PP_F32, 1};
+}
+
+/* The same as a factor: 16-bit elements stand at the beginning of their row. */
+static View factor(const Job *b, View s, float times)
+{
+    if (b->half) {
+        s.row *= 2;
+        s.dtype = b->a.dtype;
+        s.times = times;
+    }
+    return s;
+}
+
+static Band band(const Job *b, int which)
+{
+    return (Band){b->a.causal ? which : 0, b->below, b->above};
+}
+/* of a transposed matrix of scores */
+static Band band_across(const Job *b, int which)
+{
+    return (Band){b->a.causal ? which : 0, -b->above, -b->below};
+}
+
+static Job job(const PpAttention *given, int back)
+{
+    Job b = {.a = *given, .matrices = 1};
+    PpAttention *a = &b.a;
+    for (int i = 0; i < a->dims; i++)
+        b.matrices *= a->count[i];
+    b.group = back ? pp_attention_group(a) : 1;
+    b.line = pp_attention_line(a->keys);
+    b.above = a->diagonal;
+    b.below = a->window ? a->diagonal - a->window + 1 : 1 - a->rows;
+    b.half = a->dtype != PP_F32;
+    const PpAttentionRoom room = pp_attention_room(a, b.matrices, b.group > 1, back);
+    int most = 1;
+#ifdef _OPENMP
+    most = omp_in_parallel() ? 1 : omp_get_max_threads();
+    most = most > PP_ATTENTION_PLACES ? PP_ATTENTION_PLACES : most;
+#endif
+    b.threads = most <= room.places && most <= b.matrices / b.group ? most : 1;
+    b.row_threads = b.threads > 1 ? 1 : most;
+    b.place_bytes = room.place;
+    b.row_bytes = room.row;
+    b.place = (char *)a->room;
+    b.row = b.place + room.places * room.place;
+    return b;
+}
+
+static int thread_number(void)
+{
+#ifdef _OPENMP
+    return omp_get_thread_num();
+#else
+    return 0;
+#endif
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+/* Stored so that its columns, or its rows, are neighbours: the latter is a transposed operand. */
+static int is_transposed(View x) { return x.col != 1 && x.columns != 1; }
+static int64_t leading(View x)
+{
+    const int t = is_transposed(x);
+    const int64_t line = t ? x.col : x.row, least = t ? x.rows : x.columns;
+    return line < least ? least : line;
+}
+
+/* z = x y */
+static void product(Band in, View x, View y, View z)
+{
+    if (is_transposed(z)) { /* z' = y' x' */
+        in.which = in.which == PP_BAND_A ? PP_BAND_B : in.which == PP_BAND_B ? PP_BAND_A : in.which;
+        product((Band){in.which, -in.above, -in.below}, turned(y), turned(x), turned(z));
+        return;
+    }
+    const int ta = is_transposed(x), tb = is_transposed(y);
+    const int64_t lda = leading(x), ldb = leading(y), ldc = leading(z), m = x.rows, n = y.columns,
+                  k = x.columns;
+    const float alpha = x.times * y.times;
+#define PRODUCT(NAME, T, R)                                                                        \
+    do {                                                                                           \
+        const T *p = (const T *)(const void *)x.at, *q = (const T *)(const void *)y.at;            \
+        R *r = (R *)(void *)z.at;                                                                  \
+        if (in.which)                                                                              \
+            pp_##NAME##_band(in.which, in.below, in.above, ta, tb, m, n, k, alpha, p, lda, q, ldb, \
+                             0, r, ldc);                                                           \
+        else                                                                                       \
+            pp_##NAME(ta, tb, m, n, k, alpha, p, lda, q, ldb, 0, r, ldc);                          \
+    } while (0)
+    if (x.dtype == PP_F32)
+        PRODUCT(sgemm, float, float);
+    else if (x.dtype == PP_BF16 && z.dtype == PP_F32)
+        PRODUCT(bsgemm, uint16_t, float);
+    else if (x.dtype == PP_BF16)
+        PRODUCT(bgemm, uint16_t, uint16_t);
+    else if (z.dtype == PP_F32)
+        PRODUCT(hsgemm, uint16_t, float);
+    else
+        PRODUCT(hgemm, uint16_t, uint16_t);
+#undef PRODUCT
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/* Columns first .. end of a row, those of its tiles that count; to: an element for each column. */
+typedef struct {
+    int64_t first, end;
+} Range;
+
+static Range range_of(const Job *b, int64_t r)
+{
+    const PpAttention *a = &b->a;
+    if (!a->causal)
+        return (Range){0, a->keys};
+    return (Range){a->window ? pp_band_first(r, b->below) : 0, pp_band_end(r, b->above, a->keys)};
+}
+
+static void copy(float *to, const void *from, Range c)
+{
+    if (to != from)
+        memcpy(to + c.first, (const float *)from + c.first, sizeof *to * (size_t)(c.end - c.first));
+}
+
+static void narrow(void *to, const float *from, int dtype, Range c)
+{
+    float *f = to;
+    uint16_t *h = to;
+    if (dtype == PP_F32 && f != from)
+        memcpy(f + c.first, from + c.first, sizeof *f * (size_t)(c.end - c.first));
+    else if (dtype == PP_BF16)
+        for (int64_t j = c.first; j < c.end; j++)
+            h[j] = pp_pack_bf16(pp_round_bf16(from[j]));
+    else if (dtype == PP_F16)
+        for (int64_t j = c.first; j < c.end; j++)
+            h[j] = pp_pack_f16(pp_round_f16(from[j]));
+}
+
+static float row_max(const float *x, Range c)
+{
+    float m[LANES];
+    int64_t j = c.first;
+    for (int k = 0; k < LANES; k++)
+        m[k] = -INFINITY;
+    for (; j + LANES <= c.end; j += LANES)
+        for (int k = 0; k < LANES; k++)
+            m[k] = pp_maxf(m[k], x[j + k]);
+    for (int k = 0; j + k < c.end; k++)
+        m[k] = pp_maxf(m[k], x[j + k]);
+    return pp_fold_maxf(m);
+}
+
+/* x = e^(x - top); their sum. */
+static float row_exp(float *x, float top, Range c)
+{
+    float s[LANES] = {0};
+    int64_t j = c.first;
+    for (; j + LANES <= c.end; j += LANES)
+        for (int k = 0; k < LANES; k++) {
+            x[j + k] = pp_expf(x[j + k] - top);
+            s[k] += x[j + k];
+        }
+    for (int k = 0; j + k < c.end; k++) {
+        x[j + k] = pp_expf(x[j + k] - top);
+        s[k] += x[j + k];
+    }
+    return pp_fold_sumf(s);
+}
+
+static float row_product(const float *x, const float *y, Range c)
+{
+    float s[LANES] = {0};
+    int64_t j = c.first;
+    for (; j + LANES <= c.end; j += LANES)
+        for (int k = 0; k < LANES; k++)
+            s[k] += x[j + k] * y[j + k];
+    for (int k = 0; j + k < c.end; k++)
+        s[k] += x[j + k] * y[j + k];
+    return pp_fold_sumf(s);
+}
+
+/* The masked places of a row of matrix z become `fill`. */
+static void row_mask(const Job *b, int64_t z, int64_t r, float fill, float *x, Range c)
+{
+    const PpAttention *a = &b->a;
+    const uint8_t *m = a->allowed.at;
+    if (m) {
+        m += begin(a, a->allowed.batch, z) + r * a->allowed.row;
+        const int64_t step = a->allowed.col;
+        const int no = a->forbids;
+        if (step == 1)
+            for (int64_t j = c.first; j < c.end; j++)
+                x[j] = (m[j] != 0) == no ? fill : x[j];
+        else
+            for (int64_t j = c.first; j < c.end; j++)
+                x[j] = (m[j * step] != 0) == no ? fill : x[j];
+    }
+    if (!a->causal)
+        return;
+    const int64_t low = r + b->below, high = r + b->above;
+    for (int64_t j = c.first; j < (low < c.end ? low : c.end); j++)
+        x[j] = fill;
+    for (int64_t j = high + 1 > c.first ? high + 1 : c.first; j < c.end; j++)
+        x[j] = fill;
+}
+
+static void row_bias(const Job *b, int64_t z, int64_t r, float *x, Range c)
+{
+    const PpAttention *a = &b->a;
+    const int64_t at = begin(a, a->bias.batch, z) + r * a->bias.row, step = a->bias.col;
+    const float *f = (const float *)a->bias.at + at;
+    const uint16_t *h = (const uint16_t *)a->bias.at + at;
+    for (int64_t j = c.first; j < c.end; j++)
+        x[j] += a->bias_dtype == PP_F32    ? f[j * step]
+                : a->bias_dtype == PP_BF16 ? pp_from_bf16(h[j * step])
+                                           : pp_from_f16(h[j * step]);
+}
+
+/* Row r of the scores of matrix z, from the product of queries and keys. */
+static void row_scores(const Job *b, int64_t z, int64_t r, View s, float *to, Range c)
+{
+    const PpAttention *a = &b->a;
+    copy(to, s.at + r * s.row * element_bytes(PP_F32), c);
+    for (int64_t j = c.first; j < c.end; j++)
+        to[j] *= a->scale;
+    if (a->bias.at)
+        row_bias(b, z, r, to, c);
+    row_mask(b, z, r, a->fill, to, c);
+}
+
+/* What dropout makes of 1 in row r of matrix z: 0 or `kept`.  Random numbers come in quads, which
+   may begin before the row and end behind it. */
+static const float *row_kept(const Job *b, int64_t z, int64_t r, float *room, Range c)
+{
+    const PpAttention *a = &b->a;
+    const uint64_t row = a->row0 + (uint64_t)begin(a, a->random_row, z);
+    const int64_t from = a->random_first + begin(a, a->random_element, z) + r * a->keys + c.first,
+                  quad = from / 4, quads = (from + c.end - c.first + 3) / 4 - quad;
+    float *to = room + 4;
+    for (int64_t q = 0, at = c.first - from % 4; q < quads; q += QUADS, at += 4 * QUADS) {
+        uint32_t random[QUADS][4];
+        for (int i = 0; i < QUADS; i++)
+            pp_philox(a->seed, a->step, row, (uint64_t)(quad + q + i), a->key, random[i]);
+        for (int i = 0; i < 4 * QUADS; i++)
+            to[at + i] = random[i / 4][i % 4] >= a->limit ? a->kept : 0.0f;
+    }
+    return to;
+}
+
+static void row_drop(float *to, const float *x, const float *kept, Range c)
+{
+    for (int64_t j = c.first; j < c.end; j++)
+        to[j] = kept[j] != 0.0f ? x[j] * kept[j] : 0.0f;
+}
+
+/* Of this thread: `n` rows of float32. */
+static float *row_room(const Job *b, int thread, int n)
+{
+    const int t = b->threads > 1 ? thread : thread_number();
+    return (float *)(void *)(b->row + t * b->row_bytes) + n * pp_attention_row(b->a.keys);
+}
+
+/* to: its rows, or, where those are not neighbours, its columns, from where they stand densely */
+static void store(View to, const float *from)
+{
+    const int across = is_transposed(to);
+    const int64_t lines = across ? to.columns : to.rows, line = across ? to.col : to.row,
+                  each = across ? to.rows : to.columns;
+    for (int64_t i = 0; i < lines; i++)
+        narrow(to.at + i * line * element_bytes(to.dtype), from + i * each, to.dtype,
+               (Range){0, each});
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+/* Of 16 bits: 1 / sum of each row, and behind them the product by v before it is multiplied so. */
+static float *inverses(const Job *b, int thread)
+{
+    return (float *)(void *)scores(b, thread, 1).at;
+}
+static float *sums(const Job *b, int thread) { return inverses(b, thread) + b->a.rows; }
+
+/* Row r of the product of queries and keys becomes one of dropout(softmax(..)); of 16 bits before
+   it is divided by the row's sum. */
+static void forward_row(const Job *b, int thread, int64_t z, int64_t r, View s)
+{
+    const PpAttention *a = &b->a;
+    const Range c = range_of(b, r);
+    char *at = s.at + r * s.row * element_bytes(PP_F32);
+    float *x = b->half ? row_room(b, thread, 0) : (float *)(void *)at;
+    row_scores(b, z, r, s, x, c);
+    const float top = row_max(x, c), inverse = 1 / row_exp(x, top, c);
+    for (int64_t j = c.first; j < c.end && !b->half; j++)
+        x[j] *= inverse;
+    if (a->limit)
+        row_drop(x, x, row_kept(b, z, r, row_room(b, thread, 1), c), c);
+    narrow(at, x, a->dtype, c);
+    if (b->half)
+        inverses(b, thread)[r] = inverse;
+    if (a->stats.at) {
+        float *to = (float *)a->stats.at + begin(a, a->stats.batch, z) + r * a->stats.row;
+        to[0] = top;
+        to[a->stats.col] = inverse;
+    }
+}
+
+static void forward(const Job *b, int thread, int64_t z)
+{
+    const PpAttention *a = &b->a;
+    const View q = of_queries(b, &a->q, z, a->width), k = of_keys(b, &a->k, z, a->width),
+               v = of_keys(b, &a->v, z, a->width_v), y = of_queries(b, &a->y, z, a->width_v),
+               s = scores(b, thread, 0);
+    product(band(b, PP_BAND_C), q, turned(k), s);
+#pragma omp parallel for num_threads(b->row_threads) if (b->row_threads > 1)
+    for (int64_t r = 0; r < a->rows; r++)
+        forward_row(b, thread, z, r, s);
+    if (!b->half) {
+        product(band(b, PP_BAND_A), s, v, y);
+        return;
+    }
+    float *sum = sums(b, thread);
+    const int across = is_transposed(y);
+    const View single = {(char *)sum, a->rows, a->width_v, across ? 1 : a->width_v,
+                         across ? a->rows : 1, PP_F32, 1};
+    product(band(b, PP_BAND_A), factor(b, s, 1), v, single);
+    for (int64_t r = 0; r < a->rows; r++)
+        for (int64_t j = 0; j < a->width_v; j++)
+            sum[r * single.row + j * single.col] *= inverses(b, thread)[r];
+    store(y, sum);
+}
+
+void pp_attention(const PpCtx *c, const PpAttention *a)
+{
+    (void)c;
+    const Job b = job(a, 0);
+#pragma omp parallel for num_threads(b.threads) if (b.threads > 1)
+    for (int64_t z = 0; z < b.matrices; z++)
+        forward(&b, b.threads > 1 ? thread_number() : 0, z);
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+/* Of 16 bits sum(p g) as it is on GPUs: sum(dy y) (Dao 2023, arXiv 2307.08691). */
+static float row_delta(const Job *b, int64_t z, int64_t r)
+{
+    const PpAttention *a = &b->a;
+    const View y = of_queries(b, &a->y, z, a->width_v), dy = of_queries(b, &a->dy, z, a->width_v);
+    const uint16_t *p = (const uint16_t *)(const void *)y.at + r * y.row,
+                   *q = (const uint16_t *)(const void *)dy.at + r * dy.row;
+    float s[LANES] = {0};
+    for (int64_t j = 0; j < a->width_v; j++)
+        s[j % LANES] += a->dtype == PP_BF16
+                            ? pp_from_bf16(p[j * y.col]) * pp_from_bf16(q[j * dy.col])
+                            : pp_from_f16(p[j * y.col]) * pp_from_f16(q[j * dy.col]);
+    return pp_fold_sumf(s);
+}
+
+/* Row r: the product of queries and keys becomes dropout(p), that of dy and values ds. */
+static void backward_row(const Job *b, int thread, int64_t z, int64_t r, View s, View g)
+{
+    const PpAttention *a = &b->a;
+    const Range c = range_of(b, r);
+    const float *stats =
+                    (const float *)a->stats.at + begin(a, a->stats.batch, z) + r * a->stats.row,
+                top = stats[0], inverse = stats[a->stats.col];
+    char *s_at = s.at + r * s.row * element_bytes(PP_F32),
+         *g_at = g.at + r * g.row * element_bytes(PP_F32);
+    const int own = !b->half;
+    float *p = own && !a->limit ? (float *)(void *)s_at : row_room(b, thread, 0),
+          *dp = own ? (float *)(void *)g_at : row_room(b, thread, 1);
+    row_scores(b, z, r, s, p, c);
+    for (int64_t j = c.first; j < c.end; j++)
+        p[j] = pp_expf(p[j] - top) * inverse;
+    copy(dp, g_at, c);
+    if (a->limit) {
+        const float *kept = row_kept(b, z, r, row_room(b, thread, 2), c);
+        float *dropped = own ? (float *)(void *)s_at : row_room(b, thread, 3);
+        row_drop(dropped, p, kept, c);
+        row_drop(dp, dp, kept, c);
+        narrow(s_at, dropped, a->dtype, c);
+    } else {
+        narrow(s_at, p, a->dtype, c);
+    }
+    const float sum = own ? row_product(dp, p, c) : row_delta(b, z, r);
+    for (int64_t j = c.first; j < c.end; j++)
+        dp[j] = (dp[j] - sum) * p[j];
+    row_mask(b, z, r, 0, dp, c);
+    for (int64_t j = c.first; j < c.end && own; j++)
+        dp[j] *= a->scale;
+    narrow(g_at, dp, a->dtype, c);
+}
+
+/* to += from, or, of the first, to = from */
+static void add_up(float *to, const float *from, int64_t n, int first)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = first ? from[i] : to[i] + from[i];
+}
+
+/* The gradient of keys or values, of those that share them the one number i: x y. */
+static void gradient(const Job *b, int thread, View x, View y, View to, int64_t i, int number)
+{
+    const int across = is_transposed(to);
+    const Band in = band_across(b, PP_BAND_A);
+    if (b->group == 1) {
+        product(in, x, y, to);
+        return;
+    }
+    float *room = (float *)(void *)scores(b, thread, 2).at,
+          *sum = room + (1 + number) * pp_attention_gradient(&b->a);
+    View one = to;
+    one.at = (char *)room;
+    one.row = across ? 1 : to.columns;
+    one.col = across ? to.rows : 1;
+    one.dtype = PP_F32;
+    product(in, x, y, one);
+    add_up(sum, room, to.rows * to.columns, i == 0);
+    if (i + 1 == b->group)
+        store(to, sum);
+}
+
+static void backward(const Job *b, int thread, int64_t owner)
+{
+    const PpAttention *a = &b->a;
+    const View s = scores(b, thread, 0), g = scores(b, thread, 1), p = factor(b, s, 1),
+               ds = factor(b, g, a->scale), dk = of_keys(b, &a->dk, owner * b->group, a->width),
+               dv = of_keys(b, &a->dv, owner * b->group, a->width_v);
+    for (int64_t i = 0; i < b->group; i++) {
+        const int64_t z = owner * b->group + i;
+        const View q = of_queries(b, &a->q, z, a->width), k = of_keys(b, &a->k, z, a->width),
+                   v = of_keys(b, &a->v, z, a->width_v), dy = of_queries(b, &a->dy, z, a->width_v),
+                   dq = of_queries(b, &a->dq, z, a->width);
+        product(band(b, PP_BAND_C), q, turned(k), s);
+        product(band(b, PP_BAND_C), dy, turned(v), g);
+#pragma omp parallel for num_threads(b->row_threads) if (b->row_threads > 1)
+        for (int64_t r = 0; r < a->rows; r++)
+            backward_row(b, thread, z, r, s, g);
+        gradient(b, thread, turned(p), dy, dv, i, 0);
+        product(band(b, PP_BAND_A), ds, k, dq);
+        gradient(b, thread, turned(ds), q, dk, i, 1);
+    }
+}
+
+void pp_attention_backward(const PpCtx *c, const PpAttention *a)
+{
+    (void)c;
+    const Job b = job(a, 1);
+#pragma omp parallel for num_threads(b.threads) if (b.threads > 1)
+    for (int64_t owner = 0; owner < b.matrices / b.group; owner++)
+        backward(&b, b.threads > 1 ? thread_number() : 0, owner);
+}
