@@ -92,4 +92,13 @@ ok "two replicas of four members divide the optimizer, for two steps" run odd4 o
 ok "one member goes on" run odd1 oddb --batch 4 --microbatches 2 --dp 2 --steps 3 --resume odda
 ok "three steps of one member" run odd1 oddc --batch 4 --microbatches 2 --dp 2 --steps 3
 ok "the same" same oddb oddc 3
+
+# Encoder and decoder: a value that members gather is read by others while the gather is under way.
+dir=$top/models/encdec-ts
+case_data "$dir"
+ok "an encoder and a decoder" split_case "$dir" "$work/ed" --tensor 2 --chunks 4
+ok "they are built" make_pipeline "$work/ed"
+ok "they train" "$work/ed/pipeline" train "${data[@]}" --data "target=$dir/target.npy" --microbatches 4 --lr 0 --threads 1 --dump-grads "$work/edgrads" \
+    --output "logits=$work/ed.npy"
+ok "PyTorch's gradients and logits" eval '"$compare" grads "$work/edgrads" "$dir/grads.safetensors" && "$compare" npy "$work/ed.npy" "$dir/out.npy"'
 plan_done
