@@ -76,7 +76,7 @@ void print_attention(Out *o, const Step *s)
     o->context = true;
     text_line(x, "{");
     text_line(x, "    // %s", formula(o, t));
-    text_line(x, "    PpAttention a = {0};");
+    text_line(x, "    PpAttention a = {%s};", o->target->cplusplus ? "" : "0");
     text_line(x, "    a.dtype = %s, a.bias_dtype = %s;", type_runtime(t->type),
               type_runtime(t->bias_type));
     text_line(x, "    a.rows = %s, a.keys = %s, a.width = %" PRId64 ", a.width_v = %" PRId64 ";",
