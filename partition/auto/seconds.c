@@ -157,8 +157,14 @@ static double operand_seconds(const Model *m, const Node *x, Direction way)
            (way == OF_PARAMETERS ? 2 : 1) * weights / m->r->transposed;
 }
 
-/* How many times the operations of a product are computed whose result v is: its columns, those
-   that lie side by side, go by whole vectors.  Behind a transpose these are v's rows. */
+/* How many times so many columns are computed: they go by whole vectors. */
+static double by_vectors(double columns)
+{
+    return columns > 0 ? ceil(columns / RATES_LANES) * RATES_LANES / columns : 1;
+}
+
+/* Of a product whose result v is its columns, those that lie side by side.  Behind a transpose these
+   are v's rows. */
 static double of_vectors(const Model *m, ValueId v)
 {
     const Value *x = val(m->g, v);
@@ -169,8 +175,7 @@ static double of_vectors(const Model *m, ValueId v)
     if (x->kind == V_NODE && m->g->node.at[x->node].op == OP_Transpose &&
         m->g->node.at[x->node].attr.perm[rank - 2] == side)
         side = rank - 2;
-    const double columns = (double)x->shape.d[side];
-    return columns > 0 ? ceil(columns / RATES_LANES) * RATES_LANES / columns : 1;
+    return by_vectors((double)x->shape.d[side]);
 }
 
 /* Forward, or a gradient, of `made`: another product with as many operations. */
@@ -255,7 +260,8 @@ static double attention_seconds(const Model *m, NodeId n, bool back)
                   *v = val(g, x->in[2])->shape.d + val(g, x->in[2])->shape.rank - 2;
     const double all = (double)shape_elements(stats) / 2, keys = (double)k[1],
                  width = (double)k[0], width_v = (double)v[1],
-                 products = back ? (3 * width + 2 * width_v) / (width + width_v) : 1;
+                 wide = width * by_vectors(width), wide_v = width_v * by_vectors(width_v),
+                 products = (width + wide_v + (back ? width_v + 2 * wide : 0)) / (width + width_v);
     const int64_t rows = stats->d[stats->rank - 2],
                   below = t->window ? t->diagonal - t->window + 1 : 1 - rows;
     const double part = t->causal ? band_part((Band){below, t->diagonal}, rows, k[1]) : 1,
