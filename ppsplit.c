@@ -15,7 +15,6 @@
 
 #include "base/cli/nearest.h"
 #include "base/file/hash.h"
-#include "ir/facts/attention.h"
 
 /* ---- the compiler ---- */
 

@@ -5,8 +5,8 @@
  *     cc my.c $(pkg-config --cflags --libs ppsplit)      and in it: #include <ppsplit/ppsplit.h>
  *
  * docs/library.md has whole programs.  The passes are called in this order: frontend/frontend.h,
- * autodiff/autodiff.h (the loss), partition/partition.h, autodiff/ again, codegen/codegen.h;
- * diag_run(), which calls them, is in base/base.h.
+ * autodiff/autodiff.h (the loss), ir/facts/attention.h, partition/partition.h, autodiff/ again,
+ * codegen/codegen.h; diag_run(), which calls them, is in base/base.h.
  *
  * Options that are all zero are the command's defaults, but for ImportOptions.limits and one target
  * in CodegenOptions.
@@ -32,6 +32,7 @@
 #include "base/cli/version.h"
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
+#include "ir/facts/attention.h"
 #include "ir/facts/facts.h"
 #include "ir/ir.h"
 #include "partition/partition.h"

@@ -34,6 +34,7 @@ static void split(void *arg)
     Job *job = arg;
     Graph *g = import_models(job->arena, 1, &job->path, &job->import);
     Loss loss = loss_append(g, &job->loss, &job->import);
+    attention_fuse(g, &job->partition.batch, loss.loss, loss.target);
     Pipe *p = pipe_build(g, &job->partition, &loss);
     autodiff(p);
     pipe_costs(p);
