@@ -14,6 +14,10 @@
 
 #include "ir/ir.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* name, builtin, what */
 #define RATES(X)                                                                                   \
     X(products, 180e9, "FLOP/s of matrix products in float32")                                     \
@@ -65,5 +69,9 @@ static inline bool op_is_linear(Op op)
            op == OP_ReduceMean || op == OP_Concat || op == OP_Pad || op == OP_CumSum ||
            op == OP_AveragePool || op_passes_on(op);
 }
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
