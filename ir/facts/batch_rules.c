@@ -19,7 +19,7 @@ static Place place_of(const Batch *b, ValueId v)
 
 static bool is_one(const Batch *b, ValueId v)
 {
-    return val(b->g, v)->shape.d[val(b->g, v)->batch] == 1;
+    return is_tagged(b, v) && val(b->g, v)->shape.d[val(b->g, v)->batch] == 1;
 }
 
 /* Are operands that have rows where the way has them?  Of shapes of one row all is that row's, but
