@@ -68,7 +68,7 @@ near() { awk -v a="$1" -v b="$2" -v by="$3" 'BEGIN { exit !(a - b <= by && b - a
 
 time_pipelines() {
     local stages precision options folder run loss=''
-    for stages in 1 2 4; do
+    for stages in 1 2 $([ $mode != cuda ] || echo 4); do
         for precision in float32 TF32 bfloat16; do
             [ $mode$precision != shimbfloat16 ] || continue            # step has run it
             folder=$(folder_of $stages $precision)
