@@ -121,7 +121,7 @@ static void tell(const FileMap *m, size_t offset, char *to, size_t n)
 int file_whole(const FileMap *m, char *err, size_t nerr)
 {
     uint64_t left;
-    if (!is_cut(m, &left))
+    if (!m || !is_cut(m, &left))
         return 0;
     tell(m, (size_t)left, err, nerr);
     return -1;
@@ -246,7 +246,7 @@ void file_unmap(FileMap *m)
 
 void file_advise(const FileMap *m, int advice)
 {
-    if (m->bytes)
+    if (m && m->bytes)
         madvise((void *)(uintptr_t)m->at, m->bytes, advice);
 }
 

@@ -43,7 +43,8 @@ FileMap *file_map_note(const char *path, int fd, const void *at, size_t n);
 void file_forget(FileMap *m); /* NULL: nothing */
 void file_unmap(FileMap *m);  /* NULL: nothing */
 
-void file_advise(const FileMap *m, int advice); /* madvise() for the whole mapping */
+/* madvise() for the whole mapping; NULL: what never was in a file, which is whole, too */
+void file_advise(const FileMap *m, int advice);
 
 /* Sets where the rows are, for messages. */
 void file_rows(FileMap *m, size_t first, size_t piece, size_t rows);

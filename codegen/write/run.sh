@@ -1,5 +1,5 @@
 #!/bin/sh
-# run -n N [OPTION of the launcher]... train|eval|infer|measure ... - starts the ranks of the program in this folder, waits for
+# run -n N [OPTION of the launcher]... train|eval|infer|sample|measure ... - starts the ranks of the program in this folder, waits for
 # them, and ends with the job's own status.
 #
 # mpirun kills its ranks a second after SIGTERM or Ctrl-C, and its status is then 1.  Here it runs in a session of its own, and the
@@ -8,7 +8,7 @@
 
 usage() {
     cat <<END
-usage: $0 -n N [OPTION]... train|eval|infer|measure [OPTION]...
+usage: $0 -n N [OPTION]... train|eval|infer|sample|measure [OPTION]...
 
   -n N              so many ranks; in a job of Slurm its tasks, if not given
   --with LAUNCHER   mpirun, mpiexec or srun, by name or path; or threads, of
@@ -101,7 +101,7 @@ while [ "$left" -gt 0 ]; do                             # each word goes to the 
     :--with=*) with=${word#*=} ;;
     :--program=*) program=${word#*=} ;;
     :-h | :--help) usage; exit 0 ;;
-    :train | :eval | :infer | :measure)
+    :train | :eval | :infer | :sample | :measure)
         mode=$word
         [ -n "$program" ] || [ -e "$here/pipeline" ] || [ ! -e "$here/pipeline-cuda" ] || program=$here/pipeline-cuda
         set -- "$@" "${program:=$here/pipeline}" "$word" ;;
@@ -110,7 +110,7 @@ while [ "$left" -gt 0 ]; do                             # each word goes to the 
         set -- "$@" "$word" ;;
     esac
 done
-[ -n "$mode" ] || wrong "what to do? train, eval, infer or measure"
+[ -n "$mode" ] || wrong "what to do? train, eval, infer, sample or measure"
 case $n in '') wrong "how many ranks? -n N" ;; *[!0-9]* | 0*) wrong "-n $n: not a number of ranks" ;; esac
 [ -x "$program" ] || { say "error: $program is not there, or is no program: make -C $here builds it"; exit 3; }
 

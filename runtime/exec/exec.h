@@ -44,6 +44,7 @@ typedef struct Run {
 static inline int run_ranks(const Run *run) { return run->replicas * run->ranks * run->members; }
 
 typedef struct HostSide HostSide;
+typedef struct Sampler Sampler;
 typedef struct OverlapThread OverlapThread;
 
 /* A stage beside its plan. */
@@ -108,6 +109,7 @@ typedef struct Rank {
     struct Rank *evaluation; /* of run->evaluation; NULL: none */
     char *room; /* of an evaluation: its arena, NULL where that lies in the training's */
     Saver *saver;           /* NULL: no checkpoints */
+    Sampler *sampler;       /* NULL: no tokens are drawn */
     int ends;               /* asked by a signal: not all steps run */
     int64_t updates, saved; /* of the optimizer; the step of the newest checkpoint */
     HostSide *host;         /* NULL on the CPU */
@@ -283,6 +285,12 @@ PpStatus evaluation_open(Rank *r);                /* after rank_open() */
 PpStatus evaluation_links(Rank *r);               /* all ranks call it, after the training's */
 void evaluation_close_links(Rank *r, int broken); /* with the training's */
 void evaluation_close(Rank *r);                   /* before rank_close() */
+
+/* sample.c: without `pipeline sample` all of these do nothing */
+PpStatus sample_output(Run *run); /* once the data are open: which output is the logits */
+PpStatus sample_open(Rank *r);
+PpStatus sample_step(Rank *r, int64_t step); /* all ranks call it: the next token of every row */
+void sample_close(Rank *r);
 
 /* exec.c: one step */
 PpStatus exec_gather(Rank *r); /* divided: after the update, all parameters on all replicas */

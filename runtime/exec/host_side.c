@@ -238,7 +238,8 @@ static void lay_next(Rank *r, int64_t step)
     HostSide *s = r->host;
     int pass = (r->pass + 1) % data_passes(&r->run->data);
     int64_t next = pass ? step : step + 1;
-    if (next >= r->run->data.steps || feed_stays(&r->feed, next))
+    /* what sample reads next is not drawn yet */
+    if (next >= r->run->data.steps || feed_stays(&r->feed, next) || r->sampler)
         return;
     r->dev.op->sync(&r->dev, s->fed[r->run->data.microbatches - 1]);
     feed_fill(&r->feed, next, pass);

@@ -62,6 +62,7 @@ static PpStatus prepare(Run *run, Options *o, const Group *world)
         run->threads = rank_threads(run, run_ranks(run));
     TRY(wanted_outputs(run));
     TRY(data_open(&run->data, run->model, o));
+    TRY(sample_output(run));
     TRY(data_check(&run->data, world ? world->rank : 0, world ? world->ranks : 1));
     o->batch = run->data.batch;
     o->microbatches = run->data.microbatches;

@@ -49,7 +49,7 @@ PlanRequest plan_request(const Run *run, int rank, int overlap, int64_t tags)
         .overlap = train && overlap,
         .states = optim_states(run->opt),
         .output_wanted = run->output_wanted,
-        .output_rows = train ? d->batch : data_rows_before(d, d->steps),
+        .output_rows = data_keeps_outputs(d) ? data_rows_before(d, d->steps) : d->batch,
         .tags = tags,
         .page = !(run->opt->offload & OFFLOAD_PARAMS) ? 0
                 : device                              ? PP_ALIGN
@@ -233,6 +233,7 @@ PpStatus rank_open(Rank *r)
     const Data *d = &r->data;
     char own[sizeof o->folder + 16];
     r->threads = set_threads(r);
+    TRY(sample_open(r));
     TRY(plan_memory(r));
     TRY(feed_open(&r->feed, d, &r->plan));
     TRY(results_open(&r->results, d, &r->plan));
@@ -276,6 +277,7 @@ void rank_close(Rank *r)
     trace_close(&r->trace);
     results_close(&r->results);
     feed_close(&r->feed);
+    sample_close(r);
     plan_free(&r->plan);
     free(r->params);
     r->dev.op->close(&r->dev);

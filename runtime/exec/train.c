@@ -185,6 +185,7 @@ PpStatus steps_run(Rank *r)
             TRY(step_loss(r, step));
             if (run->until)
                 return PP_OK;
+            TRY(sample_step(r, step));
         }
         watchdog_step(r->watchdog, -1);
         log.loss = r->results.norm[0];
@@ -228,7 +229,7 @@ PpStatus steps_finish(Rank *r)
         return finish_until(r);
     if (run->data.start.step >= run->data.steps)
         return log_close(&r->log);
-    if (!r->ends) {
+    if (!r->ends && !r->sampler) {
         TRY(group_agree(&r->group, replicas_outputs(r)));
         TRY(group_agree(&r->group,
                         speaks(r) ? results_write(&r->results, run->output_wanted) : PP_OK));

@@ -166,6 +166,7 @@ PpStatus data_open(Data *d, const PpPlan *p, const Options *o)
     for (int i = 0; i < o->n_data; i++)
         TRY(open_one(d, &o->data[i]));
     TRY(tokens_open(d));
+    TRY(prompt_open(d));
     TRY(check_rows(d, &have_rows));
     if (!have_rows)
         d->rows = o->batch ? o->batch : p->rows * (o->microbatches ? o->microbatches : 1);

@@ -47,6 +47,8 @@ typedef struct {
     int64_t *row0;
     /* Eval, infer: the same of the last step of a pass when the rows do not divide, or NULL */
     int64_t *row0_rest;
+    int sampled;    /* sample: the input of tokens, and how many of them its rows begin with */
+    int64_t prompt;
     /* where the run begins: steps done and rows seen by those before it, and the epoch's next row
      */
     struct {
@@ -98,7 +100,17 @@ int data_digest_key(const Data *d, int input, int file, char *key, size_t n);
 /* tokens.c: --tokens, once --data are open */
 PpStatus tokens_open(Data *d);
 
+/* prompt.c: sample's rows, once all others are open */
+PpStatus prompt_open(Data *d);
+void prompt_put(char *at, int dtype, int64_t token); /* an element of that input */
+int64_t prompt_tokens(const Data *d, int64_t columns); /* of the logits: that the input takes */
+
 /* cut.c */
+/* Outputs of all steps are kept, one behind the other; else those of the last one */
+static inline int data_keeps_outputs(const Data *d)
+{
+    return d->opt->mode != MODE_TRAIN && !d->opt->samples;
+}
 PpStatus data_cut(Data *d);
 Data data_of(const Data *d, int replica); /* its microbatches; d keeps the memory */
 int data_rounds(const Data *d); /* groups of a replica in a step */

@@ -213,7 +213,7 @@ PpStatus destinations_try(Held *h, const Plan *p, const Options *o, int64_t step
     if (p->ask.replica || p->ask.member) /* what else is written the first one writes */
         return try_checkpoint(h, p, o, steps);
     for (int i = 0; i < model->n_output; i++)
-        if (p->has_output[i])
+        if (p->has_output[i] && !o->samples)
             TRY(try_file(h, "--output", o->output[p->ask.output_wanted[i]].file,
                          HEADER +
                              tensor_bytes(&model->output[i], p->ask.output_rows, model->rows)));

@@ -182,7 +182,8 @@ static void fill_scale(Feed *f, const int64_t *row0, int64_t batch)
 
 int feed_stays(const Feed *f, int64_t step)
 {
-    return step > 0 && f->data->steps_per_pass == 1 && !f->order && data_passes(f->data) == 1;
+    return step > 0 && f->data->steps_per_pass == 1 && !f->order && data_passes(f->data) == 1 &&
+           !f->data->opt->samples;
 }
 
 void feed_scale(Feed *f, int64_t step)

@@ -60,7 +60,7 @@ PpStatus log_open(Log *l, const Options *o, const Group *g, const Data *d)
                .speaks = g->rank == 0,
                .first = d->start.step,
                .steps = d->steps,
-               .tokens = data_tokens(d),
+               .tokens = o->samples ? d->batch : data_tokens(d),
                .done = d->start.step,
                .begun = pp_now()};
     /* mpirun shows its processes a terminal that is none */

@@ -98,7 +98,8 @@ static PpStatus put_line(const Log *l, const LogConfig *c, const Place *place, i
     char hash[20], plan[20];
     snprintf(hash, sizeof hash, "%016" PRIx64, c->model->model_hash);
     snprintf(plan, sizeof plan, "%016" PRIx64, c->model->hash);
-    fprintf(f, "{\"config\": {\"mode\": \"%s\"", modes[l->opt->mode]);
+    fprintf(f, "{\"config\": {\"mode\": \"%s\"",
+            l->opt->samples ? "sample" : modes[l->opt->mode]);
     put(f, "model", c->model->model);
     put(f, "model_hash", hash);
     put(f, "plan_hash", plan);

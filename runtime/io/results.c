@@ -143,7 +143,7 @@ void results_take(Results *r, const PpOutput *o, const char *src, int m, int64_t
     }
     int64_t outer = 1, inner = st_dtype_size(t->dtype), rows = row0[1] - row0[0];
     int64_t there = data_computed(d, step, m), before = data_before(d, step, m);
-    int64_t first = row0[0] + (d->opt->mode == MODE_TRAIN ? 0 : data_rows_before(d, step));
+    int64_t first = row0[0] + (data_keeps_outputs(d) ? data_rows_before(d, step) : 0);
     for (int i = 0; i < t->batch_dim; i++)
         outer *= t->dim[i];
     for (int i = t->batch_dim + 1; i < t->rank; i++)

@@ -56,13 +56,13 @@ static const Spec specs[] = {
     OPTION("eval-every", K_LONG, eval_every, 1, SAME, "N",       "their loss after every N steps too (default: after the last one)"),
     OPTION("output", K_PAIR, output, 0, SAME, "NAME=FILE.npy", "write an output of the model, rows in order; train: of the last step (repeatable)"),
     OPTION("negative-ids", K_FLAG, negative_ids, 0, SAME, NULL,      "negative indices of data count from the end of their table, as in ONNX (default: they are refused, as in PyTorch)"),
-    OPTION("batch", K_LONG, batch, 1, NUMBERS, "ROWS",    "rows of a step (default: all; train skips what is left over at the end of an epoch)"),
+    OPTION("batch", K_LONG, batch, 1, NUMBERS, "ROWS",    "rows of a step (default: all; train skips what is left over at the end of an epoch); sample: texts (default 1)"),
     OPTION("shuffle", K_SEED, shuffle_seed, 0, NUMBERS, "SEED",    "another order of the rows in each epoch"),
     OPTION("params", K_TEXT, params, 0, GIVEN, "DIR",     "start from the parameters in DIR, of a checkpoint for example: of the newest there"),
     OPTION("resume", K_TEXT, resume, 0, GIVEN, "DIR",     "go on where the newest checkpoint in DIR was written, up to --steps in all"),
     OPTION("accept", K_LIST, accept, 0, SAME, "NAME",    "resume although ppsplit was given another --NAME when the checkpoint was written (loss, dtype, bind, ...), or with other data (data); cpu: although the ranks compute with other instructions or libraries than each other (repeatable)"),
     {.name = "Training", .kind = K_GROUP},
-    OPTION("steps", K_LONG, steps, 1, NUMBERS, "N",       "steps (default: 1 in train, one pass over the data in eval and infer)"),
+    OPTION("steps", K_LONG, steps, 1, NUMBERS, "N",       "steps (default: 1 in train, one pass over the data in eval and infer); sample: tokens to draw (default 200)"),
     OPTION("epochs", K_LONG, epochs, 1, SAME, "N",       "as many steps as N passes over the data have, instead of --steps"),
     OPTION("optimizer", K_OPTIMIZER | TRAINS, optimizer, 0, NUMBERS, "NAME",  "sgd (default) or another of those below, which say their options and defaults"),
 #define REAL(field, option, about) OPTION(option, K_REAL | TRAINS, optim.field, 0, NUMBERS, "X", about),
@@ -81,6 +81,11 @@ static const Spec specs[] = {
     OPTION("loss-scale-initial", K_REAL | TRAINS, loss_scale_initial, 0, NUMBERS, "X", "a dynamic scale's first value (default 65536; megatron 2^32)"),
     OPTION("on-nonfinite", K_NONFINITE, on_nonfinite, 0, NUMBERS, "stop|skip", "a loss or gradient that is not finite: stop (default, exit 4), or skip the update"),
     OPTION("seed", K_SEED, seed, 0, NUMBERS, "SEED",    "of random numbers (default 0)"),
+    {.name = "Sampling", .kind = K_GROUP},
+    OPTION("prompt", K_TEXT | SAMPLES, prompt, 0, SAME, "TEXT", "what the text begins with, byte by byte, for models of bytes (default: a line's end)"),
+    OPTION("prompt-ids", K_TEXT | SAMPLES, prompt_ids, 0, SAME, "N,N,...", "the same as numbers of tokens; the text is then written as numbers, too"),
+    OPTION("temperature", K_REAL | SAMPLES, temperature, 0, SAME, "X", "logits are divided by it (default 1); 0: always the likeliest token"),
+    OPTION("top-k", K_INT | SAMPLES, top_k, 1, SAME, "K", "only the K likeliest tokens are drawn from (default: all)"),
     {.name = "What is written", .kind = K_GROUP},
     OPTION("checkpoint", K_TEXT | TRAINS, checkpoint, 0, SAME, "DIR",     "after the last step: DIR/step_N with parameters, statistics, optimizer state"),
     OPTION("every", K_LONG | TRAINS, every, 1, SAME, "N",       "a checkpoint every N steps too, written while the next steps run"),
@@ -98,7 +103,7 @@ static const Spec specs[] = {
 // clang-format on
 enum { N_SPECS = sizeof specs / sizeof *specs };
 static_assert((int)N_SPECS <= (int)OPTIONS_MAX, "Options.given is too short");
-static const char *const modes[] = {"train", "eval", "infer", "measure"};
+static const char *const modes[] = {"train", "eval", "infer", "measure", "sample"};
 enum { N_MODES = sizeof modes / sizeof *modes };
 
 /* What an option is called, and what it does in lines beside that, as wide as a terminal. */
@@ -118,7 +123,7 @@ static void help_row(const char *left, const char *text)
 
 static void help(const PpPlan *plan)
 {
-    printf("usage: pipeline train|eval|infer|measure [options]; --help, --version\n\n%s in %d stages.\n  inputs: ",
+    printf("usage: pipeline train|eval|infer|sample|measure [options]; --help, --version\n\n%s in %d stages.\n  inputs: ",
            plan->model, plan->n_stage);
     for (int i = 0; i < plan->n_input; i++)
         printf("%s%s", i ? ", " : "", plan->input[i].name);
@@ -145,6 +150,7 @@ static void help(const PpPlan *plan)
     printf("\nExamples\n"
            "  pipeline train --data %s=x.npy --data target=y.npy --microbatches 8 --steps 100\n"
            "  run -n %d infer --data %s=x.npy --output %s=y.npy\n"
+           "  pipeline sample --params checkpoint --prompt 'Once upon' --temperature 0.8 --top-k 40\n"
            "  run -n 8 measure >machine\n"
            "                               what a rank does in a second, for `ppsplit plan'\n"
            "Exit status: 0 done, 1 refused, 2 usage, 3 input, output or memory, 4 a loss or gradient\n"
@@ -239,16 +245,42 @@ static void find_folder(Options *o, const char *argv0)
 
 static PpStatus check_mode(const Options *o)
 {
-    for (int i = 0; i < N_SPECS && o->mode != MODE_TRAIN; i++)
-        if (o->given[i] && (specs[i].kind & TRAINS))
+    const char *mode = modes[o->samples ? MODE_SAMPLE : o->mode];
+    for (int i = 0; i < N_SPECS; i++)
+        if (o->given[i] && o->mode != MODE_TRAIN && (specs[i].kind & TRAINS))
             return pp_fail(PP_ERR_USAGE, "--%s is for train: %s changes no parameter",
-                           specs[i].name, modes[o->mode]);
+                           specs[i].name, mode);
+        else if (o->given[i] && !o->samples && (specs[i].kind & SAMPLES))
+            return pp_fail(PP_ERR_USAGE, "--%s is for sample: %s draws no tokens", specs[i].name,
+                           mode);
     for (int i = 0; i < N_SPECS && o->mode == MODE_MEASURE; i++)
         if (o->given[i] && specs[i].at != AT(ranks) && specs[i].at != AT(threads) &&
             specs[i].at != AT(device) && specs[i].at != AT(offload_dir))
             return pp_fail(PP_ERR_USAGE,
                            "--%s is not for measure: --ranks, --threads and --offload-dir are",
                            specs[i].name);
+    return PP_OK;
+}
+
+/* A text stands on standard output, alone. */
+static PpStatus check_sampling(Options *o)
+{
+    if (!o->samples)
+        return PP_OK;
+    if (o->n_output)
+        return pp_fail(PP_ERR_USAGE, "--output %s: sample writes the text; infer writes outputs",
+                       o->output[0].name);
+    if (o->n_tokens || o->shuffle)
+        return pp_fail(PP_ERR_USAGE, "--%s: the rows of sample are texts that begin with --prompt",
+                       o->n_tokens ? "tokens" : "shuffle");
+    if (o->prompt && o->prompt_ids)
+        return pp_fail(PP_ERR_USAGE, "--prompt and --prompt-ids both say how the text begins");
+    if (o->log_json && !strcmp(o->log_json, "-"))
+        return pp_fail(PP_ERR_USAGE, "--log-json -: the text is there; name a file");
+    if (o->mask)
+        return pp_fail(PP_ERR_USAGE, "--debug-mask-minibatches is not for sample");
+    o->quiet = 1;
+    o->steps = o->steps ? o->steps : 200;
     return PP_OK;
 }
 
@@ -302,6 +334,7 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
                    .watchdog = 25,
                    .save_timeout = 600,
                    .offload_time = 1,
+                   .temperature = 1,
                    .lr = {.schedule = "constant", .decay_ratio = -1},
                    .dp = 1,
                    .bucket = 4 << 20,
@@ -350,13 +383,15 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
             return option_unknown("command", r.value, modes, N_MODES);
     }
     if (mode < 0)
-        return pp_fail(PP_ERR_USAGE, "what to do? train, eval, infer or measure (--help says more)");
-    o->mode = (Mode)mode;
+        return pp_fail(PP_ERR_USAGE, "what to do? train, eval, infer, sample or measure (--help says more)");
+    o->samples = mode == MODE_SAMPLE;
+    o->mode = o->samples ? MODE_INFER : (Mode)mode;
     o->quiet |= o->log_json && !strcmp(o->log_json, "-");
     TRY(check_checkpoints(o));
     TRY(check_accepted(o, plan));
     epochs_give_steps(o);
     TRY(check_mode(o));
+    TRY(check_sampling(o));
     if (o->epochs && o->steps)
         return pp_fail(PP_ERR_USAGE, "--epochs and --steps both say how many steps there are");
     TRY(optim_options(&o->optimizer, &o->optim));

@@ -13,7 +13,8 @@
 
 /* What is not on the device all the time. */
 enum { OFFLOAD_STASH = 1, OFFLOAD_PARAMS = 2 };
-typedef enum { MODE_TRAIN, MODE_EVAL, MODE_INFER, MODE_MEASURE } Mode;
+/* Sampling is inference with a loop around it: MODE_INFER, with Options.samples */
+typedef enum { MODE_TRAIN, MODE_EVAL, MODE_INFER, MODE_MEASURE, MODE_SAMPLE } Mode;
 typedef struct {
     const char *name, *file;
 } NameFile;
@@ -27,6 +28,10 @@ enum { OPTIONS_MAX = 128 };
 
 typedef struct {
     Mode mode;
+    int samples; /* each step draws the next token of every row */
+    double temperature;
+    int top_k; /* 0: all */
+    const char *prompt, *prompt_ids; /* bytes, or numbers with commas; NULL */
     int ranks;   /* 0: one per stage of each replica */
     int dp;      /* replicas of the pipeline */
     int groups;  /* of a step's rows, for the sums of gradients; 0: dp, or the checkpoint's */

@@ -27,7 +27,9 @@ typedef enum {
     K_NONFINITE,
     K_LIST, /* repeatable */
     K_GROUP,
-    TRAINS = 64 /* beside one of these: it means nothing to eval and infer, which refuse it */
+    /* beside one of these: it means nothing to other commands than train, or sample, which refuse it */
+    TRAINS = 64,
+    SAMPLES = 128
 } Kind;
 /* NUMBERS: it changes the numbers of a run: checkpoints hold it, and all ranks have the same value.
  * SAME: all ranks have, too.  GIVEN: all ranks have it or none, under the same names; what the files
@@ -44,7 +46,7 @@ typedef struct {
 
 #define AT(field) offsetof(Options, field)
 
-static inline int kind_of(const Spec *s) { return s->kind & ~TRAINS; }
+static inline int kind_of(const Spec *s) { return s->kind & ~(TRAINS | SAMPLES); }
 
 /* values.c: PP_ERR_USAGE after a message where the text is no value of the option */
 PpStatus option_apply(Options *o, const Spec *s, const char *v);

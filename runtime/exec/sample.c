@@ -1,0 +1,232 @@
+/*
+ * sample.c - texts from a model that was split: each step computes the logits of all tokens so far
+ * and draws the next one, of every row.
+ *
+ * The rank that has the logits of a row draws its token, from numbers that depend on seed, row and
+ * step alone; a sum over all ranks, to which each row has one contribution, tells the others.  A
+ * row that fills the model's length loses its first token.  What stands behind the last one is not
+ * seen by a causal model.
+ */
+#include "exec.h"
+
+#include "api/pp_half.h"
+#include "io/draw.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct Sampler {
+    DataInput *input; /* the rank's own, of which one is what it has written so far */
+    int logits;       /* the number of the output */
+    int64_t T, columns, tokens, rows, length; /* length: tokens that are there, at most T */
+    double *next, *logit, *room;              /* [rows] of a step; [columns] of a row */
+    int64_t *text;                            /* rank 0: [steps, rows] */
+};
+
+/* The first output of numbers [rows, T, V] for the input's [rows, T]. */
+PpStatus sample_output(Run *run)
+{
+    const PpPlan *p = run->model;
+    const PpTensor *ids = &p->input[run->data.sampled];
+    for (int i = 0; i < p->n_output && run->opt->samples; i++) {
+        const PpTensor *t = &p->output[i];
+        int real =
+            t->dtype == PP_F32 || t->dtype == PP_F64 || t->dtype == PP_BF16 || t->dtype == PP_F16;
+        if (!real || t->rank != 3 || t->batch_dim != 0 || t->dim[0] != p->rows ||
+            t->dim[1] != ids->dim[1])
+            continue;
+        int64_t tokens = prompt_tokens(&run->data, t->dim[2]);
+        if (tokens > 256 && !run->opt->prompt_ids)
+            return pp_fail(PP_ERR_USAGE,
+                           "sample: this model has %" PRId64
+                           " tokens, which are not bytes: --prompt-ids 1,2,3 says in tokens how "
+                           "the text begins",
+                           tokens);
+        run->output_wanted[i] = 0;
+        return PP_OK;
+    }
+    return !run->opt->samples
+               ? PP_OK
+               : pp_fail(PP_ERR_MODEL,
+                         "sample: no output of this model is logits, real numbers [rows, %" PRId64
+                         ", tokens] for the input '%s' of [rows, %" PRId64 "]",
+                         ids->dim[1], ids->name, ids->dim[1]);
+}
+
+/* What the rank reads becomes its own, so that it may write there. */
+static PpStatus own_input(Rank *r, Sampler *s)
+{
+    const PpPlan *p = r->run->model;
+    const Data *d = &r->data;
+    DataInput *in = &s->input[d->sampled];
+    memcpy(s->input, d->input, (size_t)p->n_input * sizeof *s->input);
+    const DataFile *from = in->file;
+    in->file = calloc(1, sizeof *in->file);
+    if (!in->file)
+        return pp_no_memory();
+    *in->file = *from;
+    in->file->npy.own = zeroed(from->npy.bytes, 1);
+    if (!in->file->npy.own)
+        return pp_no_memory();
+    memcpy(in->file->npy.own, from->npy.data, (size_t)from->npy.bytes);
+    in->file->npy.data = in->file->npy.own;
+    r->data.input = s->input;
+    return PP_OK;
+}
+
+PpStatus sample_open(Rank *r)
+{
+    const PpPlan *p = r->run->model;
+    const Data *d = &r->data;
+    if (!r->run->opt->samples)
+        return PP_OK;
+    Sampler *s = r->sampler = calloc(1, sizeof *s);
+    if (!s)
+        return pp_no_memory();
+    while (r->run->output_wanted[s->logits] < 0)
+        s->logits++;
+    s->T = p->input[d->sampled].dim[1];
+    s->columns = p->output[s->logits].dim[2];
+    s->tokens = prompt_tokens(d, s->columns);
+    s->rows = d->batch;
+    s->length = d->prompt;
+    s->input = calloc((size_t)p->n_input, sizeof *s->input);
+    s->next = zeroed(s->rows, sizeof *s->next);
+    s->logit = zeroed(s->columns, sizeof *s->logit);
+    s->room = zeroed(s->columns, sizeof *s->room);
+    s->text = zeroed(r->group.rank ? 0 : s->rows * d->steps, sizeof *s->text);
+    if (!s->input || !s->next || !s->logit || !s->room || !s->text)
+        return pp_no_memory();
+    return own_input(r, s);
+}
+
+void sample_close(Rank *r)
+{
+    Sampler *s = r->sampler;
+    if (!s)
+        return;
+    DataInput *in = s->input ? &s->input[r->data.sampled] : NULL;
+    if (in && r->data.input == s->input) {
+        free(in->file->npy.own);
+        free(in->file);
+    }
+    free(s->input), free(s->next), free(s->logit), free(s->room), free(s->text), free(s);
+    r->sampler = NULL;
+}
+
+static double number(const char *at, int64_t i, int dtype)
+{
+    double d;
+    float f;
+    uint16_t h;
+    switch (dtype) {
+    case PP_F64: memcpy(&d, at + i * 8, sizeof d); return d;
+    case PP_F32: memcpy(&f, at + i * 4, sizeof f); return (double)f;
+    default:
+        memcpy(&h, at + i * 2, sizeof h);
+        return (double)(dtype == PP_BF16 ? pp_from_bf16(h) : pp_from_f16(h));
+    }
+}
+
+/* Of the rows whose logits this rank has. */
+static PpStatus draw(Rank *r, int64_t step)
+{
+    Sampler *s = r->sampler;
+    const Options *o = r->run->opt;
+    const Draw how = {o->temperature, o->top_k, o->seed};
+    const char *from = r->results.output[s->logits];
+    int dtype = r->run->model->output[s->logits].dtype;
+    memset(s->next, 0, (size_t)s->rows * sizeof *s->next);
+    for (int m = 0; from && r->member == 0 && m < data_chunks(&r->data); m++) {
+        const int64_t *row0 = data_chunk(&r->data, step, m);
+        for (int64_t row = row0[0]; row < row0[1]; row++) {
+            int64_t first = (row * s->T + s->length - 1) * s->columns;
+            for (int64_t i = 0; i < s->tokens; i++)
+                s->logit[i] = number(from, first + i, dtype);
+            int64_t token =
+                draw_token(&how, s->logit, s->room, s->tokens, (uint64_t)row, (uint64_t)step);
+            if (token < 0)
+                return pp_fail(PP_ERR_FINITE,
+                               "sample: token %" PRId64 " of text %" PRId64
+                               ": the model's logits there are not finite",
+                               step + 1, row + 1);
+            s->next[row] = (double)token;
+        }
+    }
+    return PP_OK;
+}
+
+static void append(Rank *r)
+{
+    Sampler *s = r->sampler;
+    NpyFile *f = &s->input[r->data.sampled].file->npy;
+    int64_t size = f->bytes / (s->rows * s->T);
+    for (int64_t row = 0; row < s->rows; row++) {
+        char *at = f->own + row * s->T * size;
+        if (s->length == s->T)
+            memmove(at, at + size, (size_t)((s->T - 1) * size));
+        prompt_put(at + (s->length < s->T ? s->length : s->T - 1) * size, f->dtype,
+                   (int64_t)s->next[row]);
+    }
+    s->length += s->length < s->T;
+}
+
+/* ---- what is seen of it ---- */
+
+/* Bytes are the model's, and a terminal takes some of them for orders; mpirun shows its processes
+ * one that is none. */
+static void put_token(const Rank *r, int64_t token)
+{
+    int orders = (token < 32 && token != '\n' && token != '\t') || token == 127;
+    if (r->run->opt->prompt_ids)
+        printf(" %" PRId64, token);
+    else
+        putchar(orders && !r->group.processes && isatty(1) ? '?' : (int)token);
+}
+
+static void put_prompt(const Rank *r)
+{
+    const Options *o = r->run->opt;
+    const char *comma = o->prompt_ids;
+    for (const char *at = o->prompt; at && *at; at++)
+        put_token(r, (unsigned char)*at);
+    for (; comma && *comma; comma++)
+        putchar(*comma == ',' ? ' ' : *comma);
+}
+
+/* A single text is seen while it grows, several one after the other. */
+static void show(const Rank *r, int64_t step)
+{
+    const Sampler *s = r->sampler;
+    int64_t steps = r->data.steps;
+    if (s->rows > 1 && step + 1 < steps)
+        return;
+    for (int64_t row = 0; row < s->rows; row++) {
+        int64_t from = s->rows > 1 ? 0 : step;
+        if (from == 0)
+            put_prompt(r);
+        for (int64_t k = from; k <= step; k++)
+            put_token(r, s->text[k * s->rows + row]);
+        if (step + 1 == steps)
+            putchar('\n');
+    }
+    fflush(stdout);
+}
+
+PpStatus sample_step(Rank *r, int64_t step)
+{
+    Sampler *s = r->sampler;
+    if (!s)
+        return PP_OK;
+    TRY(group_agree(&r->group, draw(r, step)));
+    TRY(r->group.op->sum(&r->group, s->next, (int)s->rows));
+    append(r);
+    if (r->group.rank)
+        return PP_OK;
+    for (int64_t row = 0; row < s->rows; row++)
+        s->text[step * s->rows + row] = (int64_t)s->next[row];
+    show(r, step);
+    return PP_OK;
+}
