@@ -263,6 +263,7 @@ install-compiler: all
 	install -Dm755 $(BUILD)/ppsplit $(DESTDIR)$(PREFIX)/bin/ppsplit
 	install -Dm644 docs/ppsplit.1 $(DESTDIR)$(PREFIX)/share/man/man1/ppsplit.1
 	for f in $(DOCS); do install -Dm644 $$f $(DESTDIR)$(SHARE)/doc/ppsplit/$$f || exit; done
+	for f in machines/*; do install -Dm644 $$f $(DESTDIR)$(SHARE)/ppsplit/$$f || exit; done
 	install -Dm755 docs/completions/complete.sh $(DESTDIR)$(SHARE)/ppsplit/complete.sh
 	install -d $(addprefix $(DESTDIR)$(SHARE)/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	sed 's|@PREFIX@|$(PREFIX)|' docs/completions/ppsplit.bash > $(DESTDIR)$(SHARE)/bash-completion/completions/ppsplit

@@ -117,6 +117,7 @@ PlanOptions plan_options(Options *o)
                      .batch = number("batch", o->batch),
                      .optimizer = o->optimizer,
                      .device = m.card || (o->codegen.cuda && !o->codegen.cpu),
+                     .network = m.network,
                      .card = t.costs ? NULL : m.card,
                      .stages = number("stages", t.stages),
                      .microbatches = number("microbatches", t.microbatches),

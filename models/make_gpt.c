@@ -1,207 +1,44 @@
 /*
- * make_gpt.c - writes a GPT as an ONNX model, without Python: for the benchmark, the demo and the
- * tests of size.
+ * make_gpt.c - writes a GPT or a Llama as an ONNX model, without Python: for the benchmark, the
+ * demo and the tests of size.
  *
- * In: sizes.  Out: model.onnx as PyTorch's TorchScript exporter names things
- * (/h.0/attn/c_attn/MatMul), pre-LayerNorm blocks, packed q k v, causal softmax attention, tanh
- * GELU, an untied head (--tied: the embedding, transposed); opset 17; weights normal(0, 0.02) from
- * a fixed generator.  --dropout N: N per cent of attention's weights, of the embedding and of what
- * each attention and MLP adds, in training mode.  --gain: queries of all heads of all layers are
- * multiplied by the same numbers.  --bias: scores have one that trains.  --external keeps the weights
- * in MODEL.data; --sparse makes that file a hole (any size costs nothing); --vectors: but for biases and the like,
- * so that such a model trains.
+ * In: sizes, or --shape NAME of a published model (those that follow change them).  Out: model.onnx
+ * as PyTorch's TorchScript exporter names things (/h.0/attn/c_attn/MatMul), pre-LayerNorm blocks,
+ * packed q k v, causal softmax attention, tanh GELU, an untied head (--tied: the embedding,
+ * transposed); opset 17; weights normal(0, 0.02) from a fixed generator.  --llama: llama.h, with
+ * --kv-heads and --ffn.
+ * --dropout N: N per cent of attention's weights, of the embedding and of what each attention and
+ * MLP adds, in training mode.  --gain: queries of all heads of all layers are multiplied by the
+ * same numbers.
+ * --bias: scores have one that trains.  --external keeps the weights in MODEL.data; --sparse makes
+ * that file a hole (any size costs nothing; shapes of billions are so); --vectors: but for biases
+ * and the like, so that such a model trains.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include <stdarg.h>
 #include <getopt.h>
-#include <math.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#include "pb.h"
+#include "llama.h"
+#include "write.h"
 
 /* ---- the model ---- */
 
-enum { F32 = 1, I64 = 7, BOOL = 9 };
-
 static struct {
-    long vocab, dim, layers, heads, seq, rows;
-    long dropout;                                       /* per cent */
-    int external, sparse, vectors, tied, gain, bias;
+    long vocab, dim, layers, heads, seq, rows, kv,
+        ffn;      /* kv, ffn: of --llama; 0: all heads, 4 dim */
+    long dropout; /* per cent */
+    int tied, gain, bias, llama;
+    double theta;
     const char *out;
-} opt = {256, 64, 4, 4, 64, 4, 0, 0, 0, 0, 0, 0, 0, "gpt.onnx"};
-static Buf graph;
-static FILE *data;
-static char data_name[4096];
-static uint64_t data_at, random_state = 0x9e3779b97f4a7c15u;
-
-static double uniform(void)                             /* splitmix64 */
-{
-    uint64_t z = random_state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
-}
-
-static float normal(void)
-{
-    return (float)(sqrt(-2 * log(uniform() + 1e-300)) * cos(6.283185307179586 * uniform()));
-}
-
-static void external_entry(Buf *t, const char *key, const char *value)
-{
-    Buf e = {0};
-    put_string(&e, 1, key);
-    put_string(&e, 2, value);
-    put_message(t, 13, &e);
-}
-
-/* A TensorProto; payload NULL: the tensor is external and its bytes are a hole. */
-static void initializer(const char *name, int type, int rank, const long *dim, const void *payload,
-                        size_t bytes)
-{
-    Buf t = {0};
-    for (int i = 0; i < rank; i++)
-        put_int(&t, 1, dim[i]);
-    put_int(&t, 2, type);
-    put_string(&t, 8, name);
-    if (opt.external && type == F32 && rank > 0) {
-        char text[32];
-        external_entry(&t, "location", data_name);
-        snprintf(text, sizeof text, "%llu", (unsigned long long)data_at);
-        external_entry(&t, "offset", text);
-        snprintf(text, sizeof text, "%zu", bytes);
-        external_entry(&t, "length", text);
-        put_int(&t, 14, 1);
-        if (payload && (fseeko(data, (off_t)data_at, SEEK_SET) ||
-                        fwrite(payload, 1, bytes, data) != bytes))
-            exit(3);
-        data_at += bytes;
-    } else
-        put_bytes(&t, 9, payload, bytes);
-    put_message(&graph, 5, &t);
-}
-
-static void weight(const char *name, int rank, long d0, long d1, double std, double mean)
-{
-    long dim[2] = {d0, d1};
-    size_t n = (size_t)d0 * (size_t)(rank == 2 ? d1 : 1);
-    float *w = NULL;
-    if (opt.vectors && rank == 1 && std <= 0)
-        std = 0.02;
-    if (!opt.sparse || (opt.vectors && rank == 1)) {
-        w = malloc(n * sizeof *w);
-        if (!w)
-            exit(3);
-        for (size_t i = 0; i < n; i++)
-            w[i] = (float)mean + (std > 0 ? (float)std * normal() : 0);
-    }
-    initializer(name, F32, rank, dim, w, n * sizeof *w);
-    free(w);
-}
-
-/* A scalar is a Constant node, as PyTorch writes it: its initializers are parameters. */
-static void scalar(const char *name, float v)
-{
-    Buf t = {0}, a = {0}, n = {0};
-    put_int(&t, 2, F32);
-    put_bytes(&t, 9, &v, sizeof v);
-    put_string(&a, 1, "value");
-    put_message(&a, 5, &t);
-    put_int(&a, 20, 4);
-    put_string(&n, 2, name);
-    put_string(&n, 4, "Constant");
-    put_message(&n, 5, &a);
-    put_message(&graph, 1, &n);
-}
-
-static void ints(const char *name, int n, const long *v)
-{
-    int64_t w[8];
-    for (int i = 0; i < n; i++)
-        w[i] = v[i];
-    initializer(name, I64, 1, (long[]){n}, w, (size_t)n * sizeof *w);
-}
-
-static Buf attributes;
-
-static void attr_int(const char *name, long v)
-{
-    Buf a = {0};
-    put_string(&a, 1, name);
-    put_int(&a, 3, v);
-    put_int(&a, 20, 2);
-    put_message(&attributes, 5, &a);
-}
-
-static void attr_ints(const char *name, int n, const long *v)
-{
-    Buf a = {0};
-    put_string(&a, 1, name);
-    for (int i = 0; i < n; i++)
-        put_int(&a, 8, v[i]);
-    put_int(&a, 20, 7);
-    put_message(&attributes, 5, &a);
-}
-
-static void attr_float(const char *name, float v)
-{
-    Buf a = {0};
-    put_string(&a, 1, name);
-    put_varint(&a, 2 << 3 | 5);
-    put(&a, &v, 4);
-    put_int(&a, 20, 1);
-    put_message(&attributes, 5, &a);
-}
-
-/* A node: scope "/h.0/attn", op "MatMul", outputs and inputs as space-separated names; attributes
- * set before. */
-static void node(const char *scope, const char *suffix, const char *op, const char *outputs,
-                 const char *inputs)
-{
-    Buf n = {0};
-    char text[512];
-    for (int field = 1; field <= 2; field++) {
-        snprintf(text, sizeof text, "%s", field == 1 ? inputs : outputs);
-        for (char *s = strtok(text, " "); s; s = strtok(NULL, " "))
-            put_string(&n, field, s);
-    }
-    snprintf(text, sizeof text, "%s/%s%s", scope, op, suffix);
-    put_string(&n, 3, text);
-    put_string(&n, 4, op);
-    put(&n, attributes.at, attributes.n);
-    attributes.n = 0;
-    put_message(&graph, 1, &n);
-}
-
-static char *f(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-
-/* names with a layer number; eight live at a time */
-static char *f(const char *fmt, ...)
-{
-    static char text[8][64];
-    static int at;
-    at = (at + 1) % 8;
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text[at], sizeof text[at], fmt, ap);
-    va_end(ap);
-    return text[at];
-}
-
-static char *join(const char *a, const char *b, const char *c)
-{
-    static char text[8][512];
-    static int at;
-    at = (at + 1) % 8;
-    snprintf(text[at], sizeof text[at], "%s %s %s", a, b, c);
-    return text[at];
-}
+} opt = {.vocab = 256,
+         .dim = 64,
+         .layers = 4,
+         .heads = 4,
+         .seq = 64,
+         .rows = 4,
+         .theta = 10000,
+         .out = "gpt.onnx"};
 
 /* The name of what is read on: y, or x where nothing is dropped. */
 static const char *dropout(const char *scope, const char *x, const char *y)
@@ -272,9 +109,9 @@ static void attention(long l, const char *x, const char *y)
     attr_int("axis", -1);
     node(p, "", "Softmax", b, a);
     NAME(d, "Dropout");
-    const char *weights = dropout(p, b, d);
+    const char *kept = dropout(p, b, d);
     NAME(a, "MatMul_4");
-    node(p, "_4", "MatMul", a, join(weights, v, ""));
+    node(p, "_4", "MatMul", a, join(kept, v, ""));
     NAME(b, "Transpose_3");
     attr_ints("perm", 4, (long[]){0, 2, 1, 3});
     node(p, "_3", "Transpose", b, a);
@@ -296,7 +133,7 @@ static void mlp(long l, const char *x, const char *y)
         {"Pow", "", "three"}, {"Mul", "_0", "gelu_a"}, {"Add", "_0", ""}, {"Mul", "_1", "gelu_b"},
         {"Tanh", "", NULL},   {"Add", "_1", "one"},    {"Mul", "_2", ""}, {"Mul", "_3", "half"}};
     snprintf(c, sizeof c, "%s", h);
-    for (int i = 0; i < 8; i++) {                       /* 0.5 x (1 + tanh(b (x + a x^3))) */
+    for (int i = 0; i < 8; i++) { /* 0.5 x (1 + tanh(b (x + a x^3))) */
         snprintf(t, sizeof t, "%s/gelu_%d_output_0", p, i);
         const char *other = steps[i][2];
         node(p, steps[i][1], steps[i][0], t, join(c, !other ? "" : *other ? other : h, ""));
@@ -389,22 +226,6 @@ static void scalars(void)
         scalar("dropout_ratio", (float)opt.dropout / 100);
 }
 
-static void value_info(int field, const char *name, int type, int rank, const long *dim)
-{
-    Buf shape = {0}, tensor = {0}, kind = {0}, info = {0};
-    for (int i = 0; i < rank; i++) {
-        Buf one = {0};
-        put_int(&one, 1, dim[i]);
-        put_message(&shape, 1, &one);
-    }
-    put_int(&tensor, 1, type);
-    put_message(&tensor, 2, &shape);
-    put_message(&kind, 1, &tensor);
-    put_string(&info, 1, name);
-    put_message(&info, 2, &kind);
-    put_message(&graph, field, &info);
-}
-
 static void build(void)
 {
     scalars();
@@ -433,6 +254,46 @@ static void build(void)
     value_info(12, "logits", F32, 3, (long[]){opt.rows, opt.seq, opt.vocab});
 }
 
+/* ---- the command line ---- */
+
+/* Radford et al. 2019 (124 M parameters); Grattafiori et al., arXiv 2407.21783, table 3. */
+static const struct {
+    const char *name;
+    long vocab, dim, layers, heads, seq, kv, ffn;
+    double theta;
+    int llama, tied, sparse;
+} shapes[] = {{"gpt2", 50257, 768, 12, 12, 1024, 0, 0, 0, 0, 1, 0},
+              {"llama3-8b", 128256, 4096, 32, 32, 8192, 8, 14336, 5e5, 1, 0, 1},
+              {"llama3-70b", 128256, 8192, 80, 64, 8192, 8, 28672, 5e5, 1, 0, 1},
+              {"llama3-405b", 128256, 16384, 126, 128, 8192, 8, 53248, 5e5, 1, 0, 1}};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static void take_shape(const char *name)
+{
+    int i = 0;
+    while (i < N_SHAPES && strcmp(name, shapes[i].name) != 0)
+        i++;
+    if (i == N_SHAPES) {
+        fprintf(stderr, "make_gpt: no shape '%s'; there are", name);
+        for (i = 0; i < N_SHAPES; i++)
+            fprintf(stderr, " %s", shapes[i].name);
+        fprintf(stderr, "\n");
+        exit(2);
+    }
+    opt.vocab = shapes[i].vocab;
+    opt.dim = shapes[i].dim;
+    opt.layers = shapes[i].layers;
+    opt.heads = shapes[i].heads;
+    opt.seq = shapes[i].seq;
+    opt.rows = 1;
+    opt.kv = shapes[i].kv;
+    opt.ffn = shapes[i].ffn;
+    opt.theta = shapes[i].theta;
+    opt.llama = shapes[i].llama;
+    opt.tied = shapes[i].tied;
+    weights.external = weights.sparse = shapes[i].sparse;
+}
+
 static long number(const char *s)
 {
     char *end;
@@ -444,13 +305,15 @@ static long number(const char *s)
     return v;
 }
 
-int main(int argc, char **argv)
+static void take_options(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"vocab", 1, 0, 'v'}, {"dim", 1, 0, 'd'},  {"layers", 1, 0, 'l'},   {"heads", 1, 0, 'h'},
-        {"seq", 1, 0, 's'},   {"rows", 1, 0, 'r'}, {"external", 0, 0, 'e'}, {"sparse", 0, 0, 'p'},
-        {"vectors", 0, 0, 'x'}, {"tied", 0, 0, 't'},  {"dropout", 1, 0, 'D'},
-        {"gain", 0, 0, 'g'},  {"bias", 0, 0, 'b'}, {0, 0, 0, 0}};
+        {"vocab", 1, 0, 'v'},    {"dim", 1, 0, 'd'},     {"layers", 1, 0, 'l'},
+        {"heads", 1, 0, 'h'},    {"seq", 1, 0, 's'},     {"rows", 1, 0, 'r'},
+        {"external", 0, 0, 'e'}, {"sparse", 0, 0, 'p'},  {"vectors", 0, 0, 'x'},
+        {"tied", 0, 0, 't'},     {"dropout", 1, 0, 'D'}, {"gain", 0, 0, 'g'},
+        {"bias", 0, 0, 'b'},     {"llama", 0, 0, 'L'},   {"kv-heads", 1, 0, 'k'},
+        {"ffn", 1, 0, 'f'},      {"shape", 1, 0, 'S'},   {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "o:", options, NULL)) != -1;)
         switch (c) {
         case 'v': opt.vocab = number(optarg); break;
@@ -459,55 +322,54 @@ int main(int argc, char **argv)
         case 'h': opt.heads = number(optarg); break;
         case 's': opt.seq = number(optarg); break;
         case 'r': opt.rows = number(optarg); break;
-        case 'e': opt.external = 1; break;
-        case 'p': opt.external = opt.sparse = 1; break;
-        case 'x': opt.external = opt.sparse = opt.vectors = 1; break;
+        case 'e': weights.external = 1; break;
+        case 'p': weights.external = weights.sparse = 1; break;
+        case 'x': weights.external = weights.sparse = weights.vectors = 1; break;
         case 't': opt.tied = 1; break;
         case 'g': opt.gain = 1; break;
         case 'b': opt.bias = 1; break;
+        case 'L': opt.llama = 1; break;
+        case 'k': opt.kv = number(optarg); break;
+        case 'f': opt.ffn = number(optarg); break;
+        case 'S': take_shape(optarg); break;
         case 'D': opt.dropout = number(optarg); break;
         case 'o': opt.out = optarg; break;
         default:
             fprintf(stderr,
-                    "usage: make_gpt [--vocab N] [--dim N] [--layers N] [--heads N] [--seq N] "
-                    "[--rows N] [--dropout PERCENT] [--external] [--sparse] [--vectors] [--tied] "
-                    "[--gain] [--bias] [-o FILE]\n");
-            return 2;
+                    "usage: make_gpt [--shape NAME] [--vocab N] [--dim N] [--layers N] [--heads N] "
+                    "[--seq N] [--rows N] [--llama] [--kv-heads N] [--ffn N] [--dropout PERCENT] "
+                    "[--external] [--sparse] [--vectors] [--tied] [--gain] [--bias] [-o FILE]\n");
+            exit(2);
         }
-    if (opt.dim % opt.heads) {
-        fprintf(stderr, "make_gpt: --dim %ld is no multiple of --heads %ld\n", opt.dim, opt.heads);
-        return 2;
-    }
-    char path[4096];
-    snprintf(path, sizeof path, "%s.data", opt.out);
-    const char *base = strrchr(path, '/');
-    snprintf(data_name, sizeof data_name, "%s", base ? base + 1 : path);
-    if (opt.external && !(data = fopen(path, "wb"))) {
-        perror(path);
-        return 3;
-    }
-    build();
-    if (opt.sparse && ftruncate(fileno(data), (off_t)data_at)) {
-        perror(path);
-        return 3;
-    }
-    if (data && fclose(data)) {
-        perror(path);
-        return 3;
-    }
-    Buf model = {0}, opset = {0};
-    put_int(&model, 1, 8);
-    put_string(&model, 2, "pytorch");
-    put_string(&opset, 1, "");
-    put_int(&opset, 2, 17);
-    put_message(&model, 8, &opset);
-    put_message(&model, 7, &graph);
-    FILE *out = fopen(opt.out, "wb");
-    if (!out || fwrite(model.at, 1, model.n, out) != model.n || fclose(out)) {
-        perror(opt.out);
-        return 3;
-    }
-    free(model.at);
-    free(attributes.at);
+}
+
+static void check_options(void)
+{
+    opt.kv = opt.kv ? opt.kv : opt.heads;
+    opt.ffn = opt.ffn ? opt.ffn : 4 * opt.dim;
+    const char *wrong = opt.dim % opt.heads       ? "--dim is no multiple of --heads"
+                        : !opt.llama              ? NULL
+                        : opt.heads % opt.kv      ? "--heads is no multiple of --kv-heads"
+                        : opt.dim / opt.heads % 2 ? "rotary positions want heads of even size"
+                        : opt.dropout || opt.gain || opt.bias
+                            ? "a Llama has no --dropout, --gain, --bias"
+                            : NULL;
+    if (!wrong)
+        return;
+    fprintf(stderr, "make_gpt: %s\n", wrong);
+    exit(2);
+}
+
+int main(int argc, char **argv)
+{
+    take_options(argc, argv);
+    check_options();
+    model_begin(opt.out);
+    if (opt.llama)
+        llama_build(&(Llama){opt.vocab, opt.dim, opt.layers, opt.heads, opt.kv, opt.ffn, opt.seq,
+                             opt.rows, opt.theta, opt.tied});
+    else
+        build();
+    model_end(opt.out);
     return 0;
 }

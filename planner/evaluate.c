@@ -95,11 +95,11 @@ static double gather_seconds(const Candidate *c, const Rates *r, const PpStage *
 
 /* Of messages: what rates say, or a run, whose sends and receives are actions with times of their
    own.  folded: the rows hold computations only. */
-static void message_costs(const AutoOptions *o, bool folded, SchedCosts *c)
+static void message_costs(const AutoOptions *o, const Rates *r, bool folded, SchedCosts *c)
 {
     const double *mean = o->measured ? o->measured_action : NULL;
-    c->latency = mean ? 0 : 1 / o->rates.messages;
-    c->per_byte = mean ? 0 : 1 / o->rates.link;
+    c->latency = mean ? 0 : 1 / r->messages;
+    c->per_byte = mean ? 0 : 1 / r->link;
     for (int k = SA_SEND_F; mean && k < SA_TYPES; k++)
         c->time[k] = folded ? 0 : mean[k];
     if (mean && folded)
@@ -181,7 +181,8 @@ static int fill_costs(Trial *t, const Schedule *of)
     bool folded = !of;
     const Candidate *c = t->c;
     const AutoOptions *o = &t->x->o->partition->automatic;
-    const Rates *r = &o->rates;
+    const Rates *r = &o->rates, pipe = rates_of_pipe(t->x->o, c->ranks, c->replicas),
+                peers = rates_of_replicas(t->x->o, c->ranks, c->replicas);
     double begin = candidate_beginning(t->x), far = far_part(t, of);
     int stages = (int)t->c->cut->stages;
     sched_costs_free(&t->costs);
@@ -201,13 +202,13 @@ static int fill_costs(Trial *t, const Schedule *of)
         time[SA_R] = again;
         time[SA_OFFLOAD] = time[SA_FETCH] =
             t->c->offload ? (double)memory_stored(st) / r->offload : 0;
-        time[SA_UNSHARD] = c->zero < 3 ? 0 : gather_seconds(c, r, st);
+        time[SA_UNSHARD] = c->zero < 3 ? 0 : gather_seconds(c, &peers, st);
         t->costs.stage_reduction[s] = 0;
         if (t->c->replicas > 1)
             t->costs.stage_reduction[s] =
-                reduction_seconds(t->c, r, st, &t->costs.stage_beside[s]);
+                reduction_seconds(t->c, &peers, st, &t->costs.stage_beside[s]);
     }
-    message_costs(o, folded, &t->costs);
+    message_costs(o, &pipe, folded, &t->costs);
     t->costs.edge = t->cross.edge;
     t->costs.n_edge = t->cross.n_edge;
     return 1;
@@ -235,7 +236,8 @@ static double end_seconds(const Trial *t, const Schedule *s)
     double update = o->measured_around > 0 ? o->measured_around
                     : t->x->o->card        ? forecast_update(t, s)
                                            : (double)bytes / o->rates.updates;
-    return update + (double)gathered / o->rates.link;
+    return update +
+           (double)gathered / rates_of_replicas(t->x->o, t->c->ranks, t->c->replicas).link;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */

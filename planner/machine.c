@@ -7,6 +7,9 @@
  *     products = 170e9        # and any other rate, as --rates has them
  *     latency = 20e-6         # seconds of a message: messages = 50e3 in other words
  *     card = h100             # each has one: its rates and its memory, where no line says others
+ *     node = 8                # ranks that the fast link joins; others are reached over
+ *     network = 45e9          # this, in bytes/s of each rank, and
+ *     network-latency = 5e-6  # seconds of a message
  */
 #include <stdlib.h>
 #include <string.h>
@@ -41,8 +44,10 @@ static double number(const Reader *r, const char *name, const char *text)
 static NORETURN void unknown(const Reader *r, const char *name)
 {
     enum { MOST = 64 };
-    const char *names[MOST] = {"ranks", "threads", "memory", "latency", "card"}, *what;
-    size_t n = 5;
+    const char *names[MOST] = {"ranks", "threads", "memory",  "latency",
+                               "card",  "node",    "network", "network-latency"},
+               *what;
+    size_t n = 8;
     for (int i = 0; rates_name(i, &what); i++)
         names[n++] = rates_name(i, &what);
     const char *near = nearest_name(name, names, n);
@@ -87,7 +92,12 @@ static void read_one(Reader *r, const char *name, const char *text)
     double *rate = rates_find(&r->m->rates, name);
     int *count = !strcmp(name, "ranks")     ? &r->m->ranks
                  : !strcmp(name, "threads") ? &r->m->threads
+                 : !strcmp(name, "node")    ? &r->m->network.node
                                             : NULL;
+    if (!strcmp(name, "network"))
+        rate = &r->m->network.link;
+    else if (!strcmp(name, "network-latency"))
+        rate = &r->m->network.latency;
     if (!rate && !count && strcmp(name, "memory") && strcmp(name, "latency") &&
         strcmp(name, "card"))
         unknown(r, name);
@@ -138,6 +148,13 @@ Machine machine_read(const char *path, Arena *a)
         read_line(&r, at, strcspn(at, "\n#"));
         at += length + (at[length] == '\n');
     }
+    const Network *n = &m.network;
+    if ((n->node > 0) != (n->link > 0) || (n->latency > 0 && !n->node))
+        diag_fatal(
+            EXIT_USAGE, WHERE_FILE(path),
+            "'node', ranks that one link joins, and 'network', bytes/s to the others, go together");
+    if (n->node && !(n->latency > 0))
+        m.network.latency = 1 / m.rates.messages;
     if (m.card && m.memory == 0)
         m.memory = (int64_t)m.card->memory;
     return m;

@@ -24,12 +24,19 @@ extern "C" {
 
 /* ---- machine.c: a file of lines NAME = NUMBER, and card = NAME ---- */
 
+/* What joins nodes, of so many ranks each; node 0: all ranks are in one. */
+typedef struct {
+    int node;
+    double link, latency; /* bytes/s of a rank's messages to other nodes; seconds of an empty one */
+} Network;
+
 typedef struct {
     int ranks;      /* 0: not said */
     int threads;    /* of each; 0: not said */
     int64_t memory; /* bytes that each has; 0: not said */
     Rates rates;    /* the card's, or built in, where it does not say others */
     const Card *card; /* NULL: none */
+    Network network;
 } Machine;
 /* Fatal, with the line, where it is no such file: unknown names, numbers that are none, names said
    twice. */
@@ -60,6 +67,7 @@ typedef struct {
     int64_t batch;                     /* rows of a step */
     const char *optimizer;
     bool device; /* CUDA only */
+    Network network;
     const Card *card; /* of each rank, whose actions it has the seconds of; NULL: not known */
     /* only these; 0 and NULL: any */
     int stages, microbatches, dp;

@@ -129,4 +129,8 @@ const char *zero_words(const Candidate *c, Arena *a); /* its options, "" without
 void plans_tell(Search *x);
 NORETURN void plans_none(const Search *x); /* why there is no plan */
 
+/* ---- network.c: rates whose link and messages are those between these ranks ---- */
+Rates rates_of_pipe(const PlanOptions *o, int ranks, int replicas);
+Rates rates_of_replicas(const PlanOptions *o, int ranks, int replicas);
+
 #endif

@@ -139,6 +139,20 @@ refused "no number" 'ranks\n' "1: NAME = NUMBER is expected, not 'ranks'"
 is "no file" "$(plan --batch 4 --machine nowhere | head -n 1)" "nowhere: error: --machine: no such file"
 refused "a card that is none" 'ranks = 1\ncard = h10\n' "2: no card is called 'h10'; did you mean 'h100'?"
 
+# Two levels of links: a pipeline across nodes sends as if there were the slower one only, one within a node as without it; of replicas some are near.
+links() { printf "$1" >machine; plan --batch 8 --machine machine "${@:2}" | first; }
+P=(--ranks 2 --dp 1 --stages 2 --split h.1:begin --microbatches 4 --schedule 1f1b) D=(--stages 1 --microbatches 1 --schedule gpipe)
+is "across nodes" "$(links 'link=1e9\nnode=1\nnetwork=1e6\nnetwork-latency=1e-3\n' "${P[@]}")" "$(links 'link=1e6\nlatency=1e-3\n' "${P[@]}")"
+is "within a node" "$(links 'link=1e9\nnode=2\nnetwork=1e6\n' "${P[@]}")" "$(links 'link=1e9\n' "${P[@]}")"
+is "replicas in nodes of their own" "$(links 'link=1e9\nlatency=1e-6\nnode=1\nnetwork=1e6\n' "${D[@]}" --ranks 2 --dp 2)" "$(links 'link=1e6\nlatency=1e-6\n' "${D[@]}" --ranks 2 --dp 2)"
+# 1 of 3 peers is near: bytes take 2/3 of the time that they take where all are far
+ok "four in two nodes" awk -v a="$(links 'link=1e9\nlatency=1e-9\nnode=2\nnetwork=1e5\n' "${D[@]}" --ranks 4 --dp 4)" -v b="$(links 'link=1e5\nlatency=1e-9\n' "${D[@]}" --ranks 4 --dp 4)" \
+    'BEGIN { exit !(a > 0.66 * b && a < 0.68 * b) }'
+is "half of it" "$(machine 'ranks=2\nnode=2\n' | head -n 1)" "machine: error: 'node', ranks that one link joins, and 'network', bytes/s to the others, go together"
+for m in "$top"/machines/*; do
+    ok "${m##*/}" grep -q "on 8 ranks, .* by ${m##*-} costs" <(plan --batch 16 --dp 2 --schedule 1f1b --stages 4 --microbatches 4 --machine "$m")
+done
+
 # ---- a machine with GPUs: the seconds of its actions are those of `ppsplit forecast', and 10 us for each ----
 
 printf 'ranks = 1\nlink = 1e6\ncard = h100\n' >gpu

@@ -42,6 +42,15 @@ is "bytes: the prompt, then as many as were asked for" "$(one/pipeline sample --
 one/pipeline "${S[@]}" --log-json log.json >text
 is "a log counts a token a step" "$(cat text)$(grep -c '"tokens_per_second"' log.json)" "${want}12"
 
+# What LlamaForCausalLM of transformers 5 generates in float64 from these weights; the two likeliest are 0.007 apart at the least
+"$build/models/make_gpt" --llama --vocab 64 --dim 32 --heads 4 --kv-heads 2 --ffn 48 --layers 2 --seq 12 --rows 1 -o llama.onnx
+ok "a Llama" split_model llama.onnx llama model.layers.1:begin
+is "writes what transformers has it write" "$(llama/pipeline sample --prompt-ids 5,9,31 --steps 9 --temperature 0)" "5 9 31 21 48 56 5 33 46 22 24 22"
+for shape in "gpt2 124" "llama3-8b 8.03" "llama3-405b 406"; do
+    "$build/models/make_gpt" --shape ${shape% *} --seq 64 --sparse -o shape.onnx
+    is "parameters of $shape" "$("$ppsplit" ls shape.onnx | awk 'NR == 2 { print $1 }')" "${shape#* }"
+done
+
 # ---- what is refused ----
 
 refused() { "$@" 2>&1 >/dev/null | head -n 1; }

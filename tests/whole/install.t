@@ -14,6 +14,7 @@ $(for p in pipeline pipeline-cuda ppsplit; do echo "./usr/share/bash-completion/
 $(for p in pipeline pipeline-cuda ppsplit; do echo "./usr/share/fish/vendor_completions.d/$p.fish"; done | sort)
 ./usr/share/man/man1/ppsplit.1
 ./usr/share/ppsplit/complete.sh
+$(cd "$top" && for m in machines/*; do echo "./usr/share/ppsplit/$m"; done)
 ./usr/share/zsh/site-functions/_ppsplit"
 is "the documents, which name no file that is not there" "$(cd root/usr/share/doc/ppsplit && grep -oh '](\(docs/\)\?[a-z-]*\.[a-z]*)' README.md docs/*.md | tr -d ']()' | sort -u |
     while read -r f; do [ -e "$f" ] || [ -e "docs/$f" ] || echo "$f"; done)" ""
