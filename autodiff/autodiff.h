@@ -96,11 +96,18 @@ void outside_end(OutsideFile *o);
    constants, as the file `name`. */
 void skeleton_write(const Graph *g, Model *m, const char *name, OutsideFile *outside, FILE *f);
 
-/* export/merge.c: puts the weights of a checkpoint of the program in folder `out` back into the
-   model, at target; of several models in sequence at target, target1, ...  The files appear when
-   all are whole. */
+/* export/merge.c: the weights of a checkpoint of the program in folder `out`, put back into the
+   model, at target; of several models in sequence at target, target1, ...  Or, where the target ends
+   in .safetensors, as the model's state_dict.  The files appear when all are whole. */
+typedef struct {
+    const char *out, *checkpoint, *target;
+    const char *module;                                 /* the state_dict of this one; NULL: all */
+    const char *states;                                 /* a file for the optimizer's; NULL: none */
+    uint64_t shard_bytes;                               /* of a file of parameters; 0: one file */
+} MergeAsk;
 typedef struct { uint32_t parameters; VEC(const char *) file; } Merged;
-Merged merge_weights(Arena *a, const char *out, const char *checkpoint, const char *target);
+bool merge_is_tensors(const char *target);
+Merged merge_weights(Arena *a, const MergeAsk *ask);
 
 #ifdef __cplusplus
 }

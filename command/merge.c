@@ -1,56 +1,103 @@
 /* merge.c - `ppsplit merge`: trained weights back into the model. */
 #include "command.h"
 
+#include <string.h>
+
 #include "base/cli/options.h"
 
-static const char merge_usage[] = "Usage: ppsplit merge OUT CHECKPOINT -o M.onnx\n"
-                                  "Put trained weights back into the model.\n"
-                                  "\n"
-                                  "OUT is the folder that ppsplit wrote, CHECKPOINT a folder that "
-                                  "its program wrote with --checkpoint\n"
-                                  "(or one step_N in it).  M.onnx opens in any ONNX runtime and "
-                                  "computes what the pipeline computed.\n"
-                                  "Of several models in sequence the first is M.onnx, the next "
-                                  "ones M1.onnx, M2.onnx, ..., a model named twice once.\n"
-                                  "\n"
-                                  "Examples:\n"
-                                  "  ppsplit merge out checkpoints -o trained.onnx\n"
-                                  "  ppsplit merge out checkpoints/step_200 -o step200.onnx\n";
+static const char merge_usage[] =
+    "Usage: ppsplit merge OUT CHECKPOINT -o M.onnx\n"
+    "  or:  ppsplit merge OUT CHECKPOINT -o model.safetensors [OPTION]...\n"
+    "Put trained weights back into the model, or into PyTorch's.\n"
+    "\n"
+    "OUT is the folder that ppsplit wrote, CHECKPOINT a folder that its program wrote with "
+    "--checkpoint\n"
+    "(or one step_N in it).  M.onnx opens in any ONNX runtime and computes what the pipeline "
+    "computed.\n"
+    "Of several models in sequence the first is M.onnx, the next ones M1.onnx, M2.onnx, ..., a "
+    "model named twice once.\n"
+    "model.safetensors is the model's state_dict, for load_state_dict and from_pretrained.\n"
+    "\n"
+    "  -o, --output=FILE           M.onnx, or model.safetensors\n"
+    "      --module=PATH           the state_dict of this module: its parameters' names without "
+    "PATH and the dot\n"
+    "      --shard-size=BYTES      several files of so many bytes at most (5G), and "
+    "model.safetensors.index.json\n"
+    "      --states=FILE.safetensors\n"
+    "                              the optimizer's states too: exp_avg.NAME, ..., and step\n"
+    "  -h, --help                  this text\n"
+    "\n"
+    "Examples:\n"
+    "  ppsplit merge out checkpoints -o trained.onnx\n"
+    "  ppsplit merge out checkpoints/step_200 -o gpt2/model.safetensors --module model\n";
 
-typedef struct { Arena *arena; const char *out, *checkpoint, *target; } MergeOptions;
+typedef struct {
+    Arena *arena;
+    MergeAsk ask;
+} MergeOptions;
 
 static void merge(void *arg)
 {
     MergeOptions *o = arg;
-    Merged m = merge_weights(o->arena, o->out, o->checkpoint, o->target);
+    Merged m = merge_weights(o->arena, &o->ask);
     printf("merged %u parameters into ", m.parameters);
     for (uint32_t i = 0; i < m.file.n; i++)
         printf("%s%s", i ? ", " : "", m.file.at[i]);
     printf("\n");
 }
 
+static _Noreturn void wrong(const char *text) { bad_usage("ppsplit merge", "%s", text); }
+
+/* Options that say how a state_dict is written. */
+static void check(const MergeAsk *ask)
+{
+    if (!ask->target)
+        operands_there(!ask->out          ? 0
+                       : !ask->checkpoint ? 1
+                                          : 2,
+                       (const char *[]){ask->out, ask->checkpoint});
+    if (!ask->checkpoint)
+        bad_usage("ppsplit merge", "missing operand: %s", ask->out ? "CHECKPOINT" : "OUT");
+    if (!ask->target)
+        wrong("missing option: -o M.onnx, or -o model.safetensors");
+    if (!merge_is_tensors(ask->target) && (ask->module || ask->shard_bytes || ask->states))
+        wrong("--module, --shard-size and --states are for -o FILE.safetensors");
+    if (ask->states && !merge_is_tensors(ask->states))
+        wrong("--states: a name that ends in .safetensors expected");
+    if (ask->states && !strcmp(ask->states, ask->target))
+        wrong("-o and --states name the same file");
+}
+
 int merge_main(int argc, char **argv)
 {
-    static const OptionName table[] = {{"output", "M.onnx", 'o'}, {"help", NULL, 'h'}};
+    enum { OUTPUT, MODULE, SHARD_SIZE, STATES, HELP, N };
+    static const OptionName table[] = {[OUTPUT] = {"output", "FILE", 'o'},
+                                       [MODULE] = {"module", "PATH", 0},
+                                       [SHARD_SIZE] = {"shard-size", "BYTES", 0},
+                                       [STATES] = {"states", "FILE.safetensors", 0},
+                                       [HELP] = {"help", NULL, 'h'}};
     MergeOptions o = {0};
-    OptionReader r = option_reader(argc, argv, table, 2);
+    int64_t bytes;
+    OptionReader r = option_reader(argc, argv, table, N);
     for (int k; (k = option_next(&r)) != OPTION_END;)
-        if (k == OPTION_WRONG)
-            bad_usage("ppsplit merge", "%s", r.wrong);
-        else if (k == 0)
-            o.target = r.value;
-        else if (k == 1)
-            return printf("%s%s", merge_usage, report_to), 0;
-        else if (o.checkpoint)
-            bad_usage("ppsplit merge", "unexpected operand '%s'", r.value);
-        else
-            *(o.out ? &o.checkpoint : &o.out) = r.value;
-    if (!o.target)
-        operands_there(!o.out ? 0 : !o.checkpoint ? 1 : 2, (const char *[]){o.out, o.checkpoint});
-    if (!o.checkpoint)
-        bad_usage("ppsplit merge", "missing operand: %s", o.out ? "CHECKPOINT" : "OUT");
-    if (!o.target)
-        bad_usage("ppsplit merge", "missing option: -o M.onnx");
+        switch (k) {
+        case OPTION_WRONG: wrong(r.wrong);
+        case OUTPUT: o.ask.target = r.value; break;
+        case MODULE: o.ask.module = r.value; break;
+        case STATES: o.ask.states = r.value; break;
+        case SHARD_SIZE:
+            if (!option_bytes(r.value, &bytes) || bytes <= 0)
+                bad_usage("ppsplit merge", "--shard-size: a number of bytes expected, not '%s'",
+                          r.value);
+            o.ask.shard_bytes = (uint64_t)bytes;
+            break;
+        case HELP: return printf("%s%s", merge_usage, report_to), 0;
+        default:
+            if (o.ask.checkpoint)
+                bad_usage("ppsplit merge", "unexpected operand '%s'", r.value);
+            *(o.ask.out ? &o.ask.checkpoint : &o.ask.out) = r.value;
+        }
+    check(&o.ask);
     o.arena = arena_new();
     int code = diag_run(merge, &o);
     arena_free(o.arena);

@@ -99,8 +99,10 @@ static const char usage_more[] =
     "the model's)\n"
     "      --param=NAME=FILE       a parameter that the export folded away: .npy or .safetensors "
     "(repeatable)\n"
-    "      --params-from=FILE.safetensors\n"
-    "                              the same, for all that it names\n"
+    "      --params-from=[MODULE=]FILE\n"
+    "                              the parameters, of a module or of the model, begin as in "
+    "FILE.safetensors or in\n"
+    "                              the files of an index .json (repeatable)\n"
     "      --limit=WHAT=N          raise a limit: bytes, messages, depth, nodes, unpacked\n"
     "\n"
     "Output:\n"
@@ -220,7 +222,7 @@ static const OptionName options[] = {
     [OPT_ROWS] = {"rows", "N", 0},
     [OPT_DTYPE] = {"dtype", "f32|bf16|f16", 0},
     [OPT_PARAM] = {"param", "NAME=FILE", 0},
-    [OPT_PARAMS_FROM] = {"params-from", "FILE.safetensors", 0},
+    [OPT_PARAMS_FROM] = {"params-from", "[MODULE=]FILE", 0},
     [OPT_LIMIT] = {"limit", "WHAT=N", 0},
     [OPT_OUTPUT] = {"output", "DIR", 'o'},
     [OPT_TARGET] = {"target", "cpu|cuda", 0},

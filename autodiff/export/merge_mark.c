@@ -8,6 +8,7 @@
  */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -17,7 +18,7 @@
 #include "merge_mark.h"
 #include "onnx_fields.h"
 
-static const char key[] = "ppsplit.merged";
+static const char key[] = MERGE_MARK;
 
 const char *merge_mark(Arena *a, PbSpan skeleton)
 {
@@ -52,6 +53,15 @@ static bool has_mark(PbSpan model, const char *mark)
     return has && !model.broken;
 }
 
+/* A file of tensors, or an index of such, says it in its JSON. */
+static bool says_mark(const uint8_t *at, size_t n, const char *mark)
+{
+    char text[64];
+    enum { HEADER = 16 << 20 };
+    int k = snprintf(text, sizeof text, "\"%s\":\"%s\"", key, mark);
+    return memmem(at, n < HEADER ? n : HEADER, text, (size_t)k) != NULL;
+}
+
 void merge_spare(const char *path, const char *mark)
 {
     struct stat st;
@@ -60,7 +70,8 @@ void merge_spare(const char *path, const char *mark)
     if (!ours) {
         size_t n = (size_t)st.st_size;
         const uint8_t *at = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
-        ours = at != MAP_FAILED && has_mark((PbSpan){at, at + n, false}, mark);
+        ours = at != MAP_FAILED &&
+               (has_mark((PbSpan){at, at + n, false}, mark) || says_mark(at, n, mark));
         if (at != MAP_FAILED)
             munmap((void *)(uintptr_t)at, n);
     }

@@ -5,6 +5,9 @@
 #include "base/base.h"
 #include "base/protobuf.h"
 
+/* The key of a merged model's metadata */
+#define MERGE_MARK "ppsplit.merged"
+
 /* Of models that are merged from this skeleton. */
 const char *merge_mark(Arena *a, PbSpan skeleton);
 void merge_put_mark(PbMessage *model, const char *mark);

@@ -33,6 +33,12 @@ static PbMessage parameter_tensor(const Skeleton *s, uint32_t p, const char *nam
     onnx_put_entry(&t, TENSOR_EXTERNAL, SKELETON_PARAMETER, q->name);
     if (q->transposed)
         onnx_put_entry(&t, TENSOR_EXTERNAL, SKELETON_TRANSPOSED, "1");
+    for (uint32_t i = 0; i < s->m->tied.n; i++)
+        if (!strcmp(s->m->tied.at[i].parameter, q->name))
+            onnx_put_entry(&t, TENSOR_EXTERNAL, SKELETON_TIED, s->m->tied.at[i].text);
+    for (uint32_t i = 0; i < s->m->changed.n; i++)
+        if (!strcmp(s->m->changed.at[i].parameter, q->name))
+            onnx_put_entry(&t, TENSOR_EXTERNAL, SKELETON_CHANGED, s->m->changed.at[i].text);
     pb_put_int(&t, TENSOR_LOCATION, LOCATION_EXTERNAL);
     return t;
 }

@@ -200,6 +200,7 @@ bool meta_signature(Arena *a, const char *text, Signature *sig)
         target += strlen("target=");
         if (*target == '\'' || *target == '"')
             e.target = literal(a, &target);
+        e.persistent = !strncmp(target, " persistent=True", strlen(" persistent=True"));
         if (!e.target)
             continue;
         *strmap_at(&sig->by_arg, e.arg) = list.n;

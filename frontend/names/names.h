@@ -59,7 +59,7 @@ bool meta_number(const char *text, const char *target, int position, const char 
 bool meta_trains_norm(const RawNode *n);
 
 typedef enum { SIG_PARAMETER, SIG_BUFFER, SIG_CONSTANT } SigKind;
-typedef struct { const char *arg, *target; SigKind kind; } SigEntry;
+typedef struct { const char *arg, *target; SigKind kind; bool persistent; } SigEntry;
 typedef struct { uint32_t n; SigEntry *entry; StrMap by_arg, by_target; } Signature;
 bool meta_signature(Arena *a, const char *text, Signature *sig);
 

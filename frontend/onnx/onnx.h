@@ -98,6 +98,10 @@ typedef struct RawNode {
 
 typedef VEC(RawNode *) RawNodes;
 
+/* Of a parameter: another name that the exporter's list has for it; or what folding made of the
+ * model's own, of which it has the name alone. */
+typedef struct { const char *parameter, *text; } ParamNote;
+
 struct Model {
     Arena *arena;
     const char *path;
@@ -121,6 +125,7 @@ struct Model {
      * its first initializer */
     StrMap body;
     bool from_pytorch, from_tensorflow;
+    VEC(ParamNote) tied, changed;                       /* params/report.c */
 };
 
 Model *model_read(Arena *a, const char *path, const Limits *lim);

@@ -1,12 +1,13 @@
 /*
  * file.c - parameters that the user gives in files, because folding left them in the model in
- * no way that can be undone.  In: --param NAME=FILE.npy|FILE.safetensors, --params-from
- * FILE.safetensors.  Out: a parameter's shape and bytes, in the type asked for.
+ * no way that can be undone, and the numbers that they begin with.  In: --param
+ * NAME=FILE.npy|FILE.safetensors, --params-from FILE.safetensors or the index of several.  Out: a
+ * parameter's shape and bytes, in the type asked for.
  */
 #include <string.h>
 
 #include "base/file/npy.h"
-#include "base/file/safetensors.h"
+#include "base/file/tensors.h"
 #include "fx.h"
 
 static bool ends_with(const char *s, const char *end)
@@ -46,7 +47,7 @@ static RawTensor *read_tensor(Arena *a, const char *path, int dtype, int rank, c
 }
 
 static void close_npy(void *f) { npy_close(f); }
-static void close_st(void *f) { st_close(f); }
+static void close_shards(void *f) { tensors_close(f); }
 
 static RawTensor *from_npy(Arena *a, const char *path, Dtype t)
 {
@@ -62,20 +63,32 @@ static RawTensor *from_npy(Arena *a, const char *path, Dtype t)
     return r;
 }
 
-/* NULL when the file has no tensor of this name. */
-static RawTensor *from_safetensors(Arena *a, const char *path, const char *name, Dtype t)
+static TensorFiles *open_shards(Arena *a, const char *path)
 {
-    StFile *f = arena_new_of(a, StFile);
+    TensorFiles *f = arena_new_of(a, TensorFiles);
     char err[ST_ERR];
-    arena_hold(a, close_st, f);
-    if (st_open(f, path, err, sizeof err))
-        diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", err);
-    const StTensor *s = st_find(f, name);
-    RawTensor *r =
-        s ? read_tensor(a, path, s->dtype, s->rank, s->dim, s->data, (size_t)s->bytes, t) : NULL;
+    arena_hold(a, close_shards, f);
+    if (tensors_open(f, path, err, sizeof err))
+        diag_fatal(EXIT_IO, WHERE_FILE(tensors_path(path)), "%s", err);
+    return f;
+}
+
+static void leave_shards(Arena *a, TensorFiles *f)
+{
     diag_files();
     arena_drop(a, f);
-    st_close(f);
+    tensors_close(f);
+}
+
+/* NULL when the file has no tensor of this name. */
+static RawTensor *from_safetensors(Arena *a, const char *from, const char *name, Dtype t)
+{
+    TensorFiles *f = open_shards(a, from);
+    const StTensor *s = tensors_find(f, name, NULL);
+    RawTensor *r = s ? read_tensor(a, tensors_path(from), s->dtype, s->rank, s->dim, s->data,
+                                   (size_t)s->bytes, t)
+                     : NULL;
+    leave_shards(a, f);
     return r;
 }
 
@@ -108,19 +121,104 @@ uint32_t param_given_names(const Params *p, const char *const **name)
     Arena *a = p->m->arena;
     VEC(const char *) all = {0};
     for (uint32_t i = 0; i < p->opt->params_from.n; i++) {
-        StFile *f = arena_new_of(a, StFile);
-        char err[ST_ERR];
-        arena_hold(a, close_st, f);
-        if (st_open(f, p->opt->params_from.at[i], err, sizeof err))
-            diag_fatal(EXIT_IO, WHERE_FILE(p->opt->params_from.at[i]), "%s", err);
+        TensorFiles *f = open_shards(a, p->opt->params_from.at[i]);
         for (int k = 0; k < f->n; k++)
-            if (dtype_is_float((Dtype)f->tensor[k].dtype))
-                vec_push(a, &all, arena_strdup(a, f->tensor[k].name));
-        arena_drop(a, f);
-        st_close(f);
+            for (int j = 0; j < f->file[k].n; j++) {
+                const StTensor *t = &f->file[k].tensor[j];
+                if (dtype_is_float((Dtype)t->dtype))
+                    vec_push(a, &all,
+                             arena_printf(a, "%s%s%s", f->module ? f->module : "",
+                                          f->module ? "." : "", t->name));
+            }
+        leave_shards(a, f);
     }
     *name = all.at;
     return all.n;
+}
+
+/* ---- values ---- */
+
+/* Numbers of a transposed parameter as its file holds them. */
+static Payload exchanged(Arena *a, const Payload *b, const Shape *s, Dtype t)
+{
+    size_t size = dtype_size(t);
+    int64_t rows = s->d[0], columns = s->d[1];
+    uint8_t *to = arena_alloc(a, b->length + 1);
+    const uint8_t *from = b->at;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            memcpy(to + (size_t)(j * rows + i) * size, from + (size_t)(i * columns + j) * size,
+                   size);
+    return (Payload){.at = to, .length = b->length, .file = b->file, .converted = true};
+}
+
+/* The tensor as the parameter's numbers: where it lies, if it needs no other form. */
+static void take(const Params *p, Param *q, const StTensor *t, const StFile *f)
+{
+    Arena *a = p->m->arena;
+    Shape s = {.rank = t->rank};
+    if (t->rank <= MAX_RANK)
+        memcpy(s.d, t->dim, (size_t)t->rank * sizeof *t->dim);
+    if (t->rank > MAX_RANK || !shape_equal(&s, &q->shape)) {
+        diag_hint("give the parameters of this model");
+        diag_fatal(EXIT_MODEL, WHERE_FILE(f->map->path), "tensor '%.128s' is %s, the model's is %s",
+                   diag_escape(a, t->name),
+                   t->rank > MAX_RANK ? "of too high a rank" : shape_print(a, t->dtype, &s),
+                   shape_print(a, q->dtype, &q->shape));
+    }
+    if ((Dtype)t->dtype == q->dtype)
+        q->bytes = (Payload){.at = (const uint8_t *)t->data,
+                             .length = (size_t)t->bytes,
+                             .file = f->map->path,
+                             .offset = (uint64_t)(t->data - f->map->at)};
+    else
+        q->bytes = read_tensor(a, f->map->path, t->dtype, t->rank, t->dim, t->data,
+                               (size_t)t->bytes, q->dtype)
+                       ->bytes;
+    if (q->transposed)
+        q->bytes = exchanged(a, &q->bytes, &q->shape, q->dtype);
+}
+
+/* The parameter by its name, or by another that the exporter's list has for it. */
+static bool take_named(const Params *p, Param *q, const TensorFiles *f)
+{
+    const ParamNote *tied = p->m->tied.at;
+    for (uint32_t i = 0; i <= p->m->tied.n; i++) {
+        const char *name = i == 0                                    ? q->name
+                           : !strcmp(tied[i - 1].parameter, q->name) ? tied[i - 1].text
+                                                                     : NULL;
+        const StFile *file;
+        const StTensor *t = name ? tensors_find(f, name, &file) : NULL;
+        if (t)
+            return take(p, q, t, file), true;
+    }
+    return false;
+}
+
+/* The files stay mapped: the numbers are read where they are needed. */
+void param_take_given(Params *p)
+{
+    Arena *a = p->m->arena;
+    Graph *g = p->g;
+    bool *taken = arena_array(a, bool, g->param.n + 1);
+    uint32_t missing = 0;
+    const char *first = NULL;
+    for (uint32_t i = 0; i < p->opt->params_from.n; i++) {
+        const TensorFiles *f = open_shards(a, p->opt->params_from.at[i]);
+        for (uint32_t k = 0; k < g->param.n; k++)
+            taken[k] = taken[k] || take_named(p, &g->param.at[k], f);
+    }
+    for (uint32_t k = 0; k < g->param.n; k++)
+        if (!taken[k] && missing++ == 0)
+            first = g->param.at[k].name;
+    if (!p->opt->params_from.n || !missing)
+        return;
+    diag_hint("--params-from MODULE=FILE where the file is the state_dict of a module");
+    diag_warn(
+        WHERE_FILE(p->m->path),
+        "%u of %u parameters are in no file of --params-from and begin as the model has them: "
+        "%.128s%s",
+        missing, g->param.n, diag_escape(a, first), missing > 1 ? ", ..." : "");
 }
 
 /* Each --param names a parameter of one of the models. */

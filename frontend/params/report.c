@@ -1,6 +1,6 @@
 /*
  * report.c - what is said of a model's parameters: one warning a kind of what an export lost, and the
- * list of all arrays of floats (Graph.array), each with why it trains or does not.
+ * list of all arrays of floats (Graph.array), each with why it trains or does not, and the names of tied ones.
  */
 #include <string.h>
 
@@ -292,8 +292,51 @@ static void list(Params *p)
             vec_push(g->arena, &g->array, note_of_param(p, k, NULL));
 }
 
+/* Names of the exporter's list that are other names of a parameter. */
+static void note_ties(Params *p)
+{
+    for (uint32_t e = 0; e < p->sig.n; e++) {
+        const SigEntry *s = &p->sig.entry[e];
+        uint32_t q = s->kind == SIG_PARAMETER ? p->sig_param[e] : NONE;
+        if (q != NONE && strcmp(p->g->param.at[q].name, s->target))
+            vec_push(p->m->arena, &p->m->tied, ((ParamNote){p->g->param.at[q].name, s->target}));
+    }
+}
+
+static void note_changed_one(Params *p, const char *name, const char *how)
+{
+    vec_push(p->m->arena, &p->m->changed, ((ParamNote){name, how}));
+}
+
+/* The bias of the product whose weight a BatchNormalization has scaled has its shift in it. */
+static void note_shifted(Params *p, const char *weight)
+{
+    for (uint32_t i = 0; i < p->m->node.n; i++) {
+        const RawNode *n = p->m->node.at[i];
+        const Recipe *w = n->made && n->nin > 1 ? n->made[1] : NULL;
+        uint32_t q = w ? recipe_only_param(w) : NONE;
+        if (q == NONE || strcmp(p->g->param.at[q].name, weight))
+            continue;
+        uint32_t bias = n->nin > 2 && n->made[2] ? recipe_only_param(n->made[2]) : n->bias;
+        if (bias != NONE)
+            note_changed_one(p, p->g->param.at[bias].name, "the shift of a BatchNormalization");
+    }
+}
+
+static void note_changed(Params *p)
+{
+    for (uint32_t i = 0; i < p->scaled.n; i++) {
+        note_changed_one(p, p->scaled.at[i], "multiplied by a BatchNormalization");
+        note_shifted(p, p->scaled.at[i]);
+    }
+    for (uint32_t i = 0; i < p->computed.n; i++)
+        note_changed_one(p, p->computed.at[i], "computed");
+}
+
 void param_report(Params *p)
 {
     warn(p);
     list(p);
+    note_ties(p);
+    note_changed(p);
 }

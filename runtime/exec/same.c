@@ -135,6 +135,15 @@ static PpStatus add_params(Facts *f, const Run *run, const char *folder)
     return PP_OK;
 }
 
+static PpStatus add_files(Facts *f, const char *option, const char *files)
+{
+    char digest[SHA256_TEXT];
+    TRY(params_files_digest(files, digest));
+    facts_add(f, "they are not the same files", "--%s %s (%.12s)", option, files, digest);
+    facts_digest(f, digest);
+    return PP_OK;
+}
+
 static PpStatus add_read(Facts *f, const Run *run)
 {
     const Options *o = run->opt;
@@ -147,9 +156,13 @@ static PpStatus add_read(Facts *f, const Run *run)
     if (x->path) {
         facts_add(f, "they are not the same checkpoint", "%s (%.12s)", x->path, x->sha256);
         facts_digest(f, x->sha256);
+    } else if (o->params && params_is_file(o->params)) {
+        TRY(add_files(f, "params", o->params));
     } else if (o->params) {
         TRY(add_params(f, run, o->params));
     }
+    if (o->states)
+        TRY(add_files(f, "states", o->states));
     snprintf(own, sizeof own, "%s/params", o->folder);
     return add_params(f, run, own);
 }

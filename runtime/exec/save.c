@@ -44,7 +44,7 @@ PpStatus save_resume(Run *run, int first)
     int64_t rows;
     run->scale = o->loss_scale;
     if (!x->path)
-        return PP_OK;
+        return o->states ? params_updates(o->states, &run->updates) : PP_OK;
     TRY(resume_options(x, run->model, o));
     TRY(resume_number(x, "data_rows", &rows));
     TRY(resume_number(x, "rows", &d->start.rows));

@@ -252,9 +252,11 @@ PpStatus rank_open(Rank *r)
     r->memory.host += r->dev.pinned;
     TRY(open_store(r));
     snprintf(own, sizeof own, "%s/params", o->folder);
-    TRY(params_load(&r->plan, &r->files, own,
-                    r->run->given.path ? r->run->given.path : o->params, r->run->from.path,
-                    &optimizers[o->optimizer]));
+    const ParamsFrom from = {.own = own,
+                             .given = r->run->given.path ? r->run->given.path : o->params,
+                             .resume = r->run->from.path,
+                             .states = r->run->from.path ? NULL : o->states};
+    TRY(params_load(&r->plan, &r->files, &from, &optimizers[o->optimizer]));
     make_half_copies(r);
     TRY(save_open(r));
     return destinations_try(&r->held, &r->plan, o, d->steps);

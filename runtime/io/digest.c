@@ -14,7 +14,7 @@
 #include "checkpoint.h"
 #include "files.h"
 
-#include "base/file/safetensors.h"
+#include "base/file/tensors.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -131,6 +131,25 @@ static PpStatus add_link(Sha256 *s, const char *folder, const char *path)
         status = add_file(s, linked);
     }
     st_close(&f);
+    return status;
+}
+
+PpStatus params_files_digest(const char *files, char digest[SHA256_TEXT])
+{
+    TensorFiles shards;
+    Sha256 s;
+    unsigned char end[SHA256_BYTES];
+    char err[ST_ERR];
+    digest[0] = 0;
+    if (tensors_open(&shards, files, err, sizeof err))
+        return pp_fail(PP_ERR_IO, "%s", err);
+    PpStatus status = PP_OK;
+    sha256_start(&s);
+    for (int i = 0; i < shards.n && status == PP_OK; i++)
+        status = add_file(&s, shards.file[i].map->path);
+    sha256_end(&s, end);
+    sha256_text(end, digest);
+    tensors_close(&shards);
     return status;
 }
 

@@ -40,16 +40,26 @@ int64_t param_from(const PpParam *p, int member);
 int64_t param_many(const PpParam *p, int member);
 Box param_box(const PpParam *p, int member);
 
-/* params.c: own: the folder params beside the program; given: --params or NULL; resume: a checkpoint, of
- * which the optimizer's state is loaded too, or NULL. */
-PpStatus params_load(const Plan *p, HostCopy *h, const char *own, const char *given,
-                     const char *resume, const Optimizer *optimizer);
+/* Where parameters come from.  own: the folder params beside the program; given: --params, a folder or
+ * files of a state_dict, or NULL; resume: a checkpoint, of which the optimizer's state is loaded too,
+ * or NULL; states: files of such a state under PyTorch's names, or NULL. */
+typedef struct {
+    const char *own, *given, *resume, *states;
+} ParamsFrom;
+/* params.c */
+PpStatus params_load(const Plan *p, HostCopy *h, const ParamsFrom *from, const Optimizer *optimizer);
+/* Does --params name files of a state_dict, and no folder? */
+int params_is_file(const char *given);
+/* How many updates the state in the files of --states has seen */
+PpStatus params_updates(const char *states, int64_t *updates);
 /* How many elements are -inf; RankParam.lowest is that of a parameter as it was loaded */
 int64_t params_lowest(const void *p, int dtype, int64_t bytes);
 
 /* digest.c: of a stage's file in a folder of parameters: its length and blocks of it; of one that links,
  * of what it links to; "" where it has none */
 PpStatus params_digest(const char *folder, int stage, char digest[SHA256_TEXT]);
+/* Likewise of all files of a state_dict */
+PpStatus params_files_digest(const char *files, char digest[SHA256_TEXT]);
 
 /* grads.c; all members call it, the first one writes.  scale: what the loss was multiplied by, a power
  * of two: what is written is of the loss itself */

@@ -1,6 +1,6 @@
 /*
  * params.c - in: params/stageN.safetensors, or stageN.link.json that points into the model's own
- * files, or a checkpoint of any split; params/constants.bin; out: the parameters, statistics and
+ * files, or a checkpoint of any split, or a state_dict; params/constants.bin; out: the parameters, statistics and
  * long constants of this rank's stages, in place, and with --resume their optimizer state.  A rank
  * reads what its own stages have only, of a parameter that members divide its part.  Names, dtypes
  * and shapes must be the plan's exactly; bytes from a checkpoint have its index's checksums,
@@ -12,7 +12,7 @@
 #include "files.h"
 
 #include "base/file/index.h"
-#include "base/file/safetensors.h"
+#include "base/file/tensors.h"
 #include "core/signals.h"
 
 #include <errno.h>
@@ -26,7 +26,8 @@
 
 typedef struct {
     const char *own; /* the folder that has the constants */
-    Index *index;    /* of a checkpoint; NULL: a stage's file */
+    Index *index;         /* of a checkpoint; NULL: a stage's file */
+    const TensorFiles *shards; /* of a state_dict, or of an optimizer's states */
     StFile f;
     int link;
     char path[PATH_MAX];
@@ -199,7 +200,7 @@ static PpStatus load_dense(const Source *s, const Wanted *w, char *to)
         return read_constant(s->own, w->constant, to);
     if (s->index)
         return load_indexed(s->index, w, to);
-    const StTensor *t = st_find(&s->f, w->name);
+    const StTensor *t = s->shards ? tensors_find(s->shards, w->name, NULL) : st_find(&s->f, w->name);
     if (!t)
         return pp_fail(PP_ERR_MODEL, "%s: no tensor '%s'", s->path, w->name);
     if (!same_tensor(w, t->dtype, t->rank, t->dim) || (t->transposed && t->rank != 2))
@@ -277,6 +278,20 @@ static PpStatus place_pieces(HostCopy *h, const Source *s, const Wanted *w, cons
     return status;
 }
 
+/* Of a state, as a checkpoint calls it, or for PyTorch: exp_avg.NAME, where a module's own names
+ * follow the state's. */
+static int state_name(const Source *s, const char *state, const char *param, char *to, size_t n)
+{
+    const char *module = s->shards ? s->shards->module : NULL;
+    size_t k = module ? strlen(module) : 0;
+    if (!s->shards)
+        return snprintf(to, n, "optimizer/%s/%s", state, param);
+    if (!module)
+        return snprintf(to, n, "%s.%s", state, param);
+    int inside = !strncmp(param, module, k) && param[k] == '.';
+    return snprintf(to, n, "%s.%s.%s", module, state, inside ? param + k + 1 : param);
+}
+
 /* part: of the parameter, which is the piece's stage's */
 static PpStatus load_states(HostCopy *h, const Source *s, const PpParam *p, Box part,
                             const Piece *piece, const Optimizer *optimizer)
@@ -285,8 +300,7 @@ static PpStatus load_states(HostCopy *h, const Source *s, const PpParam *p, Box 
     part.first = piece->first;
     part.bytes = piece->bytes;
     for (int j = 0; j < optimizer->states; j++) {
-        if (snprintf(name, sizeof name, "optimizer/%s/%s", optimizer->state[j], p->t.name) >=
-            (int)sizeof name)
+        if (state_name(s, optimizer->state[j], p->t.name, name, sizeof name) >= (int)sizeof name)
             return pp_fail(PP_ERR_IO, "parameter name too long for a checkpoint");
         TRY(place(h, s, (Wanted){name, p, part, NULL}, piece->state[j], NULL));
     }
@@ -296,12 +310,17 @@ static PpStatus load_states(HostCopy *h, const Source *s, const PpParam *p, Box 
 typedef struct {
     const char *own, *given; /* folders of stages' files */
     Index *index;            /* instead of `given` */
-    const Optimizer *states; /* those of this one too; NULL: none */
+    TensorFiles files, torch;     /* n 0: none; the same, and the states of --states */
+    const Optimizer *optimizer;
+    int states;              /* the checkpoint's too */
 } From;
 
 static PpStatus load_params(HostCopy *h, const Plan *plan, const StagePlan *rs, const Source *s,
                             const From *from)
 {
+    Source torch = {.shards = &from->torch};
+    if (from->torch.n)
+        snprintf(torch.path, sizeof torch.path, "%s", from->torch.file[0].map->path);
     for (int k = 0; k < rs->st->n_param; k++) {
         const PpParam *p = &rs->st->param[k];
         RankParam *q = &rs->rp[k];
@@ -310,8 +329,9 @@ static PpStatus load_params(HostCopy *h, const Plan *plan, const StagePlan *rs, 
         const Box part = param_box(p, plan->ask.member);
         const Wanted w = {p->t.name, p, part, NULL};
         TRY(q->value ? place(h, s, w, q->value, &q->lowest) : place_pieces(h, s, &w, plan, q));
-        for (int i = q->piece; i < q->piece + q->n_piece && from->states && q->update; i++)
-            TRY(load_states(h, s, p, part, &plan->piece[i], from->states));
+        const Source *states = from->states ? s : from->torch.n ? &torch : NULL;
+        for (int i = q->piece; i < q->piece + q->n_piece && states && q->update; i++)
+            TRY(load_states(h, states, p, part, &plan->piece[i], from->optimizer));
     }
     return PP_OK;
 }
@@ -333,12 +353,16 @@ static PpStatus load_constants(HostCopy *h, const StagePlan *rs, const Source *s
 static PpStatus load_stage(HostCopy *h, const Plan *plan, const StagePlan *rs, const From *from)
 {
     const PpStage *st = rs->st;
-    Source s = {.own = from->own, .index = from->index};
+    Source s = {.own = from->own,
+                .index = from->index,
+                .shards = from->files.n ? &from->files : NULL};
     PpStatus status = PP_OK;
     int wanted = 0; /* in files */
     for (int k = 0; k < st->n_param; k++)
         wanted |= st->param[k].use != PP_TRANSMIT;
-    if (!from->index && wanted)
+    if (s.shards)
+        snprintf(s.path, sizeof s.path, "%s", from->given);
+    else if (!from->index && wanted)
         status = open_source(&s, from->given ? from->given : from->own, st->index);
     if (status == PP_OK)
         status = load_params(h, plan, rs, &s, from);
@@ -348,15 +372,57 @@ static PpStatus load_stage(HostCopy *h, const Plan *plan, const StagePlan *rs, c
     return status == PP_OK ? closed : status;
 }
 
+static PpStatus open_files(TensorFiles *s, const char *files)
+{
+    char err[ST_ERR];
+    return tensors_open(s, files, err, sizeof err) ? pp_fail(PP_ERR_IO, "%s", err) : PP_OK;
+}
+
+static PpStatus close_files(TensorFiles *s)
+{
+    char err[ST_ERR];
+    int bad = tensors_whole(s, err, sizeof err);
+    tensors_close(s);
+    return bad ? pp_fail(PP_ERR_IO, "%s", err) : PP_OK;
+}
+
+int params_is_file(const char *given)
+{
+    const char *path = tensors_path(given), *dot = strrchr(path, '.');
+    return dot && (!strcmp(dot, ".safetensors") || !strcmp(dot, ".json"));
+}
+
 /* A folder with files of stages, or a checkpoint: which one has been chosen (exec/begin.c). */
 static PpStatus open_given(Index *x, From *from)
 {
     char err[INDEX_ERR];
-    if (!from->given || !index_there(from->given))
+    if (!from->given)
+        return PP_OK;
+    if (params_is_file(from->given))
+        return open_files(&from->files, from->given);
+    if (!index_there(from->given))
         return PP_OK;
     int bad = index_open(x, from->given, err, sizeof err);
     from->index = x;
     return bad ? pp_fail(PP_ERR_MODEL, "%s", err) : PP_OK;
+}
+
+PpStatus params_updates(const char *states, int64_t *updates)
+{
+    TensorFiles s;
+    float step = -1;
+    TRY(open_files(&s, states));
+    for (int i = 0; i < s.n; i++) {
+        const StTensor *t = st_find(&s.file[i], "step");
+        if (t && t->dtype == PP_F32 && t->bytes == (int64_t)sizeof step)
+            memcpy(&step, t->data, sizeof step);
+    }
+    TRY(close_files(&s));
+    if (!(step >= 0 && step < 1e9f))
+        return pp_fail(PP_ERR_MODEL, "--states %s: no tensor 'step' of one float32, the updates "
+                                     "that the states have seen", states);
+    *updates = (int64_t)step;
+    return PP_OK;
 }
 
 /* The output whose program this is may be about to be another: some files of each are none. */
@@ -372,17 +438,21 @@ static PpStatus refuse_half(const char *own)
                    (int)(strlen(own) - strlen("/params")), own);
 }
 
-PpStatus params_load(const Plan *p, HostCopy *h, const char *own, const char *given,
-                     const char *resume, const Optimizer *optimizer)
+PpStatus params_load(const Plan *p, HostCopy *h, const ParamsFrom *given, const Optimizer *optimizer)
 {
     Index x = {0};
-    From from = {.own = own,
-                 .given = resume ? resume : given,
-                 .states = resume ? optimizer : NULL};
-    TRY(refuse_half(own));
+    From from = {.own = given->own,
+                 .given = given->resume ? given->resume : given->given,
+                 .optimizer = optimizer,
+                 .states = given->resume != NULL};
+    TRY(refuse_half(given->own));
     PpStatus status = open_given(&x, &from);
+    if (status == PP_OK && given->states)
+        status = open_files(&from.torch, given->states);
     for (int l = 0; l < p->n_stage && status == PP_OK; l++)
         status = load_stage(h, p, &p->stage[l], &from);
     index_close(&x);
+    PpStatus files = close_files(&from.files), torch = close_files(&from.torch);
+    status = status != PP_OK ? status : files != PP_OK ? files : torch;
     return status == PP_OK ? device_check(h->dev, p->ask.rank, "loading its parameters") : status;
 }

@@ -110,6 +110,8 @@ PpStatus resume_open(Index *x, const PpPlan *model, const Options *o, int64_t be
 PpStatus params_open(Index *x, const Options *o, int64_t below)
 {
     char stage[PATH_MAX];
+    if (params_is_file(o->params))
+        return PP_OK;
     TRY(open_newest(x, "--params", o->params, below));
     if (x->path)
         return PP_OK;
@@ -121,7 +123,7 @@ PpStatus params_open(Index *x, const Options *o, int64_t below)
     }
     return pp_fail(PP_ERR_IO,
                    "--params %s: holds no parameters: neither a checkpoint (index.json, or folders "
-                   "step_N) nor files stageN.safetensors, as out/params does",
+                   "step_N) nor files stageN.safetensors, as out/params does; nor is it a file .safetensors",
                    o->params);
 }
 

@@ -58,7 +58,8 @@ static const Spec specs[] = {
     OPTION("negative-ids", K_FLAG, negative_ids, 0, SAME, NULL,      "negative indices of data count from the end of their table, as in ONNX (default: they are refused, as in PyTorch)"),
     OPTION("batch", K_LONG, batch, 1, NUMBERS, "ROWS",    "rows of a step (default: all; train skips what is left over at the end of an epoch); sample: texts (default 1)"),
     OPTION("shuffle", K_SEED, shuffle_seed, 0, NUMBERS, "SEED",    "another order of the rows in each epoch"),
-    OPTION("params", K_TEXT, params, 0, GIVEN, "DIR",     "start from the parameters in DIR, of a checkpoint for example: of the newest there"),
+    OPTION("params", K_TEXT, params, 0, GIVEN, "DIR|FILE",     "start from the parameters in DIR, of a checkpoint for example: of the newest there; or in FILE.safetensors, a state_dict, or the index of several (MODULE=FILE: that of a module of the model)"),
+    OPTION("states", K_TEXT | TRAINS, states, 0, GIVEN, "FILE",     "start with the optimizer's states in FILE.safetensors, as ppsplit merge --states writes it (MODULE=FILE as with --params)"),
     OPTION("resume", K_TEXT, resume, 0, GIVEN, "DIR",     "go on where the newest checkpoint in DIR was written, up to --steps in all"),
     OPTION("accept", K_LIST, accept, 0, SAME, "NAME",    "resume although ppsplit was given another --NAME when the checkpoint was written (loss, dtype, bind, ...), or with other data (data); cpu: although the ranks compute with other instructions or libraries than each other (repeatable)"),
     {.name = "Training", .kind = K_GROUP},
@@ -297,6 +298,8 @@ static PpStatus check_checkpoints(const Options *o)
             return pp_fail(PP_ERR_USAGE,
                            "--accept %s: of the checkpoint of --resume, which is missing",
                            o->accept.at[i]);
+    if (o->states && o->resume)
+        return pp_fail(PP_ERR_USAGE, "--states and --resume both say what state the optimizer has");
     if (o->resume && o->params)
         return pp_fail(PP_ERR_USAGE, "--params and --resume both say where parameters come from");
     return PP_OK;

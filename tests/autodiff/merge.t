@@ -9,6 +9,27 @@ losses() { sed -n '/"step"/s/.*"loss": \([^,]*\),.*/\1/p' "$1"; }
 same_losses() { diff <(losses "$1") <(losses "$2"); }
 differ() { ! cmp -s "$1" "$2" || { echo "$1 and $2 are the same: training changed nothing"; return 1; }; }
 
+# The same weights as a state_dict, in one file and in several: what is split from the model with them has the bytes of what was split from
+# the merged model, and the first program runs with them.
+state_dict() {
+    local name=$1 model=$2 points=() form from stage same
+    [ "$3" = markers ] || points=(--split "$3")
+    shift 3
+    rm -rf t && mkdir t
+    ok "$name: merges into a state_dict" "$ppsplit" merge a ck -o t/one.safetensors
+    ok "$name: merges into several files" "$ppsplit" merge a ck -o t/many.safetensors --shard-size 4K
+    for form in one.safetensors many.safetensors.index.json; do
+        from=t/$form same=
+        rm -rf c
+        "$ppsplit" -q "$model" "${points[@]}" --loss "$loss" "$@" --params-from "$from" -o c || same="no split"
+        for stage in b/params/stage*; do cmp "$stage" "c/params/${stage##*/}" || same="another $stage"; done
+        is "$name: $form: the bytes of the merged model" "$same" ""
+        a/pipeline infer "${data[@]}" --microbatches "$m" --quiet --params "$from" --output "$out=t/run.npy"
+        ok "$name: $form: the program takes it" cmp a.npy t/run.npy
+    done
+    rm -rf c
+}
+
 round_trip() {
     local name=$1 first=$2 second=$3 out=$4; shift 4
     local dir=$top/models/$name data m
@@ -27,6 +48,7 @@ round_trip() {
     ok "$name: it has learned" differ a.npy before.npy
     ok "$name: the merged model infers" b/pipeline infer "${data[@]}" --microbatches "$m" --quiet --output "$out=b.npy"
     ok "$name: the same bits" cmp a.npy b.npy
+    state_dict "$name" "$dir/model.onnx" "$second" "$@"
     ok "$name: the pipeline trains on" a/pipeline "${train[@]}" --steps 3 --lr 0.01 --params ck/step_3 --log-json a.json
     ok "$name: the merged model trains on" b/pipeline "${train[@]}" --steps 3 --lr 0.01 --log-json b.json
     ok "$name: with the same losses" same_losses a.json b.json
@@ -88,6 +110,22 @@ ok "external weights: the same model" cmp copied.onnx linked.onnx
 ok "external weights: the merged model splits" split_model linked.onnx b none
 ok "external weights: infers" b/pipeline infer "${data[@]}" --output logits=b.npy
 ok "external weights: the same bits again" cmp b.npy linked.npy
+
+# What the optimizer had goes out and comes back: a run that begins with it and the weights is the run that goes on.
+train=(copied/pipeline train "${data[@]}" --data target=target.npy --optimizer adamw --lr 0.01)
+ok "states: trains" "${train[@]}" --steps 2 --checkpoint states.ck
+is "states: merges" "$("$ppsplit" merge copied states.ck -o w.safetensors --states s.safetensors)" "merged 29 parameters into w.safetensors, s.safetensors"
+ok "states: goes on" "${train[@]}" --steps 4 --resume states.ck --log-json resumed.json
+ok "states: begins with them" "${train[@]}" --steps 2 --params w.safetensors --states s.safetensors --log-json begun.json
+ok "states: the same losses" diff <(losses resumed.json) <(losses begun.json)
+is "states: not of another optimizer" "$("${train[@]}" --optimizer momentum --params w.safetensors --states s.safetensors 2>&1 | sed 's/.*error: //')" \
+    "s.safetensors: no tensor 'momentum_buffer.wte.weight'"
+is "states: not without step" "$("${train[@]}" --params w.safetensors --states w.safetensors 2>&1)" \
+    "pipeline: error: --states w.safetensors: no tensor 'step' of one float32, the updates that the states have seen"
+is "a module that is not there" "$("$ppsplit" merge copied states.ck -o h.safetensors --module nothere 2>&1 | head -n 1)" \
+    "copied/model.skeleton: error: no parameter is below module 'nothere'"
+ok "a module" "$ppsplit" merge copied states.ck -o h.safetensors --module h.1
+is "a module: its names" "$(grep -ao '"[a-z0-9_.]*":{"dtype' h.safetensors | head -n 2 | tr '\n' ' ')" '"attn.c_attn.bias":{"dtype "attn.c_attn.weight":{"dtype '
 
 # Long constants: the same bytes as an initializer that stage 0 reads and a Constant of stage 1; a Constant of int64_data,
 # and a branch's, for both stages.  Each is once on the disk, outside of every file that has it; a merged model has all again.

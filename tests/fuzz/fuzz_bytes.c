@@ -10,7 +10,7 @@
 #include "base/file/index.h"
 #include "base/file/json.h"
 #include "base/file/npy.h"
-#include "base/file/safetensors.h"
+#include "base/file/tensors.h"
 #include "codegen/plan/plan.h"
 #include "codegen/write/write.h"
 #include "frontend/onnx/onnx.h"
@@ -301,6 +301,41 @@ static void fuzz_safetensors(const uint8_t *data, size_t n)
     }
 }
 
+/* ---- an index of such files; one.safetensors has a, [2] of float32 ---- */
+
+static const char *in_folder(const char *name)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static void put_one(void)
+{
+    static const char header[] = "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}";
+    uint8_t bytes[8 + sizeof header - 1 + 8] = {sizeof header - 1};
+    memcpy(bytes + 8, header, sizeof header - 1);
+    put_file(in_folder("one.safetensors"), bytes, sizeof bytes);
+}
+
+static void fuzz_tensors(const uint8_t *data, size_t n)
+{
+    TensorFiles t;
+    char err[ST_ERR];
+    put_one();
+    put_file(index_file, data, n);
+    if (tensors_open(&t, index_file, err, sizeof err))
+        return;
+    INSIST(t.n > 0 && !tensors_whole(&t, err, sizeof err));
+    for (int k = 0; k < t.n; k++)
+        for (int i = 0; i < t.file[k].n; i++) {
+            const StTensor *s = tensors_find(&t, t.file[k].tensor[i].name, NULL);
+            INSIST(s == &t.file[k].tensor[i]);
+            look(s->data, (size_t)s->bytes);
+        }
+    tensors_close(&t);
+}
+
 static void fuzz_npy(const uint8_t *data, size_t n)
 {
     NpyFile f;
@@ -416,7 +451,7 @@ static const FuzzTarget targets[] = {
     {"wire", fuzz_wire, true},       {"import", fuzz_import, true},
     {"compile", fuzz_compile, true}, {"csv", fuzz_csv, false},
     {"costs", fuzz_costs, false},    {"index", fuzz_index, false},
-    {"safetensors", fuzz_safetensors, false},
+    {"safetensors", fuzz_safetensors, false}, {"tensors", fuzz_tensors, false},
     {"npy", fuzz_npy, false},        {"json", fuzz_json, false},
     {"report", fuzz_report, false},  {"machine", fuzz_machine, false},
 };
@@ -429,6 +464,7 @@ static void clean(void)
     remove(path);
     snprintf(path, sizeof path, "%s/pipe.html", folder);
     remove(path);
+    remove(in_folder("one.safetensors"));
     remove(file);
     remove(index_file);
     rmdir(folder);

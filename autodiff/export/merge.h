@@ -1,0 +1,87 @@
+/*
+ * merge.h - what the two ways out of a checkpoint share: merge.c, which makes the ONNX file, and
+ * state_dict.c, which makes files of tensors.
+ */
+#ifndef PPSPLIT_MERGE_H
+#define PPSPLIT_MERGE_H
+
+#include "base/file/index.h"
+#include "skeleton.h"
+
+/* n bytes of a file to be; of a matrix whose dims are to be exchanged also its rows and columns as
+ * they are, else 0; the half type that f32 are rounded to, or DT_NONE. */
+typedef struct {
+    const void *at;
+    size_t n, rows, columns;
+    Dtype half;
+} Piece;
+typedef struct {
+    VEC(Piece) piece;
+    uint64_t n;
+} Pieces;
+
+/* temporary NULL: the path is to go. */
+typedef struct {
+    const char *temporary, *path;
+} Written;
+
+typedef struct {
+    Arena *arena;
+    const MergeAsk *ask;
+    VEC(Written) file; /* temporaries, renamed when all are there */
+    Index index;
+    const char *data_name; /* of the file of weights outside the model; NULL: they are inside */
+    Pieces data;
+    const FileMap *constants; /* of the output; NULL: not read yet */
+    Merged result;
+} Merge;
+
+/* ---- merge_read.c: the checkpoint and the skeletons --------------------------------------------
+ */
+
+/* A tensor of a skeleton that is not in it: a parameter, or a long constant. */
+typedef struct {
+    Shape shape;
+    uint64_t dtype;
+    const char *name, *parameter, *changed;
+    bool transposed;
+    VEC(const char *) tied;    /* the parameter's other names */
+    PbSpan raw;                /* the bytes of one that is in it */
+    const char *file, *sha256; /* of a long constant */
+    uint64_t offset, bytes;
+} Slot;
+
+/* An output that is being replaced, or was when ppsplit was ended, is refused. */
+void merge_refuse_half(Merge *m);
+/* A checkpoint folder, or the newest step_N in it of which every parameter is what was written. */
+void merge_open_checkpoint(Merge *m);
+/* A tensor of the checkpoint; its bytes go to *bytes. */
+const IndexTensor *merge_tensor(Merge *m, const char *name, const void **bytes);
+/* The mapped skeleton of model i; empty when there are no more.  Its path goes to *path. */
+PbSpan merge_open_skeleton(Merge *m, uint32_t i, const char **path);
+void merge_check_read(const PbSpan *s, const char *path);
+Slot merge_slot(Merge *m, PbSpan body);
+/* A parameter's bytes as they are to be written: in the layout of the model's file, or as PyTorch
+ * has it. */
+Piece merge_parameter(Merge *m, const Slot *s, bool as_in_file);
+/* A constant's bytes, which are in a file of the output folder. */
+Piece merge_constant(Merge *m, const Slot *s);
+
+/* ---- merge_write.c: files, all of them or none --------------------------------------------------
+ */
+
+void merge_add(Merge *m, Pieces *to, Piece p);
+/* A temporary file, to be renamed to path at the end. */
+void merge_write(Merge *m, const char *path, const Pieces *pieces);
+void merge_rename(Merge *m);
+/* "trained.onnx", "trained1.onnx", "trained2.onnx" */
+const char *merge_target(Merge *m, const char *name, uint32_t i);
+
+/* ---- state_dict.c -------------------------------------------------------------------------------
+ */
+
+/* The parameters of model i as its state_dict, and the states of the optimizer where they are asked
+ * for; false: there is no such model. */
+bool state_dict_model(Merge *m, uint32_t i);
+
+#endif
