@@ -262,7 +262,9 @@ static PpStatus run_one(Rank *r, const Op *op, int64_t step, Span *span)
     if (waited)
         t1 = stamp(span);
     host_mark(r, step, k, 1);
+    double begun = pp_now();
     TRY(run_op(r, op, step));
+    r->busy += computes(op) ? pp_now() - begun : 0;
     watchdog_note(r->watchdog, r->watched + k, WATCH_DONE);
     host_mark(r, step, k, 2);
     span_set(span, t0, t1, stamp(span));
@@ -297,6 +299,7 @@ static PpStatus run_both(Rank *r, const Op *op, int64_t step, Span *first, Span 
     watchdog_note(r->watchdog, r->watched + (int)(op - r->plan.op), WATCH_WAITS);
     TRY(await(r, &op[0], step));
     watchdog_note(r->watchdog, r->watched + (int)(op - r->plan.op), WATCH_RUNS);
+    double begun = pp_now();
     overlap_thread_start(r->overlap, run_half, &half);
     double t1 = stamp(second), t2 = t1;
     PpStatus s = await(r, &op[1], step);
@@ -306,6 +309,7 @@ static PpStatus run_both(Rank *r, const Op *op, int64_t step, Span *first, Span 
         s = run_op(r, &op[1], step);
     double t3 = stamp(second);
     overlap_thread_join(r->overlap);
+    r->busy += pp_now() - begun;
     TRY(s);
     TRY(half.status);
     span_set(first, t0, half.starts, half.ends);
@@ -418,6 +422,7 @@ PpStatus exec_gather(Rank *r)
 PpStatus exec_pass(Rank *r, int64_t step)
 {
     const Plan *p = &r->plan;
+    double begun = pp_now();
     r->gathered = r->taken = 0;
     host_begin(r);
     /* A device's times come from its events */
@@ -439,5 +444,6 @@ PpStatus exec_pass(Rank *r, int64_t step)
     for (int x = 0; x < AXES; x++)
         if (r->links[x].op)
             TRY(links_finish_all(&r->links[x]));
+    r->passes += pp_now() - begun;
     return PP_OK;
 }

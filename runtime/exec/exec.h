@@ -127,6 +127,7 @@ typedef struct Rank {
     Held held;           /* until all ranks have tried where they will write */
     int threads;         /* of OpenMP */
     int pass; /* of the step, from 0: --accumulate, for each of its groups */
+    double busy, passes; /* of a step: as WORD_BUSY and WORD_PASSES */
     int live, live_most; /* microbatch-chunks alive: now, and the most there were */
     LossScale scale;     /* of the loss, in the step that runs */
     int gathered, taken; /* microbatches that came to a loss over all of them, and that left it */

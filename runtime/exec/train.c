@@ -42,11 +42,16 @@ static PpStatus train_end(Rank *r, int64_t step, StepLog *log)
     int n = r->plan.n_norm;
     double total = 0, t0 = pp_now(), unscale = 1 / r->scale.scale;
     save_tell(r);
+    r->results.word[WORD_BUSY] = r->busy;
+    r->results.word[WORD_PASSES] = r->passes;
     TRY(r->group.op->sum(&r->group, r->results.norm, n + 1 + WORDS));
     double t1 = pp_now();
     for (int i = 1; i <= n; i++)
         total += r->results.norm[i];
     r->results.norm[0] *= unscale;
+    const double *word = r->results.word;
+    log->bubble = on_device(r) || word[WORD_PASSES] <= 0 ? (double)NAN
+                                                         : 1 - word[WORD_BUSY] / word[WORD_PASSES];
     log->grad_norm = sqrt(total) * unscale;
     log->loss_scale = r->scale.scale;
     int finite = isfinite(log->grad_norm) != 0;
@@ -173,6 +178,7 @@ PpStatus steps_run(Rank *r)
         StepLog log = {.step = step + 1, .lr = optim_rate(run->opt, step, run->data.steps)};
         double start = pp_now();
         r->feed.loss_scale = r->scale.scale;
+        r->busy = r->passes = 0;
         watchdog_step(r->watchdog, step);
         if (run->opt->mode == MODE_TRAIN) {
             TRY(run_passes(r, step));

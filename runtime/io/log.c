@@ -65,6 +65,8 @@ PpStatus log_open(Log *l, const Options *o, const Group *g, const Data *d)
                .begun = pp_now()};
     /* mpirun shows its processes a terminal that is none */
     l->bar = o->mode == MODE_TRAIN && !g->processes && isatty(1);
+    if (l->speaks && o->tensorboard)
+        TRY(events_open(&l->events, o->tensorboard, l->first + 1));
     return l->speaks && o->log_json ? open_json(l) : PP_OK;
 }
 
@@ -205,8 +207,29 @@ static PpStatus step_json(const Log *l, const StepLog *s)
         fprintf(l->json, ", \"skipped\": %s", s->skipped ? "true" : "false");
     json_number(l->json, "seconds", s->seconds);
     json_number(l->json, "tokens_per_second", rate((double)l->tokens, s->seconds));
+    if (mode == MODE_TRAIN && !isnan(s->bubble))
+        json_number(l->json, "bubble", s->bubble);
     fputs("}\n", l->json);
     return flushed(l);
+}
+
+/* Of a training. */
+static PpStatus step_events(const Log *l, const StepLog *s)
+{
+    Scalar of[] = {{"train/loss", s->loss},
+                   {"train/grad_norm", s->grad_norm},
+                   {"train/learning_rate", s->lr},
+                   {"speed/tokens_per_second", rate((double)l->tokens, s->seconds)},
+                   {"speed/seconds", s->seconds},
+                   {"memory/largest_rank", (double)l->memory},
+                   {NULL, 0},
+                   {NULL, 0}};
+    int n = 6;
+    if (!isnan(s->bubble))
+        of[n++] = (Scalar){"speed/bubble", s->bubble};
+    if (scales(l))
+        of[n++] = (Scalar){"train/loss_scale", s->loss_scale};
+    return events_write(l->events, s->step, of, n);
 }
 
 PpStatus log_step(Log *l, const StepLog *step)
@@ -222,6 +245,8 @@ PpStatus log_step(Log *l, const StepLog *step)
         s->grad_norm = fabs(s->grad_norm);
     if (l->json)
         TRY(step_json(l, s));
+    if (l->events)
+        TRY(step_events(l, s));
     double seconds = mean_seconds(l, s->seconds);
     if (!l->opt->quiet)
         (l->bar ? progress : step_line)(l, s, seconds);
@@ -261,6 +286,8 @@ PpStatus log_evaluation(const Log *l, int64_t done, double loss, int64_t rows, d
         fputs("}\n", l->json);
         TRY(flushed(l));
     }
+    if (l->events)
+        TRY(events_write(l->events, done, &(Scalar){"eval/loss", loss}, 1));
     if (l->opt->quiet)
         return PP_OK;
     printf("%sstep %" PRId64 "/%" PRId64 " eval_loss %s rows %" PRId64 "\n",
@@ -292,9 +319,11 @@ void log_end(const Log *l, int64_t saved)
 
 PpStatus log_close(Log *l)
 {
+    PpStatus events = events_close(l->events);
+    l->events = NULL;
     if (!l->json)
-        return PP_OK;
+        return events;
     int bad = ferror(l->json) | (l->json == stdout ? fflush(stdout) : fclose(l->json));
     l->json = NULL;
-    return bad ? pp_fail(PP_ERR_IO, "--log-json %s: write error", l->opt->log_json) : PP_OK;
+    return bad ? pp_fail(PP_ERR_IO, "--log-json %s: write error", l->opt->log_json) : events;
 }

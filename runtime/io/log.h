@@ -7,6 +7,7 @@
 
 #include "base/file/index.h"
 #include "data.h"
+#include "io/events.h"
 #include "net/group.h"
 #include "options/options.h"
 #include "plan/plan.h"
@@ -16,6 +17,7 @@
 typedef struct {
     double loss, grad_norm, lr, seconds;
     double loss_scale; /* of the step */
+    double bubble; /* of the passes' time, the part in which ranks do not compute; NAN: not known */
     int skipped;       /* gradients were not finite: it changed no parameter */
     int64_t step;
 } StepLog;
@@ -30,7 +32,9 @@ typedef struct {
     double begun;
     double last[LOG_RATE]; /* seconds of the last steps; the second step takes the first's place */
     int64_t timed;         /* steps so far */
+    int64_t memory; /* of the rank that takes most, planned; 0: not asked for */
     FILE *json;
+    Events *events; /* NULL: none */
 } Log;
 
 /* What a rank holds, as all ranks tell rank 0. */
@@ -69,7 +73,7 @@ typedef struct {
     const char *schedule, *transport, *mpi, *blas, *resumed_from;
 } LogConfig;
 /* log_config.c: all ranks call it */
-PpStatus log_config(const Log *l, Group *g, const LogConfig *c, const MemoryReport *mine);
+PpStatus log_config(Log *l, Group *g, const LogConfig *c, const MemoryReport *mine);
 /* log_memory.c: all ranks call them; members: of a rank of the schedule */
 PpStatus log_memory(const Log *l, Group *g, const Schedule *s, int members,
                     const MemoryReport *mine);

@@ -119,7 +119,7 @@ static PpStatus put_line(const Log *l, const LogConfig *c, const Place *place, i
                      : PP_OK;
 }
 
-PpStatus log_config(const Log *l, Group *g, const LogConfig *c, const MemoryReport *mine)
+PpStatus log_config(Log *l, Group *g, const LogConfig *c, const MemoryReport *mine)
 {
     Place here = {.threads = mine->threads,
                   .memory = memory_total(mine),
@@ -127,10 +127,12 @@ PpStatus log_config(const Log *l, Group *g, const LogConfig *c, const MemoryRepo
     gethostname(here.host, sizeof here.host - 1);
     cpus_text(here.cpus, sizeof here.cpus);
     snprintf(here.where, sizeof here.where, "%s", mine->where);
-    if (!l->opt->log_json)
+    if (!l->opt->log_json && !l->opt->tensorboard)
         return PP_OK;
     Place *all = zeroed(g->ranks, sizeof *all);
     PpStatus s = all ? g->op->gather(g, &here, sizeof here, all) : pp_no_memory();
+    for (int k = 0; s == PP_OK && k < g->ranks; k++)
+        l->memory = all[k].memory > l->memory ? all[k].memory : l->memory;
     if (s == PP_OK && l->json)
         s = put_line(l, c, all, g->ranks);
     free(all);

@@ -9,7 +9,14 @@
 #include "plan/plan.h"
 
 /* What ranks tell each other at the end of a step, added over all of them. */
-typedef enum { WORD_WRITTEN, WORD_SAVE, WORD_END, WORDS } Word;
+typedef enum {
+    WORD_WRITTEN,
+    WORD_SAVE,
+    WORD_END,
+    WORD_BUSY, /* seconds of the passes, and those of them that were computations */
+    WORD_PASSES,
+    WORDS
+} Word;
 
 typedef struct {
     const Data *data;

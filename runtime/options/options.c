@@ -93,6 +93,7 @@ static const Spec specs[] = {
     OPTION("keep", K_INT | TRAINS, keep, 1, SAME, "K",       "only the newest K checkpoints stay (default: all)"),
     OPTION("dump-grads", K_TEXT | TRAINS, dump_grads, 0, SAME, "DIR",     "after the first step: DIR/stageN.safetensors with the gradients"),
     OPTION("log-json", K_TEXT, log_json, 0, GIVEN, "FILE|-",  "a line of JSON with the configuration, then one a step; -: on standard output, instead of the lines there"),
+    OPTION("tensorboard", K_TEXT | TRAINS, tensorboard, 0, GIVEN, "DIR", "loss, gradient norm, rate, tokens a second, memory, measured bubble and evaluations, in a file of events there"),
     OPTION("trace", K_TEXT, trace, 0, GIVEN, "FILE.json", "Chrome trace of the actions of every rank"),
     OPTION("until", K_TEXT, until, 0, SAME, "ACTION",  "stop in the first step when ACTION has run (1B3: stage 1, backward of microbatch 3), print the state"),
     OPTION("watchdog", K_INT, watchdog, 0, SAME, "SECONDS", "of processes: end a job that has not moved on for so long, or for 20 steps, and say where (default 25; 0: never)"),

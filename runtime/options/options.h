@@ -68,7 +68,8 @@ typedef struct {
     int negative_ids; /* of data: counted from a table's end */
     Words accept;   /* options of ppsplit that may differ from those of the checkpoint to resume */
     int accumulate; /* passes of the schedule before an update; 0: one */
-    const char *params, *states, *dump_grads, *checkpoint, *resume, *log_json, *trace, *until;
+    const char *params, *states, *dump_grads, *checkpoint, *resume, *trace, *until;
+    const char *log_json, *tensorboard;
     int64_t every; /* steps from one checkpoint to the next; 0: one after the last */
     int keep;      /* checkpoints; 0: all */
     const char *device, *transport; /* NULL: what there is */

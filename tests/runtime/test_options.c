@@ -75,11 +75,16 @@ static const Sample samples[] = {
     {"save-timeout", "60", {"--checkpoint=ck"}},
     {"dump-grads", "g", {0}},
     {"log-json", "log", {0}},
+    {"tensorboard", "tb", {0}},
     {"trace", "t.json", {0}},
     {"until", "1B3", {0}},
     {"watchdog", "9", {0}},
     {"debug-mask-minibatches", NULL, {0}},
     {"verbose", NULL, {0}},
+    {"prompt", "a", {"sample"}},
+    {"prompt-ids", "1,2", {"sample"}},
+    {"temperature", "0.5", {"sample"}},
+    {"top-k", "3", {"sample"}},
 };
 enum { N_SAMPLES = sizeof samples / sizeof *samples };
 
@@ -91,13 +96,15 @@ static const Sample *sample_of(const char *name)
     return NULL;
 }
 
-/* `train` with what a sample needs, and, added, with it; its options in o. */
+/* `train`, or what a sample names, with what it needs, and, added, with it; its options in o. */
 static int parse(Options *o, const Sample *s, int added, char word[8][100])
 {
     char *argv[8];
     int n = 0;
     snprintf(word[n++], sizeof word[0], "pipeline");
-    snprintf(word[n++], sizeof word[0], "train");
+    int named = s && s->with[0] && s->with[0][0] != '-';
+    if (!named)
+        snprintf(word[n++], sizeof word[0], "train");
     for (int i = 0; s && i < 4 && s->with[i]; i++)
         snprintf(word[n++], sizeof word[0], "%s", s->with[i]);
     if (added)

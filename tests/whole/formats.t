@@ -47,7 +47,7 @@ ok "trains" gpt-ts/pipeline train "${data[@]}" --data "target=$m/target.npy" --s
 gpt-ts/pipeline train "${data[@]}" --data "target=$m/target.npy" --steps 3 >lines
 ok "log: lines of JSON" json_lines log.json
 is "log: the keys" "$(perl -MJSON::PP -ne 'print join(" ", sort keys %{decode_json($_)}), "\n"' log.json | uniq)" "config
-grad_norm loss lr seconds step tokens_per_second"
+bubble grad_norm loss lr seconds step tokens_per_second"
 is "log: the lines on standard output, and 17 digits" "$(perl -MJSON::PP -ne '$d = decode_json($_); next if $$d{config}; printf "step %d/3 loss %.6f grad_norm %.4g lr %.4g\n", @$d{qw(step loss grad_norm lr)};
     /"loss": ([^,]*)/; print "short\n" if sprintf("%.17g", $1) ne $1' log.json)" "$(sed -n 's/^\(step .*\) tokens.*/\1/p' lines)"
 ok "trace: JSON" json trace.json
