@@ -473,6 +473,7 @@ static const struct { const char *name; int (*run)(int argc, char **argv); } com
     {"plan", plan_main},
     {"schedule", schedule_main},
     {"report", report_main},
+    {"watch", watch_main},
     {"merge", merge_main},
     {"forecast", forecast_main},
     {"annotate", annotate_main},

@@ -78,10 +78,11 @@ uint32_t one_of(const char *command, const char *option, const char *word,
     one_of(command, option, word, (const char *const[]){__VA_ARGS__},               \
            sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
 
-/* ---- merge.c, report.c, ops.c, forecast.c: argv[0] is the command's name; the exit status ---- */
+/* ---- merge.c, report.c, watch.c, ops.c, forecast.c: argv[0] is the command's name; the exit status ---- */
 
 int merge_main(int argc, char **argv);
 int report_main(int argc, char **argv);
+int watch_main(int argc, char **argv);
 int ops_main(int argc, char **argv);
 int forecast_main(int argc, char **argv);
 

@@ -19,6 +19,7 @@ static const char usage[] =
     "  or:  ppsplit schedule NAME|FILE.csv [OPTION]...  generate, verify, simulate, draw a "
     "schedule\n"
     "  or:  ppsplit report OUT [LOG|TRACE]... -o FILE   pictures of a program and its runs: a page\n"
+    "  or:  ppsplit watch LOG [OPTION]...               a run that goes on, in the terminal\n"
     "  or:  ppsplit forecast OUT [OPTION]...            how long its step takes on a GPU at the least\n"
     "  or:  ppsplit merge OUT CHECKPOINT -o M.onnx      put trained weights back into the model\n"
     "  or:  ppsplit annotate [OPTION]... MODEL.onnx -o M.onnx  the split as annotations of the model, or "

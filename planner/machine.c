@@ -10,6 +10,7 @@
  *     node = 8                # ranks that the fast link joins; others are reached over
  *     network = 45e9          # this, in bytes/s of each rank, and
  *     network-latency = 5e-6  # seconds of a message
+ *     peak = 989e12           # FLOP/s of each as its maker says, for `ppsplit watch'
  */
 #include <stdlib.h>
 #include <string.h>
@@ -45,9 +46,9 @@ static NORETURN void unknown(const Reader *r, const char *name)
 {
     enum { MOST = 64 };
     const char *names[MOST] = {"ranks", "threads", "memory",  "latency",
-                               "card",  "node",    "network", "network-latency"},
+                               "card",  "node",    "network", "network-latency", "peak"},
                *what;
-    size_t n = 8;
+    size_t n = 9;
     for (int i = 0; rates_name(i, &what); i++)
         names[n++] = rates_name(i, &what);
     const char *near = nearest_name(name, names, n);
@@ -98,6 +99,8 @@ static void read_one(Reader *r, const char *name, const char *text)
         rate = &r->m->network.link;
     else if (!strcmp(name, "network-latency"))
         rate = &r->m->network.latency;
+    else if (!strcmp(name, "peak"))
+        rate = &r->m->peak;
     if (!rate && !count && strcmp(name, "memory") && strcmp(name, "latency") &&
         strcmp(name, "card"))
         unknown(r, name);

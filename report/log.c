@@ -22,6 +22,12 @@ typedef struct {
 static int place_member(void *of, Json *j, const char *key)
 {
     Line *l = of;
+    if (!strcmp(key, "operations")) {
+        double n = 0;
+        int bad = json_number(j, &n);
+        l->log->operations += n;
+        return bad;
+    }
     return !strcmp(key, "memory")        ? json_number(j, &l->place.memory)
            : !strcmp(key, "activations") ? json_number(j, &l->place.activations)
                                          : json_skip(j);
@@ -56,23 +62,32 @@ static int config_member(void *of, Json *j, const char *key)
     char text[128];
     if (!strcmp(key, "places")) {
         l->log->place.n = 0; /* a resumed run may have other ranks */
+        l->log->operations = 0;
         return json_elements(j, place, l);
     }
     if (!strcmp(key, "numbers"))
         return json_members(j, number_member, l);
-    if (strcmp(key, "schedule") || json_peek(j) != '"')
+    if (!strcmp(key, "steps"))
+        return json_number(j, &l->log->steps);
+    if (!strcmp(key, "stages"))
+        return json_number(j, &l->log->stages);
+    const char **to = !strcmp(key, "schedule") ? &l->log->schedule
+                      : !strcmp(key, "model")  ? &l->log->model
+                                               : NULL;
+    if (!to || json_peek(j) != '"')
         return json_skip(j);
     if (json_word(j, text, sizeof text))
         return -1;
-    l->log->schedule = arena_strdup(l->a, text);
+    *to = arena_strdup(l->a, text);
     return 0;
 }
 
 static int member(void *of, Json *j, const char *key)
 {
     static const char *const column[LOG_COLUMNS] = {
-        [LOG_LOSS] = "loss", [LOG_NORM] = "grad_norm",  [LOG_TOKENS] = "tokens_per_second",
-        [LOG_LR] = "lr",     [LOG_SECONDS] = "seconds", [LOG_EVAL] = "eval_loss"};
+        [LOG_LOSS] = "loss",    [LOG_NORM] = "grad_norm",  [LOG_TOKENS] = "tokens_per_second",
+        [LOG_LR] = "lr",        [LOG_SECONDS] = "seconds", [LOG_EVAL] = "eval_loss",
+        [LOG_BUBBLE] = "bubble"};
     Line *l = of;
     if (!strcmp(key, "config"))
         return json_members(j, config_member, l);
@@ -88,7 +103,7 @@ static int member(void *of, Json *j, const char *key)
 static bool read_line(Arena *a, Json *j, RunLog *log)
 {
     const double none = (double)NAN;
-    Line l = {a, log, {-1, -1}, {none, {none, none, none, none, none, none}}, none};
+    Line l = {a, log, {-1, -1}, {none, {none, none, none, none, none, none, none}}, none};
     if (json_members(j, member, &l))
         return false;
     json_space(j);
@@ -104,12 +119,14 @@ RunLog log_read(Arena *a, const char *path)
 {
     const FileMap *f = arena_file(a, path);
     const char *p = f->at, *end = f->at + f->bytes;
-    RunLog log = {.path = path, .batch = (double)NAN};
+    RunLog log = {.path = path, .batch = (double)NAN, .steps = (double)NAN};
     for (uint32_t n = 1; p < end; n++) {
         const char *stop = memchr(p, '\n', (size_t)(end - p));
         stop = stop ? stop : end;
         Json j = {.p = p, .start = p, .end = stop};
         if (stop > p && !read_line(a, &j, &log)) {
+            if (stop == end && n > 1) /* the run is writing it */
+                break;
             diag_hint("logs are written by --log-json FILE, traces by --trace FILE");
             diag_fatal(EXIT_MODEL, WHERE_FILE(path),
                        "line %u is no line of a log (byte %zu of it), and the file is no trace", n,
@@ -117,7 +134,5 @@ RunLog log_read(Arena *a, const char *path)
         }
         p = stop < end ? stop + 1 : end;
     }
-    if (!log.step.n)
-        diag_fatal(EXIT_MODEL, WHERE_FILE(path), "the log has no step");
     return log;
 }

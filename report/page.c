@@ -105,6 +105,17 @@ static void read_trace(Page *p, const char *path)
     vec_push(p->a, &p->run, r);
 }
 
+static void read_log(Page *p, const char *path)
+{
+    RunLog l = log_read(p->a, path);
+    p->waits |= !l.step.n;
+    if (!l.step.n && p->o->follow)
+        return;
+    if (!l.step.n)
+        diag_fatal(EXIT_MODEL, WHERE_FILE(path), "the log has no step, so far");
+    vec_push(p->a, &p->log, l);
+}
+
 /* The page of the program, and where its marks are. */
 typedef struct {
     const char *text, *facts, *runs, *end;
@@ -181,9 +192,22 @@ static void put_facts(Page *p)
     }
 }
 
+/* While a run goes on a browser reads the page again. */
+static const char *refreshed(const Page *p, ReportOptions *o, const char *text)
+{
+    const char *title = strstr(text, "<title>");
+    o->goes_on = p->waits;
+    for (uint32_t k = 0; k < p->log.n; k++)
+        o->goes_on |= p->log.at[k].step.at[p->log.at[k].step.n - 1].step < p->log.at[k].steps;
+    if (!o->goes_on || !o->follow || !title)
+        return text;
+    return arena_printf(p->a, "%.*s<meta http-equiv=\"refresh\" content=\"%d\"/>\n%s",
+                        (int)(title - text), text, o->follow, title);
+}
+
 void report_page(void *options)
 {
-    const ReportOptions *o = options;
+    ReportOptions *o = options;
     Page page = {.a = o->arena, .o = o, .text = {.a = o->arena}}, *p = &page;
     if (strcmp(o->target, "-"))
         spare_others(o->target);
@@ -192,7 +216,7 @@ void report_page(void *options)
         if (is_trace(o->run.at[i]))
             read_trace(p, o->run.at[i]);
         else
-            vec_push(p->a, &p->log, log_read(p->a, o->run.at[i]));
+            read_log(p, o->run.at[i]);
     const char *text = t.text;
     if (o->run.n) {
         rows_for_tokens(p);
@@ -208,5 +232,6 @@ void report_page(void *options)
     }
     if (o->svg)
         put_figures(p, text);
+    text = refreshed(p, o, text);
     put_file(p->a, o->target, text, strlen(text));
 }

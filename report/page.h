@@ -12,7 +12,7 @@
 /* ---- log.c: a file of --log-json ---- */
 
 /* What the line of a step says; NAN where it does not.  In the log's units. */
-enum { LOG_LOSS, LOG_NORM, LOG_TOKENS, LOG_LR, LOG_SECONDS, LOG_EVAL, LOG_COLUMNS };
+enum { LOG_LOSS, LOG_NORM, LOG_TOKENS, LOG_LR, LOG_SECONDS, LOG_EVAL, LOG_BUBBLE, LOG_COLUMNS };
 typedef struct {
     double step, value[LOG_COLUMNS];
 } LogStep;
@@ -24,6 +24,8 @@ typedef struct {
     const char *path, *schedule; /* schedule NULL: the log does not say */
     VEC(LogPlace) place;         /* by rank */
     double batch;                /* rows of a step; NAN: the log does not say */
+    const char *model; /* NULL: not said; steps: NAN */
+    double steps, stages, operations; /* of a step, of all ranks, without what is computed again */
     VEC(LogStep) step;
     VEC(LogStep) eval; /* LOG_EVAL: the loss of rows that do not train, after so many steps */
 } RunLog;
@@ -47,6 +49,7 @@ typedef struct {
     const char *throughput; /* its unit: "tokens a second" or "rows a second" */
     VEC(Run *) run;
     VEC(RunLog) log;
+    bool waits; /* --follow: a log has no step so far, and is left out */
     SchedError e;
     Text text; /* the page, while it is written */
 } Page;

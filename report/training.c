@@ -80,6 +80,19 @@ static void put_curve(Page *p, int column, const char *name, const char *title, 
         "");
 }
 
+/* Of runs that have not come to their end, as far as the log goes. */
+static void put_progress(Page *p)
+{
+    for (uint32_t k = 0; k < p->log.n; k++) {
+        const RunLog *l = &p->log.at[k];
+        double step = l->step.at[l->step.n - 1].step;
+        if (step < l->steps)
+            text_add(&p->text,
+                     "<p><code>%s</code>: step %.0f of %.0f; the run goes on, or was ended.</p>\n",
+                     html_text(p->a, l->path), step, l->steps);
+    }
+}
+
 void put_training(Page *p)
 {
     text_add(&p->text, "<h2 id=\"training\">Training</h2>\n");
@@ -88,6 +101,7 @@ void put_training(Page *p)
                  "<p>No log was given: a run writes one with <code>--log-json FILE</code>.</p>\n");
         return;
     }
+    put_progress(p);
     text_add(&p->text, "<div class=\"pair\">\n");
     put_curve(p, LOG_LOSS, "loss", "Loss", "loss", "Over the whole minibatch of each step.");
     put_curve(p, LOG_NORM, "gradient-norm", "Gradient norm", "gradient norm",

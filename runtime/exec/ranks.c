@@ -36,6 +36,7 @@ static PpStatus prepare_and_run(Rank *r, PpStatus prepared)
     TRY(evaluation_links(r));
     const LogConfig config = {.model = run->model,
                               .first_step = run->data.start.step,
+                              .passes = data_passes(&r->data),
                               .schedule = run->sched->name,
                               .transport = r->links[AXIS_PIPE].name,
                               .mpi = r->group.processes ? mpi_version() : NULL,

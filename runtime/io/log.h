@@ -70,6 +70,7 @@ PpStatus log_close(Log *l);
 typedef struct {
     const PpPlan *model;
     int64_t first_step;
+    int passes; /* of the schedule in a step of a replica */
     const char *schedule, *transport, *mpi, *blas, *resumed_from;
 } LogConfig;
 /* log_config.c: all ranks call it */

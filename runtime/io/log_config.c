@@ -20,6 +20,7 @@ typedef struct {
     char host[64], cpus[96], where[80];
     int threads;
     int64_t memory, activations; /* planned for a step, bytes */
+    double operations;           /* floating-point, of the model's in a step */
 } Place;
 
 /* The CPUs that this thread may run on, as taskset says them: 0-3,8. */
@@ -61,8 +62,8 @@ static void put_places(FILE *f, const Place *p, int n)
         put(f, "cpus", p[k].cpus);
         fprintf(f, ", \"threads\": %d", p[k].threads);
         put(f, "device", p[k].where);
-        fprintf(f, ", \"memory\": %" PRId64 ", \"activations\": %" PRId64, p[k].memory,
-                p[k].activations);
+        fprintf(f, ", \"memory\": %" PRId64 ", \"activations\": %" PRId64 ", \"operations\": %.17g",
+                p[k].memory, p[k].activations, p[k].operations);
         putc('}', f);
     }
     putc(']', f);
@@ -123,7 +124,8 @@ PpStatus log_config(Log *l, Group *g, const LogConfig *c, const MemoryReport *mi
 {
     Place here = {.threads = mine->threads,
                   .memory = memory_total(mine),
-                  .activations = mine->bytes.slots};
+                  .activations = mine->bytes.slots,
+                  .operations = (mine->operations - mine->recomputed) * c->passes};
     gethostname(here.host, sizeof here.host - 1);
     cpus_text(here.cpus, sizeof here.cpus);
     snprintf(here.where, sizeof here.where, "%s", mine->where);

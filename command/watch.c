@@ -1,0 +1,116 @@
+/* watch.c - `ppsplit watch`: a run's log on the terminal, while it goes on. */
+#include "command.h"
+
+#include "base/cli/options.h"
+#include "report/report.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static const char watch_usage[] =
+    "Usage: ppsplit watch LOG.json [OPTION]...\n"
+    "How far a run is, its loss and its throughput, drawn with letters, from what it writes with\n"
+    "--log-json.  On a terminal the drawing follows the log until all steps are done (Ctrl-C ends\n"
+    "it, and not the run); elsewhere it is printed once.\n"
+    "\n"
+    "      --machine=FILE       whose line `peak = FLOPS' says what a rank could do at the most: "
+    "the\n"
+    "                           share of it that the model's operations are (MFU) is shown, too\n"
+    "      --once               print it once on a terminal, too\n"
+    "      --interval=SECONDS   from one drawing to the next (default 2)\n"
+    "  -h, --help               this text\n"
+    "\n"
+    "Example:\n"
+    "  ppsplit watch log.json --machine machines/dgx-h100\n";
+
+typedef struct {
+    WatchOptions o;
+    const char *machine, *interval;
+    uint32_t seconds;
+} Watch;
+
+static void prepare(void *arg)
+{
+    Watch *w = arg;
+    w->seconds = w->interval ? (uint32_t)given_number("interval", w->interval, 3600) : 2;
+    if (w->machine)
+        w->o.peak = machine_read(w->machine, w->o.arena).peak;
+    if (w->machine && !(w->o.peak > 0))
+        diag_fatal(EXIT_USAGE, WHERE_FILE(w->machine),
+                   "no line `peak = FLOPS', what a rank could do at the most");
+}
+
+static void screen(WatchOptions *o)
+{
+    struct winsize size;
+    const char *columns = getenv("COLUMNS");
+    o->width = columns && atoi(columns) > 0 ? (uint32_t)atoi(columns) : 79;
+    o->height = 12;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_col)
+        return;
+    o->width = size.ws_col - 1u;
+    if (size.ws_row > 20) /* two drawings with their titles and axes */
+        o->height = (size.ws_row - 12u) * 2 / 3;
+}
+
+/* On a terminal each line takes the place of the one before. */
+static void show(const char *text, bool over)
+{
+    if (over)
+        fputs("\033[H", stdout);
+    for (const char *end; over && (end = strchr(text, '\n')) != NULL; text = end + 1)
+        printf("%.*s\033[K\n", (int)(end - text), text);
+    printf("%s%s", text, over ? "\033[J" : "");
+    fflush(stdout);
+}
+
+static int follow(Watch *w, bool terminal)
+{
+    if (terminal)
+        fputs("\033[2J", stdout);
+    for (;; sleep(w->seconds)) {
+        w->o.arena = arena_new();
+        screen(&w->o);
+        int code = diag_run(watch_tell, &w->o);
+        if (!code)
+            show(w->o.text, terminal);
+        arena_free(w->o.arena);
+        if (code || !terminal || !w->o.goes_on)
+            return code;
+    }
+}
+
+int watch_main(int argc, char **argv)
+{
+    enum { MACHINE, ONCE, INTERVAL, HELP, N_OPTIONS };
+    static const OptionName table[N_OPTIONS] = {
+        {"machine", "FILE", 0}, {"once", NULL, 0}, {"interval", "SECONDS", 0}, {"help", NULL, 'h'}};
+    Watch w = {.o = {.arena = arena_new()}};
+    bool once = false;
+    OptionReader r = option_reader(argc, argv, table, N_OPTIONS);
+    for (int k; (k = option_next(&r)) != OPTION_END;)
+        if (k == OPTION_WRONG)
+            bad_usage("ppsplit watch", "%s", r.wrong);
+        else if (k == MACHINE)
+            w.machine = r.value;
+        else if (k == ONCE)
+            once = true;
+        else if (k == INTERVAL)
+            w.interval = r.value;
+        else if (k == HELP)
+            return printf("%s%s", watch_usage, report_to), 0;
+        else if (w.o.log)
+            bad_usage("ppsplit watch", "unexpected operand '%s'", r.value);
+        else
+            w.o.log = r.value;
+    if (!w.o.log)
+        bad_usage("ppsplit watch", "missing operand: LOG.json, what a run writes with --log-json");
+    operands_there(1, &w.o.log);
+    int code = diag_run(prepare, &w);
+    Arena *a = w.o.arena;
+    code = code ? code : follow(&w, isatty(STDOUT_FILENO) && !once);
+    arena_free(a);
+    return code;
+}
