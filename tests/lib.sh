@@ -1,5 +1,6 @@
 # lib.sh - TAP for shell tests: source it; ok/is/plan_done.  Paths: $top, $build (make's BUILD), $work (removed at the end).
-# Generated programs are built at PIPELINE_CFLAGS (default -O1: numbers do not depend on it) and share one runtime's objects.
+# Generated programs share one runtime's objects, built at PIPELINE_CFLAGS (default -O1); their stages are built without optimization,
+# which takes half the time: numbers do not depend on it.
 set -u
 unset MAKEFLAGS MFLAGS MAKELEVEL                       # of the make that runs the tests: none of the business of those it tests
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -8,6 +9,7 @@ case $build in /*) ;; *) build=$top/$build ;; esac
 ppsplit=${PPSPLIT:-$build/ppsplit}
 compare=$build/tests/tools/compare
 runtime=$build/tests/first/runtime                     # as outputs have it
+export STAGE_CFLAGS=${STAGE_CFLAGS--O0}
 export PPSPLIT_RUNTIME=own                              # not the one that a built ppsplit hands over, which may be there or not
 includes="-I$top -I$top/runtime -I$top/runtime/api"    # of a source that is compiled where it stands
 nvcc_quick="-Xcicc -O0 -Xptxas -O0"                    # whether it compiles, without a warning: what it then does is not run here

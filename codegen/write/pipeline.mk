@@ -11,6 +11,7 @@
 # MPICC  MPI's compiler; by default CC, should it know mpi.h by itself (cc of a Cray), else mpicc.  none: ranks are threads.
 # BLAS   libraries of matrix products: openblas, blis, mkl, armpl, onednn (float32 only), "onednn openblas", any pkg-config module with
 #        a cblas.h, or none; by default oneDNN and OpenBLAS, each where it is.
+# STAGE_CFLAGS   more flags, of stageN.c and stageN.cu alone: -O0 for one that is only looked at, -fsanitize=address
 # PPSPLIT_RUNTIME   auto: the compiled runtime of the ppsplit that wrote this (runtime/compiled names its PREFIX), or an installed one,
 #        if it has the same sources, libraries and flags; own: compiled here; or the PREFIX of an installed one, whatever its flags and its ARCH.
 
@@ -147,14 +148,14 @@ endif
 flags    = $(1)/flags/$(2)$(shell mkdir -p $(1)/flags; printf '%s\n' '$(subst ','\'',$(3))' >$(1)/flags/$(2).$$$$; \
              if cmp -s $(1)/flags/$(2).$$$$ $(1)/flags/$(2); then rm $(1)/flags/$(2).$$$$; else mv $(1)/flags/$(2).$$$$ $(1)/flags/$(2); fi)
 ifneq ($(filter-out clean help,$(GOALS)),)
-CC_STAGE   := $(call flags,build,cc,$(CC) $(FLAGS) $(COMPILER_ID))
+CC_STAGE   := $(call flags,build,cc,$(CC) $(FLAGS) $(STAGE_CFLAGS) $(COMPILER_ID))
 CC_LINK    := $(call flags,build,link,$(LINK) $(LIBS) $(INSTALLED))
 CC_OWN     := $(call flags,$(RUNTIME_BUILD),cc,$(CC) $(FLAGS) $(COMPILER_ID))
 CC_PRODUCT := $(call flags,$(RUNTIME_BUILD),product,$(PRODUCT_FLAGS) $(FOUND_PRODUCTS))
 CC_MPI     := $(call flags,$(RUNTIME_BUILD),mpi,$(MPI_CC) $(FOUND_MPI))
 endif
 ifneq ($(filter pipeline-cuda,$(GOALS)),)
-NVCC_STAGE := $(call flags,build,cuda,$(NVCC) $(CUFLAGS))
+NVCC_STAGE := $(call flags,build,cuda,$(NVCC) $(CUFLAGS) $(STAGE_CFLAGS))
 NVCC_OWN   := $(call flags,$(RUNTIME_BUILD),cuda,$(NVCC) $(CUFLAGS))
 NVCC_LINK  := $(call flags,build,cuda-link,$(CUDA_LIBS))
 endif
@@ -199,7 +200,7 @@ include $(SHIM)/shim.mk
 TAG     := shim$(if $(filter 1,$(CHECK)),,.plain)
 SHIMOBJ := $(STAGES) $(TOTALS) build/pipeline.device.o $(call device,$(TAG)) $(SHARED)
 SHIMCC  := $(CXX) $(SHIM_CUFLAGS) -DPP_WITH_NCCL $(SHIMFLAGS) $(INCLUDE)
-SHIM_STAGE := $(call flags,build,$(TAG),$(SHIMCC))
+SHIM_STAGE := $(call flags,build,$(TAG),$(SHIMCC) $(STAGE_CFLAGS))
 
 # The shim's cuBLAS calls the runtime's products.
 pipeline-shim: $(SHIMOBJ) $(O)/libshim.a $(CC_LINK)
@@ -207,7 +208,7 @@ pipeline-shim: $(SHIMOBJ) $(O)/libshim.a $(CC_LINK)
 	$(Q)$(LINK) -o $@ $(SHIMOBJ) $(O)/libshim.a $(INSTALLED) $(LIBS) -lstdc++
 
 build/%.$(TAG).o: %.cu $(HEADERS) $(SHIM_HEADERS) $(SHIM_STAGE) $(WEIGHTS) $(WEIGHTS_LIST)
-	$(call made,SHIM,$(SHIMCC) $(call own_weight,cu))
+	$(call made,SHIM,$(SHIMCC) $(STAGE_CFLAGS) $(call own_weight,cu))
 $(RUNTIME_BUILD)/%.$(TAG).o: $(RUNTIME)/%.cu $(HEADERS) $(SHIM_HEADERS)
 	$(call made,SHIM,$(SHIMCC))
 endif
@@ -227,9 +228,9 @@ build/machine.o: $(RUNTIME)/exec/machine.c $(HEADERS) $(CC_STAGE)
 build/pipeline.device.o: pipeline.c $(HEADERS) $(CC_STAGE)
 	$(call made,CC,$(CC) $(FLAGS) -DPP_WITH_CUDA)
 build/%.cuda.o: %.cu $(HEADERS) $(NVCC_STAGE) $(WEIGHTS) $(WEIGHTS_LIST)
-	$(call made,NVCC,$(NVCC) $(CUFLAGS) $(call own_weight,cu))
+	$(call made,NVCC,$(NVCC) $(CUFLAGS) $(STAGE_CFLAGS) $(call own_weight,cu))
 build/%.o: %.c $(HEADERS) $(CC_STAGE) $(WEIGHTS) $(WEIGHTS_LIST)
-	$(call made,CC,$(CC) $(FLAGS) $(call own_weight,c))
+	$(call made,CC,$(CC) $(FLAGS) $(STAGE_CFLAGS) $(call own_weight,c))
 
 # ---- the runtime for other programs ----
 

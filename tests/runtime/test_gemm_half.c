@@ -91,20 +91,32 @@ static double element(const Case *t, const char *c, int64_t i)
 
 /* ---- numbers ---- */
 
+/* A matrix in double, of `rows` x `columns` elements as stored; or its transpose. */
+static double *widened(const Case *t, const uint16_t *from, int64_t rows, int64_t columns,
+                       int transposed)
+{
+    double *to = room(rows * columns * (int64_t)sizeof *to);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            to[transposed ? j * rows + i : i * columns + j] =
+                (double)widen(t, from[i * columns + j]);
+    return to;
+}
+
 /* The share of its bound that the worst element uses: (k + 3) roundings of float32 on the sum of
    absolute values, and one of C's type. */
 static double worst_of(const Case *t)
 {
     Operands o = operands(t);
     const double last = t->single ? 0 : t->bf16 ? 0x1p-8 : 0x1p-11, least = t->bf16 ? 0 : 0x1p-25;
-    double worst = 0;
+    double worst = 0, *a = widened(t, o.a, o.rows_a, o.ca, t->ta),
+           *b = widened(t, o.b, o.rows_b, o.cb, !t->tb);
     multiply(t, o.a, o.ca, o.b, o.cb, o.c, t->n);
     for (int64_t i = 0; i < t->m; i++)
         for (int64_t j = 0; j < t->n; j++) {
             double s = 0, all = 0, before = t->beta == 0 ? 0 : element(t, o.d, i * t->n + j);
             for (int64_t p = 0; p < t->k; p++) {
-                double x = (double)widen(t, o.a[t->ta ? p * t->m + i : i * t->k + p]) *
-                           (double)widen(t, o.b[t->tb ? j * t->k + p : p * t->n + j]);
+                double x = a[i * t->k + p] * b[j * t->k + p];
                 s += x, all += fabs(x);
             }
             s = (double)t->alpha * s + (double)t->beta * before;
@@ -113,21 +125,22 @@ static double worst_of(const Case *t)
             bound += last * (fabs(s) + bound) + (t->single ? 0 : least) + (double)FLT_MIN;
             worst = fmax(worst, fabs(element(t, o.c, i * t->n + j) - s) / bound);
         }
+    free(a), free(b);
     done(&o);
     return worst;
 }
 
 static double all_sizes(void)
 {
-    static const int64_t size[][3] = {{1, 1, 1},    {1, 7, 5},     {3, 1, 17},   {5, 2, 0},
-                                      {16, 16, 16}, {17, 31, 33},  {64, 100, 2}, {129, 65, 100},
-                                      {1, 300, 64}, {300, 1, 257}, {40, 33, 700}, {140, 20, 1101},
+    static const int64_t size[][3] = {{1, 1, 1},      {1, 7, 5},     {3, 1, 17},    {5, 2, 0},
+                                      {16, 16, 16},   {17, 31, 33},  {64, 100, 2},  {129, 65, 100},
+                                      {1, 300, 64},   {300, 1, 257}, {40, 33, 700}, {140, 20, 1101},
                                       {260, 70, 1101}};
     double worst = 0;
     for (unsigned i = 0; i < sizeof size / sizeof *size; i++)
         for (int k = 0; k < 32; k++) {
-            Case t = {k & 1, k >> 1 & 1,   k >> 2 & 1, k >> 3 & 1, size[i][0], size[i][1],
-                      size[i][2], k & 16 ? 0.5f : 1, k & 16 ? -0.75f : 0};
+            Case t = {k & 1,      k >> 1 & 1, k >> 2 & 1,        k >> 3 & 1,         size[i][0],
+                      size[i][1], size[i][2], k & 16 ? 0.5f : 1, k & 16 ? -0.75f : 0};
             worst = fmax(worst, worst_of(&t));
         }
     for (int k = 0; k < 4; k++) { /* more than one block along each side */
@@ -179,8 +192,9 @@ static int not_finite(void)
         for (int64_t i = 0; i < t.m; i++)
             for (int64_t j = 0; j < t.n; j++) {
                 double x = element(&t, o.c, i * t.n + j);
-                good &= i == 2 || (i == 4 && j == 1) ? isnan(x) != 0 : i == 4 ? isinf(x) != 0
-                                                                             : isfinite(x) != 0;
+                good &= i == 2 || (i == 4 && j == 1) ? isnan(x) != 0
+                        : i == 4                     ? isinf(x) != 0
+                                                     : isfinite(x) != 0;
                 good &= i != 4 || j != 2 || x == -(double)INFINITY;
             }
         done(&o);
@@ -207,8 +221,8 @@ static int subnormal(void)
     return good;
 }
 
-/* A bias is added to the sums that a C of float32 has, of one product and of several; then comes the
-   only rounding. */
+/* A bias is added to the sums that a C of float32 has, of one product and of several; then comes
+   the only rounding. */
 static int biases(void)
 {
     static const int64_t size[][3] = {{5, 3, 4}, {64, 48, 33}, {130, 100, 600}, {300, 290, 64}};
@@ -223,9 +237,9 @@ static int biases(void)
                 bias[j] = narrow(&t, uniform());
             multiply(&t, o.a, o.ca, o.b, o.cb, o.c, t.n);
             if (k & 8)
-                (t.bf16 ? pp_bgemm_bias_batched : pp_hgemm_bias_batched)(
-                    t.ta, t.tb, t.m, t.n, t.k, o.a, o.ca, o.b, o.cb, bias, c, t.n, 1, two, none,
-                    none, next);
+                (t.bf16 ? pp_bgemm_bias_batched
+                        : pp_hgemm_bias_batched)(t.ta, t.tb, t.m, t.n, t.k, o.a, o.ca, o.b, o.cb,
+                                                 bias, c, t.n, 1, two, none, none, next);
             else
                 (t.bf16 ? pp_bgemm_bias : pp_hgemm_bias)(t.ta, t.tb, t.m, t.n, t.k, o.a, o.ca, o.b,
                                                          o.cb, bias, c, t.n);
@@ -284,13 +298,13 @@ static int same_bits(const Case *t)
 
 static int all_bits(void)
 {
-    static const int64_t size[][3] = {{128, 1024, 1024}, {600, 40, 1024}, {64, 64, 48},
-                                      {7, 5, 3},         {96, 600, 800}};
+    static const int64_t size[][3] = {
+        {128, 1024, 1024}, {600, 40, 1024}, {64, 64, 48}, {7, 5, 3}, {96, 600, 800}};
     int same = 1;
     for (unsigned i = 0; i < sizeof size / sizeof *size; i++)
         for (int k = 0; k < 16; k++) {
-            Case t = {k & 1, k >> 1 & 1, k >> 2 & 1, k >> 3, size[i][0], size[i][1], size[i][2],
-                      1, (float)(i & 1)};
+            Case t = {k & 1,      k >> 1 & 1, k >> 2 & 1, k >> 3,        size[i][0],
+                      size[i][1], size[i][2], 1,          (float)(i & 1)};
             if (k % 3 == 0 || i > 1)
                 same &= same_bits(&t);
         }
