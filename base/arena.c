@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "escape.h"
 #include "file/hash.h"
@@ -124,6 +125,28 @@ const void *arena_map(Arena *a, const char *path, int fd, size_t n)
     arena_hold(a, unmap, m);
     *m = file_map_open(path, fd, n);
     return *m ? (*m)->at : NULL;
+}
+
+typedef struct {
+    void *at;
+    size_t n;
+} Zeros;
+
+static void unmap_zeros(void *at)
+{
+    const Zeros *z = at;
+    munmap(z->at, z->n);
+}
+
+const void *arena_zeros(Arena *a, size_t n)
+{
+    Zeros *z = arena_new_of(a, Zeros);
+    void *at = mmap(NULL, n, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED)
+        return NULL;
+    *z = (Zeros){at, n};
+    arena_hold(a, unmap_zeros, z);
+    return at;
 }
 
 const FileMap *arena_file(Arena *a, const char *path)

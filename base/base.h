@@ -53,6 +53,8 @@ FILE *arena_file_new(Arena *a, const char *path); /* the same, opened by file_ne
 int arena_fclose(Arena *a, FILE *f);
 /* the first n bytes of the open file, for reading, until the arena is freed; NULL: errno */
 const void *arena_map(Arena *a, const char *path, int fd, size_t n);
+/* n zeros that take no memory; NULL: errno */
+const void *arena_zeros(Arena *a, size_t n);
 /* a whole regular file, until the arena is freed; a file that is not regular or cannot be opened is
  * fatal */
 const FileMap *arena_file(Arena *a, const char *path);

@@ -20,6 +20,7 @@ typedef struct {
     const char *dir;                /* -o */
     bool cpu, cuda;                 /* targets */
     bool link;                      /* --params link */
+    bool bare;                      /* --params none */
     bool profile;                   /* steps are timed; of the CPU's program */
     /* Where this machine has the runtime compiled, PREFIX/lib/libppruntime.a, for the output's
        Makefile to link; NULL: it looks for itself. */

@@ -110,8 +110,11 @@ static const char usage_more[] =
     "  -o, --output=DIR            the folder to write\n"
     "      --target=cpu|cuda       what the stages run on: stageN.c, stageN.cu, or both "
     "(repeatable; default cpu)\n"
-    "      --params=copy|link      write the weights beside the program, or refer to the model's "
-    "files\n"
+    "      --params=copy|link|none write the weights beside the program, or refer to the model's "
+    "files, or none\n"
+    "                              at all: it begins with --init, --params or --resume, and files "
+    "of weights may\n"
+    "                              be missing\n"
     "      --profile               time each step of the CPU's program: its --trace has the model's "
     "nodes,\n"
     "                              for --costs\n"
@@ -227,7 +230,7 @@ static const OptionName options[] = {
     [OPT_LIMIT] = {"limit", "WHAT=N", 0},
     [OPT_OUTPUT] = {"output", "DIR", 'o'},
     [OPT_TARGET] = {"target", "cpu|cuda", 0},
-    [OPT_PARAMS] = {"params", "copy|link", 0},
+    [OPT_PARAMS] = {"params", "copy|link|none", 0},
     [OPT_PROFILE] = {"profile", NULL, 0},
     [OPT_DUMP] = {"dump", "PASS", 0},
     [OPT_QUIET] = {"quiet", NULL, 'q'},
@@ -296,6 +299,13 @@ static const char *usage_of(Command c)
     return of[c];
 }
 
+static void set_params(Options *o, uint32_t form)
+{
+    enum { COPY, LINK, NONE_AT_ALL };
+    o->codegen.link = form == LINK;
+    o->codegen.bare = o->import.limits.absent = form == NONE_AT_ALL;
+}
+
 static void read_option(Options *o, int option, const char *arg)
 {
     switch (option) {
@@ -350,7 +360,7 @@ static void read_option(Options *o, int option, const char *arg)
         *(ONE_OF("ppsplit", "target", arg, "cpu", "cuda") == 0 ? &o->codegen.cpu
                                                                 : &o->codegen.cuda) = true;
         break;
-    case OPT_PARAMS: o->codegen.link = ONE_OF("ppsplit", "params", arg, "copy", "link") == 1; break;
+    case OPT_PARAMS: set_params(o, ONE_OF("ppsplit", "params", arg, "copy", "link", "none")); break;
     case OPT_PROFILE: o->codegen.profile = true; break;
     case OPT_DUMP: o->dump = arg; break;
     case OPT_QUIET: o->quiet = true; break;

@@ -18,6 +18,7 @@ typedef struct {
     /* what of a file is refused: limits_default(), --limit */
     uint64_t file_bytes, messages, unpacked_bytes;
     uint32_t depth, nodes;
+    bool absent;                    /* files of weights may be missing: --params none */
 } Limits;
 Limits limits_default(void);
 

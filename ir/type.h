@@ -91,6 +91,8 @@ typedef struct {
     uint64_t offset;                                    /* in that file, for --params link */
     /* typed data arrays were unpacked into the arena: no offset */
     bool converted;
+    /* its file is not there: at is zeros (--params none) */
+    bool absent;
 } Payload;
 
 #ifdef __cplusplus

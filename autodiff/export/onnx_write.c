@@ -117,7 +117,7 @@ static Weight *place_weights(Ow *w, const OnnxWeight *at)
         const Param *p = &w->g->param.at[w->param.at[i]];
         const char *name = ow_name(w, p->value);
         size_t bytes = (size_t)param_size(p);
-        if (p->box.axis >= 0)                           /* each member has another part */
+        if (p->box.axis >= 0 || p->bytes.absent)        /* each member has another part */
             info(w, &w->input, GRAPH_INPUT, name, val(w->g, p->value));
         else if (all <= INSIDE_LIMIT)
             weight[i] = weight_inside(w, p, name, bytes);

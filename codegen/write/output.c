@@ -224,7 +224,8 @@ static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
         }
         cg_tables_print(opt->cpu ? sg : device, opt->cpu, opt->cuda ? device : NULL, outside,
                         &tables);
-        cg_params_write(opt->cpu ? sg : device, params, final_params, opt->link, weight);
+        if (!opt->bare)
+            cg_params_write(opt->cpu ? sg : device, params, final_params, opt->link, weight);
         arena_free(of_stage);
     }
     if (opt->cuda)

@@ -85,6 +85,13 @@ static const ExternalFile *file_of(Model *m, const char *location, Where w)
     int fd = open_beneath(m->arena, folder, location), failed = errno;
     close(folder);
     errno = failed;
+    if (fd < 0 && errno == ENOENT && m->limits.absent) {
+        vec_push(m->arena, &e->file, ((ExternalFile){.location = location, .absent = true}));
+        return &e->file.at[e->file.n - 1];
+    }
+    if (fd < 0 && errno == ENOENT)
+        diag_hint("--params none: a program without weights, which begins with --init");
+    errno = failed;
     if (fd < 0)
         diag_fatal(errno == ENOENT || errno == EACCES ? EXIT_IO : EXIT_MODEL, w,
                    "external data '%s': %s", location, why_not(errno));
@@ -137,6 +144,13 @@ Payload external_bytes(Model *m, const Onnx__TensorProto *t, uint64_t expected, 
                    "external data: length %llu, but the tensor's shape needs %llu bytes",
                    (unsigned long long)length, (unsigned long long)expected);
     const ExternalFile *f = file_of(m, location, w);
+    if (f->absent) {
+        const void *zeros = length ? arena_zeros(m->arena, (size_t)length) : "";
+        if (!zeros)
+            diag_fatal(EXIT_IO, w, "external data '%s', %llu bytes: %s", location,
+                       (unsigned long long)length, strerror(errno));
+        return (Payload){.at = zeros, .length = (size_t)length, .file = location, .absent = true};
+    }
     if (__builtin_add_overflow(offset, length, &end) || end > f->size)
         diag_fatal(EXIT_MODEL, w,
                    "external data '%s': bytes %llu to %llu are past its end (%llu bytes)", location,

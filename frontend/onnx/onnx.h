@@ -36,6 +36,7 @@ typedef struct {
     const char *path;
     const uint8_t *at;
     uint64_t size;
+    bool absent;                                        /* it is not there: Limits.absent */
 } ExternalFile;
 typedef struct { const char *folder_name; VEC(ExternalFile) file; } External;
 

@@ -333,8 +333,24 @@ static void note_changed(Params *p)
         note_changed_one(p, p->computed.at[i], "computed");
 }
 
+/* Numbers that are not there can be a parameter's only: a constant's are the program. */
+static void check_absent(const Params *p)
+{
+    StrMap made = made_of_parameters(p);
+    for (uint32_t i = 0; i < p->m->init.n; i++) {
+        const RawTensor *t = &p->m->init.at[i];
+        if (!(t->bytes.absent || t->half_bytes.absent) || strmap_get(&made, t->name) != NONE)
+            continue;
+        diag_hint("--train '%s' makes a parameter of it", t->name);
+        diag_fatal(EXIT_IO, (Where){p->m->path, "initializer", NONE, t->name, NULL, -1},
+                   "its numbers are in '%s', which is not there, and it is no parameter",
+                   (t->bytes.absent ? &t->bytes : &t->half_bytes)->file);
+    }
+}
+
 void param_report(Params *p)
 {
+    check_absent(p);
     warn(p);
     list(p);
     note_ties(p);

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/cli/nearest.h"
+#include "io/init.h"
 #include "net/launch.h"
 #include "net/wires.h"
 
@@ -55,6 +56,7 @@ static PpStatus prepare(Run *run, Options *o, const Group *world)
 {
     TRY(schedule_read(run, o));
     TRY(optim_patterns(o, run->model));
+    TRY(init_check(o, run->model));
     if (!run->ranks)
         run->ranks = schedule_stages(run->model);
     pp_rank_shape(run->ranks, run->members);

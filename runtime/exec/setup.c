@@ -256,7 +256,7 @@ PpStatus rank_open(Rank *r)
                              .given = r->run->given.path ? r->run->given.path : o->params,
                              .resume = r->run->from.path,
                              .states = r->run->from.path ? NULL : o->states};
-    TRY(params_load(&r->plan, &r->files, &from, &optimizers[o->optimizer]));
+    TRY(params_load(&r->plan, &r->files, &from, o));
     make_half_copies(r);
     TRY(save_open(r));
     return destinations_try(&r->held, &r->plan, o, d->steps);

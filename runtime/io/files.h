@@ -47,7 +47,7 @@ typedef struct {
     const char *own, *given, *resume, *states;
 } ParamsFrom;
 /* params.c */
-PpStatus params_load(const Plan *p, HostCopy *h, const ParamsFrom *from, const Optimizer *optimizer);
+PpStatus params_load(const Plan *p, HostCopy *h, const ParamsFrom *from, const Options *o);
 /* Does --params name files of a state_dict, and no folder? */
 int params_is_file(const char *given);
 /* How many updates the state in the files of --states has seen */

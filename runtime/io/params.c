@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #endif
 #include "files.h"
+#include "init.h"
 
 #include "base/file/index.h"
 #include "base/file/tensors.h"
@@ -42,7 +43,8 @@ static PpStatus close_source(Source *s)
     return bad ? pp_fail(PP_ERR_IO, "%s", err) : PP_OK;
 }
 
-static PpStatus open_source(Source *s, const char *folder, int stage)
+/* wanted: a parameter that is read from there */
+static PpStatus open_source(Source *s, const char *folder, int stage, const char *wanted)
 {
     char err[ST_ERR];
     struct stat sb;
@@ -54,7 +56,9 @@ static PpStatus open_source(Source *s, const char *folder, int stage)
         char with_link[PATH_MAX + 32];
         snprintf(with_link, sizeof with_link, "%s/stage%d.link.json", folder, stage);
         if (stat(with_link, &sb))
-            return pp_fail(PP_ERR_IO, "%s: %s", s->path, strerror(errno));
+            return pp_fail(PP_ERR_IO,
+                           "%s: %s: --init, --params or --resume say what '%s' begins with", s->path,
+                           strerror(errno), wanted);
         memcpy(s->path, with_link,
                (size_t)n + 1 < sizeof s->path ? strlen(with_link) + 1 : sizeof s->path);
     }
@@ -170,6 +174,7 @@ typedef struct {
     const PpParam *like;
     Box part;
     const PpConst *constant;
+    const Init *init; /* instead of a file; NULL: none */
 } Wanted;
 
 static int same_tensor(const Wanted *w, int dtype, int rank, const int64_t *dim)
@@ -198,6 +203,10 @@ static PpStatus load_dense(const Source *s, const Wanted *w, char *to)
 {
     if (w->constant)
         return read_constant(s->own, w->constant, to);
+    if (w->init) {
+        init_fill(w->init, w->like->t.dtype, &w->part, to);
+        return PP_OK;
+    }
     if (s->index)
         return load_indexed(s->index, w, to);
     const StTensor *t = s->shards ? tensors_find(s->shards, w->name, NULL) : st_find(&s->f, w->name);
@@ -302,7 +311,7 @@ static PpStatus load_states(HostCopy *h, const Source *s, const PpParam *p, Box 
     for (int j = 0; j < optimizer->states; j++) {
         if (state_name(s, optimizer->state[j], p->t.name, name, sizeof name) >= (int)sizeof name)
             return pp_fail(PP_ERR_IO, "parameter name too long for a checkpoint");
-        TRY(place(h, s, (Wanted){name, p, part, NULL}, piece->state[j], NULL));
+        TRY(place(h, s, (Wanted){name, p, part, NULL, NULL}, piece->state[j], NULL));
     }
     return PP_OK;
 }
@@ -311,6 +320,7 @@ typedef struct {
     const char *own, *given; /* folders of stages' files */
     Index *index;            /* instead of `given` */
     TensorFiles files, torch;     /* n 0: none; the same, and the states of --states */
+    const Options *options;
     const Optimizer *optimizer;
     int states;              /* the checkpoint's too */
 } From;
@@ -327,7 +337,9 @@ static PpStatus load_params(HostCopy *h, const Plan *plan, const StagePlan *rs, 
         if (p->use == PP_TRANSMIT)
             continue;
         const Box part = param_box(p, plan->ask.member);
-        const Wanted w = {p->t.name, p, part, NULL};
+        Init init;
+        TRY(init_of(from->options, plan->model, p, &init));
+        const Wanted w = {p->t.name, p, part, NULL, from->states || !init.given ? NULL : &init};
         TRY(q->value ? place(h, s, w, q->value, &q->lowest) : place_pieces(h, s, &w, plan, q));
         const Source *states = from->states ? s : from->torch.n ? &torch : NULL;
         for (int i = q->piece; i < q->piece + q->n_piece && states && q->update; i++)
@@ -344,7 +356,7 @@ static PpStatus load_constants(HostCopy *h, const StagePlan *rs, const Source *s
         if (c->data)
             host_upload(h, rs->constants + c->offset, c->data, c->t.bytes);
         else
-            TRY(place(h, s, (Wanted){c->t.name, NULL, box_whole(c->t.bytes), c},
+            TRY(place(h, s, (Wanted){c->t.name, NULL, box_whole(c->t.bytes), c, NULL},
                       rs->constants + c->offset, NULL));
     }
     return PP_OK;
@@ -357,13 +369,17 @@ static PpStatus load_stage(HostCopy *h, const Plan *plan, const StagePlan *rs, c
                 .index = from->index,
                 .shards = from->files.n ? &from->files : NULL};
     PpStatus status = PP_OK;
-    int wanted = 0; /* in files */
-    for (int k = 0; k < st->n_param; k++)
-        wanted |= st->param[k].use != PP_TRANSMIT;
+    const char *wanted = NULL; /* in files: the first */
+    for (int k = 0; k < st->n_param && status == PP_OK; k++) {
+        Init init;
+        status = init_of(from->options, plan->model, &st->param[k], &init);
+        if (!wanted && st->param[k].use != PP_TRANSMIT && (!init.given || from->states))
+            wanted = st->param[k].t.name;
+    }
     if (s.shards)
         snprintf(s.path, sizeof s.path, "%s", from->given);
-    else if (!from->index && wanted)
-        status = open_source(&s, from->given ? from->given : from->own, st->index);
+    else if (!from->index && wanted && status == PP_OK)
+        status = open_source(&s, from->given ? from->given : from->own, st->index, wanted);
     if (status == PP_OK)
         status = load_params(h, plan, rs, &s, from);
     if (status == PP_OK)
@@ -438,12 +454,13 @@ static PpStatus refuse_half(const char *own)
                    (int)(strlen(own) - strlen("/params")), own);
 }
 
-PpStatus params_load(const Plan *p, HostCopy *h, const ParamsFrom *given, const Optimizer *optimizer)
+PpStatus params_load(const Plan *p, HostCopy *h, const ParamsFrom *given, const Options *o)
 {
     Index x = {0};
     From from = {.own = given->own,
                  .given = given->resume ? given->resume : given->given,
-                 .optimizer = optimizer,
+                 .options = o,
+                 .optimizer = &optimizers[o->optimizer],
                  .states = given->resume != NULL};
     TRY(refuse_half(given->own));
     PpStatus status = open_given(&x, &from);

@@ -60,6 +60,7 @@ static const Spec specs[] = {
     OPTION("shuffle", K_SEED, shuffle_seed, 0, NUMBERS, "SEED",    "another order of the rows in each epoch"),
     OPTION("params", K_TEXT, params, 0, GIVEN, "DIR|FILE",     "start from the parameters in DIR, of a checkpoint for example: of the newest there; or in FILE.safetensors, a state_dict, or the index of several (MODULE=FILE: that of a module of the model)"),
     OPTION("states", K_TEXT | TRAINS, states, 0, GIVEN, "FILE",     "start with the optimizer's states in FILE.safetensors, as ppsplit merge --states writes it (MODULE=FILE as with --params)"),
+    OPTION("init", K_LIST | TRAINS, init, 0, SAME, "PATTERN=KIND", "what parameters begin with, drawn by --seed and their names: normal:STD, uniform:A (from -A to A), zeros, ones, xavier, kaiming, or default, as PyTorch's Linear, Conv and norms begin (repeatable: the last that matches)"),
     OPTION("resume", K_TEXT, resume, 0, GIVEN, "DIR",     "go on where the newest checkpoint in DIR was written, up to --steps in all"),
     OPTION("accept", K_LIST, accept, 0, SAME, "NAME",    "resume although ppsplit was given another --NAME when the checkpoint was written (loss, dtype, bind, ...), or with other data (data); cpu: although the ranks compute with other instructions or libraries than each other (repeatable)"),
     {.name = "Training", .kind = K_GROUP},
@@ -464,5 +465,6 @@ void options_free(Options *o)
     free_pairs(o->eval_data, o->n_eval_data);
     free_pairs(o->eval_tokens, o->n_eval_tokens);
     free(o->no_decay.at);
+    free(o->init.at);
     free(o->accept.at);
 }

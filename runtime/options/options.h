@@ -64,6 +64,7 @@ typedef struct {
     int loss_scale_window;       /* 0: the rule's */
     double loss_scale_initial;   /* 0: the rule's */
     LossScale loss_scale;        /* before the first step; scale 1 and fixed where none is needed */
+    Words init;                  /* PATTERN=KIND: what parameters begin with */
     Words no_decay;              /* patterns of parameters without weight decay */
     int negative_ids; /* of data: counted from a table's end */
     Words accept;   /* options of ppsplit that may differ from those of the checkpoint to resume */
