@@ -104,6 +104,7 @@ static PpStatus open_one(Data *d, const NameFile *nf)
                        "--%s %s=%s: a second file, but this input has no rows that could follow "
                        "those of %s",
                        data_option(d, 0), nf->name, nf->file, in->file[0].path);
+    in->sets++;
     TRY(data_add(in, nf->file, &f));
     if (npy_open(&f->npy, nf->file, err, sizeof err))
         return pp_fail(PP_ERR_IO, "--%s %s: %s", data_option(d, 0), nf->name, err);
@@ -170,6 +171,7 @@ PpStatus data_open(Data *d, const PpPlan *p, const Options *o)
     TRY(check_rows(d, &have_rows));
     if (!have_rows)
         d->rows = o->batch ? o->batch : p->rows * (o->microbatches ? o->microbatches : 1);
+    TRY(mix_open(d));
     return data_cut(d);
 }
 
@@ -177,10 +179,11 @@ void data_close(Data *d)
 {
     for (int i = 0; d->input && i < d->model->n_input; i++) {
         for (int k = 0; k < d->input[i].n; k++)
-            npy_close(&d->input[i].file[k].npy);
+            npy_close(&d->input[i].file[k].npy), free(d->input[i].file[k].own_path);
         free(d->input[i].file);
     }
     free(d->input);
+    free(d->mix);
     free(d->row0);
     free(d->row0_rest);
 }

@@ -16,7 +16,9 @@ enum { DATA_U8 = 2, DATA_I8 = 3, TOKEN_U16 = 4, DATA_I16 = 5 };
 typedef struct {
     NpyFile npy;
     const char *path;
+    char *own_path; /* of one that a pattern found; else NULL */
     int64_t first, rows;
+    int set; /* of which option of the input it is */
     char sha256[SHA256_TEXT]; /* digest.c; "" before */
 } DataFile;
 
@@ -25,17 +27,26 @@ typedef struct {
 typedef struct {
     DataFile *file;
     int n; /* 0: not given */
+    int sets; /* options that give it files */
     int64_t rows, outer, inner;
     /* The files are of rank 1 and hold integers of any width; row r of one begins at its element
      * r * outer * inner + shift. */
     int tokens, shift;
 } DataInput;
 
+/* --mix: rows `first` to `first + rows`, and their share of all places */
+typedef struct {
+    double weight;
+    int64_t first, rows;
+} MixSet;
+
 typedef struct {
     const PpPlan *model;
     const Options *opt;
     DataInput *input; /* per model input */
     int64_t rows;     /* samples in the files */
+    MixSet *mix; /* --mix: [n_mix], or NULL */
+    int n_mix;
     int microbatches; /* of a pass of the schedule, in each replica */
     int passes;       /* of a group: --accumulate */
     /* Rows of a step are divided among so many groups (--groups), whose gradients are added in
@@ -104,6 +115,11 @@ PpStatus tokens_open(Data *d);
 PpStatus prompt_open(Data *d);
 void prompt_put(char *at, int dtype, int64_t token); /* an element of that input */
 int64_t prompt_tokens(const Data *d, int64_t columns); /* of the logits: that the input takes */
+
+/* mix.c */
+PpStatus mix_open(Data *d); /* once the files are open */
+/* Which row is the i-th of an epoch, of all d->rows */
+PpStatus mix_order(const Data *d, int64_t epoch, int64_t *order);
 
 /* cut.c */
 /* Outputs of all steps are kept, one behind the other; else those of the last one */

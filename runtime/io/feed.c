@@ -2,7 +2,7 @@
  * feed.c - in: the files of --data; out: the rows of each step, microbatch by microbatch, in
  * planned places on the host.
  *
- * --shuffle: a Fisher-Yates permutation per epoch, drawn from a counter-based generator (splitmix64
+ * --mix puts the rows of an epoch in their order (mix.c).  --shuffle: a Fisher-Yates permutation per epoch, drawn from a counter-based generator (splitmix64
  * of seed, epoch, position), so it depends on nothing else.
  */
 #include "feed.h"
@@ -17,12 +17,13 @@ PpStatus feed_open(Feed *f, const Data *d, const Plan *p)
 {
     *f = (Feed){.data = d, .plan = p, .scale = p->scale, .loss_scale = 1};
     f->host = zeroed(d->model->n_input, sizeof *f->host);
-    f->order = d->opt->shuffle ? zeroed(d->rows, sizeof *f->order) : NULL;
+    const int ordered = d->opt->shuffle || d->n_mix;
+    f->order = ordered ? zeroed(d->rows, sizeof *f->order) : NULL;
     int files = 0;
     for (int i = 0; i < d->model->n_input; i++)
         files = d->input[i].n > files ? d->input[i].n : files;
     f->seen = zeroed(files, 1);
-    if (!f->host || !f->seen || (d->opt->shuffle && !f->order))
+    if (!f->host || !f->seen || (ordered && !f->order))
         return pp_no_memory();
     memcpy(f->host, p->input, (size_t)d->model->n_input * sizeof *f->host);
     TRY(totals_open(&f->totals, d, p));
@@ -47,14 +48,17 @@ static uint64_t splitmix(uint64_t x)
     return x ^ x >> 31;
 }
 
-static void permute(Feed *f, int64_t epoch)
+static PpStatus put_in_order(Feed *f, int64_t epoch)
 {
     const Data *d = f->data;
     int64_t n = d->rows;
     uint64_t key = splitmix(splitmix(d->opt->shuffle_seed) ^ (uint64_t)epoch);
+    f->epoch = epoch;
     for (int64_t i = 0; i < n; i++)
         f->order[i] = i;
-    for (int64_t i = n - 1; i > 0; i--) {
+    if (d->n_mix)
+        TRY(mix_order(d, epoch, f->order));
+    for (int64_t i = n - 1; d->opt->shuffle && i > 0; i--) {
         /* a number below i + 1: the high half of a 64 x 64 bit product */
         uint64_t x = splitmix(key + (uint64_t)i), b = (uint64_t)i + 1;
         uint64_t lo = (x & 0xffffffffu) * b, hi = (x >> 32) * b + (lo >> 32);
@@ -62,7 +66,7 @@ static void permute(Feed *f, int64_t epoch)
         f->order[i] = f->order[j];
         f->order[j] = t;
     }
-    f->epoch = epoch;
+    return PP_OK;
 }
 
 /* Class targets that count nowhere; else zeros. */
@@ -229,7 +233,7 @@ void feed_fill(Feed *f, int64_t step, int pass)
         return;
     }
     if (f->order && (!f->filled || epoch != f->epoch))
-        permute(f, epoch);
+        f->status = put_in_order(f, epoch);
     if (pass == 0 || !f->filled)
         totals_make(&f->totals, f->order, first, data_step_rows(d, step));
     for (int i = 0; i < p->n_input; i++)

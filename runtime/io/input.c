@@ -71,7 +71,7 @@ PpStatus data_add(DataInput *in, const char *path, DataFile **added)
         return pp_no_memory();
     in->file = grown;
     *added = &grown[in->n++];
-    **added = (DataFile){.path = path, .first = in->rows};
+    **added = (DataFile){.path = path, .first = in->rows, .set = in->sets - 1};
     return PP_OK;
 }
 

@@ -9,9 +9,12 @@
 #include "data.h"
 
 #include "base/file/safetensors.h"
+#include "base/file/token_file.h"
 #include "core/core.h"
 
+#include <glob.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -25,12 +28,13 @@ static PpStatus raw_type(const Options *o, const char *name, int *dtype)
         const char *type = o->dtype_of[i].file;
         if (strcmp(o->dtype_of[i].name, name) != 0)
             continue;
-        *dtype = !strcmp(type, "u16")   ? TOKEN_U16
+        *dtype = !strcmp(type, "u8")    ? DATA_U8
+                 : !strcmp(type, "u16") ? TOKEN_U16
                  : !strcmp(type, "i32") ? PP_I32
                  : !strcmp(type, "i64") ? PP_I64
                                         : 0;
         if (!*dtype)
-            return pp_fail(PP_ERR_USAGE, "--dtype-of %s: u16, i32 or i64 expected, not '%s'", name,
+            return pp_fail(PP_ERR_USAGE, "--dtype-of %s: u8, u16, i32 or i64 expected, not '%s'", name,
                            type);
     }
     return PP_OK;
@@ -78,16 +82,15 @@ static PpStatus open_file(const Data *d, int input, const char *path, int shift,
     in->shift = shift;
     TRY(data_add(in, path, &f));
     NpyFile *npy = &f->npy;
-    if (raw ? npy_open_raw(npy, path, raw, err, sizeof err) : npy_open(npy, path, err, sizeof err))
+    int bad = token_file_open(npy, path, raw, err, sizeof err);
+    if (bad)
         return pp_fail(PP_ERR_IO, "--%s %s: %s%s", data_option(d, 1), t->name, err,
-                       raw || access(path, R_OK)
-                           ? ""
-                           : "; --dtype-of says what a file of numbers alone holds");
+                       bad > 0 ? "; --dtype-of says what a file of numbers alone holds" : "");
     if (npy->rank != 1)
         return pp_fail(PP_ERR_MODEL, "--%s %s=%s: rank %d, tokens are a file of rank 1",
                        data_option(d, 1), t->name, path, npy->rank);
-    if (npy->dtype != TOKEN_U16 && !is_integer(npy->dtype))
-        return pp_fail(PP_ERR_MODEL, "--%s %s=%s: %s, tokens are uint16, int32 or int64",
+    if (!data_is_integer(npy->dtype))
+        return pp_fail(PP_ERR_MODEL, "--%s %s=%s: %s, tokens are whole numbers",
                        data_option(d, 1), t->name, path, data_dtype_text(npy->dtype));
     int64_t row = in->outer * in->inner;
     f->rows = npy->dim[0] ? (npy->dim[0] - 1) / row : 0;
@@ -98,6 +101,31 @@ static PpStatus open_file(const Data *d, int input, const char *path, int shift,
     data_place(in, f);
     TRY(check_width(d, t, f));
     return data_count(in, f, t->name);
+}
+
+/* A file, or those that a pattern finds, in the order of their names. */
+static PpStatus open_files(const Data *d, int input, const char *path, int raw)
+{
+    glob_t found;
+    DataInput *in = &d->input[input];
+    if (!strpbrk(path, "*?[") || access(path, F_OK) == 0)
+        return open_file(d, input, path, 0, raw);
+    int none = glob(path, 0, NULL, &found);
+    PpStatus s = none ? pp_fail(PP_ERR_IO, "--%s %s=%s: no file has such a name", data_option(d, 1),
+                                d->model->input[input].name, path)
+                      : PP_OK;
+    for (size_t i = 0; !none && i < found.gl_pathc && s == PP_OK; i++) {
+        char *own = strdup(found.gl_pathv[i]);
+        int before = in->n;
+        s = own ? open_file(d, input, own, 0, raw) : pp_no_memory();
+        if (in->n > before)
+            in->file[before].own_path = own;
+        else
+            free(own);
+    }
+    if (!none)
+        globfree(&found);
+    return s;
 }
 
 /* The input's own rows: integers, [rows, S], [rows * S] or [S, rows] */
@@ -135,6 +163,7 @@ static PpStatus open_target(const Data *d, int input)
                        data_dtype_text(t->dtype), to->outer * to->inner, data_option(d, 0),
                        t->name);
     TRY(raw_type(d->opt, p->input[input].name, &raw));
+    d->input[target].sets = in->sets;
     for (int k = 0; k < in->n; k++)
         TRY(open_file(d, target, in->file[k].path, 1, raw));
     return PP_OK;
@@ -161,7 +190,8 @@ PpStatus tokens_open(Data *d)
                            data_option(d, 0), p->input[p->loss_target].name);
         only = at;
         TRY(raw_type(o, o->tokens[i].name, &raw));
-        TRY(open_file(d, at, o->tokens[i].file, 0, raw));
+        d->input[at].sets++;
+        TRY(open_files(d, at, o->tokens[i].file, raw));
     }
     return only < 0 ? PP_OK : open_target(d, only);
 }

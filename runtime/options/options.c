@@ -49,8 +49,9 @@ static const Spec specs[] = {
     OPTION("memory", K_BYTES, memory, 1, SAME, "BYTES",   "of a rank's step: no more is recomputed (--recompute auto) or offloaded than it takes to fit, --schedule auto chooses among what fits; K, M, G, T: times 1024"),
     {.name = "Data", .kind = K_GROUP},
     OPTION("data", K_PAIR, data, 0, GIVEN, "NAME=FILE", "an input of the model: .npy or TensorProto .pb, rows are samples; the rows of several files of an input follow one another (repeatable)"),
-    OPTION("tokens", K_PAIR, tokens, 0, GIVEN, "NAME=FILE", "an integer input of the model, cut from a text of tokens: .npy of rank 1; its windows are the rows, and the target is the same one token later (repeatable)"),
-    OPTION("dtype-of", K_PAIR, dtype_of, 0, SAME, "NAME=u16|i32|i64", "the files of --tokens NAME hold numbers of this type and nothing else (repeatable)"),
+    OPTION("tokens", K_PAIR, tokens, 0, GIVEN, "NAME=FILE", "an integer input of the model, cut from a text of tokens: .npy of rank 1, llm.c's or Megatron's .bin, a pattern of several; its windows are the rows, and the target is the same one token later (repeatable)"),
+    OPTION("dtype-of", K_PAIR, dtype_of, 0, SAME, "NAME=u8|u16|i32|i64", "the files of --tokens NAME hold numbers of this type and nothing else (repeatable)"),
+    OPTION("mix", K_PAIR | TRAINS, mixes, 0, NUMBERS, "NAME=W,W,...", "weights of the options that give this input its files: of the rows that come, each has its share at any time"),
     OPTION("eval-data", K_PAIR, eval_data, 0, GIVEN, "NAME=FILE", "train: an input of other rows, whose loss is computed without training on them, as eval does (repeatable)"),
     OPTION("eval-tokens", K_PAIR, eval_tokens, 0, GIVEN, "NAME=FILE", "the same, cut from a text of tokens (repeatable)"),
     OPTION("eval-every", K_LONG, eval_every, 1, SAME, "N",       "their loss after every N steps too (default: after the last one)"),
@@ -462,6 +463,7 @@ void options_free(Options *o)
     free_pairs(o->output, o->n_output);
     free_pairs(o->tokens, o->n_tokens);
     free_pairs(o->dtype_of, o->n_dtype_of);
+    free_pairs(o->mixes, o->n_mixes);
     free_pairs(o->eval_data, o->n_eval_data);
     free_pairs(o->eval_tokens, o->n_eval_tokens);
     free(o->no_decay.at);

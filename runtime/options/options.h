@@ -48,7 +48,8 @@ typedef struct {
     int64_t batch, steps; /* 0: all rows; 0: one pass (eval, infer), 1 (train) */
     NameFile *data, *output, *tokens;
     NameFile *dtype_of; /* of files of tokens without a header: u16, i32, i64 in place of a file */
-    int n_data, n_output, n_tokens, n_dtype_of;
+    NameFile *mixes; /* of an input's files, weights in place of a file */
+    int n_data, n_output, n_tokens, n_dtype_of, n_mixes;
     NameFile *eval_data, *eval_tokens; /* of evaluation passes in a training */
     int n_eval_data, n_eval_tokens;
     int64_t eval_every; /* steps from one to the next; 0: one after the last */

@@ -78,6 +78,7 @@ static size_t count_of(const Spec *s)
     return s->at == AT(data)          ? AT(n_data)
            : s->at == AT(tokens)      ? AT(n_tokens)
            : s->at == AT(dtype_of)    ? AT(n_dtype_of)
+           : s->at == AT(mixes)       ? AT(n_mixes)
            : s->at == AT(eval_data)   ? AT(n_eval_data)
            : s->at == AT(eval_tokens) ? AT(n_eval_tokens)
                                       : AT(n_output);

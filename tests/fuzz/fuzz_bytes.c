@@ -11,6 +11,7 @@
 #include "base/file/json.h"
 #include "base/file/npy.h"
 #include "base/file/tensors.h"
+#include "base/file/token_file.h"
 #include "codegen/plan/plan.h"
 #include "codegen/write/write.h"
 #include "frontend/onnx/onnx.h"
@@ -336,6 +337,29 @@ static void fuzz_tensors(const uint8_t *data, size_t n)
     tensors_close(&t);
 }
 
+/* ---- tokens: llm.c's file, or the index of Megatron's t.bin, 40 bytes ---- */
+
+static void fuzz_tokens(const uint8_t *data, size_t n)
+{
+    static const uint8_t zeros[40];
+    const char *name[] = {"t.idx", "input"};
+    put_file(in_folder("t.bin"), zeros, sizeof zeros);
+    put_file(in_folder("t.idx"), data, n);
+    put_file(file, data, n);
+    for (int i = 0; i < 2; i++) {
+        NpyFile f;
+        char err[600];
+        if (token_file_open(&f, in_folder(name[i]), 0, err, sizeof err))
+            continue;
+        int64_t bytes = st_dtype_size(f.dtype);
+        for (int d = 0; d < f.rank; d++)
+            bytes *= f.dim[d];
+        INSIST(bytes == f.bytes);
+        look(f.data, (size_t)f.bytes);
+        npy_close(&f);
+    }
+}
+
 static void fuzz_npy(const uint8_t *data, size_t n)
 {
     NpyFile f;
@@ -452,6 +476,7 @@ static const FuzzTarget targets[] = {
     {"compile", fuzz_compile, true}, {"csv", fuzz_csv, false},
     {"costs", fuzz_costs, false},    {"index", fuzz_index, false},
     {"safetensors", fuzz_safetensors, false}, {"tensors", fuzz_tensors, false},
+    {"tokens", fuzz_tokens, false},
     {"npy", fuzz_npy, false},        {"json", fuzz_json, false},
     {"report", fuzz_report, false},  {"machine", fuzz_machine, false},
 };
@@ -465,6 +490,8 @@ static void clean(void)
     snprintf(path, sizeof path, "%s/pipe.html", folder);
     remove(path);
     remove(in_folder("one.safetensors"));
+    remove(in_folder("t.bin"));
+    remove(in_folder("t.idx"));
     remove(file);
     remove(index_file);
     rmdir(folder);

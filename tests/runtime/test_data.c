@@ -302,7 +302,7 @@ static void refused_tokens(void)
     refused("a .npy said to be without a header", 3, "a .npy file, which says its type itself",
             EVAL("--tokens", data(ids, "many.npy"), "--dtype-of", "ids=u16"));
     refused("a type that is none", 2, "u16, i32 or i64 expected",
-            EVAL("--tokens", data(ids, "many.npy"), "--dtype-of", "ids=u8"));
+            EVAL("--tokens", data(ids, "many.npy"), "--dtype-of", "ids=u4"));
     refused("a type of nothing", 2, "there is no --tokens turned=FILE",
             EVAL("--tokens", data(ids, "many.npy"), "--dtype-of", "turned=u16"));
     refused("tokens as the target", 2, "this is the target",
