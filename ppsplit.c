@@ -140,7 +140,7 @@ static bool member_fits(const State *s, const MeshPlan *plan)
     return pipe_fits(t.graph, &s->o->partition, &t.loss);
 }
 
-/* --tensor, or the file's sharding specs: where values lie along that axis; false: there is none.
+/* --tensor, --sequence, or the file's sharding specs: where values lie along that axis; false: there is none.
  * Where members do not fit in --memory, what they keep for backward is made dearer. */
 static bool mesh_plan(State *s, MeshPlan *plan)
 {
@@ -231,6 +231,8 @@ static void note_options(Options *o)
     note_list(o, "freeze", o->import.freeze.n, o->import.freeze.at);
     note_list(o, "train", o->import.train.n, o->import.train.at);
     note(o, "chunks", o->mesh.chunks > 1 ? arena_printf(o->arena, "%d", o->mesh.chunks) : "none");
+    if (o->mesh.axis == MESH_SEQUENCE && o->mesh.chunks > 1)
+        note(o, "sequence", "divided");
     note_list(o, "shard", o->mesh.shard.n, o->mesh.shard.at);
     if (o->mesh.keep > 0)
         note(o, "memory", arena_printf(o->arena, "a byte kept costs %g sent", o->mesh.keep));
@@ -263,7 +265,7 @@ static const struct { void (*run)(State *s); const char *dump; } passes[] = {
     {loss, "loss"},             /* the loss is appended, with its inputs target and loss_scale */
     {autocast, "autocast"},     /* --dtype: what computes in half precision, and the casts */
     {attention, "attention"},   /* what lies between the two products of one: one operation */
-    {mesh, "mesh"},             /* --tensor: the graph of one member, with collectives */
+    {mesh, "mesh"},             /* --tensor, --sequence: the graph of one member, with collectives */
     {partition, "partition"},   /* a Pipe: nodes to stages, what crosses a cut, parameters */
     {reverse, "autodiff"},      /* every stage's backward */
     {whole, NULL},              /* --loss-over minibatch: the loss in the shapes of all its rows */

@@ -18,7 +18,7 @@ typedef struct {
     const Graph *g;
     const Model *m;
     MeshOptions *opt;
-    const bool *part; /* by node: of an attention, in which nothing is asked for */
+    const bool *part;    /* by node: of an attention, in which nothing is asked for */
     StrMap param;        /* an initializer's name -> its first parameter */
     int members, chunks; /* of all specs; 0: they divide nothing */
     const char *unlike;  /* why they are none of one axis */
@@ -107,7 +107,7 @@ static void same_axis(Reading *r, const char *tensor, const Division *d)
 static bool ask(Reading *r, uint32_t param, ValueId value, const Division *d, int rank, bool turned)
 {
     int dim = (int)(d->axis < 0 && d->chunks ? d->axis + rank : d->axis);
-    Place at = {dim < 0 ? PLACE_R : turned ? 1 - dim : dim, d->groups};
+    Place at = place_s(dim < 0 ? PLACE_R : turned ? 1 - dim : dim, d->groups);
     if (dim >= rank || dim < -1 || (d->chunks && dim < 0))
         return false;
     for (uint32_t i = 0; i < r->opt->asked.n; i++) {

@@ -17,7 +17,7 @@
 struct Specs {
     const Model *m;
     const Annotations *what;
-    Ids *core;    /* by node of the file: its nodes in the graph, but parts of an attention */
+    Ids *core; /* by node of the file: its nodes in the graph, but parts of an attention */
     const bool *part;
     StrMap param; /* an initializer's name -> its parameter */
 };
@@ -26,8 +26,8 @@ Specs *specs_open(Arena *a, const Model *m, const Annotations *what)
 {
     Specs *s = arena_new_of(a, Specs);
     const Graph *g = what->whole;
-    *s = (Specs){m, what, arena_array(a, Ids, m->graph->n_node + 1), attention_parts(g, a),
-                 {.arena = a}};
+    *s = (Specs){
+        m, what, arena_array(a, Ids, m->graph->n_node + 1), attention_parts(g, a), {.arena = a}};
     for (NodeId n = 0; what->plan.chunks > 1 && n < g->node.n; n++) {
         uint32_t origin = g->node.at[n].origin, at = origin ? g->origin.at[origin].index : NONE;
         if (at < m->graph->n_node && !s->part[n])
@@ -103,7 +103,7 @@ static HowRead read_at(const Specs *s, uint32_t node, ValueId v, Place *out)
         NodeId id = s->core[node].at[k];
         const SpreadWay *way = s->what->plan.way[id];
         for (uint32_t i = 0; i < g->node.at[id].nin; i++) {
-            Place at = way ? way->in[i] : (Place){PLACE_R, 1};
+            Place at = way ? way->in[i] : place_r();
             if (g->node.at[id].in[i] != v)
                 continue;
             if ((found++ && !place_is(*out, at)) || divides_within(s, node, id))

@@ -61,6 +61,8 @@ static const char usage[] =
     "Dividing the stages among members:\n"
     "      --tensor=T              each stage runs on T ranks, which divide its parameters, products and "
     "activations\n"
+    "      --sequence=N            each stage runs on N ranks, which have all its parameters and "
+    "divide the sequences\n"
     "      --chunks=C              what is divided is divided in C chunks, T times a power of two "
     "(default T): programs\n"
     "                              of the same C have the same bits for every T\n"
@@ -146,6 +148,7 @@ enum {
     OPT_CHUNK,
     OPT_MERGE,
     OPT_TENSOR,
+    OPT_SEQUENCE,
     OPT_CHUNKS,
     OPT_SHARD,
     OPT_LOSS,
@@ -213,6 +216,7 @@ static const OptionName options[] = {
     [OPT_CHUNK] = {"chunk", "INPUT=DIM|replicate", 0},
     [OPT_MERGE] = {"merge", "OUTPUT=DIM|sum|mean", 0},
     [OPT_TENSOR] = {"tensor", "T", 0},
+    [OPT_SEQUENCE] = {"sequence", "N", 0},
     [OPT_CHUNKS] = {"chunks", "C", 0},
     [OPT_SHARD] = {"shard", "PATTERN=DIM|replicate", 0},
     [OPT_LOSS] = {"loss", "LOSS", 0},
@@ -249,6 +253,16 @@ static const OptionName options[] = {
     [OPT_VERBOSE] = {"verbose", NULL, 'v'},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
+
+/* --tensor or --sequence */
+static void set_members(MeshOptions *m, MeshAxis axis, const char *arg)
+{
+    if (m->tensor && m->axis != axis)
+        bad_usage("ppsplit", "%s with %s: members divide stages along one axis", mesh_option[axis],
+                  mesh_option[m->axis]);
+    m->axis = axis;
+    m->tensor = (int)given_number(mesh_option[axis] + 2, arg, MESH_MOST);
+}
 
 static void set_limit(Limits *l, const char *arg)
 {
@@ -335,7 +349,8 @@ static void read_option(Options *o, int option, const char *arg)
         break;
     case OPT_LOSS_OVER: set_loss_over(o, arg); break;
     case OPT_FREEZE: vec_push(o->arena, &o->import.freeze, arg); break;
-    case OPT_TENSOR: o->mesh.tensor = (int)given_number("tensor", arg, MESH_MOST); break;
+    case OPT_TENSOR: set_members(&o->mesh, MESH_TENSOR, arg); break;
+    case OPT_SEQUENCE: set_members(&o->mesh, MESH_SEQUENCE, arg); break;
     case OPT_CHUNKS: o->mesh.chunks = (int)given_number("chunks", arg, MESH_MOST); break;
     case OPT_SHARD: vec_push(o->arena, &o->mesh.shard, arg); break;
     case OPT_TRAIN: vec_push(o->arena, &o->import.train, arg); break;
@@ -466,8 +481,8 @@ static _Noreturn void wrong_option(Command c, const OptionReader *r)
     bad_usage(command[c], "%s", r->wrong);
 }
 
-/* --tensor and --chunks, one of which may be left out; both 1: there is no such axis; both 0: the
- * model's annotations may have one. */
+/* --tensor, or --sequence, and --chunks, one of which may be left out; both 1: there is no such
+ * axis; both 0: the model's annotations may have one. */
 static void mesh_complete(Options *o)
 {
     MeshOptions *m = &o->mesh;
@@ -477,8 +492,10 @@ static void mesh_complete(Options *o)
     m->chunks = m->chunks ? m->chunks : m->tensor;
     int each = m->chunks / m->tensor;
     if (m->chunks % m->tensor || each & (each - 1))
-        bad_usage("ppsplit", "--chunks %d of --tensor %d: it is %d times a power of two", m->chunks,
-                  m->tensor, m->tensor);
+        bad_usage("ppsplit", "--chunks %d of %s %d: it is %d times a power of two", m->chunks,
+                  mesh_option[m->axis], m->tensor, m->tensor);
+    if (m->axis == MESH_SEQUENCE && m->shard.n)
+        bad_usage("ppsplit", "%s", "--shard with --sequence: its members have whole parameters");
 }
 
 void read_command_line(Options *o, int argc, char **argv)

@@ -66,8 +66,9 @@ void plan_check(Options *o)
         bad_usage(command, "--loss-over minibatch has one schedule, gpipe; --stages cuts for it");
     if (o->mesh.chunks > 1)
         bad_usage(command,
-                  "--tensor: a plan divides no layers; plan for ranks / T of them, and give the "
-                  "command that is printed --tensor T");
+                  "%s: a plan divides no layers; plan for ranks / T of them, and give the "
+                  "command that is printed %s T",
+                  mesh_option[o->mesh.axis], mesh_option[o->mesh.axis]);
     if (o->dump)
         bad_usage(command, "--dump is of a split; the command that is printed makes one");
 }

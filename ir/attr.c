@@ -217,6 +217,8 @@ static void dump_attention(const AttentionAttr *t, FILE *f)
             (long long)t->key);
     if (t->causal)
         fprintf(f, " diagonal=%lld", (long long)t->diagonal);
+    if (t->step)
+        fprintf(f, " step=%lld", (long long)t->step);
     if (t->window)
         fprintf(f, " window=%lld", (long long)t->window);
     fprintf(f, "%s%s", t->bias ? " bias" : "", !t->mask ? "" : t->forbids ? " forbids" : " mask");

@@ -35,9 +35,10 @@ typedef struct {
     int64_t key;
     /* causal: key j is allowed for query i only when j <= i + diagonal; diagonal >= 0, and
      * e^(fill - x) is 0 for every score x; of those keys the last `window` (0: all), which are some
-     * in each row.  A mask beside it forbids more. */
+     * in each row.  A mask beside it forbids more.  Of queries that are chunk number c of several
+     * (Attr.piece) the diagonal is c * step further. */
     bool causal;
-    int64_t diagonal, window;
+    int64_t diagonal, window, step;
     /* operands behind the others: a bias; bytes that allow a place, or that forbid it */
     bool bias, mask, forbids;
 } AttentionAttr;

@@ -12,6 +12,8 @@
 
 #include "mesh.h"
 
+const char *const mesh_option[MESH_AXES] = {"--tensor", "--sequence"};
+
 typedef struct {
     const char *pattern;
     bool replicate;
@@ -76,7 +78,7 @@ bool mesh_asked(const Graph *g, const MeshOptions *opt, uint32_t param, Place *a
             continue;
         said = true;
         long dim = s.dim + (s.dim < 0 ? p->shape.rank : 0);
-        *at = s.replicate ? (Place){PLACE_R, 1} : (Place){(int)dim, s.groups};
+        *at = s.replicate ? place_r() : place_s((int)dim, s.groups);
         if (s.replicate)
             continue;
         if (dim < 0 || dim >= p->shape.rank)

@@ -31,8 +31,9 @@ typedef struct {
     const MeshPlan *plan;
     uint32_t pieces;
     const bool *active; /* values to which a gradient comes back */
-    Forms *forms;       /* by value of `from` */
-    ValueId *number;    /* of each piece's chunk; NULL: not needed so far */
+    const bool *of_params;
+    Forms *forms;    /* by value of `from` */
+    ValueId *number; /* of each piece's chunk; NULL: not needed so far */
 } Member;
 
 static ValueId *new_pieces(const Member *m) { return arena_array(m->a, ValueId, m->pieces + 1); }
@@ -63,6 +64,37 @@ static ValueId together(Member *m, ValueId x, Place p)
     for (int i = p.dim + 1; i < t.rank; i++)
         t.d[i] = s.d[i + 1];
     return g_reshape(m->g, x, &t);
+}
+
+/* Dimension p.dim of x as pairs of groups and, in each, the parts of the chunks. */
+static ValueId in_parts(Member *m, ValueId x, Place p)
+{
+    const Shape s = val(m->g, x)->shape;
+    const int64_t pairs = p.groups / 2,
+                  size[] = {pairs, 2, m->g->chunks, s.d[p.dim] / p.groups / m->g->chunks};
+    Shape t = s;
+    t.rank += MIRROR_DIMS;
+    for (int i = s.rank; i-- > p.dim + 1;)
+        t.d[i + MIRROR_DIMS] = s.d[i];
+    memcpy(t.d + p.dim, size, sizeof size);
+    return g_reshape(m->g, x, &t);
+}
+
+/* Mirrored groups, each from its other end: so parts of a chunk stand in its place, and go back. */
+static ValueId turned(Member *m, ValueId x, Place p)
+{
+    const Shape s = val(m->g, x)->shape;
+    if (!p.mirrored)
+        return x;
+    const ValueId all = in_parts(m, x, p),
+                  half = g_split(m->g, all, p.dim + 1, 2, (const int64_t[]){1, 1});
+    const Shape one = val(m->g, half)->shape;
+    int64_t start[MAX_RANK] = {0}, step[MAX_RANK];
+    for (int i = 0; i < one.rank; i++)
+        step[i] = i == p.dim + 2 ? -1 : 1;
+    start[p.dim + 2] = m->g->chunks - 1;
+    const ValueId back = g_slice(m->g, graph_out(m->g, half, 1), start, one.d, step);
+    return g_reshape(m->g, g_concat(m->g, 2, (ValueId[]){half, back}, p.dim + 1), &s);
 }
 
 static int axis_of(Place p) { return p.groups > 1 ? p.dim + 1 : p.dim; }
@@ -99,7 +131,8 @@ static ValueId *cut(Member *m, ValueId x, Place p)
 
 static ValueId *shard(Member *m, ValueId whole, Place p)
 {
-    return cut(m, g_shard(m->g, apart(m, with_end(m, whole, p), p), axis_of(p)), p);
+    ValueId x = apart(m, turned(m, with_end(m, whole, p), p), p);
+    return cut(m, g_shard(m->g, x, axis_of(p)), p);
 }
 
 /* A member's pieces one after the other. */
@@ -115,7 +148,7 @@ static ValueId join(Member *m, const ValueId *piece, Place p)
 static ValueId gather(Member *m, const ValueId *piece, Place p, int64_t n)
 {
     ValueId x = together(m, g_all_gather(m->g, join(m, piece, p), axis_of(p)), p);
-    return without_end(m, x, p, n);
+    return without_end(m, turned(m, x, p), p, n);
 }
 
 static ValueId sum(Member *m, const ValueId *partial, Dtype t)
@@ -126,7 +159,8 @@ static ValueId sum(Member *m, const ValueId *partial, Dtype t)
 
 static ValueId *sum_shard(Member *m, const ValueId *partial, Place p, Dtype t)
 {
-    ValueId x = apart(m, with_end(m, g_tree_sum(m->g, m->pieces, partial), p), p);
+    ValueId x = with_end(m, g_tree_sum(m->g, m->pieces, partial), p);
+    x = apart(m, turned(m, x, p), p);
     x = g_reduce_scatter(m->g, x, axis_of(p));
     return cut(m, val(m->g, x)->dtype == t ? x : g_cast(m->g, x, t), p);
 }
@@ -194,6 +228,38 @@ static ValueId *part_of(Member *m, ValueId v, Place p)
     return divided_as(&m->forms[v], p);
 }
 
+bool mesh_made_again(const Graph *g, const bool *of_params, ValueId v)
+{
+    const Value *x = val(g, v);
+    const Node *n = x->kind == V_NODE ? &g->node.at[x->node] : NULL;
+    return n && of_params[v] && n->nout == 1 && (op_is_map(n->op) || op_is_view(n->op));
+}
+
+static ValueId *form(Member *m, ValueId v, Place p);
+
+/* What all have, for the use of each piece: its gradient is the sum of theirs. */
+static ValueId *varied(Member *m, ValueId v)
+{
+    const Forms *f = &m->forms[v];
+    bool vary = m->active[v] && (m->pieces > 1 || m->g->tensor > 1);
+    ValueId *piece = new_pieces(m);
+    if (vary && mesh_made_again(&m->from, m->of_params, v) &&
+        !m->plan->way[m->from.value.at[v].node]) {
+        const Node *n = &m->from.node.at[m->from.value.at[v].node];
+        ValueId *in = arena_array(m->a, ValueId, n->nin + 1);
+        for (uint32_t k = 0; k < m->pieces; k++) {
+            for (uint32_t i = 0; i < n->nin; i++)
+                in[i] = form(m, n->in[i], place_r())[k];
+            piece[k] = graph_node(m->g, n->op, n->nin, in, n->attr);
+        }
+        return piece;
+    }
+    ValueId first = vary ? g_vary(m->g, f->whole, (int)m->pieces) : f->whole;
+    for (uint32_t k = 0; k < m->pieces; k++)
+        piece[k] = vary ? graph_out(m->g, first, k) : first;
+    return piece;
+}
+
 /* Where it is read: x for each piece. */
 static ValueId *form(Member *m, ValueId v, Place p)
 {
@@ -204,13 +270,8 @@ static ValueId *form(Member *m, ValueId v, Place p)
         ValueId *piece = divided_as(f, p);
         return piece ? piece : part_of(m, v, p);
     }
-    if (!f->varied) {
-        bool vary = m->active[v] && (m->pieces > 1 || m->g->tensor > 1);
-        ValueId first = vary ? g_vary(m->g, f->whole, (int)m->pieces) : f->whole;
-        f->varied = new_pieces(m);
-        for (uint32_t k = 0; k < m->pieces; k++)
-            f->varied[k] = vary ? graph_out(m->g, first, k) : first;
-    }
+    if (!f->varied)
+        f->varied = varied(m, v);
     return f->varied;
 }
 
@@ -242,8 +303,7 @@ static void name_value(Member *m, ValueId v)
 static const ValueId *numbers(Member *m)
 {
     if (!m->number) {
-        Place along = {0, 1};
-        m->number = shard(m, g_iota(m->g, DT_I64, 1, 0, m->g->chunks), along);
+        m->number = shard(m, g_iota(m->g, DT_I64, 1, 0, m->g->chunks), place_s(0, 1));
     }
     return m->number;
 }
@@ -379,10 +439,10 @@ static void find_needs(Member *m, const bool *live, const Ids *results)
         const Node *n = &m->from.node.at[id];
         const SpreadWay *w = m->plan->way[id];
         for (uint32_t i = 0; live[id] && i < n->nin; i++)
-            need(m, n->in[i], w ? w->in[i] : (Place){PLACE_R, 1});
+            need(m, n->in[i], w ? w->in[i] : place_r());
     }
     for (uint32_t i = 0; i < results->n; i++)
-        need(m, results->at[i], (Place){PLACE_R, 1});
+        need(m, results->at[i], place_r());
 }
 
 /* The graph without values; `from` has them. */
@@ -429,7 +489,8 @@ void mesh_member(Graph *g, const MeshPlan *plan, uint32_t n, ValueId *const *kee
                 .a = a,
                 .plan = plan,
                 .pieces = (uint32_t)(plan->chunks / plan->tensor),
-                .active = mesh_active(g, a, loss)};
+                .active = mesh_active(g, a, loss),
+                .of_params = flow_of_params(g, a)};
     begin(&m);
     g->tensor = plan->tensor;
     g->chunks = plan->chunks;

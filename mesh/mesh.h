@@ -22,6 +22,11 @@ extern "C" {
 
 enum { MESH_MOST = 1024 }; /* members */
 
+/* What members divide: layers, whose parameters each has a part of; or the sequences that layers
+ * work on, with whole parameters. */
+typedef enum { MESH_TENSOR, MESH_SEQUENCE, MESH_AXES } MeshAxis;
+extern const char *const mesh_option[MESH_AXES]; /* asked.c: "--tensor", ... */
+
 /* Where the model's file wants a parameter to lie, or, param NONE, a value as it is made. */
 typedef struct {
     uint32_t param;
@@ -30,7 +35,8 @@ typedef struct {
 } MeshAsked;
 
 typedef struct {
-    int tensor; /* T: --tensor; 0: as the model's file has it (annotate_read()) */
+    MeshAxis axis;
+    int tensor; /* T: --tensor, --sequence; 0: as the model's file has it (annotate_read()) */
     int chunks; /* C: --chunks, T times a power of two; 1: nothing is divided */
     VEC(const char *)
     shard; /* --shard, "PATTERN=DIM" or "PATTERN=replicate", the last that fits wins */
@@ -62,7 +68,10 @@ void mesh_check(const Graph *g, const MeshOptions *opt);
 /* Says how many values lie otherwise than the file says. */
 void mesh_compare(const Graph *g, const MeshOptions *opt, const MeshPlan *plan);
 
-/* member.c: the graph of a plan becomes that of one member.  The values that `keep` points to, the
+/* member.c: may a value be made of its parameters again by who reads it?  Then the gradients of its
+ * uses are the parameters', which are added up once a step. */
+bool mesh_made_again(const Graph *g, const bool *of_params, ValueId v);
+/* The graph of a plan becomes that of one member.  The values that `keep` points to, the
  * loss first, are given what they are in it, and are R. */
 void mesh_member(Graph *g, const MeshPlan *plan, uint32_t n, ValueId *const *keep);
 

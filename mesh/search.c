@@ -8,6 +8,10 @@
  * of all, unless there are more than MOST states at once; then the best of those looked at.  (The
  * dynamic program of Alpa, 2201.12023, section 4, over a graph instead of an integer program.)
  *
+ * Along the axis of sequences parameters of products stay whole: rows of these are divided, and
+ * what is between them with the rows; where a row meets others, in an attention, keys and values
+ * are gathered, or heads divided for as long, whatever sends less.
+ *
  * The price of a plan is bytes that a member sends in a step's forward and backward of a
  * microbatch, in units of (C - 1) / C of a value, and what else takes time in as many bytes as are
  * sent meanwhile by the built-in rates (ir/facts/rates.h; not by a machine's: numbers depend on the
@@ -43,7 +47,8 @@ typedef struct {
     bool plain;  /* made of constants and inputs alone at little cost: whole, divided for nothing */
     bool grad;   /* a gradient comes back to it */
     bool whole;  /* it is needed whole whoever reads it */
-    bool once;   /* a parameter: the gradients of its uses are added up once a step */
+    bool once;   /* a parameter, or what is made of one where it is read: the gradients of its uses
+                    are added up once a step */
     NodeId last; /* the node that reads it last, or makes it */
     int slot;    /* of its label in a state; -1: states do not tell of it */
     double sum, gather; /* bytes of a partial sum of it, and of itself */
@@ -133,11 +138,12 @@ static void find_plain(Search *s, const bool *live)
     }
 }
 
-/* What costs nothing else is kept least: a byte costs a millionth of one that is sent. */
+/* What costs nothing else is kept least: a byte costs a millionth of one that is sent.  Sequences
+ * are divided for the sake of what is kept. */
 static void find_kept(Search *s, const bool *live)
 {
     const Graph *g = s->g;
-    double price = s->opt->keep > 0 ? s->opt->keep : 1e-6;
+    double price = s->opt->keep > 0 ? s->opt->keep : s->opt->axis == MESH_SEQUENCE ? 1 : 1e-6;
     for (NodeId id = 0; id < g->node.n; id++) {
         const Node *n = &g->node.at[id];
         for (uint32_t i = 0; live[id] && i < n->nin && !op_is_linear(n->op); i++) {
@@ -157,7 +163,7 @@ static void find_about(Search *s, const bool *live, ValueId loss)
         About *b = &s->about[v];
         double elements = (double)shape_elements(&x->shape);
         b->grad = active[v];
-        b->once = x->kind == V_PARAM;
+        b->once = x->kind == V_PARAM || mesh_made_again(g, s->of_params, v);
         b->slot = -1;
         b->last = x->node;
         b->gather = elements * (double)dtype_size(x->dtype);
@@ -189,7 +195,7 @@ static double work(const Search *s, NodeId id)
 static bool need_of(Search *s, const Node *n, uint32_t i, const SpreadWay *w, Need *need)
 {
     ValueId v = n->in[i];
-    Place p = w ? w->in[i] : (Place){PLACE_R, 1};
+    Place p = w ? w->in[i] : place_r();
     int k = p.dim >= 0 ? place_number(&s->about[v], p) : 0;
     *need = (Need){v, p.dim >= 0 ? DIVIDED + k : p.dim == PLACE_P ? PARTIAL : w ? VARIED : WHOLE};
     return k >= 0 && (p.dim != PLACE_P || !s->about[v].plain);
@@ -202,7 +208,7 @@ static bool choice_of(Search *s, NodeId id, const SpreadWay *w, Choice *c)
                   .need = arena_array(s->a, Need, n->nin + 1),
                   .needs = (int)n->nin,
                   .made = arena_array(s->a, int, n->nout + 1),
-                  .price = work(s, id) / (w ? s->chunks : 1)};
+                  .price = work(s, id) / (w ? s->chunks : 1) * (w && w->most ? w->most : 1)};
     if (w)
         c->price +=
             sent(s, 4 * w->moved) + (s->about[n->out[0]].grad ? sent(s, 4 * w->moved_back) : 0);
@@ -210,7 +216,7 @@ static bool choice_of(Search *s, NodeId id, const SpreadWay *w, Choice *c)
         if (!need_of(s, n, i, w, &c->need[i]))
             return false;
     for (uint32_t i = 0; i < n->nout; i++) {
-        Place p = w ? w->out[i] : (Place){PLACE_R, 1};
+        Place p = w ? w->out[i] : place_r();
         int k = p.dim >= 0 ? place_number(&s->about[n->out[i]], p) : 0;
         c->made[i] = p.dim >= 0 ? MADE_DIVIDED + k : p.dim == PLACE_P ? MADE_PARTIAL : MADE_WHOLE;
         if (k < 0)
@@ -220,13 +226,15 @@ static bool choice_of(Search *s, NodeId id, const SpreadWay *w, Choice *c)
 }
 
 /* A product with a parameter divides it, or nothing: what is made of other dimensions, places of a
- * sequence, say, would leave every member the whole parameter, and its gradient to add up in each
- * microbatch. */
-static bool divides_params(const Search *s, NodeId id, const SpreadWay *w)
+ * sequence, say, would leave every member the whole parameter.  Along the axis of sequences it does
+ * not divide it. */
+static bool suits_params(const Search *s, NodeId id, const SpreadWay *w)
 {
     const Node *n = &s->g->node.at[id];
     for (uint32_t i = 0; i < n->nin && op_is_product(n->op); i++)
-        if (s->of_params[n->in[i]] && s->about[n->in[i]].grad && w->in[i].dim == PLACE_R)
+        if (s->of_params[n->in[i]] &&
+            (s->opt->axis == MESH_SEQUENCE ? w->in[i].dim != PLACE_R
+                                           : s->about[n->in[i]].grad && w->in[i].dim == PLACE_R))
             return false;
     return true;
 }
@@ -242,12 +250,18 @@ static Choices choices_of(Search *s, NodeId id)
     if (!s->about[n->out[0]].plain)
         spread_ways(&s->of, id, s->a, &ways);
     for (uint32_t i = 0; i < ways.n; i++)
-        if (divides_params(s, id, &ways.at[i]) && choice_of(s, id, &ways.at[i], &c))
+        if (suits_params(s, id, &ways.at[i]) && choice_of(s, id, &ways.at[i], &c))
             vec_push(s->a, &list, c);
     return list;
 }
 
 /* ---- the price of a form -------------------------------------------------------------------- */
+
+/* Are the parts of one division those of the other after one message to each member? */
+static bool is_exchange(Place from, Place to)
+{
+    return from.groups == 1 && to.groups == 1 && from.dim != to.dim;
+}
 
 /* What it costs to bring value b, made and brought so far as l says, into one more form: forward,
  * and where it has a gradient backward. */
@@ -259,14 +273,17 @@ static double form_price(const Search *s, const About *b, Label l, int form)
     bool same = made >= MADE_DIVIDED && made - MADE_DIVIDED == form - DIVIDED;
     if (forms >> form & 1 || (form == WHOLE && is_whole) || same)
         return 0;
-    bool exchanged = !is_whole && made >= MADE_DIVIDED && form >= DIVIDED;
+    bool exchanged = !is_whole && made >= MADE_DIVIDED && form >= DIVIDED &&
+                     is_exchange(b->place[made - MADE_DIVIDED], b->place[form - DIVIDED]);
     double there = is_whole               ? 0
                    : made == MADE_PARTIAL ? sent(s, form >= DIVIDED ? b->sum : 2 * b->sum)
                                           : sent(s, exchanged ? b->gather / s->chunks : b->gather);
     double back = form == WHOLE || (form == VARIED && b->once && made == MADE_WHOLE) ? 0
                   : form == VARIED ? sent(s, made >= MADE_DIVIDED ? b->sum : 2 * b->sum)
                                    : sent(s, exchanged ? b->gather / s->chunks : b->gather);
-    return there + (b->grad ? back : 0);
+    bool again = s->opt->axis == MESH_SEQUENCE && form < DIVIDED && made >= MADE_DIVIDED &&
+                 b->kept > 0; /* MeshPlan.gathers_again */
+    return there + (b->grad ? back : 0) + (again ? there : 0);
 }
 
 /* What is kept of it beside what is kept so far. */
@@ -368,9 +385,9 @@ static void meet_param(Search *s, ValueId v)
     for (uint32_t i = 0; i < s->now.state.n; i++)
         for (int made = MADE_WHOLE; made < MADE_DIVIDED + b->places; made++) {
             State x = {s->now.state.at[i].price, {i, (uint32_t)made}};
-            Place at = made >= MADE_DIVIDED ? b->place[made - MADE_DIVIDED] : (Place){PLACE_R, 1};
+            Place at = made >= MADE_DIVIDED ? b->place[made - MADE_DIVIDED] : place_r();
             bool divided = made >= MADE_DIVIDED;
-            if (made == MADE_PARTIAL || (divided && !p->trainable && p->stat) ||
+            if (made == MADE_PARTIAL || at.mirrored || (divided && !p->trainable && p->stat) ||
                 (asked && !place_is(said, at)))
                 continue;
             x.price += b->gather * s->updated / (divided ? s->chunks : 1);
@@ -463,7 +480,7 @@ static const Place *places_made(const Search *s, const SpreadWay *const *way, co
         const Value *x = val(g, v);
         made[v] = x->kind == V_PARAM                  ? param[x->param]
                   : x->kind == V_NODE && way[x->node] ? way[x->node]->out[x->out]
-                                                      : (Place){PLACE_R, 1};
+                                                      : place_r();
     }
     return made;
 }
@@ -476,7 +493,7 @@ static MeshPlan plan_of(Search *s)
     Place *param = arena_array(s->a, Place, g->param.n + 1);
     uint32_t at = 0;
     for (uint32_t i = 0; i < g->param.n; i++)
-        param[i] = (Place){PLACE_R, 1};
+        param[i] = place_r();
     for (uint32_t i = s->stage.n; i-- > 0;) {
         const Stage *t = &s->stage.at[i];
         uint32_t k = t->past[at].choice;
@@ -486,8 +503,12 @@ static MeshPlan plan_of(Search *s)
             param[val(g, t->param)->param] = s->about[t->param].place[k - MADE_DIVIDED];
         at = t->past[at].from;
     }
-    return (MeshPlan){s->opt->tensor,  s->chunks, way, param, places_made(s, way, param),
-                      s->opt->keep > 0};
+    return (MeshPlan){s->opt->tensor,
+                      s->chunks,
+                      way,
+                      param,
+                      places_made(s, way, param),
+                      s->opt->keep > 0 || s->opt->axis == MESH_SEQUENCE};
 }
 
 /* Something is gained: a parameter is divided, or a product. */
@@ -541,7 +562,7 @@ static const Place *rows_places(const Graph *g, Arena *a, const int64_t *outer)
     Place *at = arena_array(a, Place, g->value.n + 1);
     for (ValueId v = 0; v < g->value.n; v++) {
         int batch = val(g, v)->batch;
-        at[v] = batch < 0 ? (Place){PLACE_R, 1} : (Place){batch, outer[v] * g->batch};
+        at[v] = batch < 0 ? place_r() : place_s(batch, outer[v] * g->batch);
     }
     return at;
 }
@@ -576,13 +597,16 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, ValueId l
                      const int64_t *outer)
 {
     mesh_check(g, opt);
-    Search s = {
-        .g = g,
-        .a = a,
-        .opt = opt,
-        .chunks = opt->chunks,
-        .of = {.g = g, .chunks = opt->chunks, .barred = rows_places(g, a, outer), .uneven = true},
-        .ways = arena_array(a, Choices, g->node.n + 1)};
+    Search s = {.g = g,
+                .a = a,
+                .opt = opt,
+                .chunks = opt->chunks,
+                .of = {.g = g,
+                       .chunks = opt->chunks,
+                       .barred = rows_places(g, a, outer),
+                       .uneven = true,
+                       .mirrors = opt->axis == MESH_SEQUENCE},
+                .ways = arena_array(a, Choices, g->node.n + 1)};
     Ids root = graph_results(g, a);
     if (loss != NONE)
         vec_push(a, &root, loss);
@@ -594,15 +618,17 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, ValueId l
     find_about(&s, live, loss);
     const Rates r = rates_builtin();
     double work = r.link / r.products;
-    s.updated = r.link / r.updates;
+    s.updated = opt->axis == MESH_SEQUENCE ? 0 : r.link / r.updates;
     for (int i = 0; i < TRIES; i++, work *= DEARER) {
         MeshPlan p = search(&s, live, work);
         if (divides(g, &p))
             return p;
     }
-    diag_hint("heads, features, channels or rows of a table are divided where --chunks divides "
-              "them; leave out "
-              "--tensor");
-    diag_fatal(EXIT_MODEL, WHERE_FILE(g->file),
-               "--tensor: nothing of the model divides in %d chunks", s.chunks);
+    diag_hint(
+        opt->axis == MESH_SEQUENCE
+            ? "sequences are divided where --chunks divides their places; leave out --sequence"
+            : "heads, features, channels or rows of a table are divided where --chunks "
+              "divides them; leave out --tensor");
+    diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "%s: nothing of the model divides in %d chunks",
+               mesh_option[opt->axis], s.chunks);
 }

@@ -25,6 +25,9 @@ const char *emit_slice(Emit *e, const char *x, int rank, const int64_t *start, c
 /* an i64 initializer */
 const char *emit_list(Emit *e, int n, const int64_t *v);
 
+/* of domain ppsplit: what is one member's, along an axis */
+const char *emit_collective(Emit *e, const char *op, const char *x, int64_t axis);
+
 /* onnx_write_attention.c */
 void onnx_flash_attention(Emit *e);
 void onnx_flash_attention_grad(Emit *e);

@@ -96,6 +96,21 @@ static const char *count_up(Emit *e, int64_t n, bool down)
     return down ? emit_reshape(e, x, &(Shape){.rank = 2, .d = {n, 1}}, NULL) : x;
 }
 
+/* Which key the first query meets last; of a member's chunk by its number among all chunks. */
+static const char *diagonal(Emit *e)
+{
+    const AttentionAttr *t = e->n->attr.attention;
+    const Chunk *part = e->n->attr.piece;
+    const int64_t members = e->w->g->tensor;
+    const int64_t own = t->diagonal + (t->step ? t->step * part->piece : 0);
+    const char *first = ow_number(e->w, DT_I64, (double)own);
+    if (!t->step || members == 1)
+        return first;
+    const char *step = ow_number(e->w, DT_I64, (double)(t->step * part->pieces)),
+               *all = count_up(e, members, false), *member = emit_collective(e, "Shard", all, 0);
+    return emit_op2(e, "Add", first, emit_op2(e, "Mul", member, step, NULL), NULL);
+}
+
 /* True where a place is left out; NULL: all are allowed. */
 static const char *masked(Emit *e, const char *given)
 {
@@ -106,8 +121,7 @@ static const char *masked(Emit *e, const char *given)
         out = t->forbids ? given : emit_op2(e, "Not", given, NULL, NULL);
     if (!t->causal)
         return out;
-    const char *last = emit_op2(e, "Add", count_up(e, y->d[y->rank - 2], true),
-                                ow_number(e->w, DT_I64, (double)t->diagonal), NULL),
+    const char *last = emit_op2(e, "Add", count_up(e, y->d[y->rank - 2], true), diagonal(e), NULL),
                *j = count_up(e, k->d[k->rank - 1], false),
                *no = emit_op2(e, "Greater", j, last, NULL);
     if (t->window) {

@@ -203,7 +203,7 @@ static AttentionStep begin(const Func *f, const Node *n)
     return (AttentionStep){.attr = at,
                            .back = n->op == OP_FlashAttentionGrad,
                            .ratio = f->training ? at->ratio : 0,
-                           .chunk = f->training && at->ratio > 0 ? n->attr.piece : NULL,
+                           .chunk = at->step || (f->training && at->ratio > 0) ? n->attr.piece : NULL,
                            .room = NONE};
 }
 

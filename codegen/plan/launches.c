@@ -8,6 +8,7 @@
  * count.
  */
 #include "codegen/tables.h"
+#include "ir/facts/attention.h"
 #include "plan.h"
 
 #include <math.h>
@@ -124,16 +125,18 @@ static void add_convolution(Adding *x, const Step *s)
 }
 
 /* The part of all scores in whose tiles there is one that counts. */
-static double part_of_scores(const AttentionAttr *at, double rows, double keys)
+static double part_of_scores(const AttentionStep *t, double rows, double keys)
 {
     enum { TILE = 64 };
+    const AttentionAttr *at = t->attr;
+    const double diagonal = (double)attention_diagonal(at, t->chunk);
     double seen = 0;
     if (!at->causal)
         return 1;
     for (double i = 0; i < rows; i += TILE) {
-        double last = fmin(fmin(i + TILE, rows) - 1 + (double)at->diagonal, keys - 1), first = 0;
+        double last = fmin(fmin(i + TILE, rows) - 1 + diagonal, keys - 1), first = 0;
         if (at->window)
-            first = fmax(i + (double)(at->diagonal - at->window + 1), 0);
+            first = fmax(i + diagonal - (double)at->window + 1, 0);
         seen += fmin((floor(last / TILE) + 1) * TILE, keys) - floor(first / TILE) * TILE;
     }
     return seen / (ceil(rows / TILE) * keys);
@@ -152,7 +155,7 @@ static void add_attention(Adding *x, const AttentionStep *t)
     const double rows = (double)lin_at(t->rows, (int64_t)x->full),
                  keys = (double)lin_at(t->keys, (int64_t)x->full),
                  width = (double)(t->width + t->width_v) / 2,
-                 scores = rows * keys * part_of_scores(t->attr, rows, keys);
+                 scores = rows * keys * part_of_scores(t, rows, keys);
     for (int i = 0; i < (t->back ? 3 : 1); i++) {
         const double products = (t->back ? back : forward)[i].products,
                      tensors = (t->back ? back : forward)[i].tensors;

@@ -105,6 +105,8 @@ static void put_attention(Record *b, const AttentionStep *t)
                              t->width_v,       t->nb,                 at->causal,  at->diagonal, at->window,
                              at->bias,         at->mask,              at->forbids};
     put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
+    if (at->step)
+        put_int(b, at->step);
     put(b, &at->scale, sizeof at->scale);
     put(b, &at->fill, sizeof at->fill);
     put(b, &t->ratio, sizeof t->ratio);

@@ -14,6 +14,23 @@ static const char *list(Out *o, const Lin *x, int n)
     return s;
 }
 
+/* The number of the chunk that this is. */
+static const char *chunk_number(const Out *o, const Chunk *of)
+{
+    return o->f->g->tensor > 1
+               ? arena_printf(o->a, "((int64_t)c->member * %d + %d)", of->pieces, of->piece)
+               : arena_printf(o->a, "%d", of->piece);
+}
+
+static const char *diagonal(const Out *o, const AttentionStep *t)
+{
+    const int64_t at = t->attr->diagonal, step = t->attr->step;
+    if (!step)
+        return arena_printf(o->a, "%" PRId64, at);
+    return arena_printf(o->a, "%" PRId64 " %c %" PRId64 " * %s", at, step < 0 ? '-' : '+',
+                        step < 0 ? -step : step, chunk_number(o, t->chunk));
+}
+
 /* "softmax(0.125 * q k' where j <= i) v" */
 static const char *formula(Out *o, const AttentionStep *t)
 {
@@ -23,13 +40,16 @@ static const char *formula(Out *o, const AttentionStep *t)
         s = arena_printf(o->a, "%.9g * %s", at->scale, s);
     if (at->bias)
         s = arena_printf(o->a, "%s + bias", s);
-    if (at->window)
+    if (at->window && at->step)
+        s = arena_printf(o->a, "%s where i - %" PRId64 " < j - (%s) <= i", s, at->window,
+                         diagonal(o, t));
+    else if (at->window)
         s = arena_printf(o->a, "%s where i + %" PRId64 " < j <= i + %" PRId64, s,
                          at->diagonal - at->window, at->diagonal);
-    else if (at->causal && at->diagonal == 0)
+    else if (at->causal && at->diagonal == 0 && !at->step)
         s = arena_printf(o->a, "%s where j <= i", s);
     else if (at->causal)
-        s = arena_printf(o->a, "%s where j <= i + %" PRId64, s, at->diagonal);
+        s = arena_printf(o->a, "%s where j <= i + %s", s, diagonal(o, t));
     else if (at->mask)
         s = arena_printf(o->a, "%s where %sallowed", s, at->forbids ? "not " : "");
     s = arena_printf(o->a, "softmax(%s)", s);
@@ -53,12 +73,12 @@ static void print_dropout(Out *o, const Step *s)
     const AttentionStep *t = s->attention;
     const char *kept = cg_number(o->a, DT_F32, 1 / (1 - t->ratio), 0);
     const uint64_t limit = (uint64_t)(t->ratio * 4294967296.0);
-    text_line(&o->text, "    a.limit = UINT64_C(%" PRIu64 "), a.kept = %s, a.key = %s;",
-              limit, kept, out_key(o, s));
+    text_line(&o->text, "    a.limit = UINT64_C(%" PRIu64 "), a.kept = %s, a.key = %s;", limit,
+              kept, out_key(o, s));
     text_line(&o->text, "    a.seed = c->seed, a.step = c->step, a.row0 = c->row0;");
     if (t->chunk && o->f->g->tensor > 1)
-        text_line(&o->text, "    a.random_first = ((int64_t)c->member * %d + %d) * %" PRId64 ";",
-                  t->chunk->pieces, t->chunk->piece, t->random_chunk);
+        text_line(&o->text, "    a.random_first = %s * %" PRId64 ";", chunk_number(o, t->chunk),
+                  t->random_chunk);
     else if (t->chunk)
         text_line(&o->text, "    a.random_first = %" PRId64 ";", t->chunk->piece * t->random_chunk);
     for (int d = 0; d < t->nb; d++)
@@ -86,7 +106,7 @@ void print_attention(Out *o, const Step *s)
         text_line(x, "    a.count[%d] = %s;", d, out_lin(o, t->count[d]));
     text_line(x, "    a.scale = %s;", cg_number(o->a, DT_F32, at->scale, 0));
     if (at->causal)
-        text_line(x, "    a.causal = true, a.diagonal = %" PRId64 ";", at->diagonal);
+        text_line(x, "    a.causal = true, a.diagonal = %s;", diagonal(o, t));
     if (at->window)
         text_line(x, "    a.window = %" PRId64 ";", at->window);
     if (at->causal || at->mask)

@@ -7,7 +7,8 @@
 
 #include "eval.h"
 
-/* Where matrix z of a batch begins in an operand that broadcasts, or has one for several in a row. */
+/* Where matrix z of a batch begins in an operand that broadcasts, or has one for several in a row.
+ */
 static int64_t begin(const Shape *like, const Shape *s, int64_t z)
 {
     int64_t at = 0, step = s->rank < 2 ? 0 : s->d[s->rank - 1] * s->d[s->rank - 2];
@@ -37,14 +38,14 @@ typedef struct {
     const AttentionAttr *t;
     const Tensor *bias, *mask;
     Shape like;
-    int64_t rows, keys, width, width_v;
+    int64_t rows, keys, width, width_v, diagonal;
     double *p, top, sum;
 } Query;
 
 static bool masked(const Query *q, int64_t z, int64_t r, int64_t c)
 {
-    if (q->t->causal && (c > r + q->t->diagonal ||
-                         (q->t->window && c <= r + q->t->diagonal - q->t->window)))
+    if (q->t->causal &&
+        (c > r + q->diagonal || (q->t->window && c <= r + q->diagonal - q->t->window)))
         return true;
     return q->t->mask && (broadcast(q->mask, &q->like, z, r, c) != 0) == q->t->forbids;
 }
@@ -99,6 +100,7 @@ static Query query(Eval *e, uint32_t others)
         }
         q.like = all;
     }
+    q.diagonal = q.t->diagonal + (q.t->step ? q.t->step * e->at->piece->piece : 0);
     q.rows = e->in[0].shape.d[e->in[0].shape.rank - 2];
     q.width = e->in[0].shape.d[e->in[0].shape.rank - 1];
     q.keys = k->d[k->rank - 1];

@@ -108,7 +108,7 @@ bool batch_demand(Batch *b, ValueId *slot, Place at)
     ValueId v = *slot;
     Value x = *val(b->g, v);
     bool labels = v < b->values && b->labels[v], one = b->rows == 1;
-    if (place_is(at, (Place){x.batch, batch_outer(b, v)})) {
+    if (place_is(at, place_s(x.batch, batch_outer(b, v)))) {
         if (x.kind == V_CONST && at.groups != 1)
             b->why = "a constant of the model repeats in it for every row";
         return true;

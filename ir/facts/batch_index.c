@@ -100,7 +100,7 @@ static Span span_reshape(const Graph *g, const Node *n, Entry w, int depth)
         return useless;
     w.comp = -1;
     if (w.dim >= 0) {
-        if (!place_reshaped(s, in, (Place){w.dim, 1}, w.rows, &is) || is.groups != 1)
+        if (!place_reshaped(s, in, place_s(w.dim, 1), w.rows, &is) || is.groups != 1)
             return useless;
         w.dim = is.dim;
     }

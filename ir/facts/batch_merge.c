@@ -129,7 +129,7 @@ static Fate kept(const Batch *b, NodeId id, uint32_t varies)
     Arena *a = arena_within(b->scratch);
     SpreadOf of = {.g = b->g, .chunks = b->rows, .alone = true};
     SpreadWays ways = {0};
-    spread_ways_at(&of, id, varies, (Place){PLACE_P, 1}, a, &ways);
+    spread_ways_at(&of, id, varies, place_p(), a, &ways);
     Fate f = ways.n > 0 ? by_way(b, id, ways.at) : scattered(b, id);
     arena_free(a);
     if (n->op == OP_Div && is(fate_of(b, n->in[0]), FATE_SUM) &&

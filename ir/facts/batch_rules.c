@@ -14,7 +14,7 @@ static bool is_tagged(const Batch *b, ValueId v) { return val(b->g, v)->batch >=
 
 static Place place_of(const Batch *b, ValueId v)
 {
-    return (Place){val(b->g, v)->batch, batch_outer(b, v)};
+    return place_s(val(b->g, v)->batch, batch_outer(b, v));
 }
 
 static bool is_one(const Batch *b, ValueId v)
@@ -112,7 +112,7 @@ static const SpreadWay *find_way(Batch *b, NodeId id, Arena *a)
 static void take_way(Batch *b, const Node *n, const SpreadWay *w, Place *is)
 {
     for (uint32_t i = 0; i < n->nout; i++)
-        is[i] = w->out[i].dim >= 0 ? w->out[i] : (Place){BATCH_NONE, 1};
+        is[i] = w->out[i].dim >= 0 ? w->out[i] : place_s(BATCH_NONE, 1);
     b->partial = w->out[0].dim == PLACE_P;
     b->sums = b->partial || (w->meets && is[0].dim < 0);
     b->mixing = w->meets && is[0].dim >= 0;
@@ -123,7 +123,7 @@ static void take_way(Batch *b, const Node *n, const SpreadWay *w, Place *is)
 static void put_all(const Node *n, Place *is, int dim, int64_t groups)
 {
     for (uint32_t i = 0; i < n->nout; i++)
-        is[i] = (Place){dim, groups};
+        is[i] = place_s(dim, groups);
 }
 
 static void follow(Batch *b, NodeId id, Arena *a, Place *is)
@@ -231,9 +231,9 @@ bool batch_sweep_node(Batch *b, NodeId id)
         Value *v = &b->g->value.at[n->out[i]];
         Place is = place[i];
         if (is.dim == BATCH_MIXED && n->out[i] < b->values && b->said[n->out[i]] != BATCH_NONE)
-            is = (Place){b->said[n->out[i]], 1};
+            is = place_s(b->said[n->out[i]], 1);
         if (is.dim < 0 && b->known && n->out[i] < b->values && b->known[n->out[i]] != BATCH_NONE)
-            is = (Place){b->known[n->out[i]], 1};
+            is = place_s(b->known[n->out[i]], 1);
         int64_t outer = is.dim >= 0 ? is.groups : 1, row = is.dim >= 0 ? -1 : batch_row(b, n, i);
         if (n->out[i] < b->values && b->row[n->out[i]] != row) {
             b->row[n->out[i]] = row;

@@ -14,7 +14,7 @@ typedef void Rule(Ways *, uint32_t, Place);
 
 static Rule *const rule_of[OP_COUNT] = {
 #define SPREAD(ways, build) ways_##ways
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, ...)   \
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, ...)          \
     [OP_##name] = spread,
 #include "ir/ops.def"
 #undef SPREAD
@@ -32,6 +32,7 @@ static void ask(Ways *w, uint32_t slot, Place at)
     for (uint32_t i = 0; i < ways_slots(w); i++)
         w->at[i] = place_r();
     w->way = (SpreadWay){0};
+    w->mirrored = at.mirrored;
     if (ways_may_be(w, slot, at))
         rule_of[w->n->op](w, slot, at);
 }
@@ -101,6 +102,20 @@ static bool is_fresh(const Node *n, const uint32_t *changed, uint32_t seen)
     return fresh;
 }
 
+/* The places of queries of which each attends to those before it. */
+static void learn_mirrored(const SpreadOf *of, Arena *a, Places *known)
+{
+    for (NodeId id = 0; id < of->g->node.n; id++) {
+        const Node *n = &of->g->node.at[id];
+        if (n->op != OP_FlashAttention || !n->attr.attention->causal)
+            continue;
+        const Shape *q = &val(of->g, n->in[0])->shape;
+        const Place at = {q->rank - 2, 2, true};
+        if (place_fits(q, at, of->chunks))
+            learn(a, &known[n->in[0]], at);
+    }
+}
+
 /* Forwards and backwards until nothing is new; a node again when one of its values has changed. */
 Places *spread_places(const SpreadOf *of, Arena *a)
 {
@@ -110,6 +125,8 @@ Places *spread_places(const SpreadOf *of, Arena *a)
     uint32_t *changed = arena_array(a, uint32_t, g->value.n),
              *seen = arena_array(a, uint32_t, g->node.n), now = 1;
     grown.known = known;
+    if (of->mirrors)
+        learn_mirrored(of, a, known);
     for (bool more = true; more;) {
         more = false;
         for (NodeId k = 0; k < 2 * g->node.n; k++) {
@@ -129,7 +146,7 @@ void spread_node(const Spread *s)
 {
     static void (*const build_of[OP_COUNT])(const Spread *) = {
 #define SPREAD(ways, build) build_##build
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, ...)   \
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, ...)          \
     [OP_##name] = spread,
 #include "ir/ops.def"
 #undef SPREAD

@@ -8,13 +8,15 @@
  *            half the partials are f32, and who adds them up casts the sum to the half;
  *   S(d, g)  divided: dimension d is g groups of the same size, one behind the other, and each
  * group is C equal parts: chunk c has part c of every group, joined.  S(d, 1) is one box of the
- *            whole, S(d, g) is g boxes.
+ *            whole, S(d, g) is g boxes.  Mirrored, of an even number of groups: of every second
+ *            one chunk c has part C - 1 - c.
  * S(d, 1) need not be even: then a chunk has the C-th part rounded up, the last one what is left
  * and, behind the dimension's end, zeros (spread_uneven.c): all chunks have one shape.
  *
  * Groups are what packed projections need: a weight [in, 3 h] of which Split makes q, k and v is
  * S(1, 3), its products S(2, 3), and each of the three S(2, 1); Reshape of S(1, 1) of [B, S, h] to
- * [B * S, h] is S(0, B).
+ * [B * S, h] is S(0, B).  Mirrored are the places of a sequence of which each attends to those
+ * before it: then all chunks have as much to do.
  */
 #ifndef PPSPLIT_SPREAD_H
 #define PPSPLIT_SPREAD_H
@@ -25,10 +27,20 @@ enum { PLACE_R = -1, PLACE_P = -2 };
 typedef struct {
     int dim;        /* S: the dimension, from 0 */
     int64_t groups; /* S: of equal size; 1 for R and P */
+    bool mirrored;
 } Place;
 typedef VEC(Place) Places;
 
-static inline bool place_is(Place a, Place b) { return a.dim == b.dim && a.groups == b.groups; }
+static inline Place place_s(int dim, int64_t groups) { return (Place){dim, groups, false}; }
+static inline Place place_r(void) { return (Place){PLACE_R, 1, false}; }
+static inline Place place_p(void) { return (Place){PLACE_P, 1, false}; }
+
+static inline bool place_is(Place a, Place b)
+{
+    return a.dim == b.dim && a.groups == b.groups && a.mirrored == b.mirrored;
+}
+/* Mirrored, a dimension becomes pairs of groups, a pair, chunks and their parts. */
+enum { MIRROR_DIMS = 3 };
 /* May a value of this shape lie there?  Every group has parts of at least one element. */
 bool place_fits(const Shape *s, Place at, int64_t chunks);
 /* Or with zeros behind the end of the last chunk's part, few beside what there is? */
@@ -46,6 +58,8 @@ typedef struct {
     /* elements that a member sends for sums and maxima inside the node, in the forward and for its
        gradient, over (T - 1) / T: 2 n for a sum of n, the elements of the result for a gather */
     double moved, moved_back;
+    /* how many times as much as their mean the chunk computes that has most to do; 0: once */
+    double most;
     /* of chunks that are alone: what a chunk makes is its own, not its part of the whole's */
     bool meets;
     /* why it holds of chunks of one size only: the node's attributes count them; NULL: of any */
@@ -73,7 +87,8 @@ typedef struct {
     const Place *barred;
     /* by value: the places S of several groups that spread_places() found; NULL: none */
     const Places *known;
-    bool uneven; /* places may be uneven */
+    bool uneven;  /* places may be uneven */
+    bool mirrors; /* spread_places() finds those, too, of which each attends to those before it */
     /* Each chunk is computed by itself, as a row is: nobody adds up what they hold, numbers of
        places count from the chunk's first, and what one makes may be its own (SpreadWay.meets). */
     bool alone;

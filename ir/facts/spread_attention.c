@@ -1,10 +1,11 @@
 /*
  * spread_attention.c - attention along an axis: ways_attention and build_attention of ops.def.
  *
- * Matrices of scores are divided, heads as a rule, and q, k, v and what masks them alike; or, where
- * no diagonal counts them, queries.  Keys that several heads share are divided with these (grouped
- * queries), unless there are fewer than chunks: then chunks have parts of them all, and exchange
- * these for the one that their heads share.
+ * Matrices of scores are divided, heads as a rule, and q, k, v and what masks them alike; or
+ * queries, each of which meets all keys.  Where they are counted by a diagonal, it is a chunk's own
+ * (op.h, AttentionAttr.step); of queries that lie mirrored each half has one.  Keys that several
+ * heads share are divided with these (grouped queries), unless there are fewer than chunks: then
+ * chunks have parts of them all, and exchange these for the one that their heads share.
  */
 #include "spread_rules.h"
 
@@ -20,7 +21,10 @@ static int own_dim(const Ways *w, uint32_t slot, int d)
 }
 
 /* The columns of keys or values. */
-static int width_of(uint32_t operand, const Shape *s) { return s->rank - (operand == KEYS ? 2 : 1); }
+static int width_of(uint32_t operand, const Shape *s)
+{
+    return s->rank - (operand == KEYS ? 2 : 1);
+}
 
 /* Of fewer keys than chunks a part of each. */
 static bool set_exchanged(Ways *w, uint32_t slot, int own, int64_t groups)
@@ -36,7 +40,8 @@ static bool set_exchanged(Ways *w, uint32_t slot, int own, int64_t groups)
     return true;
 }
 
-/* Dimension d of the scores in so many groups; alone: of keys that all chunks share they have a part. */
+/* Dimension d of the scores in so many groups; alone: of keys that all chunks share they have a
+ * part. */
 static void divide(Ways *w, int d, int64_t groups, bool alone)
 {
     for (uint32_t slot = 0; slot < ways_slots(w); slot++) {
@@ -52,6 +57,23 @@ static void divide(Ways *w, int d, int64_t groups, bool alone)
     ways_keep(w);
 }
 
+/* May queries lie there?  Dropout's numbers are those of groups one behind the other. */
+static bool may_divide_queries(const AttentionAttr *t, Place at)
+{
+    if (at.mirrored)
+        return at.groups == 2 && t->ratio <= 0;
+    return !t->causal || at.groups == 1;
+}
+
+/* The last of the chunks meets most keys. */
+static void count_keys(Ways *w, const AttentionAttr *t, int d)
+{
+    const double rows = (double)ways_shape(w, w->n->nin)->d[d],
+                 last = rows / (double)w->of->chunks / 2;
+    if (t->causal && !t->window && !w->mirrored)
+        w->way.most = ((double)t->diagonal + rows - last) / ((double)t->diagonal + rows / 2);
+}
+
 void ways_attention(Ways *w, uint32_t slot, Place at)
 {
     const AttentionAttr *t = w->n->attr.attention;
@@ -61,25 +83,30 @@ void ways_attention(Ways *w, uint32_t slot, Place at)
         ways_matrices(w, slot, at);
         return;
     }
-    if (at.dim < 0 || at.dim == last || own_dim(w, slot, d) < 0 || (d == y->rank - 2 && t->causal))
+    const bool queries = d == y->rank - 2;
+    if (at.dim < 0 || at.dim == last || own_dim(w, slot, d) < 0 ||
+        (queries ? !may_divide_queries(t, at) || !ways_is_even(w, slot, at) : at.mirrored))
         return;
     for (int alone = 0; alone < 2; alone++) {
         for (uint32_t i = 0; i < ways_slots(w); i++)
             w->at[i] = place_r();
         w->way = (SpreadWay){0};
+        if (queries)
+            count_keys(w, t, d);
         divide(w, d, at.groups, alone);
     }
 }
 
-/* Each of the keys as often as chunks share it, in parts of its columns; then of each chunk its own. */
+/* Each of the keys as often as chunks share it, in parts of its columns; then of each chunk its
+ * own. */
 static ValueId *exchanged(const Spread *s, uint32_t operand, int own)
 {
     Graph *g = s->g;
     const int from = s->way->in[operand].dim, pieces = s->pieces;
     ValueId *one = arena_array(g->arena, ValueId, pieces);
     int64_t *sizes = arena_array(g->arena, int64_t, pieces);
-    ValueId x = pieces == 1 ? s->in[operand][0]
-                            : g_concat(g, (uint32_t)pieces, s->in[operand], from);
+    ValueId x =
+        pieces == 1 ? s->in[operand][0] : g_concat(g, (uint32_t)pieces, s->in[operand], from);
     Shape all = val(g, x)->shape, apart = all;
     apart.rank++;
     for (int i = all.rank; i > own + 1; i--)
@@ -97,6 +124,55 @@ static ValueId *exchanged(const Spread *s, uint32_t operand, int own)
     return one;
 }
 
+/* Half h of 2 of what has the queries in dimension d; of anything else all of it. */
+static ValueId half_of(Graph *g, ValueId x, int d, int h)
+{
+    const int64_t n = val(g, x)->shape.d[d] / 2;
+    return g_slice_axis(g, x, d, h * n, n);
+}
+
+/* Piece k of a chunk whose diagonal counts its queries, or of half h of these: c m further than
+   that of the whole, or, of the half that runs back from the sequence's end, (2 C - 1 - c) m. */
+static ValueId counted(const Spread *s, const ValueId *in, Attr t, int h)
+{
+    const Node *n = spread_of(s);
+    const Place at = s->way->out[0];
+    const int64_t rows = val(s->whole, n->out[0])->shape.d[at.dim] / at.groups / s->chunks;
+    AttentionAttr *own = arena_new_of(s->g->arena, AttentionAttr);
+    ValueId *part = arena_array(s->g->arena, ValueId, n->nin);
+    *own = *t.attention;
+    own->step = h ? -rows : rows;
+    own->diagonal += h ? (2 * s->chunks - 1) * rows : 0;
+    t.attention = own;
+    for (uint32_t i = 0; i < n->nin; i++)
+        part[i] = at.mirrored && s->way->in[i].dim >= 0 ? half_of(s->g, in[i], s->way->in[i].dim, h)
+                                                        : in[i];
+    return graph_node(s->g, n->op, n->nin, part, t);
+}
+
+static void attention_piece(const Spread *s, int k, const ValueId *in)
+{
+    const Node *n = spread_of(s);
+    const Place at = s->way->out[0];
+    const bool counts =
+        n->attr.attention->causal && at.dim == val(s->whole, n->out[0])->shape.rank - 2;
+    Attr t = n->attr;
+    const Chunk part = {.axis = at.dim,
+                        .piece = k,
+                        .pieces = s->pieces,
+                        .chunks = s->chunks,
+                        .groups = (int)at.groups};
+    if (counts || t.attention->ratio > 0)
+        t.piece = &part;
+    const ValueId y = counts ? counted(s, in, t, 0) : graph_node(s->g, n->op, n->nin, in, t),
+                  then = counts && at.mirrored ? counted(s, in, t, 1) : NONE;
+    for (uint32_t o = 0; o < 2; o++) {
+        const ValueId both[2] = {graph_out(s->g, y, o),
+                                 then == NONE ? NONE : graph_out(s->g, then, o)};
+        s->out[o][k] = then == NONE ? both[0] : g_concat(s->g, 2, both, at.dim);
+    }
+}
+
 void build_attention(const Spread *s)
 {
     const Node *n = spread_of(s);
@@ -109,19 +185,9 @@ void build_attention(const Spread *s)
         from[i] = moves ? exchanged(s, i, at.dim - (rank - all->rank)) : s->in[i];
     }
     for (int k = 0; k < s->pieces; k++) {
-        Attr t = n->attr;
-        const Chunk part = {.axis = at.dim,
-                            .piece = k,
-                            .pieces = s->pieces,
-                            .chunks = s->chunks,
-                            .groups = (int)at.groups};
         ValueId *in = arena_array(s->g->arena, ValueId, n->nin);
-        if (t.attention->ratio > 0)
-            t.piece = &part;
         for (uint32_t i = 0; i < n->nin; i++)
             in[i] = from[i][k];
-        ValueId y = graph_node(s->g, n->op, n->nin, in, t);
-        s->out[0][k] = y;
-        s->out[1][k] = graph_out(s->g, y, 1);
+        attention_piece(s, k, in);
     }
 }

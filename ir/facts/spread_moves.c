@@ -104,7 +104,7 @@ void ways_where(Ways *w, uint32_t slot, Place at)
 /* Masks and random numbers are those of the whole: each element's is by its number there. */
 void ways_random(Ways *w, uint32_t slot, Place at)
 {
-    bool apart = !w->of->alone && ways_shape(w, slot)->rank < MAX_RANK;
+    bool apart = !w->of->alone && !at.mirrored && ways_shape(w, slot)->rank < MAX_RANK;
     if (ways_is_even(w, slot, at) && (at.groups == 1 || apart))
         ways_aligned(w, slot, at);
     else
@@ -161,12 +161,12 @@ void ways_transpose(Ways *w, uint32_t slot, Place at)
 }
 
 /* Of operand and result, one dimension in groups of which some are taken: all its groups are of one
-   size, and begin where one begins. */
+   size, and begin where one begins; mirrored in pairs. */
 static bool taken(const Ways *w, uint32_t slot, Place at, int64_t start, int64_t *each)
 {
     *each = ways_shape(w, slot)->d[at.dim] / at.groups;
     return ways_shape(w, 0)->d[at.dim] % *each == 0 && ways_shape(w, 1)->d[at.dim] % *each == 0 &&
-           start % *each == 0;
+           start % (at.mirrored ? 2 * *each : *each) == 0;
 }
 
 static const char some_rows[] = "it takes some of the rows, or adds to them";

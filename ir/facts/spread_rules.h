@@ -15,11 +15,8 @@ typedef struct {
     SpreadWays *out;
     Place *at; /* by slot: the way that is being made; all R when the rule begins, and once kept */
     SpreadWay way; /* the rest of it; nothing when the rule begins, and once kept */
+    bool mirrored; /* the place asked about: a rule says of which groups the others are */
 } Ways;
-
-static inline Place place_s(int dim, int64_t groups) { return (Place){dim, groups}; }
-static inline Place place_r(void) { return (Place){PLACE_R, 1}; }
-static inline Place place_p(void) { return (Place){PLACE_P, 1}; }
 
 /* spread_share.c */
 ValueId ways_value(const Ways *w, uint32_t slot);
@@ -44,13 +41,11 @@ static inline bool ways_single(const Ways *w) { return w->of->chunks == 1; }
 /* Every SPREAD(ways, build) of ops.def is a function ways_f, and a function build_f that makes the
    nodes of such a way. */
 #define SPREAD(ways, build) void ways_##ways(Ways *w, uint32_t slot, Place at);
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, ...)   \
-    spread
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, ...) spread
 #include "ir/ops.def"
 #undef SPREAD
 #define SPREAD(ways, build) void build_##build(const Spread *s);
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, ...)   \
-    spread
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, ...) spread
 #include "ir/ops.def"
 #undef SPREAD
 

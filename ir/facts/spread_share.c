@@ -13,6 +13,8 @@ bool place_fits(const Shape *s, Place at, int64_t chunks)
 {
     if (at.dim < 0)
         return true;
+    if (at.mirrored && (at.groups % 2 || s->rank + MIRROR_DIMS > MAX_RANK))
+        return false;
     return at.dim < s->rank && at.groups > 0 && s->d[at.dim] > 0 && s->d[at.dim] % at.groups == 0 &&
            s->d[at.dim] / at.groups % chunks == 0;
 }
@@ -20,7 +22,7 @@ bool place_fits(const Shape *s, Place at, int64_t chunks)
 bool place_fits_uneven(const Shape *s, Place at, int64_t chunks)
 {
     enum { LEAST = 16 }; /* times as many elements as zeros */
-    if (place_fits(s, at, chunks) || at.dim >= s->rank || at.groups != 1)
+    if (place_fits(s, at, chunks) || at.dim >= s->rank || at.groups != 1 || at.mirrored)
         return place_fits(s, at, chunks);
     int64_t n = s->d[at.dim], zeros = place_shape(s, at, chunks).d[at.dim] * chunks - n;
     return zeros * LEAST <= n && zeros * chunks < n;
@@ -99,6 +101,7 @@ void ways_keep(Ways *w)
     uint32_t slots = ways_slots(w);
     bool good = true, some = false;
     for (uint32_t i = 0; i < slots; i++) {
+        w->at[i].mirrored = w->mirrored && w->at[i].dim >= 0;
         good = good && ways_may_be(w, i, w->at[i]);
         some |= w->at[i].dim != PLACE_R;
     }

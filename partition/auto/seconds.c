@@ -10,7 +10,7 @@
  * counts that a causal mask leaves.
  */
 #include "base/file/machine.h"
-#include "ir/facts/mask.h"
+#include "ir/facts/attention.h"
 #include "model.h"
 
 /* ---- loops ----------------------------------------------------------------------------------- */
@@ -262,9 +262,9 @@ static double attention_seconds(const Model *m, NodeId n, bool back)
                  width = (double)k[0], width_v = (double)v[1],
                  wide = width * by_vectors(width), wide_v = width_v * by_vectors(width_v),
                  products = (width + wide_v + (back ? width_v + 2 * wide : 0)) / (width + width_v);
-    const int64_t rows = stats->d[stats->rank - 2],
-                  below = t->window ? t->diagonal - t->window + 1 : 1 - rows;
-    const double part = t->causal ? band_part((Band){below, t->diagonal}, rows, k[1]) : 1,
+    const int64_t rows = stats->d[stats->rank - 2], above = attention_diagonal(t, x->attr.piece),
+                  below = t->window ? above - t->window + 1 : 1 - rows;
+    const double part = t->causal ? band_part((Band){below, above}, rows, k[1]) : 1,
                  scores = part * all * keys, rate = dtype_is_half(val(g, x->in[0])->dtype)
                                                         ? m->r->products16
                                                         : m->r->batched;

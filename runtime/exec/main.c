@@ -185,10 +185,11 @@ static PpStatus count_ranks(Run *run, const Options *o, int ranks)
     pipe = pipe < stages ? pipe : stages;
     if (o->dp > 1)
         snprintf(replicas, sizeof replicas, ", and --dp %d", o->dp);
-    return pp_fail(PP_ERR_USAGE,
-                   "%d ranks: each stage is divided among %d members (ppsplit --tensor)%s, so "
-                   "their number is a multiple of %d: take %d, for %d rank%s of a pipeline",
-                   ranks, run->members, replicas, each, pipe * each, pipe, pipe > 1 ? "s" : "");
+    return pp_fail(
+        PP_ERR_USAGE,
+        "%d ranks: each stage is divided among %d members (ppsplit --tensor, "
+        "--sequence)%s, so their number is a multiple of %d: take %d, for %d rank%s of a pipeline",
+        ranks, run->members, replicas, each, pipe * each, pipe, pipe > 1 ? "s" : "");
 }
 
 /* world: the processes of mpirun; NULL: there is this one. */

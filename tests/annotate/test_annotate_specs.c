@@ -73,7 +73,7 @@ static const MeshAsked *asked(const Run *r, const char *name)
 static void lies(const Run *r, const char *name, int dim, int64_t groups)
 {
     const MeshAsked *s = asked(r, name);
-    if (!ok(s && place_is(s->at, (Place){dim, groups}), "'%s' is divided along %d in %d groups",
+    if (!ok(s && place_is(s->at, place_s(dim, groups)), "'%s' is divided along %d in %d groups",
             name, dim, (int)groups))
         printf("# %d, %d\n", s ? s->at.dim : -9, s ? (int)s->at.groups : -9);
 }
@@ -110,7 +110,7 @@ static void test_round(void)
     }
     for (uint32_t p = 0; p < 2; p++) {
         int dim = strcmp(g->param.at[p].initializer, "w") ? 0 : 1;
-        param[p] = (Place){g->param.at[p].transposed ? 1 - dim : dim, 2};
+        param[p] = place_s(g->param.at[p].transposed ? 1 - dim : dim, 2);
     }
     const uint32_t stage[3] = {0, 0, 1};
     r.what = (Annotations){2, stage, g, {MEMBERS, CHUNKS, way, param, made, false}};

@@ -19,8 +19,9 @@ static Places *all_groups(const Graph *g, Arena *a, int chunks)
     for (ValueId v = 0; v < g->value.n; v++)
         for (int d = 0; d < val(g, v)->shape.rank; d++)
             for (int64_t n = 2; n <= 6; n++)
-                if (place_fits(&val(g, v)->shape, (Place){d, n}, chunks))
-                    vec_push(a, &known[v], ((Place){d, n}));
+                for (int mirrored = 0; mirrored < 2; mirrored++)
+                    if (place_fits(&val(g, v)->shape, (Place){d, n, mirrored}, chunks))
+                        vec_push(a, &known[v], ((Place){d, n, mirrored}));
     return known;
 }
 
@@ -33,7 +34,7 @@ static void print_way(const Graph *g, NodeId id, const SpreadWay *way, int chunk
         const Value *v = val(g, i < n->nin ? n->in[i] : n->out[i - n->nin]);
         printf("%s %s ", i == n->nin ? " ->" : "", shape_print(g->arena, v->dtype, &v->shape));
         if (at.dim >= 0)
-            printf("S(%d, %d)", at.dim, (int)at.groups);
+            printf("S(%d, %d)%s", at.dim, (int)at.groups, at.mirrored ? " mirrored" : "");
         else
             printf("%s", at.dim == PLACE_R ? "R" : "P");
     }
@@ -43,7 +44,7 @@ static void print_way(const Graph *g, NodeId id, const SpreadWay *way, int chunk
 /* How a chunk of it is made; "none": not at all. */
 static const char *const nodes_of[OP_COUNT] = {
 #define SPREAD(ways, build) #build
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, ...)   \
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, ...)          \
     [OP_##name] = spread,
 #include "ir/ops.def"
 #undef SPREAD
@@ -71,8 +72,7 @@ static void check_nodes(T *t)
     Tensor *at = evaluate_case(t);
     for (int chunks = 2; chunks <= CHUNKS; chunks++) {
         Arena *a = arena_within(g->arena);
-        SpreadOf of = {
-            .g = g, .chunks = chunks, .known = all_groups(g, a, chunks), .uneven = true};
+        SpreadOf of = {.g = g, .chunks = chunks, .known = all_groups(g, a, chunks), .uneven = true};
         for (NodeId n = 0; n < last; n++) {
             Op op = g->node.at[n].op;
             SpreadWays ways = {0};
@@ -280,7 +280,14 @@ static void attentions(T *t)
 {
     static const AttentionAttr every = {.scale = 0.5},
                                masked = {.scale = 1, .fill = -1e9, .bias = true, .mask = true},
-                               causal = {.scale = 1, .fill = -1e9, .causal = true, .diagonal = 1};
+                               causal = {.scale = 1, .fill = -1e9, .causal = true, .diagonal = 1},
+                               window = {.scale = 1,
+                                         .fill = -1e9,
+                                         .causal = true,
+                                         .window = 3,
+                                         .diagonal = 0,
+                                         .bias = true,
+                                         .mask = true};
     static const int64_t heads[] = {12, 4, 3, 2, 1};
     Graph *g = t->g;
     ValueId q = real(t, S(2, 12, 12, 3), -1, 1), in[5] = {q};
@@ -293,6 +300,11 @@ static void attentions(T *t)
     in[3] = real(t, S(12, 12, 5), -1, 1);
     in[4] = bools(t, S(12, 5));
     out(t, graph_node(g, OP_FlashAttention, 5, in, (Attr){.attention = &masked}));
+    in[1] = real(t, S(2, 12, 3, 12), -1, 1);
+    in[2] = real(t, S(2, 12, 12, 4), -1, 1);
+    in[3] = real(t, S(12, 12, 12), -1, 1);
+    in[4] = bools(t, S(12, 12));
+    out(t, graph_node(g, OP_FlashAttention, 5, in, (Attr){.attention = &window}));
     in[0] = real(t, S(24, 4, 3), -1, 1);
     in[1] = real(t, S(24, 3, 5), -1, 1);
     in[2] = real(t, S(24, 5, 4), -1, 1);
@@ -389,19 +401,25 @@ static void odd(T *t)
     out(t, graph_node(g, OP_MaxPool, 1, &image, pool));
     out(t, graph_node(g, OP_AveragePool, 1, &image, pool));
     ValueId three[3] = {x, many, real(t, S(2, 4, 6), 0.5, 2)};
-    out(t, graph_node(g, OP_ScatterElements, 3, three, (Attr){.axis = 1, .reduction = SCATTER_ADD}));
+    out(t,
+        graph_node(g, OP_ScatterElements, 3, three, (Attr){.axis = 1, .reduction = SCATTER_ADD}));
     out(t, graph_node(g, OP_Phase, 2, (ValueId[]){y, g_neg(g, y)}, (Attr){0}));
 }
 
-static const Case own[] = {
-    {OP_Where, choice, 0, 0, ""},         {OP_Cast, casts, 0, 0, ""},
-    {OP_Reshape, reshapes, 0, 0, ""},     {OP_Slice, moves, 0, 0, ""},
-    {OP_Gather, lookups, 0, 0, ""},       {OP_ScatterND, scatters, 0, 0, ""},
-    {OP_ReduceSum, reductions, 0, 0, ""}, {OP_Softmax, along, 0, 0, ""},
-    {OP_MatMul, products, 0, 0, ""},      {OP_PackedMatMul, packed_products, 0, 0, ""},
-    {OP_FlashAttention, attentions, 0, 0, ""},
-    {OP_Conv, convolutions, 0, 0, ""},    {OP_MaxPool, pools, 0, 0, ""},
-    {OP_Reshape, odd, 0, 0, ""}};
+static const Case own[] = {{OP_Where, choice, 0, 0, ""},
+                           {OP_Cast, casts, 0, 0, ""},
+                           {OP_Reshape, reshapes, 0, 0, ""},
+                           {OP_Slice, moves, 0, 0, ""},
+                           {OP_Gather, lookups, 0, 0, ""},
+                           {OP_ScatterND, scatters, 0, 0, ""},
+                           {OP_ReduceSum, reductions, 0, 0, ""},
+                           {OP_Softmax, along, 0, 0, ""},
+                           {OP_MatMul, products, 0, 0, ""},
+                           {OP_PackedMatMul, packed_products, 0, 0, ""},
+                           {OP_FlashAttention, attentions, 0, 0, ""},
+                           {OP_Conv, convolutions, 0, 0, ""},
+                           {OP_MaxPool, pools, 0, 0, ""},
+                           {OP_Reshape, odd, 0, 0, ""}};
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
@@ -433,9 +451,11 @@ static Place other_place(Place at, const Shape *s, int chunks)
 {
     for (int d = 0; d < s->rank && at.dim >= 0; d++)
         for (int64_t groups = 1; groups <= 6; groups++)
-            if (place_fits(s, (Place){d, groups}, chunks) && !place_is(at, (Place){d, groups}))
-                return (Place){d, groups};
-    return (Place){at.dim == PLACE_P ? PLACE_R : PLACE_P, 1};
+            for (int mirrored = 0; mirrored < 2; mirrored++)
+                if (place_fits(s, (Place){d, groups, mirrored}, chunks) &&
+                    !place_is(at, (Place){d, groups, mirrored}))
+                    return (Place){d, groups, mirrored};
+    return (Place){.dim = at.dim == PLACE_P ? PLACE_R : PLACE_P, .groups = 1};
 }
 
 static bool all_equal(const Tensor *t)
@@ -473,21 +493,29 @@ static void elsewhere(const Case *c, unsigned *lies, unsigned *believed)
 }
 
 /* Rules that are none: what is not linear of partial sums, a sum of which one operand is whole. */
+#define PARTIAL                                                                                    \
+    {                                                                                              \
+        .dim = PLACE_P, .groups = 1                                                                \
+    }
+#define WHOLE                                                                                      \
+    {                                                                                              \
+        .dim = PLACE_R, .groups = 1                                                                \
+    }
 static void not_linear(void)
 {
     static const struct {
         Op op;
         Place in[2];
     } wrong[] = {
-        {OP_Exp, {{PLACE_P, 1}}},
-        {OP_Abs, {{PLACE_P, 1}}},
-        {OP_ReduceMax, {{PLACE_P, 1}}},
-        {OP_Mul, {{PLACE_P, 1}, {PLACE_P, 1}}},
-        {OP_Div, {{PLACE_R, 1}, {PLACE_P, 1}}},
-        {OP_Add, {{PLACE_P, 1}, {PLACE_R, 1}}},
-        {OP_MatMul, {{PLACE_P, 1}, {PLACE_P, 1}}},
+        {OP_Exp, {PARTIAL}},
+        {OP_Abs, {PARTIAL}},
+        {OP_ReduceMax, {PARTIAL}},
+        {OP_Mul, {PARTIAL, PARTIAL}},
+        {OP_Div, {WHOLE, PARTIAL}},
+        {OP_Add, {PARTIAL, WHOLE}},
+        {OP_MatMul, {PARTIAL, PARTIAL}},
     };
-    Place partial = {PLACE_P, 1};
+    Place partial = place_p();
     for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         Arena *a = arena_new();
         T t = {.g = graph_new(a, "test"), .seed = i, .op = wrong[i].op, .real = DT_F64};
@@ -555,10 +583,10 @@ static void megatron(void)
     Tensor *at = evaluate_case(&t);
     bool good = true;
     for (ValueId v = 0; v < t.g->value.n; v++)
-        is[v] = (Place){PLACE_R, 1};
-    is[b.w] = (Place){1, 3};
-    is[b.b] = (Place){0, 3};
-    is[b.w2] = (Place){0, 1};
+        is[v] = place_r();
+    is[b.w] = place_s(1, 3);
+    is[b.b] = place_s(0, 3);
+    is[b.w2] = place_s(0, 1);
     for (NodeId n = 0; n < t.g->node.n && good; n++) {
         const SpreadWay *way = way_of(&of, n, is, a);
         good = way && way_holds(t.g, n, at, way, 2);
@@ -570,14 +598,14 @@ static void megatron(void)
     const Node *last = &t.g->node.at[val(t.g, b.y)->node];
     Place *rows = arena_array(a, Place, t.g->value.n);
     for (ValueId v = 0; v < t.g->value.n; v++)
-        rows[v] = (Place){0, val(t.g, v)->shape.rank ? 2 : 0};
+        rows[v] = place_s(0, val(t.g, v)->shape.rank ? 2 : 0);
     of.barred = rows;
     for (ValueId v = 0; v < t.g->value.n; v++)
-        is[v] = (Place){PLACE_R, 1};
-    is[last->in[0]] = (Place){0, 2};
+        is[v] = place_r();
+    is[last->in[0]] = place_s(0, 2);
     ok(way_of(&of, val(t.g, b.y)->node, is, a) != NULL,
        "places of a sequence are divided within its rows");
-    is[last->in[0]] = (Place){0, 1};
+    is[last->in[0]] = place_s(0, 1);
     ok(!way_of(&of, val(t.g, b.y)->node, is, a), "rows are not");
     arena_free(a);
 }

@@ -52,6 +52,19 @@ is "without: all but ten bytes, and two numbers of each norm's places" $((4 * al
 is "sums are scattered, and parts gathered" "$(sent gpt2.onnx --tensor 4 --stages 1 --microbatches 1 --memory 14M | grep -o 'ReduceScatter.*\|AllGather.* 5x131072')" "AllGather 1x262144 5x131072
 ReduceScatter 4x32768"
 
+# Sequences: parameters are whole, and read by each member for its own places.  Where members divide heads, what they attend to is exchanged for the time of an attention: q, k, v and
+# what comes of them, 4 b s h / N elements of each member a layer; of fewer heads keys and values are gathered.  One number is summed: the loss.  The logits, for who asks for them.
+"$build/models/make_gpt" --vocab 512 --dim 128 --layers 3 --heads 2 --seq 32 --rows 2 -o few.onnx || exit 1
+is "sequences of 8 heads, 4 members" "$(sent gpt.onnx --sequence 4 | grep -v Vary)" "AllGather 1x32768
+AllReduce 1x1
+AllToAll 12x2048"
+is "of 2 heads" "$(sent few.onnx --sequence 4 | grep -v Vary)" "AllGather 1x32768 6x8192
+AllReduce 1x1"
+ok "chunks have places of both ends of the sequence, each half a diagonal of its own" eval '"$ppsplit" -q few.onnx --sequence 4 --dump mesh | perl -ne "\$n{\$1}++ if /FlashAttention.* (diagonal=\d+ step=-?\d+) /; END { exit !(\$n{q(diagonal=0 step=4)} == 3 && \$n{q(diagonal=28 step=-4)} == 3) }"'
+"$build/models/make_gpt" --vocab 512 --dim 64 --layers 2 --heads 4 --seq 4096 --rows 1 -o long.onnx || exit 1
+is "of what is kept for backward a quarter each, and what an attention makes once more, by places" $((4 * $(kept long.onnx --sequence 4))) $(($(kept long.onnx) + 2 * 4 * 4096 * 64))
+is "the layers' parameters are whole" "$("$ppsplit" -q gpt.onnx --sequence 4 --dump mesh | grep -c '^param h.*f32\[\(128\|384\|512\)')" 36
+
 for model in encdec-ts vit-dyn unet-ts mobilenet-ts mlp-ts gptmask-ts; do
     ok "$model is divided" eval "[ -n \"\$(sent $top/models/$model/model.onnx --loss mse --tensor 2)\" ]"
 done
@@ -59,6 +72,9 @@ done
 said() { "$ppsplit" -q "$@" -o none 2>&1 | sed -n 's/^.*error: //p'; }
 is "nothing to divide" "$(said gpt.onnx --loss cross_entropy --tensor 300)" "--tensor: nothing of the model divides in 300 chunks"
 is "chunks that members do not share evenly" "$("$ppsplit" gpt.onnx --tensor 2 --chunks 6 -o none 2>&1 | head -n 1)" "ppsplit: --chunks 6 of --tensor 2: it is 2 times a power of two"
+is "nothing to divide but parameters" "$(said $top/models/mlp-ts/model.onnx --loss mse --sequence 2)" "--sequence: nothing of the model divides in 2 chunks"
+is "two axes" "$("$ppsplit" gpt.onnx --tensor 2 --sequence 2 -o none 2>&1 | head -n 1)" "ppsplit: --sequence with --tensor: members divide stages along one axis"
+is "parts of parameters" "$("$ppsplit" gpt.onnx --sequence 2 --shard 'wte.*=0' -o none 2>&1 | head -n 1)" "ppsplit: --shard with --sequence: its members have whole parameters"
 is "no such parameter" "$(said gpt.onnx --tensor 2 --shard 'x.*=0')" "--shard 'x.*=0': no parameter fits"
 is "no such dimension" "$(said gpt.onnx --tensor 2 --shard 'wte.weight=2' --loss cross_entropy)" "--shard 'wte.weight=2': f32[512,128] of 'wte.weight' has no dimension 2"
 is "not divisible" "$(said gpt.onnx --tensor 300 --shard 'wte.weight=0' --loss cross_entropy)" "--shard 'wte.weight=0': dimension 0 of f32[512,128] of 'wte.weight' is not divisible in 1 x 300 parts"

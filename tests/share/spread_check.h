@@ -29,6 +29,8 @@ static int64_t element_at(const Shape *whole, Place at, int chunks, int c, int64
     for (int d = at.dim + 1; d < whole->rank; d++)
         inner *= whole->d[d];
     int64_t outer = i / (own * inner), along = i / inner % own, part = own / at.groups;
+    if (at.mirrored && along / part % 2)
+        c = chunks - 1 - c;
     int64_t to = along / part * (size / at.groups) + c * part + along % part;
     return to >= size ? -1 : (outer * size + to) * inner + i % inner;
 }

@@ -336,10 +336,13 @@ int main()
         {"binary16", 20, 66, 24, 16, 1, 2, 1, 0, 0, 0, 1, 0.5, none, PP_F16},
         {"shared keys", 20, 35, 16, 16, 2, 2, 2, 1, 15, 0, 0, 0, low, PP_F32, true, true},
         {"sliding window", 200, 200, 8, 8, 1, 1, 1, 1, 5, 0, 0, 0, low, PP_F32, true, false, 40},
+        {"queries of a chunk", 70, 300, 16, 16, 1, 1, 1, 1, 140, 0, 0, 0, low, PP_F32},
+        {"of a sliding window", 70, 300, 8, 8, 1, 1, 1, 1, 140, 0, 0, 0, low, PP_F32, true, false, 40},
         /* tensor cores: each width of tile, rows of 16 bytes and others, several tiles */
         {"half: causal", 150, 150, 64, 64, 1, 1, 2, 1, 0, 0, 0, 0, low, PP_BF16, true},
         {"half: sliding window", 300, 300, 32, 32, 1, 1, 1, 1, 5, 0, 0, 0, low, PP_BF16, true,
          false, 40},
+        {"half: queries of a chunk", 70, 300, 64, 64, 1, 1, 1, 1, 140, 0, 0, 0, low, PP_BF16, true},
         {"half: as wide as 32", 70, 130, 32, 26, 1, 1, 1, 1, 60, 1, 0, 0.25, low, PP_F16, true},
         {"half: as wide as 64, keys apart", 66, 70, 48, 64, 2, 1, 1, 0, 0, 0, 2, 0, low, PP_F16},
         {"half: as wide as 128", 70, 100, 96, 128, 1, 1, 1, 0, 0, 1, 1, 0, low, PP_BF16, true},

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# --sequence: the members of a rank have parts of the sequences and whole parameters.  A GPT of two heads, so that keys and values are gathered, in four chunks of both ends of its
+# sequences: one, two and four members, in other splits, have the same losses, norms, gradients, parameters, states and logits, to the bit, and PyTorch's gradients; a run of
+# one number goes on with another, also with replicas that divide parameters.  With Dropout, whose numbers are those of the whole, the same.
+. "$(dirname "$0")/../lib.sh"
+cd "$top/models/gpt-ts" || exit 1
+. ./case.env
+case_data .
+
+# run OUT TO ARGUMENT...: trains into $work/TO
+run() {
+    local out=$work/$1 to=$work/$2; shift 2
+    "$out/pipeline" train "${data[@]}" --data target=target.npy --optimizer adamw --lr 0.01 --clip-norm 0.5 --threads 1 --checkpoint "$to" \
+        --log-json "$to.log" "$@"
+}
+steps() { grep -o '"loss": [^,]*, "grad_norm": [^,]*' "$work/$1.log"; }
+same() { "$compare" same "$work/$1/step_$3" "$work/$2/step_$3"; }
+
+for members in 1 2 4; do
+    points=h.1:begin
+    [ $members != 2 ] || points=h.0.mlp:begin,h.1:begin
+    ok "$members members" split_model model.onnx "$work/$members" $points --sequence $members --chunks 4 --loss "$loss"
+    ok "they train" run $members of$members --steps 2 --dump-grads "$work/grads$members" --output "logits=$work/logits$members.npy"
+    ok "PyTorch's gradients" "$compare" grads "$work/grads$members" grads.safetensors
+    [ $members = 1 ] && continue
+    is "the losses and norms of one" "$(steps of$members)" "$(steps of1)"
+    ok "its parameters, states and logits" eval 'same of1 of$members 2 && cmp "$work/logits1.npy" "$work/logits$members.npy"'
+done
+ok "of a causal mask a member has rows of both ends" grep -q 'a.diagonal = 14 - 2 \* ((int64_t)c->member \* 1 + 0)' "$work/4/stage0.c"
+ok "gradients of parameters travel once a step" eval '! grep -q "AllReduce.*weight" "$work"/4/stage*.c && grep -q "%grad/wte" "$work/4/pipeline.c"'
+ok "two replicas of four members divide parameters, for a step" run 4 a --microbatches 2 --dp 2 --zero 3 --steps 1
+ok "two of two members go on" run 2 b --resume "$work/a" --microbatches 2 --dp 2 --steps 2
+ok "two of one member, for two steps" run 1 c --microbatches 2 --dp 2 --schedule zb-h1 --recompute always --steps 2
+ok "the same" same b c 2
+
+"$build/models/make_gpt" --vocab 60 --dim 16 --layers 1 --heads 2 --seq 16 --rows 2 --tied --dropout 20 -o "$work/drop.onnx" || exit 1
+for members in 1 4; do
+    ok "$members members, with Dropout, in half precision" split_model "$work/drop.onnx" "$work/drop$members" none --sequence $members --chunks 4 --loss "$loss" --dtype bf16
+    ok "they train" run "drop$members" "ofdrop$members" --steps 2
+done
+ok "the same" same ofdrop1 ofdrop4 2
+plan_done
