@@ -84,9 +84,8 @@ static void lies(const Run *r, const char *name, int dim, int64_t groups)
 static void test_round(void)
 {
     enum { MEMBERS = 2, CHUNKS = 4 };
-    static const Place whole = {PLACE_R, 1};
-    const Place in_w[2] = {whole, {1, 2}}, in_v[2] = {{1, 2}, {0, 2}}, columns[1] = {{1, 2}},
-                partial[1] = {{PLACE_P, 1}};
+    const Place in_w[2] = {place_r(), place_s(1, 2)}, in_v[2] = {place_s(1, 2), place_s(0, 2)},
+                columns[1] = {place_s(1, 2)}, partial[1] = {place_p()};
     const SpreadWay way_w = {.in = in_w, .out = columns}, way_v = {.in = in_v, .out = partial},
                     way_relu = {.in = columns, .out = columns};
     Run r = {.a = arena_new(), .file = path};
