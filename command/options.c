@@ -70,7 +70,8 @@ static const char usage[] =
     "                              where parameters are divided; the rest follows (default: what "
     "sends the fewest bytes;\n"
     "                              repeatable)\n"
-    "\n"
+    "\n";
+static const char usage_more[] =
     "Training:\n"
     "      "
     "--loss=mse|l1|cross_entropy[:AXIS]|nll[:AXIS]|bce_with_logits|output:NAME|model:FILE.onnx\n"
@@ -90,8 +91,7 @@ static const char usage[] =
     "      --stop-gradient=NAME    a value, or the results of a node, that send no gradient back "
     "(detach);\n"
     "                              the file's names, * and ? allowed (repeatable)\n"
-    "\n";
-static const char usage_more[] =
+    "\n"
     "The model:\n"
     "      --bind=NAME=N           the size of a symbolic dimension, for one microbatch; or the "
     "value of an input\n"

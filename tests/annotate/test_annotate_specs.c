@@ -97,7 +97,7 @@ static void test_round(void)
     Place *made = arena_array(r.a, Place, g->value.n), *param = arena_array(r.a, Place, 2);
     const SpreadWay **way = arena_array(r.a, const SpreadWay *, g->node.n);
     for (ValueId v = 0; v < g->value.n; v++)
-        made[v] = whole;
+        made[v] = place_r();
     for (NodeId n = 0; n < g->node.n; n++) {
         const char *out = val(g, g->node.at[n].out[0])->name;
         way[n] = !strcmp(out, "h")   ? &way_w
