@@ -228,13 +228,6 @@ static ValueId *part_of(Member *m, ValueId v, Place p)
     return divided_as(&m->forms[v], p);
 }
 
-bool mesh_made_again(const Graph *g, const bool *of_params, ValueId v)
-{
-    const Value *x = val(g, v);
-    const Node *n = x->kind == V_NODE ? &g->node.at[x->node] : NULL;
-    return n && of_params[v] && n->nout == 1 && (op_is_map(n->op) || op_is_view(n->op));
-}
-
 static ValueId *form(Member *m, ValueId v, Place p);
 
 /* What all have, for the use of each piece: its gradient is the sum of theirs. */

@@ -60,6 +60,9 @@ typedef struct {
 MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, ValueId loss,
                      const int64_t *outer);
 const bool *mesh_active(const Graph *g, Arena *a, ValueId loss); /* values with a gradient */
+/* May a value be made of its parameters again by who reads it?  Then the gradients of its uses are
+ * the parameters', which are added up once a step. */
+bool mesh_made_again(const Graph *g, const bool *of_params, ValueId v);
 /* asked.c: where --shard, or else the model's file, says that a parameter lies; false: neither
  * does. */
 bool mesh_asked(const Graph *g, const MeshOptions *opt, uint32_t param, Place *at);
@@ -68,10 +71,7 @@ void mesh_check(const Graph *g, const MeshOptions *opt);
 /* Says how many values lie otherwise than the file says. */
 void mesh_compare(const Graph *g, const MeshOptions *opt, const MeshPlan *plan);
 
-/* member.c: may a value be made of its parameters again by who reads it?  Then the gradients of its
- * uses are the parameters', which are added up once a step. */
-bool mesh_made_again(const Graph *g, const bool *of_params, ValueId v);
-/* The graph of a plan becomes that of one member.  The values that `keep` points to, the
+/* member.c: the graph of a plan becomes that of one member.  The values that `keep` points to, the
  * loss first, are given what they are in it, and are R. */
 void mesh_member(Graph *g, const MeshPlan *plan, uint32_t n, ValueId *const *keep);
 

@@ -523,6 +523,13 @@ static bool divides(const Graph *g, const MeshPlan *p)
     return false;
 }
 
+bool mesh_made_again(const Graph *g, const bool *of_params, ValueId v)
+{
+    const Value *x = val(g, v);
+    const Node *n = x->kind == V_NODE ? &g->node.at[x->node] : NULL;
+    return n && of_params[v] && n->nout == 1 && (op_is_map(n->op) || op_is_view(n->op));
+}
+
 /* By value, whether a gradient comes back to it. */
 const bool *mesh_active(const Graph *g, Arena *a, ValueId loss)
 {

@@ -66,3 +66,18 @@ const char *emit_slice(Emit *e, const char *x, int rank, const int64_t *start, c
     ow_end(e->w, &n);
     return out;
 }
+
+const char *emit_collective(Emit *e, Op op, const char *x, const Attr *at, const char *out)
+{
+    const char *y = out ? out : ow_made(e->w);
+    OnnxNode n = ow_begin(e->w, op_name(op), 1, &x, 1, &y);
+    if (op != OP_AllReduce)
+        ow_int(&n, "axis", at->axis);
+    if (op == OP_AllToAll)
+        ow_int(&n, "to_axis", at->to_axis);
+    ow_int(&n, "members", e->w->g->tensor);
+    ow_domain(&n, "ppsplit");
+    ow_end(e->w, &n);
+    e->w->members = true;
+    return y;
+}

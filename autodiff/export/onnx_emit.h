@@ -24,9 +24,8 @@ const char *emit_slice(Emit *e, const char *x, int rank, const int64_t *start, c
                        const int64_t *step, const char *out);
 /* an i64 initializer */
 const char *emit_list(Emit *e, int n, const int64_t *v);
-
-/* of domain ppsplit: what is one member's, along an axis */
-const char *emit_collective(Emit *e, const char *op, const char *x, int64_t axis);
+/* of domain ppsplit: its operand and result are one member's */
+const char *emit_collective(Emit *e, Op op, const char *x, const Attr *at, const char *out);
 
 /* onnx_write_attention.c */
 void onnx_flash_attention(Emit *e);

@@ -107,7 +107,8 @@ static const char *diagonal(Emit *e)
     if (!t->step || members == 1)
         return first;
     const char *step = ow_number(e->w, DT_I64, (double)(t->step * part->pieces)),
-               *all = count_up(e, members, false), *member = emit_collective(e, "Shard", all, 0);
+               *all = count_up(e, members, false),
+               *member = emit_collective(e, OP_Shard, all, &(Attr){.axis = 0}, NULL);
     return emit_op2(e, "Add", first, emit_op2(e, "Mul", member, step, NULL), NULL);
 }
 

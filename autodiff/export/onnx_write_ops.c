@@ -521,32 +521,9 @@ static void onnx_bit_cast(Emit *e)
 
 static void onnx_cast(Emit *e) { emit_cast(e, e->in[0], e->n->attr.to, e->out[0]); }
 
-/* Of domain ppsplit: its operands and results are one member's. */
-static void end_collective(Emit *e, OnnxNode *n)
-{
-    ow_int(n, "members", e->w->g->tensor);
-    ow_domain(n, "ppsplit");
-    ow_end(e->w, n);
-    e->w->members = true;
-}
-
 static void onnx_collective(Emit *e)
 {
-    OnnxNode n = same(e, op_name(e->n->op));
-    if (e->n->op != OP_AllReduce)
-        ow_int(&n, "axis", e->n->attr.axis);
-    if (e->n->op == OP_AllToAll)
-        ow_int(&n, "to_axis", e->n->attr.to_axis);
-    end_collective(e, &n);
-}
-
-const char *emit_collective(Emit *e, const char *op, const char *x, int64_t axis)
-{
-    const char *y = ow_made(e->w);
-    OnnxNode n = ow_begin(e->w, op, 1, &x, 1, &y);
-    ow_int(&n, "axis", axis);
-    end_collective(e, &n);
-    return y;
+    emit_collective(e, e->n->op, e->in[0], &e->n->attr, e->out[0]);
 }
 
 /* Stages are written as the model has them, before a target's own operations. */
