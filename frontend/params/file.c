@@ -195,6 +195,16 @@ static bool take_named(const Params *p, Param *q, const TensorFiles *f)
     return false;
 }
 
+/* By --param, which is asked before */
+static bool is_given(const Params *p, const char *name)
+{
+    size_t n = strlen(name);
+    bool given = false;
+    for (uint32_t i = 0; i < p->opt->given.n && !given; i++)
+        given = !strncmp(p->opt->given.at[i], name, n) && p->opt->given.at[i][n] == '=';
+    return given;
+}
+
 /* The files stay mapped: the numbers are read where they are needed. */
 void param_take_given(Params *p)
 {
@@ -206,7 +216,8 @@ void param_take_given(Params *p)
     for (uint32_t i = 0; i < p->opt->params_from.n; i++) {
         const TensorFiles *f = open_shards(a, p->opt->params_from.at[i]);
         for (uint32_t k = 0; k < g->param.n; k++)
-            taken[k] = taken[k] || take_named(p, &g->param.at[k], f);
+            taken[k] = taken[k] || is_given(p, g->param.at[k].name) ||
+                       take_named(p, &g->param.at[k], f);
     }
     for (uint32_t k = 0; k < g->param.n; k++)
         if (!taken[k] && missing++ == 0)
