@@ -163,7 +163,7 @@ static void take(const Params *p, Param *q, const StTensor *t, const StFile *f)
         diag_hint("give the parameters of this model");
         diag_fatal(EXIT_MODEL, WHERE_FILE(f->map->path), "tensor '%.128s' is %s, the model's is %s",
                    diag_escape(a, t->name),
-                   t->rank > MAX_RANK ? "of too high a rank" : shape_print(a, t->dtype, &s),
+                   t->rank > MAX_RANK ? "of too high a rank" : shape_print(a, (Dtype)t->dtype, &s),
                    shape_print(a, q->dtype, &q->shape));
     }
     if ((Dtype)t->dtype == q->dtype)

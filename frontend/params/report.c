@@ -341,7 +341,9 @@ static void check_absent(const Params *p)
         const RawTensor *t = &p->m->init.at[i];
         if (!(t->bytes.absent || t->half_bytes.absent) || strmap_get(&made, t->name) != NONE)
             continue;
-        diag_hint("--train '%s' makes a parameter of it", t->name);
+        diag_hint("onnx.save_model(..., size_threshold=BYTES) leaves small constants in the model; "
+                  "--train '%s' makes a parameter of it",
+                  t->name);
         diag_fatal(EXIT_IO, (Where){p->m->path, "initializer", NONE, t->name, NULL, -1},
                    "its numbers are in '%s', which is not there, and it is no parameter",
                    (t->bytes.absent ? &t->bytes : &t->half_bytes)->file);

@@ -2,8 +2,9 @@
  * feed.c - in: the files of --data; out: the rows of each step, microbatch by microbatch, in
  * planned places on the host.
  *
- * --mix puts the rows of an epoch in their order (mix.c).  --shuffle: a Fisher-Yates permutation per epoch, drawn from a counter-based generator (splitmix64
- * of seed, epoch, position), so it depends on nothing else.
+ * --mix puts the rows of an epoch in their order (mix.c).  --shuffle: a Fisher-Yates permutation
+ * per epoch, drawn from a counter-based generator (splitmix64 of seed, epoch, position), so it
+ * depends on nothing else.
  */
 #include "feed.h"
 
