@@ -258,10 +258,11 @@ $(BUILD)/handed/lib/libppruntime.a: $(RUNTIME) codegen/write/pipeline.mk | $(BUI
 
 # The command with its manual and completions, and the compiler as a library.
 SHARE    := $(PREFIX)/share
-DOCS     := README.md CHANGELOG.md LICENSE $(wildcard docs/*.md docs/*.svg docs/*.png)
+DOCS     := README.md CHANGELOG.md LICENSE $(wildcard docs/*.md docs/*.svg docs/*.png docs/cluster/*)
 install-compiler: all
 	install -Dm755 $(BUILD)/ppsplit $(DESTDIR)$(PREFIX)/bin/ppsplit
-	install -Dm644 docs/ppsplit.1 $(DESTDIR)$(PREFIX)/share/man/man1/ppsplit.1
+	install -Dm755 tools/ppsplit-export $(DESTDIR)$(PREFIX)/bin/ppsplit-export
+	for f in ppsplit ppsplit-export; do install -Dm644 docs/$$f.1 $(DESTDIR)$(PREFIX)/share/man/man1/$$f.1 || exit; done
 	for f in $(DOCS); do install -Dm644 $$f $(DESTDIR)$(SHARE)/doc/ppsplit/$$f || exit; done
 	for f in machines/*; do install -Dm644 $$f $(DESTDIR)$(SHARE)/ppsplit/$$f || exit; done
 	install -Dm755 docs/completions/complete.sh $(DESTDIR)$(SHARE)/ppsplit/complete.sh
@@ -281,8 +282,16 @@ install-compiler: all
 install: install-compiler $(BUILD)/installed/Makefile
 	$(MAKE) -C $(BUILD)/installed install-runtime PPSPLIT_RUNTIME=own PREFIX=$(PREFIX) DESTDIR=$(abspath $(or $(DESTDIR),/))
 
+DIST     := dist
+# For pip install dist/ppsplit-*.whl: what is installed, with the command linked statically.
+wheel: all
+	$(Q)rm -rf $(BUILD)/wheel
+	$(Q)$(MAKE) -s install-compiler PREFIX= DESTDIR=$(BUILD)/wheel
+	$(Q)$(CC) $(CFLAGS) -static $(LDFLAGS) -o $(BUILD)/wheel/bin/ppsplit $(COMMAND:%.c=$(BUILD)/%.o) $(BUILD)/libppsplit.a $(LDLIBS)
+	$(Q)python3 tools/wheel $(BUILD)/wheel $(VERSION) $(DIST)
+
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/ppsplit share/man/man1/ppsplit.1 share/zsh/site-functions/_ppsplit \
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/ppsplit bin/ppsplit-export share/man/man1/ppsplit.1 share/man/man1/ppsplit-export.1 share/zsh/site-functions/_ppsplit \
 	    $(foreach p,ppsplit pipeline pipeline-cuda,share/bash-completion/completions/$(p) share/fish/vendor_completions.d/$(p).fish) \
 	    lib/libppsplit.a lib/pkgconfig/ppsplit.pc lib/libppruntime.a lib/pkgconfig/ppsplit-runtime.pc)
 	rm -rf $(addprefix $(DESTDIR)$(PREFIX)/,include/ppsplit share/ppsplit share/doc/ppsplit)
@@ -313,10 +322,11 @@ help:
 	@echo "compile_commands.json   how each source is compiled, for editors"
 	@echo "install                 the command, the library, the runtime, manual, completions: PREFIX=DIR DESTDIR=DIR ARCH=CPU"
 	@echo "install-compiler        the same without the runtime: every output then compiles its own"
+	@echo "wheel                   dist/ppsplit-VERSION-*.whl for pip: the command, for any Linux, and ppsplit-export"
 	@echo "uninstall               removes what install has put there: PREFIX=DIR DESTDIR=DIR"
 	@echo "clean                   removes build/"
 	@echo "print-NAME              the value of a variable of the Makefile"
 
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)
 
-.PHONY: all tools check bench demo operators fuzz faults fuzz-nets layers sanitize clang coverage format lint install install-compiler uninstall clean help
+.PHONY: all tools check bench demo operators fuzz faults fuzz-nets layers sanitize clang coverage format lint install install-compiler wheel uninstall clean help

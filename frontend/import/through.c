@@ -57,7 +57,9 @@ void through_block(ImportState *s, const RawNode *n, ValueId out)
 
 static void report_blocks(const ImportState *s)
 {
-    if (s->n_block == 0 || s->opt->stop.n)
+    const Onnx__GraphProto *g = s->m->graph;
+    if (s->n_block == 0 || s->opt->stop.n ||
+        metadata_get(g->n_metadata_props, g->metadata_props, "ppsplit.no_grad"))
         return;
     diag_hint("where it is no_grad(), --stop-gradient names what it yields");
     diag_warn(WHERE_FILE(s->m->path),

@@ -22,7 +22,7 @@ static bool is_param(const Params *p, const RawNode *n, uint32_t input, const Ra
     const SlotRead *by;
     if (!dtype_is_float(t->dtype) || !t->bytes.length)
         return false;
-    if (param_matches(p->opt->train.at, p->opt->train.n, t->name))
+    if (param_thawed(p, t->name))
         return true;
     if (role == ROLE_MEAN || role == ROLE_VAR)
         return meta_trains_norm(n);
@@ -330,8 +330,7 @@ static void note_made(Params *p, const RawTensor *t)
 {
     if (p->m->from_pytorch && p->sig.n == 0 && !param_is_made_up(t->name) &&
         !param_is_leaf_name(t->name) && repeats_numbers(t) &&
-        !param_matches(p->opt->train.at, p->opt->train.n, t->name) &&
-        !param_matches(p->opt->freeze.at, p->opt->freeze.n, t->name))
+        !param_thawed(p, t->name) && !param_frozen(p, t->name))
         vec_push(p->m->arena, &p->repeating, t->name);
 }
 
@@ -383,6 +382,16 @@ static void from_names(Params *p, const RawNodes *list)
 
 /* ---- the whole ---- */
 
+/* What ppsplit-export notes, since no exporter does: parameters with requires_grad=False. */
+static void note_frozen(Params *p)
+{
+    const char **name, *text = metadata_get(p->m->graph->n_metadata_props,
+                                            p->m->graph->metadata_props, "ppsplit.frozen");
+    uint32_t n = text ? meta_list(p->m->arena, text, &name) : 0;
+    for (uint32_t i = 0; i < n; i++)
+        *strmap_at(&p->frozen, name[i]) = 1;
+}
+
 Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file)
 {
     Params *p = arena_new_of(m->arena, Params);
@@ -393,11 +402,13 @@ Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file)
                   .first_param = g->param.n,
                   .by_init.arena = m->arena,
                   .by_name.arena = m->arena,
+                  .frozen.arena = m->arena,
                   .noted.arena = m->arena,
                   .copies.arena = m->arena,
                   .passed.arena = m->arena};
     for (uint32_t i = 0; i < m->init.n; i++)
         tensor_single(m->arena, &m->init.at[i]);
+    note_frozen(p);
     const char *text = metadata_get(m->graph->n_metadata_props, m->graph->metadata_props,
                                     "pkg.torch.export.ExportedProgram.graph_signature");
     p->has_signature = text && meta_signature(m->arena, text, &p->sig);

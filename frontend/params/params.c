@@ -62,12 +62,23 @@ bool param_is_named(const Params *p, const char *name)
     return p->m->from_pytorch ? !param_is_made_up(name) : param_is_leaf_name(name);
 }
 
-bool param_matches(const char *const *pattern, uint32_t n, const char *name)
+static bool matches(const char *const *pattern, uint32_t n, const char *name)
 {
     for (uint32_t i = 0; i < n; i++)
         if (!fnmatch(pattern[i], name, 0))
             return true;
     return false;
+}
+
+bool param_thawed(const Params *p, const char *name)
+{
+    return matches(p->opt->train.at, p->opt->train.n, name);
+}
+
+bool param_frozen(const Params *p, const char *name)
+{
+    return !param_thawed(p, name) && (matches(p->opt->freeze.at, p->opt->freeze.n, name) ||
+                                      strmap_get(&p->frozen, name) != NONE);
 }
 
 /* ---- making ---- */
@@ -84,10 +95,7 @@ static uint32_t add(Params *p, Param x, bool trainable)
 {
     if (p->file > 0)
         x.name = unique_name(p, x.name);
-    if (param_matches(p->opt->train.at, p->opt->train.n, x.name))
-        trainable = true;
-    else if (param_matches(p->opt->freeze.at, p->opt->freeze.n, x.name))
-        trainable = false;
+    trainable = (trainable || param_thawed(p, x.name)) && !param_frozen(p, x.name);
     x.trainable = trainable && !x.stat;
     uint32_t id = p->g->param.n;
     *strmap_at(&p->by_name, x.name) = id;

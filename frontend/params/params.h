@@ -114,6 +114,8 @@ typedef struct Params {
     bool is_whole;
     /* initializer, parameter name -> index into Graph.param */
     StrMap by_init, by_name;
+    /* parameters of which the file says that they do not train ("ppsplit.frozen") */
+    StrMap frozen;
     /* constants reported; results of Identities of initializers */
     StrMap noted, copies;
     /* initializers that branches yield as they are -> index into passed_on: as what */
@@ -172,8 +174,9 @@ static inline bool param_is_used(const RawNode *n, uint32_t input)
 }
 /* what the operand is to the op: MatMul 1 is a weight, ... */
 int param_role(const RawNode *n, uint32_t input);
-/* one of the patterns of --freeze, --train */
-bool param_matches(const char *const *pattern, uint32_t n, const char *name);
+/* --train names it; or else --freeze or the file itself does not want it trained */
+bool param_thawed(const Params *p, const char *name);
+bool param_frozen(const Params *p, const char *name);
 bool param_is_made_up(
     const char *name); /* "onnx::MatMul_355", "val_12", ...: not a module's name */
 /* A name that PyTorch's exporters, or others, give to parameters alone, or to them and

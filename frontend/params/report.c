@@ -248,7 +248,7 @@ static ArrayNote note_of_param(const Params *p, uint32_t param, const RawTensor 
         param_rule(p, t, &by);
     if (!q->trainable)
         a.why = q->stat ? "a running statistic" : "frozen";
-    else if (param_matches(p->opt->train.at, p->opt->train.n, q->name))
+    else if (param_thawed(p, q->name))
         a.why = "--train";
     else if (p->has_signature && t)
         a.why = "a parameter of the exporter's list";

@@ -477,7 +477,7 @@ void param_slots_note(Params *p, const RawNodes *list)
             if (!t || param_is_used(n, j) || !dtype_is_float(t->dtype) ||
                 shape_elements(&t->shape) < 2 || strmap_get(&p->by_init, t->name) != NONE ||
                 strmap_get(&p->noted, t->name) != NONE ||
-                param_matches(p->opt->freeze.at, p->opt->freeze.n, t->name))
+                param_frozen(p, t->name))
                 continue;
             Verdict v = param_rule(p, t, &by);
             *strmap_at(&p->noted, t->name) = 1;

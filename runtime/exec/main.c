@@ -115,12 +115,11 @@ static PpStatus alone(const Options *o, int mpi, int expected, const Group *worl
                        "started as %d processes, but MPI (%s) sees one: the program was built with "
                        "another MPI than that of mpirun or srun: make again with its mpicc",
                        expected, mpi_version());
-    int tasks = slurm_tasks();
-    if (tasks > 1 && (!mpi || world->ranks == 1) && (!o->ranks || getenv("SLURM_STEP_NUM_TASKS")))
-        return pp_fail(PP_ERR_USAGE,
-                       "Slurm has %d tasks, but there is one process: srun --mpi=pmix, or mpirun, "
-                       "starts them as ranks; --ranks N in a job of one task runs threads",
-                       tasks);
+    const Launcher *by;
+    int tasks = launcher_tasks(&by);
+    if (tasks > 1 && (!mpi || world->ranks == 1) && (!o->ranks || getenv(by->each)))
+        return pp_fail(PP_ERR_USAGE, "%s has %d tasks, but there is one process: %s", by->name,
+                       tasks, by->remedy);
     return PP_OK;
 }
 

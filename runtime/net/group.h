@@ -20,7 +20,7 @@ typedef struct Request {
     union {
         void *pointer;
         char bytes[16];
-    } native;             /* MPI_Request */
+    } native; /* MPI_Request */
     int64_t bytes;
     struct Request *next; /* local: in a mailbox */
     void *buf;
@@ -55,9 +55,9 @@ typedef struct {
 struct Group {
     const GroupOps *op;
     int rank, ranks;
-    int processes;  /* its ranks are processes; else threads of this one */
-    int host_ranks; /* ranks on this machine */
-    int host_rank;  /* this one's number among them */
+    int processes;     /* its ranks are processes; else threads of this one */
+    int host_ranks;    /* ranks on this machine */
+    int host_rank;     /* this one's number among them */
     int first, stride; /* member i is number first + i * stride of the whole run */
     int64_t tag_max;
     void *impl; /* its communicator */
@@ -88,8 +88,13 @@ PpStatus local_carry(Group *g, int send, int peer, int64_t tag, void *buf, int64
 int mpi_wanted(int *rank, int *ranks);
 int mpi_built(void);
 const char *mpi_version(void); /* "Open MPI v4.1.4, ..."; "" without */
-/* Tasks that Slurm has started as one job step; 0: not Slurm, or unknown */
-int slurm_tasks(void);
+/* Processes that a launcher other than mpirun has started together; 0: none, or one.  What a user
+ * does instead. */
+typedef struct {
+    const char *name, *remedy;
+    const char *each; /* a variable that is there where it has started this command several times */
+} Launcher;
+int launcher_tasks(const Launcher **by);
 int mpi_device_pointers(void); /* may messages lie in CUDA memory? */
 PpStatus mpi_open(int *argc, char ***argv, Group *world);
 void mpi_close(Group *world);

@@ -4,7 +4,8 @@
  * MPI moves a large message only while somebody is in one of its calls: both sides meet first, and
  * without hardware that copies by itself the processor then carries every piece (MPI 4.1, 2.9 on
  * progress).  While a stage computes nobody is, so a second thread looks after large messages from
- * when they are posted until they are waited for; it has a turn whenever the first one calls nothing.
+ * when they are posted until they are waited for; it has a turn whenever the first one calls
+ * nothing.
  *
  * Without PP_MPI (no mpicc when the program was built) only mpi_wanted() does something, so that
  * the program can say what is missing.
@@ -28,29 +29,53 @@
 #include <string.h>
 #include <time.h>
 
-int mpi_wanted(int *rank, int *ranks)
+/* The first of these variables of the environment that is there, as a number; -1: none is. */
+static int number_of(const char *const *name)
 {
-    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"};
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"};
-    *rank = 0;
-    *ranks = 0;
-    for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
-        if (getenv(names[i])) {
-            *rank = atoi(getenv(names[i]));
-            break;
-        }
-    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (getenv(sizes[i])) {
-            *ranks = atoi(getenv(sizes[i]));
-            break;
-        }
-    return *ranks > 0 || getenv("PMIX_RANK") != NULL;
+    for (; *name; name++)
+        if (getenv(*name))
+            return atoi(getenv(*name));
+    return -1;
 }
 
-int slurm_tasks(void)
+int mpi_wanted(int *rank, int *ranks)
 {
-    const char *step = getenv("SLURM_STEP_NUM_TASKS"), *job = getenv("SLURM_NTASKS");
-    return getenv("SLURM_JOB_ID") && (step || job) ? atoi(step ? step : job) : 0;
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS",
+                                        NULL};
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", NULL};
+    int r = number_of(names), n = number_of(sizes);
+    *rank = r > 0 ? r : 0;
+    *ranks = n > 0 ? n : 0;
+    return n > 0 || getenv("PMIX_RANK") != NULL;
+}
+
+/* What starts several processes without telling them of each other by MPI. */
+static const struct {
+    Launcher of;
+    const char *mark, *size[3];
+} launchers[] = {
+    {{"Slurm",
+      "srun --mpi=pmix, or mpirun, starts them as ranks; --ranks N in a job of one task runs "
+      "threads",
+      "SLURM_STEP_NUM_TASKS"},
+     "SLURM_JOB_ID",
+     {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}},
+    {{"torchrun",
+      "mpirun starts them as ranks: mpirun -n N --hostfile hosts out/pipeline train ...",
+      "TORCHELASTIC_RUN_ID"},
+     "TORCHELASTIC_RUN_ID",
+     {"WORLD_SIZE"}},
+};
+
+int launcher_tasks(const Launcher **by)
+{
+    for (unsigned i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        int n = getenv(launchers[i].mark) ? number_of(launchers[i].size) : 0;
+        *by = &launchers[i].of;
+        if (n > 1)
+            return n;
+    }
+    return 0;
 }
 
 #ifndef PP_MPI
@@ -233,8 +258,8 @@ static PpStatus recv(Group *g, int peer, int64_t tag, void *buf, int64_t bytes, 
     return posted(r, q, bytes);
 }
 
-/* Both halves of a compound may wait, the one for a message that the other has yet to send: the turn
- * is nobody's for as long as a message takes. */
+/* Both halves of a compound may wait, the one for a message that the other has yet to send: the
+ * turn is nobody's for as long as a message takes. */
 static PpStatus wait_for(Group *g, Request *r)
 {
     MPI_Request q;

@@ -172,8 +172,42 @@ static void test_blocks(void)
         static const char *const what[] = {"a block: said", "a block: stopped by name",
                                            "spectral_norm's: stopped", "a block: of no training"};
         ok(g && warns == (k == 0) && stops(g) == (k == 1 || k == 2), "%s", what[k]);
-        ok((strstr(said, "first 'c', begins in each microbatch with the vectors of the file") != NULL) == (k == 2),
+        ok((strstr(said, "first 'c', begins in each microbatch with the vectors of the file") !=
+            NULL) == (k == 2),
            "%s: its vectors are the file's", what[k]);
+    }
+}
+
+static void note(M *m, const char *key, const char *value)
+{
+    Buf e = {0};
+    put_string(&e, 1, key);
+    put_string(&e, 2, value);
+    put_message(&m->graph, 16, &e);
+}
+
+/* What ppsplit-export notes: frozen parameters, and that blocks under no_grad() end in a detach().
+ */
+static void test_notes(void)
+{
+    for (int k = 0; k < 3; k++) {
+        M m = {0};
+        ImportOptions opt = {.training = true};
+        if (k == 2)
+            vec_push(arena, &opt.train, "lin.*");
+        initializer(&m, "lin.weight", 4, 4, 1);
+        node(&m, "MatMul", "/lin/MatMul", "x lin.weight", "b", NULL, NULL);
+        block(&m, "Abs", "abs", "b", "y", "['', 'abs']");
+        if (k > 0) {
+            note(&m, "ppsplit.frozen", "['head.weight', 'lin.weight']");
+            note(&m, "ppsplit.no_grad", "detached");
+        }
+        Graph *g = import(&m, NULL, &opt);
+        const Param *w = param(g, "lin.weight");
+        static const char *const what[] = {"no notes", "noted as frozen", "frozen, and --train"};
+        ok(w && w->trainable == (k != 1), "%s: whether it trains", what[k]);
+        ok((strstr(said, "under torch.no_grad()") != NULL) == (k == 0),
+           "%s: whether a block is said", what[k]);
     }
 }
 
@@ -181,6 +215,7 @@ int main(void)
 {
     models_begin();
     test_blocks();
+    test_notes();
     test_modes();
     test_removed();
     test_ratio();

@@ -6,12 +6,14 @@ cd "$work" || exit 1
 
 ok "installs" make -s -C "$top" BUILD="$build" CC="$cc" DESTDIR="$work/root" PREFIX=/usr install CFLAGS=-O0
 is "what is installed, beside headers and documents" "$(cd root && find . ! -type d ! -path './usr/include/*' ! -path './usr/share/doc/*' | sort)" "./usr/bin/ppsplit
+./usr/bin/ppsplit-export
 ./usr/lib/libppruntime.a
 ./usr/lib/libppsplit.a
 ./usr/lib/pkgconfig/ppsplit-runtime.pc
 ./usr/lib/pkgconfig/ppsplit.pc
 $(for p in pipeline pipeline-cuda ppsplit; do echo "./usr/share/bash-completion/completions/$p"; done)
 $(for p in pipeline pipeline-cuda ppsplit; do echo "./usr/share/fish/vendor_completions.d/$p.fish"; done | sort)
+./usr/share/man/man1/ppsplit-export.1
 ./usr/share/man/man1/ppsplit.1
 ./usr/share/ppsplit/complete.sh
 $(cd "$top" && for m in machines/*; do echo "./usr/share/ppsplit/$m"; done)
@@ -19,6 +21,15 @@ $(cd "$top" && for m in machines/*; do echo "./usr/share/ppsplit/$m"; done)
 is "the documents, which name no file that is not there" "$(cd root/usr/share/doc/ppsplit && grep -oh '](\(docs/\)\?[a-z-]*\.[a-z]*)' README.md docs/*.md | tr -d ']()' | sort -u |
     while read -r f; do [ -e "$f" ] || [ -e "docs/$f" ] || echo "$f"; done)" ""
 ok "completions know where their words come from" eval '! grep -r @PREFIX@ root/usr/share && grep -rq /usr/share/ppsplit/complete.sh root/usr/share/zsh'
+if command -v python3 >/dev/null; then
+    make -s -C "$top" BUILD="$build" CC="$cc" CFLAGS=-O0 wheel DIST="$work/dist" >said 2>&1
+    python3 -m zipfile -e dist/*.whl wheel && chmod +x wheel/*.data/scripts/*
+    is "the wheel's command is linked statically, and works" "$(cd wheel/*.data/scripts && ls | tr '\n' ' ' && ./ppsplit --version | head -n 1) $(ldd wheel/*.data/scripts/ppsplit 2>&1 | grep -c '=>')" \
+        "ppsplit ppsplit-export $("$ppsplit" --version | head -n 1) 0"
+    is "its record has all files" "$(wc -l <wheel/*.dist-info/RECORD)" "$(find wheel -type f | wc -l)"
+else
+    skip "the wheel" "no python3"
+fi
 ok "the installed compiler works" root/usr/bin/ppsplit -q "$top/models/doc-ts/model.onnx" --split layers.1:begin --loss cross_entropy -o out
 is "pkg-config reads its file" "$(PKG_CONFIG_PATH=root/usr/lib/pkgconfig pkg-config --modversion ppsplit)" "$("$ppsplit" --version | sed -n 's/^ppsplit //p')"
 is "and that of the runtime, whose headers are all there" "$(PKG_CONFIG_PATH=root/usr/lib/pkgconfig pkg-config --modversion ppsplit-runtime)$(
