@@ -140,7 +140,7 @@ static bool member_fits(const State *s, const MeshPlan *plan)
     return pipe_fits(t.graph, &s->o->partition, &t.loss);
 }
 
-/* --tensor, --sequence, or the file's sharding specs: where values lie along that axis; false: there is none.
+/* --tensor, --sequence, --expert, or the file's sharding specs: where values lie along that axis; false: there is none.
  * Where members do not fit in --memory, what they keep for backward is made dearer. */
 static bool mesh_plan(State *s, MeshPlan *plan)
 {
@@ -231,8 +231,8 @@ static void note_options(Options *o)
     note_list(o, "freeze", o->import.freeze.n, o->import.freeze.at);
     note_list(o, "train", o->import.train.n, o->import.train.at);
     note(o, "chunks", o->mesh.chunks > 1 ? arena_printf(o->arena, "%d", o->mesh.chunks) : "none");
-    if (o->mesh.axis == MESH_SEQUENCE && o->mesh.chunks > 1)
-        note(o, "sequence", "divided");
+    if (o->mesh.axis != MESH_TENSOR && o->mesh.chunks > 1)
+        note(o, mesh_option[o->mesh.axis] + 2, "divided");
     note_list(o, "shard", o->mesh.shard.n, o->mesh.shard.at);
     if (o->mesh.keep > 0)
         note(o, "memory", arena_printf(o->arena, "a byte kept costs %g sent", o->mesh.keep));

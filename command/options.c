@@ -63,6 +63,8 @@ static const char usage[] =
     "activations\n"
     "      --sequence=N            each stage runs on N ranks, which have all its parameters and "
     "divide the sequences\n"
+    "      --expert=N              as --sequence, and each has some of the experts that a parameter "
+    "holds\n"
     "      --chunks=C              what is divided is divided in C chunks, T times a power of two "
     "(default T): programs\n"
     "                              of the same C have the same bits for every T\n"
@@ -149,6 +151,7 @@ enum {
     OPT_MERGE,
     OPT_TENSOR,
     OPT_SEQUENCE,
+    OPT_EXPERT,
     OPT_CHUNKS,
     OPT_SHARD,
     OPT_LOSS,
@@ -217,6 +220,7 @@ static const OptionName options[] = {
     [OPT_MERGE] = {"merge", "OUTPUT=DIM|sum|mean", 0},
     [OPT_TENSOR] = {"tensor", "T", 0},
     [OPT_SEQUENCE] = {"sequence", "N", 0},
+    [OPT_EXPERT] = {"expert", "N", 0},
     [OPT_CHUNKS] = {"chunks", "C", 0},
     [OPT_SHARD] = {"shard", "PATTERN=DIM|replicate", 0},
     [OPT_LOSS] = {"loss", "LOSS", 0},
@@ -254,7 +258,7 @@ static const OptionName options[] = {
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
-/* --tensor or --sequence */
+/* --tensor, --sequence or --expert */
 static void set_members(MeshOptions *m, MeshAxis axis, const char *arg)
 {
     if (m->tensor && m->axis != axis)
@@ -351,6 +355,7 @@ static void read_option(Options *o, int option, const char *arg)
     case OPT_FREEZE: vec_push(o->arena, &o->import.freeze, arg); break;
     case OPT_TENSOR: set_members(&o->mesh, MESH_TENSOR, arg); break;
     case OPT_SEQUENCE: set_members(&o->mesh, MESH_SEQUENCE, arg); break;
+    case OPT_EXPERT: set_members(&o->mesh, MESH_EXPERT, arg); break;
     case OPT_CHUNKS: o->mesh.chunks = (int)given_number("chunks", arg, MESH_MOST); break;
     case OPT_SHARD: vec_push(o->arena, &o->mesh.shard, arg); break;
     case OPT_TRAIN: vec_push(o->arena, &o->import.train, arg); break;
@@ -481,7 +486,7 @@ static _Noreturn void wrong_option(Command c, const OptionReader *r)
     bad_usage(command[c], "%s", r->wrong);
 }
 
-/* --tensor, or --sequence, and --chunks, one of which may be left out; both 1: there is no such
+/* --tensor, --sequence or --expert, and --chunks, one of which may be left out; both 1: there is no such
  * axis; both 0: the model's annotations may have one. */
 static void mesh_complete(Options *o)
 {
@@ -494,8 +499,9 @@ static void mesh_complete(Options *o)
     if (m->chunks % m->tensor || each & (each - 1))
         bad_usage("ppsplit", "--chunks %d of %s %d: it is %d times a power of two", m->chunks,
                   mesh_option[m->axis], m->tensor, m->tensor);
-    if (m->axis == MESH_SEQUENCE && m->shard.n)
-        bad_usage("ppsplit", "%s", "--shard with --sequence: its members have whole parameters");
+    if (m->axis != MESH_TENSOR && m->shard.n)
+        bad_usage("ppsplit", "--shard with %s: of parameters its members divide experts alone, if any",
+                  mesh_option[m->axis]);
 }
 
 void read_command_line(Options *o, int argc, char **argv)

@@ -12,7 +12,7 @@
 
 #include "mesh.h"
 
-const char *const mesh_option[MESH_AXES] = {"--tensor", "--sequence"};
+const char *const mesh_option[MESH_AXES] = {"--tensor", "--sequence", "--expert"};
 
 typedef struct {
     const char *pattern;

@@ -22,9 +22,9 @@ extern "C" {
 
 enum { MESH_MOST = 1024 }; /* members */
 
-/* What members divide: layers, whose parameters each has a part of; or the sequences that layers
- * work on, with whole parameters. */
-typedef enum { MESH_TENSOR, MESH_SEQUENCE, MESH_AXES } MeshAxis;
+/* What members divide: layers, whose parameters each has a part of; the sequences that layers work
+ * on, with whole parameters; or these and experts, of which each has some. */
+typedef enum { MESH_TENSOR, MESH_SEQUENCE, MESH_EXPERT, MESH_AXES } MeshAxis;
 extern const char *const mesh_option[MESH_AXES]; /* asked.c: "--tensor", ... */
 
 /* Where the model's file wants a parameter to lie, or, param NONE, a value as it is made. */
@@ -36,7 +36,8 @@ typedef struct {
 
 typedef struct {
     MeshAxis axis;
-    int tensor; /* T: --tensor, --sequence; 0: as the model's file has it (annotate_read()) */
+    int tensor; /* T: --tensor, --sequence, --expert; 0: as the model's file has it
+                   (annotate_read()) */
     int chunks; /* C: --chunks, T times a power of two; 1: nothing is divided */
     VEC(const char *)
     shard; /* --shard, "PATTERN=DIM" or "PATTERN=replicate", the last that fits wins */

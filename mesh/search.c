@@ -10,7 +10,8 @@
  *
  * Along the axis of sequences parameters of products stay whole: rows of these are divided, and
  * what is between them with the rows; where a row meets others, in an attention, keys and values
- * are gathered, or heads divided for as long, whatever sends less.
+ * are gathered, or heads divided for as long, whatever sends less.  Along that of experts these are
+ * divided beside the sequences.
  *
  * The price of a plan is bytes that a member sends in a step's forward and backward of a
  * microbatch, in units of (C - 1) / C of a value, and what else takes time in as many bytes as are
@@ -143,7 +144,7 @@ static void find_plain(Search *s, const bool *live)
 static void find_kept(Search *s, const bool *live)
 {
     const Graph *g = s->g;
-    double price = s->opt->keep > 0 ? s->opt->keep : s->opt->axis == MESH_SEQUENCE ? 1 : 1e-6;
+    double price = s->opt->keep > 0 ? s->opt->keep : s->opt->axis != MESH_TENSOR ? 1 : 1e-6;
     for (NodeId id = 0; id < g->node.n; id++) {
         const Node *n = &g->node.at[id];
         for (uint32_t i = 0; live[id] && i < n->nin && !op_is_linear(n->op); i++) {
@@ -225,16 +226,32 @@ static bool choice_of(Search *s, NodeId id, const SpreadWay *w, Choice *c)
     return true;
 }
 
+/* Are the parameters that a product reads several matrices, as those of experts are? */
+static bool are_experts(const Search *s, const Node *n, ValueId v)
+{
+    const Shape *t = &val(s->g, v)->shape;
+    return n->op == OP_MatMul && s->of_params[v] && t->rank > 2 &&
+           shape_elements(t) > t->d[t->rank - 2] * t->d[t->rank - 1];
+}
+
 /* A product with a parameter divides it, or nothing: what is made of other dimensions, places of a
  * sequence, say, would leave every member the whole parameter.  Along the axis of sequences it does
- * not divide it. */
+ * not divide it, along that of experts the matrices of experts alone. */
+static bool suits_param(const Search *s, const Node *n, ValueId v, Place at)
+{
+    const bool whole = at.dim == PLACE_R;
+    switch (s->opt->axis) {
+    case MESH_TENSOR: return !s->about[v].grad || !whole;
+    case MESH_SEQUENCE: return whole;
+    default: return are_experts(s, n, v) ? !whole && at.dim < val(s->g, v)->shape.rank - 2 : whole;
+    }
+}
+
 static bool suits_params(const Search *s, NodeId id, const SpreadWay *w)
 {
     const Node *n = &s->g->node.at[id];
     for (uint32_t i = 0; i < n->nin && op_is_product(n->op); i++)
-        if (s->of_params[n->in[i]] &&
-            (s->opt->axis == MESH_SEQUENCE ? w->in[i].dim != PLACE_R
-                                           : s->about[n->in[i]].grad && w->in[i].dim == PLACE_R))
+        if (s->of_params[n->in[i]] && !suits_param(s, n, n->in[i], w->in[i]))
             return false;
     return true;
 }
@@ -281,7 +298,7 @@ static double form_price(const Search *s, const About *b, Label l, int form)
     double back = form == WHOLE || (form == VARIED && b->once && made == MADE_WHOLE) ? 0
                   : form == VARIED ? sent(s, made >= MADE_DIVIDED ? b->sum : 2 * b->sum)
                                    : sent(s, exchanged ? b->gather / s->chunks : b->gather);
-    bool again = s->opt->axis == MESH_SEQUENCE && form < DIVIDED && made >= MADE_DIVIDED &&
+    bool again = s->opt->axis != MESH_TENSOR && form < DIVIDED && made >= MADE_DIVIDED &&
                  b->kept > 0; /* MeshPlan.gathers_again */
     return there + (b->grad ? back : 0) + (again ? there : 0);
 }
@@ -379,6 +396,7 @@ static void meet_param(Search *s, ValueId v)
     bool asked = mesh_asked(s->g, s->opt, val(s->g, v)->param, &said);
     Label *l = arena_array(s->a, Label, s->live.n + 1);
     uint32_t old = s->live.n;
+    bool counts = s->opt->axis != MESH_EXPERT || p->shape.rank > 2;
     if (asked && said.dim >= 0 && place_number(b, said) < 0)
         BUG("'%s' is asked for in too many places", p->name);
     states_open(&s->next, s->a, old + 1);
@@ -390,7 +408,7 @@ static void meet_param(Search *s, ValueId v)
             if (made == MADE_PARTIAL || at.mirrored || (divided && !p->trainable && p->stat) ||
                 (asked && !place_is(said, at)))
                 continue;
-            x.price += b->gather * s->updated / (divided ? s->chunks : 1);
+            x.price += counts ? b->gather * s->updated / (divided ? s->chunks : 1) : 0;
             memcpy(l, state_labels(&s->now, i), old * sizeof *l);
             l[old] = label_of(made, 0);
             states_add(&s->next, l, x);
@@ -508,18 +526,27 @@ static MeshPlan plan_of(Search *s)
                       way,
                       param,
                       places_made(s, way, param),
-                      s->opt->keep > 0 || s->opt->axis == MESH_SEQUENCE};
+                      s->opt->keep > 0 || s->opt->axis != MESH_TENSOR};
 }
 
-/* Something is gained: a parameter is divided, or a product. */
-static bool divides(const Graph *g, const MeshPlan *p)
+/* Something is gained: a parameter is divided, or a product; along the axis of experts theirs. */
+static bool divides(const Search *s, const MeshPlan *p)
 {
-    for (uint32_t i = 0; i < g->param.n; i++)
+    const Graph *g = s->g;
+    const bool experts = s->opt->axis == MESH_EXPERT;
+    for (uint32_t i = 0; i < g->param.n && !experts; i++)
         if (p->param[i].dim >= 0)
             return true;
-    for (NodeId n = 0; n < g->node.n; n++)
-        if (p->way[n] && op_is_product(g->node.at[n].op))
+    for (NodeId n = 0; n < g->node.n; n++) {
+        const Node *x = &g->node.at[n];
+        if (!p->way[n] || !op_is_product(x->op))
+            continue;
+        bool is = !experts;
+        for (uint32_t i = 0; i < x->nin; i++)
+            is |= are_experts(s, x, x->in[i]);
+        if (is)
             return true;
+    }
     return false;
 }
 
@@ -612,7 +639,7 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, ValueId l
                        .chunks = opt->chunks,
                        .barred = rows_places(g, a, outer),
                        .uneven = true,
-                       .mirrors = opt->axis == MESH_SEQUENCE},
+                       .mirrors = opt->axis != MESH_TENSOR},
                 .ways = arena_array(a, Choices, g->node.n + 1)};
     Ids root = graph_results(g, a);
     if (loss != NONE)
@@ -628,14 +655,16 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, ValueId l
     s.updated = opt->axis == MESH_SEQUENCE ? 0 : r.link / r.updates;
     for (int i = 0; i < TRIES; i++, work *= DEARER) {
         MeshPlan p = search(&s, live, work);
-        if (divides(g, &p))
+        if (divides(&s, &p))
             return p;
     }
-    diag_hint(
-        opt->axis == MESH_SEQUENCE
-            ? "sequences are divided where --chunks divides their places; leave out --sequence"
-            : "heads, features, channels or rows of a table are divided where --chunks "
-              "divides them; leave out --tensor");
+    static const char *const hint[MESH_AXES] = {
+        "heads, features, channels or rows of a table are divided where --chunks divides them; "
+        "leave out --tensor",
+        "sequences are divided where --chunks divides their places; leave out --sequence",
+        "experts are divided where a parameter has all of them in a dimension that --chunks "
+        "divides, and a product reads it; --tensor divides each expert"};
+    diag_hint("%s", hint[opt->axis]);
     diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "%s: nothing of the model divides in %d chunks",
                mesh_option[opt->axis], s.chunks);
 }

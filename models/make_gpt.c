@@ -10,6 +10,7 @@
  * --dropout N: N per cent of attention's weights, of the embedding and of what each attention and
  * MLP adds, in training mode.  --gain: queries of all heads of all layers are multiplied by the
  * same numbers.
+ * --experts E: an MLP is E of them at once, all of which compute all places, weighed by a router.
  * --bias: scores have one that trains.  --external keeps the weights in MODEL.data; --sparse makes
  * that file a hole (any size costs nothing; shapes of billions are so); --vectors: but for biases
  * and the like, so that such a model trains.
@@ -28,6 +29,7 @@ static struct {
     long vocab, dim, layers, heads, seq, rows, kv,
         ffn;      /* kv, ffn: of --llama; 0: all heads, 4 dim */
     long dropout; /* per cent */
+    long experts; /* of an MLP; 0: it is one, of two dimensions */
     int tied, gain, bias, llama;
     double theta;
     const char *out;
@@ -143,6 +145,28 @@ static void mlp(long l, const char *x, const char *y)
     linear(u, c, y, f("h.%ld.mlp.c_proj.weight", l), f("h.%ld.mlp.c_proj.bias", l));
 }
 
+/* Places in one row, [1, n, d], for all experts: [experts, n, d]; times [experts, n, 1]; their sum. */
+static void experts(long l, const char *x, const char *y)
+{
+    char p[48], flat[80], each[80], name[5][96];
+    static const char *const op[] = {"MatMul", "Softmax", "Transpose", "Mul", "ReduceSum"};
+    snprintf(p, sizeof p, "/h.%ld/mlp", l);
+    snprintf(flat, sizeof flat, "%s/Reshape_output_0", p);
+    snprintf(each, sizeof each, "%s/each_output_0", p);
+    for (int i = 0; i < 5; i++)
+        snprintf(name[i], sizeof name[i], "%s/router/%s_output_0", p, op[i]);
+    node(p, "", "Reshape", flat, join(x, "row_shape", ""));
+    mlp(l, flat, each);
+    node(p, "_r", op[0], name[0], join(flat, f("h.%ld.mlp.router.weight", l), ""));
+    attr_int("axis", -1);
+    node(p, "_r", op[1], name[1], name[0]);
+    attr_ints("perm", 3, (long[]){2, 1, 0});
+    node(p, "_r", op[2], name[2], name[1]);
+    node(p, "_r", op[3], name[3], join(each, name[2], ""));
+    node(p, "_r", op[4], name[4], join(name[3], "first", ""));
+    node(p, "_1", "Reshape", y, join(name[4], "flat_shape", ""));
+}
+
 static void block(long l, const char *x, const char *y)
 {
     char n1[64], at[64], r[64], n2[64], m[64], p[64];
@@ -156,7 +180,7 @@ static void block(long l, const char *x, const char *y)
     attention(l, n1, at);
     node(p, "", "Add", r, join(x, dropout(f("/h.%ld/drop_1", l), at, f("/h.%ld/drop_1_0", l)), ""));
     layer_norm(f("/h.%ld/ln_2", l), r, n2, f("h.%ld.ln_2.weight", l), f("h.%ld.ln_2.bias", l));
-    mlp(l, n2, m);
+    (opt.experts ? experts : mlp)(l, n2, m);
     node(p, "_1", "Add", y,
          join(r, dropout(f("/h.%ld/drop_2", l), m, f("/h.%ld/drop_2_0", l)), ""));
 }
@@ -178,10 +202,15 @@ static void parameters(void)
             weight(f("h.%ld.attn.bias", l), 2, opt.seq, opt.seq, 0.02, 0);
         weight(f("h.%ld.ln_2.weight", l), 1, d, 0, 0, 1);
         weight(f("h.%ld.ln_2.bias", l), 1, d, 0, 0, 0);
-        weight(f("h.%ld.mlp.c_fc.weight", l), 2, d, 4 * d, 0.02, 0);
-        weight(f("h.%ld.mlp.c_fc.bias", l), 1, 4 * d, 0, 0, 0);
-        weight(f("h.%ld.mlp.c_proj.weight", l), 2, 4 * d, d, small, 0);
-        weight(f("h.%ld.mlp.c_proj.bias", l), 1, d, 0, 0, 0);
+        /* of experts [experts, in, out] and [experts, 1, out] */
+        const long e = opt.experts, fc[] = {e, d, 4 * d}, fc_bias[] = {e, 1, 4 * d},
+                   proj[] = {e, 4 * d, d}, proj_bias[] = {e, 1, d};
+        weight_of(f("h.%ld.mlp.c_fc.weight", l), e ? 3 : 2, fc + !e, 0.02, 0);
+        weight_of(f("h.%ld.mlp.c_fc.bias", l), e ? 3 : 1, fc_bias + 2 * !e, 0, 0);
+        weight_of(f("h.%ld.mlp.c_proj.weight", l), e ? 3 : 2, proj + !e, small, 0);
+        weight_of(f("h.%ld.mlp.c_proj.bias", l), e ? 3 : 1, proj_bias + 2 * !e, 0, 0);
+        if (e)
+            weight(f("h.%ld.mlp.router.weight", l), 2, d, e, 0.02, 0);
     }
     if (opt.gain)
         weight("gain", 1, d / opt.heads, 0, 0.02, 1);
@@ -209,6 +238,10 @@ static void constants(void)
     ints("split_sizes", 3, (long[]){d, d, d});
     ints("head_shape", 4, (long[]){opt.rows, seq, opt.heads, d / opt.heads});
     ints("flat_shape", 3, (long[]){opt.rows, seq, d});
+    if (opt.experts) {
+        ints("row_shape", 3, (long[]){1, opt.rows * seq, d});
+        ints("first", 1, (long[]){0});
+    }
     if (opt.dropout)
         initializer("training", BOOL, 0, NULL, "\1", 1);
 }
@@ -313,7 +346,7 @@ static void take_options(int argc, char **argv)
         {"external", 0, 0, 'e'}, {"sparse", 0, 0, 'p'},  {"vectors", 0, 0, 'x'},
         {"tied", 0, 0, 't'},     {"dropout", 1, 0, 'D'}, {"gain", 0, 0, 'g'},
         {"bias", 0, 0, 'b'},     {"llama", 0, 0, 'L'},   {"kv-heads", 1, 0, 'k'},
-        {"ffn", 1, 0, 'f'},      {"shape", 1, 0, 'S'},   {0, 0, 0, 0}};
+        {"experts", 1, 0, 'E'},  {"ffn", 1, 0, 'f'},      {"shape", 1, 0, 'S'},   {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "o:", options, NULL)) != -1;)
         switch (c) {
         case 'v': opt.vocab = number(optarg); break;
@@ -332,13 +365,14 @@ static void take_options(int argc, char **argv)
         case 'k': opt.kv = number(optarg); break;
         case 'f': opt.ffn = number(optarg); break;
         case 'S': take_shape(optarg); break;
+        case 'E': opt.experts = number(optarg); break;
         case 'D': opt.dropout = number(optarg); break;
         case 'o': opt.out = optarg; break;
         default:
             fprintf(stderr,
                     "usage: make_gpt [--shape NAME] [--vocab N] [--dim N] [--layers N] [--heads N] "
                     "[--seq N] [--rows N] [--llama] [--kv-heads N] [--ffn N] [--dropout PERCENT] "
-                    "[--external] [--sparse] [--vectors] [--tied] [--gain] [--bias] [-o FILE]\n");
+                    "[--experts N] [--external] [--sparse] [--vectors] [--tied] [--gain] [--bias] [-o FILE]\n");
             exit(2);
         }
 }

@@ -77,11 +77,12 @@ static void initializer(const char *name, int type, int rank, const long *dim, c
     put_message(&graph, 5, &t);
 }
 
-static void weight(const char *name, int rank, long d0, long d1, double std, double mean)
+static void weight_of(const char *name, int rank, const long *dim, double std, double mean)
 {
-    long dim[2] = {d0, d1};
-    size_t n = (size_t)d0 * (size_t)(rank == 2 ? d1 : 1);
+    size_t n = 1;
     float *w = NULL;
+    for (int i = 0; i < rank; i++)
+        n *= (size_t)dim[i];
     if (weights.vectors && rank == 1 && std <= 0)
         std = 0.02;
     if (!weights.sparse || (weights.vectors && rank == 1)) {
@@ -93,6 +94,11 @@ static void weight(const char *name, int rank, long d0, long d1, double std, dou
     }
     initializer(name, F32, rank, dim, w, n * sizeof *w);
     free(w);
+}
+
+static void weight(const char *name, int rank, long d0, long d1, double std, double mean)
+{
+    weight_of(name, rank, (long[]){d0, d1}, std, mean);
 }
 
 /* A Constant node, as PyTorch writes numbers: its initializers are parameters.  rank 0: of one. */

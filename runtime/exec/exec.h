@@ -32,7 +32,7 @@ typedef struct Run {
     int threads;        /* of a rank; on machines that differ the most of any, so that all plan alike */
     int64_t process_bytes; /* resident before anything was planned; 0: not known */
     int replicas;       /* of the pipeline: --dp */
-    int members;        /* of each of its ranks: ppsplit --tensor, --sequence */
+    int members;        /* of each of its ranks: ppsplit --tensor, --sequence, --expert */
     int *until;         /* --until: per rank, actions to run; NULL */
     char arithmetic[200]; /* what bits depend on beside options: instructions, libraries */
     char chosen[400];   /* --schedule auto: what it chose and why; "" */

@@ -187,7 +187,8 @@ static PpStatus count_ranks(Run *run, const Options *o, int ranks)
     return pp_fail(
         PP_ERR_USAGE,
         "%d ranks: each stage is divided among %d members (ppsplit --tensor, "
-        "--sequence)%s, so their number is a multiple of %d: take %d, for %d rank%s of a pipeline",
+        "--sequence, --expert)%s, so their number is a multiple of %d: take %d, for %d rank%s of a "
+        "pipeline",
         ranks, run->members, replicas, each, pipe * each, pipe, pipe > 1 ? "s" : "");
 }
 

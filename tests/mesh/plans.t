@@ -65,6 +65,14 @@ ok "chunks have places of both ends of the sequence, each half a diagonal of its
 is "of what is kept for backward a quarter each, and what an attention makes once more, by places" $((4 * $(kept long.onnx --sequence 4))) $(($(kept long.onnx) + 2 * 4 * 4096 * 64))
 is "the layers' parameters are whole" "$("$ppsplit" -q gpt.onnx --sequence 4 --dump mesh | grep -c '^param h.*f32\[\(128\|384\|512\)')" 36
 
+# Experts: places are gathered before them, b s h elements, and their results added up at the places that members keep.
+"$build/models/make_gpt" --vocab 512 --dim 128 --layers 3 --heads 8 --seq 32 --rows 2 --experts 8 -o experts.onnx || exit 1
+is "8 experts, 4 members" "$(sent experts.onnx --expert 4 | grep -v Vary)" "AllGather 1x32768 3x8192
+AllReduce 1x1
+AllToAll 12x2048
+ReduceScatter 3x2048"
+is "of 8 two each" "$("$ppsplit" -q experts.onnx --expert 4 --dump mesh | grep -c '^param h.*mlp.c.*f32\[2,')" 12
+
 for model in encdec-ts vit-dyn unet-ts mobilenet-ts mlp-ts gptmask-ts; do
     ok "$model is divided" eval "[ -n \"\$(sent $top/models/$model/model.onnx --loss mse --tensor 2)\" ]"
 done
@@ -73,8 +81,9 @@ said() { "$ppsplit" -q "$@" -o none 2>&1 | sed -n 's/^.*error: //p'; }
 is "nothing to divide" "$(said gpt.onnx --loss cross_entropy --tensor 300)" "--tensor: nothing of the model divides in 300 chunks"
 is "chunks that members do not share evenly" "$("$ppsplit" gpt.onnx --tensor 2 --chunks 6 -o none 2>&1 | head -n 1)" "ppsplit: --chunks 6 of --tensor 2: it is 2 times a power of two"
 is "nothing to divide but parameters" "$(said $top/models/mlp-ts/model.onnx --loss mse --sequence 2)" "--sequence: nothing of the model divides in 2 chunks"
+is "no experts" "$(said gpt.onnx --loss cross_entropy --expert 4)" "--expert: nothing of the model divides in 4 chunks"
 is "two axes" "$("$ppsplit" gpt.onnx --tensor 2 --sequence 2 -o none 2>&1 | head -n 1)" "ppsplit: --sequence with --tensor: members divide stages along one axis"
-is "parts of parameters" "$("$ppsplit" gpt.onnx --sequence 2 --shard 'wte.*=0' -o none 2>&1 | head -n 1)" "ppsplit: --shard with --sequence: its members have whole parameters"
+is "parts of parameters" "$("$ppsplit" gpt.onnx --sequence 2 --shard 'wte.*=0' -o none 2>&1 | head -n 1)" "ppsplit: --shard with --sequence: of parameters its members divide experts alone, if any"
 is "no such parameter" "$(said gpt.onnx --tensor 2 --shard 'x.*=0')" "--shard 'x.*=0': no parameter fits"
 is "no such dimension" "$(said gpt.onnx --tensor 2 --shard 'wte.weight=2' --loss cross_entropy)" "--shard 'wte.weight=2': f32[512,128] of 'wte.weight' has no dimension 2"
 is "not divisible" "$(said gpt.onnx --tensor 300 --shard 'wte.weight=0' --loss cross_entropy)" "--shard 'wte.weight=0': dimension 0 of f32[512,128] of 'wte.weight' is not divisible in 1 x 300 parts"

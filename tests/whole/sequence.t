@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# --sequence: the members of a rank have parts of the sequences and whole parameters.  A GPT of two heads, so that keys and values are gathered, in four chunks of both ends of its
+# --sequence, --expert: the members of a rank have parts of the sequences and whole parameters.  A GPT of two heads, so that keys and values are gathered, in four chunks of both ends of its
 # sequences: one, two and four members, in other splits, have the same losses, norms, gradients, parameters, states and logits, to the bit, and PyTorch's gradients; a run of
-# one number goes on with another, also with replicas that divide parameters.  With Dropout, whose numbers are those of the whole, the same.
+# one number goes on with another, also with replicas that divide parameters.  With Dropout, whose numbers are those of the whole, the same.  Of experts each member has some: the same bits, the
+# gradients of the model undivided, and one file of it.
 . "$(dirname "$0")/../lib.sh"
 cd "$top/models/gpt-ts" || exit 1
 . ./case.env
@@ -39,4 +40,16 @@ for members in 1 4; do
     ok "they train" run "drop$members" "ofdrop$members" --steps 2
 done
 ok "the same" same ofdrop1 ofdrop4 2
+
+"$build/models/make_gpt" --vocab 60 --dim 16 --layers 1 --heads 2 --seq 16 --rows 2 --experts 8 -o "$work/experts.onnx" || exit 1
+ok "eight experts, undivided" split_model "$work/experts.onnx" "$work/whole" none --loss "$loss"
+ok "their gradients" run whole ofwhole --steps 1 --dump-grads "$work/gradswhole"
+for members in 1 4; do
+    ok "experts of $members members" split_model "$work/experts.onnx" "$work/experts$members" none --expert $members --chunks 4 --loss "$loss"
+    ok "they train" run "experts$members" "ofexperts$members" --steps 2 --dump-grads "$work/gradsexperts$members"
+    ok "the model's gradients" "$compare" grads "$work/gradsexperts$members" "$work/gradswhole/stage0.safetensors"
+    ok "back into the model" "$ppsplit" merge "$work/experts$members" "$work/ofexperts$members" -o "$work/ofexperts$members.onnx"
+done
+ok "the same parameters, states and model" eval 'same ofexperts1 ofexperts4 2 && cmp "$work/ofexperts1.onnx" "$work/ofexperts4.onnx"'
+ok "of a parameter of eight a member has two" grep -q 'dim = {2, 16, 64}' "$work/experts4/pipeline.c"
 plan_done
