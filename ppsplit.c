@@ -32,8 +32,50 @@ static void read_model(State *s)
     graph_unsort(s->graph, &s->o->partition.batch);
 }
 
+static const char *file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static void take_sources(Options *o, const CustomOp *op)
+{
+    bool c = false, cu = false;
+    for (uint32_t k = 0; k < op->source.n; k++) {
+        const char *path = op->source.at[k], *name = file_name(path);
+        bool is_cu = !strcmp(strrchr(name, '.'), ".cu"), there = false;
+        for (uint32_t i = 0; i < o->codegen.source.n; i++) {
+            const char *other = o->codegen.source.at[i];
+            there |= !strcmp(other, path);
+            if (strcmp(other, path) != 0 && !strcmp(file_name(other), name))
+                diag_fatal(EXIT_USAGE, WHERE_FILE(op->path),
+                           "'%s' and '%s' would be one file of the output", other, path);
+        }
+        if (!there)
+            vec_push(o->arena, &o->codegen.source, path);
+        c |= !is_cu;
+        cu |= is_cu;
+    }
+    if ((o->codegen.cpu && !c) || (o->codegen.cuda && !cu))
+        diag_fatal(EXIT_USAGE, WHERE_FILE(op->path),
+                   "the row of %s %s names no .%s file among its sources, which --target %s needs",
+                   op->of.domain, op->of.name, o->codegen.cpu && !c ? "c" : "cu",
+                   o->codegen.cpu && !c ? "cpu" : "cuda");
+}
+
+/* Tables of --ops, and what of their files goes into the output. */
+static void read_own(Options *o)
+{
+    CustomOps *ops = &o->import.custom;
+    for (uint32_t i = 0; i < o->ops.n; i++)
+        custom_read(ops, o->ops.at[i], o->arena);
+    for (uint32_t i = 0; i < ops->op.n; i++)
+        take_sources(o, ops->op.at[i]);
+}
+
 static void import(State *s)
 {
+    read_own(s->o);
     auto_given(&s->o->partition.automatic, &s->o->automatic, s->o->arena);
     read_model(s);
 }

@@ -25,6 +25,7 @@ typedef struct {
     /* Where this machine has the runtime compiled, PREFIX/lib/libppruntime.a, for the output's
        Makefile to link; NULL: it looks for itself. */
     const char *runtime;
+    VEC(const char *) source;       /* of the user's own operations: .c and .cu, with their paths */
     const char *page;               /* the text of pipe.html (report/); NULL: there is none */
     VEC(MadeWith) made;
 } CodegenOptions;

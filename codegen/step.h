@@ -112,6 +112,14 @@ typedef struct {
     bool first;
 } Collective;
 
+/* An operation of the user's own: by argument its type, rank and sizes. */
+typedef struct {
+    const CustomAttr *of;
+    Dtype *type;
+    int *rank;
+    Lin (*size)[MAX_RANK];
+} Custom;
+
 typedef enum {
     STEP_NEST,                      /* a fused loop nest */
     STEP_PRODUCT,                   /* a matrix product of the library */
@@ -119,6 +127,7 @@ typedef enum {
     STEP_ATTENTION,
     STEP_KERNEL,                    /* an operation with a kernel of its own kind: `node` */
     STEP_COLLECTIVE,                /* of all members: `node` */
+    STEP_CUSTOM,                    /* of the user's own: `node` */
 } StepKind;
 
 enum { THEN_ARGS = 3 };
@@ -134,6 +143,7 @@ typedef struct Step {
     const Convolution *convolution;
     const AttentionStep *attention;
     const Collective *collective;
+    const Custom *custom;
     /* CONVOLUTION: the NEST that follows it, and the same nest over images; its arguments stand in
        arg as well, from THEN_ARGS on.  NULL: none. */
     const struct Step *then;

@@ -25,6 +25,7 @@ typedef struct {
     LossOptions loss;
     CodegenOptions codegen;
     Dtype dtype;                    /* --dtype; DT_NONE: as the model */
+    VEC(const char *) ops;          /* --ops: tables of the user's own operations */
     /* --rows, --loss-over minibatch=ROWS; 0: as the model */
     int64_t rows, minibatch;
     const char *dump;

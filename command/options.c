@@ -102,6 +102,8 @@ static const char usage_more[] =
     "      --dtype=f32|bf16|f16    what products compute in; parameters and sums stay f32 "
     "(default: "
     "the model's)\n"
+    "      --ops=FILE              operations of your own domain: a table that names C functions for\n"
+    "                              them, docs/custom.md (repeatable)\n"
     "      --param=NAME=FILE       a parameter that the export folded away: .npy or .safetensors "
     "(repeatable)\n"
     "      --params-from=[MODULE=]FILE\n"
@@ -161,6 +163,7 @@ enum {
     OPT_TRAIN,
     OPT_DROPOUT,
     OPT_STOP,
+    OPT_OPS,
     OPT_BIND,
     OPT_ROWS,
     OPT_DTYPE,
@@ -230,6 +233,7 @@ static const OptionName options[] = {
     [OPT_TRAIN] = {"train", "PATTERN", 0},
     [OPT_DROPOUT] = {"dropout", "as-written|train", 0},
     [OPT_STOP] = {"stop-gradient", "NAME", 0},
+    [OPT_OPS] = {"ops", "FILE", 0},
     [OPT_BIND] = {"bind", "NAME=N", 0},
     [OPT_ROWS] = {"rows", "N", 0},
     [OPT_DTYPE] = {"dtype", "f32|bf16|f16", 0},
@@ -365,6 +369,7 @@ static void read_option(Options *o, int option, const char *arg)
         break;
     }
     case OPT_STOP: vec_push(o->arena, &o->import.stop, arg); break;
+    case OPT_OPS: vec_push(o->arena, &o->ops, arg); break;
     case OPT_BIND: vec_push(o->arena, &o->import.bind, arg); break;
     case OPT_ROWS: o->rows = row_count("rows", arg); break;
     case OPT_DTYPE: {

@@ -33,7 +33,22 @@ Model *model_open(Arena *a, const char *path, const Limits *lim);
  * tells of; never; always. */
 typedef enum { DROPOUT_OF_ATTENTION, DROPOUT_AS_WRITTEN, DROPOUT_TRAIN } DropoutMode;
 
+/* ---- low/custom.c: operations of the user's own, a row of a table each ------------------------ */
+
 typedef struct {
+    CustomAttr of;                  /* without numbers, and its gradient's */
+    const char *const *input;       /* names that the table has for them */
+    VEC(const char *) source;       /* files with the functions, .c and .cu */
+    const char *path;               /* of the table */
+} CustomOp;
+typedef struct {
+    VEC(CustomOp *) op;
+} CustomOps;
+/* Adds a table's rows; fatal, with the line, where one is none. */
+void custom_read(CustomOps *ops, const char *path, Arena *a);
+
+typedef struct {
+    CustomOps custom;
     VEC(const char *) bind;                             /* "seq=128" */
     /* patterns (fnmatch) over parameter names */
     VEC(const char *) freeze, train;

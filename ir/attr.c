@@ -48,7 +48,8 @@ enum {
     ATTENTION,
     TO_AXIS,
     RESULTS,
-    PIECE
+    PIECE,
+    CUSTOM
 };
 enum { MOST = 6 };
 
@@ -99,6 +100,7 @@ static const struct {
     [TO_AXIS] = {AT(to_axis), NUMBER, 0, false},
     [RESULTS] = {AT(n), CHOICE, 0, false},
     [PIECE] = {AT(piece), PART, 0, false},
+    [CUSTOM] = {AT(custom), RECORD, 0, false},
 };
 
 static const uint8_t attrs_of[OP_COUNT][MOST + 1] = {
@@ -165,7 +167,7 @@ Attr attr_own(Arena *a, Op op, const Attr *t)
         } else if (known[*k].kind == CHOICE) {
             *(int *)field(&own, *k) = *(const int *)field_of(t, *k);
         } else if (known[*k].kind == RECORD) {
-            own.attention = t->attention;
+            *(const void **)field(&own, *k) = *(const void *const *)field_of(t, *k);
         } else if (known[*k].kind == PART) {
             own.piece = piece_own(a, t->piece);
         } else {
@@ -190,6 +192,8 @@ bool attr_equal(Op op, const Attr *x, const Attr *y)
             same = !memcmp(a, b, sizeof(double));
         } else if (known[*k].kind == CHOICE) {
             same = *(const int *)a == *(const int *)b;
+        } else if (known[*k].kind == RECORD) {
+            same = *(const void *const *)a == *(const void *const *)b;
         } else if (known[*k].kind == PART) {
             same = piece_equal(x->piece, y->piece);
         } else {
@@ -248,7 +252,8 @@ void attr_dump(Op op, const Attr *t, FILE *f)
         else if (known[*k].kind == CHOICE)
             fprintf(f, " %s=%d", known[*k].name, *(const int *)at);
         else if (known[*k].kind == RECORD)
-            dump_attention(t->attention, f);
+            *k == CUSTOM ? (void)fprintf(f, " function=%s", t->custom->function)
+                         : dump_attention(t->attention, f);
         else if (known[*k].kind == PART)
             dump_piece(t->piece, f);
         else

@@ -44,6 +44,33 @@ typedef struct {
 } AttentionAttr;
 
 /*
+ * An operation of the user's own, or its gradient: a row of the table of --ops (frontend/custom.c).  What
+ * it computes C functions of the user's say, which the compiler never calls.
+ */
+typedef struct {
+    uint32_t like;              /* the operand whose type it has */
+    int rank;                   /* -1: that operand's shape, too */
+    struct {
+        int operand;            /* -1: the size itself */
+        int64_t dim;            /* of the operand, or the size */
+    } size[MAX_RANK];
+} CustomShape;
+
+typedef struct CustomAttr {
+    const char *domain, *name;  /* of the node */
+    const char *function;       /* NAME on a CPU, NAME_cuda on a GPU */
+    uint32_t nin, nout, n_number;
+    const CustomShape *shape;   /* by result */
+    const bool *rows;           /* by operand, then by result: dimension 0 is samples, each by itself */
+    const char *const *number_name;
+    const double *number;       /* attributes of the node that the functions are given */
+    const bool *whole;          /* the file has it as a whole number */
+    /* Operands: its own, its results, their gradients.  Results: the gradients of operands `of`. */
+    const struct CustomAttr *gradient;
+    const uint32_t *of;
+} CustomAttr;
+
+/*
  * One part of several along an axis: of a tensor whose dimension `axis` is `groups` (0: 1) equal runs,
  * each of them divided among `chunks` chunks, of which each member of the tensor axis holds
  * `pieces`, neighbours.  The chunk is number member * pieces + piece.  axis -1: the whole.
@@ -96,6 +123,7 @@ typedef struct {
     };
     Dtype to;                                           /* Cast, Count */
     const AttentionAttr *attention;                       /* FlashAttention, FlashAttentionGrad */
+    const CustomAttr *custom;                             /* Custom */
     /* Dropout, Random; of FlashAttention the scores: which part of the whole this is, whose elements
      * are numbered; NULL: all of it */
     const Chunk *piece;

@@ -466,3 +466,24 @@ void shape_pack(Infer *x)
     x->t[0] = infer_type(x, 0);
     x->s[0] = *infer_dims(x, 0);
 }
+
+/* ---- an operation of the user's own ---- */
+
+void shape_custom(Infer *x)
+{
+    const CustomAttr *c = x->at->custom;
+    for (uint32_t o = 0; o < x->nout; o++) {
+        const CustomShape *s = &c->shape[o];
+        x->t[o] = infer_type(x, s->like);
+        x->s[o] = *infer_dims(x, s->like);
+        if (s->rank >= 0)
+            x->s[o] = (Shape){.rank = s->rank};
+        for (int d = 0; d < s->rank; d++) {
+            const Shape *of = s->size[d].operand < 0 ? NULL : infer_dims(x, (uint32_t)s->size[d].operand);
+            if (of && s->size[d].dim >= of->rank)
+                infer_refuse(x, s->size[d].operand, "the table of --ops reads dimension %lld of it",
+                             infer_number(s->size[d].dim));
+            x->s[o].d[d] = of ? of->d[s->size[d].dim] : s->size[d].dim;
+        }
+    }
+}

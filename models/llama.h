@@ -16,6 +16,7 @@ typedef struct {
     long vocab, dim, layers, heads, kv, ffn, seq, rows;
     double theta; /* of the rotary positions */
     int tied;
+    int fused; /* rotary positions are a node of domain example.fused (custom/ops.txt) */
 } Llama;
 
 #define NAME(buf, what) snprintf(buf, sizeof buf, "%s/" what "_output_0", p)
@@ -62,10 +63,16 @@ static void to_heads(const char *p, const char *which, const char *x, const char
 }
 
 /* x cos + (-second half of x, first half) sin */
-static void rotate(const char *p, const char *which, const char *x, const char *y)
+static void rotate(const Llama *m, const char *p, const char *which, const char *x, const char *y)
 {
     char by_cos[160], half[2][160], minus[160], turned[160], by_sin[160], s[8];
     snprintf(s, sizeof s, "_%s", which);
+    if (m->fused) {
+        node_domain = "example.fused";
+        node(p, s, "Rotary", y,
+             join(x, "/model/rotary_emb/Cos_output_0", "/model/rotary_emb/Sin_output_0"));
+        return;
+    }
     snprintf(by_cos, sizeof by_cos, "%s/Mul%s_output_0", p, s);
     snprintf(minus, sizeof minus, "%s/Neg%s_output_0", p, s);
     snprintf(turned, sizeof turned, "%s/Concat%s_output_0", p, s);
@@ -116,8 +123,8 @@ static void grouped_attention(const Llama *m, long l, const char *x, const char 
         to_heads(p, which[i], flat[i], head[i], i ? "kv_shape" : "head_shape");
     NAME(q, "Add_q");
     NAME(k, "Add_k");
-    rotate(p, "q", head[0], q);
-    rotate(p, "k", head[1], k);
+    rotate(m, p, "q", head[0], q);
+    rotate(m, p, "k", head[1], k);
     NAME(a, "Reshape_k_1");
     NAME(b, "Reshape_v_1");
     snprintf(k, sizeof k, "%s", repeat(m, p, "k", k, a));

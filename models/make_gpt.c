@@ -7,6 +7,7 @@
  * packed q k v, causal softmax attention, tanh GELU, an untied head (--tied: the embedding,
  * transposed); opset 17; weights normal(0, 0.02) from a fixed generator.  --llama: llama.h, with
  * --kv-heads and --ffn.
+ * --fused: its rotary positions are an operation of a domain of its own (custom/ops.txt).
  * --dropout N: N per cent of attention's weights, of the embedding and of what each attention and
  * MLP adds, in training mode.  --gain: queries of all heads of all layers are multiplied by the
  * same numbers.
@@ -30,7 +31,7 @@ static struct {
         ffn;      /* kv, ffn: of --llama; 0: all heads, 4 dim */
     long dropout; /* per cent */
     long experts; /* of an MLP; 0: it is one, of two dimensions */
-    int tied, gain, bias, llama;
+    int tied, gain, bias, llama, fused;
     double theta;
     const char *out;
 } opt = {.vocab = 256,
@@ -145,7 +146,8 @@ static void mlp(long l, const char *x, const char *y)
     linear(u, c, y, f("h.%ld.mlp.c_proj.weight", l), f("h.%ld.mlp.c_proj.bias", l));
 }
 
-/* Places in one row, [1, n, d], for all experts: [experts, n, d]; times [experts, n, 1]; their sum. */
+/* Places in one row, [1, n, d], for all experts: [experts, n, d]; times [experts, n, 1]; their sum.
+ */
 static void experts(long l, const char *x, const char *y)
 {
     char p[48], flat[80], each[80], name[5][96];
@@ -340,13 +342,16 @@ static long number(const char *s)
 
 static void take_options(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"vocab", 1, 0, 'v'},    {"dim", 1, 0, 'd'},     {"layers", 1, 0, 'l'},
-        {"heads", 1, 0, 'h'},    {"seq", 1, 0, 's'},     {"rows", 1, 0, 'r'},
-        {"external", 0, 0, 'e'}, {"sparse", 0, 0, 'p'},  {"vectors", 0, 0, 'x'},
-        {"tied", 0, 0, 't'},     {"dropout", 1, 0, 'D'}, {"gain", 0, 0, 'g'},
-        {"bias", 0, 0, 'b'},     {"llama", 0, 0, 'L'},   {"kv-heads", 1, 0, 'k'},
-        {"experts", 1, 0, 'E'},  {"ffn", 1, 0, 'f'},      {"shape", 1, 0, 'S'},   {0, 0, 0, 0}};
+    static const struct option options[] = {{"vocab", 1, 0, 'v'},    {"dim", 1, 0, 'd'},
+                                            {"layers", 1, 0, 'l'},   {"heads", 1, 0, 'h'},
+                                            {"seq", 1, 0, 's'},      {"rows", 1, 0, 'r'},
+                                            {"external", 0, 0, 'e'}, {"sparse", 0, 0, 'p'},
+                                            {"vectors", 0, 0, 'x'},  {"tied", 0, 0, 't'},
+                                            {"dropout", 1, 0, 'D'},  {"gain", 0, 0, 'g'},
+                                            {"bias", 0, 0, 'b'},     {"llama", 0, 0, 'L'},
+                                            {"kv-heads", 1, 0, 'k'}, {"experts", 1, 0, 'E'},
+                                            {"ffn", 1, 0, 'f'},      {"shape", 1, 0, 'S'},
+                                            {"fused", 0, 0, 'F'},    {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "o:", options, NULL)) != -1;)
         switch (c) {
         case 'v': opt.vocab = number(optarg); break;
@@ -366,13 +371,16 @@ static void take_options(int argc, char **argv)
         case 'f': opt.ffn = number(optarg); break;
         case 'S': take_shape(optarg); break;
         case 'E': opt.experts = number(optarg); break;
+        case 'F': opt.fused = 1; break;
         case 'D': opt.dropout = number(optarg); break;
         case 'o': opt.out = optarg; break;
         default:
             fprintf(stderr,
                     "usage: make_gpt [--shape NAME] [--vocab N] [--dim N] [--layers N] [--heads N] "
-                    "[--seq N] [--rows N] [--llama] [--kv-heads N] [--ffn N] [--dropout PERCENT] "
-                    "[--experts N] [--external] [--sparse] [--vectors] [--tied] [--gain] [--bias] [-o FILE]\n");
+                    "[--seq N] [--rows N] [--llama] [--fused] [--kv-heads N] [--ffn N] [--dropout "
+                    "PERCENT] "
+                    "[--experts N] [--external] [--sparse] [--vectors] [--tied] [--gain] [--bias] "
+                    "[-o FILE]\n");
             exit(2);
         }
 }
@@ -401,7 +409,7 @@ int main(int argc, char **argv)
     model_begin(opt.out);
     if (opt.llama)
         llama_build(&(Llama){opt.vocab, opt.dim, opt.layers, opt.heads, opt.kv, opt.ffn, opt.seq,
-                             opt.rows, opt.theta, opt.tied});
+                             opt.rows, opt.theta, opt.tied, opt.fused});
     else
         build();
     model_end(opt.out);

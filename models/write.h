@@ -162,6 +162,9 @@ static void attr_float(const char *name, float v)
     put_message(&attributes, 5, &a);
 }
 
+/* Of the next node; NULL: ONNX's own.  opset_domain: the file imports it. */
+static const char *node_domain, *opset_domain;
+
 /* A node: scope "/h.0/attn", op "MatMul", outputs and inputs as space-separated names; attributes
  * set before. */
 static void node(const char *scope, const char *suffix, const char *op, const char *outputs,
@@ -177,6 +180,9 @@ static void node(const char *scope, const char *suffix, const char *op, const ch
     snprintf(text, sizeof text, "%s/%s%s", scope, op, suffix);
     put_string(&n, 3, text);
     put_string(&n, 4, op);
+    if (node_domain)
+        put_string(&n, 7, opset_domain = node_domain);
+    node_domain = NULL;
     put(&n, attributes.at, attributes.n);
     attributes.n = 0;
     put_message(&graph, 1, &n);
@@ -251,6 +257,11 @@ static void model_end(const char *out)
     put_string(&opset, 1, "");
     put_int(&opset, 2, 17);
     put_message(&model, 8, &opset);
+    if (opset_domain) {
+        put_string(&opset, 1, opset_domain);
+        put_int(&opset, 2, 1);
+        put_message(&model, 8, &opset);
+    }
     put_message(&model, 7, &graph);
     FILE *f = fopen(out, "wb");
     if (!f || fwrite(model.at, 1, model.n, f) != model.n || fclose(f))

@@ -78,6 +78,6 @@ const char *emit_collective(Emit *e, Op op, const char *x, const Attr *at, const
     ow_int(&n, "members", e->w->g->tensor);
     ow_domain(&n, "ppsplit");
     ow_end(e->w, &n);
-    e->w->members = true;
+    ow_import(e->w, "ppsplit");
     return y;
 }

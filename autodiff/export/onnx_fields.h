@@ -18,6 +18,7 @@ enum { GROUP_DEVICE = 2, SHARDED_AXIS = 1, SHARDED_PART = 2, PART_SIZE = 1, PART
 enum { IR_WITH_DEVICES = 11 };                          /* the first IR version that has them */
 enum {
     ATTR_NAME = 1,
+    ATTR_F = 2,
     ATTR_I = 3,
     ATTR_S = 4,
     ATTR_T = 5,
@@ -27,6 +28,7 @@ enum {
     ATTR_GRAPHS = 11,
     ATTR_SPARSE = 22,
     ATTR_TYPE = 20,
+    TYPE_FLOAT = 1,
     TYPE_INT = 2,
     TYPE_STRING = 3,
     TYPE_OF_TENSOR = 4,

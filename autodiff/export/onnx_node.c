@@ -2,6 +2,8 @@
  * onnx_node.c - the parts of an ONNX file being written: operators with their attributes, tensors,
  * names of values.
  */
+#include <string.h>
+
 #include "onnx_fields.h"
 #include "onnx_write.h"
 #include "outside.h"
@@ -37,6 +39,17 @@ void ow_int(OnnxNode *n, const char *name, int64_t v)
     end_attribute(n, &attr, TYPE_INT);
 }
 
+void ow_real(OnnxNode *n, const char *name, double v)
+{
+    enum { FOUR_BYTES = 5 };
+    PbMessage attr = {.a = n->msg.a};
+    float single = (float)v;
+    pb_put_string(&attr, ATTR_NAME, name);
+    pb_put_key(&attr, ATTR_F, FOUR_BYTES);
+    pb_put(&attr, &single, sizeof single);
+    end_attribute(n, &attr, TYPE_FLOAT);
+}
+
 void ow_int_list(OnnxNode *n, const char *name, int count, const int64_t *v)
 {
     PbMessage attr = {.a = n->msg.a};
@@ -55,6 +68,14 @@ void ow_string(OnnxNode *n, const char *name, const char *v)
 }
 
 void ow_domain(OnnxNode *n, const char *domain) { pb_put_string(&n->msg, NODE_DOMAIN, domain); }
+
+void ow_import(Ow *w, const char *domain)
+{
+    for (uint32_t i = 0; i < w->domain.n; i++)
+        if (!strcmp(w->domain.at[i], domain))
+            return;
+    vec_push(w->a, &w->domain, domain);
+}
 
 void ow_end(Ow *w, OnnxNode *n) { pb_put_message(&w->node, GRAPH_NODE, &n->msg); }
 

@@ -142,9 +142,9 @@ static void finish(Ow *w, const char *name, const OnnxWeight *at, FILE *f)
     pb_put_string(&model, MODEL_PRODUCER, "ppsplit");
     pb_put_int(&opset, OPSET_VERSION, w->opset > OPSET ? w->opset : OPSET);
     pb_put_message(&model, MODEL_OPSET, &opset);
-    if (w->members) {
+    for (uint32_t i = 0; i < w->domain.n; i++) {
         PbMessage ours = {.a = w->a};
-        pb_put_string(&ours, OPSET_DOMAIN, "ppsplit");
+        pb_put_string(&ours, OPSET_DOMAIN, w->domain.at[i]);
         pb_put_int(&ours, OPSET_VERSION, 1);
         pb_put_message(&model, MODEL_OPSET, &ours);
     }
@@ -240,7 +240,7 @@ static const char *over_members(Ow *w, const char *x)
     ow_int(&n, "members", w->g->tensor);
     ow_domain(&n, "ppsplit");
     ow_end(w, &n);
-    w->members = true;
+    ow_import(w, "ppsplit");
     return sum;
 }
 

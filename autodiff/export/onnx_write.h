@@ -22,7 +22,7 @@ typedef struct {
     StrMap param_name;              /* names that parameters take in every file */
     uint32_t made, nodes;           /* numbers for made-up names */
     int opset;                      /* that a node needs, where that is newer than others do */
-    bool members;                   /* there are operators of domain ppsplit */
+    VEC(const char *) domain;       /* of its operators, beside ONNX's own */
 } Ow;
 
 /* onnx_node.c */
@@ -35,9 +35,11 @@ const char *ow_number(Ow *w, Dtype t, double v);                        /* a sca
 OnnxNode ow_begin(Ow *w, const char *op, uint32_t nin, const char *const *in, uint32_t nout,
                   const char *const *out);
 void ow_int(OnnxNode *n, const char *name, int64_t v);
+void ow_real(OnnxNode *n, const char *name, double v);
 void ow_int_list(OnnxNode *n, const char *name, int count, const int64_t *v);
 void ow_string(OnnxNode *n, const char *name, const char *v);
 void ow_domain(OnnxNode *n, const char *domain);
+void ow_import(Ow *w, const char *domain);              /* the file has operators of this domain */
 void ow_end(Ow *w, OnnxNode *n);
 /* a TensorProto up to its bytes */
 PbMessage ow_tensor_head(Arena *a, const char *name, Dtype t, const Shape *s);

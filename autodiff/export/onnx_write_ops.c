@@ -526,6 +526,19 @@ static void onnx_collective(Emit *e)
     emit_collective(e, e->n->op, e->in[0], &e->n->attr, e->out[0]);
 }
 
+/* Of the user's domain; a gradient is called as its function. */
+static void onnx_custom(Emit *e)
+{
+    const CustomAttr *c = e->n->attr.custom;
+    OnnxNode n = same(e, c->name ? c->name : c->function);
+    for (uint32_t k = 0; k < c->n_number; k++)
+        c->whole[k] ? ow_int(&n, c->number_name[k], (int64_t)c->number[k])
+                    : ow_real(&n, c->number_name[k], c->number[k]);
+    ow_domain(&n, c->domain);
+    ow_end(e->w, &n);
+    ow_import(e->w, c->domain);
+}
+
 /* Stages are written as the model has them, before a target's own operations. */
 static void onnx_device_only(Emit *e) { BUG("%s in a model", op_name(e->n->op)); }
 

@@ -87,6 +87,38 @@ void vjp_flash_attention(Vjp *v)
             vjp_give(v, i, graph_out(g, d, i));
 }
 
+/* By the user's own function, of all operands that it has one for. */
+void vjp_custom(Vjp *v)
+{
+    Graph *g = v->g;
+    const Node n = *vjp_node(v);
+    const CustomAttr *c = n.attr.custom, *back = c->gradient;
+    for (uint32_t i = 0, k = 0; i < n.nin; i++) {
+        for (k = 0; back && k < back->nout && back->of[k] != i;)
+            k++;
+        if (!v->want[i] || (back && k < back->nout))
+            continue;
+        diag_hint("gradient = FUNCTION(INPUT, ...) in its row, or --stop-gradient NAME");
+        diag_fatal(EXIT_MODEL, graph_where(g, n.origin, (int)i),
+                   "a gradient passes here, and the table of --ops names no function for it");
+    }
+    if (!back)
+        return;
+    ValueId *in = arena_array(g->arena, ValueId, n.nin + 2 * n.nout), d;
+    for (uint32_t i = 0; i < n.nin; i++)
+        in[i] = n.in[i];
+    for (uint32_t o = 0; o < n.nout; o++) {
+        ValueId y = n.out[o], dy = v->dy[o];
+        in[n.nin + o] = y;
+        in[n.nin + n.nout + o] = dy == NONE ? vjp_zeros_like(g, y) : g_cast(g, dy, val(g, y)->dtype);
+    }
+    d = graph_node(g, OP_Custom, n.nin + 2 * n.nout, in,
+                   (Attr){.n = (int)back->nout, .custom = back});
+    for (uint32_t k = 0; k < back->nout; k++)
+        if (v->want[back->of[k]])
+            vjp_give(v, back->of[k], graph_out(g, d, k));
+}
+
 static ValueId packed(Graph *g, ValueId x, ValueId y, ValueId mask, int axis, bool wide)
 {
     ValueId in[3] = {x, y, mask};

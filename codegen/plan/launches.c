@@ -201,6 +201,7 @@ static void add_step(Adding *x, const Step *s)
     case STEP_PRODUCT: add_product(x, s); break;
     case STEP_CONVOLUTION: add_convolution(x, s); break;
     case STEP_ATTENTION: add_attention(x, s->attention); break;
+    case STEP_CUSTOM:
     case STEP_KERNEL: add_kernel(x, s); break;
     case STEP_COLLECTIVE:
         if (s->collective->part != ENDS)

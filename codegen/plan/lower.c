@@ -202,7 +202,7 @@ static bool has_half(const Low *l, const Node *n)
     const Graph *g = l->f->g;
     bool own = n->op == OP_ScatterElements || n->op == OP_ScatterND || n->op == OP_CumSum ||
                n->op == OP_TopK || n->op == OP_MaxPool || n->op == OP_AveragePool ||
-               n->op == OP_Dropout || n->op == OP_Suppress ||
+               n->op == OP_Dropout || n->op == OP_Suppress || n->op == OP_Custom ||
                (n->op == OP_Pad && n->attr.mode != PAD_CONSTANT);
     bool any = false;
     for (uint32_t i = 0; own && i < n->nin; i++)

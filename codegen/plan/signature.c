@@ -189,6 +189,17 @@ static void put_collective(Record *b, const Collective *c)
     put_int(b, c->first);
 }
 
+static void put_custom(Record *b, const Step *s)
+{
+    const Custom *c = s->custom;
+    put_text(b, c->of->function);
+    put(b, c->of->number, c->of->n_number * sizeof *c->of->number);
+    for (uint32_t k = 0; k < s->arg.n; k++) {
+        put_int(b, (int64_t)c->type[k]);
+        put_lins(b, c->size[k], c->rank[k]);
+    }
+}
+
 static void put_step(Record *b, const Func *f, const Step *s)
 {
     put_int(b, (int64_t)s->kind);
@@ -206,6 +217,8 @@ static void put_step(Record *b, const Func *f, const Step *s)
         put_nest(b, s);
     else if (s->empty || s->kind == STEP_KERNEL)
         put_kernel(b, f, &f->g->node.at[s->node]);
+    else if (s->kind == STEP_CUSTOM)
+        put_custom(b, s);
     else if (s->kind == STEP_PRODUCT)
         put_product(b, s->product);
     else if (s->kind == STEP_ATTENTION)

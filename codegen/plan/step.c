@@ -84,6 +84,24 @@ static void kernel(Func *f, const Node *n, Step *s)
             kernel_arg(f, s, n->out[i], true);
 }
 
+/* An operation of the user's own: all of its operands and results. */
+static void custom(Func *f, const Node *n, Step *s)
+{
+    Custom *c = arena_new_of(f->a, Custom);
+    c->of = n->attr.custom;
+    c->type = arena_array(f->a, Dtype, s->arg.n + 1);
+    c->rank = arena_array(f->a, int, s->arg.n + 1);
+    c->size = arena_alloc(f->a, (s->arg.n + 1) * sizeof *c->size);
+    for (uint32_t k = 0; k < s->arg.n; k++) {
+        ValueId v = s->arg.at[k].value;
+        c->type[k] = val(f->g, v)->dtype;
+        c->rank[k] = val(f->g, v)->shape.rank;
+        for (int d = 0; d < c->rank[k]; d++)
+            c->size[k][d] = cg_ext(f, v, d);
+    }
+    s->custom = c;
+}
+
 /* ---- nests ----------------------------------------------------------------------------------- */
 
 /* Which arguments share memory with another one, and one of the two is written: a result in its
@@ -157,6 +175,7 @@ static void call(Func *f, NodeId id, Step *s)
               : cg_is_convolution(n)    ? STEP_CONVOLUTION
               : cg_is_attention(n)      ? STEP_ATTENTION
               : op_is_collective(n->op) ? STEP_COLLECTIVE
+              : n->op == OP_Custom      ? STEP_CUSTOM
                                         : STEP_KERNEL;
     if (s->empty)
         return;
@@ -168,6 +187,8 @@ static void call(Func *f, NodeId id, Step *s)
         cg_attention(f, n, s);
     else
         kernel(f, n, s);
+    if (s->kind == STEP_CUSTOM)
+        custom(f, n, s);
     if (s->kind == STEP_COLLECTIVE)
         cg_collective(f, n, s, f->group.at[s->group].until ? BEGINS : AT_ONCE);
 }

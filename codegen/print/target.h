@@ -118,6 +118,9 @@ void print_convolution(Out *o, const Step *s, const char *then);
 void print_kernel(Out *o, const Step *s);
 /* collective.c: of all members */
 void print_collective(Out *o, const Step *s);
+
+/* custom.c */
+void print_custom(Out *o, const Step *s);
 /* attention.c */
 void print_attention(Out *o, const Step *s);
 

@@ -236,6 +236,18 @@ static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
     put(a, dir, "pipeline.c", t.at, t.n);
 }
 
+/* The functions of --ops, for the targets that there are. */
+static void write_sources(Pipe *p, const CodegenOptions *opt, const char *dir)
+{
+    Arena *a = p->graph->arena;
+    for (uint32_t i = 0; i < opt->source.n; i++) {
+        const char *path = opt->source.at[i], *slash = strrchr(path, '/');
+        const FileMap *f = arena_file(a, path);
+        if (strcmp(strrchr(path, '.'), ".cu") ? opt->cpu : opt->cuda)
+            put(a, dir, arena_printf(a, "custom_%s", slash ? slash + 1 : path), f->at, f->bytes);
+    }
+}
+
 static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char *final_dir)
 {
     Arena *a = p->graph->arena;
@@ -246,6 +258,7 @@ static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char
     write_program(p, opt, weight, outside, dir, final_dir);
     write_stage_models(p, weight, outside, dir);
     write_skeletons(p, outside, dir);
+    write_sources(p, opt, dir);
     outside_end(outside);
     for (int i = 0; i < embed_count; i++) {
         const EmbedFile *e = &embed_file[i];

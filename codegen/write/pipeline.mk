@@ -120,14 +120,15 @@ $(foreach w,$(WEIGHTS),$(if $(shell grep -l '^.include "$w"' $(subst _weight,,$w
     $(error $w: $(subst _weight,,$w) is not there or has no gradients of parameters)))
 own_weight        = $(if $(filter $*_weight.$(1),$(WEIGHTS)),-DOWN_WEIGHT)
 sources_of_stages = $(filter-out $(WEIGHTS),$(wildcard stage*.$(1)))
-STAGES  := $(patsubst %.c,build/%.o,$(call sources_of_stages,c))
+# custom_*.c, custom_*.cu: the functions of operations of your own (ppsplit --ops).
+STAGES  := $(patsubst %.c,build/%.o,$(call sources_of_stages,c) $(wildcard custom_*.c))
 TOTALS  := $(patsubst %.c,build/%.o,$(wildcard totals.c))
 OWN     := $(patsubst $(RUNTIME)/%.c,$(RUNTIME_BUILD)/%.o,$(call sources,c))
 # An installed runtime has been compiled for its ARCH, the stages for theirs: both are looked at when the program starts.
 SHARED  := $(if $(INSTALLED),build/machine.o $(INSTALLED),$(OWN))
 OBJ     := $(STAGES) $(TOTALS) build/pipeline.o $(SHARED)
 # device KIND: the objects of the .cu files, made for it
-device   = $(patsubst %.cu,build/%.$(1).o,$(call sources_of_stages,cu)) $(patsubst $(RUNTIME)/%.cu,$(RUNTIME_BUILD)/%.$(1).o,$(call sources,cu))
+device   = $(patsubst %.cu,build/%.$(1).o,$(call sources_of_stages,cu) $(wildcard custom_*.cu)) $(patsubst $(RUNTIME)/%.cu,$(RUNTIME_BUILD)/%.$(1).o,$(call sources,cu))
 CUDAOBJ := $(STAGES) $(TOTALS) build/pipeline.device.o $(call device,cuda) $(SHARED)
 LINK     = $(MPI_CC) $(LDFLAGS)
 

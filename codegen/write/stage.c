@@ -82,6 +82,15 @@ void cg_stage_functions(StageGen *sg, Target target)
             cg_function_print(sg->func[k]);
 }
 
+static bool has_custom(const StageGen *sg)
+{
+    bool any = false;
+    for (int i = 0; i < F_COUNT; i++)
+        for (uint32_t k = 0; sg->func[i] && k < sg->func[i]->step.n; k++)
+            any |= sg->func[i]->step.at[k].kind == STEP_CUSTOM;
+    return any;
+}
+
 void cg_stage_print(StageGen *sg, Target target, Text *t)
 {
     const Stage *s = sg->stage;
@@ -107,7 +116,8 @@ void cg_stage_print(StageGen *sg, Target target, Text *t)
         text_add(t, "// %s: %" PRId64 " bytes of stash that %s can compute again\n",
                  arena_printf(sg->a, "part %u", i), sg->again.at[i].bytes,
                  cg_function_name(sg, (FuncKind)(F_AGAIN + i), target));
-    text_add(t, "#include \"%s\"\n\n", row->header);
+    text_add(t, "#include \"%s\"\n%s\n", row->header,
+             has_custom(sg) ? "#include \"pp_custom.h\"\n" : "");
     print_prototypes(sg, target, t);
     if (!row->device)
         cg_short_constants(sg, "", t);

@@ -61,16 +61,18 @@ static void stop_defined(ImportState *s, const RawNode *n)
     }
 }
 
-/* The row of the node's operator, NULL: it is not supported; op: OP_NONE for a foreign one. */
-static const Row *row_of(const RawNode *n, Op *op)
+/* The row of the node's operator, NULL: it is not supported; op: OP_NONE for a foreign one, or one of the
+ * user's own. */
+static const Row *row_of(const ImportOptions *opt, const RawNode *n, Op *op)
 {
+    static const Row own = {"Custom", import_custom, 0, UINT32_MAX, ""};
     *op = *n->domain ? OP_NONE : op_find(n->op_type);
     if (*op != OP_NONE)
         return rows[*op].fn ? &rows[*op] : NULL;
     for (int i = 0; i < N_FOREIGN; i++)
         if (is_op(n, foreign[i].domain, foreign[i].name))
             return &foreign[i];
-    return NULL;
+    return custom_find(&opt->custom, n) ? &own : NULL;
 }
 
 static void begin_origin(ImportState *s, const RawNode *n)
@@ -217,7 +219,7 @@ static void import_marker(ImportState *s, const RawNode *n, const ValueId *in, V
 static void import_operator(ImportState *s, RawNode *n, ValueId *in, ValueId *out)
 {
     Op op;
-    const Row *row = row_of(n, &op);
+    const Row *row = row_of(s->opt, n, &op);
     check_count(s, n, row);
     if (op == OP_Add && n->nin == 2 && s->opt->training && !n->fx_node)
         through_mark(s, n, in);
@@ -297,7 +299,7 @@ static const char *nearest_op(const RawNode *n)
     return *n->domain ? NULL : nearest_name(n->op_type, name, count);
 }
 
-static void refuse_unsupported(Model *m, const RawNodes *list)
+static void refuse_unsupported(Model *m, const RawNodes *list, const ImportOptions *opt)
 {
     enum { SHOWN = 20 };
     StrMap seen = {.arena = m->arena};
@@ -305,7 +307,7 @@ static void refuse_unsupported(Model *m, const RawNodes *list)
     for (uint32_t i = 0; i < list->n; i++) {
         const RawNode *n = list->at[i];
         Op op;
-        if (n->dead || row_of(n, &op) || is_marker(n) || stop_marker(n) || control_is(n))
+        if (n->dead || row_of(opt, n, &op) || is_marker(n) || stop_marker(n) || control_is(n))
             continue;
         uint32_t *slot = strmap_at(&seen, arena_printf(m->arena, "%s\n%s", n->domain, n->op_type));
         if (*slot == NONE) {
@@ -330,14 +332,16 @@ static void refuse_unsupported(Model *m, const RawNodes *list)
     }
     if (first.n > SHOWN)
         text = arena_printf(m->arena, "%s\n  and %u more", text, first.n - SHOWN);
-    diag_hint("ppsplit ops prints what is supported");
+    diag_hint(*list->at[first.at[0]]->domain
+                  ? "of your own domain: --ops FILE names C functions for it (docs/custom.md)"
+                  : "ppsplit ops prints what is supported");
     diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "%u operator%s not supported:%s", first.n,
                first.n == 1 ? " is" : "s are", text);
 }
 
 static void import_body(ImportState *s, const RawNodes *list)
 {
-    refuse_unsupported(s->m, list);
+    refuse_unsupported(s->m, list, s->opt);
     import_list(s, list);
 }
 
@@ -396,13 +400,13 @@ static void run_model(ImportState *s, Ids *out, bool last)
     s->g->cur_origin = 0;
 }
 
-static void prepare(Model *m)
+static void prepare(Model *m, const ImportOptions *opt)
 {
     const char **root = arena_array(m->arena, const char *, m->graph->n_output);
     for (size_t i = 0; i < m->graph->n_output; i++)
         root[i] = m->graph->output[i]->name ? m->graph->output[i]->name : "";
     import_mark_live(m, &m->node, (uint32_t)m->graph->n_output, root);
-    refuse_unsupported(m, &m->node);
+    refuse_unsupported(m, &m->node, opt);
 }
 
 /* What their parameters are is known when they have run. */
@@ -439,7 +443,7 @@ static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const Im
         if (!model[i]) {
             g->file = path[i];
             model[i] = model_open(a, path[i], &opt->limits);
-            prepare(model[i]);
+            prepare(model[i], opt);
             params[i] = param_begin(model[i], g, opt, i);
             param_assign(params[i], &model[i]->node);
             if (!has_bodies(&model[i]->node))
@@ -516,7 +520,7 @@ ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, 
     Binds all = {.dimension.seen.arena = g->arena, .value.seen.arena = g->arena};
     vec_push(g->arena, &fed, output);
     vec_push(g->arena, &fed, NONE);
-    prepare(s.m);
+    prepare(s.m, s.opt);
     stop_assign(s.stops, s.m, NULL, &s.m->node);
     import_bind_inputs(&s, &fed, &all);
     run_model(&s, &out, false);

@@ -88,6 +88,10 @@ Dtype im_declared(const Import *im, uint32_t i);
  * and im->declared, where the result is not of operand 0's type. */
 void low_wrap_result(Import *im);
 
+/* ops/custom.c: the row of the user's own for this node; NULL: none */
+const CustomOp *custom_find(const CustomOps *ops, const struct RawNode *n);
+void import_custom(Import *im);
+
 /* Where to point a diagnostic: at this node, operand i (-1: none). */
 Where im_where(const Import *im, int input);
 

@@ -51,6 +51,9 @@ void eval_copy(Eval *e)
 /* One member alone cannot: tests/share/members.h does it for all of them. */
 void eval_members(Eval *e) { BUG("%s of one member alone", op_name(e->op)); }
 
+/* What the user's functions compute only programs know. */
+void eval_custom(Eval *e) { BUG("%s in the compiler", op_name(e->op)); }
+
 /* The mean of what is drawn. */
 void eval_random(Eval *e)
 {

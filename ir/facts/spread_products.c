@@ -237,6 +237,22 @@ void ways_samples(Ways *w, uint32_t slot, Place at)
         ways_choose(w, slot, at, "it chooses among the rows", NONE);
 }
 
+/* An operation of the user's own: samples by themselves, where its row says so.  A gradient of what
+   has none is a sum over them.  On the mesh operands are whole. */
+void ways_custom(Ways *w, uint32_t slot, Place at)
+{
+    const CustomAttr *c = w->n->attr.custom;
+    bool gradient = !c->gradient && c->of, is_sum = slot >= w->n->nin && gradient && !c->rows[slot];
+    if (w->of->alone && at.dim >= 0 && !c->rows[slot])
+        ways_refuse(w, "the table of --ops names no samples there (rows = ...)", NONE);
+    if (!w->of->alone || at.groups != 1 ||
+        (is_sum ? at.dim != PLACE_P : at.dim != 0 || !c->rows[slot]))
+        return;
+    for (uint32_t i = 0; i < ways_slots(w); i++)
+        w->at[i] = c->rows[i] ? place_s(0, 1) : i >= w->n->nin && gradient ? place_p() : place_r();
+    ways_keep(w);
+}
+
 /* Places in the chunk as places in the whole: behind the places of the chunks before it, and, by
    channels, of all other channels of the samples before. */
 static ValueId whole_places(const Spread *s, int k, ValueId at)

@@ -4,7 +4,7 @@
 #     ```text     whose first line is `$ COMMAND' are run too, and print what is shown (UPDATE=1 rewrites it)
 #     ```console  need what is not here (a cluster, a GPU, PyTorch): options of our commands exist
 # and no command stands in an indented block, or in one of another kind; a kind that is not known here fails.  Files of the tree and options
-# that are named in the text are there.  In the folder are a model, h.0 and h.1, its data x.npy and y.npy, and text.bin.
+# that are named in the text are there.  In the folder are a model, h.0 and h.1, its data x.npy and y.npy, and text.bin; models/custom, and a llama.onnx of such operations.
 . "$(dirname "$0")/../lib.sh"
 cd "$work" || exit 1
 export PATH=$build:$PATH RUNTIME=$runtime RUNTIME_BUILD=$build/tests/objects CFLAGS=${PIPELINE_CFLAGS:--O1} LDFLAGS=${PIPELINE_CFLAGS:-} COLUMNS=120
@@ -18,6 +18,8 @@ cp "$m/model.onnx" given
 times "$m/in.input_ids.npy" 8 >given/x.npy
 times "$m/target.npy" 8 >given/y.npy
 perl -e 'print pack("S<", ($_ * 7) % 48) for 0 .. 2000' >given/text.bin
+cp "$top"/models/custom/* given
+"$build/models/make_gpt" --llama --fused --vocab 64 --dim 32 --layers 2 --heads 4 --kv-heads 2 --ffn 48 --seq 8 --rows 2 -o given/llama.onnx
 
 # The man page's examples as a document.
 page() { printf '```sh\n'; sed -n '/^\.EX/,/^\.EE/p' "$top/docs/ppsplit.1" | sed '/^\.E[XE]/d; s/\\-/-/g; s/\\(aq/'"'"'/g'; printf '```\n'; }
