@@ -177,6 +177,10 @@ operators: $(BUILD)/ppsplit $(BUILD)/tests/tools/onnx_backend
 # Random graphs in every way there is to compute them, from seed FROM on: what fails is reduced and kept in tests/nets.
 FROM     ?= 1000000
 COUNT    ?= 100000
+# Pipeline bugs that others' users have reported: every cut under every schedule.
+known: all tools $(BUILD)/tests/objects/made
+	$(Q)KNOWN=all BUILD=$(BUILD) PIPELINE_CFLAGS='$(PIPELINE_CFLAGS)' tests/known/known.t
+
 fuzz-nets: $(BUILD)/tests/tools/fuzz_nets
 	$(Q)$< --keep tests/nets --from $(FROM) --count $(COUNT)
 	$(Q)$< --compiled --keep tests/nets --batch 25 --from $(FROM) --count $$(( $(COUNT) / 10 ))
@@ -309,6 +313,7 @@ help:
 	@echo "check                   all tests; tests/README.md says how to run one"
 	@echo "bench                   times of compiling and training, cuts, schedules, predictions beside measured times, convolutional networks"
 	@echo "demo                    a small GPT trained over 4 ranks, merged and proven"
+	@echo "known                   pipeline bugs that others' users have reported, under every schedule"
 	@echo "fuzz-nets               random graphs in every way there is to compute them: FROM=SEED COUNT=N"
 	@echo "fuzz                    mutated files to all readers and the compiler, under sanitizers: FUZZ_SECONDS=600 TARGETS=\"import csv\""
 	@echo "faults                  system calls and allocations that fail, processes that are killed, threads under TSan: FAULTS_SECONDS=600"
@@ -329,4 +334,4 @@ help:
 
 -include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)
 
-.PHONY: all tools check bench demo operators fuzz faults fuzz-nets layers sanitize clang coverage format lint install install-compiler wheel uninstall clean help
+.PHONY: all tools check known bench demo operators fuzz faults fuzz-nets layers sanitize clang coverage format lint install install-compiler wheel uninstall clean help

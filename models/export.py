@@ -212,13 +212,13 @@ def make(name, spec, out):
     torch.manual_seed(spec.get("seed", 1)); np.random.seed(1)
     built = spec["model"]()
     model, names = built if isinstance(built, tuple) else (built, None)
-    exporter = name.split("-")[-1]; rows, mb, loss = spec["rows"], spec["mb"], spec["loss"]
-    inputs = spec["inputs"](rows); names = names or list(inputs); d = os.path.join(out, name); os.makedirs(d, exist_ok=True)
+    exporter = spec.get("exporter") or name.split("-")[-1]; rows, mb, loss = spec["rows"], spec["mb"], spec["loss"]
+    inputs = spec["inputs"](rows); whole = {k: f() for k, f in spec.get("whole", {}).items()}; names = names or [*inputs, *whole]; d = os.path.join(out, name); os.makedirs(d, exist_ok=True)
     if spec.get("logits"):
         fwd = type(model).forward
         model.forward = lambda *a, **k: fwd(model, **{**dict(zip(names, a)), **k, **spec.get("kw", {})})[0]
     first = -(-rows // (rows // mb if rows % mb == 0 else -(-rows // mb)))
-    export(copy.deepcopy(model) if not spec.get("logits") else model, tuple(v[:first] for v in inputs.values()), names, os.path.join(d, "model.onnx"), exporter)
+    export(copy.deepcopy(model) if not spec.get("logits") else model, (*(v[:first] for v in inputs.values()), *whole.values()), names, os.path.join(d, "model.onnx"), exporter)
     if any("running_" in k for k, _ in model.named_buffers()):     # tracing moved the statistics: the file holds those after it
         import onnx
         file = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(os.path.join(d, "model.onnx")).graph.initializer}
@@ -226,8 +226,9 @@ def make(name, spec, out):
             if k in file: b.copy_(torch.from_numpy(file[k].copy()))
     train = exporter in ("ts", "tsdyn"); model = model.double().train(train)
     ins = {k: v.double() if v.is_floating_point() else v for k, v in inputs.items()}
+    shared = [v.double() if v.is_floating_point() else v for v in whole.values()]     # of no sample
     m = -(-rows // mb)
-    with torch.no_grad(): probe = copy.deepcopy(model)(*[v[:mb] for v in ins.values()]) if not spec.get("logits") else model(*[v[:mb] for v in ins.values()])
+    with torch.no_grad(): probe = copy.deepcopy(model)(*[v[:mb] for v in ins.values()], *shared) if not spec.get("logits") else model(*[v[:mb] for v in ins.values()])
     shape = (rows,) + tuple(probe.shape[1:])
     if loss == "cross_entropy": target = torch.randint(0, shape[-1], shape[:-1])
     elif loss == "cross_entropy:1": target = torch.randint(0, shape[1], shape[:1] + shape[2:])
@@ -235,9 +236,9 @@ def make(name, spec, out):
     else: target = torch.randn(shape)
     if spec.get("ignore"): target.view(-1)[::3] = -100
     t = target.double() if target.is_floating_point() else target
-    outs = [model(*c) for c in zip(*[v.tensor_split(m) for v in ins.values()])]
-    y = torch.cat(outs); l = loss_of(loss, y, t); l.backward()
-    for k, v in inputs.items(): np.save(os.path.join(d, f"in.{k}.npy"), v.numpy())
+    outs = [model(*c, *shared) for c in zip(*[v.tensor_split(m) for v in ins.values()])]
+    y = torch.cat(outs); l = loss_of(loss, y, t) * (t.numel() if spec.get("sum") else 1); l.backward()
+    for k, v in {**inputs, **whole}.items(): np.save(os.path.join(d, f"in.{k}.npy"), v.numpy())
     np.save(os.path.join(d, "target.npy"), target.numpy()); np.save(os.path.join(d, "out.npy"), y.detach().float().numpy())
     params = dict(model.named_parameters()); alls = dict(model.named_parameters(remove_duplicate=False)); aliases = {}
     for k, p in alls.items():

@@ -83,7 +83,10 @@ def expected(folder, stem):
         y = model(**{n: v[4 * k:4 * k + 4] for n, v in data.items()})[0]
         loss = loss + torch.nn.functional.cross_entropy(y.flatten(0, -2), target[4 * k:4 * k + 4].flatten()) / 2
     loss.backward()
-    return float(loss), {n: p.grad.numpy() for n, p in model.named_parameters() if p.grad is not None}
+    names = {}                                             # of a parameter: all that tied modules have for it
+    for n, p in model.named_parameters(remove_duplicate=False):
+        names.setdefault(p, []).append(n)
+    return float(loss.detach()), {tuple(ns): p.grad.numpy() for p, ns in names.items() if p.grad is not None}
 
 
 def one(name, work):
@@ -113,11 +116,12 @@ def one(name, work):
         if file.endswith(".safetensors"):
             got.update(safetensors.numpy.load_file(f"{work}/grads/{file}"))
     want_loss, want = expected(folder, stem)
-    missing = [n for n in want if n not in got]
+    found = {ns: next((got[n] for n in ns if n in got), None) for ns in want}
+    missing = [ns[0] for ns, g in found.items() if g is None]
     if missing:
         raise RuntimeError(f"no gradient of {missing[0]}" + (f" and {len(missing) - 1} more" if len(missing) > 1 else ""))
     largest = max(float(numpy.abs(w).max()) for w in want.values())
-    worst = max(float(numpy.abs(got[n].astype("f8") - w).max()) / max(float(numpy.abs(w).max()), 1e-3 * largest) for n, w in want.items())
+    worst = max(float(numpy.abs(found[ns].astype("f8") - w).max()) / max(float(numpy.abs(w).max()), 1e-3 * largest) for ns, w in want.items())
     return abs(loss - want_loss) / abs(want_loss), worst, len(want)
 
 

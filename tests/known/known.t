@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Pipeline bugs that others' users have reported, as small models: loss, outputs and gradients are PyTorch's in float64, and the same bits
+# for every cut, schedule and number of ranks.  A case is a folder whose case.env names the threads and says what went wrong there;
+# make.py made them.  KNOWN=all, as `make known` has it: each cut under each schedule; else one schedule a cut, in turns.
+. "$(dirname "$0")/../lib.sh"
+schedules=(1f1b zb-h1 gpipe)                             # a rank for each stage
+folded_schedules=(interleaved1f1b loopedbfs zb-v)        # half as many
+
+# step OUT RUN RANKS SCHEDULE [REPLICAS]: one step, gradients and outputs into RUN
+step() {
+    local out=$1 run=$2 ranks=$3 schedule=$4 dp=${5:-1}
+    mkdir -p "$run"
+    "$out/pipeline" train "${data[@]}" --data "target=$dir/target.npy" --ranks "$ranks" --schedule "$schedule" --dp "$dp" --microbatches $(((rows + mb - 1) / mb / dp)) \
+        --steps 1 --optimizer sgd --lr 0 --dump-grads "$run/grads" --log-json "$run/log.json" --output "logits=$run/out.npy" --quiet
+}
+agrees() {
+    "$compare" grads "$1/grads" "$dir/grads.safetensors" 1e-4 && "$compare" npy "$1/out.npy" "$dir/out.npy" && "$compare" loss "$1/log.json" "$loss_value"
+}
+same() { "$compare" same "$work/$case.whole/grads" "$1/grads" && cmp "$work/$case.whole/out.npy" "$1/out.npy"; }
+
+# build SPLIT OUT [OPTION...]
+build() { split_model "$dir/model.onnx" "$2" "$1" --loss "$loss" $extra "${@:3}"; }
+
+turn=0
+for dir in "$top"/tests/known/*/; do
+    dir=${dir%/} case=${dir##*/} extra=''                 # `ok' has a name of its own
+    . "$dir/case.env"
+    case_data "$dir"
+    ok "$case ($report): builds whole" build none "$work/$case"
+    ok "$case: PyTorch's numbers" eval 'step "$work/$case" "$work/$case.whole" 1 1f1b && agrees "$work/$case.whole"'
+    for split in $splits; do
+        points=${split//[^,]/} stages=$((${#points} + 2)) out=$work/$case.$stages
+        ok "$case [$split]: builds" build "$split" "$out"
+        ways=("${schedules[@]/#/$stages }")
+        [ $stages != 4 ] || ways+=("${folded_schedules[@]/#/2 }")
+        [ "${KNOWN:-}" = all ] || ways=("${ways[turn++ % ${#ways[@]}]}")
+        for way in "${ways[@]}"; do
+            read -r ranks schedule <<<"$way"
+            run=$out.$schedule
+            ok "$case [$split] $schedule on $ranks: PyTorch's numbers" eval 'step "$out" "$run" "$ranks" "$schedule" && agrees "$run"'
+            # LoopedBFS takes microbatches in an order of its own: docs/numbers.md
+            [ "$schedule" = loopedbfs ] || ok "$case [$split] $schedule on $ranks: the same bits" same "$run"
+        done
+    done
+    case $case in
+    tied)                                                # a copy in each stage, its gradients summed
+        ok "$case, replicated: builds" build "${split%%,*}" "$out.copies" --multi-use replicate
+        ok "$case, replicated: PyTorch's numbers, the same bits" eval 'step "$out.copies" "$out.run" 2 1f1b && agrees "$out.run" && same "$out.run"' ;;
+    masked-tokens | digits)                              # replicas count what counts in all of them
+        ok "$case, two replicas: PyTorch's numbers" eval 'step "$out" "$out.dp" $((2 * stages)) 1f1b 2 && agrees "$out.dp"' ;;
+    experts)
+        ok "$case, divided in two: builds" build "${split%%,*}" "$out.expert" --expert 2
+        ok "$case, divided in two: PyTorch's numbers" eval 'step "$out.expert" "$out.expert.run" 4 1f1b && agrees "$out.expert.run"' ;;
+    esac
+    rm -rf "$work/$case"*
+done
+is "docs/known-bugs.md has each case" "$(grep '^| [a-z-]* | [^ ]*#' "$top/docs/known-bugs.md")" "$(
+    for dir in "$top"/tests/known/*/; do ( . "$dir/case.env"; echo "| $(basename "$dir") | $report | $wrong |" ); done)"
+plan_done
