@@ -347,7 +347,8 @@ int pp_main(int argc, char **argv, const PpPlan *plan);
    may be one, of pp_all_reduce() alone.  With T members a member sends so many elements:
      all_reduce      2 (T-1)/T n          sums of all members' operands, added in a tree: neighbours
                                           in pairs, level by level, an odd one passes up
-     all_gather      (T-1) outer block    in [outer, block] -> out [outer, T, block]
+     all_gather      (T-1) outer block    in [outer, block] -> out [outer, T, block]; out NULL, for
+                                          all of them: nothing is done
      reduce_scatter  (T-1) outer block    in [outer, T, block] -> out [outer, block], added likewise
      all_to_all      (T-1)/T^2 a d b e f  of a tensor [a, d, b, e, f]; first: from in, divided along
                                           d, to out, divided along e, else the other way round

@@ -275,7 +275,7 @@ static void put_together(PpBegun *a)
 void pp_all_gather(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t outer,
                    int64_t block)
 {
-    PpBegun *a = begin(c, k, in, out, work);
+    PpBegun *a = out ? begin(c, k, in, out, work) : NULL;
     if (!a)
         return;
     a->outer = outer;

@@ -87,6 +87,7 @@ for members in 1 4; do
     ok "back into the model" "$ppsplit" merge "odd$members" "ofodd$members" -o "ofodd$members.onnx"
 done
 ok "the same parameters and states" same ofodd1 ofodd4 3
+ok "logits are gathered where a run asks for them" grep -q 'logits; NULL: not asked for' odd4/stage0.c
 ok "the same logits, model, gradients" eval 'cmp odd1.npy odd4.npy && cmp ofodd1.onnx ofodd4.onnx && cmp gradsodd1/stage0.safetensors gradsodd4/stage0.safetensors'
 ok "two replicas of four members divide the optimizer, for two steps" run odd4 odda --batch 4 --microbatches 2 --dp 2 --shard-optimizer --steps 2
 ok "one member goes on" run odd1 oddb --batch 4 --microbatches 2 --dp 2 --steps 3 --resume odda
