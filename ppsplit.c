@@ -10,6 +10,7 @@
 #include "command/command.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -282,6 +283,59 @@ static void note_options(Options *o)
     note_list(o, "stop-gradient", o->import.stop.n, o->import.stop.at);
 }
 
+/* ---- lengths that vary ---- */
+
+static Pipe *plan_pipe(void *of, int64_t wanted, const SplitTexts *split, Arena *a);
+
+typedef struct { const Options *o; const SplitTexts *split; int k; Pipe *pipe; } Sample;
+
+static void sample(void *arg)
+{
+    Sample *x = arg;
+    Options o = *x->o;
+    o.import.bind.at = arena_array(o.arena, const char *, o.import.bind.n + 1);
+    memcpy(o.import.bind.at, x->o->import.bind.at, o.import.bind.n * sizeof *o.import.bind.at);
+    o.import.bind.at[o.varies] = bound_to(&o, o.lengths.at[x->k]);
+    o.other = x->k ? o.lengths.pipe[0]->graph : NULL;
+    o.other_less = o.lengths.at[x->k] - o.lengths.at[0];
+    o.partition.automatic.stages = 0;
+    x->pipe = plan_pipe(&o, o.rows, x->split, o.arena);
+}
+
+/* The same with other lengths, cut at the same points.  What is warned of is so already. */
+static void lengths(State *s)
+{
+    Options *o = s->o;
+    Lengths *l = &o->lengths;
+    SplitTexts split = {0};
+    if (!l->name || !o->codegen.dir)
+        return;
+    check_lengths(o);
+    for (uint32_t i = 0; i < s->pipe->split.n; i++)
+        vec_push(o->arena, &split, s->pipe->split.at[i]);
+    for (int k = 0; k < LENGTHS; k++) {
+        Sample x = {o, &split, k, NULL};
+        char *said = NULL;
+        size_t n = 0;
+        FILE *to = open_memstream(&said, &n), *before = to ? diag_to(to) : NULL;
+        int code = to ? diag_run(sample, &x) : EXIT_IO;
+        if (to) {
+            diag_to(before);
+            fclose(to);
+        }
+        if (code)
+            diag_note("%s", said ? said : "");
+        free(said);
+        if (code)
+            diag_fatal(code, WHERE_FILE(s->graph->file), "not with a length of %lld",
+                       (long long)l->at[k]);
+        l->pipe[k] = x.pipe;
+    }
+    l->pipe[0]->graph->other = l->pipe[1]->graph;
+    l->pipe[0]->graph->other_less = l->at[0] - l->at[1];
+    o->codegen.lengths = l;
+}
+
 static void output(State *s)
 {
     note_options(s->o);
@@ -315,8 +369,9 @@ static const struct { void (*run)(State *s); const char *dump; } passes[] = {
     {divide, "divide"},         /* backward divided into I (of inputs) and W (of weights) */
     /* parts of the stash that a run may compute again instead of keep */
     {again, NULL},
-    {costs, NULL},              /* parameters, bytes, operations of each stage */
-    {output, NULL},             /* stages lowered, fused, laid out, printed; the folder */
+    {costs, NULL},   /* parameters, bytes, operations of each stage */
+    {lengths, NULL}, /* --bind NAME=LEAST..MOST: the same with other lengths */
+    {output, NULL},  /* stages lowered, fused, laid out, printed; the folder */
     {summary, NULL},
 };
 enum { N_PASSES = sizeof passes / sizeof *passes };
@@ -394,6 +449,8 @@ static State plan_read(const Options *o, int64_t wanted, const SplitTexts *split
             vec_push(a, &s.o->partition.split, split->at[i]);
     }
     read_model(&s);
+    s.graph->other = o->other;
+    s.graph->other_less = o->other_less;
     rows(&s);
     loss(&s);
     autocast(&s);
@@ -477,6 +534,7 @@ static void read_options(void *arg)
 {
     CommandLine *c = arg;
     read_command_line(c->o, c->argc, c->argv);
+    read_lengths(c->o);
     if (c->o->dump)
         check_dump(c->o->dump);
 }

@@ -42,9 +42,9 @@ typedef struct {
 
 static double bytes_moved(const Graph *g, const Node *n)
 {
-    double sum = (double)node_bytes(g, n);
+    double sum = (double)node_bytes(graph_sized(g), n);
     for (uint32_t i = 0; i < n->nin; i++)
-        sum += n->in[i] == NONE ? 0 : (double)value_bytes(g, n->in[i]);
+        sum += n->in[i] == NONE ? 0 : (double)value_bytes(graph_sized(g), n->in[i]);
     return sum;
 }
 
@@ -53,8 +53,8 @@ static void find_limit(Again *c)
     double work = 0, weighted = 0;
     for (uint32_t i = 0; i < c->s->forward.n; i++) {
         const Node *n = &c->g->node.at[c->s->forward.at[i]];
-        double flops = (double)cost_flops(c->g, c->s->forward.at[i]),
-               bytes = (double)node_bytes(c->g, n);
+        double flops = (double)cost_flops(graph_sized(c->g), c->s->forward.at[i]),
+               bytes = (double)node_bytes(graph_sized(c->g), n);
         work += flops;
         weighted += bytes > 0 ? flops * flops / bytes : 0;
     }
@@ -90,8 +90,8 @@ static void find_there(Again *c)
         c->there[s->input.at[i].value] |= s->input.at[i].from == NONE;
     for (uint32_t i = 0; i < s->forward.n; i++) {
         const Node *n = &c->g->node.at[s->forward.at[i]];
-        double flops = (double)cost_flops(c->g, s->forward.at[i]);
-        bool made = (flops <= c->limit * (double)node_bytes(c->g, n) ||
+        double flops = (double)cost_flops(graph_sized(c->g), s->forward.at[i]);
+        bool made = (flops <= c->limit * (double)node_bytes(graph_sized(c->g), n) ||
                      flops <= bytes_moved(c->g, n)) &&
                     !reads_changed(c, n) && !op_is_collective(n->op);
         for (uint32_t j = 0; made && j < node_reads_training(n); j++)
@@ -140,7 +140,7 @@ static void walk(Again *c, uint32_t i, Ids *stack, double *flops)
             continue;
         NodeId id = val(c->g, v)->node;
         const Node *n = &c->g->node.at[id];
-        double work = (double)cost_flops(c->g, id);
+        double work = (double)cost_flops(graph_sized(c->g), id);
         bool mine = c->seen[id] == i + 1;
         if (c->seen[id] && !mine && work > bytes_moved(c->g, n))
             unite(c, i, c->seen[id] - 1);
@@ -181,7 +181,7 @@ static uint32_t components(Again *c, Component **list)
         if (root == i)
             at[i] = count++;
         Component *to = &x[at[root]];
-        to->bytes += (double)value_bytes(c->g, c->list.at[i]);
+        to->bytes += (double)value_bytes(graph_sized(c->g), c->list.at[i]);
         to->flops += flops[i];
         vec_push(c->a, &to->value, c->list.at[i]);
     }

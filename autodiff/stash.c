@@ -63,7 +63,7 @@ static bool is_free(const Pipe *p, ValueId v)
 static int64_t weight(const Cut *c, ValueId v)
 {
     const Value *x = val(c->g, v);
-    int64_t bytes = shape_elements(&x->shape) * (int64_t)dtype_size(x->dtype);
+    int64_t bytes = value_bytes(graph_sized(c->g), v);
     int64_t tie = 1;
     if (x->kind == V_NODE) {
         tie += op_passes_on(c->g->node.at[x->node].op);

@@ -14,7 +14,12 @@
 
 /* A constant the stage reads through a pointer.  inlined: its elements stand in the source; on the
    device it lies in PpCtx.constants all the same, behind the others. */
-typedef struct { ValueId value; bool inlined; int64_t offset; } StageConst;
+typedef struct {
+    ValueId value;
+    bool inlined;
+    int64_t offset;
+    const Value *most; /* as it is with the greatest length; NULL: as `value` */
+} StageConst;
 
 /* The kernels of a stage for one target, each distinct text once. */
 typedef struct {
@@ -62,7 +67,19 @@ typedef struct {
 } Positions;
 
 /* A block outside the workspace, or one of its places. */
-typedef struct { BufClass cls; uint32_t index; } Standing;
+typedef struct {
+    BufClass cls;
+    uint32_t index;
+} Standing;
+
+/* Sizes in the order in which the stage's passes ask for them (plan/most.c): of the first n of
+   them, where known, what they are with the greatest length; met: what they are with this one. */
+typedef struct {
+    uint32_t n;
+    const bool *known;
+    const int64_t *most;
+    VEC(int64_t) met;
+} SizesMet;
 
 typedef VEC(int64_t) Bytes;
 typedef VEC(Ref *) Refs;
@@ -78,8 +95,10 @@ struct StageGen {
     Stage *stage;
     const char *name;               /* "stage3": of its file, its functions, its tables */
     Arena *a;
-    bool device;                    /* for devices: bias.c, count.c */
-    bool fixed;                     /* rows never change: every extent is a plain number */
+    bool device;            /* for devices: bias.c, count.c */
+    bool fixed;             /* rows never change: every extent is a plain number */
+    SizesMet *sizes;        /* where lengths vary; NULL: they do not */
+    const Lengths *lengths; /* the same; NULL */
     VEC(StageConst) constants;
     Target target;                  /* of what is being printed */
     KernelList kernels[TARGETS], turns[TARGETS];        /* turns: functions of repeated sequences */
@@ -130,6 +149,13 @@ struct StageGen {
 /* plan/stage.c: the place of a BUF_GRAD, the sum of one use of a parameter; index: the parameter's,
    plus the stage's number of parameters times the use's. */
 int64_t cg_grad_at(const StageGen *sg, uint32_t index);
+
+/* a constant as its program has it, with the greatest length */
+static inline const Value *cg_constant_value(const StageGen *sg, uint32_t i)
+{
+    const StageConst *c = &sg->constants.at[i];
+    return c->most ? c->most : val(sg->g, c->value);
+}
 
 /* every tensor begins at a multiple */
 static inline int64_t cg_align(int64_t n) { return (n + 63) / 64 * 64; }

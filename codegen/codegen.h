@@ -16,6 +16,19 @@ typedef struct {
     const char *option, *value;
 } MadeWith;
 
+/*
+ * --bind NAME=LEAST..MOST: a dimension of the model whose size, a microbatch's length, a run knows.
+ * pipe: the model with some lengths, which have nothing to do with its other sizes (primes); what
+ * their programs have in common is the program of any length (write/lengths.c).
+ */
+enum { LENGTHS = 7 };
+typedef struct {
+    const char *name;
+    int64_t least, most;
+    int64_t at[LENGTHS];
+    Pipe *pipe[LENGTHS];
+} Lengths;
+
 typedef struct {
     const char *dir;                /* -o */
     bool cpu, cuda;                 /* targets */
@@ -28,6 +41,7 @@ typedef struct {
     VEC(const char *) source;       /* of the user's own operations: .c and .cu, with their paths */
     const char *page;               /* the text of pipe.html (report/); NULL: there is none */
     VEC(MadeWith) made;
+    const Lengths *lengths; /* NULL: none vary */
 } CodegenOptions;
 
 /* write/output.c: writes the whole output folder, opt->dir, or nothing (a temporary folder beside

@@ -30,7 +30,12 @@ typedef struct {
     int64_t rows, minibatch;
     const char *dump;
     bool quiet, parameters;
-    bool check, verbose;            /* of annotate */
+    bool check, verbose; /* of annotate */
+    Lengths lengths;     /* of a --bind that is a range, number `varies`; name NULL: none */
+    uint32_t varies;
+    /* the model with another of the lengths, and how much less that is; NULL: it is the first */
+    const Graph *other;
+    int64_t other_less;
     Command command;
     /* of plan: as they were written */
     const char *machine, *threads, *batch, *dp, *optimizer, *recompute, *offload, *csv;
@@ -39,6 +44,14 @@ typedef struct {
 
 /* What is wrong ends the process with EXIT_USAGE, --help and --version with 0. */
 void read_command_line(Options *o, int argc, char **argv);
+
+/* ---- lengths.c ---- */
+
+/* A --bind that is a range is one to the greatest length from now on. */
+void read_lengths(Options *o);
+const char *bound_to(const Options *o, int64_t length); /* the option that says so */
+/* Options that a model of any length does not go with are fatal. */
+void check_lengths(const Options *o);
 
 /* ---- runtime.c ---- */
 

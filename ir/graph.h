@@ -156,6 +156,10 @@ typedef struct Graph {
     /* the tensor axis: this is the graph of one of so many members, and of so many chunks in all that
        what is divided has; 1 and 1: the model's own */
     int tensor, chunks;
+    /* where a dimension varies, the same model with another length of it, which is so much less: what
+       is kept, sent or computed again is decided with its sizes (graph_sized).  NULL: none does */
+    const struct Graph *other;
+    int64_t other_less;
     /* memory is short: what members have gathered is gathered again in backward rather than kept */
     bool gathers_again;
     /* where the rows of the inputs may be, the likeliest first, and which of them is taken to be so
@@ -180,6 +184,13 @@ typedef struct Graph {
 static inline const Shape *param_whole(const Param *p)
 {
     return p->box.axis < 0 ? &p->shape : &p->whole;
+}
+
+/* the graph by whose sizes it is decided what costs more */
+static inline const Graph *graph_sized(const Graph *g)
+{
+    return g->other && g->other->value.n >= g->value.n && g->other->node.n >= g->node.n ? g->other
+                                                                                       : g;
 }
 
 static inline const Value *val(const Graph *g, ValueId v) { return &g->value.at[v]; }

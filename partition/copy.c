@@ -130,9 +130,8 @@ static int64_t leaf_cost(const Build *b, ValueId v, const bool *read, const Valu
         return 0;                         /* the parameter itself is what crosses */
     /* read from the data by this stage's rank and not sent: weighed at */
     if (x->kind == V_INPUT)
-        return shape_elements(
-            &x->shape); /* a byte an element, lest a large one is kept for a small result */
-    return value_bytes(b->g, v);
+        return shape_elements(&val(graph_sized(b->g), v)->shape); /* a byte an element, lest a large one is kept for a small result */
+    return value_bytes(graph_sized(b->g), v);
 }
 
 /* Fills b->choice for the cone of v: the values it is made of. */
@@ -175,7 +174,7 @@ static void weigh(Build *b, uint32_t t, ValueId v, const bool *read, const Value
         }
         for (uint32_t i = 0; i < x->nout; i++) {
             Choice *c = &choice[x->out[i]];
-            int64_t sent = local[x->out[i]] != NONE ? 0 : value_bytes(g, x->out[i]);
+            int64_t sent = local[x->out[i]] != NONE ? 0 : value_bytes(graph_sized(g), x->out[i]);
             c->copy = local[x->out[i]] == NONE &&
                       (kind == COPY || (kind == COPY_IF_NO_LARGER && made <= sent) ||
                        (kind == COPY_IF_SMALLER && made < sent));

@@ -271,13 +271,13 @@ static bool takes_room(Low *l, const Node *n, Dtype type, int64_t elements)
     return true;
 }
 
-static int64_t matrices(const Graph *g, ValueId v)
+static int64_t matrices(const Func *f, ValueId v)
 {
-    const Shape *s = &val(g, v)->shape;
+    const Shape *s = &val(f->g, v)->shape;
     int64_t n = 1;
     for (int d = 0; d < s->rank - 2; d++)
         n *= s->d[d];
-    return n;
+    return cg_most(f->sg, n);
 }
 
 /* Float32 elements that an attention needs beside its results. */
@@ -287,16 +287,16 @@ static int64_t attention_room(const Func *f, const Node *n)
     const bool back = n->op == OP_FlashAttentionGrad;
     const Shape *q = &val(g, n->in[0])->shape, *k = &val(g, n->in[1])->shape,
                 *v = &val(g, n->in[2])->shape;
-    const int64_t all = matrices(g, back ? n->in[3] : n->out[0]);
+    const int64_t all = matrices(f, back ? n->in[3] : n->out[0]);
     const PpAttention a = {.dtype = (int)val(g, n->in[0])->dtype,
-                           .rows = q->d[q->rank - 2],
-                           .keys = k->d[k->rank - 1],
+                           .rows = cg_most(f->sg, q->d[q->rank - 2]),
+                           .keys = cg_most(f->sg, k->d[k->rank - 1]),
                            .width = (int)q->d[q->rank - 1],
                            .width_v = (int)v->d[v->rank - 1],
                            .limit = n->attr.attention->ratio > 0};
     if (f->sg->device)                                  /* a number for each row of scores */
         return back ? all * a.rows : 0;
-    const int shared = back && (matrices(g, n->out[1]) < all || matrices(g, n->out[2]) < all);
+    const int shared = back && (matrices(f, n->out[1]) < all || matrices(f, n->out[2]) < all);
     return (pp_attention_room(&a, all, shared, back).bytes + 3) / 4;
 }
 

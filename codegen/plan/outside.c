@@ -20,7 +20,7 @@ uint32_t cg_buffer(Func *f, BufClass cls, uint32_t index, ValueId v)
                 .index = index,
                 .value = v,
                 .type = val(f->g, v)->dtype,
-                .bytes = cg_bytes(f, v),
+                .bytes = cg_most(f->sg, cg_bytes(f, v)),
                 .first = -1,
                 .last = -1};
     vec_push(f->a, &f->buf, b);

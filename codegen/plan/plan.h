@@ -22,6 +22,12 @@ bool cg_rows_fit(bool device, Lin ld, Dtype t);         /* do products take rows
    cannot be said */
 bool cg_padded(const Func *f, ValueId v, bool turned, Ref *at);
 
+/* ---- most.c ---------------------------------------------------------------------------------- */
+
+/* A size that memory is planned with, as it is with the greatest length; where none varies itself.
+ */
+int64_t cg_most(const StageGen *sg, int64_t size);
+
 /* ---- view.c ---------------------------------------------------------------------------------- */
 
 bool cg_in_order(const Func *f, const Wide *w);         /* row-major, maybe with gaps */
@@ -260,6 +266,9 @@ FuncKind cg_function_like(const StageGen *sg, FuncKind kind);
 /* All functions, not yet printed; device: for a target whose library of products adds biases, and
    takes sizes from the host. */
 StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device);
+/* the same where lengths vary, on CPUs */
+StageGen *cg_stage_sized(Arena *a, Pipe *p, uint32_t index, const Lengths *lengths,
+                         SizesMet *sizes);
 /* For such a target; sg, the same stage for the others, where it would be no other. */
 StageGen *cg_stage_device(Arena *a, Pipe *p, uint32_t index, StageGen *sg);
 bool cg_has_backward(const Stage *s);

@@ -67,7 +67,7 @@ int64_t cg_ref_bytes(const Func *f, const Ref *r, ValueId v)
             return 0;
         last += (n - 1) * lin_at(r->stride[d], rows);
     }
-    return (last + 1) * (int64_t)dtype_size(val(f->g, v)->dtype);
+    return cg_most(f->sg, (last + 1) * (int64_t)dtype_size(val(f->g, v)->dtype));
 }
 
 /* ---- rows of products ------------------------------------------------------------------------- */

@@ -359,9 +359,12 @@ static uint32_t dy_count(const Stage *s)
     return n;
 }
 
-StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device)
+static StageGen *planned(Arena *a, Pipe *p, uint32_t index, bool device, const Lengths *lengths,
+                         SizesMet *sizes)
 {
     StageGen *sg = arena_new_of(a, StageGen);
+    sg->lengths = lengths;
+    sg->sizes = sizes;
     sg->pipe = p;
     sg->g = p->graph;
     sg->a = a;
@@ -399,8 +402,18 @@ StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device)
     return sg;
 }
 
-/* A product of rows that the data choose, whose sizes come from the host, or of rows that a device's
- * library does not take. */
+StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device)
+{
+    return planned(a, p, index, device, NULL, NULL);
+}
+
+StageGen *cg_stage_sized(Arena *a, Pipe *p, uint32_t index, const Lengths *lengths, SizesMet *sizes)
+{
+    return planned(a, p, index, false, lengths, sizes);
+}
+
+/* A product of rows that the data choose, whose sizes come from the host, or of rows that a
+ * device's library does not take. */
 static bool other_product(const Step *s)
 {
     const Product *p = s->kind == STEP_PRODUCT && !s->empty ? s->product : NULL;

@@ -7,8 +7,9 @@
 #include "codegen/tables.h"
 #include "plan.h"
 
+/* other: its shape where the length is another one; NULL: the same */
 static PpTensor tensor(const Graph *g, const char *name, Dtype type, const Shape *s, int batch,
-                       Arena *a)
+                       const Shape *other, Arena *a)
 {
     if (batch >= 0 && (batch >= s->rank || g->batch <= 0 || s->d[batch] % g->batch != 0))
         batch = -1;
@@ -20,13 +21,16 @@ static PpTensor tensor(const Graph *g, const char *name, Dtype type, const Shape
     INSIST(s->rank <= PP_MAX_RANK);
     for (int i = 0; i < s->rank; i++)
         t.dim[i] = s->d[i];
+    for (int i = 0; other && i < s->rank; i++)
+        t.grow[i] = (s->d[i] - other->d[i]) / g->other_less;
     return t;
 }
 
 PpTensor cg_tensor(const Graph *g, ValueId v, const char *name, Arena *a)
 {
     const Value *x = val(g, v);
-    return tensor(g, name ? name : x->name, x->dtype, &x->shape, x->batch, a);
+    const Shape *other = g->other ? &val(g->other, v)->shape : NULL;
+    return tensor(g, name ? name : x->name, x->dtype, &x->shape, x->batch, other, a);
 }
 
 static int kept_until(uint8_t bits) { return bits & 2 ? 2 : bits & 1 ? 1 : 0; }
@@ -144,7 +148,7 @@ static const PpParam *params(const StageGen *sg, Arena *a)
     for (uint32_t i = 0; i < s->param.n; i++) {
         const ParamUse *u = &s->param.at[i];
         const Param *q = &sg->g->param.at[u->param];
-        list[i] = (PpParam){.t = tensor(sg->g, q->name, q->dtype, &q->shape, -1, a),
+        list[i] = (PpParam){.t = tensor(sg->g, q->name, q->dtype, &q->shape, -1, NULL, a),
                             .param = (int)u->param,
                             .use = use[u->use],
                             .from = (int)(u->use == USE_OWN ? s->index : u->from),
@@ -179,9 +183,9 @@ static const PpConst *constants(const StageGen *sg, const Ids *order, Arena *a)
     PpConst *list = arena_array(a, PpConst, order->n + 1);
     for (uint32_t k = 0; k < order->n; k++) {
         const StageConst *c = &sg->constants.at[order->at[k]];
-        const Value *v = val(sg->g, c->value);
+        const Value *v = cg_constant_value(sg, order->at[k]);
         const char *name = arena_printf(a, "constant %u", order->at[k]);
-        list[k] = (PpConst){.t = tensor(sg->g, name, v->dtype, &v->shape, -1, a),
+        list[k] = (PpConst){.t = tensor(sg->g, name, v->dtype, &v->shape, -1, NULL, a),
                             .offset = c->offset + (c->inlined ? sg->bytes_const : 0)};
     }
     return list;

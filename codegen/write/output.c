@@ -13,7 +13,7 @@
 
 #include "base/file/hash.h"
 #include "partition/print/print.h"
-#include "write.h"
+#include "lengths.h"
 #include "output.h"
 
 /* ---- one file -------------------------------------------------------------------------------- */
@@ -187,6 +187,42 @@ static uint64_t write_totals(Pipe *p, const char *dir, uint64_t hash, Text *tabl
     return hash;
 }
 
+/* The same for any length. */
+static void write_lengths(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight,
+                          OutsideFile *outside, const char *dir, const char *final_dir)
+{
+    Arena *a = p->graph->arena;
+    const Lengths *l = opt->lengths;
+    const char *params = arena_printf(a, "%s/params", dir),
+               *final_params = arena_printf(a, "%s/params", final_dir), *text;
+    uint64_t hash = HASH_START;
+    Text tables[LENGTHS] = {{0}}, plan[LENGTHS] = {{0}};
+    lengths_check(l);
+    for (int k = 0; k < LENGTHS; k++)
+        tables[k].a = plan[k].a = a;
+    for (uint32_t i = 0; i < p->stage.n; i++) {
+        Arena *of_stage = arena_within(a);
+        StageGen *sg[LENGTHS];
+        Text c[LENGTHS] = {{0}};
+        lengths_stage(of_stage, l, l->pipe, p, i, sg);
+        hash = cg_stage_hash(sg[0], hash);
+        for (int k = 0; k < LENGTHS; k++) {
+            c[k].a = of_stage;
+            cg_stage_print(sg[k], TARGET_C, &c[k]);
+            cg_tables_print(sg[k], true, NULL, outside, &tables[k]);
+        }
+        const char *name = arena_printf(of_stage, "stage%u.c", i);
+        text = lengths_text(of_stage, l, c, name, false);
+        put(a, dir, name, text, strlen(text));
+        cg_params_write(sg[0], params, final_params, opt->link, weight);
+        arena_free(of_stage);
+    }
+    for (int k = 0; k < LENGTHS; k++)
+        cg_pipeline_print(l->pipe[k], opt, hash, &tables[k], &plan[k]);
+    text = lengths_text(a, l, plan, "pipeline.c", true);
+    put(a, dir, "pipeline.c", text, strlen(text));
+}
+
 static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight,
                           OutsideFile *outside, const char *dir, const char *final_dir)
 {
@@ -255,7 +291,7 @@ static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char
     write_reports(p, opt, dir);
     OnnxWeight *weight = arena_array(a, OnnxWeight, p->graph->param.n + 1);
     OutsideFile *outside = outside_new(a, dir, "params/constants.bin");
-    write_program(p, opt, weight, outside, dir, final_dir);
+    (opt->lengths ? write_lengths : write_program)(p, opt, weight, outside, dir, final_dir);
     write_stage_models(p, weight, outside, dir);
     write_skeletons(p, outside, dir);
     write_sources(p, opt, dir);

@@ -151,6 +151,9 @@ static void print_plan(PpPlan *plan, const CodegenOptions *opt, Text *t)
         text_line(t, ".n_split = %d, .split = split_points,", plan->n_split);
     text_line(t, ".rows = %" PRId64 ", .uneven_ok = %d, .uneven_why = %s,", plan->rows,
               plan->uneven_ok, text_or_null(t->a, plan->uneven_why));
+    if (opt->lengths)
+        text_line(t, ".length_name = %s, .length_least = %" PRId64 ", .length = %" PRId64 ",",
+                  cg_string(t->a, opt->lengths->name), opt->lengths->least, opt->lengths->most);
     text_line(t, ".n_stage = %d, .n_input = %d, .n_output = %d, .n_param = %d,", plan->n_stage,
               plan->n_input, plan->n_output, plan->n_param);
     text_line(t, ".stage = %s,", cpu ? "cpu_stages" : "cuda_stages");

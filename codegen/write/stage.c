@@ -105,6 +105,11 @@ void cg_stage_print(StageGen *sg, Target target, Text *t)
              "// %s.%s - %s\n// Written by ppsplit from the model's graph.  "
              "rows: the samples of this %s, at most %" PRId64 ".\n//\n",
              sg->name, row->ending, what, sg->microbatches ? "step" : "microbatch", sg->g->batch);
+    if (sg->lengths)
+        text_add(t,
+                 "// length: the size of a dimension of its inputs, of this one, %" PRId64
+                 " to %" PRId64 ": %s\n//\n",
+                 sg->lengths->least, sg->lengths->most, cg_comment(sg->a, sg->lengths->name));
     text_add(t,
              "// bytes: parameters %" PRId64 ", gradients %" PRId64 ", constants %" PRId64
              ", workspace %" PRId64 "; %s stash %" PRId64 ", saved %" PRId64 "\n",

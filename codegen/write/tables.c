@@ -10,14 +10,19 @@
 
 const char *cg_tensor_text(Arena *a, const PpTensor *t)
 {
-    const char *dim = "";
-    for (int i = 0; i < t->rank; i++)
+    const char *dim = "", *grow = "";
+    bool grows = false;
+    for (int i = 0; i < t->rank; i++) {
         dim = arena_printf(a, "%s%s%" PRId64, dim, i ? ", " : "", t->dim[i]);
+        grow = arena_printf(a, "%s%s%" PRId64, grow, i ? ", " : "", t->grow[i]);
+        grows |= t->grow[i] != 0;
+    }
     return arena_printf(
         a,
-        "{.name = %s, .dtype = %s, .rank = %d, .dim = {%s}, .batch_dim = %d, .bytes = %" PRId64 "}",
+        "{.name = %s, .dtype = %s, .rank = %d, .dim = {%s}, .batch_dim = %d, .bytes = %" PRId64
+        "%s}",
         cg_string(a, t->name), type_runtime((Dtype)t->dtype), t->rank, *dim ? dim : "0",
-        t->batch_dim, t->bytes);
+        t->batch_dim, t->bytes, grows ? arena_printf(a, ", .grow = {%s}", grow) : "");
 }
 
 const char *cg_table_name(const StageGen *sg)
@@ -105,7 +110,7 @@ void cg_short_constants(const StageGen *sg, const char *prefix, Text *t)
     enum { LINE = 112 }; /* of numbers, indented and with a comma */
     for (uint32_t i = 0; i < sg->constants.n; i++) {
         const StageConst *c = &sg->constants.at[i];
-        const Value *v = val(sg->g, c->value);
+        const Value *v = cg_constant_value(sg, i);
         int64_t n = shape_elements(&v->shape);
         if (!c->inlined)
             continue;
@@ -151,8 +156,7 @@ static void print_consts(const StageGen *sg, bool device, const PpStage *st, Out
         }
         OutsidePlace at = {0};
         if (outside)
-            at = outside_place(outside, val(sg->g, sg->constants.at[i].value)->data,
-                               (size_t)c->t.bytes);
+            at = outside_place(outside, cg_constant_value(sg, i)->data, (size_t)c->t.bytes);
         text_add(t, "\n     .at = %" PRId64 ", .sha256 = \"%s\"},\n", at.offset, at.sha256);
     }
     text_line(t, "};\n");

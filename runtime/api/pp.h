@@ -29,6 +29,9 @@ typedef struct {
     /* dimension that is dim / rows * (actual rows); -1: independent of the rows */
     int batch_dim;
     int64_t bytes;                                      /* at full rows */
+    /* Where lengths vary (PpPlan.length), dim and bytes are those of the greatest: by how much a
+       dimension is longer with each place more. */
+    int64_t grow[PP_MAX_RANK];
 } PpTensor;
 
 /* What enters a stage. */
@@ -157,6 +160,7 @@ void pp_time_step(void);
    scaled), capacity is that of full rows. */
 typedef struct PpCtx {
     int64_t rows;                                       /* of this microbatch */
+    int64_t length;                                     /* the same, where lengths vary */
     int stage, microbatch;
     /* the stage's blocks; grad accumulates: += */
     char *param, *grad, *constants;
@@ -295,6 +299,10 @@ typedef struct PpPlan {
     int64_t rows;                                       /* rows of a microbatch at full size */
     int uneven_ok;                                      /* microbatches with fewer rows may run */
     const char *uneven_why;                             /* when not: the reason */
+    /* --bind NAME=LEAST..MOST: a dimension of the inputs whose size is each microbatch's own, its
+       length, in these bounds; NULL: there is none */
+    const char *length_name;
+    int64_t length_least, length;
     int n_stage, n_input, n_output, n_param;
     /* how it was cut, as --split has it, where the model does not say so itself */
     int n_split;

@@ -35,7 +35,9 @@ RankName pp_rank(int number);
 void pp_rank_shape(int ranks, int members);
 
 /* core.c */
-int64_t tensor_bytes(const PpTensor *t, int64_t rows, int64_t full_rows); /* of so many rows */
+int64_t tensor_dim(const PpPlan *p, const PpTensor *t, int i, int64_t length); /* at full rows */
+/* of so many rows, of this length where lengths vary */
+int64_t tensor_bytes(const PpPlan *p, const PpTensor *t, int64_t rows, int64_t length);
 /* Calloc of at least one */
 void *zeroed(int64_t n, size_t size);
 double pp_now(void); /* seconds, monotonic */

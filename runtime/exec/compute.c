@@ -72,6 +72,7 @@ static PpCtx context(Rank *r, const Op *op, int64_t step)
     int m = op->a.microbatch, is_forward = op->a.type == SA_F;
     PpCtx c = {
         .rows = row0[m + 1] > row0[m] ? data_computed(&r->data, step, exec_in_step(r, m)) : 0,
+        .length = r->feed.length[m],
         .stage = st->index,
         .microbatch = m,
         .param = here.param,

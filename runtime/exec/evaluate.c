@@ -27,6 +27,8 @@ static Options options_of(const Options *o)
     e.evaluates = 1;
     e.data = o->eval_data;
     e.n_data = o->n_eval_data;
+    e.lengths = o->eval_lengths;
+    e.n_lengths = o->n_eval_lengths;
     e.tokens = o->eval_tokens;
     e.n_tokens = o->n_eval_tokens;
     e.n_output = e.n_mixes = 0;

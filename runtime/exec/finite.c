@@ -64,8 +64,9 @@ static void look_at_data(const Rank *r, int64_t step, Cause *t)
         for (int m = run->data.microbatches; m-- > 0 && r->feed.host[i];) {
             const PpTensor *in = &run->model->input[i];
             if (!any_nan(r->feed.host[i] + m * r->plan.input_stride[i], in->dtype,
-                         tensor_bytes(in, data_computed(&r->data, step, exec_in_step(r, m)),
-                                      run->model->rows)))
+                         tensor_bytes(run->model, in,
+                                      data_computed(&r->data, step, exec_in_step(r, m)),
+                                      r->feed.length[m])))
                 continue;
             t->input = i;
             t->input_microbatch = r->pass * run->data.microbatches + m;

@@ -200,7 +200,7 @@ static void feed_one(Rank *r, int m, int64_t rows)
         int64_t at = m * r->plan.input_stride[i];
         if (r->plan.has_input[i] && (r->plan.input_stride[i] || m == 0))
             d->op->copy(d, STREAM_IN, r->plan.input[i] + at, r->feed.host[i] + at,
-                        tensor_bytes(&model->input[i], rows, model->rows));
+                        tensor_bytes(model, &model->input[i], rows, r->feed.length[m]));
     }
     feed_scale_of(r, m);
 }
@@ -272,10 +272,10 @@ void host_take(Rank *r, int stage, int m, int64_t step)
             d->op->wait(d, STREAM_OUT, own->out_ready);
         }
         if (q->model_output >= 0 && s->out[q->model_output])
-            d->op->copy(d, STREAM_OUT, s->out[q->model_output] + m * s->out_stride[q->model_output],
-                        out[o],
-                        tensor_bytes(&q->t, data_computed(&r->data, step, exec_in_step(r, m)),
-                                     model->rows));
+            d->op->copy(
+                d, STREAM_OUT, s->out[q->model_output] + m * s->out_stride[q->model_output], out[o],
+                tensor_bytes(model, &q->t, data_computed(&r->data, step, exec_in_step(r, m)),
+                             r->feed.length[m]));
         if (st->index == model->loss_stage && o == model->loss_output) {
             d->op->copy(d, STREAM_OUT, s->loss + (int64_t)m * PP_ALIGN, out[o], q->t.bytes);
             s->ran[m] = 1;
@@ -311,7 +311,7 @@ static void take_outputs(Rank *r, int64_t step)
                 if (row0[m + 1] > row0[m])
                     results_take(&r->results, q,
                                  s->out[q->model_output] + m * s->out_stride[q->model_output],
-                                 before + m, step);
+                                 before + m, r->feed.length[m], step);
         }
     for (int m = 0; m < run->data.microbatches; m++) {
         if (s->ran[m])

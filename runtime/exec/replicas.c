@@ -104,7 +104,7 @@ static void join_rows(const Rank *r, const PpTensor *t, char *to, const char *fr
     for (int i = 0; i < t->batch_dim; i++)
         outer *= t->dim[i];
     for (int i = t->batch_dim + 1; i < t->rank; i++)
-        inner *= t->dim[i];
+        inner *= tensor_dim(r->run->model, t, i, d->longest);
     inner *= t->dim[t->batch_dim] / r->run->model->rows;
     int64_t first = d->opt->mode == MODE_TRAIN ? d->steps - 1 : 0;
     for (int64_t step = first; step < d->steps; step++)
@@ -127,7 +127,7 @@ static char *sent(const Rank *r, int output, int *dtype, int64_t *bytes)
     const PpTensor *t = &r->run->model->output[output];
     float *sum = r->results.sum[output];
     *dtype = t->dtype;
-    *bytes = tensor_bytes(t, r->plan.ask.output_rows, r->run->model->rows);
+    *bytes = tensor_bytes(r->run->model, t, r->plan.ask.output_rows, r->plan.ask.output_length);
     if (!sum || !r->results.output[output] || merge_kind(r->run->model, output) == PP_MERGE_LAST)
         return r->results.output[output];
     *bytes = *bytes / 2 * (int64_t)sizeof *sum;

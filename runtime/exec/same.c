@@ -120,6 +120,22 @@ static void add_data(Facts *f, const Data *d)
         }
 }
 
+/* Messages are as long as each rank finds them in its own copy. */
+static void add_lengths(Facts *f, const Data *d)
+{
+    char digest[40];
+    if (!d->model->length_name)
+        return;
+    uint64_t h = hash_value(HASH_START, (uint64_t)d->longest);
+    for (int64_t i = 0; i < d->rows && d->row_length; i++)
+        h = hash_value(h, (uint64_t)d->row_length[i]);
+    snprintf(digest, sizeof digest, "%016" PRIx64, h);
+    facts_add(f, "all ranks are to see the same lengths",
+              "rows of up to %" PRId64 " places of '%s' (%s)", d->longest, d->model->length_name,
+              digest);
+    facts_digest(f, digest);
+}
+
 static const char other_params[] =
     "their sizes, headers or numbers differ, and the stages of a model are to be of one split";
 
@@ -150,8 +166,9 @@ static PpStatus add_read(Facts *f, const Run *run)
     char own[sizeof o->folder + 16];
     add_plan(f, run);
     add_data(f, &run->data);
+    add_lengths(f, &run->data);
     if (run->evaluation)
-        add_data(f, &run->evaluation->data);
+        add_data(f, &run->evaluation->data), add_lengths(f, &run->evaluation->data);
     const Index *x = run->from.path ? &run->from : &run->given;
     if (x->path) {
         facts_add(f, "they are not the same checkpoint", "%s (%.12s)", x->path, x->sha256);

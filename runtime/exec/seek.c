@@ -62,6 +62,11 @@ void seek_begin(Rank *r, const PpStage *st, const PpCtx *c)
         d->op->zero(d, d->current, c->again[k], st->again[k].bytes);
 }
 
+static int64_t bytes_here(const Rank *r, const PpTensor *t, const PpCtx *c)
+{
+    return tensor_bytes(r->run->model, t, c->rows, c->length);
+}
+
 void seek_end(Rank *r, const PpStage *st, const PpCtx *c)
 {
     for (int k = 0; k < st->n_kept; k++) {
@@ -71,9 +76,7 @@ void seek_end(Rank *r, const PpStage *st, const PpCtx *c)
                                         : c->stash + v->offset;
         if (!at) /* an output that nobody asks for */
             continue;
-        int64_t bytes = v->output >= 0
-                            ? tensor_bytes(&st->output[v->output].t, c->rows, r->run->model->rows)
-                            : v->bytes;
+        int64_t bytes = v->output >= 0 ? bytes_here(r, &st->output[v->output].t, c) : v->bytes;
         int found = look_through(r, at, v->dtype, bytes);
         for (int masked = 0; masked < 2; masked++) {
             Seen *s = &r->seek.seen[masked];
@@ -88,11 +91,6 @@ void seek_end(Rank *r, const PpStage *st, const PpCtx *c)
 static int is_bad(Rank *r, const void *at, int dtype, int64_t bytes)
 {
     return bytes > 0 && look_through(r, at, dtype, bytes) != 0;
-}
-
-static int64_t bytes_here(const Rank *r, const PpTensor *t, const PpCtx *c)
-{
-    return tensor_bytes(t, c->rows, r->run->model->rows);
 }
 
 /* The parameter whose gradient is not finite, of all of its uses; -1: none */

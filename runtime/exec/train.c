@@ -67,6 +67,18 @@ static PpStatus train_end(Rank *r, int64_t step, StepLog *log)
     return PP_OK;
 }
 
+/* Messages of a microbatch carry what there is, which lengths say that all ranks find in the data.
+ */
+static void size_messages(Rank *r)
+{
+    const PpPlan *p = r->run->model;
+    for (int k = 0; p->length_name && k < r->plan.n_msg; k++) {
+        Message *x = &r->plan.msg[k];
+        if (x->t)
+            x->bytes = tensor_bytes(p, x->t, x->rows, r->feed.length[x->microbatch]);
+    }
+}
+
 /* All passes of a step, those of a replica's groups one after the other; r->pass stays at the last
  * one. */
 static PpStatus run_passes(Rank *r, int64_t step)
@@ -80,6 +92,7 @@ static PpStatus run_passes(Rank *r, int64_t step)
         else
             feed_fill(&r->feed, step, r->pass);
         TRY(r->feed.status);
+        size_messages(r);
         if (r->pass % run->data.passes == 0)
             exec_begin(r);
         trace_around(&r->trace, exec_turn(r, step), AROUND_BEGIN, start, start);

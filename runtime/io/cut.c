@@ -56,6 +56,12 @@ static const int64_t *rows_of(const Data *d, int64_t step)
     return last ? d->row0_rest : d->row0;
 }
 
+const int64_t *data_step(const Data *d, int64_t step, int64_t *n)
+{
+    *n = (int64_t)data_chunks(d) * d->replicas;
+    return rows_of(d, step);
+}
+
 const int64_t *data_chunk(const Data *d, int64_t step, int m)
 {
     int64_t each = (int64_t)d->passes * d->microbatches, round = m / each;
@@ -349,7 +355,7 @@ int64_t data_tokens(const Data *d)
             continue;
         int64_t n = 1;
         for (int j = 0; j < t->rank; j++)
-            n *= t->dim[j];
+            n *= tensor_dim(p, t, j, d->longest);
         return n / p->rows * d->batch;
     }
     return d->batch;

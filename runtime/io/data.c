@@ -25,14 +25,19 @@ static void shape_text(char *out, size_t n, int rank, const int64_t *dim, int ba
 }
 
 /* What a row of each input is: pieces that lie apart where its batch dimension is not the first. */
-static void lay_out(const PpPlan *p, int input, DataInput *in)
+static void lay_out(const PpPlan *p, int input, int64_t longest, DataInput *in)
 {
     const PpTensor *t = &p->input[input];
     in->outer = in->inner = 1;
-    for (int i = 0; i < t->rank; i++)
-        *(i < t->batch_dim ? &in->outer : &in->inner) *= t->dim[i];
+    in->place = 0;
+    for (int i = 0; i < t->rank; i++) {
+        *(i < t->batch_dim ? &in->outer : &in->inner) *= tensor_dim(p, t, i, longest);
+        in->place *= t->dim[i];
+        in->place = t->grow[i] ? 1 : in->place;
+    }
     if (t->batch_dim >= 0)
         in->inner /= p->rows;
+    in->lines = in->place ? in->inner / (longest * in->place) : 1;
 }
 
 /* The one dimension in which the file has another size than a microbatch, where that could hold the
@@ -46,6 +51,32 @@ static int rows_elsewhere(const PpPlan *p, const PpTensor *t, const NpyFile *f)
     return n == 1 && at != t->batch_dim && t->dim[at] % p->rows == 0 ? at : -1;
 }
 
+/* The files' size of the dimension that varies: any up to the program's, the same in all. */
+static PpStatus check_length(Data *d, const PpTensor *t, const DataFile *file)
+{
+    const PpPlan *p = d->model;
+    for (int i = 0; i < t->rank && file->npy.rank == t->rank; i++) {
+        int64_t n = file->npy.dim[i];
+        if (!t->grow[i])
+            continue;
+        if (n < 1 || n > p->length)
+            return pp_fail(PP_ERR_MODEL,
+                           "--%s %s=%s: it has %" PRId64
+                           " places of '%s', this program takes %" PRId64 " to %" PRId64,
+                           data_option(d, 0), t->name, file->path, n, p->length_name,
+                           p->length_least, p->length);
+        if (d->longest && n != d->longest)
+            return pp_fail(PP_ERR_MODEL,
+                           "--%s %s=%s: it has %" PRId64
+                           " places of '%s', the files before it %" PRId64
+                           "; --lengths %s=FILE says how many of a row's are there",
+                           data_option(d, 0), t->name, file->path, n, p->length_name, d->longest,
+                           p->length_name);
+        d->longest = n;
+    }
+    return PP_OK;
+}
+
 static PpStatus check_shape(const Data *d, const PpTensor *t, DataFile *file)
 {
     char want[400], have[400], remedy[200] = "";
@@ -54,7 +85,7 @@ static PpStatus check_shape(const Data *d, const PpTensor *t, DataFile *file)
     file->rows = 1;
     for (int i = 0; i < t->rank && !bad; i++) {
         if (i != t->batch_dim) {
-            bad = f->dim[i] != t->dim[i];
+            bad = f->dim[i] != tensor_dim(d->model, t, i, d->longest);
             continue;
         }
         /* Several entries of the dimension may make one row */
@@ -110,7 +141,9 @@ static PpStatus open_one(Data *d, const NameFile *nf)
         return pp_fail(PP_ERR_IO, "--%s %s: %s", data_option(d, 0), nf->name, err);
     if (f->npy.dtype != t->dtype && !widens(f->npy.dtype, t->dtype))
         return wrong_type(d, nf, f->npy.dtype, t->dtype);
+    TRY(check_length(d, t, f));
     TRY(check_shape(d, t, f));
+    lay_out(d->model, at, d->longest ? d->longest : d->model->length, in);
     data_place(in, f);
     return data_count(in, f, nf->name);
 }
@@ -163,7 +196,7 @@ PpStatus data_open(Data *d, const PpPlan *p, const Options *o)
     if (!d->input)
         return pp_no_memory();
     for (int i = 0; i < p->n_input; i++)
-        lay_out(p, i, &d->input[i]);
+        lay_out(p, i, p->length, &d->input[i]);
     for (int i = 0; i < o->n_data; i++)
         TRY(open_one(d, &o->data[i]));
     TRY(tokens_open(d));
@@ -172,6 +205,7 @@ PpStatus data_open(Data *d, const PpPlan *p, const Options *o)
     if (!have_rows)
         d->rows = o->batch ? o->batch : p->rows * (o->microbatches ? o->microbatches : 1);
     TRY(mix_open(d));
+    TRY(lengths_open(d));
     return data_cut(d);
 }
 
@@ -184,6 +218,7 @@ void data_close(Data *d)
     }
     free(d->input);
     free(d->mix);
+    free(d->row_length);
     free(d->row0);
     free(d->row0_rest);
 }

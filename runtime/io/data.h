@@ -29,6 +29,9 @@ typedef struct {
     int n; /* 0: not given */
     int sets; /* options that give it files */
     int64_t rows, outer, inner;
+    /* Where lengths vary (PpPlan.length): a piece is so many `lines` of Data.longest places, each
+     * of `place` elements; place 0: it has no such dimension. */
+    int64_t lines, place;
     /* The files are of rank 1 and hold integers of any width; row r of one begins at its element
      * r * outer * inner + shift. */
     int tokens, shift;
@@ -47,6 +50,9 @@ typedef struct {
     int64_t rows;     /* samples in the files */
     MixSet *mix; /* --mix: [n_mix], or NULL */
     int n_mix;
+    /* Where lengths vary: places that the files have along that dimension, 0: not known yet, and of
+     * each row how many are there, NULL: all */
+    int64_t longest, *row_length;
     int microbatches; /* of a pass of the schedule, in each replica */
     int passes;       /* of a group: --accumulate */
     /* Rows of a step are divided among so many groups (--groups), whose gradients are added in
@@ -88,11 +94,11 @@ const char *data_dtype_text(int dtype);
 /* rows.c */
 /* Piece o (below `outer`) of a row in its file, elements of *dtype, any alignment. */
 const char *data_piece(const Data *d, int input, int64_t row, int64_t o, int *dtype);
-/* Rows first to first + rows to dst, as a tensor of so many; order: which row stands for each,
- * NULL: itself */
+/* Rows first to first + rows to dst, as a tensor of so many and of this length; order: which row
+ * stands for each, NULL: itself */
 void data_read(const Data *d, int input, const int64_t *order, int64_t first, int64_t rows,
-               char *dst);
-int data_is_integer(int dtype); /* one of these: */
+               int64_t length, char *dst);
+int data_is_integer(int dtype);                       /* one of these: */
 int data_file(const Data *d, int input, int64_t row); /* the number of the one it is in */
 /* PP_ERR_IO where a file of the input has fewer bytes than when it was opened */
 PpStatus data_whole(const Data *d, int input, int file);
@@ -102,6 +108,11 @@ int64_t data_integer(const char *at, int dtype);
 /* indices.c: integers that choose rows of tables, in all of the files; process `part` of `parts`
  * looks at its share of their rows */
 PpStatus data_check(const Data *d, int part, int parts);
+
+/* lengths.c: --lengths, once the rows are known */
+PpStatus lengths_open(Data *d);
+/* Of a microbatch of rows first to end, where lengths vary */
+int64_t data_length(const Data *d, const int64_t *order, int64_t first, int64_t end);
 
 /* digest.c: what the files hold, for checkpoints */
 void data_digest(Data *d);
@@ -147,6 +158,8 @@ int64_t data_rows_before(const Data *d, int64_t step); /* rows of all steps befo
 /* The epoch of a step and its first row there */
 void data_position(const Data *d, int64_t step, int64_t *epoch, int64_t *row);
 int64_t data_rows_seen(const Data *d, int64_t step); /* by all steps before it, of all runs */
-int64_t data_tokens(const Data *d);                    /* tokens of a step */
+int64_t data_tokens(const Data *d); /* tokens of a step, each row as long as the files are */
+/* First row of each microbatch of a step, of all replicas, and how many they are */
+const int64_t *data_step(const Data *d, int64_t step, int64_t *n);
 
 #endif

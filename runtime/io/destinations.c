@@ -215,8 +215,8 @@ PpStatus destinations_try(Held *h, const Plan *p, const Options *o, int64_t step
     for (int i = 0; i < model->n_output; i++)
         if (p->has_output[i] && !o->samples)
             TRY(try_file(h, "--output", o->output[p->ask.output_wanted[i]].file,
-                         HEADER +
-                             tensor_bytes(&model->output[i], p->ask.output_rows, model->rows)));
+                         HEADER + tensor_bytes(model, &model->output[i], p->ask.output_rows,
+                                               p->ask.output_length)));
     if (o->mode == MODE_TRAIN && o->dump_grads)
         TRY(try_folder(h, "--dump-grads", o->dump_grads, gradient_bytes(p)));
     TRY(try_checkpoint(h, p, o, steps));

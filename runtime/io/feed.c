@@ -24,7 +24,8 @@ PpStatus feed_open(Feed *f, const Data *d, const Plan *p)
     for (int i = 0; i < d->model->n_input; i++)
         files = d->input[i].n > files ? d->input[i].n : files;
     f->seen = zeroed(files, 1);
-    if (!f->host || !f->seen || (ordered && !f->order))
+    f->length = zeroed(d->microbatches, sizeof *f->length);
+    if (!f->host || !f->seen || !f->length || (ordered && !f->order))
         return pp_no_memory();
     memcpy(f->host, p->input, (size_t)d->model->n_input * sizeof *f->host);
     TRY(totals_open(&f->totals, d, p));
@@ -38,6 +39,7 @@ void feed_close(Feed *f)
     free(f->host);
     free(f->order);
     free(f->seen);
+    free(f->length);
     *f = (Feed){0};
 }
 
@@ -93,7 +95,7 @@ static void fill_masked(Feed *f, int input, int64_t first, const int64_t *row0)
     int64_t bytes = inner * st_dtype_size(d->model->input[input].dtype);
     for (int m = 0; m < d->microbatches; m++) {
         char *to = f->host[input] + m * f->plan->input_stride[input];
-        data_read(d, input, f->order, first, all, to);
+        data_read(d, input, f->order, first, all, d->longest, to);
         for (int64_t o = 0; o < in->outer; o++, to += all * bytes) {
             mask_elements(f, input, to, row0[m] * inner);
             mask_elements(f, input, to + row0[m + 1] * bytes, (all - row0[m + 1]) * inner);
@@ -109,7 +111,7 @@ static void fill_input(Feed *f, int input, int64_t first, const int64_t *row0)
         return;
     }
     if (d->model->input[input].batch_dim < 0) {
-        data_read(d, input, NULL, 0, 1, f->host[input]);
+        data_read(d, input, NULL, 0, 1, d->longest, f->host[input]);
         return;
     }
     if (d->opt->mask) {
@@ -117,7 +119,7 @@ static void fill_input(Feed *f, int input, int64_t first, const int64_t *row0)
         return;
     }
     for (int m = 0; m < d->microbatches; m++)
-        data_read(d, input, f->order, first + row0[m], row0[m + 1] - row0[m],
+        data_read(d, input, f->order, first + row0[m], row0[m + 1] - row0[m], f->length[m],
                   f->host[input] + m * f->plan->input_stride[input]);
 }
 
@@ -139,25 +141,42 @@ static PpStatus check_files(const Feed *f, int input, int64_t first, int64_t end
     return PP_OK;
 }
 
-/* Targets of the minibatch that count, for PP_LOSS_MEAN_TARGETS. */
-static int64_t count_targets(const Feed *f, int64_t first, int64_t batch)
+/* Targets of a row that count, of a microbatch of this length. */
+static int64_t count_row(const Feed *f, int64_t row, int64_t length)
 {
     const Data *d = f->data;
     const PpPlan *p = d->model;
-    const PpTensor *t = &p->input[p->loss_target];
     const DataInput *in = &d->input[p->loss_target];
-    int64_t n = 0, rows = t->batch_dim < 0 ? 1 : batch;
+    int64_t n = 0, line = in->inner / in->lines, here = in->place ? length * in->place : line;
     int dtype;
+    for (int64_t o = 0; o < in->outer; o++) {
+        const char *at = data_piece(d, p->loss_target, row, o, &dtype);
+        for (int64_t l = 0; l < in->lines; l++)
+            for (int64_t i = 0; i < here; i++)
+                n += data_integer(at + (l * line + i) * st_dtype_size(dtype), dtype) !=
+                     p->loss_ignore;
+    }
+    return n;
+}
+
+/* Targets of the minibatch that count, for PP_LOSS_MEAN_TARGETS. */
+static int64_t count_targets(const Feed *f, int64_t first, int64_t step)
+{
+    const Data *d = f->data;
+    const PpPlan *p = d->model;
+    const DataInput *in = &d->input[p->loss_target];
+    int64_t n = 0, chunks;
+    int whole = p->input[p->loss_target].batch_dim < 0;
     if (!in->n) /* inference does without: zeros */
-        return in->outer * rows * in->inner;
-    for (int64_t o = 0; o < in->outer; o++)
-        for (int64_t r = 0; r < rows; r++) {
-            int64_t row = t->batch_dim < 0 ? 0 : f->order ? f->order[first + r] : first + r;
-            const char *at = data_piece(d, p->loss_target, row, o, &dtype);
-            int64_t size = st_dtype_size(dtype);
-            for (int64_t i = 0; i < in->inner; i++)
-                n += data_integer(at + i * size, dtype) != p->loss_ignore;
-        }
+        return in->outer * in->inner * (whole ? 1 : data_step_rows(d, step));
+    if (whole)
+        return count_row(f, 0, d->longest);
+    const int64_t *row0 = data_step(d, step, &chunks);
+    for (int64_t m = 0; m < chunks; m++) {
+        int64_t length = data_length(d, f->order, first + row0[m], first + row0[m + 1]);
+        for (int64_t r = first + row0[m]; r < first + row0[m + 1]; r++)
+            n += count_row(f, f->order ? f->order[r] : r, length);
+    }
     return n;
 }
 
@@ -237,6 +256,8 @@ void feed_fill(Feed *f, int64_t step, int pass)
         f->status = put_in_order(f, epoch);
     if (pass == 0 || !f->filled)
         totals_make(&f->totals, f->order, first, data_step_rows(d, step));
+    for (int m = 0; m < d->microbatches; m++)
+        f->length[m] = data_length(d, f->order, first + row0[m], first + row0[m + 1]);
     for (int i = 0; i < p->n_input; i++)
         if (f->plan->has_input[i])
             fill_input(f, i, first, row0);
@@ -245,7 +266,7 @@ void feed_fill(Feed *f, int64_t step, int pass)
             f->status = check_files(f, i, first + row0[0], first + row0[d->microbatches]);
     if (f->plan->scale_type && p->loss_kind == PP_LOSS_MEAN_TARGETS && p->loss_target >= 0 &&
         (pass == 0 || !f->filled))
-        f->targets = count_targets(f, first, data_step_rows(d, step));
+        f->targets = count_targets(f, first, step);
     f->filled = 1;
     f->pass = pass;
     f->laid_scale = 0; /* it depends on the rows */

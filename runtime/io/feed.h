@@ -15,8 +15,9 @@ typedef struct {
     /* Per model input: first microbatch's place, strides as in the plan; on the CPU the plan's own
      * places */
     char **host;
-    char *scale;    /* loss_scale, PP_ALIGN bytes a microbatch */
-    int64_t *order; /* --shuffle: rows of the epoch; NULL */
+    char *scale;            /* loss_scale, PP_ALIGN bytes a microbatch */
+    int64_t *order;         /* --shuffle: rows of the epoch; NULL */
+    int64_t *length;        /* of each microbatch of the pass, where lengths vary */
     int64_t epoch, targets; /* targets of the step that count */
     int filled, pass;
     Totals totals;

@@ -80,13 +80,14 @@ static int64_t first_wrong(const char *at, int dtype, int64_t n, int64_t step, c
 /* ---- what is said ---- */
 
 /* Where an element of a row lies: its number, or its indices where a row has several dimensions. */
-static void place_text(char *to, size_t n, const PpPlan *p, const PpTensor *t, int64_t element)
+static void place_text(char *to, size_t n, const Data *d, const PpTensor *t, int64_t element)
 {
+    const PpPlan *p = d->model;
     int64_t dim[PP_MAX_RANK], index[PP_MAX_RANK];
     int rank = 0;
     size_t at = 0;
     for (int i = 0; i < t->rank; i++) {
-        dim[rank] = i == t->batch_dim ? t->dim[i] / p->rows : t->dim[i];
+        dim[rank] = tensor_dim(p, t, i, d->longest) / (i == t->batch_dim ? p->rows : 1);
         rank += i != t->batch_dim || dim[rank] > 1;
     }
     for (int i = rank; i-- > 0; element /= dim[i])
@@ -112,7 +113,7 @@ static PpStatus refuse(const Data *d, const PpIndex *b, const DataFile *f, int64
     int dtype;
     const char *at = data_piece(d, b->input, f->first + row, element / in->inner, &dtype);
     int64_t value = data_integer(at + element % in->inner * st_dtype_size(dtype), dtype);
-    place_text(place, sizeof place, d->model, t, element);
+    place_text(place, sizeof place, d, t, element);
     if (place[0])
         snprintf(where, sizeof where, ", position %s", place);
     if (in->tokens)
@@ -195,6 +196,8 @@ static PpStatus check_file(const Data *d, const PpIndex *b, const DataFile *f, i
 static PpIndex asked_of(const Data *d, int k)
 {
     PpIndex b = d->model->index[k];
+    if (d->input[b.input].place) /* so many of the greatest length's */
+        b.count = b.count / d->model->length * d->longest;
     int64_t first = b.most - b.rows + 1; /* the one that chooses row 0 */
     if (b.table && !d->opt->negative_ids && b.least < first)
         b.least = first;

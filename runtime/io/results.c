@@ -48,9 +48,10 @@ PpStatus results_open(Results *r, const Data *d, const Plan *p)
         memcpy(r->output, p->output, (size_t)n * sizeof *r->output);
     for (int i = 0; i < n && p->ask.on_device; i++) /* nothing is copied there directly */
         if (p->has_output[i]) {
-            r->output[i] = calloc(
-                1,
-                (size_t)tensor_bytes(&d->model->output[i], p->ask.output_rows, d->model->rows) + 1);
+            r->output[i] =
+                calloc(1, (size_t)tensor_bytes(d->model, &d->model->output[i], p->ask.output_rows,
+                                               p->ask.output_length) +
+                              1);
             if (!r->output[i])
                 return pp_no_memory();
         }
@@ -129,9 +130,25 @@ static void merge(const Results *r, const PpOutput *o, char *to, const char *src
                 (float)(weight * (double)((const float *)(const void *)src)[i]);
 }
 
+/* What there is of a row, into one of the longest: its dimensions from `dim` on. */
+static void put(const Data *d, const PpTensor *t, int dim, int64_t length, char *to,
+                int64_t to_bytes, const char *from, int64_t bytes)
+{
+    if (to_bytes == bytes || dim == t->rank) {
+        memcpy(to, from, (size_t)bytes);
+        return;
+    }
+    int64_t n = tensor_dim(d->model, t, dim, length),
+            there = tensor_dim(d->model, t, dim, d->longest);
+    for (int64_t i = 0; i < n; i++)
+        put(d, t, dim + 1, length, to + i * (to_bytes / there), to_bytes / there,
+            from + i * (bytes / n), bytes / n);
+}
+
 /* Rows of a model output into their place among all rows of the minibatch (of all minibatches in
  * eval and infer). */
-void results_take(Results *r, const PpOutput *o, const char *src, int m, int64_t step)
+void results_take(Results *r, const PpOutput *o, const char *src, int m, int64_t length,
+                  int64_t step)
 {
     const Data *d = r->data;
     const PpTensor *t = &o->t;
@@ -146,12 +163,22 @@ void results_take(Results *r, const PpOutput *o, const char *src, int m, int64_t
     int64_t first = row0[0] + (data_keeps_outputs(d) ? data_rows_before(d, step) : 0);
     for (int i = 0; i < t->batch_dim; i++)
         outer *= t->dim[i];
-    for (int i = t->batch_dim + 1; i < t->rank; i++)
-        inner *= t->dim[i];
-    inner *= t->dim[t->batch_dim] / d->model->rows;
-    for (int64_t k = 0; k < outer; k++)
-        memcpy(to + (k * r->plan->ask.output_rows + first) * inner,
-               src + (k * there + before) * inner, (size_t)(rows * inner));
+    int64_t each = t->dim[t->batch_dim] / d->model->rows, from = inner;
+    for (int i = t->batch_dim + 1; i < t->rank; i++) {
+        inner *= tensor_dim(d->model, t, i, d->longest);
+        from *= tensor_dim(d->model, t, i, length);
+    }
+    for (int64_t k = 0; k < outer; k++) {
+        char *row = to + (k * r->plan->ask.output_rows + first) * each * inner;
+        const char *is = src + (k * there + before) * each * from;
+        if (from == inner) {
+            memcpy(row, is, (size_t)(rows * each * inner));
+            continue;
+        }
+        memset(row, 0, (size_t)(rows * each * inner));
+        for (int64_t i = 0; i < rows * each; i++)
+            put(d, t, t->batch_dim + 1, length, row + i * inner, inner, is + i * from, from);
+    }
 }
 
 void results_loss(Results *r, const void *loss, int m)
@@ -169,6 +196,8 @@ PpStatus results_write(Results *r, const int *wanted)
         if (!r->output[i])
             continue;
         PpTensor t = model->output[i];
+        for (int k = 0; k < t.rank; k++)
+            t.dim[k] = tensor_dim(model, &model->output[i], k, r->data->longest);
         if (t.batch_dim >= 0)
             t.dim[t.batch_dim] = t.dim[t.batch_dim] / model->rows * p->ask.output_rows;
         /* the loss as an output is the minibatch's, not the last microbatch's */

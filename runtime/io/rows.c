@@ -67,19 +67,37 @@ static void copy(char *dst, int dst_type, const char *src, int src_type, int64_t
     }
 }
 
+/* A piece of fewer places than its file has. */
+static void copy_places(const DataInput *in, int64_t longest, int64_t length, char *dst,
+                        int dst_type, const char *src, int src_type)
+{
+    int64_t bytes = length * in->place * st_dtype_size(dst_type),
+            line = longest * in->place * st_dtype_size(src_type);
+    for (int64_t i = 0; i < in->lines; i++)
+        copy(dst + i * bytes, dst_type, src + i * line, src_type, length * in->place);
+}
+
 void data_read(const Data *d, int input, const int64_t *order, int64_t first, int64_t rows,
-               char *dst)
+               int64_t length, char *dst)
 {
     const DataInput *in = &d->input[input];
-    int dtype = d->model->input[input].dtype, apart = order || (in->tokens && in->outer > 1);
+    int shorter = in->place && length < d->longest;
+    int dtype = d->model->input[input].dtype,
+        apart = order || shorter || (in->tokens && in->outer > 1);
     int64_t bytes = in->inner * st_dtype_size(dtype);
+    if (shorter)
+        bytes = bytes / d->longest * length;
     for (int64_t o = 0; o < in->outer; o++)
         for (int64_t i = 0, run; i < rows; i += run) {
             int64_t row = order ? order[first + i] : first + i;
             const DataFile *f = file_of(in, row);
             int64_t left = f->first + f->rows - row;
             run = apart ? 1 : left < rows - i ? left : rows - i; /* these follow one another */
-            copy(dst, dtype, piece_in(in, f, row, o), f->npy.dtype, run * in->inner);
+            if (shorter)
+                copy_places(in, d->longest, length, dst, dtype, piece_in(in, f, row, o),
+                            f->npy.dtype);
+            else
+                copy(dst, dtype, piece_in(in, f, row, o), f->npy.dtype, run * in->inner);
             dst += run * bytes;
         }
 }

@@ -105,7 +105,7 @@ static void add_rows(Totals *t, int level, const int64_t *order, int64_t first, 
         int by_rows = p->input[input].batch_dim >= 0;
         if (data_total(p, input) < 0)
             data_read(t->data, input, by_rows ? order : NULL, by_rows ? first : 0,
-                      by_rows ? rows : 1, t->in[i]);
+                      by_rows ? rows : 1, t->data->longest, t->in[i]);
     }
     PpCtx c = {.rows = rows, .stage = st->index, .work = t->work, .in = t->in, .out = t->out};
     st->infer(&c);

@@ -52,7 +52,9 @@ static const Spec specs[] = {
     OPTION("tokens", K_PAIR, tokens, 0, GIVEN, "NAME=FILE", "an integer input of the model, cut from a text of tokens: .npy of rank 1, llm.c's or Megatron's .bin, a pattern of several; its windows are the rows, and the target is the same one token later (repeatable)"),
     OPTION("dtype-of", K_PAIR, dtype_of, 0, SAME, "NAME=u8|u16|i32|i64", "the files of --tokens NAME hold numbers of this type and nothing else (repeatable)"),
     OPTION("mix", K_PAIR | TRAINS, mixes, 0, NUMBERS, "NAME=W,W,...", "weights of the options that give this input its files: of the rows that come, each has its share at any time"),
+    OPTION("lengths", K_PAIR, lengths, 0, GIVEN, "NAME=FILE.npy", "how many places of dimension NAME each row has, of a program made with --bind NAME=LEAST..MOST: a microbatch has those of its longest row (default: all that the inputs have)"),
     OPTION("eval-data", K_PAIR, eval_data, 0, GIVEN, "NAME=FILE", "train: an input of other rows, whose loss is computed without training on them, as eval does (repeatable)"),
+    OPTION("eval-lengths", K_PAIR, eval_lengths, 0, GIVEN, "NAME=FILE.npy", "the same of --eval-data"),
     OPTION("eval-tokens", K_PAIR, eval_tokens, 0, GIVEN, "NAME=FILE", "the same, cut from a text of tokens (repeatable)"),
     OPTION("eval-every", K_LONG, eval_every, 1, SAME, "N",       "their loss after every N steps too (default: after the last one)"),
     OPTION("output", K_PAIR, output, 0, SAME, "NAME=FILE.npy", "write an output of the model, rows in order; train: of the last step (repeatable)"),
@@ -465,6 +467,8 @@ void options_free(Options *o)
     free_pairs(o->dtype_of, o->n_dtype_of);
     free_pairs(o->mixes, o->n_mixes);
     free_pairs(o->eval_data, o->n_eval_data);
+    free_pairs(o->lengths, o->n_lengths);
+    free_pairs(o->eval_lengths, o->n_eval_lengths);
     free_pairs(o->eval_tokens, o->n_eval_tokens);
     free(o->no_decay.at);
     free(o->init.at);

@@ -47,6 +47,8 @@ typedef struct {
     int microbatches;     /* 0: as many as the model's rows ask for */
     int64_t batch, steps; /* 0: all rows; 0: one pass (eval, infer), 1 (train) */
     NameFile *data, *output, *tokens;
+    NameFile *lengths, *eval_lengths; /* where lengths vary, of each row */
+    int n_lengths, n_eval_lengths;
     NameFile *dtype_of; /* of files of tokens without a header: u16, i32, i64 in place of a file */
     NameFile *mixes; /* of an input's files, weights in place of a file */
     int n_data, n_output, n_tokens, n_dtype_of, n_mixes;

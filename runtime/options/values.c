@@ -75,13 +75,15 @@ static PpStatus parse_bytes(const Spec *s, const char *v, void *at)
 /* Where in Options stands how many a list of pairs has. */
 static size_t count_of(const Spec *s)
 {
-    return s->at == AT(data)          ? AT(n_data)
-           : s->at == AT(tokens)      ? AT(n_tokens)
-           : s->at == AT(dtype_of)    ? AT(n_dtype_of)
-           : s->at == AT(mixes)       ? AT(n_mixes)
-           : s->at == AT(eval_data)   ? AT(n_eval_data)
-           : s->at == AT(eval_tokens) ? AT(n_eval_tokens)
-                                      : AT(n_output);
+    return s->at == AT(data)           ? AT(n_data)
+           : s->at == AT(tokens)       ? AT(n_tokens)
+           : s->at == AT(dtype_of)     ? AT(n_dtype_of)
+           : s->at == AT(mixes)        ? AT(n_mixes)
+           : s->at == AT(eval_data)    ? AT(n_eval_data)
+           : s->at == AT(eval_tokens)  ? AT(n_eval_tokens)
+           : s->at == AT(lengths)      ? AT(n_lengths)
+           : s->at == AT(eval_lengths) ? AT(n_eval_lengths)
+                                       : AT(n_output);
 }
 
 static PpStatus parse_pair(const Spec *s, const char *v, NameFile **list, int *n)

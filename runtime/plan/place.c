@@ -106,7 +106,8 @@ static void carve_data(Plan *plan, char **at)
     for (int i = 0; i < model->n_output && !plan->ask.on_device; i++)
         if (plan->has_output[i])
             plan->output[i] =
-                carve(at, tensor_bytes(&model->output[i], plan->ask.output_rows, model->rows));
+                carve(at, tensor_bytes(model, &model->output[i], plan->ask.output_rows,
+                                       plan->ask.output_length));
 }
 
 /* Where the stage adds up one use's gradient. */

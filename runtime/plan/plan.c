@@ -74,8 +74,8 @@ static void size_data(Plan *plan)
     plan->bytes.data += plan->ask.on_device ? 0 : totals_bytes(model, plan->has_input);
     for (int i = 0; i < model->n_output && !plan->ask.on_device; i++)
         if (plan->has_output[i])
-            plan->bytes.output +=
-                align_up(tensor_bytes(&model->output[i], plan->ask.output_rows, model->rows));
+            plan->bytes.output += align_up(tensor_bytes(
+                model, &model->output[i], plan->ask.output_rows, plan->ask.output_length));
 }
 
 static PpStatus make_tables(Plan *plan, const SchedRow *row)

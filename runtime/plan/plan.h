@@ -39,6 +39,7 @@ typedef struct {
     int states;               /* tensors of optimizer state per parameter */
     const int *output_wanted; /* per model output: >= 0 it is to be kept */
     int64_t output_rows;      /* so many rows of it */
+    int64_t output_length;    /* where lengths vary, the longest */
     int64_t tags;             /* names that messages may have */
     /* Parameters, gradients and optimizer state are elsewhere (sharded.c), each block at a multiple
      * of it; 0: in the arena */
@@ -63,6 +64,10 @@ typedef struct {
     int axis;
     /* stages, or replicas; of a shared parameter: an edge of its own */
     int from, to, shared;
+    /* of an edge of stages: the tensor, of which microbatch, and its rows; else NULL */
+    const PpTensor *t;
+    int microbatch;
+    int64_t rows;
 } Message;
 
 /* What an action does with messages and parameters' gradients, one thing after the other.

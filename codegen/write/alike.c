@@ -1,0 +1,396 @@
+/*
+ * alike.c - in: the texts of one file, each of the program with another length.  Out: the one text
+ * that has them all: where they have different numbers it has the polynomial of the length on which
+ * all of them lie.  Two programs that differ in more than numbers are refused, with both lines.
+ *
+ * So a microbatch of one of these lengths is computed by the very program that the model has when
+ * it is bound to this length, and any other length by what all of these have in common: least
+ * general generalisation (Plotkin, 1970), of token sequences.  What does not change a result may
+ * differ and is taken from the first text: comments, pragmas and other lines of the preprocessor.
+ */
+#include "lengths.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
+
+typedef enum { T_END, T_WORD, T_NUMBER, T_FLOAT, T_STRING, T_COMMENT, T_LINE, T_SIGN } TokenKind;
+typedef struct {
+    TokenKind kind;
+    const char *at;
+    size_t n;
+} Token;
+
+static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
+
+static const char *line_end(const char *s)
+{
+    const char *end = strchr(s, '\n');
+    return end ? end : s + strlen(s);
+}
+
+/* A literal that begins with a digit: 12, 1.5e-05f, 0x1f */
+static Token literal(const char *s)
+{
+    Token t = {T_NUMBER, s, 0};
+    for (;
+         is_word(s[t.n]) || s[t.n] == '.' || (strchr("+-", s[t.n]) && s[t.n] && s[t.n - 1] == 'e');
+         t.n++)
+        t.kind = isdigit((unsigned char)s[t.n]) ? t.kind : T_FLOAT;
+    return t;
+}
+
+static Token token(const char *begin, const char *s)
+{
+    bool first = s == begin;
+    for (; isspace((unsigned char)*s); s++)
+        first |= *s == '\n';
+    if (!*s)
+        return (Token){T_END, s, 0};
+    if (first && *s == '#')
+        return (Token){T_LINE, s, (size_t)(line_end(s) - s)};
+    if (s[0] == '/' && s[1] == '/')
+        return (Token){T_COMMENT, s, (size_t)(line_end(s) - s)};
+    if (isdigit((unsigned char)*s))
+        return literal(s);
+    Token t = {is_word(*s) ? T_WORD : T_SIGN, s, 1};
+    while (t.kind == T_WORD && is_word(s[t.n]))
+        t.n++;
+    if (*s == '"' || *s == '\'') {
+        t.kind = T_STRING;
+        for (; s[t.n] != *s; t.n++)
+            t.n += s[t.n] == '\\';
+        t.n++;
+    }
+    return t;
+}
+
+static bool is(const Token *t, const char *text)
+{
+    return t->n == strlen(text) && !memcmp(t->at, text, t->n);
+}
+
+static bool same(const Token *x, const Token *y)
+{
+    return x->kind == y->kind && x->n == y->n && !memcmp(x->at, y->at, x->n);
+}
+
+/* ---- the texts ------------------------------------------------------------------------------- */
+
+/* Where one is read: the token, and the comments before it. */
+typedef struct {
+    const char *begin, *end;
+    Token now;
+    VEC(Token) comment;
+} Reader;
+
+typedef struct {
+    const Lengths *l;
+    Arena *a;
+    const char *file;
+    bool tables;
+    Reader in[LENGTHS];
+    Text out;
+    Token before[3]; /* the last one first */
+    int depth;
+    bool code; /* inside a function */
+    /* the function: its name, where its parameters and its body begin, has it a PpCtx, does it read
+       the length? */
+    Token name;
+    size_t parameters, body;
+    bool context, reads;
+    VEC(Token) takes;    /* functions that take the length */
+    bool called, opened; /* the last token was one of them, or its parenthesis */
+} Merge;
+
+static void next(Merge *m, Reader *r)
+{
+    r->comment.n = 0;
+    for (;;) {
+        r->now = token(r->begin, r->end);
+        r->end = r->now.at + r->now.n;
+        if (r->now.kind == T_COMMENT)
+            vec_push(m->a, &r->comment, r->now);
+        else if (r->now.kind != T_LINE)
+            return;
+    }
+}
+
+static const char *line_of(Arena *a, const Reader *r)
+{
+    const char *s = r->now.at;
+    while (s > r->begin && s[-1] != '\n')
+        s--;
+    return arena_strndup(a, s + strspn(s, " "), (size_t)(line_end(r->now.at) - s) - strspn(s, " "));
+}
+
+/* The comment above what is read, which names nodes of the model. */
+static const char *title_of_line(Arena *a, const Reader *r)
+{
+    const char *s = r->now.at;
+    for (; s > r->begin; s--)
+        if (s[-1] == '\n' && s[strspn(s, " ")] == '/')
+            return arena_strndup(a, s + strspn(s, " /"),
+                                 (size_t)(line_end(s) - s) - strspn(s, " /"));
+    return "its begin";
+}
+
+NORETURN static void refuse(const Merge *m, int k, const char *why)
+{
+    const Lengths *l = m->l;
+    diag_note("%s, with a length of %lld: %s", m->file, (long long)l->at[0],
+              line_of(m->a, &m->in[0]));
+    diag_note("%s, with a length of %lld: %s", m->file, (long long)l->at[k],
+              line_of(m->a, &m->in[k]));
+    diag_hint("--bind %s=%lld is a program of that length alone", l->name, (long long)l->most);
+    diag_fatal(EXIT_MODEL, WHERE_FILE(l->pipe[0]->graph->file), "--bind %s=%lld..%lld: %s at %s",
+               l->name, (long long)l->least, (long long)l->most, why,
+               title_of_line(m->a, &m->in[0]));
+}
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+/* "length", "(2 * length * length - 1)" */
+static const char *polynomial_text(Arena *a, const Polynomial *p)
+{
+    Text t = {.a = a};
+    if (p->degree == 1 && p->c[0] == 0 && p->c[1] == 1)
+        return "length";
+    for (int i = p->degree; i >= 0; i--) {
+        int64_t c = p->c[i], size = c < 0 ? -c : c;
+        if (c == 0)
+            continue;
+        text_add(&t, "%s", t.n ? (c < 0 ? " - " : " + ") : c < 0 ? "-" : "");
+        if (i == 0 || size != 1)
+            text_add(&t, i ? "%" PRId64 " * " : "%" PRId64, size);
+        for (int k = 0; k < i; k++)
+            text_add(&t, k ? " * length" : "length");
+    }
+    return arena_printf(a, "(%s)", text_all(&t));
+}
+
+/* What stands for numbers; NULL: they lie on no polynomial. */
+static const char *number_text(const Merge *m, const int64_t *v, bool value)
+{
+    Polynomial p;
+    if (!lengths_fit(m->l, v, &p))
+        return NULL;
+    return value ? arena_printf(m->a, "%" PRId64, lengths_value(&p, m->l->most))
+                 : polynomial_text(m->a, &p);
+}
+
+/* Strings and comments: their numbers are taken one by one; NULL: they differ in more. */
+static const char *words(const Merge *m, const Token *t, bool value)
+{
+    const char *s[LENGTHS];
+    Text out = {.a = m->a};
+    for (int k = 0; k < LENGTHS; k++)
+        s[k] = arena_strndup(m->a, t[k].at, t[k].n);
+    while (*s[0]) {
+        bool number = isdigit((unsigned char)*s[0]) && (!out.n || !is_word(out.at[out.n - 1]));
+        int64_t v[LENGTHS];
+        bool varies = false;
+        for (int k = 0; k < LENGTHS; k++) {
+            char *end;
+            if (!number ? *s[k] != *s[0] : !isdigit((unsigned char)*s[k]))
+                return NULL;
+            v[k] = number ? strtoll(s[k], &end, 10) : 0;
+            varies |= v[k] != v[0];
+        }
+        const char *text = varies ? number_text(m, v, value) : NULL;
+        if (varies && !text)
+            return NULL;
+        size_t digits = number ? strspn(s[0], "0123456789") : 1;
+        if (text)
+            text_add(&out, "%s", text);
+        else
+            text_add(&out, "%.*s", (int)digits, s[0]);
+        for (int k = 0; k < LENGTHS; k++)
+            s[k] += number ? strspn(s[k], "0123456789") : 1;
+    }
+    for (int k = 1; k < LENGTHS; k++)
+        if (*s[k])
+            return NULL;
+    return text_all(&out);
+}
+
+/* Literals with a fraction: the length itself as one, or what is divided by it. */
+static const char *float_text(const Merge *m)
+{
+    int64_t whole[LENGTHS], below[LENGTHS];
+    const Token *t = &m->in[0].now;
+    bool single = t->at[t->n - 1] == 'f', is_whole = true, is_below = true;
+    for (int k = 0; k < LENGTHS; k++) {
+        Token x = m->in[k].now;
+        double v = strtod(arena_strndup(m->a, x.at, x.n), NULL);
+        whole[k] = (int64_t)v;
+        below[k] = v > 0 && v < 1 ? (int64_t)(1 / v + .5) : 0;
+        const char *again =
+            below[k] ? cg_number(m->a, single ? DT_F32 : DT_F64, 1 / (double)below[k], 0) : "";
+        is_whole &= (double)whole[k] == v;
+        is_below &= is(&x, again);
+    }
+    if (!is_whole && !is_below)
+        return NULL;
+    const char *text = number_text(m, is_whole ? whole : below, false),
+               *type = single ? "float" : "double";
+    return !text      ? NULL
+           : is_whole ? arena_printf(m->a, "(%s)%s", type, text)
+                      : arena_printf(m->a, "(%s)(1.0 / (double)%s)", type, text);
+}
+
+/* ---- functions ------------------------------------------------------------------------------- */
+
+/* Of a function the length is a parameter, or its PpCtx has it. */
+static void insert(Merge *m, size_t at, size_t gone, const char *text)
+{
+    Text t = {.a = m->a};
+    text_add(&t, "%.*s%s%s", (int)at, m->out.at, text, m->out.at + at + gone);
+    m->out = t;
+}
+
+static void end_function(Merge *m)
+{
+    const char *first = m->out.at + m->parameters;
+    if (m->reads && m->context)
+        insert(m, m->body, 0, "\n    const int64_t length = c->length;");
+    else if (m->reads && !strncmp(first, "void)", 5))
+        insert(m, m->parameters, 4, "int64_t length");
+    else if (m->reads)
+        insert(m, m->parameters, 0, "int64_t length, ");
+    if (m->reads && !m->context)
+        vec_push(m->a, &m->takes, m->name);
+}
+
+static bool takes_length(const Merge *m, const Token *t)
+{
+    for (uint32_t i = 0; i < m->takes.n; i++)
+        if (same(&m->takes.at[i], t))
+            return true;
+    return false;
+}
+
+/* A size in a declaration, as in float p[63], is that of the greatest length. */
+static bool is_declared(const Merge *m)
+{
+    const Token *b = m->before;
+    return is(&b[0], "[") && b[1].kind == T_WORD && b[2].kind == T_WORD && !is(&b[2], "return") &&
+           !is(&b[2], "else");
+}
+
+/* Before the token is printed. */
+static void enter(Merge *m, const Token *t)
+{
+    if (m->called && !is(t, "("))
+        refuse(m, 1, "a function that follows another one reads the length");
+    if (m->opened)
+        text_add(&m->out, is(t, ")") ? "length" : "length, ");
+    m->opened = m->called;
+    m->called = m->code && t->kind == T_WORD && takes_length(m, t);
+    m->reads |= m->called;
+    if (is(t, "{") && m->depth++ == 0)
+        m->code = is(&m->before[0], ")");
+    if (m->depth == 0 && (is(t, ";") || is(t, "}")))
+        m->parameters = 0;
+    m->context |= m->depth == 0 && is(t, "PpCtx");
+}
+
+/* After it was printed. */
+static void leave(Merge *m, const Token *t)
+{
+    if (m->depth == 0 && is(t, "(") && !m->parameters) {
+        m->name = m->before[0];
+        m->parameters = m->out.n;
+        m->context = m->reads = false;
+    }
+    if (m->depth == 1 && m->code && is(t, "{"))
+        m->body = m->out.n;
+    if (is(t, "}") && --m->depth == 0) {
+        if (m->code)
+            end_function(m);
+        m->code = false;
+        m->parameters = 0;
+    }
+    m->before[2] = m->before[1];
+    m->before[1] = m->before[0];
+    m->before[0] = *t;
+}
+
+/* ---- one text -------------------------------------------------------------------------------- */
+
+/* What stands before the token: spaces, comments, lines of the preprocessor. */
+static void print_gap(Merge *m, const char *from)
+{
+    const Reader *r = &m->in[0];
+    for (uint32_t i = 0; i < r->comment.n; i++) {
+        Token t[LENGTHS];
+        bool all = true;
+        for (int k = 0; k < LENGTHS; k++) {
+            all &= m->in[k].comment.n == r->comment.n;
+            t[k] = all ? m->in[k].comment.at[i] : r->comment.at[i];
+        }
+        const char *text = all ? words(m, t, false) : NULL;
+        text_add(&m->out, "%.*s", (int)(t[0].at - from), from);
+        text_add(&m->out, "%.*s", (int)(text ? strlen(text) : t[0].n), text ? text : t[0].at);
+        from = t[0].at + t[0].n;
+    }
+    text_add(&m->out, "%.*s", (int)(r->now.at - from), from);
+}
+
+/* The tokens, where they are not all the same. */
+static const char *varying(Merge *m)
+{
+    const Token *first = &m->in[0].now;
+    Token t[LENGTHS];
+    int64_t v[LENGTHS];
+    for (int k = 0; k < LENGTHS; k++) {
+        t[k] = m->in[k].now;
+        if (t[k].kind != first->kind || t[k].kind == T_WORD || t[k].kind == T_SIGN)
+            refuse(m, k, "the program is another one");
+        v[k] = first->kind == T_NUMBER ? strtoll(t[k].at, NULL, 10) : 0;
+    }
+    const char *text = NULL;
+    bool value = !m->code || is_declared(m);
+    if (!m->code && first->kind == T_FLOAT && first->at[1] == 'x')
+        return arena_strndup(m->a, first->at, first->n); /* a hash */
+    if (first->kind == T_NUMBER)
+        text = number_text(m, v, value);
+    else if (first->kind == T_STRING)
+        text = words(m, t, true);
+    else if (m->code)
+        text = float_text(m);
+    if (!text || (!m->code && !m->tables))
+        refuse(m, 1, "a number is no polynomial of the length");
+    m->reads |= !value && first->kind != T_STRING;
+    return text;
+}
+
+const char *lengths_text(Arena *a, const Lengths *l, const Text *text, const char *file,
+                         bool tables)
+{
+    Merge m = {.l = l, .a = a, .file = file, .tables = tables, .out = {.a = a}};
+    for (int k = 0; k < LENGTHS; k++)
+        m.in[k].begin = m.in[k].end = text_all(&text[k]);
+    for (bool more = true; more;) {
+        const char *from = m.in[0].end;
+        bool alike = true;
+        for (int k = 0; k < LENGTHS; k++) {
+            next(&m, &m.in[k]);
+            alike &= same(&m.in[k].now, &m.in[0].now);
+        }
+        const Token t = m.in[0].now;
+        more = t.kind != T_END;
+        print_gap(&m, from);
+        enter(&m, &t);
+        const char *other = alike ? NULL : varying(&m);
+        if (other)
+            text_add(&m.out, "%s", other);
+        else
+            text_add(&m.out, "%.*s", (int)t.n, t.at);
+        leave(&m, &t);
+    }
+    return text_all(&m.out);
+}

@@ -1,0 +1,271 @@
+/*
+ * lengths.c - --bind NAME=LEAST..MOST.  In: the model with several lengths, each a Pipe of its own.
+ * Out: each stage of them, planned for the greatest length, so that they differ in numbers only,
+ * which alike.c finds and makes one text of.
+ *
+ * Two things of a program are not its code: where its memory stands, and its constants.  Sizes of
+ * memory are polynomials of the length; a stage is planned until all of them are known with the
+ * greatest one.  A constant that grows is, with each length, the begin of that of the greatest one.
+ */
+#include "lengths.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+/* Newton's divided differences: of a polynomial of whole coefficients all are whole, and those
+ * above its degree are 0. */
+bool lengths_fit(const Lengths *l, const int64_t *v, Polynomial *p)
+{
+    int64_t d[LENGTHS];
+    memcpy(d, v, sizeof d);
+    *p = (Polynomial){0};
+    for (int order = 1; order < LENGTHS; order++)
+        for (int k = LENGTHS - 1; k >= order; k--) {
+            int64_t rise, run = l->at[k] - l->at[k - order];
+            if (__builtin_sub_overflow(d[k], d[k - 1], &rise) || rise % run != 0)
+                return false;
+            d[k] = rise / run;
+        }
+    for (int k = DEGREES; k < LENGTHS; k++)
+        if (d[k] != 0)
+            return false;
+    for (int k = DEGREES - 1; k >= 0; k--) { /* p = p (length - at[k]) + d[k] */
+        for (int i = DEGREES - 1; i > 0; i--)
+            p->c[i] = p->c[i - 1] - l->at[k] * p->c[i];
+        p->c[0] = d[k] - l->at[k] * p->c[0];
+    }
+    while (p->degree + 1 < DEGREES && p->c[p->degree + 1])
+        p->degree++;
+    for (int i = p->degree + 1; i < DEGREES; i++)
+        p->degree = p->c[i] ? i : p->degree;
+    return true;
+}
+
+int64_t lengths_value(const Polynomial *p, int64_t length)
+{
+    int64_t v = 0;
+    for (int i = DEGREES - 1; i >= 0; i--)
+        v = v * length + p->c[i];
+    return v;
+}
+
+NORETURN static void differ(const Lengths *l, const char *what)
+{
+    diag_hint("--bind %s=%lld is a program of that length alone", l->name, (long long)l->most);
+    diag_fatal(EXIT_MODEL, WHERE_FILE(l->pipe[0]->graph->file), "--bind %s=%lld..%lld: %s", l->name,
+               (long long)l->least, (long long)l->most, what);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Which of the sizes are known now that were not; false: none. */
+static bool learn(const Lengths *l, SizesMet *const *met, bool *known, int64_t *most)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < met[0]->met.n; i++) {
+        int64_t v[LENGTHS];
+        Polynomial p;
+        for (int k = 0; k < LENGTHS; k++)
+            v[k] = met[k]->met.at[i];
+        if (known[i] || !lengths_fit(l, v, &p))
+            continue;
+        known[i] = any = true;
+        most[i] = lengths_value(&p, l->most);
+    }
+    return any;
+}
+
+static bool knows_all(const SizesMet *met)
+{
+    for (uint32_t i = 0; i < met->met.n; i++)
+        if (i >= met->n || !met->known[i])
+            return false;
+    return true;
+}
+
+static void plan_stages(Arena *a, const Lengths *l, Pipe *const *of, uint32_t index, StageGen **sg)
+{
+    bool *known = NULL;
+    int64_t *most = NULL;
+    uint32_t n = 0;
+    for (;;) {
+        SizesMet *met[LENGTHS];
+        for (int k = 0; k < LENGTHS; k++) {
+            met[k] = arena_new_of(a, SizesMet);
+            *met[k] = (SizesMet){.n = n, .known = known, .most = most};
+            sg[k] = cg_stage_sized(a, of[k], index, l, met[k]);
+            if (met[k]->met.n != met[0]->met.n)
+                differ(l, arena_printf(
+                              a, "the program is another one with %" PRId64 " than with %" PRId64,
+                              l->at[k], l->at[0]));
+        }
+        if (knows_all(met[0]))
+            return;
+        if (n == 0) {
+            n = met[0]->met.n;
+            known = arena_array(a, bool, n + 1);
+            most = arena_array(a, int64_t, n + 1);
+        }
+        if (!learn(l, met, known, most))
+            differ(l, "the memory that it takes is no polynomial of the length");
+    }
+}
+
+/* ---- constants ------------------------------------------------------------------------------- */
+
+static bool same_shape(const Shape *x, const Shape *y)
+{
+    return x->rank == y->rank && !memcmp(x->d, y->d, (size_t)x->rank * sizeof *x->d);
+}
+
+/* Is `most` the constant of the greatest length, of which those of the others are the begin? */
+static bool begins(const Lengths *l, const Value *const *v, const Value *most)
+{
+    bool outer = true;
+    if (most->dtype != v[0]->dtype || most->shape.rank != v[0]->shape.rank)
+        return false;
+    for (int d = 0; d < most->shape.rank; d++) {
+        int64_t size[LENGTHS];
+        Polynomial p;
+        for (int k = 0; k < LENGTHS; k++)
+            size[k] = v[k]->shape.d[d];
+        if (!lengths_fit(l, size, &p) || lengths_value(&p, l->most) != most->shape.d[d] ||
+            (p.degree > 0 && !outer))
+            return false;
+        outer &= p.degree == 0 && most->shape.d[d] == 1;
+    }
+    for (int k = 0; k < LENGTHS; k++)
+        if (memcmp(v[k]->data, most->data,
+                   (size_t)shape_elements(&v[k]->shape) * dtype_size(most->dtype)) != 0)
+            return false;
+    return true;
+}
+
+static bool never_changes(const Value *const *v)
+{
+    bool same = true;
+    for (int k = 1; k < LENGTHS; k++)
+        same &= same_shape(&v[k]->shape, &v[0]->shape) &&
+                !memcmp(v[k]->data, v[0]->data,
+                        (size_t)shape_elements(&v[0]->shape) * dtype_size(v[0]->dtype));
+    return same;
+}
+
+static void find_constants(Arena *a, const Lengths *l, const StageGen *most, StageGen **sg)
+{
+    for (uint32_t i = 0; i < sg[0]->constants.n; i++) {
+        const Value *v[LENGTHS], *all = NULL;
+        for (int k = 0; k < LENGTHS; k++) {
+            if (sg[k]->constants.n != sg[0]->constants.n)
+                differ(l, "its constants are others with other lengths");
+            v[k] = val(sg[k]->g, sg[k]->constants.at[i].value);
+        }
+        if (never_changes(v))
+            continue;
+        for (uint32_t j = 0; j < most->constants.n && !all; j++) {
+            const Value *x = val(most->g, most->constants.at[j].value);
+            all = begins(l, v, x) ? x : NULL;
+        }
+        if (!all)
+            differ(l, arena_printf(a,
+                                   "a constant%s, %s with a length of %" PRId64
+                                   ", is not the begin of the one that the greatest length has",
+                                   out_value_text(a, sg[0]->g, sg[0]->constants.at[i].value),
+                                   shape_print(a, v[0]->dtype, &v[0]->shape), l->at[0]));
+        for (int k = 0; k < LENGTHS; k++)
+            sg[k]->constants.at[i].most = all;
+    }
+}
+
+/* ---- the stage ------------------------------------------------------------------------------- */
+
+/* The library prepares it once. */
+static void check_convolutions(const Lengths *l, StageGen *const *sg)
+{
+    for (int k = 1; k < LENGTHS; k++)
+        if (sg[k]->conv.n != sg[0]->conv.n ||
+            (sg[0]->conv.n &&
+             memcmp(sg[k]->conv.at, sg[0]->conv.at, sg[0]->conv.n * sizeof *sg[0]->conv.at) != 0))
+            differ(l, "a convolution along this dimension has one length");
+}
+
+void lengths_stage(Arena *a, const Lengths *l, Pipe *const *of, Pipe *most, uint32_t index,
+                   StageGen **sg)
+{
+    plan_stages(a, l, of, index, sg);
+    check_convolutions(l, sg);
+    find_constants(a, l, cg_stage(a, most, index, false), sg);
+}
+
+/* ---- the model ------------------------------------------------------------------------------- */
+
+/* How dimension d of value v grows; what is no multiple of the length and a number is fatal. */
+static Polynomial grows(const Lengths *l, ValueId v, int d)
+{
+    const Graph *g = l->pipe[0]->graph;
+    int64_t size[LENGTHS];
+    Polynomial p;
+    for (int k = 0; k < LENGTHS; k++) {
+        const Graph *own = l->pipe[k]->graph;
+        if (own->value.n != g->value.n || val(own, v)->shape.rank != val(g, v)->shape.rank)
+            differ(l, "the model is another one with other lengths");
+        size[k] = val(own, v)->shape.d[d];
+    }
+    if (!lengths_fit(l, size, &p) || p.degree > 1)
+        differ(l, arena_printf(g->arena,
+                               "dimension %d of '%s' is %" PRId64 " with a length of %" PRId64
+                               ", %" PRId64 " with %" PRId64 ": no multiple of it and a number",
+                               d, val(g, v)->name, size[0], l->at[0], size[1], l->at[1]));
+    return p;
+}
+
+/* A file's rows have the places one behind the other in one dimension. */
+static void check_input(const Lengths *l, ValueId v, bool *any)
+{
+    const Value *x = val(l->pipe[0]->graph, v);
+    int n = 0;
+    for (int d = 0; d < x->shape.rank; d++) {
+        Polynomial p = grows(l, v, d);
+        if (p.degree == 0)
+            continue;
+        if (x->batch < 0 || d <= x->batch || n++ > 0 || p.c[0] != 0 || p.c[1] != 1)
+            differ(l, arena_printf(l->pipe[0]->graph->arena,
+                                   "input '%s' has it not as one dimension behind that of its rows",
+                                   x->name));
+        *any = true;
+    }
+}
+
+static void check_output(const Lengths *l, ValueId v)
+{
+    const Value *x = val(l->pipe[0]->graph, v);
+    for (int d = 0; d < x->shape.rank; d++)
+        if (grows(l, v, d).degree > 0 && (x->batch < 0 || d <= x->batch))
+            differ(l, arena_printf(l->pipe[0]->graph->arena,
+                                   "output '%s' has it not behind the dimension of its rows",
+                                   x->name));
+}
+
+void lengths_check(const Lengths *l)
+{
+    const Pipe *p = l->pipe[0];
+    bool any = false;
+    for (uint32_t i = 0; i < p->graph->input.n; i++)
+        check_input(l, p->graph->input.at[i], &any);
+    for (uint32_t i = 0; i < p->graph->output.n; i++)
+        check_output(l, p->graph->output.at[i]);
+    if (!any)
+        differ(l, "no input has this dimension");
+    for (int k = 1; k < LENGTHS; k++)
+        if (l->pipe[k]->loss_per_row != p->loss_per_row && p->scale == LOSS_MEAN_ELEMENTS)
+            differ(l,
+                   "the loss is a mean over elements, of which rows have different numbers then");
+    for (uint32_t s = 0; s < p->stage.n; s++) {
+        const Stage *x = &p->stage.at[s];
+        for (uint32_t i = 0; i < x->input.n; i++)
+            for (int d = 0; d < val(p->graph, x->input.at[i].value)->shape.rank; d++)
+                grows(l, x->input.at[i].value, d);
+    }
+}
