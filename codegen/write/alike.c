@@ -127,15 +127,19 @@ static const char *line_of(Arena *a, const Reader *r)
     return arena_strndup(a, s + strspn(s, " "), (size_t)(line_end(r->now.at) - s) - strspn(s, " "));
 }
 
-/* The comment above what is read, which names nodes of the model. */
+/* The comment above what is read, whose first line names nodes of the model. */
 static const char *title_of_line(Arena *a, const Reader *r)
 {
-    const char *s = r->now.at;
-    for (; s > r->begin; s--)
-        if (s[-1] == '\n' && s[strspn(s, " ")] == '/')
-            return arena_strndup(a, s + strspn(s, " /"),
-                                 (size_t)(line_end(s) - s) - strspn(s, " /"));
-    return "its begin";
+    const char *found = NULL;
+    for (const char *s = r->now.at; s > r->begin; s--) {
+        if (s[-1] != '\n')
+            continue;
+        bool comment = s[strspn(s, " ")] == '/';
+        if (found && !comment)
+            break;
+        found = comment ? s + strspn(s, " /") : found;
+    }
+    return found ? arena_strndup(a, found, (size_t)(line_end(found) - found)) : "its begin";
 }
 
 NORETURN static void refuse(const Merge *m, int k, const char *why)
@@ -217,26 +221,26 @@ static const char *words(const Merge *m, const Token *t, bool value)
     return text_all(&out);
 }
 
-/* Literals with a fraction: the length itself as one, or what is divided by it. */
+/* Literals with a fraction: the length itself as one, or 1 divided by it, as they are rounded. */
 static const char *float_text(const Merge *m)
 {
     int64_t whole[LENGTHS], below[LENGTHS];
     const Token *t = &m->in[0].now;
     bool single = t->at[t->n - 1] == 'f', is_whole = true, is_below = true;
+    const char *type = single ? "float" : "double";
     for (int k = 0; k < LENGTHS; k++) {
-        Token x = m->in[k].now;
-        double v = strtod(arena_strndup(m->a, x.at, x.n), NULL);
-        whole[k] = (int64_t)v;
-        below[k] = v > 0 && v < 1 ? (int64_t)(1 / v + .5) : 0;
-        const char *again =
-            below[k] ? cg_number(m->a, single ? DT_F32 : DT_F64, 1 / (double)below[k], 0) : "";
+        const Token *x = &m->in[k].now;
+        double v = strtod(arena_strndup(m->a, x->at, x->n), NULL);
+        whole[k] = v < 1e9 ? (int64_t)v : 0;
+        below[k] = v > 1e-9 && v < 1 ? (int64_t)(1 / v + .5) : 1;
+        double again = 1 / (double)below[k];
         is_whole &= (double)whole[k] == v;
-        is_below &= is(&x, again);
+        is_below &= is(
+            x, cg_number(m->a, single ? DT_F32 : DT_F64, single ? (double)(float)again : again, 0));
     }
-    if (!is_whole && !is_below)
-        return NULL;
-    const char *text = number_text(m, is_whole ? whole : below, false),
-               *type = single ? "float" : "double";
+    const char *text = is_whole   ? number_text(m, whole, false)
+                       : is_below ? number_text(m, below, false)
+                                  : NULL;
     return !text      ? NULL
            : is_whole ? arena_printf(m->a, "(%s)%s", type, text)
                       : arena_printf(m->a, "(%s)(1.0 / (double)%s)", type, text);

@@ -36,9 +36,7 @@ bool lengths_fit(const Lengths *l, const int64_t *v, Polynomial *p)
             p->c[i] = p->c[i - 1] - l->at[k] * p->c[i];
         p->c[0] = d[k] - l->at[k] * p->c[0];
     }
-    while (p->degree + 1 < DEGREES && p->c[p->degree + 1])
-        p->degree++;
-    for (int i = p->degree + 1; i < DEGREES; i++)
+    for (int i = 1; i < DEGREES; i++)
         p->degree = p->c[i] ? i : p->degree;
     return true;
 }
@@ -258,6 +256,8 @@ void lengths_check(const Lengths *l)
         check_output(l, p->graph->output.at[i]);
     if (!any)
         differ(l, "no input has this dimension");
+    if (p->totals)
+        differ(l, "what the data of a step alone decide is computed of rows of one length");
     for (int k = 1; k < LENGTHS; k++)
         if (l->pipe[k]->loss_per_row != p->loss_per_row && p->scale == LOSS_MEAN_ELEMENTS)
             differ(l,

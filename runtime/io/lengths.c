@@ -64,6 +64,13 @@ PpStatus lengths_open(Data *d)
                        "the inputs have %" PRId64 " places of '%s', this program takes %" PRId64
                        " to %" PRId64,
                        d->longest, p->length_name, p->length_least, p->length);
+    for (int i = 0; i < p->n_input; i++)
+        if (d->input[i].tokens && d->input[i].place && d->longest != p->length)
+            return pp_fail(PP_ERR_MODEL,
+                           "--%s %s: windows of %" PRId64 " tokens, the other inputs have %" PRId64
+                           " places of '%s'",
+                           data_option(d, 1), p->input[i].name, p->length, d->longest,
+                           p->length_name);
     if (!o->n_lengths)
         return PP_OK;
     const NameFile *nf = &o->lengths[0];

@@ -130,19 +130,28 @@ static void merge(const Results *r, const PpOutput *o, char *to, const char *src
                 (float)(weight * (double)((const float *)(const void *)src)[i]);
 }
 
-/* What there is of a row, into one of the longest: its dimensions from `dim` on. */
-static void put(const Data *d, const PpTensor *t, int dim, int64_t length, char *to,
-                int64_t to_bytes, const char *from, int64_t bytes)
+/* Of dimensions `dim` and those behind it. */
+static int64_t bytes_from(const Data *d, const PpTensor *t, int dim, int64_t length)
 {
-    if (to_bytes == bytes || dim == t->rank) {
+    int64_t bytes = st_dtype_size(t->dtype);
+    for (int i = dim; i < t->rank; i++)
+        bytes *= tensor_dim(d->model, t, i, length);
+    return bytes;
+}
+
+/* What there is of a row, into one of the longest. */
+static void put(const Data *d, const PpTensor *t, int dim, int64_t length, char *to,
+                const char *from)
+{
+    int64_t bytes = bytes_from(d, t, dim, length), room = bytes_from(d, t, dim, d->longest);
+    if (room == bytes) {
         memcpy(to, from, (size_t)bytes);
         return;
     }
     int64_t n = tensor_dim(d->model, t, dim, length),
-            there = tensor_dim(d->model, t, dim, d->longest);
+            most = tensor_dim(d->model, t, dim, d->longest);
     for (int64_t i = 0; i < n; i++)
-        put(d, t, dim + 1, length, to + i * (to_bytes / there), to_bytes / there,
-            from + i * (bytes / n), bytes / n);
+        put(d, t, dim + 1, length, to + i * (room / most), from + i * (bytes / n));
 }
 
 /* Rows of a model output into their place among all rows of the minibatch (of all minibatches in
@@ -158,16 +167,14 @@ void results_take(Results *r, const PpOutput *o, const char *src, int m, int64_t
         merge(r, o, to, src, m, step);
         return;
     }
-    int64_t outer = 1, inner = st_dtype_size(t->dtype), rows = row0[1] - row0[0];
+    int64_t outer = 1, rows = row0[1] - row0[0];
     int64_t there = data_computed(d, step, m), before = data_before(d, step, m);
     int64_t first = row0[0] + (data_keeps_outputs(d) ? data_rows_before(d, step) : 0);
     for (int i = 0; i < t->batch_dim; i++)
         outer *= t->dim[i];
-    int64_t each = t->dim[t->batch_dim] / d->model->rows, from = inner;
-    for (int i = t->batch_dim + 1; i < t->rank; i++) {
-        inner *= tensor_dim(d->model, t, i, d->longest);
-        from *= tensor_dim(d->model, t, i, length);
-    }
+    int64_t each = t->dim[t->batch_dim] / d->model->rows,
+            inner = bytes_from(d, t, t->batch_dim + 1, d->longest),
+            from = bytes_from(d, t, t->batch_dim + 1, length);
     for (int64_t k = 0; k < outer; k++) {
         char *row = to + (k * r->plan->ask.output_rows + first) * each * inner;
         const char *is = src + (k * there + before) * each * from;
@@ -177,7 +184,7 @@ void results_take(Results *r, const PpOutput *o, const char *src, int m, int64_t
         }
         memset(row, 0, (size_t)(rows * each * inner));
         for (int64_t i = 0; i < rows * each; i++)
-            put(d, t, t->batch_dim + 1, length, row + i * inner, inner, is + i * from, from);
+            put(d, t, t->batch_dim + 1, length, row + i * inner, is + i * from);
     }
 }
 

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# --bind NAME=LEAST..MOST: one program for sequences of any length.  Law 12: with a length of n its outputs, losses and gradients are to the bit
+# those of the model bound to n.  Microbatches of one step that differ in length: PyTorch's gradients, the same bits under other schedules, in
+# processes and in replicas.  What has one length, and data that do not fit, are refused with the reason.
+. "$(dirname "$0")/../lib.sh"
+cd "$top/models/special/lengths" || exit 1
+split=(--bind batch=2 --loss cross_entropy)
+
+# numbers LENGTH SEED: 4 rows of tokens
+numbers() {
+    perl -e '$h = "{\"descr\": \"<i8\", \"fortran_order\": False, \"shape\": (4, $ARGV[0]), }"; $h =~ tr/"/\x27/; $h .= " " x (117 - length $h) . "\n";
+        print "\x93NUMPY\x01\x00", pack("v", length $h), $h, pack("q<*", map { ($_ * 37 + $ARGV[1]) % 19 } 1 .. 4 * $ARGV[0])' "$1" "$2"
+}
+# run OUT TO ARGUMENT...: two steps
+run() {
+    local out=$1 to=$work/$2; shift 2
+    "$work/$out/pipeline" train --threads 1 --optimizer adamw --lr 0.01 --steps 2 --dump-grads "$to" --output logits="$to.npy" --log-json "$to.log" "$@"
+}
+steps() { grep -o '"loss": [^,]*, "grad_norm": [^,]*' "$work/$1.log"; }
+# equal A B: outputs, losses, gradients
+equal() {
+    cmp "$work/$1.npy" "$work/$2.npy" && cmp "$work/$1/stage0.safetensors" "$work/$2/stage0.safetensors" &&
+        cmp "$work/$1/stage1.safetensors" "$work/$2/stage1.safetensors" && [ "$(steps "$1")" = "$(steps "$2")" ]
+}
+# refused TEXT COMMAND...
+refused() { local text=$1; shift; "$@" >"$work/said" 2>&1 && return 1; grep -qF -- "$text" "$work/said" || { cat "$work/said"; return 1; }; }
+
+ok "any length up to 40" split_model model.onnx "$work/any" h.1:begin "${split[@]}" --bind seq=1..40
+for n in 1 24 40; do
+    numbers $n 5 >"$work/x$n.npy"
+    numbers $n 11 >"$work/y$n.npy"
+    ok "a length of $n" run any any$n --data x="$work/x$n.npy" --data target="$work/y$n.npy"
+    ok "the model bound to it" split_model model.onnx "$work/bound" h.1:begin "${split[@]}" --bind seq=$n
+    ok "trains" run bound bound$n --data x="$work/x$n.npy" --data target="$work/y$n.npy"
+    ok "to the same bits" equal any$n bound$n
+done
+data=(--data x=in.x.npy --data target=target.npy)
+ok "rows of 1 to 40 places" run any mixed "${data[@]}" --lengths seq=lengths.npy --microbatches 4
+ok "PyTorch's gradients" "$compare" grads "$work/mixed" grads.safetensors
+ok "under zb-h1, everything computed again" run any again "${data[@]}" --lengths seq=lengths.npy --microbatches 4 --schedule zb-h1 --recompute always
+ok "the same bits" equal mixed again
+ok "shuffled, two replicas" run any two "${data[@]}" --lengths seq=lengths.npy --shuffle 3 --batch 4 --microbatches 1 --dp 2
+ok "and one, in two groups" run any one "${data[@]}" --lengths seq=lengths.npy --shuffle 3 --batch 4 --microbatches 1 --groups 2
+is "the same losses and norms" "$(steps two)" "$(steps one)"
+ok "whole rows infer" "$work/any/pipeline" infer --data x="$work/x24.npy" --output logits="$work/long.npy"
+
+ok "a mean over the sequence" "$ppsplit" mean.onnx "${split[@]}" --bind seq=1..40 -q -o "$work/mean"
+ok "divides by its length" grep -qF '(float)(1.0 / (double)length)' "$work/mean/stage0.c"
+ok "a convolution along it is refused" refused "a convolution along this dimension has one length" "$ppsplit" convolved.onnx "${split[@]}" --bind seq=1..40 -o "$work/no"
+ok "a constant that is another one" refused "is not the begin of the one that the greatest length has" "$ppsplit" distant.onnx "${split[@]}" --bind seq=1..40 -o "$work/no"
+ok "CUDA" refused "--target cuda takes one length so far" "$ppsplit" model.onnx "${split[@]}" --bind seq=1..40 --target cuda -o "$work/no"
+ok "bounds" refused "two numbers, from 1 on" "$ppsplit" model.onnx "${split[@]}" --bind seq=40..1 -o "$work/no"
+numbers 41 1 >"$work/x41.npy"
+ok "more places than it takes" refused "it has 41 places of 'seq', this program takes 1 to 40" "$work/any/pipeline" infer --data x="$work/x41.npy"
+ok "inputs of two lengths" refused "it has 1 places of 'seq', the files before it 24" run any no --data x="$work/x24.npy" --data target="$work/y1.npy"
+ok "a length that no row has" refused "row 1 has length 40, and may have 1 to 24" "$work/any/pipeline" infer --data x="$work/x24.npy" --data x="$work/y24.npy" --lengths seq=lengths.npy
+ok "another dimension" refused "what varies is 'seq'" run any no "${data[@]}" --lengths batch=lengths.npy
+ok "a program of one length" refused "this program has one length" run bound no "${data[@]}" --lengths seq=lengths.npy
+plan_done
