@@ -21,7 +21,7 @@ typedef struct {
  * pipe: the model with some lengths, which have nothing to do with its other sizes (primes); what
  * their programs have in common is the program of any length (write/lengths.c).
  */
-enum { LENGTHS = 7 };
+enum { LENGTHS = 8 };
 typedef struct {
     const char *name;
     int64_t least, most;

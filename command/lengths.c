@@ -4,10 +4,11 @@
  */
 #include "command.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEWEST = 32 };
+enum { FEWEST = 48 };
 
 /* Is it NAME=LEAST..MOST? */
 static bool is_range(Options *o, const char *bind, Lengths *l)
@@ -38,16 +39,20 @@ static bool is_prime(int64_t n)
     return n > 1;
 }
 
-/* Primes from below the greatest length to a third of it: no other size of the model is a multiple
- * of all of them, and where a program does something else with few places or many, they differ. */
+/* Primes, each about as much less than the one before, from below the greatest length to one that
+ * is a little more than the 16 lanes of sums: no other size of the model is a multiple of all of
+ * them, and where a program does something else with few places than with many, they differ. */
 static void choose(Lengths *l)
 {
+    static const int64_t least[LENGTHS] = {43, 41, 37, 31, 29, 23, 19, 17};
+    const double factor = pow((double)least[LENGTHS - 1] / (double)l->most, 1.0 / (LENGTHS - 1));
+    double wanted = (double)l->most;
     int64_t next = l->most;
-    for (int k = 0; k < LENGTHS; k++) {
-        int64_t wanted = l->most - l->most * k / 10;
-        for (next = wanted < next ? wanted : next - 1; !is_prime(next);)
+    for (int k = 0; k < LENGTHS; k++, wanted *= factor) {
+        next = (int64_t)(wanted + .5) < next ? (int64_t)(wanted + .5) : next - 1;
+        while (!is_prime(next))
             next--;
-        l->at[k] = next;
+        l->at[k] = next = next < least[k] ? least[k] : next;
     }
 }
 

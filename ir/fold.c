@@ -7,7 +7,7 @@
 
 #include "node.h"
 
-enum { MOST_FOLDED = 1 << 20, MOST_EXPANDED = 4096 };
+enum { MOST_FOLDED = 1 << 24, MOST_EXPANDED = 4096 };
 
 static bool is_constant(const Graph *g, ValueId v)
 {

@@ -62,8 +62,8 @@
   clip        two towers, a loss over every image and every text of the minibatch: for any rows (model.onnx), for all of them (static.onnx), and
               in a file of its own (pairs.onnx, contrast.onnx: second_loss, pairs.safetensors)
   stateful    a recurrent model whose rows are second in all inputs and in the output, by their name alone: as many as there are steps, as a table has entries
-  lengths     sequences of any length: a GPT of two blocks, rows of 1 to 40 tokens, filled up to 40 with targets that do not count; mean.onnx: the mean
-              over a sequence; convolved.onnx, distant.onnx: a convolution along it, and numbers of how far apart its places are, are refused
+  lengths     sequences of any length: a GPT of two blocks, rows of 1 to 48 tokens, filled up to 48 with targets that do not count; mean.onnx: the mean
+              over a sequence; distant.onnx: numbers of how far apart its places are; convolved.onnx: a convolution along it, and ahead.onnx: of how many come, are refused
 usage: special.py DIR [NAME...]
 """
 import copy, os, re, sys
@@ -971,19 +971,20 @@ class Block(nn.Module):
         x = x + self.o((a.softmax(-1) @ v).transpose(1, 2).flatten(2)); return x + self.u(F.gelu(self.i(self.m(x))))
 class Sequences(nn.Module):
     def __init__(self, kind="model"):
-        super().__init__(); self.kind, self.e, self.p, self.h, self.l = kind, nn.Embedding(19, 8), nn.Embedding(40, 8), nn.ModuleList([Block(), Block()]), nn.Linear(8, 19)
+        super().__init__(); self.kind, self.e, self.p, self.h, self.l = kind, nn.Embedding(19, 8), nn.Embedding(48, 8), nn.ModuleList([Block(), Block()]), nn.Linear(8, 19)
         self.c = nn.Conv1d(8, 8, 3, padding=1)
     def forward(self, x):
         i = torch.arange(x.shape[1]); y = self.e(x) + self.p(i)
         if self.kind == "convolved": y = self.c(y.transpose(1, 2)).transpose(1, 2)
-        if self.kind == "distant": y = ((i[:, None] - i[None]).abs() * -.1).softmax(-1) @ y
+        if self.kind == "distant": y = (y @ y.transpose(1, 2) - (i[:, None] - i[None]).abs() * .1).softmax(-1) @ y
+        if self.kind == "ahead": y = y * (x.shape[1] - i)[:, None]
         for b in self.h if self.kind == "model" else []: y = b(y)
         return self.l(y.mean(1) if self.kind == "mean" else y)
 
 def lengths(d):
-    long = torch.tensor([3, 40, 1, 1, 17, 32, 8, 33]); x, t = torch.randint(0, 19, (ROWS, 40)), torch.randint(0, 19, (ROWS, 40))
+    long = torch.tensor([3, 48, 1, 1, 17, 32, 8, 33]); x, t = torch.randint(0, 19, (ROWS, 48)), torch.randint(0, 19, (ROWS, 48))
     for i, n in enumerate(long): x[i, n:] = 0; t[i, n:] = -100
-    for kind in ("mean", "convolved", "distant", "model"):
+    for kind in ("mean", "convolved", "distant", "ahead", "model"):
         m = Sequences(kind); export(m, torch.randint(0, 19, (MB, 24)), f"{d}/{kind}.onnx", ["x"], ["logits"], dynamic_axes={"x": {0: "batch", 1: "seq"}, "logits": {0: "batch"} | ({} if kind == "mean" else {1: "seq"})})
     m = m.double(); y = m(x); F.cross_entropy(y.flatten(0, 1), t.flatten()).backward(); np.save(f"{d}/lengths.npy", long.numpy())
     for k, v in {"in.x": x, "target": t}.items(): np.save(f"{d}/{k}.npy", v.numpy())

@@ -104,6 +104,7 @@ typedef struct {
        print_present(); NULL: of all rows. */
     const Stmt *there;
     int64_t cost;                   /* points at full rows */
+    bool varies;                    /* where lengths vary: what 16 leave of a size is printed as such */
     Arena *arena;
 } Nest;
 

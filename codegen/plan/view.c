@@ -13,14 +13,14 @@
 /* Extent 1 for good; a batch of one row is still `rows`. */
 static bool is_one(Lin x) { return lin_is(x, 1); }
 
-/* A constant's elements lie as they do for all rows, however many there are today. */
+/* A constant's elements lie as they do for all rows and the greatest length, whatever they are today. */
 static Ref all_rows(const Func *f, ValueId v)
 {
     Ref r = cg_dense(f, v);
     int64_t stride = 1;
     for (int d = r.rank - 1; d >= 0; d--) {
         r.stride[d] = is_one(r.ext[d]) ? lin(0) : lin(stride);
-        stride *= val(f->g, v)->shape.d[d];
+        stride *= cg_most(f->sg, val(f->g, v)->shape.d[d]);
     }
     return r;
 }

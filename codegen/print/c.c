@@ -163,7 +163,7 @@ static void lanes_innermost(Print *p, Lin ext)
     bool tail = ext.b % NEST_LANES != 0 || ext.c % NEST_LANES != 0;
     if (!tail)
         whole = end;
-    else if (ext.b != 0)
+    else if (ext.b != 0 || p->n->varies)
         whole = arena_printf(p->a, "%s - %s %% 16", end, print_factor(p, ext));
     else
         whole = arena_printf(p->a, "%" PRId64, ext.c - ext.c % NEST_LANES);

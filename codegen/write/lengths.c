@@ -5,7 +5,8 @@
  *
  * Two things of a program are not its code: where its memory stands, and its constants.  Sizes of
  * memory are polynomials of the length; a stage is planned until all of them are known with the
- * greatest one.  A constant that grows is, with each length, the begin of that of the greatest one.
+ * greatest one.  A constant that grows has, with each length, the first elements of that of the
+ * greatest one, along each dimension, and is read where they stand there.
  */
 #include "lengths.h"
 
@@ -118,10 +119,27 @@ static bool same_shape(const Shape *x, const Shape *y)
     return x->rank == y->rank && !memcmp(x->d, y->d, (size_t)x->rank * sizeof *x->d);
 }
 
+/* Are the elements of x the first ones of `all`, in each dimension? */
+static bool is_begin(const Value *x, const Value *all)
+{
+    int64_t n = shape_elements(&x->shape), size = (int64_t)dtype_size(x->dtype);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t rest = i, at = 0, stride = 1;
+        for (int d = x->shape.rank - 1; d >= 0; d--) {
+            at += rest % x->shape.d[d] * stride;
+            rest /= x->shape.d[d];
+            stride *= all->shape.d[d];
+        }
+        if (memcmp((const char *)x->data + i * size, (const char *)all->data + at * size,
+                   (size_t)size) != 0)
+            return false;
+    }
+    return true;
+}
+
 /* Is `most` the constant of the greatest length, of which those of the others are the begin? */
 static bool begins(const Lengths *l, const Value *const *v, const Value *most)
 {
-    bool outer = true;
     if (most->dtype != v[0]->dtype || most->shape.rank != v[0]->shape.rank)
         return false;
     for (int d = 0; d < most->shape.rank; d++) {
@@ -129,14 +147,11 @@ static bool begins(const Lengths *l, const Value *const *v, const Value *most)
         Polynomial p;
         for (int k = 0; k < LENGTHS; k++)
             size[k] = v[k]->shape.d[d];
-        if (!lengths_fit(l, size, &p) || lengths_value(&p, l->most) != most->shape.d[d] ||
-            (p.degree > 0 && !outer))
+        if (!lengths_fit(l, size, &p) || lengths_value(&p, l->most) != most->shape.d[d])
             return false;
-        outer &= p.degree == 0 && most->shape.d[d] == 1;
     }
     for (int k = 0; k < LENGTHS; k++)
-        if (memcmp(v[k]->data, most->data,
-                   (size_t)shape_elements(&v[k]->shape) * dtype_size(most->dtype)) != 0)
+        if (!is_begin(v[k], most))
             return false;
     return true;
 }
@@ -169,7 +184,7 @@ static void find_constants(Arena *a, const Lengths *l, const StageGen *most, Sta
         if (!all)
             differ(l, arena_printf(a,
                                    "a constant%s, %s with a length of %" PRId64
-                                   ", is not the begin of the one that the greatest length has",
+                                   ", is not a part of the one that the greatest length has",
                                    out_value_text(a, sg[0]->g, sg[0]->constants.at[i].value),
                                    shape_print(a, v[0]->dtype, &v[0]->shape), l->at[0]));
         for (int k = 0; k < LENGTHS; k++)

@@ -25,8 +25,8 @@ equal() {
 # refused TEXT COMMAND...
 refused() { local text=$1; shift; "$@" >"$work/said" 2>&1 && return 1; grep -qF -- "$text" "$work/said" || { cat "$work/said"; return 1; }; }
 
-ok "any length up to 40" split_model model.onnx "$work/any" h.1:begin "${split[@]}" --bind seq=1..40
-for n in 1 24 40; do
+ok "any length up to 48" split_model model.onnx "$work/any" h.1:begin "${split[@]}" --bind seq=1..48
+for n in 1 24 48; do
     numbers $n 5 >"$work/x$n.npy"
     numbers $n 11 >"$work/y$n.npy"
     ok "a length of $n" run any any$n --data x="$work/x$n.npy" --data target="$work/y$n.npy"
@@ -35,7 +35,7 @@ for n in 1 24 40; do
     ok "to the same bits" equal any$n bound$n
 done
 data=(--data x=in.x.npy --data target=target.npy)
-ok "rows of 1 to 40 places" run any mixed "${data[@]}" --lengths seq=lengths.npy --microbatches 4
+ok "rows of 1 to 48 places" run any mixed "${data[@]}" --lengths seq=lengths.npy --microbatches 4
 ok "PyTorch's gradients" "$compare" grads "$work/mixed" grads.safetensors
 ok "under zb-h1, everything computed again" run any again "${data[@]}" --lengths seq=lengths.npy --microbatches 4 --schedule zb-h1 --recompute always
 ok "the same bits" equal mixed again
@@ -44,16 +44,17 @@ ok "and one, in two groups" run any one "${data[@]}" --lengths seq=lengths.npy -
 is "the same losses and norms" "$(steps two)" "$(steps one)"
 ok "whole rows infer" "$work/any/pipeline" infer --data x="$work/x24.npy" --output logits="$work/long.npy"
 
-ok "a mean over the sequence" "$ppsplit" mean.onnx "${split[@]}" --bind seq=1..40 -q -o "$work/mean"
+ok "a mean over the sequence" "$ppsplit" mean.onnx "${split[@]}" --bind seq=1..48 -q -o "$work/mean"
 ok "divides by its length" grep -qF '(float)(1.0 / (double)length)' "$work/mean/stage0.c"
-ok "a convolution along it is refused" refused "a convolution along this dimension has one length" "$ppsplit" convolved.onnx "${split[@]}" --bind seq=1..40 -o "$work/no"
-ok "a constant that is another one" refused "is not the begin of the one that the greatest length has" "$ppsplit" distant.onnx "${split[@]}" --bind seq=1..40 -o "$work/no"
-ok "CUDA" refused "--target cuda takes one length so far" "$ppsplit" model.onnx "${split[@]}" --bind seq=1..40 --target cuda -o "$work/no"
-ok "bounds" refused "two numbers, from 1 on" "$ppsplit" model.onnx "${split[@]}" --bind seq=40..1 -o "$work/no"
-numbers 41 1 >"$work/x41.npy"
-ok "more places than it takes" refused "it has 41 places of 'seq', this program takes 1 to 40" "$work/any/pipeline" infer --data x="$work/x41.npy"
+ok "how many places come is refused" refused "is not a part of the one that the greatest length has" "$ppsplit" ahead.onnx "${split[@]}" --bind seq=1..48 -o "$work/no"
+ok "a convolution along it is refused" refused "a convolution along this dimension has one length" "$ppsplit" convolved.onnx "${split[@]}" --bind seq=1..48 -o "$work/no"
+ok "numbers of how far apart its places are" "$ppsplit" distant.onnx "${split[@]}" --bind seq=1..48 -q -o "$work/distant"
+ok "CUDA" refused "--target cuda takes one length so far" "$ppsplit" model.onnx "${split[@]}" --bind seq=1..48 --target cuda -o "$work/no"
+ok "bounds" refused "two numbers, from 1 on" "$ppsplit" model.onnx "${split[@]}" --bind seq=48..1 -o "$work/no"
+numbers 49 1 >"$work/x49.npy"
+ok "more places than it takes" refused "it has 49 places of 'seq', this program takes 1 to 48" "$work/any/pipeline" infer --data x="$work/x49.npy"
 ok "inputs of two lengths" refused "it has 1 places of 'seq', the files before it 24" run any no --data x="$work/x24.npy" --data target="$work/y1.npy"
-ok "a length that no row has" refused "row 1 has length 40, and may have 1 to 24" "$work/any/pipeline" infer --data x="$work/x24.npy" --data x="$work/y24.npy" --lengths seq=lengths.npy
+ok "a length that no row has" refused "row 1 has length 48, and may have 1 to 24" "$work/any/pipeline" infer --data x="$work/x24.npy" --data x="$work/y24.npy" --lengths seq=lengths.npy
 ok "another dimension" refused "what varies is 'seq'" run any no "${data[@]}" --lengths batch=lengths.npy
 ok "a program of one length" refused "this program has one length" run bound no "${data[@]}" --lengths seq=lengths.npy
 plan_done
