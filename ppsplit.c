@@ -310,7 +310,7 @@ static void lengths(State *s)
     SplitTexts split = {0};
     if (!l->name || !o->codegen.dir)
         return;
-    check_lengths(o);
+    check_lengths(o, s->graph);
     for (uint32_t i = 0; i < s->pipe->split.n; i++)
         vec_push(o->arena, &split, s->pipe->split.at[i]);
     for (int k = 0; k < LENGTHS; k++) {

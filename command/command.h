@@ -51,7 +51,7 @@ void read_command_line(Options *o, int argc, char **argv);
 void read_lengths(Options *o);
 const char *bound_to(const Options *o, int64_t length); /* the option that says so */
 /* Options that a model of any length does not go with are fatal. */
-void check_lengths(const Options *o);
+void check_lengths(const Options *o, const Graph *g);
 
 /* ---- runtime.c ---- */
 

@@ -80,12 +80,12 @@ const char *bound_to(const Options *o, int64_t length)
 }
 
 /* What has one length only. */
-void check_lengths(const Options *o)
+void check_lengths(const Options *o, const Graph *g)
 {
-    const char *what = o->codegen.cuda      ? "--target cuda"
-                       : o->mesh.chunks > 1 ? "--tensor"
-                       : o->loss.whole      ? "--loss-over minibatch"
-                                            : NULL;
+    const char *what = o->codegen.cuda ? "--target cuda"
+                       : g->chunks > 1 ? "a program whose members divide it"
+                       : o->loss.whole ? "--loss-over minibatch"
+                                       : NULL;
     if (o->lengths.name && what)
         diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s=%lld..%lld: %s takes one length so far",
                    o->lengths.name, (long long)o->lengths.least, (long long)o->lengths.most, what);
