@@ -84,6 +84,7 @@ void check_lengths(const Options *o, const Graph *g)
 {
     const char *what = o->codegen.cuda ? "--target cuda"
                        : g->chunks > 1 ? "a program whose members divide it"
+                       : o->ops.n      ? "--ops"
                        : o->loss.whole ? "--loss-over minibatch"
                                        : NULL;
     if (o->lengths.name && what)

@@ -208,13 +208,17 @@ static void write_lengths(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
         hash = cg_stage_hash(sg[0], hash);
         for (int k = 0; k < LENGTHS; k++) {
             c[k].a = of_stage;
+            sg[k]->profiled = opt->profile;
+            sg[k]->probe = sg[k]->probe_end = opt->profile ? "pp_time_step();" : NULL;
             cg_stage_print(sg[k], TARGET_C, &c[k]);
+            sg[k]->probe = sg[k]->probe_end = NULL;
             cg_tables_print(sg[k], true, NULL, outside, &tables[k]);
         }
         const char *name = arena_printf(of_stage, "stage%u.c", i);
         text = lengths_text(of_stage, l, c, name, false);
         put(a, dir, name, text, strlen(text));
-        cg_params_write(sg[0], params, final_params, opt->link, weight);
+        if (!opt->bare)
+            cg_params_write(sg[0], params, final_params, opt->link, weight);
         arena_free(of_stage);
     }
     for (int k = 0; k < LENGTHS; k++)
