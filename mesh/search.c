@@ -209,7 +209,7 @@ static bool choice_of(Search *s, NodeId id, const SpreadWay *w, Choice *c)
                   .need = arena_array(s->a, Need, n->nin + 1),
                   .needs = (int)n->nin,
                   .made = arena_array(s->a, int, n->nout + 1),
-                  .price = work(s, id) / (w ? s->chunks : 1) * (w && w->most ? w->most : 1)};
+                  .price = work(s, id) / (w ? s->chunks : 1) * (w && w->most > 0 ? w->most : 1)};
     if (w)
         c->price +=
             sent(s, 4 * w->moved) + (s->about[n->out[0]].grad ? sent(s, 4 * w->moved_back) : 0);

@@ -28,7 +28,7 @@ static double least(const Draw *d, const double *logit, double *room, int64_t n,
 {
     *equal = n;
     if (!d->top_k || d->top_k >= n)
-        return -INFINITY;
+        return -(double)INFINITY;
     memcpy(room, logit, (size_t)n * sizeof *room);
     qsort(room, (size_t)n, sizeof *room, falling);
     double bound = room[d->top_k - 1];

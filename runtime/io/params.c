@@ -405,7 +405,9 @@ static PpStatus close_files(TensorFiles *s)
 int params_is_file(const char *given)
 {
     const char *path = tensors_path(given), *dot = strrchr(path, '.');
-    return dot && (!strcmp(dot, ".safetensors") || !strcmp(dot, ".json"));
+    struct stat is;
+    int folder = stat(path, &is) == 0 && S_ISDIR(is.st_mode);
+    return !folder && dot && (!strcmp(dot, ".safetensors") || !strcmp(dot, ".json"));
 }
 
 /* A folder with files of stages, or a checkpoint: which one has been chosen (exec/begin.c). */
