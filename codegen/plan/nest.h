@@ -104,7 +104,8 @@ typedef struct {
        print_present(); NULL: of all rows. */
     const Stmt *there;
     int64_t cost;                   /* points at full rows */
-    bool varies;                    /* where lengths vary: what 16 leave of a size is printed as such */
+    /* lengths vary: the text has the form of sizes that are large, and no multiples of anything */
+    bool varies;
     Arena *arena;
 } Nest;
 

@@ -372,7 +372,7 @@ static int tile_along(const Nest *n)
     int last = n->nd - 1, along = -1;
     if (n->kind != NEST_POINT || n->passes != 1 || n->nouter < 1 || last != n->nouter ||
         n->in_parts || n->ext[last].b != 0 || n->ext[last].c < 2 * NEST_LANES ||
-        n->there)
+        n->there || (n->varies && n->ext[last].c % NEST_LANES != 0))
         return -1;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
@@ -383,7 +383,8 @@ static int tile_along(const Nest *n)
             s->stride[last].c < NEST_LANES)
             continue;
         for (int d = 0; d < n->nouter && along < 0; d++)
-            if (lin_is(s->stride[d], 1) && n->ext[d].b == 0 && n->ext[d].c >= NEST_LANES)
+            if (lin_is(s->stride[d], 1) && n->ext[d].b == 0 && n->ext[d].c >= NEST_LANES &&
+                !(n->varies && n->ext[d].c % NEST_LANES != 0))
                 along = d;
     }
     return along;
