@@ -69,6 +69,7 @@ void read_lengths(Options *o)
                        o->lengths.name);
         o->lengths = l;
         o->varies = i;
+        o->import.varies = true;
         choose(&o->lengths);
         o->import.bind.at[i] = bound_to(o, l.most);
     }

@@ -50,6 +50,7 @@ void custom_read(CustomOps *ops, const char *path, Arena *a);
 typedef struct {
     CustomOps custom;
     VEC(const char *) bind;                             /* "seq=128" */
+    bool varies;                                        /* one of these dimensions has other sizes too */
     /* patterns (fnmatch) over parameter names */
     VEC(const char *) freeze, train;
     /* patterns over names of values and nodes: no gradient passes */

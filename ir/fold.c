@@ -7,7 +7,9 @@
 
 #include "node.h"
 
-enum { MOST_FOLDED = 1 << 24, MOST_EXPANDED = 4096 };
+/* A model of several lengths is one graph with each of them, so that what its shortest folds, its
+ * longest does. */
+enum { MOST_FOLDED = 1 << 20, MOST_FOLDED_VARIED = 1 << 24, MOST_EXPANDED = 4096 };
 
 static bool is_constant(const Graph *g, ValueId v)
 {
@@ -39,12 +41,12 @@ static Tensor constant(Graph *g, Arena *scratch, ValueId v)
 
 static bool worth_folding(const Graph *g, const Draft *d)
 {
-    int64_t in = 0, out = 0;
+    int64_t in = 0, out = 0, most = g->varies ? MOST_FOLDED_VARIED : MOST_FOLDED;
     bool views = false;
     for (uint32_t i = 0; i < d->nin; i++) {
         int64_t n = shape_elements(&val(g, d->in[i])->shape);
         views = views || val(g, d->in[i])->kind != V_CONST;
-        if (views && n > MOST_FOLDED)
+        if (views && n > most)
             return false;
         in += n;
     }
@@ -52,7 +54,7 @@ static bool worth_folding(const Graph *g, const Draft *d)
         out += shape_elements(&d->shape[i]);
     if (d->op == OP_Expand || (views && op_is_view(d->op)))
         return out <= MOST_EXPANDED;
-    return out <= MOST_FOLDED || out <= in;
+    return out <= most || out <= in;
 }
 
 ValueId fold(Graph *g, const Draft *d)

@@ -160,6 +160,8 @@ typedef struct Graph {
        is kept, sent or computed again is decided with its sizes (graph_sized).  NULL: none does */
     const struct Graph *other;
     int64_t other_less;
+    /* a dimension varies: --bind NAME=LEAST..MOST */
+    bool varies;
     /* memory is short: what members have gathered is gathered again in backward rather than kept */
     bool gathers_again;
     /* where the rows of the inputs may be, the likeliest first, and which of them is taken to be so

@@ -84,14 +84,18 @@ typedef struct {
     ValueId value[MOST_CONE];
 } Builder;
 
+/* One matrix, as often as there are samples and heads. */
 static bool constant_cell(const Builder *b, const Value *x, Cell *c)
 {
     const Shape *s = &x->shape;
     c->columns = s->rank > 0 ? s->d[s->rank - 1] : 1;
     c->rows = s->rank > 1 ? s->d[s->rank - 2] : 1;
-    if (shape_elements(s) != c->rows * c->columns || (c->columns != 1 && c->columns != b->cone->n))
+    size_t bytes = (size_t)(c->rows * c->columns) * dtype_size(x->dtype);
+    size_t all = (size_t)shape_elements(s) * dtype_size(x->dtype);
+    if ((c->columns != 1 && c->columns != b->cone->n) ||
+        memcmp(x->data, (const char *)x->data + bytes, all - bytes))
         return false;
-    c->data = graph_bytes(b->g, x->data, (size_t)shape_elements(s) * dtype_size(x->dtype));
+    c->data = graph_bytes(b->g, x->data, bytes);
     return true;
 }
 
@@ -260,14 +264,14 @@ static const void *look_cone(Arena *a, Dtype t, const Shape *s, const void *data
     return k;
 }
 
-/* Of one matrix of cells. */
+/* Of one matrix of cells, or of the same one several times. */
 static Mask of_cells(const Graph *g, ValueId id, MaskAsk ask)
 {
     const Shape *s = &val(g, id)->shape;
     int64_t m = s->d[s->rank - 2], n = s->d[s->rank - 1];
     Cone cone = {.m = m, .n = n};
     Builder b = {.g = g, .cone = &cone};
-    if (shape_elements(s) != m * n || cone_add(&b, id) == NONE)
+    if (cone_add(&b, id) == NONE)
         return (Mask){0};
     size_t bytes = offsetof(Cone, cell) + (size_t)cone.count * sizeof(Cell);
     void *at = arena_alloc(g->arena, bytes);

@@ -46,7 +46,7 @@ static void probabilities(void)
     ok(agrees(&d, equal, 4, (const double[]){0, 1, 0, 0}), "the likeliest");
     d = (Draw){0, 0, 5};
     ok(agrees(&d, equal, 4, (const double[]){0, 1, 0, 0}), "temperature 0");
-    const double masked[4] = {-INFINITY, 0, -INFINITY, 0};
+    const double masked[4] = {-(double)INFINITY, 0, -(double)INFINITY, 0};
     d = (Draw){1, 3, 5};
     ok(agrees(&d, masked, 4, (const double[]){0, 0.5, 0, 0.5}), "none that is masked");
     const double far[3] = {1e300, -1e300, 1e300};
@@ -58,9 +58,9 @@ static void refusals(void)
 {
     double room[3];
     Draw d = {1, 0, 0};
-    ok(draw_token(&d, (const double[]){0, NAN, 0}, room, 3, 0, 0) == -1, "a NaN");
-    ok(draw_token(&d, (const double[]){0, INFINITY, 0}, room, 3, 0, 0) == -1, "infinity");
-    ok(draw_token(&d, (const double[]){-INFINITY, -INFINITY}, room, 2, 0, 0) == -1,
+    ok(draw_token(&d, (const double[]){0, (double)NAN, 0}, room, 3, 0, 0) == -1, "a NaN");
+    ok(draw_token(&d, (const double[]){0, (double)INFINITY, 0}, room, 3, 0, 0) == -1, "infinity");
+    ok(draw_token(&d, (const double[]){-(double)INFINITY, -(double)INFINITY}, room, 2, 0, 0) == -1,
        "nothing at all");
 }
 

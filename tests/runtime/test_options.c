@@ -39,6 +39,8 @@ static const Sample samples[] = {
     {"dtype-of", "x=u16", {0}},
     {"mix", "x=1,2", {0}},
     {"eval-data", "x=x.npy", {0}},
+    {"lengths", "t=n.npy", {0}},
+    {"eval-lengths", "t=n.npy", {0}},
     {"eval-tokens", "x=x.npy", {0}},
     {"negative-ids", NULL, {0}},
     {"eval-every", "2", {"--eval-data=x=x.npy"}},
