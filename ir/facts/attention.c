@@ -207,12 +207,30 @@ static NodeId dropout_of(const AttentionSearch *x, ValueId v)
     return NONE;
 }
 
+/* Of v, read by Where(IsNaN(v), 0, v): the Where, by which PyTorch's exporter says that a row of
+   which all keys are hidden yields 0; NONE: it is read otherwise. */
+static NodeId guard_of(const AttentionSearch *x, ValueId v)
+{
+    for (uint32_t i = 0; i < 2 && x->readers[v].n == 2 && !x->leaves[v]; i++) {
+        NodeId id = x->readers[v].at[i], other = x->readers[v].at[1 - i];
+        const Node *where = &x->g->node.at[id], *is = &x->g->node.at[other];
+        double zero;
+        if (where->op == OP_Where && is->op == OP_IsNaN && where->in[0] == is->out[0] &&
+            where->in[2] == v && number(x, where->in[1], &zero) && zero == 0 &&
+            only_reader(x, is->out[0]) == id)
+            return id;
+    }
+    return NONE;
+}
+
 /* From the probabilities down to the product by v. */
 static bool walk_down(const AttentionSearch *x, Attention *t, ValueId v)
 {
     for (t->downs = 0; t->downs < MOST_LINKS; t->downs++) {
-        NodeId next = only_reader(x, v);
-        if (next == NONE && (next = dropout_of(x, v)) == NONE)
+        NodeId next = only_reader(x, v), guard = guard_of(x, v);
+        t->guarded = t->guarded || guard != NONE;
+        next = next != NONE ? next : guard != NONE ? guard : dropout_of(x, v);
+        if (next == NONE)
             return false;
         const Node *n = &x->g->node.at[next];
         if (n->op == OP_MatMul) {
@@ -225,10 +243,9 @@ static bool walk_down(const AttentionSearch *x, Attention *t, ValueId v)
                 return false;
             t->attr.ratio = n->attr.ratio;
             t->attr.key = n->attr.key;
-        } else if (n->op != OP_Phase && !is_real_cast(x, n)) {
+        } else if (next != guard && n->op != OP_Phase && !is_real_cast(x, n)) {
             return false;
         }
-        t->down[t->downs] = (Link){next, 0};
         v = n->out[0];
     }
     return false;
@@ -337,6 +354,8 @@ bool attention_find(AttentionSearch *x, NodeId softmax, Attention *t)
         return false;
     share_heads(x, t, p->batch);
     find_band(x, t, &p->shape);
+    if (t->guarded && (t->bias != NONE || t->mask != NONE)) /* it may hide all of a row */
+        return false;
     t->attr.bias = t->bias != NONE;
     t->attr.mask = t->mask != NONE;
     return true;

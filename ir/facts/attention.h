@@ -35,14 +35,15 @@ typedef struct {
 } Repeated;
 
 typedef struct {
-    NodeId softmax, scores, result;        /* result: the product by v */
-    Link up[MOST_LINKS], down[MOST_LINKS]; /* from the softmax to scores, to result */
-    int ups, downs;
+    NodeId softmax, scores, result; /* result: the product by v */
+    Link up[MOST_LINKS];            /* from the softmax to scores */
+    int ups, downs;                 /* downs: to result */
+    bool guarded;                   /* what a row without a key would yield is replaced by 0 */
     AttentionAttr attr;
     ValueId q, k, v, bias, mask;
-    bool shared;                           /* heads of k and v are repeated, for several of q's */
+    bool shared; /* heads of k and v are repeated, for several of q's */
     Repeated heads[2];
-    NodeId first;                          /* of the nodes that it takes the place of */
+    NodeId first; /* of the nodes that it takes the place of */
 } Attention;
 
 /* Where they are looked for. */
@@ -50,9 +51,9 @@ typedef struct {
     const Graph *g;
     Arena *a;
     Masks masks;
-    Ids *readers;  /* by value: nodes of the lists, each once */
-    bool *listed;  /* by node */
-    bool *leaves;  /* by value: somebody else reads it; the caller sets them */
+    Ids *readers;                   /* by value: nodes of the lists, each once */
+    bool *listed;                   /* by node */
+    bool *leaves;                   /* by value: somebody else reads it; the caller sets them */
     const bool *active, *of_params; /* by value: flow.c */
 } AttentionSearch;
 

@@ -17,7 +17,7 @@ enum { LEN = 72, LONG = 1056, HEADS = 2, DEPTH = 3 };
 static struct {
     int64_t len;
     ValueId (*mask)(Net *, ValueId score);
-    bool shown;                     /* the scores are an output of the model */
+    bool shown; /* the scores are an output of the model */
 } now;
 static const double lowest = -3.4028234663852886e38;
 
@@ -30,7 +30,7 @@ static ValueId bools(Net *n, bool (*is)(int64_t, int64_t))
 }
 static ValueId terms(Net *n, bool (*is)(int64_t, int64_t), float low)
 {
-    float *at = arena_array(n->g->arena, float, now.len * now.len);
+    float *at = arena_array(n->g->arena, float, now.len *now.len);
     for (int64_t i = 0; i < now.len * now.len; i++)
         at[i] = is(i / now.len, i % now.len) ? 0 : low;
     return graph_const(n->g, NULL, (Tensor){DT_F32, S(now.len, now.len), at});
@@ -42,10 +42,7 @@ static bool prefix(int64_t i, int64_t j) { return j <= i || j < 8; }
 static bool hidden_row(int64_t i, int64_t j) { return j <= i && i != 5; }
 
 static ValueId fill(Net *n, double x) { return g_scalar(n->g, DT_F32, x); }
-static ValueId unpadded(Net *n)
-{
-    return net_input(n, "seen", DT_BOOL, S(ROWS, 1, 1, now.len));
-}
+static ValueId unpadded(Net *n) { return net_input(n, "seen", DT_BOOL, S(ROWS, 1, 1, now.len)); }
 
 static ValueId keep(Net *n, ValueId x)
 {
@@ -72,6 +69,9 @@ static ValueId evenly_padded(Net *n, ValueId x)
     ValueId both[] = {bools(n, causal), unpadded(n)};
     return g_where(n->g, graph_node(n->g, OP_And, 2, both, (Attr){0}), x, fill(n, lowest));
 }
+/* As PyTorch's exporter writes attention: what is NaN behind the Softmax is 0. */
+static ValueId keep_guarded(Net *n, ValueId x) { return keep(n, x); }
+static ValueId padding_guarded(Net *n, ValueId x) { return with_padding(n, x); }
 static ValueId soft(Net *n, ValueId x) { return g_where(n->g, bools(n, causal), x, fill(n, -1e4)); }
 static ValueId empty_row(Net *n, ValueId x)
 {
@@ -105,7 +105,10 @@ static void attention(Net *n)
     if (now.shown)
         net_out(n, score);
     ValueId masked = now.mask(n, g_mul(g, score, fill(n, 0.5)));
-    net_out(n, g_matmul(g, g_softmax(g, masked, 3), part[2]));
+    ValueId p = g_softmax(g, masked, 3);
+    if (now.mask == keep_guarded || now.mask == padding_guarded)
+        p = g_where(g, graph_node(g, OP_IsNaN, 1, &p, (Attr){0}), fill(n, 0), p);
+    net_out(n, g_matmul(g, p, part[2]));
 }
 
 static const struct {
@@ -117,6 +120,15 @@ static const struct {
     Band band;
 } way[] = {
     {"Where(causal, x, -inf)", keep, LEN, false, true, true, false, {1 - LEN, 0}},
+    {"Where(causal, x, -inf), guarded", keep_guarded, LEN, false, true, true, false, {1 - LEN, 0}},
+    {"causal and what data hides, guarded",
+     padding_guarded,
+     LEN,
+     false,
+     false,
+     false,
+     false,
+     {0, 0}},
     {"Where(later, finfo.min, x)", hide, LEN, false, true, true, false, {1 - LEN, 0}},
     {"x + (0 or -inf)", add, LEN, false, true, true, false, {1 - LEN, 0}},
     {"x + (0 or finfo.min), a window", slide, LEN, false, true, true, false, {-8, 0}},
@@ -125,7 +137,13 @@ static const struct {
     {"arange <= arange, not folded", positions, LONG, false, true, true, false, {1 - LONG, 0}},
     {"scores that the model puts out", keep, LEN, true, false, false, false, {0, 0}},
     {"causal and what data hides, finfo.min: a row may be hidden whole and is even then",
-     evenly_padded, LEN, false, true, false, true, {0, 0}},
+     evenly_padded,
+     LEN,
+     false,
+     true,
+     false,
+     true,
+     {0, 0}},
     {"-1e4: scores may be lower", soft, LEN, false, true, false, true, {0, 0}},
     {"a row that is hidden whole", empty_row, LEN, false, true, false, true, {0, 0}},
     {"no mask", none, LEN, false, true, false, false, {0, 0}},
@@ -187,7 +205,10 @@ int main(void)
         ok((t != NULL) == way[i].one &&
                (!t || (t->causal == way[i].causal && (t->mask || t->bias) == way[i].reads &&
                        same(band, way[i].band))),
-           "%s%s", way[i].what, !t ? ": two products" : t->causal ? "" : ": all is computed");
+           "%s%s", way[i].what,
+           !t          ? ": two products"
+           : t->causal ? ""
+                       : ": all is computed");
         arena_free(a);
     }
     return tap_done();
