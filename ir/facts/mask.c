@@ -92,7 +92,7 @@ static bool constant_cell(const Builder *b, const Value *x, Cell *c)
     c->rows = s->rank > 1 ? s->d[s->rank - 2] : 1;
     size_t bytes = (size_t)(c->rows * c->columns) * dtype_size(x->dtype);
     size_t all = (size_t)shape_elements(s) * dtype_size(x->dtype);
-    if ((c->columns != 1 && c->columns != b->cone->n) ||
+    if ((c->columns != 1 && c->columns != b->cone->n) || all < bytes ||
         memcmp(x->data, (const char *)x->data + bytes, all - bytes))
         return false;
     c->data = graph_bytes(b->g, x->data, bytes);
