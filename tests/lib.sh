@@ -10,6 +10,9 @@ ppsplit=${PPSPLIT:-$build/ppsplit}
 compare=$build/tests/tools/compare
 runtime=$build/tests/first/runtime                     # as outputs have it
 export STAGE_CFLAGS=${STAGE_CFLAGS--O0}
+export OMP_WAIT_POLICY=passive                          # threads that spin take nine tenths of a small run, of cores that other tests want
+pipeline_ldflags=${PIPELINE_CFLAGS:-}                   # gold links OpenBLAS and oneDNN in a third of the time
+! command -v ld.gold >/dev/null || pipeline_ldflags+=" -fuse-ld=gold"
 export PPSPLIT_RUNTIME=own                              # not the one that a built ppsplit hands over, which may be there or not
 includes="-I$top -I$top/runtime -I$top/runtime/api"    # of a source that is compiled where it stands
 nvcc_quick="-Xcicc -O0 -Xptxas -O0"                    # whether it compiles, without a warning: what it then does is not run here
@@ -25,7 +28,7 @@ tests=0 failures=0
 make_pipeline() {
     local out=$1; shift
     make -s -C "$out" pipeline CC="$cc" RUNTIME="$runtime" RUNTIME_BUILD="$build/tests/objects" CFLAGS="${PIPELINE_CFLAGS:--O1}" \
-        LDFLAGS="${PIPELINE_CFLAGS:-}" ${1-DETECTED="$build/tests/first/build/detected.mk"} "$@"
+        LDFLAGS="$pipeline_ldflags" ${1-DETECTED="$build/tests/first/build/detected.mk"} "$@"
 }
 
 # split_model MODEL OUT POINTS [OPTION...]: splits and builds; POINTS is none, markers or a comma-separated list.

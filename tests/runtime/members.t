@@ -6,7 +6,7 @@
 cxx=${CXX:-g++}
 cd "$work" || exit 1
 made=(SHIM="$top/tests/cuda_shim" O="$build/cuda_shim" CXX="$cxx" CC="$cc" DETECTED="$build/tests/first/build/detected.mk" SHIMFLAGS='-O1 -g0' RUNTIME="$runtime" RUNTIME_BUILD="$build/tests/objects"
-    CFLAGS="${PIPELINE_CFLAGS:--O1}" LDFLAGS="${PIPELINE_CFLAGS:-}")
+    CFLAGS="${PIPELINE_CFLAGS:--O1}" LDFLAGS="$pipeline_ldflags")
 shim=
 ! command -v "$cxx" >/dev/null || shim=1
 build_program() {

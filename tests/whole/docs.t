@@ -7,7 +7,7 @@
 # that are named in the text are there.  In the folder are a model, h.0 and h.1, its data x.npy and y.npy, and text.bin; models/custom, and a llama.onnx of such operations.
 . "$(dirname "$0")/../lib.sh"
 cd "$work" || exit 1
-export PATH=$build:$PATH RUNTIME=$runtime RUNTIME_BUILD=$build/tests/objects CFLAGS=${PIPELINE_CFLAGS:--O1} LDFLAGS=${PIPELINE_CFLAGS:-} COLUMNS=120
+export PATH=$build:$PATH RUNTIME=$runtime RUNTIME_BUILD=$build/tests/objects CFLAGS=${PIPELINE_CFLAGS:--O1} LDFLAGS=$pipeline_ldflags COLUMNS=120
 export DETECTED=$build/tests/first/build/detected.mk CC=$cc
 
 # A .npy of k times the rows of another.

@@ -12,7 +12,7 @@ ok "prepare" env BUILD="$build" "$top/tests/gpu/prepare" --cases doc-ts --rows 1
 # What make check has compiled is not compiled again: the shim, and the runtime for the CPU.
 mkdir "$dir/tools" && cp -a "$build/cuda_shim" "$dir/tools/shim" && cp -a "$build/tests/objects" "$dir/tools/objects"
 export RUNTIME=$runtime DETECTED=$build/tests/first/build/detected.mk CC=$cc CFLAGS=${PIPELINE_CFLAGS:--O1}
-run=(env CHECK=0 SHIMFLAGS="-O0 -g0" ${SANITIZED:+LDFLAGS="$PIPELINE_CFLAGS"} "$top/tests/gpu/run" --shim --jobs 2)
+run=(env CHECK=0 SHIMFLAGS="-O0 -g0" LDFLAGS="$pipeline_ldflags" "$top/tests/gpu/run" --shim --jobs 2)
 "${run[@]}" "$dir" >"$work/said" 2>&1
 is "run --shim" "$? $(tail -n 1 "$work/said" | sed 's/^[1-9][0-9]* passed/N passed/')" "0 N passed, 0 failed"
 grep -A 20 '^FAILED' "$work/said" | sed 's/^/# /'

@@ -17,7 +17,7 @@ command -v "$cxx" >/dev/null || { skip "the shim" "no C++ compiler"; plan_done; 
 
 build_shim() {
     make -s -C "$1" pipeline-shim SHIM="$top/tests/cuda_shim" O="$build/cuda_shim" CXX="$cxx" CC="$cc" SHIMFLAGS='-O0 -g0 -Wall -Wextra -Werror' RUNTIME="$runtime" \
-        RUNTIME_BUILD="$build/tests/objects" DETECTED="$build/tests/first/build/detected.mk" CFLAGS="${PIPELINE_CFLAGS:--O1}" LDFLAGS="${PIPELINE_CFLAGS:-}"
+        RUNTIME_BUILD="$build/tests/objects" DETECTED="$build/tests/first/build/detected.mk" CFLAGS="${PIPELINE_CFLAGS:--O1}" LDFLAGS="$pipeline_ldflags"
 }
 
 # run NAME DEVICE SCHEDULE RANKS [OPTION...]: one step into $work/NAME.run
