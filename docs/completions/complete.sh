@@ -56,7 +56,7 @@ case $typed in
     exit ;;
 esac
 if [ -z "$first" ]; then
-    if [ -n "$is_pipeline" ]; then printf '%s\n' train eval infer sample measure help; else commands; echo FILES; fi
+    if [ -n "$is_pipeline" ]; then printf '%s\n' train eval infer sample tokens measure help; else commands; echo FILES; fi
     exit
 fi
 case $previous in

@@ -227,9 +227,11 @@ static PpStatus run_all(Run *run, Options *o, Group *world)
 static PpStatus run_mode(Run *run, Options *o, Group *world, int mpi, int expected)
 {
     PpStatus s = alone(o, mpi, expected, world);
-    if (s == PP_OK && o->mode != MODE_MEASURE)
+    if (s == PP_OK && o->mode != MODE_MEASURE && o->mode != MODE_TOKENS)
         return run_all(run, o, world);
-    if (s == PP_OK)
+    if (s == PP_OK && o->mode == MODE_TOKENS)
+        s = world && world->rank ? PP_OK : tokens_write(&run->data, run->model, o);
+    else if (s == PP_OK)
         s = measure_machine(o, run->model, world, count_cores(world));
     if (s != PP_OK)
         pp_failure_print();

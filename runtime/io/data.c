@@ -188,15 +188,27 @@ static PpStatus check_rows(Data *d, int *have_rows)
     return PP_OK;
 }
 
-PpStatus data_open(Data *d, const PpPlan *p, const Options *o)
+static PpStatus begin(Data *d, const PpPlan *p, const Options *o)
 {
-    int have_rows = 0;
     *d = (Data){.model = p, .opt = o};
     d->input = calloc((size_t)p->n_input + 1, sizeof *d->input);
     if (!d->input)
         return pp_no_memory();
     for (int i = 0; i < p->n_input; i++)
         lay_out(p, i, p->length, &d->input[i]);
+    return PP_OK;
+}
+
+PpStatus data_open_tokens(Data *d, const PpPlan *p, const Options *o)
+{
+    TRY(begin(d, p, o));
+    return tokens_open(d);
+}
+
+PpStatus data_open(Data *d, const PpPlan *p, const Options *o)
+{
+    int have_rows = 0;
+    TRY(begin(d, p, o));
     for (int i = 0; i < o->n_data; i++)
         TRY(open_one(d, &o->data[i]));
     TRY(tokens_open(d));

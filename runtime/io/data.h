@@ -75,6 +75,7 @@ typedef struct {
 
 /* data.c */
 PpStatus data_open(Data *d, const PpPlan *model, const Options *o);
+PpStatus data_open_tokens(Data *d, const PpPlan *model, const Options *o); /* of --tokens alone */
 void data_close(Data *d);
 
 /* input.c */
@@ -121,6 +122,9 @@ int data_digest_key(const Data *d, int input, int file, char *key, size_t n);
 
 /* tokens.c: --tokens, once --data are open */
 PpStatus tokens_open(Data *d);
+
+/* tokens_write.c: `pipeline tokens`, which runs nothing; d is to be closed */
+PpStatus tokens_write(Data *d, const PpPlan *p, const Options *o);
 
 /* prompt.c: sample's rows, once all others are open */
 PpStatus prompt_open(Data *d);

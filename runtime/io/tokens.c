@@ -146,12 +146,21 @@ static PpStatus check_input(const Data *d, int input)
     return PP_OK;
 }
 
+/* `pipeline tokens` makes what is written, all others need a target. */
+static int asks(const Options *o, int target, const PpPlan *p)
+{
+    int asked = o->mode != MODE_TOKENS;
+    for (int k = 0; k < o->n_output; k++)
+        asked |= !strcmp(o->output[k].name, p->input[target].name);
+    return asked;
+}
+
 /* The target of the input that is made of tokens, unless --data gives one. */
 static PpStatus open_target(const Data *d, int input)
 {
     const PpPlan *p = d->model;
     int target = p->loss_target, raw;
-    if (target < 0 || d->input[target].n || d->opt->mode == MODE_INFER)
+    if (target < 0 || d->input[target].n || d->opt->mode == MODE_INFER || !asks(d->opt, target, p))
         return PP_OK;
     const PpTensor *t = &p->input[target];
     const DataInput *in = &d->input[input], *to = &d->input[target];

@@ -109,7 +109,7 @@ static const Spec specs[] = {
 // clang-format on
 enum { N_SPECS = sizeof specs / sizeof *specs };
 static_assert((int)N_SPECS <= (int)OPTIONS_MAX, "Options.given is too short");
-static const char *const modes[] = {"train", "eval", "infer", "measure", "sample"};
+static const char *const modes[] = {"train", "eval", "infer", "measure", "sample", "tokens"};
 enum { N_MODES = sizeof modes / sizeof *modes };
 
 /* What an option is called, and what it does in lines beside that, as wide as a terminal. */
@@ -129,7 +129,8 @@ static void help_row(const char *left, const char *text)
 
 static void help(const PpPlan *plan)
 {
-    printf("usage: pipeline train|eval|infer|sample|measure [options]; --help, --version\n\n%s in %d stages.\n  inputs: ",
+    const char *x = plan->n_input ? plan->input[0].name : "x";
+    printf("usage: pipeline train|eval|infer|sample|tokens|measure [options]; --help, --version\n\n%s in %d stages.\n  inputs: ",
            plan->model, plan->n_stage);
     for (int i = 0; i < plan->n_input; i++)
         printf("%s%s", i ? ", " : "", plan->input[i].name);
@@ -157,6 +158,7 @@ static void help(const PpPlan *plan)
            "  pipeline train --data %s=x.npy --data target=y.npy --microbatches 8 --steps 100\n"
            "  run -n %d infer --data %s=x.npy --output %s=y.npy\n"
            "  pipeline sample --params checkpoint --prompt 'Once upon' --temperature 0.8 --top-k 40\n"
+           "  pipeline tokens --tokens %s=book.txt --dtype-of %s=u8 --output %s=x.npy\n"
            "  run -n 8 measure >machine\n"
            "                               what a rank does in a second, for `ppsplit plan'\n"
            "Exit status: 0 done, 1 refused, 2 usage, 3 input, output or memory, 4 a loss or gradient\n"
@@ -165,8 +167,7 @@ static void help(const PpPlan *plan)
            "ranks as processes, also on fewer cores, and at Ctrl-C or SIGTERM sees to it that a step\n"
            "ends and is saved.\n"
            "\n" PPSPLIT_REPORT,
-           plan->n_input ? plan->input[0].name : "x", plan->n_stage,
-           plan->n_input ? plan->input[0].name : "x", plan->n_output ? plan->output[0].name : "y");
+           x, plan->n_stage, x, plan->n_output ? plan->output[0].name : "y", x, x, x);
 }
 
 /* What may be accepted is what the program was made with, other data, and other CPUs. */
@@ -249,6 +250,19 @@ static void find_folder(Options *o, const char *argv0)
         strcpy(o->folder, ".");
 }
 
+/* Options but these are refused; 0 ends them. */
+static PpStatus only(const Options *o, const size_t *taken, const char *by)
+{
+    for (int i = 0; i < N_SPECS; i++) {
+        int takes = !o->given[i];
+        for (int k = 0; taken[k]; k++)
+            takes |= specs[i].at == taken[k];
+        if (!takes)
+            return pp_fail(PP_ERR_USAGE, "--%s is not for %s", specs[i].name, by);
+    }
+    return PP_OK;
+}
+
 static PpStatus check_mode(const Options *o)
 {
     const char *mode = modes[o->samples ? MODE_SAMPLE : o->mode];
@@ -259,13 +273,13 @@ static PpStatus check_mode(const Options *o)
         else if (o->given[i] && !o->samples && (specs[i].kind & SAMPLES))
             return pp_fail(PP_ERR_USAGE, "--%s is for sample: %s draws no tokens", specs[i].name,
                            mode);
-    for (int i = 0; i < N_SPECS && o->mode == MODE_MEASURE; i++)
-        if (o->given[i] && specs[i].at != AT(ranks) && specs[i].at != AT(threads) &&
-            specs[i].at != AT(device) && specs[i].at != AT(offload_dir))
-            return pp_fail(PP_ERR_USAGE,
-                           "--%s is not for measure: --ranks, --threads and --offload-dir are",
-                           specs[i].name);
-    return PP_OK;
+    static const size_t measure[] = {AT(ranks), AT(threads), AT(device), AT(offload_dir), 0};
+    static const size_t tokens[] = {AT(tokens),       AT(dtype_of), AT(output),
+                                    AT(negative_ids), AT(quiet),    0};
+    if (o->mode == MODE_MEASURE)
+        return only(o, measure, "measure: --ranks, --threads and --offload-dir are");
+    return o->mode == MODE_TOKENS ? only(o, tokens, "tokens: --tokens, --dtype-of and --output are")
+                                  : PP_OK;
 }
 
 /* A text stands on standard output, alone. */
@@ -391,7 +405,7 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
             return option_unknown("command", r.value, modes, N_MODES);
     }
     if (mode < 0)
-        return pp_fail(PP_ERR_USAGE, "what to do? train, eval, infer, sample or measure (--help says more)");
+        return pp_fail(PP_ERR_USAGE, "what to do? train, eval, infer, sample, tokens or measure (--help says more)");
     o->samples = mode == MODE_SAMPLE;
     o->mode = o->samples ? MODE_INFER : (Mode)mode;
     o->quiet |= o->log_json && !strcmp(o->log_json, "-");

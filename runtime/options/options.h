@@ -14,7 +14,7 @@
 /* What is not on the device all the time. */
 enum { OFFLOAD_STASH = 1, OFFLOAD_PARAMS = 2 };
 /* Sampling is inference with a loop around it: MODE_INFER, with Options.samples */
-typedef enum { MODE_TRAIN, MODE_EVAL, MODE_INFER, MODE_MEASURE, MODE_SAMPLE } Mode;
+typedef enum { MODE_TRAIN, MODE_EVAL, MODE_INFER, MODE_MEASURE, MODE_SAMPLE, MODE_TOKENS } Mode;
 typedef struct {
     const char *name, *file;
 } NameFile;

@@ -25,6 +25,22 @@ is "a text by bytes" "$(text --tokens input_ids=text.txt "${bytes[@]}")" "$want"
 is "a pattern of several" "$(text --tokens 'input_ids=part[12].txt' "${bytes[@]}")" "$want"
 is "several options" "$(text --tokens input_ids=part1.txt --tokens input_ids=part2.txt "${bytes[@]}")" "$want"
 is "a pattern that finds none" "$("${train[@]}" --tokens 'input_ids=none*' 2>&1)" "pipeline: error: --tokens input_ids=none*: no file has such a name"
+# rows as files of --data: the same losses, exactly as far before an interruption as after
+rows() { out/pipeline tokens --tokens "input_ids=$1" "${bytes[@]}" --output input_ids=x.npy --output target=y.npy --quiet; }
+given=(--data input_ids=x.npy --data target=y.npy)
+ok "tokens: a pattern of texts" rows 'part[12].txt'
+is "rows of bytes" "$(head -c 80 x.npy | grep -ao "|u1.*)")" "|u1', 'fortran_order': False, 'shape': (62, 16)"
+ok "they are the text, and it one byte later" eval 'cmp <(tail -c 992 x.npy) <(head -c 992 text.txt) && cmp <(tail -c 992 y.npy) <(tail -c +2 text.txt | head -c 992)'
+is "their losses" "$(text "${given[@]}")" "$want"
+ok "they train with a checkpoint" "${train[@]}" "${given[@]}" --steps 18 --shuffle 3 --every 11 --checkpoint rows --log-json rows.json
+ok "they go on" "${train[@]}" "${given[@]}" --steps 18 --shuffle 3 --resume rows/step_11 --log-json on.json
+is "with the same losses" "$(losses on.json)" "$(losses rows.json | tail -n 7)"
+is "a text is not written over" "$(out/pipeline tokens --tokens input_ids=text.txt "${bytes[@]}" --output target=text.txt 2>&1)" \
+    "pipeline: error: --output would overwrite text.txt, which the run reads"
+is "what is of runs is refused" "$(out/pipeline tokens --steps 3 2>&1)" "pipeline: error: --steps is not for tokens: --tokens, --dtype-of and --output are"
+is "nor what is no token" "$(out/pipeline tokens --tokens input_ids=raw.bin --dtype-of input_ids=i32 --output input_ids=none.npy 2>&1 | cut -c1-60; ls none.npy 2>&1)" \
+    "pipeline: error: --tokens input_ids=raw.bin: row 0, position
+ls: cannot access 'none.npy': No such file or directory"
 mix=(--tokens 'input_ids=part[12].txt' --tokens input_ids=other.txt "${bytes[@]}")
 for order in "" "--shuffle 3"; do
     ok "a mixture${order:+, shuffled}: trains over epochs" "${train[@]}" "${mix[@]}" --mix input_ids=1,3 $order --steps 34 --log-json whole.json --checkpoint "ck$order" --every 26

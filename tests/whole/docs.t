@@ -39,7 +39,7 @@ known() {
             case $word in
             '&&' | '|' | ';') program= launched= ;;
             */run) launched=1 program= ;;
-            train | eval | infer | sample | measure) [ -z "$launched" ] || program=pipeline list=$run ;;
+            train | eval | infer | sample | tokens | measure) [ -z "$launched" ] || program=pipeline list=$run ;;
             ppsplit) program=ppsplit list=$commands ;;
             */pipeline* | pipeline) program=pipeline list=$run ;;
             --[a-z]*) [ -z "$program" ] || grep -qx -e "${word%%=*}" <<<"$list" || echo "$program has no $word" ;;

@@ -35,7 +35,7 @@ License: MIT. What ppsplit writes, and the runtime in it, is yours without condi
 There is no warranty."
 is "pipeline --version" "$(out/pipeline --version | tail -n +2)" "$("$ppsplit" --version | tail -n +2)"
 is "pipeline --version: the model and the version" "$(first out/pipeline --version)" "model.onnx, a program made by ppsplit $version"
-for how in -h --help help; do is "pipeline $how" "$(first out/pipeline $how)" "usage: pipeline train|eval|infer|sample|measure [options]; --help, --version"; done
+for how in -h --help help; do is "pipeline $how" "$(first out/pipeline $how)" "usage: pipeline train|eval|infer|sample|tokens|measure [options]; --help, --version"; done
 is "options in its help fit on a terminal" "$(out/pipeline --help | awk 'length($0) > 79 && /^(  -|          )/')" ""
 ok "its help names what starts ranks on few cores" eval 'out/pipeline --help | grep "run, beside the program" && out/pipeline --help | grep "also on fewer cores"'
 ok "the launcher" make -s -C out run RUNTIME="$runtime"
