@@ -12,6 +12,7 @@
 #include "files.h"
 #include "init.h"
 
+#include "api/pp_half.h"
 #include "base/file/index.h"
 #include "base/file/tensors.h"
 #include "core/signals.h"
@@ -177,14 +178,56 @@ typedef struct {
     const Init *init; /* instead of a file; NULL: none */
 } Wanted;
 
-static int same_tensor(const Wanted *w, int dtype, int rank, const int64_t *dim)
+static int same_shape(const Wanted *w, int rank, const int64_t *dim)
 {
     int64_t want[PP_MAX_RANK];
     param_shape(w->like, want);
-    int same = dtype == w->like->t.dtype && rank == w->like->t.rank;
+    int same = rank == w->like->t.rank;
     for (int i = 0; i < rank && same; i++)
         same = dim[i] == want[i];
     return same;
+}
+
+static int same_tensor(const Wanted *w, int dtype, int rank, const int64_t *dim)
+{
+    return dtype == w->like->t.dtype && same_shape(w, rank, dim);
+}
+
+/* Every number of the one type is one of the other: 16 bits in 32 or 64, 32 in 64. */
+static int widens(int from, int to)
+{
+    int half = from == PP_BF16 || from == PP_F16;
+    return to == PP_F64 ? half || from == PP_F32 : to == PP_F32 && half;
+}
+
+static double number(const char *at, int64_t i, int dtype)
+{
+    uint16_t half;
+    float single;
+    memcpy(&half, at + 2 * i, sizeof half);
+    if (dtype == PP_F32)
+        memcpy(&single, at + 4 * i, sizeof single);
+    else
+        single = dtype == PP_BF16 ? pp_from_bf16(half) : pp_from_f16(half);
+    return (double)single;
+}
+
+/* The part of a tensor of a narrower type */
+static PpStatus load_widened(const StTensor *t, const Wanted *w, char *to)
+{
+    int64_t size = st_dtype_size(w->like->t.dtype), n = t->bytes / st_dtype_size(t->dtype);
+    char *room = zeroed(n, (size_t)size);
+    if (!room)
+        return pp_no_memory();
+    for (int64_t i = 0; i < n; i++) {
+        double v = number(t->data, i, t->dtype);
+        float single = (float)v;
+        memcpy(room + i * size, size == 8 ? (const void *)&v : &single, (size_t)size);
+    }
+    const Box all = box_whole(n * size);
+    box_copy(&w->part, to, &all, room);
+    free(room);
+    return PP_OK;
 }
 
 static PpStatus load_indexed(Index *x, const Wanted *w, char *to)
@@ -212,6 +255,8 @@ static PpStatus load_dense(const Source *s, const Wanted *w, char *to)
     const StTensor *t = s->shards ? tensors_find(s->shards, w->name, NULL) : st_find(&s->f, w->name);
     if (!t)
         return pp_fail(PP_ERR_MODEL, "%s: no tensor '%s'", s->path, w->name);
+    if (s->shards && widens(t->dtype, w->like->t.dtype) && same_shape(w, t->rank, t->dim))
+        return load_widened(t, w, to);
     if (!same_tensor(w, t->dtype, t->rank, t->dim) || (t->transposed && t->rank != 2))
         return another(s->path, w->name);
     if (s->link)

@@ -122,6 +122,13 @@ is "states: not of another optimizer" "$("${train[@]}" --optimizer momentum --pa
     "s.safetensors: no tensor 'momentum_buffer.wte.weight'"
 is "states: not without step" "$("${train[@]}" --params w.safetensors --states w.safetensors 2>&1)" \
     "pipeline: error: --states w.safetensors: no tensor 'step' of one float32, the updates that the states have seen"
+# half.safetensors: the upper halves as BF16; upper.safetensors: the same numbers as F32
+perl -0777 -e 'open F, "<", "w.safetensors"; $_ = <F>; $n = unpack "Q<"; $h = substr $_, 8, $n; @t = unpack "V*", substr $_, 8 + $n; $k = $h; $k =~ s/"F32"/"BF16"/g;
+    $k =~ s/\[(\d+),(\d+)\]\}/"[" . $1 \/ 2 . "," . $2 \/ 2 . "]}"/ge; sub put { open my $f, ">", shift; print $f pack("Q<", length $_[0]), @_ }
+    put("half.safetensors", $k, pack("v*", map { $_ >> 16 } @t)); put("upper.safetensors", $h, pack("V*", map { $_ & 0xffff0000 } @t))'
+for f in half upper; do ok "states: $f.safetensors begins" "${train[@]}" --steps 2 --params $f.safetensors --log-json $f.json; done
+is "states: bfloat16 is widened" "$(losses half.json)" "$(losses upper.json)"
+ok "states: and was another" eval '! diff -q <(losses half.json) <(losses begun.json) >/dev/null'
 is "a module that is not there" "$("$ppsplit" merge copied states.ck -o h.safetensors --module nothere 2>&1 | head -n 1)" \
     "copied/model.skeleton: error: no parameter is below module 'nothere'"
 ok "a module" "$ppsplit" merge copied states.ck -o h.safetensors --module h.1
