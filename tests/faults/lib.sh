@@ -1,5 +1,4 @@
 # lib.sh - for tests/faults: beside tests/lib.sh, counts and times that knobs set, and folders compared as a whole.
-[ -n "${TMPDIR:-}" ] || [ ! -w /dev/shm ] || TMPDIR=/dev/shm        # where an fsync waits for no disk
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 cd "$work" || exit 1
 passed=0 failed=0
