@@ -71,7 +71,7 @@ step_all() {
     local folder gpt=gpt microbatches=1 steps=30 cores=$jobs rows=()
     tap=$results/step.tap
     rm -f "$tap" "$results"/step.lines
-    [ "$mode" = cuda ] || gpt=gpt-tiny steps=9
+    [ "$mode" = cuda ] || gpt=gpt-tiny steps=3
     for folder in "$dir/$gpt"/step.*; do rows+=("${folder##*.}"); done
     mapfile -t rows < <(printf '%s\n' "${rows[@]}" | sort -n)
     gpt_sizes

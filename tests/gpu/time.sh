@@ -138,7 +138,7 @@ time_all() {
     gpt=gpt
     tap=$results/time.tap
     rm -f "$tap"
-    [ $mode = cuda ] || { gpt=gpt-tiny microbatches=4 steps=3; }
+    [ $mode = cuda ] || { gpt=gpt-tiny microbatches=2 steps=3; }
     gpt_sizes
     ok "gpt: weights and tokens" gpt_data $((microbatches * gpt_rows)) || return
     table_head "$tokens tokens a step in $microbatches microbatches"
