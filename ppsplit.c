@@ -168,46 +168,39 @@ static void attention(State *s)
     attention_fuse(s->graph, &s->o->partition.batch, s->loss.loss, s->loss.target);
 }
 
-/* The graph of one member. */
-static void member(State *s, const MeshPlan *plan)
-{
-    Loss *l = &s->loss;
-    mesh_member(s->graph, plan, 3, (ValueId *const[]){&l->loss, &l->loss_scale, &l->target});
-}
-
-static bool member_fits(const State *s, const MeshPlan *plan)
-{
-    State t = *s;
-    t.graph = graph_twin(s->graph);
-    member(&t, plan);
-    return pipe_fits(t.graph, &s->o->partition, &t.loss);
-}
-
-/* --tensor, --sequence, --expert, or the file's sharding specs: where values lie along that axis; false: there is none.
- * Where members do not fit in --memory, what they keep for backward is made dearer. */
-static bool mesh_plan(State *s, MeshPlan *plan)
+/* --tensor, --sequence, --expert, or the file's sharding specs: the graph becomes that of one member;
+ * false: there are none.  Where members do not fit in --memory, what they keep for backward is made
+ * dearer.  plan: of the first axis. */
+static bool divide_mesh(State *s, MeshPlan *plan)
 {
     MeshOptions *opt = &s->o->mesh;
-    BatchNotes notes = {.target = s->loss.target, .loss = s->loss.loss};
-    annotate_read(s->graph, opt);
-    *plan = (MeshPlan){.tensor = 1, .chunks = 1};
-    if (opt->chunks == 1)
-        return false;
-    batch_analyse(s->graph, 0, &s->o->partition.batch, &notes);
+    const Graph *whole = s->graph;
+    const Loss loss = s->loss;
     const double dearer[] = {0, .25, 1, 4, 16};
-    for (int i = 0; i < 5 && (i == 0 || !member_fits(s, plan)); i++) {
+    bool any = false;
+    annotate_read(s->graph, opt);
+    for (int x = 0; x < MESH_AXES; x++)
+        any |= mesh_has(opt, (MeshAxis)x);
+    *plan = (MeshPlan){.members = 1, .chunks = 1};
+    for (int i = 0; i < 5 && any; i++) {
+        Loss *l = &s->loss;
         opt->keep = dearer[i];
-        *plan = mesh_search(s->graph, s->graph->arena, opt, s->loss.loss, notes.outer);
+        s->loss = loss;
+        s->graph = graph_twin(whole);
+        *plan = mesh_divide(s->graph, opt, &s->o->partition.batch, 3,
+                            (ValueId *const[]){&l->loss, &l->loss_scale, &l->target});
+        if (pipe_fits(s->graph, &s->o->partition, l))
+            break;
     }
-    mesh_compare(s->graph, opt, plan);
-    return true;
+    if (any)
+        mesh_compare(whole, opt, plan);
+    return any;
 }
 
 static void mesh(State *s)
 {
     MeshPlan plan;
-    if (mesh_plan(s, &plan))
-        member(s, &plan);
+    divide_mesh(s, &plan);
 }
 
 static void partition(State *s) { s->pipe = pipe_build(s->graph, &s->o->partition, &s->loss); }
@@ -273,9 +266,12 @@ static void note_options(Options *o)
     note(o, "dtype", o->dtype == DT_NONE || o->dtype == DT_F32 ? "none" : dtype_name(o->dtype));
     note_list(o, "freeze", o->import.freeze.n, o->import.freeze.at);
     note_list(o, "train", o->import.train.n, o->import.train.at);
-    note(o, "chunks", o->mesh.chunks > 1 ? arena_printf(o->arena, "%d", o->mesh.chunks) : "none");
-    if (o->mesh.axis != MESH_TENSOR && o->mesh.chunks > 1)
-        note(o, mesh_option[o->mesh.axis] + 2, "divided");
+    for (int x = 0; x < MESH_AXES; x++)
+        if (x == MESH_TENSOR || mesh_has(&o->mesh, (MeshAxis)x))
+            note(o, x == MESH_TENSOR ? "chunks" : mesh_option[x] + 2,
+                 mesh_has(&o->mesh, (MeshAxis)x)
+                     ? arena_printf(o->arena, "%d", o->mesh.chunks[x])
+                     : "none");
     note_list(o, "shard", o->mesh.shard.n, o->mesh.shard.at);
     if (o->mesh.keep > 0)
         note(o, "memory", arena_printf(o->arena, "a byte kept costs %g sent", o->mesh.keep));
@@ -361,7 +357,7 @@ static const struct { void (*run)(State *s); const char *dump; } passes[] = {
     {loss, "loss"},             /* the loss is appended, with its inputs target and loss_scale */
     {autocast, "autocast"},     /* --dtype: what computes in half precision, and the casts */
     {attention, "attention"},   /* what lies between the two products of one: one operation */
-    {mesh, "mesh"},             /* --tensor, --sequence: the graph of one member, with collectives */
+    {mesh, "mesh"},             /* --tensor, --sequence, --expert: the graph of one member */
     {partition, "partition"},   /* a Pipe: nodes to stages, what crosses a cut, parameters */
     {reverse, "autodiff"},      /* every stage's backward */
     {whole, NULL},              /* --loss-over minibatch: the loss in the shapes of all its rows */
@@ -500,10 +496,9 @@ static void annotate(void *arg)
     autocast(&s);
     attention(&s);
     Annotations all = {.whole = s.graph};
-    bool divided = mesh_plan(&s, &all.plan);
-    s.graph = graph_twin(all.whole);
-    if (divided)
-        member(&s, &all.plan);
+    bool divided = divide_mesh(&s, &all.plan);
+    if (!divided)
+        s.graph = graph_twin(all.whole);
     const uint32_t *stage_of = pipe_stages(s.graph, &s.o->partition, &s.loss, &stages);
     annotate_stages(s.graph, stage_of, stages, origins, &all);
     uint32_t n = annotate_write(all.whole, &all, s.o->codegen.dir);
@@ -511,7 +506,7 @@ static void annotate(void *arg)
         return;
     printf("%s: %u nodes in %u stages", s.o->codegen.dir, n, stages);
     if (divided)
-        printf(", tensors in %d chunks on %d members", all.plan.chunks, all.plan.tensor);
+        printf(", tensors in %d chunks on %d members", all.plan.chunks, all.plan.members);
     putchar('\n');
 }
 

@@ -156,7 +156,7 @@ static void take_numbers(const Reading *r)
 {
     MeshOptions *opt = r->opt;
     int pieces = r->members ? r->chunks / r->members : 1;
-    if (opt->tensor)
+    if (opt->members[MESH_TENSOR])
         return;
     if (r->unlike || (pieces & (pieces - 1))) {
         if (r->unlike)
@@ -167,9 +167,9 @@ static void take_numbers(const Reading *r)
         diag_fatal(EXIT_MODEL, WHERE_FILE(r->g->file),
                    "the sharding specs are those of no tensor axis");
     }
-    opt->tensor = r->members ? r->members : 1;
-    opt->chunks = r->chunks ? r->chunks : 1;
-    if (opt->shard.n && opt->chunks == 1)
+    opt->members[MESH_TENSOR] = r->members ? r->members : 1;
+    opt->chunks[MESH_TENSOR] = r->chunks ? r->chunks : 1;
+    if (opt->shard.n && opt->chunks[MESH_TENSOR] == 1)
         diag_fatal(EXIT_USAGE, WHERE_NONE, "--shard without --tensor");
 }
 

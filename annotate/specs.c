@@ -150,7 +150,7 @@ static void put_divided(PbMessage *spec, const MeshPlan *w, const Lies *lies, in
     PbMessage dim = {.a = spec->a};
     Place at = lies->at;
     for (int c = 0; c < w->chunks; c++)
-        pb_put_int(spec, SPEC_DEVICE, first + c / (w->chunks / w->tensor));
+        pb_put_int(spec, SPEC_DEVICE, first + c / (w->chunks / w->members));
     pb_put_int(&dim, SHARDED_AXIS, at.dim);
     if (at.groups > 1)
         put_part(&dim, at.groups, 1);
@@ -161,11 +161,11 @@ static void put_divided(PbMessage *spec, const MeshPlan *w, const Lies *lies, in
 static void put_whole(PbMessage *spec, const MeshPlan *w, int64_t first)
 {
     PbMessage group = {.a = spec->a};
-    pb_put_int(spec, SPEC_DEVICE, w->tensor > 1 ? -1 : first);
-    if (w->tensor == 1)
+    pb_put_int(spec, SPEC_DEVICE, w->members > 1 ? -1 : first);
+    if (w->members == 1)
         return;
     pb_put_int(&group, GROUP_KEY, -1);
-    for (int k = 0; k < w->tensor; k++)
+    for (int k = 0; k < w->members; k++)
         pb_put_int(&group, GROUP_DEVICE, first + k);
     pb_put_message(spec, SPEC_GROUP, &group);
 }
@@ -174,7 +174,7 @@ static void put_spec(const Specs *s, PbMessage *entry, uint32_t node, const char
                      const Lies *lies)
 {
     PbMessage spec = {.a = entry->a};
-    int64_t first = (int64_t)s->what->stage[node] * s->what->plan.tensor;
+    int64_t first = (int64_t)s->what->stage[node] * s->what->plan.members;
     pb_put_string(&spec, SPEC_TENSOR, tensor);
     if (lies->at.dim >= 0)
         put_divided(&spec, &s->what->plan, lies, first);

@@ -100,7 +100,7 @@ static void add_model(File *f)
         else if (k.number != MODEL_IR && k.number != MODEL_CONFIGURATION)
             add_field(f, &k);
     pb_put_string(&devices, DEVICES_NAME, configuration);
-    pb_put_int(&devices, DEVICES_COUNT, (int64_t)f->what->stages * f->what->plan.tensor);
+    pb_put_int(&devices, DEVICES_COUNT, (int64_t)f->what->stages * f->what->plan.members);
     pb_put_message(&list, MODEL_CONFIGURATION, &devices);
     add(f, list.at, list.n);
 }

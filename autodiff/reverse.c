@@ -16,8 +16,8 @@
  * casts, functions of them: partition copies those into each stage that reads them).  So through
  * such nodes each use goes back by itself: the rule is applied once for each of them.
  *
- * Where chunks of members of the tensor axis read a parameter that all members have (Vary), each
- * chunk's part of a use goes back by itself too, and is added up over the microbatches as a use is.
+ * Where chunks of members read a parameter that all of them have (Vary), each chunk's part of a use
+ * goes back by itself too, and is added up over the microbatches as a use is.
  * The parts are added over the chunks once a step: no member sends a gradient for a microbatch, and
  * the bits depend neither on the number of members nor on the cut.
  */
@@ -34,10 +34,11 @@ typedef struct {
     /* contributions to a value's gradient so far, within this stage */
     Ids *part;
     /* made of parameters and constants alone: for each contribution the part of a use that it comes
-     * from: use * (pieces + 1), plus 1 + k where it is piece k's of a member's chunks */
+     * from: use * parts, plus step[x] * (1 + k) where it is piece k's of a member's chunks along
+     * axis x */
     const bool *of_params;
     Ids *use;
-    uint32_t pieces;
+    uint32_t parts, step[MESH_AXES];
     Uses *uses;                     /* of the stage */
     uint32_t at;                    /* the node's place in the list walked: its number as a use */
     Ids *sent;                      /* contributions received from the stages after it */
@@ -47,7 +48,11 @@ typedef struct {
 
 static Walk walk_new(Graph *g)
 {
-    Walk w = {.g = g, .n = g->value.n, .pieces = (uint32_t)(g->chunks / g->tensor)};
+    Walk w = {.g = g, .n = g->value.n, .parts = 1};
+    for (int x = 0; x < MESH_AXES; x++) {
+        w.step[x] = w.parts;
+        w.parts *= (uint32_t)graph_pieces(g, (MeshAxis)x) + 1;
+    }
     w.active = arena_array(g->arena, bool, w.n + 1);
     w.part = arena_array(g->arena, Ids, w.n + 1);
     w.use = arena_array(g->arena, Ids, w.n + 1);
@@ -123,7 +128,13 @@ static void take(Walk *w, ValueId of, ValueId d, uint32_t use)
     vec_push(g->arena, part, d);
     if (of_params(w, of))
         vec_push(g->arena, &w->use[of],
-                 use == NONE ? uses_number(w->uses, of, w->at) * (w->pieces + 1) : use);
+                 use == NONE ? uses_number(w->uses, of, w->at) * w->parts : use);
+}
+
+/* Of which piece along an axis a part is, from 1; 0: of none */
+static uint32_t piece_of(const Walk *w, uint32_t part, int x)
+{
+    return part % w->parts / w->step[x] % ((uint32_t)graph_pieces(w->g, (MeshAxis)x) + 1);
 }
 
 /* What one part of a use contributes to v's gradient. */
@@ -201,8 +212,9 @@ static void back_to_chunks(Walk *w, const Node *node)
             add_use(w, &uses, w->use[node->out[k]].at[i]);
         for (uint32_t i = 0; i < uses.n; i++) {
             Ids part = parts_of(w, node->out[k], uses.at[i]);
-            INSIST(uses.at[i] % (w->pieces + 1) == 0);
-            take(w, node->in[0], add_up(w, &part, node->out[k]), uses.at[i] + 1 + k);
+            INSIST(piece_of(w, uses.at[i], node->attr.mesh) == 0);
+            take(w, node->in[0], add_up(w, &part, node->out[k]),
+                 uses.at[i] + w->step[node->attr.mesh] * (1 + k));
         }
     }
 }
@@ -213,6 +225,7 @@ static void back_through(Walk *w, NodeId id)
     Ids uses = {0};
     bool reached = false;
     w->g->cur_origin = node->origin;
+    w->g->cur_mesh = (MeshAxis)node->attr.mesh;
     if (node->op == OP_Vary && of_params(w, node->out[0])) {
         back_to_chunks(w, node);
         return;
@@ -312,21 +325,29 @@ static void send_back(Walk *w, Stage *s, NodeId first)
     }
 }
 
-/* A use as chunks read it is one by itself. */
+enum { ALONG = 1 << MESH_AXES };
+
+/* A use as chunks along some axes read it is one by itself: times ALONG, and these. */
 static uint32_t use_of(const Walk *w, uint32_t part)
 {
-    return part / (w->pieces + 1) * 2 + (part % (w->pieces + 1) > 0);
+    uint32_t along = 0;
+    for (int x = 0; x < MESH_AXES; x++)
+        along |= (uint32_t)(piece_of(w, part, x) > 0) << x;
+    return part / w->parts * ALONG + along;
 }
 
 /* Which of the stage's sums a part is added to; uses: the last one first. */
 static uint32_t sum_of(const Walk *w, const ParamUse *u, const Ids *uses, uint32_t part)
 {
-    uint32_t chunk = part % (w->pieces + 1), number = uses->n - 1, before = 0;
+    uint32_t chunk = 0, number = uses->n - 1, before = uses->n;
+    for (int x = MESH_AXES; x-- > 0;)
+        if (piece_of(w, part, x) > 0)
+            chunk = chunk * (uint32_t)graph_pieces(w->g, (MeshAxis)x) + piece_of(w, part, x) - 1;
     while (uses->at[uses->n - 1 - number] != use_of(w, part))
         number--;
-    while (chunk > 1 && u->partial.at[before] != number)
-        before++;
-    return chunk > 1 ? uses->n + before * (w->pieces - 1) + chunk - 2 : number;
+    for (uint32_t i = 0; chunk && u->partial.at[i].use != number; i++)
+        before += graph_pieces_along(w->g, u->partial.at[i].along) - 1;
+    return chunk ? before + chunk - 1 : number;
 }
 
 /* The contributions by use, the last use first, those of one in their order; and which of the
@@ -341,8 +362,8 @@ static void order_uses(Walk *w, ParamUse *u)
         add_use(w, &uses, use_of(w, w->use[v].at[i]));
     }
     for (uint32_t k = uses.n; k-- > 0;)
-        if (uses.at[k] % 2)
-            vec_push(g->arena, &u->partial, uses.n - 1 - k);
+        if (uses.at[k] % ALONG)
+            vec_push(g->arena, &u->partial, ((Partial){uses.n - 1 - k, uses.at[k] % ALONG}));
     for (uint32_t k = 0; k < parts.n; k++) {
         const Ids part = parts_of(w, v, parts.at[k]);
         for (uint32_t i = 0; i < part.n; i++) {

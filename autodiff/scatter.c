@@ -20,7 +20,7 @@ static void scatter(Graph *g, NodeId first, const uint32_t *readers, Node *shard
     Shape s = val(g, shard->out[0])->shape;
     Node *cast = only_read(g, first, readers, v, OP_Cast),
          *sum = only_read(g, first, readers, cast ? cast->in[0] : v, OP_AllReduce);
-    if (!sum)
+    if (!sum || sum->attr.mesh != shard->attr.mesh)
         return;
     sum->op = OP_ReduceScatter;
     sum->attr = shard->attr;
@@ -35,7 +35,7 @@ void scatter_sums(Pipe *p, NodeId first)
 {
     Graph *g = p->graph;
     uint32_t *readers = arena_array(g->arena, uint32_t, g->value.n + 1);
-    if (g->tensor == 1)
+    if (graph_members(g) == 1)
         return;
     for (NodeId n = first; n < g->node.n; n++)
         for (uint32_t i = 0; i < g->node.at[n].nin; i++)

@@ -93,13 +93,13 @@ typedef struct {
     int nb;
     Lin count[ATTENTION_DIMS], random_row[ATTENTION_DIMS], random_element[ATTENTION_DIMS];
     /* scores that are a chunk of more: which one, and from chunk to chunk, of Dropout's elements */
-    const Chunk *chunk;
-    int64_t random_chunk;
+    const Chunks *chunk;
+    int64_t random_chunk[MESH_AXES];
     uint32_t room;                  /* the step's argument; NONE: it needs none */
     AttentionSide side[SIDES];
 } AttentionStep;
 
-/* What the members of the tensor axis do together.  kind: PP_ALL_REDUCE and so on, of pp.h; size: what
+/* What members along an axis of the mesh do together.  kind: PP_ALL_REDUCE and so on, of pp.h; size: what
  * the call is told of its tensors, in its order.  Arguments: the operand, the result, and where the
  * call needs it room for what comes in.  The step's key is its row in the stage's list.  One that
  * is only begun has another step where it ends, which has no arguments. */

@@ -19,6 +19,7 @@ const PpStage *cg_stage_table(const StageGen *sg, Target target, Arena *a);
 /* The number of an input in the plan, where loss_scale has none. */
 int cg_input_number(const Pipe *p, ValueId v);
 /* name: NULL: the value's */
+const char *cg_mesh_name(int mesh);                     /* "PP_TENSOR", ... */
 PpTensor cg_tensor(const Graph *g, ValueId v, const char *name, Arena *a);
 /* The constants in their order, as numbers in StageGen.constants: those in params/, then, for a
    device, which reads all in its memory, those that stand in the source. */

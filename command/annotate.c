@@ -39,9 +39,11 @@ void annotate_options(const Options *o)
         bad_usage(command, "--check writes nothing: -o %s", o->codegen.dir);
     if (!o->check && !o->codegen.dir)
         bad_usage(command, "missing option: -o M.onnx, the file to write");
-    if (o->mesh.axis != MESH_TENSOR)
-        bad_usage(command, "%s: no sharding spec can say which places of a sequence a member has",
-                  mesh_option[o->mesh.axis]);
+    for (int x = MESH_TENSOR + 1; x < MESH_AXES; x++)
+        if (mesh_has(&o->mesh, (MeshAxis)x))
+            bad_usage(command,
+                      "%s: no sharding spec can say which places of a sequence a member has",
+                      mesh_option[x]);
 }
 
 /* ---- --check ---- */

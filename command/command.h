@@ -20,6 +20,7 @@ typedef struct {
     VEC(const char *) model;
     ImportOptions import;
     MeshOptions mesh;
+    int chunks; /* --chunks C, of no axis by name; 0: not given */
     PartitionOptions partition;
     AutoText automatic;
     LossOptions loss;

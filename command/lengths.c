@@ -80,11 +80,19 @@ const char *bound_to(const Options *o, int64_t length)
     return arena_printf(o->arena, "%s=%lld", o->lengths.name, (long long)length);
 }
 
+static bool is_divided(const Graph *g)
+{
+    bool is = false;
+    for (int x = 0; x < MESH_AXES; x++)
+        is |= g->mesh[x].chunks > 1;
+    return is;
+}
+
 /* What has one length only. */
 void check_lengths(const Options *o, const Graph *g)
 {
     const char *what = o->codegen.cuda ? "--target cuda"
-                       : g->chunks > 1 ? "a program whose members divide it"
+                       : is_divided(g) ? "a program whose members divide it"
                        : o->ops.n      ? "--ops"
                        : o->loss.whole ? "--loss-over minibatch"
                                        : NULL;

@@ -263,14 +263,25 @@ static const OptionName options[] = {
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
-/* --tensor, --sequence or --expert */
 static void set_members(MeshOptions *m, MeshAxis axis, const char *arg)
 {
-    if (m->tensor && m->axis != axis)
-        bad_usage("ppsplit", "%s with %s: members divide stages along one axis", mesh_option[axis],
-                  mesh_option[m->axis]);
-    m->axis = axis;
-    m->tensor = (int)given_number(mesh_option[axis] + 2, arg, MESH_MOST);
+    m->members[axis] = (int)given_number(mesh_option[axis] + 2, arg, MESH_MOST);
+}
+
+/* C, or AXIS=C[,AXIS=C]; those without a name are in `any`. */
+static void set_chunks(Options *o, const char *arg)
+{
+    char *list = arena_strdup(o->arena, arg), *rest = list;
+    for (char *word; (word = strsep(&rest, ","));) {
+        char *eq = strchr(word, '=');
+        if (!eq) {
+            o->chunks = (int)given_number("chunks", word, MESH_MOST);
+            continue;
+        }
+        *eq = 0;
+        uint32_t x = ONE_OF("ppsplit", "chunks", word, "tensor", "sequence", "expert");
+        o->mesh.chunks[x] = (int)given_number("chunks", eq + 1, MESH_MOST);
+    }
 }
 
 static void set_limit(Limits *l, const char *arg)
@@ -361,7 +372,7 @@ static void read_option(Options *o, int option, const char *arg)
     case OPT_TENSOR: set_members(&o->mesh, MESH_TENSOR, arg); break;
     case OPT_SEQUENCE: set_members(&o->mesh, MESH_SEQUENCE, arg); break;
     case OPT_EXPERT: set_members(&o->mesh, MESH_EXPERT, arg); break;
-    case OPT_CHUNKS: o->mesh.chunks = (int)given_number("chunks", arg, MESH_MOST); break;
+    case OPT_CHUNKS: set_chunks(o, arg); break;
     case OPT_SHARD: vec_push(o->arena, &o->mesh.shard, arg); break;
     case OPT_TRAIN: vec_push(o->arena, &o->import.train, arg); break;
     case OPT_DROPOUT: {
@@ -492,22 +503,33 @@ static _Noreturn void wrong_option(Command c, const OptionReader *r)
     bad_usage(command[c], "%s", r->wrong);
 }
 
-/* --tensor, --sequence or --expert, and --chunks, one of which may be left out; both 1: there is no such
- * axis; both 0: the model's annotations may have one. */
+/* Of each axis members and chunks, one of which may be left out; both 1: there is no such axis; all 0:
+ * the model's annotations may have one.  Chunks without a name are those of every axis that is
+ * given, or of --tensor. */
 static void mesh_complete(Options *o)
 {
     MeshOptions *m = &o->mesh;
-    if (!m->tensor && !m->chunks)
+    bool given = false;
+    for (int x = 0; x < MESH_AXES; x++)
+        given |= m->members[x] || m->chunks[x];
+    if (!given && !o->chunks)
         return;
-    m->tensor = m->tensor ? m->tensor : 1;
-    m->chunks = m->chunks ? m->chunks : m->tensor;
-    int each = m->chunks / m->tensor;
-    if (m->chunks % m->tensor || each & (each - 1))
-        bad_usage("ppsplit", "--chunks %d of %s %d: it is %d times a power of two", m->chunks,
-                  mesh_option[m->axis], m->tensor, m->tensor);
-    if (m->axis != MESH_TENSOR && m->shard.n)
+    for (int x = 0; x < MESH_AXES; x++) {
+        const bool is = m->members[x] || m->chunks[x] || (!given && x == MESH_TENSOR);
+        if (is && !m->chunks[x])
+            m->chunks[x] = o->chunks;
+        m->members[x] = m->members[x] ? m->members[x] : 1;
+        m->chunks[x] = m->chunks[x] ? m->chunks[x] : m->members[x];
+        int each = m->chunks[x] / m->members[x];
+        if (m->chunks[x] % m->members[x] || each & (each - 1))
+            bad_usage("ppsplit", "--chunks %d of %s %d: it is %d times a power of two",
+                      m->chunks[x], mesh_option[x], m->members[x], m->members[x]);
+    }
+    if (mesh_has(m, MESH_SEQUENCE) && mesh_has(m, MESH_EXPERT))
+        bad_usage("ppsplit", "--sequence with --expert: both divide sequences; give one of them");
+    if (!mesh_has(m, MESH_TENSOR) && m->shard.n && (mesh_has(m, MESH_SEQUENCE) || mesh_has(m, MESH_EXPERT)))
         bad_usage("ppsplit", "--shard with %s: of parameters its members divide experts alone, if any",
-                  mesh_option[m->axis]);
+                  mesh_option[mesh_has(m, MESH_EXPERT) ? MESH_EXPERT : MESH_SEQUENCE]);
 }
 
 void read_command_line(Options *o, int argc, char **argv)

@@ -64,11 +64,12 @@ void plan_check(Options *o)
     }
     if (o->loss.whole)
         bad_usage(command, "--loss-over minibatch has one schedule, gpipe; --stages cuts for it");
-    if (o->mesh.chunks > 1)
-        bad_usage(command,
-                  "%s: a plan divides no layers; plan for ranks / T of them, and give the "
-                  "command that is printed %s T",
-                  mesh_option[o->mesh.axis], mesh_option[o->mesh.axis]);
+    for (int x = 0; x < MESH_AXES; x++)
+        if (mesh_has(&o->mesh, (MeshAxis)x))
+            bad_usage(command,
+                      "%s: a plan divides no layers; plan for ranks / T of them, and give the "
+                      "command that is printed %s T",
+                      mesh_option[x], mesh_option[x]);
     if (o->dump)
         bad_usage(command, "--dump is of a split; the command that is printed makes one");
 }

@@ -49,6 +49,7 @@ enum {
     TO_AXIS,
     RESULTS,
     PIECE,
+    MESH,
     CUSTOM
 };
 enum { MOST = 6 };
@@ -100,6 +101,7 @@ static const struct {
     [TO_AXIS] = {AT(to_axis), NUMBER, 0, false},
     [RESULTS] = {AT(n), CHOICE, 0, false},
     [PIECE] = {AT(piece), PART, 0, false},
+    [MESH] = {AT(mesh), CHOICE, 0, false},
     [CUSTOM] = {AT(custom), RECORD, 0, false},
 };
 
@@ -138,18 +140,42 @@ static void copy_array(Arena *a, Op op, const Attr *from, int k, Attr *to)
     *out = copy;
 }
 
-static const Chunk *piece_own(Arena *a, const Chunk *from)
+Chunks chunks_none(void)
 {
-    Chunk *own = from ? arena_new_of(a, Chunk) : NULL;
+    Chunks p;
+    for (int x = 0; x < MESH_AXES; x++)
+        p.along[x] = (Chunk){.axis = -1, .pieces = 1, .chunks = 1, .groups = 1};
+    return p;
+}
+
+int chunks_number(const Chunks *p)
+{
+    int n = 0;
+    for (int x = MESH_AXES; x-- > 0;)
+        n = n * p->along[x].pieces + p->along[x].piece;
+    return n;
+}
+
+const char *chunks_name(Arena *a, const char *whole, const Chunks *p)
+{
+    for (int x = 0; x < MESH_AXES; x++)
+        if (p->along[x].pieces > 1)
+            whole = arena_printf(a, "%s[%d]", whole, p->along[x].piece);
+    return whole;
+}
+
+static const Chunks *piece_own(Arena *a, const Chunks *from)
+{
+    Chunks *own = from ? arena_new_of(a, Chunks) : NULL;
     if (own)
         *own = *from;
     return own;
 }
 
-static bool piece_equal(const Chunk *x, const Chunk *y)
+/* A Chunks is ints alone. */
+static bool piece_equal(const Chunks *x, const Chunks *y)
 {
-    return x == y || (x && y && x->axis == y->axis && x->piece == y->piece &&
-                      x->pieces == y->pieces && x->chunks == y->chunks && x->groups == y->groups);
+    return x == y || (x && y && memcmp(x, y, sizeof *x) == 0);
 }
 
 Attr attr_own(Arena *a, Op op, const Attr *t)
@@ -228,11 +254,14 @@ static void dump_attention(const AttentionAttr *t, FILE *f)
     fprintf(f, "%s%s", t->bias ? " bias" : "", !t->mask ? "" : t->forbids ? " forbids" : " mask");
 }
 
-static void dump_piece(const Chunk *p, FILE *f)
+static void dump_piece(const Chunks *all, FILE *f)
 {
-    if (p)
-        fprintf(f, " axis=%d piece=%d/%d of %d groups=%d", p->axis, p->piece, p->pieces, p->chunks,
-                p->groups);
+    for (int x = 0; all && x < MESH_AXES; x++) {
+        const Chunk *p = &all->along[x];
+        if (p->axis >= 0)
+            fprintf(f, " axis=%d piece=%d/%d of %d groups=%d", p->axis, p->piece, p->pieces,
+                    p->chunks, p->groups);
+    }
 }
 
 void attr_dump(Op op, const Attr *t, FILE *f)

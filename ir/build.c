@@ -243,7 +243,7 @@ ValueId g_matmul_wide(Graph *g, ValueId x, ValueId y)
     return graph_node(g, OP_MatMul, 2, in, (Attr){.to = half ? DT_F32 : DT_NONE});
 }
 
-/* ---- between the members of the tensor axis ---- */
+/* ---- between the members along an axis of the mesh ---- */
 
 ValueId g_tree_sum(Graph *g, uint32_t n, const ValueId *x)
 {
@@ -259,12 +259,15 @@ ValueId g_tree_sum(Graph *g, uint32_t n, const ValueId *x)
 
 ValueId g_vary(Graph *g, ValueId x, int k)
 {
-    return k == 1 && g->tensor == 1 ? x : graph_node(g, OP_Vary, 1, &x, (Attr){.n = k});
+    return k == 1 && g->mesh[g->cur_mesh].members == 1
+               ? x
+               : graph_node(g, OP_Vary, 1, &x, (Attr){.n = k, .mesh = (int)g->cur_mesh});
 }
 
 static ValueId collective(Graph *g, Op op, ValueId x, Attr attr)
 {
-    return g->tensor == 1 ? x : graph_node(g, op, 1, &x, attr);
+    attr.mesh = (int)g->cur_mesh;
+    return g->mesh[g->cur_mesh].members == 1 ? x : graph_node(g, op, 1, &x, attr);
 }
 
 ValueId g_all_reduce(Graph *g, ValueId x) { return collective(g, OP_AllReduce, x, (Attr){0}); }

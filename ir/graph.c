@@ -14,7 +14,8 @@ Graph *graph_new(Arena *a, const char *file)
     g->by_name.arena = a;
     g->looked = looked_new(a);
     g->batch = 1;
-    g->tensor = g->chunks = 1;
+    for (int x = 0; x < MESH_AXES; x++)
+        g->mesh[x].members = g->mesh[x].chunks = 1;
     Origin self = {.name = "", .type = "", .scope = "", .pipeline_stage = -1};
     vec_push(a, &g->origin, self);                      /* origin 0: what no ONNX node asked for */
     return g;
@@ -80,12 +81,11 @@ ValueId graph_param(Graph *g, Param p)
 {
     /* The initializer's name when there is one: nodes of the file refer to it by that. */
     const char *name = p.initializer ? p.initializer : p.name;
-    if (p.box.pieces == 0) {
-        p.box = (Chunk){.axis = -1, .pieces = 1, .chunks = 1};
+    if (!p.divided) {
+        p.box = chunks_none();
         p.whole = p.shape;
     }
-    if (p.box.pieces > 1)
-        name = arena_printf(g->arena, "%s[%d]", name, p.box.piece);
+    name = chunks_name(g->arena, name, &p.box);
     if (strmap_get(&g->by_name, name) != NONE)
         name = NULL;
     p.value = graph_value(g, V_PARAM, name, p.dtype, &p.shape);

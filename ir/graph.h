@@ -74,9 +74,10 @@ typedef struct {
     bool stat;
     Payload bytes;
     /* of a parameter that is divided: which part of it `shape` is, and the whole, whose the name and
-       the bytes are; the parts stand one behind the other, where the whole did.  box.axis -1: the
-       whole itself (graph_param) */
-    Chunk box;
+       the bytes are; the parts stand one behind the other, where the whole did.  divided: else it
+       is the whole itself (graph_param) */
+    bool divided;
+    Chunks box;
     Shape whole;
     ValueId value;
 } Param;
@@ -153,9 +154,9 @@ typedef struct Graph {
     StrMap by_name;                                     /* value name -> ValueId */
     /* rows of the model's shapes (1 if unknown) */
     int64_t batch;
-    /* the tensor axis: this is the graph of one of so many members, and of so many chunks in all that
-       what is divided has; 1 and 1: the model's own */
-    int tensor, chunks;
+    /* by axis of the mesh: this is the graph of one of so many members, and of so many chunks in all
+       that what is divided has; 1 and 1: the model's own */
+    struct { int members, chunks; } mesh[MESH_AXES];
     /* where a dimension varies, the same model with another length of it, which is so much less: what
        is kept, sent or computed again is decided with its sizes (graph_sized).  NULL: none does */
     const struct Graph *other;
@@ -171,6 +172,7 @@ typedef struct Graph {
     /* inputs that are constants, by --bind: "sr i64[] = 16000" */
     VEC(const char *) bound;
     uint32_t cur_origin;                                /* given to nodes that builders make */
+    MeshAxis cur_mesh;                                  /* given to collectives, and Vary */
     uint32_t made_names;
     /* nodes so far that draw random numbers: their key in the generator */
     int draw_count;
@@ -185,7 +187,28 @@ typedef struct Graph {
 /* the shape of what the file holds of it */
 static inline const Shape *param_whole(const Param *p)
 {
-    return p->box.axis < 0 ? &p->shape : &p->whole;
+    return p->divided ? &p->whole : &p->shape;
+}
+
+/* Members of a rank; what each of them computes of chunks along an axis */
+static inline int graph_members(const Graph *g)
+{
+    int n = 1;
+    for (int x = 0; x < MESH_AXES; x++)
+        n *= g->mesh[x].members;
+    return n;
+}
+static inline int graph_pieces(const Graph *g, MeshAxis x)
+{
+    return g->mesh[x].chunks / g->mesh[x].members;
+}
+/* ... along several, bit x: axis x */
+static inline uint32_t graph_pieces_along(const Graph *g, uint32_t along)
+{
+    uint32_t n = 1;
+    for (int x = 0; x < MESH_AXES; x++)
+        n *= along >> x & 1 ? (uint32_t)graph_pieces(g, (MeshAxis)x) : 1;
+    return n;
 }
 
 /* the graph by whose sizes it is decided what costs more */

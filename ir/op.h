@@ -25,6 +25,10 @@ typedef enum {
     OP_COUNT
 } Op;
 
+/* Axes of the mesh along which the members of a rank differ; of a member's number the first axis is
+ * the fastest. */
+typedef enum { MESH_TENSOR, MESH_SEQUENCE, MESH_EXPERT, MESH_AXES } MeshAxis;
+
 /*
  * What lies between the two products of an attention: s = scale q k + bias; where a place is not
  * allowed, fill; y = dropout(softmax(s)) v.
@@ -36,9 +40,10 @@ typedef struct {
     /* causal: key j is allowed for query i only when j <= i + diagonal; diagonal >= 0, and
      * e^(fill - x) is 0 for every score x; of those keys the last `window` (0: all), which are some
      * in each row.  A mask beside it forbids more.  Of queries that are chunk number c of several
-     * (Attr.piece) the diagonal is c * step further. */
+     * along axis `by` of the mesh (Attr.piece) the diagonal is c * step further. */
     bool causal;
     int64_t diagonal, window, step;
+    MeshAxis by;
     /* operands behind the others: a bias; bytes that allow a place, or that forbid it */
     bool bias, mask, forbids;
 } AttentionAttr;
@@ -71,11 +76,19 @@ typedef struct CustomAttr {
 } CustomAttr;
 
 /*
- * One part of several along an axis: of a tensor whose dimension `axis` is `groups` (0: 1) equal runs,
- * each of them divided among `chunks` chunks, of which each member of the tensor axis holds
- * `pieces`, neighbours.  The chunk is number member * pieces + piece.  axis -1: the whole.
+ * One part of several: of a tensor whose dimension `axis` is `groups` (0: 1) equal runs, each of them
+ * divided among `chunks` chunks, of which each member along an axis of the mesh holds `pieces`,
+ * neighbours.  The chunk is number member * pieces + piece.  axis -1: the whole.
  */
 typedef struct { int axis, piece, pieces, chunks, groups; } Chunk;
+
+/* By axis of the mesh.  Where several divide one dimension, a chunk of an earlier axis is divided along
+ * a later one. */
+typedef struct { Chunk along[MESH_AXES]; } Chunks;
+Chunks chunks_none(void);                                 /* all of a tensor */
+int chunks_number(const Chunks *p);                       /* among a member's pieces of it */
+/* "w[0][1]": behind the whole's name, which piece it is along each axis that has several */
+const char *chunks_name(Arena *a, const char *whole, const Chunks *p);
 
 /*
  * Attributes in canonical form; ops.def names beside each op those that it has.  Whatever ONNX lets
@@ -126,7 +139,8 @@ typedef struct {
     const CustomAttr *custom;                             /* Custom */
     /* Dropout, Random; of FlashAttention the scores: which part of the whole this is, whose elements
      * are numbered; NULL: all of it */
-    const Chunk *piece;
+    const Chunks *piece;
+    int mesh; /* Vary, collectives: the axis of the mesh */
 } Attr;
 
 enum { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP };

@@ -416,7 +416,7 @@ void shape_random(Infer *x)
     x->s[0] = *infer_dims(x, 0);
 }
 
-/* ---- between the members of the tensor axis ---- */
+/* ---- between the members along an axis of the mesh ---- */
 
 void shape_vary(Infer *x)
 {
@@ -428,7 +428,7 @@ void shape_vary(Infer *x)
 
 static void divide(Infer *x, int64_t axis)
 {
-    int64_t *d = &x->s[0].d[infer_axis(x, axis, x->s[0].rank)], members = x->g->tensor;
+    int64_t *d = &x->s[0].d[infer_axis(x, axis, x->s[0].rank)], members = x->g->mesh[x->at->mesh].members;
     if (*d % members != 0)
         infer_refuse(x, 0, "axis %lld of %lld cannot be divided among %lld members",
                      infer_number(axis), infer_number(*d), infer_number(members));
@@ -438,7 +438,7 @@ static void divide(Infer *x, int64_t axis)
 static void unite(Infer *x, int64_t axis)
 {
     int64_t *d = &x->s[0].d[infer_axis(x, axis, x->s[0].rank)];
-    *d = infer_mul(x, *d, x->g->tensor);
+    *d = infer_mul(x, *d, x->g->mesh[x->at->mesh].members);
 }
 
 void shape_collective(Infer *x)

@@ -1,24 +1,23 @@
 /*
- * member.c - the graph of one member of the tensor axis.
+ * member.c - the graph of one member along an axis, where each has one chunk.
  *
- * In: a whole graph and the plan of search.c.  Out: the same Graph with new nodes and values, whose
- * shapes are a member's own; model inputs, outputs and the loss are whole.  A node with a way
- * becomes one for each chunk of the member (ir/facts/spread.h).  A value that is read in another
- * form than it is made in is brought into it once: gathered or summed where it is made, so that a
- * cut behind it sends what all members have; varied or divided where it is read.
+ * In: a graph and the plan of search.c.  Out: the same Graph with new nodes and values, whose shapes
+ * are a member's own; model inputs, outputs and the loss are whole.  A node with a way is computed
+ * as it says (ir/facts/spread.h).  A value that is read in another form than it is made in is
+ * brought into it once: gathered or summed where it is made, so that a cut behind it sends what all
+ * members have; varied or divided where it is read.
  */
 #include <string.h>
 
-#include "mesh.h"
+#include "renew.h"
 
-/* The value of the whole graph `is`, in the forms that it has in a member's: NONE and NULL, not
- * yet. */
+/* The value of the whole graph, in the forms that it has in a member's: NONE, not yet. */
 typedef struct {
     Place at;
-    ValueId *piece;
+    ValueId part;
 } Divided;
 typedef struct {
-    ValueId whole, *varied, *partial;
+    ValueId whole, varied, partial;
     VEC(Divided) divided;
     bool whole_needed;
     VEC(Place) needed; /* divided so, by who reads it */
@@ -29,14 +28,11 @@ typedef struct {
     Graph from;
     Arena *a;
     const MeshPlan *plan;
-    uint32_t pieces;
     const bool *active; /* values to which a gradient comes back */
     const bool *of_params;
-    Forms *forms;    /* by value of `from` */
-    ValueId *number; /* of each piece's chunk; NULL: not needed so far */
+    Forms *forms;   /* by value of `from` */
+    ValueId number; /* of the member, i64[1]; NONE: not needed so far */
 } Member;
-
-static ValueId *new_pieces(const Member *m) { return arena_array(m->a, ValueId, m->pieces + 1); }
 
 /* ---- from one form to another --------------------------------------------------------------- */
 
@@ -71,7 +67,7 @@ static ValueId in_parts(Member *m, ValueId x, Place p)
 {
     const Shape s = val(m->g, x)->shape;
     const int64_t pairs = p.groups / 2,
-                  size[] = {pairs, 2, m->g->chunks, s.d[p.dim] / p.groups / m->g->chunks};
+                  size[] = {pairs, 2, m->plan->chunks, s.d[p.dim] / p.groups / m->plan->chunks};
     Shape t = s;
     t.rank += MIRROR_DIMS;
     for (int i = s.rank; i-- > p.dim + 1;)
@@ -92,7 +88,7 @@ static ValueId turned(Member *m, ValueId x, Place p)
     int64_t start[MAX_RANK] = {0}, step[MAX_RANK];
     for (int i = 0; i < one.rank; i++)
         step[i] = i == p.dim + 2 ? -1 : 1;
-    start[p.dim + 2] = m->g->chunks - 1;
+    start[p.dim + 2] = m->plan->chunks - 1;
     const ValueId back = g_slice(m->g, graph_out(m->g, half, 1), start, one.d, step);
     return g_reshape(m->g, g_concat(m->g, 2, (ValueId[]){half, back}, p.dim + 1), &s);
 }
@@ -103,8 +99,8 @@ static int axis_of(Place p) { return p.groups > 1 ? p.dim + 1 : p.dim; }
 static ValueId with_end(Member *m, ValueId x, Place p)
 {
     int64_t none[MAX_RANK] = {0}, end[MAX_RANK] = {0};
-    Shape s = val(m->g, x)->shape, part = place_shape(&s, p, m->g->chunks);
-    end[p.dim] = part.d[p.dim] * m->g->chunks - s.d[p.dim];
+    Shape s = val(m->g, x)->shape, part = place_shape(&s, p, m->plan->chunks);
+    end[p.dim] = part.d[p.dim] * m->plan->chunks - s.d[p.dim];
     return end[p.dim] ? g_pad(m->g, x, none, end, PAD_CONSTANT, 0) : x;
 }
 
@@ -114,80 +110,46 @@ static ValueId without_end(Member *m, ValueId x, Place p, int64_t n)
     return val(m->g, x)->shape.d[p.dim] == n ? x : g_slice_axis(m->g, x, p.dim, 0, n);
 }
 
-/* A member's part of x, in its pieces. */
-static ValueId *cut(Member *m, ValueId x, Place p)
-{
-    Graph *g = m->g;
-    ValueId *piece = new_pieces(m);
-    int axis = axis_of(p);
-    int64_t *size = arena_array(m->a, int64_t, m->pieces);
-    for (uint32_t k = 0; k < m->pieces; k++)
-        size[k] = val(g, x)->shape.d[axis] / m->pieces;
-    ValueId first = m->pieces == 1 ? x : g_split(g, x, axis, (int)m->pieces, size);
-    for (uint32_t k = 0; k < m->pieces; k++)
-        piece[k] = together(m, graph_out(g, first, k), p);
-    return piece;
-}
-
-static ValueId *shard(Member *m, ValueId whole, Place p)
+static ValueId shard(Member *m, ValueId whole, Place p)
 {
     ValueId x = apart(m, turned(m, with_end(m, whole, p), p), p);
-    return cut(m, g_shard(m->g, x, axis_of(p)), p);
-}
-
-/* A member's pieces one after the other. */
-static ValueId join(Member *m, const ValueId *piece, Place p)
-{
-    ValueId *x = new_pieces(m);
-    for (uint32_t k = 0; k < m->pieces; k++)
-        x[k] = apart(m, piece[k], p);
-    return m->pieces == 1 ? x[0] : g_concat(m->g, m->pieces, x, axis_of(p));
+    return together(m, g_shard(m->g, x, axis_of(p)), p);
 }
 
 /* n: elements of the whole along the dimension */
-static ValueId gather(Member *m, const ValueId *piece, Place p, int64_t n)
+static ValueId gather(Member *m, ValueId part, Place p, int64_t n)
 {
-    ValueId x = together(m, g_all_gather(m->g, join(m, piece, p), axis_of(p)), p);
+    ValueId x = together(m, g_all_gather(m->g, apart(m, part, p), axis_of(p)), p);
     return without_end(m, turned(m, x, p), p, n);
 }
 
-static ValueId sum(Member *m, const ValueId *partial, Dtype t)
+static ValueId sum_shard(Member *m, ValueId partial, Place p, Dtype t)
 {
-    ValueId x = g_all_reduce(m->g, g_tree_sum(m->g, m->pieces, partial));
-    return val(m->g, x)->dtype == t ? x : g_cast(m->g, x, t);
-}
-
-static ValueId *sum_shard(Member *m, const ValueId *partial, Place p, Dtype t)
-{
-    ValueId x = with_end(m, g_tree_sum(m->g, m->pieces, partial), p);
-    x = apart(m, turned(m, x, p), p);
-    x = g_reduce_scatter(m->g, x, axis_of(p));
-    return cut(m, val(m->g, x)->dtype == t ? x : g_cast(m->g, x, t), p);
+    ValueId x = apart(m, turned(m, with_end(m, partial, p), p), p);
+    return together(m, g_cast(m->g, g_reduce_scatter(m->g, x, axis_of(p)), t), p);
 }
 
 /* Divided along another dimension; n: elements along the first one. */
-static ValueId *exchange(Member *m, const ValueId *piece, Place from, Place to, int64_t n)
+static ValueId exchange(Member *m, ValueId part, Place from, Place to, int64_t n)
 {
     if (from.groups > 1 || to.groups > 1 || from.dim == to.dim)
-        return shard(m, gather(m, piece, from, n), to);
-    ValueId x = with_end(m, join(m, piece, from), to);
-    return cut(m, without_end(m, g_all_to_all(m->g, x, from.dim, to.dim), from, n), to);
+        return shard(m, gather(m, part, from, n), to);
+    return without_end(m, g_all_to_all(m->g, with_end(m, part, to), from.dim, to.dim), from, n);
 }
 
 /* ---- forms of a value ----------------------------------------------------------------------- */
 
-static ValueId *divided_as(const Forms *f, Place p)
+static ValueId divided_as(const Forms *f, Place p)
 {
     for (uint32_t i = 0; i < f->divided.n; i++)
         if (place_is(f->divided.at[i].at, p))
-            return f->divided.at[i].piece;
-    return NULL;
+            return f->divided.at[i].part;
+    return NONE;
 }
 
-static ValueId *divide_as(Member *m, Forms *f, Place p, ValueId *piece)
+static void divide_as(Member *m, Forms *f, Place p, ValueId part)
 {
-    vec_push(m->a, &f->divided, ((Divided){p, piece}));
-    return piece;
+    vec_push(m->a, &f->divided, ((Divided){p, part}));
 }
 
 /* Where it is made: what is gathered or summed of it.  From what all have, a part is taken where it
@@ -200,13 +162,14 @@ static void settle(Member *m, ValueId v)
     const Divided made = f->divided.n ? f->divided.at[0] : (Divided){0};
     int64_t n = x->shape.d[made.at.dim]; /* where it is divided */
     if (f->whole == NONE && f->whole_needed)
-        f->whole = f->partial ? sum(m, f->partial, t) : gather(m, made.piece, made.at, n);
+        f->whole = f->partial != NONE ? g_cast(m->g, g_all_reduce(m->g, f->partial), t)
+                                      : gather(m, made.part, made.at, n);
     for (uint32_t i = 0; i < f->needed.n && f->whole == NONE; i++) {
         Place p = f->needed.at[i];
-        if (!divided_as(f, p))
+        if (divided_as(f, p) == NONE)
             divide_as(m, f, p,
-                      f->partial ? sum_shard(m, f->partial, p, t)
-                                 : exchange(m, made.piece, made.at, p, n));
+                      f->partial != NONE ? sum_shard(m, f->partial, p, t)
+                                         : exchange(m, made.part, made.at, p, n));
     }
 }
 
@@ -214,10 +177,10 @@ static void spread_one(Member *m, NodeId id, const SpreadWay *w);
 
 /* A part of what all have: its own elements alone are computed where it is elementwise and has no
  * gradient (a mask, of classes by their numbers), else they are taken. */
-static ValueId *part_of(Member *m, ValueId v, Place p)
+static ValueId part_of(Member *m, ValueId v, Place p)
 {
     const Value *x = &m->from.value.at[v];
-    const SpreadOf of = {.g = &m->from, .chunks = m->g->chunks, .uneven = true};
+    const SpreadOf of = {.g = &m->from, .chunks = m->plan->chunks, .uneven = true};
     SpreadWays ways = {0};
     if (x->kind == V_NODE && !m->active[v] && op_is_map(m->from.node.at[x->node].op))
         spread_ways_at(&of, x->node, m->from.node.at[x->node].nin + x->out, p, m->a, &ways);
@@ -228,77 +191,57 @@ static ValueId *part_of(Member *m, ValueId v, Place p)
     return divided_as(&m->forms[v], p);
 }
 
-static ValueId *form(Member *m, ValueId v, Place p);
+static ValueId form(Member *m, ValueId v, Place p);
 
-/* What all have, for the use of each piece: its gradient is the sum of theirs. */
-static ValueId *varied(Member *m, ValueId v)
+/* What all have, for the use of each: its gradient is the sum of theirs.  What is made of parameters
+ * is made of their varied ones. */
+static ValueId varied(Member *m, ValueId v)
 {
-    const Forms *f = &m->forms[v];
-    bool vary = m->active[v] && (m->pieces > 1 || m->g->tensor > 1);
-    ValueId *piece = new_pieces(m);
-    if (vary && mesh_made_again(&m->from, m->of_params, v) &&
-        !m->plan->way[m->from.value.at[v].node]) {
-        const Node *n = &m->from.node.at[m->from.value.at[v].node];
-        ValueId *in = arena_array(m->a, ValueId, n->nin + 1);
-        for (uint32_t k = 0; k < m->pieces; k++) {
-            for (uint32_t i = 0; i < n->nin; i++)
-                in[i] = form(m, n->in[i], place_r())[k];
-            piece[k] = graph_node(m->g, n->op, n->nin, in, n->attr);
-        }
-        return piece;
-    }
-    ValueId first = vary ? g_vary(m->g, f->whole, (int)m->pieces) : f->whole;
-    for (uint32_t k = 0; k < m->pieces; k++)
-        piece[k] = vary ? graph_out(m->g, first, k) : first;
-    return piece;
+    const Value *x = &m->from.value.at[v];
+    if (!m->active[v])
+        return m->forms[v].whole;
+    if (!mesh_made_again(&m->from, m->of_params, v) || m->plan->way[x->node])
+        return g_vary(m->g, m->forms[v].whole, 1);
+    const Node *n = &m->from.node.at[x->node];
+    ValueId *in = arena_array(m->a, ValueId, n->nin + 1);
+    for (uint32_t i = 0; i < n->nin; i++)
+        in[i] = form(m, n->in[i], place_r());
+    return graph_node(m->g, n->op, n->nin, in, n->attr);
 }
 
-/* Where it is read: x for each piece. */
-static ValueId *form(Member *m, ValueId v, Place p)
+/* As it is read */
+static ValueId form(Member *m, ValueId v, Place p)
 {
     Forms *f = &m->forms[v];
     if (p.dim == PLACE_P)
         return f->partial;
     if (p.dim >= 0) {
-        ValueId *piece = divided_as(f, p);
-        return piece ? piece : part_of(m, v, p);
+        ValueId part = divided_as(f, p);
+        return part != NONE ? part : part_of(m, v, p);
     }
-    if (!f->varied)
+    if (f->varied == NONE)
         f->varied = varied(m, v);
     return f->varied;
 }
 
 /* ---- nodes ---------------------------------------------------------------------------------- */
 
-/* Pieces are called NAME[k]; who has the whole of it, or its only piece, is called NAME. */
-static void name_pieces(Member *m, ValueId v, const ValueId *piece)
-{
-    const Value *old = &m->from.value.at[v];
-    bool only = m->pieces == 1 && m->forms[v].whole == NONE;
-    for (uint32_t k = 0; k < m->pieces && !old->made; k++) {
-        char *name = arena_printf(m->a, only ? "%s" : "%s[%u]", old->name, k);
-        if (strmap_get(&m->g->by_name, name) == NONE)
-            graph_rename(m->g, piece[k], name);
-    }
-}
-
+/* Who has the whole of it is called as it was, or else a part is. */
 static void name_value(Member *m, ValueId v)
 {
     const Value *old = &m->from.value.at[v];
     const Forms *f = &m->forms[v];
-    if (f->whole != NONE && !old->made && strmap_get(&m->g->by_name, old->name) == NONE)
-        graph_rename(m->g, f->whole, old->name);
-    if (f->divided.n)
-        name_pieces(m, v, f->divided.at[0].piece);
+    ValueId x = f->whole != NONE ? f->whole : f->divided.n ? f->divided.at[0].part : NONE;
+    if (x != NONE && !old->made && strmap_get(&m->g->by_name, old->name) == NONE)
+        graph_rename(m->g, x, old->name);
 }
 
-/* The number of each piece's chunk: the member's part of 0, 1, 2, ... */
-static const ValueId *numbers(Member *m)
+/* The member's part of 0, 1, 2, ... */
+static ValueId *number(Member *m)
 {
-    if (!m->number) {
-        m->number = shard(m, g_iota(m->g, DT_I64, 1, 0, m->g->chunks), place_s(0, 1));
-    }
-    return m->number;
+    if (m->number == NONE)
+        m->number = shard(m, g_iota(m->g, DT_I64, 1, 0, m->plan->chunks), place_s(0, 1));
+    return &m->number;
 }
 
 static void copy_node(Member *m, NodeId id)
@@ -317,28 +260,28 @@ static void spread_one(Member *m, NodeId id, const SpreadWay *w)
     const Node *n = &m->from.node.at[id];
     ValueId **in = arena_array(m->a, ValueId *, n->nin + 1),
             **out = arena_array(m->a, ValueId *, n->nout + 1);
-    for (uint32_t i = 0; i < n->nin; i++)
-        in[i] = form(m, n->in[i], w->in[i]);
+    for (uint32_t i = 0; i < n->nin; i++) {
+        in[i] = arena_array(m->a, ValueId, 1);
+        in[i][0] = form(m, n->in[i], w->in[i]);
+    }
     for (uint32_t i = 0; i < n->nout; i++)
-        out[i] = new_pieces(m);
+        out[i] = arena_array(m->a, ValueId, 1);
     Spread s = {.whole = &m->from,
                 .node = id,
                 .way = w,
                 .g = m->g,
-                .chunks = m->g->chunks,
-                .pieces = (int)m->pieces,
+                .chunks = m->plan->chunks,
+                .pieces = 1,
                 .in = in,
                 .out = out,
-                .number = numbers(m)};
+                .number = number(m)};
     spread_node(&s);
     for (uint32_t i = 0; i < n->nout; i++) {
         Forms *f = &m->forms[n->out[i]];
         if (w->out[i].dim >= 0)
-            divide_as(m, f, w->out[i], out[i]);
-        else if (w->out[i].dim == PLACE_P)
-            f->partial = out[i];
+            divide_as(m, f, w->out[i], out[i][0]);
         else
-            f->whole = out[i][0];
+            *(w->out[i].dim == PLACE_P ? &f->partial : &f->whole) = out[i][0];
     }
 }
 
@@ -374,42 +317,15 @@ static void add_param(Member *m, ValueId v)
         m->forms[v].whole = graph_param(m->g, whole);
         return;
     }
-    ValueId *piece = new_pieces(m);
-    for (uint32_t k = 0; k < m->pieces; k++) {
-        Param p = whole;
-        p.whole = whole.shape;
-        p.shape = place_shape(&whole.shape, at, m->g->chunks);
-        p.box = (Chunk){.axis = at.dim,
-                        .piece = (int)k,
-                        .pieces = (int)m->pieces,
-                        .chunks = m->g->chunks,
-                        .groups = (int)at.groups};
-        piece[k] = graph_param(m->g, p);
-    }
-    divide_as(m, &m->forms[v], at, piece);
-}
-
-/* Values that no node makes, in their order.  By parameter of the whole graph, the first of its
- * pieces. */
-static const uint32_t *add_values(Member *m)
-{
-    Graph *g = m->g;
-    uint32_t *first = arena_array(m->a, uint32_t, m->from.param.n + 1);
-    for (uint32_t i = 0; i < m->from.param.n; i++) {
-        first[i] = g->param.n;
-        add_param(m, m->from.param.at[i].value);
-    }
-    for (uint32_t i = 0; i < m->from.input.n; i++) {
-        const Value *x = &m->from.value.at[m->from.input.at[i]];
-        m->forms[m->from.input.at[i]].whole = graph_input(g, x->name, x->dtype, &x->shape);
-    }
-    for (ValueId v = 0; v < m->from.value.n; v++) {
-        const Value *x = &m->from.value.at[v];
-        Tensor t = {x->dtype, x->shape, (void *)(uintptr_t)x->data};
-        if (x->kind == V_CONST)
-            m->forms[v].whole = graph_const(g, x->made ? NULL : x->name, t);
-    }
-    return first;
+    Param p = whole;
+    p.divided = true;
+    p.whole = *param_whole(&whole);
+    p.shape = place_shape(&whole.shape, at, m->plan->chunks);
+    p.box.along[m->plan->axis] = (Chunk){.axis = at.dim,
+                                         .pieces = 1,
+                                         .chunks = m->plan->chunks,
+                                         .groups = (int)at.groups};
+    divide_as(m, &m->forms[v], at, graph_param(m->g, p));
 }
 
 /* ---- the graph ------------------------------------------------------------------------------ */
@@ -438,64 +354,42 @@ static void find_needs(Member *m, const bool *live, const Ids *results)
         need(m, results->at[i], place_r());
 }
 
-/* The graph without values; `from` has them. */
-static void begin(Member *m)
+/* By value, what has the whole of it. */
+static const ValueId *wholes(Member *m)
 {
-    Graph *g = m->g;
-    m->from = *g;
-    memset(&g->value, 0, sizeof g->value);
-    memset(&g->node, 0, sizeof g->node);
-    memset(&g->param, 0, sizeof g->param);
-    memset(&g->input, 0, sizeof g->input);
-    memset(&g->output, 0, sizeof g->output);
-    memset(&g->update, 0, sizeof g->update);
-    memset(&g->trip_bound, 0, sizeof g->trip_bound);
-    memset(&g->undivided, 0, sizeof g->undivided);
-    g->by_name = (StrMap){.arena = g->arena};
-}
-
-/* What else of the graph speaks of values and parameters. */
-static void end(Member *m, const uint32_t *param)
-{
-    Graph *g = m->g;
-    for (uint32_t i = 0; i < m->from.output.n; i++)
-        vec_push(g->arena, &g->output, m->forms[m->from.output.at[i]].whole);
-    for (uint32_t i = 0; i < m->from.update.n; i++) {
-        StatUpdate u = m->from.update.at[i];
-        vec_push(g->arena, &g->update, ((StatUpdate){param[u.param], m->forms[u.value].whole}));
-    }
-    for (uint32_t i = 0; i < g->array.n; i++)
-        if (g->array.at[i].param != NONE)
-            g->array.at[i].param = param[g->array.at[i].param];
+    ValueId *is = arena_array(m->a, ValueId, m->from.value.n + 1);
+    for (ValueId v = 0; v < m->from.value.n; v++)
+        is[v] = m->forms[v].whole;
+    return is;
 }
 
 void mesh_member(Graph *g, const MeshPlan *plan, uint32_t n, ValueId *const *keep)
 {
     Arena *a = g->arena;
-    ValueId loss = n ? *keep[0] : NONE;
-    Ids results = graph_results(g, a);
-    for (uint32_t i = 0; i < n; i++)
-        if (*keep[i] != NONE)
-            vec_push(a, &results, *keep[i]);
+    Ids results = mesh_results(g, n, keep);
     const bool *live = graph_live(g, a, 0, &results, 1);
     Member m = {.g = g,
                 .a = a,
                 .plan = plan,
-                .pieces = (uint32_t)(plan->chunks / plan->tensor),
-                .active = mesh_active(g, a, loss),
-                .of_params = flow_of_params(g, a)};
-    begin(&m);
-    g->tensor = plan->tensor;
-    g->chunks = plan->chunks;
-    g->gathers_again = plan->gathers_again;
+                .active = mesh_active(g, a, n ? *keep[0] : NONE),
+                .of_params = flow_of_params(g, a),
+                .number = NONE};
+    m.from = mesh_renew(g);
+    g->cur_mesh = plan->axis;
+    g->mesh[plan->axis].members = g->mesh[plan->axis].chunks = plan->chunks;
+    g->gathers_again |= plan->gathers_again;
     m.forms = arena_array(a, Forms, m.from.value.n + 1);
     for (ValueId v = 0; v < m.from.value.n; v++)
-        m.forms[v].whole = NONE;
+        m.forms[v] = (Forms){.whole = NONE, .varied = NONE, .partial = NONE};
     find_needs(&m, live, &results);
-    const uint32_t *param = add_values(&m);
+    uint32_t *param = arena_array(a, uint32_t, m.from.param.n + 1);
+    for (uint32_t i = 0; i < m.from.param.n; i++) {
+        param[i] = i;
+        add_param(&m, m.from.param.at[i].value);
+    }
+    for (ValueId v = 0; v < m.from.value.n; v++)
+        m.forms[v].whole = m.from.value.at[v].kind == V_PARAM ? m.forms[v].whole
+                                                              : mesh_leaf(g, &m.from, v);
     spread_nodes(&m, live);
-    end(&m, param);
-    for (uint32_t i = 0; i < n; i++)
-        if (*keep[i] != NONE)
-            *keep[i] = m.forms[*keep[i]].whole;
+    mesh_renewed(g, &m.from, wholes(&m), param, n, keep);
 }

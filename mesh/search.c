@@ -1,5 +1,5 @@
 /*
- * search.c - where every value of a graph lies along the tensor axis.
+ * search.c - where every value of a graph lies along an axis of the mesh.
  *
  * In: the whole graph, and for each node the ways to compute it chunk by chunk (ops.def, SPREAD).
  * Out: a way for each node.  The nodes are visited in order.  What matters of the decisions so far
@@ -98,6 +98,7 @@ typedef struct {
     const Graph *g;
     Arena *a;
     const MeshOptions *opt;
+    MeshAxis axis;
     int chunks;
     SpreadOf of;
     About *about;          /* by value */
@@ -144,7 +145,7 @@ static void find_plain(Search *s, const bool *live)
 static void find_kept(Search *s, const bool *live)
 {
     const Graph *g = s->g;
-    double price = s->opt->keep > 0 ? s->opt->keep : s->opt->axis != MESH_TENSOR ? 1 : 1e-6;
+    double price = s->opt->keep > 0 ? s->opt->keep : s->axis != MESH_TENSOR ? 1 : 1e-6;
     for (NodeId id = 0; id < g->node.n; id++) {
         const Node *n = &g->node.at[id];
         for (uint32_t i = 0; live[id] && i < n->nin && !op_is_linear(n->op); i++) {
@@ -184,12 +185,15 @@ static void find_about(Search *s, const bool *live, ValueId loss)
 
 static double sent(const Search *s, double bytes) { return bytes > 0 ? bytes + s->least : 0; }
 
-/* Operations of a product, forward and backward, as bytes; a plan is one of products. */
+/* Operations of a product, forward and backward, as bytes; a plan is one of products.  What members
+ * along another axis send. */
 static double work(const Search *s, NodeId id)
 {
     const Node *n = &s->g->node.at[id];
-    int times = s->about[n->out[0]].grad ? 3 : 1;
-    return op_is_product(n->op) ? (double)cost_flops(s->g, id) * times * s->work : 0;
+    const bool grad = s->about[n->out[0]].grad;
+    if (op_is_collective(n->op))
+        return (double)cost_sent(s->g, n) * (grad ? 2 : 1);
+    return op_is_product(n->op) ? (double)cost_flops(s->g, id) * (grad ? 3 : 1) * s->work : 0;
 }
 
 /* Which form operand i is read in; false: the value has too many. */
@@ -240,7 +244,7 @@ static bool are_experts(const Search *s, const Node *n, ValueId v)
 static bool suits_param(const Search *s, const Node *n, ValueId v, Place at)
 {
     const bool whole = at.dim == PLACE_R;
-    switch (s->opt->axis) {
+    switch (s->axis) {
     case MESH_TENSOR: return !s->about[v].grad || !whole;
     case MESH_SEQUENCE: return whole;
     default: return are_experts(s, n, v) ? !whole && at.dim < val(s->g, v)->shape.rank - 2 : whole;
@@ -298,7 +302,7 @@ static double form_price(const Search *s, const About *b, Label l, int form)
     double back = form == WHOLE || (form == VARIED && b->once && made == MADE_WHOLE) ? 0
                   : form == VARIED ? sent(s, made >= MADE_DIVIDED ? b->sum : 2 * b->sum)
                                    : sent(s, exchanged ? b->gather / s->chunks : b->gather);
-    bool again = s->opt->axis != MESH_TENSOR && form < DIVIDED && made >= MADE_DIVIDED &&
+    bool again = s->axis != MESH_TENSOR && form < DIVIDED && made >= MADE_DIVIDED &&
                  b->kept > 0; /* MeshPlan.gathers_again */
     return there + (b->grad ? back : 0) + (again ? there : 0);
 }
@@ -393,10 +397,10 @@ static void meet_param(Search *s, ValueId v)
     const Param *p = &s->g->param.at[val(s->g, v)->param];
     About *b = &s->about[v];
     Place said;
-    bool asked = mesh_asked(s->g, s->opt, val(s->g, v)->param, &said);
+    bool asked = s->axis == MESH_TENSOR && mesh_asked(s->g, s->opt, val(s->g, v)->param, &said);
     Label *l = arena_array(s->a, Label, s->live.n + 1);
     uint32_t old = s->live.n;
-    bool counts = s->opt->axis != MESH_EXPERT || p->shape.rank > 2;
+    bool counts = s->axis != MESH_EXPERT || p->shape.rank > 2;
     if (asked && said.dim >= 0 && place_number(b, said) < 0)
         BUG("'%s' is asked for in too many places", p->name);
     states_open(&s->next, s->a, old + 1);
@@ -406,7 +410,7 @@ static void meet_param(Search *s, ValueId v)
             Place at = made >= MADE_DIVIDED ? b->place[made - MADE_DIVIDED] : place_r();
             bool divided = made >= MADE_DIVIDED;
             if (made == MADE_PARTIAL || at.mirrored || (divided && !p->trainable && p->stat) ||
-                (asked && !place_is(said, at)))
+                (divided && p->divided) || (asked && !place_is(said, at)))
                 continue;
             x.price += counts ? b->gather * s->updated / (divided ? s->chunks : 1) : 0;
             memcpy(l, state_labels(&s->now, i), old * sizeof *l);
@@ -521,19 +525,20 @@ static MeshPlan plan_of(Search *s)
             param[val(g, t->param)->param] = s->about[t->param].place[k - MADE_DIVIDED];
         at = t->past[at].from;
     }
-    return (MeshPlan){s->opt->tensor,
+    return (MeshPlan){s->axis,
+                      s->opt->members[s->axis],
                       s->chunks,
                       way,
                       param,
                       places_made(s, way, param),
-                      s->opt->keep > 0 || s->opt->axis != MESH_TENSOR};
+                      s->opt->keep > 0 || s->axis != MESH_TENSOR};
 }
 
 /* Something is gained: a parameter is divided, or a product; along the axis of experts theirs. */
 static bool divides(const Search *s, const MeshPlan *p)
 {
     const Graph *g = s->g;
-    const bool experts = s->opt->axis == MESH_EXPERT;
+    const bool experts = s->axis == MESH_EXPERT;
     for (uint32_t i = 0; i < g->param.n && !experts; i++)
         if (p->param[i].dim >= 0)
             return true;
@@ -627,19 +632,20 @@ static MeshPlan search(Search *s, const bool *live, double work)
     return p;
 }
 
-MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, ValueId loss,
+MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis axis, ValueId loss,
                      const int64_t *outer)
 {
     mesh_check(g, opt);
     Search s = {.g = g,
                 .a = a,
                 .opt = opt,
-                .chunks = opt->chunks,
+                .axis = axis,
+                .chunks = opt->chunks[axis],
                 .of = {.g = g,
-                       .chunks = opt->chunks,
+                       .chunks = opt->chunks[axis],
                        .barred = rows_places(g, a, outer),
                        .uneven = true,
-                       .mirrors = opt->axis != MESH_TENSOR},
+                       .mirrors = axis != MESH_TENSOR},
                 .ways = arena_array(a, Choices, g->node.n + 1)};
     Ids root = graph_results(g, a);
     if (loss != NONE)
@@ -652,7 +658,7 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, ValueId l
     find_about(&s, live, loss);
     const Rates r = rates_builtin();
     double work = r.link / r.products;
-    s.updated = opt->axis == MESH_SEQUENCE ? 0 : r.link / r.updates;
+    s.updated = axis == MESH_SEQUENCE ? 0 : r.link / r.updates;
     for (int i = 0; i < TRIES; i++, work *= DEARER) {
         MeshPlan p = search(&s, live, work);
         if (divides(&s, &p))
@@ -664,7 +670,7 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, ValueId l
         "sequences are divided where --chunks divides their places; leave out --sequence",
         "experts are divided where a parameter has all of them in a dimension that --chunks "
         "divides, and a product reads it; --tensor divides each expert"};
-    diag_hint("%s", hint[opt->axis]);
+    diag_hint("%s", hint[axis]);
     diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "%s: nothing of the model divides in %d chunks",
-               mesh_option[opt->axis], s.chunks);
+               mesh_option[axis], s.chunks);
 }

@@ -13,6 +13,10 @@ extern "C" {
 
 typedef enum { USE_OWN, USE_TRANSMIT, USE_REPLICATE } Use;
 
+/* A use of which each chunk along some axes of the mesh (bit x: axis x) makes a part, and of each member;
+ * its sum is the first chunk's. */
+typedef struct { uint32_t use, along; } Partial;
+
 /* A parameter (or running statistic) that a stage reads. */
 typedef struct {
     /* index into graph.param; its value id is the same in every stage */
@@ -28,13 +32,11 @@ typedef struct {
        order of addition. */
     Ids grads;
     /* per entry of grads: where it is added up, numbered in this stage from 0: the sums of its
-       `uses`, then those of what chunks make of it beside the first (graph.chunks: of each entry of
-       `partial` as many as a member has, less one) */
+       `uses`, then those of what chunks make of it beside the first (of each entry of `partial` as
+       many as a member has along its axes, less one) */
     Ids of_use;
     uint32_t uses;
-    /* uses of which each chunk of each member makes a part, ascending; they have the place of the
-       first chunk's sum */
-    Ids partial;
+    VEC(Partial) partial;           /* ascending */
 } ParamUse;
 
 /* A value that enters a stage: a model input, or what an earlier stage made. */

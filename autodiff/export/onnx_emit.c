@@ -75,7 +75,7 @@ const char *emit_collective(Emit *e, Op op, const char *x, const Attr *at, const
         ow_int(&n, "axis", at->axis);
     if (op == OP_AllToAll)
         ow_int(&n, "to_axis", at->to_axis);
-    ow_int(&n, "members", e->w->g->tensor);
+    ow_int(&n, "members", e->w->g->mesh[at->mesh].members);
     ow_domain(&n, "ppsplit");
     ow_end(e->w, &n);
     ow_import(e->w, "ppsplit");

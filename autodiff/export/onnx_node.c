@@ -124,8 +124,7 @@ const char *ow_plain_name(Ow *w, ValueId v)
     const Value *x = val(w->g, v);
     if (x->kind == V_PARAM) {
         const Param *p = &w->g->param.at[x->param];
-        const char *of = p->box.pieces > 1 ? arena_printf(w->a, "[%d]", p->box.piece) : "";
-        return arena_printf(w->a, "%s%s", diag_escape(w->a, p->name), of);
+        return chunks_name(w->a, diag_escape(w->a, p->name), &p->box);
     }
     const char *name = diag_escape(w->a, x->name);
     return strmap_get(&w->param_name, name) == NONE ? name : arena_printf(w->a, "%s%%value", name);

@@ -117,7 +117,7 @@ static Weight *place_weights(Ow *w, const OnnxWeight *at)
         const Param *p = &w->g->param.at[w->param.at[i]];
         const char *name = ow_name(w, p->value);
         size_t bytes = (size_t)param_size(p);
-        if (p->box.axis >= 0 || p->bytes.absent)        /* each member has another part */
+        if (p->divided || p->bytes.absent)        /* each member has another part */
             info(w, &w->input, GRAPH_INPUT, name, val(w->g, p->value));
         else if (all <= INSIDE_LIMIT)
             weight[i] = weight_inside(w, p, name, bytes);
@@ -231,44 +231,52 @@ static const char *plus(Ow *w, const char *sum, const char *x)
     return next;
 }
 
-static const char *over_members(Ow *w, const char *x)
+static const char *over_members(Ow *w, const char *x, uint32_t along)
 {
-    const char *sum = ow_made(w);
-    if (w->g->tensor == 1)
-        return x;
-    OnnxNode n = ow_begin(w, "AllReduce", 1, &x, 1, &sum);
-    ow_int(&n, "members", w->g->tensor);
-    ow_domain(&n, "ppsplit");
-    ow_end(w, &n);
-    ow_import(w, "ppsplit");
-    return sum;
-}
-
-/* The sums of these uses are parts of a sum over the members, with those behind all uses. */
-static bool *partial(Ow *w, const ParamUse *u)
-{
-    bool *is = arena_array(w->a, bool, u->grads.n + 1);
-    for (uint32_t i = 0; i < u->grads.n; i++) {
-        is[i] = u->of_use.at[i] >= u->uses;
-        for (uint32_t k = 0; k < u->partial.n; k++)
-            is[i] |= u->partial.at[k] == u->of_use.at[i];
+    for (int k = 0; x && k < MESH_AXES; k++) {
+        const char *sum = ow_made(w);
+        if (!(along >> k & 1) || w->g->mesh[k].members == 1)
+            continue;
+        OnnxNode n = ow_begin(w, "AllReduce", 1, &x, 1, &sum);
+        ow_int(&n, "members", w->g->mesh[k].members);
+        ow_domain(&n, "ppsplit");
+        ow_end(w, &n);
+        ow_import(w, "ppsplit");
+        x = sum;
     }
-    return is;
+    return x;
 }
 
-/* part: which of them are a part of a sum over the members, NULL: none */
-static void add_gradient(Ow *w, const Ids *grads, const bool *part, ValueId of)
+/* By contribution the axes of the mesh, over whose members it is a part of a sum. */
+static uint32_t *partial(Ow *w, const ParamUse *u)
 {
-    const char *sum = NULL, *parts = NULL;
+    uint32_t *along = arena_array(w->a, uint32_t, u->grads.n + 1);
+    for (uint32_t i = 0; i < u->grads.n; i++) {
+        uint32_t before = u->uses, at = u->of_use.at[i];
+        for (uint32_t k = 0; k < u->partial.n; k++) {
+            uint32_t others = graph_pieces_along(w->g, u->partial.at[k].along) - 1;
+            if (at == u->partial.at[k].use || (at >= before && at < before + others))
+                along[i] = u->partial.at[k].along;
+            before += others;
+        }
+    }
+    return along;
+}
+
+/* along: by contribution, over which members it is a part of a sum, NULL: over none */
+static void add_gradient(Ow *w, const Ids *grads, const uint32_t *along, ValueId of)
+{
+    const char *sum = NULL;
     if (grads->n == 0)
         return;
-    for (uint32_t i = 0; i < grads->n; i++)
-        if (part && part[i])
-            parts = plus(w, parts, ow_name(w, grads->at[i]));
-        else
-            sum = plus(w, sum, ow_name(w, grads->at[i]));
+    for (uint32_t which = 0; which < 1u << MESH_AXES; which++) {
+        const char *parts = NULL;
+        for (uint32_t i = 0; i < grads->n; i++)
+            if ((along ? along[i] : 0) == which)
+                parts = plus(w, parts, ow_name(w, grads->at[i]));
+        sum = plus(w, sum, over_members(w, parts, which));
+    }
     const char *name = of_gradient(w, of);
-    sum = plus(w, sum, parts ? over_members(w, parts) : NULL);
     OnnxNode n = ow_begin(w, "Identity", 1, &sum, 1, &name);
     ow_end(w, &n);
     info(w, &w->output, GRAPH_OUTPUT, name, val(w->g, of));

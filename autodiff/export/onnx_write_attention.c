@@ -100,15 +100,15 @@ static const char *count_up(Emit *e, int64_t n, bool down)
 static const char *diagonal(Emit *e)
 {
     const AttentionAttr *t = e->n->attr.attention;
-    const Chunk *part = e->n->attr.piece;
-    const int64_t members = e->w->g->tensor;
+    const Chunk *part = t->step ? &e->n->attr.piece->along[t->by] : NULL;
+    const int64_t members = e->w->g->mesh[t->by].members;
     const int64_t own = t->diagonal + (t->step ? t->step * part->piece : 0);
     const char *first = ow_number(e->w, DT_I64, (double)own);
     if (!t->step || members == 1)
         return first;
     const char *step = ow_number(e->w, DT_I64, (double)(t->step * part->pieces)),
                *all = count_up(e, members, false),
-               *member = emit_collective(e, OP_Shard, all, &(Attr){.axis = 0}, NULL);
+               *member = emit_collective(e, OP_Shard, all, &(Attr){.mesh = (int)t->by}, NULL);
     return emit_op2(e, "Add", first, emit_op2(e, "Mul", member, step, NULL), NULL);
 }
 

@@ -198,7 +198,7 @@ static void join_parts(Skeleton *s)
     for (uint32_t i = 0; i < s->g->param.n; i++) {
         Param p = s->g->param.at[i];
         p.shape = *param_whole(&p);
-        if (p.box.axis < 0 || p.box.piece == 0)
+        if (!p.divided || chunks_number(&p.box) == 0)
             vec_push(s->arena, &s->param, p);
     }
 }

@@ -85,29 +85,39 @@ static void add_part(Wide *row, Wide *element, Lin ext, Lin of_rows, Lin of_elem
     element->stride[element->n++] = of_elements;
 }
 
+/* The axis of the mesh along which dimension d is divided; MESH_AXES: it is not. */
+static int mesh_of(const Chunks *p, int d)
+{
+    int x = 0;
+    while (p && x < MESH_AXES && p->along[x].axis != d)
+        x++;
+    return p ? x : MESH_AXES;
+}
+
 /* Rows of the microbatch and elements of a row of the scores, as Dropout counts them: two operands
  * whose strides are these numbers.  Elements are those of the whole where the scores are a chunk:
  * dimension `axis` is `groups` runs, between which the other chunks' lie. */
 static bool random_places(const Func *f, const Node *n, AttentionStep *t, Wide *row, Wide *element)
 {
     const Value *v = val(f->g, value_at(n, SIDE_Y));
-    const Chunk *part = t->chunk;
     int64_t rows = f->g->batch;
     bool batched = v->batch >= 0 && rows > 0 && v->shape.d[v->batch] % rows == 0;
     Lin step = lin(1), many = f->sg->fixed ? lin(rows) : (Lin){0, 1};
     Lin run[MAX_RANK], groups[MAX_RANK], apart[MAX_RANK], of[MAX_RANK];
     *row = *element = (Wide){.rank = v->shape.rank};
     for (int d = v->shape.rank - 1; d >= 0; d--) {
-        const bool has_rows = batched && d == v->batch, divided = part && part->axis == d;
+        const bool has_rows = batched && d == v->batch;
+        const int x = mesh_of(t->chunk, d);
+        const Chunk *part = x < MESH_AXES ? &t->chunk->along[x] : NULL;
         run[d] = extent(f, n, d);
         of[d] = step;
-        groups[d] = lin(divided ? part->groups / (has_rows ? rows : 1) : 1);
+        groups[d] = lin(part ? part->groups / (has_rows ? rows : 1) : 1);
         if ((has_rows && !lin_div(run[d], many, &run[d])) || !lin_div(run[d], groups[d], &run[d]) ||
             !lin_mul(step, run[d], &step))
             return false;
-        if (divided)
-            t->random_chunk = step.c;
-        apart[d] = step = lin_times(step, divided ? part->chunks : 1);
+        if (part)
+            t->random_chunk[x] = step.c;
+        apart[d] = step = lin_times(step, part ? part->chunks : 1);
         if (!lin_mul(step, groups[d], &step))
             return false;
     }

@@ -1,5 +1,5 @@
 /*
- * collective.c - what the members of the tensor axis do together, as calls of the runtime (pp.h:
+ * collective.c - what members along an axis of the mesh do together, as calls of the runtime (pp.h:
  * pp_all_reduce() and the like).  In: a node, whose operand and result are one member's.  Out: the
  * step, and the stage's rows of what its functions call, each value once; behind those the
  * gradients that the runtime adds up over the members once a step.
@@ -24,7 +24,8 @@ int64_t cg_collective_work(const Graph *g, const Node *n)
     const Value *x = val(g, n->in[0]);
     int64_t size = (int64_t)dtype_size(x->dtype),
             bytes =
-                pp_collective_work(kind_of(n->op), g->tensor, (int)size, shape_elements(&x->shape));
+                pp_collective_work(kind_of(n->op), g->mesh[n->attr.mesh].members, (int)size,
+                                   shape_elements(&x->shape));
     return (bytes + size - 1) / size;
 }
 
@@ -84,6 +85,15 @@ void cg_collective(Func *f, const Node *n, Step *s, CollectivePart when)
     s->key = row_of(f->sg, n->out[0]);
 }
 
+const char *cg_mesh_name(int mesh)
+{
+    static const char *const name[MESH_AXES] = {"PP_TENSOR", "PP_SEQUENCE", "PP_EXPERT"};
+    _Static_assert((int)MESH_TENSOR == PP_TENSOR && (int)MESH_SEQUENCE == PP_SEQUENCE &&
+                       (int)MESH_EXPERT == PP_EXPERT && (int)MESH_AXES == PP_AXES,
+                   "axes of the mesh are numbered alike");
+    return name[mesh];
+}
+
 static int n_partial(const StageGen *sg)
 {
     int n = 0;
@@ -92,44 +102,67 @@ static int n_partial(const StageGen *sg)
     return n;
 }
 
+static bool sums_over(const Graph *g, const Partial *p, int x)
+{
+    return p->along >> x & 1 && g->mesh[x].members > 1;
+}
+
 const PpPartial *cg_partials(const StageGen *sg, Arena *a, int *n)
 {
-    int64_t others = sg->g->chunks / sg->g->tensor - 1;
     PpPartial *list = arena_array(a, PpPartial, n_partial(sg) + 1);
+    int row = (int)sg->collective.n;
     *n = 0;
     for (uint32_t i = 0; i < sg->stage->param.n; i++) {
         const ParamUse *u = &sg->stage->param.at[i];
-        int64_t bytes = cg_align(value_bytes(sg->g, sg->g->param.at[u->param].value));
-        for (uint32_t k = 0; k < u->partial.n; k++, ++*n)
-            list[*n] = (PpPartial){.param = (int)i,
-                                   .use = (int)u->partial.at[k],
-                                   .offset = sg->chunks_at.at[i] + k * others * bytes,
-                                   .row = sg->g->tensor > 1 ? (int)sg->collective.n + *n : -1};
+        int64_t bytes = cg_align(value_bytes(sg->g, sg->g->param.at[u->param].value)),
+                offset = sg->chunks_at.at[i];
+        for (uint32_t k = 0; k < u->partial.n; k++) {
+            const Partial *of = &u->partial.at[k];
+            PpPartial *p = &list[(*n)++];
+            *p = (PpPartial){.param = (int)i, .use = (int)of->use, .offset = offset};
+            for (int x = 0; x < MESH_AXES; x++) {
+                p->along[x] = (int)(of->along >> x & 1);
+                p->row[x] = sums_over(sg->g, of, x) ? row++ : -1;
+            }
+            offset += (graph_pieces_along(sg->g, of->along) - 1) * bytes;
+        }
     }
     return list;
 }
 
+/* As the rows of cg_partials() are numbered. */
+static int sums_of_partials(const StageGen *sg, Arena *a, PpCollective *list)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < sg->stage->param.n; i++) {
+        const ParamUse *u = &sg->stage->param.at[i];
+        ValueId v = sg->g->param.at[u->param].value;
+        for (uint32_t k = 0; k < u->partial.n; k++)
+            for (int x = 0; x < MESH_AXES; x++)
+                if (sums_over(sg->g, &u->partial.at[k], x))
+                    list[n++] = (PpCollective){
+                        .kind = PP_ALL_REDUCE,
+                        .mesh = x,
+                        .name = arena_printf(a, "%%grad/%s", val(sg->g, v)->name),
+                        .dtype = (int)val(sg->g, v)->dtype,
+                        .bytes = value_bytes(sg->g, v)};
+    }
+    return n;
+}
+
 const PpCollective *cg_collectives(const StageGen *sg, Arena *a, int *n)
 {
-    int partials = sg->g->tensor > 1 ? n_partial(sg) : 0, k = 0;
-    PpCollective *list = arena_array(a, PpCollective, (int)sg->collective.n + partials + 1);
-    for (; k < (int)sg->collective.n; k++) {
+    int own = (int)sg->collective.n;
+    PpCollective *list = arena_array(a, PpCollective, own + MESH_AXES * n_partial(sg) + 1);
+    for (int k = 0; k < own; k++) {
         ValueId v = sg->collective.at[k];
         const Node *node = &sg->g->node.at[val(sg->g, v)->node];
         list[k] = (PpCollective){.kind = kind_of(node->op),
+                                 .mesh = node->attr.mesh,
                                  .name = cg_called(sg, v, a),
                                  .dtype = (int)val(sg->g, v)->dtype,
                                  .bytes = value_bytes(sg->g, node->in[0])};
     }
-    for (uint32_t i = 0; i < sg->stage->param.n && partials; i++) {
-        const ParamUse *u = &sg->stage->param.at[i];
-        ValueId v = sg->g->param.at[u->param].value;
-        for (uint32_t j = 0; j < u->partial.n; j++)
-            list[k++] = (PpCollective){.kind = PP_ALL_REDUCE,
-                                       .name = arena_printf(a, "%%grad/%s", val(sg->g, v)->name),
-                                       .dtype = (int)val(sg->g, v)->dtype,
-                                       .bytes = value_bytes(sg->g, v)};
-    }
-    *n = k;
+    *n = own + sums_of_partials(sg, a, list + own);
     return list;
 }

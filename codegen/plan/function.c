@@ -67,7 +67,7 @@ Func *cg_function(StageGen *sg, FuncKind kind)
     cg_fuse(f);
     cg_build(f);
     cg_then(f);
-    if (f->g->tensor > 1)
+    if (graph_members(f->g) > 1)
         cg_overlap(f);
     cg_memory(f);
     cg_steps(f);

@@ -157,8 +157,6 @@ PpPlan cg_program_table(const Pipe *p, Arena *a)
     const Graph *g = p->graph;
     int loss = loss_output(p);
     PpPlan plan = {.model = arena_strdup(a, p->model_name ? p->model_name : ""),
-                   .tensor = p->graph->tensor,
-                   .chunks = p->graph->chunks,
                    .model_hash = g->model_hash,
                    .rows = g->batch > 0 ? g->batch : 1,
                    .uneven_ok = p->uneven.n == 0,
@@ -179,6 +177,10 @@ PpPlan cg_program_table(const Pipe *p, Arena *a)
                    .loss_per_row = p->loss_per_row,
                    .loss_ignore = p->loss_ignore,
                    .loss_target = p->target == NONE ? -1 : cg_input_number(p, p->target)};
+    for (int x = 0; x < MESH_AXES; x++) {
+        plan.members[x] = g->mesh[x].members;
+        plan.chunks[x] = g->mesh[x].chunks;
+    }
     if (p->whole) {
         plan.minibatch_rows = p->whole->graph->batch;
         plan.minibatch_why = text_or_none(a, p->uneven_loss.n ? p->uneven_loss.at[0] : NULL);

@@ -98,6 +98,15 @@ static void put_product(Record *b, const Product *p)
         put_lins(b, p->length, (int)p->n_known);
 }
 
+static void put_parts(Record *b, const Chunks *p)
+{
+    for (int x = 0; p && x < MESH_AXES; x++) {
+        const Chunk *c = &p->along[x];
+        const int64_t part[] = {c->axis, c->piece, c->pieces, c->chunks, c->groups};
+        put_ints(b, part, (int)(sizeof part / sizeof *part));
+    }
+}
+
 static void put_attention(Record *b, const AttentionStep *t)
 {
     const AttentionAttr *at = t->attr;
@@ -105,8 +114,10 @@ static void put_attention(Record *b, const AttentionStep *t)
                              t->width_v,       t->nb,                 at->causal,  at->diagonal, at->window,
                              at->bias,         at->mask,              at->forbids};
     put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
-    if (at->step)
+    if (at->step) {
         put_int(b, at->step);
+        put_int(b, at->by);
+    }
     put(b, &at->scale, sizeof at->scale);
     put(b, &at->fill, sizeof at->fill);
     put(b, &t->ratio, sizeof t->ratio);
@@ -115,10 +126,8 @@ static void put_attention(Record *b, const AttentionStep *t)
     put_lins(b, t->count, t->nb);
     put_lins(b, t->random_row, t->nb);
     put_lins(b, t->random_element, t->nb);
-    if (t->chunk) {
-        const int64_t part[] = {t->chunk->piece, t->chunk->pieces, t->random_chunk};
-        put_ints(b, part, (int)(sizeof part / sizeof *part));
-    }
+    put_parts(b, t->chunk);
+    put_ints(b, t->random_chunk, MESH_AXES);
     put_int(b, t->room);
     for (int i = 0; i < SIDES; i++) {
         put_int(b, t->side[i].arg);
@@ -146,11 +155,8 @@ static void put_node(Record *b, const Func *f, const Node *n)
         (int64_t)n->op,  at->n,  at->group, keyed ? 0 : at->axis, at->k, at->mode,
         (int64_t)at->to, n->nin, n->nout};
     put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
-    if (keyed && at->piece) {
-        const int64_t part[] = {at->piece->axis, at->piece->piece, at->piece->pieces,
-                                at->piece->chunks, at->piece->groups};
-        put_ints(b, part, (int)(sizeof part / sizeof *part));
-    }
+    if (keyed)
+        put_parts(b, at->piece);
     put(b, &at->value, sizeof at->value);
     put_ints(b, at->dims, at->n);
     put_ints(b, at->size, at->n);
@@ -317,7 +323,10 @@ static void put_ports(Record *b, const StageGen *sg)
         if (s->param.at[i].uses > 1)
             put_int(b, s->param.at[i].uses);
         for (uint32_t k = 0; k < s->param.at[i].partial.n; k++)
-            put_int(b, s->param.at[i].partial.at[k]);
+{
+            put_int(b, s->param.at[i].partial.at[k].use);
+            put_int(b, s->param.at[i].partial.at[k].along);
+        }
     }
     for (uint32_t i = 0; i < sg->constants.n; i++) {
         const Value *v = val(sg->g, sg->constants.at[i].value);

@@ -25,14 +25,15 @@ static int64_t bytes_of_param(const StageGen *sg, uint32_t i)
 /* Gradients, then the sums that are added to them at the end of a step. */
 static void lay_out_uses(StageGen *sg)
 {
-    uint32_t others = (uint32_t)(sg->g->chunks / sg->g->tensor) - 1;
     for (uint32_t i = 0; i < sg->stage->param.n; i++) {
         const ParamUse *u = &sg->stage->param.at[i];
         uint32_t more = u->uses > 1 ? u->uses - 1 : 0;
         vec_push(sg->a, &sg->more_at, more ? sg->bytes_grad : -1);
         sg->bytes_grad += bytes_of_param(sg, i) * more;
         vec_push(sg->a, &sg->chunks_at, sg->bytes_grad);
-        sg->bytes_grad += bytes_of_param(sg, i) * u->partial.n * others;
+        for (uint32_t k = 0; k < u->partial.n; k++)
+            sg->bytes_grad +=
+                bytes_of_param(sg, i) * (graph_pieces_along(sg->g, u->partial.at[k].along) - 1);
     }
 }
 

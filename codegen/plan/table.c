@@ -131,13 +131,18 @@ static const PpDy *gradients(const StageGen *sg, Arena *a, int *n)
 
 static void divided(PpParam *to, const Param *p)
 {
-    int groups = p->box.groups > 1 ? p->box.groups : 1;
-    int64_t here = p->shape.d[p->box.axis] / groups;
-    to->axis = p->box.axis;
-    to->groups = groups;
-    to->whole = p->whole.d[p->box.axis];
-    to->first = p->box.piece * here;
-    to->step = p->box.pieces * here;
+    for (int x = 0; x < MESH_AXES; x++) {
+        const Chunk *part = &p->box.along[x];
+        if (part->axis < 0)
+            continue;
+        int64_t here = p->shape.d[part->axis] / part->groups;
+        to->mesh = x;
+        to->axis = part->axis;
+        to->groups = part->groups;
+        to->whole = p->whole.d[part->axis];
+        to->first = part->piece * here;
+        to->step = part->pieces * here;
+    }
 }
 
 static const PpParam *params(const StageGen *sg, Arena *a)
@@ -160,7 +165,7 @@ static const PpParam *params(const StageGen *sg, Arena *a)
                             .more = u->uses > 1 ? (int)u->uses - 1 : 0,
                             .more_offset = u->uses > 1 ? sg->more_at.at[i] : 0,
                             .axis = -1};
-        if (q->box.axis >= 0)
+        if (q->divided)
             divided(&list[i], q);
     }
     return list;

@@ -14,21 +14,13 @@ static const char *list(Out *o, const Lin *x, int n)
     return s;
 }
 
-/* The number of the chunk that this is. */
-static const char *chunk_number(const Out *o, const Chunk *of)
-{
-    return o->f->g->tensor > 1
-               ? arena_printf(o->a, "((int64_t)c->member * %d + %d)", of->pieces, of->piece)
-               : arena_printf(o->a, "%d", of->piece);
-}
-
-static const char *diagonal(const Out *o, const AttentionStep *t)
+static const char *diagonal(Out *o, const AttentionStep *t)
 {
     const int64_t at = t->attr->diagonal, step = t->attr->step;
     if (!step)
         return arena_printf(o->a, "%" PRId64, at);
     return arena_printf(o->a, "%" PRId64 " %c %" PRId64 " * %s", at, step < 0 ? '-' : '+',
-                        step < 0 ? -step : step, chunk_number(o, t->chunk));
+                        step < 0 ? -step : step, out_chunk(o, &t->chunk->along[t->attr->by], t->attr->by));
 }
 
 /* "softmax(0.125 * q k' where j <= i) v" */
@@ -76,11 +68,14 @@ static void print_dropout(Out *o, const Step *s)
     text_line(&o->text, "    a.limit = UINT64_C(%" PRIu64 "), a.kept = %s, a.key = %s;", limit,
               kept, out_key(o, s));
     text_line(&o->text, "    a.seed = c->seed, a.step = c->step, a.row0 = c->row0;");
-    if (t->chunk && o->f->g->tensor > 1)
-        text_line(&o->text, "    a.random_first = %s * %" PRId64 ";", chunk_number(o, t->chunk),
-                  t->random_chunk);
-    else if (t->chunk)
-        text_line(&o->text, "    a.random_first = %" PRId64 ";", t->chunk->piece * t->random_chunk);
+    const char *first = NULL;
+    for (int x = 0; t->chunk && x < MESH_AXES; x++)
+        if (t->chunk->along[x].axis >= 0)
+            first = arena_printf(o->a, "%s%s%s * %" PRId64, first ? first : "",
+                                 first ? " + " : "", out_chunk(o, &t->chunk->along[x], x),
+                                 t->random_chunk[x]);
+    if (first)
+        text_line(&o->text, "    a.random_first = %s;", first);
     for (int d = 0; d < t->nb; d++)
         text_line(&o->text, "    a.random_row[%d] = %s, a.random_element[%d] = %s;", d,
                   out_lin(o, t->random_row[d]), d, out_lin(o, t->random_element[d]));

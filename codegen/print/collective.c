@@ -1,7 +1,8 @@
 /*
- * collective.c - what the members of the tensor axis do together: one call, with the number of its
+ * collective.c - what members along an axis of the mesh do together: one call, with the number of its
  * row in the stage's list, or one that begins it and one where it ends.
  */
+#include "codegen/tables.h"
 #include "runtime/api/pp.h"
 #include "target.h"
 
@@ -10,6 +11,15 @@ static const char *const function[] = {[PP_ALL_REDUCE] = "all_reduce",
                                        [PP_REDUCE_SCATTER] = "reduce_scatter",
                                        [PP_ALL_TO_ALL] = "all_to_all",
                                        [PP_SHARD] = "shard"};
+
+const char *out_chunk(Out *o, const Chunk *of, int mesh)
+{
+    o->context = true;
+    return o->f->g->mesh[mesh].members > 1
+               ? arena_printf(o->a, "((int64_t)c->member[%s] * %d + %d)", cg_mesh_name(mesh),
+                              of->pieces, of->piece)
+               : arena_printf(o->a, "%d", of->piece);
+}
 
 void print_collective(Out *o, const Step *s)
 {

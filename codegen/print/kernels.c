@@ -148,20 +148,33 @@ typedef struct {
     bool batched;           /* else one draw for the whole minibatch */
     /* elements outside the rows, rows, elements of a row inside, of a row, of all rows inside */
     Lin outer, rows, inner, line, all;
-    /* which part of the whole it is, NULL: all of it: runs of so many elements of a row, each with
-       those of the other chunks around it, as whose elements they are numbered */
-    const Chunk *of;
-    int64_t run;
+    /* which part of the whole it is, along so many dimensions, the innermost first: runs of so many
+       elements of a row, each with those of the other chunks around it, as whose elements they are
+       numbered */
+    int n_of, mesh[MESH_AXES];
+    const Chunk *of[MESH_AXES];
+    int64_t run[MESH_AXES];
 } Draw;
 
-/* Elements of x in a row that are neighbours in the whole as well. */
-static int64_t run_of(const Kernel *k, ValueId x, const Chunk *of)
+/* Dimensions of x from the last on: of a divided one the elements in a row that are neighbours in the
+ * whole as well, where those behind it are whole. */
+static void find_runs(const Kernel *k, ValueId x, const Chunks *parts, Draw *to)
 {
     const Value *v = val(k->f->g, x);
-    int64_t n = v->shape.d[of->axis] / (of->groups > 1 ? of->groups : 1);
-    for (int d = of->axis + 1; d < v->shape.rank; d++)
+    int64_t n = 1;
+    for (int d = v->shape.rank; parts && d-- > 0;) {
         n *= v->shape.d[d] / (d == v->batch ? k->f->g->batch : 1);
-    return n;
+        for (int m = 0; m < MESH_AXES; m++) {
+            const Chunk *of = &parts->along[m];
+            if (of->axis != d)
+                continue;
+            INSIST(d != v->batch);
+            to->of[to->n_of] = of;
+            to->mesh[to->n_of] = m;
+            to->run[to->n_of++] = n / of->groups;
+            n *= of->chunks;
+        }
+    }
 }
 
 /* Of numbers for each element of value x. */
@@ -182,25 +195,28 @@ static Draw draw_of(Kernel *k, ValueId x)
     }
     if (!lin_mul(d.outer, d.inner, &d.line) || !lin_mul(d.rows, d.inner, &d.all) || d.line.b != 0)
         BUG("a size that is not affine in the rows");
-    d.of = k->n->attr.piece;
-    INSIST(!d.of || d.of->axis != v->batch);
-    d.run = d.of ? run_of(k, x, d.of) : 0;
+    find_runs(k, x, k->n->attr.piece, &d);
     return d;
+}
+
+static const char *chunk_name(Kernel *k, int i)
+{
+    return i ? arena_printf(k->a, "chunk%d", i) : "chunk";
 }
 
 /* The model's own seed, else the run's. */
 static void draw_params(Kernel *k, const Draw *d, int64_t seed)
 {
-    text_add(&k->params, ", uint64_t seed, uint64_t step%s, uint32_t key%s",
-             d->batched ? ", uint64_t row0" : "", d->of ? ", uint64_t chunk" : "");
+    text_add(&k->params, ", uint64_t seed, uint64_t step%s, uint32_t key",
+             d->batched ? ", uint64_t row0" : "");
     k->o->context = true;
     text_add(&k->args, ", %s, c->step%s, %s",
              seed ? arena_printf(k->a, "UINT64_C(%" PRId64 ")", seed - 1) : "c->seed",
              d->batched ? ", c->row0" : "", out_key(k->o, k->s));
-    if (d->of && k->f->g->tensor > 1)
-        text_add(&k->args, ", (uint64_t)c->member * %d + %d", d->of->pieces, d->of->piece);
-    else if (d->of)
-        text_add(&k->args, ", %d", d->of->piece);
+    for (int i = 0; i < d->n_of; i++) {
+        text_add(&k->params, ", uint64_t %s", chunk_name(k, i));
+        text_add(&k->args, ", (uint64_t)%s", out_chunk(k->o, d->of[i], d->mesh[i]));
+    }
 }
 
 /* Rows r, and of each its elements e .. e + many - 1, which share one call of the generator. */
@@ -218,27 +234,35 @@ static void draw_loops(Kernel *k, const Draw *d, int many)
 }
 
 /* Do elements that share a call of the generator here share one in the whole as well? */
-static bool draws_together(const Draw *d, int many) { return !d->of || d->run % many == 0; }
+static bool draws_together(const Draw *d, int many)
+{
+    return !d->n_of || d->run[0] % many == 0;
+}
 
 /* Element e of the row, as it is numbered in the whole. */
 static const char *draw_number(Kernel *k, const Draw *d, const char *e)
 {
-    if (!d->of)
+    if (!d->n_of)
         return arena_printf(k->a, "(uint64_t)%s", e);
-    return arena_printf(k->a,
-                        "((uint64_t)%s / %" PRId64 " * %d + chunk) * %" PRId64
-                        " + (uint64_t)%s %% %" PRId64,
-                        e, d->run, d->of->chunks, d->run, e, d->run);
+    for (int i = 0; i < d->n_of; i++) {
+        const int64_t run = d->run[i];
+        e = arena_printf(k->a,
+                         "((uint64_t)%s / %" PRId64 " * %d + %s) * %" PRId64
+                         " + (uint64_t)%s %% %" PRId64,
+                         e, run, d->of[i]->chunks, chunk_name(k, i), run, e, run);
+        e = i + 1 < d->n_of ? arena_printf(k->a, "(%s)", e) : e;
+    }
+    return e;
 }
 
 static void draw_numbers(Kernel *k, const Draw *d, int many, const char *e)
 {
-    if (d->of)
+    if (d->n_of)
         line("const uint64_t number = %s;", draw_number(k, d, e));
     line("uint32_t random[4];");
     line("pp_philox(seed, step, %s, %s / %d, key, random);",
          d->batched ? "row0 + (uint64_t)r" : "(uint64_t)r",
-         d->of ? "number" : draw_number(k, d, e), many);
+         d->n_of ? "number" : draw_number(k, d, e), many);
 }
 
 /* Element q of the row is element `at` of the value; draws: it has a number.  Which one of those of its

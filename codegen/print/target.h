@@ -116,8 +116,9 @@ void print_product(Out *o, const Step *s);
 /* then: the comment of what follows it */
 void print_convolution(Out *o, const Step *s, const char *then);
 void print_kernel(Out *o, const Step *s);
-/* collective.c: of all members */
+/* collective.c: of all members; the number of the chunk that a part is */
 void print_collective(Out *o, const Step *s);
+const char *out_chunk(Out *o, const Chunk *of, int mesh);
 
 /* custom.c */
 void print_custom(Out *o, const Step *s);

@@ -20,7 +20,7 @@ static bool stored_here(const StageGen *sg, uint32_t i)
     const Stage *s = sg->stage;
     const Param *p = &sg->g->param.at[s->param.at[i].param];
     bool first = s->param.at[i].use != USE_TRANSMIT;
-    for (uint32_t j = 0; j < i && first && p->box.axis >= 0; j++)
+    for (uint32_t j = 0; j < i && first && p->divided; j++)
         first = strcmp(sg->g->param.at[s->param.at[j].param].name, p->name) != 0;
     return first;
 }

@@ -145,8 +145,10 @@ static void print_plan(PpPlan *plan, const CodegenOptions *opt, Text *t)
     text_line(t, ".model = %s,", cg_string(t->a, plan->model));
     text_line(t, ".hash = 0x%016" PRIx64 "u, .model_hash = 0x%016" PRIx64 "u,", plan->hash,
               plan->model_hash);
-    if (plan->chunks > 1)
-        text_line(t, ".tensor = %d, .chunks = %d,", plan->tensor, plan->chunks);
+    for (int x = 0; x < PP_AXES; x++)
+        if (plan->chunks[x] > 1)
+            text_line(t, ".members[%s] = %d, .chunks[%s] = %d,", cg_mesh_name(x), plan->members[x],
+                      cg_mesh_name(x), plan->chunks[x]);
     if (plan->n_split > 0)
         text_line(t, ".n_split = %d, .split = split_points,", plan->n_split);
     text_line(t, ".rows = %" PRId64 ", .uneven_ok = %d, .uneven_why = %s,", plan->rows,

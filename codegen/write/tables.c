@@ -93,9 +93,10 @@ static void print_params(const StageGen *sg, const PpStage *st, Text *t)
                                 q->more_offset);
         if (q->axis >= 0)
             part = arena_printf(sg->a,
-                                ",\n     .axis = %d, .groups = %d, .whole = %" PRId64
+                                ",\n     .mesh = %s, .axis = %d, .groups = %d, .whole = %" PRId64
                                 ", .first = %" PRId64 ", .step = %" PRId64,
-                                q->axis, q->groups, q->whole, q->first, q->step);
+                                cg_mesh_name(q->mesh), q->axis, q->groups, q->whole, q->first,
+                                q->step);
         text_line(t,
                   "    {.t = %s,\n     .param = %d, .use = %s, .from = %d, .trainable = %d, .stat "
                   "= %d, .offset = %" PRId64 ", .grad_offset = %" PRId64 "%s%s%s},",
@@ -211,9 +212,10 @@ static void print_collectives(const StageGen *sg, const PpStage *st, Text *t)
     text_line(t, "static const PpCollective %s_collectives[] = {", cg_table_name(sg));
     for (int i = 0; i < st->n_collective; i++) {
         const PpCollective *c = &st->collective[i];
-        text_line(t, "    {.kind = %s, .name = %s, .dtype = %s, .bytes = %" PRId64 "},",
-                  kind[c->kind], cg_string(sg->a, c->name), type_runtime((Dtype)c->dtype),
-                  c->bytes);
+        text_line(t,
+                  "    {.kind = %s, .mesh = %s, .name = %s, .dtype = %s, .bytes = %" PRId64 "},",
+                  kind[c->kind], cg_mesh_name(c->mesh), cg_string(sg->a, c->name),
+                  type_runtime((Dtype)c->dtype), c->bytes);
     }
     text_line(t, "};\n");
 }
@@ -225,8 +227,15 @@ static void print_partials(const StageGen *sg, const PpStage *st, Text *t)
     text_line(t, "static const PpPartial %s_partials[] = {", cg_table_name(sg));
     for (int i = 0; i < st->n_partial; i++) {
         const PpPartial *q = &st->partial[i];
-        text_line(t, "    {.param = %d, .use = %d, .offset = %" PRId64 ", .row = %d},", q->param,
-                  q->use, q->offset, q->row);
+        const char *along = "", *row = "";
+        for (int x = 0; x < PP_AXES; x++) {
+            along = arena_printf(sg->a, "%s%s%d", along, x ? ", " : "", q->along[x]);
+            row = arena_printf(sg->a, "%s%s%d", row, x ? ", " : "", q->row[x]);
+        }
+        text_line(t,
+                  "    {.param = %d, .use = %d, .offset = %" PRId64
+                  ", .along = {%s}, .row = {%s}},",
+                  q->param, q->use, q->offset, along, row);
     }
     text_line(t, "};\n");
 }

@@ -100,7 +100,7 @@ static Query query(Eval *e, uint32_t others)
         }
         q.like = all;
     }
-    q.diagonal = q.t->diagonal + (q.t->step ? q.t->step * e->at->piece->piece : 0);
+    q.diagonal = q.t->diagonal + (q.t->step ? q.t->step * e->at->piece->along[q.t->by].piece : 0);
     q.rows = e->in[0].shape.d[e->in[0].shape.rank - 2];
     q.width = e->in[0].shape.d[e->in[0].shape.rank - 1];
     q.keys = k->d[k->rank - 1];

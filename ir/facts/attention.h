@@ -68,9 +68,9 @@ bool attention_find(AttentionSearch *x, NodeId softmax, Attention *t);
    loss, target: NONE where there is none. */
 void attention_fuse(Graph *g, const BatchOptions *opt, ValueId loss, ValueId target);
 /* The diagonal of the chunk in the middle: on the average a chunk computes as much. */
-static inline int64_t attention_diagonal(const AttentionAttr *t, const Chunk *part)
+static inline int64_t attention_diagonal(const AttentionAttr *t, const Chunks *part)
 {
-    return t->diagonal + (t->step ? t->step * (part->chunks - 1) / 2 : 0);
+    return t->diagonal + (t->step ? t->step * (part->along[t->by].chunks - 1) / 2 : 0);
 }
 /* By node: such an operation has taken its place, and nobody reads what it makes. */
 const bool *attention_parts(const Graph *g, Arena *a);

@@ -118,7 +118,8 @@ static int64_t flops_window(const Graph *g, const Node *n)
 /* Each element of a sum goes to its owner and comes back; a part goes to all others. */
 int64_t cost_sent(const Graph *g, const Node *n)
 {
-    int64_t bytes = value_bytes(g, n->in[0]), members = g->tensor, others = members - 1;
+    int64_t bytes = value_bytes(g, n->in[0]), members = g->mesh[n->attr.mesh].members,
+            others = members - 1;
     switch (n->op) {
     case OP_AllReduce: return times(2 * others, bytes) / members;
     case OP_AllGather: return times(others, bytes);

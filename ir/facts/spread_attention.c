@@ -57,9 +57,12 @@ static void divide(Ways *w, int d, int64_t groups, bool alone)
     ways_keep(w);
 }
 
-/* May queries lie there?  Dropout's numbers are those of groups one behind the other. */
+/* May queries lie there?  Dropout's numbers are those of groups one behind the other; a diagonal is
+ * counted along one axis of the mesh. */
 static bool may_divide_queries(const AttentionAttr *t, Place at)
 {
+    if (t->causal && t->step)
+        return false;
     if (at.mirrored)
         return at.groups == 2 && t->ratio <= 0;
     return !t->causal || at.groups == 1;
@@ -84,7 +87,7 @@ void ways_attention(Ways *w, uint32_t slot, Place at)
         return;
     }
     const bool queries = d == y->rank - 2;
-    if (at.dim < 0 || at.dim == last || own_dim(w, slot, d) < 0 ||
+    if (at.dim < 0 || ways_is_numbered(w, d) || at.dim == last || own_dim(w, slot, d) < 0 ||
         (queries ? !may_divide_queries(t, at) || !ways_is_even(w, slot, at) : at.mirrored))
         return;
     for (int alone = 0; alone < 2; alone++) {
@@ -142,6 +145,7 @@ static ValueId counted(const Spread *s, const ValueId *in, Attr t, int h)
     ValueId *part = arena_array(s->g->arena, ValueId, n->nin);
     *own = *t.attention;
     own->step = h ? -rows : rows;
+    own->by = s->g->cur_mesh;
     own->diagonal += h ? (2 * s->chunks - 1) * rows : 0;
     t.attention = own;
     for (uint32_t i = 0; i < n->nin; i++)
@@ -157,13 +161,8 @@ static void attention_piece(const Spread *s, int k, const ValueId *in)
     const bool counts =
         n->attr.attention->causal && at.dim == val(s->whole, n->out[0])->shape.rank - 2;
     Attr t = n->attr;
-    const Chunk part = {.axis = at.dim,
-                        .piece = k,
-                        .pieces = s->pieces,
-                        .chunks = s->chunks,
-                        .groups = (int)at.groups};
     if (counts || t.attention->ratio > 0)
-        t.piece = &part;
+        t.piece = spread_parts(s, at, k);
     const ValueId y = counts ? counted(s, in, t, 0) : graph_node(s->g, n->op, n->nin, in, t),
                   then = counts && at.mirrored ? counted(s, in, t, 1) : NONE;
     for (uint32_t o = 0; o < 2; o++) {

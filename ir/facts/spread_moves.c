@@ -105,6 +105,8 @@ void ways_where(Ways *w, uint32_t slot, Place at)
 void ways_random(Ways *w, uint32_t slot, Place at)
 {
     bool apart = !w->of->alone && !at.mirrored && ways_shape(w, slot)->rank < MAX_RANK;
+    if (ways_is_numbered(w, at.dim))
+        return;
     if (ways_is_even(w, slot, at) && (at.groups == 1 || apart))
         ways_aligned(w, slot, at);
     else
@@ -335,9 +337,11 @@ static void random_piece(const Spread *s, int k)
     const Node *n = spread_of(s);
     Graph *g = s->g;
     Place at = s->way->in[0];
-    Chunk part = {.axis = at.dim + 1, .piece = k, .pieces = s->pieces, .chunks = s->chunks};
+    Chunks part = *spread_parts(s, place_s(at.dim, 1), k);
     Shape own = val(g, s->in[0][k])->shape, apart = own;
     Attr t = n->attr;
+    for (int x = 0; x < MESH_AXES; x++)
+        part.along[x].axis += part.along[x].axis >= at.dim;
     t.piece = &part;
     memmove(apart.d + at.dim + 1, own.d + at.dim, (size_t)(own.rank - at.dim) * sizeof *own.d);
     apart.rank = own.rank + 1;
@@ -352,9 +356,8 @@ void build_random(const Spread *s)
 {
     Place at = s->way->in[0];
     for (int k = 0; k < s->pieces; k++) {
-        Chunk part = {.axis = at.dim, .piece = k, .pieces = s->pieces, .chunks = s->chunks};
         Attr t = spread_of(s)->attr;
-        t.piece = &part;
+        t.piece = spread_parts(s, at, k);
         if (at.groups > 1)
             random_piece(s, k);
         else

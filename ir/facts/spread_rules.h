@@ -28,6 +28,8 @@ bool ways_may_be(const Ways *w, uint32_t slot, Place at);
 void ways_keep(Ways *w);
 void ways_all(Ways *w, Place at); /* keeps the way in which all slots are there */
 bool ways_is_even(const Ways *w, uint32_t slot, Place at);
+/* Are the elements of dimension `dim` numbered as those of a part of it already? */
+bool ways_is_numbered(const Ways *w, int dim);
 /* There is none, because of operand `by`, or NONE. */
 void ways_refuse(Ways *w, const char *why, uint32_t by);
 /* There is none of several chunks: it chooses among them.  What it takes of a single one is in the
@@ -66,6 +68,8 @@ ValueId spread_filled(const Spread *s, int piece, ValueId x, int dim, int64_t n,
 /* The node's pieces by `build`, with zeros there. */
 void spread_zeros(const Spread *s, void build(const Spread *));
 bool spread_is_uneven(const Spread *s, ValueId whole, Place at);
+/* What the node's own part of the whole becomes where its chunk k is divided so. */
+const Chunks *spread_parts(const Spread *s, Place at, int piece);
 /* the node, for one piece, with these attributes */
 void spread_piece(const Spread *s, int piece, Attr attr);
 

@@ -84,6 +84,14 @@ bool ways_is_even(const Ways *w, uint32_t slot, Place at)
     return place_fits(ways_shape(w, slot), at, w->of->chunks);
 }
 
+bool ways_is_numbered(const Ways *w, int dim)
+{
+    bool is = false;
+    for (int x = 0; w->n->attr.piece && x < MESH_AXES; x++)
+        is |= w->n->attr.piece->along[x].axis == dim;
+    return is;
+}
+
 static bool is_known_way(const Ways *w, uint32_t slots)
 {
     for (uint32_t i = 0; i < w->out->n; i++) {
@@ -149,6 +157,19 @@ Shape spread_result(const Spread *s, uint32_t o)
 const Shape *spread_whole(const Spread *s, uint32_t i)
 {
     return &val(s->whole, spread_of(s)->in[i])->shape;
+}
+
+const Chunks *spread_parts(const Spread *s, Place at, int piece)
+{
+    const Chunks *before = spread_of(s)->attr.piece;
+    Chunks *p = arena_new_of(s->g->arena, Chunks);
+    *p = before ? *before : chunks_none();
+    p->along[s->g->cur_mesh] = (Chunk){.axis = at.dim,
+                                       .piece = piece,
+                                       .pieces = s->pieces,
+                                       .chunks = s->chunks,
+                                       .groups = (int)at.groups};
+    return p;
 }
 
 void spread_piece(const Spread *s, int piece, Attr attr)

@@ -51,17 +51,27 @@ void ways_arg(Ways *w, uint32_t slot, Place at)
     ways_keep(w);
 }
 
-/* Collectives of another axis; AllToAll is divided along axis and then along to_axis. */
+/* Collectives of another axis; AllToAll is divided along axis and then along to_axis.  Of what is
+ * united each member's part has the groups, of what is divided each part some of them. */
 void ways_collective(Ways *w, uint32_t slot, Place at)
 {
+    const Op op = w->n->op;
     const Attr *t = &w->n->attr;
-    bool whole = w->n->op == OP_AllReduce;
-    bool along = !whole && (at.dim == t->axis || (w->n->op == OP_AllToAll && at.dim == t->to_axis));
-    (void)slot;
-    if (along)
-        ways_refuse(w, "the rows are divided among the members", NONE);
-    else
+    const int64_t members = w->of->g->mesh[t->mesh].members;
+    const bool unites = op == OP_AllGather || (op == OP_AllToAll && at.dim == t->axis),
+               whole = op == OP_AllReduce || (at.dim != t->axis &&
+                                              (op != OP_AllToAll || at.dim != t->to_axis));
+    const int64_t more = unites == (slot == 0) ? 1 : members; /* in this slot, over the least */
+    if (whole) {
         ways_all(w, at);
+    } else if (w->of->alone) {
+        ways_refuse(w, "the rows are divided among the members", NONE);
+    } else if (!at.mirrored && at.groups % more == 0) {
+        const int64_t least = at.groups / more;
+        w->at[0] = place_s(at.dim, unites ? least : least * members);
+        w->at[1] = place_s(at.dim, unites ? least * members : least);
+        ways_keep(w);
+    }
 }
 
 void ways_cumsum(Ways *w, uint32_t slot, Place at)

@@ -50,7 +50,9 @@ static bool keeps_zeros(const Spread *s)
     case OP_Cast: return all;
     case OP_Mul: return some;
     case OP_Where: return is_zero(s, 1) && is_zero(s, 2);
-    default: return op_is_product(n->op) || (op_is_view(n->op) && all);
+    default:
+        return op_is_product(n->op) ||
+               ((op_is_view(n->op) || op_is_collective(n->op)) && all);
     }
 }
 

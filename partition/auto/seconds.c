@@ -225,12 +225,12 @@ static double softmax_seconds(const Model *m, const Node *x)
     return elements_of(m, x) / m->r->softmax + rows / m->r->rows;
 }
 
-/* Of op between members, whose operand is as large as v. */
-static double exchange_seconds(const Model *m, Op op, ValueId v)
+/* Of op between the members that n is of, whose operand is as large as v. */
+static double exchange_seconds(const Model *m, const Node *n, Op op, ValueId v)
 {
-    const Node x = {.op = op, .in = &v};
-    double sent = (double)cost_sent(m->g, &x),
-           messages = (op == OP_AllReduce ? 2 : 1) * (double)(m->g->tensor - 1);
+    const Node x = {.op = op, .in = &v, .attr.mesh = n->attr.mesh};
+    const int others = m->g->mesh[n->attr.mesh].members - 1;
+    double sent = (double)cost_sent(m->g, &x), messages = (op == OP_AllReduce ? 2 : 1) * others;
     return sent > 0 ? messages / m->r->messages + sent / m->r->link : 0;
 }
 
@@ -238,10 +238,10 @@ static double exchange_seconds(const Model *m, Op op, ValueId v)
 static double exchange_back_seconds(const Model *m, const Node *x)
 {
     switch (x->op) {
-    case OP_Vary: return exchange_seconds(m, OP_AllReduce, x->in[0]);
+    case OP_Vary: return exchange_seconds(m, x, OP_AllReduce, x->in[0]);
     case OP_Shard:
-    case OP_ReduceScatter: return exchange_seconds(m, OP_AllGather, x->out[0]);
-    case OP_AllToAll: return exchange_seconds(m, OP_AllToAll, x->out[0]);
+    case OP_ReduceScatter: return exchange_seconds(m, x, OP_AllGather, x->out[0]);
+    case OP_AllToAll: return exchange_seconds(m, x, OP_AllToAll, x->out[0]);
     default: return 0;
     }
 }
@@ -279,7 +279,7 @@ static double forward_seconds(const Model *m, NodeId n)
     const Graph *g = m->g;
     const Node *x = &g->node.at[n];
     if (is_exchange(x->op))
-        return exchange_seconds(m, x->op, x->in[0]);
+        return exchange_seconds(m, x, x->op, x->in[0]);
     if (x->op == OP_FlashAttention)
         return attention_seconds(m, n, false);
     if (op_is_product(x->op))

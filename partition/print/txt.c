@@ -41,7 +41,7 @@ static void print_call(Arena *a, const Call *c, FILE *f)
     }
 }
 
-/* What the members of the tensor axis do together, a line each. */
+/* What members do together, a line each. */
 static void print_collectives(const Pipe *p, Arena *a, FILE *f)
 {
     const Graph *g = p->graph;
@@ -60,6 +60,7 @@ static void print_collectives(const Pipe *p, Arena *a, FILE *f)
 
 void print_pipe_txt(const Pipe *p, FILE *f)
 {
+    static const char *const along[MESH_AXES] = {"", " along sequences", " along experts"};
     Arena *a = arena_within(p->graph->arena);
     Calls c = calls_of(p, a);
     fprintf(f, "# %s: %u stage%s, %s%s\n", diag_escape(a, p->model_name), p->stage.n,
@@ -73,9 +74,10 @@ void print_pipe_txt(const Pipe *p, FILE *f)
         fprintf(f, "# microbatches must have equal rows: %s\n", p->uneven.at[i]);
     for (uint32_t i = 0; i < p->mixes.n; i++)
         fprintf(f, "# %s\n", p->mixes.at[i]);
-    if (p->graph->tensor > 1)
-        fprintf(f, "# one of %d members, %d chunks; bytes are those of a microbatch\n",
-                p->graph->tensor, p->graph->chunks);
+    for (int x = 0; x < MESH_AXES; x++)
+        if (p->graph->mesh[x].members > 1)
+            fprintf(f, "# one of %d members%s, %d chunks; bytes are those of a microbatch\n",
+                    p->graph->mesh[x].members, along[x], p->graph->mesh[x].chunks);
     print_collectives(p, a, f);
     fputs("pipe:\n", f);
     for (uint32_t i = 0; i < c.forward.n; i++)

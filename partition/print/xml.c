@@ -84,7 +84,7 @@ static void put_value(Xml *x, const char *key, ValueId v)
     attr(x, "shape", dims(x->a, &is->shape));
 }
 
-/* What the members of the tensor axis do together. */
+/* What members do together. */
 static void put_collectives(Xml *x, const char *pass, const Ids *list)
 {
     for (uint32_t i = 0; i < list->n; i++) {

@@ -68,6 +68,9 @@ typedef struct {
     int stashed;
 } PpDy;
 
+/* Axes along which the members of a rank differ; of a member's number the first is the fastest. */
+enum { PP_TENSOR, PP_SEQUENCE, PP_EXPERT, PP_AXES };
+
 enum { PP_OWN, PP_TRANSMIT, PP_REPLICATE };
 typedef struct {
     PpTensor t;                                         /* PyTorch's name and shape; batch_dim -1 */
@@ -86,11 +89,11 @@ typedef struct {
        At the end of a step they are added, the last one first. */
     int more;
     int64_t more_offset;
-    /* A part of the model's parameter, one for each member (PpPlan.tensor): `axis` has `whole`
-       elements, in `groups` equal runs (0: 1), and of each run t.dim[axis] / groups of them are
-       here, from first + member * step of the run on; where the run ends before, then zeros.
+    /* A part of the model's parameter, one for each member along axis `mesh`: dimension `axis` has
+       `whole` elements, in `groups` equal runs (0: 1), and of each run t.dim[axis] / groups of them
+       are here, from first + member * step of the run on; where the run ends before, then zeros.
        whole 0, or axis -1: all of it.  A stage may have several parts of one, of the same name. */
-    int axis, groups;
+    int mesh, axis, groups;
     int64_t whole, first, step;
 } PpParam;
 
@@ -105,24 +108,25 @@ typedef struct {
     const char *sha256;
 } PpConst;
 
-/* A place of the program where the members of a rank (PpPlan.tensor) tell one another something, by
-   pp_all_reduce() and the like.  bytes: of the operand, at full rows. */
+/* A place of the program where the members of a rank that differ along axis `mesh` alone tell one
+   another something, by pp_all_reduce() and the like.  bytes: of the operand, at full rows. */
 enum { PP_ALL_REDUCE, PP_ALL_GATHER, PP_REDUCE_SCATTER, PP_ALL_TO_ALL, PP_SHARD };
 typedef struct {
-    int kind;
+    int kind, mesh;
     const char *name;                                   /* the value's */
     int dtype;
     int64_t bytes;
 } PpCollective;
 
-/* A use's gradient (PpParam.more) of a parameter that all members have and chunks of theirs read:
-   in the use's place is what the member's first chunk adds up, at `offset` are those of its others,
-   one behind another, each at a multiple of PP_ALIGN.  Once a step they are added as a tree, and
-   then over the members, which is row `row` of PpStage.collective; -1: there is one member. */
+/* A use's gradient (PpParam.more) of a parameter that all members have and chunks of theirs read, along
+   those axes where along[x] is 1.  In the use's place is what the member's first chunk adds up, at
+   `offset` are those of its others, the first of the axes the fastest, one behind another, each at a
+   multiple of PP_ALIGN.  Once a step, axis by axis, they are added as a tree, and then over the
+   members, which is row row[x] of PpStage.collective; -1: there is one member. */
 typedef struct {
     int param, use;                                     /* PpStage.param's number */
     int64_t offset;
-    int row;
+    int along[PP_AXES], row[PP_AXES];
 } PpPartial;
 
 struct PpCtx;
@@ -186,7 +190,7 @@ typedef struct PpCtx {
     /* device handles: cudaStream_t, PpBlas; NULL on the CPU */
     void *stream, *blas;
     void *state;                                        /* what PpStage.open returned */
-    int member;                                         /* of PpPlan.tensor */
+    int member[PP_AXES];                                /* its number along each axis */
     struct PpMesh *mesh;                                /* how it reaches the others */
 } PpCtx;
 
@@ -290,9 +294,9 @@ enum { PP_CPU, PP_CUDA };
 
 typedef struct PpPlan {
     const char *model;
-    /* Members of a rank, who each have a part of every stage, and parts of which sums are added up
-     * in a tree, whatever `tensor` is; 1, 1 without (0: 1) */
-    int tensor, chunks;
+    /* By axis: members of a rank, who each have a part of every stage, and parts of which sums are
+     * added up in a tree, however many members there are; 1, 1 without (0: 1) */
+    int members[PP_AXES], chunks[PP_AXES];
     /* of the plan: same on every rank, in checkpoints */
     uint64_t hash;
     uint64_t model_hash;

@@ -92,9 +92,9 @@ static PpCtx context(Rank *r, const Op *op, int64_t step)
         .stream = own->handles.stream,
         .blas = own->handles.blas,
         .state = own->state,
-        .member = r->member,
         .mesh = &own->mesh,
     };
+    members_number(r, &c);
     for (int k = 0; k < st->n_again; k++)
         c.again[k] = (is_forward ? rs->part : rs->part_kept)[(int64_t)m * st->n_again + k];
     return c;

@@ -325,7 +325,8 @@ void shards_leave(Rank *r, int local, int param);
 void shards_norms(Rank *r, double *sum); /* as the device's norms() and update() */
 void shards_update(Rank *r, const DeviceUpdate *u);
 
-/* members.c: what members of a rank do together */
+/* members.c: what members of a rank do together; which of them this one is */
+void members_number(const Rank *r, PpCtx *c);
 void meshes_open(Rank *r); /* of its stages */
 PpStatus members_sum(Rank *r, const Transfer *t, char *work); /* DO_MEMBERS */
 /* Bytes that its collectives have sent; all ranks call it */

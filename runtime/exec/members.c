@@ -1,11 +1,13 @@
 /*
- * members.c - members of a rank, who each have a part of its stages (ppsplit --tensor).  In: the
+ * members.c - members of a rank, who each have a part of its stages (ppsplit --tensor and so on).  In: the
  * tables of collectives, the links of the rank; out: what its stages' functions are handed to reach
  * the other members, and what they have sent.
  */
 #include "exec.h"
 
 #include "base/file/safetensors.h"
+
+#include <string.h>
 
 static void note(void *of, int k)
 {
@@ -19,23 +21,33 @@ void meshes_open(Rank *r)
     int64_t tag = 0; /* a number for each row of all stages */
     for (int s = 0; s < model->n_stage; s++) {
         const PpStage *st = plan_as_run(model->stage[s]);
-        int l = r->plan.local_of[s], first = l >= 0 ? r->plan.stage[l].members : -1;
-        if (first >= 0)
+        int l = r->plan.local_of[s];
+        if (l >= 0 && st->n_collective) {
             r->stage[l].mesh = (PpMesh){.links = &r->links[AXIS_MEMBERS],
+                                        .model = model,
                                         .st = st,
-                                        .msg = &r->plan.msg[first],
-                                        .first = first,
+                                        .msg = r->plan.msg,
                                         .tag = tag,
                                         .note = note,
                                         .of = r};
+            memcpy(r->stage[l].mesh.first, r->plan.stage[l].members,
+                   sizeof r->stage[l].mesh.first);
+        }
         tag += st->n_collective;
     }
+}
+
+void members_number(const Rank *r, PpCtx *c)
+{
+    for (int x = 0; x < PP_AXES; x++)
+        c->member[x] = plan_member_along(r->run->model, r->member, x);
 }
 
 PpStatus members_sum(Rank *r, const Transfer *t, char *work)
 {
     PpMesh *mesh = &r->stage[t->local].mesh;
-    const PpCtx c = {.stage = mesh->st->index, .member = r->member, .mesh = mesh};
+    PpCtx c = {.stage = mesh->st->index, .mesh = mesh};
+    members_number(r, &c);
     pp_all_reduce(&c, t->row, t->to, t->to, work, t->bytes / st_dtype_size(t->dtype));
     return mesh->status;
 }

@@ -59,9 +59,9 @@ static PpCtx context(Rank *r, const Op *op, int64_t step, int64_t rows)
         .stream = own->handles.stream,
         .blas = own->handles.blas,
         .state = own->state,
-        .member = r->member,
         .mesh = &own->mesh,
     };
+    members_number(r, &c);
     for (int k = 0; k < rs->st->minibatch->n_again; k++)
         c.again[k] = g->part[k];
     return c;

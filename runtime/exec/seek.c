@@ -96,7 +96,6 @@ static int is_bad(Rank *r, const void *at, int dtype, int64_t bytes)
 /* The parameter whose gradient is not finite, of all of its uses; -1: none */
 static int bad_param(Rank *r, const PpStage *st, const PpCtx *c)
 {
-    int64_t chunks = r->run->model->chunks / plan_members(r->run->model) - 1;
     for (int k = 0; k < st->n_param; k++) {
         const PpParam *q = &st->param[k];
         if (q->grad_offset < 0)
@@ -106,7 +105,8 @@ static int bad_param(Rank *r, const PpStage *st, const PpCtx *c)
             bad |= is_bad(r, c->grad + q->more_offset + use * align_up(q->t.bytes), q->t.dtype,
                           q->t.bytes);
         for (int i = 0; i < st->n_partial; i++)
-            for (int64_t at = 0; st->partial[i].param == k && at < chunks; at++)
+            for (int64_t at = 0, others = plan_pieces(r->run->model, &st->partial[i]) - 1;
+                 st->partial[i].param == k && at < others; at++)
                 bad |= is_bad(r, c->grad + st->partial[i].offset + at * align_up(q->t.bytes),
                               q->t.dtype, q->t.bytes);
         if (bad)

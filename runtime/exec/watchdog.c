@@ -174,15 +174,15 @@ static const PpStage *stage_meeting(const Watchdog *w, int rank)
 /* "; rank 4 (...) waits for it in the all-reduce of 'NAME' in stage 1, of ranks 4 to 5". */
 static void meeting_text(const Watchdog *w, int rank, char *to, size_t n)
 {
-    const Group members = {.first = rank / w->members * w->members, .ranks = w->members};
+    const int first = rank / w->members * w->members;
     char text[400];
     *to = 0;
-    for (int k = members.first; k < members.first + members.ranks && !*to; k++) {
+    for (int k = first; k < first + w->members && !*to; k++) {
         const PpStage *st = stage_meeting(w, k);
-        if (!st)
+        int row = st ? w->beat[k].entry[w->beat[k].n - 1].collective : -1;
+        if (!st || !collective_has(w->run.model, &st->collective[row], k, rank))
             continue;
-        collective_text(text, sizeof text, st, w->beat[k].entry[w->beat[k].n - 1].collective,
-                        &members);
+        collective_text(text, sizeof text, w->run.model, st, row, rank);
         if (k == rank)
             snprintf(to, n, "; it waits in %s", text);
         else

@@ -1,7 +1,7 @@
 /*
  * checkpoint.c - a rank's part of a checkpoint: its file rankR.safetensors with parameters, running
  * statistics and optimizer state under the model's names, each tensor in the file of one rank only,
- * whatever the split.  What members divide (PpPlan.tensor) each writes its part of, what all of
+ * whatever the split.  What members divide (PpParam.axis) each writes its part of, what all of
  * them have member 0.  With --zero every replica writes what it updates: pieces of parameters with
  * their state.
  *
@@ -94,7 +94,7 @@ typedef struct {
 static void add(List *l, const RankParam *q, const Piece *piece, int state)
 {
     Saved one = {.p = q->p,
-                 .held = param_box(q->p, l->plan->ask.member),
+                 .held = param_box(q->p, plan_own_part(l->plan->model, q->p, l->plan->ask.member)),
                  .snapshot = l->bytes};
     if (piece) {
         one.held.first = piece->first;
@@ -116,7 +116,7 @@ static void add(List *l, const RankParam *q, const Piece *piece, int state)
 }
 
 /* What this rank writes; states behind the parameters.  What no optimizer changes is replica
- * 0's, what is not divided member 0's. */
+ * 0's, what several members have the first one's. */
 static void list_all(List *l)
 {
     const Plan *p = l->plan;
@@ -125,7 +125,7 @@ static void list_all(List *l)
             for (int k = 0; k < p->stage[s].st->n_param; k++) {
                 const RankParam *q = &p->stage[s].rp[k];
                 if (!writes(q, p->stage[s].st) || (p->ask.replica && !p->ask.zero) ||
-                    (p->ask.member && !param_divided(q->p)))
+                    plan_is_twin(p->model, q->p, p->ask.member))
                     continue;
                 int pieces = param_in_pieces(p, q);
                 if (state < 0 && !p->ask.replica && !pieces && (!q->update || !q->p->t.bytes))
@@ -225,7 +225,8 @@ static PpStatus write_file(Saver *s)
     stw_init(&w);
     stw_meta(&w, "format", "pt");
     for (int i = 0; i < s->n; i++)
-        memory &= declare(&w, &s->saved[i], s->plan->ask.member);
+        memory &= declare(&w, &s->saved[i],
+                          plan_own_part(s->plan->model, s->saved[i].p, s->plan->ask.member));
     if (stw_begin(&w, path, err, sizeof err))
         return pp_fail(PP_ERR_IO, "--checkpoint: %s", err);
     s->header = w.header;
@@ -403,8 +404,9 @@ static char *records(const Saver *s, int64_t *bytes)
             param_shape(t->p, r.dim);
             r.axis = param_divided(t->p) ? t->p->axis : -1;
             r.groups = t->p->groups > 1 ? t->p->groups : 1;
-            r.at = param_from(t->p, s->plan->ask.member);
-            r.n = r.axis >= 0 ? param_many(t->p, s->plan->ask.member) : 0;
+            int part = plan_own_part(s->plan->model, t->p, s->plan->ask.member);
+            r.at = param_from(t->p, part);
+            r.n = r.axis >= 0 ? param_many(t->p, part) : 0;
         }
         fwrite(&r, sizeof r, 1, f);
         fwrite(called, 1, (size_t)r.name, f);

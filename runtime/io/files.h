@@ -32,7 +32,7 @@ void host_drop(HostCopy *h);
 void host_upload(HostCopy *h, void *to, const void *from, int64_t bytes);
 
 /* parts.c: the model's parameter that a stage's is, or is a part of: its shape and bytes; which of them
- * a member has */
+ * a member has, by its number along the axis of the mesh */
 void param_shape(const PpParam *p, int64_t dim[PP_MAX_RANK]);
 int64_t param_bytes(const PpParam *p);
 /* Of a divided one, along its axis in each group: from where on a member has elements, and how many */

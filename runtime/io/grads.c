@@ -1,6 +1,6 @@
 /*
  * grads.c - --dump-grads: the gradients of the first step, a file for each stage of the rank, under
- * the model's parameter names.  What members divide (PpPlan.tensor) member 0 puts together, one
+ * the model's parameter names.  What members divide (PpParam.axis) member 0 puts together, one
  * parameter after the other: the others send it their parts.  The files of all ranks appear whole or
  * not at all: they are written under other names, which they lose when all ranks have written theirs.
  */
@@ -81,7 +81,9 @@ static PpStatus put_together(Dump *d, int k, int end)
     for (int i = k; i < end; i++)
         for (int m = 0; m < plan_members(d->plan->model); m++) {
             const RankParam *q = &d->rs->rp[i];
-            const Box box = param_box(q->p, m);
+            const Box box = param_box(q->p, plan_own_part(d->plan->model, q->p, m));
+            if (plan_is_twin(d->plan->model, q->p, m))
+                continue;
             if (m && box.bytes)
                 TRY(group_recv(d->members, m, d->part, box.bytes));
             box_copy(&all, d->whole, &box, m ? d->part : host_copy(d->h, q->grad, box.bytes));
@@ -150,7 +152,8 @@ static PpStatus send_parts(const Dump *d)
     TRY(group_agree(d->members, PP_OK));
     for (int k = 0; k < d->rs->st->n_param; k++) {
         const RankParam *q = &d->rs->rp[k];
-        if (q->update && param_divided(q->p) && q->p->t.bytes)
+        if (q->update && param_divided(q->p) && q->p->t.bytes &&
+            !plan_is_twin(d->plan->model, q->p, d->plan->ask.member))
             TRY(group_send(d->members, 0, host_copy(d->h, q->grad, q->p->t.bytes), q->p->t.bytes));
     }
     return device_check(d->h->dev, d->plan->ask.rank, "copying gradients");

@@ -381,7 +381,7 @@ static PpStatus load_params(HostCopy *h, const Plan *plan, const StagePlan *rs, 
         RankParam *q = &rs->rp[k];
         if (p->use == PP_TRANSMIT)
             continue;
-        const Box part = param_box(p, plan->ask.member);
+        const Box part = param_box(p, plan_own_part(plan->model, p, plan->ask.member));
         Init init;
         TRY(init_of(from->options, plan->model, p, &init));
         const Wanted w = {p->t.name, p, part, NULL, from->states || !init.given ? NULL : &init};

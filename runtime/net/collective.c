@@ -1,5 +1,6 @@
 /*
- * collective.c - what members of a rank do together, inside a stage's function (pp.h).  In: each
+ * collective.c - what members of a rank do together along an axis of the mesh, inside a stage's
+ * function (pp.h).  In: each
  * member's operand; out: each one's result, in memory of the device, by whatever wire.
  *
  * All that is sent goes straight from one member to another: of an all-reduce each member gets one
@@ -35,20 +36,34 @@ static PpBegun *begin(const PpCtx *c, int k, const void *in, void *out, void *wo
         return NULL;
     while (a->busy)
         a++;
-    *a = (PpBegun){.mesh = m,
+    const PpCollective *row = &m->st->collective[k & (PP_BEGIN - 1)];
+    *a = (PpBegun){.of = m,
                    .dev = m->links->dev,
-                   .own = c->member,
-                   .members = m->links->group->ranks,
+                   .mesh = row->mesh,
+                   .own = c->member[row->mesh],
+                   .members = plan_members_along(m->model, row->mesh),
                    .k = k & (PP_BEGIN - 1),
                    .busy = 1,
+                   .size = st_dtype_size(row->dtype),
                    .in = in,
                    .out = out,
                    .work = work};
-    a->size = st_dtype_size(m->st->collective[a->k].dtype);
     return a;
 }
 
-void collective_text(char *to, size_t n, const PpStage *st, int k, const Group *members)
+/* The first of the ranks that differ from this one along the axis alone. */
+static int first_along(const PpPlan *model, int x, int number)
+{
+    int member = number % plan_members(model);
+    return number - plan_member_along(model, member, x) * plan_stride(model, x);
+}
+
+int collective_has(const PpPlan *model, const PpCollective *c, int number, int other)
+{
+    return first_along(model, c->mesh, number) == first_along(model, c->mesh, other);
+}
+
+void collective_text(char *to, size_t n, const PpPlan *model, const PpStage *st, int k, int number)
 {
     static const char *const kind[] = {[PP_ALL_REDUCE] = "all-reduce",
                                        [PP_ALL_GATHER] = "all-gather",
@@ -56,21 +71,25 @@ void collective_text(char *to, size_t n, const PpStage *st, int k, const Group *
                                        [PP_ALL_TO_ALL] = "all-to-all",
                                        [PP_SHARD] = "shard"};
     const PpCollective *c = &st->collective[k];
-    snprintf(to, n, "the %s of '%s' in stage %d, of ranks %d to %d", kind[c->kind], c->name,
-             st->index, members->first, members->first + members->ranks - 1);
+    int first = first_along(model, c->mesh, number), step = plan_stride(model, c->mesh);
+    char steps[40] = "";
+    if (step > 1)
+        snprintf(steps, sizeof steps, " in steps of %d", step);
+    snprintf(to, n, "the %s of '%s' in stage %d, of ranks %d to %d%s", kind[c->kind], c->name,
+             st->index, first, first + (plan_members_along(model, c->mesh) - 1) * step, steps);
 }
 
 /* What the transport has said stands behind it. */
 static void failed(const PpBegun *a, PpStatus s)
 {
     char text[400], why[400];
-    a->mesh->status = s;
+    a->of->status = s;
     if (s == PP_ERR_PEER)
         return;
     snprintf(why, sizeof why, "%s", pp_failure_text());
-    collective_text(text, sizeof text, a->mesh->st, a->k, a->mesh->links->group);
+    collective_text(text, sizeof text, a->of->model, a->of->st, a->k, a->of->links->world->rank);
     pp_failure_forget();
-    pp_fail(s, "%s, %s: %s", pp_rank(a->mesh->links->world->rank).text, text, why);
+    pp_fail(s, "%s, %s: %s", pp_rank(a->of->links->world->rank).text, text, why);
 }
 
 /* ---- messages ---- */
@@ -80,12 +99,12 @@ static int member_of(const PpBegun *a, int j) { return j < a->own ? j : j + 1; }
 
 static int set_of(const PpBegun *a)
 {
-    return (int)(a - a->mesh->begun) * 2 * (a->members - 1);
+    return a->of->first[a->mesh] + (int)(a - a->of->begun) * 2 * (a->members - 1);
 }
 
 static void set_receive(const PpBegun *a, int j, char *to, int64_t bytes)
 {
-    Message *m = &a->mesh->msg[set_of(a) + j];
+    Message *m = &a->of->msg[set_of(a) + j];
     m->buf = to;
     m->bytes = bytes;
 }
@@ -97,14 +116,14 @@ static void set_send(const PpBegun *a, int j, const char *from, int64_t bytes)
         char *out;
     } any = {from}; /* a send's buffer is only read */
     set_receive(a, a->members - 1 + j, any.out, bytes);
-    a->mesh->sent += bytes;
+    a->of->sent += bytes;
 }
 
 /* All of them, as they have been set; 0 after a failure. */
 static int start(const PpBegun *a)
 {
-    PpMesh *m = a->mesh;
-    int others = a->members - 1, first = m->first + set_of(a);
+    PpMesh *m = a->of;
+    int others = a->members - 1, first = set_of(a);
     for (int j = 0; j < 2 * others; j++)
         m->msg[set_of(a) + j].tag = m->tag + a->k;
     PpStatus s = links_start(m->links, first, others, 1);
@@ -117,9 +136,9 @@ static int start(const PpBegun *a)
 
 static int arrive(const PpBegun *a)
 {
-    PpMesh *m = a->mesh;
+    PpMesh *m = a->of;
     m->note(m->of, a->k);
-    PpStatus s = links_finish(m->links, m->first + set_of(a), 2 * (a->members - 1));
+    PpStatus s = links_finish(m->links, set_of(a), 2 * (a->members - 1));
     m->note(m->of, -1);
     if (s != PP_OK)
         failed(a, s);
@@ -128,7 +147,7 @@ static int arrive(const PpBegun *a)
 
 static void end(PpBegun *a)
 {
-    if (a->mesh->status == PP_OK && arrive(a))
+    if (a->of->status == PP_OK && arrive(a))
         a->end(a);
     a->busy = 0;
 }
@@ -137,7 +156,7 @@ static void end(PpBegun *a)
 static void go(PpBegun *a, int k, void (*then)(PpBegun *a))
 {
     a->end = then;
-    a->mesh->calls++;
+    a->of->calls++;
     if (!start(a))
         a->busy = 0;
     else if (k < PP_BEGIN)
@@ -161,7 +180,7 @@ static void copy(const PpBegun *a, char *to, const char *from, int64_t bytes)
 
 static void add(const PpBegun *a, char *to, const char *from, int64_t n)
 {
-    a->dev->op->add(a->dev, a->dev->current, to, from, n, a->mesh->st->collective[a->k].dtype);
+    a->dev->op->add(a->dev, a->dev->current, to, from, n, a->of->st->collective[a->k].dtype);
 }
 
 /* Where the sum over the members from i on is, of so many of them: where the own one is one of

@@ -15,9 +15,9 @@ typedef struct {
 
 /* A collective under way. */
 typedef struct PpBegun {
-    struct PpMesh *mesh;
+    struct PpMesh *of;
     Device *dev;
-    int own, members, k; /* k: row of the table */
+    int mesh, own, members, k; /* along an axis; k: row of the table */
     int busy;
     int64_t size; /* of an element */
     const char *in;
@@ -29,10 +29,11 @@ typedef struct PpBegun {
 
 typedef struct PpMesh {
     Links *links;        /* along AXIS_MEMBERS */
+    const PpPlan *model;
     const PpStage *st;   /* as it runs */
-    Message *msg;        /* of the plan: the first one of the stage, StagePlan.members */
-    PpBegun begun[PP_AT_ONCE]; /* each with a set of messages of its own */
-    int first;           /* its number there */
+    Message *msg;        /* of the plan: all */
+    PpBegun begun[PP_AT_ONCE]; /* each with a set of messages of its own, along each axis */
+    int first[PP_AXES];  /* the first of the stage's: StagePlan.members */
     int64_t tag;         /* of the table's row 0: other stages' have others */
     PpStatus status;     /* the first failure; nothing is sent after it */
     int64_t calls, sent; /* so far: collectives, and bytes that they have sent */
@@ -41,7 +42,9 @@ typedef struct PpMesh {
     void *of;
 } PpMesh;
 
-/* "the all-reduce of 'NAME' in stage 1, with ranks 4 to 7" */
-void collective_text(char *to, size_t n, const PpStage *st, int k, const Group *members);
+/* "the all-reduce of 'NAME' in stage 1, of ranks 4 to 7", one of which is rank `number` */
+void collective_text(char *to, size_t n, const PpPlan *model, const PpStage *st, int k, int number);
+/* ... among which is this one, too? */
+int collective_has(const PpPlan *model, const PpCollective *c, int number, int other);
 
 #endif

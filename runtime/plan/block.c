@@ -35,8 +35,10 @@ static int64_t partial_bytes(const Plan *plan)
         for (int i = 0; i < st->n_partial; i++) {
             const PpTensor *t = &st->param[st->partial[i].param].t;
             int size = (int)st_dtype_size(t->dtype);
-            bytes = larger(bytes, pp_collective_work(PP_ALL_REDUCE, plan_members(plan->model),
-                                                     size, t->bytes / size));
+            for (int x = 0; x < PP_AXES; x++)
+                bytes = larger(bytes, pp_collective_work(PP_ALL_REDUCE,
+                                                         plan_members_along(plan->model, x), size,
+                                                         t->bytes / size));
         }
     }
     return bytes;

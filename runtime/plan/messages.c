@@ -176,24 +176,40 @@ static Spot part_at(const Planner *p, int l, const PpPartial *q, int64_t chunk)
                  : spot_use(l, q->param, q->use);
 }
 
-/* A tree over the member's chunks, then over the members: one order for any number of members. */
-static PpStatus add_chunks(Planner *p, int l, const PpPartial *q)
+/* A tree over the member's chunks from `first` on, so far apart, then over the members along the axis:
+ * one order for any number of members. */
+static PpStatus add_along(Planner *p, int l, const PpPartial *q, int x, int64_t first, int64_t apart)
 {
     const PpTensor *t = &p->plan->stage[l].st->param[q->param].t;
     Transfer add = {.kind = DO_ADD_OWN, .bytes = t->bytes, .dtype = t->dtype, .local = l};
-    int64_t chunks = p->model->chunks / plan_members(p->model);
+    int64_t chunks = plan_pieces_along(p->model, x);
     for (int64_t of = 1; of < chunks; of *= 2)
         for (int64_t i = 0; i + of < chunks; i += 2 * of) {
-            add.to_spot = part_at(p, l, q, i);
-            add.from_spot = part_at(p, l, q, i + of);
+            add.to_spot = part_at(p, l, q, first + i * apart);
+            add.from_spot = part_at(p, l, q, first + (i + of) * apart);
             TRY(add_transfer(p, add));
         }
-    if (q->row < 0)
+    if (q->row[x] < 0)
         return PP_OK;
     add.kind = DO_MEMBERS;
-    add.row = q->row;
-    add.to_spot = add.from_spot = part_at(p, l, q, 0);
+    add.row = q->row[x];
+    add.to_spot = add.from_spot = part_at(p, l, q, first);
     return add_transfer(p, add);
+}
+
+/* Axis by axis, what is added up along one for each chunk of those after it. */
+static PpStatus add_chunks(Planner *p, int l, const PpPartial *q)
+{
+    int64_t apart = 1;
+    for (int x = 0; x < PP_AXES; x++) {
+        int64_t next = apart * plan_pieces_along(p->model, x);
+        if (!q->along[x])
+            continue;
+        for (int64_t first = 0; first < plan_pieces(p->model, q); first += next)
+            TRY(add_along(p, l, q, x, first, apart));
+        apart = next;
+    }
+    return PP_OK;
 }
 
 PpStatus add_parts(Planner *p, int l, int k)

@@ -1,8 +1,8 @@
 /*
  * norms.c - the order in which sums of squares of gradients are added up to their norm: that of the
- * parameters' numbers, of a parameter that members divide (PpPlan.tensor) that of its parts in the
- * whole.  So it is the same however many members have them.  A parameter that all members have
- * counts once, of member 0.
+ * parameters' numbers, of a parameter that members divide (PpParam.axis) that of its parts in the
+ * whole.  So it is the same however many members have them.  What several members have counts
+ * once, of the first.
  *
  * In: the model's tables.  Out: of each parameter, by its number, where its sums come.
  */
@@ -38,10 +38,8 @@ PpStatus norms_plan(Plan *plan)
         end = parts_end(by_number, n, k);
         int divided = by_number[k] && param_divided(by_number[k]);
         for (int i = k; i < end; i++)
-            plan->norm[i] = (NormPlace){.first = plan->n_norm + i - k,
-                                        .step = end - k,
-                                        .members = divided ? plan_members(model) : 1};
-        plan->n_norm += (end - k) * plan->norm[k].members;
+            plan->norm[i] = (NormPlace){.first = plan->n_norm + i - k, .step = end - k};
+        plan->n_norm += (end - k) * (divided ? plan_members_along(model, by_number[k]->mesh) : 1);
     }
     free(by_number);
     return PP_OK;
@@ -50,5 +48,7 @@ PpStatus norms_plan(Plan *plan)
 int norm_of(const Plan *plan, const PpParam *q, int member)
 {
     const NormPlace *at = &plan->norm[q->param];
-    return member < at->members ? at->first + member * at->step : -1;
+    return plan_is_twin(plan->model, q, member)
+               ? -1
+               : at->first + plan_member_along(plan->model, member, q->mesh) * at->step;
 }

@@ -20,7 +20,7 @@ typedef struct {
     int rank, microbatches;
     /* of the pipeline; replica -1: the one whose shares take most, which `counted` finds */
     int replica, replicas;
-    int member; /* of the rank, which has PpPlan.tensor of them */
+    int member; /* of the rank, which has plan_members() of them */
     /* Groups of microbatches of which each replica runs so many in a step, one after the other;
      * gradients are summed over all groups in their order.  0: one */
     int rounds;
@@ -154,10 +154,10 @@ typedef struct {
     int64_t home;       /* zero 3: where all of it lies in StagePlan.param; -1: in pieces */
 } RankParam;
 
-/* Of a parameter by its number: where member k's sum of squares comes, first + k * step; members:
- * of so many it counts */
+/* Of a parameter by its number: where the sum of squares of member k along its axis comes, first +
+ * k * step */
 typedef struct {
-    int first, step, members;
+    int first, step;
 } NormPlace;
 
 /* What of a parameter this rank's optimizer changes, with its state: all of it, or of a share.
@@ -202,9 +202,9 @@ typedef struct {
     char **part, **part_kept;
     int64_t *stored; /* [microbatch]: where in the store its stash goes */
     struct Gathered *whole; /* PpStage.minibatch: what it runs on once a step; else NULL */
-    /* Its collectives' messages: a receive from each other member, then a send to each; from there
-     * on, -1: none */
-    int members;
+    /* Messages of its collectives along each axis of the mesh: a receive from each other member there,
+     * then a send to each; from there on, -1: none */
+    int members[PP_AXES];
     /* Its sums over replicas: turns of its WAIT_REDUCE_GRAD's transfers, which may be taken sooner;
      * turn k is [Plan.turn[turn + k], Plan.turn[turn + k + 1]) of Plan.transfer, and begins with
      * what it waits for */
@@ -330,7 +330,49 @@ PpStatus plan_offload(const OffloadRequest *x, Schedule **out, SchedError *e);
 int schedule_stages(const PpPlan *model);
 /* Is it a part of the model's parameter, another one for each member? */
 static inline int param_divided(const PpParam *p) { return p->whole > 0 && p->axis >= 0; }
-static inline int plan_members(const PpPlan *model) { return model->tensor > 1 ? model->tensor : 1; }
+/* Members of a rank that differ along an axis of the mesh, and chunks of each; from the number of one to
+ * that of the next; which one a member is */
+static inline int plan_members_along(const PpPlan *model, int x)
+{
+    return model->members[x] > 1 ? model->members[x] : 1;
+}
+static inline int plan_pieces_along(const PpPlan *model, int x)
+{
+    return model->chunks[x] > 1 ? model->chunks[x] / plan_members_along(model, x) : 1;
+}
+static inline int plan_stride(const PpPlan *model, int x)
+{
+    int n = 1;
+    for (int y = 0; y < x; y++)
+        n *= plan_members_along(model, y);
+    return n;
+}
+static inline int plan_member_along(const PpPlan *model, int member, int x)
+{
+    return member / plan_stride(model, x) % plan_members_along(model, x);
+}
+static inline int plan_members(const PpPlan *model) { return plan_stride(model, PP_AXES); }
+/* Sums of a use that each member has (PpPartial) */
+static inline int64_t plan_pieces(const PpPlan *model, const PpPartial *q)
+{
+    int64_t n = 1;
+    for (int x = 0; x < PP_AXES; x++)
+        n *= q->along[x] ? plan_pieces_along(model, x) : 1;
+    return n;
+}
+/* Which of the members that divide a parameter one of the rank is */
+static inline int plan_own_part(const PpPlan *model, const PpParam *p, int member)
+{
+    return plan_member_along(model, member, p->mesh);
+}
+/* Has another member, before this one, the same of a parameter? */
+static inline int plan_is_twin(const PpPlan *model, const PpParam *p, int member)
+{
+    for (int x = 0; x < PP_AXES; x++)
+        if (plan_member_along(model, member, x) && !(param_divided(p) && p->mesh == x))
+            return 1;
+    return 0;
+}
 /* zero 3: does this rank keep pieces of it, of which there may be none? */
 static inline int param_in_pieces(const Plan *p, const RankParam *q)
 {

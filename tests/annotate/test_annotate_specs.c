@@ -112,12 +112,12 @@ static void test_round(void)
         param[p] = place_s(g->param.at[p].transposed ? 1 - dim : dim, 2);
     }
     const uint32_t stage[3] = {0, 0, 1};
-    r.what = (Annotations){2, stage, g, {MEMBERS, CHUNKS, way, param, made, false}};
+    r.what = (Annotations){2, stage, g, {MESH_TENSOR, MEMBERS, CHUNKS, way, param, made, false}};
     ok(run(write_specs, &r) == 0, "is written");
     ok(run(check, &r) == 0 && r.violations == 0, "and passes the checker");
     Run again = {.a = arena_new(), .file = copy};
     ok(run(import, &again) == 0 && !*again.said, "and is read without a word");
-    ok(again.mesh.tensor == MEMBERS && again.mesh.chunks == CHUNKS, "two members, four chunks");
+    ok(again.mesh.members[MESH_TENSOR] == MEMBERS && again.mesh.chunks[MESH_TENSOR] == CHUNKS, "two members, four chunks");
     for (uint32_t p = 0; p < 2; p++) {
         const Param *q = &g->param.at[p];
         lies(&again, q->initializer, param[p].dim, 2);
@@ -150,11 +150,11 @@ static void done(Run *r)
 static void test_read(void)
 {
     Run r = read_text("MatMul x w -> y {w -1:2 @ 5 3; y 1:2 @ 5 3}", 6);
-    ok(r.mesh.tensor == 2 && r.mesh.chunks == 2, "a device a shard");
+    ok(r.mesh.members[MESH_TENSOR] == 2 && r.mesh.chunks[MESH_TENSOR] == 2, "a device a shard");
     lies(&r, "y", 1, 1);
     done(&r);
     r = read_text("MatMul x w -> y {w 1:4 @ 0 1 0 1}", 2);
-    ok(r.mesh.chunks == 1 && strstr(r.said, "warning: 1 sharding spec is ignored"),
+    ok(r.mesh.chunks[MESH_TENSOR] == 1 && strstr(r.said, "warning: 1 sharding spec is ignored"),
        "shards that are no neighbours are ignored, which is said");
     done(&r);
     r = read_text("MatMul x w -> y {w 0:2 1:2 @ 0 1 2 3}", 4);

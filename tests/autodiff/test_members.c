@@ -152,7 +152,7 @@ static void fill(const Net *n, Arena *a, Tensor **at)
     for (int l = 0; l < n->n; l++) {
         const Leaf *x = &n->leaf[l];
         Tensor all = numbers(a, n->t, x, l);
-        for (int m = 0; m < n->g->tensor; m++)
+        for (int m = 0; m < n->g->mesh[MESH_TENSOR].members; m++)
             for (int i = 0; i < (x->axis < 0 ? 1 : n->k); i++)
                 at[m][x->at[i]] =
                     x->axis < 0 ? all : members_part(a, CHUNKS, m * n->k + i, all, x->axis);
@@ -164,7 +164,7 @@ static bool gathered(const Net *n, Arena *a, Tensor **at, int l, const ValueId *
 {
     const Leaf *x = &n->leaf[l];
     Tensor part[CHUNKS];
-    int members = n->g->tensor;
+    int members = n->g->mesh[MESH_TENSOR].members;
     if (x->axis < 0) {
         *whole = member_value(n->g, at[0], d[0]);
         size_t bytes = (size_t)shape_elements(&whole->shape) * dtype_size(whole->dtype);
@@ -191,9 +191,9 @@ typedef struct {
 static Result run(Arena *a, Build *build, Dtype t, int members)
 {
     Net n = {.g = graph_new(a, "test"), .t = t, .whole = members == 0};
-    n.g->tensor = members ? members : 1;
-    n.g->chunks = n.whole ? 1 : CHUNKS;
-    n.k = n.g->chunks / n.g->tensor;
+    n.g->mesh[MESH_TENSOR].members = members ? members : 1;
+    n.g->mesh[MESH_TENSOR].chunks = n.whole ? 1 : CHUNKS;
+    n.k = n.g->mesh[MESH_TENSOR].chunks / n.g->mesh[MESH_TENSOR].members;
     build(&n);
     ValueId wrt[MOST * CHUNKS], d[MOST * CHUNKS];
     uint32_t count = 0;
@@ -208,7 +208,7 @@ static Result run(Arena *a, Build *build, Dtype t, int members)
     for (NodeId i = list.n; i < n.g->node.n; i++)
         vec_push(a, &list, i);
     Tensor *at[CHUNKS];
-    for (int m = 0; m < n.g->tensor; m++)
+    for (int m = 0; m < n.g->mesh[MESH_TENSOR].members; m++)
         at[m] = arena_array(a, Tensor, n.g->value.n);
     fill(&n, a, at);
     members_eval(n.g, a, list.at, list.n, at);

@@ -51,8 +51,10 @@ static Parts param(Spread *n, const char *name, Shape s, int axis)
     if (divided)
         p.shape.d[axis] /= CHUNKS;
     for (int i = 0; i < (divided ? n->k : 1); i++) {
+        p.divided = divided;
+        p.box = chunks_none();
         if (divided)
-            p.box = (Chunk){axis, i, n->k, CHUNKS, 1};
+            p.box.along[MESH_TENSOR] = (Chunk){axis, i, n->k, CHUNKS, 1};
         parts.of[i] = graph_param(n->g, p);
     }
     return parts;
@@ -112,7 +114,8 @@ static Parts random_parts(Spread *n, Op op, Parts x, int axis, int64_t key)
 {
     Parts p = {{0}};
     for (int i = 0; i < n->k; i++) {
-        Chunk at = {axis, i, n->k, CHUNKS, 1};
+        Chunks at = chunks_none();
+        at.along[MESH_TENSOR] = (Chunk){axis, i, n->k, CHUNKS, 1};
         p.of[i] = graph_node(
             n->g, op, 1, &x.of[i],
             (Attr){.ratio = 0.25, .key = key, .to = DT_F32, .piece = n->whole ? NULL : &at});
@@ -173,10 +176,10 @@ static void build(Program *x)
 {
     Graph *g = graph_new(x->a, "test");
     Spread n = {.g = g, .whole = x->members == 0};
-    g->tensor = x->members ? x->members : 1;
-    g->chunks = n.whole ? 1 : CHUNKS;
+    g->mesh[MESH_TENSOR].members = x->members ? x->members : 1;
+    g->mesh[MESH_TENSOR].chunks = n.whole ? 1 : CHUNKS;
     g->batch = ROWS;
-    n.k = g->chunks / g->tensor;
+    n.k = g->mesh[MESH_TENSOR].chunks / g->mesh[MESH_TENSOR].members;
     Loss l = {.target = NONE, .scale = LOSS_SUM, .text = "sum"};
     ValueId in = graph_input(g, "x", DT_F32, &S(ROWS, 8, 8));
     l.loss_scale = graph_input(g, "loss_scale", DT_F32, &(Shape){0});
@@ -284,7 +287,7 @@ static void prepare(Program *x, Runner *m, int member, int64_t rows)
     for (int k = 0; k < PP_WORKS; k++)
         work = t->bytes_work[k] > work ? t->bytes_work[k] : work;
     m->table = t;
-    m->c = (PpCtx){.rows = rows, .seed = 5, .step = 3, .row0 = 2, .member = member};
+    m->c = (PpCtx){.rows = rows, .seed = 5, .step = 3, .row0 = 2, .member = {member}};
     m->c.param = block(a, t->bytes_param, 0xff);
     m->c.grad = block(a, t->bytes_grad, 0);
     m->c.constants = block(a, t->bytes_const, 0);

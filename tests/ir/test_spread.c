@@ -3,6 +3,7 @@
  * node of the cases below and of vjp_cases.h, every way for 2, 3 and 4 chunks (spread_check.h), of
  * dimensions that they do not divide, too.
  */
+#include "members.h"
 #include "spread_check.h"
 #include "tap.h"
 
@@ -63,7 +64,10 @@ static bool is_uneven(const Graph *g, NodeId id, const SpreadWay *way, int chunk
     return false;
 }
 
-static bool has_rule(Op op) { return nodes_of[op] && strcmp(nodes_of[op], "none") != 0; }
+static bool has_rule(Op op)
+{
+    return nodes_of[op] && strcmp(nodes_of[op], "none") != 0 && !op_is_collective(op);
+}
 
 static void check_nodes(T *t)
 {
@@ -649,14 +653,80 @@ static void numbers(void)
                 if (y->op != t.g->node.at[n].op)
                     continue;
                 ways++;
-                same +=
-                    is_numbered(&val(r.g, y->in[0])->shape, y->attr.piece, &whole, w.at[i].in[0]);
+                same += is_numbered(&val(r.g, y->in[0])->shape, &y->attr.piece->along[MESH_TENSOR],
+                                    &whole, w.at[i].in[0]);
             }
         }
     }
     ok(ways >= 2 * 3 * 6 && same == ways, "random numbers of %u chunks, %u the whole's", ways,
        same);
     arena_free(a);
+}
+
+/* ---- collectives of another axis ---------------------------------------------------------------
+ */
+
+/* Does each chunk of two members do what the whole does, put together for each of them? */
+static bool meet_alike(Arena *a, const Graph *g, const Node *n, const SpreadWay *w, int chunks)
+{
+    enum { MEMBERS = 2 };
+    const Value *x = val(g, n->in[0]), *y = val(g, n->out[0]);
+    Tensor whole[MEMBERS], want[MEMBERS], part[MEMBERS][CHUNKS], made[MEMBERS][CHUNKS];
+    uint64_t seed = 7;
+    bool same = true;
+    for (int m = 0; m < MEMBERS; m++) {
+        whole[m] = fresh_tensor(a, x->dtype, x->shape);
+        for (int64_t i = 0; i < shape_elements(&x->shape); i++)
+            ((double *)whole[m].data)[i] = (double)(i + 1) * (n->op == OP_Shard ? 1 : m + 2);
+        if (w->in[0].dim == PLACE_P)
+            part_sums(a, &whole[m], chunks, &seed, part[m]);
+        for (int k = 0; k < chunks && w->in[0].dim >= 0; k++)
+            part[m][k] = cut(a, &whole[m], w->in[0], chunks, k);
+    }
+    members_meet(a, MEMBERS, n, whole, want);
+    for (int k = 0; k < chunks; k++) {
+        Tensor in[MEMBERS] = {part[0][k], part[1][k]}, out[MEMBERS];
+        members_meet(a, MEMBERS, n, in, out);
+        for (int m = 0; m < MEMBERS; m++)
+            made[m][k] = out[m];
+    }
+    for (int m = 0; m < MEMBERS; m++) {
+        Tensor all = put_together(a, made[m], w->out[0], chunks, y->dtype, y->shape);
+        same &= equal(&want[m], &all, 1e-12);
+    }
+    return same;
+}
+
+static void collectives(void)
+{
+    for (int op = OP_NONE + 1; op < OP_COUNT; op++) {
+        Arena *a = arena_new();
+        Graph *g = graph_new(a, "test");
+        unsigned ways = 0, wrong = 0, groups = 0;
+        g->mesh[MESH_SEQUENCE].members = 2;
+        ValueId x = graph_input(g, "x", DT_F64, &(Shape){.rank = 3, .d = {2, 24, 12}});
+        const Attr at = {.axis = 1, .to_axis = 2, .mesh = MESH_SEQUENCE};
+        if (op_is_collective((Op)op))
+            graph_node(g, (Op)op, 1, &x, at);
+        for (int chunks = 2; chunks <= CHUNKS && g->node.n; chunks++) {
+            SpreadOf of = {.g = g, .chunks = chunks, .known = all_groups(g, a, chunks)};
+            SpreadWays w = {0};
+            spread_ways(&of, 0, a, &w);
+            for (uint32_t i = 0; i < w.n; i++) {
+                ways++;
+                groups += w.at[i].in[0].groups != w.at[i].out[0].groups;
+                if (meet_alike(a, g, &g->node.at[0], &w.at[i], chunks))
+                    continue;
+                wrong++;
+                print_way(g, 0, &w.at[i], chunks);
+            }
+        }
+        if (g->node.n)
+            ok(ways > 6 && (groups > 0 || op == OP_AllReduce) && wrong == 0,
+               "%s of another axis: %u ways, %u wrong, %u with other groups", op_name((Op)op), ways,
+               wrong, groups);
+        arena_free(a);
+    }
 }
 
 int main(void)
@@ -670,5 +740,6 @@ int main(void)
     not_linear();
     megatron();
     numbers();
+    collectives();
     return tap_done();
 }

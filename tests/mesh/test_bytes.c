@@ -164,7 +164,7 @@ static double sent(const Graph *g, const bool *active)
         switch (n->op) {
         case OP_Vary: sum += back ? 2 * x : 0; break;
         case OP_AllReduce: sum += 2 * x; break;
-        case OP_AllGather: sum += x * g->tensor; break;
+        case OP_AllGather: sum += x * g->mesh[n->attr.mesh].members; break;
         case OP_Shard: sum += back ? x : 0; break;
         case OP_ReduceScatter: sum += back ? 2 * x : x; break;
         case OP_AllToAll: sum += back ? 2 * x : x; break;
@@ -191,9 +191,9 @@ static double divide(Net *n, ValueId x, int members)
     ValueId square = g_reshape(g, g_mul(g, x, x), SHAPE(n_x)),
             loss = g_mean(g, square, 1, SIZES(0));
     loss = g_reshape(g, loss, &(Shape){0});
-    MeshOptions opt = {.tensor = members, .chunks = members};
+    MeshOptions opt = {.members = {members, 1, 1}, .chunks = {members, 1, 1}};
     attention_fuse(g, &(BatchOptions){0}, loss, NONE);
-    MeshPlan plan = mesh_search(g, g->arena, &opt, loss, NULL);
+    MeshPlan plan = mesh_search(g, g->arena, &opt, MESH_TENSOR, loss, NULL);
     mesh_member(g, &plan, 1, (ValueId *const[]){&loss});
     graph_verify(g);
     return sent(g, mesh_active(g, g->arena, loss));

@@ -28,11 +28,11 @@ static void disturb(const PpCtx *c)
 {
     const char *delays = getenv("DELAYS"), *stops = getenv("STOPS");
     if (delays) {
-        uint64_t h = (uint64_t)atoi(delays) * 1000003 + (uint64_t)(c->member * 31 + c->stage * 7 + c->microbatch);
+        uint64_t h = (uint64_t)atoi(delays) * 1000003 + (uint64_t)(c->member[PP_TENSOR] * 31 + c->stage * 7 + c->microbatch);
         h = (h ^ (h >> 15)) * 0x9e3779b97f4a7c15u;
         usleep((useconds_t)((h >> 40) % 3000));
     }
-    if (!stops || c->stage != 1 || c->member != 1 || c->step == 0)
+    if (!stops || c->stage != 1 || c->member[PP_TENSOR] != 1 || c->step == 0)
         return;
     if (!strcmp(stops, "die"))
         raise(SIGKILL);
@@ -83,7 +83,7 @@ static float *floats(void *p) { return p; }
 /* Chunk k of this member, of the tensor [rows, C, B]. */
 static const float *chunk_of(const PpCtx *c, const float *x, int64_t row, int k)
 {
-    return x + (row * C + c->member * (C / members) + k) * B;
+    return x + (row * C + c->member[PP_TENSOR] * (C / members) + k) * B;
 }
 
 /* The sum over the member's chunks, a tree, and over members. */
@@ -141,8 +141,8 @@ static void train_second(const PpCtx *c)
         y[i] = h[i] * b[i % B];
     /* each chunk has a part of the sum, which it is given as a loss of one element */
     for (int k = 0; k < C / members; k++) {
-        int64_t from = n * (c->member * (C / members) + k) / C,
-                to = n * (c->member * (C / members) + k + 1) / C;
+        int64_t from = n * (c->member[PP_TENSOR] * (C / members) + k) / C,
+                to = n * (c->member[PP_TENSOR] * (C / members) + k + 1) / C;
         part[k] = 0;
         for (int64_t i = from; i < to; i++)
             part[k] += (y[i] - t[i]) * (y[i] - t[i]) * *scale;
@@ -197,7 +197,7 @@ static PpInput in[2][3];
 static PpOutput out[2][4];
 static PpParam param[2];
 static PpCollective rows[2][7];
-static PpPartial partial[] = {{.offset = PP_ALIGN, .row = 1}};
+static PpPartial partial[] = {{.offset = PP_ALIGN, .along = {1}, .row = {1, -1, -1}}};
 static const PpDy dy[] = {{0, 1, 0, 0, 1}};
 
 static void set_work(PpStage *st, int64_t bytes)
@@ -219,11 +219,11 @@ static PpPlan collectives(void)
     in[1][0] = (PpInput){.t = rows_of("part", part)};
     for (int k = 0; k < 4; k++)
         out[1][k] = (PpOutput){.t = outputs[k + 1], .model_output = k + 1};
-    const PpCollective of_first[] = {{PP_SHARD, "part", PP_F32, bytes * members}, {PP_ALL_REDUCE, "sum", PP_F32, bytes}};
-    const PpCollective of_second[] = {{PP_REDUCE_SCATTER, "scattered", PP_F32, bytes}, {PP_ALL_GATHER, "scattered", PP_F32, bytes / members},
-                                      {PP_ALL_GATHER, "gathered", PP_BOOL, bytes}, {PP_ALL_TO_ALL, "there", PP_BF16, bytes},
-                                      {PP_ALL_TO_ALL, "back", PP_I32, bytes}, {PP_ALL_GATHER, "there_and_back", PP_F32, bytes},
-                                      {PP_ALL_GATHER, "between", PP_F32, bytes}};
+    const PpCollective of_first[] = {{PP_SHARD, PP_TENSOR, "part", PP_F32, bytes * members}, {PP_ALL_REDUCE, PP_TENSOR, "sum", PP_F32, bytes}};
+    const PpCollective of_second[] = {{PP_REDUCE_SCATTER, PP_TENSOR, "scattered", PP_F32, bytes}, {PP_ALL_GATHER, PP_TENSOR, "scattered", PP_F32, bytes / members},
+                                      {PP_ALL_GATHER, PP_TENSOR, "gathered", PP_BOOL, bytes}, {PP_ALL_TO_ALL, PP_TENSOR, "there", PP_BF16, bytes},
+                                      {PP_ALL_TO_ALL, PP_TENSOR, "back", PP_I32, bytes}, {PP_ALL_GATHER, PP_TENSOR, "there_and_back", PP_F32, bytes},
+                                      {PP_ALL_GATHER, PP_TENSOR, "between", PP_F32, bytes}};
     memcpy(rows[0], of_first, sizeof of_first);
     memcpy(rows[1], of_second, sizeof of_second);
     stage[0] = (PpStage){.index = 0, .label = "first", .n_input = 1, .n_output = 2, .input = in[0], .output = out[0], .n_collective = 2, .collective = rows[0],
@@ -234,7 +234,7 @@ static PpPlan collectives(void)
     set_work(&stage[1], 2 * (ROWS * (int64_t)x_columns * 4 + PP_ALIGN) + pp_collective_work(PP_ALL_GATHER, members, 4, ROWS * part) +
                             pp_collective_work(PP_ALL_TO_ALL, members, 4, ROWS * part) +
                             pp_collective_work(PP_ALL_GATHER, members, 1, ROWS * part * 4));
-    return (PpPlan){.model = "collectives", .tensor = members, .chunks = members, .hash = 1, .model_hash = 2, .rows = ROWS, .uneven_ok = 1, .n_stage = 2,
+    return (PpPlan){.model = "collectives", .members = {members}, .chunks = {members}, .hash = 1, .model_hash = 2, .rows = ROWS, .uneven_ok = 1, .n_stage = 2,
                     .n_input = 1, .n_output = 5, .stage = stages, .cpu_stage = stages, .cuda_stage = stages, .input = inputs, .output = outputs,
                     .loss_stage = -1, .loss_output = -1, .loss_target = -1};
 }
@@ -254,9 +254,9 @@ static PpPlan training(void)
     out[1][1] = (PpOutput){.t = vector("loss", 0), .model_output = -1};
     for (int k = 0; k < 2; k++)
         param[k] = (PpParam){.t = vector(k ? "b" : "a", 1), .param = k, .from = k, .trainable = 1, .half_offset = -1};
-    rows[0][0] = (PpCollective){PP_ALL_REDUCE, "h", PP_F32, n};
-    rows[0][1] = (PpCollective){PP_ALL_REDUCE, "grad_a", PP_F32, B * 4};
-    rows[1][0] = (PpCollective){PP_ALL_REDUCE, "loss", PP_F32, 4};
+    rows[0][0] = (PpCollective){PP_ALL_REDUCE, PP_TENSOR, "h", PP_F32, n};
+    rows[0][1] = (PpCollective){PP_ALL_REDUCE, PP_TENSOR, "grad_a", PP_F32, B * 4};
+    rows[1][0] = (PpCollective){PP_ALL_REDUCE, PP_TENSOR, "loss", PP_F32, 4};
     for (int k = 0; k < 2; k++) {
         stage[k] = (PpStage){.index = k, .label = "stage", .input = in[k], .output = out[k], .n_param = 1, .param = &param[k], .collective = rows[k],
                              .bytes_param = PP_ALIGN, .bytes_grad = PP_ALIGN, .bytes_saved = n, .has_backward = 1};
@@ -268,7 +268,7 @@ static PpPlan training(void)
     stage[0].bytes_grad = C / members * PP_ALIGN;
     stage[0].n_partial = 1;
     stage[0].partial = partial;
-    partial[0].row = members > 1 ? 1 : -1;
+    partial[0].row[PP_TENSOR] = members > 1 ? 1 : -1;
     stage[0].forward = stage[0].infer = train_first;
     stage[0].backward = train_first_backward;
     stage[0].backward_input = train_first_input;
@@ -280,7 +280,7 @@ static PpPlan training(void)
     stage[1].backward = train_second_backward;
     stage[1].backward_input = train_second_input;
     stage[1].backward_weight = train_second_weight;
-    return (PpPlan){.model = "training", .tensor = members, .chunks = C, .hash = 1, .model_hash = 2, .rows = ROWS, .uneven_ok = 1, .n_stage = 2, .n_input = 2,
+    return (PpPlan){.model = "training", .members = {members}, .chunks = {C}, .hash = 1, .model_hash = 2, .rows = ROWS, .uneven_ok = 1, .n_stage = 2, .n_input = 2,
                     .n_output = 1, .n_param = 2, .stage = stages, .input = inputs, .output = outputs, .loss_stage = 1, .loss_output = 1,
                     .loss_kind = PP_LOSS_MEAN_ELEMENTS, .loss_per_row = B, .loss_ignore = -100, .loss_target = 1};
 }

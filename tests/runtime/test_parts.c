@@ -104,7 +104,7 @@ static void parts_backward(const PpCtx *c)
             float *d = (float *)(void *)(c->grad + (use ? p->more_offset : p->grad_offset));
             int second = use || (c->stage && p->use == PP_REPLICATE);
             for (int64_t i = 0; i < p->t.bytes / 4; i++) {
-                int64_t n = number_of(p, c->member, i) * (second ? 7 : 3);
+                int64_t n = number_of(p, c->member[PP_TENSOR], i) * (second ? 7 : 3);
                 d[i] += 0.01f * value[i] + (float)(n % 13 - 6) * (float)(c->row0 + 1) * 0.003f;
             }
         }
@@ -175,7 +175,7 @@ static int64_t room(int64_t bytes) { return (bytes + PP_ALIGN - 1) / PP_ALIGN * 
 static int add_parts(Program *g, int s, const Model *m, int first, int uses)
 {
     PpStage *st = &g->stage[s];
-    int chunks = g->plan.chunks, n = m->axis < 0 ? 1 : chunks / g->plan.tensor;
+    int chunks = g->plan.chunks[PP_TENSOR], n = m->axis < 0 ? 1 : chunks / g->plan.members[PP_TENSOR];
     for (int k = 0; k < n; k++) {
         PpParam *p = &g->param[s][st->n_param++];
         *p = (PpParam){
@@ -225,8 +225,8 @@ static Program *program(int members, int stages, int chunks)
     if (!g)
         exit(3);
     g->plan = (PpPlan){.model = "by hand",
-                       .tensor = members,
-                       .chunks = chunks,
+                       .members = {members},
+                       .chunks = {chunks},
                        .hash = (uint64_t)(10 * members + stages),
                        .model_hash = 2,
                        .rows = ROWS,
@@ -427,10 +427,10 @@ static void alike(Program *const *all, int n)
             snprintf(first, sizeof first, "%s", each);
         ok(*last && !strcmp(first, each) &&
                (!k || same_checkpoints(at("straight/step_20"), at("other/step_20"))),
-           "%d members, %d stages: the same losses, norms, parameters and states", p->tensor,
+           "%d members, %d stages: the same losses, norms, parameters and states", p->members[PP_TENSOR],
            p->n_stage);
         ok(!k || same_gradients("g1", "g2", all[0]->plan.n_stage),
-           "%d members, %d stages: the same gradients", p->tensor, p->n_stage);
+           "%d members, %d stages: the same gradients", p->members[PP_TENSOR], p->n_stage);
         if (k)
             forget("other"), forget("g2");
     }
@@ -444,7 +444,7 @@ static void options(const Program *g, const char *const *how)
         snprintf(line, sizeof line, "%s --offload-dir %s %s", from_files(g), folder, how[i]);
         const char *last = run(g, 5, "other", line);
         ok(*last && same_checkpoints(at("straight/step_5"), at("other/step_5")),
-           "%d members, %d stages, %s: the same bits", g->plan.tensor, g->plan.n_stage, how[i]);
+           "%d members, %d stages, %s: the same bits", g->plan.members[PP_TENSOR], g->plan.n_stage, how[i]);
         forget("other");
     }
 }
@@ -463,8 +463,8 @@ static void resumed(const Program *a, const char *with_a, const Program *b, cons
     ok(same_checkpoints(at("straight/step_5"), at("three/step_5")),
        "%d members in %d stages%s%s, %d in %d%s%s, %d in %d: the bits of a run that was not "
        "interrupted",
-       a->plan.tensor, a->plan.n_stage, *with_a ? ", " : "", with_a, b->plan.tensor,
-       b->plan.n_stage, *with_b ? ", " : "", with_b, c->plan.tensor, c->plan.n_stage);
+       a->plan.members[PP_TENSOR], a->plan.n_stage, *with_a ? ", " : "", with_a, b->plan.members[PP_TENSOR],
+       b->plan.n_stage, *with_b ? ", " : "", with_b, c->plan.members[PP_TENSOR], c->plan.n_stage);
     forget("one"), forget("two"), forget("three");
 }
 

@@ -1,5 +1,5 @@
 /*
- * members.h - a member's graph as all members of the tensor axis compute it: one copy of the values
+ * members.h - a member's graph as all members along the tensor axis compute it: one copy of the values
  * for each, node by node in lockstep, what passes between them done by the evaluator's own
  * operations.  Sums are in the order of the tree that pp.h describes.
  */
@@ -84,21 +84,21 @@ static void members_meet(Arena *a, int members, const Node *n, const Tensor *in,
 }
 
 /* at[m]: by value, of member m; the caller fills inputs and parameters (eval_nodes). */
-static void members_eval(const Graph *g, Arena *a, const NodeId *list, uint32_t n, Tensor **at)
+static inline void members_eval(const Graph *g, Arena *a, const NodeId *list, uint32_t n, Tensor **at)
 {
     Tensor in[MOST_MEMBERS], out[MOST_MEMBERS];
-    INSIST(g->tensor <= MOST_MEMBERS);
+    INSIST(g->mesh[MESH_TENSOR].members <= MOST_MEMBERS);
     for (uint32_t k = 0; k < n; k++) {
         const Node *x = &g->node.at[list[k]];
         bool meets = op_is_collective(x->op);
-        for (int m = 0; m < g->tensor; m++)
+        for (int m = 0; m < g->mesh[MESH_TENSOR].members; m++)
             if (meets)
                 in[m] = member_value(g, at[m], x->in[0]);
             else
                 eval_nodes(g, a, &list[k], 1, at[m]);
         if (meets)
-            members_meet(a, g->tensor, x, in, out);
-        for (int m = 0; m < g->tensor && meets; m++)
+            members_meet(a, g->mesh[MESH_TENSOR].members, x, in, out);
+        for (int m = 0; m < g->mesh[MESH_TENSOR].members && meets; m++)
             at[m][x->out[0]] = out[m];
     }
 }

@@ -33,7 +33,7 @@ static void meet(const PpCtx *c, int k, const void *in, void *work, int64_t n)
     int64_t room = pp_collective_work(stage->collective[k].kind, members, (int)size_of(k), n);
     if (room > 0)
         memset(work, 0xff, (size_t)room);
-    operand[c->member] = in;
+    operand[c->member[PP_TENSOR]] = in;
     pthread_barrier_wait(&barrier);
 }
 
@@ -72,13 +72,13 @@ static Begun begun[MOST][256];
 static int only_begun(int k, Begun b)
 {
     if (k >= PP_BEGIN)
-        begun[b.c->member][k - PP_BEGIN] = b;
+        begun[b.c->member[PP_TENSOR]][k - PP_BEGIN] = b;
     return k >= PP_BEGIN;
 }
 
 void pp_end(const PpCtx *c, int k)
 {
-    Begun b = begun[c->member][k];
+    Begun b = begun[c->member[PP_TENSOR]][k];
     const int64_t *n = b.size;
     switch (stage->collective[k].kind) {
     case PP_ALL_REDUCE: pp_all_reduce(b.c, k, b.in, b.out, b.work, n[0]); break;
@@ -120,7 +120,7 @@ void pp_reduce_scatter(const PpCtx *c, int k, const void *in, void *out, void *w
     meet(c, k, in, work, outer * members * block);
     for (int64_t o = 0; o < outer; o++)
         for (int64_t i = 0; i < block; i++)
-            sum(k, out, o * block + i, (o * members + c->member) * block + i);
+            sum(k, out, o * block + i, (o * members + c->member[PP_TENSOR]) * block + i);
     pthread_barrier_wait(&barrier);
 }
 
@@ -137,8 +137,8 @@ void pp_all_to_all(const PpCtx *c, int k, const void *in, void *out, void *work,
             for (int64_t j = 0; j < b; j++)
                 for (int64_t y = 0; y < (first ? part_e : e); y++, n++) {
                     int64_t of = first ? x / part_d : y / part_e,
-                            row = first ? x % part_d : c->member * part_d + x,
-                            column = first ? c->member * part_e + y : y % part_e,
+                            row = first ? x % part_d : c->member[PP_TENSOR] * part_d + x,
+                            column = first ? c->member[PP_TENSOR] * part_e + y : y % part_e,
                             at = first ? ((i * part_d + row) * b + j) * e + column
                                        : ((i * d + row) * b + j) * part_e + column;
                     memcpy((char *)out + (size_t)n * bytes, operand[of] + (size_t)at * bytes,
@@ -152,5 +152,5 @@ void pp_shard(const PpCtx *c, int k, const void *in, void *out, int64_t outer, i
     size_t bytes = (size_t)block * size_of(k);
     for (int64_t o = 0; o < outer; o++)
         memcpy((char *)out + (size_t)o * bytes,
-               (const char *)in + (size_t)(o * members + c->member) * bytes, bytes);
+               (const char *)in + (size_t)(o * members + c->member[PP_TENSOR]) * bytes, bytes);
 }

@@ -27,12 +27,30 @@ for members in 1 2 4; do
     is "the losses and norms of one" "$(steps of$members)" "$(steps of1)"
     ok "its parameters, states and logits" eval 'same of1 of$members 2 && cmp "$work/logits1.npy" "$work/logits$members.npy"'
 done
-ok "of a causal mask a member has rows of both ends" grep -q 'a.diagonal = 14 - 2 \* ((int64_t)c->member \* 1 + 0)' "$work/4/stage0.c"
+ok "of a causal mask a member has rows of both ends" grep -q 'a.diagonal = 14 - 2 \* ((int64_t)c->member\[PP_SEQUENCE\] \* 1 + 0)' "$work/4/stage0.c"
 ok "gradients of parameters travel once a step" eval '! grep -q "AllReduce.*weight" "$work"/4/stage*.c && grep -q "%grad/wte" "$work/4/pipeline.c"'
 ok "two replicas of four members divide parameters, for a step" run 4 a --microbatches 2 --dp 2 --zero 3 --steps 1
 ok "two of two members go on" run 2 b --resume "$work/a" --microbatches 2 --dp 2 --steps 2
 ok "two of one member, for two steps" run 1 c --microbatches 2 --dp 2 --schedule zb-h1 --recompute always --steps 2
 ok "the same" same b c 2
+
+# layers and sequences: two chunks of each
+for mesh in "1 1" "1 2" "2 2"; do
+    read -r t n <<<"$mesh"
+    points=h.1:begin
+    [ "$t$n" != 12 ] || points=h.0.mlp:begin,h.1:begin
+    ok "$t x $n members" split_model model.onnx "$work/mesh$t$n" $points --tensor "$t" --sequence "$n" --chunks 2 --loss "$loss"
+    ok "they train" run "mesh$t$n" "ofmesh$t$n" --steps 2 --dump-grads "$work/gradsmesh$t$n"
+    ok "PyTorch's gradients" "$compare" grads "$work/gradsmesh$t$n" grads.safetensors
+    [ $t$n = 11 ] && continue
+    is "the losses and norms of one" "$(steps "ofmesh$t$n")" "$(steps ofmesh11)"
+    ok "its parameters and states" same ofmesh11 "ofmesh$t$n" 2
+done
+ok "each axis has its own" eval 'grep -q "PP_ALL_REDUCE, .mesh = PP_TENSOR" "$work/mesh22/pipeline.c" && grep -q "PP_SEQUENCE, .name = .%grad" "$work/mesh22/pipeline.c"'
+ok "two replicas of 2 x 2 divide parameters, for a step" run mesh22 d --microbatches 2 --dp 2 --zero 3 --steps 1
+ok "two of 1 x 2 go on" run mesh12 e --resume "$work/d" --microbatches 2 --dp 2 --steps 2
+ok "two of one member, for two steps" run mesh11 f --microbatches 2 --dp 2 --steps 2
+ok "the same" same e f 2
 
 "$build/models/make_gpt" --vocab 60 --dim 16 --layers 1 --heads 2 --seq 16 --rows 2 --tied --dropout 20 -o "$work/drop.onnx" || exit 1
 for members in 1 4; do
