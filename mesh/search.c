@@ -245,7 +245,10 @@ static bool suits_param(const Search *s, const Node *n, ValueId v, Place at)
 {
     const bool whole = at.dim == PLACE_R;
     switch (s->axis) {
-    case MESH_TENSOR: return !s->about[v].grad || !whole;
+    case MESH_TENSOR:
+        if (mesh_has(s->opt, MESH_EXPERT) && are_experts(s, n, v))
+            return whole; /* they are divided along that axis */
+        return !s->about[v].grad || !whole;
     case MESH_SEQUENCE: return whole;
     default: return are_experts(s, n, v) ? !whole && at.dim < val(s->g, v)->shape.rank - 2 : whole;
     }

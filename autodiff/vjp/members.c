@@ -1,5 +1,5 @@
 /*
- * members.c - VJP rules of what passes between the members of the tensor axis.  A value that all
+ * members.c - VJP rules of what passes between members along an axis.  A value that all
  * have alike has the sum of their gradients, and the gradient of a part is the part of the
  * gradient; jax.shard_map types its values so ("varying" and "invariant").
  */

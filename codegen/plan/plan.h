@@ -169,7 +169,7 @@ bool cg_attention_reads(Func *f, const Node *n, uint32_t i);
 bool cg_attention_writes(const Func *f, const Node *n, const Ref *r);
 void cg_attention(Func *f, const Node *n, Step *s);
 
-/* ---- collective.c: what the members of the tensor axis do together --------------------------- */
+/* ---- collective.c: what members along an axis do together --------------------------- */
 
 /* elements of its operand's type that come in beside the result */
 int64_t cg_collective_work(const Graph *g, const Node *n);

@@ -5,8 +5,8 @@
  * Products and convolutions: by FLOPs, and by the parameters that come from memory each time.
  * Loops (elementwise operations, sums, softmax): by their operations, and by what they read and
  * write.  Loops between two products are taken as one: what is made and read among them is in no
- * memory, and in backward it is made again.  What moves data: by bytes; between the members of the
- * tensor axis, by what a member sends.  Views cost nothing.  Of the scores of an attention the part
+ * memory, and in backward it is made again.  What moves data: by bytes; between the members of an
+ * axis, by what a member sends.  Views cost nothing.  Of the scores of an attention the part
  * counts that a causal mask leaves.
  */
 #include "base/file/machine.h"

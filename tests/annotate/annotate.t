@@ -45,7 +45,7 @@ round "annotated before" "$m/special/annotated/model.onnx" "" --loss mse
 round "members" "$m/mlp-ts/model.onnx" "--stages 2 --tensor 2" --loss cross_entropy
 round "chunks of members" "$m/gpt-ts/model.onnx" "--split h.1:begin --tensor 2 --chunks 4" --loss cross_entropy
 is "which is said" "$("$ppsplit" annotate annotated.onnx --loss cross_entropy -o x.onnx)" "x.onnx: 191 nodes in 2 stages, tensors in 4 chunks on 2 members"
-members() { "$ppsplit" -q annotated.onnx --loss cross_entropy "$@" -o x 2>said; sed -n 's/^    \.tensor = \([0-9]*\), \.chunks = \([0-9]*\).*/\1 \2/p' x/pipeline.c; }
+members() { "$ppsplit" -q annotated.onnx --loss cross_entropy "$@" -o x 2>said; sed -n 's/^    \.members\[PP_TENSOR\] = \([0-9]*\), \.chunks\[PP_TENSOR\] = \([0-9]*\).*/\1 \2/p' x/pipeline.c; }
 is "members and chunks of the file" "$(members)" "2 4"
 is "without a word" "$(cat said)" ""
 is "of the command line" "$(members --tensor 4 --chunks 8)" "4 8"

@@ -65,6 +65,11 @@ ok "chunks have places of both ends of the sequence, each half a diagonal of its
 is "of what is kept for backward a quarter each, and what an attention makes once more, by places" $((4 * $(kept long.onnx --sequence 4))) $(($(kept long.onnx) + 2 * 4 * 4096 * 64))
 is "the layers' parameters are whole" "$("$ppsplit" -q gpt.onnx --sequence 4 --dump mesh | grep -c '^param h.*f32\[\(128\|384\|512\)')" 36
 
+# Both: the sums of two members that divide layers are of a fourth of the places, what four that divide sequences exchange is of half of the heads.
+is "layers by 2, sequences by 4" "$(sent gpt.onnx --tensor 2 --sequence 4 | grep -v Vary)" "AllGather 1x32768 1x8192 1x2048 1x32
+AllReduce 6x2048 1x16 2x1
+AllToAll 12x1024"
+
 # Experts: places are gathered before them, b s h elements, and their results added up at the places that members keep.
 "$build/models/make_gpt" --vocab 512 --dim 128 --layers 3 --heads 8 --seq 32 --rows 2 --experts 8 -o experts.onnx || exit 1
 is "8 experts, 4 members" "$(sent experts.onnx --expert 4 | grep -v Vary)" "AllGather 1x32768 3x8192
@@ -82,7 +87,7 @@ is "nothing to divide" "$(said gpt.onnx --loss cross_entropy --tensor 300)" "--t
 is "chunks that members do not share evenly" "$("$ppsplit" gpt.onnx --tensor 2 --chunks 6 -o none 2>&1 | head -n 1)" "ppsplit: --chunks 6 of --tensor 2: it is 2 times a power of two"
 is "nothing to divide but parameters" "$(said $top/models/mlp-ts/model.onnx --loss mse --sequence 2)" "--sequence: nothing of the model divides in 2 chunks"
 is "no experts" "$(said gpt.onnx --loss cross_entropy --expert 4)" "--expert: nothing of the model divides in 4 chunks"
-is "two axes" "$("$ppsplit" gpt.onnx --tensor 2 --sequence 2 -o none 2>&1 | head -n 1)" "ppsplit: --sequence with --tensor: members divide stages along one axis"
+is "two axes of sequences" "$("$ppsplit" gpt.onnx --sequence 2 --expert 2 -o none 2>&1 | head -n 1)" "ppsplit: --sequence with --expert: both divide sequences; give one of them"
 is "parts of parameters" "$("$ppsplit" gpt.onnx --sequence 2 --shard 'wte.*=0' -o none 2>&1 | head -n 1)" "ppsplit: --shard with --sequence: of parameters its members divide experts alone, if any"
 is "no such parameter" "$(said gpt.onnx --tensor 2 --shard 'x.*=0')" "--shard 'x.*=0': no parameter fits"
 is "no such dimension" "$(said gpt.onnx --tensor 2 --shard 'wte.weight=2' --loss cross_entropy)" "--shard 'wte.weight=2': f32[512,128] of 'wte.weight' has no dimension 2"
