@@ -1,11 +1,11 @@
 /*
  * member.c - the graph of one member along an axis, where each has one chunk.
  *
- * In: a graph and the plan of search.c.  Out: the same Graph with new nodes and values, whose shapes
- * are a member's own; model inputs, outputs and the loss are whole.  A node with a way is computed
- * as it says (ir/facts/spread.h).  A value that is read in another form than it is made in is
- * brought into it once: gathered or summed where it is made, so that a cut behind it sends what all
- * members have; varied or divided where it is read.
+ * In: a graph and the plan of search.c.  Out: the same Graph with new nodes and values, whose
+ * shapes are a member's own; model inputs, outputs and the loss are whole.  A node with a way is
+ * computed as it says (ir/facts/spread.h).  A value that is read in another form than it is made in
+ * is brought into it once: gathered or summed where it is made, so that a cut behind it sends what
+ * all members have; varied or divided where it is read.
  */
 #include <string.h>
 
@@ -193,8 +193,8 @@ static ValueId part_of(Member *m, ValueId v, Place p)
 
 static ValueId form(Member *m, ValueId v, Place p);
 
-/* What all have, for the use of each: its gradient is the sum of theirs.  What is made of parameters
- * is made of their varied ones. */
+/* What all have, for the use of each: its gradient is the sum of theirs.  What is made of
+ * parameters is made of their varied ones. */
 static ValueId varied(Member *m, ValueId v)
 {
     const Value *x = &m->from.value.at[v];
@@ -321,10 +321,8 @@ static void add_param(Member *m, ValueId v)
     p.divided = true;
     p.whole = *param_whole(&whole);
     p.shape = place_shape(&whole.shape, at, m->plan->chunks);
-    p.box.along[m->plan->axis] = (Chunk){.axis = at.dim,
-                                         .pieces = 1,
-                                         .chunks = m->plan->chunks,
-                                         .groups = (int)at.groups};
+    p.box.along[m->plan->axis] =
+        (Chunk){.axis = at.dim, .pieces = 1, .chunks = m->plan->chunks, .groups = (int)at.groups};
     divide_as(m, &m->forms[v], at, graph_param(m->g, p));
 }
 
@@ -388,8 +386,8 @@ void mesh_member(Graph *g, const MeshPlan *plan, uint32_t n, ValueId *const *kee
         add_param(&m, m.from.param.at[i].value);
     }
     for (ValueId v = 0; v < m.from.value.n; v++)
-        m.forms[v].whole = m.from.value.at[v].kind == V_PARAM ? m.forms[v].whole
-                                                              : mesh_leaf(g, &m.from, v);
+        m.forms[v].whole =
+            m.from.value.at[v].kind == V_PARAM ? m.forms[v].whole : mesh_leaf(g, &m.from, v);
     spread_nodes(&m, live);
     mesh_renewed(g, &m.from, wholes(&m), param, n, keep);
 }

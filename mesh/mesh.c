@@ -15,8 +15,7 @@ MeshPlan mesh_divide(Graph *g, const MeshOptions *opt, const BatchOptions *batch
             continue;
         BatchNotes notes = {.target = *keep[2], .loss = *keep[0]};
         batch_analyse(g, 0, batch, &notes);
-        const MeshPlan plan =
-            mesh_search(g, g->arena, opt, (MeshAxis)x, *keep[0], notes.outer);
+        const MeshPlan plan = mesh_search(g, g->arena, opt, (MeshAxis)x, *keep[0], notes.outer);
         if (first.chunks == 1)
             first = plan;
         mesh_member(g, &plan, n, keep);

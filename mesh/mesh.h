@@ -7,12 +7,12 @@
  * bytes travel and products are divided; member.c then writes the graph anew, and where a value is
  * read otherwise than it is made, a collective.
  *
- * Members divide layers (MESH_TENSOR), whose parameters each has a part of; the sequences that layers
- * work on, with whole parameters (MESH_SEQUENCE); or these and experts, of which each has some
- * (MESH_EXPERT).  One axis is divided after the other: the graph of one member is a graph, which has
- * collectives of the axes before.  Along an axis it is divided in C chunks, whatever the number of
- * members T, as if there were C members; at the end pieces.c gives each of T members C / T of them.
- * So the numbers of a run do not depend on T.
+ * Members divide layers (MESH_TENSOR), whose parameters each has a part of; the sequences that
+ * layers work on, with whole parameters (MESH_SEQUENCE); or these and experts, of which each has
+ * some (MESH_EXPERT).  One axis is divided after the other: the graph of one member is a graph,
+ * which has collectives of the axes before.  Along an axis it is divided in C chunks, whatever the
+ * number of members T, as if there were C members; at the end pieces.c gives each of T members C /
+ * T of them. So the numbers of a run do not depend on T.
  */
 #ifndef PPSPLIT_MESH_H
 #define PPSPLIT_MESH_H
@@ -60,14 +60,14 @@ typedef struct {
     bool gathers_again; /* Graph.gathers_again */
 } MeshPlan;
 
-/* mesh.c: the graph becomes that of one member along all axes.  The values that `keep` points to, the
- * loss first, then loss_scale and target (NONE where there is none), are given what they are in it,
- * and are R.  What is returned is the plan of the first axis, of the graph as it was. */
+/* mesh.c: the graph becomes that of one member along all axes.  The values that `keep` points to,
+ * the loss first, then loss_scale and target (NONE where there is none), are given what they are in
+ * it, and are R.  What is returned is the plan of the first axis, of the graph as it was. */
 MeshPlan mesh_divide(Graph *g, const MeshOptions *opt, const BatchOptions *batch, uint32_t n,
                      ValueId *const *keep);
 
-/* search.c: the plan of fewest bytes and least work along an axis.  loss: NONE where nothing trains;
- * outer: by value, as BatchNotes has it. */
+/* search.c: the plan of fewest bytes and least work along an axis.  loss: NONE where nothing
+ * trains; outer: by value, as BatchNotes has it. */
 MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis axis, ValueId loss,
                      const int64_t *outer);
 const bool *mesh_active(const Graph *g, Arena *a, ValueId loss); /* values with a gradient */
@@ -82,8 +82,8 @@ void mesh_check(const Graph *g, const MeshOptions *opt);
 /* Says how many values lie otherwise than the file says. */
 void mesh_compare(const Graph *g, const MeshOptions *opt, const MeshPlan *plan);
 
-/* member.c: the graph of a plan becomes that of one of as many members as there are chunks; n, keep: as
- * of mesh_divide(). */
+/* member.c: the graph of a plan becomes that of one of as many members as there are chunks; n,
+ * keep: as of mesh_divide(). */
 void mesh_member(Graph *g, const MeshPlan *plan, uint32_t n, ValueId *const *keep);
 /* pieces.c: ... of one of as many members as the options say. */
 void mesh_pieces(Graph *g, const MeshOptions *opt, uint32_t n, ValueId *const *keep);

@@ -1,11 +1,11 @@
 /*
  * pieces.c - the chunks of a member.
  *
- * In: the graph of one chunk, as member.c leaves it along each axis: of as many members as there are
- * chunks.  Out: that of one of T members, who computes C / T neighbouring chunks of each axis, its
- * pieces: a node once for each piece along the axes on which its operands differ, and once where
- * they do not.  What C members did together the pieces of a member do first, and then T members.
- * So the plan, and the order of all sums, are the same for any T.
+ * In: the graph of one chunk, as member.c leaves it along each axis: of as many members as there
+ * are chunks.  Out: that of one of T members, who computes C / T neighbouring chunks of each axis,
+ * its pieces: a node once for each piece along the axes on which its operands differ, and once
+ * where they do not.  What C members did together the pieces of a member do first, and then T
+ * members. So the plan, and the order of all sums, are the same for any T.
  */
 #include "renew.h"
 
@@ -13,7 +13,8 @@ typedef struct {
     Graph *g;
     Graph from;
     Arena *a;
-    uint32_t pieces[MESH_AXES], step[MESH_AXES], all; /* piece i_x along each axis is sum i_x step_x */
+    uint32_t pieces[MESH_AXES], step[MESH_AXES],
+        all;           /* piece i_x along each axis is sum i_x step_x */
     uint32_t *differs; /* by value: bit x, the pieces along axis x have others */
     ValueId **at;      /* by value, by piece */
 } Pieces;
@@ -56,10 +57,7 @@ static void made(Pieces *p, ValueId v, uint32_t differs)
         p->at[v][k] = p->at[v][owner(p, k, differs)];
 }
 
-static ValueId *room(Pieces *p, ValueId v)
-{
-    return p->at[v] = arena_array(p->a, ValueId, p->all);
-}
+static ValueId *room(Pieces *p, ValueId v) { return p->at[v] = arena_array(p->a, ValueId, p->all); }
 
 /* ---- together ------------------------------------------------------------------------------- */
 
@@ -87,15 +85,13 @@ static void meet(Pieces *p, const Node *n, uint32_t k)
         part[i] = p->at[n->in[0]][k + i * p->step[mesh]];
     const bool sums = n->op == OP_AllReduce || n->op == OP_ReduceScatter,
                joins = n->op == OP_AllGather || n->op == OP_AllToAll;
-    const ValueId own = sums                 ? g_tree_sum(g, pieces, part)
+    const ValueId own = sums                  ? g_tree_sum(g, pieces, part)
                         : joins && pieces > 1 ? g_concat(g, pieces, part, axis)
                                               : part[0];
     switch (n->op) {
     case OP_AllReduce: p->at[v][k] = g_all_reduce(g, own); return;
     case OP_AllGather: p->at[v][k] = g_all_gather(g, own, axis); return;
-    case OP_ReduceScatter:
-        hand_out(p, v, k, mesh, g_reduce_scatter(g, own, axis), axis);
-        return;
+    case OP_ReduceScatter: hand_out(p, v, k, mesh, g_reduce_scatter(g, own, axis), axis); return;
     case OP_Shard: hand_out(p, v, k, mesh, g_shard(g, own, axis), axis); return;
     case OP_AllToAll: {
         const int to = (int)n->attr.to_axis;

@@ -1,6 +1,6 @@
 /*
- * renew.c - what making a graph anew takes: its nodes, values and parameters are another's, which has
- * the rest of it.  In: the graph as it was, and of its values what they are now.
+ * renew.c - what making a graph anew takes: its nodes, values and parameters are another's, which
+ * has the rest of it.  In: the graph as it was, and of its values what they are now.
  */
 #include <string.h>
 

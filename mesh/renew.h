@@ -12,8 +12,8 @@ Ids mesh_results(const Graph *g, uint32_t n, ValueId *const *keep);
 Graph mesh_renew(Graph *g);
 /* An input or a constant of `from` in g; NONE: v is neither. */
 ValueId mesh_leaf(Graph *g, const Graph *from, ValueId v);
-/* What else of the graph speaks of values and parameters, and `keep`.  is: by value of `from`, what it
- * is in g; param: by parameter, the first that has a part of it. */
+/* What else of the graph speaks of values and parameters, and `keep`.  is: by value of `from`, what
+ * it is in g; param: by parameter, the first that has a part of it. */
 void mesh_renewed(Graph *g, const Graph *from, const ValueId *is, const uint32_t *param, uint32_t n,
                   ValueId *const *keep);
 

@@ -20,7 +20,8 @@ static const char *diagonal(Out *o, const AttentionStep *t)
     if (!step)
         return arena_printf(o->a, "%" PRId64, at);
     return arena_printf(o->a, "%" PRId64 " %c %" PRId64 " * %s", at, step < 0 ? '-' : '+',
-                        step < 0 ? -step : step, out_chunk(o, &t->chunk->along[t->attr->by], t->attr->by));
+                        step < 0 ? -step : step,
+                        out_chunk(o, &t->chunk->along[t->attr->by], (int)t->attr->by));
 }
 
 /* "softmax(0.125 * q k' where j <= i) v" */
