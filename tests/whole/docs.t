@@ -123,12 +123,8 @@ for document in "${documents[@]}" "$top"/{CONTRIBUTING,CHANGELOG,tests/README,mo
     spans "$document" >spans
     is "${document#"$top/"}: options of commands in its text" "$(known spans)" ""
 done
-"$build/models/make_gpt" --vocab 256 --dim 96 --layers 4 --heads 4 --seq 64 --rows 4 -o demo.onnx     # as models/demo
-is "README.md: the demo's ranks take what its first screen says" "$(sed -n 's/^rank [03] memory: \([0-9]*\) bytes.*/\1/p' "$top/README.md" | xargs)" \
-    "$(ppsplit plan demo.onnx --loss cross_entropy --optimizer adamw --split h.1:begin,h.2:begin,h.3:begin --stages 4 --ranks 4 --dp 1 --batch 32 \
-        --microbatches 8 --schedule 1f1b --recompute never 2>/dev/null | awk '/^bytes of ranks/ { print $(NF - 3), $NF }')"
-is "README.md: where things are: each room's folders" "$(cd "$top" && for room in $(make -s print-ROOMS); do for folder in "$room"/*/; do
-    name=$(basename "$folder"); [ ! -d "$folder" ] || grep -q "^| \`$room/\` .*\`$name/\`" README.md || echo "$folder"; done; done)" ""
+is "CONTRIBUTING.md: where things are: each room's folders" "$(cd "$top" && for room in $(make -s print-ROOMS); do for folder in "$room"/*/; do
+    name=$(basename "$folder"); [ ! -d "$folder" ] || grep -q "^| \`$room/\` .*\`$name/\`" CONTRIBUTING.md || echo "$folder"; done; done)" ""
 is "one that is not is seen" "$(echo 'see `tests/whole/none.t`, `tests/lib.sh`, `ppsplit ls --nothing`' >names.md && named names.md && spans names.md >spans && known spans)" \
     "tests/whole/none.t
 ppsplit has no --nothing"
