@@ -177,9 +177,9 @@ operators: $(BUILD)/ppsplit $(BUILD)/tests/tools/onnx_backend
 # Random graphs in every way there is to compute them, from seed FROM on: what fails is reduced and kept in tests/nets.
 FROM     ?= 1000000
 COUNT    ?= 100000
-# Pipeline bugs that others' users have reported: every cut under every schedule.
+# Pipeline bugs that others' users have reported: every cut under every schedule; and such errors in what ppsplit writes: what catches each.
 known: all tools $(BUILD)/tests/objects/made
-	$(Q)KNOWN=all BUILD=$(BUILD) PIPELINE_CFLAGS='$(PIPELINE_CFLAGS)' tests/known/known.t
+	$(Q)KNOWN=all BUILD=$(BUILD) PIPELINE_CFLAGS='$(PIPELINE_CFLAGS)' tests/known/known.t && KNOWN=all BUILD=$(BUILD) PIPELINE_CFLAGS='$(PIPELINE_CFLAGS)' tests/known/mutants.t
 
 fuzz-nets: $(BUILD)/tests/tools/fuzz_nets
 	$(Q)$< --keep tests/nets --from $(FROM) --count $(COUNT)

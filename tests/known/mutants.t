@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# Errors of the kinds that TTrace (arXiv 2506.09280, of Megatron-LM) and TrainCheck (arXiv 2506.14813, the distributed ones) report, put into
+# what ppsplit writes: a stage's C, the tables of pipeline.c, a schedule's rows, the runtime's source.  Each is caught without any tolerance:
+# three steps of AdamW leave other bits than those of the same model on one rank (docs/numbers.md), or the program refuses to run.
+# First each program, as it was written, leaves these bits.  KNOWN=all, as `make known` has it: all of them; else every sixth, beginning with MUTANT (0).
+. "$(dirname "$0")/../lib.sh"
+declare -A model=([tensor]=rope [sequence]=rope [expert]=experts [table]=tied [copies]=tied [replicas]=tied [layers]=rope [again]=rope [half]=rope)
+declare -A cut=([tensor]='--tensor 2' [sequence]='--sequence 2' [expert]='--expert 2' [table]='--tensor 2' [copies]='--multi-use replicate' [replicas]='' [layers]=''
+    [again]='' [half]='--dtype bf16')
+declare -A whole=([tensor]='--tensor 1 --chunks 2' [sequence]='--sequence 1 --chunks 2' [expert]='--expert 1 --chunks 2' [table]='--tensor 1 --chunks 2' [half]='--dtype bf16')
+declare -A ranks=([tensor]=4 [sequence]=4 [expert]=4 [table]=4 [copies]=2 [replicas]=4 [layers]=2 [again]=2 [half]=2)
+declare -A ways=([replicas]='--dp 2 --zero 2 --microbatches 2' [again]='--recompute always --schedule 1f1b')
+declare -A alone=([replicas]='--groups 2 --microbatches 2')
+
+# prepare PROGRAM: the case's variables
+prepare() {
+    dir=$top/tests/known/${model[$1]} extra=''
+    . "$dir/case.env"
+    case_data "$dir"
+}
+
+# train OUT RUN RANKS [OPTION...]: losses and trained weights into RUN
+train() {
+    local out=$1 run=$2 n=$3; shift 3
+    rm -rf "$run" && mkdir -p "$run"
+    timeout 60 "$out/pipeline" train "${data[@]}" --data "target=$dir/target.npy" --ranks "$n" --microbatches 4 --steps 3 --optimizer adamw --lr 0.01 --clip-norm 0.1 \
+        --log-json "$run/log.json" --checkpoint "$run/ck" --quiet "$@" &&
+        "$ppsplit" merge "$out" "$run/ck" -o "$run/w.safetensors" >/dev/null && grep -o '"loss": [^,]*' "$run/log.json" >"$run/losses"
+}
+same() { cmp -s "$1/w.safetensors" "$2/w.safetensors" && cmp -s "$1/losses" "$2/losses"; }
+
+# program NAME: built once, with what one rank makes of the model
+program() {
+    [ ! -e "$work/$1" ] || return 0
+    local split=${splits%% *}
+    split_model "$dir/model.onnx" "$work/$1.whole" none --loss "$loss" ${whole[$1]:-} && train "$work/$1.whole" "$work/$1.one" 1 ${alone[$1]:-} &&
+        split_model "$dir/model.onnx" "$work/$1" "$split" --loss "$loss" ${cut[$1]} && train "$work/$1" "$work/$1.run" "${ranks[$1]}" ${ways[$1]:-} &&
+        same "$work/$1.one" "$work/$1.run"
+}
+
+# change FILE PATCH: Perl's, of the whole file; it has to change it
+change() { cp -p "$1" "$work/before" && perl -0pi -e "$2" "$1" && ! cmp -s "$work/before" "$1"; }
+
+# built PROGRAM FILE PATCH: the mutant in $work/mutant; of the runtime a copy of its objects has the changed one
+built() {
+    local objects=$build/tests/objects
+    rm -rf "$work/mutant" "$work/objects" && cp -a "$work/$1" "$work/mutant" || return
+    case $2 in
+    runtime/*)
+        cp -a "$objects" "$work/objects" && cp "$runtime/${2#runtime/}" "$work/changed.c" && change "$work/changed.c" "$3" || return
+        $(sed 's/ [0-9]*-[0-9]*$//' "$objects/flags/cc") -I"$runtime/$(dirname "${2#runtime/}")" -c "$work/changed.c" -o "$work/objects/$(sed 's|^runtime/||; s|c$|o|' <<<"$2")" &&
+            rm "$work/mutant/pipeline" && make_pipeline "$work/mutant" DETECTED="$build/tests/first/build/detected.mk" RUNTIME_BUILD="$work/objects" ;;
+    *) change "$work/mutant/$2" "$3" && make_pipeline "$work/mutant" ;;
+    esac
+}
+
+# caught PROGRAM [OPTION...]: what says that the mutant is wrong
+caught() {
+    local out
+    if ! out=$(train "$work/mutant" "$work/mutant.run" "${ranks[$1]}" ${ways[$1]:-} "${@:2}" 2>&1); then
+        sed -n 's/.*error: /refused: /p' <<<"$out" | head -n 1 | cut -c1-100 | grep . || { echo "died: $out" && return 1; }
+    else
+        same "$work/$1.one" "$work/mutant.run" && echo "by nothing" && return 1 || echo "by other bits"
+    fi
+}
+
+number=0
+# mutant NAME PROGRAM FILE PATCH [OPTION...]
+mutant() {
+    local what by
+    [ "${KNOWN:-}" = all ] || [ $((number++ % 6)) = "${MUTANT:-0}" ] || return 0
+    prepare "$2"
+    [ -e "$work/$2" ] || ok "$2: the program as it was written has the bits of one rank" program "$2"
+    ok "$1: is built" built "$2" "$3" "$4"
+    by=$(caught "$2" "${@:5}"); what=$?
+    ok "$1: caught, $by" test "$what" = 0
+}
+
+# first FUNCTION: its first sum over members is a copy of the own part instead
+first() { echo 's/('"$1"'.*?)pp_all_reduce\(c, (?:PP_BEGIN \+ )?\d+, (\w+), (\w+), \w+, (.*?)\);/$1memcpy($3, $2, (size_t)(4 * ($4)));/s; s/(#include "pp.h"\n)/$1#include <string.h>\n/'; }
+
+# ---- TTrace ----
+mutant "a table divided by rows looks up rows of others too" table stage0.c 's/y1\[j\] = \(uint8_t\)v12;/y1[j] = 1;/'
+mutant "members' parts of a product are not added up" tensor stage0.c "$(first 'void stage0_forward')"
+mutant "nor are their gradients" tensor stage0.c "$(first 'void stage0_backward')"
+mutant "a sum is read before it has ended" tensor stage1.c 's/(void stage1_forward.*?)(    pp_end\(c, 4\);\n)(.*?cross_entropy_5\(.*?;\n)/$1$3$2/s'
+mutant "the loss is scaled by the number of members" sequence runtime/io/feed.c 's/double scale = mean;/double scale = mean * 2;/'
+mutant "members lose the gradient of attention that others have" sequence stage0.c \
+    's/(void stage0_backward.*?)pp_all_to_all\(c, 11, (\w+), (\w+), \w+, .*?\);/$1memcpy($3, $2, (size_t)(4 * rows * 64));/s; s/(#include "pp.h"\n)/$1#include <string.h>\n/'
+mutant "norms' gradients are not added up over the sequence" sequence pipeline.c 's/(stage0_partials.*?\.param = 1, .*?\.row = )\d+/${1}-1/s'
+mutant "the router's are not" expert pipeline.c 's/(stage1_partials.*?\.param = 2, .*?\.row = )\d+/${1}-1/s'
+mutant "gradients of experts are doubled" expert stage1.c 's/(pp_sgemm_batched\(1, 0, .*?, )1\.0f(, t54)/${1}2.0f$2/g'
+mutant "replicas each count the whole loss" replicas runtime/io/feed.c 's/scale \*= f->loss_scale;/scale *= d->replicas;/'
+mutant "a replica does not get what others have updated" replicas runtime/exec/exec.c 's/(PpStatus exec_gather.*?i < r->plan\.gather) \+ r->plan\.n_gather/$1/s'
+mutant "tied parameters are two" copies pipeline.c 's/(stage1_params.*?)\.use = PP_REPLICATE, \.from = 0/$1.use = PP_OWN, .from = 1/s'
+mutant "layers are in each other's stage" layers pipeline.c 's/layers\.0\.q\.weight/LAYER/g; s/layers\.2\.q\.weight/layers.0.q.weight/g; s/LAYER/layers.2.q.weight/g'
+mutant "a forward is computed again of other rows" again runtime/exec/compute.c 's/(int m = op->a\.microbatch), (is_forward[^;]*);/$1, $2;\n    if (op->a.type == SA_R)\n        m ^= 1;/'
+mutant "a rounding to bfloat16 is left out" half stage0.c 's/pp_(?:nearest|round)_bf16\(/(/'
+
+# ---- TrainCheck ----
+mutant "gradients are clipped on one rank only" tensor runtime/exec/train.c 's/double clip = /double clip = r->member ? 1 : /'
+mutant "gradients are not zeroed" layers runtime/exec/exec.c 's/if \(r->plan\.stage\[l\]\.grad && /if (!r->updates && r->plan.stage[l].grad && /'
+mutant "a parameter is not trained" layers pipeline.c 's/("layers\.1\.k\.weight".*?\.trainable = )1/${1}0/s'
+mutant "the optimizer counts no steps" layers runtime/exec/train.c 's/r->updates\+\+/r->updates/'
+mutant "replicas go their own way" replicas runtime/exec/exec.c 's/(static void begin_sums.*?)own->summing = 1;/$1own->summing = 0;/s'
+mutant "a gradient is of the microbatch before" layers runtime/exec/compute.c 's/\.dy = rs->dy \+ \(int64_t\)m/.dy = rs->dy + (int64_t)(m ? m - 1 : 0)/'
+
+# ---- schedules: rows that a pipeline has run, or waited for ever in ----
+csv=$work/rows.csv
+rows() { "$ppsplit" schedule 1f1b --ranks 2 --microbatches 4 ${2:-} --csv - | perl -0pe "$1" >"$csv"; "$ppsplit" schedule "$csv" --verify ${2:+--buffers 0} 2>&1; }
+ok "rows as they are: accepted" rows ''
+for row in "the last microbatch alone has a backward|s/[01]B[0-2]//g" "a backward comes before its forward|s/0F3/X/; s/0B3/0F3/; s/X/0B3/" "a microbatch is computed twice|s/1F2/1F1/" \
+    "a stage's forward is not there|s/1F3//"; do
+    ok "${row%%|*}: refused" eval '! rows "${row#*|}"'
+done
+ok "both ranks send first, without a buffer: refused" eval '! rows "s/0RECV_B0,(.*?)0SEND_F2/\$10SEND_F2,0RECV_B0/" --comms'
+plan_done
