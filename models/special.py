@@ -19,8 +19,7 @@
               doubted.onnx: a difference that is merged with one that detaches nothing, too;
               cloned.onnx: a detach() of which nothing is left but the line of source;
               filled.onnx: zeros that were merged, of which one is read where the source detaches;
-              layered.onnx: two layers that detach, in each of which a value that is made twice was merged;
-              views.onnx: views in a row that are one, of something detached
+              layered.onnx: two layers that detach, in each of which a value that is made twice was merged
   samples     samples as groups of a convolution, two inputs joined along the batch and taken apart, sequence first, relative positions
   contrast    logits of every sample with every other one, and outputs that add up over microbatches, or do not: out.NAME.npy
   features    features of an image put where its tokens stand (masked_scatter): those of a microbatch, one after the other; more than are used
@@ -32,16 +31,11 @@
               place in the order
   packed      an operator's W, R and B packed of a GRU's and an LSTM's matrices; what nothing can be told of: a standardised
               convolution, a normalised weight, a number computed of a bias; penalty.onnx: a penalty over all parameters; heads.onnx: rows of a bias; rows.onnx: rows by numbers, by a loop, and copies in one dim; probe.onnx: numbers that a function of others comes near to;
-              alike.onnx: what was computed of parameters has the numbers of one
+              alike.onnx: what was computed of parameters has the numbers of one; three.onnx, half.onnx: equal norms, equal numbers that are one node
   beside      TorchScript with constant folding: a head that is a tied embedding and one more weight, functions of parameters;
-              merged.onnx: one that has the parameter's numbers; equalized.onnx: a scaled weight and bias; fused.onnx: a BatchNormalization in a convolution;
+              merged.onnx: one that has the parameter's numbers; fused.onnx: a BatchNormalization in a convolution;
               called.onnx: parameters that are called as buffers are; weights.safetensors has the model's own
-  equal       equal parameters that were merged, and so was what reads them; of which only a function is left, merged too; views of functions;
-              norms of one input, which are one node; products of equal weights with biases of their own; three.onnx: three norms; turned.onnx: behind a view; fused.onnx: before what names only itself;
-              peep.onnx, half.onnx: one of several parameters that are read elsewhere, too;
-              blend.onnx: 1 - p and 1 - f(p) of single numbers, one of them p - 1 just as well
-  recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places;
-              folded.onnx: the same with constant folding, where the exporter packs the matrices
+  recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places
   bounded     scripted: a while loop that ends on the data or at its bound, an If in it and one behind, parameters in all bodies, one in several;
               passed3.onnx, passed5.onnx: a parameter that one branch yields as it is and the other computes with
   trips       scripted: as many steps as the longest of the rows is long, bounded by its dim; their states, kept in a list; a number counted
@@ -54,7 +48,6 @@
               maximum; raw.onnx: without the exporter's optimizer; TorchScript's: rest.onnx: zeros for what a mask leaves out;
               fit.onnx: a product that needs a mask of five; drop.onnx: a dropout of what is picked
   parts       a Split whose sizes are data, a layer for each part, the parts joined again; raw.onnx: the same with a SplitToSequence; wrong.npy: sizes of other rows
-  merged      is not made here: export.py's encdec-dyn, where the exporter merged equal biases and their Splits
   partly      dynamo's optimizer packs a GRU's biases, which are small enough to compute, and leaves its matrices; addcmul of views of parameters
   relative    ten blocks, each with its own table of relative positions: a part of the stash that is nothing but a loop over blocks
   half        parameters, a buffer and running statistics in float16 (f16.onnx) and bfloat16 (bf16.onnx, its data in another file), a tied embedding, a
@@ -114,7 +107,7 @@ class Recurrent(nn.Module):
 
 def recurrent(d):
     m = Recurrent(); x, t = torch.randint(0, 11, (ROWS, 3)), torch.randint(0, 5, (ROWS,))
-    export(m, x[:MB], f"{d}/model.onnx", ["x"], ["logits"]); export(m, x[:MB], f"{d}/folded.onnx", ["x"], ["logits"], fold=True)
+    export(m, x[:MB], f"{d}/model.onnx", ["x"], ["logits"])
     m = m.double(); y = m(x); l = F.cross_entropy(y, t); l.backward()
     write(d, ("cross_entropy", l.item()), grads_of(m), "rnn:begin,gru:begin", "model.onnx", y, x=x, target=t)
 
@@ -421,10 +414,6 @@ class MadeEqual(nn.Module):                             # what folding makes of 
     def __init__(self, d=6): super().__init__(); self.a, self.shift = nn.Linear(d, d), nn.Parameter(torch.zeros(d))
     def forward(self, x): return torch.tanh(self.a(x) + self.shift) + 2 * self.shift
 
-class Equalized(nn.Module):                             # as StyleGAN: weight and bias are multiplied at run time
-    def __init__(self, d=4): super().__init__(); self.weight, self.bias = nn.Parameter(torch.randn(3, d)), nn.Parameter(torch.randn(3))
-    def forward(self, x): return torch.addmm((self.bias * .5).unsqueeze(0), x, (self.weight * .25).t())
-
 class Called(nn.Module):                                # parameters whose names buffers have, and one behind them
     def __init__(self, d=4): super().__init__(); self.tril, self.pe, self.freqs, self.gain = nn.Parameter(torch.randn(d, d)), nn.Parameter(torch.randn(1, d)), nn.Parameter(torch.arange(1., d + 1)), nn.Parameter(torch.randn(d))
     def forward(self, x): return torch.tanh(x @ self.tril + self.pe) * self.gain + torch.sin(x * self.freqs)
@@ -432,7 +421,6 @@ class Called(nn.Module):                                # parameters whose names
 def made_equal(d):
     export(Called(), torch.randn(MB, 4), f"{d}/called.onnx", ["x"], ["logits"])
     torch.onnx.export(nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3)).eval(), torch.randn(MB, 2, 2, 2), f"{d}/fused.onnx", input_names=["x"], output_names=["logits"], opset_version=17, dynamo=False)
-    export(nn.Sequential(Equalized()), torch.randn(MB, 4), f"{d}/equalized.onnx", ["x"], ["logits"], fold=True)
     export(MadeEqual(), torch.randn(MB, 6), f"{d}/merged.onnx", ["x"], ["logits"], fold=True)
 
 class Looped(nn.Module):
@@ -507,12 +495,6 @@ class Detached(nn.Module):
         h = self.b(s) * self.b(s.detach() * 2 + 1) + z * z.detach()             # the same value twice: by position
         return self.d(self.c(h)) + h @ self.d.weight.detach()                   # a parameter
 
-class Views(nn.Module):                                 # as RT-DETR: of two unsqueezes in a row the optimizer makes one, in a model that detaches
-    def __init__(self): super().__init__(); self.a, self.b = A(), nn.Linear(6, 6)
-    def forward(self, x):
-        z = self.a(x); r = torch.sigmoid(self.b(z.detach())).unsqueeze(1)
-        return z * (r[:, None, :, None] * torch.ones(1, 2, 1, 2, 1)).sum((1, 2, 3)) + r.squeeze(1)
-
 def dynamo(m, args, path, inputs, outputs, optimize=True):
     torch.onnx.export(m.eval(), args, path, input_names=inputs, output_names=outputs, dynamo=True, optimize=optimize, external_data=False, verbose=False)
     o = onnx.load(path)
@@ -561,13 +543,13 @@ def detached(d):
     write(d, ("mse", l.item()), grads_of(m), "b:begin,c:begin", "model.onnx", y, x=x, target=t, second=repr(second.item()))
     dynamo(Cloned(), (torch.randn(MB, 6),), f"{d}/cloned.onnx", ["x"], ["logits"])
     dynamo(Doubted(), (torch.randn(MB, 6),), f"{d}/doubted.onnx", ["x"], ["logits"])
-    with torch.random.fork_rng(): filled(d, x, t); filled(d, x, t, Layered, "layered"); filled(d, x, t, Views, "views")
+    with torch.random.fork_rng(): filled(d, x, t); dynamo(Layered(), (x[:MB],), f"{d}/layered.onnx", ["x"], ["logits"])
     dynamo(Merged(), (torch.randn(MB, 6), torch.randn(MB, 6)), f"{d}/undecided.onnx", ["x", "labels"], ["loss", "logits"])
 
-def filled(d, x, t, model=Filled, name="filled"):
-    torch.manual_seed(5); m = model(); dynamo(m, (x[:MB],), f"{d}/{name}.onnx", ["x"], ["logits"])
+def filled(d, x, t):
+    torch.manual_seed(5); m = Filled(); dynamo(m, (x[:MB],), f"{d}/filled.onnx", ["x"], ["logits"])
     m = m.double(); l = F.mse_loss(torch.cat([m(c) for c in x.double().split(2)]), t.double()); l.backward()
-    save_file({k: g.float().contiguous() for k, g in grads_of(m).items()}, f"{d}/{name}.safetensors")
+    save_file({k: g.float().contiguous() for k, g in grads_of(m).items()}, f"{d}/filled.safetensors")
 
 class Samples(nn.Module):
     def __init__(self):
@@ -647,9 +629,9 @@ class State(nn.Module):                                 # as Mamba: -exp(A_log),
         a = -torch.exp(self.A_log)
         return torch.exp(F.softplus(self.dt(x)) * a) * x + x * self.D
 
-class Mix(nn.Module):                                   # as RWKV: two parameters, each with a use that is folded; equal ones are merged
-    def __init__(self, d, equal=False):
-        super().__init__(); t = torch.rand(1, 1, d); self.mix_key, self.mix_value = nn.Parameter(t.clone()), nn.Parameter(t if equal else torch.rand(1, 1, d))
+class Mix(nn.Module):                                   # as RWKV: two parameters, each with a use that is folded
+    def __init__(self, d):
+        super().__init__(); t = torch.rand(1, 1, d); self.mix_key, self.mix_value = nn.Parameter(t.clone()), nn.Parameter(torch.rand(1, 1, d))
         self.key, self.value = nn.Linear(d, d, bias=False), nn.Linear(d, d, bias=False)
     def forward(self, x):
         y = torch.tanh(x)
@@ -684,7 +666,7 @@ def folded(d):
     m, x, t = Folded(), torch.randint(0, 11, (ROWS, 5)), torch.randn(ROWS, 6, 11); x[:, 0] = 1
     export_folded(m, (x[:MB],), f"{d}/model.onnx", ["x"])
     m = m.double(); y = m(x); l = F.mse_loss(y, t.double()); l.backward()
-    write(d, ("mse", l.item()), grads_of(m), "state:begin,mix:begin", "model.onnx", y, x=x, target=t)
+    write(d, ("mse", l.item()), grads_of(m), "state:begin,mix:begin", "model.onnx", y, folded="window.relative_position_bias_table", x=x, target=t)
 
 class Given(nn.Module):
     def __init__(self, d=6):
@@ -703,7 +685,7 @@ def given(d):
     export_folded(m, (x[:MB],), f"{d}/model.onnx", ["x"])
     save_file({k: p.detach().contiguous() for k, p in m.named_parameters() if k != "flat"}, f"{d}/weights.safetensors"); np.save(f"{d}/flat.npy", m.flat.detach().numpy())
     m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
-    write(d, ("mse", l.item()), grads_of(m), "c:begin", "model.onnx", y, extra="--params-from weights.safetensors --param flat=flat.npy", x=x, target=t)
+    write(d, ("mse", l.item()), grads_of(m), "c:begin", "model.onnx", y, extra="--params-from weights.safetensors --param flat=flat.npy", folded=",".join(k for k, _ in m.named_parameters() if "original" in k), x=x, target=t)
 
 class Standard(nn.Conv2d):                              # weight standardisation, as in BiT
     def forward(self, x): w = F.batch_norm(self.weight.reshape(1, self.out_channels, -1), None, None, training=True, momentum=0.).reshape_as(self.weight); return F.conv2d(x, w)
@@ -770,12 +752,6 @@ class Alike(nn.Module):                                 # what is computed of pa
         y = y + torch.cos(y) * (1 - self.gain)          # zeros, as shift is: no weight normalisation
         return self.o(y * self.scale.double().float()).view(-1, 4, 2)       # a copy
 
-def alike(d, x, t):
-    with torch.random.fork_rng():
-        torch.manual_seed(4); m = Alike(); export_folded(m, (x[:MB],), f"{d}/alike.onnx", ["x"])
-    m = m.double(); F.mse_loss(m(x.double()), t.double()).backward()
-    save_file({k: g.float().contiguous() for k, g in grads_of(m).items() if k not in ("shift", "power", "gain")}, f"{d}/alike.safetensors")
-
 class Heads(nn.Module):                                 # as Zamba: rows of a bias, of which each is folded; a value that is taken twice is one node, of the weight alone
     def __init__(self, d=4):
         super().__init__(); self.step_weight, self.step_bias, self.o = nn.Parameter(torch.randn(2, d, d)), nn.Parameter(torch.rand(2, d)), nn.Linear(d, 3)
@@ -806,121 +782,30 @@ class Rows(nn.Module):                                  # rows by numbers, by a 
 
 def rows(d):
     torch.manual_seed(5); m = Rows(); export_folded(m, (torch.randn(MB, 4),), f"{d}/rows.onnx", ["x"])
-    save_file({k: v.detach().contiguous() for k, v in m.named_parameters() if k not in ("turn", "tile", "late", "twice")}, f"{d}/rows.safetensors")
+
+class Three(nn.Module):                                 # which of them is which nothing tells
+    def __init__(self, d=4): super().__init__(); self.q_norm, self.k_norm, self.v_norm = nn.LayerNorm(d), nn.LayerNorm(d), nn.LayerNorm(d); self.o = nn.Linear(d, d)
+    def forward(self, x): return self.o(torch.tanh(self.q_norm(x)) * torch.sigmoid(self.k_norm(x)) * torch.exp(self.v_norm(x)))
+
+class HalfMix(nn.Module):                             # 1 - b is b, and b is a
+    def __init__(self): super().__init__(); self.a, self.b = nn.Parameter(torch.tensor(0.5)), nn.Parameter(torch.tensor(0.5))
+    def forward(self, x): return torch.tanh(self.a * x) + self.b * torch.cos(x) + (1 - self.b) * x
+class Within(nn.Module):
+    def __init__(self, inner): super().__init__(); self.inner = inner
+    def forward(self, x): return self.inner(x)
 
 def packed(d):
     with torch.random.fork_rng(): rows(d)
     with torch.random.fork_rng(): export_folded(Probe(), (torch.randn(MB, 5, 8),), f"{d}/probe.onnx", ["x"])
     with torch.random.fork_rng(): export_folded(Heads(), (torch.randn(MB, 5, 4),), f"{d}/heads.onnx", ["x"])
+    with torch.random.fork_rng(): export_folded(Three(), (torch.randn(MB, 5, 4),), f"{d}/three.onnx", ["x"]); export_folded(Within(HalfMix()), (torch.randn(MB, 5, 4),), f"{d}/half.onnx", ["x"])
     export_folded(Penalty(), (torch.randn(MB, 3),), f"{d}/penalty.onnx", ["x"])
     m, x, t = Packed(), torch.randn(ROWS, 2, 2, 2), torch.randn(ROWS, 4, 2)
     export_folded(m, (x[:MB],), f"{d}/model.onnx", ["x"])
     m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
     grads = {k: g for k, g in grads_of(m).items() if k != "o.bias"}      # one of whose uses is lost
     write(d, ("mse", l.item()), grads, "lstm:begin", "model.onnx", y, folded="conv.weight,proto", x=x, target=t)
-    alike(d, x, t)
-
-class Decay(nn.Module):                                 # as Mamba: fresh ones are equal in all modules, and only what is computed of them is in the file
-    def __init__(self, d): super().__init__(); self.a_log, self.D, self.i = nn.Parameter(torch.log(torch.arange(1., d + 1))), nn.Parameter(torch.ones(d)), nn.Linear(d, d)
-    def forward(self, x):
-        a, by = -torch.exp(self.a_log), self.D
-        return x * torch.exp(a[None, None] * torch.sigmoid(self.i(x))) + by[None, None] * x
-
-class Rms(nn.Module):
-    def __init__(self, d): super().__init__(); self.weight = nn.Parameter(torch.ones(d))
-    def forward(self, x): return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * self.weight
-class Branch(nn.Module):                                # with a norm of its own, over what another branch norms
-    def __init__(self, d): super().__init__(); self.norm, self.i, self.o = Rms(d), nn.Linear(d, d), nn.Linear(d, d)
-    def forward(self, x): return self.o(torch.tanh(self.i(self.norm(x))))
-class Twins(nn.Module):                                 # fresh norms of one input, as in Falcon, are one node; two biases that are zero, of one module
-    def __init__(self, d):
-        super().__init__(); self.ln_a, self.i, self.ln_b, self.j = nn.LayerNorm(d), nn.Linear(d, d), nn.LayerNorm(d), nn.Linear(d, d)
-        self.left, self.right, self.rate = Branch(d), Branch(d), nn.Parameter(torch.randn(d)); self.low = nn.Linear(d, d, bias=False)
-        self.in_w, self.in_b, self.out_w, self.out_b = (nn.Parameter(f(torch.empty(*s))) for f, s in ((torch.nn.init.normal_, (2, 2, 2)), (torch.nn.init.zeros_, (2, 2))) * 2)
-    def forward(self, x):
-        x = x + torch.tanh(self.i(self.ln_a(x))) * self.j(self.ln_b(x))
-        x = self.low(x)
-        x = x + self.left(x) + self.right(x); h = x.reshape(-1, 2, 2).permute(1, 0, 2)
-        gates = torch.sigmoid(torch.baddbmm(self.in_b[:, None, :], h, self.in_w)) * torch.baddbmm(self.out_b[:, None, :], h, self.out_w)
-        return x + gates.transpose(0, 1).reshape(x.shape) * torch.exp(self.rate)
-
-class Three(nn.Module):                                 # which of them is which nothing tells
-    def __init__(self, d=4): super().__init__(); self.q_norm, self.k_norm, self.v_norm = nn.LayerNorm(d), nn.LayerNorm(d), nn.LayerNorm(d); self.o = nn.Linear(d, d)
-    def forward(self, x): return self.o(torch.tanh(self.q_norm(x)) * torch.sigmoid(self.k_norm(x)) * torch.exp(self.v_norm(x)))
-
-class Turned(nn.Module):                                # two norms of one input, each read through a view of another module
-    class Out(nn.Module):
-        def __init__(self, d): super().__init__(); self.o = nn.Linear(d, 5)
-        def forward(self, x): return self.o(x.transpose(1, 2))
-    def __init__(self, d=4): super().__init__(); self.first_norm, self.second_norm, self.a, self.b = nn.LayerNorm(d), nn.LayerNorm(d), Turned.Out(5), Turned.Out(5)
-    def forward(self, x): return torch.tanh(self.a(self.first_norm(x))) * torch.sigmoid(self.b(self.second_norm(x)))
-
-class Fused(nn.Module):                                 # as UperNet: norms of hidden states that are normed elsewhere, too, each before a convolution that a BatchNormalization is folded into
-    def __init__(self, d=4, c=5):
-        super().__init__(); self.down, self.next = nn.ModuleList(nn.LayerNorm(d) for _ in range(2)), nn.ModuleList(nn.Linear(d, d) for _ in range(2)); self.side = nn.ModuleList(nn.LayerNorm(d) for _ in range(2))
-        self.conv, self.bn = nn.ModuleList(nn.Conv1d(c, c, 1, bias=False) for _ in range(2)), nn.ModuleList(nn.BatchNorm1d(c) for _ in range(2)); self.last = nn.LayerNorm(d)
-    def forward(self, x):
-        side = []
-        for down, next in zip(self.down, self.next): side.append(x); x = torch.tanh(next(torch.relu(down(x))))
-        return sum(bn(conv(torch.relu(norm(y)))) for norm, conv, bn, y in zip(self.side, self.conv, self.bn, side)) + self.last(x)
-
-class Noisy(nn.Module):                                 # as the mixtures' noisy gates: two weights that begin at zero, of one input; softplus is three nodes
-    class Called(nn.Module):
-        def __init__(self, d): super().__init__(); self.w_gate, self.w_noise = nn.Parameter(torch.zeros(d, d)), nn.Parameter(torch.zeros(d, d))
-        def forward(self, x):
-            clean = x @ self.w_gate; noise = x @ self.w_noise
-            return clean + F.softplus(noise)
-    class Behind(nn.Module):                            # the products behind sums that were taken apart
-        def __init__(self, d): super().__init__(); self.q, self.k, self.b_q, self.b_k = nn.Linear(d, d, bias=False), nn.Linear(d, d, bias=False), nn.Parameter(torch.zeros(d)), nn.Parameter(torch.zeros(d)); self.q.weight.data.zero_(); self.k.weight.data.zero_()
-        def forward(self, x): q = self.q(x) + self.b_q; k = self.k(x) + self.b_k; return torch.tanh(q) * torch.sigmoid(k)
-    class Half(nn.Module):                              # 1 - b is b, and b is a
-        def __init__(self): super().__init__(); self.a, self.b = nn.Parameter(torch.tensor(0.5)), nn.Parameter(torch.tensor(0.5))
-        def forward(self, x): return torch.tanh(self.a * x) + self.b * torch.cos(x) + (1 - self.b) * x
-    class Peep(nn.Module):                              # two that are read elsewhere, too
-        def __init__(self, d): super().__init__(); self.i, self.f, self.o = nn.Parameter(torch.zeros(d)), nn.Parameter(torch.zeros(d)), nn.Parameter(torch.zeros(d))
-        def forward(self, c):
-            y, z, o = torch.sigmoid(c + self.i * c), torch.tanh(c + self.f * c), self.o * torch.exp(c)
-            u, v = self.i * torch.exp(c), self.f * torch.exp(c)
-            return y * torch.cos(u) + z + o + v
-    def __init__(self, inner): super().__init__(); self.inner = inner
-    def forward(self, x): return self.inner(x)
-
-class Blend(nn.Module):                                 # learned mixes, of single numbers
-    def __init__(self): super().__init__(); self.mix, self.gate, self.one, self.logit = nn.Parameter(torch.tensor(0.3)), nn.Parameter(torch.tensor([0.1])), nn.Parameter(torch.tensor(1.0)), nn.Parameter(torch.tensor(0.2))
-    def forward(self, x):
-        a = torch.sigmoid(self.logit); y = self.mix * x + (1 - self.mix) * torch.cos(x) + a * torch.abs(x) + (1 - a) * torch.relu(x)
-        return y + self.gate * torch.tanh(x) + (1 - self.gate) * torch.sin(x) + self.one * torch.exp(x) + (1 - self.one) * torch.sigmoid(x)
-
-class Gates(nn.Module):                                 # as xLSTM's: weights that begin at zero, biases that do not: one product, two sums
-    def __init__(self, d, again=False):
-        super().__init__(); self.i, self.f, self.again = nn.Linear(d, d), nn.Linear(d, d), again; self.i.weight.data.zero_(); self.f.weight.data.zero_()
-    def forward(self, x):
-        y = torch.sigmoid(self.i(x)) * torch.tanh(self.f(x))
-        return y + F.linear(torch.cos(x), self.f.weight) if self.again else y
-
-class Equal(nn.Module):
-    def __init__(self, d=4):
-        super().__init__()
-        with torch.random.fork_rng(): self.gates, self.inner = Gates(d, True), Gates(d)
-        self.norm, self.still = nn.BatchNorm1d(5).eval(), nn.BatchNorm1d(5).eval(); self.still.weight.data.zero_()   # equal to their statistics and biases
-        self.mask_token = nn.Parameter(torch.arange(1., d + 1).view(1, 1, d) / 9); self.called, self.behind = Noisy.Called(d), Noisy.Behind(d)
-        self.e = Twins(d); self.a, self.b, self.o = Mix(d, True), Mix(d, True), nn.Linear(d, 3)
-        self.c = Mix(d); self.c.mix_key.data.copy_(self.a.mix_key.data)         # one function of equal parameters of two modules
-        self.d = nn.Sequential(Decay(d), Decay(d), Decay(d)); self.gate, self.fall = nn.Parameter(torch.randn(d)), nn.Parameter(torch.randn(d, d) / 2)
-    def forward(self, x):
-        y = self.gates(x) + self.norm(torch.cos(x)) + self.still(x) + torch.cat((self.mask_token.expand(x.shape[0], 3, -1) * torch.tanh(x[:, :3]), x[:, 3:]), 1); y = self.d(self.e(x) + self.c(self.b(self.a(x))) + y + self.inner(torch.sin(y))) * torch.sigmoid(self.gate)[None, None]      # views of a function
-        y = (y.unsqueeze(-1) * torch.exp(-self.fall[None, None])).sum(2); return self.o(y + self.called(torch.cos(y)) + self.behind(torch.sigmoid(y)))
-
-def equal(d):
-    m, x, t = Equal(), torch.randn(ROWS, 5, 4), torch.randn(ROWS, 5, 3)
-    with torch.random.fork_rng(): export_folded(Turned(), (x[:MB],), f"{d}/turned.onnx", ["x"])
-    with torch.random.fork_rng(): export_folded(Fused().eval(), (x[:MB],), f"{d}/fused.onnx", ["x"])
-    with torch.random.fork_rng(): export_folded(Noisy(Noisy.Peep(4)), (x[:MB],), f"{d}/peep.onnx", ["x"]); export_folded(Noisy(Noisy.Half()), (x[:MB],), f"{d}/half.onnx", ["x"])
-    export_folded(Blend(), (x[:MB],), f"{d}/blend.onnx", ["x"])
-    export_folded(Three(), (x[:MB],), f"{d}/three.onnx", ["x"])
-    export_folded(m, (x[:MB],), f"{d}/model.onnx", ["x"])
-    m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
-    write(d, ("mse", l.item()), grads_of(m), "b:begin", "model.onnx", y, x=x, target=t)
+    with torch.random.fork_rng(): export_folded(Alike(), (x[:MB],), f"{d}/alike.onnx", ["x"])
 
 class Clip(nn.Module):                                  # two towers; one of the text's layers is shared with the image's
     def __init__(self, d=6):
@@ -990,6 +875,6 @@ def lengths(d):
     for k, v in {"in.x": x, "target": t}.items(): np.save(f"{d}/{k}.npy", v.numpy())
     save_file({k: v.float().contiguous() for k, v in grads_of(m).items()}, f"{d}/grads.safetensors")
 
-for f in (sequence, lossmodel, ownloss, valid, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, graph, parts, features, folded, given, packed, partly, relative, beside, equal, half, clip, stateful, lengths):
+for f in (sequence, lossmodel, ownloss, valid, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, graph, parts, features, folded, given, packed, partly, relative, beside, half, clip, stateful, lengths):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

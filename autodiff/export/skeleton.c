@@ -157,10 +157,7 @@ static const char *put_operand(PbMessage *graph, const Skeleton *s, const RawNod
     if (skeleton_is_parameter(s, n, k))
         return s->name[r->at[0].param];
     const char **value = arena_array(s->arena, const char *, r->n);
-    /* numbered by its parameter */
-    const char *copy = n->copy_of ? strrchr(n->out[0], '@') : NULL;
-    Nodes to = {s, graph, arena_printf(s->arena, "ppsplit.%u.%u%s", n->index, k, copy ? copy : ""),
-                0};
+    Nodes to = {s, graph, arena_printf(s->arena, "ppsplit.%u.%u", n->index, k), 0};
     Dtype type = DT_NONE;                               /* that the terms compute in */
     for (uint32_t i = 0; i < r->n; i++) {
         const Term *t = &r->at[i];
@@ -276,29 +273,6 @@ static PbMessage put_function(const Skeleton *s, PbSpan body, const Onnx__Functi
 
 /* ---- nodes of the graph ---- */
 
-/* What the exporter noted of a node; a copy may be part of another fx node than what it is of. */
-static void put_metadata(PbMessage *out, const RawNode *n, const PbField *f)
-{
-    static const char exporter[] = "pkg.torch.onnx.";
-    PbSpan entry = f->body;
-    bool noted = false;
-    for (PbField k; n->copy_of && n->fx_node != n->copy_of->fx_node && pb_next(&entry, &k);)
-        noted |= k.number == ENTRY_KEY && k.body.end - k.body.at >= (ptrdiff_t)strlen(exporter) &&
-                 !memcmp(k.body.at, exporter, strlen(exporter));
-    if (!noted)
-        copy_field(out, f);
-}
-
-static void put_noted(PbMessage *out, const RawNode *n)
-{
-    const char *const noted[][2] = {{"pkg.torch.onnx.name_scopes", n->name_scopes},
-                                    {"pkg.torch.onnx.fx_node", n->fx_node},
-                                    {"pkg.torch.onnx.stack_trace", n->stack}};
-    for (size_t i = 0; i < sizeof noted / sizeof *noted; i++)
-        if (n->copy_of && n->fx_node != n->copy_of->fx_node && noted[i][1])
-            onnx_put_entry(out, NODE_METADATA, noted[i][0], noted[i][1]);
-}
-
 /* The node with its operands renamed; a restored bias becomes operand 2, or an Add of its own. */
 static void put_edited(PbMessage *graph, const Skeleton *s, const PbField *w, const RawNode *n)
 {
@@ -315,18 +289,13 @@ static void put_edited(PbMessage *graph, const Skeleton *s, const PbField *w, co
         pb_put_string(&out, NODE_INPUT, s->name[n->bias]);
     for (uint32_t k = 0; k < n->nout; k++)
         pb_put_string(&out, NODE_OUTPUT, k == 0 && own_add ? bare : n->out[k]);
-    if (n->copy_of)
-        pb_put_string(&out, NODE_NAME, n->out[0]);           /* no two nodes may have one name */
     PbSpan body = w->body;
     size_t attribute = 0;
     for (PbField f; pb_next(&body, &f);)
-        if (f.number == NODE_METADATA)
-            put_metadata(&out, n, &f);
-        else if (f.number == NODE_ATTRIBUTE)
+        if (f.number == NODE_ATTRIBUTE)
             put_attribute_of(&out, s, &f, s->m->graph->node[n->index], attribute++);
-        else if (f.number > (n->copy_of ? NODE_NAME : NODE_OUTPUT))
+        else if (f.number > NODE_OUTPUT)
             copy_field(&out, &f);
-    put_noted(&out, n);
     pb_put_message(graph, GRAPH_NODE, &out);
     if (!own_add)
         return;
@@ -355,9 +324,6 @@ static PbMessage put_graph(const Skeleton *s, PbSpan body)
             copy_field(&g, &f);
         if (f.number != GRAPH_NODE)
             continue;
-        for (uint32_t i = 0; i < s->copies.n; i++)
-            if (s->copies.at[i]->index == node)
-                put_edited(&g, s, &f, s->copies.at[i]);
         const Onnx__NodeProto *n = s->m->graph->node[node];
         const RawNode *edit = node < s->n_edit ? s->edit[node] : NULL;
         node++;

@@ -70,8 +70,6 @@ static void find_uses(Skeleton *s)
         mark_named(s, s->m->graph->output[i]->name ? s->m->graph->output[i]->name : "");
     for (uint32_t i = 0; i < s->m->node.n; i++) {
         RawNode *n = s->m->node.at[i];
-        if (n->copy_of)
-            vec_push(s->arena, &s->copies, n);
         if (n->index >= s->n_edit)
             s->n_edit = n->index + 1;
         find_uses_of(s, n);
@@ -166,10 +164,10 @@ static void find_edits(Skeleton *s)
     s->edit = arena_array(s->arena, RawNode *, s->n_edit);
     for (uint32_t i = 0; i < s->m->node.n; i++) {
         RawNode *n = s->m->node.at[i];
-        bool changed = n->bias != NONE || n->renamed;
+        bool changed = n->bias != NONE;
         for (uint32_t k = 0; n->made && k < n->nin; k++)
             changed |= n->made[k] && !is_as_before(s, n, k);
-        if (!changed || n->copy_of)
+        if (!changed)
             continue;
         if (n->inlined)
             warn_separated(s, n);
@@ -184,7 +182,7 @@ static void check_bodies(const Skeleton *s)
     const RawNode *said = NULL;
     for (uint32_t i = 0; i < s->m->inner.n; i++) {
         const RawNode *n = s->m->inner.at[i];
-        bool changed = n->bias != NONE || n->renamed || n->copy_of;
+        bool changed = n->bias != NONE;
         for (uint32_t k = 0; n->made && k < n->nin; k++)
             changed |= n->made[k] && !is_as_before(s, n, k);
         if (changed && (!said || said->index != n->index))

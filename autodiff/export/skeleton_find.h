@@ -19,7 +19,6 @@ typedef struct {
     /* per top-level node: the raw node whose operands change, or NULL */
     RawNode **edit;
     uint32_t n_edit;
-    RawNodes copies;                                    /* nodes that the file does not have */
     /* per initializer: a node reads it as a constant; or made of parameters; others name it */
     bool *kept, *made, *named;
     uint32_t *held;                                     /* per initializer: the parameter, or NONE */

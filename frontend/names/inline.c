@@ -168,8 +168,6 @@ static RawNode *raw_node(Model *m, Frame *f, const Onnx__NodeProto *p, uint32_t 
             metadata_get(p->n_metadata_props, p->metadata_props, "pkg.torch.onnx.name_scopes"),
         .fx_node = metadata_get(p->n_metadata_props, p->metadata_props, "pkg.torch.onnx.fx_node"),
         .stack = metadata_get(p->n_metadata_props, p->metadata_props, "pkg.torch.onnx.stack_trace"),
-        .rules = metadata_get(p->n_metadata_props, p->metadata_props,
-                              "pkg.onnxscript.rewriter.rule_name"),
     };
     if (is_standard(n->domain))
         n->domain = "";

@@ -76,8 +76,8 @@ typedef struct RawNode {
     /* part of a function's or a branch's body */
     bool inlined;
     int pipeline_stage;                                 /* -1: none */
-    /* dynamo metadata, or NULL; rules: of its optimizer, "CastCast", that made the node */
-    const char *name_scopes, *fx_node, *stack, *rules;
+    /* dynamo metadata, or NULL */
+    const char *name_scopes, *fx_node, *stack;
     /* scope of the function call it was inlined from, or NULL */
     const char *call_scope;
     const char *scope;                                  /* scope.c */
@@ -89,10 +89,6 @@ typedef struct RawNode {
     bool *stop_in, *stop_out;
     /* params/params.c: parameter to add to output 0, or NONE */
     uint32_t bias;
-    /* params/merged.c: not in the file, a copy of this node for another parameter; or NULL */
-    const struct RawNode *copy_of;
-    /* params/merged.c: an operand is a copy's result */
-    bool renamed;
     /* inline.c: names and attributes its subgraphs see */
     struct Frame *frame;
 } RawNode;

@@ -3,11 +3,12 @@
  * model.  Out: Params in PyTorch's names and shapes; RawNode.made says which operand is made of
  * which, .bias what to add.
  *
- * With a dynamo signature fx.c decides.  Without one: the slot in which an array stands (slot.c), then
- * its name.  Constant folding renames weights and transposes them ("onnx::MatMul_355"): their names
- * come from the node's scope and the slot, and where the folding untied a head from its embedding
- * (equal bytes) they are tied again.  An Identity of an initializer whose result is named like a
- * parameter was made because two parameters happened to be equal: they are told apart.  One whose
+ * With a dynamo signature fx.c decides.  Without one: the slot in which an array stands (slot.c),
+ * then its name.  Constant folding renames weights and transposes them ("onnx::MatMul_355"): the
+ * bias that is added to the product says what they are called, or their numbers, where another
+ * parameter of the file or of --params-from has them (a head that was untied from its embedding);
+ * else they train under the file's name.  An Identity of an initializer whose result is named like
+ * a parameter was made because two parameters happened to be equal: they are told apart.  One whose
  * result has no name is a second use, unless all its numbers are the same.
  */
 #include <string.h>
@@ -18,7 +19,7 @@
 
 static bool is_param(const Params *p, const RawNode *n, uint32_t input, const RawTensor *t)
 {
-    int role = param_place_role(p, n, input);
+    int role = param_role(n, input);
     const SlotRead *by;
     if (!dtype_is_float(t->dtype) || !t->bytes.length)
         return false;
@@ -26,20 +27,7 @@ static bool is_param(const Params *p, const RawNode *n, uint32_t input, const Ra
         return true;
     if (role == ROLE_MEAN || role == ROLE_VAR)
         return meta_trains_norm(n);
-    if (param_is_buffer(p, t->name))
-        return false;
-    bool placed = role != ROLE_ANY && param_role(n, input) == ROLE_ANY;
-    return placed || param_rule(p, t, &by) == RULE_TRAINS;
-}
-
-/* What folding made of a parameter that the file may hold beside it is a parameter of its own where
- * that is not seen. */
-static bool is_late(const Params *p, const RawNode *n, uint32_t input, const RawTensor *t)
-{
-    const SlotRead *by;
-    return p->m->from_pytorch && param_is_made_up(t->name) &&
-           param_place_role(p, n, input) == ROLE_ANY && param_rule(p, t, &by) == RULE_TRAINS &&
-           !(by->as & (SLOT_WEIGHT | SLOT_BIAS | SLOT_SCALE | SLOT_OTHER));
+    return !param_is_buffer(p, t->name) && param_rule(p, t, &by) == RULE_TRAINS;
 }
 
 /* Does t, of rows x cols, hold the numbers at `at`, of cols x rows? */
@@ -53,40 +41,38 @@ static bool same_transposed(const uint8_t *at, const RawTensor *t)
     return true;
 }
 
-/* The numbers of an initializer, or of an Identity of one. */
-static const RawTensor *numbers_of(const Params *p, const char *name)
+/* The bias "M.bias" beside "M.weight", or NULL. */
+static const RawTensor *bias_beside(const Params *p, const char *weight)
 {
+    const char *dot = strrchr(weight, '.');
+    const char *name =
+        arena_printf(p->m->arena, "%.*s.bias", dot ? (int)(dot - weight) : 0, weight);
     uint32_t init = strmap_get(&p->m->init_index, name);
     init = init == NONE ? strmap_get(&p->copied, name) : init;
     return init == NONE ? NULL : &p->m->init.at[init];
 }
 
-/* Are the modules of two parameters copies, deepcopy's layers of a transformer that has not trained?
- * Then so is what is called alike in both and kept its name. */
-static bool are_copies(const Params *p, const char *a, const char *b)
+/* Are two modules copies, deepcopy's layers of a transformer that has not trained?  Their biases
+ * tell, or that different modules read what has lost its name. */
+static bool are_copies(const Params *p, const Param *e, const char *name, const RawNode *n)
 {
-    size_t na = strlen(a), nb = strlen(b), whole = 0;
-    for (size_t k = 0; k < na && k < nb && a[na - 1 - k] == b[nb - 1 - k]; k++)
-        if (a[na - 1 - k] == '.')
-            whole = k + 1;
-    na -= whole;
-    nb -= whole;
-    for (uint32_t i = 0; whole && i < p->m->init.n; i++) {
-        const RawTensor *t = &p->m->init.at[i], *other;
-        if (strncmp(t->name, a, na) || t->name[na] != '.' || !dtype_is_float(t->dtype))
-            continue;
-        other = numbers_of(p, arena_printf(p->m->arena, "%.*s%s", (int)nb, b, t->name + na));
-        if (other && shape_equal(&other->shape, &t->shape) && other->dtype == t->dtype &&
-            !memcmp(other->bytes.at, t->bytes.at, t->bytes.length) && !param_is_equal_by_chance(t))
-            return true;
-    }
-    return false;
+    const RawTensor *a = name ? bias_beside(p, e->name) : NULL,
+                    *b = name ? bias_beside(p, name) : NULL;
+    const SlotRead *by;
+    if (a && b)
+        return a->bytes.length == b->bytes.length && !param_is_equal_by_chance(a) &&
+               !memcmp(a->bytes.at, b->bytes.at, a->bytes.length);
+    if (!p->m->from_pytorch || !param_is_made_up(e->initializer))
+        return false;
+    param_rule(p, &p->m->init.at[strmap_get(&p->m->init_index, e->initializer)], &by);
+    return by && by->node && strcmp(by->node->scope, n->scope) != 0;
 }
 
 /* A parameter with the same numbers, as they are or transposed: folding untied a head from its
- * embedding, or a tool wrote a weight twice.  name: of t, where its place gives one; flip: the
+ * embedding, or a tool wrote a weight twice.  name: of t, as its bias says, or NULL; flip: the
  * operand is the parameter transposed. */
-static uint32_t tied_to(const Params *p, const RawTensor *t, const char *name, bool *flip)
+static uint32_t tied_to(const Params *p, const RawNode *n, const RawTensor *t, const char *name,
+                        bool *flip)
 {
     for (uint32_t i = 0; t->shape.rank > 1 && i < p->g->param.n; i++) {
         const Param *e = &p->g->param.at[i];
@@ -100,8 +86,7 @@ static uint32_t tied_to(const Params *p, const RawTensor *t, const char *name, b
              turned = !same && f->shape.rank == 2 && t->shape.rank == 2 &&
                       f->shape.d[0] == t->shape.d[1] && f->shape.d[1] == t->shape.d[0] &&
                       same_transposed(f->bytes.at, t);
-        if ((!same && !turned) || param_is_equal_by_chance(t) ||
-            (name && are_copies(p, e->name, name)))
+        if ((!same && !turned) || param_is_equal_by_chance(t) || are_copies(p, e, name, n))
             continue;
         *flip = e->transposed != turned;
         return i;
@@ -109,31 +94,42 @@ static uint32_t tied_to(const Params *p, const RawTensor *t, const char *name, b
     return NONE;
 }
 
-/* The name its place gives, when no other parameter has it. */
-static const char *recovered_name(const Params *p, const RawNode *n, uint32_t input)
+/* The bias "M.bias" that is added to a product of module M says that its weight is "M.weight".
+ * Scopes may lack M's beginning. */
+static const char *name_by_bias(const Params *p, const RawNode *n, uint32_t input)
 {
-    const char *name = param_place_name(p, n, input);
-    bool taken = name && (strmap_get(&p->by_name, name) != NONE ||
-                          strmap_get(&p->m->init_index, name) != NONE);
+    static const char end[] = ".bias";
+    uint32_t at =
+        n->nout && param_role(n, input) == ROLE_WEIGHT ? strmap_get(&p->bias, n->out[0]) : NONE;
+    const char *bias = at == NONE ? "" : p->addend.at[at];
+    size_t module = strlen(bias) - (*bias ? strlen(end) : 0), scope = strlen(n->scope);
+    if (!*bias || !scope || scope > module || strncmp(bias + module - scope, n->scope, scope) ||
+        (scope < module && bias[module - scope - 1] != '.'))
+        return NULL;
+    const char *name = arena_printf(p->m->arena, "%.*s.weight", (int)module, bias);
+    bool taken =
+        strmap_get(&p->by_name, name) != NONE || strmap_get(&p->m->init_index, name) != NONE;
     return taken ? NULL : name;
 }
 
-/* A weight or bias that TorchScript's exporter moves nothing of, and that has a name of its own
- * then. */
-static bool is_computed(const Params *p, const RawNode *n, uint32_t input, const RawTensor *t)
+static void find_biases(Params *p, const RawNodes *list)
 {
-    bool conv = !strcmp(n->op_type, "Conv") || !strcmp(n->op_type, "ConvTranspose"),
-         product = !strcmp(n->op_type, "Gemm");
-    bool weight = input == 1 && (conv || (product && raw_int(n, "transB", 0))),
-         bias = input == 2 && (conv || product);
-    return p->m->from_pytorch && strstr(t->name, "::") && (weight || bias);
-}
-
-/* Both of them are: a BatchNormalization is in them. */
-static bool is_scaled(const RawNode *n)
-{
-    return !strcmp(n->op_type, "Conv") && n->nin > 2 && strstr(n->in[1], "::") &&
-           strstr(n->in[2], "::");
+    p->bias.arena = p->copied.arena = p->m->arena;
+    for (uint32_t i = 0; i < list->n; i++) {
+        const RawNode *n = list->at[i];
+        uint32_t init = n->nin == 1 ? strmap_get(&p->m->init_index, n->in[0]) : NONE;
+        if (!n->dead && init != NONE && n->nout == 1 && !strcmp(n->op_type, "Identity"))
+            *strmap_at(&p->copied, n->out[0]) = init;
+        for (uint32_t j = 0; j < 2 && !n->dead && n->nin == 2 && !strcmp(n->op_type, "Add"); j++) {
+            size_t k = strlen(n->in[j]);
+            if (k < 6 || strcmp(n->in[j] + k - 5, ".bias") ||
+                (strmap_get(&p->m->init_index, n->in[j]) == NONE &&
+                 strmap_get(&p->copied, n->in[j]) == NONE))
+                continue;
+            *strmap_at(&p->bias, n->in[1 - j]) = p->addend.n;
+            vec_push(p->m->arena, &p->addend, n->in[j]);
+        }
+    }
 }
 
 /* "a.w" of the initializer "a.w.1", as TorchScript calls it where a branch yields it as "a.w". */
@@ -169,38 +165,27 @@ static const char *passed_on(const Params *p, const char *init)
     return name && strmap_get(&p->by_name, name) == NONE ? name : NULL;
 }
 
+/* Folding renamed it; TorchScript's names stay when another tool has rewritten the file. */
+static bool is_renamed(const Params *p, const RawTensor *t)
+{
+    return param_is_made_up(t->name) && (p->m->from_pytorch || strstr(t->name, "::") ||
+                                         (*t->name == '/' && strstr(t->name, "_output_")));
+}
+
 static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32_t init, bool *flip)
 {
     const RawTensor *t = &p->m->init.at[init];
-    int role = param_place_role(p, n, input);
-    bool stat = role == ROLE_MEAN || role == ROLE_VAR;
-    /* TorchScript's names stay when another tool has rewritten the file: its weights', or of what
-     * that tool folded, "/decoder/Transpose_output_0" */
-    bool named = p->m->from_pytorch || strstr(t->name, "::") ||
-                 (*t->name == '/' && strstr(t->name, "_output_"));
-    bool made_up = named && param_is_made_up(t->name);
-    const char *name =
-        made_up && role != ROLE_ANY ? recovered_name(p, n, input) : passed_on(p, t->name);
+    int role = param_role(n, input);
+    bool stat = role == ROLE_MEAN || role == ROLE_VAR, renamed = is_renamed(p, t);
     bool product = !strcmp(n->op_type, "MatMul") ||
                    (!strcmp(n->op_type, "Gemm") && input == 1 && !raw_int(n, "transB", 0));
-    bool tied = false, unnamed = made_up || !param_is_named(p, t->name);
-    *flip = made_up && product && t->shape.rank == 2;
-    uint32_t tie = unnamed && !stat ? tied_to(p, t, name, &tied) : NONE;
-    if (tie != NONE)
-        *flip = tied;
+    const char *name = renamed ? name_by_bias(p, n, input) : passed_on(p, t->name);
+    bool unnamed = renamed || !param_is_named(p, t->name);
+    uint32_t tie = unnamed && !stat ? tied_to(p, n, t, name, flip) : NONE;
     if (tie != NONE)
         return tie;
-    *flip = *flip && name;
-    uint32_t id = param_new(p, name ? name : t->name, init, *flip, true, stat);
-    if (name && is_computed(p, n, input, t)) {
-        if (is_scaled(n))
-            vec_push(p->m->arena, &p->scaled, name);
-        else
-            vec_push(p->m->arena, &p->computed, name);
-    }
-    if (name && param_is_squeezed(n, t))
-        param_squeeze(p, id);
-    return id;
+    *flip = renamed && name && product && t->shape.rank == 2;
+    return param_new(p, name ? name : t->name, init, *flip, true, stat);
 }
 
 /* Made for equal parameters: Identity(initializer) under the other parameter's name, or what
@@ -225,7 +210,10 @@ static bool is_buffer_copy(const RawNode *n)
 }
 
 /* First reader of each un-shared copy: what it is follows from the slot it stands in. */
-typedef struct { VEC(RawNode *) node; VEC(uint32_t) input; } Readers;
+typedef struct {
+    VEC(RawNode *) node;
+    VEC(uint32_t) input;
+} Readers;
 
 static void find_readers(Params *p, const RawNodes *list, Readers *r)
 {
@@ -247,7 +235,11 @@ static void find_readers(Params *p, const RawNodes *list, Readers *r)
 }
 
 /* flipped: initializers that are their parameters transposed */
-typedef struct { StrMap flipped; const Readers *readers; bool joined; } Pass;
+typedef struct {
+    StrMap flipped;
+    const Readers *readers;
+    bool late;
+} Pass;
 
 /* The Identity's operand becomes a parameter of its own; a second call of one module, and a weight
  * that two modules have, stay tied to the first. */
@@ -263,20 +255,20 @@ static void unshare(Params *p, const Pass *pass, RawNode *n)
     RawTensor copy = p->m->init.at[init];
     bool made_up = param_is_made_up(n->out[0]);
     copy.name = n->out[0];
-    const char *name = made_up ? param_place_name(p, reader, r->input.at[k]) : n->out[0];
-    if (!is_param(p, reader, r->input.at[k], &copy) || !name)
+    const char *name = made_up ? name_by_bias(p, reader, r->input.at[k]) : n->out[0];
+    if (!is_param(p, reader, r->input.at[k], &copy))
         return;
-    bool flip = made_up && !strcmp(reader->op_type, "MatMul") && copy.shape.rank == 2;
-    uint32_t known = strmap_get(&p->by_name, name), first = strmap_get(&p->by_init, n->in[0]);
+    bool flip = made_up && name && !strcmp(reader->op_type, "MatMul") && copy.shape.rank == 2;
+    uint32_t first = strmap_get(&p->by_init, n->in[0]),
+             known = name ? strmap_get(&p->by_name, name) : NONE;
     if (made_up && first != NONE && known == NONE && !param_is_equal_by_chance(&copy) &&
-        !are_copies(p, p->g->param.at[first].name, name)) {
+        !are_copies(p, &p->g->param.at[first], name, reader)) {
         param_use(p, n, 0, first, strmap_get(&pass->flipped, n->in[0]) != NONE);
         return;
     }
+    name = name ? name : n->out[0];
     if (known == NONE) {
         known = param_new(p, name, init, flip, true, false);
-        if (made_up && param_is_squeezed(reader, &copy))
-            param_squeeze(p, known);
     } else if (known != strmap_get(&p->by_init, n->in[0]) ||
                p->g->param.at[known].transposed != flip) {
         return;
@@ -302,8 +294,9 @@ static void note_doubtful(Params *p, const RawTensor *t)
     if (!p->m->from_pytorch || !param_is_named(p, t->name))
         return;
     Verdict rule = param_rule(p, t, &by);
-    if (param_is_buffer(p, t->name) ? param_is_doubtful_buffer(p, t->name)
-                                    : rule == RULE_OF_DATA || rule == RULE_LOSS || rule == RULE_FREQUENCY)
+    if (param_is_buffer(p, t->name)
+            ? param_is_doubtful_buffer(p, t->name)
+            : rule == RULE_OF_DATA || rule == RULE_LOSS || rule == RULE_FREQUENCY)
         vec_push(p->m->arena, &p->doubtful, t->name);
 }
 
@@ -329,12 +322,12 @@ static bool repeats_numbers(const RawTensor *t)
 static void note_made(Params *p, const RawTensor *t)
 {
     if (p->m->from_pytorch && p->sig.n == 0 && !param_is_made_up(t->name) &&
-        !param_is_leaf_name(t->name) && repeats_numbers(t) &&
-        !param_thawed(p, t->name) && !param_frozen(p, t->name))
+        !param_is_leaf_name(t->name) && repeats_numbers(t) && !param_thawed(p, t->name) &&
+        !param_frozen(p, t->name))
         vec_push(p->m->arena, &p->repeating, t->name);
 }
 
-/* joined: those too that may hold a parameter and something beside it */
+/* late: those too that have lost their names, once none is seen to be made of the others */
 static void assign(Params *p, const RawNodes *list, Pass *pass)
 {
     for (uint32_t i = 0; i < list->n; i++) {
@@ -351,7 +344,7 @@ static void assign(Params *p, const RawNodes *list, Pass *pass)
                     note_doubtful(p, t);
                     continue;
                 }
-                if (!pass->joined && (param_may_be_joined(p, t) || is_late(p, n, j, t)))
+                if (!pass->late && is_renamed(p, t) && !name_by_bias(p, n, j))
                     continue;
                 known = new_from_use(p, n, j, init, &flip);
                 *strmap_at(&p->by_init, n->in[j]) = known;
@@ -368,13 +361,14 @@ static void from_names(Params *p, const RawNodes *list)
 {
     Readers readers = {0};
     Pass pass = {.flipped.arena = p->m->arena, .readers = &readers};
+    find_biases(p, list);
     find_readers(p, list, &readers);
     assign(p, list, &pass);
     for (uint32_t i = 0; i < list->n; i++)
         if (!list->at[i]->dead && is_unshared(p, list->at[i]))
             unshare(p, &pass, list->at[i]);
     param_constants(p, list);
-    pass.joined = true;
+    pass.late = true;
     assign(p, list, &pass);
     param_constants_note(p, list);
     param_slots_note(p, list);
@@ -414,7 +408,6 @@ Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file)
     p->has_signature = text && meta_signature(m->arena, text, &p->sig);
     if (p->has_signature) {
         p->sig_param = arena_array(m->arena, uint32_t, p->sig.n);
-        p->sig_named = arena_array(m->arena, bool, p->sig.n);
         for (uint32_t i = 0; i < p->sig.n; i++)
             p->sig_param[i] = NONE;
     } else {
@@ -428,17 +421,14 @@ void param_assign(Params *p, RawNodes *list)
     for (uint32_t i = 0; i < list->n; i++) {
         const RawNode *n = list->at[i];
         if (!n->dead && !*n->domain && !strcmp(n->op_type, "BatchNormalization") &&
-            !meta_trains_norm(n) && n->nin > 3 &&
-            strmap_get(&p->m->init_index, n->in[3]) != NONE)
+            !meta_trains_norm(n) && n->nin > 3 && strmap_get(&p->m->init_index, n->in[3]) != NONE)
             p->frozen_batchnorms++;
     }
     if (p->has_signature) {
         param_from_signature(p, list);
     } else {
-        param_place(p, list);
+        param_find_buffers(p);
         param_slots(p, list);
-        param_pieces(p, list);
-        param_recurrent(p, list);
         from_names(p, list);
     }
 }

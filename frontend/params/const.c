@@ -1,9 +1,9 @@
 /*
  * const.c - constants that folding made of TorchScript's nodes ("onnx::Add_74").  In:
  * operands that are no parameters, and the parameters.  Out: those that hold a parameter in another
- * arrangement, a function of it, or it and something beside it, read it from then on (tie.c);
- * the others are named where they may hold one (gamma.view(1, -1, 1, 1), logit_scale.exp()), as
- * they will not train.
+ * arrangement, a function of it, or several beside each other, read it from then on (tie.c); the
+ * others are named where they may hold one (gamma.view(1, -1, 1, 1), logit_scale.exp()), as they
+ * will not train.
  */
 #include <string.h>
 
@@ -22,23 +22,8 @@ static bool made_by_folding(const Params *p, const RawTensor *t)
            strmap_get(&p->by_init, t->name) == NONE;
 }
 
-/* A parameter begins with the same number: torch.cat((tied.t(), more)) is one weight of a product
- * here, whose name and shape no module has. */
-bool param_may_be_joined(const Params *p, const RawTensor *t)
-{
-    size_t size = dtype_size(t->dtype);
-    for (uint32_t i = 0; i < p->m->init.n && is_folded(p, t->name) && t->bytes.at; i++) {
-        const RawTensor *q = &p->m->init.at[i];
-        if (q->dtype == t->dtype && q->shape.rank == t->shape.rank && q->bytes.length >= size &&
-            q->bytes.length < t->bytes.length && !param_is_made_up(q->name) &&
-            !memcmp(q->bytes.at, t->bytes.at, size))
-            return true;
-    }
-    return false;
-}
-
-/* The parameter it is made of, when that is one alone. */
-static const Recipe *made_of_one(Fx *x, const RawTensor *t)
+/* The parameter it is made of, when that is one alone, or several beside each other. */
+static const Recipe *made_of(Fx *x, const RawTensor *t)
 {
     const Recipe *found = NULL;
     for (int exact = 1; exact >= 0 && !found; exact--)
@@ -48,25 +33,7 @@ static const Recipe *made_of_one(Fx *x, const RawTensor *t)
                 return NULL; /* equal parameters: nothing tells which */
             found = r ? r : found;
         }
-    return found;
-}
-
-/* What is unknown beside a parameter trains by the constant's name. */
-static const Recipe *made_of(Fx *x, const RawTensor *t)
-{
-    Rest rest;
-    const Recipe *one = made_of_one(x, t);
-    if (one || !param_may_be_joined(x->p, t))
-        return one;
-    Recipe *r = tie_pieces(x, t, &rest);
-    if (!r || !rest.tensor.name)
-        return r;
-    vec_push(x->a, &x->p->g->param,
-             ((Param){.name = t->name,
-                      .dtype = t->dtype,
-                      .shape = rest.tensor.shape,
-                      .bytes = rest.tensor.bytes}));
-    return tie_rest(x, r, &rest, recipe_of(x->a, x->p->g->param.n - 1));
+    return found ? found : tie_pieces(x, t);
 }
 
 /* The parameters with those behind them that the user gives in files, and that the model lacks:

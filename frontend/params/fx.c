@@ -68,49 +68,12 @@ static bool is_vector(const FxNode *fx)
            strstr(fx->target, "instance_norm") || strstr(fx->target, "prelu");
 }
 
-static const RawTensor *whole_numbers(const Fx *x, const RawNode *n, uint32_t input)
-{
-    uint32_t init = n->nin > input ? strmap_get(&x->p->m->init_index, n->in[input]) : NONE;
-    const RawTensor *t = init == NONE ? NULL : &x->p->m->init.at[init];
-    return t && t->dtype == DT_I64 && t->shape.rank == 1 &&
-                   t->bytes.length == (size_t)t->shape.d[0] * sizeof(int64_t)
-               ? t
-               : NULL;
-}
-
-/* An instance norm by running statistics is a BatchNormalization of samples * channels: its
- * operands are copies of the parameter, one for each sample.  How many, the sizes tell that its
- * result is given again; 0: they do not. */
-static int64_t copies_in(const Fx *x, const Group *g, const Use *u)
-{
-    const RawTensor *t = &x->p->m->init.at[u->init];
-    size_t size = dtype_size(t->dtype);
-    for (uint32_t i = 0; i < g->node.n && t->shape.rank == 1; i++) {
-        const RawNode *n = g->node.at[i];
-        int64_t to[2];
-        const RawTensor *sizes = strcmp(n->op_type, "Reshape") || strcmp(n->in[0], u->node->out[0])
-                                     ? NULL
-                                     : whole_numbers(x, n, 1);
-        if (!sizes || sizes->shape.d[0] < 2)
-            continue;
-        memcpy(to, sizes->bytes.at, sizeof to);
-        if (to[0] < 1 || t->shape.d[0] % to[0] || t->shape.d[0] / to[0] != to[1])
-            return 0;
-        size_t once = (size_t)to[1] * size;
-        return memcmp(t->bytes.at, t->bytes.at + once, t->bytes.length - once) ? 0 : to[0];
-    }
-    return 0;
-}
-
 static void take(Fx *x, Group *g, Use *u, uint32_t entry)
 {
     const Shape *s = &x->p->m->init.at[u->init].shape;
     if (g && fx_is_target(&g->fx, "aten.instance_norm.") &&
-        !strcmp(u->node->op_type, "BatchNormalization")) {
-        u->copies = copies_in(x, g, u);
-        if (u->copies == 0)
-            return;
-    }
+        !strcmp(u->node->op_type, "BatchNormalization"))
+        return; /* by running statistics: as many copies of the parameter as there are samples */
     u->entry = entry;
     u->flip = g && is_flipped(&g->fx, u->node, u->input, &x->p->m->init.at[u->init]);
     u->squeezed = g && is_vector(&g->fx) && s->rank > 1 && wide_dims(s) <= 1;
@@ -210,35 +173,23 @@ static void match_own_name(Fx *x, Group *g, Use *u)
 {
     uint32_t e = strmap_get(&x->p->sig.by_target, x->p->m->init.at[u->init].name);
     uint32_t own = e == NONE || g ? NONE : merged_into(x, u, e);
-    if (e != NONE && !g && fx_is_shared(x, u)) {
-        fx_separate(x, u);
-        return;
-    }
+    if (e != NONE && !g)
+        fx_refuse_shared(x, u);
     if (e != NONE && (own != NONE || !x->used[e] || !g)) {
         take(x, g, u, own != NONE ? own : e);
         u->flip = false;
     }
 }
 
-/* Which parameters the file names besides declaring them; all where folding noted nothing of what
- * it made. */
-static void note_named(Fx *x)
+/* Has the optimizer made no number of the file? */
+static bool is_whole(const Fx *x)
 {
-    Params *p = x->p;
-    bool noted = false, made = false;
-    for (uint32_t i = 0; i < p->m->init.n; i++) {
-        noted |= x->origin[i].entry.n > 0;
-        made |= strmap_get(&p->sig.by_target, p->m->init.at[i].name) == NONE;
-    }
-    p->is_whole = !noted && !made;
-    for (uint32_t e = 0; e < p->sig.n; e++)
-        p->sig_named[e] = !noted && made;
-    for (uint32_t i = 0; i < x->group.n; i++)
-        for (uint32_t k = 0; k < x->group.at[i].arg.n; k++)
-            p->sig_named[x->group.at[i].arg.at[k].entry] = true;
+    const Params *p = x->p;
+    bool whole = true;
     for (uint32_t i = 0; i < p->m->init.n; i++)
-        for (uint32_t k = 0; k < x->origin[i].entry.n; k++)
-            p->sig_named[x->origin[i].entry.at[k]] = true;
+        whole &= x->origin[i].entry.n == 0 &&
+                 strmap_get(&p->sig.by_target, p->m->init.at[i].name) != NONE;
+    return whole;
 }
 
 void param_from_signature(Params *p, RawNodes *list)
@@ -252,7 +203,7 @@ void param_from_signature(Params *p, RawNodes *list)
             .alias = arena_array(a, bool, p->sig.n + 1)};
     collect(&x, list);
     fx_origins(&x);
-    note_named(&x);
+    p->is_whole = is_whole(&x);
     for (uint32_t i = 0; i < x.group.n; i++) {
         match_names(&x, &x.group.at[i]);
         if (fx_is_recurrent(&x.group.at[i].fx) || fx_is_control(&x.group.at[i].fx))

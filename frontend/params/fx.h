@@ -1,21 +1,19 @@
 /*
  * fx.h - what the parts of the dynamo exporter's reading share: fx.c (which parameter
  * an operand was), make.c (makes them), tie.c (a parameter's bytes in another
- * arrangement), fold.c (what folding left only a trace of).  Private to them.
+ * arrangement), folded.c (what folding left only a trace of).  Private to them.
  */
 #ifndef PPSPLIT_PARAMS_FX_H
 #define PPSPLIT_PARAMS_FX_H
 
 #include "params.h"
 
-/* entry: of the signature, or NONE.  rows: how many from start on the operand is; 0: all of it.
- * copies: how often it has the parameter, a vector, one behind the other; 0: once. */
+/* entry: of the signature, or NONE. */
 typedef struct {
     RawNode *node;
     uint32_t input, init, entry, order;                 /* order: of the node in the list */
     /* the file holds it transposed, or a view of it with dims of 1 added */
     bool flip, squeezed;
-    int64_t start, rows, copies;
 } Use;
 typedef VEC(Use) Uses;
 typedef struct { uint32_t entry; int role; bool taken; } Argument;
@@ -68,16 +66,11 @@ bool fx_is_control(const FxNode *fx);                   /* its arguments are its
 /* ---- make.c ---- */
 void fx_make(Fx *x);                                    /* the parameters that uses name */
 void fx_make_entry(Fx *x, uint32_t entry);
-/* u reads it: the like-named one of u's module is another name of it */
-void fx_tied(Fx *x, const Use *u, uint32_t entry);
-/* the unread entry that is called like this one, but of u's module, or NONE */
-uint32_t fx_like_named(const Fx *x, const Use *u, uint32_t entry);
 /* one of its uses, called so, is not understood */
 void fx_lacks(Fx *x, uint32_t entry, const char *as);
 /* biases that were dropped because they are zero */
 void fx_restore(Fx *x);
-bool fx_is_shared(const Fx *x, const Use *u);
-void fx_separate(Fx *x, const Use *u);
+void fx_refuse_shared(const Fx *x, const Use *u);
 
 /* ---- recurrent.c ---- */
 bool fx_is_recurrent(const FxNode *fx);
@@ -91,30 +84,21 @@ Recipe *tie_exact(Fx *x, uint32_t param, const RawTensor *t);
  * NULL. */
 Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear);
 
-/* Is it v * g / |v|, g and v parameters of one module (weight normalisation)?  Or NULL. */
-Recipe *tie_weight_norm(Fx *x, uint32_t g, uint32_t v, const RawTensor *t);
-/* Is it parameters beside each other along some dimension?  Or NULL.  rest: what stands behind
- * those that are known, if anything. */
-typedef struct { RawTensor tensor; int axis; } Rest;
-Recipe *tie_pieces(Fx *x, const RawTensor *t, Rest *rest);
-Recipe *tie_rest(Fx *x, Recipe *all, const Rest *rest, const Recipe *r);
+/* Is it parameters beside each other along some dimension?  Or NULL. */
+Recipe *tie_pieces(Fx *x, const RawTensor *t);
 
 /* ---- fxname.c ---- */
 /* Whose parameter it is, seen from a scope. */
 typedef enum { FAR, NEAR, OWN } Distance;
 Distance fx_distance(const char *target, const char *scope);
 const char *fx_leaf(const char *target);
-bool fx_is_near(const RawNode *n, const char *target);
 
 /* ---- origin.c ---- */
 typedef struct {
     const Use *use;                                     /* the first of those that read it so */
-    const RawTensor *tensor;                            /* what that fx node yielded */
-    /* the file holds it with its two dims exchanged */
-    bool turned;
+    const RawTensor *tensor;
     const char *fx;                                     /* the fx node that was folded: "expand_4" */
-    uint32_t entry;                                     /* what it is made of, or NONE */
-    bool done;
+    bool done, is_turned;                               /* what that node yielded, transposed */
     int64_t row;                                        /* undo_rows: which it is */
 } Trace;
 typedef VEC(Trace) Traces;
@@ -147,24 +131,13 @@ bool undo_one(Fx *x, const Trace *t, Undone *out);
 /* The parameter of which the traces are the rows. */
 bool undo_rows(Fx *x, Trace **t, uint32_t n, Undone *out);
 
-/* ---- table.c ---- */
-bool undo_table(Fx *x, const RawTensor *tensor, Undone *out);
+/* ---- numbers.c ---- */
 double raw_number(const RawTensor *t, int64_t i);        /* element i of floats */
 
 /* ---- merged.c ---- */
-void fx_separate_merged(Fx *x);
-uint32_t fx_make_equal(Fx *x, uint32_t entry, uint32_t id);    /* the entry's, with that one's bytes */
+void fx_refuse_merged(Fx *x);
 
-/* ---- trace.c ---- */
-void trace_collect(Fx *x, Traces *out);
-/* Did folding yield this under another name, in place of which the initializer stands, its
- * equal? */
-bool trace_is_merged(const Trace *t);
-void trace_give(Fx *x, Trace *t, Recipe *r);            /* to all operands that are this trace */
-void trace_tie(Fx *x, Traces *all);                  /* to known parameters, where they are such */
-void trace_recover(Fx *x, Traces *all);                 /* what the unread parameters left */
-
-/* ---- fold.c ---- */
+/* ---- folded.c ---- */
 void fx_fold(Fx *x);                                    /* operands that no argument explains */
 
 #endif

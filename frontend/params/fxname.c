@@ -21,19 +21,6 @@ long fx_number(const char *name)
     return name[n] ? strtol(name + n + 1, NULL, 10) : 0;
 }
 
-bool fx_may_lack(Arena *a, const StrMap *index, const char *name, long last)
-{
-    enum { MOST = 10000 };
-    int base = (int)fx_base(name);
-    for (long k = 0; k < last && last <= MOST; k++) {
-        const char *other =
-            k ? arena_printf(a, "%.*s_%ld", base, name, k) : arena_strndup(a, name, (size_t)base);
-        if (strmap_get(index, other) == NONE)
-            return true;
-    }
-    return last < 0 || last > MOST;
-}
-
 bool fx_is_base(const char *name, const char *base)
 {
     return fx_base(name) == strlen(base) && !strncmp(name, base, strlen(base));
@@ -76,9 +63,4 @@ Distance fx_distance(const char *target, const char *scope)
     bool inside = s < n && (s == 0 || target[s] == '.') && !strncmp(target, scope, s);
     bool around = n < s && (n == 0 || scope[n] == '.') && !strncmp(target, scope, n);
     return inside || around ? NEAR : FAR;
-}
-
-bool fx_is_near(const RawNode *n, const char *target)
-{
-    return fx_distance(target, n->scope) != FAR;
 }

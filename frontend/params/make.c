@@ -11,12 +11,9 @@
 
 #include "fx.h"
 
-/*
- * Equal zero biases were merged and then their Splits too: what the node makes is read in modules
- * that lack a parameter of this name themselves.  One gradient for all of them would be wrong: see
- * fx_separate().
- */
-bool fx_is_shared(const Fx *x, const Use *u)
+/* Equal zero biases were merged, and then their Splits: what the node makes is read in modules that
+ * lack a parameter of this name themselves. */
+void fx_refuse_shared(const Fx *x, const Use *u)
 {
     const char *dot = strrchr(x->p->m->init.at[u->init].name, '.');
     for (uint32_t i = 0; dot && i < x->list->n; i++) {
@@ -28,62 +25,15 @@ bool fx_is_shared(const Fx *x, const Use *u)
         if (!reads || !strcmp(n->scope, u->node->scope))
             continue;
         uint32_t e = strmap_get(&x->p->sig.by_target, arena_printf(x->a, "%s%s", n->scope, dot));
-        if (e != NONE && !x->used[e])
-            return true;
+        if (e == NONE || x->used[e] || !x->p->opt->training)
+            continue;
+        diag_hint("export with optimize=False, or after a step of training: equal parameters are "
+                  "kept apart then");
+        diag_fatal(
+            EXIT_MODEL, raw_where(x->p->m, u->node, (int)u->input),
+            "the export merged equal parameters: it would train with the gradients of %s, too",
+            x->p->sig.entry[e].target);
     }
-    return false;
-}
-
-/* The rows of output k of a Split along dim 0. */
-static bool split_rows(const Fx *x, const Use *u, uint32_t k, int64_t *start, int64_t *rows)
-{
-    const RawNode *n = u->node;
-    const Model *m = x->p->m;
-    int64_t all = m->init.at[u->init].shape.d[0], each = (all + n->nout - 1) / n->nout;
-    uint32_t init = n->nin > 1 && *n->in[1] ? strmap_get(&m->init_index, n->in[1]) : NONE;
-    if (strcmp(n->op_type, "Split") || u->input != 0 || raw_int(n, "axis", 0) != 0 ||
-        m->init.at[u->init].shape.rank < 1)
-        return false;
-    if (n->nin > 1 && (init == NONE || m->init.at[init].dtype != DT_I64 ||
-                       m->init.at[init].bytes.length != n->nout * sizeof(int64_t)))
-        return false;
-    for (uint32_t i = 0, at = 0; i <= k; i++, at += (uint32_t)*rows) {
-        *start = at;
-        *rows = each;
-        if (init != NONE)
-            memcpy(rows, m->init.at[init].bytes.at + i * sizeof *rows, sizeof *rows);
-        if (*rows < 1 || *rows > all - *start)
-            return false;
-    }
-    return true;
-}
-
-/* Each reader of a shared Split gets its rows of the parameter of its own module, and the Split is
- * gone, if none lacks one. */
-void fx_separate(Fx *x, const Use *u)
-{
-    const char *dot = strrchr(x->p->m->init.at[u->init].name, '.');
-    Uses own = {0};
-    for (uint32_t i = 0; i < x->list->n; i++) {
-        RawNode *n = x->list->at[i];
-        for (uint32_t j = 0; !n->dead && j < n->nin; j++)
-            for (uint32_t k = 0; k < u->node->nout; k++) {
-                Use part = {.node = n, .input = j, .init = u->init};
-                if (!*n->in[j] || strcmp(n->in[j], u->node->out[k]))
-                    continue;
-                part.entry =
-                    strmap_get(&x->p->sig.by_target, arena_printf(x->a, "%s%s", n->scope, dot));
-                if (part.entry == NONE || x->used[part.entry] ||
-                    !split_rows(x, u, k, &part.start, &part.rows))
-                    return;
-                vec_push(x->a, &own, part);
-            }
-    }
-    for (uint32_t i = 0; i < own.n; i++) {
-        x->used[own.at[i].entry] = true;
-        vec_push(x->a, &x->all, own.at[i]);
-    }
-    u->node->dead = own.n > 0;
 }
 
 /* ---- making ---- */
@@ -93,8 +43,6 @@ static Shape true_shape(const RawTensor *t, const Use *u)
     Shape s = t->shape;
     if (u->squeezed)
         return shape_of(1, shape_elements(&s));
-    if (u->copies > 1)
-        s.d[0] /= u->copies;
     if (u->flip) {
         s.d[0] = t->shape.d[1];
         s.d[1] = t->shape.d[0];
@@ -190,52 +138,11 @@ void fx_lacks(Fx *x, uint32_t entry, const char *as)
     vec_push(x->a, &p->partial, arena_printf(x->a, "%s (as %s)", name, as));
 }
 
-/* The parameter of which an operand has copies is the first of them. */
-static uint32_t new_param(Fx *x, const Use *u, const char *name, bool stat)
-{
-    const RawTensor *t = &x->p->m->init.at[u->init];
-    Payload once = t->bytes;
-    Shape s = true_shape(t, u);
-    if (u->copies <= 1)
-        return param_new(x->p, name, u->init, u->flip, true, stat);
-    once.length /= (size_t)u->copies;
-    once.converted = true;
-    return param_put(x->p, name, t->dtype, &s, once);
-}
-
-static void use_copies(Fx *x, const Use *u, uint32_t id)
-{
-    const Shape *all = &x->p->m->init.at[u->init].shape;
-    int64_t n = all->d[0] / u->copies;
-    Recipe *r = recipe_of(x->a, id);
-    recipe_reshape(x->a, r, &(Shape){.rank = 2, .d = {1, n}});
-    recipe_expand(x->a, r, &(Shape){.rank = 2, .d = {u->copies, n}});
-    recipe_reshape(x->a, r, all);
-    param_use_made(x->p, u->node, u->input, r);
-}
-
 static void make_aliases(Fx *x, uint32_t id)
 {
     for (uint32_t e = 0; e < x->p->sig.n; e++)
         if (x->alias[e] && x->p->sig_param[e] == NONE)
             x->p->sig_param[e] = id;
-}
-
-uint32_t fx_like_named(const Fx *x, const Use *u, uint32_t entry)
-{
-    Use as = *u;
-    as.entry = entry;
-    uint32_t other = other_name(x, &as, 0);
-    return other != NONE && x->p->sig_param[other] == NONE ? other : NONE;
-}
-
-void fx_tied(Fx *x, const Use *u, uint32_t entry)
-{
-    uint32_t other = fx_like_named(x, u, entry);
-    if (other == NONE)
-        return;
-    x->alias[other] = true;
-    make_aliases(x, x->p->sig_param[entry]);
 }
 
 void fx_make_entry(Fx *x, uint32_t entry)
@@ -257,7 +164,7 @@ void fx_make_entry(Fx *x, uint32_t entry)
     uint32_t id = p->sig_param[entry];
     if (id == NONE) {
         uint32_t named = first_name(x, entry);
-        id = new_param(x, primary, p->sig.entry[named].target, stat);
+        id = param_new(p, p->sig.entry[named].target, primary->init, primary->flip, true, stat);
         if (primary->squeezed)
             param_squeeze(p, id);
         p->sig_param[entry] = id;
@@ -270,10 +177,6 @@ void fx_make_entry(Fx *x, uint32_t entry)
             continue;
         if (!shape_equal(&s, &p->g->param.at[id].shape))
             use_other(x, u, id);
-        else if (u->copies > 1)
-            use_copies(x, u, id);
-        else if (u->rows)
-            param_use_rows(p, u->node, u->input, id, u->flip, u->start, u->rows);
         else
             param_use(p, u->node, u->input, id, u->flip);
     }

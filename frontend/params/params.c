@@ -167,20 +167,6 @@ void param_use(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip)
     param_use_made(p, n, input, r);
 }
 
-void param_use_rows(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip, int64_t start,
-                    int64_t rows)
-{
-    Arena *a = p->m->arena;
-    Recipe *r = recipe_of(a, param);
-    Shape size = p->g->param.at[param].shape;
-    int64_t from[MAX_RANK] = {start};
-    size.d[0] = rows;
-    recipe_slice(a, r, size.rank, from, size.d);
-    if (flip)
-        recipe_swap(a, r);
-    param_use_made(p, n, input, r);
-}
-
 /* ---- roles ---- */
 
 int param_role(const RawNode *n, uint32_t input)

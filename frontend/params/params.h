@@ -49,9 +49,6 @@ ValueId recipe_build(Graph *g, const Recipe *r, const ValueId *param);
 /* Names of fx nodes, "mul_3": the length without the number; are they of a kind, or of two? */
 size_t fx_base(const char *name);
 long fx_number(const char *name);                       /* 0: "mul" */
-/* fx numbers nodes of one name as they are made: add, add_1, add_2.  Is one not in the index that
- * was made before number `last`, or may have been (last < 0: none is known)? */
-bool fx_may_lack(Arena *a, const StrMap *index, const char *name, long last);
 bool fx_is_base(const char *name, const char *base);
 bool fx_is_one_of(const char *name, const char *const *base);  /* which ends in NULL */
 bool fx_same_base(const char *a, const char *b);
@@ -108,8 +105,6 @@ typedef struct Params {
     StrMap body_arg;
     /* index into Graph.param per entry of the signature, or NONE */
     uint32_t *sig_param;
-    /* by entry: a node, or what folding noted, names it */
-    bool *sig_named;
     /* no number of the file is of an optimizer's making */
     bool is_whole;
     /* initializer, parameter name -> index into Graph.param */
@@ -121,16 +116,16 @@ typedef struct Params {
     /* initializers that branches yield as they are -> index into passed_on: as what */
     StrMap passed;
     VEC(const char *) passed_on;
-    struct Places *places;                              /* place.c */
-    /* result of an Identity -> its initializer */
-    StrMap copied;
+    struct Buffers *buffers;                            /* buffers.c */
+    /* assign.c: product -> the bias that is added to it; result of an Identity -> its initializer */
+    StrMap bias, copied;
+    VEC(const char *) addend;
     /* initializers that folding made and that may hold parameters */
     VEC(const char *) constant;
     /* given in files, and nothing in the model is made of them */
     VEC(const char *) unfit;
-    /* weights that a BatchNormalization was multiplied into; that folding computed (weight
-     * normalisation); named by an attention's order */
-    VEC(const char *) scaled, computed, placed;
+    /* weights that a BatchNormalization was multiplied into */
+    VEC(const char *) scaled;
     /* taken for buffers by their names or slots alone; for parameters, while their numbers are a buffer's */
     VEC(const char *) doubtful, repeating;
     /* parameters of which a use is not understood; of which folding left a trace */
@@ -165,8 +160,6 @@ uint32_t param_put(Params *p, const char *name, Dtype type, const Shape *s, Payl
 void param_squeeze(Params *p, uint32_t id);
 /* the operand is it, transposed or not */
 void param_use(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip);
-void param_use_rows(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip, int64_t start,
-                    int64_t rows);
 void param_use_made(Params *p, RawNode *n, uint32_t input, const Recipe *made);
 static inline bool param_is_used(const RawNode *n, uint32_t input)
 {
@@ -184,31 +177,18 @@ bool param_is_made_up(
 bool param_is_named(const Params *p, const char *name);
 bool param_is_leaf_name(const char *name);              /* "conv.weight", "dense/kernel:0" */
 
-/* place.c: what the nodes around say, for the nodes of one list */
-typedef struct Places Places;
-void param_place(Params *p, const RawNodes *list);
-/* param_role, and that of folded norms */
-int param_place_role(const Params *p, const RawNode *n, uint32_t input);
-/* PyTorch's name, or NULL */
-const char *param_place_name(const Params *p, const RawNode *n, uint32_t input);
-/* the module of a scope as parameters' names have it */
-const char *param_place_module(const Params *p, const char *scope);
-/* a vector in PyTorch, with dims of 1 in the file */
-bool param_is_squeezed(const RawNode *n, const RawTensor *t);
+/* buffers.c: floats that are called, or stand, as buffers do */
+typedef struct Buffers Buffers;
+void param_find_buffers(Params *p);
 bool param_is_buffer_name(const char *name);
 bool param_is_buffer(const Params *p, const char *name);
 bool param_is_doubtful_buffer(const Params *p, const char *name);
 
-void param_pieces(Params *p, const RawNodes *list);     /* pieces.c; after param_place */
-/* recurrent.c: recurrent layers whose matrices were folded; after param_place */
-void param_recurrent(Params *p, const RawNodes *list);
 /* const.c; after all others.  Constants that folding made read the parameters that are in
  * them; those that may hold others are noted */
 void param_constants(Params *p, const RawNodes *list);
 void param_constants_note(Params *p, const RawNodes *list);
-/* a constant that folding made begins as a smaller parameter does */
-bool param_may_be_joined(const Params *p, const RawTensor *t);
-/* slot.c: param_slots after param_place and before the others; by: its first reader, or NULL */
+/* slot.c: param_slots before the others; by: its first reader, or NULL */
 void param_slots(Params *p, const RawNodes *list);
 void param_slots_note(Params *p, const RawNodes *list); /* after all others */
 /* Numbers that parameters begin with: all the same, or a diagonal; others are equal only where one
@@ -218,7 +198,7 @@ Verdict param_rule(const Params *p, const RawTensor *t, const SlotRead **by);
 /* fx.c; what its files share: fx.h */
 void param_from_signature(Params *p, RawNodes *list);
 
-/* table.c; of floats that are there to be read.  Numbers that no one learned: an attention
+/* numbers.c; of floats that are there to be read.  Numbers that no one learned: an attention
  * mask has an infinity, or nearly one; */
 bool param_is_mask(const Graph *g, const RawTensor *t);
 /* that, or sines and cosines of positions, of which the first are all 0 or all the largest. */

@@ -1,13 +1,9 @@
 /*
- * recurrent.c - recurrent layers of PyTorch's exporters.  In: the operators of one module's
- * layers, whose W, R and B the exporter packed of the matrices of a layer and its directions:
- * directions behind one another, gates in ONNX's order rather than PyTorch's, both biases in one
- * row.  Out: the matrices as parameters in PyTorch's order and shape, and recipes that pack them.
- * Which row of an operand is which row of a matrix is known, so nothing here is a guess.
- *
- * Of dynamo a group of nodes was one aten.lstm, aten.gru or aten.rnn, whose arguments are these
- * matrices.  TorchScript with constant folding leaves nothing but the node's scope: its operators
- * there are the layers in their order, and nn.RNNBase says what their matrices are called.
+ * recurrent.c - recurrent layers of the dynamo exporter.  In: the operators of one aten.lstm,
+ * aten.gru or aten.rnn, whose arguments are the layer's matrices: W, R and B, packed of these.
+ * Directions stand behind one another, gates in ONNX's order rather than PyTorch's, both biases in
+ * one row.  Out: the matrices as parameters in PyTorch's order and shape, and recipes that pack
+ * them.  Which row of an operand is which row of a matrix is known, so nothing here is a guess.
  *
  * The order of gates: ONNX, LSTM-22, GRU-22; torch.nn.LSTM, torch.nn.GRU.
  */
@@ -18,14 +14,20 @@
 enum { MOST_GATES = 4, FIRST_OPERAND = 1, OPERANDS = 3 };
 
 /* gate[k]: PyTorch's number of ONNX's gate k */
-typedef struct { const char *target, *op; int gates, gate[MOST_GATES]; } Layer;
+typedef struct {
+    const char *target, *op;
+    int gates, gate[MOST_GATES];
+} Layer;
 
 /* A matrix or bias: what it is called, and where the number of the parameter is kept. */
-typedef struct { const char *name; uint32_t *param; } Matrix;
+typedef struct {
+    const char *name;
+    uint32_t *param;
+} Matrix;
 
 static const Layer known[] = {
-    {"aten.lstm.", "LSTM", 4, {0, 3, 1, 2}},            /* i o f c of i f c o */
-    {"aten.gru.", "GRU", 3, {1, 0, 2}},                 /* z r h of r z h */
+    {"aten.lstm.", "LSTM", 4, {0, 3, 1, 2}}, /* i o f c of i f c o */
+    {"aten.gru.", "GRU", 3, {1, 0, 2}},      /* z r h of r z h */
     {"aten.rnn_tanh.", "RNN", 1, {0}},
     {"aten.rnn_relu.", "RNN", 1, {0}},
 };
@@ -34,14 +36,6 @@ static const Layer *layer_of(const FxNode *fx)
 {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (fx_is_target(fx, known[i].target))
-            return &known[i];
-    return NULL;
-}
-
-static const Layer *layer_of_node(const RawNode *n)
-{
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (!*n->domain && !strcmp(n->op_type, known[i].op))
             return &known[i];
     return NULL;
 }
@@ -86,9 +80,7 @@ static uint32_t pack(Arena *a, Recipe *r, const Layer *l, uint32_t param, int64_
 /* Beside what there is, along dim 0. */
 static uint32_t beside(Arena *a, Recipe *r, uint32_t before, uint32_t last)
 {
-    return before == NONE
-               ? last
-               : recipe_op(a, r, OP_Concat, (Attr){.axis = 0}, before, last);
+    return before == NONE ? last : recipe_op(a, r, OP_Concat, (Attr){.axis = 0}, before, last);
 }
 
 /*
@@ -138,14 +130,6 @@ static bool operand_fits(const Params *p, const RawNode *n, const Layer *l, uint
            t->bytes.length == (size_t)shape_elements(&t->shape) * (size_t)dtype_size(t->dtype);
 }
 
-static bool fits(const Params *p, const RawNode *n, const Layer *l, bool biased)
-{
-    bool all = !strcmp(n->op_type, l->op);
-    for (uint32_t k = 0; all && k < (biased ? OPERANDS : OPERANDS - 1); k++)
-        all = operand_fits(p, n, l, k);
-    return all;
-}
-
 /* W, R and B of all directions; without biases, step is 2.  Those that are not in the file,
  * nodes pack of what is: dynamo's optimizer computes small operands, often the biases alone. */
 static void unpack_node(Params *p, RawNode *n, const Layer *l, const Matrix *m, uint32_t step)
@@ -154,8 +138,6 @@ static void unpack_node(Params *p, RawNode *n, const Layer *l, const Matrix *m, 
         if (operand_fits(p, n, l, k))
             unpack_operand(p, n, FIRST_OPERAND + k, l, m + k, step);
 }
-
-/* ---- dynamo ---- */
 
 static void unpack_group(Fx *x, Group *g, const Layer *l)
 {
@@ -167,7 +149,7 @@ static void unpack_group(Fx *x, Group *g, const Layer *l)
             directions += directions_of(g->node.at[i]);
     if (directions < 1 || g->arg.n % directions)
         return;
-    step = g->arg.n / (uint32_t)directions;             /* 5: projections, which ONNX lacks */
+    step = g->arg.n / (uint32_t)directions; /* 5: projections, which ONNX lacks */
     Matrix *m = arena_array(x->a, Matrix, g->arg.n);
     for (uint32_t i = 0; i < g->arg.n; i++) {
         uint32_t e = g->arg.at[i].entry;
@@ -188,66 +170,5 @@ void fx_unpack(Fx *x)
         const Layer *l = layer_of(&x->group.at[i].fx);
         if (l)
             unpack_group(x, &x->group.at[i], l);
-    }
-}
-
-/* ---- TorchScript ---- */
-
-static bool is_folded(const Params *p, const RawNode *n, uint32_t input)
-{
-    const RawTensor *t = operand(p, n, input);
-    return t && strstr(t->name, "::") && !param_is_used(n, input);
-}
-
-/* The layer of the module that n is: the one of which an earlier call has the same matrices, or the
- * next. */
-static uint32_t layer_number(const Params *p, const RawNodes *list, uint32_t at)
-{
-    const RawNode *n = list->at[at];
-    const RawTensor *r = operand(p, n, FIRST_OPERAND + 1);
-    uint32_t number = 0;
-    for (uint32_t i = 0; i < at; i++) {
-        const RawNode *before = list->at[i];
-        const RawTensor *other = operand(p, before, FIRST_OPERAND + 1);
-        if (before->dead || strcmp(before->scope, n->scope) ||
-            strcmp(before->op_type, n->op_type) || !r || !other)
-            continue;
-        if (shape_equal(&other->shape, &r->shape) && other->bytes.length == r->bytes.length &&
-            !memcmp(other->bytes.at, r->bytes.at, r->bytes.length))
-            return layer_number(p, list, i);
-        number++;
-    }
-    return number;
-}
-
-static void unpack_folded(Params *p, RawNode *n, const Layer *l, uint32_t number, uint32_t step)
-{
-    static const char *const part[] = {"weight_ih", "weight_hh", "bias_ih", "bias_hh"};
-    Arena *a = p->m->arena;
-    const RawTensor *w = operand(p, n, FIRST_OPERAND);
-    uint32_t directions = w ? (uint32_t)w->shape.d[0] : 0,
-             *id = arena_array(a, uint32_t, directions * step);
-    const char *module = param_place_module(p, n->scope);
-    Matrix *m = arena_array(a, Matrix, directions * step);
-    for (uint32_t i = 0; i < directions * step; i++) {
-        const char *name = arena_printf(a, "%s%s%s_l%u%s", module, *module ? "." : "",
-                                        part[i % step], number, i < step ? "" : "_reverse");
-        id[i] = strmap_get(&p->by_name, name);
-        m[i] = (Matrix){name, &id[i]};
-    }
-    unpack_node(p, n, l, m, step);
-}
-
-void param_recurrent(Params *p, const RawNodes *list)
-{
-    for (uint32_t i = 0; i < list->n; i++) {
-        RawNode *n = list->at[i];
-        const Layer *l = n->dead || !*n->scope ? NULL : layer_of_node(n);
-        uint32_t last = FIRST_OPERAND + OPERANDS - 1;
-        bool biased = l && n->nin > last && *n->in[last], folded = l != NULL;
-        for (uint32_t k = FIRST_OPERAND; folded && k < last + biased; k++)
-            folded = is_folded(p, n, k);
-        if (folded && fits(p, n, l, biased))
-            unpack_folded(p, n, l, layer_number(p, list, i), biased ? 4 : 2);
     }
 }

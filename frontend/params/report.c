@@ -1,6 +1,7 @@
 /*
- * report.c - what is said of a model's parameters: one warning a kind of what an export lost, and the
- * list of all arrays of floats (Graph.array), each with why it trains or does not, and the names of tied ones.
+ * report.c - what is said of a model's parameters: one warning a kind of what an export lost, and
+ * the list of all arrays of floats (Graph.array), each with why it trains or does not, and the
+ * names of tied ones.
  */
 #include <string.h>
 
@@ -23,31 +24,25 @@ static const char *join(Arena *a, const char *const *name, uint32_t n)
     return shown < n ? arena_printf(a, "%s and %u more", text, n - shown) : text;
 }
 
-/* What TorchScript's folding computed of parameters, it does not say which: weights in their
- * places, constants in places that no module's parameter has. */
-static void report_computed(const Params *p)
+/* What TorchScript's folding renamed, transposed, cut or computed trains as the file holds it. */
+static void report_renamed(const Params *p)
 {
     Arena *a = p->m->arena;
     VEC(const char *) list = {0};
-    if (p->placed.n) {
-        hint_remedies(p);
-        diag_warn(WHERE_FILE(p->m->path),
-                  "%u parameters of attentions have lost their names in folding and are called by "
-                  "their order: %s",
-                  p->placed.n, join(a, p->placed.at, p->placed.n));
+    for (uint32_t i = p->first_param; i < p->g->param.n && p->m->from_pytorch; i++) {
+        const Param *q = &p->g->param.at[i];
+        if (q->trainable && strstr(q->name, "::"))
+            vec_push(a, &list, q->name);
     }
-    for (uint32_t i = 0; i < p->computed.n; i++)
-        vec_push(a, &list, p->computed.at[i]);
-    for (uint32_t i = 0; i < p->g->param.n && p->m->from_pytorch; i++)
-        if (p->g->param.at[i].trainable && strstr(p->g->param.at[i].name, "::"))
-            vec_push(a, &list, p->g->param.at[i].name);
     if (list.n == 0)
         return;
     hint_remedies(p);
     diag_warn(WHERE_FILE(p->m->path),
-              "%u weight%s computed of parameters that folding does not name, %s as such: %s",
-              list.n, list.n == 1 ? " was" : "s were", list.n == 1 ? "it trains" : "they train",
-              join(a, list.at, list.n));
+              "%u parameter%s lost %s in folding, which may have computed %s of others: %s as the "
+              "file has %s: %s",
+              list.n, list.n == 1 ? " has" : "s have", list.n == 1 ? "its name" : "their names",
+              list.n == 1 ? "it" : "them", list.n == 1 ? "it trains" : "they train",
+              list.n == 1 ? "it" : "them", join(a, list.at, list.n));
 }
 
 /* What folding left a trace of: recovered, or short of a use. */
@@ -89,6 +84,13 @@ static bool is_batchnorm(const Params *p, const char *name)
     return strmap_get(&p->sig.by_target, mean) != NONE;
 }
 
+static void note_norms(void)
+{
+    diag_note(
+        "BatchNormalization in evaluation form trains without its statistics; export in training "
+        "mode to keep them");
+}
+
 static void note_unfit(const Params *p)
 {
     if (p->unfit.n)
@@ -96,81 +98,76 @@ static void note_unfit(const Params *p)
                   join(p->m->arena, p->unfit.at, p->unfit.n));
 }
 
-/* Folding notes of what it made a number; of these it did not. */
-static void report_unnamed(const Params *p, uint32_t n, const char *const *name)
+/* Parameters of the exporter's list of which the file has nothing, or no node reads it. */
+static bool report_lost(const Params *p)
 {
-    if (n == 0)
-        return;
-    note_unfit(p);
-    if (p->is_whole) {
-        diag_warn(WHERE_FILE(p->m->path), "%u parameter%s will not train, no node uses %s: %s", n,
-                  n == 1 ? "" : "s", n == 1 ? "it" : "them", join(p->m->arena, name, n));
-        return;
-    }
-    hint_remedies(p);
-    diag_warn(WHERE_FILE(p->m->path),
-              "%u parameter%s that no node names will not train: not used, another name of a tied "
-              "one, or merged without a trace: %s",
-              n, n == 1 ? "" : "s", join(p->m->arena, name, n));
-}
-
-/* What an export left no trace of is said in one place. */
-static void warn(const Params *p)
-{
-    VEC(const char *) lost = {0}, unnamed = {0};
-    bool norm = p->frozen_batchnorms > 0;
-    Arena *a = p->m->arena;
+    VEC(const char *) lost = {0};
+    bool norm = false;
     for (uint32_t i = 0; i < p->sig.n; i++)
         if (p->sig.entry[i].kind == SIG_PARAMETER && p->sig_param[i] == NONE) {
-            const char *name = p->sig.entry[i].target;
-            if (p->sig_named[i] && !p->is_whole)
-                vec_push(a, &lost, name);
-            else
-                vec_push(a, &unnamed, name);
-            norm |= is_batchnorm(p, name);
+            vec_push(p->m->arena, &lost, p->sig.entry[i].target);
+            norm |= is_batchnorm(p, p->sig.entry[i].target);
         }
-    if (!p->opt->training)
+    if (lost.n == 0)
+        return false;
+    if (norm)
+        note_norms();
+    note_unfit(p);
+    if (!p->is_whole)
+        hint_remedies(p);
+    diag_warn(WHERE_FILE(p->m->path), "%u parameter%s will not train, %s: %s", lost.n,
+              lost.n == 1 ? "" : "s",
+              p->is_whole ? "no node uses them"
+                          : "folded away by the export, merged with equal ones or not used",
+              join(p->m->arena, lost.at, lost.n));
+    return norm;
+}
+
+static void report_constants(const Params *p)
+{
+    if (p->constant.n == 0)
         return;
+    if (p->m->from_pytorch)
+        hint_remedies(p);
+    else
+        diag_hint("--train NAME makes parameters of them where they are any");
+    diag_warn(WHERE_FILE(p->m->path), "constants %sdo not train: %s",
+              p->m->from_pytorch ? "that folding made " : "",
+              join(p->m->arena, p->constant.at, p->constant.n));
+}
+
+static void report_doubtful(const Params *p)
+{
     if (p->doubtful.n) {
         diag_hint("--train NAME makes parameters of them where they are any");
         diag_warn(WHERE_FILE(p->m->path),
                   "what is called, or stands, as buffers are does not train: %s",
-                  join(a, p->doubtful.at, p->doubtful.n));
+                  join(p->m->arena, p->doubtful.at, p->doubtful.n));
     }
     if (p->repeating.n) {
-        diag_hint("--freeze NAME where they are buffers, --train NAME where they are not; exports of "
-                  "dynamo tell");
+        diag_hint(
+            "--freeze NAME where they are buffers, --train NAME where they are not; exports of "
+            "dynamo tell");
         diag_warn(WHERE_FILE(p->m->path),
                   "what repeats a few numbers, as filters and grids do, trains as a parameter: %s",
-                  join(a, p->repeating.at, p->repeating.n));
+                  join(p->m->arena, p->repeating.at, p->repeating.n));
     }
-    report_computed(p);
-    report_traces(p);
-    report_unnamed(p, unnamed.n, unnamed.at);
-    if (lost.n == 0 && p->constant.n == 0 && p->frozen_batchnorms == 0)
+}
+
+static void warn(const Params *p)
+{
+    if (!p->opt->training)
         return;
-    if (norm)
-        diag_note("BatchNormalization in evaluation form trains without its statistics; export in "
-                  "training mode to keep them");
-    Where w = WHERE_FILE(p->m->path);
-    if (!unnamed.n)
-        note_unfit(p);
-    if (lost.n) {
-        hint_remedies(p);
-        diag_warn(w, "%u parameter%s will not train, the export folded %s away: %s", lost.n,
-                  lost.n == 1 ? "" : "s", lost.n == 1 ? "it" : "them", join(a, lost.at, lost.n));
-    } else if (p->constant.n) {
-        if (p->m->from_pytorch)
-            hint_remedies(p);
-        else
-            diag_hint("--train NAME makes parameters of them where they are any");
-        diag_warn(w, "constants %sdo not train: %s",
-                  p->m->from_pytorch ? "that folding made " : "",
-                  join(a, p->constant.at, p->constant.n));
-    } else {
-        diag_warn(w, "%u BatchNormalization node%s in evaluation form", p->frozen_batchnorms,
-                  p->frozen_batchnorms == 1 ? " is" : "s are");
-    }
+    report_doubtful(p);
+    report_renamed(p);
+    report_traces(p);
+    bool said = report_lost(p);
+    report_constants(p);
+    if (p->frozen_batchnorms == 0 || said)
+        return;
+    note_norms();
+    diag_warn(WHERE_FILE(p->m->path), "%u BatchNormalization node%s in evaluation form",
+              p->frozen_batchnorms, p->frozen_batchnorms == 1 ? " is" : "s are");
 }
 
 /* ---- the list ---- */
@@ -193,18 +190,18 @@ static const char *why_it_trains(Arena *a, const SlotRead *r)
 
 static const char *why_not(const Params *p, const RawTensor *t)
 {
-    static const char *const why[] = {
-        [RULE_NOT_READ] = "no node reads it",
-        [RULE_ONE_DIM] = "a weight has two dimensions, or a name",
-        [RULE_ONE_NUMBER] = "one number without a name",
-        [RULE_NUMBERS] = "its numbers are a mask's, a table's or a grid's",
-        [RULE_LITERAL] = "a number of the program",
-        [RULE_NO_NAME] = "no slot of a parameter, and no name",
-        [RULE_OF_DATA] = "a statistic of the data",
-        [RULE_LOSS] = "it weighs the loss",
-        [RULE_STATISTIC] = "a running statistic",
-        [RULE_FREQUENCY] = "the frequencies of a table of positions",
-        [RULE_NEVER] = "a setting, bound or size"};
+    static const char *const why[] = {[RULE_NOT_READ] = "no node reads it",
+                                      [RULE_ONE_DIM] = "a weight has two dimensions, or a name",
+                                      [RULE_ONE_NUMBER] = "one number without a name",
+                                      [RULE_NUMBERS] =
+                                          "its numbers are a mask's, a table's or a grid's",
+                                      [RULE_LITERAL] = "a number of the program",
+                                      [RULE_NO_NAME] = "no slot of a parameter, and no name",
+                                      [RULE_OF_DATA] = "a statistic of the data",
+                                      [RULE_LOSS] = "it weighs the loss",
+                                      [RULE_STATISTIC] = "a running statistic",
+                                      [RULE_FREQUENCY] = "the frequencies of a table of positions",
+                                      [RULE_NEVER] = "a setting, bound or size"};
     const SlotRead *by;
     Verdict rule = param_rule(p, t, &by);
     if (rule == RULE_NEVER && by->node)
@@ -218,7 +215,7 @@ static const char *why_not(const Params *p, const RawTensor *t)
 static const char *signature_says(const Params *p, const RawTensor *t)
 {
     uint32_t e = strmap_get(&p->sig.by_target, t->name);
-    return e == NONE                                  ? "no parameter of the exporter's list"
+    return e == NONE                               ? "no parameter of the exporter's list"
            : p->sig.entry[e].kind == SIG_PARAMETER ? "in no use that is understood"
                                                    : "a buffer of the exporter's list";
 }
@@ -242,7 +239,10 @@ static ArrayNote note_of_param(const Params *p, uint32_t param, const RawTensor 
 {
     const Param *q = &p->g->param.at[param];
     const SlotRead *by = NULL;
-    ArrayNote a = {.name = q->name, .param = param, .dtype = q->dtype, .shape = q->shape,
+    ArrayNote a = {.name = q->name,
+                   .param = param,
+                   .dtype = q->dtype,
+                   .shape = q->shape,
                    .trains = q->trainable};
     if (t && !p->has_signature)
         param_rule(p, t, &by);
@@ -329,8 +329,6 @@ static void note_changed(Params *p)
         note_changed_one(p, p->scaled.at[i], "multiplied by a BatchNormalization");
         note_shifted(p, p->scaled.at[i]);
     }
-    for (uint32_t i = 0; i < p->computed.n; i++)
-        note_changed_one(p, p->computed.at[i], "computed");
 }
 
 /* Numbers that are not there can be a parameter's only: a constant's are the program. */

@@ -453,59 +453,6 @@ Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear)
     return NULL;
 }
 
-/* ---- weight normalisation: w = v * g / |v|, Salimans & Kingma 2016; the norm over the dims that g
- * has as 1 ---- */
-
-Recipe *tie_weight_norm(Fx *x, uint32_t g, uint32_t v, const RawTensor *t)
-{
-    const Param *pg = &x->p->g->param.at[g], *pv = &x->p->g->param.at[v];
-    int64_t n = shape_elements(&t->shape), ng = shape_elements(&pg->shape), index[MAX_RANK] = {0},
-            axis[MAX_RANK], stride[MAX_RANK];
-    int rank = t->shape.rank, n_axis = 0;
-    Shape as = pg->shape;
-    if (as.rank == 0)                                   /* one number: the norm of all */
-        for (as.rank = rank; n_axis < rank; n_axis++)
-            as.d[n_axis] = 1;
-    if (pg->dtype != t->dtype || pv->dtype != t->dtype || !shape_equal(&pv->shape, &t->shape) ||
-        n > largest || as.rank != rank || rank < 1 || is_constant(t))
-        return NULL;                                    /* zeros are any v times zeros */
-    n_axis = 0;
-    strides_of(&as, stride);
-    for (int d = 0; d < rank; d++) {
-        if (as.d[d] != 1 && as.d[d] != t->shape.d[d])
-            return NULL;
-        if (as.d[d] == 1)
-            axis[n_axis++] = d;
-    }
-    const uint8_t *at_g = dense(x, pg), *at_v = dense(x, pv);
-    double *square = arena_array(x->a, double, ng);
-    int64_t *row = arena_array(x->a, int64_t, n);
-    for (int64_t i = 0; i < n; i++, next_index(&t->shape, index)) {
-        for (int d = 0; d < rank; d++)
-            row[i] += as.d[d] == 1 ? 0 : stride[d] * index[d];
-        square[row[i]] += number_at(at_v, i, t->dtype) * number_at(at_v, i, t->dtype);
-    }
-    for (int64_t i = 0; i < n; i++) {
-        double norm = sqrt(square[row[i]]), most = fabs(number_at(at_g, row[i], t->dtype));
-        double is = number_at(at_v, i, t->dtype) * number_at(at_g, row[i], t->dtype) / norm;
-        if (!(fabs(is - number_at(t->bytes.at, i, t->dtype)) <= 4e-6 * most))
-            return NULL;
-    }
-    Arena *a = x->a;
-    Recipe *r = recipe_of(a, g);
-    uint32_t tg = 0, tv = recipe_param(a, r, v);
-    uint32_t term = recipe_op(a, r, OP_Mul, (Attr){0}, tv, tv);
-    if (n_axis) {
-        int64_t *axes = arena_array(a, int64_t, n_axis);
-        memcpy(axes, axis, (size_t)n_axis * sizeof *axes);
-        term = recipe_op(a, r, OP_ReduceSum, (Attr){.n = n_axis, .axes = axes}, term, NONE);
-    }
-    term = recipe_op(a, r, OP_Sqrt, (Attr){0}, term, NONE);
-    term = recipe_op(a, r, OP_Div, (Attr){0}, tg, term);
-    recipe_op(a, r, OP_Mul, (Attr){0}, tv, term);
-    return r;
-}
-
 /* ---- several parameters beside each other ---- */
 
 /* A block of t: n of its indices along dim d, from one on. */
@@ -568,25 +515,14 @@ static int64_t join(Fx *x, const RawTensor *t, int d, int64_t at, Recipe **all)
     return at;
 }
 
-Recipe *tie_pieces(Fx *x, const RawTensor *t, Rest *rest)
+Recipe *tie_pieces(Fx *x, const RawTensor *t)
 {
-    *rest = (Rest){0};
     for (int d = 0; d < t->shape.rank && shape_elements(&t->shape) <= largest && !is_constant(t);
          d++) {
         Recipe *all = NULL;
         int64_t at = join(x, t, d, 0, &all);
         if (at == t->shape.d[d])
             return all;
-        if (at > 0) {                                   /* the rest may be one more */
-            *rest = (Rest){.tensor = block_of(x->a, t, d, at, t->shape.d[d] - at), .axis = d};
-            return all;
-        }
     }
     return NULL;
-}
-
-Recipe *tie_rest(Fx *x, Recipe *all, const Rest *rest, const Recipe *r)
-{
-    append(x->a, &all, r, rest->axis);
-    return all;
 }

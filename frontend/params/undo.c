@@ -17,7 +17,7 @@
 
 const char *const fx_turns[] = {"t", "permute", "transpose", "numpy_t", NULL};
 static const char *const views[] = {"view", "reshape", "_unsafe_view", "flatten", NULL};
-static const char *const copies[] = {"expand", "repeat", "expand_as", NULL};
+static const char *const copies[] = {"expand", "expand_as", NULL};
 static const char *const added[] = {"unsqueeze", NULL};
 static const char *const parts[] = {"select", NULL};
 static const char *const sums[] = {"add", NULL};
@@ -55,26 +55,6 @@ static bool repeats(const RawTensor *t, int d)
     return true;
 }
 
-/* Is it one half, third, ... of dim d again and again, slice by slice or all of it in turn: a dim
- * that was repeated, or one that a view has merged with its copies? */
-static bool repeats_within(const RawTensor *t, int d)
-{
-    size_t inner = dtype_size(t->dtype), s = (size_t)t->shape.d[d];
-    for (int i = d + 1; i < t->shape.rank; i++)
-        inner *= (size_t)t->shape.d[i];
-    for (size_t k = 2; k < s && inner > 0; k++) {
-        bool in_turn = s % k == 0, each = in_turn;
-        for (size_t i = 0; i < t->bytes.length / inner && (in_turn || each); i++) {
-            const uint8_t *at = t->bytes.at + i * inner;
-            in_turn = in_turn && !memcmp(at, at - i % s * inner + i % s % (s / k) * inner, inner);
-            each = each && !memcmp(at, at - i % s % k * inner, inner);
-        }
-        if (in_turn || each)
-            return true;
-    }
-    return false;
-}
-
 /* The elements at index 0 of every dim that `once` has as 1. */
 static Payload first_of_each(Arena *a, const RawTensor *t, const Shape *once)
 {
@@ -97,14 +77,9 @@ static Payload first_of_each(Arena *a, const RawTensor *t, const Shape *once)
 /* ---- functions ---- */
 
 static double un_exp(double v) { return log(v); }
-static double un_log(double v) { return exp(v); }
-static double un_neg(double v) { return -v; }
 static double un_neg_exp(double v) { return log(-v); }
-static double un_exp_neg(double v) { return -log(v); }
 static double un_sigmoid(double v) { return log(v / (1 - v)); }
 static double un_tanh(double v) { return atanh(v); }
-static double un_sqrt(double v) { return v * v; }
-static double un_reciprocal(double v) { return 1 / v; }
 
 typedef struct {
     const char *fx;
@@ -113,39 +88,29 @@ typedef struct {
 } Function;
 
 static const Function one[] = {
-    {"exp", OP_Exp, OP_NONE, un_exp},
-    {"log", OP_Log, OP_NONE, un_log},
-    {"sigmoid", OP_Sigmoid, OP_NONE, un_sigmoid},
+    {"exp", OP_Exp, OP_NONE, un_exp},             /* logit_scale.exp() */
+    {"sigmoid", OP_Sigmoid, OP_NONE, un_sigmoid}, /* gates */
     {"tanh", OP_Tanh, OP_NONE, un_tanh},
-    {"sqrt", OP_Sqrt, OP_NONE, un_sqrt},
-    {"reciprocal", OP_Reciprocal, OP_NONE, un_reciprocal},
-    {"neg", OP_Neg, OP_NONE, un_neg},
 };
-static const Function neg_exp = {"neg", OP_Exp, OP_Neg, un_neg_exp},
-                      exp_neg = {"exp", OP_Neg, OP_Exp, un_exp_neg};
+static const Function neg_exp = {"neg", OP_Exp, OP_Neg, un_neg_exp}; /* -exp(A_log) */
 
-/* Are all steps known, with one function at most, or exp and neg?  *fn: it, or NULL; which of
- * -exp(x) and exp(-x) the sign says. */
+/* Are all steps known, with one function at most, or exp and then neg?  *fn: it, or NULL. */
 static bool find_function(Fx *x, const Trace *t, const Function **fn)
 {
     static const char *const *const view[] = {fx_turns, views, copies, added, parts, sums, same};
-    uint32_t known = 0, functions = 0;
-    bool negative = raw_number(t->tensor, 0) < 0, exp = false, neg = false;
+    uint32_t known = 0, functions = 0, neg = fx_steps(x, t, (const char *const[]){"neg", NULL});
     *fn = NULL;
     for (size_t i = 0; i < sizeof view / sizeof *view; i++)
         known += fx_steps(x, t, view[i]);
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         uint32_t n = fx_steps(x, t, (const char *const[]){one[i].fx, NULL});
         functions += n;
-        exp |= n && one[i].first == OP_Exp;
-        neg |= n && one[i].first == OP_Neg;
         *fn = n ? &one[i] : *fn;
     }
-    if (functions == 2 && exp && neg)
-        *fn = negative ? &neg_exp : &exp_neg;
-    else if (functions > 1)
+    if (neg && (neg > 1 || *fn != one || raw_number(t->tensor, 0) > 0))
         return false;
-    return known + functions == fx_steps(x, t, NULL);
+    *fn = neg ? &neg_exp : *fn;
+    return functions < 2 && known + functions + neg == fx_steps(x, t, NULL);
 }
 
 /* *own: what the trace was before the function; false: no number that one computes with is. */
@@ -239,23 +204,17 @@ static bool unmerged(const Fx *x, const Use *u, int64_t rows, int64_t inner, Sha
 }
 
 /* *once: the shape without copies. */
-static bool drop_copies(const Fx *x, const Trace *t, const RawTensor *tensor, bool viewed,
-                        Shape *once)
+static bool drop_copies(const RawTensor *tensor, Shape *once)
 {
     bool constant = is_constant(tensor);
     *once = tensor->shape;
     for (int d = 0; d < once->rank; d++) {
-        bool wide = once->d[d] > 1, first = constant && d == 0;
-        if (wide && constant && d > 0 && d + 1 < once->rank)
+        if (once->d[d] > 1 && constant && d > 0 && d + 1 < once->rank)
             return false;
-        if (wide && (first || (!constant && repeats(tensor, d))))
+        if (once->d[d] > 1 && (constant ? d == 0 : repeats(tensor, d)))
             once->d[d] = 1;
-        else if (wide && !constant &&
-                 (viewed || fx_steps(x, t, (const char *const[]){"repeat", NULL})) &&
-                 repeats_within(tensor, d))
-            return false;
     }
-    return !(constant && viewed); /* which of the dims are its own is not seen */
+    return true;
 }
 
 /* The first n dims of 1 go. */
@@ -289,8 +248,8 @@ static bool before_view(const Fx *x, const Trace *t, const Shape *once, Shape *o
         u->node->nin >= 2 && u->input == 1 && (!strcmp(op, "Gemm") || !strcmp(op, "MatMul"));
     *own = squeezed(once);
     if (is_kernel(u) || own->rank == t->tensor->shape.rank) {
-        bool turned = t->turned || raw_int(u->node, "transB", 0);
-        return own->rank == 2 && product && turned && unmerged(x, u, once->d[0], once->d[1], own);
+        return own->rank == 2 && product && raw_int(u->node, "transB", 0) &&
+               unmerged(x, u, once->d[0], once->d[1], own);
     }
     return true;
 }
@@ -301,7 +260,10 @@ static bool undo_view(Fx *x, const Trace *t, const RawTensor *tensor, const Func
 {
     bool viewed = fx_steps(x, t, views) > 0;
     Shape once = tensor->shape, own;
-    if (fx_steps(x, t, copies) > 0 && !drop_copies(x, t, tensor, viewed, &once))
+    bool copied = fx_steps(x, t, copies) > 0;
+    if (copied && viewed && (is_constant(tensor) || !fx_is_one_of(t->fx, copies)))
+        return false; /* copies may be merged with a dim */
+    if (copied && !drop_copies(tensor, &once))
         return false;
     own = without_ones(once, fx_steps(x, t, added));
     if (is_constant(tensor) && squeezed(&once).rank == 0 && once.rank > 0)
@@ -326,8 +288,6 @@ bool undo_one(Fx *x, const Trace *t, Undone *out)
 {
     const Function *fn;
     RawTensor own;
-    if (!strcmp(fx_leaf(x->p->sig.entry[t->entry].target), "relative_position_bias_table"))
-        return !is_constant(t->tensor) && undo_table(x, t->tensor, out);
     if (!find_function(x, t, &fn) || fx_steps(x, t, parts) > 0 || !undo_function(x, t, fn, &own))
         return false;
     uint32_t other = fx_steps(x, t, views) + fx_steps(x, t, copies) + fx_steps(x, t, added);

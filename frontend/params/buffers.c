@@ -1,0 +1,195 @@
+/*
+ * buffers.c - which floats of a TorchScript export are buffers.  In: the initializers, whose names
+ * and order are those of the modules' members.  Out: what is called as buffers are, what stands
+ * behind one in its module, tables of sines; and which of these only a name says.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "fx.h"
+
+/* Initializers that are buffers; those of which only their names, or the names of others, say so.
+ */
+struct Buffers {
+    StrMap buffer, doubtful;
+};
+
+static const char *leaf_of(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot ? dot + 1 : name;
+}
+
+static bool is_one_of(const char *name, const char *const *list)
+{
+    for (; *list; list++)
+        if (!strcmp(name, *list))
+            return true;
+    return false;
+}
+
+/* Row 0 is sin 0 and cos 0, row 1 lies on the unit circle: a table of sines that no one learned. */
+static bool is_sinusoidal(const RawTensor *t)
+{
+    int r = t->shape.rank;
+    if (t->dtype != DT_F32 || r < 2 || t->shape.d[r - 2] < 2 || t->shape.d[r - 1] < 4 ||
+        t->shape.d[r - 1] % 2)
+        return false;
+    size_t d = (size_t)t->shape.d[r - 1], zeros = 0, ones = 0;
+    double square = 0;
+    for (size_t i = 0; i < 2 * d; i++) {
+        float x;
+        memcpy(&x, t->bytes.at + i * sizeof x, sizeof x);
+        zeros += i < d && x == 0;
+        ones += i < d && x == 1;
+        square += i < d ? 0 : (double)x * (double)x;
+    }
+    return zeros == d / 2 && ones == d / 2 && fabs(square - (double)d / 2) < 1e-3 * (double)d;
+}
+
+static const char *module_of(Arena *a, const char *name)
+{
+    return arena_strndup(a, name, (size_t)(leaf_of(name) - name));
+}
+
+/* The cosines and sines of the same angles, one after the other in a module: a rotary embedding's
+ * tables.  Ones and zeros (a norm's scale and shift) say nothing. */
+static bool is_rotation(Arena *a, const RawTensor *t, const RawTensor *next)
+{
+    size_t n = t->bytes.length / sizeof(float), turned = 0;
+    if (t->dtype != DT_F32 || next->dtype != DT_F32 || n < 4 ||
+        t->bytes.length != next->bytes.length || !shape_equal(&t->shape, &next->shape) ||
+        strcmp(module_of(a, t->name), module_of(a, next->name)))
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        float c, s;
+        memcpy(&c, t->bytes.at + i * sizeof c, sizeof c);
+        memcpy(&s, next->bytes.at + i * sizeof s, sizeof s);
+        if (!(fabs((double)c * (double)c + (double)s * (double)s - 1) < 1e-5))
+            return false;
+        turned += fabs((double)c) > 1e-3 && fabs((double)s) > 1e-3;
+    }
+    return turned > 0;
+}
+
+bool param_is_buffer_name(const char *name)
+{
+    static const char *const buffer[] = {"inv_freq",
+                                         "original_inv_freq",
+                                         "freqs",
+                                         "running_mean",
+                                         "running_var",
+                                         "num_batches_tracked",
+                                         "position_ids",
+                                         "masked_bias",
+                                         "attn_mask",
+                                         "causal_mask",
+                                         "cos_cached",
+                                         "sin_cached",
+                                         "cos_cache",
+                                         "sin_cache",
+                                         "freqs_cos",
+                                         "freqs_sin",
+                                         "freqs_cis",
+                                         "relative_position_index",
+                                         "relative_coords_table",
+                                         "pe",
+                                         "anchors",
+                                         "mask",
+                                         "tril",
+                                         "triu",
+                                         "alibi",
+                                         "slopes",
+                                         "alibi_slopes",
+                                         "final_logits_bias",
+                                         "pixel_mean",
+                                         "pixel_std",
+                                         "image_mean",
+                                         "image_std",
+                                         NULL};
+    return is_one_of(leaf_of(name), buffer);
+}
+
+/* Three numbers at most, as masks have, or one after the other, as frequencies and slopes are. */
+static bool is_regular(const RawTensor *t)
+{
+    double seen[3];
+    int64_t n = shape_elements(&t->shape), rising = 0, falling = 0, k = 0;
+    bool few = true;
+    for (int64_t i = 0; i < n; i++) {
+        double v = raw_number(t, i);
+        rising += i > 0 && v > raw_number(t, i - 1);
+        falling += i > 0 && v < raw_number(t, i - 1);
+        int64_t at = 0;
+        while (at < k && seen[at] != v)
+            at++;
+        few = few && (at < k || k < 3);
+        if (at == k && k < 3)
+            seen[k++] = v;
+    }
+    return few || rising == n - 1 || falling == n - 1;
+}
+
+/* So are parameters called: learned positions, frequencies, masks. */
+static bool is_called_either(const char *name)
+{
+    static const char *const either[] = {"freqs", "pe",   "anchors", "mask",
+                                         "tril",  "triu", "slopes",  NULL};
+    return is_one_of(leaf_of(name), either);
+}
+
+static bool is_plain_buffer(const RawTensor *t)
+{
+    return !dtype_is_float(t->dtype) || !t->bytes.length || is_sinusoidal(t) || is_regular(t);
+}
+
+/* A module's members are written parameters first: what comes after a buffer is one too.  Whole
+ * numbers of a byte are weights. */
+void param_find_buffers(Params *p)
+{
+    p->buffers = arena_new_of(p->m->arena, Buffers);
+    p->buffers->buffer.arena = p->buffers->doubtful.arena = p->m->arena;
+    StrMap begun = {.arena = p->m->arena}, perhaps = {.arena = p->m->arena};
+    for (uint32_t i = 0; p->m->from_pytorch && i < p->m->init.n; i++) {
+        const RawTensor *t = &p->m->init.at[i];
+        const char *leaf = leaf_of(t->name);
+        if (param_is_made_up(t->name))
+            continue;
+        const char *module = module_of(p->m->arena, t->name);
+        bool rotates = i + 1 < p->m->init.n && is_rotation(p->m->arena, t, &p->m->init.at[i + 1]);
+        bool either = is_called_either(t->name);
+        bool plain = !either || rotates || is_plain_buffer(t); /* of others no number is read */
+        bool sure = (!dtype_is_float(t->dtype) && dtype_bits(t->dtype) > 8) || rotates ||
+                    (param_is_buffer_name(t->name) && strcmp(leaf, "pe") && strcmp(leaf, "mask"));
+        bool behind = strmap_get(&perhaps, module) != NONE;
+        if (rotates || behind || strmap_get(&begun, module) != NONE ||
+            (t->bytes.length && is_sinusoidal(t)))
+            *strmap_at(&p->buffers->buffer, t->name) = i;
+        bool placed = behind && dtype_is_float(t->dtype) && strmap_get(&begun, module) == NONE;
+        if (either ? !plain : placed)
+            *strmap_at(&p->buffers->doubtful, t->name) = i;
+        if (sure && plain)
+            *strmap_at(either ? &perhaps : &begun, module) = i;
+    }
+}
+
+/* What data are normalised with, and what weighs the classes of a loss: a member of PyTorch's
+ * examples and of its losses, and no module's parameter. */
+static bool is_statistic_name(const char *name)
+{
+    static const char *const statistic[] = {"mean", "std", "pos_weight", NULL};
+    return is_one_of(leaf_of(name), statistic);
+}
+
+/* Taken for a buffer by its name, where its numbers are not those of one, or by its place behind
+ * what is so called. */
+bool param_is_doubtful_buffer(const Params *p, const char *name)
+{
+    return is_statistic_name(name) || strmap_get(&p->buffers->doubtful, name) != NONE;
+}
+
+bool param_is_buffer(const Params *p, const char *name)
+{
+    return param_is_buffer_name(name) || is_statistic_name(name) ||
+           strmap_get(&p->buffers->buffer, name) != NONE;
+}

@@ -1,0 +1,315 @@
+/*
+ * folded.c - operands of which no argument of their fx node says what they are: constant folding
+ * made them.  In: the uses that fx.c left, the parameters that are known, those that the user
+ * gives.  Out: by their bits, what is a known parameter in another arrangement, a function of one,
+ * or several beside each other (tie.c); then parameters that are in the file in no other way, where
+ * the exporter noted what it computed an operand of (origin.c, undo.c).  What stays open is said
+ * (report.c).
+ *
+ * Which of several equal parameters an operand is, is decided by what the file says that it was
+ * computed of, then by the module of the reader.
+ */
+#include <string.h>
+
+#include "fx.h"
+
+/* Is it the argument of this operand?  cat has them in a list. */
+static bool is_placed(const FxNode *fx, const FxArg *arg, const Use *u)
+{
+    return (fx_is_target(fx, "aten.cat.") ? arg->element : arg->position) == (int)u->input;
+}
+
+/* The fx name of an operand that was folded: the initializer's, unless several were merged into one
+ * or folding went on below fx.  One that stands twice in a node is its arguments in their order. */
+static const char *trace_name(Fx *x, const Use *u)
+{
+    const RawTensor *t = &x->p->m->init.at[u->init];
+    const Group *g = fx_group(x, u->node);
+    const char *only = NULL, *placed = NULL;
+    uint32_t n = 0, operands = 0;
+    for (uint32_t i = 0; i < u->node->nin; i++)
+        operands += !strcmp(u->node->in[i], t->name);
+    for (uint32_t i = 0; g && i < g->fx.n; i++) {
+        const FxArg *arg = &g->fx.arg[i];
+        if (!strcmp(arg->name, t->name) && (operands < 2 || is_placed(&g->fx, arg, u)))
+            return t->name;
+        if (strmap_get(&x->p->sig.by_arg, arg->name) != NONE ||
+            strmap_get(&x->index, arg->name) != NONE)
+            continue;
+        only = arg->name;
+        n++;
+        if (is_placed(&g->fx, arg, u))
+            placed = arg->name;
+    }
+    /* what was merged is of one kind, but with a parameter */
+    uint32_t own = strmap_get(&x->p->sig.by_target, t->name);
+    bool below = !strncmp(t->name, "val_", 4) || (own != NONE && g && g->node.n == 1);
+    if (placed && !below && !fx_same_base(placed, t->name))
+        placed = NULL;
+    if (!placed && n == 1 && (below || fx_same_base(only, t->name)))
+        placed = only;
+    return placed ? placed : t->name;
+}
+
+/* A linear layer's weight that was transposed below fx, so that its views and functions are not
+ * what the file holds. */
+static bool is_turned(Fx *x, const Use *u)
+{
+    const Group *g = fx_group(x, u->node);
+    return g && fx_is_target(&g->fx, "aten.linear.") && !strcmp(u->node->op_type, "MatMul") &&
+           u->input == 1;
+}
+
+static void collect(Fx *x, Traces *out)
+{
+    StrMap index = {.arena = x->a};
+    for (uint32_t i = 0; i < x->all.n; i++) {
+        const Use *u = &x->all.at[i];
+        const RawTensor *t = &x->p->m->init.at[u->init];
+        if (u->entry != NONE || param_is_used(u->node, u->input) ||
+            (t->dtype != DT_F32 && t->dtype != DT_F64))
+            continue;
+        const MadeOf *o = &x->origin[u->init];
+        if (o->is_told && o->entry.n == 0)
+            continue; /* made of no parameter */
+        const char *fx = trace_name(x, u), *key = arena_printf(x->a, "%s\n%s", t->name, fx);
+        uint32_t *slot = strmap_at(&index, key);
+        if (*slot != NONE)
+            continue;
+        *slot = out->n;
+        vec_push(x->a, out,
+                 ((Trace){.use = u, .fx = fx, .tensor = t, .is_turned = is_turned(x, u)}));
+    }
+}
+
+/* Did folding yield this under another name, in place of which the initializer stands, its equal?
+ * Then what the file says that the initializer was made of is not said of this one. */
+static bool is_merged(const Trace *t)
+{
+    const char *name = t->tensor->name;
+    return !param_is_made_up(name) && strcmp(t->fx, name);
+}
+
+/* All operands that are this trace get the recipe. */
+static void give(Fx *x, Trace *t, const Recipe *r)
+{
+    for (uint32_t i = 0; i < x->all.n; i++) {
+        const Use *u = &x->all.at[i];
+        if (u->init == t->use->init && u->entry == NONE && !param_is_used(u->node, u->input) &&
+            !strcmp(trace_name(x, u), t->fx))
+            param_use_made(x->p, u->node, u->input, r);
+    }
+    t->done = true;
+}
+
+/* ---- known parameters ---- */
+
+typedef struct {
+    uint32_t entry;
+    Recipe *recipe;
+} Candidate;
+typedef VEC(Candidate) Candidates;
+
+/* The parameters that it is by its bits, else a line through them, else a function of them. */
+static Candidates candidates_of(Fx *x, const Trace *t)
+{
+    enum { ENOUGH = 16 }; /* numbers, so that a line says something */
+    const Params *p = x->p;
+    Candidates all = {0};
+    for (int pass = 0; pass < 3 && all.n == 0; pass++)
+        for (uint32_t e = 0; e < p->sig.n; e++) {
+            const char *target = p->sig.entry[e].target;
+            uint32_t id = p->sig_param[e];
+            if (id == NONE || p->g->param.at[id].stat || strcmp(p->g->param.at[id].name, target))
+                continue;
+            Recipe *r =
+                pass ? tie_function(x, id, t->tensor, pass == 1) : tie_exact(x, id, t->tensor);
+            bool near = !is_merged(t) && fx_is_origin(x, t->use->init, e);
+            near |= fx_distance(target, t->use->node->scope) == OWN;
+            if (r && (!pass || near || shape_elements(&t->tensor->shape) >= ENOUGH))
+                vec_push(x->a, &all, ((Candidate){e, r}));
+        }
+    return all;
+}
+
+/* The only one; else the only one that the file says it was computed of; else the only one of the
+ * reader's module; or NULL. */
+static const Candidate *best_of(const Fx *x, const Trace *t, const Candidates *c)
+{
+    const Candidate *told = NULL, *own = NULL;
+    uint32_t n_told = 0, n_own = 0;
+    for (uint32_t i = 0; i < c->n; i++) {
+        if (!is_merged(t) && fx_is_origin(x, t->use->init, c->at[i].entry)) {
+            told = &c->at[i];
+            n_told++;
+        }
+        if (fx_distance(x->p->sig.entry[c->at[i].entry].target, t->use->node->scope) == OWN) {
+            own = &c->at[i];
+            n_own++;
+        }
+    }
+    return c->n == 1 ? c->at : n_told == 1 ? told : n_told == 0 && n_own == 1 ? own : NULL;
+}
+
+static void tie(Fx *x, Trace *t)
+{
+    const Candidates all = candidates_of(x, t);
+    const Candidate *best = best_of(x, t, &all);
+    bool turned;
+    if (!best) {
+        const Recipe *pieces = all.n ? NULL : tie_pieces(x, t->tensor);
+        for (uint32_t i = 0; i < all.n; i++)
+            fx_lacks(x, all.at[i].entry, t->tensor->name);
+        t->done = all.n > 0;
+        if (pieces)
+            give(x, t, pieces);
+        return;
+    }
+    /* a symmetric matrix, which its transpose was merged with */
+    if (recipe_is_plain(best->recipe, &turned) && !turned && t->tensor->shape.rank == 2 &&
+        fx_is_one_of(t->fx, fx_turns))
+        recipe_swap(x->a, best->recipe);
+    give(x, t, best->recipe);
+}
+
+static void tie_all(Fx *x, Traces *all)
+{
+    for (uint32_t i = 0; i < all->n; i++)
+        if (!all->at[i].done)
+            tie(x, &all->at[i]);
+}
+
+/* What the user gives is known from here on, and what it is used for is looked for like anything
+ * else. */
+static void take_given(Fx *x, const Traces *all)
+{
+    Params *p = x->p;
+    for (uint32_t e = 0; e < p->sig.n && all->n; e++) {
+        const RawTensor *t = fx_is_unread(x, e)
+                                 ? param_given(p, p->sig.entry[e].target, all->at[0].tensor->dtype)
+                                 : NULL;
+        if (t)
+            p->sig_param[e] = param_put(p, p->sig.entry[e].target, t->dtype, &t->shape, t->bytes);
+        x->given[e] = t != NULL;
+    }
+}
+
+/* One that nothing was found to be made of is as lost as before. */
+static void drop_unused(Fx *x)
+{
+    Params *p = x->p;
+    for (uint32_t e = 0; e < p->sig.n; e++) {
+        bool used = !x->given[e];
+        for (uint32_t i = 0; !used && i < x->all.n; i++) {
+            const Use *u = &x->all.at[i];
+            const Recipe *r = u->node->made ? u->node->made[u->input] : NULL;
+            for (uint32_t k = 0; r && k < r->n; k++)
+                used |= r->at[k].op == OP_NONE && r->at[k].param == p->sig_param[e];
+        }
+        if (!used) {
+            p->sig_param[e] = NONE;
+            vec_push(x->a, &p->unfit, p->sig.entry[e].target);
+        }
+    }
+}
+
+/* ---- parameters that are in the file in no other way ---- */
+
+static const char *shape_text(Arena *a, const Shape *s)
+{
+    const char *text = "";
+    for (int i = 0; i < s->rank; i++)
+        text = arena_printf(a, "%s%s%lld", text, i ? "," : "", (long long)s->d[i]);
+    return arena_printf(a, "[%s]", text);
+}
+
+static uint32_t put(Fx *x, uint32_t entry, const Trace *t, const Undone *found)
+{
+    Params *p = x->p;
+    const char *name = p->sig.entry[entry].target;
+    uint32_t id = found->plain ? param_new(p, name, t->use->init, found->turned, true, false)
+                               : param_put(p, name, t->tensor->dtype, &found->shape, found->bytes);
+    p->sig_param[entry] = id;
+    vec_push(x->a, &p->inferred,
+             arena_printf(x->a, "%s %s%s", name, shape_text(x->a, &found->shape),
+                          found->in_order ? " (rows in the order they are read)" : ""));
+    return id;
+}
+
+/* The recipe of a trace reads parameter 0: the one that was made of it. */
+static Recipe *reading(Recipe *r, uint32_t id)
+{
+    for (uint32_t i = 0; i < r->n; i++)
+        if (r->at[i].op == OP_NONE && r->at[i].param != NONE)
+            r->at[i].param = id;
+    return r;
+}
+
+static void give_rows(Fx *x, Trace *const *t, uint32_t n, uint32_t id, const Shape *whole)
+{
+    Shape row = *whole;
+    row.d[0] = 1;
+    for (uint32_t i = 0; i < n; i++) {
+        Recipe *r = recipe_of(x->a, id);
+        recipe_slice(x->a, r, row.rank, (int64_t[MAX_RANK]){t[i]->row}, row.d);
+        recipe_reshape(x->a, r, &t[i]->tensor->shape);
+        give(x, t[i], r);
+    }
+}
+
+static void recover(Fx *x, Traces *all)
+{
+    for (uint32_t e = 0; e < x->p->sig.n; e++) {
+        VEC(Trace *) own = {0};
+        Undone found;
+        for (uint32_t i = 0; i < all->n && fx_is_unread(x, e); i++) {
+            Trace *t = &all->at[i];
+            if (t->done || t->is_turned || is_merged(t) || fx_unread_origin(x, t->use->init) != e ||
+                param_is_made_up(t->fx) || param_is_table(x->p->g, t->tensor))
+                continue;
+            vec_push(x->a, &own, t);
+        }
+        if (own.n && undo_rows(x, own.at, own.n, &found)) {
+            give_rows(x, own.at, own.n, put(x, e, own.at[0], &found), &found.shape);
+            continue;
+        }
+        for (uint32_t i = 0; i < own.n; i++)
+            if (undo_one(x, own.at[i], &found)) {
+                give(x, own.at[i], reading(found.recipe, put(x, e, own.at[i], &found)));
+                break;
+            }
+    }
+}
+
+/* ---- the whole ---- */
+
+/* What folding made of a parameter, or of another one, has its numbers, all the same (2 * p of
+ * zeros), and was merged with it. */
+static void note_merged(Fx *x, const Trace *t)
+{
+    static const char *const number[] = {"scalar_tensor", "scalar_tensor_default",
+                                         "lift_fresh",    "lift_fresh_copy",
+                                         "eye",           "tril",
+                                         "triu",          NULL};
+    const Params *p = x->p;
+    uint32_t e = strmap_get(&p->sig.by_target, t->tensor->name);
+    if (is_merged(t) && e != NONE && p->sig.entry[e].kind == SIG_PARAMETER &&
+        p->sig_param[e] != NONE && !fx_is_filled(t->fx) && !fx_is_one_of(t->fx, number))
+        fx_lacks(x, e, t->fx);
+}
+
+void fx_fold(Fx *x)
+{
+    Traces all = {0};
+    collect(x, &all);
+    x->given = arena_array(x->a, bool, x->p->sig.n + 1);
+    take_given(x, &all);
+    tie_all(x, &all);
+    drop_unused(x);
+    recover(x, &all);
+    tie_all(x, &all); /* to what was recovered */
+    for (uint32_t i = 0; i < all.n; i++)
+        if (!all.at[i].done && !param_is_used(all.at[i].use->node, all.at[i].use->input))
+            note_merged(x, &all.at[i]);
+    fx_refuse_merged(x);
+}

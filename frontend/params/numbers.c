@@ -1,0 +1,120 @@
+/*
+ * numbers.c - what an array's numbers say of it.  In: floats of the file.  Out: whether they are a
+ * mask, a table of sines, a grid: numbers that no one learned.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "fx.h"
+
+double raw_number(const RawTensor *t, int64_t i)
+{
+    float f;
+    double d;
+    if (t->dtype == DT_F64) {
+        memcpy(&d, t->bytes.at + (size_t)i * sizeof d, sizeof d);
+        return d;
+    }
+    memcpy(&f, t->bytes.at + (size_t)i * sizeof f, sizeof f);
+    return (double)f;
+}
+
+/* What a constant's numbers are like. */
+typedef struct {
+    bool mask;                                          /* some are infinite, or as good as that */
+    bool table;
+    bool regular;                                       /* in order, or few again and again */
+} Looks;
+
+static RawTensor floats(Dtype t, const Shape *s, const void *data)
+{
+    return (RawTensor){.dtype = t, .shape = *s, .bytes = {.at = data}};
+}
+
+static bool has_infinite(const RawTensor *t, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs(raw_number(t, i)) <= 1e30))
+            return true;
+    return false;
+}
+
+/* Is what stands first along a dimension 0 everywhere, or the largest, and all behind it other? */
+static bool begins_alike(const RawTensor *t, int64_t n, int64_t inner, int64_t each, double most)
+{
+    double v = raw_number(t, 0);
+    bool varies = false;
+    if (each == inner || inner == 1 || (v != 0 && v != most))
+        return false;
+    for (int64_t at = 0; at < n; at += each)
+        for (int64_t i = at; i < at + inner; i++)
+            if (raw_number(t, i) != v)
+                return false;
+    for (int64_t at = 0; at < n && !varies; at += inner)
+        for (int64_t i = at + 1; i < at + inner && !varies; i++)
+            varies = raw_number(t, i) != raw_number(t, i - 1);
+    return varies;
+}
+
+/* Do all lines along dim d rise, or all fall? */
+static bool is_ordered(const RawTensor *t, int d)
+{
+    enum { LEAST = 8 };
+    int64_t n = shape_elements(&t->shape), inner = 1;
+    bool rises = true, falls = true;
+    for (int i = d + 1; i < t->shape.rank; i++)
+        inner *= t->shape.d[i];
+    for (int64_t i = inner; i < n && (rises || falls); i++) {
+        if (i / inner % t->shape.d[d] == 0)
+            continue;
+        double step = raw_number(t, i) - raw_number(t, i - inner);
+        rises &= step > 0;
+        falls &= step < 0;
+    }
+    return t->shape.d[d] >= LEAST && (rises || falls);
+}
+
+/* Few numbers again and again, as grids and filters have. */
+static bool is_repeated(const RawTensor *t)
+{
+    enum { SEEN = 256 };
+    int64_t n = shape_elements(&t->shape), distinct = 0;
+    n = n < SEEN ? n : SEEN;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t k = 0;
+        while (k < i && raw_number(t, k) != raw_number(t, i))
+            k++;
+        distinct += k == i;
+    }
+    return n > 3 && 2 * distinct <= n;
+}
+
+static const void *look(Arena *a, Dtype dtype, const Shape *s, const void *data, int what)
+{
+    Looks *k = arena_new_of(a, Looks);
+    const RawTensor t = floats(dtype, s, data);
+    int64_t n = shape_elements(s), inner = 1;
+    bool constant = true;
+    double most = 0;
+    (void)what;
+    k->mask = k->table = has_infinite(&t, n);
+    for (int64_t i = 0; i < n && !k->mask; i++) {
+        most = fmax(most, fabs(raw_number(&t, i)));
+        constant &= raw_number(&t, i) == raw_number(&t, 0);
+    }
+    for (int d = s->rank; d-- > 0 && !constant && !k->table; inner *= s->d[d])
+        k->table = begins_alike(&t, n, inner, inner * s->d[d], most);
+    k->regular = is_repeated(&t);
+    for (int d = 0; d < s->rank && !k->regular; d++)
+        k->regular = is_ordered(&t, d);
+    return k;
+}
+
+static const Looks *looks_of(const Graph *g, const RawTensor *t)
+{
+    return graph_look(g, t->dtype, &t->shape, t->bytes.at, look, 0);
+}
+
+bool param_is_mask(const Graph *g, const RawTensor *t) { return looks_of(g, t)->mask; }
+bool param_is_table(const Graph *g, const RawTensor *t) { return looks_of(g, t)->table; }
+bool param_is_regular(const Graph *g, const RawTensor *t) { return looks_of(g, t)->regular; }
