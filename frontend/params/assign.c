@@ -30,17 +30,6 @@ static bool is_param(const Params *p, const RawNode *n, uint32_t input, const Ra
     return !param_is_buffer(p, t->name) && param_rule(p, t, &by) == RULE_TRAINS;
 }
 
-/* Does t, of rows x cols, hold the numbers at `at`, of cols x rows? */
-static bool same_transposed(const uint8_t *at, const RawTensor *t)
-{
-    size_t rows = (size_t)t->shape.d[0], cols = (size_t)t->shape.d[1], size = dtype_size(t->dtype);
-    for (size_t c = 0; c < cols; c++)
-        for (size_t r = 0; r < rows; r++)
-            if (memcmp(at + (c * rows + r) * size, t->bytes.at + (r * cols + c) * size, size))
-                return false;
-    return true;
-}
-
 /* The bias "M.bias" beside "M.weight", or NULL. */
 static const RawTensor *bias_beside(const Params *p, const char *weight)
 {
@@ -81,14 +70,11 @@ static uint32_t tied_to(const Params *p, const RawNode *n, const RawTensor *t, c
         if (!f || strmap_get(&p->by_init, e->initializer) != i || f->dtype != t->dtype ||
             f->bytes.length != t->bytes.length || !t->bytes.at || f->bytes.at != e->bytes.at)
             continue;
-        bool same = shape_equal(&f->shape, &t->shape) &&
-                    !memcmp(f->bytes.at, t->bytes.at, t->bytes.length),
-             turned = !same && f->shape.rank == 2 && t->shape.rank == 2 &&
-                      f->shape.d[0] == t->shape.d[1] && f->shape.d[1] == t->shape.d[0] &&
-                      same_transposed(f->bytes.at, t);
-        if ((!same && !turned) || param_is_equal_by_chance(t) || are_copies(p, e, name, n))
+        Same same = raw_same(f, t);
+        if (same == NOT_SAME || (same == SAME && !shape_equal(&f->shape, &t->shape)) ||
+            param_is_equal_by_chance(t) || are_copies(p, e, name, n))
             continue;
-        *flip = e->transposed != turned;
+        *flip = e->transposed != (same == SAME_TURNED);
         return i;
     }
     return NONE;

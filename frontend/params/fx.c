@@ -52,14 +52,6 @@ static void collect(Fx *x, const RawNodes *list)
 
 /* ---- matching ---- */
 
-static int wide_dims(const Shape *s)
-{
-    int wide = 0;
-    for (int i = 0; i < s->rank; i++)
-        wide += s->d[i] > 1;
-    return wide;
-}
-
 /* Parameters that are vectors in PyTorch, and that nodes want with dims of 1 behind the channels.
  */
 static bool is_vector(const FxNode *fx)
@@ -76,7 +68,7 @@ static void take(Fx *x, Group *g, Use *u, uint32_t entry)
         return; /* by running statistics: as many copies of the parameter as there are samples */
     u->entry = entry;
     u->flip = g && is_flipped(&g->fx, u->node, u->input, &x->p->m->init.at[u->init]);
-    u->squeezed = g && is_vector(&g->fx) && s->rank > 1 && wide_dims(s) <= 1;
+    u->squeezed = g && is_vector(&g->fx) && s->rank > 1 && raw_wide_dims(s) <= 1;
     for (uint32_t i = 0; g && i < g->arg.n; i++)
         if (g->arg.at[i].entry == entry)
             g->arg.at[i].taken = true;
@@ -117,7 +109,7 @@ static void match_roles(Fx *x, Group *g)
         if (role == ROLE_WEIGHT && x->p->m->init.at[u->init].shape.rank == 0)
             continue;
         if (role == ROLE_BIAS && !strcmp(u->node->op_type, "Add") &&
-            wide_dims(&x->p->m->init.at[u->init].shape) > 1)
+            raw_wide_dims(&x->p->m->init.at[u->init].shape) > 1)
             continue;                                   /* a product that was folded, and no bias */
         if (scalar && fx_is_decomposed_norm(&g->fx))       /* an epsilon */
             continue;

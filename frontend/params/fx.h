@@ -132,7 +132,12 @@ bool undo_one(Fx *x, const Trace *t, Undone *out);
 bool undo_rows(Fx *x, Trace **t, uint32_t n, Undone *out);
 
 /* ---- numbers.c ---- */
-double raw_number(const RawTensor *t, int64_t i);        /* element i of floats */
+double raw_number(const RawTensor *t, int64_t i);       /* element i of floats */
+bool raw_is_constant(const RawTensor *t);               /* are all elements the same? */
+/* Has b the numbers of a, as they stand or with two dims exchanged? */
+typedef enum { NOT_SAME, SAME, SAME_TURNED } Same;
+Same raw_same(const RawTensor *a, const RawTensor *b);
+int raw_wide_dims(const Shape *s);                      /* of more than one element */
 
 /* ---- merged.c ---- */
 void fx_refuse_merged(Fx *x);

@@ -19,6 +19,40 @@ double raw_number(const RawTensor *t, int64_t i)
     return (double)f;
 }
 
+bool raw_is_constant(const RawTensor *t)
+{
+    size_t size = dtype_size(t->dtype);
+    return t->bytes.length <= size ||
+           !memcmp(t->bytes.at, t->bytes.at + size, t->bytes.length - size);
+}
+
+Same raw_same(const RawTensor *a, const RawTensor *b)
+{
+    const uint8_t *x = a->bytes.at, *y = b->bytes.at;
+    size_t size = dtype_size(a->dtype), rows, cols;
+    if (a->dtype != b->dtype || a->bytes.length != b->bytes.length || !x || !y)
+        return NOT_SAME;
+    if (!memcmp(x, y, a->bytes.length))
+        return SAME;
+    if (a->shape.rank != 2 || b->shape.rank != 2 || a->shape.d[0] != b->shape.d[1])
+        return NOT_SAME;
+    rows = (size_t)a->shape.d[0];
+    cols = (size_t)a->shape.d[1];
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < cols; c++)
+            if (memcmp(x + (r * cols + c) * size, y + (c * rows + r) * size, size))
+                return NOT_SAME;
+    return SAME_TURNED;
+}
+
+int raw_wide_dims(const Shape *s)
+{
+    int wide = 0;
+    for (int i = 0; i < s->rank; i++)
+        wide += s->d[i] > 1;
+    return wide;
+}
+
 /* What a constant's numbers are like. */
 typedef struct {
     bool mask;                                          /* some are infinite, or as good as that */

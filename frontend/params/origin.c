@@ -119,27 +119,6 @@ static bool is_in_recipe(Fx *x, const Recipe *r, uint32_t entry)
     return false;
 }
 
-/* The first step of a recurrent layer: zeros times the weight, and the bias as it stands, which the
- * recipe r says.  The weight has no gradient there. */
-static bool is_product_of_zeros(const MadeOf *o, const char *name, const Recipe *r)
-{
-    static const char *const zero[] = {"zeros", "new_zeros", "zeros_like", NULL},
-                      *const product[] = {"linear", "addmm", NULL},
-                      *const view[] = {"getitem", "unbind",  "select", "slice", "unsqueeze",
-                                       "squeeze", "expand",  "view",   "t",     "chunk",
-                                       "split",   "alias",   NULL};
-    uint32_t zeros = 0, products = fx_is_one_of(name, product);
-    for (uint32_t i = 0; i < o->step.n; i++) {
-        const char *step = o->step.at[i];
-        bool is_zero = fx_is_one_of(step, zero), is_product = fx_is_one_of(step, product);
-        if (!is_zero && !is_product && !param_is_made_up(step) && !fx_is_one_of(step, view))
-            return false;
-        zeros += is_zero;
-        products += is_product && strcmp(step, name);
-    }
-    return r && recipe_is_view(r) && zeros > 0 && products == 1 && o->entry.n == 2;
-}
-
 void fx_note_origins(Fx *x)
 {
     const Params *p = x->p;
@@ -147,8 +126,7 @@ void fx_note_origins(Fx *x)
         const Use *u = &x->all.at[i];
         const MadeOf *o = &x->origin[u->init];
         const Recipe *r = u->node->made ? u->node->made[u->input] : NULL;
-        if (u->entry != NONE || u->node->dead ||
-            is_product_of_zeros(o, p->m->init.at[u->init].name, r))
+        if (u->entry != NONE || u->node->dead)
             continue;
         for (uint32_t k = 0; k < o->entry.n; k++)
             if (p->sig_param[o->entry.at[k]] != NONE && !is_in_recipe(x, r, o->entry.at[k]))

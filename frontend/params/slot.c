@@ -55,18 +55,10 @@ static bool is_named(const Params *p, const RawTensor *t)
     return param_is_named(p, t->name) && !(p->m->from_pytorch && t->is_lifted);
 }
 
-static int wide_dims(const Shape *s)
-{
-    int n = 0;
-    for (int i = 0; i < s->rank; i++)
-        n += s->d[i] > 1;
-    return n;
-}
-
 /* Of data, a vector, or the same number for all, may be a statistic; that is no weight's name. */
 static bool may_be_statistic(const RawTensor *t)
 {
-    return wide_dims(&t->shape) < 2 && !param_is_leaf_name(t->name);
+    return raw_wide_dims(&t->shape) < 2 && !param_is_leaf_name(t->name);
 }
 
 /* torch.clamp(x, min=0) is written as the larger of x and an array of one number. */
@@ -372,13 +364,6 @@ void param_slots(Params *p, const RawNodes *list)
 
 /* ---- numbers that nobody learned ---- */
 
-static bool is_constant(const RawTensor *t)
-{
-    size_t size = dtype_size(t->dtype);
-    return t->bytes.length <= size ||
-           !memcmp(t->bytes.at, t->bytes.at + size, t->bytes.length - size);
-}
-
 /* Could these numbers have been drawn, or have trained?  Those of a scale or a bias that has not are
  * all the same. */
 static bool may_be_learned(const Graph *g, const RawTensor *t)
@@ -386,8 +371,8 @@ static bool may_be_learned(const Graph *g, const RawTensor *t)
     enum { MOST = 1 << 24 };
     if (shape_elements(&t->shape) > MOST)
         return true;
-    if (is_constant(t))
-        return wide_dims(&t->shape) < 2 && !param_is_mask(g, t);
+    if (raw_is_constant(t))
+        return raw_wide_dims(&t->shape) < 2 && !param_is_mask(g, t);
     return !param_is_regular(g, t) &&
            (t->shape.rank > 1 ? !param_is_table(g, t) : !param_is_mask(g, t));
 }
@@ -412,7 +397,7 @@ static bool is_single(Dtype t) { return t == DT_F32 || t == DT_F64; }
 
 bool param_is_equal_by_chance(const RawTensor *t)
 {
-    return !t->bytes.at || is_constant(t) || (is_single(t->dtype) && is_selection(t));
+    return !t->bytes.at || raw_is_constant(t) || (is_single(t->dtype) && is_selection(t));
 }
 
 /* ---- the rule ---- */
@@ -432,7 +417,7 @@ static bool is_tabled(const Params *p, const RawTensor *t)
 static bool is_literal(const Params *p, const RawTensor *t)
 {
     return p->m->from_pytorch && t->is_lifted &&
-           (!is_single(t->dtype) || is_constant(t) || !may_be_learned(p->g, t));
+           (!is_single(t->dtype) || raw_is_constant(t) || !may_be_learned(p->g, t));
 }
 
 static Verdict in_module_slot(const Params *p, const RawTensor *t, uint32_t as, bool named)
@@ -457,9 +442,9 @@ static Verdict unnamed(const Params *p, const RawTensor *t, uint32_t as)
         return RULE_ONE_NUMBER;
     if (p->m->from_pytorch && t->is_lifted)
         return RULE_LITERAL;
-    if (p->m->from_pytorch && wide_dims(&t->shape) > 1)
+    if (p->m->from_pytorch && raw_wide_dims(&t->shape) > 1)
         return RULE_NO_NAME;
-    if (!is_single(t->dtype) || !may_be_learned(p->g, t) || (as == SLOT_JOINED && is_constant(t)))
+    if (!is_single(t->dtype) || !may_be_learned(p->g, t) || (as == SLOT_JOINED && raw_is_constant(t)))
         return RULE_NUMBERS;
     return RULE_TRAINS;
 }

@@ -34,25 +34,6 @@ static uint64_t bits_at(const uint8_t *at, int64_t i, size_t size)
     return v;
 }
 
-static double number_at(const uint8_t *at, int64_t i, Dtype t)
-{
-    double d;
-    float f;
-    if (t == DT_F64) {
-        memcpy(&d, at + (size_t)i * sizeof d, sizeof d);
-        return d;
-    }
-    memcpy(&f, at + (size_t)i * sizeof f, sizeof f);
-    return (double)f;
-}
-
-static bool is_constant(const RawTensor *t)
-{
-    int64_t n = shape_elements(&t->shape);
-    size_t size = dtype_size(t->dtype);
-    return n < 2 || !memcmp(t->bytes.at, t->bytes.at + size, (size_t)(n - 1) * size);
-}
-
 static uint32_t hash_of(uint64_t v) { return (uint32_t)((v * UINT64_C(0x9E3779B97F4A7C15)) >> 32); }
 
 static uint32_t *find_slot(const Known *k, uint64_t v, size_t size)
@@ -279,18 +260,11 @@ static Recipe *tie_large(Fx *x, uint32_t param, const RawTensor *t)
     if (shape_elements(&q->shape) != shape_elements(&t->shape) || !q->bytes.at ||
         t->bytes.length < 2 * size)
         return NULL;
-    bool plain = q->bytes.length == t->bytes.length &&
-                 !memcmp(q->bytes.at, t->bytes.at, t->bytes.length),
-         turned = false;
-    if (!plain && q->shape.rank == 2 && t->shape.rank == 2) {
-        int64_t rows = q->shape.d[q->transposed ? 1 : 0], cols = q->shape.d[q->transposed ? 0 : 1];
-        turned = t->shape.d[0] == cols && t->shape.d[1] == rows;
-        for (int64_t r = 0; turned && r < rows; r++)
-            for (int64_t c = 0; turned && c < cols; c++)
-                turned = !memcmp(q->bytes.at + (size_t)(r * cols + c) * size,
-                                 t->bytes.at + (size_t)(c * rows + r) * size, size);
-    }
-    if (!plain && !turned)
+    Shape held = q->transposed ? shape_of(2, q->shape.d[1], q->shape.d[0]) : q->shape;
+    RawTensor own = {.dtype = q->dtype, .shape = held, .bytes = q->bytes};
+    Same same = raw_same(&own, t);
+    bool plain = same == SAME, turned = same == SAME_TURNED;
+    if (same == NOT_SAME)
         return NULL;
     Recipe *r = recipe_of(x->a, param);
     if (turned != q->transposed)
@@ -300,13 +274,16 @@ static Recipe *tie_large(Fx *x, uint32_t param, const RawTensor *t)
     return plain && q->transposed && q->shape.d[0] != t->shape.d[1] ? NULL : r;
 }
 
+/* One that TorchScript's folding renamed: what is equal may be of a copy of its module. */
+static bool has_no_name(const Param *q) { return strstr(q->name, "::") != NULL; }
+
 Recipe *tie_exact(Fx *x, uint32_t param, const RawTensor *t)
 {
     const Param *q = &x->p->g->param.at[param];
     size_t size = dtype_size(t->dtype);
     int64_t n = shape_elements(&t->shape);
     if (q->dtype != t->dtype || !q->bytes.at || t->bytes.length != (size_t)n * size ||
-        is_constant(t))
+        raw_is_constant(t) || has_no_name(q))
         return NULL;
     const Known *k = n <= largest ? known_of(x, param, n) : NULL;
     if (!k)
@@ -355,13 +332,13 @@ static const struct { double (*fn)(double); Op op;
 
 /* a and b of the line through all pairs (f(parameter), tensor); false when it does not pass through
  * them, or b leaves so few digits of the tensor that anything would. */
-static bool fit_line(const uint8_t *from, const RawTensor *t, int64_t n, double (*fn)(double),
+static bool fit_line(const RawTensor *from, const RawTensor *t, int64_t n, double (*fn)(double),
                      double *a, double *b)
 {
     double least = 0, most = 0, size = 0;
     int64_t low = -1, high = -1;
     for (int64_t i = 0; i < n; i++) {
-        double v = fn(number_at(from, i, t->dtype));
+        double v = fn(raw_number(from, i));
         if (!isfinite(v))
             return false;
         if (low < 0 || v < least) {
@@ -372,11 +349,11 @@ static bool fit_line(const uint8_t *from, const RawTensor *t, int64_t n, double 
             most = v;
             high = i;
         }
-        size = fmax(size, fabs(number_at(t->bytes.at, i, t->dtype)));
+        size = fmax(size, fabs(raw_number(t, i)));
     }
     if (low < 0 || most - least <= 1e-6 * fmax(fabs(most), fabs(least)))
         return false;
-    double y0 = number_at(t->bytes.at, low, t->dtype), y1 = number_at(t->bytes.at, high, t->dtype);
+    double y0 = raw_number(t, low), y1 = raw_number(t, high);
     *a = (y1 - y0) / (most - least);
     *a = fabs(*a - nearbyint(*a)) < 1e-5 ? nearbyint(*a) : *a;
     *b = y0 - *a * least;
@@ -385,8 +362,8 @@ static bool fit_line(const uint8_t *from, const RawTensor *t, int64_t n, double 
     if (fabs(*a) < 1e-12 || off > 1e-3 * fabs(y1 - y0))
         return false;
     for (int64_t i = 0; i < n; i++) {
-        double want = number_at(t->bytes.at, i, t->dtype),
-               is = *a * fn(number_at(from, i, t->dtype)) + *b;
+        double want = raw_number(t, i),
+               is = *a * fn(raw_number(from, i)) + *b;
         if (!(fabs(want - is) <= off))
             return false;
     }
@@ -420,7 +397,7 @@ Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear)
     const Param *q = &x->p->g->param.at[param];
     int64_t n = shape_elements(&t->shape);
     if (q->dtype != t->dtype || shape_elements(&q->shape) != n || n < 4 || n > largest ||
-        !q->bytes.at || is_constant(t))
+        !q->bytes.at || raw_is_constant(t) || has_no_name(q))
         return NULL;
     const uint8_t *own = dense(x, q);
     for (int turned = 0; turned < 2; turned++) {
@@ -439,7 +416,7 @@ Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear)
         }
         for (size_t f = !linear; f < (linear ? 1 : sizeof function / sizeof *function); f++) {
             double factor, addend;
-            if (!fit_line(from.bytes.at, t, n, function[f].fn, &factor, &addend))
+            if (!fit_line(&from, t, n, function[f].fn, &factor, &addend))
                 continue;
             Recipe *r = recipe_of(x->a, param);
             record_line(x->a, r, t->dtype, function[f].op, factor, addend);
@@ -517,7 +494,7 @@ static int64_t join(Fx *x, const RawTensor *t, int d, int64_t at, Recipe **all)
 
 Recipe *tie_pieces(Fx *x, const RawTensor *t)
 {
-    for (int d = 0; d < t->shape.rank && shape_elements(&t->shape) <= largest && !is_constant(t);
+    for (int d = 0; d < t->shape.rank && shape_elements(&t->shape) <= largest && !raw_is_constant(t);
          d++) {
         Recipe *all = NULL;
         int64_t at = join(x, t, d, 0, &all);

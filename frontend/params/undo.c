@@ -33,13 +33,6 @@ static Shape squeezed(const Shape *s)
     return out;
 }
 
-static bool is_constant(const RawTensor *t)
-{
-    size_t size = dtype_size(t->dtype);
-    return t->bytes.length <= size ||
-           !memcmp(t->bytes.at, t->bytes.at + size, t->bytes.length - size);
-}
-
 /* Are the slices along dim d all the same? */
 static bool repeats(const RawTensor *t, int d)
 {
@@ -206,7 +199,7 @@ static bool unmerged(const Fx *x, const Use *u, int64_t rows, int64_t inner, Sha
 /* *once: the shape without copies. */
 static bool drop_copies(const RawTensor *tensor, Shape *once)
 {
-    bool constant = is_constant(tensor);
+    bool constant = raw_is_constant(tensor);
     *once = tensor->shape;
     for (int d = 0; d < once->rank; d++) {
         if (once->d[d] > 1 && constant && d > 0 && d + 1 < once->rank)
@@ -261,12 +254,12 @@ static bool undo_view(Fx *x, const Trace *t, const RawTensor *tensor, const Func
     bool viewed = fx_steps(x, t, views) > 0;
     Shape once = tensor->shape, own;
     bool copied = fx_steps(x, t, copies) > 0;
-    if (copied && viewed && (is_constant(tensor) || !fx_is_one_of(t->fx, copies)))
+    if (copied && viewed && (raw_is_constant(tensor) || !fx_is_one_of(t->fx, copies)))
         return false; /* copies may be merged with a dim */
     if (copied && !drop_copies(tensor, &once))
         return false;
     own = without_ones(once, fx_steps(x, t, added));
-    if (is_constant(tensor) && squeezed(&once).rank == 0 && once.rank > 0)
+    if (raw_is_constant(tensor) && squeezed(&once).rank == 0 && once.rank > 0)
         own = (Shape){0}; /* one number */
     if (viewed && !before_view(x, t, &once, &own))
         return false;
