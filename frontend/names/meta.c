@@ -9,7 +9,7 @@
 
 #include "names.h"
 
-enum { LONGEST = 1 << 20, MOST_USERS = 1 << 20 };
+enum { LONGEST = 1 << 20 };
 
 /* A Python string literal at *p; leaves *p behind its closing quote. */
 static const char *literal(Arena *a, const char **p)
@@ -101,9 +101,6 @@ bool meta_fx(Arena *a, const char *text, FxNode *fx)
     fx->target = word(a, target + strlen("target="), ".:");
     const char *aten = strstr(fx->target, "aten.");
     fx->target = aten ? aten : fx->target;
-    const char *users = strstr(text, "num_users=");
-    long n_users = users && users < target ? strtol(users + strlen("num_users="), NULL, 10) : 0;
-    fx->users = n_users > 0 && n_users < MOST_USERS ? (uint32_t)n_users : 0;
     const char *rest = arguments(a, args + strlen("args = ("), false, fx);
     const char *keywords = strstr(rest, "kwargs = {");
     if (keywords)

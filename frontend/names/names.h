@@ -45,7 +45,6 @@ typedef struct {
     uint32_t n;
     FxArg *arg;                                         /* the %names of its arguments, in order */
     bool scaled;                                        /* keyword beta, alpha or value is given */
-    uint32_t users;                                     /* the fx nodes that read it; 0: not said */
 } FxNode;
 bool meta_fx(Arena *a, const char *text, FxNode *fx);
 /* An argument that is a number, or True (1) or False, of a call of this target

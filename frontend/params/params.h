@@ -40,8 +40,6 @@ bool recipe_is_view(const Recipe *r);                   /* a parameter, only vie
 Dtype recipe_type(const Model *m, const RawNode *n, uint32_t input, Dtype param);
 /* the parameter when there is only one, else NONE */
 uint32_t recipe_only_param(const Recipe *r);
-/* the same of another parameter, or NULL */
-Recipe *recipe_with_other(Arena *a, const Recipe *r, uint32_t from, uint32_t to);
 /* param NULL: those of g */
 ValueId recipe_build(Graph *g, const Recipe *r, const ValueId *param);
 

@@ -135,18 +135,6 @@ uint32_t recipe_only_param(const Recipe *r)
     return param;
 }
 
-Recipe *recipe_with_other(Arena *a, const Recipe *r, uint32_t from, uint32_t to)
-{
-    Recipe *out = arena_new_of(a, Recipe);
-    for (uint32_t i = 0; r && i < r->n; i++) {
-        Term t = r->at[i];
-        if (t.op == OP_NONE && t.param == from)
-            t.param = to;
-        vec_push(a, out, t);
-    }
-    return r ? out : NULL;
-}
-
 /* param: values of the parameters, by index; the nodes are made where they are asked for, folded
  * where all is constant. */
 ValueId recipe_build(Graph *g, const Recipe *r, const ValueId *param)
