@@ -42,12 +42,6 @@ typedef struct { uint64_t hash; const uint8_t *bytes; uint32_t n, number; } Sign
 /* room: for a step's bytes until they are known */
 typedef struct { Signature *slot; uint32_t n, cap; VEC(uint8_t) room; } Signatures;
 
-/* The table of offsets of a stage: sections of rows of one number or several. */
-/* step: from one turn to the next, of the row before */
-typedef struct { const char *name, *note; uint32_t n; const int64_t *at; bool step; } OffsetRow;
-typedef struct { const char *name, *title; VEC(OffsetRow) row; StrMap of; } OffsetSection;
-typedef struct { VEC(OffsetSection) section; } Offsets;
-
 /* Nodes that become one MatMulBias: a product, the Add of a bias, a Cast to half or the Add again,
    a Relu or the node before it again; bias: as the library reads it. */
 typedef struct { NodeId product, add, cast, last; ValueId bias; } Chain;
@@ -101,8 +95,8 @@ struct StageGen {
     const Lengths *lengths; /* the same; NULL */
     VEC(StageConst) constants;
     Target target;                  /* of what is being printed */
-    KernelList kernels[TARGETS], turns[TARGETS];        /* turns: functions of repeated sequences */
-    Offsets offsets[TARGETS];
+    KernelList kernels[TARGETS];
+    struct StageNames *names;       /* of its buffers, once one is asked for (print/names.c) */
     /* a statement before each step and at the end of each function: --profile, tests; NULL: none */
     const char *probe, *probe_end;
     bool profiled;                  /* --profile: the probe of the CPU's program is a timer */

@@ -11,7 +11,7 @@
 /* A Text (base.h) of lines: indented, with a newline */
 void text_line(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* code, and from the column on a comment: where it is too long for 120 columns its first word and
-   the end of the rest, where names differ */
+   the end of the rest, where names differ; behind code that leaves no room it stands before it */
 void text_noted(Text *t, int column, const char *code, const char *note);
 /* a model's string inside a comment: printable, no end of comment */
 const char *cg_comment(Arena *a, const char *s);

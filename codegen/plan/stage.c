@@ -374,8 +374,7 @@ static StageGen *planned(Arena *a, Pipe *p, uint32_t index, bool device, const L
     stage_parts(p->graph, &p->stage.at[index]);
     sg->fixed = p->uneven.n > 0 || p->graph->batch <= 1;      /* no rows: no call */
     for (int t = 0; t < TARGETS; t++)
-        sg->kernels[t].of.arena = sg->kernels[t].titles.arena = sg->kernels[t].text.a =
-            sg->turns[t].of.arena = sg->a;
+        sg->kernels[t].of.arena = sg->kernels[t].titles.arena = sg->kernels[t].text.a = sg->a;
     split_outputs(sg);
     sg->in_read = arena_array(sg->a, uint8_t, sg->stage->input.n + 1);
     sg->out_read = arena_array(sg->a, uint8_t, sg->stage->output.n + 1);

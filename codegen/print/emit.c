@@ -87,8 +87,13 @@ void text_line(Text *t, const char *fmt, ...)
 void text_noted(Text *t, int column, const char *code, const char *note)
 {
     int used = 4 * t->indent + ((int)strlen(code) > column ? (int)strlen(code) : column) + 4;
-    int room = used < WIDTH - 20 ? WIDTH - used : 20, n = (int)strlen(note);
+    int room = WIDTH - used, n = (int)strlen(note);
     const char *name = strchr(note, ' ');
+    if (used >= WIDTH - 20) {
+        text_line(t, "// %s", note);
+        text_line(t, "%s", code);
+        return;
+    }
     int before = name ? (int)(name - note) + (strncmp(name, " in ", 4) == 0 ? 4 : 1) : 0;
     if (n <= room)
         text_line(t, "%-*s // %s", column, code, note);

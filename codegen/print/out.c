@@ -14,48 +14,38 @@ const char *out_lin(Out *o, Lin x)
 
 /* ---- pointers -------------------------------------------------------------------------------- */
 
-const char *out_name(const Func *f, uint32_t buf)
-{
-    const Buffer *b = &f->buf.at[buf];
-    uint32_t many = f->sg->stage->param.n;
-    switch (b->guest ? BUF_WORK : b->cls) {
-    case BUF_PARAM: return arena_printf(f->a, "w%u", b->index);
-    case BUF_GRAD:
-        return b->index < many ? arena_printf(f->a, "dw%u", b->index)
-                               : arena_printf(f->a, "dw%u_%u", b->index % many, b->index / many);
-    case BUF_HALF: return arena_printf(f->a, "wh%u", b->index);
-    case BUF_CONST: return arena_printf(f->a, "c%u", cg_constant(f->sg, b->value));
-    case BUF_IN: return arena_printf(f->a, "x%u", b->index);
-    case BUF_OUT: return arena_printf(f->a, "y%u", b->index);
-    case BUF_DY: return arena_printf(f->a, "dy%u", b->index);
-    case BUF_DX: return arena_printf(f->a, "dx%u", b->index);
-    case BUF_COUNT: return arena_printf(f->a, "n%u", b->index);
-    case BUF_STASH:
-    case BUF_SAVED:
-    case BUF_WORK:
-        return arena_printf(f->a, cg_is_gradient(f, b->value) ? "dt%u" : "t%u", b->value);
-    }
-    BUG("a buffer of class %d", (int)b->cls);
-}
-
 const char *out_straight(Out *o, uint32_t buf)
 {
+    if (!o->named[buf] && !place_in_source(o, buf))
+        place_declare(o, buf, &o->fresh);
+    o->reads |= !place_in_source(o, buf);
     o->named[buf] = true;
     return out_name(o->f, buf);
+}
+
+/* The field of the repeated sequence that is argument `arg` of the step in print. */
+static const char *field(Out *o, uint32_t arg)
+{
+    const Repeat *r = o->repeat;
+    uint32_t i = r->arg_field.at[r->arg_of.at[o->at] + o->first_arg + arg];
+    text_add(&o->fresh, "%s", o->declaration[i] ? o->declaration[i] : "");
+    o->declaration[i] = NULL;
+    return o->field[i];
 }
 
 const char *out_pointer(Out *o, const Step *s, uint32_t arg)
 {
     const StepArg *x = &s->arg.at[arg];
-    const char *name =
-        !o->repeat
-            ? out_straight(o, x->buf)
-            : arena_printf(o->a, "p->%s",
-                           o->field[o->repeat->arg_field.at[o->repeat->arg_of.at[o->at] +
-                                                         o->first_arg + arg]]);
+    const char *name = o->repeat ? field(o, arg) : out_straight(o, x->buf);
     if (!lin_is(x->offset, 0))
         name = arena_printf(o->a, "%s + %s", name, out_lin(o, x->offset));
     return name;
+}
+
+void out_fresh(Out *o, Text *t)
+{
+    text_add(t, "%s", text_all(&o->fresh));
+    o->fresh = (Text){.a = o->a, .indent = o->fresh.indent};
 }
 
 const char *out_arg(Out *o, const Step *s, ValueId v)
@@ -117,7 +107,7 @@ const char *out_key(const Out *o, const Step *s)
 {
     for (uint32_t i = 0; o->repeat && i < o->repeat->keyed.n; i++)
         if (o->repeat->keyed.at[i] == o->at)
-            return arena_printf(o->a, "p->key%u", i + 1);
+            return arena_printf(o->a, "key%u[i]", i + 1);
     return arena_printf(o->a, "%uu", s->key);
 }
 
@@ -131,8 +121,6 @@ void out_declare(const Out *o, Text *t)
     if (o->convolutions)
         text_line(t, "%s *const *conv = %sc->state;", type,
                   o->target->cplusplus ? arena_printf(o->a, "(%s *const *)", type) : "");
-    if (o->repeat && !o->rows && !o->stream && !o->convolutions && !o->context)
-        text_line(t, "(void)c;");
 }
 
 const char **out_argument_names(Out *o, const Step *s)
@@ -166,10 +154,12 @@ static const char *kernel(Out *o, const Step *s, const KernelText *x, const char
     if (*slot != NONE)
         return k->name.at[*slot];
     *slot = k->name.n;
-    const char *title = title_of(o, s);
+    const char *title = title_of(o, s), *name;
     uint32_t *number = strmap_at(&k->titles, title);
-    *number = *number == NONE ? 1 : *number + 1;
-    const char *name = arena_printf(o->a, "%s_%u", title, *number);
+    do {
+        *number = *number == NONE ? 1 : *number + 1;
+        name = arena_printf(o->a, "%s_%u", title, *number);
+    } while (names_has(o->f->sg, name));
     vec_push(o->a, &k->name, name);
     text_line(&k->text, "// %s", x->comment);
     text_add(&k->text, "%s", x->formula ? x->formula : "");

@@ -1,8 +1,9 @@
 /*
- * place.c - where a buffer stands, as an expression of the function's context: "c->stash +
- * offset.stash.t33", "c->in[0]".
+ * place.c - where a buffer stands, as an expression of the function's context: "(float *)
+ * (c->stash + 4096)", "c->in[0]".
  */
 #include <inttypes.h>
+#include <string.h>
 
 #include "target.h"
 
@@ -12,8 +13,6 @@ static const char *const block_name[] = {
     [BUF_DX] = "dx",       [BUF_WORK] = "work",   [BUF_HALF] = "half",
     [BUF_COUNT] = "counted",
 };
-
-const char *place_block(BufClass c) { return block_name[c]; }
 
 uint32_t place_part(const Func *f, const Buffer *b)
 {
@@ -50,61 +49,54 @@ int64_t place_at(const Func *f, uint32_t buf)
     }
     case BUF_SAVED: return sg->saved_at.at[b->index];
     case BUF_WORK: return b->offset;
-    case BUF_COUNT: return b->index * (int64_t)dtype_size(DT_I64);
     default: return b->index;
     }
 }
 
-/* The name of what the stage's memory holds there in the end: a value of the workspace may stand in
- * its place before. */
-static const char *name_there(const Out *o, const Buffer *b)
+const char *place_text(const Out *o, uint32_t buf, const char *type, const char *at)
 {
-    const StageGen *sg = o->f->sg;
-    if (b->cls == BUF_STASH)
-        return arena_printf(o->a, "t%u", sg->stash.at[b->index]);
-    if (b->cls == BUF_SAVED)
-        return arena_printf(o->a, "t%u", sg->saved.at[b->index]);
-    return NULL;
-}
-
-static const char *note(const Out *o, const Buffer *b)
-{
-    const char *bytes = arena_printf(o->a, "%" PRId64 " bytes", b->bytes);
-    return b->cls == BUF_WORK ? arena_printf(o->a, "%s, steps %d..%d", bytes, b->first, b->last)
-                              : bytes;
-}
-
-const char *place_text(Out *o, uint32_t buf)
-{
-    static const char *const title[] = {
-        [BUF_PARAM] = "parameters",
-        [BUF_GRAD] = "gradients",
-        [BUF_HALF] = "parameters, rounded once a step",
-        [BUF_CONST] = "constants",
-        [BUF_STASH] = "what forward keeps for backward, one slot for each microbatch",
-        [BUF_SAVED] = "what backward_input keeps for backward_weight",
-    };
     const Buffer *b = &o->f->buf.at[buf];
+    const uint32_t part = place_part(o->f, b);
+    const char *block = part == NONE ? block_name[b->cls]
+                                     : arena_printf(o->a, "again[%u]", part);
     if (b->cls == BUF_COUNT)
-        return arena_printf(o->a, "counted + %u", b->index);
-    const char *block = block_name[b->cls], *pointer = block, *about = title[b->cls];
-    uint32_t part = place_part(o->f, b);
-    if (part != NONE) {
-        block = "again";
-        pointer = arena_printf(o->a, "again[%u]", part);
-        about = "parts of it that can be computed again by themselves, each from its own begin";
-    }
+        return arena_printf(o->a, "counted + %s", at);
     if (place_is_pointer(b->cls))
-        return arena_printf(o->a, "c->%s[%u]", block, b->index);
-    int64_t *at = arena_array(o->a, int64_t, 1);
-    at[0] = place_at(o->f, buf);
-    const char *name = name_there(o, b), *offset;
-    if (b->cls == BUF_WORK)
-        offset = offset_of(o, o->name,
-                           arena_printf(o->a, "workspace, %" PRId64 " bytes", o->f->bytes_work),
-                           out_name(o->f, buf), at, 1, note(o, b));
-    else
-        offset = offset_of(o, block, about, name ? name : out_name(o->f, buf), at, 1,
-                           note(o, b));
-    return arena_printf(o->a, "c->%s + %s", pointer, offset);
+        return arena_printf(o->a, "%sc->%s[%s]",
+                            o->target->cplusplus ? arena_printf(o->a, "(%s)", type) : "", block,
+                            at);
+    return strcmp(at, "0") == 0 ? arena_printf(o->a, "(%s)c->%s", type, block)
+                                : arena_printf(o->a, "(%s)(c->%s + %s)", type, block, at);
+}
+
+const char *place_whole(const Out *o, uint32_t buf, const char *type)
+{
+    if (place_in_source(o, buf))
+        return out_name(o->f, buf);
+    return place_text(o, buf, type, arena_printf(o->a, "%" PRId64, place_at(o->f, buf)));
+}
+
+/* " transformer.h.2.ln_1.weight", " gradient of .." */
+static const char *about(const Out *o, const Buffer *b)
+{
+    if (b->guest || (b->cls != BUF_PARAM && b->cls != BUF_GRAD && b->cls != BUF_HALF))
+        return out_value_text(o->a, o->f->g, b->value);
+    return arena_printf(o->a, "%s%s", b->cls == BUF_GRAD ? " gradient of " : " ",
+                        cg_comment(o->a, names_param(o->f, b)));
+}
+
+void place_declare(const Out *o, uint32_t buf, Text *t)
+{
+    const Buffer *b = &o->f->buf.at[buf];
+    const char *type = arena_printf(o->a, "%s%s *", b->written ? "" : "const ", cg_ctype(b->type));
+    const Value *v = val(o->f->g, b->value);
+    const char *over = b->optional ? "; NULL: not asked for"
+                       : b->over == NONE
+                           ? ""
+                           : arena_printf(o->a, "; in place of %s", out_name(o->f, b->over));
+    text_noted(t, 64,
+               arena_printf(o->a, "%s%s = %s;", type, out_name(o->f, buf),
+                            place_whole(o, buf, type)),
+               arena_printf(o->a, "%s%s%s", shape_print(o->a, v->dtype, &v->shape),
+                            about(o, b), over));
 }

@@ -1,33 +1,11 @@
 /*
  * program.c - one function of a stage as text.  In: its steps and what of them repeats.  Out: the
- * pointers that they use, and the list of kernel and library calls, each with the names of the
- * nodes it comes from; before it the functions of repeated sequences.
+ * list of kernel and library calls, each with the names of the nodes that it comes from and the
+ * pointers that it is the first to use.
  */
 #include <inttypes.h>
 
 #include "target.h"
-
-/* ---- pointers -------------------------------------------------------------------------------- */
-
-static void print_pointer(Out *o, uint32_t buf, Text *t)
-{
-    const Buffer *b = &o->f->buf.at[buf];
-    const char *type = arena_printf(o->a, "%s%s *", b->written ? "" : "const ", cg_ctype(b->type)),
-               *at = place_text(o, buf);
-    const Graph *g = o->f->g;
-    const Value *v = val(g, b->value);
-    if (!place_is_pointer(b->cls))
-        at = arena_printf(o->a, "(%s)(%s)", type, at);
-    else if (o->target->cplusplus)
-        at = arena_printf(o->a, "(%s)%s", type, at);
-    const char *over = b->optional ? "; NULL: not asked for"
-                       : b->over == NONE
-                           ? ""
-                           : arena_printf(o->a, "; in place of %s", out_name(o->f, b->over));
-    text_noted(t, 64, arena_printf(o->a, "%s%s = %s;", type, out_name(o->f, buf), at),
-               arena_printf(o->a, "%s%s%s", shape_print(o->a, v->dtype, &v->shape),
-                            out_value_text(o->a, g, b->value), over));
-}
 
 /* ---- the function ---------------------------------------------------------------------------- */
 
@@ -84,31 +62,24 @@ void cg_function_print(Func *f)
              .target = target_row(target),
              .name = name_of(f->sg, f->kind),
              .text = {.a = f->a, .indent = 1},
-             .before = {.a = f->a},
+             .fresh = {.a = f->a, .indent = 1},
              .named = arena_array(f->a, bool, f->buf.n + 1)};
     Text *t = &f->body[target], head = {.a = f->a, .indent = 1};
     print_steps(&o);
-    bool none = true;
     out_declare(&o, &head);
     if (f->counted.n)
         text_noted(&head, 64, arena_printf(f->a, "int64_t counted[%u];", f->counted.n),
                    "of masks, how many places are there");
-    for (uint32_t i = 0; i < f->buf.n; i++)
-        if (o.named[i] && !place_in_source(&o, i)) {
-            print_pointer(&o, i, &head);
-            none = false;
-        }
-    if (none)
+    if (!o.reads && !head.n)
         text_line(&head, "(void)c;");
     f->bytes_scratch[target] = o.bytes_scratch;
     *t = (Text){.a = f->a};
-    text_add(t, "%s// %s\n", o.before.at ? o.before.at : "",
-             title(f->sg, f->kind));
+    text_add(t, "// %s\n", title(f->sg, f->kind));
     if (o.bytes_scratch)
         text_add(t,
                  "// behind the workspace %" PRId64
                  " bytes that kernels use while they run\n",
                  o.bytes_scratch);
     text_add(t, "void %s(const PpCtx *c)\n{\n%s\n%s}\n\n", cg_function_name(f->sg, f->kind, target),
-             head.at, o.text.at ? o.text.at : "");
+             text_all(&head), text_all(&o.text));
 }

@@ -87,7 +87,15 @@ void print_step(Out *o, uint32_t i, uint32_t twin)
     const char *comment = step_text(o, s);
     if (t)
         comment = out_pattern(o->a, comment, step_text(o, t));
-    text_line(&o->text, "// %s", comment);
+    Text before = o->text;
+    o->text = (Text){.a = o->a, .indent = before.indent};
     if (!s->empty)
         print_kind(o, s, comment);
+    Text step = o->text;
+    o->text = before;
+    if (o->fresh.n && before.n && before.at[before.n - 2] != '{')
+        text_add(&o->text, "\n");
+    text_line(&o->text, "// %s", comment);
+    out_fresh(o, &o->text);
+    text_add(&o->text, "%s", text_all(&step));
 }

@@ -17,14 +17,16 @@ typedef struct {
     Arena *a;
     const TargetRow *target;
     const char *name;               /* of the function: "forward" */
-    Text text, before;              /* its steps; types and functions of its repeated sequences */
-    /* names that the text uses; context: c in any other way */
-    bool rows, stream, convolutions, context;
-    bool *named;                    /* by buffer: its pointer's name */
+    Text text;                      /* its steps */
+    Text fresh;                     /* declares the pointers that the next step is the first to use */
+    /* names that the text uses; reads: a pointer; context: c in any other way */
+    bool rows, stream, convolutions, reads, context;
+    bool *named;                    /* by buffer: its pointer is declared */
     /* behind the workspace: partial results that one kernel leaves for the next */
     int64_t bytes_scratch;
     const Repeat *repeat;           /* the text is one turn of it: pointers are fields */
     const char *const *field;       /* their names */
+    const char **declaration;       /* what declares them in a turn, until it stands there; NULL */
     uint32_t at;                    /* which step of the turn */
     uint32_t first_arg;             /* of the step that is printed, in that step's list */
 } Out;
@@ -57,15 +59,15 @@ const TargetRow *target_row(Target t);
 
 /* out.c */
 const char *out_lin(Out *o, Lin x);                     /* of the function's rows */
-const char *out_name(const Func *f, uint32_t buf);      /* of a buffer's pointer */
-const char *out_straight(Out *o, uint32_t buf);         /* the same, which is to be declared */
-const char *out_pointer(Out *o, const Step *s, uint32_t arg);   /* "t42 + 128", "p->t3" */
+const char *out_straight(Out *o, uint32_t buf);         /* a buffer's name, which is to be declared */
+void out_fresh(Out *o, Text *t);                        /* what Out.fresh declares goes to t */
+const char *out_pointer(Out *o, const Step *s, uint32_t arg);   /* "c_attn + 128" */
 const char *out_arg(Out *o, const Step *s, ValueId v);  /* the argument that is this value */
 /* for a comment: " NAME", " gradient of NAME"; of what has no name in the model " in NODE" */
 const char *out_value_text(Arena *a, const Graph *g, ValueId v);
 const char *out_pattern(Arena *a, const char *x,
                         const char *y); /* what two names have in common: "/h.#/attn" */
-const char *out_key(const Out *o, const Step *s);       /* of a Dropout: "17u", "p->key1" */
+const char *out_key(const Out *o, const Step *s);       /* of a Dropout: "17u", "key1[i]" */
 /* rows, stream, conv as the text needs them */
 void out_declare(const Out *o, Text *t);
 /* A kernel: what it comes from, lines of its formula (NULL: none), and its text. */
@@ -80,24 +82,29 @@ void out_launch(Out *o, const char *name, const char *grid, const char *block, c
 /* x, y; dx, dy for gradients; w, dw for parameters */
 const char **out_argument_names(Out *o, const Step *s);
 
-/* title.c: "softmax_dx" */
+/* title.c: "softmax_dx"; "layernorm" of LayerNormalization */
 const char *title_of(const Out *o, const Step *s);
+const char *title_plain(Arena *a, const char *op);
+
+/* names.c: what buffers are called */
+const char *out_name(const Func *f, uint32_t buf);      /* "ln_1_weight", "d_c_attn" */
+/* of a parameter, of its gradient or its copy: "transformer.h.2.ln_1.weight" */
+const char *names_param(const Func *f, const Buffer *b);
+bool names_has(StageGen *sg, const char *name);         /* a buffer of the stage has it */
+const char **names_of_fields(const Out *o, const Repeat *r);
 
 /* place.c: where a buffer stands */
-const char *place_block(BufClass c); /* "param", "stash", "in": a member of the context */
 /* the part of the stash that it is in, NONE */
 uint32_t place_part(const Func *f, const Buffer *b);
 bool place_is_pointer(BufClass c);                      /* the context has a list of pointers */
 bool place_in_source(const Out *o, uint32_t buf);       /* a constant that stands in the file */
 /* bytes in its block; which of the pointers */
 int64_t place_at(const Func *f, uint32_t buf);
-const char *place_text(Out *o, uint32_t buf); /* "c->stash + offset.stash.t33", "c->in[0]" */
-
-/* offset.c: the stage's table of offsets.  Returns "offset.BLOCK.NAME"; of n numbers: a list.  note
-   NULL: the step from one turn to the next, of the row before. */
-const char *offset_of(Out *o, const char *block, const char *title, const char *name,
-                      const int64_t *at, uint32_t n, const char *note);
-void offset_print(const Offsets *k, Text *t);
+/* "(float *)(c->stash + 4096)", "c->in[0]": `at` in the block of a buffer; type: of the pointer */
+const char *place_text(const Out *o, uint32_t buf, const char *type, const char *at);
+/* the same where the buffer itself stands */
+const char *place_whole(const Out *o, uint32_t buf, const char *type);
+void place_declare(const Out *o, uint32_t buf, Text *t);        /* its pointer */
 
 /* program.c: a function of the stage, into Func.body of StageGen.target */
 const char *cg_function_name(const StageGen *sg, FuncKind kind, Target target);
@@ -109,6 +116,7 @@ void print_step(Out *o, uint32_t i, uint32_t twin);
 
 /* turn.c */
 void print_repeat(Out *o, uint32_t number);             /* of Func.repeat */
+bool turn_constant(const Repeat *r, const RepeatField *x);      /* all turns have the same buffer */
 
 /* target_cpu.c, target_cuda.c: see TargetRow */
 /* call.c, kernels.c: library calls, and kernels of their own kind */

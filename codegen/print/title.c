@@ -35,7 +35,7 @@ static int telling(Op op)
 }
 
 /* "layernorm", "log_softmax" */
-static const char *plain(Arena *a, const char *name)
+const char *title_plain(Arena *a, const char *name)
 {
     size_t n = strlen(name), k = 0;
     char *out = arena_alloc(a, 2 * n + 1);
@@ -89,5 +89,5 @@ const char *title_of(const Out *o, const Step *s)
             best = name;
         }
     }
-    return arena_printf(o->a, "%s%s", plain(o->a, best), direction(s));
+    return arena_printf(o->a, "%s%s", title_plain(o->a, best), direction(s));
 }

@@ -1,6 +1,6 @@
 /*
- * stage.c - one stage as a file of C or of CUDA C: where its buffers stand, its kernels, its
- * functions.  Its tables: tables.c.
+ * stage.c - one stage as a file of C or of CUDA C: its kernels, its functions.  Its tables:
+ * tables.c.
  */
 #include <inttypes.h>
 
@@ -126,7 +126,6 @@ void cg_stage_print(StageGen *sg, Target target, Text *t)
     print_prototypes(sg, target, t);
     if (!row->device)
         cg_short_constants(sg, "", t);
-    offset_print(&sg->offsets[target], t);
     text_add(t, "// ---- kernels ----\n\n%s", k->text.at ? k->text.at : "");
     text_add(t, "// ---- functions ----\n\n");
     for (int i = 0; i < F_COUNT; i++)

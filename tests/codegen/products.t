@@ -25,7 +25,7 @@ same special/unsorted cross_entropy rnn:begin o:begin
 rows() {
     perl -0ne 'BEGIN { %in = (s => 4, d => 8, b => 2, h => 2, bs => 2, hs => 2); %out = (%in, bs => 4, hs => 4) }
         while (/pp_cuda_(bs|hs|[sdbh])gemm(_bias)?(?:_relu)?(?:_batched)?\(c, ([^;]*)\);/g) {
-            ($t, @x) = ($1, split /, /, "$3"); @ld = $2 ? @x[6, 8, 11] : @x[7, 9, 12]; $n++;
+            ($t, @x) = ($1, split /,\s+/, "$3"); @ld = $2 ? @x[6, 8, 11] : @x[7, 9, 12]; $n++;
             for $i (0 .. 2) { $b = $ld[$i] * ($i < 2 ? $in{$t} : $out{$t}); $bad .= "; $&" if $b == 0 || $b % ($b > 1024 ? 128 : 16) } }
         END { print $n > 30 ? "many" : $n, $bad }' "$1"/stage*.cu
 }

@@ -1,0 +1,322 @@
+/*
+ * names.c - what buffers are called in a stage's functions: after the modules of the model.  In: the
+ * buffers of all functions of a stage.  Out: an identifier for each, the same in all functions;
+ * for each field of a repeated sequence one that leaves out the numbers in which its turns differ.
+ *
+ * A parameter is "ln_1_weight", what a module computes "c_attn", another of its values
+ * "c_attn_matmul", and a gradient has d_ before the name of what it is the gradient of.  Where
+ * several would have one name, all of them say more: their layer, "h_2_c_attn"; the module around
+ * theirs; the operation; the whole path; in the end a number.
+ */
+#include <ctype.h>
+#include <string.h>
+
+#include "target.h"
+
+enum { AT_MODULE, AT_LAYER, AT_PARENT, AT_OPERATION, AT_PATH, LEVELS, LONGEST_PART = 40 };
+
+/* What a name is made of. */
+typedef struct {
+    const char *path; /* the module, "transformer.h.2.attn"; "": the model itself */
+    const char *own;  /* what it is within the module, "weight", "matmul"; "": the module's result */
+    const char *op;   /* the operation that makes it; "" */
+    bool gradient;
+    const char *fixed; /* it has this name, NULL: it is to get one */
+} Named;
+
+typedef VEC(Named) NamedList;
+
+typedef struct StageNames {
+    StrMap value;                   /* name -> the first value of the graph that has it */
+    StrMap of;                      /* class and number -> position in name */
+    StrMap taken;                   /* all names of the stage's functions */
+    const char **name;
+} StageNames;
+
+/* ---- identifiers ----------------------------------------------------------------------------- */
+
+/* Words of C and C++ in lower case, and what generated functions call their own variables. */
+static bool is_reserved(const char *name)
+{
+    static const char words[] =
+        " a alignas alignof and and_eq asm auto bitand bitor bool break c case catch char class compl "
+        "concept const const_cast consteval constexpr constinit continue conv count counted decltype "
+        "default delete dim do double dynamic_cast else enum errno explicit export extern false float "
+        "for friend from goto i if in inline int key length linux list long mask mutable n namespace "
+        "new noexcept not not_eq nullptr number operator or or_eq out p private protected public "
+        "register reinterpret_cast requires restrict return rows short signed sizeof state static "
+        "static_assert static_cast stderr stdin stdout stream struct stride_a stride_b stride_c switch "
+        "template this thread_local throw to true try typedef typeid typename typeof union unix "
+        "unsigned using virtual void volatile wchar_t while xor xor_eq ";
+    const char *at = words;
+    size_t n = strlen(name);
+    while ((at = strstr(at, name)) && !(at[-1] == ' ' && at[n] == ' '))
+        at += n;
+    return at != NULL || strncmp(name, "pp_", 3) == 0 || strncmp(name, "stage", 5) == 0;
+}
+
+/* In lower case, words apart by one _: "h.2" is "h_2", "onnx::MatMul_12" is "onnx_matmul_12". */
+static void add_part(Text *t, const char *part, size_t n)
+{
+    bool gap = t->n > 0;
+    for (size_t i = 0; i < n && i < LONGEST_PART; i++) {
+        if (!isalnum((unsigned char)part[i]) || (unsigned char)part[i] >= 128) {
+            gap = t->n > 0;
+            continue;
+        }
+        if (t->n == 0 && isdigit((unsigned char)part[i]))
+            text_add(t, "m");
+        text_add(t, gap ? "_%c" : "%c", tolower((unsigned char)part[i]));
+        gap = false;
+    }
+}
+
+/* Where the component before `end` begins; a number belongs to what stands before it: "h.2". */
+static size_t component(const char *path, size_t end)
+{
+    size_t at = end;
+    for (bool number = true; number && at > 0;) {
+        size_t stop = at;
+        while (at > 0 && path[at - 1] != '.')
+            at--;
+        number = stop > at && strspn(path + at, "0123456789#") >= stop - at && at > 0;
+        at -= number;
+    }
+    return at;
+}
+
+static bool has_number(const char *part, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (isdigit((unsigned char)part[i]))
+            return true;
+    return false;
+}
+
+/* The layer that a module is in: the innermost of those around it that is numbered. */
+static void add_layer(Text *t, const char *path, size_t end)
+{
+    size_t from = end;
+    for (size_t to = end; to > 0; to = from ? from - 1 : 0) {
+        from = component(path, to);
+        if (has_number(path + from, to - from)) {
+            add_part(t, path + from, to - from);
+            return;
+        }
+    }
+}
+
+/* The module, and of those around it what the level asks for. */
+static void add_module(Text *t, const char *path, int level)
+{
+    size_t n = strlen(path), last = component(path, n), end = last ? last - 1 : 0;
+    if (level == AT_PATH)
+        last = 0;
+    else if (level >= AT_LAYER)
+        add_layer(t, path, end);
+    size_t parent = component(path, end);
+    if (level >= AT_PARENT && last > 0 && !has_number(path + parent, end - parent))
+        add_part(t, path + parent, end - parent);
+    add_part(t, path + last, n - last);
+}
+
+static const char *name_at(Arena *a, const Named *x, int level)
+{
+    Text t = {.a = a};
+    add_module(&t, x->path, level);
+    add_part(&t, x->own, strlen(x->own));
+    if (level >= AT_OPERATION || t.n == 0)
+        add_part(&t, x->op, strlen(x->op));
+    const char *name = t.n == 0 ? "value" : text_all(&t);
+    name = x->gradient ? arena_printf(a, "d_%s", name) : name;
+    return is_reserved(name) ? arena_printf(a, "%s_", name) : name;
+}
+
+/* ---- a name for each ------------------------------------------------------------------------- */
+
+/* Gives each of the list its name; none is in `taken`, where all stand in the end. */
+static const char **choose(Arena *a, const NamedList *list, StrMap *taken)
+{
+    const char **name = arena_array(a, const char *, list->n + 1);
+    for (uint32_t i = 0; i < list->n; i++)
+        if (list->at[i].fixed)
+            *strmap_at(taken, name[i] = list->at[i].fixed) = 0;
+    for (int level = 0; level < LEVELS; level++) {
+        StrMap many = {.arena = a};
+        const char **own = arena_array(a, const char *, list->n + 1);
+        for (uint32_t i = 0; i < list->n; i++)
+            if (!name[i]) {
+                uint32_t *k = strmap_at(&many, own[i] = name_at(a, &list->at[i], level));
+                *k = *k == NONE ? 1 : *k + 1;
+            }
+        for (uint32_t i = 0; i < list->n; i++)
+            if (own[i] && strmap_get(&many, own[i]) == 1 && strmap_get(taken, own[i]) == NONE)
+                *strmap_at(taken, name[i] = own[i]) = 0;
+    }
+    for (uint32_t i = 0; i < list->n; i++) {
+        const char *own = name[i] ? NULL : name_at(a, &list->at[i], AT_OPERATION);
+        for (int k = 1; !name[i]; k++) {
+            const char *numbered = arena_printf(a, "%s_%d", own, k);
+            if (strmap_get(taken, numbered) == NONE)
+                *strmap_at(taken, name[i] = numbered) = 0;
+        }
+    }
+    return name;
+}
+
+/* ---- what a buffer is ------------------------------------------------------------------------ */
+
+/* "layernorm" of an operation of the model, or of ours */
+static const char *op_text(Arena *a, const Graph *g, const Node *n, bool ours)
+{
+    const char *type = n->origin < g->origin.n ? g->origin.at[n->origin].type : NULL;
+    return title_plain(a, ours || !type || !*type ? op_name(n->op) : type);
+}
+
+/* "add_2" of "/Add_2_output_0" */
+static const char *value_name(Arena *a, const char *name)
+{
+    const char *slash = strrchr(name, '/'), *last = slash ? slash + 1 : name,
+               *output = slash ? strstr(last, "_output_") : NULL;
+    return output ? arena_strndup(a, last, (size_t)(output - last)) : last;
+}
+
+static void of_value(const Func *f, ValueId v, Named *x)
+{
+    enum { GRADIENT = 6 };
+    const Graph *g = f->g;
+    const Value *of = val(g, v);
+    if (of->made && strncmp(of->name, "%grad/", GRADIENT) == 0) {
+        const char *name = of->name + GRADIENT, *number = strrchr(name, '%');
+        const char *forward =
+            arena_strndup(f->a, name, number ? (size_t)(number - name) : strlen(name));
+        ValueId w = strmap_get(&f->sg->names->value, forward);
+        x->gradient = true;
+        if (w != NONE) {
+            of_value(f, w, x);
+            return;
+        }
+    }
+    const Node *n = of->kind == V_NODE ? &g->node.at[of->node] : NULL;
+    const Origin *origin = n && n->origin < g->origin.n ? &g->origin.at[n->origin] : NULL;
+    const char *known = role_known(f->sg, v);
+    bool named = *of->name && *of->name != '%';
+    x->path = origin && origin->scope ? origin->scope : "";
+    x->own = "";
+    x->op = n ? op_text(f->a, g, n, !named) : "";
+    if (!named && !*x->path && origin)
+        x->path = value_name(f->a, origin->name);
+    if (known)
+        x->own = arena_strndup(f->a, known, strlen(known) - 1);
+    else if (n && !named)
+        x->own = x->op, x->op = "";
+    else if (!*x->path)
+        x->own = value_name(f->a, of->name);
+}
+
+const char *names_param(const Func *f, const Buffer *b)
+{
+    const uint32_t i = b->index % f->sg->stage->param.n;
+    return f->g->param.at[f->sg->stage->param.at[i].param].name;
+}
+
+static void of_param(const Func *f, const Buffer *b, Named *x)
+{
+    const char *name = names_param(f, b), *dot = strrchr(name, '.');
+    x->path = dot ? arena_strndup(f->a, name, (size_t)(dot - name)) : "";
+    x->own = dot ? dot + 1 : name;
+    x->op = "";
+}
+
+static Named named(const Func *f, const Buffer *b)
+{
+    Named x = {.path = "", .own = "", .op = ""};
+    switch (b->guest ? BUF_WORK : b->cls) {
+    case BUF_PARAM: of_param(f, b, &x); break;
+    case BUF_GRAD:
+        of_param(f, b, &x);
+        x.gradient = true;
+        break;
+    case BUF_HALF:
+        of_param(f, b, &x);
+        x.own = arena_printf(f->a, "%s_half", x.own);
+        break;
+    case BUF_CONST: x.fixed = arena_printf(f->a, "c%u", cg_constant(f->sg, b->value)); break;
+    case BUF_COUNT: x.fixed = arena_printf(f->a, "n%u", b->index); break;
+    default:
+        of_value(f, b->value, &x);
+        x.gradient |= b->cls == BUF_DY || b->cls == BUF_DX || cg_is_gradient(f, b->value);
+    }
+    return x;
+}
+
+static const char *key_of(const Func *f, const Buffer *b)
+{
+    BufClass c = b->guest ? BUF_WORK : b->cls;
+    bool value = c == BUF_STASH || c == BUF_SAVED || c == BUF_WORK;
+    return arena_printf(f->a, "%d %u", value ? BUF_WORK : (int)c, value ? b->value : b->index);
+}
+
+static const StageNames *names_of(StageGen *sg)
+{
+    if (sg->names)
+        return sg->names;
+    StageNames *s = sg->names = arena_array(sg->a, StageNames, 1);
+    NamedList list = {0};
+    *s = (StageNames){{.arena = sg->a}, {.arena = sg->a}, {.arena = sg->a}, NULL};
+    for (ValueId v = 0; v < sg->g->value.n; v++) {
+        uint32_t *first = strmap_at(&s->value, sg->g->value.at[v].name);
+        *first = *first == NONE ? v : *first;
+    }
+    for (int k = 0; k < F_COUNT; k++)
+        for (uint32_t i = 0; sg->func[k] && i < sg->func[k]->buf.n; i++) {
+            const Func *f = sg->func[k];
+            uint32_t *slot = strmap_at(&s->of, key_of(f, &f->buf.at[i]));
+            if (*slot != NONE || !f->buf.at[i].used)
+                continue;
+            *slot = list.n;
+            vec_push(sg->a, &list, named(f, &f->buf.at[i]));
+        }
+    s->name = choose(sg->a, &list, &s->taken);
+    return s;
+}
+
+const char *out_name(const Func *f, uint32_t buf)
+{
+    const StageNames *s = names_of(f->sg);
+    uint32_t at = strmap_get(&s->of, key_of(f, &f->buf.at[buf]));
+    if (at == NONE)
+        BUG("a buffer of class %d that no function uses", (int)f->buf.at[buf].cls);
+    return s->name[at];
+}
+
+bool names_has(StageGen *sg, const char *name)
+{
+    return strmap_get(&names_of(sg)->taken, name) != NONE;
+}
+
+/* ---- fields of a repeated sequence ----------------------------------------------------------- */
+
+/* What two turns have in common. */
+static Named common(Arena *a, Named x, Named y)
+{
+    x.path = out_pattern(a, x.path, y.path);
+    x.own = out_pattern(a, x.own, y.own);
+    x.fixed = NULL;
+    return x;
+}
+
+const char **names_of_fields(const Out *o, const Repeat *r)
+{
+    NamedList list = {0};
+    StrMap taken = {.arena = o->a};
+    for (uint32_t i = 0; i < r->field.n; i++) {
+        const uint32_t *buf = r->field.at[i].buf;
+        const Func *f = o->f;
+        Named x = common(o->a, named(f, &f->buf.at[buf[0]]), named(f, &f->buf.at[buf[1]]));
+        if (turn_constant(r, &r->field.at[i]))
+            x.fixed = out_name(f, buf[0]);
+        vec_push(o->a, &list, x);
+    }
+    return choose(o->a, &list, &taken);
+}
