@@ -179,6 +179,19 @@ static inline uint32_t repeat_steps(const Repeat *r)
 {
     return r->length * r->turns - (r->tail ? r->length - r->tail : 0);
 }
+/* How many turns have the field: the last one may end before. */
+static inline uint32_t repeat_turns(const Repeat *r, const RepeatField *x)
+{
+    return x->buf[r->turns - 1] == NONE ? r->turns - 1 : r->turns;
+}
+/* Do all turns have the same buffer? */
+static inline bool repeat_constant(const Repeat *r, const RepeatField *x)
+{
+    bool constant = true;
+    for (uint32_t t = 1; t < repeat_turns(r, x); t++)
+        constant &= x->buf[t] == x->buf[0];
+    return constant;
+}
 /* Does that turn have that step? */
 static inline bool repeat_has(const Repeat *r, uint32_t turn, uint32_t step)
 {

@@ -35,24 +35,30 @@ typedef struct StageNames {
 
 /* ---- identifiers ----------------------------------------------------------------------------- */
 
-/* Words of C and C++ in lower case, and what generated functions call their own variables. */
+/* Words of C and C++ in lower case, and what generated functions call their own variables, which may
+ * have a number behind: "key1". */
 static bool is_reserved(const char *name)
 {
     static const char words[] =
-        " a alignas alignof and and_eq asm auto bitand bitor bool break c case catch char class compl "
-        "concept const const_cast consteval constexpr constinit continue conv count counted decltype "
-        "default delete dim do double dynamic_cast else enum errno explicit export extern false float "
-        "for friend from goto i if in inline int key length linux list long mask mutable n namespace "
-        "new noexcept not not_eq nullptr number operator or or_eq out p private protected public "
-        "register reinterpret_cast requires restrict return rows short signed sizeof state static "
-        "static_assert static_cast stderr stdin stdout stream struct stride_a stride_b stride_c switch "
-        "template this thread_local throw to true try typedef typeid typename typeof union unix "
+        " a alignas alignof and and_eq asm auto bitand bitor bool break c call case catch char class "
+        "compl concept const const_cast consteval constexpr constinit continue conv count counted "
+        "decltype default delete dim do double dynamic_cast else enum errno explicit export extern "
+        "false float for friend from goto i if in inline int key length linux long mask mutable n "
+        "namespace new noexcept not not_eq nullptr number operator or or_eq out pool private protected "
+        "public register reinterpret_cast requires restrict return rows short signed sizeof state "
+        "static static_assert static_cast stderr stdin stdout stream stride_a stride_b stride_c struct "
+        "switch template this thread_local throw to true try typedef typeid typename typeof union unix "
         "unsigned using virtual void volatile wchar_t while xor xor_eq ";
     const char *at = words;
     size_t n = strlen(name);
-    while ((at = strstr(at, name)) && !(at[-1] == ' ' && at[n] == ' '))
-        at += n;
-    return at != NULL || strncmp(name, "pp_", 3) == 0 || strncmp(name, "stage", 5) == 0;
+    if (strncmp(name, "pp_", 3) == 0 || strncmp(name, "stage", 5) == 0)
+        return true;
+    while (n > 0 && isdigit((unsigned char)name[n - 1]))
+        n--;
+    for (; (at = strchr(at, ' ')) && at[1]; at++)
+        if (strncmp(at + 1, name, n) == 0 && at[n + 1] == ' ')
+            return true;
+    return false;
 }
 
 /* In lower case, words apart by one _: "h.2" is "h_2", "onnx::MatMul_12" is "onnx_matmul_12". */
@@ -314,7 +320,7 @@ const char **names_of_fields(const Out *o, const Repeat *r)
         const uint32_t *buf = r->field.at[i].buf;
         const Func *f = o->f;
         Named x = common(o->a, named(f, &f->buf.at[buf[0]]), named(f, &f->buf.at[buf[1]]));
-        if (turn_constant(r, &r->field.at[i]))
+        if (repeat_constant(r, &r->field.at[i]))
             x.fixed = out_name(f, buf[0]);
         vec_push(o->a, &list, x);
     }

@@ -56,53 +56,6 @@ const char *out_arg(Out *o, const Step *s, ValueId v)
     BUG("value %u is no argument of the step", v);
 }
 
-const char *out_value_text(Arena *a, const Graph *g, ValueId v)
-{
-    enum { GRADIENT = 6 };
-    const Value *x = val(g, v);
-    const char *name = x->name;
-    if (x->made && strncmp(name, "%grad/", GRADIENT) == 0) {
-        /* several values are the gradient of one: parts, their sum, other shapes of it */
-        name += GRADIENT;
-        const char *number = strrchr(name, '%');
-        int n = (int)(number ? (size_t)(number - name) : strlen(name));
-        return n == 0 ? ""
-                      : arena_printf(a, " gradient of %s",
-                                     cg_comment(a, arena_printf(a, "%.*s", n, name)));
-    }
-    if (*name && !(x->made && *name == '%'))
-        return arena_printf(a, " %s", cg_comment(a, name));
-    if (x->kind != V_NODE)
-        return "";
-    const Node *n = &g->node.at[x->node];
-    const char *origin = n->origin < g->origin.n ? g->origin.at[n->origin].name : NULL;
-    return origin && *origin ? arena_printf(a, " in %s", cg_comment(a, origin)) : "";
-}
-
-/* "/h.0/attn" and "/h.1/attn": "/h.#/attn"; the first, when they differ in more than numbers. */
-const char *out_pattern(Arena *a, const char *x, const char *y)
-{
-    char *out = arena_alloc(a, strlen(x) + 2), *to = out;
-    const char *from = x;
-    while (*x || *y) {
-        size_t m = strspn(x, "0123456789"), n = strspn(y, "0123456789");
-        if (m > 0 && n > 0 && (m != n || memcmp(x, y, m) != 0)) {
-            *to++ = '#';
-        } else if (m > 0 && m == n) {
-            memcpy(to, x, m);
-            to += m;
-        } else if (*x != *y) {
-            return from;
-        } else {
-            *to++ = *x;
-            m = n = 1;
-        }
-        x += m;
-        y += n;
-    }
-    return out;
-}
-
 const char *out_key(const Out *o, const Step *s)
 {
     for (uint32_t i = 0; o->repeat && i < o->repeat->keyed.n; i++)

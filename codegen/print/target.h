@@ -63,10 +63,6 @@ const char *out_straight(Out *o, uint32_t buf);         /* a buffer's name, whic
 void out_fresh(Out *o, Text *t);                        /* what Out.fresh declares goes to t */
 const char *out_pointer(Out *o, const Step *s, uint32_t arg);   /* "c_attn + 128" */
 const char *out_arg(Out *o, const Step *s, ValueId v);  /* the argument that is this value */
-/* for a comment: " NAME", " gradient of NAME"; of what has no name in the model " in NODE" */
-const char *out_value_text(Arena *a, const Graph *g, ValueId v);
-const char *out_pattern(Arena *a, const char *x,
-                        const char *y); /* what two names have in common: "/h.#/attn" */
 const char *out_key(const Out *o, const Step *s);       /* of a Dropout: "17u", "key1[i]" */
 /* rows, stream, conv as the text needs them */
 void out_declare(const Out *o, Text *t);
@@ -85,6 +81,10 @@ const char **out_argument_names(Out *o, const Step *s);
 /* title.c: "softmax_dx"; "layernorm" of LayerNormalization */
 const char *title_of(const Out *o, const Step *s);
 const char *title_plain(Arena *a, const char *op);
+/* for a comment: " NAME", " gradient of NAME"; of what has no name in the model " in NODE" */
+const char *out_value_text(Arena *a, const Graph *g, ValueId v);
+const char *out_pattern(Arena *a, const char *x,
+                        const char *y); /* what two names have in common: "/h.#/attn" */
 
 /* names.c: what buffers are called */
 const char *out_name(const Func *f, uint32_t buf);      /* "ln_1_weight", "d_c_attn" */
@@ -116,7 +116,6 @@ void print_step(Out *o, uint32_t i, uint32_t twin);
 
 /* turn.c */
 void print_repeat(Out *o, uint32_t number);             /* of Func.repeat */
-bool turn_constant(const Repeat *r, const RepeatField *x);      /* all turns have the same buffer */
 
 /* target_cpu.c, target_cuda.c: see TargetRow */
 /* call.c, kernels.c: library calls, and kernels of their own kind */

@@ -38,20 +38,6 @@ static const char *pointer_type(const Out *o, const RepeatField *x)
 
 /* ---- where a field's buffers stand ----------------------------------------------------------- */
 
-/* How many turns have the field: the last one may end before. */
-static uint32_t turns_with(const Repeat *r, const RepeatField *x)
-{
-    return x->buf[r->turns - 1] == NONE ? r->turns - 1 : r->turns;
-}
-
-bool turn_constant(const Repeat *r, const RepeatField *x)
-{
-    bool constant = true;
-    for (uint32_t t = 1; t < turns_with(r, x); t++)
-        constant &= x->buf[t] == x->buf[0];
-    return constant;
-}
-
 /* In one block, in turn i at first + i * step, but for one of the turns. */
 typedef struct {
     int64_t first, step;
@@ -92,7 +78,7 @@ static const char *field_place(Out *o, const Repeat *r, const RepeatField *x, co
                                Text *before)
 {
     const char *type = pointer_type(o, x);
-    uint32_t n = turns_with(r, x);
+    uint32_t n = repeat_turns(r, x);
     Placing p = {.except = NONE};
     if (places(o, x, 0, n, &p))
         return place_text(o, p.like, type, by_turn(o->a, &p));
@@ -136,7 +122,7 @@ static const char **declarations(Out *o, const Repeat *r)
     for (uint32_t i = 0; i < r->field.n; i++) {
         const RepeatField *x = &r->field.at[i];
         Text t = {.a = o->a, .indent = o->text.indent + 1};
-        if (turn_constant(r, x)) {
+        if (repeat_constant(r, x)) {
             out_straight(o, x->buf[0]);
             continue;
         }
