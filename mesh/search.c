@@ -246,8 +246,9 @@ static bool suits_param(const Search *s, const Node *n, ValueId v, Place at)
     const bool whole = at.dim == PLACE_R;
     switch (s->axis) {
     case MESH_TENSOR:
-        if (mesh_has(s->opt, MESH_EXPERT) && are_experts(s, n, v))
-            return whole; /* they are divided along that axis */
+        if (mesh_has(s->opt, MESH_EXPERT) && are_experts(s, n, v) && at.dim >= 0 &&
+            at.dim < val(s->g, v)->shape.rank - 2)
+            return false; /* so they are divided along that axis */
         return !s->about[v].grad || !whole;
     case MESH_SEQUENCE: return whole;
     default: return are_experts(s, n, v) ? !whole && at.dim < val(s->g, v)->shape.rank - 2 : whole;
@@ -394,6 +395,17 @@ static void stage_end(Search *s, Stage stage)
 
 /* ---- the walk ------------------------------------------------------------------------------- */
 
+/* Of a parameter that is divided along another axis of the mesh: its outermost dimension, evenly. */
+static bool divides_more(const Param *p, Place at, int chunks)
+{
+    bool outermost = at.groups == 1 && place_fits(&p->shape, at, chunks);
+    for (int i = 0; i < at.dim; i++)
+        outermost &= p->shape.d[i] == 1;
+    for (int x = 0; x < MESH_AXES; x++)
+        outermost &= p->box.along[x].axis < 0 || p->box.along[x].axis > at.dim;
+    return outermost;
+}
+
 /* A parameter that is read for the first time: each place where it may lie. */
 static void meet_param(Search *s, ValueId v)
 {
@@ -413,7 +425,7 @@ static void meet_param(Search *s, ValueId v)
             Place at = made >= MADE_DIVIDED ? b->place[made - MADE_DIVIDED] : place_r();
             bool divided = made >= MADE_DIVIDED;
             if (made == MADE_PARTIAL || at.mirrored || (divided && !p->trainable && p->stat) ||
-                (divided && p->divided) || (asked && !place_is(said, at)))
+                (divided && p->divided && !divides_more(p, at, s->chunks)) || (asked && !place_is(said, at)))
                 continue;
             x.price += counts ? b->gather * s->updated / (divided ? s->chunks : 1) : 0;
             memcpy(l, state_labels(&s->now, i), old * sizeof *l);

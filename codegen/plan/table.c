@@ -129,19 +129,34 @@ static const PpDy *gradients(const StageGen *sg, Arena *a, int *n)
     return list;
 }
 
+/* Along two axes of the mesh, the one dimension is outside the other (mesh/search.c). */
 static void divided(PpParam *to, const Param *p)
 {
+    int inner = -1;
+    for (int x = 0; x < MESH_AXES; x++)
+        if (p->box.along[x].axis >= 0 &&
+            (inner < 0 || p->box.along[x].axis > p->box.along[inner].axis))
+            inner = x;
     for (int x = 0; x < MESH_AXES; x++) {
         const Chunk *part = &p->box.along[x];
         if (part->axis < 0)
             continue;
-        int64_t here = p->shape.d[part->axis] / part->groups;
+        int64_t whole = p->whole.d[part->axis], here = p->shape.d[part->axis] / part->groups,
+                first = part->piece * here, step = part->pieces * here;
+        if (x != inner) {
+            to->outer.mesh = x;
+            to->outer.dim = part->axis;
+            to->outer.whole = whole;
+            to->outer.first = first;
+            to->outer.step = step;
+            continue;
+        }
         to->mesh = x;
         to->axis = part->axis;
         to->groups = part->groups;
-        to->whole = p->whole.d[part->axis];
-        to->first = part->piece * here;
-        to->step = part->pieces * here;
+        to->whole = whole;
+        to->first = first;
+        to->step = step;
     }
 }
 

@@ -97,6 +97,11 @@ static void print_params(const StageGen *sg, const PpStage *st, Text *t)
                                 ", .first = %" PRId64 ", .step = %" PRId64,
                                 cg_mesh_name(q->mesh), q->axis, q->groups, q->whole, q->first,
                                 q->step);
+        if (q->outer.whole)
+            part = arena_printf(sg->a,
+                                "%s,\n     .outer = {%s, %d, %" PRId64 ", %" PRId64 ", %" PRId64 "}",
+                                part, cg_mesh_name(q->outer.mesh), q->outer.dim, q->outer.whole,
+                                q->outer.first, q->outer.step);
         text_line(t,
                   "    {.t = %s,\n     .param = %d, .use = %s, .from = %d, .trainable = %d, .stat "
                   "= %d, .offset = %" PRId64 ", .grad_offset = %" PRId64 "%s%s%s},",

@@ -95,6 +95,13 @@ typedef struct {
        whole 0, or axis -1: all of it.  A stage may have several parts of one, of the same name. */
     int mesh, axis, groups;
     int64_t whole, first, step;
+    /* Its outermost dimension of more than one element, before `axis`, is divided along another axis of
+       the mesh: `whole` elements, of which those from first + member * step on are here; whole 0: it
+       is not */
+    struct {
+        int mesh, dim;
+        int64_t whole, first, step;
+    } outer;
 } PpParam;
 
 /* A constant that functions read through PpCtx.constants, at `offset`.  data: its elements as

@@ -100,9 +100,11 @@ static Cause look(Rank *r, int64_t step)
 /* Those of all its members */
 static int finite_norms(const Rank *r, const PpParam *q)
 {
-    int finite = 1, at;
-    for (int k = 0; (at = norm_of(&r->plan, q, k)) >= 0; k++)
-        finite &= isfinite(r->results.norm[1 + at]) != 0;
+    int finite = 1;
+    for (int k = 0; k < plan_members(r->run->model); k++) {
+        int at = norm_of(&r->plan, q, k);
+        finite &= at < 0 || isfinite(r->results.norm[1 + at]);
+    }
     return finite;
 }
 

@@ -94,10 +94,10 @@ typedef struct {
 static void add(List *l, const RankParam *q, const Piece *piece, int state)
 {
     Saved one = {.p = q->p,
-                 .held = param_box(q->p, plan_own_part(l->plan->model, q->p, l->plan->ask.member)),
+                 .held = param_box(l->plan->model, q->p, l->plan->ask.member),
                  .snapshot = l->bytes};
     if (piece) {
-        one.held.first = piece->first;
+        one.held.first += piece->first;
         one.held.bytes = piece->bytes;
     }
     one.box = box_dense(&one.held);
@@ -160,20 +160,29 @@ static void file_name(const Saver *s, char *to, size_t n)
     snprintf(to, n, "rank%d.safetensors", rank * plan_members(s->plan->model) + ask->member);
 }
 
+static const char colons[] = ":, :, :, :, :, :, :, :, :, :, :, :, :, :, :, :, ";
+
 /* A part is named by the slice that it is, `w[:, 64:128]`, with several runs along the axis by that
  * of [.., runs, elements of one, ..]; a piece is a row of elements of it: `w[4096:8192]`. */
-static int declare(StWriter *w, const Saved *t, int member)
+static int declare(StWriter *w, const Saved *t, const PpPlan *model, int member)
 {
     const PpParam *p = t->p;
-    char slice[80] = "", row[80] = "", *name;
+    char outer[120] = "", slice[240] = "", row[80] = "", *name;
     int64_t size = st_dtype_size(p->t.dtype), n = t->box.bytes / size, first = t->box.first / size;
     int64_t dim[PP_MAX_RANK], elements = 1;
+    int before = 0; /* dimensions that the slice has in front */
     memcpy(dim, p->t.dim, sizeof dim);
+    if (p->outer.whole) {
+        int64_t at = param_outer(model, p, member);
+        snprintf(outer, sizeof outer, "%.*s%" PRId64 ":%" PRId64 ", ", 3 * p->outer.dim, colons, at,
+                 at + dim[p->outer.dim]);
+        before = p->outer.dim + 1;
+    }
     if (param_divided(p)) {
-        int64_t at = param_from(p, member), many = param_many(p, member);
-        snprintf(slice, sizeof slice, "[%.*s%" PRId64 ":%" PRId64 "]",
-                 3 * (p->axis + (p->groups > 1)), ":, :, :, :, :, :, :, :, :, :, :, :, :, :, :, :, ",
-                 at, at + many);
+        int part = plan_own_part(model, p, member);
+        int64_t at = param_from(p, part), many = param_many(p, part);
+        snprintf(slice, sizeof slice, "[%s%.*s%" PRId64 ":%" PRId64 "]", outer,
+                 3 * (p->axis + (p->groups > 1) - before), colons, at, at + many);
         dim[p->axis] = many * (p->groups > 1 ? p->groups : 1);
     }
     for (int i = 0; i < p->t.rank; i++)
@@ -225,8 +234,7 @@ static PpStatus write_file(Saver *s)
     stw_init(&w);
     stw_meta(&w, "format", "pt");
     for (int i = 0; i < s->n; i++)
-        memory &= declare(&w, &s->saved[i],
-                          plan_own_part(s->plan->model, s->saved[i].p, s->plan->ask.member));
+        memory &= declare(&w, &s->saved[i], s->plan->model, s->plan->ask.member);
     if (stw_begin(&w, path, err, sizeof err))
         return pp_fail(PP_ERR_IO, "--checkpoint: %s", err);
     s->header = w.header;

@@ -38,7 +38,9 @@ int64_t param_bytes(const PpParam *p);
 /* Of a divided one, along its axis in each group: from where on a member has elements, and how many */
 int64_t param_from(const PpParam *p, int member);
 int64_t param_many(const PpParam *p, int member);
-Box param_box(const PpParam *p, int member);
+/* of a member by its number in the rank: from where on in the outer dimension, and its bytes */
+int64_t param_outer(const PpPlan *model, const PpParam *p, int member);
+Box param_box(const PpPlan *model, const PpParam *p, int member);
 
 /* Where parameters come from.  own: the folder params beside the program; given: --params, a folder or
  * files of a state_dict, or NULL; resume: a checkpoint, of which the optimizer's state is loaded too,

@@ -81,7 +81,7 @@ static PpStatus put_together(Dump *d, int k, int end)
     for (int i = k; i < end; i++)
         for (int m = 0; m < plan_members(d->plan->model); m++) {
             const RankParam *q = &d->rs->rp[i];
-            const Box box = param_box(q->p, plan_own_part(d->plan->model, q->p, m));
+            const Box box = param_box(d->plan->model, q->p, m);
             if (plan_is_twin(d->plan->model, q->p, m))
                 continue;
             if (m && box.bytes)

@@ -351,7 +351,7 @@ static PpStatus load_states(HostCopy *h, const Source *s, const PpParam *p, Box 
                             const Piece *piece, const Optimizer *optimizer)
 {
     char name[4096];
-    part.first = piece->first;
+    part.first += piece->first;
     part.bytes = piece->bytes;
     for (int j = 0; j < optimizer->states; j++) {
         if (state_name(s, optimizer->state[j], p->t.name, name, sizeof name) >= (int)sizeof name)
@@ -381,7 +381,7 @@ static PpStatus load_params(HostCopy *h, const Plan *plan, const StagePlan *rs, 
         RankParam *q = &rs->rp[k];
         if (p->use == PP_TRANSMIT)
             continue;
-        const Box part = param_box(p, plan_own_part(plan->model, p, plan->ask.member));
+        const Box part = param_box(plan->model, p, plan->ask.member);
         Init init;
         TRY(init_of(from->options, plan->model, p, &init));
         const Wanted w = {p->t.name, p, part, NULL, from->states || !init.given ? NULL : &init};

@@ -36,10 +36,11 @@ PpStatus norms_plan(Plan *plan)
             by_number[model->stage[s]->param[k].param] = &model->stage[s]->param[k];
     for (int k = 0, end; k < n; k = end) {
         end = parts_end(by_number, n, k);
-        int divided = by_number[k] && param_divided(by_number[k]);
+        const PpParam *q = by_number[k];
         for (int i = k; i < end; i++)
-            plan->norm[i] = (NormPlace){.first = plan->n_norm + i - k, .step = end - k};
-        plan->n_norm += (end - k) * (divided ? plan_members_along(model, by_number[k]->mesh) : 1);
+            plan->norm[i] = plan->n_norm;
+        plan->n_norm += (q && param_divided(q) ? model->chunks[q->mesh] : 1) *
+                        (q && q->outer.whole ? model->chunks[q->outer.mesh] : 1);
     }
     free(by_number);
     return PP_OK;
@@ -47,8 +48,15 @@ PpStatus norms_plan(Plan *plan)
 
 int norm_of(const Plan *plan, const PpParam *q, int member)
 {
-    const NormPlace *at = &plan->norm[q->param];
-    return plan_is_twin(plan->model, q, member)
-               ? -1
-               : at->first + plan_member_along(plan->model, member, q->mesh) * at->step;
+    const PpPlan *model = plan->model;
+    int64_t chunk = 0, outer = 0, groups = q->groups > 1 ? q->groups : 1;
+    if (plan_is_twin(model, q, member))
+        return -1;
+    if (param_divided(q) && q->t.dim[q->axis])
+        chunk = (q->first + plan_own_part(model, q, member) * q->step) /
+                (q->t.dim[q->axis] / groups);
+    if (q->outer.whole)
+        outer = (q->outer.first + plan_member_along(model, member, q->outer.mesh) * q->outer.step) /
+                q->t.dim[q->outer.dim] * model->chunks[q->mesh];
+    return plan->norm[q->param] + (int)(outer + chunk);
 }

@@ -154,11 +154,6 @@ typedef struct {
     int64_t home;       /* zero 3: where all of it lies in StagePlan.param; -1: in pieces */
 } RankParam;
 
-/* Of a parameter by its number: where the sum of squares of member k along its axis comes, first +
- * k * step */
-typedef struct {
-    int first, step;
-} NormPlace;
 
 /* What of a parameter this rank's optimizer changes, with its state: all of it, or of a share.
  * It begins at a block of the norm (OPTIM_BLOCK) and ends at one or with the parameter. */
@@ -266,7 +261,7 @@ typedef struct Plan {
     int grads_go;
     Piece *piece; /* by stage, parameter, place in it */
     int n_piece;
-    NormPlace *norm; /* by PpParam.param */
+    int *norm;       /* by PpParam.param: where the sum of squares of the whole's first chunk comes */
     int n_norm;      /* sums, of all ranks */
     /* divided: transfers after the update, by which all replicas get all parameters; blocks of the
      * norms of the rank's parameters */
@@ -369,7 +364,8 @@ static inline int plan_own_part(const PpPlan *model, const PpParam *p, int membe
 static inline int plan_is_twin(const PpPlan *model, const PpParam *p, int member)
 {
     for (int x = 0; x < PP_AXES; x++)
-        if (plan_member_along(model, member, x) && !(param_divided(p) && p->mesh == x))
+        if (plan_member_along(model, member, x) && !(param_divided(p) && p->mesh == x) &&
+            !(p->outer.whole && p->outer.mesh == x))
             return 1;
     return 0;
 }

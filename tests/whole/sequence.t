@@ -70,4 +70,17 @@ for members in 1 4; do
 done
 ok "the same parameters, states and model" eval 'same ofexperts1 ofexperts4 2 && cmp "$work/ofexperts1.onnx" "$work/ofexperts4.onnx"'
 ok "of a parameter of eight a member has two" grep -q 'dim = {2, 16, 64}' "$work/experts4/pipeline.c"
+for mesh in "1 1" "2 2"; do
+    read -r t n <<<"$mesh"
+    ok "experts among $n, each among $t" split_model "$work/experts.onnx" "$work/each$t$n" none --tensor "$t" --expert "$n" --chunks 2 --loss "$loss"
+    ok "they train" run "each$t$n" "ofeach$t$n" --steps 2 --dump-grads "$work/gradseach$t$n" --clip-norm 0.1
+    ok "the model's gradients" "$compare" grads "$work/gradseach$t$n" "$work/gradswhole/stage0.safetensors"
+    ok "back into the model" "$ppsplit" merge "$work/each$t$n" "$work/ofeach$t$n" -o "$work/ofeach$t$n.onnx"
+done
+ok "the same parameters, states and model" eval 'same ofeach11 ofeach22 2 && cmp "$work/ofeach11.onnx" "$work/ofeach22.onnx"'
+ok "a member has half of each of four experts" grep -q 'dim = {4, 16, 32}' "$work/each22/pipeline.c"
+ok "two replicas of 2 x 2 divide parameters, for a step" run each22 g --microbatches 2 --dp 2 --zero 3 --steps 1
+ok "two of one member go on" run each11 h --resume "$work/g" --microbatches 2 --dp 2 --steps 2
+ok "two of 2 x 2 that were not interrupted" run each22 i --microbatches 2 --dp 2 --steps 2
+ok "the same" same h i 2
 plan_done
