@@ -46,6 +46,7 @@ typedef struct {
     int *count; /* [rank][leg or W]: done */
     int *first; /* [rank][turn]: legs of the warm-up, n_first of them */
     int *n_first;
+    int *empty; /* per rank: slots of its span that fill() leaves so */
     signed char *slot; /* [rank][slot]: leg, W or -1 */
 } Grid;
 
@@ -208,21 +209,28 @@ static void fill_slot(Grid *g, int r, int t, int w)
         --*alive_of(g, r, u);
 }
 
-static void fill(Grid *g)
+/* 0: a rank that has begun and is not done has stayed empty in `most` slots, and its span is no
+   shorter than with so many. */
+static int fill(Grid *g, int most)
 {
     memset(g->count, 0, (size_t)g->p * (LEGS + 1) * sizeof *g->count);
     int *w = g->n_first; /* per rank: where the next W is; the warm-up is over */
     memset(w, 0, (size_t)g->p * sizeof *w);
+    memset(g->empty, 0, (size_t)g->p * sizeof *g->empty);
     for (int t = 0; t < g->slots; t++)
         for (int r = 0; r < g->p; r++) {
+            int *n = counts(g, r);
             w[r] = w[r] < t ? t : w[r];
             while (w[r] < g->slots && *slot_of(g, r, w[r]) != W)
                 w[r]++;
             if (*slot_of(g, r, t) < 0)
                 fill_slot(g, r, t, w[r]);
             if (*slot_of(g, r, t) >= 0)
-                counts(g, r)[*slot_of(g, r, t)]++;
+                n[*slot_of(g, r, t)]++;
+            else if (n[THERE] > 0 && n[W] < 2 * g->m && ++g->empty[r] >= most)
+                return 0;
         }
+    return 1;
 }
 
 static int longest_span(const Grid *g)
@@ -239,13 +247,10 @@ static int longest_span(const Grid *g)
     return longest;
 }
 
-/* The span of the block's rows, 0: it leads to none. */
-static int span_of(Grid *g)
+/* The span of the block's rows; 0: it leads to none, or to one of `most` empty slots or more. */
+static int span_of(Grid *g, int most)
 {
-    if (!play(g))
-        return 0;
-    fill(g);
-    return longest_span(g);
+    return play(g) && fill(g, most) ? longest_span(g) : 0;
 }
 
 /* ---- blocks ---- */
@@ -334,7 +339,7 @@ static void consider(Search *x, const Turns *b)
         return;
     for (int i = 0; i < WAYS && !over(x); i++) {
         g->way = ways[i];
-        int span = span_of(g), idle = span ? span - INTERVAL * g->m : NEVER;
+        int span = span_of(g, x->idle), idle = span ? span - INTERVAL * g->m : NEVER;
         x->left -= (int64_t)g->p * g->slots;
         if (idle < x->idle && (x->m <= g->m || repeats_at(g) >= 0)) {
             x->idle = idle;
@@ -412,7 +417,7 @@ static int grid_open(Grid *g, int p, int m, int k)
     *g = (Grid){.p = p, .m = m, .k = k, .room = (int)R};
     if (P * R > MOST_SLOTS)
         return 0;
-    int *n = malloc((P * LEGS + P + LEGS * P * M + P * R + P * (LEGS + 1) + P * R + P) * sizeof *n);
+    int *n = malloc((LEGS * P * M + 2 * P * R + P * (2 * LEGS + 4)) * sizeof *n);
     g->slot = malloc(P * R);
     if (!n || !g->slot) {
         free(n);
@@ -425,6 +430,7 @@ static int grid_open(Grid *g, int p, int m, int k)
     g->count = g->alive + P * R;
     g->first = g->count + P * (LEGS + 1);
     g->n_first = g->first + P * R;
+    g->empty = g->n_first + P;
     return 1;
 }
 
@@ -477,7 +483,7 @@ static int search(int p, int m, int few, int k, int64_t work, SchedRow *rows)
         if (x.idle < NEVER) {
             memcpy(probe.step, x.step, (size_t)p * sizeof *x.step);
             probe.way = x.way;
-            found = block(&probe, &x.turns, x.used) && span_of(&probe);
+            found = block(&probe, &x.turns, x.used) && span_of(&probe, NEVER);
         }
         if (found)
             print_rows(&probe, m, rows);

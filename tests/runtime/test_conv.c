@@ -27,48 +27,57 @@ static double uniform(void)
     return (double)((float)(state >> 8) / 8388608.0f - 1.0f);
 }
 
-/* What one (output position, tap) pair reads, in all three uses: calls f(y index, x index, w
- * index). */
-static void pairs(const PpConvShape *s, int64_t rows,
-                  void (*f)(int64_t y, int64_t x, int64_t w, void *), void *arg)
-{
-    int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, k[3] = {1, 1, 1}, st[3] = {1, 1, 1},
-            di[3] = {1, 1, 1}, pad[3] = {0, 0, 0};
-    for (int i = 0; i < s->spatial; i++) {
-        in[3 - s->spatial + i] = s->in[i], out[3 - s->spatial + i] = s->out[i],
-                            k[3 - s->spatial + i] = s->kernel[i];
-        st[3 - s->spatial + i] = s->stride[i], di[3 - s->spatial + i] = s->dilation[i],
-                            pad[3 - s->spatial + i] = s->pad_begin[i];
-    }
-    int64_t cg = s->c / s->group, mg = s->m / s->group;
-    for (int64_t n = 0; n < rows; n++)
-        for (int64_t m = 0; m < s->m; m++)
-            for (int64_t o = 0; o < out[0] * out[1] * out[2]; o++)
-                for (int64_t c = 0; c < cg; c++)
-                    for (int64_t t = 0; t < k[0] * k[1] * k[2]; t++) {
-                        int64_t d =
-                            o / (out[1] * out[2]) * st[0] + t / (k[1] * k[2]) * di[0] - pad[0];
-                        int64_t h = o / out[2] % out[1] * st[1] + t / k[2] % k[1] * di[1] - pad[1];
-                        int64_t w = o % out[2] * st[2] + t % k[2] * di[2] - pad[2];
-                        if (d < 0 || d >= in[0] || h < 0 || h >= in[1] || w < 0 || w >= in[2])
-                            continue;
-                        f((n * s->m + m) * out[0] * out[1] * out[2] + o,
-                          ((n * s->c + m / mg * cg + c) * in[0] * in[1] + d * in[1] + h) * in[2] +
-                              w,
-                          (m * cg + c) * k[0] * k[1] * k[2] + t, arg);
-                    }
-}
-
 typedef struct {
     const double *x, *w, *dy;
     double *y, *dx, *dw;
 } Naive;
-static void naive(int64_t y, int64_t x, int64_t w, void *arg)
+
+/* In three dimensions: of fewer the first are 1. */
+typedef struct {
+    int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
+} Sides;
+
+static Sides sides(const PpConvShape *s)
 {
-    Naive *v = arg;
-    v->y[y] += v->x[x] * v->w[w];
-    v->dx[x] += v->dy[y] * v->w[w];
-    v->dw[w] += v->dy[y] * v->x[x];
+    Sides z = {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}};
+    for (int i = 0, k = 3 - s->spatial; i < s->spatial; i++, k++) {
+        z.in[k] = s->in[i], z.out[k] = s->out[i], z.kernel[k] = s->kernel[i];
+        z.stride[k] = s->stride[i], z.dilation[k] = s->dilation[i], z.pad[k] = s->pad_begin[i];
+    }
+    return z;
+}
+
+/* Output y at o, from a channel's input at x with its weights at w, in all three uses: tap by tap. */
+static void taps(const Sides *z, const int64_t *o, int64_t y, int64_t x, int64_t w, const Naive *v)
+{
+    int64_t from[3];
+    for (int i = 0; i < 3; i++)
+        from[i] = o[i] * z->stride[i] - z->pad[i];
+    for (int64_t i = 0, a = from[0]; i < z->kernel[0]; i++, a += z->dilation[0])
+        for (int64_t j = 0, b = from[1]; j < z->kernel[1]; j++, b += z->dilation[1])
+            for (int64_t k = 0, c = from[2]; k < z->kernel[2]; k++, c += z->dilation[2], w++) {
+                if (a < 0 || a >= z->in[0] || b < 0 || b >= z->in[1] || c < 0 || c >= z->in[2])
+                    continue;
+                int64_t at = x + (a * z->in[1] + b) * z->in[2] + c;
+                v->y[y] += v->x[at] * v->w[w];
+                v->dx[at] += v->dy[y] * v->w[w];
+                v->dw[w] += v->dy[y] * v->x[at];
+            }
+}
+
+static void naive(const PpConvShape *s, int64_t rows, const Naive *v)
+{
+    const Sides z = sides(s);
+    int64_t cg = s->c / s->group, mg = s->m / s->group, y = 0, o[3],
+            in = z.in[0] * z.in[1] * z.in[2], taken = z.kernel[0] * z.kernel[1] * z.kernel[2];
+    for (int64_t n = 0; n < rows; n++)
+        for (int64_t m = 0; m < s->m; m++)
+            for (o[0] = 0; o[0] < z.out[0]; o[0]++)
+                for (o[1] = 0; o[1] < z.out[1]; o[1]++)
+                    for (o[2] = 0; o[2] < z.out[2]; o[2]++, y++)
+                        for (int64_t c = 0; c < cg; c++)
+                            taps(&z, o, y, (n * s->c + m / mg * cg + c) * in, (m * cg + c) * taken,
+                                 v);
 }
 
 static double value(const void *p, int64_t i, int dtype)
@@ -238,7 +247,7 @@ static int one(const PpConvShape *shape, int dtype, int *bits)
         dy[i] = uniform();
     to_type(fx, x, nx, dtype), to_type(fw, w, nw, dtype), to_type(fdy, dy, ny, dtype);
     Naive v = {x, w, dy, y, dx, dw};
-    pairs(&s, ROWS, naive, &v);
+    naive(&s, ROWS, &v);
     PpConv *c = pp_conv_open(&s, 1);
     pp_conv_forward(c, ROWS, fx, fw, fy);
     pp_conv_backward_data(c, ROWS, fdy, fw, fdx);
