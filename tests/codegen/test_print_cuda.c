@@ -21,6 +21,7 @@ typedef struct {
     void (*build)(Net *);
     uint64_t seed;
     uint32_t nests;
+    StrMap seen;                    /* texts of kernels */
     FILE *code, *data;
     char first[256];
 } NestCase;
@@ -167,7 +168,21 @@ static const char *pointers(NestCase *c, const Nest *n, bool declare)
     return s;
 }
 
-/* All kernels of a nest take all its arguments. */
+/* Has a nest of this net the same kernels already? */
+static bool seen(NestCase *c, const Nest *n, const CudaNest *k)
+{
+    const char *text = pointers(c, n, true);
+    for (int i = 0; i < k->n; i++)
+        text = arena_printf(c->a, "%s\n%s %s %s", text, k->kernel[i].grid, k->kernel[i].block,
+                            k->kernel[i].body.at ? k->kernel[i].body.at : "");
+    uint32_t *at = strmap_at(&c->seen, text);
+    bool before = *at != NONE;
+    *at = 0;
+    return before;
+}
+
+/* All kernels of a nest take all its arguments.  Bytes of scratch; -1: nothing is written, for they
+ * are there. */
 static int64_t write_code(NestCase *c, const Nest *n)
 {
     const char **name = arena_array(c->a, const char *, n->arg.n + 1), *parts = "", *given = "";
@@ -176,6 +191,8 @@ static int64_t write_code(NestCase *c, const Nest *n)
     for (uint32_t i = 0; i < n->arg.n; i++)
         name[i] = arena_printf(c->a, "t%u", i);
     nest_print_cuda(c->a, n, ROWS, name, alias, &k);
+    if (seen(c, n, &k))
+        return -1;
     for (uint32_t i = 0; i < k.parts; i++) {
         const char *type = cg_ctype(k.part[i].type);
         parts = arena_printf(c->a, "%s, [[maybe_unused]] %s *part%u", parts, type, k.part[i].stmt);
@@ -212,6 +229,8 @@ static void write_all(void *arg)
                 if (!n || nest_makes_nothing(n) || sg->func[f]->group.at[i].member.n == 0)
                     continue;
                 int64_t scratch = write_code(c, n);
+                if (scratch < 0)
+                    continue;
                 /* all rows, or one less: in turns, because what a nest has to do is interpreted */
                 int64_t less = p->graph->batch > 1 && p->uneven.n == 0 ? c->nests % 2 : 0;
                 write_data(c, n, p->graph->batch - less, scratch);
@@ -251,7 +270,7 @@ static bool run(NestCase *c)
 static void check(const char *dir, const char *name, void (*build)(Net *), uint64_t seed)
 {
     Arena *a = arena_new();
-    NestCase c = {.a = a, .dir = dir, .build = build, .seed = seed};
+    NestCase c = {.a = a, .dir = dir, .build = build, .seed = seed, .seen.arena = a};
     c.code = fopen(arena_printf(a, "%s/nests.cu", dir), "w");
     c.data = fopen(arena_printf(a, "%s/nests.data", dir), "wb");
     INSIST(c.code && c.data);
