@@ -31,6 +31,8 @@ static void read_model(State *s)
 {
     s->graph = import_models(s->o->arena, s->o->model.n, s->o->model.at, &s->o->import);
     graph_unsort(s->graph, &s->o->partition.batch);
+    if (!s->o->lengths.name)
+        settle_lengths(s->o, s->graph);
 }
 
 static const char *file_name(const char *path)
@@ -291,7 +293,7 @@ static void sample(void *arg)
     Options o = *x->o;
     o.import.bind.at = arena_array(o.arena, const char *, o.import.bind.n + 1);
     memcpy(o.import.bind.at, x->o->import.bind.at, o.import.bind.n * sizeof *o.import.bind.at);
-    o.import.bind.at[o.varies] = bound_to(&o, o.lengths.at[x->k]);
+    o.import.bind.at[o.varies] = bound_to(o.arena, &o.lengths, o.lengths.at[x->k]);
     o.other = x->k ? o.lengths.pipe[0]->graph : NULL;
     o.other_less = o.lengths.at[x->k] - o.lengths.at[0];
     o.partition.automatic.stages = 0;
@@ -304,6 +306,7 @@ static void lengths(State *s)
     Options *o = s->o;
     Lengths *l = &o->lengths;
     SplitTexts split = {0};
+    check_rows(o, s->pipe);
     if (!l->name || !o->codegen.dir)
         return;
     check_lengths(o, s->graph);

@@ -118,12 +118,11 @@ static ValueId nll(Graph *g, Loss *l, const Request *q)
 static ValueId make_elements(Graph *g, Loss *l, ValueId x)
 {
     Shape s = val(g, x)->shape;
-    int64_t n = shape_elements(&s), rows = g->batch > 0 ? g->batch : 1;
-    if (n % rows != 0)
+    int64_t rows = g->batch > 0 ? g->batch : 1;
+    if (shape_elements(&s) % rows != 0)
         diag_fatal(EXIT_MODEL, WHERE_FILE(g->file),
                    "the output %s has no dimension of the %lld rows of a microbatch",
                    shape_print(g->arena, val(g, x)->dtype, &s), (long long)rows);
-    l->per_row = n / rows;
     return l->target = make_target(g, val(g, x)->dtype, &s);
 }
 

@@ -40,6 +40,7 @@ const char *cg_called(const StageGen *sg, ValueId value, Arena *a);
 /* PpStage.collective; once the functions have their steps */
 const PpCollective *cg_collectives(const StageGen *sg, Arena *a, int *n);
 const PpPartial *cg_partials(const StageGen *sg, Arena *a, int *n);
+const PpConvShape *cg_convolutions(const StageGen *sg, Arena *a); /* that open() prepares */
 
 /* ---- plan/steps_table.c ---------------------------------------------------------------------- */
 

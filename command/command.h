@@ -13,6 +13,9 @@
 
 /* ---- options.c: `ppsplit`, `ppsplit ls`, `ppsplit plan` and `ppsplit annotate` ---- */
 
+/* --bind NAME=LEAST..MOST, and its number among all --bind */
+typedef struct { Lengths of; uint32_t bind; } Range;
+
 typedef enum { COMMAND_SPLIT, COMMAND_LS, COMMAND_PLAN, COMMAND_ANNOTATE } Command;
 
 typedef struct {
@@ -32,8 +35,11 @@ typedef struct {
     const char *dump;
     bool quiet, parameters;
     bool check, verbose; /* of annotate */
-    Lengths lengths;     /* of a --bind that is a range, number `varies`; name NULL: none */
+    VEC(Range) range;    /* each --bind that is one */
+    /* of the range that is not one of rows, its number among all --bind; name NULL: none */
+    Lengths lengths;
     uint32_t varies;
+    const Lengths *rows_vary; /* the range of the rows; NULL: none */
     /* the model with another of the lengths, and how much less that is; NULL: it is the first */
     const Graph *other;
     int64_t other_less;
@@ -50,7 +56,10 @@ void read_command_line(Options *o, int argc, char **argv);
 
 /* A --bind that is a range is one to the greatest length from now on. */
 void read_lengths(Options *o);
-const char *bound_to(const Options *o, int64_t length); /* the option that says so */
+const char *bound_to(Arena *a, const Lengths *l, int64_t length); /* the option that says so */
+/* Which of the ranges is that of the rows, which that of the lengths; other ones are fatal. */
+void settle_lengths(Options *o, Graph *g);
+void check_rows(const Options *o, const Pipe *p); /* where they vary, any number is taken */
 /* Options that a model of any length does not go with are fatal. */
 void check_lengths(const Options *o, const Graph *g);
 

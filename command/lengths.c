@@ -1,6 +1,7 @@
 /*
- * lengths.c - --bind NAME=LEAST..MOST: in: the option.  Out: a model that is bound to the greatest
- * length, and with which others its program is compared.
+ * lengths.c - --bind NAME=LEAST..MOST: in: the options.  Out: a model that is bound to the greatest
+ * length, and with which others its program is compared.  A range of the rows of a microbatch needs
+ * none: any program takes fewer of them.
  */
 #include "command.h"
 
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEWEST = 48 };
+enum { FEWEST = 24 };
 
 /* Is it NAME=LEAST..MOST? */
 static bool is_range(Options *o, const char *bind, Lengths *l)
@@ -25,9 +26,6 @@ static bool is_range(Options *o, const char *bind, Lengths *l)
     if (bad)
         diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: two numbers, from 1 on: %s=1..2048", bind,
                    l->name);
-    if (l->most < FEWEST)
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: the greatest length is %d at least", bind,
-                   FEWEST);
     return true;
 }
 
@@ -41,10 +39,29 @@ static bool is_prime(int64_t n)
 
 /* Primes, each about as much less than the one before, from below the greatest length to one that
  * is a little more than the 16 lanes of sums: no other size of the model is a multiple of all of
- * them, and where a program does something else with few places than with many, they differ. */
+ * them, and where a program does something else with few places than with many, they differ.  Below
+ * 43 there are too few of them, and other odd and then even numbers are taken. */
+static void choose_few(Lengths *l)
+{
+    int64_t taken = 0, n = 0;
+    for (int kind = 0; kind < 3; kind++)
+        for (int64_t i = l->most; i > 16 && n < LENGTHS; i--)
+            if (!(taken >> i & 1) && (kind == 0 ? is_prime(i) : kind == 2 || i % 2 == 1)) {
+                taken |= (int64_t)1 << i;
+                n++;
+            }
+    for (int64_t i = l->most, k = 0; k < LENGTHS; i--)
+        if (taken >> i & 1)
+            l->at[k++] = i;
+}
+
 static void choose(Lengths *l)
 {
     static const int64_t least[LENGTHS] = {43, 41, 37, 31, 29, 23, 19, 17};
+    if (l->most < least[0]) {
+        choose_few(l);
+        return;
+    }
     const double factor = pow((double)least[LENGTHS - 1] / (double)l->most, 1.0 / (LENGTHS - 1));
     double wanted = (double)l->most;
     int64_t next = l->most;
@@ -63,21 +80,51 @@ void read_lengths(Options *o)
         const char *bind = o->import.bind.at[i];
         if (!is_range(o, bind, &l))
             continue;
-        if (o->lengths.name)
-            diag_fatal(EXIT_USAGE, WHERE_NONE,
-                       "--bind %s: '%s' varies already, and only one dimension may", bind,
-                       o->lengths.name);
-        o->lengths = l;
-        o->varies = i;
+        vec_push(o->arena, &o->range, ((Range){l, i}));
         o->import.varies = true;
-        choose(&o->lengths);
-        o->import.bind.at[i] = bound_to(o, l.most);
+        o->import.bind.at[i] = bound_to(o->arena, &l, l.most);
     }
 }
 
-const char *bound_to(const Options *o, int64_t length)
+const char *bound_to(Arena *a, const Lengths *l, int64_t length)
 {
-    return arena_printf(o->arena, "%s=%lld", o->lengths.name, (long long)length);
+    return arena_printf(a, "%s=%lld", l->name, (long long)length);
+}
+
+NORETURN static void bad_range(const Graph *g, const Lengths *l, const char *why)
+{
+    diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--bind %s=%lld..%lld: %s", l->name,
+               (long long)l->least, (long long)l->most, why);
+}
+
+void settle_lengths(Options *o, Graph *g)
+{
+    const char *rows = g->rows_at.n ? g->rows_at.at[g->rows_by].name : NULL;
+    for (uint32_t i = 0; i < o->range.n; i++) {
+        const Range *r = &o->range.at[i];
+        if (rows && !strcmp(r->of.name, rows)) {
+            if (r->of.least != 1)
+                bad_range(g, &r->of, "a microbatch may have any fewer rows: LEAST is 1");
+            o->rows_vary = &r->of;
+            continue;
+        }
+        if (o->lengths.name)
+            bad_range(g, &r->of, arena_printf(o->arena, "'%s' varies already, and only one dimension may beside the rows",
+                                  o->lengths.name));
+        if (r->of.most < FEWEST)
+            bad_range(g, &r->of, arena_printf(o->arena, "the greatest length is %d at least", FEWEST));
+        o->lengths = r->of;
+        o->varies = r->bind;
+        choose(&o->lengths);
+    }
+}
+
+void check_rows(const Options *o, const Pipe *p)
+{
+    if (o->rows_vary && p->uneven.n)
+        diag_fatal(EXIT_MODEL, WHERE_FILE(p->graph->file),
+                   "--bind %s=1..%lld: the model takes exactly so many rows: %s", o->rows_vary->name,
+                   (long long)o->rows_vary->most, p->uneven.at[0]);
 }
 
 static bool is_divided(const Graph *g)

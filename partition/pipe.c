@@ -569,7 +569,6 @@ static void copy_loss(Pipe *p, const Loss *l)
     p->loss_scale = l->loss_scale;
     p->target = l->target;
     p->scale = l->scale;
-    p->loss_per_row = l->per_row;
     p->loss_ignore = l->ignore;
     p->loss_classes = l->classes;
     p->loss_text = l->text;

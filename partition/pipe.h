@@ -116,7 +116,7 @@ typedef struct {
 typedef enum {
     LOSS_NONE,
     LOSS_SUM,                       /* loss_scale = 1 */
-    LOSS_MEAN_ELEMENTS,             /* loss_scale = 1 / (rows of the minibatch * loss_per_row) */
+    LOSS_MEAN_ELEMENTS,             /* loss_scale = 1 / (elements of the minibatch's target) */
     /* loss_scale = 1 / (number of targets of the minibatch that are not loss_ignore) */
     LOSS_MEAN_TARGETS,
     /* the model computes a mean over rows (output:NAME): loss_scale = rows of the microbatch / rows
@@ -130,7 +130,7 @@ typedef struct {
     ValueId loss, loss_scale, target;
     LossScale scale;
     /* classes: the target holds numbers below `classes`, or `ignore`; 0: it holds no classes */
-    int64_t per_row, ignore, classes;
+    int64_t ignore, classes;
     const char *text;
     const char *why;                /* why there is no loss of several microbatches, or NULL */
     /* --loss-over minibatch: the loss is computed once, over the rows of all microbatches.  The
@@ -151,7 +151,7 @@ typedef struct Pipe {
     ValueId loss_scale;             /* V_INPUT scalar, set by the runtime for each microbatch */
     ValueId target;                 /* V_INPUT `target`, or NONE (output:NAME) */
     LossScale scale;
-    int64_t loss_per_row, loss_ignore, loss_classes;
+    int64_t loss_ignore, loss_classes;
     const char *loss_text;          /* the option as given, for reports */
     /* per output of the model, how the results of microbatches become one: rows are put one after
      * the other; what has no rows is merged as OutputMeeting says */

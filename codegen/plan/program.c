@@ -174,7 +174,6 @@ PpPlan cg_program_table(const Pipe *p, Arena *a)
                    .loss_stage = loss < 0 ? -1 : (int)p->stage.n - 1,
                    .loss_output = loss,
                    .loss_kind = kind[p->loss == NONE ? 0 : p->scale],
-                   .loss_per_row = p->loss_per_row,
                    .loss_ignore = p->loss_ignore,
                    .loss_target = p->target == NONE ? -1 : cg_input_number(p, p->target)};
     for (int x = 0; x < MESH_AXES; x++) {

@@ -280,7 +280,7 @@ static const PpAgain *parts(const StageGen *sg, Arena *a)
 }
 
 /* A copy: sg->conv lives only as long as the arena of its stage. */
-static const PpConvShape *convolutions(const StageGen *sg, Arena *a)
+const PpConvShape *cg_convolutions(const StageGen *sg, Arena *a)
 {
     PpConvShape *list = arena_array(a, PpConvShape, sg->conv.n + 1);
     for (uint32_t i = 0; i < sg->conv.n; i++) {
@@ -368,7 +368,7 @@ const PpStage *cg_stage_table(const StageGen *sg, Target target, Arena *a)
                     .n_again = (int)sg->again.n,
                     .again = parts(sg, a),
                     .n_conv = (int)sg->conv.n,
-                    .conv = convolutions(sg, a),
+                    .conv = cg_convolutions(sg, a),
                     .has_backward = cg_has_backward(s)};
     st->collective = cg_collectives(sg, a, &st->n_collective);
     st->at_once = 1;

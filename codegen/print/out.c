@@ -72,8 +72,10 @@ void out_declare(const Out *o, Text *t)
     if (o->stream)
         text_line(t, "const cudaStream_t stream = (cudaStream_t)c->stream;");
     if (o->convolutions)
-        text_line(t, "%s *const *conv = %sc->state;", type,
-                  o->target->cplusplus ? arena_printf(o->a, "(%s *const *)", type) : "");
+        text_line(t, "%s *const *conv = %s;", type,
+                  o->f->sg->lengths      ? "convolutions(c)"
+                  : o->target->cplusplus ? arena_printf(o->a, "(%s *const *)c->state", type)
+                                         : "c->state");
 }
 
 const char **out_argument_names(Out *o, const Step *s)

@@ -101,7 +101,8 @@ typedef struct {
        the length? */
     Token name;
     size_t parameters, body;
-    bool context, reads;
+    const char *context; /* its parameter that has the length, NULL: none */
+    bool reads;
     VEC(Token) takes;    /* functions that take the length */
     bool called, opened; /* the last token was one of them, or its parenthesis */
 } Merge;
@@ -248,7 +249,7 @@ static const char *float_text(const Merge *m)
 
 /* ---- functions ------------------------------------------------------------------------------- */
 
-/* Of a function the length is a parameter, or its PpCtx has it. */
+/* Of a function the length is a parameter, or its PpCtx or PpPart has it. */
 static void insert(Merge *m, size_t at, size_t gone, const char *text)
 {
     Text t = {.a = m->a};
@@ -260,7 +261,8 @@ static void end_function(Merge *m)
 {
     const char *first = m->out.at + m->parameters;
     if (m->reads && m->context)
-        insert(m, m->body, 0, "\n    const int64_t length = c->length;");
+        insert(m, m->body, 0,
+               arena_printf(m->a, "\n    const int64_t length = %s->length;", m->context));
     else if (m->reads && !strncmp(first, "void)", 5))
         insert(m, m->parameters, 4, "int64_t length");
     else if (m->reads)
@@ -299,7 +301,8 @@ static void enter(Merge *m, const Token *t)
         m->code = is(&m->before[0], ")");
     if (m->depth == 0 && (is(t, ";") || is(t, "}")))
         m->parameters = 0;
-    m->context |= m->depth == 0 && is(t, "PpCtx");
+    if (m->depth == 0 && (is(t, "PpCtx") || is(t, "PpPart")))
+        m->context = is(t, "PpCtx") ? "c" : "of";
 }
 
 /* After it was printed. */
@@ -308,7 +311,8 @@ static void leave(Merge *m, const Token *t)
     if (m->depth == 0 && is(t, "(") && !m->parameters) {
         m->name = m->before[0];
         m->parameters = m->out.n;
-        m->context = m->reads = false;
+        m->context = NULL;
+        m->reads = false;
     }
     if (m->depth == 1 && m->code && is(t, "{"))
         m->body = m->out.n;

@@ -194,21 +194,10 @@ static void find_constants(Arena *a, const Lengths *l, const StageGen *most, Sta
 
 /* ---- the stage ------------------------------------------------------------------------------- */
 
-/* The library prepares it once. */
-static void check_convolutions(const Lengths *l, StageGen *const *sg)
-{
-    for (int k = 1; k < LENGTHS; k++)
-        if (sg[k]->conv.n != sg[0]->conv.n ||
-            (sg[0]->conv.n &&
-             memcmp(sg[k]->conv.at, sg[0]->conv.at, sg[0]->conv.n * sizeof *sg[0]->conv.at) != 0))
-            differ(l, "a convolution along this dimension has one length");
-}
-
 void lengths_stage(Arena *a, const Lengths *l, Pipe *const *of, Pipe *most, uint32_t index,
                    StageGen **sg)
 {
     plan_stages(a, l, of, index, sg);
-    check_convolutions(l, sg);
     find_constants(a, l, cg_stage(a, most, index, false), sg);
 }
 
@@ -273,10 +262,6 @@ void lengths_check(const Lengths *l)
         differ(l, "no input has this dimension");
     if (p->totals)
         differ(l, "what the data of a step alone decide is computed of rows of one length");
-    for (int k = 1; k < LENGTHS; k++)
-        if (l->pipe[k]->loss_per_row != p->loss_per_row && p->scale == LOSS_MEAN_ELEMENTS)
-            differ(l,
-                   "the loss is a mean over elements, of which rows have different numbers then");
     for (uint32_t s = 0; s < p->stage.n; s++) {
         const Stage *x = &p->stage.at[s];
         for (uint32_t i = 0; i < x->input.n; i++)

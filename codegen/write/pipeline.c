@@ -167,10 +167,8 @@ static void print_plan(PpPlan *plan, const CodegenOptions *opt, Text *t)
     text_line(t, ".output_why = %s, .target_why = %s,", plan->output_why ? "output_why" : "NULL",
               text_or_null(t->a, plan->target_why));
     text_line(t,
-              ".loss_stage = %d, .loss_output = %d, .loss_kind = %s, .loss_per_row = %" PRId64
-              ", .loss_ignore = %" PRId64 ",",
-              plan->loss_stage, plan->loss_output, kind[plan->loss_kind], plan->loss_per_row,
-              plan->loss_ignore);
+              ".loss_stage = %d, .loss_output = %d, .loss_kind = %s, .loss_ignore = %" PRId64 ",",
+              plan->loss_stage, plan->loss_output, kind[plan->loss_kind], plan->loss_ignore);
     if (plan->loss_why)
         text_line(t, ".loss_why = %s,", cg_string(t->a, plan->loss_why));
     if (plan->n_total)

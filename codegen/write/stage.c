@@ -7,6 +7,34 @@
 #include "base/file/hash.h"
 #include "write.h"
 
+/* Where lengths vary: the convolutions as they are with that of a microbatch. */
+static void print_sizes(const StageGen *sg, Text *t)
+{
+    uint32_t stage = sg->stage->index;
+    const PpConvShape *shape = cg_convolutions(sg, sg->a);
+    text_line(t, "PpConvShape stage%u_conv_shape(const PpCtx *c, int i)\n{", stage);
+    text_line(t, "    const PpConvShape shape[] = {");
+    for (uint32_t i = 0; i < sg->conv.n; i++)
+        cg_conv_print(sg, &shape[i], ", .length = c->length", t);
+    text_line(t, "    };\n    return shape[i];\n}\n");
+    text_line(t, "static PpConv *const *convolutions(const PpCtx *c)\n{");
+    text_line(t, "    PpConv *const *conv = c->state;");
+    text_line(t, "    for (int i = 0; i < %u; i++) {", sg->conv.n);
+    text_line(t, "        const PpConvShape shape = stage%u_conv_shape(c, i);", stage);
+    text_line(t, "        pp_conv_size(conv[i], &shape);\n    }\n    return conv;\n}\n");
+}
+
+/* All memory is taken before the first microbatch. */
+static void print_reserve(const StageGen *sg, Text *t)
+{
+    text_line(t, "    for (int64_t n = %" PRId64 "; conv && n <= %" PRId64 "; n++)",
+              sg->lengths->least, sg->lengths->most);
+    text_line(t, "        for (int i = 0; i < %u && conv[i]; i++) {", sg->conv.n);
+    text_line(t, "            const PpConvShape shape = stage%u_conv_shape(&(PpCtx){.length = n}, i);",
+              sg->stage->index);
+    text_line(t, "            pp_conv_size(conv[i], &shape);\n        }");
+}
+
 /* The library primitives of the stage, made once. */
 static void print_open(const StageGen *sg, const TargetRow *target, Text *t)
 {
@@ -24,6 +52,8 @@ static void print_open(const StageGen *sg, const TargetRow *target, Text *t)
     text_line(t, "    for (int i = 0; conv && i < %u; i++)", n);
     text_line(t, "        conv[i] = %sconv_open(&%s_conv[i], %s);", target->call, cg_table_name(sg),
               target->device ? "rows[i]" : "threads");
+    if (sg->lengths)
+        print_reserve(sg, t);
     text_line(t, "    return conv;\n}\n");
     text_line(t, "void stage%u%s_close(void *state)\n{", stage, target->table);
     text_line(t, "    %s **conv = %sstate;", type, cast);
@@ -49,6 +79,8 @@ static void print_prototypes(const StageGen *sg, Target target, Text *t)
                   stage, row->table, stage, row->table);
         text_line(t, "extern const PpConvShape %s_conv[%u];", cg_table_name(sg), sg->conv.n);
     }
+    if (sg->conv.n && sg->lengths)
+        text_line(t, "PpConvShape stage%u_conv_shape(const PpCtx *c, int i);", stage);
     text_line(t, row->cplusplus ? "}\n" : "");
 }
 
@@ -126,6 +158,8 @@ void cg_stage_print(StageGen *sg, Target target, Text *t)
     print_prototypes(sg, target, t);
     if (!row->device)
         cg_short_constants(sg, "", t);
+    if (sg->conv.n && sg->lengths)
+        print_sizes(sg, t);
     text_add(t, "// ---- kernels ----\n\n%s", k->text.at ? k->text.at : "");
     text_add(t, "// ---- functions ----\n\n");
     for (int i = 0; i < F_COUNT; i++)

@@ -178,6 +178,20 @@ static const char *dims(const StageGen *sg, const int64_t *d, int n)
     return s;
 }
 
+void cg_conv_print(const StageGen *sg, const PpConvShape *c, const char *more, Text *t)
+{
+    text_line(t,
+              "    {.dtype = %s, .spatial = %d, .group = %" PRId64 ", .c = %" PRId64
+              ", .m = %" PRId64 ", .in = {%s}, .out = {%s},\n"
+              "     .kernel = {%s}, .stride = {%s}, .dilation = {%s}, .pad_begin = {%s}, "
+              ".pad_end = {%s}%s},",
+              type_runtime((Dtype)c->dtype), c->spatial, c->group, c->c, c->m,
+              dims(sg, c->in, c->spatial), dims(sg, c->out, c->spatial),
+              dims(sg, c->kernel, c->spatial), dims(sg, c->stride, c->spatial),
+              dims(sg, c->dilation, c->spatial), dims(sg, c->pad_begin, c->spatial),
+              dims(sg, c->pad_end, c->spatial), more);
+}
+
 /* The stages' open functions read them. */
 static void print_convs(const StageGen *sg, const PpStage *st, Text *t)
 {
@@ -187,19 +201,8 @@ static void print_convs(const StageGen *sg, const PpStage *st, Text *t)
         return;
     text_line(t, "extern const PpConvShape %s_conv[%d];\nconst PpConvShape %s_conv[%d] = {", name,
               n, name, n);
-    for (int i = 0; i < n; i++) {
-        const PpConvShape *c = &st->conv[i];
-        text_line(t,
-                  "    {.dtype = %s, .spatial = %d, .group = %" PRId64 ", .c = %" PRId64
-                  ", .m = %" PRId64 ", .in = {%s}, .out = {%s},\n"
-                  "     .kernel = {%s}, .stride = {%s}, .dilation = {%s}, .pad_begin = {%s}, "
-                  ".pad_end = {%s}},",
-                  type_runtime((Dtype)c->dtype), c->spatial, c->group, c->c, c->m,
-                  dims(sg, c->in, c->spatial), dims(sg, c->out, c->spatial),
-                  dims(sg, c->kernel, c->spatial), dims(sg, c->stride, c->spatial),
-                  dims(sg, c->dilation, c->spatial), dims(sg, c->pad_begin, c->spatial),
-                  dims(sg, c->pad_end, c->spatial));
-    }
+    for (int i = 0; i < n; i++)
+        cg_conv_print(sg, &st->conv[i], "", t);
     text_line(t, "};\n");
 }
 
@@ -272,6 +275,8 @@ static void print_prototypes(const StageGen *sg, Target target, Text *t)
         text_line(t, "void *stage%u%s_open(int threads);\nvoid stage%u%s_close(void *state);",
                   sg->stage->index, target_row(target)->table, sg->stage->index,
                   target_row(target)->table);
+    if (sg->conv.n && sg->lengths)
+        text_line(t, "PpConvShape stage%u_conv_shape(const PpCtx *c, int i);", sg->stage->index);
 }
 
 static void print_functions(const StageGen *sg, Target target, const PpStage *st, Text *t)
@@ -288,6 +293,8 @@ static void print_functions(const StageGen *sg, Target target, const PpStage *st
         text_line(t, ".n_conv = %u, .conv = %s_conv,", sg->conv.n, cg_table_name(sg));
     if (sg->conv.n)
         text_line(t, ".open = stage%u%s_open, .close = stage%u%s_close,", i, suffix, i, suffix);
+    if (sg->conv.n && sg->lengths)
+        text_line(t, ".conv_shape = stage%u_conv_shape,", i);
     text_line(t, ".forward = %s, .infer = %s,", function(sg, F_FORWARD, target),
               function(sg, F_INFER, target));
     if (cg_has_backward(sg->stage))

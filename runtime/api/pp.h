@@ -246,6 +246,8 @@ typedef struct PpStage {
     const PpPartial *partial;
     int n_conv;
     const struct PpConvShape *conv; /* that open() prepares */
+    /* where lengths vary, of number i with PpCtx.length; NULL: as above */
+    struct PpConvShape (*conv_shape)(const PpCtx *c, int i);
     /* convolutions with their scratch, once, on the rank's thread; NULL: none */
     void *(*open)(int threads);
     void (*close)(void *state);
@@ -342,7 +344,7 @@ typedef struct PpPlan {
        why it runs with exactly so many; NULL: with fewer too */
     int64_t minibatch_rows;
     const char *minibatch_why;
-    int64_t loss_per_row, loss_ignore;
+    int64_t loss_ignore;
     int loss_target;                                    /* index into input, or -1 */
     /* what is checked of integer inputs before the first step */
     int n_index;
@@ -485,9 +487,13 @@ typedef struct PpConvShape {
     /* input and output channels of the (direct) convolution */
     int64_t group, c, m;
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad_begin[3], pad_end[3];
+    int64_t length;                                     /* PpCtx.length, for PpPart */
 } PpConvShape;
 typedef struct PpConv PpConv;
 PpConv *pp_conv_open(const PpConvShape *s, int threads);
+/* The same with other sizes of in, out and pads from now on; 0: no memory.  It takes more memory only
+   for a shape that needs more than all before. */
+int pp_conv_size(PpConv *c, const PpConvShape *s);
 void pp_conv_close(PpConv *c);
 void pp_conv_forward(PpConv *c, int64_t rows, const void *x, const void *w, void *y);
 /*
@@ -498,6 +504,7 @@ void pp_conv_forward(PpConv *c, int64_t rows, const void *x, const void *w, void
 typedef struct {
     int64_t sample, sample_end, channel, channel_end;
     int64_t first, end;                                 /* elements of each channel's image */
+    int64_t length;                                     /* PpConvShape.length */
 } PpPart;
 typedef void PpThen(const PpPart *part, const void *const *in, void *const *out);
 void pp_conv_forward_then(PpConv *c, int64_t rows, const void *x, const void *w, void *y,

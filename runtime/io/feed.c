@@ -141,7 +141,8 @@ static PpStatus check_files(const Feed *f, int input, int64_t first, int64_t end
     return PP_OK;
 }
 
-/* Targets of a row that count, of a microbatch of this length. */
+/* Targets of a row that count, of a microbatch of this length: of classes those that are not
+ * ignored. */
 static int64_t count_row(const Feed *f, int64_t row, int64_t length)
 {
     const Data *d = f->data;
@@ -149,6 +150,8 @@ static int64_t count_row(const Feed *f, int64_t row, int64_t length)
     const DataInput *in = &d->input[p->loss_target];
     int64_t n = 0, line = in->inner / in->lines, here = in->place ? length * in->place : line;
     int dtype;
+    if (p->loss_kind == PP_LOSS_MEAN_ELEMENTS)
+        return in->outer * in->lines * here;
     for (int64_t o = 0; o < in->outer; o++) {
         const char *at = data_piece(d, p->loss_target, row, o, &dtype);
         for (int64_t l = 0; l < in->lines; l++)
@@ -159,7 +162,7 @@ static int64_t count_row(const Feed *f, int64_t row, int64_t length)
     return n;
 }
 
-/* Targets of the minibatch that count, for PP_LOSS_MEAN_TARGETS. */
+/* Targets of the minibatch that count. */
 static int64_t count_targets(const Feed *f, int64_t first, int64_t step)
 {
     const Data *d = f->data;
@@ -186,10 +189,8 @@ static void fill_scale(Feed *f, const int64_t *row0, int64_t batch)
     const Data *d = f->data;
     const PpPlan *p = d->model;
     double mean = 1;
-    if (p->loss_kind == PP_LOSS_MEAN_ELEMENTS)
-        mean = 1.0 / ((double)batch * (double)p->loss_per_row);
-    else if (p->loss_kind == PP_LOSS_MEAN_TARGETS)
-        mean = 1.0 / (double)(p->loss_target < 0 ? batch * p->loss_per_row : f->targets);
+    if (p->loss_kind == PP_LOSS_MEAN_ELEMENTS || p->loss_kind == PP_LOSS_MEAN_TARGETS)
+        mean = 1.0 / (double)f->targets;
     for (int m = 0; m < d->microbatches; m++) {
         double scale = mean;
         if (p->loss_kind == PP_LOSS_MEAN_ROWS && !p->minibatch_rows)
@@ -264,8 +265,7 @@ void feed_fill(Feed *f, int64_t step, int pass)
     for (int i = 0; i < p->n_input && f->status == PP_OK; i++)
         if (f->plan->has_input[i])
             f->status = check_files(f, i, first + row0[0], first + row0[d->microbatches]);
-    if (f->plan->scale_type && p->loss_kind == PP_LOSS_MEAN_TARGETS && p->loss_target >= 0 &&
-        (pass == 0 || !f->filled))
+    if (f->plan->scale_type && p->loss_target >= 0 && (pass == 0 || !f->filled))
         f->targets = count_targets(f, first, step);
     f->filled = 1;
     f->pass = pass;

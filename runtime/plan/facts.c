@@ -15,17 +15,26 @@ int64_t stats_bytes(const PpStage *st)
 
 int schedule_stages(const PpPlan *model) { return model->n_stage - (model->minibatch_rows > 0); }
 
+/* Of its convolutions with every length. */
+static int64_t scratch_bytes(const PpPlan *model, const PpStage *st, int threads)
+{
+    int64_t most = 0;
+    for (int i = 0; i < st->n_conv; i++)
+        for (int64_t n = st->conv_shape ? model->length_least : model->length; n <= model->length;
+             n++) {
+            PpConvShape s = st->conv_shape ? st->conv_shape(&(PpCtx){.length = n}, i) : st->conv[i];
+            int64_t bytes = library_conv(&s, threads);
+            most = bytes > most ? bytes : most;
+        }
+    return most;
+}
+
 /* Stages take turns with one block, but where halves of a compound run beside each other. */
 int64_t plan_library_bytes(const Plan *p)
 {
     int64_t sum = 0, most = 0;
     for (int l = 0; l < p->n_stage && p->model->device == PP_CPU; l++) {
-        const PpStage *st = p->stage[l].st;
-        int64_t own = 0;
-        for (int i = 0; i < st->n_conv; i++) {
-            int64_t bytes = library_conv(&st->conv[i], p->ask.threads);
-            own = bytes > own ? bytes : own;
-        }
+        int64_t own = scratch_bytes(p->model, p->stage[l].st, p->ask.threads);
         sum += own;
         most = own > most ? own : most;
     }

@@ -282,7 +282,7 @@ static PpPlan training(void)
     stage[1].backward_weight = train_second_weight;
     return (PpPlan){.model = "training", .members = {members}, .chunks = {C}, .hash = 1, .model_hash = 2, .rows = ROWS, .uneven_ok = 1, .n_stage = 2, .n_input = 2,
                     .n_output = 1, .n_param = 2, .stage = stages, .input = inputs, .output = outputs, .loss_stage = 1, .loss_output = 1,
-                    .loss_kind = PP_LOSS_MEAN_ELEMENTS, .loss_per_row = B, .loss_ignore = -100, .loss_target = 1};
+                    .loss_kind = PP_LOSS_MEAN_ELEMENTS, .loss_ignore = -100, .loss_target = 1};
 }
 
 /* ---- data ---- */

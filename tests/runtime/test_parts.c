@@ -240,7 +240,6 @@ static Program *program(int members, int stages, int chunks)
                        .loss_stage = stages - 1,
                        .loss_output = 1,
                        .loss_kind = PP_LOSS_MEAN_ELEMENTS,
-                       .loss_per_row = D,
                        .loss_ignore = -100,
                        .loss_target = 1,
                        .n_made = 1,

@@ -198,7 +198,7 @@ static const PpStage *const stages_t3[] = {&t0_3, &t1_3, &t2_3}, *const stages_r
 static const PpStage *const stages_t4[] = {&t0_4, &t1_4, &t2_4, &t3_4}, *const stages_r4[] = {&r0_4, &t1_4, &t2_4, &r3_4};
 
 #define PLAN(N, STAGES) {.model = "by hand", .hash = 1, .model_hash = 2, .rows = ROWS, .uneven_ok = 1, .n_stage = N, .n_input = 2, .n_output = 1, .n_param = N, \
-    .stage = STAGES, .input = plan_inputs, .output = plan_outputs, .loss_stage = N - 1, .loss_output = 1, .loss_kind = PP_LOSS_MEAN_ELEMENTS, .loss_per_row = D, \
+    .stage = STAGES, .input = plan_inputs, .output = plan_outputs, .loss_stage = N - 1, .loss_output = 1, .loss_kind = PP_LOSS_MEAN_ELEMENTS, \
     .loss_ignore = -100, .loss_target = 1}
 // clang-format on
 static const PpPlan plans[4] = {PLAN(3, stages_t3), PLAN(3, stages_r3), PLAN(4, stages_t4),

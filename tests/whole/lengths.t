@@ -42,12 +42,27 @@ ok "the same bits" equal mixed again
 ok "shuffled, two replicas" run any two "${data[@]}" --lengths seq=lengths.npy --shuffle 3 --batch 4 --microbatches 1 --dp 2
 ok "and one, in two groups" run any one "${data[@]}" --lengths seq=lengths.npy --shuffle 3 --batch 4 --microbatches 1 --groups 2
 is "the same losses and norms" "$(steps two)" "$(steps one)"
+# Convolutions along it, a mean over elements, which rows have different numbers of, and a range of rows.
+perl -e '$h = "{\"descr\": \"<f4\", \"fortran_order\": False, \"shape\": (4, 24, 19), }"; $h =~ tr/"/\x27/; $h .= " " x (117 - length $h) . "\n";
+    print "\x93NUMPY\x01\x00", pack("v", length $h), $h, pack("f<*", map { ($_ * 29 % 64) / 64 } 1 .. 4 * 24 * 19)' >"$work/elements.npy"
+perl -e '$h = "{\"descr\": \"<i8\", \"fortran_order\": False, \"shape\": (4,), }"; $h =~ tr/"/\x27/; $h .= " " x (117 - length $h) . "\n";
+    print "\x93NUMPY\x01\x00", pack("v", length $h), $h, pack("q<*", 7, 3, 24, 17)' >"$work/four.npy"
+elements=(--data x="$work/x24.npy" --data target="$work/elements.npy" --microbatches 2)
+ok "convolutions along it, and any rows" split_model convolved.onnx "$work/sizes" none --loss mse --bind batch=1..3 --bind seq=1..24
+ok "the model bound to two rows of 24" split_model convolved.onnx "$work/size" none --loss mse --bind batch=2 --bind seq=24
+ok "train" run sizes sizes "${elements[@]}"
+ok "as it does" run size size "${elements[@]}"
+ok "to the same bits" cmp "$work/sizes/stage0.safetensors" "$work/size/stage0.safetensors"
+is "and losses" "$(steps sizes)" "$(steps size)"
+ok "rows of 7, 3, 24, 17" run sizes four_out "${elements[@]}" --lengths seq="$work/four.npy" --steps 1
+is "their mean over elements" "$(sed -n 's/.*"loss": \([^,]*\).*/\1/p' "$work/four_out.log" | perl -ne 'printf "%.6f", $_')" "$(perl -e 'for (@ARGV) { open F, "<:raw", $_; local $/; push @f, [unpack "x128 f<*", <F>] }
+    for $r (0 .. 3) { for $i (0 .. ($r < 2 ? 7 : 24) * 19 - 1) { $s += ($f[0][$r * 456 + $i] - $f[1][$r * 456 + $i]) ** 2; $n++ } } printf "%.6f", $s / $n' "$work/four_out.npy" "$work/elements.npy" 2>/dev/null)"
+ok "fewer rows than one are none" refused "a microbatch may have any fewer rows: LEAST is 1" "$ppsplit" model.onnx --loss cross_entropy --bind batch=2..4 --bind seq=24 -o "$work/no"
 ok "whole rows infer" "$work/any/pipeline" infer --data x="$work/x24.npy" --output logits="$work/long.npy"
 
 ok "a mean over the sequence" "$ppsplit" mean.onnx "${split[@]}" --bind seq=1..48 -q -o "$work/mean"
 ok "divides by its length" grep -qF '(float)(1.0 / (double)length)' "$work/mean/stage0.c"
 ok "how many places come is refused" refused "is not a part of the one that the greatest length has" "$ppsplit" ahead.onnx "${split[@]}" --bind seq=1..48 -o "$work/no"
-ok "a convolution along it is refused" refused "a convolution along this dimension has one length" "$ppsplit" convolved.onnx "${split[@]}" --bind seq=1..48 -o "$work/no"
 ok "numbers of how far apart its places are" "$ppsplit" distant.onnx "${split[@]}" --bind seq=1..48 -q -o "$work/distant"
 ok "CUDA" refused "--target cuda takes one length so far" "$ppsplit" model.onnx "${split[@]}" --bind seq=1..48 --target cuda -o "$work/no"
 ok "bounds" refused "two numbers, from 1 on" "$ppsplit" model.onnx "${split[@]}" --bind seq=48..1 -o "$work/no"

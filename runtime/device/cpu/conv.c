@@ -183,23 +183,35 @@ static int list_masks(PpConv *v)
     return 1;
 }
 
+int pp_conv_size(PpConv *v, const PpConvShape *s)
+{
+    if (!memcmp(&v->shape, s, sizeof *s))
+        return 1;
+    v->shape = *s;
+    conv_of_shape(v, s);
+    choose_loops(v);
+    if (!v->lo)
+        v->lo = calloc((size_t)(2 * v->kernel[2] + 1), sizeof *v->lo);
+    if (v->lo && (!v->direct || list_taps(v)) && list_masks(v) &&
+        grow_scratch(v->library, conv_scratch(v, v->threads))) {
+        bound_taps(v);
+        return 1;
+    }
+    v->library->failure = "no memory for a convolution's scratch";
+    return 0;
+}
+
 PpConv *pp_conv_open(const PpConvShape *s, int threads)
 {
     PpConv *v = calloc(1, sizeof *v);
     if (v) {
-        conv_of_shape(v, s);
-        choose_loops(v);
         v->threads = threads > 0 ? threads : 1;
-        v->lo = calloc((size_t)(2 * v->kernel[2] + 1), sizeof *v->lo);
         v->library = pp_library ? pp_library : &v->own;
+    } else if (pp_library) {
+        pp_library->failure = "no memory for a convolution";
     }
-    if (v && v->lo && (!v->direct || list_taps(v)) && list_masks(v) &&
-        grow_scratch(v->library, conv_scratch(v, v->threads))) {
-        bound_taps(v);
+    if (v && pp_conv_size(v, s))
         return v;
-    }
-    if (pp_library)
-        pp_library->failure = "no memory for a convolution's scratch";
     pp_conv_close(v);
     return NULL;
 }
@@ -325,14 +337,14 @@ void pp_conv_forward(PpConv *v, int64_t rows, const void *x, const void *w, void
 void pp_conv_forward_then(PpConv *v, int64_t rows, const void *x, const void *w, void *y,
                           PpThen *then, const void *const *in, void *const *out)
 {
-    image(v, 0, rows, x, w, y, &(Then){then, in, out, NULL});
+    image(v, 0, rows, x, w, y, &(Then){then, in, out, NULL, v->shape.length});
 }
 
 void pp_conv_forward_after(PpConv *v, int64_t rows, const void *x, const void *w, void *y,
                            PpThen *then, const void *const *in, void *const *out,
                            const PpAfter *after)
 {
-    image(v, 0, rows, x, w, y, &(Then){then, in, out, v->dtype == PP_F32 ? after : NULL});
+    image(v, 0, rows, x, w, y, &(Then){then, in, out, v->dtype == PP_F32 ? after : NULL, v->shape.length});
 }
 
 void pp_conv_backward_data(PpConv *v, int64_t rows, const void *dy, const void *w, void *dx)

@@ -43,8 +43,10 @@ struct PpConv {
     /* Per tap of the last dimension: outputs [lo, hi) that read inside the input */
     int64_t *lo, *hi;
     uint32_t *masks; /* conv_depthwise.h */
+    int64_t mask_room;
     Direct planes;
     PpLibrary *library, own; /* own: opened without one */
+    PpConvShape shape;
 };
 
 /* The lines of phase q that lie in the input: indices of its plane, [first, end) a dimension;
@@ -58,13 +60,14 @@ typedef struct {
     const void *const *in;
     void *const *out;
     const PpAfter *after;
+    int64_t length; /* PpConvShape's */
 } Then;
 
 static inline void run_then(const Then *t, int64_t sample, int64_t samples, int64_t channel,
                             int64_t channels, int64_t first, int64_t elements)
 {
     const PpPart part = {sample,  sample + samples, channel, channel + channels,
-                         first, first + elements};
+                         first,   first + elements,  t->length};
     if (t->of)
         t->of(&part, t->in, t->out);
 }
@@ -112,7 +115,8 @@ static inline int list_taps(PpConv *v)
 {
     Direct *d = &v->planes;
     int64_t back = 0, n[2] = {v->cg * v->taps, v->mg * v->taps};
-    d->at = calloc((size_t)(n[0] + 2 * n[1] + d->phases + 1), sizeof *d->at);
+    if (!d->at) /* sizes of images change nothing of it */
+        d->at = calloc((size_t)(n[0] + 2 * n[1] + d->phases + 1), sizeof *d->at);
     if (!d->at)
         return 0;
     d->back = d->at + n[0];

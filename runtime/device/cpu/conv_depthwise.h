@@ -259,7 +259,12 @@ static void slide_masks(const Slide *u, uint32_t *mask)
 static int depthwise_open(PpConv *v)
 {
     Slide f = slide_of(v, 0), d = slide_of(v, 1);
-    v->masks = calloc((size_t)(slide_mask_count(v) + d.vectors * d.kw), sizeof *v->masks);
+    int64_t n = slide_mask_count(v) + d.vectors * d.kw;
+    if (n > v->mask_room) {
+        free(v->masks);
+        v->masks = calloc((size_t)n, sizeof *v->masks);
+        v->mask_room = v->masks ? n : 0;
+    }
     if (!v->masks)
         return 0;
     slide_masks(&f, v->masks);
