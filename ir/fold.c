@@ -7,9 +7,14 @@
 
 #include "node.h"
 
-/* A model of several lengths is one graph with each of them, so that what its shortest folds, its
- * longest does. */
-enum { MOST_FOLDED = 1 << 20, MOST_FOLDED_VARIED = 1 << 24, MOST_EXPANDED = 4096 };
+/* A model of several lengths is one graph with each of them: what its shortest folds its longest
+ * does, and nothing is expanded that may grow. */
+enum {
+    MOST_FOLDED = 1 << 20,
+    MOST_FOLDED_VARIED = 1 << 24,
+    MOST_EXPANDED = 4096,
+    MOST_EXPANDED_VARIED = 16
+};
 
 static bool is_constant(const Graph *g, ValueId v)
 {
@@ -39,6 +44,22 @@ static Tensor constant(Graph *g, Arena *scratch, ValueId v)
     return out[x->out];
 }
 
+/* Do the shapes differ in dimensions of one element alone? */
+static bool same_places(const Shape *x, const Shape *y)
+{
+    int i = 0, j = 0;
+    for (;; i++, j++) {
+        while (i < x->rank && x->d[i] == 1)
+            i++;
+        while (j < y->rank && y->d[j] == 1)
+            j++;
+        if (i == x->rank || j == y->rank)
+            return i == x->rank && j == y->rank;
+        if (x->d[i] != y->d[j])
+            return false;
+    }
+}
+
 static bool worth_folding(const Graph *g, const Draft *d)
 {
     int64_t in = 0, out = 0, most = g->varies ? MOST_FOLDED_VARIED : MOST_FOLDED;
@@ -52,8 +73,12 @@ static bool worth_folding(const Graph *g, const Draft *d)
     }
     for (uint32_t i = 0; i < d->nout; i++)
         out += shape_elements(&d->shape[i]);
+    /* of the greatest length a shorter one is the begin, dimension by dimension */
+    if (g->varies && d->op == OP_Reshape && out > MOST_EXPANDED_VARIED &&
+        !same_places(&val(g, d->in[0])->shape, &d->shape[0]))
+        return false;
     if (d->op == OP_Expand || (views && op_is_view(d->op)))
-        return out <= MOST_EXPANDED;
+        return out <= (g->varies ? MOST_EXPANDED_VARIED : MOST_EXPANDED);
     return out <= most || out <= in;
 }
 

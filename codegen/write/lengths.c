@@ -203,6 +203,26 @@ void lengths_stage(Arena *a, const Lengths *l, Pipe *const *of, Pipe *most, uint
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
+/* Is it another model with other lengths?  Then it has other values, from one on that is named. */
+static void check_values(const Lengths *l)
+{
+    const Graph *g = l->pipe[0]->graph;
+    for (int k = 1; k < LENGTHS; k++) {
+        const Graph *own = l->pipe[k]->graph;
+        for (ValueId v = 0; v < g->value.n || v < own->value.n; v++) {
+            const Value *x = v < g->value.n ? val(g, v) : NULL,
+                        *y = v < own->value.n ? val(own, v) : NULL;
+            bool same = x && y && x->kind == y->kind && x->shape.rank == y->shape.rank &&
+                        (x->kind != V_NODE || g->node.at[x->node].op == own->node.at[y->node].op);
+            if (!same)
+                differ(l, arena_printf(g->arena,
+                                       "with %" PRId64 " and %" PRId64
+                                       " it is computed by other operations, from '%s' on",
+                                       l->at[0], l->at[k], (x ? x : y)->name));
+        }
+    }
+}
+
 /* How dimension d of value v grows; what is no multiple of the length and a number is fatal. */
 static Polynomial grows(const Lengths *l, ValueId v, int d)
 {
@@ -210,10 +230,7 @@ static Polynomial grows(const Lengths *l, ValueId v, int d)
     int64_t size[LENGTHS];
     Polynomial p;
     for (int k = 0; k < LENGTHS; k++) {
-        const Graph *own = l->pipe[k]->graph;
-        if (own->value.n != g->value.n || val(own, v)->shape.rank != val(g, v)->shape.rank)
-            differ(l, "the model is another one with other lengths");
-        size[k] = val(own, v)->shape.d[d];
+        size[k] = val(l->pipe[k]->graph, v)->shape.d[d];
     }
     if (!lengths_fit(l, size, &p) || p.degree > 1)
         differ(l, arena_printf(g->arena,
@@ -254,6 +271,7 @@ void lengths_check(const Lengths *l)
 {
     const Pipe *p = l->pipe[0];
     bool any = false;
+    check_values(l);
     for (uint32_t i = 0; i < p->graph->input.n; i++)
         check_input(l, p->graph->input.at[i], &any);
     for (uint32_t i = 0; i < p->graph->output.n; i++)

@@ -348,8 +348,8 @@ static void need_plain_gradient(const Import *im)
         low_fatal(im, -1, "scale_grad_by_freq, which the model's embedding has, is not supported");
 }
 
-/* A Gather whose few indices are constant is a slice, which costs nothing and has a gradient
- * without additions. */
+/* A list of constant indices may be a slice, which costs nothing and has a gradient without
+ * additions. */
 void import_gather(Import *im)
 {
     Graph *g = im->g;
@@ -369,7 +369,7 @@ void import_gather(Import *im)
                                 (Attr){.axis = axis, .padding_row = row + 1});
         return;
     }
-    int64_t *idx = arena_array(im->arena, int64_t, n + 1);
+    int64_t *idx = arena_array(g->arena, int64_t, n + 1);
     for (int64_t i = 0; i < n; i++) {
         idx[i] = given[i] < 0 ? given[i] + s.d[axis] : given[i];
         if (idx[i] < 0 || idx[i] >= s.d[axis])
@@ -382,7 +382,11 @@ void import_gather(Import *im)
         out.d[out.rank++] = is.d[d];
     for (int d = axis + 1; d < s.rank; d++)
         out.d[out.rank++] = s.d[d];
-    im->out[0] = g_reshape(g, low_take(g, x, axis, n, idx), &out);
+    bool list = true;
+    for (int d = 0; d < is.rank; d++)
+        list &= is.d[d] == 1 || is.d[d] == n;
+    im->out[0] = list ? g_reshape(g, low_take(g, x, axis, n, idx), &out)
+                      : g_gather(g, x, low_const(g, DT_I64, is, idx), axis);
 }
 
 /* Gather along the last axis, which classifiers' labels are picked by. */

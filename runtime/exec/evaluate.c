@@ -32,6 +32,7 @@ static Options options_of(const Options *o)
     e.tokens = o->eval_tokens;
     e.n_tokens = o->n_eval_tokens;
     e.n_output = e.n_mixes = 0;
+    e.by_length = 0;
     e.steps = e.epochs = 0;
     e.microbatches = e.accumulate = 0;
     e.shuffle = 0;

@@ -32,6 +32,10 @@ typedef struct {
     /* Where lengths vary (PpPlan.length): a piece is so many `lines` of Data.longest places, each
      * of `place` elements; place 0: it has no such dimension. */
     int64_t lines, place;
+    /* --pad: what stands behind a row's places, of the input's type; a whole number: which */
+    int padded;
+    char pad[8];
+    int64_t pad_number;
     /* The files are of rank 1 and hold integers of any width; row r of one begins at its element
      * r * outer * inner + shift. */
     int tokens, shift;
@@ -114,6 +118,8 @@ PpStatus data_check(const Data *d, int part, int parts);
 PpStatus lengths_open(Data *d);
 /* Of a microbatch of rows first to end, where lengths vary */
 int64_t data_length(const Data *d, const int64_t *order, int64_t first, int64_t end);
+/* Of a row in a microbatch of this length: places that it has itself, and is not padded to */
+int64_t data_there(const Data *d, int64_t row, int64_t length);
 
 /* digest.c: what the files hold, for checkpoints */
 void data_digest(Data *d);
@@ -135,6 +141,11 @@ int64_t prompt_tokens(const Data *d, int64_t columns); /* of the logits: that th
 PpStatus mix_open(Data *d); /* once the files are open */
 /* Which row is the i-th of an epoch, of all d->rows */
 PpStatus mix_order(const Data *d, int64_t epoch, int64_t *order);
+
+/* order.c */
+int order_is_own(const Data *d); /* is it another one than that of the files? */
+/* Which row is the i-th of an epoch, of all d->rows */
+PpStatus order_rows(const Data *d, int64_t epoch, int64_t *order);
 
 /* cut.c */
 /* Outputs of all steps are kept, one behind the other; else those of the last one */

@@ -1,10 +1,6 @@
 /*
  * feed.c - in: the files of --data; out: the rows of each step, microbatch by microbatch, in
  * planned places on the host.
- *
- * --mix puts the rows of an epoch in their order (mix.c).  --shuffle: a Fisher-Yates permutation
- * per epoch, drawn from a counter-based generator (splitmix64 of seed, epoch, position), so it
- * depends on nothing else.
  */
 #include "feed.h"
 
@@ -18,7 +14,7 @@ PpStatus feed_open(Feed *f, const Data *d, const Plan *p)
 {
     *f = (Feed){.data = d, .plan = p, .scale = p->scale, .loss_scale = 1};
     f->host = zeroed(d->model->n_input, sizeof *f->host);
-    const int ordered = d->opt->shuffle || d->n_mix;
+    const int ordered = order_is_own(d);
     f->order = ordered ? zeroed(d->rows, sizeof *f->order) : NULL;
     int files = 0;
     for (int i = 0; i < d->model->n_input; i++)
@@ -41,35 +37,6 @@ void feed_close(Feed *f)
     free(f->seen);
     free(f->length);
     *f = (Feed){0};
-}
-
-static uint64_t splitmix(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
-static PpStatus put_in_order(Feed *f, int64_t epoch)
-{
-    const Data *d = f->data;
-    int64_t n = d->rows;
-    uint64_t key = splitmix(splitmix(d->opt->shuffle_seed) ^ (uint64_t)epoch);
-    f->epoch = epoch;
-    for (int64_t i = 0; i < n; i++)
-        f->order[i] = i;
-    if (d->n_mix)
-        TRY(mix_order(d, epoch, f->order));
-    for (int64_t i = n - 1; d->opt->shuffle && i > 0; i--) {
-        /* a number below i + 1: the high half of a 64 x 64 bit product */
-        uint64_t x = splitmix(key + (uint64_t)i), b = (uint64_t)i + 1;
-        uint64_t lo = (x & 0xffffffffu) * b, hi = (x >> 32) * b + (lo >> 32);
-        int64_t j = (int64_t)(hi >> 32), t = f->order[i];
-        f->order[i] = f->order[j];
-        f->order[j] = t;
-    }
-    return PP_OK;
 }
 
 /* Class targets that count nowhere; else zeros. */
@@ -148,14 +115,17 @@ static int64_t count_row(const Feed *f, int64_t row, int64_t length)
     const Data *d = f->data;
     const PpPlan *p = d->model;
     const DataInput *in = &d->input[p->loss_target];
-    int64_t n = 0, line = in->inner / in->lines, here = in->place ? length * in->place : line;
+    int64_t line = in->inner / in->lines, here = in->place ? length * in->place : line;
+    int64_t read = in->padded ? data_there(d, row, length) * in->place : here, n = 0;
     int dtype;
     if (p->loss_kind == PP_LOSS_MEAN_ELEMENTS)
         return in->outer * in->lines * here;
+    if (in->padded && in->pad_number != p->loss_ignore)
+        n = in->outer * in->lines * (here - read);
     for (int64_t o = 0; o < in->outer; o++) {
         const char *at = data_piece(d, p->loss_target, row, o, &dtype);
         for (int64_t l = 0; l < in->lines; l++)
-            for (int64_t i = 0; i < here; i++)
+            for (int64_t i = 0; i < read; i++)
                 n += data_integer(at + (l * line + i) * st_dtype_size(dtype), dtype) !=
                      p->loss_ignore;
     }
@@ -254,7 +224,8 @@ void feed_fill(Feed *f, int64_t step, int pass)
         return;
     }
     if (f->order && (!f->filled || epoch != f->epoch))
-        f->status = put_in_order(f, epoch);
+        f->status = order_rows(d, epoch, f->order);
+    f->epoch = epoch;
     if (pass == 0 || !f->filled)
         totals_make(&f->totals, f->order, first, data_step_rows(d, step));
     for (int m = 0; m < d->microbatches; m++)

@@ -16,7 +16,7 @@ typedef struct {
      * places */
     char **host;
     char *scale;            /* loss_scale, PP_ALIGN bytes a microbatch */
-    int64_t *order;         /* --shuffle: rows of the epoch; NULL */
+    int64_t *order;         /* rows of the epoch; NULL: those of the files */
     int64_t *length;        /* of each microbatch of the pass, where lengths vary */
     int64_t epoch, targets; /* targets of the step that count */
     int filled, pass;

@@ -1,7 +1,8 @@
 /*
  * lengths.c - programs whose microbatches differ in length.  In: --lengths NAME=FILE, for each row
- * how many of its places are there; without it all are that the inputs' files have.  Out: the
- * length of a microbatch, which is that of its longest row, and so what of the files it is.
+ * how many of its places are there; without it all are that the inputs' files have; --pad, what
+ * stands behind them.  Out: the length of a microbatch, which is that of its longest row, and so
+ * what of the files it is.
  *
  * Each rank has the files and the order of the rows, so all find the same.
  */
@@ -43,18 +44,58 @@ static PpStatus take(Data *d, const NameFile *nf, const NpyFile *f)
     return PP_OK;
 }
 
+/* A value of the input's type. */
+static PpStatus read_pad(Data *d, const NameFile *nf)
+{
+    int at;
+    char *end;
+    TRY(data_find(d->model, "pad", nf->name, &at));
+    const PpTensor *t = &d->model->input[at];
+    DataInput *in = &d->input[at];
+    double real = strtod(nf->file, &end);
+    float single = (float)real;
+    int whole = data_is_integer(t->dtype);
+    if (whole)
+        in->pad_number = strtoll(nf->file, &end, 10);
+    if (!in->place)
+        return pp_fail(PP_ERR_USAGE, "--pad %s=%s: it has no dimension '%s'", nf->name, nf->file,
+                       d->model->length_name);
+    if (*end || end == nf->file || !(whole || t->dtype == PP_F32 || t->dtype == PP_F64))
+        return pp_fail(PP_ERR_USAGE, "--pad %s=%s: that is no value of %s", nf->name, nf->file,
+                       data_dtype_text(t->dtype));
+    memcpy(in->pad, whole                ? (const void *)&in->pad_number
+                    : t->dtype == PP_F64 ? (const void *)&real
+                                         : (const void *)&single,
+           (size_t)st_dtype_size(t->dtype)); /* little-endian: the low bytes come first */
+    in->padded = 1;
+    return PP_OK;
+}
+
+/* Options that are about rows of different lengths. */
+static PpStatus check_options(const Options *o, const char *length_name)
+{
+    const char *option = o->n_lengths   ? "lengths"
+                         : o->n_pads    ? "pad"
+                         : o->by_length ? "by-length"
+                                        : NULL;
+    if (option && !length_name)
+        return pp_fail(PP_ERR_USAGE,
+                       "--%s: this program has one length: ppsplit --bind NAME=1..N makes one of any",
+                       option);
+    if (option && !o->n_lengths && !o->evaluates)
+        return pp_fail(PP_ERR_USAGE, "--%s: without --lengths %s=FILE.npy all rows have one length",
+                       option, length_name);
+    return PP_OK;
+}
+
 PpStatus lengths_open(Data *d)
 {
     const PpPlan *p = d->model;
     const Options *o = d->opt;
     char err[600];
+    TRY(check_options(o, p->length_name));
     if (!p->length_name)
-        return o->n_lengths
-                   ? pp_fail(PP_ERR_USAGE,
-                             "--lengths %s: this program has one length: ppsplit --bind %s=1..N "
-                             "makes one of any",
-                             o->lengths[0].name, o->lengths[0].name)
-                   : PP_OK;
+        return PP_OK;
     if (o->mask)
         return pp_fail(PP_ERR_USAGE, "--debug-mask-minibatches: microbatches differ in length");
     if (!d->longest) /* no input is given that has it */
@@ -82,7 +123,15 @@ PpStatus lengths_open(Data *d)
         return pp_fail(PP_ERR_IO, "--lengths %s: %s", nf->name, err);
     PpStatus s = take(d, nf, &f);
     npy_close(&f);
+    for (int i = 0; i < o->n_pads && s == PP_OK; i++)
+        s = read_pad(d, &o->pads[i]);
     return s;
+}
+
+int64_t data_there(const Data *d, int64_t row, int64_t length)
+{
+    int64_t n = d->row_length ? d->row_length[row] : length;
+    return n < length ? n : length;
 }
 
 int64_t data_length(const Data *d, const int64_t *order, int64_t first, int64_t end)

@@ -77,14 +77,24 @@ static void copy_places(const DataInput *in, int64_t longest, int64_t length, ch
         copy(dst + i * bytes, dst_type, src + i * line, src_type, length * in->place);
 }
 
+/* --pad: a row's piece, of this length, from its own end on. */
+static void pad(const Data *d, const DataInput *in, int64_t row, int64_t length, char *dst,
+                int64_t size)
+{
+    int64_t there = data_there(d, row, length) * in->place, all = length * in->place;
+    for (int64_t l = 0; l < in->lines; l++)
+        for (int64_t i = there; i < all; i++)
+            memcpy(dst + (l * all + i) * size, in->pad, (size_t)size);
+}
+
 void data_read(const Data *d, int input, const int64_t *order, int64_t first, int64_t rows,
                int64_t length, char *dst)
 {
     const DataInput *in = &d->input[input];
     int shorter = in->place && length < d->longest;
     int dtype = d->model->input[input].dtype,
-        apart = order || shorter || (in->tokens && in->outer > 1);
-    int64_t bytes = in->inner * st_dtype_size(dtype);
+        apart = order || shorter || in->padded || (in->tokens && in->outer > 1);
+    int64_t size = st_dtype_size(dtype), bytes = in->inner * size;
     if (shorter)
         bytes = bytes / d->longest * length;
     for (int64_t o = 0; o < in->outer; o++)
@@ -98,6 +108,8 @@ void data_read(const Data *d, int input, const int64_t *order, int64_t first, in
                             f->npy.dtype);
             else
                 copy(dst, dtype, piece_in(in, f, row, o), f->npy.dtype, run * in->inner);
+            if (in->padded)
+                pad(d, in, row, length, dst, size);
             dst += run * bytes;
         }
 }

@@ -53,6 +53,8 @@ static const Spec specs[] = {
     OPTION("dtype-of", K_PAIR, dtype_of, 0, SAME, "NAME=u8|u16|i32|i64", "the files of --tokens NAME hold numbers of this type and nothing else (repeatable)"),
     OPTION("mix", K_PAIR | TRAINS, mixes, 0, NUMBERS, "NAME=W,W,...", "weights of the options that give this input its files: of the rows that come, each has its share at any time"),
     OPTION("lengths", K_PAIR, lengths, 0, GIVEN, "NAME=FILE.npy", "how many places of dimension NAME each row has, of a program made with --bind NAME=LEAST..MOST: a microbatch has those of its longest row (default: all that the inputs have)"),
+    OPTION("pad", K_PAIR, pads, 0, NUMBERS, "INPUT=VALUE", "what stands in this input behind the places that --lengths says a row has (default: what its file has there; repeatable)"),
+    OPTION("by-length", K_LONG | TRAINS, by_length, 1, NUMBERS, "STEPS", "of the rows of so many steps those of near lengths make a microbatch, and these come in another order, which --shuffle draws: with --lengths"),
     OPTION("eval-data", K_PAIR, eval_data, 0, GIVEN, "NAME=FILE", "train: an input of other rows, whose loss is computed without training on them, as eval does (repeatable)"),
     OPTION("eval-lengths", K_PAIR, eval_lengths, 0, GIVEN, "NAME=FILE.npy", "the same of --eval-data"),
     OPTION("eval-tokens", K_PAIR, eval_tokens, 0, GIVEN, "NAME=FILE", "the same, cut from a text of tokens (repeatable)"),
@@ -482,6 +484,7 @@ void options_free(Options *o)
     free_pairs(o->mixes, o->n_mixes);
     free_pairs(o->eval_data, o->n_eval_data);
     free_pairs(o->lengths, o->n_lengths);
+    free_pairs(o->pads, o->n_pads);
     free_pairs(o->eval_lengths, o->n_eval_lengths);
     free_pairs(o->eval_tokens, o->n_eval_tokens);
     free(o->no_decay.at);

@@ -49,6 +49,9 @@ typedef struct {
     NameFile *data, *output, *tokens;
     NameFile *lengths, *eval_lengths; /* where lengths vary, of each row */
     int n_lengths, n_eval_lengths;
+    NameFile *pads; /* a value in place of a file */
+    int n_pads;
+    int64_t by_length; /* steps whose rows go by length; 0: none do */
     NameFile *dtype_of; /* of files of tokens without a header: u16, i32, i64 in place of a file */
     NameFile *mixes; /* of an input's files, weights in place of a file */
     int n_data, n_output, n_tokens, n_dtype_of, n_mixes;

@@ -82,6 +82,7 @@ static size_t count_of(const Spec *s)
            : s->at == AT(eval_data)    ? AT(n_eval_data)
            : s->at == AT(eval_tokens)  ? AT(n_eval_tokens)
            : s->at == AT(lengths)      ? AT(n_lengths)
+           : s->at == AT(pads)         ? AT(n_pads)
            : s->at == AT(eval_lengths) ? AT(n_eval_lengths)
                                        : AT(n_output);
 }

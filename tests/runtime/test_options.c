@@ -41,6 +41,8 @@ static const Sample samples[] = {
     {"eval-data", "x=x.npy", {0}},
     {"lengths", "t=n.npy", {0}},
     {"eval-lengths", "t=n.npy", {0}},
+    {"pad", "x=0", {0}},
+    {"by-length", "50", {0}},
     {"eval-tokens", "x=x.npy", {0}},
     {"negative-ids", NULL, {0}},
     {"eval-every", "2", {"--eval-data=x=x.npy"}},

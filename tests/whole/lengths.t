@@ -42,6 +42,40 @@ ok "the same bits" equal mixed again
 ok "shuffled, two replicas" run any two "${data[@]}" --lengths seq=lengths.npy --shuffle 3 --batch 4 --microbatches 1 --dp 2
 ok "and one, in two groups" run any one "${data[@]}" --lengths seq=lengths.npy --shuffle 3 --batch 4 --microbatches 1 --groups 2
 is "the same losses and norms" "$(steps two)" "$(steps one)"
+# Rows that are filled, and rows of near lengths together.
+# rows FROM TO ROW...: these rows of FROM; fill FROM TO VALUE: VALUE behind the places that rows have
+rows() {
+    perl -e '($from, $to, @r) = @ARGV; open F, "<:raw", $from; local $/; $_ = <F>; $h = substr $_, 0, 128; $h =~ /\((\d+),/; $n = @r; $size = (length($_) - 128) / $1;
+        $h =~ s/\(\d+,/($n,/; $all = $_; open G, ">:raw", $to; print G $h, map { substr $all, 128 + $_ * $size, $size } @r' "$@"
+}
+fill() {
+    perl -e 'sub data { open F, "<:raw", $_[0]; local $/; $_ = <F>; (substr($_, 0, 128), unpack "x128 q<*", $_) } ($h, @x) = data $ARGV[0]; ($g, @n) = data "lengths.npy"; $all = @x / @n;
+        for $r (0 .. $#n) { $x[$r * $all + $_] = $ARGV[2] for $n[$r] .. $all - 1 } open G, ">:raw", $ARGV[1]; print G $h, pack "q<*", @x' "$@"
+}
+fill in.x.npy "$work/x7.npy" 7
+fill target.npy "$work/y3.npy" 3
+fill in.x.npy "$work/x0.npy" 0
+fill target.npy "$work/y-100.npy" -100
+ok "rows that their files fill" run any filled --data x="$work/x0.npy" --data target="$work/y-100.npy" --lengths seq=lengths.npy --microbatches 4
+ok "with --pad, whatever is there" run any padded --data x="$work/x7.npy" --data target="$work/y3.npy" --lengths seq=lengths.npy --microbatches 4 --pad x=0 --pad target=-100
+ok "the same bits" equal filled padded
+near=(--batch 2 --microbatches 1 --by-length 2 --lengths seq="$work/lengths4.npy")
+rows in.x.npy "$work/x4.npy" 0 1 2 3
+rows target.npy "$work/y4.npy" 0 1 2 3
+rows lengths.npy "$work/lengths4.npy" 0 1 2 3
+sorted=$(perl -e 'open F, "<:raw", $ARGV[0]; local $/; @n = unpack "x128 q<*", <F>; print join " ", sort { $n[$a] <=> $n[$b] || $a <=> $b } 0 .. 3' "$work/lengths4.npy")
+ok "rows of near lengths in one microbatch" run any near --data x="$work/x4.npy" --data target="$work/y4.npy" "${near[@]}"
+for order in "$sorted" "${sorted#* * } ${sorted% * *}"; do
+    for f in x y lengths; do rows "$work/${f}4.npy" "$work/${f}_sorted.npy" $order; done
+    run any sorted --data x="$work/x_sorted.npy" --data target="$work/y_sorted.npy" --batch 2 --microbatches 1 --lengths seq="$work/lengths_sorted.npy" >"$work/said" 2>&1
+    [ "$(steps near)" != "$(steps sorted)" ] || found="rows $order"
+done
+is "are those that are next by length" "${found:-none}" "${found:-rows $sorted, or the pairs the other way round}"
+ok "one step of them, saved" run any begun --data x="$work/x4.npy" --data target="$work/y4.npy" "${near[@]}" --steps 1 --checkpoint "$work/saved"
+ok "and gone on with" run any on --data x="$work/x4.npy" --data target="$work/y4.npy" "${near[@]}" --resume "$work/saved"
+is "is the run that was not" "$(steps on)" "$(steps near | tail -n 1)"
+ok "without lengths" refused "without --lengths seq=FILE.npy all rows have one length" run any no --data x="$work/x24.npy" --data target="$work/y24.npy" --by-length 2
+
 # Convolutions along it, a mean over elements, which rows have different numbers of, and a range of rows.
 perl -e '$h = "{\"descr\": \"<f4\", \"fortran_order\": False, \"shape\": (4, 24, 19), }"; $h =~ tr/"/\x27/; $h .= " " x (117 - length $h) . "\n";
     print "\x93NUMPY\x01\x00", pack("v", length $h), $h, pack("f<*", map { ($_ * 29 % 64) / 64 } 1 .. 4 * 24 * 19)' >"$work/elements.npy"
