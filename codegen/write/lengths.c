@@ -5,7 +5,7 @@
  *
  * Two things of a program are not its code: where its memory stands, and its constants.  Sizes of
  * memory are polynomials of the length; a stage is planned until all of them are known with the
- * greatest one.  A constant that grows has, with each length, the first elements of that of the
+ * greatest one: each time at least one more is.  A constant that grows has, with each length, the first elements of that of the
  * greatest one, along each dimension, and is read where they stand there.
  */
 #include "lengths.h"
@@ -59,57 +59,55 @@ NORETURN static void differ(const Lengths *l, const char *what)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Which of the sizes are known now that were not; false: none. */
-static bool learn(const Lengths *l, SizesMet *const *met, bool *known, int64_t *most)
+/* What of the sizes is known with the greatest length. */
+typedef struct { VEC(bool) known; VEC(int64_t) most; } Sizes;
+
+/* Which size a stage asks for follows from the answers before: up to the first that was not known
+ * all are what they are, and what comes behind may be.  true: there is nothing to learn. */
+static bool learn(Arena *a, const Lengths *l, SizesMet *const *met, Sizes *s)
 {
-    bool any = false;
-    for (uint32_t i = 0; i < met[0]->met.n; i++) {
+    uint32_t n = met[0]->met.n;
+    bool sound = true;
+    for (int k = 1; k < LENGTHS; k++)
+        n = met[k]->met.n < n ? met[k]->met.n : n;
+    for (uint32_t i = 0; i < n; i++) {
         int64_t v[LENGTHS];
         Polynomial p;
         for (int k = 0; k < LENGTHS; k++)
             v[k] = met[k]->met.at[i];
-        if (known[i] || !lengths_fit(l, v, &p))
-            continue;
-        known[i] = any = true;
-        most[i] = lengths_value(&p, l->most);
+        bool fits = lengths_fit(l, v, &p), was = i < s->known.n && s->known.at[i];
+        if (!fits && sound)
+            differ(l, arena_printf(a,
+                                   "the memory that it takes is no polynomial of the length: "
+                                   "%" PRId64 " with %" PRId64 ", %" PRId64 " with %" PRId64,
+                                   v[0], l->at[0], v[1], l->at[1]));
+        if (i == s->known.n) {
+            vec_push(a, &s->known, false);
+            vec_push(a, &s->most, 0);
+        }
+        sound &= was && fits && s->most.at[i] == lengths_value(&p, l->most);
+        s->known.at[i] = fits;
+        s->most.at[i] = fits ? lengths_value(&p, l->most) : 0;
     }
-    return any;
-}
-
-static bool knows_all(const SizesMet *met)
-{
-    for (uint32_t i = 0; i < met->met.n; i++)
-        if (i >= met->n || !met->known[i])
-            return false;
-    return true;
+    for (int k = 0; k < LENGTHS && sound; k++)
+        if (met[k]->met.n != n)
+            differ(l, arena_printf(a,
+                                   "the program is another one with %" PRId64 " than with %" PRId64,
+                                   l->at[k], l->at[0]));
+    return sound;
 }
 
 static void plan_stages(Arena *a, const Lengths *l, Pipe *const *of, uint32_t index, StageGen **sg)
 {
-    bool *known = NULL;
-    int64_t *most = NULL;
-    uint32_t n = 0;
-    for (;;) {
-        SizesMet *met[LENGTHS];
+    SizesMet *met[LENGTHS];
+    Sizes s = {0};
+    do
         for (int k = 0; k < LENGTHS; k++) {
             met[k] = arena_new_of(a, SizesMet);
-            *met[k] = (SizesMet){.n = n, .known = known, .most = most};
+            *met[k] = (SizesMet){.n = s.known.n, .known = s.known.at, .most = s.most.at};
             sg[k] = cg_stage_sized(a, of[k], index, l, met[k]);
-            if (met[k]->met.n != met[0]->met.n)
-                differ(l, arena_printf(
-                              a, "the program is another one with %" PRId64 " than with %" PRId64,
-                              l->at[k], l->at[0]));
         }
-        if (knows_all(met[0]))
-            return;
-        if (n == 0) {
-            n = met[0]->met.n;
-            known = arena_array(a, bool, n + 1);
-            most = arena_array(a, int64_t, n + 1);
-        }
-        if (!learn(l, met, known, most))
-            differ(l, "the memory that it takes is no polynomial of the length");
-    }
+    while (!learn(a, l, met, &s));
 }
 
 /* ---- constants ------------------------------------------------------------------------------- */

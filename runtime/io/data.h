@@ -119,7 +119,10 @@ PpStatus lengths_open(Data *d);
 /* Of a microbatch of rows first to end, where lengths vary */
 int64_t data_length(const Data *d, const int64_t *order, int64_t first, int64_t end);
 /* Of a row in a microbatch of this length: places that it has itself, and is not padded to */
-int64_t data_there(const Data *d, int64_t row, int64_t length);
+static inline int64_t data_there(const Data *d, int64_t row, int64_t length)
+{
+    return d->row_length && d->row_length[row] < length ? d->row_length[row] : length;
+}
 
 /* digest.c: what the files hold, for checkpoints */
 void data_digest(Data *d);

@@ -128,12 +128,6 @@ PpStatus lengths_open(Data *d)
     return s;
 }
 
-int64_t data_there(const Data *d, int64_t row, int64_t length)
-{
-    int64_t n = d->row_length ? d->row_length[row] : length;
-    return n < length ? n : length;
-}
-
 int64_t data_length(const Data *d, const int64_t *order, int64_t first, int64_t end)
 {
     int64_t most = 0;
