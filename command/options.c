@@ -108,8 +108,6 @@ static const char usage_more[] =
     "the model's)\n"
     "      --ops=FILE              operations of your own domain: a table that names C functions for\n"
     "                              them, docs/custom.md (repeatable)\n"
-    "      --param=NAME=FILE       a parameter that the export folded away: .npy or .safetensors "
-    "(repeatable)\n"
     "      --params-from=[MODULE=]FILE\n"
     "                              the parameters, of a module or of the model, begin as in "
     "FILE.safetensors or in\n"
@@ -171,7 +169,6 @@ enum {
     OPT_BIND,
     OPT_ROWS,
     OPT_DTYPE,
-    OPT_PARAM,
     OPT_PARAMS_FROM,
     OPT_LIMIT,
     OPT_OUTPUT,
@@ -203,7 +200,7 @@ static const char ls_usage[] =
     "The tree of modules with parameters, operations and activations: where one can split.\n"
     "\n"
     "It takes the options of `ppsplit --help' that say how the model is read: --bind, --chunk,\n"
-    "--param, --params-from, --limit, --freeze, --train.  Nothing is written.\n"
+    "--params-from, --limit, --freeze, --train.  Nothing is written.\n"
     "\n"
     "      --parameters            instead, each array of floats: its shape, whether it trains, and why\n"
     "\n"
@@ -241,7 +238,6 @@ static const OptionName options[] = {
     [OPT_BIND] = {"bind", "NAME=N", 0},
     [OPT_ROWS] = {"rows", "N", 0},
     [OPT_DTYPE] = {"dtype", "f32|bf16|f16", 0},
-    [OPT_PARAM] = {"param", "NAME=FILE", 0},
     [OPT_PARAMS_FROM] = {"params-from", "[MODULE=]FILE", 0},
     [OPT_LIMIT] = {"limit", "WHAT=N", 0},
     [OPT_OUTPUT] = {"output", "DIR", 'o'},
@@ -392,7 +388,6 @@ static void read_option(Options *o, int option, const char *arg)
         o->dtype = types[ONE_OF("ppsplit", "dtype", arg, "f32", "bf16", "f16")];
         break;
     }
-    case OPT_PARAM: vec_push(o->arena, &o->import.given, arg); break;
     case OPT_PARAMS_FROM: vec_push(o->arena, &o->import.params_from, arg); break;
     case OPT_LIMIT: set_limit(&o->import.limits, arg); break;
     case OPT_OUTPUT: o->codegen.dir = arg; break;

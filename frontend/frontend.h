@@ -56,8 +56,7 @@ typedef struct {
     /* patterns over names of values and nodes: no gradient passes */
     VEC(const char *) stop;
     VEC(const char *) chunk;                            /* "INPUT=DIM" or "INPUT=replicate" */
-    VEC(const char *)
-    given, params_from; /* "NAME=FILE": parameters that the export folded away; files of them */
+    VEC(const char *) params_from;                      /* files of parameters */
     Limits limits;
     DropoutMode dropout;
     /* a loss is asked for: parameters train, warn of what cannot */

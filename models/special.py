@@ -683,9 +683,9 @@ class Given(nn.Module):
 def given(d):
     m, x, t = Given(), torch.randn(ROWS, 6), torch.randn(ROWS, 3)
     export_folded(m, (x[:MB],), f"{d}/model.onnx", ["x"])
-    save_file({k: p.detach().contiguous() for k, p in m.named_parameters() if k != "flat"}, f"{d}/weights.safetensors"); np.save(f"{d}/flat.npy", m.flat.detach().numpy())
+    save_file({k: p.detach().contiguous() for k, p in m.named_parameters()}, f"{d}/weights.safetensors")
     m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
-    write(d, ("mse", l.item()), grads_of(m), "c:begin", "model.onnx", y, extra="--params-from weights.safetensors --param flat=flat.npy", folded=",".join(k for k, _ in m.named_parameters() if "original" in k), x=x, target=t)
+    write(d, ("mse", l.item()), grads_of(m), "c:begin", "model.onnx", y, extra="--params-from weights.safetensors", folded=",".join(k for k, _ in m.named_parameters() if "original" in k), x=x, target=t)
 
 class Standard(nn.Conv2d):                              # weight standardisation, as in BiT
     def forward(self, x): w = F.batch_norm(self.weight.reshape(1, self.out_channels, -1), None, None, training=True, momentum=0.).reshape_as(self.weight); return F.conv2d(x, w)

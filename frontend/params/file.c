@@ -1,20 +1,12 @@
 /*
  * file.c - parameters that the user gives in files, because folding left them in the model in
- * no way that can be undone, and the numbers that they begin with.  In: --param
- * NAME=FILE.npy|FILE.safetensors, --params-from FILE.safetensors or the index of several.  Out: a
- * parameter's shape and bytes, in the type asked for.
+ * no way that can be undone, and the numbers that they begin with.  In: --params-from
+ * FILE.safetensors or the index of several.  Out: a parameter's shape and bytes, in the type asked for.
  */
 #include <string.h>
 
-#include "base/file/npy.h"
 #include "base/file/tensors.h"
 #include "fx.h"
-
-static bool ends_with(const char *s, const char *end)
-{
-    size_t n = strlen(s), k = strlen(end);
-    return n >= k && !strcmp(s + n - k, end);
-}
 
 /* The file's tensor in type t, which is a float type; what is no number to train is refused. */
 static RawTensor *read_tensor(Arena *a, const char *path, int dtype, int rank, const int64_t *dim,
@@ -46,22 +38,7 @@ static RawTensor *read_tensor(Arena *a, const char *path, int dtype, int rank, c
     return r;
 }
 
-static void close_npy(void *f) { npy_close(f); }
 static void close_shards(void *f) { tensors_close(f); }
-
-static RawTensor *from_npy(Arena *a, const char *path, Dtype t)
-{
-    NpyFile *f = arena_new_of(a, NpyFile);
-    char err[256];
-    arena_hold(a, close_npy, f);
-    if (npy_open(f, path, err, sizeof err))
-        diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", err);
-    RawTensor *r = read_tensor(a, path, f->dtype, f->rank, f->dim, f->data, (size_t)f->bytes, t);
-    diag_files();
-    arena_drop(a, f);
-    npy_close(f);
-    return r;
-}
 
 static TensorFiles *open_shards(Arena *a, const char *path)
 {
@@ -95,18 +72,6 @@ static RawTensor *from_safetensors(Arena *a, const char *from, const char *name,
 const RawTensor *param_given(const Params *p, const char *name, Dtype t)
 {
     Arena *a = p->m->arena;
-    size_t n = strlen(name);
-    for (uint32_t i = 0; i < p->opt->given.n; i++) {
-        const char *given = p->opt->given.at[i], *path = given + n + 1;
-        if (strncmp(given, name, n) || given[n] != '=')
-            continue;
-        if (!ends_with(path, ".safetensors"))
-            return from_npy(a, path, t);
-        const RawTensor *r = from_safetensors(a, path, name, t);
-        if (!r)
-            diag_fatal(EXIT_USAGE, WHERE_FILE(path), "no tensor '%s'", name);
-        return r;
-    }
     for (uint32_t i = 0; i < p->opt->params_from.n; i++) {
         const RawTensor *r = from_safetensors(a, p->opt->params_from.at[i], name, t);
         if (r)
@@ -195,16 +160,6 @@ static bool take_named(const Params *p, Param *q, const TensorFiles *f)
     return false;
 }
 
-/* By --param, which is asked before */
-static bool is_given(const Params *p, const char *name)
-{
-    size_t n = strlen(name);
-    bool given = false;
-    for (uint32_t i = 0; i < p->opt->given.n && !given; i++)
-        given = !strncmp(p->opt->given.at[i], name, n) && p->opt->given.at[i][n] == '=';
-    return given;
-}
-
 /* The files stay mapped: the numbers are read where they are needed. */
 void param_take_given(Params *p)
 {
@@ -216,8 +171,7 @@ void param_take_given(Params *p)
     for (uint32_t i = 0; i < p->opt->params_from.n; i++) {
         const TensorFiles *f = open_shards(a, p->opt->params_from.at[i]);
         for (uint32_t k = 0; k < g->param.n; k++)
-            taken[k] = taken[k] || is_given(p, g->param.at[k].name) ||
-                       take_named(p, &g->param.at[k], f);
+            taken[k] = taken[k] || take_named(p, &g->param.at[k], f);
     }
     for (uint32_t k = 0; k < g->param.n; k++)
         if (!taken[k] && missing++ == 0)
@@ -230,35 +184,4 @@ void param_take_given(Params *p)
         "%u of %u parameters are in no file of --params-from and begin as the model has them: "
         "%.128s%s",
         missing, g->param.n, diag_escape(a, first), missing > 1 ? ", ..." : "");
-}
-
-/* Each --param names a parameter of one of the models. */
-void param_check_given(const ImportOptions *opt, uint32_t n, Params *const *p)
-{
-    Arena *a = p[0]->m->arena;
-    VEC(const char *) name = {0};
-    for (uint32_t k = 0; k < n; k++)
-        for (uint32_t e = 0; e < p[k]->sig.n; e++)
-            if (p[k]->sig.entry[e].kind == SIG_PARAMETER)
-                vec_push(a, &name, p[k]->sig.entry[e].target);
-    for (uint32_t i = 0; i < opt->given.n; i++) {
-        const char *given = opt->given.at[i], *equals = strchr(given, '=');
-        bool known = false;
-        if (!equals || !equals[1])
-            diag_fatal(EXIT_USAGE, WHERE_NONE,
-                       "--param wants NAME=FILE.npy or NAME=FILE.safetensors, not '%s'", given);
-        const char *own = arena_strndup(a, given, (size_t)(equals - given));
-        for (uint32_t k = 0; k < name.n && !known; k++)
-            known = !strcmp(name.at[k], own);
-        if (known)
-            continue;
-        const char *near = nearest_name(own, name.at, name.n);
-        if (near)
-            diag_hint("did you mean '%s'?", near);
-        else if (name.n == 0)
-            diag_hint("models exported by PyTorch's dynamo exporter list their parameters; of "
-                      "others --train NAME makes initializers parameters");
-        diag_fatal(EXIT_USAGE, WHERE_FILE(p[0]->m->path),
-                   "--param %s: the model declares no such parameter", own);
-    }
 }

@@ -204,12 +204,10 @@ bool param_is_table(const Graph *g, const RawTensor *t);
 /* numbers in order along a dimension, or few of them again and again: grids, filters, frequencies */
 bool param_is_regular(const Graph *g, const RawTensor *t);
 
-/* file.c: what --param or --params-from has under this name, as type t; or NULL. */
+/* file.c: what --params-from has under this name, as type t; or NULL. */
 const RawTensor *param_given(const Params *p, const char *name, Dtype t);
 /* after param_report: the parameters, of all models, take the numbers of --params-from */
 void param_take_given(Params *p);
 uint32_t param_given_names(const Params *p, const char *const **name);
-/* of all models */
-void param_check_given(const ImportOptions *opt, uint32_t n, Params *const *p);
 
 #endif

@@ -50,8 +50,7 @@ static void report_traces(const Params *p)
 {
     Arena *a = p->m->arena;
     if (p->inferred.n) {
-        diag_hint("--param NAME=FILE.npy gives a parameter itself where this is not how the model "
-                  "has it");
+        hint_remedies(p);
         diag_warn(WHERE_FILE(p->m->path),
                   "%u parameter%s recovered from what the export folded %s into: %s", p->inferred.n,
                   p->inferred.n == 1 ? " was" : "s were", p->inferred.n == 1 ? "it" : "them",

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the dynamo exporter's optimizer made of parameters trains as these, in their shapes, where its record or the bits tell
-# (models/special/folded against PyTorch's numbers), or after --param and --params-from (given); or it is named.
+# (models/special/folded against PyTorch's numbers), or after --params-from (given); or it is named.
 # All of it merges back: the model computes what the pipeline computed and trains on from there.
 . "$(dirname "$0")/../lib.sh"
 cases=$top/models/special
@@ -113,8 +113,5 @@ ok "twice: trains" twice/pipeline train --data "x=$dir/in.x.npy" --microbatches 
 ok "twice: agrees with PyTorch" "$compare" grads twice.run/grads "$dir/grads.safetensors"
 ok "twice: with its loss" "$compare" loss twice.run/log.json "$loss_value"
 
-is "a parameter of no such name" "$(said given model --param flet=flat.npy | tail -n 1)" "given/model.onnx: error: --param flet: the model declares no such parameter"
-is "no file" "$(said given model --param flat | tail -n 1)" "ppsplit: error: --param wants NAME=FILE.npy or NAME=FILE.safetensors, not 'flat'"
-is "not in the file" "$(said given model --param flat=weights.safetensors | tail -n 1)" "weights.safetensors: error: no tensor 'flat'"
-is "other numbers" "$(said given model --param flat=in.x.npy | sed -n 's/^note: //p')" "given in files, but no initializer is seen to be made of these numbers: flat"
+is "given: other numbers" "$(said given model --params-from "$cases/beside/weights.safetensors" | sed -n 's/.*--params-from and/and/p')" "and begin as the model has them: a.bias, ..."
 plan_done
