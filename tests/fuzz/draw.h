@@ -20,12 +20,20 @@ typedef struct {
     const Recipe *r;
     Dtype real;
     uint64_t seed;                  /* of the step */
+    /* that widths are multiples of, for members to divide; 0: any */
+    int64_t grain;
     uint32_t weights, inputs;
 } Fuzz;
 
 static int64_t below(Fuzz *f, int64_t n) { return fuzz_below(&f->seed, n); }
 static bool chance(Fuzz *f, int percent) { return below(f, 100) < percent; }
+/* Does a step mix the rows of a batch?  Not where microbatches are to be cut out of it. */
+static bool mixes(Fuzz *f, int percent) { return chance(f, percent) && !f->grain; }
 static Shape shape(const Fuzz *f, ValueId x) { return val(f->g, x)->shape; }
+static int64_t wide_as(const Fuzz *f, int64_t n)
+{
+    return f->grain ? f->grain * (1 + n % 4) : n;
+}
 static ValueId number(Fuzz *f, double v) { return g_scalar(f->g, f->real, v); }
 static ValueId op1(Fuzz *f, Op op, ValueId x, Attr a) { return graph_node(f->g, op, 1, &x, a); }
 static ValueId op2(Fuzz *f, Op op, ValueId x, ValueId y, Attr a)
@@ -49,7 +57,7 @@ static int64_t *ints(Fuzz *f) { return arena_array(f->g->arena, int64_t, MAX_RAN
 static int axis_of(Fuzz *f, ValueId x)
 {
     int rank = shape(f, x).rank;
-    if (rank > 1 && f->r->rows && !chance(f, 10))
+    if (rank > 1 && f->r->rows && !mixes(f, 10))
         return 1 + (int)below(f, rank - 1);
     return (int)below(f, rank);
 }

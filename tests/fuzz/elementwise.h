@@ -12,11 +12,11 @@ static ValueId do_input(Fuzz *f, ValueId x, ValueId y)
 {
     static const int64_t size[] = {1, 1, 2, 3, 4, 5, 7, 8, 9, 17, 33, 70};
     Graph *g = f->g;
-    Shape s = {.rank = 1 + (int)below(f, 4)};
+    Shape s = {.rank = 1 + (int)below(f, f->grain ? 3 : 4)};
     (void)x, (void)y;
     for (int d = 0; d < s.rank; d++) {
         do
-            s.d[d] = size[below(f, 12)];
+            s.d[d] = wide_as(f, size[below(f, 12)]);
         while (d > 0 && shape_elements(&(Shape){d + 1, {s.d[0], s.d[1], s.d[2], s.d[3]}}) > 600);
         if (d == 0 && f->r->rows)
             s.d[d] = f->r->rows;

@@ -19,32 +19,41 @@ static ValueId fuzz_step(Fuzz *f, const DrawStep *s, ValueId x, ValueId y)
                                                                                                 : x;
 }
 
-static Loss half_squares(Fuzz *f)
+/* Half the sum of the outputs' squares, each brought between -1 and 1. */
+static ValueId half_squares(Fuzz *f)
 {
     Graph *g = f->g;
-    Loss l = {.loss = NONE, .target = NONE, .scale = LOSS_SUM, .text = "squares"};
+    ValueId all = NONE;
     for (uint32_t i = 0; i < g->output.n; i++) {
         ValueId y = bounded(f, g->output.at[i]),
                 part = g_sum_to(g, g_mul(g, g_mul(g, y, y), number(f, 0.5)), &(Shape){0});
-        l.loss = l.loss == NONE ? part : g_add(g, l.loss, part);
+        all = all == NONE ? part : g_add(g, all, part);
     }
-    l.loss_scale = graph_input(g, "loss_scale", f->real, &(Shape){0});
-    l.loss = g_mul(g, l.loss, l.loss_scale);
+    return all;
+}
+
+static Loss scaled_squares(Fuzz *f)
+{
+    Loss l = {.target = NONE, .scale = LOSS_SUM, .text = "squares"};
+    ValueId loss = half_squares(f);
+    l.loss_scale = graph_input(f->g, "loss_scale", f->real, &(Shape){0});
+    l.loss = g_mul(f->g, loss, l.loss_scale);
     return l;
 }
 
-/* cuts: take the recipe's, else one stage; half: what a graph of float32 computes in, or DT_NONE */
-static Pipe *fuzz_pipe(Arena *a, const Recipe *r, bool wide, bool cuts, Dtype half)
+typedef VEC(const char *) Cuts;
+
+/* The recipe's steps as nodes of an empty graph; the names of the values at which it is cut. */
+static void fuzz_graph(Fuzz *f, Cuts *cut)
 {
-    Fuzz f = {.g = graph_new(a, "fuzz"), .r = r, .real = wide ? DT_F64 : DT_F32};
-    Graph *g = f.g;
+    const Recipe *r = f->r;
+    Graph *g = f->g;
+    Arena *a = g->arena;
     ValueId made[MOST_STEPS];
-    PartitionOptions opt = {0};
-    bool *marked = NULL;
     for (uint32_t i = 0; i < r->n; i++)
-        made[i] = fuzz_step(&f, &r->step[i], i ? made[r->step[i].x] : NONE,
+        made[i] = fuzz_step(f, &r->step[i], i ? made[r->step[i].x] : NONE,
                             i ? made[r->step[i].y] : NONE);
-    marked = arena_array(a, bool, g->value.n + 1);
+    bool *marked = arena_array(a, bool, g->value.n + 1);
     for (uint32_t i = 0; i < r->n; i++) {
         ValueId v = made[i];
         bool new = val(g, v)->kind == V_NODE && !marked[v];
@@ -52,8 +61,8 @@ static Pipe *fuzz_pipe(Arena *a, const Recipe *r, bool wide, bool cuts, Dtype ha
             graph_rename(g, v, arena_printf(a, "v%u", i));
             marked[v] = true;
         }
-        if (new && r->step[i].cut && cuts)
-            vec_push(a, &opt.split, val(g, v)->name);
+        if (new && r->step[i].cut)
+            vec_push(a, cut, val(g, v)->name);
         bool seen = val(g, v)->kind != V_NODE;
         for (uint32_t k = 0; k < g->output.n; k++)
             seen |= g->output.at[k] == v;
@@ -64,7 +73,19 @@ static Pipe *fuzz_pipe(Arena *a, const Recipe *r, bool wide, bool cuts, Dtype ha
     }
     if (g->output.n == 0)
         diag_fatal(EXIT_MODEL, WHERE_NONE, "no output");
-    Loss l = r->loss ? half_squares(&f) : (Loss){.loss = NONE};
+}
+
+/* cuts: take the recipe's, else one stage; half: what a graph of float32 computes in, or DT_NONE */
+static Pipe *fuzz_pipe(Arena *a, const Recipe *r, bool wide, bool cuts, Dtype half)
+{
+    Fuzz f = {.g = graph_new(a, "fuzz"), .r = r, .real = wide ? DT_F64 : DT_F32};
+    Graph *g = f.g;
+    Cuts cut = {0};
+    PartitionOptions opt = {0};
+    fuzz_graph(&f, &cut);
+    for (uint32_t i = 0; cuts && i < cut.n; i++)
+        vec_push(a, &opt.split, cut.at[i]);
+    Loss l = r->loss ? scaled_squares(&f) : (Loss){.loss = NONE};
     if (half != DT_NONE && !wide)
         graph_autocast(g, half);
     attention_fuse(g, &opt.batch, l.loss, l.target);

@@ -11,7 +11,7 @@
 static ValueId do_reshape(Fuzz *f, ValueId x, ValueId y)
 {
     Shape s = shape(f, x), t = {0};
-    int from = f->r->rows && !chance(f, 25) ? 1 : 0;
+    int from = f->r->rows && !mixes(f, 25) ? 1 : 0;
     (void)y;
     for (int d = 0; d < from && d < s.rank; d++)
         t.d[t.rank++] = s.d[d];
@@ -48,7 +48,7 @@ static ValueId do_squeeze(Fuzz *f, ValueId x, ValueId y)
 static ValueId do_transpose(Fuzz *f, ValueId x, ValueId y)
 {
     int64_t *perm = ints(f);
-    int rank = shape(f, x).rank, low = f->r->rows && !chance(f, 30) ? 1 : 0;
+    int rank = shape(f, x).rank, low = f->r->rows && !mixes(f, 30) ? 1 : 0;
     (void)y;
     for (int d = 0; d < rank; d++)
         perm[d] = d;
@@ -68,7 +68,7 @@ static ValueId do_slice(Fuzz *f, ValueId x, ValueId y)
     (void)y;
     for (int d = 0; d < s.rank; d++) {
         start[d] = 0, size[d] = s.d[d], step[d] = 1;
-        if (s.d[d] < 2 || (d == 0 && f->r->rows && !chance(f, 5)) || chance(f, 40))
+        if (s.d[d] < 2 || (d == 0 && f->r->rows && !mixes(f, 5)) || chance(f, 40))
             continue;
         step[d] = 1 + below(f, 3);
         start[d] = below(f, s.d[d]);

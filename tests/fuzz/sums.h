@@ -12,7 +12,7 @@ static int some_axes(Fuzz *f, ValueId x, int64_t *axes)
 {
     Shape s = shape(f, x);
     int n = 0;
-    for (int d = f->r->rows && !chance(f, 10) ? 1 : 0; d < s.rank; d++)
+    for (int d = f->r->rows && !mixes(f, 10) ? 1 : 0; d < s.rank; d++)
         if (chance(f, 45))
             axes[n++] = d;
     if (n == 0 && s.rank)
@@ -187,7 +187,7 @@ static ValueId do_linear(Fuzz *f, ValueId x, ValueId y)
     (void)y;
     if (s.rank == 0 || (f->r->rows && s.rank < 2))
         return x;
-    int64_t k = s.d[s.rank - 1], m = 1 + below(f, 12);
+    int64_t k = s.d[s.rank - 1], m = wide_as(f, 1 + below(f, 12));
     ValueId w = chance(f, 50) ? weight(f, S(k, m)) : g_swap_last(f->g, weight(f, S(m, k)));
     ValueId z = scaled(f, g_matmul(f->g, x, w), 1 / sqrt((double)k));
     return chance(f, 50) ? g_add(f->g, z, weight(f, S(m))) : z;

@@ -12,8 +12,9 @@
  *   device        the same with the CUDA C under the shim
  *   onnx          the stage files as ONNX, beside the evaluator's numbers, for
  *                 fuzz/onnxruntime_check.py
+ *   models        the graphs as models with data, for fuzz/mesh
  *
- *   fuzz_nets [--compiled | --device | --onnx DIR] [--from SEED] [--count N] [--seconds S]
+ *   fuzz_nets [--compiled | --device | --onnx DIR | --models DIR] [--from SEED] [--count N] [--seconds S]
  *             [--batch N] [--keep DIR] [--dtype bf16|f16] [FILE.net]...
  *
  * FUZZ_LOUD prints every difference and what is refused, FUZZ_DUMP the graphs.
@@ -33,6 +34,7 @@
 
 #include "fuzz/differences.h"
 #include "fuzz/graph.h"
+#include "fuzz/write_model.h"
 #include "fuzz/write_onnx.h"
 #include "stage_interp.h"
 #include "tap.h"
@@ -49,7 +51,7 @@ typedef struct {
 static struct {
     bool compiled;
     const Device *device;
-    const char *dir, *keep, *onnx;
+    const char *dir, *keep, *onnx, *models;
     uint32_t batch;
     bool replays;
     Dtype half;                     /* graphs of f32 compute in it; DT_NONE: in f32 */
@@ -505,6 +507,7 @@ static const struct option long_options[] = {
     {"compiled", no_argument, NULL, 'c'},
     {"device", no_argument, NULL, 'd'},
     {"onnx", required_argument, NULL, 'o'},
+    {"models", required_argument, NULL, 'm'},
     {"from", required_argument, NULL, 'f'},
     {"count", required_argument, NULL, 'n'},
     {"seconds", required_argument, NULL, 's'},
@@ -527,6 +530,7 @@ int main(int argc, char **argv)
         case 'c': mode.compiled = true; break;
         case 'd': mode.compiled = device = true; break;
         case 'o': mode.onnx = optarg; break;
+        case 'm': mode.models = optarg; break;
         case 'f': from = strtoull(optarg, NULL, 10); break;
         case 'n': count = strtoull(optarg, NULL, 10); break;
         case 's': seconds = atof(optarg), count = UINT64_MAX / 2; break;
@@ -535,6 +539,8 @@ int main(int argc, char **argv)
         case 't': mode.half = strcmp(optarg, "f16") == 0 ? DT_F16 : DT_BF16; break;
         default: return 2;
         }
+    if (mode.models)
+        return !write_models(mode.models, from, count);
     if (!mkdtemp(dir))
         return 1;
     mode.dir = dir;
