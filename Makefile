@@ -186,6 +186,11 @@ fuzz-nets: $(BUILD)/tests/tools/fuzz_nets
 	$(Q)$< --compiled --keep tests/nets --batch 25 --from $(FROM) --count $$(( $(COUNT) / 10 ))
 	$(Q)! command -v $(CXX) >/dev/null || $< --device --keep tests/nets --batch 10 --from $(FROM) --count $$(( $(COUNT) / 1000 ))
 
+# Random models over random meshes, schedules and options, bit for bit as unsplit.
+fuzz-mesh: COUNT = 1000
+fuzz-mesh: all tools $(BUILD)/tests/objects/made
+	$(Q)BUILD=$(BUILD) PIPELINE_CFLAGS='$(PIPELINE_CFLAGS)' tests/fuzz/mesh $(FROM) $(COUNT)
+
 # Bytes that others wrote, to all that reads them, under sanitizers: with libFuzzer where clang has it, else with mutations of our own.
 # TARGETS="import csv" (default: all), then graphs drawn at random through the compiler, under the same sanitizers: in all FUZZ_SECONDS.
 FUZZ_SECONDS ?= 600
@@ -315,6 +320,7 @@ help:
 	@echo "demo                    a small GPT trained over 4 ranks, merged and proven"
 	@echo "known                   pipeline bugs that others' users have reported, under every schedule"
 	@echo "fuzz-nets               random graphs in every way there is to compute them: FROM=SEED COUNT=N"
+	@echo "fuzz-mesh               random models over random meshes and schedules, bit for bit as unsplit: FROM=SEED COUNT=N (1000)"
 	@echo "fuzz                    mutated files to all readers and the compiler, under sanitizers: FUZZ_SECONDS=600 TARGETS=\"import csv\""
 	@echo "faults                  system calls and allocations that fail, processes that are killed, threads under TSan: FAULTS_SECONDS=600"
 	@echo "operators               docs/operators.md; CASES=DIR: counts of ONNX's cases there (tests/frontend/onnx_cases.py)"
@@ -334,4 +340,4 @@ help:
 
 -include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)
 
-.PHONY: all tools check known bench demo operators fuzz faults fuzz-nets layers sanitize clang coverage format lint install install-compiler wheel uninstall clean help
+.PHONY: all tools check known bench demo operators fuzz faults fuzz-nets fuzz-mesh layers sanitize clang coverage format lint install install-compiler wheel uninstall clean help

@@ -48,8 +48,8 @@ case $(found) in
 *OpenBLAS*)
     is "without libraries" "$(remade "${usual[@]}" BLAS=none)" "device/cpu/gemm.c device/cpu/gemm_arithmetic.c device/cpu/gemm_half.c "
     ok "a program runs so" out/pipeline infer --data x="$top/models/doc-ts/in.x.npy" --quiet
-    is "once one is installed, it is used" "$(remade "${usual[@]}" BLAS=openblas)" "device/cpu/gemm.c device/cpu/gemm_arithmetic.c device/cpu/gemm_half.c "
-    is "the usual ones" "$(remade "${usual[@]}")" "device/cpu/gemm.c device/cpu/gemm_arithmetic.c device/cpu/gemm_half.c "
+    is "once one is installed, it is used" "$(would "${usual[@]}" BLAS=openblas)" "device/cpu/gemm.c device/cpu/gemm_arithmetic.c device/cpu/gemm_half.c "
+    is "the usual ones" "$(would "${usual[@]}")" "device/cpu/gemm.c device/cpu/gemm_arithmetic.c device/cpu/gemm_half.c "
     # A stand-in for MKL: pkg-config knows where it is.
     mkdir mkl && echo '#include <cblas.h>' >mkl/mkl.h
     printf 'Name: mkl\nDescription: a stand-in\nVersion: 7.1\nCflags: -I%s -DSTANDS_IN\nLibs: %s\n' "$work/mkl" "$(pkg-config --libs openblas)" >mkl/mkl-dynamic-lp64-seq.pc
