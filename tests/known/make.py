@@ -11,6 +11,8 @@ import importlib.util
 import os
 import sys
 
+import numpy as np
+import onnx
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -87,6 +89,25 @@ class Stack(nn.Module):
         for block in self.blocks:
             x = x + block(x)
         return self.head(x)
+
+
+class Dropped(Stack):
+    """Zeros are drawn between blocks."""
+    def forward(self, ids):
+        x = self.emb(ids)
+        for block in self.blocks:
+            x = x + F.dropout(block(x), 0.4, self.training)
+        return self.head(x)
+
+
+class Aux(Stack):                                        # each block adds to the loss, which the model computes itself
+    def forward(self, ids, target):
+        x, more = self.emb(ids), 0
+        for block in self.blocks:
+            x = x + block(x)
+            more = more + x.square().mean()
+        y = self.head(x)
+        return y, F.cross_entropy(y.flatten(0, 1), target.flatten()) + 0.1 * more
 
 
 class EmbeddingSkip(Stack):                              # what the table gives is read once more by the last stage
@@ -186,7 +207,37 @@ CASES = {
                     report="pytorch#160285", wrong="gradients of experts exactly doubled"),
     "sum": dict(model=Stack, inputs=tokens(24, 6), splits=["blocks.1:begin"], extra="--loss-reduction sum", sum=True,
                 report="alpa#405", wrong="the gradient is right only where the loss is a mean"),
+    "aux": dict(model=Aux, inputs=lambda n: {k: torch.randint(0, 24, (n, 6)) for k in ("ids", "target")}, loss="output:loss",
+                splits=["blocks.1:begin", "blocks.1:begin,blocks.2:begin,head:begin"],
+                report="torchtitan#2061", wrong="a loss to which several stages add is right under 1F1B alone"),
+    "dropout": dict(model=Dropped, inputs=tokens(24, 6), exporter="ts", random="yes", splits=["blocks.1:begin", "blocks.1:begin,blocks.2:begin,head:begin"],
+                    report="pytorch#55036", wrong="what dropout drops depends on the number of stages"),
+    "resumed": dict(model=Stack, inputs=tokens(24, 6), splits=["blocks.1:begin"],
+                    report="Megatron-DeepSpeed#248, Megatron-DeepSpeed#274, Megatron-DeepSpeed#405, DeepSpeed#3924, DeepSpeed#5405, pytorch#162822",
+                    wrong="the loss jumps after a checkpoint, under another cut or on other ranks above all; an evaluation before the first step breaks the backward"),
 }
+
+
+def make_with_loss(name, spec, out):
+    """As export.make does, of a model whose second output is its loss"""
+    torch.manual_seed(1)
+    model, x, d = spec["model"]().eval(), spec["inputs"](spec["rows"]), os.path.join(out, name)
+    os.makedirs(d, exist_ok=True)
+    torch.onnx.export(model, tuple(v[:spec["mb"]] for v in x.values()), os.path.join(d, "model.onnx"), input_names=list(x), output_names=["logits", "loss"],
+                      dynamo=True, optimize=False, external_data=False)
+    file = onnx.load(os.path.join(d, "model.onnx"))
+    for p in (p for n in file.graph.node for p in n.metadata_props if "stack_trace" in p.key):
+        p.value = ""
+    onnx.save(file, os.path.join(d, "model.onnx"))
+    y, loss = model.double()(**x)
+    loss.backward()
+    for k, v in x.items():
+        np.save(os.path.join(d, k + ".npy" if k == "target" else f"in.{k}.npy"), v.numpy())
+    np.save(os.path.join(d, "out.npy"), y.detach().float().numpy())
+    export.save_file({k: p.grad.float().contiguous() for k, p in model.named_parameters()}, os.path.join(d, "grads.safetensors"))
+    with open(os.path.join(d, "case.env"), "w", encoding="utf-8") as f:
+        env = {"loss": spec["loss"], "rows": spec["rows"], "mb": spec["mb"], "loss_value": loss.item(), "splits": " ".join(spec["splits"])}
+        f.write("".join(f"{k}='{v}'\n" for k, v in env.items()))
 
 
 def main():
@@ -196,10 +247,11 @@ def main():
     a = p.parse_args()
     for name in a.names or CASES:
         spec = dict(rows=8, mb=2, loss="cross_entropy", exporter="dynraw") | CASES[name]
-        export.make(name, spec, a.o)
+        (make_with_loss if spec["loss"] == "output:loss" else export.make)(name, spec, a.o)
         with open(os.path.join(a.o, name, "case.env"), "a", encoding="utf-8") as f:
-            f.write("".join(f"{k}='{spec[k]}'\n" for k in ("extra", "report", "wrong") if k in spec))
-        os.unlink(os.path.join(a.o, name, "case.json"))
+            f.write("".join(f"{k}='{spec[k]}'\n" for k in ("extra", "random", "report", "wrong") if k in spec))
+        if os.path.exists(os.path.join(a.o, name, "case.json")):
+            os.unlink(os.path.join(a.o, name, "case.json"))
 
 
 if __name__ == "__main__":

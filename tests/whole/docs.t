@@ -125,6 +125,16 @@ for document in "${documents[@]}" "$top"/{CONTRIBUTING,CHANGELOG,tests/README,mo
 done
 is "CONTRIBUTING.md: where things are: each room's folders" "$(cd "$top" && for room in $(make -s print-ROOMS); do for folder in "$room"/*/; do
     name=$(basename "$folder"); [ ! -d "$folder" ] || grep -q "^| \`$room/\` .*\`$name/\`" CONTRIBUTING.md || echo "$folder"; done; done)" ""
+# What the manifest runs, and what the image installs where this is Debian 12
+{ echo out/pipeline; sed -n '/args:/,/\]/p' "$top/docs/cluster/mpijob.yaml"; } | sed 's/args: \[[^,]*//' | tr -d '",[]' | tr '\n' ' ' >manifest
+is "docs/cluster/mpijob.yaml: its options" "$(known manifest; grep -c -- --checkpoint manifest)" 1
+if python3 -c 'import yaml' 2>/dev/null; then
+    is "and it is YAML of an MPIJob" "$(python3 -c 'import sys, yaml; d = yaml.safe_load(open(sys.argv[1])); print(d["kind"], *d["spec"]["mpiReplicaSpecs"])' "$top/docs/cluster/mpijob.yaml")" "MPIJob Launcher Worker"
+fi
+if grep -q 'VERSION_ID="12"' /etc/os-release 2>/dev/null && grep -q '^ID=debian' /etc/os-release; then
+    is "docs/cluster/Containerfile: Debian has its packages" "$(grep -oE '(lib|open)[a-z0-9-]{3,}' <<<"$(sed -n '/apt-get install/,/rm -rf/p' "$top/docs/cluster/Containerfile")" | sort -u |
+        while read -r p; do apt-cache policy "$p" 2>/dev/null | grep -q Candidate || echo "$p"; done)" ""
+fi
 is "one that is not is seen" "$(echo 'see `tests/whole/none.t`, `tests/lib.sh`, `ppsplit ls --nothing`' >names.md && named names.md && spans names.md >spans && known spans)" \
     "tests/whole/none.t
 ppsplit has no --nothing"
