@@ -54,8 +54,7 @@ static void check_fits(const Graph *g, const MeshOptions *opt, const Param *p, c
     diag_hint("--shard '%s=replicate' leaves it whole", diag_escape(g->arena, p->name));
     diag_fatal(EXIT_MODEL, WHERE_FILE(g->file),
                "%s: dimension %d of %s of '%s' is not divisible in %lld x %d parts", who, at.dim,
-               param_text(g, p), p->name, (long long)at.groups,
-               opt->chunks[MESH_TENSOR]);
+               param_text(g, p), p->name, (long long)at.groups, opt->chunks[MESH_TENSOR]);
 }
 
 static bool of_file(const Graph *g, const MeshOptions *opt, uint32_t param, Place *at)

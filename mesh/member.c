@@ -237,11 +237,11 @@ static void name_value(Member *m, ValueId v)
 }
 
 /* The member's part of 0, 1, 2, ... */
-static ValueId *number(Member *m)
+static ValueId number(Member *m)
 {
     if (m->number == NONE)
         m->number = shard(m, g_iota(m->g, DT_I64, 1, 0, m->plan->chunks), place_s(0, 1));
-    return &m->number;
+    return m->number;
 }
 
 static void copy_node(Member *m, NodeId id)
@@ -258,20 +258,15 @@ static void copy_node(Member *m, NodeId id)
 static void spread_one(Member *m, NodeId id, const SpreadWay *w)
 {
     const Node *n = &m->from.node.at[id];
-    ValueId **in = arena_array(m->a, ValueId *, n->nin + 1),
-            **out = arena_array(m->a, ValueId *, n->nout + 1);
-    for (uint32_t i = 0; i < n->nin; i++) {
-        in[i] = arena_array(m->a, ValueId, 1);
-        in[i][0] = form(m, n->in[i], w->in[i]);
-    }
-    for (uint32_t i = 0; i < n->nout; i++)
-        out[i] = arena_array(m->a, ValueId, 1);
+    ValueId *in = arena_array(m->a, ValueId, n->nin + 1),
+            *out = arena_array(m->a, ValueId, n->nout + 1);
+    for (uint32_t i = 0; i < n->nin; i++)
+        in[i] = form(m, n->in[i], w->in[i]);
     Spread s = {.whole = &m->from,
                 .node = id,
                 .way = w,
-                .g = m->g,
                 .chunks = m->plan->chunks,
-                .pieces = 1,
+                .g = m->g,
                 .in = in,
                 .out = out,
                 .number = number(m)};
@@ -279,9 +274,9 @@ static void spread_one(Member *m, NodeId id, const SpreadWay *w)
     for (uint32_t i = 0; i < n->nout; i++) {
         Forms *f = &m->forms[n->out[i]];
         if (w->out[i].dim >= 0)
-            divide_as(m, f, w->out[i], out[i][0]);
+            divide_as(m, f, w->out[i], out[i]);
         else
-            *(w->out[i].dim == PLACE_P ? &f->partial : &f->whole) = out[i][0];
+            *(w->out[i].dim == PLACE_P ? &f->partial : &f->whole) = out[i];
     }
 }
 

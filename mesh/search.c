@@ -395,7 +395,8 @@ static void stage_end(Search *s, Stage stage)
 
 /* ---- the walk ------------------------------------------------------------------------------- */
 
-/* Of a parameter that is divided along another axis of the mesh: its outermost dimension, evenly. */
+/* Of a parameter that is divided along another axis of the mesh: its outermost dimension, evenly.
+ */
 static bool divides_more(const Param *p, Place at, int chunks)
 {
     bool outermost = at.groups == 1 && place_fits(&p->shape, at, chunks);
@@ -425,7 +426,8 @@ static void meet_param(Search *s, ValueId v)
             Place at = made >= MADE_DIVIDED ? b->place[made - MADE_DIVIDED] : place_r();
             bool divided = made >= MADE_DIVIDED;
             if (made == MADE_PARTIAL || at.mirrored || (divided && !p->trainable && p->stat) ||
-                (divided && p->divided && !divides_more(p, at, s->chunks)) || (asked && !place_is(said, at)))
+                (divided && p->divided && !divides_more(p, at, s->chunks)) ||
+                (asked && !place_is(said, at)))
                 continue;
             x.price += counts ? b->gather * s->updated / (divided ? s->chunks : 1) : 0;
             memcpy(l, state_labels(&s->now, i), old * sizeof *l);

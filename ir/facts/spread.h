@@ -104,18 +104,19 @@ void spread_ways_at(const SpreadOf *of, NodeId n, uint32_t slot, Place at, Arena
    ask for, carried on as far as the rules carry them. */
 Places *spread_places(const SpreadOf *of, Arena *a);
 
-/* The node chunk by chunk, as each member does it: a node a piece, or a few.  in[i][piece] has the
-   chunk's shape (place_shape); of an operand that is R it is the value for the use of that piece, a
-   result of one Vary for all users of the value, so that its gradient is added up once. */
+/* The node as one chunk of it is computed, by one of as many members as there are chunks (g->mesh,
+   along g->cur_mesh).  in[i] has the chunk's shape (place_shape); of an operand that is R it is the
+   value for the use of the chunk, the result of one Vary for all users of the value, so that its
+   gradient is added up once. */
 typedef struct {
     const Graph *whole;
     NodeId node;
     const SpreadWay *way;
-    int chunks, pieces; /* of all members, of each */
-    Graph *g;           /* where the nodes go: one member's */
-    ValueId *const *in;
-    ValueId **out;         /* to fill: out[o][piece]; of a result that is R out[o][0] */
-    const ValueId *number; /* by piece: i64[1], the number of its chunk */
+    int chunks;
+    Graph *g; /* where the nodes go: one member's */
+    const ValueId *in;
+    ValueId *out;   /* to fill */
+    ValueId number; /* i64[1], of the chunk */
 } Spread;
 void spread_node(const Spread *s);
 

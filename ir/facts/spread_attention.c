@@ -102,14 +102,10 @@ void ways_attention(Ways *w, uint32_t slot, Place at)
 
 /* Each of the keys as often as chunks share it, in parts of its columns; then of each chunk its
  * own. */
-static ValueId *exchanged(const Spread *s, uint32_t operand, int own)
+static ValueId exchanged(const Spread *s, uint32_t operand, int own)
 {
     Graph *g = s->g;
-    const int from = s->way->in[operand].dim, pieces = s->pieces;
-    ValueId *one = arena_array(g->arena, ValueId, pieces);
-    int64_t *sizes = arena_array(g->arena, int64_t, pieces);
-    ValueId x =
-        pieces == 1 ? s->in[operand][0] : g_concat(g, (uint32_t)pieces, s->in[operand], from);
+    ValueId x = s->in[operand];
     Shape all = val(g, x)->shape, apart = all;
     apart.rank++;
     for (int i = all.rank; i > own + 1; i--)
@@ -118,13 +114,8 @@ static ValueId *exchanged(const Spread *s, uint32_t operand, int own)
     x = g_reshape(g, x, &apart);
     apart.d[own + 1] = s->chunks / all.d[own];
     all.d[own] = s->chunks;
-    x = g_all_to_all(g, g_reshape(g, g_expand(g, x, &apart), &all), from, own);
-    for (int k = 0; k < pieces; k++)
-        sizes[k] = 1;
-    x = pieces == 1 ? x : g_split(g, x, own, pieces, sizes);
-    for (int k = 0; k < pieces; k++)
-        one[k] = graph_out(g, x, (uint32_t)k);
-    return one;
+    return g_all_to_all(g, g_reshape(g, g_expand(g, x, &apart), &all), s->way->in[operand].dim,
+                        own);
 }
 
 /* Half h of 2 of what has the queries in dimension d; of anything else all of it. */
@@ -134,7 +125,7 @@ static ValueId half_of(Graph *g, ValueId x, int d, int h)
     return g_slice_axis(g, x, d, h * n, n);
 }
 
-/* Piece k of a chunk whose diagonal counts its queries, or of half h of these: c m further than
+/* A chunk whose diagonal counts its queries, or of half h of these: c m further than
    that of the whole, or, of the half that runs back from the sequence's end, (2 C - 1 - c) m. */
 static ValueId counted(const Spread *s, const ValueId *in, Attr t, int h)
 {
@@ -154,7 +145,7 @@ static ValueId counted(const Spread *s, const ValueId *in, Attr t, int h)
     return graph_node(s->g, n->op, n->nin, part, t);
 }
 
-static void attention_piece(const Spread *s, int k, const ValueId *in)
+static void attention(const Spread *s, const ValueId *in)
 {
     const Node *n = spread_of(s);
     const Place at = s->way->out[0];
@@ -162,31 +153,25 @@ static void attention_piece(const Spread *s, int k, const ValueId *in)
         n->attr.attention->causal && at.dim == val(s->whole, n->out[0])->shape.rank - 2;
     Attr t = n->attr;
     if (counts || t.attention->ratio > 0)
-        t.piece = spread_parts(s, at, k);
+        t.piece = spread_parts(s, at);
     const ValueId y = counts ? counted(s, in, t, 0) : graph_node(s->g, n->op, n->nin, in, t),
                   then = counts && at.mirrored ? counted(s, in, t, 1) : NONE;
     for (uint32_t o = 0; o < 2; o++) {
         const ValueId both[2] = {graph_out(s->g, y, o),
                                  then == NONE ? NONE : graph_out(s->g, then, o)};
-        s->out[o][k] = then == NONE ? both[0] : g_concat(s->g, 2, both, at.dim);
+        s->out[o] = then == NONE ? both[0] : g_concat(s->g, 2, both, at.dim);
     }
 }
 
 void build_attention(const Spread *s)
 {
     const Node *n = spread_of(s);
-    const Place at = s->way->out[0];
     const int rank = val(s->whole, n->out[0])->shape.rank;
-    ValueId **from = arena_array(s->g->arena, ValueId *, n->nin);
+    ValueId *in = arena_array(s->g->arena, ValueId, n->nin);
     for (uint32_t i = 0; i < n->nin; i++) {
         const Shape *all = spread_whole(s, i);
         const bool moves = is_of_keys(i) && s->way->in[i].dim == width_of(i, all);
-        from[i] = moves ? exchanged(s, i, at.dim - (rank - all->rank)) : s->in[i];
+        in[i] = moves ? exchanged(s, i, s->way->out[0].dim - (rank - all->rank)) : s->in[i];
     }
-    for (int k = 0; k < s->pieces; k++) {
-        ValueId *in = arena_array(s->g->arena, ValueId, n->nin);
-        for (uint32_t i = 0; i < n->nin; i++)
-            in[i] = from[i][k];
-        attention_piece(s, k, in);
-    }
+    attention(s, in);
 }

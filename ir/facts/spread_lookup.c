@@ -197,12 +197,12 @@ void ways_scatter_nd(Ways *w, uint32_t slot, Place at)
 /* ---- nodes ---- */
 
 /* The places of an index among a chunk's rows, and whether they are there. */
-static ValueId own_places(const Spread *s, int k, int64_t rows, ValueId *there)
+static ValueId own_places(const Spread *s, int64_t rows, ValueId *there)
 {
     Graph *g = s->g;
-    ValueId at = g_cast(g, s->in[1][k], DT_I64), zero = g_scalar(g, DT_I64, 0),
+    ValueId at = g_cast(g, s->in[1], DT_I64), zero = g_scalar(g, DT_I64, 0),
             own = g_scalar(g, DT_I64, (double)((rows + s->chunks - 1) / s->chunks)),
-            first = g_mul(g, g_reshape(g, s->number[k], &(Shape){0}), own);
+            first = g_mul(g, g_reshape(g, s->number, &(Shape){0}), own);
     at = g_where(g, g_binary(g, OP_Less, at, zero), g_add(g, at, g_scalar(g, DT_I64, (double)rows)),
                  at);
     at = g_sub(g, at, first);
@@ -223,11 +223,11 @@ static ValueId for_elements(const Spread *s, ValueId each)
 }
 
 /* A table's row that gets no gradient (Attr.padding_row): by the number of the whole's row. */
-static ValueId without_padding(const Spread *s, int k, ValueId y)
+static ValueId without_padding(const Spread *s, ValueId y)
 {
     Graph *g = s->g;
     int64_t row = spread_of(s)->attr.padding_row - 1;
-    ValueId at = s->in[1][k], is = g_binary(g, OP_Equal, at, g_like(g, at, (double)row));
+    ValueId at = s->in[1], is = g_binary(g, OP_Equal, at, g_like(g, at, (double)row));
     is = g_binary(
         g, OP_Or, is,
         g_binary(g, OP_Equal, at,
@@ -235,28 +235,26 @@ static ValueId without_padding(const Spread *s, int k, ValueId y)
     return g_where(g, for_elements(s, is), g_unary(g, OP_StopGradient, y), y);
 }
 
-static void look_up(const Spread *s, int k)
+static void look_up(const Spread *s)
 {
     const Node *n = spread_of(s);
     Graph *g = s->g;
-    ValueId there, in[2] = {s->in[0][k], NONE};
+    ValueId there, in[2] = {s->in[0], NONE};
     Attr t = n->attr;
-    in[1] = own_places(s, k, spread_whole(s, 0)->d[t.axis], &there);
+    in[1] = own_places(s, spread_whole(s, 0)->d[t.axis], &there);
     if (n->op == OP_Gather)
         t.padding_row = 0;
     ValueId y = graph_node(g, n->op, 2, in, t);
     y = g_cast(g, y, dtype_sum(val(g, y)->dtype));
     y = g_where(g, for_elements(s, there), y, g_like(g, y, 0));
-    s->out[0][k] = n->op == OP_Gather && n->attr.padding_row ? without_padding(s, k, y) : y;
+    s->out[0] = n->op == OP_Gather && n->attr.padding_row ? without_padding(s, y) : y;
 }
 
 /* Gather, GatherElements */
 void build_gather(const Spread *s)
 {
-    bool rows = s->way->in[0].dim >= 0 && s->way->out[0].dim == PLACE_P;
-    for (int k = 0; k < s->pieces; k++)
-        if (rows)
-            look_up(s, k);
-        else
-            spread_piece(s, k, spread_of(s)->attr);
+    if (s->way->in[0].dim >= 0 && s->way->out[0].dim == PLACE_P)
+        look_up(s);
+    else
+        spread_same(s, spread_of(s)->attr);
 }

@@ -290,18 +290,13 @@ void ways_pack(Ways *w, uint32_t slot, Place at)
 
 /* ---- nodes ---- */
 
-void build_same(const Spread *s)
-{
-    for (int k = 0; k < s->pieces; k++)
-        spread_piece(s, k, spread_of(s)->attr);
-}
+void build_same(const Spread *s) { spread_same(s, spread_of(s)->attr); }
 
 /* Reshape, Expand */
 void build_given(const Spread *s)
 {
     Shape y = spread_result(s, 0);
-    for (int k = 0; k < s->pieces; k++)
-        spread_piece(s, k, (Attr){.n = y.rank, .dims = y.d});
+    spread_same(s, (Attr){.n = y.rank, .dims = y.d});
 }
 
 void build_slice(const Spread *s)
@@ -314,8 +309,7 @@ void build_slice(const Spread *s)
         start[i] = i == dim && t.step[i] == 1 ? t.start[i] / s->chunks : t.start[i];
     t.start = start;
     t.size = y.d;
-    for (int k = 0; k < s->pieces; k++)
-        spread_piece(s, k, t);
+    spread_same(s, t);
 }
 
 void build_split(const Spread *s)
@@ -326,19 +320,17 @@ void build_split(const Spread *s)
     for (int i = 0; i < t.n; i++)
         sizes[i] = along ? (t.sizes[i] + s->chunks - 1) / s->chunks : t.sizes[i];
     t.sizes = sizes;
-    for (int k = 0; k < s->pieces; k++)
-        spread_piece(s, k, t);
+    spread_same(s, t);
 }
 
 /* Dropout, Random: with the groups in a dimension of their own, before the divided one, a chunk is
    one part of the whole. */
-static void random_piece(const Spread *s, int k)
+static void random_groups(const Spread *s, Place at)
 {
     const Node *n = spread_of(s);
     Graph *g = s->g;
-    Place at = s->way->in[0];
-    Chunks part = *spread_parts(s, place_s(at.dim, 1), k);
-    Shape own = val(g, s->in[0][k])->shape, apart = own;
+    Chunks part = *spread_parts(s, place_s(at.dim, 1));
+    Shape own = val(g, s->in[0])->shape, apart = own;
     Attr t = n->attr;
     for (int x = 0; x < MESH_AXES; x++)
         part.along[x].axis += part.along[x].axis >= at.dim;
@@ -347,20 +339,18 @@ static void random_piece(const Spread *s, int k)
     apart.rank = own.rank + 1;
     apart.d[at.dim] = at.groups;
     apart.d[at.dim + 1] /= at.groups;
-    ValueId x = g_reshape(g, s->in[0][k], &apart), y = graph_node(g, n->op, 1, &x, t);
+    ValueId x = g_reshape(g, s->in[0], &apart), y = graph_node(g, n->op, 1, &x, t);
     for (uint32_t o = 0; o < n->nout; o++)
-        s->out[o][k] = g_reshape(g, graph_out(g, y, o), &own);
+        s->out[o] = g_reshape(g, graph_out(g, y, o), &own);
 }
 
 void build_random(const Spread *s)
 {
-    Place at = s->way->in[0];
-    for (int k = 0; k < s->pieces; k++) {
-        Attr t = spread_of(s)->attr;
-        t.piece = spread_parts(s, at, k);
-        if (at.groups > 1)
-            random_piece(s, k);
-        else
-            spread_piece(s, k, t);
-    }
+    const Place at = s->way->in[0];
+    Attr t = spread_of(s)->attr;
+    t.piece = spread_parts(s, at);
+    if (at.groups > 1)
+        random_groups(s, at);
+    else
+        spread_same(s, t);
 }

@@ -89,8 +89,7 @@ void build_product(const Spread *s)
     bool half = dtype_is_half(val(s->whole, spread_of(s)->in[0])->dtype);
     if (half && s->way->out[0].dim == PLACE_P)
         t.to = DT_F32;
-    for (int k = 0; k < s->pieces; k++)
-        spread_piece(s, k, t);
+    spread_same(s, t);
 }
 
 /* ---- convolutions ---- */
@@ -205,8 +204,7 @@ void build_conv(const Spread *s)
         t.group /= s->chunks;
     if (spread_of(s)->op == OP_ConvWeightGrad)
         t.weight_dims = y.d;
-    for (int k = 0; k < s->pieces; k++)
-        spread_piece(s, k, t);
+    spread_same(s, t);
 }
 
 /* ---- pools ---- */
@@ -255,7 +253,7 @@ void ways_custom(Ways *w, uint32_t slot, Place at)
 
 /* Places in the chunk as places in the whole: behind the places of the chunks before it, and, by
    channels, of all other channels of the samples before. */
-static ValueId whole_places(const Spread *s, int k, ValueId at)
+static ValueId whole_places(const Spread *s, ValueId at)
 {
     Graph *g = s->g;
     int dim = s->way->in[0].dim;
@@ -263,7 +261,7 @@ static ValueId whole_places(const Spread *s, int k, ValueId at)
     int64_t each = 1;
     for (int i = dim; i < x.rank; i++)
         each *= x.d[i];
-    ValueId size = g_scalar(g, DT_I64, (double)each), before = g_mul(g, s->number[k], size);
+    ValueId size = g_scalar(g, DT_I64, (double)each), before = g_mul(g, s->number, size);
     if (dim == 1) {
         ValueId others = g_scalar(g, DT_I64, (double)(each * (s->chunks - 1)));
         before = g_add(g, before, g_mul(g, g_div(g, at, size), others));
@@ -273,8 +271,6 @@ static ValueId whole_places(const Spread *s, int k, ValueId at)
 
 void build_max_pool(const Spread *s)
 {
-    for (int k = 0; k < s->pieces; k++) {
-        spread_piece(s, k, spread_of(s)->attr);
-        s->out[1][k] = whole_places(s, k, s->out[1][k]);
-    }
+    spread_same(s, spread_of(s)->attr);
+    s->out[1] = whole_places(s, s->out[1]);
 }

@@ -62,15 +62,15 @@ static inline const Node *spread_of(const Spread *s) { return &s->whole->node.at
 /* the chunk's shape of result o, and the whole's of operand i */
 Shape spread_result(const Spread *s, uint32_t o);
 const Shape *spread_whole(const Spread *s, uint32_t i);
-/* spread_uneven.c: x of one piece, along a dimension that has `n` elements in the whole: but `fill`
+/* spread_uneven.c: x, along a dimension that has `n` elements in the whole: but `fill`
    behind its end.  A chunk's results have zeros there, if those that it is given have. */
-ValueId spread_filled(const Spread *s, int piece, ValueId x, int dim, int64_t n, double fill);
-/* The node's pieces by `build`, with zeros there. */
+ValueId spread_filled(const Spread *s, ValueId x, int dim, int64_t n, double fill);
+/* The node by `build`, with zeros there. */
 void spread_zeros(const Spread *s, void build(const Spread *));
 bool spread_is_uneven(const Spread *s, ValueId whole, Place at);
-/* What the node's own part of the whole becomes where its chunk k is divided so. */
-const Chunks *spread_parts(const Spread *s, Place at, int piece);
-/* the node, for one piece, with these attributes */
-void spread_piece(const Spread *s, int piece, Attr attr);
+/* What the node's own part of the whole becomes where it is divided so. */
+const Chunks *spread_parts(const Spread *s, Place at);
+/* the node, with these attributes */
+void spread_same(const Spread *s, Attr attr);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * spread_share.c - what the rules of ops.def's SPREAD column share: places and shapes of chunks,
- * the way that is being made, the node of one piece.
+ * the way that is being made, the node of one chunk.
  */
 #include <string.h>
 
@@ -159,26 +159,20 @@ const Shape *spread_whole(const Spread *s, uint32_t i)
     return &val(s->whole, spread_of(s)->in[i])->shape;
 }
 
-const Chunks *spread_parts(const Spread *s, Place at, int piece)
+const Chunks *spread_parts(const Spread *s, Place at)
 {
     const Chunks *before = spread_of(s)->attr.piece;
     Chunks *p = arena_new_of(s->g->arena, Chunks);
     *p = before ? *before : chunks_none();
-    p->along[s->g->cur_mesh] = (Chunk){.axis = at.dim,
-                                       .piece = piece,
-                                       .pieces = s->pieces,
-                                       .chunks = s->chunks,
-                                       .groups = (int)at.groups};
+    p->along[s->g->cur_mesh] =
+        (Chunk){.axis = at.dim, .pieces = 1, .chunks = s->chunks, .groups = (int)at.groups};
     return p;
 }
 
-void spread_piece(const Spread *s, int piece, Attr attr)
+void spread_same(const Spread *s, Attr attr)
 {
     const Node *n = spread_of(s);
-    ValueId *in = arena_array(s->g->arena, ValueId, n->nin);
-    for (uint32_t i = 0; i < n->nin; i++)
-        in[i] = s->in[i][piece];
-    ValueId y = graph_node(s->g, n->op, n->nin, in, attr);
+    ValueId y = graph_node(s->g, n->op, n->nin, s->in, attr);
     for (uint32_t o = 0; o < n->nout; o++)
-        s->out[o][piece] = graph_out(s->g, y, o);
+        s->out[o] = graph_out(s->g, y, o);
 }

@@ -59,8 +59,8 @@ void ways_collective(Ways *w, uint32_t slot, Place at)
     const Attr *t = &w->n->attr;
     const int64_t members = w->of->g->mesh[t->mesh].members;
     const bool unites = op == OP_AllGather || (op == OP_AllToAll && at.dim == t->axis),
-               whole = op == OP_AllReduce || (at.dim != t->axis &&
-                                              (op != OP_AllToAll || at.dim != t->to_axis));
+               whole = op == OP_AllReduce ||
+                       (at.dim != t->axis && (op != OP_AllToAll || at.dim != t->to_axis));
     const int64_t more = unites == (slot == 0) ? 1 : members; /* in this slot, over the least */
     if (whole) {
         ways_all(w, at);
@@ -115,23 +115,23 @@ void ways_reduce(Ways *w, uint32_t slot, Place at)
     }
 }
 
-/* The pieces' values, of size 1 along the dimension, of all members there, reduced to one. */
-static ValueId gathered(const Spread *s, Op op, const ValueId *part, int dim, Attr attr)
+/* The chunks' values, of size 1 along the dimension, of all members there, reduced to one. */
+static ValueId gathered(const Spread *s, Op op, ValueId part, int dim, Attr attr)
 {
     Graph *g = s->g;
-    ValueId all = g_all_gather(g, g_concat(g, (uint32_t)s->pieces, part, dim), dim);
+    ValueId all = g_all_gather(g, part, dim);
     attr.n = 1;
     attr.axes = (const int64_t[]){dim};
     return graph_node(g, op, 1, &all, attr);
 }
 
 /* Sums of halves are partial in f32. */
-static void widen_sums(const Spread *s, int k)
+static void widen_sums(const Spread *s)
 {
     const Node *n = spread_of(s);
     const Shape *whole = spread_whole(s, 0);
     Graph *g = s->g;
-    ValueId x = s->in[0][k], y;
+    ValueId x = s->in[0], y;
     int dim = s->way->in[0].dim;
     double part = (double)val(g, x)->shape.d[dim] / (double)whole->d[dim];
     x = g_cast(g, x, dtype_sum(val(g, x)->dtype));
@@ -139,23 +139,19 @@ static void widen_sums(const Spread *s, int k)
     /* the mean over a chunk's elements */
     if (n->op == OP_ReduceMean)
         y = g_mul(g, y, g_like(g, y, part));
-    s->out[0][k] = y;
+    s->out[0] = y;
 }
 
 void build_reduce(const Spread *s)
 {
     const Node *n = spread_of(s);
     Place x = s->way->in[0], y = s->way->out[0];
-    ValueId *part = arena_array(s->g->arena, ValueId, s->pieces);
-    for (int k = 0; k < s->pieces; k++) {
-        if (x.dim >= 0 && y.dim == PLACE_P)
-            widen_sums(s, k);
-        else
-            spread_piece(s, k, n->attr);
-        part[k] = s->out[0][k];
-    }
+    if (x.dim >= 0 && y.dim == PLACE_P)
+        widen_sums(s);
+    else
+        spread_same(s, n->attr);
     if (y.dim == PLACE_R)
-        s->out[0][0] = gathered(s, n->op, part, x.dim, n->attr);
+        s->out[0] = gathered(s, n->op, s->out[0], x.dim, n->attr);
 }
 
 /* A number of the shape alone. */
@@ -170,9 +166,9 @@ void ways_count(Ways *w, uint32_t slot, Place at)
 void build_count(const Spread *s)
 {
     const Node *n = spread_of(s);
-    ValueId y = graph_node(s->g, n->op, 1, &s->in[0][0], n->attr);
+    ValueId y = graph_node(s->g, n->op, 1, s->in, n->attr);
     bool along = in_axes(&n->attr, s->way->in[0].dim);
-    s->out[0][0] = along ? g_mul(s->g, y, g_like(s->g, y, s->chunks)) : y;
+    s->out[0] = along ? g_mul(s->g, y, g_like(s->g, y, s->chunks)) : y;
 }
 
 /* ---- Softmax, LogSoftmax ---- */
@@ -199,27 +195,15 @@ static void softmax_along(const Spread *s)
     int axis = (int)n->attr.axis;
     int64_t axes[1] = {axis};
     Dtype type = val(s->whole, n->out[0])->dtype;
-    ValueId *x = arena_array(g->arena, ValueId, s->pieces),
-            *part = arena_array(g->arena, ValueId, s->pieces);
-    for (int k = 0; k < s->pieces; k++) {
-        x[k] = g_cast(g, s->in[0][k], dtype_sum(type));
-        if (spread_is_uneven(s, n->in[0], s->way->in[0]))
-            x[k] = spread_filled(s, k, x[k], axis, spread_whole(s, 0)->d[axis], -(double)INFINITY);
-        part[k] = g_reduce(g, OP_ReduceMax, g_unary(g, OP_StopGradient, x[k]), 1, axes);
-    }
-    ValueId max = gathered(s, OP_ReduceMax, part, axis, (Attr){0});
-    for (int k = 0; k < s->pieces; k++) {
-        x[k] = g_sub(g, x[k], max);
-        part[k] = g_reduce(g, OP_ReduceSum, g_unary(g, OP_Exp, x[k]), 1, axes);
-    }
-    ValueId sum = g_all_reduce(g, g_tree_sum(g, (uint32_t)s->pieces, part));
+    ValueId x = g_cast(g, s->in[0], dtype_sum(type));
+    if (spread_is_uneven(s, n->in[0], s->way->in[0]))
+        x = spread_filled(s, x, axis, spread_whole(s, 0)->d[axis], -(double)INFINITY);
+    ValueId part = g_reduce(g, OP_ReduceMax, g_unary(g, OP_StopGradient, x), 1, axes);
+    x = g_sub(g, x, gathered(s, OP_ReduceMax, part, axis, (Attr){0}));
+    ValueId sum = g_all_reduce(g, g_reduce(g, OP_ReduceSum, g_unary(g, OP_Exp, x), 1, axes));
     bool log = n->op == OP_LogSoftmax;
-    ValueId all = g_vary(g, log ? g_unary(g, OP_Log, sum) : sum, s->pieces);
-    for (int k = 0; k < s->pieces; k++) {
-        ValueId of = graph_out(g, all, (uint32_t)k);
-        ValueId y = log ? g_sub(g, x[k], of) : g_div(g, g_unary(g, OP_Exp, x[k]), of);
-        s->out[0][k] = g_cast(g, y, type);
-    }
+    ValueId of = g_vary(g, log ? g_unary(g, OP_Log, sum) : sum, 1);
+    s->out[0] = g_cast(g, log ? g_sub(g, x, of) : g_div(g, g_unary(g, OP_Exp, x), of), type);
 }
 
 void build_softmax(const Spread *s)

@@ -14,12 +14,12 @@ bool spread_is_uneven(const Spread *s, ValueId whole, Place at)
     return at.dim >= 0 && !place_fits(&val(s->whole, whole)->shape, at, s->chunks);
 }
 
-ValueId spread_filled(const Spread *s, int piece, ValueId x, int dim, int64_t n, double fill)
+ValueId spread_filled(const Spread *s, ValueId x, int dim, int64_t n, double fill)
 {
     Graph *g = s->g;
     Shape own = val(g, x)->shape;
     ValueId part = g_scalar(g, DT_I64, (double)own.d[dim]),
-            first = g_mul(g, g_reshape(g, s->number[piece], &(Shape){0}), part),
+            first = g_mul(g, g_reshape(g, s->number, &(Shape){0}), part),
             left = g_sub(g, g_scalar(g, DT_I64, (double)n), first),
             at = g_iota(g, DT_I64, own.rank - dim, 0, own.d[dim]);
     return g_where(g, g_binary(g, OP_Less, at, left), x, g_like(g, x, fill));
@@ -50,26 +50,20 @@ static bool keeps_zeros(const Spread *s)
     case OP_Cast: return all;
     case OP_Mul: return some;
     case OP_Where: return is_zero(s, 1) && is_zero(s, 2);
-    default:
-        return op_is_product(n->op) ||
-               ((op_is_view(n->op) || op_is_collective(n->op)) && all);
+    default: return op_is_product(n->op) || ((op_is_view(n->op) || op_is_collective(n->op)) && all);
     }
 }
 
-static ValueId *filled(const Spread *s, ValueId whole, Place at, const ValueId *x, double fill)
+static ValueId filled(const Spread *s, ValueId whole, Place at, ValueId x, double fill)
 {
-    ValueId *y = arena_array(s->g->arena, ValueId, s->pieces);
-    int64_t n = val(s->whole, whole)->shape.d[at.dim];
-    for (int k = 0; k < s->pieces; k++)
-        y[k] = spread_filled(s, k, x[k], at.dim, n, fill);
-    return y;
+    return spread_filled(s, x, at.dim, val(s->whole, whole)->shape.d[at.dim], fill);
 }
 
 void spread_zeros(const Spread *s, void build(const Spread *))
 {
     const Node *n = spread_of(s);
     const SpreadWay *w = s->way;
-    ValueId **in = arena_array(s->g->arena, ValueId *, n->nin + 1);
+    ValueId *in = arena_array(s->g->arena, ValueId, n->nin + 1);
     bool keeps = keeps_zeros(s), chooses = !keeps && n->op != OP_Softmax && n->op != OP_LogSoftmax;
     Spread own = *s;
     for (uint32_t i = 0; i < n->nin; i++)

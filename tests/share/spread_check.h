@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "ir/facts/spread.h"
+#include "mesh/mesh.h"
 #include "vjp_cases.h"
 
 enum { CHUNKS = 4 };
@@ -190,8 +191,12 @@ typedef struct {
     const Place *says; /* where the results are said to be */
     int chunks;
     bool gradients;
-    Tensor factor[MOST];        /* of each result of a float type */
-    ValueId from[MOST][CHUNKS]; /* inputs of the chunks' graph */
+    Tensor factor[MOST]; /* of each result of a float type */
+    /* In the chunks' graph: which input is an operand, and results.  What differs by chunk is a row
+       of elements of all chunks, one chunk behind the other; `own`: the shape of one. */
+    uint32_t from[MOST];
+    ValueId made[MOST];
+    Shape own[MOST];
 } Check;
 
 static double least_precise(const Check *c)
@@ -231,69 +236,101 @@ static void run_whole(Check *c, Run *r, ValueId *d)
     evaluate(r);
 }
 
-static ValueId **spread(Check *c, Run *r)
+static Tensor in_a_row(Arena *a, const Tensor *part, int chunks)
+{
+    int64_t n = shape_elements(&part->shape);
+    Tensor all = fresh_tensor(a, part->dtype, (Shape){.rank = 1, .d = {n * chunks}});
+    for (int k = 0; k < chunks; k++)
+        for (int64_t i = 0; i < n; i++)
+            copy_element(&all, k * n + i, &part[k], i);
+    return all;
+}
+
+static Tensor of_row(const Tensor *all, Shape own, int k)
+{
+    size_t bytes = (size_t)shape_elements(&own) * dtype_size(all->dtype);
+    return (Tensor){all->dtype, own, (char *)all->data + (size_t)k * bytes};
+}
+
+/* An operand as the chunk reads it. */
+static ValueId operand(Check *c, Run *r, uint32_t i, uint64_t *seed)
+{
+    const Place at = c->way->in[i];
+    const Tensor *x = &c->at[c->g->node.at[c->node].in[i]];
+    Tensor part[CHUNKS];
+    c->from[i] = r->input.n;
+    if (at.dim == PLACE_R)
+        return g_vary(r->g, feed(r, *x), 1);
+    if (at.dim == PLACE_P)
+        part_sums(c->a, x, c->chunks, seed, part);
+    for (int k = 0; k < c->chunks && at.dim >= 0; k++)
+        part[k] = cut(c->a, x, at, c->chunks, k);
+    return g_reshape(r->g, g_shard(r->g, feed(r, in_a_row(c->a, part, c->chunks)), 0),
+                     &part[0].shape);
+}
+
+/* The graph of one of as many members as there are chunks, then that of one who has them all. */
+static void spread(Check *c, Run *r)
 {
     const Node *n = &c->g->node.at[c->node];
-    ValueId **in = arena_array(c->a, ValueId *, n->nin + 1),
-            **out = arena_array(c->a, ValueId *, n->nout + 1), number[CHUNKS];
-    Tensor part[CHUNKS];
+    ValueId in[MOST], *keep[2 * MOST];
     uint64_t seed = c->node + 1;
-    for (uint32_t i = 0; i < n->nin; i++) {
-        Place at = c->way->in[i];
-        const Tensor *x = &c->at[n->in[i]];
-        in[i] = arena_array(c->a, ValueId, CHUNKS);
-        if (at.dim == PLACE_P)
-            part_sums(c->a, x, c->chunks, &seed, part);
-        ValueId whole = at.dim == PLACE_R ? feed(r, *x) : NONE;
-        ValueId varied = at.dim == PLACE_R ? g_vary(r->g, whole, c->chunks) : NONE;
-        for (int k = 0; k < c->chunks; k++) {
-            Tensor t = at.dim >= 0 ? cut(c->a, x, at, c->chunks, k) : part[k];
-            c->from[i][k] = at.dim == PLACE_R ? whole : feed(r, t);
-            in[i][k] = at.dim == PLACE_R ? graph_out(r->g, varied, (uint32_t)k) : c->from[i][k];
-        }
-    }
-    for (int k = 0; k < c->chunks; k++)
-        number[k] = g_ints(r->g, 1, (int64_t[]){1}, (int64_t[]){k});
-    for (uint32_t o = 0; o < n->nout; o++)
-        out[o] = arena_array(c->a, ValueId, CHUNKS);
-    Spread s = {c->g, c->node, c->way, c->chunks, c->chunks, r->g, in, out, number};
+    r->g->mesh[MESH_TENSOR].members = r->g->mesh[MESH_TENSOR].chunks = c->chunks;
+    for (uint32_t i = 0; i < n->nin; i++)
+        in[i] = operand(c, r, i, &seed);
+    Spread s = {.whole = c->g,
+                .node = c->node,
+                .way = c->way,
+                .chunks = c->chunks,
+                .g = r->g,
+                .in = in,
+                .out = c->made,
+                .number = g_shard(r->g, g_iota(r->g, DT_I64, 1, 0, c->chunks), 0)};
     spread_node(&s);
-    return out;
+    for (uint32_t o = 0; o < n->nout; o++) {
+        c->own[o] = val(r->g, c->made[o])->shape;
+        const Shape row = {.rank = 1, .d = {shape_elements(&c->own[o])}};
+        if (c->way->out[o].dim != PLACE_R)
+            c->made[o] = g_all_gather(r->g, g_reshape(r->g, c->made[o], &row), 0);
+        keep[o] = &c->made[o];
+    }
+    for (uint32_t i = 0; i < r->input.n; i++)
+        keep[n->nout + i] = &r->input.at[i];
+    mesh_pieces(r->g, &(MeshOptions){.members = {1, 1, 1}}, n->nout + r->input.n, keep);
 }
 
 /* dy of each chunk's result: its part of the whole's, all of it where results add up. */
-static ValueId chunk_loss(Check *c, Run *r, ValueId **out)
+static ValueId chunk_loss(Check *c, Run *r)
 {
     const Node *n = &c->g->node.at[c->node];
     ValueId loss = NONE;
     for (uint32_t o = 0; o < n->nout; o++) {
         Place at = c->way->out[o];
+        Tensor dy[CHUNKS] = {c->factor[o]};
         if (!dtype_is_float(val(c->g, n->out[o])->dtype))
             continue;
-        for (int k = 0; k < (at.dim == PLACE_R ? 1 : c->chunks); k++) {
-            Tensor dy = at.dim >= 0 ? cut(c->a, &c->factor[o], at, c->chunks, k) : c->factor[o];
-            loss = weighed(r, loss, out[o][k], &dy);
-        }
+        for (int k = 0; k < c->chunks; k++)
+            dy[k] = at.dim >= 0 ? cut(c->a, &c->factor[o], at, c->chunks, k) : c->factor[o];
+        Tensor all = at.dim == PLACE_R ? dy[0] : in_a_row(c->a, dy, c->chunks);
+        loss = weighed(r, loss, c->made[o], &all);
     }
     return loss;
 }
 
-static bool results_agree(const Check *c, const Run *r, ValueId **out)
+static bool results_agree(const Check *c, const Run *r)
 {
     const Node *n = &c->g->node.at[c->node];
     bool good = true;
     for (uint32_t o = 0; o < n->nout && good; o++) {
         Place at = c->says[o];
         const Tensor *whole = &c->at[n->out[o]];
-        Tensor part[CHUNKS];
+        Tensor part[CHUNKS], made = result(r, c->made[o]);
         Shape own = place_shape(&whole->shape, at, c->chunks);
         Dtype type = at.dim == PLACE_P ? dtype_sum(whole->dtype) : whole->dtype;
-        for (int k = 0; k < (at.dim == PLACE_R ? 1 : c->chunks) && good; k++) {
-            part[k] = result(r, out[o][k]);
-            good = shape_equal(&part[k].shape, &own) && part[k].dtype == type;
-        }
-        if (!good)
+        if (!shape_equal(&c->own[o], &own) || made.dtype != type)
             return false;
+        for (int k = 0; k < c->chunks; k++)
+            part[k] = of_row(&made, own, c->way->out[o].dim == PLACE_R ? 0 : k);
         Tensor all = put_together(c->a, part, at, c->chunks, whole->dtype, whole->shape);
         good = equal(whole, &all, adds_up(c) ? least_precise(c) : 0) &&
                ends_in_zeros(part, at, c->chunks, &whole->shape);
@@ -302,16 +339,15 @@ static bool results_agree(const Check *c, const Run *r, ValueId **out)
 }
 
 /* R: the one gradient; S: joined; P: each chunk has the whole's. */
-static bool gradient_agrees(const Check *c, const Run *r, uint32_t i, const ValueId *d,
-                            const Tensor *want)
+static bool gradient_agrees(const Check *c, const Run *r, uint32_t i, ValueId d, const Tensor *want)
 {
     Place at = c->way->in[i];
-    Tensor part[CHUNKS];
+    const Shape own = place_shape(&want->shape, at, c->chunks);
+    Tensor part[CHUNKS], made = d == NONE ? (Tensor){.dtype = want->dtype} : result(r, d);
     bool good = true;
     for (int k = 0; k < c->chunks; k++)
-        part[k] = d[k] == NONE
-                      ? fresh_tensor(c->a, want->dtype, place_shape(&want->shape, at, c->chunks))
-                      : result(r, d[k]);
+        part[k] = d == NONE ? fresh_tensor(c->a, want->dtype, own)
+                            : of_row(&made, own, at.dim == PLACE_R ? 0 : k);
     for (int k = 0; k < c->chunks && at.dim == PLACE_P; k++)
         good = good && equal(want, &part[k], least_precise(c));
     Tensor all = at.dim == PLACE_P
@@ -322,7 +358,7 @@ static bool gradient_agrees(const Check *c, const Run *r, uint32_t i, const Valu
 }
 
 static bool gradients_agree(Check *c, const Run *w, const ValueId *dw, const Run *r,
-                            ValueId (*d)[CHUNKS])
+                            const ValueId *d)
 {
     const Node *n = &c->g->node.at[c->node];
     bool good = true;
@@ -343,7 +379,7 @@ static bool holds(Check c)
     const Graph *g = c.g;
     const Node *n = &g->node.at[c.node];
     Run w = {.a = a, .g = graph_new(a, "whole")}, r = {.a = a, .g = graph_new(a, "chunks")};
-    ValueId dw[MOST], d[MOST][CHUNKS];
+    ValueId dw[MOST], d[MOST], wrt[MOST];
     INSIST(n->nin <= MOST && n->nout <= MOST);
     for (uint32_t o = 0; o < n->nout; o++) {
         Tensor *f = &c.factor[o];
@@ -353,17 +389,14 @@ static bool holds(Check c)
     }
     if (c.gradients)
         run_whole(&c, &w, dw);
-    ValueId **out = spread(&c, &r);
-    ValueId wrt[MOST * CHUNKS], dx[MOST * CHUNKS];
-    for (uint32_t i = 0; i < n->nin * CHUNKS; i++)
-        wrt[i] = c.from[i / CHUNKS][i % CHUNKS < (uint32_t)c.chunks ? i % CHUNKS : 0];
+    spread(&c, &r);
+    for (uint32_t i = 0; i < n->nin; i++)
+        wrt[i] = r.input.at[c.from[i]];
     if (c.gradients)
-        differentiate(&r, chunk_loss(&c, &r, out), n->nin * CHUNKS, wrt, dx);
-    for (uint32_t i = 0; i < n->nin * CHUNKS; i++)
-        d[i / CHUNKS][i % CHUNKS] = dx[i];
+        differentiate(&r, chunk_loss(&c, &r), n->nin, wrt, d);
     graph_verify(r.g);
     evaluate(&r);
-    bool good = results_agree(&c, &r, out) && (!c.gradients || gradients_agree(&c, &w, dw, &r, d));
+    bool good = results_agree(&c, &r) && (!c.gradients || gradients_agree(&c, &w, dw, &r, d));
     arena_free(a);
     return good;
 }
