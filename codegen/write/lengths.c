@@ -50,11 +50,26 @@ int64_t lengths_value(const Polynomial *p, int64_t length)
     return v;
 }
 
-NORETURN static void differ(const Lengths *l, const char *what)
+NORETURN static void differ_at(const Lengths *l, Where where, const char *what)
 {
     diag_hint("--bind %s=%lld is a program of that length alone", l->name, (long long)l->most);
-    diag_fatal(EXIT_MODEL, WHERE_FILE(l->pipe[0]->graph->file), "--bind %s=%lld..%lld: %s", l->name,
-               (long long)l->least, (long long)l->most, what);
+    diag_fatal(EXIT_MODEL, where, "--bind %s=%lld..%lld: %s", l->name, (long long)l->least,
+               (long long)l->most, what);
+}
+
+NORETURN static void differ(const Lengths *l, const char *what)
+{
+    differ_at(l, WHERE_FILE(l->pipe[0]->graph->file), what);
+}
+
+/* the first node that reads it, or the file */
+static Where reader(const Graph *g, ValueId v)
+{
+    for (NodeId n = 0; n < g->node.n; n++)
+        for (uint32_t i = 0; i < g->node.at[n].nin; i++)
+            if (g->node.at[n].in[i] == v)
+                return graph_where(g, g->node.at[n].origin, (int)i);
+    return WHERE_FILE(g->file);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -180,7 +195,8 @@ static void find_constants(Arena *a, const Lengths *l, const StageGen *most, Sta
             all = begins(l, v, x) ? x : NULL;
         }
         if (!all)
-            differ(l, arena_printf(a,
+            differ_at(l, reader(sg[0]->g, sg[0]->constants.at[i].value),
+                      arena_printf(a,
                                    "a constant%s, %s with a length of %" PRId64
                                    ", is not a part of the one that the greatest length has",
                                    out_value_text(a, sg[0]->g, sg[0]->constants.at[i].value),
@@ -212,11 +228,40 @@ static void check_values(const Lengths *l)
                         *y = v < own->value.n ? val(own, v) : NULL;
             bool same = x && y && x->kind == y->kind && x->shape.rank == y->shape.rank &&
                         (x->kind != V_NODE || g->node.at[x->node].op == own->node.at[y->node].op);
+            const Value *known = x ? x : y;
+            const Graph *of = x ? g : own;
             if (!same)
-                differ(l, arena_printf(g->arena,
+                differ_at(l,
+                          known->kind == V_NODE
+                              ? graph_where(of, of->node.at[known->node].origin, -1)
+                              : WHERE_FILE(g->file),
+                          arena_printf(g->arena,
                                        "with %" PRId64 " and %" PRId64
-                                       " it is computed by other operations, from '%s' on",
-                                       l->at[0], l->at[k], (x ? x : y)->name));
+                                       " it is computed by other operations from here on",
+                                       l->at[0], l->at[k]));
+        }
+    }
+}
+
+/* Sizes of what a stage computes. */
+static void check_sizes(const Lengths *l, const Stage *s)
+{
+    const Graph *g = l->pipe[0]->graph;
+    for (uint32_t i = 0; i < s->forward.n; i++) {
+        const Node *n = &g->node.at[s->forward.at[i]];
+        const Shape *of = &val(g, n->out[0])->shape;
+        for (int d = 0; d < of->rank; d++) {
+            int64_t size[LENGTHS];
+            Polynomial p;
+            for (int k = 0; k < LENGTHS; k++)
+                size[k] = val(l->pipe[k]->graph, n->out[0])->shape.d[d];
+            if (!lengths_fit(l, size, &p))
+                differ_at(l, graph_where(g, n->origin, -1),
+                          arena_printf(g->arena,
+                                       "dimension %d of its result is %" PRId64
+                                       " with a length of %" PRId64 ", %" PRId64 " with %" PRId64
+                                       ": no polynomial of it",
+                                       d, size[0], l->at[0], size[1], l->at[1]));
         }
     }
 }
@@ -247,9 +292,10 @@ static void check_input(const Lengths *l, ValueId v, bool *any)
         Polynomial p = grows(l, v, d);
         if (p.degree == 0)
             continue;
-        if (x->batch < 0 || d <= x->batch || n++ > 0 || p.c[0] != 0 || p.c[1] != 1)
+        if (x->batch < 0 || d <= x->batch || n++ > 0 || p.c[0] != 0 || p.c[1] < 1)
             differ(l, arena_printf(l->pipe[0]->graph->arena,
-                                   "input '%s' has it not as one dimension behind that of its rows",
+                                   "input '%s' has it, or a multiple, not as one dimension behind that "
+                                   "of its rows",
                                    x->name));
         *any = true;
     }
@@ -280,6 +326,7 @@ void lengths_check(const Lengths *l)
         differ(l, "what the data of a step alone decide is computed of rows of one length");
     for (uint32_t s = 0; s < p->stage.n; s++) {
         const Stage *x = &p->stage.at[s];
+        check_sizes(l, x);
         for (uint32_t i = 0; i < x->input.n; i++)
             for (int d = 0; d < val(p->graph, x->input.at[i].value)->shape.rank; d++)
                 grows(l, x->input.at[i].value, d);

@@ -33,7 +33,7 @@ static void lay_out(const PpPlan *p, int input, int64_t longest, DataInput *in)
     for (int i = 0; i < t->rank; i++) {
         *(i < t->batch_dim ? &in->outer : &in->inner) *= tensor_dim(p, t, i, longest);
         in->place *= t->dim[i];
-        in->place = t->grow[i] ? 1 : in->place;
+        in->place = t->grow[i] ? t->grow[i] : in->place;
     }
     if (t->batch_dim >= 0)
         in->inner /= p->rows;
@@ -59,6 +59,11 @@ static PpStatus check_length(Data *d, const PpTensor *t, const DataFile *file)
         int64_t n = file->npy.dim[i];
         if (!t->grow[i])
             continue;
+        if (n % t->grow[i] != 0)
+            return pp_fail(PP_ERR_MODEL,
+                           "--%s %s=%s: its dimension %d is %" PRId64 ", no multiple of %" PRId64,
+                           data_option(d, 0), t->name, file->path, i, n, t->grow[i]);
+        n /= t->grow[i];
         if (n < 1 || n > p->length)
             return pp_fail(PP_ERR_MODEL,
                            "--%s %s=%s: it has %" PRId64

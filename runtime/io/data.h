@@ -30,7 +30,8 @@ typedef struct {
     int sets; /* options that give it files */
     int64_t rows, outer, inner;
     /* Where lengths vary (PpPlan.length): a piece is so many `lines` of Data.longest places, each
-     * of `place` elements; place 0: it has no such dimension. */
+     * of `place` elements, of several indices where the dimension is a multiple of the length;
+     * place 0: it has no such dimension. */
     int64_t lines, place;
     /* --pad: what stands behind a row's places, of the input's type; a whole number: which */
     int padded;

@@ -91,6 +91,16 @@ is "and losses" "$(steps sizes)" "$(steps size)"
 ok "rows of 7, 3, 24, 17" run sizes four_out "${elements[@]}" --lengths seq="$work/four.npy" --steps 1
 is "their mean over elements" "$(sed -n 's/.*"loss": \([^,]*\).*/\1/p' "$work/four_out.log" | perl -ne 'printf "%.6f", $_')" "$(perl -e 'for (@ARGV) { open F, "<:raw", $_; local $/; push @f, [unpack "x128 f<*", <F>] }
     for $r (0 .. 3) { for $i (0 .. ($r < 2 ? 7 : 24) * 19 - 1) { $s += ($f[0][$r * 456 + $i] - $f[1][$r * 456 + $i]) ** 2; $n++ } } printf "%.6f", $s / $n' "$work/four_out.npy" "$work/elements.npy" 2>/dev/null)"
+perl -e '$h = "{\"descr\": \"<f4\", \"fortran_order\": False, \"shape\": (4, 3, 26), }"; $h =~ tr/"/\x27/; $h .= " " x (117 - length $h) . "\n";
+    print "\x93NUMPY\x01\x00", pack("v", length $h), $h, pack("f<*", map { ($_ * 29 % 64) / 64 } 1 .. 4 * 3 * 26)' >"$work/twice.npy"
+twice=(--data x="$work/twice.npy" --data target="$work/twice.npy" --microbatches 2 --output y="$work/y.npy")
+ok "an input of twice the length, halved and doubled" split_model halved.onnx "$work/halves" none --loss mse --bind batch=2 --bind seq=1..48
+ok "the model bound to 13" split_model halved.onnx "$work/half" none --loss mse --bind batch=2 --bind seq=13
+step() { "$work/$1/pipeline" train --threads 1 --lr 0.1 --steps 2 --dump-grads "$work/$1.grads" --log-json "$work/$1.log" "${twice[@]}"; }
+ok "train" step halves
+ok "as it does" step half
+ok "to the same bits" cmp "$work/halves.grads/stage0.safetensors" "$work/half.grads/stage0.safetensors"
+is "and losses" "$(steps halves)" "$(steps half)"
 ok "fewer rows than one are none" refused "a microbatch may have any fewer rows: LEAST is 1" "$ppsplit" model.onnx --loss cross_entropy --bind batch=2..4 --bind seq=24 -o "$work/no"
 ok "whole rows infer" "$work/any/pipeline" infer --data x="$work/x24.npy" --output logits="$work/long.npy"
 
