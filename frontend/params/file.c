@@ -1,7 +1,8 @@
 /*
  * file.c - parameters that the user gives in files, because folding left them in the model in
  * no way that can be undone, and the numbers that they begin with.  In: --params-from
- * FILE.safetensors or the index of several.  Out: a parameter's shape and bytes, in the type asked for.
+ * FILE.safetensors or the index of several.  Out: a parameter's shape and bytes, in the type asked
+ * for.
  */
 #include <string.h>
 

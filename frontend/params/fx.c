@@ -23,7 +23,7 @@ static bool is_flipped(const FxNode *fx, const RawNode *n, uint32_t input, const
         return false;
     if (fx_is_target(fx, "aten.linear."))
         return !exchanged;
-    return gemm && exchanged;                           /* addmm, mm: the weight is [in, out] */
+    return gemm && exchanged; /* addmm, mm: the weight is [in, out] */
 }
 
 /* ---- collecting ---- */
@@ -110,8 +110,8 @@ static void match_roles(Fx *x, Group *g)
             continue;
         if (role == ROLE_BIAS && !strcmp(u->node->op_type, "Add") &&
             raw_wide_dims(&x->p->m->init.at[u->init].shape) > 1)
-            continue;                                   /* a product that was folded, and no bias */
-        if (scalar && fx_is_decomposed_norm(&g->fx))       /* an epsilon */
+            continue;                                /* a product that was folded, and no bias */
+        if (scalar && fx_is_decomposed_norm(&g->fx)) /* an epsilon */
             continue;
         for (uint32_t k = 0; k < g->arg.n; k++)
             if (!g->arg.at[k].taken && g->arg.at[k].role == role) {
@@ -199,7 +199,7 @@ void param_from_signature(Params *p, RawNodes *list)
     for (uint32_t i = 0; i < x.group.n; i++) {
         match_names(&x, &x.group.at[i]);
         if (fx_is_recurrent(&x.group.at[i].fx) || fx_is_control(&x.group.at[i].fx))
-            continue;                                   /* no operand is one of its arguments */
+            continue; /* no operand is one of its arguments */
         match_roles(&x, &x.group.at[i]);
         match_order(&x, &x.group.at[i]);
     }

@@ -68,7 +68,8 @@ static const char *lost_argument(const Merge *m, const Group *g, const Group *ow
     const Params *p = m->x->p;
     for (uint32_t i = 0; i < g->arg.n && !strcmp(own->fx.target, g->fx.target); i++) {
         uint32_t e = g->arg.at[i].entry;
-        if (p->sig.entry[e].kind == SIG_PARAMETER && p->sig_param[e] == NONE && !m->x->alias[e])
+        if (p->sig.entry[e].kind == SIG_PARAMETER && p->sig_param[e] == NONE && !m->x->alias[e] &&
+            g->arg.at[i].role != ROLE_BIAS) /* which may be zero, and dropped */
             return p->sig.entry[e].target;
     }
     return NULL;
@@ -106,22 +107,22 @@ static const char *lost_twin(const Merge *m, uint32_t id)
     return found;
 }
 
-/* Does the argument for operand k name its value, or what made it?  gone: the name of what the
- * value stands for. */
+/* Do as many arguments name the value, or what made it, as operands of the node are that?  gone:
+ * the name of what the value stands for. */
 static bool is_told(const Merge *m, const Group *g, const Group *own, const RawNode *n, uint32_t k,
                     const char **gone)
 {
     const char *value = n->in[k];
+    uint32_t named = 0, operands = 0;
+    for (uint32_t i = 0; i < n->nin; i++)
+        operands += !strcmp(n->in[i], value);
     for (uint32_t j = 0; j < g->fx.n; j++) {
         const char *arg = g->fx.arg[j].name;
-        if (g->fx.arg[j].position != (int)k && g->node.n == 1 && g->fx.n > 1)
-            continue;
-        if (!strcmp(arg, own->fx.name) || !strcmp(arg, value))
-            return true;
+        named += !strcmp(arg, own->fx.name) || !strcmp(arg, value);
         if (is_gone(m, arg) && (fx_same_base(own->fx.name, arg) || fx_same_base(value, arg)))
             *gone = arg;
     }
-    return false;
+    return named >= (*gone ? operands : 1);
 }
 
 static void check_operand(const Merge *m, const Group *g, const RawNode *n, uint32_t k)

@@ -55,9 +55,9 @@ int raw_wide_dims(const Shape *s)
 
 /* What a constant's numbers are like. */
 typedef struct {
-    bool mask;                                          /* some are infinite, or as good as that */
+    bool mask; /* some are infinite, or as good as that */
     bool table;
-    bool regular;                                       /* in order, or few again and again */
+    bool regular; /* in order, or few again and again */
 } Looks;
 
 static RawTensor floats(Dtype t, const Shape *s, const void *data)

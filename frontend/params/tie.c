@@ -16,15 +16,15 @@
 #include "fx.h"
 
 enum { MANY = -2, ABSENT = -1 };
-static const int64_t largest = INT64_C(1) << 18;        /* elements looked up one by one */
+static const int64_t largest = INT64_C(1) << 18; /* elements looked up one by one */
 /* of a parameter that may have been cut or computed with */
 static const int64_t folded = INT64_C(1) << 14;
 
 struct Known {
-    const uint8_t *at;                                  /* dense, in PyTorch's shape */
+    const uint8_t *at; /* dense, in PyTorch's shape */
     int64_t n;
-    uint32_t *slot, mask;                               /* hash table of the elements: place + 1 */
-    bool *many;                                         /* by place: the value occurs again */
+    uint32_t *slot, mask; /* hash table of the elements: place + 1 */
+    bool *many;           /* by place: the value occurs again */
 };
 
 static uint64_t bits_at(const uint8_t *at, int64_t i, size_t size)
@@ -109,7 +109,9 @@ static bool next_index(const Shape *s, int64_t *index)
 
 /* ---- views ---- */
 
-typedef struct { int64_t origin, step[MAX_RANK]; } View;
+typedef struct {
+    int64_t origin, step[MAX_RANK];
+} View;
 
 /* A dimension's step, from any two neighbours whose places are known; an unknown one stays 0 and is
  * left to the verification. */
@@ -322,7 +324,9 @@ static double f_square(double v) { return v * v; }
 static double f_reciprocal(double v) { return 1 / v; }
 static double f_exp_of_minus(double v) { return exp(-v); }
 
-static const struct { double (*fn)(double); Op op;
+static const struct {
+    double (*fn)(double);
+    Op op;
 } function[] = {
     {f_none, OP_NONE},       {exp, OP_Exp},   {f_exp_of_minus, OP_Neg},
     {f_sigmoid, OP_Sigmoid}, {tanh, OP_Tanh}, {f_softplus, OP_Softplus},
@@ -362,8 +366,7 @@ static bool fit_line(const RawTensor *from, const RawTensor *t, int64_t n, doubl
     if (fabs(*a) < 1e-12 || off > 1e-3 * fabs(y1 - y0))
         return false;
     for (int64_t i = 0; i < n; i++) {
-        double want = raw_number(t, i),
-               is = *a * fn(raw_number(from, i)) + *b;
+        double want = raw_number(t, i), is = *a * fn(raw_number(from, i)) + *b;
         if (!(fabs(want - is) <= off))
             return false;
     }
@@ -375,7 +378,7 @@ static void record_line(Arena *a, Recipe *r, Dtype t, Op op, double factor, doub
     uint32_t v = 0;
     if (op != OP_NONE)
         v = recipe_op(a, r, op, (Attr){0}, v, op == OP_Mul ? v : NONE);
-    if (op == OP_Neg)                                   /* exp(-x) */
+    if (op == OP_Neg) /* exp(-x) */
         v = recipe_op(a, r, OP_Exp, (Attr){0}, v, NONE);
     if (factor == -1 && addend == 0) {
         recipe_op(a, r, OP_Neg, (Attr){0}, v, NONE);
@@ -487,15 +490,15 @@ static int64_t join(Fx *x, const RawTensor *t, int d, int64_t at, Recipe **all)
             continue;
         append(x->a, all, r, d);
         at += n;
-        i = NONE;                                       /* the next piece may be any */
+        i = NONE; /* the next piece may be any */
     }
     return at;
 }
 
 Recipe *tie_pieces(Fx *x, const RawTensor *t)
 {
-    for (int d = 0; d < t->shape.rank && shape_elements(&t->shape) <= largest && !raw_is_constant(t);
-         d++) {
+    for (int d = 0;
+         d < t->shape.rank && shape_elements(&t->shape) <= largest && !raw_is_constant(t); d++) {
         Recipe *all = NULL;
         int64_t at = join(x, t, d, 0, &all);
         if (at == t->shape.d[d])

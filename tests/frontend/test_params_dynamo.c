@@ -88,7 +88,8 @@ static void test_dynamo_uses(void)
     node(&m, "Add", "node_3", "v r.b", "y", "['', 'r', 'linear_2']",
          call("linear_2", "linear.default", "%add, %p_w, %p_b"));
     Graph *g = import(&m, signature, NULL);
-    ok(g && param(g, "r.w") && strstr(said, "r.w (as linear_1)"), "a use that was computed away is named");
+    ok(g && param(g, "r.w") && strstr(said, "r.w (as linear_1)"),
+       "a use that was computed away is named");
 }
 
 /* A layer that is called twice on one value, beside one of which the file has nothing. */
@@ -156,8 +157,10 @@ static void test_dynamo_unused(void)
              fx("", "%p_a_weight"));
         node(&m, "Mul", "node_2", optimized ? "v1 val_3" : "v1 v1", "y", "['', 'mul']", NULL);
         ok(import(&m, signature, NULL) &&
-               strstr(said, optimized ? "folded away by the export, merged with equal ones or not used: u\n"
-                                             : "will not train, no node uses them: u\n"),
+               strstr(said,
+                      optimized
+                          ? "folded away by the export, merged with equal ones or not used: u\n"
+                          : "will not train, no node uses them: u\n"),
            optimized ? "what a number of folding's making may be of is lost"
                      : "what an export without its optimizer lacks is not used");
     }
@@ -172,9 +175,8 @@ static void test_dynamo_sinks(void)
     folded_from(&m, "expand", "['a.sinks', 'val_1', 'view']");
     node(&m, "Add", "node_1", "x expand", "y", "['', 'a', 'add']",
          call("add", "add.Tensor", "%x, %expand"));
-    Graph *g = import(&m,
-                      "\n# inputs\np_a: PARAMETER target='a.sinks'\nx: USER_INPUT\n# outputs\n",
-                      NULL);
+    Graph *g =
+        import(&m, "\n# inputs\np_a: PARAMETER target='a.sinks'\nx: USER_INPUT\n# outputs\n", NULL);
     const Param *sinks = param(g, "a.sinks");
     ok(is_shaped(sinks, 1, 2, 0) && first_of(sinks, 1) == 2,
        "a vector that was viewed and expanded to an even number is a vector");
@@ -189,8 +191,8 @@ static void test_dynamo_number(void)
     folded_from(&m, "expand", "['scale', 'val_1']");
     node(&m, "Mul", "node_1", "x expand", "y", "['', 'mul']",
          call("mul", "mul.Tensor", "%x, %expand"));
-    Graph *g = import(&m, "\n# inputs\np_s: PARAMETER target='scale'\nx: USER_INPUT\n# outputs\n",
-                      NULL);
+    Graph *g =
+        import(&m, "\n# inputs\np_s: PARAMETER target='scale'\nx: USER_INPUT\n# outputs\n", NULL);
     const Param *scale = param(g, "scale");
     ok(scale && scale->shape.rank == 0 && first_of(scale, 0) == .7f,
        "one number that was expanded is one number");
