@@ -33,6 +33,7 @@ typedef struct {
     bool *active;
     /* contributions to a value's gradient so far, within this stage */
     Ids *part;
+    uint32_t *from;                 /* of a value's last one: the file's node, 0: none */
     /* made of parameters and constants alone: for each contribution the part of a use that it comes
      * from: use * parts, plus step[x] * (1 + k) where it is piece k's of a member's chunks along
      * axis x */
@@ -55,6 +56,7 @@ static Walk walk_new(Graph *g)
     }
     w.active = arena_array(g->arena, bool, w.n + 1);
     w.part = arena_array(g->arena, Ids, w.n + 1);
+    w.from = arena_array(g->arena, uint32_t, w.n + 1);
     w.use = arena_array(g->arena, Ids, w.n + 1);
     w.sent = arena_array(g->arena, Ids, w.n + 1);
     w.names = arena_array(g->arena, uint32_t, w.n + 1);
@@ -118,7 +120,8 @@ static void take(Walk *w, ValueId of, ValueId d, uint32_t use)
     INSIST(shape_equal(&val(g, d)->shape, &val(g, of)->shape));
     Ids *part = &w->part[of];
     ValueId both = NONE;
-    if (part->n > 0 && !of_params(w, of))
+    /* of one node of the file, which no cut divides */
+    if (part->n > 0 && !of_params(w, of) && g->cur_origin != 0 && w->from[of] == g->cur_origin)
         both = vjp_together(g, part->at[part->n - 1], d, w->n);
     name_gradient(w, both == NONE ? d : both, of);
     if (both != NONE) {
@@ -126,6 +129,7 @@ static void take(Walk *w, ValueId of, ValueId d, uint32_t use)
         return;
     }
     vec_push(g->arena, part, d);
+    w->from[of] = g->cur_origin;
     if (of_params(w, of))
         vec_push(g->arena, &w->use[of],
                  use == NONE ? uses_number(w->uses, of, w->at) * w->parts : use);

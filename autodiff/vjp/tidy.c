@@ -177,8 +177,7 @@ static bool same_factors(const Product *p, const Product *q)
 
 ValueId vjp_together(Graph *g, ValueId d, ValueId more, ValueId first)
 {
-    if (d < first || more < first || !own_maker(g, d) || !own_maker(g, more) ||
-        !shape_equal(&val(g, d)->shape, &val(g, more)->shape))
+    if (!shape_equal(&val(g, d)->shape, &val(g, more)->shape))
         return NONE;
     Product p = product_of(g, d, first, true), q = product_of(g, more, first, true);
     return same_factors(&p, &q) ? vjp_scale(g, d, 1 + q.c / p.c) : NONE;

@@ -35,7 +35,8 @@ ValueId vjp_place(Graph *g, ValueId x, int axis, int64_t at, int64_t extent);
 /* tidy.c; first: of backward's values */
 /* the same product with one constant, its small factors first */
 ValueId vjp_tidy(Graph *g, ValueId d, ValueId first);
-/* d + more, where both are the same product but for a constant; NONE: they are not */
+/* d + more, where both are the same product but for a constant, whoever made what it is of; NONE:
+ * they are not */
 ValueId vjp_together(Graph *g, ValueId d, ValueId more, ValueId first);
 /* is d = y times what is one number along the axes? */
 bool vjp_is_level(const Graph *g, ValueId d, ValueId y, const Attr *along);
