@@ -184,11 +184,11 @@ static bool divide_mesh(State *s, MeshPlan *plan)
     for (int x = 0; x < MESH_AXES; x++)
         any |= mesh_has(opt, (MeshAxis)x);
     *plan = (MeshPlan){.members = 1, .chunks = 1};
-    for (int i = 0; i < 5 && any; i++) {
+    for (int i = opt->parts; i < 5 && any; i++) {
         Loss *l = &s->loss;
         opt->keep = dearer[i];
         s->loss = loss;
-        s->graph = graph_twin(whole);
+        s->graph = graph_twin(whole, whole->arena);
         *plan = mesh_divide(s->graph, opt, &s->o->partition.batch, 3,
                             (ValueId *const[]){&l->loss, &l->loss_scale, &l->target});
         if (pipe_fits(s->graph, &s->o->partition, l))
@@ -283,7 +283,12 @@ static void note_options(Options *o)
 
 /* ---- lengths that vary ---- */
 
-static Pipe *plan_pipe(void *of, int64_t wanted, const SplitTexts *split, Arena *a);
+static Pipe *plan_pipe(void *of, int64_t wanted, const PlanMesh *members, const SplitTexts *split,
+                       Arena *a);
+
+/* Models as they were read, each of other rows; then of a member. */
+typedef struct { State whole; PlanMesh mesh; } PlanRead;
+typedef struct { Options *o; VEC(PlanRead) read; } PlanReader;
 
 typedef struct { const Options *o; const SplitTexts *split; int k; Pipe *pipe; } Sample;
 
@@ -297,7 +302,7 @@ static void sample(void *arg)
     o.other = x->k ? o.lengths.pipe[0]->graph : NULL;
     o.other_less = o.lengths.at[x->k] - o.lengths.at[0];
     o.partition.automatic.stages = 0;
-    x->pipe = plan_pipe(&o, o.rows, x->split, o.arena);
+    x->pipe = plan_pipe(&(PlanReader){.o = &o}, o.rows, NULL, x->split, o.arena);
 }
 
 /* The same with other lengths, cut at the same points.  What is warned of is so already. */
@@ -427,46 +432,106 @@ static void list_modules(void *arg)
 
 /* ---- plan: the compiler as planner/ asks for it ---- */
 
-static int64_t plan_rows(void *of)
+/* Members 0: of the whole. */
+static const State *plan_have(const PlanReader *r, int64_t rows, const PlanMesh *m)
 {
-    Options *o = of;
-    State s = {.o = o};
-    read_model(&s);
-    return o->rows ? o->rows : s.graph->batch > 0 ? s.graph->batch : 1;
+    for (uint32_t i = 0; i < r->read.n; i++) {
+        const PlanRead *x = &r->read.at[i];
+        if (x->whole.o->rows == rows && !memcmp(x->mesh.members, m->members, sizeof m->members) &&
+            x->mesh.parts == m->parts)
+            return &x->whole;
+    }
+    return NULL;
 }
 
-/* The passes before the cut, with these rows, in this arena. */
-static State plan_read(const Options *o, int64_t wanted, const SplitTexts *split, Arena *a)
+static const State *plan_keep(PlanReader *r, State s, PlanMesh m)
 {
-    State s = {.o = arena_new_of(a, Options)};
-    *s.o = *o;
+    vec_push(r->o->arena, &r->read, ((PlanRead){s, m}));
+    return &r->read.at[r->read.n - 1].whole;
+}
+
+static State plan_twin(const State *from, Arena *a)
+{
+    State s = {.o = arena_new_of(a, Options), .graph = graph_twin(from->graph, a)};
+    s.loss = from->loss;
+    *s.o = *from->o;
     s.o->arena = a;
+    return s;
+}
+
+/* The passes before members and cuts, with these rows; once. */
+static const State *plan_whole(PlanReader *r, int64_t wanted)
+{
+    const PlanMesh none = {0};
+    const State *have = plan_have(r, wanted, &none);
+    if (have)
+        return have;
+    State s = {.o = arena_new_of(r->o->arena, Options)};
+    *s.o = *r->o;
     s.o->rows = wanted;
+    read_model(&s);
+    s.graph->other = r->o->other;
+    s.graph->other_less = r->o->other_less;
+    rows(&s);
+    loss(&s);
+    autocast(&s);
+    attention(&s);
+    return plan_keep(r, s, none);
+}
+
+/* Then a member's, once. */
+static const State *plan_member(PlanReader *r, int64_t wanted, const PlanMesh *members)
+{
+    const State *have = plan_have(r, wanted, members);
+    if (have)
+        return have;
+    State s = plan_twin(plan_whole(r, wanted), r->o->arena);
+    MeshOptions *m = &s.o->mesh;
+    m->parts = members->parts;
+    for (int x = 0; x < MESH_AXES; x++)
+        if (!m->members[x])
+            m->members[x] = m->chunks[x] = members->members[x];
+    mesh(&s);
+    return plan_keep(r, s, *members);
+}
+
+static int64_t plan_rows(void *of, PlanMesh *mesh)
+{
+    PlanReader *r = of;
+    const State *s = plan_whole(r, r->o->rows);
+    MeshOptions own = r->o->mesh;
+    annotate_read(s->graph, &own);
+    const bool given = r->o->mesh.members[MESH_TENSOR] || own.members[MESH_TENSOR] > 1;
+    *mesh = (PlanMesh){.parts = own.parts};
+    for (int x = 0; x < MESH_AXES && given; x++)
+        mesh->members[x] = own.members[x] ? own.members[x] : 1;
+    return s->o->rows;
+}
+
+/* A copy in this arena; mesh: NULL: of the whole. */
+static State plan_read(PlanReader *r, int64_t wanted, const PlanMesh *members,
+                       const SplitTexts *split, Arena *a)
+{
+    State s = plan_twin(members ? plan_member(r, wanted, members) : plan_whole(r, wanted), a);
     if (split) {
         s.o->partition.split.n = s.o->partition.split.cap = 0;
         for (uint32_t i = 0; i < split->n; i++)
             vec_push(a, &s.o->partition.split, split->at[i]);
     }
-    read_model(&s);
-    s.graph->other = o->other;
-    s.graph->other_less = o->other_less;
-    rows(&s);
-    loss(&s);
-    autocast(&s);
-    attention(&s);
     return s;
 }
 
-static Graph *plan_graph(void *of, int64_t wanted, Loss *made, Arena *a)
+static Graph *plan_graph(void *of, int64_t wanted, const PlanMesh *members, Loss *made, Arena *a)
 {
-    State s = plan_read(of, wanted, NULL, a);
+    State s = plan_read(of, wanted, members, NULL, a);
     *made = s.loss;
     return s.graph;
 }
 
-static Pipe *plan_pipe(void *of, int64_t wanted, const SplitTexts *split, Arena *a)
+static Pipe *plan_pipe(void *of, int64_t wanted, const PlanMesh *members, const SplitTexts *split,
+                       Arena *a)
 {
-    State s = plan_read(of, wanted, split, a);
+    State s = plan_read(of, wanted, members, split, a);
     partition(&s);
     reverse_stages(s.pipe);
     stash(&s);
@@ -479,7 +544,7 @@ static void plan(void *arg)
 {
     Options *o = arg;
     PlanOptions p = plan_options(o);
-    p.model = (PlanModel){o, plan_rows, plan_graph, plan_pipe};
+    p.model = (PlanModel){&(PlanReader){.o = o}, plan_rows, plan_graph, plan_pipe};
     plan_search(&p);
 }
 
@@ -501,7 +566,7 @@ static void annotate(void *arg)
     Annotations all = {.whole = s.graph};
     bool divided = divide_mesh(&s, &all.plan);
     if (!divided)
-        s.graph = graph_twin(all.whole);
+        s.graph = graph_twin(all.whole, all.whole->arena);
     const uint32_t *stage_of = pipe_stages(s.graph, &s.o->partition, &s.loss, &stages);
     annotate_stages(s.graph, stage_of, stages, origins, &all);
     uint32_t n = annotate_write(all.whole, &all, s.o->codegen.dir);

@@ -75,6 +75,9 @@ static const char usage[] =
     "                              where parameters are divided; the rest follows (default: what "
     "sends the fewest bytes;\n"
     "                              repeatable)\n"
+    "      --keep-parts            of norms, dropout and what is added between divided products each "
+    "member keeps and\n"
+    "                              computes a part, as where --memory asks for it\n"
     "\n";
 static const char usage_more[] =
     "Training:\n"
@@ -158,6 +161,7 @@ enum {
     OPT_EXPERT,
     OPT_CHUNKS,
     OPT_SHARD,
+    OPT_KEEP_PARTS,
     OPT_LOSS,
     OPT_REDUCTION,
     OPT_LOSS_OVER,
@@ -227,6 +231,7 @@ static const OptionName options[] = {
     [OPT_EXPERT] = {"expert", "N", 0},
     [OPT_CHUNKS] = {"chunks", "C", 0},
     [OPT_SHARD] = {"shard", "PATTERN=DIM|replicate", 0},
+    [OPT_KEEP_PARTS] = {"keep-parts", NULL, 0},
     [OPT_LOSS] = {"loss", "LOSS", 0},
     [OPT_REDUCTION] = {"loss-reduction", "mean|sum", 0},
     [OPT_LOSS_OVER] = {"loss-over", "microbatch|minibatch[=ROWS]", 0},
@@ -373,6 +378,7 @@ static void read_option(Options *o, int option, const char *arg)
     case OPT_EXPERT: set_members(&o->mesh, MESH_EXPERT, arg); break;
     case OPT_CHUNKS: set_chunks(o, arg); break;
     case OPT_SHARD: vec_push(o->arena, &o->mesh.shard, arg); break;
+    case OPT_KEEP_PARTS: o->mesh.parts = true; break;
     case OPT_TRAIN: vec_push(o->arena, &o->import.train, arg); break;
     case OPT_DROPOUT: {
         static const DropoutMode modes[] = {DROPOUT_AS_WRITTEN, DROPOUT_TRAIN};
@@ -439,6 +445,10 @@ static bool is_planned(int option)
     case OPT_COSTS:
     case OPT_COSTS_SPLIT:
     case OPT_ROWS:
+    case OPT_TENSOR:
+    case OPT_SEQUENCE:
+    case OPT_EXPERT:
+    case OPT_KEEP_PARTS:
     case OPT_OUTPUT:
     case OPT_DUMP: return true;
     default: return option >= OPT_MACHINE;

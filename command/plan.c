@@ -7,8 +7,9 @@
 
 const char plan_usage[] =
     "Usage: ppsplit plan [OPTION]... --ranks=N --batch=ROWS MODEL.onnx\n"
-    "Compare cuts, stages a rank, replicas, microbatches, schedules and what is computed again,\n"
-    "for a machine: print the ten ways with the shortest steps, and the commands of the first.\n"
+    "Compare members of a stage, cuts, stages a rank, replicas, microbatches, schedules and what is\n"
+    "computed again, for a machine: print the ten ways with the shortest steps, and the commands of\n"
+    "the first.\n"
     "\n"
     "The machine:\n"
     "      --machine=FILE          what it is: lines like `ranks = 8', `memory = 16G',\n"
@@ -32,6 +33,7 @@ const char plan_usage[] =
     "\n"
     "Only some ways:\n"
     "      --stages=N, --microbatches=M, --dp=N, --schedule=NAME, --split=POINT (repeatable)\n"
+    "      --tensor=T (1: none), or --sequence=N, --expert=N, which are not tried otherwise\n"
     "      --recompute=never|cheap|except-last|always, --offload=never|stash\n"
     "\n"
     "      --csv=FILE              then schedules made to measure compete too; the first one's\n"
@@ -64,12 +66,6 @@ void plan_check(Options *o)
     }
     if (o->loss.whole)
         bad_usage(command, "--loss-over minibatch has one schedule, gpipe; --stages cuts for it");
-    for (int x = 0; x < MESH_AXES; x++)
-        if (mesh_has(&o->mesh, (MeshAxis)x))
-            bad_usage(command,
-                      "%s: a plan divides no layers; plan for ranks / T of them, and give the "
-                      "command that is printed %s T",
-                      mesh_option[x], mesh_option[x]);
     if (o->dump)
         bad_usage(command, "--dump is of a split; the command that is printed makes one");
 }
@@ -117,6 +113,7 @@ PlanOptions plan_options(Options *o)
                      .threads = o->threads ? number("threads", o->threads) : m.threads,
                      .memory = t.memory ? given_bytes("memory", t.memory) : m.memory,
                      .batch = number("batch", o->batch),
+                     .whole = t.costs != NULL,
                      .optimizer = o->optimizer,
                      .device = m.card || (o->codegen.cuda && !o->codegen.cpu),
                      .network = m.network,

@@ -46,6 +46,7 @@ typedef struct {
     /* what a byte that is kept for backward costs, in bytes sent; 0: only where they are the same
        is less kept */
     double keep;
+    bool parts; /* --keep-parts: as if memory were short */
 } MeshOptions;
 
 static inline bool mesh_has(const MeshOptions *opt, MeshAxis x) { return opt->chunks[x] > 1; }

@@ -16,7 +16,7 @@ static void leave_cuts(Graph *g)
 /* The graph once more, of the same inputs; its outputs are what a microbatch adds to the totals. */
 static Graph *graph_of_totals(const Graph *from)
 {
-    Graph *g = graph_twin(from);
+    Graph *g = graph_twin(from, from->arena);
     leave_cuts(g);
     g->output.n = g->output_name.n = 0;
     for (uint32_t i = 0; i < g->total.n; i++) {

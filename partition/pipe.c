@@ -594,7 +594,7 @@ bool pipe_fits(const Graph *from, const PartitionOptions *opt, const Loss *l)
     Loss own = *l;
     if (!o->memory)
         return true;
-    Graph *g = graph_twin(from);
+    Graph *g = graph_twin(from, from->arena);
     pipe_prepare(g, opt, &own, &notes);
     const SplitSearch *s = split_search(g, own.loss, opt, g->arena);
     return auto_solve(split_search_cuts(s), &asked, g->arena).stage_of != NULL;

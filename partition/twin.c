@@ -20,11 +20,11 @@ static ValueId *own_ids(Arena *a, const ValueId *at, uint32_t n)
     return own;
 }
 
-Graph *graph_twin(const Graph *from)
+Graph *graph_twin(const Graph *from, Arena *a)
 {
-    Arena *a = from->arena;
     Graph *g = arena_new_of(a, Graph);
     *g = *from;
+    g->arena = a;
     OWN(a, g->value);
     OWN(a, g->node);
     OWN(a, g->origin);
@@ -78,7 +78,7 @@ Pipe *pipe_twin(const Pipe *from)
     OWN(a, p->uneven);
     OWN(a, p->uneven_loss);
     OWN(a, p->edge);
-    p->graph = graph_twin(from->graph);
+    p->graph = graph_twin(from->graph, a);
     OWN(a, p->stage);
     for (uint32_t i = 0; i < p->stage.n; i++)
         stage_twin(a, &p->stage.at[i]);

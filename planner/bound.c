@@ -1,12 +1,17 @@
 /*
- * bound.c - what a way takes at the least, before its schedules are made: seconds by the model of
- * costs, bytes by its program.
+ * bound.c - what a way takes, before its schedules are made: by the model of costs, in closed form,
+ * its seconds and bytes; and bytes at the least by its program.
+ *
+ * In closed form a step is the work of the busiest rank and a bubble of P - 1 times what a microbatch
+ * takes in one stage, without the weights' gradients that may fill it (Qi et al., 2401.10241); then
+ * messages, sums over replicas (2104.04473, section 3) and the update.
  *
  * A backward of a stage needs the stage's stash, made by its F or again by an R, and its workspace;
  * all that while its rank holds the parameters, gradients, states and constants of all its stages.
  * Rows of a schedule say more: how many microbatches a rank holds at once.  None of it counts what
  * may be freed earlier, messages and alignment, so a rank takes no less.
  */
+#include <math.h>
 #include <string.h>
 
 #include "schedule/rows.h"
@@ -14,7 +19,7 @@
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
-/* ---- seconds --------------------------------------------------------------------------------- */
+/* ---- of the stages --------------------------------------------------------------------------- */
 
 double candidate_beginning(const Search *x)
 {
@@ -22,12 +27,18 @@ double candidate_beginning(const Search *x)
     return o->measured ? 0 : 1 / o->rates.actions;
 }
 
-StageCut candidate_measured(const Candidate *c, Arena *a)
+/* Found once for a cut and rows. */
+const StageCut *candidate_measured(const Search *x, const Candidate *c)
 {
-    StageCut cut;
-    CutProblem p = {.stages = c->cut->stages, .link = rates_link(&c->size->cuts->options->rates)};
-    cut_measure(&c->size->cuts->model->cut, &p, c->cut->found->stage_of, a, &cut);
-    return cut;
+    Cut *cut = c->cut;
+    for (uint32_t i = 0; i < cut->at.n; i++)
+        if (cut->at.at[i].size == c->size)
+            return &cut->at.at[i].cut;
+    CutAt at = {.size = c->size};
+    CutProblem p = {.stages = cut->stages, .link = rates_link(&c->size->cuts->options->rates)};
+    cut_measure(&c->size->cuts->model->cut, &p, cut->found->stage_of, x->a, &at.cut);
+    vec_push(x->a, &cut->at, at);
+    return &cut->at.at[cut->at.n - 1].cut;
 }
 
 /* Of one stage, whichever way it is computed: where a run had I and W, divide() says how much less
@@ -44,26 +55,6 @@ static double least_again(const Candidate *c, const CutStage *at, double begin)
     bool whole = c->again == AGAIN_EXCEPT_LAST || c->again == AGAIN_ALWAYS;
     return whole && at->input + at->weight + at->whole > 0 ? at->forward + begin : 0;
 }
-
-double candidate_bound(const Search *x, const Candidate *c)
-{
-    Arena *a = arena_new();
-    StageCut cut = candidate_measured(c, a);
-    double begin = candidate_beginning(x), all = 0, before = 0, most = 0;
-    int agains = c->microbatches - (c->again == AGAIN_EXCEPT_LAST);
-    for (uint32_t s = 0; s < cut.stages; s++) {
-        const CutStage *at = &cut.stage[s];
-        double work = c->microbatches * (at->forward + least_backward(x, at) + 2 * begin) +
-                      agains * least_again(c, at, begin);
-        all += work;
-        most = larger(most, before + work);
-        before += at->forward + begin;
-    }
-    arena_free(a);
-    return larger(all / c->ranks, most);
-}
-
-/* ---- bytes, by the model of costs ------------------------------------------------------------ */
 
 /* What a replica holds of trained parameters, their gradients and states all the time: held is of
    the first two, and of what does not train. */
@@ -95,20 +86,104 @@ static int64_t parameters_alone(const Search *x, const Candidate *c)
     return most;
 }
 
-double candidate_guess(const Search *x, const Candidate *c)
+/* ---- in closed form -------------------------------------------------------------------------- */
+
+/* The stages of a candidate, put together. */
+typedef struct {
+    double work, least;  /* seconds of a microbatch on the rank that takes most; of all, on average */
+    double chain;        /* least seconds of a step: one stage behind what comes before it */
+    double fill, divided; /* of a microbatch through one stage of each rank: F and B; F and I - W */
+    double message;      /* bytes from stage to stage, on average */
+    double trained;      /* bytes of parameters of the rank that has most */
+    double stash, once;  /* bytes of a microbatch that waits, on average; and of one in its backward */
+} Whole;
+
+static Whole whole_of(const Search *x, const Candidate *c)
 {
-    Arena *a = arena_new();
-    StageCut cut = candidate_measured(c, a);
-    double stash = 0, once = 0;
-    bool kept = c->again <= AGAIN_CHEAP && !c->offload;
-    int live = c->ranks < c->microbatches ? c->ranks : c->microbatches;
-    for (uint32_t s = 0; s < cut.stages; s++) {
-        double received = (double)cut.stage[s].received;
-        once = larger(once, (double)cut.stage[s].stash);
-        stash += kept ? (double)cut.stage[s].stash : received;
+    const StageCut *cut = candidate_measured(x, c);
+    const double begin = candidate_beginning(x), m = c->microbatches,
+                 agains = (m - (c->again == AGAIN_EXCEPT_LAST)) / m;
+    const bool kept = c->again <= AGAIN_CHEAP && !c->offload;
+    const int ranks = c->ranks, stages = (int)cut->stages;
+    Whole w = {0};
+    double before = 0;
+    for (int r = 0; r < ranks; r++) {
+        double work = 0, trained = 0;
+        for (int s = r; s < stages; s += ranks) {
+            const CutStage *at = &cut->stage[s];
+            work += at->forward + least_backward(x, at) + 2 * begin +
+                    agains * least_again(c, at, begin);
+            trained += (double)c->cut->trained[s];
+        }
+        w.work = larger(w.work, work);
+        w.least += work / ranks;
+        w.trained = larger(w.trained, trained);
     }
-    arena_free(a);
-    return (double)parameters_alone(x, c) + live * stash / c->ranks + (kept ? 0 : once);
+    for (int s = 0; s < stages; s++) {
+        const CutStage *at = &cut->stage[s];
+        double again = least_again(c, at, begin), input = at->forward + at->input - at->weight,
+               both = at->forward + least_backward(x, at) + 2 * begin;
+        w.chain = larger(w.chain, before + m * (both + agains * again));
+        before += at->forward + begin;
+        w.fill += (both + again) / stages;
+        w.divided += larger(input + again, 0) / stages;
+        w.message += (double)at->received / stages;
+        w.stash += kept ? (double)at->stash / stages : (double)at->received / stages;
+        w.once = larger(w.once, kept ? 0 : (double)at->stash);
+    }
+    return w;
+}
+
+/* Of the update and of what replicas tell each other: what no backward hides is about the sums of
+   one stage. */
+static double end_of_step(const Search *x, const Candidate *c, double trained)
+{
+    const Rates peers = rates_of_replicas(x->o, c);
+    const double part = (double)(c->replicas - 1) / c->replicas,
+                 share = c->zero ? 1.0 / c->replicas : 1, chunks = (double)c->cut->stages / c->ranks,
+                 traffic = x->o->card ? x->o->card->traffic : peers.updates,
+                 sums = part * trained * (c->zero ? 1 : 2) / peers.link;
+    return trained * (2 + (3 + 2 * x->states) * share) / traffic + sums / chunks +
+           (c->zero && c->zero < 3 ? part * trained / peers.link : 0);
+}
+
+/* Seconds in which a stage's parameters come from the other replicas, for a step: before each round
+   of microbatches its stage computes, forward and backward. */
+static double gathered(const Search *x, const Candidate *c, double trained)
+{
+    double rounds = ceil((double)c->microbatches / c->ranks),
+           part = (double)(c->replicas - 1) / c->replicas;
+    return c->zero < 3 ? 0 : 2 * rounds * part * trained / rates_of_replicas(x->o, c).link;
+}
+
+/* As 1f1b has it, or interleaved; where W fills gaps, with that memory a third of its bubble, with
+   twice that, or two stages as a V, less. */
+static double estimate_of(const Search *x, const Candidate *c, const Whole *w)
+{
+    const Rates pipe = rates_of_pipe(x->o, c);
+    const double others = c->ranks - 1, m = c->microbatches,
+                 hop = 1 / pipe.messages + w->message / pipe.link,
+                 busy = larger(m * w->work, gathered(x, c, w->trained)),
+                 sent = 2 * m * (c->cut->stages - 1) / c->ranks * w->message / pipe.link,
+                 bubble = others * (w->divided < w->fill ? w->divided : w->fill);
+    return larger(busy + bubble, sent) + 2 * others * hop + end_of_step(x, c, w->trained);
+}
+
+/* About the bytes that the rank which takes most needs under 1f1b */
+static double guess_of(const Search *x, const Candidate *c, const Whole *w)
+{
+    int live = c->ranks < c->microbatches ? c->ranks : c->microbatches;
+    double stages = (double)c->cut->stages / c->ranks,
+           whole = c->zero < 3 ? 0 : 2 * w->trained / stages; /* of one stage at a time */
+    return (double)parameters_alone(x, c) + live * w->stash * stages + w->once + whole;
+}
+
+void candidate_estimate(const Search *x, Candidate *c)
+{
+    const Whole w = whole_of(x, c);
+    c->bound = larger(c->microbatches * w.least, w.chain);
+    c->estimate = larger(c->bound, estimate_of(x, c, &w));
+    c->guess = x->o->memory > 0 ? guess_of(x, c, &w) : 0;
 }
 
 /* ---- bytes, by the program ------------------------------------------------------------------- */

@@ -21,7 +21,7 @@ typedef struct {
     Candidate *c;
     Arena *a;
     Program *program;
-    StageCut cut;    /* seconds of the stages */
+    const StageCut *cut; /* seconds of the stages */
     Crossing cross;
     SchedCosts costs;
     SchedNeeds needs;
@@ -53,7 +53,7 @@ static double cheap_seconds(const Rates *r, const PpStage *st)
 /* On a card: of the launches of one function of a stage. */
 static double of_launches(const Trial *t, int stage, int function)
 {
-    return launches_seconds(t->x->o->card, &t->program->launches[stage]->of[function],
+    return launches_seconds(t->c->cut->of->card, &t->program->launches[stage]->of[function],
                             (double)t->c->size->rows);
 }
 
@@ -66,7 +66,7 @@ static double again_seconds(const Trial *t, int s, double begin)
     if (c->again == AGAIN_NEVER || !st->has_backward)
         return 0;
     if (c->again != AGAIN_CHEAP)
-        return begin + (t->x->o->card ? of_launches(t, s, F_FORWARD) : t->cut.stage[s].forward);
+        return begin + (t->x->o->card ? of_launches(t, s, F_FORWARD) : t->cut->stage[s].forward);
     for (int k = 0; k < st->n_again && t->x->o->card; k++)
         parts += of_launches(t, s, F_AGAIN + k);
     if (!t->x->o->card)
@@ -155,7 +155,7 @@ static void divide(const AutoOptions *o, const PpStage *st, double part, double 
 static void modelled_times(const Trial *t, int s, double far, double begin, double *time)
 {
     const AutoOptions *o = &t->x->o->partition->automatic;
-    const CutStage *at = &t->cut.stage[s];
+    const CutStage *at = &t->cut->stage[s];
     time[SA_F] = at->forward + begin;
     time[SA_I] = at->input + begin;
     time[SA_W] = at->weight + begin;
@@ -181,8 +181,7 @@ static int fill_costs(Trial *t, const Schedule *of)
     bool folded = !of;
     const Candidate *c = t->c;
     const AutoOptions *o = &t->x->o->partition->automatic;
-    const Rates *r = &o->rates, pipe = rates_of_pipe(t->x->o, c->ranks, c->replicas),
-                peers = rates_of_replicas(t->x->o, c->ranks, c->replicas);
+    const Rates *r = &o->rates, pipe = rates_of_pipe(t->x->o, c), peers = rates_of_replicas(t->x->o, c);
     double begin = candidate_beginning(t->x), far = far_part(t, of);
     int stages = (int)t->c->cut->stages;
     sched_costs_free(&t->costs);
@@ -236,11 +235,19 @@ static double end_seconds(const Trial *t, const Schedule *s)
     double update = o->measured_around > 0 ? o->measured_around
                     : t->x->o->card        ? forecast_update(t, s)
                                            : (double)bytes / o->rates.updates;
-    return update +
-           (double)gathered / rates_of_replicas(t->x->o, t->c->ranks, t->c->replicas).link;
+    return update + (double)gathered / rates_of_replicas(t->x->o, t->c).link;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
+
+const char *mesh_words(const Candidate *c, Arena *a)
+{
+    const PlanMesh *m = &c->cut->of->mesh;
+    return m->members > 1 || m->axis != MESH_TENSOR
+               ? arena_printf(a, "%s %d%s ", mesh_option[m->axis], m->members,
+                                         m->parts ? " --keep-parts" : "")
+                          : "";
+}
 
 const char *zero_words(const Candidate *c, Arena *a)
 {
@@ -251,11 +258,11 @@ const char *zero_words(const Candidate *c, Arena *a)
 const char *offload_time(const Search *x, const Candidate *c, Arena *a)
 {
     double bytes = 0, forward = 0;
-    StageCut cut = candidate_measured(c, a);
-    for (uint32_t s = 0; s < cut.stages; s++) {
+    const StageCut *cut = candidate_measured(x, c);
+    for (uint32_t s = 0; s < cut->stages; s++) {
         const PpStage *st = c->cut->program->plan.stage[s];
         bytes += (double)memory_stored(st) * (double)c->size->rows / (double)x->own_rows;
-        forward += cut.stage[s].forward;
+        forward += cut->stage[s].forward;
     }
     return arena_printf(a, "%.3g", bytes / x->o->partition->automatic.rates.offload / forward);
 }
@@ -315,8 +322,8 @@ static void remember_least(Trial *t, const Schedule *rows, int64_t bytes)
         most++;
     memory_rank(&t->memory, rows, most, &moved, x->parts);
     snprintf(x->what, sizeof x->what,
-             "%u stages on %d ranks, %d microbatches of %lld row%s, %s, --recompute %s%s%s",
-             c->cut->stages, c->ranks, c->microbatches, (long long)c->size->rows,
+             "%s%u stages on %d ranks, %d microbatches of %lld row%s, %s, --recompute %s%s%s",
+             mesh_words(c, t->a), c->cut->stages, c->ranks, c->microbatches, (long long)c->size->rows,
              c->size->rows == 1 ? "" : "s", rows->name, again_name(c->again),
              c->offload ? ", --offload stash" : "",
              c->zero ? arena_printf(t->a, ",%s", zero_words(c, t->a)) : "");
@@ -410,6 +417,7 @@ static Schedule *chosen(Trial *t)
 static double crossing_bytes(const Trial *t, const Schedule *s)
 {
     const Candidate *c = t->c;
+    const int members = c->cut->of->members;
     double sum = 0, grads = 0, gathered = 0;
     for (int k = 0; k < t->cross.n_edge; k++) {
         const SchedEdge *edge = &t->cross.edge[k];
@@ -429,7 +437,10 @@ static double crossing_bytes(const Trial *t, const Schedule *s)
         for (int i = 0; i < s->row[r].n; i++)
             if (s->row[r].a[i].type == SA_UNSHARD)
                 gathered += (double)t->program->plan.stage[s->row[r].a[i].stage]->bytes_param;
-    return c->replicas * sum + (c->replicas - 1) * (gathered + grads * (c->zero < 3 ? 2 : 1));
+    for (int i = 0; i < s->stages; i++)
+        sum += memory_exchanged(t->program->plan.stage[i], members, c->microbatches);
+    return members *
+           (c->replicas * sum + (c->replicas - 1) * (gathered + grads * (c->zero < 3 ? 2 : 1)));
 }
 
 static void measure(Trial *t, Schedule *s)
@@ -463,7 +474,7 @@ static bool open_trial(Trial *t)
     const Candidate *c = t->c;
     t->e = calloc(1, sizeof *t->e);
     t->program = program_resized(cut_program(t->x, c->cut), c->size->rows, t->a);
-    t->cut = candidate_measured(c, t->a);
+    t->cut = candidate_measured(x, c);
     t->cross = crossing_of(&t->program->plan, t->a);
     t->of_rank = arena_array(t->a, int64_t, c->ranks + 1);
     t->needs = (SchedNeeds){.edge = t->cross.edge,
@@ -514,7 +525,8 @@ const int64_t *candidate_exact(Search *x, Candidate *c)
     bool fits = open_trial(&t);
     if (fits) {
         Arena *a = arena_within(t.a);
-        t.program = program_of(x->o->model.pipe(x->o->model.of, c->size->rows, &c->cut->points, a),
+        t.program = program_of(x->o->model.pipe(x->o->model.of, c->size->rows, &c->cut->of->mesh,
+                                                &c->cut->points, a),
                                x->o->device, t.a);
         arena_free(a);
         t.cross = crossing_of(&t.program->plan, t.a);

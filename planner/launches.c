@@ -24,14 +24,24 @@ double launches_update(const Search *x, const StageLaunches *s)
            x->states * launches_seconds(c, &s->of[LAUNCHES_STATE], 1);
 }
 
+const Card *launches_card(const Search *x, int members)
+{
+    Card *c = x->o->card ? arena_new_of(x->a, Card) : NULL;
+    if (c) {
+        *c = *x->o->card;
+        c->rate[UNIT_LINK] = rates_of_members(x->o, members).link;
+    }
+    return c;
+}
+
 /* Lines of names, each for itself. */
-static void add_steps(const Search *x, const Launches *list, uint32_t stage, double rows,
-                      StepTimes *out)
+static void add_steps(const Search *x, const Launches *list, const Card *card, uint32_t stage,
+                      double rows, StepTimes *out)
 {
     for (uint32_t i = 0; i < list->n; i++) {
         const Launch *l = &list->at[i];
         StepTime t = {.stage = stage, .part = l->part};
-        t.seconds = card_seconds(x->o->card, &l->work, rows, NULL);
+        t.seconds = card_seconds(card, &l->work, rows, NULL);
         for (const char *at = l->nodes; *at;) {
             size_t n = strcspn(at, "\n");
             vec_push(x->a, &t.node, arena_strndup(x->a, at, n));
@@ -41,32 +51,32 @@ static void add_steps(const Search *x, const Launches *list, uint32_t stage, dou
     }
 }
 
-static const Program *forecast_program(Search *x)
+static const Program *forecast_program(Search *x, const Division *d)
 {
     Arena *scratch = arena_new();
     const PlanOptions *o = x->o;
-    Pipe *p = o->model.pipe(o->model.of, x->own_rows, NULL, scratch);
+    Pipe *p = o->model.pipe(o->model.of, x->own_rows, &d->mesh, NULL, scratch);
     const Program *made = program_of(p, true, x->a);
     arena_free(scratch);
     return made;
 }
 
-const PartitionOptions *launches_run(Search *x, int64_t rows)
+const PartitionOptions *launches_run(Search *x, Division *d, int64_t rows)
 {
     PartitionOptions *out = arena_new_of(x->a, PartitionOptions);
     AutoOptions *run = &out->automatic;
     *out = *x->o->partition;
-    if (!x->forecast)
-        x->forecast = forecast_program(x);
-    const int stages = x->forecast->plan.n_stage;
+    if (!d->forecast)
+        d->forecast = forecast_program(x, d);
+    const int stages = d->forecast->plan.n_stage;
     StageTimes *t = arena_array(x->a, StageTimes, stages + 1);
     for (int s = 0; s < stages; s++) {
-        const Launches *of = x->forecast->launches[s]->of;
+        const Launches *of = d->forecast->launches[s]->of;
         t[s] = (StageTimes){.input = -1, .weight = -1};
-        t[s].forward = launches_seconds(x->o->card, &of[F_FORWARD], (double)rows);
-        t[s].whole = launches_seconds(x->o->card, &of[F_BACKWARD], (double)rows);
-        add_steps(x, &of[F_FORWARD], (uint32_t)s, (double)rows, &run->measured_steps);
-        add_steps(x, &of[F_BACKWARD], (uint32_t)s, (double)rows, &run->measured_steps);
+        t[s].forward = launches_seconds(d->card, &of[F_FORWARD], (double)rows);
+        t[s].whole = launches_seconds(d->card, &of[F_BACKWARD], (double)rows);
+        add_steps(x, &of[F_FORWARD], d->card, (uint32_t)s, (double)rows, &run->measured_steps);
+        add_steps(x, &of[F_BACKWARD], d->card, (uint32_t)s, (double)rows, &run->measured_steps);
     }
     run->measured = t;
     run->measured_stages = (uint32_t)stages;

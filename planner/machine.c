@@ -7,6 +7,7 @@
  *     products = 170e9        # and any other rate, as --rates has them
  *     latency = 20e-6         # seconds of a message: messages = 50e3 in other words
  *     card = h100             # each has one: its rates and its memory, where no line says others
+ *     efficiency = 0.8        # kernels reach so much of the card's rates; links are as they are
  *     node = 8                # ranks that the fast link joins; others are reached over
  *     network = 45e9          # this, in bytes/s of each rank, and
  *     network-latency = 5e-6  # seconds of a message
@@ -46,9 +47,10 @@ static NORETURN void unknown(const Reader *r, const char *name)
 {
     enum { MOST = 64 };
     const char *names[MOST] = {"ranks", "threads", "memory",  "latency",
-                               "card",  "node",    "network", "network-latency", "peak"},
+                               "card",  "node",    "network", "network-latency", "peak",
+                               "efficiency"},
                *what;
-    size_t n = 9;
+    size_t n = 10;
     for (int i = 0; rates_name(i, &what); i++)
         names[n++] = rates_name(i, &what);
     const char *near = nearest_name(name, names, n);
@@ -101,6 +103,8 @@ static void read_one(Reader *r, const char *name, const char *text)
         rate = &r->m->network.latency;
     else if (!strcmp(name, "peak"))
         rate = &r->m->peak;
+    else if (!strcmp(name, "efficiency"))
+        rate = &r->m->efficiency;
     if (!rate && !count && strcmp(name, "memory") && strcmp(name, "latency") &&
         strcmp(name, "card"))
         unknown(r, name);
@@ -136,6 +140,18 @@ static void read_line(Reader *r, const char *line, size_t n)
              rates_word(r->a, eq + 1, strlen(eq + 1)));
 }
 
+/* Its kernels reach a part of what it has. */
+static void slow_down(Machine *m, Arena *a)
+{
+    Card *own = arena_new_of(a, Card);
+    *own = *m->card;
+    own->traffic *= m->efficiency;
+    own->tensor32 *= m->efficiency;
+    for (int u = 0; u < UNIT_COUNT; u++)
+        own->rate[u] *= u == UNIT_LINK ? 1 : m->efficiency;
+    m->card = own;
+}
+
 Machine machine_read(const char *path, Arena *a)
 {
     Machine m = {.rates = rates_builtin()};
@@ -158,6 +174,11 @@ Machine machine_read(const char *path, Arena *a)
             "'node', ranks that one link joins, and 'network', bytes/s to the others, go together");
     if (n->node && !(n->latency > 0))
         m.network.latency = 1 / m.rates.messages;
+    if (m.efficiency > 0 && !m.card)
+        diag_fatal(EXIT_USAGE, WHERE_FILE(path),
+                   "'efficiency' is what is reached of a card's rates: which `card'?");
+    if (m.efficiency > 0)
+        slow_down(&m, a);
     if (m.card && m.memory == 0)
         m.memory = (int64_t)m.card->memory;
     return m;

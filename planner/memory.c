@@ -127,6 +127,22 @@ int64_t memory_updated(const MemoryAsked *x, const Schedule *s, int64_t *gathere
     return most;
 }
 
+double memory_exchanged(const PpStage *st, int members, int microbatches)
+{
+    const double others = members - 1;
+    double sum = 0;
+    for (int i = 0; i < st->n_collective && members > 1; i++) {
+        const PpCollective *x = &st->collective[i];
+        double parts = x->kind == PP_ALL_GATHER   ? others
+                       : x->kind == PP_ALL_REDUCE ? 2 * others / members
+                       : x->kind == PP_SHARD      ? 0
+                                                  : others / members;
+        sum += parts * (double)x->bytes *
+               (i < st->n_collective - st->n_partial ? microbatches : 1);
+    }
+    return sum;
+}
+
 Crossing crossing_of(const PpPlan *model, Arena *a)
 {
     size_t pairs = (size_t)model->n_stage * (size_t)model->n_stage;

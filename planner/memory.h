@@ -37,6 +37,8 @@ Schedule *memory_offload(MemoryAsked *x, const Schedule *s, const SchedNeeds *ne
                          int64_t memory, SchedError *e);
 /* Bytes of a stash that go to the store */
 int64_t memory_stored(const PpStage *st);
+/* Bytes that a member sends the others of a stage in a step */
+double memory_exchanged(const PpStage *st, int members, int microbatches);
 /* Bytes that a rank's optimizer reads and writes in a step, the most of all; what the last replica
    gets of the others then with --zero 1 and 2. */
 int64_t memory_updated(const MemoryAsked *x, const Schedule *s, int64_t *gathered);

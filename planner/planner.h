@@ -7,14 +7,15 @@
  * rank takes of memory is planned by the runtime's own planner (runtime/plan/), from the tables
  * that codegen would print, so the bytes are those of the lines before a run's first step.
  *
- *     stages x stages a rank x replicas x microbatches x schedule x recompute x offload
- *     x shared optimizer
+ *     members of a stage x stages x stages a rank x replicas x what these divide x microbatches
+ *     x schedule x recompute x offload
  *
  * Same model, machine and options, same plans; nothing is timed here.
  */
 #ifndef PPSPLIT_PLANNER_H
 #define PPSPLIT_PLANNER_H
 
+#include "mesh/mesh.h"
 #include "partition/auto/card.h"
 #include "partition/partition.h"
 
@@ -38,6 +39,7 @@ typedef struct {
     const Card *card; /* NULL: none */
     Network network;
     double peak; /* FLOP/s that a rank's maker says; 0: not said */
+    double efficiency; /* of the card's rates, which have it in them; 0: not said */
 } Machine;
 /* Fatal, with the line, where it is no such file: unknown names, numbers that are none, names said
    twice. */
@@ -45,22 +47,31 @@ Machine machine_read(const char *path, Arena *a);
 
 /* ---- search.c ---- */
 
+/* Members that divide each stage, along each axis; parts: they keep for backward what each has a
+ * part of (MeshOptions). */
+typedef struct {
+    int members[MESH_AXES];
+    bool parts;
+} PlanMesh;
+
 /* The compiler, up to what is asked for. */
 typedef struct {
     void *of;
-    /* rows of a microbatch as the model has it */
-    int64_t (*rows)(void *of);
-    /* the graph with its loss, of microbatches of so many rows, not yet cut; in that arena */
-    Graph *(*graph)(void *of, int64_t rows, Loss *loss, Arena *a);
+    /* rows of a microbatch as the model has it; and what divides it, as it is given or as the file
+       says, all 0: neither does */
+    int64_t (*rows)(void *of, PlanMesh *mesh);
+    /* a member's graph with its loss, of microbatches of so many rows, not yet cut; in that arena */
+    Graph *(*graph)(void *of, int64_t rows, const PlanMesh *mesh, Loss *loss, Arena *a);
     /* cut at these points and differentiated, what the program is printed of */
-    Pipe *(*pipe)(void *of, int64_t rows, const SplitTexts *split, Arena *a);
+    Pipe *(*pipe)(void *of, int64_t rows, const PlanMesh *mesh, const SplitTexts *split, Arena *a);
 } PlanModel;
 
 typedef struct {
     Arena *arena;
     PlanModel model;
     const PartitionOptions *partition; /* points that are given, rates, a run's costs */
-    int ranks;                         /* in all replicas */
+    int ranks;                         /* in all: of members, stages, replicas */
+    bool whole;                        /* of one member alone, where nothing says how many */
     /* of each, which want scratch for convolutions; given: the commands say it, too */
     int threads;
     bool given_threads;

@@ -81,6 +81,14 @@ static void scale_stage(const Scale *s, PpStage *to)
         in[i] = to->input[i], scale_tensor(s, &in[i].t);
     for (int i = 0; i < to->n_output; i++)
         out[i] = to->output[i], scale_tensor(s, &out[i].t);
+    /* behind those of a microbatch are those of a step */
+    PpCollective *meet = arena_array(s->a, PpCollective, to->n_collective + 1);
+    for (int i = 0; i < to->n_collective; i++) {
+        meet[i] = to->collective[i];
+        if (i < to->n_collective - to->n_partial)
+            meet[i].bytes = scaled(s, meet[i].bytes);
+    }
+    to->collective = meet;
     for (int i = 0; i < to->n_again; i++)
         again[i] = (PpAgain){.bytes = scaled(s, to->again[i].bytes),
                              .flops = scaled(s, to->again[i].flops)};
@@ -132,9 +140,9 @@ enum { COMPILED = 25 }; /* as much work as so many actions that are planned, for
 static Pipe *cut_pipe(Search *x, Cut *c, Arena *scratch)
 {
     const PlanOptions *o = x->o;
-    x->effort += (uint64_t)COMPILED / 2 * split_search_cuts(x->own)->cut.nodes;
-    c->points = split_search_points(x->own, c->found);
-    return o->model.pipe(o->model.of, x->own_rows, &c->points, scratch);
+    x->effort += (uint64_t)COMPILED / 2 * split_search_cuts(c->of->own)->cut.nodes;
+    c->points = split_search_points(c->of->own, c->found);
+    return o->model.pipe(o->model.of, x->own_rows, &c->of->mesh, &c->points, scratch);
 }
 
 const Program *cut_program(Search *x, Cut *c)
@@ -144,7 +152,7 @@ const Program *cut_program(Search *x, Cut *c)
     Arena *scratch = arena_new();
     c->program = program_of(cut_pipe(x, c, scratch), x->o->device, x->a);
     arena_free(scratch);
-    x->effort += (uint64_t)COMPILED / 2 * split_search_cuts(x->own)->cut.nodes;
+    x->effort += (uint64_t)COMPILED / 2 * split_search_cuts(c->of->own)->cut.nodes;
     return c->program;
 }
 

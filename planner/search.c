@@ -20,11 +20,11 @@
 #include "runtime/optim/optim.h"
 #include "search.h"
 
-enum { CHUNKS = 4 };
-/* A node that is cut is as much work as so many actions that are planned; and how much there may
-   be, of a processor about a quarter of a minute; where nothing fits, a third of that to say so;
-   for schedules that are made to measure, half of it. */
-enum { SOLVED = 15, EFFORT = 8000000 };
+enum { CHUNKS = 4, MOST_LOOPED = 256 };
+/* A node that is cut, read, or read and compiled, is as much work as so many actions that are
+   planned; and how much there may be, of a processor about a quarter of a minute; where nothing
+   fits, a third of that to say so; for schedules that are made to measure, half of it. */
+enum { SOLVED = 15, READ = 15, OPENED = 40, EFFORT = 8000000 };
 
 /* ---- how far it is, on a terminal ------------------------------------------------------------ */
 
@@ -44,86 +44,167 @@ PRINTF_LIKE(1, 2) static void show(const char *format, ...)
     fflush(stderr);
 }
 
-/* ---- the model at other rows ----------------------------------------------------------------- */
+/* For show(): whose */
+static const char *among(const Search *x, const Division *d)
+{
+    const PlanMesh *m = &d->mesh;
+    return m->members > 1 ? arena_printf(x->a, ", %s %d", mesh_option[m->axis], m->members) : "";
+}
+
+/* ---- the model among members, and at other rows ----------------------------------------------- */
 
 typedef struct {
-    const Search *x;
+    Search *x;
+    Division *of;
     const PartitionOptions *partition;
     int64_t rows;
     Arena *graph; /* of what is needed no longer than costs are found */
     SplitSearch *found;
 } Reading;
 
+static void read_graph(Reading *r, Graph **g, Loss *loss)
+{
+    const PlanOptions *o = r->x->o;
+    BatchNotes notes = {0};
+    r->x->effort += r->of->own ? READ * (uint64_t)split_search_cuts(r->of->own)->cut.nodes : 0;
+    *g = o->model.graph(o->model.of, r->rows, &r->of->mesh, loss, r->graph);
+    pipe_prepare(*g, r->partition, loss, &notes);
+}
+
 static void read_rows(void *arg)
 {
     Reading *r = arg;
-    const PlanOptions *o = r->x->o;
     Loss loss;
-    Graph *g = o->model.graph(o->model.of, r->rows, &loss, r->graph);
-    BatchNotes notes = {0};
-    pipe_prepare(g, r->partition, &loss, &notes);
+    Graph *g;
+    read_graph(r, &g, &loss);
     r->found = split_search(g, loss.loss, r->partition, r->x->a);
 }
 
-/* A run's seconds are those of microbatches with the model's own rows: others are as the model of
-   costs differs from there. */
-static void as_measured(const Search *x, const Sized *s)
+/* Without a word; false: it was refused. */
+static bool quietly(void (*run)(void *), Reading *r)
 {
-    if (x->modelled)
-        auto_scaled(s->cuts->model, split_search_cuts(x->modelled)->model,
-                    split_search_cuts(x->own)->model);
-}
-
-/* NULL: the model cannot have so many rows. */
-static const Sized *size_of(Search *x, int64_t rows)
-{
-    for (uint32_t i = 0; i < x->size.n; i++)
-        if (x->size.at[i]->rows == rows)
-            return x->size.at[i]->cuts ? x->size.at[i] : NULL;
-    Sized *s = arena_new_of(x->a, Sized);
-    Reading r = {.x = x,
-                 .partition = x->o->card ? launches_run(x, rows) : x->unmeasured,
-                 .rows = rows,
-                 .graph = arena_new()};
-    show("plan: %lld rows a microbatch", (long long)rows);
     FILE *quiet = fopen("/dev/null", "w"), *before = diag_to(quiet);
-    int code = diag_run(read_rows, &r);
+    int code = diag_run(run, r);
     diag_to(before);
     if (quiet)
         fclose(quiet);
     if (code == EXIT_BUG)
         diag_raise(code);
+    return code == 0;
+}
+
+/* Can it have so many rows? */
+static bool has_rows(Search *x, Division *d, int64_t rows)
+{
+    for (uint32_t i = 0; i < x->never.n; i++)
+        if (x->never.at[i] == rows)
+            return false;
+    for (uint32_t i = 0; i < x->seen.n; i++)
+        if (x->seen.at[i] == rows)
+            return true;
+    Reading r = {.x = x, .of = d, .partition = x->o->partition, .rows = rows, .graph = arena_new()};
+    bool has = quietly(read_rows, &r);
     arena_free(r.graph);
+    if (has)
+        vec_push(x->a, &x->seen, rows);
+    else
+        vec_push(x->a, &x->never, rows);
+    return has;
+}
+
+/* A run's seconds are those of microbatches with the model's own rows: others are as the model of
+   costs differs from there. */
+static void as_measured(const Division *d, const Sized *s)
+{
+    if (d->modelled)
+        auto_scaled(s->cuts->model, split_search_cuts(d->modelled)->model,
+                    split_search_cuts(d->own)->model);
+}
+
+/* The values' bytes of so many times the rows. */
+static void scale_bytes(const AutoSearch *s, double times)
+{
+    for (uint32_t i = 0; i < s->model->cut.value.n; i++) {
+        CutValue *v = &s->model->cut.value.at[i];
+        v->bytes = (int64_t)((double)v->bytes * times);
+        v->back = (int64_t)((double)v->back * times);
+        v->kept = (int64_t)((double)v->kept * times);
+    }
+}
+
+/* On a card launches say what rows cost; else the model is read with them. */
+static const AutoSearch *cuts_of(Search *x, Division *d, int64_t rows)
+{
+    if (rows == x->own_rows)
+        return split_search_cuts(d->own);
+    Reading r = {.x = x, .of = d, .partition = d->unmeasured, .rows = rows};
+    if (d->card) {
+        const PartitionOptions *run = launches_run(x, d, rows);
+        SplitSearch *s = split_search(d->graph, d->loss.loss, run, x->a);
+        scale_bytes(split_search_cuts(s), (double)rows / (double)x->own_rows);
+        return split_search_cuts(s);
+    }
+    r.graph = arena_new();
+    bool read = quietly(read_rows, &r);
+    arena_free(r.graph);
+    const AutoSearch *cuts = read ? split_search_cuts(r.found) : NULL;
+    return cuts && cuts->cut.nodes == split_search_cuts(d->own)->cut.nodes ? cuts : NULL;
+}
+
+/* NULL: the model cannot have so many rows. */
+static const Sized *size_of(Search *x, Division *d, int64_t rows)
+{
+    for (uint32_t i = 0; i < d->size.n; i++)
+        if (d->size.at[i]->rows == rows)
+            return d->size.at[i]->cuts ? d->size.at[i] : NULL;
+    Sized *s = arena_new_of(x->a, Sized);
+    show("plan: %lld rows a microbatch%s", (long long)rows, among(x, d));
     s->rows = rows;
-    s->cuts = code == 0 ? split_search_cuts(r.found) : NULL;
-    if (s->cuts && s->cuts->cut.nodes != split_search_cuts(x->own)->cut.nodes)
-        s->cuts = NULL;
-    if (s->cuts)
-        as_measured(x, s);
-    vec_push(x->a, &x->size, s);
+    s->cuts = cuts_of(x, d, rows);
+    if (s->cuts && rows != x->own_rows)
+        as_measured(d, s);
+    vec_push(x->a, &d->size, s);
     return s->cuts ? s : NULL;
 }
 
-/* ---- cuts ------------------------------------------------------------------------------------ */
-
 /* The model as it is, and where a run was measured, as it is without. */
-static void open_own(Search *x)
+static void open_own(void *arg)
 {
-    const PartitionOptions *given =
-        x->o->card ? launches_run(x, x->own_rows) : x->o->partition;
+    Reading *r = arg;
+    Search *x = r->x;
+    Division *d = r->of;
+    const PartitionOptions *given = x->o->partition;
     PartitionOptions *plain = arena_new_of(x->a, PartitionOptions);
-    Reading own = {.x = x, .partition = given, .rows = x->own_rows, .graph = x->a};
+    r->partition = given;
+    read_graph(r, &d->graph, &d->loss);
+    if (d->card)
+        given = launches_run(x, d, x->own_rows);
     *plain = *given;
     plain->automatic.measured = NULL;
-    x->unmeasured = plain;
-    read_rows(&own);
-    x->own = own.found;
-    if (!given->automatic.measured || x->o->card)
-        return;
-    own.partition = plain;
-    read_rows(&own);
-    x->modelled = own.found;
+    d->unmeasured = plain;
+    d->own = split_search(d->graph, d->loss.loss, given, x->a);
+    if (given->automatic.measured && !d->card)
+        d->modelled = split_search(d->graph, d->loss.loss, plain, x->a);
 }
+
+/* NULL: nothing of the model can be so divided. */
+static Division *division_open(Search *x, PlanMesh mesh)
+{
+    Division *d = arena_new_of(x->a, Division);
+    Reading r = {.x = x, .of = d, .rows = x->own_rows, .graph = x->a};
+    d->mesh = mesh;
+    d->card = launches_card(x, mesh.members);
+    show("plan: the model%s", among(x, d));
+    if (x->division.n == 0)
+        open_own(&r);
+    else if (!quietly(open_own, &r))
+        return NULL;
+    vec_push(x->a, &x->division, d);
+    x->effort += OPENED * (uint64_t)split_search_cuts(d->own)->cut.nodes;
+    return d;
+}
+
+/* ---- cuts ------------------------------------------------------------------------------------ */
 
 /* What the stages hold whatever else they do. */
 static void weigh(const CutGraph *g, Cut *c, Arena *a)
@@ -144,37 +225,38 @@ static void weigh(const CutGraph *g, Cut *c, Arena *a)
 }
 
 /* NULL: it is there already. */
-static Cut *new_cut(Search *x, const AutoSearch *of, const StageCut *found)
+static Cut *new_cut(Search *x, Division *d, const AutoSearch *of, const StageCut *found)
 {
-    for (uint32_t i = 0; i < x->cut.n; i++)
-        if (x->cut.at[i]->stages == found->stages &&
-            !memcmp(x->cut.at[i]->found->stage_of, found->stage_of,
+    for (uint32_t i = 0; i < d->cut.n; i++)
+        if (d->cut.at[i]->stages == found->stages &&
+            !memcmp(d->cut.at[i]->found->stage_of, found->stage_of,
                     of->cut.nodes * sizeof *found->stage_of))
             return NULL;
     Cut *c = arena_new_of(x->a, Cut);
     StageCut *own = arena_new_of(x->a, StageCut);
     *own = *found;
+    c->of = d;
     c->stages = found->stages;
     c->found = own;
     weigh(&of->cut, c, x->a);
-    vec_push(x->a, &x->cut, c);
+    vec_push(x->a, &d->cut, c);
     return c;
 }
 
 /* NULL: there is none. */
-static Cut *cut_of(Search *x, uint32_t stages)
+static Cut *cut_of(Search *x, Division *d, uint32_t stages)
 {
-    for (uint32_t i = 0; i < x->cut.n; i++)
-        if (x->cut.at[i]->stages == stages)
-            return x->cut.at[i];
-    const AutoSearch *s = split_search_cuts(x->own);
+    for (uint32_t i = 0; i < d->cut.n; i++)
+        if (d->cut.at[i]->stages == stages)
+            return d->cut.at[i];
+    const AutoSearch *s = split_search_cuts(d->own);
     x->deep |= stages > MOST_STAGES && stages <= s->cut.nodes;
     if (stages < s->least || stages > s->cut.nodes || stages > MOST_STAGES)
         return NULL;
-    show("plan: a cut into %u stages", stages);
+    show("plan: a cut into %u stages%s", stages, among(x, d));
     x->effort += SOLVED * (uint64_t)s->cut.nodes;
     StageCut found = auto_solve(s, &(AutoAsked){.stages = stages}, x->a);
-    return found.stage_of ? new_cut(x, s, &found) : NULL;
+    return found.stage_of ? new_cut(x, d, s, &found) : NULL;
 }
 
 /* Where the fastest cut does not fit: one whose stages' own bytes do, as 1f1b holds them. */
@@ -200,14 +282,18 @@ static Cut *tight_cut(Search *x, const Candidate *c, double part)
                                                  .live = live,
                                                  .rank_of = rank_of},
                                     x->a);
-        cut = found.stage_of ? new_cut(x, c->size->cuts, &found) : NULL;
+        cut = found.stage_of ? new_cut(x, c->cut->of, c->size->cuts, &found) : NULL;
     }
     free(e);
     return cut;
 }
 
 /* The first one's; what it says of the model holds for all. */
-static const Program *any_program(Search *x) { return cut_program(x, x->cut.at[0]); }
+static const Program *any_program(Search *x)
+{
+    const Division *d = x->division.at[0];
+    return d->forecast ? d->forecast : cut_program(x, d->cut.at[0]);
+}
 
 /* ---- candidates ------------------------------------------------------------------------------ */
 
@@ -252,8 +338,7 @@ static void add(Search *x, Candidate c)
                 c.zero = zero;
                 if (!is_tried(x, &c))
                     continue;
-                c.bound = candidate_bound(x, &c);
-                c.guess = x->o->memory > 0 ? candidate_guess(x, &c) : 0;
+                candidate_estimate(x, &c);
                 c.unlikely = x->o->memory > 0 && c.guess > (double)x->o->memory;
                 vec_push(x->a, &x->list, c);
             }
@@ -277,7 +362,7 @@ static void add_microbatches(Search *x, Cut *cut, int ranks, int replicas)
             x->alone = why;
             continue;
         }
-        const Sized *size = size_of(x, rows / m);
+        const Sized *size = size_of(x, cut->of, rows / m);
         if (size)
             add(x, (Candidate){.cut = cut,
                                .size = size,
@@ -287,32 +372,76 @@ static void add_microbatches(Search *x, Cut *cut, int ranks, int replicas)
     }
 }
 
-static void add_stages(Search *x, int ranks, int replicas)
+static void add_stages(Search *x, Division *d, int ranks, int replicas)
 {
     const PlanOptions *o = x->o;
     if (o->stages) {
-        Cut *c = o->stages >= ranks ? cut_of(x, (uint32_t)o->stages) : NULL;
+        Cut *c = o->stages >= ranks ? cut_of(x, d, (uint32_t)o->stages) : NULL;
         if (c)
             add_microbatches(x, c, ranks, replicas);
         return;
     }
-    for (int v = 1; v <= (ranks == 1 ? 1 : CHUNKS); v++) {
-        Cut *c = cut_of(x, (uint32_t)(ranks * v));
+    for (int v = 1; v <= (ranks == 1 ? 1 : CHUNKS) && (v == 1 || ranks * v <= MOST_LOOPED); v++) {
+        Cut *c = cut_of(x, d, (uint32_t)(ranks * v));
         if (c)
             add_microbatches(x, c, ranks, replicas);
     }
 }
 
-/* What fits by the model of costs by its bound; then what is nearest to fit. */
-static int by_bound(const void *a, const void *b)
+/* A long pipeline with a microbatch for two ranks idles for two thirds of a step. */
+static bool is_idle(const PlanOptions *o, int ranks, int replicas)
+{
+    enum { SHORT = 8 };
+    return !o->dp && !o->stages && ranks > SHORT && ranks >= 2 * (o->batch / replicas);
+}
+
+/* All ways with so many members. */
+static void add_division(Search *x, PlanMesh mesh)
+{
+    const PlanOptions *o = x->o;
+    Division *d = o->ranks % mesh.members == 0 ? division_open(x, mesh) : NULL;
+    const int ranks = o->ranks / mesh.members;
+    for (int replicas = 1; d && replicas <= ranks; replicas++)
+        if (ranks % replicas == 0 && o->batch % replicas == 0 && (!o->dp || replicas == o->dp) &&
+            !is_idle(o, ranks / replicas, replicas))
+            add_stages(x, d, ranks / replicas, replicas);
+}
+
+/* Members are neighbours in a node.  Where memory is short, those that would be the fastest with more
+   of it keep parts. */
+static void add_meshes(Search *x)
+{
+    const PlanOptions *o = x->o;
+    const int node = o->network.node ? o->network.node : o->ranks,
+              most = o->whole ? 1 : node < MOST_MEMBERS ? node : MOST_MEMBERS;
+    PlanMesh mesh = x->mesh;
+    if (mesh.members) {
+        add_division(x, mesh);
+        return;
+    }
+    for (mesh.members = 1; mesh.members <= most; mesh.members *= 2)
+        add_division(x, mesh);
+    const Candidate *short_of = NULL;
+    for (uint32_t i = 0; i < x->list.n; i++) {
+        const Candidate *c = &x->list.at[i];
+        if (c->unlikely && c->cut->of->members > 1 && candidate_even(x, c) < o->memory &&
+            (!short_of || c->estimate < short_of->estimate))
+            short_of = c;
+    }
+    if (short_of)
+        add_division(x, (PlanMesh){mesh.axis, short_of->cut->of->mesh.members, true});
+}
+
+/* What fits by the model of costs by its estimate; then what is nearest to fit. */
+static int by_estimate(const void *a, const void *b)
 {
     const Candidate *x = a, *y = b;
     if (x->unlikely != y->unlikely)
         return x->unlikely - y->unlikely;
     if (x->unlikely && x->guess != y->guess)
         return x->guess < y->guess ? -1 : 1;
-    if (x->bound != y->bound)
-        return x->bound < y->bound ? -1 : 1;
+    if (x->estimate != y->estimate)
+        return x->estimate < y->estimate ? -1 : 1;
     if (x->again != y->again)
         return x->again < y->again ? -1 : 1;
     if (x->offload != y->offload)
@@ -321,6 +450,8 @@ static int by_bound(const void *a, const void *b)
         return x->replicas < y->replicas ? -1 : 1;
     if (x->cut->stages != y->cut->stages)
         return x->cut->stages < y->cut->stages ? -1 : 1;
+    if (x->cut->of != y->cut->of)
+        return x->cut->of->mesh.members - y->cut->of->mesh.members;
     return x->zero - y->zero;
 }
 
@@ -383,6 +514,12 @@ static bool is_the_same(Search *x, const Candidate *c)
     return same;
 }
 
+/* On a card no reading has shown that there may be so many rows. */
+static bool is_possible(Search *x, const Candidate *c)
+{
+    return !c->cut->of->card || has_rows(x, x->division.at[0], c->size->rows);
+}
+
 /* It would take longer than all others. */
 static bool is_long(const Search *x, const Candidate *c)
 {
@@ -410,7 +547,7 @@ static void look(Search *x, uint32_t from)
             break;
         }
         show_look(x, i);
-        if (is_large(x, c) || !is_of_use(x, i) || is_the_same(x, c))
+        if (is_large(x, c) || !is_of_use(x, i) || is_the_same(x, c) || !is_possible(x, c))
             continue;
         if (is_long(x, c)) {
             x->longer++;
@@ -438,7 +575,7 @@ static uint32_t add_tight(Search *x, uint32_t n, double part)
             add_microbatches(x, cut, c.ranks, c.replicas);
     }
     if (x->list.n > from)
-        qsort(x->list.at + from, x->list.n - from, sizeof *x->list.at, by_bound);
+        qsort(x->list.at + from, x->list.n - from, sizeof *x->list.at, by_estimate);
     return x->list.n - from;
 }
 
@@ -465,7 +602,7 @@ static void look_tighter(Search *x)
 static int by_guess(const void *a, const void *b)
 {
     const Candidate *x = a, *y = b;
-    return x->guess != y->guess ? x->guess < y->guess ? -1 : 1 : by_bound(a, b);
+    return x->guess != y->guess ? x->guess < y->guess ? -1 : 1 : by_estimate(a, b);
 }
 
 /* The way that takes least; of ways that were passed over one may still fit. */
@@ -538,8 +675,10 @@ static void check_schedule(const char *name)
     diag_fatal(EXIT_USAGE, WHERE_NONE, "--schedule: no schedule is called '%s'%s", name, meant);
 }
 
-static void check(const PlanOptions *o)
+static void check(const Search *x)
 {
+    const PlanOptions *o = x->o;
+    const PlanMesh *m = &x->mesh;
     if (o->schedule)
         check_schedule(o->schedule);
     if (o->offload && !strcmp(o->offload, "stash") && o->partition->automatic.rates.offload <= 0) {
@@ -548,24 +687,36 @@ static void check(const PlanOptions *o)
         diag_fatal(EXIT_USAGE, WHERE_NONE,
                    "--offload stash: how fast is the store? the machine does not say `offload'");
     }
-    if (o->dp && o->ranks % o->dp)
+    const int groups = m->members > 1 ? o->ranks / m->members : o->ranks;
+    if (m->members > 1 && o->ranks % m->members)
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "%s: %d members do not divide %d ranks",
+                   mesh_option[m->axis], m->members, o->ranks);
+    if (o->dp && groups % o->dp)
         diag_fatal(EXIT_USAGE, WHERE_NONE, "--dp: %d replicas do not divide %d ranks", o->dp,
-                   o->ranks);
+                   groups);
+}
+
+/* What launches take is known by rows (PerRows), but of a program for one row. */
+static void begin_rows(Search *x)
+{
+    Division *whole = arena_new_of(x->a, Division);
+    vec_push(x->a, &x->seen, x->own_rows);
+    whole->mesh.members = 1;
+    if (x->o->card && x->own_rows == 1 && has_rows(x, whole, 2))
+        x->own_rows = 2;
 }
 
 void plan_search(void *options)
 {
     const PlanOptions *o = options;
     Search x = {.o = o, .a = o->arena, .states = optimizer_states(o->optimizer)};
-    check(o);
-    x.own_rows = o->model.rows(o->model.of);
-    open_own(&x);
-    for (int replicas = 1; replicas <= o->ranks; replicas++)
-        if (o->ranks % replicas == 0 && o->batch % replicas == 0 &&
-            (!o->dp || replicas == o->dp))
-            add_stages(&x, o->ranks / replicas, replicas);
+    x.own_rows = o->model.rows(o->model.of, &x.mesh);
+    check(&x);
+    begin_rows(&x);
+    add_meshes(&x);
+    x.effort = 0;
     if (x.list.n > 0)
-        qsort(x.list.at, x.list.n, sizeof *x.list.at, by_bound);
+        qsort(x.list.at, x.list.n, sizeof *x.list.at, by_estimate);
     look(&x, 0);
     if (o->memory)
         look_tighter(&x);

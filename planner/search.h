@@ -7,8 +7,16 @@
 #include "memory.h"
 #include "planner.h"
 
-/* MOST_CELLS: microbatches x stages whose schedules of all kinds, about KINDS, are looked at */
-enum { MOST_STAGES = 1024, MOST_CELLS = 1 << 15, KINDS = 24, PLANS = 10, PLANS_KEPT = 16 };
+/* MOST_CELLS: microbatches x stages whose schedules of all kinds, about KINDS, are looked at;
+   MOST_MEMBERS: where no option says how many */
+enum {
+    MOST_STAGES = 1024,
+    MOST_MEMBERS = 16,
+    MOST_CELLS = 1 << 15,
+    KINDS = 24,
+    PLANS = 10,
+    PLANS_KEPT = 16
+};
 
 /* What is computed again before a backward. */
 typedef enum { AGAIN_NEVER, AGAIN_CHEAP, AGAIN_EXCEPT_LAST, AGAIN_ALWAYS, AGAINS } Again;
@@ -19,11 +27,21 @@ typedef struct {
     const AutoSearch *cuts;
 } Sized;
 
+struct Division;
+
+/* A cut's stages at some rows. */
+typedef struct {
+    const Sized *size;
+    StageCut cut;
+} CutAt;
+
 /* The best cut into so many stages; its program at the model's own rows, made when it is asked for
    (cut_program): a compiler's work, where cuts that are only bounded take milliseconds. */
 typedef struct {
+    struct Division *of;
     uint32_t stages;
     const StageCut *found; /* at the rows that it was found for */
+    VEC(CutAt) at;
     /* by stage: bytes of parameters and their gradients; of parameters that it trains and owns */
     const int64_t *held, *trained;
     SplitTexts points;
@@ -31,15 +49,32 @@ typedef struct {
     const PpStage *largest; /* the table of the stage with the largest stash, alone */
 } Cut;
 
+/* The model as members of its stages have it. */
+typedef struct Division {
+    PlanMesh mesh;
+    int members; /* along all axes */
+    Graph *graph; /* at the model's own rows, as it is cut; its loss */
+    Loss loss;
+    SplitSearch *own; /* there */
+    /* there too, without a run's costs; NULL: there is no run */
+    SplitSearch *modelled;
+    const PartitionOptions *unmeasured;
+    const Program *forecast; /* on a card: of the model at the points that are given */
+    const Card *card;        /* with the link that joins its members; NULL: there is none */
+    VEC(Sized *) size;
+    VEC(Cut *) cut;
+} Division;
+
 typedef struct {
     Cut *cut;
     const Sized *size;
-    int ranks, replicas, microbatches; /* ranks: of one replica */
+    int ranks, replicas, microbatches; /* ranks: stages' of one replica, each of all members */
     Again again;
     bool offload;  /* --offload stash: as many stashes wait in a store as memory asks for */
     int zero; /* --zero: what replicas divide; 2 and 3 with one stage of a rank whole at a time */
-    double bound;  /* seconds that no schedule takes less than */
-    double guess;  /* bytes that its rank may need by the model of costs, where memory is limited */
+    double bound;    /* seconds that no schedule takes less than */
+    double estimate; /* seconds in closed form: with the bubble of the best schedule, and messages */
+    double guess;    /* bytes that its rank may need by the model of costs, where memory is limited */
     bool unlikely; /* more than there are: looked at last, what needs least first */
     bool evaluated, fits, full; /* full: some schedule does not fit */
     bool large;                 /* no schedule can */
@@ -57,14 +92,10 @@ typedef VEC(Candidate) Candidates;
 typedef struct {
     const PlanOptions *o;
     Arena *a;
-    SplitSearch *own; /* at the model's own rows */
-    /* there too, without a run's costs; NULL: there is no run */
-    SplitSearch *modelled;
-    const PartitionOptions *unmeasured;
-    const Program *forecast; /* on a card: of the model at the points that are given */
-    int64_t own_rows;
-    VEC(Sized *) size;
-    VEC(Cut *) cut;
+    PlanMesh mesh;    /* as it is given; all 0: any number */
+    int64_t own_rows; /* of the model; of programs that are resized for others */
+    VEC(Division *) division;
+    VEC(int64_t) never, seen; /* rows that the model cannot have, and can */
     Candidates list;
     uint32_t best[PLANS_KEPT], n_best; /* by step */
     bool least_wanted; /* nothing fits: what takes least is looked for */
@@ -95,17 +126,16 @@ const PpStage *cut_largest(Search *x, Cut *c);
 struct Launches;
 double launches_seconds(const Card *c, const struct Launches *list, double rows);
 /* The options as if a run of so many rows had taken what the launches do. */
-const PartitionOptions *launches_run(Search *x, int64_t rows);
+const PartitionOptions *launches_run(Search *x, Division *d, int64_t rows);
 /* The update of one stage, with the optimizer's states */
 double launches_update(const Search *x, const struct StageLaunches *s);
+const Card *launches_card(const Search *x, int members);
 
 /* ---- bound.c: before its schedules are made ---- */
 double candidate_beginning(const Search *x); /* seconds of an action, beside what it computes */
-StageCut candidate_measured(const Candidate *c, Arena *a);
-/* The seconds that its step takes at the least, without its program */
-double candidate_bound(const Search *x, const Candidate *c);
-/* About the bytes that the rank which takes most needs under 1f1b, without its program */
-double candidate_guess(const Search *x, const Candidate *c);
+const StageCut *candidate_measured(const Search *x, const Candidate *c);
+/* Its bound, estimate and guess, without its program */
+void candidate_estimate(const Search *x, Candidate *c);
 /* An equal share of parameters, gradients and states, whatever the cut */
 int64_t candidate_even(const Search *x, const Candidate *c);
 /* The bytes of a rank, at the least: with any schedule; where that is more than there are, or than
@@ -124,13 +154,15 @@ const char *again_name(Again a);
 /* --offload-time: seconds of all copies one way beside those of all forwards, as it is printed */
 const char *offload_time(const Search *x, const Candidate *c, Arena *a);
 const char *zero_words(const Candidate *c, Arena *a); /* its options, "" without */
+const char *mesh_words(const Candidate *c, Arena *a); /* the same, and a space */
 
 /* ---- tell.c ---- */
 void plans_tell(Search *x);
 NORETURN void plans_none(const Search *x); /* why there is no plan */
 
 /* ---- network.c: rates whose link and messages are those between these ranks ---- */
-Rates rates_of_pipe(const PlanOptions *o, int ranks, int replicas);
-Rates rates_of_replicas(const PlanOptions *o, int ranks, int replicas);
+Rates rates_of_members(const PlanOptions *o, int members);
+Rates rates_of_pipe(const PlanOptions *o, const Candidate *c);
+Rates rates_of_replicas(const PlanOptions *o, const Candidate *c);
 
 #endif

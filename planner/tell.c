@@ -10,20 +10,20 @@
 
 static const char *how(const Candidate *c, Arena *a)
 {
-    return arena_printf(a, "%s%s%s%s%s", c->schedule, c->again ? " --recompute " : "",
+    return arena_printf(a, "%s%s%s%s%s%s", c->schedule, c->cut->of->mesh.parts ? " --keep-parts" : "", c->again ? " --recompute " : "",
                         c->again ? again_name(c->again) : "", c->offload ? " --offload stash" : "",
                         zero_words(c, a));
 }
 
 static void table(const Search *x, const uint32_t *list, uint32_t n, Arena *a)
 {
-    printf("   %-9s %7s %11s %11s %9s %9s %9s  %s\n", "step", "bubble", "memory", "traffic",
-           "replicas", "ranks", "stages", "microbatches  schedule");
+    printf("   %-9s %7s %11s %11s %9s %9s %9s %9s  %s\n", "step", "bubble", "memory", "traffic",
+           "replicas", "members", "ranks", "stages", "microbatches  schedule");
     for (uint32_t i = 0; i < n; i++) {
         const Candidate *c = &x->list.at[list[i]];
-        printf("%-2u %-9s %6.1f%% %11s %11s %9d %9d %9u  %-13s %s\n", i + 1, time_text(a, c->step),
+        printf("%-2u %-9s %6.1f%% %11s %11s %9d %9d %9d %9u  %-13s %s\n", i + 1, time_text(a, c->step),
                100 * c->bubble, bytes_text(a, c->memory), bytes_text(a, (int64_t)c->traffic),
-               c->replicas, c->ranks, c->cut->stages,
+               c->replicas, c->cut->of->members, c->ranks, c->cut->stages,
                arena_printf(a, "%d x %lld", c->microbatches, (long long)c->size->rows), how(c, a));
     }
 }
@@ -50,12 +50,12 @@ static void commands(const Search *x, const Candidate *c, Arena *a)
     Text data = {.a = a};
     const char *schedule = c->schedule;
     bool made = !sched_find(c->schedule);
-    printf("ppsplit %s --rows %lld", o->words, (long long)c->size->rows);
+    printf("ppsplit %s %s--rows %lld", o->words, mesh_words(c, a), (long long)c->size->rows);
     for (uint32_t i = 0; i < c->cut->points.n; i++)
         printf(" --split %s", shell_word(a, c->cut->points.at[i]));
     printf(" -o %s\nmake -C %s%s\n", out, out, o->device ? " pipeline-cuda run" : "");
     Loss loss;
-    Graph *g = o->model.graph(o->model.of, c->size->rows, &loss, a);
+    Graph *g = o->model.graph(o->model.of, c->size->rows, NULL, &loss, a);
     for (uint32_t i = 0; i < g->input.n; i++) {
         const char *name = val(g, g->input.at[i])->name;
         if (g->input.at[i] != loss.loss_scale)

@@ -54,6 +54,13 @@ ok "also where all that is asked of a run is asked" [ $? = 0 ]
 is "to the byte, of the replica that takes most" "$(tr ' ' '\n' <<<"$taken" | awk '$1 > m { m = $1 } END { print m }')" \
     "$(tr ' ' '\n' <<<"$planned" | awk '$1 > m { m = $1 } END { print m }')"
 
+run_plan cut --ranks 4 --dp 1 --batch 8 --tensor 2 --keep-parts --stages 2 --microbatches 4 --schedule 1f1b
+is "of two members of each stage" "$(tr ' ' '\n' <<<"$taken" | uniq | xargs)" "$planned"
+ok "with the options that divide it" grep -q -e " --tensor 2 --keep-parts --rows 2 " <(plan --ranks 4 --dp 1 --batch 8 --tensor 2 --keep-parts --stages 2 --microbatches 4 --schedule 1f1b)
+each=$(for t in 1 2 4; do plan --ranks 4 --batch 8 --tensor $t | first; done | sort -g | head -n 1)
+is "no number of members has a shorter step" "$(plan --ranks 4 --batch 8 | first)" "$each"
+is "members divide ranks" "$(plan --ranks 4 --batch 8 --tensor 3 | head -n 1)" "ppsplit: error: --tensor: 3 members do not divide 4 ranks"
+
 # Shares differ by a few blocks: what is planned is the most that any replica takes, of every stage.
 for d in 3 4 8; do
     run_plan cut --ranks $d --dp $d --batch $((d == 3 ? 6 : 8)) --stages 1 --microbatches $((d == 3 ? 2 : 1)) --schedule gpipe
@@ -161,6 +168,17 @@ on_card() { "$ppsplit" plan card.onnx --loss cross_entropy --optimizer adamw --m
 "$ppsplit" -q card.onnx --loss cross_entropy --split h.2:begin --target cuda -o card
 is "in two stages the floors of both, and of what 2 microbatches begin" "$(on_card --batch 8 --split h.2:begin --stages 2 --microbatches 2 | first)" \
     "$("$ppsplit" forecast card --microbatches 2 | awk '/^a step/ { printf "%.3g", 1000 * $8 + 8 * 10 }' | awk '{ print $1 + 0 }')"
+"$build/models/make_gpt" --rows 1 --seq 128 --vocab 1000 --dim 256 --layers 4 --heads 4 -o row.onnx
+# Of work that is no launch's, the beginnings, 40 us, nothing is left out: floors of 8 rows of 1 are those of a microbatch of 8.
+eight() { "$ppsplit" plan "$1" --loss cross_entropy --optimizer adamw --machine gpu --dp 1 --schedule gpipe --recompute never --batch 8 --microbatches 1 --stages 1 2>&1 | first; }
+is "a model for one row takes as long as one for four, of as many" "$(eight row.onnx)" "$(eight card.onnx)"
+# Twice as long, but for what launches take to begin.
+printf 'ranks = 1\nlink = 1e6\nefficiency = 1e-3\ncard = h100\n' >slow; printf 'ranks = 1\nlink = 1e6\nefficiency = 5e-4\ncard = h100\n' >slower
+ok "kernels reach a part of a card" awk -v a="$(on_card --machine slow --batch 4 | first)" -v b="$(on_card --machine slower --batch 4 | first)" 'BEGIN { exit !(b > 1.9 * a && b < 2.01 * a) }'
+is "of which card" "$(machine 'ranks = 1\nefficiency = 0.5\n' | head -n 1)" "machine: error: 'efficiency' is what is reached of a card's rates: which \`card'?"
+# A message takes a second: members of a node of two do not go beyond it.
+ok "members that are no neighbours tell each other over the network" awk -v a="$(links 'link=1e9\nnode=2\nnetwork=1e6\nnetwork-latency=1e-3\n' --ranks 4 --dp 2 --stages 1 --tensor 2 --microbatches 1)" \
+    -v b="$(links 'link=1e9\nnode=1\nnetwork=1e6\nnetwork-latency=1e-3\n' --ranks 4 --dp 2 --stages 1 --tensor 2 --microbatches 1)" 'BEGIN { exit !(b > 2 * a) }'
 ok "the command makes a program for GPUs" grep -q '^ppsplit card.onnx .*--target cuda' <(on_card --batch 4)
 ok "a card's memory" grep -q "on 1 ranks, .* by h100 costs, 74.5 GiB a rank" <(on_card --batch 4)
 ok "a link that is said counts, before the card or behind it" awk -v a="$(on_card --ranks 2 --batch 4 --stages 2 --microbatches 1 | first)" -v b="$(sed -i 's/^link.*//; $a link = 1e6' gpu; on_card --ranks 2 --batch 4 --stages 2 --microbatches 1 | first)" \
