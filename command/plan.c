@@ -7,9 +7,9 @@
 
 const char plan_usage[] =
     "Usage: ppsplit plan [OPTION]... --ranks=N --batch=ROWS MODEL.onnx\n"
-    "Compare members of a stage, cuts, stages a rank, replicas, microbatches, schedules and what is\n"
-    "computed again, for a machine: print the ten ways with the shortest steps, and the commands of\n"
-    "the first.\n"
+    "Compare members of a stage, cuts, stages a rank, replicas, microbatches, schedules and what\n"
+    "is computed again, for a machine: print the ten ways with the shortest steps, and the\n"
+    "commands of the first.\n"
     "\n"
     "The machine:\n"
     "      --machine=FILE          what it is: lines like `ranks = 8', `memory = 16G',\n"

@@ -2,9 +2,9 @@
  * bound.c - what a way takes, before its schedules are made: by the model of costs, in closed form,
  * its seconds and bytes; and bytes at the least by its program.
  *
- * In closed form a step is the work of the busiest rank and a bubble of P - 1 times what a microbatch
- * takes in one stage, without the weights' gradients that may fill it (Qi et al., 2401.10241); then
- * messages, sums over replicas (2104.04473, section 3) and the update.
+ * In closed form a step is the work of the busiest rank and a bubble of P - 1 times what a
+ * microbatch takes in one stage, without the weights' gradients that may fill it (Qi et al.,
+ * 2401.10241); then messages, sums over replicas (2104.04473, section 3) and the update.
  *
  * A backward of a stage needs the stage's stash, made by its F or again by an R, and its workspace;
  * all that while its rank holds the parameters, gradients, states and constants of all its stages.
@@ -90,12 +90,12 @@ static int64_t parameters_alone(const Search *x, const Candidate *c)
 
 /* The stages of a candidate, put together. */
 typedef struct {
-    double work, least;  /* seconds of a microbatch on the rank that takes most; of all, on average */
-    double chain;        /* least seconds of a step: one stage behind what comes before it */
-    double fill, divided; /* of a microbatch through one stage of each rank: F and B; F and I - W */
-    double message;      /* bytes from stage to stage, on average */
-    double trained;      /* bytes of parameters of the rank that has most */
-    double stash, once;  /* bytes of a microbatch that waits, on average; and of one in its backward */
+    double work, least;   /* seconds of a microbatch on the rank that takes most; on average */
+    double chain;         /* least seconds of a step: one stage behind what comes before it */
+    double fill, divided; /* of a microbatch in one stage of a rank: F and B; F and I - W */
+    double message;       /* bytes from stage to stage, on average */
+    double trained;       /* bytes of parameters of the rank that has most */
+    double stash, once;   /* bytes of a microbatch that waits, on average; of one in its backward */
 } Whole;
 
 static Whole whole_of(const Search *x, const Candidate *c)
@@ -140,7 +140,8 @@ static double end_of_step(const Search *x, const Candidate *c, double trained)
 {
     const Rates peers = rates_of_replicas(x->o, c);
     const double part = (double)(c->replicas - 1) / c->replicas,
-                 share = c->zero ? 1.0 / c->replicas : 1, chunks = (double)c->cut->stages / c->ranks,
+                 share = c->zero ? 1.0 / c->replicas : 1,
+                 chunks = (double)c->cut->stages / c->ranks,
                  traffic = x->o->card ? x->o->card->traffic : peers.updates,
                  sums = part * trained * (c->zero ? 1 : 2) / peers.link;
     return trained * (2 + (3 + 2 * x->states) * share) / traffic + sums / chunks +

@@ -181,7 +181,8 @@ static int fill_costs(Trial *t, const Schedule *of)
     bool folded = !of;
     const Candidate *c = t->c;
     const AutoOptions *o = &t->x->o->partition->automatic;
-    const Rates *r = &o->rates, pipe = rates_of_pipe(t->x->o, c), peers = rates_of_replicas(t->x->o, c);
+    const Rates *r = &o->rates, pipe = rates_of_pipe(t->x->o, c),
+                peers = rates_of_replicas(t->x->o, c);
     double begin = candidate_beginning(t->x), far = far_part(t, of);
     int stages = (int)t->c->cut->stages;
     sched_costs_free(&t->costs);
@@ -243,10 +244,11 @@ static double end_seconds(const Trial *t, const Schedule *s)
 const char *mesh_words(const Candidate *c, Arena *a)
 {
     const PlanMesh *m = &c->cut->of->mesh;
-    return m->members > 1 || m->axis != MESH_TENSOR
-               ? arena_printf(a, "%s %d%s ", mesh_option[m->axis], m->members,
-                                         m->parts ? " --keep-parts" : "")
-                          : "";
+    const char *all = "";
+    for (int x = 0; x < MESH_AXES; x++)
+        if (m->members[x] > 1)
+            all = arena_printf(a, "%s%s %d ", all, mesh_option[x], m->members[x]);
+    return arena_printf(a, "%s%s", all, m->parts && *all ? "--keep-parts " : "");
 }
 
 const char *zero_words(const Candidate *c, Arena *a)
@@ -323,8 +325,8 @@ static void remember_least(Trial *t, const Schedule *rows, int64_t bytes)
     memory_rank(&t->memory, rows, most, &moved, x->parts);
     snprintf(x->what, sizeof x->what,
              "%s%u stages on %d ranks, %d microbatches of %lld row%s, %s, --recompute %s%s%s",
-             mesh_words(c, t->a), c->cut->stages, c->ranks, c->microbatches, (long long)c->size->rows,
-             c->size->rows == 1 ? "" : "s", rows->name, again_name(c->again),
+             mesh_words(c, t->a), c->cut->stages, c->ranks, c->microbatches,
+             (long long)c->size->rows, c->size->rows == 1 ? "" : "s", rows->name, again_name(c->again),
              c->offload ? ", --offload stash" : "",
              c->zero ? arena_printf(t->a, ",%s", zero_words(c, t->a)) : "");
 }
@@ -438,7 +440,7 @@ static double crossing_bytes(const Trial *t, const Schedule *s)
             if (s->row[r].a[i].type == SA_UNSHARD)
                 gathered += (double)t->program->plan.stage[s->row[r].a[i].stage]->bytes_param;
     for (int i = 0; i < s->stages; i++)
-        sum += memory_exchanged(t->program->plan.stage[i], members, c->microbatches);
+        sum += memory_exchanged(&t->program->plan, i, c->microbatches);
     return members *
            (c->replicas * sum + (c->replicas - 1) * (gathered + grads * (c->zero < 3 ? 2 : 1)));
 }

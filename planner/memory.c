@@ -127,12 +127,13 @@ int64_t memory_updated(const MemoryAsked *x, const Schedule *s, int64_t *gathere
     return most;
 }
 
-double memory_exchanged(const PpStage *st, int members, int microbatches)
+double memory_exchanged(const PpPlan *model, int stage, int microbatches)
 {
-    const double others = members - 1;
+    const PpStage *st = model->stage[stage];
     double sum = 0;
-    for (int i = 0; i < st->n_collective && members > 1; i++) {
+    for (int i = 0; i < st->n_collective; i++) {
         const PpCollective *x = &st->collective[i];
+        const double members = plan_members_along(model, x->mesh), others = members - 1;
         double parts = x->kind == PP_ALL_GATHER   ? others
                        : x->kind == PP_ALL_REDUCE ? 2 * others / members
                        : x->kind == PP_SHARD      ? 0

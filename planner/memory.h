@@ -38,7 +38,7 @@ Schedule *memory_offload(MemoryAsked *x, const Schedule *s, const SchedNeeds *ne
 /* Bytes of a stash that go to the store */
 int64_t memory_stored(const PpStage *st);
 /* Bytes that a member sends the others of a stage in a step */
-double memory_exchanged(const PpStage *st, int members, int microbatches);
+double memory_exchanged(const PpPlan *model, int stage, int microbatches);
 /* Bytes that a rank's optimizer reads and writes in a step, the most of all; what the last replica
    gets of the others then with --zero 1 and 2. */
 int64_t memory_updated(const MemoryAsked *x, const Schedule *s, int64_t *gathered);

@@ -60,7 +60,8 @@ typedef struct {
     /* rows of a microbatch as the model has it; and what divides it, as it is given or as the file
        says, all 0: neither does */
     int64_t (*rows)(void *of, PlanMesh *mesh);
-    /* a member's graph with its loss, of microbatches of so many rows, not yet cut; in that arena */
+    /* a member's graph with its loss, of so many rows, not yet cut, in that arena; mesh NULL: the
+       whole model's */
     Graph *(*graph)(void *of, int64_t rows, const PlanMesh *mesh, Loss *loss, Arena *a);
     /* cut at these points and differentiated, what the program is printed of */
     Pipe *(*pipe)(void *of, int64_t rows, const PlanMesh *mesh, const SplitTexts *split, Arena *a);

@@ -44,14 +44,22 @@ PRINTF_LIKE(1, 2) static void show(const char *format, ...)
     fflush(stderr);
 }
 
+/* Along all axes */
+static int members_of(const PlanMesh *m)
+{
+    int members = 1;
+    for (int x = 0; x < MESH_AXES; x++)
+        members *= m->members[x] ? m->members[x] : 1;
+    return members;
+}
+
 /* For show(): whose */
 static const char *among(const Search *x, const Division *d)
 {
-    const PlanMesh *m = &d->mesh;
-    return m->members > 1 ? arena_printf(x->a, ", %s %d", mesh_option[m->axis], m->members) : "";
+    return d->members > 1 ? arena_printf(x->a, ", %d members", d->members) : "";
 }
 
-/* ---- the model among members, and at other rows ----------------------------------------------- */
+/* ---- the model among members, and at other rows ---------------------------------------------- */
 
 typedef struct {
     Search *x;
@@ -193,7 +201,8 @@ static Division *division_open(Search *x, PlanMesh mesh)
     Division *d = arena_new_of(x->a, Division);
     Reading r = {.x = x, .of = d, .rows = x->own_rows, .graph = x->a};
     d->mesh = mesh;
-    d->card = launches_card(x, mesh.members);
+    d->members = members_of(&mesh);
+    d->card = launches_card(x, d->members);
     show("plan: the model%s", among(x, d));
     if (x->division.n == 0)
         open_own(&r);
@@ -399,37 +408,36 @@ static bool is_idle(const PlanOptions *o, int ranks, int replicas)
 static void add_division(Search *x, PlanMesh mesh)
 {
     const PlanOptions *o = x->o;
-    Division *d = o->ranks % mesh.members == 0 ? division_open(x, mesh) : NULL;
-    const int ranks = o->ranks / mesh.members;
+    const int members = members_of(&mesh), ranks = o->ranks / members;
+    Division *d = o->ranks % members == 0 ? division_open(x, mesh) : NULL;
     for (int replicas = 1; d && replicas <= ranks; replicas++)
         if (ranks % replicas == 0 && o->batch % replicas == 0 && (!o->dp || replicas == o->dp) &&
             !is_idle(o, ranks / replicas, replicas))
             add_stages(x, d, ranks / replicas, replicas);
 }
 
-/* Members are neighbours in a node.  Where memory is short, those that would be the fastest with more
-   of it keep parts. */
+/* Members are neighbours in a node.  Where memory is short, those that would be the fastest with
+   more of it keep parts. */
 static void add_meshes(Search *x)
 {
     const PlanOptions *o = x->o;
     const int node = o->network.node ? o->network.node : o->ranks,
               most = o->whole ? 1 : node < MOST_MEMBERS ? node : MOST_MEMBERS;
-    PlanMesh mesh = x->mesh;
-    if (mesh.members) {
-        add_division(x, mesh);
+    if (x->mesh.members[MESH_TENSOR]) {
+        add_division(x, x->mesh);
         return;
     }
-    for (mesh.members = 1; mesh.members <= most; mesh.members *= 2)
-        add_division(x, mesh);
+    for (int members = 1; members <= most; members *= 2)
+        add_division(x, (PlanMesh){{members, 1, 1}, x->mesh.parts});
     const Candidate *short_of = NULL;
     for (uint32_t i = 0; i < x->list.n; i++) {
         const Candidate *c = &x->list.at[i];
-        if (c->unlikely && c->cut->of->members > 1 && candidate_even(x, c) < o->memory &&
+        if (c->unlikely && c->cut->of->members > 1 && !x->mesh.parts && candidate_even(x, c) < o->memory &&
             (!short_of || c->estimate < short_of->estimate))
             short_of = c;
     }
     if (short_of)
-        add_division(x, (PlanMesh){mesh.axis, short_of->cut->of->mesh.members, true});
+        add_division(x, (PlanMesh){{short_of->cut->of->members, 1, 1}, true});
 }
 
 /* What fits by the model of costs by its estimate; then what is nearest to fit. */
@@ -451,7 +459,7 @@ static int by_estimate(const void *a, const void *b)
     if (x->cut->stages != y->cut->stages)
         return x->cut->stages < y->cut->stages ? -1 : 1;
     if (x->cut->of != y->cut->of)
-        return x->cut->of->mesh.members - y->cut->of->mesh.members;
+        return x->cut->of->members - y->cut->of->members;
     return x->zero - y->zero;
 }
 
@@ -678,7 +686,8 @@ static void check_schedule(const char *name)
 static void check(const Search *x)
 {
     const PlanOptions *o = x->o;
-    const PlanMesh *m = &x->mesh;
+    const int members = members_of(&x->mesh);
+
     if (o->schedule)
         check_schedule(o->schedule);
     if (o->offload && !strcmp(o->offload, "stash") && o->partition->automatic.rates.offload <= 0) {
@@ -687,13 +696,12 @@ static void check(const Search *x)
         diag_fatal(EXIT_USAGE, WHERE_NONE,
                    "--offload stash: how fast is the store? the machine does not say `offload'");
     }
-    const int groups = m->members > 1 ? o->ranks / m->members : o->ranks;
-    if (m->members > 1 && o->ranks % m->members)
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "%s: %d members do not divide %d ranks",
-                   mesh_option[m->axis], m->members, o->ranks);
-    if (o->dp && groups % o->dp)
+    if (o->ranks % members)
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "%d members of each stage do not divide %d ranks", members,
+                   o->ranks);
+    if (o->dp && o->ranks / members % o->dp)
         diag_fatal(EXIT_USAGE, WHERE_NONE, "--dp: %d replicas do not divide %d ranks", o->dp,
-                   groups);
+                   o->ranks / members);
 }
 
 /* What launches take is known by rows (PerRows), but of a program for one row. */
@@ -701,7 +709,7 @@ static void begin_rows(Search *x)
 {
     Division *whole = arena_new_of(x->a, Division);
     vec_push(x->a, &x->seen, x->own_rows);
-    whole->mesh.members = 1;
+    whole->mesh = (PlanMesh){.members = {1, 1, 1}};
     if (x->o->card && x->own_rows == 1 && has_rows(x, whole, 2))
         x->own_rows = 2;
 }

@@ -73,8 +73,8 @@ typedef struct {
     bool offload;  /* --offload stash: as many stashes wait in a store as memory asks for */
     int zero; /* --zero: what replicas divide; 2 and 3 with one stage of a rank whole at a time */
     double bound;    /* seconds that no schedule takes less than */
-    double estimate; /* seconds in closed form: with the bubble of the best schedule, and messages */
-    double guess;    /* bytes that its rank may need by the model of costs, where memory is limited */
+    double estimate; /* in closed form: with the bubble of the best schedule, and messages */
+    double guess;    /* bytes that its rank may need by the model of costs; 0: any may be taken */
     bool unlikely; /* more than there are: looked at last, what needs least first */
     bool evaluated, fits, full; /* full: some schedule does not fit */
     bool large;                 /* no schedule can */

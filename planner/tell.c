@@ -10,7 +10,9 @@
 
 static const char *how(const Candidate *c, Arena *a)
 {
-    return arena_printf(a, "%s%s%s%s%s%s", c->schedule, c->cut->of->mesh.parts ? " --keep-parts" : "", c->again ? " --recompute " : "",
+    return arena_printf(a, "%s%s%s%s%s%s", c->schedule,
+                        c->cut->of->mesh.parts ? " --keep-parts" : "",
+                        c->again ? " --recompute " : "",
                         c->again ? again_name(c->again) : "", c->offload ? " --offload stash" : "",
                         zero_words(c, a));
 }

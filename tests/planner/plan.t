@@ -59,7 +59,7 @@ is "of two members of each stage" "$(tr ' ' '\n' <<<"$taken" | uniq | xargs)" "$
 ok "with the options that divide it" grep -q -e " --tensor 2 --keep-parts --rows 2 " <(plan --ranks 4 --dp 1 --batch 8 --tensor 2 --keep-parts --stages 2 --microbatches 4 --schedule 1f1b)
 each=$(for t in 1 2 4; do plan --ranks 4 --batch 8 --tensor $t | first; done | sort -g | head -n 1)
 is "no number of members has a shorter step" "$(plan --ranks 4 --batch 8 | first)" "$each"
-is "members divide ranks" "$(plan --ranks 4 --batch 8 --tensor 3 | head -n 1)" "ppsplit: error: --tensor: 3 members do not divide 4 ranks"
+is "members divide ranks" "$(plan --ranks 4 --batch 8 --tensor 3 | head -n 1)" "ppsplit: error: 3 members of each stage do not divide 4 ranks"
 
 # Shares differ by a few blocks: what is planned is the most that any replica takes, of every stage.
 for d in 3 4 8; do
@@ -96,12 +96,12 @@ ok "by which ranks are within it" awk -v most=$((least + least / 20)) '/^bytes o
 ok "with what takes it" grep -q "^note: of them parameters [0-9.]* KiB, gradients .*, optimizer .*, activations .*, work of an action " <<<"$said"
 # Of 4 layers each in a stage of its own on a rank of its own no schedule has less than attention's scores of 1024 x 1024 in 4 heads: 16 MiB.
 "$build/models/make_gpt" --rows 1 --seq 1024 --vocab 64 --dim 64 --layers 4 --heads 4 --external --sparse -o scores.onnx
-scores() { "$ppsplit" plan scores.onnx --loss cross_entropy --ranks 4 --dp 1 --batch 4 --optimizer adam "$@" 2>&1; }
+scores() { "$ppsplit" plan scores.onnx --loss cross_entropy --ranks 4 --dp 1 --tensor 1 --batch 4 --optimizer adam "$@" 2>&1; }
 ok "no schedule is made where none can fit" grep -q "no plan fits into 16777216 bytes" <(scores --memory 16M)
 ways() { scores --memory 50M "$@" | sed -n '1s/; by .*//p'; }
 is "with --csv the same ways are looked at" "$(ways --csv made.csv)" "$(ways)"
 is "each once" "$(plan --ranks 4 --batch 16 --memory 200k | sed -n 's/^[0-9]* *//;/ x /p' | sort | uniq -d)" ""
-ok "larger ones are said" grep -q "^[1-9][0-9]* ways have more than 32768 microbatches x stages and were not looked at: --schedule NAME" <(plan --ranks 16 --dp 1 --stages 8 --ranks 8 --batch 16384)
+ok "larger ones are said" grep -q "^[1-9][0-9]* ways have more than 32768 microbatches x stages and were not looked at: --schedule NAME" <(plan --ranks 16 --dp 1 --tensor 1 --stages 8 --ranks 8 --batch 16384)
 lone() { "$ppsplit" plan "$top/models/special/valid/root.onnx" --loss output:loss --ranks 2 --batch 16 "$@" 2>&1; }
 is "a loss of a single microbatch has no others" "$(lone | awk '/ x / && $1 ~ /^[0-9]+$/' | grep -vc ' 1 x 16 ')" 0
 ok "and why is said" grep -q "^several microbatches or replicas are not offered, a run refuses them: .*(Sqrt)" <(lone)
