@@ -182,7 +182,13 @@ static void open_own(void *arg)
     Search *x = r->x;
     Division *d = r->of;
     const PartitionOptions *given = x->o->partition;
-    PartitionOptions *plain = arena_new_of(x->a, PartitionOptions);
+    PartitionOptions *plain = arena_new_of(x->a, PartitionOptions),
+                     *own = arena_new_of(x->a, PartitionOptions);
+    if (d->members > 1) {
+        *own = *given;
+        own->automatic.rates = rates_of_members(x->o, d->members);
+        given = own;
+    }
     r->partition = given;
     read_graph(r, &d->graph, &d->loss);
     if (d->card)
