@@ -128,8 +128,9 @@ bool op_is_cheap(Op op);
 bool op_stands_alone(Op op);                            /* a call of its own, fused with nothing */
 bool op_is_collective(Op op);                           /* all members do it together: MEMBERS */
 /* How what it takes and what it makes lie among the members, "P to R".  R: all have it; S(d): each has
-   a part along dimension d; P: it is the sum of what they have */
+   a part along dimension d; P: it is the sum of what they have; then which axis of the mesh it is */
 const char *node_placement(Arena *a, const Node *n);
+const char *mesh_along(int mesh);                       /* "", " along sequences", ... */
 bool op_takes(Op op, uint32_t nin);                     /* so many operands in its core form */
 uint32_t op_results(Op op, const Attr *attr);
 bool op_differentiable(Op op);

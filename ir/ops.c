@@ -104,15 +104,23 @@ bool op_stands_alone(Op op) { return rows[op].flags & ALONE; }
 
 bool op_is_collective(Op op) { return rows[op].flags & MEMBERS; }
 
+const char *mesh_along(int mesh)
+{
+    static const char *const along[MESH_AXES] = {"", " along sequences", " along experts"};
+    return along[mesh];
+}
+
 const char *node_placement(Arena *a, const Node *n)
 {
     int axis = (int)n->attr.axis;
+    const char *along = mesh_along(n->attr.mesh);
     switch (n->op) {
-    case OP_AllReduce: return "P to R";
-    case OP_AllGather: return arena_printf(a, "S(%d) to R", axis);
-    case OP_Shard: return arena_printf(a, "R to S(%d)", axis);
-    case OP_ReduceScatter: return arena_printf(a, "P to S(%d)", axis);
-    case OP_AllToAll: return arena_printf(a, "S(%d) to S(%d)", axis, (int)n->attr.to_axis);
+    case OP_AllReduce: return arena_printf(a, "P to R%s", along);
+    case OP_AllGather: return arena_printf(a, "S(%d) to R%s", axis, along);
+    case OP_Shard: return arena_printf(a, "R to S(%d)%s", axis, along);
+    case OP_ReduceScatter: return arena_printf(a, "P to S(%d)%s", axis, along);
+    case OP_AllToAll:
+        return arena_printf(a, "S(%d) to S(%d)%s", axis, (int)n->attr.to_axis, along);
     default: BUG("%s between members", op_name(n->op));
     }
 }

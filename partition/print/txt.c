@@ -60,7 +60,6 @@ static void print_collectives(const Pipe *p, Arena *a, FILE *f)
 
 void print_pipe_txt(const Pipe *p, FILE *f)
 {
-    static const char *const along[MESH_AXES] = {"", " along sequences", " along experts"};
     Arena *a = arena_within(p->graph->arena);
     Calls c = calls_of(p, a);
     fprintf(f, "# %s: %u stage%s, %s%s\n", diag_escape(a, p->model_name), p->stage.n,
@@ -77,7 +76,7 @@ void print_pipe_txt(const Pipe *p, FILE *f)
     for (int x = 0; x < MESH_AXES; x++)
         if (p->graph->mesh[x].members > 1)
             fprintf(f, "# one of %d members%s, %d chunks; bytes are those of a microbatch\n",
-                    p->graph->mesh[x].members, along[x], p->graph->mesh[x].chunks);
+                    p->graph->mesh[x].members, mesh_along(x), p->graph->mesh[x].chunks);
     print_collectives(p, a, f);
     fputs("pipe:\n", f);
     for (uint32_t i = 0; i < c.forward.n; i++)

@@ -253,7 +253,9 @@ static const char *const schema[] = {
     "    of a rank, shapes are a member's: sent: bytes that each of them sends; placement: how the "
     "value lies among",
     "    them, before and after: R, all have it; S(d), each has a part along dimension d; P, it is "
-    "the sum of theirs.",
+    "the sum of theirs;",
+    "    \"along sequences\", \"along experts\": of those alone that differ along that axis, as "
+    "without of --tensor's.",
     "  </xs:documentation></xs:annotation>",
     "  <xs:simpleType name=\"shape\"><xs:restriction base=\"xs:string\"><xs:pattern "
     "value=\"([0-9]+(,[0-9]+)*)?\"/></xs:restriction></xs:simpleType>",

@@ -46,7 +46,7 @@ for mesh in "1 1" "1 2" "2 2"; do
     is "the losses and norms of one" "$(steps "ofmesh$t$n")" "$(steps ofmesh11)"
     ok "its parameters and states" same ofmesh11 "ofmesh$t$n" 2
 done
-ok "each axis has its own" eval 'grep -q "PP_ALL_REDUCE, .mesh = PP_TENSOR" "$work/mesh22/pipeline.c" && grep -q "PP_SEQUENCE, .name = .%grad" "$work/mesh22/pipeline.c"'
+ok "each axis has its own" eval 'grep -q "PP_ALL_REDUCE, .mesh = PP_TENSOR" "$work/mesh22/pipeline.c" && grep -q "PP_SEQUENCE, .name = .%grad" "$work/mesh22/pipeline.c" && grep -q "AllReduce, P to R, " "$work/mesh22/pipe.txt" && grep -q "AllReduce, P to R along sequences, " "$work/mesh22/pipe.txt"'
 ok "two replicas of 2 x 2 divide parameters, for a step" run mesh22 d --microbatches 2 --dp 2 --zero 3 --steps 1
 ok "two of 1 x 2 go on" run mesh12 e --resume "$work/d" --microbatches 2 --dp 2 --steps 2
 ok "two of one member, for two steps" run mesh11 f --microbatches 2 --dp 2 --steps 2
