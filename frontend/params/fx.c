@@ -36,8 +36,6 @@ static void collect(Fx *x, const RawNodes *list)
         if (n->dead)
             continue;
         Group *g = fx_group(x, n);
-        if (g && g->node.n == 0)
-            g->order = i;
         if (g)
             vec_push(x->a, &g->node, n);
         for (uint32_t j = 0; j < n->nin; j++) {
@@ -45,7 +43,7 @@ static void collect(Fx *x, const RawNodes *list)
             if (init != NONE && dtype_is_float(m->init.at[init].dtype) &&
                 m->init.at[init].bytes.length)
                 vec_push(x->a, g ? &g->use : &x->loose,
-                         ((Use){.node = n, .input = j, .init = init, .entry = NONE, .order = i}));
+                         ((Use){.node = n, .input = j, .init = init, .entry = NONE}));
         }
     }
 }

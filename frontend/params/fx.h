@@ -11,7 +11,7 @@
 /* entry: of the signature, or NONE. */
 typedef struct {
     RawNode *node;
-    uint32_t input, init, entry, order;                 /* order: of the node in the list */
+    uint32_t input, init, entry;
     /* the file holds it transposed, or a view of it with dims of 1 added */
     bool flip, squeezed;
 } Use;
@@ -24,7 +24,6 @@ typedef struct {
     Uses use;
     Arguments arg;
     VEC(RawNode *) node;
-    uint32_t order;                                     /* of its first node in the list */
 } Group;
 
 typedef struct Known Known;

@@ -7,7 +7,8 @@
 
 #include "fx.h"
 
-size_t fx_base(const char *name)
+/* The length of a name without its number. */
+static size_t base_length(const char *name)
 {
     size_t n = strlen(name), k = n;
     while (k > 0 && name[k - 1] >= '0' && name[k - 1] <= '9')
@@ -17,27 +18,27 @@ size_t fx_base(const char *name)
 
 long fx_number(const char *name)
 {
-    size_t n = fx_base(name);
+    size_t n = base_length(name);
     return name[n] ? strtol(name + n + 1, NULL, 10) : 0;
 }
 
-bool fx_is_base(const char *name, const char *base)
+static bool is_of_kind(const char *name, const char *base)
 {
-    return fx_base(name) == strlen(base) && !strncmp(name, base, strlen(base));
+    return base_length(name) == strlen(base) && !strncmp(name, base, strlen(base));
 }
 
 bool fx_is_one_of(const char *name, const char *const *base)
 {
     for (; *base; base++)
-        if (fx_is_base(name, *base))
+        if (is_of_kind(name, *base))
             return true;
     return false;
 }
 
 bool fx_same_base(const char *a, const char *b)
 {
-    size_t n = fx_base(a);
-    return n == fx_base(b) && !strncmp(a, b, n);
+    size_t n = base_length(a);
+    return n == base_length(b) && !strncmp(a, b, n);
 }
 
 bool fx_is_filled(const char *name)

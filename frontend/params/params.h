@@ -44,10 +44,8 @@ uint32_t recipe_only_param(const Recipe *r);
 ValueId recipe_build(Graph *g, const Recipe *r, const ValueId *param);
 
 /* ---- fxname.c; the rest: fx.h ---------------------------------------------------------------- */
-/* Names of fx nodes, "mul_3": the length without the number; are they of a kind, or of two? */
-size_t fx_base(const char *name);
+/* Names of fx nodes, "mul_3": their number; are they of these kinds, or of one? */
 long fx_number(const char *name);                       /* 0: "mul" */
-bool fx_is_base(const char *name, const char *base);
 bool fx_is_one_of(const char *name, const char *const *base);  /* which ends in NULL */
 bool fx_same_base(const char *a, const char *b);
 bool fx_is_filled(const char *name);                    /* a number in a shape: "zeros_like" */
