@@ -77,19 +77,19 @@ mutant() {
 }
 
 # first FUNCTION: its first sum over members is a copy of the own part instead
-first() { echo 's/('"$1"'.*?)pp_all_reduce\(c, (?:PP_BEGIN \+ )?\d+, (\w+), (\w+), \w+, (.*?)\);/$1memcpy($3, $2, (size_t)(4 * ($4)));/s; s/(#include "pp.h"\n)/$1#include <string.h>\n/'; }
+first() { echo 's/('"$1"'.*?)pp_all_reduce\(c,\s*(?:PP_BEGIN \+ )?\d+,\s*(\w+),\s*(\w+),\s*\w+,\s*(.*?)\);/$1memcpy($3, $2, (size_t)(4 * ($4)));/s; s/(#include "pp.h"\n)/$1#include <string.h>\n/'; }
 
 # ---- TTrace ----
-mutant "a table divided by rows looks up rows of others too" table stage0.c 's/y1\[j\] = \(uint8_t\)v12;/y1[j] = 1;/'
+mutant "a table divided by rows looks up rows of others too" table stage0.c 's/(y\d?\[j\] = )\(uint8_t\)\w+;/${1}1;/'
 mutant "members' parts of a product are not added up" tensor stage0.c "$(first 'void stage0_forward')"
 mutant "nor are their gradients" tensor stage0.c "$(first 'void stage0_backward')"
-mutant "a sum is read before it has ended" tensor stage1.c 's/(void stage1_forward.*?)(    pp_end\(c, 4\);\n)(.*?cross_entropy_5\(.*?;\n)/$1$3$2/s'
+mutant "a sum is read before it has ended" tensor stage1.c 's/(void stage1_forward.*?)(    pp_end\(c, \d+\);\n)(.*?)(    pp_all_reduce)/$1$3$2$4/s'
 mutant "the loss is scaled by the number of members" sequence runtime/io/feed.c 's/double scale = mean;/double scale = mean * 2;/'
 mutant "members lose the gradient of attention that others have" sequence stage0.c \
-    's/(void stage0_backward.*?)pp_all_to_all\(c, 11, (\w+), (\w+), \w+, .*?\);/$1memcpy($3, $2, (size_t)(4 * rows * 64));/s; s/(#include "pp.h"\n)/$1#include <string.h>\n/'
-mutant "norms' gradients are not added up over the sequence" sequence pipeline.c 's/(stage0_partials.*?\.param = 1, .*?\.row = )\d+/${1}-1/s'
-mutant "the router's are not" expert pipeline.c 's/(stage1_partials.*?\.param = 2, .*?\.row = )\d+/${1}-1/s'
-mutant "gradients of experts are doubled" expert stage1.c 's/(pp_sgemm_batched\(1, 0, .*?, )1\.0f(, t54)/${1}2.0f$2/g'
+    's/(void stage0_backward.*?)pp_all_to_all\(c,\s*\d+,\s*(\w+),\s*(\w+),\s*\w+,\s*rows,\s*(\d+),\s*(\d+),\s*(\d+),\s*(\d+),\s*1\);/$1memcpy($3, $2, (size_t)(2 * rows * $4 * $5 * $6 * $7));/s; s/(#include "pp.h"\n)/$1#include <string.h>\n/'
+mutant "norms' gradients are not added up over the sequence" sequence pipeline.c 's/(stage0_partials.*?\.param = 1, .*?\.row = )\{.*?\}/${1}{-1, -1, -1}/s'
+mutant "the router's are not" expert pipeline.c 's/(stage1_partials.*?\.param = 2, .*?\.row = )\{.*?\}/${1}{-1, -1, -1}/s'
+mutant "gradients of experts are doubled" expert stage1.c 's/(pp_sgemm_batched\(1, 0, [^;]*?, )1\.0f/${1}2.0f/g'
 mutant "replicas each count the whole loss" replicas runtime/io/feed.c 's/scale \*= f->loss_scale;/scale *= d->replicas;/'
 mutant "a replica does not get what others have updated" replicas runtime/exec/exec.c 's/(PpStatus exec_gather.*?i < r->plan\.gather) \+ r->plan\.n_gather/$1/s'
 mutant "tied parameters are two" copies pipeline.c 's/(stage1_params.*?)\.use = PP_REPLICATE, \.from = 0/$1.use = PP_OWN, .from = 1/s'

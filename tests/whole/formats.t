@@ -69,7 +69,7 @@ is "completion: every option" "$(words "$ppsplit" model.onnx --)" "$main"
 is "completion: every option of schedule" "$(words "$ppsplit" schedule gpipe --)" "$("$ppsplit" schedule --help | options)"
 is "completion: every option of the program" "$(words gpt-ts/pipeline train --)" "$(gpt-ts/pipeline --help | options)"
 is "completion: commands" "$(begun "$ppsplit" '')$(begun gpt-ts/pipeline '')" "FILES $(
-    "$ppsplit" --help | sed -n 's/^  or:  ppsplit \([a-z]*\) .*/\1/p' | sort | tr '\n' ' ')eval help infer measure sample train "
+    "$ppsplit" --help | sed -n 's/^  or:  ppsplit \([a-z]*\) .*/\1/p' | sort | tr '\n' ' ')eval help infer measure sample tokens train "
 is "completion: split points of the model" "$(begun "$ppsplit" "$m/model.onnx" --split h.1.m)" "$("$ppsplit" ls "$m/model.onnx" |
     awk '$NF ~ /^h\.1\.m/ { print $NF ":begin\n" $NF ":end" }' | sort | tr '\n' ' ')"
 is "completion: another one of a list" "$(begun "$ppsplit" "$m/model.onnx" --split ln_f:begin,h.0.m | wc -w)" "$("$ppsplit" ls "$m/model.onnx" | awk '$NF ~ /^h\.0\.m/ { n += 2 } END { print n }')"
