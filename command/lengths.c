@@ -109,10 +109,14 @@ void settle_lengths(Options *o, Graph *g)
             continue;
         }
         if (o->lengths.name)
-            bad_range(g, &r->of, arena_printf(o->arena, "'%s' varies already, and only one dimension may beside the rows",
-                                  o->lengths.name));
+            bad_range(
+                g, &r->of,
+                arena_printf(o->arena,
+                             "'%s' varies already, and only one dimension may beside the rows",
+                             o->lengths.name));
         if (r->of.most < FEWEST)
-            bad_range(g, &r->of, arena_printf(o->arena, "the greatest length is %d at least", FEWEST));
+            bad_range(g, &r->of,
+                      arena_printf(o->arena, "the greatest length is %d at least", FEWEST));
         o->lengths = r->of;
         o->varies = r->bind;
         choose(&o->lengths);
@@ -123,8 +127,8 @@ void check_rows(const Options *o, const Pipe *p)
 {
     if (o->rows_vary && p->uneven.n)
         diag_fatal(EXIT_MODEL, WHERE_FILE(p->graph->file),
-                   "--bind %s=1..%lld: the model takes exactly so many rows: %s", o->rows_vary->name,
-                   (long long)o->rows_vary->most, p->uneven.at[0]);
+                   "--bind %s=1..%lld: the model takes exactly so many rows: %s",
+                   o->rows_vary->name, (long long)o->rows_vary->most, p->uneven.at[0]);
 }
 
 static bool is_divided(const Graph *g)

@@ -31,7 +31,7 @@ static Tensor constant(Graph *g, Arena *scratch, ValueId v)
     const Value *x = val(g, v);
     Tensor t = {x->dtype, x->shape, NULL};
     if (x->kind == V_CONST) {
-        memcpy(&t.data, &x->data, sizeof t.data);       /* operands are only read */
+        memcpy(&t.data, &x->data, sizeof t.data); /* operands are only read */
         return t;
     }
     const Node *n = &g->node.at[x->node];

@@ -5,8 +5,9 @@
  *
  * Two things of a program are not its code: where its memory stands, and its constants.  Sizes of
  * memory are polynomials of the length; a stage is planned until all of them are known with the
- * greatest one: each time at least one more is.  A constant that grows has, with each length, the first elements of that of the
- * greatest one, along each dimension, and is read where they stand there.
+ * greatest one: each time at least one more is.  A constant that grows has, with each length, the
+ * first elements of that of the greatest one, along each dimension, and is read where they stand
+ * there.
  */
 #include "lengths.h"
 
@@ -75,7 +76,10 @@ static Where reader(const Graph *g, ValueId v)
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* What of the sizes is known with the greatest length. */
-typedef struct { VEC(bool) known; VEC(int64_t) most; } Sizes;
+typedef struct {
+    VEC(bool) known;
+    VEC(int64_t) most;
+} Sizes;
 
 /* Which size a stage asks for follows from the answers before: up to the first that was not known
  * all are what they are, and what comes behind may be.  true: there is nothing to learn. */
@@ -106,9 +110,9 @@ static bool learn(Arena *a, const Lengths *l, SizesMet *const *met, Sizes *s)
     }
     for (int k = 0; k < LENGTHS && sound; k++)
         if (met[k]->met.n != n)
-            differ(l, arena_printf(a,
-                                   "the program is another one with %" PRId64 " than with %" PRId64,
-                                   l->at[k], l->at[0]));
+            differ(l,
+                   arena_printf(a, "the program is another one with %" PRId64 " than with %" PRId64,
+                                l->at[k], l->at[0]));
     return sound;
 }
 
@@ -293,10 +297,11 @@ static void check_input(const Lengths *l, ValueId v, bool *any)
         if (p.degree == 0)
             continue;
         if (x->batch < 0 || d <= x->batch || n++ > 0 || p.c[0] != 0 || p.c[1] < 1)
-            differ(l, arena_printf(l->pipe[0]->graph->arena,
-                                   "input '%s' has it, or a multiple, not as one dimension behind that "
-                                   "of its rows",
-                                   x->name));
+            differ(l, arena_printf(
+                          l->pipe[0]->graph->arena,
+                          "input '%s' has it, or a multiple, not as one dimension behind that "
+                          "of its rows",
+                          x->name));
         *any = true;
     }
 }

@@ -30,7 +30,8 @@ static void print_reserve(const StageGen *sg, Text *t)
     text_line(t, "    for (int64_t n = %" PRId64 "; conv && n <= %" PRId64 "; n++)",
               sg->lengths->least, sg->lengths->most);
     text_line(t, "        for (int i = 0; i < %u && conv[i]; i++) {", sg->conv.n);
-    text_line(t, "            const PpConvShape shape = stage%u_conv_shape(&(PpCtx){.length = n}, i);",
+    text_line(t,
+              "            const PpConvShape shape = stage%u_conv_shape(&(PpCtx){.length = n}, i);",
               sg->stage->index);
     text_line(t, "            pp_conv_size(conv[i], &shape);\n        }");
 }
@@ -93,7 +94,8 @@ static void print_own_weight(const StageGen *sg, const TargetRow *row, Target ta
              "// ---- a weight gradient of your own ----\n\n"
              "// stage%u_weight.%s beside this file: its stage%u%s_weight() takes the place of "
              "%s()\n",
-             n, row->ending, n, table, cg_function_name(sg, cg_function_like(sg, F_WEIGHT), target));
+             n, row->ending, n, table,
+             cg_function_name(sg, cg_function_like(sg, F_WEIGHT), target));
     text_add(t, "#ifdef OWN_WEIGHT // make says so where the file is\n");
     text_add(t, "#define STAGE_HASH 0x%016" PRIx64 "u // of this stage: another one has another\n",
              cg_stage_hash(sg, HASH_START));

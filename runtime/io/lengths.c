@@ -63,9 +63,10 @@ static PpStatus read_pad(Data *d, const NameFile *nf)
     if (*end || end == nf->file || !(whole || t->dtype == PP_F32 || t->dtype == PP_F64))
         return pp_fail(PP_ERR_USAGE, "--pad %s=%s: that is no value of %s", nf->name, nf->file,
                        data_dtype_text(t->dtype));
-    memcpy(in->pad, whole                ? (const void *)&in->pad_number
-                    : t->dtype == PP_F64 ? (const void *)&real
-                                         : (const void *)&single,
+    memcpy(in->pad,
+           whole                ? (const void *)&in->pad_number
+           : t->dtype == PP_F64 ? (const void *)&real
+                                : (const void *)&single,
            (size_t)st_dtype_size(t->dtype)); /* little-endian: the low bytes come first */
     in->padded = 1;
     return PP_OK;
@@ -79,9 +80,9 @@ static PpStatus check_options(const Options *o, const char *length_name)
                          : o->by_length ? "by-length"
                                         : NULL;
     if (option && !length_name)
-        return pp_fail(PP_ERR_USAGE,
-                       "--%s: this program has one length: ppsplit --bind NAME=1..N makes one of any",
-                       option);
+        return pp_fail(
+            PP_ERR_USAGE,
+            "--%s: this program has one length: ppsplit --bind NAME=1..N makes one of any", option);
     if (option && !o->n_lengths && !o->evaluates)
         return pp_fail(PP_ERR_USAGE, "--%s: without --lengths %s=FILE.npy all rows have one length",
                        option, length_name);

@@ -1,5 +1,6 @@
 /*
- * order.c - in: the rows of the data, in their places.  Out: the order in which an epoch takes them.
+ * order.c - in: the rows of the data, in their places.  Out: the order in which an epoch takes
+ * them.
  *
  * --mix puts them in their order (mix.c).  --shuffle: a Fisher-Yates permutation per epoch, drawn
  * from a counter-based generator (splitmix64 of seed, epoch, position), so it depends on nothing
@@ -32,7 +33,9 @@ static void permute(int64_t *at, int64_t n, uint64_t key)
     }
 }
 
-typedef struct { int64_t length, place, row; } LongRow;
+typedef struct {
+    int64_t length, place, row;
+} LongRow;
 
 /* Of rows of one length the first comes first. */
 static int shorter(const void *a, const void *b)
