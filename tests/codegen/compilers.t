@@ -41,7 +41,7 @@ for case in gpt-ts resnet-ts unet-ts vit-dyn; do
     mkdir -p "$work/O1" "$work/O3" "$work/clang"
     ok "$case: -O1 runs" run O1
     rm -r "$work/out/build"
-    ok "$case: -O3 builds" make_pipeline "$work/out" CFLAGS=-O3 RUNTIME_BUILD="$build/tests/objects-O3"
+    ok "$case: -O3 builds" make_pipeline "$work/out" CFLAGS=-O3 STAGE_CFLAGS= RUNTIME_BUILD="$build/tests/objects-O3"
     ok "$case: -O3 runs" run O3
     ok "$case: the same gradients" "$compare" same "$work/O1" "$work/O3"
     ok "$case: the same outputs" cmp "$work/O1/out.npy" "$work/O3/out.npy"
@@ -51,7 +51,7 @@ for case in gpt-ts resnet-ts unet-ts vit-dyn; do
         ok "$case: $schedule: the same gradients" "$compare" same "$work/O1" "$work/O3"
     done
     rm -r "$work/out/build"
-    ok "$case: clang builds" make_pipeline "$work/out" CC=clang RUNTIME_BUILD="$build/tests/objects-clang"
+    ok "$case: clang builds" make_pipeline "$work/out" CC=clang STAGE_CFLAGS= RUNTIME_BUILD="$build/tests/objects-clang"
     ok "$case: clang's runs" run clang
     ok "$case: clang's gradients are PyTorch's" "$compare" grads "$work/clang" "$dir/grads.safetensors" 1e-4 "$folded"
     ok "$case: clang's outputs are PyTorch's" "$compare" npy "$work/clang/out.npy" "$dir/out.npy"
