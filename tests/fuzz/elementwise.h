@@ -12,7 +12,7 @@ static ValueId do_input(Fuzz *f, ValueId x, ValueId y)
 {
     static const int64_t size[] = {1, 1, 2, 3, 4, 5, 7, 8, 9, 17, 33, 70};
     Graph *g = f->g;
-    Shape s = {.rank = 1 + (int)below(f, f->grain ? 3 : 4)};
+    Shape s = {.rank = f->grain ? 2 + (int)below(f, 2) : 1 + (int)below(f, 4)};
     (void)x, (void)y;
     for (int d = 0; d < s.rank; d++) {
         do

@@ -35,7 +35,7 @@ build_program() {
     for name in stage0.cu pipeline.c; do
         { [ $# = 0 ] || echo "#define COLUMNS $1"; cat "$top/tests/runtime/device_plan.${name##*.}"; } >$name || return
     done
-    make -s pipeline-shim "${made[@]}" CPPFLAGS="-I$top -I$top/tests/share" && mv pipeline-shim program
+    CPATH=$top:$top/tests/share make -s pipeline-shim "${made[@]}" && mv pipeline-shim program
 }
 ok "builds" build_program
 [ -x program ] || { plan_done; exit; }

@@ -11,7 +11,7 @@ shim=
 ! command -v "$cxx" >/dev/null || shim=1
 build_program() {
     cp "$top/codegen/write/pipeline.mk" Makefile && cp "$top/tests/runtime/members_plan.c" pipeline.c && : >stage0.${shim:+cu} || return
-    make -s pipeline${shim:+-shim} "${made[@]}" CPPFLAGS="-I$top" && mv pipeline${shim:+-shim} program
+    CPATH=$top make -s pipeline${shim:+-shim} "${made[@]}" && mv pipeline${shim:+-shim} program
 }
 [ -n "$shim" ] || { skip "members" "no C++ compiler"; plan_done; exit; }
 ok "builds" build_program
