@@ -24,7 +24,7 @@ enum { CHUNKS = 4, MOST_LOOPED = 256 };
 /* A node that is cut, read, or read and compiled, is as much work as so many actions that are
    planned; and how much there may be, of a processor about a quarter of a minute; where nothing
    fits, a third of that to say so; for schedules that are made to measure, half of it. */
-enum { SOLVED = 15, READ = 15, OPENED = 40, EFFORT = 8000000 };
+enum { SOLVED = 15, READ = 150, OPENED = 40, EFFORT = 8000000 };
 
 /* ---- how far it is, on a terminal ------------------------------------------------------------ */
 
@@ -151,6 +151,10 @@ static const AutoSearch *cuts_of(Search *x, Division *d, int64_t rows)
         SplitSearch *s = split_search(d->graph, d->loss.loss, run, x->a);
         scale_bytes(split_search_cuts(s), (double)rows / (double)x->own_rows);
         return split_search_cuts(s);
+    }
+    if (x->effort > EFFORT) {
+        x->stopped = true;
+        return NULL;
     }
     r.graph = arena_new();
     bool read = quietly(read_rows, &r);
@@ -410,16 +414,22 @@ static bool is_idle(const PlanOptions *o, int ranks, int replicas)
     return !o->dp && !o->stages && ranks > SHORT && ranks >= 2 * (o->batch / replicas);
 }
 
-/* All ways with so many members. */
-static void add_division(Search *x, PlanMesh mesh)
+/* All ways of so many members. */
+static void add_ways(Search *x, Division *d)
 {
     const PlanOptions *o = x->o;
-    const int members = members_of(&mesh), ranks = o->ranks / members;
-    Division *d = o->ranks % members == 0 ? division_open(x, mesh) : NULL;
-    for (int replicas = 1; d && replicas <= ranks; replicas++)
+    const int ranks = o->ranks / d->members;
+    for (int replicas = 1; replicas <= ranks; replicas++)
         if (ranks % replicas == 0 && o->batch % replicas == 0 && (!o->dp || replicas == o->dp) &&
-            !is_idle(o, ranks / replicas, replicas))
+            (x->idle || !is_idle(o, ranks / replicas, replicas)))
             add_stages(x, d, ranks / replicas, replicas);
+}
+
+static void add_division(Search *x, PlanMesh mesh)
+{
+    Division *d = x->o->ranks % members_of(&mesh) == 0 ? division_open(x, mesh) : NULL;
+    if (d)
+        add_ways(x, d);
 }
 
 /* Members are neighbours in a node.  Where memory is short, those that would be the fastest with
@@ -728,6 +738,9 @@ void plan_search(void *options)
     check(&x);
     begin_rows(&x);
     add_meshes(&x);
+    x.idle = true;
+    for (uint32_t i = 0; i < x.division.n && x.list.n == 0; i++)
+        add_ways(&x, x.division.at[i]);
     x.effort = 0;
     if (x.list.n > 0)
         qsort(x.list.at, x.list.n, sizeof *x.list.at, by_estimate);

@@ -98,6 +98,7 @@ typedef struct {
     VEC(int64_t) never, seen; /* rows that the model cannot have, and can */
     Candidates list;
     uint32_t best[PLANS_KEPT], n_best; /* by step */
+    bool idle;         /* long pipelines of few microbatches, too: there is nothing else */
     bool least_wanted; /* nothing fits: what takes least is looked for */
     int64_t least;     /* bytes of what took least, of all that was planned */
     char what[200];    /* which that is */

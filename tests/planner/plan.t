@@ -59,6 +59,7 @@ is "of two members of each stage" "$(tr ' ' '\n' <<<"$taken" | uniq | xargs)" "$
 ok "with the options that divide it" grep -q -e " --tensor 2 --keep-parts --rows 2 " <(plan --ranks 4 --dp 1 --batch 8 --tensor 2 --keep-parts --stages 2 --microbatches 4 --schedule 1f1b)
 each=$(for t in 1 2 4; do plan --ranks 4 --batch 8 --tensor $t | first; done | sort -g | head -n 1)
 is "no number of members has a shorter step" "$(plan --ranks 4 --batch 8 | first)" "$each"
+ok "pipelines that idle are looked at where there are no others" grep -q "^1 " <(plan --ranks 16 --batch 1 --tensor 1)
 is "members divide ranks" "$(plan --ranks 4 --batch 8 --tensor 3 | head -n 1)" "ppsplit: error: 3 members of each stage do not divide 4 ranks"
 
 # Shares differ by a few blocks: what is planned is the most that any replica takes, of every stage.
