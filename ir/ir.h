@@ -117,6 +117,7 @@ bool op_reduces(Op op);
 bool op_picks(Op op);
 bool op_is_exact(Op op);
 bool op_is_arithmetic(Op op);
+bool op_is_linear(Op op); /* LINEAR, or it passes on */
 typedef enum { CAST_half, CAST_single, CAST_widest } OpCast;
 OpCast op_cast(Op op);                                  /* the AUTO column */
 static inline bool op_is_product(Op op) { return op_cast(op) == CAST_half; }

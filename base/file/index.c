@@ -20,12 +20,6 @@
 
 static const char format[] = "ppsplit checkpoint 2";
 
-static int fail(char *err, size_t nerr, const char *folder, const char *what)
-{
-    snprintf(err, nerr, "%s: %s", folder, what);
-    return -1;
-}
-
 /* ---- growing arrays ---- */
 
 /* The list with room for one more than n, which is zero; NULL: as it was, out of memory. */
@@ -390,12 +384,12 @@ static FileMap *map(const char *folder, const char *name, char *err, size_t nerr
 {
     char *path, why[FILE_WHY];
     if (asprintf(&path, "%s/%s", folder, name) < 0) {
-        fail(err, nerr, folder, "out of memory");
+        st_fail(err, nerr, folder, "out of memory");
         return NULL;
     }
     FileMap *m = file_map(path, why);
     if (!m)
-        fail(err, nerr, path, why);
+        st_fail(err, nerr, path, why);
     free(path);
     return m;
 }
@@ -442,11 +436,11 @@ int index_open(Index *x, const char *folder, char *err, size_t nerr)
     char why[ST_ERR] = "";
     *x = (Index){.path = strdup(folder), .step = -1};
     if (!x->path)
-        return fail(err, nerr, folder, "out of memory");
+        return st_fail(err, nerr, folder, "out of memory");
     FileMap *m = map(folder, "index.json", err, nerr);
     if (!m) {
         if (!index_there(folder))
-            fail(err, nerr, folder,
+            st_fail(err, nerr, folder,
                  "without index.json, which a checkpoint gets last: it was not written, copied or "
                  "removed to its end");
         index_close(x);

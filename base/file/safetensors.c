@@ -241,7 +241,7 @@ static int index_names(Json *j, StFile *f, int link)
     return 0;
 }
 
-static int fail(char *err, size_t nerr, const char *path, const char *what)
+int st_fail(char *err, size_t nerr, const char *path, const char *what)
 {
     snprintf(err, nerr, "%s: %s", path, what);
     return -1;
@@ -253,7 +253,7 @@ static int open_any(StFile *f, const char *path, int link, char *err, size_t ner
     memset(f, 0, sizeof *f);
     f->map = file_map(path, why);
     if (!f->map)
-        return fail(err, nerr, path, why);
+        return st_fail(err, nerr, path, why);
     const char *base = f->map->at;
     const uint64_t all = f->map->bytes;
     uint64_t n = all, lead = 0;
@@ -261,7 +261,7 @@ static int open_any(StFile *f, const char *path, int link, char *err, size_t ner
         lead = 8;
         if (all < 8) {
             st_close(f);
-            return fail(err, nerr, path, "shorter than a safetensors header");
+            return st_fail(err, nerr, path, "shorter than a safetensors header");
         }
         n = 0;
         for (int i = 7; i >= 0; i--)
@@ -269,17 +269,17 @@ static int open_any(StFile *f, const char *path, int link, char *err, size_t ner
     }
     if (n > all - lead || n > HEADER_MAX) {
         st_close(f);
-        return fail(err, nerr, path, "header longer than the file");
+        return st_fail(err, nerr, path, "header longer than the file");
     }
     Json j = {base + lead, base + lead + n, base + lead, text, sizeof text, 0, 0};
     int64_t data_bytes = (int64_t)(all - lead - n), sum = 0;
     if (parse_header(&j, f, data_bytes, &sum, link) || index_names(&j, f, link)) {
         st_close(f);
-        return fail(err, nerr, path, text);
+        return st_fail(err, nerr, path, text);
     }
     if (!link && sum != data_bytes) {
         st_close(f);
-        return fail(err, nerr, path, "length of the file does not match its header");
+        return st_fail(err, nerr, path, "length of the file does not match its header");
     }
     for (int i = 0; i < f->n && !link; i++)
         f->tensor[i].data = base + lead + n + f->tensor[i].offset;

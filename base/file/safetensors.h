@@ -41,6 +41,7 @@ typedef struct {
     FileMap *map;
 } StFile;
 
+int st_fail(char *err, size_t nerr, const char *path, const char *what); /* -1; err: "PATH: WHAT" */
 int st_open(StFile *f, const char *path, char *err, size_t nerr);
 int st_open_link(StFile *f, const char *path, char *err, size_t nerr); /* stageN.link.json */
 const StTensor *st_find(const StFile *f, const char *name);

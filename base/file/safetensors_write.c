@@ -17,12 +17,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static int fail(char *err, size_t nerr, const char *path, const char *what)
-{
-    snprintf(err, nerr, "%s: %s", path, what);
-    return -1;
-}
-
 void stw_init(StWriter *w) { memset(w, 0, sizeof *w); }
 
 static char *copy_text(StWriter *w, const char *s)
@@ -101,7 +95,7 @@ int stw_begin(StWriter *w, const char *path, char *err, size_t nerr)
     FILE *m = w->failed ? NULL : memory_open(&header);
     if (!m) {
         stw_abandon(w);
-        return fail(err, nerr, path, "out of memory");
+        return st_fail(err, nerr, path, "out of memory");
     }
     write_header(w, m);
     /* the data start at a multiple of 64 bytes */
@@ -118,7 +112,7 @@ int stw_begin(StWriter *w, const char *path, char *err, size_t nerr)
         int e = errno;
         free(text);
         stw_abandon(w);
-        return fail(err, nerr, path, bad ? "out of memory" : strerror(e));
+        return st_fail(err, nerr, path, bad ? "out of memory" : strerror(e));
     }
     if (fwrite(length, 1, 8, w->f) != 8 || fwrite(text, 1, n, w->f) != n)
         w->failed = errno ? errno : EIO;

@@ -15,12 +15,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static int fail(char *err, size_t nerr, const char *path, const char *what)
-{
-    snprintf(err, nerr, "%s: %s", path, what);
-    return -1;
-}
-
 /* Opens folder/name as one more file; `name`, which is malloc'ed, becomes its own. */
 static int add(TensorFiles *s, const char *folder, size_t n_folder, char *name, char *err, size_t nerr)
 {
@@ -33,7 +27,7 @@ static int add(TensorFiles *s, const char *folder, size_t n_folder, char *name, 
     char *path = NULL;
     if (!files || !names || asprintf(&path, "%.*s%s", (int)n_folder, folder, name) < 0) {
         free(name);
-        return fail(err, nerr, folder, "out of memory");
+        return st_fail(err, nerr, folder, "out of memory");
     }
     s->name[s->n] = name;
     s->file[s->n] = (StFile){0};
@@ -105,7 +99,7 @@ static int open_index(TensorFiles *s, const char *path, size_t folder, char *err
     char why[ST_ERR] = "";
     FileMap *map = file_map(path, why);
     if (!map)
-        return fail(err, nerr, path, why);
+        return st_fail(err, nerr, path, why);
     Reader r = {s, path, folder, err, nerr};
     Json j = {map->at, map->at + map->bytes, map->at, why, sizeof why, 0, 0};
     err[0] = 0;
@@ -113,7 +107,7 @@ static int open_index(TensorFiles *s, const char *path, size_t folder, char *err
     if (!bad && (json_peek(&j) || !s->n))
         bad = json_bad(&j, s->n ? "text after the end" : "no index of tensors: no weight_map");
     if (bad && !err[0])
-        fail(err, nerr, path, why);
+        st_fail(err, nerr, path, why);
     if (!bad)
         bad = file_whole(map, err, nerr);
     file_unmap(map);
@@ -136,12 +130,12 @@ int tensors_open(TensorFiles *s, const char *text, char *err, size_t nerr)
     *s = (TensorFiles){0};
     int index = n > 5 && !strcmp(name + n - 5, ".json"), bad = 0;
     if (path > text && !(s->module = strndup(text, (size_t)(path - text - 1))))
-        bad = fail(err, nerr, path, "out of memory");
+        bad = st_fail(err, nerr, path, "out of memory");
     if (!bad && index) {
         bad = open_index(s, path, folder, err, nerr);
     } else if (!bad) {
         char *own = strdup(name);
-        bad = own ? add(s, path, folder, own, err, nerr) : fail(err, nerr, path, "out of memory");
+        bad = own ? add(s, path, folder, own, err, nerr) : st_fail(err, nerr, path, "out of memory");
     }
     if (bad)
         tensors_close(s);

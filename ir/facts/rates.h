@@ -62,14 +62,6 @@ static inline Rates rates_builtin(void)
     return r;
 }
 
-/* Does its gradient read none of its operands and results?  Then nothing is kept for it. */
-static inline bool op_is_linear(Op op)
-{
-    return op == OP_Add || op == OP_Sub || op == OP_Neg || op == OP_Cast || op == OP_ReduceSum ||
-           op == OP_ReduceMean || op == OP_Concat || op == OP_Pad || op == OP_CumSum ||
-           op == OP_AveragePool || op_passes_on(op);
-}
-
 #ifdef __cplusplus
 }
 #endif

@@ -25,6 +25,7 @@
 #include "api/pp_half.h"
 #include "api/pp_kernel.h"
 #include "api/pp_random.h"
+#include "device/cpu/cpu.h"
 
 #include <string.h>
 
@@ -146,15 +147,6 @@ static Job job(const PpAttention *given, int back)
     b.place = (char *)a->room;
     b.row = b.place + room.places * room.place;
     return b;
-}
-
-static int thread_number(void)
-{
-#ifdef _OPENMP
-    return omp_get_thread_num();
-#else
-    return 0;
-#endif
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -358,7 +350,7 @@ static void row_drop(float *to, const float *x, const float *kept, Range c)
 /* Of this thread: `n` rows of float32. */
 static float *row_room(const Job *b, int thread, int n)
 {
-    const int t = b->threads > 1 ? thread : thread_number();
+    const int t = b->threads > 1 ? thread : cpu_thread();
     return (float *)(void *)(b->row + t * b->row_bytes) + n * pp_attention_row(b->a.keys);
 }
 
@@ -437,7 +429,7 @@ void pp_attention(const PpCtx *c, const PpAttention *a)
     const Job b = job(a, 0);
 #pragma omp parallel for num_threads(b.threads) if (b.threads > 1)
     for (int64_t z = 0; z < b.matrices; z++)
-        forward(&b, b.threads > 1 ? thread_number() : 0, z);
+        forward(&b, b.threads > 1 ? cpu_thread() : 0, z);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -549,5 +541,5 @@ void pp_attention_backward(const PpCtx *c, const PpAttention *a)
     const Job b = job(a, 1);
 #pragma omp parallel for num_threads(b.threads) if (b.threads > 1)
     for (int64_t owner = 0; owner < b.matrices / b.group; owner++)
-        backward(&b, b.threads > 1 ? thread_number() : 0, owner);
+        backward(&b, b.threads > 1 ? cpu_thread() : 0, owner);
 }

@@ -11,6 +11,7 @@
  */
 #include "api/pp_half.h"
 #include "core/core.h"
+#include "device/cpu/cpu.h"
 #include "device/cpu/conv_lines.h"
 #include "device/cpu/conv_narrow.h"
 #include "device/cpu/gemm.h"
@@ -18,9 +19,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 _Thread_local PpLibrary *pp_library;
 
@@ -233,15 +231,6 @@ void pp_library_close(PpLibrary *l)
     *l = (PpLibrary){0};
 }
 
-static int thread_number(void)
-{
-#ifdef _OPENMP
-    return omp_get_thread_num();
-#else
-    return 0;
-#endif
-}
-
 /* Samples are shared out when there are enough; else the products inside one sample are. */
 static int team(const PpConv *v, int64_t rows)
 {
@@ -256,7 +245,7 @@ static int team(const PpConv *v, int64_t rows)
 /* Scratch of the thread that asks, in a team of so many. */
 static char *scratch_of(const PpConv *v, int members)
 {
-    return v->library->scratch + v->scratch_bytes * (members > 1 ? thread_number() : 0);
+    return v->library->scratch + v->scratch_bytes * (members > 1 ? cpu_thread() : 0);
 }
 
 /* The functions of an element type, of one sample each. */

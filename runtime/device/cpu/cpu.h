@@ -5,6 +5,19 @@
 #define PP_CPU_H
 
 #include <stddef.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+/* Which of the team's threads this is: 0 is the first. */
+static inline int cpu_thread(void)
+{
+#ifdef _OPENMP
+    return omp_get_thread_num();
+#else
+    return 0;
+#endif
+}
 
 /* gemm.c: the first product that a library refused; "": none.  Of the process: products return
    nothing to generated code, and the threads they run on are OpenMP's.  The runtime asks after each
