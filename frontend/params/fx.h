@@ -57,6 +57,8 @@ bool fx_is_target(const FxNode *fx, const char *target);       /* "aten.linear."
 int fx_use_role(const FxNode *fx, const RawNode *n, uint32_t input);
 bool fx_has_bias(const FxNode *fx);
 bool fx_is_norm(const FxNode *fx);
+/* a product with a BatchNormalization folded into it, whose arguments the fx node has */
+bool fx_has_norm(const FxNode *fx, const RawNode *n);
 /* over groups of channels: scaled and shifted by nodes of its own */
 bool fx_is_decomposed_norm(const FxNode *fx);
 Group *fx_group(Fx *x, const RawNode *n);               /* NULL: none */

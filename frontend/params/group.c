@@ -47,6 +47,11 @@ bool fx_has_bias(const FxNode *fx)
 }
 
 bool fx_is_norm(const FxNode *fx) { return strstr(fx->target, "batch_norm") != NULL; }
+bool fx_has_norm(const FxNode *fx, const RawNode *n)
+{
+    return fx_is_norm(fx) && strcmp(n->op_type, "BatchNormalization") && n->nin > 1 &&
+           param_role(n, 1) == ROLE_WEIGHT;
+}
 
 /* Norms over groups of channels: InstanceNormalization with ones and zeros, then Mul by the weight,
  * Add of the bias. */

@@ -190,9 +190,7 @@ void fx_make(Fx *x)
     for (uint32_t i = 0; i < x->all.n; i++) {
         const Use *u = &x->all.at[i];
         const Group *g = fx_group(x, u->node);
-        bool product = strcmp(u->node->op_type, "BatchNormalization") &&
-                       param_role(u->node, u->input) == ROLE_WEIGHT;
-        if (g && fx_is_norm(&g->fx) && product && u->entry != NONE &&
+        if (g && fx_has_norm(&g->fx, u->node) && u->input == 1 && u->entry != NONE &&
             x->p->sig_param[u->entry] != NONE)
             vec_push(x->a, &x->p->scaled, x->p->g->param.at[x->p->sig_param[u->entry]].name);
     }

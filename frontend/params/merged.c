@@ -131,7 +131,7 @@ static void check_operand(const Merge *m, const Group *g, const RawNode *n, uint
     const Params *p = m->x->p;
     const Group *own = group_of(m, n->in[k]);
     const char *gone = NULL, *lost = NULL;
-    if (!own || own == g || is_told(m, g, own, n, k, &gone))
+    if (!own || own == g || fx_has_norm(&g->fx, n) || is_told(m, g, own, n, k, &gone))
         return;
     uint32_t kept = kept_in(m, n->in[k], REACH);
     const char *name = kept == NONE ? "" : p->g->param.at[kept].name;
