@@ -77,8 +77,10 @@ static void move(Func *f, uint32_t from, uint32_t to)
     uint32_t g = f->order.at[from];
     for (uint32_t i = 0; i < f->group.n; i++) {
         uint32_t *u = &f->group.at[i].until;
+        if (!*u) /* it is not begun early */
+            continue;
         if (*u == from)
-            *u = *u ? to : 0;
+            *u = to;
         else if (*u >= to && *u < from)
             *u += 1;
         else if (*u > from && *u <= to)

@@ -230,6 +230,7 @@ void cg_steps(Func *f)
         end_collectives(f, o);
         if (k->kind == G_NONE || (k->kind == G_NEST && !k->nest))
             continue;
+        INSIST(!k->until || k->until > o); /* what is begun ends */
         Step s = {.group = g, .node = NONE, .result = NONE};
         if (k->kind == G_CALL) {
             call(f, k->member.at[0].node, &s);
