@@ -16,5 +16,6 @@ twice() {
         "$to/pipeline" train --data x0="$net/in.x0.npy" --data x1="$net/in.x1.npy" --microbatches 4 --schedule gpipe --ranks 1 --dump-grads "$to.grads"
 }
 ok "x + x behind a cut: the bits of none" eval 'twice whole none && twice cut v7 && "$compare" same "$work/whole.grads" "$work/cut.grads"'
+ok "its model whose backward begins with collectives" tests/fuzz/mesh 70044
 ok "8 random models over random meshes, under 24 schedules (make fuzz-mesh goes on)" tests/fuzz/mesh 5001 8
 plan_done
