@@ -151,6 +151,36 @@ static const Candidate *best_of(const Fx *x, const Trace *t, const Candidates *c
     return c->n == 1 ? c->at : n_told == 1 ? told : n_told == 0 && n_own == 1 ? own : NULL;
 }
 
+/* The recipe of a trace reads parameter 0: the one that was made of it. */
+static Recipe *reading(Recipe *r, uint32_t id)
+{
+    for (uint32_t i = 0; i < r->n; i++)
+        if (r->at[i].op == OP_NONE && r->at[i].param != NONE)
+            r->at[i].param = id;
+    return r;
+}
+
+/* What folding made of equal parameters was merged, as -exp(A_log) of fresh layers of Mamba: the
+ * parameter of the reader's module that is in the file in no other way and called like the one that
+ * was found is that one's equal.  Or NONE. */
+static uint32_t own_equal(Fx *x, const Trace *t, const Candidate *found)
+{
+    Params *p = x->p;
+    const Param *like = &p->g->param.at[p->sig_param[found->entry]];
+    const char *target = p->sig.entry[found->entry].target;
+    for (uint32_t e = 0; e < p->sig.n && is_merged(t) && !like->transposed; e++) {
+        const char *own = p->sig.entry[e].target;
+        if (!fx_is_unread(x, e) || strcmp(fx_leaf(own), fx_leaf(target)) ||
+            fx_distance(own, t->use->node->scope) != OWN)
+            continue;
+        const Shape shape = like->shape;
+        p->sig_param[e] = param_put(p, own, like->dtype, &shape, like->bytes);
+        vec_push(x->a, &p->inferred, arena_printf(x->a, "%s (equal to %s)", own, target));
+        return p->sig_param[e];
+    }
+    return NONE;
+}
+
 static void tie(Fx *x, Trace *t)
 {
     const Candidates all = candidates_of(x, t);
@@ -169,7 +199,8 @@ static void tie(Fx *x, Trace *t)
     if (recipe_is_plain(best->recipe, &turned) && !turned && t->tensor->shape.rank == 2 &&
         fx_is_one_of(t->fx, fx_turns))
         recipe_swap(x->a, best->recipe);
-    give(x, t, best->recipe);
+    uint32_t own = own_equal(x, t, best);
+    give(x, t, own == NONE ? best->recipe : reading(best->recipe, own));
 }
 
 static void tie_all(Fx *x, Traces *all)
@@ -234,15 +265,6 @@ static uint32_t put(Fx *x, uint32_t entry, const Trace *t, const Undone *found)
              arena_printf(x->a, "%s %s%s", name, shape_text(x->a, &found->shape),
                           found->in_order ? " (rows in the order they are read)" : ""));
     return id;
-}
-
-/* The recipe of a trace reads parameter 0: the one that was made of it. */
-static Recipe *reading(Recipe *r, uint32_t id)
-{
-    for (uint32_t i = 0; i < r->n; i++)
-        if (r->at[i].op == OP_NONE && r->at[i].param != NONE)
-            r->at[i].param = id;
-    return r;
 }
 
 static void give_rows(Fx *x, Trace *const *t, uint32_t n, uint32_t id, const Shape *whole)
