@@ -2,6 +2,8 @@
  * test_params_dynamo.c - what the optimizer of dynamo's exports made of parameters is undone
  * (frontend/params/): small models in its manner, written here.
  */
+#include <math.h>
+
 #include "import_model.h"
 
 static void metadata(Buf *to, int field, const char *key, const char *value)
@@ -198,6 +200,27 @@ static void test_dynamo_number(void)
        "one number that was expanded is one number");
 }
 
+/* -exp(A_log) of two layers that begin alike is one initializer: each has its own A_log. */
+static void test_dynamo_equal_functions(void)
+{
+    const char *signature = "\n# inputs\np_a: PARAMETER target='a.A_log'\np_b: PARAMETER "
+                            "target='b.A_log'\nx: USER_INPUT\n# outputs\n";
+    float folded[16];
+    M m = {0};
+    for (int i = 0; i < 16; i++)
+        folded[i] = -expf((float)i / 8);
+    tensor(&m, "neg", 1, (int[]){4, 1, 4, 0}, folded, sizeof folded);
+    folded_from(&m, "neg", "['a.A_log', 'exp']");
+    node(&m, "Mul", "node_1", "x neg", "h", "['', 'a', 'mul']",
+         call("mul", "mul.Tensor", "%x, %neg"));
+    node(&m, "Mul", "node_2", "h neg", "y", "['', 'b', 'mul_1']",
+         call("mul_1", "mul.Tensor", "%mul, %neg_1"));
+    Graph *g = import(&m, signature, NULL);
+    ok(g && g->param.n == 2 && param(g, "a.A_log") && param(g, "b.A_log") &&
+           strstr(said, "b.A_log (equal to a.A_log)"),
+       "equal functions of two parameters train each its own");
+}
+
 /* A tied table's transpose. */
 static void test_dynamo_tables(void)
 {
@@ -263,6 +286,7 @@ int main(void)
     test_dynamo_unused();
     test_dynamo_sinks();
     test_dynamo_number();
+    test_dynamo_equal_functions();
     test_dynamo_tables();
     test_dynamo_claims();
     test_dynamo_larger();
