@@ -4,7 +4,7 @@
  * for each field of a repeated sequence one that leaves out the numbers in which its turns differ.
  *
  * A parameter is "ln_1_weight", what a module computes "c_attn", another of its values
- * "c_attn_matmul", and a gradient has d_ before the name of what it is the gradient of.  Where
+ * "c_attn_mat_mul", and a gradient has d_ before the name of what it is the gradient of.  Where
  * several would have one name, all of them say more: their layer, "h_2_c_attn"; the module around
  * theirs; the operation; the whole path; in the end a number.
  */
