@@ -10,7 +10,7 @@ if ! command -v python3 >/dev/null; then
 fi
 python() { python3 "$@" 2>&1; echo "exit $?"; }
 ok "says how it is used" eval 'python3 "$tool" --help | grep -q "FILE.py:FUNCTION"'
-is "no function" "$(python "$tool" my.py | tail -n 2)" "ppsplit-export: error: my.py is no folder, and names no function: FILE.py:FUNCTION
+is "no function" "$(python "$tool" my.py | tail -n 2)" "ppsplit-export: error: my.py is not a folder and names no function (FILE.py:FUNCTION)
 exit 2"
 is "no such file" "$(python "$tool" my.py:model)" "ppsplit-export: error: my.py: no such file
 exit 1"

@@ -115,15 +115,15 @@ def together(case, split, schedule):
             if name not in want:
                 wrong.append(f"a parameter {name}")
             elif grad is None:
-                wrong.append(f"{name} (stage {k}): none")
+                wrong.append(f"{name} (stage {k}) has none")
             else:
                 off = ((grad - want[name]).abs().max() / want[name].abs().max()).item()
                 if off > 1e-9:
-                    wrong.append((off, f"{name} (stage {k}) by {off:.2g} of its largest"))
+                    wrong.append((off, f"most of all {name} (stage {k}), by {off:.2g} of its largest"))
     wrong.sort(key=lambda w: -w[0] if isinstance(w, tuple) else -9)
-    text = f"loss {theirs:.6f}" + ("" if abs(theirs - loss.item()) < 1e-9 * abs(loss.item()) else f" for {loss.item():.6f}")
+    text = f"loss {theirs:.6f}" + ("" if abs(theirs - loss.item()) < 1e-9 * abs(loss.item()) else f" instead of {loss.item():.6f}")
     many = sum(len(p["grads"]) for p in parts)
-    return text + (f"; {len(wrong)} of {many} gradients are others, most of all {wrong[0][1] if isinstance(wrong[0], tuple) else wrong[0]}" if wrong else f"; {many} gradients are the same")
+    return text + (f"; {len(wrong)} of {many} gradients differ: {wrong[0][1] if isinstance(wrong[0], tuple) else wrong[0]}" if wrong else f"; all {many} gradients are equal")
 
 
 def publish(rows):
