@@ -37,7 +37,7 @@ static const RawTensor *bias_beside(const Params *p, const char *weight)
     const char *name =
         arena_printf(p->m->arena, "%.*s.bias", dot ? (int)(dot - weight) : 0, weight);
     uint32_t init = strmap_get(&p->m->init_index, name);
-    init = init == NONE ? strmap_get(&p->copied, name) : init;
+    init = init == NONE ? strmap_get(&p->renamed.copied, name) : init;
     return init == NONE ? NULL : &p->m->init.at[init];
 }
 
@@ -85,9 +85,10 @@ static uint32_t tied_to(const Params *p, const RawNode *n, const RawTensor *t, c
 static const char *name_by_bias(const Params *p, const RawNode *n, uint32_t input)
 {
     static const char end[] = ".bias";
-    uint32_t at =
-        n->nout && param_role(n, input) == ROLE_WEIGHT ? strmap_get(&p->bias, n->out[0]) : NONE;
-    const char *bias = at == NONE ? "" : p->addend.at[at];
+    uint32_t at = n->nout && param_role(n, input) == ROLE_WEIGHT
+                      ? strmap_get(&p->renamed.bias, n->out[0])
+                      : NONE;
+    const char *bias = at == NONE ? "" : p->renamed.addend.at[at];
     size_t module = strlen(bias) - (*bias ? strlen(end) : 0), scope = strlen(n->scope);
     if (!*bias || !scope || scope > module || strncmp(bias + module - scope, n->scope, scope) ||
         (scope < module && bias[module - scope - 1] != '.'))
@@ -100,20 +101,20 @@ static const char *name_by_bias(const Params *p, const RawNode *n, uint32_t inpu
 
 static void find_biases(Params *p, const RawNodes *list)
 {
-    p->bias.arena = p->copied.arena = p->m->arena;
+    p->renamed.bias.arena = p->renamed.copied.arena = p->m->arena;
     for (uint32_t i = 0; i < list->n; i++) {
         const RawNode *n = list->at[i];
         uint32_t init = n->nin == 1 ? strmap_get(&p->m->init_index, n->in[0]) : NONE;
         if (!n->dead && init != NONE && n->nout == 1 && !strcmp(n->op_type, "Identity"))
-            *strmap_at(&p->copied, n->out[0]) = init;
+            *strmap_at(&p->renamed.copied, n->out[0]) = init;
         for (uint32_t j = 0; j < 2 && !n->dead && n->nin == 2 && !strcmp(n->op_type, "Add"); j++) {
             size_t k = strlen(n->in[j]);
             if (k < 6 || strcmp(n->in[j] + k - 5, ".bias") ||
                 (strmap_get(&p->m->init_index, n->in[j]) == NONE &&
-                 strmap_get(&p->copied, n->in[j]) == NONE))
+                 strmap_get(&p->renamed.copied, n->in[j]) == NONE))
                 continue;
-            *strmap_at(&p->bias, n->in[1 - j]) = p->addend.n;
-            vec_push(p->m->arena, &p->addend, n->in[j]);
+            *strmap_at(&p->renamed.bias, n->in[1 - j]) = p->renamed.addend.n;
+            vec_push(p->m->arena, &p->renamed.addend, n->in[j]);
         }
     }
 }
@@ -139,15 +140,15 @@ static void find_passed(Params *p, const Onnx__GraphProto *g)
             strmap_get(&p->m->init_index, n->input[0]) == NONE ||
             strmap_get(&p->m->init_index, n->output[0]) != NONE)
             continue;
-        *strmap_at(&p->passed, n->input[0]) = p->passed_on.n;
-        vec_push(p->m->arena, &p->passed_on, n->output[0]);
+        *strmap_at(&p->renamed.passed, n->input[0]) = p->renamed.passed_on.n;
+        vec_push(p->m->arena, &p->renamed.passed_on, n->output[0]);
     }
 }
 
 static const char *passed_on(const Params *p, const char *init)
 {
-    uint32_t i = strmap_get(&p->passed, init);
-    const char *name = i == NONE ? NULL : p->passed_on.at[i];
+    uint32_t i = strmap_get(&p->renamed.passed, init);
+    const char *name = i == NONE ? NULL : p->renamed.passed_on.at[i];
     return name && strmap_get(&p->by_name, name) == NONE ? name : NULL;
 }
 
@@ -206,7 +207,7 @@ static void find_readers(Params *p, const RawNodes *list, Readers *r)
     for (uint32_t i = 0; i < list->n; i++) {
         RawNode *n = list->at[i];
         for (uint32_t j = 0; j < n->nin && !n->dead; j++) {
-            uint32_t k = strmap_get(&p->copies, n->in[j]);
+            uint32_t k = strmap_get(&p->renamed.copies, n->in[j]);
             if (k != NONE && k < r->node.n && !r->node.at[k]) {
                 r->node.at[k] = n;
                 r->input.at[k] = j;
@@ -214,7 +215,7 @@ static void find_readers(Params *p, const RawNodes *list, Readers *r)
         }
         if (n->dead || !is_unshared(p, n))
             continue;
-        *strmap_at(&p->copies, n->out[0]) = r->node.n;
+        *strmap_at(&p->renamed.copies, n->out[0]) = r->node.n;
         vec_push(p->m->arena, &r->node, NULL);
         vec_push(p->m->arena, &r->input, 0);
     }
@@ -232,7 +233,8 @@ typedef struct {
 static void unshare(Params *p, const Pass *pass, RawNode *n)
 {
     const Readers *r = pass->readers;
-    uint32_t k = strmap_get(&p->copies, n->out[0]), init = strmap_get(&p->m->init_index, n->in[0]);
+    uint32_t k = strmap_get(&p->renamed.copies, n->out[0]),
+             init = strmap_get(&p->m->init_index, n->in[0]);
     if (k == NONE || k >= r->node.n || !r->node.at[k])
         return;
     const RawNode *reader = r->node.at[k];
@@ -266,7 +268,7 @@ static void unshare(Params *p, const Pass *pass, RawNode *n)
  * it as it is. */
 static bool is_copy(const Params *p, const Pass *pass, const RawNode *n)
 {
-    uint32_t k = is_unshared(p, n) ? strmap_get(&p->copies, n->out[0]) : NONE;
+    uint32_t k = is_unshared(p, n) ? strmap_get(&p->renamed.copies, n->out[0]) : NONE;
     return k != NONE && k < pass->readers->node.n && pass->readers->node.at[k];
 }
 
@@ -274,8 +276,8 @@ static bool is_copy(const Params *p, const Pass *pass, const RawNode *n)
 static void note_doubtful(Params *p, const RawTensor *t)
 {
     const SlotRead *by;
-    for (uint32_t i = 0; i < p->doubtful.n; i++)
-        if (!strcmp(p->doubtful.at[i], t->name))
+    for (uint32_t i = 0; i < p->lost.doubtful.n; i++)
+        if (!strcmp(p->lost.doubtful.at[i], t->name))
             return;
     if (!p->m->from_pytorch || !param_is_named(p, t->name))
         return;
@@ -283,7 +285,7 @@ static void note_doubtful(Params *p, const RawTensor *t)
     if (param_is_buffer(p, t->name)
             ? param_is_doubtful_buffer(p, t->name)
             : rule == RULE_OF_DATA || rule == RULE_LOSS || rule == RULE_FREQUENCY)
-        vec_push(p->m->arena, &p->doubtful, t->name);
+        vec_push(p->m->arena, &p->lost.doubtful, t->name);
 }
 
 /* A filter, a grid, a matrix of cosines: few numbers again and again.  Those that were drawn at
@@ -310,7 +312,7 @@ static void note_made(Params *p, const RawTensor *t)
     if (p->m->from_pytorch && p->sig.n == 0 && !param_is_made_up(t->name) &&
         !param_is_leaf_name(t->name) && repeats_numbers(t) && !param_thawed(p, t->name) &&
         !param_frozen(p, t->name))
-        vec_push(p->m->arena, &p->repeating, t->name);
+        vec_push(p->m->arena, &p->lost.repeating, t->name);
 }
 
 /* late: those too that have lost their names, once none is seen to be made of the others */
@@ -384,8 +386,8 @@ Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file)
                   .by_name.arena = m->arena,
                   .frozen.arena = m->arena,
                   .noted.arena = m->arena,
-                  .copies.arena = m->arena,
-                  .passed.arena = m->arena};
+                  .renamed.copies.arena = m->arena,
+                  .renamed.passed.arena = m->arena};
     for (uint32_t i = 0; i < m->init.n; i++)
         tensor_single(m->arena, &m->init.at[i]);
     note_frozen(p);
@@ -408,7 +410,7 @@ void param_assign(Params *p, RawNodes *list)
         const RawNode *n = list->at[i];
         if (!n->dead && !*n->domain && !strcmp(n->op_type, "BatchNormalization") &&
             !meta_trains_norm(n) && n->nin > 3 && strmap_get(&p->m->init_index, n->in[3]) != NONE)
-            p->frozen_batchnorms++;
+            p->lost.frozen_batchnorms++;
     }
     if (p->has_signature) {
         param_from_signature(p, list);

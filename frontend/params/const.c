@@ -120,7 +120,7 @@ static void note(Params *p, const RawTensor *t, const char *name, const RawNode 
     if (param_is_mask(p->g, t) || strmap_get(&p->noted, name) != NONE)
         return;
     *strmap_at(&p->noted, name) = 1;
-    vec_push(p->m->arena, &p->constant,
+    vec_push(p->m->arena, &p->lost.constant,
              arena_printf(p->m->arena, "%s (of %s)", name, reader->name));
 }
 

@@ -175,7 +175,7 @@ static uint32_t own_equal(Fx *x, const Trace *t, const Candidate *found)
             continue;
         const Shape shape = like->shape;
         p->sig_param[e] = param_put(p, own, like->dtype, &shape, like->bytes);
-        vec_push(x->a, &p->inferred, arena_printf(x->a, "%s (equal to %s)", own, target));
+        vec_push(x->a, &p->lost.inferred, arena_printf(x->a, "%s (equal to %s)", own, target));
         return p->sig_param[e];
     }
     return NONE;
@@ -239,7 +239,7 @@ static void drop_unused(Fx *x)
         }
         if (!used) {
             p->sig_param[e] = NONE;
-            vec_push(x->a, &p->unfit, p->sig.entry[e].target);
+            vec_push(x->a, &p->lost.unfit, p->sig.entry[e].target);
         }
     }
 }
@@ -261,7 +261,7 @@ static uint32_t put(Fx *x, uint32_t entry, const Trace *t, const Undone *found)
     uint32_t id = found->plain ? param_new(p, name, t->use->init, found->turned, true, false)
                                : param_put(p, name, t->tensor->dtype, &found->shape, found->bytes);
     p->sig_param[entry] = id;
-    vec_push(x->a, &p->inferred,
+    vec_push(x->a, &p->lost.inferred,
              arena_printf(x->a, "%s %s%s", name, shape_text(x->a, &found->shape),
                           found->in_order ? " (rows in the order they are read)" : ""));
     return id;

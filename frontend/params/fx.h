@@ -16,7 +16,11 @@ typedef struct {
     bool flip, squeezed;
 } Use;
 typedef VEC(Use) Uses;
-typedef struct { uint32_t entry; int role; bool taken; } Argument;
+typedef struct {
+    uint32_t entry;
+    int role;
+    bool taken;
+} Argument;
 typedef VEC(Argument) Arguments;
 
 typedef struct {
@@ -42,18 +46,18 @@ typedef struct {
     Params *p;
     Arena *a;
     RawNodes *list;
-    StrMap index;                                       /* fx node -> its group */
+    StrMap index; /* fx node -> its group */
     VEC(Group) group;
-    Uses loose, all;                                    /* without a group; everything */
+    Uses loose, all; /* without a group; everything */
     uint32_t *claim;
     /* given: by entry, the user gave it in a file */
     bool *used, *alias, *given;
-    MadeOf *origin;                                     /* by initializer; origin.c */
-    VEC(struct Known *) known;                          /* tie.c */
+    MadeOf *origin;            /* by initializer; origin.c */
+    VEC(struct Known *) known; /* tie.c */
 } Fx;
 
 /* ---- group.c ---- */
-bool fx_is_target(const FxNode *fx, const char *target);       /* "aten.linear." */
+bool fx_is_target(const FxNode *fx, const char *target); /* "aten.linear." */
 int fx_use_role(const FxNode *fx, const RawNode *n, uint32_t input);
 bool fx_has_bias(const FxNode *fx);
 bool fx_is_norm(const FxNode *fx);
@@ -61,11 +65,11 @@ bool fx_is_norm(const FxNode *fx);
 bool fx_has_norm(const FxNode *fx, const RawNode *n);
 /* over groups of channels: scaled and shifted by nodes of its own */
 bool fx_is_decomposed_norm(const FxNode *fx);
-Group *fx_group(Fx *x, const RawNode *n);               /* NULL: none */
-bool fx_is_control(const FxNode *fx);                   /* its arguments are its bodies' */
+Group *fx_group(Fx *x, const RawNode *n); /* NULL: none */
+bool fx_is_control(const FxNode *fx);     /* its arguments are its bodies' */
 
 /* ---- make.c ---- */
-void fx_make(Fx *x);                                    /* the parameters that uses name */
+void fx_make(Fx *x); /* the parameters that uses name */
 void fx_make_entry(Fx *x, uint32_t entry);
 /* one of its uses, called so, is not understood */
 void fx_lacks(Fx *x, uint32_t entry, const char *as);
@@ -75,7 +79,7 @@ void fx_refuse_shared(const Fx *x, const Use *u);
 
 /* ---- recurrent.c ---- */
 bool fx_is_recurrent(const FxNode *fx);
-void fx_unpack(Fx *x);                                  /* the matrices of recurrent layers */
+void fx_unpack(Fx *x); /* the matrices of recurrent layers */
 
 /* ---- tie.c ---- */
 /* Is the tensor made of the parameter's own bytes (transposed, reshaped, cut, expanded, gathered)?
@@ -96,14 +100,14 @@ const char *fx_leaf(const char *target);
 
 /* ---- origin.c ---- */
 typedef struct {
-    const Use *use;                                     /* the first of those that read it so */
+    const Use *use; /* the first of those that read it so */
     const RawTensor *tensor;
-    const char *fx;                                     /* the fx node that was folded: "expand_4" */
-    bool done, is_turned;                               /* what that node yielded, transposed */
-    int64_t row;                                        /* undo_rows: which it is */
+    const char *fx;       /* the fx node that was folded: "expand_4" */
+    bool done, is_turned; /* what that node yielded, transposed */
+    int64_t row;          /* undo_rows: which it is */
 } Trace;
 typedef VEC(Trace) Traces;
-void fx_origins(Fx *x);                                 /* reads what the optimizer noted */
+void fx_origins(Fx *x); /* reads what the optimizer noted */
 bool fx_is_origin(const Fx *x, uint32_t init, uint32_t entry);
 bool fx_is_unread(const Fx *x, uint32_t entry);
 /* Was something computed of it that is read, and of which is not known what it is? */
@@ -126,24 +130,24 @@ typedef struct {
     Recipe *recipe;
     bool plain, turned, in_order;
 } Undone;
-extern const char *const fx_turns[];                    /* kinds of fx nodes that exchange dims */
+extern const char *const fx_turns[]; /* kinds of fx nodes that exchange dims */
 /* The parameter behind a trace, when the operations can be undone. */
 bool undo_one(Fx *x, const Trace *t, Undone *out);
 /* The parameter of which the traces are the rows. */
 bool undo_rows(Fx *x, Trace **t, uint32_t n, Undone *out);
 
 /* ---- numbers.c ---- */
-double raw_number(const RawTensor *t, int64_t i);       /* element i of floats */
-bool raw_is_constant(const RawTensor *t);               /* are all elements the same? */
+double raw_number(const RawTensor *t, int64_t i); /* element i of floats */
+bool raw_is_constant(const RawTensor *t);         /* are all elements the same? */
 /* Has b the numbers of a, as they stand or with two dims exchanged? */
 typedef enum { NOT_SAME, SAME, SAME_TURNED } Same;
 Same raw_same(const RawTensor *a, const RawTensor *b);
-int raw_wide_dims(const Shape *s);                      /* of more than one element */
+int raw_wide_dims(const Shape *s); /* of more than one element */
 
 /* ---- merged.c ---- */
 void fx_refuse_merged(Fx *x);
 
 /* ---- folded.c ---- */
-void fx_fold(Fx *x);                                    /* operands that no argument explains */
+void fx_fold(Fx *x); /* operands that no argument explains */
 
 #endif

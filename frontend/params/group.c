@@ -9,20 +9,36 @@
 /* Which of its arguments an aten operator takes as weight and bias. */
 static int argument_role(const char *target, int position)
 {
-    static const struct { const char *target; int weight, bias, mean, var; } role[] = {
-        {"aten.linear.", 1, 2, -1, -1},         {"aten.addmm.", 2, 0, -1, -1},
-        {"aten.convolution.", 1, 2, -1, -1},    {"aten.conv1d.", 1, 2, -1, -1},
-        {"aten.conv2d.", 1, 2, -1, -1},         {"aten.conv3d.", 1, 2, -1, -1},
-        {"aten.conv_transpose1d.", 1, 2, -1, -1}, {"aten.conv_transpose2d.", 1, 2, -1, -1},
-        {"aten.conv_transpose3d.", 1, 2, -1, -1}, {"aten.layer_norm.", 2, 3, -1, -1},
-        {"aten.native_layer_norm.", 2, 3, -1, -1}, {"aten.group_norm.", 2, 3, -1, -1},
-        {"aten.native_group_norm.", 1, 2, -1, -1}, {"aten.batch_norm.", 1, 2, 3, 4},
-        {"aten._native_batch_norm", 1, 2, 3, 4}, {"aten.native_batch_norm.", 1, 2, 3, 4},
-        {"aten.cudnn_batch_norm.", 1, 2, 3, 4}, {"aten.instance_norm.", 1, 2, 3, 4},
-        {"aten.rms_norm.", 2, -1, -1, -1},      {"aten.embedding.", 0, -1, -1, -1},
-        {"aten.prelu.", 1, -1, -1, -1},         {"aten._prelu_kernel.", 1, -1, -1, -1},
-        {"aten.matmul.", 1, -1, -1, -1},        {"aten.mm.", 1, -1, -1, -1},
-        {"aten.bmm.", 1, -1, -1, -1},           {"aten.baddbmm.", 2, 0, -1, -1},
+    static const struct {
+        const char *target;
+        int weight, bias, mean, var;
+    } role[] = {
+        {"aten.linear.", 1, 2, -1, -1},
+        {"aten.addmm.", 2, 0, -1, -1},
+        {"aten.convolution.", 1, 2, -1, -1},
+        {"aten.conv1d.", 1, 2, -1, -1},
+        {"aten.conv2d.", 1, 2, -1, -1},
+        {"aten.conv3d.", 1, 2, -1, -1},
+        {"aten.conv_transpose1d.", 1, 2, -1, -1},
+        {"aten.conv_transpose2d.", 1, 2, -1, -1},
+        {"aten.conv_transpose3d.", 1, 2, -1, -1},
+        {"aten.layer_norm.", 2, 3, -1, -1},
+        {"aten.native_layer_norm.", 2, 3, -1, -1},
+        {"aten.group_norm.", 2, 3, -1, -1},
+        {"aten.native_group_norm.", 1, 2, -1, -1},
+        {"aten.batch_norm.", 1, 2, 3, 4},
+        {"aten._native_batch_norm", 1, 2, 3, 4},
+        {"aten.native_batch_norm.", 1, 2, 3, 4},
+        {"aten.cudnn_batch_norm.", 1, 2, 3, 4},
+        {"aten.instance_norm.", 1, 2, 3, 4},
+        {"aten.rms_norm.", 2, -1, -1, -1},
+        {"aten.embedding.", 0, -1, -1, -1},
+        {"aten.prelu.", 1, -1, -1, -1},
+        {"aten._prelu_kernel.", 1, -1, -1, -1},
+        {"aten.matmul.", 1, -1, -1, -1},
+        {"aten.mm.", 1, -1, -1, -1},
+        {"aten.bmm.", 1, -1, -1, -1},
+        {"aten.baddbmm.", 2, 0, -1, -1},
     };
     if (position >= 0)
         for (size_t i = 0; i < sizeof role / sizeof *role; i++)

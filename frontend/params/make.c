@@ -135,7 +135,7 @@ void fx_lacks(Fx *x, uint32_t entry, const char *as)
     if (strmap_get(&p->noted, key) != NONE)
         return;
     *strmap_at(&p->noted, key) = 1;
-    vec_push(x->a, &p->partial, arena_printf(x->a, "%s (as %s)", name, as));
+    vec_push(x->a, &p->lost.partial, arena_printf(x->a, "%s (as %s)", name, as));
 }
 
 static void make_aliases(Fx *x, uint32_t id)
@@ -192,7 +192,7 @@ void fx_make(Fx *x)
         const Group *g = fx_group(x, u->node);
         if (g && fx_has_norm(&g->fx, u->node) && u->input == 1 && u->entry != NONE &&
             x->p->sig_param[u->entry] != NONE)
-            vec_push(x->a, &x->p->scaled, x->p->g->param.at[x->p->sig_param[u->entry]].name);
+            vec_push(x->a, &x->p->lost.scaled, x->p->g->param.at[x->p->sig_param[u->entry]].name);
     }
 }
 

@@ -47,10 +47,11 @@ static bool ends_with(const char *s, const char *end)
 
 bool param_is_leaf_name(const char *name)
 {
-    static const char *const end[] = {
-        "weight",    "bias",           "kernel",           "gamma",    "beta",   "embeddings",
-        "embedding", "ReadVariableOp", "ReadVariableOp:0", "kernel:0", "bias:0", "gamma:0",
-        "beta:0",    "embeddings:0",   "ReadVariableOp/resource:0"};
+    static const char *const end[] = {"weight",    "bias",           "kernel",
+                                      "gamma",     "beta",           "embeddings",
+                                      "embedding", "ReadVariableOp", "ReadVariableOp:0",
+                                      "kernel:0",  "bias:0",         "gamma:0",
+                                      "beta:0",    "embeddings:0",   "ReadVariableOp/resource:0"};
     for (size_t i = 0; i < sizeof end / sizeof *end; i++)
         if (ends_with(name, end[i]))
             return !param_is_made_up(name);

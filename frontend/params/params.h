@@ -12,13 +12,16 @@
 /* An operand made of parameters; the last term is the operand.  A VEC, which onnx.h speaks of by
  * its name. */
 typedef struct {
-    Op op;                                              /* OP_NONE: a parameter, or a constant */
-    uint32_t nin, in[2];                                /* earlier terms */
+    Op op;               /* OP_NONE: a parameter, or a constant */
+    uint32_t nin, in[2]; /* earlier terms */
     Attr attr;
-    uint32_t param;                                     /* index into Graph.param, or NONE */
+    uint32_t param; /* index into Graph.param, or NONE */
     Tensor value;
 } Term;
-typedef struct Recipe { Term *at; uint32_t n, cap; } Recipe;
+typedef struct Recipe {
+    Term *at;
+    uint32_t n, cap;
+} Recipe;
 
 Recipe *recipe_of(Arena *a, uint32_t param);
 /* A further term; returns its number. */
@@ -30,12 +33,12 @@ uint32_t recipe_op(Arena *a, Recipe *r, Op op, Attr attr, uint32_t x, uint32_t y
 void recipe_reshape(Arena *a, Recipe *r, const Shape *s);
 void recipe_expand(Arena *a, Recipe *r, const Shape *s);
 void recipe_transpose(Arena *a, Recipe *r, int rank, const int64_t *perm);
-void recipe_swap(Arena *a, Recipe *r);                  /* two dims exchanged */
+void recipe_swap(Arena *a, Recipe *r); /* two dims exchanged */
 void recipe_slice(Arena *a, Recipe *r, int rank, const int64_t *start, const int64_t *size);
-void recipe_gather(Arena *a, Recipe *r, int64_t n, const int64_t *index);      /* along dim 0 */
+void recipe_gather(Arena *a, Recipe *r, int64_t n, const int64_t *index); /* along dim 0 */
 /* the parameter itself, transposed or not */
 bool recipe_is_plain(const Recipe *r, bool *transposed);
-bool recipe_is_view(const Recipe *r);                   /* a parameter, only viewed otherwise */
+bool recipe_is_view(const Recipe *r); /* a parameter, only viewed otherwise */
 /* The file's type of operand `input`, made of parameters; param where it has no such initializer */
 Dtype recipe_type(const Model *m, const RawNode *n, uint32_t input, Dtype param);
 /* the parameter when there is only one, else NONE */
@@ -45,10 +48,10 @@ ValueId recipe_build(Graph *g, const Recipe *r, const ValueId *param);
 
 /* ---- fxname.c; the rest: fx.h ---------------------------------------------------------------- */
 /* Names of fx nodes, "mul_3": their number; are they of these kinds, or of one? */
-long fx_number(const char *name);                       /* 0: "mul" */
-bool fx_is_one_of(const char *name, const char *const *base);  /* which ends in NULL */
+long fx_number(const char *name);                             /* 0: "mul" */
+bool fx_is_one_of(const char *name, const char *const *base); /* which ends in NULL */
 bool fx_same_base(const char *a, const char *b);
-bool fx_is_filled(const char *name);                    /* a number in a shape: "zeros_like" */
+bool fx_is_filled(const char *name); /* a number in a shape: "zeros_like" */
 
 /* ---- which operands are parameters ----------------------------------------------------------- */
 
@@ -56,21 +59,25 @@ bool fx_is_filled(const char *name);                    /* a number in a shape: 
 enum {
     SLOT_WEIGHT = 1,
     SLOT_BIAS = 2,
-    SLOT_SCALE = 4,                                     /* of a norm, of a PRelu */
-    SLOT_OTHER = 8,                                     /* recurrence, fused operators */
-    SLOT_FEATURE = 16,                                  /* added to, multiplied by what parameters made */
-    SLOT_JOINED = 32,                                   /* put beside that */
-    SLOT_NAMED = 64,                                    /* any other operand */
-    SLOT_OF_DATA = 128,                                 /* subtracted from data, or their divisor */
-    SLOT_LOSS = 256,                                    /* it meets a label */
+    SLOT_SCALE = 4,     /* of a norm, of a PRelu */
+    SLOT_OTHER = 8,     /* recurrence, fused operators */
+    SLOT_FEATURE = 16,  /* added to, multiplied by what parameters made */
+    SLOT_JOINED = 32,   /* put beside that */
+    SLOT_NAMED = 64,    /* any other operand */
+    SLOT_OF_DATA = 128, /* subtracted from data, or their divisor */
+    SLOT_LOSS = 256,    /* it meets a label */
     SLOT_STATISTIC = 512,
-    SLOT_FREQUENCY = 1024,                              /* times positions, under a sine */
+    SLOT_FREQUENCY = 1024, /* times positions, under a sine */
     SLOT_NEVER = 2048,
-    SLOT_ANGLE = 4096                                   /* beside another: a sine is between */
+    SLOT_ANGLE = 4096 /* beside another: a sine is between */
 };
 
 /* node: of which operand is the first of those flags */
-typedef struct { uint32_t as; const RawNode *node; uint32_t input; } SlotRead;
+typedef struct {
+    uint32_t as;
+    const RawNode *node;
+    uint32_t input;
+} SlotRead;
 
 /* What the slot, the name and the numbers of an array say of it. */
 typedef enum {
@@ -88,13 +95,48 @@ typedef enum {
     RULE_NEVER
 } Verdict;
 
+/* Parameters, by name, that do not train as PyTorch's: report.c says so. */
+typedef struct {
+    /* initializers that folding made and that may hold parameters */
+    VEC(const char *) constant;
+    /* given in files, and nothing in the model is made of them */
+    VEC(const char *) unfit;
+    /* weights that a BatchNormalization was multiplied into */
+    VEC(const char *) scaled;
+    /* taken for buffers by their names or slots alone; for parameters, while their numbers are a
+     * buffer's */
+    VEC(const char *) doubtful, repeating;
+    /* parameters of which a use is not understood; of which folding left a trace */
+    VEC(const char *) partial, inferred;
+    uint32_t frozen_batchnorms; /* BatchNormalizations in evaluation form */
+} Lost;
+
+/* Names that TorchScript's exporter and its folding moved. */
+typedef struct {
+    /* product -> the bias that is added to it, in addend; result of an Identity -> its initializer
+     */
+    StrMap bias, copied;
+    VEC(const char *) addend;
+    StrMap copies; /* results of Identities of initializers */
+    /* initializers that branches yield as they are -> index into passed_on: as what */
+    StrMap passed;
+    VEC(const char *) passed_on;
+} Renamed;
+
+/* Of what each value is made; by array, the index of what its readers say; products of one column.
+ */
+typedef struct {
+    StrMap made_of, reading, narrow;
+    VEC(SlotRead) readings;
+} SlotReads;
+
 typedef struct Params {
     Model *m;
     Graph *g;
     const ImportOptions *opt;
     /* position on the command line: tells equal names apart */
     uint32_t file;
-    uint32_t first_param;                               /* of this file, in Graph.param */
+    uint32_t first_param; /* of this file, in Graph.param */
     bool has_signature;
     Signature sig;
     /* names of a body's arguments -> entry; of the model's they are in sig */
@@ -107,29 +149,12 @@ typedef struct Params {
     StrMap by_init, by_name;
     /* parameters of which the file says that they do not train ("ppsplit.frozen") */
     StrMap frozen;
-    /* constants reported; results of Identities of initializers */
-    StrMap noted, copies;
-    /* initializers that branches yield as they are -> index into passed_on: as what */
-    StrMap passed;
-    VEC(const char *) passed_on;
-    struct Buffers *buffers;                            /* buffers.c */
-    /* assign.c: product -> the bias that is added to it; result of an Identity -> its initializer */
-    StrMap bias, copied;
-    VEC(const char *) addend;
-    /* initializers that folding made and that may hold parameters */
-    VEC(const char *) constant;
-    /* given in files, and nothing in the model is made of them */
-    VEC(const char *) unfit;
-    /* weights that a BatchNormalization was multiplied into */
-    VEC(const char *) scaled;
-    /* taken for buffers by their names or slots alone; for parameters, while their numbers are a buffer's */
-    VEC(const char *) doubtful, repeating;
-    /* parameters of which a use is not understood; of which folding left a trace */
-    VEC(const char *) partial, inferred;
-    uint32_t frozen_batchnorms;                         /* BatchNormalizations in evaluation form */
-    /* slot.c: of what a value is made; the index of what its readers say; products of one column */
-    StrMap made_of, reading, narrow;
-    VEC(SlotRead) readings;
+    /* constants reported */
+    StrMap noted;
+    struct Buffers *buffers; /* buffers.c */
+    Renamed renamed;         /* assign.c */
+    SlotReads slot;          /* slot.c */
+    Lost lost;               /* report.c */
 } Params;
 
 enum { ROLE_ANY, ROLE_WEIGHT, ROLE_BIAS, ROLE_MEAN, ROLE_VAR };
@@ -171,7 +196,7 @@ bool param_is_made_up(
 /* A name that PyTorch's exporters, or others, give to parameters alone, or to them and
  * buffers; of other tools: one that ends as parameters' do */
 bool param_is_named(const Params *p, const char *name);
-bool param_is_leaf_name(const char *name);              /* "conv.weight", "dense/kernel:0" */
+bool param_is_leaf_name(const char *name); /* "conv.weight", "dense/kernel:0" */
 
 /* buffers.c: floats that are called, or stand, as buffers do */
 typedef struct Buffers Buffers;
@@ -199,7 +224,8 @@ void param_from_signature(Params *p, RawNodes *list);
 bool param_is_mask(const Graph *g, const RawTensor *t);
 /* that, or sines and cosines of positions, of which the first are all 0 or all the largest. */
 bool param_is_table(const Graph *g, const RawTensor *t);
-/* numbers in order along a dimension, or few of them again and again: grids, filters, frequencies */
+/* numbers in order along a dimension, or few of them again and again: grids, filters, frequencies
+ */
 bool param_is_regular(const Graph *g, const RawTensor *t);
 
 /* file.c: what --params-from has under this name, as type t; or NULL. */

@@ -49,29 +49,31 @@ static void report_renamed(const Params *p)
 static void report_traces(const Params *p)
 {
     Arena *a = p->m->arena;
-    if (p->inferred.n) {
+    if (p->lost.inferred.n) {
         hint_remedies(p);
         diag_warn(WHERE_FILE(p->m->path),
-                  "%u parameter%s recovered from what the export folded %s into: %s", p->inferred.n,
-                  p->inferred.n == 1 ? " was" : "s were", p->inferred.n == 1 ? "it" : "them",
-                  join(a, p->inferred.at, p->inferred.n));
+                  "%u parameter%s recovered from what the export folded %s into: %s",
+                  p->lost.inferred.n, p->lost.inferred.n == 1 ? " was" : "s were",
+                  p->lost.inferred.n == 1 ? "it" : "them",
+                  join(a, p->lost.inferred.at, p->lost.inferred.n));
     }
-    if (p->scaled.n) {
+    if (p->lost.scaled.n) {
         diag_hint("export in training mode to keep BatchNormalization apart, by dynamo with "
                   "optimize=False");
         diag_warn(
             WHERE_FILE(p->m->path),
             "%u parameter%s by a BatchNormalization that the export folded, and so do%s train: %s",
-            p->scaled.n, p->scaled.n == 1 ? " is multiplied" : "s are multiplied",
-            p->scaled.n == 1 ? "es it" : "", join(a, p->scaled.at, p->scaled.n));
+            p->lost.scaled.n, p->lost.scaled.n == 1 ? " is multiplied" : "s are multiplied",
+            p->lost.scaled.n == 1 ? "es it" : "", join(a, p->lost.scaled.at, p->lost.scaled.n));
     }
-    if (p->partial.n) {
+    if (p->lost.partial.n) {
         if (!p->is_whole)
             hint_remedies(p);
         diag_warn(WHERE_FILE(p->m->path),
-                  "%u use%s of parameters that the export folded %s no gradient: %s", p->partial.n,
-                  p->partial.n == 1 ? "" : "s", p->partial.n == 1 ? "gets" : "get",
-                  join(a, p->partial.at, p->partial.n));
+                  "%u use%s of parameters that the export folded %s no gradient: %s",
+                  p->lost.partial.n, p->lost.partial.n == 1 ? "" : "s",
+                  p->lost.partial.n == 1 ? "gets" : "get",
+                  join(a, p->lost.partial.at, p->lost.partial.n));
     }
 }
 
@@ -92,9 +94,9 @@ static void note_norms(void)
 
 static void note_unfit(const Params *p)
 {
-    if (p->unfit.n)
+    if (p->lost.unfit.n)
         diag_note("given in files, but no initializer is seen to be made of these numbers: %s",
-                  join(p->m->arena, p->unfit.at, p->unfit.n));
+                  join(p->m->arena, p->lost.unfit.at, p->lost.unfit.n));
 }
 
 /* Parameters of the exporter's list of which the file has nothing, or no node reads it. */
@@ -124,7 +126,7 @@ static bool report_lost(const Params *p)
 
 static void report_constants(const Params *p)
 {
-    if (p->constant.n == 0)
+    if (p->lost.constant.n == 0)
         return;
     if (p->m->from_pytorch)
         hint_remedies(p);
@@ -132,24 +134,24 @@ static void report_constants(const Params *p)
         diag_hint("--train NAME makes parameters of them where they are any");
     diag_warn(WHERE_FILE(p->m->path), "constants %sdo not train: %s",
               p->m->from_pytorch ? "that folding made " : "",
-              join(p->m->arena, p->constant.at, p->constant.n));
+              join(p->m->arena, p->lost.constant.at, p->lost.constant.n));
 }
 
 static void report_doubtful(const Params *p)
 {
-    if (p->doubtful.n) {
+    if (p->lost.doubtful.n) {
         diag_hint("--train NAME makes parameters of them where they are any");
         diag_warn(WHERE_FILE(p->m->path),
                   "what is called, or stands, as buffers are does not train: %s",
-                  join(p->m->arena, p->doubtful.at, p->doubtful.n));
+                  join(p->m->arena, p->lost.doubtful.at, p->lost.doubtful.n));
     }
-    if (p->repeating.n) {
+    if (p->lost.repeating.n) {
         diag_hint(
             "--freeze NAME where they are buffers, --train NAME where they are not; exports of "
             "dynamo tell");
         diag_warn(WHERE_FILE(p->m->path),
                   "what repeats a few numbers, as filters and grids do, trains as a parameter: %s",
-                  join(p->m->arena, p->repeating.at, p->repeating.n));
+                  join(p->m->arena, p->lost.repeating.at, p->lost.repeating.n));
     }
 }
 
@@ -162,11 +164,11 @@ static void warn(const Params *p)
     report_traces(p);
     bool said = report_lost(p);
     report_constants(p);
-    if (p->frozen_batchnorms == 0 || said)
+    if (p->lost.frozen_batchnorms == 0 || said)
         return;
     note_norms();
     diag_warn(WHERE_FILE(p->m->path), "%u BatchNormalization node%s in evaluation form",
-              p->frozen_batchnorms, p->frozen_batchnorms == 1 ? " is" : "s are");
+              p->lost.frozen_batchnorms, p->lost.frozen_batchnorms == 1 ? " is" : "s are");
 }
 
 /* ---- the list ---- */
@@ -324,9 +326,9 @@ static void note_shifted(Params *p, const char *weight)
 
 static void note_changed(Params *p)
 {
-    for (uint32_t i = 0; i < p->scaled.n; i++) {
-        note_changed_one(p, p->scaled.at[i], "multiplied by a BatchNormalization");
-        note_shifted(p, p->scaled.at[i]);
+    for (uint32_t i = 0; i < p->lost.scaled.n; i++) {
+        note_changed_one(p, p->lost.scaled.at[i], "multiplied by a BatchNormalization");
+        note_shifted(p, p->lost.scaled.at[i]);
     }
 }
 

@@ -4,10 +4,11 @@
  * most of it (the letters of ops.def), through all that is computed of arrays alone: views, exp(x),
  * 1 + x.
  *
- * What is added or multiplied along the features of a value that parameters made is a parameter; what
- * is subtracted from data, or divides data, is a statistic of them.  A label is an input that reaches
- * no weight, of a model whose output is one number: what meets a label belongs to the loss.  tf2onnx
- * and jax2onnx carry the weights of a loop in as values of the loop: its body is read for them.
+ * What is added or multiplied along the features of a value that parameters made is a parameter;
+ * what is subtracted from data, or divides data, is a statistic of them.  A label is an input that
+ * reaches no weight, of a model whose output is one number: what meets a label belongs to the loss.
+ * tf2onnx and jax2onnx carry the weights of a loop in as values of the loop: its body is read for
+ * them.
  */
 #include <string.h>
 
@@ -38,18 +39,16 @@ static bool is_control(const RawNode *n)
 /* What no list so far makes is an argument of a body. */
 static uint32_t made_of(const Params *p, const char *value)
 {
-    uint32_t of = *value ? strmap_get(&p->made_of, value) : OF_ARRAYS;
+    uint32_t of = *value ? strmap_get(&p->slot.made_of, value) : OF_ARRAYS;
     if (of != NONE)
         return of;
     return strmap_get(&p->m->init_index, value) != NONE ? OF_ARRAYS : OF_PARAMETERS;
 }
 
-static bool is_array(const Params *p, const char *value)
-{
-    return made_of(p, value) == OF_ARRAYS;
-}
+static bool is_array(const Params *p, const char *value) { return made_of(p, value) == OF_ARRAYS; }
 
-/* Under a name that only parameters and buffers have; PyTorch's exporters hold none in a Constant. */
+/* Under a name that only parameters and buffers have; PyTorch's exporters hold none in a Constant.
+ */
 static bool is_named(const Params *p, const RawTensor *t)
 {
     return param_is_named(p, t->name) && !(p->m->from_pytorch && t->is_lifted);
@@ -68,8 +67,8 @@ static bool is_bound(const Params *p, const RawNode *n, uint32_t j)
     return init != NONE && shape_elements(&p->m->init.at[init].shape) == 1;
 }
 
-/* A slot in which a parameter stands, as far as can be told before any is known.  module: a weight, a
- * scale or a bias; else one by its name as well. */
+/* A slot in which a parameter stands, as far as can be told before any is known.  module: a weight,
+ * a scale or a bias; else one by its name as well. */
 static bool holds_parameter(const Params *p, const RawNode *n, uint32_t j, bool module)
 {
     char slot = slot_of(n, j);
@@ -110,7 +109,7 @@ static uint32_t result_of(const Params *p, const RawNode *n)
     if (reads_parameter(p, n, false))
         of = OF_PARAMETERS;
     else if (of == OF_PARAMETERS && slot_of(n, 0) == 'x')
-        of = OF_DATA;                                   /* no gradient passes */
+        of = OF_DATA; /* no gradient passes */
     return of | label;
 }
 
@@ -121,7 +120,7 @@ static void find_made_of(Params *p, const RawNodes *list)
         uint32_t of = n->dead ? OF_ARRAYS : result_of(p, n);
         for (uint32_t k = 0; k < n->nout && !n->dead; k++)
             if (*n->out[k])
-                *strmap_at(&p->made_of, n->out[k]) = of;
+                *strmap_at(&p->slot.made_of, n->out[k]) = of;
     }
 }
 
@@ -132,12 +131,12 @@ static bool ends_in_a_loss(const Model *m)
 {
     for (size_t i = 0; i < m->graph->n_output; i++) {
         const Onnx__TypeProto *t = m->graph->output[i]->type;
-        const Onnx__TensorShapeProto *s =
-            t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ? t->tensor_type->shape : NULL;
+        const Onnx__TensorShapeProto *s = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE
+                                              ? t->tensor_type->shape
+                                              : NULL;
         bool one = s != NULL;
         for (size_t d = 0; s && d < s->n_dim; d++)
-            one &= s->dim[d]->value_case ==
-                       ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
+            one &= s->dim[d]->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
                    s->dim[d]->dim_value == 1;
         if (one)
             return true;
@@ -150,7 +149,7 @@ static bool find_labels(Params *p, const RawNodes *list)
 {
     StrMap reaches = {.arena = p->m->arena};
     bool any = false, data = false;
-    for (uint32_t i = list->n; i-- > 0;) {              /* readers first */
+    for (uint32_t i = list->n; i-- > 0;) { /* readers first */
         const RawNode *n = list->at[i];
         bool on = !n->dead && (is_control(n) || reads_parameter(p, n, true));
         for (uint32_t k = 0; k < n->nout && !n->dead; k++)
@@ -164,7 +163,7 @@ static bool find_labels(Params *p, const RawNodes *list)
         const char *name = text(p->m->graph->input[i]->name);
         if (made_of(p, name) != OF_DATA || strmap_get(&reaches, name) != NONE)
             continue;
-        *strmap_at(&p->made_of, name) = OF_DATA | OF_LABEL;
+        *strmap_at(&p->slot.made_of, name) = OF_DATA | OF_LABEL;
         any = true;
     }
     return any;
@@ -224,19 +223,19 @@ static uint32_t lowest(uint32_t flags) { return flags & (~flags + 1); }
 
 static const SlotRead *reading(const Params *p, const char *value)
 {
-    uint32_t at = strmap_get(&p->reading, value);
-    return at == NONE ? NULL : &p->readings.at[at];
+    uint32_t at = strmap_get(&p->slot.reading, value);
+    return at == NONE ? NULL : &p->slot.readings.at[at];
 }
 
 static void read_as(Params *p, const char *value, SlotRead r)
 {
-    uint32_t *at = strmap_at(&p->reading, value);
+    uint32_t *at = strmap_at(&p->slot.reading, value);
     if (*at == NONE) {
-        *at = p->readings.n;
-        vec_push(p->m->arena, &p->readings, r);
+        *at = p->slot.readings.n;
+        vec_push(p->m->arena, &p->slot.readings, r);
         return;
     }
-    SlotRead *known = &p->readings.at[*at];
+    SlotRead *known = &p->slot.readings.at[*at];
     if (lowest(r.as) < lowest(known->as)) {
         r.as |= known->as;
         *known = r;
@@ -248,7 +247,7 @@ static void read_as(Params *p, const char *value, SlotRead r)
 /* The sum of a product of one column and a number: its bias. */
 static bool is_narrow(const Params *p, const RawNode *n, uint32_t j)
 {
-    return is_op(n, "Add") && n->nin == 2 && strmap_get(&p->narrow, n->in[1 - j]) != NONE;
+    return is_op(n, "Add") && n->nin == 2 && strmap_get(&p->slot.narrow, n->in[1 - j]) != NONE;
 }
 
 /* beside: of what the other operands are made */
@@ -295,7 +294,8 @@ static bool is_named_table(const Params *p, const RawNode *n, uint32_t j)
            p->m->init.at[init].shape.rank > 1;
 }
 
-/* What node n says of operand j: where all it reads are arrays, what the readers of its result say. */
+/* What node n says of operand j: where all it reads are arrays, what the readers of its result say.
+ */
 static SlotRead says(const Params *p, const RawNode *n, uint32_t j)
 {
     SlotRead r = {.node = n, .input = j};
@@ -311,7 +311,8 @@ static SlotRead says(const Params *p, const RawNode *n, uint32_t j)
                      : beside | (of & OF_LABEL);
     }
     r.as = slot_flag(p, n, j, beside);
-    if (beside != OF_ARRAYS || is_named_table(p, n, j) || r.as & (SLOT_BIAS | SLOT_SCALE | SLOT_STATISTIC | SLOT_NEVER))
+    if (beside != OF_ARRAYS || is_named_table(p, n, j) ||
+        r.as & (SLOT_BIAS | SLOT_SCALE | SLOT_STATISTIC | SLOT_NEVER))
         return r;
     SlotRead of = {0};
     for (uint32_t k = 0; k < n->nout; k++) {
@@ -336,23 +337,23 @@ static SlotRead says(const Params *p, const RawNode *n, uint32_t j)
 void param_slots(Params *p, const RawNodes *list)
 {
     bool whole = list == &p->m->node;
-    p->made_of.arena = p->reading.arena = p->narrow.arena = p->m->arena;
+    p->slot.made_of.arena = p->slot.reading.arena = p->slot.narrow.arena = p->m->arena;
     for (size_t i = 0; whole && i < p->m->graph->n_input; i++) {
         const char *name = text(p->m->graph->input[i]->name);
         if (strmap_get(&p->m->init_index, name) == NONE)
-            *strmap_at(&p->made_of, name) = p->file > 0 ? OF_PARAMETERS : OF_DATA;
+            *strmap_at(&p->slot.made_of, name) = p->file > 0 ? OF_PARAMETERS : OF_DATA;
     }
     find_made_of(p, list);
     if (whole && ends_in_a_loss(p->m) && find_labels(p, list))
         find_made_of(p, list);
-    for (uint32_t i = list->n; i-- > 0;) {              /* readers first */
+    for (uint32_t i = list->n; i-- > 0;) { /* readers first */
         const RawNode *n = list->at[i];
         uint32_t w = !n->dead && n->nin == 2 && is_op(n, "MatMul")
                          ? strmap_get(&p->m->init_index, n->in[1])
                          : NONE;
         const Shape *s = w != NONE ? &p->m->init.at[w].shape : NULL;
         if (s && s->rank == 2 && s->d[1] == 1)
-            *strmap_at(&p->narrow, n->out[0]) = i;
+            *strmap_at(&p->slot.narrow, n->out[0]) = i;
     }
     for (uint32_t i = list->n; i-- > 0;) {
         const RawNode *n = list->at[i];
@@ -364,8 +365,8 @@ void param_slots(Params *p, const RawNodes *list)
 
 /* ---- numbers that nobody learned ---- */
 
-/* Could these numbers have been drawn, or have trained?  Those of a scale or a bias that has not are
- * all the same. */
+/* Could these numbers have been drawn, or have trained?  Those of a scale or a bias that has not
+ * are all the same. */
 static bool may_be_learned(const Graph *g, const RawTensor *t)
 {
     enum { MOST = 1 << 24 };
@@ -444,7 +445,8 @@ static Verdict unnamed(const Params *p, const RawTensor *t, uint32_t as)
         return RULE_LITERAL;
     if (p->m->from_pytorch && raw_wide_dims(&t->shape) > 1)
         return RULE_NO_NAME;
-    if (!is_single(t->dtype) || !may_be_learned(p->g, t) || (as == SLOT_JOINED && raw_is_constant(t)))
+    if (!is_single(t->dtype) || !may_be_learned(p->g, t) ||
+        (as == SLOT_JOINED && raw_is_constant(t)))
         return RULE_NUMBERS;
     return RULE_TRAINS;
 }
@@ -461,14 +463,13 @@ void param_slots_note(Params *p, const RawNodes *list)
             const SlotRead *by;
             if (!t || param_is_used(n, j) || !dtype_is_float(t->dtype) ||
                 shape_elements(&t->shape) < 2 || strmap_get(&p->by_init, t->name) != NONE ||
-                strmap_get(&p->noted, t->name) != NONE ||
-                param_frozen(p, t->name))
+                strmap_get(&p->noted, t->name) != NONE || param_frozen(p, t->name))
                 continue;
             Verdict v = param_rule(p, t, &by);
             *strmap_at(&p->noted, t->name) = 1;
             if ((v == RULE_NUMBERS || v == RULE_NO_NAME || v == RULE_ONE_DIM) &&
                 !(is_single(t->dtype) && param_is_mask(p->g, t)))
-                vec_push(p->m->arena, &p->constant, t->name);
+                vec_push(p->m->arena, &p->lost.constant, t->name);
         }
     }
 }
