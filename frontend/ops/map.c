@@ -23,7 +23,13 @@ void import_map(Import *im)
     }
     if (im->nin != 2)
         low_fatal(im, -1, "%u operands, 2 are needed", im->nin);
-    im->out[0] = g_binary(im->g, im->op, low_need(im, 0), low_need(im, 1));
+    ValueId x = low_need(im, 0), y = low_need(im, 1);
+    double one;
+    bool inverse = im->op == OP_Div && dtype_is_float(low_dtype(im->g, x)) &&
+                   low_dtype(im->g, x) == low_dtype(im->g, y) &&
+                   low_shape(im->g, x).rank <= low_shape(im->g, y).rank &&
+                   g_const_double(im->g, x, &one) && one == 1;
+    im->out[0] = inverse ? g_unary(im->g, OP_Reciprocal, y) : g_binary(im->g, im->op, x, y);
 }
 
 /* Is it one number, which Clip and PyTorch's clamp could take as a bound of x? */

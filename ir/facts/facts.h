@@ -98,6 +98,9 @@ Interval range_of(Intervals *r, ValueId v);
 /* From now on v, a bool, is true, and what makes it so; ask for nothing that is made of it before. */
 void range_suppose(Intervals *r, ValueId v);
 
+/* norm.c: the nodes of a norm are one node of the file. */
+void graph_norms(Graph *g);
+
 /* unsort.c: rows that are sorted, computed one by one and put back are computed as they stand. */
 void graph_unsort(Graph *g, const BatchOptions *opt);
 

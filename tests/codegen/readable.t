@@ -49,6 +49,11 @@ ok "LayerNormalization's gradient is called so" grep -q 'layernorm_dx_1(rows' gp
 # Factors cancel: three terms, as one would write it by hand; of GELU's cube one.
 is "LayerNormalization's gradient" "$(grep '^// dx = .*sum2' gpt6/stage0.c | sed 's/dy[0-9]* + //' | sort -u)" \
     "// dx = b + sum * rstds * rstds * rstds * (-1/32) * x + sum2 * (-1/32)"
+# A norm that a file writes as six nodes is one of its nodes: its gradient has as many terms, and a stage begins before it.
+ok "RMSNorm as nodes" gpt 2 --llama --kv-heads 1
+is "RMSNorm's gradient" "$(grep '^// dx = .*sum' gpt2/stage0.c | sed 's/dy[0-9]* + //; s/rstds0/rstds/g; s/\<b\>/a/; s/\<a$/x/' | sort -u)" \
+    "// dx = a * rstds + sum * rstds * rstds * rstds * (-1/32) * x"
+is "a cut in it" "$("$ppsplit" gpt2.onnx --split /model/layers.1/input_layernorm/Add -o cut | grep -o '^0 -> 1 .* f32')" "0 -> 1  /model/layers.0/Add_1_output_0 f32"
 is "GELU's gradient" "$(grep -c '^// dx = .* \* 0.044715 \* b \* 3$' gpt6/stage0.c)" 1
 
 # The same numbers as the evaluator's after each step, whole and cut, where first and last turns have buffers of other blocks.
