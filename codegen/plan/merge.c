@@ -125,7 +125,7 @@ static void absorb(Func *f, uint32_t g, const bool *stays, uint32_t most)
             continue;
         join_keep(f, g, &k);
         order_add(f, g, &need);
-        i = NONE;                                       /* its operands may be absorbed as well */
+        i = NONE; /* its operands may be absorbed as well */
     }
 }
 
@@ -140,23 +140,37 @@ static void renew_deps(Func *f, uint32_t g)
     }
 }
 
-/* In their order; what the group reads from memory and now makes itself comes before its readers.
+/* What the group reads from memory and now makes itself comes before its readers.  NEVER: it can't.
  */
+typedef enum { NEVER, NOT_YET, TAKEN } Taken;
+
+static Taken take_member(Func *f, Group *k, NodeId id, bool siblings)
+{
+    ValueId out = f->g->node.at[id].out[0];
+    if (join_makes(k, out))
+        return TAKEN;
+    for (uint32_t j = 0; j < k->known.n; j++)
+        if (k->known.at[j].root == out)
+            return join_front(f, k, id, &k->known.at[j]) ? TAKEN : NEVER;
+    return reads_as_table(f, k, out) ? NEVER : join_node(f, k, id, siblings) ? TAKEN : NOT_YET;
+}
+
+/* In their order; of what is made of a row's scalars, what only its readers lead to after them. */
 static bool take_after(Func *f, Group *k, const Group *other, bool siblings)
 {
-    for (uint32_t i = 0; i < other->member.n; i++) {
-        NodeId id = other->member.at[i].node;
-        ValueId out = f->g->node.at[id].out[0];
-        bool joined = join_makes(k, out), read = false;
-        for (uint32_t j = 0; !joined && !read && j < k->known.n; j++)
-            if (k->known.at[j].root == out) {
-                read = true;
-                joined = join_front(f, k, id, &k->known.at[j]);
-            }
-        if (!joined && (read || reads_as_table(f, k, out) || !join_node(f, k, id, siblings)))
-            return false;
-    }
-    return true;
+    bool *in = arena_array(f->fuse->a, bool, other->member.n + 1);
+    uint32_t left = other->member.n, before;
+    do {
+        before = left;
+        for (uint32_t i = 0; i < other->member.n; i++) {
+            Taken t = in[i] ? NOT_YET : take_member(f, k, other->member.at[i].node, siblings);
+            if (t == NEVER)
+                return false;
+            in[i] |= t == TAKEN;
+            left -= t == TAKEN;
+        }
+    } while (left > 0 && left < before && k->mode == NEST_ROW);
+    return left == 0;
 }
 
 /* From the last member on, each before all: what the group reads is known to it.  What only others
@@ -184,13 +198,14 @@ static bool take_before(Func *f, Group *k, const Group *other)
 }
 
 /* Two groups over the same space become one: column reductions that read the same operand, or a
- * group and what reads it. */
+ * group and what reads it; and rows and what is made of their scalars. */
 static bool merge(Func *f, uint32_t into, uint32_t from, bool siblings, bool front)
 {
     Group k = f->group.at[into];
     const Group other = f->group.at[from];
-    if (k.nd == 0 ||
-        (!front && lay_points(f, k.ext, 0, k.nd) != lay_points(f, other.ext, 0, other.nd)))
+    int64_t points = lay_points(f, other.ext, 0, other.nd);
+    if (k.nd == 0 || (!front && points != lay_points(f, k.ext, 0, k.nd) &&
+                      !(k.mode == NEST_ROW && points == lay_points(f, k.ext, 0, k.nouter))))
         return false;
     if (!order_may_merge(f, into, from))
         return false;

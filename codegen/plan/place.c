@@ -9,20 +9,28 @@
  */
 #include "plan.h"
 
-typedef struct { ValueId v; Ref at; bool acc, alone; NodeId after; } Sink;
+typedef struct {
+    ValueId v;
+    Ref at;
+    bool acc, alone;
+    NodeId after;
+} Sink;
 /* at: without its buffer */
-typedef struct { ValueId of, copy; Ref at; } FactorCopy;
+typedef struct {
+    ValueId of, copy;
+    Ref at;
+} FactorCopy;
 typedef struct {
     Func *f;
     VEC(Sink) sink;
-    Readers readers;                /* before copies are made */
+    Readers readers; /* before copies are made */
     uint32_t *uses;
-    bool *product_reads;            /* by root */
-    bool *plain;                    /* read by strides: by a node that is no view, or at the end */
+    bool *product_reads; /* by root */
+    bool *plain;         /* read by strides: by a node that is no view, or at the end */
     /* read by a product, which takes several strides a batch dimension */
     bool *factor;
-    VEC(ValueId) copy;              /* dense copy of a value, by value id */
-    VEC(FactorCopy) factors;        /* copies for a device's products */
+    VEC(ValueId) copy;       /* dense copy of a value, by value id */
+    VEC(FactorCopy) factors; /* copies for a device's products */
 } Place;
 
 static Ref place_in(Func *f, BufClass cls, uint32_t index, ValueId v)
@@ -111,8 +119,7 @@ static void count_uses(Place *p)
                     p->factor[n->in[j]] = true;
                 else
                     p->plain[n->in[j]] = true;
-                p->product_reads[cg_root(f, n->in[j])] |=
-                    product && cg_product_reads(f, n->in[j]);
+                p->product_reads[cg_root(f, n->in[j])] |= product && cg_product_reads(f, n->in[j]);
             }
     }
     for (uint32_t i = 0; i < p->sink.n; i++) {
@@ -397,9 +404,9 @@ static ValueId factor_copy(Place *p, ValueId v, Ref *at, uint32_t origin, Ids *l
     FactorCopy c = {.of = v, .at = *at};
     at->buf = cg_buffer(f, BUF_WORK, 0, v);
     /* a slice begins where it does in the value that it is of, and so at as many bytes */
-    f->buf.at[at->buf].bytes = cg_ref_bytes(f, at, v) +
-                               lin_at(at->off, f->g->batch > 0 ? f->g->batch : 1) *
-                                   (int64_t)dtype_size(val(f->g, v)->dtype);
+    f->buf.at[at->buf].bytes =
+        cg_ref_bytes(f, at, v) + lin_at(at->off, f->g->batch > 0 ? f->g->batch : 1) *
+                                     (int64_t)dtype_size(val(f->g, v)->dtype);
     if (cg_ref(f, v)->wide) {
         c.copy = copy_parts(p, v, at, origin, list);
     } else {
@@ -531,6 +538,34 @@ static void finish(Place *p)
     }
 }
 
+/* Is v made of `of` alone by elementwise operations of v's shape, `depth` of them at most, the node
+   that reads w among them? */
+static bool made_through(const Func *f, ValueId v, NodeId reader, int depth)
+{
+    NodeId def = f->def.at[v];
+    const Node *n = def == NONE ? NULL : &f->g->node.at[def];
+    if (!n || depth == 0 || !op_is_map(n->op))
+        return false;
+    bool found = def == reader;
+    for (uint32_t i = 0; i < n->nin && !found; i++)
+        found = n->in[i] != NONE &&
+                shape_equal(&val(f->g, n->in[i])->shape, &val(f->g, v)->shape) &&
+                made_through(f, n->in[i], reader, depth - 1);
+    return found;
+}
+
+/* A running statistic that nothing reads but what its new value is made of, element by element. */
+static bool overwrites(const Place *p, const Sink *s)
+{
+    enum { DEEPEST = 4 };
+    const Func *f = p->f;
+    const ValueId w = f->buf.at[s->at.buf].value;
+    bool only = shape_equal(&val(f->g, w)->shape, &val(f->g, s->v)->shape);
+    for (uint32_t i = p->readers.first[w]; i < p->readers.first[w + 1] && only; i++)
+        only = made_through(f, s->v, p->readers.node[i], DEEPEST);
+    return only;
+}
+
 /* Contributions to one gradient must be added in their order: one is added in place only while
    those before it were, and earlier. */
 static void offer_sinks(Place *p)
@@ -542,8 +577,10 @@ static void offer_sinks(Place *p)
         at[f->node.at[i]] = i + 1;
     for (uint32_t i = 0; i < p->sink.n; i++) {
         Sink *s = &p->sink.at[i];
-        if (s->alone)
+        if (s->alone) {
+            s->alone = !overwrites(p, s) || !offer(p, s->v, &s->at, false);
             continue;
+        }
         if (!s->acc) {
             offer(p, s->v, &s->at, false);
             continue;

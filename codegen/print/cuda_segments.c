@@ -11,8 +11,8 @@
 
 static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to; }
 
-/* A result that takes the place of an operand waits for the last pass: another block may still read
-   that.  Scalars take none. */
+/* A result that takes the place of an operand waits for the last pass, a scalar of the row for a
+   kernel behind it: another block may still read that. */
 static bool may_divide(const Row *r)
 {
     const Cuda *c = r->c;
@@ -20,7 +20,7 @@ static bool may_divide(const Row *r)
     int many = 0;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
-        bool early = s->row ? s->pass < n->passes : s->pass + 1 < n->passes;
+        bool early = !s->row && s->pass + 1 < n->passes;
         if ((s->kind == S_STORE && early && c->alias[s->arg]) ||
             (nest_is_picked(s) && c->alias[s->arg]))
             return false;
@@ -192,8 +192,12 @@ static void in_segments(Row *r, int64_t count)
     Cuda *c = r->c;
     int64_t length = lin_at(r->length, c->full), step = CUDA_BLOCK * c->vec,
             size = up(up(length, count), step) * step;
-    for (uint32_t i = 0; i < c->own->stmt.n; i++)
-        c->own->stmt.at[i].keep = false;
+    for (uint32_t i = 0; i < c->own->stmt.n; i++) {
+        Stmt *s = &c->own->stmt.at[i];
+        s->keep = false;
+        if (s->row && s->kind == S_STORE && c->alias[s->arg])
+            s->pass = c->own->passes;
+    }
     r->threads = CUDA_BLOCK;
     r->lane = "thread";
     r->segments = true;

@@ -12,9 +12,13 @@ done <<'END'
 gpt-ts f32 38
 gpt-ts bf16 44
 vit-dyn bf16 60
-resnet-ts f32 58
-resnet-ts bf16 65
-mobilenet-ts f32 127
+resnet-ts f32 34
+resnet-ts bf16 42
+mobilenet-ts f32 87
 unet-ts f32 57
 END
+# Statistics of a large batch are several blocks' a channel, the running ones among them.
+ok "many rows" "$ppsplit" -q "$top/models/resnet-ts/model.onnx" --rows 2048 --loss cross_entropy --target cuda -o out
+is "batch statistics: four launches a norm" "$(awk '/^void stage0_cuda_forward/,/^}/' out/stage0.cu | grep -o 'PP_LAUNCH(batchnorm_[0-9]*, [a-z0-9_]*(' | head -n 8 | sed 's/.*, //; s/(//' | paste -sd' ')" \
+    "dim3 dim3 dim3 pp_cover dim3 dim3 dim3 pp_cover"
 plan_done
