@@ -24,11 +24,12 @@ enum { OPTIM_ALL, OPTIM_NO_DECAY, OPTIM_GROUPS };
 /* The options of all optimizers: field, what the command line calls it, help. */
 #define OPTIM_REALS(X)                                                                             \
     X(lr, "lr", "learning rate")                                                                   \
-    X(momentum, "momentum", "share of the previous step that goes into the next")                  \
-    X(beta1, "beta1", "decay of the mean of gradients")                                            \
-    X(beta2, "beta2", "decay of the mean of their squares")                                        \
-    X(eps, "eps", "added to the root of that mean")                                                \
-    X(weight_decay, "weight-decay", "times the parameter, goes into its gradient; adamw: off it")
+    X(momentum, "momentum", "part of the previous step that is added to the next")                 \
+    X(beta1, "beta1", "decay of the running mean of gradients")                                    \
+    X(beta2, "beta2", "decay of the running mean of their squares")                                \
+    X(eps, "eps", "added to the square root of that mean")                                         \
+    X(weight_decay, "weight-decay",                                                                \
+      "add X times the parameter to its gradient; adamw: to its update")
 #define OPTIM_FLAGS(X) X(nesterov, "nesterov", "Nesterov's momentum")
 
 /* Negative: not given (in Options), not taken (in a row). */
