@@ -1,6 +1,6 @@
 /*
- * pipe_int.h - what pipe.c, copy.c, relay.c and place.c share while they build the Pipe.  Private
- * to the four.
+ * pipe_int.h - what pipe.c, copy.c, relay.c, meet.c and place.c share while they build the Pipe.
+ * Private to them.
  */
 #ifndef PPSPLIT_PIPE_INT_H
 #define PPSPLIT_PIPE_INT_H
@@ -45,6 +45,10 @@ void recompute_decide(Build *b, uint32_t t, const Ids *demands, bool *read, Valu
 
 /* relay.c: after all stages have their nodes */
 void relay(Build *b);
+
+/* meet.c: how microbatches meet in each output: as the analysis found, in the loss as the loss is
+ * reduced, as the user says.  part: what is computed once for all of them; NULL: nothing. */
+void meet_choose(Pipe *p, const PartitionOptions *opt, const BatchNotes *notes, const bool *part);
 
 /* place.c */
 /* of_stage[t]: parameters that stage t reads, ascending */

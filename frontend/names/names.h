@@ -30,6 +30,9 @@ uint64_t inline_body_cost(const Onnx__GraphProto *g);
 /* Calls fn with every name the branches of n may take from around them, or its attributes name
    (Gradient). */
 void inline_captured(Model *m, const RawNode *n, void (*fn)(void *, const char *), void *to);
+
+/* ---- sort.c ---------------------------------------------------------------------------------- */
+
 /* Orders nodes topologically, stably; a cycle is fatal. */
 void sort_nodes(Model *m, RawNodes *list);
 
