@@ -5,8 +5,8 @@
 
 static const char ops_usage[] =
     "Usage: ppsplit ops\n"
-    "The table of operators: a line each, with the first opset, what it is (map: elementwise; view:\n"
-    "costs nothing; composite: becomes others), whether it has a gradient, and its code.\n"
+    "List the operators: the first opset, what it is (map: elementwise; view: costs nothing;\n"
+    "composite: becomes others), whether it has a gradient, and its code.\n"
     "\n"
     "Example:\n"
     "  ppsplit ops | grep Norm\n";

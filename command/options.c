@@ -187,12 +187,13 @@ enum {
 
 static const char ls_usage[] =
     "Usage: ppsplit ls [OPTION]... MODEL.onnx...\n"
-    "The tree of modules with parameters, operations and activations: where one can split.\n"
+    "List the modules with their parameters, operations and activations: where one can split.\n"
     "\n"
     "It takes the options of `ppsplit --help' that say how the model is read: --bind, --chunk,\n"
     "--params-from, --limit, --freeze, --train.  Nothing is written.\n"
     "\n"
-    "      --parameters            instead, each array of floats: its shape, whether it trains, and why\n"
+    "      --parameters            list the arrays of floats instead: shape, whether it trains,\n"
+    "                              and why\n"
     "\n"
     "Examples:\n"
     "  ppsplit ls model.onnx\n"
