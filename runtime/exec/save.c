@@ -73,7 +73,7 @@ void save_say(const Rank *r)
     if (r->group.rank != 0 || o->quiet || o->mode != MODE_TRAIN || o->until)
         return;
     if (!o->checkpoint)
-        printf("nothing will be saved, at a signal neither: no --checkpoint\n");
+        printf("nothing will be saved, not even at a signal: no --checkpoint\n");
     else
         printf("%s: the step ends, is saved in %s, exit status %d%s\n",
                r->group.processes ? launch_signals() : "Ctrl-C, SIGTERM, SIGHUP", o->checkpoint,

@@ -313,7 +313,7 @@ void log_end(const Log *l, int64_t saved)
     if (l->opt->mode == MODE_TRAIN && l->opt->checkpoint && saved > 0)
         printf("; saved in %s/step_%" PRId64 "\n", l->opt->checkpoint, saved);
     else
-        puts(l->opt->mode == MODE_TRAIN ? "; nothing was saved, for want of --checkpoint" : "");
+        puts(l->opt->mode == MODE_TRAIN ? "; nothing was saved: no --checkpoint" : "");
     fflush(stdout);
 }
 

@@ -20,7 +20,7 @@ static void print_memory(int rank, const MemoryReport *m, int verbose)
     const struct {
         const char *name;
         int64_t bytes;
-    } part[] = {{"in memory of parameters", b->mapped ? b->resident + b->window : 0},
+    } part[] = {{"parameters in memory", b->mapped ? b->resident + b->window : 0},
                 {"parameters", b->param},
                 {"half copies", b->half},
                 {"gradients", b->grad},
@@ -70,7 +70,7 @@ static void print_process(const MemoryReport *all, const Group *g)
     printf("process memory: %" PRId64, least);
     if (most > least)
         printf(" to %" PRId64, most);
-    printf(" bytes%s beside these planned buffers (program, libraries)\n",
+    printf(" bytes%s in addition (program, libraries)\n",
            g->processes ? " of each rank" : "");
 }
 
@@ -212,7 +212,7 @@ static void print_divided(const Options *o, int rank, const PlanBytes *b)
     if (!o->zero || !b->elements)
         return;
     printf("rank %d updates %" PRId64 " bytes of parameters: optimizer state %" PRId64
-           " bytes, of a replica alone %" PRId64 "; %.2f bytes a parameter instead of %.2f\n",
+           " bytes instead of %" PRId64 ", %.2f bytes a parameter instead of %.2f\n",
            rank, b->updated, b->optimizer, b->optimizer_whole, (held + (double)b->optimizer) / n,
            (2 * (double)b->trained + (double)b->optimizer_whole) / n);
 }

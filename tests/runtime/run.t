@@ -75,7 +75,7 @@ HOOK=data LD_PRELOAD=$work/hook.so two/pipeline "${S[@]}" checked >said 2>&1
 s=$?
 is "the program alone, while data are checked" "$(saved checked) $(grep -c 'before the first step' said)" "75 0  1"
 is "what a signal will do: the program alone" "$(two/pipeline "${D[@]:0:5}" --steps 1 --checkpoint say | grep Ctrl-C)" "Ctrl-C, SIGTERM, SIGHUP: the step ends, is saved in say, exit status 75"
-is "what a signal will do: nothing" "$(two/pipeline "${D[@]:0:5}" --steps 1 | grep -i signal)" "nothing will be saved, at a signal neither: no --checkpoint"
+is "what a signal will do: nothing" "$(two/pipeline "${D[@]:0:5}" --steps 1 | grep -i signal)" "nothing will be saved, not even at a signal: no --checkpoint"
 
 if command -v mpirun >/dev/null; then
     two/run -n 3 "${D[@]}" >said 2>&1

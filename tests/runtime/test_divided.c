@@ -227,8 +227,8 @@ static void memory(void)
         snprintf(want, sizeof want, "rank %d updates ", k);
         const char *line = strstr(text, want), *head;
         good &= line && sscanf(line + strlen(want),
-                               "%ld bytes of parameters: optimizer state %ld bytes, of a replica "
-                               "alone %ld; %lf bytes a parameter",
+                               "%ld bytes of parameters: optimizer state %ld bytes instead of "
+                               "%ld, %lf bytes a parameter",
                                &updated, &state, &alone, &each) == 4;
         snprintf(want, sizeof want, "rank %d memory: ", k);
         head = strstr(text, want);
