@@ -420,14 +420,19 @@ static void compile(void *arg)
 static void list_modules(void *arg)
 {
     State s = {.o = arg};
+    bool divided = false;
     import(&s);
     if (s.o->parameters) {
         print_parameters(s.graph, stdout);
         return;
     }
+    for (int x = 0; x < MESH_AXES; x++)
+        divided |= mesh_has(&s.o->mesh, (MeshAxis)x);
+    for (int i = 1; divided && passes[i].run != partition; i++)
+        passes[i].run(&s);
     batch_analyse(s.graph, 0, &s.o->partition.batch, NULL);
     diag_files();
-    print_ls(s.graph, stdout);
+    print_ls(s.graph, divided ? s.loss.loss : NONE, stdout);
 }
 
 /* ---- plan: the compiler as planner/ asks for it ---- */

@@ -1,8 +1,8 @@
 /*
  * scatter.c - a member's part of a sum over the members is all of it that is sent there.  In: the
- * backward of each stage, as reverse.c leaves it.  Out: an AllReduce that only a Shard reads, be it
- * through a Cast, is a ReduceScatter, half the elements, and the Shard hands on what there is.  The
- * sum's order, and so its bits, are the same.
+ * backward of each stage, as reverse.c leaves it.  Out: an AllReduce that only a Shard reads is a
+ * ReduceScatter, half the elements, and the Shard hands on what there is, in the type of the sum.
+ * The sum's order, and so its bits, are the same.
  */
 #include "autodiff.h"
 
@@ -16,19 +16,17 @@ static Node *only_read(Graph *g, NodeId first, const uint32_t *readers, ValueId 
 
 static void scatter(Graph *g, NodeId first, const uint32_t *readers, Node *shard)
 {
-    ValueId v = shard->in[0];
-    Shape s = val(g, shard->out[0])->shape;
-    Node *cast = only_read(g, first, readers, v, OP_Cast),
-         *sum = only_read(g, first, readers, cast ? cast->in[0] : v, OP_AllReduce);
+    Node *sum = only_read(g, first, readers, shard->in[0], OP_AllReduce);
     if (!sum || sum->attr.mesh != shard->attr.mesh)
         return;
+    Value *part = &g->value.at[sum->out[0]];
+    const Dtype to = part->dtype;
     sum->op = OP_ReduceScatter;
     sum->attr = shard->attr;
-    g->value.at[sum->out[0]].shape = s;
-    if (cast)
-        g->value.at[cast->out[0]].shape = s;
-    shard->op = OP_Identity;
-    shard->attr = (Attr){0};
+    part->shape = val(g, shard->out[0])->shape;
+    part->dtype = val(g, sum->in[0])->dtype;
+    shard->op = to == part->dtype ? OP_Identity : OP_Cast;
+    shard->attr = (Attr){.to = shard->op == OP_Cast ? to : DT_NONE};
 }
 
 void scatter_sums(Pipe *p, NodeId first)

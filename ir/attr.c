@@ -285,7 +285,7 @@ void attr_dump(Op op, const Attr *t, FILE *f)
                          : dump_attention(t->attention, f);
         else if (known[*k].kind == PART)
             dump_piece(t->piece, f);
-        else
+        else if (t->to != DT_NONE)
             fprintf(f, " %s=%s", known[*k].name, dtype_name(t->to));
     }
     fputs(" }", f);

@@ -270,7 +270,11 @@ static ValueId collective(Graph *g, Op op, ValueId x, Attr attr)
     return g->mesh[g->cur_mesh].members == 1 ? x : graph_node(g, op, 1, &x, attr);
 }
 
-ValueId g_all_reduce(Graph *g, ValueId x) { return collective(g, OP_AllReduce, x, (Attr){0}); }
+ValueId g_all_reduce(Graph *g, ValueId x, Dtype t)
+{
+    const Dtype own = val(g, x)->dtype;
+    return g_cast(g, collective(g, OP_AllReduce, x, (Attr){.to = t == own ? DT_NONE : t}), t);
+}
 
 ValueId g_all_gather(Graph *g, ValueId x, int axis)
 {

@@ -51,13 +51,14 @@ ValueId g_gather(Graph *g, ValueId x, ValueId index, int axis);
 ValueId g_softmax(Graph *g, ValueId x, int axis);
 ValueId g_log_softmax(Graph *g, ValueId x, int axis);
 ValueId g_mean(Graph *g, ValueId x, int n, const int64_t *axes); /* ReduceMean */
-/* x0 + x1, x2 + x3, .., then those in pairs, until one is left; one without another stays.  Where an
-   operand is NONE its partner stays; NONE: all are. */
+/* x0 + x1, x2 + x3, .., then those in pairs, until one is left; one without another stays.  Where
+   an operand is NONE its partner stays; NONE: all are. */
 ValueId g_tree_sum(Graph *g, uint32_t n, const ValueId *x);
-/* Between the members along axis Graph.cur_mesh (ops.def).  Of one member: x itself, and of Vary its k
-   results, of which the first is returned, where k is more than 1. */
+/* Between the members along axis Graph.cur_mesh (ops.def).  Of one member: x itself, and of Vary
+   its k results, of which the first is returned, where k is more than 1.  t: the type of the sum,
+   after it is made. */
 ValueId g_vary(Graph *g, ValueId x, int k);
-ValueId g_all_reduce(Graph *g, ValueId x);
+ValueId g_all_reduce(Graph *g, ValueId x, Dtype t);
 ValueId g_all_gather(Graph *g, ValueId x, int axis);
 ValueId g_shard(Graph *g, ValueId x, int axis);
 ValueId g_reduce_scatter(Graph *g, ValueId x, int axis);

@@ -446,7 +446,8 @@ void shape_collective(Infer *x)
     Dtype t = infer_type(x, 0);
     bool sums = x->op == OP_AllReduce || x->op == OP_ReduceScatter;
     infer_need(x, 0, !sums || t == DT_F32 || t == DT_F64, "f32 or f64");
-    x->t[0] = t;
+    x->t[0] = x->op == OP_AllReduce && x->at->to != DT_NONE ? x->at->to : t;
+    INSIST(x->t[0] == t || (t == DT_F32 && dtype_is_half(x->t[0])));
     x->s[0] = *infer_dims(x, 0);
     if (x->op == OP_AllGather || x->op == OP_AllToAll)
         unite(x, x->at->axis);

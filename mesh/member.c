@@ -137,6 +137,13 @@ static ValueId exchange(Member *m, ValueId part, Place from, Place to, int64_t n
     return without_end(m, g_all_to_all(m->g, with_end(m, part, to), from.dim, to.dim), from, n);
 }
 
+/* Of halves, whose partial sums are f32, the sum travels as a half. */
+static ValueId summed(Member *m, ValueId partial, Dtype t)
+{
+    const Dtype own = val(m->g, partial)->dtype;
+    return g_cast(m->g, g_all_reduce(m->g, partial, dtype_is_half(t) ? t : own), t);
+}
+
 /* ---- forms of a value ----------------------------------------------------------------------- */
 
 static ValueId divided_as(const Forms *f, Place p)
@@ -162,8 +169,7 @@ static void settle(Member *m, ValueId v)
     const Divided made = f->divided.n ? f->divided.at[0] : (Divided){0};
     int64_t n = x->shape.d[made.at.dim]; /* where it is divided */
     if (f->whole == NONE && f->whole_needed)
-        f->whole = f->partial != NONE ? g_cast(m->g, g_all_reduce(m->g, f->partial), t)
-                                      : gather(m, made.part, made.at, n);
+        f->whole = f->partial != NONE ? summed(m, f->partial, t) : gather(m, made.part, made.at, n);
     for (uint32_t i = 0; i < f->needed.n && f->whole == NONE; i++) {
         Place p = f->needed.at[i];
         if (divided_as(f, p) == NONE)

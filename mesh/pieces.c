@@ -89,7 +89,7 @@ static void meet(Pieces *p, const Node *n, uint32_t k)
                         : joins && pieces > 1 ? g_concat(g, pieces, part, axis)
                                               : part[0];
     switch (n->op) {
-    case OP_AllReduce: p->at[v][k] = g_all_reduce(g, own); return;
+    case OP_AllReduce: p->at[v][k] = g_all_reduce(g, own, val(&p->from, v)->dtype); return;
     case OP_AllGather: p->at[v][k] = g_all_gather(g, own, axis); return;
     case OP_ReduceScatter: hand_out(p, v, k, mesh, g_reduce_scatter(g, own, axis), axis); return;
     case OP_Shard: hand_out(p, v, k, mesh, g_shard(g, own, axis), axis); return;

@@ -301,10 +301,10 @@ static double form_price(const Search *s, const About *b, Label l, int form)
     bool exchanged = !is_whole && made >= MADE_DIVIDED && form >= DIVIDED &&
                      is_exchange(b->place[made - MADE_DIVIDED], b->place[form - DIVIDED]);
     double there = is_whole               ? 0
-                   : made == MADE_PARTIAL ? sent(s, form >= DIVIDED ? b->sum : 2 * b->sum)
+                   : made == MADE_PARTIAL ? sent(s, form >= DIVIDED ? b->sum : b->sum + b->gather)
                                           : sent(s, exchanged ? b->gather / s->chunks : b->gather);
     double back = form == WHOLE || (form == VARIED && b->once && made == MADE_WHOLE) ? 0
-                  : form == VARIED ? sent(s, made >= MADE_DIVIDED ? b->sum : 2 * b->sum)
+                  : form == VARIED ? sent(s, made >= MADE_DIVIDED ? b->sum : b->sum + b->gather)
                                    : sent(s, exchanged ? b->gather / s->chunks : b->gather);
     bool again = s->axis != MESH_TENSOR && form < DIVIDED && made >= MADE_DIVIDED &&
                  b->kept > 0; /* MeshPlan.gathers_again */

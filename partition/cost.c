@@ -23,6 +23,15 @@ static int64_t list_flops(const Graph *g, const Ids *list)
     return sum;
 }
 
+static int64_t list_sent(const Graph *g, const Ids *list)
+{
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < list->n; i++)
+        if (op_is_collective(g->node.at[list->at[i]].op))
+            sum = plus(sum, cost_sent(g, &g->node.at[list->at[i]]));
+    return sum;
+}
+
 /* Everything forward makes that is no view of something else. */
 static int64_t list_bytes(const Graph *g, const Ids *list)
 {
@@ -54,6 +63,8 @@ static void stage_cost(const Graph *g, Stage *s)
     c->bytes_activation = list_bytes(g, &s->forward);
     c->flops_forward = list_flops(g, &s->forward);
     c->flops_backward = list_flops(g, &s->backward);
+    c->sent[0] = list_sent(g, &s->forward);
+    c->sent[1] = list_sent(g, &s->backward);
 }
 
 static bool edge_has_gradient(const Pipe *p, const Edge *e)

@@ -90,7 +90,7 @@ void print_pipe_xsd(FILE *f);
 /* dot.c: for Graphviz */
 void print_pipe_dot(const Pipe *p, FILE *f);
 /* ls.c: the module tree; a line for each entry of Graph.array */
-void print_ls(Graph *g, FILE *f);
+void print_ls(Graph *g, ValueId loss, FILE *f);
 void print_parameters(const Graph *g, FILE *f);
 
 #ifdef __cplusplus

@@ -62,6 +62,7 @@ typedef struct {
 
 typedef struct {
     int64_t parameters, bytes_param, bytes_activation, bytes_stash, flops_forward, flops_backward;
+    int64_t sent[2]; /* by a member to the others of its stage: forward, backward */
 } StageCost;
 
 /* autodiff: values of the stash that can be computed again, and the nodes of forward that compute

@@ -129,18 +129,11 @@ int64_t memory_updated(const MemoryAsked *x, const Schedule *s, int64_t *gathere
 
 double memory_exchanged(const PpPlan *model, int stage, int microbatches)
 {
+    static const char part[] = {'F', 'I', 'W'};
     const PpStage *st = model->stage[stage];
-    double sum = 0;
-    for (int i = 0; i < st->n_collective; i++) {
-        const PpCollective *x = &st->collective[i];
-        const double members = plan_members_along(model, x->mesh), others = members - 1;
-        double parts = x->kind == PP_ALL_GATHER   ? others
-                       : x->kind == PP_ALL_REDUCE ? 2 * others / members
-                       : x->kind == PP_SHARD      ? 0
-                                                  : others / members;
-        sum += parts * (double)x->bytes *
-               (i < st->n_collective - st->n_partial ? microbatches : 1);
-    }
+    double sum = plan_exchanges(model, st, 0).bytes;
+    for (int k = 0; k < 3; k++)
+        sum += microbatches * plan_exchanges(model, st, part[k]).bytes;
     return sum;
 }
 

@@ -81,11 +81,10 @@ static void scale_stage(const Scale *s, PpStage *to)
         in[i] = to->input[i], scale_tensor(s, &in[i].t);
     for (int i = 0; i < to->n_output; i++)
         out[i] = to->output[i], scale_tensor(s, &out[i].t);
-    /* behind those of a microbatch are those of a step */
     PpCollective *meet = arena_array(s->a, PpCollective, to->n_collective + 1);
     for (int i = 0; i < to->n_collective; i++) {
         meet[i] = to->collective[i];
-        if (i < to->n_collective - to->n_partial)
+        if (meet[i].part)
             meet[i].bytes = scaled(s, meet[i].bytes);
     }
     to->collective = meet;

@@ -110,13 +110,14 @@ static int64_t sent(const Pipe *p, uint32_t stage)
 
 static void put_balance(const Pipe *p, Arena *a, Text *out)
 {
-    enum { PARAMETERS, FLOPS, STASH, SENT, QUANTITIES };
+    enum { PARAMETERS, FLOPS, STASH, SENT, AMONG, QUANTITIES };
     static const char *const name[QUANTITIES] = {"parameters", "forward operations", "stash",
-                                                 "sends"};
+                                                 "sends", "members send"};
+    const uint32_t quantities = graph_members(p->graph) > 1 ? QUANTITIES : AMONG;
     uint32_t stages = p->stage.n;
     const char **label = arena_array(a, const char *, stages);
     Quantity q[QUANTITIES];
-    for (int c = 0; c < QUANTITIES; c++) {
+    for (uint32_t c = 0; c < quantities; c++) {
         q[c] = (Quantity){name[c], arena_array(a, double, stages),
                           arena_array(a, const char *, stages)};
         for (uint32_t t = 0; t < stages; t++) {
@@ -124,10 +125,11 @@ static void put_balance(const Pipe *p, Arena *a, Text *out)
             int64_t v = c == PARAMETERS ? cost->parameters
                         : c == FLOPS    ? cost->flops_forward
                         : c == STASH    ? cost->bytes_stash
-                                        : sent(p, t);
+                        : c == SENT     ? sent(p, t)
+                                        : plus(cost->sent[0], cost->sent[1]);
             label[t] = p->stage.at[t].label;
             q[c].value[t] = (double)v;
-            q[c].text[t] = c == STASH || c == SENT ? bytes_text(a, v) : count_text(a, v);
+            q[c].text[t] = c >= STASH ? bytes_text(a, v) : count_text(a, v);
         }
     }
     text_add(out, "<h2 id=\"balance\">Balance of the stages</h2>\n");
@@ -136,7 +138,7 @@ static void put_balance(const Pipe *p, Arena *a, Text *out)
                         "Per microbatch. A pipeline is as fast as its slowest stage: below each "
                         "quantity, the most over the mean; 1.00 is even. Stash: what forward "
                         "keeps for backward.",
-                        draw_balance(a, stages, label, QUANTITIES, q)},
+                        draw_balance(a, stages, label, quantities, q)},
                "");
 }
 
@@ -167,6 +169,31 @@ static void put_crossings(const Pipe *p, Arena *a, Text *out)
                  e->from, e->to, html_text(a, param_or_value_name(g, e->value)),
                  shape_print(a, v->dtype, &v->shape), bytes_text(a, e->bytes), edge_kind(e->kind),
                  e->gradient ? "yes" : "no");
+    }
+    text_add(out, "</table>\n</div>\n");
+}
+
+static void put_meetings(const Pipe *p, Arena *a, Text *out)
+{
+    const Graph *g = p->graph;
+    const Meetings meet = meetings_of(p, a);
+    if (!meet.n)
+        return;
+    text_add(out,
+             "<h2 id=\"members\">What members of a stage tell one another</h2>\n<p>Of a "
+             "microbatch. R: all have the same; S(d): each has a part of dimension d; P: what they "
+             "have adds up to it.</p>\n<div class=\"scroll\">\n<table><tr><th>stage</th><th></th>"
+             "<th>operation</th><th>placement</th><th>value</th><th>shape</th><th class=\"n\">each "
+             "sends</th></tr>\n");
+    for (uint32_t i = 0; i < meet.n; i++) {
+        const Node *n = meet.at[i].node;
+        const Value *v = val(g, n->out[0]);
+        text_add(out,
+                 "<tr><td>%u</td><td>%s</td><td>%s</td><td>%s</td><td><code>%s</code></td><td>%s"
+                 "</td><td class=\"n\">%s</td></tr>\n",
+                 meet.at[i].stage, meet.at[i].pass, op_name(n->op), node_placement(a, n),
+                 html_text(a, v->name), shape_print(a, v->dtype, &v->shape),
+                 bytes_text(a, cost_sent(g, n)));
     }
     text_add(out, "</table>\n</div>\n");
 }
@@ -261,6 +288,7 @@ const char *report_program(const Pipe *p, Arena *outer)
              "what a run has written with <code>--log-json FILE</code> and <code>--trace "
              "FILE.json</code>.</p>\n" MARK_END);
     put_crossings(p, a, out);
+    put_meetings(p, a, out);
     put_ends(p, a, out);
     text_add(out, "</main>\n</body>\n</html>\n");
     arena_free(a);

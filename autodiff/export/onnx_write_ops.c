@@ -523,7 +523,10 @@ static void onnx_cast(Emit *e) { emit_cast(e, e->in[0], e->n->attr.to, e->out[0]
 
 static void onnx_collective(Emit *e)
 {
-    emit_collective(e, e->n->op, e->in[0], &e->n->attr, e->out[0]);
+    const bool rounds = result(e)->dtype != val(e->w->g, e->n->in[0])->dtype;
+    const char *y = emit_collective(e, e->n->op, e->in[0], &e->n->attr, rounds ? NULL : e->out[0]);
+    if (rounds)
+        emit_cast(e, y, result(e)->dtype, e->out[0]);
 }
 
 /* Of the user's domain; a gradient is called as its function. */

@@ -150,18 +150,39 @@ static int sums_of_partials(const StageGen *sg, Arena *a, PpCollective *list)
     return n;
 }
 
+static bool makes(const Graph *g, const Ids *list, ValueId v)
+{
+    bool is = false;
+    for (uint32_t i = 0; i < list->n && !is; i++)
+        is = g->node.at[list->at[i]].nout > 0 && g->node.at[list->at[i]].out[0] == v;
+    return is;
+}
+
+/* Which action of a microbatch makes it. */
+static int part_of(const StageGen *sg, ValueId v)
+{
+    const Stage *s = sg->stage;
+    return makes(sg->g, &s->forward, v) || makes(sg->g, &s->infer, v) ? 'F'
+           : makes(sg->g, &s->backward_weight, v)                     ? 'W'
+                                                                      : 'I';
+}
+
 const PpCollective *cg_collectives(const StageGen *sg, Arena *a, int *n)
 {
     int own = (int)sg->collective.n;
     PpCollective *list = arena_array(a, PpCollective, own + MESH_AXES * n_partial(sg) + 1);
     for (int k = 0; k < own; k++) {
         ValueId v = sg->collective.at[k];
-        const Node *node = &sg->g->node.at[val(sg->g, v)->node];
+        const Value *y = val(sg->g, v);
+        const Node *node = &sg->g->node.at[y->node];
+        const Dtype t = val(sg->g, node->in[0])->dtype;
         list[k] = (PpCollective){.kind = kind_of(node->op),
                                  .mesh = node->attr.mesh,
                                  .name = cg_called(sg, v, a),
-                                 .dtype = (int)val(sg->g, v)->dtype,
-                                 .bytes = value_bytes(sg->g, node->in[0])};
+                                 .dtype = (int)t,
+                                 .bytes = value_bytes(sg->g, node->in[0]),
+                                 .half = y->dtype == t ? 0 : (int)y->dtype,
+                                 .part = part_of(sg, v)};
     }
     *n = own + sums_of_partials(sg, a, list + own);
     return list;

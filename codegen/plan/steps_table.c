@@ -40,6 +40,17 @@ const char *cg_step_nodes(const Func *f, const Step *s, Arena *a)
     return text_all(&names);
 }
 
+/* What members tell one another is told from what the same node computes. */
+static const char *called(const Func *f, const Step *s, Arena *a)
+{
+    const char *nodes = cg_step_nodes(f, s, a);
+    if (s->kind != STEP_COLLECTIVE)
+        return nodes;
+    const char *op = op_name(f->g->node.at[s->node].op), *when = "";
+    when = s->collective->part == BEGINS ? ", begun" : s->collective->part == ENDS ? ", ended" : "";
+    return arena_printf(a, "%s of %s%s", op, nodes, when);
+}
+
 const PpSteps *cg_steps_table(const StageGen *sg, Arena *a)
 {
     static const FuncKind kind[PP_TIMED] = {F_FORWARD, F_BACKWARD, F_INPUT, F_WEIGHT};
@@ -49,7 +60,7 @@ const PpSteps *cg_steps_table(const StageGen *sg, Arena *a)
         PpStep *step = arena_array(a, PpStep, f ? f->step.n + 1 : 1);
         for (uint32_t i = 0; f && i < f->step.n; i++) {
             const Step *s = &f->step.at[i];
-            step[i] = (PpStep){cg_step_part(f, s), cg_step_nodes(f, s, a)};
+            step[i] = (PpStep){cg_step_part(f, s), called(f, s, a)};
         }
         list[t] = (PpSteps){f ? (int)f->step.n : 0, step};
     }

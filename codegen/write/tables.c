@@ -220,10 +220,15 @@ static void print_collectives(const StageGen *sg, const PpStage *st, Text *t)
     text_line(t, "static const PpCollective %s_collectives[] = {", cg_table_name(sg));
     for (int i = 0; i < st->n_collective; i++) {
         const PpCollective *c = &st->collective[i];
-        text_line(t,
-                  "    {.kind = %s, .mesh = %s, .name = %s, .dtype = %s, .bytes = %" PRId64 "},",
-                  kind[c->kind], cg_mesh_name(c->mesh), cg_string(sg->a, c->name),
-                  type_runtime((Dtype)c->dtype), c->bytes);
+        const char *half = "", *part = "";
+        if (c->half)
+            half = arena_printf(sg->a, ", .half = %s", type_runtime((Dtype)c->half));
+        if (c->part)
+            part = arena_printf(sg->a, ", .part = '%c'", c->part);
+        text_line(
+            t, "    {.kind = %s, .mesh = %s, .name = %s, .dtype = %s, .bytes = %" PRId64 "%s%s},",
+            kind[c->kind], cg_mesh_name(c->mesh), cg_string(sg->a, c->name),
+            type_runtime((Dtype)c->dtype), c->bytes, half, part);
     }
     text_line(t, "};\n");
 }

@@ -115,16 +115,40 @@ static int64_t flops_window(const Graph *g, const Node *n)
     return times(window, elements(g, n->out[0]));
 }
 
-/* Each element of a sum goes to its owner and comes back; a part goes to all others. */
+/* Of a sum of n elements each goes to its owner, and comes back as what is read. */
+static int64_t sent_of_sum(int64_t members, int64_t n, Dtype from, Dtype to)
+{
+    int64_t size = (int64_t)dtype_size(from) + (int64_t)dtype_size(to);
+    return times(times(members - 1, n), size) / members;
+}
+
+/* A part goes to all others. */
 int64_t cost_sent(const Graph *g, const Node *n)
 {
     int64_t bytes = value_bytes(g, n->in[0]), members = g->mesh[n->attr.mesh].members,
             others = members - 1;
+    Dtype t = val(g, n->in[0])->dtype;
     switch (n->op) {
-    case OP_AllReduce: return times(2 * others, bytes) / members;
+    case OP_AllReduce:
+        return sent_of_sum(members, elements(g, n->in[0]), t,
+                           n->attr.to == DT_NONE ? t : n->attr.to);
     case OP_AllGather: return times(others, bytes);
     case OP_ReduceScatter:
     case OP_AllToAll: return times(others, bytes) / members;
+    default: return 0;
+    }
+}
+
+/* As autodiff/vjp/members.c has it. */
+int64_t cost_sent_back(const Graph *g, const Node *n)
+{
+    int64_t members = g->mesh[n->attr.mesh].members;
+    Dtype t = val(g, n->in[0])->dtype;
+    switch (n->op) {
+    case OP_Vary: return sent_of_sum(members, elements(g, n->in[0]), dtype_sum(t), t);
+    case OP_Shard:
+    case OP_ReduceScatter: return times(members - 1, value_bytes(g, n->out[0]));
+    case OP_AllToAll: return cost_sent(g, n);
     default: return 0;
     }
 }

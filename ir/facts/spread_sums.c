@@ -200,7 +200,8 @@ static void softmax_along(const Spread *s)
         x = spread_filled(s, x, axis, spread_whole(s, 0)->d[axis], -(double)INFINITY);
     ValueId part = g_reduce(g, OP_ReduceMax, g_unary(g, OP_StopGradient, x), 1, axes);
     x = g_sub(g, x, gathered(s, OP_ReduceMax, part, axis, (Attr){0}));
-    ValueId sum = g_all_reduce(g, g_reduce(g, OP_ReduceSum, g_unary(g, OP_Exp, x), 1, axes));
+    ValueId sum = g_all_reduce(g, g_reduce(g, OP_ReduceSum, g_unary(g, OP_Exp, x), 1, axes),
+                               val(g, x)->dtype);
     bool log = n->op == OP_LogSoftmax;
     ValueId of = g_vary(g, log ? g_unary(g, OP_Log, sum) : sum, 1);
     s->out[0] = g_cast(g, log ? g_sub(g, x, of) : g_div(g, g_unary(g, OP_Exp, x), of), type);

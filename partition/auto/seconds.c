@@ -225,25 +225,13 @@ static double softmax_seconds(const Model *m, const Node *x)
     return elements_of(m, x) / m->r->softmax + rows / m->r->rows;
 }
 
-/* Of op between the members that n is of, whose operand is as large as v. */
-static double exchange_seconds(const Model *m, const Node *n, Op op, ValueId v)
+/* Of a collective, or of its gradient. */
+static double exchange_seconds(const Model *m, const Node *n, bool back)
 {
-    const Node x = {.op = op, .in = &v, .attr.mesh = n->attr.mesh};
-    const int others = m->g->mesh[n->attr.mesh].members - 1;
-    double sent = (double)cost_sent(m->g, &x), messages = (op == OP_AllReduce ? 2 : 1) * others;
+    const double sent = (double)(back ? cost_sent_back(m->g, n) : cost_sent(m->g, n));
+    const int others = m->g->mesh[n->attr.mesh].members - 1,
+              messages = n->op == (back ? OP_Vary : OP_AllReduce) ? 2 * others : others;
     return sent > 0 ? messages / m->r->messages + sent / m->r->link : 0;
-}
-
-/* As autodiff/vjp/members.c has it. */
-static double exchange_back_seconds(const Model *m, const Node *x)
-{
-    switch (x->op) {
-    case OP_Vary: return exchange_seconds(m, x, OP_AllReduce, x->in[0]);
-    case OP_Shard:
-    case OP_ReduceScatter: return exchange_seconds(m, x, OP_AllGather, x->out[0]);
-    case OP_AllToAll: return exchange_seconds(m, x, OP_AllToAll, x->out[0]);
-    default: return 0;
-    }
 }
 
 static bool is_exchange(Op op) { return op == OP_Vary || op_is_collective(op); }
@@ -279,7 +267,7 @@ static double forward_seconds(const Model *m, NodeId n)
     const Graph *g = m->g;
     const Node *x = &g->node.at[n];
     if (is_exchange(x->op))
-        return exchange_seconds(m, x, x->op, x->in[0]);
+        return exchange_seconds(m, x, false);
     if (x->op == OP_FlashAttention)
         return attention_seconds(m, n, false);
     if (op_is_product(x->op))
@@ -318,7 +306,7 @@ static double gradient_seconds(const Model *m, NodeId n, uint32_t operand)
     const Graph *g = m->g;
     const Node *x = &g->node.at[n];
     if (is_exchange(x->op))
-        return exchange_back_seconds(m, x);
+        return exchange_seconds(m, x, true);
     if (x->op == OP_FlashAttention) /* of all three at once */
         return attention_seconds(m, n, true) / 3;
     if (op_is_product(x->op))

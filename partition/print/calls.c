@@ -250,3 +250,19 @@ Calls calls_of(const Pipe *p, Arena *a)
         call_backward(&b, t);
     return b.c;
 }
+
+Meetings meetings_of(const Pipe *p, Arena *a)
+{
+    const Graph *g = p->graph;
+    Meetings list = {0};
+    for (uint32_t t = 0; t < p->stage.n; t++)
+        for (int back = 0; back < 2; back++) {
+            const Ids *of = back ? &p->stage.at[t].backward : &p->stage.at[t].forward;
+            for (uint32_t i = 0; i < of->n; i++) {
+                const Node *n = &g->node.at[of->at[i]];
+                if (op_is_collective(n->op))
+                    vec_push(a, &list, ((Meeting){t, back ? "backward" : "forward", n}));
+            }
+        }
+    return list;
+}

@@ -3,8 +3,9 @@
  *
  * In: a graph.  Out: a line per module in graph order, its figures including those of the modules
  * inside it. A parameter counts for the module of the first node that reads it; FLOPs and bytes are
- * those of one microbatch.  A file without modules has nodes: those that read parameters stand in
- * their place, each with what follows up to the next.
+ * those of one microbatch; of a member's graph also the bytes that it sends to others, forward and,
+ * where there is a loss, backward.  A file without modules has nodes: those that read parameters
+ * stand in their place, each with what follows up to the next.
  */
 #include <string.h>
 
@@ -16,12 +17,15 @@ typedef struct {
     const char *path; /* "h.0.attn" */
     uint32_t parent, first_child, last_child, next;
     int depth;
-    int64_t nodes, parameters, flops, bytes;
+    int64_t nodes, parameters, flops, bytes, sent;
 } Module;
 
 typedef struct {
     const Graph *g;
     Arena *a;
+    ValueId loss;          /* NONE: there is none */
+    const bool *active;    /* values to which a gradient comes back */
+    const bool *of_params; /* whose gradients are added up once a step */
     StrMap by_path;
     VEC(Module) module; /* 0: the model itself */
     bool flat;          /* no node is in a module */
@@ -65,11 +69,21 @@ static int64_t plus(int64_t a, int64_t b)
     return __builtin_add_overflow(a, b, &r) ? INT64_MAX : r;
 }
 
-/* Nodes that lead to an output; the rest is not shown. */
+/* Nodes that lead to an output or the loss; the rest is not shown. */
 static bool *live_nodes(const Tree *t)
 {
     Ids root = graph_results(t->g, t->a);
+    if (t->loss != NONE)
+        vec_push(t->a, &root, t->loss);
     return graph_live(t->g, t->a, 0, &root, 1);
+}
+
+static int64_t sent(const Tree *t, const Node *x)
+{
+    if (x->op != OP_Vary && !op_is_collective(x->op))
+        return 0;
+    const ValueId v = x->in[0];
+    return plus(cost_sent(t->g, x), t->active[v] && !t->of_params[v] ? cost_sent_back(t->g, x) : 0);
 }
 
 static bool is_flat(const Graph *g, const bool *live)
@@ -132,6 +146,7 @@ static void count(Tree *t)
         Module *m = &t->module.at[at];
         m->nodes++;
         m->flops = plus(m->flops, cost_flops(g, n));
+        m->sent = plus(m->sent, sent(t, x));
         for (uint32_t i = 0; i < x->nout && !op_is_view(x->op); i++)
             m->bytes = plus(m->bytes, value_bytes(g, x->out[i]));
         for (uint32_t i = 0; i < x->nin; i++) {
@@ -154,26 +169,46 @@ static void add_up(Tree *t)
         up->parameters = plus(up->parameters, m->parameters);
         up->flops = plus(up->flops, m->flops);
         up->bytes = plus(up->bytes, m->bytes);
+        up->sent = plus(up->sent, m->sent);
     }
 }
 
 static void print_module(const Tree *t, const Module *m, FILE *f)
 {
-    fprintf(f, "%11s %11s %12s %7lld  %*s%s\n", count_text(t->a, m->parameters),
-            count_text(t->a, m->flops), bytes_text(t->a, m->bytes), (long long)m->nodes,
+    const char *sends = "";
+    if (graph_members(t->g) > 1)
+        sends = arena_printf(t->a, " %12s", bytes_text(t->a, m->sent));
+    fprintf(f, "%11s %11s %12s%s %7lld  %*s%s\n", count_text(t->a, m->parameters),
+            count_text(t->a, m->flops), bytes_text(t->a, m->bytes), sends, (long long)m->nodes,
             2 * m->depth, "", diag_escape(t->a, m->depth ? m->path : "(model)"));
 }
 
-void print_ls(Graph *g, FILE *f)
+/* By value, whether a gradient comes back to it. */
+static const bool *active(const Tree *t)
 {
-    Tree t = {.g = g, .a = arena_within(g->arena)};
+    bool *is = arena_array(t->a, bool, t->g->value.n + 1);
+    Ids all = {0};
+    for (NodeId n = 0; n < t->g->node.n && t->loss != NONE; n++)
+        vec_push(t->a, &all, n);
+    if (t->loss != NONE)
+        flow_params(t->g, is);
+    flow_through(t->g, is, all.at, all.n);
+    return is;
+}
+
+void print_ls(Graph *g, ValueId loss, FILE *f)
+{
+    Tree t = {.g = g, .a = arena_within(g->arena), .loss = loss};
     t.by_path.arena = t.node.arena = t.a;
+    t.active = active(&t);
+    t.of_params = flow_of_params(g, t.a);
     Module model = {
         .path = "", .parent = NONE, .first_child = NONE, .last_child = NONE, .next = NONE};
     vec_push(t.a, &t.module, model);
     count(&t);
     add_up(&t);
-    fprintf(f, "%11s %11s %12s %7s  %s\n", "parameters", "FLOPs", "activations", "nodes",
+    fprintf(f, "%11s %11s %12s%s %7s  %s\n", "parameters", "FLOPs", "activations",
+            graph_members(g) > 1 ? " members send" : "", "nodes",
             t.flat && t.module.n > 1 ? "node, with those up to the next" : "module");
     for (uint32_t i = 0; i != NONE;) { /* depth first, without recursion */
         const Module *m = &t.module.at[i];

@@ -36,6 +36,15 @@ typedef struct {
 
 Calls calls_of(const Pipe *p, Arena *a); /* calls.c */
 
+/* What members do together: of a microbatch, in order. */
+typedef struct {
+    uint32_t stage;
+    const char *pass; /* "forward", "backward" */
+    const Node *node;
+} Meeting;
+typedef VEC(Meeting) Meetings;
+Meetings meetings_of(const Pipe *p, Arena *a); /* calls.c */
+
 /* text.c */
 const char *value_text(const Graph *g, Arena *a,
                        ValueId v); /* "name f32[4,8] batch 0", printable */

@@ -41,23 +41,6 @@ static void print_call(Arena *a, const Call *c, FILE *f)
     }
 }
 
-/* What members do together, a line each. */
-static void print_collectives(const Pipe *p, Arena *a, FILE *f)
-{
-    const Graph *g = p->graph;
-    for (uint32_t t = 0; t < p->stage.n; t++)
-        for (int back = 0; back < 2; back++) {
-            const Ids *list = back ? &p->stage.at[t].backward : &p->stage.at[t].forward;
-            for (uint32_t i = 0; i < list->n; i++) {
-                const Node *n = &g->node.at[list->at[i]];
-                if (op_is_collective(n->op))
-                    fprintf(f, "# stage %u, %s: %s, %s, %s, each member sends %s\n", t,
-                            back ? "backward" : "forward", op_name(n->op), node_placement(a, n),
-                            value_text(g, a, n->out[0]), bytes_text(a, cost_sent(g, n)));
-            }
-        }
-}
-
 void print_pipe_txt(const Pipe *p, FILE *f)
 {
     Arena *a = arena_within(p->graph->arena);
@@ -77,7 +60,14 @@ void print_pipe_txt(const Pipe *p, FILE *f)
         if (p->graph->mesh[x].members > 1)
             fprintf(f, "# one of %d members%s, %d chunks; bytes are those of a microbatch\n",
                     p->graph->mesh[x].members, mesh_along(x), p->graph->mesh[x].chunks);
-    print_collectives(p, a, f);
+    const Meetings meet = meetings_of(p, a);
+    for (uint32_t i = 0; i < meet.n; i++) {
+        const Meeting *m = &meet.at[i];
+        fprintf(f, "# stage %u, %s: %s, %s, %s, each member sends %s\n", m->stage, m->pass,
+                op_name(m->node->op), node_placement(a, m->node),
+                value_text(p->graph, a, m->node->out[0]),
+                bytes_text(a, cost_sent(p->graph, m->node)));
+    }
     fputs("pipe:\n", f);
     for (uint32_t i = 0; i < c.forward.n; i++)
         print_call(a, &c.forward.at[i], f);
@@ -91,15 +81,20 @@ void print_pipe_txt(const Pipe *p, FILE *f)
 
 static void summary_stages(const Pipe *p, Arena *a, FILE *f)
 {
-    fprintf(f, "%-6s %11s %11s %11s %11s %11s %11s  %s\n", "stage", "parameters", "bytes",
-            "forward", "backward", "activations", "stash", "modules");
+    const bool divided = graph_members(p->graph) > 1;
+    fprintf(f, "%-6s %11s %11s %11s %11s %11s %11s%s  %s\n", "stage", "parameters", "bytes",
+            "forward", "backward", "activations", "stash", divided ? " members send" : "",
+            "modules");
     for (uint32_t t = 0; t < p->stage.n; t++) {
         const Stage *s = &p->stage.at[t];
         const StageCost *c = &s->cost;
-        fprintf(f, "%-6u %11s %11s %6s FLOP %6s FLOP %11s %11s  %s\n", t,
+        const char *sent = "";
+        if (divided)
+            sent = arena_printf(a, " %12s", bytes_text(a, c->sent[0] + c->sent[1]));
+        fprintf(f, "%-6u %11s %11s %6s FLOP %6s FLOP %11s %11s%s  %s\n", t,
                 count_text(a, c->parameters), bytes_text(a, c->bytes_param),
                 count_text(a, c->flops_forward), count_text(a, c->flops_backward),
-                bytes_text(a, c->bytes_activation), bytes_text(a, c->bytes_stash),
+                bytes_text(a, c->bytes_activation), bytes_text(a, c->bytes_stash), sent,
                 diag_escape(a, s->label ? s->label : ""));
     }
 }

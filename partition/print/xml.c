@@ -84,15 +84,15 @@ static void put_value(Xml *x, const char *key, ValueId v)
     attr(x, "shape", dims(x->a, &is->shape));
 }
 
-/* What members do together. */
-static void put_collectives(Xml *x, const char *pass, const Ids *list)
+static void put_meetings(Xml *x, uint32_t stage)
 {
-    for (uint32_t i = 0; i < list->n; i++) {
-        const Node *n = &x->g->node.at[list->at[i]];
-        if (!op_is_collective(n->op))
+    const Meetings meet = meetings_of(x->p, x->a);
+    for (uint32_t i = 0; i < meet.n; i++) {
+        const Node *n = meet.at[i].node;
+        if (meet.at[i].stage != stage)
             continue;
         begin(x, "collective");
-        attr(x, "pass", pass);
+        attr(x, "pass", meet.at[i].pass);
         attr(x, "op", op_name(n->op));
         put_value(x, "value", n->out[0]);
         attr(x, "placement", node_placement(x->a, n));
@@ -134,8 +134,7 @@ static void put_stage(Xml *x, const Stage *s)
         attr_int(x, "from", u->from);
         end(x, "parameter");
     }
-    put_collectives(x, "forward", &s->forward);
-    put_collectives(x, "backward", &s->backward);
+    put_meetings(x, s->index);
     end(x, "stage");
 }
 

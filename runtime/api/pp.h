@@ -120,18 +120,23 @@ typedef struct {
 enum { PP_ALL_REDUCE, PP_ALL_GATHER, PP_REDUCE_SCATTER, PP_ALL_TO_ALL, PP_SHARD };
 typedef struct {
     int kind, mesh;
-    const char *name;                                   /* the value's */
-    int dtype;
+    const char *name; /* the value's */
+    int dtype;        /* of the operand */
     int64_t bytes;
+    /* of an all_reduce of float32 the type of the sum, PP_BF16 or PP_F16, which is rounded before
+       it travels; 0: the operand's */
+    int half;
+    /* which of a microbatch's actions has it, 'F', 'I' or 'W'; 0: the step's end */
+    int part;
 } PpCollective;
 
-/* A use's gradient (PpParam.more) of a parameter that all members have and chunks of theirs read, along
-   those axes where along[x] is 1.  In the use's place is what the member's first chunk adds up, at
-   `offset` are those of its others, the first of the axes the fastest, one behind another, each at a
-   multiple of PP_ALIGN.  Once a step, axis by axis, they are added as a tree, and then over the
-   members, which is row row[x] of PpStage.collective; -1: there is one member. */
+/* A use's gradient (PpParam.more) of a parameter that all members have and chunks of theirs read,
+   along those axes where along[x] is 1.  In the use's place is what the member's first chunk adds
+   up, at `offset` are those of its others, the first of the axes the fastest, one behind another,
+   each at a multiple of PP_ALIGN.  Once a step, axis by axis, they are added as a tree, and then
+   over the members, which is row row[x] of PpStage.collective; -1: there is one member. */
 typedef struct {
-    int param, use;                                     /* PpStage.param's number */
+    int param, use; /* PpStage.param's number */
     int64_t offset;
     int along[PP_AXES], row[PP_AXES];
 } PpPartial;
@@ -364,10 +369,11 @@ extern const PpPlan pp_plan;
 int pp_main(int argc, char **argv, const PpPlan *plan);
 
 /* net/collective.c: what members of a rank do together, each with its own operand; k: the row of
-   PpStage.collective, whose dtype elements are of.  work: of pp_collective_work() bytes.  `in` and `out`
-   may be one, of pp_all_reduce() alone.  With T members a member sends so many elements:
+   PpStage.collective, whose dtype elements are of.  work: of pp_collective_work() bytes.  `in` and
+   `out` may be one, of pp_all_reduce() alone.  With T members a member sends so many elements:
      all_reduce      2 (T-1)/T n          sums of all members' operands, added in a tree: neighbours
-                                          in pairs, level by level, an odd one passes up
+                                          in pairs, level by level, an odd one passes up; then, half
+                                          of the elements, of PpCollective.half
      all_gather      (T-1) outer block    in [outer, block] -> out [outer, T, block]; out NULL, for
                                           all of them: nothing is done
      reduce_scatter  (T-1) outer block    in [outer, T, block] -> out [outer, block], added likewise

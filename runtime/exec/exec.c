@@ -233,18 +233,26 @@ static void count_live(Rank *r, const Op *op)
 }
 
 typedef struct {
-    double *at; /* three numbers: waits, starts, ends; NULL: no trace */
+    double *at; /* SPAN numbers; NULL: no trace */
     double zero;
 } Span;
 
+static double waited_for_members(const Rank *r, const Op *op)
+{
+    return op->local >= 0 ? r->stage[op->local].mesh.waited : 0;
+}
+
 static double stamp(const Span *s) { return s->at ? pp_now() - s->zero : 0; }
 
-static void span_set(Span *s, double waits, double starts, double ends)
+/* met: seconds for which its stage had waited for other members before it ran */
+static void span_set(Rank *r, const Op *op, Span *s, double waits, double starts, double ends,
+                     double met)
 {
     if (s->at) {
         s->at[0] = waits;
         s->at[1] = starts;
         s->at[2] = ends;
+        s->at[3] = waited_for_members(r, op) - met;
     }
 }
 
@@ -262,12 +270,12 @@ static PpStatus run_one(Rank *r, const Op *op, int64_t step, Span *span)
     if (waited)
         t1 = stamp(span);
     host_mark(r, step, k, 1);
-    double begun = pp_now();
+    double begun = pp_now(), met = waited_for_members(r, op);
     TRY(run_op(r, op, step));
     r->busy += computes(op) ? pp_now() - begun : 0;
     watchdog_note(r->watchdog, r->watched + k, WATCH_DONE);
     host_mark(r, step, k, 2);
-    span_set(span, t0, t1, stamp(span));
+    span_set(r, op, span, t0, t1, stamp(span), met);
     count_live(r, op);
     return PP_OK;
 }
@@ -295,7 +303,7 @@ static void run_half(void *p)
 static PpStatus run_both(Rank *r, const Op *op, int64_t step, Span *first, Span *second)
 {
     Half half = {r, &op[0], step, PP_OK, 0, 0, *first};
-    double t0 = stamp(first);
+    double t0 = stamp(first), met[2] = {waited_for_members(r, op), waited_for_members(r, op + 1)};
     watchdog_note(r->watchdog, r->watched + (int)(op - r->plan.op), WATCH_WAITS);
     TRY(await(r, &op[0], step));
     watchdog_note(r->watchdog, r->watched + (int)(op - r->plan.op), WATCH_RUNS);
@@ -312,8 +320,8 @@ static PpStatus run_both(Rank *r, const Op *op, int64_t step, Span *first, Span 
     r->busy += pp_now() - begun;
     TRY(s);
     TRY(half.status);
-    span_set(first, t0, half.starts, half.ends);
-    span_set(second, t1, t2, t3);
+    span_set(r, &op[0], first, t0, half.starts, half.ends, met[0]);
+    span_set(r, &op[1], second, t1, t2, t3, met[1]);
     count_live(r, &op[0]);
     count_live(r, &op[1]);
     return PP_OK;
@@ -386,7 +394,7 @@ void exec_begin(Rank *r)
 
 static PpStatus run(Rank *r, const Op *op, int64_t step, double *span, int both)
 {
-    Span at = {span, r->trace.zero}, next = {span ? span + 3 : NULL, r->trace.zero};
+    Span at = {span, r->trace.zero}, next = {span ? span + SPAN : NULL, r->trace.zero};
     if (both)
         TRY(r->host ? run_forked(r, op, step) : run_both(r, op, step, &at, &next));
     else
@@ -405,10 +413,12 @@ static void trace_copies(Rank *r, double *span)
         int type = r->plan.op[k].a.type;
         if (type != SA_OFFLOAD && type != SA_FETCH)
             continue;
-        Span at = {span + 3 * (ptrdiff_t)k, 0};
+        Span at = {span + SPAN * (ptrdiff_t)k, 0};
+        const Op *op = &r->plan.op[k];
         double begin, end;
         store_span(r->store, k, &begin, &end);
-        span_set(&at, begin - r->trace.zero, begin - r->trace.zero, end - r->trace.zero);
+        span_set(r, op, &at, begin - r->trace.zero, begin - r->trace.zero, end - r->trace.zero,
+                 waited_for_members(r, op));
     }
 }
 
@@ -432,7 +442,7 @@ PpStatus exec_pass(Rank *r, int64_t step)
         if (r->run->until && k >= r->run->until[r->pipe.rank])
             r->stopped = 1;
         int both = op->together && !r->stopped;
-        PpStatus s = run(r, op, step, span ? span + 3 * k : NULL, both);
+        PpStatus s = run(r, op, step, span ? span + SPAN * k : NULL, both);
         if (s != PP_OK)
             return failed(r, op, s);
         k += both;

@@ -340,7 +340,7 @@ static void read_marks(Rank *r, int64_t step)
         DeviceEvent e = type == SA_OFFLOAD || type == SA_FETCH
                             ? store_event(r->store, k / 3, k % 3 == 2)
                             : s->mark[k];
-        span[k] = s->begins + r->dev.op->elapsed(&r->dev, s->zero, e);
+        span[k / 3 * SPAN + k % 3] = s->begins + r->dev.op->elapsed(&r->dev, s->zero, e);
     }
 }
 

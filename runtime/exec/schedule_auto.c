@@ -3,9 +3,10 @@
  * (--costs); --memory; out: rows of computations, and a line that says why these.
  *
  * Every rank chooses by itself from the same numbers, and run_hash() compares the rows.  What
- * operations, actions and messages take without a trace is that of a usual core or device: of a
- * small stage the actions count, of a large one its operations.  With --memory a schedule competes if each
- * rank's planned step fits; with --recompute auto or --offload stash these make it fit afterwards.
+ * operations, actions, messages and collectives take without a trace is that of a usual core or
+ * device: of a small stage the actions count, of a large one its operations.  With --memory a
+ * schedule competes if each rank's planned step fits; with --recompute auto or --offload stash
+ * these make it fit afterwards.
  */
 #include "exec.h"
 
@@ -36,6 +37,14 @@ typedef struct {
 static const Usual usual_cpu = {180e9, 10e-6, 12e9, 20e-6, {30e9, 1.7e9, 57e9, 12e9}},
                    usual_device = {20e12, 50e-6, 20e9, 20e-6, {10e12, 2e12, 1e12, 1e12}};
 
+/* Of an action: its operations, and what members tell one another. */
+static double action_time(const PpPlan *p, const PpStage *st, const Usual *u, int64_t flops,
+                          int part)
+{
+    const Exchanges x = plan_exchanges(p, st, part);
+    return (double)flops / u->operations + u->action + x.messages * u->message + x.bytes / u->bytes;
+}
+
 /* A B is one action; I and W are two, and take longer. */
 static int by_operations(const PpPlan *p, SchedCosts *c)
 {
@@ -46,9 +55,9 @@ static int by_operations(const PpPlan *p, SchedCosts *c)
     for (int s = 0; s < p->n_stage; s++) {
         const PpStage *st = p->stage[s];
         double *t = c->stage_time + (ptrdiff_t)s * SA_TYPES;
-        t[SA_F] = t[SA_R] = (double)st->flops_forward / u->operations + u->action;
-        t[SA_I] = (double)st->flops_input / u->operations + u->action;
-        t[SA_W] = (double)st->flops_weight / u->operations + u->action;
+        t[SA_F] = t[SA_R] = action_time(p, st, u, st->flops_forward, 'F');
+        t[SA_I] = action_time(p, st, u, st->flops_input, 'I');
+        t[SA_W] = action_time(p, st, u, st->flops_weight, 'W');
         t[SA_B] = t[SA_I] + t[SA_W] - u->action;
         const Divided more = plan_divided(st, &u->divided);
         t[SA_I] += more.input;

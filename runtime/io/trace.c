@@ -22,11 +22,10 @@ PpStatus trace_open(Trace *t, const Plan *plan, int64_t steps)
     int n_op = plan->n_op, stages = plan->model->n_stage;
     if (steps < 0)
         steps = 0;
-    *t = (Trace){.n_op = n_op,
-                 .stages = stages,
-                 .steps = steps < MOST_STEPS ? (int)steps : MOST_STEPS};
-    t->bytes = zeroed(n_op + 2 + (int64_t)t->steps * (n_op + AROUND + stages) * 3,
-                      sizeof *t->bytes);
+    *t = (Trace){
+        .n_op = n_op, .stages = stages, .steps = steps < MOST_STEPS ? (int)steps : MOST_STEPS};
+    t->bytes =
+        zeroed(n_op + 2 + (int64_t)t->steps * (n_op + AROUND + stages) * SPAN, sizeof *t->bytes);
     if (!t->bytes)
         return pp_no_memory();
     for (int k = 0; k <= n_op; k++)
@@ -91,7 +90,8 @@ void trace_close(Trace *t)
 
 double *trace_of(const Trace *t, int64_t step)
 {
-    return t->span && step < t->steps ? t->span + step * (t->n_op + AROUND + t->stages) * 3 : NULL;
+    return t->span && step < t->steps ? t->span + step * (t->n_op + AROUND + t->stages) * SPAN
+                                      : NULL;
 }
 
 void trace_around(const Trace *t, int64_t step, int what, double waits, double starts)
@@ -99,7 +99,7 @@ void trace_around(const Trace *t, int64_t step, int what, double waits, double s
     double *at = trace_of(t, step);
     if (!at)
         return;
-    at += 3 * (t->n_op + what);
+    at += SPAN * (t->n_op + what);
     at[0] = waits - t->zero;
     at[1] = starts - t->zero;
     at[2] = pp_now() - t->zero;
@@ -110,7 +110,7 @@ void trace_sums(const Trace *t, int64_t step, int stage, double begin, double en
     double *at = trace_of(t, step);
     if (!at)
         return;
-    at += 3 * (t->n_op + AROUND + stage);
+    at += SPAN * (t->n_op + AROUND + stage);
     at[0] = beside;
     at[1] = begin - t->zero;
     at[2] = end - t->zero;
@@ -133,15 +133,17 @@ static const double *trace_actions(Lines *l, const Schedule *s, int step, int n_
                                    const double *bytes, const double *span)
 {
     const SchedRow *row = &s->row[l->rank];
-    for (int i = 0; i < n_op; i++, span += 3) {
+    for (int i = 0; i < n_op; i++, span += SPAN) {
         const SchedAction *a = &row->a[i];
         int copy = a->type == SA_OFFLOAD || a->type == SA_FETCH;
         /* Lines of one thread must nest: a half that ran beside the next one has one of its own */
-        int beside = i + 1 < n_op && plan_pair(row, i) && span[2] > span[3];
+        int beside = i + 1 < n_op && plan_pair(row, i) && span[2] > span[SPAN];
         int line = line_of(l, beside ? LINE_BESIDE : copy ? LINE_COPIES : LINE_ACTIONS);
         if (span[1] > span[0])
             sched_trace_wait(l->f, line, a, step, span[0] * 1e6, (span[1] - span[0]) * 1e6);
-        sched_trace_event(l->f, line, a, step, span[1] * 1e6, (span[2] - span[1]) * 1e6, bytes[i]);
+        sched_trace_event(
+            l->f, line, a, step,
+            (SchedSpan){span[1] * 1e6, (span[2] - span[1]) * 1e6, bytes[i], span[3] * 1e6});
     }
     return span;
 }
@@ -155,11 +157,11 @@ static void trace_rank(FILE *f, const Schedule *s, int rank, int member, int n_o
     sched_trace_memory(f, line_of(&l, LINE_ACTIONS), bytes[n_op + 1], bytes[n_op]);
     for (int k = 1; k <= steps; k++) {
         span = trace_actions(&l, s, k, n_op, bytes, span);
-        for (int i = 0; i < AROUND; i++, span += 3)
+        for (int i = 0; i < AROUND; i++, span += SPAN)
             if (span[2] > span[1])
                 sched_trace_around(f, line_of(&l, LINE_ACTIONS), around[i], k, span[1] * 1e6,
                                    (span[2] - span[1]) * 1e6);
-        for (int i = 0; i < s->stages; i++, span += 3)
+        for (int i = 0; i < s->stages; i++, span += SPAN)
             if (span[2] > span[1])
                 sched_trace_sum(f, line_of(&l, LINE_SUMS), i, k, span[1] * 1e6,
                                 (span[2] - span[1]) * 1e6, span[0] * 1e6);
@@ -169,7 +171,8 @@ static void trace_rank(FILE *f, const Schedule *s, int rank, int member, int n_o
 /* Of all that a rank's Trace holds. */
 static int64_t trace_bytes(const Schedule *s, int steps, int n_op)
 {
-    return (n_op + 2 + (int64_t)steps * (n_op + AROUND + s->stages) * 3) * (int64_t)sizeof(double);
+    return (n_op + 2 + (int64_t)steps * (n_op + AROUND + s->stages) * SPAN) *
+           (int64_t)sizeof(double);
 }
 
 /* Of rank k of the group, on rank 0. */

@@ -11,13 +11,15 @@
 #include "schedule/schedule.h"
 
 /* What a step does beside its actions, traced behind them. */
+enum { SPAN = 4 };
 enum { AROUND_BEGIN, AROUND_NORM, AROUND_UPDATE, AROUND };
 
 typedef struct {
     /* Bytes in use while each action runs, between steps, and those that were planned */
     double *bytes;
-    /* Wait, start, end per action, for AROUND, and of the sums over replicas of each stage, for the
-     * run's first `steps` passes of the schedule; NULL: no trace */
+    /* SPAN numbers, wait, start, end, and seconds of these in which other members were waited for,
+     * per action, for AROUND, and of the sums over replicas of each stage, for the run's first
+     * `steps` passes of the schedule; NULL: no trace */
     double *span;
     int n_op, stages, steps;
     double zero;

@@ -137,9 +137,11 @@ static int start(const PpBegun *a)
 static int arrive(const PpBegun *a)
 {
     PpMesh *m = a->of;
+    const double begun = pp_now();
     m->note(m->of, a->k);
     PpStatus s = links_finish(m->links, set_of(a), 2 * (a->members - 1));
     m->note(m->of, -1);
+    m->waited += pp_now() - begun;
     if (s != PP_OK)
         failed(a, s);
     return s == PP_OK;
@@ -183,25 +185,19 @@ static void add(const PpBegun *a, char *to, const char *from, int64_t n)
     a->dev->op->add(a->dev, a->dev->current, to, from, n, a->of->st->collective[a->k].dtype);
 }
 
-/* Where the sum over the members from i on is, of so many of them: where the own one is one of
- * them, at `out`, which is this member's; else in the slot of the first one. */
-static char *sum_at(const PpBegun *a, char *out, char *slot, int64_t apart, int i, int of)
-{
-    return a->own >= i && a->own < i + of ? out : slot + (i < a->own ? i : i - 1) * apart;
-}
-
-/* out, this member's n elements, becomes the sum of all members'; the others' are in slots. */
-static void add_tree(const PpBegun *a, char *out, char *slot, int64_t apart, int64_t n)
+/* The sum of all members' n elements: `own` is this member's, the others' are in slots, in one of
+ * which the sum is then.  (x + y is y + x.) */
+static const char *add_tree(const PpBegun *a, const char *own, char *slot, int64_t apart, int64_t n)
 {
     for (int of = 1; of < a->members && n > 0; of *= 2)
         for (int i = 0; i + of < a->members; i += 2 * of) {
-            char *left = sum_at(a, out, slot, apart, i, of),
-                 *right = sum_at(a, out, slot, apart, i + of, of);
-            if (right == out)
-                add(a, right, left, n);
-            else
-                add(a, left, right, n);
+            const int j = i + of, mine = a->own >= i && a->own < j + of,
+                      left = a->own >= j || !mine ? i : j, right = left == i ? j : i;
+            char *to = slot + (left < a->own ? left : left - 1) * apart;
+            add(a, to, mine ? own : slot + (right < a->own ? right : right - 1) * apart, n);
+            own = mine ? to : own;
         }
+    return own;
 }
 
 /* Of a tensor [outer, all, run] the part of `rows` runs, from byte `at` on: bytes. */
@@ -243,15 +239,20 @@ static int64_t owned(const PpBegun *a, int member, int64_t n, int64_t *first)
 
 static void give_sums(PpBegun *a)
 {
-    int64_t first, own_first, own = owned(a, a->own, a->n, &own_first),
-                              piece = pp_collective_piece(a->n, a->members) * a->size;
-    char *sum = a->out + own_first * a->size;
-    copy(a, sum, a->in + own_first * a->size, own * a->size);
-    add_tree(a, sum, a->work, piece, own);
+    const int half = a->of->st->collective[a->k].half;
+    const int64_t piece = pp_collective_piece(a->n, a->members) * a->size,
+                  size = half ? st_dtype_size(half) : a->size;
+    int64_t first, own_first, own = owned(a, a->own, a->n, &own_first);
+    const char *sum = add_tree(a, a->in + own_first * a->size, a->work, piece, own);
+    char *mine = a->out + own_first * size;
+    if (half && own > 0)
+        a->dev->op->round(a->dev, a->dev->current, mine, sum, own, half);
+    else
+        copy(a, mine, sum, own * size);
     for (int j = 0; j < a->members - 1; j++) {
         int64_t theirs = owned(a, member_of(a, j), a->n, &first);
-        set_receive(a, j, a->out + first * a->size, theirs * a->size);
-        set_send(a, j, sum, own * a->size);
+        set_receive(a, j, a->out + first * size, theirs * size);
+        set_send(a, j, mine, own * size);
     }
     if (start(a))
         arrive(a);
@@ -312,7 +313,8 @@ static void add_scattered(PpBegun *a)
 {
     Part own = middle(a, a->own), one = packed(&own);
     copy_part(a, a->out, &one, a->in, &own);
-    add_tree(a, a->out, a->work, align_up(part_bytes(&own)), a->outer * a->block);
+    copy(a, a->out, add_tree(a, a->out, a->work, align_up(part_bytes(&own)), a->outer * a->block),
+         part_bytes(&own));
 }
 
 void pp_reduce_scatter(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t outer,

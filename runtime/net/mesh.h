@@ -28,15 +28,16 @@ typedef struct PpBegun {
 } PpBegun;
 
 typedef struct PpMesh {
-    Links *links;        /* along AXIS_MEMBERS */
+    Links *links; /* along AXIS_MEMBERS */
     const PpPlan *model;
-    const PpStage *st;   /* as it runs */
-    Message *msg;        /* of the plan: all */
+    const PpStage *st;         /* as it runs */
+    Message *msg;              /* of the plan: all */
     PpBegun begun[PP_AT_ONCE]; /* each with a set of messages of its own, along each axis */
-    int first[PP_AXES];  /* the first of the stage's: StagePlan.members */
-    int64_t tag;         /* of the table's row 0: other stages' have others */
-    PpStatus status;     /* the first failure; nothing is sent after it */
-    int64_t calls, sent; /* so far: collectives, and bytes that they have sent */
+    int first[PP_AXES];        /* the first of the stage's: StagePlan.members */
+    int64_t tag;               /* of the table's row 0: other stages' have others */
+    PpStatus status;           /* the first failure; nothing is sent after it */
+    int64_t calls, sent;       /* so far: collectives, and bytes that they have sent */
+    double waited;             /* seconds for which the host has waited for them */
     /* The rank waits in row k of stage `st`; -1: not any more */
     void (*note)(void *of, int k);
     void *of;

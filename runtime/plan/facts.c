@@ -13,6 +13,26 @@ int64_t stats_bytes(const PpStage *st)
     return n;
 }
 
+Exchanges plan_exchanges(const PpPlan *model, const PpStage *st, int part)
+{
+    Exchanges sum = {0, 0, 0};
+    for (int k = 0; k < st->n_collective; k++) {
+        const PpCollective *c = &st->collective[k];
+        const double members = plan_members_along(model, c->mesh), others = members - 1,
+                     back = c->half
+                                ? (double)st_dtype_size(c->half) / (double)st_dtype_size(c->dtype)
+                                : 1;
+        if (c->part != part || c->kind == PP_SHARD)
+            continue;
+        sum.calls++;
+        sum.messages += c->kind == PP_ALL_REDUCE ? 2 * others : others;
+        sum.bytes += (double)c->bytes * (c->kind == PP_ALL_GATHER   ? others
+                                         : c->kind == PP_ALL_REDUCE ? (1 + back) * others / members
+                                                                    : others / members);
+    }
+    return sum;
+}
+
 int schedule_stages(const PpPlan *model) { return model->n_stage - (model->minibatch_rows > 0); }
 
 /* Of its convolutions with every length. */

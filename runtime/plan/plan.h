@@ -321,6 +321,12 @@ typedef struct {
 PpStatus plan_offload(const OffloadRequest *x, Schedule **out, SchedError *e);
 
 /* facts.c */
+/* What a member does for the collectives of an action of a microbatch ('F', 'I', 'W'; 0: of the
+ * step's end), of full rows */
+typedef struct {
+    double calls, messages, bytes; /* bytes: that it sends */
+} Exchanges;
+Exchanges plan_exchanges(const PpPlan *model, const PpStage *st, int part);
 /* Those that schedules know: without the loss over the whole minibatch */
 int schedule_stages(const PpPlan *model);
 /* Is it a part of the model's parameter, another one for each member? */

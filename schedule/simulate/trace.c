@@ -6,7 +6,8 @@
  * {"step":N,"stage":S,"microbatch":M}.  Of a run also metadata events: "split", args
  * {"points":[...]}: how its model was cut; for each rank "memory planned" and "memory always", args
  * {"bytes":N}: what its step takes at most, and what is in use between steps; and in args of each
- * action "bytes": what is in use while it runs.  Time that a rank waits is an event of its own named
+ * action "bytes": what is in use while it runs, and "members": for how long of it the rank waited
+ * for other members.  Time that a rank waits is an event of its own named
  * "wait", cat "wait", so that the duration of an action is the action's alone.  Of a program that
  * ppsplit --profile wrote, pid 1 has the steps of its stages' functions, each of its mean duration:
  * cat "kernel", args {"stage":S,"part":"F","nodes":[...]}.
@@ -88,23 +89,21 @@ void sched_trace_kernel(FILE *f, int line, int stage, int part, const char *node
     fputs("]}}", f);
 }
 
+/* Its args are not closed. */
 static void event(FILE *f, const char *name, const char *cat, int rank, const SchedAction *a,
-                  const char *what, int step, double ts, double dur, double bytes, double beside)
+                  int step, SchedSpan s)
 {
     fprintf(f,
             ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,"
             "\"dur\":%.3f,\"args\":{"
             "\"step\":%d,\"stage\":%d",
-            name, cat, rank, ts, dur, step, a->stage);
+            name, cat, rank, s.ts, s.dur, step, a->stage);
     if (a->microbatch >= 0)
         fprintf(f, ",\"microbatch\":%d", a->microbatch);
-    if (bytes >= 0)
-        fprintf(f, ",\"bytes\":%.0f", bytes);
-    if (what)
-        fprintf(f, ",\"for\":\"%s\"", what);
-    if (beside > 0)
-        fprintf(f, ",\"beside\":%.3f", beside);
-    fprintf(f, "}}");
+    if (s.bytes >= 0)
+        fprintf(f, ",\"bytes\":%.0f", s.bytes);
+    if (s.members > 0)
+        fprintf(f, ",\"members\":%.3f", s.members);
 }
 
 static void memory(FILE *f, int rank, const char *which, double bytes)
@@ -121,12 +120,12 @@ void sched_trace_memory(FILE *f, int rank, double planned, double always)
     memory(f, rank, "always", always);
 }
 
-void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, double ts, double dur,
-                       double bytes)
+void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, SchedSpan s)
 {
     char name[64];
     sched_action_text(name, sizeof name, a);
-    event(f, name, sched_type_name(a->type), rank, a, NULL, step, ts, dur, bytes, 0);
+    event(f, name, sched_type_name(a->type), rank, a, step, s);
+    fprintf(f, "}}");
 }
 
 void sched_trace_sum(FILE *f, int tid, int stage, int step, double ts, double dur, double beside)
@@ -134,7 +133,10 @@ void sched_trace_sum(FILE *f, int tid, int stage, int step, double ts, double du
     SchedAction a = {.stage = stage, .microbatch = -1};
     char name[32];
     snprintf(name, sizeof name, "%dAR", stage);
-    event(f, name, "AR", tid, &a, NULL, step, ts, dur, -1, beside);
+    event(f, name, "AR", tid, &a, step, (SchedSpan){ts, dur, -1, 0});
+    if (beside > 0)
+        fprintf(f, ",\"beside\":%.3f", beside);
+    fprintf(f, "}}");
 }
 
 void sched_trace_around(FILE *f, int rank, const char *name, int step, double ts, double dur)
@@ -150,7 +152,8 @@ void sched_trace_wait(FILE *f, int rank, const SchedAction *a, int step, double 
 {
     char name[64];
     sched_action_text(name, sizeof name, a);
-    event(f, "wait", "wait", rank, a, name, step, ts, dur, -1, 0);
+    event(f, "wait", "wait", rank, a, step, (SchedSpan){ts, dur, -1, 0});
+    fprintf(f, ",\"for\":\"%s\"}}", name);
 }
 
 void sched_trace_close(FILE *f) { fprintf(f, "\n]}\n"); }

@@ -19,9 +19,12 @@ void sched_trace_split(FILE *f, const char *const *point, int n);
 enum { LINE_ACTIONS, LINE_BESIDE, LINE_COPIES, LINE_SUMS, LINES };
 int sched_trace_line(int rank, int ranks, int member, int line);
 void sched_trace_name(FILE *f, int rank, int ranks, int member, int line);
-/* bytes: of the rank's memory, in use while it runs; -1: not said */
-void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, double ts, double dur,
-                       double bytes);
+/* bytes: of the rank's memory, in use while it runs; -1: not said; members: for how long of it the
+ * rank waited for other members */
+typedef struct {
+    double ts, dur, bytes, members;
+} SchedSpan;
+void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, SchedSpan s);
 /* Bytes that the rank's step was planned to take, never more are in use; and those in use between
  * steps */
 void sched_trace_memory(FILE *f, int rank, double planned, double always);

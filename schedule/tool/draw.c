@@ -186,8 +186,9 @@ void sched_draw_trace(const Schedule *s, const SchedSim *sim, FILE *f)
             if (sched_copies(a->type) && !copies++)
                 sched_trace_name(f, r, s->ranks, 0, LINE_COPIES);
             if (a->type != SA_IDLE)
-                sched_trace_event(f, sched_copies(a->type) ? 2 * s->ranks + r : r, a, 0,
-                                  sim->start[r][i], sim->end[r][i] - sim->start[r][i], -1);
+                sched_trace_event(
+                    f, sched_copies(a->type) ? 2 * s->ranks + r : r, a, 0,
+                    (SchedSpan){sim->start[r][i], sim->end[r][i] - sim->start[r][i], -1, 0});
         }
     sched_trace_close(f);
 }

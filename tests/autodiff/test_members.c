@@ -51,7 +51,7 @@ static ValueId total(Net *n, ValueId x) { return g_sum_to(n->g, x, &(Shape){0});
 /* The sum of what the chunks have, in all members. */
 static ValueId over_all(Net *n, const ValueId *part)
 {
-    return g_all_reduce(n->g, g_tree_sum(n->g, (uint32_t)n->k, part));
+    return g_all_reduce(n->g, g_tree_sum(n->g, (uint32_t)n->k, part), n->t);
 }
 
 static void split(Net *n, ValueId x, int axis, ValueId *part)

@@ -127,7 +127,7 @@ static ValueId sum_all(Spread *n, ValueId x) { return g_sum_to(n->g, x, &(Shape)
 
 static ValueId over_all(Spread *n, Parts p)
 {
-    return g_all_reduce(n->g, g_tree_sum(n->g, (uint32_t)n->k, p.of));
+    return g_all_reduce(n->g, g_tree_sum(n->g, (uint32_t)n->k, p.of), DT_F32);
 }
 
 /* A block of a transformer, as it were, with the sequence divided around it; runs of 16 numbers are

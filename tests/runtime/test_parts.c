@@ -5,6 +5,7 @@
  * checkpoints have the same bytes for all of them; a run that is interrupted goes on in any other
  * of them in the bits of one that was not.
  */
+#include "plan/plan.h"
 #include "runtime_run.h"
 #include "runtime_train.h"
 
@@ -490,6 +491,39 @@ static void other_sums(const Program *g)
     ok(s == 0, "its parameters begin another run");
 }
 
+/* Of four members and, along the other axis, two: bytes and messages by the formulas of pp.h. */
+static void test_exchanges(void)
+{
+    const PpCollective rows[] = {
+        {.kind = PP_ALL_REDUCE, .mesh = PP_TENSOR, .dtype = PP_F32, .bytes = 64, .part = 'F'},
+        {.kind = PP_ALL_REDUCE,
+         .mesh = PP_TENSOR,
+         .dtype = PP_F32,
+         .bytes = 64,
+         .half = PP_BF16,
+         .part = 'I'},
+        {.kind = PP_ALL_GATHER, .mesh = PP_SEQUENCE, .dtype = PP_F16, .bytes = 10, .part = 'F'},
+        {.kind = PP_REDUCE_SCATTER, .mesh = PP_TENSOR, .dtype = PP_F32, .bytes = 16, .part = 'W'},
+        {.kind = PP_ALL_TO_ALL, .mesh = PP_TENSOR, .dtype = PP_F32, .bytes = 160, .part = 'W'},
+        {.kind = PP_SHARD, .mesh = PP_TENSOR, .dtype = PP_F32, .bytes = 99, .part = 'I'},
+        {.kind = PP_ALL_REDUCE, .mesh = PP_SEQUENCE, .dtype = PP_F32, .bytes = 8}};
+    const PpStage st = {.n_collective = 7, .collective = rows};
+    const PpPlan model = {.members = {4, 2, 1}, .chunks = {4, 2, 1}};
+    const struct {
+        int part;
+        Exchanges want;
+    } of[] = {{'F', {2, 6 + 1, 64 * 2 * 3 / 4 + 10}},
+              {'I', {1, 6, 64 * 3 / 4 + 32 * 3 / 4}},
+              {'W', {2, 3 + 3, 16 * 3 / 4 + 160 * 3 / 4}},
+              {0, {1, 2, 8}}};
+    for (int k = 0; k < 4; k++) {
+        const Exchanges is = plan_exchanges(&model, &st, of[k].part);
+        ok(is.calls == of[k].want.calls && is.messages == of[k].want.messages &&
+               is.bytes == of[k].want.bytes,
+           "what members tell one another in %c", of[k].part ? of[k].part : 'S');
+    }
+}
+
 int main(void)
 {
     char err[ST_ERR];
@@ -531,6 +565,7 @@ int main(void)
 
     other_sums(of[4][2]);
     remove_folder();
+    test_exchanges();
     printf("1..%d\n", number);
     return failed;
 }

@@ -612,8 +612,10 @@ static void trace(void)
         sched_trace_sum(f, 9, 1, step, 0, step ? 40 : 70, step ? 0.5 : 3);
         for (int r = 0; r < 3; r++)
             for (int i = 0; i < s->row[r].n; i++) {
-                sched_trace_event(f, r, &s->row[r].a[i], step, a.start[r][i],
-                                  (a.end[r][i] - a.start[r][i]) * (step ? 1 : 7), -1);
+                sched_trace_event(f, r, &s->row[r].a[i], step,
+                                  (SchedSpan){a.start[r][i],
+                                              (a.end[r][i] - a.start[r][i]) * (step ? 1 : 7), -1,
+                                              0});
                 sched_trace_wait(f, r, &s->row[r].a[i], step, a.start[r][i], 99);
             }
     }
@@ -678,11 +680,15 @@ static void run_of(char *path, int divided, double slow)
             for (int m = 0; m < 8; m++) {
                 SchedAction a = {.stage = s, .microbatch = m, .type = SA_F};
                 double late = (m == 1 && step == 2) ? 9 * divided : 0, first = step ? slow : 7;
-                sched_trace_event(out, s, &a, step, 0, first * (f[s] + late), -1);
+                sched_trace_event(out, s, &a, step, (SchedSpan){0, first * (f[s] + late), -1, 0});
                 for (int part = 0; part <= divided; part++) {
                     a.type = (uint8_t)(!divided ? SA_B : part ? SA_W : SA_I);
-                    sched_trace_event(out, s, &a, step, 0,
-                                      first * (!divided ? b[s] : part ? w[s] : i[s]), -1);
+                    sched_trace_event(out, s, &a, step,
+                                      (SchedSpan){0,
+                                                  first * (!divided ? b[s]
+                                                           : part   ? w[s]
+                                                                    : i[s]),
+                                                  -1, 0});
                 }
             }
             sched_trace_around(out, s, "update", step, 0, slow * 5);

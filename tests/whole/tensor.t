@@ -27,6 +27,14 @@ for members in 1 2 4; do
     is "the losses and norms of one" "$(steps of$members)" "$(steps of1)"
     ok "its parameters and states" same of1 of$members 4
 done
+# members send what the summary, `ppsplit ls` and the report say, once for each of four microbatches
+ok "four microbatches" eval '"$work/4/pipeline" train "${data[@]}" --data target=target.npy --threads 1 --steps 1 --microbatches 4 --verbose --trace "$work/trace.json" >"$work/sent"'
+is "what members of a stage send" "$(sed -n 's/^rank [04] collectives: .*, \([0-9]*\) bytes sent/\1/p' "$work/sent" | paste -sd' ')" \
+    "$(perl -ne '$s++ if /<stage /; $n[$s] += 4 * $1 if /<collective .* sent="(\d+)"/; END { print "@n[1, 2]" }' "$work/4/pipe.xml")"
+is "and in all" "$("$ppsplit" ls model.onnx --tensor 4 --loss "$loss" | awk 'NR == 2 { print $7, $8 }')" \
+    "$("$ppsplit" model.onnx --split h.1:begin --tensor 4 --loss "$loss" -o "$work/sums" | awk '/^[01] / && !/->/ { n += $16; unit = $17 } END { print n, unit }')"
+ok "the report has each" test "$(grep -o '<td>All[RG]' "$work/4/pipe.html" | wc -l)" = "$(grep -c '^# stage .*: All' "$work/4/pipe.txt")"
+ok "a trace says how long they were waited for" grep -q '"name":"1F0".*"members":[0-9]' "$work/trace.json"
 # begun BETWEEN: of 4 members, is there such a line between one that begins and where it ends?
 begun() { perl -0777 -ne 'exit !/PP_BEGIN \+ (p->key)?\d+, [^;]*;(?:(?!pp_end|PP_BEGIN).)*'"$1"'.*?pp_end/s' "$work"/4/stage*.c; }
 ok "the gradient of a layer's input travels while that of its weights is computed" begun 'pp_sgemm\(1, 0,'
@@ -55,11 +63,13 @@ tokens 42 >"$work/y.npy"
 for members in 1 4; do
     points=none
     [ $members = 1 ] || points=h.1:begin
-    ok "$members members: a gain of all heads of all layers" split_model "$work/gain.onnx" "$work/gain$members" $points --tensor $members --chunks 4 --loss "$loss"
+    ok "$members members: a gain of all heads of all layers" split_model "$work/gain.onnx" "$work/gain$members" $points --tensor $members --chunks 4 --loss "$loss" --dtype bf16
     ok "it trains" "$work/gain$members/pipeline" train --data input_ids="$work/x.npy" --data target="$work/y.npy" --threads 1 --schedule zb-h1 --microbatches 4 --steps 2 \
         --dump-grads "$work/gains$members" --checkpoint "$work/ofgain$members"
 done
 ok "the bits of one member" same ofgain1 ofgain4 2
+is "sums of halves travel as halves, those of a step's end as they are" "$(sed -n 's/.*"%grad.\(gain\)", .dtype = PP_F32, .bytes = 32}.*/\1/p; s/.*PP_ALL_REDUCE.*half = \(PP_BF16\).*/\1/p' "$work/gain4/pipeline.c" | sort | uniq -c |
+    tr -s ' \n' ' ')" " 5 PP_BF16 2 gain "
 ok "its gradient is whole in both stages" "$compare" grads "$work/gains4" "$work/gains1"
 ok "no member sends it for a microbatch" eval '! grep -q "all_reduce.*gain" "$work"/gain4/stage*.c && grep -q "%grad/gain" "$work/gain4/pipeline.c"'
 if command -v mpirun >/dev/null; then
