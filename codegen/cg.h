@@ -75,6 +75,22 @@ typedef struct {
     VEC(int64_t) met;
 } SizesMet;
 
+/* The sum of c[k] times the lengths, each to its power, of all powers below DEGREES in sum: length v
+   has the power k / DEGREES^v % DEGREES. */
+enum { TERMS = DEGREES * DEGREES * DEGREES };
+typedef struct {
+    int64_t c[TERMS];
+    int degree;
+} Polynomial;
+
+/* plan/polynomial.c */
+int cg_power(int term, int symbol);
+/* The polynomial of whole coefficients that has v[k] with lengths l->at[k], each of them; false:
+   there is none. */
+bool cg_fit(const Lengths *l, const int64_t *v, Polynomial *p);
+int64_t cg_value(const Lengths *l, const Polynomial *p, const int64_t *length);
+int64_t cg_value_most(const Lengths *l, const Polynomial *p); /* with the greatest lengths */
+
 typedef VEC(int64_t) Bytes;
 typedef VEC(Ref *) Refs;
 

@@ -14,53 +14,39 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- numbers --------------------------------------------------------------------------------- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
-/* Newton's divided differences: of a polynomial of whole coefficients all are whole, and those
- * above its degree are 0. */
-bool lengths_fit(const Lengths *l, const int64_t *v, Polynomial *p)
+const char *lengths_option(Arena *a, const Lengths *l)
 {
-    int64_t d[LENGTHS];
-    memcpy(d, v, sizeof d);
-    *p = (Polynomial){0};
-    for (int order = 1; order < LENGTHS; order++)
-        for (int k = LENGTHS - 1; k >= order; k--) {
-            int64_t rise, run = l->at[k] - l->at[k - order];
-            if (__builtin_sub_overflow(d[k], d[k - 1], &rise) || rise % run != 0)
-                return false;
-            d[k] = rise / run;
-        }
-    for (int k = DEGREES; k < LENGTHS; k++)
-        if (d[k] != 0)
-            return false;
-    for (int k = DEGREES - 1; k >= 0; k--) { /* p = p (length - at[k]) + d[k] */
-        for (int i = DEGREES - 1; i > 0; i--)
-            p->c[i] = p->c[i - 1] - l->at[k] * p->c[i];
-        p->c[0] = d[k] - l->at[k] * p->c[0];
-    }
-    for (int i = 1; i < DEGREES; i++)
-        p->degree = p->c[i] ? i : p->degree;
-    return true;
+    Text t = {.a = a};
+    for (int v = 0; v < l->symbols; v++)
+        text_add(&t, "%s--bind %s=%" PRId64 "..%" PRId64, v ? " " : "", l->symbol[v].name,
+                 l->symbol[v].least, l->symbol[v].most);
+    return text_all(&t);
 }
 
-int64_t lengths_value(const Polynomial *p, int64_t length)
+void lengths_refuse(const Lengths *l, Where where, const char *what)
 {
-    int64_t v = 0;
-    for (int i = DEGREES - 1; i >= 0; i--)
-        v = v * length + p->c[i];
-    return v;
-}
-
-NORETURN static void differ_at(const Lengths *l, Where where, const char *what)
-{
-    diag_hint("--bind %s=%lld is a program of that length alone", l->name, (long long)l->most);
-    diag_fatal(EXIT_MODEL, where, "--bind %s=%lld..%lld: %s", l->name, (long long)l->least,
-               (long long)l->most, what);
+    Arena *a = l->pipe[0]->graph->arena;
+    const Symbol *s = &l->symbol[0];
+    diag_hint("--bind %s=%" PRId64 " is a program of that length alone", s->name, s->most);
+    diag_fatal(EXIT_MODEL, where, "%s: %s", lengths_option(a, l), what);
 }
 
 NORETURN static void differ(const Lengths *l, const char *what)
 {
-    differ_at(l, WHERE_FILE(l->pipe[0]->graph->file), what);
+    lengths_refuse(l, WHERE_FILE(l->pipe[0]->graph->file), what);
+}
+
+/* "12 with seq of 43, 11 with seq of 41": a sample that differs from the first one */
+static const char *two(const Lengths *l, const int64_t *v)
+{
+    Arena *a = l->pipe[0]->graph->arena;
+    int k = 1;
+    while (k + 1 < l->n && v[k] == v[0])
+        k++;
+    return arena_printf(a, "%" PRId64 " with %s, %" PRId64 " with %s", v[0],
+                        cg_lengths_text(a, l, l->at[0]), v[k], cg_lengths_text(a, l, l->at[k]));
 }
 
 /* the first node that reads it, or the file */
@@ -87,44 +73,42 @@ static bool learn(Arena *a, const Lengths *l, SizesMet *const *met, Sizes *s)
 {
     uint32_t n = met[0]->met.n;
     bool sound = true;
-    for (int k = 1; k < LENGTHS; k++)
+    for (int k = 1; k < l->n; k++)
         n = met[k]->met.n < n ? met[k]->met.n : n;
     for (uint32_t i = 0; i < n; i++) {
-        int64_t v[LENGTHS];
+        int64_t v[SAMPLES];
         Polynomial p;
-        for (int k = 0; k < LENGTHS; k++)
+        for (int k = 0; k < l->n; k++)
             v[k] = met[k]->met.at[i];
-        bool fits = lengths_fit(l, v, &p), was = i < s->known.n && s->known.at[i];
+        bool fits = cg_fit(l, v, &p), was = i < s->known.n && s->known.at[i];
         if (!fits && sound)
-            differ(l, arena_printf(a,
-                                   "the memory that it takes is no polynomial of the length: "
-                                   "%" PRId64 " with %" PRId64 ", %" PRId64 " with %" PRId64,
-                                   v[0], l->at[0], v[1], l->at[1]));
+            differ(l, arena_printf(a, "the memory that it takes is no polynomial of the lengths: %s",
+                                   two(l, v)));
         if (i == s->known.n) {
             vec_push(a, &s->known, false);
             vec_push(a, &s->most, 0);
         }
-        sound &= was && fits && s->most.at[i] == lengths_value(&p, l->most);
+        sound &= was && fits && s->most.at[i] == cg_value_most(l, &p);
         s->known.at[i] = fits;
-        s->most.at[i] = fits ? lengths_value(&p, l->most) : 0;
+        s->most.at[i] = fits ? cg_value_most(l, &p) : 0;
     }
-    for (int k = 0; k < LENGTHS && sound; k++)
+    for (int k = 0; k < l->n && sound; k++)
         if (met[k]->met.n != n)
-            differ(l,
-                   arena_printf(a, "the program is another one with %" PRId64 " than with %" PRId64,
-                                l->at[k], l->at[0]));
+            differ(l, arena_printf(a, "the program is another one with %s than with %s",
+                                   cg_lengths_text(a, l, l->at[k]),
+                                   cg_lengths_text(a, l, l->at[0])));
     return sound;
 }
 
-static void plan_stages(Arena *a, const Lengths *l, Pipe *const *of, uint32_t index, StageGen **sg)
+static void plan_stages(Arena *a, const Lengths *l, uint32_t index, StageGen **sg)
 {
-    SizesMet *met[LENGTHS];
+    SizesMet *met[SAMPLES];
     Sizes s = {0};
     do
-        for (int k = 0; k < LENGTHS; k++) {
+        for (int k = 0; k < l->n; k++) {
             met[k] = arena_new_of(a, SizesMet);
             *met[k] = (SizesMet){.n = s.known.n, .known = s.known.at, .most = s.most.at};
-            sg[k] = cg_stage_sized(a, of[k], index, l, met[k]);
+            sg[k] = cg_stage_sized(a, l->pipe[k], index, l, met[k]);
         }
     while (!learn(a, l, met, &s));
 }
@@ -160,23 +144,23 @@ static bool begins(const Lengths *l, const Value *const *v, const Value *most)
     if (most->dtype != v[0]->dtype || most->shape.rank != v[0]->shape.rank)
         return false;
     for (int d = 0; d < most->shape.rank; d++) {
-        int64_t size[LENGTHS];
+        int64_t size[SAMPLES];
         Polynomial p;
-        for (int k = 0; k < LENGTHS; k++)
+        for (int k = 0; k < l->n; k++)
             size[k] = v[k]->shape.d[d];
-        if (!lengths_fit(l, size, &p) || lengths_value(&p, l->most) != most->shape.d[d])
+        if (!cg_fit(l, size, &p) || cg_value_most(l, &p) != most->shape.d[d])
             return false;
     }
-    for (int k = 0; k < LENGTHS; k++)
+    for (int k = 0; k < l->n; k++)
         if (!is_begin(v[k], most))
             return false;
     return true;
 }
 
-static bool never_changes(const Value *const *v)
+static bool never_changes(const Lengths *l, const Value *const *v)
 {
     bool same = true;
-    for (int k = 1; k < LENGTHS; k++)
+    for (int k = 1; k < l->n; k++)
         same &= same_shape(&v[k]->shape, &v[0]->shape) &&
                 !memcmp(v[k]->data, v[0]->data,
                         (size_t)shape_elements(&v[0]->shape) * dtype_size(v[0]->dtype));
@@ -186,37 +170,37 @@ static bool never_changes(const Value *const *v)
 static void find_constants(Arena *a, const Lengths *l, const StageGen *most, StageGen **sg)
 {
     for (uint32_t i = 0; i < sg[0]->constants.n; i++) {
-        const Value *v[LENGTHS], *all = NULL;
-        for (int k = 0; k < LENGTHS; k++) {
+        const Value *v[SAMPLES], *all = NULL;
+        for (int k = 0; k < l->n; k++) {
             if (sg[k]->constants.n != sg[0]->constants.n)
                 differ(l, "its constants are others with other lengths");
             v[k] = val(sg[k]->g, sg[k]->constants.at[i].value);
         }
-        if (never_changes(v))
+        if (never_changes(l, v))
             continue;
         for (uint32_t j = 0; j < most->constants.n && !all; j++) {
             const Value *x = val(most->g, most->constants.at[j].value);
             all = begins(l, v, x) ? x : NULL;
         }
         if (!all)
-            differ_at(l, reader(sg[0]->g, sg[0]->constants.at[i].value),
+            lengths_refuse(l, reader(sg[0]->g, sg[0]->constants.at[i].value),
                       arena_printf(a,
-                                   "a constant%s, %s with a length of %" PRId64
-                                   ", is not a part of the one that the greatest length has",
+                                   "a constant%s, %s with %s, is not a part of the one that the "
+                                   "greatest lengths have",
                                    out_value_text(a, sg[0]->g, sg[0]->constants.at[i].value),
-                                   shape_print(a, v[0]->dtype, &v[0]->shape), l->at[0]));
-        for (int k = 0; k < LENGTHS; k++)
+                                   shape_print(a, v[0]->dtype, &v[0]->shape),
+                                   cg_lengths_text(a, l, l->at[0])));
+        for (int k = 0; k < l->n; k++)
             sg[k]->constants.at[i].most = all;
     }
 }
 
 /* ---- the stage ------------------------------------------------------------------------------- */
 
-void lengths_stage(Arena *a, const Lengths *l, Pipe *const *of, Pipe *most, uint32_t index,
-                   StageGen **sg)
+void lengths_stage(Arena *a, const Lengths *l, uint32_t index, StageGen **sg)
 {
-    plan_stages(a, l, of, index, sg);
-    find_constants(a, l, cg_stage(a, most, index, false), sg);
+    plan_stages(a, l, index, sg);
+    find_constants(a, l, cg_stage(a, l->most, index, false), sg);
 }
 
 /* ---- the model ------------------------------------------------------------------------------- */
@@ -225,7 +209,7 @@ void lengths_stage(Arena *a, const Lengths *l, Pipe *const *of, Pipe *most, uint
 static void check_values(const Lengths *l)
 {
     const Graph *g = l->pipe[0]->graph;
-    for (int k = 1; k < LENGTHS; k++) {
+    for (int k = 1; k < l->n; k++) {
         const Graph *own = l->pipe[k]->graph;
         for (ValueId v = 0; v < g->value.n || v < own->value.n; v++) {
             const Value *x = v < g->value.n ? val(g, v) : NULL,
@@ -235,14 +219,15 @@ static void check_values(const Lengths *l)
             const Value *known = x ? x : y;
             const Graph *of = x ? g : own;
             if (!same)
-                differ_at(l,
+                lengths_refuse(l,
                           known->kind == V_NODE
                               ? graph_where(of, of->node.at[known->node].origin, -1)
                               : WHERE_FILE(g->file),
                           arena_printf(g->arena,
-                                       "with %" PRId64 " and %" PRId64
-                                       " it is computed by other operations from here on",
-                                       l->at[0], l->at[k]));
+                                       "with %s and with %s it is computed by other operations "
+                                       "from here on",
+                                       cg_lengths_text(g->arena, l, l->at[0]),
+                                       cg_lengths_text(g->arena, l, l->at[k])));
         }
     }
 }
@@ -255,54 +240,64 @@ static void check_sizes(const Lengths *l, const Stage *s)
         const Node *n = &g->node.at[s->forward.at[i]];
         const Shape *of = &val(g, n->out[0])->shape;
         for (int d = 0; d < of->rank; d++) {
-            int64_t size[LENGTHS];
+            int64_t size[SAMPLES];
             Polynomial p;
-            for (int k = 0; k < LENGTHS; k++)
+            for (int k = 0; k < l->n; k++)
                 size[k] = val(l->pipe[k]->graph, n->out[0])->shape.d[d];
-            if (!lengths_fit(l, size, &p))
-                differ_at(l, graph_where(g, n->origin, -1),
+            if (!cg_fit(l, size, &p))
+                lengths_refuse(l, graph_where(g, n->origin, -1),
                           arena_printf(g->arena,
-                                       "dimension %d of its result is %" PRId64
-                                       " with a length of %" PRId64 ", %" PRId64 " with %" PRId64
-                                       ": no polynomial of it",
-                                       d, size[0], l->at[0], size[1], l->at[1]));
+                                       "dimension %d of its result is %s: no polynomial of it", d,
+                                       two(l, size)));
         }
     }
 }
 
-/* How dimension d of value v grows; what is no multiple of the length and a number is fatal. */
+/* How dimension d of value v grows. */
 static Polynomial grows(const Lengths *l, ValueId v, int d)
 {
     const Graph *g = l->pipe[0]->graph;
-    int64_t size[LENGTHS];
+    int64_t size[SAMPLES];
     Polynomial p;
-    for (int k = 0; k < LENGTHS; k++) {
+    for (int k = 0; k < l->n; k++)
         size[k] = val(l->pipe[k]->graph, v)->shape.d[d];
-    }
-    if (!lengths_fit(l, size, &p) || p.degree > 1)
-        differ(l, arena_printf(g->arena,
-                               "dimension %d of '%s' is %" PRId64 " with a length of %" PRId64
-                               ", %" PRId64 " with %" PRId64 ": no multiple of it and a number",
-                               d, val(g, v)->name, size[0], l->at[0], size[1], l->at[1]));
+    if (!cg_fit(l, size, &p))
+        differ(l, arena_printf(g->arena, "dimension %d of '%s' is %s: no polynomial of it", d,
+                               val(g, v)->name, two(l, size)));
     return p;
 }
 
-/* A file's rows have the places one behind the other in one dimension. */
+/* The symbol of which it is a multiple, symbols: none. */
+static int multiple_of(const Lengths *l, const Polynomial *p)
+{
+    Polynomial rest = *p;
+    int v = 0, term = 1;
+    while (v < l->symbols && p->c[term] < 1)
+        v++, term *= DEGREES;
+    if (v < l->symbols)
+        rest.c[term] = 0;
+    for (int k = 0; k < TERMS; k++)
+        if (rest.c[k])
+            return l->symbols;
+    return v;
+}
+
+/* A file's rows have the places one behind the other; each length is a dimension's, or it is not
+ * known which a file's rows have. */
 static void check_input(const Lengths *l, ValueId v, bool *any)
 {
     const Value *x = val(l->pipe[0]->graph, v);
-    int n = 0;
     for (int d = 0; d < x->shape.rank; d++) {
         Polynomial p = grows(l, v, d);
         if (p.degree == 0)
             continue;
-        if (x->batch < 0 || d <= x->batch || n++ > 0 || p.c[0] != 0 || p.c[1] < 1)
-            differ(l, arena_printf(
-                          l->pipe[0]->graph->arena,
-                          "input '%s' has it, or a multiple, not as one dimension behind that "
-                          "of its rows",
-                          x->name));
-        *any = true;
+        int symbol = multiple_of(l, &p);
+        if (x->batch < 0 || d <= x->batch || symbol == l->symbols)
+            differ(l, arena_printf(l->pipe[0]->graph->arena,
+                                   "dimension %d of input '%s' is no multiple of one of them behind "
+                                   "the dimension of its rows",
+                                   d, x->name));
+        any[symbol] = true;
     }
 }
 
@@ -319,14 +314,16 @@ static void check_output(const Lengths *l, ValueId v)
 void lengths_check(const Lengths *l)
 {
     const Pipe *p = l->pipe[0];
-    bool any = false;
+    bool any[SYMBOLS + 1] = {false};
     check_values(l);
     for (uint32_t i = 0; i < p->graph->input.n; i++)
-        check_input(l, p->graph->input.at[i], &any);
+        check_input(l, p->graph->input.at[i], any);
     for (uint32_t i = 0; i < p->graph->output.n; i++)
         check_output(l, p->graph->output.at[i]);
-    if (!any)
-        differ(l, "no input has this dimension");
+    for (int v = 0; v < l->symbols; v++)
+        if (!any[v])
+            differ(l, arena_printf(p->graph->arena, "no input has dimension '%s'",
+                                   l->symbol[v].name));
     if (p->totals)
         differ(l, "what the data of a step alone decide is computed of rows of one length");
     for (uint32_t s = 0; s < p->stage.n; s++) {

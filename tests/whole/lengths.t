@@ -106,7 +106,7 @@ ok "whole rows infer" "$work/any/pipeline" infer --data x="$work/x24.npy" --outp
 
 ok "a mean over the sequence" "$ppsplit" mean.onnx "${split[@]}" --bind seq=1..48 -q -o "$work/mean"
 ok "divides by its length" grep -qF '(float)(1.0 / (double)length)' "$work/mean/stage0.c"
-ok "how many places come is refused" refused "is not a part of the one that the greatest length has" "$ppsplit" ahead.onnx "${split[@]}" --bind seq=1..48 -o "$work/no"
+ok "how many places come is refused" refused "is not a part of the one that the greatest lengths have" "$ppsplit" ahead.onnx "${split[@]}" --bind seq=1..48 -o "$work/no"
 ok "numbers of how far apart its places are" "$ppsplit" distant.onnx "${split[@]}" --bind seq=1..48 -q -o "$work/distant"
 ok "CUDA" refused "--target cuda takes one length so far" "$ppsplit" model.onnx "${split[@]}" --bind seq=1..48 --target cuda -o "$work/no"
 ok "bounds" refused "two numbers, from 1 on" "$ppsplit" model.onnx "${split[@]}" --bind seq=48..1 -o "$work/no"
