@@ -333,37 +333,46 @@ static Pipe *sample_pipe(const State *s, const SplitTexts *split, const int64_t 
 static Pipe *longest_pipe(const State *s, const SplitTexts *split)
 {
     const Lengths *l = &s->o->lengths;
-    int64_t most[SYMBOLS];
-    bool beyond = false;
-    for (int v = 0; v < l->symbols; v++) {
-        const Symbol *x = &l->symbol[v];
-        beyond |= x->node[0] > x->most;
-        most[v] = x->node[0] > x->most ? x->node[0] : x->most;
-    }
-    return beyond ? sample_pipe(s, split, most, false) : s->pipe;
+    int64_t most[SYMBOLS], own[SYMBOLS];
+    cg_longest(l, true, most);
+    cg_longest(l, false, own);
+    return memcmp(most, own, (size_t)l->symbols * sizeof *most) ? sample_pipe(s, split, most, false)
+                                                               : s->pipe;
+}
+
+typedef struct { State s; SplitTexts split; } Sampler;
+
+static const Pipe *pipe_with(const void *of, const int64_t *length)
+{
+    const Sampler *x = of;
+    return sample_pipe(&x->s, &x->split, length, false);
 }
 
 static void lengths(State *s)
 {
     Options *o = s->o;
     Lengths *l = &o->lengths;
-    SplitTexts split = {0};
+    Sampler *all = arena_new_of(o->arena, Sampler);
+    SplitTexts *split = &all->split;
     check_rows(o, s->pipe);
     if (!l->symbols || !o->codegen.dir)
         return;
     check_lengths(o, s->graph);
     for (uint32_t i = 0; i < s->pipe->split.n; i++)
-        vec_push(o->arena, &split, s->pipe->split.at[i]);
+        vec_push(o->arena, split, s->pipe->split.at[i]);
+    all->s = *s;
+    l->with = pipe_with;
+    l->of = all;
     Lengths below = *l;
     bool may_fail = lengths_below(&below);
-    l->pipe[0] = sample_pipe(s, &split, l->at[0], may_fail);
+    l->pipe[0] = sample_pipe(s, split, l->at[0], may_fail);
     if (!l->pipe[0]) {
         *l = below;
-        l->pipe[0] = sample_pipe(s, &split, l->at[0], false);
+        l->pipe[0] = sample_pipe(s, split, l->at[0], false);
     }
     for (int k = 1; k < l->n; k++)
-        l->pipe[k] = sample_pipe(s, &split, l->at[k], false);
-    l->most = longest_pipe(s, &split);
+        l->pipe[k] = sample_pipe(s, split, l->at[k], false);
+    l->most = longest_pipe(s, split);
     o->codegen.lengths = l;
 }
 

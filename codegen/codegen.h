@@ -36,6 +36,9 @@ typedef struct {
     int64_t at[SAMPLES][SYMBOLS];
     Pipe *pipe[SAMPLES];
     Pipe *most; /* with the greatest lengths: those that may be, or those of the samples */
+    /* the model with any other lengths */
+    const Pipe *(*with)(const void *of, const int64_t *length);
+    const void *of;
 } Lengths;
 
 typedef struct {
@@ -55,6 +58,8 @@ typedef struct {
 
 /* plan/polynomial.c */
 void cg_sample(Lengths *l); /* l->at, from its symbols and their nodes */
+/* The greatest lengths; samples: those that are sampled too. */
+void cg_longest(const Lengths *l, bool samples, int64_t *length);
 /* "seq of 2048, width of 7" */
 const char *cg_lengths_text(Arena *a, const Lengths *l, const int64_t *length);
 

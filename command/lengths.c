@@ -1,7 +1,7 @@
 /*
  * lengths.c - --bind NAME=LEAST..MOST: in: the options.  Out: a model that is bound to the greatest
- * lengths, and with which others its program is compared.  A range of the rows of a microbatch needs
- * none: any program takes fewer of them.
+ * lengths, and with which others its program is compared.  A range of the rows of a microbatch
+ * needs none: any program takes fewer of them.
  */
 #include "command.h"
 
@@ -63,8 +63,8 @@ static void choose(Symbol *s, int symbol, int symbols)
     }
 }
 
-/* A model whose tables end there has none beyond: the primes that there are, then other odd and then
- * even numbers. */
+/* A model whose tables end there has none beyond: the primes that there are, then other odd and
+ * then even numbers. */
 bool lengths_below(Lengths *l)
 {
     Symbol *s = &l->symbol[0];
@@ -121,9 +121,9 @@ void settle_lengths(Options *o, const Graph *g)
             continue;
         }
         if (l->symbols == SYMBOLS)
-            bad_range(g, s,
-                      arena_printf(o->arena, "%d dimensions vary already, which is the most",
-                                   SYMBOLS));
+            bad_range(
+                g, s,
+                arena_printf(o->arena, "%d dimensions vary already, which is the most", SYMBOLS));
         l->symbol[l->symbols++] = *s;
     }
     for (int v = 0; v < l->symbols; v++)
@@ -158,6 +158,7 @@ void check_lengths(const Options *o, const Graph *g)
                                        : NULL;
     const Symbol *s = &o->lengths.symbol[0];
     if (o->lengths.symbols && what)
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s=%" PRId64 "..%" PRId64
-                   ": %s takes one length so far", s->name, s->least, s->most, what);
+        diag_fatal(EXIT_USAGE, WHERE_NONE,
+                   "--bind %s=%" PRId64 "..%" PRId64 ": %s takes one length so far", s->name,
+                   s->least, s->most, what);
 }

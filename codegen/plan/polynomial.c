@@ -13,7 +13,7 @@
 
 #include "codegen/cg.h"
 
-static const int stride[SYMBOLS] = {1, DEGREES, DEGREES * DEGREES};
+static const int stride[SYMBOLS] = {1, DEGREES, DEGREES *DEGREES};
 _Static_assert(SYMBOLS == 3, "a stride for each");
 
 int cg_power(int term, int symbol) { return term / stride[symbol] % DEGREES; }
@@ -103,11 +103,18 @@ int64_t cg_value(const Lengths *l, const Polynomial *p, const int64_t *length)
     return sum;
 }
 
-int64_t cg_value_most(const Lengths *l, const Polynomial *p)
+void cg_longest(const Lengths *l, bool samples, int64_t *length)
 {
-    int64_t most[SYMBOLS] = {0};
-    for (int v = 0; v < l->symbols; v++)
-        most[v] = l->symbol[v].most;
+    for (int v = 0; v < l->symbols; v++) {
+        const Symbol *s = &l->symbol[v];
+        length[v] = samples && s->node[0] > s->most ? s->node[0] : s->most;
+    }
+}
+
+int64_t cg_value_most(const Lengths *l, const Polynomial *p, bool samples)
+{
+    int64_t most[SYMBOLS];
+    cg_longest(l, samples, most);
     return cg_value(l, p, most);
 }
 

@@ -1,7 +1,8 @@
 /*
  * alike.c - in: the texts of one file, each of the program with other lengths.  Out: the one text
- * that has them all: where they have different numbers it has the polynomial of the lengths on which
- * all of them lie.  Two programs that differ in more than numbers are refused, with both lines.
+ * that has them all: where they have different numbers it has the polynomial of the lengths on
+ * which all of them lie.  Two programs that differ in more than numbers are refused, with both
+ * lines.
  *
  * So a microbatch of these lengths is computed by the very program that the model has when it is
  * bound to them, and any other by what all of these have in common: least
@@ -87,7 +88,10 @@ typedef struct {
     VEC(Token) comment;
 } Reader;
 
-typedef struct { Token name; unsigned reads; } Taker;
+typedef struct {
+    Token name;
+    unsigned reads;
+} Taker;
 
 typedef struct {
     const Lengths *l;
@@ -99,8 +103,8 @@ typedef struct {
     Token before[3]; /* the last one first */
     int depth;
     bool code; /* inside a function */
-    /* the function: its name, where its parameters and its body begin, has it a PpCtx, which lengths
-       does it read?  A bit for each */
+    /* the function: its name, where its parameters and its body begin, has it a PpCtx, which
+       lengths does it read?  A bit for each */
     Token name;
     size_t parameters, body;
     const char *context; /* its parameter that has the lengths, NULL: none */
@@ -200,7 +204,7 @@ static const char *number_text(const Merge *m, const int64_t *v, unsigned *reads
     if (reads)
         *reads |= lengths_in(&p);
     return reads ? polynomial_text(m->a, &p)
-                 : arena_printf(m->a, "%" PRId64, cg_value_most(m->l, &p));
+                 : arena_printf(m->a, "%" PRId64, cg_value_most(m->l, &p, false));
 }
 
 /* Strings and comments: their numbers are taken one by one; NULL: they differ in more. */
@@ -285,8 +289,7 @@ static const char *lengths_list(Arena *a, unsigned which, const char *each)
 
 static void end_function(Merge *m)
 {
-    const char *first = m->out.at + m->parameters,
-               *list = lengths_list(m->a, m->reads, "int64_t ");
+    const char *first = m->out.at + m->parameters, *list = lengths_list(m->a, m->reads, "int64_t ");
     Text read = {.a = m->a};
     for (int v = 0; v < SYMBOLS; v++)
         if (m->reads >> v & 1 && m->context)

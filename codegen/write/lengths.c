@@ -7,7 +7,7 @@
  * memory are polynomials of the length; a stage is planned until all of them are known with the
  * greatest one: each time at least one more is.  A constant that grows has, with each length, the
  * first elements of that of the greatest one, along each dimension, and is read where they stand
- * there.
+ * there; or one length decides it, and the program has it with each.
  */
 #include "lengths.h"
 
@@ -49,6 +49,31 @@ static const char *two(const Lengths *l, const int64_t *v)
                         cg_lengths_text(a, l, l->at[0]), v[k], cg_lengths_text(a, l, l->at[k]));
 }
 
+/* Is it another model with other lengths?  Then it has other values, from one on that is named;
+ * end: so many are compared. */
+static void check_values(const Lengths *l, const Pipe *with, const int64_t *length, ValueId end)
+{
+    const Graph *g = l->pipe[0]->graph, *own = with->graph;
+    for (ValueId v = 0; v < end && (v < g->value.n || v < own->value.n); v++) {
+        const Value *x = v < g->value.n ? val(g, v) : NULL,
+                    *y = v < own->value.n ? val(own, v) : NULL;
+        bool same = x && y && x->kind == y->kind && x->shape.rank == y->shape.rank &&
+                    (x->kind != V_NODE || g->node.at[x->node].op == own->node.at[y->node].op);
+        const Value *known = x ? x : y;
+        const Graph *of = x ? g : own;
+        if (!same)
+            lengths_refuse(l,
+                           known->kind == V_NODE
+                               ? graph_where(of, of->node.at[known->node].origin, -1)
+                               : WHERE_FILE(g->file),
+                           arena_printf(g->arena,
+                                        "with %s and with %s it is computed by other operations "
+                                        "from here on",
+                                        cg_lengths_text(g->arena, l, l->at[0]),
+                                        cg_lengths_text(g->arena, l, length)));
+    }
+}
+
 /* the first node that reads it, or the file */
 static Where reader(const Graph *g, ValueId v)
 {
@@ -82,21 +107,23 @@ static bool learn(Arena *a, const Lengths *l, SizesMet *const *met, Sizes *s)
             v[k] = met[k]->met.at[i];
         bool fits = cg_fit(l, v, &p), was = i < s->known.n && s->known.at[i];
         if (!fits && sound)
-            differ(l, arena_printf(a, "the memory that it takes is no polynomial of the lengths: %s",
-                                   two(l, v)));
+            differ(l,
+                   arena_printf(a, "the memory that it takes is no polynomial of the lengths: %s",
+                                two(l, v)));
         if (i == s->known.n) {
             vec_push(a, &s->known, false);
             vec_push(a, &s->most, 0);
         }
-        sound &= was && fits && s->most.at[i] == cg_value_most(l, &p);
+        const int64_t most = fits ? cg_value_most(l, &p, met[0]->constant.at[i]) : 0;
+        sound &= was && fits && s->most.at[i] == most;
         s->known.at[i] = fits;
-        s->most.at[i] = fits ? cg_value_most(l, &p) : 0;
+        s->most.at[i] = most;
     }
     for (int k = 0; k < l->n && sound; k++)
         if (met[k]->met.n != n)
-            differ(l, arena_printf(a, "the program is another one with %s than with %s",
-                                   cg_lengths_text(a, l, l->at[k]),
-                                   cg_lengths_text(a, l, l->at[0])));
+            differ(l,
+                   arena_printf(a, "the program is another one with %s than with %s",
+                                cg_lengths_text(a, l, l->at[k]), cg_lengths_text(a, l, l->at[0])));
     return sound;
 }
 
@@ -120,21 +147,27 @@ static bool same_shape(const Shape *x, const Shape *y)
     return x->rank == y->rank && !memcmp(x->d, y->d, (size_t)x->rank * sizeof *x->d);
 }
 
+/* Where element i of a shape is in a larger one, at whose begin it stands. */
+static int64_t begin_of(int64_t i, const Shape *x, const Shape *in)
+{
+    int64_t at = 0, stride = 1;
+    for (int d = x->rank - 1; d >= 0; d--) {
+        at += i % x->d[d] * stride;
+        i /= x->d[d];
+        stride *= in->d[d];
+    }
+    return at;
+}
+
 /* Are the elements of x the first ones of `all`, in each dimension? */
 static bool is_begin(const Value *x, const Value *all)
 {
     int64_t n = shape_elements(&x->shape), size = (int64_t)dtype_size(x->dtype);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t rest = i, at = 0, stride = 1;
-        for (int d = x->shape.rank - 1; d >= 0; d--) {
-            at += rest % x->shape.d[d] * stride;
-            rest /= x->shape.d[d];
-            stride *= all->shape.d[d];
-        }
-        if (memcmp((const char *)x->data + i * size, (const char *)all->data + at * size,
+    for (int64_t i = 0; i < n; i++)
+        if (memcmp((const char *)x->data + i * size,
+                   (const char *)all->data + begin_of(i, &x->shape, &all->shape) * size,
                    (size_t)size) != 0)
             return false;
-    }
     return true;
 }
 
@@ -148,7 +181,7 @@ static bool begins(const Lengths *l, const Value *const *v, const Value *most)
         Polynomial p;
         for (int k = 0; k < l->n; k++)
             size[k] = v[k]->shape.d[d];
-        if (!cg_fit(l, size, &p) || cg_value_most(l, &p) != most->shape.d[d])
+        if (!cg_fit(l, size, &p) || cg_value_most(l, &p, true) != most->shape.d[d])
             return false;
     }
     for (int k = 0; k < l->n; k++)
@@ -157,14 +190,90 @@ static bool begins(const Lengths *l, const Value *const *v, const Value *most)
     return true;
 }
 
+static bool same_constant(const Value *x, const Value *y)
+{
+    return same_shape(&x->shape, &y->shape) &&
+           !memcmp(x->data, y->data, (size_t)shape_elements(&x->shape) * dtype_size(x->dtype));
+}
+
 static bool never_changes(const Lengths *l, const Value *const *v)
 {
     bool same = true;
-    for (int k = 1; k < l->n; k++)
-        same &= same_shape(&v[k]->shape, &v[0]->shape) &&
-                !memcmp(v[k]->data, v[0]->data,
-                        (size_t)shape_elements(&v[0]->shape) * dtype_size(v[0]->dtype));
+    for (int k = 1; k < l->n && same; k++)
+        same = same_constant(v[k], v[0]);
     return same;
+}
+
+/* The one symbol that decides what it is; symbols: there is none. */
+static int decided_by(const Lengths *l, const Value *const *v)
+{
+    int s = 0;
+    for (bool alone = false; s < l->symbols; s++) {
+        alone = true;
+        for (int k = 0; k < l->n && alone; k++)
+            for (int j = 0; j < k && alone; j++)
+                alone = l->at[k][s] != l->at[j][s] || same_constant(v[k], v[j]);
+        if (alone)
+            break;
+    }
+    return s;
+}
+
+/* x, with dimensions of this size, at the begin of which it stands */
+static void put_begin(const Value *x, const Shape *of, char *to)
+{
+    const int64_t size = (int64_t)dtype_size(x->dtype);
+    for (int64_t i = 0; i < shape_elements(&x->shape); i++)
+        memcpy(to + begin_of(i, &x->shape, of) * size, (const char *)x->data + i * size,
+               (size_t)size);
+}
+
+enum { MOST_TABLES = 512, MOST_TABLE_BYTES = 1 << 26 };
+
+/* A constant of each length, one behind the other, each in the place of the greatest: what a
+ * resized table is multiplied with.  false: it would be too long. */
+static bool find_tables(Arena *a, const Lengths *l, const Value *const *v, uint32_t index,
+                        StageGen **sg)
+{
+    const int s = decided_by(l, v);
+    const ValueId id = sg[0]->constants.at[index].value;
+    const Symbol *symbol = &l->symbol[s < l->symbols ? s : 0];
+    Shape slot = v[0]->shape;
+    for (int d = 0; d < slot.rank; d++) {
+        int64_t size[SAMPLES];
+        Polynomial p;
+        for (int k = 0; k < l->n; k++)
+            size[k] = v[k]->shape.d[d];
+        if (s == l->symbols || !cg_fit(l, size, &p))
+            return false;
+        slot.d[d] = cg_value_most(l, &p, true);
+    }
+    const int64_t n = symbol->most - symbol->least + 1, size = (int64_t)dtype_size(v[0]->dtype),
+                  bytes = cg_align(shape_elements(&slot) * size);
+    if (n > MOST_TABLES || bytes > MOST_TABLE_BYTES / n)
+        return false;
+    Value *all = arena_new_of(a, Value);
+    *all = *v[0];
+    all->shape = shape_of(1, n * bytes / size);
+    char *data = arena_alloc(a, (size_t)(n * bytes));
+    all->data = data;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t length[SYMBOLS];
+        memcpy(length, l->at[0], sizeof length);
+        length[s] = symbol->least + i;
+        const Pipe *p = l->with(l->of, length);
+        check_values(l, p, length, id + 1);
+        put_begin(val(p->graph, id), &slot, data + i * bytes);
+    }
+    for (int k = 0; k < l->n; k++) {
+        StageConst *c = &sg[k]->constants.at[index];
+        c->most = all;
+        c->inlined = false;
+        c->offset = sg[k]->bytes_const;
+        c->shift = (l->at[k][s] - symbol->least) * bytes;
+        sg[k]->bytes_const += n * bytes;
+    }
+    return true;
 }
 
 static void find_constants(Arena *a, const Lengths *l, const StageGen *most, StageGen **sg)
@@ -182,16 +291,17 @@ static void find_constants(Arena *a, const Lengths *l, const StageGen *most, Sta
             const Value *x = val(most->g, most->constants.at[j].value);
             all = begins(l, v, x) ? x : NULL;
         }
-        if (!all)
-            lengths_refuse(l, reader(sg[0]->g, sg[0]->constants.at[i].value),
-                      arena_printf(a,
-                                   "a constant%s, %s with %s, is not a part of the one that the "
-                                   "greatest lengths have",
-                                   out_value_text(a, sg[0]->g, sg[0]->constants.at[i].value),
-                                   shape_print(a, v[0]->dtype, &v[0]->shape),
-                                   cg_lengths_text(a, l, l->at[0])));
-        for (int k = 0; k < l->n; k++)
+        for (int k = 0; k < l->n && all; k++)
             sg[k]->constants.at[i].most = all;
+        if (!all && !find_tables(a, l, v, i, sg))
+            lengths_refuse(l, reader(sg[0]->g, sg[0]->constants.at[i].value),
+                           arena_printf(a,
+                                        "a constant%s, %s with %s, is not a part of the one that "
+                                        "the greatest lengths have, and too long to have one for "
+                                        "each",
+                                        out_value_text(a, sg[0]->g, sg[0]->constants.at[i].value),
+                                        shape_print(a, v[0]->dtype, &v[0]->shape),
+                                        cg_lengths_text(a, l, l->at[0])));
     }
 }
 
@@ -204,33 +314,6 @@ void lengths_stage(Arena *a, const Lengths *l, uint32_t index, StageGen **sg)
 }
 
 /* ---- the model ------------------------------------------------------------------------------- */
-
-/* Is it another model with other lengths?  Then it has other values, from one on that is named. */
-static void check_values(const Lengths *l)
-{
-    const Graph *g = l->pipe[0]->graph;
-    for (int k = 1; k < l->n; k++) {
-        const Graph *own = l->pipe[k]->graph;
-        for (ValueId v = 0; v < g->value.n || v < own->value.n; v++) {
-            const Value *x = v < g->value.n ? val(g, v) : NULL,
-                        *y = v < own->value.n ? val(own, v) : NULL;
-            bool same = x && y && x->kind == y->kind && x->shape.rank == y->shape.rank &&
-                        (x->kind != V_NODE || g->node.at[x->node].op == own->node.at[y->node].op);
-            const Value *known = x ? x : y;
-            const Graph *of = x ? g : own;
-            if (!same)
-                lengths_refuse(l,
-                          known->kind == V_NODE
-                              ? graph_where(of, of->node.at[known->node].origin, -1)
-                              : WHERE_FILE(g->file),
-                          arena_printf(g->arena,
-                                       "with %s and with %s it is computed by other operations "
-                                       "from here on",
-                                       cg_lengths_text(g->arena, l, l->at[0]),
-                                       cg_lengths_text(g->arena, l, l->at[k])));
-        }
-    }
-}
 
 /* Sizes of what a stage computes. */
 static void check_sizes(const Lengths *l, const Stage *s)
@@ -246,9 +329,9 @@ static void check_sizes(const Lengths *l, const Stage *s)
                 size[k] = val(l->pipe[k]->graph, n->out[0])->shape.d[d];
             if (!cg_fit(l, size, &p))
                 lengths_refuse(l, graph_where(g, n->origin, -1),
-                          arena_printf(g->arena,
-                                       "dimension %d of its result is %s: no polynomial of it", d,
-                                       two(l, size)));
+                               arena_printf(g->arena,
+                                            "dimension %d of its result is %s: no polynomial of it",
+                                            d, two(l, size)));
         }
     }
 }
@@ -293,10 +376,11 @@ static void check_input(const Lengths *l, ValueId v, bool *any)
             continue;
         int symbol = multiple_of(l, &p);
         if (x->batch < 0 || d <= x->batch || symbol == l->symbols)
-            differ(l, arena_printf(l->pipe[0]->graph->arena,
-                                   "dimension %d of input '%s' is no multiple of one of them behind "
-                                   "the dimension of its rows",
-                                   d, x->name));
+            differ(l,
+                   arena_printf(l->pipe[0]->graph->arena,
+                                "dimension %d of input '%s' is no multiple of one of them behind "
+                                "the dimension of its rows",
+                                d, x->name));
         any[symbol] = true;
     }
 }
@@ -315,15 +399,16 @@ void lengths_check(const Lengths *l)
 {
     const Pipe *p = l->pipe[0];
     bool any[SYMBOLS + 1] = {false};
-    check_values(l);
+    for (int k = 1; k < l->n; k++)
+        check_values(l, l->pipe[k], l->at[k], NONE);
     for (uint32_t i = 0; i < p->graph->input.n; i++)
         check_input(l, p->graph->input.at[i], any);
     for (uint32_t i = 0; i < p->graph->output.n; i++)
         check_output(l, p->graph->output.at[i]);
     for (int v = 0; v < l->symbols; v++)
         if (!any[v])
-            differ(l, arena_printf(p->graph->arena, "no input has dimension '%s'",
-                                   l->symbol[v].name));
+            differ(l,
+                   arena_printf(p->graph->arena, "no input has dimension '%s'", l->symbol[v].name));
     if (p->totals)
         differ(l, "what the data of a step alone decide is computed of rows of one length");
     for (uint32_t s = 0; s < p->stage.n; s++) {

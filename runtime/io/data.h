@@ -101,6 +101,8 @@ const char *data_piece(const Data *d, int input, int64_t row, int64_t o, int *dt
  * stands for each, NULL: itself */
 void data_read(const Data *d, int input, const int64_t *order, int64_t first, int64_t rows,
                PpLength length, char *dst);
+/* Of a row in a microbatch of these lengths: places that it has itself, and is not padded to */
+PpLength data_there(const Data *d, int64_t row, PpLength length);
 /* What a piece of a row is, in a microbatch of these lengths: along each dimension, elements in its
  * file, in the microbatch, and of these its own, not padded.  Those that all have whole are one with
  * the one before. */
@@ -125,8 +127,6 @@ PpStatus data_check(const Data *d, int part, int parts);
 PpStatus lengths_open(Data *d);
 /* Of a microbatch of rows first to end, where lengths vary */
 PpLength data_length(const Data *d, const int64_t *order, int64_t first, int64_t end);
-/* Of a row in a microbatch of these lengths: places that it has itself, and is not padded to */
-PpLength data_there(const Data *d, int64_t row, PpLength length);
 
 /* digest.c: what the files hold, for checkpoints */
 void data_digest(Data *d);
@@ -151,6 +151,7 @@ PpStatus mix_order(const Data *d, int64_t epoch, int64_t *order);
 
 /* order.c */
 int order_is_own(const Data *d); /* is it another one than that of the files? */
+int order_by_length(const Data *d); /* do rows of near lengths make a microbatch? */
 /* Which row is the i-th of an epoch, of all d->rows */
 PpStatus order_rows(const Data *d, int64_t epoch, int64_t *order);
 

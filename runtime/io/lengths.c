@@ -1,8 +1,8 @@
 /*
  * lengths.c - programs whose microbatches differ in length.  In: --lengths NAME=FILE, for each row
  * how many of its places are there; without it all are that the inputs' files have; --pad, what
- * stands behind them.  Out: the lengths of a microbatch, which are those of its longest rows, and so
- * what of the files it is.
+ * stands behind them.  Out: the lengths of a microbatch, which are those of its longest rows, and
+ * so what of the files it is.
  *
  * Each rank has the files and the order of the rows, so all find the same.
  */
@@ -123,7 +123,7 @@ static PpStatus open_lengths(Data *d, const NameFile *nf)
     while (v < p->n_length && strcmp(nf->name, p->length[v].name) != 0)
         v++;
     if (v == p->n_length || d->row_length[v])
-        return pp_fail(PP_ERR_USAGE, "--lengths %s: what varies is %s, each once", nf->name, all);
+        return pp_fail(PP_ERR_USAGE, "--lengths %s: what varies is %s", nf->name, all);
     NpyFile f;
     if (npy_open(&f, nf->file, err, sizeof err))
         return pp_fail(PP_ERR_IO, "--lengths %s: %s", nf->name, err);
@@ -161,12 +161,4 @@ PpLength data_length(const Data *d, const int64_t *order, int64_t first, int64_t
         most.of[v] = most.of[v] ? most.of[v] : d->longest.of[v];
     }
     return most;
-}
-
-PpLength data_there(const Data *d, int64_t row, PpLength length)
-{
-    for (int v = 0; v < d->model->n_length; v++)
-        if (d->row_length[v] && d->row_length[v][row] < length.of[v])
-            length.of[v] = d->row_length[v][row];
-    return length;
 }

@@ -89,12 +89,9 @@ static PpStatus all_by_length(const Data *d, uint64_t key, int64_t *order)
     return status;
 }
 
-static int goes_by_length(const Data *d) { return d->opt->by_length && d->opt->n_lengths; }
+int order_by_length(const Data *d) { return d->opt->by_length && d->opt->n_lengths; }
 
-int order_is_own(const Data *d)
-{
-    return d->opt->shuffle || d->n_mix || goes_by_length(d);
-}
+int order_is_own(const Data *d) { return d->opt->shuffle || d->n_mix || order_by_length(d); }
 
 PpStatus order_rows(const Data *d, int64_t epoch, int64_t *order)
 {
@@ -105,5 +102,5 @@ PpStatus order_rows(const Data *d, int64_t epoch, int64_t *order)
         TRY(mix_order(d, epoch, order));
     if (d->opt->shuffle)
         permute(order, d->rows, key);
-    return goes_by_length(d) ? all_by_length(d, splitmix(key), order) : PP_OK;
+    return order_by_length(d) ? all_by_length(d, splitmix(key), order) : PP_OK;
 }

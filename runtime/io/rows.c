@@ -69,6 +69,14 @@ static void copy(char *dst, int dst_type, const char *src, int src_type, int64_t
 
 /* ---- where lengths vary ---- */
 
+PpLength data_there(const Data *d, int64_t row, PpLength length)
+{
+    for (int v = 0; v < d->model->n_length; v++)
+        if (d->row_length[v] && d->row_length[v][row] < length.of[v])
+            length.of[v] = d->row_length[v][row];
+    return length;
+}
+
 RowPiece data_piece_of(const Data *d, int input, int64_t row, PpLength length)
 {
     const PpTensor *t = &d->model->input[input];
