@@ -162,10 +162,10 @@ static void take_numbers(const Reading *r)
         if (r->unlike)
             diag_note("%s", r->unlike);
         else
-            diag_note("a device has %d shards, no power of two", pieces);
-        diag_hint("--tensor T, or --tensor 1, instead");
+            diag_note("a device has %d shards, which is not a power of two", pieces);
+        diag_hint("use --tensor T, or --tensor 1, instead");
         diag_fatal(EXIT_MODEL, WHERE_FILE(r->g->file),
-                   "the sharding specs are those of no tensor axis");
+                   "the sharding specs do not describe a tensor axis");
     }
     opt->members[MESH_TENSOR] = r->members ? r->members : 1;
     opt->chunks[MESH_TENSOR] = r->chunks ? r->chunks : 1;
@@ -185,10 +185,11 @@ static void read_specs(Reading *r)
             read_spec(r, i, e->sharding_spec[k]);
     }
     if (r->ignored)
-        diag_warn(r->first,
-                  "%u sharding spec%s ignored, the first of '%s': a tensor is divided along "
-                  "one axis, in shards on one device each, and a parameter in one way",
-                  r->ignored, r->ignored == 1 ? " is" : "s are", r->tensor);
+        diag_warn(
+            r->first,
+            "%u sharding spec%s ignored (the first is of '%s'): a tensor must be divided along one "
+            "axis with each shard on one device, and a parameter always in the same way",
+            r->ignored, r->ignored == 1 ? " is" : "s are", r->tensor);
 }
 
 void annotate_read(const Graph *g, MeshOptions *opt)

@@ -122,8 +122,8 @@ static void leave_out(const Model *m, uint32_t stages, uint32_t *stage)
             used[stage[i]] = true;
         if (stage[i] != several)
             continue;
-        diag_hint(
-            "an annotation gives a node one stage: read again, the cut stands behind this one");
+        diag_hint("an annotation gives a node one stage; when the file is read, the cut is after "
+                  "this node");
         diag_warn((Where){m->path, "node", i, n->name, n->op_type, -1},
                   "parts of it are in several stages: it is not annotated");
         stage[i] = NONE;
@@ -131,8 +131,8 @@ static void leave_out(const Model *m, uint32_t stages, uint32_t *stage)
     for (uint32_t s = 0; s < stages; s++)
         if (!used[s])
             diag_warn(WHERE_FILE(m->path),
-                      "stage %u has none of the model's nodes (its cut is within "
-                      "one, or the loss): the annotations leave it out",
+                      "stage %u has no whole node of the model (it is inside a node, or the loss): "
+                      "the annotations leave it out",
                       s);
 }
 

@@ -131,8 +131,9 @@ static void check_place(const File *f, const char *path)
         diag_fatal(EXIT_USAGE, WHERE_FILE(path), "is the model itself: give another name");
     if (f->m->external.file.n == 0 || same_file(home, folder(f->a, path)))
         return;
-    diag_hint("its weights stay in '%s', which it names from its own folder: write into that one",
-              f->m->external.file.at[0].location);
+    diag_hint(
+        "its weights stay in '%s', and the file names them relative to its folder: write it there",
+        f->m->external.file.at[0].location);
     diag_fatal(EXIT_USAGE, WHERE_FILE(path), "is not in the folder of the model, '%s'", home);
 }
 

@@ -25,7 +25,8 @@ static ValueId prediction(Graph *g)
     for (uint32_t i = 0; i < g->output.n; i++)
         if (dtype_is_float(val(g, g->output.at[i])->dtype))
             return g_cast(g, g->output.at[i], dtype_sum(val(g, g->output.at[i])->dtype));
-    diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "no output of a float type to compute a loss of");
+    diag_fatal(EXIT_MODEL, WHERE_FILE(g->file),
+               "the model has no floating-point output to compute a loss from");
 }
 
 static void refuse_taken(Graph *g)
@@ -76,11 +77,11 @@ static int class_axis(Graph *g, const Request *q, int rank)
         errno = 0;
         a = strtol(axis, &end, 10);
         if (*axis == '\0' || *end || errno)
-            diag_fatal(EXIT_USAGE, WHERE_NONE, "--loss '%s': '%s' is no axis", text, axis);
+            diag_fatal(EXIT_USAGE, WHERE_NONE, "--loss '%s': '%s' is not an axis", text, axis);
     }
     if (a < -rank || a >= rank)
         diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
-                   "--loss '%s': the output has %d dimensions, no axis %ld", text, rank, a);
+                   "--loss '%s': the output has %d dimensions and no axis %ld", text, rank, a);
     return (int)(a < 0 ? a + rank : a);
 }
 
@@ -155,7 +156,7 @@ static ValueId own_loss(Graph *g, ValueId x, const char *what)
 {
     const Value *v = val(g, x);
     if (!dtype_is_float(v->dtype) || shape_elements(&v->shape) != 1)
-        diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "%s is %s, and no float scalar", what,
+        diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "%s is %s, not a floating-point scalar", what,
                    shape_print(g->arena, v->dtype, &v->shape));
     Dtype t = dtype_sum(v->dtype);
     return g_cast(g, g_reshape(g, x, &(Shape){0}), t);
@@ -220,7 +221,7 @@ static _Noreturn void bad_option(Graph *g, const char *text, const char *word)
     if (near && strcmp(near, word) != 0)
         diag_hint("did you mean '%s'?", near);
     diag_hint("one of %s", list);
-    diag_fatal(EXIT_USAGE, WHERE_NONE, "--loss '%s' is no loss", text);
+    diag_fatal(EXIT_USAGE, WHERE_NONE, "--loss: unknown loss '%s'", text);
 }
 
 /* The row of NAME[:ARGUMENT]; q->argument is set. */

@@ -70,16 +70,18 @@ void reverse_unreached(const Pipe *p, NodeId end, bool frozen)
     if (lost > SHOWN)
         names = arena_printf(a, "%s and %u more", names, lost - SHOWN);
     if (p->loss != NONE && train == 0 && lost == 0 && !frozen) {
-        diag_hint("`ppsplit ls --parameters' says of each array why it does not train; --train=NAME makes "
-                  "a parameter of it");
-        diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "no array of the model is a parameter: nothing trains");
+        diag_hint("`ppsplit ls --parameters' says why each array does not train; --train=NAME "
+                  "makes it a parameter");
+        diag_fatal(EXIT_MODEL, WHERE_FILE(g->file),
+                   "the model has no parameters, so nothing trains");
     }
     if (p->loss != NONE && train == 0 && lost > 0) {
-        diag_hint("--loss of another output, another --stop-gradient, or operations that have a gradient");
+        diag_hint("use another output for --loss, another --stop-gradient, or operations that have "
+                  "a gradient");
         diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "no gradient reaches any parameter: %s", names);
     }
     if (lost > 0) {
-        diag_hint("--freeze=NAME where they are not to train");
+        diag_hint("if they are not meant to train, use --freeze=NAME");
         diag_warn(WHERE_FILE(g->file), "no gradient reaches %u parameter%s, which will not train: %s",
                   lost, lost == 1 ? "" : "s", names);
     }

@@ -9,19 +9,20 @@
 const char annotate_usage[] =
     "Usage: ppsplit annotate [OPTION]... MODEL.onnx -o M.onnx    write the split into the model\n"
     "  or:  ppsplit annotate --check [OPTION]... MODEL.onnx      check a model's annotations\n"
-    "ONNX's own annotations for several devices: which stage of the pipeline a node is in, and "
-    "how\n"
-    "the tensors are divided among devices (NodeProto.device_configurations).\n"
+    "Write or check ONNX's own annotations for several devices "
+    "(NodeProto.device_configurations): the\n"
+    "pipeline stage of each node, and how tensors are divided among devices.\n"
     "\n"
-    "M.onnx is MODEL.onnx with the stages and the placement that --split, --stages, --tensor,\n"
-    "--shard and the other options of `ppsplit --help' ask for; `ppsplit M.onnx' cuts and divides\n"
-    "as it says.  Weights in files of their own stay there, so M.onnx stands beside MODEL.onnx.\n"
+    "M.onnx is MODEL.onnx with the stages and the division that --split, --stages, --tensor, "
+    "--shard\n"
+    "and the other options of `ppsplit --help' ask for. `ppsplit M.onnx' cuts and divides "
+    "accordingly.\n"
+    "Weights in files of their own stay there, so write M.onnx beside MODEL.onnx.\n"
     "\n"
-    "      --check                 each violation of the standard's rules: devices, axes, numbers "
-    "of\n"
-    "                              shards, operands that do not fit; exit status 1 where there is "
-    "one\n"
-    "  -v, --verbose               with it, each node that no rule says anything of\n"
+    "      --check                 print each violation of the standard's rules about devices, "
+    "axes, numbers\n"
+    "                              of shards and operands; exit status 1 if there is one\n"
+    "  -v, --verbose               with --check: print each node that no rule covers\n"
     "  -o, --output=M.onnx         the file to write\n"
     "  -q, --quiet                 no report on standard output\n"
     "  -h, --help                  this text\n"
@@ -34,9 +35,9 @@ void annotate_options(const Options *o)
 {
     static const char command[] = "ppsplit annotate";
     if (o->model.n > 1)
-        bad_usage(command, "unexpected operand '%s': one model", o->model.at[1]);
+        bad_usage(command, "unexpected operand '%s': give one model", o->model.at[1]);
     if (o->check && o->codegen.dir)
-        bad_usage(command, "--check writes nothing: -o %s", o->codegen.dir);
+        bad_usage(command, "--check writes nothing, so it takes no -o %s", o->codegen.dir);
     if (!o->check && !o->codegen.dir)
         bad_usage(command, "missing option: -o M.onnx, the file to write");
     for (int x = MESH_TENSOR + 1; x < MESH_AXES; x++)

@@ -73,7 +73,7 @@ int forecast_main(int argc, char **argv)
         case OPTION_WRONG: bad_usage(command, "%s", r.wrong);
         default:
             if (x.o.out)
-                bad_usage(command, "one operand: OUT, a folder that ppsplit wrote");
+                bad_usage(command, "expected one operand: OUT, a folder that ppsplit wrote");
             x.o.out = r.value;
         }
     if (!x.o.out)

@@ -62,7 +62,7 @@ static void check(const MergeAsk *ask)
     if (!merge_is_tensors(ask->target) && (ask->module || ask->shard_bytes || ask->states))
         wrong("--module, --shard-size and --states are for -o FILE.safetensors");
     if (ask->states && !merge_is_tensors(ask->states))
-        wrong("--states: a name that ends in .safetensors expected");
+        wrong("--states: expected a name that ends in .safetensors");
     if (ask->states && !strcmp(ask->states, ask->target))
         wrong("-o and --states name the same file");
 }
@@ -86,7 +86,7 @@ int merge_main(int argc, char **argv)
         case STATES: o.ask.states = r.value; break;
         case SHARD_SIZE:
             if (!option_bytes(r.value, &bytes) || bytes <= 0)
-                bad_usage("ppsplit merge", "--shard-size: a number of bytes expected, not '%s'",
+                bad_usage("ppsplit merge", "--shard-size: expected a number of bytes, not '%s'",
                           r.value);
             o.ask.shard_bytes = (uint64_t)bytes;
             break;

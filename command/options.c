@@ -97,8 +97,7 @@ static const char usage_more[] =
     "The model:\n"
     "      --bind=NAME=N           the size of a symbolic dimension in one microbatch, or the\n"
     "                              value of an input with one element; NAME=1..N: any size up to\n"
-    "                              N, each microbatch its own; NAME=4*OTHER: a multiple of what\n"
-    "                              OTHER is bound to (repeatable)\n"
+    "                              N, each microbatch its own (repeatable)\n"
     "      --rows=N                rows of a microbatch (default: the model's)\n"
     "      --dtype=f32|bf16|f16    compute products in this type; parameters and sums stay f32\n"
     "                              (default: the model's)\n"
@@ -302,7 +301,7 @@ static int64_t row_count(const char *option, const char *arg)
     errno = 0;
     long long n = strtoll(arg, &end, 10);
     if (end == arg || *end || errno || n < 1 || n > MOST)
-        bad_usage("ppsplit", "--%s: '%s' is no number of rows", option, arg);
+        bad_usage("ppsplit", "--%s: '%s' is not a number of rows", option, arg);
     return n;
 }
 
@@ -314,7 +313,7 @@ static void set_loss_over(Options *o, const char *arg)
     o->loss.whole = ONE_OF("ppsplit", "loss-over", word, "microbatch", "minibatch") == 1;
     o->minibatch = 0;
     if (eq && !o->loss.whole)
-        bad_usage("ppsplit", "--loss-over microbatch: --rows says how many rows it has");
+        bad_usage("ppsplit", "--loss-over microbatch takes no number of rows; use --rows");
     if (eq)
         o->minibatch = row_count("loss-over minibatch", eq + 1);
 }
@@ -477,16 +476,16 @@ static const char *taken_by(const char *name)
                "`ppsplit plan --machine=FILE'";
     for (size_t i = 0; i < sizeof run / sizeof *run; i++)
         if (!strcmp(name, run[i]))
-            return "the program that is written takes it, DIR/pipeline";
+            return "it is an option of the program, DIR/pipeline";
     if (!strcmp(name, options[OPT_PARAMETERS].name))
-        return "`ppsplit ls' takes it";
+        return "it is an option of `ppsplit ls'";
     for (int i = OPT_MACHINE; i < N_OPTIONS; i++)
         if (i >= OPT_CHECK && !strcmp(name, options[i].name))
-            return "`ppsplit annotate' takes it";
+            return "it is an option of `ppsplit annotate'";
         else if (!strcmp(name, options[i].name))
             return i == OPT_MACHINE || i == OPT_CSV
-                       ? "`ppsplit plan' takes it"
-                       : "`ppsplit plan' takes it, and the program that is written, DIR/pipeline";
+                       ? "it is an option of `ppsplit plan'"
+                       : "it is an option of `ppsplit plan' and of the program, DIR/pipeline";
     return NULL;
 }
 
@@ -518,13 +517,13 @@ static void mesh_complete(Options *o)
         m->chunks[x] = m->chunks[x] ? m->chunks[x] : m->members[x];
         int each = m->chunks[x] / m->members[x];
         if (m->chunks[x] % m->members[x] || each & (each - 1))
-            bad_usage("ppsplit", "--chunks %d of %s %d: it is %d times a power of two",
+            bad_usage("ppsplit", "--chunks %d with %s %d: it must be %d times a power of two",
                       m->chunks[x], mesh_option[x], m->members[x], m->members[x]);
     }
     if (mesh_has(m, MESH_SEQUENCE) && mesh_has(m, MESH_EXPERT))
         bad_usage("ppsplit", "--sequence with --expert: both divide sequences; give one of them");
     if (!mesh_has(m, MESH_TENSOR) && m->shard.n && (mesh_has(m, MESH_SEQUENCE) || mesh_has(m, MESH_EXPERT)))
-        bad_usage("ppsplit", "--shard with %s: of parameters its members divide experts alone, if any",
+        bad_usage("ppsplit", "--shard with %s: its members divide no parameters but experts",
                   mesh_option[mesh_has(m, MESH_EXPERT) ? MESH_EXPERT : MESH_SEQUENCE]);
 }
 
@@ -541,7 +540,7 @@ void read_command_line(Options *o, int argc, char **argv)
         if (k == OPTION_WRONG)
             wrong_option(o->command, &r);
         if (k == OPT_PARAMETERS && plans)
-            bad_usage("ppsplit plan", "%s", "--parameters: `ppsplit ls' takes it");
+            bad_usage("ppsplit plan", "%s", "--parameters is an option of `ppsplit ls'");
         if (k == OPTION_OPERAND)
             vec_push(o->arena, &o->model, r.value);
         else
@@ -553,5 +552,5 @@ void read_command_line(Options *o, int argc, char **argv)
     if (!o->codegen.cuda)
         o->codegen.cpu = true;
     if (o->codegen.profile && !o->codegen.cpu)
-        bad_usage("ppsplit", "--profile times the steps of the CPU's program: --target cpu");
+        bad_usage("ppsplit", "--profile needs --target cpu: it times the CPU's program");
 }

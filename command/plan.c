@@ -59,7 +59,7 @@ void plan_check(Options *o)
 {
     static const char command[] = "ppsplit plan";
     if (!o->batch)
-        bad_usage(command, "missing option: --batch=ROWS, of a step");
+        bad_usage(command, "missing option: --batch=ROWS, the rows of a step");
     if (!o->optimizer)
         o->optimizer = "sgd";
     if (!o->loss.loss) {
@@ -73,9 +73,11 @@ void plan_check(Options *o)
         o->words = arena_printf(o->arena, "%s --loss %s", o->words, any);
     }
     if (o->loss.whole)
-        bad_usage(command, "--loss-over minibatch has one schedule, gpipe; --stages cuts for it");
+        bad_usage(
+            command,
+            "--loss-over minibatch allows only gpipe, so there is nothing to plan; use --stages");
     if (o->dump)
-        bad_usage(command, "--dump is of a split; the command that is printed makes one");
+        bad_usage(command, "--dump is for a split, not for a plan");
 }
 
 static int number(const char *option, const char *text)
@@ -111,8 +113,7 @@ PlanOptions plan_options(Options *o)
     for (uint32_t i = 0; i < t.rates.n; i++)
         rates_set(&automatic->rates, t.rates.at[i], o->arena);
     if (automatic->measured_split.n > 0 && !t.costs)
-        diag_fatal(EXIT_USAGE, WHERE_NONE,
-                   "--costs-split says how the program of --costs was cut: give that too");
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--costs-split needs --costs");
     if (t.costs)
         auto_of_run(automatic, t.costs, o->arena);
     PlanOptions p = {.arena = o->arena,
@@ -136,8 +137,8 @@ PlanOptions plan_options(Options *o)
                      .words = o->words,
                      .out = o->codegen.dir ? o->codegen.dir : "out"};
     if (!p.ranks) {
-        diag_hint("--ranks N, or a line `ranks = N' in the file of --machine");
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "on how many ranks?");
+        diag_hint("give --ranks N, or a line `ranks = N' in the file of --machine");
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "the number of ranks is missing");
     }
     p.given_threads = p.threads > 0;
     if (!p.given_threads)

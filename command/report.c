@@ -77,7 +77,7 @@ int report_main(int argc, char **argv)
     if (!x.o.target)
         bad_usage("ppsplit report", "missing option: -o FILE, the page to write");
     if (x.follow && !strcmp(x.o.target, "-"))
-        bad_usage("ppsplit report", "--follow writes a file anew, not standard output");
+        bad_usage("ppsplit report", "--follow needs a file, not standard output");
     int code = diag_run(seconds, &x);
     code = code ? code : follow(&x.o);
     arena_free(words);

@@ -38,7 +38,7 @@ static void prepare(void *arg)
         w->o.peak = machine_read(w->machine, w->o.arena).peak;
     if (w->machine && !(w->o.peak > 0))
         diag_fatal(EXIT_USAGE, WHERE_FILE(w->machine),
-                   "no line `peak = FLOPS', what a rank could do at the most");
+                   "no line `peak = FLOPS', the most that a rank can do");
 }
 
 static void screen(WatchOptions *o)

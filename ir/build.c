@@ -68,8 +68,8 @@ ValueId g_iota(Graph *g, Dtype t, int rank, int axis, int64_t n)
     Shape s = {.rank = rank};
     INSIST(axis >= 0 && axis < rank && rank <= MAX_RANK && n >= 0);
     if (n > MOST_NUMBERS) {
-        diag_hint("so long is a dimension whose places are told apart by number, as classes are; "
-                  "export the model with a shorter one");
+        diag_hint("this dimension is numbered, as classes are, and is too long for that; export "
+                  "the model with a shorter one");
         diag_fatal(EXIT_MODEL, graph_where(g, g->cur_origin, -1),
                    "the numbers from 0 to %" PRId64 " would be a constant: more than %d",
                    n - 1, MOST_NUMBERS);

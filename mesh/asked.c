@@ -100,7 +100,7 @@ void mesh_check(const Graph *g, const MeshOptions *opt)
         if (some)
             continue;
         diag_hint("'ppsplit ls --parameters MODEL.onnx' shows the parameters");
-        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--shard '%s': no parameter fits",
+        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--shard '%s': no parameter matches",
                    opt->shard.at[i]);
     }
 }
@@ -118,7 +118,7 @@ void mesh_compare(const Graph *g, const MeshOptions *opt, const MeshPlan *plan)
     }
     if (n)
         diag_warn(WHERE_FILE(g->file),
-                  "%u value%s, the first '%s', otherwise than the sharding specs "
-                  "say: parameters do as they say, the rest follows",
-                  n, n == 1 ? " lies" : "s lie", first);
+                  "%u value%s (the first is '%s') divided in another way than its sharding spec "
+                  "says: specs decide for parameters, the rest follows",
+                  n, n == 1 ? " is" : "s are", first);
 }

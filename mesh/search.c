@@ -688,6 +688,7 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis 
         "experts are divided where a parameter has all of them in a dimension that --chunks "
         "divides, and a product reads it; --tensor divides each expert"};
     diag_hint("%s", hint[axis]);
-    diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "%s: nothing of the model divides in %d chunks",
-               mesh_option[axis], s.chunks);
+    diag_fatal(EXIT_MODEL, WHERE_FILE(g->file),
+               "%s: nothing in the model can be divided into %d chunks", mesh_option[axis],
+               s.chunks);
 }

@@ -59,8 +59,7 @@ static _Noreturn void refuse(const Graph *g, ValueId v, const char *what)
 {
     const Value *x = val(g, v);
     uint32_t origin = x->kind == V_NODE ? g->node.at[x->node].origin : g->origin.n;
-    diag_hint("a loss over rows that the model does not keep apart: let the model put out what has "
-              "rows, and give the rest as --loss model:FILE.onnx");
+    diag_hint("let the model output what has rows, and give the rest as --loss model:FILE.onnx");
     diag_fatal(EXIT_MODEL, origin < g->origin.n ? graph_where(g, origin, -1) : WHERE_FILE(g->file),
                "--loss-over minibatch: the loss reads %s, which %s", diag_escape(g->arena, x->name),
                what);
@@ -77,21 +76,22 @@ static void check_gathered(const Graph *g, const BatchNotes *notes, const bool *
             if (!varies[v] || (x->kind == V_NODE && part[x->node]))
                 continue;
             if (x->batch < 0)
-                refuse(g, v, "is of all rows of a microbatch: those of several cannot be put "
-                             "together");
+                refuse(g, v,
+                       "mixes all rows of a microbatch, so several microbatches cannot be put "
+                       "together");
             if (notes->outer[v] != 1)
-                refuse(g, v, "has its rows not outermost in their dimension");
+                refuse(g, v, "does not have its rows outermost in their dimension");
         }
 }
 
 static _Noreturn void refuse_mixed(const Graph *g, NodeId n, const char *why)
 {
     diag_note("%s", why);
-    diag_hint("let the model put out what comes before, and give the rest as --loss "
-              "model:FILE.onnx");
+    diag_hint(
+        "let the model output what comes before, and give the rest as --loss model:FILE.onnx");
     diag_fatal(EXIT_MODEL, graph_where(g, g->node.at[n].origin, -1),
-               "--loss-over minibatch: after this the model has a row for each sample again, "
-               "so it is no part of the loss over the minibatch");
+               "--loss-over minibatch: after this the model has a row for each sample again, so "
+               "this cannot be part of the loss over the minibatch");
 }
 
 /* A model's own loss: what lets rows influence each other before the tail does so among the rows of

@@ -245,12 +245,12 @@ void loss_warn(const Pipe *p)
     Arena *a = p->graph->arena;
     const char *text = p->loss_text, *colon = strchr(text, ':');
     diag_note("%s", p->loss_why);
-    diag_hint("--loss-over minibatch computes it once, of all rows of a step");
+    diag_hint("--loss-over minibatch computes it once, from all rows of a step");
     if (strncmp(text, "output:", 7) == 0)
-        diag_hint("--merge %s=mean or =sum where the mean (by rows) or sum of the microbatches' "
-                  "losses is meant, each a batch of its own",
+        diag_hint("use --merge %s=mean or =sum if you want the mean (by rows) or sum of the "
+                  "microbatches' losses, each computed by itself",
                   diag_escape(a, colon + 1));
     diag_warn(WHERE_FILE(p->graph->file),
-              "the loss of several microbatches does not follow from theirs: it is neither a sum "
-              "or mean over rows nor made of these: only a single microbatch trains");
+              "the loss of a step does not follow from those of its microbatches, because it is "
+              "not made of sums and means over rows: only a single microbatch trains");
 }

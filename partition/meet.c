@@ -1,7 +1,8 @@
 /*
- * meet.c - how microbatches meet in each output.  In: what the analysis of the rows found, the loss,
- * --merge.  Out: Pipe.merge, Pipe.target_why; warnings of outputs, losses and targets whose rows are
- * not known.
+ * meet.c - how microbatches meet in each output.  In: what the analysis of the rows found, the
+ * loss,
+ * --merge.  Out: Pipe.merge, Pipe.target_why; warnings of outputs, losses and targets whose rows
+ * are not known.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -39,8 +40,8 @@ static void merge_option(Pipe *p, const char *text)
                        "--merge: output '%s' has a row for every sample, which %s would mix", name,
                        eq + 1);
         if (!dtype_is_float(val(g, g->output.at[i])->dtype))
-            diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--merge: output '%s' is no float: %s",
-                       name, eq + 1);
+            diag_fatal(EXIT_MODEL, WHERE_FILE(g->file),
+                       "--merge: output '%s' is not floating-point: %s", name, eq + 1);
         *meet = (OutputMeeting){sum ? MERGE_SUM : MERGE_MEAN, NULL};
     } else if (*end || end == eq + 1)
         diag_fatal(EXIT_USAGE, WHERE_NONE,
@@ -67,20 +68,20 @@ static void note_sizes(const Graph *g)
         if (!at->open[i] || v->shape.rank == 0 || n++ >= MOST)
             continue;
         const char *name = diag_escape(g->arena, v->name);
-        list = v->batch < 0 ? arena_printf(g->arena, "%s%s%s=replicate", list, n > 1 ? ", " : "", name)
-                            : arena_printf(g->arena, "%s%s%s=%d", list, n > 1 ? ", " : "", name,
-                                           v->batch);
+        list = v->batch < 0
+                   ? arena_printf(g->arena, "%s%s%s=replicate", list, n > 1 ? ", " : "", name)
+                   : arena_printf(g->arena, "%s%s%s=%d", list, n > 1 ? ", " : "", name, v->batch);
     }
     if (n > 0)
-        diag_hint("the file does not say which dimension of these inputs has the rows: they are taken "
-                  "as with --chunk %s%s; --chunk INPUT=replicate|DIM says otherwise",
+        diag_hint("the file does not say which dimension of these inputs has the rows; ppsplit "
+                  "assumes --chunk %s%s; use --chunk INPUT=replicate|DIM if that is wrong",
                   list, n > MOST ? " and so on" : "");
 }
 
 /* Outputs in which microbatches cannot meet, a warning for each reason. */
 static void warn_apart(const Pipe *p)
 {
-    enum { MOST = 8 };                                  /* names in one */
+    enum { MOST = 8 }; /* names in one */
     const Graph *g = p->graph;
     bool *said = arena_array(g->arena, bool, p->merge.n + 1);
     for (uint32_t i = 0; i < p->merge.n; i++) {
@@ -100,12 +101,12 @@ static void warn_apart(const Pipe *p)
         if (n == 0)
             continue;
         diag_note("%s", p->merge.at[i].why);
-        diag_hint("--merge %s=DIM|sum|mean says how; or let one microbatch be the whole batch: "
-                  "export it, or --bind its dimension, so",
+        diag_hint("say how with --merge %s=DIM|sum|mean, or make the whole batch one microbatch: "
+                  "export for that size, or --bind it",
                   name);
         note_sizes(g);
         diag_warn(WHERE_FILE(g->file),
-                  "output%s %s%s: what several microbatches yield cannot be put together",
+                  "output%s %s%s: the results of several microbatches cannot be put together",
                   n > 1 ? "s" : "", names,
                   n > MOST ? arena_printf(g->arena, " and %u more", n - MOST) : "");
     }
@@ -133,19 +134,19 @@ void meet_choose(Pipe *p, const PartitionOptions *opt, const BatchNotes *notes, 
         loss_warn(p);
     } else if (notes->loss_why && !notes->target_why && !part) {
         diag_note("%s", notes->loss_why);
-        diag_hint("to train that, let one microbatch be the whole batch: export it, or --bind its "
-                  "dimension, so");
+        diag_hint("to train on the whole batch, make it one microbatch: export for that size, or "
+                  "--bind it");
         note_sizes(g);
-        diag_warn(WHERE_FILE(g->file), "the loss of several microbatches is not the loss of the "
-                                       "minibatch: each is a batch of its own");
+        diag_warn(WHERE_FILE(g->file), "with several microbatches the loss is not that of the "
+                                       "minibatch: each microbatch is a batch of its own");
     }
     p->target_why = notes->target_why;
     if (p->target_why) {
         diag_note("%s", p->target_why);
-        diag_hint("--merge OUTPUT=DIM, of the output it is compared with, or --chunk target=DIM "
-                  "says where they are; without it, --microbatches 1 trains");
+        diag_hint("say where they are with --chunk target=DIM, or with --merge OUTPUT=DIM for the "
+                  "output it is compared with; without that, only --microbatches 1 trains");
         note_sizes(g);
-        diag_warn(WHERE_FILE(g->file), "which rows of the target belong to a microbatch is not "
-                                       "known: only a single microbatch trains");
+        diag_warn(WHERE_FILE(g->file), "it is not known which rows of the target belong to a "
+                                       "microbatch: only a single microbatch trains");
     }
 }

@@ -44,7 +44,7 @@ static void check_loss(const Split *s, ValueId loss, const uint32_t *stage_of)
         return;
     diag_hint("split before the loss");
     diag_fatal(EXIT_USAGE, WHERE_FILE(s->g->file),
-               "the loss would be in stage %u of %u, it must be in the last: nothing of it is "
+               "the loss would be in stage %u of %u, but it must be in the last: no part of it is "
                "computed after %s",
                stage_of[v->node], s->cut.n + 1, s->cut.at[s->cut.n - 1].text);
 }

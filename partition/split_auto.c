@@ -124,9 +124,9 @@ static uint32_t *measured_stages(const Split *s, const PartitionOptions *opt)
     split_cut_model(&run);
     uint32_t *measured = split_stages(&run, s->a);
     if (run.cut.n + 1 != opt->automatic.measured_stages) {
-        diag_hint("--costs-split POINT, as often as there were --split POINT");
+        diag_hint("give --costs-split POINT for each --split POINT of that program");
         diag_fatal(EXIT_USAGE, WHERE_FILE(s->g->file),
-                   "--costs is of a run of %u stages, and --costs-split makes %u",
+                   "the trace of --costs has %u stages, but --costs-split makes %u",
                    opt->automatic.measured_stages, run.cut.n + 1);
     }
     return measured;

@@ -163,8 +163,8 @@ static _Noreturn void unknown(Split *s, const char *path, const char *suffix, co
     for (uint32_t i = 0; i < g->param.n; i++)
         vec_push(s->a, &names, g->param.at[i].name);
     if (s->of_run)
-        diag_note("the program of which --costs has a trace was cut there: "
-                  "is it one of this model?");
+        diag_note(
+            "the program in the trace of --costs was cut there: was it made from this model?");
     bool said = hint_side(text);
     const char *near = said ? NULL : nearest_path(s, path, names.at, names.n);
     if (near)

@@ -56,7 +56,7 @@ static NORETURN void unknown(const Reader *r, const char *name)
     const char *near = nearest_name(name, names, n);
     if (near)
         diag_hint("did you mean '%s'?", near);
-    wrong(r, arena_printf(r->a, "there is no '%s' in a machine", diag_escape(r->a, name)));
+    wrong(r, arena_printf(r->a, "unknown name '%s'", diag_escape(r->a, name)));
 }
 
 /* Messages and latency are one number. */
@@ -65,7 +65,7 @@ static void once(Reader *r, const char *name)
     const char *key = !strcmp(name, "latency") ? "messages" : name;
     uint32_t *at = strmap_at(&r->seen, key);
     if (*at != NONE)
-        wrong(r, arena_printf(r->a, "'%s' is said for the second time, after line %u", name, *at));
+        wrong(r, arena_printf(r->a, "'%s' is repeated; it is in line %u already", name, *at));
     *at = r->line;
 }
 
@@ -81,7 +81,7 @@ static void read_card(Reader *r, const char *text)
         names[n] = card_name((int)n), n++;
     if (!r->m->card) {
         nearest_text(text, names, n, meant, sizeof meant);
-        wrong(r, arena_printf(r->a, "no card is called '%s'%s", diag_escape(r->a, text), meant));
+        wrong(r, arena_printf(r->a, "unknown card '%s'%s", diag_escape(r->a, text), meant));
     }
     Rates of = rates_of_card(r->m->card);
     for (int i = 0; rates_name(i, &what); i++)
@@ -135,7 +135,7 @@ static void read_line(Reader *r, const char *line, size_t n)
     if (!*one)
         return;
     if (!eq || eq == one || !eq[1])
-        wrong(r, arena_printf(r->a, "NAME = NUMBER is expected, not '%s'", diag_escape(r->a, one)));
+        wrong(r, arena_printf(r->a, "expected NAME = NUMBER, not '%s'", diag_escape(r->a, one)));
     read_one(r, rates_word(r->a, one, (size_t)(eq - one)),
              rates_word(r->a, eq + 1, strlen(eq + 1)));
 }
@@ -158,7 +158,7 @@ Machine machine_read(const char *path, Arena *a)
     Reader r = {.path = path, .m = &m, .seen = {.arena = a}, .a = a};
     const char *text = rates_file(path, a);
     if (!text) {
-        diag_hint("`pipeline measure' of any program writes one for the machine that it runs on");
+        diag_hint("`pipeline measure' of any program writes one for its machine");
         diag_fatal(EXIT_IO, WHERE_FILE(path), "--machine: no such file");
     }
     for (const char *at = text; *at;) {
@@ -169,14 +169,13 @@ Machine machine_read(const char *path, Arena *a)
     }
     const Network *n = &m.network;
     if ((n->node > 0) != (n->link > 0) || (n->latency > 0 && !n->node))
-        diag_fatal(
-            EXIT_USAGE, WHERE_FILE(path),
-            "'node', ranks that one link joins, and 'network', bytes/s to the others, go together");
+        diag_fatal(EXIT_USAGE, WHERE_FILE(path),
+                   "'node' (ranks that one link joins) and 'network' (bytes/s to the others) must "
+                   "be given together");
     if (n->node && !(n->latency > 0))
         m.network.latency = 1 / m.rates.messages;
     if (m.efficiency > 0 && !m.card)
-        diag_fatal(EXIT_USAGE, WHERE_FILE(path),
-                   "'efficiency' is what is reached of a card's rates: which `card'?");
+        diag_fatal(EXIT_USAGE, WHERE_FILE(path), "'efficiency' needs `card'");
     if (m.efficiency > 0)
         slow_down(&m, a);
     if (m.card && m.memory == 0)

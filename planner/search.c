@@ -677,7 +677,8 @@ int optimizer_states(const char *name)
     for (int i = 0, n = 0; i < OPTIMIZERS && n < (int)sizeof names; i++)
         n += snprintf(names + n, sizeof names - (size_t)n, "%s%s", i ? ", " : "",
                       optimizers[i].name);
-    diag_fatal(EXIT_USAGE, WHERE_NONE, "--optimizer: '%s' is none; there are %s", name, names);
+    diag_fatal(EXIT_USAGE, WHERE_NONE, "--optimizer: unknown optimizer '%s'; there are %s", name,
+               names);
 }
 
 static void check_schedule(const char *name)
@@ -689,14 +690,14 @@ static void check_schedule(const char *name)
     if (sched_find(name))
         return;
     if (!strcmp(name, "auto")) {
-        diag_hint("leave it out: a plan compares all of them, with --csv FILE also schedules that "
+        diag_hint("leave it out: a plan compares all schedules, and with --csv FILE also some that "
                   "are made to measure");
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "--schedule: 'auto' is no schedule of its own");
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--schedule: 'auto' is not a single schedule");
     }
     for (; n < MOST && sched_kind((int)n); n++)
         names[n] = sched_kind((int)n)->name;
     nearest_text(name, names, n, meant, sizeof meant);
-    diag_fatal(EXIT_USAGE, WHERE_NONE, "--schedule: no schedule is called '%s'%s", name, meant);
+    diag_fatal(EXIT_USAGE, WHERE_NONE, "--schedule: unknown schedule '%s'%s", name, meant);
 }
 
 static void check(const Search *x)
@@ -707,10 +708,10 @@ static void check(const Search *x)
     if (o->schedule)
         check_schedule(o->schedule);
     if (o->offload && !strcmp(o->offload, "stash") && o->partition->automatic.rates.offload <= 0) {
-        diag_hint("`pipeline measure --offload-dir DIR' measures it; or a line `offload = BYTES/S' "
-                  "in the file of --machine");
+        diag_hint("measure it with `pipeline measure --offload-dir DIR', or add a line `offload = "
+                  "BYTES/S' to the file of --machine");
         diag_fatal(EXIT_USAGE, WHERE_NONE,
-                   "--offload stash: how fast is the store? the machine does not say `offload'");
+                   "--offload stash: the machine has no `offload', the speed of the store");
     }
     if (o->ranks % members)
         diag_fatal(EXIT_USAGE, WHERE_NONE, "%d members of each stage do not divide %d ranks", members,

@@ -147,10 +147,10 @@ void plans_none(const Search *x)
     for (uint32_t i = 0, k = not_looked_at(x, why, a); i < k; i++)
         diag_note("%s", why[i]);
     if (x->list.n == 0) {
-        diag_hint("try other --stages, --microbatches or --dp, or a --batch that the replicas divide; "
-                  "where the model's shapes fix the rows of a microbatch, --rows says others");
+        diag_hint("try other --stages, --microbatches or --dp, or a --batch that the replicas "
+                  "divide; if the model's shapes fix the rows of a microbatch, use --rows");
         diag_fatal(EXIT_MODEL, WHERE_NONE,
-                   "there is no way to train %lld rows a step on %d ranks as it is asked for",
+                   "no way to train %lld rows a step on %d ranks fits these options",
                    (long long)o->batch, o->ranks);
     }
     if (o->memory == 0)
@@ -158,9 +158,9 @@ void plans_none(const Search *x)
                    x->why[0] ? x->why : "none was looked at");
     const int64_t *of = x->parts;
     if (x->least) {
-        diag_note("the least%s is %lld bytes (%s): %s",
-                  x->least_stopped || x->stopped ? " of those that were looked at" : "",
-                  (long long)x->least, bytes_text(a, x->least), x->what);
+        diag_note("the smallest%s takes %lld bytes (%s): %s",
+                  x->least_stopped || x->stopped ? " of those looked at" : "", (long long)x->least,
+                  bytes_text(a, x->least), x->what);
         diag_note("of them parameters %s, gradients %s, optimizer %s, activations %s, work of an "
                   "action %s", bytes_text(a, of[MEMORY_PARAMETERS]),
                   bytes_text(a, of[MEMORY_GRADIENTS]), bytes_text(a, of[MEMORY_OPTIMIZER]),
@@ -168,10 +168,10 @@ void plans_none(const Search *x)
     } else if (x->why[0])
         diag_note("%s", x->why);
     diag_hint(o->partition->automatic.rates.offload > 0
-                  ? "more memory or ranks; --offload params of the run needs less"
-                  : "more memory or ranks; a line `offload = BYTES/S' in the machine's file has "
-                    "stashes wait in a store; --offload params of the run needs less");
-    diag_fatal(EXIT_MODEL, WHERE_NONE, "no plan fits into %lld bytes a rank",
+                  ? "use more memory or more ranks; a run with --offload params needs less"
+                  : "use more memory or more ranks; with a line `offload = BYTES/S' in the machine "
+                    "file, stashes can wait in a store; a run with --offload params needs less");
+    diag_fatal(EXIT_MODEL, WHERE_NONE, "no plan fits into %lld bytes per rank",
                (long long)o->memory);
 }
 

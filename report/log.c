@@ -129,7 +129,7 @@ RunLog log_read(Arena *a, const char *path)
                 break;
             diag_hint("logs are written by --log-json FILE, traces by --trace FILE");
             diag_fatal(EXIT_MODEL, WHERE_FILE(path),
-                       "line %u is no line of a log (byte %zu of it), and the file is no trace", n,
+                       "neither a log (line %u is wrong at byte %zu) nor a trace", n,
                        (size_t)(j.p - p));
         }
         p = stop < end ? stop + 1 : end;

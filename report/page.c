@@ -54,7 +54,7 @@ static void spare_others(const char *path)
     if (page)
         return;
     diag_hint("give another name with -o, or remove the file first");
-    diag_fatal(EXIT_MODEL, WHERE_FILE(path), "is there, and is no report");
+    diag_fatal(EXIT_MODEL, WHERE_FILE(path), "exists and is not a report");
 }
 
 /* ---- reading ---- */
@@ -65,8 +65,7 @@ static bool is_trace(const char *path)
     struct stat st;
     FileMap *f = file_map(path, why);
     if (!f && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        diag_hint("OUT comes first and is one folder; then logs, of --log-json, and traces, of "
-                  "--trace");
+        diag_hint("give OUT first, then logs (--log-json) and traces (--trace)");
     if (!f)
         diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", why);
     bool is = memmem(f->at, f->bytes < 256 ? f->bytes : 256, "\"traceEvents\"", 13) != NULL;
@@ -94,7 +93,7 @@ static void read_trace(Page *p, const char *path)
                                            : arena_printf(p->a, "%s: %s", path, p->e.text));
     if (r->m.s->stages != p->stages)
         diag_fatal(EXIT_MODEL, WHERE_FILE(path),
-                   "the trace is of a program of %d stages, %s has %d: it is another's",
+                   "the trace has %d stages, but %s has %d: it is of another program",
                    r->m.s->stages, p->o->out, p->stages);
     sched_costs_default(&r->costs);
     if (sched_costs_load(&r->costs, path, r->m.s->stages, &p->e) ||
@@ -112,7 +111,7 @@ static void read_log(Page *p, const char *path)
     if (!l.step.n && p->o->follow)
         return;
     if (!l.step.n)
-        diag_fatal(EXIT_MODEL, WHERE_FILE(path), "the log has no step, so far");
+        diag_fatal(EXIT_MODEL, WHERE_FILE(path), "the log has no step yet");
     vec_push(p->a, &p->log, l);
 }
 
@@ -129,8 +128,7 @@ static const char *page_path(const Page *p)
 NORETURN static void not_ours(const Page *p)
 {
     diag_hint("split the model again: ppsplit writes pipe.html into the folder of -o");
-    diag_fatal(EXIT_MODEL, WHERE_FILE(page_path(p)),
-               "is not the page of a program of this ppsplit");
+    diag_fatal(EXIT_MODEL, WHERE_FILE(page_path(p)), "was not written by this version of ppsplit");
 }
 
 static Template read_template(Page *p)

@@ -206,7 +206,7 @@ static const char *parse_simple(const char *p, const char *end, SchedAction *a)
         if (!sched_has_peer(best) && best != SA_R)
             return "only sends, receives and their waits have a peer";
         if (!(p = parse_int(p + 1, end, &a->peer)))
-            return best == SA_R ? "the parts to compute again are expected after '@', a bit each"
+            return best == SA_R ? "expected the parts to compute again after '@', one bit for each"
                                 : "a stage number is expected after '@'";
         if (best == SA_R && (a->peer < 1 || a->peer > SCHED_CHEAP))
             return "the parts to compute again are a number from 1 to 255";

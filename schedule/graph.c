@@ -44,10 +44,10 @@ static int sort_edges(SchedGraph *g, const SchedEdge *edge, int n, SchedError *e
 {
     for (int i = 0; i < n; i++) {
         if (edge[i].from < 0 || edge[i].to >= g->stages || edge[i].from >= edge[i].to)
-            return sched_fail(
-                e, SCHED_EREFUSED, -1, -1,
-                "an edge from stage %d to stage %d is none: edges go to later stages of %d",
-                edge[i].from, edge[i].to, g->stages);
+            return sched_fail(e, SCHED_EREFUSED, -1, -1,
+                              "there can be no edge from stage %d to stage %d: edges go to later "
+                              "stages, of %d in all",
+                              edge[i].from, edge[i].to, g->stages);
         g->edge[i] = edge[i];
     }
     qsort(g->edge, (size_t)n, sizeof *g->edge, by_edge);
@@ -90,7 +90,7 @@ static int sort_params(SchedGraph *g, const SchedParam *param, int n, SchedError
         SchedParam q = param[i];
         if (q.from < 0 || q.to < 0 || q.from >= g->stages || q.to >= g->stages || q.from == q.to)
             return sched_fail(e, SCHED_EREFUSED, -1, -1,
-                              "a parameter shared by stages %d and %d of %d is none", q.from, q.to,
+                              "no parameter can be shared by stages %d and %d of %d", q.from, q.to,
                               g->stages);
         g->param[i] = q;
     }

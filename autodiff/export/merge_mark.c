@@ -81,5 +81,5 @@ void merge_spare(const char *path, const char *mark)
         return;
     diag_hint("give another name with -o, or remove the file first");
     diag_fatal(EXIT_MODEL, WHERE_FILE(path),
-               "is there, and no earlier merge of this output: perhaps the model itself");
+               "exists and is not an earlier merge of this output; it may be the model itself");
 }

@@ -18,7 +18,7 @@ void merge_refuse_half(Merge *m)
     if (access(arena_printf(m->arena, "%s/.next", m->ask->out), F_OK) != 0)
         return;
     diag_hint("make -C '%s' completes it", m->ask->out);
-    diag_fatal(EXIT_IO, WHERE_FILE(m->ask->out), "is half replaced by another output");
+    diag_fatal(EXIT_IO, WHERE_FILE(m->ask->out), "is only partly replaced by another output");
 }
 
 /* ---- the checkpoint ---- */
@@ -48,14 +48,13 @@ void merge_open_checkpoint(Merge *m)
         found = !index_there(m->ask->checkpoint) && open_newest(m, step, why);
     }
     if (found && why[0])
-        diag_warn(WHERE_NONE, "%s: an older checkpoint is merged", why);
+        diag_warn(WHERE_NONE, "%s: merging an older checkpoint", why);
     if (!found && why[0])
         diag_fatal(EXIT_MODEL, WHERE_NONE, "%s", why);
     if (!found) {
         diag_hint("CHECKPOINT is the folder given to --checkpoint, or a step_N in it");
-        diag_fatal(
-            EXIT_IO, WHERE_FILE(m->ask->checkpoint),
-            "there is no checkpoint: neither index.json, which one has, nor a folder step_N");
+        diag_fatal(EXIT_IO, WHERE_FILE(m->ask->checkpoint),
+                   "no checkpoint there: neither index.json nor a folder step_N");
     }
 }
 
@@ -64,7 +63,7 @@ const IndexTensor *merge_tensor(Merge *m, const char *name, const void **bytes)
     char err[INDEX_ERR];
     const IndexTensor *t = index_find(&m->index, name);
     if (!t) {
-        diag_hint("give a checkpoint of a program that this output folder built");
+        diag_hint("give a checkpoint that this folder's program wrote");
         diag_fatal(EXIT_MODEL, WHERE_FILE(m->ask->checkpoint),
                    "the checkpoint has no parameter '%s'", name);
     }

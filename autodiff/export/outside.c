@@ -88,7 +88,9 @@ void onnx_check_size(const char *name, uint64_t n)
 {
     if (n < protobuf_end)
         return;
-    diag_hint("constants of 1 MiB and more stand outside of it: the model has very many shorter ones");
-    diag_fatal(EXIT_MODEL, WHERE_NONE, "%s would have %llu bytes, and an ONNX file ends at 2 GB",
-               name, (unsigned long long)n);
+    diag_hint("constants of 1 MiB and more are stored elsewhere, but the model has too many "
+              "smaller ones");
+    diag_fatal(EXIT_MODEL, WHERE_NONE,
+               "%s would have %llu bytes, but an ONNX file cannot exceed 2 GB", name,
+               (unsigned long long)n);
 }

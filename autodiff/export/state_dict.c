@@ -173,7 +173,7 @@ static void report(Dict *d)
         const char *near = d->m->ask->module && d->outside.n ? d->outside.at[0] : NULL;
         if (near)
             diag_hint("the first parameter is '%s'", near);
-        diag_fatal(EXIT_USAGE, WHERE_FILE(d->path), "no parameter is below module '%s'",
+        diag_fatal(EXIT_USAGE, WHERE_FILE(d->path), "module '%s' has no parameters",
                    d->m->ask->module ? d->m->ask->module : "");
     }
     for (uint32_t i = 0; i < d->sig.n; i++) {
@@ -191,17 +191,16 @@ static void report(Dict *d)
     }
     if (d->changed.n) {
         diag_hint("export with optimize=False, in training mode: then they are in the file");
-        diag_warn(WHERE_FILE(d->path),
-                  "%u parameter%s left out, the export made %s of the model's: %s", d->changed.n,
-                  d->changed.n == 1 ? " is" : "s are", d->changed.n == 1 ? "another one" : "others",
-                  joined(a, d->changed.at, d->changed.n));
+        diag_warn(WHERE_FILE(d->path), "%u parameter%s left out, because the export changed %s: %s",
+                  d->changed.n, d->changed.n == 1 ? " is" : "s are",
+                  d->changed.n == 1 ? "it" : "them", joined(a, d->changed.at, d->changed.n));
     }
     if (d->unnamed.n) {
         diag_hint("export with optimize=False or do_constant_folding=False, or split with "
                   "--params-from FILE.safetensors");
         diag_warn(WHERE_FILE(d->path),
-                  "%u parameter%s lost %s in the export, no state_dict has %s: %s", d->unnamed.n,
-                  d->unnamed.n == 1 ? " has" : "s have",
+                  "%u parameter%s lost %s in the export, so no state_dict can contain %s: %s",
+                  d->unnamed.n, d->unnamed.n == 1 ? " has" : "s have",
                   d->unnamed.n == 1 ? "its name" : "their names", d->unnamed.n == 1 ? "it" : "them",
                   joined(a, d->unnamed.at, d->unnamed.n));
     }

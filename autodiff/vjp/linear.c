@@ -98,9 +98,9 @@ void vjp_custom(Vjp *v)
             k++;
         if (!v->want[i] || (back && k < back->nout))
             continue;
-        diag_hint("gradient = FUNCTION(INPUT, ...) in its row, or --stop-gradient NAME");
+        diag_hint("add gradient = FUNCTION(INPUT, ...) to its row, or use --stop-gradient NAME");
         diag_fatal(EXIT_MODEL, graph_where(g, n.origin, (int)i),
-                   "a gradient passes here, and the table of --ops names no function for it");
+                   "a gradient is needed here, but the table of --ops names no function for it");
     }
     if (!back)
         return;

@@ -250,7 +250,7 @@ void folder_check(Arena *a, const char *dir)
     if (stat(dir, &sb) != 0)
         return;
     if (!S_ISDIR(sb.st_mode))
-        diag_fatal(EXIT_IO, WHERE_FILE(dir), "is no folder");
+        diag_fatal(EXIT_IO, WHERE_FILE(dir), "is not a folder");
     each_file(a, dir, "", refuse_link, NULL);
     settle(a, dir);
     if (!is_empty(dir) && access(arena_printf(a, "%s/pipe.xml", dir), F_OK) != 0) {

@@ -52,8 +52,7 @@ static bool is_multiple(Arena *a, const char *text, DimName *d)
     const char *star = strchr(text, '*');
     if (!star || strpbrk(text, "+-/()^%,") || strchr(star + 1, '*'))
         return false;
-    char *part[2] = {arena_strndup(a, text, (size_t)(star - text)), arena_strdup(a, star + 1)},
-         *end;
+    char *part[2] = {arena_strndup(a, text, (size_t)(star - text)), arena_strdup(a, star + 1)}, *end;
     for (int i = 0; i < 2; i++) {
         part[i] += strspn(part[i], " ");
         for (size_t n = strlen(part[i]); n > 0 && part[i][n - 1] == ' '; n--)
@@ -85,34 +84,14 @@ DimName bind_name(const ImportState *s, const Onnx__TensorShapeProto__Dimension 
     return (DimName){d->dim_param, 1};
 }
 
-/* --bind NAME=16*OTHER: the size is said to be divisible.  The other's name; NULL: it is none. */
-static const char *multiple_said(const char *text, long long *times)
-{
-    char *end;
-    *times = strtoll(text, &end, 10);
-    return end != text && *end == '*' && *times > 0 && *times <= INT32_MAX ? end + 1 : NULL;
-}
-
 /* least: the smallest value that it may have */
 static int64_t number(const ImportOptions *opt, const char *name, int64_t least)
 {
-    const char *text, *option = find_option(opt, name, &text), *other, *value;
+    const char *text, *option = find_option(opt, name, &text);
     char *end;
-    long long n;
     if (!option)
         return -1;
-    other = multiple_said(text, &n);
-    if (other) {
-        if (!find_option(opt, other, &value) || multiple_said(value, &n))
-            diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: --bind %s=N gives '%s' a number", option,
-                       other, other);
-        (void)multiple_said(text, &n);
-        int64_t size = number(opt, other, 1);
-        if (size > INT32_MAX / n)
-            diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: it is more than 2147483647", option);
-        return n * size;
-    }
-    n = strtoll(text, &end, 10);
+    long long n = strtoll(text, &end, 10);
     if (*end || end == text || n < least || n > INT32_MAX)
         diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: the value must be a number from %lld",
                    option, (long long)least);
@@ -134,8 +113,8 @@ static bool stands_alone(const Model *m, const char *name)
 {
     for (size_t i = 0; i < m->graph->n_input; i++) {
         const Onnx__TypeProto *t = m->graph->input[i]->type;
-        bool tensor =
-            t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type->shape;
+        bool tensor = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE &&
+                      t->tensor_type->shape;
         for (size_t k = 0; tensor && k < t->tensor_type->shape->n_dim; k++) {
             const Onnx__TensorShapeProto__Dimension *d = t->tensor_type->shape->dim[k];
             if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&
@@ -146,11 +125,7 @@ static bool stands_alone(const Model *m, const char *name)
     return false;
 }
 
-typedef struct {
-    const ImportState *s;
-    Symbols symbol;
-    bool foreign;
-} Formula;
+typedef struct { const ImportState *s; Symbols symbol; bool foreign; } Formula;
 
 static int64_t symbol_size(void *about, const char *symbol)
 {
@@ -205,7 +180,8 @@ static bool fits(Dtype t, long long n)
 {
     int bits = dtype_bits(t);
     long long most = bits >= 64 ? INT64_MAX : (1LL << (dtype_is_signed(t) ? bits - 1 : bits)) - 1;
-    return t == DT_BOOL ? n == 0 || n == 1 : n <= most && n >= (dtype_is_signed(t) ? -most - 1 : 0);
+    return t == DT_BOOL ? n == 0 || n == 1
+                        : n <= most && n >= (dtype_is_signed(t) ? -most - 1 : 0);
 }
 
 static bool read_value(Dtype declared, const char *text, Tensor *to)
@@ -229,10 +205,11 @@ ValueId bind_value(ImportState *s, const char *name, Dtype declared, const Shape
 {
     Graph *g = s->g;
     const char *text, *option = find_option(s->opt, name, &text);
-    bool one = shape_elements(shape) == 1,
-         dimension = strmap_get(&all->dimension.seen, name) != NONE;
+    bool one = shape_elements(shape) == 1, dimension = strmap_get(&all->dimension.seen, name) != NONE;
     if (option && one && dimension)
-        diag_warn(w, "--bind %s is the dimension of that name: the input stays one", option);
+        diag_warn(
+            w, "--bind %s sets the dimension of that name; the input of that name remains an input",
+            option);
     if (!option || dimension) {
         if (one)
             bind_add(&all->value, g->arena, name);
@@ -240,16 +217,16 @@ ValueId bind_value(ImportState *s, const char *name, Dtype declared, const Shape
     }
     const char *type = shape_print(g->arena, declared, shape);
     if (!one) {
-        diag_hint("the rows of others are data of a run: --data %s=FILE.npy", name);
-        diag_fatal(EXIT_USAGE, w,
-                   "--bind %s: the input is %s, and only one of one element takes "
-                   "a value",
-                   option, type);
+        diag_hint("other inputs are given to the run: --data %s=FILE.npy", name);
+        diag_fatal(
+            EXIT_USAGE, w,
+            "--bind %s: the input is %s, but only an input of one element can be given a value",
+            option, type);
     }
     Tensor t = {.dtype = dtype_held(declared), .shape = *shape};
     t.data = arena_alloc(g->arena, dtype_size(t.dtype));
     if (!read_value(declared, text, &t))
-        diag_fatal(EXIT_USAGE, w, "--bind %s: '%s' is no value of %s", option, text, type);
+        diag_fatal(EXIT_USAGE, w, "--bind %s: '%s' is not a value of type %s", option, text, type);
     bind_add(&all->value, g->arena, name);
     vec_push(g->arena, &g->bound,
              arena_printf(g->arena, "%s %s = %s", diag_escape(g->arena, name), type,
@@ -267,7 +244,7 @@ static void hint_placeholder(const ImportOptions *opt)
         snprintf(name, sizeof name, "%.*s", (int)strcspn(opt->bind.at[i], "="), opt->bind.at[i]);
         if (!is_placeholder(name))
             continue;
-        diag_note("'%s' is no name: each dimension without one is INPUT.DIM", name);
+        diag_note("'%s' is not a name; a dimension without a name is called INPUT.DIM", name);
         return;
     }
 }
@@ -289,7 +266,7 @@ void bind_refuse_unbound(const ImportState *s, const Symbols *unbound)
     diag_fatal(EXIT_MODEL, WHERE_FILE(s->m->path), "dimensions without a value: %s", list);
 }
 
-static bool is_named(const char *option, const Binds *all)
+static bool is_used(const char *option, const Binds *all)
 {
     const char *text;
     bool used = false;
@@ -300,23 +277,10 @@ static bool is_named(const char *option, const Binds *all)
     return used;
 }
 
-/* ... or a dimension is said to be a multiple of it */
-static bool is_used(const ImportOptions *opt, const char *option, const Binds *all)
-{
-    bool used = is_named(option, all);
-    for (uint32_t i = 0; i < opt->bind.n && !used; i++) {
-        const char *equals = strrchr(opt->bind.at[i], '='), *text;
-        long long times;
-        const char *other = equals ? multiple_said(equals + 1, &times) : NULL;
-        used = other && bind_option(option, other, &text) && is_named(opt->bind.at[i], all);
-    }
-    return used;
-}
-
 void bind_check(const ImportOptions *opt, const Binds *all)
 {
     for (uint32_t i = 0; i < opt->bind.n; i++) {
-        if (is_used(opt, opt->bind.at[i], all))
+        if (is_used(opt->bind.at[i], all))
             continue;
         char name[64];
         snprintf(name, sizeof name, "%.*s", (int)strcspn(opt->bind.at[i], "="), opt->bind.at[i]);
@@ -326,13 +290,13 @@ void bind_check(const ImportOptions *opt, const Binds *all)
         if (near)
             diag_hint("did you mean '%s'?", near);
         else if (all->dimension.name.n == 0)
-            diag_hint("all of its dimensions have a size; --rows N says how many rows a microbatch "
-                      "has");
+            diag_hint(
+                "all dimensions of the model have a size; --rows N sets the rows of a microbatch");
         hint_placeholder(opt);
         for (uint32_t j = 0; j < all->dimension.name.n && j < 8 && !near; j++)
             diag_note("it has '%s'", all->dimension.name.at[j]);
         for (uint32_t j = 0; j < all->value.name.n && j < 8 && !near; j++)
-            diag_note("its input '%s' takes a value", all->value.name.at[j]);
+            diag_note("its input '%s' can be given a value", all->value.name.at[j]);
         diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: the model has no such dimension%s",
                    opt->bind.at[i], all->value.name.n ? ", nor an input of one element" : "");
     }

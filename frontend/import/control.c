@@ -42,7 +42,7 @@ static void say_condition(const void *about)
     diag_note("both branches of %s are imported: its condition depends on %s%s", control_text(c),
               n ? "input " : "the data", list);
     if (hint && n && n <= MOST)
-        diag_hint("where that is the same in every run,%s leaves the branch it takes", hint);
+        diag_hint("if that is the same in every run,%s keeps only the branch taken", hint);
 }
 
 static void import_if(const Control *c)

@@ -164,8 +164,8 @@ static bool by_elimination(Detach *d, const Group *g)
 /* Where --stop-gradient is given, its user knows. */
 static void refuse(const Detach *d, Where w, const char *why)
 {
-    diag_hint("export again with optimize=False, or say with --stop-gradient where no gradient "
-              "passes");
+    diag_hint(
+        "export again with optimize=False, or name with --stop-gradient where gradients stop");
     if (!d->is_settled)
         diag_fatal(EXIT_MODEL, w, "%s", why);
     diag_warn(w, "%s", why);
@@ -180,7 +180,9 @@ static void find_operands(Detach *d)
             lost = is_lost(d, g->fx.arg[j].name) ? g->fx.arg[j].name : NULL;
         if (lost && !by_position(d, g) && !by_elimination(d, g))
             refuse(d, raw_where(d->m, g->node.at[0], -1),
-                   arena_printf(d->a, "which operand detach() made ('%.128s') the exporter removed",
+                   arena_printf(d->a,
+                                "the exporter removed the result of detach() ('%.128s'), so it is "
+                                "not known which operand is detached",
                                 diag_escape(d->a, lost)));
     }
 }
@@ -217,8 +219,8 @@ static void refuse_merged(const Detach *d, const Group *g, const StrMap *tainted
                     fx_same_base(d->group.at[maker].fx.name, arg))
                     refuse(d, (Where){d->m->path, "value", NONE, n->in[k], NULL, -1},
                            arena_printf(d->a,
-                                        "the exporter merged '%.128s' with it, which may have "
-                                        "detached other values",
+                                        "the exporter merged it with '%.128s', which may have been "
+                                        "computed from other detached values",
                                         diag_escape(d->a, arg)));
             }
         }
@@ -288,7 +290,8 @@ static void warn_untold(Detach *d, const RawNodes *list)
     for (uint32_t i = 0; i < d->untold.n && !d->is_settled; i++) {
         diag_hint("export again with optimize=False, or name the value with --stop-gradient");
         diag_warn(WHERE_FILE(d->m->path),
-                  "its source detaches, the export does not show what, the gradient passes: %.100s",
+                  "its source line calls detach(), but the file does not show on what, so the "
+                  "gradient passes: %.100s",
                   diag_escape(d->a, d->untold.at[i]));
     }
 }

@@ -332,9 +332,9 @@ static void refuse_unsupported(Model *m, const RawNodes *list, const ImportOptio
     }
     if (first.n > SHOWN)
         text = arena_printf(m->arena, "%s\n  and %u more", text, first.n - SHOWN);
-    diag_hint(*list->at[first.at[0]]->domain
-                  ? "of your own domain: --ops FILE names C functions for it (docs/custom.md)"
-                  : "ppsplit ops prints what is supported");
+    diag_hint(*list->at[first.at[0]]->domain ? "if it is an operation of your own, --ops FILE "
+                                               "names C functions for it (docs/custom.md)"
+                                             : "ppsplit ops prints what is supported");
     diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "%u operator%s not supported:%s", first.n,
                first.n == 1 ? " is" : "s are", text);
 }
@@ -352,8 +352,9 @@ static void add_output(ImportState *s, ValueId v, const char *name, Where w, Ids
 {
     ValueId count = ragged_output(s, &v, w);
     if (count != NONE && !last)
-        diag_fatal(EXIT_MODEL, w,
-                   "its size depends on the data: it is passed by no model to the next");
+        diag_fatal(
+            EXIT_MODEL, w,
+            "its size depends on the data, so it cannot be passed from one model to the next");
     vec_push(s->g->arena, out, v);
     if (!last)
         return;
@@ -387,7 +388,7 @@ static void run_model(ImportState *s, Ids *out, bool last)
             continue;
         }
         if (!last)
-            diag_fatal(EXIT_MODEL, w, "a sequence is passed by no model to the next");
+            diag_fatal(EXIT_MODEL, w, "a sequence cannot be passed from one model to the next");
         if (slot->sequence.n == 0)
             diag_fatal(EXIT_MODEL, w, "a sequence without elements");
         if (slot->there.n)

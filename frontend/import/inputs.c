@@ -51,7 +51,7 @@ static void check_fed(ImportState *s, const Onnx__TypeProto__Tensor *t, ValueId 
             same = d->dim_value == x->shape.d[i];
     }
     if (!same)
-        diag_fatal(EXIT_MODEL, w, "the model before yields %s here",
+        diag_fatal(EXIT_MODEL, w, "the previous model gives %s here",
                    shape_print(s->g->arena, x->dtype, &x->shape));
 }
 
@@ -193,10 +193,10 @@ void import_bind_inputs(ImportState *s, Ids *fed, Binds *all)
         const Onnx__TypeProto__Tensor *t = tensor_type(v, w);
         bool stop = stop_named(s->stops, v->name);
         if (fed && is_sequence(present(v->type)))
-            diag_fatal(EXIT_MODEL, w, "a sequence is passed by no model to the next");
+            diag_fatal(EXIT_MODEL, w, "a sequence cannot be passed from one model to the next");
         if (fed) {
             if (position >= fed->n)
-                diag_fatal(EXIT_MODEL, w, "the model before has only %u outputs", fed->n);
+                diag_fatal(EXIT_MODEL, w, "the previous model has only %u outputs", fed->n);
             ValueId from = fed->at[position];
             if (from == NONE)
                 from = fed->at[position] = make_target(s, fed, t, w);

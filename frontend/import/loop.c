@@ -117,9 +117,8 @@ static void bound_trips(const Control *c, Trip *t)
                       ? most_of(c, t, c->in[0].v)
                       : (double)INFINITY;
     if (most == (double)INFINITY) {
-        diag_hint("when it follows from symbolic dimensions, --bind NAME=N gives them values; of "
-                  "numbers in the data a bound must be said in the model: n.clamp(max=N), min(n, "
-                  "x.shape[1])");
+        diag_hint("if it follows from symbolic dimensions, give them sizes with --bind NAME=N; if "
+                  "the data decide it, bound it in the model: n.clamp(max=N), min(n, x.shape[1])");
         FATAL(c, 0, "how often it runs must be known, or bounded, when the model is read");
     }
     t->trips = most > 0 ? (int64_t)most : 0;
@@ -201,8 +200,8 @@ static void check_trips(const Control *c, const Trip *t, int64_t trip)
 {
     enum { MOST_UNBOUNDED = 10000 };
     if (t->trips == INT64_MAX && trip == MOST_UNBOUNDED) {
-        diag_hint("a loop that ends on the data needs a number of trips as a bound: `and i < N` in "
-                  "its condition");
+        diag_hint(
+            "if the data end the loop, its condition needs a bound on the iterations: `and i < N`");
         FATAL(c, 0, "it runs %d times and has no bound", MOST_UNBOUNDED);
     }
     if (t->trips != INT64_MAX && trip == 0 && t->alive == NONE)

@@ -76,9 +76,11 @@ void stop_check(const Stops *t, const Graph *g)
         for (uint32_t k = 0; k < g->param.n; k++)
             if (!fnmatch(pattern, g->param.at[k].name, 0) ||
                 !strcmp(pattern, g->param.at[k].name)) {
-                diag_hint("--freeze %s: the parameter then does not train", pattern);
-                diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
-                           "--stop-gradient %s: a parameter, no value that a node makes", pattern);
+                diag_hint("with --freeze %s the parameter does not train", pattern);
+                diag_fatal(
+                    EXIT_USAGE, WHERE_FILE(g->file),
+                    "--stop-gradient %s: this is a parameter, not a value that a node computes",
+                    pattern);
             }
         for (uint32_t k = 0; k < g->model.n; k++)
             collect_names(g->arena, g->model.at[k], &name);
@@ -86,7 +88,7 @@ void stop_check(const Stops *t, const Graph *g)
         if (near)
             diag_hint("did you mean '%s'?", near);
         diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
-                   "--stop-gradient %s: no value and no node is named so", pattern);
+                   "--stop-gradient %s: no value or node has that name", pattern);
     }
 }
 
@@ -94,10 +96,10 @@ void stop_check(const Stops *t, const Graph *g)
  * constants. */
 static void warn_untracked(const Model *m, const RawNode *n)
 {
-    diag_hint("n_power_iterations of 10 or more at export make up for it");
+    diag_hint("export with n_power_iterations=10 or more");
     diag_warn(WHERE_FILE(m->path),
-              "the power iteration of spectral_norm, first '%.128s', begins in each microbatch with "
-              "the vectors of the file; PyTorch's goes on from where it was",
+              "the power iteration of spectral_norm (first '%.128s') starts from the file's "
+              "vectors in every microbatch; PyTorch's continues where it was",
               diag_escape(m->arena, n->nout ? n->out[0] : n->name));
 }
 

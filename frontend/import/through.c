@@ -61,10 +61,10 @@ static void report_blocks(const ImportState *s)
     if (s->n_block == 0 || s->opt->stop.n ||
         metadata_get(g->n_metadata_props, g->metadata_props, "ppsplit.no_grad"))
         return;
-    diag_hint("where it is no_grad(), --stop-gradient names what it yields");
+    diag_hint("if it is no_grad(), name its results with --stop-gradient");
     diag_warn(WHERE_FILE(s->m->path),
-              "%u node%s, first '%.128s', of a block under torch.no_grad() or autocast: the file "
-              "does not say of which, the gradient passes",
+              "%u node%s (first '%.128s') in a block of torch.no_grad() or autocast: the file does "
+              "not say which, so the gradient passes",
               s->n_block, s->n_block == 1 ? "" : "s", diag_escape(s->m->arena, s->first_block));
 }
 
@@ -73,13 +73,15 @@ void through_report(const ImportState *s)
     Where w = WHERE_FILE(s->m->path);
     report_blocks(s);
     if (s->through)
-        diag_warn(w, "sums (y - x) + x, as '%.128s', of a y without a gradient, are taken for "
-                     "y - x.detach() + x: the gradient is x's",
+        diag_warn(w,
+                  "sums (y - x) + x such as '%.128s', where y has no gradient, are taken for y - "
+                  "x.detach() + x: the gradient goes to x",
                   diag_escape(s->m->arena, s->through));
     if (!s->untold || s->opt->stop.n)                   /* the user has thought of it */
         return;
-    diag_hint("--stop-gradient names what detach() made, here and elsewhere");
-    diag_warn(w, "a sum (y - x) + x, '%.128s', is a straight-through estimator where its source "
-                 "detaches: the file does not say, the gradient passes",
+    diag_hint("name the results of detach() with --stop-gradient, here and elsewhere");
+    diag_warn(w,
+              "the sum (y - x) + x '%.128s' may be a straight-through estimator; the file does not "
+              "say whether its source calls detach(), so the gradient passes",
               diag_escape(s->m->arena, s->untold));
 }

@@ -65,9 +65,10 @@ void ties_report(const ImportState *s)
 {
     if (s->n_ties == 0)
         return;
-    diag_hint("where elements can be equal, export with dynamo=True, which says which it is");
+    diag_hint("if elements can be equal, export with dynamo=True, which records which one it is");
     diag_warn(WHERE_FILE(s->m->path),
-              "%u ReduceMax or ReduceMin of TorchScript, first '%.128s': equal elements share the "
-              "gradient, as in amax; of max(dim) one would have it, which the file does not say",
+              "%u ReduceMax or ReduceMin of TorchScript (first '%.128s'): equal elements share the "
+              "gradient, as in amax; if the model calls max(dim), one of them should have it, but "
+              "the file does not say so",
               s->n_ties, diag_escape(s->m->arena, s->first_tie));
 }

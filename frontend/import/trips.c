@@ -40,9 +40,10 @@ typedef struct Trips {
 static _Noreturn void refuse(const ImportState *s, const Trips *t, const char *why)
 {
     diag_hint("an export with experts_implementation=\"batched_mm\" has no such loop");
-    diag_fatal(EXIT_MODEL, raw_where(s->m, t->split, 0),
-               "it is the trace of a loop over what the data pick, %u trips in the example: %s",
-               t->n, why);
+    diag_fatal(
+        EXIT_MODEL, raw_where(s->m, t->split, 0),
+        "this is the trace of a loop whose iterations the data choose (%u in the example): %s",
+        t->n, why);
 }
 
 /* ---- the nodes of each trip ---- */
@@ -112,7 +113,7 @@ static void find_accumulators(ImportState *s, Trips *t)
             first = up;
     }
     if (!first)
-        refuse(s, t, "no trip adds to what the one before hands on");
+        refuse(s, t, "no iteration adds to the sum that the one before passes on");
     t->at[0].taken = first->in[0];
     t->at[0].handed = first->out[0];
     uint32_t trip = 1;
@@ -127,7 +128,7 @@ static void find_accumulators(ImportState *s, Trips *t)
         trip++;
     }
     if (trip < t->n)
-        refuse(s, t, "a trip does not add to what the one before hands on");
+        refuse(s, t, "an iteration does not add to the sum that the one before passes on");
 }
 
 static void need(void *to, const char *name)
@@ -190,7 +191,7 @@ static void close_up(ImportState *s, Trips *t)
         if (s->m->graph->output[i]->name)
             see(&seen, s->m->graph->output[i]->name);
     if (seen.trip != NONE)
-        refuse(s, t, "a trip hands on more than what it adds to");
+        refuse(s, t, "an iteration passes on more than its sum");
     t->of = own;
 }
 
@@ -325,7 +326,7 @@ static void import_all(ImportState *s, Trips *t)
     int dim;
     ValueId mask = counted_mask(g, t->hit, &dim);
     if (mask == NONE)
-        refuse(s, t, "what says which places are hit is no sum over a mask");
+        refuse(s, t, "the condition that chooses iterations is not a sum over a mask");
     int64_t all = low_shape(g, t->piece).d[t->axis], places = places_of(g, mask, dim, all);
     Slot start = *import_lookup(s, t->at[0].taken, raw_where(s->m, t->split, -1));
     Slot sum = import_trip(s, t, 1, 0, start), other;
@@ -335,18 +336,20 @@ static void import_all(ImportState *s, Trips *t)
             continue;
         other = import_trip(s, t, i, 0, start);
         if (!import_alike(g, &a, sum.v, other.v))
-            refuse(s, t, "its trips differ in more than parameters");
+            refuse(s, t, "the iterations differ in more than their parameters");
     }
     if (a.other_parameters && places != t->n) {
         diag_hint("export with an example that hits every expert");
-        refuse(s, t, "each has parameters of its own, and there are more places to pick from");
+        refuse(
+            s, t,
+            "each iteration has parameters of its own, and the example did not reach all of them");
     }
     for (int64_t place = 0; place < places; place++) {
         uint32_t trip = a.other_parameters ? (uint32_t)place : 1;
         sum = import_trip(s, t, trip, place, place ? sum : start);
         ValueId rows = rows_added(s, t, &t->at[trip]);
         if (rows == NONE || !is_of_place(g, rows, mask, dim, place))
-            refuse(s, t, "a trip does more than to add the rows of its place to a sum");
+            refuse(s, t, "an iteration does more than add its rows to a sum");
     }
     import_define(s, t->at[t->n - 1].handed, sum);
 }
@@ -364,9 +367,9 @@ void trips_split(ImportState *s, Import *im, int axis, ValueId hit)
     if (low_ints_either(im, "split", 1, &sizes, &n))
         for (int64_t i = 0; i < n; i++)
             if (sizes[i] != 1)
-                refuse(s, t, "a piece is of several places");
+                refuse(s, t, "one piece belongs to several iterations");
     if (t->n < 2 || n != t->n)
-        refuse(s, t, "of a single trip it does not show what is handed on to a next one");
+        refuse(s, t, "a single iteration does not show what is passed on to the next");
     assign(s, t);
     find_accumulators(s, t);
     assign(s, t);

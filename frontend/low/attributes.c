@@ -202,7 +202,7 @@ static _Noreturn void not_constant(const Import *im, int input)
         diag_note("it is %s '%s'", v->kind == V_INPUT ? "the model's input" : "the parameter",
                   v->name);
     }
-    diag_hint("when it follows from symbolic dimensions, --bind NAME=N gives them values");
+    diag_hint("if it follows from symbolic dimensions, give them sizes with --bind NAME=N");
     diag_fatal(EXIT_MODEL, im_where(im, input),
                "this operand must be known when the model is read");
 }
@@ -231,7 +231,7 @@ int64_t im_const_int(const Import *im, int input, int64_t dflt)
         return dflt;
     im_const_values(im, input, &at, &n);
     if (n != 1)
-        diag_fatal(EXIT_MODEL, im_where(im, input), "the operand is no scalar");
+        diag_fatal(EXIT_MODEL, im_where(im, input), "the operand must be a scalar");
     return at[0];
 }
 

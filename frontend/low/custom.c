@@ -70,7 +70,8 @@ static const char *identifier(const Reader *r, const char *text)
 {
     size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
     if (!n || text[n] || isdigit((unsigned char)*text))
-        wrong(r, arena_printf(r->a, "'%s' is no name of a C function", diag_escape(r->a, text)));
+        wrong(r,
+              arena_printf(r->a, "'%s' is not the name of a C function", diag_escape(r->a, text)));
     return text;
 }
 
@@ -86,7 +87,7 @@ static uint32_t input(const Reader *r, const char *name)
 {
     uint32_t i = find(r->row->input, r->row->of.nin, name);
     if (i == NONE)
-        wrong(r, arena_printf(r->a, "'%s' is none of its inputs", diag_escape(r->a, name)));
+        wrong(r, arena_printf(r->a, "'%s' is not one of its inputs", diag_escape(r->a, name)));
     return i;
 }
 
@@ -125,7 +126,7 @@ static void read_shape(Reader *r, const char *of, const char *text)
     const char *size[MOST_WORDS];
     uint32_t o = find(r->output, c->nout, of), n;
     if (o == NONE)
-        wrong(r, arena_printf(r->a, "'%s' is none of its outputs", diag_escape(r->a, of)));
+        wrong(r, arena_printf(r->a, "'%s' is not one of its outputs", diag_escape(r->a, of)));
     CustomShape *s = (CustomShape *)(uintptr_t)&c->shape[o];
     size_t length = strlen(text);
     if (*text != '[') {
@@ -133,7 +134,7 @@ static void read_shape(Reader *r, const char *of, const char *text)
         return;
     }
     if (text[length - 1] != ']')
-        wrong(r, "a shape is an input, or [sizes]");
+        wrong(r, "a shape must be an input or a list [sizes]");
     n = words(r, word(r, text + 1, length - 2), size);
     if (n > MAX_RANK)
         wrong(r, "more dimensions than 8");
@@ -145,7 +146,7 @@ static void read_shape(Reader *r, const char *of, const char *text)
         s->size[d].operand = dot ? (int)input(r, word(r, size[d], (size_t)(dot - size[d]))) : -1;
         s->size[d].dim = v;
         if (*end || end == size[d] || v < (dot ? 0 : 1) || v > INT32_MAX || (dot && v >= MAX_RANK))
-            wrong(r, arena_printf(r->a, "'%s' is no size: INPUT.DIMENSION, or a number",
+            wrong(r, arena_printf(r->a, "'%s' is not a size: give INPUT.DIMENSION or a number",
                                   diag_escape(r->a, size[d])));
     }
 }
@@ -161,7 +162,7 @@ static void read_rows(Reader *r, const char *text)
     }
     for (uint32_t o = 0; o < c->nout; o++)
         if (!rows[c->nin + o])
-            wrong(r, "outputs hold samples where inputs do");
+            wrong(r, "if an input holds samples, all outputs must hold samples");
     c->rows = rows;
 }
 
@@ -171,11 +172,11 @@ static void read_gradient(Reader *r, const char *text)
     const char *open = strchr(text, '(');
     size_t length = strlen(text);
     if (!open || text[length - 1] != ')')
-        wrong(r, "FUNCTION(INPUT, ...) is expected: the inputs that it gives gradients of");
+        wrong(r, "expected FUNCTION(INPUT, ...), with the inputs whose gradients it computes");
     r->gradient = identifier(r, word(r, text, (size_t)(open - text)));
     r->n_asked = words(r, word(r, open + 1, length - (size_t)(open - text) - 2), r->asked);
     if (r->n_asked == 0 || r->n_asked > MAX_RANK)
-        wrong(r, "one input to eight have gradients");
+        wrong(r, "a gradient needs one to eight inputs");
     for (uint32_t i = 0; i < r->n_asked; i++)
         input(r, r->asked[i]);
 }
@@ -188,7 +189,7 @@ static void read_sources(Reader *r, const char *text)
             strspn(name[i], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");
         const char *dot = strrchr(name[i], '.');
         if (name[i][safe] || !dot || (strcmp(dot, ".c") && strcmp(dot, ".cu")))
-            wrong(r, arena_printf(r->a, "'%s' is no .c or .cu file beside the table",
+            wrong(r, arena_printf(r->a, "'%s' is not a .c or .cu file beside the table",
                                   diag_escape(r->a, name[i])));
         const char *path =
             slash ? arena_printf(r->a, "%.*s/%s", (int)(slash - r->path), r->path, name[i])
@@ -248,7 +249,7 @@ static void begin_row(Reader *r, const char *text)
 {
     const char *space = strchr(text, ' ');
     if (!space)
-        wrong(r, "DOMAIN NAME is expected, as the model's node has them");
+        wrong(r, "expected DOMAIN NAME, as in the model's node");
     end_row(r);
     r->row = arena_new_of(r->a, CustomOp);
     r->row->path = r->path;
@@ -258,7 +259,7 @@ static void begin_row(Reader *r, const char *text)
     for (uint32_t i = 0; i < r->ops->op.n; i++)
         if (!strcmp(r->ops->op.at[i]->of.domain, r->row->of.domain) &&
             !strcmp(r->ops->op.at[i]->of.name, r->row->of.name))
-            wrong(r, "there is a row for it already");
+            wrong(r, "it already has a row");
 }
 
 static void read_numbers(Reader *r, const char *text)
@@ -282,7 +283,7 @@ static void read_line(Reader *r, const char *line, size_t n)
     if (!*one)
         return;
     if (!eq)
-        wrong(r, arena_printf(r->a, "NAME = VALUE is expected, not '%s'", diag_escape(r->a, one)));
+        wrong(r, arena_printf(r->a, "expected NAME = VALUE, not '%s'", diag_escape(r->a, one)));
     const char *name = word(r, one, (size_t)(eq - one)), *text = word(r, eq + 1, strlen(eq + 1));
     if (!*text)
         wrong(r, "a value is missing");
@@ -291,7 +292,7 @@ static void read_line(Reader *r, const char *line, size_t n)
         return;
     }
     if (!r->row)
-        wrong(r, "a row begins with `op = DOMAIN NAME'");
+        wrong(r, "a row must begin with `op = DOMAIN NAME'");
     if (!strncmp(name, "shape ", 6)) {
         read_shape(r, word(r, name + 6, strlen(name + 6)), text);
         return;
@@ -301,7 +302,7 @@ static void read_line(Reader *r, const char *line, size_t n)
             key[k].read(r, text);
             return;
         }
-    wrong(r, arena_printf(r->a, "a row has no '%s'", diag_escape(r->a, name)));
+    wrong(r, arena_printf(r->a, "a row cannot have '%s'", diag_escape(r->a, name)));
 }
 
 void custom_read(CustomOps *ops, const char *path, Arena *a)

@@ -133,16 +133,16 @@ void drops_report(const ImportState *s)
     if (s->opt->dropout != DROPOUT_OF_ATTENTION)        /* the user has thought of it */
         return;
     if (d->n_lost) {
-        diag_hint("--dropout=as-written leaves out what has no training mode");
-        diag_warn(w, "%u Dropout%s without a training mode, first '%.128s', drop%s as others do: "
-                     "PyTorch's exporters lose the mode of attention's",
+        diag_hint("--dropout=as-written turns them off");
+        diag_warn(w,
+                  "%u Dropout%s without a training mode (first '%.128s') drop%s as the others do: "
+                  "PyTorch's exporters lose the mode of attention's dropout",
                   d->n_lost, d->n_lost == 1 ? "" : "s", diag_escape(s->m->arena, d->first_lost),
                   d->n_lost == 1 ? "s" : "");
     }
     if (d->n_left) {
-        diag_hint("export in training mode; or --dropout=train, where it is to drop");
-        diag_warn(w, "%u Dropout%s, first '%.128s', will not drop: the file has no training mode "
-                     "for any",
+        diag_hint("export in training mode, or turn dropout on with --dropout=train");
+        diag_warn(w, "%u Dropout%s (first '%.128s') will not drop: the file has no training mode",
                   d->n_left, d->n_left == 1 ? "" : "s", diag_escape(s->m->arena, d->first_left));
     }
 }

@@ -44,7 +44,7 @@ const Slot *import_lookup(ImportState *s, const char *name, Where w)
     if (at == NONE) {
         init = strmap_get(&s->m->init_index, name);
         if (init == NONE)
-            diag_fatal(EXIT_MODEL, w, "value '%s' is made by nothing", name);
+            diag_fatal(EXIT_MODEL, w, "value '%s' is not defined", name);
         Dtype t = tensor_file_type(&s->m->init.at[init]);
         import_define(s, name,
                       (Slot){.v = constant(s, init), .declared = dtype_held(t) == t ? DT_NONE : t});

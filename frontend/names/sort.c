@@ -1,6 +1,6 @@
 /*
- * sort.c - the nodes of a list in topological order: depth-first by their order in the file, so that
- * an ordered file stays as it is.  A cycle is fatal.
+ * sort.c - the nodes of a list in topological order: depth-first by their order in the file, so
+ * that an ordered file stays as it is.  A cycle is fatal.
  */
 #include "names.h"
 
@@ -20,7 +20,7 @@ static void push_maker(Sort *s, const RawNode *n, const char *name)
     if (p == NONE || s->state[p] == 2)
         return;
     if (s->state[p] == 1) {
-        diag_note("it needs '%s', which node %u '%s' makes out of its result", name,
+        diag_note("it needs '%s', which node %u '%s' computes from its result", name,
                   s->list->at[p]->index, s->list->at[p]->name);
         diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "the graph has a cycle");
     }

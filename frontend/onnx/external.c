@@ -90,7 +90,7 @@ static const ExternalFile *file_of(Model *m, const char *location, Where w)
         return &e->file.at[e->file.n - 1];
     }
     if (fd < 0 && errno == ENOENT)
-        diag_hint("--params none: a program without weights, which begins with --init");
+        diag_hint("--params none makes a program without weights, which starts with --init");
     errno = failed;
     if (fd < 0)
         diag_fatal(errno == ENOENT || errno == EACCES ? EXIT_IO : EXIT_MODEL, w,
@@ -98,8 +98,8 @@ static const ExternalFile *file_of(Model *m, const char *location, Where w)
     struct stat st;
     if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_nlink != 1) {
         close(fd);
-        diag_fatal(EXIT_MODEL, w, "external data '%s': not a regular file with a single name",
-                   location);
+        diag_fatal(EXIT_MODEL, w,
+                   "external data '%s': it must be a regular file without hard links", location);
     }
     ExternalFile f = {.location = location, .size = (uint64_t)st.st_size};
     f.path = arena_printf(m->arena, "%s%s", e->folder_name, location);
@@ -137,7 +137,8 @@ Payload external_bytes(Model *m, const Onnx__TensorProto *t, uint64_t expected, 
         diag_fatal(EXIT_MODEL, w, "external data without a location");
     uint64_t offset = 0, length = expected, end;
     if ((value[0] && !decimal(value[0], &offset)) || (value[1] && !decimal(value[1], &length)))
-        diag_fatal(EXIT_MODEL, w, "external data: offset '%s' or length '%s' is no decimal number",
+        diag_fatal(EXIT_MODEL, w,
+                   "external data: offset '%s' or length '%s' is not a decimal number",
                    value[0] ? value[0] : "", value[1] ? value[1] : "");
     if (length != expected)
         diag_fatal(EXIT_MODEL, w,

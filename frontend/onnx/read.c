@@ -83,8 +83,9 @@ static void check_opsets(const Model *m)
         bool standard = !o->domain || !*o->domain || !strcmp(o->domain, "ai.onnx");
         if (standard && (o->version < OLDEST_OPSET || o->version > 1000)) {
             diag_hint("export the model again with opset 17 or later");
-            diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "opset %lld: %d is the oldest supported",
-                       (long long)o->version, OLDEST_OPSET);
+            diag_fatal(EXIT_MODEL, WHERE_FILE(m->path),
+                       "opset %lld is too old: the oldest supported is %d", (long long)o->version,
+                       OLDEST_OPSET);
         }
     }
 }

@@ -61,7 +61,7 @@ void tensor_read(Model *m, const Onnx__TensorProto *t, Where w, RawTensor *out)
                        (long long)t->dims[i]);
     }
     if (t->data_type <= 0 || t->data_type > 40)
-        diag_fatal(EXIT_MODEL, w, "data type %d is none of ONNX's", t->data_type);
+        diag_fatal(EXIT_MODEL, w, "ONNX has no data type %d", t->data_type);
     if (t->segment)
         diag_fatal(EXIT_MODEL, w, "segmented tensors are not supported");
     out->dtype = (Dtype)t->data_type;

@@ -61,7 +61,7 @@ void import_constant_of_shape(Import *im)
     ValueId one;
     if (im_tensor(im, "value", &t)) {
         if (shape_elements(&t.shape) != 1)
-            low_fatal(im, -1, "the value is no single number");
+            low_fatal(im, -1, "the value must be a single number");
         if (dtype_held(t.dtype) != t.dtype)
             low_fatal(im, -1, "a value of type %s", dtype_name(t.dtype));
         t.shape = (Shape){0};

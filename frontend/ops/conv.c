@@ -25,7 +25,7 @@ static AutoPad auto_pad(const Import *im)
     for (int i = 0; i < 4; i++)
         if (strcmp(s, names[i]) == 0)
             return kinds[i];
-    low_fatal(im, -1, "auto_pad is none of NOTSET, SAME_UPPER, SAME_LOWER, VALID");
+    low_fatal(im, -1, "auto_pad must be NOTSET, SAME_UPPER, SAME_LOWER or VALID");
 }
 
 /* A list attribute of n numbers in [lo, 2^31), or all dflt. */
@@ -229,8 +229,9 @@ static void need_plain_divisor(const Import *im, int n)
     double divisor;
     if (im_told(im, n == 3 ? "aten.avg_pool3d.default" : "aten.avg_pool2d.default", 6,
                 "divisor_override", &divisor)) {
-        diag_hint("without divisor_override, and the result times the window's size over %g",
-                  divisor);
+        diag_hint(
+            "export without divisor_override, and multiply the result by the window's size / %g",
+            divisor);
         low_fatal(im, -1, "the exporter dropped divisor_override=%g", divisor);
     }
 }

@@ -27,7 +27,8 @@ static void read_numbers(Import *im, CustomAttr *c)
         int64_t v;
         const Onnx__AttributeProto *a = raw_attr(im->node, c->number_name[k]);
         if (!a)
-            low_fatal(im, -1, "it has no attribute '%s', which the table of --ops hands on",
+            low_fatal(im, -1,
+                      "it has no attribute '%s', which its row in the table of --ops asks for",
                       c->number_name[k]);
         whole[k] =
             a->has_type && (int)a->type == INT_ATTRIBUTE && im_value_int(im, c->number_name[k], &v);
@@ -47,8 +48,9 @@ static void check_attributes(const Import *im, const CustomAttr *c)
             known |= !strcmp(name, c->number_name[k]);
         if (known)
             continue;
-        diag_hint("numbers = %s, where that is a number", diag_escape(im->arena, name));
-        low_fatal(im, -1, "its row in the table of --ops does not hand on the attribute '%s'",
+        diag_hint("if it is a number, add it to its row: numbers = %s",
+                  diag_escape(im->arena, name));
+        low_fatal(im, -1, "its row in the table of --ops does not name the attribute '%s'",
                   diag_escape(im->arena, name));
     }
 }
@@ -60,8 +62,8 @@ void import_custom(Import *im)
     CustomAttr *c = arena_new_of(g->arena, CustomAttr);
     *c = row->of;
     if (im->nin != c->nin || im->nout != c->nout)
-        low_fatal(im, -1, "it has %u inputs and %u outputs, its row in %s %u and %u", im->nin,
-                  im->nout, row->path, c->nin, c->nout);
+        low_fatal(im, -1, "it has %u inputs and %u outputs, but its row in %s has %u and %u",
+                  im->nin, im->nout, row->path, c->nin, c->nout);
     check_attributes(im, c);
     read_numbers(im, c);
     if (c->gradient) {
@@ -76,7 +78,8 @@ void import_custom(Import *im)
     for (uint32_t i = 0; i < c->nin; i++) {
         low_need(im, i);
         if (c->rows[i] && low_shape(g, im->in[i]).rank == 0)
-            low_fatal(im, (int)i, "its row in %s has samples there", row->path);
+            low_fatal(im, (int)i, "its row in %s says that it holds samples, but it is a scalar",
+                      row->path);
     }
     im->out[0] = graph_node(g, OP_Custom, c->nin, im->in, (Attr){.n = (int)c->nout, .custom = c});
     for (uint32_t o = 1; o < c->nout; o++)

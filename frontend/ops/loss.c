@@ -37,7 +37,7 @@ static ValueId reduced(Import *im, ValueId loss, ValueId w)
     if (strcmp(how, "none") == 0)
         return loss;
     if (strcmp(how, "mean") != 0 && strcmp(how, "sum") != 0)
-        low_fatal(im, -1, "reduction is none of none, mean, sum");
+        low_fatal(im, -1, "reduction must be none, mean or sum");
     if (strcmp(how, "mean") == 0 && w == NONE)
         return g_reshape(g, g_mean(g, loss, rank, axes), &scalar);
     ValueId sum = g_reduce(g, OP_ReduceSum, loss, rank, axes);

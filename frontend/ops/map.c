@@ -146,7 +146,7 @@ static ValueId bound(const Import *im, uint32_t i, const char *name)
         return NONE;
     Shape s = low_shape(g, b), scalar = {0};
     if (shape_elements(&s) != 1)
-        low_fatal(im, (int)i, "the bound is no scalar");
+        low_fatal(im, (int)i, "the bound must be a scalar");
     if (low_dtype(g, b) != low_dtype(g, im->in[0]))
         low_fatal(im, (int)i, "the bound has another type than the operand");
     return g_reshape(g, b, &scalar);
@@ -291,7 +291,7 @@ void import_gelu(Import *im)
     ValueId x = low_need_wide(im, 0);
     const char *how = im_str(im, "approximate", "none");
     if (strcmp(how, "none") && strcmp(how, "tanh"))
-        low_fatal(im, -1, "attribute 'approximate' is neither 'none' nor 'tanh'");
+        low_fatal(im, -1, "attribute 'approximate' must be 'none' or 'tanh'");
     im->out[0] = low_narrow(im, low_gelu(im->g, x, !strcmp(how, "tanh")));
 }
 

@@ -57,6 +57,6 @@ void import_normalizer(Import *im)
     else if (!strcmp(how, "L2"))
         norm = low_safe_sqrt(g, g_reduce(g, OP_ReduceSum, low_square(g, x), 1, &axis));
     else
-        low_fatal(im, -1, "norm '%.16s' is none of MAX, L1, L2", diag_escape(im->arena, how));
+        low_fatal(im, -1, "norm '%.16s' must be MAX, L1 or L2", diag_escape(im->arena, how));
     im->out[0] = g_div(g, x, low_not_zero(g, norm));
 }

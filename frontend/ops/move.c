@@ -279,7 +279,7 @@ static int pad_mode(const Import *im)
     for (int i = 0; i < 4; i++)
         if (strcmp(mode, names[i]) == 0)
             return modes[i];
-    low_fatal(im, -1, "mode is none of constant, reflect, edge, wrap");
+    low_fatal(im, -1, "mode must be constant, reflect, edge or wrap");
 }
 
 /* Negative pads cut: a Slice first. */
@@ -435,16 +435,18 @@ void import_scatter(Import *im)
         if (strcmp(reduction, names[i]) == 0)
             attr.reduction = modes[i];
     if (attr.reduction < 0)
-        low_fatal(im, -1, "reduction is none of none, add, mul, max, min");
+        low_fatal(im, -1, "reduction must be none, add, mul, max or min");
     if (attr.reduction == SCATTER_NONE && im_means(im)) {
-        diag_hint("index_add of the values, divided by index_add of ones, goes through the exporter");
-        low_fatal(im, -1, "the model takes means, the file the last value of each: ONNX has no "
-                          "reduction for scatter_reduce's mean, the exporter wrote none");
+        diag_hint("compute it as index_add of the values divided by index_add of ones");
+        low_fatal(im, -1,
+                  "the model computes scatter_reduce's mean, but the file keeps the last value: "
+                  "ONNX has no such reduction, and the exporter wrote none");
     }
     if (im->training && im_renorms(im)) {
-        diag_hint("without max_norm, or with rows that the model itself divides by their norm");
-        low_fatal(im, -1, "max_norm of an embedding changes its table in place as it is read; a "
-                          "file's parameters change by their gradients alone");
+        diag_hint("export without max_norm, or let the model divide the rows by their norm");
+        low_fatal(im, -1,
+                  "max_norm changes the embedding's table in place when it is read, which is not "
+                  "supported");
     }
     Op op = im->op == OP_Scatter ? OP_ScatterElements : im->op;     /* its name before opset 11 */
     if (op == OP_ScatterElements)
@@ -505,7 +507,7 @@ void import_depth_to_space(Import *im)
         im->out[0] = shuffle(im->g, im->in[0], shape_of(6, s.d[0], c, b, b, s.d[2], s.d[3]),
                              (const int64_t[]){0, 1, 4, 2, 5, 3}, out);
     else
-        low_fatal(im, -1, "mode is neither DCR nor CRD");
+        low_fatal(im, -1, "mode must be DCR or CRD");
 }
 
 void import_space_to_depth(Import *im)
@@ -516,7 +518,7 @@ void import_space_to_depth(Import *im)
     if (b < 1 || s.d[2] % b || s.d[3] % b)
         low_fatal(im, -1, "blocksize %lld does not fit", (long long)b);
     if (strcmp(mode, "DCR") != 0 && strcmp(mode, "CRD") != 0)
-        low_fatal(im, -1, "mode is neither DCR nor CRD");
+        low_fatal(im, -1, "mode must be DCR or CRD");
     static const int64_t dcr[] = {0, 3, 5, 1, 2, 4}, crd[] = {0, 1, 3, 5, 2, 4};
     im->out[0] =
         shuffle(im->g, im->in[0], shape_of(6, s.d[0], s.d[1], s.d[2] / b, b, s.d[3] / b, b),
@@ -534,7 +536,7 @@ void import_trilu(Import *im)
     if (im_in(im, 1) != NONE) {
         im_const_ints(im, 1, &at, &n);
         if (n != 1)
-            low_fatal(im, 1, "k is no scalar");
+            low_fatal(im, 1, "k must be a scalar");
         k = at[0];
     }
     int64_t rows = s.d[s.rank - 2], cols = s.d[s.rank - 1];

@@ -181,7 +181,7 @@ void import_lp_normalization(Import *im)
     else if (p == 2)
         norm = low_safe_sqrt(g, g_reduce(g, OP_ReduceSum, low_square(g, x), 1, &axis));
     else
-        low_fatal(im, -1, "p is neither 1 nor 2");
+        low_fatal(im, -1, "p must be 1 or 2");
     im->out[0] = g_div(g, x, low_not_zero(g, norm));
 }
 
@@ -269,8 +269,8 @@ void import_batch_normalization(Import *im)
     if (im_int(im, "spatial", 1) != 1)
         low_fatal(im, -1, "spatial = 0 is not supported");
     if (im->opset >= 14 && (im_wanted(im, 3) || im_wanted(im, 4))) {
-        diag_hint("TorchScript writes so an InstanceNorm that trains and keeps running statistics: "
-                  "export it with track_running_stats=False");
+        diag_hint("TorchScript writes this for an InstanceNorm that trains and keeps running "
+                  "statistics: export it with track_running_stats=False");
         low_fatal(im, -1, "results 4 and 5 were statistics of the batch up to opset 13");
     }
     bool trains = meta_trains_norm(im->node);

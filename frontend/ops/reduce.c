@@ -133,7 +133,7 @@ void import_cumsum(Import *im)
     int64_t *at, n;
     im_const_ints(im, 1, &at, &n);
     if (n != 1)
-        low_fatal(im, 1, "the axis is no scalar");
+        low_fatal(im, 1, "the axis must be a scalar");
     int axis = low_axis(im, at[0], low_shape(g, x).rank);
     int mode = (im_int(im, "exclusive", 0) ? CUMSUM_EXCLUSIVE : 0) |
                (im_int(im, "reverse", 0) ? CUMSUM_REVERSE : 0);
@@ -149,7 +149,7 @@ void import_topk(Import *im)
     if (im->opset >= 10) {
         im_const_ints(im, 1, &k, &n);
         if (n != 1)
-            low_fatal(im, 1, "k is no scalar");
+            low_fatal(im, 1, "k must be a scalar");
     } else {
         k = arena_array(im->arena, int64_t, 1);
         *k = im_int(im, "k", -1);

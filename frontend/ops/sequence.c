@@ -68,7 +68,7 @@ void import_sequence_at(Import *im)
     im_sequence_there(im, 0, &list, &there);
     im_const_ints(im, 1, &at, &n);
     if (n != 1)
-        low_fatal(im, 1, "the position is no scalar");
+        low_fatal(im, 1, "the position must be a scalar");
     int64_t i = at[0] < 0 ? at[0] + list.n : at[0];
     if (i < 0 || i >= list.n)
         low_fatal(im, 1, "position %lld of %u", (long long)at[0], list.n);

@@ -95,7 +95,7 @@ void import_bit_shift(Import *im)
     const char *way = im_str(im, "direction", "");
     bool left = strcmp(way, "LEFT") == 0;
     if (!left && strcmp(way, "RIGHT") != 0)
-        low_fatal(im, -1, "direction is neither LEFT nor RIGHT");
+        low_fatal(im, -1, "direction must be LEFT or RIGHT");
     if (t != DT_I32 && t != DT_I64)
         low_fatal(im, 0, "BitShift of %s", dtype_name(t));
     x = g_cast(g, x, DT_I64);

@@ -19,7 +19,7 @@ static RawTensor *read_tensor(Arena *a, const char *path, int dtype, int rank, c
                      .bytes = {.at = arena_alloc(a, bytes + 1), .length = bytes}};
     Tensor wide, out = {.dtype = t};
     if (rank > MAX_RANK || !dtype_is_float(raw.dtype))
-        diag_fatal(EXIT_MODEL, WHERE_FILE(path), "%s: parameters are floating-point tensors",
+        diag_fatal(EXIT_MODEL, WHERE_FILE(path), "%s: parameters must be floating-point tensors",
                    dtype_name(raw.dtype));
     for (int i = 0; i < rank; i++)
         raw.shape.d[i] = dim[i];
@@ -127,8 +127,8 @@ static void take(const Params *p, Param *q, const StTensor *t, const StFile *f)
         memcpy(s.d, t->dim, (size_t)t->rank * sizeof *t->dim);
     if (t->rank > MAX_RANK || !shape_equal(&s, &q->shape)) {
         diag_hint("give the parameters of this model");
-        diag_fatal(EXIT_MODEL, WHERE_FILE(f->map->path), "tensor '%.128s' is %s, the model's is %s",
-                   diag_escape(a, t->name),
+        diag_fatal(EXIT_MODEL, WHERE_FILE(f->map->path),
+                   "tensor '%.128s' is %s, but the model's is %s", diag_escape(a, t->name),
                    t->rank > MAX_RANK ? "of too high a rank" : shape_print(a, (Dtype)t->dtype, &s),
                    shape_print(a, q->dtype, &q->shape));
     }
@@ -179,10 +179,9 @@ void param_take_given(Params *p)
             first = g->param.at[k].name;
     if (!p->opt->params_from.n || !missing)
         return;
-    diag_hint("--params-from MODULE=FILE where the file is the state_dict of a module");
-    diag_warn(
-        WHERE_FILE(p->m->path),
-        "%u of %u parameters are in no file of --params-from and begin as the model has them: "
-        "%.128s%s",
-        missing, g->param.n, diag_escape(a, first), missing > 1 ? ", ..." : "");
+    diag_hint("if the file is the state_dict of a module, use --params-from MODULE=FILE");
+    diag_warn(WHERE_FILE(p->m->path),
+              "%u of %u parameters are not in the files of --params-from and keep the model's "
+              "values: %.128s%s",
+              missing, g->param.n, diag_escape(a, first), missing > 1 ? ", ..." : "");
 }

@@ -27,11 +27,11 @@ void fx_refuse_shared(const Fx *x, const Use *u)
         uint32_t e = strmap_get(&x->p->sig.by_target, arena_printf(x->a, "%s%s", n->scope, dot));
         if (e == NONE || x->used[e] || !x->p->opt->training)
             continue;
-        diag_hint("export with optimize=False, or after a step of training: equal parameters are "
-                  "kept apart then");
+        diag_hint("export with optimize=False, or after a step of training, when they are no "
+                  "longer equal");
         diag_fatal(
             EXIT_MODEL, raw_where(x->p->m, u->node, (int)u->input),
-            "the export merged equal parameters: it would train with the gradients of %s, too",
+            "the export merged equal parameters, so it would also train with the gradients of %s",
             x->p->sig.entry[e].target);
     }
 }

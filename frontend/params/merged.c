@@ -140,12 +140,12 @@ static void check_operand(const Merge *m, const Group *g, const RawNode *n, uint
         lost = lost_twin(m, kept);
     if (!lost)
         return;
-    diag_hint("export with optimize=False, or after a step of training: equal parameters are kept "
-              "apart then");
-    diag_fatal(EXIT_MODEL, raw_where(p->m, n, (int)k),
-               "the export merged equal nodes%s%s%s, so that %s would train with the gradients of "
-               "%s, too",
-               gone ? ", '" : "", gone ? gone : "", gone ? "' with this" : "", name, lost);
+    diag_hint(
+        "export with optimize=False, or after a step of training, when they are no longer equal");
+    diag_fatal(
+        EXIT_MODEL, raw_where(p->m, n, (int)k),
+        "the export merged equal nodes%s%s%s, so %s would also train with the gradients of %s",
+        gone ? ", '" : "", gone ? gone : "", gone ? "' with this" : "", name, lost);
 }
 
 void fx_refuse_merged(Fx *x)

@@ -38,11 +38,10 @@ static void report_renamed(const Params *p)
         return;
     hint_remedies(p);
     diag_warn(WHERE_FILE(p->m->path),
-              "%u parameter%s lost %s in folding, which may have computed %s of others: %s as the "
-              "file has %s: %s",
+              "%u parameter%s lost %s in folding and may be computed from others; %s as in the file: "
+              "%s",
               list.n, list.n == 1 ? " has" : "s have", list.n == 1 ? "its name" : "their names",
-              list.n == 1 ? "it" : "them", list.n == 1 ? "it trains" : "they train",
-              list.n == 1 ? "it" : "them", join(a, list.at, list.n));
+              list.n == 1 ? "it trains" : "they train", join(a, list.at, list.n));
 }
 
 /* What folding left a trace of: recovered, or short of a use. */
@@ -60,11 +59,11 @@ static void report_traces(const Params *p)
     if (p->lost.scaled.n) {
         diag_hint("export in training mode to keep BatchNormalization apart, by dynamo with "
                   "optimize=False");
-        diag_warn(
-            WHERE_FILE(p->m->path),
-            "%u parameter%s by a BatchNormalization that the export folded, and so do%s train: %s",
-            p->lost.scaled.n, p->lost.scaled.n == 1 ? " is multiplied" : "s are multiplied",
-            p->lost.scaled.n == 1 ? "es it" : "", join(a, p->lost.scaled.at, p->lost.scaled.n));
+        diag_warn(WHERE_FILE(p->m->path),
+                  "%u parameter%s multiplied by a BatchNormalization that the export folded, and "
+                  "train%s that way: %s",
+                  p->lost.scaled.n, p->lost.scaled.n == 1 ? " is" : "s are",
+                  p->lost.scaled.n == 1 ? "s" : "", join(a, p->lost.scaled.at, p->lost.scaled.n));
     }
     if (p->lost.partial.n) {
         if (!p->is_whole)
@@ -95,8 +94,9 @@ static void note_norms(void)
 static void note_unfit(const Params *p)
 {
     if (p->lost.unfit.n)
-        diag_note("given in files, but no initializer is seen to be made of these numbers: %s",
-                  join(p->m->arena, p->lost.unfit.at, p->lost.unfit.n));
+        diag_note(
+            "in the files of --params-from, but no initializer is made from these numbers: %s",
+            join(p->m->arena, p->lost.unfit.at, p->lost.unfit.n));
 }
 
 /* Parameters of the exporter's list of which the file has nothing, or no node reads it. */
@@ -131,7 +131,7 @@ static void report_constants(const Params *p)
     if (p->m->from_pytorch)
         hint_remedies(p);
     else
-        diag_hint("--train NAME makes parameters of them where they are any");
+        diag_hint("--train NAME makes them parameters");
     diag_warn(WHERE_FILE(p->m->path), "constants %sdo not train: %s",
               p->m->from_pytorch ? "that folding made " : "",
               join(p->m->arena, p->lost.constant.at, p->lost.constant.n));
@@ -140,18 +140,17 @@ static void report_constants(const Params *p)
 static void report_doubtful(const Params *p)
 {
     if (p->lost.doubtful.n) {
-        diag_hint("--train NAME makes parameters of them where they are any");
-        diag_warn(WHERE_FILE(p->m->path),
-                  "what is called, or stands, as buffers are does not train: %s",
+        diag_hint("--train NAME makes them parameters");
+        diag_warn(WHERE_FILE(p->m->path), "arrays named or placed like buffers do not train: %s",
                   join(p->m->arena, p->lost.doubtful.at, p->lost.doubtful.n));
     }
     if (p->lost.repeating.n) {
-        diag_hint(
-            "--freeze NAME where they are buffers, --train NAME where they are not; exports of "
-            "dynamo tell");
-        diag_warn(WHERE_FILE(p->m->path),
-                  "what repeats a few numbers, as filters and grids do, trains as a parameter: %s",
-                  join(p->m->arena, p->lost.repeating.at, p->lost.repeating.n));
+        diag_hint("use --freeze NAME for buffers and --train NAME for parameters; dynamo's files "
+                  "say which is which");
+        diag_warn(
+            WHERE_FILE(p->m->path),
+            "arrays that repeat a few numbers, as filters and grids do, train as parameters: %s",
+            join(p->m->arena, p->lost.repeating.at, p->lost.repeating.n));
     }
 }
 
@@ -341,10 +340,10 @@ static void check_absent(const Params *p)
         if (!(t->bytes.absent || t->half_bytes.absent) || strmap_get(&made, t->name) != NONE)
             continue;
         diag_hint("onnx.save_model(..., size_threshold=BYTES) leaves small constants in the model; "
-                  "--train '%s' makes a parameter of it",
+                  "--train '%s' makes it a parameter",
                   t->name);
         diag_fatal(EXIT_IO, (Where){p->m->path, "initializer", NONE, t->name, NULL, -1},
-                   "its numbers are in '%s', which is not there, and it is no parameter",
+                   "its numbers are in '%s', which is missing, and it is not a parameter",
                    (t->bytes.absent ? &t->bytes : &t->half_bytes)->file);
     }
 }

@@ -77,7 +77,7 @@ static void tag_option(Batch *b, const char *text)
     if (v->shape.d[dim] % b->rows != 0)
         diag_fatal(
             EXIT_USAGE, WHERE_FILE(g->file),
-            "--chunk '%s': dimension %ld of %s is no multiple of the %lld rows of a microbatch",
+            "--chunk '%s': dimension %ld of %s is not a multiple of the %lld rows of a microbatch",
             text, dim, shape_print(b->scratch, v->dtype, &v->shape), (long long)b->rows);
     v->batch = (int)dim;
 }

@@ -37,9 +37,9 @@ static _Noreturn void refuse(const Graph *g, const AutoSearch *s, const char *wh
         }
         if (c.stage_of)
             diag_note("without a limit the best cut has a stage of %lld bytes: parameters, their "
-                      "gradients, two optimizer states, and the stash of the microbatches it holds",
+                      "gradients, two optimizer states, and the stashes of its microbatches",
                       (long long)most);
-        diag_hint("more stages, more memory, a schedule that holds fewer microbatches");
+        diag_hint("use more stages, more memory, or a schedule that keeps fewer microbatches");
     }
     diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--stages %u: %s", o->stages, why);
 }
@@ -96,7 +96,7 @@ AutoCut *auto_cut(const Graph *g, ValueId loss, const AutoOptions *o, const Auto
     if (s->least > o->stages) {
         diag_hint("leave out --stages, or ask for more");
         diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
-                   "--stages %u: split points that are given make %u", o->stages, s->least);
+                   "--stages %u: the given split points already make %u", o->stages, s->least);
     }
     out->cut = auto_solve(s, &asked, a);
     if (!out->cut.stage_of)

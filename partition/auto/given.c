@@ -195,27 +195,24 @@ void auto_given(AutoOptions *o, const AutoText *t, Arena *a)
         rates_set(&o->rates, t->rates.at[i], a);
     if (!t->stages) {
         if (alone || t->rates.n)
-            diag_fatal(EXIT_USAGE, WHERE_NONE, "--%s is of --stages N", alone ? alone : "rates");
+            diag_fatal(EXIT_USAGE, WHERE_NONE, "--%s needs --stages N", alone ? alone : "rates");
         return;
     }
     o->stages = given_number("stages", t->stages, 4096);
     if (t->microbatches)
         o->microbatches = given_number("microbatches", t->microbatches, 1 << 16);
     if ((t->schedule || t->ranks) && !t->memory)
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "--%s says whose memory --memory limits: give that too",
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--%s needs --memory",
                    t->schedule ? "schedule" : "ranks");
     if (t->memory) {
         o->memory = given_bytes("memory", t->memory);
         if (!t->microbatches)
             diag_fatal(EXIT_USAGE, WHERE_NONE,
-                       "--memory wants --microbatches M: of how many a stage holds the stash "
-                       "depends on it");
+                       "--memory needs --microbatches M, on which the number of stashes depends");
         under_schedule(o, t, a);
     }
     if (o->measured_split.n > 0 && !t->costs)
-        diag_fatal(EXIT_USAGE, WHERE_NONE,
-                   "--costs-split says how the program of --costs was cut: "
-                   "give that too");
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--costs-split needs --costs");
     if (t->costs)
         auto_of_run(o, t->costs, a);
 }

@@ -72,7 +72,7 @@ static void set_one(Rates *r, const char *one, Arena *a)
     const char *near = nearest_name(name, names, N_RATES);
     if (near)
         diag_hint("did you mean '%s'?", near);
-    diag_fatal(EXIT_USAGE, WHERE_NONE, "--rates: there is no rate '%s'", diag_escape(a, name));
+    diag_fatal(EXIT_USAGE, WHERE_NONE, "--rates: unknown rate '%s'", diag_escape(a, name));
 }
 
 /* Items between commas and ends of lines, without spaces and remarks. */
@@ -98,8 +98,8 @@ void rates_set(Rates *r, const char *list, Arena *a)
     }
     const char *text = rates_file(list, a);
     if (!text) {
-        diag_hint("a list is like products=90e9,link=1e9");
-        diag_fatal(EXIT_IO, WHERE_FILE(list), "--rates: no such file, and no list of rates");
+        diag_hint("a list looks like products=90e9,link=1e9");
+        diag_fatal(EXIT_IO, WHERE_FILE(list), "--rates: neither a file nor a list of rates");
     }
     set_text(r, text, a);
 }

@@ -27,6 +27,6 @@ const char *rates_file(const char *path, Arena *a)
     bool whole = !ferror(f) && feof(f) && strlen(text) == n;
     fclose(f);
     if (!whole)
-        diag_fatal(EXIT_IO, WHERE_FILE(path), "this is no small file of text");
+        diag_fatal(EXIT_IO, WHERE_FILE(path), "this is not a small text file");
     return text;
 }

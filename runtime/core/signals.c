@@ -47,7 +47,7 @@ int signals_end(void) { return end; }
 PpStatus signals_heed(void)
 {
     return end ? pp_fail(PP_SAVED, "ended by a signal before the first step: no checkpoint has "
-                                   "changed, and the same command begins again")
+                                   "changed; run the same command again")
                : PP_OK;
 }
 

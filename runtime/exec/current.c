@@ -34,7 +34,7 @@ PpStatus program_current(const PpPlan *model, const char *folder)
     if (!now || !model->written || now == model->written)
         return PP_OK;
     return pp_fail(PP_ERR_MODEL,
-                   "%s was written anew since this program was built, with another split or other "
-                   "options: make -C '%s'",
+                   "%s was written again after this program was built, with another split or other "
+                   "options: run make -C '%s'",
                    folder, folder);
 }

@@ -15,7 +15,7 @@ static PpStatus choose(const Options *o, const PpPlan *plan, PpPlan *chosen)
                        "the model was split with --target cuda only: make pipeline-cuda");
     if (!plan->cpu_stage && !plan->cuda_stage)
         return asked && asked->kind != plan->device
-                   ? pp_fail(PP_ERR_USAGE, "--device %s: this program was built for the other",
+                   ? pp_fail(PP_ERR_USAGE, "--device %s: this program was not built for it",
                              o->device)
                    : PP_OK;
     int has_cuda = plan->cuda_stage && device_of(PP_CUDA)->ops,
@@ -40,10 +40,10 @@ PpStatus devices_choose(const Options *o, const PpPlan *plan, PpPlan *chosen)
 {
     TRY(choose(o, plan, chosen));
     if (o->offload && chosen->device == PP_CPU && !o->offload_dir)
-        return pp_fail(PP_ERR_USAGE,
-                       "--offload %s needs --offload-dir on the CPU: a folder on a disk that has "
-                       "room for them",
-                       o->offload & OFFLOAD_STASH ? "stash" : "params");
+        return pp_fail(
+            PP_ERR_USAGE,
+            "--offload %s needs --offload-dir on the CPU: a folder on a disk with room for them",
+            o->offload & OFFLOAD_STASH ? "stash" : "params");
     device_of(chosen->device)->ops->prepare(transport_may_be_nccl(o->transport));
     return PP_OK;
 }

@@ -113,7 +113,7 @@ static PpStatus alone(const Options *o, int mpi, int expected, const Group *worl
     if (mpi && world->ranks == 1 && expected > 1)
         return pp_fail(PP_ERR_USAGE,
                        "started as %d processes, but MPI (%s) sees one: the program was built with "
-                       "another MPI than that of mpirun or srun: make again with its mpicc",
+                       "another MPI than mpirun or srun: run make again with its mpicc",
                        expected, mpi_version());
     const Launcher *by;
     int tasks = launcher_tasks(&by);
@@ -177,18 +177,16 @@ static PpStatus count_ranks(Run *run, const Options *o, int ranks)
     if (ranks % each == 0)
         return PP_OK;
     if (run->members == 1)
-        return pp_fail(PP_ERR_USAGE,
-                       "--dp %d: %d ranks do not make so many pipelines of the same length", o->dp,
-                       ranks);
+        return pp_fail(PP_ERR_USAGE, "--dp %d: %d ranks cannot be divided into that many pipelines",
+                       o->dp, ranks);
     char replicas[40] = "";
     pipe = pipe < stages ? pipe : stages;
     if (o->dp > 1)
         snprintf(replicas, sizeof replicas, ", and --dp %d", o->dp);
     return pp_fail(
         PP_ERR_USAGE,
-        "%d ranks: each stage is divided among %d members (ppsplit --tensor, "
-        "--sequence, --expert)%s, so their number is a multiple of %d: take %d, for %d rank%s of a "
-        "pipeline",
+        "%d ranks: each stage is divided among %d members (ppsplit --tensor, --sequence, "
+        "--expert)%s, so their number must be a multiple of %d: use %d for a pipeline of %d rank%s",
         ranks, run->members, replicas, each, pipe * each, pipe, pipe > 1 ? "s" : "");
 }
 

@@ -245,7 +245,7 @@ PpStatus measure_machine(const Options *o, const PpPlan *model, Group *world, in
     int here = world ? world->host_ranks : ranks;
     int threads = o->threads ? o->threads : cores > here ? cores / here : 1;
     if (model->device != PP_CPU)
-        return pp_fail(PP_ERR_USAGE, "measure is of the CPU: --device cpu");
+        return pp_fail(PP_ERR_USAGE, "measure works on the CPU only: --device cpu");
     if (!world)
         return measure_threads(o, ranks, cores, threads);
     Measurer m = {.group = *world, .threads = threads, .folder = o->offload_dir};

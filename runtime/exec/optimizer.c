@@ -23,7 +23,7 @@ PpStatus optim_patterns(const Options *o, const PpPlan *model)
                 any |= p->trainable && matches(o->no_decay.at[i], p->t.name);
             }
         if (!any)
-            return pp_fail(PP_ERR_USAGE, "--no-decay %s: no parameter that trains is called so",
+            return pp_fail(PP_ERR_USAGE, "--no-decay %s: no parameter that trains has that name",
                            o->no_decay.at[i]);
     }
     return PP_OK;

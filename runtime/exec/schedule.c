@@ -141,16 +141,17 @@ PpStatus schedule_make(Run *run)
     if (run->ranks > stages && run->members > 1)
         return pp_fail(PP_ERR_MODEL,
                        "%d ranks make pipelines of %d, which are more than the model's %d stages: "
-                       "take %d, --dp N for N times as many, or split into more stages",
+                       "use %d, or --dp N for N times as many, or split into more stages",
                        run_ranks(run), run->ranks, stages, stages * run->members * run->replicas);
     if (run->ranks > stages)
         return pp_fail(PP_ERR_MODEL,
-                       "%d ranks are more than the model's %d stages: take fewer, --dp N for N replicas, "
-                       "or split into more stages", run->ranks, stages);
+                       "%d ranks are more than the model's %d stages: use fewer, or --dp N for N "
+                       "replicas, or split into more stages",
+                       run->ranks, stages);
     int chooses = o->mode == MODE_TRAIN && schedule_is_auto(o);
     if (chooses && run->model->minibatch_rows)
         return pp_fail(PP_ERR_USAGE, "--schedule auto: a loss over the whole minibatch needs all "
-                                     "forwards first; --schedule gpipe, the default, is that");
+                                     "forwards first; use --schedule gpipe, the default");
     if (!run->sched && !chooses) {
         SchedError *e = calloc(1, sizeof *e);
         const char *name = o->mode == MODE_TRAIN ? o->schedule : "forward-only";

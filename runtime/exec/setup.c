@@ -168,10 +168,10 @@ static PpStatus open_store(Rank *r)
     if (!p->offloaded)
         return PP_OK;
     if (!on_device(r) && !w.folder)
-        return pp_fail(PP_ERR_USAGE,
-                       "%s: the schedule has OFFLOADs: --offload-dir says in which folder the "
-                       "file for them is made",
-                       pp_rank(w.rank).text);
+        return pp_fail(
+            PP_ERR_USAGE,
+            "%s: the schedule has OFFLOADs: give a folder for their file with --offload-dir",
+            pp_rank(w.rank).text);
     TRY(store_open(&r->store, &r->dev, on_device(r), &w));
     r->memory.host += on_device(r) ? w.bytes : 0;
     return PP_OK;

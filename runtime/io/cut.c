@@ -126,29 +126,26 @@ static PpStatus check_meeting(const Data *d)
     int64_t all = (int64_t)data_chunks(d) * d->replicas,
             calls = o->mode == MODE_TRAIN ? all : all * d->steps;
     if (all > 1 && p->target_why && o->mode != MODE_INFER)
-        return pp_fail(PP_ERR_MODEL,
-                       "which rows of the target belong to a microbatch is not known: %s; "
-                       "--microbatches 1 runs, and ppsplit "
-                       "--merge OUTPUT=DIM, of the output it is compared with, or --chunk "
-                       "target=DIM says where they are, --chunk INPUT=replicate|DIM where an "
-                       "input has its rows",
-                       p->target_why);
+        return pp_fail(
+            PP_ERR_MODEL,
+            "it is not known which rows of the target belong to a microbatch: %s; run with "
+            "--microbatches 1, or split with --chunk target=DIM, or with --merge OUTPUT=DIM for "
+            "the output it is compared with, and --chunk INPUT=replicate|DIM for inputs",
+            p->target_why);
     if (all > 1 && p->loss_why && o->mode != MODE_INFER)
         return pp_fail(PP_ERR_MODEL,
-                       "the loss of several microbatches does not follow from theirs: %s; ppsplit "
-                       "--loss-over minibatch computes it of all rows, --microbatches 1 of a "
-                       "microbatch's",
+                       "the loss of a step does not follow from those of its microbatches: %s; "
+                       "split with --loss-over minibatch, or run with --microbatches 1",
                        p->loss_why);
     for (int i = 0; i < p->n_output && p->output_merge; i++)
         for (int k = 0; k < o->n_output && calls > 1; k++)
             if (p->output_merge[i] == PP_MERGE_NONE &&
                 !strcmp(o->output[k].name, p->output[i].name))
                 return pp_fail(PP_ERR_MODEL,
-                               "--output %s: it has no batch dimension, and what %" PRId64
-                               " microbatches yield cannot be put together: %s; ppsplit --merge "
-                               "%s=DIM|sum|mean says how, --chunk INPUT=replicate|DIM where an "
-                               "input has its rows, or make one microbatch of the batch: export "
-                               "the model for it, or ppsplit --bind its dimension",
+                               "--output %s: it has no batch dimension, and the results of %" PRId64
+                               " microbatches cannot be put together: %s; split with --merge "
+                               "%s=DIM|sum|mean, or with --chunk INPUT=replicate|DIM where an "
+                               "input has its rows, or make the whole batch one microbatch",
                                p->output[i].name, calls, p->output_why[i], p->output[i].name);
     for (int i = 0; i < p->n_output && p->output_merge && data_rounds(d) > 1; i++)
         for (int k = 0; k < o->n_output; k++)
@@ -156,7 +153,7 @@ static PpStatus check_meeting(const Data *d)
                 !strcmp(o->output[k].name, p->output[i].name))
                 return pp_fail(PP_ERR_USAGE,
                                "--output %s: it is a sum or mean over rows, which replicas of "
-                               "several groups would add up in another order: --dp %d has its bits",
+                               "several groups would add up in another order: use --dp %d",
                                p->output[i].name, d->groups);
     return PP_OK;
 }
@@ -181,14 +178,14 @@ static PpStatus check_minibatch(const Data *d, int64_t rows)
         return PP_OK;
     if (d->groups > 1)
         return pp_fail(PP_ERR_USAGE,
-                       "--%s %d: the loss is one over the whole minibatch, which %s would divide: "
-                       "more ranks and microbatches make it larger",
+                       "--%s %d: the loss is one over the whole minibatch, which %s would divide; "
+                       "use more ranks and microbatches instead",
                        d->replicas > 1 ? "dp" : "groups", d->replicas > 1 ? d->replicas : d->groups,
                        d->replicas > 1 ? "replicas" : "groups");
     if (d->passes > 1)
         return pp_fail(PP_ERR_USAGE,
                        "--accumulate %d: the loss is one over the whole minibatch, which passes "
-                       "would divide: --microbatches %d in one pass is the same minibatch",
+                       "would divide; use --microbatches %d in one pass",
                        d->passes, d->passes * d->microbatches);
     if (rows > p->minibatch_rows || (rows < p->minibatch_rows && p->minibatch_why))
         return pp_fail(PP_ERR_MODEL,
@@ -251,13 +248,13 @@ static PpStatus find_groups(Data *d)
     d->groups = o->groups && (o->mode == MODE_TRAIN || o->evaluates) ? o->groups : o->dp;
     if (d->groups % d->replicas)
         return pp_fail(PP_ERR_USAGE,
-                       "--dp %d replicas cannot divide --groups %d evenly among them: the number "
-                       "of groups is a multiple of that of replicas",
+                       "--dp %d replicas cannot divide --groups %d evenly: the number of groups "
+                       "must be a multiple of the number of replicas",
                        o->dp, d->groups);
     if ((o->offload & OFFLOAD_PARAMS) && d->groups > d->replicas)
         return pp_fail(PP_ERR_USAGE,
-                       "--offload params: a replica takes one group of rows in a step, not several: "
-                       "of --groups %d, --dp %d has the bits",
+                       "--offload params: a replica can run only one group of rows in a step: for "
+                       "--groups %d use --dp %d",
                        d->groups, d->groups);
     return PP_OK;
 }
@@ -284,7 +281,7 @@ PpStatus data_cut(Data *d)
                                                   : " in a group";
     if (least_share == 0)
         return pp_fail(PP_ERR_MODEL,
-                       "%s: %" PRId64 " rows for %" PRId64 " %s, each of which takes one at least",
+                       "%s: %" PRId64 " rows for %" PRId64 " %s, each of which needs at least one",
                        o->evaluates ? "--eval-data" : "a step", d->batch, groups,
                        groups == d->replicas ? "replicas" : "groups");
     int64_t m = o->microbatches ? o->microbatches
@@ -355,7 +352,7 @@ int64_t data_tokens(const Data *d)
             continue;
         int64_t n = 1;
         for (int j = 0; j < t->rank; j++)
-            n *= tensor_dim(t, j, d->longest);
+            n *= tensor_dim(p, t, j, d->longest);
         return n / p->rows * d->batch;
     }
     return d->batch;

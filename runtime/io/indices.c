@@ -87,7 +87,7 @@ static void place_text(char *to, size_t n, const Data *d, const PpTensor *t, int
     int rank = 0;
     size_t at = 0;
     for (int i = 0; i < t->rank; i++) {
-        dim[rank] = tensor_dim(t, i, d->longest) / (i == t->batch_dim ? p->rows : 1);
+        dim[rank] = tensor_dim(p, t, i, d->longest) / (i == t->batch_dim ? p->rows : 1);
         rank += i != t->batch_dim || dim[rank] > 1;
     }
     for (int i = rank; i-- > 0; element /= dim[i])
@@ -120,7 +120,7 @@ static PpStatus refuse(const Data *d, const PpIndex *b, const DataFile *f, int64
         snprintf(token, sizeof token, " (token %" PRId64 " of the file)",
                  row * in->outer * in->inner + element + in->shift);
     if (value < b->least && value >= b->most - 2 * b->rows + 1)
-        counted = "; --negative-ids counts such from the end";
+        counted = "; --negative-ids counts it from the end";
     if (b->has_other)
         snprintf(other, sizeof other, ", or %" PRId64 "%s", b->other,
                  b->table ? "" : ", which is ignored");
@@ -133,7 +133,7 @@ static PpStatus refuse(const Data *d, const PpIndex *b, const DataFile *f, int64
                        b->rows, may);
     return pp_fail(PP_ERR_MODEL,
                    "--%s %s=%s: row %" PRId64 "%s%s is %" PRId64
-                   ", which chooses a row of '%s', and that has %" PRId64 ": %s may stand there%s",
+                   ", an index into '%s', which has %" PRId64 " rows: allowed are %s%s",
                    data_option(d, in->tokens), t->name, f->path, row, where, token, value, b->table,
                    b->rows, may, counted);
 }
@@ -196,9 +196,8 @@ static PpStatus check_file(const Data *d, const PpIndex *b, const DataFile *f, i
 static PpIndex asked_of(const Data *d, int k)
 {
     PpIndex b = d->model->index[k];
-    const PpTensor *t = &d->model->input[b.input];
-    for (int i = 0; i < t->rank && t->n_term; i++) /* so many of the greatest lengths' */
-        b.count = t->dim[i] ? b.count * tensor_dim(t, i, d->longest) / t->dim[i] : b.count;
+    if (d->input[b.input].place) /* so many of the greatest length's */
+        b.count = b.count / d->model->length * d->longest;
     int64_t first = b.most - b.rows + 1; /* the one that chooses row 0 */
     if (b.table && !d->opt->negative_ids && b.least < first)
         b.least = first;

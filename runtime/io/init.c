@@ -56,8 +56,8 @@ static PpStatus parse(const char *text, Rule *r)
             r->number = i;
     if (r->number < 0)
         return pp_fail(PP_ERR_USAGE,
-                       "--init %s: PATTERN=KIND expected, of the kinds normal:STD, uniform:A, zeros, "
-                       "ones, xavier, kaiming and default",
+                       "--init %s: expected PATTERN=KIND, with a kind of normal:STD, uniform:A, "
+                       "zeros, ones, xavier, kaiming or default",
                        text);
     r->argument = kinds[r->number].otherwise;
     if (!colon)
@@ -66,8 +66,8 @@ static PpStatus parse(const char *text, Rule *r)
     if (!kinds[r->number].argument || end == colon + 1 || *end || !(r->argument >= 0) ||
         r->argument > 1e30)
         return pp_fail(PP_ERR_USAGE,
-                       kinds[r->number].argument ? "--init %s: '%s' is no number that is 0 or more"
-                                                 : "--init %s: nothing follows the kind, but '%s' does",
+                       kinds[r->number].argument ? "--init %s: '%s' is not a number of 0 or more"
+                                                 : "--init %s: unexpected '%s' after the kind",
                        text, colon + 1);
     return PP_OK;
 }
@@ -138,10 +138,10 @@ static PpStatus apply(const Rule *r, const PpPlan *plan, const PpParam *p, Init 
     int by_fan = r->number == KIND_XAVIER || r->number == KIND_KAIMING;
     Fans f = p->t.rank >= 2 ? fans_of(p) : (Fans){0};
     if (by_fan && p->t.rank < 2)
-        return pp_fail(PP_ERR_USAGE,
-                       "--init %s: '%s' has %d dimension%s, %s needs two: a later --init says what "
-                       "it begins with",
-                       r->text, p->t.name, p->t.rank, p->t.rank == 1 ? "" : "s", r->kind);
+        return pp_fail(
+            PP_ERR_USAGE,
+            "--init %s: '%s' has %d dimension%s, %s needs two; add a later --init for it", r->text,
+            p->t.name, p->t.rank, p->t.rank == 1 ? "" : "s", r->kind);
     to->uniform = r->number == KIND_UNIFORM || by_fan;
     to->normal = r->number == KIND_NORMAL;
     to->value = r->number == KIND_ONES;
@@ -178,8 +178,7 @@ PpStatus init_check(const Options *o, const PpPlan *plan)
                 any |= matches(&r, plan->stage[s]->param[k].t.name);
         if (!any)
             return pp_fail(PP_ERR_USAGE,
-                           "--init %s: no parameter has such a name: `ppsplit ls --parameters' "
-                           "lists them",
+                           "--init %s: no parameter matches; `ppsplit ls --parameters' lists them",
                            r.text);
     }
     return PP_OK;

@@ -25,8 +25,9 @@ static PpStatus parse_weights(const NameFile *mix, MixSet *set, int n)
     for (char *end; *at; at = *end ? end + 1 : end, k++) {
         double w = strtod(at, &end);
         if (end == at || (*end && *end != ',') || (*end && !end[1]) || !(w > 0 && w < 1e9))
-            return pp_fail(PP_ERR_USAGE, "--mix %s=%s: positive numbers separated by commas expected",
-                           mix->name, mix->file);
+            return pp_fail(PP_ERR_USAGE,
+                           "--mix %s=%s: expected positive numbers separated by commas", mix->name,
+                           mix->file);
         if (k < n)
             set[k].weight = w;
         sum += w;
@@ -35,7 +36,8 @@ static PpStatus parse_weights(const NameFile *mix, MixSet *set, int n)
         set[i].weight /= sum;
     return k == n ? PP_OK
                   : pp_fail(PP_ERR_USAGE,
-                            "--mix %s=%s: %d weight%s, but %d options give it files: one each",
+                            "--mix %s=%s: %d weight%s, but %d options give it files: give one "
+                            "weight for each",
                             mix->name, mix->file, k, k == 1 ? "" : "s", n);
 }
 
@@ -46,7 +48,7 @@ PpStatus mix_open(Data *d)
     if (!d->opt->n_mixes || d->opt->evaluates)
         return PP_OK;
     if (d->opt->n_mixes > 1)
-        return pp_fail(PP_ERR_USAGE, "--mix %s and %s: the rows of one input say which row is next",
+        return pp_fail(PP_ERR_USAGE, "--mix %s and %s: only one input can have weights",
                        mix[0].name, mix[1].name);
     TRY(data_find(d->model, "mix", mix->name, &input));
     const DataInput *in = &d->input[input];
@@ -61,8 +63,8 @@ PpStatus mix_open(Data *d)
     }
     for (int k = 0; k < in->sets; k++)
         if (!d->mix[k].rows)
-            return pp_fail(PP_ERR_MODEL, "--mix %s: what its option number %d gives has no rows",
-                           mix->name, k + 1);
+            return pp_fail(PP_ERR_MODEL, "--mix %s: its option number %d gives no rows", mix->name,
+                           k + 1);
     d->n_mix = in->sets;
     return PP_OK;
 }

@@ -57,9 +57,8 @@ static PpStatus open_source(Source *s, const char *folder, int stage, const char
         char with_link[PATH_MAX + 32];
         snprintf(with_link, sizeof with_link, "%s/stage%d.link.json", folder, stage);
         if (stat(with_link, &sb))
-            return pp_fail(PP_ERR_IO,
-                           "%s: %s: --init, --params or --resume say what '%s' begins with", s->path,
-                           strerror(errno), wanted);
+            return pp_fail(PP_ERR_IO, "%s: %s: give '%s' values with --init, --params or --resume",
+                           s->path, strerror(errno), wanted);
         memcpy(s->path, with_link,
                (size_t)n + 1 < sizeof s->path ? strlen(with_link) + 1 : sizeof s->path);
     }
@@ -482,8 +481,9 @@ PpStatus params_updates(const char *states, int64_t *updates)
     }
     TRY(close_files(&s));
     if (!(step >= 0 && step < 1e9f))
-        return pp_fail(PP_ERR_MODEL, "--states %s: no tensor 'step' of one float32, the updates "
-                                     "that the states have seen", states);
+        return pp_fail(PP_ERR_MODEL,
+                       "--states %s: no tensor 'step' (one float32, the number of updates)",
+                       states);
     *updates = (int64_t)step;
     return PP_OK;
 }
@@ -495,10 +495,10 @@ static PpStatus refuse_half(const char *own)
     snprintf(next, sizeof next, "%s/../.next", own);
     if (access(next, F_OK) != 0)
         return PP_OK;
-    return pp_fail(PP_ERR_IO,
-                   "%.*s: half replaced by another output: make, there, completes that one and "
-                   "builds it",
-                   (int)(strlen(own) - strlen("/params")), own);
+    return pp_fail(
+        PP_ERR_IO,
+        "%.*s: only partly replaced by another output: run make there to complete and build it",
+        (int)(strlen(own) - strlen("/params")), own);
 }
 
 PpStatus params_load(const Plan *p, HostCopy *h, const ParamsFrom *given, const Options *o)

@@ -31,7 +31,7 @@ static PpStatus find_ids(Data *d)
             d->sampled = i;
     if (n == 0)
         return pp_fail(PP_ERR_MODEL,
-                       "sample: no input of this model is tokens, whole numbers [rows, length]");
+                       "sample: this model has no input of tokens, integers [rows, length]");
     if (n > 1)
         return pp_fail(PP_ERR_MODEL,
                        "sample: '%s' and %d more inputs may be the tokens: --data gives the others",
@@ -70,10 +70,10 @@ static PpStatus read_prompt(const Options *o, int64_t T, int64_t *ids, int64_t *
             ids[*n < T ? *n : T - 1] = token;
     }
     if (more < 0)
-        return pp_fail(PP_ERR_USAGE, "--prompt-ids %s: whole numbers with commas between expected",
+        return pp_fail(PP_ERR_USAGE, "--prompt-ids %s: expected whole numbers separated by commas",
                        text);
     if (!*n)
-        return pp_fail(PP_ERR_USAGE, "--prompt%s: a text begins with one token at least",
+        return pp_fail(PP_ERR_USAGE, "--prompt%s: a text needs at least one token to begin with",
                        o->prompt_ids ? "-ids" : "");
     *n = *n < T ? *n : T;
     return PP_OK;

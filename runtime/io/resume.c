@@ -56,27 +56,30 @@ static PpStatus same_model(const Index *x, const PpPlan *p)
             const IndexTensor *c = index_find(x, t->name);
             if (!c)
                 return pp_fail(PP_ERR_MODEL,
-                               "--resume %s: of another model: it has no parameter '%s'", x->path,
-                               t->name);
+                               "--resume %s: checkpoint of another model: it has no parameter '%s'",
+                               x->path, t->name);
             param_shape(&p->stage[s]->param[k], dim);
             shape_text(want, sizeof want, t->dtype, t->rank, dim);
             shape_text(have, sizeof have, c->dtype, c->rank, c->dim);
             if (strcmp(want, have) != 0)
-                return pp_fail(PP_ERR_MODEL,
-                               "--resume %s: of another model: its parameter '%s' is %s, here %s",
-                               x->path, t->name, have, want);
+                return pp_fail(
+                    PP_ERR_MODEL,
+                    "--resume %s: checkpoint of another model: its parameter '%s' is %s, here %s",
+                    x->path, t->name, have, want);
         }
     for (int i = 0; i < x->n_tensor; i++)
         if (strncmp(x->tensor[i].name, "optimizer/", 10) != 0 &&
             !is_parameter(p, x->tensor[i].name))
-            return pp_fail(PP_ERR_MODEL,
-                           "--resume %s: of another model: its parameter '%s' is not one here",
-                           x->path, x->tensor[i].name);
+            return pp_fail(
+                PP_ERR_MODEL,
+                "--resume %s: checkpoint of another model: its parameter '%s' is not one here",
+                x->path, x->tensor[i].name);
     if (x->model_hash != p->model_hash)
-        return pp_fail(PP_ERR_MODEL,
-                       "--resume %s: of another model: the parameters are alike, but '%s' was "
-                       "another file than '%s'; --params begins anew with its parameters",
-                       x->path, x->model, p->model);
+        return pp_fail(
+            PP_ERR_MODEL,
+            "--resume %s: checkpoint of another model: the parameters are alike, but it was made "
+            "from another '%s' than '%s'; use --params to start a new run with its parameters",
+            x->path, x->model, p->model);
     return PP_OK;
 }
 
@@ -102,8 +105,8 @@ PpStatus resume_open(Index *x, const PpPlan *model, const Options *o, int64_t be
     return o->checkpoint && same_folder(o->resume, o->checkpoint)
                ? PP_OK
                : pp_fail(PP_ERR_IO,
-                         "--resume %s: there is no checkpoint: neither index.json, which one has, "
-                         "nor a folder step_N; one is begun there where --checkpoint names it too",
+                         "--resume %s: no checkpoint there: neither index.json nor a folder "
+                         "step_N; with --checkpoint for the same folder a new run starts",
                          o->resume);
 }
 
@@ -121,10 +124,11 @@ PpStatus params_open(Index *x, const Options *o, int64_t below)
         if (!access(stage, F_OK))
             return PP_OK;
     }
-    return pp_fail(PP_ERR_IO,
-                   "--params %s: holds no parameters: neither a checkpoint (index.json, or folders "
-                   "step_N) nor files stageN.safetensors, as out/params does; nor is it a file .safetensors",
-                   o->params);
+    return pp_fail(
+        PP_ERR_IO,
+        "--params %s: no parameters there: neither a checkpoint (index.json, or folders step_N), "
+        "nor a folder with stageN.safetensors as out/params, nor a .safetensors file",
+        o->params);
 }
 
 /* ---- the options ---- */
@@ -160,8 +164,8 @@ static PpStatus same_program(const Index *x, const PpPlan *p, const Options *o)
             accepted |= !strcmp(o->accept.at[k], p->made[i].option);
         if (was && strcmp(was, is) != 0 && !accepted)
             return pp_fail(PP_ERR_MODEL,
-                           "--resume %s: ppsplit made its program with --%s: %s, and this one "
-                           "with: %s; make this one like it, or give --accept %s to go on as it is",
+                           "--resume %s: its program was made with --%s: %s, this one with: %s; "
+                           "make this one like it, or continue with --accept %s",
                            x->path, p->made[i].option, was, is, p->made[i].option);
     }
     return PP_OK;
@@ -190,11 +194,11 @@ PpStatus resume_groups(const Index *x, Options *o)
         return pp_fail(PP_ERR_MODEL, "--resume %s: it was written with --groups %s, which is no "
                        "number of groups", x->path, text);
     if (n % o->dp)
-        return pp_fail(PP_ERR_MODEL,
-                       "--resume %s: its gradients are sums over %ld group%s of rows, which --dp "
-                       "%d cannot divide evenly: another --dp, or --groups, to go on with other "
-                       "sums",
-                       x->path, n, n == 1 ? "" : "s", o->dp);
+        return pp_fail(
+            PP_ERR_MODEL,
+            "--resume %s: its gradients are sums over %ld group%s of rows, which --dp %d cannot "
+            "divide evenly: use another --dp, or --groups to continue with other sums",
+            x->path, n, n == 1 ? "" : "s", o->dp);
     o->groups = (int)n;
     return PP_OK;
 }
@@ -250,8 +254,7 @@ PpStatus resume_place(const Index *x, const Options *o, int64_t below)
     if (!x->path || !same_folder(from, o->checkpoint))
         return pp_fail(PP_ERR_MODEL,
                        "--checkpoint %s: it holds step_%" PRId64
-                       " of another run: --resume %s goes "
-                       "on from there, or name another folder",
+                       " of another run: continue it with --resume %s, or name another folder",
                        o->checkpoint, last, o->checkpoint);
     /* Damaged ones may be newer: they are replaced */
     char *path = index_newest(o->checkpoint, below, err, sizeof err);

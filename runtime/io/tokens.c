@@ -34,8 +34,8 @@ static PpStatus raw_type(const Options *o, const char *name, int *dtype)
                  : !strcmp(type, "i64") ? PP_I64
                                         : 0;
         if (!*dtype)
-            return pp_fail(PP_ERR_USAGE, "--dtype-of %s: u8, u16, i32 or i64 expected, not '%s'", name,
-                           type);
+            return pp_fail(PP_ERR_USAGE, "--dtype-of %s: expected u8, u16, i32 or i64, not '%s'",
+                           name, type);
     }
     return PP_OK;
 }
@@ -87,11 +87,11 @@ static PpStatus open_file(const Data *d, int input, const char *path, int shift,
         return pp_fail(PP_ERR_IO, "--%s %s: %s%s", data_option(d, 1), t->name, err,
                        bad > 0 ? "; --dtype-of says what a file of numbers alone holds" : "");
     if (npy->rank != 1)
-        return pp_fail(PP_ERR_MODEL, "--%s %s=%s: rank %d, tokens are a file of rank 1",
+        return pp_fail(PP_ERR_MODEL, "--%s %s=%s: rank %d, but a file of tokens has rank 1",
                        data_option(d, 1), t->name, path, npy->rank);
     if (!data_is_integer(npy->dtype))
-        return pp_fail(PP_ERR_MODEL, "--%s %s=%s: %s, tokens are whole numbers",
-                       data_option(d, 1), t->name, path, data_dtype_text(npy->dtype));
+        return pp_fail(PP_ERR_MODEL, "--%s %s=%s: %s, but tokens are integers", data_option(d, 1),
+                       t->name, path, data_dtype_text(npy->dtype));
     int64_t row = in->outer * in->inner;
     f->rows = npy->dim[0] ? (npy->dim[0] - 1) / row : 0;
     if (!f->rows)
@@ -111,7 +111,7 @@ static PpStatus open_files(const Data *d, int input, const char *path, int raw)
     if (!strpbrk(path, "*?[") || access(path, F_OK) == 0)
         return open_file(d, input, path, 0, raw);
     int none = glob(path, 0, NULL, &found);
-    PpStatus s = none ? pp_fail(PP_ERR_IO, "--%s %s=%s: no file has such a name", data_option(d, 1),
+    PpStatus s = none ? pp_fail(PP_ERR_IO, "--%s %s=%s: no such file", data_option(d, 1),
                                 d->model->input[input].name, path)
                       : PP_OK;
     for (size_t i = 0; !none && i < found.gl_pathc && s == PP_OK; i++) {

@@ -31,7 +31,7 @@ static int power_of_two(double x)
 PpStatus loss_scale_of(LossScale *s, const char *text, int window, double initial)
 {
     if (initial != 0 && !power_of_two(initial))
-        return pp_fail(PP_ERR_USAGE, "--loss-scale-initial: a power of two expected, not %g",
+        return pp_fail(PP_ERR_USAGE, "--loss-scale-initial: expected a power of two, not %g",
                        initial);
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (!strcmp(text, rules[i].name)) {

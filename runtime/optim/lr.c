@@ -36,16 +36,18 @@ PpStatus lr_options(const LrOptions *o)
     int i = find(o), decays = schedules[i].decay != NULL;
     const char *name = schedules[i].name;
     if (o->decay_ratio > 1)
-        return pp_fail(PP_ERR_USAGE, "--decay-ratio %g: a share of the steps, 1 at most",
+        return pp_fail(PP_ERR_USAGE,
+                       "--decay-ratio %g: it must be a fraction of the steps, at most 1",
                        o->decay_ratio);
     if (o->min > 1)
-        return pp_fail(PP_ERR_USAGE, "--min-lr-factor %g: a share of --lr, 1 at most", o->min);
+        return pp_fail(PP_ERR_USAGE, "--min-lr-factor %g: it must be a fraction of --lr, at most 1",
+                       o->min);
     if (o->decay_ratio >= 0 && !decays)
         return pp_fail(PP_ERR_USAGE, "--decay-ratio: --lr-schedule %s has no such part", name);
     if (o->min > 0 && i == 0)
         return pp_fail(PP_ERR_USAGE, "--min-lr-factor: --lr-schedule %s does not fall", name);
     if (schedules[i].decay == root && o->decay_ratio < 0)
-        return pp_fail(PP_ERR_USAGE, "--lr-schedule wsd: --decay-ratio is missing, the share of "
+        return pp_fail(PP_ERR_USAGE, "--lr-schedule wsd: --decay-ratio is missing, the fraction of "
                                      "the steps in which it falls");
     return PP_OK;
 }

@@ -200,11 +200,11 @@ static void epochs_give_steps(Options *o)
 static PpStatus check_zero(const Options *o)
 {
     if (o->zero > 3)
-        return pp_fail(PP_ERR_USAGE, "--zero %d: it is 1, 2 or 3", o->zero);
+        return pp_fail(PP_ERR_USAGE, "--zero %d: it must be 1, 2 or 3", o->zero);
     if (o->zero >= 2 && (o->offload & OFFLOAD_PARAMS))
         return pp_fail(PP_ERR_USAGE,
-                       "--zero %d and --offload params both say where gradients are: "
-                       "--zero 1 divides the optimizer beside it",
+                       "--zero %d and --offload params both decide where gradients are; only "
+                       "--zero 1 can be combined with it",
                        o->zero);
     return PP_OK;
 }
@@ -217,14 +217,14 @@ static PpStatus check_offload(const Options *o)
     if (automatic && !o->memory)
         return pp_fail(PP_ERR_USAGE, "--recompute auto: --memory BYTES says what a rank may take");
     if (automatic && o->offload)
-        return pp_fail(PP_ERR_USAGE, "--recompute auto and --offload would both make a step fit "
-                                     "--memory: name what to recompute, or leave one away");
+        return pp_fail(PP_ERR_USAGE, "--recompute auto and --offload both make a step fit "
+                                     "--memory: use one of them, or name what to recompute");
     int chooses = o->schedule && !strcasecmp(o->schedule, "auto");
     if (o->memory && !(o->offload & OFFLOAD_STASH) && !automatic && !chooses)
-        return pp_fail(PP_ERR_USAGE, "--memory: of what? --recompute auto, --offload stash or "
-                                     "--schedule auto makes a step fit");
+        return pp_fail(PP_ERR_USAGE, "--memory needs --recompute auto, --offload stash or "
+                                     "--schedule auto, which make a step fit");
     if (o->costs && !chooses)
-        return pp_fail(PP_ERR_USAGE, "--costs: for what? --schedule auto chooses by them");
+        return pp_fail(PP_ERR_USAGE, "--costs needs --schedule auto");
     return PP_OK;
 }
 
@@ -235,7 +235,7 @@ static PpStatus check_evaluation(const Options *o)
         return pp_fail(PP_ERR_USAGE, "--eval-%s is for train; here the rows are those of --%s",
                        o->n_eval_data ? "data" : "tokens", o->n_eval_data ? "data" : "tokens");
     if (o->eval_every && !any)
-        return pp_fail(PP_ERR_USAGE, "--eval-every: of the rows of --eval-data, which is missing");
+        return pp_fail(PP_ERR_USAGE, "--eval-every needs --eval-data");
     return PP_OK;
 }
 
@@ -293,12 +293,12 @@ static PpStatus check_sampling(Options *o)
         return pp_fail(PP_ERR_USAGE, "--output %s: sample writes the text; infer writes outputs",
                        o->output[0].name);
     if (o->n_tokens || o->shuffle)
-        return pp_fail(PP_ERR_USAGE, "--%s: the rows of sample are texts that begin with --prompt",
+        return pp_fail(PP_ERR_USAGE, "--%s is not for sample, whose texts begin with --prompt",
                        o->n_tokens ? "tokens" : "shuffle");
     if (o->prompt && o->prompt_ids)
         return pp_fail(PP_ERR_USAGE, "--prompt and --prompt-ids both say how the text begins");
     if (o->log_json && !strcmp(o->log_json, "-"))
-        return pp_fail(PP_ERR_USAGE, "--log-json -: the text is there; name a file");
+        return pp_fail(PP_ERR_USAGE, "--log-json -: standard output has the text; name a file");
     if (o->mask)
         return pp_fail(PP_ERR_USAGE, "--debug-mask-minibatches is not for sample");
     o->quiet = 1;
@@ -309,16 +309,13 @@ static PpStatus check_sampling(Options *o)
 static PpStatus check_checkpoints(const Options *o)
 {
     if ((o->every || o->keep) && !o->checkpoint)
-        return pp_fail(PP_ERR_USAGE, "--%s: of the checkpoints in --checkpoint DIR, which is missing",
-                       o->every ? "every" : "keep");
+        return pp_fail(PP_ERR_USAGE, "--%s needs --checkpoint DIR", o->every ? "every" : "keep");
     if (o->resume && o->mode != MODE_TRAIN)
         return pp_fail(PP_ERR_USAGE, "--resume is for train; --params %s takes its parameters",
                        o->resume);
     for (int i = 0; i < o->accept.n && !o->resume; i++)
         if (strcmp(o->accept.at[i], "cpu") != 0)
-            return pp_fail(PP_ERR_USAGE,
-                           "--accept %s: of the checkpoint of --resume, which is missing",
-                           o->accept.at[i]);
+            return pp_fail(PP_ERR_USAGE, "--accept %s needs --resume", o->accept.at[i]);
     if (o->states && o->resume)
         return pp_fail(PP_ERR_USAGE, "--states and --resume both say what state the optimizer has");
     if (o->resume && o->params)
@@ -378,10 +375,10 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     int mode = -1;
     for (int k; (k = option_next(&r)) != OPTION_END;) {
         if (is_of_ppsplit(plan, r.unknown)) /* --dtype, which is not short for --dtype-of */
-            return pp_fail(PP_ERR_USAGE,
-                           "--%s is an option of ppsplit, which wrote this program: split again "
-                           "with another one, and make",
-                           r.unknown);
+            return pp_fail(
+                PP_ERR_USAGE,
+                "--%s is an option of ppsplit: split the model again with it, then run make",
+                r.unknown);
         if (k == OPTION_WRONG)
             return pp_fail(PP_ERR_USAGE, "%s", r.wrong);
         if (k == N_SPECS || (mode < 0 && k == OPTION_OPERAND && !strcmp(r.value, "help"))) {
@@ -407,7 +404,9 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
             return option_unknown("command", r.value, modes, N_MODES);
     }
     if (mode < 0)
-        return pp_fail(PP_ERR_USAGE, "what to do? train, eval, infer, sample, tokens or measure (--help says more)");
+        return pp_fail(
+            PP_ERR_USAGE,
+            "missing command: train, eval, infer, sample, tokens or measure (see --help)");
     o->samples = mode == MODE_SAMPLE;
     o->mode = o->samples ? MODE_INFER : (Mode)mode;
     o->quiet |= o->log_json && !strcmp(o->log_json, "-");

@@ -91,7 +91,7 @@ static PpStatus parse_pair(const Spec *s, const char *v, NameFile **list, int *n
 {
     const char *eq = strchr(v, '=');
     if (!eq || eq == v || !eq[1])
-        return pp_fail(PP_ERR_USAGE, "--%s %s: %s expected", s->name, v, s->value);
+        return pp_fail(PP_ERR_USAGE, "--%s %s: expected %s", s->name, v, s->value);
     NameFile *grown = realloc(*list, (size_t)(*n + 1) * sizeof *grown);
     if (!grown)
         return pp_fail(PP_ERR_IO, "out of memory");
@@ -155,7 +155,7 @@ PpStatus option_apply(Options *o, const Spec *s, const char *v)
         o->placement = !strcmp(v, "v") ? SCHED_PLACE_V : SCHED_PLACE_LOOP;
         return !strcmp(v, "v") || !strcmp(v, "loop")
                    ? PP_OK
-                   : pp_fail(PP_ERR_USAGE, "--placement: loop or v expected, not '%s'", v);
+                   : pp_fail(PP_ERR_USAGE, "--placement: expected loop or v, not '%s'", v);
     case K_DEVICE: return choose(at, "device", v, device_name);
     case K_TRANSPORT: return choose(at, "transport", v, transport_name);
     case K_OFFLOAD: {

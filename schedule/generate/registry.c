@@ -131,11 +131,11 @@ static int unknown_name(const char *name, SchedError *e)
                               i ? ", " : "", names[i]);
     }
     if (same_word(name, "auto"))
-        return sched_fail(e, SCHED_EUSAGE, -1, -1,
-                          "'auto' chooses one where a program trains and in `ppsplit schedule'; "
-                          "here one is to be named");
+        return sched_fail(
+            e, SCHED_EUSAGE, -1, -1,
+            "'auto' works for training and in `ppsplit schedule'; name a schedule here");
     const char *near = nearest_name(name, names, N_KINDS + 1);
-    return sched_fail(e, SCHED_EUSAGE, -1, -1, "no schedule is called '%.60s'%s%s%s (there are %s)",
+    return sched_fail(e, SCHED_EUSAGE, -1, -1, "unknown schedule '%.60s'%s%s%s (there are %s)",
                       name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "",
                       list);
 }

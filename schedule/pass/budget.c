@@ -259,7 +259,7 @@ static int locate(Budget *b)
             int64_t m = comm ? message_of(b, a) : -1;
             if (comm && m < 0)
                 return sched_fail(b->e, SCHED_EREFUSED, r, sched_cell(&s->row[r], i),
-                                  "rank %d, cell %d: a message along no edge", r,
+                                  "rank %d, cell %d: a message between stages without an edge", r,
                                   sched_cell(&s->row[r], i));
             if (sched_is_wait_send(a->type))
                 b->before[m] = next;
@@ -319,8 +319,7 @@ int sched_budget(Schedule *s, int sends, SchedError *e)
 {
     Budget b = {.s = s, .e = e};
     if (sends < 1)
-        return sched_fail(e, SCHED_EREFUSED, -1, -1, "a budget of %d sends lets nothing be sent",
-                          sends);
+        return sched_fail(e, SCHED_EREFUSED, -1, -1, "a budget of %d sends allows no send", sends);
     int st = sched_graph_of(&b.g, s, NULL, 0, e);
     if (st)
         return st;

@@ -55,8 +55,8 @@ int sched_minibatch(Schedule *s, SchedError *e)
     int last = s->stages - 1;
     if (s->complete)
         return sched_fail(e, SCHED_EREFUSED, -1, -1,
-                          "the rows have communication already: a loss over the whole minibatch is "
-                          "added to rows of computations");
+                          "the rows have communication already; a loss over the whole minibatch "
+                          "can only be added to rows of computations");
     if (check_order(s, e))
         return e->status;
     SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);

@@ -320,7 +320,7 @@ int sched_offload_graph(Schedule *s, const SchedGraph *g, const SchedOffload *o,
         st = sched_fail(e, SCHED_EREFUSED, -1, -1,
                         "forwards alone keep no stash: there is nothing to offload");
     if (!st && sched_has_type(s, SA_OFFLOAD))
-        st = sched_fail(e, SCHED_EREFUSED, -1, -1, "the rows have OFFLOADs of their own");
+        st = sched_fail(e, SCHED_EREFUSED, -1, -1, "the rows have OFFLOADs already");
     sched_drop_idle(s);
     if (!st && !(st = allocate(&x, e)))
         st = find_cells(&x, e);

@@ -75,8 +75,8 @@ static int stages_named(const char *text, int stages, int microbatches, int32_t 
         long stage = *p >= '0' && *p <= '9' ? strtol(p, &end, 10) : -1;
         if (stage < 0 || (*end && *end != ','))
             return sched_fail(e, SCHED_EUSAGE, -1, -1,
-                              "--recompute %.60s: never, except-last, always, cheap, auto or "
-                              "numbers of stages (0,2) are expected",
+                              "--recompute %.60s: expected never, except-last, always, cheap, auto "
+                              "or numbers of stages (0,2)",
                               text);
         if (stage >= stages)
             return sched_fail(e, SCHED_EUSAGE, -1, -1,

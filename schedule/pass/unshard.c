@@ -66,14 +66,13 @@ static int bad_list(const char *list, size_t len, int ranks, const char *text, S
     if (n > 1 && n != ranks)
         return sched_fail(
             e, SCHED_EUSAGE, -1, -1,
-            "--unshard %.60s: %d numbers, but there are %d ranks: one for all of them, "
-            "or one for each",
-            text, n, ranks);
+            "--unshard %.60s: %d numbers for %d ranks: give one for all, or one for each", text, n,
+            ranks);
     for (int r = 0; r < n; r++)
         if (number_of(list, len, r) < 1)
             return sched_fail(e, SCHED_EUSAGE, -1, -1,
-                              "--unshard %.60s is no window: it is N or N,N,... stages, behind a "
-                              "colon how many of them come ahead, or auto",
+                              "--unshard %.60s is not a window: expected N or N,N,... stages, with "
+                              ":A for how many of them come ahead, or auto",
                               text);
     return SCHED_OK;
 }
@@ -155,7 +154,7 @@ static int unshard_row(Unshard *u, int r, SchedError *e)
             used++;
         if (used > u->reach.window)
             return sched_fail(e, SCHED_EREFUSED, r, sched_cell(u->row, i),
-                              "rank %d, cell %d needs %d stages at once, the window is %d", r,
+                              "rank %d, cell %d needs %d stages at once, but the window is %d", r,
                               sched_cell(u->row, i), used, u->reach.window);
         reshard(u, within(u, u->reach.window));
         for (int k = 0, n = within(u, u->reach.ahead); k < n; k++)

@@ -93,14 +93,14 @@ static int set_one(SchedCosts *c, const char *p, size_t n, double *given, SchedE
     if (!eq || n - (size_t)(eq - p) - 1 >= sizeof number || eq[1] == ',' ||
         n == (size_t)(eq - p) + 1)
         return sched_fail(e, SCHED_EUSAGE, -1, -1,
-                          "'%.*s' is no cost; costs are like F=1,I=1,W=1,B=2,c=0",
+                          "'%.*s' is not a cost; costs look like F=1,I=1,W=1,B=2,c=0",
                           (int)(n < 60 ? n : 60), p);
     memcpy(number, eq + 1, n - (size_t)(eq - p) - 1);
     number[n - (size_t)(eq - p) - 1] = 0;
     double v = strtod(number, &end);
     if (*end || !(v >= 0) || v > 1e300)
         return sched_fail(e, SCHED_EUSAGE, -1, -1,
-                          "'%.60s' is no cost: a number that is not negative is expected", number);
+                          "'%.60s' is not a cost: expected a number of 0 or more", number);
     if (key < eq && *key >= '0' && *key <= '9') {
         stage = strtol(key, &end, 10);
         key = end;
@@ -113,7 +113,7 @@ static int set_one(SchedCosts *c, const char *p, size_t n, double *given, SchedE
     if (stage < 0 && key_end - key == 2 && !memcmp(key, "MW", 2)) {
         if (v > 1)
             return sched_fail(e, SCHED_EUSAGE, -1, -1,
-                              "'MW=%.40s': of a chunk's memory, 1, no more is held until W", number);
+                              "'MW=%.40s': it is a part of a chunk's memory, so at most 1", number);
         c->late = v;
         return SCHED_OK;
     }
@@ -128,10 +128,11 @@ static int set_one(SchedCosts *c, const char *p, size_t n, double *given, SchedE
         return SCHED_OK;
     }
     if (!(type = type_of(key, (size_t)(key_end - key))) || stage > 1 << 20)
-        return sched_fail(e, SCHED_EUSAGE, -1, -1,
-                          "'%.*s' has no cost; F, I, W, B, R, another action, AR (sum over "
-                          "replicas), c (one message), or MW (what of a chunk's memory W frees) do",
-                          (int)(eq - p < 60 ? eq - p : 60), p);
+        return sched_fail(
+            e, SCHED_EUSAGE, -1, -1,
+            "'%.*s' has no cost; use F, I, W, B, R or another action, AR (sum over replicas), c "
+            "(one message), or MW (the part of a chunk's memory that W frees)",
+            (int)(eq - p < 60 ? eq - p : 60), p);
     if (stage < 0) {
         given[type] = v;
         return SCHED_OK;

@@ -137,8 +137,8 @@ static int divided(SchedGen *g, int chunks)
     return found > 0   ? SCHED_OK
            : found < 0 ? sched_nomem(g->e)
                        : sched_fail(g->e, SCHED_EREFUSED, -1, -1,
-                                    "no schedule of the V family on %d ranks is found with at most "
-                                    "%d microbatch-chunks alive",
+                                    "found no schedule of the V family on %d ranks with at most %d "
+                                    "microbatch-chunks alive",
                                     g->p, chunks);
 }
 

@@ -198,8 +198,7 @@ static int generate(const SchedOptions *o, Schedule **out, SchedError *e)
     if (strcasecmp(o->name, "auto") == 0)
         return choose(o, out, e);
     if (o->chunks || o->span)
-        return sched_fail(e, SCHED_EUSAGE, -1, -1,
-                          "--memory-chunks and --objective are for auto, which chooses");
+        return sched_fail(e, SCHED_EUSAGE, -1, -1, "--memory-chunks and --objective are for auto");
     const SchedKind *k = sched_find(o->name);
     if (k && (!o->ranks || !o->microbatches))
         return sched_fail(e, SCHED_EUSAGE, -1, -1, "%s needs --ranks and --microbatches", k->name);
@@ -213,10 +212,10 @@ static int load(const SchedOptions *o, Schedule **out, SchedError *e)
     if (!status &&
         ((o->ranks && o->ranks != (*out)->ranks) || (o->stages && o->stages != (*out)->stages) ||
          (o->microbatches && o->microbatches != (*out)->microbatches))) {
-        status =
-            sched_fail(e, SCHED_EREFUSED, -1, -1,
-                       "%s has %d ranks, %d stages and %d microbatches, not what the options say",
-                       o->name, (*out)->ranks, (*out)->stages, (*out)->microbatches);
+        status = sched_fail(
+            e, SCHED_EREFUSED, -1, -1,
+            "%s has %d ranks, %d stages and %d microbatches, which differs from the options",
+            o->name, (*out)->ranks, (*out)->stages, (*out)->microbatches);
         sched_free(*out);
         *out = NULL;
     }
@@ -245,8 +244,8 @@ static int recompute(Schedule *s, const char *what, SchedError *e)
     int st = !parts ? sched_nomem(e)
              : strcmp(what, "auto") == 0
                  ? sched_fail(e, SCHED_EUSAGE, -1, -1,
-                              "--recompute auto: a program chooses by the bytes of its stages; "
-                              "a schedule alone has none")
+                              "--recompute auto needs the bytes of a program's stages; a schedule "
+                              "alone has none")
                  : sched_recompute_parse(what, s->stages, s->microbatches, parts, e);
     if (!st && !s->infer)
         st = sched_recompute(s, parts, e);

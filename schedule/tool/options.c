@@ -77,12 +77,13 @@ static const OptionName option[] = {
 static const char help_text[] =
     "Usage: ppsplit schedule NAME|FILE.csv --ranks P --stages S --microbatches M [OPTION]...\n"
     "       ppsplit schedule TRACE.json --svg FILE\n"
-    "Generate a pipeline schedule, or read one, and lower, verify, simulate or draw it.\n"
+    "Generate a pipeline schedule, or read one; then lower, verify, simulate or draw it.\n"
     "\n"
-    "A NAME is one of these, in any case, or PyTorch's name of one or of its class:\n";
+    "NAME is one of these, in upper or lower case, or PyTorch's name of a schedule or of its "
+    "class:\n";
 
 static const char help_options[] =
-    "A file brings its own ranks, stages, microbatches and placement; PyTorch's CSV files do.\n"
+    "A CSV file, such as PyTorch's, brings its own ranks, stages, microbatches and placement.\n"
     "\n"
     "The schedule:\n"
     "      --ranks P            number of ranks\n"

@@ -231,7 +231,7 @@ int sched_check_rows(const Schedule *s, const SchedGraph *g, SchedError *e)
     for (int k = 0; !st && k < s->stages; k++)
         if (c.stage[k] & ACTIVE)
             st = sched_fail(e, SCHED_EREFUSED, s->rank_of[k], -1,
-                            "rank %d: %dUNSHARD has no RESHARD behind it", s->rank_of[k], k);
+                            "rank %d: %dUNSHARD has no RESHARD after it", s->rank_of[k], k);
     for (int k = 0; !st && k < s->stages; k++)
         if ((c.stage[k] & (REDUCED | REDUCE_WAITED)) == REDUCED)
             st = sched_fail(e, SCHED_EREFUSED, s->rank_of[k], -1,

@@ -50,7 +50,7 @@ is "members and chunks of the file" "$(members)" "2 4"
 is "without a word" "$(cat said)" ""
 is "of the command line" "$(members --tensor 4 --chunks 8)" "4 8"
 is "--shard wins" "$(members --shard 'h.0.mlp.0.weight=replicate' --shard 'h.0.mlp.2.weight=replicate')" "2 4"
-ok "and what then lies otherwise is counted" grep -q "values lie, the first '/h.0/.*', otherwise than the sharding specs say" said
+ok "and what then lies otherwise is counted" grep -q "values are (the first is '/h.0/.*') divided in another way than its sharding spec says" said
 
 # All but the annotations
 "$ppsplit" annotate -q "$m/doc-ts/model.onnx" --split layers.1:begin -o one.onnx
@@ -68,7 +68,7 @@ is "the same point as an option is the same cut" "$("$ppsplit" one.onnx --split 
 # What an annotation cannot say
 "$ppsplit" annotate "$m/mlp-ts/model.onnx" --loss cross_entropy --stages 5 -o lost.onnx >/dev/null 2>said
 is "a stage of the loss alone" "$(sed 's/.*\/model/model/' said)" \
-    "model.onnx: warning: stage 4 has none of the model's nodes (its cut is within one, or the loss): the annotations leave it out"
+    "model.onnx: warning: stage 4 has no whole node of the model (it is inside a node, or the loss): the annotations leave it out"
 
 # Violations
 perl -0777 -pe 's/.*\Kppsplit/ppsplot/s' one.onnx >other.onnx                 # the last one: the configuration
@@ -80,9 +80,9 @@ exit 0"
 
 # Usage, places
 is "no output" "$(said one.onnx | head -n 1)" "ppsplit: annotate: missing option: -o M.onnx, the file to write"
-is "--check writes nothing" "$(said --check one.onnx -o x.onnx | head -n 1)" "ppsplit: annotate: --check writes nothing: -o x.onnx"
-is "two models" "$(said one.onnx other.onnx -o x.onnx | head -n 1)" "ppsplit: annotate: unexpected operand 'other.onnx': one model"
-is "another command's option" "$("$ppsplit" one.onnx --check -o x 2>&1 | head -n 1)" "ppsplit: unrecognized option '--check'; \`ppsplit annotate' takes it"
+is "--check writes nothing" "$(said --check one.onnx -o x.onnx | head -n 1)" "ppsplit: annotate: --check writes nothing, so it takes no -o x.onnx"
+is "two models" "$(said one.onnx other.onnx -o x.onnx | head -n 1)" "ppsplit: annotate: unexpected operand 'other.onnx': give one model"
+is "another command's option" "$("$ppsplit" one.onnx --check -o x 2>&1 | head -n 1)" "ppsplit: unrecognized option '--check'; it is an option of \`ppsplit annotate'"
 is "the model itself stays" "$(said one.onnx -o ./one.onnx)" "./one.onnx: error: is the model itself: give another name
 exit 2"
 is "a folder that is not there" "$(said one.onnx -o there/x.onnx)" "there/x.onnx: error: cannot write: No such file or directory

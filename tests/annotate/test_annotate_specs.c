@@ -158,7 +158,7 @@ static void test_read(void)
        "shards that are no neighbours are ignored, which is said");
     done(&r);
     r = read_text("MatMul x w -> y {w 0:2 1:2 @ 0 1 2 3}", 4);
-    ok(strstr(r.said, "1 sharding spec is ignored, the first of 'w'") != NULL, "so are two axes");
+    ok(strstr(r.said, "1 sharding spec is ignored (the first is of 'w'") != NULL, "so are two axes");
     done(&r);
     r = read_text("MatMul x w -> y {w 1:2 @ 0+1 2+3}", 4);
     ok(strstr(r.said, "1 sharding spec is ignored") != NULL,

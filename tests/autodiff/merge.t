@@ -79,7 +79,7 @@ rm -rf a b ck
 
 # A model is not written over: one that was merged before is, from the same output, until it was split itself.
 spare() { "$ppsplit" merge "$1" ck -o "$2" 2>&1 | head -n 1; }
-there="is there, and no earlier merge of this output: perhaps the model itself"
+there="exists and is not an earlier merge of this output; it may be the model itself"
 dir=$top/models/doc-ts
 cp "$dir/model.onnx" doc.onnx
 ok "spared: splits" split_model doc.onnx a none --loss cross_entropy
@@ -121,7 +121,7 @@ ok "states: the same losses" diff <(losses resumed.json) <(losses begun.json)
 is "states: not of another optimizer" "$("${train[@]}" --optimizer momentum --params w.safetensors --states s.safetensors 2>&1 | sed 's/.*error: //')" \
     "s.safetensors: no tensor 'momentum_buffer.wte.weight'"
 is "states: not without step" "$("${train[@]}" --params w.safetensors --states w.safetensors 2>&1)" \
-    "pipeline: error: --states w.safetensors: no tensor 'step' of one float32, the updates that the states have seen"
+    "pipeline: error: --states w.safetensors: no tensor 'step' (one float32, the number of updates)"
 # half.safetensors: the upper halves as BF16; upper.safetensors: the same numbers as F32
 perl -0777 -e 'open F, "<", "w.safetensors"; $_ = <F>; $n = unpack "Q<"; $h = substr $_, 8, $n; @t = unpack "V*", substr $_, 8 + $n; $k = $h; $k =~ s/"F32"/"BF16"/g;
     $k =~ s/\[(\d+),(\d+)\]\}/"[" . $1 \/ 2 . "," . $2 \/ 2 . "]}"/ge; sub put { open my $f, ">", shift; print $f pack("Q<", length $_[0]), @_ }
@@ -130,7 +130,7 @@ for f in half upper; do ok "states: $f.safetensors begins" "${train[@]}" --steps
 is "states: bfloat16 is widened" "$(losses half.json)" "$(losses upper.json)"
 ok "states: and was another" eval '! diff -q <(losses half.json) <(losses begun.json) >/dev/null'
 is "a module that is not there" "$("$ppsplit" merge copied states.ck -o h.safetensors --module nothere 2>&1 | head -n 1)" \
-    "copied/model.skeleton: error: no parameter is below module 'nothere'"
+    "copied/model.skeleton: error: module 'nothere' has no parameters"
 ok "a module" "$ppsplit" merge copied states.ck -o h.safetensors --module h.1
 is "a module: its names" "$(grep -ao '"[a-z0-9_.]*":{"dtype' h.safetensors | head -n 2 | tr '\n' ' ')" '"attn.c_attn.bias":{"dtype "attn.c_attn.weight":{"dtype '
 

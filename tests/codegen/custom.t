@@ -36,17 +36,17 @@ ok "its stage as ONNX names the operation" grep -q example.fused fused/stage0.on
 # ---- refused ----
 
 says() { "$ppsplit" -q fused.onnx "${loss[@]}" -o no "$@" 2>&1; }
-is "without a table" "$(says | sed -n '2p;$p')" "$(printf '  2 x example.fused.Rotary, first in node 32 %s\nhint: of your own domain: --ops FILE names C functions for it (docs/custom.md)' "'/model/layers.0/self_attn/Rotary_q'")"
+is "without a table" "$(says | sed -n '2p;$p')" "$(printf '  2 x example.fused.Rotary, first in node 32 %s\nhint: if it is an operation of your own, --ops FILE names C functions for it (docs/custom.md)' "'/model/layers.0/self_attn/Rotary_q'")"
 table() { cp "$own"/rotary.c "$own"/rotary.cu .; sed "$1" "$own/ops.txt" >ops.txt; says --ops ops.txt "${@:2}" | head -n 1; }
 where="fused.onnx: node [0-9]* '[^']*' (Rotary)"
-is "no gradient" "$(table '/^gradient/d' | sed "s|^$where|NODE|")" "NODE, input 0: error: a gradient passes here, and the table of --ops names no function for it"
+is "no gradient" "$(table '/^gradient/d' | sed "s|^$where|NODE|")" "NODE, input 0: error: a gradient is needed here, but the table of --ops names no function for it"
 is "no .cu" "$(table 's/, rotary.cu//' --target cuda)" "ops.txt: error: the row of example.fused Rotary names no .cu file among its sources, which --target cuda needs"
 is "no such file" "$(table 's/rotary.c,/gone.c,/')" "ops.txt: error: line 9: there is no file 'gone.c'"
-is "another number of inputs" "$(table 's/x, cos, sin/x, cos/' | sed "s|^$where|NODE|")" "NODE: error: it has 3 inputs and 1 outputs, its row in ops.txt 2 and 1"
-is "no input" "$(table 's/(x)/(z)/')" "ops.txt: error: line 8: 'z' is none of its inputs"
-is "a word that is none" "$(table 's/^rows/row/')" "ops.txt: error: line 6: a row has no 'row'"
-is "no C name" "$(table 's/= rotary$/= system("x")/')" "ops.txt: error: line 7: 'system(\"x\")' is no name of a C function"
-is "a file elsewhere" "$(table 's|rotary.c,|../rotary.c,|')" "ops.txt: error: line 9: '../rotary.c' is no .c or .cu file beside the table"
+is "another number of inputs" "$(table 's/x, cos, sin/x, cos/' | sed "s|^$where|NODE|")" "NODE: error: it has 3 inputs and 1 outputs, but its row in ops.txt has 2 and 1"
+is "no input" "$(table 's/(x)/(z)/')" "ops.txt: error: line 8: 'z' is not one of its inputs"
+is "a word that is none" "$(table 's/^rows/row/')" "ops.txt: error: line 6: a row cannot have 'row'"
+is "no C name" "$(table 's/= rotary$/= system("x")/')" "ops.txt: error: line 7: 'system(\"x\")' is not the name of a C function"
+is "a file elsewhere" "$(table 's|rotary.c,|../rotary.c,|')" "ops.txt: error: line 9: '../rotary.c' is not a .c or .cu file beside the table"
 is "half a row" "$(table '/^forward/d')" "ops.txt: error: line 8: the row before this line needs \`inputs', \`outputs', \`forward' and \`sources'"
 is "a size that the input has not" "$(table 's/^rows/shape y = [x.0, x.7]\nrows/' | sed "s|^$where|NODE|")" "NODE, input 0: error: the table of --ops reads dimension 7 of it"
 ok "and nothing is written" [ ! -e no ]

@@ -64,8 +64,8 @@ is "packed: what is near to a function of a parameter is none" "$("$ppsplit" -q 
 is "packed: uses that no line names are named" "$(told packed penalty)" "a.weight (as div), a.bias (as mul), a.weight (as mul), b.bias (as mul), b.weight (as mul)"
 is "packed: what was computed of a parameter and has the numbers of one is named" "$(told packed alike)" "shift (as mul), power (as mul_2), shift (as sub), scale (as _to_copy_1)"
 refused() { "$ppsplit" -q "$cases/packed/$1.onnx" --loss mse -o refused.out 2>&1 | sed -n 's/.*nodes, //p'; }
-is "packed: one of three norms of one value" "$(refused three)" "'layer_norm_1' with this, so that q_norm.weight would train with the gradients of k_norm.weight, too"
-is "packed: a number, and 1 - another one" "$(refused half)" "'mul_2' with this, so that inner.a would train with the gradients of inner.b, too"
+is "packed: one of three norms of one value" "$(refused three)" "'layer_norm_1' with this, so q_norm.weight would also train with the gradients of k_norm.weight"
+is "packed: a number, and 1 - another one" "$(refused half)" "'mul_2' with this, so inner.a would also train with the gradients of inner.b"
 
 # Recurrent layers' matrices, out of their operators' and back into them; of partly only the biases were packed.
 for name in packed partly; do
@@ -91,7 +91,7 @@ is "recurrent: and is not where it is frozen" "$(said recurrent model --freeze b
 # What TorchScript's folding renamed or computed trains as the file has it, and is named; the model's own parameters are found by their bits.
 dir=$cases/beside
 . "$dir/case.env"
-is "beside: what has no name is named" "$(said beside)" "beside/model.onnx: warning: 2 parameters have lost their names in folding, which may have computed them of others: they train as the file has them: onnx::MatMul_24, onnx::Sub_27
+is "beside: what has no name is named" "$(said beside)" "beside/model.onnx: warning: 2 parameters have lost their names in folding and may be computed from others; they train as in the file: onnx::MatMul_24, onnx::Sub_27
 beside/model.onnx: warning: constants that folding made do not train: onnx::Exp_26 (of /Exp)"
 is "beside: so is one that a BatchNormalization is in" "$(told beside fused)" "onnx::Conv_11, onnx::Conv_12"
 is "beside: what has a buffer's name, but not its numbers, or stands behind one, is named" "$(told beside called | head -n 1)" "tril, pe, gain"
@@ -113,5 +113,5 @@ ok "twice: trains" twice/pipeline train --data "x=$dir/in.x.npy" --microbatches 
 ok "twice: agrees with PyTorch" "$compare" grads twice.run/grads "$dir/grads.safetensors"
 ok "twice: with its loss" "$compare" loss twice.run/log.json "$loss_value"
 
-is "given: other numbers" "$(said given model --params-from "$cases/beside/weights.safetensors" | sed -n 's/.*--params-from and/and/p')" "and begin as the model has them: a.bias, ..."
+is "given: other numbers" "$(said given model --params-from "$cases/beside/weights.safetensors" | sed -n 's/.*--params-from and/and/p')" "and keep the model's values: a.bias, ..."
 plan_done

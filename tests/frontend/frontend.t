@@ -52,18 +52,18 @@ is "normed: unless it was exported so" "$("$ppsplit" -q "$cases/normed/evaluated
 is "unsorted: a row that is told its place in the order is not alone" "$("$ppsplit" -q "$cases/unsorted/ranked.onnx" --loss cross_entropy -o "$work/ranked" 2>&1 | grep -c 'only a single microbatch trains')" 1
 is "trips: a number of the data without a bound, said with what bounds it" "$("$ppsplit" "$cases/trips/unbounded.onnx" -o "$work/refused" 2>&1 | sed 's/.*(Loop)/Loop/')" \
     "Loop, input 0: error: how often it runs must be known, or bounded, when the model is read
-hint: when it follows from symbolic dimensions, --bind NAME=N gives them values; of numbers in the data a bound must be said in the model: n.clamp(max=N), min(n, x.shape[1])"
+hint: if it follows from symbolic dimensions, give them sizes with --bind NAME=N; if the data decide it, bound it in the model: n.clamp(max=N), min(n, x.shape[1])"
 is "trips: until a sum is small, too" "$("$ppsplit" "$cases/trips/endless.onnx" -o "$work/refused" 2>&1 | sed 's/.*(Loop)/Loop/')" \
     "Loop, input 0: error: it runs 10000 times and has no bound
-hint: a loop that ends on the data needs a number of trips as a bound: \`and i < N\` in its condition"
+hint: if the data end the loop, its condition needs a bound on the iterations: \`and i < N\`"
 ok "trips: for fewer rows" "$ppsplit" -q "$cases/trips/counted.onnx" --rows 1 --loss mse -o "$work/fewer"
 is "trips: for more rows, of which as many could be counted" "$("$ppsplit" -q "$cases/trips/counted.onnx" --rows 4 --loss mse -o "$work/refused" 2>&1 | sed 's/.*(Loop)/Loop/')" \
     "Loop: error: with 4 rows it may run more often than with 2, for which it was read
 hint: export the model for 4 rows, or --bind its dimension"
 is "routed: what counts such rows mixes samples, which is said" \
     "$("$ppsplit" "$cases/routed/counted.onnx" -o "$work/counted" 2>&1 | grep -o 'computes over all samples')" "computes over all samples"
-is "routed: a loop over a list of modules needs a trip for each" "$(cd "$cases/routed" && "$ppsplit" -q --dump import lacking.onnx 2>&1 | grep -o 'trips.*')" \
-    "trips in the example: each has parameters of its own, and there are more places to pick from"
+is "routed: a loop over a list of modules needs a trip for each" "$(cd "$cases/routed" && "$ppsplit" -q --dump import lacking.onnx 2>&1 | grep -o 'in the example).*')" \
+    "in the example): each iteration has parameters of its own, and the example did not reach all of them"
 cd "$cases/graph" || exit 1
 . ./case.env
 files=raw.onnx
@@ -141,14 +141,14 @@ mkdir "$work/hard.run"
 ok "hard: trains" "$work/hard/pipeline" train --data x=in.x.npy --data target=in.labels.npy --microbatches $((rows / mb)) --quiet --lr 0 --dump-grads "$work/hard.run/grads"
 ok "hard: agrees with PyTorch" "$compare" grads "$work/hard.run/grads" hard.safetensors
 is "hard: which is said" "$("$ppsplit" -q hard.onnx --loss mse --dump import 2>&1 >/dev/null)" \
-    "hard.onnx: warning: sums (y - x) + x, as '/Add', of a y without a gradient, are taken for y - x.detach() + x: the gradient is x's"
+    "hard.onnx: warning: sums (y - x) + x such as '/Add', where y has no gradient, are taken for y - x.detach() + x: the gradient goes to x"
 is "plain: what may be straight through is said" "$("$ppsplit" -q plain.onnx --loss output:loss --dump import 2>&1 >/dev/null | head -n 1)" \
-    "plain.onnx: warning: a sum (y - x) + x, '/Add', is a straight-through estimator where its source detaches: the file does not say, the gradient passes"
-is "a name that is none" "$(stop /Reshape_1_output_1; echo $?)" "plain.onnx: error: --stop-gradient /Reshape_1_output_1: no value and no node is named so
+    "plain.onnx: warning: the sum (y - x) + x '/Add' may be a straight-through estimator; the file does not say whether its source calls detach(), so the gradient passes"
+is "a name that is none" "$(stop /Reshape_1_output_1; echo $?)" "plain.onnx: error: --stop-gradient /Reshape_1_output_1: no value or node has that name
 hint: did you mean '/Reshape_1_output_0'?
 2"
-is "a parameter" "$(stop enc.first.weight; echo $?)" "plain.onnx: error: --stop-gradient enc.first.weight: a parameter, no value that a node makes
-hint: --freeze enc.first.weight: the parameter then does not train
+is "a parameter" "$(stop enc.first.weight; echo $?)" "plain.onnx: error: --stop-gradient enc.first.weight: this is a parameter, not a value that a node computes
+hint: with --freeze enc.first.weight the parameter does not train
 2"
 is "an input" "$(stop x; echo $?)" 0
 cd "$cases/detached" || exit 1
@@ -157,20 +157,20 @@ ok "detached: two steps" train "$work/detached" "$work/detached.run" --steps 2 -
 tail -n 1 "$work/detached.run/log.json" >"$work/second.json"
 ok "detached: what is detached of a parameter follows it" "$compare" loss "$work/second.json" "$second_loss"
 is "merged by the exporter" "$("$ppsplit" -q undecided.onnx --loss output:loss --dump import 2>&1 >/dev/null; echo $?)" \
-    "undecided.onnx: node 18 'node_Mul_9' (Mul): error: which operand detach() made ('detach_2') the exporter removed
-hint: export again with optimize=False, or say with --stop-gradient where no gradient passes
+    "undecided.onnx: node 18 'node_Mul_9' (Mul): error: the exporter removed the result of detach() ('detach_2'), so it is not known which operand is detached
+hint: export again with optimize=False, or name with --stop-gradient where gradients stop
 1"
 is "merged with one that detaches nothing" "$("$ppsplit" -q doubted.onnx --loss mse --dump import 2>&1 >/dev/null | sed -n 's/.*warning: //p')" \
-    "its source detaches, the export does not show what, the gradient passes: return y + (q - z.detach()).pow(2)"
+    "its source line calls detach(), but the file does not show on what, so the gradient passes: return y + (q - z.detach()).pow(2)"
 is "made twice, behind something detached" "$("$ppsplit" -q layered.onnx --loss mse --dump import 2>&1 >/dev/null | sed -n 's/.*error: //p')" \
-    "the exporter merged 'index_select_3' with it, which may have detached other values"
+    "the exporter merged it with 'index_select_3', which may have been computed from other detached values"
 # Zeros that were merged detach nothing.
 ok "detached: filled is no doubt" split_model filled.onnx "$work/filled" none --loss mse
 mkdir "$work/filled.run"
 ok "detached: filled trains" "$work/filled/pipeline" train --data x=in.x.npy --data target=target.npy --microbatches $((rows / mb)) --quiet --lr 0 --dump-grads "$work/filled.run/grads"
 ok "detached: filled agrees with PyTorch" "$compare" grads "$work/filled.run/grads" filled.safetensors
 is "of which only the source tells" "$("$ppsplit" -q cloned.onnx --loss mse --dump import 2>&1 >/dev/null; echo $?)" \
-    "cloned.onnx: warning: its source detaches, the export does not show what, the gradient passes: return self.b(h.detach().clone()) + h
+    "cloned.onnx: warning: its source line calls detach(), but the file does not show on what, so the gradient passes: return self.b(h.detach().clone()) + h
 hint: export again with optimize=False, or name the value with --stop-gradient
 0"
 # Who trains is said: the list, the counts, and what no gradient reaches.

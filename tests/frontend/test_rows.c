@@ -147,7 +147,7 @@ static void test_anonymous(void)
     M m = sum("?,3,-1,None", "1", NULL, "?,?,?,?");
     ok(!import_with(&m, "") && strstr(said, "'x.0', 'x.2', 'x.3'"), "each is its own: %s", said);
     m = sum("?,3,-1,None", "1", NULL, "?,?,?,?");
-    ok(!import_with(&m, "?=2") && strstr(said, "'?' is no name") && strstr(said, "--bind x.2=N"),
+    ok(!import_with(&m, "?=2") && strstr(said, "'?' is not a name") && strstr(said, "--bind x.2=N"),
        "and is said to be: %s", said);
     m = sum("?,3,-1,None", "1", NULL, "?,?,?,?");
     is(import_with(&m, "x.0=2 x.2=4 x.3=5"), 2, "0 - : 0", "bound as INPUT.DIM");
@@ -228,17 +228,17 @@ static void test_values(void)
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ok(!scaled(bad[i].type, NULL, arena_printf(arena, "n=2 %s", bad[i].option)) &&
-               strstr(said, "is no value of"),
+               strstr(said, "is not a value of"),
            "--bind %s: %s", bad[i].option, said);
     Graph *g = scaled(FLOAT, "1", "n=2 by=3");
     ok(g && g->input.n == 1, "an array of one element takes a value");
-    ok(!scaled(FLOAT, "3", "n=2 by=3") && strstr(said, "only one of one element"), "of three: %s",
+    ok(!scaled(FLOAT, "3", "n=2 by=3") && strstr(said, "only an input of one element"), "of three: %s",
        said);
     ok(!scaled(FLOAT, NULL, "n=2 bu=3") && strstr(said, "did you mean 'by'?"), "another: %s", said);
     M m = sum("n,3", "1", NULL, "n,3");
     value(&m, INPUT, "n", FLOAT, NULL);
     g = import_with(&m, "n=2");
-    ok(g && g->input.n == 3 && strstr(said, "is the dimension of that name"),
+    ok(g && g->input.n == 3 && strstr(said, "sets the dimension of that name"),
        "a dimension of an input's name is meant: %s", said);
 }
 

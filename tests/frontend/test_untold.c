@@ -65,11 +65,11 @@ static void test_modes(void)
         const char *said;
     } rows[] = {
         {"", "yes", DROPOUT_OF_ATTENTION, true, 2,
-         "1 Dropout without a training mode, first 'first'"},
-        {"", "set", DROPOUT_OF_ATTENTION, true, 2, "--dropout=as-written leaves out"},
+         "1 Dropout without a training mode (first 'first')"},
+        {"", "set", DROPOUT_OF_ATTENTION, true, 2, "--dropout=as-written turns them off"},
         {"", "yes", DROPOUT_AS_WRITTEN, true, 1, ""},
         {"", "yes", DROPOUT_OF_ATTENTION, false, 0, ""},
-        {"", "", DROPOUT_OF_ATTENTION, true, 0, "2 Dropouts, first 'first', will not drop"},
+        {"", "", DROPOUT_OF_ATTENTION, true, 0, "2 Dropouts (first 'first') will not drop"},
         {"", "no", DROPOUT_OF_ATTENTION, true, 0, "--dropout=train"},
         {"", "", DROPOUT_TRAIN, true, 2, ""},
         {"", "", DROPOUT_AS_WRITTEN, true, 0, ""},
@@ -168,11 +168,11 @@ static void test_blocks(void)
               k == 2 ? "['', 'lin', 'lin.parametrizations.weight.0', 'abs']" : "['', 'abs']");
         node(&m, "Mul", "mul", "b c", "y", NULL, NULL);
         Graph *g = import(&m, NULL, &opt);
-        bool warns = strstr(said, "1 node, first 'abs', of a block under torch.no_grad()") != NULL;
+        bool warns = strstr(said, "1 node (first 'abs') in a block of torch.no_grad()") != NULL;
         static const char *const what[] = {"a block: said", "a block: stopped by name",
                                            "spectral_norm's: stopped", "a block: of no training"};
         ok(g && warns == (k == 0) && stops(g) == (k == 1 || k == 2), "%s", what[k]);
-        ok((strstr(said, "first 'c', begins in each microbatch with the vectors of the file") !=
+        ok((strstr(said, "(first 'c') starts from the file's vectors in every microbatch") !=
             NULL) == (k == 2),
            "%s: its vectors are the file's", what[k]);
     }
@@ -206,7 +206,7 @@ static void test_notes(void)
         const Param *w = param(g, "lin.weight");
         static const char *const what[] = {"no notes", "noted as frozen", "frozen, and --train"};
         ok(w && w->trainable == (k != 1), "%s: whether it trains", what[k]);
-        ok((strstr(said, "under torch.no_grad()") != NULL) == (k == 0),
+        ok((strstr(said, "in a block of torch.no_grad()") != NULL) == (k == 0),
            "%s: whether a block is said", what[k]);
     }
 }

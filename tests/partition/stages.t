@@ -50,9 +50,9 @@ same=$said
 cut gpt-ts "$work/again" --stages 3 --costs "$work/gpt-ts.2.json"
 is "which says itself how it was cut" "$said" "$same"
 cut mlp-ts "$work/again" --stages 3 --costs "$work/gpt-ts.2.json"
-ok "another model's run" grep -q "of which --costs has a trace was cut there: is it one of this model" <<<"$said"
+ok "another model's run" grep -q "in the trace of --costs was cut there: was it made from this model" <<<"$said"
 cut gpt-ts "$work/again" --stages 3 --costs "$work/gpt-ts.2.json" --costs-split h.0.mlp:begin --costs-split h.1:begin
-ok "of as many stages as are said" grep -q "is of a run of 2 stages, and --costs-split makes 3" <<<"$said"
+ok "of as many stages as are said" grep -q "the trace of --costs has 2 stages, but --costs-split makes 3" <<<"$said"
 
 # Steps that were timed: each step of a function that ran is in the trace, and the node whose step takes all of a stage's time is cut out of it.
 timed() { grep -c '"cat":"kernel".*"stage":'"$1"',"part":"'"$2" "$work/gpt-ts.2.json"; }
@@ -64,7 +64,7 @@ perl -pe 's/"dur":[0-9.]+/"dur":1/ if /"cat":"kernel"/; s/"dur":1,/"dur":5000,/ 
 cut gpt-ts "$work/again" --stages 3 --costs "$work/steps.json" --rates messages=1e9,link=1e12
 is "a cut within the run's stages, by what their steps took" "$(options_said)" " --split h.0.attn.proj:begin --split h.0.ln_2:begin"
 cut gpt-ts "$work/again" --target cuda --profile
-ok "of the CPU only" grep -q -e "--profile times the steps of the CPU's program" <<<"$said"
+ok "of the CPU only" grep -q -e "--profile needs --target cpu" <<<"$said"
 
 # By the same costs nothing that one would cut by hand is better: the benchmark's GPT, before each block, and
 # before and behind each module of the third one, where its middle is.
@@ -80,13 +80,13 @@ ok "the best of them is not better, but for 1/64, than the one that is found" aw
 cut gpt-ts "$work/again" --stages 3 --split h.1:begin
 ok "two given points and one found" grep -q "^the same cut: --split h.1:begin --split " <<<"$said"
 cut gpt-ts "$work/again" --stages 2 --split h.0.mlp:begin --split h.1:begin
-ok "more are given than asked for" grep -q "split points that are given make 3" <<<"$said"
+ok "more are given than asked for" grep -q "the given split points already make 3" <<<"$said"
 
 cut example-ts "$work/again" --stages 4
 ok "markers stay, and are not said again" grep -qx "the same cut: --split [^ ]*" <<<"$said"
 is "no stage has a marker alone, which computes nothing" "$(awk '$1 ~ /^[0-9]$/ && / FLOP / { n++; none += / 0 FLOP +0 FLOP / } END { print n, none + 0 }' <<<"$said")" "4 0"
 cut example-ts "$work/again" --stages 2
-ok "more markers than asked for" grep -q "split points that are given make 3" <<<"$said"
+ok "more markers than asked for" grep -q "the given split points already make 3" <<<"$said"
 
 # The same cut for another rate is another, and a step is not a slowest stage.
 cut gpt-ts "$work/again" --stages 3 --microbatches 4 --rates "products=1e9, link=1e12" --rates messages=1e9
@@ -113,10 +113,10 @@ cut gpt-ts "$work/again" --stages 0; refused "no stages" "--stages wants a whole
 cut gpt-ts "$work/again" --stages 100000; refused "too many to say" "--stages wants a whole number"
 cut gpt-ts "$work/again" --stages 4000; refused "too many for the model" "--stages 4000: there are places for "
 cut example-ts "$work/again" --stages 10; refused "more than nodes that compute" "there are places for 9 stages at most, each with a node that computes"
-cut gpt-ts "$work/again" --stages 2 --memory 1G; refused "memory without microbatches" "--memory wants --microbatches M"
+cut gpt-ts "$work/again" --stages 2 --memory 1G; refused "memory without microbatches" "--memory needs --microbatches M"
 cut gpt-ts "$work/again" --stages 2 --memory lots --microbatches 2; refused "no bytes" "--memory wants a number of bytes"
-cut gpt-ts "$work/again" --memory 1G; refused "of --stages only" "--memory is of --stages N"
-cut gpt-ts "$work/again" --stages 2 --schedule gpipe; refused "a schedule for nothing" "--schedule says whose memory --memory limits"
+cut gpt-ts "$work/again" --memory 1G; refused "of --stages only" "--memory needs --stages N"
+cut gpt-ts "$work/again" --stages 2 --schedule gpipe; refused "a schedule for nothing" "--schedule needs --memory"
 cut gpt-ts "$work/again" --stages 2 --rates product=1; refused "a rate that is none" "did you mean 'products'?"
 cut gpt-ts "$work/again" --stages 2 --rates products=0; refused "a rate of nothing" "--rates wants NAME=NUMBER"
 cut gpt-ts "$work/again" --stages 2 --costs "$work/none.json"; refused "no trace" "none.json"

@@ -88,8 +88,8 @@ is "what is found in a model is said once" "$("$ppsplit" plan "$top/models/vit-d
 model=$gpt
 
 said=$(plan --ranks 2 --dp 1 --batch 4 --memory 80k)
-ok "nothing fits" grep -q "no plan fits into 81920 bytes a rank" <<<"$said"
-least=$(sed -n 's/^note: the least is \([0-9]*\) bytes.*/\1/p' <<<"$said")
+ok "nothing fits" grep -q "no plan fits into 81920 bytes per rank" <<<"$said"
+least=$(sed -n 's/^note: the smallest takes \([0-9]*\) bytes.*/\1/p' <<<"$said")
 ok "and what is said to be the least does" grep -q "^1 " <(plan --ranks 2 --dp 1 --batch 4 --memory $((least + least / 20)))
 ok "by which ranks are within it" awk -v most=$((least + least / 20)) '/^bytes of ranks/ { for (i = 7; i <= NF; i++) if ($i > most) exit 1; seen = 1 } END { exit !seen }' \
     <(plan --ranks 2 --dp 1 --batch 4 --memory $((least + least / 20)))
@@ -119,7 +119,7 @@ less=$(tied --memory $limit)
 ok "with less memory the cut is another one" [ "$(grep -o -e '--split [^ ]*' <<<"$less")" != "$(grep -o -e '--split [^ ]*' <<<"$fast")" ]
 ok "that fits" [ "$(most <<<"$less")" -le "$limit" ]
 limit=$(($(most <<<"$fast") * 7 / 10))
-least=$(tied --memory $limit | sed -n 's/^note: the least is \([0-9]*\) bytes.*/\1/p')
+least=$(tied --memory $limit | sed -n 's/^note: the smallest takes \([0-9]*\) bytes.*/\1/p')
 ok "the least is of such a cut, too" [ "$least" -lt "$(($(most <<<"$fast") * 95 / 100))" ]
 ok "and fits" grep -q "^1 " <(tied --memory $((least + least / 20)))
 
@@ -135,17 +135,17 @@ ok "a machine that was measured" grep -q "on 2 ranks, .* a rank" <(plan --batch 
 ok "one that is written" grep -q "on 2 ranks, .* 16 GiB a rank" <(machine 'ranks=2 # two\n\n  memory = 16G\nproducts = 90e9\nlatency=1e-5\n')
 ok "options win" grep -q "on 1 ranks, .* 1 GiB a rank" <(printf 'ranks=2\nmemory=1k\n' >machine; plan --batch 4 --machine machine --ranks 1 --memory 1G)
 refused() { is "$1" "$(machine "$2" | head -n 1)" "machine: error: line $3"; }
-refused "an unknown name" 'ranks = 2\nproduct = 1e9\n' "2: there is no 'product' in a machine"
+refused "an unknown name" 'ranks = 2\nproduct = 1e9\n' "2: unknown name 'product'"
 ok "with what is near" grep -q "did you mean 'products'" <(machine 'product = 1e9\n')
 refused "a number that is none" 'products = fast\n' "1: 'products' wants a number above 0, not 'fast'"
 refused "nothing" 'link = 0\n' "1: 'link' wants a number above 0, not '0'"
 refused "half a processor" 'ranks = 1.5\n' "1: 'ranks' wants a whole number up to 65536"
 refused "memory that is none" 'ranks=2\nmemory = lots\n' "2: 'memory' wants a number of bytes, with K, M, G or T, not 'lots'"
-refused "a name that is said twice" 'link=1e9\nlink=2e9\n' "2: 'link' is said for the second time, after line 1"
-refused "or in other words" 'messages=1e4\nlatency=1e-4\n' "2: 'latency' is said for the second time, after line 1"
-refused "no number" 'ranks\n' "1: NAME = NUMBER is expected, not 'ranks'"
+refused "a name that is said twice" 'link=1e9\nlink=2e9\n' "2: 'link' is repeated; it is in line 1 already"
+refused "or in other words" 'messages=1e4\nlatency=1e-4\n' "2: 'latency' is repeated; it is in line 1 already"
+refused "no number" 'ranks\n' "1: expected NAME = NUMBER, not 'ranks'"
 is "no file" "$(plan --batch 4 --machine nowhere | head -n 1)" "nowhere: error: --machine: no such file"
-refused "a card that is none" 'ranks = 1\ncard = h10\n' "2: no card is called 'h10'; did you mean 'h100'?"
+refused "a card that is none" 'ranks = 1\ncard = h10\n' "2: unknown card 'h10'; did you mean 'h100'?"
 
 # Two levels of links: a pipeline across nodes sends as if there were the slower one only, one within a node as without it; of replicas some are near.
 links() { printf "$1" >machine; plan --batch 8 --machine machine "${@:2}" | first; }
@@ -156,7 +156,7 @@ is "replicas in nodes of their own" "$(links 'link=1e9\nlatency=1e-6\nnode=1\nne
 # 1 of 3 peers is near: bytes take 2/3 of the time that they take where all are far
 ok "four in two nodes" awk -v a="$(links 'link=1e9\nlatency=1e-9\nnode=2\nnetwork=1e5\n' "${D[@]}" --ranks 4 --dp 4)" -v b="$(links 'link=1e5\nlatency=1e-9\n' "${D[@]}" --ranks 4 --dp 4)" \
     'BEGIN { exit !(a > 0.66 * b && a < 0.68 * b) }'
-is "half of it" "$(machine 'ranks=2\nnode=2\n' | head -n 1)" "machine: error: 'node', ranks that one link joins, and 'network', bytes/s to the others, go together"
+is "half of it" "$(machine 'ranks=2\nnode=2\n' | head -n 1)" "machine: error: 'node' (ranks that one link joins) and 'network' (bytes/s to the others) must be given together"
 for m in "$top"/machines/*; do
     ok "${m##*/}" grep -q "on 8 ranks, .* by ${m##*-} costs" <(plan --batch 16 --dp 2 --schedule 1f1b --stages 4 --microbatches 4 --machine "$m")
 done
@@ -176,14 +176,14 @@ is "a model for one row takes as long as one for four, of as many" "$(eight row.
 # Twice as long, but for what launches take to begin.
 printf 'ranks = 1\nlink = 1e6\nefficiency = 1e-3\ncard = h100\n' >slow; printf 'ranks = 1\nlink = 1e6\nefficiency = 5e-4\ncard = h100\n' >slower
 ok "kernels reach a part of a card" awk -v a="$(on_card --machine slow --batch 4 | first)" -v b="$(on_card --machine slower --batch 4 | first)" 'BEGIN { exit !(b > 1.9 * a && b < 2.01 * a) }'
-is "of which card" "$(machine 'ranks = 1\nefficiency = 0.5\n' | head -n 1)" "machine: error: 'efficiency' is what is reached of a card's rates: which \`card'?"
+is "of which card" "$(machine 'ranks = 1\nefficiency = 0.5\n' | head -n 1)" "machine: error: 'efficiency' needs \`card'"
 near() { links "link=1e9\nnode=$1\nnetwork=1e6\nnetwork-latency=1e-3\n" --ranks 2 --dp 1 --tensor 2 --stages 1 --microbatches 1; }
 ok "members of two nodes tell each other over the network" awk -v a="$(near 2)" -v b="$(near 1)" 'BEGIN { exit !(b > 2 * a) }'
 ok "the command makes a program for GPUs" grep -q '^ppsplit card.onnx .*--target cuda' <(on_card --batch 4)
 ok "a card's memory" grep -q "on 1 ranks, .* by h100 costs, 74.5 GiB a rank" <(on_card --batch 4)
 ok "a link that is said counts, before the card or behind it" awk -v a="$(on_card --ranks 2 --batch 4 --stages 2 --microbatches 1 | first)" -v b="$(sed -i 's/^link.*//; $a link = 1e6' gpu; on_card --ranks 2 --batch 4 --stages 2 --microbatches 1 | first)" \
     -v c="$(sed -i '/^link/d' gpu; on_card --ranks 2 --batch 4 --stages 2 --microbatches 1 | first)" 'BEGIN { exit !(a == b && b > 100 * c) }'
-is "no ranks" "$(plan --batch 4 | head -n 1)" "ppsplit: error: on how many ranks?"
+is "no ranks" "$(plan --batch 4 | head -n 1)" "ppsplit: error: the number of ranks is missing"
 
 # ---- costs ----
 
@@ -248,11 +248,11 @@ ok "of fewer rows; more take more" awk -v t="$half" 'BEGIN { exit !(t > 5 * 4000
 # ---- what is asked for ----
 
 is "another optimizer" "$("$ppsplit" plan "$model/model.onnx" --loss cross_entropy --optimizer lion --batch 4 --ranks 2 2>&1)" \
-    "ppsplit: error: --optimizer: 'lion' is none; there are sgd, momentum, adam, adamw"
-is "a schedule that is none" "$(plan --ranks 2 --batch 4 --schedule zb-h3 2>&1)" "ppsplit: error: --schedule: no schedule is called 'zb-h3'; did you mean 'zb-h2'?"
-is "auto, which a plan is" "$(plan --ranks 2 --batch 4 --schedule auto 2>&1 | head -n 1)" "ppsplit: error: --schedule: 'auto' is no schedule of its own"
+    "ppsplit: error: --optimizer: unknown optimizer 'lion'; there are sgd, momentum, adam, adamw"
+is "a schedule that is none" "$(plan --ranks 2 --batch 4 --schedule zb-h3 2>&1)" "ppsplit: error: --schedule: unknown schedule 'zb-h3'; did you mean 'zb-h2'?"
+is "auto, which a plan is" "$(plan --ranks 2 --batch 4 --schedule auto 2>&1 | head -n 1)" "ppsplit: error: --schedule: 'auto' is not a single schedule"
 is "replicas that do not divide the ranks" "$(plan --ranks 3 --dp 2 --batch 4 2>&1)" "ppsplit: error: --dp: 2 replicas do not divide 3 ranks"
-ok "more ranks than can be" grep -q "there is no way to train 4 rows a step on 2 ranks as it is asked for" <(plan --ranks 2 --batch 4 --dp 1 --microbatches 3)
+ok "more ranks than can be" grep -q "no way to train 4 rows a step on 2 ranks fits these options" <(plan --ranks 2 --batch 4 --dp 1 --microbatches 3)
 is "no loss, no optimizer" "$("$ppsplit" plan "$model/model.onnx" --batch 4 --ranks 2 2>&1 | sed -n '1p;/^ppsplit .*--rows/s/ --rows.*//p;s/.*\(--optimizer [a-z]*\).*/\1/p')" \
     "ppsplit: note: no --loss is given: a plan is one of training, this one with mse, which its command names: put yours there
 ppsplit $model/model.onnx --loss mse

@@ -92,7 +92,7 @@ is "marks are as wide as their column, and each another one" "$(grep -h -o 'text
     "0.20 0.25 1.210 M 1.215 M 1.220 M 1.225 M 1.230 M 1.235 M "
 report out trace.json log.json -o again.html
 is "no report is written over what is none" "$(cp log.json kept.json; report out trace.json -o kept.json 2>&1; cmp log.json kept.json && echo the same)" \
-    "kept.json: error: is there, and is no report
+    "kept.json: error: exists and is not a report
 hint: give another name with -o, or remove the file first
 the same"
 ok "same input, same bytes" cmp page.html again.html
@@ -144,18 +144,18 @@ ok "a tied parameter, a skip over two stages, an Add between modules" \
 refused 3 "nowhere/pipe.html" nowhere
 ok "and what OUT is" grep -q 'hint: OUT, which comes first, is the folder that' err.txt
 refused 3 "gpt-ts: error: is a folder" out gpt-ts
-ok "and that it is one" grep -q 'hint: OUT comes first and is one folder' err.txt
+ok "and that it is one" grep -q 'hint: give OUT first, then logs' err.txt
 refused 3 "none.json" out none.json
 mkdir cut marks && head -c 700 out/pipe.html >cut/pipe.html
-refused 1 "cut/pipe.html: error: is not the page of a program" cut
+refused 1 "cut/pipe.html: error: was not written by this version of ppsplit" cut
 ok "and what helps" grep -q 'hint: split the model again' err.txt
 sed 's|figure-modules|figure-../../modules|' out/pipe.html >marks/pipe.html
-is "a figure whose name leads elsewhere is not written" "$(report marks --svg none -o page.html 2>&1 | head -n 1; ls none)" "marks/pipe.html: error: is not the page of a program of this ppsplit"
+is "a figure whose name leads elsewhere is not written" "$(report marks --svg none -o page.html 2>&1 | head -n 1; ls none)" "marks/pipe.html: error: was not written by this version of ppsplit"
 echo '{"step": 1, "loss": }' >bad.json
-refused 1 "line 1 is no line of a log" out bad.json
+refused 1 "neither a log (line 1 is wrong at byte" out bad.json
 head -c 400 trace.json >half.json
 refused 1 "not a JSON file" out half.json
 "$ppsplit" schedule 1f1b --ranks 4 --microbatches 4 --trace other.json
-refused 1 "the trace is of a program of 4 stages" out other.json
+refused 1 "the trace has 4 stages" out other.json
 is "a full disk" "$(report out -o /dev/full 2>err.txt; echo $?) $(grep -c error: err.txt)" "3 1"
 plan_done

@@ -40,10 +40,10 @@ tokens a second
              1                  4'
 printf 'peak = 2e10 # of each\n' >machine
 is "6e9 operations in half a second, of 4e10 in a second" "$(watch log.json --machine machine | grep -o 'MFU [0-9.]* %')" "MFU 30 %"
-is "a machine that does not say" "$(echo 'ranks = 2' >machine; watch log.json --machine machine 2>&1)" "machine: error: no line \`peak = FLOPS', what a rank could do at the most"
+is "a machine that does not say" "$(echo 'ranks = 2' >machine; watch log.json --machine machine 2>&1)" "machine: error: no line \`peak = FLOPS', the most that a rank can do"
 echo "$config" >new.json
 is "a run that begins" "$(watch new.json | tail -n 1)" "no step yet"
-is "a line in the middle that is none" "$({ step 1 8 100; echo '{"st'; step 2 8 100; } >bad.json; watch bad.json 2>&1 | sed -n 's/ (byte.*//p')" "bad.json: error: line 2 is no line of a log"
+is "a line in the middle that is none" "$({ step 1 8 100; echo '{"st'; step 2 8 100; } >bad.json; watch bad.json 2>&1 | sed -n 's/ at byte.*//p')" "bad.json: error: neither a log (line 2 is wrong"
 is "no log" "$(watch nowhere.json 2>&1)" "nowhere.json: error: cannot open: No such file or directory"
 is "nothing" "$(watch 2>&1 | head -n 1)" "ppsplit: watch: missing operand: LOG.json, what a run writes with --log-json"
 
@@ -58,5 +58,5 @@ step 8 1 100 >>new.json
 wait
 is "comes to an end with the last one" "$(cat said)" "ends: 0"
 ok "which nobody reads again" eval '! grep -q -e "refresh" -e "step 1 of 8" page.html'
-is "not to standard output" "$("$ppsplit" report out new.json -o - --follow 1 2>&1 | head -n 1)" "ppsplit: report: --follow writes a file anew, not standard output"
+is "not to standard output" "$("$ppsplit" report out new.json -o - --follow 1 2>&1 | head -n 1)" "ppsplit: report: --follow needs a file, not standard output"
 plan_done

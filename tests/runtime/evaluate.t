@@ -85,10 +85,10 @@ is "which all of them read" "$(losses with.json)" "$(evals bn replicas "1 2 3" -
 
 says() { local name=$1 status=$2 want=$3; shift 3; "$@" >/dev/null 2>err; is "$name" "$? $(cat err)" "$status pipeline: error: $want"; }
 says "not all inputs" 2 "input 'target' is missing: --eval-data target=FILE.npy" four/pipeline "${T[@]}" --eval-data "input_ids=$m/in.input_ids.npy"
-says "a token that is none" 1 "--eval-tokens input_ids=bad.bin: row 0, position 1 (token 1 of the file) is 99, which chooses a row of 'wte.weight', and that has 48: 0 to 47 may stand there" \
+says "a token that is none" 1 "--eval-tokens input_ids=bad.bin: row 0, position 1 (token 1 of the file) is 99, an index into 'wte.weight', which has 48 rows: allowed are 0 to 47" \
     eval 'perl -e "print pack(q(v*), 0, 99, (1) x 40)" >bad.bin; four/pipeline "${T[@]}" --eval-tokens input_ids=bad.bin --dtype-of input_ids=u16'
-says "fewer rows than groups" 1 "--eval-data: 2 rows for 4 groups, each of which takes one at least" \
+says "fewer rows than groups" 1 "--eval-data: 2 rows for 4 groups, each of which needs at least one" \
     eval 'perl -e "print pack(q(v*), (1) x 40)" >few.bin; four/pipeline "${T[@]}" --groups 4 --microbatches 1 --eval-tokens input_ids=few.bin --dtype-of input_ids=u16'
-says "without rows" 2 "--eval-every: of the rows of --eval-data, which is missing" four/pipeline "${T[@]}" --eval-every 2
+says "without rows" 2 "--eval-every needs --eval-data" four/pipeline "${T[@]}" --eval-every 2
 says "eval has its own" 2 "--eval-data is for train; here the rows are those of --data" four/pipeline eval "${data[@]}" --eval-data "input_ids=$m/in.input_ids.npy"
 plan_done

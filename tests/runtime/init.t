@@ -21,7 +21,7 @@ is "with weights: trains" "$(wc -l <<<"$losses")" 2
 rm gpt.onnx.data
 is "without its file of weights" "$("$ppsplit" -q gpt.onnx --loss cross_entropy -o none 2>&1)" \
     "gpt.onnx: initializer 0 'wte.weight': error: external data 'gpt.onnx.data': No such file or directory
-hint: --params none: a program without weights, which begins with --init"
+hint: --params none makes a program without weights, which starts with --init"
 ok "no weights: splits" split_model gpt.onnx none h.1:begin --loss cross_entropy --chunks 2 --params none
 is "no weights: none is written" "$(ls none/params)" ""
 same "no weights: the same losses" none
@@ -35,11 +35,11 @@ whole/pipeline "${train[@]}" --seed 5 --resume ck --log-json b.json
 is "a resumed run has the checkpoint's" "$(grep -o '"loss": [^,]*' a.json)" "$(grep -o '"loss": [^,]*' b.json)"
 said() { none/pipeline "${train[@]}" "$@" 2>&1 | sed "s|$work/||"; }
 is "told by nothing" "$(said)" \
-    "pipeline: error: none/params/stage0.safetensors: No such file or directory: --init, --params or --resume say what 'wte.weight' begins with"
+    "pipeline: error: none/params/stage0.safetensors: No such file or directory: give 'wte.weight' values with --init, --params or --resume"
 is "told in part" "$(said --init '[!h]*=ones')" \
-    "pipeline: error: none/params/stage0.safetensors: No such file or directory: --init, --params or --resume say what 'h.0.ln_1.weight' begins with"
+    "pipeline: error: none/params/stage0.safetensors: No such file or directory: give 'h.0.ln_1.weight' values with --init, --params or --resume"
 is "a kind that does not fit" "$(said --init '*=xavier')" \
-    "pipeline: error: --init *=xavier: 'h.0.ln_1.weight' has 1 dimension, xavier needs two: a later --init says what it begins with"
+    "pipeline: error: --init *=xavier: 'h.0.ln_1.weight' has 1 dimension, xavier needs two; add a later --init for it"
 
 # A constant is part of the program: there, numbers that are not there are refused.
 perl -e 'sub v { my ($v, $s) = (shift, ""); while ($v > 127) { $s .= chr($v & 127 | 128); $v >>= 7 } $s . chr $v } sub i { v($_[0] << 3) . v($_[1]) } sub b { v($_[0] << 3 | 2) . v(length $_[1]) . $_[1] }
@@ -47,6 +47,6 @@ perl -e 'sub v { my ($v, $s) = (shift, ""); while ($v > 127) { $s .= chr($v & 12
     print i(1, 8), b(8, i(2, 18)), b(7, b(1, b(1, "x") . b(1, "mean") . b(2, "y") . b(4, "Sub")) . b(2, "g") .
         b(5, i(1, 4) . i(2, 1) . b(8, "mean") . b(13, b(1, "location") . b(2, "gone.data")) . i(14, 1)) . b(11, value("x", 2, 4)) . b(12, value("y", 2, 4)))' >mean.onnx
 is "a constant that is not there" "$("$ppsplit" -q mean.onnx --params none -o mean 2>&1)" \
-    "mean.onnx: initializer 'mean': error: its numbers are in 'gone.data', which is not there, and it is no parameter
-hint: onnx.save_model(..., size_threshold=BYTES) leaves small constants in the model; --train 'mean' makes a parameter of it"
+    "mean.onnx: initializer 'mean': error: its numbers are in 'gone.data', which is missing, and it is not a parameter
+hint: onnx.save_model(..., size_threshold=BYTES) leaves small constants in the model; --train 'mean' makes it a parameter"
 plan_done

@@ -51,6 +51,6 @@ ok "and no page more is in memory than was planned: $there of $planned" test "$t
 ok "1F1B" one 1f1b
 is "for each of two microbatches" "$(moved)" "$((2 * (2 * all - last) - first + grads)) $((2 * grads))"
 train --offload params --offload-dir . --groups 2 --microbatches 1 >/dev/null 2>err
-is "several groups of rows" "$? $(cat err)" "2 pipeline: error: --offload params: a replica takes one group of rows in a step, not several: of --groups 2, --dp 2 has the bits"
+is "several groups of rows" "$? $(cat err)" "2 pipeline: error: --offload params: a replica can run only one group of rows in a step: for --groups 2 use --dp 2"
 is "nothing is left in the folder" "$(ls -A | grep -c '^\.ppsplit')" 0
 plan_done

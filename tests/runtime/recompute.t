@@ -134,6 +134,6 @@ is "a stage that is not there" "$(refused --recompute 1,4)" "pipeline: error: --
 2"
 is "auto of how much" "$(refused --recompute auto)" "pipeline: error: --recompute auto: --memory BYTES says what a rank may take
 2"
-is "a word that is none" "$(refused --recompute alwys)" "pipeline: error: --recompute alwys: never, except-last, always, cheap, auto or numbers of stages (0,2) are expected
+is "a word that is none" "$(refused --recompute alwys)" "pipeline: error: --recompute alwys: expected never, except-last, always, cheap, auto or numbers of stages (0,2)
 2"
 plan_done

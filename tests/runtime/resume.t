@@ -49,10 +49,10 @@ ok "the same bits in every checkpoint" eval 'for s in here/step_?/*.safetensors;
 
 ok "a sum, which was a mean" split_model "$m/model.onnx" sum h.1:begin --loss cross_entropy --loss-reduction sum --freeze 'wpe.*' || exit 1
 sum/pipeline "${T[@]}" --resume parts --checkpoint sums --steps 10 2>err
-is "made otherwise: refused" "$? $(cat err)" "1 pipeline: error: --resume parts/step_9: ppsplit made its program with --loss-reduction: mean, and this one with: sum; \
-make this one like it, or give --accept loss-reduction to go on as it is"
+is "made otherwise: refused" "$? $(cat err)" "1 pipeline: error: --resume parts/step_9: its program was made with --loss-reduction: mean, this one with: sum; \
+make this one like it, or continue with --accept loss-reduction"
 sum/pipeline "${T[@]}" --resume parts --checkpoint sums --steps 10 --accept loss-reduction 2>err
-is "one of two accepted" "$? $(grep -c 'with --freeze: none, and this one with: wpe' err)" "1 1"
+is "one of two accepted" "$? $(grep -c 'with --freeze: none, this one with: wpe' err)" "1 1"
 ok "both" sum/pipeline "${T[@]}" --resume parts --checkpoint sums --steps 10 --accept loss-reduction --accept freeze
 two/pipeline "${T[@]}" --resume parts --checkpoint x --steps 10 --accept los 2>err
 is "nothing of the kind" "$? $(grep -c "did you mean 'loss'" err)" "2 1"
@@ -199,7 +199,7 @@ is "torchrun's" "$? $(cat err)" "2 pipeline: error: torchrun has 2 tasks, but th
 if command -v mpirun >/dev/null; then
     # a process that is refused must not end the job before the one that says why has begun
     mpirun -n 2 bash -c '[ $OMPI_COMM_WORLD_RANK != 0 ] || sleep 0.3; exec "$@"' - two/pipeline "${T[@]}" --memory 1G >/dev/null 2>err
-    is "refused before MPI starts: said, once" "$? $(grep -c '^pipeline: error: --memory: of what?' err)" "2 1"
+    is "refused before MPI starts: said, once" "$? $(grep -c '^pipeline: error: --memory needs --recompute auto' err)" "2 1"
 fi
 ok "ranks as threads, in a job script" env SLURM_JOB_ID=1 SLURM_NTASKS=4 two/pipeline "${T[@]}" --ranks 2
 

@@ -80,7 +80,7 @@ is "what a signal will do: nothing" "$(two/pipeline "${D[@]:0:5}" --steps 1 | gr
 if command -v mpirun >/dev/null; then
     two/run -n 3 "${D[@]}" >said 2>&1
     is "refused: the status, and nothing else is said" "$? $(cat said)" \
-        "1 pipeline: error: 3 ranks are more than the model's 2 stages: take fewer, --dp N for N replicas, or split into more stages"
+        "1 pipeline: error: 3 ranks are more than the model's 2 stages: use fewer, or --dp N for N replicas, or split into more stages"
     two/run -n 2 "${D[@]}" --steps 3 --log-json done.json >said 2>&1
     is "done" "$? $(cat said) $(grep -c '"step"' done.json)" "0  3"
     for when in 0.0 0.2 20; do

@@ -55,10 +55,10 @@ done
 
 refused() { "$@" 2>&1 >/dev/null | head -n 1; }
 is "a token that the model has not" "$(refused one/pipeline sample --prompt-ids 1,48)" \
-    "pipeline: error: --data input_ids=(--prompt-ids): row 0, position 1 is 48, which chooses a row of 'wte.weight', and that has 48: 0 to 47 may stand there"
-is "no numbers" "$(refused one/pipeline sample --prompt-ids 1,x)" "pipeline: error: --prompt-ids 1,x: whole numbers with commas between expected"
+    "pipeline: error: --data input_ids=(--prompt-ids): row 0, position 1 is 48, an index into 'wte.weight', which has 48 rows: allowed are 0 to 47"
+is "no numbers" "$(refused one/pipeline sample --prompt-ids 1,x)" "pipeline: error: --prompt-ids 1,x: expected whole numbers separated by commas"
 is "options of others" "$(refused one/pipeline infer --top-k 3)" "pipeline: error: --top-k is for sample: infer draws no tokens"
 is "outputs" "$(refused one/pipeline sample --output logits=y.npy)" "pipeline: error: --output logits: sample writes the text; infer writes outputs"
 ok "a model without tokens" split_model "$top/models/mlp-ts/model.onnx" other none
-is "no model of texts" "$(refused other/pipeline sample)" "pipeline: error: sample: no input of this model is tokens, whole numbers [rows, length]"
+is "no model of texts" "$(refused other/pipeline sample)" "pipeline: error: sample: this model has no input of tokens, integers [rows, length]"
 plan_done

@@ -295,13 +295,13 @@ static void refused_tokens(void)
 #define TURNED_ROWS "--data", data("turned", "turned_in.npy")
     refused("too few tokens", 1, "5 tokens, a row and its target take 6",
             EVAL("--tokens", data(ids, "few.npy")));
-    refused("tokens in two dimensions", 1, "rank 2, tokens are a file of rank 1",
+    refused("tokens in two dimensions", 1, "rank 2, but a file of tokens has rank 1",
             EVAL("--tokens", data(ids, "flat.npy")));
     refused("tokens without a header and type", 3, "--dtype-of says",
             EVAL("--tokens", data(ids, "a.tokens")));
     refused("a .npy said to be without a header", 3, "a .npy file, which says its type itself",
             EVAL("--tokens", data(ids, "many.npy"), "--dtype-of", "ids=u16"));
-    refused("a type that is none", 2, "u16, i32 or i64 expected",
+    refused("a type that is none", 2, "expected u8, u16, i32 or i64",
             EVAL("--tokens", data(ids, "many.npy"), "--dtype-of", "ids=u4"));
     refused("a type of nothing", 2, "there is no --tokens turned=FILE",
             EVAL("--tokens", data(ids, "many.npy"), "--dtype-of", "turned=u16"));
@@ -347,14 +347,14 @@ static void refused_rows(void)
     } wrong[] = {
         {-1, 0, 0, NULL},
         {2999 * S + 3, 0, 50,
-         "b.npy: row 2999, position 3 is 50, which chooses a row of 'wte.weight', and that has 50: "
-         "-50 to 49 may stand there"},
-        {1, 0, -51, "b.npy: row 0, position 1 is -51, which"},
-        {1234 * S + 1, 0, 1 << 30, "b.npy: row 1234, position 1 is 1073741824, which"},
+         "b.npy: row 2999, position 3 is 50, an index into 'wte.weight', which has 50 rows: "
+         "allowed are -50 to 49"},
+        {1, 0, -51, "b.npy: row 0, position 1 is -51, an index"},
+        {1234 * S + 1, 0, 1 << 30, "b.npy: row 1234, position 1 is 1073741824, an index"},
         {4 * MANY + 2997, 1, 0,
-         "b.npy: row 2997, position 4 is 0, which chooses a row of 'wpe.weight', and that has 20: "
-         "1 to 20, or -1 may stand there"},
-        {2, 1, 21, "b.npy: row 2, position 0 is 21, which"},
+         "b.npy: row 2997, position 4 is 0, an index into 'wpe.weight', which has 20 rows: "
+         "allowed are 1 to 20, or -1"},
+        {2, 1, 21, "b.npy: row 2, position 0 is 21, an index"},
     };
     for (unsigned k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         int at = wrong[k].at;
@@ -381,14 +381,14 @@ static void refused_rows(void)
             ok(s == 0, "indices of all rows of their tables, from both ends, and what is replaced");
     }
     refused("a negative index", 1,
-            "a.npy: row 0, position 1 is -43, which chooses a row of 'wte.weight', and that has "
-            "50: 0 to 49 may stand there; --negative-ids counts such from the end",
+            "a.npy: row 0, position 1 is -43, an index into 'wte.weight', which has "
+            "50 rows: allowed are 0 to 49; --negative-ids counts it from the end",
             command(&p, "infer", "--data", data("ids", "a.npy"), "--data", data("turned", "c.npy"),
                     "--batch", "2", "--steps", "1", "--quiet", NULL));
     for (int i = 0; i < MANY * S; i++)
         bytes[i] = (int8_t)(ids[i] + (i == 1 ? -51 - ids[i] : 0));
     write_npy("d.npy", 3, 2, (int64_t[]){MANY, S}, bytes);
-    refused("an index of a narrower type", 1, "d.npy: row 0, position 1 is -51, which",
+    refused("an index of a narrower type", 1, "d.npy: row 0, position 1 is -51, an index",
             command(&p, "infer", "--data", data("ids", "d.npy"), "--data", data("turned", "c.npy"),
                     "--batch", "2", "--steps", "1", "--quiet", "--negative-ids", NULL));
 }

@@ -479,8 +479,8 @@ static void other_sums(const Program *g)
         const Program *to = back ? g : plain;
         snprintf(line, sizeof line, "--resume %s", at(back ? "two" : "one"));
         run(to, 2, "three", line);
-        ok(strstr(slurp(at("err")), back ? "with --chunks: none, and this one with: 4"
-                                         : "with --chunks: 4, and this one with: none") != NULL,
+        ok(strstr(slurp(at("err")), back ? "with --chunks: none, this one with: 4"
+                                         : "with --chunks: 4, this one with: none") != NULL,
            "a sum of %s parts: refused", back ? "one, and now four" : "four, and now one");
         strcat(line, " --accept chunks");
         ok(*run(to, 2, "three", line), "or accepted");

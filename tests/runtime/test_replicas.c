@@ -122,7 +122,7 @@ static void replicated_training(void)
        "five steps of 3 replicas: loss %.6f, of one %.6f", loss[1], loss[0]);
     int s = command(p, "train", "--data", data_x, "--data", data_t, "--dp", "2", "--ranks", "3",
                     NULL);
-    ok(s == 2 && strstr(slurp(at("err")), "3 ranks do not make"), "ranks that dp does not divide");
+    ok(s == 2 && strstr(slurp(at("err")), "3 ranks cannot be divided"), "ranks that dp does not divide");
     s = command(p, "train", "--data", data_x, "--data", data_t, "--dp", "4", "--microbatches", "6",
                 NULL);
     ok(s == 1 && strstr(slurp(at("err")), "only 5 rows in a replica"),

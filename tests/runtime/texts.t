@@ -24,7 +24,7 @@ for f in llmc.bin llama.bin mega.bin mega.idx; do is "$f" "$(text --tokens "inpu
 is "a text by bytes" "$(text --tokens input_ids=text.txt "${bytes[@]}")" "$want"
 is "a pattern of several" "$(text --tokens 'input_ids=part[12].txt' "${bytes[@]}")" "$want"
 is "several options" "$(text --tokens input_ids=part1.txt --tokens input_ids=part2.txt "${bytes[@]}")" "$want"
-is "a pattern that finds none" "$("${train[@]}" --tokens 'input_ids=none*' 2>&1)" "pipeline: error: --tokens input_ids=none*: no file has such a name"
+is "a pattern that finds none" "$("${train[@]}" --tokens 'input_ids=none*' 2>&1)" "pipeline: error: --tokens input_ids=none*: no such file"
 # rows as files of --data: the same losses, exactly as far before an interruption as after
 rows() { out/pipeline tokens --tokens "input_ids=$1" "${bytes[@]}" --output input_ids=x.npy --output target=y.npy --quiet; }
 given=(--data input_ids=x.npy --data target=y.npy)

@@ -79,7 +79,7 @@ ok "a schedule is chosen and made in a second of the processor: 16 ranks, 64 mic
 
 # ---- names: the registry's, in help, documentation and completion; PyTorch's are the same schedules ----
 
-names=$(s --help | sed -n '/^A NAME is/,/^A file/s/^  \([a-z0-9-]*\)  .*/\1/p')
+names=$(s --help | sed -n '/NAME is one of/,/^A CSV file/s/^  \([a-z0-9-]*\)  .*/\1/p')
 is "seventeen schedules and auto" "$(echo "$names" | wc -l)" 18
 is "docs/schedules.md has a row for each" "$(sed -n 's/^| \([a-z0-9-]*\) | [A-Za-z0-9]* *| .*/\1/p' "$top/docs/schedules.md" | sort)" "$(echo "$names" | sort)"
 is "completion knows each" "$(sh "$top/docs/completions/complete.sh" "$ppsplit" schedule '' | grep -v FILES)" "$names"
@@ -113,8 +113,8 @@ is "microbatches that do not fit" "$(status s interleaved1f1b --ranks 4 --stages
 is "an unknown option" "$(status s 1f1b --rnaks 4)" 2
 ok "did you mean" grep -q "did you mean '--ranks'" err
 is "an unknown schedule's nearest" "$(s Interleave1F1B --ranks 4 --microbatches 4 2>&1 | head -1)" \
-    "ppsplit schedule: error: no schedule is called 'Interleave1F1B'; did you mean 'interleaved1f1b'? (there are $(s --help |
-        sed -n '/^A NAME is/,/^A file/s/^  \([a-z0-9-]*\)  .*/\1,/p' | tr '\n' ' ' | sed 's/, $//'))"
+    "ppsplit schedule: error: unknown schedule 'Interleave1F1B'; did you mean 'interleaved1f1b'? (there are $(s --help |
+        sed -n '/NAME is one of/,/^A CSV file/s/^  \([a-z0-9-]*\)  .*/\1,/p' | tr '\n' ' ' | sed 's/, $//'))"
 is "an unknown schedule" "$(status s 1f1bb --ranks 4 --microbatches 4)" 2
 is "help" "$(status s --help)" 0
 is "a file that is not there" "$(status s none.csv)" 3

@@ -188,12 +188,12 @@ static void residency(void)
        "and only once");
     sched_free(s);
     static const char *const wrong[][2] = {
-        {"0", "no window"},
-        {"", "no window"},
-        {"2,", "no window"},
-        {"2x", "no window"},
-        {"2:", "no window"},
-        {"1,2,3", "3 numbers, but there are 2 ranks"},
+        {"0", "not a window"},
+        {"", "not a window"},
+        {"2,", "not a window"},
+        {"2x", "not a window"},
+        {"2:", "not a window"},
+        {"1,2,3", "3 numbers for 2 ranks"},
         {"2:1,1,1", "3 numbers"},
         {"2,1:2", "rank 1 looks 2 stages ahead"},
     };
@@ -361,7 +361,7 @@ static void copies(void)
            strstr(err.text, "still on its way"),
        "a stash is not fetched before all of it has left");
     SchedOffload how = {.time = {[SA_F] = 1, [SA_B] = 2}};
-    ok(sched_offload(s, &how, NULL, &err) == SCHED_EREFUSED && strstr(err.text, "of their own"),
+    ok(sched_offload(s, &how, NULL, &err) == SCHED_EREFUSED && strstr(err.text, "OFFLOADs already"),
        "nor are there copies of two minds");
     sched_free(s);
     /* A copy takes as long as two forwards.  Microbatch 0 leaves from 1 to 3 and comes back from 11

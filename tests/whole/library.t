@@ -53,7 +53,7 @@ list: 0
 stages 2
 split: 0
 no file: 3: nowhere.onnx: error: cannot open: No such file or directory
-no such loss: 2: ppsplit: error: --loss 'crossentropy' is no loss
+no such loss: 2: ppsplit: error: --loss: unknown loss 'crossentropy'
 $(usr/bin/ppsplit ls "$model" 2>&1)
 weights $weights
 again: 0

@@ -20,11 +20,11 @@ is "a command that is none, and the one that was meant" "$(unknown pln model.onn
 $(unknown mrege out -o x.onnx)
 $(unknown version)
 $(unknown trian)
-$(unknown frobnicate)" "ppsplit: 'pln' is no file and no command; did you mean 'plan'?
-ppsplit: 'mrege' is no file and no command; did you mean 'merge'?
-ppsplit: 'version' is no file and no command; did you mean '--version'?
-ppsplit: 'trian' is no command of ppsplit; the program that it writes has \`DIR/pipeline train'
-ppsplit: 'frobnicate' is no file and no command"
+$(unknown frobnicate)" "ppsplit: 'pln' is neither a file nor a command; did you mean 'plan'?
+ppsplit: 'mrege' is neither a file nor a command; did you mean 'merge'?
+ppsplit: 'version' is neither a file nor a command; did you mean '--version'?
+ppsplit: 'trian' is not a command of ppsplit; the program has it: \`DIR/pipeline train'
+ppsplit: 'frobnicate' is neither a file nor a command"
 is "a file that is not there is said to be one" "$(unknown plan.onnx -o x; unknown plan.onnx; unknown merge nowhere)" \
     "$(printf '%s: error: cannot open: No such file or directory\n' plan.onnx plan.onnx nowhere)"
 version=$(make -s -C "$top" print-VERSION)

@@ -43,10 +43,10 @@ ok "PyTorch's loss and gradients" agrees pairs pairs.safetensors "$second_loss"
 
 is "1F1B does not do it" "$(said run two --schedule 1f1b)" "1f1b: rank 1, cell 1: 1B0 comes before 1F1 in cell 2, but the loss is one over the whole \
 minibatch: it needs every microbatch's forward before the first backward, as gpipe and loopedbfs have it"
-is "nor replicas" "$(said run two --dp 2 --ranks 4)" "--dp 2: the loss is one over the whole minibatch, which replicas would divide: more ranks and \
-microbatches make it larger"
-is "nor passes" "$(said run two --accumulate 2 --microbatches 2)" "--accumulate 2: the loss is one over the whole minibatch, which passes would divide: \
---microbatches 4 in one pass is the same minibatch"
+is "nor replicas" "$(said run two --dp 2 --ranks 4)" "--dp 2: the loss is one over the whole minibatch, which replicas would divide; use more ranks and \
+microbatches instead"
+is "nor passes" "$(said run two --accumulate 2 --microbatches 2)" "--accumulate 2: the loss is one over the whole minibatch, which passes would divide; \
+use --microbatches 4 in one pass"
 said run two --batch 6 >"$work/said"
 ok "nor other rows" grep -q '^a step has 6 rows, but the loss over the minibatch is made for exactly 8: .*--loss-over minibatch=6$' "$work/said"
 is "rows that the model does not keep apart" "$(said "$ppsplit" -q ../contrast/model.onnx --loss output:mean --loss-over minibatch=8 -o "$work/none" | grep '^the model')" \
@@ -78,8 +78,8 @@ ok "valid: in shapes of one row" split_model model.onnx "$work/one" b:begin --lo
 ok "valid: trains" run one
 ok "valid: PyTorch's loss and gradients" agrees one
 ok "a root of a mean" split_model root.onnx "$work/root" none --loss output:loss
-is "has no microbatches" "$(said "$work/root/pipeline" train --data x=in.x.npy)" "the loss of several microbatches does not follow from theirs: node 13 '/Sqrt' (Sqrt): what it \
-makes of all samples does not add up over microbatches; ppsplit --loss-over minibatch computes it of all rows, --microbatches 1 of a microbatch's"
+is "has no microbatches" "$(said "$work/root/pipeline" train --data x=in.x.npy)" "the loss of a step does not follow from those of its microbatches: node 13 '/Sqrt' (Sqrt): what it \
+makes of all samples does not add up over microbatches; split with --loss-over minibatch, or run with --microbatches 1"
 ok "but over the minibatch" split_model root.onnx "$work/root" none --loss output:loss --loss-over minibatch=8
 data=(--data x=in.x.npy)
 ok "trains" "$work/root/pipeline" train "${data[@]}" --microbatches 4 --steps 1
