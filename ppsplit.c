@@ -31,7 +31,7 @@ static void read_model(State *s)
 {
     s->graph = import_models(s->o->arena, s->o->model.n, s->o->model.at, &s->o->import);
     graph_unsort(s->graph, &s->o->partition.batch);
-    if (!s->o->lengths.name)
+    if (!s->o->settled)
         settle_lengths(s->o, s->graph);
 }
 
@@ -290,53 +290,89 @@ static Pipe *plan_pipe(void *of, int64_t wanted, const PlanMesh *members, const 
 typedef struct { State whole; PlanMesh mesh; } PlanRead;
 typedef struct { Options *o; VEC(PlanRead) read; } PlanReader;
 
-typedef struct { const Options *o; const SplitTexts *split; int k; Pipe *pipe; } Sample;
+typedef struct { const Options *o; const SplitTexts *split; const int64_t *length; Pipe *pipe; } Sample;
 
 static void sample(void *arg)
 {
     Sample *x = arg;
     Options o = *x->o;
+    const Lengths *l = &x->o->lengths;
     o.import.bind.at = arena_array(o.arena, const char *, o.import.bind.n + 1);
     memcpy(o.import.bind.at, x->o->import.bind.at, o.import.bind.n * sizeof *o.import.bind.at);
-    o.import.bind.at[o.varies] = bound_to(o.arena, &o.lengths, o.lengths.at[x->k]);
-    o.other = x->k ? o.lengths.pipe[0]->graph : NULL;
-    o.other_less = o.lengths.at[x->k] - o.lengths.at[0];
+    for (int v = 0; v < l->symbols; v++)
+        o.import.bind.at[l->symbol[v].bind] = bound_to(o.arena, &l->symbol[v], x->length[v]);
+    o.other = l->pipe[0] ? l->pipe[0]->graph : NULL;
     o.partition.automatic.stages = 0;
     x->pipe = plan_pipe(&(PlanReader){.o = &o}, o.rows, NULL, x->split, o.arena);
 }
 
-/* The same with other lengths, cut at the same points.  What is warned of is so already. */
+/* The same with other lengths, cut at the same points; NULL: not if it may fail.  What is warned of
+ * is so already. */
+static Pipe *sample_pipe(const State *s, const SplitTexts *split, const int64_t *length,
+                         bool may_fail)
+{
+    Sample x = {s->o, split, length, NULL};
+    char *said = NULL;
+    size_t n = 0;
+    FILE *to = open_memstream(&said, &n), *before = to ? diag_to(to) : NULL;
+    int code = to ? diag_run(sample, &x) : EXIT_IO;
+    if (to) {
+        diag_to(before);
+        fclose(to);
+    }
+    if (code && !may_fail)
+        diag_note("%s", said ? said : "");
+    free(said);
+    if (code && !may_fail)
+        diag_fatal(code, WHERE_FILE(s->graph->file), "not with %s",
+                   cg_lengths_text(s->o->arena, &s->o->lengths, length));
+    return code ? NULL : x.pipe;
+}
+
+/* Where samples are beyond the greatest lengths, constants are as long as theirs. */
+static Pipe *longest_pipe(const State *s, const SplitTexts *split)
+{
+    const Lengths *l = &s->o->lengths;
+    int64_t most[SYMBOLS], own[SYMBOLS];
+    cg_longest(l, true, most);
+    cg_longest(l, false, own);
+    return memcmp(most, own, (size_t)l->symbols * sizeof *most) ? sample_pipe(s, split, most, false)
+                                                               : s->pipe;
+}
+
+typedef struct { State s; SplitTexts split; } Sampler;
+
+static const Pipe *pipe_with(const void *of, const int64_t *length)
+{
+    const Sampler *x = of;
+    return sample_pipe(&x->s, &x->split, length, false);
+}
+
 static void lengths(State *s)
 {
     Options *o = s->o;
     Lengths *l = &o->lengths;
-    SplitTexts split = {0};
+    Sampler *all = arena_new_of(o->arena, Sampler);
+    SplitTexts *split = &all->split;
     check_rows(o, s->pipe);
-    if (!l->name || !o->codegen.dir)
+    if (!l->symbols || !o->codegen.dir)
         return;
     check_lengths(o, s->graph);
     for (uint32_t i = 0; i < s->pipe->split.n; i++)
-        vec_push(o->arena, &split, s->pipe->split.at[i]);
-    for (int k = 0; k < LENGTHS; k++) {
-        Sample x = {o, &split, k, NULL};
-        char *said = NULL;
-        size_t n = 0;
-        FILE *to = open_memstream(&said, &n), *before = to ? diag_to(to) : NULL;
-        int code = to ? diag_run(sample, &x) : EXIT_IO;
-        if (to) {
-            diag_to(before);
-            fclose(to);
-        }
-        if (code)
-            diag_note("%s", said ? said : "");
-        free(said);
-        if (code)
-            diag_fatal(code, WHERE_FILE(s->graph->file), "not with a length of %lld",
-                       (long long)l->at[k]);
-        l->pipe[k] = x.pipe;
+        vec_push(o->arena, split, s->pipe->split.at[i]);
+    all->s = *s;
+    l->with = pipe_with;
+    l->of = all;
+    Lengths below = *l;
+    bool may_fail = lengths_below(&below);
+    l->pipe[0] = sample_pipe(s, split, l->at[0], may_fail);
+    if (!l->pipe[0]) {
+        *l = below;
+        l->pipe[0] = sample_pipe(s, split, l->at[0], false);
     }
-    l->pipe[0]->graph->other = l->pipe[1]->graph;
-    l->pipe[0]->graph->other_less = l->at[0] - l->at[1];
+    for (int k = 1; k < l->n; k++)
+        l->pipe[k] = sample_pipe(s, split, l->at[k], false);
+    l->most = longest_pipe(s, split);
     o->codegen.lengths = l;
 }
 
@@ -476,7 +512,6 @@ static const State *plan_whole(PlanReader *r, int64_t wanted)
     s.o->rows = wanted;
     read_model(&s);
     s.graph->other = r->o->other;
-    s.graph->other_less = r->o->other_less;
     rows(&s);
     loss(&s);
     autocast(&s);

@@ -18,7 +18,8 @@ typedef struct {
     ValueId value;
     bool inlined;
     int64_t offset;
-    const Value *most; /* as it is with the greatest length; NULL: as `value` */
+    const Value *most; /* as it is with the greatest length, or with all; NULL: as `value` */
+    int64_t shift;     /* bytes behind `offset` where it is with this length */
 } StageConst;
 
 /* The kernels of a stage for one target, each distinct text once. */
@@ -73,7 +74,25 @@ typedef struct {
     const bool *known;
     const int64_t *most;
     VEC(int64_t) met;
+    VEC(bool) constant; /* those of a constant */
 } SizesMet;
+
+/* The sum of c[k] times the lengths, each to its power, of all powers below DEGREES in sum: length v
+   has the power k / DEGREES^v % DEGREES. */
+enum { TERMS = DEGREES * DEGREES * DEGREES };
+typedef struct {
+    int64_t c[TERMS];
+    int degree;
+} Polynomial;
+
+/* plan/polynomial.c */
+int cg_power(int term, int symbol);
+/* The polynomial of whole coefficients that has v[k] with lengths l->at[k], each of them; false:
+   there is none. */
+bool cg_fit(const Lengths *l, const int64_t *v, Polynomial *p);
+int64_t cg_value(const Lengths *l, const Polynomial *p, const int64_t *length);
+/* with the greatest lengths; samples: of all that are sampled, which constants are laid out for */
+int64_t cg_value_most(const Lengths *l, const Polynomial *p, bool samples);
 
 typedef VEC(int64_t) Bytes;
 typedef VEC(Ref *) Refs;

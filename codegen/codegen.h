@@ -17,16 +17,28 @@ typedef struct {
 } MadeWith;
 
 /*
- * --bind NAME=LEAST..MOST: a dimension of the model whose size, a microbatch's length, a run knows.
- * pipe: the model with some lengths, which have nothing to do with its other sizes (primes); what
- * their programs have in common is the program of any length (write/lengths.c).
+ * --bind NAME=LEAST..MOST: dimensions of the model whose sizes, a microbatch's lengths, a run knows.
+ * pipe: the model with n samples of them, at[]: lengths that have nothing to do with its other
+ * sizes (primes); what their programs have in common is the program of any (write/lengths.c).  The
+ * first samples are a lattice on which a polynomial is known (plan/polynomial.c), the last ones are
+ * those that it is checked with.
  */
-enum { LENGTHS = 8 };
+enum { SYMBOLS = 3, DEGREES = 5, NODES = 8, CHECKS = NODES - DEGREES, SAMPLES = 35 + CHECKS };
 typedef struct {
     const char *name;
     int64_t least, most;
-    int64_t at[LENGTHS];
-    Pipe *pipe[LENGTHS];
+    uint32_t bind;       /* its number among all --bind */
+    int64_t node[NODES]; /* its lengths in samples, falling */
+} Symbol;
+typedef struct {
+    Symbol symbol[SYMBOLS];
+    int symbols, n;
+    int64_t at[SAMPLES][SYMBOLS];
+    Pipe *pipe[SAMPLES];
+    Pipe *most; /* with the greatest lengths: those that may be, or those of the samples */
+    /* the model with any other lengths */
+    const Pipe *(*with)(const void *of, const int64_t *length);
+    const void *of;
 } Lengths;
 
 typedef struct {
@@ -43,6 +55,13 @@ typedef struct {
     VEC(MadeWith) made;
     const Lengths *lengths; /* NULL: none vary */
 } CodegenOptions;
+
+/* plan/polynomial.c */
+void cg_sample(Lengths *l); /* l->at, from its symbols and their nodes */
+/* The greatest lengths; samples: those that are sampled too. */
+void cg_longest(const Lengths *l, bool samples, int64_t *length);
+/* "seq of 2048, width of 7" */
+const char *cg_lengths_text(Arena *a, const Lengths *l, const int64_t *length);
 
 /* write/output.c: writes the whole output folder, opt->dir, or nothing (a temporary folder beside
  * it, then rename). */

@@ -20,7 +20,8 @@ const PpStage *cg_stage_table(const StageGen *sg, Target target, Arena *a);
 int cg_input_number(const Pipe *p, ValueId v);
 /* name: NULL: the value's */
 const char *cg_mesh_name(int mesh);                     /* "PP_TENSOR", ... */
-PpTensor cg_tensor(const Graph *g, ValueId v, const char *name, Arena *a);
+/* l: where lengths vary; NULL: they do not */
+PpTensor cg_tensor(const Graph *g, ValueId v, const char *name, const Lengths *l, Arena *a);
 /* The constants in their order, as numbers in StageGen.constants: those in params/, then, for a
    device, which reads all in its memory, those that stand in the source. */
 Ids cg_table_constants(const StageGen *sg, bool device, Arena *a);
@@ -80,6 +81,6 @@ const char *cg_launches_name(int list, Arena *a); /* "backward", "update" */
 
 /* Of the Pipe: all but its stages, the device, and what is known when it is written (hash, made,
    written). */
-PpPlan cg_program_table(const Pipe *p, Arena *a);
+PpPlan cg_program_table(const Pipe *p, const Lengths *l, Arena *a);
 
 #endif

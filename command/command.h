@@ -13,9 +13,6 @@
 
 /* ---- options.c: `ppsplit`, `ppsplit ls`, `ppsplit plan` and `ppsplit annotate` ---- */
 
-/* --bind NAME=LEAST..MOST, and its number among all --bind */
-typedef struct { Lengths of; uint32_t bind; } Range;
-
 typedef enum { COMMAND_SPLIT, COMMAND_LS, COMMAND_PLAN, COMMAND_ANNOTATE } Command;
 
 typedef struct {
@@ -35,14 +32,11 @@ typedef struct {
     const char *dump;
     bool quiet, parameters;
     bool check, verbose; /* of annotate */
-    VEC(Range) range;    /* each --bind that is one */
-    /* of the range that is not one of rows, its number among all --bind; name NULL: none */
-    Lengths lengths;
-    uint32_t varies;
-    const Lengths *rows_vary; /* the range of the rows; NULL: none */
-    /* the model with another of the lengths, and how much less that is; NULL: it is the first */
-    const Graph *other;
-    int64_t other_less;
+    VEC(Symbol) range;   /* each --bind that is one */
+    Lengths lengths;     /* of the ranges that are not one of rows */
+    bool settled;        /* which they are */
+    const Symbol *rows_vary; /* the range of the rows; NULL: none */
+    const Graph *other;  /* the model with other lengths, a sample; NULL: it is the first */
     Command command;
     /* of plan: as they were written */
     const char *machine, *threads, *batch, *dp, *optimizer, *recompute, *offload, *csv;
@@ -56,9 +50,11 @@ void read_command_line(Options *o, int argc, char **argv);
 
 /* A --bind that is a range is one to the greatest length from now on. */
 void read_lengths(Options *o);
-const char *bound_to(Arena *a, const Lengths *l, int64_t length); /* the option that says so */
-/* Which of the ranges is that of the rows, which that of the lengths; other ones are fatal. */
-void settle_lengths(Options *o, Graph *g);
+const char *bound_to(Arena *a, const Symbol *s, int64_t length); /* the option that says so */
+/* Which of the ranges is that of the rows, and which are those of lengths. */
+void settle_lengths(Options *o, const Graph *g);
+/* Samples up to the greatest length, if that will do; else false. */
+bool lengths_below(Lengths *l);
 void check_rows(const Options *o, const Pipe *p); /* where they vary, any number is taken */
 /* Options that a model of any length does not go with are fatal. */
 void check_lengths(const Options *o, const Graph *g);

@@ -157,10 +157,9 @@ typedef struct Graph {
     /* by axis of the mesh: this is the graph of one of so many members, and of so many chunks in all
        that what is divided has; 1 and 1: the model's own */
     struct { int members, chunks; } mesh[MESH_AXES];
-    /* where a dimension varies, the same model with another length of it, which is so much less: what
-       is kept, sent or computed again is decided with its sizes (graph_sized).  NULL: none does */
+    /* where lengths vary, the same model with those of the first sample: what is kept, sent or computed
+       again is decided with its sizes (graph_sized).  NULL: this is it */
     const struct Graph *other;
-    int64_t other_less;
     /* a dimension varies: --bind NAME=LEAST..MOST */
     bool varies;
     /* memory is short: what members have gathered is gathered again in backward rather than kept */

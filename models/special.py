@@ -57,7 +57,8 @@
   stateful    a recurrent model whose rows are second in all inputs and in the output, by their name alone: as many as there are steps, as a table has entries
   lengths     sequences of any length: a GPT of two blocks, rows of 1 to 48 tokens, filled up to 48 with targets that do not count; mean.onnx: the mean
               over a sequence; distant.onnx: numbers of how far apart its places are; convolved.onnx: a convolution along it; halved.onnx: of twice as many, halved and
-              doubled; ahead.onnx: of how many come, is refused
+              doubled; ahead.onnx: of how many come; pair.onnx: an encoder and a decoder, each of its own; patches.onnx: images of any height and width,
+              with a table of positions that is resized
 usage: special.py DIR [NAME...]
 """
 import copy, os, re, sys
@@ -871,6 +872,21 @@ class Halved(nn.Module):
     def __init__(self): super().__init__(); self.down, self.up = nn.Conv1d(3, 4, 3, 2, 1), nn.ConvTranspose1d(4, 3, 2, 2)
     def forward(self, x): return self.up(F.relu(self.down(x))) + x
 
+class Attend(nn.Module):
+    def __init__(self): super().__init__(); self.n, self.q, self.kv, self.o = nn.LayerNorm(8), nn.Linear(8, 8), nn.Linear(8, 16), nn.Linear(8, 8)
+    def forward(self, x, y=None, mask=None):
+        q, (k, v) = self.q(self.n(x)), self.kv(self.n(x) if y is None else y).split(8, 2); q, k, v = (u.view(u.shape[0], u.shape[1], 2, 4).transpose(1, 2) for u in (q, k, v)); a = q @ k.transpose(-2, -1) / 2
+        a = a.masked_fill(torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril().logical_not(), float("-inf")) if mask is None else a + (mask[:, None, None] - 1) * 1e9
+        return x + self.o((a.softmax(-1) @ v).transpose(1, 2).flatten(2))
+class Pair(nn.Module):
+    def __init__(self): super().__init__(); self.e, self.a, self.b, self.c, self.l = nn.Embedding(19, 8), Attend(), Attend(), Attend(), nn.Linear(8, 19)
+    def forward(self, x, mask, y): return self.l(self.c(self.b(self.e(y)), self.a(self.e(x), None, mask), mask))
+class Patches(nn.Module): # positions are a table of 3 x 3, resized
+    def __init__(self): super().__init__(); self.p, self.t, self.a, self.l = nn.Conv2d(3, 8, 2, 2), nn.Parameter(torch.randn(1, 8, 3, 3)), Attend(), nn.Linear(8, 7)
+    def forward(self, x):
+        y = self.p(x); y = (y + F.interpolate(self.t, y.shape[2:], mode="bicubic")).flatten(2).transpose(1, 2)
+        return self.l(self.a(y, None, torch.ones(y.shape[0], y.shape[1]))).mean(1)
+
 def lengths(d):
     export(Halved(), torch.randn(MB, 3, 24), f"{d}/halved.onnx", ["x"], ["y"], dynamic_axes={"x": {0: "batch", 2: "twice"}, "y": {0: "batch"}})
     m = onnx.load(f"{d}/halved.onnx"); m.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "2*seq"; onnx.save(m, f"{d}/halved.onnx")
@@ -881,6 +897,12 @@ def lengths(d):
     m = m.double(); y = m(x); F.cross_entropy(y.flatten(0, 1), t.flatten()).backward(); np.save(f"{d}/lengths.npy", long.numpy())
     for k, v in {"in.x": x, "target": t}.items(): np.save(f"{d}/{k}.npy", v.numpy())
     save_file({k: v.float().contiguous() for k, v in grads_of(m).items()}, f"{d}/grads.safetensors")
+    long, x, t = {"enc": torch.tensor([3, 20, 1, 1, 17, 9, 8, 20]), "dec": torch.tensor([1, 5, 12, 2, 2, 12, 7, 3])}, torch.randint(0, 19, (ROWS, 20)), torch.randint(0, 19, (ROWS, 12)); mask, y = (torch.arange(20) < long["enc"][:, None]).float(), torch.randint(0, 19, (ROWS, 12))
+    for i in range(ROWS): x[i, long["enc"][i]:] = 0; t[i, long["dec"][i]:] = -100
+    m = Pair(); export(m, (x[:MB], mask[:MB], y[:MB]), f"{d}/pair.onnx", ["x", "mask", "y"], ["logits"], dynamic_axes={"x": {0: "batch", 1: "enc"}, "mask": {0: "batch", 1: "enc"}, "y": {0: "batch", 1: "dec"}, "logits": {0: "batch", 1: "dec"}}); m = m.double()
+    F.cross_entropy(m(x, mask.double(), y).flatten(0, 1), t.flatten()).backward(); save_file({k: v.float().contiguous() for k, v in grads_of(m).items()}, f"{d}/pair.safetensors")
+    for k, v in ({"x": x, "mask": mask, "y": y, "target": t} | long).items(): np.save(f"{d}/pair.{k}.npy", v.numpy())
+    export(Patches(), torch.randn(MB, 3, 8, 10), f"{d}/patches.onnx", ["x"], ["y"], dynamic_axes={"x": {0: "batch", 2: "height", 3: "width"}, "y": {0: "batch"}})
 
 for f in (sequence, lossmodel, ownloss, valid, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, graph, parts, features, folded, given, packed, partly, relative, beside, half, clip, stateful, lengths):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue

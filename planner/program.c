@@ -36,7 +36,7 @@ Program *program_of(Pipe *p, bool device, Arena *a)
         out->launches = arena_array(a, const StageLaunches *, p->stage.n + 1);
     for (uint32_t i = 0; i < p->stage.n; i++)
         list[i] = table_of(p, i, device, device ? &out->launches[i] : NULL, a);
-    out->plan = cg_program_table(p, a);
+    out->plan = cg_program_table(p, NULL, a);
     if (p->totals)                                      /* made on the host */
         out->plan.totals = table_of(p->totals, 0, false, NULL, a);
     out->plan.stage = list;

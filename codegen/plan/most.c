@@ -7,12 +7,17 @@
  */
 #include "plan.h"
 
-int64_t cg_most(const StageGen *sg, int64_t size)
+static int64_t most(const StageGen *sg, int64_t size, bool constant)
 {
     SizesMet *s = sg->sizes;
     if (!s)
         return size;
     uint32_t i = s->met.n;
     vec_push(sg->a, &s->met, size);
+    vec_push(sg->a, &s->constant, constant);
     return i < s->n && s->known[i] ? s->most[i] : size;
 }
+
+int64_t cg_most(const StageGen *sg, int64_t size) { return most(sg, size, false); }
+
+int64_t cg_most_constant(const StageGen *sg, int64_t size) { return most(sg, size, true); }

@@ -27,6 +27,8 @@ bool cg_padded(const Func *f, ValueId v, bool turned, Ref *at);
 /* A size that memory is planned with, as it is with the greatest length; where none varies itself.
  */
 int64_t cg_most(const StageGen *sg, int64_t size);
+/* ... of a constant, which is read with strides that are those of the longest sample */
+int64_t cg_most_constant(const StageGen *sg, int64_t size);
 
 /* ---- view.c ---------------------------------------------------------------------------------- */
 

@@ -7,24 +7,24 @@
 
 #include "codegen/tables.h"
 
-static const PpTensor *inputs(const Pipe *p, Arena *a, int *n)
+static const PpTensor *inputs(const Pipe *p, const Lengths *l, Arena *a, int *n)
 {
     const Graph *g = p->graph;
     PpTensor *list = arena_array(a, PpTensor, g->input.n + 1);
     *n = 0;
     for (uint32_t i = 0; i < g->input.n; i++)
         if (g->input.at[i] != p->loss_scale)
-            list[(*n)++] = cg_tensor(g, g->input.at[i], NULL, a);
+            list[(*n)++] = cg_tensor(g, g->input.at[i], NULL, l, a);
     return list;
 }
 
-static const PpTensor *outputs(const Pipe *p, Arena *a)
+static const PpTensor *outputs(const Pipe *p, const Lengths *l, Arena *a)
 {
     const Graph *g = p->graph;
     PpTensor *list = arena_array(a, PpTensor, g->output.n + 1);
     for (uint32_t i = 0; i < g->output.n; i++) {
         const char *name = i < g->output_name.n ? g->output_name.at[i] : NULL;
-        list[i] = cg_tensor(g, g->output.at[i], name, a);
+        list[i] = cg_tensor(g, g->output.at[i], name, l, a);
     }
     return list;
 }
@@ -150,7 +150,7 @@ static const char *const *split_of(const Pipe *p, Arena *a)
     return list;
 }
 
-PpPlan cg_program_table(const Pipe *p, Arena *a)
+PpPlan cg_program_table(const Pipe *p, const Lengths *l, Arena *a)
 {
     static const int kind[] = {PP_LOSS_NONE, PP_LOSS_SUM, PP_LOSS_MEAN_ELEMENTS,
                                PP_LOSS_MEAN_TARGETS, PP_LOSS_MEAN_ROWS};
@@ -166,7 +166,7 @@ PpPlan cg_program_table(const Pipe *p, Arena *a)
                    .n_param = (int)g->param.n,
                    .n_split = (int)p->split.n,
                    .split = split_of(p, a),
-                   .output = outputs(p, a),
+                   .output = outputs(p, l, a),
                    .target_why = text_or_none(a, p->target_why),
                    .loss_why = text_or_none(a, p->loss_why),
                    .n_total = p->totals ? (int)g->total.n : 0,
@@ -184,7 +184,10 @@ PpPlan cg_program_table(const Pipe *p, Arena *a)
         plan.minibatch_rows = p->whole->graph->batch;
         plan.minibatch_why = text_or_none(a, p->uneven_loss.n ? p->uneven_loss.at[0] : NULL);
     }
-    plan.input = inputs(p, a, &plan.n_input);
+    for (int v = 0; l && v < l->symbols; v++)
+        plan.length[plan.n_length++] =
+            (PpRange){l->symbol[v].name, l->symbol[v].least, l->symbol[v].most};
+    plan.input = inputs(p, l, a, &plan.n_input);
     plan.output_merge = merges(p, a, &plan.output_why);
     plan.index = indices(p, a, &plan.n_index);
     return plan;

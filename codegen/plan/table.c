@@ -7,9 +7,8 @@
 #include "codegen/tables.h"
 #include "plan.h"
 
-/* other: its shape where the length is another one; NULL: the same */
 static PpTensor tensor(const Graph *g, const char *name, Dtype type, const Shape *s, int batch,
-                       const Shape *other, Arena *a)
+                       Arena *a)
 {
     if (batch >= 0 && (batch >= s->rank || g->batch <= 0 || s->d[batch] % g->batch != 0))
         batch = -1;
@@ -21,16 +20,41 @@ static PpTensor tensor(const Graph *g, const char *name, Dtype type, const Shape
     INSIST(s->rank <= PP_MAX_RANK);
     for (int i = 0; i < s->rank; i++)
         t.dim[i] = s->d[i];
-    for (int i = 0; other && i < s->rank; i++)
-        t.grow[i] = (s->d[i] - other->d[i]) / g->other_less;
     return t;
 }
 
-PpTensor cg_tensor(const Graph *g, ValueId v, const char *name, Arena *a)
+_Static_assert((int)SYMBOLS == PP_LENGTHS, "as many lengths");
+
+/* A dimension that is the same with all lengths has no terms. */
+static void add_terms(const Lengths *l, ValueId v, PpTensor *t, Arena *a)
+{
+    VEC(PpTerm) all = {0};
+    for (int i = 0; i < t->rank; i++) {
+        int64_t size[SAMPLES];
+        Polynomial p;
+        for (int k = 0; k < l->n; k++)
+            size[k] = val(l->pipe[k]->graph, v)->shape.d[i];
+        if (!cg_fit(l, size, &p) || p.degree == 0)
+            continue;
+        for (int k = 0; k < TERMS; k++)
+            if (p.c[k]) {
+                PpTerm term = {.dim = i, .c = p.c[k]};
+                for (int s = 0; s < l->symbols; s++)
+                    term.power[s] = cg_power(k, s);
+                vec_push(a, &all, term);
+            }
+    }
+    t->n_term = (int)all.n;
+    t->term = all.at;
+}
+
+PpTensor cg_tensor(const Graph *g, ValueId v, const char *name, const Lengths *l, Arena *a)
 {
     const Value *x = val(g, v);
-    const Shape *other = g->other ? &val(g->other, v)->shape : NULL;
-    return tensor(g, name ? name : x->name, x->dtype, &x->shape, x->batch, other, a);
+    PpTensor t = tensor(g, name ? name : x->name, x->dtype, &x->shape, x->batch, a);
+    if (l)
+        add_terms(l, v, &t, a);
+    return t;
 }
 
 static int kept_until(uint8_t bits) { return bits & 2 ? 2 : bits & 1 ? 1 : 0; }
@@ -65,7 +89,7 @@ static const PpInput *inputs(const StageGen *sg, const Pipe *rows, Arena *a)
     for (uint32_t i = 0; i < s->input.n; i++) {
         const StageInput *in = &s->input.at[i];
         bool scale = in->value == p->loss_scale, data = in->from == NONE;
-        list[i] = (PpInput){.t = cg_tensor(g, in->value, NULL, a),
+        list[i] = (PpInput){.t = cg_tensor(g, in->value, NULL, sg->lengths, a),
                             .from = scale  ? -2
                                     : data ? -1
                                            : (int)in->from,
@@ -85,7 +109,7 @@ static const PpOutput *outputs(const StageGen *sg, Arena *a)
     PpOutput *list = arena_array(a, PpOutput, s->output.n + 1);
     for (uint32_t i = 0; i < s->output.n; i++) {
         const StageOutput *out = &s->output.at[i];
-        list[i] = (PpOutput){.t = cg_tensor(sg->g, out->value, NULL, a),
+        list[i] = (PpOutput){.t = cg_tensor(sg->g, out->value, NULL, sg->lengths, a),
                              .model_output = out->outputs.n > 0 ? (int)out->outputs.at[0] : -1,
                              .stashed = kept_until(sg->out_read[i]),
                              .dys = (int)out->dys.n,
@@ -168,7 +192,7 @@ static const PpParam *params(const StageGen *sg, Arena *a)
     for (uint32_t i = 0; i < s->param.n; i++) {
         const ParamUse *u = &s->param.at[i];
         const Param *q = &sg->g->param.at[u->param];
-        list[i] = (PpParam){.t = tensor(sg->g, q->name, q->dtype, &q->shape, -1, NULL, a),
+        list[i] = (PpParam){.t = tensor(sg->g, q->name, q->dtype, &q->shape, -1, a),
                             .param = (int)u->param,
                             .use = use[u->use],
                             .from = (int)(u->use == USE_OWN ? s->index : u->from),
@@ -205,7 +229,7 @@ static const PpConst *constants(const StageGen *sg, const Ids *order, Arena *a)
         const StageConst *c = &sg->constants.at[order->at[k]];
         const Value *v = cg_constant_value(sg, order->at[k]);
         const char *name = arena_printf(a, "constant %u", order->at[k]);
-        list[k] = (PpConst){.t = tensor(sg->g, name, v->dtype, &v->shape, -1, NULL, a),
+        list[k] = (PpConst){.t = tensor(sg->g, name, v->dtype, &v->shape, -1, a),
                             .offset = c->offset + (c->inlined ? sg->bytes_const : 0)};
     }
     return list;

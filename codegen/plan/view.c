@@ -20,7 +20,7 @@ static Ref all_rows(const Func *f, ValueId v)
     int64_t stride = 1;
     for (int d = r.rank - 1; d >= 0; d--) {
         r.stride[d] = is_one(r.ext[d]) ? lin(0) : lin(stride);
-        stride *= cg_most(f->sg, val(f->g, v)->shape.d[d]);
+        stride *= cg_most_constant(f->sg, val(f->g, v)->shape.d[d]);
     }
     return r;
 }

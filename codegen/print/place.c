@@ -41,7 +41,7 @@ int64_t place_at(const Func *f, uint32_t buf)
     case BUF_HALF: return sg->half_at.at[b->index];
     case BUF_CONST: {
         const StageConst *c = &sg->constants.at[cg_constant(f->sg, b->value)];
-        return c->offset + (c->inlined ? sg->bytes_const : 0);
+        return c->offset + c->shift + (c->inlined ? sg->bytes_const : 0);
     }
     case BUF_STASH: {
         uint32_t part = place_part(f, b);

@@ -1,10 +1,11 @@
 /*
- * alike.c - in: the texts of one file, each of the program with another length.  Out: the one text
- * that has them all: where they have different numbers it has the polynomial of the length on which
- * all of them lie.  Two programs that differ in more than numbers are refused, with both lines.
+ * alike.c - in: the texts of one file, each of the program with other lengths.  Out: the one text
+ * that has them all: where they have different numbers it has the polynomial of the lengths on
+ * which all of them lie.  Two programs that differ in more than numbers are refused, with both
+ * lines.
  *
- * So a microbatch of one of these lengths is computed by the very program that the model has when
- * it is bound to this length, and any other length by what all of these have in common: least
+ * So a microbatch of these lengths is computed by the very program that the model has when it is
+ * bound to them, and any other by what all of these have in common: least
  * general generalisation (Plotkin, 1970), of token sequences.  What does not change a result may
  * differ and is taken from the first text: comments, pragmas and other lines of the preprocessor.
  */
@@ -88,23 +89,28 @@ typedef struct {
 } Reader;
 
 typedef struct {
+    Token name;
+    unsigned reads;
+} Taker;
+
+typedef struct {
     const Lengths *l;
     Arena *a;
     const char *file;
     bool tables;
-    Reader in[LENGTHS];
+    Reader in[SAMPLES];
     Text out;
     Token before[3]; /* the last one first */
     int depth;
     bool code; /* inside a function */
-    /* the function: its name, where its parameters and its body begin, has it a PpCtx, does it read
-       the length? */
+    /* the function: its name, where its parameters and its body begin, has it a PpCtx, which
+       lengths does it read?  A bit for each */
     Token name;
     size_t parameters, body;
-    const char *context; /* its parameter that has the length, NULL: none */
-    bool reads;
-    VEC(Token) takes;    /* functions that take the length */
-    bool called, opened; /* the last token was one of them, or its parenthesis */
+    const char *context; /* its parameter that has the lengths, NULL: none */
+    unsigned reads;
+    VEC(Taker) takes;        /* functions that take lengths */
+    unsigned called, opened; /* the last token was one of them, or its parenthesis: which */
 } Merge;
 
 static void next(Merge *m, Reader *r)
@@ -146,66 +152,80 @@ static const char *title_of_line(Arena *a, const Reader *r)
 NORETURN static void refuse(const Merge *m, int k, const char *why)
 {
     const Lengths *l = m->l;
-    diag_note("%s, with a length of %lld: %s", m->file, (long long)l->at[0],
+    diag_note("%s, with %s: %s", m->file, cg_lengths_text(m->a, l, l->at[0]),
               line_of(m->a, &m->in[0]));
-    diag_note("%s, with a length of %lld: %s", m->file, (long long)l->at[k],
+    diag_note("%s, with %s: %s", m->file, cg_lengths_text(m->a, l, l->at[k]),
               line_of(m->a, &m->in[k]));
-    diag_hint("--bind %s=%lld is a program of that length alone", l->name, (long long)l->most);
-    diag_fatal(EXIT_MODEL, WHERE_FILE(l->pipe[0]->graph->file), "--bind %s=%lld..%lld: %s at %s",
-               l->name, (long long)l->least, (long long)l->most, why,
-               title_of_line(m->a, &m->in[0]));
+    lengths_refuse(l, WHERE_FILE(l->pipe[0]->graph->file),
+                   arena_printf(m->a, "%s at %s", why, title_of_line(m->a, &m->in[0])));
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* "length", "(2 * length * length - 1)" */
+static const char *const names[SYMBOLS] = {"length", "length1", "length2"};
+
+/* "length", "(2 * length * length1 - 1)" */
 static const char *polynomial_text(Arena *a, const Polynomial *p)
 {
     Text t = {.a = a};
-    if (p->degree == 1 && p->c[0] == 0 && p->c[1] == 1)
-        return "length";
-    for (int i = p->degree; i >= 0; i--) {
+    for (int i = TERMS - 1; i >= 0; i--) {
         int64_t c = p->c[i], size = c < 0 ? -c : c;
         if (c == 0)
             continue;
         text_add(&t, "%s", t.n ? (c < 0 ? " - " : " + ") : c < 0 ? "-" : "");
-        if (i == 0 || size != 1)
-            text_add(&t, i ? "%" PRId64 " * " : "%" PRId64, size);
-        for (int k = 0; k < i; k++)
-            text_add(&t, k ? " * length" : "length");
+        bool any = i == 0 || size != 1;
+        if (any)
+            text_add(&t, "%" PRId64, size);
+        for (int v = 0; v < SYMBOLS; v++)
+            for (int k = cg_power(i, v); k > 0; k--, any = true)
+                text_add(&t, "%s%s", any ? " * " : "", names[v]);
     }
-    return arena_printf(a, "(%s)", text_all(&t));
+    const char *text = text_all(&t);
+    return strchr(text, ' ') || *text == '-' ? arena_printf(a, "(%s)", text) : text;
 }
 
-/* What stands for numbers; NULL: they lie on no polynomial. */
-static const char *number_text(const Merge *m, const int64_t *v, bool value)
+/* Which lengths it has. */
+static unsigned lengths_in(const Polynomial *p)
+{
+    unsigned in = 0;
+    for (int i = 0; i < TERMS; i++)
+        for (int v = 0; v < SYMBOLS; v++)
+            in |= p->c[i] && cg_power(i, v) ? 1u << v : 0;
+    return in;
+}
+
+/* What stands for numbers; NULL: they lie on no polynomial.  reads: the lengths that it has are
+   added. */
+static const char *number_text(const Merge *m, const int64_t *v, unsigned *reads)
 {
     Polynomial p;
-    if (!lengths_fit(m->l, v, &p))
+    if (!cg_fit(m->l, v, &p))
         return NULL;
-    return value ? arena_printf(m->a, "%" PRId64, lengths_value(&p, m->l->most))
-                 : polynomial_text(m->a, &p);
+    if (reads)
+        *reads |= lengths_in(&p);
+    return reads ? polynomial_text(m->a, &p)
+                 : arena_printf(m->a, "%" PRId64, cg_value_most(m->l, &p, false));
 }
 
 /* Strings and comments: their numbers are taken one by one; NULL: they differ in more. */
-static const char *words(const Merge *m, const Token *t, bool value)
+static const char *words(const Merge *m, const Token *t, unsigned *reads)
 {
-    const char *s[LENGTHS];
+    const char *s[SAMPLES] = {0};
     Text out = {.a = m->a};
-    for (int k = 0; k < LENGTHS; k++)
+    for (int k = 0; k < m->l->n; k++)
         s[k] = arena_strndup(m->a, t[k].at, t[k].n);
     while (*s[0]) {
         bool number = isdigit((unsigned char)*s[0]) && (!out.n || !is_word(out.at[out.n - 1]));
-        int64_t v[LENGTHS];
+        int64_t v[SAMPLES];
         bool varies = false;
-        for (int k = 0; k < LENGTHS; k++) {
+        for (int k = 0; k < m->l->n; k++) {
             char *end;
             if (!number ? *s[k] != *s[0] : !isdigit((unsigned char)*s[k]))
                 return NULL;
             v[k] = number ? strtoll(s[k], &end, 10) : 0;
             varies |= v[k] != v[0];
         }
-        const char *text = varies ? number_text(m, v, value) : NULL;
+        const char *text = varies ? number_text(m, v, reads) : NULL;
         if (varies && !text)
             return NULL;
         size_t digits = number ? strspn(s[0], "0123456789") : 1;
@@ -213,23 +233,23 @@ static const char *words(const Merge *m, const Token *t, bool value)
             text_add(&out, "%s", text);
         else
             text_add(&out, "%.*s", (int)digits, s[0]);
-        for (int k = 0; k < LENGTHS; k++)
+        for (int k = 0; k < m->l->n; k++)
             s[k] += number ? strspn(s[k], "0123456789") : 1;
     }
-    for (int k = 1; k < LENGTHS; k++)
+    for (int k = 1; k < m->l->n; k++)
         if (*s[k])
             return NULL;
     return text_all(&out);
 }
 
-/* Literals with a fraction: the length itself as one, or 1 divided by it, as they are rounded. */
-static const char *float_text(const Merge *m)
+/* Literals with a fraction: a length itself as one, or 1 divided by it, as they are rounded. */
+static const char *float_text(Merge *m)
 {
-    int64_t whole[LENGTHS], below[LENGTHS];
+    int64_t whole[SAMPLES], below[SAMPLES];
     const Token *t = &m->in[0].now;
     bool single = t->at[t->n - 1] == 'f', is_whole = true, is_below = true;
     const char *type = single ? "float" : "double";
-    for (int k = 0; k < LENGTHS; k++) {
+    for (int k = 0; k < m->l->n; k++) {
         const Token *x = &m->in[k].now;
         double v = strtod(arena_strndup(m->a, x->at, x->n), NULL);
         whole[k] = v < 1e9 ? (int64_t)v : 0;
@@ -239,8 +259,8 @@ static const char *float_text(const Merge *m)
         is_below &= is(
             x, cg_number(m->a, single ? DT_F32 : DT_F64, single ? (double)(float)again : again, 0));
     }
-    const char *text = is_whole   ? number_text(m, whole, false)
-                       : is_below ? number_text(m, below, false)
+    const char *text = is_whole   ? number_text(m, whole, &m->reads)
+                       : is_below ? number_text(m, below, &m->reads)
                                   : NULL;
     return !text      ? NULL
            : is_whole ? arena_printf(m->a, "(%s)%s", type, text)
@@ -249,7 +269,7 @@ static const char *float_text(const Merge *m)
 
 /* ---- functions ------------------------------------------------------------------------------- */
 
-/* Of a function the length is a parameter, or its PpCtx or PpPart has it. */
+/* Of a function lengths are parameters, or its PpCtx or PpPart has them. */
 static void insert(Merge *m, size_t at, size_t gone, const char *text)
 {
     Text t = {.a = m->a};
@@ -257,26 +277,41 @@ static void insert(Merge *m, size_t at, size_t gone, const char *text)
     m->out = t;
 }
 
-static void end_function(Merge *m)
+/* "length, length1" with `each` before them */
+static const char *lengths_list(Arena *a, unsigned which, const char *each)
 {
-    const char *first = m->out.at + m->parameters;
-    if (m->reads && m->context)
-        insert(m, m->body, 0,
-               arena_printf(m->a, "\n    const int64_t length = %s->length;", m->context));
-    else if (m->reads && !strncmp(first, "void)", 5))
-        insert(m, m->parameters, 4, "int64_t length");
-    else if (m->reads)
-        insert(m, m->parameters, 0, "int64_t length, ");
-    if (m->reads && !m->context)
-        vec_push(m->a, &m->takes, m->name);
+    Text t = {.a = a};
+    for (int v = 0; v < SYMBOLS; v++)
+        if (which >> v & 1)
+            text_add(&t, "%s%s%s", t.n ? ", " : "", each, names[v]);
+    return text_all(&t);
 }
 
-static bool takes_length(const Merge *m, const Token *t)
+static void end_function(Merge *m)
+{
+    const char *first = m->out.at + m->parameters, *list = lengths_list(m->a, m->reads, "int64_t ");
+    Text read = {.a = m->a};
+    for (int v = 0; v < SYMBOLS; v++)
+        if (m->reads >> v & 1 && m->context)
+            text_add(&read, "\n    const int64_t %s = %s->length.of[%d];", names[v], m->context, v);
+    if (!m->reads)
+        return;
+    if (m->context)
+        insert(m, m->body, 0, text_all(&read));
+    else if (!strncmp(first, "void)", 5))
+        insert(m, m->parameters, 4, list);
+    else
+        insert(m, m->parameters, 0, arena_printf(m->a, "%s, ", list));
+    if (!m->context)
+        vec_push(m->a, &m->takes, ((Taker){m->name, m->reads}));
+}
+
+static unsigned takes_lengths(const Merge *m, const Token *t)
 {
     for (uint32_t i = 0; i < m->takes.n; i++)
-        if (same(&m->takes.at[i], t))
-            return true;
-    return false;
+        if (same(&m->takes.at[i].name, t))
+            return m->takes.at[i].reads;
+    return 0;
 }
 
 /* A size in a declaration, as in float p[63], is that of the greatest length. */
@@ -291,11 +326,11 @@ static bool is_declared(const Merge *m)
 static void enter(Merge *m, const Token *t)
 {
     if (m->called && !is(t, "("))
-        refuse(m, 1, "a function that follows another one reads the length");
+        refuse(m, 1, "a function that follows another one reads a length");
     if (m->opened)
-        text_add(&m->out, is(t, ")") ? "length" : "length, ");
+        text_add(&m->out, "%s%s", lengths_list(m->a, m->opened, ""), is(t, ")") ? "" : ", ");
     m->opened = m->called;
-    m->called = m->code && t->kind == T_WORD && takes_length(m, t);
+    m->called = m->code && t->kind == T_WORD ? takes_lengths(m, t) : 0;
     m->reads |= m->called;
     if (is(t, "{") && m->depth++ == 0)
         m->code = is(&m->before[0], ")");
@@ -312,7 +347,7 @@ static void leave(Merge *m, const Token *t)
         m->name = m->before[0];
         m->parameters = m->out.n;
         m->context = NULL;
-        m->reads = false;
+        m->reads = 0;
     }
     if (m->depth == 1 && m->code && is(t, "{"))
         m->body = m->out.n;
@@ -334,13 +369,14 @@ static void print_gap(Merge *m, const char *from)
 {
     const Reader *r = &m->in[0];
     for (uint32_t i = 0; i < r->comment.n; i++) {
-        Token t[LENGTHS];
+        Token t[SAMPLES];
         bool all = true;
-        for (int k = 0; k < LENGTHS; k++) {
+        for (int k = 0; k < m->l->n; k++) {
             all &= m->in[k].comment.n == r->comment.n;
             t[k] = all ? m->in[k].comment.at[i] : r->comment.at[i];
         }
-        const char *text = all ? words(m, t, false) : NULL;
+        unsigned said = 0;
+        const char *text = all ? words(m, t, &said) : NULL;
         text_add(&m->out, "%.*s", (int)(t[0].at - from), from);
         text_add(&m->out, "%.*s", (int)(text ? strlen(text) : t[0].n), text ? text : t[0].at);
         from = t[0].at + t[0].n;
@@ -348,13 +384,22 @@ static void print_gap(Merge *m, const char *from)
     text_add(&m->out, "%.*s", (int)(r->now.at - from), from);
 }
 
+/* A sample that has another token than the first one. */
+static int differs(const Merge *m)
+{
+    int k = 1;
+    while (k + 1 < m->l->n && same(&m->in[k].now, &m->in[0].now))
+        k++;
+    return k;
+}
+
 /* The tokens, where they are not all the same. */
 static const char *varying(Merge *m)
 {
     const Token *first = &m->in[0].now;
-    Token t[LENGTHS];
-    int64_t v[LENGTHS];
-    for (int k = 0; k < LENGTHS; k++) {
+    Token t[SAMPLES];
+    int64_t v[SAMPLES];
+    for (int k = 0; k < m->l->n; k++) {
         t[k] = m->in[k].now;
         if (t[k].kind != first->kind || t[k].kind == T_WORD || t[k].kind == T_SIGN)
             refuse(m, k, "the program is another one");
@@ -365,14 +410,13 @@ static const char *varying(Merge *m)
     if (!m->code && first->kind == T_FLOAT && first->at[1] == 'x')
         return arena_strndup(m->a, first->at, first->n); /* a hash */
     if (first->kind == T_NUMBER)
-        text = number_text(m, v, value);
+        text = number_text(m, v, value ? NULL : &m->reads);
     else if (first->kind == T_STRING)
-        text = words(m, t, true);
+        text = words(m, t, NULL);
     else if (m->code)
         text = float_text(m);
     if (!text || (!m->code && !m->tables))
-        refuse(m, 1, "a number is no polynomial of the length");
-    m->reads |= !value && first->kind != T_STRING;
+        refuse(m, differs(m), "a number is no polynomial of the lengths");
     return text;
 }
 
@@ -380,12 +424,12 @@ const char *lengths_text(Arena *a, const Lengths *l, const Text *text, const cha
                          bool tables)
 {
     Merge m = {.l = l, .a = a, .file = file, .tables = tables, .out = {.a = a}};
-    for (int k = 0; k < LENGTHS; k++)
+    for (int k = 0; k < l->n; k++)
         m.in[k].begin = m.in[k].end = text_all(&text[k]);
     for (bool more = true; more;) {
         const char *from = m.in[0].end;
         bool alike = true;
-        for (int k = 0; k < LENGTHS; k++) {
+        for (int k = 0; k < l->n; k++) {
             next(&m, &m.in[k]);
             alike &= same(&m.in[k].now, &m.in[0].now);
         }

@@ -7,60 +7,71 @@
  * memory are polynomials of the length; a stage is planned until all of them are known with the
  * greatest one: each time at least one more is.  A constant that grows has, with each length, the
  * first elements of that of the greatest one, along each dimension, and is read where they stand
- * there.
+ * there; or one length decides it, and the program has it with each.
  */
 #include "lengths.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- numbers --------------------------------------------------------------------------------- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
-/* Newton's divided differences: of a polynomial of whole coefficients all are whole, and those
- * above its degree are 0. */
-bool lengths_fit(const Lengths *l, const int64_t *v, Polynomial *p)
+const char *lengths_option(Arena *a, const Lengths *l)
 {
-    int64_t d[LENGTHS];
-    memcpy(d, v, sizeof d);
-    *p = (Polynomial){0};
-    for (int order = 1; order < LENGTHS; order++)
-        for (int k = LENGTHS - 1; k >= order; k--) {
-            int64_t rise, run = l->at[k] - l->at[k - order];
-            if (__builtin_sub_overflow(d[k], d[k - 1], &rise) || rise % run != 0)
-                return false;
-            d[k] = rise / run;
-        }
-    for (int k = DEGREES; k < LENGTHS; k++)
-        if (d[k] != 0)
-            return false;
-    for (int k = DEGREES - 1; k >= 0; k--) { /* p = p (length - at[k]) + d[k] */
-        for (int i = DEGREES - 1; i > 0; i--)
-            p->c[i] = p->c[i - 1] - l->at[k] * p->c[i];
-        p->c[0] = d[k] - l->at[k] * p->c[0];
-    }
-    for (int i = 1; i < DEGREES; i++)
-        p->degree = p->c[i] ? i : p->degree;
-    return true;
+    Text t = {.a = a};
+    for (int v = 0; v < l->symbols; v++)
+        text_add(&t, "%s--bind %s=%" PRId64 "..%" PRId64, v ? " " : "", l->symbol[v].name,
+                 l->symbol[v].least, l->symbol[v].most);
+    return text_all(&t);
 }
 
-int64_t lengths_value(const Polynomial *p, int64_t length)
+void lengths_refuse(const Lengths *l, Where where, const char *what)
 {
-    int64_t v = 0;
-    for (int i = DEGREES - 1; i >= 0; i--)
-        v = v * length + p->c[i];
-    return v;
-}
-
-NORETURN static void differ_at(const Lengths *l, Where where, const char *what)
-{
-    diag_hint("--bind %s=%lld is a program of that length alone", l->name, (long long)l->most);
-    diag_fatal(EXIT_MODEL, where, "--bind %s=%lld..%lld: %s", l->name, (long long)l->least,
-               (long long)l->most, what);
+    Arena *a = l->pipe[0]->graph->arena;
+    const Symbol *s = &l->symbol[0];
+    diag_hint("--bind %s=%" PRId64 " is a program of that length alone", s->name, s->most);
+    diag_fatal(EXIT_MODEL, where, "%s: %s", lengths_option(a, l), what);
 }
 
 NORETURN static void differ(const Lengths *l, const char *what)
 {
-    differ_at(l, WHERE_FILE(l->pipe[0]->graph->file), what);
+    lengths_refuse(l, WHERE_FILE(l->pipe[0]->graph->file), what);
+}
+
+/* "12 with seq of 43, 11 with seq of 41": a sample that differs from the first one */
+static const char *two(const Lengths *l, const int64_t *v)
+{
+    Arena *a = l->pipe[0]->graph->arena;
+    int k = 1;
+    while (k + 1 < l->n && v[k] == v[0])
+        k++;
+    return arena_printf(a, "%" PRId64 " with %s, %" PRId64 " with %s", v[0],
+                        cg_lengths_text(a, l, l->at[0]), v[k], cg_lengths_text(a, l, l->at[k]));
+}
+
+/* Is it another model with other lengths?  Then it has other values, from one on that is named;
+ * end: so many are compared. */
+static void check_values(const Lengths *l, const Pipe *with, const int64_t *length, ValueId end)
+{
+    const Graph *g = l->pipe[0]->graph, *own = with->graph;
+    for (ValueId v = 0; v < end && (v < g->value.n || v < own->value.n); v++) {
+        const Value *x = v < g->value.n ? val(g, v) : NULL,
+                    *y = v < own->value.n ? val(own, v) : NULL;
+        bool same = x && y && x->kind == y->kind && x->shape.rank == y->shape.rank &&
+                    (x->kind != V_NODE || g->node.at[x->node].op == own->node.at[y->node].op);
+        const Value *known = x ? x : y;
+        const Graph *of = x ? g : own;
+        if (!same)
+            lengths_refuse(l,
+                           known->kind == V_NODE
+                               ? graph_where(of, of->node.at[known->node].origin, -1)
+                               : WHERE_FILE(g->file),
+                           arena_printf(g->arena,
+                                        "with %s and with %s it is computed by other operations "
+                                        "from here on",
+                                        cg_lengths_text(g->arena, l, l->at[0]),
+                                        cg_lengths_text(g->arena, l, length)));
+    }
 }
 
 /* the first node that reads it, or the file */
@@ -87,44 +98,44 @@ static bool learn(Arena *a, const Lengths *l, SizesMet *const *met, Sizes *s)
 {
     uint32_t n = met[0]->met.n;
     bool sound = true;
-    for (int k = 1; k < LENGTHS; k++)
+    for (int k = 1; k < l->n; k++)
         n = met[k]->met.n < n ? met[k]->met.n : n;
     for (uint32_t i = 0; i < n; i++) {
-        int64_t v[LENGTHS];
+        int64_t v[SAMPLES];
         Polynomial p;
-        for (int k = 0; k < LENGTHS; k++)
+        for (int k = 0; k < l->n; k++)
             v[k] = met[k]->met.at[i];
-        bool fits = lengths_fit(l, v, &p), was = i < s->known.n && s->known.at[i];
+        bool fits = cg_fit(l, v, &p), was = i < s->known.n && s->known.at[i];
         if (!fits && sound)
-            differ(l, arena_printf(a,
-                                   "the memory that it takes is no polynomial of the length: "
-                                   "%" PRId64 " with %" PRId64 ", %" PRId64 " with %" PRId64,
-                                   v[0], l->at[0], v[1], l->at[1]));
+            differ(l,
+                   arena_printf(a, "the memory that it takes is no polynomial of the lengths: %s",
+                                two(l, v)));
         if (i == s->known.n) {
             vec_push(a, &s->known, false);
             vec_push(a, &s->most, 0);
         }
-        sound &= was && fits && s->most.at[i] == lengths_value(&p, l->most);
+        const int64_t most = fits ? cg_value_most(l, &p, met[0]->constant.at[i]) : 0;
+        sound &= was && fits && s->most.at[i] == most;
         s->known.at[i] = fits;
-        s->most.at[i] = fits ? lengths_value(&p, l->most) : 0;
+        s->most.at[i] = most;
     }
-    for (int k = 0; k < LENGTHS && sound; k++)
+    for (int k = 0; k < l->n && sound; k++)
         if (met[k]->met.n != n)
             differ(l,
-                   arena_printf(a, "the program is another one with %" PRId64 " than with %" PRId64,
-                                l->at[k], l->at[0]));
+                   arena_printf(a, "the program is another one with %s than with %s",
+                                cg_lengths_text(a, l, l->at[k]), cg_lengths_text(a, l, l->at[0])));
     return sound;
 }
 
-static void plan_stages(Arena *a, const Lengths *l, Pipe *const *of, uint32_t index, StageGen **sg)
+static void plan_stages(Arena *a, const Lengths *l, uint32_t index, StageGen **sg)
 {
-    SizesMet *met[LENGTHS];
+    SizesMet *met[SAMPLES];
     Sizes s = {0};
     do
-        for (int k = 0; k < LENGTHS; k++) {
+        for (int k = 0; k < l->n; k++) {
             met[k] = arena_new_of(a, SizesMet);
             *met[k] = (SizesMet){.n = s.known.n, .known = s.known.at, .most = s.most.at};
-            sg[k] = cg_stage_sized(a, of[k], index, l, met[k]);
+            sg[k] = cg_stage_sized(a, l->pipe[k], index, l, met[k]);
         }
     while (!learn(a, l, met, &s));
 }
@@ -136,21 +147,27 @@ static bool same_shape(const Shape *x, const Shape *y)
     return x->rank == y->rank && !memcmp(x->d, y->d, (size_t)x->rank * sizeof *x->d);
 }
 
+/* Where element i of a shape is in a larger one, at whose begin it stands. */
+static int64_t begin_of(int64_t i, const Shape *x, const Shape *in)
+{
+    int64_t at = 0, stride = 1;
+    for (int d = x->rank - 1; d >= 0; d--) {
+        at += i % x->d[d] * stride;
+        i /= x->d[d];
+        stride *= in->d[d];
+    }
+    return at;
+}
+
 /* Are the elements of x the first ones of `all`, in each dimension? */
 static bool is_begin(const Value *x, const Value *all)
 {
     int64_t n = shape_elements(&x->shape), size = (int64_t)dtype_size(x->dtype);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t rest = i, at = 0, stride = 1;
-        for (int d = x->shape.rank - 1; d >= 0; d--) {
-            at += rest % x->shape.d[d] * stride;
-            rest /= x->shape.d[d];
-            stride *= all->shape.d[d];
-        }
-        if (memcmp((const char *)x->data + i * size, (const char *)all->data + at * size,
+    for (int64_t i = 0; i < n; i++)
+        if (memcmp((const char *)x->data + i * size,
+                   (const char *)all->data + begin_of(i, &x->shape, &all->shape) * size,
                    (size_t)size) != 0)
             return false;
-    }
     return true;
 }
 
@@ -160,92 +177,143 @@ static bool begins(const Lengths *l, const Value *const *v, const Value *most)
     if (most->dtype != v[0]->dtype || most->shape.rank != v[0]->shape.rank)
         return false;
     for (int d = 0; d < most->shape.rank; d++) {
-        int64_t size[LENGTHS];
+        int64_t size[SAMPLES];
         Polynomial p;
-        for (int k = 0; k < LENGTHS; k++)
+        for (int k = 0; k < l->n; k++)
             size[k] = v[k]->shape.d[d];
-        if (!lengths_fit(l, size, &p) || lengths_value(&p, l->most) != most->shape.d[d])
+        if (!cg_fit(l, size, &p) || cg_value_most(l, &p, true) != most->shape.d[d])
             return false;
     }
-    for (int k = 0; k < LENGTHS; k++)
+    for (int k = 0; k < l->n; k++)
         if (!is_begin(v[k], most))
             return false;
     return true;
 }
 
-static bool never_changes(const Value *const *v)
+static bool same_constant(const Value *x, const Value *y)
+{
+    return same_shape(&x->shape, &y->shape) &&
+           !memcmp(x->data, y->data, (size_t)shape_elements(&x->shape) * dtype_size(x->dtype));
+}
+
+static bool never_changes(const Lengths *l, const Value *const *v)
 {
     bool same = true;
-    for (int k = 1; k < LENGTHS; k++)
-        same &= same_shape(&v[k]->shape, &v[0]->shape) &&
-                !memcmp(v[k]->data, v[0]->data,
-                        (size_t)shape_elements(&v[0]->shape) * dtype_size(v[0]->dtype));
+    for (int k = 1; k < l->n && same; k++)
+        same = same_constant(v[k], v[0]);
     return same;
+}
+
+/* The one symbol that decides what it is; symbols: there is none. */
+static int decided_by(const Lengths *l, const Value *const *v)
+{
+    int s = 0;
+    for (bool alone = false; s < l->symbols; s++) {
+        alone = true;
+        for (int k = 0; k < l->n && alone; k++)
+            for (int j = 0; j < k && alone; j++)
+                alone = l->at[k][s] != l->at[j][s] || same_constant(v[k], v[j]);
+        if (alone)
+            break;
+    }
+    return s;
+}
+
+/* x, with dimensions of this size, at the begin of which it stands */
+static void put_begin(const Value *x, const Shape *of, char *to)
+{
+    const int64_t size = (int64_t)dtype_size(x->dtype);
+    for (int64_t i = 0; i < shape_elements(&x->shape); i++)
+        memcpy(to + begin_of(i, &x->shape, of) * size, (const char *)x->data + i * size,
+               (size_t)size);
+}
+
+enum { MOST_TABLES = 512, MOST_TABLE_BYTES = 1 << 26 };
+
+/* A constant of each length, one behind the other, each in the place of the greatest: what a
+ * resized table is multiplied with.  false: it would be too long. */
+static bool find_tables(Arena *a, const Lengths *l, const Value *const *v, uint32_t index,
+                        StageGen **sg)
+{
+    const int s = decided_by(l, v);
+    const ValueId id = sg[0]->constants.at[index].value;
+    const Symbol *symbol = &l->symbol[s < l->symbols ? s : 0];
+    Shape slot = v[0]->shape;
+    for (int d = 0; d < slot.rank; d++) {
+        int64_t size[SAMPLES];
+        Polynomial p;
+        for (int k = 0; k < l->n; k++)
+            size[k] = v[k]->shape.d[d];
+        if (s == l->symbols || !cg_fit(l, size, &p))
+            return false;
+        slot.d[d] = cg_value_most(l, &p, true);
+    }
+    const int64_t n = symbol->most - symbol->least + 1, size = (int64_t)dtype_size(v[0]->dtype),
+                  bytes = cg_align(shape_elements(&slot) * size);
+    if (n > MOST_TABLES || bytes > MOST_TABLE_BYTES / n)
+        return false;
+    Value *all = arena_new_of(a, Value);
+    *all = *v[0];
+    all->shape = shape_of(1, n * bytes / size);
+    char *data = arena_alloc(a, (size_t)(n * bytes));
+    all->data = data;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t length[SYMBOLS];
+        memcpy(length, l->at[0], sizeof length);
+        length[s] = symbol->least + i;
+        const Pipe *p = l->with(l->of, length);
+        check_values(l, p, length, id + 1);
+        put_begin(val(p->graph, id), &slot, data + i * bytes);
+    }
+    for (int k = 0; k < l->n; k++) {
+        StageConst *c = &sg[k]->constants.at[index];
+        c->most = all;
+        c->inlined = false;
+        c->offset = sg[k]->bytes_const;
+        c->shift = (l->at[k][s] - symbol->least) * bytes;
+        sg[k]->bytes_const += n * bytes;
+    }
+    return true;
 }
 
 static void find_constants(Arena *a, const Lengths *l, const StageGen *most, StageGen **sg)
 {
     for (uint32_t i = 0; i < sg[0]->constants.n; i++) {
-        const Value *v[LENGTHS], *all = NULL;
-        for (int k = 0; k < LENGTHS; k++) {
+        const Value *v[SAMPLES], *all = NULL;
+        for (int k = 0; k < l->n; k++) {
             if (sg[k]->constants.n != sg[0]->constants.n)
                 differ(l, "its constants are others with other lengths");
             v[k] = val(sg[k]->g, sg[k]->constants.at[i].value);
         }
-        if (never_changes(v))
+        if (never_changes(l, v))
             continue;
         for (uint32_t j = 0; j < most->constants.n && !all; j++) {
             const Value *x = val(most->g, most->constants.at[j].value);
             all = begins(l, v, x) ? x : NULL;
         }
-        if (!all)
-            differ_at(l, reader(sg[0]->g, sg[0]->constants.at[i].value),
-                      arena_printf(a,
-                                   "a constant%s, %s with a length of %" PRId64
-                                   ", is not a part of the one that the greatest length has",
-                                   out_value_text(a, sg[0]->g, sg[0]->constants.at[i].value),
-                                   shape_print(a, v[0]->dtype, &v[0]->shape), l->at[0]));
-        for (int k = 0; k < LENGTHS; k++)
+        for (int k = 0; k < l->n && all; k++)
             sg[k]->constants.at[i].most = all;
+        if (!all && !find_tables(a, l, v, i, sg))
+            lengths_refuse(l, reader(sg[0]->g, sg[0]->constants.at[i].value),
+                           arena_printf(a,
+                                        "a constant%s, %s with %s, is not a part of the one that "
+                                        "the greatest lengths have, and too long to have one for "
+                                        "each",
+                                        out_value_text(a, sg[0]->g, sg[0]->constants.at[i].value),
+                                        shape_print(a, v[0]->dtype, &v[0]->shape),
+                                        cg_lengths_text(a, l, l->at[0])));
     }
 }
 
 /* ---- the stage ------------------------------------------------------------------------------- */
 
-void lengths_stage(Arena *a, const Lengths *l, Pipe *const *of, Pipe *most, uint32_t index,
-                   StageGen **sg)
+void lengths_stage(Arena *a, const Lengths *l, uint32_t index, StageGen **sg)
 {
-    plan_stages(a, l, of, index, sg);
-    find_constants(a, l, cg_stage(a, most, index, false), sg);
+    plan_stages(a, l, index, sg);
+    find_constants(a, l, cg_stage(a, l->most, index, false), sg);
 }
 
 /* ---- the model ------------------------------------------------------------------------------- */
-
-/* Is it another model with other lengths?  Then it has other values, from one on that is named. */
-static void check_values(const Lengths *l)
-{
-    const Graph *g = l->pipe[0]->graph;
-    for (int k = 1; k < LENGTHS; k++) {
-        const Graph *own = l->pipe[k]->graph;
-        for (ValueId v = 0; v < g->value.n || v < own->value.n; v++) {
-            const Value *x = v < g->value.n ? val(g, v) : NULL,
-                        *y = v < own->value.n ? val(own, v) : NULL;
-            bool same = x && y && x->kind == y->kind && x->shape.rank == y->shape.rank &&
-                        (x->kind != V_NODE || g->node.at[x->node].op == own->node.at[y->node].op);
-            const Value *known = x ? x : y;
-            const Graph *of = x ? g : own;
-            if (!same)
-                differ_at(l,
-                          known->kind == V_NODE
-                              ? graph_where(of, of->node.at[known->node].origin, -1)
-                              : WHERE_FILE(g->file),
-                          arena_printf(g->arena,
-                                       "with %" PRId64 " and %" PRId64
-                                       " it is computed by other operations from here on",
-                                       l->at[0], l->at[k]));
-        }
-    }
-}
 
 /* Sizes of what a stage computes. */
 static void check_sizes(const Lengths *l, const Stage *s)
@@ -255,54 +323,65 @@ static void check_sizes(const Lengths *l, const Stage *s)
         const Node *n = &g->node.at[s->forward.at[i]];
         const Shape *of = &val(g, n->out[0])->shape;
         for (int d = 0; d < of->rank; d++) {
-            int64_t size[LENGTHS];
+            int64_t size[SAMPLES];
             Polynomial p;
-            for (int k = 0; k < LENGTHS; k++)
+            for (int k = 0; k < l->n; k++)
                 size[k] = val(l->pipe[k]->graph, n->out[0])->shape.d[d];
-            if (!lengths_fit(l, size, &p))
-                differ_at(l, graph_where(g, n->origin, -1),
-                          arena_printf(g->arena,
-                                       "dimension %d of its result is %" PRId64
-                                       " with a length of %" PRId64 ", %" PRId64 " with %" PRId64
-                                       ": no polynomial of it",
-                                       d, size[0], l->at[0], size[1], l->at[1]));
+            if (!cg_fit(l, size, &p))
+                lengths_refuse(l, graph_where(g, n->origin, -1),
+                               arena_printf(g->arena,
+                                            "dimension %d of its result is %s: no polynomial of it",
+                                            d, two(l, size)));
         }
     }
 }
 
-/* How dimension d of value v grows; what is no multiple of the length and a number is fatal. */
+/* How dimension d of value v grows. */
 static Polynomial grows(const Lengths *l, ValueId v, int d)
 {
     const Graph *g = l->pipe[0]->graph;
-    int64_t size[LENGTHS];
+    int64_t size[SAMPLES];
     Polynomial p;
-    for (int k = 0; k < LENGTHS; k++) {
+    for (int k = 0; k < l->n; k++)
         size[k] = val(l->pipe[k]->graph, v)->shape.d[d];
-    }
-    if (!lengths_fit(l, size, &p) || p.degree > 1)
-        differ(l, arena_printf(g->arena,
-                               "dimension %d of '%s' is %" PRId64 " with a length of %" PRId64
-                               ", %" PRId64 " with %" PRId64 ": no multiple of it and a number",
-                               d, val(g, v)->name, size[0], l->at[0], size[1], l->at[1]));
+    if (!cg_fit(l, size, &p))
+        differ(l, arena_printf(g->arena, "dimension %d of '%s' is %s: no polynomial of it", d,
+                               val(g, v)->name, two(l, size)));
     return p;
 }
 
-/* A file's rows have the places one behind the other in one dimension. */
+/* The symbol of which it is a multiple, symbols: none. */
+static int multiple_of(const Lengths *l, const Polynomial *p)
+{
+    Polynomial rest = *p;
+    int v = 0, term = 1;
+    while (v < l->symbols && p->c[term] < 1)
+        v++, term *= DEGREES;
+    if (v < l->symbols)
+        rest.c[term] = 0;
+    for (int k = 0; k < TERMS; k++)
+        if (rest.c[k])
+            return l->symbols;
+    return v;
+}
+
+/* A file's rows have the places one behind the other; each length is a dimension's, or it is not
+ * known which a file's rows have. */
 static void check_input(const Lengths *l, ValueId v, bool *any)
 {
     const Value *x = val(l->pipe[0]->graph, v);
-    int n = 0;
     for (int d = 0; d < x->shape.rank; d++) {
         Polynomial p = grows(l, v, d);
         if (p.degree == 0)
             continue;
-        if (x->batch < 0 || d <= x->batch || n++ > 0 || p.c[0] != 0 || p.c[1] < 1)
-            differ(l, arena_printf(
-                          l->pipe[0]->graph->arena,
-                          "input '%s' has it, or a multiple, not as one dimension behind that "
-                          "of its rows",
-                          x->name));
-        *any = true;
+        int symbol = multiple_of(l, &p);
+        if (x->batch < 0 || d <= x->batch || symbol == l->symbols)
+            differ(l,
+                   arena_printf(l->pipe[0]->graph->arena,
+                                "dimension %d of input '%s' is no multiple of one of them behind "
+                                "the dimension of its rows",
+                                d, x->name));
+        any[symbol] = true;
     }
 }
 
@@ -319,14 +398,17 @@ static void check_output(const Lengths *l, ValueId v)
 void lengths_check(const Lengths *l)
 {
     const Pipe *p = l->pipe[0];
-    bool any = false;
-    check_values(l);
+    bool any[SYMBOLS + 1] = {false};
+    for (int k = 1; k < l->n; k++)
+        check_values(l, l->pipe[k], l->at[k], NONE);
     for (uint32_t i = 0; i < p->graph->input.n; i++)
-        check_input(l, p->graph->input.at[i], &any);
+        check_input(l, p->graph->input.at[i], any);
     for (uint32_t i = 0; i < p->graph->output.n; i++)
         check_output(l, p->graph->output.at[i]);
-    if (!any)
-        differ(l, "no input has this dimension");
+    for (int v = 0; v < l->symbols; v++)
+        if (!any[v])
+            differ(l,
+                   arena_printf(p->graph->arena, "no input has dimension '%s'", l->symbol[v].name));
     if (p->totals)
         differ(l, "what the data of a step alone decide is computed of rows of one length");
     for (uint32_t s = 0; s < p->stage.n; s++) {

@@ -6,27 +6,19 @@
 
 #include "write.h"
 
-/* c[0] + c[1] length + c[2] length^2 + ...; of degree 0 it is the same with each length */
-enum { DEGREES = 4 };
-typedef struct {
-    int64_t c[DEGREES];
-    int degree;
-} Polynomial;
-
 /* lengths.c */
-/* The polynomial of whole coefficients that has v[k] with length l->at[k], each of them; false:
-   there is none. */
-bool lengths_fit(const Lengths *l, const int64_t *v, Polynomial *p);
-int64_t lengths_value(const Polynomial *p, int64_t length);
-/* The stage in the Pipes of[k], planned for the greatest length; most: the Pipe of that one. */
-void lengths_stage(Arena *a, const Lengths *l, Pipe *const *of, Pipe *most, uint32_t index,
-                   StageGen **sg);
+/* "--bind seq=1..2048 --bind width=1..64" */
+const char *lengths_option(Arena *a, const Lengths *l);
+/* Leaves: not with these options; what to do instead is the hint. */
+NORETURN void lengths_refuse(const Lengths *l, Where where, const char *what);
+/* The stage in the Pipe of each sample, planned for the greatest lengths. */
+void lengths_stage(Arena *a, const Lengths *l, uint32_t index, StageGen **sg);
 /* What of the model may not vary, or not so, is fatal. */
 void lengths_check(const Lengths *l);
 
-/* alike.c: the text of which text[k] is that with length l->at[k].  file: its name.  A function
-   reads the length from its PpCtx, or takes it; outside functions is what is so with the greatest
-   one, where `tables`, else nothing varies. */
+/* alike.c: the text of which text[k] is that with lengths l->at[k].  file: its name.  A function
+   reads the lengths from its PpCtx, or takes them; outside functions is what is so with the
+   greatest ones, where `tables`, else nothing varies. */
 const char *lengths_text(Arena *a, const Lengths *l, const Text *text, const char *file,
                          bool tables);
 

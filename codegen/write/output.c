@@ -196,17 +196,17 @@ static void write_lengths(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
     const char *params = arena_printf(a, "%s/params", dir),
                *final_params = arena_printf(a, "%s/params", final_dir), *text;
     uint64_t hash = HASH_START;
-    Text tables[LENGTHS] = {{0}}, plan[LENGTHS] = {{0}};
+    Text tables[SAMPLES] = {{0}}, plan[SAMPLES] = {{0}};
     lengths_check(l);
-    for (int k = 0; k < LENGTHS; k++)
+    for (int k = 0; k < l->n; k++)
         tables[k].a = plan[k].a = a;
     for (uint32_t i = 0; i < p->stage.n; i++) {
         Arena *of_stage = arena_within(a);
-        StageGen *sg[LENGTHS];
-        Text c[LENGTHS] = {{0}};
-        lengths_stage(of_stage, l, l->pipe, p, i, sg);
+        StageGen *sg[SAMPLES];
+        Text c[SAMPLES] = {{0}};
+        lengths_stage(of_stage, l, i, sg);
         hash = cg_stage_hash(sg[0], hash);
-        for (int k = 0; k < LENGTHS; k++) {
+        for (int k = 0; k < l->n; k++) {
             c[k].a = of_stage;
             sg[k]->profiled = opt->profile;
             sg[k]->probe = sg[k]->probe_end = opt->profile ? "pp_time_step();" : NULL;
@@ -221,7 +221,7 @@ static void write_lengths(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
             cg_params_write(sg[0], params, final_params, opt->link, weight);
         arena_free(of_stage);
     }
-    for (int k = 0; k < LENGTHS; k++)
+    for (int k = 0; k < l->n; k++)
         cg_pipeline_print(l->pipe[k], opt, hash, &tables[k], &plan[k]);
     text = lengths_text(a, l, plan, "pipeline.c", true);
     put(a, dir, "pipeline.c", text, strlen(text));

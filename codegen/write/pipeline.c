@@ -153,9 +153,11 @@ static void print_plan(PpPlan *plan, const CodegenOptions *opt, Text *t)
         text_line(t, ".n_split = %d, .split = split_points,", plan->n_split);
     text_line(t, ".rows = %" PRId64 ", .uneven_ok = %d, .uneven_why = %s,", plan->rows,
               plan->uneven_ok, text_or_null(t->a, plan->uneven_why));
-    if (opt->lengths)
-        text_line(t, ".length_name = %s, .length_least = %" PRId64 ", .length = %" PRId64 ",",
-                  cg_string(t->a, opt->lengths->name), opt->lengths->least, opt->lengths->most);
+    for (int v = 0; v < plan->n_length; v++)
+        text_line(t,
+                  ".n_length = %d, .length[%d] = {%s, %" PRId64 ", %" PRId64 "},", plan->n_length, v,
+                  cg_string(t->a, plan->length[v].name), plan->length[v].least,
+                  plan->length[v].most);
     text_line(t, ".n_stage = %d, .n_input = %d, .n_output = %d, .n_param = %d,", plan->n_stage,
               plan->n_input, plan->n_output, plan->n_param);
     text_line(t, ".stage = %s,", cpu ? "cpu_stages" : "cuda_stages");
@@ -190,7 +192,7 @@ void cg_pipeline_print(Pipe *p, const CodegenOptions *opt, uint64_t hash, const 
 {
     bool cpu = opt->cpu, cuda = opt->cuda;
     Text body = {.a = p->graph->arena}, *t = &body;
-    PpPlan plan = cg_program_table(p, t->a);
+    PpPlan plan = cg_program_table(p, opt->lengths, t->a);
     text_add(t, "%s#include \"pp.h\"\n\n%s", cuda ? "#include <math.h>\n\n" : "",
              tables->at ? tables->at : "");
     if (cpu)

@@ -27,11 +27,16 @@ static void print_sizes(const StageGen *sg, Text *t)
 /* All memory is taken before the first microbatch. */
 static void print_reserve(const StageGen *sg, Text *t)
 {
-    text_line(t, "    for (int64_t n = %" PRId64 "; conv && n <= %" PRId64 "; n++)",
-              sg->lengths->least, sg->lengths->most);
+    text_line(t, "    PpCtx c = {.rows = 1};");
+    for (int v = 0; v < sg->lengths->symbols; v++) {
+        const Symbol *s = &sg->lengths->symbol[v];
+        text_line(t,
+                  "    for (c.length.of[%d] = %" PRId64 "; conv && c.length.of[%d] <= %" PRId64
+                  "; c.length.of[%d]++)",
+                  v, s->least, v, s->most, v);
+    }
     text_line(t, "        for (int i = 0; i < %u && conv[i]; i++) {", sg->conv.n);
-    text_line(t,
-              "            const PpConvShape shape = stage%u_conv_shape(&(PpCtx){.length = n}, i);",
+    text_line(t, "            const PpConvShape shape = stage%u_conv_shape(&c, i);",
               sg->stage->index);
     text_line(t, "            pp_conv_size(conv[i], &shape);\n        }");
 }
@@ -139,11 +144,14 @@ void cg_stage_print(StageGen *sg, Target target, Text *t)
              "// %s.%s - %s\n// Written by ppsplit from the model's graph.  "
              "rows: the samples of this %s, at most %" PRId64 ".\n//\n",
              sg->name, row->ending, what, sg->microbatches ? "step" : "microbatch", sg->g->batch);
-    if (sg->lengths)
+    for (int v = 0; sg->lengths && v < sg->lengths->symbols; v++) {
+        const Symbol *x = &sg->lengths->symbol[v];
         text_add(t,
-                 "// length: the size of a dimension of its inputs, of this one, %" PRId64
+                 "// length%s: the size of a dimension of its inputs, of this one, %" PRId64
                  " to %" PRId64 ": %s\n//\n",
-                 sg->lengths->least, sg->lengths->most, cg_comment(sg->a, sg->lengths->name));
+                 v ? arena_printf(sg->a, "%d", v) : "", x->least, x->most,
+                 cg_comment(sg->a, x->name));
+    }
     text_add(t,
              "// bytes: parameters %" PRId64 ", gradients %" PRId64 ", constants %" PRId64
              ", workspace %" PRId64 "; %s stash %" PRId64 ", saved %" PRId64 "\n",

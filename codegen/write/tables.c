@@ -10,19 +10,22 @@
 
 const char *cg_tensor_text(Arena *a, const PpTensor *t)
 {
-    const char *dim = "", *grow = "";
-    bool grows = false;
-    for (int i = 0; i < t->rank; i++) {
+    const char *dim = "", *terms = "";
+    for (int i = 0; i < t->rank; i++)
         dim = arena_printf(a, "%s%s%" PRId64, dim, i ? ", " : "", t->dim[i]);
-        grow = arena_printf(a, "%s%s%" PRId64, grow, i ? ", " : "", t->grow[i]);
-        grows |= t->grow[i] != 0;
+    for (int i = 0; i < t->n_term; i++) {
+        const PpTerm *x = &t->term[i];
+        terms = arena_printf(a, "%s%s{%d, %" PRId64 ", {%d, %d, %d}}", terms, i ? ", " : "", x->dim,
+                             x->c, x->power[0], x->power[1], x->power[2]);
     }
     return arena_printf(
         a,
         "{.name = %s, .dtype = %s, .rank = %d, .dim = {%s}, .batch_dim = %d, .bytes = %" PRId64
         "%s}",
         cg_string(a, t->name), type_runtime((Dtype)t->dtype), t->rank, *dim ? dim : "0",
-        t->batch_dim, t->bytes, grows ? arena_printf(a, ", .grow = {%s}", grow) : "");
+        t->batch_dim, t->bytes,
+        t->n_term ? arena_printf(a, ", .n_term = %d, .term = (const PpTerm[]){%s}", t->n_term, terms)
+                  : "");
 }
 
 const char *cg_table_name(const StageGen *sg)

@@ -52,7 +52,8 @@ static bool is_multiple(Arena *a, const char *text, DimName *d)
     const char *star = strchr(text, '*');
     if (!star || strpbrk(text, "+-/()^%,") || strchr(star + 1, '*'))
         return false;
-    char *part[2] = {arena_strndup(a, text, (size_t)(star - text)), arena_strdup(a, star + 1)}, *end;
+    char *part[2] = {arena_strndup(a, text, (size_t)(star - text)), arena_strdup(a, star + 1)},
+         *end;
     for (int i = 0; i < 2; i++) {
         part[i] += strspn(part[i], " ");
         for (size_t n = strlen(part[i]); n > 0 && part[i][n - 1] == ' '; n--)
@@ -84,14 +85,34 @@ DimName bind_name(const ImportState *s, const Onnx__TensorShapeProto__Dimension 
     return (DimName){d->dim_param, 1};
 }
 
+/* --bind NAME=16*OTHER: the size is said to be divisible.  The other's name; NULL: it is none. */
+static const char *multiple_said(const char *text, long long *times)
+{
+    char *end;
+    *times = strtoll(text, &end, 10);
+    return end != text && *end == '*' && *times > 0 && *times <= INT32_MAX ? end + 1 : NULL;
+}
+
 /* least: the smallest value that it may have */
 static int64_t number(const ImportOptions *opt, const char *name, int64_t least)
 {
-    const char *text, *option = find_option(opt, name, &text);
+    const char *text, *option = find_option(opt, name, &text), *other, *value;
     char *end;
+    long long n;
     if (!option)
         return -1;
-    long long n = strtoll(text, &end, 10);
+    other = multiple_said(text, &n);
+    if (other) {
+        if (!find_option(opt, other, &value) || multiple_said(value, &n))
+            diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: --bind %s=N gives '%s' a number", option,
+                       other, other);
+        (void)multiple_said(text, &n);
+        int64_t size = number(opt, other, 1);
+        if (size > INT32_MAX / n)
+            diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: it is more than 2147483647", option);
+        return n * size;
+    }
+    n = strtoll(text, &end, 10);
     if (*end || end == text || n < least || n > INT32_MAX)
         diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: the value must be a number from %lld",
                    option, (long long)least);
@@ -113,8 +134,8 @@ static bool stands_alone(const Model *m, const char *name)
 {
     for (size_t i = 0; i < m->graph->n_input; i++) {
         const Onnx__TypeProto *t = m->graph->input[i]->type;
-        bool tensor = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE &&
-                      t->tensor_type->shape;
+        bool tensor =
+            t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type->shape;
         for (size_t k = 0; tensor && k < t->tensor_type->shape->n_dim; k++) {
             const Onnx__TensorShapeProto__Dimension *d = t->tensor_type->shape->dim[k];
             if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&
@@ -125,7 +146,11 @@ static bool stands_alone(const Model *m, const char *name)
     return false;
 }
 
-typedef struct { const ImportState *s; Symbols symbol; bool foreign; } Formula;
+typedef struct {
+    const ImportState *s;
+    Symbols symbol;
+    bool foreign;
+} Formula;
 
 static int64_t symbol_size(void *about, const char *symbol)
 {
@@ -180,8 +205,7 @@ static bool fits(Dtype t, long long n)
 {
     int bits = dtype_bits(t);
     long long most = bits >= 64 ? INT64_MAX : (1LL << (dtype_is_signed(t) ? bits - 1 : bits)) - 1;
-    return t == DT_BOOL ? n == 0 || n == 1
-                        : n <= most && n >= (dtype_is_signed(t) ? -most - 1 : 0);
+    return t == DT_BOOL ? n == 0 || n == 1 : n <= most && n >= (dtype_is_signed(t) ? -most - 1 : 0);
 }
 
 static bool read_value(Dtype declared, const char *text, Tensor *to)
@@ -205,7 +229,8 @@ ValueId bind_value(ImportState *s, const char *name, Dtype declared, const Shape
 {
     Graph *g = s->g;
     const char *text, *option = find_option(s->opt, name, &text);
-    bool one = shape_elements(shape) == 1, dimension = strmap_get(&all->dimension.seen, name) != NONE;
+    bool one = shape_elements(shape) == 1,
+         dimension = strmap_get(&all->dimension.seen, name) != NONE;
     if (option && one && dimension)
         diag_warn(
             w, "--bind %s sets the dimension of that name; the input of that name remains an input",
@@ -266,7 +291,7 @@ void bind_refuse_unbound(const ImportState *s, const Symbols *unbound)
     diag_fatal(EXIT_MODEL, WHERE_FILE(s->m->path), "dimensions without a value: %s", list);
 }
 
-static bool is_used(const char *option, const Binds *all)
+static bool is_named(const char *option, const Binds *all)
 {
     const char *text;
     bool used = false;
@@ -277,10 +302,23 @@ static bool is_used(const char *option, const Binds *all)
     return used;
 }
 
+/* ... or a dimension is said to be a multiple of it */
+static bool is_used(const ImportOptions *opt, const char *option, const Binds *all)
+{
+    bool used = is_named(option, all);
+    for (uint32_t i = 0; i < opt->bind.n && !used; i++) {
+        const char *equals = strrchr(opt->bind.at[i], '='), *text;
+        long long times;
+        const char *other = equals ? multiple_said(equals + 1, &times) : NULL;
+        used = other && bind_option(option, other, &text) && is_named(opt->bind.at[i], all);
+    }
+    return used;
+}
+
 void bind_check(const ImportOptions *opt, const Binds *all)
 {
     for (uint32_t i = 0; i < opt->bind.n; i++) {
-        if (is_used(opt->bind.at[i], all))
+        if (is_used(opt, opt->bind.at[i], all))
             continue;
         char name[64];
         snprintf(name, sizeof name, "%.*s", (int)strcspn(opt->bind.at[i], "="), opt->bind.at[i]);

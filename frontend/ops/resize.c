@@ -325,7 +325,10 @@ void import_resize(Import *im)
     for (int d = 0; d < s.rank; d++) {
         const Axis *a = &axis[d];
         bool whole = a->roi[0] == 0 && a->roi[1] == 1;
-        if (a->in == a->out && fabs(a->scale - 1) < 1e-9 && (m.coord != TF_CROP || whole))
+        /* where lengths vary this may be one size of many, and has the operations of all */
+        bool one_of_many = im->g->varies && d >= 2 && m.interp != NEAREST;
+        if (a->in == a->out && fabs(a->scale - 1) < 1e-9 && (m.coord != TF_CROP || whole) &&
+            !one_of_many)
             continue;
         x = resize_axis(im, &m, a, x, d);
     }

@@ -22,6 +22,14 @@ enum { PP_MAX_RANK = 16, PP_ALIGN = 64 };
 /* TensorProto.DataType numbers. */
 enum { PP_F32 = 1, PP_I32 = 6, PP_I64 = 7, PP_BOOL = 9, PP_F16 = 10, PP_F64 = 11, PP_BF16 = 16 };
 
+/* Dimensions of the model that have a size of their own in each microbatch, its lengths, are so many
+   at most; those that there are not have 0. */
+enum { PP_LENGTHS = 3 };
+typedef struct { int64_t of[PP_LENGTHS]; } PpLength;
+
+/* A part of the size of dimension `dim`: c times the lengths, each to its power. */
+typedef struct { int dim; int64_t c; int power[PP_LENGTHS]; } PpTerm;
+
 typedef struct {
     const char *name;                                   /* the model's */
     int dtype, rank;
@@ -29,9 +37,10 @@ typedef struct {
     /* dimension that is dim / rows * (actual rows); -1: independent of the rows */
     int batch_dim;
     int64_t bytes;                                      /* at full rows */
-    /* Where lengths vary (PpPlan.length), dim and bytes are those of the greatest: by how much a
-       dimension is longer with each place more. */
-    int64_t grow[PP_MAX_RANK];
+    /* Where lengths vary (PpPlan.length), dim and bytes are those of the greatest, and a dimension
+       with terms is their sum. */
+    int n_term;
+    const PpTerm *term;
 } PpTensor;
 
 /* What enters a stage. */
@@ -176,7 +185,7 @@ void pp_time_step(void);
    scaled), capacity is that of full rows. */
 typedef struct PpCtx {
     int64_t rows;                                       /* of this microbatch */
-    int64_t length;                                     /* the same, where lengths vary */
+    PpLength length;                                    /* the same, where lengths vary */
     int stage, microbatch;
     /* the stage's blocks; grad accumulates: += */
     char *param, *grad, *constants;
@@ -251,7 +260,7 @@ typedef struct PpStage {
     const PpPartial *partial;
     int n_conv;
     const struct PpConvShape *conv; /* that open() prepares */
-    /* where lengths vary, of number i with PpCtx.length; NULL: as above */
+    /* where lengths vary, of number i with these; NULL: as above */
     struct PpConvShape (*conv_shape)(const PpCtx *c, int i);
     /* convolutions with their scratch, once, on the rank's thread; NULL: none */
     void *(*open)(int threads);
@@ -304,6 +313,8 @@ typedef struct {
     const char *option, *value;
 } PpMade;
 
+typedef struct { const char *name; int64_t least, most; } PpRange;
+
 enum { PP_CPU, PP_CUDA };
 
 typedef struct PpPlan {
@@ -317,10 +328,10 @@ typedef struct PpPlan {
     int64_t rows;                                       /* rows of a microbatch at full size */
     int uneven_ok;                                      /* microbatches with fewer rows may run */
     const char *uneven_why;                             /* when not: the reason */
-    /* --bind NAME=LEAST..MOST: a dimension of the inputs whose size is each microbatch's own, its
-       length, in these bounds; NULL: there is none */
-    const char *length_name;
-    int64_t length_least, length;
+    /* --bind NAME=LEAST..MOST: dimensions of the inputs whose sizes are each microbatch's own, its
+       lengths, in these bounds */
+    int n_length;
+    PpRange length[PP_LENGTHS];
     int n_stage, n_input, n_output, n_param;
     /* how it was cut, as --split has it, where the model does not say so itself */
     int n_split;
@@ -493,7 +504,7 @@ typedef struct PpConvShape {
     /* input and output channels of the (direct) convolution */
     int64_t group, c, m;
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad_begin[3], pad_end[3];
-    int64_t length;                                     /* PpCtx.length, for PpPart */
+    PpLength length;                                    /* PpCtx.length, for PpPart */
 } PpConvShape;
 typedef struct PpConv PpConv;
 PpConv *pp_conv_open(const PpConvShape *s, int threads);
@@ -510,7 +521,7 @@ void pp_conv_forward(PpConv *c, int64_t rows, const void *x, const void *w, void
 typedef struct {
     int64_t sample, sample_end, channel, channel_end;
     int64_t first, end;                                 /* elements of each channel's image */
-    int64_t length;                                     /* PpConvShape.length */
+    PpLength length;                                    /* PpConvShape.length */
 } PpPart;
 typedef void PpThen(const PpPart *part, const void *const *in, void *const *out);
 void pp_conv_forward_then(PpConv *c, int64_t rows, const void *x, const void *w, void *y,

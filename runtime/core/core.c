@@ -9,17 +9,55 @@
 #include <stdlib.h>
 #include <time.h>
 
-int64_t tensor_dim(const PpPlan *p, const PpTensor *t, int i, int64_t length)
+int64_t tensor_dim(const PpTensor *t, int i, PpLength length)
 {
-    return t->dim[i] - t->grow[i] * (p->length - length);
+    int64_t sum = 0;
+    int any = 0;
+    for (int k = 0; k < t->n_term; k++) {
+        int64_t c = t->term[k].c;
+        if (t->term[k].dim != i)
+            continue;
+        for (int v = 0; v < PP_LENGTHS; v++)
+            for (int n = t->term[k].power[v]; n > 0; n--)
+                c *= length.of[v];
+        sum += c;
+        any = 1;
+    }
+    return any ? sum : t->dim[i];
 }
 
-int64_t tensor_bytes(const PpPlan *p, const PpTensor *t, int64_t rows, int64_t length)
+int tensor_varies(const PpTensor *t, int i, int64_t *of)
+{
+    for (int k = 0; k < t->n_term; k++)
+        for (int v = 0; v < PP_LENGTHS && t->term[k].dim == i; v++)
+            if (t->term[k].power[v]) {
+                *of = t->term[k].c;
+                return v;
+            }
+    return -1;
+}
+
+int tensor_any_varies(const PpTensor *t, int length)
+{
+    int any = 0;
+    for (int k = 0; k < t->n_term; k++)
+        any |= t->term[k].power[length] > 0;
+    return any;
+}
+
+PpLength length_most(const PpPlan *p)
+{
+    PpLength most = {{0}};
+    for (int v = 0; v < p->n_length; v++)
+        most.of[v] = p->length[v].most;
+    return most;
+}
+
+int64_t tensor_bytes(const PpPlan *p, const PpTensor *t, int64_t rows, PpLength length)
 {
     int64_t bytes = t->bytes;
-    for (int i = 0; i < t->rank; i++)
-        if (t->grow[i])
-            bytes = bytes / t->dim[i] * tensor_dim(p, t, i, length);
+    for (int i = 0; i < t->rank && t->n_term; i++)
+        bytes = t->dim[i] ? bytes / t->dim[i] * tensor_dim(t, i, length) : 0;
     return t->batch_dim < 0 ? bytes : bytes / p->rows * rows;
 }
 

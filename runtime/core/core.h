@@ -35,9 +35,13 @@ RankName pp_rank(int number);
 void pp_rank_shape(int ranks, int members);
 
 /* core.c */
-int64_t tensor_dim(const PpPlan *p, const PpTensor *t, int i, int64_t length); /* at full rows */
-/* of so many rows, of this length where lengths vary */
-int64_t tensor_bytes(const PpPlan *p, const PpTensor *t, int64_t rows, int64_t length);
+int64_t tensor_dim(const PpTensor *t, int i, PpLength length); /* at full rows */
+/* Where lengths vary, dimension i is a multiple of one: its number, and of how much; -1: it is not */
+int tensor_varies(const PpTensor *t, int i, int64_t *of);
+int tensor_any_varies(const PpTensor *t, int length); /* does this length decide a size of it? */
+PpLength length_most(const PpPlan *p);
+/* of so many rows, of these lengths where they vary */
+int64_t tensor_bytes(const PpPlan *p, const PpTensor *t, int64_t rows, PpLength length);
 /* Calloc of at least one */
 void *zeroed(int64_t n, size_t size);
 double pp_now(void); /* seconds, monotonic */

@@ -104,7 +104,7 @@ static void join_rows(const Rank *r, const PpTensor *t, char *to, const char *fr
     for (int i = 0; i < t->batch_dim; i++)
         outer *= t->dim[i];
     for (int i = t->batch_dim + 1; i < t->rank; i++)
-        inner *= tensor_dim(r->run->model, t, i, d->longest);
+        inner *= tensor_dim(t, i, d->longest);
     inner *= t->dim[t->batch_dim] / r->run->model->rows;
     int64_t first = d->opt->mode == MODE_TRAIN ? d->steps - 1 : 0;
     for (int64_t step = first; step < d->steps; step++)

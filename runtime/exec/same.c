@@ -124,16 +124,16 @@ static void add_data(Facts *f, const Data *d)
 static void add_lengths(Facts *f, const Data *d)
 {
     char digest[40];
-    if (!d->model->length_name)
-        return;
-    uint64_t h = hash_value(HASH_START, (uint64_t)d->longest);
-    for (int64_t i = 0; i < d->rows && d->row_length; i++)
-        h = hash_value(h, (uint64_t)d->row_length[i]);
-    snprintf(digest, sizeof digest, "%016" PRIx64, h);
-    facts_add(f, "all ranks are to see the same lengths",
-              "rows of up to %" PRId64 " places of '%s' (%s)", d->longest, d->model->length_name,
-              digest);
-    facts_digest(f, digest);
+    for (int v = 0; v < d->model->n_length; v++) {
+        uint64_t h = hash_value(HASH_START, (uint64_t)d->longest.of[v]);
+        for (int64_t i = 0; i < d->rows && d->row_length[v]; i++)
+            h = hash_value(h, (uint64_t)d->row_length[v][i]);
+        snprintf(digest, sizeof digest, "%016" PRIx64, h);
+        facts_add(f, "all ranks are to see the same lengths",
+                  "rows of up to %" PRId64 " places of '%s' (%s)", d->longest.of[v],
+                  d->model->length[v].name, digest);
+        facts_digest(f, digest);
+    }
 }
 
 static const char other_params[] =

@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 /* ---- the beginning ---- */
 
@@ -36,6 +37,27 @@ PpStatus save_find(Run *run, Options *o, int64_t below)
     return run->from.path && !o->groups ? resume_groups(&run->from, o) : PP_OK;
 }
 
+/* --by-length: steps and microbatches decide the order of the rows. */
+static void cut_text(const Data *d, char *to, size_t n)
+{
+    snprintf(to, n, "steps of %" PRId64 " rows in %d microbatches", d->batch,
+             data_chunks(d) * d->replicas);
+}
+
+static PpStatus same_order(const Index *x, const Data *d)
+{
+    char here[80];
+    const char *was = index_state(x, "by_length");
+    cut_text(d, here, sizeof here);
+    return !order_by_length(d) || !was || !strcmp(was, here)
+               ? PP_OK
+               : pp_fail(PP_ERR_MODEL,
+                         "--resume %s: --by-length put rows of near lengths into %s, here %s: "
+                         "other rows would come twice or never; give the same --batch and "
+                         "--microbatches",
+                         x->path, was, here);
+}
+
 PpStatus save_resume(Run *run, int first)
 {
     const Options *o = run->opt;
@@ -59,6 +81,7 @@ PpStatus save_resume(Run *run, int first)
                        "--resume %s: its data had %" PRId64 " rows, these have %" PRId64
                        ": use --params to start a new run with its parameters",
                        x->path, rows, d->rows);
+    TRY(same_order(x, d));
     return first ? resume_data(x, d) : PP_OK;
 }
 
@@ -101,6 +124,11 @@ static PpStatus save(Rank *r, int64_t done)
     moment_add(&m, "epoch", "%" PRId64, epoch);
     moment_add(&m, "epoch_row", "%" PRId64, row);
     moment_add(&m, "data_rows", "%" PRId64, d->rows);
+    if (order_by_length(d)) {
+        char cut[80];
+        cut_text(d, cut, sizeof cut);
+        moment_add(&m, "by_length", "%s", cut);
+    }
     moment_add(&m, "updates", "%" PRId64, r->updates);
     if (r->scale.window) {
         moment_add(&m, "loss_scale", "%.17g", r->scale.scale);
@@ -148,7 +176,9 @@ PpStatus save_end(Rank *r)
         return PP_OK;
     signals_obeyed();
     if (r->group.rank == 0)
-        fprintf(stderr, "pipeline: ended by a signal after step %" PRId64
-                        ", which is in %s: --resume goes on from there\n", r->saved, o->checkpoint);
+        fprintf(stderr,
+                "pipeline: ended by a signal after step %" PRId64
+                ", which is in %s: --resume goes on from there\n",
+                r->saved, o->checkpoint);
     return PP_OK;
 }

@@ -72,7 +72,7 @@ static PpStatus train_end(Rank *r, int64_t step, StepLog *log)
 static void size_messages(Rank *r)
 {
     const PpPlan *p = r->run->model;
-    for (int k = 0; p->length_name && k < r->plan.n_msg; k++) {
+    for (int k = 0; p->n_length && k < r->plan.n_msg; k++) {
         Message *x = &r->plan.msg[k];
         if (x->t)
             x->bytes = tensor_bytes(p, x->t, x->rows, r->feed.length[x->microbatch]);

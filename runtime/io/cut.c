@@ -352,7 +352,7 @@ int64_t data_tokens(const Data *d)
             continue;
         int64_t n = 1;
         for (int j = 0; j < t->rank; j++)
-            n *= tensor_dim(p, t, j, d->longest);
+            n *= tensor_dim(t, j, d->longest);
         return n / p->rows * d->batch;
     }
     return d->batch;

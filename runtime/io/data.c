@@ -25,19 +25,18 @@ static void shape_text(char *out, size_t n, int rank, const int64_t *dim, int ba
 }
 
 /* What a row of each input is: pieces that lie apart where its batch dimension is not the first. */
-static void lay_out(const PpPlan *p, int input, int64_t longest, DataInput *in)
+static void lay_out(const Data *d, int input)
 {
-    const PpTensor *t = &p->input[input];
+    const PpTensor *t = &d->model->input[input];
+    DataInput *in = &d->input[input];
+    PpLength length = length_most(d->model);
+    for (int v = 0; v < PP_LENGTHS; v++)
+        length.of[v] = d->longest.of[v] ? d->longest.of[v] : length.of[v];
     in->outer = in->inner = 1;
-    in->place = 0;
-    for (int i = 0; i < t->rank; i++) {
-        *(i < t->batch_dim ? &in->outer : &in->inner) *= tensor_dim(p, t, i, longest);
-        in->place *= t->dim[i];
-        in->place = t->grow[i] ? t->grow[i] : in->place;
-    }
+    for (int i = 0; i < t->rank; i++)
+        *(i < t->batch_dim ? &in->outer : &in->inner) *= tensor_dim(t, i, length);
     if (t->batch_dim >= 0)
-        in->inner /= p->rows;
-    in->lines = in->place ? in->inner / (longest * in->place) : 1;
+        in->inner /= d->model->rows;
 }
 
 /* The one dimension in which the file has another size than a microbatch, where that could hold the
@@ -51,33 +50,35 @@ static int rows_elsewhere(const PpPlan *p, const PpTensor *t, const NpyFile *f)
     return n == 1 && at != t->batch_dim && t->dim[at] % p->rows == 0 ? at : -1;
 }
 
-/* The files' size of the dimension that varies: any up to the program's, the same in all. */
+/* The files' sizes of dimensions that vary: any up to the program's, the same in all. */
 static PpStatus check_length(Data *d, const PpTensor *t, const DataFile *file)
 {
     const PpPlan *p = d->model;
     for (int i = 0; i < t->rank && file->npy.rank == t->rank; i++) {
-        int64_t n = file->npy.dim[i];
-        if (!t->grow[i])
+        int64_t n = file->npy.dim[i], of;
+        int v = tensor_varies(t, i, &of);
+        if (v < 0)
             continue;
-        if (n % t->grow[i] != 0)
+        if (n % of != 0)
             return pp_fail(PP_ERR_MODEL,
                            "--%s %s=%s: its dimension %d is %" PRId64 ", no multiple of %" PRId64,
-                           data_option(d, 0), t->name, file->path, i, n, t->grow[i]);
-        n /= t->grow[i];
-        if (n < 1 || n > p->length)
+                           data_option(d, 0), t->name, file->path, i, n, of);
+        n /= of;
+        const PpRange *range = &p->length[v];
+        if (n < 1 || n > range->most)
             return pp_fail(PP_ERR_MODEL,
                            "--%s %s=%s: it has %" PRId64
                            " places of '%s', this program takes %" PRId64 " to %" PRId64,
-                           data_option(d, 0), t->name, file->path, n, p->length_name,
-                           p->length_least, p->length);
-        if (d->longest && n != d->longest)
+                           data_option(d, 0), t->name, file->path, n, range->name, range->least,
+                           range->most);
+        if (d->longest.of[v] && n != d->longest.of[v])
             return pp_fail(PP_ERR_MODEL,
                            "--%s %s=%s: it has %" PRId64
                            " places of '%s', the files before it %" PRId64
                            "; --lengths %s=FILE says how many of a row's are there",
-                           data_option(d, 0), t->name, file->path, n, p->length_name, d->longest,
-                           p->length_name);
-        d->longest = n;
+                           data_option(d, 0), t->name, file->path, n, range->name,
+                           d->longest.of[v], range->name);
+        d->longest.of[v] = n;
     }
     return PP_OK;
 }
@@ -90,7 +91,7 @@ static PpStatus check_shape(const Data *d, const PpTensor *t, DataFile *file)
     file->rows = 1;
     for (int i = 0; i < t->rank && !bad; i++) {
         if (i != t->batch_dim) {
-            bad = f->dim[i] != tensor_dim(d->model, t, i, d->longest);
+            bad = f->dim[i] != tensor_dim(t, i, d->longest);
             continue;
         }
         /* Several entries of the dimension may make one row */
@@ -148,7 +149,7 @@ static PpStatus open_one(Data *d, const NameFile *nf)
         return wrong_type(d, nf, f->npy.dtype, t->dtype);
     TRY(check_length(d, t, f));
     TRY(check_shape(d, t, f));
-    lay_out(d->model, at, d->longest ? d->longest : d->model->length, in);
+    lay_out(d, at);
     data_place(in, f);
     return data_count(in, f, nf->name);
 }
@@ -200,7 +201,7 @@ static PpStatus begin(Data *d, const PpPlan *p, const Options *o)
     if (!d->input)
         return pp_no_memory();
     for (int i = 0; i < p->n_input; i++)
-        lay_out(p, i, p->length, &d->input[i]);
+        lay_out(d, i);
     return PP_OK;
 }
 
@@ -235,7 +236,8 @@ void data_close(Data *d)
     }
     free(d->input);
     free(d->mix);
-    free(d->row_length);
+    for (int v = 0; v < PP_LENGTHS; v++)
+        free(d->row_length[v]);
     free(d->row0);
     free(d->row0_rest);
 }

@@ -29,10 +29,6 @@ typedef struct {
     int n; /* 0: not given */
     int sets; /* options that give it files */
     int64_t rows, outer, inner;
-    /* Where lengths vary (PpPlan.length): a piece is so many `lines` of Data.longest places, each
-     * of `place` elements, of several indices where the dimension is a multiple of the length;
-     * place 0: it has no such dimension. */
-    int64_t lines, place;
     /* --pad: what stands behind a row's places, of the input's type; a whole number: which */
     int padded;
     char pad[8];
@@ -55,9 +51,10 @@ typedef struct {
     int64_t rows;     /* samples in the files */
     MixSet *mix; /* --mix: [n_mix], or NULL */
     int n_mix;
-    /* Where lengths vary: places that the files have along that dimension, 0: not known yet, and of
-     * each row how many are there, NULL: all */
-    int64_t longest, *row_length;
+    /* Where lengths vary: places that the files have along each of those dimensions, 0: not known
+     * yet, and how many of them each row has, NULL: all */
+    PpLength longest;
+    int64_t *row_length[PP_LENGTHS];
     int microbatches; /* of a pass of the schedule, in each replica */
     int passes;       /* of a group: --accumulate */
     /* Rows of a step are divided among so many groups (--groups), whose gradients are added in
@@ -98,12 +95,23 @@ void data_place(const DataInput *in, const DataFile *f);
 const char *data_dtype_text(int dtype);
 
 /* rows.c */
-/* Piece o (below `outer`) of a row in its file, elements of *dtype, any alignment. */
+/* RowPiece o (below `outer`) of a row in its file, elements of *dtype, any alignment. */
 const char *data_piece(const Data *d, int input, int64_t row, int64_t o, int *dtype);
-/* Rows first to first + rows to dst, as a tensor of so many and of this length; order: which row
+/* Rows first to first + rows to dst, as a tensor of so many and of these lengths; order: which row
  * stands for each, NULL: itself */
 void data_read(const Data *d, int input, const int64_t *order, int64_t first, int64_t rows,
-               int64_t length, char *dst);
+               PpLength length, char *dst);
+/* Of a row in a microbatch of these lengths: places that it has itself, and is not padded to */
+PpLength data_there(const Data *d, int64_t row, PpLength length);
+/* What a piece of a row is, in a microbatch of these lengths: along each dimension, elements in its
+ * file, in the microbatch, and of these its own, not padded.  Those that all have whole are one with
+ * the one before. */
+typedef struct { int rank; int64_t file[PP_MAX_RANK], here[PP_MAX_RANK], own[PP_MAX_RANK]; } RowPiece;
+RowPiece data_piece_of(const Data *d, int input, int64_t row, PpLength length);
+/* line() is called for each run of the piece's last dimension: its elements in the file, where it
+ * begins, among those of the microbatch, where it begins, and how many of here[] it has itself. */
+typedef void RowLine(void *of, int64_t file, int64_t here, int64_t own);
+void data_lines(const RowPiece *p, RowLine *line, void *of);
 int data_is_integer(int dtype);                       /* one of these: */
 int data_file(const Data *d, int input, int64_t row); /* the number of the one it is in */
 /* PP_ERR_IO where a file of the input has fewer bytes than when it was opened */
@@ -118,12 +126,7 @@ PpStatus data_check(const Data *d, int part, int parts);
 /* lengths.c: --lengths, once the rows are known */
 PpStatus lengths_open(Data *d);
 /* Of a microbatch of rows first to end, where lengths vary */
-int64_t data_length(const Data *d, const int64_t *order, int64_t first, int64_t end);
-/* Of a row in a microbatch of this length: places that it has itself, and is not padded to */
-static inline int64_t data_there(const Data *d, int64_t row, int64_t length)
-{
-    return d->row_length && d->row_length[row] < length ? d->row_length[row] : length;
-}
+PpLength data_length(const Data *d, const int64_t *order, int64_t first, int64_t end);
 
 /* digest.c: what the files hold, for checkpoints */
 void data_digest(Data *d);
@@ -148,6 +151,7 @@ PpStatus mix_order(const Data *d, int64_t epoch, int64_t *order);
 
 /* order.c */
 int order_is_own(const Data *d); /* is it another one than that of the files? */
+int order_by_length(const Data *d); /* do rows of near lengths make a microbatch? */
 /* Which row is the i-th of an epoch, of all d->rows */
 PpStatus order_rows(const Data *d, int64_t epoch, int64_t *order);
 

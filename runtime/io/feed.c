@@ -108,28 +108,44 @@ static PpStatus check_files(const Feed *f, int input, int64_t first, int64_t end
     return PP_OK;
 }
 
-/* Targets of a row that count, of a microbatch of this length: of classes those that are not
+typedef struct {
+    const Feed *f;
+    const char *at;
+    int dtype;
+    int64_t here, n;
+} Counting;
+
+static void count_line(void *of, int64_t file, int64_t here, int64_t own)
+{
+    Counting *c = of;
+    const PpPlan *p = c->f->data->model;
+    const DataInput *in = &c->f->data->input[p->loss_target];
+    int64_t read = in->padded ? own : c->here;
+    (void)here;
+    c->n += in->pad_number != p->loss_ignore ? c->here - read : 0;
+    for (int64_t i = file; i < file + read; i++)
+        c->n += data_integer(c->at + i * st_dtype_size(c->dtype), c->dtype) != p->loss_ignore;
+}
+
+/* Targets of a row that count, of a microbatch of these lengths: of classes those that are not
  * ignored. */
-static int64_t count_row(const Feed *f, int64_t row, int64_t length)
+static int64_t count_row(const Feed *f, int64_t row, PpLength length)
 {
     const Data *d = f->data;
     const PpPlan *p = d->model;
     const DataInput *in = &d->input[p->loss_target];
-    int64_t line = in->inner / in->lines, here = in->place ? length * in->place : line;
-    int64_t read = in->padded ? data_there(d, row, length) * in->place : here, n = 0;
-    int dtype;
+    const RowPiece piece = data_piece_of(d, p->loss_target, row, length);
+    Counting c = {.f = f, .here = piece.here[piece.rank - 1]};
+    int64_t all = in->outer;
+    for (int i = 0; i < piece.rank; i++)
+        all *= piece.here[i];
     if (p->loss_kind == PP_LOSS_MEAN_ELEMENTS)
-        return in->outer * in->lines * here;
-    if (in->padded && in->pad_number != p->loss_ignore)
-        n = in->outer * in->lines * (here - read);
+        return all;
     for (int64_t o = 0; o < in->outer; o++) {
-        const char *at = data_piece(d, p->loss_target, row, o, &dtype);
-        for (int64_t l = 0; l < in->lines; l++)
-            for (int64_t i = 0; i < read; i++)
-                n += data_integer(at + (l * line + i) * st_dtype_size(dtype), dtype) !=
-                     p->loss_ignore;
+        c.at = data_piece(d, p->loss_target, row, o, &c.dtype);
+        data_lines(&piece, count_line, &c);
     }
-    return n;
+    return c.n;
 }
 
 /* Targets of the minibatch that count. */
@@ -146,7 +162,7 @@ static int64_t count_targets(const Feed *f, int64_t first, int64_t step)
         return count_row(f, 0, d->longest);
     const int64_t *row0 = data_step(d, step, &chunks);
     for (int64_t m = 0; m < chunks; m++) {
-        int64_t length = data_length(d, f->order, first + row0[m], first + row0[m + 1]);
+        PpLength length = data_length(d, f->order, first + row0[m], first + row0[m + 1]);
         for (int64_t r = first + row0[m]; r < first + row0[m + 1]; r++)
             n += count_row(f, f->order ? f->order[r] : r, length);
     }

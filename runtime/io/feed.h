@@ -17,7 +17,7 @@ typedef struct {
     char **host;
     char *scale;            /* loss_scale, PP_ALIGN bytes a microbatch */
     int64_t *order;         /* rows of the epoch; NULL: those of the files */
-    int64_t *length;        /* of each microbatch of the pass, where lengths vary */
+    PpLength *length;       /* of each microbatch of the pass, where lengths vary */
     int64_t epoch, targets; /* targets of the step that count */
     int filled, pass;
     Totals totals;

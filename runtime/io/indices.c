@@ -87,7 +87,7 @@ static void place_text(char *to, size_t n, const Data *d, const PpTensor *t, int
     int rank = 0;
     size_t at = 0;
     for (int i = 0; i < t->rank; i++) {
-        dim[rank] = tensor_dim(p, t, i, d->longest) / (i == t->batch_dim ? p->rows : 1);
+        dim[rank] = tensor_dim(t, i, d->longest) / (i == t->batch_dim ? p->rows : 1);
         rank += i != t->batch_dim || dim[rank] > 1;
     }
     for (int i = rank; i-- > 0; element /= dim[i])
@@ -196,8 +196,9 @@ static PpStatus check_file(const Data *d, const PpIndex *b, const DataFile *f, i
 static PpIndex asked_of(const Data *d, int k)
 {
     PpIndex b = d->model->index[k];
-    if (d->input[b.input].place) /* so many of the greatest length's */
-        b.count = b.count / d->model->length * d->longest;
+    const PpTensor *t = &d->model->input[b.input];
+    for (int i = 0; i < t->rank && t->n_term; i++) /* so many of the greatest lengths' */
+        b.count = t->dim[i] ? b.count * tensor_dim(t, i, d->longest) / t->dim[i] : b.count;
     int64_t first = b.most - b.rows + 1; /* the one that chooses row 0 */
     if (b.table && !d->opt->negative_ids && b.least < first)
         b.least = first;

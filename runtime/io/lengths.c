@@ -1,8 +1,8 @@
 /*
  * lengths.c - programs whose microbatches differ in length.  In: --lengths NAME=FILE, for each row
  * how many of its places are there; without it all are that the inputs' files have; --pad, what
- * stands behind them.  Out: the length of a microbatch, which is that of its longest row, and so
- * what of the files it is.
+ * stands behind them.  Out: the lengths of a microbatch, which are those of its longest rows, and
+ * so what of the files it is.
  *
  * Each rank has the files and the order of the rows, so all find the same.
  */
@@ -20,25 +20,25 @@ static PpStatus wrong(const NameFile *nf, const char *why)
     return pp_fail(PP_ERR_MODEL, "--lengths %s=%s: %s", nf->name, nf->file, why);
 }
 
-static PpStatus take(Data *d, const NameFile *nf, const NpyFile *f)
+static PpStatus take(Data *d, const NameFile *nf, const NpyFile *f, int v)
 {
-    const PpPlan *p = d->model;
+    const int64_t least = d->model->length[v].least, longest = d->longest.of[v];
     char why[200];
     if (f->rank != 1 || !data_is_integer(f->dtype) || f->dim[0] != d->rows) {
         snprintf(why, sizeof why, "one whole number for each of %" PRId64 " rows", d->rows);
         return wrong(nf, why);
     }
-    d->row_length = malloc((size_t)(d->rows + 1) * sizeof *d->row_length);
-    if (!d->row_length)
+    d->row_length[v] = malloc((size_t)(d->rows + 1) * sizeof *d->row_length[v]);
+    if (!d->row_length[v])
         return pp_no_memory();
     for (int64_t i = 0; i < d->rows; i++) {
         int64_t n = data_integer(f->data + i * st_dtype_size(f->dtype), f->dtype);
-        d->row_length[i] = n;
-        if (n >= p->length_least && n <= d->longest)
+        d->row_length[v][i] = n;
+        if (n >= least && n <= longest)
             continue;
         snprintf(why, sizeof why,
                  "row %" PRId64 " has length %" PRId64 ", and may have %" PRId64 " to %" PRId64, i,
-                 n, p->length_least, d->longest);
+                 n, least, longest);
         return wrong(nf, why);
     }
     return PP_OK;
@@ -57,9 +57,9 @@ static PpStatus read_pad(Data *d, const NameFile *nf)
     int whole = data_is_integer(t->dtype);
     if (whole)
         in->pad_number = strtoll(nf->file, &end, 10);
-    if (!in->place)
+    if (!t->n_term)
         return pp_fail(PP_ERR_USAGE, "--pad %s=%s: it has no dimension '%s'", nf->name, nf->file,
-                       d->model->length_name);
+                       d->model->length[0].name);
     if (*end || end == nf->file || !(whole || t->dtype == PP_F32 || t->dtype == PP_F64))
         return pp_fail(PP_ERR_USAGE, "--pad %s=%s: that is no value of %s", nf->name, nf->file,
                        data_dtype_text(t->dtype));
@@ -73,68 +73,92 @@ static PpStatus read_pad(Data *d, const NameFile *nf)
 }
 
 /* Options that are about rows of different lengths. */
-static PpStatus check_options(const Options *o, const char *length_name)
+static PpStatus check_options(const Options *o, const PpPlan *p)
 {
     const char *option = o->n_lengths   ? "lengths"
                          : o->n_pads    ? "pad"
                          : o->by_length ? "by-length"
                                         : NULL;
-    if (option && !length_name)
+    if (option && !p->n_length)
         return pp_fail(
             PP_ERR_USAGE,
             "--%s: this program has one length: ppsplit --bind NAME=1..N makes one of any", option);
     if (option && !o->n_lengths && !o->evaluates)
         return pp_fail(PP_ERR_USAGE, "--%s: without --lengths %s=FILE.npy all rows have one length",
-                       option, length_name);
+                       option, p->length[0].name);
     return PP_OK;
+}
+
+/* The longest that the files have. */
+static PpStatus check_longest(Data *d, int v)
+{
+    const PpRange *range = &d->model->length[v];
+    int64_t *longest = &d->longest.of[v];
+    if (!*longest) /* no input is given that has it */
+        *longest = range->most;
+    if (*longest < range->least)
+        return pp_fail(PP_ERR_MODEL,
+                       "the inputs have %" PRId64 " places of '%s', this program takes %" PRId64
+                       " to %" PRId64,
+                       *longest, range->name, range->least, range->most);
+    for (int i = 0; i < d->model->n_input; i++)
+        if (d->input[i].tokens && tensor_any_varies(&d->model->input[i], v) &&
+            *longest != range->most)
+            return pp_fail(PP_ERR_MODEL,
+                           "--%s %s: windows of %" PRId64 " tokens, the other inputs have %" PRId64
+                           " places of '%s'",
+                           data_option(d, 1), d->model->input[i].name, range->most, *longest,
+                           range->name);
+    return PP_OK;
+}
+
+static PpStatus open_lengths(Data *d, const NameFile *nf)
+{
+    const PpPlan *p = d->model;
+    char err[600], all[400] = "";
+    int v = 0;
+    for (int i = 0; i < p->n_length; i++)
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s'%.100s'", i ? ", " : "",
+                 p->length[i].name);
+    while (v < p->n_length && strcmp(nf->name, p->length[v].name) != 0)
+        v++;
+    if (v == p->n_length || d->row_length[v])
+        return pp_fail(PP_ERR_USAGE, "--lengths %s: what varies is %s", nf->name, all);
+    NpyFile f;
+    if (npy_open(&f, nf->file, err, sizeof err))
+        return pp_fail(PP_ERR_IO, "--lengths %s: %s", nf->name, err);
+    PpStatus s = take(d, nf, &f, v);
+    npy_close(&f);
+    return s;
 }
 
 PpStatus lengths_open(Data *d)
 {
     const PpPlan *p = d->model;
     const Options *o = d->opt;
-    char err[600];
-    TRY(check_options(o, p->length_name));
-    if (!p->length_name)
+    TRY(check_options(o, p));
+    if (!p->n_length)
         return PP_OK;
     if (o->mask)
         return pp_fail(PP_ERR_USAGE, "--debug-mask-minibatches: microbatches differ in length");
-    if (!d->longest) /* no input is given that has it */
-        d->longest = p->length;
-    if (d->longest < p->length_least)
-        return pp_fail(PP_ERR_MODEL,
-                       "the inputs have %" PRId64 " places of '%s', this program takes %" PRId64
-                       " to %" PRId64,
-                       d->longest, p->length_name, p->length_least, p->length);
-    for (int i = 0; i < p->n_input; i++)
-        if (d->input[i].tokens && d->input[i].place && d->longest != p->length)
-            return pp_fail(PP_ERR_MODEL,
-                           "--%s %s: windows of %" PRId64 " tokens, the other inputs have %" PRId64
-                           " places of '%s'",
-                           data_option(d, 1), p->input[i].name, p->length, d->longest,
-                           p->length_name);
-    if (!o->n_lengths)
-        return PP_OK;
-    const NameFile *nf = &o->lengths[0];
-    if (o->n_lengths > 1 || strcmp(nf->name, p->length_name) != 0)
-        return pp_fail(PP_ERR_USAGE, "--lengths %s: what varies is '%s', once",
-                       o->lengths[o->n_lengths - 1].name, p->length_name);
-    NpyFile f;
-    if (npy_open(&f, nf->file, err, sizeof err))
-        return pp_fail(PP_ERR_IO, "--lengths %s: %s", nf->name, err);
-    PpStatus s = take(d, nf, &f);
-    npy_close(&f);
-    for (int i = 0; i < o->n_pads && s == PP_OK; i++)
-        s = read_pad(d, &o->pads[i]);
-    return s;
+    for (int v = 0; v < p->n_length; v++)
+        TRY(check_longest(d, v));
+    for (int i = 0; i < o->n_lengths; i++)
+        TRY(open_lengths(d, &o->lengths[i]));
+    for (int i = 0; i < o->n_pads; i++)
+        TRY(read_pad(d, &o->pads[i]));
+    return PP_OK;
 }
 
-int64_t data_length(const Data *d, const int64_t *order, int64_t first, int64_t end)
+PpLength data_length(const Data *d, const int64_t *order, int64_t first, int64_t end)
 {
-    int64_t most = 0;
-    for (int64_t i = first; i < end && d->row_length; i++) {
-        int64_t n = d->row_length[order ? order[i] : i];
-        most = n > most ? n : most;
+    PpLength most = {{0}};
+    for (int v = 0; v < d->model->n_length; v++) {
+        for (int64_t i = first; i < end && d->row_length[v]; i++) {
+            int64_t n = d->row_length[v][order ? order[i] : i];
+            most.of[v] = n > most.of[v] ? n : most.of[v];
+        }
+        most.of[v] = most.of[v] ? most.of[v] : d->longest.of[v];
     }
-    return most ? most : d->longest;
+    return most;
 }

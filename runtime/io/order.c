@@ -45,13 +45,22 @@ static int shorter(const void *a, const void *b)
                                   : (x->place > y->place) - (x->place < y->place);
 }
 
+/* Of all lengths that differ by row. */
+static int64_t places_of(const Data *d, int64_t row)
+{
+    int64_t n = 0;
+    for (int v = 0; v < PP_LENGTHS; v++)
+        n += d->row_length[v] ? d->row_length[v][row] : 0;
+    return n;
+}
+
 /* The rows of so many steps; room for as many LongRows, and for a number for each microbatch. */
 static void by_length(const Data *d, int64_t steps, uint64_t key, int64_t *order, LongRow *row,
                       int64_t *slot)
 {
     int64_t n = (int64_t)data_chunks(d) * d->replicas, rows = steps * d->batch, next = 0;
     for (int64_t i = 0; i < rows; i++)
-        row[i] = (LongRow){d->row_length[order[i]], i, order[i]};
+        row[i] = (LongRow){places_of(d, order[i]), i, order[i]};
     qsort(row, (size_t)rows, sizeof *row, shorter);
     for (int64_t i = 0; i < steps * n; i++)
         slot[i] = i;
@@ -80,10 +89,9 @@ static PpStatus all_by_length(const Data *d, uint64_t key, int64_t *order)
     return status;
 }
 
-int order_is_own(const Data *d)
-{
-    return d->opt->shuffle || d->n_mix || (d->opt->by_length && d->row_length);
-}
+int order_by_length(const Data *d) { return d->opt->by_length && d->opt->n_lengths; }
+
+int order_is_own(const Data *d) { return d->opt->shuffle || d->n_mix || order_by_length(d); }
 
 PpStatus order_rows(const Data *d, int64_t epoch, int64_t *order)
 {
@@ -94,5 +102,5 @@ PpStatus order_rows(const Data *d, int64_t epoch, int64_t *order)
         TRY(mix_order(d, epoch, order));
     if (d->opt->shuffle)
         permute(order, d->rows, key);
-    return d->opt->by_length && d->row_length ? all_by_length(d, splitmix(key), order) : PP_OK;
+    return order_by_length(d) ? all_by_length(d, splitmix(key), order) : PP_OK;
 }

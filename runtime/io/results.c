@@ -131,32 +131,32 @@ static void merge(const Results *r, const PpOutput *o, char *to, const char *src
 }
 
 /* Of dimensions `dim` and those behind it. */
-static int64_t bytes_from(const Data *d, const PpTensor *t, int dim, int64_t length)
+static int64_t bytes_from(const PpTensor *t, int dim, PpLength length)
 {
     int64_t bytes = st_dtype_size(t->dtype);
     for (int i = dim; i < t->rank; i++)
-        bytes *= tensor_dim(d->model, t, i, length);
+        bytes *= tensor_dim(t, i, length);
     return bytes;
 }
 
 /* What there is of a row, into one of the longest. */
-static void put(const Data *d, const PpTensor *t, int dim, int64_t length, char *to,
+static void put(const Data *d, const PpTensor *t, int dim, PpLength length, char *to,
                 const char *from)
 {
-    int64_t bytes = bytes_from(d, t, dim, length), room = bytes_from(d, t, dim, d->longest);
+    int64_t bytes = bytes_from(t, dim, length), room = bytes_from(t, dim, d->longest);
     if (room == bytes) {
         memcpy(to, from, (size_t)bytes);
         return;
     }
-    int64_t n = tensor_dim(d->model, t, dim, length),
-            most = tensor_dim(d->model, t, dim, d->longest);
+    int64_t n = tensor_dim(t, dim, length),
+            most = tensor_dim(t, dim, d->longest);
     for (int64_t i = 0; i < n; i++)
         put(d, t, dim + 1, length, to + i * (room / most), from + i * (bytes / n));
 }
 
 /* Rows of a model output into their place among all rows of the minibatch (of all minibatches in
  * eval and infer). */
-void results_take(Results *r, const PpOutput *o, const char *src, int m, int64_t length,
+void results_take(Results *r, const PpOutput *o, const char *src, int m, PpLength length,
                   int64_t step)
 {
     const Data *d = r->data;
@@ -173,8 +173,8 @@ void results_take(Results *r, const PpOutput *o, const char *src, int m, int64_t
     for (int i = 0; i < t->batch_dim; i++)
         outer *= t->dim[i];
     int64_t each = t->dim[t->batch_dim] / d->model->rows,
-            inner = bytes_from(d, t, t->batch_dim + 1, d->longest),
-            from = bytes_from(d, t, t->batch_dim + 1, length);
+            inner = bytes_from(t, t->batch_dim + 1, d->longest),
+            from = bytes_from(t, t->batch_dim + 1, length);
     for (int64_t k = 0; k < outer; k++) {
         char *row = to + (k * r->plan->ask.output_rows + first) * each * inner;
         const char *is = src + (k * there + before) * each * from;
@@ -204,7 +204,7 @@ PpStatus results_write(Results *r, const int *wanted)
             continue;
         PpTensor t = model->output[i];
         for (int k = 0; k < t.rank; k++)
-            t.dim[k] = tensor_dim(model, &model->output[i], k, r->data->longest);
+            t.dim[k] = tensor_dim(&model->output[i], k, r->data->longest);
         if (t.batch_dim >= 0)
             t.dim[t.batch_dim] = t.dim[t.batch_dim] / model->rows * p->ask.output_rows;
         /* the loss as an output is the minibatch's, not the last microbatch's */

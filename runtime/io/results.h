@@ -33,7 +33,7 @@ typedef struct {
 PpStatus results_open(Results *r, const Data *d, const Plan *p);
 void results_close(Results *r);
 /* Rows to their place; m: of the step's microbatches */
-void results_take(Results *r, const PpOutput *o, const char *src, int m, int64_t length,
+void results_take(Results *r, const PpOutput *o, const char *src, int m, PpLength length,
                   int64_t step);
 void results_loss(Results *r, const void *loss, int m);
 /* --output: per model output its number there */

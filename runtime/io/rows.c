@@ -67,49 +67,111 @@ static void copy(char *dst, int dst_type, const char *src, int src_type, int64_t
     }
 }
 
-/* A piece of fewer places than its file has. */
-static void copy_places(const DataInput *in, int64_t longest, int64_t length, char *dst,
-                        int dst_type, const char *src, int src_type)
+/* ---- where lengths vary ---- */
+
+PpLength data_there(const Data *d, int64_t row, PpLength length)
 {
-    int64_t bytes = length * in->place * st_dtype_size(dst_type),
-            line = longest * in->place * st_dtype_size(src_type);
-    for (int64_t i = 0; i < in->lines; i++)
-        copy(dst + i * bytes, dst_type, src + i * line, src_type, length * in->place);
+    for (int v = 0; v < d->model->n_length; v++)
+        if (d->row_length[v] && d->row_length[v][row] < length.of[v])
+            length.of[v] = d->row_length[v][row];
+    return length;
 }
 
-/* --pad: a row's piece, of this length, from its own end on. */
-static void pad(const Data *d, const DataInput *in, int64_t row, int64_t length, char *dst,
-                int64_t size)
+RowPiece data_piece_of(const Data *d, int input, int64_t row, PpLength length)
 {
-    int64_t there = data_there(d, row, length) * in->place, all = length * in->place;
-    for (int64_t l = 0; l < in->lines; l++)
-        for (int64_t i = there; i < all; i++)
-            memcpy(dst + (l * all + i) * size, in->pad, (size_t)size);
+    const PpTensor *t = &d->model->input[input];
+    const PpLength own = data_there(d, row, length);
+    RowPiece p = {.rank = 1, .file = {1}, .here = {1}, .own = {1}};
+    for (int i = t->batch_dim < 0 ? 0 : t->batch_dim; i < t->rank; i++) {
+        const int64_t parts = i == t->batch_dim ? d->model->rows : 1;
+        int64_t file = tensor_dim(t, i, d->longest) / parts, of;
+        if (tensor_varies(t, i, &of) >= 0) {
+            p.file[p.rank] = file;
+            p.here[p.rank] = tensor_dim(t, i, length);
+            p.own[p.rank++] = tensor_dim(t, i, own);
+            continue;
+        }
+        p.file[p.rank - 1] *= file;
+        p.here[p.rank - 1] *= file;
+        p.own[p.rank - 1] *= file;
+    }
+    return p;
+}
+
+void data_lines(const RowPiece *p, RowLine *line, void *of)
+{
+    int64_t n = 1, last = p->rank - 1;
+    for (int i = 0; i < last; i++)
+        n *= p->here[i];
+    for (int64_t l = 0; l < n; l++) {
+        int64_t file = 0, own = p->own[last], rest = l, step = p->file[last];
+        for (int64_t i = last; i-- > 0; step *= p->file[i], rest /= p->here[i]) {
+            file += rest % p->here[i] * step;
+            own = rest % p->here[i] < p->own[i] ? own : 0;
+        }
+        line(of, file, l * p->here[last], own);
+    }
+}
+
+typedef struct {
+    const DataInput *in;
+    char *dst;
+    const char *src;
+    int dst_type, src_type;
+    int64_t n;
+} Copying;
+
+static void copy_line(void *of, int64_t file, int64_t here, int64_t own)
+{
+    const Copying *c = of;
+    int64_t size = st_dtype_size(c->dst_type);
+    char *to = c->dst + here * size;
+    copy(to, c->dst_type, c->src + file * st_dtype_size(c->src_type), c->src_type, c->n);
+    for (int64_t i = own; i < c->n && c->in->padded; i++)
+        memcpy(to + i * size, c->in->pad, (size_t)size);
+}
+
+/* A piece of fewer places than its file has, or padded. */
+static void copy_piece(const Data *d, int input, int64_t row, PpLength length, char *dst,
+                       const char *src, int src_type)
+{
+    const RowPiece p = data_piece_of(d, input, row, length);
+    data_lines(&p, copy_line,
+               &(Copying){&d->input[input], dst, src, d->model->input[input].dtype, src_type,
+                          p.here[p.rank - 1]});
+}
+
+/* ---- all ---- */
+
+/* Is a microbatch's tensor of these lengths a part of what the files have? */
+static int is_shorter(const Data *d, int input, PpLength length)
+{
+    int any = 0;
+    for (int v = 0; v < d->model->n_length; v++)
+        any |= length.of[v] < d->longest.of[v] && tensor_any_varies(&d->model->input[input], v);
+    return any;
 }
 
 void data_read(const Data *d, int input, const int64_t *order, int64_t first, int64_t rows,
-               int64_t length, char *dst)
+               PpLength length, char *dst)
 {
     const DataInput *in = &d->input[input];
-    int shorter = in->place && length < d->longest;
-    int dtype = d->model->input[input].dtype,
-        apart = order || shorter || in->padded || (in->tokens && in->outer > 1);
-    int64_t size = st_dtype_size(dtype), bytes = in->inner * size;
-    if (shorter)
-        bytes = bytes / d->longest * length;
+    const PpTensor *t = &d->model->input[input];
+    int by_piece = in->padded || is_shorter(d, input, length), dtype = t->dtype,
+        apart = order || by_piece || (in->tokens && in->outer > 1);
+    int64_t bytes = in->inner * st_dtype_size(dtype);
+    for (int i = 0; i < t->rank && by_piece; i++)
+        bytes = bytes / tensor_dim(t, i, d->longest) * tensor_dim(t, i, length);
     for (int64_t o = 0; o < in->outer; o++)
         for (int64_t i = 0, run; i < rows; i += run) {
             int64_t row = order ? order[first + i] : first + i;
             const DataFile *f = file_of(in, row);
             int64_t left = f->first + f->rows - row;
             run = apart ? 1 : left < rows - i ? left : rows - i; /* these follow one another */
-            if (shorter)
-                copy_places(in, d->longest, length, dst, dtype, piece_in(in, f, row, o),
-                            f->npy.dtype);
+            if (by_piece)
+                copy_piece(d, input, row, length, dst, piece_in(in, f, row, o), f->npy.dtype);
             else
                 copy(dst, dtype, piece_in(in, f, row, o), f->npy.dtype, run * in->inner);
-            if (in->padded)
-                pad(d, in, row, length, dst, size);
             dst += run * bytes;
         }
 }

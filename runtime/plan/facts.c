@@ -35,17 +35,31 @@ Exchanges plan_exchanges(const PpPlan *model, const PpStage *st, int part)
 
 int schedule_stages(const PpPlan *model) { return model->n_stage - (model->minibatch_rows > 0); }
 
+/* The next of all lengths, as a number is counted; 0: there is none. */
+static int next_length(const PpPlan *model, PpLength *length)
+{
+    for (int v = 0; v < model->n_length; v++) {
+        if (length->of[v]++ < model->length[v].most)
+            return 1;
+        length->of[v] = model->length[v].least;
+    }
+    return 0;
+}
+
 /* Of its convolutions with every length. */
 static int64_t scratch_bytes(const PpPlan *model, const PpStage *st, int threads)
 {
     int64_t most = 0;
-    for (int i = 0; i < st->n_conv; i++)
-        for (int64_t n = st->conv_shape ? model->length_least : model->length; n <= model->length;
-             n++) {
-            PpConvShape s = st->conv_shape ? st->conv_shape(&(PpCtx){.length = n}, i) : st->conv[i];
+    PpCtx c = {.rows = 1};
+    for (int v = 0; v < model->n_length; v++)
+        c.length.of[v] = model->length[v].least;
+    do
+        for (int i = 0; i < st->n_conv; i++) {
+            PpConvShape s = st->conv_shape ? st->conv_shape(&c, i) : st->conv[i];
             int64_t bytes = library_conv(&s, threads);
             most = bytes > most ? bytes : most;
         }
+    while (st->conv_shape && next_length(model, &c.length));
     return most;
 }
 

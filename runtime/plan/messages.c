@@ -104,7 +104,7 @@ static PpStatus tensor_message(Planner *p, const PpTensor *t, int own_stage, int
     int64_t rows = ask->masked ? row0[p->m] - row0[0] : row0[m + 1] - row0[m];
     int from = receive ? peer_stage : own_stage, to = receive ? own_stage : peer_stage;
     int k = new_message(p, from, to, 0, wire * p->m + m,
-                        tensor_bytes(p->model, t, rows, p->model->length));
+                        tensor_bytes(p->model, t, rows, length_most(p->model)));
     if (k < 0)
         return pp_no_memory();
     p->plan->msg[k].t = t;

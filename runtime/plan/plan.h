@@ -39,7 +39,7 @@ typedef struct {
     int states;               /* tensors of optimizer state per parameter */
     const int *output_wanted; /* per model output: >= 0 it is to be kept */
     int64_t output_rows;      /* so many rows of it */
-    int64_t output_length;    /* where lengths vary, the longest */
+    PpLength output_length;   /* where lengths vary, the longest */
     int64_t tags;             /* names that messages may have */
     /* Parameters, gradients and optimizer state are elsewhere (sharded.c), each block at a multiple
      * of it; 0: in the arena */

@@ -74,6 +74,7 @@ is "are those that are next by length" "${found:-none}" "${found:-rows $sorted, 
 ok "one step of them, saved" run any begun --data x="$work/x4.npy" --data target="$work/y4.npy" "${near[@]}" --steps 1 --checkpoint "$work/saved"
 ok "and gone on with" run any on --data x="$work/x4.npy" --data target="$work/y4.npy" "${near[@]}" --resume "$work/saved"
 is "is the run that was not" "$(steps on)" "$(steps near | tail -n 1)"
+ok "with other steps" refused "into steps of 2 rows in 1 microbatches, here steps of 4 rows" run any on --data x="$work/x4.npy" --data target="$work/y4.npy" "${near[@]}" --batch 4 --microbatches 2 --resume "$work/saved"
 ok "without lengths" refused "without --lengths seq=FILE.npy all rows have one length" run any no --data x="$work/x24.npy" --data target="$work/y24.npy" --by-length 2
 
 # Convolutions along it, a mean over elements, which rows have different numbers of, and a range of rows.
@@ -104,9 +105,43 @@ is "and losses" "$(steps halves)" "$(steps half)"
 ok "fewer rows than one are none" refused "a microbatch may have any fewer rows: LEAST is 1" "$ppsplit" model.onnx --loss cross_entropy --bind batch=2..4 --bind seq=24 -o "$work/no"
 ok "whole rows infer" "$work/any/pipeline" infer --data x="$work/x24.npy" --output logits="$work/long.npy"
 
+# An encoder and a decoder, each of its own length; images, with a table of positions that is resized.
+# crop FROM TO N ...: of a file the first N rows, and so on in each dimension
+crop() {
+    perl -e '($from, $to, @n) = @ARGV; open F, "<:raw", $from; local $/; $_ = <F>; $h = substr $_, 0, 128; $h =~ /\(([\d, ]+)\)/; @d = split /, ?/, $1; $e = 1; $e *= $_ for @d; $size = (length($_) - 128) / $e;
+        $h =~ s/\([\d, ]+\)/sprintf "(%s,)", join ", ", @n/e; $h = substr($h, 0, 127); $h .= " " x (127 - length $h) . "\n"; $all = $_; open G, ">:raw", $to; print G $h;
+        sub part { my ($at, $k) = @_; return substr $all, 128 + $at * $size, $size if $k == @d; join "", map { part($at * $d[$k] + $_, $k + 1) } 0 .. $n[$k] - 1 } print G part(0, 0)' "$@"
+}
+pair=(--data x=pair.x.npy --data mask=pair.mask.npy --data y=pair.y.npy --data target=pair.target.npy)
+ok "two lengths" split_model pair.onnx "$work/pair" e:end "${split[@]}" --bind enc=1..20 --bind dec=1..12
+ok "rows of their own" run pair pairs "${pair[@]}" --lengths enc=pair.enc.npy --lengths dec=pair.dec.npy --microbatches 4
+ok "PyTorch's gradients" "$compare" grads "$work/pairs" pair.safetensors
+for f in x mask; do crop pair.$f.npy "$work/pair.$f.npy" 4 7; done
+for f in y target; do crop pair.$f.npy "$work/pair.$f.npy" 4 12; done
+pair=(--data x="$work/pair.x.npy" --data mask="$work/pair.mask.npy" --data y="$work/pair.y.npy" --data target="$work/pair.target.npy")
+ok "the model bound to 7 and 12" split_model pair.onnx "$work/boundpair" e:end "${split[@]}" --bind enc=7 --bind dec=12
+ok "trains" run boundpair boundpair "${pair[@]}"
+ok "and so does any" run pair anypair "${pair[@]}"
+ok "to the same bits" equal anypair boundpair
+
+perl -e '$h = "{\"descr\": \"<f4\", \"fortran_order\": False, \"shape\": (4, 3, 6, 14), }"; $h =~ tr/"/\x27/; $h .= " " x (117 - length $h) . "\n";
+    print "\x93NUMPY\x01\x00", pack("v", length $h), $h, pack("f<*", map { ($_ * 29 % 64) / 64 } 1 .. 4 * 3 * 6 * 14)' >"$work/image.npy"
+image=(--data x="$work/image.npy" --data target="$work/four.npy" --output y="$work/y.npy")
+perl -e '$h = "{\"descr\": \"<i8\", \"fortran_order\": False, \"shape\": (4,), }"; $h =~ tr/"/\x27/; $h .= " " x (117 - length $h) . "\n";
+    print "\x93NUMPY\x01\x00", pack("v", length $h), $h, pack("q<*", 6, 3, 0, 1)' >"$work/four.npy"
+twice=("${image[@]}")
+ok "images of any even height and width" split_model patches.onnx "$work/images" none "${split[@]}" --bind 'height=2*h' --bind 'width=2*w' --bind h=1..8 --bind w=1..8
+ok "the model bound to 6 and 14" split_model patches.onnx "$work/image" none "${split[@]}" --bind height=6 --bind width=14
+ok "train" step images
+ok "as it does" step image
+ok "to the same bits" cmp "$work/images.grads/stage0.safetensors" "$work/image.grads/stage0.safetensors"
+is "and losses" "$(steps images)" "$(steps image)"
+ok "a multiple of nothing" refused "--bind h=N gives 'h' a number" "$ppsplit" patches.onnx "${split[@]}" --bind 'height=2*h' --bind width=8 -o "$work/no"
+
 ok "a mean over the sequence" "$ppsplit" mean.onnx "${split[@]}" --bind seq=1..48 -q -o "$work/mean"
 ok "divides by its length" grep -qF '(float)(1.0 / (double)length)' "$work/mean/stage0.c"
-ok "how many places come is refused" refused "is not a part of the one that the greatest length has" "$ppsplit" ahead.onnx "${split[@]}" --bind seq=1..48 -o "$work/no"
+ok "how many places come" "$ppsplit" ahead.onnx "${split[@]}" --bind seq=1..40 -q -o "$work/ahead"
+ok "a table that ends where the range does is another program" refused "it is computed by other operations from here on" "$ppsplit" ahead.onnx "${split[@]}" --bind seq=1..48 -o "$work/no"
 ok "numbers of how far apart its places are" "$ppsplit" distant.onnx "${split[@]}" --bind seq=1..48 -q -o "$work/distant"
 ok "CUDA" refused "--target cuda takes one length so far" "$ppsplit" model.onnx "${split[@]}" --bind seq=1..48 --target cuda -o "$work/no"
 ok "bounds" refused "two numbers, from 1 on" "$ppsplit" model.onnx "${split[@]}" --bind seq=48..1 -o "$work/no"

@@ -60,7 +60,7 @@ typedef struct {
     const void *const *in;
     void *const *out;
     const PpAfter *after;
-    int64_t length; /* PpConvShape's */
+    PpLength length; /* PpConvShape's */
 } Then;
 
 static inline void run_then(const Then *t, int64_t sample, int64_t samples, int64_t channel,
