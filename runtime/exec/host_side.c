@@ -102,6 +102,8 @@ static PpStatus make_events(Rank *r)
     for (int l = 0; l < r->plan.n_stage; l++) {
         r->stage[l].out_ready = d->op->event(d, 0);
         r->stage[l].out_done = d->op->event(d, 0);
+        for (int k = 0; k < PP_AT_ONCE; k++)
+            r->stage[l].mesh.done[k] = r->plan.stage[l].st->n_collective ? d->op->event(d, 0) : NULL;
         d->op->context(d, l, &r->stage[l].handles);
     }
     if (!r->trace.span)
@@ -171,6 +173,8 @@ void host_close(Rank *r)
     for (int l = 0; l < r->plan.n_stage; l++) {
         d->op->event_free(d, r->stage[l].out_ready);
         d->op->event_free(d, r->stage[l].out_done);
+        for (int k = 0; k < PP_AT_ONCE; k++)
+            d->op->event_free(d, r->stage[l].mesh.done[k]);
     }
     for (int k = 0; s->mark && k < 3 * r->plan.n_op; k++)
         d->op->event_free(d, s->mark[k]);

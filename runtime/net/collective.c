@@ -14,7 +14,8 @@
  * a set of the stage's messages until then; members begin and end in one order.
  *
  * On a device everything is enqueued: copies and additions in the current stream, messages after
- * what is there and before what follows.
+ * what is there and before what follows.  Where the wire enqueues as well (nccl), all of what is only
+ * begun is so at once, in a stream of its own, for which the current one waits where it ends.
  */
 #include "net/mesh.h"
 
@@ -147,22 +148,44 @@ static int arrive(const PpBegun *a)
     return s == PP_OK;
 }
 
-static void end(PpBegun *a)
+/* When it is all in the stream beside the computations; NULL: what is left is done where it ends. */
+static DeviceEvent beside(const PpBegun *a)
+{
+    return a->of->links->op->enqueues ? a->of->done[a - a->of->begun] : NULL;
+}
+
+static void finish(PpBegun *a)
 {
     if (a->of->status == PP_OK && arrive(a))
         a->end(a);
+}
+
+static void end(PpBegun *a)
+{
+    if (a->ahead)
+        a->dev->op->wait(a->dev, a->dev->current, beside(a));
+    else
+        finish(a);
     a->busy = 0;
 }
 
 /* Its messages are set.  then: what is left when they have arrived */
 static void go(PpBegun *a, int k, void (*then)(PpBegun *a))
 {
+    Device *d = a->dev;
+    const int from = d->current;
     a->end = then;
     a->of->calls++;
+    a->ahead = k >= PP_BEGIN && beside(a);
+    if (a->ahead)
+        device_switch(d, STREAM_MEMBERS);
     if (!start(a))
         a->busy = 0;
+    else if (a->ahead)
+        finish(a), d->op->record(d, d->current, beside(a));
     else if (k < PP_BEGIN)
         end(a);
+    d->current = from;
 }
 
 void pp_end(const PpCtx *c, int k)

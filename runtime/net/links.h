@@ -26,6 +26,7 @@ typedef struct {
     PpStatus (*poll)(Links *l);
     /* NULL, or 0 when what was enqueued may never end, another rank having failed */
     int (*alive)(Links *l);
+    int enqueues; /* neither post() nor finish() keeps the host waiting */
 } WireOps;
 
 /* One message under way. */

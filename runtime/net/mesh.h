@@ -18,7 +18,7 @@ typedef struct PpBegun {
     struct PpMesh *of;
     Device *dev;
     int mesh, own, members, k; /* along an axis; k: row of the table */
-    int busy;
+    int busy, ahead; /* ahead: all of it has been enqueued */
     int64_t size; /* of an element */
     const char *in;
     char *out, *work;
@@ -33,6 +33,7 @@ typedef struct PpMesh {
     const PpStage *st;         /* as it runs */
     Message *msg;              /* of the plan: all */
     PpBegun begun[PP_AT_ONCE]; /* each with a set of messages of its own, along each axis */
+    DeviceEvent done[PP_AT_ONCE]; /* of a device: of each, once it is there */
     int first[PP_AXES];        /* the first of the stage's: StagePlan.members */
     int64_t tag;               /* of the table's row 0: other stages' have others */
     PpStatus status;           /* the first failure; nothing is sent after it */

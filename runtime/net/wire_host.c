@@ -40,4 +40,4 @@ static PpStatus poll_host(Links *l)
 }
 
 const WireOps wire_host = {open_host, close_host, post_host, finish_host,
-                           test_host, poll_host,  NULL};
+                           test_host, poll_host,  NULL, 0};

@@ -93,4 +93,4 @@ static PpStatus poll_local(Links *l)
 }
 
 const WireOps wire_local = {open_local, close_local, post_local, finish_local,
-                            NULL,       poll_local,  NULL};
+                            NULL,       poll_local,  NULL, 0};

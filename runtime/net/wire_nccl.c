@@ -354,4 +354,4 @@ static int alive_nccl(Links *l)
 }
 
 const WireOps wire_nccl = {open_nccl, close_nccl, post_nccl, finish_nccl,
-                           NULL,      poll_nccl,  alive_nccl};
+                           NULL,      poll_nccl,  alive_nccl, 1};

@@ -273,4 +273,4 @@ static PpStatus finish_staged(Links *l, int message)
 }
 
 const WireOps wire_staged = {open_staged,   close_staged, post_staged,
-                             finish_staged, NULL,         poll_staged, NULL};
+                             finish_staged, NULL,         poll_staged, NULL, 0};

@@ -51,7 +51,9 @@ static void first(const PpCtx *c)
 {
     disturb(c);
     pp_shard(c, 0, c->in[0], c->out[0], c->rows, x_columns / members);
-    pp_all_reduce(c, 1, c->out[0], c->out[1], c->work, part_size(c));
+    pp_all_reduce(c, PP_BEGIN + 1, c->out[0], c->out[1], c->work, part_size(c));
+    disturb(c);
+    pp_end(c, 1);
 }
 
 static void second(const PpCtx *c)

@@ -29,10 +29,11 @@ enum { MOST_STAGES = 1024 };
 
 cudaStream_t stream_of(Device *d, int stream) {
     Cuda *c = cuda_of(d);
-    return stream == STREAM_IN      ? c->in
-           : stream == STREAM_OUT   ? c->out
-           : stream == STREAM_STORE ? c->store
-                                    : c->stage[stream].stream;
+    return stream == STREAM_IN        ? c->in
+           : stream == STREAM_OUT     ? c->out
+           : stream == STREAM_STORE   ? c->store
+           : stream == STREAM_MEMBERS ? c->members
+                                      : c->stage[stream].stream;
 }
 
 cudaEvent_t event_of(DeviceEvent e) { return static_cast<cudaEvent_t>(e); }
@@ -115,6 +116,7 @@ int open(Device *d, const DeviceWish *w) {
     bool good = c->stage && PP_CUDA(cudaStreamCreateWithFlags(&c->in, cudaStreamNonBlocking)) &&
                 PP_CUDA(cudaStreamCreateWithFlags(&c->out, cudaStreamNonBlocking)) &&
                 PP_CUDA(cudaStreamCreateWithFlags(&c->store, cudaStreamNonBlocking)) &&
+                PP_CUDA(cudaStreamCreateWithFlags(&c->members, cudaStreamNonBlocking)) &&
                 PP_CUDA(cudaEventCreateWithFlags(&c->counting.event, cudaEventDisableTiming)) &&
                 PP_CUDA(cudaMallocHost(reinterpret_cast<void **>(&c->counting.staged),
                                        PP_COUNTS * sizeof *c->counting.staged));
@@ -151,6 +153,8 @@ void close(Device *d) {
         PP_CUDA(cudaStreamDestroy(c->out));
     if (c->store)
         PP_CUDA(cudaStreamDestroy(c->store));
+    if (c->members)
+        PP_CUDA(cudaStreamDestroy(c->members));
     if (c->counting.event)
         PP_CUDA(cudaEventDestroy(c->counting.event));
     if (c->counting.staged)

@@ -28,7 +28,7 @@ struct Optim {
 };
 
 struct Cuda {
-    cudaStream_t in, out, store;
+    cudaStream_t in, out, store, members;
     PpCounting counting;
     CudaStage *stage;
     int stages;
