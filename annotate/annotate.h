@@ -24,13 +24,16 @@ extern "C" {
 uint32_t annotate_check(Arena *a, const char *path, const Limits *lim, const Graph *g, bool verbose,
                         FILE *f);
 
-/* read.c: what the sharding specs of g's file, the first and only one, say of the tensor axis goes
-   to opt: where parameters and values lie, and, where they are 0, the numbers of members and
-   chunks, of a file without specs 1. */
+/* read.c: by axis of the mesh the name of its configuration; any other name is of the tensor axis.
+ */
+extern const char *const annotate_name[MESH_AXES];
+/* What the sharding specs of g's file, the first and only one, say goes to opt: where parameters
+   and values lie, and, where they are 0, the numbers of members and chunks along the axis, of a
+   file without specs 1. */
 void annotate_read(const Graph *g, MeshOptions *opt);
 
 /* What is written of a model's nodes: by node of the file its stage, NONE: left out; and where the
-   values of `whole`, its graph, lie along the tensor axis.  plan.chunks below 2: nothing is
+   values of `whole`, its graph, lie along an axis.  plan.chunks below 2: nothing is
    divided. */
 typedef struct {
     uint32_t stages;

@@ -1,12 +1,14 @@
 /*
- * read.c - what the file's sharding specs (ONNX's NodeProto.device_configurations) say of the
- * tensor axis.
+ * read.c - what the file's sharding specs (ONNX's NodeProto.device_configurations) say of an axis
+ * of the mesh.
  *
  * In: the nodes of the file, the graph made of them.  Out: MeshOptions.asked: where a parameter is
  * to lie, as a node that reads it says, and where another value lies as its node makes it; how many
  * members and chunks there are.  A spec that divides one axis, or one part of it behind groups that
  * are whole, with each shard on one device and as many neighbouring shards on each device, is one
- * of the tensor axis, and so is one that divides nothing.  Others are ignored, which is said once.
+ * of an axis, and so is one that divides nothing; of sequences also one of twice as many shards, of
+ * which the second half is on the devices of the first, the other way round.  Others are ignored,
+ * which is said once.
  */
 #include <string.h>
 
@@ -14,10 +16,13 @@
 #include "frontend/onnx/onnx.h"
 #include "ir/facts/attention.h"
 
+const char *const annotate_name[MESH_AXES] = {"ppsplit", "ppsplit sequence", "ppsplit expert"};
+
 typedef struct {
     const Graph *g;
     const Model *m;
     MeshOptions *opt;
+    MeshAxis axis;
     const bool *part;    /* by node: of an attention, in which nothing is asked for */
     StrMap param;        /* an initializer's name -> its first parameter */
     int members, chunks; /* of all specs; 0: they divide nothing */
@@ -30,13 +35,25 @@ typedef struct {
 typedef struct {
     int64_t axis, groups;
     int members, chunks;
+    bool mirrored;
 } Division;
 
+/* Is the second half of the devices the first from its other end? */
+static bool is_mirrored(const Onnx__ShardingSpecProto *s)
+{
+    const size_t n = s->n_device;
+    bool is = n > 1 && n % 2 == 0;
+    for (size_t i = 0; is && i < n / 2; i++)
+        is = s->device[n - 1 - i] == s->device[i];
+    return is;
+}
+
 /* Devices in runs of one length, each another device. */
-static bool read_devices(const Onnx__ShardingSpecProto *s, Division *d)
+static bool read_devices(MeshAxis axis, const Onnx__ShardingSpecProto *s, Division *d)
 {
     enum { MOST = 4096 };
-    size_t n = s->n_device, run = 1;
+    d->mirrored = axis != MESH_TENSOR && is_mirrored(s);
+    size_t n = d->mirrored ? s->n_device / 2 : s->n_device, run = 1;
     while (run < n && s->device[run] == s->device[0])
         run++;
     if (n == 0 || n > MOST || n % run)
@@ -53,8 +70,8 @@ static bool read_devices(const Onnx__ShardingSpecProto *s, Division *d)
     return true;
 }
 
-/* The axis that is divided; -1: none is.  False: no spec of the tensor axis. */
-static bool read_division(const Onnx__ShardingSpecProto *s, Division *d)
+/* The axis that is divided; -1: none is.  False: no spec of the mesh's axis. */
+static bool read_division(MeshAxis axis, const Onnx__ShardingSpecProto *s, Division *d)
 {
     *d = (Division){.axis = -1, .groups = 1};
     for (size_t i = 0; i < s->n_sharded_dim; i++) {
@@ -68,9 +85,9 @@ static bool read_division(const Onnx__ShardingSpecProto *s, Division *d)
                 (before && before->dim_value < 1))
                 return false;
             d->axis = a->axis;
-            d->groups = before ? before->dim_value : 1;
-            if (!read_devices(s, d))
+            if (!read_devices(axis, s, d))
                 return false;
+            d->groups = (before ? before->dim_value : 1) * (d->mirrored ? 2 : 1);
         }
     }
     return true;
@@ -108,6 +125,7 @@ static bool ask(Reading *r, uint32_t param, ValueId value, const Division *d, in
 {
     int dim = (int)(d->axis < 0 && d->chunks ? d->axis + rank : d->axis);
     Place at = place_s(dim < 0 ? PLACE_R : turned ? 1 - dim : dim, d->groups);
+    at.mirrored = d->mirrored;
     if (dim >= rank || dim < -1 || (d->chunks && dim < 0))
         return false;
     for (uint32_t i = 0; i < r->opt->asked.n; i++) {
@@ -137,7 +155,7 @@ static void read_spec(Reading *r, uint32_t node, const Onnx__ShardingSpecProto *
     const Onnx__NodeProto *n = r->m->graph->node[node];
     const char *tensor = s->tensor_name ? s->tensor_name : "";
     Division d;
-    bool good = read_division(s, &d), made = false;
+    bool good = read_division(r->axis, s, &d), made = false;
     if (good)
         same_axis(r, tensor, &d);
     for (size_t k = 0; k < n->n_output; k++)
@@ -167,8 +185,9 @@ static void take_numbers(const Reading *r)
         diag_fatal(EXIT_MODEL, WHERE_FILE(r->g->file),
                    "the sharding specs do not describe a tensor axis");
     }
-    opt->members[MESH_TENSOR] = r->members ? r->members : 1;
-    opt->chunks[MESH_TENSOR] = r->chunks ? r->chunks : 1;
+    opt->members[MESH_TENSOR] = opt->chunks[MESH_TENSOR] = 1;
+    opt->members[r->axis] = r->members ? r->members : 1;
+    opt->chunks[r->axis] = r->chunks ? r->chunks : 1;
     if (opt->shard.n && opt->chunks[MESH_TENSOR] == 1)
         diag_fatal(EXIT_USAGE, WHERE_NONE, "--shard without --tensor");
 }
@@ -197,6 +216,10 @@ void annotate_read(const Graph *g, MeshOptions *opt)
     Arena *a = arena_within(g->arena);
     Reading r = {.g = g, .m = g->model.at[0], .opt = opt, .param.arena = a};
     r.part = attention_parts(g, a);
+    const Onnx__ModelProto *m = r.m->proto;
+    for (int x = 0; x < MESH_AXES && m->n_configuration; x++)
+        if (m->configuration[0]->name && !strcmp(m->configuration[0]->name, annotate_name[x]))
+            r.axis = (MeshAxis)x;
     if (g->model.n == 1)
         read_specs(&r);
     arena_free(a);

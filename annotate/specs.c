@@ -1,12 +1,12 @@
 /*
- * specs.c - places along the tensor axis as sharding specs.
+ * specs.c - places along an axis of the mesh as sharding specs.
  *
  * In: the plan of a graph, the tensors of the model's file.  Out: a ShardingSpecProto for each
  * operand, of a parameter where it is kept, of another as the node reads it, and for each result,
  * as it is made.  A tensor in C chunks is in C shards: member m of stage s is device s * T + m,
  * named for each of its C / T chunks.  A dimension of g groups is two parts, of which the second is
- * divided. What is whole, or a sum over the members when it has been added up, is on all devices of
- * the stage.
+ * divided.  Mirrored groups, of which a chunk has parts of both ends, are pairs in 2 C shards. What
+ * is whole, or a sum over the members when it has been added up, is on all devices of the stage.
  */
 #include <string.h>
 
@@ -148,13 +148,16 @@ static void put_part(PbMessage *dim, int64_t size, int64_t shards)
 static void put_divided(PbMessage *spec, const MeshPlan *w, const Lies *lies, int64_t first)
 {
     PbMessage dim = {.a = spec->a};
-    Place at = lies->at;
-    for (int c = 0; c < w->chunks; c++)
-        pb_put_int(spec, SPEC_DEVICE, first + c / (w->chunks / w->members));
+    const Place at = lies->at;
+    const int shards = w->chunks * (at.mirrored ? 2 : 1);
+    const int64_t groups = at.groups / (at.mirrored ? 2 : 1);
+    for (int k = 0; k < shards; k++)
+        pb_put_int(spec, SPEC_DEVICE,
+                   first + (k < w->chunks ? k : shards - 1 - k) / (w->chunks / w->members));
     pb_put_int(&dim, SHARDED_AXIS, at.dim);
-    if (at.groups > 1)
-        put_part(&dim, at.groups, 1);
-    put_part(&dim, at.groups > 1 ? lies->shape.d[at.dim] / at.groups : 0, w->chunks);
+    if (groups > 1)
+        put_part(&dim, groups, 1);
+    put_part(&dim, groups > 1 ? lies->shape.d[at.dim] / groups : 0, shards);
     pb_put_message(spec, SPEC_DIM, &dim);
 }
 

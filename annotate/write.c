@@ -17,8 +17,6 @@
 #include "frontend/onnx/onnx.h"
 #include "specs.h"
 
-static const char configuration[] = "ppsplit";
-
 typedef struct {
     Arena *a;
     const Model *m;
@@ -44,7 +42,7 @@ static void put_entry(File *f, PbMessage *node, uint32_t i)
     PbMessage e = {.a = f->a};
     if (f->what->stage[i] == NONE)
         return;
-    pb_put_string(&e, ENTRY_ID, configuration);
+    pb_put_string(&e, ENTRY_ID, annotate_name[f->what->plan.axis]);
     specs_put(f->specs, &e, i);
     pb_put_int(&e, ENTRY_STAGE, f->what->stage[i]);
     pb_put_message(node, NODE_DEVICES, &e);
@@ -99,7 +97,7 @@ static void add_model(File *f)
             add_graph(f, &k);
         else if (k.number != MODEL_IR && k.number != MODEL_CONFIGURATION)
             add_field(f, &k);
-    pb_put_string(&devices, DEVICES_NAME, configuration);
+    pb_put_string(&devices, DEVICES_NAME, annotate_name[f->what->plan.axis]);
     pb_put_int(&devices, DEVICES_COUNT, (int64_t)f->what->stages * f->what->plan.members);
     pb_put_message(&list, MODEL_CONFIGURATION, &devices);
     add(f, list.at, list.n);

@@ -41,10 +41,8 @@ void annotate_options(const Options *o)
     if (!o->check && !o->codegen.dir)
         bad_usage(command, "missing option: -o M.onnx, the file to write");
     for (int x = MESH_TENSOR + 1; x < MESH_AXES; x++)
-        if (mesh_has(&o->mesh, (MeshAxis)x))
-            bad_usage(command,
-                      "%s: no sharding spec can say which places of a sequence a member has",
-                      mesh_option[x]);
+        if (mesh_has(&o->mesh, MESH_TENSOR) && mesh_has(&o->mesh, (MeshAxis)x))
+            bad_usage(command, "--tensor with %s: specs are of one axis", mesh_option[x]);
 }
 
 /* ---- --check ---- */

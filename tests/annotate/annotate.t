@@ -52,6 +52,11 @@ is "of the command line" "$(members --tensor 4 --chunks 8)" "4 8"
 is "--shard wins" "$(members --shard 'h.0.mlp.0.weight=replicate' --shard 'h.0.mlp.2.weight=replicate')" "2 4"
 ok "and what then lies otherwise is counted" grep -q "values are (the first is '/h.0/.*') divided in another way than its sharding spec says" said
 
+# Another axis is the configuration's name; places of both ends of a causal sequence are shards of one device
+round "places of sequences" "$m/gpt-ts/model.onnx" "--split h.1:begin --sequence 2 --chunks 4" --loss cross_entropy
+is "the axis of the file" "$("$ppsplit" -q annotated.onnx --loss cross_entropy -o x && sed -n 's/^    \.members\[\(PP_SEQ.*\)\] = 2, \.chunks.*= 4,.*/\1/p' x/pipeline.c)" PP_SEQUENCE
+is "two axes" "$(said "$m/gpt-ts/model.onnx" --tensor 2 --sequence 2 -o x.onnx | head -n 1)" "ppsplit: annotate: --tensor with --sequence: specs are of one axis"
+
 # All but the annotations
 "$ppsplit" annotate -q "$m/doc-ts/model.onnx" --split layers.1:begin -o one.onnx
 is "all else is the model's, in its order" "$(plain one.onnx | sha256sum)" "$(plain "$m/doc-ts/model.onnx" | sha256sum)"
