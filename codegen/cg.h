@@ -140,6 +140,8 @@ struct StageGen {
     int64_t bytes_stash, bytes_saved, bytes_param, bytes_grad;
     int64_t bytes_const, bytes_inlined;
     VEC(int64_t) param_at;
+    int64_t *param_row;             /* elements from row to row, where there is room behind each; 0 */
+    IdMap grad_of;                  /* by value: the parameter whose gradient it is */
     /* by parameter: where its gradient is, which is its first use's sum, and its other uses'; -1:
      * none; then of each of ParamUse.partial the sums of a member's chunks but the first */
     VEC(int64_t) grad_at, more_at, chunks_at;

@@ -33,7 +33,7 @@ typedef struct {
     /* a value of the workspace, or of what I saves, in a place where another one stood or comes to
        stand */
     bool guest;
-    const struct Ref *layout;       /* STASH, SAVED: as the value stands there */
+    const struct Ref *layout;       /* STASH, SAVED, PARAM, HALF: as the value stands there */
 } Buffer;
 
 /* Where element (i0, i1, ..) of a value stands: in buffer buf at off + sum of stride[d] * i_d. ext:

@@ -40,6 +40,8 @@ static Ref place_in(Func *f, BufClass cls, uint32_t index, ValueId v)
             : cls == BUF_OUT   ? *cg_edge(f->sg, v)
             : cls == BUF_DX    ? *cg_edge(f->sg, v)
                                : cg_dense(f, v);
+    if (cls == BUF_GRAD)
+        cg_param_place(f, index % f->sg->stage->param.n, v, &r);
     r.buf = cg_buffer(f, cls, index, v);
     f->buf.at[r.buf].bytes = cg_ref_bytes(f, &r, v);
     return r;

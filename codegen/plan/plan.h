@@ -18,9 +18,19 @@ int64_t cg_ref_bytes(const Func *f, const Ref *r, ValueId v);
 Lin cg_row_apart(bool device, Lin row, Dtype t);
 Lin cg_row(bool device, Lin ext, Dtype t);
 bool cg_rows_fit(bool device, Lin ld, Dtype t);         /* do products take rows so far apart? */
+
+/* ---- param.c --------------------------------------------------------------------------------- */
+
+/* how far rows of v are apart that are so long; of a parameter, its copies and its gradients one number
+   of elements */
+Lin cg_value_row(const StageGen *sg, ValueId v, Lin ext);
 /* row-major, or with the last two dimensions turned round, with rows so far apart; false: that
    cannot be said */
 bool cg_padded(const Func *f, ValueId v, bool turned, Ref *at);
+void cg_param_rows(StageGen *sg);                       /* fills StageGen.param_row */
+Shape cg_param_shape(const StageGen *sg, uint32_t i);   /* as it is in memory */
+/* v: parameter i, its copy or its gradient; false: row-major */
+bool cg_param_place(const Func *f, uint32_t i, ValueId v, Ref *at);
 
 /* ---- most.c ---------------------------------------------------------------------------------- */
 

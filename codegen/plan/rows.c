@@ -1,7 +1,7 @@
 /*
  * rows.c - how a value stands by itself.  In: a value of a function.  Out: its extents, in the rows
- * of the batch, its row-major place, and how many bytes a place takes; the place in which its rows
- * are as far apart as those that library products read and write, by a rule for each target.
+ * of the batch, its row-major place, and how many bytes a place takes; how far rows are apart that
+ * library products read and write, by a rule for each target.
  *
  * On CPUs rows of a multiple of 1,024 bytes share a few sets of the cache, and a product that walks
  * across them finds each gone when it comes back: they stand 64 bytes further apart.  Measured with
@@ -100,23 +100,4 @@ bool cg_rows_fit(bool device, Lin ld, Dtype t)
 Lin cg_row(bool device, Lin ext, Dtype t)
 {
     return device ? cg_row_apart(device, ext, t) : ext;
-}
-
-/* Numbers that stand one in a row are a vector. */
-bool cg_padded(const Func *f, ValueId v, bool turned, Ref *at)
-{
-    Ref r = cg_dense(f, v);
-    int last = r.rank - 1;
-    Lin stride = lin(1);
-    for (int i = last; i >= 0; i--) {
-        int d = turned && i >= last - 1 ? 2 * last - 1 - i : i;
-        r.stride[d] = lin_is(r.ext[d], 1) ? lin(0) : stride;
-        Lin ext = r.ext[d];
-        if (i == last && !lin_is(ext, 1))
-            ext = cg_row_apart(f->sg->device, ext, val(f->g, v)->dtype);
-        if (!lin_mul(stride, ext, &stride))
-            return false;
-    }
-    *at = r;
-    return true;
 }

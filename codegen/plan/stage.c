@@ -19,7 +19,8 @@ static bool *trained(Arena *a, const Pipe *p)
 static int64_t bytes_of_param(const StageGen *sg, uint32_t i)
 {
     const Param *p = &sg->g->param.at[sg->stage->param.at[i].param];
-    return cg_align(shape_elements(&p->shape) * (int64_t)dtype_size(p->dtype));
+    const Shape s = cg_param_shape(sg, i);
+    return cg_align(shape_elements(&s) * (int64_t)dtype_size(p->dtype));
 }
 
 /* Gradients, then the sums that are added to them at the end of a step. */
@@ -78,12 +79,12 @@ static void lay_out_halves(StageGen *sg)
             ValueId v = cg_copied(sg, lists[k]->at[i]);
             if (v == NONE)
                 continue;
-            int64_t *at = &sg->half_at.at[idmap_get(&sg->position.param, val(sg->g, v)->param)];
-            if (*at >= 0)
+            const uint32_t q = idmap_get(&sg->position.param, val(sg->g, v)->param);
+            const Shape shape = cg_param_shape(sg, q);
+            if (sg->half_at.at[q] >= 0)
                 continue;
-            *at = sg->bytes_half;
-            sg->bytes_half += cg_align(shape_elements(&val(sg->g, v)->shape) *
-                                       (int64_t)dtype_size(sg->half_type));
+            sg->half_at.at[q] = sg->bytes_half;
+            sg->bytes_half += cg_align(shape_elements(&shape) * (int64_t)dtype_size(sg->half_type));
         }
 }
 
@@ -383,10 +384,11 @@ static StageGen *planned(Arena *a, Pipe *p, uint32_t index, bool device, const L
     sg->in_again = arena_array(sg->a, uint8_t, sg->stage->input.n + 1);
     sg->out_again = arena_array(sg->a, uint8_t, sg->stage->output.n + 1);
     cg_position_stage(sg);
+    sg->device = device;
     cg_edges(sg);
+    cg_param_rows(sg);
     lay_out_params(sg);
     lay_out_halves(sg);
-    sg->device = device;
     cg_chains(sg);
     lay_out_stash(sg);
     cg_function(sg, F_FORWARD);

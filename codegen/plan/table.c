@@ -192,7 +192,8 @@ static const PpParam *params(const StageGen *sg, Arena *a)
     for (uint32_t i = 0; i < s->param.n; i++) {
         const ParamUse *u = &s->param.at[i];
         const Param *q = &sg->g->param.at[u->param];
-        list[i] = (PpParam){.t = tensor(sg->g, q->name, q->dtype, &q->shape, -1, a),
+        const Shape shape = cg_param_shape(sg, i);
+        list[i] = (PpParam){.t = tensor(sg->g, q->name, q->dtype, &shape, -1, a),
                             .param = (int)u->param,
                             .use = use[u->use],
                             .from = (int)(u->use == USE_OWN ? s->index : u->from),
@@ -206,6 +207,11 @@ static const PpParam *params(const StageGen *sg, Arena *a)
                             .axis = -1};
         if (q->divided)
             divided(&list[i], q);
+        if (sg->param_row[i]) {
+            list[i].axis = q->shape.rank - 1;
+            list[i].groups = 1;
+            list[i].whole = q->shape.d[list[i].axis];
+        }
     }
     return list;
 }

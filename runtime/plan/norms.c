@@ -15,7 +15,7 @@
 static int parts_end(const PpParam *const *by_number, int n, int k)
 {
     int end = k + 1;
-    while (by_number[k] && param_divided(by_number[k]) && end < n && by_number[end] &&
+    while (by_number[k] && param_is_shared_out(by_number[k]) && end < n && by_number[end] &&
            !strcmp(by_number[k]->t.name, by_number[end]->t.name))
         end++;
     return end;
@@ -39,7 +39,7 @@ PpStatus norms_plan(Plan *plan)
         const PpParam *q = by_number[k];
         for (int i = k; i < end; i++)
             plan->norm[i] = plan->n_norm;
-        plan->n_norm += (q && param_divided(q) ? model->chunks[q->mesh] : 1) *
+        plan->n_norm += (q && param_is_shared_out(q) ? model->chunks[q->mesh] : 1) *
                         (q && q->outer.whole ? model->chunks[q->outer.mesh] : 1);
     }
     free(by_number);
@@ -52,7 +52,7 @@ int norm_of(const Plan *plan, const PpParam *q, int member)
     int64_t chunk = 0, outer = 0, groups = q->groups > 1 ? q->groups : 1;
     if (plan_is_twin(model, q, member))
         return -1;
-    if (param_divided(q) && q->t.dim[q->axis])
+    if (param_is_shared_out(q) && q->t.dim[q->axis])
         chunk = (q->first + plan_own_part(model, q, member) * q->step) /
                 (q->t.dim[q->axis] / groups);
     if (q->outer.whole)

@@ -104,7 +104,10 @@ static const PpStage *interp_table(StageRun *r, const StageGen *sg)
     interp_dys(r, sg, t);
     for (uint32_t i = 0; i < s->param.n; i++) {
         const Param *q = &r->g->param.at[s->param.at[i].param];
-        param[i] = (PpParam){.t = interp_tensor(r, q->name, q->dtype, &q->shape, -1),
+        const Shape shape = cg_param_shape(sg, i);
+        param[i] = (PpParam){.t = interp_tensor(r, q->name, q->dtype, &shape, -1),
+                             .axis = q->shape.rank - 1,
+                             .whole = sg->param_row[i] ? q->shape.d[q->shape.rank - 1] : 0,
                              .param = (int)s->param.at[i].param,
                              .offset = sg->param_at.at[i],
                              .grad_offset = sg->grad_at.at[i],

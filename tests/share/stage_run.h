@@ -132,8 +132,10 @@ static void run_check_grads(StageRun *r, RunStage *s, const char *before)
         Tensor wide = {DT_F64, p->shape, x};
         eval_node(r->a, OP_Cast, 1, &wide, &(Attr){.to = p->dtype}, 1, &sum);
         r->at[v] = sum;
-        run_dense(r, v, run_add_uses(r, &s->table->param[i], s->block[BLOCK_GRAD].at, NULL),
-                  before + at,
+        const PpParam *q = &s->table->param[i];
+        run_dense(r, v,
+                  run_rows_of(r, q, run_add_uses(r, q, s->block[BLOCK_GRAD].at, NULL)),
+                  run_rows_of(r, q, before + at),
                   arena_printf(r->a, "gradient of parameter %s:", p->name));
         r->at[v] = keep;
         r->noise = 0;
@@ -395,7 +397,10 @@ static void run_chain(StageRun *r, RunBits *bits)
             if (p >= RUN_MOST || t->param[k].grad_offset < 0)
                 continue;
             sum[p] = run_add_uses(r, &t->param[k], s->block[BLOCK_GRAD].at, sum[p]);
-            bits->param[p] = run_hash(sum[p], t->param[k].t.bytes);
+            const Shape *whole = &r->g->param.at[p].shape;
+            bits->param[p] = run_hash(run_rows_of(r, &t->param[k], sum[p]),
+                                      shape_elements(whole) *
+                                          (int64_t)dtype_size((Dtype)t->param[k].t.dtype));
         }
         if (t->close)
             t->close(s->state);
