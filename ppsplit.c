@@ -290,7 +290,14 @@ static Pipe *plan_pipe(void *of, int64_t wanted, const PlanMesh *members, const 
 typedef struct { State whole; PlanMesh mesh; } PlanRead;
 typedef struct { Options *o; VEC(PlanRead) read; } PlanReader;
 
-typedef struct { const Options *o; const SplitTexts *split; const int64_t *length; Pipe *pipe; } Sample;
+typedef struct {
+    const Options *o;
+    const SplitTexts *split;
+    const int64_t *length;
+    const PlanMesh *mesh; /* NULL: members do not divide it */
+    Pipe *pipe;
+    const Graph *whole;
+} Sample;
 
 static void sample(void *arg)
 {
@@ -303,7 +310,9 @@ static void sample(void *arg)
         o.import.bind.at[l->symbol[v].bind] = bound_to(o.arena, &l->symbol[v], x->length[v]);
     o.other = l->pipe[0] ? l->pipe[0]->graph : NULL;
     o.partition.automatic.stages = 0;
-    x->pipe = plan_pipe(&(PlanReader){.o = &o}, o.rows, NULL, x->split, o.arena);
+    PlanReader r = {.o = &o};
+    x->pipe = plan_pipe(&r, o.rows, x->mesh, x->split, o.arena);
+    x->whole = r.read.at[0].whole.graph;
 }
 
 /* The same with other lengths, cut at the same points; NULL: not if it may fail.  What is warned of
@@ -311,7 +320,13 @@ static void sample(void *arg)
 static Pipe *sample_pipe(const State *s, const SplitTexts *split, const int64_t *length,
                          bool may_fail)
 {
-    Sample x = {s->o, split, length, NULL};
+    PlanMesh mesh = {.parts = s->o->mesh.parts};
+    bool divided = false;
+    for (int i = 0; i < MESH_AXES; i++) {
+        mesh.members[i] = s->o->mesh.members[i];
+        divided |= s->graph->mesh[i].chunks > 1;
+    }
+    Sample x = {s->o, split, length, divided ? &mesh : NULL, NULL, NULL};
     char *said = NULL;
     size_t n = 0;
     FILE *to = open_memstream(&said, &n), *before = to ? diag_to(to) : NULL;
@@ -326,6 +341,8 @@ static Pipe *sample_pipe(const State *s, const SplitTexts *split, const int64_t 
     if (code && !may_fail)
         diag_fatal(code, WHERE_FILE(s->graph->file), "not with %s",
                    cg_lengths_text(s->o->arena, &s->o->lengths, length));
+    if (!s->o->other_whole)
+        s->o->other_whole = x.whole;
     return code ? NULL : x.pipe;
 }
 
@@ -357,7 +374,7 @@ static void lengths(State *s)
     check_rows(o, s->pipe);
     if (!l->symbols || !o->codegen.dir)
         return;
-    check_lengths(o, s->graph);
+    check_lengths(o);
     for (uint32_t i = 0; i < s->pipe->split.n; i++)
         vec_push(o->arena, split, s->pipe->split.at[i]);
     all->s = *s;
@@ -511,7 +528,7 @@ static const State *plan_whole(PlanReader *r, int64_t wanted)
     *s.o = *r->o;
     s.o->rows = wanted;
     read_model(&s);
-    s.graph->other = r->o->other;
+    s.graph->other = r->o->other_whole;
     rows(&s);
     loss(&s);
     autocast(&s);
@@ -553,6 +570,7 @@ static State plan_read(PlanReader *r, int64_t wanted, const PlanMesh *members,
                        const SplitTexts *split, Arena *a)
 {
     State s = plan_twin(members ? plan_member(r, wanted, members) : plan_whole(r, wanted), a);
+    s.graph->other = r->o->other;
     if (split) {
         s.o->partition.split.n = s.o->partition.split.cap = 0;
         for (uint32_t i = 0; i < split->n; i++)

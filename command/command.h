@@ -36,7 +36,9 @@ typedef struct {
     Lengths lengths;     /* of the ranges that are not one of rows */
     bool settled;        /* which they are */
     const Symbol *rows_vary; /* the range of the rows; NULL: none */
-    const Graph *other;  /* the model with other lengths, a sample; NULL: it is the first */
+    /* the model with other lengths, of the first sample, and the same before members divide it; NULL:
+       this is it */
+    const Graph *other, *other_whole;
     Command command;
     /* of plan: as they were written */
     const char *machine, *threads, *batch, *dp, *optimizer, *recompute, *offload, *csv;
@@ -57,7 +59,7 @@ void settle_lengths(Options *o, const Graph *g);
 bool lengths_below(Lengths *l);
 void check_rows(const Options *o, const Pipe *p); /* where they vary, any number is taken */
 /* Options that a model of any length does not go with are fatal. */
-void check_lengths(const Options *o, const Graph *g);
+void check_lengths(const Options *o);
 
 /* ---- runtime.c ---- */
 

@@ -140,19 +140,10 @@ void check_rows(const Options *o, const Pipe *p)
                    o->rows_vary->name, o->rows_vary->most, p->uneven.at[0]);
 }
 
-static bool is_divided(const Graph *g)
-{
-    bool is = false;
-    for (int x = 0; x < MESH_AXES; x++)
-        is |= g->mesh[x].chunks > 1;
-    return is;
-}
-
 /* What has one length only. */
-void check_lengths(const Options *o, const Graph *g)
+void check_lengths(const Options *o)
 {
     const char *what = o->codegen.cuda ? "--target cuda"
-                       : is_divided(g) ? "a program whose members divide it"
                        : o->ops.n      ? "--ops"
                        : o->loss.whole ? "--loss-over minibatch"
                                        : NULL;

@@ -163,7 +163,7 @@ static void find_about(Search *s, const bool *live, ValueId loss)
     for (ValueId v = 0; v < g->value.n; v++) {
         const Value *x = val(g, v);
         About *b = &s->about[v];
-        double elements = (double)shape_elements(&x->shape);
+        double elements = (double)shape_elements(&val(graph_sized(s->g), v)->shape);
         b->grad = active[v];
         b->once = x->kind == V_PARAM || mesh_made_again(g, s->of_params, v);
         b->slot = -1;
@@ -190,10 +190,11 @@ static double sent(const Search *s, double bytes) { return bytes > 0 ? bytes + s
 static double work(const Search *s, NodeId id)
 {
     const Node *n = &s->g->node.at[id];
+    const Graph *sized = graph_sized(s->g);
     const bool grad = s->about[n->out[0]].grad;
     if (op_is_collective(n->op))
-        return (double)cost_sent(s->g, n) * (grad ? 2 : 1);
-    return op_is_product(n->op) ? (double)cost_flops(s->g, id) * (grad ? 3 : 1) * s->work : 0;
+        return (double)cost_sent(sized, &sized->node.at[id]) * (grad ? 2 : 1);
+    return op_is_product(n->op) ? (double)cost_flops(sized, id) * (grad ? 3 : 1) * s->work : 0;
 }
 
 /* Which form operand i is read in; false: the value has too many. */
@@ -607,7 +608,7 @@ static double least_price(const Graph *g, Arena *a, const bool *live)
     uint32_t n = 0;
     for (NodeId id = 0; id < g->node.n; id++)
         if (live[id] && op_is_product(g->node.at[id].op))
-            bytes[n++] = (double)node_bytes(g, &g->node.at[id]);
+            bytes[n++] = (double)node_bytes(graph_sized(g), &g->node.at[id]);
     qsort(bytes, n, sizeof *bytes, by_size);
     return n ? bytes[n / 2] / 8 : 0;
 }

@@ -56,8 +56,8 @@
               in a file of its own (pairs.onnx, contrast.onnx: second_loss, pairs.safetensors)
   stateful    a recurrent model whose rows are second in all inputs and in the output, by their name alone: as many as there are steps, as a table has entries
   lengths     sequences of any length: a GPT of two blocks, rows of 1 to 48 tokens, filled up to 48 with targets that do not count; mean.onnx: the mean
-              over a sequence; distant.onnx: numbers of how far apart its places are; convolved.onnx: a convolution along it; halved.onnx: of twice as many, halved and
-              doubled; ahead.onnx: of how many come; pair.onnx: an encoder and a decoder, each of its own; patches.onnx: images of any height and width,
+              over a sequence; distant.onnx: numbers of how far apart its places are; convolved.onnx: a convolution along it;
+              ahead.onnx: of how many come; pair.onnx: an encoder and a decoder, each of its own; patches.onnx: images of any height and width,
               with a table of positions that is resized
 usage: special.py DIR [NAME...]
 """
@@ -868,10 +868,6 @@ class Sequences(nn.Module):
         for b in self.h if self.kind == "model" else []: y = b(y)
         return self.l(y.mean(1) if self.kind == "mean" else y)
 
-class Halved(nn.Module):
-    def __init__(self): super().__init__(); self.down, self.up = nn.Conv1d(3, 4, 3, 2, 1), nn.ConvTranspose1d(4, 3, 2, 2)
-    def forward(self, x): return self.up(F.relu(self.down(x))) + x
-
 class Attend(nn.Module):
     def __init__(self): super().__init__(); self.n, self.q, self.kv, self.o = nn.LayerNorm(8), nn.Linear(8, 8), nn.Linear(8, 16), nn.Linear(8, 8)
     def forward(self, x, y=None, mask=None):
@@ -888,8 +884,6 @@ class Patches(nn.Module): # positions are a table of 3 x 3, resized
         return self.l(self.a(y, None, torch.ones(y.shape[0], y.shape[1]))).mean(1)
 
 def lengths(d):
-    export(Halved(), torch.randn(MB, 3, 24), f"{d}/halved.onnx", ["x"], ["y"], dynamic_axes={"x": {0: "batch", 2: "twice"}, "y": {0: "batch"}})
-    m = onnx.load(f"{d}/halved.onnx"); m.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "2*seq"; onnx.save(m, f"{d}/halved.onnx")
     long = torch.tensor([3, 48, 1, 1, 17, 32, 8, 33]); x, t = torch.randint(0, 19, (ROWS, 48)), torch.randint(0, 19, (ROWS, 48))
     for i, n in enumerate(long): x[i, n:] = 0; t[i, n:] = -100
     for kind in ("mean", "convolved", "distant", "ahead", "model"):
