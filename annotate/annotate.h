@@ -18,18 +18,17 @@
 extern "C" {
 #endif
 
-/* check.c: says each violation as an error and prints what was checked into f; returns how many
-   there are.  g: the model's graph, for shapes that the file does not have; NULL: there is none.
-   verbose: also nodes that no rule was applied to. */
+/* check.c: reports each violation as an error, prints to f what was checked, and returns the number
+   of violations.  g: the model's graph, for shapes that the file lacks, or NULL.  verbose: also
+   prints nodes to which no rule was applied. */
 uint32_t annotate_check(Arena *a, const char *path, const Limits *lim, const Graph *g, bool verbose,
                         FILE *f);
 
-/* read.c: by axis of the mesh the name of its configuration; any other name is of the tensor axis.
- */
+/* read.c: by axis of the mesh, the name of its configuration; any other name is the tensor axis. */
 extern const char *const annotate_name[MESH_AXES];
-/* What the sharding specs of g's file, the first and only one, say goes to opt: where parameters
-   and values lie, and, where they are 0, the numbers of members and chunks along the axis, of a
-   file without specs 1. */
+/* Reads the sharding specs of g's file (the first and only one) into opt: how parameters and values
+   are divided and, where opt has 0, the numbers of members and chunks along the axis (1 for a file
+   without specs). */
 void annotate_read(const Graph *g, MeshOptions *opt);
 
 /* What is written of a model's nodes: by node of the file its stage, NONE: left out; and where the
@@ -46,8 +45,8 @@ typedef struct {
    on are none of the model's.  Says which nodes are left out. */
 void annotate_stages(const Graph *g, const uint32_t *stage_of, uint32_t stages, uint32_t loss,
                      Annotations *to);
-/* write.c: the first model of g again, with these instead of the annotations that it has; returns
-   how many nodes have one. */
+/* write.c: writes the first model of g with these annotations in place of its own; returns how many
+   nodes have one. */
 uint32_t annotate_write(const Graph *g, const Annotations *what, const char *path);
 
 #ifdef __cplusplus

@@ -40,11 +40,11 @@ bool vjp_apply(Vjp *v);             /* false: the op has no gradient */
    (StageInput.grads) is a node of that stage's own backward, and none is listed twice.  Without a
    loss these passes change nothing. */
 void reverse_stages(Pipe *p);
-/* scatter.c: of the nodes from `first` on, the backwards, an AllReduce of which members read their
-   part alone is a ReduceScatter. */
+/* scatter.c: in the nodes from `first` on (the backwards), turns an AllReduce of which members read
+   only their part into a ReduceScatter. */
 void scatter_sums(Pipe *p, NodeId first);
-/* unreached.c: after it, of a Pipe whose nodes were `end` before it: a warning that names the
-   parameters that no gradient reaches; where there is none that trains, and none was frozen, a refusal. */
+/* unreached.c: after reverse.c, before which the graph had `end` nodes: warns of parameters that no
+   gradient reaches; refuses a Pipe in which nothing trains, unless parameters were frozen. */
 void reverse_unreached(const Pipe *p, NodeId end, bool frozen);
 /* reverse_stages(), stash_minimize(), divide_backward(), stash_again(): after it the Pipe is
    complete */
@@ -62,12 +62,12 @@ Uses *uses_find(Graph *g, const bool *of_params, const NodeId *list, uint32_t n)
 uint32_t uses_number(const Uses *u, ValueId v, uint32_t at);
 void uses_free(Uses *u);
 
-/* parts.c: LogSoftmax of a stage's forward and infer lists in parts; nothing where that is done. */
+/* parts.c: writes LogSoftmax of a stage's forward and infer lists as several nodes, once. */
 void stage_parts(Graph *g, Stage *s);
 /* stash.c: min-cut of what forward keeps against what backward recomputes (recompute: elementwise
  * and views only). */
 void stash_minimize(Pipe *p);
-/* again.c: what of the stash can be computed again by itself, at little cost (Stage.again) */
+/* again.c: finds the parts of the stash that can be recomputed at little cost (Stage.again) */
 void stash_again(Pipe *p);
 /* divide.c: I and W by reachability, saved values between them. */
 void divide_backward(Pipe *p);
@@ -84,11 +84,11 @@ void onnx_write_forward(const Pipe *p, uint32_t stage, const OnnxWeight *weight,
 void onnx_write_backward(const Pipe *p, uint32_t stage, const OnnxWeight *weight,
                          OutsideFile *outside, FILE *f);
 
-/* export/outside.c: the constants outside of what is written into a folder, in the file `name` of
-   it, which is there where there are any. */
+/* export/outside.c: writes long constants of an output folder into its file `name`, which exists
+   only if there are any. */
 typedef struct { int64_t offset; char sha256[SHA256_TEXT]; } OutsidePlace;
 OutsideFile *outside_new(Arena *a, const char *folder, const char *name);
-/* Where in the file these bytes stand; they stay where they are until outside_end(). */
+/* The offset of these bytes in the file; they must stay in memory until outside_end(). */
 OutsidePlace outside_place(OutsideFile *o, const void *at, size_t n);
 void outside_end(OutsideFile *o);
 

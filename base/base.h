@@ -1,10 +1,10 @@
 /*
- * base.h - what knows no model: memory, growable arrays, maps, diagnostics.
+ * base.h - memory, growable arrays, maps and diagnostics. Nothing here knows a model.
  *
- * Memory: one zeroed Arena per run, nothing is freed by passes.  Errors: a user's mistake goes
- * through diag_fatal() (exit code by class), a bug through die().  No function returns NULL for
- * "failed". base/file/ (safetensors, npy, a checkpoint's index) and base/cli/ (options,
- * did-you-mean) are shared with the programs that the compiler writes.
+ * Memory: one zeroed Arena per run; passes free nothing.  Errors: a user's mistake is reported by
+ * diag_fatal() with an exit code, a bug by die().  No function returns NULL for "failed".
+ * base/file/ (safetensors, npy, a checkpoint's index) and base/cli/ (options, did-you-mean) are
+ * shared with the programs that the compiler writes.
  */
 #ifndef PPSPLIT_BASE_H
 #define PPSPLIT_BASE_H
@@ -33,7 +33,7 @@ enum { EXIT_MODEL = 1, EXIT_USAGE = 2, EXIT_IO = 3, EXIT_BUG = 70 };
 typedef struct Arena Arena;
 
 Arena *arena_new(void);
-/* freed with the outer one, or earlier by arena_free() */
+/* freed with the outer arena, or earlier by arena_free() */
 Arena *arena_within(Arena *outer);
 void arena_free(Arena *a);
 /* zeroed, 16-aligned; out of memory is fatal */
@@ -43,20 +43,20 @@ char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n);
 char *arena_vprintf(Arena *a, const char *fmt, va_list ap) PRINTF_LIKE(2, 0);
 char *arena_printf(Arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
-/* For what a longjmp would leave open: release(at) is called when the arena is freed, unless
- * arena_drop(at) was called before. */
+/* For resources that a longjmp would leave open: release(at) is called when the arena is freed,
+ * unless arena_drop(at) was called before. */
 void arena_hold(Arena *a, void (*release)(void *at), void *at);
 void arena_drop(Arena *a, void *at);
-/* a file, closed with the arena at the latest; NULL: errno says why */
+/* opens a file, which is closed with the arena at the latest; NULL on failure, with errno */
 FILE *arena_fopen(Arena *a, const char *path, const char *mode);
-FILE *arena_file_new(Arena *a, const char *path); /* the same, opened by file_new() */
+FILE *arena_file_new(Arena *a, const char *path); /* the same, opened with file_new() */
 int arena_fclose(Arena *a, FILE *f);
-/* the first n bytes of the open file, for reading, until the arena is freed; NULL: errno */
+/* maps the first n bytes of the open file for reading, until the arena is freed; NULL: errno */
 const void *arena_map(Arena *a, const char *path, int fd, size_t n);
 /* n zeros that take no memory; NULL: errno */
 const void *arena_zeros(Arena *a, size_t n);
-/* a whole regular file, until the arena is freed; a file that is not regular or cannot be opened is
- * fatal */
+/* maps a whole regular file, until the arena is freed; fatal if it cannot be opened or is not
+ * regular */
 const FileMap *arena_file(Arena *a, const char *path);
 void *arena_grow_(Arena *a, void *at, uint32_t *cap, size_t size);
 void *arena_move_(Arena *a, const void *at, size_t bytes, size_t n, size_t size);
@@ -108,10 +108,11 @@ uint32_t idmap_get(const IdMap *m, uint64_t key);       /* NONE when absent */
 
 /*
  * A diagnostic says where, what, why and what to do:
- *     gpt2.onnx: node 417 '/h.3/attn/MatMul' (MatMul), input 1: error: inner dimensions differ: 64
- * and 48 note: ...          (diag_note, any number, before diag_fatal) hint: ... (diag_hint)
- * diag_note/diag_hint queue a line that is printed after the next error or warning.  All names that
- * come from a model are escaped (control bytes, NUL, invalid UTF-8) on the way out.
+ *     gpt2.onnx: node 417 '/h.3/attn/MatMul' (MatMul), input 1: error: inner dimensions differ
+ *     note: ...
+ *     hint: ...
+ * diag_note() and diag_hint() come first: they queue a line for the next error or warning.  Names
+ * that come from a model are escaped (control bytes, NUL, invalid UTF-8) when they are printed.
  */
 typedef struct {
     const char *file;                                   /* path as the user gave it, or NULL */
@@ -129,11 +130,11 @@ static inline Where where_file(const char *file)
 #define WHERE_FILE(f) where_file(f)
 #define WHERE_NONE where_file(NULL)
 
-/* Sets the place that diagnostics with WHERE_NONE name.  w is kept, not copied; NULL: no place.
-   Returns the place that was set before. */
+/* Sets the place for diagnostics with WHERE_NONE.  w is kept, not copied; NULL: no place.
+   Returns the previous place. */
 const Where *diag_at(const Where *w);
-/* What is being worked on, innermost first: on an error each say() adds its notes and hints.  w is
-   kept, not copied.  Returns the one that was set before. */
+/* The work in progress, innermost first: on an error each say() adds its notes and hints.
+   diag_inside() keeps w, does not copy it, and returns the previous one. */
 typedef struct Inside {
     const struct Inside *of;
     void (*say)(const void *about);
@@ -144,7 +145,7 @@ void diag_note(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void diag_hint(const char *fmt, ...) PRINTF_LIKE(1, 2);
 /* Within the outermost diag_run() a warning with the same words is printed once. */
 void diag_warn(Where w, const char *fmt, ...) PRINTF_LIKE(2, 3);
-/* One of several: its caller counts them, and leaves by diag_raise() in the end. */
+/* One of several errors: the caller counts them, and calls diag_raise() at the end. */
 void diag_error(Where w, const char *fmt, ...) PRINTF_LIKE(2, 3);
 NORETURN void diag_fatal(int exit_code, Where w, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* leave the phase, whose errors have been printed */
@@ -153,16 +154,16 @@ NORETURN void die(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(
 #define BUG(...) die(__FILE__, __LINE__, __VA_ARGS__)
 #define INSIST(c) ((c) ? (void)0 : BUG("%s", #c))
 /*
- * Runs fn(arg); returns 0, or the exit code with which diag_fatal(), diag_raise() or die() left it.
- * Every call that can fail stands inside one: outside, the three end the process.  Arenas that fn
- * used are still there and can be freed.  Numbers are read and printed as in the C locale, whatever
- * the caller's locale.
+ * Runs fn(arg).  Returns 0, or the exit code if diag_fatal(), diag_raise() or die() left it.
+ * Every call that can fail must be inside diag_run(): outside, these three end the process.  Arenas
+ * that fn used still exist afterwards and can be freed.  Numbers are read and printed as in the C
+ * locale, whatever the caller's locale.
  */
 int diag_run(void (*fn)(void *), void *arg);
-/* Fatal where a mapped file has become shorter; called before an output that was made from it gets
- * its name. */
+/* Fatal if a mapped file has become shorter; call it before giving an output made from that file
+ * its final name. */
 void diag_files(void);
-/* Where this thread's diagnostics go: NULL is stderr.  Returns the stream that was set before. */
+/* Sets where this thread's diagnostics go (NULL: stderr).  Returns the previous stream. */
 FILE *diag_to(FILE *f);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /*
- * escape.h - private to base: what arena.c and diag.c, which calls it without memory of an arena,
- * share.
+ * escape.h - private to base: escaping of names, for arena.c, and for diag.c, which must not
+ * allocate.
  */
 #ifndef PPSPLIT_ESCAPE_H
 #define PPSPLIT_ESCAPE_H

@@ -12,8 +12,8 @@
 #include "codegen.h"
 #include "codegen/func.h"
 
-/* A constant the stage reads through a pointer.  inlined: its elements stand in the source; on the
-   device it lies in PpCtx.constants all the same, behind the others. */
+/* A constant the stage reads through a pointer.  inlined: its elements are in the source; on a
+   device it is in PpCtx.constants as well, after the others. */
 typedef struct {
     ValueId value;
     bool inlined;
@@ -58,7 +58,7 @@ typedef struct {
     IdMap shown;
     IdMap known;                    /* values that are scalars of rows: what they are (role.c) */
     IdMap recomputed;               /* values of the forward that the backward computes again */
-    IdMap collective;               /* by result of what members do together */
+    IdMap collective;               /* by result of a collective */
 } Positions;
 
 /* A block outside the workspace, or one of its places. */
@@ -120,21 +120,21 @@ struct StageGen {
     const char *probe, *probe_end;
     bool profiled;                  /* --profile: the probe of the CPU's program is a timer */
     VEC(StageConv) conv;
-    Ids collective;                 /* results of what members do together, in order of their rows */
+    Ids collective;                 /* results of collectives, in the order of their rows */
     Signatures signatures;
     /* stash and saved: roots with their offsets */
     Ids stash, saved;
     Bytes stash_at, saved_at;
     Refs stash_layout, saved_layout;        /* their strides */
-    /* of saved's roots: where it stands; not in a place of its own where I leaves it in that of
-       what nobody reads after it (memory.c) */
+    /* by root of saved: where it is; it has no place of its own if I leaves it in that of a value
+       that nobody reads any more (memory.c) */
     VEC(Standing) saved_in;
-    /* of the stash's roots: the part that can be computed again by itself, NONE: none of them.  A
-       part is a block of its own at run time; at is counted from the stash's begin. */
+    /* by root of the stash: its part of Stage.again, or NONE.  At run time a part is a block of its
+       own; `at` counts from the beginning of the stash. */
     Ids stash_part;
     VEC(StagePart) again;
     Positions position;
-    /* by value: how it stands where it crosses a cut (plan/edge.c) */
+    /* by value: its layout where it crosses a cut (plan/edge.c) */
     IdMap edge_of;
     Refs edge;
     int64_t bytes_stash, bytes_saved, bytes_param, bytes_grad;

@@ -28,10 +28,10 @@ typedef struct {
     int first, last;                /* steps (WORK) */
     bool used, written;
     bool optional;                  /* OUT: NULL where nobody asks for it (optional.c) */
-    /* the buffer in whose place this one comes to stand; NONE: none */
+    /* the buffer whose place this one takes; NONE: none */
     uint32_t over;
-    /* a value of the workspace, or of what I saves, in a place where another one stood or comes to
-       stand */
+    /* a value of the workspace, or saved by I, that shares its place with an earlier or later
+       one */
     bool guest;
     const struct Ref *layout;       /* STASH, SAVED, PARAM, HALF: as the value stands there */
 } Buffer;
@@ -90,8 +90,8 @@ typedef struct {
     /* the nest over samples, channels and elements of images, where it follows the convolution
        that is the group before it (then.c); NULL: it is a step of its own */
     const Nest *image;
-    /* what members do together: it is only begun, and ended before this group of the order; 0: it
-       is done at once */
+    /* a collective: it is begun here and ended before this group of the order; 0: it is done at
+       once */
     uint32_t until;
 } Group;
 
@@ -120,7 +120,7 @@ typedef struct {
     VEC(NodeId) after;              /* extra order: node after[2i+1] comes after node after[2i] */
     struct Fuse *fuse;              /* while groups grow */
     bool *needed;                   /* by root value: read from memory by others than its group */
-    uint32_t at_once;               /* so many collectives are under way beside another one */
+    uint32_t at_once;               /* how many collectives may be under way besides another one */
     int64_t bytes_work, bytes_live; /* live: the most that is alive at one step */
     /* behind the workspace, for kernels that hand results to the next one: known once printed */
     int64_t bytes_scratch[TARGETS];

@@ -1,5 +1,5 @@
 /*
- * step.h - what codegen has decided before a character is printed.
+ * step.h - Steps: all that codegen decides before a character is printed.
  *
  * A function of a stage is a list of Steps, in the order of execution: what is computed, on which
  * buffers, for which nodes of the model.  The passes of plan/ make them and know neither text nor
@@ -33,7 +33,7 @@ typedef struct {
  * dimension of the batch. */
 typedef struct { uint32_t arg; Lin ld, stride[PRODUCT_BATCH]; } ProductSide;
 
-/* Of which side only the first places are there: as many as the mask says. */
+/* The side that has only its first rows or columns: as many as the mask has true elements. */
 typedef enum { PACKED_NONE, PACKED_M, PACKED_N, PACKED_K } ProductPacked;
 
 /* C = op(A) op(B), C += op(A) op(B), or C = op(A) op(B) + a row of biases, of which a ReLU may be
@@ -47,8 +47,8 @@ typedef struct {
     /* of a packed one: the step's argument that is the mask; on a device (count.c) that which is
        how many of it are true */
     uint32_t mask, taken;
-    /* Before it: n_known masks, each so long, are counted; their arguments from `known` on, behind
-       each the one that takes the number. */
+    /* Before the product n_known masks of these lengths are counted; their arguments are from
+       `known` on, each followed by the one that takes the number. */
     uint32_t n_known, known;
     const Lin *length;
     Lin m, n, k;
@@ -99,10 +99,10 @@ typedef struct {
     AttentionSide side[SIDES];
 } AttentionStep;
 
-/* What members along an axis of the mesh do together.  kind: PP_ALL_REDUCE and so on, of pp.h; size: what
- * the call is told of its tensors, in its order.  Arguments: the operand, the result, and where the
- * call needs it room for what comes in.  The step's key is its row in the stage's list.  One that
- * is only begun has another step where it ends, which has no arguments. */
+/* A collective of the members along an axis of the mesh.  kind: PP_ALL_REDUCE and so on (pp.h);
+ * size: the sizes that the call takes, in its order.  Arguments: operand, result and, if the call
+ * needs it, memory for incoming data.  The step's key is its row in the stage's list.  A collective
+ * that is only begun has another step without arguments where it ends. */
 enum { COLLECTIVE_SIZES = 5 };
 typedef enum { AT_ONCE, BEGINS, ENDS } CollectivePart;
 typedef struct {
@@ -158,7 +158,7 @@ typedef struct Step {
     uint32_t signature;
 } Step;
 
-/* A buffer that each turn of a repeated sequence has for the same purpose. */
+/* A buffer that each turn of a repeated sequence uses for the same purpose. */
 typedef struct {
     /* by turn; NONE: a last turn that ends before it would be used */
     uint32_t *buf;

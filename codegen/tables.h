@@ -1,9 +1,9 @@
 /*
- * tables.h - what a program says of itself to the runtime: the tables of runtime/api/pp.h, filled in
+ * tables.h - the tables that describe a program to the runtime (runtime/api/pp.h), filled in
  * memory.  write/ prints them as pipeline.c; planner/ plans with them before anything is printed.
  *
- * All but what has only a name, in the printed program: functions are NULL, and of constants that
- * stand in the source `data' is.  Texts and lists lie in the arena that is given.
+ * Functions, and the `data' of constants in the source, are NULL here: they exist only in the
+ * printed program.  Texts and lists are in the given arena.
  */
 #ifndef PPSPLIT_TABLES_H
 #define PPSPLIT_TABLES_H
@@ -33,7 +33,7 @@ bool cg_own_weight(const StageGen *sg);
 /* PpStage.kept, and how many there are */
 const PpKept *cg_kept(const StageGen *sg, Arena *a, int *n);
 
-/* A value as a run says it: by the model's name, or by the node that it is a part of */
+/* A value's name in messages: the model's name, or the node that it belongs to */
 const char *cg_called(const StageGen *sg, ValueId value, Arena *a);
 
 /* ---- plan/collective.c ----------------------------------------------------------------------- */
@@ -47,8 +47,8 @@ const PpConvShape *cg_convolutions(const StageGen *sg, Arena *a); /* that open()
 
 /* PpStage.steps */
 const PpSteps *cg_steps_table(const StageGen *sg, Arena *a);
-/* 'F'; of the backward W is what goes into gradients of parameters, in whatever function, 'I' what
-   goes elsewhere, and 'B' both */
+/* 'F'; in a backward 'W' if it goes into gradients of parameters, in whatever function, 'I' if it
+   goes elsewhere, 'B' if both */
 int cg_step_part(const Func *f, const Step *s);
 const char *cg_step_nodes(const Func *f, const Step *s, Arena *a); /* their names, a line each */
 

@@ -45,7 +45,7 @@ typedef struct {
     const char *words;              /* model and options of the command that makes a program */
 } Options;
 
-/* What is wrong ends the process with EXIT_USAGE, --help and --version with 0. */
+/* Ends the process with EXIT_USAGE if something is wrong, and with 0 after --help and --version. */
 void read_command_line(Options *o, int argc, char **argv);
 
 /* ---- lengths.c ---- */
@@ -69,7 +69,7 @@ const char *compiled_runtime(Arena *a);
 /* ---- plan.c ---- */
 
 extern const char plan_usage[];
-/* What plan cannot do without ends the process with EXIT_USAGE. */
+/* Ends the process with EXIT_USAGE if something that plan needs is missing. */
 void plan_check(Options *o);
 /* All but the model. */
 PlanOptions plan_options(Options *o);
@@ -77,23 +77,24 @@ PlanOptions plan_options(Options *o);
 /* ---- annotate.c ---- */
 
 extern const char annotate_usage[];
-/* A command line that annotate cannot do ends the process with EXIT_USAGE. */
+/* Ends the process with EXIT_USAGE if annotate cannot do what is asked. */
 void annotate_options(const Options *o);
-/* `ppsplit annotate --check`: leaves with EXIT_MODEL where there are violations. */
+/* `ppsplit annotate --check`: exits with EXIT_MODEL if there are violations. */
 void annotate_checked(Options *o);
 
 /* ---- usage.c ---- */
 
 extern const char report_to[];      /* the end of every --help */
 
-/* "ppsplit: SUB: ...", where help is, EXIT_USAGE.  command: of which one, "ppsplit" or "ppsplit
-   merge". */
+/* Prints "ppsplit: SUB: ..." and where help is, and exits with EXIT_USAGE.  command: "ppsplit" or
+   "ppsplit merge". */
 NORETURN void bad_usage(const char *command, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-/* Before an option is called missing: a file that is not there matters more, is said, EXIT_IO. */
+/* Call this before reporting a missing option: a file that does not exist is reported first, with
+   EXIT_IO. */
 void operands_there(uint32_t n, const char *const *path);
 
-/* The number of word among n words; none of them: the valid ones, EXIT_USAGE. */
+/* The index of word among n words; if it is none of them, prints them and exits with EXIT_USAGE. */
 uint32_t one_of(const char *command, const char *option, const char *word,
                 const char *const *words, uint32_t n);
 #define ONE_OF(command, option, word, ...)                                          \

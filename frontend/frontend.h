@@ -15,7 +15,7 @@ extern "C" {
 /* ---- onnx/read.c, names/open.c: the file ------------------------------------------------------ */
 
 typedef struct {
-    /* what of a file is refused: limits_default(), --limit */
+    /* what a file may have at most: limits_default(), --limit */
     uint64_t file_bytes, messages, unpacked_bytes;
     uint32_t depth, nodes;
     bool absent;                    /* files of weights may be missing: --params none */
@@ -29,8 +29,8 @@ Model *model_open(Arena *a, const char *path, const Limits *lim);
 
 /* ---- import/import.c: Model -> Graph --------------------------------------------------------- */
 
-/* Dropouts without a training mode: they drop where others do, and so does what PyTorch's metadata
- * tells of; never; always. */
+/* Dropouts without a training mode: drop if the model's others do, or if PyTorch's metadata says
+ * so; never; always. */
 typedef enum { DROPOUT_OF_ATTENTION, DROPOUT_AS_WRITTEN, DROPOUT_TRAIN } DropoutMode;
 
 /* ---- low/custom.c: operations of the user's own, a row of a table each ------------------------ */
@@ -44,13 +44,14 @@ typedef struct {
 typedef struct {
     VEC(CustomOp *) op;
 } CustomOps;
-/* Adds a table's rows; fatal, with the line, where one is none. */
+/* Adds a table's rows; a wrong row is fatal, with its line. */
 void custom_read(CustomOps *ops, const char *path, Arena *a);
 
 typedef struct {
     CustomOps custom;
     VEC(const char *) bind;                             /* "seq=128" */
-    bool varies;                                        /* one of these dimensions has other sizes too */
+    /* one of these dimensions has a range of sizes */
+    bool varies;
     /* patterns (fnmatch) over parameter names */
     VEC(const char *) freeze, train;
     /* patterns over names of values and nodes: no gradient passes */
@@ -59,10 +60,10 @@ typedef struct {
     VEC(const char *) params_from;                      /* files of parameters */
     Limits limits;
     DropoutMode dropout;
-    /* a loss is asked for: parameters train, warn of what cannot */
+    /* there is a loss: parameters train, with warnings for those that cannot */
     bool training;
-    /* d y / d wrt[i] over a list of nodes, NONE where unreached: autodiff's grad_nodes(), which
-       this room does not know; NULL: a node Gradient is refused */
+    /* d y / d wrt[i] over a list of nodes, NONE if unreached: autodiff's grad_nodes(), which this
+       room must not include; NULL: a node Gradient is refused */
     void (*gradient)(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt,
                      const ValueId *wrt, ValueId *dwrt);
 } ImportOptions;
@@ -73,15 +74,15 @@ typedef struct {
  * the file's position.
  */
 Graph *import_models(Arena *a, uint32_t n, const char *const *path, const ImportOptions *opt);
-/* A loss model (--loss model:FILE): its inputs 0, 1 are the output and the target; returns its
- *first output. target is made here, an input `target` of the type and shape of the loss model's
- *input 1; NONE if it has none. */
+/* Imports a loss model (--loss model:FILE), whose inputs 0 and 1 are the output and the target, and
+ * returns its first output.  *target is a new input `target` of the type and shape of its input 1,
+ * or NONE if it has no such input. */
 ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, ValueId output,
                           ValueId *target);
 
-/* params/weights.c: a parameter's bytes in PyTorch's shape and its own type: transposed back, or
- * zeros when restored. */
-/* The models' mapped files take no memory until their bytes are read again. */
+/* params/weights.c: param_bytes() writes a parameter in PyTorch's shape and its own type:
+ * transposed back, or zeros if it was restored. */
+/* Releases the memory of the models' mapped files until their bytes are read again. */
 void models_rest(const Graph *g);
 size_t param_size(const Param *p);
 void param_bytes(const Param *p, void *out);

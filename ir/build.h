@@ -45,7 +45,7 @@ ValueId g_split(Graph *g, ValueId x, int axis, int n, const int64_t *sizes);
 ValueId g_pad(Graph *g, ValueId x, const int64_t *begin, const int64_t *end, int mode, double v);
 /* ONNX/NumPy matmul, ranks 1.. (canonicalised to >= 2) */
 ValueId g_matmul(Graph *g, ValueId x, ValueId y);
-/* ranks of 2 and more; of halves the sums as they are, in f32 */
+/* ranks of 2 and more; for halves it keeps the f32 sums */
 ValueId g_matmul_wide(Graph *g, ValueId x, ValueId y);
 ValueId g_gather(Graph *g, ValueId x, ValueId index, int axis);
 ValueId g_softmax(Graph *g, ValueId x, int axis);
@@ -63,7 +63,7 @@ ValueId g_all_gather(Graph *g, ValueId x, int axis);
 ValueId g_shard(Graph *g, ValueId x, int axis);
 ValueId g_reduce_scatter(Graph *g, ValueId x, int axis);
 ValueId g_all_to_all(Graph *g, ValueId x, int from, int to);
-/* constant 0..n-1 along axis, other dims 1; more than 2^26 are refused, of the model */
+/* constant 0..n-1 along axis, other dims 1; the model is refused for n above 2^26 */
 ValueId g_iota(Graph *g, Dtype t, int rank, int axis, int64_t n);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /*
  * graph.h - the Graph of core operations: nodes and their attributes, values, parameters, and where
- * each came from. Ids are never reused; they are in topological order until the stash is chosen,
- * from then on the stages' lists of nodes are.
+ * each came from. Ids are never reused. They are in topological order until the stash is chosen;
+ * after that only the stages' lists of nodes are.
  */
 #ifndef PPSPLIT_GRAPH_H
 #define PPSPLIT_GRAPH_H
@@ -73,17 +73,16 @@ typedef struct {
     /* a running statistic of BatchNormalization */
     bool stat;
     Payload bytes;
-    /* of a parameter that is divided: which part of it `shape` is, and the whole, whose the name and
-       the bytes are; the parts stand one behind the other, where the whole did.  divided: else it
-       is the whole itself (graph_param) */
+    /* For a divided parameter: `box` is which part of `whole` has this `shape`; name and bytes are
+       those of the whole.  Its parts follow one another in Graph.param, in place of the whole. */
     bool divided;
     Chunks box;
     Shape whole;
     ValueId value;
 } Param;
 
-/* An array of floats that a file holds, and why it trains or does not; param: what it is, or what it
- * is made of, or NONE; as: the parameter's name, where that is another one. */
+/* An array of floats in a file, and why it trains or not.  param: the parameter that it is, or is
+ * made from, or NONE; as: that parameter's name, if it differs. */
 typedef struct {
     const char *name, *as, *why;
     uint32_t param;
@@ -95,24 +94,24 @@ typedef struct {
 /* BatchNormalization in training: after a forward, param takes the value. */
 typedef struct { uint32_t param; ValueId value; } StatUpdate;
 
-/* A loop was unrolled on the ground that v is at most so much where the given bools are true
-   (facts/range.c), with the rows that the graph had. */
+/* A loop was unrolled because v is at most `most` when the bools `given` are true (facts/range.c),
+   for the graph's rows at that time. */
 typedef struct {
     ValueId v, *given;
     uint32_t n, origin;
     double most;
 } TripBound;
 
-/* Nodes of which the last has become one operation: no stage begins behind the first. */
+/* Nodes that have become one operation, the last: no stage may begin after the first. */
 typedef struct { NodeId first, last; } NodeSpan;
 
-/* What is found by looking at all elements of a constant: in an arena that the graph keeps. */
+/* Results of looking at all elements of a constant, kept in an arena of the graph. */
 typedef struct Looked Looked;
 typedef const void *LookAt(Arena *a, Dtype t, const Shape *shape, const void *data, int what);
 
-/* A dimension of the model's inputs that may hold the rows: by input, which of its dimensions, or
-   BATCH_NONE.  name: as the file calls it; NULL: it only has a size.  open: of these inputs the file
-   does not say it.  out: outputs in which a dimension has the name. */
+/* A dimension of the model's inputs that may hold the rows.  dim: by input, the number of that
+   dimension, or BATCH_NONE.  name: its name in the file; NULL: it only has a size.  open: by input,
+   whether the file does not say so.  out: outputs that have a dimension with this name. */
 typedef struct { const char *name; int dim; } RowsOut;
 typedef struct {
     const char *name;
@@ -123,10 +122,10 @@ typedef struct {
     VEC(RowsOut) out;
 } RowsAt;
 
-/* What the data of a step alone decide, added up over its rows before the step begins: how many
-   targets count, the weights of their classes.  input: the V_INPUT that stands for it, the same in
-   all microbatches; value: what a microbatch adds to it, or, of a mean, adds by its rows.  level: 1,
-   or one more than that of the totals that it is made of. */
+/* A total that depends only on the data of a step, for example how many targets count.  It is added
+   up over the step's rows before the step begins.  input: the V_INPUT that holds it, the same in
+   all microbatches; value: what a microbatch adds to it (for a mean: weighted by its rows).  level:
+   1, or one more than the totals that it is computed from. */
 typedef struct {
     ValueId input, value;
     bool mean;
@@ -154,18 +153,18 @@ typedef struct Graph {
     StrMap by_name;                                     /* value name -> ValueId */
     /* rows of the model's shapes (1 if unknown) */
     int64_t batch;
-    /* by axis of the mesh: this is the graph of one of so many members, and of so many chunks in all
-       that what is divided has; 1 and 1: the model's own */
+    /* by axis of the mesh: the number of members, of which this is one's graph, and of chunks that
+       divided values have; 1 and 1: not divided */
     struct { int members, chunks; } mesh[MESH_AXES];
     /* where lengths vary, the same model with those of the first sample: what is kept, sent or computed
        again is decided with its sizes (graph_sized).  NULL: this is it */
     const struct Graph *other;
     /* a dimension varies: --bind NAME=LEAST..MOST */
     bool varies;
-    /* memory is short: what members have gathered is gathered again in backward rather than kept */
+    /* memory is short: gathered values are gathered again in backward instead of kept */
     bool gathers_again;
-    /* where the rows of the inputs may be, the likeliest first, and which of them is taken to be so
-       (facts/rows.c); none: dimension 0 of those that have so many there */
+    /* candidates for the dimension of the rows, the likeliest first, and the one chosen
+       (facts/rows.c); if there are none: dimension 0 of inputs that have this many rows there */
     VEC(RowsAt) rows_at;
     uint32_t rows_by;
     /* inputs that are constants, by --bind: "sr i64[] = 16000" */
@@ -173,23 +172,23 @@ typedef struct Graph {
     uint32_t cur_origin;                                /* given to nodes that builders make */
     MeshAxis cur_mesh;                                  /* given to collectives, and Vary */
     uint32_t made_names;
-    /* nodes so far that draw random numbers: their key in the generator */
+    /* how many nodes draw random numbers so far; a node's number is its key in the generator */
     int draw_count;
-    /* stash_minimize ran: the stages' lists give the order; what it computes again in backward has
-       ids younger than its readers' */
+    /* stash_minimize has run: the stages' lists give the order; recomputed nodes have larger ids
+       than their readers */
     bool scheduled;
     uint64_t model_hash;                                /* of the file's bytes of structure */
     /* the files, in order; import.c pushes them */
     VEC(struct Model *) model;
 } Graph;
 
-/* the shape of what the file holds of it */
+/* the shape of the parameter in the file */
 static inline const Shape *param_whole(const Param *p)
 {
     return p->divided ? &p->whole : &p->shape;
 }
 
-/* Members of a rank; what each of them computes of chunks along an axis */
+/* Members of a rank; how many chunks along an axis each of them computes */
 static inline int graph_members(const Graph *g)
 {
     int n = 1;
@@ -210,7 +209,7 @@ static inline uint32_t graph_pieces_along(const Graph *g, uint32_t along)
     return n;
 }
 
-/* the graph by whose sizes it is decided what costs more */
+/* the graph whose sizes decide what costs more */
 static inline const Graph *graph_sized(const Graph *g)
 {
     return g->other && g->other->value.n >= g->value.n && g->other->node.n >= g->node.n ? g->other

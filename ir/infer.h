@@ -1,6 +1,6 @@
 /*
- * infer.h - what the files shape*.c share: the node whose types and shapes are asked for, its
- * checks, a function for each SHAPE() column of ops.def.
+ * infer.h - shared by the files shape*.c: the node whose types and shapes are inferred, checks, and
+ * a function for each SHAPE() of ops.def.
  */
 #ifndef PPSPLIT_INFER_H
 #define PPSPLIT_INFER_H

@@ -36,8 +36,8 @@ const char *graph_origin_name(const Graph *g, uint32_t origin, Arena *a);
 void graph_verify(const Graph *g);                      /* BUG() on any broken invariant */
 /* users[v] = node ids that read v, in order; index by value id. Arena array of g->value.n lists. */
 Ids *graph_users(const Graph *g, Arena *scratch);
-/* live.c: what is asked of a graph, its outputs and what statistics become; and, of the nodes from
-   first on, those that lead to one of the values: live[node - first] */
+/* live.c: the values that a graph is computed for: its outputs and new running statistics; and
+   which of the nodes from `first` on lead to one of `root`: live[node - first] */
 Ids graph_results(const Graph *g, Arena *a);
 bool *graph_live(const Graph *g, Arena *a, NodeId first, const Ids *root, uint32_t nroot);
 
@@ -48,15 +48,15 @@ void graph_dump(const Graph *g, FILE *f);               /* one line a node, stab
 /* ---- node.c: on attr.c, shape.c, simplify.c and fold.c (node.h) ------------------------------ */
 
 /*
- * Makes a core node: checks its operands, of which none may be absent, keeps the attributes that
- * the op has, infers its shapes, removes what is an identity, and computes what is constant (unless
- * that is larger than 1 Mi elements and than its operands).  Returns output 0; graph_out(g, r, i)
- * are the others.
+ * Makes a core node: checks its operands (none may be absent), keeps the attributes that the op
+ * has, infers shapes, removes identities, and folds constants (unless the result has more than 1 Mi
+ * elements and is larger than the operands).  Returns output 0; graph_out(g, r, i) gives the
+ * others.
  */
 ValueId graph_node(Graph *g, Op op, uint32_t nin, const ValueId *in, Attr attr);
-/* shape.c: what its rule makes of a node's operands as they are now; type and shape of each result */
+/* shape.c: type and shape of each result of a node, from its operands as they are now */
 void graph_shapes(Graph *g, NodeId n, Dtype *type, Shape *shape);
-/* attr.c: of those that the op has */
+/* attr.c: compares the attributes that the op has */
 bool attr_equal(Op op, const Attr *x, const Attr *y);
 
 /* ---- build.c: build.h ------------------------------------------------------------------------ */
@@ -64,25 +64,24 @@ bool attr_equal(Op op, const Attr *x, const Attr *y);
 /* ---- looked.c -------------------------------------------------------------------------------- */
 
 Looked *looked_new(Arena *a);
-/* What look(what) finds in the bytes of a constant, found once.  They outlive the graph. */
+/* The result of look(what) on a constant, computed once per constant.  Results outlive the
+   graph. */
 const void *graph_look(const Graph *g, Dtype t, const Shape *shape, const void *data, LookAt *look,
                        int what);
-/* Where the same bytes were when they were asked for first: data itself, or those of an equal
-   constant */
+/* The first address seen with these bytes: data itself, or that of an equal constant */
 const void *graph_bytes(const Graph *g, const void *data, size_t n);
 
-/* ---- constant.c: the elements of a constant; false when v is none ---------------------------- */
+/* ---- constant.c: the elements of a constant; false if v is not one --------------------------- */
 
 bool g_const_ints(const Graph *g, ValueId v, Arena *a, int64_t **at, int64_t *n);
 bool g_const_double(const Graph *g, ValueId v, double *x);      /* of one element */
 
-/* ---- autocast.c: a graph of f32 computes in f16 or bf16, before it is partitioned; DT_NONE: as it
-   says itself, but that chains of elementwise operations on halves round once ------------------- */
+/* ---- autocast.c: makes a graph of f32 compute in f16 or bf16, before it is partitioned.  DT_NONE:
+   keeps its types; chains of elementwise operations on halves are made to round once ----------- */
 
 void graph_autocast(Graph *g, Dtype half);
 
-/* ---- eval/: computes any core node on dense tensors; folds constants, and is the tests' oracle --
- */
+/* ---- eval/: computes any core node on dense tensors, for folding and as the tests' reference --- */
 
 /* The caller sets out[i].shape and dtype; data is allocated from a.  Floats are computed in double
    and rounded once, to the output's type.  Dropout is the identity with an all-true mask here;
@@ -90,8 +89,8 @@ void graph_autocast(Graph *g, Dtype half);
 void eval_node(Arena *a, Op op, uint32_t nin, const Tensor *in, const Attr *attr, uint32_t nout,
                Tensor *out);
 /* Evaluates nodes in order.  at[] is indexed by value id; the caller fills inputs and parameters.
-   Where one of them holds an f32 or half of the graph as doubles (dtype DT_F64), so do all results:
-   the float64 oracle. */
+   If one of them holds an f32 or half value of the graph as doubles (dtype DT_F64), so do all
+   results: the float64 reference. */
 void eval_nodes(const Graph *g, Arena *a, const NodeId *list, uint32_t n, Tensor *at);
 
 /* ---- ops.c: the table as data ---------------------------------------------------------------- */
@@ -102,14 +101,15 @@ bool op_is_map(Op op);                                  /* elementwise */
 /* the MAP expression over a, b, c; NULL otherwise */
 const char *op_map_text(Op op);
 bool op_is_core(Op op);                                 /* may stand in a Graph */
-/* its result is its operand's memory, where strides can say it */
+/* its result shares its operand's memory, if strides can express it */
 bool op_is_view(Op op);
-/* it computes nothing: a view, or a Phase, which is one of its operands */
+/* it computes nothing: a view, or a Phase, which passes one of its operands on */
 bool op_passes_on(Op op);
 /* Phase reads operand 0 in training and 1 in inference; other nodes read all of theirs. */
 typedef enum { TRAINING, INFERENCE } NodePhase;
 bool node_reads(const Node *n, uint32_t i, NodePhase phase);
-uint32_t node_reads_training(const Node *n);            /* so many of its first operands */
+/* how many of its first operands it reads then */
+uint32_t node_reads_training(const Node *n);
 /* the flags QUICK, SHORT, REDUCES, PICKS, EXACT, ARITHMETIC of ops.def */
 bool op_is_quick(Op op);
 bool op_is_short(Op op);
@@ -122,23 +122,25 @@ typedef enum { CAST_half, CAST_single, CAST_widest } OpCast;
 OpCast op_cast(Op op);                                  /* the AUTO column */
 static inline bool op_is_product(Op op) { return op_cast(op) == CAST_half; }
 bool op_is_pure(Op op);                                 /* equal operands give equal results */
-/* computed at once where operands are constant */
+/* folded if its operands are constant */
 bool op_folds(Op op);
 /* computed again in backward rather than kept */
 bool op_is_cheap(Op op);
 bool op_stands_alone(Op op);                            /* a call of its own, fused with nothing */
 bool op_is_collective(Op op);                           /* all members do it together: MEMBERS */
-/* How what it takes and what it makes lie among the members, "P to R".  R: all have it; S(d): each has
-   a part along dimension d; P: it is the sum of what they have; then which axis of the mesh it is */
+/* How operands and results are divided among the members, as "P to R".  R: every member has the
+   whole; S(d): each has a part along dimension d; P: it is the sum of what they have.  Then the
+   axis of the mesh. */
 const char *node_placement(Arena *a, const Node *n);
 const char *mesh_along(int mesh);                       /* "", " along sequences", ... */
-bool op_takes(Op op, uint32_t nin);                     /* so many operands in its core form */
+/* whether its core form may have nin operands */
+bool op_takes(Op op, uint32_t nin);
 uint32_t op_results(Op op, const Attr *attr);
 bool op_differentiable(Op op);
 /* The letter of ops.def's slots: what operand `input` of an ONNX node may hold. */
 char op_slot(const char *domain, const char *name, uint32_t input);
 void ops_print(FILE *f);                                /* ppsplit ops */
-/* why an operator of the specification is refused; NULL: it is not, or there is none such */
+/* why an operator of the specification is refused; NULL: it is supported, or does not exist */
 const char *op_refused(const char *domain, const char *name);
 
 #ifdef __cplusplus

@@ -30,27 +30,27 @@ typedef enum {
 typedef enum { MESH_TENSOR, MESH_SEQUENCE, MESH_EXPERT, MESH_AXES } MeshAxis;
 
 /*
- * What lies between the two products of an attention: s = scale q k + bias; where a place is not
- * allowed, fill; y = dropout(softmax(s)) v.
+ * What is between the two products of an attention: s = scale q k + bias, or fill at forbidden
+ * positions; y = dropout(softmax(s)) v.
  */
 typedef struct {
     double scale, fill, ratio;
     /* of Dropout's random numbers */
     int64_t key;
-    /* causal: key j is allowed for query i only when j <= i + diagonal; diagonal >= 0, and
-     * e^(fill - x) is 0 for every score x; of those keys the last `window` (0: all), which are some
-     * in each row.  A mask beside it forbids more.  Of queries that are chunk number c of several
-     * along axis `by` of the mesh (Attr.piece) the diagonal is c * step further. */
+    /* causal: query i may use key j only if j <= i + diagonal, where diagonal >= 0 and
+     * e^(fill - x) is 0 for every score x; with a window, only the last `window` (0: all) of these
+     * keys, at least one in each row.  A mask operand forbids more.  If the queries are chunk c of
+     * several along axis `by` of the mesh (Attr.piece), the diagonal is larger by c * step. */
     bool causal;
     int64_t diagonal, window, step;
     MeshAxis by;
-    /* operands behind the others: a bias; bytes that allow a place, or that forbid it */
+    /* whether more operands follow: a bias; a mask of bytes that allow a position, or forbid it */
     bool bias, mask, forbids;
 } AttentionAttr;
 
 /*
- * An operation of the user's own, or its gradient: a row of the table of --ops (frontend/custom.c).  What
- * it computes C functions of the user's say, which the compiler never calls.
+ * An operation of the user's own, or its gradient: a row of the table of --ops
+ * (frontend/low/custom.c).  The user's C functions compute it; the compiler never calls them.
  */
 typedef struct {
     uint32_t like;              /* the operand whose type it has */
@@ -66,7 +66,8 @@ typedef struct CustomAttr {
     const char *function;       /* NAME on a CPU, NAME_cuda on a GPU */
     uint32_t nin, nout, n_number;
     const CustomShape *shape;   /* by result */
-    const bool *rows;           /* by operand, then by result: dimension 0 is samples, each by itself */
+    /* by operand, then by result: whether dimension 0 holds independent samples */
+    const bool *rows;
     const char *const *number_name;
     const double *number;       /* attributes of the node that the functions are given */
     const bool *whole;          /* the file has it as a whole number */
@@ -76,25 +77,24 @@ typedef struct CustomAttr {
 } CustomAttr;
 
 /*
- * One part of several: of a tensor whose dimension `axis` is `groups` (0: 1) equal runs, each of them
- * divided among `chunks` chunks, of which each member along an axis of the mesh holds `pieces`,
- * neighbours.  The chunk is number member * pieces + piece.  axis -1: the whole.
+ * One part of a tensor.  Dimension `axis` consists of `groups` (0: 1) equal groups, each divided
+ * into `chunks` chunks.  A member along an axis of the mesh holds `pieces` neighbouring chunks;
+ * this one is number member * pieces + piece.  axis -1: the whole tensor.
  */
 typedef struct { int axis, piece, pieces, chunks, groups; } Chunk;
 
-/* By axis of the mesh.  Where several divide one dimension, a chunk of an earlier axis is divided along
- * a later one. */
+/* By axis of the mesh.  If several axes divide one dimension, a chunk of an earlier axis is divided
+ * again along a later one. */
 typedef struct { Chunk along[MESH_AXES]; } Chunks;
 Chunks chunks_none(void);                                 /* all of a tensor */
 int chunks_number(const Chunks *p);                       /* among a member's pieces of it */
-/* "w[0][1]": behind the whole's name, which piece it is along each axis that has several */
+/* "w[0][1]": the whole's name, then the piece's number along each axis that has several */
 const char *chunks_name(Arena *a, const char *whole, const Chunks *p);
 
 /*
- * Attributes in canonical form; ops.def names beside each op those that it has.  Whatever ONNX lets
- * one pass as an input but must be static here (axes, shapes, pads, ...) is an attribute.  Axes are
- * non-negative.  The arrays are the arena's and never written after the node is made.  Names that
- * no op has together share their storage.
+ * Attributes in canonical form; ops.def lists those of each op.  Inputs of ONNX that must be static
+ * here (axes, shapes, pads, ...) are attributes.  Axes are non-negative.  The arrays are in the
+ * arena and never change after the node is made.  Attributes that no op has together share storage.
  */
 typedef struct {
     /* length of the arrays, where not stated: spatial dims of a window; Vary: how many results */
@@ -137,8 +137,8 @@ typedef struct {
     Dtype to;                                           /* Cast, Count */
     const AttentionAttr *attention;                       /* FlashAttention, FlashAttentionGrad */
     const CustomAttr *custom;                             /* Custom */
-    /* Dropout, Random; of FlashAttention the scores: which part of the whole this is, whose elements
-     * are numbered; NULL: all of it */
+    /* Dropout, Random, the scores of FlashAttention: which part of the whole tensor this is,
+     * because random numbers are drawn by the position in the whole; NULL: all of it */
     const Chunks *piece;
     int mesh; /* Vary, collectives: the axis of the mesh */
 } Attr;

@@ -39,7 +39,7 @@ typedef struct {
 } MiniFormat;
 
 /* dtype.c */
-/* bytes of an element; 0 for strings and for those that share a byte */
+/* bytes of an element; 0 for strings and for types smaller than a byte */
 size_t dtype_size(Dtype t);
 int dtype_bits(Dtype t);                                /* of an element; 0 for strings */
 /* of a float of 8 bits or fewer; NULL: another type */
@@ -48,17 +48,17 @@ const char *dtype_name(Dtype t);                        /* "f32", "i64", "bool",
 /* the repeated field of TensorProto with such elements; 0: none */
 uint32_t dtype_onnx_field(Dtype t);
 bool dtype_is_float(Dtype t);
-bool dtype_is_half(Dtype t);                            /* f16, bf16: computed with in f32 */
+bool dtype_is_half(Dtype t);                            /* f16, bf16: computed in f32 */
 bool dtype_is_signed(Dtype t);                          /* a whole number that may be negative */
 bool dtype_is_computable(Dtype t);                      /* f32 f64 f16 bf16 i32 i64 bool */
 /* the computable type that stands for t; DT_NONE: none */
 Dtype dtype_held(Dtype t);
-/* in which numbers of type t are added up: f32 for a half */
+/* the type in which numbers of type t are added up: f32 for a half */
 Dtype dtype_sum(Dtype t);
-/* No dim is negative, and neither one nor their product takes more than 56 bits: bytes and strides
-   then fit 63. */
+/* true if no dim is negative, and each dim and their product fit in 56 bits, so that bytes and
+   strides fit in 63. */
 bool shape_countable(const Shape *s, int64_t *n);
-/* checked: what is not countable is a fatal error of the model */
+/* fatal for the model if the shape is not countable */
 int64_t shape_elements(const Shape *s);
 bool shape_equal(const Shape *a, const Shape *b);
 Shape shape_of(int rank, ...);                          /* int64_t each */

@@ -1,18 +1,18 @@
 /*
  * mesh.h - axes of the mesh: a model's graph becomes that of one member of a rank.
  *
- * Along an axis every value lies in one of three ways (ir/facts/spread.h): R, all members have the
- * same; S(d), a dimension divided among them; P, what they have adds up to it.  search.c chooses
- * for each node one of the ways of ops.def's column SPREAD, the whole graph together, so that few
- * bytes travel and products are divided; member.c then writes the graph anew, and where a value is
- * read otherwise than it is made, a collective.
+ * Along an axis every value is in one of three states (ir/facts/spread.h): R, all members have the
+ * same; S(d), dimension d is divided among them; P, their values add up to it.  search.c chooses
+ * for each node one of the ways of ops.def's column SPREAD, for the whole graph at once, so that
+ * few bytes are sent and products are divided.  member.c then rewrites the graph, with a collective
+ * where a value is read in another state than it is made.
  *
- * Members divide layers (MESH_TENSOR), whose parameters each has a part of; the sequences that
- * layers work on, with whole parameters (MESH_SEQUENCE); or these and experts, of which each has
- * some (MESH_EXPERT).  One axis is divided after the other: the graph of one member is a graph,
- * which has collectives of the axes before.  Along an axis it is divided in C chunks, whatever the
- * number of members T, as if there were C members; at the end pieces.c gives each of T members C /
- * T of them. So the numbers of a run do not depend on T.
+ * Members divide layers, and each has a part of the parameters (MESH_TENSOR); or sequences, and
+ * each has all parameters (MESH_SEQUENCE); or sequences and experts (MESH_EXPERT).  The axes are
+ * divided one after the other: the graph of one member is again a graph, with the collectives of
+ * earlier axes.  Along an axis the graph is divided into C chunks as if there were C members; at
+ * the end pieces.c gives each of the T members C / T chunks.  So the numbers of a run do not depend
+ * on T.
  */
 #ifndef PPSPLIT_MESH_H
 #define PPSPLIT_MESH_H
@@ -29,7 +29,7 @@ enum { MESH_MOST = 1024 }; /* members */
 
 extern const char *const mesh_option[MESH_AXES]; /* asked.c: "--tensor", ... */
 
-/* Where the model's file wants a parameter to lie, or, param NONE, a value as it is made. */
+/* How the model's file wants a parameter to be divided, or (param NONE) a value. */
 typedef struct {
     uint32_t param;
     ValueId value;
@@ -43,16 +43,15 @@ typedef struct {
     VEC(const char *)
     shard; /* --shard, "PATTERN=DIM" or "PATTERN=replicate", the last that fits wins */
     VEC(MeshAsked) asked;
-    /* what a byte that is kept for backward costs, in bytes sent; 0: only where they are the same
-       is less kept */
+    /* the cost of a byte kept for backward, in bytes sent; 0: it only decides between equal ways */
     double keep;
     bool parts; /* --keep-parts: as if memory were short */
 } MeshOptions;
 
 static inline bool mesh_has(const MeshOptions *opt, MeshAxis x) { return opt->chunks[x] > 1; }
 
-/* How the graph lies along an axis.  By node the way, NULL: all its operands and results are R; by
- * parameter, and by value, where it lies as it is made. */
+/* How the graph is divided along an axis.  way: by node, NULL: all its operands and results are R;
+ * param, made: by parameter and by value, its place when it is made. */
 typedef struct {
     MeshAxis axis;
     int members, chunks;
@@ -61,32 +60,31 @@ typedef struct {
     bool gathers_again; /* Graph.gathers_again */
 } MeshPlan;
 
-/* mesh.c: the graph becomes that of one member along all axes.  The values that `keep` points to,
- * the loss first, then loss_scale and target (NONE where there is none), are given what they are in
- * it, and are R.  What is returned is the plan of the first axis, of the graph as it was. */
+/* mesh.c: turns the graph into that of one member along all axes.  `keep` points to values (the
+ * loss first, then loss_scale and target, or NONE) that stay R and are updated to the new graph.
+ * Returns the plan of the first axis, for the graph as it was. */
 MeshPlan mesh_divide(Graph *g, const MeshOptions *opt, const BatchOptions *batch, uint32_t n,
                      ValueId *const *keep);
 
-/* search.c: the plan of fewest bytes and least work along an axis.  loss: NONE where nothing
- * trains; outer: by value, as BatchNotes has it. */
+/* search.c: the plan with the fewest bytes and the least work along an axis.  loss: NONE if nothing
+ * trains; outer: by value, as in BatchNotes. */
 MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis axis, ValueId loss,
                      const int64_t *outer);
 const bool *mesh_active(const Graph *g, Arena *a, ValueId loss); /* values with a gradient */
-/* May a value be made of its parameters again by who reads it?  Then the gradients of its uses are
- * the parameters', which are added up once a step. */
+/* Whether each reader may compute a value from its parameters again.  Then the gradients of its
+ * uses are those of the parameters, which are added up once a step. */
 bool mesh_made_again(const Graph *g, const bool *of_params, ValueId v);
-/* asked.c: where --shard, or else the model's file, says that a parameter lies; false: neither
- * does. */
+/* asked.c: how --shard, or else the model's file, divides a parameter; false: neither says so. */
 bool mesh_asked(const Graph *g, const MeshOptions *opt, uint32_t param, Place *at);
-/* Fatal where a --shard is about no parameter. */
+/* Fatal if a --shard matches no parameter. */
 void mesh_check(const Graph *g, const MeshOptions *opt);
-/* Says how many values lie otherwise than the file says. */
+/* Warns how many values are divided differently from what the file says. */
 void mesh_compare(const Graph *g, const MeshOptions *opt, const MeshPlan *plan);
 
-/* member.c: the graph of a plan becomes that of one of as many members as there are chunks; n,
- * keep: as of mesh_divide(). */
+/* member.c: turns the graph of a plan into that of one of C members, one per chunk; n, keep: as in
+ * mesh_divide(). */
 void mesh_member(Graph *g, const MeshPlan *plan, uint32_t n, ValueId *const *keep);
-/* pieces.c: ... of one of as many members as the options say. */
+/* pieces.c: ... into that of one of T members, as the options say. */
 void mesh_pieces(Graph *g, const MeshOptions *opt, uint32_t n, ValueId *const *keep);
 
 #ifdef __cplusplus

@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 typedef struct {
-    VEC(const char *) split;        /* split points, whose forms stand in points.c */
+    VEC(const char *) split;        /* split points; points.c has their forms */
     VEC(const char *)
     multi_use; /* "transmit", "replicate", "NAME=transmit" ... in order, the last one that fits wins
                 */
@@ -27,9 +27,9 @@ typedef struct {
     const char *alone;              /* Pipe.alone: of the Pipe of totals (build.c) */
 } PartitionOptions;
 
-/* pipe.c: is there a cut that --stages would find, within --memory?  True where neither is given. */
+/* pipe.c: whether --stages would find a cut within --memory; true if neither is given. */
 bool pipe_fits(const Graph *g, const PartitionOptions *opt, const Loss *l);
-/* split_search.c: one graph is cut in many ways, to compare them; after pipe_prepare(). */
+/* split_search.c: cuts one graph in many ways, to compare them; after pipe_prepare(). */
 typedef struct SplitSearch SplitSearch;
 typedef VEC(const char *) SplitTexts;
 SplitSearch *split_search(Graph *g, ValueId loss, const PartitionOptions *opt, Arena *a);
@@ -50,7 +50,7 @@ Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l);
    totals. */
 void pipe_prepare(Graph *g, const PartitionOptions *opt, Loss *loss, BatchNotes *notes);
 Pipe *pipe_cut(Graph *g, const PartitionOptions *opt, const Loss *l, const BatchNotes *notes);
-/* By node of g its stage, as pipe_build() cuts, before anything is left out or computed twice. */
+/* The stage of each node, as pipe_build() cuts, before anything is left out or computed twice. */
 uint32_t *pipe_stages(Graph *g, const PartitionOptions *opt, const Loss *l, uint32_t *stages);
 /* loss_terms.c: for a loss that the model computes, how the losses of microbatches make that of the
    minibatch.  Sets g->total, loss->loss, scale and why; computes *notes again where it changed the
@@ -72,7 +72,7 @@ Graph *graph_twin(const Graph *g, Arena *a); /* in that arena; g's is to outlive
 void pipe_verify(const Pipe *p);                        /* BUG() on any broken invariant */
 void pipe_dump(const Pipe *p, FILE *f);
 
-/* label.c: names every stage after the modules that lie in it whole. */
+/* label.c: names every stage after the modules that are completely in it. */
 void label_stages(Pipe *p);
 
 /* cost.c */

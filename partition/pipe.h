@@ -13,8 +13,8 @@ extern "C" {
 
 typedef enum { USE_OWN, USE_TRANSMIT, USE_REPLICATE } Use;
 
-/* A use of which each chunk along some axes of the mesh (bit x: axis x) makes a part, and of each member;
- * its sum is the first chunk's. */
+/* A use of a parameter to which each chunk along some axes of the mesh (bit x: axis x) contributes
+ * a part; the first chunk has the sum. */
 typedef struct { uint32_t use, along; } Partial;
 
 /* A parameter (or running statistic) that a stage reads. */

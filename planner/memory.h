@@ -1,5 +1,5 @@
 /*
- * memory.h - what ranks take, as the runtime plans it, and what it knows of their seconds.
+ * memory.h - the memory of ranks, planned by the runtime's own code, and its estimates of seconds.
  */
 #ifndef PPSPLIT_PLANNER_MEMORY_H
 #define PPSPLIT_PLANNER_MEMORY_H
@@ -35,7 +35,7 @@ int64_t memory_rank(const MemoryAsked *x, const Schedule *s, int rank, int *move
    --memory has them (0: all for which there is time); NULL: there are none. */
 Schedule *memory_offload(MemoryAsked *x, const Schedule *s, const SchedNeeds *needs, double time,
                          int64_t memory, SchedError *e);
-/* Bytes of a stash that go to the store */
+/* Bytes of a stash that go to the store (--offload-dir) */
 int64_t memory_stored(const PpStage *st);
 /* Bytes that a member sends the others of a stage in a step */
 double memory_exchanged(const PpPlan *model, int stage, int microbatches);

@@ -1,8 +1,8 @@
 /*
  * report.h - a program on one page, and what its runs measured.
  *
- * The page of a program is made from its Pipe and stands in its folder as pipe.html.  `ppsplit
- * report` copies that page and puts what logs and traces say where the page has room for it.
+ * The page of a program is made from its Pipe and is pipe.html in its folder.  `ppsplit report`
+ * copies that page and fills in the places that it has for logs and traces.
  */
 #ifndef PPSPLIT_REPORT_H
 #define PPSPLIT_REPORT_H
@@ -23,7 +23,7 @@ typedef struct {
     const char *svg;           /* NULL, or a folder for the figures, made where it is not there */
     VEC(const char *) run;     /* files of --log-json and --trace, in any order */
     int follow;                /* seconds after which a browser reads a page of a run anew; 0: never */
-    bool goes_on;              /* is found: a log has not all of its steps */
+    bool goes_on;              /* out: a log does not have all its steps yet */
 } ReportOptions;
 void report_page(void *options); /* ReportOptions *, for diag_run() */
 
@@ -33,7 +33,7 @@ typedef struct {
     const char *log;
     double peak; /* FLOP/s of a rank, for the share that the model uses of it; 0: not known */
     uint32_t width, height; /* of the screen; of the first drawing */
-    const char *text; /* is made: what there is to see */
+    const char *text; /* out: the drawing */
     bool goes_on;     /* not all steps are done, as far as the log says how many there are */
 } WatchOptions;
 void watch_tell(void *options); /* WatchOptions *, for diag_run() */

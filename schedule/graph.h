@@ -1,6 +1,6 @@
 /*
- * graph.h - what feeds what: the edges between stages, the parameters they share, the messages of
- * both.
+ * graph.h - the graph of a schedule: edges between stages, parameters that stages share, and the
+ * messages of both.
  */
 #ifndef PP_SCHEDULE_GRAPH_H
 #define PP_SCHEDULE_GRAPH_H
@@ -23,8 +23,7 @@ typedef struct SchedGraph {
 /* edge NULL: the chain of adjacent stages. */
 int sched_graph(SchedGraph *g, int stages, const SchedEdge *edge, int n_edge,
                 const SchedParam *param, int n_param, SchedError *e);
-/* The edges that a complete schedule's own sends and receives speak of; the chain where they are
- * silent. */
+/* The edges that a complete schedule's own sends and receives use; the chain if it has none. */
 int sched_graph_of(SchedGraph *g, const Schedule *s, const SchedParam *param, int n_param,
                    SchedError *e);
 void sched_graph_free(SchedGraph *g);
@@ -44,10 +43,11 @@ static inline size_t sched_graph_messages(const SchedGraph *g, int microbatches)
 {
     return (size_t)g->n * 2 * (size_t)microbatches + (size_t)g->n_param * 2 + 1;
 }
-/* Is there a path of gradient edges from stage a to a later stage b?  Then B of a ends later. */
+/* Whether there is a path of gradient edges from stage a to a later stage b; then B of a ends
+   later. */
 int sched_graph_proves(const SchedGraph *g, int a, int b);
 
-/* ---- passes and the verifier, on a graph that the caller has ---- */
+/* ---- passes and the verifier, on a graph of the caller's ---- */
 
 int sched_wait_send_graph(Schedule *s, const SchedGraph *g, SchedError *e);
 int sched_offload_graph(Schedule *s, const SchedGraph *g, const SchedOffload *o, int *moved,

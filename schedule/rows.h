@@ -1,5 +1,5 @@
 /*
- * rows.h - what all of schedule/ uses to look at actions and to build rows.
+ * rows.h - helpers for all of schedule/: looking at actions, building rows.
  */
 #ifndef PP_SCHEDULE_ROWS_H
 #define PP_SCHEDULE_ROWS_H
@@ -13,8 +13,8 @@ int sched_fail(SchedError *e, int status, int rank, int cell, const char *fmt, .
 int sched_nomem(SchedError *e);
 
 Schedule *sched_new(const char *name, int ranks, int stages, int microbatches);
-/* Appends; when memory runs out the row becomes invalid (cap -1) and stays so: one check at the
- * end of a pass. */
+/* Appends.  When memory runs out, the row becomes invalid (cap -1) and stays so, so that one check
+ * at the end of a pass is enough. */
 void sched_push(SchedRow *r, SchedAction a);
 int sched_rows_ok(const Schedule *s, SchedError *e);
 /* Cells are numbered once, when rows are read or made, from 0 and with idle ones: passes that drop
@@ -22,11 +22,11 @@ int sched_rows_ok(const Schedule *s, SchedError *e);
    before which it stands. */
 void sched_number(Schedule *s);
 int sched_cell(const SchedRow *r, int index);
-/* Puts new rows in the place of the old ones, which are freed. */
+/* Replaces the rows and frees the old ones. */
 void sched_swap_rows(Schedule *s, SchedRow *rows);
 void sched_free_rows(SchedRow *rows, int n);
 int sched_has_type(const Schedule *s, int type);
-/* Is the forward at i computed again as a whole?  Then nothing stays of it until then. */
+/* Whether the forward at i is recomputed as a whole, so that nothing is kept of it until then. */
 int sched_comes_again(const SchedRow *r, int i);
 
 static inline SchedAction sched_act(int type, int stage, int microbatch)
@@ -69,7 +69,7 @@ static inline int sched_has_microbatch(int type)
     return (type >= SA_F && type <= SA_WAIT_SEND_B) || sched_copies(type) ||
            type == SA_WAIT_OFFLOAD;
 }
-/* The wait that belongs to a send. */
+/* The type of the wait for a send. */
 static inline SchedAction sched_wait_of(const SchedAction *send)
 {
     return sched_comm(send->type == SA_SEND_F ? SA_WAIT_SEND_F : SA_WAIT_SEND_B, send->stage,

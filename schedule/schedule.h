@@ -36,11 +36,12 @@ enum SchedType {
 };
 // clang-format on
 
-/* `(0F7;7B3)OVERLAP_F_B` is one cell of several actions: all are PART, the last one LAST too. */
+/* `(0F7;7B3)OVERLAP_F_B` is one cell with several actions: all have PART, the last one also
+   LAST. */
 enum { SCHED_PART = 1, SCHED_LAST = 2 };
 
-/* What an R computes again: the whole forward, or parts of its stash by themselves, a bit for each
-   as the stage numbers them (pp.h, PpAgain); bits of parts that a stage does not have mean nothing.
+/* What an R recomputes: the whole forward, or single parts of its stash, one bit for each in the
+   stage's numbering (pp.h, PpAgain); bits of parts that a stage lacks are ignored.
    Text: `0R1`, and `0R1@5` for parts 0 and 2. */
 enum { SCHED_WHOLE = -1, SCHED_CHEAP = 0xff };
 
@@ -52,7 +53,7 @@ typedef struct SchedAction {
     int32_t peer;
     uint8_t type, overlap;
     uint16_t mark; /* for passes; 0 between them */
-    int32_t cell;  /* of the file or generator, from 1; 0: a pass has put it there */
+    int32_t cell;  /* in the file or from the generator, from 1; 0: inserted by a pass */
 } SchedAction;
 
 typedef struct SchedRow {
@@ -78,7 +79,7 @@ typedef struct SchedError {
     char text[8192];        /* one sentence, or a report of several lines (the blocked state) */
 } SchedError;
 
-/* Stage `from` feeds stage `to`.  gradient: a SEND_B comes back.  Bytes are of one microbatch. */
+/* Stage `from` feeds stage `to`.  gradient: a SEND_B comes back.  Bytes are for one microbatch. */
 typedef struct SchedEdge {
     int from, to, gradient;
     double bytes_f, bytes_b;
@@ -113,10 +114,10 @@ typedef struct SchedKind {
     const char *about;
 } SchedKind;
 const SchedKind *sched_kind(int i);            /* row i of the registry, NULL past its end */
-const SchedKind *sched_find(const char *name); /* any spelling, any case; NULL: none is called so */
+const SchedKind *sched_find(const char *name); /* any spelling, any case; NULL: unknown */
 int sched_generate(const char *name, int ranks, int stages, int microbatches, int placement,
                    Schedule **out, SchedError *e);
-int sched_placement(const char *name); /* DEFAULT: none is called so */
+int sched_placement(const char *name); /* DEFAULT: unknown */
 const char *sched_placement_name(int placement);
 int sched_placed(int placement, int ranks, int stages, int stage); /* the stage's rank */
 /* The most microbatch-chunks alive on a rank; -1: no closed form. */
@@ -125,19 +126,20 @@ int sched_peak_formula(const char *name, int ranks, int stages, int microbatches
 /* ---- verify/validate.c and pass/: in place; edge NULL: the chain of stages ---- */
 int sched_validate(const Schedule *s, SchedError *e);
 int sched_merge(Schedule *s, SchedError *e);
-/* WINDOWS[:AHEADS], each N or N,N,... (one a rank): a stage stays on the device while it is among
-   the next so many of its rank, and comes when it is among the next so many; or auto */
+/* WINDOWS[:AHEADS] or auto; each is N, or N,N,... with one number per rank.  A stage stays on the
+   device while it is among its rank's next WINDOW stages, and is fetched when it is among the next
+   AHEAD */
 int sched_unshard(Schedule *s, const char *windows, SchedError *e);
-/* R's; parts: per [stage * microbatches + microbatch] 0 (none), SCHED_WHOLE or bits */
+/* inserts R's; parts: per [stage * microbatches + microbatch] 0 (none), SCHED_WHOLE or bits */
 int sched_recompute(Schedule *s, const int32_t *parts, SchedError *e);
 /* fills parts from `never|except-last|always|cheap|STAGE,...` */
 int sched_recompute_parse(const char *text, int stages, int microbatches, int32_t *parts,
                           SchedError *e);
-/* One more stage: a loss over the whole minibatch, which needs all F's before the first B */
+/* adds a stage for a loss over the whole minibatch, which needs all F's before the first B */
 int sched_minibatch(Schedule *s, SchedError *e);
 int sched_reduce_grad(Schedule *s, int deferred, SchedError *e);
-/* Rows of an older PyTorch, whose REDUCE_GRAD was the whole sum: its wait comes at once.  Rows that
-   have any wait stay as they are. */
+/* For rows of an older PyTorch, whose REDUCE_GRAD was the whole sum: inserts its wait right after
+   it. Rows with any wait stay as they are. */
 int sched_wait_reduce(Schedule *s, SchedError *e);
 int sched_comms(Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param,
                 int n_param, SchedError *e);
@@ -157,8 +159,8 @@ typedef struct SchedOffload {
 } SchedOffload;
 /* moved: NULL, or per rank: how many have moved. */
 int sched_offload(Schedule *s, const SchedOffload *o, int *moved, SchedError *e);
-/* WAIT_OFFLOAD where the rows have none: before the second computation after the OFFLOAD, at the
-   latest before its FETCH. */
+/* Inserts WAIT_OFFLOAD if the rows have none: before the second computation after the OFFLOAD, or
+   before its FETCH if that comes first. */
 int sched_wait_offload(Schedule *s, SchedError *e);
 
 /* ---- pass/lower.c: rows for an executor; it says what they guarantee ---- */

@@ -1,6 +1,6 @@
 /*
- * merge.h - what the two ways out of a checkpoint share: merge.c, which makes the ONNX file, and
- * state_dict.c, which makes files of tensors.
+ * merge.h - shared by the two ways to write a checkpoint's weights: merge.c (the ONNX file) and
+ * state_dict.c (files of tensors).
  */
 #ifndef PPSPLIT_MERGE_H
 #define PPSPLIT_MERGE_H
@@ -8,8 +8,8 @@
 #include "base/file/index.h"
 #include "skeleton.h"
 
-/* n bytes of a file to be; of a matrix whose dims are to be exchanged also its rows and columns as
- * they are, else 0; the half type that f32 are rounded to, or DT_NONE. */
+/* n bytes to be written.  rows and columns: of a matrix that is to be transposed, as it is in
+ * memory, else 0.  half: the type that f32 are rounded to, or DT_NONE. */
 typedef struct {
     const void *at;
     size_t n, rows, columns;
@@ -20,7 +20,7 @@ typedef struct {
     uint64_t n;
 } Pieces;
 
-/* temporary NULL: the path is to go. */
+/* temporary NULL: path is to be removed. */
 typedef struct {
     const char *temporary, *path;
 } Written;
@@ -39,21 +39,21 @@ typedef struct {
 /* ---- merge_read.c: the checkpoint and the skeletons --------------------------------------------
  */
 
-/* A tensor of a skeleton that is not in it: a parameter, or a long constant. */
+/* A tensor whose bytes the skeleton lacks: a parameter or a long constant. */
 typedef struct {
     Shape shape;
     uint64_t dtype;
     const char *name, *parameter, *changed;
     bool transposed;
     VEC(const char *) tied;    /* the parameter's other names */
-    PbSpan raw;                /* the bytes of one that is in it */
+    PbSpan raw;                /* its bytes, if the skeleton has them */
     const char *file, *sha256; /* of a long constant */
     uint64_t offset, bytes;
 } Slot;
 
-/* An output that is being replaced, or was when ppsplit was ended, is refused. */
+/* Refuses an output folder that is being replaced, or whose replacement was interrupted. */
 void merge_refuse_half(Merge *m);
-/* A checkpoint folder, or the newest step_N in it of which every parameter is what was written. */
+/* A checkpoint folder, or the newest step_N in it whose parameters are all undamaged. */
 void merge_open_checkpoint(Merge *m);
 /* A tensor of the checkpoint; its bytes go to *bytes. */
 const IndexTensor *merge_tensor(Merge *m, const char *name, const void **bytes);

@@ -1,5 +1,5 @@
 /*
- * vjp.h - what the files of VJP rules share.  Every GRAD(f) of ops.def is a function vjp_f,
+ * vjp.h - shared by the files of VJP rules.  Every GRAD(f) of ops.def is a function vjp_f,
  * declared here from the table itself: a rule that is missing is a link error that names it.
  */
 #ifndef PPSPLIT_VJP_H
@@ -35,10 +35,10 @@ ValueId vjp_place(Graph *g, ValueId x, int axis, int64_t at, int64_t extent);
 /* tidy.c; first: of backward's values */
 /* the same product with one constant, its small factors first */
 ValueId vjp_tidy(Graph *g, ValueId d, ValueId first);
-/* d + more, where both are the same product but for a constant, whoever made what it is of; NONE:
- * they are not */
+/* d + more as one product, if both are the same product but for a constant factor; NONE: they are
+   not */
 ValueId vjp_together(Graph *g, ValueId d, ValueId more, ValueId first);
-/* is d = y times what is one number along the axes? */
+/* whether d = y times a value that is constant along the axes */
 bool vjp_is_level(const Graph *g, ValueId d, ValueId y, const Attr *along);
 
 static inline const Node *vjp_node(const Vjp *v) { return &v->g->node.at[v->node]; }

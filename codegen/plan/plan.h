@@ -21,11 +21,11 @@ bool cg_rows_fit(bool device, Lin ld, Dtype t);         /* do products take rows
 
 /* ---- param.c --------------------------------------------------------------------------------- */
 
-/* how far rows of v are apart that are so long; of a parameter, its copies and its gradients one number
-   of elements */
+/* the distance of v's rows of this length; the same number of elements for a parameter, its copies
+   and its gradients */
 Lin cg_value_row(const StageGen *sg, ValueId v, Lin ext);
-/* row-major, or with the last two dimensions turned round, with rows so far apart; false: that
-   cannot be said */
+/* row-major, or with the last two dimensions exchanged, with rows that far apart; false:
+   impossible */
 bool cg_padded(const Func *f, ValueId v, bool turned, Ref *at);
 void cg_param_rows(StageGen *sg);                       /* fills StageGen.param_row */
 Shape cg_param_shape(const StageGen *sg, uint32_t i);   /* as it is in memory */
@@ -67,7 +67,7 @@ bool cg_is_view(const Func *f, NodeId n);
 bool cg_is_copy(const Node *n);
 ValueId cg_view_operand(const Func *f, const Node *n);
 
-/* ---- edge.c: how values stand where they cross a cut ------------------------------------------ */
+/* ---- edge.c: layouts of values that cross a cut ---------------------------------------------- */
 
 void cg_edges(StageGen *sg);                            /* before all that asks for places */
 /* no buffer; of values that no view makes, row-major */
@@ -181,13 +181,13 @@ bool cg_attention_reads(Func *f, const Node *n, uint32_t i);
 bool cg_attention_writes(const Func *f, const Node *n, const Ref *r);
 void cg_attention(Func *f, const Node *n, Step *s);
 
-/* ---- collective.c: what members along an axis do together --------------------------- */
+/* ---- collective.c: collectives of members ------------------------------------------- */
 
 /* elements of its operand's type that come in beside the result */
 int64_t cg_collective_work(const Graph *g, const Node *n);
 void cg_collective(Func *f, const Node *n, Step *s, CollectivePart when);
 
-/* ---- overlap.c: what members do together while others compute -------------------------------- */
+/* ---- overlap.c: collectives beside computation ----------------------------------------------- */
 
 void cg_overlap(Func *f);                               /* fills in Group.until */
 

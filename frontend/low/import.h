@@ -15,8 +15,8 @@
 
 struct RawNode;                                         /* onnx/onnx.h */
 
-/* Which places along a dim are there; NONE: the size is known.  packed: those that are there come
- * first, zeros behind. */
+/* Which elements along a dim exist (a mask); NONE: the size is known.  packed: the existing ones
+ * come first, followed by zeros. */
 typedef struct {
     ValueId mask;
     int dim;
@@ -35,8 +35,7 @@ typedef struct Import {
     /* to be filled; NONE on entry; those not im_wanted() may stay NONE */
     ValueId *out;
     bool training;                                      /* a loss is asked for */
-    /* of result 0: its type in the file, where the importer knows one that is narrower than the
-       graph's; DT_NONE on entry */
+    /* the type of result 0 in the file, if it is narrower than in the graph; DT_NONE on entry */
     Dtype declared;
     Sized *sized;                                       /* by result: low_set_sized() */
     struct ImportState *state;                          /* the driver's */
@@ -47,28 +46,30 @@ typedef struct Import {
 static inline ValueId im_in(const Import *im, uint32_t i) { return i < im->nin ? im->in[i] : NONE; }
 
 bool im_wanted(const Import *im, uint32_t out);         /* the node names this output */
-/* of an embedding: the row without gradient, or -1 (dynamo's metadata) */
+/* for an embedding: the row without gradient, or -1 (dynamo's metadata) */
 int64_t im_padding_row(const Import *im);
-bool im_means(const Import *im);        /* of a scatter: scatter_reduce with mean (the same) */
-bool im_renorms(const Import *im);      /* of a scatter: an embedding's max_norm (the same) */
-bool im_keeps_long_dims(const Import *im); /* of a Squeeze: PyTorch leaves dims other than 1 */
-/* ties.c: of a Max, a Min, a Clip with a constant: torch.maximum or a clamp by tensors, whose
- * gradient is shared where both are equal; a clamp by numbers has none there */
+bool im_means(const Import *im);        /* for a scatter: it is scatter_reduce's mean (metadata) */
+/* for a scatter: it is an embedding's max_norm (metadata) */
+bool im_renorms(const Import *im);
+/* for a Squeeze: dims other than 1 stay, as in PyTorch */
+bool im_keeps_long_dims(const Import *im);
+/* ties.c: for a Max, Min or Clip with a constant: whether it is torch.maximum or a clamp by
+ * tensors, which share the gradient where both are equal; a clamp by numbers has none there */
 bool im_shares_ties(const Import *im);
-/* of a ReduceMax or ReduceMin along an axis: max(dim), whose gradient is that of the element at the
- * index that it returns, and not amax, whose equals share it */
+/* for a ReduceMax or ReduceMin along an axis: whether it is max(dim), which gives the gradient to
+ * the element whose index it returns, and not amax, where equal elements share it */
 bool im_has_index(const Import *im, int axis);
-/* drops.c: of a Dropout of that ratio, does it drop in training?  Of a Softmax: the ratio of what
- * PyTorch drops of it and dynamo's optimizer removed, else 0 */
+/* drops.c: im_drops: whether a Dropout with that ratio drops in training.  im_lost_dropout: for a
+ * Softmax, the ratio of the Dropout after it that dynamo's optimizer removed, else 0 */
 bool im_drops(const Import *im, double ratio);
 double im_lost_dropout(const Import *im);
-/* a number that PyTorch's call was given and the node does not say, as meta_number() finds it */
+/* a number in PyTorch's call that the node does not have, found by meta_number() */
 bool im_told(const Import *im, const char *target, int position, const char *keyword, double *v);
 
 /* Attributes.  A wrong type is a fatal diagnostic; an absent attribute gives dflt or false. */
 bool im_has(const Import *im, const char *name);
-/* Places, sizes, counts: a number beyond 2^60 in size is that, so that sums of a few do not overflow.
- * im_value_: numbers that are computed with, as they are. */
+/* im_int and im_ints are for positions, sizes and counts: they clamp to 2^60, so that sums of a few
+ * do not overflow.  im_value_ is for numbers that are computed with: it does not clamp. */
 int64_t im_int(const Import *im, const char *name, int64_t dflt);
 bool im_value_int(const Import *im, const char *name, int64_t *v);
 bool im_value_ints(const Import *im, const char *name, int64_t **at, int *n);
@@ -84,11 +85,11 @@ bool im_tensor(const Import *im, const char *name, Tensor *t);
 /* The type that operand i has in the file; DT_NONE: that of the graph. */
 Dtype im_declared(const Import *im, uint32_t i);
 
-/* ops/type.c: result 0 of arithmetic on whole numbers that are held in a wider type, modulo 2^n;
- * and im->declared, where the result is not of operand 0's type. */
+/* ops/type.c: reduces result 0 of integer arithmetic held in a wider type modulo 2^n; uses
+ * im->declared if the result does not have operand 0's type. */
 void low_wrap_result(Import *im);
 
-/* ops/custom.c: the row of the user's own for this node; NULL: none */
+/* ops/custom.c: the row of --ops for this node; NULL: none */
 const CustomOp *custom_find(const CustomOps *ops, const struct RawNode *n);
 void import_custom(Import *im);
 
@@ -106,8 +107,8 @@ int64_t im_const_int(const Import *im, int input, int64_t dflt);
 /* Imports the graph of an attribute in place, its one input being x; gives its one output. */
 ValueId im_graph(const Import *im, const char *name, ValueId x);
 
-/* Sequences: a raw value may be a list of values.  im_sequence is fatal when operand i is none, or
- * its length depends on the data; there: Slot's. */
+/* Sequences: a raw value may be a list of values.  im_sequence is fatal if operand i is not one, or
+ * if its length depends on the data; there: as in Slot. */
 void im_sequence(const Import *im, int input, Ids *list);
 void im_sequence_there(const Import *im, int input, Ids *list, Ids *there);
 void im_set_sequence(Import *im, uint32_t out, Ids list, Ids there);

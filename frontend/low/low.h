@@ -15,8 +15,8 @@ static inline int64_t low_max(int64_t a, int64_t b) { return a > b ? a : b; }
 _Noreturn void low_fatal(const Import *im, int input, const char *fmt, ...) PRINTF_LIKE(3, 4);
 ValueId low_need(const Import *im, uint32_t i);       /* operand i, which must be present */
 ValueId low_need_float(const Import *im, uint32_t i); /* ... and of a float type */
-/* ... of a half type as f32: what a node computes is rounded once, at its end, to operand 0's
- * type */
+/* ... a half operand as f32: a node's result is rounded once, by low_narrow() at its end, to the
+ * type of operand 0 */
 ValueId low_need_wide(const Import *im, uint32_t i);
 ValueId low_narrow(const Import *im, ValueId y);
 Shape low_need_rank(const Import *im, uint32_t i, int lo, int hi);
@@ -24,19 +24,19 @@ Shape low_need_rank(const Import *im, uint32_t i, int lo, int hi);
 int low_axis(const Import *im, int64_t axis, int rank);
 /* Axes made non-negative, ascending, without doubles. */
 int64_t *low_axes(const Import *im, const int64_t *axes, int64_t n, int rank);
-/* Attribute `name`, or operand i where that is given instead; false when there is neither. */
+/* Attribute `name`, or operand i if that is given instead; false if neither is. */
 bool low_ints_either(const Import *im, const char *name, int i, int64_t **at, int64_t *n);
 
-/* A graph of `each` nodes for every one of `count`: refused where --limit=nodes forbids it. */
+/* Refuses `count` times `each` nodes if --limit=nodes forbids so many. */
 void low_limit_nodes(const Import *im, int64_t count, int64_t each, const char *what);
-/* So many numbers that an importer writes down, which no file has to hold. */
+/* Refuses too large a table that an importer would make itself. */
 void low_limit_table(const Import *im, int64_t count, int64_t each, const char *what);
-/* The size of result `out`, which is made with all places that there can be, depends on the
- * data. */
+/* Marks result `out`, which has its largest possible size, as one whose size depends on the
+   data. */
 void low_set_sized(Import *im, uint32_t out, ValueId mask, int dim, bool packed);
 
 double low_const_at(const Value *v, int64_t i); /* element i of a constant */
-/* Are all its elements one known number, views of constants included. */
+/* Whether all elements are one known number; looks through views of constants. */
 bool low_uniform(const Graph *g, ValueId v, double *x);
 ValueId low_const(Graph *g, Dtype t, Shape s, void *data);
 ValueId low_const_doubles(Graph *g, Dtype t, Shape s, const double *at);
@@ -48,8 +48,8 @@ ValueId low_squeeze(Graph *g, ValueId x, int n, const int64_t *axes);
 ValueId low_unsqueeze(Graph *g, ValueId x, int axis);
 ValueId low_channels(const Import *im, uint32_t i, int64_t c,
                      int rank);             /* operand [c] -> [c, 1, ...] against rank dims */
-ValueId low_safe_sqrt(Graph *g, ValueId s); /* Sqrt whose gradient is 0, not NaN, where s = 0 */
-/* ops/root.c: s^p, 0 < p < 1; in training, of a sum of squares, of gradient 0 where s = 0 */
+ValueId low_safe_sqrt(Graph *g, ValueId s); /* Sqrt with gradient 0, not NaN, at s = 0 */
+/* ops/root.c: s^p, 0 < p < 1; in training, if s is a sum of squares, with gradient 0 at s = 0 */
 ValueId low_root(const Import *im, ValueId s, double p);
 ValueId low_not_zero(Graph *g, ValueId x);  /* 1 where x is 0: a divisor */
 ValueId low_square(Graph *g, ValueId x);
@@ -67,17 +67,16 @@ ValueId low_softsign(Graph *g, ValueId x);
 /* ops/type.c: x as a float of 8 bits or fewer, which f32 holds, by the node's round_mode; stops:
    no gradient where it was clamped */
 ValueId low_to_mini(const Import *im, ValueId x, Dtype to, bool saturate, bool stops);
-/* ops/quant.c.  Operand i less its zero point, as f64, which may stand along an axis; products of
- * two of these, exact, times a scale in f32; and of x, quantised to u8 by the range that it has, as
- * ONNX Runtime does.  No gradient passes them. */
+/* ops/quant.c, without gradients.  low_centred: operand i minus its zero point (which may be along
+ * an axis), as f64.  low_scaled_product: the exact product of two of these, times a scale in f32.
+ * low_dynamic_product: the same with x quantised to u8 by its own range, as ONNX Runtime does. */
 ValueId low_centred(const Import *im, uint32_t i, uint32_t zero, int axis);
 ValueId low_scaled_product(Graph *g, ValueId a, ValueId b, ValueId scale);
 ValueId low_dynamic_product(Graph *g, ValueId x, ValueId b, ValueId b_scale);
 /* part.c: x from start on, size of each dim */
 ValueId low_part(Graph *g, ValueId x, const int64_t *start, const int64_t *size,
                  const int64_t *step);
-/* x[idx] along an axis, idx in range: a slice, a repetition or a Gather, the cheapest that says it.
- */
+/* x[idx] along an axis, idx in range: a slice, a repetition or a Gather, whichever is cheapest. */
 ValueId low_take(Graph *g, ValueId x, int axis, int64_t n, const int64_t *idx);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * names.h - the nodes of a model, and what its names and metadata say: the module of a node, and
- * what the dynamo exporter of PyTorch writes beside it.
+ * names.h - the nodes of a model, and what their names and metadata tell: the module of a node, and
+ * the notes of PyTorch's dynamo exporter.
  */
 #ifndef PPSPLIT_NAMES_H
 #define PPSPLIT_NAMES_H
@@ -9,8 +9,8 @@
 
 /* ---- scope.c --------------------------------------------------------------------------------- */
 
-/* The scope the names say, or NULL: metadata first, then slashes in name or value.  call: k of a
- * name_k or name@k. */
+/* The scope of a node, or NULL: from the metadata, else from slashes in its name or value.  *call:
+ * the k of name_k or name@k. */
 const char *scope_own(Arena *a, const char *name, const char *value, const char *name_scopes,
                       uint32_t *call);
 /* Scope of a function call: its own, corrected by the initializers it takes. */
@@ -20,14 +20,14 @@ void scope_assign(Model *m, RawNodes *list);            /* RawNode.scope and .ca
 /* ---- inline.c -------------------------------------------------------------------------------- */
 
 void inline_model(Model *m);                            /* fills m->node */
-/* A copy of the graph that is attribute attr of node n: its nodes, the names of what it takes and
-   of what it yields; names are made unique. */
+/* A copy of the graph in attribute attr of node n: its nodes, and the names of its inputs and
+   outputs, made unique. */
 typedef struct { RawNodes node; uint32_t nin, nout; const char **in, **out; } Body;
 Body inline_body(Model *m, const RawNode *n, const char *attr);
-/* As how many nodes such a copy counts: it is imported by itself, with tables of its own, and takes as
-   much memory as so many */
+/* How many nodes such a copy counts as: it is imported by itself, with tables of its own, and takes
+   the memory of so many */
 uint64_t inline_body_cost(const Onnx__GraphProto *g);
-/* Calls fn with every name the branches of n may take from around them, or its attributes name
+/* Calls fn with every outer name that the branches of n may read, or that its attributes name
    (Gradient). */
 void inline_captured(Model *m, const RawNode *n, void (*fn)(void *, const char *), void *to);
 
@@ -50,14 +50,13 @@ typedef struct {
     bool scaled;                                        /* keyword beta, alpha or value is given */
 } FxNode;
 bool meta_fx(Arena *a, const char *text, FxNode *fx);
-/* An argument that is a number, or True (1) or False, of a call of this target
- * ("aten.embedding.default"), by its position or its keyword: what PyTorch was told and ONNX has no
- * attribute for. */
+/* A number, True (1) or False among the arguments of a call of this target
+ * ("aten.embedding.default"), by position or keyword: arguments for which ONNX has no attribute. */
 bool meta_number(const char *text, const char *target, int position, const char *keyword,
                  double *v);
 
-/* Does a BatchNormalization normalise by the batch when the model trains?  The dynamo exporter
- * writes the evaluation form of one that PyTorch was to train. */
+/* Whether a BatchNormalization normalises by the batch in training.  The dynamo exporter writes the
+ * evaluation form even for one that PyTorch trains. */
 bool meta_trains_norm(const RawNode *n);
 
 typedef enum { SIG_PARAMETER, SIG_BUFFER, SIG_CONSTANT } SigKind;

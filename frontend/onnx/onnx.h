@@ -40,14 +40,13 @@ typedef struct {
 } ExternalFile;
 typedef struct { const char *folder_name; VEC(ExternalFile) file; } External;
 
-/* The only road by which a model names another file.  expected: bytes the tensor's shape asks for.
- */
+/* The only way in which a model can name another file.  expected: bytes that the shape needs. */
 Payload external_bytes(struct Model *m, const Onnx__TensorProto *t, uint64_t expected, Where w);
 
 /* ---- read.c: a Model, whose nodes names/inline.c fills ---------------------------------------- */
 
-/* A tensor of the file; dtype as the file has it, bytes little-endian and dense.  Of an initializer
- * of a half type params/params.c makes the same numbers in f32, of which parameters are made. */
+/* A tensor of the file; dtype as in the file, bytes little-endian and dense.  params/params.c turns
+ * initializers of a half type into f32, from which parameters are made. */
 typedef struct {
     const char *name;
     Dtype dtype;
@@ -83,9 +82,9 @@ typedef struct RawNode {
     const char *scope;                                  /* scope.c */
     /* scope.c: which call of a module this is */
     uint32_t call;
-    /* names/: per operand how it is made of parameters, or NULL; or NULL */
+    /* params/: by operand, how it is made from parameters, or NULL; or NULL for all */
     const struct Recipe **made;
-    /* stop.c, detach.c: no gradient passes this operand, this result; or NULL */
+    /* stop.c, detach.c: by operand and by result, whether no gradient passes; or NULL */
     bool *stop_in, *stop_out;
     /* params/params.c: parameter to add to output 0, or NONE */
     uint32_t bias;
@@ -95,8 +94,8 @@ typedef struct RawNode {
 
 typedef VEC(RawNode *) RawNodes;
 
-/* Of a parameter: another name that the exporter's list has for it; or what folding made of the
- * model's own, of which it has the name alone. */
+/* About a parameter: another name in the exporter's list; or what folding made of the original, of
+ * which only the name is left. */
 typedef struct { const char *parameter, *text; } ParamNote;
 
 struct Model {
@@ -130,22 +129,22 @@ Model *model_read(Arena *a, const char *path, const Limits *lim);
 /* ---- tensor.c -------------------------------------------------------------------------------- */
 
 void tensor_read(Model *m, const Onnx__TensorProto *t, Where w, RawTensor *out);
-/* Of a field of TensorProto, has it the elements? */
+/* Whether this field of TensorProto holds the elements. */
 bool tensor_field_is_data(uint32_t field);
-/* The tensor whose message stands there in the file; false: its elements are texts */
+/* The tensor whose message is there in the file; false: its elements are strings */
 bool tensor_at(Model *m, PbSpan body, RawTensor *out);
 ProtobufCAllocator model_allocator(Model *m);           /* into its arena */
 /* An initializer of a half type becomes the same numbers in f32; others stay. */
 void tensor_single(Arena *a, RawTensor *t);
 RawTensor tensor_in_file(const RawTensor *t);           /* as it was before */
 Dtype tensor_file_type(const RawTensor *t);
-/* Dense elements of a computable type: small integers, halves and bools are widened; fatal for what
- * cannot be. */
+/* Dense elements of a computable type: small integers, halves and bools are widened; fatal for
+ * types that cannot be. */
 Tensor tensor_widen(Arena *a, const RawTensor *t, Where w);
 
 /* ---- node.c ---------------------------------------------------------------------------------- */
 
-/* Its entry for the model's first configuration; NULL: it has none */
+/* The node's entry for the model's first configuration; NULL: it has none */
 const Onnx__NodeDeviceConfigurationProto *node_devices(const Model *m, const Onnx__NodeProto *n);
 const char *metadata_get(size_t n, Onnx__StringStringEntryProto **entry, const char *key);
 /* NULL when absent */

@@ -1,7 +1,7 @@
 /*
- * fx.h - what the parts of the dynamo exporter's reading share: fx.c (which parameter
- * an operand was), make.c (makes them), tie.c (a parameter's bytes in another
- * arrangement), folded.c (what folding left only a trace of).  Private to them.
+ * fx.h - shared by the files that read the dynamo exporter's notes: fx.c (which parameter an
+ * operand was), make.c (makes them), tie.c (a parameter's bytes in another arrangement), folded.c
+ * (parameters of which folding left only a trace).  Private to them.
  */
 #ifndef PPSPLIT_PARAMS_FX_H
 #define PPSPLIT_PARAMS_FX_H
@@ -32,16 +32,16 @@ typedef struct {
 
 typedef struct Known Known;
 
-/* What an initializer was computed of, where the file says so: parameters, by their entries, and
- * the fx nodes between. */
+/* What an initializer was computed from, if the file says so: parameters, by their entries, and the
+ * fx nodes between. */
 typedef struct {
     Ids entry;
     VEC(const char *) step;
     bool is_told;
 } MadeOf;
 
-/* claim: by entry, who may be tied to it.  used: by entry, some node reads it.  alias: by entry,
- * another name of a parameter. */
+/* By entry: claim: which parameter may be tied to it; used: whether a node reads it; alias: whether
+ * it is another name of a parameter. */
 typedef struct {
     Params *p;
     Arena *a;
@@ -71,7 +71,7 @@ bool fx_is_control(const FxNode *fx);     /* its arguments are its bodies' */
 /* ---- make.c ---- */
 void fx_make(Fx *x); /* the parameters that uses name */
 void fx_make_entry(Fx *x, uint32_t entry);
-/* one of its uses, called so, is not understood */
+/* notes that one of its uses is not understood */
 void fx_lacks(Fx *x, uint32_t entry, const char *as);
 /* biases that were dropped because they are zero */
 void fx_restore(Fx *x);
@@ -82,48 +82,49 @@ bool fx_is_recurrent(const FxNode *fx);
 void fx_unpack(Fx *x); /* the matrices of recurrent layers */
 
 /* ---- tie.c ---- */
-/* Is the tensor made of the parameter's own bytes (transposed, reshaped, cut, expanded, gathered)?
- * Or NULL. */
+/* How the tensor is made from the parameter's bytes (transposed, reshaped, cut, expanded,
+ * gathered), or NULL. */
 Recipe *tie_exact(Fx *x, uint32_t param, const RawTensor *t);
-/* Is it a * parameter + b (linear), or a * f(parameter) + b for a function of one operand?  Or
+/* How it is a * parameter + b (linear), or a * f(parameter) + b for a function of one operand, or
  * NULL. */
 Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear);
 
-/* Is it parameters beside each other along some dimension?  Or NULL. */
+/* How it is several parameters joined along a dimension, or NULL. */
 Recipe *tie_pieces(Fx *x, const RawTensor *t);
 
 /* ---- fxname.c ---- */
-/* Whose parameter it is, seen from a scope. */
+/* How close a parameter's module is to a scope. */
 typedef enum { FAR, NEAR, OWN } Distance;
 Distance fx_distance(const char *target, const char *scope);
 const char *fx_leaf(const char *target);
 
 /* ---- origin.c ---- */
 typedef struct {
-    const Use *use; /* the first of those that read it so */
+    const Use *use; /* the first such use */
     const RawTensor *tensor;
     const char *fx;       /* the fx node that was folded: "expand_4" */
-    bool done, is_turned; /* what that node yielded, transposed */
-    int64_t row;          /* undo_rows: which it is */
+    bool done, is_turned; /* transposed after that node */
+    int64_t row;          /* undo_rows: the number of this row */
 } Trace;
 typedef VEC(Trace) Traces;
 void fx_origins(Fx *x); /* reads what the optimizer noted */
 bool fx_is_origin(const Fx *x, uint32_t init, uint32_t entry);
 bool fx_is_unread(const Fx *x, uint32_t entry);
-/* Was something computed of it that is read, and of which is not known what it is? */
+/* Whether something computed from it is read, but not understood. */
 bool fx_is_traced(const Fx *x, uint32_t entry);
-/* The only parameter that it was computed of, where that is unread; NONE: the file does not say, or
- * all are known. */
+/* The only unread parameter that the initializer was computed from, SEVERAL, or NONE: the file does
+ * not say, or all are known. */
 #define SEVERAL (NONE - 1)
 uint32_t fx_unread_origin(const Fx *x, uint32_t init);
-/* How many of the steps to it, the last one included, are of one of these kinds; NULL: of any. */
+/* How many of the steps that lead to it, the last one included, are of these kinds; NULL: of
+   any. */
 uint32_t fx_steps(const Fx *x, const Trace *t, const char *const *base);
-/* known parameters that an initializer was computed of, and that its reader is not made of */
+/* notes known parameters that an initializer was computed from but its readers are not made from */
 void fx_note_origins(Fx *x);
 
 /* ---- undo.c ---- */
-/* The recipe reads parameter 0.  plain: its bytes are the initializer's; turned: with two dims
- * exchanged; in_order: nothing says which row is which but the order in which they are read. */
+/* The recipe reads parameter 0.  plain: the bytes are the initializer's; turned: with two dims
+ * exchanged; in_order: only the order in which rows are read tells which is which. */
 typedef struct {
     Shape shape;
     Payload bytes;
@@ -139,7 +140,7 @@ bool undo_rows(Fx *x, Trace **t, uint32_t n, Undone *out);
 /* ---- numbers.c ---- */
 double raw_number(const RawTensor *t, int64_t i); /* element i of floats */
 bool raw_is_constant(const RawTensor *t);         /* are all elements the same? */
-/* Has b the numbers of a, as they stand or with two dims exchanged? */
+/* Whether b has the numbers of a, as they are or with two dims exchanged. */
 typedef enum { NOT_SAME, SAME, SAME_TURNED } Same;
 Same raw_same(const RawTensor *a, const RawTensor *b);
 int raw_wide_dims(const Shape *s); /* of more than one element */
@@ -148,6 +149,6 @@ int raw_wide_dims(const Shape *s); /* of more than one element */
 void fx_refuse_merged(Fx *x);
 
 /* ---- folded.c ---- */
-void fx_fold(Fx *x); /* operands that no argument explains */
+void fx_fold(Fx *x); /* handles operands that no argument explains */
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * params.h - which operands of a model are parameters, of which name, and how they are made of
- * them.
+ * params.h - which operands of a model are parameters, their names, and how operands are made from
+ * parameters.
  */
 #ifndef PPSPLIT_PARAMS_H
 #define PPSPLIT_PARAMS_H
@@ -9,8 +9,7 @@
 
 /* ---- recipe.c -------------------------------------------------------------------------------- */
 
-/* An operand made of parameters; the last term is the operand.  A VEC, which onnx.h speaks of by
- * its name. */
+/* An operand made from parameters; its last term is the operand.  A VEC with a name, for onnx.h. */
 typedef struct {
     Op op;               /* OP_NONE: a parameter, or a constant */
     uint32_t nin, in[2]; /* earlier terms */
@@ -38,8 +37,9 @@ void recipe_slice(Arena *a, Recipe *r, int rank, const int64_t *start, const int
 void recipe_gather(Arena *a, Recipe *r, int64_t n, const int64_t *index); /* along dim 0 */
 /* the parameter itself, transposed or not */
 bool recipe_is_plain(const Recipe *r, bool *transposed);
-bool recipe_is_view(const Recipe *r); /* a parameter, only viewed otherwise */
-/* The file's type of operand `input`, made of parameters; param where it has no such initializer */
+bool recipe_is_view(const Recipe *r); /* a view of a parameter */
+/* The type in the file of operand `input`, which is made from parameters; `param` if it has no
+ * initializer */
 Dtype recipe_type(const Model *m, const RawNode *n, uint32_t input, Dtype param);
 /* the parameter when there is only one, else NONE */
 uint32_t recipe_only_param(const Recipe *r);
@@ -47,7 +47,8 @@ uint32_t recipe_only_param(const Recipe *r);
 ValueId recipe_build(Graph *g, const Recipe *r, const ValueId *param);
 
 /* ---- fxname.c; the rest: fx.h ---------------------------------------------------------------- */
-/* Names of fx nodes, "mul_3": their number; are they of these kinds, or of one? */
+/* Names of fx nodes such as "mul_3": their number; whether they are of one of these kinds; whether
+ * two are of the same kind. */
 long fx_number(const char *name);                             /* 0: "mul" */
 bool fx_is_one_of(const char *name, const char *const *base); /* which ends in NULL */
 bool fx_same_base(const char *a, const char *b);
@@ -55,31 +56,31 @@ bool fx_is_filled(const char *name); /* a number in a shape: "zeros_like" */
 
 /* ---- which operands are parameters ----------------------------------------------------------- */
 
-/* The slots in which a value stands, that which says most first; they are flags. */
+/* The slots in which a value is read, as flags; the most telling first. */
 enum {
     SLOT_WEIGHT = 1,
     SLOT_BIAS = 2,
     SLOT_SCALE = 4,     /* of a norm, of a PRelu */
     SLOT_OTHER = 8,     /* recurrence, fused operators */
     SLOT_FEATURE = 16,  /* added to, multiplied by what parameters made */
-    SLOT_JOINED = 32,   /* put beside that */
+    SLOT_JOINED = 32,   /* concatenated with such a value */
     SLOT_NAMED = 64,    /* any other operand */
     SLOT_OF_DATA = 128, /* subtracted from data, or their divisor */
-    SLOT_LOSS = 256,    /* it meets a label */
+    SLOT_LOSS = 256,    /* combined with a label */
     SLOT_STATISTIC = 512,
     SLOT_FREQUENCY = 1024, /* times positions, under a sine */
     SLOT_NEVER = 2048,
-    SLOT_ANGLE = 4096 /* beside another: a sine is between */
+    SLOT_ANGLE = 4096 /* with SLOT_FREQUENCY: a sine follows */
 };
 
-/* node: of which operand is the first of those flags */
+/* as: the flags; node, input: the operand that gave the first of them */
 typedef struct {
     uint32_t as;
     const RawNode *node;
     uint32_t input;
 } SlotRead;
 
-/* What the slot, the name and the numbers of an array say of it. */
+/* Whether an array trains, or why not, from its slot, name and numbers. */
 typedef enum {
     RULE_TRAINS,
     RULE_NOT_READ,
@@ -95,18 +96,19 @@ typedef enum {
     RULE_NEVER
 } Verdict;
 
-/* Parameters, by name, that do not train as PyTorch's: report.c says so. */
+/* Names of parameters that do not train as in PyTorch; report.c reports them. */
 typedef struct {
-    /* initializers that folding made and that may hold parameters */
+    /* folded initializers that may contain parameters */
     VEC(const char *) constant;
-    /* given in files, and nothing in the model is made of them */
+    /* given with --params-from, but nothing in the model is made from them */
     VEC(const char *) unfit;
     /* weights that a BatchNormalization was multiplied into */
     VEC(const char *) scaled;
-    /* taken for buffers by their names or slots alone; for parameters, while their numbers are a
-     * buffer's */
+    /* doubtful: taken for buffers by name or slot only; repeating: taken for parameters, although
+     * their numbers look like a buffer's */
     VEC(const char *) doubtful, repeating;
-    /* parameters of which a use is not understood; of which folding left a trace */
+    /* partial: one of the parameter's uses is not understood; inferred: found from what folding
+       left */
     VEC(const char *) partial, inferred;
     uint32_t frozen_batchnorms; /* BatchNormalizations in evaluation form */
 } Lost;
@@ -118,13 +120,13 @@ typedef struct {
     StrMap bias, copied;
     VEC(const char *) addend;
     StrMap copies; /* results of Identities of initializers */
-    /* initializers that branches yield as they are -> index into passed_on: as what */
+    /* initializers that branches return unchanged -> index into passed_on: the name there */
     StrMap passed;
     VEC(const char *) passed_on;
 } Renamed;
 
-/* Of what each value is made; by array, the index of what its readers say; products of one column.
- */
+/* made_of: how each value is made; reading: by array, the index of its SlotRead; narrow: products
+ * with one column */
 typedef struct {
     StrMap made_of, reading, narrow;
     VEC(SlotRead) readings;
@@ -143,11 +145,11 @@ typedef struct Params {
     StrMap body_arg;
     /* index into Graph.param per entry of the signature, or NONE */
     uint32_t *sig_param;
-    /* no number of the file is of an optimizer's making */
+    /* the exporter's optimizer has changed no array of the file */
     bool is_whole;
     /* initializer, parameter name -> index into Graph.param */
     StrMap by_init, by_name;
-    /* parameters of which the file says that they do not train ("ppsplit.frozen") */
+    /* parameters that the file marks as not training ("ppsplit.frozen") */
     StrMap frozen;
     /* constants reported */
     StrMap noted;
@@ -163,19 +165,19 @@ enum { ROLE_ANY, ROLE_WEIGHT, ROLE_BIAS, ROLE_MEAN, ROLE_VAR };
  * and .bias. */
 Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file);
 void param_assign(Params *p, RawNodes *list);
-/* Around the import of a body of n, for what its nodes call arguments; enter's result is
- * leave's. */
+/* Call these before and after importing a body of n, for the names of its arguments; pass the
+ * result of param_enter to param_leave. */
 StrMap param_enter(Params *p, const RawNode *n);
 void param_leave(Params *p, StrMap before);
-/* report.c: the warnings of what will not train, and Graph.array */
+/* report.c: warns of what will not train, and fills Graph.array */
 void param_report(Params *p);
 
 /* params.c: a parameter, an operand that is one */
 uint32_t param_new(Params *p, const char *name, uint32_t init, bool transposed, bool trainable,
                    bool stat);
-/* one the file lacks: all zeros */
+/* a parameter that the file lacks: all zeros */
 uint32_t param_zero(Params *p, const char *name, Dtype type, const Shape *s);
-/* one that no initializer is */
+/* a parameter that is not an initializer */
 uint32_t param_put(Params *p, const char *name, Dtype type, const Shape *s, Payload bytes);
 /* its true shape is a vector, the file adds dims of 1 */
 void param_squeeze(Params *p, uint32_t id);
@@ -188,44 +190,43 @@ static inline bool param_is_used(const RawNode *n, uint32_t input)
 }
 /* what the operand is to the op: MatMul 1 is a weight, ... */
 int param_role(const RawNode *n, uint32_t input);
-/* --train names it; or else --freeze or the file itself does not want it trained */
+/* whether --train names it; whether --freeze or the file freezes it */
 bool param_thawed(const Params *p, const char *name);
 bool param_frozen(const Params *p, const char *name);
 bool param_is_made_up(
     const char *name); /* "onnx::MatMul_355", "val_12", ...: not a module's name */
-/* A name that PyTorch's exporters, or others, give to parameters alone, or to them and
- * buffers; of other tools: one that ends as parameters' do */
+/* Whether an exporter of PyTorch gives such a name only to parameters (or to them and buffers), or,
+ * for other tools, whether it ends as names of parameters do */
 bool param_is_named(const Params *p, const char *name);
 bool param_is_leaf_name(const char *name); /* "conv.weight", "dense/kernel:0" */
 
-/* buffers.c: floats that are called, or stand, as buffers do */
+/* buffers.c: floats named or placed like buffers */
 typedef struct Buffers Buffers;
 void param_find_buffers(Params *p);
 bool param_is_buffer_name(const char *name);
 bool param_is_buffer(const Params *p, const char *name);
 bool param_is_doubtful_buffer(const Params *p, const char *name);
 
-/* const.c; after all others.  Constants that folding made read the parameters that are in
- * them; those that may hold others are noted */
+/* const.c, after all others: finds known parameters inside folded constants, and notes constants
+ * that may contain others */
 void param_constants(Params *p, const RawNodes *list);
 void param_constants_note(Params *p, const RawNodes *list);
 /* slot.c: param_slots before the others; by: its first reader, or NULL */
 void param_slots(Params *p, const RawNodes *list);
 void param_slots_note(Params *p, const RawNodes *list); /* after all others */
-/* Numbers that parameters begin with: all the same, or a diagonal; others are equal only where one
- * is the other */
+/* Whether the numbers are usual initial values (all the same, or a diagonal), so that two such
+ * arrays may be equal by chance */
 bool param_is_equal_by_chance(const RawTensor *t);
 Verdict param_rule(const Params *p, const RawTensor *t, const SlotRead **by);
 /* fx.c; what its files share: fx.h */
 void param_from_signature(Params *p, RawNodes *list);
 
-/* numbers.c; of floats that are there to be read.  Numbers that no one learned: an attention
+/* numbers.c, for floats whose numbers are present.  Numbers that were not learned: an attention
  * mask has an infinity, or nearly one; */
 bool param_is_mask(const Graph *g, const RawTensor *t);
-/* that, or sines and cosines of positions, of which the first are all 0 or all the largest. */
+/* a mask, or sines and cosines of positions: the first are all 0, or all the largest; */
 bool param_is_table(const Graph *g, const RawTensor *t);
-/* numbers in order along a dimension, or few of them again and again: grids, filters, frequencies
- */
+/* consecutive numbers along a dimension, or a few repeated ones: grids, filters, frequencies */
 bool param_is_regular(const Graph *g, const RawTensor *t);
 
 /* file.c: what --params-from has under this name, as type t; or NULL. */

@@ -1,13 +1,13 @@
 /*
- * rates.h - what a rank does in a second: the built-in table; and of what it keeps nothing.
+ * rates.h - what a rank does in a second: the table of built-in rates.
  *
  * The built-in ones are what `pipeline measure --ranks 2 --threads 1` finds on two cores of a
  * Xeon server (2 MB of cache a core, AVX-512 and AMX, oneDNN 2.6, gcc 12), both at work; link is
  * what one of them copies to the other, products16 bfloat16's, by AMX; those of loops have their
- * beginnings in them still; left is its moves.  Steps, and what exponentials are to functions, are
- * an EPYC's.  What an action and a message take to begin is measured by nothing: these are
- * estimates, messages of processes; threads take a microsecond.  What counts for a cut, or for
- * where values lie, is how they compare with one another; --rates and --costs give a cut others.
+ * beginnings in them still; left is its moves.  Steps, and the ratio of exponentials to functions,
+ * are those of an EPYC.  The times that an action and a message take to begin are estimates, the
+ * latter for processes (threads take a microsecond).  For a cut, or for how values are divided,
+ * only their ratios matter; --rates and --costs replace them.
  */
 #ifndef PPSPLIT_RATES_H
 #define PPSPLIT_RATES_H

@@ -1,22 +1,22 @@
 /*
- * spread.h - where a node's results lie along an axis, of the mesh or of a microbatch's rows, given
- * where its operands lie, and the node computed chunk by chunk: the column SPREAD of ops.def.
+ * spread.h - how a node's results are divided along an axis (of the mesh, or a microbatch's rows),
+ * given how its operands are divided, and the node computed chunk by chunk: column SPREAD of
+ * ops.def.
  *
  * Along an axis of C chunks a value is
- *   R        the same for all of them;
- *   P        partial: what the chunks hold adds up to it (g_tree_sum, by number).  f32 or f64: of a
- *            half the partials are f32, and who adds them up casts the sum to the half;
- *   S(d, g)  divided: dimension d is g groups of the same size, one behind the other, and each
- * group is C equal parts: chunk c has part c of every group, joined.  S(d, 1) is one box of the
- *            whole, S(d, g) is g boxes.  Mirrored, of an even number of groups: of every second
- *            one chunk c has part C - 1 - c.
- * S(d, 1) need not be even: then a chunk has the C-th part rounded up, the last one what is left
- * and, behind the dimension's end, zeros (spread_uneven.c): all chunks have one shape.
+ *   R        the same in all chunks;
+ *   P        partial: the chunks' values add up to it (g_tree_sum, in their order).  Partials are
+ * f32            or f64: for a half they are f32, and the reader casts the sum to the half;
+ *   S(d, g)  divided: dimension d consists of g equal groups, and each group of C equal parts.
+ *            Chunk c has part c of every group, joined.  S(d, 1) is one box of the whole, S(d, g)
+ *            is g boxes.  Mirrored (g is even): in every second group chunk c has part C - 1 - c.
+ * S(d, 1) need not be even: then a chunk has 1/C of the dimension, rounded up, and the last one has
+ * the rest followed by zeros (spread_uneven.c), so that all chunks have one shape.
  *
  * Groups are what packed projections need: a weight [in, 3 h] of which Split makes q, k and v is
  * S(1, 3), its products S(2, 3), and each of the three S(2, 1); Reshape of S(1, 1) of [B, S, h] to
- * [B * S, h] is S(0, B).  Mirrored are the places of a sequence of which each attends to those
- * before it: then all chunks have as much to do.
+ * [B * S, h] is S(0, B).  Mirrored is for the positions of a causal sequence, where each attends to
+ * those before it: then all chunks have the same amount of work.
  */
 #ifndef PPSPLIT_SPREAD_H
 #define PPSPLIT_SPREAD_H
@@ -41,38 +41,39 @@ static inline bool place_is(Place a, Place b)
 }
 /* Mirrored, a dimension becomes pairs of groups, a pair, chunks and their parts. */
 enum { MIRROR_DIMS = 3 };
-/* May a value of this shape lie there?  Every group has parts of at least one element. */
+/* May a value of this shape be divided so?  Every part needs at least one element. */
 bool place_fits(const Shape *s, Place at, int64_t chunks);
-/* Or with zeros behind the end of the last chunk's part, few beside what there is? */
+/* Or with zeros at the end of the last chunk's part, few compared with the rest? */
 bool place_fits_uneven(const Shape *s, Place at, int64_t chunks);
 /* the shape of a chunk */
 Shape place_shape(const Shape *s, Place at, int64_t chunks);
 
-/* Where the elements of a place in `from` are in `to`, both in row-major order; false: nowhere. */
+/* How a value divided so in shape `from` is divided in shape `to`, both row-major; false: it is
+   not. */
 bool place_reshaped(const Shape *from, const Shape *to, Place at, int64_t chunks, Place *is);
 
-/* One way to compute a node chunk by chunk: where its operands have to be, and where its results
-   are then.  At least one of its operands or results is not R. */
+/* One way to compute a node chunk by chunk: how its operands must be divided, and how its results
+   are then.  At least one operand or result is not R. */
 typedef struct {
     const Place *in, *out;
     /* elements that a member sends for sums and maxima inside the node, in the forward and for its
        gradient, over (T - 1) / T: 2 n for a sum of n, the elements of the result for a gather */
     double moved, moved_back;
-    /* how many times as much as their mean the chunk computes that has most to do; 0: once */
+    /* the work of the busiest chunk relative to the mean; 0: all are equal */
     double most;
-    /* of chunks that are alone: what a chunk makes is its own, not its part of the whole's */
+    /* for independent chunks: a chunk's result is its own, not its part of the whole's */
     bool meets;
-    /* why it holds of chunks of one size only: the node's attributes count them; NULL: of any */
+    /* why it needs chunks of one size (the node's attributes depend on it); NULL: it does not */
     const char *sized;
-    /* why rows are lost where an operand is divided that has to be whole, or divided elsewhere, and
-       where one that has to be divided cannot be; NULL: as is said of all operations */
+    /* why rows are lost if an operand is divided that must be whole or divided elsewhere, and if
+       one that must be divided cannot be; NULL: the reason common to all operations */
     const char *crossed, *lacks;
 } SpreadWay;
 typedef struct {
     SpreadWay *at;
     uint32_t n, cap;
-    /* where there is none: why rows are lost, NULL: they end here; the operand that brings them
-       together, or NONE; does each meet the others? */
+    /* if there is no way: why rows are lost (NULL: they end here); the operand that brings them
+       together, or NONE; whether each row meets the others */
     const char *why;
     uint32_t by;
     bool crosses;

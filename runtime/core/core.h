@@ -11,27 +11,27 @@
 extern "C" {
 #endif
 
-/* failure.c: what went wrong on this thread, which is a rank's. */
-/* The first one stays */
+/* failure.c: the failure of this thread, which runs a rank. */
+/* records a failure, unless there is one already */
 __attribute__((format(printf, 2, 3))) PpStatus pp_fail(PpStatus s, const char *fmt, ...);
 PpStatus pp_no_memory(void);
 const char *pp_failure_text(void); /* the recorded message */
 void pp_failure_print(void);       /* the recorded message, to stderr, once */
-void pp_failure_tell(void);  /* all ranks know that one has printed it */
+void pp_failure_tell(void);  /* tells all ranks that one has printed it */
 int pp_failure_told(void);
-void pp_failure_forget(void); /* it is none after all */
-/* file_lost()'s: said at once, and the process ends */
+void pp_failure_forget(void); /* drops the recorded failure */
+/* for file_lost(): prints at once and ends the process */
 void pp_failure_lost(const char *text);
-/* True once: for the first rank of this process that fails where nobody can be asked */
+/* True once, for the first rank of this process that fails when the others cannot be asked */
 int pp_failure_first(void);
 
-/* ranks.c: what a rank is called, by its number in the run: "rank 5", or where ranks have members
+/* ranks.c: a rank's name, from its number in the run: "rank 5", or if ranks have members
  * "rank 5 (replica 0, pipe 1, member 1)" */
 typedef struct {
     char text[72];
 } RankName;
 RankName pp_rank(int number);
-/* Ranks of a pipeline, and members of each; before any rank begins */
+/* sets the ranks of a pipeline and the members of each, before any rank begins */
 void pp_rank_shape(int ranks, int members);
 
 /* core.c */

@@ -1,11 +1,11 @@
 /*
- * device.h - where a rank's tensors live and what the runtime itself does to them: one interface
- * for the CPU and for CUDA, and the list of the devices that this program has.
+ * device.h - where a rank's tensors are, and what the runtime itself does with them: one interface
+ * for the CPU and CUDA, and the list of devices in this program.
  *
  * Work goes into the streams of the rank, in order within each: one per stage for compute, one per
  * direction for copies.  An event orders streams among each other, and the host after them.  On the
- * CPU everything is done when a call returns, and streams and events are nothing.  Functions do not
- * fail: the first failure is kept (CUDA: of the thread), error() says what.
+ * CPU everything is done when a call returns, and streams and events do nothing.  Functions do not
+ * return failures: the first one is kept (CUDA: per thread), and error() returns it.
  */
 #ifndef PP_RUNTIME_DEVICE_H
 #define PP_RUNTIME_DEVICE_H
@@ -70,19 +70,20 @@ typedef struct {
     void (*sync)(Device *d, DeviceEvent e);                         /* the host waits */
     double (*elapsed)(Device *d, DeviceEvent from, DeviceEvent to); /* seconds */
     void (*context)(Device *d, int stage, PpCtx *c);                /* fills in stream and blas */
-    /* A function that has to know a number of the device waits for it: `run` is called again and
-     * again meanwhile, and returns 0 when nobody can say how long that takes */
+    /* For a function that waits for a number from the device: calls `run` again and again
+     * meanwhile, which returns 0 when the wait may never end */
     void (*meanwhile)(Device *d, int (*run)(void *of), void *of);
     /* How products of a half type are computed, for a run's first line: "by oneDNN with AMX" */
     const char *(*half_text)(int type);
-    /* What the bits of that device depend on: its instructions, libraries and their versions */
+    /* What the bits of results depend on: the device's instructions, libraries and their
+       versions */
     void (*arithmetic)(int number, char *to, int size);
     /* What the next two are about; 0: no memory */
     int (*params)(Device *d, const DeviceParam *list, int n);
     /* Sums of squares; the order of additions is optim_cpu.c's */
     void (*norms)(Device *d, int stream, double *sum);
     void (*update)(Device *d, int stream, const DeviceUpdate *u);
-    const char *(*error)(void); /* "": nothing has failed on this thread */
+    const char *(*error)(void); /* "": no failure on this thread */
     /* What it is called, unique in the machine */
     void (*text)(const Device *d, char *to, int size);
     /* Bytes of its memory that are in use now and were not when it was opened, by whatever program;
@@ -110,7 +111,7 @@ typedef struct {
 const char *device_name(int i); /* NULL past the end */
 const DeviceRow *device_of(int kind);
 const DeviceRow *device_named(const char *name); /* NULL: there is no such */
-/* For the rank of that number on its machine */
+/* opens the device for the rank with that number on its machine */
 int device_number(const DeviceOps *op, int host_rank);
 PpStatus device_check(const Device *d, int rank, const char *what); /* has anything failed */
 

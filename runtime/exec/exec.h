@@ -1,6 +1,6 @@
 /*
- * exec.h - the program: a run (one per process), its ranks (one per thread or process), and what
- * carries a step out.
+ * exec.h - the program: a run (one per process), its ranks (one per thread or process), and how a
+ * step is carried out.
  */
 #ifndef PP_EXEC_H
 #define PP_EXEC_H
@@ -18,7 +18,7 @@
 #include "watchdog.h"
 #include "optim/loss_scale.h"
 
-/* What the ranks of a process share, and ranks of different processes must agree on. */
+/* What the ranks of a process share; ranks of different processes must agree on it. */
 typedef struct Run {
     const Options *opt;
     const PpPlan *model;
@@ -70,8 +70,8 @@ typedef struct {
     int stage, kept;
 } Seen;
 
-/* A gradient that is the first not to be finite: what its backward was given is.  Of the stage's
- * parameter, or -1 and of this gradient that it sends back; stage -1: none. */
+/* The first gradient that is not finite, although what its backward was given is.  param: the
+ * stage's parameter, or -1: a gradient that it sends back; stage -1: none. */
 typedef struct {
     int64_t row; /* of the step, the microbatch's first */
     int stage, replica, microbatch, param, dx;
@@ -150,12 +150,12 @@ static inline int exec_in_step(const Rank *r, int m)
     return r->pass * r->run->data.microbatches + m;
 }
 
-/* What all replicas and members have alike, one of them says and writes. */
+/* Whether this rank prints and writes what all replicas and members have alike. */
 static inline int speaks(const Rank *r) { return r->replica == 0 && r->member == 0; }
 
 static inline int on_device(const Rank *r) { return r->plan.ask.on_device; }
 
-/* Where a stage's functions see its parameters, their half copies, its gradients */
+/* Where a stage's functions find its parameters, their half copies, and its gradients */
 typedef struct {
     char *param, *half, *grad;
 } ParamBlock;
@@ -169,14 +169,14 @@ static inline ParamBlock param_block(const Rank *r, int local)
                         r->home ? at + values_bytes(rs->st) : rs->grad};
 }
 
-/* Gradients begin with zeros: in a group's first pass. */
+/* Sets gradients to zero, in a group's first pass. */
 static inline int shards_fresh(const Rank *r, const Op *op)
 {
     return (op->shard & SHARD_FRESH) && r->pass % r->run->data.passes == 0;
 }
 
 /* machine.c */
-/* Ends the program where the CPU lacks instructions that it was compiled for */
+/* Ends the program if the CPU lacks instructions that it was compiled for */
 void pp_machine_check(void);
 
 /* schedule.c */
@@ -222,17 +222,18 @@ PpStatus same_start(Run *run, Group *world);
 PpStatus same_arithmetic(Run *run, Group *world);
 /* Plan, data and parameters, once they are known */
 PpStatus same_everywhere(Rank *r);
-/* current.c: refuses where the folder's pipeline.c is another one than the program was built of */
+/* current.c: refuses if the folder's pipeline.c is not the one that the program was built from */
 PpStatus program_current(const PpPlan *model, const char *folder);
 PpStatus same_everywhere(Rank *r); /* all ranks call it */
 
-/* save.c: when checkpoints are written, and where a run begins that resumes one */
+/* save.c: when checkpoints are written, and where a resumed run begins */
 /* These two need no other rank: the checkpoint, and what of it says how data are cut; then, with the
  * data, where the run begins; first: of the ranks, whose the digests of the data are */
 PpStatus save_find(Run *run, Options *o, int64_t below);
 PpStatus save_resume(Run *run, int first);
 PpStatus save_open(Rank *r);
-int save_wanted(const Options *o);             /* are checkpoints written? signals are taken then */
+/* whether checkpoints are written; then signals are caught */
+int save_wanted(const Options *o);
 void save_say(const Rank *r);                  /* what a signal will do */
 void save_tell(Rank *r);                       /* before the sum that ends a step */
 PpStatus save_step(Rank *r, int64_t done);     /* all ranks call it, after that sum */

@@ -1,6 +1,6 @@
 /*
- * checkpoint.h - checkpoints: what a run leaves behind of itself, and how another goes on from it.
- * base/file/index.h says what one looks like.
+ * checkpoint.h - writing checkpoints, and resuming from them.  base/file/index.h describes their
+ * format.
  *
  * A rank writes the tensors that it owns to a file of its own; when all have, rank 0 writes the
  * index and gives the folder its name.  With --every this happens beside the run, on a thread, from

@@ -1,6 +1,6 @@
 /*
- * log.h - what a run says: the memory before the first step, a line a step, a line of JSON a step,
- * a last line.  Rank 0 speaks.
+ * log.h - what rank 0 prints: the memory before the first step, a line for each step, a line of
+ * JSON for each step, a last line.
  */
 #ifndef PP_LOG_H
 #define PP_LOG_H

@@ -1,6 +1,6 @@
 /*
- * facts.h - what ranks have to agree on, one by one, so that a difference is said by its name: each
- * lists its facts in the same order, and all of them compare.
+ * facts.h - facts that ranks must agree on.  Each rank lists them in the same order, and all
+ * compare them one by one, so that a difference can be named.
  */
 #ifndef PP_FACTS_H
 #define PP_FACTS_H
@@ -21,12 +21,12 @@ typedef struct {
     PpStatus status; /* of adding to it */
 } Facts;
 
-/* One more: its text, by which it is compared too */
+/* Adds a fact; it is compared by its text */
 __attribute__((format(printf, 3, 4))) void facts_add(Facts *f, const char *why, const char *fmt,
                                                      ...);
-/* The newest one is compared by this alone; NULL: the rank has none, and may be without */
+/* The newest fact is compared by this alone; NULL: the rank has none, and needs none */
 void facts_digest(Facts *f, const char *digest);
-/* All ranks call it.  PP_ERR_MODEL on all where two differ: which ranks, in what. */
+/* All ranks call it.  If two differ: PP_ERR_MODEL on all, naming the ranks and the fact. */
 PpStatus facts_compare(Group *g, const Facts *f);
 void facts_free(Facts *f);
 

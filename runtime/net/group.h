@@ -1,12 +1,13 @@
 /*
- * group.h - a group of processes or threads and how they talk: nonblocking messages into planned
- * buffers, and small collectives.  A rank is one number in each group that it belongs to: the whole
+ * group.h - a group of processes or threads and its communication: nonblocking messages into
+ * planned buffers, and small collectives.  A rank is one number in each group that it belongs to:
+ * the whole
  * run, its pipeline, and the ranks of the same number in all replicas of the pipeline; everything
  * that concerns a group takes it as an argument.
  *
  * A message is named by (peer, tag); messages of one name arrive in the order in which they were
- * sent.  A send's buffer is the transport's until wait() returns for it; so is a receive's.
- * Functions return PP_ERR_PEER once any rank has failed, so nobody waits for the dead.
+ * sent.  The buffer of a send or receive belongs to the transport until wait() returns for it.
+ * Functions return PP_ERR_PEER once any rank has failed, so that nobody waits for a dead rank.
  */
 #ifndef PP_GROUP_H
 #define PP_GROUP_H

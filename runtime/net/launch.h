@@ -1,5 +1,5 @@
 /*
- * launch.h - how the ranks were started, and what out/run is told of them.
+ * launch.h - how the ranks were started, and what they report to out/run.
  *
  * out/run names a file in PP_RUN.  Ranks on its machine add lines to it: `rank R PID saves' once
  * signals may reach the process (`ends': nothing would be saved), `ready' when MPI has begun,

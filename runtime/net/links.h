@@ -49,7 +49,7 @@ struct Links {
     int64_t pinned;   /* bytes of the host that the wire took */
 };
 
-/* Of the plan's messages, is this one's way along these links? */
+/* Whether this message of the plan travels along these links */
 static inline int links_carry(const Links *l, int message)
 {
     return l->plan->msg[message].axis == l->axis;
@@ -60,7 +60,7 @@ static inline int links_carry(const Links *l, int message)
 PpStatus links_start(Links *l, int first, int count, int receive);
 PpStatus links_finish(Links *l, int first, int count);
 PpStatus links_finish_all(Links *l);
-/* Are all of them over, as far as the host can know?  It does not wait. */
+/* Whether all of them are over, as far as the host can know; does not wait. */
 PpStatus links_over(Links *l, int first, int count, int *over);
 void links_close(Links *l, int broken);
 /* The host waits for an event in a way that ends when another rank has failed, along any axis, and

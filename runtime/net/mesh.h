@@ -1,6 +1,6 @@
 /*
- * mesh.h - what a stage's collectives (pp.h: pp_all_reduce() and the like, in collective.c) have to
- * know: the way to the other members of the rank, the stage's messages there, what has gone wrong.
+ * mesh.h - the state of a stage's collectives (pp.h: pp_all_reduce() and so on, in collective.c):
+ * links to the other members of the rank, the stage's messages there, and the first failure.
  */
 #ifndef PP_MESH_H
 #define PP_MESH_H

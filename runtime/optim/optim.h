@@ -1,5 +1,5 @@
 /*
- * optim.h - optimizers: the registry, and what devices are handed for the end of a step.
+ * optim.h - optimizers: the registry, and what devices are given for the end of a step.
  */
 #ifndef PP_OPTIM_H
 #define PP_OPTIM_H
@@ -18,7 +18,8 @@ extern "C" {
  * squares are added by themselves before a norm adds these sums, one after the other. */
 enum { OPTIM_STATES = 2, OPTIM_NUMBERS = 8, OPTIM_BLOCK = 4096 };
 
-/* Groups of parameters, whose updates have numbers of their own: all, and those of --no-decay. */
+/* Groups of parameters with different numbers in their updates: all others, and those of
+   --no-decay. */
 enum { OPTIM_ALL, OPTIM_NO_DECAY, OPTIM_GROUPS };
 
 /* The options of all optimizers: field, what the command line calls it, help. */

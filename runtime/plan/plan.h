@@ -1,10 +1,10 @@
 /*
- * plan.h - what is known of a rank's step before anything runs: its actions, every tensor with its
- * place in one arena whose size is known, every message with peer, name and buffer, and for each
- * action its messages in order.
+ * plan.h - the plan of a rank's step, made before anything runs: its actions, every tensor with its
+ * place in one arena, every message with peer, name and buffer, and for each action its messages in
+ * order.
  *
  * In: the generated tables, a verified schedule, rows of the microbatches.  Nothing here knows
- * options, files, devices but by a number, or how messages travel.
+ * options or files, devices (except by number), or how messages travel.
  */
 #ifndef PP_PLAN_H
 #define PP_PLAN_H
@@ -21,12 +21,12 @@ typedef struct {
     /* of the pipeline; replica -1: the one whose shares take most, which `counted` finds */
     int replica, replicas;
     int member; /* of the rank, which has plan_members() of them */
-    /* Groups of microbatches of which each replica runs so many in a step, one after the other;
-     * gradients are summed over all groups in their order.  0: one */
+    /* Groups of microbatches that each replica runs in a step, one after the other; gradients are
+     * summed over all groups in order.  0: one */
     int rounds;
     int64_t bucket;        /* bytes of gradients that they sum at a time */
-    /* What they divide among them (--zero): 1: the optimizer's state, each updates its share of the
-     * parameters; 2: their gradients too; 3: the parameters too.  0: nothing */
+    /* What replicas divide (--zero): 1: the optimizer's state, so that each updates its share of
+     * the parameters; 2: gradients too; 3: parameters too.  0: nothing */
     int zero;
     int passes;      /* of the schedule over which gradients are added up before anything else */
     int whole_grads; /* divided: sums go to all replicas all the same, for --dump-grads */
@@ -70,7 +70,7 @@ typedef struct {
     int64_t rows;
 } Message;
 
-/* What an action does with messages and parameters' gradients, one thing after the other.
+/* What an action does with messages and parameters' gradients, one after the other.
  * ADD_OWN: of two uses in one stage; also where computations are over and the rest is not added.
  * MEMBERS: `to` becomes the sum over the members, row `row` of the stage's collectives.
  * LEAVE: the stage's parameters, which are elsewhere (ask.page), need not be in memory any more. */
@@ -120,8 +120,9 @@ typedef struct {
     Spot to_spot, from_spot; /* planning: of ADD, ADD_OWN, MEMBERS, COPY */
 } Transfer;
 
-/* What comes with an UNSHARD and goes with a RESHARD beside the parameters.  FRESH: the gradients
- * do not come, they begin with zeros.  STATS: running statistics go, a forward has moved them. */
+/* What an UNSHARD fetches and a RESHARD writes back besides the parameters.  FRESH: gradients are
+ * not fetched, they begin with zeros.  STATS: running statistics are written back, because a
+ * forward has changed them. */
 enum { SHARD_GRADS = 1, SHARD_FRESH = 2, SHARD_STATS = 4 };
 
 typedef struct {
@@ -144,19 +145,19 @@ typedef struct {
     const PpParam *p;
     char *value, *grad;
     char *half; /* the copy that products read, in PpStage.half_type; NULL: none */
-    /* trainable, and this stage owns it: in the gradient's norm, and in sums over replicas */
+    /* trainable and owned by this stage: part of the gradient's norm and of sums over replicas */
     int counts;
     int update;         /* the optimizer changes it (owner and replicas) */
     int piece, n_piece; /* what of it this rank's optimizer changes, in Plan.piece */
-    int64_t lowest;     /* elements here that are -inf, from the beginning: they stay */
+    int64_t lowest;     /* how many elements here are -inf from the beginning; they stay -inf */
     int norm;           /* where its sum of squares comes, among all; -1: of no norm, or another's */
     int64_t block;      /* divided: the first of its norm's blocks among the rank's; -1: none */
     int64_t home;       /* zero 3: where all of it lies in StagePlan.param; -1: in pieces */
 } RankParam;
 
 
-/* What of a parameter this rank's optimizer changes, with its state: all of it, or of a share.
- * It begins at a block of the norm (OPTIM_BLOCK) and ends at one or with the parameter. */
+/* The part of a parameter that this rank's optimizer changes, with its state: all of it, or a
+ * share. It begins at a block of the norm (OPTIM_BLOCK), and ends at one or with the parameter. */
 typedef struct {
     int local, param;
     int64_t first, bytes;      /* bytes of the parameter before it; its own */
@@ -166,7 +167,7 @@ typedef struct {
     char *state[OPTIM_STATES]; /* as the optimizer's row names them; NULL: none */
 } Piece;
 
-/* A sum of a user's uses that is added to the owner's: in memory, or in a message. */
+/* The sum of a user stage's uses, which is added to the owner's: in memory, or by a message. */
 typedef struct {
     int owner, user; /* local stages; -1: elsewhere */
     int owner_stage, user_stage;
@@ -188,8 +189,7 @@ typedef struct {
     RankParam *rp;
     void **in, **out, **dy, **dx; /* [microbatch][n] */
     char **stash, **saved;        /* [microbatch] */
-    /* What the backward reads: of the forward, of the R that computed it again, or what FETCH has
-     * brought back */
+    /* What the backward reads: written by the forward, by the R that recomputed it, or by FETCH */
     void **out_kept;
     char **stash_kept;
     /* [microbatch][n_again]: parts of the stash, as F writes them, and as the backward reads them
@@ -206,7 +206,7 @@ typedef struct {
     int turn, n_turn;
 } StagePlan;
 
-/* A loss over the whole minibatch as it runs: tensors of all rows of a step. */
+/* The tensors of a loss over the whole minibatch, with all rows of a step. */
 typedef struct Gathered {
     void **in, **out, **dx;
     char *stash, *part[PP_AGAIN];
@@ -303,7 +303,8 @@ int norm_of(const Plan *plan, const PpParam *q, int member);
 /* What of a stash goes to the store, parts that are computed again left out */
 int64_t plan_stored_bytes(const PpStage *st, int32_t again);
 
-/* members.c: the stage as it runs, which is its table for a loss over the whole minibatch */
+/* members.c: the stage's table as it runs: for a loss over the whole minibatch, that of the
+   minibatch */
 const PpStage *plan_as_run(const PpStage *st);
 
 /* offload.c */
@@ -329,8 +330,8 @@ typedef struct {
 Exchanges plan_exchanges(const PpPlan *model, const PpStage *st, int part);
 /* Those that schedules know: without the loss over the whole minibatch */
 int schedule_stages(const PpPlan *model);
-/* Is it a part of the model's parameter; another one for each member, or the whole with room behind its
-   rows? */
+/* Whether it is a part of the model's parameter: a different one for each member, or the whole with
+   room after its rows. */
 static inline int param_divided(const PpParam *p) { return p->whole > 0 && p->axis >= 0; }
 static inline int param_is_shared_out(const PpParam *p) { return param_divided(p) && p->step > 0; }
 /* Members of a rank that differ along an axis of the mesh, and chunks of each; from the number of one to
@@ -368,7 +369,7 @@ static inline int plan_own_part(const PpPlan *model, const PpParam *p, int membe
 {
     return plan_member_along(model, member, p->mesh);
 }
-/* Has another member, before this one, the same of a parameter? */
+/* Whether an earlier member has the same part of a parameter. */
 static inline int plan_is_twin(const PpPlan *model, const PpParam *p, int member)
 {
     for (int x = 0; x < PP_AXES; x++)
@@ -377,7 +378,7 @@ static inline int plan_is_twin(const PpPlan *model, const PpParam *p, int member
             return 1;
     return 0;
 }
-/* zero 3: does this rank keep pieces of it, of which there may be none? */
+/* zero 3: whether this rank keeps only pieces of it (maybe none) */
 static inline int param_in_pieces(const Plan *p, const RankParam *q)
 {
     return p->ask.zero == 3 && q->home < 0;
@@ -393,14 +394,14 @@ int64_t plan_total(const Plan *p);
 /* What making the totals takes, where one of them is read; 0: none is */
 int64_t totals_bytes(const PpPlan *p, const unsigned char *has_input);
 int64_t values_bytes(const PpStage *st); /* of its parameters and their half copies, as they lie */
-/* Is W of the stage a user's own function? */
+/* Whether the stage's W is a user's own function. */
 int plan_own_weight(const PpStage *st);
 int64_t plan_work_bytes(const Plan *plan, const Op *op); /* block.c: of an action's workspace */
 int plan_overlaps(const SchedRow *row); /* has it compounds whose halves may run at the same time */
 int plan_pair(const SchedRow *row, int i); /* do the actions i and i + 1 make one, of two stages */
-/* Does the host want it of every microbatch */
+/* Whether the host wants it from every microbatch */
 int plan_host_takes(const Plan *p, const PpStage *st, int output);
-/* Has it no place, since nobody asks for it */
+/* Whether it has no place because nobody asks for it */
 int plan_skips(const Plan *p, const PpStage *st, int output);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * planner.h - what the files of plan/ share while a rank's step is planned.
+ * planner.h - shared by the files of plan/ while they plan a rank's step.
  */
 #ifndef PP_PLANNER_H
 #define PP_PLANNER_H
@@ -45,7 +45,7 @@ typedef struct Planner {
 
 /* instances.c: instances by number.  l: local stage; m: microbatch. */
 PpStatus instances_number(Planner *p);
-/* -1: not an instance but data or the loss scale */
+/* -1: data or the loss scale, which are no instances */
 int64_t plan_in(const Planner *p, int l, int i, int m);
 int64_t plan_out(const Planner *p, int l, int o, int m);
 int64_t plan_dy(const Planner *p, int l, int j, int m);
@@ -56,7 +56,7 @@ int64_t plan_saved(const Planner *p, int l, int m);
 int64_t plan_part(const Planner *p, int l, int k, int m);
 int32_t plan_again(const Planner *p, int l, int m);
 int plan_moved(const Planner *p, int l, int m);
-/* What the backward reads: of the forward, or of R */
+/* What the backward reads: written by the forward or by R */
 int64_t plan_kept_stash(const Planner *p, int l, int m);
 int64_t plan_kept_part(const Planner *p, int l, int k, int m);
 int64_t plan_kept_out(const Planner *p, int l, int o, int m);
@@ -151,7 +151,7 @@ PpStatus members_plan(Planner *p);
 void members_point(Plan *plan);
 
 /* messages.c */
-/* The messages made since there were `first` */
+/* The messages added after the first `first` ones */
 PpStatus start_messages(Planner *p, TransferKind kind, int first);
 PpStatus peer_message(Planner *p, int local, int peer, int sent, int64_t bytes, Spot at);
 /* -1: no memory */
@@ -164,7 +164,7 @@ PpStatus plan_params(Planner *p, const SchedAction *a);      /* SEND_P, RECV_P, 
 Spot spot_use(int local, int param, int use);
 /* What chunks of members have of the gradient (PpStage.partial) is added up: before the next */
 PpStatus add_parts(Planner *p, int local, int param);
-/* The uses of a stage here are added to its first one */
+/* Adds the other uses of a stage on this rank to its first one */
 PpStatus add_own_uses(Planner *p, int local, int param);
 
 /* contributions.c */

@@ -1,6 +1,5 @@
 /*
- * generate.h - what the generators share: the schedule that is being made, and how its actions are
- * appended.
+ * generate.h - shared by the generators: the schedule being made, and how actions are appended.
  */
 #ifndef PP_SCHEDULE_GENERATE_H
 #define PP_SCHEDULE_GENERATE_H

@@ -1,5 +1,5 @@
 /*
- * simulate.h - when does every action of a schedule begin and end, and what does each take?
+ * simulate.h - computes when every action of a schedule begins and ends, from the costs of actions.
  */
 #ifndef PP_SCHEDULE_SIMULATE_H
 #define PP_SCHEDULE_SIMULATE_H
@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* ---- costs.c: what actions take ---- */
+/* ---- costs.c: the costs of actions ---- */
 typedef struct SchedCosts {
     double time[SA_TYPES];    /* sched_costs_default: F=1 I=1 W=1 B=2 R=1, OFFLOAD=1
                                  FETCH=1, the others 0 */
@@ -20,8 +20,8 @@ typedef struct SchedCosts {
        after the other on a rank, and only its wait waits for it.  Per stage, or NULL; negative: the
        number before */
     double reduction, *stage_reduction;
-    /* NULL, or per stage: what of it is the rank's own time, taken from the computations that it
-       runs beside; so these take longer while it lasts */
+    /* NULL, or per stage: the part of it that is the rank's own time; the computations beside it
+       take longer by that while it lasts */
     double *stage_beside;
     double latency, per_byte; /* of a message between ranks */
     const SchedEdge *edge;    /* with their bytes; NULL: the chain of stages, without bytes */
@@ -39,7 +39,7 @@ typedef struct SchedCosts {
 } SchedCosts;
 void sched_costs_default(SchedCosts *c);
 void sched_costs_free(SchedCosts *c);
-/* Room for the costs of so many stages each; negative: as `time` says. */
+/* Allocates the costs per stage; negative ones mean that `time` counts. */
 int sched_costs_stages(SchedCosts *c, int stages, SchedError *e);
 int sched_costs_set(SchedCosts *c, const char *list,
                     SchedError *e); /* `F=1,I=1,W=1,B=2,c=0,MW=1`, of one stage `3F=2` */
@@ -47,15 +47,16 @@ int sched_costs_set(SchedCosts *c, const char *list,
    negative: unknown */
 void sched_costs_complete(double *time);
 
-/* ---- run_costs.c: what they took ---- */
-/* A run's Chrome trace, or those of several, on the clock of the first: FILE,FILE.  Completed. */
+/* ---- run_costs.c: measured costs ---- */
+/* The costs in a run's Chrome trace, or in several, on the clock of the first: FILE,FILE.  Missing
+   ones are completed. */
 int sched_costs_load(SchedCosts *c, const char *path, int stages, SchedError *e);
-/* The same, negative where no run has it. */
+/* The same; negative for costs that no run has. */
 int sched_costs_measured(SchedCosts *c, const char *path, int stages, SchedError *e);
-/* Of such a list: where the name of file k begins, and its length; NULL: past the last. */
+/* Where the name of file k begins in such a list, and its length; NULL: past the last. */
 const char *sched_costs_file(const char *path, int k, size_t *n);
 
-/* ---- simulate.c: when does every action begin and end ---- */
+/* ---- simulate.c: when every action begins and ends ---- */
 typedef struct SchedSim {
     double makespan, span; /* end of the last action; the longest time from a rank's first F to its
                               last action */

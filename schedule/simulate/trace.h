@@ -1,6 +1,6 @@
 /*
- * trace.h - the Chrome trace, of a simulation and of a run alike: open, any number of events,
- * close; and reading one.  Times are microseconds.
+ * trace.h - writing the Chrome trace of a simulation or a run (open, any number of events, close),
+ * and reading one.  Times are microseconds.
  */
 #ifndef PP_SCHEDULE_TRACE_H
 #define PP_SCHEDULE_TRACE_H
@@ -25,16 +25,16 @@ typedef struct {
     double ts, dur, bytes, members;
 } SchedSpan;
 void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, SchedSpan s);
-/* Bytes that the rank's step was planned to take, never more are in use; and those in use between
- * steps */
+/* Bytes planned for the rank's step (more are never in use), and those in use between steps */
 void sched_trace_memory(FILE *f, int rank, double planned, double always);
-/* Of a stage: `2AR`; beside: what of it was the rank's own time, between its actions */
+/* The sum of a stage's gradients, `2AR`; beside: the part of it that was the rank's own time
+ * between actions */
 void sched_trace_sum(FILE *f, int tid, int stage, int step, double ts, double dur, double beside);
-/* What a step does beside its actions: begin, norm, update. */
+/* What a step does besides its actions: begin, norm, update. */
 void sched_trace_around(FILE *f, int rank, const char *name, int step, double ts, double dur);
 /* Waiting for a. */
 void sched_trace_wait(FILE *f, int rank, const SchedAction *a, int step, double ts, double dur);
-/* Names a line of the process 1: the steps of a stage's function, of a mean call. */
+/* Names a line of process 1: the steps of a stage's function, in a mean call. */
 void sched_trace_kernels(FILE *f, int line, int stage, const char *function);
 /* A step; part: F, I or W; nodes: the model's, a line each */
 void sched_trace_kernel(FILE *f, int line, int stage, int part, const char *nodes, double ts,

@@ -25,12 +25,12 @@ typedef struct SchedAuto {
                                 0: generators only */
     const SchedParam *param; /* for the verifier */
     int n_param, buffers;    /* 0: a rendezvous */
-    /* NULL, or: may it run? 0: no, and why; for limits that a simulation does not know */
+    /* NULL, or whether it may run (0: no, and why), for limits that a simulation does not know */
     int (*allow)(void *of, const Schedule *s, char *why, size_t size);
     void *of;
 } SchedAuto;
 
-/* What was compared, in this order; why: it was left out, "" of those that compete. */
+/* What was compared, in this order; why: the reason why it was left out, or "". */
 typedef struct SchedTried {
     char name[40], why[120];
     int placement;

@@ -1,8 +1,8 @@
 /*
- * state.h - a partial schedule: what each stage has done, until when each rank is busy, when each
- * result is there.  Microbatches are alike, so each stage takes them in their order.
+ * state.h - a partial schedule: what each stage has done, until when each rank is busy, and when
+ * each result is ready.  Microbatches are alike, so each stage takes them in order.
  *
- * Its arrays lie in one piece of memory, which a search may copy.
+ * Its arrays are in one block of memory, which a search may copy.
  */
 #ifndef PP_SCHEDULE_SYNTH_STATE_H
 #define PP_SCHEDULE_SYNTH_STATE_H
@@ -19,7 +19,7 @@ typedef struct SynthState {
     int *f, *i, *w;              /* per stage: how many are done */
 } SynthState;
 
-/* fmin() and fmax() without their care for NaN, which costs a call. */
+/* fmin() and fmax() without NaN handling, which would cost a call. */
 static inline double least_of(double a, double b) { return b < a ? b : a; }
 static inline double most_of(double a, double b) { return b > a ? b : a; }
 
@@ -59,7 +59,7 @@ static inline double state_time(const SynthTask *t, int stage, int type)
     return (type == SA_F ? t->f : type == SA_I ? t->i : type == SA_W ? t->w : t->b)[stage];
 }
 
-/* When the input of the stage's next forward is there; HUGE_VAL: nobody has begun to make it. */
+/* When the input of the stage's next forward is ready; HUGE_VAL: nobody has begun to compute it. */
 static inline double state_forward(const SynthTask *t, const SynthState *v, int stage)
 {
     const SchedGraph *g = t->g;

@@ -33,14 +33,14 @@ typedef struct SynthTask {
     double period;                /* the work of the busiest rank for a microbatch */
 } SynthTask;
 
-/* When a rank is free it takes, of what is there and fits, the action with the smallest key plus
-   microbatch times period; W has none: it fills gaps.  It waits for a better one that is on its way
-   and arrives before `patience` times what it could do now has passed. */
+/* A free rank takes, among the actions that are ready and fit, the one with the smallest key plus
+   microbatch times period; W has no key, it fills gaps.  It waits for a better one that arrives
+   before `patience` times the time of what it could do now has passed. */
 typedef struct SynthPolicy {
     double *key_f, *key_i, *key_w; /* per (stage, microbatch) */
     int *cap;                      /* per stage: microbatches between F and W; 0: any number */
     double patience;
-    int fill;  /* W fills a gap shorter than itself; 0: if the rank, with it, idles most */
+    int fill;  /* W fills a gap shorter than itself; 0: only on the rank that idles most */
     int tight; /* the last of the memory may go to a forward when the oldest microbatch
                   leaves without asking for more */
     int room;  /* a forward that comes next and does not fit has W make room for it at once */

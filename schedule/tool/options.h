@@ -18,10 +18,10 @@ typedef struct SchedOptions {
     int n_edge;
 } SchedOptions;
 
-/* 0 ok, -1 help was printed, else the exit status, said. */
+/* 0: ok; -1: help was printed; else the exit status, after a message. */
 int sched_options(SchedOptions *o, int argc, char **argv);
 
-/* Says what is wrong with it and where help is; SCHED_EUSAGE. */
+/* Prints what is wrong and where help is; returns SCHED_EUSAGE. */
 int sched_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

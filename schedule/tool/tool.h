@@ -1,6 +1,6 @@
 /*
- * tool.h - what is done with schedules on the compiler's side: draw, the command `ppsplit
- * schedule`.  Programs that ppsplit writes carry none of it along.
+ * tool.h - what only the compiler does with schedules: drawing, and the command `ppsplit schedule`.
+ * Programs that ppsplit writes do not contain it.
  */
 #ifndef PP_SCHEDULE_TOOL_H
 #define PP_SCHEDULE_TOOL_H
@@ -34,7 +34,7 @@ typedef struct SchedMeasured {
      * steps; -1: not said */
     double **bytes, *planned, *always;
 } SchedMeasured;
-/* A status; m is to be given up by sched_measured_free(), after an error too. */
+/* Returns a status; free m with sched_measured_free(), after an error too. */
 int sched_measured(const char *path, SchedMeasured *m, SchedError *e);
 void sched_measured_free(SchedMeasured *m);
 /* The same rows simulated, by the means of the trace's steps; out: sched_sim_free() */

@@ -1,6 +1,6 @@
 /*
- * verify.h - shared by rows.c (each row by itself), verify.c (the run of all) and
- * blocked.c (the report of a run that cannot go on).
+ * verify.h - shared by rows.c (checks each row), verify.c (runs all rows) and blocked.c (reports
+ * why a run cannot go on).
  */
 #ifndef PP_SCHED_VERIFY_H
 #define PP_SCHED_VERIFY_H
