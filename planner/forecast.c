@@ -69,8 +69,9 @@ static bool same(const Line *x, const Line *y)
     const Work *a = &x->work, *b = &y->work;
     return x->stage == y->stage && x->part == y->part && !strcmp(x->kind, y->kind) &&
            !strcmp(x->function, y->function) && a->unit == b->unit && a->launches == b->launches &&
-           a->operations.c == b->operations.c && a->bytes.c == b->bytes.c && a->m.c == b->m.c &&
-           a->n.c == b->n.c && a->k.c == b->k.c && a->odd == b->odd;
+           a->operations.c == b->operations.c && a->bytes.c == b->bytes.c &&
+           a->near.c == b->near.c && a->m.c == b->m.c && a->n.c == b->n.c && a->k.c == b->k.c &&
+           a->odd == b->odd;
 }
 
 static void add_line(Forecast *f, Line x)
@@ -103,6 +104,7 @@ static void read_launch(Forecast *f, uint32_t n, char *text)
         K,
         COUNT,
         ODD,
+        NEAR,
         NODES,
         FIELDS
     };
@@ -115,8 +117,8 @@ static void read_launch(Forecast *f, uint32_t n, char *text)
         if (text && i + 1 < FIELDS)
             *text++ = '\0';
     }
-    double v[ODD + 1];
-    for (int i = STARTS; i <= ODD; i++)
+    double v[NEAR + 1];
+    for (int i = STARTS; i <= NEAR; i++)
         v[i] = number(f, n, field[i]);
     Line x = {.kind = field[KIND],
               .function = field[FUNCTION],
@@ -128,6 +130,7 @@ static void read_launch(Forecast *f, uint32_t n, char *text)
                        .launches = (int)v[STARTS],
                        .operations = {v[OPERATIONS], 0},
                        .bytes = {v[BYTES], 0},
+                       .near = {v[NEAR], 0},
                        .m = {v[M], 0},
                        .n = {v[N], 0},
                        .k = {v[K], 0},

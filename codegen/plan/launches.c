@@ -50,8 +50,8 @@ static Unit unit_of_products(Dtype t)
     return dtype_is_half(t) ? UNIT_TENSOR16 : dtype_size(t) == 8 ? UNIT_PRODUCT64 : UNIT_PRODUCT32;
 }
 
-/* Sums over columns come in parts, and the parts are summed; few long rows, whose passes are kernels
-   (print/cuda_segments.c), count as one. */
+/* Sums over columns come in parts, and the parts are summed; few long rows, whose passes are
+   kernels (print/cuda_segments.c), count as one. */
 static void add_nest(Adding *x, const Nest *n)
 {
     add(x, nest_kind(n),
@@ -168,6 +168,15 @@ static void add_attention(Adding *x, const AttentionStep *t)
     }
 }
 
+static PerRows bytes_of_arg(const Adding *x, const StepArg *arg)
+{
+    const Value *v = arg->value == NONE ? NULL : val(x->f->g, arg->value);
+    PerRows own = number(v ? (double)dtype_size(v->dtype) : 0);
+    for (int d = 0; v && d < v->shape.rank; d++)
+        own = product(own, of_lin(cg_ext(x->f, arg->value, d)), x->full);
+    return own;
+}
+
 /* Operands and results, once.  Between members, what a member sends, in two messages where sums are
    handed on. */
 static void add_kernel(Adding *x, const Step *s)
@@ -176,14 +185,11 @@ static void add_kernel(Adding *x, const Step *s)
     bool meets = s->kind == STEP_COLLECTIVE;
     PerRows bytes = number(0), sent = number(0);
     for (uint32_t i = 0; i < s->arg.n; i++) {
-        const Value *v = val(x->f->g, s->arg.at[i].value);
-        PerRows own = number((double)dtype_size(v->dtype));
-        for (int d = 0; d < v->shape.rank; d++)
-            own = product(own, of_lin(cg_ext(x->f, s->arg.at[i].value, d)), x->full);
+        const PerRows own = bytes_of_arg(x, &s->arg.at[i]);
         bytes = plus(bytes, own);
         if (i == 0 && meets)
-            sent = scaled(own, (double)cost_sent(x->f->g, n) /
-                                   (double)value_bytes(x->f->g, n->in[0]));
+            sent =
+                scaled(own, (double)cost_sent(x->f->g, n) / (double)value_bytes(x->f->g, n->in[0]));
     }
     add(x, op_name(n->op),
         (Work){.unit = meets ? UNIT_LINK : UNIT_NONE,
@@ -210,13 +216,49 @@ static void add_step(Adding *x, const Step *s)
     }
 }
 
+/* ---- what the cache has ------------------------------------------------------------------------
+ */
+
+/* So many bytes after it was read or written a tensor is taken to be in the second-level cache
+   still: the half of the smallest of those of cards.def. */
+enum { NEAR = 20000000 };
+
+typedef struct {
+    double now; /* bytes that launches have moved so far */
+    double *at; /* by buffer: when it was last read or written; 0: never */
+} Touched;
+
+/* Of what the step reads that which is there, where it is one launch; then all of it is. */
+static void touch(Adding *x, const Step *s, uint32_t first, Touched *t)
+{
+    PerRows near = number(0);
+    for (uint32_t i = 0; i < s->arg.n; i++) {
+        const StepArg *arg = &s->arg.at[i];
+        const double size = per_rows(bytes_of_arg(x, arg), x->full), at = t->at[arg->buf];
+        if (!arg->written && at > 0 && t->now - at + size <= NEAR && at != t->now + 1)
+            near = plus(near, bytes_of_arg(x, arg));
+        t->at[arg->buf] = t->now + 1; /* once a step */
+    }
+    for (uint32_t i = first; i < x->list.n; i++)
+        t->now += per_rows(x->list.at[i].work.bytes, x->full);
+    for (uint32_t i = 0; i < s->arg.n; i++)
+        t->at[s->arg.at[i].buf] = t->now;
+    if (x->list.n == first + 1) {
+        Work *w = &x->list.at[first].work;
+        w->near = per_rows(near, x->full) < per_rows(w->bytes, x->full) ? near : w->bytes;
+    }
+}
+
 static Launches of_function(const StageGen *sg, const Func *f, Arena *a)
 {
+    Touched t = {.at = arena_array(a, double, f->buf.n + 1)};
     Adding x = {.f = f, .a = a, .full = sg->g->batch > 1 ? (double)sg->g->batch : 1};
     for (uint32_t i = 0; i < f->step.n; i++) {
         const Step *s = &f->step.at[i];
         x.now = (Launch){.part = cg_step_part(f, s), .nodes = cg_step_nodes(f, s, a)};
+        const uint32_t first = x.list.n;
         add_step(&x, s);
+        touch(&x, s, first, &t);
     }
     return (Launches){x.list.n, x.list.at};
 }

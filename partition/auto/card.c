@@ -13,13 +13,14 @@ const char *const unit_name[UNIT_COUNT] = {
 };
 
 static const Card cards[] = {
-#define CARD(name, title, cores, memory, traffic, tensor16, tensor32, product32, product64, mma16, \
-             scalar, link, launch)                                                                 \
+#define CARD(name, title, cores, memory, traffic, cache, tensor16, tensor32, product32, product64, \
+             mma16, scalar, link, launch)                                                                 \
     {#name,                                                                                        \
      title,                                                                                        \
      cores,                                                                                        \
      memory * 1e9,                                                                                 \
      traffic * 1e9,                                                                                \
+     cache * 1e9,                                                                                  \
      tensor32 * 1e12,                                                                              \
      {[UNIT_LINK] = link * 1e9,                                                                    \
       [UNIT_SCALAR] = scalar * 1e12,                                                              \
@@ -75,7 +76,8 @@ enum { ODD = 2 };
 
 double card_seconds(const Card *c, const Work *w, double rows, Bound *bound)
 {
-    double memory = per_rows(w->bytes, rows) / c->traffic, begin = w->launches * c->launch,
+    const double bytes = per_rows(w->bytes, rows), far = bytes - per_rows(w->near, rows);
+    double memory = fmax(far / c->traffic, bytes / c->cache), begin = w->launches * c->launch,
            unit = 0;
     if (c->rate[w->unit] > 0)
         unit = per_rows(w->operations, rows) / c->rate[w->unit];

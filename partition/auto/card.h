@@ -44,6 +44,7 @@ typedef struct {
     double cores;
     double memory;   /* bytes */
     double traffic;  /* bytes a second */
+    double cache;    /* the same of the second-level cache */
     double tensor32; /* FLOP/s of PRODUCT32 where TF32 is allowed */
     double rate[UNIT_COUNT];
     double link;   /* bytes a second */
@@ -60,11 +61,12 @@ typedef struct {
 static inline double per_rows(PerRows x, double rows) { return x.c + x.b * rows; }
 
 /* m > 0: a library's product, or `count' of them; odd: rows of a factor or of the result begin
-   elsewhere than at multiples of 16 bytes. */
+   elsewhere than at multiples of 16 bytes.  near: of the bytes those that launches just before have
+   left in the second-level cache. */
 typedef struct {
     Unit unit;
     int launches;
-    PerRows operations, bytes;
+    PerRows operations, bytes, near;
     PerRows m, n, k, count;
     bool odd;
 } Work;
