@@ -115,7 +115,7 @@ def together(case, split, schedule):
             if name not in want:
                 wrong.append(f"a parameter {name}")
             elif grad is None:
-                wrong.append(f"{name} (stage {k}) has none")
+                wrong.append(f"{name} (stage {k}) has no gradient")
             else:
                 off = ((grad - want[name]).abs().max() / want[name].abs().max()).item()
                 if off > 1e-9:
