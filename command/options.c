@@ -521,8 +521,6 @@ static void mesh_complete(Options *o)
             bad_usage("ppsplit", "--chunks %d with %s %d: it must be %d times a power of two",
                       m->chunks[x], mesh_option[x], m->members[x], m->members[x]);
     }
-    if (mesh_has(m, MESH_SEQUENCE) && mesh_has(m, MESH_EXPERT))
-        bad_usage("ppsplit", "--sequence with --expert: both divide sequences; give one of them");
     if (!mesh_has(m, MESH_TENSOR) && m->shard.n && (mesh_has(m, MESH_SEQUENCE) || mesh_has(m, MESH_EXPERT)))
         bad_usage("ppsplit", "--shard with %s: its members divide no parameters but experts",
                   mesh_option[mesh_has(m, MESH_EXPERT) ? MESH_EXPERT : MESH_SEQUENCE]);

@@ -61,7 +61,7 @@ typedef struct {
     uint32_t call;
 } Origin;
 
-typedef struct {
+typedef struct Param {
     const char *name;                                   /* PyTorch's: "h.0.attn.c_attn.weight" */
     /* the initializer's name in the file; NULL: restored */
     const char *initializer;
@@ -78,6 +78,11 @@ typedef struct {
     bool divided;
     Chunks box;
     Shape whole;
+    /* several of the model's, one behind another along dimension 0, of which each chunk along
+       MESH_EXPERT has one (mesh/stack.c): which ones; `name' is the first's.  0: one */
+    const struct Param *each;
+    int n_each;
+    uint32_t number;                                    /* of one of `each': among the model's */
     ValueId value;
 } Param;
 

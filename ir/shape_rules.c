@@ -462,8 +462,8 @@ void shape_pack(Infer *x)
 {
     const Shape *mask = infer_dims(x, 1);
     int axis = infer_axis(x, x->at->axis, infer_dims(x, 0)->rank);
-    INSIST(mask->rank == 1 && mask->d[0] == infer_dims(x, 0)->d[axis] &&
-           infer_type(x, 1) == DT_BOOL);
+    INSIST(mask->d[mask->rank - 1] == infer_dims(x, 0)->d[axis] && infer_type(x, 1) == DT_BOOL);
+    INSIST(mask->rank == 1 || (mask->rank == 2 && axis && mask->d[0] == infer_dims(x, 0)->d[0]));
     x->t[0] = infer_type(x, 0);
     x->s[0] = *infer_dims(x, 0);
 }

@@ -33,8 +33,10 @@ void shape_matmul(Infer *x)
 void shape_packed_matmul(Infer *x)
 {
     const Shape *a = infer_dims(x, 0), *mask = infer_dims(x, 2);
-    INSIST(a->rank == 2 && infer_dims(x, 1)->rank == 2 && mask->rank == 1);
-    INSIST(mask->d[0] == a->d[x->at->axis] && infer_type(x, 2) == DT_BOOL);
+    const int before = mask->rank - 1; /* several: dimension 0 of all operands */
+    INSIST(before <= 1 && a->rank == 2 + before && infer_dims(x, 1)->rank == a->rank);
+    INSIST(mask->d[before] == a->d[x->at->axis + before] && infer_type(x, 2) == DT_BOOL);
+    INSIST(!before || (mask->d[0] == a->d[0] && mask->d[0] == infer_dims(x, 1)->d[0]));
     INSIST(infer_type(x, 0) == infer_type(x, 1));
     product(x);
 }

@@ -188,7 +188,8 @@ static ValueId part_of(Member *m, ValueId v, Place p)
     const Value *x = &m->from.value.at[v];
     const SpreadOf of = {.g = &m->from, .chunks = m->plan->chunks, .uneven = true};
     SpreadWays ways = {0};
-    if (x->kind == V_NODE && !m->active[v] && op_is_map(m->from.node.at[x->node].op))
+    if (x->kind == V_NODE && !m->active[v] && !m->plan->way[x->node] &&
+        op_is_map(m->from.node.at[x->node].op))
         spread_ways_at(&of, x->node, m->from.node.at[x->node].nin + x->out, p, m->a, &ways);
     if (ways.n)
         spread_one(m, x->node, &ways.at[0]);

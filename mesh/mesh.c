@@ -13,9 +13,11 @@ MeshPlan mesh_divide(Graph *g, const MeshOptions *opt, const BatchOptions *batch
     for (int x = 0; x < MESH_AXES; x++) {
         if (!mesh_has(opt, (MeshAxis)x))
             continue;
+        const bool *front = x == MESH_EXPERT ? mesh_stack(g, opt->chunks[x], n, keep) : NULL;
         BatchNotes notes = {.target = *keep[2], .loss = *keep[0]};
         batch_analyse(g, 0, batch, &notes);
-        const MeshPlan plan = mesh_search(g, g->arena, opt, (MeshAxis)x, *keep[0], notes.outer);
+        const MeshPlan plan = mesh_search(g, g->arena, opt, (MeshAxis)x, *keep[0], notes.outer,
+                                          front);
         if (first.chunks == 1)
             first = plan;
         mesh_member(g, &plan, n, keep);

@@ -67,9 +67,10 @@ MeshPlan mesh_divide(Graph *g, const MeshOptions *opt, const BatchOptions *batch
                      ValueId *const *keep);
 
 /* search.c: the plan with the fewest bytes and the least work along an axis.  loss: NONE if nothing
- * trains; outer: by value, as in BatchNotes. */
+ * trains; outer: by value, as in BatchNotes; front: what is divided in dimension 0 and not
+ * otherwise, as of mesh_stack(). */
 MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis axis, ValueId loss,
-                     const int64_t *outer);
+                     const int64_t *outer, const bool *front);
 const bool *mesh_active(const Graph *g, Arena *a, ValueId loss); /* values with a gradient */
 /* Whether each reader may compute a value from its parameters again.  Then the gradients of its
  * uses are those of the parameters, which are added up once a step. */
@@ -81,6 +82,10 @@ void mesh_check(const Graph *g, const MeshOptions *opt);
 /* Warns how many values are divided differently from what the file says. */
 void mesh_compare(const Graph *g, const MeshOptions *opt, const MeshPlan *plan);
 
+/* stack.c: experts with parameters of their own become one of `chunks` with a dimension for them.
+ * By value, whether it has that dimension in front; NULL if there are none.  n, keep: as in
+ * mesh_divide(). */
+const bool *mesh_stack(Graph *g, int chunks, uint32_t n, ValueId *const *keep);
 /* member.c: turns the graph of a plan into that of one of C members, one per chunk; n, keep: as in
  * mesh_divide(). */
 void mesh_member(Graph *g, const MeshPlan *plan, uint32_t n, ValueId *const *keep);

@@ -103,6 +103,7 @@ typedef struct {
     SpreadOf of;
     About *about;          /* by value */
     const bool *of_params; /* by value: made of parameters and constants alone */
+    const bool *front;     /* by value: divided in dimension 0; NULL: none is */
     Choices *ways;         /* by node */
     double work, updated;  /* price of an operation, of a byte of a parameter */
     double least;          /* what a collective costs, however short */
@@ -110,6 +111,8 @@ typedef struct {
     States now, next;
     VEC(Stage) stage;
 } Search;
+
+static bool is_front(const Search *s, ValueId v) { return s->front && s->front[v]; }
 
 /* ---- what is known of values ---------------------------------------------------------------- */
 
@@ -136,7 +139,7 @@ static void find_plain(Search *s, const bool *live)
         for (uint32_t i = 0; i < n->nin; i++)
             plain &= s->about[n->in[i]].plain;
         for (uint32_t i = 0; i < n->nout; i++)
-            s->about[n->out[i]].plain = plain;
+            s->about[n->out[i]].plain = plain && !is_front(s, n->out[i]);
     }
 }
 
@@ -235,8 +238,9 @@ static bool choice_of(Search *s, NodeId id, const SpreadWay *w, Choice *c)
 static bool are_experts(const Search *s, const Node *n, ValueId v)
 {
     const Shape *t = &val(s->g, v)->shape;
-    return n->op == OP_MatMul && s->of_params[v] && t->rank > 2 &&
-           shape_elements(t) > t->d[t->rank - 2] * t->d[t->rank - 1];
+    return (is_front(s, v) && s->of_params[v]) ||
+           (n->op == OP_MatMul && s->of_params[v] && t->rank > 2 &&
+            shape_elements(t) > t->d[t->rank - 2] * t->d[t->rank - 1]);
 }
 
 /* A product with a parameter divides it, or nothing: what is made of other dimensions, places of a
@@ -265,6 +269,18 @@ static bool suits_params(const Search *s, NodeId id, const SpreadWay *w)
     return true;
 }
 
+/* What has experts in front is divided there. */
+static bool suits_front(const Search *s, const Node *n, const SpreadWay *w)
+{
+    bool suits = true;
+    for (uint32_t i = 0; i < n->nin + n->nout; i++) {
+        const Place at = !w ? place_r() : i < n->nin ? w->in[i] : w->out[i - n->nin];
+        if (is_front(s, i < n->nin ? n->in[i] : n->out[i - n->nin]))
+            suits &= place_is(at, place_s(0, 1));
+    }
+    return suits;
+}
+
 static Choices choices_of(Search *s, NodeId id)
 {
     const Node *n = &s->g->node.at[id];
@@ -272,12 +288,16 @@ static Choices choices_of(Search *s, NodeId id)
     SpreadWays ways = {0};
     Choice c;
     (void)choice_of(s, id, NULL, &c);
-    vec_push(s->a, &list, c);
+    if (suits_front(s, n, NULL))
+        vec_push(s->a, &list, c);
     if (!s->about[n->out[0]].plain)
         spread_ways(&s->of, id, s->a, &ways);
     for (uint32_t i = 0; i < ways.n; i++)
-        if (suits_params(s, id, &ways.at[i]) && choice_of(s, id, &ways.at[i], &c))
+        if (suits_params(s, id, &ways.at[i]) && suits_front(s, n, &ways.at[i]) &&
+            choice_of(s, id, &ways.at[i], &c))
             vec_push(s->a, &list, c);
+    if (!list.n)
+        BUG("%s of experts is not divided", op_name(n->op));
     return list;
 }
 
@@ -426,7 +446,8 @@ static void meet_param(Search *s, ValueId v)
             State x = {s->now.state.at[i].price, {i, (uint32_t)made}};
             Place at = made >= MADE_DIVIDED ? b->place[made - MADE_DIVIDED] : place_r();
             bool divided = made >= MADE_DIVIDED;
-            if (made == MADE_PARTIAL || at.mirrored || (divided && !p->trainable && p->stat) ||
+            if (made == MADE_PARTIAL || at.mirrored || (p->n_each && (!divided || at.dim)) ||
+                (divided && !p->trainable && p->stat) ||
                 (divided && p->divided && !divides_more(p, at, s->chunks)) ||
                 (asked && !place_is(said, at)))
                 continue;
@@ -651,7 +672,7 @@ static MeshPlan search(Search *s, const bool *live, double work)
 }
 
 MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis axis, ValueId loss,
-                     const int64_t *outer)
+                     const int64_t *outer, const bool *front)
 {
     mesh_check(g, opt);
     Search s = {.g = g,
@@ -664,6 +685,7 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis 
                        .barred = rows_places(g, a, outer),
                        .uneven = true,
                        .mirrors = axis != MESH_TENSOR},
+                .front = front,
                 .ways = arena_array(a, Choices, g->node.n + 1)};
     Ids root = graph_results(g, a);
     if (loss != NONE)
@@ -686,8 +708,8 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis 
         "heads, features, channels or rows of a table are divided where --chunks divides them; "
         "leave out --tensor",
         "sequences are divided where --chunks divides their places; leave out --sequence",
-        "experts are divided where a parameter has all of them in a dimension that --chunks "
-        "divides, and a product reads it; --tensor divides each expert"};
+        "experts are divided where --chunks divides their number: matrices of one parameter, or "
+        "such as differ in their parameters alone; --tensor divides each expert"};
     diag_hint("%s", hint[axis]);
     diag_fatal(EXIT_MODEL, WHERE_FILE(g->file),
                "%s: nothing in the model can be divided into %d chunks", mesh_option[axis],

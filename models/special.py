@@ -43,7 +43,7 @@
               endless.onnx: until a sum is small
   routed      experts that pick their rows with NonZero: two of three for each row, one more by a mask; the loop over the experts that are hit, of which the
               example hits three of five, and the same over a list of modules; lacking.onnx: that list, where the example hit two of three;
-              counted.onnx: rows by a mask, then their mean
+              counted.onnx: rows by a mask, then their mean; four.onnx: the same as model.onnx of four experts each
   graph       layers of PyTorch Geometric, which drop self loops by a mask and add one for each node, put weights where a mask says so, and detach a softmax's
               maximum; raw.onnx: without the exporter's optimizer; TorchScript's: rest.onnx: zeros for what a mask leaves out;
               fit.onnx: a product that needs a mask of five; drop.onnx: a dropout of what is picked
@@ -254,7 +254,7 @@ class Counted(nn.Module):
 def routed(d):
     x, t = torch.randn(ROWS, 3, 4), torch.randn(ROWS, 3, 4)
     class Two(nn.Module):
-        def __init__(self): super().__init__(); self.a, self.b, self.o = Routed(), Hit(), nn.Linear(4, 4)
+        def __init__(self, a=3, b=5): super().__init__(); self.a, self.b, self.o = Routed(experts=a), Hit(experts=b), nn.Linear(4, 4)
         def forward(self, x): x = self.a(x) + x; return self.o(self.b(x) + x)
     def example(m, hit, first, second):                 # that hits so many experts
         while True:
@@ -266,6 +266,7 @@ def routed(d):
     print("experts hit by the microbatches", hits); assert len(set(hits)) > 1 and max(hits)[0] > 3
     y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(m), "b:begin,o:begin", "model.onnx", y, name="y", x=x, target=t)
+    four = Two(4, 4); export(four, example(four, four.b, 3, 3), f"{d}/four.onnx", ["x"], ["y"])
 
 class Graph(nn.Module):
     def __init__(self, G):

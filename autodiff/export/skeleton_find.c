@@ -190,14 +190,31 @@ static void check_bodies(const Skeleton *s)
     }
 }
 
-/* As the files number them: the parts of one that is divided are one, where the first of them is. */
+/* As the files number them: the parts of one that is divided are one, where the first of them is,
+ * and those that one stands for are where they were. */
 static void join_parts(Skeleton *s)
 {
+    uint32_t n = 0;
     for (uint32_t i = 0; i < s->g->param.n; i++) {
-        Param p = s->g->param.at[i];
+        const Param *p = &s->g->param.at[i];
+        n += p->divided && chunks_number(&p->box) ? 0 : p->n_each ? (uint32_t)p->n_each : 1;
+    }
+    const Param **at = arena_array(s->arena, const Param *, n + 1);
+    for (uint32_t i = 0; i < s->g->param.n; i++)
+        for (int k = 0; k < s->g->param.at[i].n_each; k++)
+            at[s->g->param.at[i].each[k].number] = &s->g->param.at[i].each[k];
+    for (uint32_t i = 0, next = 0; i < s->g->param.n; i++) {
+        const Param *p = &s->g->param.at[i];
+        if (p->n_each || (p->divided && chunks_number(&p->box)))
+            continue;
+        while (at[next])
+            next++;
+        at[next] = p;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        Param p = *at[i];
         p.shape = *param_whole(&p);
-        if (!p.divided || chunks_number(&p.box) == 0)
-            vec_push(s->arena, &s->param, p);
+        vec_push(s->arena, &s->param, p);
     }
 }
 

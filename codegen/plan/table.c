@@ -153,6 +153,25 @@ static const PpDy *gradients(const StageGen *sg, Arena *a, int *n)
     return list;
 }
 
+/* One of several of the model's: without the dimension that they are in. */
+static void one_of_several(PpParam *to, Param *p, Arena *a)
+{
+    const char **name = arena_array(a, const char *, p->n_each);
+    Chunk *part = &p->box.along[MESH_EXPERT];
+    for (int i = 0; i < p->n_each; i++)
+        name[i] = arena_strdup(a, p->each[i].name);
+    to->each.mesh = MESH_EXPERT;
+    to->each.n = p->n_each;
+    to->each.first = part->piece;
+    to->each.step = part->pieces;
+    to->each.name = name;
+    part->axis = -1;
+    for (int x = 0; x < MESH_AXES; x++)
+        p->box.along[x].axis -= p->box.along[x].axis >= 0;
+    p->whole = *param_whole(&p->each[0]);
+    memmove(p->shape.d, p->shape.d + 1, (size_t)--p->shape.rank * sizeof *p->shape.d);
+}
+
 /* Along two axes of the mesh, the one dimension is outside the other (mesh/search.c). */
 static void divided(PpParam *to, const Param *p)
 {
@@ -191,9 +210,20 @@ static const PpParam *params(const StageGen *sg, Arena *a)
     PpParam *list = arena_array(a, PpParam, s->param.n + 1);
     for (uint32_t i = 0; i < s->param.n; i++) {
         const ParamUse *u = &s->param.at[i];
-        const Param *q = &sg->g->param.at[u->param];
-        const Shape shape = cg_param_shape(sg, i);
-        list[i] = (PpParam){.t = tensor(sg->g, q->name, q->dtype, &shape, -1, a),
+        Param of = sg->g->param.at[u->param], *const q = &of;
+        const int64_t row = sg->param_row[i] ? q->shape.d[q->shape.rank - 1] : 0;
+        PpParam part = {.axis = -1};
+        q->shape = cg_param_shape(sg, i);
+        if (q->n_each)
+            one_of_several(&part, q, a);
+        if (q->divided)
+            divided(&part, q);
+        if (row) {
+            part.axis = q->shape.rank - 1;
+            part.groups = 1;
+            part.whole = row;
+        }
+        list[i] = (PpParam){.t = tensor(sg->g, q->name, q->dtype, &q->shape, -1, a),
                             .param = (int)u->param,
                             .use = use[u->use],
                             .from = (int)(u->use == USE_OWN ? s->index : u->from),
@@ -204,14 +234,14 @@ static const PpParam *params(const StageGen *sg, Arena *a)
                             .half_offset = sg->bytes_half > 0 ? sg->half_at.at[i] : 0,
                             .more = u->uses > 1 ? (int)u->uses - 1 : 0,
                             .more_offset = u->uses > 1 ? sg->more_at.at[i] : 0,
-                            .axis = -1};
-        if (q->divided)
-            divided(&list[i], q);
-        if (sg->param_row[i]) {
-            list[i].axis = q->shape.rank - 1;
-            list[i].groups = 1;
-            list[i].whole = q->shape.d[list[i].axis];
-        }
+                            .mesh = part.mesh,
+                            .axis = part.axis,
+                            .groups = part.groups,
+                            .whole = part.whole,
+                            .first = part.first,
+                            .step = part.step,
+                            .outer = part.outer,
+                            .each = part.each};
     }
     return list;
 }

@@ -14,15 +14,29 @@
 #include "base/file/json.h"
 #include "write.h"
 
-/* Of one that is divided the file has the whole, once: where its first part is. */
-static bool stored_here(const StageGen *sg, uint32_t i)
+/* What a stage's file has: of a parameter that is divided the whole, once, where its first part is;
+ * of one of several all of them.  number: in the graph; NONE: one of several */
+typedef struct {
+    const Param *p;
+    uint32_t number;
+} Stored;
+typedef VEC(Stored) StoredList;
+
+static StoredList stored(const StageGen *sg)
 {
     const Stage *s = sg->stage;
-    const Param *p = &sg->g->param.at[s->param.at[i].param];
-    bool first = s->param.at[i].use != USE_TRANSMIT;
-    for (uint32_t j = 0; j < i && first && p->divided; j++)
-        first = strcmp(sg->g->param.at[s->param.at[j].param].name, p->name) != 0;
-    return first;
+    StoredList list = {0};
+    for (uint32_t i = 0; i < s->param.n; i++) {
+        const Param *p = &sg->g->param.at[s->param.at[i].param];
+        bool first = s->param.at[i].use != USE_TRANSMIT;
+        for (uint32_t j = 0; j < i && first && p->divided; j++)
+            first = strcmp(sg->g->param.at[s->param.at[j].param].name, p->name) != 0;
+        if (first && !p->n_each)
+            vec_push(sg->a, &list, ((Stored){p, s->param.at[i].param}));
+        for (int k = 0; first && k < p->n_each; k++)
+            vec_push(sg->a, &list, ((Stored){&p->each[k], NONE}));
+    }
+    return list;
 }
 
 /* A parameter's bytes in PyTorch's layout; NULL at: zeros. */
@@ -62,24 +76,23 @@ static void write_copy(StageGen *sg, const char *dir, OnnxWeight *weight)
     int64_t read = 0;
     char err[ST_ERR];
     const Stage *s = sg->stage;
+    const StoredList list = stored(sg);
     const char *path = arena_printf(sg->a, "%s/stage%u.safetensors", dir, s->index);
     StWriter *w = arena_new_of(sg->a, StWriter);
     stw_init(w);
     arena_hold(sg->a, abandon, w);
-    for (uint32_t i = 0; i < s->param.n; i++) {
-        const Param *p = &sg->g->param.at[s->param.at[i].param];
-        if (stored_here(sg, i))
-            stw_declare(w, p->name, (int)p->dtype, p->shape.rank, param_whole(p)->d);
+    for (uint32_t i = 0; i < list.n; i++) {
+        const Param *p = list.at[i].p;
+        stw_declare(w, p->name, (int)p->dtype, p->shape.rank, param_whole(p)->d);
     }
     if (stw_begin(w, path, err, sizeof err))
         diag_fatal(EXIT_IO, WHERE_NONE, "%s", err);
-    for (uint32_t i = 0; i < s->param.n; i++) {
-        const Param *p = &sg->g->param.at[s->param.at[i].param];
+    for (uint32_t i = 0; i < list.n; i++) {
+        const Param *p = list.at[i].p;
+        const uint32_t number = list.at[i].number;
         int64_t bytes = bytes_of(param_whole(p), p->dtype);
-        if (!stored_here(sg, i))
-            continue;
-        if (!weight[s->param.at[i].param].file)
-            weight[s->param.at[i].param] =
+        if (number != NONE && !weight[number].file)
+            weight[number] =
                 (OnnxWeight){arena_printf(sg->g->arena, "params/stage%u.safetensors", s->index),
                              (int64_t)ftello(w->f)};
         Arena *scratch = arena_within(sg->a);
@@ -151,11 +164,10 @@ static void write_link(StageGen *sg, const char *dir, const char *final_dir)
               .first = true};
     if (!l.index || !l.bin)
         diag_fatal(EXIT_IO, WHERE_FILE(index), "cannot write: %s", strerror(errno));
+    const StoredList list = stored(sg);
     fprintf(l.index, "{");
-    for (uint32_t i = 0; i < s->param.n; i++) {
-        const Param *p = &sg->g->param.at[s->param.at[i].param];
-        if (!stored_here(sg, i))
-            continue;
+    for (uint32_t i = 0; i < list.n; i++) {
+        const Param *p = list.at[i].p;
         if (p->bytes.at == NULL || p->bytes.converted || !p->bytes.file) {
             Arena *scratch = arena_within(sg->a);
             beside(&l, p->name, p->dtype, param_whole(p),

@@ -85,6 +85,14 @@ static void print_params(const StageGen *sg, const PpStage *st, Text *t)
     static const char *const use[] = {"PP_OWN", "PP_TRANSMIT", "PP_REPLICATE"};
     if (st->n_param == 0)
         return;
+    for (int i = 0; i < st->n_param; i++) {
+        if (st->param[i].each.n)
+            text_add(t, "static const char *const %s_param%d[] = {", cg_table_name(sg), i);
+        for (int k = 0; k < st->param[i].each.n; k++)
+            text_add(t, "%s\n    %s", k ? "," : "", cg_string(sg->a, st->param[i].each.name[k]));
+        if (st->param[i].each.n)
+            text_line(t, "};");
+    }
     text_line(t, "static const PpParam %s_params[] = {", cg_table_name(sg));
     for (int i = 0; i < st->n_param; i++) {
         const PpParam *q = &st->param[i];
@@ -105,6 +113,10 @@ static void print_params(const StageGen *sg, const PpStage *st, Text *t)
                                 "%s,\n     .outer = {%s, %d, %" PRId64 ", %" PRId64 ", %" PRId64 "}",
                                 part, cg_mesh_name(q->outer.mesh), q->outer.dim, q->outer.whole,
                                 q->outer.first, q->outer.step);
+        if (q->each.n)
+            part = arena_printf(sg->a, "%s,\n     .each = {%s, %d, %d, %d, %s_param%d}", part,
+                                cg_mesh_name(q->each.mesh), q->each.n, q->each.first, q->each.step,
+                                cg_table_name(sg), i);
         text_line(t,
                   "    {.t = %s,\n     .param = %d, .use = %s, .from = %d, .trainable = %d, .stat "
                   "= %d, .offset = %" PRId64 ", .grad_offset = %" PRId64 "%s%s%s},",

@@ -66,19 +66,21 @@ void eval_pack(Eval *e)
 {
     const Shape *s = &e->in[0].shape;
     int axis = (int)e->at->axis;
-    int64_t inner = 1, n = s->d[axis], all = shape_elements(s), place = 0;
+    int64_t inner = 1, n = s->d[axis], several = e->in[1].shape.rank == 2 ? s->d[0] : 1,
+            all = several ? shape_elements(s) / several : 0, place = 0;
     size_t size = element(e);
     for (int d = axis + 1; d < s->rank; d++)
         inner *= s->d[d];
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < several * n; i++) {
+        place = i % n ? place : 0;
         if (!((const uint8_t *)e->in[1].data)[i])
             continue;
-        for (int64_t o = 0; o < all; o += n * inner)
+        for (int64_t o = i / n * all; o < (i / n + 1) * all; o += n * inner)
             for (int64_t k = 0; k < inner; k++)
                 if (e->op == OP_Pack)
-                    move(&e->out[0], o + place * inner + k, &e->in[0], o + i * inner + k, size);
+                    move(&e->out[0], o + place * inner + k, &e->in[0], o + i % n * inner + k, size);
                 else
-                    move(&e->out[0], o + i * inner + k, &e->in[0], o + place * inner + k, size);
+                    move(&e->out[0], o + i % n * inner + k, &e->in[0], o + place * inner + k, size);
         place++;
     }
 }

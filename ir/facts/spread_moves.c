@@ -278,12 +278,16 @@ void ways_pad(Ways *w, uint32_t slot, Place at)
 /* Pack, Unpack: the mask is of the axis.  A chunk that is alone packs its own places. */
 void ways_pack(Ways *w, uint32_t slot, Place at)
 {
-    int axis = (int)w->n->attr.axis;
+    int axis = (int)w->n->attr.axis, of_axis = ways_shape(w, 1)->rank - 1;
     bool own = slot == 1 || at.dim == axis;
+    if (of_axis && at.dim == 0) { /* several, each by a mask of its own */
+        ways_all(w, at);
+        return;
+    }
     if (own && (!w->of->alone || at.dim < 0))
         return;
     w->at[0] = w->at[2] = own ? place_s(axis, at.groups) : at;
-    w->at[1] = own ? place_s(0, at.groups) : place_r();
+    w->at[1] = own ? place_s(of_axis, at.groups) : place_r();
     w->way.crossed = ways_named;
     ways_keep(w);
 }

@@ -6,6 +6,8 @@
  * divided depth each chunk has a partial sum (Megatron's column and row parallel layers).  Products
  * of halves are partial in f32, before they are rounded.
  */
+#include <string.h>
+
 #include "spread_rules.h"
 
 static void keep(Ways *w, Place a, Place b, Place y)
@@ -71,25 +73,57 @@ void ways_matmul(Ways *w, uint32_t slot, Place at)
 void ways_packed_matmul(Ways *w, uint32_t slot, Place at)
 {
     Role packed = w->n->attr.axis == 0 ? ROWS : DEPTH;
-    if (slot == 2)
+    int several = ways_shape(w, 2)->rank - 1;
+    if (several && at.dim == 0)
+        ways_all(w, at);
+    else if (slot == 2)
         return;
-    if (at.dim < 0)
+    else if (at.dim < 0)
         partial(w, slot);
     else if (role_of(w, slot, at.dim) != packed)
         matrix_product(w, slot, at);
     else if (w->of->alone) {
-        w->at[2] = place_s(0, at.groups);
+        w->at[2] = place_s(several, at.groups);
         matrix_product(w, slot, at);
     }
 }
 
-void build_product(const Spread *s)
+static Attr product_attr(const Spread *s)
 {
     Attr t = spread_of(s)->attr;
     bool half = dtype_is_half(val(s->whole, spread_of(s)->in[0])->dtype);
     if (half && s->way->out[0].dim == PLACE_P)
         t.to = DT_F32;
-    spread_same(s, t);
+    return t;
+}
+
+void build_product(const Spread *s) { spread_same(s, product_attr(s)); }
+
+/* Pack, Unpack, PackedMatMul: of several, where a chunk has one, that one. */
+void build_packed(const Spread *s)
+{
+    const Node *n = spread_of(s);
+    const Shape *mask = &val(s->g, s->in[n->nin - 1])->shape;
+    const bool product = n->op == OP_PackedMatMul;
+    Attr t = product ? product_attr(s) : n->attr;
+    Spread one = *s;
+    ValueId in[3];
+    if (mask->rank == 1 || mask->d[0] != 1) {
+        spread_same(s, t);
+        return;
+    }
+    for (uint32_t i = 0; i < n->nin; i++) {
+        Shape x = val(s->g, s->in[i])->shape;
+        memmove(x.d, x.d + 1, (size_t)--x.rank * sizeof *x.d);
+        in[i] = g_reshape(s->g, s->in[i], &x);
+    }
+    t.axis -= !product;
+    one.in = in;
+    spread_same(&one, t);
+    Shape y = val(s->g, s->out[0])->shape;
+    memmove(y.d + 1, y.d, (size_t)y.rank++ * sizeof *y.d);
+    y.d[0] = 1;
+    s->out[0] = g_reshape(s->g, s->out[0], &y);
 }
 
 /* ---- convolutions ---- */

@@ -112,6 +112,12 @@ typedef struct {
         int mesh, dim;
         int64_t whole, first, step;
     } outer;
+    /* One of n parameters of the model, another one for each member along axis `mesh`: number first +
+       member * step; t.name is the first's.  0: it is the same for all */
+    struct {
+        int mesh, n, first, step;
+        const char *const *name;
+    } each;
 } PpParam;
 
 /* A constant that functions read through PpCtx.constants, at `offset`.  data: its elements as

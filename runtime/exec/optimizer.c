@@ -20,7 +20,8 @@ PpStatus optim_patterns(const Options *o, const PpPlan *model)
         for (int s = 0; s < model->n_stage; s++)
             for (int k = 0; k < model->stage[s]->n_param; k++) {
                 const PpParam *p = &model->stage[s]->param[k];
-                any |= p->trainable && matches(o->no_decay.at[i], p->t.name);
+                for (int j = 0; j < param_names(p) && p->trainable; j++)
+                    any |= matches(o->no_decay.at[i], param_nth(p, j));
             }
         if (!any)
             return pp_fail(PP_ERR_USAGE, "--no-decay %s: no parameter that trains has that name",
@@ -73,7 +74,7 @@ static DeviceParam of_piece(const Plan *p, const Options *o, const Piece *piece)
     own.grad = piece->grad;
     own.half = q->half ? q->half + 2 * at : NULL;
     own.n = piece->bytes / size;
-    own.group = group_of(o, q->p->t.name);
+    own.group = group_of(o, param_name(p->model, q->p, p->ask.member));
     own.update = q->update;
     own.apart = q->block >= 0;
     if (own.apart)

@@ -108,7 +108,8 @@ static void add(List *l, const RankParam *q, const Piece *piece, int state)
     if (l->saved) {
         const Optimizer *o = l->optimizer;
         if (asprintf(&one.name, "%s%s%s%s", state < 0 ? "" : "optimizer/",
-                     state < 0 ? "" : o->state[state], state < 0 ? "" : "/", q->p->t.name) < 0)
+                     state < 0 ? "" : o->state[state], state < 0 ? "" : "/",
+                     param_name(l->plan->model, q->p, l->plan->ask.member)) < 0)
             one.name = NULL;
         l->saved[l->n] = one;
     }

@@ -52,7 +52,7 @@ static int parts_end(const StagePlan *rs, int k)
 {
     const RankParam *q = rs->rp;
     int end = k + 1;
-    while (param_divided(q[k].p) && end < rs->st->n_param && param_divided(q[end].p) &&
+    while (param_in_parts(q[k].p) && end < rs->st->n_param && param_in_parts(q[end].p) &&
            !strcmp(q[k].p->t.name, q[end].p->t.name))
         end++;
     return end;
@@ -64,9 +64,9 @@ static PpStatus make_room(Dump *d)
     for (int k = 0; k < d->rs->st->n_param; k++) {
         const PpParam *p = d->rs->rp[k].p;
         int64_t bytes = d->rs->rp[k].update ? param_bytes(p) : 0;
-        if (param_divided(p) && p->t.bytes > part)
+        if (param_in_parts(p) && p->t.bytes > part)
             part = p->t.bytes;
-        if ((param_divided(p) || d->scale != 1) && bytes > whole)
+        if ((param_in_parts(p) || d->scale != 1) && bytes > whole)
             whole = bytes;
     }
     d->whole = malloc((size_t)whole + 1);
@@ -74,15 +74,17 @@ static PpStatus make_room(Dump *d)
     return d->whole && d->part ? PP_OK : pp_no_memory();
 }
 
-/* The whole gradient of which the parameters [k, end) are this member's parts. */
-static PpStatus put_together(Dump *d, int k, int end)
+/* The whole gradient of which the parameters [k, end) are this member's parts; nth: of those that
+ * they may be. */
+static PpStatus put_together(Dump *d, int k, int end, int nth)
 {
     const Box all = box_whole(param_bytes(d->rs->rp[k].p));
     for (int i = k; i < end; i++)
         for (int m = 0; m < plan_members(d->plan->model); m++) {
             const RankParam *q = &d->rs->rp[i];
             const Box box = param_box(d->plan->model, q->p, m);
-            if (plan_is_twin(d->plan->model, q->p, m))
+            if (plan_is_twin(d->plan->model, q->p, m) ||
+                (q->p->each.n && param_each(d->plan->model, q->p, m) != nth))
                 continue;
             if (m && box.bytes)
                 TRY(group_recv(d->members, m, d->part, box.bytes));
@@ -91,13 +93,13 @@ static PpStatus put_together(Dump *d, int k, int end)
     return PP_OK;
 }
 
-static PpStatus write_gradient(Dump *d, StWriter *w, int k, int end)
+static PpStatus write_gradient(Dump *d, StWriter *w, int k, int end, int nth)
 {
     const PpParam *p = d->rs->rp[k].p;
     const int64_t bytes = param_bytes(p);
     const void *from = d->whole;
-    if (param_divided(p))
-        TRY(put_together(d, k, end));
+    if (param_in_parts(p))
+        TRY(put_together(d, k, end, nth));
     else
         from = host_copy(d->h, d->rs->rp[k].grad, bytes);
     if (d->scale != 1) {
@@ -117,8 +119,8 @@ static PpStatus begin_file(Dump *d, StWriter *w, const char *tmp)
     for (int k = 0; k < d->rs->st->n_param; k = parts_end(d->rs, k)) {
         const RankParam *q = &d->rs->rp[k];
         param_shape(q->p, dim);
-        if (q->update)
-            stw_declare(w, q->p->t.name, q->p->t.dtype, q->p->t.rank, dim);
+        for (int i = 0; q->update && i < param_names(q->p); i++)
+            stw_declare(w, param_nth(q->p, i), q->p->t.dtype, q->p->t.rank, dim);
     }
     return stw_begin(w, tmp, err, sizeof err) ? pp_fail(PP_ERR_IO, "--dump-grads: %s", err)
                                               : PP_OK;
@@ -135,8 +137,8 @@ static PpStatus write_file(Dump *d, const char *tmp, PpStatus s)
         s = group_agree(d->members, s);
     for (int k = 0, end; k < d->rs->st->n_param && s == PP_OK; k = end) {
         end = parts_end(d->rs, k);
-        if (d->rs->rp[k].update)
-            s = write_gradient(d, &w, k, end);
+        for (int i = 0; d->rs->rp[k].update && i < param_names(d->rs->rp[k].p) && s == PP_OK; i++)
+            s = write_gradient(d, &w, k, end, i);
     }
     if (!open)
         return s;
@@ -152,7 +154,7 @@ static PpStatus send_parts(const Dump *d)
     TRY(group_agree(d->members, PP_OK));
     for (int k = 0; k < d->rs->st->n_param; k++) {
         const RankParam *q = &d->rs->rp[k];
-        if (q->update && param_divided(q->p) && q->p->t.bytes &&
+        if (q->update && param_in_parts(q->p) && q->p->t.bytes &&
             !plan_is_twin(d->plan->model, q->p, d->plan->ask.member))
             TRY(group_send(d->members, 0, host_copy(d->h, q->grad, q->p->t.bytes), q->p->t.bytes));
     }

@@ -107,9 +107,12 @@ static const PpParam *weight_beside(const PpPlan *plan, const char *name)
     for (int s = 0; s < plan->n_stage; s++)
         for (int k = 0; k < plan->stage[s]->n_param; k++) {
             const PpParam *p = &plan->stage[s]->param[k];
-            if (p->t.rank >= 2 && strlen(p->t.name) == stem + sizeof weight - 1 &&
-                !strncmp(p->t.name, name, stem) && !strcmp(p->t.name + stem, weight))
-                return p;
+            for (int i = 0; i < param_names(p) && p->t.rank >= 2; i++) {
+                const char *its = param_nth(p, i);
+                if (strlen(its) == stem + sizeof weight - 1 && !strncmp(its, name, stem) &&
+                    !strcmp(its + stem, weight))
+                    return p;
+            }
         }
     return NULL;
 }
@@ -123,17 +126,18 @@ static int ends_with(const char *s, const char *end)
 static double inverse_root(double x) { return x > 0 ? 1 / pp_sqrt(x) : 0; }
 
 /* normal: of this deviation; uniform: within this bound; else all are `value` */
-static void by_default(const PpPlan *plan, const PpParam *p, Init *to)
+static void by_default(const PpPlan *plan, const PpParam *p, const char *name, Init *to)
 {
-    const PpParam *weight = p->t.rank >= 2 ? p : weight_beside(plan, p->t.name);
+    const PpParam *weight = p->t.rank >= 2 ? p : weight_beside(plan, name);
     to->uniform = weight != NULL;
     if (weight)
         to->spread = inverse_root(fans_of(weight).in);
     else
-        to->value = ends_with(p->t.name, "weight") || ends_with(p->t.name, "var");
+        to->value = ends_with(name, "weight") || ends_with(name, "var");
 }
 
-static PpStatus apply(const Rule *r, const PpPlan *plan, const PpParam *p, Init *to)
+static PpStatus apply(const Rule *r, const PpPlan *plan, const PpParam *p, const char *name,
+                      Init *to)
 {
     int by_fan = r->number == KIND_XAVIER || r->number == KIND_KAIMING;
     Fans f = p->t.rank >= 2 ? fans_of(p) : (Fans){0};
@@ -141,7 +145,7 @@ static PpStatus apply(const Rule *r, const PpPlan *plan, const PpParam *p, Init 
         return pp_fail(
             PP_ERR_USAGE,
             "--init %s: '%s' has %d dimension%s, %s needs two; add a later --init for it", r->text,
-            p->t.name, p->t.rank, p->t.rank == 1 ? "" : "s", r->kind);
+            name, p->t.rank, p->t.rank == 1 ? "" : "s", r->kind);
     to->uniform = r->number == KIND_UNIFORM || by_fan;
     to->normal = r->number == KIND_NORMAL;
     to->value = r->number == KIND_ONES;
@@ -149,20 +153,19 @@ static PpStatus apply(const Rule *r, const PpPlan *plan, const PpParam *p, Init 
                  : r->number == KIND_KAIMING ? pp_sqrt(6 / f.in)
                                              : r->argument;
     if (r->number == KIND_DEFAULT)
-        by_default(plan, p, to);
+        by_default(plan, p, name, to);
     return PP_OK;
 }
 
-PpStatus init_of(const Options *o, const PpPlan *plan, const PpParam *p, Init *to)
+PpStatus init_of(const Options *o, const PpPlan *plan, const PpParam *p, const char *name, Init *to)
 {
-    *to = (Init){.seed = o->seed,
-                 .name = hash_bytes(HASH_START, p->t.name, strlen(p->t.name))};
+    *to = (Init){.seed = o->seed, .name = hash_bytes(HASH_START, name, strlen(name))};
     for (int i = o->init.n; i-- > 0 && !to->given;) {
         Rule r;
         TRY(parse(o->init.at[i], &r));
-        to->given = matches(&r, p->t.name) && (!p->stat || r.number == KIND_DEFAULT);
+        to->given = matches(&r, name) && (!p->stat || r.number == KIND_DEFAULT);
         if (to->given)
-            TRY(apply(&r, plan, p, to));
+            TRY(apply(&r, plan, p, name, to));
     }
     return PP_OK;
 }
@@ -175,7 +178,8 @@ PpStatus init_check(const Options *o, const PpPlan *plan)
         TRY(parse(o->init.at[i], &r));
         for (int s = 0; s < plan->n_stage; s++)
             for (int k = 0; k < plan->stage[s]->n_param; k++)
-                any |= matches(&r, plan->stage[s]->param[k].t.name);
+                for (int j = 0; j < param_names(&plan->stage[s]->param[k]); j++)
+                    any |= matches(&r, param_nth(&plan->stage[s]->param[k], j));
         if (!any)
             return pp_fail(PP_ERR_USAGE,
                            "--init %s: no parameter matches; `ppsplit ls --parameters' lists them",

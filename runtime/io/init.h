@@ -14,7 +14,8 @@ typedef struct {
 } Init;
 
 /* Of a parameter of the plan: what the last --init says that matches its name */
-PpStatus init_of(const Options *o, const PpPlan *plan, const PpParam *p, Init *to);
+PpStatus init_of(const Options *o, const PpPlan *plan, const PpParam *p, const char *name,
+                 Init *to);
 /* All of --init: what is wrong with one, and that each matches a name */
 PpStatus init_check(const Options *o, const PpPlan *plan);
 /* The part of a parameter's elements, of PP_F32 or PP_F64 */

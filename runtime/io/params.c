@@ -346,16 +346,17 @@ static int state_name(const Source *s, const char *state, const char *param, cha
 }
 
 /* part: of the parameter, which is the piece's stage's */
-static PpStatus load_states(HostCopy *h, const Source *s, const PpParam *p, Box part,
-                            const Piece *piece, const Optimizer *optimizer)
+static PpStatus load_states(HostCopy *h, const Source *s, Wanted w, const Piece *piece,
+                            const Optimizer *optimizer)
 {
     char name[4096];
+    Box part = w.part;
     part.first += piece->first;
     part.bytes = piece->bytes;
     for (int j = 0; j < optimizer->states; j++) {
-        if (state_name(s, optimizer->state[j], p->t.name, name, sizeof name) >= (int)sizeof name)
+        if (state_name(s, optimizer->state[j], w.name, name, sizeof name) >= (int)sizeof name)
             return pp_fail(PP_ERR_IO, "parameter name too long for a checkpoint");
-        TRY(place(h, s, (Wanted){name, p, part, NULL, NULL}, piece->state[j], NULL));
+        TRY(place(h, s, (Wanted){name, w.like, part, NULL, NULL}, piece->state[j], NULL));
     }
     return PP_OK;
 }
@@ -382,12 +383,13 @@ static PpStatus load_params(HostCopy *h, const Plan *plan, const StagePlan *rs, 
             continue;
         const Box part = param_box(plan->model, p, plan->ask.member);
         Init init;
-        TRY(init_of(from->options, plan->model, p, &init));
-        const Wanted w = {p->t.name, p, part, NULL, from->states || !init.given ? NULL : &init};
+        const char *name = param_name(plan->model, p, plan->ask.member);
+        TRY(init_of(from->options, plan->model, p, name, &init));
+        const Wanted w = {name, p, part, NULL, from->states || !init.given ? NULL : &init};
         TRY(q->value ? place(h, s, w, q->value, &q->lowest) : place_pieces(h, s, &w, plan, q));
         const Source *states = from->states ? s : from->torch.n ? &torch : NULL;
         for (int i = q->piece; i < q->piece + q->n_piece && states && q->update; i++)
-            TRY(load_states(h, states, p, part, &plan->piece[i], from->optimizer));
+            TRY(load_states(h, states, w, &plan->piece[i], from->optimizer));
     }
     return PP_OK;
 }
@@ -415,10 +417,11 @@ static PpStatus load_stage(HostCopy *h, const Plan *plan, const StagePlan *rs, c
     PpStatus status = PP_OK;
     const char *wanted = NULL; /* in files: the first */
     for (int k = 0; k < st->n_param && status == PP_OK; k++) {
+        const char *name = param_name(plan->model, &st->param[k], plan->ask.member);
         Init init;
-        status = init_of(from->options, plan->model, &st->param[k], &init);
+        status = init_of(from->options, plan->model, &st->param[k], name, &init);
         if (!wanted && st->param[k].use != PP_TRANSMIT && (!init.given || from->states))
-            wanted = st->param[k].t.name;
+            wanted = name;
     }
     if (s.shards)
         snprintf(s.path, sizeof s.path, "%s", from->given);

@@ -40,33 +40,38 @@ static int is_parameter(const PpPlan *p, const char *name)
 {
     for (int s = 0; s < p->n_stage; s++)
         for (int k = 0; k < p->stage[s]->n_param; k++)
-            if (!strcmp(p->stage[s]->param[k].t.name, name))
-                return 1;
+            for (int i = 0; i < param_names(&p->stage[s]->param[k]); i++)
+                if (!strcmp(param_nth(&p->stage[s]->param[k], i), name))
+                    return 1;
     return 0;
+}
+
+static PpStatus same_parameter(const Index *x, const PpParam *p, const char *name)
+{
+    char want[400], have[400];
+    int64_t dim[PP_MAX_RANK];
+    const IndexTensor *c = index_find(x, name);
+    if (!c)
+        return pp_fail(PP_ERR_MODEL, "--resume %s: checkpoint of another model: it has no parameter '%s'",
+                       x->path, name);
+    param_shape(p, dim);
+    shape_text(want, sizeof want, p->t.dtype, p->t.rank, dim);
+    shape_text(have, sizeof have, c->dtype, c->rank, c->dim);
+    if (strcmp(want, have) != 0)
+        return pp_fail(PP_ERR_MODEL,
+                       "--resume %s: checkpoint of another model: its parameter '%s' is %s, here %s",
+                       x->path,
+                       name, have, want);
+    return PP_OK;
 }
 
 /* The first difference between its parameters and the program's. */
 static PpStatus same_model(const Index *x, const PpPlan *p)
 {
-    char want[400], have[400];
-    int64_t dim[PP_MAX_RANK];
     for (int s = 0; s < p->n_stage; s++)
-        for (int k = 0; k < p->stage[s]->n_param; k++) {
-            const PpTensor *t = &p->stage[s]->param[k].t;
-            const IndexTensor *c = index_find(x, t->name);
-            if (!c)
-                return pp_fail(PP_ERR_MODEL,
-                               "--resume %s: checkpoint of another model: it has no parameter '%s'",
-                               x->path, t->name);
-            param_shape(&p->stage[s]->param[k], dim);
-            shape_text(want, sizeof want, t->dtype, t->rank, dim);
-            shape_text(have, sizeof have, c->dtype, c->rank, c->dim);
-            if (strcmp(want, have) != 0)
-                return pp_fail(
-                    PP_ERR_MODEL,
-                    "--resume %s: checkpoint of another model: its parameter '%s' is %s, here %s",
-                    x->path, t->name, have, want);
-        }
+        for (int k = 0; k < p->stage[s]->n_param; k++)
+            for (int i = 0; i < param_names(&p->stage[s]->param[k]); i++)
+                TRY(same_parameter(x, &p->stage[s]->param[k], param_nth(&p->stage[s]->param[k], i)));
     for (int i = 0; i < x->n_tensor; i++)
         if (strncmp(x->tensor[i].name, "optimizer/", 10) != 0 &&
             !is_parameter(p, x->tensor[i].name))

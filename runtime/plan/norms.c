@@ -15,10 +15,17 @@
 static int parts_end(const PpParam *const *by_number, int n, int k)
 {
     int end = k + 1;
-    while (by_number[k] && param_is_shared_out(by_number[k]) && end < n && by_number[end] &&
+    while (by_number[k] && param_in_parts(by_number[k]) && end < n && by_number[end] &&
            !strcmp(by_number[k]->t.name, by_number[end]->t.name))
         end++;
     return end;
+}
+
+/* Chunks of each of those that it may be */
+static int chunks_of(const PpPlan *model, const PpParam *q)
+{
+    return (param_is_shared_out(q) ? model->chunks[q->mesh] : 1) *
+           (q->outer.whole ? model->chunks[q->outer.mesh] : 1);
 }
 
 PpStatus norms_plan(Plan *plan)
@@ -39,8 +46,7 @@ PpStatus norms_plan(Plan *plan)
         const PpParam *q = by_number[k];
         for (int i = k; i < end; i++)
             plan->norm[i] = plan->n_norm;
-        plan->n_norm += (q && param_is_shared_out(q) ? model->chunks[q->mesh] : 1) *
-                        (q && q->outer.whole ? model->chunks[q->outer.mesh] : 1);
+        plan->n_norm += q ? param_names(q) * chunks_of(model, q) : 1;
     }
     free(by_number);
     return PP_OK;
@@ -58,5 +64,7 @@ int norm_of(const Plan *plan, const PpParam *q, int member)
     if (q->outer.whole)
         outer = (q->outer.first + plan_member_along(model, member, q->outer.mesh) * q->outer.step) /
                 q->t.dim[q->outer.dim] * model->chunks[q->mesh];
+    if (q->each.n)
+        outer += (int64_t)param_each(model, q, member) * chunks_of(model, q);
     return plan->norm[q->param] + (int)(outer + chunk);
 }

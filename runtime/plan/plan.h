@@ -369,12 +369,27 @@ static inline int plan_own_part(const PpPlan *model, const PpParam *p, int membe
 {
     return plan_member_along(model, member, p->mesh);
 }
+static inline int param_in_parts(const PpParam *p) { return param_divided(p) || p->each.n; }
+/* Those of the model that it may be, by member: how many, their names; which one a member has */
+static inline int param_names(const PpParam *p) { return p->each.n ? p->each.n : 1; }
+static inline const char *param_nth(const PpParam *p, int i)
+{
+    return p->each.n ? p->each.name[i] : p->t.name;
+}
+static inline int param_each(const PpPlan *model, const PpParam *p, int member)
+{
+    return p->each.first + plan_member_along(model, member, p->each.mesh) * p->each.step;
+}
+static inline const char *param_name(const PpPlan *model, const PpParam *p, int member)
+{
+    return param_nth(p, param_each(model, p, member));
+}
 /* Whether an earlier member has the same part of a parameter. */
 static inline int plan_is_twin(const PpPlan *model, const PpParam *p, int member)
 {
     for (int x = 0; x < PP_AXES; x++)
         if (plan_member_along(model, member, x) && !(param_is_shared_out(p) && p->mesh == x) &&
-            !(p->outer.whole && p->outer.mesh == x))
+            !(p->outer.whole && p->outer.mesh == x) && !(p->each.n && p->each.mesh == x))
             return 1;
     return 0;
 }

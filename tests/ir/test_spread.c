@@ -329,6 +329,15 @@ static void packed_products(T *t)
     ValueId y[2] = {real(t, S(6, 8), -1, 1), mask};
     in[1] = graph_node(g, OP_Pack, 2, y, (Attr){0});
     out(t, graph_node(g, OP_PackedMatMul, 3, in, (Attr){.axis = 1}));
+    in[2] = mask = bools(t, S(4, 6)); /* several */
+    in[1] = real(t, S(4, 8, 12), -1, 1);
+    in[0] = graph_node(g, OP_Pack, 2, (ValueId[]){real(t, S(4, 6, 8), -1, 1), mask},
+                       (Attr){.axis = 1});
+    out(t, graph_node(g, OP_PackedMatMul, 3, in, (Attr){0}));
+    out(t, graph_node(g, OP_Unpack, 2, (ValueId[]){in[0], mask}, (Attr){.axis = 1}));
+    in[0] = real(t, S(4, 12, 6), -1, 1);
+    in[1] = real(t, S(4, 6, 8), -1, 1);
+    out(t, graph_node(g, OP_PackedMatMul, 3, in, (Attr){.axis = 1}));
 }
 /* channels, groups of them, one channel a group */
 static void convolutions(T *t)

@@ -87,7 +87,6 @@ is "nothing to divide" "$(said gpt.onnx --loss cross_entropy --tensor 300)" "--t
 is "chunks that members do not share evenly" "$("$ppsplit" gpt.onnx --tensor 2 --chunks 6 -o none 2>&1 | head -n 1)" "ppsplit: --chunks 6 with --tensor 2: it must be 2 times a power of two"
 is "nothing to divide but parameters" "$(said $top/models/mlp-ts/model.onnx --loss mse --sequence 2)" "--sequence: nothing in the model can be divided into 2 chunks"
 is "no experts" "$(said gpt.onnx --loss cross_entropy --expert 4)" "--expert: nothing in the model can be divided into 4 chunks"
-is "two axes of sequences" "$("$ppsplit" gpt.onnx --sequence 2 --expert 2 -o none 2>&1 | head -n 1)" "ppsplit: --sequence with --expert: both divide sequences; give one of them"
 is "parts of parameters" "$("$ppsplit" gpt.onnx --sequence 2 --shard 'wte.*=0' -o none 2>&1 | head -n 1)" "ppsplit: --shard with --sequence: its members divide no parameters but experts"
 is "no such parameter" "$(said gpt.onnx --tensor 2 --shard 'x.*=0')" "--shard 'x.*=0': no parameter matches"
 is "no such dimension" "$(said gpt.onnx --tensor 2 --shard 'wte.weight=2' --loss cross_entropy)" "--shard 'wte.weight=2': f32[512,128] of 'wte.weight' has no dimension 2"

@@ -2,7 +2,7 @@
 # --sequence, --expert: the members of a rank have parts of the sequences and whole parameters.  A GPT of two heads, so that keys and values are gathered, in four chunks of both ends of its
 # sequences: one, two and four members, in other splits, have the same losses, norms, gradients, parameters, states and logits, to the bit, and PyTorch's gradients; a run of
 # one number goes on with another, also with replicas that divide parameters.  With Dropout, whose numbers are those of the whole, the same.  Of experts each member has some: the same bits, the
-# gradients of the model undivided, and one file of it.
+# gradients of the model undivided, and one file of it.  Experts that pick rows likewise, whose parameters are each a member's alone.
 . "$(dirname "$0")/../lib.sh"
 cd "$top/models/gpt-ts" || exit 1
 . ./case.env
@@ -72,15 +72,31 @@ ok "the same parameters, states and model" eval 'same ofexperts1 ofexperts4 2 &&
 ok "of a parameter of eight a member has two" grep -q 'dim = {2, 16, 64}' "$work/experts4/pipeline.c"
 for mesh in "1 1" "2 2"; do
     read -r t n <<<"$mesh"
-    ok "experts among $n, each among $t" split_model "$work/experts.onnx" "$work/each$t$n" none --tensor "$t" --expert "$n" --chunks 2 --loss "$loss"
+    ok "experts among $n, each among $t, of sequences among $n" split_model "$work/experts.onnx" "$work/each$t$n" none --tensor "$t" --sequence "$n" --expert "$n" --chunks 2 --loss "$loss"
     ok "they train" run "each$t$n" "ofeach$t$n" --steps 2 --dump-grads "$work/gradseach$t$n" --clip-norm 0.1
     ok "the model's gradients" "$compare" grads "$work/gradseach$t$n" "$work/gradswhole/stage0.safetensors"
     ok "back into the model" "$ppsplit" merge "$work/each$t$n" "$work/ofeach$t$n" -o "$work/ofeach$t$n.onnx"
 done
 ok "the same parameters, states and model" eval 'same ofeach11 ofeach22 2 && cmp "$work/ofeach11.onnx" "$work/ofeach22.onnx"'
 ok "a member has half of each of four experts" grep -q 'dim = {4, 16, 32}' "$work/each22/pipeline.c"
-ok "two replicas of 2 x 2 divide parameters, for a step" run each22 g --microbatches 2 --dp 2 --zero 3 --steps 1
+ok "two replicas of 2 x 2 x 2 divide parameters, for a step" run each22 g --microbatches 2 --dp 2 --zero 3 --steps 1
 ok "two of one member go on" run each11 h --resume "$work/g" --microbatches 2 --dp 2 --steps 2
-ok "two of 2 x 2 that were not interrupted" run each22 i --microbatches 2 --dp 2 --steps 2
+ok "two of 2 x 2 x 2 that were not interrupted" run each22 i --microbatches 2 --dp 2 --steps 2
 ok "the same" same h i 2
+
+# Experts that pick their rows, with parameters of their own (a), and with slices of one (b)
+cd "$top/models/special/routed" || exit 1
+. ./case.env
+case_data .
+ok "three experts, each of a member" split_model model.onnx "$work/three" "$splits" --expert 3 --loss "$loss"
+ok "they train" run three ofthree --microbatches 4 --steps 1 --dump-grads "$work/gradsthree"
+ok "PyTorch's gradients, under its names" "$compare" grads "$work/gradsthree" grads.safetensors
+for members in 1 4; do
+    ok "four experts of $members members" split_model four.onnx "$work/four$members" none --expert $members --chunks 4 --loss "$loss"
+    ok "they train" run "four$members" "offour$members" --microbatches 4 --steps 2 --init 'a.w?.?.*=default'
+    ok "back into the model" "$ppsplit" merge "$work/four$members" "$work/offour$members" -o "$work/offour$members.onnx"
+done
+ok "the same parameters, states and model" eval 'same offour1 offour4 2 && cmp "$work/offour1.onnx" "$work/offour4.onnx"'
+ok "a member has one expert of each layer" eval 'grep -q "PP_EXPERT, 4, 0, 1" "$work/four4/pipeline.c" && grep -q "dim = {1, 12, 4}" "$work/four4/pipeline.c"'
+ok "four members go on where undivided experts were" eval 'split_model four.onnx "$work/fourwhole" none --loss "$loss" && run fourwhole j --microbatches 4 --steps 1 && run four4 k --microbatches 4 --resume "$work/j" --steps 2'
 plan_done

@@ -1,0 +1,321 @@
+/*
+ * stack.c - what is computed alike of several parameters becomes one computation of one parameter.
+ *
+ * In: a graph that adds up, or joins (Concat), E results which differ in their parameters and in
+ * what is computed of those (alike.c), as the experts of a mixture do that an exporter has written
+ * one after the other.  Out: the same Graph with E / C of these computations, each with a dimension
+ * in front of all that differs, of C, the chunks of the axis: number i of them has the i-th of
+ * every chunk's experts.  What the others computed is gone; their parameters are one (Param.each).
+ * So who divides that dimension (search.c) divides experts.  A sum is that of all else, then of
+ * each chunk's experts, then of the chunks.
+ */
+#include <string.h>
+
+#include "alike.h"
+
+typedef struct {
+    Graph *g;
+    Graph from;
+    Arena *a;
+    Families *of;
+    ValueId *is; /* by value, in the new graph */
+    IdMap nodes; /* of the new graph, by what they are made of */
+    Ids front;   /* of the new graph: what has the dimension in front */
+} Stack;
+
+/* A node, or the one that is the same. */
+static ValueId node(Stack *s, Op op, uint32_t nin, const ValueId *in, Attr t)
+{
+    uint64_t key = (uint64_t)op;
+    for (uint32_t i = 0; i < nin; i++)
+        key = (key ^ in[i]) * 0x9E3779B97F4A7C15u;
+    for (;; key++) {
+        uint32_t *at = idmap_at(s->a, &s->nodes, key);
+        const Node *n = *at == NONE ? NULL : maker(s->g, *at);
+        if (n && n->op == op && n->nin == nin && memcmp(n->in, in, nin * sizeof *in) == 0 &&
+            attr_equal(op, &n->attr, &t) && op_is_pure(op))
+            return *at;
+        if (n)
+            continue;
+        const ValueId v = graph_node(s->g, op, nin, in, t);
+        if (is_made(s->g, v))
+            *at = v;
+        return v;
+    }
+}
+
+static ValueId reshape(Stack *s, ValueId x, const Shape *to)
+{
+    const Attr t = {.n = to->rank, .dims = to->d};
+    return shape_equal(&val(s->g, x)->shape, to) ? x : node(s, OP_Reshape, 1, &x, t);
+}
+
+static ValueId in_front(Stack *s, ValueId v)
+{
+    vec_push(s->a, &s->front, v);
+    return v;
+}
+
+static Shape with_front(Shape x, int64_t n)
+{
+    memmove(x.d + 1, x.d, (size_t)x.rank++ * sizeof *x.d);
+    x.d[0] = n;
+    return x;
+}
+
+static ValueId made(Stack *s, uint32_t k);
+
+/* An operand with a dimension in front of as many as `rank` others; what is the same for all has
+ * none, unless it is asked for. */
+static ValueId operand(Stack *s, uint32_t k, int rank, bool all)
+{
+    const ValueId x = made(s, k);
+    const Shape t = val(s->g, x)->shape;
+    const bool same = s->of->alike.at[k].kind == SAME;
+    if (same && !all)
+        return x;
+    const int own = t.rank - !same;
+    Shape to = {.rank = rank + 1, .d = {same ? 1 : t.d[0]}};
+    for (int i = 0; i < rank; i++)
+        to.d[i + 1] = i < rank - own ? 1 : t.d[i - (rank - own) + !same];
+    const ValueId y = reshape(s, x, &to);
+    to.d[0] = s->of->chunks;
+    if (y == x && !same)
+        return y;
+    return in_front(s, same ? node(s, OP_Expand, 1, &y, (Attr){.n = to.rank, .dims = to.d}) : y);
+}
+
+static int64_t *shifted(Stack *s, const int64_t *x, int n, int64_t first, int64_t by)
+{
+    int64_t *y = arena_array(s->g->arena, int64_t, n + 1);
+    y[0] = first;
+    for (int i = 0; i < n; i++)
+        y[i + 1] = x[i] + by;
+    return y;
+}
+
+/* The node's attributes with one dimension more in front. */
+static Attr attr_of(Stack *s, const Node *n)
+{
+    Attr t = n->attr;
+    switch (n->op) {
+    case OP_Reshape:
+    case OP_Expand: t.dims = shifted(s, t.dims, t.n++, s->of->chunks, 0); break;
+    case OP_Transpose: t.perm = shifted(s, t.perm, t.n++, 0, 1); break;
+    case OP_Slice:
+        t.start = shifted(s, n->attr.start, t.n, 0, 0);
+        t.size = shifted(s, n->attr.size, t.n, s->of->chunks, 0);
+        t.step = shifted(s, n->attr.step, t.n++, 1, 0);
+        break;
+    case OP_ReduceSum:
+    case OP_ReduceMean:
+    case OP_ReduceMax:
+    case OP_ReduceMin: t.axes = shifted(s, t.axes, t.n, 0, 1) + 1; break;
+    case OP_AllToAll: t.to_axis++; /* fall through */
+    case OP_AllGather:
+    case OP_Shard:
+    case OP_ReduceScatter:
+    case OP_Concat:
+    case OP_Split:
+    case OP_Softmax:
+    case OP_LogSoftmax:
+    case OP_Pack:
+    case OP_Unpack: t.axis++; break;
+    default: break;
+    }
+    return t;
+}
+
+static ValueId stack_node(Stack *s, const Alike *x)
+{
+    const Node *n = maker(&s->from, x->v[0]);
+    const int out = (int)val(&s->from, x->v[0])->out;
+    ValueId *in = arena_array(s->a, ValueId, n->nin + 1);
+    int rank = n->op == OP_Expand ? n->attr.n : 0;
+    const bool broadcasts = op_is_map(n->op) || n->op == OP_MatMul;
+    for (uint32_t i = 0; i < n->nin && broadcasts; i++)
+        rank =
+            val(&s->from, n->in[i])->shape.rank > rank ? val(&s->from, n->in[i])->shape.rank : rank;
+    for (uint32_t i = 0; i < n->nin; i++)
+        in[i] =
+            operand(s, x->in[i],
+                    broadcasts || n->op == OP_Expand ? rank : val(&s->from, n->in[i])->shape.rank,
+                    !broadcasts);
+    s->g->cur_origin = n->origin;
+    return in_front(s, graph_out(s->g, node(s, n->op, n->nin, in, attr_of(s, n)), (uint32_t)out));
+}
+
+static ValueId join(Stack *s, const Alike *x)
+{
+    ValueId *in = arena_array(s->a, ValueId, s->of->chunks);
+    for (uint32_t c = 0; c < s->of->chunks; c++) {
+        const Shape t = with_front(val(&s->from, x->v[c])->shape, 1);
+        in[c] = reshape(s, s->is[x->v[c]], &t);
+    }
+    return g_concat(s->g, s->of->chunks, in, 0);
+}
+
+/* Of C parts, each of which has several, number i of each. */
+static ValueId cut(Stack *s, const Alike *x)
+{
+    const Node *n = maker(&s->from, x->v[0]);
+    const Shape whole = val(&s->from, n->in[0])->shape;
+    const int along = x->along;
+    Shape parts = whole;
+    int64_t perm[MAX_RANK];
+    memmove(parts.d + along + 1, parts.d + along, (size_t)(parts.rank++ - along) * sizeof *parts.d);
+    parts.d[along] = s->of->chunks;
+    parts.d[along + 1] /= s->of->chunks;
+    for (int i = 0; i < parts.rank; i++)
+        perm[i] = i == 0 ? along : i <= along ? i - 1 : i;
+    ValueId y = reshape(s, s->is[n->in[0]], &parts);
+    if (along > 0)
+        y = node(s, OP_Transpose, 1, &y, (Attr){.n = parts.rank, .perm = perm});
+    else if (x->own)
+        y = in_front(s, y);
+    s->g->cur_origin = n->origin;
+    y = node(s, OP_Slice, 1, &y, attr_of(s, n));
+    return x->own ? in_front(s, y) : y;
+}
+
+static ValueId made(Stack *s, uint32_t k)
+{
+    if (s->of->alike.at[k].made == NONE) {
+        const Alike x = s->of->alike.at[k];
+        const ValueId y = x.kind == SAME    ? s->is[x.v[0]]
+                          : x.kind == NODES ? stack_node(s, &x)
+                          : x.kind == CUTS  ? cut(s, &x)
+                                            : join(s, &x);
+        s->of->alike.at[k].made = y;
+    }
+    return s->of->alike.at[k].made;
+}
+
+static bool is_zeros(const Stack *s, ValueId v)
+{
+    double x;
+    return g_const_double(&s->from, v, &x) && x == 0;
+}
+
+static ValueId sum(Stack *s, const Family *f, const Shape *to)
+{
+    ValueId all = made(s, f->slot.at[0]), total = NONE;
+    for (uint32_t i = 1; i < f->slot.n; i++)
+        all = in_front(s, g_add(s->g, all, made(s, f->slot.at[i])));
+    const Shape one = val(&s->from, f->leaf.at[0])->shape;
+    all = g_reshape(s->g, g_reduce(s->g, OP_ReduceSum, all, 1, (int64_t[]){0}), &one);
+    for (uint32_t i = 0; i < f->other.n; i++) {
+        const ValueId v = f->other.at[i];
+        if (is_zeros(s, v) && shape_equal(&one, to))
+            continue;
+        total = total == NONE ? s->is[v] : g_add(s->g, total, s->is[v]);
+    }
+    return total == NONE ? all : g_add(s->g, total, all);
+}
+
+static ValueId joined(Stack *s, const Family *f, const Shape *to)
+{
+    const int axis = (int)s->from.node.at[f->root].attr.axis;
+    ValueId *in = arena_array(s->a, ValueId, f->slot.n);
+    int64_t perm[MAX_RANK];
+    for (uint32_t i = 0; i < f->slot.n; i++)
+        in[i] = made(s, f->slot.at[i]);
+    const ValueId all =
+        f->slot.n > 1 ? in_front(s, g_concat(s->g, f->slot.n, in, axis + 1)) : in[0];
+    for (int i = 0; i <= to->rank; i++)
+        perm[i] = i < axis ? i + 1 : i == axis ? 0 : i;
+    return g_reshape(s->g, g_transpose(s->g, all, perm), to);
+}
+
+static void copy_node(Stack *s, NodeId id)
+{
+    const Node *n = &s->from.node.at[id];
+    ValueId *in = arena_array(s->a, ValueId, n->nin + 1);
+    for (uint32_t i = 0; i < n->nin; i++)
+        in[i] = s->is[n->in[i]];
+    s->g->cur_origin = n->origin;
+    const ValueId first = node(s, n->op, n->nin, in, n->attr);
+    for (uint32_t i = 0; i < n->nout; i++)
+        s->is[n->out[i]] = graph_out(s->g, first, i);
+}
+
+static void add_nodes(Stack *s)
+{
+    for (NodeId id = 0; id < s->from.node.n; id++) {
+        const Node *n = &s->from.node.at[id];
+        const Family *f = s->of->of_root[id] == NONE ? NULL : &s->of->family.at[s->of->of_root[id]];
+        bool is = false;
+        for (uint32_t i = 0; i < n->nout; i++)
+            is |= s->of->needed[n->out[i]];
+        if (!is)
+            continue;
+        s->g->cur_origin = n->origin;
+        if (f && !f->off) {
+            const Shape *to = &val(&s->from, n->out[0])->shape;
+            s->is[n->out[0]] = f->joins ? joined(s, f, to) : sum(s, f, to);
+        } else {
+            copy_node(s, id);
+        }
+        for (uint32_t i = 0; i < n->nout; i++) {
+            const Value *old = val(&s->from, n->out[i]);
+            if (!old->made && strmap_get(&s->g->by_name, old->name) == NONE)
+                graph_rename(s->g, s->is[n->out[i]], old->name);
+        }
+    }
+}
+
+static Param stacked(Stack *s, const Alike *x)
+{
+    Param p = s->from.param.at[val(&s->from, x->v[0])->param],
+          *each = arena_array(s->g->arena, Param, s->of->chunks);
+    for (uint32_t c = 0; c < s->of->chunks; c++) {
+        each[c] = s->from.param.at[val(&s->from, x->v[c])->param];
+        each[c].number = val(&s->from, x->v[c])->param;
+    }
+    p.whole = with_front(*param_whole(&p), s->of->chunks);
+    p.shape = with_front(p.shape, s->of->chunks);
+    for (int i = 0; i < MESH_AXES; i++)
+        p.box.along[i].axis += p.box.along[i].axis >= 0;
+    p.each = each;
+    p.n_each = (int)s->of->chunks;
+    return p;
+}
+
+/* By parameter, what it became. */
+static uint32_t *add_params(Stack *s)
+{
+    uint32_t *param = arena_array(s->a, uint32_t, s->from.param.n + 1);
+    for (uint32_t i = 0; i < s->from.param.n; i++) {
+        const uint32_t k = s->of->stacked[i];
+        Alike *x = k == NONE ? NULL : &s->of->alike.at[k];
+        if (!x)
+            s->is[s->from.param.at[i].value] = graph_param(s->g, s->from.param.at[i]);
+        else if (x->made == NONE)
+            x->made = in_front(s, graph_param(s->g, stacked(s, x)));
+        param[i] = val(s->g, x ? x->made : s->is[s->from.param.at[i].value])->param;
+    }
+    return param;
+}
+
+const bool *mesh_stack(Graph *g, int chunks, uint32_t n, ValueId *const *keep)
+{
+    Arena *a = g->arena;
+    const Ids results = mesh_results(g, n, keep);
+    Stack s = {.g = g,
+               .a = a,
+               .of = alike_find(g, a, chunks, &results),
+               .is = arena_array(a, ValueId, g->value.n + 1)};
+    if (!s.of)
+        return NULL;
+    s.from = mesh_renew(g);
+    const uint32_t *param = add_params(&s);
+    for (ValueId v = 0; v < s.from.value.n; v++)
+        if (val(&s.from, v)->kind != V_PARAM)
+            s.is[v] = mesh_leaf(g, &s.from, v);
+    add_nodes(&s);
+    mesh_renewed(g, &s.from, s.is, param, n, keep);
+    bool *front = arena_array(a, bool, g->value.n + 1);
+    for (uint32_t i = 0; i < s.front.n; i++)
+        front[s.front.at[i]] = true;
+    return front;
+}
