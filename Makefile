@@ -166,6 +166,7 @@ bench: all tools
 	$(Q)BUILD=$(BUILD) tests/bench/predict
 	$(Q)BUILD=$(BUILD) tests/bench/conv
 	$(Q)BUILD=$(BUILD) tests/bench/tensor
+	$(Q)BUILD=$(BUILD) tests/bench/lengths
 
 demo: all tools
 	$(Q)BUILD=$(BUILD) models/demo
@@ -317,7 +318,7 @@ help:
 	@echo "all                     the compiler, build/ppsplit (BUILD=DIR elsewhere; CI=1: warnings are errors; V=1: commands are shown)"
 	@echo "tools                   what tests and the demo need besides"
 	@echo "check                   all tests; tests/README.md says how to run one"
-	@echo "bench                   times of compiling and training, cuts, schedules, predictions beside measured times, convolutional networks"
+	@echo "bench                   times of compiling and training, cuts, schedules, predictions beside measured times, convolutional networks, lengths"
 	@echo "demo                    a small GPT trained over 4 ranks, merged and proven"
 	@echo "known                   pipeline bugs that others' users have reported, under every schedule"
 	@echo "fuzz-nets               random graphs in every way there is to compute them: FROM=SEED COUNT=N"

@@ -11,6 +11,7 @@
  * --dropout N: N per cent of attention's weights, of the embedding and of what each attention and
  * MLP adds, in training mode.  --gain: queries of all heads of all layers are multiplied by the
  * same numbers.
+ * --symbolic: sequences of any length up to --seq, dimension "seq" of the input.
  * --experts E: an MLP is E of them at once, all of which compute all places, weighed by a router.
  * --bias: scores have one that trains.  --external keeps the weights in MODEL.data; --sparse makes
  * that file a hole (any size costs nothing; shapes of billions are so); --vectors: but for biases
@@ -31,7 +32,7 @@ static struct {
         ffn;      /* kv, ffn: of --llama; 0: all heads, 4 dim */
     long dropout; /* per cent */
     long experts; /* of an MLP; 0: it is one, of two dimensions */
-    int tied, gain, bias, llama, fused;
+    int tied, gain, bias, llama, fused, symbolic;
     double theta;
     const char *out;
 } opt = {.vocab = 256,
@@ -107,7 +108,7 @@ static void attention(long l, const char *x, const char *y)
         strcpy(b, d);
     }
     NAME(a, "Where");
-    node(p, "", "Where", a, join("mask", b, "minus_inf"));
+    node(p, "", "Where", a, join(opt.symbolic ? "mask_here" : "mask", b, "minus_inf"));
     NAME(b, "Softmax");
     attr_int("axis", -1);
     node(p, "", "Softmax", b, a);
@@ -238,8 +239,15 @@ static void constants(void)
     free(mask);
     free(position);
     ints("split_sizes", 3, (long[]){d, d, d});
-    ints("head_shape", 4, (long[]){opt.rows, seq, opt.heads, d / opt.heads});
-    ints("flat_shape", 3, (long[]){opt.rows, seq, d});
+    const long here = opt.symbolic ? 0 : seq; /* of a shape, 0: as it is */
+    ints("head_shape", 4, (long[]){opt.rows, here, opt.heads, d / opt.heads});
+    ints("flat_shape", 3, (long[]){opt.rows, here, d});
+    if (opt.symbolic) {
+        ints("from", 1, (long[]){0});
+        ints("axis_1", 1, (long[]){1});
+        ints("axis_2", 1, (long[]){2});
+        ints("axis_3", 1, (long[]){3});
+    }
     if (opt.experts) {
         ints("row_shape", 3, (long[]){1, opt.rows * seq, d});
         ints("first", 1, (long[]){0});
@@ -261,11 +269,25 @@ static void scalars(void)
         scalar("dropout_ratio", (float)opt.dropout / 100);
 }
 
+/* Positions and the mask, as far as the input goes. */
+static void cut_to_length(void)
+{
+    attr_int("start", 1);
+    attr_int("end", 2);
+    node("", "", "Shape", "length", "input_ids");
+    node("/wpe", "", "Slice", "positions_here", "positions from length axis_1");
+    node("/mask", "_0", "Slice", "mask_rows", "mask from length axis_2");
+    node("/mask", "_1", "Slice", "mask_here", "mask_rows from length axis_3");
+}
+
 static void build(void)
 {
     scalars();
+    if (opt.symbolic)
+        cut_to_length();
     node("/wte", "", "Gather", "/wte/Gather_output_0", "wte.weight input_ids");
-    node("/wpe", "", "Gather", "/wpe/Gather_output_0", "wpe.weight positions");
+    node("/wpe", "", "Gather", "/wpe/Gather_output_0",
+         opt.symbolic ? "wpe.weight positions_here" : "wpe.weight positions");
     node("", "", "Add", "/Add_output_0", "/wte/Gather_output_0 /wpe/Gather_output_0");
     char x[64], y[64];
     snprintf(x, sizeof x, "%s", dropout("/drop", "/Add_output_0", "/drop_0"));
@@ -285,8 +307,9 @@ static void build(void)
     put_string(&graph, 2, "gpt");
     parameters();
     constants();
-    value_info(11, "input_ids", I64, 2, (long[]){opt.rows, opt.seq});
-    value_info(12, "logits", F32, 3, (long[]){opt.rows, opt.seq, opt.vocab});
+    value_info(11, "input_ids", I64, 2, (long[]){opt.rows, opt.symbolic ? 0 : opt.seq});
+    value_info(12, "logits", F32, 3,
+               (long[]){opt.rows, opt.symbolic ? 0 : opt.seq, opt.vocab});
 }
 
 /* ---- the command line ---- */
@@ -351,7 +374,8 @@ static void take_options(int argc, char **argv)
                                             {"bias", 0, 0, 'b'},     {"llama", 0, 0, 'L'},
                                             {"kv-heads", 1, 0, 'k'}, {"experts", 1, 0, 'E'},
                                             {"ffn", 1, 0, 'f'},      {"shape", 1, 0, 'S'},
-                                            {"fused", 0, 0, 'F'},    {0, 0, 0, 0}};
+                                            {"fused", 0, 0, 'F'},    {"symbolic", 0, 0, 'y'},
+                                            {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "o:", options, NULL)) != -1;)
         switch (c) {
         case 'v': opt.vocab = number(optarg); break;
@@ -372,6 +396,7 @@ static void take_options(int argc, char **argv)
         case 'S': take_shape(optarg); break;
         case 'E': opt.experts = number(optarg); break;
         case 'F': opt.fused = 1; break;
+        case 'y': opt.symbolic = 1; break;
         case 'D': opt.dropout = number(optarg); break;
         case 'o': opt.out = optarg; break;
         default:
@@ -380,7 +405,7 @@ static void take_options(int argc, char **argv)
                     "[--seq N] [--rows N] [--llama] [--fused] [--kv-heads N] [--ffn N] [--dropout "
                     "PERCENT] "
                     "[--experts N] [--external] [--sparse] [--vectors] [--tied] [--gain] [--bias] "
-                    "[-o FILE]\n");
+                    "[--symbolic] [-o FILE]\n");
             exit(2);
         }
 }
@@ -390,6 +415,8 @@ static void check_options(void)
     opt.kv = opt.kv ? opt.kv : opt.heads;
     opt.ffn = opt.ffn ? opt.ffn : 4 * opt.dim;
     const char *wrong = opt.dim % opt.heads       ? "--dim is no multiple of --heads"
+                        : opt.symbolic && (opt.llama || opt.bias || opt.experts)
+                            ? "--symbolic is of a GPT without --bias and --experts"
                         : !opt.llama              ? NULL
                         : opt.heads % opt.kv      ? "--heads is no multiple of --kv-heads"
                         : opt.dim / opt.heads % 2 ? "rotary positions want heads of even size"

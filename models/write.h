@@ -212,12 +212,16 @@ static char *join(const char *a, const char *b, const char *c)
     return text[at];
 }
 
+/* A dimension of 0 is symbolic: "seq". */
 static void value_info(int field, const char *name, int type, int rank, const long *dim)
 {
     Buf shape = {0}, tensor = {0}, kind = {0}, info = {0};
     for (int i = 0; i < rank; i++) {
         Buf one = {0};
-        put_int(&one, 1, dim[i]);
+        if (dim[i])
+            put_int(&one, 1, dim[i]);
+        else
+            put_string(&one, 2, "seq");
         put_message(&shape, 1, &one);
     }
     put_int(&tensor, 1, type);
