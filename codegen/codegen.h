@@ -58,7 +58,7 @@ typedef struct {
 
 /* plan/polynomial.c */
 void cg_sample(Lengths *l); /* l->at, from its symbols and their nodes */
-/* The greatest lengths; samples: those that are sampled too. */
+/* The greatest lengths; samples: more than those that are sampled too. */
 void cg_longest(const Lengths *l, bool samples, int64_t *length);
 /* "seq of 2048, width of 7" */
 const char *cg_lengths_text(Arena *a, const Lengths *l, const int64_t *length);

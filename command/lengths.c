@@ -52,7 +52,8 @@ static void choose(Symbol *s, int symbol, int symbols)
     for (int64_t n = 17, k = NODES; k > 0; n++)
         if (is_for(n, symbol, symbols))
             least[--k] = n;
-    int64_t next = s->most > least[0] ? s->most : least[0];
+    /* less than the greatest, of which a constant is a part in all samples */
+    int64_t next = s->most > least[0] ? s->most - 1 : least[0];
     const double factor = pow((double)least[NODES - 1] / (double)next, 1.0 / (NODES - 1));
     double wanted = (double)next;
     for (int k = 0; k < NODES; k++, wanted *= factor) {
@@ -69,15 +70,15 @@ bool lengths_below(Lengths *l)
 {
     Symbol *s = &l->symbol[0];
     int64_t taken = 0, n = 0;
-    if (l->symbols > 1 || s->most < 16 + NODES || s->node[0] <= s->most)
+    if (l->symbols > 1 || s->most <= 16 + NODES || s->node[0] <= s->most)
         return false;
     for (int kind = 0; kind < 3; kind++)
-        for (int64_t i = s->most; i > 16 && n < NODES; i--)
+        for (int64_t i = s->most - 1; i > 16 && n < NODES; i--)
             if (!(taken >> i & 1) && (kind == 0 ? is_prime(i) : kind == 2 || i % 2 == 1)) {
                 taken |= (int64_t)1 << i;
                 n++;
             }
-    for (int64_t i = s->most, k = 0; k < NODES; i--)
+    for (int64_t i = s->most - 1, k = 0; k < NODES; i--)
         if (taken >> i & 1)
             s->node[k++] = i;
     cg_sample(l);

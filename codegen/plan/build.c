@@ -66,12 +66,6 @@ static uint32_t add_leaf(Build *b, Stmt s)
 
 /* ---- constants that need no memory ----------------------------------------------------------- */
 
-double cg_element(const Value *v, int64_t i, int64_t *as_int)
-{
-    *as_int = dtype_is_float(v->dtype) ? 0 : element_int(v->dtype, v->data, i);
-    return element_double(v->dtype, v->data, i);
-}
-
 bool cg_uniform(const Func *f, ValueId root, double *x, int64_t *i)
 {
     const Value *v = val(f->g, root);
@@ -86,27 +80,6 @@ bool cg_uniform(const Func *f, ValueId root, double *x, int64_t *i)
     if (n == 0)
         return false;
     *x = cg_element(v, 0, i);
-    return true;
-}
-
-bool cg_iota(const Func *f, ValueId root, int64_t *first, int64_t *step)
-{
-    const Value *v = val(f->g, root);
-    if (v->kind != V_CONST || !v->data || (v->dtype != DT_I64 && v->dtype != DT_I32))
-        return false;
-    int64_t n = shape_elements(&v->shape), a, b;
-    if (n < 3)
-        return false;
-    cg_element(v, 0, first);
-    cg_element(v, 1, &b);
-    if (*first < -(1 << 30) || *first > 1 << 30 || b < -(1 << 30) || b > 1 << 30)
-        return false;
-    *step = b - *first;
-    for (int64_t i = 2; i < n; i++) {
-        cg_element(v, i, &a);
-        if (a != *first + *step * i)
-            return false;
-    }
     return true;
 }
 
@@ -188,7 +161,7 @@ static uint32_t operand(Build *b, const Node *n, uint32_t i)
         return number(b, r.root);
     if (cg_uniform(f, r.root, &x, &whole))
         return add_leaf(b, (Stmt){.kind = S_CONST, .type = t, .k = x, .ki = whole});
-    if (cg_iota(f, r.root, &first, &step)) {
+    if (cg_iota(val(f->g, r.root), &first, &step)) {
         Stmt s = {.kind = S_INDEX, .type = t, .base = lin_add(lin(first), lin_times(r.off, step))};
         over_group(b, stride, s.stride);
         for (int d = 0; d < NEST_DIMS; d++)

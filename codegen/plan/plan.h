@@ -147,10 +147,8 @@ bool cg_reduces_columns(const Func *f, const Node *n);
 /* ---- build.c: groups to nests ---------------------------------------------------------------- */
 
 void cg_build(Func *f);
-double cg_element(const Value *v, int64_t i, int64_t *as_int);          /* of a constant */
 /* a constant with equal elements */
 bool cg_uniform(const Func *f, ValueId root, double *x, int64_t *i);
-bool cg_iota(const Func *f, ValueId root, int64_t *first, int64_t *step);
 
 /* ---- product.c: matrix products of the library ----------------------------------------------- */
 
@@ -264,6 +262,9 @@ Lin nest_instructions(const Nest *n);
 /* ---- constant.c ------------------------------------------------------------------------------ */
 
 uint32_t cg_constant(StageGen *sg, ValueId v);          /* its number */
+double cg_element(const Value *v, int64_t i, int64_t *as_int);          /* of a constant */
+/* whole numbers that rise evenly, one element after the other */
+bool cg_iota(const Value *v, int64_t *first, int64_t *step);
 
 /* ---- function.c: all passes over a function -------------------------------------------------- */
 

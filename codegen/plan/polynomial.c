@@ -107,7 +107,7 @@ void cg_longest(const Lengths *l, bool samples, int64_t *length)
 {
     for (int v = 0; v < l->symbols; v++) {
         const Symbol *s = &l->symbol[v];
-        length[v] = samples && s->node[0] > s->most ? s->node[0] : s->most;
+        length[v] = samples && s->node[0] >= s->most ? s->node[0] + 1 : s->most;
     }
 }
 

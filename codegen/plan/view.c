@@ -13,11 +13,14 @@
 /* Extent 1 for good; a batch of one row is still `rows`. */
 static bool is_one(Lin x) { return lin_is(x, 1); }
 
-/* A constant's elements lie as they do for all rows and the greatest length, whatever they are today. */
+/* A constant's elements lie as they do for all rows and the greatest length, whatever they are today;
+ * of numbers that rise evenly those of any length are the first ones. */
 static Ref all_rows(const Func *f, ValueId v)
 {
     Ref r = cg_dense(f, v);
-    int64_t stride = 1;
+    int64_t stride = 1, first, step;
+    if (f->sg->lengths && cg_iota(val(f->g, v), &first, &step))
+        return r;
     for (int d = r.rank - 1; d >= 0; d--) {
         r.stride[d] = is_one(r.ext[d]) ? lin(0) : lin(stride);
         stride *= cg_most_constant(f->sg, val(f->g, v)->shape.d[d]);

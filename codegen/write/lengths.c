@@ -9,6 +9,7 @@
  * first elements of that of the greatest one, along each dimension, and is read where they stand
  * there; or one length decides it, and the program has it with each.
  */
+#include "codegen/plan/plan.h"
 #include "lengths.h"
 
 #include <inttypes.h>
@@ -159,10 +160,13 @@ static int64_t begin_of(int64_t i, const Shape *x, const Shape *in)
     return at;
 }
 
-/* Are the elements of x the first ones of `all`, in each dimension? */
+/* Are the elements of x the first ones of `all`, in each dimension, or one after the other where
+ * view.c reads them so? */
 static bool is_begin(const Value *x, const Value *all)
 {
-    int64_t n = shape_elements(&x->shape), size = (int64_t)dtype_size(x->dtype);
+    int64_t n = shape_elements(&x->shape), size = (int64_t)dtype_size(x->dtype), first, step;
+    if (cg_iota(x, &first, &step))
+        return !memcmp(x->data, all->data, (size_t)(n * size));
     for (int64_t i = 0; i < n; i++)
         if (memcmp((const char *)x->data + i * size,
                    (const char *)all->data + begin_of(i, &x->shape, &all->shape) * size,
@@ -219,13 +223,14 @@ static int decided_by(const Lengths *l, const Value *const *v)
     return s;
 }
 
-/* x, with dimensions of this size, at the begin of which it stands */
-static void put_begin(const Value *x, const Shape *of, char *to)
+/* x, with dimensions of this size, at the begin of which it stands; flat: one element after the
+ * other */
+static void put_begin(const Value *x, const Shape *of, bool flat, char *to)
 {
     const int64_t size = (int64_t)dtype_size(x->dtype);
     for (int64_t i = 0; i < shape_elements(&x->shape); i++)
-        memcpy(to + begin_of(i, &x->shape, of) * size, (const char *)x->data + i * size,
-               (size_t)size);
+        memcpy(to + (flat ? i : begin_of(i, &x->shape, of)) * size,
+               (const char *)x->data + i * size, (size_t)size);
 }
 
 enum { MOST_TABLES = 512, MOST_TABLE_BYTES = 1 << 26 };
@@ -250,6 +255,7 @@ static bool find_tables(Arena *a, const Lengths *l, const Value *const *v, uint3
     }
     const int64_t n = symbol->most - symbol->least + 1, size = (int64_t)dtype_size(v[0]->dtype),
                   bytes = cg_align(shape_elements(&slot) * size);
+    int64_t first, step;
     if (n > MOST_TABLES || bytes > MOST_TABLE_BYTES / n)
         return false;
     Value *all = arena_new_of(a, Value);
@@ -263,7 +269,7 @@ static bool find_tables(Arena *a, const Lengths *l, const Value *const *v, uint3
         length[s] = symbol->least + i;
         const Pipe *p = l->with(l->of, length);
         check_values(l, p, length, id + 1);
-        put_begin(val(p->graph, id), &slot, data + i * bytes);
+        put_begin(val(p->graph, id), &slot, cg_iota(v[0], &first, &step), data + i * bytes);
     }
     for (int k = 0; k < l->n; k++) {
         StageConst *c = &sg[k]->constants.at[index];
