@@ -1,8 +1,8 @@
 /*
  * norm.c - a norm that the file writes as several nodes is one of its nodes, as a
  * LayerNormalization is.  In: a Graph as it is imported.  Out: the same; the nodes of each norm
- * have the origin of the last of them, so no cut divides it, and the factors of its gradient cancel
- * (autodiff/vjp/tidy.c).
+ * have the origin of the last of them, and its name, so no cut divides it, and the factors of its
+ * gradient cancel (autodiff/vjp/tidy.c).
  *
  *     d / Sqrt(mean(d d) + eps), or d times its reciprocal, where d = x or x - mean(x)
  *
@@ -18,6 +18,7 @@ typedef struct {
     const Graph *g;
     NodeId part[MOST_PARTS];
     uint32_t n;
+    bool of_samples; /* its mean is one of each sample */
 } Norm;
 
 static const Node *maker_of(const Graph *g, ValueId v)
@@ -52,17 +53,18 @@ static ValueId deviation(Norm *t, ValueId v)
         return NONE;
     v = g_const_double(t->g, add->in[0], &eps) ? add->in[1] : add->in[0];
     mean = take(t, uncast(t, v), OP_ReduceMean);
+    t->of_samples = mean && mean->attr.n > 0 && mean->attr.axes[0] > 0;
     square = mean ? take(t, uncast(t, mean->in[0]), OP_Mul) : NULL;
     return square && square->in[0] == square->in[1] ? square->in[0] : NONE;
 }
 
-/* The parts above d, where it is x - mean(x). */
-static void centred(Norm *t, ValueId d)
+/* The parts above d, where it is x - mean(x); is it? */
+static bool centred(Norm *t, ValueId d)
 {
     const Node *sub = maker_of(t->g, d), *mean;
     mean = sub && sub->op == OP_Sub ? maker_of(t->g, sub->in[1]) : NULL;
-    if (mean && mean->op == OP_ReduceMean && mean->in[0] == sub->in[0] && take(t, d, OP_Sub))
-        take(t, sub->in[1], OP_ReduceMean);
+    return mean && mean->op == OP_ReduceMean && mean->in[0] == sub->in[0] && take(t, d, OP_Sub) &&
+           take(t, sub->in[1], OP_ReduceMean);
 }
 
 /* What is made of d and the root, behind it. */
@@ -108,11 +110,16 @@ void graph_norms(Graph *g)
             continue;
         Norm t = {.g = g, .part = {n}, .n = 1};
         ValueId d = deviation(&t, g->node.at[n].in[0]);
-        if (d != NONE)
-            centred(&t, d);
+        const bool by_mean = d != NONE && centred(&t, d);
         if (d == NONE || !quotient(&t, n, d) || !together(&t, t.part[t.n - 1]))
             continue;
-        for (uint32_t i = 0; i < t.n; i++)
-            g->node.at[t.part[i]].origin = g->node.at[t.part[t.n - 1]].origin;
+        const uint32_t origin = g->node.at[t.part[t.n - 1]].origin;
+        bool several = false;
+        for (uint32_t i = 0; i < t.n; i++) {
+            several |= g->node.at[t.part[i]].origin != origin;
+            g->node.at[t.part[i]].origin = origin;
+        }
+        if (several && t.of_samples)
+            g->origin.at[origin].type = by_mean ? "LayerNormalization" : "RMSNormalization";
     }
 }

@@ -51,6 +51,7 @@ is "LayerNormalization's gradient" "$(grep '^// dx = .*sum2' gpt6/stage0.c | sed
     "// dx = b + sum * rstds * rstds * rstds * (-1/32) * x + sum2 * (-1/32)"
 # A norm that a file writes as six nodes is one of its nodes: its gradient has as many terms, and a stage begins before it.
 ok "RMSNorm as nodes" gpt 2 --llama --kv-heads 1
+is "its kernels" "$(grep -o "PP_LAUNCH(rmsnorm_[a-z]*" gpt2/stage0.cu | sort -u | sed "s,.*(,," | paste -sd" ")" "rmsnorm_ rmsnorm_dw rmsnorm_dx"
 is "RMSNorm's gradient" "$(grep '^// dx = .*sum' gpt2/stage0.c | sed 's/dy[0-9]* + //; s/rstds0/rstds/g; s/\<b\>/a/; s/\<a$/x/' | sort -u)" \
     "// dx = a * rstds + sum * rstds * rstds * rstds * (-1/32) * x"
 is "a cut in it" "$("$ppsplit" gpt2.onnx --split /model/layers.1/input_layernorm/Add -o cut | grep -o '^0 -> 1 .* f32')" "0 -> 1  /model/layers.0/Add_1_output_0 f32"
