@@ -199,6 +199,12 @@ static PpInput in[2][3];
 static PpOutput out[2][4];
 static PpParam param[2];
 static PpCollective rows[2][7];
+
+static PpCollective row(int kind, const char *name, int dtype, int64_t bytes)
+{
+    return (PpCollective){.kind = kind, .mesh = PP_TENSOR, .name = name, .dtype = dtype, .bytes = bytes};
+}
+
 static PpPartial partial[] = {{.offset = PP_ALIGN, .along = {1}, .row = {1, -1, -1}}};
 static const PpDy dy[] = {{0, 1, 0, 0, 1}};
 
@@ -221,11 +227,11 @@ static PpPlan collectives(void)
     in[1][0] = (PpInput){.t = rows_of("part", part)};
     for (int k = 0; k < 4; k++)
         out[1][k] = (PpOutput){.t = outputs[k + 1], .model_output = k + 1};
-    const PpCollective of_first[] = {{PP_SHARD, PP_TENSOR, "part", PP_F32, bytes * members}, {PP_ALL_REDUCE, PP_TENSOR, "sum", PP_F32, bytes}};
-    const PpCollective of_second[] = {{PP_REDUCE_SCATTER, PP_TENSOR, "scattered", PP_F32, bytes}, {PP_ALL_GATHER, PP_TENSOR, "scattered", PP_F32, bytes / members},
-                                      {PP_ALL_GATHER, PP_TENSOR, "gathered", PP_BOOL, bytes}, {PP_ALL_TO_ALL, PP_TENSOR, "there", PP_BF16, bytes},
-                                      {PP_ALL_TO_ALL, PP_TENSOR, "back", PP_I32, bytes}, {PP_ALL_GATHER, PP_TENSOR, "there_and_back", PP_F32, bytes},
-                                      {PP_ALL_GATHER, PP_TENSOR, "between", PP_F32, bytes}};
+    const PpCollective of_first[] = {row(PP_SHARD, "part", PP_F32, bytes * members), row(PP_ALL_REDUCE, "sum", PP_F32, bytes)};
+    const PpCollective of_second[] = {row(PP_REDUCE_SCATTER, "scattered", PP_F32, bytes), row(PP_ALL_GATHER, "scattered", PP_F32, bytes / members),
+                                      row(PP_ALL_GATHER, "gathered", PP_BOOL, bytes), row(PP_ALL_TO_ALL, "there", PP_BF16, bytes),
+                                      row(PP_ALL_TO_ALL, "back", PP_I32, bytes), row(PP_ALL_GATHER, "there_and_back", PP_F32, bytes),
+                                      row(PP_ALL_GATHER, "between", PP_F32, bytes)};
     memcpy(rows[0], of_first, sizeof of_first);
     memcpy(rows[1], of_second, sizeof of_second);
     stage[0] = (PpStage){.index = 0, .label = "first", .n_input = 1, .n_output = 2, .input = in[0], .output = out[0], .n_collective = 2, .collective = rows[0],
@@ -256,9 +262,9 @@ static PpPlan training(void)
     out[1][1] = (PpOutput){.t = vector("loss", 0), .model_output = -1};
     for (int k = 0; k < 2; k++)
         param[k] = (PpParam){.t = vector(k ? "b" : "a", 1), .param = k, .from = k, .trainable = 1, .half_offset = -1};
-    rows[0][0] = (PpCollective){PP_ALL_REDUCE, PP_TENSOR, "h", PP_F32, n};
-    rows[0][1] = (PpCollective){PP_ALL_REDUCE, PP_TENSOR, "grad_a", PP_F32, B * 4};
-    rows[1][0] = (PpCollective){PP_ALL_REDUCE, PP_TENSOR, "loss", PP_F32, 4};
+    rows[0][0] = row(PP_ALL_REDUCE, "h", PP_F32, n);
+    rows[0][1] = row(PP_ALL_REDUCE, "grad_a", PP_F32, B * 4);
+    rows[1][0] = row(PP_ALL_REDUCE, "loss", PP_F32, 4);
     for (int k = 0; k < 2; k++) {
         stage[k] = (PpStage){.index = k, .label = "stage", .input = in[k], .output = out[k], .n_param = 1, .param = &param[k], .collective = rows[k],
                              .bytes_param = PP_ALIGN, .bytes_grad = PP_ALIGN, .bytes_saved = n, .has_backward = 1};
