@@ -863,6 +863,7 @@ class Sequences(nn.Module):
         self.c = nn.Conv1d(8, 8, 3, padding=1)
     def forward(self, x):
         i = torch.arange(x.shape[1]); y = self.e(x) + self.p(i)
+        if self.kind == "convolved": y = y * (x < 18)[torch.arange(x.shape[0])[:, None, None, None], i].flatten(1)[..., None] # as transformers read masks
         if self.kind == "convolved": y = self.c(y.transpose(1, 2)).transpose(1, 2)
         if self.kind == "distant": y = (y @ y.transpose(1, 2) - (i[:, None] - i[None]).abs() * .1).softmax(-1) @ y
         if self.kind == "ahead": y = y * (x.shape[1] - i)[:, None]
