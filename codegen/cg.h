@@ -140,6 +140,7 @@ struct StageGen {
     int64_t bytes_stash, bytes_saved, bytes_param, bytes_grad;
     int64_t bytes_const, bytes_inlined;
     VEC(int64_t) param_at;
+    Dtype *param_type;              /* by parameter of the graph, the smallest of its copies' types */
     int64_t *param_row;             /* elements from row to row, where there is room behind each; 0 */
     IdMap grad_of;                  /* by value: the parameter whose gradient it is */
     /* by parameter: where its gradient is, which is its first use's sum, and its other uses'; -1:

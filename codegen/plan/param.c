@@ -36,12 +36,21 @@ static uint32_t param_of(const StageGen *sg, ValueId v)
 /* Rows of the parameter and of its copies, in elements of the smallest of their types. */
 static Lin row_of(const StageGen *sg, const Param *p)
 {
+    return cg_row_apart(true, lin(p->shape.d[p->shape.rank - 1]),
+                        sg->param_type[val(sg->g, p->value)->param]);
+}
+
+static void find_types(StageGen *sg)
+{
     const Graph *g = sg->g;
-    Dtype t = p->dtype;
-    for (NodeId n = 0; n < g->node.n && p->dtype == DT_F32; n++)
-        if (is_half_copy(g, &g->node.at[n]) && g->node.at[n].in[0] == p->value)
-            t = g->node.at[n].attr.to;
-    return cg_row_apart(true, lin(p->shape.d[p->shape.rank - 1]), t);
+    sg->param_type = arena_array(sg->a, Dtype, g->param.n + 1);
+    for (uint32_t i = 0; i < g->param.n; i++)
+        sg->param_type[i] = g->param.at[i].dtype;
+    for (NodeId n = 0; n < g->node.n; n++) {
+        const Node *x = &g->node.at[n];
+        if (is_half_copy(g, x) && val(g, x->in[0])->dtype == DT_F32)
+            sg->param_type[val(g, x->in[0])->param] = x->attr.to;
+    }
 }
 
 Lin cg_value_row(const StageGen *sg, ValueId v, Lin ext)
@@ -110,10 +119,10 @@ static bool has_room(const StageGen *sg, uint32_t i)
     const Ids *const lists[] = {&s->forward, &s->infer, &s->backward};
     uint32_t products = 0;
     if (!sg->device || p->stat || p->shape.rank < 2 || !dtype_is_float(p->dtype) ||
-        shape_elements(&p->shape) == 0 || sg->pipe->whole || sg->microbatches || !is_own(sg, i))
+        shape_elements(&p->shape) == 0 || sg->pipe->whole || sg->microbatches)
         return false;
     Lin row = lin(p->shape.d[p->shape.rank - 1]);
-    if (lin_is(row, 1) || lin_eq(row, row_of(sg, p)))
+    if (lin_is(row, 1) || lin_eq(row, row_of(sg, p)) || !is_own(sg, i))
         return false;
     for (int k = 0; k < 3; k++)
         if (!read_apart(sg, p->value, lists[k], &products))
@@ -125,6 +134,7 @@ void cg_param_rows(StageGen *sg)
 {
     const Stage *s = sg->stage;
     sg->param_row = arena_array(sg->a, int64_t, s->param.n + 1);
+    find_types(sg);
     for (uint32_t i = 0; i < s->param.n; i++)
         for (uint32_t k = 0; k < s->param.at[i].grads.n; k++)
             *idmap_at(sg->a, &sg->grad_of, s->param.at[i].grads.at[k]) = s->param.at[i].param;
