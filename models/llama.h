@@ -126,12 +126,11 @@ static void grouped_attention(const Llama *m, long l, const char *x, const char 
     rotate(m, p, "q", head[0], q);
     rotate(m, p, "k", head[1], k);
     NAME(a, "Reshape_k_1");
-    NAME(b, "Reshape_v_1");
-    snprintf(k, sizeof k, "%s", repeat(m, p, "k", k, a));
-    snprintf(v, sizeof v, "%s", repeat(m, p, "v", head[2], b));
+    NAME(v, "Reshape_v_1");
+    const char *keys = repeat(m, p, "k", k, a), *values = repeat(m, p, "v", head[2], v);
     NAME(turned, "Transpose_3");
     attr_ints("perm", 4, (long[]){0, 1, 3, 2});
-    node(p, "_3", "Transpose", turned, k);
+    node(p, "_3", "Transpose", turned, keys);
     NAME(a, "MatMul");
     node(p, "", "MatMul", a, join(q, turned, ""));
     NAME(b, "Mul_2");
@@ -142,7 +141,7 @@ static void grouped_attention(const Llama *m, long l, const char *x, const char 
     attr_int("axis", -1);
     node(p, "", "Softmax", b, a);
     NAME(a, "MatMul_1");
-    node(p, "_1", "MatMul", a, join(b, v, ""));
+    node(p, "_1", "MatMul", a, join(b, values, ""));
     NAME(b, "Transpose_4");
     attr_ints("perm", 4, (long[]){0, 2, 1, 3});
     node(p, "_4", "Transpose", b, a);

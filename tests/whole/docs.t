@@ -19,7 +19,7 @@ times "$m/in.input_ids.npy" 8 >given/x.npy
 times "$m/target.npy" 8 >given/y.npy
 perl -e 'print pack("S<", ($_ * 7) % 48) for 0 .. 2000' >given/text.bin
 cp "$top"/models/custom/* given
-"$build/models/make_gpt" --llama --fused --vocab 64 --dim 32 --layers 2 --heads 4 --kv-heads 2 --ffn 48 --seq 8 --rows 2 -o given/llama.onnx
+"$build/models/make_gpt" --llama --fused --vocab 64 --dim 32 --layers 2 --heads 4 --ffn 48 --seq 8 --rows 2 -o given/llama.onnx
 
 # The man page's examples as a document.
 page() { printf '```sh\n'; sed -n '/^\.EX/,/^\.EE/p' "$top/docs/ppsplit.1" | sed '/^\.E[XE]/d; s/\\-/-/g; s/\\(aq/'"'"'/g'; printf '```\n'; }
