@@ -1,8 +1,8 @@
 /*
  * command.h - the command line of ppsplit: its options and what its smaller commands do.
  *
- * ppsplit.c has main() and the passes.  None of this is in libppsplit: it may print usage and end
- * the process.
+ * ppsplit.c has main() and the order of the passes (passes.h).  None of this is in libppsplit: it
+ * may print usage and end the process.
  */
 #ifndef PPSPLIT_COMMAND_H
 #define PPSPLIT_COMMAND_H

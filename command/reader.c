@@ -1,0 +1,244 @@
+/*
+ * reader.c - the compiler as others ask for it.  In: Options.  Out: for planner/, the model of
+ * other rows and members, cut elsewhere; for lengths that vary, the Pipe with other lengths.
+ */
+#include "annotate/annotate.h"
+#include "command/passes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Models as they were read, each of other rows; then of a member. */
+typedef struct {
+    State whole;
+    PlanMesh mesh;
+} PlanRead;
+typedef struct {
+    Options *o;
+    VEC(PlanRead) read;
+} PlanReader;
+
+/* ---- as planner/ asks for it ---- */
+
+/* Members 0: of the whole. */
+static const State *plan_have(const PlanReader *r, int64_t rows, const PlanMesh *m)
+{
+    for (uint32_t i = 0; i < r->read.n; i++) {
+        const PlanRead *x = &r->read.at[i];
+        if (x->whole.o->rows == rows && !memcmp(x->mesh.members, m->members, sizeof m->members) &&
+            x->mesh.parts == m->parts)
+            return &x->whole;
+    }
+    return NULL;
+}
+
+static const State *plan_keep(PlanReader *r, State s, PlanMesh m)
+{
+    vec_push(r->o->arena, &r->read, ((PlanRead){s, m}));
+    return &r->read.at[r->read.n - 1].whole;
+}
+
+static State plan_twin(const State *from, Arena *a)
+{
+    State s = {.o = arena_new_of(a, Options), .graph = graph_twin(from->graph, a)};
+    s.loss = from->loss;
+    *s.o = *from->o;
+    s.o->arena = a;
+    return s;
+}
+
+/* The passes before members and cuts, with these rows; once. */
+static const State *plan_whole(PlanReader *r, int64_t wanted)
+{
+    const PlanMesh none = {0};
+    const State *have = plan_have(r, wanted, &none);
+    if (have)
+        return have;
+    State s = {.o = arena_new_of(r->o->arena, Options)};
+    *s.o = *r->o;
+    s.o->rows = wanted;
+    read_model(&s);
+    s.graph->other = r->o->other_whole;
+    pass_rows(&s);
+    pass_loss(&s);
+    pass_autocast(&s);
+    pass_attention(&s);
+    return plan_keep(r, s, none);
+}
+
+/* Then a member's, once. */
+static const State *plan_member(PlanReader *r, int64_t wanted, const PlanMesh *members)
+{
+    const State *have = plan_have(r, wanted, members);
+    if (have)
+        return have;
+    State s = plan_twin(plan_whole(r, wanted), r->o->arena);
+    MeshOptions *m = &s.o->mesh;
+    m->parts = members->parts;
+    for (int x = 0; x < MESH_AXES; x++)
+        if (!m->members[x])
+            m->members[x] = m->chunks[x] = members->members[x];
+    pass_mesh(&s);
+    return plan_keep(r, s, *members);
+}
+
+static int64_t plan_rows(void *of, PlanMesh *mesh)
+{
+    PlanReader *r = of;
+    const State *s = plan_whole(r, r->o->rows);
+    MeshOptions own = r->o->mesh;
+    annotate_read(s->graph, &own);
+    const bool given = r->o->mesh.members[MESH_TENSOR] || own.members[MESH_TENSOR] > 1;
+    *mesh = (PlanMesh){.parts = own.parts};
+    for (int x = 0; x < MESH_AXES && given; x++)
+        mesh->members[x] = own.members[x] ? own.members[x] : 1;
+    return s->o->rows;
+}
+
+/* A copy in this arena; mesh: NULL: of the whole. */
+static State plan_read(PlanReader *r, int64_t wanted, const PlanMesh *members,
+                       const SplitTexts *split, Arena *a)
+{
+    State s = plan_twin(members ? plan_member(r, wanted, members) : plan_whole(r, wanted), a);
+    s.graph->other = r->o->other;
+    if (split) {
+        s.o->partition.split.n = s.o->partition.split.cap = 0;
+        for (uint32_t i = 0; i < split->n; i++)
+            vec_push(a, &s.o->partition.split, split->at[i]);
+    }
+    return s;
+}
+
+static Graph *plan_graph(void *of, int64_t wanted, const PlanMesh *members, Loss *made, Arena *a)
+{
+    State s = plan_read(of, wanted, members, NULL, a);
+    *made = s.loss;
+    return s.graph;
+}
+
+static Pipe *plan_pipe(void *of, int64_t wanted, const PlanMesh *members, const SplitTexts *split,
+                       Arena *a)
+{
+    State s = plan_read(of, wanted, members, split, a);
+    pass_partition(&s);
+    reverse_stages(s.pipe);
+    pass_stash(&s);
+    pass_divide(&s);
+    pass_again(&s);
+    return s.pipe;
+}
+
+PlanModel plan_model(Options *o)
+{
+    PlanReader *r = arena_new_of(o->arena, PlanReader);
+    r->o = o;
+    return (PlanModel){r, plan_rows, plan_graph, plan_pipe};
+}
+
+/* ---- lengths that vary ---- */
+
+typedef struct {
+    const Options *o;
+    const SplitTexts *split;
+    const int64_t *length;
+    const PlanMesh *mesh; /* NULL: members do not divide it */
+    Pipe *pipe;
+    const Graph *whole;
+} Sample;
+
+static void sample(void *arg)
+{
+    Sample *x = arg;
+    Options o = *x->o;
+    const Lengths *l = &x->o->lengths;
+    o.import.bind.at = arena_array(o.arena, const char *, o.import.bind.n + 1);
+    memcpy(o.import.bind.at, x->o->import.bind.at, o.import.bind.n * sizeof *o.import.bind.at);
+    for (int v = 0; v < l->symbols; v++)
+        o.import.bind.at[l->symbol[v].bind] = bound_to(o.arena, &l->symbol[v], x->length[v]);
+    o.other = l->pipe[0] ? l->pipe[0]->graph : NULL;
+    o.partition.automatic.stages = 0;
+    PlanReader r = {.o = &o};
+    x->pipe = plan_pipe(&r, o.rows, x->mesh, x->split, o.arena);
+    x->whole = r.read.at[0].whole.graph;
+}
+
+/* The same with other lengths, cut at the same points; NULL: not if it may fail.  What is warned of
+ * is so already. */
+static Pipe *sample_pipe(const State *s, const SplitTexts *split, const int64_t *length,
+                         bool may_fail)
+{
+    PlanMesh mesh = {.parts = s->o->mesh.parts};
+    bool divided = false;
+    for (int i = 0; i < MESH_AXES; i++) {
+        mesh.members[i] = s->o->mesh.members[i];
+        divided |= s->graph->mesh[i].chunks > 1;
+    }
+    Sample x = {s->o, split, length, divided ? &mesh : NULL, NULL, NULL};
+    char *said = NULL;
+    size_t n = 0;
+    FILE *to = open_memstream(&said, &n), *before = to ? diag_to(to) : NULL;
+    int code = to ? diag_run(sample, &x) : EXIT_IO;
+    if (to) {
+        diag_to(before);
+        fclose(to);
+    }
+    if (code && !may_fail)
+        diag_note("%s", said ? said : "");
+    free(said);
+    if (code && !may_fail)
+        diag_fatal(code, WHERE_FILE(s->graph->file), "not with %s",
+                   cg_lengths_text(s->o->arena, &s->o->lengths, length));
+    if (!s->o->other_whole)
+        s->o->other_whole = x.whole;
+    return code ? NULL : x.pipe;
+}
+
+/* Where samples are beyond the greatest lengths, constants are as long as theirs. */
+static Pipe *longest_pipe(const State *s, const SplitTexts *split)
+{
+    const Lengths *l = &s->o->lengths;
+    int64_t most[SYMBOLS], own[SYMBOLS];
+    cg_longest(l, true, most);
+    cg_longest(l, false, own);
+    return memcmp(most, own, (size_t)l->symbols * sizeof *most) ? sample_pipe(s, split, most, false)
+                                                                : s->pipe;
+}
+
+typedef struct {
+    State s;
+    SplitTexts split;
+} Sampler;
+
+static const Pipe *pipe_with(const void *of, const int64_t *length)
+{
+    const Sampler *x = of;
+    return sample_pipe(&x->s, &x->split, length, false);
+}
+
+void pass_lengths(State *s)
+{
+    Options *o = s->o;
+    Lengths *l = &o->lengths;
+    Sampler *all = arena_new_of(o->arena, Sampler);
+    SplitTexts *split = &all->split;
+    check_rows(o, s->pipe);
+    if (!l->symbols || !o->codegen.dir)
+        return;
+    check_lengths(o);
+    for (uint32_t i = 0; i < s->pipe->split.n; i++)
+        vec_push(o->arena, split, s->pipe->split.at[i]);
+    all->s = *s;
+    l->with = pipe_with;
+    l->of = all;
+    Lengths below = *l;
+    bool may_fail = lengths_below(&below);
+    l->pipe[0] = sample_pipe(s, split, l->at[0], may_fail);
+    if (!l->pipe[0]) {
+        *l = below;
+        l->pipe[0] = sample_pipe(s, split, l->at[0], false);
+    }
+    for (int k = 1; k < l->n; k++)
+        l->pipe[k] = sample_pipe(s, split, l->at[k], false);
+    l->most = longest_pipe(s, split);
+    o->codegen.lengths = l;
+}
