@@ -111,7 +111,10 @@ static Attr attr_of(Stack *s, const Node *n)
     case OP_ReduceMean:
     case OP_ReduceMax:
     case OP_ReduceMin: t.axes = shifted(s, t.axes, t.n, 0, 1) + 1; break;
-    case OP_AllToAll: t.to_axis++; /* fall through */
+    case OP_AllToAll:
+        t.to_axis++;
+        t.axis++;
+        break;
     case OP_AllGather:
     case OP_Shard:
     case OP_ReduceScatter:

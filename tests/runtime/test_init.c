@@ -70,7 +70,7 @@ static int fill(const char *name, const char **option, int n, uint64_t seed)
     const PpParam *p = find(name);
     const Options o = {.init = {option, n}, .seed = seed};
     Init x;
-    if (init_of(&o, &plan, p, &x) != PP_OK)
+    if (init_of(&o, &plan, p, p->t.name, &x) != PP_OK)
         return -1;
     int64_t size = p->t.dtype == PP_F64 ? 8 : 4;
     const Box all = box_whole(elements(p) * size);
@@ -150,7 +150,7 @@ static void check_parts(void)
     const Options o = {.init = {&normal, 1}};
     static float part[MOST];
     Init x;
-    int same = fill("fc.weight", &normal, 1, 0) == 1 && init_of(&o, &plan, p, &x) == PP_OK;
+    int same = fill("fc.weight", &normal, 1, 0) == 1 && init_of(&o, &plan, p, p->t.name, &x) == PP_OK;
     for (int axis = 0; axis < 2; axis++)
         for (int k = 0; k < 3; k++) {
             const int64_t many = p->t.dim[axis] / 3, at = k * many;
