@@ -55,7 +55,7 @@ void read_lengths(Options *o);
 const char *bound_to(Arena *a, const Symbol *s, int64_t length); /* the option that says so */
 /* Which of the ranges is that of the rows, and which are those of lengths. */
 void settle_lengths(Options *o, const Graph *g);
-/* Samples up to the greatest length, if that will do; else false. */
+/* Samples up to the greatest lengths, or as little beyond as will do; false: they are already. */
 bool lengths_below(Lengths *l);
 void check_rows(const Options *o, const Pipe *p); /* where they vary, any number is taken */
 /* Options that a model of any length does not go with are fatal. */

@@ -64,25 +64,52 @@ static void choose(Symbol *s, int symbol, int symbols)
     }
 }
 
-/* A model whose tables end there has none beyond: the primes that there are, then other odd and
- * then even numbers. */
+static int falling(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+static bool is_taken(const Lengths *l, int64_t n)
+{
+    for (int v = 0; v < l->symbols; v++)
+        for (int k = 0; k < NODES; k++)
+            if (l->symbol[v].node[k] == n)
+                return true;
+    return false;
+}
+
+/* The greatest NODES numbers from 17 to `last` that no symbol has, and that are no whole lanes:
+ * primes, then other odd and then even ones; falling. */
+static void choose_below(Lengths *l, Symbol *s, int64_t last)
+{
+    int n = 0;
+    for (int kind = 0; kind < 3; kind++)
+        for (int64_t i = last; i > 16 && n < NODES; i--)
+            if (i % 16 && !is_taken(l, i) && (kind == 0 ? is_prime(i) : kind == 2 || i % 2 == 1))
+                s->node[n++] = i;
+    qsort(s->node, NODES, sizeof *s->node, falling);
+}
+
+/* A model whose tables end there has no lengths beyond: other numbers for what has some, within its
+ * range; where that is short, as few more as it takes for all to differ. */
 bool lengths_below(Lengths *l)
 {
-    Symbol *s = &l->symbol[0];
-    int64_t taken = 0, n = 0;
-    if (l->symbols > 1 || s->most <= 16 + NODES || s->node[0] <= s->most)
-        return false;
-    for (int kind = 0; kind < 3; kind++)
-        for (int64_t i = s->most - 1; i > 16 && n < NODES; i--)
-            if (!(taken >> i & 1) && (kind == 0 ? is_prime(i) : kind == 2 || i % 2 == 1)) {
-                taken |= (int64_t)1 << i;
-                n++;
-            }
-    for (int64_t i = s->most - 1, k = 0; k < NODES; i--)
-        if (taken >> i & 1)
-            s->node[k++] = i;
+    const int64_t enough = 17 + (int64_t)NODES * l->symbols; /* 32 is none */
+    bool beyond[SYMBOLS], any = false;
+    for (int v = 0; v < l->symbols; v++) {
+        Symbol *s = &l->symbol[v];
+        any |= beyond[v] = s->node[0] > s->most;
+        if (beyond[v])
+            memset(s->node, 0, sizeof s->node);
+    }
+    for (int v = 0; v < l->symbols; v++)
+        if (beyond[v]) {
+            const int64_t last = l->symbol[v].most - 1;
+            choose_below(l, &l->symbol[v], last > enough ? last : enough);
+        }
     cg_sample(l);
-    return true;
+    return any;
 }
 
 void read_lengths(Options *o)

@@ -162,6 +162,17 @@ static void sample(void *arg)
     x->whole = r.read.at[0].whole.graph;
 }
 
+/* A diagnostic's lines as lines of another. */
+static const char *indented(Arena *a, const char *said)
+{
+    const char *text = "";
+    for (size_t n; said && *said; said += n + (said[n] == '\n')) {
+        n = strcspn(said, "\n");
+        text = arena_printf(a, "%s\n  %.*s", text, (int)n, said);
+    }
+    return text;
+}
+
 /* The same with other lengths, cut at the same points; NULL: not if it may fail.  What is warned of
  * is so already. */
 static Pipe *sample_pipe(const State *s, const SplitTexts *split, const int64_t *length,
@@ -182,12 +193,15 @@ static Pipe *sample_pipe(const State *s, const SplitTexts *split, const int64_t 
         diag_to(before);
         fclose(to);
     }
-    if (code && !may_fail)
-        diag_note("%s", said ? said : "");
+    const char *why = code && !may_fail ? indented(s->o->arena, said) : "";
     free(said);
-    if (code && !may_fail)
-        diag_fatal(code, WHERE_FILE(s->graph->file), "not with %s",
-                   cg_lengths_text(s->o->arena, &s->o->lengths, length));
+    if (code && !may_fail) {
+        diag_hint("--bind NAME=N makes a program of one length");
+        diag_fatal(code, WHERE_FILE(s->graph->file),
+                   "the lengths of --bind cannot vary: with %s, which others are compared with, "
+                   "the model is refused%s",
+                   cg_lengths_text(s->o->arena, &s->o->lengths, length), why);
+    }
     if (!s->o->other_whole)
         s->o->other_whole = x.whole;
     return code ? NULL : x.pipe;

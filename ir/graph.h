@@ -59,6 +59,8 @@ typedef struct {
     bool split_marker;
     /* numbers calls of a module: 0 for the first */
     uint32_t call;
+    /* of a node of a norm: the last of its nodes, of which all its core nodes are; else 0 */
+    uint32_t norm;
 } Origin;
 
 typedef struct Param {

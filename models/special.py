@@ -57,7 +57,7 @@
   stateful    a recurrent model whose rows are second in all inputs and in the output, by their name alone: as many as there are steps, as a table has entries
   lengths     sequences of any length: a GPT of two blocks, rows of 1 to 48 tokens, filled up to 48 with targets that do not count; mean.onnx: the mean
               over a sequence; distant.onnx: numbers of how far apart its places are; convolved.onnx: a convolution along it;
-              ahead.onnx: of how many come; pair.onnx: an encoder and a decoder, each of its own; patches.onnx: images of any height and width,
+              ahead.onnx: of how many come; pair.onnx: an encoder and a decoder, each of its own; both.onnx: two, in one table; patches.onnx: images of any height and width,
               with a table of positions that is resized
 usage: special.py DIR [NAME...]
 """
@@ -879,6 +879,10 @@ class Attend(nn.Module):
 class Pair(nn.Module):
     def __init__(self): super().__init__(); self.e, self.a, self.b, self.c, self.l = nn.Embedding(19, 8), Attend(), Attend(), Attend(), nn.Linear(8, 19)
     def forward(self, x, mask, y): return self.l(self.c(self.b(self.e(y)), self.a(self.e(x), None, mask), mask))
+class Both(nn.Module): # in one table of positions
+    def __init__(self): super().__init__(); self.e, self.p = nn.Embedding(19, 8), nn.Embedding(48, 8)
+    def forward(self, x, y):
+        x, y = (self.e(u) + self.p(torch.arange(u.shape[1])) for u in (x, y)); return y + x.mean(1, keepdim=True)
 class Patches(nn.Module): # positions are a table of 3 x 3, resized
     def __init__(self): super().__init__(); self.p, self.t, self.a, self.l = nn.Conv2d(3, 8, 2, 2), nn.Parameter(torch.randn(1, 8, 3, 3)), Attend(), nn.Linear(8, 7)
     def forward(self, x):
@@ -899,6 +903,7 @@ def lengths(d):
     F.cross_entropy(m(x, mask.double(), y).flatten(0, 1), t.flatten()).backward(); save_file({k: v.float().contiguous() for k, v in grads_of(m).items()}, f"{d}/pair.safetensors")
     for k, v in ({"x": x, "mask": mask, "y": y, "target": t} | long).items(): np.save(f"{d}/pair.{k}.npy", v.numpy())
     export(Patches(), torch.randn(MB, 3, 8, 10), f"{d}/patches.onnx", ["x"], ["y"], dynamic_axes={"x": {0: "batch", 2: "height", 3: "width"}, "y": {0: "batch"}})
+    export(Both(), (x[:MB], y[:MB]), f"{d}/both.onnx", ["x", "y"], ["z"], dynamic_axes={"x": {0: "batch", 1: "enc"}, "y": {0: "batch", 1: "dec"}, "z": {0: "batch", 1: "dec"}})
 
 for f in (sequence, lossmodel, ownloss, valid, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, graph, parts, features, folded, given, packed, partly, relative, beside, half, clip, stateful, lengths):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue

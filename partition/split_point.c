@@ -76,6 +76,23 @@ static NodeId beside_value(const Graph *g, ValueId v, char side)
     return n + (side != 'b');
 }
 
+/* Is a cut before (or after) the node of the file one inside of a norm? */
+static bool inside_norm(const Graph *g, uint32_t origin, bool after)
+{
+    const uint32_t last = g->origin.at[origin].norm;
+    uint32_t first = 1;
+    while (last && g->origin.at[first].norm != last)
+        first++;
+    return last && origin != (after ? last : first);
+}
+
+static void tell_norm(const Split *s, const char *shown, const char *where)
+{
+    diag_warn(WHERE_FILE(s->g->file),
+              "%s is inside of a norm, which is one operation: the stage begins %s it", shown,
+              where);
+}
+
 /* A node's or a value's name. side: 'b' before, 'e' after, 0: before a node, after a value's
  * producer. */
 static bool cut_name(Split *s, const char *name, char side, const char *text)
@@ -86,6 +103,8 @@ static bool cut_name(Split *s, const char *name, char side, const char *text)
     if (o != NONE) {
         Span span;
         bool there = origin_span(s, o, &span);
+        if (inside_norm(g, o, side == 'e'))
+            tell_norm(s, shown, "before");
         if (side == 'e')
             split_cut(s, there ? span.last + 1 : split_after(s, o), shown);
         else
@@ -102,7 +121,11 @@ static bool cut_name(Split *s, const char *name, char side, const char *text)
                    "split point '%s' is %s of the model: there is nothing before it", text,
                    kind[val(g, v)->kind]);
     }
-    split_cut(s, beside_value(g, v, side), shown);
+    const NodeId at = beside_value(g, v, side);
+    const NodeId made = val(g, v)->node;
+    if (at != made + (side != 'b') && g->origin.at[g->node.at[made].origin].norm)
+        tell_norm(s, shown, side == 'b' ? "before" : "behind");
+    split_cut(s, at, shown);
     return true;
 }
 

@@ -116,7 +116,9 @@ void graph_norms(Graph *g)
         const uint32_t origin = g->node.at[t.part[t.n - 1]].origin;
         bool several = false;
         for (uint32_t i = 0; i < t.n; i++) {
-            several |= g->node.at[t.part[i]].origin != origin;
+            const uint32_t own = g->node.at[t.part[i]].origin;
+            several |= own != origin;
+            g->origin.at[own].norm = origin;
             g->node.at[t.part[i]].origin = origin;
         }
         if (several && t.of_samples)

@@ -140,6 +140,8 @@ ok "a multiple of nothing" refused "--bind h=N gives 'h' a number" "$ppsplit" pa
 ok "a mean over the sequence" "$ppsplit" mean.onnx "${split[@]}" --bind seq=1..48 -q -o "$work/mean"
 ok "divides by its length" grep -qF '(float)(1.0 / (double)length)' "$work/mean/stage0.c"
 ok "how many places come" "$ppsplit" ahead.onnx "${split[@]}" --bind seq=1..40 -q -o "$work/ahead"
+ok "a short range, and a table that ends before samples would" "$ppsplit" ahead.onnx "${split[@]}" --bind seq=1..20 -q -o "$work/short"
+ok "two of them, in one table" "$ppsplit" both.onnx "${split[@]}" --bind enc=1..20 --bind dec=1..40 -q -o "$work/both"
 ok "a table that ends where the range does is another program" refused "it is computed by other operations from here on" "$ppsplit" ahead.onnx "${split[@]}" --bind seq=1..48 -o "$work/no"
 ok "numbers of how far apart its places are" "$ppsplit" distant.onnx "${split[@]}" --bind seq=1..48 -q -o "$work/distant"
 ok "CUDA" refused "--target cuda takes one length so far" "$ppsplit" model.onnx "${split[@]}" --bind seq=1..48 --target cuda -o "$work/no"
