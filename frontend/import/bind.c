@@ -315,9 +315,21 @@ static bool is_used(const ImportOptions *opt, const char *option, const Binds *a
     return used;
 }
 
+/* Of two options for one name neither is meant more than the other. */
+static void refuse_twice(const ImportOptions *opt, uint32_t i)
+{
+    const char *option = opt->bind.at[i], *equals = strrchr(option, '=');
+    const size_t name = equals ? (size_t)(equals - option) + 1 : 0;
+    for (uint32_t j = 0; j < i && equals; j++)
+        if (strncmp(opt->bind.at[j], option, name) == 0 && !strchr(opt->bind.at[j] + name, '='))
+            diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %.*s is given twice: %s and %s",
+                       (int)name - 1, option, opt->bind.at[j] + name, option + name);
+}
+
 void bind_check(const ImportOptions *opt, const Binds *all)
 {
     for (uint32_t i = 0; i < opt->bind.n; i++) {
+        refuse_twice(opt, i);
         if (is_used(opt, opt->bind.at[i], all))
             continue;
         char name[64];

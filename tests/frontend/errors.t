@@ -295,6 +295,7 @@ S "ppsplit: loss model is missing" 3 "$M" --loss model:nobody.onnx -o out
 S "ppsplit: bind" 2 "$top/models/gpt-tsdyn/model.onnx" --bind batch=x -o out
 S "ppsplit: bind, where all have a size" 2 "$M" --bind batch=4 -o out
 S "ppsplit: bind of another name" 2 "$top/models/gpt-tsdyn/model.onnx" --bind batch=2 --bind rows=3 -o out
+S "ppsplit: bind of a name twice" 2 "$top/models/gpt-tsdyn/model.onnx" --bind batch=2 --bind batch=3 -o out
 S "ppsplit: chunk of no input" 2 "$M" --chunk pixels=0 -o out
 S "ppsplit: merge of no output" 2 "$M" --merge predictions=0 -o out
 S "ppsplit: unbound" 1 "$top/models/gpt-tsdyn/model.onnx" -o out
