@@ -103,12 +103,21 @@ static void place_text(char *to, size_t n, const Data *d, const PpTensor *t, int
         snprintf(to + at, n - at, "]");
 }
 
+static void may_text(char *to, size_t n, const PpIndex *b)
+{
+    char other[80] = "";
+    if (b->has_other)
+        snprintf(other, sizeof other, ", or %" PRId64 "%s", b->other,
+                 b->table ? "" : ", which is ignored");
+    snprintf(to, n, "%" PRId64 " to %" PRId64 "%s", b->least, b->most, other);
+}
+
 static PpStatus refuse(const Data *d, const PpIndex *b, const DataFile *f, int64_t row,
                        int64_t element)
 {
     const PpTensor *t = &d->model->input[b->input];
     const DataInput *in = &d->input[b->input];
-    char place[200], where[280] = "", token[60] = "", may[400], other[80] = "";
+    char place[200], where[280] = "", token[60] = "", may[200];
     const char *counted = "";
     int dtype;
     const char *at = data_piece(d, b->input, f->first + row, element / in->inner, &dtype);
@@ -121,10 +130,7 @@ static PpStatus refuse(const Data *d, const PpIndex *b, const DataFile *f, int64
                  row * in->outer * in->inner + element + in->shift);
     if (value < b->least && value >= b->most - 2 * b->rows + 1)
         counted = "; --negative-ids counts it from the end";
-    if (b->has_other)
-        snprintf(other, sizeof other, ", or %" PRId64 "%s", b->other,
-                 b->table ? "" : ", which is ignored");
-    snprintf(may, sizeof may, "%" PRId64 " to %" PRId64 "%s", b->least, b->most, other);
+    may_text(may, sizeof may, b);
     if (!b->table)
         return pp_fail(PP_ERR_MODEL,
                        "--%s %s=%s: row %" PRId64 "%s%s is class %" PRId64
@@ -205,11 +211,27 @@ static PpIndex asked_of(const Data *d, int k)
     return b;
 }
 
+/* What stands behind a row's places. */
+static PpStatus check_pad(const Data *d, const PpIndex *b)
+{
+    const DataInput *in = &d->input[b->input];
+    const PpTensor *t = &d->model->input[b->input];
+    char may[200];
+    if (!in->padded || b->step != 1 || b->count != in->outer * in->inner ||
+        first_wrong(in->pad, t->dtype, 1, 1, b) < 0)
+        return PP_OK;
+    may_text(may, sizeof may, b);
+    return pp_fail(PP_ERR_MODEL, "--pad %s=%" PRId64 ": it is %s%s%s: allowed are %s", t->name,
+                   in->pad_number, b->table ? "an index into '" : "a class",
+                   b->table ? b->table : "", b->table ? "'" : "", may);
+}
+
 PpStatus data_check(const Data *d, int part, int parts)
 {
     for (int k = 0; k < d->model->n_index; k++) {
         const PpIndex asked = asked_of(d, k), *b = &asked;
         const DataInput *in = &d->input[b->input];
+        TRY(check_pad(d, b));
         for (int i = 0; i < in->n && in->inner && in->outer; i++) {
             const FileMap *m = in->file[i].npy.map;
             file_advise(m, MADV_SEQUENTIAL);

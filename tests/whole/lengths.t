@@ -61,6 +61,8 @@ fill target.npy "$work/y-100.npy" -100
 ok "rows that their files fill" run any filled --data x="$work/x0.npy" --data target="$work/y-100.npy" --lengths seq=lengths.npy --microbatches 4
 ok "with --pad, whatever is there" run any padded --data x="$work/x7.npy" --data target="$work/y3.npy" --lengths seq=lengths.npy --microbatches 4 --pad x=0 --pad target=-100
 ok "the same bits" equal filled padded
+ok "with what its table does not have" refused "--pad x=19: it is an index into 'e.weight': allowed are 0 to 18" run any no "${data[@]}" --lengths seq=lengths.npy --microbatches 4 --pad x=19
+ok "with what is no class" refused "--pad target=19: it is a class: allowed are 0 to 18, or -100, which is ignored" run any no "${data[@]}" --lengths seq=lengths.npy --microbatches 4 --pad target=19
 near=(--batch 2 --microbatches 1 --by-length 2 --lengths seq="$work/lengths4.npy")
 rows in.x.npy "$work/x4.npy" 0 1 2 3
 rows target.npy "$work/y4.npy" 0 1 2 3
