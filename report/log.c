@@ -128,8 +128,7 @@ RunLog log_read(Arena *a, const char *path)
             if (stop == end && n > 1) /* the run is writing it */
                 break;
             diag_hint("logs are written by --log-json FILE, traces by --trace FILE");
-            diag_fatal(EXIT_MODEL, WHERE_FILE(path),
-                       "neither a log (line %u is wrong at byte %zu) nor a trace", n,
+            diag_fatal(EXIT_MODEL, WHERE_FILE(path), "no log: line %u is wrong at byte %zu", n,
                        (size_t)(j.p - p));
         }
         p = stop < end ? stop + 1 : end;

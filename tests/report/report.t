@@ -152,7 +152,7 @@ ok "and what helps" grep -q 'hint: split the model again' err.txt
 sed 's|figure-modules|figure-../../modules|' out/pipe.html >marks/pipe.html
 is "a figure whose name leads elsewhere is not written" "$(report marks --svg none -o page.html 2>&1 | head -n 1; ls none)" "marks/pipe.html: error: was not written by this version of ppsplit"
 echo '{"step": 1, "loss": }' >bad.json
-refused 1 "neither a log (line 1 is wrong at byte" out bad.json
+refused 1 "no log: line 1 is wrong at byte" out bad.json
 head -c 400 trace.json >half.json
 refused 1 "not a JSON file" out half.json
 "$ppsplit" schedule 1f1b --ranks 4 --microbatches 4 --trace other.json
