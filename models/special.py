@@ -50,6 +50,7 @@
   parts       a Split whose sizes are data, a layer for each part, the parts joined again; raw.onnx: the same with a SplitToSequence; wrong.npy: sizes of other rows
   partly      dynamo's optimizer packs a GRU's biases, which are small enough to compute, and leaves its matrices; addcmul of views of parameters
   relative    ten blocks, each with its own table of relative positions: a part of the stash that is nothing but a loop over blocks
+  gathered    a parameter that three products read: members divide one of them, and have it whole for the two that are small
   half        parameters, a buffer and running statistics in float16 (f16.onnx) and bfloat16 (bf16.onnx, its data in another file), a tied embedding, a
               Linear used twice, MatMul with a transposed weight; gradients of PyTorch's own half model
   clip        two towers, a loss over every image and every text of the minibatch: for any rows (model.onnx), for all of them (static.onnx), and
@@ -889,6 +890,16 @@ class Patches(nn.Module): # positions are a table of 3 x 3, resized
         y = self.p(x); y = (y + F.interpolate(self.t, y.shape[2:], mode="bicubic")).flatten(2).transpose(1, 2)
         return self.l(self.a(y, None, torch.ones(y.shape[0], y.shape[1]))).mean(1)
 
+class Gathered(nn.Module):                              # a parameter that members read whole twice, and divided once
+    def __init__(self): super().__init__(); self.w, self.v = nn.Parameter(torch.randn(8, 8) * .3), nn.Parameter(torch.randn(8, 8) * .3)
+    def forward(self, x, z): return torch.tanh(x @ self.w) @ self.v @ F.softmax(torch.tanh(z @ self.w) @ self.w, -1).transpose(1, 2)
+
+def gathered(d):
+    m = Gathered(); x, z, t = torch.randn(ROWS, 32, 8), torch.randn(ROWS, 4, 8), torch.randn(ROWS, 32, 4)
+    export(m, (x[:MB], z[:MB]), f"{d}/model.onnx", ["x", "z"], ["logits"])
+    m = m.double(); y = m(x.double(), z.double()); l = F.mse_loss(y, t.double()); l.backward()
+    write(d, ("mse", l.item()), grads_of(m), "/Tanh:end", "model.onnx", y, x=x, z=z, target=t)
+
 def lengths(d):
     long = torch.tensor([3, 48, 1, 1, 17, 32, 8, 33]); x, t = torch.randint(0, 19, (ROWS, 48)), torch.randint(0, 19, (ROWS, 48))
     for i, n in enumerate(long): x[i, n:] = 0; t[i, n:] = -100
@@ -905,6 +916,6 @@ def lengths(d):
     export(Patches(), torch.randn(MB, 3, 8, 10), f"{d}/patches.onnx", ["x"], ["y"], dynamic_axes={"x": {0: "batch", 2: "height", 3: "width"}, "y": {0: "batch"}})
     export(Both(), (x[:MB], y[:MB]), f"{d}/both.onnx", ["x", "y"], ["z"], dynamic_axes={"x": {0: "batch", 1: "enc"}, "y": {0: "batch", 1: "dec"}, "z": {0: "batch", 1: "dec"}})
 
-for f in (sequence, lossmodel, ownloss, valid, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, graph, parts, features, folded, given, packed, partly, relative, beside, half, clip, stateful, lengths):
+for f in (sequence, lossmodel, ownloss, valid, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, graph, parts, features, folded, given, packed, partly, relative, beside, gathered, half, clip, stateful, lengths):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

@@ -112,8 +112,9 @@ void graph_resize(Graph *g, int64_t rows, const Ids *list);
 /* flow.c: active[value]: whether it depends on a trainable parameter through differentiable
    operations.  flow_params sets parameters, flow_through a list of nodes in order.
    flow_of_params[value]: whether it is computed from parameters (no running statistics) and
-   constants only.  Each stage that reads such a value computes it, so a use of a parameter is
-   another node that reads it, or reads such a value: no cut changes the uses or their order. */
+   constants only, by members together as well.  Each stage that reads such a value computes it, so
+   a use of a parameter is another node that reads it, or reads such a value: neither a cut nor the
+   number of members changes the uses or their order. */
 void flow_params(const Graph *g, bool *active);
 void flow_through(const Graph *g, bool *active, const NodeId *list, uint32_t nodes);
 bool *flow_of_params(const Graph *g, Arena *a);

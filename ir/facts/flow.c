@@ -33,7 +33,7 @@ bool *flow_of_params(const Graph *g, Arena *a)
     }
     for (NodeId n = 0; n < g->node.n; n++) {
         const Node *x = &g->node.at[n];
-        bool all = op_is_pure(x->op);
+        bool all = op_is_pure(x->op) || op_is_collective(x->op);
         for (uint32_t i = 0; i < x->nin && all; i++)
             all = x->in[i] == NONE || is[x->in[i]];
         for (uint32_t i = 0; i < x->nout; i++)

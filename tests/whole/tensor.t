@@ -112,4 +112,15 @@ ok "they are built" make_pipeline "$work/ed"
 ok "they train" "$work/ed/pipeline" train "${data[@]}" --data "target=$dir/target.npy" --microbatches 4 --lr 0 --threads 1 --dump-grads "$work/edgrads" \
     --output "logits=$work/ed.npy"
 ok "PyTorch's gradients and logits" eval '"$compare" grads "$work/edgrads" "$dir/grads.safetensors" && "$compare" npy "$work/ed.npy" "$dir/out.npy"'
+
+# A parameter that members divide for one product, and exchange for two others: its gradient is added up by use.
+dir=$top/models/special/gathered
+case_data "$dir"
+for members in 1 2; do
+    ok "three uses, $members members" split_case "$dir" "$work/g$members" --tensor $members --chunks 2
+    ok "they are built" make_pipeline "$work/g$members"
+    ok "they train" "$work/g$members/pipeline" train "${data[@]}" --data "target=$dir/target.npy" --microbatches 4 --lr 0 --threads 1 --dump-grads "$work/ggrads$members"
+    ok "PyTorch's gradients" "$compare" grads "$work/ggrads$members" "$dir/grads.safetensors"
+done
+ok "the bits of one" "$compare" same "$work/ggrads1" "$work/ggrads2"
 plan_done
