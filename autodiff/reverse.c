@@ -13,8 +13,9 @@
  *
  * A parameter's gradient is the sum over its uses of what each use adds up over the microbatches. A
  * use is a node that reads the parameter, or what is made of parameters and constants alone (views,
- * casts, functions of them: partition copies those into each stage that reads them).  So through
- * such nodes each use goes back by itself: the rule is applied once for each of them.
+ * casts, functions of them, and what members exchange of them: partition copies those into each
+ * stage that reads them).  So through such nodes each use goes back by itself: the rule is applied
+ * once for each of them.
  *
  * Where chunks of members read a parameter that all of them have (Vary), each chunk's part of a use
  * goes back by itself too, and is added up over the microbatches as a use is.

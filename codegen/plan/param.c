@@ -1,8 +1,7 @@
 /*
  * param.c - the place of a value whose rows are apart, and how the rows of a parameter stand in a
- * device's memory.  In: a parameter, or a value
- * that has its place: its copy in half precision, its gradient.  Out: how many elements rows are
- * apart.
+ * device's memory.  In: a parameter, or a value that has its place: its copy in half precision, its
+ * gradient.  Out: how many elements rows are apart.
  *
  * Products read and write rows that begin at multiples of 16 bytes (rows.c).  A parameter of other
  * rows that only products read, elementwise operations beside them, has room behind each row, as
