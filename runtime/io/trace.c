@@ -22,8 +22,10 @@ PpStatus trace_open(Trace *t, const Plan *plan, int64_t steps)
     int n_op = plan->n_op, stages = plan->model->n_stage;
     if (steps < 0)
         steps = 0;
-    *t = (Trace){
-        .n_op = n_op, .stages = stages, .steps = steps < MOST_STEPS ? (int)steps : MOST_STEPS};
+    *t = (Trace){.n_op = n_op,
+                 .stages = stages,
+                 .steps = steps < MOST_STEPS ? (int)steps : MOST_STEPS,
+                 .gathers = plan->ask.zero == 3};
     t->bytes =
         zeroed(n_op + 2 + (int64_t)t->steps * (n_op + AROUND + stages) * SPAN, sizeof *t->bytes);
     if (!t->bytes)
@@ -129,6 +131,22 @@ static int line_of(Lines *l, int line)
     return sched_trace_line(l->rank, l->ranks, l->member, line);
 }
 
+/* From an UNSHARD, which starts the messages of a gather, to the computation that waited for them.
+ */
+static void trace_gathers(Lines *l, const Schedule *s, int step, int n_op, const double *span)
+{
+    const SchedAction *a = s->row[l->rank].a;
+    for (int i = 0; i < n_op; i++) {
+        int k = a[i].type == SA_UNSHARD ? i + 1 : n_op;
+        while (k < n_op && (a[k].stage != a[i].stage || a[k].type < SA_F || a[k].type > SA_R))
+            k++;
+        double begins = span[SPAN * i + 1];
+        if (k < n_op && span[SPAN * k + 1] > begins)
+            sched_trace_gather(l->f, line_of(l, LINE_GATHERS), a[i].stage, step, begins * 1e6,
+                               (span[SPAN * k + 1] - begins) * 1e6);
+    }
+}
+
 static const double *trace_actions(Lines *l, const Schedule *s, int step, int n_op,
                                    const double *bytes, const double *span)
 {
@@ -148,14 +166,16 @@ static const double *trace_actions(Lines *l, const Schedule *s, int step, int n_
     return span;
 }
 
-static void trace_rank(FILE *f, const Schedule *s, int rank, int member, int n_op, int steps,
+static void trace_rank(FILE *f, const Trace *t, const Schedule *s, int rank, int member, int n_op,
                        const double *bytes)
 {
     static const char *const around[AROUND] = {"begin", "norm", "update"};
     const double *span = bytes + n_op + 2;
     Lines l = {.f = f, .rank = rank, .ranks = s->ranks, .member = member};
     sched_trace_memory(f, line_of(&l, LINE_ACTIONS), bytes[n_op + 1], bytes[n_op]);
-    for (int k = 1; k <= steps; k++) {
+    for (int k = 1; k <= t->steps; k++) {
+        if (t->gathers)
+            trace_gathers(&l, s, k, n_op, span);
         span = trace_actions(&l, s, k, n_op, bytes, span);
         for (int i = 0; i < AROUND; i++, span += SPAN)
             if (span[2] > span[1])
@@ -176,15 +196,16 @@ static int64_t trace_bytes(const Schedule *s, int steps, int n_op)
 }
 
 /* Of rank k of the group, on rank 0. */
-static PpStatus gather_rank(FILE *f, Group *g, const Schedule *s, int members, int k, int steps)
+static PpStatus gather_rank(FILE *f, const Trace *t, Group *g, const Schedule *s, int members,
+                            int k)
 {
     int rank = k / members, n = s->row[rank].n;
-    double *bytes = malloc((size_t)trace_bytes(s, steps, n) + 64);
+    double *bytes = malloc((size_t)trace_bytes(s, t->steps, n) + 64);
     if (!bytes)
         return pp_no_memory();
-    PpStatus status = group_recv(g, k, bytes, trace_bytes(s, steps, n));
+    PpStatus status = group_recv(g, k, bytes, trace_bytes(s, t->steps, n));
     if (f && status == PP_OK)
-        trace_rank(f, s, rank, k % members, n, steps, bytes);
+        trace_rank(f, t, s, rank, k % members, n, bytes);
     free(bytes);
     return status;
 }
@@ -227,13 +248,13 @@ PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const PpPlan *
         sched_trace_open(f, plan->model, s->ranks);
         if (plan->n_split > 0)
             sched_trace_split(f, plan->split, plan->n_split);
-        trace_rank(f, s, 0, 0, t->n_op, t->steps, t->bytes);
+        trace_rank(f, t, s, 0, 0, t->n_op, t->bytes);
         if (t->profile.n > 0)
             profile_write(f, plan, s, 0, t->profile.at);
     }
     PpStatus status = PP_OK;
     for (int k = 1; k < s->ranks * plan_members(plan) && status == PP_OK; k++) {
-        status = gather_rank(f, g, s, plan_members(plan), k, t->steps);
+        status = gather_rank(f, t, g, s, plan_members(plan), k);
         if (status == PP_OK)
             status = gather_profile(f, g, s, plan, k);
     }

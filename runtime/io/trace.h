@@ -22,6 +22,7 @@ typedef struct {
      * `steps` passes of the schedule; NULL: no trace */
     double *span;
     int n_op, stages, steps;
+    int gathers; /* UNSHARD brings parameters from other replicas */
     double zero;
     Profile profile;
 } Trace;

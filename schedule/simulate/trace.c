@@ -51,7 +51,8 @@ int sched_trace_line(int rank, int ranks, int member, int line)
 
 void sched_trace_name(FILE *f, int rank, int ranks, int member, int line)
 {
-    static const char *const what[LINES] = {"", ", beside", ", copies", ", sums over replicas"};
+    static const char *const what[LINES] = {"", ", beside", ", copies", ", sums over replicas",
+                                            ", gathers of parameters"};
     char of[32] = "";
     if (member)
         snprintf(of, sizeof of, ", member %d", member);
@@ -136,6 +137,13 @@ void sched_trace_sum(FILE *f, int tid, int stage, int step, double ts, double du
     event(f, name, "AR", tid, &a, step, (SchedSpan){ts, dur, -1, 0});
     if (beside > 0)
         fprintf(f, ",\"beside\":%.3f", beside);
+    fprintf(f, "}}");
+}
+
+void sched_trace_gather(FILE *f, int tid, int stage, int step, double ts, double dur)
+{
+    SchedAction a = {.stage = stage, .microbatch = -1};
+    event(f, "gather", "gather", tid, &a, step, (SchedSpan){ts, dur, -1, 0});
     fprintf(f, "}}");
 }
 

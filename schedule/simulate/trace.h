@@ -15,8 +15,9 @@ void sched_trace_open(FILE *f, const char *title, int ranks);
 /* How the model was cut: --split points. */
 void sched_trace_split(FILE *f, const char *const *point, int n);
 /* Lines (tid) of a rank: its actions, which open() has named; its second thread, copies to the host
- * and back, sums over replicas.  A run has them once more for each further member of a rank. */
-enum { LINE_ACTIONS, LINE_BESIDE, LINE_COPIES, LINE_SUMS, LINES };
+ * and back, sums over replicas, gathers of parameters from them.  A run has them once more for each
+ * further member of a rank. */
+enum { LINE_ACTIONS, LINE_BESIDE, LINE_COPIES, LINE_SUMS, LINE_GATHERS, LINES };
 int sched_trace_line(int rank, int ranks, int member, int line);
 void sched_trace_name(FILE *f, int rank, int ranks, int member, int line);
 /* bytes: of the rank's memory, in use while it runs; -1: not said; members: for how long of it the
@@ -30,6 +31,9 @@ void sched_trace_memory(FILE *f, int rank, double planned, double always);
 /* The sum of a stage's gradients, `2AR`; beside: the part of it that was the rank's own time
  * between actions */
 void sched_trace_sum(FILE *f, int tid, int stage, int step, double ts, double dur, double beside);
+/* Parameters of a stage that come from other replicas (--zero 3): until its next computation, which
+ * waits for them */
+void sched_trace_gather(FILE *f, int tid, int stage, int step, double ts, double dur);
 /* What a step does besides its actions: begin, norm, update. */
 void sched_trace_around(FILE *f, int rank, const char *name, int step, double ts, double dur);
 /* Waiting for a. */
@@ -44,11 +48,11 @@ void sched_trace_close(FILE *f);
 /* ---- trace_read.c ---- */
 typedef struct SchedEvent {
     char name[96], cat[16], ph[8];
-    char of[96];           /* "name" of its args: of a line, a title */
-    double ts, dur;        /* microseconds; dur -1: none */
+    char of[96];    /* "name" of its args: of a line, a title */
+    double ts, dur; /* microseconds; dur -1: none */
     double step, tid;
-    double bytes;          /* of its args; -1: none */
-    double beside;         /* of its args, of a sum over replicas; 0: none */
+    double bytes;  /* of its args; -1: none */
+    double beside; /* of its args, of a sum over replicas; 0: none */
 } SchedEvent;
 /* each: 0 ends it, as memory that is missing does.  A status. */
 int sched_trace_read(const char *path, int (*each)(void *, const SchedEvent *), void *ctx,

@@ -47,10 +47,13 @@ fi
 
 # replicas share the rows out, so it is what eval says with as many
 for more in "" "--zero 3"; do
-    ok "two replicas $more" four/pipeline "${T[@]}" --microbatches 2 "${E[@]}" --dp 2 --ranks 4 $more --checkpoint "two$more" --every 2 --log-json how.json
+    ok "two replicas $more" four/pipeline "${T[@]}" --microbatches 2 "${E[@]}" --dp 2 --ranks 4 $more --checkpoint "two$more" --every 2 --log-json how.json --trace two.json
     is "two replicas $more: the losses of their own checkpoints" "$(losses how.json)" \
         "$(evals four "two$more" "2 4 5" --tokens input_ids=text.bin --dtype-of input_ids=u16 --batch 4 --dp 2 --ranks 4)"
 done
+unshards=$(grep -c '"cat":"UNSHARD"' two.json)
+ok "there were gathers" [ "$unshards" -gt 0 ]
+is "each gather has a span in the trace" "$(grep -c '"cat":"gather"' two.json)" "$unshards"
 
 # groups of rows are the same, by whatever replicas they are taken
 for more in "" "--dp 2 --ranks 2"; do
