@@ -131,8 +131,7 @@ static int line_of(Lines *l, int line)
     return sched_trace_line(l->rank, l->ranks, l->member, line);
 }
 
-/* From an UNSHARD, which starts the messages of a gather, to the computation that waited for them.
- */
+/* From UNSHARD, which starts a gather's messages, to the computation that waited for them. */
 static void trace_gathers(Lines *l, const Schedule *s, int step, int n_op, const double *span)
 {
     const SchedAction *a = s->row[l->rank].a;

@@ -48,11 +48,11 @@ void sched_trace_close(FILE *f);
 /* ---- trace_read.c ---- */
 typedef struct SchedEvent {
     char name[96], cat[16], ph[8];
-    char of[96];    /* "name" of its args: of a line, a title */
-    double ts, dur; /* microseconds; dur -1: none */
+    char of[96];           /* "name" of its args: of a line, a title */
+    double ts, dur;        /* microseconds; dur -1: none */
     double step, tid;
-    double bytes;  /* of its args; -1: none */
-    double beside; /* of its args, of a sum over replicas; 0: none */
+    double bytes;          /* of its args; -1: none */
+    double beside;         /* of its args, of a sum over replicas; 0: none */
 } SchedEvent;
 /* each: 0 ends it, as memory that is missing does.  A status. */
 int sched_trace_read(const char *path, int (*each)(void *, const SchedEvent *), void *ctx,
