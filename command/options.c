@@ -266,13 +266,14 @@ static void set_chunks(Options *o, const char *arg)
     char *list = arena_strdup(o->arena, arg), *rest = list;
     for (char *word; (word = strsep(&rest, ","));) {
         char *eq = strchr(word, '=');
-        if (!eq) {
-            o->chunks = (int)given_number("chunks", word, MESH_MOST);
-            continue;
-        }
-        *eq = 0;
-        uint32_t x = ONE_OF("ppsplit", "chunks", word, "tensor", "sequence", "expert");
-        o->mesh.chunks[x] = (int)given_number("chunks", eq + 1, MESH_MOST);
+        if (eq)
+            *eq = 0;
+        int *to = &o->chunks;
+        if (eq)
+            to = &o->mesh.chunks[ONE_OF("ppsplit", "chunks", word, "tensor", "sequence", "expert")];
+        if (*to)
+            bad_usage("ppsplit", "--chunks: %s has two numbers", eq ? word : "every axis");
+        *to = (int)given_number("chunks", eq ? eq + 1 : word, MESH_MOST);
     }
 }
 

@@ -443,10 +443,12 @@ static const char *along_axis(Emit *e, const char *v, int axis, int rank)
     return emit_reshape(e, v, &s, NULL);
 }
 
+/* Of truth values And: ONNX Runtime has no Where of them. */
 static void where_else_zero(Emit *e, const char *there, const char *x, Dtype t, const char *out)
 {
-    OnnxNode n =
-        ow_begin(e->w, "Where", 3, (const char *[]){there, x, ow_number(e->w, t, 0)}, 1, &out);
+    const bool truth = t == DT_BOOL;
+    const char *const in[] = {there, x, truth ? NULL : ow_number(e->w, t, 0)};
+    OnnxNode n = ow_begin(e->w, truth ? "And" : "Where", truth ? 2 : 3, in, 1, &out);
     ow_end(e->w, &n);
 }
 

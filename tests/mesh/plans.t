@@ -85,6 +85,7 @@ done
 said() { "$ppsplit" -q "$@" -o none 2>&1 | sed -n 's/^.*error: //p'; }
 is "nothing to divide" "$(said gpt.onnx --loss cross_entropy --tensor 300)" "--tensor: nothing in the model can be divided into 300 chunks"
 is "chunks that members do not share evenly" "$("$ppsplit" gpt.onnx --tensor 2 --chunks 6 -o none 2>&1 | head -n 1)" "ppsplit: --chunks 6 with --tensor 2: it must be 2 times a power of two"
+is "chunks of an axis twice" "$("$ppsplit" gpt.onnx --tensor 2 --chunks tensor=2,tensor=4 -o none 2>&1 | head -n 1)" "ppsplit: --chunks: tensor has two numbers"
 is "nothing to divide but parameters" "$(said $top/models/mlp-ts/model.onnx --loss mse --sequence 2)" "--sequence: nothing in the model can be divided into 2 chunks"
 is "no experts" "$(said gpt.onnx --loss cross_entropy --expert 4)" "--expert: nothing in the model can be divided into 4 chunks"
 is "parts of parameters" "$("$ppsplit" gpt.onnx --sequence 2 --shard 'wte.*=0' -o none 2>&1 | head -n 1)" "ppsplit: --shard with --sequence: its members divide no parameters but experts"
