@@ -25,19 +25,21 @@ def safetensors(path):
 
 
 def parts(text):
-    """By parameter of a program's tables (pipeline.c): axis, groups, whole, step of a member's part."""
-    found = {}
+    """By parameter of a program's tables (pipeline.c): axis, groups, whole, step of a member's part; first, step, names of what each member has another one of."""
+    found, lists = {}, {k: re.findall(r'"([^"]*)"', v) for k, v in re.findall(r"(\w+)\[\d*\] = \{([^}]*)\}", text)}
     for entry in text.split("{.t = {.name = ")[1:]:
-        name = entry.split('"')[1]
         box = re.search(r"\.axis = (\d+), \.groups = (\d+), \.whole = (\d+), \.first = 0, \.step = (\d+)", entry)
-        if box:
-            found[name] = tuple(map(int, box.groups()))
+        each = re.search(r"\.each = \{\w+, \d+, (\d+), (\d+), (\w+)\}", entry)
+        if box or each:
+            found[entry.split('"')[1]] = box and tuple(map(int, box.groups())), each and (int(each[1]), int(each[2]), lists[each[3]])
     return found
 
 
-def part(x, box, member):
+def part(read, name, found, member):
     """As runtime/api/pp.h says (PpParam)."""
-    axis, groups, whole, step = box
+    box, each = found
+    x = read[each[2][each[0] + member * each[1]]][None] if each else read[name]
+    axis, groups, whole, step = box or (0, 1, 0, 0)
     if not step:
         return x
     run = whole // groups
@@ -114,9 +116,9 @@ def main():
         stages = sorted((f for f in os.listdir(out) if re.fullmatch(r"stage\d+\.onnx", f)), key=lambda f: int(f[5:-5]))
         known, calls = [{"loss_scale": np.array(1, np.float32), **inputs} for _ in range(members)], 0
         for s in stages:
-            for name, x in safetensors(os.path.join(out, "params", s.replace(".onnx", ".safetensors"))).items():
-                for m, k in enumerate(known):
-                    k[name] = part(x, boxes[name], m) if name in boxes else x
+            read = safetensors(os.path.join(out, "params", s.replace(".onnx", ".safetensors")))
+            for m, k in enumerate(known):
+                k.update({name: part(read, name, boxes.get(name, (None, None)), m) for name in read})
             calls += stage(os.path.join(out, s), known)
         got = [k[whole.graph.output[0].name] for k in known]
     alike = all(np.array_equal(g, got[0]) for g in got)
