@@ -36,80 +36,70 @@ static bool is_prime(int64_t n)
     return n > 1;
 }
 
-/* Several symbols share the primes by their remainders, so that none has a length of another. */
-static bool is_for(int64_t n, int symbol, int symbols)
+/* How ill a number suits: programs do something else with what their widths divide, which are
+ * powers of two.  No other size of the model is a multiple of a prime. */
+enum { PRIME, FOUR_TIMES = 3 }; /* between: odd, twice odd; those of 8 never */
+
+static int kind_of(int64_t n) { return is_prime(n) ? PRIME : 1 + __builtin_ctzll((uint64_t)n); }
+
+static bool is_free(const Lengths *l, int64_t n, int kind)
 {
-    return is_prime(n) && (n % 5 - 1) * symbols / 4 == symbol;
+    bool is = kind_of(n) <= kind;
+    for (int v = 0; v < l->symbols; v++)
+        for (int k = 0; k < NODES; k++)
+            is &= l->symbol[v].node[k] != n;
+    return is;
 }
 
-/* Primes, each about as much less than the one before, from below the greatest length to one that
- * is a little more than the 16 lanes of sums: no other size of the model is a multiple of all of
- * them, and where a program does something else with few places than with many, they differ.  With
- * a range that has too few of them, they are beyond it. */
-static void choose(Symbol *s, int symbol, int symbols)
+/* From a little more than the 16 lanes of sums up to where there are enough for all symbols. */
+enum { FIRST = 17 };
+
+static int64_t enough(const Lengths *l, int kind)
 {
-    int64_t least[NODES];
-    for (int64_t n = 17, k = NODES; k > 0; n++)
-        if (is_for(n, symbol, symbols))
-            least[--k] = n;
-    /* less than the greatest, of which a constant is a part in all samples */
-    int64_t next = s->most > least[0] ? s->most - 1 : least[0];
-    const double factor = pow((double)least[NODES - 1] / (double)next, 1.0 / (NODES - 1));
-    double wanted = (double)next;
-    for (int k = 0; k < NODES; k++, wanted *= factor) {
+    int64_t n = FIRST - 1;
+    for (int have = 0; have < NODES * l->symbols;)
+        have += kind_of(++n) <= kind;
+    return n;
+}
+
+/* Numbers that no other symbol has, each about as much less than the one before: where a program
+ * does something else with few places than with many, they differ. */
+static void choose(const Lengths *l, Symbol *s, int64_t last)
+{
+    int64_t least[NODES], next = last;
+    int kind = PRIME, k = NODES;
+    for (; k > 0; kind += k > 0) {
+        k = NODES;
+        for (int64_t n = FIRST; k > 0 && n <= last; n++)
+            if (is_free(l, n, kind))
+                least[--k] = n;
+    }
+    const double factor = pow((double)least[NODES - 1] / (double)last, 1.0 / (NODES - 1));
+    double wanted = (double)last;
+    for (; k < NODES; k++, wanted *= factor) {
         next = (int64_t)(wanted + .5) < next ? (int64_t)(wanted + .5) : next - (k > 0);
-        while (next > least[k] && !is_for(next, symbol, symbols))
+        while (next > least[k] && !is_free(l, next, kind))
             next--;
         s->node[k] = next = next < least[k] ? least[k] : next;
     }
 }
 
-static int falling(const void *a, const void *b)
+/* Below the greatest length, of which a constant is a part in all samples.  With a short range they
+ * are beyond it: primes, or, for a model whose tables end there, as few more as it takes for all to
+ * differ. */
+bool choose_lengths(Lengths *l, bool few)
 {
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x < y) - (x > y);
-}
-
-static bool is_taken(const Lengths *l, int64_t n)
-{
+    const int64_t primes = enough(l, PRIME), any = enough(l, FOUR_TIMES);
+    bool beyond = false;
     for (int v = 0; v < l->symbols; v++)
-        for (int k = 0; k < NODES; k++)
-            if (l->symbol[v].node[k] == n)
-                return true;
-    return false;
-}
-
-/* The greatest NODES numbers from 17 to `last` that no symbol has, and that are no whole lanes:
- * primes, then other odd and then even ones; falling. */
-static void choose_below(Lengths *l, Symbol *s, int64_t last)
-{
-    int n = 0;
-    for (int kind = 0; kind < 3; kind++)
-        for (int64_t i = last; i > 16 && n < NODES; i--)
-            if (i % 16 && !is_taken(l, i) && (kind == 0 ? is_prime(i) : kind == 2 || i % 2 == 1))
-                s->node[n++] = i;
-    qsort(s->node, NODES, sizeof *s->node, falling);
-}
-
-/* A model whose tables end there has no lengths beyond: other numbers for what has some, within its
- * range; where that is short, as few more as it takes for all to differ. */
-bool lengths_below(Lengths *l)
-{
-    const int64_t enough = 17 + (int64_t)NODES * l->symbols; /* 32 is none */
-    bool beyond[SYMBOLS], any = false;
+        memset(l->symbol[v].node, 0, sizeof l->symbol[v].node);
     for (int v = 0; v < l->symbols; v++) {
-        Symbol *s = &l->symbol[v];
-        any |= beyond[v] = s->node[0] > s->most;
-        if (beyond[v])
-            memset(s->node, 0, sizeof s->node);
+        const int64_t below = l->symbol[v].most - 1, least = few ? any : primes;
+        beyond |= below < primes;
+        choose(l, &l->symbol[v], below > least ? below : least);
     }
-    for (int v = 0; v < l->symbols; v++)
-        if (beyond[v]) {
-            const int64_t last = l->symbol[v].most - 1;
-            choose_below(l, &l->symbol[v], last > enough ? last : enough);
-        }
     cg_sample(l);
-    return any;
+    return beyond;
 }
 
 void read_lengths(Options *o)
@@ -154,10 +144,6 @@ void settle_lengths(Options *o, const Graph *g)
                 arena_printf(o->arena, "%d dimensions vary already, which is the most", SYMBOLS));
         l->symbol[l->symbols++] = *s;
     }
-    for (int v = 0; v < l->symbols; v++)
-        choose(&l->symbol[v], v, l->symbols);
-    if (l->symbols)
-        cg_sample(l);
 }
 
 void check_rows(const Options *o, const Pipe *p)

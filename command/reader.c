@@ -244,11 +244,10 @@ void pass_lengths(State *s)
     all->s = *s;
     l->with = pipe_with;
     l->of = all;
-    Lengths below = *l;
-    bool may_fail = lengths_below(&below);
+    const bool may_fail = choose_lengths(l, false);
     l->pipe[0] = sample_pipe(s, split, l->at[0], may_fail);
     if (!l->pipe[0]) {
-        *l = below;
+        choose_lengths(l, true);
         l->pipe[0] = sample_pipe(s, split, l->at[0], false);
     }
     for (int k = 1; k < l->n; k++)

@@ -402,7 +402,7 @@ static const char *varying(Merge *m)
     for (int k = 0; k < m->l->n; k++) {
         t[k] = m->in[k].now;
         if (t[k].kind != first->kind || t[k].kind == T_WORD || t[k].kind == T_SIGN)
-            refuse(m, k, "the program is another one");
+            refuse(m, differs(m), "the program is another one");
         v[k] = first->kind == T_NUMBER ? strtoll(t[k].at, NULL, 10) : 0;
     }
     const char *text = NULL;
