@@ -146,19 +146,33 @@ static PpStatus refuse(const Data *d, const PpIndex *b, const DataFile *f, int64
 
 /* ---- what is read ---- */
 
+/* 0: element i of a piece is the row's; else so many are padded over, up to the end of its line. */
+static int64_t padded_over(const RowPiece *p, int64_t i)
+{
+    int64_t last = p->rank - 1, left = p->file[last] - i % p->file[last];
+    int own = 1;
+    for (int64_t k = last; k >= 0; i /= p->file[k--])
+        own &= i % p->file[k] < p->own[k];
+    return own ? 0 : left;
+}
+
 /* Pieces of a row that are bounded one by one: what of the progression lies in each. */
 static PpStatus check_row(const Data *d, const PpIndex *b, const DataFile *f, int64_t row)
 {
     const DataInput *in = &d->input[b->input];
+    const RowPiece piece = data_piece_of(d, b->input, f->first + row, d->longest);
     for (int64_t k = 0, run; k < b->count; k += run) {
         int dtype;
         int64_t element = b->first + k * b->step, o = element / in->inner, i = element % in->inner;
         run = (in->inner - i + b->step - 1) / b->step;
         run = run < b->count - k ? run : b->count - k;
         const char *at = data_piece(d, b->input, f->first + row, o, &dtype);
-        int64_t bad = first_wrong(at + i * st_dtype_size(dtype), dtype, run, b->step, b);
-        if (bad >= 0)
+        int64_t bad = first_wrong(at + i * st_dtype_size(dtype), dtype, run, b->step, b), over = 0;
+        if (bad >= 0 && in->padded)
+            over = padded_over(&piece, i + bad * b->step);
+        if (bad >= 0 && !over)
             return refuse(d, b, f, row, element + bad * b->step);
+        run = bad < 0 ? run : bad + (over + b->step - 1) / b->step;
     }
     return PP_OK;
 }
@@ -185,7 +199,7 @@ static PpStatus check_file(const Data *d, const PpIndex *b, const DataFile *f, i
     int64_t each = f->rows / parts, rest = f->rows % parts, from = part * each, end = from + each;
     from += part < rest ? part : rest;
     end += part < rest ? part + 1 : rest;
-    int whole = b->step == 1 && b->count == in->outer * in->inner;
+    int whole = b->step == 1 && b->count == in->outer * in->inner && !in->padded;
     int64_t slice = b->count < HEED ? HEED / b->count : 1;
     for (int64_t row = from; row < end; row += slice) {
         int64_t next = row + slice < end ? row + slice : end;
