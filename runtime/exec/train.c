@@ -67,15 +67,17 @@ static PpStatus train_end(Rank *r, int64_t step, StepLog *log)
     return PP_OK;
 }
 
-/* Messages of a microbatch carry what there is, which lengths say that all ranks find in the data.
- */
+/* Messages of a microbatch carry what there is, which lengths say that all ranks find in the data:
+ * where one found others the messages' headers tell. */
 static void size_messages(Rank *r)
 {
     const PpPlan *p = r->run->model;
     for (int k = 0; p->n_length && k < r->plan.n_msg; k++) {
         Message *x = &r->plan.msg[k];
-        if (x->t)
-            x->bytes = tensor_bytes(p, x->t, x->rows, r->feed.length[x->microbatch]);
+        if (!x->t)
+            continue;
+        x->length = r->feed.length[x->microbatch];
+        x->bytes = tensor_bytes(p, x->t, x->rows, x->length);
     }
 }
 

@@ -136,8 +136,8 @@ static PpStatus post(Group *g, Request *mine, int sender, int receiver)
         return PP_OK;
     Request *s = mine->is_send ? mine : partner, *r = mine->is_send ? partner : mine;
     if (s->bytes != r->bytes)
-        return PP_ERR_BUG;
-    if (s->carry && r->carry)
+        r->bytes = -1; /* the receiver is told: it knows best what is wrong */
+    else if (s->carry && r->carry)
         s->carry(s, r);
     else if (s->bytes)
         memcpy(r->buf, s->buf, (size_t)s->bytes);
@@ -183,7 +183,7 @@ static PpStatus local_test(Group *g, Request *r, int *done)
 {
     LocalHub *h = g->impl;
     *done = load(&r->done);
-    return load(&h->failed) ? PP_ERR_PEER : PP_OK;
+    return load(&h->failed) ? PP_ERR_PEER : *done && r->bytes < 0 ? PP_ERR_BUG : PP_OK;
 }
 
 static int local_failed(Group *g)
@@ -197,7 +197,7 @@ static PpStatus local_wait(Group *g, Request *r)
     LocalHub *h = g->impl;
     for (int i = 0; i < h->spins; i++) {
         if (load(&r->done))
-            return PP_OK;
+            return r->bytes < 0 ? PP_ERR_BUG : PP_OK;
 #if defined __x86_64__ || defined __i386__
         __builtin_ia32_pause();
 #endif
@@ -209,7 +209,7 @@ static PpStatus local_wait(Group *g, Request *r)
         pthread_cond_wait(&b->wake, &b->sleep_lock);
     __atomic_sub_fetch(&b->sleeping, 1, __ATOMIC_SEQ_CST);
     pthread_mutex_unlock(&b->sleep_lock);
-    return load(&r->done) ? PP_OK : PP_ERR_PEER;
+    return !load(&r->done) ? PP_ERR_PEER : r->bytes < 0 ? PP_ERR_BUG : PP_OK;
 }
 
 static void local_poll(Group *g) { (void)g; }

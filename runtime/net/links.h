@@ -33,6 +33,10 @@ typedef struct {
 typedef struct {
     int pending; /* posted and not finished */
     Request req;
+    /* Where lengths vary a header goes before the message, by its name: the microbatch's lengths */
+    int heading; /* it is under way */
+    Request header;
+    PpLength said; /* received */
     void *wire; /* what the wire keeps of it */
 } Link;
 
@@ -56,7 +60,8 @@ static inline int links_carry(const Links *l, int message)
 }
 
 /* links.c */
-/* Messages of one action together */
+/* Messages of one action together.  finish and over: PP_ERR_MODEL where a message's header has other
+ * lengths than this rank found in the data. */
 PpStatus links_start(Links *l, int first, int count, int receive);
 PpStatus links_finish(Links *l, int first, int count);
 PpStatus links_finish_all(Links *l);

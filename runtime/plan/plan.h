@@ -68,6 +68,7 @@ typedef struct {
     const PpTensor *t;
     int microbatch;
     int64_t rows;
+    PpLength length; /* of its microbatch in this pass, as this rank found it */
 } Message;
 
 /* What an action does with messages and parameters' gradients, one after the other.

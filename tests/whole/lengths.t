@@ -54,8 +54,8 @@ fill() {
     perl -e 'sub data { open F, "<:raw", $_[0]; local $/; $_ = <F>; (substr($_, 0, 128), unpack "x128 q<*", $_) } ($h, @x) = data $ARGV[0]; ($g, @n) = data "lengths.npy"; $all = @x / @n;
         for $r (0 .. $#n) { $x[$r * $all + $_] = $ARGV[2] for $n[$r] .. $all - 1 } open G, ">:raw", $ARGV[1]; print G $h, pack "q<*", @x' "$@"
 }
-fill in.x.npy "$work/x7.npy" 7
-fill target.npy "$work/y3.npy" 3
+fill in.x.npy "$work/x7.npy" -1
+fill target.npy "$work/y3.npy" 99
 fill in.x.npy "$work/x0.npy" 0
 fill target.npy "$work/y-100.npy" -100
 ok "rows that their files fill" run any filled --data x="$work/x0.npy" --data target="$work/y-100.npy" --lengths seq=lengths.npy --microbatches 4
@@ -146,6 +146,23 @@ ok "a short range, and a table that ends before samples would" "$ppsplit" ahead.
 ok "two of them, in one table" "$ppsplit" both.onnx "${split[@]}" --bind enc=1..20 --bind dec=1..40 -q -o "$work/both"
 ok "a table that ends where the range does is another program" refused "it is computed by other operations from here on" "$ppsplit" ahead.onnx "${split[@]}" --bind seq=1..48 -o "$work/no"
 ok "numbers of how far apart its places are" "$ppsplit" distant.onnx "${split[@]}" --bind seq=1..48 -q -o "$work/distant"
+# Rank 1 is made to find a place more in microbatch 2 than rank 0, which sends it there.
+cat >"$work/other.c" <<'EOF'
+#include "net/links.h"
+PpStatus __real_links_start(Links *l, int first, int count, int receive);
+PpStatus __wrap_links_start(Links *l, int first, int count, int receive);
+PpStatus __wrap_links_start(Links *l, int first, int count, int receive)
+{
+    Message *m = &l->plan->msg[first];
+    if (l->world->rank == 1 && receive && m->t && m->microbatch == 2)
+        m->length.of[0]++, m->bytes += 64;
+    return __real_links_start(l, first, count, receive);
+}
+EOF
+ok "another length" $cc -c -I"$runtime" -I"$runtime/api" "$work/other.c" -o "$work/other.o"
+rm "$work/any/pipeline"
+ok "of a rank" make_pipeline "$work/any" DETECTED="$build/tests/first/build/detected.mk" LDFLAGS="$pipeline_ldflags -Wl,--wrap=links_start $work/other.o"
+ok "is named with both" refused "microbatch 2: rank 1 has 2 of 'seq', rank 0 has 1 of 'seq': all ranks are to see the same lengths" run any no "${data[@]}" --lengths seq=lengths.npy --batch 4 --microbatches 4
 ok "CUDA" refused "--target cuda takes one length so far" "$ppsplit" model.onnx "${split[@]}" --bind seq=1..48 --target cuda -o "$work/no"
 ok "bounds" refused "two numbers, from 1 on" "$ppsplit" model.onnx "${split[@]}" --bind seq=48..1 -o "$work/no"
 numbers 49 1 >"$work/x49.npy"
