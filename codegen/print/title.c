@@ -28,10 +28,18 @@ static int telling(Op op)
     case OP_ConvTranspose:
     case OP_MatMul:
     case OP_MatMulBias:
-    case OP_Gemm: return 2; /* of the library: a nest has only its bias */
+    case OP_Gemm: return 2; /* of the library: a nest has its bias alone (is_bias) */
     case OP_Gather: case OP_ReduceSum: case OP_ReduceMax: case OP_Exp: case OP_Log: return 3;
     default: return op_is_view(op) ? 1 : op_is_map(op) ? 3 : 4;
     }
+}
+
+/* What is added to a product, or a sum over rows, which is its gradient. */
+static bool is_bias(const Node *n, Op of)
+{
+    bool product = of == OP_Conv || of == OP_ConvTranspose || of == OP_MatMul || of == OP_Gemm ||
+                   of == OP_MatMulBias;
+    return product && (n->op == OP_Add || n->op == OP_ReduceSum);
 }
 
 /* "layernorm", "log_softmax" */
@@ -84,9 +92,9 @@ const char *title_of(const Out *o, const Step *s)
                     name = losses[j];
                 }
         }
-        if (telling(op) > most && !(op == OP_Identity)) {
+        if (telling(op) > most && op != OP_Identity && n->op != OP_Identity) {
             most = telling(op);
-            best = name;
+            best = is_bias(n, op) ? "bias" : name;
         }
     }
     return arena_printf(o->a, "%s%s", title_plain(o->a, best), direction(s));
