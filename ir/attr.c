@@ -231,6 +231,36 @@ bool attr_equal(Op op, const Attr *x, const Attr *y)
     return true;
 }
 
+static const int64_t *one_more(Arena *a, const int64_t *x, int n, int64_t first, int64_t by)
+{
+    int64_t *y = arena_array(a, int64_t, n + 1);
+    y[0] = first;
+    for (int i = 0; i < n; i++)
+        y[i + 1] = x[i] + by;
+    return y;
+}
+
+Attr attr_lifted(Arena *a, Op op, const Attr *t, int64_t n)
+{
+    Attr out = *t;
+    if (op_is_product(op)) /* of matrices, whatever stands in front of them */
+        return out;
+    for (const uint8_t *k = attrs_of[op]; *k; k++) {
+        const int64_t **array = is_array(*k) ? field(&out, *k) : NULL;
+        if (*k == AXIS || *k == TO_AXIS)
+            ++*(int64_t *)field(&out, *k);
+        else if (*k == AXES)
+            *array = one_more(a, *array, t->n, 0, 1) + 1;
+        else if (*k == PERM)
+            *array = one_more(a, *array, t->n, 0, 1);
+        else if (array && *k != SIZES)
+            *array = one_more(a, *array, t->n, *k == START ? 0 : *k == STEP ? 1 : n, 0);
+        if (array && *k != AXES && *k != SIZES)
+            out.n = t->n + 1;
+    }
+    return out;
+}
+
 /* ---- text ------------------------------------------------------------------------------------ */
 
 static void dump_array(const char *name, const int64_t *v, int n, FILE *f)

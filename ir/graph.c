@@ -37,6 +37,20 @@ Where graph_where(const Graph *g, uint32_t origin, int input)
     return (Where){g->file, "node", o->index, o->name, *o->type ? o->type : NULL, input};
 }
 
+bool value_alike(const Graph *g, ValueId x, ValueId y, bool attr)
+{
+    const Value *p = val(g, x), *q = val(g, y);
+    if (p->kind != q->kind || p->dtype != q->dtype || !shape_equal(&p->shape, &q->shape))
+        return false;
+    if (p->kind == V_CONST)
+        return !attr || !memcmp(p->data, q->data, (size_t)shape_elements(&p->shape) * dtype_size(p->dtype));
+    if (p->kind != V_NODE)
+        return true;
+    const Node *m = &g->node.at[p->node], *n = &g->node.at[q->node];
+    return m->op == n->op && m->nin == n->nin && m->nout == n->nout && p->out == q->out &&
+           (!attr || attr_equal(m->op, &m->attr, &n->attr));
+}
+
 /* A name no value has yet: the model's own names may contain a '%' too. */
 static const char *made_name(Graph *g)
 {

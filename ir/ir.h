@@ -28,6 +28,9 @@ ValueId graph_const(Graph *g, const char *name, Tensor t);                    /*
 /* fatal if another has it */
 void graph_rename(Graph *g, ValueId v, const char *name);
 bool graph_is_total(const Graph *g, ValueId v);         /* the input of one of g->total */
+/* Of one kind, type and shape, and the same result of nodes that differ in their operands alone;
+   attr: not in their attributes, and constants have the same bytes.  else both may differ */
+bool value_alike(const Graph *g, ValueId x, ValueId y, bool attr);
 /* i-th output of first's node */
 ValueId graph_out(const Graph *g, ValueId first, uint32_t i);
 Where graph_where(const Graph *g, uint32_t origin, int input);
@@ -58,6 +61,8 @@ ValueId graph_node(Graph *g, Op op, uint32_t nin, const ValueId *in, Attr attr);
 void graph_shapes(Graph *g, NodeId n, Dtype *type, Shape *shape);
 /* attr.c: compares the attributes that the op has */
 bool attr_equal(Op op, const Attr *x, const Attr *y);
+/* those of the same node with a dimension of n more in front of its operands; the op LIFTS */
+Attr attr_lifted(Arena *a, Op op, const Attr *t, int64_t n);
 
 /* ---- build.c: build.h ------------------------------------------------------------------------ */
 
@@ -118,6 +123,7 @@ bool op_picks(Op op);
 bool op_is_exact(Op op);
 bool op_is_arithmetic(Op op);
 bool op_is_linear(Op op); /* LINEAR, or it passes on */
+bool op_lifts(Op op);     /* LIFTS, or elementwise; its attributes then: attr_lifted() */
 typedef enum { CAST_half, CAST_single, CAST_widest } OpCast;
 OpCast op_cast(Op op);                                  /* the AUTO column */
 static inline bool op_is_product(Op op) { return op_cast(op) == CAST_half; }

@@ -21,7 +21,8 @@ enum {
     EXACT = 1024,
     ARITHMETIC = 2048,
     MEMBERS = 4096,
-    LINEAR = 8192
+    LINEAR = 8192,
+    LIFTS = 16384
 };
 
 typedef struct {
@@ -94,6 +95,7 @@ bool op_reduces(Op op) { return rows[op].flags & REDUCES; }
 bool op_picks(Op op) { return rows[op].flags & PICKS; }
 bool op_is_exact(Op op) { return rows[op].flags & EXACT; }
 bool op_is_linear(Op op) { return rows[op].flags & LINEAR || op_passes_on(op); }
+bool op_lifts(Op op) { return rows[op].flags & LIFTS || (op_is_map(op) && op_is_pure(op)); }
 bool op_is_arithmetic(Op op) { return rows[op].flags & ARITHMETIC; }
 OpCast op_cast(Op op) { return rows[op].cast; }
 bool op_is_pure(Op op) { return rows[op].flags & PURE; }

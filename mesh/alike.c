@@ -58,14 +58,10 @@ static void find_hashes(Find *s, const bool *live)
 
 static bool all_same(const Find *s, const ValueId *v)
 {
-    const Value *x = val(s->g, v[0]);
-    for (uint32_t c = 1; c < s->to.chunks; c++) {
-        const Value *y = val(s->g, v[c]);
-        if (v[c] != v[0] && (x->kind != V_CONST || y->kind != V_CONST || x->dtype != y->dtype ||
-                             !shape_equal(&x->shape, &y->shape) ||
-                             memcmp(x->data, y->data, (size_t)value_bytes(s->g, v[0])) != 0))
+    for (uint32_t c = 1; c < s->to.chunks; c++)
+        if (v[c] != v[0] &&
+            (val(s->g, v[0])->kind != V_CONST || !value_alike(s->g, v[0], v[c], true)))
             return false;
-    }
     return true;
 }
 
@@ -93,44 +89,15 @@ static bool are_params(const Find *s, const ValueId *v)
     return true;
 }
 
-static bool stacks(const Node *n)
-{
-    switch (n->op) {
-    case OP_Reshape:
-    case OP_Expand:
-    case OP_Transpose:
-    case OP_Slice:
-    case OP_Concat:
-    case OP_Split:
-    case OP_ReduceSum:
-    case OP_ReduceMean:
-    case OP_ReduceMax:
-    case OP_ReduceMin:
-    case OP_Softmax:
-    case OP_LogSoftmax:
-    case OP_MatMul:
-    case OP_Vary:
-    case OP_Pack:
-    case OP_Unpack:
-    case OP_PackedMatMul: return true;
-    default: return op_is_collective(n->op) || (op_is_map(n->op) && op_is_pure(n->op));
-    }
-}
-
 /* Are they one node's same result, but for the operands?  attr: with the same attributes, too */
 static bool are_nodes(const Find *s, const ValueId *v, bool attr)
 {
-    for (uint32_t c = 0; c < s->to.chunks; c++) {
-        if (!is_made(s->g, v[0]) || !is_made(s->g, v[c]))
+    if (!is_made(s->g, v[0]) || val(s->g, v[0])->shape.rank + 2 > MAX_RANK ||
+        !(op_is_pure(maker(s->g, v[0])->op) || op_is_collective(maker(s->g, v[0])->op)))
+        return false;
+    for (uint32_t c = 1; c < s->to.chunks; c++)
+        if (!value_alike(s->g, v[0], v[c], attr))
             return false;
-        const Node *n = maker(s->g, v[0]), *m = maker(s->g, v[c]);
-        const Value *x = val(s->g, v[0]), *y = val(s->g, v[c]);
-        if (m->op != n->op || m->nin != n->nin || m->nout != n->nout || x->out != y->out ||
-            x->dtype != y->dtype || !shape_equal(&x->shape, &y->shape) ||
-            x->shape.rank + 2 > MAX_RANK || !(op_is_pure(m->op) || op_is_collective(m->op)) ||
-            (attr && !attr_equal(n->op, &n->attr, &m->attr)))
-            return false;
-    }
     return true;
 }
 
@@ -202,7 +169,7 @@ static uint32_t alike_of(Find *s, const ValueId *v)
             x.product |= good && s->to.alike.at[in[i]].product;
         }
         same &= op_is_pure(n->op) && !op_is_view(n->op) && are_nodes(s, v, true);
-        const bool whole = good && (same || (stacks(n) && are_nodes(s, v, true)));
+        const bool whole = good && (same || (op_lifts(n->op) && are_nodes(s, v, true)));
         x.product |= whole && x.own && op_is_product(n->op);
         x.kind = same ? SAME : whole ? NODES : JOINED;
         x.in = in;

@@ -85,48 +85,9 @@ static ValueId operand(Stack *s, uint32_t k, int rank, bool all)
     return in_front(s, same ? node(s, OP_Expand, 1, &y, (Attr){.n = to.rank, .dims = to.d}) : y);
 }
 
-static int64_t *shifted(Stack *s, const int64_t *x, int n, int64_t first, int64_t by)
+static Attr lifted(const Stack *s, const Node *n)
 {
-    int64_t *y = arena_array(s->g->arena, int64_t, n + 1);
-    y[0] = first;
-    for (int i = 0; i < n; i++)
-        y[i + 1] = x[i] + by;
-    return y;
-}
-
-/* The node's attributes with one dimension more in front. */
-static Attr attr_of(Stack *s, const Node *n)
-{
-    Attr t = n->attr;
-    switch (n->op) {
-    case OP_Reshape:
-    case OP_Expand: t.dims = shifted(s, t.dims, t.n++, s->of->chunks, 0); break;
-    case OP_Transpose: t.perm = shifted(s, t.perm, t.n++, 0, 1); break;
-    case OP_Slice:
-        t.start = shifted(s, n->attr.start, t.n, 0, 0);
-        t.size = shifted(s, n->attr.size, t.n, s->of->chunks, 0);
-        t.step = shifted(s, n->attr.step, t.n++, 1, 0);
-        break;
-    case OP_ReduceSum:
-    case OP_ReduceMean:
-    case OP_ReduceMax:
-    case OP_ReduceMin: t.axes = shifted(s, t.axes, t.n, 0, 1) + 1; break;
-    case OP_AllToAll:
-        t.to_axis++;
-        t.axis++;
-        break;
-    case OP_AllGather:
-    case OP_Shard:
-    case OP_ReduceScatter:
-    case OP_Concat:
-    case OP_Split:
-    case OP_Softmax:
-    case OP_LogSoftmax:
-    case OP_Pack:
-    case OP_Unpack: t.axis++; break;
-    default: break;
-    }
-    return t;
+    return attr_lifted(s->g->arena, n->op, &n->attr, s->of->chunks);
 }
 
 static ValueId stack_node(Stack *s, const Alike *x)
@@ -145,7 +106,7 @@ static ValueId stack_node(Stack *s, const Alike *x)
                     broadcasts || n->op == OP_Expand ? rank : val(&s->from, n->in[i])->shape.rank,
                     !broadcasts);
     s->g->cur_origin = n->origin;
-    return in_front(s, graph_out(s->g, node(s, n->op, n->nin, in, attr_of(s, n)), (uint32_t)out));
+    return in_front(s, graph_out(s->g, node(s, n->op, n->nin, in, lifted(s, n)), (uint32_t)out));
 }
 
 static ValueId join(Stack *s, const Alike *x)
@@ -177,7 +138,7 @@ static ValueId cut(Stack *s, const Alike *x)
     else if (x->own)
         y = in_front(s, y);
     s->g->cur_origin = n->origin;
-    y = node(s, OP_Slice, 1, &y, attr_of(s, n));
+    y = node(s, OP_Slice, 1, &y, lifted(s, n));
     return x->own ? in_front(s, y) : y;
 }
 

@@ -54,34 +54,12 @@ static bool all_same(const Reroll *r, const ValueId *y)
     return true;
 }
 
-/* Of one type and shape, made by one operation with the same number of operands, or all constants.
- */
-static bool comparable(const Reroll *r, const ValueId *y)
+/* attr: with the same attributes, too */
+static bool all_alike(const Reroll *r, const ValueId *y, bool attr)
 {
-    const Graph *g = r->g;
-    const Value *first = val(g, y[0]);
-    for (uint32_t k = 1; k < r->n; k++) {
-        const Value *v = val(g, y[k]);
-        if (v->kind != first->kind || v->dtype != first->dtype ||
-            !shape_equal(&v->shape, &first->shape))
+    for (uint32_t k = 1; k < r->n; k++)
+        if (!value_alike(r->g, y[0], y[k], attr))
             return false;
-        if (v->kind != V_NODE)
-            continue;
-        Node a = maker_of(g, y[0]), b = maker_of(g, y[k]);
-        if (a.op != b.op || a.nin != b.nin || v->out != first->out)
-            return false;
-    }
-    return first->kind == V_CONST || first->kind == V_NODE;
-}
-
-static bool same_attributes(const Reroll *r, const ValueId *y)
-{
-    Node a = maker_of(r->g, y[0]);
-    for (uint32_t k = 1; k < r->n; k++) {
-        Node b = maker_of(r->g, y[k]);
-        if (!attr_equal(a.op, &a.attr, &b.attr))
-            return false;
-    }
     return true;
 }
 
@@ -174,60 +152,6 @@ static ValueId with_lead(const Reroll *r, ValueId v)
     return g_expand(r->g, v, &s);
 }
 
-/* x: the operand stacked; first: the first trip's node, s: its result's shape. */
-static ValueId lifted(const Reroll *r, const Node *first, ValueId x, const Shape *s)
-{
-    Graph *g = r->g;
-    int64_t at[MAX_RANK + 1], size[MAX_RANK + 1], step[MAX_RANK + 1];
-    Attr t = first->attr;
-    Shape to = {.rank = s->rank + 1};
-    memcpy(to.d + 1, s->d, (size_t)s->rank * sizeof *s->d);
-    to.d[0] = lead(r, x);
-    switch (first->op) {
-    case OP_Reshape: return g_reshape(g, x, &to);
-    case OP_Expand: return g_expand(g, lined_up(r, x, s->rank), &to);
-    case OP_Transpose:
-        at[0] = 0;
-        for (int i = 0; i < s->rank; i++)
-            at[i + 1] = t.perm[i] + 1;
-        return g_transpose(g, x, at);
-    case OP_Slice:
-        at[0] = 0, size[0] = to.d[0], step[0] = 1;
-        for (int i = 0; i < s->rank; i++)
-            at[i + 1] = t.start[i], size[i + 1] = t.size[i], step[i + 1] = t.step[i];
-        return g_slice(g, x, at, size, step);
-    case OP_ReduceSum:
-    case OP_ReduceMean:
-    case OP_ReduceMax:
-    case OP_ReduceMin:
-    case OP_ReduceProd:
-        for (int i = 0; i < t.n; i++)
-            at[i] = t.axes[i] + 1;
-        return g_reduce(g, first->op, x, t.n, at);
-    case OP_Softmax:
-    case OP_LogSoftmax: t.axis++; return graph_node(g, first->op, 1, &x, t);
-    default: return NONE;
-    }
-}
-
-static bool lifts(Op op)
-{
-    switch (op) {
-    case OP_Reshape:
-    case OP_Expand:
-    case OP_Transpose:
-    case OP_Slice:
-    case OP_ReduceSum:
-    case OP_ReduceMean:
-    case OP_ReduceMax:
-    case OP_ReduceMin:
-    case OP_ReduceProd:
-    case OP_Softmax:
-    case OP_LogSoftmax: return true;
-    default: return false;
-    }
-}
-
 /* Rows that each trip picks from one table. */
 static ValueId gathers(Reroll *r, const ValueId *y)
 {
@@ -245,34 +169,25 @@ static ValueId gathers(Reroll *r, const ValueId *y)
     return axis ? g_transpose(g, v, perm) : v;
 }
 
-static ValueId concats(Reroll *r, const ValueId *y)
+/* The same operation with the trips in front of its operands; those of maps and products
+ * broadcast. */
+static ValueId lifted(Reroll *r, const ValueId *y)
 {
     Node first = maker_of(r->g, y[0]);
+    const bool broadcasts = op_is_map(first.op) || first.op == OP_MatMul || first.op == OP_Expand;
     ValueId *x = arena_array(r->g->arena, ValueId, first.nin);
     for (uint32_t i = 0; i < first.nin; i++) {
         x[i] = stacked(r, operands(r, y, i));
-        if (x[i] == NONE)
+        if (x[i] == NONE || !op_lifts(first.op) || first.nout != 1)
             return NONE;
-        if (r->build)
+        if (r->build && broadcasts)
+            x[i] = lined_up(r, x[i], low_shape(r->g, y[0]).rank);
+        else if (r->build && first.nin > 1)
             x[i] = with_lead(r, x[i]);
     }
-    return r->build ? g_concat(r->g, first.nin, x, (int)first.attr.axis + 1) : y[0];
-}
-
-/* Maps and matrix products broadcast their leading dims. */
-static ValueId broadcasts(Reroll *r, const ValueId *y)
-{
-    Node first = maker_of(r->g, y[0]);
-    ValueId x[3];
-    INSIST(first.nin <= 3);
-    for (uint32_t i = 0; i < first.nin; i++) {
-        x[i] = stacked(r, operands(r, y, i));
-        if (x[i] == NONE)
-            return NONE;
-        if (r->build)
-            x[i] = lined_up(r, x[i], low_shape(r->g, y[0]).rank);
-    }
-    return r->build ? graph_node(r->g, first.op, first.nin, x, first.attr) : y[0];
+    return r->build ? graph_node(r->g, first.op, first.nin, x,
+                                 attr_lifted(r->g->arena, first.op, &first.attr, lead(r, x[0])))
+                    : y[0];
 }
 
 static ValueId computed(Reroll *r, const ValueId *y)
@@ -280,21 +195,9 @@ static ValueId computed(Reroll *r, const ValueId *y)
     Node first = maker_of(r->g, y[0]);
     if (first.op == OP_Slice && all_same(r, operands(r, y, 0)))
         return moving_slices(r, y);
-    if (!same_attributes(r, y) || low_shape(r->g, y[0]).rank == MAX_RANK)
+    if (!all_alike(r, y, true) || low_shape(r->g, y[0]).rank == MAX_RANK)
         return NONE;
-    if (first.op == OP_Gather)
-        return gathers(r, y);
-    if (first.op == OP_Concat)
-        return concats(r, y);
-    if (op_is_map(first.op) || first.op == OP_MatMul)
-        return broadcasts(r, y);
-    if (!lifts(first.op))
-        return NONE;
-    ValueId x = stacked(r, operands(r, y, 0));
-    if (x == NONE || !r->build)
-        return x;
-    Shape s = low_shape(r->g, y[0]);
-    return lifted(r, &first, x, &s);
+    return first.op == OP_Gather ? gathers(r, y) : lifted(r, y);
 }
 
 static ValueId stacked(Reroll *r, const ValueId *y)
@@ -310,8 +213,10 @@ static ValueId stacked(Reroll *r, const ValueId *y)
         all = low_shape(r->g, y[0]).rank == MAX_RANK ? NONE
               : r->build                             ? low_unsqueeze(r->g, y[0], 0)
                                                      : y[0];
-    else if (comparable(r, y))
-        all = val(r->g, y[0])->kind == V_CONST ? constants(r, y) : computed(r, y);
+    else if (all_alike(r, y, false) && val(r->g, y[0])->kind == V_CONST)
+        all = constants(r, y);
+    else if (all_alike(r, y, false) && val(r->g, y[0])->kind == V_NODE)
+        all = computed(r, y);
     r->depth--;
     if (r->n_known < MOST_KNOWN) {
         r->known[r->n_known].y = y;

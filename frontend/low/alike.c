@@ -4,8 +4,6 @@
  * parameters they take may differ, and is told.  Noise is drawn for each node by itself: its key
  * is an attribute.
  */
-#include <string.h>
-
 #include "state.h"
 
 enum { DEEPEST = 4000 };
@@ -16,20 +14,12 @@ static bool alike(const Graph *g, Alike *a, ValueId x, ValueId y, int depth)
     uint64_t key = (uint64_t)x << 32 | y;
     if (x == y || idmap_get(&a->known, key) != NONE)
         return true;
-    if (p->kind != q->kind || p->dtype != q->dtype || !shape_equal(&p->shape, &q->shape) ||
-        p->out != q->out || depth == 0)
+    if (depth == 0 || !value_alike(g, x, y, true))
         return false;
-    if (p->kind == V_PARAM) {
-        a->other_parameters = true;
-        return true;
-    }
-    if (p->kind == V_CONST)
-        return !memcmp(p->data, q->data, (size_t)shape_elements(&p->shape) * dtype_size(p->dtype));
+    a->other_parameters |= p->kind == V_PARAM;
     if (p->kind != V_NODE)
-        return false;
+        return p->kind == V_PARAM || p->kind == V_CONST;
     const Node *m = &g->node.at[p->node], *n = &g->node.at[q->node];
-    if (m->op != n->op || m->nin != n->nin || !attr_equal(m->op, &m->attr, &n->attr))
-        return false;
     for (uint32_t i = 0; i < m->nin; i++)
         if (!alike(g, a, m->in[i], n->in[i], depth - 1))
             return false;
