@@ -234,6 +234,8 @@ static void import_operator(ImportState *s, RawNode *n, ValueId *in, ValueId *ou
         .in = in,
         .out = out,
         .training = s->opt->training,
+        .biased = metadata_get(s->m->graph->n_metadata_props, s->m->graph->metadata_props,
+                               "ppsplit.biased_variance"),
         .state = s,
         .node = n,
     };

@@ -35,6 +35,7 @@ typedef struct Import {
     /* to be filled; NONE on entry; those not im_wanted() may stay NONE */
     ValueId *out;
     bool training;                                      /* a loss is asked for */
+    bool biased;            /* running variances are of n elements, not of n - 1 as in PyTorch */
     /* the type of result 0 in the file, if it is narrower than in the graph; DT_NONE on entry */
     Dtype declared;
     Sized *sized;                                       /* by result: low_set_sized() */

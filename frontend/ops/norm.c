@@ -236,7 +236,8 @@ static ValueId train_form(Import *im, ValueId x, int rank, int64_t channels, dou
     Moments m = moments(g, x, n, axes, eps);
     ValueId mean = kept(g, im->in[3]), var = kept(g, im->in[4]);
     update(g, mean, running(g, mean, m.mean, momentum));
-    update(g, var, running(g, var, unbiased(g, x, m.var, n, axes), momentum));
+    ValueId seen = im->biased ? m.var : unbiased(g, x, m.var, n, axes);
+    update(g, var, running(g, var, seen, momentum));
     /* The standard's outputs keep the biased variance; PyTorch's statistic is the update above. */
     if (im_wanted(im, 1))
         im->out[1] = running(g, im->in[3], m.mean, momentum);

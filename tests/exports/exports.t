@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ppsplit-export, where PyTorch is: a model of transformers, exported, split and beside PyTorch's numbers; and what it refuses.
+# ppsplit-export, where the frameworks are: a model of each, exported, split and beside its numbers; and what it refuses.
 . "$(dirname "$0")/../lib.sh"
 cd "$work" || exit 1
 tool=$top/tools/ppsplit-export
@@ -19,4 +19,13 @@ if python3 -c 'import torch, transformers, onnxscript, onnxruntime, safetensors'
 else
     skip "a GPT-2: PyTorch's numbers" "no PyTorch and transformers"
 fi
+for case in tree:jax2onnx keras:keras,torch,onnxscript; do
+    name=${case%%:*} needs=${case#*:}
+    if python3 -c "import $needs, onnxruntime, safetensors" 2>/dev/null; then
+        ok "$name: the framework's numbers" env PPSPLIT="$ppsplit" \
+            python3 "$top/tests/exports/frameworks.py" "$name"
+    else
+        skip "$name: the framework's numbers" "no $needs"
+    fi
+done
 plan_done

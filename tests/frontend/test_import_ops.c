@@ -231,6 +231,10 @@ static void test_batch_norm(void)
        "BatchNormalization: running variance");
     ok(g->param.at[0].stat && !g->param.at[1].trainable,
        "BatchNormalization: statistics do not train");
+    t->biased = true;
+    lower(t, OP_BatchNormalization, 15, "training_mode=1i", 5, in, 1);
+    ok(g->update.n == 4 && close_to(&evaluate(t)[g->update.at[3].value], V(1.9625, 3.060546875)),
+       "BatchNormalization: running variance of a file that notes it as biased");
     lower(t, OP_BatchNormalization, 17, "", 5, in, 3);
     ok(t->out[0] != NONE && t->out[1] == in[3] && t->out[2] == in[4],
        "BatchNormalization: statistics that a file names but nothing moves");

@@ -24,6 +24,7 @@ typedef struct {
     Tensor data[MOST]; /* of the inputs */
     const char *fx_node; /* dynamo's metadata of the node */
     bool from_pytorch;   /* the file */
+    bool biased;         /* its running variances */
 } T;
 
 #define S(...) ((Shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__}})
@@ -121,6 +122,7 @@ static void lower(T *t, Op op, int opset, const char *attrs, uint32_t nin, const
                  .in = in,
                  .out = t->out,
                  .training = true,
+                 .biased = t->biased,
                  .state = &state,
                  .node = &raw};
     fn[op](&im);
