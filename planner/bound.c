@@ -134,17 +134,30 @@ static Whole whole_of(const Search *x, const Candidate *c)
     return w;
 }
 
+double candidate_share(const Candidate *c) { return c->zero ? 1.0 / c->replicas : 1; }
+
+/* Of a rank with so many trained bytes.  Without a card: their gradients are read for the norm, and
+   zeroed; of its share values, gradients and states are read, values and states written. */
+static double update_of(const Search *x, const Candidate *c, double trained)
+{
+    double all = 0;
+    for (uint32_t s = 0; s < c->cut->stages; s++)
+        all += (double)c->cut->trained[s];
+    if (x->o->card)
+        return all > 0 ? launches_update_about(x, c->cut, candidate_share(c) * trained / all) : 0;
+    return trained * (2 + (3 + 2 * x->states) * candidate_share(c)) /
+           rates_of_replicas(x->o, c).updates;
+}
+
 /* Of the update and of what replicas tell each other: what no backward hides is about the sums of
    one stage. */
 static double end_of_step(const Search *x, const Candidate *c, double trained)
 {
     const Rates peers = rates_of_replicas(x->o, c);
     const double part = (double)(c->replicas - 1) / c->replicas,
-                 share = c->zero ? 1.0 / c->replicas : 1,
                  chunks = (double)c->cut->stages / c->ranks,
-                 traffic = x->o->card ? x->o->card->traffic : peers.updates,
                  sums = part * trained * (c->zero ? 1 : 2) / peers.link;
-    return trained * (2 + (3 + 2 * x->states) * share) / traffic + sums / chunks +
+    return update_of(x, c, trained) + sums / chunks +
            (c->zero && c->zero < 3 ? part * trained / peers.link : 0);
 }
 

@@ -217,14 +217,15 @@ static int fill_costs(Trial *t, const Schedule *of)
 /* On a card: of the rank that updates most; a share of it where replicas have one each. */
 static double forecast_update(const Trial *t, const Schedule *s)
 {
+    const double part = candidate_share(t->c);
     double most = 0;
     for (int r = 0; r < s->ranks; r++) {
         double mine = 0;
         for (int i = 0; i < s->stages; i++)
-            mine += s->rank_of[i] == r ? launches_update(t->x, t->program->launches[i]) : 0;
+            mine += s->rank_of[i] == r ? launches_update(t->x, t->program->launches[i], part) : 0;
         most = fmax(most, mine);
     }
-    return most / (t->c->zero ? t->c->replicas : 1);
+    return most;
 }
 
 /* The end of a step: the update, and of divided ones what comes of the others.  Of a run's

@@ -200,10 +200,11 @@ static void print_kind(const Kind *k, double all)
            all > 0 ? 100 * k->seconds / all : 0, flops, k->bytes / k->seconds * 1e-9);
 }
 
-static void print_kinds(const Forecast *f)
+/* With what launches take beyond their floors, where the CPU is not done with the next. */
+static void print_kinds(const Forecast *f, double step)
 {
     VEC(Kind) kind = {0};
-    Kind all = {.kind = "all"};
+    Kind all = {.kind = "all"}, host = {.kind = "host"};
     for (uint32_t i = 0; i < f->line.n; i++) {
         uint32_t k = 0;
         while (k < kind.n && strcmp(kind.at[k].kind, f->line.at[i].kind))
@@ -213,6 +214,10 @@ static void print_kinds(const Forecast *f)
         add_to(&kind.at[k], &f->line.at[i]);
         add_to(&all, &f->line.at[i]);
     }
+    host.seconds = step - all.seconds;
+    all.seconds = step;
+    if (host.seconds > 1e-9 * step)
+        vec_push(f->arena, &kind, host);
     qsort(kind.at, kind.n, sizeof *kind.at, by_kind);
     printf("\n%-14s %8s %10s %8s %9s %9s\n", "kind", "launches", "ms", "of all", "TFLOP/s", "GB/s");
     for (uint32_t k = 0; k < kind.n; k++)
@@ -243,14 +248,17 @@ static void print_longest(const Forecast *f)
 /* The optimizer's states are a part of its update. */
 static double sum(const Forecast *f, int stage, const char *function)
 {
-    double s = 0;
+    Launched s = {0};
     for (uint32_t i = 0; i < f->line.n; i++) {
         const Line *x = &f->line.at[i];
         const char *of = strcmp(x->function, "state") ? x->function : "update";
-        s += x->stage == stage && !strcmp(of, function) ? x->seconds : 0;
+        bool part = x->stage == stage && !strcmp(of, function);
+        s.floors += part ? x->seconds : 0;
+        s.launches += part ? x->times * x->work.launches : 0;
     }
-    return s;
+    return card_launched(&f->card, s);
 }
+
 
 void forecast_tell(void *options)
 {
@@ -262,18 +270,18 @@ void forecast_tell(void *options)
                     .longest = o->longest,
                     .states = optimizer_states(o->optimizer)},
              *f = &own;
-    double all = 0;
+    double step = 0;
     read_launches(f);
-    for (uint32_t i = 0; i < f->line.n; i++)
-        all += f->line.at[i].seconds;
+    for (int s = 0; s < f->stages; s++)
+        step += sum(f, s, "forward") + sum(f, s, "backward") + sum(f, s, "update");
     if (f->line.n > 0)
         qsort(f->line.at, f->line.n, sizeof *f->line.at, by_seconds);
     printf("a step on one %s: %.3f ms at the least, %d microbatch%s of %" PRId64 " row%s\n",
-           f->card.title, all * 1e3, f->microbatches, f->microbatches > 1 ? "es" : "", f->rows,
+           f->card.title, step * 1e3, f->microbatches, f->microbatches > 1 ? "es" : "", f->rows,
            f->rows == 1 ? "" : "s");
     for (int s = 0; s < f->stages; s++)
         printf("stage %d: forward %.3f ms, backward %.3f ms, update %.3f ms\n", s,
                sum(f, s, "forward") * 1e3, sum(f, s, "backward") * 1e3, sum(f, s, "update") * 1e3);
-    print_kinds(f);
+    print_kinds(f, step);
     print_longest(f);
 }

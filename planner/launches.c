@@ -9,19 +9,36 @@
 #include "codegen/tables.h"
 #include "search.h"
 
-double launches_seconds(const Card *c, const Launches *list, double rows)
+static void add_up(const Card *c, const Launches *list, double rows, double times, Launched *sum)
 {
-    double sum = 0;
-    for (uint32_t i = 0; i < list->n; i++)
-        sum += card_seconds(c, &list->at[i].work, rows, NULL);
-    return sum;
+    for (uint32_t i = 0; i < list->n; i++) {
+        sum->floors += times * card_seconds(c, &list->at[i].work, rows, NULL);
+        sum->launches += times * list->at[i].work.launches;
+    }
 }
 
-double launches_update(const Search *x, const StageLaunches *s)
+double launches_seconds(const Card *c, const Launches *list, double rows)
 {
-    const Card *c = x->o->card;
-    return launches_seconds(c, &s->of[LAUNCHES_UPDATE], 1) +
-           x->states * launches_seconds(c, &s->of[LAUNCHES_STATE], 1);
+    Launched sum = {0};
+    add_up(c, list, rows, 1, &sum);
+    return card_launched(c, sum);
+}
+
+double launches_update(const Search *x, const StageLaunches *s, double part)
+{
+    Launched sum = {0};
+    add_up(x->o->card, &s->of[LAUNCHES_UPDATE], 1, part, &sum);
+    add_up(x->o->card, &s->of[LAUNCHES_STATE], 1, part * x->states, &sum);
+    return card_launched(x->o->card, sum);
+}
+
+double launches_update_about(const Search *x, const Cut *c, double part)
+{
+    const Program *p = c->of->forecast;
+    double sum = 0;
+    for (int s = 0; s < p->plan.n_stage; s++)
+        sum += launches_update(x, p->launches[s], part);
+    return sum;
 }
 
 const Card *launches_card(const Search *x, int members)

@@ -128,12 +128,15 @@ struct Launches;
 double launches_seconds(const Card *c, const struct Launches *list, double rows);
 /* The options as if a run of so many rows had taken what the launches do. */
 const PartitionOptions *launches_run(Search *x, Division *d, int64_t rows);
-/* The update of one stage, with the optimizer's states */
-double launches_update(const Search *x, const struct StageLaunches *s);
+/* The update, with the optimizer's states, of a part of a stage's parameters; of the whole model's,
+   whatever its cut. */
+double launches_update(const Search *x, const struct StageLaunches *s, double part);
+double launches_update_about(const Search *x, const Cut *c, double part);
 const Card *launches_card(const Search *x, int members);
 
 /* ---- bound.c: before its schedules are made ---- */
 double candidate_beginning(const Search *x); /* seconds of an action, beside what it computes */
+double candidate_share(const Candidate *c);      /* of an update, that one replica does */
 const StageCut *candidate_measured(const Search *x, const Candidate *c);
 /* Its bound, estimate and guess, without its program */
 void candidate_estimate(const Search *x, Candidate *c);

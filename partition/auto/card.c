@@ -14,7 +14,7 @@ const char *const unit_name[UNIT_COUNT] = {
 
 static const Card cards[] = {
 #define CARD(name, title, cores, memory, traffic, cache, tensor16, tensor32, product32, product64, \
-             mma16, scalar, link, launch)                                                                 \
+             mma16, scalar, link, launch, host)                                                           \
     {#name,                                                                                        \
      title,                                                                                        \
      cores,                                                                                        \
@@ -29,7 +29,8 @@ static const Card cards[] = {
       [UNIT_PRODUCT64] = product64 * 1e12,                                                         \
       [UNIT_MMA16] = mma16 * 1e12},                                                                \
      link * 1e9,                                                                                   \
-     launch * 1e-6},
+     launch * 1e-6,                                                                                \
+     host * 1e-6},
 #include "cards.def"
 #undef CARD
 };
@@ -90,3 +91,5 @@ double card_seconds(const Card *c, const Work *w, double rows, Bound *bound)
         *bound = begin > most ? BOUND_LAUNCH : memory > unit ? BOUND_MEMORY : BOUND_UNIT;
     return begin + most;
 }
+
+double card_launched(const Card *c, Launched x) { return fmax(x.floors, x.launches * c->host); }

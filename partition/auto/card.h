@@ -8,7 +8,9 @@
  * tiles run in waves over the multiprocessors, and the last wave leaves some idle.  Knows no model:
  * what launches there are codegen says (codegen/tables.h), in its Work.
  *
- * `ppsplit forecast' sums these floors; `ppsplit plan' takes its seconds from the very same.
+ * The CPU launches them one by one, without waiting; a function of a stage takes what its launches
+ * take, or what the CPU takes to launch them.  `ppsplit forecast' and `ppsplit plan' have all their
+ * seconds from card_launched().
  */
 #ifndef PPSPLIT_CARD_H
 #define PPSPLIT_CARD_H
@@ -48,7 +50,7 @@ typedef struct {
     double tensor32; /* FLOP/s of PRODUCT32 where TF32 is allowed */
     double rate[UNIT_COUNT];
     double link;   /* bytes a second */
-    double launch; /* seconds */
+    double launch, host; /* seconds of a launch, beside what it computes; of the CPU */
 } Card;
 
 const Card *card_find(const char *name); /* NULL: none is called so */
@@ -75,6 +77,11 @@ typedef enum { BOUND_LAUNCH, BOUND_MEMORY, BOUND_UNIT } Bound;
 
 /* bound: what takes most; NULL: not asked for. */
 double card_seconds(const Card *c, const Work *w, double rows, Bound *bound);
+/* What one function launches: the sum of card_seconds(), and how many. */
+typedef struct {
+    double floors, launches;
+} Launched;
+double card_launched(const Card *c, Launched x); /* seconds of the function */
 /* The same card with TF32 for products in float32. */
 Card card_tf32(const Card *c);
 

@@ -5,14 +5,17 @@
  *     fp32, tf32, bf16  TFLOP/s by multiprocessors x units x clock, of bfloat16 twice TF32's on all of
  *                   them; 0: not known for this architecture
  *     gbs           GB/s by memory clock x bus width; 0: the driver does not say
- *     sgemm, tgemm  TFLOP/s measured: a product of 8192 x 8192 x 8192 by cuBLAS in float32, and in
- * TF32 copy          GB/s measured: bytes read and written by a copy of 1 GiB
+ *     sgemm, tgemm  TFLOP/s measured: a product of 8192 x 8192 x 8192 by cuBLAS, in float32, in TF32
+ *     copy, cache   GB/s measured: bytes read and written by a copy of 1 GiB; of 8 MiB, again and
+ *                   again, which stay in the second-level cache
+ *     host          microseconds of the CPU for an empty launch that nothing waits for
  *
- *     card [SIDE [MIB]]      other sizes
+ *     card [SIDE [MIB]]      other sizes; MIB / 128 stay in the cache
  */
 #include "runtime/api/pp_cuda.h"
 
 #include <algorithm>
+#include <chrono>
 #include <stdlib.h>
 
 namespace {
@@ -91,17 +94,37 @@ void products(cudaStream_t s, int side) {
     cublasDestroy(h);
 }
 
-void copies(cudaStream_t s, size_t bytes) {
+void copies(cudaStream_t s, const char *name, size_t bytes, int times) {
     char *from, *to;
     need(PP_CUDA(cudaMalloc(reinterpret_cast<void **>(&from), bytes)) &&
              PP_CUDA(cudaMalloc(reinterpret_cast<void **>(&to), bytes)) &&
              PP_CUDA(cudaMemsetAsync(from, 0, bytes, s)),
          "memory");
-    const double t = seconds(
-        s, [&] { return PP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, s)); });
-    printf("copy %.4g\n", 2.0 * static_cast<double>(bytes) / t * 1e-9);
+    const double t = seconds(s, [&] {
+        bool good = true;
+        for (int i = 0; i < times; i++)
+            good = good && PP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, s));
+        return good;
+    });
+    printf("%s %.4g\n", name, 2.0 * times * static_cast<double>(bytes) / t * 1e-9);
     cudaFree(from);
     cudaFree(to);
+}
+
+__global__ void empty(int) {}
+
+void launches(cudaStream_t s) {
+    enum { TIMES = 200 }; /* fewer than a stream has room for */
+    double best = 1e30;
+    seconds(s, [&] {
+        const auto from = std::chrono::steady_clock::now();
+        for (int i = 0; i < TIMES; i++)
+            PP_LAUNCH(empty, 1, 32, 0, s, i);
+        const std::chrono::duration<double> t = std::chrono::steady_clock::now() - from;
+        best = std::min(best, t.count());
+        return true;
+    });
+    printf("host %.3g\n", best / TIMES * 1e6);
 }
 
 }   // namespace
@@ -123,7 +146,10 @@ int main(int argc, char **argv) {
     printf("gbs %.4g\n", 2e3 * attribute(cudaDevAttrMemoryClockRate) *
                              attribute(cudaDevAttrGlobalMemoryBusWidth) / 8 * 1e-9);
     products(s, argc > 1 ? atoi(argv[1]) : 8192);
-    copies(s, static_cast<size_t>(argc > 2 ? atoi(argv[2]) : 1024) << 20);
+    const size_t bytes = static_cast<size_t>(argc > 2 ? atoi(argv[2]) : 1024) << 20;
+    copies(s, "copy", bytes, 1);
+    copies(s, "cache", bytes / 128, 32);
+    launches(s);
     cudaStreamDestroy(s);
     return 0;
 }

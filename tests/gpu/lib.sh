@@ -102,11 +102,11 @@ compile_cu() {
     fi
 }
 
-# The card's name and peaks: into variables peak_fp32 peak_tf32 peak_bf16 peak_gbs peak_sgemm peak_tgemm peak_copy, and as a table.
+# The card's name and peaks: into variables peak_NAME, and as a line.
 card() {
     local name value processes small=()
     [ $mode = cuda ] || small=(256 8)
-    peak_card=unknown peak_cc=0 peak_memory=$jobs peak_fp32=0 peak_tf32=0 peak_bf16=0 peak_gbs=0 peak_sgemm=0 peak_tgemm=0 peak_copy=0
+    peak_card=unknown peak_cc=0 peak_memory=$jobs peak_fp32=0 peak_tf32=0 peak_bf16=0 peak_gbs=0 peak_sgemm=0 peak_tgemm=0 peak_copy=0 peak_cache=0 peak_host=0
     [ "$(left)" -gt 0 ] || { echo "late the card" >>"$tap"; return; }
     limited "$tools/card" "${small[@]}" >"$results/card" 2>&1 || { echo "FAILED the card" >>"$tap"; sed 's/^/FAILED the card: /' "$results/card"; return; }
     while read -r name value; do
@@ -119,7 +119,7 @@ card() {
     card_line
 }
 card_line() {
-    echo "$peak_card: float32 $peak_fp32 TFLOP/s (measured $peak_sgemm), TF32 $peak_tf32 (measured $peak_tgemm), bfloat16 $peak_bf16, memory $peak_gbs GB/s (measured $peak_copy), $peak_memory GiB"
+    echo "$peak_card: float32 $peak_fp32 TFLOP/s (measured $peak_sgemm), TF32 $peak_tf32 (measured $peak_tgemm), bfloat16 $peak_bf16, memory $peak_gbs GB/s (measured $peak_copy, of its cache $peak_cache), a launch $peak_host us of the CPU, $peak_memory GiB"
 }
 
 # build PROGRAM GOAL: a program of $dir; all of them share the objects of one runtime.  $cores: how many files at once.
