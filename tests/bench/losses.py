@@ -1,5 +1,6 @@
-"""losses.py OUT LOG ROWS HEADS LR - the losses of LOG, an AdamW run of ROWS rows a step of the GPT in OUT/params on x.npy and
-target.npy, beside those of PyTorch in one process: prints how many steps, and how far they are apart at most."""
+"""losses.py OUT LOG ROWS HEADS MICROBATCHES LR - the losses of LOG, an AdamW run of ROWS rows a step of the GPT in OUT/params on
+x.npy and target.npy, beside those of PyTorch in one process, on the same microbatches and on whole steps: how far they are
+apart at most."""
 import glob
 import json
 import sys
@@ -39,22 +40,32 @@ def forward(p, ids, heads):
     return norm(x, "ln_f") @ p["lm_head.weight"]
 
 
+def train(out, steps, rows, heads, lr, microbatches):
+    """PyTorch's losses; the gradients of a step's microbatches add up, as does the loss."""
+    p = {k: v for path in sorted(glob.glob(out + "/params/stage*.safetensors")) for k, v in safetensors(path)}
+    ids, target, losses = npy("x.npy"), npy("target.npy"), []
+    optimizer = torch.optim.AdamW(p.values(), lr=lr)
+    for step in range(steps):
+        at, total = step % (len(ids) // rows) * rows, 0
+        optimizer.zero_grad()
+        for x, y in zip(*(d[at:at + rows].chunk(microbatches) for d in (ids, target))):
+            loss = F.cross_entropy(forward(p, x, heads).flatten(0, 1), y.flatten()) / microbatches
+            loss.backward()
+            total += loss.item()
+        losses.append(total)
+        optimizer.step()
+    return losses
+
+
 def main():
     torch.set_num_threads(1)
-    out, log, rows, heads, lr = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5])
+    out, log, rows, heads, microbatches, lr = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6]), float(sys.argv[6])
     with open(log) as f:
         ours = [step["loss"] for step in map(json.loads, f) if "loss" in step]
-    p = {k: v for path in glob.glob(out + "/params/stage*.safetensors") for k, v in safetensors(path)}
-    ids, target, apart = npy("x.npy"), npy("target.npy"), []
-    optimizer = torch.optim.AdamW(p.values(), lr=lr)
-    for step, loss in enumerate(ours):
-        at = step % (len(ids) // rows) * rows
-        theirs = F.cross_entropy(forward(p, ids[at:at + rows], heads).flatten(0, 1), target[at:at + rows].flatten())
-        apart.append(abs(theirs.item() - loss))
-        optimizer.zero_grad()
-        theirs.backward()
-        optimizer.step()
-    print(f"{len(ours)} steps of AdamW, loss {ours[0]:.3f} to {ours[-1]:.3f}: at most {max(apart):.1e} from PyTorch's, at step {1 + apart.index(max(apart))}; mean {sum(apart) / len(apart):.1e}")
+    print(f"{len(ours)} steps of AdamW, loss {ours[0]:.3f} to {ours[-1]:.3f}, apart from PyTorch's:")
+    for m in (microbatches, 1):
+        apart = [abs(a - b) for a, b in zip(ours, train(out, len(ours), rows, heads, lr, m))]
+        print(f"    of {m} microbatches: at most {max(apart):.1e}, at step {1 + apart.index(max(apart))}; mean {sum(apart) / len(apart):.1e}")
 
 
 main()
