@@ -17,7 +17,7 @@ typedef enum { COMMAND_SPLIT, COMMAND_LS, COMMAND_PLAN, COMMAND_ANNOTATE } Comma
 
 typedef struct {
     Arena *arena;
-    VEC(const char *) model;
+    Strings model;
     ImportOptions import;
     MeshOptions mesh;
     int chunks; /* --chunks C, of no axis by name; 0: not given */
@@ -26,7 +26,7 @@ typedef struct {
     LossOptions loss;
     CodegenOptions codegen;
     Dtype dtype;                    /* --dtype; DT_NONE: as the model */
-    VEC(const char *) ops;          /* --ops: tables of the user's own operations */
+    Strings ops;          /* --ops: tables of the user's own operations */
     /* --rows, --loss-over minibatch=ROWS; 0: as the model */
     int64_t rows, minibatch;
     const char *dump;

@@ -130,62 +130,6 @@ static const char usage_more[] =
     "  ppsplit model.onnx --split layers.1:begin --loss cross_entropy -o out && make -C out\n"
     "  ppsplit gpt2.onnx --bind batch=4 --stages 3 --loss cross_entropy -o out\n";
 
-enum {
-    OPT_SPLIT,
-    OPT_STAGES,
-    OPT_MICROBATCHES,
-    OPT_SCHEDULE,
-    OPT_RANKS,
-    OPT_MEMORY,
-    OPT_RATES,
-    OPT_COSTS,
-    OPT_COSTS_SPLIT,
-    OPT_MULTI,
-    OPT_CHUNK,
-    OPT_MERGE,
-    OPT_TENSOR,
-    OPT_SEQUENCE,
-    OPT_EXPERT,
-    OPT_CHUNKS,
-    OPT_SHARD,
-    OPT_KEEP_PARTS,
-    OPT_LOSS,
-    OPT_REDUCTION,
-    OPT_LOSS_OVER,
-    OPT_FREEZE,
-    OPT_TRAIN,
-    OPT_DROPOUT,
-    OPT_STOP,
-    OPT_OPS,
-    OPT_BIND,
-    OPT_ROWS,
-    OPT_DTYPE,
-    OPT_PARAMS_FROM,
-    OPT_LIMIT,
-    OPT_OUTPUT,
-    OPT_TARGET,
-    OPT_PARAMS,
-    OPT_PROFILE,
-    OPT_DUMP,
-    OPT_QUIET,
-    OPT_HELP,
-    OPT_VERSION,
-    /* of ls alone */
-    OPT_PARAMETERS,
-    /* of plan alone */
-    OPT_MACHINE,
-    OPT_THREADS,
-    OPT_BATCH,
-    OPT_DP,
-    OPT_OPTIMIZER,
-    OPT_RECOMPUTE,
-    OPT_OFFLOAD,
-    OPT_CSV,
-    /* of annotate alone */
-    OPT_CHECK,
-    OPT_VERBOSE
-};
-
 static const char ls_usage[] =
     "Usage: ppsplit ls [OPTION]... MODEL.onnx...\n"
     "List the modules with their parameters, operations and activations: where one can split.\n"
@@ -201,64 +145,13 @@ static const char ls_usage[] =
     "  ppsplit ls gpt2.onnx --bind batch=4\n"
     "  ppsplit ls --parameters model.onnx\n";
 
-static const OptionName options[] = {
-    [OPT_SPLIT] = {"split", "PATH:begin|end", 0},
-    [OPT_STAGES] = {"stages", "N", 0},
-    [OPT_MICROBATCHES] = {"microbatches", "M", 0},
-    [OPT_SCHEDULE] = {"schedule", "NAME", 0},
-    [OPT_RANKS] = {"ranks", "P", 0},
-    [OPT_MEMORY] = {"memory", "BYTES", 0},
-    [OPT_RATES] = {"rates", "LIST|FILE", 0},
-    [OPT_COSTS] = {"costs", "TRACE", 0},
-    [OPT_COSTS_SPLIT] = {"costs-split", "POINT", 0},
-    [OPT_MULTI] = {"multi-use", "[NAME=]transmit|replicate", 0},
-    [OPT_CHUNK] = {"chunk", "INPUT=DIM|replicate", 0},
-    [OPT_MERGE] = {"merge", "OUTPUT=DIM|sum|mean", 0},
-    [OPT_TENSOR] = {"tensor", "T", 0},
-    [OPT_SEQUENCE] = {"sequence", "N", 0},
-    [OPT_EXPERT] = {"expert", "N", 0},
-    [OPT_CHUNKS] = {"chunks", "C", 0},
-    [OPT_SHARD] = {"shard", "PATTERN=DIM|replicate", 0},
-    [OPT_KEEP_PARTS] = {"keep-parts", NULL, 0},
-    [OPT_LOSS] = {"loss", "LOSS", 0},
-    [OPT_REDUCTION] = {"loss-reduction", "mean|sum", 0},
-    [OPT_LOSS_OVER] = {"loss-over", "microbatch|minibatch[=ROWS]", 0},
-    [OPT_FREEZE] = {"freeze", "PATTERN", 0},
-    [OPT_TRAIN] = {"train", "PATTERN", 0},
-    [OPT_DROPOUT] = {"dropout", "as-written|train", 0},
-    [OPT_STOP] = {"stop-gradient", "NAME", 0},
-    [OPT_OPS] = {"ops", "FILE", 0},
-    [OPT_BIND] = {"bind", "NAME=N", 0},
-    [OPT_ROWS] = {"rows", "N", 0},
-    [OPT_DTYPE] = {"dtype", "f32|bf16|f16", 0},
-    [OPT_PARAMS_FROM] = {"params-from", "[MODULE=]FILE", 0},
-    [OPT_LIMIT] = {"limit", "WHAT=N", 0},
-    [OPT_OUTPUT] = {"output", "DIR", 'o'},
-    [OPT_TARGET] = {"target", "cpu|cuda", 0},
-    [OPT_PARAMS] = {"params", "copy|link|none", 0},
-    [OPT_PROFILE] = {"profile", NULL, 0},
-    [OPT_DUMP] = {"dump", "PASS", 0},
-    [OPT_QUIET] = {"quiet", NULL, 'q'},
-    [OPT_HELP] = {"help", NULL, 'h'},
-    [OPT_VERSION] = {"version", NULL, 0},
-    [OPT_PARAMETERS] = {"parameters", NULL, 0},
-    [OPT_MACHINE] = {"machine", "FILE", 0},
-    [OPT_THREADS] = {"threads", "N", 0},
-    [OPT_BATCH] = {"batch", "ROWS", 0},
-    [OPT_DP] = {"dp", "N", 0},
-    [OPT_OPTIMIZER] = {"optimizer", "NAME", 0},
-    [OPT_RECOMPUTE] = {"recompute", "never|cheap|except-last|always", 0},
-    [OPT_OFFLOAD] = {"offload", "never|stash", 0},
-    [OPT_CSV] = {"csv", "FILE", 0},
-    [OPT_CHECK] = {"check", NULL, 0},
-    [OPT_VERBOSE] = {"verbose", NULL, 'v'},
-};
-enum { N_OPTIONS = sizeof options / sizeof *options };
-
-static void set_members(MeshOptions *m, MeshAxis axis, const char *arg)
+static void set_members(Options *o, MeshAxis axis, const char *arg)
 {
-    m->members[axis] = (int)given_number(mesh_option[axis] + 2, arg, MESH_MOST);
+    o->mesh.members[axis] = (int)given_number(mesh_option[axis] + 2, arg, MESH_MOST);
 }
+static void set_tensor(Options *o, const char *arg) { set_members(o, MESH_TENSOR, arg); }
+static void set_sequence(Options *o, const char *arg) { set_members(o, MESH_SEQUENCE, arg); }
+static void set_expert(Options *o, const char *arg) { set_members(o, MESH_EXPERT, arg); }
 
 /* C, or AXIS=C[,AXIS=C]; those without a name are in `any`. */
 static void set_chunks(Options *o, const char *arg)
@@ -277,8 +170,9 @@ static void set_chunks(Options *o, const char *arg)
     }
 }
 
-static void set_limit(Limits *l, const char *arg)
+static void set_limit(Options *o, const char *arg)
 {
+    Limits *l = &o->import.limits;
     const char *eq = strchr(arg, '=');
     char *end = NULL;
     errno = 0;
@@ -326,132 +220,169 @@ static const char *usage_of(Command c)
     return of[c];
 }
 
-static void set_params(Options *o, uint32_t form)
+static void set_params(Options *o, const char *arg)
 {
     enum { COPY, LINK, NONE_AT_ALL };
+    const uint32_t form = ONE_OF("ppsplit", "params", arg, "copy", "link", "none");
     o->codegen.link = form == LINK;
     o->codegen.bare = o->import.limits.absent = form == NONE_AT_ALL;
 }
 
-static void read_option(Options *o, int option, const char *arg)
+static void set_chunk(Options *o, const char *arg)
 {
-    switch (option) {
-    case OPT_SPLIT: vec_push(o->arena, &o->partition.split, arg); break;
-    case OPT_STAGES: o->automatic.stages = arg; break;
-    case OPT_MICROBATCHES: o->automatic.microbatches = arg; break;
-    case OPT_SCHEDULE: o->automatic.schedule = arg; break;
-    case OPT_RANKS: o->automatic.ranks = arg; break;
-    case OPT_MEMORY: o->automatic.memory = arg; break;
-    case OPT_RATES: vec_push(o->arena, &o->automatic.rates, arg); break;
-    case OPT_COSTS: o->automatic.costs = arg; break;
-    case OPT_COSTS_SPLIT:
-        vec_push(o->arena, &o->partition.automatic.measured_split, arg);
-        break;
-    case OPT_MULTI: vec_push(o->arena, &o->partition.multi_use, arg); break;
-    case OPT_CHUNK:
-        vec_push(o->arena, &o->partition.batch.chunk, arg);
-        vec_push(o->arena, &o->import.chunk, arg);
-        break;
-    case OPT_MERGE: vec_push(o->arena, &o->partition.batch.merge, arg); break;
-    case OPT_LOSS:
-        o->loss.loss = arg;
-        o->import.training = true;
-        break;
-    case OPT_REDUCTION:
-        o->loss.sum = ONE_OF("ppsplit", "loss-reduction", arg, "mean", "sum") == 1;
-        break;
-    case OPT_LOSS_OVER: set_loss_over(o, arg); break;
-    case OPT_FREEZE: vec_push(o->arena, &o->import.freeze, arg); break;
-    case OPT_TENSOR: set_members(&o->mesh, MESH_TENSOR, arg); break;
-    case OPT_SEQUENCE: set_members(&o->mesh, MESH_SEQUENCE, arg); break;
-    case OPT_EXPERT: set_members(&o->mesh, MESH_EXPERT, arg); break;
-    case OPT_CHUNKS: set_chunks(o, arg); break;
-    case OPT_SHARD: vec_push(o->arena, &o->mesh.shard, arg); break;
-    case OPT_KEEP_PARTS: o->mesh.parts = true; break;
-    case OPT_TRAIN: vec_push(o->arena, &o->import.train, arg); break;
-    case OPT_DROPOUT: {
-        static const DropoutMode modes[] = {DROPOUT_AS_WRITTEN, DROPOUT_TRAIN};
-        o->import.dropout = modes[ONE_OF("ppsplit", "dropout", arg, "as-written", "train")];
-        break;
-    }
-    case OPT_STOP: vec_push(o->arena, &o->import.stop, arg); break;
-    case OPT_OPS: vec_push(o->arena, &o->ops, arg); break;
-    case OPT_BIND: vec_push(o->arena, &o->import.bind, arg); break;
-    case OPT_ROWS: o->rows = row_count("rows", arg); break;
-    case OPT_DTYPE: {
-        static const Dtype types[] = {DT_F32, DT_BF16, DT_F16};
-        o->dtype = types[ONE_OF("ppsplit", "dtype", arg, "f32", "bf16", "f16")];
-        break;
-    }
-    case OPT_PARAMS_FROM: vec_push(o->arena, &o->import.params_from, arg); break;
-    case OPT_LIMIT: set_limit(&o->import.limits, arg); break;
-    case OPT_OUTPUT: o->codegen.dir = arg; break;
-    case OPT_TARGET:
-        *(ONE_OF("ppsplit", "target", arg, "cpu", "cuda") == 0 ? &o->codegen.cpu
-                                                                : &o->codegen.cuda) = true;
-        break;
-    case OPT_PARAMS: set_params(o, ONE_OF("ppsplit", "params", arg, "copy", "link", "none")); break;
-    case OPT_PROFILE: o->codegen.profile = true; break;
-    case OPT_DUMP: o->dump = arg; break;
-    case OPT_QUIET: o->quiet = true; break;
-    case OPT_HELP:
-        printf("%s%s%s", usage_of(o->command), o->command == COMMAND_SPLIT ? usage_more : "",
-               report_to);
-        exit(0);
-    case OPT_VERSION: version_print("ppsplit", stdout); exit(0);
-    case OPT_PARAMETERS: o->parameters = o->import.training = true; break;
-    case OPT_MACHINE: o->machine = arg; break;
-    case OPT_THREADS: o->threads = arg; break;
-    case OPT_BATCH: o->batch = arg; break;
-    case OPT_DP: o->dp = arg; break;
-    case OPT_OPTIMIZER: o->optimizer = arg; break;
-    case OPT_RECOMPUTE:
-        ONE_OF("ppsplit plan", "recompute", arg, "never", "cheap", "except-last", "always");
-        o->recompute = arg;
-        break;
-    case OPT_OFFLOAD:
-        ONE_OF("ppsplit plan", "offload", arg, "never", "stash");
-        o->offload = arg;
-        break;
-    case OPT_CSV: o->csv = arg; break;
-    case OPT_CHECK: o->check = true; break;
-    case OPT_VERBOSE: o->verbose = true; break;
-    default: break;
-    }
+    vec_push(o->arena, &o->partition.batch.chunk, arg);
+    vec_push(o->arena, &o->import.chunk, arg);
 }
 
-/* Does it say what a plan decides, or plan itself? */
-static bool is_planned(int option)
+static void set_loss(Options *o, const char *arg)
 {
-    switch (option) {
-    case OPT_SPLIT:
-    case OPT_STAGES:
-    case OPT_MICROBATCHES:
-    case OPT_SCHEDULE:
-    case OPT_RANKS:
-    case OPT_MEMORY:
-    case OPT_RATES:
-    case OPT_COSTS:
-    case OPT_COSTS_SPLIT:
-    case OPT_ROWS:
-    case OPT_TENSOR:
-    case OPT_SEQUENCE:
-    case OPT_EXPERT:
-    case OPT_KEEP_PARTS:
-    case OPT_OUTPUT:
-    case OPT_DUMP: return true;
-    default: return option >= OPT_MACHINE;
-    }
+    o->loss.loss = arg;
+    o->import.training = true;
 }
 
-/* Has the command this option? */
-static bool has_option(Command c, int option)
+static void set_reduction(Options *o, const char *arg)
 {
-    if (option >= OPT_CHECK)
-        return c == COMMAND_ANNOTATE;
-    if (option >= OPT_MACHINE)
-        return c == COMMAND_PLAN;
-    return option != OPT_PARAMETERS || c == COMMAND_LS || c == COMMAND_PLAN;
+    o->loss.sum = ONE_OF("ppsplit", "loss-reduction", arg, "mean", "sum") == 1;
+}
+
+static void set_dropout(Options *o, const char *arg)
+{
+    static const DropoutMode modes[] = {DROPOUT_AS_WRITTEN, DROPOUT_TRAIN};
+    o->import.dropout = modes[ONE_OF("ppsplit", "dropout", arg, "as-written", "train")];
+}
+
+static void set_rows(Options *o, const char *arg) { o->rows = row_count("rows", arg); }
+
+static void set_dtype(Options *o, const char *arg)
+{
+    static const Dtype types[] = {DT_F32, DT_BF16, DT_F16};
+    o->dtype = types[ONE_OF("ppsplit", "dtype", arg, "f32", "bf16", "f16")];
+}
+
+static void set_target(Options *o, const char *arg)
+{
+    bool *const of[] = {&o->codegen.cpu, &o->codegen.cuda};
+    *of[ONE_OF("ppsplit", "target", arg, "cpu", "cuda")] = true;
+}
+
+static void set_parameters(Options *o, const char *arg)
+{
+    (void)arg;
+    o->parameters = o->import.training = true;
+}
+
+static void set_recompute(Options *o, const char *arg)
+{
+    ONE_OF("ppsplit plan", "recompute", arg, "never", "cheap", "except-last", "always");
+    o->recompute = arg;
+}
+
+static void set_offload(Options *o, const char *arg)
+{
+    ONE_OF("ppsplit plan", "offload", arg, "never", "stash");
+    o->offload = arg;
+}
+
+static void show_help(Options *o, const char *arg)
+{
+    (void)arg;
+    printf("%s%s%s", usage_of(o->command), o->command == COMMAND_SPLIT ? usage_more : "",
+           report_to);
+    exit(0);
+}
+
+static void show_version(Options *o, const char *arg)
+{
+    (void)o, (void)arg;
+    version_print("ppsplit", stdout);
+    exit(0);
+}
+
+/* ---- the table ---- */
+
+/* Whose an option is: every command's, or these'; it is one of the program, too. */
+enum { EVERY, OF_LS = 1 << COMMAND_LS, OF_PLAN = 1 << COMMAND_PLAN,
+       OF_ANNOTATE = 1 << COMMAND_ANNOTATE, RUN_TOO = 1 << 8 };
+
+/* at: where Options have its text, the list that it is added to, or what becomes true; or set */
+typedef struct {
+    OptionName is;
+    enum { TEXT_IS, LIST_IS, TRUE_IS, SET_BY } how;
+    size_t at;
+    void (*set)(Options *o, const char *arg);
+    unsigned of;
+    bool planned; /* it says what a plan decides, or plan itself */
+} OptionRow;
+#define TEXT(field) .how = TEXT_IS, .at = offsetof(Options, field)
+#define LIST(field) .how = LIST_IS, .at = offsetof(Options, field)
+#define TRUE(field) .how = TRUE_IS, .at = offsetof(Options, field)
+#define SET(by) .how = SET_BY, .set = set_##by
+
+// clang-format off
+static const OptionRow options[] = {
+    {{"split", "PATH:begin|end", 0}, LIST(partition.split), .planned = true},
+    {{"stages", "N", 0}, TEXT(automatic.stages), .planned = true},
+    {{"microbatches", "M", 0}, TEXT(automatic.microbatches), .planned = true},
+    {{"schedule", "NAME", 0}, TEXT(automatic.schedule), .planned = true},
+    {{"ranks", "P", 0}, TEXT(automatic.ranks), .planned = true},
+    {{"memory", "BYTES", 0}, TEXT(automatic.memory), .planned = true},
+    {{"rates", "LIST|FILE", 0}, LIST(automatic.rates), .planned = true},
+    {{"costs", "TRACE", 0}, TEXT(automatic.costs), .planned = true},
+    {{"costs-split", "POINT", 0}, LIST(partition.automatic.measured_split), .planned = true},
+    {{"multi-use", "[NAME=]transmit|replicate", 0}, LIST(partition.multi_use)},
+    {{"chunk", "INPUT=DIM|replicate", 0}, SET(chunk)},
+    {{"merge", "OUTPUT=DIM|sum|mean", 0}, LIST(partition.batch.merge)},
+    {{"tensor", "T", 0}, SET(tensor), .planned = true},
+    {{"sequence", "N", 0}, SET(sequence), .planned = true},
+    {{"expert", "N", 0}, SET(expert), .planned = true},
+    {{"chunks", "C", 0}, SET(chunks)},
+    {{"shard", "PATTERN=DIM|replicate", 0}, LIST(mesh.shard)},
+    {{"keep-parts", NULL, 0}, TRUE(mesh.parts), .planned = true},
+    {{"loss", "LOSS", 0}, SET(loss)},
+    {{"loss-reduction", "mean|sum", 0}, SET(reduction)},
+    {{"loss-over", "microbatch|minibatch[=ROWS]", 0}, SET(loss_over)},
+    {{"freeze", "PATTERN", 0}, LIST(import.freeze)},
+    {{"train", "PATTERN", 0}, LIST(import.train)},
+    {{"dropout", "as-written|train", 0}, SET(dropout)},
+    {{"stop-gradient", "NAME", 0}, LIST(import.stop)},
+    {{"ops", "FILE", 0}, LIST(ops)},
+    {{"bind", "NAME=N", 0}, LIST(import.bind)},
+    {{"rows", "N", 0}, SET(rows), .planned = true},
+    {{"dtype", "f32|bf16|f16", 0}, SET(dtype)},
+    {{"params-from", "[MODULE=]FILE", 0}, LIST(import.params_from)},
+    {{"limit", "WHAT=N", 0}, SET(limit)},
+    {{"output", "DIR", 'o'}, TEXT(codegen.dir), .planned = true},
+    {{"target", "cpu|cuda", 0}, SET(target)},
+    {{"params", "copy|link|none", 0}, SET(params)},
+    {{"profile", NULL, 0}, TRUE(codegen.profile)},
+    {{"dump", "PASS", 0}, TEXT(dump), .planned = true},
+    {{"quiet", NULL, 'q'}, TRUE(quiet)},
+    {{"help", NULL, 'h'}, .how = SET_BY, .set = show_help},
+    {{"version", NULL, 0}, .how = SET_BY, .set = show_version},
+    {{"parameters", NULL, 0}, SET(parameters), OF_LS},
+    {{"machine", "FILE", 0}, TEXT(machine), .of = OF_PLAN, .planned = true},
+    {{"threads", "N", 0}, TEXT(threads), .of = OF_PLAN | RUN_TOO, .planned = true},
+    {{"batch", "ROWS", 0}, TEXT(batch), .of = OF_PLAN | RUN_TOO, .planned = true},
+    {{"dp", "N", 0}, TEXT(dp), .of = OF_PLAN | RUN_TOO, .planned = true},
+    {{"optimizer", "NAME", 0}, TEXT(optimizer), .of = OF_PLAN | RUN_TOO, .planned = true},
+    {{"recompute", "never|cheap|except-last|always", 0}, SET(recompute), OF_PLAN | RUN_TOO, true},
+    {{"offload", "never|stash", 0}, SET(offload), OF_PLAN | RUN_TOO, true},
+    {{"csv", "FILE", 0}, TEXT(csv), .of = OF_PLAN, .planned = true},
+    {{"check", NULL, 0}, TRUE(check), .of = OF_ANNOTATE},
+    {{"verbose", NULL, 'v'}, TRUE(verbose), .of = OF_ANNOTATE},
+};
+// clang-format on
+enum { N_OPTIONS = sizeof options / sizeof *options };
+
+static void read_option(Options *o, const OptionRow *row, const char *arg)
+{
+    void *at = (char *)o + row->at;
+    switch (row->how) {
+    case TEXT_IS: *(const char **)at = arg; break;
+    case LIST_IS: vec_push(o->arena, (Strings *)at, arg); break;
+    case TRUE_IS: *(bool *)at = true; break;
+    case SET_BY: row->set(o, arg); break;
+    }
 }
 
 /* For the command that makes a plan's program. */
@@ -460,10 +391,10 @@ static void note_word(Options *o, int option, const char *arg)
     const char *more;
     if (option == OPTION_OPERAND)
         more = shell_word(o->arena, arg);
-    else if (is_planned(option))
+    else if (options[option].planned)
         return;
     else
-        more = arena_printf(o->arena, "--%s%s%s", options[option].name, arg ? " " : "",
+        more = arena_printf(o->arena, "--%s%s%s", options[option].is.name, arg ? " " : "",
                             arg ? shell_word(o->arena, arg) : "");
     o->words = o->words ? arena_printf(o->arena, "%s %s", o->words, more) : more;
 }
@@ -479,15 +410,14 @@ static const char *taken_by(const char *name)
     for (size_t i = 0; i < sizeof run / sizeof *run; i++)
         if (!strcmp(name, run[i]))
             return "it is an option of the program, DIR/pipeline";
-    if (!strcmp(name, options[OPT_PARAMETERS].name))
-        return "it is an option of `ppsplit ls'";
-    for (int i = OPT_MACHINE; i < N_OPTIONS; i++)
-        if (i >= OPT_CHECK && !strcmp(name, options[i].name))
-            return "it is an option of `ppsplit annotate'";
-        else if (!strcmp(name, options[i].name))
-            return i == OPT_MACHINE || i == OPT_CSV
-                       ? "it is an option of `ppsplit plan'"
-                       : "it is an option of `ppsplit plan' and of the program, DIR/pipeline";
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (!strcmp(name, options[i].is.name))
+            return options[i].of == OF_LS         ? "it is an option of `ppsplit ls'"
+                   : options[i].of == OF_ANNOTATE ? "it is an option of `ppsplit annotate'"
+                   : options[i].of == OF_PLAN     ? "it is an option of `ppsplit plan'"
+                   : options[i].of & RUN_TOO
+                       ? "it is an option of `ppsplit plan' and of the program, DIR/pipeline"
+                       : NULL;
     return NULL;
 }
 
@@ -532,19 +462,18 @@ void read_command_line(Options *o, int argc, char **argv)
     o->import.limits = limits_default();
     o->import.gradient = grad_nodes;
     bool plans = o->command == COMMAND_PLAN;
-    OptionName table[N_OPTIONS];
+    OptionName table[N_OPTIONS] = {0};
     for (int i = 0; i < N_OPTIONS; i++)
-        table[i] = has_option(o->command, i) ? options[i] : (OptionName){0};
+        if (!options[i].of || options[i].of & 1u << o->command)
+            table[i] = options[i].is;
     OptionReader r = option_reader(argc, argv, table, N_OPTIONS);
     for (int k; (k = option_next(&r)) != OPTION_END;) {
         if (k == OPTION_WRONG)
             wrong_option(o->command, &r);
-        if (k == OPT_PARAMETERS && plans)
-            bad_usage("ppsplit plan", "%s", "--parameters is an option of `ppsplit ls'");
         if (k == OPTION_OPERAND)
             vec_push(o->arena, &o->model, r.value);
         else
-            read_option(o, k, r.value);
+            read_option(o, &options[k], r.value);
         if (plans)
             note_word(o, k, r.value);
     }

@@ -49,15 +49,15 @@ void custom_read(CustomOps *ops, const char *path, Arena *a);
 
 typedef struct {
     CustomOps custom;
-    VEC(const char *) bind;                             /* "seq=128" */
+    Strings bind;                             /* "seq=128" */
     /* one of these dimensions has a range of sizes */
     bool varies;
     /* patterns (fnmatch) over parameter names */
-    VEC(const char *) freeze, train;
+    Strings freeze, train;
     /* patterns over names of values and nodes: no gradient passes */
-    VEC(const char *) stop;
-    VEC(const char *) chunk;                            /* "INPUT=DIM" or "INPUT=replicate" */
-    VEC(const char *) params_from;                      /* files of parameters */
+    Strings stop;
+    Strings chunk;                            /* "INPUT=DIM" or "INPUT=replicate" */
+    Strings params_from;                      /* files of parameters */
     Limits limits;
     DropoutMode dropout;
     /* there is a loss: parameters train, with warnings for those that cannot */

@@ -40,8 +40,7 @@ typedef struct {
     int members[MESH_AXES]; /* T: --tensor, --sequence, --expert; all 0: as the model's file has it
                                (annotate_read()) */
     int chunks[MESH_AXES];  /* C: --chunks, T times a power of two; 1: nothing is divided */
-    VEC(const char *)
-    shard; /* --shard, "PATTERN=DIM" or "PATTERN=replicate", the last that fits wins */
+    Strings shard; /* --shard, "PATTERN=DIM" or "PATTERN=replicate", the last that fits wins */
     VEC(MeshAsked) asked;
     /* the cost of a byte kept for backward, in bytes sent; 0: it only decides between equal ways */
     double keep;

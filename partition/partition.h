@@ -18,10 +18,9 @@ extern "C" {
 #endif
 
 typedef struct {
-    VEC(const char *) split;        /* split points; points.c has their forms */
-    VEC(const char *)
-    multi_use; /* "transmit", "replicate", "NAME=transmit" ... in order, the last one that fits wins
-                */
+    Strings split;        /* split points; points.c has their forms */
+    /* "transmit", "replicate", "NAME=transmit" ... in order, the last one that fits wins */
+    Strings multi_use;
     BatchOptions batch;
     AutoOptions automatic;
     const char *alone;              /* Pipe.alone: of the Pipe of totals (build.c) */

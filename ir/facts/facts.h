@@ -19,8 +19,8 @@ typedef struct {
 } OutputMeeting;
 
 typedef struct {
-    VEC(const char *) chunk;        /* "INPUT=DIM", "INPUT=replicate" */
-    VEC(const char *) merge;        /* "OUTPUT=DIM", "OUTPUT=sum", "OUTPUT=mean" */
+    Strings chunk;        /* "INPUT=DIM", "INPUT=replicate" */
+    Strings merge;        /* "OUTPUT=DIM", "OUTPUT=sum", "OUTPUT=mean" */
 } BatchOptions;
 
 /* How the values of microbatches relate to that of the minibatch. */

@@ -96,14 +96,14 @@ typedef struct {
     StepTimes measured_steps; /* of a program that was made with --profile */
     double measured_around; /* seconds of its step beside its actions, slowest rank */
     const double *measured_action; /* by SchedType: means over stages; 0 where there is none */
-    VEC(const char *) measured_split;
+    Strings measured_split;
     VEC(const char *) measured_clock; /* of further runs: by what their times were multiplied */
 } AutoOptions;
 
 /* given.c: options as they were written; NULL: not there.  Fatal where they mean nothing. */
 typedef struct {
     const char *stages, *microbatches, *schedule, *ranks, *memory, *costs;
-    VEC(const char *) rates;
+    Strings rates;
 } AutoText;
 void auto_given(AutoOptions *o, const AutoText *t, Arena *a);
 /* What a run's trace says: measured and the like. */
