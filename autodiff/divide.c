@@ -4,96 +4,88 @@
  * stage waits for (zero-bubble schedules run W late).  What W reads of I is saved between them; a
  * node recomputed for both runs in both.
  */
+#include <string.h>
+
 #include "autodiff.h"
 
-enum { IN_I = 1, IN_W = 2 };
+/* of a node; of a value */
+enum { IN_I = 1, IN_W = 2, INSIDE = 4, AGAIN = 8 };
+enum { RECEIVED = 1, SAVED = 2 };
 
-static void need(const Graph *g, uint8_t *mark, const uint8_t *inside, ValueId v, uint8_t bit)
+typedef struct {
+    Graph *g;
+    uint8_t *node, *value;
+} Marks;
+
+static void need(const Marks *m, ValueId v, uint8_t bit)
 {
-    if (v != NONE && val(g, v)->kind == V_NODE && inside[val(g, v)->node])
-        mark[val(g, v)->node] |= bit;
+    const Value *x = v == NONE ? NULL : val(m->g, v);
+    if (x && x->kind == V_NODE && m->node[x->node] & INSIDE)
+        m->node[x->node] |= bit;
 }
 
-/* Backwards over the list: a node's operands are needed by whoever needs the node. */
-static void spread(const Graph *g, const Ids *list, uint8_t *mark, const uint8_t *inside,
-                   uint8_t bit)
+/* Backwards over the list: a node's operands are needed by whoever needs the node.  W stops at I,
+ * whose results are saved, except that recomputed nodes run again. */
+static void spread(const Marks *m, const Ids *list, uint8_t bit)
 {
     for (uint32_t i = list->n; i-- > 0;) {
-        const Node *n = &g->node.at[list->at[i]];
-        for (uint32_t j = 0; (mark[list->at[i]] & bit) && j < n->nin; j++)
-            need(g, mark, inside, n->in[j], bit);
+        uint8_t *mark = &m->node[list->at[i]];
+        const Node *n = &m->g->node.at[list->at[i]];
+        if (bit == IN_W && *mark & IN_I && !(*mark & AGAIN))
+            *mark &= (uint8_t)~IN_W;
+        for (uint32_t j = 0; *mark & bit && j < n->nin; j++)
+            need(m, n->in[j], bit);
     }
 }
 
-static void save(Graph *g, Stage *s, bool *saved, ValueId v)
+/* What W reads and does not make: results of I, and gradients that came in. */
+static void save(const Marks *m, Stage *s, ValueId v)
 {
-    if (saved[v])
+    if (v == NONE || m->value[v] & SAVED)
         return;
-    saved[v] = true;
-    vec_push(g->arena, &s->saved, v);
+    const Value *x = val(m->g, v);
+    const bool made_in_i = x->kind == V_NODE && (m->node[x->node] & (INSIDE | IN_W)) == INSIDE;
+    if (!made_in_i && !(m->value[v] & RECEIVED))
+        return;
+    m->value[v] |= SAVED;
+    vec_push(m->g->arena, &s->saved, v);
 }
 
-static void divide_stage(Graph *g, Stage *s, uint8_t *mark, uint8_t *inside, uint8_t *again,
-                         bool *received, bool *saved)
+static void divide_stage(const Marks *m, Stage *s)
 {
+    Graph *g = m->g;
     for (uint32_t i = 0; i < s->backward.n; i++)
-        inside[s->backward.at[i]] = 1;
+        m->node[s->backward.at[i]] = INSIDE;
     for (uint32_t i = 0; i < s->recompute.n; i++)
-        again[s->recompute.at[i]] = 1;
+        m->node[s->recompute.at[i]] |= AGAIN;
     for (uint32_t i = 0; i < s->output.n; i++)
         for (uint32_t j = 0; j < s->output.at[i].dys.n; j++)
-            received[s->output.at[i].dys.at[j]] = true;
+            m->value[s->output.at[i].dys.at[j]] = RECEIVED;
     for (uint32_t i = 0; i < s->input.n; i++)
         for (uint32_t j = 0; j < s->input.at[i].grads.n; j++)
-            need(g, mark, inside, s->input.at[i].grads.at[j], IN_I);
-    spread(g, &s->backward, mark, inside, IN_I);
-
-    /* W: backwards from the parameters, stopping at I, except that recomputed nodes run again */
+            need(m, s->input.at[i].grads.at[j], IN_I);
+    spread(m, &s->backward, IN_I);
     for (uint32_t i = 0; i < s->param.n; i++)
         for (uint32_t j = 0; j < s->param.at[i].grads.n; j++)
-            need(g, mark, inside, s->param.at[i].grads.at[j], IN_W);
-    for (uint32_t i = s->backward.n; i-- > 0;) {
-        NodeId id = s->backward.at[i];
-        const Node *n = &g->node.at[id];
-        if ((mark[id] & IN_W) && (mark[id] & IN_I) && !again[id])
-            mark[id] = IN_I;                            /* computed there, saved for here */
-        for (uint32_t j = 0; (mark[id] & IN_W) && j < n->nin; j++)
-            need(g, mark, inside, n->in[j], IN_W);
-    }
+            need(m, s->param.at[i].grads.at[j], IN_W);
+    spread(m, &s->backward, IN_W);
     for (uint32_t i = 0; i < s->backward.n; i++) {
-        NodeId id = s->backward.at[i];
-        if (mark[id] & IN_I)
+        const NodeId id = s->backward.at[i];
+        if (m->node[id] & IN_I)
             vec_push(g->arena, &s->backward_input, id);
-        if (mark[id] & IN_W)
+        if (m->node[id] & IN_W)
             vec_push(g->arena, &s->backward_weight, id);
     }
-    /* what W reads and does not make: results of I, and gradients that came in */
     for (uint32_t i = 0; i < s->backward_weight.n; i++) {
         const Node *n = &g->node.at[s->backward_weight.at[i]];
-        for (uint32_t j = 0; j < n->nin; j++) {
-            if (n->in[j] == NONE)
-                continue;
-            const Value *v = val(g, n->in[j]);
-            bool made_in_i = v->kind == V_NODE && inside[v->node] && !(mark[v->node] & IN_W);
-            if (made_in_i || received[n->in[j]])
-                save(g, s, saved, n->in[j]);
-        }
+        for (uint32_t j = 0; j < n->nin; j++)
+            save(m, s, n->in[j]);
     }
     for (uint32_t i = 0; i < s->param.n; i++)
-        for (uint32_t j = 0; j < s->param.at[i].grads.n; j++) {
-            ValueId d = s->param.at[i].grads.at[j];
-            const Value *v = val(g, d);
-            if (received[d] || (v->kind == V_NODE && inside[v->node] && !(mark[v->node] & IN_W)))
-                save(g, s, saved, d);
-        }
-    /* leave the shared arrays as they were found */
-    for (uint32_t i = 0; i < s->backward.n; i++)
-        inside[s->backward.at[i]] = mark[s->backward.at[i]] = again[s->backward.at[i]] = 0;
-    for (uint32_t i = 0; i < s->output.n; i++)
-        for (uint32_t j = 0; j < s->output.at[i].dys.n; j++)
-            received[s->output.at[i].dys.at[j]] = false;
-    for (uint32_t i = 0; i < s->saved.n; i++)
-        saved[s->saved.at[i]] = false;
+        for (uint32_t j = 0; j < s->param.at[i].grads.n; j++)
+            save(m, s, s->param.at[i].grads.at[j]);
+    memset(m->node, 0, g->node.n);
+    memset(m->value, 0, g->value.n);
 }
 
 void divide_backward(Pipe *p)
@@ -103,11 +95,9 @@ void divide_backward(Pipe *p)
     if (p->whole)
         divide_backward(p->whole);
     Graph *g = p->graph;
-    uint8_t *mark = arena_array(g->arena, uint8_t, g->node.n + 1),
-            *inside = arena_array(g->arena, uint8_t, g->node.n + 1);
-    uint8_t *again = arena_array(g->arena, uint8_t, g->node.n + 1);
-    bool *received = arena_array(g->arena, bool, g->value.n + 1),
-         *saved = arena_array(g->arena, bool, g->value.n + 1);
+    const Marks m = {.g = g,
+                     .node = arena_array(g->arena, uint8_t, g->node.n + 1),
+                     .value = arena_array(g->arena, uint8_t, g->value.n + 1)};
     for (uint32_t i = 0; i < p->stage.n; i++)
-        divide_stage(g, &p->stage.at[i], mark, inside, again, received, saved);
+        divide_stage(&m, &p->stage.at[i]);
 }

@@ -332,87 +332,44 @@ static void multiplied(ImportState *s, Import *im, Importer *fn)
     ragged_settle(s, im, 0, was, rows && im->op == OP_MatMul);
 }
 
-/* ---- the table ---- */
+/* ---- the table: of values of such a size; of numbers computed from sizes ---- */
+
+typedef struct {
+    Rule *values, *counts;
+} Rules;
+
+// clang-format off
+static const Rules rules[OP_COUNT] = {
+#define OF_BOTH(op, rule) [OP_##op] = {rule, rule}
+#define OF_VALUES(op, rule) [OP_##op] = {rule, NULL}
+#define COUNTED(op, rule) [OP_##op] = {rule, ragged_counted}
+    OF_VALUES(NonZero, ragged_non_zero), OF_VALUES(NonMaxSuppression, ragged_suppress),
+    OF_VALUES(RoiAlign, ragged_regions), OF_VALUES(MaxRoiPool, ragged_regions),
+    OF_BOTH(TopK, ragged_topk), OF_BOTH(Slice, ragged_slice), COUNTED(Concat, ragged_concat),
+    OF_BOTH(Gather, gathered), OF_VALUES(GatherND, ragged_gather_nd),
+    OF_BOTH(Scatter, ragged_scatter), OF_BOTH(ScatterElements, ragged_scatter), OF_BOTH(ScatterND, ragged_scatter),
+    OF_BOTH(Shape, ragged_measure), OF_BOTH(Size, ragged_measure),
+    OF_BOTH(ConstantOfShape, ragged_fill), OF_BOTH(Range, ragged_fill), OF_BOTH(Expand, expanded),
+    COUNTED(Reshape, moved), COUNTED(Flatten, moved), COUNTED(Squeeze, moved), COUNTED(Unsqueeze, moved),
+    OF_VALUES(Transpose, transposed), COUNTED(CastLike, cast_like),
+    OF_BOTH(MatMul, multiplied), OF_BOTH(Gemm, multiplied),
+    COUNTED(ReduceSum, ragged_reduce), COUNTED(ReduceMean, ragged_reduce), COUNTED(ReduceMax, ragged_reduce),
+    COUNTED(ReduceMin, ragged_reduce), COUNTED(ReduceProd, ragged_reduce), COUNTED(ReduceL1, ragged_reduce),
+    COUNTED(ReduceL2, ragged_reduce), COUNTED(ReduceSumSquare, ragged_reduce), COUNTED(ReduceLogSum, ragged_reduce),
+    COUNTED(ReduceLogSumExp, ragged_reduce), COUNTED(ArgMax, ragged_reduce), COUNTED(ArgMin, ragged_reduce),
+    OF_VALUES(Identity, beside), OF_VALUES(Dropout, beside), OF_VALUES(Split, beside),
+    OF_VALUES(Softmax, beside), OF_VALUES(LogSoftmax, beside),
+    OF_VALUES(LayerNormalization, beside), OF_VALUES(RMSNormalization, beside),
+    OF_VALUES(Gelu, each), OF_VALUES(Mish, each), OF_VALUES(Swish, each), OF_VALUES(HardSwish, each),
+    OF_VALUES(HardSigmoid, each), OF_VALUES(LeakyRelu, each), OF_VALUES(Elu, each), OF_VALUES(Clip, each),
+    OF_VALUES(Sum, each),
+};
+// clang-format on
 
 static Rule *rule_of(const Import *im, bool count)
 {
-    Op op = im->op;
-    if (op_is_map(op) && !count)
-        return each;
-    switch (op) {
-    case OP_NonZero: return count ? NULL : ragged_non_zero;
-    case OP_TopK: return ragged_topk;
-    case OP_GatherND: return count ? NULL : ragged_gather_nd;
-    case OP_NonMaxSuppression: return count ? NULL : ragged_suppress;
-    case OP_RoiAlign:
-    case OP_MaxRoiPool: return count ? NULL : ragged_regions;
-    case OP_ReduceSum:
-    case OP_ReduceMean:
-    case OP_ReduceMax:
-    case OP_ReduceMin:
-    case OP_ReduceProd:
-    case OP_ReduceL1:
-    case OP_ReduceL2:
-    case OP_ReduceSumSquare:
-    case OP_ReduceLogSum:
-    case OP_ReduceLogSumExp:
-    case OP_ArgMax:
-    case OP_ArgMin: return count ? ragged_counted : ragged_reduce;
-    case OP_Shape:
-    case OP_Size: return ragged_measure;
-    case OP_Gather: return gathered;
-    case OP_ConstantOfShape:
-    case OP_Range: return ragged_fill;
-    case OP_Reshape:
-    case OP_Flatten: return count ? ragged_counted : moved;
-    case OP_Squeeze:
-    case OP_Unsqueeze: return count ? ragged_counted : moved;
-    case OP_Expand: return expanded;
-    case OP_Transpose: return count ? NULL : transposed;
-    case OP_Identity:
-    case OP_Dropout:
-    case OP_Split:
-    case OP_Softmax:
-    case OP_LogSoftmax:
-    case OP_LayerNormalization:
-    case OP_RMSNormalization: return count ? NULL : beside;
-    case OP_MatMul:
-    case OP_Gemm: return multiplied;
-    case OP_Scatter:
-    case OP_ScatterElements:
-    case OP_ScatterND: return ragged_scatter;
-    case OP_CastLike: return count ? ragged_counted : cast_like;
-    case OP_Cast:
-    case OP_Add:
-    case OP_Sub:
-    case OP_Mul:
-    case OP_Div:
-    case OP_Equal:
-    case OP_Min:
-    case OP_Max:
-    case OP_Mod:
-    case OP_Less:
-    case OP_Greater:
-    case OP_LessOrEqual:
-    case OP_GreaterOrEqual:
-    case OP_Not:
-    case OP_And:
-    case OP_Or:
-    case OP_Neg:
-    case OP_Where: return ragged_counted;
-    case OP_Concat: return count ? ragged_counted : ragged_concat;
-    case OP_Slice: return ragged_slice;
-    case OP_Gelu:
-    case OP_Mish:
-    case OP_Swish:
-    case OP_HardSwish:
-    case OP_HardSigmoid:
-    case OP_LeakyRelu:
-    case OP_Elu:
-    case OP_Clip:
-    case OP_Sum: return count ? NULL : each;
-    default: return NULL;
-    }
+    const Rules map = {each, ragged_counted}, *r = op_is_map(im->op) ? &map : &rules[im->op];
+    return count ? r->counts : r->values;
 }
 
 /* Operand i as it is when the model is read: how many elements of a mask are true, computed of the

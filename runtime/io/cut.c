@@ -259,20 +259,11 @@ static PpStatus find_groups(Data *d)
     return PP_OK;
 }
 
-/* Rows of each microbatch, and whether the model takes them. */
-PpStatus data_cut(Data *d)
+/* How many microbatches a step has in each group, in how many passes. */
+static PpStatus find_microbatches(Data *d)
 {
     const PpPlan *p = d->model;
     const Options *o = d->opt;
-    int64_t rows = d->rows;
-    TRY(find_groups(d));
-    d->batch = o->batch ? o->batch : rows;
-    if (o->mode != MODE_TRAIN && d->batch > rows)
-        d->batch = rows; /* one step, which is the rest */
-    if (d->batch > rows || rows == 0)
-        return pp_fail(PP_ERR_MODEL,
-                       "too few rows: a step takes %" PRId64 ", the data have %" PRId64, d->batch,
-                       rows);
     int64_t passes = o->accumulate && o->mode == MODE_TRAIN ? o->accumulate : 1;
     int64_t groups = d->groups, share = (d->batch + groups - 1) / groups,
             least_share = d->batch / groups;
@@ -315,6 +306,25 @@ PpStatus data_cut(Data *d)
                        " rows, but this model runs with exactly %" PRId64 ": %s",
                        least_share, m, least, p->rows,
                        p->uneven_why ? p->uneven_why : "its shapes are fixed");
+    return PP_OK;
+}
+
+/* Rows of each microbatch, and whether the model takes them. */
+PpStatus data_cut(Data *d)
+{
+    const PpPlan *p = d->model;
+    const Options *o = d->opt;
+    int64_t rows = d->rows;
+    TRY(find_groups(d));
+    d->batch = o->batch ? o->batch : rows;
+    if (o->mode != MODE_TRAIN && d->batch > rows)
+        d->batch = rows; /* one step, which is the rest */
+    if (d->batch > rows || rows == 0)
+        return pp_fail(PP_ERR_MODEL,
+                       "too few rows: a step takes %" PRId64 ", the data have %" PRId64, d->batch,
+                       rows);
+    TRY(find_microbatches(d));
+    const int64_t groups = d->groups, m = (int64_t)d->microbatches * d->passes;
     d->row0 = malloc((size_t)(groups * m + 1) * sizeof *d->row0);
     if (!d->row0)
         return pp_no_memory();

@@ -346,6 +346,64 @@ static int is_of_ppsplit(const PpPlan *plan, const char *name)
     return is;
 }
 
+/* The words, in order.  *mode: which command; -1: none. */
+static PpStatus read_words(Options *o, const PpPlan *plan, int *mode)
+{
+    OptionName names[N_SPECS + 2];
+    for (int i = 0; i < N_SPECS; i++)
+        names[i] = (OptionName){specs[i].kind == K_GROUP ? NULL : specs[i].name, specs[i].value, 0};
+    names[N_SPECS] = (OptionName){"help", NULL, 'h'};
+    names[N_SPECS + 1] = (OptionName){"version", NULL, 0};
+    OptionReader r = option_reader(o->argc, o->argv, names, N_SPECS + 2);
+    for (int k; (k = option_next(&r)) != OPTION_END;) {
+        if (is_of_ppsplit(plan, r.unknown)) /* --dtype, which is not short for --dtype-of */
+            return pp_fail(
+                PP_ERR_USAGE,
+                "--%s is an option of ppsplit: split the model again with it, then run make",
+                r.unknown);
+        if (k == OPTION_WRONG)
+            return pp_fail(PP_ERR_USAGE, "%s", r.wrong);
+        if (k == N_SPECS || (*mode < 0 && k == OPTION_OPERAND && !strcmp(r.value, "help"))) {
+            help(plan);
+            exit(0);
+        }
+        if (k == N_SPECS + 1) {
+            printf("%s, a program made by ", plan->model);
+            version_print("ppsplit", stdout);
+            exit(0);
+        }
+        if (k >= 0) {
+            TRY(option_apply(o, &specs[k], r.value));
+            o->given[k] = 1;
+            continue;
+        }
+        if (*mode >= 0)
+            return pp_fail(PP_ERR_USAGE, "unexpected operand '%s'", r.value);
+        for (int i = 0; i < N_MODES; i++)
+            if (!strcmp(r.value, modes[i]))
+                *mode = i;
+        if (*mode < 0)
+            return option_unknown("command", r.value, modes, N_MODES);
+    }
+    if (*mode < 0)
+        return pp_fail(
+            PP_ERR_USAGE,
+            "missing command: train, eval, infer, sample, tokens or measure (see --help)");
+    return PP_OK;
+}
+
+static PpStatus check_loss(const Options *o, const PpPlan *plan)
+{
+    if (o->mode == MODE_TRAIN && plan->loss_stage < 0)
+        return pp_fail(PP_ERR_MODEL,
+                       "%s was split without a loss: it can infer only (ppsplit --loss ...)",
+                       plan->model);
+    if (o->mode == MODE_EVAL && plan->loss_stage < 0)
+        return pp_fail(PP_ERR_MODEL, "%s was split without a loss: there is nothing to evaluate",
+                       plan->model);
+    return PP_OK;
+}
+
 PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
 {
     *o = (Options){.schedule = NULL,
@@ -366,47 +424,8 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     find_folder(o, argv[0]);
     o->argc = argc;
     o->argv = argv;
-    OptionName names[N_SPECS + 2];
-    for (int i = 0; i < N_SPECS; i++)
-        names[i] = (OptionName){specs[i].kind == K_GROUP ? NULL : specs[i].name, specs[i].value, 0};
-    names[N_SPECS] = (OptionName){"help", NULL, 'h'};
-    names[N_SPECS + 1] = (OptionName){"version", NULL, 0};
-    OptionReader r = option_reader(argc, argv, names, N_SPECS + 2);
     int mode = -1;
-    for (int k; (k = option_next(&r)) != OPTION_END;) {
-        if (is_of_ppsplit(plan, r.unknown)) /* --dtype, which is not short for --dtype-of */
-            return pp_fail(
-                PP_ERR_USAGE,
-                "--%s is an option of ppsplit: split the model again with it, then run make",
-                r.unknown);
-        if (k == OPTION_WRONG)
-            return pp_fail(PP_ERR_USAGE, "%s", r.wrong);
-        if (k == N_SPECS || (mode < 0 && k == OPTION_OPERAND && !strcmp(r.value, "help"))) {
-            help(plan);
-            exit(0);
-        }
-        if (k == N_SPECS + 1) {
-            printf("%s, a program made by ", plan->model);
-            version_print("ppsplit", stdout);
-            exit(0);
-        }
-        if (k >= 0) {
-            TRY(option_apply(o, &specs[k], r.value));
-            o->given[k] = 1;
-            continue;
-        }
-        if (mode >= 0)
-            return pp_fail(PP_ERR_USAGE, "unexpected operand '%s'", r.value);
-        for (int i = 0; i < N_MODES; i++)
-            if (!strcmp(r.value, modes[i]))
-                mode = i;
-        if (mode < 0)
-            return option_unknown("command", r.value, modes, N_MODES);
-    }
-    if (mode < 0)
-        return pp_fail(
-            PP_ERR_USAGE,
-            "missing command: train, eval, infer, sample, tokens or measure (see --help)");
+    TRY(read_words(o, plan, &mode));
     o->samples = mode == MODE_SAMPLE;
     o->mode = o->samples ? MODE_INFER : (Mode)mode;
     o->quiet |= o->log_json && !strcmp(o->log_json, "-");
@@ -422,13 +441,7 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     TRY(check_offload(o));
     TRY(check_evaluation(o));
     TRY(lr_options(&o->lr));
-    if (o->mode == MODE_TRAIN && plan->loss_stage < 0)
-        return pp_fail(PP_ERR_MODEL,
-                       "%s was split without a loss: it can infer only (ppsplit --loss ...)",
-                       plan->model);
-    if (o->mode == MODE_EVAL && plan->loss_stage < 0)
-        return pp_fail(PP_ERR_MODEL, "%s was split without a loss: there is nothing to evaluate",
-                       plan->model);
+    TRY(check_loss(o, plan));
     TRY(choose_loss_scale(o, plan));
     if (!o->schedule)
         o->schedule = o->mode != MODE_TRAIN     ? "forward-only"

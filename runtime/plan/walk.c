@@ -120,21 +120,12 @@ static PpStatus walk_wait(Planner *p, const Op *op)
     return PP_OK; /* a wait for nothing, on an edge without tensors */
 }
 
-static PpStatus walk_op(Planner *p, Op *op)
+/* A computation: what it touches, and what it waits for. */
+static PpStatus walk_compute(Planner *p, Op *op, const PpStage *st)
 {
     Plan *plan = p->plan;
-    const SchedAction *a = &op->a;
-    int l = op->local, m = a->microbatch, type = a->type;
-    const PpStage *st = l >= 0 ? plan->stage[l].st : NULL;
-    op->first = plan->n_transfer;
-    op->await_first = plan->n_await;
-    op->copy = -1;
-    if (!st)
-        return PP_OK;
-    op->again = type >= SA_F && type <= SA_R ? plan_again(p, l, m) : 0;
-    block_walk(p, op);
-    if (type >= SA_F && type <= SA_R)
-        TRY(unshard_end(p, l));
+    const int l = op->local, m = op->a.microbatch, type = op->a.type;
+    TRY(unshard_end(p, l));
     switch (type) {
     case SA_R:
         stored_reader(p, op);
@@ -153,9 +144,7 @@ static PpStatus walk_op(Planner *p, Op *op)
         for (int i = 0; i < st->n_input; i++)
             TRY(await(p, op, plan_in(p, l, i, m)));
         break;
-    case SA_B:
-    case SA_I:
-    case SA_W:
+    default: /* B, I, W */
         stored_reader(p, op);
         if (!st->has_backward)
             break;
@@ -168,6 +157,27 @@ static PpStatus walk_op(Planner *p, Op *op)
         for (int j = 0; j < st->n_dy && type != SA_W; j++)
             TRY(await(p, op, plan_dy(p, l, j, m)));
         break;
+    }
+    return PP_OK;
+}
+
+static PpStatus walk_op(Planner *p, Op *op)
+{
+    Plan *plan = p->plan;
+    const SchedAction *a = &op->a;
+    int l = op->local, m = a->microbatch, type = a->type;
+    const PpStage *st = l >= 0 ? plan->stage[l].st : NULL;
+    op->first = plan->n_transfer;
+    op->await_first = plan->n_await;
+    op->copy = -1;
+    if (!st)
+        return PP_OK;
+    const int computes = type >= SA_F && type <= SA_R;
+    op->again = computes ? plan_again(p, l, m) : 0;
+    block_walk(p, op);
+    if (computes)
+        TRY(walk_compute(p, op, st));
+    switch (type) {
     case SA_OFFLOAD:
     case SA_WAIT_OFFLOAD:
     case SA_FETCH: stored_op(p, op); break;

@@ -17,69 +17,56 @@ static int refuse(SchedError *e, const Schedule *s, int r, int i, const char *wh
     return sched_fail(e, SCHED_EREFUSED, r, cell, "rank %d, cell %d (%s): %s", r, cell, text, why);
 }
 
-/* NULL, or why this action cannot come now; updates the state of its (stage, microbatch). */
-static const char *step(const SchedAction *a, unsigned char *d)
+/* NULL, or why this action cannot come now; d: the state of its (stage, microbatch). */
+static const char *refused(const SchedAction *a, unsigned d)
 {
+    const int away = d & (LEAVES | AWAY), back = a->type == SA_B || a->type == SA_I;
+    if ((back || a->type == SA_R) && away)
+        return "the stash is on the host: a FETCH is missing";
     switch (a->type) {
-    case SA_F:
-        if (*d & DONE_F)
-            return "this forward is in the schedule twice";
-        *d |= DONE_F;
-        return NULL;
+    case SA_F: return d & DONE_F ? "this forward is in the schedule twice" : NULL;
     case SA_R:
-        if (!(*d & DONE_F) || (*d & (DONE_B | DONE_I)))
-            return "a recompute comes between the forward and the backward";
-        if (*d & (LEAVES | AWAY))
-            return "the stash is on the host: a FETCH is missing";
-        if ((*d & WAS_AWAY) && a->peer == SCHED_WHOLE)
-            return "its stash was offloaded: there is nothing to recompute";
-        if (*d & DONE_R)
-            return "this recompute is in the schedule twice";
-        *d |= DONE_R;
-        return NULL;
+        return !(d & DONE_F) || d & (DONE_B | DONE_I)
+                   ? "a recompute comes between the forward and the backward"
+               : d & WAS_AWAY && a->peer == SCHED_WHOLE
+                   ? "its stash was offloaded: there is nothing to recompute"
+               : d & DONE_R ? "this recompute is in the schedule twice"
+                            : NULL;
     case SA_B:
     case SA_I:
-        if (!(*d & DONE_F))
-            return "the backward comes before its forward";
-        if (*d & (LEAVES | AWAY))
-            return "the stash is on the host: a FETCH is missing";
-        if (*d & DONE_B)
-            return a->type == SA_B ? "this backward is in the schedule twice"
-                                   : "there is a B for this microbatch already";
-        if (*d & DONE_I)
-            return a->type == SA_I ? "this backward is in the schedule twice"
-                                   : "there is an I for this microbatch already";
-        *d |= a->type == SA_B ? DONE_B : DONE_I;
-        return NULL;
+        return !(d & DONE_F)                          ? "the backward comes before its forward"
+               : d & (a->type == SA_B ? DONE_B : DONE_I) ? "this backward is in the schedule twice"
+               : d & DONE_B ? "there is a B for this microbatch already"
+               : d & DONE_I ? "there is an I for this microbatch already"
+                            : NULL;
     case SA_W:
-        if (*d & DONE_B)
-            return "there is a B for this microbatch already";
-        if (!(*d & DONE_I))
-            return "W comes before its I";
-        if (*d & DONE_W)
-            return "this W is in the schedule twice";
-        *d |= DONE_W;
-        return NULL;
+        return d & DONE_B      ? "there is a B for this microbatch already"
+               : !(d & DONE_I) ? "W comes before its I"
+               : d & DONE_W    ? "this W is in the schedule twice"
+                               : NULL;
     case SA_OFFLOAD:
-        if (*d != DONE_F)
-            return *d & WAS_AWAY || *d & (LEAVES | AWAY)
-                       ? "this stash is offloaded twice"
-                       : "there is no stash to offload: it is kept from F to B or I";
-        *d |= LEAVES;
-        return NULL;
+        return d == DONE_F            ? NULL
+               : d & WAS_AWAY || away ? "this stash is offloaded twice"
+                                      : "there is no stash to offload: it is kept from F to B or I";
     case SA_WAIT_OFFLOAD:
-        if (!(*d & LEAVES))
-            return *d & (AWAY | WAS_AWAY) ? "this offload is waited for twice"
-                                          : "it waits for an offload that has not begun";
-        *d ^= LEAVES | AWAY;
-        return NULL;
-    case SA_FETCH: /* of complete rows verify.c asks for the wait too */
-        if (!(*d & (LEAVES | AWAY)))
-            return "this stash is not on the host";
-        *d = (unsigned char)((*d & ~(LEAVES | AWAY)) | WAS_AWAY);
-        return NULL;
+        return d & LEAVES              ? NULL
+               : d & (AWAY | WAS_AWAY) ? "this offload is waited for twice"
+                                       : "it waits for an offload that has not begun";
+    /* of complete rows verify.c asks for the wait too */
+    case SA_FETCH: return away ? NULL : "this stash is not on the host";
     default: return NULL;
     }
+}
+
+/* The state behind it. */
+static unsigned char after(int type, unsigned char d)
+{
+    static const unsigned char done[SA_TYPES] = {
+        [SA_F] = DONE_F, [SA_R] = DONE_R, [SA_B] = DONE_B,        [SA_I] = DONE_I,
+        [SA_W] = DONE_W, [SA_OFFLOAD] = LEAVES, [SA_FETCH] = WAS_AWAY};
+    if (type == SA_WAIT_OFFLOAD)
+        return d ^ (LEAVES | AWAY);
+    return (unsigned char)((type == SA_FETCH ? d & ~(LEAVES | AWAY) : d) | done[type]);
 }
 
 static int check_done(const Schedule *s, const unsigned char *done, SchedError *e)
@@ -117,9 +104,12 @@ int sched_validate(const Schedule *s, SchedError *e)
                 why = "this stage is on another rank as well";
             else if (s->infer && (a->type == SA_B || a->type == SA_I || a->type == SA_W))
                 why = "a backward in a schedule of forwards";
-            else if (a->microbatch >= 0)
-                why = step(
-                    a, &done[(size_t)a->stage * (size_t)s->microbatches + (size_t)a->microbatch]);
+            else if (a->microbatch >= 0) {
+                unsigned char *d =
+                    &done[(size_t)a->stage * (size_t)s->microbatches + (size_t)a->microbatch];
+                why = refused(a, *d);
+                *d = after(a->type, *d);
+            }
             if (why)
                 st = refuse(e, s, r, i, why);
         }
