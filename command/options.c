@@ -300,9 +300,13 @@ static void show_version(Options *o, const char *arg)
 
 /* ---- the table ---- */
 
-/* Whose an option is: every command's, or these'; it is one of the program, too. */
-enum { EVERY, OF_LS = 1 << COMMAND_LS, OF_PLAN = 1 << COMMAND_PLAN,
-       OF_ANNOTATE = 1 << COMMAND_ANNOTATE, RUN_TOO = 1 << 8 };
+/* Whose an option is: 0: all commands have it; else these; RUN_TOO: so has the program. */
+enum {
+    OF_LS = 1 << COMMAND_LS,
+    OF_PLAN = 1 << COMMAND_PLAN,
+    OF_ANNOTATE = 1 << COMMAND_ANNOTATE,
+    RUN_TOO = 1 << 8
+};
 
 /* at: where Options have its text, the list that it is added to, or what becomes true; or set */
 typedef struct {
@@ -402,8 +406,8 @@ static void note_word(Options *o, int option, const char *arg)
 /* Who takes an option that this command has not; NULL: nobody. */
 static const char *taken_by(const char *name)
 {
-    static const char *const run[] = {"data", "tokens", "steps", "epochs", "lr", "checkpoint",
-                                      "resume"};
+    static const char *const run[] = {"data", "tokens",     "steps", "epochs",
+                                      "lr",   "checkpoint", "resume"};
     if (!strcmp(name, "measure"))
         return "a program measures the machine that it runs on, DIR/pipeline measure >FILE, for "
                "`ppsplit plan --machine=FILE'";
@@ -423,15 +427,16 @@ static const char *taken_by(const char *name)
 
 static _Noreturn void wrong_option(Command c, const OptionReader *r)
 {
-    static const char *const command[] = {"ppsplit", "ppsplit ls", "ppsplit plan", "ppsplit annotate"};
+    static const char *const command[] = {"ppsplit", "ppsplit ls", "ppsplit plan",
+                                          "ppsplit annotate"};
     const char *taken = taken_by(r->unknown);
     if (taken)
         bad_usage(command[c], "unrecognized option '--%s'; %s", r->unknown, taken);
     bad_usage(command[c], "%s", r->wrong);
 }
 
-/* Of each axis members and chunks, one of which may be left out; both 1: there is no such axis; all 0:
- * the model's annotations may have one.  Chunks without a name are those of every axis that is
+/* Of each axis members and chunks, one of which may be left out; both 1: there is no such axis; all
+ * 0: the model's annotations may have one.  Chunks without a name are those of every axis that is
  * given, or of --tensor. */
 static void mesh_complete(Options *o)
 {
@@ -452,7 +457,8 @@ static void mesh_complete(Options *o)
             bad_usage("ppsplit", "--chunks %d with %s %d: it must be %d times a power of two",
                       m->chunks[x], mesh_option[x], m->members[x], m->members[x]);
     }
-    if (!mesh_has(m, MESH_TENSOR) && m->shard.n && (mesh_has(m, MESH_SEQUENCE) || mesh_has(m, MESH_EXPERT)))
+    if (!mesh_has(m, MESH_TENSOR) && m->shard.n &&
+        (mesh_has(m, MESH_SEQUENCE) || mesh_has(m, MESH_EXPERT)))
         bad_usage("ppsplit", "--shard with %s: its members divide no parameters but experts",
                   mesh_option[mesh_has(m, MESH_EXPERT) ? MESH_EXPERT : MESH_SEQUENCE]);
 }
