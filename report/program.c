@@ -78,12 +78,12 @@ static void put_model(const Pipe *p, Text *out, const char *svg, double wide, do
     if (svg)
         put_figure(out,
                    (Figure){"modules", "Modules",
-                            "Data flow from top to bottom, a band for each stage. In a box: a "
-                            "module, its parameters, the operations of its forward; round ones "
-                            "are single operations, inputs and outputs. What crosses into a "
-                            "stage passes a label: bytes of a microbatch, or of a step where "
-                            "stages share a parameter (broken lines). Gradients go the same ways "
-                            "back.",
+                            "Each band is a stage; data flow downwards. A box is a module, with "
+                            "its parameters and the operations of its forward; a round one is a "
+                            "single operation, an input or an output. Labels on lines say how "
+                            "many bytes of a microbatch cross into a stage. Broken lines join "
+                            "stages that share a parameter; their bytes are a step's. Gradients "
+                            "go the same ways back.",
                             svg},
                    class);
     else
@@ -135,9 +135,9 @@ static void put_balance(const Pipe *p, Arena *a, Text *out)
     text_add(out, "<h2 id=\"balance\">Balance of the stages</h2>\n");
     put_figure(out,
                (Figure){"balance", "Stage by stage",
-                        "Per microbatch. A pipeline is as fast as its slowest stage: below each "
-                        "quantity, the most over the mean; 1.00 is even. Stash: what forward "
-                        "keeps for backward.",
+                        "For one microbatch. A pipeline is as fast as its slowest stage. Below "
+                        "each quantity is the largest value divided by the mean: 1.00 is even. "
+                        "The stash is what forward keeps for backward.",
                         draw_balance(a, stages, label, quantities, q)},
                "");
 }
@@ -274,7 +274,7 @@ const char *report_program(const Pipe *p, Arena *outer)
         "content=\"width=device-width, initial-scale=1\"/>\n"
         "<title>%s: %u stage%s</title>\n<style>\n%s%s</style>\n</head>\n<body%s>\n<header>\n"
         "<h1>%s</h1>\n<p>%u stage%s, %s. The model is cut into stages, which ranks (processes) "
-        "compute one after the other; the rows of a step are cut into microbatches, so that "
+        "compute one after the other. The rows of a step are cut into microbatches, so that "
         "all ranks work at once.</p>\n",
         model, p->stage.n, s, style, page_colours, high < SHORT ? "" : " class=\"tall\"", model,
         p->stage.n, s, loss);
@@ -284,9 +284,9 @@ const char *report_program(const Pipe *p, Arena *outer)
     put_balance(p, a, out);
     text_add(out, MARK_RUNS, p->stage.n, reads_texts(p) ? "texts" : "rows");
     text_add(out,
-             "\n<p>Of its runs: <code>ppsplit report OUT LOG.json TRACE.json -o FILE</code> adds "
-             "what a run has written with <code>--log-json FILE</code> and <code>--trace "
-             "FILE.json</code>.</p>\n" MARK_END);
+             "\n<p><code>ppsplit report OUT LOG.json TRACE.json -o FILE</code> adds the loss and "
+             "the times of a run, which has written them with <code>--log-json FILE</code> and "
+             "<code>--trace FILE.json</code>.</p>\n" MARK_END);
     put_crossings(p, a, out);
     put_meetings(p, a, out);
     put_ends(p, a, out);

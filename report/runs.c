@@ -114,18 +114,19 @@ void put_schedules(Page *p)
         if (r->why)
             text_add(&p->text, "<p>Nothing is simulated: %s.</p>\n", html_text(p->a, r->why));
         else
-            put_figure(&p->text,
-                       (Figure){numbered(p->a, "schedule-simulated", k), "As simulated",
-                                arena_printf(p->a,
-                                             "The same actions in the same order, each of the mean "
-                                             "time that it took in the trace: %.5g ms.",
-                                             r->sim.makespan / 1000),
-                                schedule_svg(p->a, r->m.s, &r->sim, whole, "as simulated")},
-                       "");
+            put_figure(
+                &p->text,
+                (Figure){numbered(p->a, "schedule-simulated", k), "As simulated",
+                         arena_printf(p->a,
+                                      "The same actions in the same order; each takes the mean "
+                                      "of its times in the trace: %.5g ms.",
+                                      r->sim.makespan / 1000),
+                         schedule_svg(p->a, r->m.s, &r->sim, whole, "as simulated")},
+                "");
         put_figure(
             &p->text,
             (Figure){numbered(p->a, "schedule-measured", k), "As measured",
-                     arena_printf(p->a, "Step %d, the one of median length of %d: %.5g ms%s.",
+                     arena_printf(p->a, "Step %d, whose time is the median of %d: %.5g ms%s.",
                                   r->m.step, r->m.steps, r->m.sim.makespan / 1000,
                                   r->why ? "" : ", on the same scale"),
                      schedule_svg(p->a, r->m.s, &r->m.sim, whole, "as measured")},
@@ -175,9 +176,9 @@ static void put_lanes(Page *p, const Run *r, uint32_t k)
         &p->text,
         (Figure){numbered(p->a, "memory", k), "Memory over the step",
                  arena_printf(p->a,
-                              "Bytes in use on each rank, to the byte as they were planned, "
-                              "at the times of the step that was measured; the broken line "
-                              "is what the rank has taken before the first step.%s",
+                              "Bytes in use on each rank, as they were planned to the byte, at "
+                              "the times of the measured step. The broken line is what the rank "
+                              "took before the first step.%s",
                               n < (uint32_t)r->m.s->ranks ? " Ranks 0 to 15 are shown." : ""),
                  draw_lanes(p->a, n, lane, fmax(whole_of(r) / 1000, 1e-9), "ms of the step")},
         "");
@@ -318,13 +319,13 @@ void put_microbatches(Page *p)
     text_add(
         &p->text,
         "<h2 id=\"microbatches\">Other schedules, other microbatches</h2>\n<p>Each schedule that "
-        "these stages and ranks allow, simulated with the times of the trace: microbatches as "
-        "large as its own, messages for nothing, memory not looked at.</p>\n<div "
+        "these stages and ranks allow, simulated with the times of the trace. Microbatches are "
+        "as large as its own; messages take no time; memory does not count.</p>\n<div "
         "class=\"pair\">\n");
     put_figure(&p->text,
                (Figure){"microbatches", "A microbatch's part of the step",
-                        "The simulated time of a step, divided by its microbatches: the more "
-                        "they are, the less of a step is idle.",
+                        "The simulated time of a step, divided by its microbatches. With more "
+                        "of them, less of a step is idle.",
                         draw_curves(p->a, each.n, each.at,
                                     &(Axes){.x = "microbatches of a step",
                                             .y = "ms a microbatch",

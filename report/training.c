@@ -109,6 +109,6 @@ void put_training(Page *p)
     put_curve(p, LOG_TOKENS, "throughput", "Throughput", p->throughput,
               "The first steps are slower: libraries start, pages are touched.");
     put_curve(p, LOG_LR, "learning-rate", "Learning rate", "learning rate",
-              "What the schedule of the learning rate gave each step.");
+              "Of each step, as its schedule gave it.");
     text_add(&p->text, "</div>\n");
 }

@@ -71,7 +71,7 @@ ok "of a folder, a trace and a log, with its figures" report out trace.json log.
 well_formed "are well-formed" page.html figures/*.svg
 is "the figures" "$(ls figures | tr '\n' ' ')" \
     "balance.svg gradient-norm.svg learning-rate.svg loss.svg microbatches.svg modules.svg schedule-measured.svg schedule-simulated.svg stage-times.svg throughput.svg "
-ok "the step, simulated and measured; idle time; milliseconds of the stages" shows page.html 'took in the trace: 15 ms' 'of 1: 15 ms' '>20.0 %<' '>1 ms</text>' '>2 ms</text>'
+ok "the step, simulated and measured; idle time; milliseconds of the stages" shows page.html 'its times in the trace: 15 ms' 'of 1: 15 ms' '>20.0 %<' '>1 ms</text>' '>2 ms</text>'
 is "each action is in both drawings, idle time in each lane" \
     "$(grep -c '<rect' figures/schedule-measured.svg) $(grep -c '<rect' figures/schedule-simulated.svg) $(grep -c 'idle 3 ms of 15<' figures/schedule-measured.svg)" "18 18 2"
 ok "on one scale" eval 'diff <(grep -o "<rect.*" figures/schedule-measured.svg) <(grep -o "<rect.*" figures/schedule-simulated.svg)'
