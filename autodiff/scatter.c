@@ -2,30 +2,47 @@
  * scatter.c - a member's part of a sum over the members is all of it that is sent there.  In: the
  * backward of each stage, as reverse.c leaves it.  Out: an AllReduce that only a Shard reads is a
  * ReduceScatter, half the elements, and the Shard hands on what there is, in the type of the sum.
- * The sum's order, and so its bits, are the same.
+ * Between the two it may be reshaped, or filled with zeros at its end (a part that the members do
+ * not divide): then that is done with what each of them adds.  The sum's order, and so its bits,
+ * are the same.
  */
 #include "autodiff.h"
 
-/* The node of the backward that alone reads v's maker, if that has this op; else NULL. */
-static Node *only_read(Graph *g, NodeId first, const uint32_t *readers, ValueId v, Op op)
+/* The node of the backward that makes v, which one other reads; else NULL. */
+static Node *only_read(Graph *g, NodeId first, const uint32_t *readers, ValueId v)
 {
     const Value *x = val(g, v);
-    bool own = x->kind == V_NODE && x->node >= first && readers[v] == 1;
-    return own && g->node.at[x->node].op == op ? &g->node.at[x->node] : NULL;
+    const bool own = x->kind == V_NODE && x->node >= first && readers[v] == 1;
+    return own ? &g->node.at[x->node] : NULL;
+}
+
+/* A node does what the next one did, of elements of type t. */
+static void take_over(Graph *g, Node *n, const Node *next, Dtype t)
+{
+    Value *made = &g->value.at[n->out[0]];
+    n->op = next->op == OP_Shard ? OP_ReduceScatter : next->op;
+    n->attr = next->attr;
+    made->shape = val(g, next->out[0])->shape;
+    made->batch = val(g, next->out[0])->batch;
+    made->dtype = t;
 }
 
 static void scatter(Graph *g, NodeId first, const uint32_t *readers, Node *shard)
 {
-    Node *sum = only_read(g, first, readers, shard->in[0], OP_AllReduce);
-    if (!sum || sum->attr.mesh != shard->attr.mesh)
+    VEC(Node *) way = {0}; /* from the Shard back to the sum */
+    Node *n = shard;
+    for (bool moves = true; n && moves; n = only_read(g, first, readers, n->in[0])) {
+        vec_push(g->arena, &way, n);
+        moves = n == shard || n->op == OP_Reshape ||
+                (n->op == OP_Pad && n->attr.mode == PAD_CONSTANT && n->attr.value == 0);
+    }
+    const Node *sum = way.at[way.n - 1];
+    if (sum->op != OP_AllReduce || sum->attr.mesh != shard->attr.mesh)
         return;
-    Value *part = &g->value.at[sum->out[0]];
-    const Dtype to = part->dtype;
-    sum->op = OP_ReduceScatter;
-    sum->attr = shard->attr;
-    part->shape = val(g, shard->out[0])->shape;
-    part->dtype = val(g, sum->in[0])->dtype;
-    shard->op = to == part->dtype ? OP_Identity : OP_Cast;
+    const Dtype from = val(g, sum->in[0])->dtype, to = val(g, shard->out[0])->dtype;
+    for (uint32_t i = way.n; i-- > 1;)
+        take_over(g, way.at[i], way.at[i - 1], from);
+    shard->op = to == from ? OP_Identity : OP_Cast;
     shard->attr = (Attr){.to = shard->op == OP_Cast ? to : DT_NONE};
 }
 

@@ -16,8 +16,9 @@
  * The price of a plan is bytes that a member sends in a step's forward and backward of a
  * microbatch, in units of (C - 1) / C of a value, and what else takes time in as many bytes as are
  * sent meanwhile by the built-in rates (ir/facts/rates.h; not by a machine's: numbers depend on the
- * plan): products and convolutions, and the parameters that a member has, which it updates; and,
- * where memory is short (MeshOptions.keep), what backward reads, in the form in which it is read.
+ * plan): operations of products and of what is between them, and the parameters that a member has,
+ * which it updates; and, where memory is short (MeshOptions.keep), what backward reads, in the form
+ * in which it is read.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -105,7 +106,9 @@ typedef struct {
     const bool *of_params; /* by value: made of parameters and constants alone */
     const bool *front;     /* by value: divided in dimension 0; NULL: none is */
     Choices *ways;         /* by node */
-    double work, updated;  /* price of an operation, of a byte of a parameter */
+    double work, between;  /* price of an operation of a product, of another one (0: its places are
+                              divided along another axis) */
+    double updated;        /* ... of a byte of a parameter */
     double least;          /* what a collective costs, however short */
     Ids live;              /* values that the labels of a state tell of, in their order */
     States now, next;
@@ -188,8 +191,7 @@ static void find_about(Search *s, const bool *live, ValueId loss)
 
 static double sent(const Search *s, double bytes) { return bytes > 0 ? bytes + s->least : 0; }
 
-/* Operations of a product, forward and backward, as bytes; a plan is one of products.  What members
- * along another axis send. */
+/* Operations of a node, forward and backward, as bytes; what members along another axis send. */
 static double work(const Search *s, NodeId id)
 {
     const Node *n = &s->g->node.at[id];
@@ -197,7 +199,8 @@ static double work(const Search *s, NodeId id)
     const bool grad = s->about[n->out[0]].grad;
     if (op_is_collective(n->op))
         return (double)cost_sent(sized, &sized->node.at[id]) * (grad ? 2 : 1);
-    return op_is_product(n->op) ? (double)cost_flops(sized, id) * (grad ? 3 : 1) * s->work : 0;
+    return (double)cost_flops(sized, id) * (grad ? 3 : 1) *
+           (op_is_product(n->op) ? s->work : s->between);
 }
 
 /* Which form operand i is read in; false: the value has too many. */
@@ -698,6 +701,9 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis 
     find_about(&s, live, loss);
     const Rates r = rates_builtin();
     double work = r.link / r.products;
+    s.between = axis == MESH_TENSOR && (mesh_has(opt, MESH_SEQUENCE) || mesh_has(opt, MESH_EXPERT))
+                    ? 0
+                    : r.link / r.quick;
     s.updated = axis == MESH_SEQUENCE ? 0 : r.link / r.updates;
     for (int i = 0; i < TRIES; i++, work *= DEARER) {
         MeshPlan p = search(&s, live, work);

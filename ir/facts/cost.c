@@ -139,13 +139,27 @@ int64_t cost_sent(const Graph *g, const Node *n)
     }
 }
 
+/* Of a parameter the sum is a step's, not a microbatch's; of what members have gathered each has a
+ * part, a ReduceScatter (autodiff/scatter.c). */
+static int64_t sent_of_vary(const Graph *g, const Node *n)
+{
+    const Value *x = val(g, n->in[0]);
+    const Node *made = x->kind == V_NODE ? &g->node.at[x->node] : NULL;
+    while (made && (made->op == OP_Slice || made->op == OP_Reshape))
+        made = val(g, made->in[0])->kind == V_NODE ? &g->node.at[val(g, made->in[0])->node] : NULL;
+    if (x->kind == V_PARAM)
+        return 0;
+    const Dtype to = made && made->op == OP_AllGather ? DT_NONE : x->dtype;
+    return sent_of_sum(g->mesh[n->attr.mesh].members, elements(g, n->in[0]), dtype_sum(x->dtype),
+                       to);
+}
+
 /* As autodiff/vjp/members.c has it. */
 int64_t cost_sent_back(const Graph *g, const Node *n)
 {
     int64_t members = g->mesh[n->attr.mesh].members;
-    Dtype t = val(g, n->in[0])->dtype;
     switch (n->op) {
-    case OP_Vary: return sent_of_sum(members, elements(g, n->in[0]), dtype_sum(t), t);
+    case OP_Vary: return sent_of_vary(g, n);
     case OP_Shard:
     case OP_ReduceScatter: return times(members - 1, value_bytes(g, n->out[0]));
     case OP_AllToAll: return cost_sent(g, n);

@@ -25,7 +25,6 @@ typedef struct {
     Arena *a;
     ValueId loss;          /* NONE: there is none */
     const bool *active;    /* values to which a gradient comes back */
-    const bool *of_params; /* whose gradients are added up once a step */
     StrMap by_path;
     VEC(Module) module; /* 0: the model itself */
     bool flat;          /* no node is in a module */
@@ -83,7 +82,7 @@ static int64_t sent(const Tree *t, const Node *x)
     if (x->op != OP_Vary && !op_is_collective(x->op))
         return 0;
     const ValueId v = x->in[0];
-    return plus(cost_sent(t->g, x), t->active[v] && !t->of_params[v] ? cost_sent_back(t->g, x) : 0);
+    return plus(cost_sent(t->g, x), t->active[v] ? cost_sent_back(t->g, x) : 0);
 }
 
 static bool is_flat(const Graph *g, const bool *live)
@@ -201,7 +200,6 @@ void print_ls(Graph *g, ValueId loss, FILE *f)
     Tree t = {.g = g, .a = arena_within(g->arena), .loss = loss};
     t.by_path.arena = t.node.arena = t.a;
     t.active = active(&t);
-    t.of_params = flow_of_params(g, t.a);
     Module model = {
         .path = "", .parent = NONE, .first_child = NONE, .last_child = NONE, .next = NONE};
     vec_push(t.a, &t.module, model);

@@ -152,6 +152,18 @@ static ValueId t5_decoder(Net *n, ValueId x, ValueId bias, ValueId encoded)
 
 /* ---- what is sent ---------------------------------------------------------------------------- */
 
+/* Elements that a member sends backward of what is read varied, over (T - 1) / T: of a parameter
+ * once a step; of what is gathered each has its own part of the sum. */
+static double sent_back(const Graph *g, ValueId v)
+{
+    const Value *x = val(g, v);
+    const Node *n = x->kind == V_NODE ? &g->node.at[x->node] : NULL;
+    if (n && n->op == OP_Slice) /* without the zeros at its end */
+        n = &g->node.at[val(g, n->in[0])->node];
+    const double times = x->kind == V_PARAM ? 0 : n && n->op == OP_AllGather ? 1 : 2;
+    return times * (double)shape_elements(&x->shape);
+}
+
 /* Elements that a member sends of a microbatch, forward and backward, over (T - 1) / T. */
 static double sent(const Graph *g, const bool *active)
 {
@@ -162,7 +174,7 @@ static double sent(const Graph *g, const bool *active)
         double x = in ? (double)shape_elements(in) : 0;
         bool back = n->nin && active[n->in[0]];
         switch (n->op) {
-        case OP_Vary: sum += back ? 2 * x : 0; break;
+        case OP_Vary: sum += back ? sent_back(g, n->in[0]) : 0; break;
         case OP_AllReduce: sum += 2 * x; break;
         case OP_AllGather: sum += x * g->mesh[n->attr.mesh].members; break;
         case OP_Shard: sum += back ? x : 0; break;
@@ -183,7 +195,7 @@ static ValueId begin(Net *n, Arena *a, const char *input)
     return g_add(n->g, x, param(n, SHAPE(H)));
 }
 
-/* The loss is a mean of squares. */
+/* The loss is a mean of squares, of parts: a sum of one number. */
 static double divide(Net *n, ValueId x, int members)
 {
     Graph *g = n->g;
@@ -205,9 +217,10 @@ static void test_layers(const char *name, Layer *layer, Net net, int members, do
     ValueId x = begin(&net, a, "x");
     for (int i = 0; i < LAYERS; i++)
         x = layer(&net, x);
-    double want = LAYERS * (8.0 * B * (double)net.places * H + more);
+    double want = LAYERS * (8.0 * B * (double)net.places * H + more) + 2;
     double is = divide(&net, x, members);
-    if (!ok(is == want, "%s, %d members: 8 b s h%s a layer", name, members,
+    const double end = net.places % members ? want / 16 : 0; /* zeros at the end of the places */
+    if (!ok(is >= want && is <= want + end, "%s, %d members: 8 b s h%s a layer", name, members,
             more > 0 ? " and more" : ""))
         printf("# %.0f, not %.0f; b s h is %.0f\n", is, want, (double)(B * net.places * H));
     arena_free(a);
@@ -256,7 +269,7 @@ static void test_t5(int members)
     bias = distances(&n);
     for (int i = 0; i < LAYERS; i++)
         y = t5_decoder(&n, y, bias, x);
-    double bsh = B * S * H, want = LAYERS * (8 + 12) * bsh + 2 * bsh, is = divide(&n, y, members);
+    double bsh = B * S * H, want = LAYERS * (8 + 12) * bsh + 2 * bsh + 2, is = divide(&n, y, members);
     if (!ok(is == want, "T5, %d members: 8 b s h and 12 b s h a layer", members))
         printf("# %.0f, not %.0f; b s h is %.0f\n", is, want, bsh);
     arena_free(a);

@@ -28,12 +28,12 @@ ok "attention backward" near "$(operations backward attention)" $((7 * square * 
 awk -F'\t' -v n=$((weights + 1024 * 768)) '$2 == "update" { b += $9 } $2 == "state" { b += 2 * $9 } END { exit !(b > 4 * n * 9 && b < 4 * n * 9.7) }' gpt2/launches.tsv
 ok "bytes of the optimizer" [ $? = 0 ]
 
-# of two members each sends an all-reduced tensor once: two sums a layer, one for a token's loss, one for all
+# of two members each sends half of a tensor that they sum and scatter, two a layer, or gather, as many and the head's; of a sum that all have, of a token's loss and of one for all, all of it
 options=(--tensor 2)
 ok "a GPT of two members" gpt member --vocab 512 --dim 128 --layers 3 --heads 8 --seq 32 --rows 2
-is "bytes that a member sends" "$(awk -F'\t' '$2 == "forward" && $5 == "AllReduce" { n += $8 } END { print n }' member/launches.tsv)" $((4 * (6 * 64 * 128 + 64 + 1)))
+is "bytes that a member sends" "$(awk -F'\t' '$2 == "forward" && $5 ~ /ReduceScatter|AllReduce/ { n += $8 } $2 == "forward" && $5 == "AllGather" && /ln_/ { n += $8 } END { print n }' member/launches.tsv)" $((2 * 13 * 64 * 128 + 4 * (64 + 1)))
 is "a small one takes what the CPU takes to launch it" "$(forecast member | awk '/^a step/ { t = $8 } $1 == "all" { print t == sprintf("%.3f", $2 * 4e-3) }')" 1
-is "the link is what they wait for" "$(awk -F'\t' '$5 == "AllReduce" { print $6 }' member/launches.tsv | sort -u)" link
+is "the link is what they wait for" "$(awk -F'\t' '$5 == "ReduceScatter" { print $6 }' member/launches.tsv | sort -u)" link
 options=(--dtype bf16)
 
 # what a product of the MLP reads of the norm before it, 4096 x 768 numbers, is in the cache still; its weights are not

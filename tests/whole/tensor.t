@@ -27,13 +27,14 @@ for members in 1 2 4; do
     is "the losses and norms of one" "$(steps of$members)" "$(steps of1)"
     ok "its parameters and states" same of1 of$members 4
 done
-# members send what the summary, `ppsplit ls` and the report say, once for each of four microbatches
+# members send what the summary, `ppsplit ls` and the report say, once for each of four microbatches (logits for who asks for them), and once a step sums of what all have
 ok "four microbatches" eval '"$work/4/pipeline" train "${data[@]}" --data target=target.npy --threads 1 --steps 1 --microbatches 4 --verbose --trace "$work/trace.json" >"$work/sent"'
-is "what members of a stage send" "$(sed -n 's/^rank [04] collectives: .*, \([0-9]*\) bytes sent/\1/p' "$work/sent" | paste -sd' ')" \
-    "$(perl -ne '$s++ if /<stage /; $n[$s] += 4 * $1 if /<collective .* sent="(\d+)"/; END { print "@n[1, 2]" }' "$work/4/pipe.xml")"
-is "and in all" "$("$ppsplit" ls model.onnx --tensor 4 --loss "$loss" | awk 'NR == 2 { print $7, $8 }')" \
-    "$("$ppsplit" model.onnx --split h.1:begin --tensor 4 --loss "$loss" -o "$work/sums" | awk '/^[01] / && !/->/ { n += $16; unit = $17 } END { print n, unit }')"
-ok "the report has each" test "$(grep -o '<td>All[RG]' "$work/4/pipe.html" | wc -l)" = "$(grep -c '^# stage .*: All' "$work/4/pipe.txt")"
+is "what members of a stage send together" "$(perl -ne '$n[$1 / 4] += $2 if /^rank (\d+) collectives: .*, (\d+) bytes sent/; END { print "@n" }' "$work/sent")" \
+    "$(perl -ne '$s++ if /<stage /; $s = $1 + 1 if /PpCollective stage(\d)/; $n[$s] += 16 * $1 if /<collective (?!.*"logits").* sent="(\d+)"/;
+        $n[$s] += 6 * $1 if /"%grad.*bytes = (\d+)/; END { print "@n[1, 2]" }' "$work/4/pipe.xml" "$work/4/pipeline.c")"
+is "and in all" "$("$ppsplit" ls model.onnx --tensor 4 --loss "$loss" | awk 'NR == 2 { printf "%.0f %s", $7, $8 }')" \
+    "$("$ppsplit" model.onnx --split h.1:begin --tensor 4 --loss "$loss" -o "$work/sums" | awk '/^[01] / && !/->/ { n += $16; unit = $17 } END { printf "%.0f %s", n, unit }')"
+ok "the report has each" test "$(grep -o '<td>All' "$work/4/pipe.html" | wc -l)" = "$(grep -c '^# stage .*: All' "$work/4/pipe.txt")"
 ok "a trace says how long they were waited for" grep -q '"name":"1F0".*"members":[0-9]' "$work/trace.json"
 # begun BETWEEN: of 4 members, is there such a line between one that begins and where it ends?
 begun() { perl -0777 -ne 'exit !/PP_BEGIN \+ (p->key)?\d+, [^;]*;(?:(?!pp_end|PP_BEGIN).)*'"$1"'.*?pp_end/s' "$work"/4/stage*.c; }
@@ -68,8 +69,8 @@ for members in 1 4; do
         --dump-grads "$work/gains$members" --checkpoint "$work/ofgain$members"
 done
 ok "the bits of one member" same ofgain1 ofgain4 2
-is "sums of halves travel as halves, those of a step's end as they are" "$(sed -n 's/.*"%grad.\(gain\)", .dtype = PP_F32, .bytes = 32}.*/\1/p; s/.*PP_ALL_REDUCE.*half = \(PP_BF16\).*/\1/p' "$work/gain4/pipeline.c" | sort | uniq -c |
-    tr -s ' \n' ' ')" " 5 PP_BF16 2 gain "
+is "what was summed of halves travels as halves, a step's sums as they are" "$(sed -n 's/.*"%grad.\(gain\)", .dtype = PP_F32, .bytes = 32}.*/\1/p; s/.*PP_ALL_GATHER.*MatMul.*dtype = \(PP_[A-Z0-9]*\).*/\1/p' \
+    "$work/gain4/pipeline.c" | sort | uniq -c | tr -s ' \n' ' ')" " 7 PP_BF16 2 gain "
 ok "its gradient is whole in both stages" "$compare" grads "$work/gains4" "$work/gains1"
 ok "no member sends it for a microbatch" eval '! grep -q "all_reduce.*gain" "$work"/gain4/stage*.c && grep -q "%grad/gain" "$work/gain4/pipeline.c"'
 if command -v mpirun >/dev/null; then
