@@ -71,8 +71,8 @@ static const char usage[] =
     "      --shard=PATTERN=DIM[/GROUPS]|replicate\n"
     "                              say along which dimension to divide parameters (default: as\n"
     "                              sends the fewest bytes; repeatable)\n"
-    "      --keep-parts            save memory: each member keeps only a part of norms, dropout\n"
-    "                              and sums between divided products\n"
+    "      --keep-parts            save memory: what members gather for a product is gathered\n"
+    "                              once more in backward, not kept\n"
     "\n";
 static const char usage_more[] =
     "Training:\n"

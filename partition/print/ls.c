@@ -23,8 +23,8 @@ typedef struct {
 typedef struct {
     const Graph *g;
     Arena *a;
-    ValueId loss;          /* NONE: there is none */
-    const bool *active;    /* values to which a gradient comes back */
+    ValueId loss;       /* NONE: there is none */
+    const bool *active; /* values to which a gradient comes back */
     StrMap by_path;
     VEC(Module) module; /* 0: the model itself */
     bool flat;          /* no node is in a module */

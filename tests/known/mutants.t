@@ -5,9 +5,9 @@
 # First each program, as it was written, leaves these bits.  KNOWN=all, as `make known` has it: all of them; else every sixth, beginning with MUTANT (0).
 . "$(dirname "$0")/../lib.sh"
 declare -A model=([tensor]=rope [sequence]=rope [expert]=experts [table]=tied [copies]=tied [replicas]=tied [layers]=rope [again]=rope [half]=rope)
-declare -A cut=([tensor]='--tensor 2' [sequence]='--sequence 2' [expert]='--expert 2' [table]='--tensor 2' [copies]='--multi-use replicate' [replicas]='' [layers]=''
+declare -A cut=([tensor]='--tensor 2' [sequence]='--sequence 2' [expert]='--expert 2' [table]='--tensor 2 --shard emb.weight=0' [copies]='--multi-use replicate' [replicas]='' [layers]=''
     [again]='' [half]='--dtype bf16')
-declare -A whole=([tensor]='--tensor 1 --chunks 2' [sequence]='--sequence 1 --chunks 2' [expert]='--expert 1 --chunks 2' [table]='--tensor 1 --chunks 2' [half]='--dtype bf16')
+declare -A whole=([tensor]='--tensor 1 --chunks 2' [sequence]='--sequence 1 --chunks 2' [expert]='--expert 1 --chunks 2' [table]='--tensor 1 --chunks 2 --shard emb.weight=0' [half]='--dtype bf16')
 declare -A ranks=([tensor]=4 [sequence]=4 [expert]=4 [table]=4 [copies]=2 [replicas]=4 [layers]=2 [again]=2 [half]=2)
 declare -A ways=([replicas]='--dp 2 --zero 2 --microbatches 2' [again]='--recompute always --schedule 1f1b')
 declare -A alone=([replicas]='--groups 2 --microbatches 2')
@@ -76,8 +76,8 @@ mutant() {
     ok "$1: caught, $by" test "$what" = 0
 }
 
-# first FUNCTION: its first sum over members is a copy of the own part instead
-first() { echo 's/('"$1"'.*?)pp_all_reduce\(c,\s*(?:PP_BEGIN \+ )?\d+,\s*(\w+),\s*(\w+),\s*\w+,\s*(.*?)\);/$1memcpy($3, $2, (size_t)(4 * ($4)));/s; s/(#include "pp.h"\n)/$1#include <string.h>\n/'; }
+# first FUNCTION: its first sum over members is a copy of the own numbers instead
+first() { echo 's/('"$1"'.*?)pp_reduce_scatter\(c,\s*(?:PP_BEGIN \+ )?\d+,\s*(\w+),\s*(\w+),\s*\w+,\s*rows,\s*(\d+)\);/$1memcpy($3, $2, (size_t)(4 * rows * $4));/s; s/(#include "pp.h"\n)/$1#include <string.h>\n/'; }
 
 # ---- TTrace ----
 mutant "a table divided by rows looks up rows of others too" table stage0.c 's/(y\d?\[j\] = )\(uint8_t\)\w+;/${1}1;/'

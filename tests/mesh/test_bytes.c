@@ -269,7 +269,8 @@ static void test_t5(int members)
     bias = distances(&n);
     for (int i = 0; i < LAYERS; i++)
         y = t5_decoder(&n, y, bias, x);
-    double bsh = B * S * H, want = LAYERS * (8 + 12) * bsh + 2 * bsh + 2, is = divide(&n, y, members);
+    double bsh = B * S * H, want = LAYERS * (8 + 12) * bsh + 2 * bsh + 2,
+           is = divide(&n, y, members);
     if (!ok(is == want, "T5, %d members: 8 b s h and 12 b s h a layer", members))
         printf("# %.0f, not %.0f; b s h is %.0f\n", is, want, bsh);
     arena_free(a);
@@ -281,7 +282,8 @@ int main(void)
               grouped = {.places = S, .heads = HEADS, .keys = 2},
               biased = {.places = 50, .heads = HEADS, .keys = HEADS, .biased = true};
     for (int members = 2; members <= 8; members *= 2) {
-        /* more members than heads of keys: parts of heads, exchanged for one head, keys and values */
+        /* more members than heads of keys: parts of heads, exchanged for one head, keys and values
+         */
         double keys = members > 2 ? 4.0 * B * S * D : 0;
         /* the router's numbers, gathered where they are divided, and their gradients' sum */
         double router = (members <= EXPERTS ? 3.0 : 2.0) * B * S * EXPERTS;

@@ -10,12 +10,12 @@ train=(train --data input_ids=x.npy --data target=target.npy --batch 8 --steps 2
 # same NAME OUT [OPTION...]: as the first program's
 same() {
     local what=$1 out=$2; shift 2
-    "$out/pipeline" "${train[@]}" "${init[@]}" --microbatches 4 --log-json run.json "$@"
+    "$out/pipeline" "${train[@]}" "${init[@]}" --groups 2 --microbatches 2 --log-json run.json "$@"
     is "$what" "$(grep -o '"loss": [^,]*' run.json | tail -n 2)" "$losses"
 }
 
 ok "with weights: splits" split_model gpt.onnx whole h.1:begin --loss cross_entropy --chunks 2
-whole/pipeline "${train[@]}" "${init[@]}" --microbatches 4 --log-json whole.json --checkpoint ck
+whole/pipeline "${train[@]}" "${init[@]}" --groups 2 --microbatches 2 --log-json whole.json --checkpoint ck
 losses=$(grep -o '"loss": [^,]*' whole.json)
 is "with weights: trains" "$(wc -l <<<"$losses")" 2
 rm gpt.onnx.data
@@ -25,11 +25,11 @@ hint: --params none makes a program without weights, which starts with --init"
 ok "no weights: splits" split_model gpt.onnx none h.1:begin --loss cross_entropy --chunks 2 --params none
 is "no weights: none is written" "$(ls none/params)" ""
 same "no weights: the same losses" none
-same "in replicas that divide them" none --dp 2 --microbatches 2 --zero 3
+same "in replicas that divide them" none --dp 2 --zero 3
 same "where they are offloaded" none --offload params --offload-dir .
 ok "in other stages, divided among members: splits" split_model gpt.onnx members h.0:begin,h.1:begin --loss cross_entropy --chunks 2 --params none --tensor 2
 same "in other stages, divided among members" members
-train+=(--steps 3 --microbatches 4)
+train+=(--steps 3 --groups 2 --microbatches 2)
 none/pipeline "${train[@]}" "${init[@]}" --resume ck --log-json a.json
 whole/pipeline "${train[@]}" --seed 5 --resume ck --log-json b.json
 is "a resumed run has the checkpoint's" "$(grep -o '"loss": [^,]*' a.json)" "$(grep -o '"loss": [^,]*' b.json)"
