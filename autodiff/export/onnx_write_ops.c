@@ -64,10 +64,7 @@ static void onnx_fmod(Emit *e)
 
 static void onnx_expand(Emit *e)
 {
-    OnnxNode n = ow_begin(e->w, "Expand", 2,
-                          (const char *[]){e->in[0], emit_list(e, e->n->attr.n, e->n->attr.dims)},
-                          1, e->out);
-    ow_end(e->w, &n);
+    emit_op2(e, "Expand", e->in[0], emit_list(e, e->n->attr.n, e->n->attr.dims), e->out[0]);
 }
 
 static void onnx_split(Emit *e)
@@ -365,9 +362,7 @@ static const char *window_sum(Emit *e, const char *x, const char *out)
     }
     const char *one = ow_number(e->w, type(e, 0), 1), *ones = ow_made(e->w),
                *sum = out ? out : ow_made(e->w);
-    OnnxNode fill =
-        ow_begin(e->w, "Expand", 2, (const char *[]){one, emit_list(e, k.rank, k.d)}, 1, &ones);
-    ow_end(e->w, &fill);
+    emit_op2(e, "Expand", one, emit_list(e, k.rank, k.d), ones);
     OnnxNode n = ow_begin(e->w, "Conv", 2, (const char *[]){x, ones}, 1, &sum);
     ow_int(&n, "group", s->d[1]);
     ow_int_list(&n, "strides", t->n, t->stride);
@@ -389,11 +384,7 @@ static void onnx_average_pool(Emit *e)
         double all = 1;
         for (int i = 0; i < t->n; i++)
             all *= (double)t->kernel[i];
-        OnnxNode fill =
-            ow_begin(e->w, "Expand", 2,
-                     (const char *[]){ow_number(e->w, type(e, 0), 1), emit_list(e, s->rank, s->d)},
-                     1, &ones);
-        ow_end(e->w, &fill);
+        emit_op2(e, "Expand", ow_number(e->w, type(e, 0), 1), emit_list(e, s->rank, s->d), ones);
         counts =
             t->count_include_pad ? ow_number(e->w, type(e, 0), all) : window_sum(e, ones, NULL);
         emit_op2(e, "Div", sum, counts, e->out[0]);

@@ -33,6 +33,21 @@ typedef struct {
     VEC(FactorCopy) factors; /* copies for a device's products */
 } Place;
 
+/* A buffer as large as the place is. */
+static void give_buffer(Func *f, Ref *r, BufClass cls, uint32_t index, ValueId v)
+{
+    r->buf = cg_buffer(f, cls, index, v);
+    f->buf.at[r->buf].bytes = cg_ref_bytes(f, r, v);
+}
+
+static void set_home(Func *f, ValueId v, const Ref *r)
+{
+    Ref *home = arena_new_of(f->a, Ref);
+    *home = *r;
+    home->root = v;
+    f->home.at[v] = home;
+}
+
 static Ref place_in(Func *f, BufClass cls, uint32_t index, ValueId v)
 {
     Ref r = cls == BUF_STASH   ? *f->sg->stash_layout.at[index]
@@ -42,8 +57,7 @@ static Ref place_in(Func *f, BufClass cls, uint32_t index, ValueId v)
                                : cg_dense(f, v);
     if (cls == BUF_GRAD)
         cg_param_place(f, index % f->sg->stage->param.n, v, &r);
-    r.buf = cg_buffer(f, cls, index, v);
-    f->buf.at[r.buf].bytes = cg_ref_bytes(f, &r, v);
+    give_buffer(f, &r, cls, index, v);
     return r;
 }
 
@@ -111,18 +125,17 @@ static void count_uses(Place *p)
     p->product_reads = arena_array(f->scratch, bool, f->g->value.n + 1);
     for (uint32_t i = 0; i < f->node.n; i++) {
         const Node *n = &f->g->node.at[f->node.at[i]];
-        for (uint32_t j = 0; j < n->nin; j++)
-            if (n->in[j] != NONE && node_reads(n, j, f->training ? TRAINING : INFERENCE))
-                p->uses[n->in[j]]++;
-        for (uint32_t j = 0; j < n->nin; j++)
-            if (n->in[j] != NONE && !cg_is_view(f, f->node.at[i])) {
-                bool product = cg_is_factor(f, n, j);
-                if (product || cg_is_attention(n))
-                    p->factor[n->in[j]] = true;
-                else
-                    p->plain[n->in[j]] = true;
-                p->product_reads[cg_root(f, n->in[j])] |= product && cg_product_reads(f, n->in[j]);
-            }
+        for (uint32_t j = 0; j < n->nin; j++) {
+            const ValueId x = n->in[j];
+            if (x == NONE)
+                continue;
+            p->uses[x] += node_reads(n, j, f->training ? TRAINING : INFERENCE);
+            if (cg_is_view(f, f->node.at[i]))
+                continue;
+            const bool product = cg_is_factor(f, n, j);
+            (product || cg_is_attention(n) ? p->factor : p->plain)[x] = true;
+            p->product_reads[cg_root(f, x)] |= product && cg_product_reads(f, x);
+        }
     }
     for (uint32_t i = 0; i < p->sink.n; i++) {
         p->uses[p->sink.at[i].v]++;
@@ -170,10 +183,7 @@ static bool offer_wide(Place *p, ValueId v, const Wide *want, bool acc)
         return false;
     if (!cg_fusable(n) && (!cg_call_writes(f, n, &r) || (acc && !cg_call_adds(f, n))))
         return false;
-    Ref *home = arena_new_of(f->a, Ref);
-    *home = r;
-    home->root = v;
-    f->home.at[v] = home;
+    set_home(f, v, &r);
     f->acc.at[v] = acc;
     return true;
 }
@@ -220,11 +230,9 @@ static void own_home(Place *p, ValueId v)
     Func *f = p->f;
     if (f->home.at[v])
         return;
-    Ref *home = arena_new_of(f->a, Ref);
-    *home = padded_or_dense(p, v);
-    home->buf = cg_buffer(f, BUF_WORK, 0, v);
-    f->buf.at[home->buf].bytes = cg_ref_bytes(f, home, v);
-    f->home.at[v] = home;
+    Ref r = padded_or_dense(p, v);
+    give_buffer(f, &r, BUF_WORK, 0, v);
+    set_home(f, v, &r);
 }
 
 /* A view whose reader cannot take it as it is. */
@@ -307,10 +315,8 @@ static void pad_rows(Place *p)
                                    as_its_result(p, v, p->uses[v] == 1 ? reader[v] : NONE, &at);
             if (!found || (!cg_fusable(n) && !cg_call_writes(f, n, &at)))
                 continue;
-            at.buf = cg_buffer(f, BUF_WORK, 0, v);
-            f->buf.at[at.buf].bytes = cg_ref_bytes(f, &at, v);
-            f->home.at[v] = arena_new_of(f->a, Ref);
-            *f->home.at[v] = at;
+            give_buffer(f, &at, BUF_WORK, 0, v);
+            set_home(f, v, &at);
         }
         for (uint32_t j = 0; j < n->nin; j++)
             if (n->in[j] != NONE)
@@ -328,12 +334,8 @@ static ValueId copy_to(Place *p, ValueId v, const Ref *home, bool acc, uint32_t 
     cg_track(f);
     f->def.at[c] = id;
     f->acc.at[c] = acc;
-    if (home) {
-        Ref *r = arena_new_of(f->a, Ref);
-        *r = *home;
-        r->root = c;
-        f->home.at[c] = r;
-    }
+    if (home)
+        set_home(f, c, home);
     vec_push(f->a, list, id);
     return c;
 }
@@ -376,10 +378,8 @@ static ValueId copy_parts(Place *p, ValueId v, const Ref *place, uint32_t origin
         if (!cg_view_invert(f, &f->g->node.at[f->def.at[whole]], &want, &at) ||
             !cg_narrow(f, &at, copy, &r))
             BUG("value %u cannot be copied with its rows apart", v);
-        r.root = copy;
         f->buf.at[r.buf].value = copy;
-        f->home.at[copy] = arena_new_of(f->a, Ref);
-        *f->home.at[copy] = r;
+        set_home(f, copy, &r);
     }
     return whole;
 }

@@ -39,76 +39,48 @@ struct Layer {
 
 /* ---- activations ---- */
 
-static ValueId affine(Graph *g, ValueId x, double a, double b)
-{
-    return g_add(g, low_scale(g, x, a), g_like(g, x, b));
-}
-static ValueId relu(Graph *g, ValueId x, double a, double b)
-{
-    (void)a, (void)b;
-    return g_unary(g, OP_Relu, x);
-}
-static ValueId leaky_relu(Graph *g, ValueId x, double a, double b)
-{
-    (void)b;
-    return low_leaky_relu(g, x, a);
-}
-static ValueId thresholded_relu(Graph *g, ValueId x, double a, double b)
-{
-    (void)b;
-    return low_thresholded_relu(g, x, a);
-}
-static ValueId tanh_(Graph *g, ValueId x, double a, double b)
-{
-    (void)a, (void)b;
-    return g_unary(g, OP_Tanh, x);
-}
-static ValueId scaled_tanh(Graph *g, ValueId x, double a, double b)
-{
-    return low_scale(g, g_unary(g, OP_Tanh, low_scale(g, x, b)), a);
-}
-static ValueId sigmoid(Graph *g, ValueId x, double a, double b)
-{
-    (void)a, (void)b;
-    return g_unary(g, OP_Sigmoid, x);
-}
-static ValueId elu(Graph *g, ValueId x, double a, double b)
-{
-    (void)b;
-    return low_elu(g, x, a);
-}
-static ValueId softsign(Graph *g, ValueId x, double a, double b)
-{
-    (void)a, (void)b;
-    return low_softsign(g, x);
-}
-static ValueId softplus(Graph *g, ValueId x, double a, double b)
-{
-    (void)a, (void)b;
-    return g_unary(g, OP_Softplus, x);
-}
-
 /* takes: how many of alpha, beta it has; each list of the node is consumed by those that have one.
  */
+enum {
+    AFFINE,
+    LEAKY_RELU,
+    THRESHOLDED_RELU,
+    SCALED_TANH,
+    HARD_SIGMOID,
+    ELU,
+    SOFTSIGN,
+    ITS_OWN
+};
 static const struct {
     const char *name;
     int takes;
     double alpha, beta;
-    ValueId (*fn)(Graph *g, ValueId x, double alpha, double beta);
 } activations[] = {
-    {"Affine", 2, 1, 0, affine},
-    {"Relu", 0, 0, 0, relu},
-    {"LeakyRelu", 1, 0.01, 0, leaky_relu},
-    {"ThresholdedRelu", 1, 1, 0, thresholded_relu},
-    {"Tanh", 0, 0, 0, tanh_},
-    {"ScaledTanh", 2, 1, 1, scaled_tanh},
-    {"Sigmoid", 0, 0, 0, sigmoid},
-    {"HardSigmoid", 2, 0.2, 0.5, low_hard_sigmoid},
-    {"Elu", 1, 1, 0, elu},
-    {"Softsign", 0, 0, 0, softsign},
-    {"Softplus", 0, 0, 0, softplus},
+    [AFFINE] = {"Affine", 2, 1, 0},
+    [LEAKY_RELU] = {"LeakyRelu", 1, 0.01, 0},
+    [THRESHOLDED_RELU] = {"ThresholdedRelu", 1, 1, 0},
+    [SCALED_TANH] = {"ScaledTanh", 2, 1, 1},
+    [HARD_SIGMOID] = {"HardSigmoid", 2, 0.2, 0.5},
+    [ELU] = {"Elu", 1, 1, 0},
+    [SOFTSIGN] = {"Softsign", 0, 0, 0},
+    /* operations of the same name */
+    [ITS_OWN] = {"Relu", 0, 0, 0}, {"Tanh", 0, 0, 0}, {"Sigmoid", 0, 0, 0}, {"Softplus", 0, 0, 0},
 };
 enum { N_ACTIVATIONS = sizeof activations / sizeof *activations };
+
+static ValueId activated(Graph *g, int kind, ValueId x, double a, double b)
+{
+    switch (kind) {
+    case AFFINE: return g_add(g, low_scale(g, x, a), g_like(g, x, b));
+    case LEAKY_RELU: return low_leaky_relu(g, x, a);
+    case THRESHOLDED_RELU: return low_thresholded_relu(g, x, a);
+    case SCALED_TANH: return low_scale(g, g_unary(g, OP_Tanh, low_scale(g, x, b)), a);
+    case HARD_SIGMOID: return low_hard_sigmoid(g, x, a, b);
+    case ELU: return low_elu(g, x, a);
+    case SOFTSIGN: return low_softsign(g, x);
+    default: return g_unary(g, op_find(activations[kind].name), x);
+    }
+}
 
 static int activation_called(const Import *im, const char *name)
 {
@@ -147,7 +119,7 @@ static ValueId activate(const Layer *l, int which, const char *name, ValueId x)
     Graph *g = l->g;
     if (l->clip > 0)
         x = low_clip(g, x, g_like(g, x, -l->clip), g_like(g, x, l->clip));
-    return activations[kind].fn(g, x, a, b);
+    return activated(g, kind, x, a, b);
 }
 
 /* ---- cells ---- */
