@@ -75,26 +75,33 @@ const char *print_affine(Print *p, Lin base, const Lin *coef)
     return lin_is(base, 0) ? s : arena_printf(p->a, "%s + %s", s, print_factor(p, base));
 }
 
+bool print_sign(Op op, PrintSign *sign)
+{
+    const char *text = op_map_text(op);
+    int end = 0;
+    if (!text || sscanf(text, "(a) %2[-+*/=<>&|] (b)%n", sign->text, &end) != 1 || !end ||
+        text[end])
+        return false;
+    const char s = sign->text[0];
+    sign->binds = s == '+' || s == '-'   ? BINDS_SUM
+                  : s == '*' || s == '/' ? BINDS_PRODUCT
+                  : s != '&' && s != '|' ? BINDS_COMPARE
+                  : sign->text[1]        ? BINDS_LOGIC
+                                         : BINDS_CHOICE;
+    return true;
+}
+
 /* How tightly the expression of an operation binds. */
 static PrintBinds op_binds(const Stmt *s)
 {
-    switch (s->op) {
-    case OP_Add:
-    case OP_Sub: return BINDS_SUM;
-    case OP_Mul:
-    case OP_Reciprocal: return BINDS_PRODUCT;
-    case OP_Div: return dtype_is_float(s->type) ? BINDS_PRODUCT : BINDS_ATOM;
-    case OP_Neg:
-    case OP_Not: return BINDS_UNARY;
-    case OP_Equal:
-    case OP_Less:
-    case OP_LessOrEqual:
-    case OP_Greater:
-    case OP_GreaterOrEqual: return BINDS_COMPARE;
-    case OP_And:
-    case OP_Or: return BINDS_LOGIC;
-    default: return strncmp(op_map_text(s->op), "pp_", 3) == 0 ? BINDS_ATOM : BINDS_CHOICE;
-    }
+    PrintSign sign;
+    if (s->op == OP_Div && !dtype_is_float(s->type))
+        return BINDS_ATOM;
+    if (print_sign(s->op, &sign))
+        return sign.binds;
+    if (s->op == OP_Reciprocal || s->op == OP_Neg || s->op == OP_Not)
+        return s->op == OP_Reciprocal ? BINDS_PRODUCT : BINDS_UNARY;
+    return strncmp(op_map_text(s->op), "pp_", 3) == 0 ? BINDS_ATOM : BINDS_CHOICE;
 }
 
 /* How tightly its operands have to, so as to need no parentheses; additions are not associative. */

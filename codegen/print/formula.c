@@ -10,9 +10,7 @@
 
 #include "print.h"
 
-enum { CHOICE, COMPARE, SUM, PRODUCT, POWER, ATOM };    /* how tightly an expression binds */
-
-typedef struct { const char *text; int binds; } Expr;
+typedef struct { const char *text; PrintBinds binds; } Expr;
 
 typedef struct {
     Arena *a;
@@ -26,7 +24,7 @@ typedef struct {
 
 static Expr expression(Formula *f, uint32_t i);
 
-static const char *within(Formula *f, uint32_t i, int least)
+static const char *within(Formula *f, uint32_t i, PrintBinds least)
 {
     Expr e = expression(f, i);
     return e.binds >= least ? e.text : arena_printf(f->a, "(%s)", e.text);
@@ -37,20 +35,22 @@ static Expr number(Formula *f, const Stmt *s)
 {
     enum { FEWEST = 8, MOST = 1 << 24 };
     if (!dtype_is_float(s->type))
-        return (Expr){arena_printf(f->a, "%" PRId64, s->ki), s->ki < 0 ? SUM : ATOM};
+        return (Expr){arena_printf(f->a, "%" PRId64, s->ki), s->ki < 0 ? BINDS_SUM : BINDS_ATOM};
     const char *decimal = arena_printf(f->a, "%.6g", s->k);
     double whole = s->k != 0 ? nearbyint(1 / fabs(s->k)) : 0;
     if (strlen(decimal) > 5 && whole >= FEWEST && whole <= MOST &&
         (float)(1 / whole) == fabsf((float)s->k))
         return (Expr){arena_printf(f->a, "%s1/%.0f", s->k < 0 ? "-" : "", whole),
-                      s->k < 0 ? SUM : PRODUCT};
-    return (Expr){decimal, s->k < 0 ? SUM : ATOM};
+                      s->k < 0 ? BINDS_SUM : BINDS_PRODUCT};
+    return (Expr){decimal, s->k < 0 ? BINDS_SUM : BINDS_ATOM};
 }
 
-static Expr binary(Formula *f, const Stmt *s, const char *sign, int binds, bool right_tighter)
+static Expr binary(Formula *f, const Stmt *s, const PrintSign *sign)
 {
-    const char *x = within(f, s->in[0], binds), *y = within(f, s->in[1], binds + right_tighter);
-    return (Expr){arena_printf(f->a, "%s %s %s", x, sign, y), binds};
+    const bool right_tighter = s->op != OP_Add;
+    const char *x = within(f, s->in[0], sign->binds),
+               *y = within(f, s->in[1], sign->binds + right_tighter);
+    return (Expr){arena_printf(f->a, "%s %s %s", x, sign->text, y), sign->binds};
 }
 
 static Expr function(Formula *f, const Stmt *s)
@@ -61,32 +61,25 @@ static Expr function(Formula *f, const Stmt *s)
         *p = (char)tolower((unsigned char)*p);
     for (uint32_t i = 0; i < s->nin; i++)
         args = arena_printf(f->a, "%s%s%s", args, i ? ", " : "", expression(f, s->in[i]).text);
-    return (Expr){arena_printf(f->a, "%s(%s)", name, args), ATOM};
+    return (Expr){arena_printf(f->a, "%s(%s)", name, args), BINDS_ATOM};
 }
 
 static Expr operation(Formula *f, const Stmt *s)
 {
+    PrintSign sign;
+    if (s->op == OP_Mul && s->in[0] == s->in[1])
+        return (Expr){arena_printf(f->a, "%s^2", within(f, s->in[0], BINDS_ATOM)), BINDS_UNARY};
+    if (print_sign(s->op, &sign) && sign.binds >= BINDS_COMPARE)
+        return binary(f, s, &sign);
     switch (s->op) {
-    case OP_Add: return binary(f, s, "+", SUM, false);
-    case OP_Sub: return binary(f, s, "-", SUM, true);
-    case OP_Mul:
-        if (s->in[0] == s->in[1])
-            return (Expr){arena_printf(f->a, "%s^2", within(f, s->in[0], ATOM)), POWER};
-        return binary(f, s, "*", PRODUCT, true);
-    case OP_Div: return binary(f, s, "/", PRODUCT, true);
-    case OP_Neg: return (Expr){arena_printf(f->a, "-%s", within(f, s->in[0], PRODUCT)), SUM};
+    case OP_Neg: return (Expr){arena_printf(f->a, "-%s", within(f, s->in[0], BINDS_PRODUCT)), BINDS_SUM};
     case OP_Reciprocal:
-        return (Expr){arena_printf(f->a, "1 / %s", within(f, s->in[0], POWER)), PRODUCT};
-    case OP_Equal: return binary(f, s, "==", COMPARE, true);
-    case OP_Less: return binary(f, s, "<", COMPARE, true);
-    case OP_LessOrEqual: return binary(f, s, "<=", COMPARE, true);
-    case OP_Greater: return binary(f, s, ">", COMPARE, true);
-    case OP_GreaterOrEqual: return binary(f, s, ">=", COMPARE, true);
+        return (Expr){arena_printf(f->a, "1 / %s", within(f, s->in[0], BINDS_UNARY)), BINDS_PRODUCT};
     case OP_Cast: return expression(f, s->in[0]);
     case OP_Where: {
-        const char *x = within(f, s->in[0], COMPARE), *y = within(f, s->in[1], COMPARE),
-                   *z = within(f, s->in[2], CHOICE);
-        return (Expr){arena_printf(f->a, "%s ? %s : %s", x, y, z), CHOICE};
+        const char *x = within(f, s->in[0], BINDS_COMPARE), *y = within(f, s->in[1], BINDS_COMPARE),
+                   *z = within(f, s->in[2], BINDS_CHOICE);
+        return (Expr){arena_printf(f->a, "%s ? %s : %s", x, y, z), BINDS_CHOICE};
     }
     default: return function(f, s);
     }
@@ -99,24 +92,24 @@ static Expr load(Formula *f, const Stmt *s)
         at = arena_printf(f->a, "%s%s%s", at, i ? ", " : "", expression(f, s->index[i].in).text);
     if (s->nindex)
         x = arena_printf(f->a, "%s[%s]", x, at);
-    return (Expr){s->nguard ? arena_printf(f->a, "pad(%s)", x) : x, ATOM};
+    return (Expr){s->nguard ? arena_printf(f->a, "pad(%s)", x) : x, BINDS_ATOM};
 }
 
 static Expr expression(Formula *f, uint32_t i)
 {
     const Stmt *s = &f->n->stmt.at[i];
     if (f->name[i])
-        return (Expr){f->name[i], ATOM};
+        return (Expr){f->name[i], BINDS_ATOM};
     switch (s->kind) {
     case S_CONST: return number(f, s);
-    case S_LIN: return (Expr){lin_text(f->a, s->base), SUM};
-    case S_INDEX: return (Expr){"index", ATOM};
+    case S_LIN: return (Expr){lin_text(f->a, s->base), BINDS_SUM};
+    case S_INDEX: return (Expr){"index", BINDS_ATOM};
     case S_LOAD: return load(f, s);
     case S_OP: return operation(f, s);
     case S_REDUCE:
         return (Expr){
             arena_printf(f->a, "%s(%s)", print_fold_name(s->op), expression(f, s->in[0]).text),
-            ATOM};
+            BINDS_ATOM};
     default: BUG("a formula of a statement of kind %d", (int)s->kind);
     }
 }

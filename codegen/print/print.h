@@ -26,6 +26,9 @@ PrintRounding *print_roundings(Arena *a, const Nest *n); /* by statement */
 typedef enum {
     BINDS_CHOICE, BINDS_LOGIC, BINDS_COMPARE, BINDS_SUM, BINDS_PRODUCT, BINDS_UNARY, BINDS_ATOM
 } PrintBinds;
+/* "+" of what ops.def writes "(a) + (b)"; false: the operation is written otherwise */
+typedef struct { char text[3]; PrintBinds binds; } PrintSign;
+bool print_sign(Op op, PrintSign *sign);
 
 typedef struct Print Print;
 struct Print {

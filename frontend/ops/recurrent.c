@@ -41,16 +41,7 @@ struct Layer {
 
 /* takes: how many of alpha, beta it has; each list of the node is consumed by those that have one.
  */
-enum {
-    AFFINE,
-    LEAKY_RELU,
-    THRESHOLDED_RELU,
-    SCALED_TANH,
-    HARD_SIGMOID,
-    ELU,
-    SOFTSIGN,
-    ITS_OWN
-};
+enum { AFFINE, LEAKY_RELU, THRESHOLDED_RELU, SCALED_TANH, HARD_SIGMOID, ELU, SOFTSIGN, ITS_OWN };
 static const struct {
     const char *name;
     int takes;

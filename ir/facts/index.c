@@ -357,14 +357,10 @@ static void follow(Follow *f, const Node *n)
 {
     if (f->known[n->out[0]].at)
         return;
+    if (op_is_view(n->op))
+        move(f, n, 1);
     switch (n->op) {
-    case OP_Identity:
     case OP_StopGradient:
-    case OP_Reshape:
-    case OP_Transpose:
-    case OP_Expand:
-    case OP_Slice:
-    case OP_Split:
     case OP_Pad: move(f, n, 1); break;
     case OP_Concat: move(f, n, n->nin); break;
     case OP_Cast:
@@ -380,9 +376,6 @@ static void follow(Follow *f, const Node *n)
         f->known[n->out[0]].meaning = f->known[n->in[0]].meaning == IS ? IS_NOT : IS;
         break;
     case OP_Gather:
-        choose(f, n, n->attr.axis, 1);
-        move(f, n, 1);
-        break;
     case OP_GatherElements:
         choose(f, n, n->attr.axis, 1);
         move(f, n, 1);

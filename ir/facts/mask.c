@@ -381,12 +381,8 @@ static bool moderate(const Graph *g, ValueId v, int depth)
         return moderate(g, n->in[0], depth - 1) && moderate(g, n->in[1], depth - 1);
     case OP_Div: return moderate(g, n->in[0], depth - 1) && val(g, n->in[1])->kind == V_CONST;
     case OP_Neg:
-    case OP_Cast:
-    case OP_Identity:
-    case OP_Reshape:
-    case OP_Expand:
-    case OP_Transpose: return moderate(g, n->in[0], depth - 1);
-    default: return false;
+    case OP_Cast: return moderate(g, n->in[0], depth - 1);
+    default: return op_is_view(n->op) && moderate(g, n->in[0], depth - 1);
     }
 }
 
