@@ -4,69 +4,35 @@
  * (x[mask] = y is a scatter at NonZero of the mask of y expanded to the mask's sum).  Out: constant
  * indices of all places with the mask that tells them apart; sizes.
  */
+#include "ir/facts/spread.h"
 #include "ragged.h"
-
 
 #define refuse ragged_refuse
 
-static bool is_among(const Attr *at, int64_t axis)
-{
-    bool found = false;
-    for (int i = 0; i < at->n; i++)
-        found |= at->axes[i] == axis;
-    return found;
-}
-
-/* The operand whose first dim is the result's, for what does not compute element by element; NONE:
- * not told. */
-static ValueId leading_operand(const Graph *g, const Node *n)
-{
-    const Attr *at = &n->attr;
-    bool kept = false;
-    switch ((int)n->op) {
-    case OP_Conv:
-    case OP_MaxPool:
-    case OP_AveragePool: kept = true; break;
-    case OP_MatMul:
-        kept = val(g, n->in[0])->shape.rank == val(g, n->out[0])->shape.rank;
-        break;
-    case OP_Transpose: kept = at->n > 0 && at->perm[0] == 0; break;
-    case OP_Slice: kept = at->n > 0 && at->start[0] == 0 && at->step[0] == 1; break;
-    case OP_Softmax:
-    case OP_LogSoftmax:
-    case OP_CumSum:
-    case OP_Concat: kept = at->axis != 0; break;
-    case OP_ReduceSum:
-    case OP_ReduceMean:
-    case OP_ReduceMax:
-    case OP_ReduceMin: kept = !is_among(at, 0); break;
-    case OP_Gather: return n->in[at->axis == 0];        /* rows of a table: the indices' */
-    default: break;
-    }
-    return kept ? n->in[0] : NONE;
-}
-
-/* Is its first dim the first of an input, of as many samples? */
+/* Is its first dim the first of an input, of as many samples?  What an operation makes of one
+ * sample by itself keeps it (ir/facts/spread.h). */
 static bool leads_with_samples(const Graph *g, ValueId v)
 {
-    while (v != NONE && g->batch > 0) {
+    const SpreadOf rows = {.g = g, .chunks = g->batch, .alone = true};
+    Arena *scratch = arena_within(g->arena);
+    bool found = false;
+    while (v != NONE && g->batch > 0 && !found) {
         const Value *x = val(g, v);
-        if (x->shape.rank == 0 || x->shape.d[0] != g->batch || x->kind != V_NODE)
-            return x->shape.rank > 0 && x->shape.d[0] == g->batch && x->kind == V_INPUT;
-        const Node *n = &g->node.at[x->node];
-        if (!op_is_map(n->op) && n->op != OP_Expand && n->op != OP_Reshape) {
-            v = leading_operand(g, n);
-            continue;
-        }
+        SpreadWays ways = {0};
         v = NONE;
-        for (uint32_t i = 0; i < n->nin && v == NONE; i++) {
-            const Value *in = val(g, n->in[i]);
-            bool aligned = in->shape.rank == x->shape.rank || n->op == OP_Reshape;
-            if (in->kind != V_CONST && aligned && in->shape.d[0] == g->batch)
+        if (x->shape.rank == 0 || x->shape.d[0] != g->batch)
+            break;
+        found = x->kind == V_INPUT;
+        if (x->kind != V_NODE)
+            break;
+        const Node *n = &g->node.at[x->node];
+        spread_ways_at(&rows, x->node, n->nin + x->out, place_s(0, 1), scratch, &ways);
+        for (uint32_t i = 0; ways.n && i < n->nin && v == NONE; i++)
+            if (ways.at[0].in[i].dim == 0)
                 v = n->in[i];
-        }
     }
-    return false;
+    arena_free(scratch);
+    return found;
 }
 
 /* The dim that the samples are in, as far as is told: outermost among the places. */
