@@ -42,6 +42,7 @@ typedef struct {
     Command command;
     /* of plan: as they were written */
     const char *machine, *threads, *batch, *dp, *optimizer, *recompute, *offload, *csv;
+    SchedRows data;                 /* of plan: --lengths and the like */
     const char *words;              /* model and options of the command that makes a program */
 } Options;
 

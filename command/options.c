@@ -283,6 +283,25 @@ static void set_offload(Options *o, const char *arg)
     o->offload = arg;
 }
 
+static void set_lengths(Options *o, const char *arg)
+{
+    SchedError e;
+    if (sched_rows_add(&o->data, arg, &e))
+        bad_usage("ppsplit plan", "%s", e.text);
+}
+
+static void set_by_length(Options *o, const char *arg)
+{
+    o->data.by_length = row_count("by-length", arg);
+}
+
+static void set_shuffle(Options *o, const char *arg)
+{
+    o->data.shuffle = sched_rows_seed(&o->data, arg);
+    if (!o->data.shuffle)
+        bad_usage("ppsplit plan", "--shuffle: '%s' is no seed", arg);
+}
+
 static void show_help(Options *o, const char *arg)
 {
     (void)arg;
@@ -371,6 +390,9 @@ static const OptionRow options[] = {
     {{"optimizer", "NAME", 0}, TEXT(optimizer), .of = OF_PLAN | RUN_TOO, .planned = true},
     {{"recompute", "never|cheap|except-last|always", 0}, SET(recompute), OF_PLAN | RUN_TOO, true},
     {{"offload", "never|stash", 0}, SET(offload), OF_PLAN | RUN_TOO, true},
+    {{"lengths", "NAME=FILE.npy", 0}, SET(lengths), OF_PLAN | RUN_TOO, true},
+    {{"by-length", "STEPS", 0}, SET(by_length), OF_PLAN | RUN_TOO, true},
+    {{"shuffle", "SEED", 0}, SET(shuffle), OF_PLAN | RUN_TOO, true},
     {{"csv", "FILE", 0}, TEXT(csv), .of = OF_PLAN, .planned = true},
     {{"check", NULL, 0}, TRUE(check), .of = OF_ANNOTATE},
     {{"verbose", NULL, 'v'}, TRUE(verbose), .of = OF_ANNOTATE},

@@ -28,6 +28,11 @@ const char plan_usage[] =
     "The training:\n"
     "      --batch=ROWS            rows of a step, all replicas together\n"
     "      --loss=LOSS             the loss, as for a split (default mse, with a note)\n"
+    "      --lengths=NAME=FILE.npy the length of each row, of a model with --bind NAME=LEAST..MOST\n"
+    "                              (default: all rows have MOST); steps are means over an epoch\n"
+    "                              (repeatable)\n"
+    "      --by-length=STEPS, --shuffle=SEED\n"
+    "                              the order of the rows, as the run will have it\n"
     "      --optimizer=sgd|momentum|adam|adamw\n"
     "                              the optimizer, whose states take memory (default sgd)\n"
     "\n"
@@ -76,6 +81,8 @@ void plan_check(Options *o)
         bad_usage(
             command,
             "--loss-over minibatch allows only gpipe, so there is nothing to plan; use --stages");
+    if (!o->data.n && (o->data.by_length || o->data.shuffle))
+        bad_usage(command, "--%s needs --lengths", o->data.by_length ? "by-length" : "shuffle");
     if (o->dump)
         bad_usage(command, "--dump is for a split, not for a plan");
 }
@@ -134,6 +141,8 @@ PlanOptions plan_options(Options *o)
                      .recompute = o->recompute,
                      .offload = o->offload,
                      .csv = o->csv,
+                     .ranges = &o->lengths,
+                     .data = &o->data,
                      .words = o->words,
                      .out = o->codegen.dir ? o->codegen.dir : "out"};
     if (!p.ranks) {

@@ -8,10 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Models as they were read, each of other rows; then of a member. */
+/* Models as they were read, each of other rows and lengths; then of a member. */
 typedef struct {
     State whole;
     PlanMesh mesh;
+    int64_t length[SYMBOLS]; /* 0: the greatest */
 } PlanRead;
 typedef struct {
     Options *o;
@@ -21,20 +22,22 @@ typedef struct {
 /* ---- as planner/ asks for it ---- */
 
 /* Members 0: of the whole. */
-static const State *plan_have(const PlanReader *r, int64_t rows, const PlanMesh *m)
+static const State *plan_have(const PlanReader *r, PlanSize size, const PlanMesh *m)
 {
     for (uint32_t i = 0; i < r->read.n; i++) {
         const PlanRead *x = &r->read.at[i];
-        if (x->whole.o->rows == rows && !memcmp(x->mesh.members, m->members, sizeof m->members) &&
-            x->mesh.parts == m->parts)
+        if (x->whole.o->rows == size.rows && !memcmp(x->length, size.length, sizeof x->length) &&
+            !memcmp(x->mesh.members, m->members, sizeof m->members) && x->mesh.parts == m->parts)
             return &x->whole;
     }
     return NULL;
 }
 
-static const State *plan_keep(PlanReader *r, State s, PlanMesh m)
+static const State *plan_keep(PlanReader *r, State s, PlanSize size, PlanMesh m)
 {
-    vec_push(r->o->arena, &r->read, ((PlanRead){s, m}));
+    PlanRead x = {.whole = s, .mesh = m};
+    memcpy(x.length, size.length, sizeof x.length);
+    vec_push(r->o->arena, &r->read, x);
     return &r->read.at[r->read.n - 1].whole;
 }
 
@@ -47,8 +50,18 @@ static State plan_twin(const State *from, Arena *a)
     return s;
 }
 
-/* The passes before members and cuts, with these rows; once. */
-static const State *plan_whole(PlanReader *r, int64_t wanted)
+static void bind_lengths(Options *o, const int64_t *length)
+{
+    const Lengths *l = &o->lengths;
+    const char **bind = arena_array(o->arena, const char *, o->import.bind.n + 1);
+    memcpy(bind, o->import.bind.at, o->import.bind.n * sizeof *bind);
+    o->import.bind.at = bind;
+    for (int v = 0; v < l->symbols; v++)
+        bind[l->symbol[v].bind] = bound_to(o->arena, &l->symbol[v], length[v]);
+}
+
+/* The passes before members and cuts, with these rows and lengths; once. */
+static const State *plan_whole(PlanReader *r, PlanSize wanted)
 {
     const PlanMesh none = {0};
     const State *have = plan_have(r, wanted, &none);
@@ -56,18 +69,20 @@ static const State *plan_whole(PlanReader *r, int64_t wanted)
         return have;
     State s = {.o = arena_new_of(r->o->arena, Options)};
     *s.o = *r->o;
-    s.o->rows = wanted;
+    s.o->rows = wanted.rows;
+    if (wanted.length[0])
+        bind_lengths(s.o, wanted.length);
     read_model(&s);
     s.graph->other = r->o->other_whole;
     pass_rows(&s);
     pass_loss(&s);
     pass_autocast(&s);
     pass_attention(&s);
-    return plan_keep(r, s, none);
+    return plan_keep(r, s, wanted, none);
 }
 
 /* Then a member's, once. */
-static const State *plan_member(PlanReader *r, int64_t wanted, const PlanMesh *members)
+static const State *plan_member(PlanReader *r, PlanSize wanted, const PlanMesh *members)
 {
     const State *have = plan_have(r, wanted, members);
     if (have)
@@ -79,13 +94,16 @@ static const State *plan_member(PlanReader *r, int64_t wanted, const PlanMesh *m
         if (!m->members[x])
             m->members[x] = m->chunks[x] = members->members[x];
     pass_mesh(&s);
-    return plan_keep(r, s, *members);
+    return plan_keep(r, s, wanted, *members);
 }
 
 static int64_t plan_rows(void *of, PlanMesh *mesh)
 {
     PlanReader *r = of;
-    const State *s = plan_whole(r, r->o->rows);
+    const State *s = plan_whole(r, (PlanSize){.rows = r->o->rows});
+    r->o->lengths = s->o->lengths;
+    r->o->settled = true;
+    check_lengths(r->o);
     MeshOptions own = r->o->mesh;
     annotate_read(s->graph, &own);
     const bool given = r->o->mesh.members[MESH_TENSOR] || own.members[MESH_TENSOR] > 1;
@@ -96,7 +114,7 @@ static int64_t plan_rows(void *of, PlanMesh *mesh)
 }
 
 /* A copy in this arena; mesh: NULL: of the whole. */
-static State plan_read(PlanReader *r, int64_t wanted, const PlanMesh *members,
+static State plan_read(PlanReader *r, PlanSize wanted, const PlanMesh *members,
                        const SplitTexts *split, Arena *a)
 {
     State s = plan_twin(members ? plan_member(r, wanted, members) : plan_whole(r, wanted), a);
@@ -109,7 +127,7 @@ static State plan_read(PlanReader *r, int64_t wanted, const PlanMesh *members,
     return s;
 }
 
-static Graph *plan_graph(void *of, int64_t wanted, const PlanMesh *members, Loss *made, Arena *a)
+static Graph *plan_graph(void *of, PlanSize wanted, const PlanMesh *members, Loss *made, Arena *a)
 {
     State s = plan_read(of, wanted, members, NULL, a);
     *made = s.loss;
@@ -119,7 +137,7 @@ static Graph *plan_graph(void *of, int64_t wanted, const PlanMesh *members, Loss
 static Pipe *plan_pipe(void *of, int64_t wanted, const PlanMesh *members, const SplitTexts *split,
                        Arena *a)
 {
-    State s = plan_read(of, wanted, members, split, a);
+    State s = plan_read(of, (PlanSize){.rows = wanted}, members, split, a);
     pass_partition(&s);
     reverse_stages(s.pipe);
     pass_stash(&s);
@@ -151,10 +169,7 @@ static void sample(void *arg)
     Sample *x = arg;
     Options o = *x->o;
     const Lengths *l = &x->o->lengths;
-    o.import.bind.at = arena_array(o.arena, const char *, o.import.bind.n + 1);
-    memcpy(o.import.bind.at, x->o->import.bind.at, o.import.bind.n * sizeof *o.import.bind.at);
-    for (int v = 0; v < l->symbols; v++)
-        o.import.bind.at[l->symbol[v].bind] = bound_to(o.arena, &l->symbol[v], x->length[v]);
+    bind_lengths(&o, x->length);
     o.other = l->pipe[0] ? l->pipe[0]->graph : NULL;
     o.partition.automatic.stages = 0;
     PlanReader r = {.o = &o};

@@ -28,18 +28,28 @@ double candidate_beginning(const Search *x)
 }
 
 /* Found once for a cut and rows. */
-const StageCut *candidate_measured(const Search *x, const Candidate *c)
+static const CutAt *cut_at(const Search *x, const Candidate *c)
 {
     Cut *cut = c->cut;
     for (uint32_t i = 0; i < cut->at.n; i++)
         if (cut->at.at[i].size == c->size)
-            return &cut->at.at[i].cut;
+            return &cut->at.at[i];
     CutAt at = {.size = c->size};
     CutProblem p = {.stages = cut->stages, .link = rates_link(&c->size->cuts->options->rates)};
     cut_measure(&c->size->cuts->model->cut, &p, cut->found->stage_of, x->a, &at.cut);
+    at.knot = arena_array(x->a, StageCut, x->n_knot + 1);
+    for (uint32_t k = 0; k < x->n_knot; k++)
+        cut_measure(&c->size->at[k]->model->cut, &p, cut->found->stage_of, x->a, &at.knot[k]);
     vec_push(x->a, &cut->at, at);
-    return &cut->at.at[cut->at.n - 1].cut;
+    return &cut->at.at[cut->at.n - 1];
 }
+
+const StageCut *candidate_measured(const Search *x, const Candidate *c)
+{
+    return &cut_at(x, c)->cut;
+}
+
+const StageCut *candidate_knots(const Search *x, const Candidate *c) { return cut_at(x, c)->knot; }
 
 /* Of one stage, whichever way it is computed: where a run had I and W, divide() says how much less
    a B may take. */

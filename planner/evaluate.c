@@ -30,12 +30,6 @@ typedef struct {
     SchedError *e;
 } Trial;
 
-const char *again_name(Again a)
-{
-    static const char *const name[AGAINS] = {"never", "cheap", "except-last", "always"};
-    return name[a];
-}
-
 /* ---- seconds --------------------------------------------------------------------------------- */
 
 /* R of parts: what they compute, or what they write. */
@@ -57,20 +51,30 @@ static double of_launches(const Trial *t, int stage, int function)
                             (double)t->c->size->rows);
 }
 
+/* What the actions of a stage are of: seconds of the stages, with means of the lengths or some; its
+   activations beside those of the greatest; what each action takes in any case; the part of its far
+   bytes that is met in memory; with the R before a backward in it (fill_costs) */
+typedef struct {
+    const StageCut *cut;
+    double part, begin, far;
+    bool folded;
+} Moment;
+
 /* Seconds of an R of stage s; 0: there is none. */
-static double again_seconds(const Trial *t, int s, double begin)
+static double again_seconds(const Trial *t, const Moment *at, int s)
 {
+    const double begin = at->begin;
     const Candidate *c = t->c;
     const PpStage *st = t->program->plan.stage[s];
     double parts = 0;
     if (c->again == AGAIN_NEVER || !st->has_backward)
         return 0;
     if (c->again != AGAIN_CHEAP)
-        return begin + (t->x->o->card ? of_launches(t, s, F_FORWARD) : t->cut->stage[s].forward);
+        return begin + (t->x->o->card ? of_launches(t, s, F_FORWARD) : at->cut->stage[s].forward);
     for (int k = 0; k < st->n_again && t->x->o->card; k++)
         parts += of_launches(t, s, F_AGAIN + k);
     if (!t->x->o->card)
-        parts = cheap_seconds(&t->x->o->partition->automatic.rates, st);
+        parts = at->part * cheap_seconds(&t->x->o->partition->automatic.rates, st);
     return st->n_again > 0 ? parts + begin : 0;
 }
 
@@ -116,7 +120,8 @@ static double far_part(const Trial *t, const Schedule *s)
         const PpStage *st = plan->stage[i];
         bytes += (double)(st->bytes_param + st->bytes_grad);
         if (t->c->again <= AGAIN_CHEAP)
-            bytes += (double)memory_stored(st) * (s ? sched_live(s, i) : 1);
+            bytes += (double)memory_stored(st) * (s ? sched_live(s, i) : 1) *
+                     lengths_part(t->x, t->c, (uint32_t)i, stage_stash);
     }
     return rates_part(bytes / t->c->ranks, RATES_NEAR, RATES_FAR);
 }
@@ -138,10 +143,12 @@ static MoreDivided more_divided(const Rates *r, const PpStage *st, double part)
 
 /* I and W, where what is known is a B, or a B where they are; a run that had both knows all.  I of
    a stage that was sent nothing with a gradient is empty. */
-static void divide(const AutoOptions *o, const PpStage *st, double part, double begin,
-                   double *time)
+static void divide(const AutoOptions *o, const PpStage *st, const Moment *at, double *time)
 {
-    const MoreDivided more = more_divided(&o->rates, st, part);
+    MoreDivided more = more_divided(&o->rates, st, at->far);
+    const double begin = at->begin;
+    more.input *= at->part;
+    more.weight *= at->part;
     if (!o->measured || !o->measured_divided) {
         bool empty = st->flops_input == 0;
         time[SA_I] = empty ? begin : time[SA_I] + more.input;
@@ -152,17 +159,17 @@ static void divide(const AutoOptions *o, const PpStage *st, double part, double 
 }
 
 /* What the actions of a stage take by the model of costs, or by a run. */
-static void modelled_times(const Trial *t, int s, double far, double begin, double *time)
+static void modelled_times(const Trial *t, int s, const Moment *m, double *time)
 {
     const AutoOptions *o = &t->x->o->partition->automatic;
-    const CutStage *at = &t->cut->stage[s];
-    time[SA_F] = at->forward + begin;
-    time[SA_I] = at->input + begin;
-    time[SA_W] = at->weight + begin;
-    time[SA_B] = at->whole + begin;
+    const CutStage *at = &m->cut->stage[s];
+    time[SA_F] = at->forward + m->begin;
+    time[SA_I] = at->input + m->begin;
+    time[SA_W] = at->weight + m->begin;
+    time[SA_B] = at->whole + m->begin;
     if (!o->measured)
-        add_far(&o->rates, at, far, time);
-    divide(o, t->program->plan.stage[s], far, begin, time);
+        add_far(&o->rates, at, m->far, time);
+    divide(o, t->program->plan.stage[s], m, time);
 }
 
 /* On a card: by what they launch. */
@@ -174,16 +181,68 @@ static void forecast_times(const Trial *t, int s, double begin, double *time)
     time[SA_B] = of_launches(t, s, F_BACKWARD) + begin;
 }
 
+/* All that a microbatch takes in a stage. */
+static void action_times(const Trial *t, int s, const Moment *m, double *time)
+{
+    const double stored = m->part * (double)memory_stored(t->program->plan.stage[s]);
+    if (t->x->o->card)
+        forecast_times(t, s, m->begin, time);
+    else
+        modelled_times(t, s, m, time);
+    double again = again_seconds(t, m, s), before = m->folded ? again : 0;
+    time[SA_I] += before;
+    time[SA_B] += before;
+    time[SA_R] = again;
+    time[SA_OFFLOAD] = time[SA_FETCH] =
+        t->c->offload ? stored / t->x->o->partition->automatic.rates.offload : 0;
+}
+
+/* A stage at each knot. */
+static void vary_stage(Trial *t, int s, Moment at)
+{
+    static const int type[] = {SA_F, SA_I, SA_W, SA_B, SA_R, SA_OFFLOAD, SA_FETCH};
+    const Search *x = t->x;
+    const StageCut *knot = candidate_knots(x, t->c);
+    const CutStage *most = &t->cut->stage[s];
+    SchedVary *v = t->costs.vary;
+    double time[MOST_KNOTS * SA_TYPES], sent[MOST_KNOTS];
+    for (uint32_t k = 0; k < x->n_knot; k++) {
+        const CutStage *own = &knot[k].stage[s];
+        at.cut = &knot[k];
+        at.part = most->stash > 0 ? (double)own->stash / (double)most->stash : 1;
+        action_times(t, s, &at, time + k * SA_TYPES);
+        sent[k] = most->sent > 0 ? (double)own->sent / (double)most->sent : 1;
+    }
+    for (size_t i = 0; i < sizeof type / sizeof *type; i++)
+        v->time[s * SA_TYPES + type[i]] = lengths_fit(x, time + type[i], SA_TYPES);
+    v->sent[s] = lengths_fit(x, sent, 1);
+}
+
+/* By the lengths that the microbatches of the data have; 0: e says why not. */
+static int vary_costs(Trial *t, Moment at)
+{
+    const Candidate *c = t->c;
+    const Lengths *l = t->x->o->ranges;
+    SchedLengths of = c->size->lengths;
+    of.replicas = c->replicas;
+    of.microbatches = c->microbatches;
+    if (sched_costs_by_length(&t->costs, l->symbols, (int)c->cut->stages, t->e))
+        return 0;
+    for (int v = 0; v < l->symbols; v++)
+        snprintf(t->costs.vary->name[v], sizeof t->costs.vary->name[v], "%s", l->symbol[v].name);
+    for (int s = 0; s < (int)c->cut->stages; s++)
+        vary_stage(t, s, at);
+    return !sched_costs_vary(&t->costs, &of, t->e);
+}
+
 /* of: the schedule, which is known; NULL: one is chosen by these, in whose rows an R is a part of
    the backward before which it stands. */
 static int fill_costs(Trial *t, const Schedule *of)
 {
-    bool folded = !of;
     const Candidate *c = t->c;
     const AutoOptions *o = &t->x->o->partition->automatic;
-    const Rates *r = &o->rates, pipe = rates_of_pipe(t->x->o, c),
-                peers = rates_of_replicas(t->x->o, c);
-    double begin = candidate_beginning(t->x), far = far_part(t, of);
+    const Rates pipe = rates_of_pipe(t->x->o, c), peers = rates_of_replicas(t->x->o, c);
+    const Moment now = {t->cut, 1, candidate_beginning(t->x), far_part(t, of), !of};
     int stages = (int)t->c->cut->stages;
     sched_costs_free(&t->costs);
     sched_costs_default(&t->costs);
@@ -192,26 +251,17 @@ static int fill_costs(Trial *t, const Schedule *of)
     for (int s = 0; s < stages; s++) {
         const PpStage *st = t->program->plan.stage[s];
         double *time = t->costs.stage_time + (size_t)s * SA_TYPES;
-        if (t->x->o->card)
-            forecast_times(t, s, begin, time);
-        else
-            modelled_times(t, s, far, begin, time);
-        double again = again_seconds(t, s, begin), before = folded ? again : 0;
-        time[SA_I] += before;
-        time[SA_B] += before;
-        time[SA_R] = again;
-        time[SA_OFFLOAD] = time[SA_FETCH] =
-            t->c->offload ? (double)memory_stored(st) / r->offload : 0;
+        action_times(t, s, &now, time);
         time[SA_UNSHARD] = c->zero < 3 ? 0 : gather_seconds(c, &peers, st);
         t->costs.stage_reduction[s] = 0;
         if (t->c->replicas > 1)
             t->costs.stage_reduction[s] =
                 reduction_seconds(t->c, &peers, st, &t->costs.stage_beside[s]);
     }
-    message_costs(o, &pipe, folded, &t->costs);
+    message_costs(o, &pipe, now.folded, &t->costs);
     t->costs.edge = t->cross.edge;
     t->costs.n_edge = t->cross.n_edge;
-    return 1;
+    return t->x->n_knot == 0 || vary_costs(t, now);
 }
 
 /* On a card: of the rank that updates most; a share of it where replicas have one each. */
@@ -241,34 +291,6 @@ static double end_seconds(const Trial *t, const Schedule *s)
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
-
-const char *mesh_words(const Candidate *c, Arena *a)
-{
-    const PlanMesh *m = &c->cut->of->mesh;
-    const char *all = "";
-    for (int x = 0; x < MESH_AXES; x++)
-        if (m->members[x] > 1)
-            all = arena_printf(a, "%s%s %d ", all, mesh_option[x], m->members[x]);
-    return arena_printf(a, "%s%s", all, m->parts && *all ? "--keep-parts " : "");
-}
-
-const char *zero_words(const Candidate *c, Arena *a)
-{
-    return c->zero ? arena_printf(a, " --zero %d%s", c->zero, c->zero > 1 ? " --unshard 1" : "")
-                   : "";
-}
-
-const char *offload_time(const Search *x, const Candidate *c, Arena *a)
-{
-    double bytes = 0, forward = 0;
-    const StageCut *cut = candidate_measured(x, c);
-    for (uint32_t s = 0; s < cut->stages; s++) {
-        const PpStage *st = c->cut->program->plan.stage[s];
-        bytes += (double)memory_stored(st) * (double)c->size->rows / (double)x->own_rows;
-        forward += cut->stage[s].forward;
-    }
-    return arena_printf(a, "%.3g", bytes / x->o->partition->automatic.rates.offload / forward);
-}
 
 /* Rows with copies: the fewest with which ranks fit; where none do, as many as there is time for. */
 static Schedule *offloaded(Trial *t, const Schedule *s)
@@ -425,7 +447,8 @@ static double crossing_bytes(const Trial *t, const Schedule *s)
     for (int k = 0; k < t->cross.n_edge; k++) {
         const SchedEdge *edge = &t->cross.edge[k];
         if (s->rank_of[edge->from] != s->rank_of[edge->to])
-            sum += c->microbatches * (edge->bytes_f + edge->bytes_b);
+            sum += c->microbatches * (edge->bytes_f + edge->bytes_b) *
+                   lengths_part(t->x, c, (uint32_t)edge->from, stage_sent);
     }
     for (int i = 0; i < s->stages; i++) {
         const PpStage *st = t->program->plan.stage[i];
@@ -511,7 +534,7 @@ void candidate_evaluate(Search *x, Candidate *c)
     c->evaluated = true;
     c->fits = false;
     x->effort += (uint64_t)c->cut->stages * (uint64_t)c->microbatches *
-                 (x->o->schedule ? 1 : KINDS);
+                 (x->o->schedule ? 1 : KINDS) * (x->n_knot ? STEPS : 1);
     x->effort += x->made ? MADE : 0;
     if (open_trial(&t)) {
         Schedule *s = x->o->schedule ? given(&t) : chosen(&t);

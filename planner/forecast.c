@@ -105,7 +105,7 @@ static void read_launch(Forecast *f, uint32_t n, char *text)
         COUNT,
         ODD,
         NEAR,
-        NODES,
+        NODE_TEXT,
         FIELDS
     };
     char *field[FIELDS];
@@ -122,7 +122,7 @@ static void read_launch(Forecast *f, uint32_t n, char *text)
         v[i] = number(f, n, field[i]);
     Line x = {.kind = field[KIND],
               .function = field[FUNCTION],
-              .nodes = field[NODES],
+              .nodes = field[NODE_TEXT],
               .stage = (int)number(f, n, field[STAGE]),
               .part = *field[PART],
               .times = times_of(f, field[FUNCTION], number(f, n, field[ONCE]) > 0),

@@ -15,9 +15,11 @@
 #ifndef PPSPLIT_PLANNER_H
 #define PPSPLIT_PLANNER_H
 
+#include "codegen/codegen.h"
 #include "mesh/mesh.h"
 #include "partition/auto/card.h"
 #include "partition/partition.h"
+#include "schedule/simulate/simulate.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -54,15 +56,20 @@ typedef struct {
     bool parts;
 } PlanMesh;
 
+/* Rows of a microbatch; its lengths along what varies (--bind NAME=LEAST..MOST), 0: the greatest */
+typedef struct {
+    int64_t rows, length[SYMBOLS];
+} PlanSize;
+
 /* The compiler, up to what is asked for. */
 typedef struct {
     void *of;
     /* rows of a microbatch as the model has it; and what divides it, as it is given or as the file
        says, all 0: neither does */
     int64_t (*rows)(void *of, PlanMesh *mesh);
-    /* a member's graph with its loss, of so many rows, not yet cut, in that arena; mesh NULL: the
-       whole model's */
-    Graph *(*graph)(void *of, int64_t rows, const PlanMesh *mesh, Loss *loss, Arena *a);
+    /* a member's graph with its loss, of that size, not yet cut, in that arena; mesh NULL: the whole
+       model's */
+    Graph *(*graph)(void *of, PlanSize size, const PlanMesh *mesh, Loss *loss, Arena *a);
     /* cut at these points and differentiated, what the program is printed of */
     Pipe *(*pipe)(void *of, int64_t rows, const PlanMesh *mesh, const SplitTexts *split, Arena *a);
 } PlanModel;
@@ -88,6 +95,9 @@ typedef struct {
     /* schedules that are made for the model's costs too: the best plan's is written here; NULL:
        none are made */
     const char *csv;
+    /* what varies, once the model is read; the data's rows: n 0: not given */
+    const Lengths *ranges;
+    SchedRows *data;
     /* for the commands: the model and options that say how it is read, as the shell wants them;
        the output folder */
     const char *words, *out;

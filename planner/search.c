@@ -10,10 +10,8 @@
  * looked at.  A cut is the fastest; where that does not fit, one for the memory is looked at, too.
  * Where nothing fits, the way that takes least is looked for.
  */
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/cli/nearest.h"
 #include "partition/print/print.h"
@@ -21,207 +19,8 @@
 #include "search.h"
 
 enum { CHUNKS = 4, MOST_LOOPED = 256 };
-/* A node that is cut, read, or read and compiled, is as much work as so many actions that are
-   planned; and how much there may be, of a processor about a quarter of a minute; where nothing
-   fits, a third of that to say so; for schedules that are made to measure, half of it. */
-enum { SOLVED = 15, READ = 150, OPENED = 40, EFFORT = 8000000 };
-
-/* ---- how far it is, on a terminal ------------------------------------------------------------ */
-
-PRINTF_LIKE(1, 2) static void show(const char *format, ...)
-{
-    static int terminal = -1;
-    va_list list;
-    if (terminal < 0)
-        terminal = isatty(STDERR_FILENO);
-    if (!terminal)
-        return;
-    va_start(list, format);
-    fputs("\r", stderr);
-    vfprintf(stderr, format, list);
-    fputs("\033[K", stderr);
-    va_end(list);
-    fflush(stderr);
-}
-
-/* Along all axes */
-static int members_of(const PlanMesh *m)
-{
-    int members = 1;
-    for (int x = 0; x < MESH_AXES; x++)
-        members *= m->members[x] ? m->members[x] : 1;
-    return members;
-}
-
-/* For show(): whose */
-static const char *among(const Search *x, const Division *d)
-{
-    return d->members > 1 ? arena_printf(x->a, ", %d members", d->members) : "";
-}
-
-/* ---- the model among members, and at other rows ---------------------------------------------- */
-
-typedef struct {
-    Search *x;
-    Division *of;
-    const PartitionOptions *partition;
-    int64_t rows;
-    Arena *graph; /* of what is needed no longer than costs are found */
-    SplitSearch *found;
-} Reading;
-
-static void read_graph(Reading *r, Graph **g, Loss *loss)
-{
-    const PlanOptions *o = r->x->o;
-    BatchNotes notes = {0};
-    r->x->effort += r->of->own ? READ * (uint64_t)split_search_cuts(r->of->own)->cut.nodes : 0;
-    *g = o->model.graph(o->model.of, r->rows, &r->of->mesh, loss, r->graph);
-    pipe_prepare(*g, r->partition, loss, &notes);
-}
-
-static void read_rows(void *arg)
-{
-    Reading *r = arg;
-    Loss loss;
-    Graph *g;
-    read_graph(r, &g, &loss);
-    r->found = split_search(g, loss.loss, r->partition, r->x->a);
-}
-
-/* Without a word; false: it was refused. */
-static bool quietly(void (*run)(void *), Reading *r)
-{
-    FILE *quiet = fopen("/dev/null", "w"), *before = diag_to(quiet);
-    int code = diag_run(run, r);
-    diag_to(before);
-    if (quiet)
-        fclose(quiet);
-    if (code == EXIT_BUG)
-        diag_raise(code);
-    return code == 0;
-}
-
-/* Can it have so many rows? */
-static bool has_rows(Search *x, Division *d, int64_t rows)
-{
-    for (uint32_t i = 0; i < x->never.n; i++)
-        if (x->never.at[i] == rows)
-            return false;
-    for (uint32_t i = 0; i < x->seen.n; i++)
-        if (x->seen.at[i] == rows)
-            return true;
-    Reading r = {.x = x, .of = d, .partition = x->o->partition, .rows = rows, .graph = arena_new()};
-    bool has = quietly(read_rows, &r);
-    arena_free(r.graph);
-    if (has)
-        vec_push(x->a, &x->seen, rows);
-    else
-        vec_push(x->a, &x->never, rows);
-    return has;
-}
-
-/* A run's seconds are those of microbatches with the model's own rows: others are as the model of
-   costs differs from there. */
-static void as_measured(const Division *d, const Sized *s)
-{
-    if (d->modelled)
-        auto_scaled(s->cuts->model, split_search_cuts(d->modelled)->model,
-                    split_search_cuts(d->own)->model);
-}
-
-/* The values' bytes of so many times the rows. */
-static void scale_bytes(const AutoSearch *s, double times)
-{
-    for (uint32_t i = 0; i < s->model->cut.value.n; i++) {
-        CutValue *v = &s->model->cut.value.at[i];
-        v->bytes = (int64_t)((double)v->bytes * times);
-        v->back = (int64_t)((double)v->back * times);
-        v->kept = (int64_t)((double)v->kept * times);
-    }
-}
-
-/* On a card launches say what rows cost; else the model is read with them. */
-static const AutoSearch *cuts_of(Search *x, Division *d, int64_t rows)
-{
-    if (rows == x->own_rows)
-        return split_search_cuts(d->own);
-    Reading r = {.x = x, .of = d, .partition = d->unmeasured, .rows = rows};
-    if (d->card) {
-        const PartitionOptions *run = launches_run(x, d, rows);
-        SplitSearch *s = split_search(d->graph, d->loss.loss, run, x->a);
-        scale_bytes(split_search_cuts(s), (double)rows / (double)x->own_rows);
-        return split_search_cuts(s);
-    }
-    if (x->effort > EFFORT) {
-        x->stopped = true;
-        return NULL;
-    }
-    r.graph = arena_new();
-    bool read = quietly(read_rows, &r);
-    arena_free(r.graph);
-    const AutoSearch *cuts = read ? split_search_cuts(r.found) : NULL;
-    return cuts && cuts->cut.nodes == split_search_cuts(d->own)->cut.nodes ? cuts : NULL;
-}
-
-/* NULL: the model cannot have so many rows. */
-static const Sized *size_of(Search *x, Division *d, int64_t rows)
-{
-    for (uint32_t i = 0; i < d->size.n; i++)
-        if (d->size.at[i]->rows == rows)
-            return d->size.at[i]->cuts ? d->size.at[i] : NULL;
-    Sized *s = arena_new_of(x->a, Sized);
-    show("plan: %lld rows a microbatch%s", (long long)rows, among(x, d));
-    s->rows = rows;
-    s->cuts = cuts_of(x, d, rows);
-    if (s->cuts && rows != x->own_rows)
-        as_measured(d, s);
-    vec_push(x->a, &d->size, s);
-    return s->cuts ? s : NULL;
-}
-
-/* The model as it is, and where a run was measured, as it is without. */
-static void open_own(void *arg)
-{
-    Reading *r = arg;
-    Search *x = r->x;
-    Division *d = r->of;
-    const PartitionOptions *given = x->o->partition;
-    PartitionOptions *plain = arena_new_of(x->a, PartitionOptions),
-                     *own = arena_new_of(x->a, PartitionOptions);
-    if (d->members > 1) {
-        *own = *given;
-        own->automatic.rates = rates_of_members(x->o, d->members);
-        given = own;
-    }
-    r->partition = given;
-    read_graph(r, &d->graph, &d->loss);
-    if (d->card)
-        given = launches_run(x, d, x->own_rows);
-    *plain = *given;
-    plain->automatic.measured = NULL;
-    d->unmeasured = plain;
-    d->own = split_search(d->graph, d->loss.loss, given, x->a);
-    if (given->automatic.measured && !d->card)
-        d->modelled = split_search(d->graph, d->loss.loss, plain, x->a);
-}
-
-/* NULL: nothing of the model can be so divided. */
-static Division *division_open(Search *x, PlanMesh mesh)
-{
-    Division *d = arena_new_of(x->a, Division);
-    Reading r = {.x = x, .of = d, .rows = x->own_rows, .graph = x->a};
-    d->mesh = mesh;
-    d->members = members_of(&mesh);
-    d->card = launches_card(x, d->members);
-    show("plan: the model%s", among(x, d));
-    if (x->division.n == 0)
-        open_own(&r);
-    else if (!quietly(open_own, &r))
-        return NULL;
-    vec_push(x->a, &x->division, d);
-    x->effort += OPENED * (uint64_t)split_search_cuts(d->own)->cut.nodes;
-    return d;
-}
+/* A node that is cut is as much work as so many actions that are planned. */
+enum { SOLVED = 15 };
 
 /* ---- cuts ------------------------------------------------------------------------------------ */
 
@@ -272,7 +71,7 @@ static Cut *cut_of(Search *x, Division *d, uint32_t stages)
     x->deep |= stages > MOST_STAGES && stages <= s->cut.nodes;
     if (stages < s->least || stages > s->cut.nodes || stages > MOST_STAGES)
         return NULL;
-    show("plan: a cut into %u stages%s", stages, among(x, d));
+    plan_show("plan: a cut into %u stages%s", stages, plan_among(x, d));
     x->effort += SOLVED * (uint64_t)s->cut.nodes;
     StageCut found = auto_solve(s, &(AutoAsked){.stages = stages}, x->a);
     return found.stage_of ? new_cut(x, d, s, &found) : NULL;
@@ -293,7 +92,7 @@ static Cut *tight_cut(Search *x, const Candidate *c, double part)
             rank_of[i] = (uint32_t)s->rank_of[i];
         }
         sched_free(s);
-        show("plan: a cut into %u stages for less memory", stages);
+        plan_show("plan: a cut into %u stages for less memory", stages);
         x->effort += SOLVED * (uint64_t)c->size->cuts->cut.nodes;
         StageCut found = auto_solve(c->size->cuts,
                                     &(AutoAsked){.stages = stages,
@@ -427,7 +226,7 @@ static void add_ways(Search *x, Division *d)
 
 static void add_division(Search *x, PlanMesh mesh)
 {
-    Division *d = x->o->ranks % members_of(&mesh) == 0 ? division_open(x, mesh) : NULL;
+    Division *d = x->o->ranks % plan_members_of(&mesh) == 0 ? division_open(x, mesh) : NULL;
     if (d)
         add_ways(x, d);
 }
@@ -556,7 +355,7 @@ static void show_look(const Search *x, uint32_t i)
     char best[80] = "";
     if (x->n_best)
         snprintf(best, sizeof best, ", the best step takes %s", time_text(x->a, least(x)));
-    show("plan: %u of %u ways, %u looked at, %u too large%s", i + 1, x->list.n, x->tried, x->large,
+    plan_show("plan: %u of %u ways, %u looked at, %u too large%s", i + 1, x->list.n, x->tried, x->large,
          best);
 }
 
@@ -638,7 +437,7 @@ static void look_for_least(Search *x)
         qsort(x->list.at, x->list.n, sizeof *x->list.at, by_guess);
     for (uint32_t i = 0; i < x->list.n && !x->least_stopped; i++) {
         Candidate *c = &x->list.at[i];
-        show("plan: nothing fits; %u of %u ways for what takes least", i + 1, x->list.n);
+        plan_show("plan: nothing fits; %u of %u ways for what takes least", i + 1, x->list.n);
         if ((c->again == AGAIN_EXCEPT_LAST && !x->o->recompute) || /* always takes no more */
             (is_long(x, c) && !x->o->schedule) ||
             (x->least && candidate_floor(x, c) >= x->least))
@@ -660,7 +459,7 @@ static void look_made(Search *x)
         Candidate *c = &x->list.at[i];
         if (!c->evaluated || c->bound >= least(x))
             continue;
-        show("plan: %u of %u ways, schedules are made to measure", i + 1, x->list.n);
+        plan_show("plan: %u of %u ways, schedules are made to measure", i + 1, x->list.n);
         candidate_evaluate(x, c);
         keep(x, i);
     }
@@ -703,7 +502,7 @@ static void check_schedule(const char *name)
 static void check(const Search *x)
 {
     const PlanOptions *o = x->o;
-    const int members = members_of(&x->mesh);
+    const int members = plan_members_of(&x->mesh);
 
     if (o->schedule)
         check_schedule(o->schedule);
@@ -738,6 +537,7 @@ void plan_search(void *options)
     x.own_rows = o->model.rows(o->model.of, &x.mesh);
     check(&x);
     begin_rows(&x);
+    lengths_open(&x);
     add_meshes(&x);
     x.idle = true;
     for (uint32_t i = 0; i < x.division.n && x.list.n == 0; i++)
@@ -752,7 +552,7 @@ void plan_search(void *options)
         look_made(&x);
     if (o->memory && x.n_best == 0)
         look_for_least(&x);
-    show("%s", "");
+    plan_show("%s", "");
     if (x.n_best == 0)
         plans_none(&x);
     plans_tell(&x);

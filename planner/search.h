@@ -8,12 +8,16 @@
 #include "planner.h"
 
 /* MOST_CELLS: microbatches x stages whose schedules of all kinds, about KINDS, are looked at;
+   STEPS: so much more work it is where those of several steps are simulated;
    MOST_MEMBERS: where no option says how many */
 enum {
     MOST_STAGES = 1024,
     MOST_MEMBERS = 16,
     MOST_CELLS = 1 << 15,
     KINDS = 24,
+    STEPS = 4,
+    HALVINGS = 5,
+    MOST_KNOTS = HALVINGS + 2 * SYMBOLS,
     PLANS = 10,
     PLANS_KEPT = 16
 };
@@ -21,10 +25,14 @@ enum {
 /* What is computed again before a backward. */
 typedef enum { AGAIN_NEVER, AGAIN_CHEAP, AGAIN_EXCEPT_LAST, AGAIN_ALWAYS, AGAINS } Again;
 
-/* The model as microbatches of so many rows cost it. */
+/* The model as microbatches of so many rows cost it; where their lengths vary: their seconds are
+   means, their bytes at the most. */
 typedef struct {
     int64_t rows;
     const AutoSearch *cuts;
+    const AutoSearch **at; /* with lengths Search.knot[k] alone */
+    double *weight;        /* of these in a mean over microbatches */
+    SchedLengths lengths;  /* of all microbatches of a step, as if of one replica */
 } Sized;
 
 struct Division;
@@ -32,7 +40,7 @@ struct Division;
 /* A cut's stages at some rows. */
 typedef struct {
     const Sized *size;
-    StageCut cut;
+    StageCut cut, *knot; /* knot[k]: with Search.knot[k] */
 } CutAt;
 
 /* The best cut into so many stages; its program at the model's own rows, made when it is asked for
@@ -58,6 +66,7 @@ typedef struct Division {
     SplitSearch *own; /* there */
     /* there too, without a run's costs; NULL: there is no run */
     SplitSearch *modelled;
+    SplitSearch **own_at, **modelled_at; /* the same with Search.knot[k] */
     const PartitionOptions *unmeasured;
     const Program *forecast; /* on a card: of the model at the points that are given */
     const Card *card;        /* with the link that joins its members; NULL: there is none */
@@ -93,6 +102,8 @@ typedef struct {
     const PlanOptions *o;
     Arena *a;
     PlanMesh mesh;    /* as it is given; all 0: any number */
+    PlanSize *knot;   /* lengths with which the model is read, from the greatest on */
+    uint32_t n_knot;  /* 0: microbatches are alike */
     int64_t own_rows; /* of the model; of programs that are resized for others */
     VEC(Division *) division;
     VEC(int64_t) never, seen; /* rows that the model cannot have, and can */
@@ -113,6 +124,37 @@ typedef struct {
     /* looked at; too large for any schedule; the same as others; not looked at, they take long */
     uint32_t tried, large, same, longer;
 } Search;
+
+/* How much work there may be, in actions that are planned: of a processor about a quarter of a
+   minute; where nothing fits, a third of that to say so; for schedules that are made to measure,
+   half of it. */
+enum { EFFORT = 8000000 };
+
+/* ---- sizes.c ---- */
+/* How far it is, on a terminal */
+void plan_show(const char *format, ...) PRINTF_LIKE(1, 2);
+int plan_members_of(const PlanMesh *m); /* along all axes */
+const char *plan_among(const Search *x, const Division *d); /* for plan_show(): whose */
+bool has_rows(Search *x, Division *d, int64_t rows);        /* can it? */
+/* NULL: the model cannot have so many rows. */
+const Sized *size_of(Search *x, Division *d, int64_t rows);
+/* NULL: nothing of the model can be so divided. */
+Division *division_open(Search *x, PlanMesh mesh);
+
+/* ---- lengths.c ---- */
+/* Once the model is read: the data's lengths and the knots; fatal where they are not the model's. */
+void lengths_open(Search *x);
+/* What a run took with these lengths; fatal where it says none and has to. */
+const StageTimes *lengths_measured(const Search *x, const PlanSize *size);
+/* The polynomial of lengths of what is at[k * step] at knot k */
+SchedFit lengths_fit(const Search *x, const double *at, int step);
+/* lengths, weight, and the mean seconds of its nodes */
+void lengths_expect(Search *x, Sized *s);
+/* The mean over microbatches of `of' a stage at each knot, beside what it is at the most. */
+double lengths_part(const Search *x, const Candidate *c, uint32_t stage,
+                    int64_t (*of)(const CutStage *));
+int64_t stage_stash(const CutStage *s);
+int64_t stage_sent(const CutStage *s);
 
 /* ---- search.c ---- */
 int optimizer_states(const char *name); /* fatal: there is none of that name */
@@ -138,6 +180,7 @@ const Card *launches_card(const Search *x, int members);
 double candidate_beginning(const Search *x); /* seconds of an action, beside what it computes */
 double candidate_share(const Candidate *c);      /* of an update, that one replica does */
 const StageCut *candidate_measured(const Search *x, const Candidate *c);
+const StageCut *candidate_knots(const Search *x, const Candidate *c); /* with each knot */
 /* Its bound, estimate and guess, without its program */
 void candidate_estimate(const Search *x, Candidate *c);
 /* An equal share of parameters, gradients and states, whatever the cut */
@@ -154,6 +197,8 @@ void candidate_evaluate(Search *x, Candidate *c);
 /* Its bytes once more, of the program as it would be compiled: each rank's, or NULL where it does
    not fit after all. */
 const int64_t *candidate_exact(Search *x, Candidate *c);
+
+/* ---- words.c ---- */
 const char *again_name(Again a);
 /* --offload-time: seconds of all copies one way beside those of all forwards, as it is printed */
 const char *offload_time(const Search *x, const Candidate *c, Arena *a);

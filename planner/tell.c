@@ -45,6 +45,44 @@ static void write_rows(const Search *x, const Candidate *c)
         diag_fatal(EXIT_IO, WHERE_FILE(path), "--csv: %s", strerror(errno));
 }
 
+/* How long rows are, as the run is told. */
+static void data_words(const PlanOptions *o, Arena *a)
+{
+    const SchedRows *r = o->data;
+    for (int v = 0; v < r->n; v++)
+        printf(" --lengths %s", shell_word(a, arena_printf(a, "%s=%s", r->name[v], r->file[v])));
+    if (r->by_length)
+        printf(" --by-length %lld", (long long)r->by_length);
+    if (r->shuffle)
+        printf(" --shuffle %llu", (unsigned long long)r->seed);
+}
+
+/* Which lengths the steps are of, where they vary. */
+static void tell_lengths(const PlanOptions *o, Arena *a)
+{
+    const Lengths *l = o->ranges;
+    const SchedRows *r = o->data;
+    int64_t most[SYMBOLS], mean[SYMBOLS] = {0};
+    if (l->symbols == 0)
+        return;
+    cg_longest(l, false, most);
+    if (r->n == 0) {
+        printf("every row is planned with the greatest length, %s: --lengths NAME=FILE.npy, as a "
+               "run takes it, plans with the data's\n",
+               diag_escape(a, cg_lengths_text(a, l, most)));
+        return;
+    }
+    for (int v = 0; v < r->n; v++) {
+        double sum = 0;
+        for (int64_t i = 0; i < r->rows; i++)
+            sum += (double)r->length[v][i];
+        mean[v] = (int64_t)(sum / (double)r->rows + .5);
+    }
+    printf("rows of --lengths: %lld, on average %s; steps are the mean of an epoch, memory is for %s\n",
+           (long long)r->rows, diag_escape(a, cg_lengths_text(a, l, mean)),
+           diag_escape(a, cg_lengths_text(a, l, most)));
+}
+
 static void commands(const Search *x, const Candidate *c, Arena *a)
 {
     const PlanOptions *o = x->o;
@@ -57,7 +95,7 @@ static void commands(const Search *x, const Candidate *c, Arena *a)
         printf(" --split %s", shell_word(a, c->cut->points.at[i]));
     printf(" -o %s\nmake -C %s%s\n", out, out, o->device ? " pipeline-cuda run" : "");
     Loss loss;
-    Graph *g = o->model.graph(o->model.of, c->size->rows, NULL, &loss, a);
+    Graph *g = o->model.graph(o->model.of, (PlanSize){.rows = c->size->rows}, NULL, &loss, a);
     for (uint32_t i = 0; i < g->input.n; i++) {
         const char *name = val(g, g->input.at[i])->name;
         if (g->input.at[i] != loss.loss_scale)
@@ -75,6 +113,7 @@ static void commands(const Search *x, const Candidate *c, Arena *a)
         printf(" --program %s/pipeline-cuda", out);
     printf(" train%s --batch %lld --microbatches %d --schedule %s%s", text_all(&data),
            (long long)o->batch, c->microbatches, schedule, place);
+    data_words(o, a);
     if (c->replicas > 1)
         printf(" --dp %d%s", c->replicas, zero_words(c, a));
     if (c->again)
@@ -192,6 +231,7 @@ void plans_tell(Search *x)
                                             : "modelled",
            o->memory ? arena_printf(a, ", %s a rank", bytes_text(a, o->memory))
                      : ", memory is not limited");
+    tell_lengths(o, a);
     for (uint32_t i = 0, k = not_looked_at(x, why, a); i < k; i++)
         printf("%s\n", why[i]);
     for (uint32_t i = 0; i < o->partition->automatic.measured_clock.n; i++)

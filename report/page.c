@@ -96,7 +96,7 @@ static void read_trace(Page *p, const char *path)
                    "the trace has %d stages, but %s has %d: it is of another program",
                    r->m.s->stages, p->o->out, p->stages);
     sched_costs_default(&r->costs);
-    if (sched_costs_load(&r->costs, path, r->m.s->stages, &p->e) ||
+    if (sched_costs_load(&r->costs, path, r->m.s->stages, NULL, &p->e) ||
         sched_measured_simulate(&r->m, path, &r->sim, &p->e))
         r->why = arena_strdup(p->a, p->e.text);
     else

@@ -437,3 +437,32 @@ int npy_write(const char *path, int dtype, int rank, const int64_t *dim, const v
     free(tmp);
     return bad ? -1 : 0;
 }
+
+/* ---- whole numbers ---- */
+
+enum {
+#define DTYPE(name, number, ...) NPY_##name = number,
+#include "dtype.def"
+#undef DTYPE
+};
+
+int npy_is_integer(int dtype)
+{
+    return dtype >= NPY_U8 && dtype <= NPY_I64;
+}
+
+int64_t npy_integer(const char *at, int dtype)
+{
+    uint8_t byte;
+    uint16_t token;
+    int32_t narrow;
+    int64_t wide;
+    switch (dtype) {
+    case NPY_U8:
+    case NPY_I8: memcpy(&byte, at, sizeof byte); return dtype == NPY_I8 ? (int8_t)byte : byte;
+    case NPY_U16:
+    case NPY_I16: memcpy(&token, at, sizeof token); return dtype == NPY_I16 ? (int16_t)token : token;
+    case NPY_I32: memcpy(&narrow, at, sizeof narrow); return narrow;
+    default: memcpy(&wide, at, sizeof wide); return wide;
+    }
+}

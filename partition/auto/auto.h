@@ -97,6 +97,7 @@ typedef struct {
     double measured_around; /* seconds of its step beside its actions, slowest rank */
     const double *measured_action; /* by SchedType: means over stages; 0 where there is none */
     Strings measured_split;
+    const struct SchedVary *measured_by_length; /* in microseconds; NULL: it says no lengths */
     VEC(const char *) measured_clock; /* of further runs: by what their times were multiplied */
 } AutoOptions;
 
@@ -108,6 +109,10 @@ typedef struct {
 void auto_given(AutoOptions *o, const AutoText *t, Arena *a);
 /* What a run's trace says: measured and the like. */
 void auto_of_run(AutoOptions *o, const char *path, Arena *a);
+/* measured, of microbatches of these lengths alone; NULL: the run says none.  Fatal where it has
+   other dimensions. */
+const StageTimes *auto_at_lengths(const AutoOptions *o, int n, const char *const *name,
+                                  const int64_t *length, Arena *a);
 /* The numbers of options; fatal. */
 uint32_t given_number(const char *option, const char *text, uint32_t most);
 int64_t given_bytes(const char *option, const char *text);

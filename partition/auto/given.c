@@ -140,6 +140,47 @@ static const double *mean_actions(const SchedCosts *c, int stages, Arena *a)
     return mean;
 }
 
+static void keep_by_length(AutoOptions *o, const SchedCosts *c, Arena *a)
+{
+    SchedVary *v = arena_new_of(a, SchedVary);
+    *v = *c->vary;
+    v->stages = (int)o->measured_stages;
+    v->time = arena_array(a, SchedFit, v->stages * SA_TYPES + 1);
+    memcpy(v->time, c->vary->time, (size_t)v->stages * SA_TYPES * sizeof *v->time);
+    v->sent = NULL;
+    o->measured_by_length = v;
+}
+
+const StageTimes *auto_at_lengths(const AutoOptions *o, int n, const char *const *name,
+                                  const int64_t *length, Arena *a)
+{
+    const SchedVary *v = o->measured_by_length;
+    double x[ROW_LENGTHS];
+    if (!v)
+        return NULL;
+    for (int i = 0; i < v->n; i++) {
+        int k = 0;
+        while (k < n && strcmp(name[k], v->name[i]) != 0)
+            k++;
+        if (k == n || v->n != n)
+            diag_fatal(EXIT_MODEL, WHERE_NONE,
+                       "--costs: in that run '%s' varied, and %d dimension%s in all: the model's "
+                       "--bind has others",
+                       v->name[i], v->n, v->n == 1 ? "" : "s");
+        x[i] = (double)length[k];
+    }
+    StageTimes *t = arena_array(a, StageTimes, o->measured_stages + 1);
+    for (uint32_t s = 0; s < o->measured_stages; s++) {
+        static const int type[] = {SA_F, SA_I, SA_W, SA_B};
+        double *const to[] = {&t[s].forward, &t[s].input, &t[s].weight, &t[s].whole};
+        t[s] = o->measured[s];
+        for (int i = 0; i < 4; i++)
+            if (*to[i] >= 0)
+                *to[i] = sched_fit_at(&v->time[s * SA_TYPES + (uint32_t)type[i]], v->n, x) / 1e6;
+    }
+    return t;
+}
+
 /* A run's trace. */
 void auto_of_run(AutoOptions *o, const char *path, Arena *a)
 {
@@ -164,6 +205,8 @@ void auto_of_run(AutoOptions *o, const char *path, Arena *a)
     o->measured_action = mean_actions(&c, (int)o->measured_stages, a);
     double *clock = arena_array(a, double, c.runs + 1);
     memcpy(clock, c.clock, (size_t)c.runs * sizeof *clock);
+    if (c.vary)
+        keep_by_length(o, &c, a);
     sched_costs_free(&c);
     o->measured = t;
     const char *path_k;

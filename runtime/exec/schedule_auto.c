@@ -161,7 +161,7 @@ PpStatus schedule_choose(Run *run, const SchedNeeds *needs, SchedError *e)
     e->text[0] = 0;
     sched_costs_default(&costs);
     int st = !report    ? SCHED_ERESOURCE
-             : o->costs ? sched_costs_load(&costs, o->costs, stages, e)
+             : o->costs ? sched_costs_load(&costs, o->costs, stages, NULL, e)
                         : sched_costs_stages(&costs, stages, e);
     if (!st && !o->costs)
         known = by_operations(run->model, &costs);

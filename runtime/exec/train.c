@@ -95,6 +95,7 @@ static PpStatus run_passes(Rank *r, int64_t step)
             feed_fill(&r->feed, step, r->pass);
         TRY(r->feed.status);
         size_messages(r);
+        trace_lengths(&r->trace, exec_turn(r, step), r->feed.length);
         if (r->pass % run->data.passes == 0)
             exec_begin(r);
         trace_around(&r->trace, exec_turn(r, step), AROUND_BEGIN, start, start);

@@ -253,7 +253,7 @@ static void write_rings(const Watchdog *w, const char *path)
                 sched_trace_wait(f, k, a, e->step + 1, waits * 1e6, (runs - waits) * 1e6);
             if (e->runs >= 0)
                 sched_trace_event(f, k, a, e->step + 1,
-                                  (SchedSpan){runs * 1e6, (done - runs) * 1e6, -1, 0});
+                                  (SchedSpan){runs * 1e6, (done - runs) * 1e6, -1, 0, NULL});
         }
     sched_trace_close(f);
     if (fclose(f) || rename(unfinished, path))

@@ -8,6 +8,7 @@
  */
 #include "data.h"
 
+#include "base/file/row_order.h"
 #include "core/core.h"
 
 #include <inttypes.h>
@@ -328,11 +329,7 @@ PpStatus data_cut(Data *d)
     d->row0 = malloc((size_t)(groups * m + 1) * sizeof *d->row0);
     if (!d->row0)
         return pp_no_memory();
-    d->row0[0] = 0;
-    for (int64_t i = 0; i < groups * m; i++) {
-        int64_t rows_here = d->batch / groups + (i / m < d->batch % groups);
-        d->row0[i + 1] = d->row0[i] + rows_here / m + (i % m < rows_here % m);
-    }
+    row_cut(d->batch, groups, m, d->row0);
     d->steps_per_pass = rows / d->batch;
     if (o->mode != MODE_TRAIN && rows % d->batch)
         TRY(cut_rest(d, rows % d->batch));

@@ -114,7 +114,7 @@ static PpStatus check_shape(const Data *d, const PpTensor *t, DataFile *file)
 /* Every integer of the file's type is one of the input's. */
 static int widens(int from, int to)
 {
-    return data_is_integer(from) && data_is_integer(to) && st_dtype_size(from) < st_dtype_size(to);
+    return npy_is_integer(from) && npy_is_integer(to) && st_dtype_size(from) < st_dtype_size(to);
 }
 
 /* What numpy makes without being asked is float64. */

@@ -9,7 +9,7 @@
 #include "base/file/sha256.h"
 #include "options/options.h"
 
-/* TensorProto.DataType's, beside PP_I32 and PP_I64: integers that files may hold */
+/* TensorProto.DataType's, beside PP_I32 and PP_I64: integers that files may hold (npy_is_integer) */
 enum { DATA_U8 = 2, DATA_I8 = 3, TOKEN_U16 = 4, DATA_I16 = 5 };
 
 /* A file of an input: rows `first` to `first + rows` of the data. */
@@ -112,12 +112,9 @@ RowPiece data_piece_of(const Data *d, int input, int64_t row, PpLength length);
  * begins, among those of the microbatch, where it begins, and how many of here[] it has itself. */
 typedef void RowLine(void *of, int64_t file, int64_t here, int64_t own);
 void data_lines(const RowPiece *p, RowLine *line, void *of);
-int data_is_integer(int dtype);                       /* one of these: */
 int data_file(const Data *d, int input, int64_t row); /* the number of the one it is in */
 /* PP_ERR_IO where a file of the input has fewer bytes than when it was opened */
 PpStatus data_whole(const Data *d, int input, int file);
-/* An integer at any alignment, of PP_I32, PP_I64 or those above */
-int64_t data_integer(const char *at, int dtype);
 
 /* indices.c: integers that choose rows of tables, in all of the files; process `part` of `parts`
  * looks at its share of their rows */

@@ -124,7 +124,7 @@ static void count_line(void *of, int64_t file, int64_t here, int64_t own)
     (void)here;
     c->n += in->pad_number != p->loss_ignore ? c->here - read : 0;
     for (int64_t i = file; i < file + read; i++)
-        c->n += data_integer(c->at + i * st_dtype_size(c->dtype), c->dtype) != p->loss_ignore;
+        c->n += npy_integer(c->at + i * st_dtype_size(c->dtype), c->dtype) != p->loss_ignore;
 }
 
 /* Targets of a row that count, of a microbatch of these lengths: of classes those that are not

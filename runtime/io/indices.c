@@ -121,7 +121,7 @@ static PpStatus refuse(const Data *d, const PpIndex *b, const DataFile *f, int64
     const char *counted = "";
     int dtype;
     const char *at = data_piece(d, b->input, f->first + row, element / in->inner, &dtype);
-    int64_t value = data_integer(at + element % in->inner * st_dtype_size(dtype), dtype);
+    int64_t value = npy_integer(at + element % in->inner * st_dtype_size(dtype), dtype);
     place_text(place, sizeof place, d, t, element);
     if (place[0])
         snprintf(where, sizeof where, ", position %s", place);

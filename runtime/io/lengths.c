@@ -8,41 +8,13 @@
  */
 #include "data.h"
 
+#include "base/file/row_order.h"
 #include "base/file/safetensors.h"
 #include "core/core.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-static PpStatus wrong(const NameFile *nf, const char *why)
-{
-    return pp_fail(PP_ERR_MODEL, "--lengths %s=%s: %s", nf->name, nf->file, why);
-}
-
-static PpStatus take(Data *d, const NameFile *nf, const NpyFile *f, int v)
-{
-    const int64_t least = d->model->length[v].least, longest = d->longest.of[v];
-    char why[200];
-    if (f->rank != 1 || !data_is_integer(f->dtype) || f->dim[0] != d->rows) {
-        snprintf(why, sizeof why, "one whole number for each of %" PRId64 " rows", d->rows);
-        return wrong(nf, why);
-    }
-    d->row_length[v] = malloc((size_t)(d->rows + 1) * sizeof *d->row_length[v]);
-    if (!d->row_length[v])
-        return pp_no_memory();
-    for (int64_t i = 0; i < d->rows; i++) {
-        int64_t n = data_integer(f->data + i * st_dtype_size(f->dtype), f->dtype);
-        d->row_length[v][i] = n;
-        if (n >= least && n <= longest)
-            continue;
-        snprintf(why, sizeof why,
-                 "row %" PRId64 " has length %" PRId64 ", and may have %" PRId64 " to %" PRId64, i,
-                 n, least, longest);
-        return wrong(nf, why);
-    }
-    return PP_OK;
-}
 
 /* A value of the input's type. */
 static PpStatus read_pad(Data *d, const NameFile *nf)
@@ -54,7 +26,7 @@ static PpStatus read_pad(Data *d, const NameFile *nf)
     DataInput *in = &d->input[at];
     double real = strtod(nf->file, &end);
     float single = (float)real;
-    int whole = data_is_integer(t->dtype);
+    int whole = npy_is_integer(t->dtype);
     if (whole)
         in->pad_number = strtoll(nf->file, &end, 10);
     if (!t->n_term)
@@ -124,12 +96,13 @@ static PpStatus open_lengths(Data *d, const NameFile *nf)
         v++;
     if (v == p->n_length || d->row_length[v])
         return pp_fail(PP_ERR_USAGE, "--lengths %s: what varies is %s", nf->name, all);
-    NpyFile f;
-    if (npy_open(&f, nf->file, err, sizeof err))
-        return pp_fail(PP_ERR_IO, "--lengths %s: %s", nf->name, err);
-    PpStatus s = take(d, nf, &f, v);
-    npy_close(&f);
-    return s;
+    int64_t rows = d->rows;
+    d->row_length[v] =
+        row_lengths(nf->file, &rows, p->length[v].least, d->longest.of[v], err, sizeof err);
+    if (d->row_length[v])
+        return PP_OK;
+    return rows < 0 ? pp_fail(PP_ERR_IO, "--lengths %s: %s", nf->name, err)
+                    : pp_fail(PP_ERR_MODEL, "--lengths %s=%s: %s", nf->name, nf->file, err);
 }
 
 PpStatus lengths_open(Data *d)
@@ -154,11 +127,9 @@ PpLength data_length(const Data *d, const int64_t *order, int64_t first, int64_t
 {
     PpLength most = {{0}};
     for (int v = 0; v < d->model->n_length; v++) {
-        for (int64_t i = first; i < end && d->row_length[v]; i++) {
-            int64_t n = d->row_length[v][order ? order[i] : i];
-            most.of[v] = n > most.of[v] ? n : most.of[v];
-        }
-        most.of[v] = most.of[v] ? most.of[v] : d->longest.of[v];
+        const int64_t n =
+            d->row_length[v] ? row_longest(d->row_length[v], order, first, end) : 0;
+        most.of[v] = n ? n : d->longest.of[v];
     }
     return most;
 }

@@ -62,7 +62,7 @@ static void copy(char *dst, int dst_type, const char *src, int src_type, int64_t
         return;
     }
     for (int64_t i = 0; i < n; i++) { /* little-endian: the low bytes come first */
-        int64_t v = data_integer(src + i * step, src_type);
+        int64_t v = npy_integer(src + i * step, src_type);
         memcpy(dst + i * size, &v, (size_t)size);
     }
 }
@@ -174,24 +174,4 @@ void data_read(const Data *d, int input, const int64_t *order, int64_t first, in
                 copy(dst, dtype, piece_in(in, f, row, o), f->npy.dtype, run * in->inner);
             dst += run * bytes;
         }
-}
-
-int data_is_integer(int dtype)
-{
-    return dtype == DATA_U8 || dtype == DATA_I8 || dtype == TOKEN_U16 || dtype == DATA_I16 ||
-           dtype == PP_I32 || dtype == PP_I64;
-}
-
-int64_t data_integer(const char *at, int dtype)
-{
-    uint8_t byte;
-    uint16_t token;
-    int32_t narrow;
-    int64_t wide;
-    switch (st_dtype_size(dtype)) {
-    case 1: memcpy(&byte, at, sizeof byte); return dtype == DATA_I8 ? (int8_t)byte : byte;
-    case 2: memcpy(&token, at, sizeof token); return dtype == DATA_I16 ? (int16_t)token : token;
-    case 4: memcpy(&narrow, at, sizeof narrow); return narrow;
-    default: memcpy(&wide, at, sizeof wide); return wide;
-    }
 }

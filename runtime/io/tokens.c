@@ -62,7 +62,7 @@ static PpStatus check_width(const Data *d, const PpTensor *t, const DataFile *f)
     if (f->npy.dtype != PP_I64 || t->dtype != PP_I32)
         return PP_OK;
     for (int64_t i = 0; i < f->npy.dim[0]; i++) {
-        int64_t v = data_integer(f->npy.data + i * 8, PP_I64);
+        int64_t v = npy_integer(f->npy.data + i * 8, PP_I64);
         if (v < INT32_MIN || v > INT32_MAX)
             return pp_fail(PP_ERR_MODEL,
                            "--%s %s=%s: element %" PRId64 " is %" PRId64
@@ -89,7 +89,7 @@ static PpStatus open_file(const Data *d, int input, const char *path, int shift,
     if (npy->rank != 1)
         return pp_fail(PP_ERR_MODEL, "--%s %s=%s: rank %d, but a file of tokens has rank 1",
                        data_option(d, 1), t->name, path, npy->rank);
-    if (!data_is_integer(npy->dtype))
+    if (!npy_is_integer(npy->dtype))
         return pp_fail(PP_ERR_MODEL, "--%s %s=%s: %s, but tokens are integers", data_option(d, 1),
                        t->name, path, data_dtype_text(npy->dtype));
     int64_t row = in->outer * in->inner;

@@ -9,7 +9,6 @@
 
 #include "core/core.h"
 #include "plan/plan.h"
-#include "schedule/simulate/trace.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -34,7 +33,13 @@ PpStatus trace_open(Trace *t, const Plan *plan, int64_t steps)
         t->bytes[k] = (double)plan->live[k];
     t->bytes[n_op + 1] = (double)plan->bytes.total;
     t->span = t->bytes + n_op + 2;
-    return PP_OK;
+    t->microbatches = plan->ask.microbatches;
+    t->places.n = plan->model->n_length;
+    for (int v = 0; v < t->places.n; v++)
+        t->places.name[v] = plan->model->length[v].name;
+    if (t->places.n)
+        t->length = zeroed((int64_t)t->steps * t->microbatches, sizeof *t->length);
+    return t->length || !t->places.n ? PP_OK : pp_no_memory();
 }
 
 /* What this rank's clock says later than rank 0's: of several questions to rank 0 the one that was
@@ -87,13 +92,22 @@ void trace_close(Trace *t)
 {
     profile_close(&t->profile);
     free(t->bytes);
+    free(t->length);
     t->bytes = t->span = NULL;
+    t->length = NULL;
 }
 
 double *trace_of(const Trace *t, int64_t step)
 {
     return t->span && step < t->steps ? t->span + step * (t->n_op + AROUND + t->stages) * SPAN
                                       : NULL;
+}
+
+void trace_lengths(const Trace *t, int64_t step, const PpLength *length)
+{
+    if (t->length && step < t->steps)
+        memcpy(t->length + step * t->microbatches, length,
+               (size_t)t->microbatches * sizeof *length);
 }
 
 void trace_around(const Trace *t, int64_t step, int what, double waits, double starts)
@@ -122,6 +136,8 @@ void trace_sums(const Trace *t, int64_t step, int stage, double begin, double en
 typedef struct {
     FILE *f;
     int rank, ranks, member, named[LINES]; /* member: of the rank */
+    const PpLength *length; /* of the microbatches of its step; NULL */
+    SchedPlaces places;
 } Lines;
 
 static int line_of(Lines *l, int line)
@@ -158,9 +174,11 @@ static const double *trace_actions(Lines *l, const Schedule *s, int step, int n_
         int line = line_of(l, beside ? LINE_BESIDE : copy ? LINE_COPIES : LINE_ACTIONS);
         if (span[1] > span[0])
             sched_trace_wait(l->f, line, a, step, span[0] * 1e6, (span[1] - span[0]) * 1e6);
-        sched_trace_event(
-            l->f, line, a, step,
-            (SchedSpan){span[1] * 1e6, (span[2] - span[1]) * 1e6, bytes[i], span[3] * 1e6});
+        if (l->length && a->microbatch >= 0)
+            l->places.of = l->length[a->microbatch].of;
+        sched_trace_event(l->f, line, a, step,
+                          (SchedSpan){span[1] * 1e6, (span[2] - span[1]) * 1e6, bytes[i],
+                                      span[3] * 1e6, l->length ? &l->places : NULL});
     }
     return span;
 }
@@ -170,9 +188,10 @@ static void trace_rank(FILE *f, const Trace *t, const Schedule *s, int rank, int
 {
     static const char *const around[AROUND] = {"begin", "norm", "update"};
     const double *span = bytes + n_op + 2;
-    Lines l = {.f = f, .rank = rank, .ranks = s->ranks, .member = member};
+    Lines l = {.f = f, .rank = rank, .ranks = s->ranks, .member = member, .places = t->places};
     sched_trace_memory(f, line_of(&l, LINE_ACTIONS), bytes[n_op + 1], bytes[n_op]);
     for (int k = 1; k <= t->steps; k++) {
+        l.length = t->length ? t->length + (int64_t)(k - 1) * t->microbatches : NULL;
         if (t->gathers)
             trace_gathers(&l, s, k, n_op, span);
         span = trace_actions(&l, s, k, n_op, bytes, span);

@@ -8,7 +8,7 @@
 #include "net/group.h"
 #include "plan/plan.h"
 #include "profile.h"
-#include "schedule/schedule.h"
+#include "schedule/simulate/trace.h"
 
 /* What a step does beside its actions, traced behind them. */
 enum { SPAN = 4 };
@@ -24,6 +24,9 @@ typedef struct {
     int n_op, stages, steps;
     int gathers; /* UNSHARD brings parameters from other replicas */
     double zero;
+    PpLength *length; /* of each microbatch of these passes; NULL: nothing varies */
+    int microbatches;
+    SchedPlaces places;
     Profile profile;
 } Trace;
 
@@ -35,6 +38,8 @@ void trace_close(Trace *t);
 PpStatus trace_start(Trace *t, Group *g, int64_t beside);
 /* Its numbers, or NULL */
 double *trace_of(const Trace *t, int64_t step);
+/* Of the microbatches of a pass, where they vary */
+void trace_lengths(const Trace *t, int64_t step, const PpLength *length);
 /* Until now */
 void trace_around(const Trace *t, int64_t step, int what, double waits, double starts);
 /* The sums of a stage, both by pp_now(); beside: seconds of them that the rank itself was at them,

@@ -28,6 +28,13 @@ void sched_costs_free(SchedCosts *c)
     free(c->stage_reduction);
     free(c->stage_beside);
     free(c->clock);
+    if (c->vary) {
+        free(c->vary->time);
+        free(c->vary->sent);
+        free(c->vary->of.length);
+        free(c->vary);
+    }
+    c->vary = NULL;
     c->stage_time = c->stage_reduction = c->stage_beside = c->clock = NULL;
     c->runs = 0;
     c->stages = 0;

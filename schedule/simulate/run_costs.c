@@ -2,13 +2,15 @@
  * run_costs.c - costs from Chrome traces of runs.
  *
  * In: JSON files of complete events named like actions, durations in microseconds, and what their
- * ranks did before and after them.  Out: SchedCosts, means over steps.  In truth I and W take longer
+ * ranks did before and after them.  Out: SchedCosts, means over steps; where microbatches differ in
+ * length, polynomials of it.  In truth I and W take longer
  * than B, for what they share goes through memory, so two files know more than one: a run's with
  * whole backwards and a run's with divided ones.
  *
  * A machine is not equally fast whenever it is asked, and the few per cent by which two runs differ
  * are more than what a divided backward costs.  So the times of each further run are brought onto
- * the first one's clock, by what both have: a stage's times by the quotient of the medians of its F.
+ * the first one's clock, by what both have: a stage's times by the quotient of the medians of its
+ * F.
  */
 #include "schedule/rows.h"
 #include "simulate.h"
@@ -21,6 +23,7 @@
 typedef struct {
     int stage, type; /* type 0: beside the actions, stage is the rank; REDUCTION: the stage's */
     double step, dur, beside;
+    double length[ROW_LENGTHS];
 } Event;
 enum { MAX_RANKS = 1 << 16, REDUCTION = SA_TYPES };
 
@@ -36,6 +39,9 @@ typedef struct {
     size_t n, cap;
     File *file;
     int files;
+    size_t seen;         /* computations */
+    int lengths, others; /* others: events have other ones, or none */
+    char name[ROW_LENGTHS][40];
 } Events;
 
 /* ---- reading ---- */
@@ -46,6 +52,16 @@ static int reduction_of(const char *name)
     char *end = NULL;
     long stage = *name >= '0' && *name <= '9' ? strtol(name, &end, 10) : -1;
     return stage >= 0 && stage < 1 << 20 && !strcmp(end, "AR") ? (int)stage : -1;
+}
+
+/* All computations have the same dimensions, or none counts. */
+static void note_lengths(Events *ev, const SchedEvent *f)
+{
+    if (!ev->seen++) {
+        ev->lengths = f->lengths;
+        memcpy(ev->name, f->dimension, sizeof ev->name);
+    }
+    ev->others |= f->lengths != ev->lengths || memcmp(ev->name, f->dimension, sizeof ev->name) != 0;
 }
 
 static int add_event(void *ctx, const SchedEvent *f)
@@ -71,7 +87,11 @@ static int add_event(void *ctx, const SchedEvent *f)
         ev->e = p;
         ev->cap = cap;
     }
-    ev->e[ev->n++] = (Event){a.stage, a.type, f->step, f->dur, f->beside};
+    Event *v = &ev->e[ev->n++];
+    *v = (Event){a.stage, a.type, f->step, f->dur, f->beside, {0}};
+    memcpy(v->length, f->length, sizeof v->length);
+    if (sched_is_compute(a.type))
+        note_lengths(ev, f);
     return 1;
 }
 
@@ -254,6 +274,68 @@ done:
     return st;
 }
 
+/* ---- by length ---- */
+
+typedef struct {
+    const Event *e;
+    double dur; /* on the first run's clock */
+} Timed;
+
+static int by_stage_and_type(const void *a, const void *b)
+{
+    const Event *x = ((const Timed *)a)->e, *y = ((const Timed *)b)->e;
+    return x->stage != y->stage ? (x->stage > y->stage) - (x->stage < y->stage)
+           : x->type != y->type ? (x->type > y->type) - (x->type < y->type)
+                                : (x > y) - (x < y);
+}
+
+/* Computations that count, by stage and type; how many */
+static size_t sort_timed(const Events *ev, int stages, Timed *to)
+{
+    size_t n = 0;
+    for (int k = 0; k < ev->files; k++) {
+        const File *f = &ev->file[k];
+        for (size_t i = f->from; i < f->to; i++) {
+            const Event *e = &ev->e[i];
+            if (e->type < SA_TYPES && sched_is_compute(e->type) && e->stage < stages &&
+                counts(f, e))
+                to[n++] = (Timed){e, e->dur * f->clock[e->stage]};
+        }
+    }
+    qsort(to, n, sizeof *to, by_stage_and_type);
+    return n;
+}
+
+static int average_by_length(SchedCosts *c, const Events *ev, int stages, SchedError *e)
+{
+    if (ev->lengths == 0 || ev->others)
+        return SCHED_OK;
+    int st = sched_costs_by_length(c, ev->lengths, stages, e);
+    Timed *v = malloc(ev->n * sizeof *v);
+    double *x = malloc(ev->n * ROW_LENGTHS * sizeof *x), *t = malloc(ev->n * sizeof *t);
+    size_t dims = (size_t)ev->lengths, n = 0;
+    if (!st && v && x && t) {
+        memcpy(c->vary->name, ev->name, sizeof ev->name);
+        n = sort_timed(ev, stages, v);
+    } else if (!st) {
+        st = sched_nomem(e);
+    }
+    for (size_t i = 0, next = 0; i < n; i = next) {
+        const Event *first = v[i].e;
+        for (; next < n && v[next].e->stage == first->stage && v[next].e->type == first->type;
+             next++) {
+            memcpy(x + (next - i) * dims, v[next].e->length, dims * sizeof *x);
+            t[next - i] = v[next].dur;
+        }
+        c->vary->time[first->stage * SA_TYPES + first->type] =
+            sched_fit(ev->lengths, x, t, next - i);
+    }
+    free(v);
+    free(x);
+    free(t);
+    return st;
+}
+
 static int remember_clocks(SchedCosts *c, const Events *ev, SchedError *e)
 {
     free(c->clock);
@@ -293,6 +375,8 @@ int sched_costs_measured(SchedCosts *c, const char *path, int stages, SchedError
     if (!st)
         st = average(c, &ev, stages, e);
     if (!st)
+        st = average_by_length(c, &ev, stages, e);
+    if (!st)
         st = remember_clocks(c, &ev, e);
     for (int k = 0; k < ev.files; k++)
         free(ev.file[k].clock);
@@ -301,9 +385,17 @@ int sched_costs_measured(SchedCosts *c, const char *path, int stages, SchedError
     return st;
 }
 
-int sched_costs_load(SchedCosts *c, const char *path, int stages, SchedError *e)
+int sched_costs_load(SchedCosts *c, const char *path, int stages, const SchedLengths *l,
+                     SchedError *e)
 {
     int st = sched_costs_measured(c, path, stages, e);
+    if (!st && l && !c->vary)
+        st = sched_fail(e, SCHED_EUSAGE, -1, -1,
+                        "%s: its actions have no lengths: --lengths needs the trace of a program "
+                        "made with --bind NAME=LEAST..MOST, and run with --lengths",
+                        path);
+    if (!st && l)
+        st = sched_costs_vary(c, l, e);
     for (int s = 0; s < stages && !st; s++)
         sched_costs_complete(&c->stage_time[(size_t)s * SA_TYPES]);
     return st;

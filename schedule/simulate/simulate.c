@@ -24,6 +24,7 @@ typedef struct {
     const SchedCosts *c;
     const SchedGraph *g;
     SchedSim *out;
+    const double *length; /* of the microbatches of this step; NULL: all alike */
     double *clock, *engine;    /* per rank; of its copies */
     /* sums over replicas: per rank the last one's end, per stage its own and, or -1, its begin */
     double *network, *summed, *summing;
@@ -48,7 +49,11 @@ static double cost(const Sim *m, const SchedAction *a)
     const SchedCosts *c = m->c;
     double t =
         c->stage_time && a->stage < c->stages ? c->stage_time[a->stage * SA_TYPES + a->type] : -1;
-    return t >= 0 ? t : c->time[a->type];
+    t = t >= 0 ? t : c->time[a->type];
+    if (!m->length || a->microbatch < 0 || a->stage >= c->vary->stages)
+        return t;
+    return t * sched_fit_at(&c->vary->time[a->stage * SA_TYPES + a->type], c->vary->n,
+                            m->length + a->microbatch * c->vary->n);
 }
 
 static double reduction(const Sim *m, int stage)
@@ -87,13 +92,17 @@ static double *slot_of(double *list, const Sim *m, int stage, int mb)
 }
 
 /* From the end of the producer, or of the SEND, to the arrival. */
-static double latency(const Sim *m, int lane)
+static double latency(const Sim *m, int lane, int mb)
 {
     const SchedGraph *g = m->g;
+    const SchedVary *v = m->c->vary;
     if (lane >= 2 * g->n)
         return m->c->latency;
     const SchedEdge *edge = &g->edge[lane / 2];
-    return m->c->latency + m->c->per_byte * (lane % 2 ? edge->bytes_b : edge->bytes_f);
+    double bytes = lane % 2 ? edge->bytes_b : edge->bytes_f;
+    if (m->length && edge->from < v->stages)
+        bytes *= sched_fit_at(&v->sent[edge->from], v->n, m->length + mb * v->n);
+    return m->c->latency + m->c->per_byte * bytes;
 }
 
 static int64_t message(const Sim *m, int lane, int mb)
@@ -129,7 +138,7 @@ static double ready(const Sim *m, const SchedAction *a)
         } else {
             at = *slot_of(forward ? m->forward : m->backward, m, other, a->microbatch);
             if (at >= 0 && m->remote[lane])
-                at += latency(m, lane);
+                at += latency(m, lane, a->microbatch);
         }
         if (at < 0)
             return -1;
@@ -200,7 +209,7 @@ static int meet(Sim *m, int r, int i, int lane)
         b->microbatch != a->microbatch || sched_graph_lane(m->g, b) != lane)
         return 0;
     double start = max2(m->clock[r], m->clock[q]);
-    double end = start + latency(m, lane) + max2(cost(m, a), cost(m, b));
+    double end = start + latency(m, lane, a->microbatch) + max2(cost(m, a), cost(m, b));
     set(m, r, i, start, end);
     set(m, q, j, start, end);
     m->arrive[message(m, lane, a->microbatch)] = end;
@@ -249,7 +258,7 @@ static int communicate(Sim *m, int r, int i)
             start = max2(start, m->slot[(size_t)lane * (size_t)k + (size_t)(m->sent[lane] % k)]);
         }
         m->number[x] = m->sent[lane]++;
-        m->arrive[x] = start + cost(m, a) + latency(m, lane);
+        m->arrive[x] = start + cost(m, a) + latency(m, lane, a->microbatch);
         wake(m, m->s->rank_of[a->peer]);
     } else if (k > 0 && sched_receives(a->type)) {
         if (m->arrive[x] < 0 || m->number[x] != m->got[lane])
@@ -522,7 +531,8 @@ static int allocate(Sim *m, SchedError *e)
     return SCHED_OK;
 }
 
-int sched_simulate(const Schedule *s, const SchedCosts *c, SchedSim *out, SchedError *e)
+int sched_simulate_step(const Schedule *s, const SchedCosts *c, const double *length, SchedSim *out,
+                        SchedError *e)
 {
     SchedGraph g;
     Sim m = {0};
@@ -541,6 +551,7 @@ int sched_simulate(const Schedule *s, const SchedCosts *c, SchedSim *out, SchedE
     m.c = c;
     m.g = &g;
     m.out = out;
+    m.length = length;
     if (!(st = allocate(&m, e)) && !(st = run(&m, e)))
         summarize(s, c, out);
     free(m.clock);

@@ -6,8 +6,8 @@
  * {"step":N,"stage":S,"microbatch":M}.  Of a run also metadata events: "split", args
  * {"points":[...]}: how its model was cut; for each rank "memory planned" and "memory always", args
  * {"bytes":N}: what its step takes at most, and what is in use between steps; and in args of each
- * action "bytes": what is in use while it runs, and "members": for how long of it the rank waited
- * for other members.  Time that a rank waits is an event of its own named
+ * action "bytes": what is in use while it runs, "members": for how long of it the rank waited for
+ * other members, and, where lengths vary, "lengths": {"seq":17}, those of its microbatch.  Time that a rank waits is an event of its own named
  * "wait", cat "wait", so that the duration of an action is the action's alone.  Of a program that
  * ppsplit --profile wrote, pid 1 has the steps of its stages' functions, each of its mean duration:
  * cat "kernel", args {"stage":S,"part":"F","nodes":[...]}.
@@ -105,6 +105,11 @@ static void event(FILE *f, const char *name, const char *cat, int rank, const Sc
         fprintf(f, ",\"bytes\":%.0f", s.bytes);
     if (s.members > 0)
         fprintf(f, ",\"members\":%.3f", s.members);
+    for (int v = 0; s.places && a->microbatch >= 0 && v < s.places->n; v++) {
+        fputs(v ? "," : ",\"lengths\":{", f);
+        json_write_string(f, s.places->name[v]);
+        fprintf(f, ":%lld%s", (long long)s.places->of[v], v + 1 < s.places->n ? "" : "}");
+    }
 }
 
 static void memory(FILE *f, int rank, const char *which, double bytes)
@@ -134,7 +139,7 @@ void sched_trace_sum(FILE *f, int tid, int stage, int step, double ts, double du
     SchedAction a = {.stage = stage, .microbatch = -1};
     char name[32];
     snprintf(name, sizeof name, "%dAR", stage);
-    event(f, name, "AR", tid, &a, step, (SchedSpan){ts, dur, -1, 0});
+    event(f, name, "AR", tid, &a, step, (SchedSpan){ts, dur, -1, 0, NULL});
     if (beside > 0)
         fprintf(f, ",\"beside\":%.3f", beside);
     fprintf(f, "}}");
@@ -143,7 +148,7 @@ void sched_trace_sum(FILE *f, int tid, int stage, int step, double ts, double du
 void sched_trace_gather(FILE *f, int tid, int stage, int step, double ts, double dur)
 {
     SchedAction a = {.stage = stage, .microbatch = -1};
-    event(f, "gather", "gather", tid, &a, step, (SchedSpan){ts, dur, -1, 0});
+    event(f, "gather", "gather", tid, &a, step, (SchedSpan){ts, dur, -1, 0, NULL});
     fprintf(f, "}}");
 }
 
@@ -160,7 +165,7 @@ void sched_trace_wait(FILE *f, int rank, const SchedAction *a, int step, double 
 {
     char name[64];
     sched_action_text(name, sizeof name, a);
-    event(f, "wait", "wait", rank, a, step, (SchedSpan){ts, dur, -1, 0});
+    event(f, "wait", "wait", rank, a, step, (SchedSpan){ts, dur, -1, 0, NULL});
     fprintf(f, ",\"for\":\"%s\"}}", name);
 }
 

@@ -5,6 +5,7 @@
 #ifndef PP_SCHEDULE_TRACE_H
 #define PP_SCHEDULE_TRACE_H
 
+#include "base/file/row_order.h"
 #include "schedule/schedule.h"
 
 #ifdef __cplusplus
@@ -20,10 +21,17 @@ void sched_trace_split(FILE *f, const char *const *point, int n);
 enum { LINE_ACTIONS, LINE_BESIDE, LINE_COPIES, LINE_SUMS, LINE_GATHERS, LINES };
 int sched_trace_line(int rank, int ranks, int member, int line);
 void sched_trace_name(FILE *f, int rank, int ranks, int member, int line);
+/* How long a microbatch is along each of n dimensions that vary */
+typedef struct {
+    int n;
+    const char *name[ROW_LENGTHS];
+    const int64_t *of;
+} SchedPlaces;
 /* bytes: of the rank's memory, in use while it runs; -1: not said; members: for how long of it the
- * rank waited for other members */
+ * rank waited for other members; places: of its microbatch, NULL: nothing varies */
 typedef struct {
     double ts, dur, bytes, members;
+    const SchedPlaces *places;
 } SchedSpan;
 void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, SchedSpan s);
 /* Bytes planned for the rank's step (more are never in use), and those in use between steps */
@@ -53,6 +61,9 @@ typedef struct SchedEvent {
     double step, tid;
     double bytes;          /* of its args; -1: none */
     double beside;         /* of its args, of a sum over replicas; 0: none */
+    int lengths;           /* of its args, "lengths": so many */
+    char dimension[ROW_LENGTHS][40];
+    double length[ROW_LENGTHS];
 } SchedEvent;
 /* each: 0 ends it, as memory that is missing does.  A status. */
 int sched_trace_read(const char *path, int (*each)(void *, const SchedEvent *), void *ctx,

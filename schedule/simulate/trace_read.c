@@ -22,6 +22,16 @@ typedef struct {
 static int value(void *of, Json *j);
 static int args(Walk *w, Json *j);
 
+/* {"seq":17,"width":4} */
+static int length(void *of, Json *j, const char *key)
+{
+    SchedEvent *f = of;
+    if (f->lengths == ROW_LENGTHS || !strchr("0123456789", json_peek(j)))
+        return json_skip(j);
+    snprintf(f->dimension[f->lengths], sizeof f->dimension[0], "%s", key);
+    return json_number(j, &f->length[f->lengths++]);
+}
+
 static int member(void *of, Json *j, const char *key)
 {
     Walk *w = of;
@@ -38,6 +48,8 @@ static int member(void *of, Json *j, const char *key)
         return json_word(j, f->cat, sizeof f->cat);
     if (!strcmp(key, "args") && next == '{')
         return args(w, j);
+    if (!strcmp(key, "lengths") && next == '{')
+        return json_members(j, length, f);
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
         if (!strcmp(key, name[i]) && next &&
             strchr(i < MAY_BE_NEGATIVE ? "-0123456789" : "0123456789", next))
@@ -50,10 +62,14 @@ static int args(Walk *w, Json *j)
     Walk inner = {.event = {.dur = -1, .bytes = -1}};
     if (json_members(j, member, &inner))
         return -1;
-    w->event.step = inner.event.step;
-    w->event.bytes = inner.event.bytes;
-    w->event.beside = inner.event.beside;
-    memcpy(w->event.of, inner.event.name, sizeof w->event.of);
+    SchedEvent *f = &w->event;
+    f->step = inner.event.step;
+    f->bytes = inner.event.bytes;
+    f->beside = inner.event.beside;
+    f->lengths = inner.event.lengths;
+    memcpy(f->of, inner.event.name, sizeof f->of);
+    memcpy(f->dimension, inner.event.dimension, sizeof f->dimension);
+    memcpy(f->length, inner.event.length, sizeof f->length);
     return 0;
 }
 

@@ -86,16 +86,26 @@ static int is_file(const char *name)
             stat(name, &st) == 0);
 }
 
-static int set_costs(const SchedOptions *o, int stages, SchedCosts *c, SchedError *e)
+static int set_costs(const SchedOptions *o, int stages, int microbatches, SchedCosts *c,
+                     SchedError *e)
 {
     sched_costs_default(c);
     c->overlap = o->overlap;
     c->buffers = o->buffers;
     if (!o->costs)
         return SCHED_OK;
-    return strchr(o->costs, '=') && access(o->costs, R_OK) != 0
-               ? sched_costs_set(c, o->costs, e)
-               : sched_costs_load(c, o->costs, stages, e);
+    if (strchr(o->costs, '=') && access(o->costs, R_OK) != 0)
+        return sched_costs_set(c, o->costs, e);
+    SchedLengths l = {.n = 0};
+    SchedRows rows = o->rows;
+    int st = rows.n ? sched_rows_read(&rows, e) : SCHED_OK;
+    if (!st && rows.n)
+        st = sched_lengths(&l, &rows, 1, microbatches, e);
+    if (!st)
+        st = sched_costs_load(c, o->costs, stages, rows.n ? &l : NULL, e);
+    free(l.length);
+    sched_rows_free(&rows);
+    return st;
 }
 
 /* Of several runs: what was done to be able to compare their times. */
@@ -164,7 +174,7 @@ static int choose(const SchedOptions *o, Schedule **out, SchedError *e)
     double *room = NULL;
     if (!o->ranks || !o->microbatches)
         return sched_fail(e, SCHED_EUSAGE, -1, -1, "auto needs --ranks and --microbatches");
-    int stages = o->stages ? o->stages : o->ranks, st = set_costs(o, stages, &c, e);
+    int stages = o->stages ? o->stages : o->ranks, st = set_costs(o, stages, o->microbatches, &c, e);
     SchedAuto a = {.ranks = o->ranks,
                    .stages = stages,
                    .microbatches = o->microbatches,
@@ -258,7 +268,7 @@ static int offload(const SchedOptions *o, Schedule *s, const SchedGraph *g, Sche
 {
     SchedCosts c;
     SchedOffload how = {.stage_time = NULL};
-    int st = set_costs(o, s->stages, &c, e), *most = malloc((size_t)s->ranks * sizeof *most);
+    int st = set_costs(o, s->stages, s->microbatches, &c, e), *most = malloc((size_t)s->ranks * sizeof *most);
     if (!st && !most)
         st = sched_nomem(e);
     for (int r = 0; !st && r < s->ranks; r++)
@@ -413,7 +423,7 @@ static int run_simulation(const SchedOptions *o, Schedule *s, const SchedGraph *
     SchedCosts c;
     SchedSim sim;
     double *room = NULL;
-    int st = set_costs(o, s->stages, &c, e);
+    int st = set_costs(o, s->stages, s->microbatches, &c, e);
     if (!st)
         st = chunk_bytes(&c, s->stages, &room, s->ranks, 0, e);
     if (!st && o->buffers >= 0 && !s->complete)
@@ -437,7 +447,7 @@ static int run_simulation(const SchedOptions *o, Schedule *s, const SchedGraph *
 static int check_costs(const SchedOptions *o, const Schedule *s, SchedError *e)
 {
     SchedCosts c;
-    int st = set_costs(o, s->stages, &c, e);
+    int st = set_costs(o, s->stages, s->microbatches, &c, e);
     sched_costs_free(&c);
     return st;
 }

@@ -188,7 +188,7 @@ void sched_draw_trace(const Schedule *s, const SchedSim *sim, FILE *f)
             if (a->type != SA_IDLE)
                 sched_trace_event(
                     f, sched_copies(a->type) ? 2 * s->ranks + r : r, a, 0,
-                    (SchedSpan){sim->start[r][i], sim->end[r][i] - sim->start[r][i], -1, 0});
+                    (SchedSpan){sim->start[r][i], sim->end[r][i] - sim->start[r][i], -1, 0, NULL});
         }
     sched_trace_close(f);
 }

@@ -286,7 +286,7 @@ int sched_measured_simulate(const SchedMeasured *m, const char *path, SchedSim *
         return st;
     c.edge = g.edge;
     c.n_edge = g.n;
-    st = sched_costs_load(&c, path, m->s->stages, e);
+    st = sched_costs_load(&c, path, m->s->stages, NULL, e);
     if (!st)
         st = sched_simulate(m->s, &c, out, e);
     sched_costs_free(&c);

@@ -34,6 +34,10 @@ enum {
     O_SIMULATE,
     O_COSTS,
     O_OVERLAP,
+    O_LENGTHS,
+    O_BATCH,
+    O_BY_LENGTH,
+    O_SHUFFLE,
     O_STEPS,
     O_VERIFY,
     O_BUFFERS,
@@ -65,6 +69,10 @@ static const OptionName option[] = {
     [O_SIMULATE] = {"simulate", NULL, 0},
     [O_COSTS] = {"costs", "LIST|FILE", 0},
     [O_OVERLAP] = {"overlap", "X", 0},
+    [O_LENGTHS] = {"lengths", "NAME=FILE.npy", 0},
+    [O_BATCH] = {"batch", "ROWS", 0},
+    [O_BY_LENGTH] = {"by-length", "STEPS", 0},
+    [O_SHUFFLE] = {"shuffle", "SEED", 0},
     [O_STEPS] = {"steps", NULL, 0},
     [O_VERIFY] = {"verify", NULL, 0},
     [O_BUFFERS] = {"buffers", "K", 0},
@@ -131,6 +139,11 @@ static const char help_options[] =
     "                           rest); or the trace of a run, FILE.json, or of several, FILE,FILE\n"
     "      --overlap X          an OVERLAP is one action that costs max + X * (sum - max);\n"
     "                           default: its parts, one after the other\n"
+    "      --lengths NAME=FILE.npy, --batch ROWS\n"
+    "                           microbatches are as long as in a run with these rows: the mean\n"
+    "                           over an epoch, by --costs TRACE of a run with --lengths\n"
+    "      --by-length STEPS, --shuffle SEED\n"
+    "                           the order of the rows, as in the run\n"
     "      --steps              print the length of a lock-step run\n"
     "      --grid               draw it on the terminal\n"
     "      --svg FILE           draw it as SVG; of TRACE.json the step of median length\n"
@@ -193,6 +206,25 @@ static int parse_edge(SchedOptions *o, const char *text)
     return 0;
 }
 
+static int parse_lengths(SchedRows *r, const char *text)
+{
+    SchedError e;
+    return sched_rows_add(r, text, &e) ? sched_usage("%s", e.text) : 0;
+}
+
+static int parse_large(int id, const char *text, int64_t *out)
+{
+    int n = 0, st = parse_number(id, text, 1, &n);
+    *out = n;
+    return st;
+}
+
+static int parse_seed(SchedRows *r, const char *text)
+{
+    r->shuffle = 1;
+    return sched_rows_seed(r, text) ? 0 : sched_usage("'%.60s' is no seed; it is a number", text);
+}
+
 static int set_option(SchedOptions *o, int id, const char *v)
 {
     char *end;
@@ -231,6 +263,10 @@ static int set_option(SchedOptions *o, int id, const char *v)
         return *end || end == v || !(o->overlap >= 0 && o->overlap <= 1)
                    ? sched_usage("'%.60s' is no overlap; it is a number from 0 to 1", v)
                    : 0;
+    case O_LENGTHS: return parse_lengths(&o->rows, v);
+    case O_BATCH: return parse_large(id, v, &o->rows.batch);
+    case O_BY_LENGTH: return parse_large(id, v, &o->rows.by_length);
+    case O_SHUFFLE: return parse_seed(&o->rows, v);
     case O_STEPS: return o->steps = 1, 0;
     case O_VERIFY: return o->verify = 1, 0;
     case O_BUFFERS: return parse_number(id, v, 0, &o->buffers);
@@ -256,5 +292,11 @@ int sched_options(SchedOptions *o, int argc, char **argv)
         else if ((st = set_option(o, k, r.value)))
             return st;
     }
+    if (!o->rows.n != !o->rows.batch || (!o->rows.n && (o->rows.by_length || o->rows.shuffle)))
+        return sched_usage("%s", "--lengths and --batch go together, --by-length and --shuffle "
+                                 "with them");
+    if (o->rows.n && (!o->costs || strchr(o->costs, '=')))
+        return sched_usage("%s", "--lengths needs --costs TRACE.json, of a run with --lengths: it "
+                                 "says what lengths take");
     return o->name ? 0 : sched_usage("%s", "a schedule's name or file is missing");
 }

@@ -14,6 +14,7 @@ typedef struct SchedOptions {
     int chunks, span; /* auto: microbatch-chunks alive, 0: any number; by the longest span */
     int simulate, verify, grid, steps, buffers; /* buffers -1: not given */
     double overlap;
+    SchedRows rows;
     SchedEdge *edge;
     int n_edge;
 } SchedOptions;

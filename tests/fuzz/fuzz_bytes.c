@@ -235,7 +235,7 @@ static void fuzz_csv(const uint8_t *data, size_t n)
     lower(s, n ? data[n / 2] : 0);
     sched_costs_default(&costs);
     put_file(file, data, n);
-    sched_costs_load(&costs, file, s->stages, &e);
+    sched_costs_load(&costs, file, s->stages, NULL, &e);
     sched_costs_free(&costs);
     sched_free(s);
 }
@@ -251,7 +251,7 @@ static void fuzz_costs(const uint8_t *data, size_t n)
     sched_costs_free(&costs);
     sched_costs_default(&costs);
     put_file(file, data, n);
-    sched_costs_load(&costs, file, 4, &e);
+    sched_costs_load(&costs, file, 4, NULL, &e);
     sched_costs_free(&costs);
     int32_t parts[4 * 4];
     sched_recompute_parse(list, 4, 4, parts, &e);

@@ -615,7 +615,7 @@ static void trace(void)
                 sched_trace_event(f, r, &s->row[r].a[i], step,
                                   (SchedSpan){a.start[r][i],
                                               (a.end[r][i] - a.start[r][i]) * (step ? 1 : 7), -1,
-                                              0});
+                                              0, NULL});
                 sched_trace_wait(f, r, &s->row[r].a[i], step, a.start[r][i], 99);
             }
     }
@@ -623,7 +623,7 @@ static void trace(void)
     fclose(f);
     sched_costs_free(&c);
     sched_costs_default(&c);
-    failed = sched_costs_load(&c, path, 3, &err);
+    failed = sched_costs_load(&c, path, 3, NULL, &err);
     ok(!failed, "the trace loads%s%s", failed ? ": " : "", failed ? err.text : "");
     failed = sched_simulate(s, &c, &b, &err);
     ok(!failed && b.makespan == a.makespan && b.span == a.span, "and predicts %g, was %g",
@@ -636,9 +636,9 @@ static void trace(void)
     snprintf(half, sizeof half, "%s,", path);
     SchedCosts both;
     sched_costs_default(&both);
-    ok(!sched_costs_load(&both, twice, 3, &err) && both.around == c.around &&
+    ok(!sched_costs_load(&both, twice, 3, NULL, &err) && both.around == c.around &&
            !memcmp(both.stage_time, c.stage_time, 3 * SA_TYPES * sizeof(double)) &&
-           sched_costs_load(&both, half, 3, &err) != 0,
+           sched_costs_load(&both, half, 3, NULL, &err) != 0,
        "of several runs the means, and each must be there");
     sched_costs_free(&both);
     sched_costs_free(&c);
@@ -657,7 +657,7 @@ static void trace(void)
         fputs(bad[i], f);
         fclose(f);
         sched_costs_default(&c);
-        ok(sched_costs_load(&c, path, 3, &err) != 0, "no trace: %s", bad[i]);
+        ok(sched_costs_load(&c, path, 3, NULL, &err) != 0, "no trace: %s", bad[i]);
         sched_costs_free(&c);
     }
     unlink(path);
@@ -680,7 +680,7 @@ static void run_of(char *path, int divided, double slow)
             for (int m = 0; m < 8; m++) {
                 SchedAction a = {.stage = s, .microbatch = m, .type = SA_F};
                 double late = (m == 1 && step == 2) ? 9 * divided : 0, first = step ? slow : 7;
-                sched_trace_event(out, s, &a, step, (SchedSpan){0, first * (f[s] + late), -1, 0});
+                sched_trace_event(out, s, &a, step, (SchedSpan){0, first * (f[s] + late), -1, 0, NULL});
                 for (int part = 0; part <= divided; part++) {
                     a.type = (uint8_t)(!divided ? SA_B : part ? SA_W : SA_I);
                     sched_trace_event(out, s, &a, step,
@@ -688,7 +688,7 @@ static void run_of(char *path, int divided, double slow)
                                                   first * (!divided ? b[s]
                                                            : part   ? w[s]
                                                                     : i[s]),
-                                                  -1, 0});
+                                                  -1, 0, NULL});
                 }
             }
             sched_trace_around(out, s, "update", step, 0, slow * 5);
@@ -720,7 +720,7 @@ static void two_clocks(void)
         run_of(parts[k], 1, slow[k]);
         snprintf(both[0], sizeof both[0], "%s,%s", whole, parts[k]);
         sched_costs_default(&c[k]);
-        int st = sched_costs_load(&c[k], both[0], 2, &err);
+        int st = sched_costs_load(&c[k], both[0], 2, NULL, &err);
         const double *one = c[k].stage_time + SA_TYPES;
         const char *name = chosen_by(&c[k], &r[k]);
         ok(!st && fabs(one[SA_B] - 40) < 1e-2 && fabs(one[SA_I] - 21.8) < 1e-2 &&
@@ -735,7 +735,7 @@ static void two_clocks(void)
     snprintf(both[1], sizeof both[1], "%s,%s", parts[1], whole);
     sched_costs_free(&c[0]);
     sched_costs_default(&c[0]);
-    ok(!sched_costs_load(&c[0], both[1], 2, &err) &&
+    ok(!sched_costs_load(&c[0], both[1], 2, NULL, &err) &&
            fabs(c[0].stage_time[SA_TYPES + SA_B] / 40 / slow[1] - 1) < 1e-4,
        "the first run's clock is it");
     for (int k = 0; k < 3; k++) {
@@ -743,6 +743,108 @@ static void two_clocks(void)
         unlink(parts[k]);
     }
     unlink(whole);
+}
+
+/* ---- lengths ---- */
+
+static double takes(double n) { return 10 + 3 * n + 0.01 * n * n; }
+
+/* One stage, whose B takes twice as long as its F: a trace of these lengths. */
+static void run_of_lengths(char *path)
+{
+    static const int64_t length[] = {1, 2, 9, 30, 17};
+    FILE *f = fdopen(mkstemp(path), "w");
+    sched_trace_open(f, "a run", 1);
+    for (int step = 1; step < 3; step++)
+        for (int k = 0; k < 5; k++)
+            for (int back = 0; back < 2; back++) {
+                SchedPlaces places = {1, {"seq"}, &length[k]};
+                SchedAction a = {.type = back ? SA_B : SA_F, .microbatch = k, .peer = -1};
+                sched_trace_event(
+                    f, 0, &a, step,
+                    (SchedSpan){0, (1 + back) * takes((double)length[k]), -1, 0, &places});
+            }
+    sched_trace_close(f);
+    fclose(f);
+}
+
+/* The mean step of a rank of one stage, of these rows */
+static double step_of(const char *path, const SchedRows *r, int replicas, int microbatches)
+{
+    SchedCosts c;
+    SchedLengths l = {.n = 0};
+    Schedule *s = NULL;
+    SchedSim sim = {0};
+    sched_costs_default(&c);
+    double step = -1;
+    if (!sched_lengths(&l, r, replicas, microbatches, &err) &&
+        !sched_costs_load(&c, path, 1, &l, &err) &&
+        !sched_generate("1f1b", 1, 1, microbatches, -1, &s, &err) &&
+        !sched_simulate(s, &c, &sim, &err)) {
+        step = sim.makespan;
+        sched_sim_free(&sim, 1);
+    }
+    free(l.length);
+    sched_free(s);
+    sched_costs_free(&c);
+    return step;
+}
+
+static void lengths(void)
+{
+    char path[] = "/tmp/test_sim_XXXXXX";
+    int64_t row[] = {3, 8, 5, 1, 20, 4, 4, 4};
+    SchedRows r = {.n = 1, .name = {"seq"}, .length = {row}, .rows = 8, .batch = 4};
+    run_of_lengths(path);
+    const double files = 3 * (takes(8) + takes(5) + takes(20) + takes(4)) / 2,
+                 near = 3 * (takes(3) + takes(8) + takes(4) + takes(20)) / 2,
+                 slowest = 3 * (takes(8) + takes(20)) / 2;
+    double got[3] = {step_of(path, &r, 1, 2), 0, step_of(path, &r, 2, 1)};
+    r.by_length = 1;
+    got[1] = step_of(path, &r, 1, 2);
+    ok(fabs(got[0] / files - 1) < 1e-4, "rows of their own lengths: %g, by hand %g", got[0], files);
+    ok(fabs(got[1] / near - 1) < 1e-4, "of near ones together: %g, by hand %g", got[1], near);
+    ok(fabs(got[2] / slowest - 1) < 1e-4, "the replica that takes longest: %g, by hand %g", got[2],
+       slowest);
+    snprintf(r.name[0], sizeof r.name[0], "dec");
+    ok(step_of(path, &r, 1, 2) < 0 && strstr(err.text, "'seq' among them"), "another: %s", err.text);
+    unlink(path);
+    /* Two dimensions, of which one is of no account */
+    double x[24], t[12];
+    for (int k = 0; k < 12; k++) {
+        x[2 * k] = 1 + 7 * k % 12;
+        x[2 * k + 1] = 1 + k;
+        t[k] = takes(x[2 * k]);
+    }
+    SchedFit f = sched_fit(2, x, t, 12);
+    const double at[] = {40, 3};
+    ok(fabs(sched_fit_at(&f, 2, at) / takes(40) - 1) < 1e-2, "beyond the samples: %g, by hand %g",
+       sched_fit_at(&f, 2, at), takes(40));
+}
+
+/* A message of as many bytes as its microbatch has places. */
+static void messages_by_length(void)
+{
+    Schedule *s;
+    SchedCosts c;
+    SchedSim sim;
+    const SchedEdge edge = {0, 1, 1, 10, 10};
+    double length[] = {2, 7};
+    SchedLengths l = {1, 2, 1, 1, {"seq"}, length};
+    sched_costs_default(&c);
+    c.per_byte = 1;
+    c.edge = &edge;
+    c.n_edge = 1;
+    int st = sched_generate("1f1b", 2, 2, 1, -1, &s, &err) || sched_costs_by_length(&c, 1, 2, &err);
+    snprintf(c.vary->name[0], sizeof c.vary->name[0], "seq");
+    c.vary->sent[0].c[1] = 0.1;
+    st = st || sched_costs_vary(&c, &l, &err) || sched_simulate(s, &c, &sim, &err);
+    ok(!st && fabs(sim.makespan - (6 + 2 * 4.5)) < 1e-9, "messages of 2 and 7 bytes there and back: %g",
+       st ? -1 : sim.makespan);
+    if (!st)
+        sched_sim_free(&sim, 2);
+    sched_costs_free(&c);
+    sched_free(s);
 }
 
 int main(void)
@@ -760,5 +862,7 @@ int main(void)
     by_hand();
     trace();
     two_clocks();
+    lengths();
+    messages_by_length();
     return tap_done();
 }

@@ -39,6 +39,26 @@ done
 data=(--data x=in.x.npy --data target=target.npy)
 ok "rows of 1 to 48 places" run any mixed "${data[@]}" --lengths seq=lengths.npy --microbatches 4
 ok "PyTorch's gradients" "$compare" grads "$work/mixed" grads.safetensors
+# A trace says lengths; a simulation and a plan group rows as the run does.
+like_run=(--batch 4 --lengths seq=lengths.npy --by-length 2 --shuffle 3)
+ok "a run that is traced" run any traced "${data[@]}" --microbatches 2 "${like_run[@]}" --trace "$work/t.json"
+ok "is simulated" "$ppsplit" schedule 1f1b --ranks 2 --microbatches 2 --simulate --costs "$work/t.json" "${like_run[@]}"
+ok "of other dimensions" refused "the times depend on 1 length, 'seq' among them" "$ppsplit" schedule 1f1b --ranks 2 --microbatches 2 --simulate --costs "$work/t.json" --batch 4 --lengths dec=lengths.npy
+# plan MOST OPTION...
+plan() { local most=$1; shift; "$ppsplit" plan model.onnx "${split[@]}" --bind seq=1..$most --ranks 2 --dp 1 --stages 2 --microbatches 2 --schedule 1f1b --batch 4 "$@" 2>&1; }
+us() { awk '$1 == 1 && / x / { print $2 * ($3 == "us" ? 1 : $3 == "ms" ? 1000 : 1000000) }' "$1"; }
+perl -e 'print "\x93NUMPY\x01\x00", pack("v", 118), sprintf("%-117s\n", "{\x27descr\x27: \x27<i8\x27, \x27fortran_order\x27: False, \x27shape\x27: (4,), }"), pack "q<*", (48) x 4' >"$work/l48.npy"
+plan 48 >"$work/most"
+plan 48 --lengths seq="$work/l48.npy" >"$work/all48"
+plan 48 --lengths seq=lengths.npy --by-length 2 --shuffle 3 >"$work/own"
+ok "a plan without lengths says what it is of" grep -q "^every row is planned with the greatest length, seq of 48: --lengths" "$work/most"
+ok "which all rows may have: to 1 %" awk -v a="$(us "$work/most")" -v b="$(us "$work/all48")" 'BEGIN { exit !(a > 0 && b / a < 1.01 && b / a > .99) }'
+ok "shorter ones take less" awk -v a="$(us "$work/most")" -v b="$(us "$work/own")" 'BEGIN { exit !(b > 0 && b < a) }'
+ok "the run is told of them" grep -q -e "--schedule 1f1b --lengths seq=lengths.npy --by-length 2 --shuffle 3" "$work/own"
+ok "by a run that had lengths" eval 'plan 48 --costs "$work/t.json" --lengths seq=lengths.npy | grep -q "by measured costs"'
+ok "other dimensions than vary" refused "one of each dimension that varies: 'seq'" plan 48 --lengths dec=lengths.npy
+ok "a model of one length" refused "the model has one length" "$ppsplit" plan model.onnx "${split[@]}" --bind seq=48 --ranks 2 --batch 4 --lengths seq=lengths.npy
+ok "longer rows" refused "row 0 has length 48, and may have 1 to 24" plan 24 --lengths seq="$work/l48.npy"
 ok "under zb-h1, everything computed again" run any again "${data[@]}" --lengths seq=lengths.npy --microbatches 4 --schedule zb-h1 --recompute always
 ok "the same bits" equal mixed again
 ok "shuffled, two replicas" run any two "${data[@]}" --lengths seq=lengths.npy --shuffle 3 --batch 4 --microbatches 1 --dp 2
