@@ -41,7 +41,6 @@ static inline SchedAction sched_comm(int type, int stage, int microbatch, int pe
     return a;
 }
 
-static inline int sched_is_compute(int type) { return type >= SA_F && type <= SA_R; }
 static inline int sched_is_send(int type) { return type == SA_SEND_F || type == SA_SEND_B; }
 static inline int sched_is_recv(int type) { return type == SA_RECV_F || type == SA_RECV_B; }
 static inline int sched_is_wait_send(int type)

@@ -35,6 +35,7 @@ enum SchedType {
     SA_TYPES
 };
 // clang-format on
+static inline int sched_is_compute(int type) { return type >= SA_F && type <= SA_R; }
 
 /* `(0F7;7B3)OVERLAP_F_B` is one cell with several actions: all have PART, the last one also
    LAST. */

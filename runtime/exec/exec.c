@@ -100,7 +100,7 @@ static int adds_up(const SchedAction *a)
            a->type == SA_WAIT_REDUCE_GRAD;
 }
 
-static int computes(const Op *op) { return op->a.type >= SA_F && op->a.type <= SA_R; }
+static int computes(const Op *op) { return sched_is_compute(op->a.type); }
 
 static int last_pass(const Rank *r) { return (r->pass + 1) % r->run->data.passes == 0; }
 

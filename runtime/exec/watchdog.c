@@ -190,15 +190,13 @@ static void meeting_text(const Watchdog *w, int rank, char *to, size_t n)
     }
 }
 
-static int is_compute(int type) { return type >= SA_F && type <= SA_R; }
-
 /* Do the stage's parameters come before it, since an UNSHARD? */
 static int is_unsharded(const SchedRow *row, const SchedAction *a)
 {
-    if (!is_compute(a->type))
+    if (!sched_is_compute(a->type))
         return 0;
     for (const SchedAction *b = a; b-- > row->a;)
-        if (b->stage == a->stage && (b->type == SA_UNSHARD || is_compute(b->type)))
+        if (b->stage == a->stage && (b->type == SA_UNSHARD || sched_is_compute(b->type)))
             return b->type == SA_UNSHARD;
     return 0;
 }
@@ -288,7 +286,7 @@ static int slowest(const Watchdog *w)
         const Entry *e = b->n ? &b->entry[b->n - 1] : NULL;
         const SchedAction *a = e ? action_of(w, k, e->op) : NULL;
         int computes =
-            a && is_compute(a->type) && e->runs >= 0 && e->done < 0 && !stage_meeting(w, k);
+            a && sched_is_compute(a->type) && e->runs >= 0 && e->done < 0 && !stage_meeting(w, k);
         double weight = b->quiet + (computes ? 1e9 : 0);
         if (weight > worst) {
             worst = weight;

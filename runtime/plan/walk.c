@@ -172,7 +172,7 @@ static PpStatus walk_op(Planner *p, Op *op)
     op->copy = -1;
     if (!st)
         return PP_OK;
-    const int computes = type >= SA_F && type <= SA_R;
+    const int computes = sched_is_compute(type);
     op->again = computes ? plan_again(p, l, m) : 0;
     block_walk(p, op);
     if (computes)
