@@ -270,7 +270,7 @@ $(BUILD)/handed/lib/libppruntime.a: $(RUNTIME) codegen/write/pipeline.mk | $(BUI
 # The command with its manual and completions, and the compiler as a library.
 SHARE    := $(PREFIX)/share
 DOCS     := README.md CHANGELOG.md LICENSE $(wildcard docs/*.md docs/*.svg docs/*.png docs/cluster/*)
-install-compiler: all
+install-compiler: $(BUILD)/ppsplit
 	install -Dm755 $(BUILD)/ppsplit $(DESTDIR)$(PREFIX)/bin/ppsplit
 	install -Dm755 tools/ppsplit-export $(DESTDIR)$(PREFIX)/bin/ppsplit-export
 	for f in ppsplit ppsplit-export; do install -Dm644 docs/$$f.1 $(DESTDIR)$(PREFIX)/share/man/man1/$$f.1 || exit; done
@@ -295,7 +295,7 @@ install: install-compiler $(BUILD)/installed/Makefile
 
 DIST     := dist
 # For pip install dist/ppsplit-*.whl: what is installed, with the command linked statically.
-wheel: all
+wheel: $(BUILD)/ppsplit
 	$(Q)rm -rf $(BUILD)/wheel
 	$(Q)$(MAKE) -s install-compiler PREFIX= DESTDIR=$(BUILD)/wheel
 	$(Q)$(CC) $(CFLAGS) -static $(LDFLAGS) -o $(BUILD)/wheel/bin/ppsplit $(COMMAND:%.c=$(BUILD)/%.o) $(BUILD)/libppsplit.a $(LDLIBS)

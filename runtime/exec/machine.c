@@ -17,11 +17,13 @@ __attribute__((target("arch=x86-64"))) static void need(int has, const char *wha
 {
     if (has)
         return;
-    fprintf(stderr,
-            "pipeline: error: this CPU has no %s, for which the program was built\n"
-            "hint: build it on this machine, or for what all machines have: make ARCH=x86-64-v3 "
-            "(AVX2) or ARCH= (any)\n",
-            what);
+    /* not fprintf, which is an inline function of the program's target under _FORTIFY_SOURCE */
+    fputs("pipeline: error: this CPU has no ", stderr);
+    fputs(what, stderr);
+    fputs(", for which the program was built\n"
+          "hint: build it on this machine, or for what all machines have: make ARCH=x86-64-v3 "
+          "(AVX2) or ARCH= (any)\n",
+          stderr);
     _Exit(PP_ERR_IO);
 }
 
