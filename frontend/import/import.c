@@ -474,6 +474,7 @@ static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const Im
     }
     stop_check(stops, g);
     graph_norms(g);
+    graph_activations(g);
     param_take_given(params[0]);
     g->file = path[0];
     return g;

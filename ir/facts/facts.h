@@ -101,6 +101,8 @@ void range_suppose(Intervals *r, ValueId v);
 
 /* norm.c: the nodes of a norm are one node of the file. */
 void graph_norms(Graph *g);
+/* activation.c: the Erf, Tanh or Sigmoid of a GELU or Swish is called so. */
+void graph_activations(Graph *g);
 
 /* unsort.c: rows that are sorted, computed one by one and put back are computed as they stand. */
 void graph_unsort(Graph *g, const BatchOptions *opt);

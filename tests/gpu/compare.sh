@@ -42,14 +42,15 @@ summary() {
     echo "$1 $2: $(grep -c '^ok ' "$tap") passed, $(grep -c '^FAILED ' "$tap") failed, $(grep -c '^late ' "$tap") too late, $((SECONDS - $3)) s"
 }
 
-# One program: all schedules and ranks.
+# One program: all schedules and ranks; under the shim, where others compare their numbers, two.
 compare_program() {
-    local name=$1 schedule ranks first='' run cpu models case stages loss rows mb loss_value splits bind shared folded
+    local name=$1 schedules=(1f1b zb-h1 gpipe) schedule ranks first='' run cpu models case stages loss rows mb loss_value splits bind shared folded
     local begun=$SECONDS
     open_case "$name"
     tap=$results/compare.$name.tap
     ok "$name: builds for the card" build "$name" "$program" || return
-    for schedule in gpipe 1f1b zb-h1; do
+    [ $mode = cuda ] || schedules=(1f1b zb-h1)
+    for schedule in "${schedules[@]}"; do
         for ranks in 1 2; do
             [ "$ranks" -le "$stages" ] || continue
             run=$results/$name.$schedule.$ranks
@@ -66,13 +67,13 @@ compare_program() {
 # Products and convolutions by themselves, by our kernels and, where it is there, by cuDNN, which does pools too.  Under the shim one of these
 # programs is enough to try the script: tests/runtime/test_cuda_lib.t runs all of them there.
 compare_library() {
-    local f objects=() each='attention products convolutions pools' cudnn=$1
-    [ $mode = cuda ] || each=pools
-    compile_products gemm gemm_half conv conv_shape conv_winograd || return
-    for f in gemm gemm_half conv conv_shape conv_winograd; do objects+=("$tools/$f.o"); done
-    for f in attention_cuda attention_half attention_half_back bias_cuda blas_cuda count_cuda conv_cuda conv_tiled conv_direct conv_cudnn pool_cuda; do
-        objects+=("$top/runtime/device/cuda/$f.cu")
-    done
+    local f objects=() each='attention products convolutions pools' cpu='gemm gemm_half conv conv_shape conv_winograd' cudnn=$1 \
+        cuda='attention_cuda attention_half attention_half_back bias_cuda blas_cuda count_cuda conv_cuda conv_tiled conv_direct conv_cudnn pool_cuda'
+    [ $mode = cuda ] || each=pools cpu='gemm gemm_half' cuda='bias_cuda blas_cuda count_cuda pool_cuda'
+    # shellcheck disable=SC2086
+    compile_products $cpu || return
+    for f in $cpu; do objects+=("$tools/$f.o"); done
+    for f in $cuda; do objects+=("$top/runtime/device/cuda/$f.cu"); done
     for f in $each; do
         compile_cu "$f" "$top/tests/runtime/device/$f.cu" "${objects[@]}" && { [ -n "$compiling" ] || limited "$tools/$f"; } || return
     done

@@ -55,10 +55,12 @@ machine() {
 # What needs no ppsplit: the judge, the makers of GPTs and tokens, what knows the card.
 make_tools() {
     local cc=${CC:-cc} c="-std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -I$top -I$top/runtime"
-    # shellcheck disable=SC2086
-    $cc $c -o "$tools/compare" "$top/tests/tools/compare.c" "$top"/base/file/*.c -lm &&
-        $cc $c -o "$tools/make_gpt" "$top/models/make_gpt.c" -lm &&
-        $cc $c -o "$tools/make_tokens" "$top/models/make_tokens.c" || return
+    # tool NAME FILE...: once
+    tool() {
+        # shellcheck disable=SC2086
+        [ "$tools/$1" -nt "$2" ] || $cc $c -o "$tools/$1" "${@:2}" -lm
+    }
+    tool compare "$top/tests/tools/compare.c" "$top"/base/file/*.c && tool make_gpt "$top/models/make_gpt.c" && tool make_tokens "$top/models/make_tokens.c" || return
     if [ $mode = shim ]; then
         make -s -f "$top/tests/cuda_shim/shim.mk" O="$tools/shim" -j"$jobs" && compile_products gemm gemm_half || return
     fi
@@ -76,12 +78,19 @@ compile_products() {
 
 # compile_cu NAME FILE.cu... [FILE.o...]: a program of a few .cu files, for this card or the shim
 compile_cu() {
-    local name=$1 f object objects=(); shift
+    local name=$1 f object made tag=$mode objects=(); shift
+    [ $mode = cuda ] || [ "${CHECK:-1}" = 1 ] || tag=shim.plain
     mkdir -p "$tools/cu"
     local late=()
     for f; do
         case $f in *.o) objects+=("$f"); continue ;; esac
         object=${f#"$top/"} object=${object%.cu}        # two of them are called attention.cu
+        # a program's runtime has been compiled: the same file, where no library makes a difference
+        made=$tools/objects/${object#runtime/}.$tag.o
+        if [ -e "$made" ] && cmp -s "$f" "${RUNTIME:-$dir/runtime}/${f#"$top/runtime/"}" && ! grep -q PP_WITH_CUDNN "$f"; then
+            objects+=("$made")
+            continue
+        fi
         objects+=("$tools/cu/${object//\//.}.$mode${cudnn:+.cudnn}.o")
         [ -z "${ready:-}" ] || [ ! -e "${objects[-1]}" ] || continue
         [ ! -e "${objects[-1]}" ] || [ -n "$(find "$top/runtime" "$top"/tests/{cuda_shim,runtime/device,gpu} -newer "${objects[-1]}" | head -n 1)" ] || continue

@@ -88,14 +88,7 @@ kernels() { for w in "$@"; do printf "attention_half%s $w spills 0 blocks 2\n" '
 # What ptxas says of these files takes it most of a minute, and hangs on them and its version alone: attention.ptxas keeps it behind their hash.  Others
 # are compiled; UPDATE=1 keeps what comes of them.
 kept=$top/tests/runtime/attention.ptxas
-compiled() {
-    fits sm_90 "$work"/attention_half{,_back}.ptx | sed 's/^/sm_90 /'
-    # the usual heads on sm_80 too
-    for f in attention_half attention_half_back; do
-        awk '/^\/\/ \.globl|^\.entry|^\.visible/ { out = /\.entry/ && !/ILi16ELi64E/ } !out' "$work/$f.ptx" >"$work/$f.64.ptx"
-    done
-    fits sm_80 "$work"/attention_half{,_back}.64.ptx | sed 's/^/sm_80 /'
-}
+compiled() { for f in "${archs[@]}"; do fits "$f" "$work"/attention_half{,_back}.ptx | sed "s/^/$f /"; done; }
 # registers ARCH WIDTH...
 registers() { is "attention on tensor cores: registers on $1" "$(sed -n "s/^$1 //p" <<<"$said" | sed 's/blocks [2-9]$/blocks 2/')" "$(kernels "${@:2}")"; }
 if [ -x "$nvcc" ]; then
@@ -109,8 +102,7 @@ if [ -x "$nvcc" ]; then
         said=$(compiled)
         [ -z "${UPDATE:-}" ] || printf '%s\n%s\n' "$hash" "$said" >"$kept"
     fi
-    registers sm_90 32 64 128 256
-    registers sm_80 64
+    for f in "${archs[@]}"; do registers "$f" 32 64 128 256; done
     is "tiles are copied by 16 bytes" "$(grep -h 'cp.async.c[ag]' "$work"/attention_half{,_back}.ptx | grep -vc ', 16, \|, 4, ')" 0
     # but for those two, which have been
     for f in $(printf "$top/runtime/device/cuda/%s\n" "${files[@]}" | grep -v attention_half) "${programs[@]/#/$top/tests/runtime/device/}"; do
