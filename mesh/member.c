@@ -220,8 +220,10 @@ static ValueId varied(Member *m, ValueId v)
 static ValueId form(Member *m, ValueId v, Place p)
 {
     Forms *f = &m->forms[v];
-    if (p.dim == PLACE_P)
+    if (p.dim == PLACE_P) {
+        INSIST(f->partial != NONE); /* R never becomes P: who reads sums read R as well (search.c) */
         return f->partial;
+    }
     if (p.dim >= 0) {
         ValueId part = divided_as(f, p);
         return part != NONE ? part : part_of(m, v, p);
