@@ -80,6 +80,11 @@ const char *text_all(const Text *t);                    /* never NULL; valid unt
                         : (void)0,                                                                 \
      (void)((v)->at[(v)->n++] = (x)))
 
+/* The elements in an array of its own, with no room behind it: what is pushed moves it. */
+#define vec_own(a, v)                                                                              \
+    ((v)->at = arena_move_((a), (v)->at, (v)->n * sizeof *(v)->at, (v)->n + 1, sizeof *(v)->at),   \
+     (void)((v)->cap = (v)->n))
+
 /* Room for n elements in all; the new ones are zero. */
 #define vec_reserve(a, v, n)                                                                       \
     ((v)->cap < (n) ? (void)((v)->at = arena_move_((a), (v)->at, (v)->cap * sizeof *(v)->at, (n),  \

@@ -169,6 +169,39 @@ Ids *graph_users(const Graph *g, Arena *scratch)
     return users;
 }
 
+static ValueId *own_ids(Arena *a, const ValueId *at, uint32_t n)
+{
+    ValueId *own = arena_array(a, ValueId, n + 1);
+    memcpy(own, at, n * sizeof *own);
+    return own;
+}
+
+Graph *graph_twin(const Graph *from, Arena *a)
+{
+    Graph *g = arena_new_of(a, Graph);
+    *g = *from;
+    g->arena = a;
+    vec_own(a, &g->value);
+    vec_own(a, &g->node);
+    vec_own(a, &g->origin);
+    vec_own(a, &g->param);
+    vec_own(a, &g->update);
+    vec_own(a, &g->input);
+    vec_own(a, &g->output);
+    vec_own(a, &g->output_name);
+    vec_own(a, &g->model);
+    vec_own(a, &g->array);
+    for (NodeId i = 0; i < g->node.n; i++) {
+        Node *n = &g->node.at[i];
+        n->in = own_ids(a, n->in, n->nin);
+        n->out = own_ids(a, n->out, n->nout);
+    }
+    g->by_name = (StrMap){.arena = a};
+    for (ValueId v = 0; v < g->value.n; v++)
+        *strmap_at(&g->by_name, g->value.at[v].name) = v;
+    return g;
+}
+
 void graph_verify(const Graph *g)
 {
     for (ValueId v = 0; v < g->value.n; v++) {

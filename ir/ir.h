@@ -19,6 +19,10 @@ extern "C" {
 /* ---- graph.c: values, and the Graph as a whole ----------------------------------------------- */
 
 Graph *graph_new(Arena *a, const char *file);
+/* A copy in that arena, which g's is to outlive, whose nodes, values and lists may be changed: ids are
+ * the same, and so is all that no pass writes any more: the model's files, constants' bytes, names.
+ */
+Graph *graph_twin(const Graph *g, Arena *a);
 /* name NULL: made up */
 ValueId graph_value(Graph *g, ValueKind kind, const char *name, Dtype t, const Shape *s);
 /* appended to g->input */

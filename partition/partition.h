@@ -67,7 +67,6 @@ void pipe_whole(Pipe *p, int64_t rows);
 const Stage *pipe_programs(const Pipe *p, uint32_t t);
 /* twin.c: a copy of the Pipe with lists and a graph of its own; before the stash is chosen. */
 Pipe *pipe_twin(const Pipe *p);
-Graph *graph_twin(const Graph *g, Arena *a); /* in that arena; g's is to outlive it */
 void pipe_verify(const Pipe *p);                        /* BUG() on any broken invariant */
 void pipe_dump(const Pipe *p, FILE *f);
 

@@ -19,13 +19,12 @@ static int kind_of(Op op)
     }
 }
 
-int64_t cg_collective_work(const Graph *g, const Node *n)
+int64_t cg_collective_work(const Func *f, const Node *n)
 {
-    const Value *x = val(g, n->in[0]);
+    const Value *x = val(f->g, n->in[0]);
     int64_t size = (int64_t)dtype_size(x->dtype),
-            bytes =
-                pp_collective_work(kind_of(n->op), g->mesh[n->attr.mesh].members, (int)size,
-                                   shape_elements(&x->shape));
+            bytes = pp_collective_work(kind_of(n->op), f->g->mesh[n->attr.mesh].members, (int)size,
+                                       cg_most(f->sg, shape_elements(&x->shape)));
     return (bytes + size - 1) / size;
 }
 

@@ -313,7 +313,7 @@ static bool lower_node(Low *l, NodeId id)
     case OP_AllGather:
     case OP_ReduceScatter:
     case OP_AllToAll:                                   /* what members send comes in there */
-        return takes_room(l, &n, val(l->f->g, n.in[0])->dtype, cg_collective_work(l->f->g, &n));
+        return takes_room(l, &n, val(l->f->g, n.in[0])->dtype, cg_collective_work(l->f, &n));
     case OP_FlashAttention:
     case OP_FlashAttentionGrad: return takes_room(l, &n, DT_F32, attention_room(l->f, &n));
     default:

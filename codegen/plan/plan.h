@@ -182,7 +182,7 @@ void cg_attention(Func *f, const Node *n, Step *s);
 /* ---- collective.c: collectives of members ------------------------------------------- */
 
 /* elements of its operand's type that come in beside the result */
-int64_t cg_collective_work(const Graph *g, const Node *n);
+int64_t cg_collective_work(const Func *f, const Node *n);
 void cg_collective(Func *f, const Node *n, Step *s, CollectivePart when);
 
 /* ---- overlap.c: collectives beside computation ----------------------------------------------- */
