@@ -154,9 +154,33 @@ void check_rows(const Options *o, const Pipe *p)
                    o->rows_vary->name, o->rows_vary->most, p->uneven.at[0]);
 }
 
-/* What has one length only. */
-void check_lengths(const Options *o)
+/* A member has as many places of a sequence with each length as its number of chunks divides it. */
+static const char *hint(const Options *o)
 {
+    const Symbol *s = &o->lengths.symbol[0];
+    const char *alone =
+                   arena_printf(o->arena, "--bind %s=%" PRId64 " is a program of that length alone",
+                                s->name, s->most),
+               *times = arena_printf(o->arena, "*%s", s->name);
+    int64_t chunks = 1;
+    for (int x = MESH_SEQUENCE; x < MESH_AXES; x++)
+        chunks *= mesh_has(&o->mesh, (MeshAxis)x) ? o->mesh.chunks[x] : 1;
+    bool divided = chunks > 1 && s->most >= chunks;
+    for (uint32_t i = 0; i < o->import.bind.n; i++) {
+        const char *at = strstr(o->import.bind.at[i], times);
+        divided &= !at || at[strlen(times)];
+    }
+    return divided ? arena_printf(o->arena,
+                                  "%" PRId64 " chunks of a sequence are of one size where it is "
+                                  "--bind '%s=%" PRId64 "*n' --bind n=1..%" PRId64 "; or %s",
+                                  chunks, s->name, chunks, s->most / chunks, alone)
+                   : alone;
+}
+
+/* What has one length only. */
+void check_lengths(Options *o)
+{
+    o->lengths.hint = hint(o);
     const char *what = o->codegen.cuda ? "--target cuda"
                        : o->ops.n      ? "--ops"
                        : o->loss.whole ? "--loss-over minibatch"

@@ -686,7 +686,7 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis 
                 .of = {.g = g,
                        .chunks = opt->chunks[axis],
                        .barred = rows_places(g, a, outer),
-                       .uneven = !g->varies || axis != MESH_TENSOR,
+                       .uneven = !g->varies,
                        .mirrors = axis != MESH_TENSOR},
                 .front = front,
                 .ways = arena_array(a, Choices, g->node.n + 1)};

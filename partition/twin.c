@@ -1,6 +1,7 @@
 /*
- * twin.c - a second Pipe of the same stages, in other sizes.  In: a Pipe before its stash is chosen.
- * Out: one whose nodes, values and lists may be changed without the first one's; ids are the same.
+ * twin.c - a second Pipe of the same stages, in other sizes.  In: a Pipe before its stash is
+ * chosen. Out: one whose nodes, values and lists may be changed without the first one's; ids are
+ * the same.
  */
 #include "partition.h"
 

@@ -131,13 +131,17 @@ pair=(--data x=pair.x.npy --data mask=pair.mask.npy --data y=pair.y.npy --data t
 ok "two lengths" split_model pair.onnx "$work/pair" e:end "${split[@]}" --bind enc=1..20 --bind dec=1..12
 ok "rows of their own" run pair pairs "${pair[@]}" --lengths enc=pair.enc.npy --lengths dec=pair.dec.npy --microbatches 4
 ok "PyTorch's gradients" "$compare" grads "$work/pairs" pair.safetensors
-ok "two members" split_model pair.onnx "$work/members" e:end "${split[@]}" --bind enc=1..20 --bind dec=1..12 --tensor 2
-ok "rows of their own" run members members "${pair[@]}" --lengths enc=pair.enc.npy --lengths dec=pair.dec.npy --microbatches 4
+# halves FROM TO: lengths in twos
+halves() { perl -e 'open F, "<:raw", $ARGV[0]; local $/; $_ = <F>; open G, ">:raw", $ARGV[1]; print G substr($_, 0, 128), pack "q<*", map { int(($_ + 1) / 2) } unpack "x128 q<*", $_' "$@"; }
+twos=(--bind 'enc=2*e' --bind 'dec=2*d' --bind e=1..10 --bind d=1..6)
+for f in enc dec; do halves pair.$f.npy "$work/$f.npy"; done
+ok "two members of layers, each divided among two along its sequences" split_model pair.onnx "$work/members" e:end "${split[@]}" "${twos[@]}" --tensor 2 --sequence 2
+ok "rows of their own" run members members "${pair[@]}" --lengths e="$work/enc.npy" --lengths d="$work/dec.npy" --microbatches 4
 ok "PyTorch's gradients" "$compare" grads "$work/members" pair.safetensors
-ok "one with the parts of both" split_model pair.onnx "$work/member" e:end "${split[@]}" --bind enc=1..20 --bind dec=1..12 --tensor 1 --chunks 2
-ok "the same rows" run member member "${pair[@]}" --lengths enc=pair.enc.npy --lengths dec=pair.dec.npy --microbatches 4
+ok "one with the parts of all" split_model pair.onnx "$work/member" e:end "${split[@]}" "${twos[@]}" --tensor 1 --sequence 1 --chunks 2
+ok "the same rows" run member member "${pair[@]}" --lengths e="$work/enc.npy" --lengths d="$work/dec.npy" --microbatches 4
 ok "to the same bits" equal members member
-ok "sequences of half a place" refused "no polynomial of it" "$ppsplit" model.onnx "${split[@]}" --bind seq=1..48 --sequence 2 -o "$work/no"
+ok "sequences of half a place" refused "--bind 'seq=2*n' --bind n=1..24" "$ppsplit" model.onnx "${split[@]}" --bind seq=1..48 --sequence 2 -o "$work/no"
 for f in x mask; do crop pair.$f.npy "$work/pair.$f.npy" 4 7; done
 for f in y target; do crop pair.$f.npy "$work/pair.$f.npy" 4 12; done
 pair=(--data x="$work/pair.x.npy" --data mask="$work/pair.mask.npy" --data y="$work/pair.y.npy" --data target="$work/pair.target.npy")
