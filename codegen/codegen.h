@@ -36,7 +36,6 @@ typedef struct {
     int64_t at[SAMPLES][SYMBOLS];
     Pipe *pipe[SAMPLES];
     Pipe *most; /* with the greatest lengths: those that may be, or those of the samples */
-    const char *hint; /* what to do where they cannot vary */
     /* the model with any other lengths */
     const Pipe *(*with)(const void *of, const int64_t *length);
     const void *of;

@@ -61,7 +61,7 @@ void settle_lengths(Options *o, const Graph *g);
 bool choose_lengths(Lengths *l, bool few);
 void check_rows(const Options *o, const Pipe *p); /* where they vary, any number is taken */
 /* Options that a model of any length does not go with are fatal. */
-void check_lengths(Options *o);
+void check_lengths(const Options *o);
 
 /* ---- runtime.c ---- */
 

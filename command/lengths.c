@@ -154,33 +154,36 @@ void check_rows(const Options *o, const Pipe *p)
                    o->rows_vary->name, o->rows_vary->most, p->uneven.at[0]);
 }
 
-/* A member has as many places of a sequence with each length as its number of chunks divides it. */
-static const char *hint(const Options *o)
+/* Chunks of a sequence are of one size with each length: one of them at least is bound to a
+ * multiple of their number, NAME=K*SYMBOL. */
+static void check_chunks(const Options *o)
 {
     const Symbol *s = &o->lengths.symbol[0];
-    const char *alone =
-                   arena_printf(o->arena, "--bind %s=%" PRId64 " is a program of that length alone",
-                                s->name, s->most),
-               *times = arena_printf(o->arena, "*%s", s->name);
     int64_t chunks = 1;
+    bool divides = false;
     for (int x = MESH_SEQUENCE; x < MESH_AXES; x++)
         chunks *= mesh_has(&o->mesh, (MeshAxis)x) ? o->mesh.chunks[x] : 1;
-    bool divided = chunks > 1 && s->most >= chunks;
     for (uint32_t i = 0; i < o->import.bind.n; i++) {
-        const char *at = strstr(o->import.bind.at[i], times);
-        divided &= !at || at[strlen(times)];
+        const char *bind = o->import.bind.at[i], *times = strrchr(bind, '*');
+        const long long k = times ? strtoll(strrchr(bind, '=') + 1, NULL, 10) : 0;
+        for (int v = 0; times && v < o->lengths.symbols; v++)
+            divides |= !strcmp(times + 1, o->lengths.symbol[v].name) && k % chunks == 0;
     }
-    return divided ? arena_printf(o->arena,
-                                  "%" PRId64 " chunks of a sequence are of one size where it is "
-                                  "--bind '%s=%" PRId64 "*n' --bind n=1..%" PRId64 "; or %s",
-                                  chunks, s->name, chunks, s->most / chunks, alone)
-                   : alone;
+    if (chunks == 1 || divides)
+        return;
+    const int64_t most = s->most < chunks ? 1 : s->most / chunks;
+    diag_hint("--bind '%s=%" PRId64 "*n' --bind n=1..%" PRId64, s->name, chunks, most);
+    diag_fatal(EXIT_USAGE, WHERE_NONE,
+               "--bind %s=%" PRId64 "..%" PRId64 ": sequences are divided into %" PRId64
+               " chunks of one size, so a length is a multiple of that",
+               s->name, s->least, s->most, chunks);
 }
 
 /* What has one length only. */
-void check_lengths(Options *o)
+void check_lengths(const Options *o)
 {
-    o->lengths.hint = hint(o);
+    if (o->lengths.symbols)
+        check_chunks(o);
     const char *what = o->codegen.cuda ? "--target cuda"
                        : o->ops.n      ? "--ops"
                        : o->loss.whole ? "--loss-over minibatch"

@@ -211,7 +211,7 @@ static Pipe *sample_pipe(const State *s, const SplitTexts *split, const int64_t 
     const char *why = code && !may_fail ? indented(s->o->arena, said) : "";
     free(said);
     if (code && !may_fail) {
-        diag_hint("%s", s->o->lengths.hint);
+        diag_hint("--bind NAME=N makes a program of one length");
         diag_fatal(code, WHERE_FILE(s->graph->file),
                    "the lengths of --bind cannot vary: with %s, which others are compared with, "
                    "the model is refused%s",

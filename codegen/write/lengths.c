@@ -29,7 +29,8 @@ const char *lengths_option(Arena *a, const Lengths *l)
 void lengths_refuse(const Lengths *l, Where where, const char *what)
 {
     Arena *a = l->pipe[0]->graph->arena;
-    diag_hint("%s", l->hint);
+    const Symbol *s = &l->symbol[0];
+    diag_hint("--bind %s=%" PRId64 " is a program of that length alone", s->name, s->most);
     diag_fatal(EXIT_MODEL, where, "%s: %s", lengths_option(a, l), what);
 }
 
