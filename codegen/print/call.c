@@ -56,6 +56,27 @@ static void ask_counts(Out *o, const Step *s, const Product *p)
     text_line(&o->text, "}");
 }
 
+static const char *list(Out *o, const Lin *x, int n)
+{
+    const char *s = "{";
+    for (int i = 0; i < n; i++)
+        s = arena_printf(o->a, "%s%s%s", s, i ? ", " : "", out_lin(o, x[i]));
+    return arena_printf(o->a, "%s}", s);
+}
+
+/* Of several at once; head: the arguments up to them.  C++ has no array literals. */
+static void print_batch(Out *o, const char *function, const char *head, const Product *p)
+{
+    text_line(&o->text, "{");
+    text_line(&o->text,
+              "    const int64_t batch[] = %s, stride_a[] = %s, stride_b[] = %s, stride_c[] = %s;",
+              list(o, p->count, p->nb), list(o, p->a.stride, p->nb), list(o, p->b.stride, p->nb),
+              list(o, p->c.stride, p->nb));
+    text_line(&o->text, "    %s_batched(%s, %d, batch, stride_a, stride_b, stride_c);", function,
+              head, p->nb);
+    text_line(&o->text, "}");
+}
+
 /* gemm(.., m, n, k, alpha, a, lda, b, ldb, beta, c, ldc), or gemm_bias(.., m, n, k, a, lda, b, ldb,
    bias, c, ldc), or gemm_bias_relu of the same */
 void print_product(Out *o, const Step *s)
@@ -88,7 +109,7 @@ void print_product(Out *o, const Step *s)
     if (p->nb == 0)
         text_line(&o->text, "%s(%s);", function, head);
     else
-        o->target->batch(o, function, head, p);
+        print_batch(o, function, head, p);
     if (count)
         close_packed(o, p, c, count);
 }

@@ -48,8 +48,6 @@ struct TargetRow {
     /* Memory that a kernel is to find filled, with the bytes of `from` or with zeros (NULL); a
      * device only. */
     const char *(*fill)(Out *o, const char *to, const char *from, const char *bytes);
-    /* head: the arguments up to the batch */
-    void (*batch)(Out *o, const char *function, const char *head, const Product *p);
 };
 
 extern const TargetRow target_cpu, target_cuda;

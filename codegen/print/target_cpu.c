@@ -71,24 +71,6 @@ static void then(Out *o, const Step *s, const char *call, const char *head, cons
               s->after ? "after" : "then", head, kernel_name, list[0], list[1], form);
 }
 
-static const char *list(Out *o, const Lin *x, int n)
-{
-    const char *s = "{";
-    for (int i = 0; i < n; i++)
-        s = arena_printf(o->a, "%s%s%s", s, i ? ", " : "", out_lin(o, x[i]));
-    return arena_printf(o->a, "%s}", s);
-}
-
-static void batch(Out *o, const char *function, const char *head, const Product *p)
-{
-    text_line(&o->text, "%s_batched(%s, %d,", function, head, p->nb);
-    text_line(
-        &o->text,
-        "    (const int64_t[])%s, (const int64_t[])%s, (const int64_t[])%s, (const int64_t[])%s);",
-        list(o, p->count, p->nb), list(o, p->a.stride, p->nb), list(o, p->b.stride, p->nb),
-        list(o, p->c.stride, p->nb));
-}
-
 const TargetRow target_cpu = {
     .ending = "c",
     .header = "pp_kernel.h",
@@ -98,5 +80,4 @@ const TargetRow target_cpu = {
     .convolution = "PpConv",
     .nest = nest,
     .then = then,
-    .batch = batch,
 };

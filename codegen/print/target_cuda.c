@@ -66,27 +66,6 @@ static void nest(Out *o, const Step *s, const char *comment)
                                : arena_printf(o->a, "%s (%d of %d)", comment, i + 1, out.n));
 }
 
-static const char *list(Out *o, const Lin *x, int n)
-{
-    const char *s = "{";
-    for (int i = 0; i < n; i++)
-        s = arena_printf(o->a, "%s%s%s", s, i ? ", " : "", out_lin(o, x[i]));
-    return arena_printf(o->a, "%s}", s);
-}
-
-/* C++ has no array literals. */
-static void batch(Out *o, const char *function, const char *head, const Product *p)
-{
-    text_line(&o->text, "{");
-    text_line(&o->text,
-              "    const int64_t count[] = %s, stride_a[] = %s, stride_b[] = %s, stride_c[] = %s;",
-              list(o, p->count, p->nb), list(o, p->a.stride, p->nb), list(o, p->b.stride, p->nb),
-              list(o, p->c.stride, p->nb));
-    text_line(&o->text, "    %s_batched(%s, %d, count, stride_a, stride_b, stride_c);", function,
-              head, p->nb);
-    text_line(&o->text, "}");
-}
-
 static const char *fill(Out *o, const char *to, const char *from, const char *bytes)
 {
     o->stream = true;
@@ -108,5 +87,4 @@ const TargetRow target_cuda = {
     .device = true,
     .nest = nest,
     .fill = fill,
-    .batch = batch,
 };
