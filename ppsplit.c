@@ -123,6 +123,7 @@ static void annotate(void *arg)
     bool divided = divide_mesh(&s, &all.plan);
     if (!divided)
         s.graph = graph_twin(all.whole, all.whole->arena);
+    find_joint(&s);
     const uint32_t *stage_of = pipe_stages(s.graph, &s.o->partition, &s.loss, &stages);
     annotate_stages(s.graph, stage_of, stages, origins, &all);
     uint32_t n = annotate_write(all.whole, &all, s.o->codegen.dir);

@@ -49,6 +49,9 @@ void reverse_unreached(const Pipe *p, NodeId end, bool frozen);
 /* reverse_stages(), stash_minimize(), divide_backward(), stash_again(): after it the Pipe is
    complete */
 void autodiff(Pipe *p);
+/* The graph, which is not yet cut, differentiated on its own, as the costs of cuts read it
+   (PartitionOptions.joint): a copy in its arena, in one stage or as the model itself says. */
+Pipe *autodiff_joint(const Graph *g, const PartitionOptions *opt, const Loss *l);
 /* gradient of one scalar over a plain node list (ImportOptions, tests): returns d y / d wrt[i],
  * NONE where unreached. */
 void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt,

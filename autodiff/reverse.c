@@ -495,6 +495,14 @@ void autodiff(Pipe *p)
     stash_again(p);
 }
 
+Pipe *autodiff_joint(const Graph *from, const PartitionOptions *opt, const Loss *l)
+{
+    Pipe *p = pipe_build(graph_twin(from, from->arena), &(PartitionOptions){.batch = opt->batch}, l);
+    reverse_stages(p);
+    stash_minimize(p);
+    return p;
+}
+
 void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt,
                 const ValueId *wrt, ValueId *dwrt)
 {

@@ -150,6 +150,13 @@ void pass_attention(State *s)
     attention_fuse(s->graph, &s->o->partition.batch, s->loss.loss, s->loss.target);
 }
 
+/* What --stages reads of the graph as it is now. */
+void find_joint(State *s)
+{
+    PartitionOptions *opt = &s->o->partition;
+    opt->joint = opt->automatic.stages ? autodiff_joint(s->graph, opt, &s->loss) : NULL;
+}
+
 bool divide_mesh(State *s, MeshPlan *plan)
 {
     MeshOptions *opt = &s->o->mesh;
@@ -168,6 +175,8 @@ bool divide_mesh(State *s, MeshPlan *plan)
         s->graph = graph_twin(whole, whole->arena);
         *plan = mesh_divide(s->graph, opt, &s->o->partition.batch, 3,
                             (ValueId *const[]){&l->loss, &l->loss_scale, &l->target});
+        if (s->o->partition.automatic.memory)
+            find_joint(s);
         if (pipe_fits(s->graph, &s->o->partition, l))
             break;
     }
@@ -182,7 +191,12 @@ void pass_mesh(State *s)
     divide_mesh(s, &plan);
 }
 
-void pass_partition(State *s) { s->pipe = pipe_build(s->graph, &s->o->partition, &s->loss); }
+void pass_partition(State *s)
+{
+    find_joint(s);
+    s->pipe = pipe_build(s->graph, &s->o->partition, &s->loss);
+}
+
 void pass_reverse(State *s)
 {
     NodeId end = s->graph->node.n;

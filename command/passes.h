@@ -33,6 +33,8 @@ void pass_costs(State *s);
 void pass_output(State *s);
 void pass_summary(State *s);
 
+/* Of pass_partition: the model as --stages costs it. */
+void find_joint(State *s);
 /* Of pass_import: the model alone. */
 void read_model(State *s);
 /* Of pass_mesh: --tensor, --sequence, --expert, or the file's sharding specs: the graph becomes that

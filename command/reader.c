@@ -134,10 +134,10 @@ static Graph *plan_graph(void *of, PlanSize wanted, const PlanMesh *members, Los
     return s.graph;
 }
 
-static Pipe *plan_pipe(void *of, int64_t wanted, const PlanMesh *members, const SplitTexts *split,
+static Pipe *plan_pipe(void *of, PlanSize wanted, const PlanMesh *members, const SplitTexts *split,
                        Arena *a)
 {
-    State s = plan_read(of, (PlanSize){.rows = wanted}, members, split, a);
+    State s = plan_read(of, wanted, members, split, a);
     pass_partition(&s);
     reverse_stages(s.pipe);
     pass_stash(&s);
@@ -173,7 +173,7 @@ static void sample(void *arg)
     o.other = l->pipe[0] ? l->pipe[0]->graph : NULL;
     o.partition.automatic.stages = 0;
     PlanReader r = {.o = &o};
-    x->pipe = plan_pipe(&r, o.rows, x->mesh, x->split, o.arena);
+    x->pipe = plan_pipe(&r, (PlanSize){.rows = o.rows}, x->mesh, x->split, o.arena);
     x->whole = r.read.at[0].whole.graph;
 }
 

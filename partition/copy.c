@@ -51,7 +51,7 @@ static bool *find_shared(const Build *b)
 void recompute_classify(Build *b)
 {
     const Graph *g = b->g;
-    b->pure = arena_array(b->a, bool, g->value.n + 1);
+    b->pure = flow_pure(g, b->a);
     b->of_params = flow_of_params(g, b->a);
     b->grad = arena_array(b->a, bool, g->value.n + 1);
     b->choice = arena_array(b->a, Choice, g->value.n + 1);
@@ -59,22 +59,15 @@ void recompute_classify(Build *b)
     for (ValueId v = 0; v < g->value.n; v++) {
         const Value *x = val(g, v);
         const Param *p = x->kind == V_PARAM ? &g->param.at[x->param] : NULL;
-        b->pure[v] = x->kind == V_CONST || (p && !p->trainable && !p->stat) ||
-                     (x->kind == V_INPUT && !dtype_is_float(x->dtype));
         b->grad[v] = b->training && p && p->trainable && dtype_is_float(x->dtype);
     }
     for (NodeId n = 0; n < g->node.n; n++) {
         const Node *x = &g->node.at[n];
-        bool pure = op_is_pure(x->op), grad = false;
-        for (uint32_t i = 0; i < x->nin; i++) {
-            pure &= b->pure[x->in[i]];
+        bool grad = false;
+        for (uint32_t i = 0; i < x->nin; i++)
             grad |= b->grad[x->in[i]];
-        }
-        for (uint32_t i = 0; i < x->nout; i++) {
-            ValueId v = x->out[i];
-            b->pure[v] = pure;
-            b->grad[v] = grad && dtype_is_float(val(g, v)->dtype);
-        }
+        for (uint32_t i = 0; i < x->nout; i++)
+            b->grad[x->out[i]] = grad && dtype_is_float(val(g, x->out[i])->dtype);
     }
     b->shared = find_shared(b);
 }

@@ -23,6 +23,7 @@ typedef struct {
     Strings multi_use;
     BatchOptions batch;
     AutoOptions automatic;
+    const Pipe *joint;              /* the model before it is cut, differentiated, for --stages */
     const char *alone;              /* Pipe.alone: of the Pipe of totals (build.c) */
 } PartitionOptions;
 
@@ -31,7 +32,8 @@ bool pipe_fits(const Graph *g, const PartitionOptions *opt, const Loss *l);
 /* split_search.c: cuts one graph in many ways, to compare them; after pipe_prepare(). */
 typedef struct SplitSearch SplitSearch;
 typedef VEC(const char *) SplitTexts;
-SplitSearch *split_search(Graph *g, ValueId loss, const PartitionOptions *opt, Arena *a);
+SplitSearch *split_search(Graph *g, ValueId loss, const Pipe *joint, const PartitionOptions *opt,
+                          Arena *a);
 const AutoSearch *split_search_cuts(const SplitSearch *s);
 /* options that give this cut, without the points that the model itself gives */
 SplitTexts split_search_points(SplitSearch *s, const StageCut *c);

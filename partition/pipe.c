@@ -451,7 +451,7 @@ bool pipe_fits(const Graph *from, const PartitionOptions *opt, const Loss *l)
         return true;
     Graph *g = graph_twin(from, from->arena);
     pipe_prepare(g, opt, &own, &notes);
-    const SplitSearch *s = split_search(g, own.loss, opt, g->arena);
+    const SplitSearch *s = split_search(g, own.loss, opt->joint, opt, g->arena);
     return auto_solve(split_search_cuts(s), &asked, g->arena).stage_of != NULL;
 }
 

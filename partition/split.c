@@ -11,22 +11,6 @@
 
 #include "split_int.h"
 
-static void find_data(Split *s)
-{
-    const Graph *g = s->g;
-    s->data = arena_array(s->a, bool, g->value.n + 1);
-    for (ValueId v = 0; v < g->value.n; v++)
-        s->data[v] = val(g, v)->kind == V_INPUT;
-    for (NodeId n = 0; n < g->node.n; n++) {
-        const Node *x = &g->node.at[n];
-        bool data = false;
-        for (uint32_t i = 0; i < x->nin; i++)
-            data |= x->in[i] != NONE && s->data[x->in[i]];
-        for (uint32_t i = 0; i < x->nout; i++)
-            s->data[x->out[i]] = data;
-    }
-}
-
 static void find_live(Split *s, ValueId loss)
 {
     Ids root = graph_results(s->g, s->a);
@@ -51,8 +35,7 @@ static void check_loss(const Split *s, ValueId loss, const uint32_t *stage_of)
 
 Split split_open(Graph *g, ValueId loss, const PartitionOptions *opt)
 {
-    Split s = {.g = g, .a = g->arena};
-    find_data(&s);
+    Split s = {.g = g, .a = g->arena, .data = flow_of_data(g, g->arena)};
     find_live(&s, loss);
     s.inside = arena_array(s.a, bool, g->node.n + 1);
     for (uint32_t i = 0; i < g->undivided.n; i++)

@@ -146,7 +146,7 @@ AutoCut *split_automatically(Split *s, const PartitionOptions *opt, ValueId loss
 {
     const Graph *g = s->g;
     AutoPlaces places = split_places(s, opt);
-    AutoCut *c = auto_cut(g, loss, &opt->automatic, &places, a);
+    AutoCut *c = auto_cut(g, loss, opt->joint, &opt->automatic, &places, a);
     for (uint32_t i = 0; i < opt->split.n; i++)
         vec_push(a, &c->split, opt->split.at[i]);
     for (uint32_t i = 0; i < c->first.n; i++) {

@@ -11,13 +11,14 @@ struct SplitSearch {
     AutoSearch *cuts;
 };
 
-SplitSearch *split_search(Graph *g, ValueId loss, const PartitionOptions *opt, Arena *a)
+SplitSearch *split_search(Graph *g, ValueId loss, const Pipe *joint, const PartitionOptions *opt,
+                          Arena *a)
 {
     SplitSearch *s = arena_new_of(a, SplitSearch);
     s->split = split_open(g, loss, opt);
     s->opt = opt;
     s->places = split_places(&s->split, opt);
-    s->cuts = auto_search(g, loss, &opt->automatic, &s->places, a);
+    s->cuts = auto_search(g, loss, joint, &opt->automatic, &s->places, a);
     return s;
 }
 

@@ -551,8 +551,8 @@ const int64_t *candidate_exact(Search *x, Candidate *c)
     bool fits = open_trial(&t);
     if (fits) {
         Arena *a = arena_within(t.a);
-        t.program = program_of(x->o->model.pipe(x->o->model.of, c->size->rows, &c->cut->of->mesh,
-                                                &c->cut->points, a),
+        t.program = program_of(x->o->model.pipe(x->o->model.of, (PlanSize){.rows = c->size->rows},
+                                                &c->cut->of->mesh, &c->cut->points, a),
                                x->o->device, t.a);
         arena_free(a);
         t.cross = crossing_of(&t.program->plan, t.a);

@@ -68,23 +68,13 @@ static void add_steps(const Search *x, const Launches *list, const Card *card, u
     }
 }
 
-static const Program *forecast_program(Search *x, const Division *d)
-{
-    Arena *scratch = arena_new();
-    const PlanOptions *o = x->o;
-    Pipe *p = o->model.pipe(o->model.of, x->own_rows, &d->mesh, NULL, scratch);
-    const Program *made = program_of(p, true, x->a);
-    arena_free(scratch);
-    return made;
-}
-
 const PartitionOptions *launches_run(Search *x, Division *d, int64_t rows)
 {
     PartitionOptions *out = arena_new_of(x->a, PartitionOptions);
     AutoOptions *run = &out->automatic;
     *out = *x->o->partition;
     if (!d->forecast)
-        d->forecast = forecast_program(x, d);
+        d->forecast = program_of(d->joint, true, x->a);
     const int stages = d->forecast->plan.n_stage;
     StageTimes *t = arena_array(x->a, StageTimes, stages + 1);
     for (int s = 0; s < stages; s++) {

@@ -71,7 +71,7 @@ typedef struct {
        model's */
     Graph *(*graph)(void *of, PlanSize size, const PlanMesh *mesh, Loss *loss, Arena *a);
     /* cut at these points and differentiated, what the program is printed of */
-    Pipe *(*pipe)(void *of, int64_t rows, const PlanMesh *mesh, const SplitTexts *split, Arena *a);
+    Pipe *(*pipe)(void *of, PlanSize size, const PlanMesh *mesh, const SplitTexts *split, Arena *a);
 } PlanModel;
 
 typedef struct {

@@ -141,7 +141,8 @@ static Pipe *cut_pipe(Search *x, Cut *c, Arena *scratch)
     const PlanOptions *o = x->o;
     x->effort += (uint64_t)COMPILED / 2 * split_search_cuts(c->of->own)->cut.nodes;
     c->points = split_search_points(c->of->own, c->found);
-    return o->model.pipe(o->model.of, x->own_rows, &c->of->mesh, &c->points, scratch);
+    return o->model.pipe(o->model.of, (PlanSize){.rows = x->own_rows}, &c->of->mesh, &c->points,
+                         scratch);
 }
 
 const Program *cut_program(Search *x, Cut *c)

@@ -63,6 +63,7 @@ typedef struct Division {
     int members; /* along all axes */
     Graph *graph; /* at the model's own rows, as it is cut; its loss */
     Loss loss;
+    Pipe *joint; /* the same, differentiated */
     SplitSearch *own; /* there */
     /* there too, without a run's costs; NULL: there is no run */
     SplitSearch *modelled;

@@ -58,13 +58,14 @@ typedef struct {
     SplitSearch *found;
 } Reading;
 
-static void read_graph(Reading *r, Graph **g, Loss *loss)
+static Pipe *read_graph(Reading *r, Graph **g, Loss *loss)
 {
     const PlanOptions *o = r->x->o;
     BatchNotes notes = {0};
     r->x->effort += r->of->own ? READ * (uint64_t)split_search_cuts(r->of->own)->cut.nodes : 0;
     *g = o->model.graph(o->model.of, r->size, &r->of->mesh, loss, r->graph);
     pipe_prepare(*g, r->partition, loss, &notes);
+    return o->model.pipe(o->model.of, r->size, &r->of->mesh, NULL, r->graph);
 }
 
 static void read_rows(void *arg)
@@ -72,8 +73,8 @@ static void read_rows(void *arg)
     Reading *r = arg;
     Loss loss;
     Graph *g;
-    read_graph(r, &g, &loss);
-    r->found = split_search(g, loss.loss, r->partition, r->x->a);
+    const Pipe *joint = read_graph(r, &g, &loss);
+    r->found = split_search(g, loss.loss, joint, r->partition, r->x->a);
 }
 
 /* Without a word; false: it was refused. */
@@ -158,7 +159,7 @@ static const AutoSearch *cuts_of(Search *x, Division *d, int64_t rows)
     if (!d->card)
         return read_size(x, d, (PlanSize){.rows = rows}, NONE);
     const PartitionOptions *run = launches_run(x, d, rows);
-    SplitSearch *s = split_search(d->graph, d->loss.loss, run, x->a);
+    SplitSearch *s = split_search(d->graph, d->loss.loss, d->joint, run, x->a);
     scale_bytes(split_search_cuts(s), (double)rows / (double)x->own_rows);
     return split_search_cuts(s);
 }
@@ -225,13 +226,13 @@ static void open_own(void *arg)
     Division *d = r->of;
     r->size = (PlanSize){.rows = x->own_rows};
     const PartitionOptions *given = r->partition = options_at(x, d, &r->size);
-    read_graph(r, &d->graph, &d->loss);
+    d->joint = read_graph(r, &d->graph, &d->loss);
     if (d->card)
         given = launches_run(x, d, x->own_rows);
     d->unmeasured = without_run(x, given);
-    d->own = split_search(d->graph, d->loss.loss, given, x->a);
+    d->own = split_search(d->graph, d->loss.loss, d->joint, given, x->a);
     if (given->automatic.measured && !d->card)
-        d->modelled = split_search(d->graph, d->loss.loss, d->unmeasured, x->a);
+        d->modelled = split_search(d->graph, d->loss.loss, d->joint, d->unmeasured, x->a);
 }
 
 static void open_knot(Reading *r, uint32_t k)
@@ -241,10 +242,11 @@ static void open_knot(Reading *r, uint32_t k)
     Graph *g;
     r->size = x->knot[k];
     r->partition = options_at(x, r->of, &r->size);
-    read_graph(r, &g, &loss);
-    r->of->own_at[k] = split_search(g, loss.loss, r->partition, x->a);
+    const Pipe *joint = read_graph(r, &g, &loss);
+    r->of->own_at[k] = split_search(g, loss.loss, joint, r->partition, x->a);
     if (r->partition->automatic.measured)
-        r->of->modelled_at[k] = split_search(g, loss.loss, without_run(x, r->partition), x->a);
+        r->of->modelled_at[k] =
+            split_search(g, loss.loss, joint, without_run(x, r->partition), x->a);
 }
 
 /* The same with other lengths.  Of a few places it may be another model, which the program is not:

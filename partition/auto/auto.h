@@ -4,7 +4,7 @@
  *
  * The cost model is for everybody who has to compare cuts:
  *
- *     AutoModel *m = auto_model(graph, loss, &rates, microbatches, arena);
+ *     AutoModel *m = auto_model(graph, loss, joint, &rates, microbatches, arena);
  *     CutProblem p = {.stages = 4, .link = rates_link(&rates)};
  *     StageCut best = cut_solve(&m->cut, &p, arena);      // or cut_measure() of a given one
  *     best.stage[s].forward, .input, .weight, .link       // seconds of F, I, W, messages
@@ -20,6 +20,7 @@
 #include "cut.h"
 #include "ir/facts/facts.h"
 #include "ir/facts/rates.h"
+#include "partition/pipe.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -49,12 +50,16 @@ typedef struct AutoModel {
     NodeId *node;
     uint32_t *of; /* by the graph's node: its number in cut; NONE: made from
                      parameters alone, or read by nothing */
+    /* by node of the file: the cut node with the seconds of all that was made of it: its first; of
+       what is made of parameters alone the first that reads it */
+    uint32_t *of_origin;
 } AutoModel;
 
-/* The graph with its loss (NONE: without), as it is before it is cut, batch_analyse() done.
+/* The graph with its loss (NONE: without), as it is before it is cut, batch_analyse() done; joint:
+   the same differentiated, whose nodes have the same nodes of the file (autodiff_joint).
    microbatches: what is sent once a step costs each of them so much less; 0: sent for each. */
-AutoModel *auto_model(const Graph *g, ValueId loss, const Rates *r, uint32_t microbatches,
-                      Arena *a);
+AutoModel *auto_model(const Graph *g, ValueId loss, const Pipe *joint, const Rates *r,
+                      uint32_t microbatches, Arena *a);
 /* Seconds that a run took for F, I, W and B of a stage; negative: not known. */
 typedef struct {
     double forward, input, weight, whole;
@@ -144,7 +149,7 @@ typedef struct {
     uint32_t *border;
     uint32_t least;
 } AutoSearch;
-AutoSearch *auto_search(const Graph *g, ValueId loss, const AutoOptions *o,
+AutoSearch *auto_search(const Graph *g, ValueId loss, const Pipe *joint, const AutoOptions *o,
                         const AutoPlaces *places, Arena *a);
 /* As in CutProblem; the best cut, its stage_of NULL where there is none. */
 typedef struct {
@@ -155,8 +160,8 @@ typedef struct {
 StageCut auto_solve(const AutoSearch *s, const AutoAsked *x, Arena *a);
 
 /* The cut; fatal where there is none. */
-AutoCut *auto_cut(const Graph *g, ValueId loss, const AutoOptions *o, const AutoPlaces *places,
-                  Arena *a);
+AutoCut *auto_cut(const Graph *g, ValueId loss, const Pipe *joint, const AutoOptions *o,
+                  const AutoPlaces *places, Arena *a);
 
 #ifdef __cplusplus
 }

@@ -44,12 +44,12 @@ static _Noreturn void refuse(const Graph *g, const AutoSearch *s, const char *wh
     diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--stages %u: %s", o->stages, why);
 }
 
-AutoSearch *auto_search(const Graph *g, ValueId loss, const AutoOptions *o,
+AutoSearch *auto_search(const Graph *g, ValueId loss, const Pipe *joint, const AutoOptions *o,
                         const AutoPlaces *places, Arena *a)
 {
     AutoSearch *s = arena_new_of(a, AutoSearch);
     s->options = o;
-    s->model = auto_model(g, loss, &o->rates, o->microbatches, a);
+    s->model = auto_model(g, loss, joint, &o->rates, o->microbatches, a);
     s->cut = s->model->cut;
     s->begins = arena_array(a, bool, s->cut.nodes + 1);
     s->border = arena_array(a, uint32_t, s->cut.nodes + 1);
@@ -85,11 +85,11 @@ StageCut auto_solve(const AutoSearch *s, const AutoAsked *x, Arena *a)
     return cut_solve(&s->cut, &p, a);
 }
 
-AutoCut *auto_cut(const Graph *g, ValueId loss, const AutoOptions *o, const AutoPlaces *places,
-                  Arena *a)
+AutoCut *auto_cut(const Graph *g, ValueId loss, const Pipe *joint, const AutoOptions *o,
+                  const AutoPlaces *places, Arena *a)
 {
     AutoCut *out = arena_new_of(a, AutoCut);
-    AutoSearch *s = auto_search(g, loss, o, places, a);
+    AutoSearch *s = auto_search(g, loss, joint, o, places, a);
     AutoAsked asked = {o->stages, o->microbatches, o->memory, o->live, o->rank_of};
     out->model = s->model;
     out->options = o;

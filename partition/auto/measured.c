@@ -3,8 +3,8 @@
  *
  * In: seconds of F, I and W of the run's stages, and, of a program that was made with --profile,
  * those of each step of their code with the names of its nodes.  Out: seconds of nodes that add up
- * to the stages'.  A step of several nodes, and a stage whose steps were not timed, is shared out in
- * the proportions that the model has.  A node that is made of parameters alone (a weight that is
+ * to the stages'.  A step of several nodes, and a stage whose steps were not timed, is shared out
+ * in the proportions that the model has.  A node that is made of parameters alone (a weight that is
  * turned) is in no cut: its steps are of those that read it.
  */
 #include "model.h"
@@ -24,41 +24,14 @@ typedef struct {
     CutNode *took;
 } Shares;
 
-/* By node of the graph: the cut nodes that it is, or that read what it is a part of. */
-static Ids *cut_nodes(const AutoModel *m, const Graph *g, Arena *a)
-{
-    Ids *list = arena_array(a, Ids, g->node.n + 1), *users = graph_users(g, a);
-    for (NodeId n = g->node.n; n-- > 0;) {
-        const Node *x = &g->node.at[n];
-        if (m->of[n] != NONE) {
-            vec_push(a, &list[n], m->of[n]);
-            continue;
-        }
-        for (uint32_t o = 0; o < x->nout; o++)
-            for (uint32_t u = 0; u < users[x->out[o]].n; u++) {
-                const Ids *more = &list[users[x->out[o]].at[u]];
-                for (uint32_t k = 0; k < more->n; k++)
-                    vec_push(a, &list[n], more->at[k]);
-            }
-    }
-    return list;
-}
-
 static void find_names(Shares *x, const Graph *g, Arena *a)
 {
-    const Ids *cut = cut_nodes(x->m, g, a);
-    uint32_t names = 0;
     x->at = (StrMap){.arena = a};
-    x->of_name = arena_array(a, Ids, g->node.n + 1);
-    for (NodeId n = 0; n < g->node.n; n++) {
-        uint32_t origin = g->node.at[n].origin;
-        if (origin >= g->origin.n)
-            continue;
-        uint32_t *number = strmap_at(&x->at, graph_origin_name(g, origin, a));
-        if (*number == NONE)
-            *number = names++;
-        for (uint32_t k = 0; k < cut[n].n; k++)
-            vec_push(a, &x->of_name[*number], cut[n].at[k]);
+    x->of_name = arena_array(a, Ids, g->origin.n + 1);
+    for (uint32_t o = 0; o < g->origin.n; o++) {
+        uint32_t *number = strmap_at(&x->at, graph_origin_name(g, o, a));
+        *number = *number == NONE ? o : *number;
+        vec_push(a, &x->of_name[*number], x->m->of_origin[o]);
     }
 }
 

@@ -1,52 +1,44 @@
 /*
  * model.c - a Graph as a CutGraph.
  *
- * A node's seconds are seconds.c's.  A gradient of what is made of parameters alone is W, any other
- * is I; where none flows there is none.  What partition makes again in the stage that reads it
- * (masks, views of parameters) crosses at no price.
+ * Seconds and kept bytes are those of the differentiated model, forward and backward: each of its
+ * nodes counts where the node of the file stands that it was made of, which no cut divides.  A
+ * gradient of what is made of parameters alone is W, any other is I, as autodiff divides them. What
+ * partition makes again in the stage that reads it (masks, views of parameters) crosses at no
+ * price.
  */
 #include <string.h>
 
 #include "model.h"
+
+typedef struct {
+    const Graph *g;
+    Arena *a;
+    AutoModel *out;
+    bool *live; /* by node: something reads what it makes, in the end */
+    /* by value: it depends on data; it is made of constants, frozen parameters and whole numbers
+       alone; a gradient comes back to it */
+    bool *data, *pure, *grad;
+} Model;
 
 /* ---- what depends on what -------------------------------------------------------------------- */
 
 static void find_flows(Model *m, ValueId loss)
 {
     const Graph *g = m->g;
-    Ids root = graph_results(g, m->a);
+    Ids root = graph_results(g, m->a), nodes = {0};
     if (loss != NONE)
         vec_push(m->a, &root, loss);
     m->live = graph_live(g, m->a, 0, &root, 1);
-    m->data = arena_array(m->a, bool, g->value.n + 1);
-    m->pure = arena_array(m->a, bool, g->value.n + 1);
+    m->pure = flow_pure(g, m->a);
+    m->data = flow_of_data(g, m->a);
     m->grad = arena_array(m->a, bool, g->value.n + 1);
-    m->of_params = flow_of_params(g, m->a);
-    for (ValueId v = 0; v < g->value.n; v++) {
-        const Value *x = val(g, v);
-        const Param *p = x->kind == V_PARAM ? &g->param.at[x->param] : NULL;
-        m->data[v] = x->kind == V_INPUT;
-        m->pure[v] = x->kind == V_CONST || (p && !p->trainable && !p->stat) ||
-                     (x->kind == V_INPUT && !dtype_is_float(x->dtype));
-        m->grad[v] = loss != NONE && p && p->trainable && dtype_is_float(x->dtype);
-    }
-    for (NodeId n = 0; n < g->node.n; n++) {
-        const Node *x = &g->node.at[n];
-        bool data = false, pure = op_is_pure(x->op), grad = false;
-        for (uint32_t i = 0; i < x->nin; i++) {
-            data |= m->data[x->in[i]];
-            pure &= m->pure[x->in[i]];
-            grad |= m->grad[x->in[i]];
-        }
-        for (uint32_t i = 0; i < x->nout; i++) {
-            m->data[x->out[i]] = data;
-            m->pure[x->out[i]] = pure;
-            m->grad[x->out[i]] =
-                grad && op_differentiable(x->op) && dtype_is_float(val(g, x->out[i])->dtype);
-        }
-    }
     if (loss == NONE)
         return;
+    for (NodeId n = 0; n < g->node.n; n++)
+        vec_push(m->a, &nodes, n);
+    flow_params(g, m->grad);
+    flow_through(g, m->grad, nodes.at, nodes.n);
     bool *asked = arena_array(m->a, bool, g->value.n + 1); /* a gradient comes back to it */
     asked[loss] = true;
     for (NodeId n = g->node.n; n-- > 0;) {
@@ -167,12 +159,56 @@ static void add_statistics(Model *m)
     }
 }
 
-AutoModel *auto_model(const Graph *g, ValueId loss, const Rates *r, uint32_t microbatches, Arena *a)
+/* ---- seconds --------------------------------------------------------------------------------- */
+
+/* Of what nobody reads the last one. */
+static void find_origins(const Model *m)
+{
+    const Graph *g = m->g;
+    uint32_t *of = m->out->of_origin = arena_array(m->a, uint32_t, g->origin.n + 1),
+             *reader = arena_array(m->a, uint32_t, g->value.n + 1);
+    memset(of, 0xff, (g->origin.n + 1) * sizeof *of);
+    memset(reader, 0xff, (g->value.n + 1) * sizeof *reader);
+    for (NodeId n = g->node.n; n-- > 0;) {
+        const Node *x = &g->node.at[n];
+        uint32_t by = m->out->of[n];
+        for (uint32_t k = 0; k < x->nout && m->out->of[n] == NONE; k++)
+            by = reader[x->out[k]] < by ? reader[x->out[k]] : by;
+        if (m->out->of[n] != NONE || of[x->origin] == NONE)
+            of[x->origin] = by;
+        for (uint32_t i = 0; i < x->nin; i++)
+            reader[x->in[i]] = by < reader[x->in[i]] ? by : reader[x->in[i]];
+    }
+    for (uint32_t o = 0; o < g->origin.n; o++)
+        of[o] = of[o] == NONE ? m->out->cut.nodes - 1 : of[o];
+}
+
+static void add_seconds(const Model *m, const Pipe *joint, const Rates *r)
+{
+    const Graph *g = joint->graph;
+    Arena *scratch = arena_within(m->a);
+    const NodeCost *cost = joint_seconds(joint, r, scratch);
+    for (NodeId n = 0; n < g->node.n; n++) {
+        CutNode *c = &m->out->cut.node[m->out->of_origin[g->node.at[n].origin]];
+        double *const to[PARTS] = {&c->forward, &c->input, &c->weight};
+        *to[cost[n].part] += cost[n].seconds;
+        c->far[cost[n].part] += cost[n].far;
+    }
+    for (uint32_t i = 0; i < m->out->cut.nodes; i++) {
+        CutNode *c = &m->out->cut.node[i];
+        const Op op = m->g->node.at[m->out->node[i]].op;
+        c->idle = op_passes_on(op) && op != OP_Vary;
+        c->whole = c->input + c->weight;
+    }
+    arena_free(scratch);
+}
+
+AutoModel *auto_model(const Graph *g, ValueId loss, const Pipe *joint, const Rates *r,
+                      uint32_t microbatches, Arena *a)
 {
     AutoModel *out = arena_new_of(a, AutoModel);
-    Model m = {.g = g, .a = a, .r = r, .out = out};
+    Model m = {.g = g, .a = a, .out = out};
     find_flows(&m, loss);
-    find_traffic(&m);
     out->of = arena_array(a, uint32_t, g->node.n + 1);
     out->node = arena_array(a, NodeId, g->node.n + 1);
     for (NodeId n = 0; n < g->node.n; n++) {
@@ -182,12 +218,12 @@ AutoModel *auto_model(const Graph *g, ValueId loss, const Rates *r, uint32_t mic
             out->node[out->cut.nodes++] = n;
     }
     out->cut.node = arena_array(a, CutNode, out->cut.nodes + 1);
-    for (uint32_t i = 0; i < out->cut.nodes; i++)
-        out->cut.node[i] = node_seconds(&m, out->node[i]);
+    INSIST(joint->graph->origin.n == g->origin.n);
+    find_origins(&m);
+    add_seconds(&m, joint, r);
     add_values(&m);
     add_params(&m, microbatches);
     add_statistics(&m);
-    if (loss != NONE)
-        add_stash(&m);
+    add_stash(out, joint, a);
     return out;
 }

@@ -1,34 +1,23 @@
 /*
- * model.h - what model.c, seconds.c and stash.c share of a Graph.  Private to them.
+ * model.h - what model.c, seconds.c and stash.c share.  Private to them.
  */
 #ifndef PPSPLIT_AUTO_MODEL_H
 #define PPSPLIT_AUTO_MODEL_H
 
 #include "auto.h"
 
-/* Seconds for what the loop of a node reads and writes: forward, and for the gradients of data. */
+/* Of a node of the differentiated model: its seconds; bytes of parameters, their gradients and
+   results, which are slower where no cache has them. */
+typedef enum { PART_F, PART_I, PART_W, PARTS } Part;
 typedef struct {
-    double forward, backward;
-} Traffic;
+    Part part;
+    double seconds, far;
+} NodeCost;
 
-typedef struct {
-    const Graph *g;
-    Arena *a;
-    const Rates *r;
-    AutoModel *out;
-    bool *live; /* by node: something reads what it makes, in the end */
-    /* by value: it depends on data; it is made of constants, frozen parameters and whole numbers
-       alone; of parameters and constants alone; a gradient comes back to it */
-    bool *data, *pure, *of_params, *grad;
-    bool *inside;     /* by value: made and read in one loop, in no memory */
-    Traffic *traffic; /* by node */
-} Model;
+/* seconds.c: by node of the Pipe's graph */
+NodeCost *joint_seconds(const Pipe *joint, const Rates *r, Arena *a);
 
-/* seconds.c: inside and traffic; then a node's F, I, W */
-void find_traffic(Model *m);
-CutNode node_seconds(const Model *m, NodeId n);
-
-/* stash.c: what each node's gradients need, as values that cost no message; again of the nodes */
-void add_stash(Model *m);
+/* stash.c: what backward reads of what forward keeps, as values that cost no message. */
+void add_stash(AutoModel *m, const Pipe *joint, Arena *a);
 
 #endif

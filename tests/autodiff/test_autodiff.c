@@ -579,7 +579,8 @@ static bool counted(const uint32_t *cut, uint32_t ncut, uint32_t *same)
     Arena *a = arena_new();
     Net m = make(a, "cross_entropy", false);
     Rates rates = rates_builtin();
-    AutoModel *model = auto_model(m.g, m.loss.loss, &rates, 1, a);
+    const Pipe *joint = autodiff_joint(m.g, &(PartitionOptions){0}, &m.loss);
+    AutoModel *model = auto_model(m.g, m.loss.loss, joint, &rates, 1, a);
     uint32_t *stages = arena_array(a, uint32_t, model->cut.nodes + 1);
     for (uint32_t i = 0; i < model->cut.nodes; i++)
         stages[i] = stage_of(cut, ncut, model->node[i]);

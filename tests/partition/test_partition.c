@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "autodiff/autodiff.h"
 #include "report/report.h"
 #include "tap.h"
 
@@ -552,6 +553,7 @@ static const char *cut_of_names(const char *const *name, const char *scope)
     output(g, h, "y");
     Job j = job(g, NULL, NULL);
     j.opt.automatic = (AutoOptions){.stages = 2, .rates = rates_builtin()};
+    j.opt.joint = autodiff_joint(g, &j.opt, &(Loss){NONE, NONE, NONE, .origin = NONE});
     char text[2000];
     bool cut = try_build(&j, text, sizeof text) == 0 && j.p->split.n == 1;
     return cut ? j.p->split.at[0] : text[0] ? arena_strdup(g->arena, text) : "";
