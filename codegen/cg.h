@@ -67,12 +67,17 @@ typedef struct {
     uint32_t index;
 } Standing;
 
-/* Sizes in the order in which the stage's passes ask for them (plan/most.c): of the first n of
-   them, where known, what they are with the greatest length; met: what they are with this one. */
+/* A size where lengths vary: does it; what it is with the greatest; what divides it with any. */
+typedef struct {
+    bool known, varies;
+    int64_t most, divisor;
+} SizeKnown;
+
+/* Sizes in the order in which the stage's passes, and then its printer, ask for them (plan/most.c):
+   what is known of the first n of them; met: what they are with this length. */
 typedef struct {
     uint32_t n;
-    const bool *known;
-    const int64_t *most;
+    const SizeKnown *at;
     VEC(int64_t) met;
     VEC(bool) constant; /* those of a constant */
 } SizesMet;

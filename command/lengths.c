@@ -184,8 +184,7 @@ void check_lengths(const Options *o)
 {
     if (o->lengths.symbols)
         check_chunks(o);
-    const char *what = o->codegen.cuda ? "--target cuda"
-                       : o->ops.n      ? "--ops"
+    const char *what = o->ops.n        ? "--ops"
                        : o->loss.whole ? "--loss-over minibatch"
                                        : NULL;
     const Symbol *s = &o->lengths.symbol[0];

@@ -39,6 +39,9 @@ bool cg_param_place(const Func *f, uint32_t i, ValueId v, Ref *at);
 int64_t cg_most(const StageGen *sg, int64_t size);
 /* ... of a constant, which is read with strides that are those of the longest sample */
 int64_t cg_most_constant(const StageGen *sg, int64_t size);
+/* Is it another one with other lengths?  Does `by' divide it with any? */
+bool cg_varies(const StageGen *sg, int64_t size);
+bool cg_divides(const StageGen *sg, int64_t by, int64_t size);
 
 /* ---- view.c ---------------------------------------------------------------------------------- */
 
@@ -279,8 +282,8 @@ FuncKind cg_function_like(const StageGen *sg, FuncKind kind);
 /* All functions, not yet printed; device: for a target whose library of products adds biases, and
    takes sizes from the host. */
 StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device);
-/* the same where lengths vary, on CPUs */
-StageGen *cg_stage_sized(Arena *a, Pipe *p, uint32_t index, const Lengths *lengths,
+/* the same where lengths vary */
+StageGen *cg_stage_sized(Arena *a, Pipe *p, uint32_t index, bool device, const Lengths *lengths,
                          SizesMet *sizes);
 /* For such a target; sg, the same stage for the others, where it would be no other. */
 StageGen *cg_stage_device(Arena *a, Pipe *p, uint32_t index, StageGen *sg);

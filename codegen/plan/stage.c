@@ -409,9 +409,10 @@ StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device)
     return planned(a, p, index, device, NULL, NULL);
 }
 
-StageGen *cg_stage_sized(Arena *a, Pipe *p, uint32_t index, const Lengths *lengths, SizesMet *sizes)
+StageGen *cg_stage_sized(Arena *a, Pipe *p, uint32_t index, bool device, const Lengths *lengths,
+                         SizesMet *sizes)
 {
-    return planned(a, p, index, false, lengths, sizes);
+    return planned(a, p, index, device, lengths, sizes);
 }
 
 /* A product of rows that the data choose, whose sizes come from the host, or of rows that a

@@ -420,10 +420,13 @@ static const char *varying(Merge *m)
     return text;
 }
 
-const char *lengths_text(Arena *a, const Lengths *l, const Text *text, const char *file,
-                         bool tables)
+const char *lengths_text(Arena *a, const Lengths *l, const Text *text, const char *file)
 {
-    Merge m = {.l = l, .a = a, .file = file, .tables = tables, .out = {.a = a}};
+    Merge m = {.l = l,
+               .a = a,
+               .file = file,
+               .tables = !strcmp(file, "pipeline.c"),
+               .out = {.a = a}};
     for (int k = 0; k < l->n; k++)
         m.in[k].begin = m.in[k].end = text_all(&text[k]);
     for (bool more = true; more;) {

@@ -13,6 +13,7 @@
 #include "lengths.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- refusals -------------------------------------------------------------------------------- */
@@ -87,11 +88,19 @@ static Where reader(const Graph *g, ValueId v)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* What of the sizes is known with the greatest length. */
-typedef struct {
-    VEC(bool) known;
-    VEC(int64_t) most;
-} Sizes;
+/* What is known of the sizes. */
+typedef VEC(SizeKnown) Sizes;
+
+static int64_t divisor_of(const Polynomial *p)
+{
+    int64_t all = 0;
+    for (int i = 0; i < TERMS; i++)
+        for (int64_t x = llabs(p->c[i]), rest; x; x = rest) {
+            rest = all % x;
+            all = x;
+        }
+    return all;
+}
 
 /* Which size a stage asks for follows from the answers before: up to the first that was not known
  * all are what they are, and what comes behind may be.  true: there is nothing to learn. */
@@ -106,19 +115,18 @@ static bool learn(Arena *a, const Lengths *l, SizesMet *const *met, Sizes *s)
         Polynomial p;
         for (int k = 0; k < l->n; k++)
             v[k] = met[k]->met.at[i];
-        bool fits = cg_fit(l, v, &p), was = i < s->known.n && s->known.at[i];
+        bool fits = cg_fit(l, v, &p);
         if (!fits && sound)
             differ(l,
-                   arena_printf(a, "the memory that it takes is no polynomial of the lengths: %s",
-                                two(l, v)));
-        if (i == s->known.n) {
-            vec_push(a, &s->known, false);
-            vec_push(a, &s->most, 0);
-        }
-        const int64_t most = fits ? cg_value_most(l, &p, met[0]->constant.at[i]) : 0;
-        sound &= was && fits && s->most.at[i] == most;
-        s->known.at[i] = fits;
-        s->most.at[i] = most;
+                   arena_printf(a, "a size that it takes is no polynomial of the lengths: %s", two(l, v)));
+        if (i == s->n)
+            vec_push(a, s, ((SizeKnown){0}));
+        SizeKnown now = {0}, *was = &s->at[i];
+        if (fits)
+            now = (SizeKnown){true, p.degree > 0, cg_value_most(l, &p, met[0]->constant.at[i]),
+                              divisor_of(&p)};
+        sound &= was->known && fits && was->most == now.most && was->divisor == now.divisor;
+        *was = now;
     }
     for (int k = 0; k < l->n && sound; k++)
         if (met[k]->met.n != n)
@@ -128,17 +136,15 @@ static bool learn(Arena *a, const Lengths *l, SizesMet *const *met, Sizes *s)
     return sound;
 }
 
-static void plan_stages(Arena *a, const Lengths *l, uint32_t index, StageGen **sg)
+/* In each sample, with what is known. */
+static void plan_once(Arena *a, const Lengths *l, uint32_t index, bool device, const Sizes *s,
+                      SizesMet **met, StageGen **sg)
 {
-    SizesMet *met[SAMPLES];
-    Sizes s = {0};
-    do
-        for (int k = 0; k < l->n; k++) {
-            met[k] = arena_new_of(a, SizesMet);
-            *met[k] = (SizesMet){.n = s.known.n, .known = s.known.at, .most = s.most.at};
-            sg[k] = cg_stage_sized(a, l->pipe[k], index, l, met[k]);
-        }
-    while (!learn(a, l, met, &s));
+    for (int k = 0; k < l->n; k++) {
+        met[k] = arena_new_of(a, SizesMet);
+        *met[k] = (SizesMet){.n = s->n, .at = s->at};
+        sg[k] = cg_stage_sized(a, l->pipe[k], index, device, l, met[k]);
+    }
 }
 
 /* ---- constants ------------------------------------------------------------------------------- */
@@ -313,10 +319,29 @@ static void find_constants(Arena *a, const Lengths *l, const StageGen *most, Sta
 
 /* ---- the stage ------------------------------------------------------------------------------- */
 
-void lengths_stage(Arena *a, const Lengths *l, uint32_t index, StageGen **sg)
+void lengths_stage(Arena *a, const CodegenOptions *opt, uint32_t index, Target target,
+                   StageGen *const *beside, Samples *of)
 {
-    plan_stages(a, l, index, sg);
-    find_constants(a, l, cg_stage(a, l->most, index, false), sg);
+    const Lengths *l = opt->lengths;
+    const bool device = target_row(target)->device;
+    const StageGen *most = cg_stage(a, l->most, index, device);
+    SizesMet *met[SAMPLES];
+    Sizes planned = {0}, printed = {0};
+    do
+        plan_once(a, l, index, device, &planned, met, of->sg);
+    while (!learn(a, l, met, &planned));
+    for (bool sound = false; !sound; sound = learn(a, l, met, &printed)) {
+        if (printed.n)
+            plan_once(a, l, index, device, &planned, met, of->sg);
+        find_constants(a, l, most, of->sg);
+        for (int k = 0; k < l->n; k++) {
+            *met[k] = (SizesMet){.n = printed.n, .at = printed.at};
+            of->text[k] = (Text){.a = a};
+            of->sg[k]->beside = beside ? beside[k] : NULL;
+            of->sg[k]->profiled = opt->profile && !device;
+            cg_stage_print(of->sg[k], target, &of->text[k]);
+        }
+    }
 }
 
 /* ---- the model ------------------------------------------------------------------------------- */

@@ -11,15 +11,20 @@
 const char *lengths_option(Arena *a, const Lengths *l);
 /* Leaves: not with these options; what to do instead is the hint. */
 NORETURN void lengths_refuse(const Lengths *l, Where where, const char *what);
-/* The stage in the Pipe of each sample, planned for the greatest lengths. */
-void lengths_stage(Arena *a, const Lengths *l, uint32_t index, StageGen **sg);
+/* A stage in the Pipe of each sample, planned for the greatest lengths, and its file. */
+typedef struct {
+    StageGen *sg[SAMPLES];
+    Text text[SAMPLES];
+} Samples;
+/* beside: the same for another target, NULL */
+void lengths_stage(Arena *a, const CodegenOptions *opt, uint32_t index, Target target,
+                   StageGen *const *beside, Samples *of);
 /* What of the model may not vary, or not so, is fatal. */
 void lengths_check(const Lengths *l);
 
 /* alike.c: the text of which text[k] is that with lengths l->at[k].  file: its name.  A function
    reads the lengths from its PpCtx, or takes them; outside functions is what is so with the
-   greatest ones, where `tables`, else nothing varies. */
-const char *lengths_text(Arena *a, const Lengths *l, const Text *text, const char *file,
-                         bool tables);
+   greatest ones: in pipeline.c, else nothing varies there. */
+const char *lengths_text(Arena *a, const Lengths *l, const Text *text, const char *file);
 
 #endif

@@ -171,109 +171,114 @@ static void write_skeletons(Pipe *p, OutsideFile *outside, const char *dir)
     }
 }
 
+/* What a program is written with, and what its stages leave for later files. */
+typedef struct {
+    const char *dir, *params, *final_params;
+    OnnxWeight *weight;
+    OutsideFile *outside;
+    uint64_t hash;
+    Text launches, tables[SAMPLES];
+} Written;
+
+static int64_t rows_of(const Pipe *p) { return p->graph->batch > 0 ? p->graph->batch : 1; }
+
 /* They are made on the host, whatever the target. */
-static uint64_t write_totals(Pipe *p, const char *dir, uint64_t hash, Text *tables)
+static void write_totals(Pipe *p, Written *w)
 {
     if (!p->totals)
-        return hash;
+        return;
     Arena *a = arena_within(p->graph->arena);
     StageGen *sg = cg_stage(a, p->totals, 0, false);
     Text c = {.a = a};
     cg_stage_print(sg, TARGET_C, &c);
-    put(a, dir, arena_printf(a, "%s.c", sg->name), c.at, c.n);
-    cg_tables_print(sg, true, NULL, NULL, tables);
-    hash = cg_stage_hash(sg, hash);
+    put(a, w->dir, arena_printf(a, "%s.c", sg->name), c.at, c.n);
+    cg_tables_print(sg, true, NULL, NULL, &w->tables[0]);
+    w->hash = cg_stage_hash(sg, w->hash);
     arena_free(a);
-    return hash;
 }
 
-/* The same for any length. */
-static void write_lengths(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight,
-                          OutsideFile *outside, const char *dir, const char *final_dir)
+/* A stage for the targets that there are, with each length that is sampled; of one without lengths
+ * the one for CPUs is planned in any case. */
+static void print_stage(Arena *a, Pipe *p, const CodegenOptions *opt, uint32_t i, Samples *of)
+{
+    Samples *c = &of[TARGET_C], *cuda = &of[TARGET_CUDA];
+    if (opt->lengths) {
+        if (opt->cpu)
+            lengths_stage(a, opt, i, TARGET_C, NULL, c);
+        if (opt->cuda)
+            lengths_stage(a, opt, i, TARGET_CUDA, opt->cpu ? c->sg : NULL, cuda);
+        return;
+    }
+    Pipe *own = stage_of(p, i);
+    StageGen *sg = cg_stage(a, own, i, false),
+             *device = opt->cuda ? cg_stage_device(a, own, i, sg) : sg;
+    if (device != sg)
+        device->beside = opt->cpu ? sg : NULL;
+    sg->microbatches = device->microbatches = own != p ? p : NULL;
+    sg->profiled = opt->cpu && opt->profile;
+    c->sg[0] = sg;
+    cuda->sg[0] = device;
+    c->text[0] = cuda->text[0] = (Text){.a = a};
+    if (opt->cpu)
+        cg_stage_print(sg, TARGET_C, &c->text[0]);
+    if (opt->cuda)
+        cg_stage_print(device, TARGET_CUDA, &cuda->text[0]);
+}
+
+static void put_samples(Arena *a, const CodegenOptions *opt, const Text *text, const char *dir,
+                        const char *name)
+{
+    const char *all = opt->lengths ? lengths_text(a, opt->lengths, text, name) : text_all(text);
+    put(a, dir, name, all, strlen(all));
+}
+
+/* Its files, and what others say of it. */
+static void write_stage(Pipe *p, const CodegenOptions *opt, uint32_t i, Written *w)
+{
+    Arena *a = arena_within(p->graph->arena);
+    const int n = opt->lengths ? opt->lengths->n : 1;
+    Samples of[TARGETS] = {0};
+    print_stage(a, p, opt, i, of);
+    StageGen *const *cpu = of[TARGET_C].sg, *const *cuda = of[TARGET_CUDA].sg;
+    StageGen *const *first = opt->cpu ? cpu : cuda;
+    if (cpu[0])
+        w->hash = cg_stage_hash(cpu[0], w->hash);
+    if (cuda[0] && cuda[0] != cpu[0])
+        w->hash = cg_stage_hash(cuda[0], w->hash);
+    if (opt->cpu)
+        put_samples(a, opt, of[TARGET_C].text, w->dir, arena_printf(a, "stage%u.c", i));
+    if (opt->cuda) {
+        const StageGen *sg = opt->lengths ? cg_stage(a, opt->lengths->most, i, true) : cuda[0];
+        put_samples(a, opt, of[TARGET_CUDA].text, w->dir, arena_printf(a, "stage%u.cu", i));
+        cg_launches_print(cg_launches(sg, a), i, rows_of(p), a, &w->launches);
+    }
+    for (int k = 0; k < n; k++)
+        cg_tables_print(first[k], opt->cpu, opt->cuda ? cuda[k] : NULL, w->outside, &w->tables[k]);
+    if (!opt->bare)
+        cg_params_write(first[0], w->params, w->final_params, opt->link, w->weight);
+    arena_free(a);
+}
+
+static void write_program(Pipe *p, const CodegenOptions *opt, Written *w)
 {
     Arena *a = p->graph->arena;
     const Lengths *l = opt->lengths;
-    const char *params = arena_printf(a, "%s/params", dir),
-               *final_params = arena_printf(a, "%s/params", final_dir), *text;
-    uint64_t hash = HASH_START;
-    Text tables[SAMPLES] = {{0}}, plan[SAMPLES] = {{0}};
-    lengths_check(l);
-    for (int k = 0; k < l->n; k++)
-        tables[k].a = plan[k].a = a;
-    for (uint32_t i = 0; i < p->stage.n; i++) {
-        Arena *of_stage = arena_within(a);
-        StageGen *sg[SAMPLES];
-        Text c[SAMPLES] = {{0}};
-        lengths_stage(of_stage, l, i, sg);
-        hash = cg_stage_hash(sg[0], hash);
-        for (int k = 0; k < l->n; k++) {
-            c[k].a = of_stage;
-            sg[k]->profiled = opt->profile;
-            sg[k]->probe = sg[k]->probe_end = opt->profile ? "pp_time_step();" : NULL;
-            cg_stage_print(sg[k], TARGET_C, &c[k]);
-            sg[k]->probe = sg[k]->probe_end = NULL;
-            cg_tables_print(sg[k], true, NULL, outside, &tables[k]);
-        }
-        const char *name = arena_printf(of_stage, "stage%u.c", i);
-        text = lengths_text(of_stage, l, c, name, false);
-        put(a, dir, name, text, strlen(text));
-        if (!opt->bare)
-            cg_params_write(sg[0], params, final_params, opt->link, weight);
-        arena_free(of_stage);
-    }
-    for (int k = 0; k < l->n; k++)
-        cg_pipeline_print(l->pipe[k], opt, hash, &tables[k], &plan[k]);
-    text = lengths_text(a, l, plan, "pipeline.c", true);
-    put(a, dir, "pipeline.c", text, strlen(text));
-}
-
-static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight,
-                          OutsideFile *outside, const char *dir, const char *final_dir)
-{
-    Arena *a = p->graph->arena;
-    uint64_t hash = HASH_START;
-    const char *params = arena_printf(a, "%s/params", dir);
-    const char *final_params = arena_printf(a, "%s/params", final_dir);
-    const int64_t rows = p->graph->batch > 0 ? p->graph->batch : 1;
-    Text tables = {.a = a}, launches = {.a = a};
-    cg_launches_head(rows, &launches);
-    for (uint32_t i = 0; i < p->stage.n; i++) {
-        Arena *of_stage = arena_within(a);
-        Pipe *of = stage_of(p, i);
-        StageGen *sg = cg_stage(of_stage, of, i, false), *device = sg;
-        if (opt->cuda)
-            device = cg_stage_device(of_stage, of, i, sg);
-        if (device != sg)
-            device->beside = opt->cpu ? sg : NULL;
-        sg->microbatches = device->microbatches = of != p ? p : NULL;
-        Text c = {.a = of_stage}, cu = {.a = of_stage};
-        hash = cg_stage_hash(sg, hash);
-        if (device != sg)
-            hash = cg_stage_hash(device, hash);
-        if (opt->cpu) {
-            sg->profiled = opt->profile;
-            sg->probe = sg->probe_end = opt->profile ? "pp_time_step();" : NULL;
-            cg_stage_print(sg, TARGET_C, &c);
-            sg->probe = sg->probe_end = NULL;
-            put(a, dir, arena_printf(a, "stage%u.c", i), c.at, c.n);
-        }
-        if (opt->cuda) {
-            cg_stage_print(device, TARGET_CUDA, &cu);
-            put(a, dir, arena_printf(a, "stage%u.cu", i), cu.at, cu.n);
-            cg_launches_print(cg_launches(device, of_stage), i, rows, of_stage, &launches);
-        }
-        cg_tables_print(opt->cpu ? sg : device, opt->cpu, opt->cuda ? device : NULL, outside,
-                        &tables);
-        if (!opt->bare)
-            cg_params_write(opt->cpu ? sg : device, params, final_params, opt->link, weight);
-        arena_free(of_stage);
-    }
+    Text plan[SAMPLES];
+    if (l)
+        lengths_check(l);
+    w->hash = HASH_START;
+    w->launches.a = a;
+    cg_launches_head(rows_of(p), &w->launches);
+    for (int k = 0; k < SAMPLES; k++)
+        w->tables[k] = plan[k] = (Text){.a = a};
+    for (uint32_t i = 0; i < p->stage.n; i++)
+        write_stage(p, opt, i, w);
     if (opt->cuda)
-        put(a, dir, "launches.tsv", launches.at, launches.n);
-    hash = write_totals(p, dir, hash, &tables);
-    Text t = {.a = a};
-    cg_pipeline_print(p, opt, hash, &tables, &t);
-    put(a, dir, "pipeline.c", t.at, t.n);
+        put(a, w->dir, "launches.tsv", w->launches.at, w->launches.n);
+    write_totals(p, w);
+    for (int k = 0; k < (l ? l->n : 1); k++)
+        cg_pipeline_print(l ? l->pipe[k] : p, opt, w->hash, &w->tables[k], &plan[k]);
+    put_samples(a, opt, plan, w->dir, "pipeline.c");
 }
 
 /* The functions of --ops, for the targets that there are. */
@@ -293,10 +298,15 @@ static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char
     Arena *a = p->graph->arena;
     folder_make(a, dir, "params/");
     write_reports(p, opt, dir);
-    OnnxWeight *weight = arena_array(a, OnnxWeight, p->graph->param.n + 1);
+    Written *w = arena_new_of(a, Written);
     OutsideFile *outside = outside_new(a, dir, "params/constants.bin");
-    (opt->lengths ? write_lengths : write_program)(p, opt, weight, outside, dir, final_dir);
-    write_stage_models(p, weight, outside, dir);
+    *w = (Written){.dir = dir,
+                   .params = arena_printf(a, "%s/params", dir),
+                   .final_params = arena_printf(a, "%s/params", final_dir),
+                   .weight = arena_array(a, OnnxWeight, p->graph->param.n + 1),
+                   .outside = outside};
+    write_program(p, opt, w);
+    write_stage_models(p, w->weight, outside, dir);
     write_skeletons(p, outside, dir);
     write_sources(p, opt, dir);
     outside_end(outside);

@@ -135,7 +135,12 @@ void cg_stage_print(StageGen *sg, Target target, Text *t)
     const Stage *s = sg->stage;
     const TargetRow *row = target_row(target);
     const KernelList *k = &sg->kernels[target];
+    const bool timed = sg->profiled && !row->device;
+    if (timed)
+        sg->probe = sg->probe_end = "pp_time_step();";
     cg_stage_functions(sg, target);
+    if (timed)
+        sg->probe = sg->probe_end = NULL;
     const char *what = sg->pipe->alone
                            ? "what the data of a step alone decide, added up before it begins"
                            : arena_printf(sg->a, "stage %u of %u: %s", s->index, sg->pipe->stage.n,
