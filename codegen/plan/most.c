@@ -27,5 +27,6 @@ bool cg_varies(const StageGen *sg, int64_t size) { return ask(sg, size, false).v
 
 bool cg_divides(const StageGen *sg, int64_t by, int64_t size)
 {
-    return ask(sg, size, false).divisor % by == 0;
+    /* what is known may be of another size, until all are */
+    return ask(sg, size, false).divisor % by == 0 && size % by == 0;
 }

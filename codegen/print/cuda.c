@@ -12,21 +12,25 @@
 
 #include "cuda.h"
 
-static int64_t magnitude(Lin x, int64_t rows) { return llabs(x.c) + llabs(x.b) * rows; }
+static int64_t magnitude(const Cuda *c, Lin x)
+{
+    return llabs(cuda_most(c, lin(x.c))) + llabs(cuda_most(c, lin(x.b))) * c->full;
+}
 
 /* The largest number an index expression of the nest comes to, grids' overshoot included. */
-static bool is_wide(const Nest *n, int64_t rows)
+static bool is_wide(const Cuda *c)
 {
     enum { SPARE = 1 << 25 };
-    int64_t most = 2 * magnitude(cuda_product(n, 0, n->nd), rows);
+    const Nest *n = c->p.n;
+    int64_t most = 2 * magnitude(c, cuda_product(n, 0, n->nd));
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
-        int64_t reach = magnitude(s->base, rows);
+        int64_t reach = magnitude(c, s->base);
         for (int d = 0; d < n->nd; d++)
-            reach += magnitude(s->stride[d], rows) * magnitude(n->ext[d], rows);
+            reach += magnitude(c, s->stride[d]) * magnitude(c, n->ext[d]);
         for (uint32_t j = 0; j < s->nguard; j++)
             for (int d = 0; d < n->nd; d++)
-                reach += magnitude(s->guard[j].coef[d], rows) * magnitude(n->ext[d], rows);
+                reach += magnitude(c, s->guard[j].coef[d]) * magnitude(c, n->ext[d]);
         most = reach > most ? reach : most;
     }
     return most >= INT32_MAX - SPARE;
@@ -52,7 +56,7 @@ static void points(Cuda *c)
     Lin all = cuda_product(n, 0, n->nd - 1), work;
     if (!lin_mul(all, cuda_extent(c, n->nd - 1), &all) || !lin_div(all, lin(c->vec), &work))
         BUG("fours that do not divide");
-    cuda_kernel(c, CUDA_BLOCK, cuda_grid(c, "pp_blocks", work, CUDA_BLOCK), "256");
+    cuda_kernel(c, PP_BLOCK, cuda_grid(c, "pp_blocks", work, PP_BLOCK), "256");
     const char *dim[NEST_DIMS], *linear = n->nd == 1 ? "j" : "e", *four = c->vec == 4 ? "4 * " : "";
     for (int d = 0; d < n->nd; d++)
         dim[d] = d == n->nd - 1 ? "j" : n->nd == 2 ? "i" : arena_printf(c->p.a, "i%d", d);
@@ -67,8 +71,8 @@ static void points(Cuda *c)
     print_close_block(&c->p);
 }
 
-void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *arg_name,
-                     const bool *alias, CudaNest *out)
+void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const StageGen *sized,
+                     const char *const *arg_name, const bool *alias, CudaNest *out)
 {
     Nest *own = arena_new_of(a, Nest);
     *own = *n;
@@ -83,11 +87,12 @@ void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *a
               .rounding = print_roundings(a, n)},
         .own = own,
         .full = full,
+        .sized = sized,
         .vec = 1,
         .chunk = "c",
         .alias = alias,
         .out = out};
-    c.index = is_wide(n, full) ? "int64_t" : "int";
+    c.index = is_wide(&c) ? "int64_t" : "int";
     c.p.in_pass = arena_array(a, uint8_t, n->stmt.n + 1);
     c.vector = arena_array(a, bool, n->stmt.n + 1);
     c.still = arena_array(a, bool, n->stmt.n + 1);

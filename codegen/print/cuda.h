@@ -7,19 +7,20 @@
 #define PPSPLIT_PRINT_CUDA_H
 
 #include "print.h"
-
-enum { CUDA_BLOCK = 256, CUDA_WARP = 32, CUDA_MOST_BLOCK = 1024 };
-/* blocks that keep a large device busy: two for each of 132 multiprocessors */
-enum { CUDA_ENOUGH = 264 };
+#include "runtime/api/pp_order.h"
 
 typedef struct {
     Print p;
     Nest *own;                                          /* p.n, with row buffers of our choice */
     /* rows of a full microbatch: decisions depend on them, never on the rows at hand */
     int64_t full;
+    /* the stage, where lengths vary; NULL: sizes are what they are */
+    const StageGen *sized;
     const char *index; /* "int", or "int64_t" from 2^31 elements on */
     /* elements that a thread takes at once: 4 or 1 */
     int vec;
+    /* vec is 1, and four where this is true: a condition of lengths; NULL: none */
+    const char *ask;
     int along;                                          /* the dimension in which they lie */
     bool tail;                                          /* whose last ones are fewer than four */
     bool *vector;                                       /* loads and stores of four at once */
@@ -33,12 +34,20 @@ typedef struct {
     const bool *alias;
     /* the launch that is being described has rows in it */
     bool grid_rows;
+    const char *when;                                   /* of the kernels that come: CudaKernel */
+    const char *more_params, *more_args;
     CudaNest *out;
 } Cuda;
 
 /* cuda_element.c */
 const char *cuda_name(Print *p, uint32_t i);            /* of a statement */
 Lin cuda_product(const Nest *n, int from, int to);                              /* of extents */
+/* Of full rows: a number, in the program of many lengths an expression of them; with the greatest. */
+const char *cuda_number(const Cuda *c, Lin x);
+int64_t cuda_most(const Cuda *c, Lin x);
+bool cuda_varies(const Cuda *c, Lin x);                 /* lengths decide it */
+/* What a launch asks pp_order.h: "const int vec = ..", then the order by this call. */
+void cuda_ask_order(Cuda *c, const char *type, const char *call);
 const char *cuda_sum(Cuda *c, const char *index, const char *more);             /* "j + k" */
 void cuda_choose_vector(Cuda *c, int along);
 void cuda_choose_one(Cuda *c);

@@ -14,17 +14,18 @@
 typedef struct {
     Cuda *c;
     Lin columns, rows;              /* kept points; summed points */
-    int x, y;                       /* threads of a block: columns / vec, and rows at once */
-    int64_t stretch, count;         /* rows of a block along the grid's y; how many stretches */
+    PpColumnOrder order;            /* where lengths do not decide it */
+    bool counted;                   /* they do: a block is as large as the launch says */
+    bool parts;                     /* blocks along the grid's y have a stretch of the rows each */
+    /* order.x, order.y, order.x * vec, order.stretch, order.parts in the kernel */
+    const char *x, *y, *wide, *stretch, *many;
 } Column;
 
-/* A grid has BLOCKS blocks for each of 132 multiprocessors, as CUDA_ENOUGH says.  Told so, nvcc
+/* A grid has BLOCKS blocks for each of 132 multiprocessors, as PP_BUSY says.  Told so, nvcc
    gives a thread the registers to have all loads of an unrolled loop under way before it uses the
    first; else it keeps room for more blocks, and loads one row at a time. */
 /* few columns have parts: small blocks use more multiprocessors */
 enum { BLOCKS = 2, PARTS_BLOCK = 64 };
-
-static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to; }
 
 static uint32_t reductions(const Nest *n)
 {
@@ -47,30 +48,40 @@ static bool along_sums(const Nest *n)
     return n->nouter == 0 || summed > kept;
 }
 
+static const char *number(const Cuda *c, int64_t n)
+{
+    return arena_printf(c->p.a, "%" PRId64, n);
+}
+
 static void choose(Column *o)
 {
     enum { SHARED = 32768 };
     Cuda *c = o->c;
-    int64_t columns = lin_at(o->columns, c->full), rows = lin_at(o->rows, c->full);
-    if ((int64_t)reductions(c->p.n) * CUDA_BLOCK * c->vec * 8 > SHARED)
+    const Nest *n = c->p.n;
+    const int64_t columns = lin_at(o->columns, c->full), rows = lin_at(o->rows, c->full);
+    const bool may = reductions(n) <= NEST_DIMS;
+    if ((int64_t)reductions(n) * PP_BLOCK * (c->ask ? 4 : c->vec) * 8 > SHARED)
         cuda_choose_one(c);
-    o->x = 1;
-    while (o->x < CUDA_WARP && o->x * c->vec < columns)
-        o->x *= 2;
-    o->y = CUDA_BLOCK / o->x;
-    /* no more than there are rows, but a thread for each column at the end */
-    while (o->y > c->vec && o->y / 2 >= rows)
-        o->y /= 2;
-    int64_t tiles = up(columns, o->x * c->vec), wanted = CUDA_ENOUGH / tiles,
-            possible = rows / (o->y * 8);
-    o->count = wanted < possible ? wanted : possible;
-    o->stretch = rows;
-    if (o->count > 1 && reductions(c->p.n) <= NEST_DIMS) {
-        o->stretch = up(up(rows, o->count), o->y) * o->y;
-        o->count = up(rows, o->stretch);
-    }
-    if (o->count < 1 || reductions(c->p.n) > NEST_DIMS)
-        o->count = 1;
+    o->counted = cuda_varies(c, o->columns);
+    o->counted |= cuda_varies(c, o->rows);
+    o->counted |= c->ask != NULL;
+    o->order = pp_column_order(columns, rows, c->vec, may);
+    o->x = number(c, o->order.x);
+    o->y = number(c, o->order.y);
+    o->wide = number(c, o->order.x * c->vec);
+    o->stretch = number(c, o->order.stretch);
+    o->many = number(c, o->order.parts);
+    if (!o->counted)
+        return;
+    o->x = "static_cast<int>(blockDim.x)";
+    o->y = "static_cast<int>(blockDim.y)";
+    o->wide = c->vec == 4 ? "wide" : o->x;
+    o->stretch = "stretch";
+    o->many = "parts";
+    cuda_ask_order(c, "PpColumnOrder",
+                   arena_printf(c->p.a, "pp_column_order(%" PRId64 ", %" PRId64 ", %s, %s)",
+                                columns, rows, c->ask ? "vec" : c->vec == 4 ? "4" : "1",
+                                may ? "true" : "false"));
 }
 
 /* The kept dimensions: the innermost is j, or the linear index itself where there is no other. */
@@ -109,11 +120,21 @@ static void declare(Column *o, uint32_t i, const Stmt *s)
 {
     Cuda *c = o->c;
     const char *zero = print_neutral(&c->p, s), *type = type_sum(s->type);
-    text_line(c->p.t, "__shared__ %s p%u[%d][%d];", type, i, o->y, o->x * c->vec);
+    if (o->counted)
+        text_line(c->p.t, "__shared__ %s p%u[%d];", type, i, PP_BLOCK * c->vec);
+    else
+        text_line(c->p.t, "__shared__ %s p%u[%s][%s];", type, i, o->y, o->wide);
     if (c->vec == 4)
         text_line(c->p.t, "%s s%u[4] = {%s, %s, %s, %s};", type, i, zero, zero, zero, zero);
     else
         text_line(c->p.t, "%s s%u = %s;", type, i, zero);
+}
+
+/* What a thread with this y leaves of that column of the block. */
+static const char *cell(const Column *o, uint32_t i, const char *y, const char *column)
+{
+    return arena_printf(o->c->p.a, o->counted ? "p%u[%s * %s + %s]" : "p%u[%s]%s[%s]", i, y,
+                        o->counted ? o->wide : "", column);
 }
 
 static void publish(Column *o, uint32_t i, const Stmt *s)
@@ -122,29 +143,33 @@ static void publish(Column *o, uint32_t i, const Stmt *s)
     (void)s;
     if (o->c->vec == 4) {
         text_line(p->t, "for (int k = 0; k < 4; k++)");
-        text_line(p->t, "    p%u[threadIdx.y][threadIdx.x * 4 + k] = s%u[k];", i, i);
+        text_line(p->t, "    %s = s%u[k];", cell(o, i, "threadIdx.y", "threadIdx.x * 4 + k"), i);
     } else {
-        text_line(p->t, "p%u[threadIdx.y][threadIdx.x] = s%u;", i, i);
+        text_line(p->t, "%s = s%u;", cell(o, i, "threadIdx.y", "threadIdx.x"), i);
     }
 }
 
 static void combine(Column *o, uint32_t i, const Stmt *s)
 {
     Print *p = &o->c->p;
-    text_line(p->t, "%s %s = p%u[0][t];", type_sum(s->type), p->scalar[i], i);
-    if (o->y == 1)
+    if (o->counted)
+        text_line(p->t, "%s %s = p%u[t];", type_sum(s->type), p->scalar[i], i);
+    else
+        text_line(p->t, "%s %s = %s;", type_sum(s->type), p->scalar[i], cell(o, i, "0", "t"));
+    if (!o->counted && o->order.y == 1)
         return;
-    text_line(p->t, "for (int k = 1; k < %d; k++)", o->y);
+    text_line(p->t, "for (int k = 1; k < %s; k++)", o->y);
     p->t->indent++;
-    print_accumulate(p, p->scalar[i], s, arena_printf(p->a, "p%u[k][t]", i));
+    print_accumulate(p, p->scalar[i], s, cell(o, i, "k", "t"));
     p->t->indent--;
 }
 
 static void put_part(Column *o, uint32_t i, const Stmt *s)
 {
     Cuda *c = o->c;
-    const char *part = cuda_part(c, i, lin_at(o->columns, c->full) * o->count *
-                                           (int64_t)dtype_size(dtype_sum(s->type)));
+    const int64_t sums = o->counted ? PP_BUSY * PP_WARP * 4
+                                    : lin_at(o->columns, c->full) * o->order.parts;
+    const char *part = cuda_part(c, i, sums * (int64_t)dtype_size(dtype_sum(s->type)));
     text_line(c->p.t, "%s[static_cast<%s>(blockIdx.y) * %s + column] = %s;", part, c->index,
               print_factor(&c->p, o->columns), c->p.scalar[i]);
 }
@@ -176,16 +201,18 @@ static void stores(Column *o)
 static void sum_parts(Column *o)
 {
     Cuda *c = o->c;
+    c->more_params = o->counted ? "int parts" : NULL;
+    c->more_args = o->counted ? "static_cast<int>(order.parts)" : NULL;
     cuda_kernel(c, PARTS_BLOCK, cuda_grid(c, "pp_cover", o->columns, PARTS_BLOCK),
                 arena_printf(c->p.a, "%d", PARTS_BLOCK));
-    c->out->kernel[1].blocks = BLOCKS;
+    c->out->kernel[c->out->n - 1].blocks = BLOCKS;
     text_line(c->p.t, "const %s column = pp_thread%s();", c->index, cuda_wide(c));
     text_line(c->p.t, "if (column >= %s)", print_lin(&c->p, o->columns));
     text_line(c->p.t, "    return;");
     each_reduction(o, first_part);
     /* loads under way; of all parts it would be long code that runs once */
     text_line(c->p.t, "#pragma unroll 16");
-    print_open_loop(&c->p, "int", "k", "1", arena_printf(c->p.a, "%" PRId64, o->count), 1);
+    print_open_loop(&c->p, "int", "k", "1", o->many, 1);
     each_reduction(o, add_part);
     print_close_block(&c->p);
     stores(o);
@@ -197,26 +224,80 @@ static void thread_sums(Column *o)
     Cuda *c = o->c;
     const char *end = print_lin(&c->p, o->rows), *from = "static_cast<int>(threadIdx.y)";
     const char *first = c->p.n->nouter == 1 ? "j" : "e";
-    text_line(c->p.t, "const %s %s = static_cast<%s>(blockIdx.x * %d + threadIdx.x%s);", c->index,
-              first, c->index, o->x * c->vec, c->vec == 4 ? " * 4" : "");
+    if (o->counted && c->vec == 4)
+        text_line(c->p.t, "const int wide = static_cast<int>(blockDim.x) * 4;");
+    text_line(c->p.t, "const %s %s = static_cast<%s>(blockIdx.x * %s + threadIdx.x%s);", c->index,
+              first, c->index, o->counted && c->vec == 1 ? "blockDim.x" : o->wide,
+              c->vec == 4 ? " * 4" : "");
     each_reduction(o, declare);
     text_line(c->p.t, "if (%s < %s) {", first, print_lin(&c->p, o->columns));
     c->p.t->indent++;
     decode_columns(o, first, true);
-    if (o->count > 1) {
-        text_line(c->p.t, "const %s begin = static_cast<%s>(blockIdx.y) * %" PRId64 ";", c->index,
-                  c->index, o->stretch);
-        text_line(c->p.t, "const %s end = begin + %" PRId64 " < %s ? begin + %" PRId64 " : %s;",
-                  c->index, o->stretch, end, o->stretch, end);
+    if (o->parts) {
+        text_line(c->p.t, "const %s begin = static_cast<%s>(blockIdx.y) * %s;", c->index, c->index,
+                  o->stretch);
+        text_line(c->p.t, "const %s end = begin + %s < %s ? begin + %s : %s;", c->index,
+                  o->stretch, end, o->stretch, end);
         from = "begin + static_cast<int>(threadIdx.y)";
         end = "end";
     }
     text_line(c->p.t, "#pragma unroll 4");
-    print_open_loop(&c->p, c->index, "r", from, end, o->y);
+    text_line(c->p.t, "for (%s r = %s; r < %s; %s) {", c->index, from, end,
+              !o->counted && o->order.y == 1 ? "r++" : arena_printf(c->p.a, "r += %s", o->y));
+    c->p.t->indent++;
     decode_rows(o);
     cuda_element(c, "j");
     print_close_block(&c->p);
     print_close_block(&c->p);
+}
+
+/* Kernel 1, or the only one. */
+static void sums(Column *o)
+{
+    Cuda *c = o->c;
+    const char *grid, *block = arena_printf(c->p.a, "dim3(%s, %s)", o->x, o->y);
+    if (o->counted) {
+        const char *x = c->ask ? "PP_BLOCK / order.y" : "order.x";
+        block = arena_printf(c->p.a, "dim3(%s, order.y)", x);
+        grid = arena_printf(c->p.a, "pp_cover(%s, %s%s)", cuda_grid_lin(c, o->columns), x,
+                            c->vec == 4 ? " * 4" : "");
+    } else {
+        grid = cuda_grid(c, "pp_cover", o->columns, o->order.x * c->vec);
+    }
+    if (o->parts)
+        grid = arena_printf(c->p.a, "dim3(%s, %s)", grid, o->counted ? "order.parts" : o->many);
+    c->more_params = o->counted && o->parts ? arena_printf(c->p.a, "%s stretch", c->index) : NULL;
+    c->more_args = o->counted && o->parts
+                       ? arena_printf(c->p.a, "static_cast<%s>(order.stretch)", c->index)
+                       : NULL;
+    cuda_kernel(c, o->counted ? PP_BLOCK : o->order.x * o->order.y, grid, block);
+    c->out->kernel[c->out->n - 1].blocks = BLOCKS;
+    thread_sums(o);
+    each_reduction(o, publish);
+    text_line(c->p.t, "__syncthreads();");
+    text_line(c->p.t, "const int t = static_cast<int>(threadIdx.y * %s + threadIdx.x);",
+              o->counted ? "blockDim.x" : o->x);
+    text_line(c->p.t, "const %s column = static_cast<%s>(blockIdx.x * %s) + t;", c->index, c->index,
+              o->counted && c->vec == 1 ? "blockDim.x" : o->wide);
+    text_line(c->p.t, "if (t < %s && column < %s) {", o->wide, print_lin(&c->p, o->columns));
+    c->p.t->indent++;
+    each_reduction(o, combine);
+    if (o->parts)
+        each_reduction(o, put_part);
+    else
+        stores(o);
+    print_close_block(&c->p);
+    if (o->parts)
+        sum_parts(o);
+}
+
+/* May columns be so few, and rows so many, that blocks share them? */
+static bool may_divide(Column *o)
+{
+    Cuda *c = o->c;
+    const int64_t rows = cuda_most(c, o->rows),
+                  columns = cuda_varies(c, o->columns) ? 1 : lin_at(o->columns, c->full);
+    return rows >= 128 && columns <= PP_BUSY / 2 * PP_WARP * 4 && reductions(c->p.n) <= NEST_DIMS;
 }
 
 void cuda_column(Cuda *c)
@@ -232,26 +313,12 @@ void cuda_column(Cuda *c)
                 .rows = cuda_product(n, n->nouter, n->nd)};
     cuda_choose_vector(c, n->nouter - 1);
     choose(&o);
-    int wide = o.x * c->vec;
-    const char *grid = cuda_grid(c, "pp_cover", o.columns, wide);
-    if (o.count > 1)
-        grid = arena_printf(c->p.a, "dim3(%s, %" PRId64 ")", grid, o.count);
-    cuda_kernel(c, o.x * o.y, grid, arena_printf(c->p.a, "dim3(%d, %d)", o.x, o.y));
-    c->out->kernel[0].blocks = BLOCKS;
-    thread_sums(&o);
-    each_reduction(&o, publish);
-    text_line(c->p.t, "__syncthreads();");
-    text_line(c->p.t, "const int t = static_cast<int>(threadIdx.y * %d + threadIdx.x);", o.x);
-    text_line(c->p.t, "const %s column = static_cast<%s>(blockIdx.x * %d) + t;", c->index, c->index,
-              wide);
-    text_line(c->p.t, "if (t < %d && column < %s) {", wide, print_lin(&c->p, o.columns));
-    c->p.t->indent++;
-    each_reduction(&o, combine);
-    if (o.count > 1)
-        each_reduction(&o, put_part);
-    else
-        stores(&o);
-    print_close_block(&c->p);
-    if (o.count > 1)
-        sum_parts(&o);
+    o.parts = o.counted ? may_divide(&o) : o.order.parts > 1;
+    if (o.counted && o.parts) {
+        c->when = "order.parts > 1";
+        sums(&o);
+        c->when = "order.parts == 1";
+        o.parts = false;
+    }
+    sums(&o);
 }

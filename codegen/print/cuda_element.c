@@ -22,6 +22,32 @@ Lin cuda_product(const Nest *n, int from, int to)
     return all;
 }
 
+bool cuda_varies(const Cuda *c, Lin x)
+{
+    if (!c->sized)
+        return false;
+    const bool varies = cg_varies(c->sized, x.c);
+    return cg_varies(c->sized, x.b) || varies;
+}
+
+int64_t cuda_most(const Cuda *c, Lin x)
+{
+    const int64_t n = lin_at(x, c->full);
+    return c->sized ? cg_most(c->sized, n) : n;
+}
+
+const char *cuda_number(const Cuda *c, Lin x)
+{
+    return arena_printf(c->p.a, "%" PRId64, lin_at(x, c->full));
+}
+
+void cuda_ask_order(Cuda *c, const char *type, const char *call)
+{
+    c->out->before[0] =
+        c->ask ? arena_printf(c->p.a, "const int vec = %s ? 4 : 1;", c->ask) : NULL;
+    c->out->before[1] = arena_printf(c->p.a, "const %s order = %s;", type, call);
+}
+
 const char *cuda_sum(Cuda *c, const char *index, const char *more)
 {
     return strcmp(index, "0") == 0 ? more : arena_printf(c->p.a, "%s + %s", index, more);
@@ -40,7 +66,21 @@ const char *cuda_grid(Cuda *c, const char *function, Lin n, int64_t per)
 
 /* ---- four at a time -------------------------------------------------------------------------- */
 
-static bool fours(Lin x) { return x.c % 4 == 0 && x.b % 4 == 0; }
+/* Is it a multiple of four?  Where lengths decide that, yes, if what is added to `ask' is true. */
+static bool fours(const Cuda *c, Lin x, const char **ask)
+{
+    Arena *a = c->p.a;
+    if (!c->sized)
+        return x.c % 4 == 0 && x.b % 4 == 0;
+    const bool constant = cg_divides(c->sized, 4, x.c), rows = cg_divides(c->sized, 4, x.b);
+    if (constant && rows)
+        return true;
+    if (!ask || !cuda_varies(c, x))
+        return false;
+    const char *both = x.b ? arena_printf(a, " && %" PRId64 " %% 4 == 0", x.b) : "";
+    *ask = arena_printf(a, "%s%s%" PRId64 " %% 4 == 0%s", *ask, **ask ? " && " : "", x.c, both);
+    return true;
+}
 
 static void mark_still(Cuda *c)
 {
@@ -58,28 +98,45 @@ static void mark_still(Cuda *c)
     }
 }
 
+/* Rows of dimension d begin at multiples of four. */
+static bool apart_by_fours(const Cuda *c, const Stmt *s, int d, const char **ask)
+{
+    const Lin ext = c->p.n->ext[d];
+    const char *own = "";
+    if (lin_is(ext, 1))
+        return true;
+    bool yes = fours(c, s->stride[d], &own);
+    if (yes && !*own)
+        return true;
+    if (cuda_varies(c, ext)) {
+        own = arena_printf(c->p.a, *own ? "(%s == 1 || (%s))" : "%s == 1", cuda_number(c, ext), own);
+        yes = true;
+    }
+    *ask = arena_printf(c->p.a, "%s%s%s", *ask, **ask ? " && " : "", own);
+    return yes;
+}
+
 /* Four neighbours lie together, and the first at a multiple of four: buffers begin at multiples of
  * PP_ALIGN bytes. */
-static bool together(const Cuda *c, const Stmt *s)
+static bool together(const Cuda *c, const Stmt *s, const char **ask)
 {
     const Nest *n = c->p.n;
-    bool yes = lin_is(s->stride[c->along], 1) && s->nguard == 0 && fours(s->base) &&
-               fours(n->arg.at[s->arg].offset);
-    for (int d = 0; d < n->nd; d++)
-        yes &= d == c->along || fours(s->stride[d]) || lin_is(n->ext[d], 1);
-    for (uint32_t j = 0; j < s->nindex; j++)
-        yes &= fours(s->index[j].stride) && c->still[s->index[j].in];
+    bool yes = lin_is(s->stride[c->along], 1) && s->nguard == 0 && fours(c, s->base, ask) &&
+               fours(c, n->arg.at[s->arg].offset, ask);
+    for (int d = 0; d < n->nd && yes; d++)
+        yes &= d == c->along || apart_by_fours(c, s, d, ask);
+    for (uint32_t j = 0; j < s->nindex && yes; j++)
+        yes &= fours(c, s->index[j].stride, ask) && c->still[s->index[j].in];
     return yes;
 }
 
 /* May it be any number of elements?  Of a long row, whose dimension is one. */
+enum { LONG_ROW = 64 };
 static bool may_end(const Cuda *c)
 {
-    enum { LONG_ROW = 64 };
     const Nest *n = c->p.n;
-    Lin row = n->ext[c->along];
     bool one = n->kind == NEST_POINT || (n->kind == NEST_ROW && n->nd == n->nouter + 1);
-    return one && row.b == 0 && row.c >= LONG_ROW;
+    return one && n->ext[c->along].b == 0;
 }
 
 Lin cuda_extent(const Cuda *c, int d)
@@ -88,31 +145,59 @@ Lin cuda_extent(const Cuda *c, int d)
     return c->tail && d == c->along ? lin((x.c + 3) / 4 * 4) : x;
 }
 
+/* Is the dimension one that is taken by fours? */
+static bool goes_by_fours(Cuda *c, const char **ask)
+{
+    const Lin row = c->p.n->ext[c->along];
+    const char *own = "";
+    if (!fours(c, row, &own)) {
+        c->tail = true;
+        return may_end(c) && row.c >= LONG_ROW;
+    }
+    if (*own && may_end(c))
+        own = arena_printf(c->p.a, "(%s || %s >= %d)", own, cuda_number(c, row), LONG_ROW);
+    *ask = own;
+    return true;
+}
+
 void cuda_choose_vector(Cuda *c, int along)
 {
     const Nest *n = c->p.n;
+    const char *ask = "", *some = "";
     c->along = along;
-    c->tail = n->nd > 0 && !fours(n->ext[along]);
-    bool all = n->nd > 0 && (!c->tail || may_end(c)), any = false;
+    c->tail = false;
+    bool all = n->nd > 0 && goes_by_fours(c, &ask), any = false;
     c->vec = 1;
     mark_still(c);
     for (uint32_t i = 0; all && i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
-        bool store = s->kind == S_STORE && !s->row && n->kind != NEST_COLUMN;
-        c->vector[i] = (store || (s->kind == S_LOAD && !c->still[i])) && together(c, s);
-        /* one that may be left out is done one by one */
-        all &= !store || c->vector[i] || n->arg.at[s->arg].optional;
+        const char *own = "";
+        bool store = s->kind == S_STORE && !s->row && n->kind != NEST_COLUMN,
+             may = (store || (s->kind == S_LOAD && !c->still[i])) && together(c, s, &own);
+        c->vector[i] = may && !*own;
         any |= c->vector[i];
+        if (may && *own)
+            some = arena_printf(c->p.a, "%s%s(%s)", some, *some ? " || " : "", own);
+        /* one that may be left out is done one by one */
+        if (!store || c->vector[i] || n->arg.at[s->arg].optional)
+            continue;
+        all &= may;
+        ask = arena_printf(c->p.a, "%s%s%s", ask, *ask ? " && " : "", own);
     }
-    if (all && any)
+    if (all && any && !*ask) {
         c->vec = 4;
-    else
-        cuda_choose_one(c);
+        return;
+    }
+    cuda_choose_one(c);
+    if (all && !any && *some)
+        ask = arena_printf(c->p.a, "%s%s(%s)", ask, *ask ? " && " : "", some);
+    c->ask = all && *ask && (any || *some) ? ask : NULL;
 }
 
 void cuda_choose_one(Cuda *c)
 {
     c->vec = 1;
+    c->ask = NULL;
     c->tail = false;
     for (uint32_t i = 0; i < c->p.n->stmt.n; i++)
         c->vector[i] = false;
@@ -331,7 +416,11 @@ void cuda_kernel(Cuda *c, int threads, const char *grid, const char *block)
                       .threads = threads,
                       .grid = grid,
                       .block = block,
-                      .grid_rows = c->grid_rows};
+                      .grid_rows = c->grid_rows,
+                      .when = c->when,
+                      .first = c->out->n == 1 || c->when != k[-1].when,
+                      .more_params = c->more_params,
+                      .more_args = c->more_args};
     k->uses.arg = arena_array(c->p.a, bool, c->p.n->arg.n + 1);
     c->p.t = &k->body;
     c->p.uses = &k->uses;

@@ -15,18 +15,7 @@
 
 #include "cuda_row.h"
 
-enum { WARP_ROW = 1024, FEW_ROWS = 64, SHORT_ROW = 128, MANY_ROWS = 1024, UNROLLED = 64 };
-
-static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to; }
-
-/* the smallest power of two that is not less */
-static int power_from(int64_t n)
-{
-    int p = 1;
-    while (p < n && p < 1 << 20)
-        p *= 2;
-    return p;
-}
+enum { UNROLLED = 64 };
 
 static int64_t at_once(const Row *r)
 {
@@ -35,14 +24,18 @@ static int64_t at_once(const Row *r)
 
 /* ---- what stays in registers ----------------------------------------------------------------- */
 
+int row_words(const Nest *n)
+{
+    int words = 0;
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (n->stmt.at[i].keep)
+            words += (int)pp_up((int64_t)dtype_size(n->stmt.at[i].type), 4);
+    return words;
+}
+
 static int64_t registers(const Cuda *c, const Row *r)
 {
-    int64_t n = 0;
-    for (uint32_t i = 0; i < c->p.n->stmt.n; i++)
-        if (c->p.n->stmt.at[i].keep)
-            n += up((int64_t)dtype_size(c->p.n->stmt.at[i].type), 4);
-    int64_t a_thread = up(r->length.c, at_once(r)) * c->vec;
-    return n * a_thread;
+    return row_words(c->p.n) * pp_up(r->length.c, at_once(r)) * c->vec;
 }
 
 /* The passes that first compute a statement, when what is kept is kept. */
@@ -116,11 +109,10 @@ static bool keeps_any(const Nest *n)
 
 /* ---- who takes a row ------------------------------------------------------------------------- */
 
-/* Are neighbours in memory the same element of neighbouring rows? */
-static bool side_by_side(const Nest *n)
+bool row_is_beside(const Nest *n)
 {
     int rows = 0, elements = 0;
-    for (uint32_t i = 0; i < n->stmt.n; i++) {
+    for (uint32_t i = 0; n->nouter > 0 && n->nd > n->nouter && i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         if (s->row || (s->kind != S_LOAD && s->kind != S_STORE))
             continue;
@@ -130,38 +122,41 @@ static bool side_by_side(const Nest *n)
     return rows > elements;
 }
 
-static void choose(Row *r)
+static void keep_nothing(Cuda *c)
+{
+    for (uint32_t i = 0; i < c->own->stmt.n; i++)
+        c->own->stmt.at[i].keep = false;
+}
+
+static void choose(Row *r, int threads)
 {
     Cuda *c = r->c;
     const Nest *n = c->p.n;
-    int64_t length = lin_at(r->length, c->full), rows = lin_at(r->rows, c->full),
-            vectors = up(length, c->vec);
-    if (n->nouter > 0 && n->nd > n->nouter && r->length.b == 0 && length <= WARP_ROW &&
-        rows >= MANY_ROWS && side_by_side(n)) {
-        r->lanes = 1;
-        r->threads = CUDA_BLOCK;
+    const int64_t length = lin_at(r->length, c->full), vectors = pp_up(length, c->vec);
+    c->chunks = 0;
+    r->lanes = threads > PP_WARP ? 0 : threads;
+    r->counted = !threads;
+    r->threads = threads > PP_WARP ? threads : threads ? PP_BLOCK : PP_MOST_BLOCK;
+    r->lane = r->lanes ? "lane" : "thread";
+    if (r->counted) {
+        keep_nothing(c);
+        return;
+    }
+    if (r->lanes == 1) {
         cuda_choose_one(c);
         c->chunk = n->nd - n->nouter == 1 ? "j" : "e";
-    } else if (n->nouter > 0 && r->length.b == 0 && length <= WARP_ROW &&
-               (rows >= FEW_ROWS || length <= SHORT_ROW)) {
-        r->lanes = vectors > CUDA_WARP ? CUDA_WARP : power_from(vectors);
-        r->threads = CUDA_BLOCK;
-        r->lane = "lane";
-    } else {
-        r->threads = power_from(up(vectors, 4));
-        r->threads = r->threads < 128               ? 128
-                     : r->threads > CUDA_MOST_BLOCK ? CUDA_MOST_BLOCK
-                                                    : r->threads;
-        while (registers(c, r) > 64 && r->threads < CUDA_MOST_BLOCK)
-            r->threads *= 2;
-        r->lane = "thread";
     }
-    c->chunks = 0;
+    for (int i = r->lanes / 2; i >= 1 && i >= vectors; i /= 2)
+        r->lanes = i;
     if (r->length.b != 0)
         return;
+    if (cuda_varies(c, r->length)) {
+        keep_nothing(c);
+        return;
+    }
     keep_more(c, r);
     keep_less(c);
-    int64_t chunks = up(length, at_once(r));
+    int64_t chunks = pp_up(length, at_once(r));
     if (keeps_any(n) || chunks == 1)
         c->chunks = (int)chunks;
 }
@@ -169,7 +164,10 @@ static void choose(Row *r)
 static const char *reduce_name(const Row *r, const Stmt *s)
 {
     return arena_printf(r->c->p.a, "pp_%s_%s<%d>", r->lanes ? "lanes" : "block",
-                        print_fold_name(s->op), r->lanes ? r->lanes : r->threads);
+                        print_fold_name(s->op),
+                        r->lanes     ? r->lanes
+                        : r->counted ? 0
+                                     : r->threads);
 }
 
 /* ---- a pass ---------------------------------------------------------------------------------- */
@@ -204,6 +202,24 @@ static void within(Row *r, const char *linear, const char *end)
     print_close_block(&r->c->p);
 }
 
+/* A block of any size, each thread `vec' neighbours at once, where the launch says that too. */
+static void counted_elements(Row *r, const char *linear, const char *begin, const char *end)
+{
+    Cuda *c = r->c;
+    const char *vec = c->ask ? " * vec" : c->vec == 4 ? " * 4" : "", *i = c->ask ? "first" : linear,
+               *from = arena_printf(c->p.a, "%s%s", r->lane, vec);
+    text_line(c->p.t, "for (%s %s = %s; %s < %s; %s += static_cast<int>(blockDim.x)%s) {", c->index,
+              i, begin ? cuda_sum(c, from, begin) : from, i, end, i, vec);
+    c->p.t->indent++;
+    if (c->ask)
+        print_open_loop(&c->p, c->index, linear, "first",
+                        arena_printf(c->p.a, "first + vec && %s < %s", linear, end), 1);
+    inside(r, linear);
+    if (c->ask)
+        print_close_block(&c->p);
+    print_close_block(&c->p);
+}
+
 /* The row's elements of this thread, at `from` steps of a whole row of threads: chunk c, or all of
  * a loop's. */
 void row_elements(Row *r, const char *begin, const char *end)
@@ -216,6 +232,10 @@ void row_elements(Row *r, const char *begin, const char *end)
                                      : r->lane;
     if (c->p.n->nouter == c->p.n->nd) {
         cuda_element(c, "0");
+        return;
+    }
+    if (r->counted || (r->segments && c->ask)) {
+        counted_elements(r, linear, begin, end);
         return;
     }
     if (c->chunks == 0) {
@@ -393,16 +413,17 @@ void row_open(Row *r)
     cuda_decode(c, row, 0, n->nouter, dim, true, true);
 }
 
-void row_by_one(Row *r)
+void row_by_one(Row *r, int threads)
 {
     Cuda *c = r->c;
-    choose(r);
+    choose(r, threads);
     const char *grid =
         r->lanes              ? cuda_grid(c, "pp_cover", r->rows, r->threads / r->lanes)
         : c->p.n->nouter != 0 ? arena_printf(c->p.a, "static_cast<unsigned>(%s)",
                                              cuda_grid_lin(c, r->rows))
                               : "1";
-    cuda_kernel(c, r->threads, grid, arena_printf(c->p.a, "%d", r->threads));
+    cuda_kernel(c, r->threads, grid,
+                r->counted ? "order.threads" : arena_printf(c->p.a, "%d", r->threads));
     row_open(r);
     passes(r);
 }

@@ -14,6 +14,9 @@ typedef struct {
     int threads;                    /* of a block */
     const char *lane;               /* of the thread in its row */
     bool segments;                  /* blocks share a row, each has a segment */
+    int64_t sums;                   /* of all segments, of one reduction */
+    bool counted;                   /* a block has as many threads as the launch says */
+    PpRows of;                      /* at full rows */
 } Row;
 
 /* The row that this thread works on, and its place among the row's threads. */
@@ -30,7 +33,12 @@ bool row_is_stored(const Nest *n, uint32_t stmt, int pass);
  * read that before. */
 void row_store_scalars(Row *r, int pass);
 
-/* One kernel: a block, or a part of one, takes a row. */
-void row_by_one(Row *r);
+/* One kernel: a block, or a part of one, takes a row.  threads: of the order; 0: what it says when it
+   is launched. */
+void row_by_one(Row *r, int threads);
+/* Registers that an element keeps. */
+int row_words(const Nest *n);
+/* Are neighbours in memory the same element of neighbouring rows? */
+bool row_is_beside(const Nest *n);
 
 #endif

@@ -6,10 +6,9 @@
  * cuda_row.c makes.
  */
 #include <inttypes.h>
+#include <string.h>
 
 #include "cuda_row.h"
-
-static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to; }
 
 /* A result that takes the place of an operand waits for the last pass, a scalar of the row for a
    kernel behind it: another block may still read that. */
@@ -27,21 +26,6 @@ static bool may_divide(const Row *r)
         many += s->kind == S_REDUCE;
     }
     return many > 0 && many <= NEST_DIMS && n->passes < CUDA_KERNELS;
-}
-
-/* A row of several passes that a block can hold is read once so. */
-static bool is_held(const Row *r)
-{
-    enum { HELD = 32 };             /* elements of a thread */
-    return r->c->p.n->passes > 1 && lin_at(r->length, r->c->full) <= CUDA_MOST_BLOCK * HELD;
-}
-
-static int64_t segments(const Row *r)
-{
-    int64_t length = lin_at(r->length, r->c->full), rows = lin_at(r->rows, r->c->full),
-            wanted = CUDA_ENOUGH / rows, possible = length / (CUDA_BLOCK * r->c->vec * 8);
-    int64_t count = wanted < possible ? wanted : possible;
-    return count > 1 && !is_held(r) && may_divide(r) ? count : 1;
 }
 
 static bool is_sum_before(const Nest *n, uint32_t i, int pass)
@@ -69,17 +53,16 @@ static bool *needed(const Row *r, int pass)
     return need;
 }
 
-static const char *part_place(const Row *r, int64_t count, const char *segment)
+static const char *part_place(const Row *r, const char *count, const char *segment)
 {
     const Nest *n = r->c->p.n;
     if (n->nouter == 0)
         return segment;
-    return arena_printf(r->c->p.a, "%s * %" PRId64 " + %s", n->nouter == 1 ? "i" : "row", count,
-                        segment);
+    return arena_printf(r->c->p.a, "%s * %s + %s", n->nouter == 1 ? "i" : "row", count, segment);
 }
 
 /* A warp adds the sums of a row's segments; each warp of a block does. */
-static void fold_parts(Row *r, const uint32_t *sum, uint32_t many, int64_t count)
+static void fold_parts(Row *r, const uint32_t *sum, uint32_t many, const char *count)
 {
     Cuda *c = r->c;
     const char *lane = r->lanes ? "lane" : "thread % 32", *place = part_place(r, count, "p");
@@ -87,7 +70,7 @@ static void fold_parts(Row *r, const uint32_t *sum, uint32_t many, int64_t count
         const Stmt *s = &c->p.n->stmt.at[sum[k]];
         text_line(c->p.t, "%s p%u = %s;", type_sum(s->type), sum[k], print_neutral(&c->p, s));
     }
-    print_open_loop(&c->p, "int", "p", lane, arena_printf(c->p.a, "%" PRId64, count), CUDA_WARP);
+    print_open_loop(&c->p, "int", "p", lane, count, PP_WARP);
     for (uint32_t k = 0; k < many; k++)
         print_accumulate(&c->p, arena_printf(c->p.a, "p%u", sum[k]), &c->p.n->stmt.at[sum[k]],
                          arena_printf(c->p.a, "%s[%s]", cuda_part_read(c, sum[k]), place));
@@ -95,14 +78,14 @@ static void fold_parts(Row *r, const uint32_t *sum, uint32_t many, int64_t count
     for (uint32_t k = 0; k < many; k++) {
         const Stmt *s = &c->p.n->stmt.at[sum[k]];
         const char *all = arena_printf(c->p.a, "pp_lanes_%s<%d>(p%u)", print_fold_name(s->op),
-                                       CUDA_WARP, sum[k]);
+                                       PP_WARP, sum[k]);
         text_line(c->p.t, "const %s %s = %s;", type_sum(s->type), c->p.scalar[sum[k]],
                   type_rounded(c->p.a, s->type, all));
     }
 }
 
 /* Sums over segments, and scalars of the row, up to this pass. */
-static void row_values(Row *r, int pass, int64_t count)
+static void row_values(Row *r, int pass, const char *count)
 {
     Cuda *c = r->c;
     const Nest *n = c->p.n;
@@ -120,11 +103,10 @@ static void row_values(Row *r, int pass, int64_t count)
     }
 }
 
-static void put_parts(Row *r, int64_t count)
+static void put_parts(Row *r, const char *count)
 {
     Cuda *c = r->c;
     const Nest *n = c->p.n;
-    int64_t rows = lin_at(r->rows, c->full);
     int many = 0;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
@@ -133,26 +115,26 @@ static void put_parts(Row *r, int64_t count)
         if (many++ == 0)
             text_line(c->p.t, "if (thread == 0) {");
         text_line(c->p.t, "    %s[%s] = %s;",
-                  cuda_part(c, i, rows * count * (int64_t)dtype_size(dtype_sum(s->type))),
+                  cuda_part(c, i, r->sums * (int64_t)dtype_size(dtype_sum(s->type))),
                   part_place(r, count, "segment"), c->p.scalar[i]);
     }
     if (many > 0)
         text_line(c->p.t, "}");
 }
 
-static void pass_in_segments(Row *r, int64_t size, int64_t count)
+static void pass_in_segments(Row *r, const char *size, const char *count)
 {
     Cuda *c = r->c;
-    cuda_kernel(c, CUDA_BLOCK,
-                arena_printf(c->p.a, "dim3(static_cast<unsigned>(%s), %" PRId64 ")",
-                             cuda_grid_lin(c, r->rows), count),
+    cuda_kernel(c, PP_BLOCK,
+                arena_printf(c->p.a, "dim3(static_cast<unsigned>(%s), %s)",
+                             cuda_grid_lin(c, r->rows), c->when ? "order.parts" : count),
                 "256");
     const char *end = print_lin(&c->p, r->length);
     row_open(r);
     text_line(c->p.t, "const %s segment = static_cast<%s>(blockIdx.y);", c->index, c->index);
-    text_line(c->p.t, "const %s begin = segment * %" PRId64 ";", c->index, size);
-    text_line(c->p.t, "const %s end = begin + %" PRId64 " < %s ? begin + %" PRId64 " : %s;",
-              c->index, size, end, size, end);
+    text_line(c->p.t, "const %s begin = segment * %s;", c->index, size);
+    text_line(c->p.t, "const %s end = begin + %s < %s ? begin + %s : %s;", c->index, size, end,
+              size, end);
     row_values(r, c->p.pass, count);
     row_store_scalars(r, c->p.pass);
     cuda_enter_pass(c, c->p.pass);
@@ -163,7 +145,7 @@ static void pass_in_segments(Row *r, int64_t size, int64_t count)
 }
 
 /* What comes of the last pass's sums: a warp takes a row. */
-static void scalars_at_last(Row *r, int64_t count)
+static void scalars_at_last(Row *r, const char *count)
 {
     Cuda *c = r->c;
     const Nest *n = c->p.n;
@@ -172,39 +154,128 @@ static void scalars_at_last(Row *r, int64_t count)
         any |= row_is_stored(n, i, n->passes);
     if (!any)
         return;
-    r->lanes = CUDA_WARP;
+    r->lanes = PP_WARP;
     r->lane = "lane";
     r->segments = false;
     if (n->nouter > 0) {
-        cuda_kernel(c, CUDA_BLOCK, cuda_grid(c, "pp_cover", r->rows, CUDA_BLOCK / CUDA_WARP),
+        cuda_kernel(c, PP_BLOCK, cuda_grid(c, "pp_cover", r->rows, PP_BLOCK / PP_WARP),
                     "256");
         row_open(r);
     } else {
-        cuda_kernel(c, CUDA_WARP, "1", "32");
+        cuda_kernel(c, PP_WARP, "1", "32");
         text_line(c->p.t, "const int lane = static_cast<int>(threadIdx.x);");
     }
     row_values(r, n->passes, count);
     row_store_scalars(r, n->passes);
 }
 
-static void in_segments(Row *r, int64_t count)
+static void in_segments(Row *r, const PpRowOrder *order)
 {
     Cuda *c = r->c;
-    int64_t length = lin_at(r->length, c->full), step = CUDA_BLOCK * c->vec,
-            size = up(up(length, count), step) * step;
+    const char *size = "size", *count = "parts";
     for (uint32_t i = 0; i < c->own->stmt.n; i++) {
         Stmt *s = &c->own->stmt.at[i];
         s->keep = false;
         if (s->row && s->kind == S_STORE && c->alias[s->arg])
             s->pass = c->own->passes;
     }
-    r->threads = CUDA_BLOCK;
+    r->threads = PP_BLOCK;
     r->lane = "thread";
     r->segments = true;
-    count = up(length, size);
+    r->sums = PP_BUSY;
+    if (order) {
+        size = arena_printf(c->p.a, "%" PRId64, order->size);
+        count = arena_printf(c->p.a, "%" PRId64, order->parts);
+        r->sums = r->of.rows * order->parts;
+    }
     for (c->p.pass = 0; c->p.pass < c->p.n->passes; c->p.pass++)
         pass_in_segments(r, size, count);
     scalars_at_last(r, count);
+}
+
+/* ---- where lengths decide -------------------------------------------------------------------- */
+
+static const char *order_call(const Row *r)
+{
+    const PpRows *x = &r->of;
+    return arena_printf(r->c->p.a,
+                        "pp_row_order({%" PRId64 ", %" PRId64 ", %s, %d, %d, %s, %s, %s})", x->rows,
+                        x->length, r->c->ask ? "vec" : r->c->vec == 4 ? "4" : "1", x->passes,
+                        x->words, x->whole ? "true" : "false", x->beside ? "true" : "false",
+                        x->parts ? "true" : "false");
+}
+
+/* Each form is printed for itself, from the nest as it came. */
+typedef struct {
+    Row *r;
+    const Nest *nest;
+} Forms;
+
+static void begin_form(const Forms *f, const char *when, bool four)
+{
+    Cuda *c = f->r->c;
+    const char *ask = c->ask;
+    memcpy(c->own->stmt.at, f->nest->stmt.at, sizeof *f->nest->stmt.at * f->nest->stmt.n);
+    if (four && f->nest->nd > f->nest->nouter)
+        cuda_choose_vector(c, f->nest->nd - 1);
+    *f->r = (Row){.c = c, .rows = f->r->rows, .length = f->r->length, .of = f->r->of};
+    c->ask = ask;
+    c->when = when;
+    c->chunk = "c";
+    c->more_params = c->ask ? "int vec" : NULL;
+    c->more_args = c->ask ? "vec" : NULL;
+}
+
+/* A row's length and how many are taken at once are known: what may be of any number of rows. */
+static bool may_have(const Row *r, int64_t most, bool parts, int from, int to)
+{
+    const int64_t rows[] = {1, 2, 8, 16, 32, 63, 64, 128, 1023, 1024};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        PpRows of = r->of;
+        of.rows = rows[i];
+        const PpRowOrder o = pp_row_order(of);
+        if (rows[i] <= most && (o.parts > 1) == parts && o.threads >= from && o.threads <= to)
+            return true;
+    }
+    return false;
+}
+
+static void by_lengths(Row *r, const Nest *nest)
+{
+    Cuda *c = r->c;
+    const Forms f = {r, nest};
+    const bool any = cuda_varies(c, r->length) || c->ask;
+    const int64_t rows = cuda_varies(c, r->rows) ? cuda_most(c, r->rows) : r->of.rows,
+                  length = cuda_most(c, r->length);
+    cuda_ask_order(c, "PpRowOrder", order_call(r));
+    if (r->of.parts && (any ? length >= 2 * PP_BLOCK * 8 : may_have(r, rows, true, 1, PP_BLOCK))) {
+        begin_form(&f, "order.parts > 1", true);
+        c->more_params =
+            arena_printf(c->p.a, "%s%s size, int parts", c->ask ? "int vec, " : "", c->index);
+        c->more_args = arena_printf(c->p.a, "%sstatic_cast<%s>(order.size), static_cast<int>(order.parts)",
+                                    c->ask ? "vec, " : "", c->index);
+        in_segments(r, NULL);
+    }
+    if (r->of.beside && (any ? rows >= 1024 : may_have(r, rows, false, 1, 1))) {
+        begin_form(&f, "order.threads == 1", false);
+        c->ask = NULL, c->more_params = c->more_args = NULL;
+        row_by_one(r, 1);
+    }
+    if (any) {
+        begin_form(&f, "order.parts == 1 && order.threads > 1", true);
+        row_by_one(r, 0);
+        return;
+    }
+    if (may_have(r, rows, false, PP_WARP, PP_WARP)) {
+        begin_form(&f, "order.threads == PP_WARP", true);
+        row_by_one(r, PP_WARP);
+    }
+    PpRows one = r->of;
+    one.rows = 1, one.parts = false;
+    if (may_have(r, rows, false, PP_WARP + 1, PP_MOST_BLOCK)) {
+        begin_form(&f, "order.parts == 1 && order.threads > PP_WARP", true);
+        row_by_one(r, pp_row_order(one).threads);
+    }
 }
 
 void cuda_row(Cuda *c)
@@ -214,9 +285,24 @@ void cuda_row(Cuda *c)
         .c = c, .rows = cuda_product(n, 0, n->nouter), .length = cuda_product(n, n->nouter, n->nd)};
     if (n->nd > n->nouter)
         cuda_choose_vector(c, n->nd - 1);
-    int64_t count = segments(&r);
-    if (count > 1)
-        in_segments(&r, count);
+    r.of = (PpRows){.rows = lin_at(r.rows, c->full),
+                    .length = lin_at(r.length, c->full),
+                    .vec = c->vec,
+                    .passes = n->passes,
+                    .words = r.length.b ? 0 : row_words(n),
+                    .whole = r.length.b != 0,
+                    .beside = row_is_beside(n),
+                    .parts = may_divide(&r)};
+    if (c->ask || cuda_varies(c, r.rows) || cuda_varies(c, r.length)) {
+        Nest as_it_came = *n;
+        as_it_came.stmt.at = arena_array(c->p.a, Stmt, n->stmt.n + 1);
+        memcpy(as_it_came.stmt.at, n->stmt.at, sizeof *n->stmt.at * n->stmt.n);
+        by_lengths(&r, &as_it_came);
+        return;
+    }
+    const PpRowOrder order = pp_row_order(r.of);
+    if (order.parts > 1)
+        in_segments(&r, &order);
     else
-        row_by_one(&r);
+        row_by_one(&r, order.threads);
 }

@@ -5,6 +5,7 @@
  * that both sides of the copy are whole lines of memory.  A column more than 32 keeps banks apart.
  */
 #include <inttypes.h>
+#include <string.h>
 
 #include "cuda.h"
 
@@ -18,7 +19,7 @@ static int lies_along(const Cuda *c, const Stmt *s)
         lin_is(s->stride[n->nd - 1], 0))
         return -1;
     for (int d = 0; d < n->nd - 1; d++)
-        if (lin_is(s->stride[d], 1) && n->ext[d].b == 0 && n->ext[d].c >= SMALLEST)
+        if (lin_is(s->stride[d], 1) && n->ext[d].b == 0 && cuda_most(c, n->ext[d]) >= SMALLEST)
             return d;
     return -1;
 }
@@ -27,7 +28,8 @@ int cuda_tile_along(Cuda *c)
 {
     const Nest *n = c->p.n;
     int along = -1, tiles = 0;
-    if (n->nd < 2 || n->ext[n->nd - 1].b != 0 || n->ext[n->nd - 1].c < SMALLEST)
+    if (n->nd < 2 || n->ext[n->nd - 1].b != 0 ||
+        cuda_most(c, n->ext[n->nd - 1]) < SMALLEST)
         return -1;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         int d = lies_along(c, &n->stmt.at[i]);
@@ -39,7 +41,28 @@ int cuda_tile_along(Cuda *c)
     return along;
 }
 
-static int64_t tiles(Lin ext) { return (ext.c + TILE - 1) / TILE; }
+/* How many there are along a dimension; 0: lengths decide it. */
+static int64_t tiles(const Cuda *c, Lin ext)
+{
+    return cuda_varies(c, ext) ? 0 : pp_up(ext.c, TILE);
+}
+
+static const char *tiles_text(const Cuda *c, Lin ext)
+{
+    const int64_t n = tiles(c, ext);
+    return n ? arena_printf(c->p.a, "%" PRId64, n)
+             : arena_printf(c->p.a, "((%" PRId64 " + %d) / %d)", ext.c, TILE - 1, TILE);
+}
+
+/* size times the tiles of both dimensions */
+static const char *times_tiles(const Cuda *c, Lin size, Lin ext_x, Lin ext_y, bool factor)
+{
+    const int64_t n = tiles(c, ext_x) * tiles(c, ext_y);
+    if (n)
+        return (factor ? lin_factor : lin_text)(c->p.a, lin_times(size, n));
+    return arena_printf(c->p.a, "(%s * %s * %s)", lin_factor(c->p.a, size), tiles_text(c, ext_x),
+                        tiles_text(c, ext_y));
+}
 
 /* Which tile is the block's: first elements along both dimensions, and the other dimensions, out of
  * blockIdx. */
@@ -47,23 +70,22 @@ static void open_tile(Cuda *c, int along, Lin others)
 {
     const Nest *n = c->p.n;
     int last = n->nd - 1;
-    int64_t across = tiles(n->ext[last]), down = tiles(n->ext[along]);
+    const char *across = tiles_text(c, n->ext[last]), *down = tiles_text(c, n->ext[along]);
     const char *block = arena_printf(c->p.a, "static_cast<%s>(blockIdx.x)", c->index);
-    if (across > 1)
-        text_line(c->p.t, "const %s j_from = %s %% %" PRId64 " * %d;", c->index, block, across,
-                  TILE);
-    if (down > 1)
-        text_line(c->p.t, "const %s %s_from = %s / %" PRId64 " %% %" PRId64 " * %d;", c->index,
-                  c->p.dim[along], block, across, down, TILE);
+    if (tiles(c, n->ext[last]) != 1)
+        text_line(c->p.t, "const %s j_from = %s %% %s * %d;", c->index, block, across, TILE);
+    if (tiles(c, n->ext[along]) != 1)
+        text_line(c->p.t, "const %s %s_from = %s / %s %% %s * %d;", c->index, c->p.dim[along],
+                  block, across, down, TILE);
     if (lin_is(others, 1))
         return;
     Lin size = lin(1);
     for (int d = last - 1; d >= 0; d--) {
         if (d == along)
             continue;
-        Lin by = lin_times(size, across * down);
-        const char *q =
-            lin_is(by, 1) ? block : arena_printf(c->p.a, "%s / %s", block, print_factor(&c->p, by));
+        const char *by = times_tiles(c, size, n->ext[last], n->ext[along], true),
+                   *q = strcmp(by, "1") ? arena_printf(c->p.a, "%s / %s", block, by) : block;
+        print_lin(&c->p, size); /* it may have rows */
         bool first = true;
         for (int e = 0; e < d; e++)
             first &= e == along;
@@ -80,7 +102,7 @@ static void open_tile(Cuda *c, int along, Lin others)
 /* Where the tile begins: nowhere else than at 0 when it is the only one. */
 static const char *begin(const Cuda *c, const char *dim, Lin ext)
 {
-    return tiles(ext) > 1 ? arena_printf(c->p.a, "%s_from + ", dim) : "";
+    return tiles(c, ext) != 1 ? arena_printf(c->p.a, "%s_from + ", dim) : "";
 }
 
 /* for t: the place (x, t) of a tile, x this thread's, as indices of both dimensions; where there is
@@ -88,11 +110,13 @@ static const char *begin(const Cuda *c, const char *dim, Lin ext)
 static void open_walk(Cuda *c, const char *x, const char *t, Lin ext_x, Lin ext_t)
 {
     text_line(c->p.t, "for (int t = static_cast<int>(threadIdx.y); t < %d; t += %d) {", TILE,
-              CUDA_BLOCK / TILE);
+              PP_BLOCK / TILE);
     c->p.t->indent++;
     text_line(c->p.t, "const %s %s = %sstatic_cast<int>(threadIdx.x), %s = %st;", c->index, x,
               begin(c, x, ext_x), t, begin(c, t, ext_t));
-    if (ext_x.c % TILE == 0 && ext_t.c % TILE == 0)
+    const bool whole_x = tiles(c, ext_x) && ext_x.c % TILE == 0,
+               whole_t = tiles(c, ext_t) && ext_t.c % TILE == 0;
+    if (whole_x && whole_t)
         return;
     text_line(c->p.t, "if (%s >= %" PRId64 " || %s >= %" PRId64 ")", x, ext_x.c, t, ext_t.c);
     text_line(c->p.t, "    continue;");
@@ -102,15 +126,16 @@ void cuda_tile(Cuda *c, int along)
 {
     const Nest *n = c->p.n;
     int last = n->nd - 1;
-    Lin others = lin(1), blocks;
+    Lin others = lin(1);
     for (int d = 0; d < last; d++) {
         c->p.dim[d] = n->nd == 2 ? "i" : arena_printf(c->p.a, "i%d", d);
         if (d != along && !lin_mul(others, n->ext[d], &others))
             BUG("a size that is not affine in the rows");
     }
-    blocks = lin_times(others, tiles(n->ext[last]) * tiles(n->ext[along]));
-    cuda_kernel(c, CUDA_BLOCK,
-                arena_printf(c->p.a, "static_cast<unsigned>(%s)", cuda_grid_lin(c, blocks)),
+    cuda_grid_lin(c, others);
+    cuda_kernel(c, PP_BLOCK,
+                arena_printf(c->p.a, "static_cast<unsigned>(%s)",
+                             times_tiles(c, others, n->ext[last], n->ext[along], false)),
                 "dim3(32, 8)");
     c->p.dim[last] = "j";
     for (uint32_t i = 0; i < n->stmt.n; i++)

@@ -104,9 +104,9 @@ void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUse
 void print_c_column(Print *p, bool parallel);
 
 /* cuda.c: the kernels of a nest, launched one after the other with the nest's arguments (those that
-   the body names). full: rows of a full microbatch; alias[i]: argument i shares memory
-   with another one and one of them is written. */
-enum { CUDA_KERNELS = 6 };                              /* of a nest, at most */
+   the body names). full: rows of a full microbatch; sized: the stage, where lengths vary, else
+   NULL; alias[i]: argument i shares memory with another one and one of them is written. */
+enum { CUDA_KERNELS = 6, CUDA_FORMS = 4 };              /* of a nest, at most; ways to compute it */
 typedef enum { PART_UNUSED, PART_READ, PART_WRITTEN } PartUse;
 typedef struct {
     Text body;
@@ -115,19 +115,25 @@ typedef struct {
     int blocks;
     const char *grid, *block;                           /* of the launch, in terms of rows */
     bool grid_rows;                                     /* there are rows in it */
+    /* Where lengths decide which form of the nest is launched: whether this one is; NULL: it is.
+       first: of its form.  What it is given beside arguments of the nest; NULL: nothing. */
+    const char *when;
+    bool first;
+    const char *more_params, *more_args;
     PrintUses uses;
     PartUse part[NEST_DIMS];                            /* partial results of the nest */
 } CudaKernel;
 typedef struct {
     int n;
-    CudaKernel kernel[CUDA_KERNELS];
+    CudaKernel kernel[CUDA_KERNELS + CUDA_FORMS];
+    const char *before[2];                              /* declarations for launches; NULL */
     const char *index;                                  /* the type of rows in the kernels */
     /* partial results, from one kernel to later ones: float *part3, by statement */
     uint32_t parts;
     struct { uint32_t stmt; Dtype type; int64_t offset; } part[NEST_DIMS];
     int64_t bytes_scratch;
 } CudaNest;
-void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *arg_name,
-                     const bool *alias, CudaNest *out);
+void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const StageGen *sized,
+                     const char *const *arg_name, const bool *alias, CudaNest *out);
 
 #endif

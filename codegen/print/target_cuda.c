@@ -22,6 +22,18 @@ static void part_arguments(Out *o, const CudaNest *n, const CudaKernel *x, const
     }
 }
 
+static void open_block(Out *o, const char *head)
+{
+    text_line(&o->text, "%s{", head);
+    o->text.indent++;
+}
+
+static void close_block(Out *o)
+{
+    o->text.indent--;
+    text_line(&o->text, "}");
+}
+
 static void nest_kernel(Out *o, const Step *s, const CudaNest *out, int i, const char *const *name,
                         const char *comment)
 {
@@ -43,27 +55,43 @@ static void nest_kernel(Out *o, const Step *s, const CudaNest *out, int i, const
         args = arena_printf(o->a, "%s%s%s", args, sep, out_pointer(o, s, j));
     }
     part_arguments(o, out, x, &params, &args);
+    if (x->more_params) {
+        params = arena_printf(o->a, "%s%s%s", params, *params ? ", " : "", x->more_params);
+        args = arena_printf(o->a, "%s%s%s", args, *args ? ", " : "", x->more_args);
+    }
     o->rows |= x->grid_rows;
+    if (x->when)
+        open_block(o, arena_printf(o->a, "if (%s) ", x->when));
     text_line(&o->text, "PP_WORK(\"%s\", 0, %s);", nest_kind(n),
-              i == 0 ? out_lin(o, nest_bytes(n)) : "0");
+              x->first ? out_lin(o, nest_bytes(n)) : "0");
     Text formula = {.a = o->a};
-    if (i == 0)
+    if (x->first)
         formula_print(o->a, n, name, &formula);
     const KernelText kernel = {comment, formula.at, params, x->body.at ? x->body.at : ""};
     out_launch(o, out_device_kernel(o, s, &kernel, x->threads, x->blocks), x->grid, x->block, args);
+    if (x->when)
+        close_block(o);
 }
 
 static void nest(Out *o, const Step *s, const char *comment)
 {
     const char **name = out_argument_names(o, s);
     CudaNest out;
-    nest_print_cuda(o->a, s->nest, o->f->g->batch > 1 ? o->f->g->batch : 1, name, s->shared, &out);
+    nest_print_cuda(o->a, s->nest, o->f->g->batch > 1 ? o->f->g->batch : 1,
+                    o->f->sg->sizes ? o->f->sg : NULL, name, s->shared, &out);
     if (out.bytes_scratch > o->bytes_scratch)
         o->bytes_scratch = out.bytes_scratch;
+    if (out.before[1])
+        open_block(o, "");
+    for (int i = 0; i < 2; i++)
+        if (out.before[i])
+            text_line(&o->text, "%s", out.before[i]);
     for (int i = 0; i < out.n; i++)
         nest_kernel(o, s, &out, i, name,
                     out.n == 1 ? comment
                                : arena_printf(o->a, "%s (%d of %d)", comment, i + 1, out.n));
+    if (out.before[1])
+        close_block(o);
 }
 
 static const char *fill(Out *o, const char *to, const char *from, const char *bytes)

@@ -109,8 +109,10 @@ typedef struct {
     size_t parameters, body;
     const char *context; /* its parameter that has the lengths, NULL: none */
     unsigned reads;
+    bool kernel, wide;       /* of a device; with indices of 64 bits */
     VEC(Taker) takes;        /* functions that take lengths */
-    unsigned called, opened; /* the last token was one of them, or its parenthesis: which */
+    unsigned called, opened; /* the last token was one of them, or is before its arguments: which */
+    unsigned launched;       /* one of them is the kernel of the launch that is read */
 } Merge;
 
 static void next(Merge *m, Reader *r)
@@ -289,7 +291,8 @@ static const char *lengths_list(Arena *a, unsigned which, const char *each)
 
 static void end_function(Merge *m)
 {
-    const char *first = m->out.at + m->parameters, *list = lengths_list(m->a, m->reads, "int64_t ");
+    const char *first = m->out.at + m->parameters,
+               *list = lengths_list(m->a, m->reads, m->kernel && !m->wide ? "int " : "int64_t ");
     Text read = {.a = m->a};
     for (int v = 0; v < SYMBOLS; v++)
         if (m->reads >> v & 1 && m->context)
@@ -329,32 +332,44 @@ static void enter(Merge *m, const Token *t)
         refuse(m, 1, "a function that follows another one reads a length");
     if (m->opened)
         text_add(&m->out, "%s%s", lengths_list(m->a, m->opened, ""), is(t, ")") ? "" : ", ");
+    const unsigned takes = m->code && t->kind == T_WORD ? takes_lengths(m, t) : 0;
+    const bool launch = is(&m->before[1], "PP_LAUNCH");
+    m->reads |= takes;
     m->opened = m->called;
-    m->called = m->code && t->kind == T_WORD ? takes_lengths(m, t) : 0;
-    m->reads |= m->called;
+    m->called = launch ? 0 : takes;
+    if (launch)
+        m->launched = takes;
     if (is(t, "{") && m->depth++ == 0)
         m->code = is(&m->before[0], ")");
     if (m->depth == 0 && (is(t, ";") || is(t, "}")))
         m->parameters = 0;
     if (m->depth == 0 && (is(t, "PpCtx") || is(t, "PpPart")))
         m->context = is(t, "PpCtx") ? "c" : "of";
+    if (m->depth == 0 && is(t, "__global__"))
+        m->kernel = true;
+    m->wide |= is(t, "pp_thread_wide") || (is(t, "blockIdx") && is(&m->before[2], "int64_t"));
 }
 
 /* After it was printed. */
 static void leave(Merge *m, const Token *t)
 {
-    if (m->depth == 0 && is(t, "(") && !m->parameters) {
+    if (m->depth == 0 && is(t, "(") && !m->parameters && !is(&m->before[0], "__launch_bounds__")) {
         m->name = m->before[0];
         m->parameters = m->out.n;
         m->context = NULL;
         m->reads = 0;
+        m->wide = false;
+    }
+    if (m->launched && is(t, ",") && is(&m->before[0], "stream")) {
+        m->opened = m->launched;
+        m->launched = 0;
     }
     if (m->depth == 1 && m->code && is(t, "{"))
         m->body = m->out.n;
     if (is(t, "}") && --m->depth == 0) {
         if (m->code)
             end_function(m);
-        m->code = false;
+        m->code = m->kernel = false;
         m->parameters = 0;
     }
     m->before[2] = m->before[1];

@@ -10,6 +10,7 @@
 #define PP_DEVICE_H
 
 #include "pp_cuda_calls.h"
+#include "pp_order.h"
 #include "pp_kernel.h"
 
 #define PP_DEVICE static __device__ __forceinline__
@@ -118,16 +119,17 @@ template <class F, int LANES, class T> PP_DEVICE T pp_lanes(T v) {
     return v;
 }
 
-/* Over a block of THREADS; every thread gets the result. */
+/* Over a block of THREADS, 0: of as many as it has; every thread gets the result. */
 template <class F, int THREADS, class T> PP_DEVICE T pp_block(T v) {
-    __shared__ T part[THREADS / 32];
+    __shared__ T part[(THREADS ? THREADS : PP_MOST_BLOCK) / 32];
+    const int warps = (THREADS ? THREADS : static_cast<int>(blockDim.x)) / 32;
     v = pp_lanes<F, 32>(v);
     if (threadIdx.x % 32 == 0)
         part[threadIdx.x / 32] = v;
     __syncthreads();
     v = part[0];
 #pragma unroll
-    for (int w = 1; w < THREADS / 32; w++)
+    for (int w = 1; w < warps; w++)
         v = F::of(v, part[w]);
     __syncthreads();                                    /* part may be written again */
     return v;
