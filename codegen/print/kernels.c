@@ -497,8 +497,8 @@ static bool is_small(const Kernel *k)
     int64_t threads = k->n->op == OP_Pack || k->n->op == OP_Unpack ? WARP : 1;
     for (uint32_t i = 0; i < k->n->nin + k->n->nout; i++) {
         ValueId v = i < k->n->nin ? k->n->in[i] : k->n->out[i - k->n->nin];
-        if (v != NONE &&
-            shape_elements(&val(k->f->g, v)->shape) >= (INT32_MAX - SPARE) / threads)
+        if (v != NONE && cg_most(k->f->sg, shape_elements(&val(k->f->g, v)->shape)) >=
+                             (INT32_MAX - SPARE) / threads)
             return false;
     }
     return true;
@@ -523,7 +523,7 @@ static void print_launch(Kernel *k, const char *comment, const char *params, con
     if (k->call) {
         text_line(t, "{");
         t->indent++;
-        text_line(t, "static const %s;", k->shape);
+        text_line(t, "%sconst %s;", k->f->sg->lengths ? "" : "static ", k->shape);
         text_line(t, "PP_WORK(\"%s\", 0, 0);", op_name(k->n->op));
         text_line(t, "if (!%s)", k->call);
         t->indent++;

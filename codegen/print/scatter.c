@@ -9,6 +9,7 @@
  * which walks the line's updates (pp_scatter_line)
  */
 #include <inttypes.h>
+#include <string.h>
 
 #include "kernel.h"
 
@@ -109,19 +110,29 @@ enum { STRETCH = 2048 };
 
 static void open_lines(Kernel *k, const Lines *l)
 {
-    Lin stretches = lin((lin_at(l->elements, k->f->g->batch) + STRETCH - 1) / STRETCH), blocks;
-    if (!lin_mul(l->lines, stretches, &blocks))
-        BUG("a size that is not affine in the rows");
-    k->grid = arena_printf(k->a, "static_cast<unsigned>(%s)", out_lin(k->o, blocks));
+    const int64_t elements = lin_at(l->elements, k->f->g->batch);
+    const bool varies = cg_varies(k->f->sg, elements);
+    Lin blocks = l->lines;
+    const char *stretches;
+    if (varies) {
+        stretches = arena_printf(k->a, "((%" PRId64 " + %d) / %d)", elements, STRETCH - 1, STRETCH);
+        k->grid = arena_printf(k->a, "static_cast<unsigned>(%s * %s)",
+                               lin_factor(k->a, blocks), stretches);
+        out_lin(k->o, blocks); /* it may have rows */
+    } else {
+        const int64_t n = (elements + STRETCH - 1) / STRETCH;
+        stretches = arena_printf(k->a, "%" PRId64, n);
+        k->grid = arena_printf(k->a, "static_cast<unsigned>(%s)",
+                               out_lin(k->o, lin_times(blocks, n)));
+    }
     if (lin_is(l->lines, 1)) {
         line("const %s first = static_cast<%s>(blockIdx.x) * %d;", k->index, k->index, STRETCH);
-    } else if (lin_is(stretches, 1)) {
+    } else if (!strcmp(stretches, "1")) {
         line("const %s line = static_cast<%s>(blockIdx.x), first = 0;", k->index, k->index);
     } else {
-        line("const %s line = static_cast<%s>(blockIdx.x / %" PRId64 ");", k->index, k->index,
-             stretches.c);
-        line("const %s first = static_cast<%s>(blockIdx.x %% %" PRId64 ") * %d;", k->index,
-             k->index, stretches.c, STRETCH);
+        line("const %s line = static_cast<%s>(blockIdx.x / %s);", k->index, k->index, stretches);
+        line("const %s first = static_cast<%s>(blockIdx.x %% %s) * %d;", k->index, k->index,
+             stretches, STRETCH);
     }
 }
 
@@ -196,8 +207,8 @@ void kernel_scatter_elements(Kernel *k)
     kernel_param(k, n->in[2], "u", false);
     kernel_param(k, y, "y", true);
     start(k, n->in[0], y);
-    if (!k->device || s->rank == 0 || s->d[axis] <= SHORT_LINE ||
-        shape_elements(s) / s->d[axis] >= MANY_LINES) {
+    if (!k->device || s->rank == 0 || cg_most(k->f->sg, s->d[axis]) <= SHORT_LINE ||
+        cg_most(k->f->sg, shape_elements(s) / s->d[axis]) >= MANY_LINES) {
         one_by_one(k);
     } else if (planes_of_pool(k, &pool)) {
         open_lines(k, &pool);

@@ -102,9 +102,46 @@ static int64_t divisor_of(const Polynomial *p)
     return all;
 }
 
+/* A dimension that, as a row of a device's products, would stand further apart than it is long
+ * (rows.c). */
+static bool is_apart(const Lengths *l, ValueId v, int d)
+{
+    const Dtype type = val(l->pipe[0]->graph, v)->dtype;
+    int64_t size[SAMPLES];
+    Polynomial p;
+    bool apart = false;
+    for (int k = 0; k < l->n; k++) {
+        size[k] = val(l->pipe[k]->graph, v)->shape.d[d];
+        apart |= !lin_is(cg_row_apart(true, lin(size[k]), type), size[k]);
+    }
+    return apart && cg_fit(l, size, &p) && p.degree > 0;
+}
+
+/* Such a row makes sizes that are no polynomial. */
+static void refuse_apart(const Lengths *l, const StageGen *sg)
+{
+    const Graph *g = sg->g;
+    for (int f = 0; f < F_COUNT && sg->device; f++)
+        for (ValueId v = 0; sg->func[f] && v < sg->func[f]->apart.n; v++) {
+            const Value *x = val(g, v);
+            const int last = x->shape.rank - 1;
+            if (!sg->func[f]->apart.at[v] || x->kind != V_NODE || last < 1 ||
+                (!is_apart(l, v, last) && !is_apart(l, v, last - 1)))
+                continue;
+            diag_note("--bind '%s=32*n' --bind n=1..N takes lengths that are multiples of 32",
+                      l->symbol[0].name);
+            lengths_refuse(l, graph_where(g, g->node.at[x->node].origin, -1),
+                           arena_printf(g->arena,
+                                        "a product on a GPU reads or writes %s in rows that begin at "
+                                        "multiples of 16 bytes, of 128 where they are long: how far "
+                                        "they are apart is no polynomial of the lengths",
+                                        shape_print(g->arena, x->dtype, &x->shape)));
+        }
+}
+
 /* Which size a stage asks for follows from the answers before: up to the first that was not known
  * all are what they are, and what comes behind may be.  true: there is nothing to learn. */
-static bool learn(Arena *a, const Lengths *l, SizesMet *const *met, Sizes *s)
+static bool learn(Arena *a, const Lengths *l, StageGen *const *sg, SizesMet *const *met, Sizes *s)
 {
     uint32_t n = met[0]->met.n;
     bool sound = true;
@@ -116,6 +153,8 @@ static bool learn(Arena *a, const Lengths *l, SizesMet *const *met, Sizes *s)
         for (int k = 0; k < l->n; k++)
             v[k] = met[k]->met.at[i];
         bool fits = cg_fit(l, v, &p);
+        if (!fits && sound)
+            refuse_apart(l, sg[0]);
         if (!fits && sound)
             differ(l,
                    arena_printf(a, "a size that it takes is no polynomial of the lengths: %s", two(l, v)));
@@ -329,8 +368,8 @@ void lengths_stage(Arena *a, const CodegenOptions *opt, uint32_t index, Target t
     Sizes planned = {0}, printed = {0};
     do
         plan_once(a, l, index, device, &planned, met, of->sg);
-    while (!learn(a, l, met, &planned));
-    for (bool sound = false; !sound; sound = learn(a, l, met, &printed)) {
+    while (!learn(a, l, of->sg, met, &planned));
+    for (bool sound = false; !sound; sound = learn(a, l, of->sg, met, &printed)) {
         if (printed.n)
             plan_once(a, l, index, device, &planned, met, of->sg);
         find_constants(a, l, most, of->sg);

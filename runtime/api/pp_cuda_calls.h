@@ -129,8 +129,7 @@ void pp_cuda_conv_backward_weight(const PpCtx *c, PpCudaConv *v, int64_t rows, c
                                   const void *dy, void *dw, int accumulate);
 
 /* pool_cuda.cu: y = pool(x) over `planes` planes (samples times channels) by cuDNN where it was
-   present at build.  False: nothing was done, the caller's own kernel has to.  `s` must stay where
-   it is. */
+   present at build.  False: nothing was done, the caller's own kernel has to. */
 /* averages: of the window's places inside the plane; of all its places */
 enum { PP_POOL_MAX, PP_POOL_INSIDE, PP_POOL_WHOLE };
 typedef struct {

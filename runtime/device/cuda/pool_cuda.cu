@@ -18,7 +18,7 @@
 namespace {
 
 struct Pool {
-    const PpPoolShape *shape;
+    PpPoolShape shape;
     int64_t rows, planes;
     bool able;
     cudnnPoolingDescriptor_t window;
@@ -70,13 +70,22 @@ bool rounds_down(const PpPoolShape &s) {
     return true;
 }
 
+bool same(const PpPoolShape &a, const PpPoolShape &b)
+{
+    bool is = a.dtype == b.dtype && a.spatial == b.spatial && a.kind == b.kind;
+    for (int i = 0; i < a.spatial; i++)
+        is = is && a.in[i] == b.in[i] && a.out[i] == b.out[i] && a.kernel[i] == b.kernel[i] &&
+             a.stride[i] == b.stride[i] && a.pad[i] == b.pad[i];
+    return is;
+}
+
 /* cuDNN sees samples and channels, as it is used to. */
 Pool &pool_of(const PpPoolShape *s, int64_t rows, int64_t planes) {
     for (Pool &p : pools.made)
-        if (p.shape == s && p.rows == rows && p.planes == planes)
+        if (same(p.shape, *s) && p.rows == rows && p.planes == planes)
             return p;
     Pool p = {};
-    p.shape = s;
+    p.shape = *s;
     p.rows = rows;
     p.planes = planes;
     p.able = rows > 0 && planes > 0 && planes % rows == 0 && planes < INT32_MAX &&
