@@ -35,7 +35,6 @@ typedef struct {
     /* the launch that is being described has rows in it */
     bool grid_rows;
     const char *when;                                   /* of the kernels that come: CudaKernel */
-    const char *more_params, *more_args;
     CudaNest *out;
 } Cuda;
 
@@ -46,8 +45,8 @@ Lin cuda_product(const Nest *n, int from, int to);                              
 const char *cuda_number(const Cuda *c, Lin x);
 int64_t cuda_most(const Cuda *c, Lin x);
 bool cuda_varies(const Cuda *c, Lin x);                 /* lengths decide it */
-/* What a launch asks pp_order.h: "const int vec = ..", then the order by this call. */
-void cuda_ask_order(Cuda *c, const char *type, const char *call);
+/* How many a thread takes at once, for the order that a launch asks pp_order.h for: "4". */
+const char *cuda_vec(const Cuda *c);
 const char *cuda_sum(Cuda *c, const char *index, const char *more);             /* "j + k" */
 void cuda_choose_vector(Cuda *c, int along);
 void cuda_choose_one(Cuda *c);

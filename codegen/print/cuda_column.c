@@ -76,12 +76,12 @@ static void choose(Column *o)
     o->x = "static_cast<int>(blockDim.x)";
     o->y = "static_cast<int>(blockDim.y)";
     o->wide = c->vec == 4 ? "wide" : o->x;
-    o->stretch = "stretch";
-    o->many = "parts";
-    cuda_ask_order(c, "PpColumnOrder",
-                   arena_printf(c->p.a, "pp_column_order(%" PRId64 ", %" PRId64 ", %s, %s)",
-                                columns, rows, c->ask ? "vec" : c->vec == 4 ? "4" : "1",
-                                may ? "true" : "false"));
+    o->stretch = arena_printf(c->p.a, "static_cast<%s>(order.stretch)", c->index);
+    o->many = "order.parts";
+    c->out->order_type = "PpColumnOrder";
+    c->out->order =
+        arena_printf(c->p.a, "pp_column_order(%" PRId64 ", %" PRId64 ", %s, %s)", columns, rows,
+                     cuda_vec(c), may ? "true" : "false");
 }
 
 /* The kept dimensions: the innermost is j, or the linear index itself where there is no other. */
@@ -201,8 +201,6 @@ static void stores(Column *o)
 static void sum_parts(Column *o)
 {
     Cuda *c = o->c;
-    c->more_params = o->counted ? "int parts" : NULL;
-    c->more_args = o->counted ? "static_cast<int>(order.parts)" : NULL;
     cuda_kernel(c, PARTS_BLOCK, cuda_grid(c, "pp_cover", o->columns, PARTS_BLOCK),
                 arena_printf(c->p.a, "%d", PARTS_BLOCK));
     c->out->kernel[c->out->n - 1].blocks = BLOCKS;
@@ -266,10 +264,6 @@ static void sums(Column *o)
     }
     if (o->parts)
         grid = arena_printf(c->p.a, "dim3(%s, %s)", grid, o->counted ? "order.parts" : o->many);
-    c->more_params = o->counted && o->parts ? arena_printf(c->p.a, "%s stretch", c->index) : NULL;
-    c->more_args = o->counted && o->parts
-                       ? arena_printf(c->p.a, "static_cast<%s>(order.stretch)", c->index)
-                       : NULL;
     cuda_kernel(c, o->counted ? PP_BLOCK : o->order.x * o->order.y, grid, block);
     c->out->kernel[c->out->n - 1].blocks = BLOCKS;
     thread_sums(o);

@@ -41,11 +41,9 @@ const char *cuda_number(const Cuda *c, Lin x)
     return arena_printf(c->p.a, "%" PRId64, lin_at(x, c->full));
 }
 
-void cuda_ask_order(Cuda *c, const char *type, const char *call)
+const char *cuda_vec(const Cuda *c)
 {
-    c->out->before[0] =
-        c->ask ? arena_printf(c->p.a, "const int vec = %s ? 4 : 1;", c->ask) : NULL;
-    c->out->before[1] = arena_printf(c->p.a, "const %s order = %s;", type, call);
+    return c->ask ? arena_printf(c->p.a, "%s ? 4 : 1", c->ask) : c->vec == 4 ? "4" : "1";
 }
 
 const char *cuda_sum(Cuda *c, const char *index, const char *more)
@@ -418,9 +416,7 @@ void cuda_kernel(Cuda *c, int threads, const char *grid, const char *block)
                       .block = block,
                       .grid_rows = c->grid_rows,
                       .when = c->when,
-                      .first = c->out->n == 1 || c->when != k[-1].when,
-                      .more_params = c->more_params,
-                      .more_args = c->more_args};
+                      .first = c->out->n == 1 || c->when != k[-1].when};
     k->uses.arg = arena_array(c->p.a, bool, c->p.n->arg.n + 1);
     c->p.t = &k->body;
     c->p.uses = &k->uses;

@@ -202,18 +202,18 @@ static void within(Row *r, const char *linear, const char *end)
     print_close_block(&r->c->p);
 }
 
-/* A block of any size, each thread `vec' neighbours at once, where the launch says that too. */
+/* A block of any size, each thread order.vec neighbours at once, where the launch says that too. */
 static void counted_elements(Row *r, const char *linear, const char *begin, const char *end)
 {
     Cuda *c = r->c;
-    const char *vec = c->ask ? " * vec" : c->vec == 4 ? " * 4" : "", *i = c->ask ? "first" : linear,
+    const char *vec = c->ask ? " * order.vec" : c->vec == 4 ? " * 4" : "", *i = c->ask ? "first" : linear,
                *from = arena_printf(c->p.a, "%s%s", r->lane, vec);
     text_line(c->p.t, "for (%s %s = %s; %s < %s; %s += static_cast<int>(blockDim.x)%s) {", c->index,
               i, begin ? cuda_sum(c, from, begin) : from, i, end, i, vec);
     c->p.t->indent++;
     if (c->ask)
         print_open_loop(&c->p, c->index, linear, "first",
-                        arena_printf(c->p.a, "first + vec && %s < %s", linear, end), 1);
+                        arena_printf(c->p.a, "first + order.vec && %s < %s", linear, end), 1);
     inside(r, linear);
     if (c->ask)
         print_close_block(&c->p);

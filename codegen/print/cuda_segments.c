@@ -127,7 +127,7 @@ static void pass_in_segments(Row *r, const char *size, const char *count)
     Cuda *c = r->c;
     cuda_kernel(c, PP_BLOCK,
                 arena_printf(c->p.a, "dim3(static_cast<unsigned>(%s), %s)",
-                             cuda_grid_lin(c, r->rows), c->when ? "order.parts" : count),
+                             cuda_grid_lin(c, r->rows), count),
                 "256");
     const char *end = print_lin(&c->p, r->length);
     row_open(r);
@@ -172,7 +172,8 @@ static void scalars_at_last(Row *r, const char *count)
 static void in_segments(Row *r, const PpRowOrder *order)
 {
     Cuda *c = r->c;
-    const char *size = "size", *count = "parts";
+    const char *size = arena_printf(c->p.a, "static_cast<%s>(order.size)", c->index),
+               *count = "static_cast<int>(order.parts)";
     for (uint32_t i = 0; i < c->own->stmt.n; i++) {
         Stmt *s = &c->own->stmt.at[i];
         s->keep = false;
@@ -200,7 +201,7 @@ static const char *order_call(const Row *r)
     const PpRows *x = &r->of;
     return arena_printf(r->c->p.a,
                         "pp_row_order({%" PRId64 ", %" PRId64 ", %s, %d, %d, %s, %s, %s})", x->rows,
-                        x->length, r->c->ask ? "vec" : r->c->vec == 4 ? "4" : "1", x->passes,
+                        x->length, cuda_vec(r->c), x->passes,
                         x->words, x->whole ? "true" : "false", x->beside ? "true" : "false",
                         x->parts ? "true" : "false");
 }
@@ -222,8 +223,6 @@ static void begin_form(const Forms *f, const char *when, bool four)
     c->ask = ask;
     c->when = when;
     c->chunk = "c";
-    c->more_params = c->ask ? "int vec" : NULL;
-    c->more_args = c->ask ? "vec" : NULL;
 }
 
 /* A row's length and how many are taken at once are known: what may be of any number of rows. */
@@ -247,18 +246,15 @@ static void by_lengths(Row *r, const Nest *nest)
     const bool any = cuda_varies(c, r->length) || c->ask;
     const int64_t rows = cuda_varies(c, r->rows) ? cuda_most(c, r->rows) : r->of.rows,
                   length = cuda_most(c, r->length);
-    cuda_ask_order(c, "PpRowOrder", order_call(r));
+    c->out->order_type = "PpRowOrder";
+    c->out->order = order_call(r);
     if (r->of.parts && (any ? length >= 2 * PP_BLOCK * 8 : may_have(r, rows, true, 1, PP_BLOCK))) {
         begin_form(&f, "order.parts > 1", true);
-        c->more_params =
-            arena_printf(c->p.a, "%s%s size, int parts", c->ask ? "int vec, " : "", c->index);
-        c->more_args = arena_printf(c->p.a, "%sstatic_cast<%s>(order.size), static_cast<int>(order.parts)",
-                                    c->ask ? "vec, " : "", c->index);
         in_segments(r, NULL);
     }
     if (r->of.beside && (any ? rows >= 1024 : may_have(r, rows, false, 1, 1))) {
         begin_form(&f, "order.threads == 1", false);
-        c->ask = NULL, c->more_params = c->more_args = NULL;
+        c->ask = NULL;
         row_by_one(r, 1);
     }
     if (any) {

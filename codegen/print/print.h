@@ -116,17 +116,18 @@ typedef struct {
     const char *grid, *block;                           /* of the launch, in terms of rows */
     bool grid_rows;                                     /* there are rows in it */
     /* Where lengths decide which form of the nest is launched: whether this one is; NULL: it is.
-       first: of its form.  What it is given beside arguments of the nest; NULL: nothing. */
+       first: of its form. */
     const char *when;
     bool first;
-    const char *more_params, *more_args;
     PrintUses uses;
     PartUse part[NEST_DIMS];                            /* partial results of the nest */
 } CudaKernel;
 typedef struct {
     int n;
     CudaKernel kernel[CUDA_KERNELS + CUDA_FORMS];
-    const char *before[2];                              /* declarations for launches; NULL */
+    /* Where lengths decide it: what launches, and kernels that name it, have as `order', and the
+       call that makes it; NULL: nothing. */
+    const char *order_type, *order;
     const char *index;                                  /* the type of rows in the kernels */
     /* partial results, from one kernel to later ones: float *part3, by statement */
     uint32_t parts;

@@ -55,9 +55,9 @@ static void nest_kernel(Out *o, const Step *s, const CudaNest *out, int i, const
         args = arena_printf(o->a, "%s%s%s", args, sep, out_pointer(o, s, j));
     }
     part_arguments(o, out, x, &params, &args);
-    if (x->more_params) {
-        params = arena_printf(o->a, "%s%s%s", params, *params ? ", " : "", x->more_params);
-        args = arena_printf(o->a, "%s%s%s", args, *args ? ", " : "", x->more_args);
+    if (out->order && x->body.at && strstr(x->body.at, "order.")) {
+        params = arena_printf(o->a, "%s%s%s order", params, *params ? ", " : "", out->order_type);
+        args = arena_printf(o->a, "%s%sorder", args, *args ? ", " : "");
     }
     o->rows |= x->grid_rows;
     if (x->when)
@@ -81,16 +81,15 @@ static void nest(Out *o, const Step *s, const char *comment)
                     o->f->sg->sizes ? o->f->sg : NULL, name, s->shared, &out);
     if (out.bytes_scratch > o->bytes_scratch)
         o->bytes_scratch = out.bytes_scratch;
-    if (out.before[1])
+    if (out.order) {
         open_block(o, "");
-    for (int i = 0; i < 2; i++)
-        if (out.before[i])
-            text_line(&o->text, "%s", out.before[i]);
+        text_line(&o->text, "const %s order = %s;", out.order_type, out.order);
+    }
     for (int i = 0; i < out.n; i++)
         nest_kernel(o, s, &out, i, name,
                     out.n == 1 ? comment
                                : arena_printf(o->a, "%s (%d of %d)", comment, i + 1, out.n));
-    if (out.before[1])
+    if (out.order)
         close_block(o);
 }
 

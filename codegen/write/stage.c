@@ -8,37 +8,38 @@
 #include "write.h"
 
 /* Where lengths vary: the convolutions as they are with that of a microbatch. */
-static void print_sizes(const StageGen *sg, Text *t)
+static void print_sizes(const StageGen *sg, const TargetRow *target, Text *t)
 {
-    uint32_t stage = sg->stage->index;
-    const PpConvShape *shape = cg_convolutions(sg, sg->a);
-    text_line(t, "PpConvShape stage%u_conv_shape(const PpCtx *c, int i)\n{", stage);
-    text_line(t, "    const PpConvShape shape[] = {");
-    for (uint32_t i = 0; i < sg->conv.n; i++)
-        cg_conv_print(sg, &shape[i], ", .length = c->length", t);
-    text_line(t, "    };\n    return shape[i];\n}\n");
-    text_line(t, "static PpConv *const *convolutions(const PpCtx *c)\n{");
-    text_line(t, "    PpConv *const *conv = c->state;");
+    const char *name = cg_table_name(sg);
+    text_line(t, "static %s *const *convolutions(const PpCtx *c)\n{", target->convolution);
+    text_line(t, "    %s *const *conv = (%s *const *)c->state;", target->convolution,
+              target->convolution);
     text_line(t, "    for (int i = 0; i < %u; i++) {", sg->conv.n);
-    text_line(t, "        const PpConvShape shape = stage%u_conv_shape(c, i);", stage);
-    text_line(t, "        pp_conv_size(conv[i], &shape);\n    }\n    return conv;\n}\n");
+    text_line(t, "        const PpConvShape shape = %s_conv_shape(c, i);", name);
+    text_line(t, "        %sconv_size(%sconv[i], &shape);\n    }\n    return conv;\n}\n",
+              target->call, target->context);
 }
 
-/* All memory is taken before the first microbatch. */
-static void print_reserve(const StageGen *sg, Text *t)
+/* All memory is taken before the first microbatch: with any length; on a device with the greatest,
+ * which the convolution was opened with, and one that varies is told so by the least. */
+static void print_reserve(const StageGen *sg, const TargetRow *target, Text *t)
 {
-    text_line(t, "    PpCtx c = {.rows = 1};");
+    text_line(t, target->cplusplus ? "    PpCtx c = {};" : "    PpCtx c = {0};");
+    text_line(t, "    c.rows = 1;");
     for (int v = 0; v < sg->lengths->symbols; v++) {
         const Symbol *s = &sg->lengths->symbol[v];
-        text_line(t,
-                  "    for (c.length.of[%d] = %" PRId64 "; conv && c.length.of[%d] <= %" PRId64
-                  "; c.length.of[%d]++)",
-                  v, s->least, v, s->most, v);
+        if (target->device)
+            text_line(t, "    c.length.of[%d] = %" PRId64 ";", v, s->least);
+        else
+            text_line(t,
+                      "    for (c.length.of[%d] = %" PRId64 "; conv && c.length.of[%d] <= %" PRId64
+                      "; c.length.of[%d]++)",
+                      v, s->least, v, s->most, v);
     }
-    text_line(t, "        for (int i = 0; i < %u && conv[i]; i++) {", sg->conv.n);
-    text_line(t, "            const PpConvShape shape = stage%u_conv_shape(&c, i);",
-              sg->stage->index);
-    text_line(t, "            pp_conv_size(conv[i], &shape);\n        }");
+    text_line(t, "        for (int i = 0; conv && i < %u && conv[i]; i++) {", sg->conv.n);
+    text_line(t, "            const PpConvShape shape = %s_conv_shape(&c, i);", cg_table_name(sg));
+    text_line(t, "            %sconv_size(%sconv[i], &shape);\n        }", target->call,
+              target->device ? "&c, " : "");
 }
 
 /* The library primitives of the stage, made once. */
@@ -59,7 +60,7 @@ static void print_open(const StageGen *sg, const TargetRow *target, Text *t)
     text_line(t, "        conv[i] = %sconv_open(&%s_conv[i], %s);", target->call, cg_table_name(sg),
               target->device ? "rows[i]" : "threads");
     if (sg->lengths)
-        print_reserve(sg, t);
+        print_reserve(sg, target, t);
     text_line(t, "    return conv;\n}\n");
     text_line(t, "void stage%u%s_close(void *state)\n{", stage, target->table);
     text_line(t, "    %s **conv = %sstate;", type, cast);
@@ -86,7 +87,7 @@ static void print_prototypes(const StageGen *sg, Target target, Text *t)
         text_line(t, "extern const PpConvShape %s_conv[%u];", cg_table_name(sg), sg->conv.n);
     }
     if (sg->conv.n && sg->lengths)
-        text_line(t, "PpConvShape stage%u_conv_shape(const PpCtx *c, int i);", stage);
+        text_line(t, "PpConvShape %s_conv_shape(const PpCtx *c, int i);", cg_table_name(sg));
     text_line(t, row->cplusplus ? "}\n" : "");
 }
 
@@ -174,7 +175,7 @@ void cg_stage_print(StageGen *sg, Target target, Text *t)
     if (!row->device)
         cg_short_constants(sg, "", t);
     if (sg->conv.n && sg->lengths)
-        print_sizes(sg, t);
+        print_sizes(sg, row, t);
     text_add(t, "// ---- kernels ----\n\n%s", k->text.at ? k->text.at : "");
     text_add(t, "// ---- functions ----\n\n");
     for (int i = 0; i < F_COUNT; i++)

@@ -193,7 +193,7 @@ static const char *dims(const StageGen *sg, const int64_t *d, int n)
     return s;
 }
 
-void cg_conv_print(const StageGen *sg, const PpConvShape *c, const char *more, Text *t)
+static void conv_print(const StageGen *sg, const PpConvShape *c, const char *more, Text *t)
 {
     text_line(t,
               "    {.dtype = %s, .spatial = %d, .group = %" PRId64 ", .c = %" PRId64
@@ -207,7 +207,8 @@ void cg_conv_print(const StageGen *sg, const PpConvShape *c, const char *more, T
               dims(sg, c->pad_end, c->spatial), more);
 }
 
-/* The stages' open functions read them. */
+/* The stages' open functions read them; where lengths vary, the stages' functions as they are with
+ * that of a microbatch. */
 static void print_convs(const StageGen *sg, const PpStage *st, Text *t)
 {
     const char *name = cg_table_name(sg);
@@ -217,8 +218,16 @@ static void print_convs(const StageGen *sg, const PpStage *st, Text *t)
     text_line(t, "extern const PpConvShape %s_conv[%d];\nconst PpConvShape %s_conv[%d] = {", name,
               n, name, n);
     for (int i = 0; i < n; i++)
-        cg_conv_print(sg, &st->conv[i], "", t);
+        conv_print(sg, &st->conv[i], "", t);
     text_line(t, "};\n");
+    if (!sg->lengths)
+        return;
+    text_line(t, "PpConvShape %s_conv_shape(const PpCtx *c, int i);", name);
+    text_line(t, "PpConvShape %s_conv_shape(const PpCtx *c, int i)\n{", name);
+    text_line(t, "    const PpConvShape shape[] = {");
+    for (int i = 0; i < n; i++)
+        conv_print(sg, &st->conv[i], ", .length = c->length", t);
+    text_line(t, "    };\n    return shape[i];\n}\n");
 }
 
 /* ---- between members ------------------------------------------------------------------------- */
@@ -295,8 +304,6 @@ static void print_prototypes(const StageGen *sg, Target target, Text *t)
         text_line(t, "void *stage%u%s_open(int threads);\nvoid stage%u%s_close(void *state);",
                   sg->stage->index, target_row(target)->table, sg->stage->index,
                   target_row(target)->table);
-    if (sg->conv.n && sg->lengths)
-        text_line(t, "PpConvShape stage%u_conv_shape(const PpCtx *c, int i);", sg->stage->index);
 }
 
 static void print_functions(const StageGen *sg, Target target, const PpStage *st, Text *t)
@@ -314,7 +321,7 @@ static void print_functions(const StageGen *sg, Target target, const PpStage *st
     if (sg->conv.n)
         text_line(t, ".open = stage%u%s_open, .close = stage%u%s_close,", i, suffix, i, suffix);
     if (sg->conv.n && sg->lengths)
-        text_line(t, ".conv_shape = stage%u_conv_shape,", i);
+        text_line(t, ".conv_shape = %s_conv_shape,", cg_table_name(sg));
     text_line(t, ".forward = %s, .infer = %s,", function(sg, F_FORWARD, target),
               function(sg, F_INFER, target));
     if (cg_has_backward(sg->stage))

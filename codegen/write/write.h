@@ -21,8 +21,6 @@ const char *cg_table_name(const StageGen *sg);
    outside: has the constants that do not stand in the source; NULL: nothing has */
 void cg_tables_print(const StageGen *sg, bool cpu, const StageGen *cuda, OutsideFile *outside,
                      Text *t);
-/* the shape of a convolution; more: fields behind it */
-void cg_conv_print(const StageGen *sg, const PpConvShape *c, const char *more, Text *t);
 
 /* launches.c: launches.tsv, its head and a stage's lines; rows: of a microbatch */
 void cg_launches_head(int64_t rows, Text *t);

@@ -13,6 +13,8 @@
 #include "device/library.h"
 
 #include <limits.h>
+#include <stddef.h>
+#include <string.h>
 #include <vector>
 
 int pp_cuda_tf32;
@@ -195,17 +197,16 @@ int64_t scratch_bytes(const PpCudaConv &v) {
 
 /* ---- device memory ---- */
 
-bool put_tables(PpCudaConv *v, const Tables &t) {
-    char *at = nullptr;
-    if (!PP_CUDA(cudaMalloc(reinterpret_cast<void **>(&at), static_cast<size_t>(table_bytes(t)))))
-        return false;
-    v->tables = at;
-    count_bytes(table_bytes(t));
-    auto put = [&at](const void *from, size_t bytes) {
+/* The room that there is; in the stream's order.  Such a copy returns when the bytes have left host
+ * memory. */
+bool fill_tables(PpCudaConv *v, const Tables &t, cudaStream_t stream) {
+    char *at = static_cast<char *>(v->tables);
+    auto put = [&at, stream](const void *from, size_t bytes) {
         char *to = at;
         at += bytes;
-        return bytes == 0 || PP_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice)) ? to
-                                                                                          : nullptr;
+        const bool good = bytes == 0 || PP_CUDA(cudaMemcpyAsync(to, from, bytes,
+                                                                cudaMemcpyHostToDevice, stream));
+        return good ? to : nullptr;
     };
     v->forward.tap = reinterpret_cast<const ConvTap *>(
         put(t.forward.data(), t.forward.size() * sizeof(ConvTap)));
@@ -216,10 +217,15 @@ bool put_tables(PpCudaConv *v, const Tables &t) {
     v->data.cls = v->forward.cls + 1;
     v->data.weight =
         reinterpret_cast<const int *>(put(t.weight.data(), t.weight.size() * sizeof(int)));
-    /* Such a copy returns when the bytes have left host memory: streams that do not wait for the
-     * default one could read too early. */
-    return v->forward.tap && v->data.tap && v->forward.cls && v->data.weight &&
-           PP_CUDA(cudaStreamSynchronize(nullptr));
+    return v->forward.tap && v->data.tap && v->forward.cls && v->data.weight;
+}
+
+/* Streams that do not wait for the default one could read too early. */
+bool put_tables(PpCudaConv *v, const Tables &t) {
+    if (!PP_CUDA(cudaMalloc(&v->tables, static_cast<size_t>(table_bytes(t)))))
+        return false;
+    count_bytes(table_bytes(t));
+    return fill_tables(v, t, nullptr) && PP_CUDA(cudaStreamSynchronize(nullptr));
 }
 
 bool grow_scratch(ConvScratch *s, int64_t need) {
@@ -279,13 +285,17 @@ int64_t pp_cuda_conv_bytes(const PpConvShape *s, int64_t rows) {
     return bytes;
 }
 
+static void too_large(const char *call)
+{
+    pp_cuda_note(call, "a convolution one sample of which has more than 2^31 elements", __FILE__,
+                 __LINE__);
+}
+
 PpCudaConv *pp_cuda_conv_open(const PpConvShape *s, int64_t rows) {
     Tables t;
     PpCudaConv *v = new PpCudaConv();
     if (!normalise(v, s, rows, &t)) {
-        pp_cuda_note("pp_cuda_conv_open",
-                     "a convolution one sample of which has more than 2^31 elements", __FILE__,
-                     __LINE__);
+        too_large("pp_cuda_conv_open");
         delete v;
         return nullptr;
     }
@@ -302,6 +312,20 @@ PpCudaConv *pp_cuda_conv_open(const PpConvShape *s, int64_t rows) {
         return v;
     pp_cuda_conv_close(v);
     return nullptr;
+}
+
+void pp_cuda_conv_size(const PpCtx *c, PpCudaConv *v, const PpConvShape *s) {
+    if (!v || !memcmp(&v->shape, s, offsetof(PpConvShape, length)))
+        return;
+#ifdef PP_WITH_CUDNN
+    conv_cudnn_close(v->dnn);
+    v->dnn = nullptr;
+#endif
+    Tables t;
+    if (!normalise(v, s, v->rows, &t))
+        too_large("pp_cuda_conv_size");
+    else if (fill_tables(v, t, stream_of(c)) && !c->stream)
+        PP_CUDA(cudaStreamSynchronize(nullptr)); /* as put_tables() has it */
 }
 
 void pp_cuda_conv_close(PpCudaConv *v) {
