@@ -59,7 +59,7 @@
   lengths     sequences of any length: a GPT of two blocks, rows of 1 to 48 tokens, filled up to 48 with targets that do not count; mean.onnx: the mean
               over a sequence; distant.onnx: numbers of how far apart its places are; convolved.onnx: a convolution along it;
               ahead.onnx: of how many come; pair.onnx: an encoder and a decoder, each of its own; both.onnx: two, in one table; patches.onnx: images of any height and width,
-              with a table of positions that is resized
+              with a table of positions that is resized; pictures.onnx: a CNN with statistics of the batch and of a sample
 usage: special.py DIR [NAME...]
 """
 import copy, os, re, sys
@@ -890,6 +890,10 @@ class Patches(nn.Module): # positions are a table of 3 x 3, resized
         y = self.p(x); y = (y + F.interpolate(self.t, y.shape[2:], mode="bicubic")).flatten(2).transpose(1, 2)
         return self.l(self.a(y, None, torch.ones(y.shape[0], y.shape[1]))).mean(1)
 
+class Pictures(nn.Module): # statistics of a batch and of a sample, over any height and width
+    def __init__(s): super().__init__(); s.a, s.n, s.b, s.g, s.f, s.p = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Conv2d(8, 12, 3, padding=1, stride=2), nn.GroupNorm(3, 12), nn.Linear(12, 7), nn.MaxPool2d(2)
+    def forward(s, x): x = s.p(torch.relu(s.n(s.a(x)))); return s.f(torch.relu(s.g(s.b(x))).mean((2, 3)))
+
 class Gathered(nn.Module):                              # a parameter that members read whole twice, and divided once
     def __init__(self): super().__init__(); self.w, self.v = nn.Parameter(torch.randn(8, 8) * .3), nn.Parameter(torch.randn(8, 8) * .3)
     def forward(self, x, z): return torch.tanh(x @ self.w) @ self.v @ F.softmax(torch.tanh(z @ self.w) @ self.w, -1).transpose(1, 2)
@@ -914,6 +918,7 @@ def lengths(d):
     F.cross_entropy(m(x, mask.double(), y).flatten(0, 1), t.flatten()).backward(); save_file({k: v.float().contiguous() for k, v in grads_of(m).items()}, f"{d}/pair.safetensors")
     for k, v in ({"x": x, "mask": mask, "y": y, "target": t} | long).items(): np.save(f"{d}/pair.{k}.npy", v.numpy())
     export(Patches(), torch.randn(MB, 3, 8, 10), f"{d}/patches.onnx", ["x"], ["y"], dynamic_axes={"x": {0: "batch", 2: "height", 3: "width"}, "y": {0: "batch"}})
+    export(Pictures(), torch.randn(MB, 3, 16, 24), f"{d}/pictures.onnx", ["x"], ["y"], dynamic_axes={"x": {0: "batch", 2: "height", 3: "width"}, "y": {0: "batch"}})
     export(Both(), (x[:MB], y[:MB]), f"{d}/both.onnx", ["x", "y"], ["z"], dynamic_axes={"x": {0: "batch", 1: "enc"}, "y": {0: "batch", 1: "dec"}, "z": {0: "batch", 1: "dec"}})
 
 for f in (sequence, lossmodel, ownloss, valid, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, graph, parts, features, folded, given, packed, partly, relative, beside, gathered, half, clip, stateful, lengths):

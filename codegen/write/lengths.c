@@ -128,8 +128,9 @@ static void refuse_apart(const Lengths *l, const StageGen *sg)
             if (!sg->func[f]->apart.at[v] || x->kind != V_NODE || last < 1 ||
                 (!is_apart(l, v, last) && !is_apart(l, v, last - 1)))
                 continue;
-            diag_note("--bind '%s=32*n' --bind n=1..N takes lengths that are multiples of 32",
-                      l->symbol[0].name);
+            const int many = 128 / (int)dtype_size(x->dtype);
+            diag_note("--bind '%s=%d*n' --bind n=1..N takes lengths that are multiples of %d",
+                      l->symbol[0].name, many, many);
             lengths_refuse(l, graph_where(g, g->node.at[x->node].origin, -1),
                            arena_printf(g->arena,
                                         "a product on a GPU reads or writes %s in rows that begin at "

@@ -15,6 +15,7 @@ program() {
 }
 # run OUT TO ARGUMENT...
 run() {
+    rm -rf "$work/$2"*
     SHIM_LINES=0 "$work/$1/pipeline-shim" train --device cuda --lr 0.1 --steps 2 --dump-grads "$work/$2" --log-json "$work/$2.log" --output "$logits=$work/$2.npy" "${data[@]}" "${@:3}"
 }
 steps() { grep -o '"loss": [^,]*, "grad_norm": [^,]*' "$work/$1.log"; }
@@ -27,7 +28,7 @@ equal() {
 array() {
     perl -e '($type, $shape, $mod) = @ARGV; $n = 1; $n *= $_ for split /,/, $shape; $h = "{\"descr\": \"<$type\", \"fortran_order\": False, \"shape\": ($shape,), }"; $h =~ tr/"/\x27/;
         $h .= " " x (117 - length $h) . "\n"; print "\x93NUMPY\x01\x00", pack("v", length $h), $h, $type eq "i8" ? pack("q<*", map { ($_ * 37 + 5) % $mod } 1 .. $n)
-            : $type eq "b1" ? pack("C*", map { 1 } 1 .. $n) : pack("f<*", map { ($_ * 29 % 64) / 64 - 0.3 } 1 .. $n)' "$2" "$3" "${4:-1}" >"$work/$1.npy"
+            : pack("f<*", map { ($_ * 29 % 64) / 64 - 0.3 } 1 .. $n)' "$2" "$3" "${4:-1}" >"$work/$1.npy"
 }
 # at NAME LENGTHS -- ARGUMENT...: the model bound to them, trained as the program of any length is
 at() {
@@ -42,7 +43,7 @@ at() {
 logits=logits
 model=(model.onnx --loss cross_entropy --bind batch=2)
 ok "a GPT of any length" program programs_any "${model[@]}" --bind seq=1..48
-for n in 1 6 33 48; do
+for n in 1 6 48; do
     array x i8 "2,$n" 19
     array y i8 "2,$n" 19
     data=(--data x="$work/x.npy" --data target="$work/y.npy")
@@ -51,9 +52,9 @@ done
 
 model=(pair.onnx --loss cross_entropy --bind batch=2)
 ok "an encoder and a decoder of any length" program programs_any "${model[@]}" --bind enc=1..20 --bind dec=1..12
-for n in "1 1" "7 12" "20 1" "13 6"; do
+for n in "1 1" "7 12"; do
     array x i8 "2,${n% *}" 19
-    array mask b1 "2,${n% *}"
+    array mask f4 "2,${n% *}"
     array y i8 "2,${n#* }" 19
     array target i8 "2,${n#* }" 19
     data=(--data x="$work/x.npy" --data mask="$work/mask.npy" --data y="$work/y.npy" --data target="$work/target.npy")
@@ -61,13 +62,13 @@ for n in "1 1" "7 12" "20 1" "13 6"; do
 done
 
 logits=y
-model=("${CNN:-/tmp/cnn/cnn.onnx}" --loss cross_entropy --bind batch=2 --bind 'height=4*h' --bind 'width=4*w')
+model=(pictures.onnx --loss cross_entropy --bind batch=2 --bind 'height=4*h' --bind 'width=4*w')
 ok "images of many sizes" program programs_any "${model[@]}" --bind h=1..40 --bind w=1..40
-model=("${model[0]}" --loss cross_entropy --bind batch=2)
-for n in "4 4" "8 28" "160 160" "20 64"; do
+model=(pictures.onnx --loss cross_entropy --bind batch=2)
+for n in "8 28" "96 96"; do
     array x f4 "2,3,${n% *},${n#* }"
     array target i8 2 7
     data=(--data x="$work/x.npy" --data target="$work/target.npy")
-    at CNN "height=${n% *} width=${n#* }"
+    at images "height=${n% *} width=${n#* }"
 done
 plan_done
