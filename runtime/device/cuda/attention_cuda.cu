@@ -173,6 +173,29 @@ __device__ inline float sum_of(float v) { return pp_lanes_sum<SIDE>(v); }
 
 /* ---- forward ---- */
 
+/* What is summed, by the sums of probabilities; and what the backward needs of a row. */
+template <class S>
+__device__ __forceinline__ void write_rows(const PpAttention &a, int64_t z, int64_t first,
+                                           const float (&out)[S::rm][S::rc],
+                                           const float (&top)[S::rm], const float (&sum)[S::rm])
+{
+    const int ty = static_cast<int>(threadIdx.x) / SIDE, tx = static_cast<int>(threadIdx.x) % SIDE;
+    const Matrix y(a, a.y, z), rows(a, a.stats, z);
+    for (int i = 0; i < S::rm; i++) {
+        const int64_t r = first + ty + SIDE * i;
+        const float inverse = 1 / sum[i];
+        if (r >= a.rows)
+            continue;
+        for (int j = 0; j < S::rc; j++)
+            if (tx + SIDE * j < a.width_v)
+                y.set(r, tx + SIDE * j, out[i][j] * inverse);
+        if (rows.at && tx == 0) {
+            rows.set(r, 0, top[i]);
+            rows.set(r, 1, inverse);
+        }
+    }
+}
+
 template <class S>
 __global__ void __launch_bounds__(THREADS) attention_forward(PpAttention a, int64_t tiles)
 {
@@ -227,20 +250,7 @@ __global__ void __launch_bounds__(THREADS) attention_forward(PpAttention a, int6
         rows_by_columns<S::rm, S::rc, S::keys>(out, p, kv);
         __syncthreads();
     }
-    const Matrix y(a, a.y, z), rows(a, a.stats, z);
-    for (int i = 0; i < S::rm; i++) {
-        const int64_t r = first + ty + SIDE * i;
-        const float inverse = 1 / sum[i];
-        if (r >= a.rows)
-            continue;
-        for (int j = 0; j < S::rc; j++)
-            if (tx + SIDE * j < a.width_v)
-                y.set(r, tx + SIDE * j, out[i][j] * inverse);
-        if (rows.at && tx == 0) {
-            rows.set(r, 0, top[i]);
-            rows.set(r, 1, inverse);
-        }
-    }
+    write_rows<S>(a, z, first, out, top, sum);
 }
 
 /* ---- backward ---- */

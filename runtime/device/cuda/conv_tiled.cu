@@ -48,6 +48,28 @@ __device__ __forceinline__ int column_of(int x, int j)
 /* ---- forward, and the data's gradient: channels of a group by positions of a class in all samples
  * ---- */
 
+template <class Kind, class T = typename Kind::Sum>
+__device__ __forceinline__ void write_sums(const ConvGather &g, const ConvClass &c, int columns,
+                                           int group, int row0, int column0, const T (&sum)[4][8],
+                                           typename Kind::In *__restrict__ dest)
+{
+    const int64_t channel = static_cast<int64_t>(g.dest[0]) * g.dest[1] * g.dest[2];
+    const int thread = static_cast<int>(threadIdx.x), y = row0 + 4 * (thread / LINES),
+              positions = c.count[0] * c.count[1] * c.count[2];
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        const int column = column0 + column_of(thread % LINES, j);
+        if (column >= columns)
+            continue;
+        auto *to = dest + conv_place(g, c, column / positions, group, column % positions).to +
+                   (static_cast<int64_t>(group) * g.rows + y) * channel;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (y + i < g.rows)
+                to[i * channel] = Kind::store(sum[i][j]);
+    }
+}
+
 template <class Kind, class In = typename Kind::In>
 __global__ void __launch_bounds__(THREADS)
     gather_tiles(ConvGather g, int samples, int row_tiles, int column_tiles,
@@ -110,20 +132,7 @@ __global__ void __launch_bounds__(THREADS)
         }
     }
 
-    const int64_t channel = static_cast<int64_t>(g.dest[0]) * g.dest[1] * g.dest[2];
-    const int y = row0 + 4 * (thread / LINES), x = thread % LINES;
-#pragma unroll
-    for (int j = 0; j < 8; j++) {
-        const int to_column = column0 + column_of(x, j);
-        if (to_column >= columns)
-            continue;
-        In *to = dest + conv_place(g, c, to_column / positions, group, to_column % positions).to +
-                (static_cast<int64_t>(group) * g.rows + y) * channel;
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (y + i < g.rows)
-                to[i * channel] = Kind::store(sum[i][j]);
-    }
+    write_sums<Kind>(g, c, columns, group, row0, column0, sum, dest);
 }
 
 /* ---- the weights' gradient: channels of a group by terms, summed over positions of all samples
@@ -134,6 +143,25 @@ struct WeightTiles {
     int terms, out_size, row_tiles, term_tiles, parts, part;    /* part: positions of one */
     int64_t dy_sample, part_size;                       /* elements */
 };
+
+/* channel: the group's first */
+template <class T>
+__device__ __forceinline__ void add_sums(const WeightTiles &v, int64_t channel, int row0, int term0,
+                                         const T (&sum)[4][8], T *__restrict__ to, int accumulate)
+{
+    const int thread = static_cast<int>(threadIdx.x), y = row0 + 4 * (thread / LINES);
+    to += (channel + y) * v.terms;
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        const int term = term0 + column_of(thread % LINES, j);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (term < v.terms && y + i < v.g.rows) {
+                T *at = to + static_cast<int64_t>(i) * v.terms + term;
+                *at = accumulate ? *at + sum[i][j] : sum[i][j];
+            }
+    }
+}
 
 template <class Kind, class In = typename Kind::In, class T = typename Kind::Sum>
 __global__ void __launch_bounds__(THREADS, sizeof(T) == 4 ? RESIDENT : 1)
@@ -192,18 +220,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 4 ? RESIDENT : 1)
         }
     }
 
-    const int y = row0 + 4 * (thread / LINES);
-    T *mine = to + part * v.part_size + (static_cast<int64_t>(group) * g.rows + y) * v.terms;
-#pragma unroll
-    for (int j = 0; j < 8; j++) {
-        const int term = term0 + column_of(thread % LINES, j);
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (term < v.terms && y + i < g.rows) {
-                T *at = mine + static_cast<int64_t>(i) * v.terms + term;
-                *at = accumulate ? *at + sum[i][j] : sum[i][j];
-            }
-    }
+    add_sums(v, static_cast<int64_t>(group) * g.rows, row0, term0, sum, to + part * v.part_size, accumulate);
 }
 
 template <class T>
