@@ -273,11 +273,20 @@ static void add(Follow *f, const Use *u, int64_t step, int64_t count, ValueId ta
                     .table = table,
                     .rows = u->rows};
     for (uint32_t i = 0; i < f->bounds->n; i++) {
-        const IndexBound *o = &f->bounds->at[i];
-        if (o->input == b.input && o->first == b.first && o->step == b.step &&
-            o->count == b.count && o->replaced == b.replaced && o->other == b.other &&
-            o->least >= b.least && o->most <= b.most)
+        IndexBound *o = &f->bounds->at[i];
+        if (o->input != b.input || o->step != b.step || o->replaced != b.replaced ||
+            o->other != b.other)
+            continue;
+        const int64_t end = o->first + o->count * step;
+        if (o->first <= b.first && b.first + count * step <= end &&
+            (b.first - o->first) % step == 0 && o->least >= b.least && o->most <= b.most)
             return;
+        /* the next chunk of a sequence */
+        if (end == b.first && o->table == table && o->least == b.least &&
+            o->most == b.most) {
+            o->count += count;
+            return;
+        }
     }
     vec_push(f->arena, f->bounds, b);
 }
@@ -314,7 +323,7 @@ static ValueId table_of(const Graph *g, ValueId v)
     while (val(g, v)->kind == V_NODE) {
         const Node *n = &g->node.at[val(g, v)->node];
         if (n->op != OP_Cast && n->op != OP_Transpose && n->op != OP_Reshape &&
-            n->op != OP_Identity)
+            n->op != OP_Identity && n->op != OP_Vary)
             break;
         v = n->in[0];
     }

@@ -219,6 +219,9 @@ static PpIndex asked_of(const Data *d, int k)
     const PpTensor *t = &d->model->input[b.input];
     for (int i = 0; i < t->rank && t->n_term; i++) /* so many of the greatest lengths' */
         b.count = t->dim[i] ? b.count * tensor_dim(t, i, d->longest) / t->dim[i] : b.count;
+    const int64_t left = d->input[b.input].outer * d->input[b.input].inner - b.first,
+                  most = left > 0 ? (left + b.step - 1) / b.step : 0;
+    b.count = b.count < most ? b.count : most;
     int64_t first = b.most - b.rows + 1; /* the one that chooses row 0 */
     if (b.table && !d->opt->negative_ids && b.least < first)
         b.least = first;
