@@ -282,8 +282,7 @@ static void add(Follow *f, const Use *u, int64_t step, int64_t count, ValueId ta
             (b.first - o->first) % step == 0 && o->least >= b.least && o->most <= b.most)
             return;
         /* the next chunk of a sequence */
-        if (end == b.first && o->table == table && o->least == b.least &&
-            o->most == b.most) {
+        if (end == b.first && o->table == table && o->least == b.least && o->most == b.most) {
             o->count += count;
             return;
         }

@@ -67,6 +67,18 @@ static void plain(void)
        "a smaller table too; rounded, it is still the parameter");
 }
 
+/* What members read of a sequence, chunk by chunk. */
+static void chunks(void)
+{
+    fresh();
+    ValueId x = rows_ids(), t = table("wte", 10);
+    for (int turn = 0; turn < 2; turn++)
+        for (int64_t c = 0; c < 2; c++)
+            g_gather(g, t, g_slice_axis(g, x, 1, c * S / 2, S / 2), 0);
+    analyse();
+    ok(bounds.n == 1 && is(0, 0, 1, S, -10, 9), "parts of a row behind one another are one bound");
+}
+
 static void moved(void)
 {
     fresh();
@@ -174,6 +186,7 @@ int main(void)
 {
     arena = arena_new();
     plain();
+    chunks();
     moved();
     shifted();
     replaced();
