@@ -107,7 +107,8 @@ static bool apart_by_fours(const Cuda *c, const Stmt *s, int d, const char **ask
     if (yes && !*own)
         return true;
     if (cuda_varies(c, ext)) {
-        own = arena_printf(c->p.a, *own ? "(%s == 1 || (%s))" : "%s == 1", cuda_number(c, ext), own);
+        const char *one = arena_printf(c->p.a, "%s == 1", cuda_number(c, ext));
+        own = *own ? arena_printf(c->p.a, "(%s || (%s))", one, own) : one;
         yes = true;
     }
     *ask = arena_printf(c->p.a, "%s%s%s", *ask, **ask ? " && " : "", own);

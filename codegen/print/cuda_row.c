@@ -206,8 +206,8 @@ static void within(Row *r, const char *linear, const char *end)
 static void counted_elements(Row *r, const char *linear, const char *begin, const char *end)
 {
     Cuda *c = r->c;
-    const char *vec = c->ask ? " * order.vec" : c->vec == 4 ? " * 4" : "", *i = c->ask ? "first" : linear,
-               *from = arena_printf(c->p.a, "%s%s", r->lane, vec);
+    const char *vec = c->ask ? " * order.vec" : c->vec == 4 ? " * 4" : "",
+               *i = c->ask ? "first" : linear, *from = arena_printf(c->p.a, "%s%s", r->lane, vec);
     text_line(c->p.t, "for (%s %s = %s; %s < %s; %s += static_cast<int>(blockDim.x)%s) {", c->index,
               i, begin ? cuda_sum(c, from, begin) : from, i, end, i, vec);
     c->p.t->indent++;

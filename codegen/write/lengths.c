@@ -133,9 +133,9 @@ static void refuse_apart(const Lengths *l, const StageGen *sg)
                       l->symbol[0].name, many, many);
             lengths_refuse(l, graph_where(g, g->node.at[x->node].origin, -1),
                            arena_printf(g->arena,
-                                        "a product on a GPU reads or writes %s in rows that begin at "
-                                        "multiples of 16 bytes, of 128 where they are long: how far "
-                                        "they are apart is no polynomial of the lengths",
+                                        "a product on a GPU reads or writes %s in rows that begin "
+                                        "at multiples of 16 bytes, of 128 where they are long: how "
+                                        "far they are apart is no polynomial of the lengths",
                                         shape_print(g->arena, x->dtype, &x->shape)));
         }
 }
@@ -158,7 +158,8 @@ static bool learn(Arena *a, const Lengths *l, StageGen *const *sg, SizesMet *con
             refuse_apart(l, sg[0]);
         if (!fits && sound)
             differ(l,
-                   arena_printf(a, "a size that it takes is no polynomial of the lengths: %s", two(l, v)));
+                   arena_printf(a, "a size that it takes is no polynomial of the lengths: %s",
+                                two(l, v)));
         if (i == s->n)
             vec_push(a, s, ((SizeKnown){0}));
         SizeKnown now = {0}, *was = &s->at[i];
