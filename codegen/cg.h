@@ -73,14 +73,19 @@ typedef struct {
     int64_t most, divisor;
 } SizeKnown;
 
-/* Sizes in the order in which the stage's passes, and then its printer, ask for them (plan/most.c):
-   what is known of the first n of them; met: what they are with this length. */
-typedef struct {
-    uint32_t n;
-    const SizeKnown *at;
+/* Sizes with one length, in the order in which a stage asks for them, by parts of it
+   (plan/most.c). */
+typedef struct SizesMet SizesMet;
+struct SizesMet {
     VEC(int64_t) met;
-    VEC(bool) constant; /* those of a constant */
-} SizesMet;
+    VEC(bool) constant;                                 /* those of a constant */
+    VEC(SizeKnown) said;                                /* the answers */
+    VEC(uint32_t) from;                                 /* part i's are from here on */
+    /* the time before, and what was learnt of it; its next one; NULL: nothing */
+    const SizesMet *before;
+    const SizeKnown *learnt;
+    uint32_t next;
+};
 
 /* The sum of c[k] times the lengths, each to its power, of all powers below DEGREES in sum: length v
    has the power k / DEGREES^v % DEGREES. */
@@ -91,6 +96,7 @@ typedef struct {
 } Polynomial;
 
 /* plan/polynomial.c */
+int64_t cg_gcd(int64_t x, int64_t y);                   /* of 0 and y: y */
 int cg_power(int term, int symbol);
 /* The polynomial of whole coefficients that has v[k] with lengths l->at[k], each of them; false:
    there is none. */

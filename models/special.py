@@ -58,7 +58,8 @@
   stateful    a recurrent model whose rows are second in all inputs and in the output, by their name alone: as many as there are steps, as a table has entries
   lengths     sequences of any length: a GPT of two blocks, rows of 1 to 48 tokens, filled up to 48 with targets that do not count; mean.onnx: the mean
               over a sequence; distant.onnx: numbers of how far apart its places are; convolved.onnx: a convolution along it;
-              ahead.onnx: of how many come; pair.onnx: an encoder and a decoder, each of its own; both.onnx: two, in one table; patches.onnx: images of any height and width,
+              ahead.onnx: of how many come; pair.onnx: an encoder and a decoder, each of its own; both.onnx: two, in one table; rest.onnx: eight
+              numbers of each place but the first, summed; patches.onnx: images of any height and width,
               with a table of positions that is resized; pictures.onnx: a CNN with statistics of the batch and of a sample
 usage: special.py DIR [NAME...]
 """
@@ -919,6 +920,10 @@ def lengths(d):
     for k, v in ({"x": x, "mask": mask, "y": y, "target": t} | long).items(): np.save(f"{d}/pair.{k}.npy", v.numpy())
     export(Patches(), torch.randn(MB, 3, 8, 10), f"{d}/patches.onnx", ["x"], ["y"], dynamic_axes={"x": {0: "batch", 2: "height", 3: "width"}, "y": {0: "batch"}})
     export(Pictures(), torch.randn(MB, 3, 16, 24), f"{d}/pictures.onnx", ["x"], ["y"], dynamic_axes={"x": {0: "batch", 2: "height", 3: "width"}, "y": {0: "batch"}})
+    graph = h.make_graph([h.make_node("Slice", ["x", "one", "most", "one"], ["s"]), h.make_node("Tanh", ["s"], ["t"]), h.make_node("Cos", ["t"], ["c"]),
+                          h.make_node("ReduceSum", ["c", "axes"], ["sum"])], "rest", [h.make_tensor_value_info("x", 1, ["batch", "seq", 8])], [h.make_tensor_value_info("sum", 1, ["batch", 1, 1])],
+                         [onnx.numpy_helper.from_array(np.array(v), n) for n, v in (("one", [1]), ("most", [1 << 30]), ("axes", [1, 2]))])
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8), f"{d}/rest.onnx")
     export(Both(), (x[:MB], y[:MB]), f"{d}/both.onnx", ["x", "y"], ["z"], dynamic_axes={"x": {0: "batch", 1: "enc"}, "y": {0: "batch", 1: "dec"}, "z": {0: "batch", 1: "dec"}})
 
 for f in (sequence, lossmodel, ownloss, valid, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, graph, parts, features, folded, given, packed, partly, relative, beside, gathered, half, clip, stateful, lengths):

@@ -425,7 +425,7 @@ static Nest *build(Func *f, uint32_t g, Stmts *room)
     for (int d = 0; d < n->nd; d++)
         n->cost *= lin_at(n->ext[d], f->g->batch);
     n->cost = cg_most(f->sg, n->cost);
-    n->varies = f->sg->lengths != NULL;
+    n->sized = f->sg->sizes ? f->sg : NULL;
     nest_schedule(n);
     Stmt *stmt = arena_array(f->a, Stmt, n->stmt.n);
     memcpy(stmt, n->stmt.at, sizeof *stmt * n->stmt.n);

@@ -104,8 +104,9 @@ typedef struct {
        print_present(); NULL: of all rows. */
     const Stmt *there;
     int64_t cost;                   /* points at full rows */
-    /* lengths vary: the text has the form of sizes that are large, and no multiples of anything */
-    bool varies;
+    /* the stage, where lengths vary: the text has the form of sizes that are large, and are
+       multiples of what divides them with any length (most.c); NULL: they do not */
+    const struct StageGen *sized;
     Arena *arena;
 } Nest;
 

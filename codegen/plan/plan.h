@@ -39,9 +39,14 @@ bool cg_param_place(const Func *f, uint32_t i, ValueId v, Ref *at);
 int64_t cg_most(const StageGen *sg, int64_t size);
 /* ... of a constant, which is read with strides that are those of the longest sample */
 int64_t cg_most_constant(const StageGen *sg, int64_t size);
-/* Is it another one with other lengths?  Does `by' divide it with any? */
+uint32_t cg_sizes_end(const SizesMet *s, uint32_t part);
+void cg_sizes_part(const StageGen *sg);                 /* here begins another part of the stage */
+/* Is it another one with other lengths?  What divides it with any; does `by'?  sg: the stage; NULL,
+   where no length varies. */
 bool cg_varies(const StageGen *sg, int64_t size);
+int64_t cg_divisor(const StageGen *sg, int64_t size);
 bool cg_divides(const StageGen *sg, int64_t by, int64_t size);
+int64_t cg_divisor_lin(const StageGen *sg, Lin x);
 
 /* ---- view.c ---------------------------------------------------------------------------------- */
 

@@ -370,6 +370,7 @@ static StageGen *planned(Arena *a, Pipe *p, uint32_t index, bool device, const L
     sg->pipe = p;
     sg->g = p->graph;
     sg->a = a;
+    cg_sizes_part(sg);
     sg->stage = &p->stage.at[index];
     sg->name = p->alone ? p->alone : arena_printf(a, "stage%u", index);
     stage_parts(p->graph, &p->stage.at[index]);

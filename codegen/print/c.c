@@ -119,14 +119,15 @@ static const char *row_end(Print *p)
 
 /* May 16 elements of a row be taken at a time, which are asked for ahead?  Of 16-bit numbers
    compilers take 32 (seen of a GELU in bf16: 46 ns for 64 where they may not). */
-static bool streams(const Nest *n)
+static bool streams(const Print *p)
 {
+    const Nest *n = p->n;
     const Lin row = n->ext[n->nd - 1];
     for (uint32_t i = 0; i < n->arg.n; i++)
         if (dtype_size(n->arg.at[i].type) < 4)
             return false;
     return n->nouter > 0 && n->cost >= AHEAD_FROM && !n->in_parts &&
-           row.b == 0 && row.c >= 4 * NEST_LANES && row.c % NEST_LANES == 0;
+           row.b == 0 && row.c >= 4 * NEST_LANES && p->divisor[n->nd - 1] % NEST_LANES == 0;
 }
 
 /* What the pass reads and writes along the row and is another row's in the next one: processors
@@ -141,8 +142,8 @@ static void ask_ahead(Print *p)
         const Stmt *s = &n->stmt.at[i];
         bool varies = false;
         if (!print_in_pass(p, i) || (s->kind != S_LOAD && s->kind != S_STORE) || s->row ||
-            s->nindex > 0 || s->nguard > 0 || s->type == DT_BOOL || own(p)->asked[s->arg] || n->arg.at[s->arg].optional ||
-            !lin_is(s->stride[last], 1))
+            s->nindex > 0 || s->nguard > 0 || s->type == DT_BOOL || own(p)->asked[s->arg] ||
+            n->arg.at[s->arg].optional || !lin_is(s->stride[last], 1))
             continue;
         for (int d = 0; d < last; d++)
             varies |= !lin_is(s->stride[d], 0);
@@ -156,14 +157,15 @@ static void ask_ahead(Print *p)
     }
 }
 
-static void lanes_innermost(Print *p, Lin ext)
+static void lanes_innermost(Print *p)
 {
-    int last = p->n->nd - 1;
+    const int last = p->n->nd - 1;
+    const Lin ext = p->n->ext[last];
     const char *end = row_end(p), *whole = end;
-    bool tail = ext.b % NEST_LANES != 0 || ext.c % NEST_LANES != 0;
+    bool tail = p->divisor[last] % NEST_LANES != 0;
     if (!tail)
         whole = end;
-    else if (ext.b != 0 || p->n->varies)
+    else if (ext.b != 0 || p->n->sized)
         whole = arena_printf(p->a, "%s - %s %% 16", end, print_factor(p, ext));
     else
         whole = arena_printf(p->a, "%" PRId64, ext.c - ext.c % NEST_LANES);
@@ -189,13 +191,16 @@ static void lanes_innermost(Print *p, Lin ext)
 
 /* May the lanes be counted along the innermost dimension?  When those outside it step by whole
  * sixteens. */
-static bool lanes_along_last(const Nest *n)
+static bool lanes_along_last(const Print *p)
 {
+    const Nest *n = p->n;
     Lin size = lin(1);
-    for (int d = n->nd - 1; d > n->nd - n->nrun; d--)
-        if (!lin_mul(size, n->ext[d], &size) || size.c % NEST_LANES != 0 ||
-            size.b % NEST_LANES != 0)
+    int64_t divisor = 1;
+    for (int d = n->nd - 1; d > n->nd - n->nrun; d--) {
+        divisor *= p->divisor[d] % NEST_LANES;
+        if (divisor % NEST_LANES != 0 || !lin_mul(size, n->ext[d], &size))
             return false;
+    }
     return true;
 }
 
@@ -285,8 +290,8 @@ static void pass(Print *p)
     }
     if (last < n->nouter) {
         point(p, "0");
-    } else if (reduces ? lanes_along_last(n) : streams(n)) {
-        lanes_innermost(p, n->ext[last]);
+    } else if (reduces ? lanes_along_last(p) : streams(p)) {
+        lanes_innermost(p);
     } else {
         const char *lane = "0";
         p->dim[last] = "j";
@@ -367,12 +372,13 @@ static void leave_out(Print *p)
 
 /* Along which: a Transpose and what is fused with it.  A row of such points takes a whole line of
  * memory for each, so rows are run over by tiles of 16 x 16 (seen: 0.2 of the time).  -1: none. */
-static int tile_along(const Nest *n)
+static int tile_along(const Print *p)
 {
+    const Nest *n = p->n;
     int last = n->nd - 1, along = -1;
     if (n->kind != NEST_POINT || n->passes != 1 || n->nouter < 1 || last != n->nouter ||
         n->in_parts || n->ext[last].b != 0 || n->ext[last].c < 2 * NEST_LANES ||
-        n->there || (n->varies && n->ext[last].c % NEST_LANES != 0))
+        n->there || (n->sized && p->divisor[last] % NEST_LANES != 0))
         return -1;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
@@ -384,7 +390,7 @@ static int tile_along(const Nest *n)
             continue;
         for (int d = 0; d < n->nouter && along < 0; d++)
             if (lin_is(s->stride[d], 1) && n->ext[d].b == 0 && n->ext[d].c >= NEST_LANES &&
-                !(n->varies && n->ext[d].c % NEST_LANES != 0))
+                !(n->sized && p->divisor[d] % NEST_LANES != 0))
                 along = d;
     }
     return along;
@@ -433,7 +439,7 @@ static void rows_and_passes(Print *p)
 {
     const Nest *n = p->n;
     bool parallel = weight(n) >= PARALLEL_FROM && !n->in_parts;
-    int along = tile_along(n);
+    int along = tile_along(p);
     if (along >= 0) {
         tiled_points(p, along);
         return;
@@ -481,6 +487,8 @@ void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUse
                       .name = name,
                       .scalar = role_names(a, n),
                       .rounding = print_roundings(a, n)}};
+    for (int d = 0; d < n->nd; d++)
+        c.p.divisor[d] = cg_divisor_lin(n->sized, n->ext[d]);
     c.p.in_pass = arena_array(a, uint8_t, n->stmt.n + 1);
     c.widened = arena_array(a, bool, n->stmt.n + 1);
     c.narrowed = arena_array(a, bool, n->stmt.n + 1);

@@ -62,7 +62,7 @@ static void sum_rows(Print *p, const char *width, int64_t size, Lin all)
 {
     const Nest *n = p->n;
     const char *end = print_lin(p, all);
-    bool one = all.b == 0 && all.c <= NEST_BLOCK && !n->varies;
+    bool one = all.b == 0 && all.c <= NEST_BLOCK && !n->sized;
     clear_sums(p, "s", size);
     if (one) {
         print_open_loop(p, "int64_t", "r", "0", end, 1);
@@ -97,8 +97,8 @@ void print_c_column(Print *p, bool parallel)
     for (int d = n->nouter; d < n->nd; d++)
         if (!lin_mul(all, n->ext[d], &all))
             BUG("a sum that is not affine in the rows");
-    bool uneven = width.b != 0 || width.c % NEST_BLOCK != 0,
-         blocks = width.b != 0 || width.c > NEST_BLOCK || (n->varies && uneven);
+    bool uneven = width.b != 0 || p->divisor[v] % NEST_BLOCK != 0,
+         blocks = width.b != 0 || width.c > NEST_BLOCK || (n->sized && uneven);
     const char *m = !blocks ? print_lin(p, width) : uneven ? "m" : "64";
     int loops = v + blocks;
     if (loops > 0 && parallel)

@@ -28,13 +28,11 @@ static bool is_plain(const Nest *n)
     return true;
 }
 
-/* How many points a part of the row has; 0: it has no parts. */
-static int64_t part_of(Lin row)
+/* How many points a part of rows has whose length is a multiple of `row'; 0: they have no parts. */
+static int64_t part_of(int64_t row)
 {
-    if (row.b != 0 || row.c < SHORTEST)
-        return 0;
-    int64_t part = row.c <= PART ? row.c : PART;
-    while (part >= SHORTEST && (row.c % part != 0 || (part < row.c && part % NEST_LANES != 0)))
+    int64_t part = row <= PART ? row : PART;
+    while (part >= SHORTEST && (row % part != 0 || (part < row && part % NEST_LANES != 0)))
         part--;
     return part < SHORTEST ? 0 : part;
 }
@@ -57,10 +55,11 @@ static void divide_row(Nest *n, int64_t part)
 const Nest *print_chain(Arena *a, const Nest *n)
 {
     const int last = n->nd - 1;
+    const int64_t row = last < 0 ? 0 : cg_divisor(n->sized, n->ext[last].c);
     if (n->kind != NEST_POINT || n->passes != 1 || n->nouter != last || n->nd == NEST_DIMS ||
         n->in_parts || n->there || !is_plain(n) || nest_price(n) < CHAIN)
         return n;
-    const int64_t part = part_of(n->ext[last]);
+    const int64_t part = n->ext[last].b == 0 ? part_of(row) : 0;
     if (part == 0)
         return n;
     Nest *own = arena_new_of(a, Nest);

@@ -71,8 +71,8 @@ static void points(Cuda *c)
     print_close_block(&c->p);
 }
 
-void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const StageGen *sized,
-                     const char *const *arg_name, const bool *alias, CudaNest *out)
+void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *arg_name,
+                      const bool *alias, CudaNest *out)
 {
     Nest *own = arena_new_of(a, Nest);
     *own = *n;
@@ -87,7 +87,6 @@ void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const StageGen *size
               .rounding = print_roundings(a, n)},
         .own = own,
         .full = full,
-        .sized = sized,
         .vec = 1,
         .chunk = "c",
         .alias = alias,

@@ -14,8 +14,6 @@ typedef struct {
     Nest *own;                                          /* p.n, with row buffers of our choice */
     /* rows of a full microbatch: decisions depend on them, never on the rows at hand */
     int64_t full;
-    /* the stage, where lengths vary; NULL: sizes are what they are */
-    const StageGen *sized;
     const char *index; /* "int", or "int64_t" from 2^31 elements on */
     /* elements that a thread takes at once: 4 or 1 */
     int vec;

@@ -24,16 +24,13 @@ Lin cuda_product(const Nest *n, int from, int to)
 
 bool cuda_varies(const Cuda *c, Lin x)
 {
-    if (!c->sized)
-        return false;
-    const bool varies = cg_varies(c->sized, x.c);
-    return cg_varies(c->sized, x.b) || varies;
+    const bool varies = cg_varies(c->p.n->sized, x.c);
+    return cg_varies(c->p.n->sized, x.b) || varies;
 }
 
 int64_t cuda_most(const Cuda *c, Lin x)
 {
-    const int64_t n = lin_at(x, c->full);
-    return c->sized ? cg_most(c->sized, n) : n;
+    return cg_most(c->p.n->sized, lin_at(x, c->full));
 }
 
 const char *cuda_number(const Cuda *c, Lin x)
@@ -68,10 +65,7 @@ const char *cuda_grid(Cuda *c, const char *function, Lin n, int64_t per)
 static bool fours(const Cuda *c, Lin x, const char **ask)
 {
     Arena *a = c->p.a;
-    if (!c->sized)
-        return x.c % 4 == 0 && x.b % 4 == 0;
-    const bool constant = cg_divides(c->sized, 4, x.c), rows = cg_divides(c->sized, 4, x.b);
-    if (constant && rows)
+    if (cg_divisor_lin(c->p.n->sized, x) % 4 == 0)
         return true;
     if (!ask || !cuda_varies(c, x))
         return false;

@@ -234,9 +234,9 @@ static void draw_loops(Kernel *k, const Draw *d, int many)
 }
 
 /* Do elements that share a call of the generator here share one in the whole as well? */
-static bool draws_together(const Draw *d, int many)
+static bool draws_together(const Kernel *k, const Draw *d, int many)
 {
-    return !d->n_of || d->run[0] % many == 0;
+    return !d->n_of || cg_divides(k->f->sg, many, d->run[0]);
 }
 
 /* Element e of the row, as it is numbered in the whole. */
@@ -269,7 +269,7 @@ static void draw_numbers(Kernel *k, const Draw *d, int many, const char *e)
  * call is returned. */
 static const char *draw_elements(Kernel *k, const Draw *d, int many, bool draws)
 {
-    bool together = draws_together(d, many);
+    bool together = draws_together(k, d, many);
     if (draws && together)
         draw_numbers(k, d, many, "e");
     line("for (%s q = e; q < e + %d && q < %s; q++) {", k->index, many, kernel_lin(k, d->line));

@@ -34,6 +34,7 @@ typedef struct Print Print;
 struct Print {
     Arena *a;
     const Nest *n;
+    int64_t divisor[NEST_DIMS];                         /* it divides ext[d] with any length */
     const char *const *arg;                             /* names of the arguments */
     /* names of what is one number for a row, by statement */
     const char *const *scalar;
@@ -104,8 +105,8 @@ void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUse
 void print_c_column(Print *p, bool parallel);
 
 /* cuda.c: the kernels of a nest, launched one after the other with the nest's arguments (those that
-   the body names). full: rows of a full microbatch; sized: the stage, where lengths vary, else
-   NULL; alias[i]: argument i shares memory with another one and one of them is written. */
+   the body names). full: rows of a full microbatch; alias[i]: argument i shares memory
+   with another one and one of them is written. */
 enum { CUDA_KERNELS = 6, CUDA_FORMS = 4 };              /* of a nest, at most; ways to compute it */
 typedef enum { PART_UNUSED, PART_READ, PART_WRITTEN } PartUse;
 typedef struct {
@@ -134,7 +135,7 @@ typedef struct {
     struct { uint32_t stmt; Dtype type; int64_t offset; } part[NEST_DIMS];
     int64_t bytes_scratch;
 } CudaNest;
-void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const StageGen *sized,
-                     const char *const *arg_name, const bool *alias, CudaNest *out);
+void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *arg_name,
+                      const bool *alias, CudaNest *out);
 
 #endif

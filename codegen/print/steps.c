@@ -82,6 +82,7 @@ static void print_kind(Out *o, const Step *s, const char *comment)
 void print_step(Out *o, uint32_t i, uint32_t twin)
 {
     const Step *s = &o->f->step.at[i], *t = twin == NONE ? NULL : &o->f->step.at[twin];
+    cg_sizes_part(o->f->sg);
     if (o->f->sg->probe)
         text_line(&o->text, "%s", o->f->sg->probe);
     const char *comment = step_text(o, s);

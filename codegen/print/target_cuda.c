@@ -77,8 +77,8 @@ static void nest(Out *o, const Step *s, const char *comment)
 {
     const char **name = out_argument_names(o, s);
     CudaNest out;
-    nest_print_cuda(o->a, s->nest, o->f->g->batch > 1 ? o->f->g->batch : 1,
-                    o->f->sg->sizes ? o->f->sg : NULL, name, s->shared, &out);
+    nest_print_cuda(o->a, s->nest, o->f->g->batch > 1 ? o->f->g->batch : 1, name, s->shared,
+                    &out);
     if (out.bytes_scratch > o->bytes_scratch)
         o->bytes_scratch = out.bytes_scratch;
     if (out.order) {

@@ -88,17 +88,11 @@ static Where reader(const Graph *g, ValueId v)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* What is known of the sizes. */
-typedef VEC(SizeKnown) Sizes;
-
 static int64_t divisor_of(const Polynomial *p)
 {
     int64_t all = 0;
     for (int i = 0; i < TERMS; i++)
-        for (int64_t x = llabs(p->c[i]), rest; x; x = rest) {
-            rest = all % x;
-            all = x;
-        }
+        all = cg_gcd(all, p->c[i]);
     return all;
 }
 
@@ -140,52 +134,92 @@ static void refuse_apart(const Lengths *l, const StageGen *sg)
         }
 }
 
-/* Which size a stage asks for follows from the answers before: up to the first that was not known
- * all are what they are, and what comes behind may be.  true: there is nothing to learn. */
-static bool learn(Arena *a, const Lengths *l, StageGen *const *sg, SizesMet *const *met, Sizes *s)
+/* How many sizes a part asks for in each sample. */
+static uint32_t asked(const Lengths *l, SizesMet *const *met, uint32_t part, bool *same)
 {
-    uint32_t n = met[0]->met.n;
-    bool sound = true;
-    for (int k = 1; k < l->n; k++)
-        n = met[k]->met.n < n ? met[k]->met.n : n;
-    for (uint32_t i = 0; i < n; i++) {
-        int64_t v[SAMPLES];
-        Polynomial p;
-        for (int k = 0; k < l->n; k++)
-            v[k] = met[k]->met.at[i];
-        bool fits = cg_fit(l, v, &p);
-        if (!fits && sound)
-            refuse_apart(l, sg[0]);
-        if (!fits && sound)
-            differ(l,
-                   arena_printf(a, "a size that it takes is no polynomial of the lengths: %s",
-                                two(l, v)));
-        if (i == s->n)
-            vec_push(a, s, ((SizeKnown){0}));
-        SizeKnown now = {0}, *was = &s->at[i];
-        if (fits)
-            now = (SizeKnown){true, p.degree > 0, cg_value_most(l, &p, met[0]->constant.at[i]),
-                              divisor_of(&p)};
-        sound &= was->known && fits && was->most == now.most && was->divisor == now.divisor;
-        *was = now;
+    uint32_t least = UINT32_MAX, most = 0;
+    for (int k = 0; k < l->n; k++) {
+        const uint32_t n = cg_sizes_end(met[k], part) - met[k]->from.at[part];
+        least = n < least ? n : least;
+        most = n > most ? n : most;
     }
-    for (int k = 0; k < l->n && sound; k++)
-        if (met[k]->met.n != n)
-            differ(l,
-                   arena_printf(a, "the program is another one with %s than with %s",
-                                cg_lengths_text(a, l, l->at[k]), cg_lengths_text(a, l, l->at[0])));
+    *same &= least == most;
+    return least;
+}
+
+/* Size i of a part, v[k] in sample k.  Which one it is follows from the answers before; sound: they
+ * were right.  Is this one as well? */
+static bool learn_size(Arena *a, const Lengths *l, StageGen *const *sg, SizesMet *const *met,
+                       const uint32_t *at, bool sound)
+{
+    int64_t v[SAMPLES];
+    Polynomial p;
+    SizeKnown now = {0};
+    for (int k = 0; k < l->n; k++)
+        v[k] = met[k]->met.at[at[k]];
+    if (cg_fit(l, v, &p)) {
+        const bool constant = met[0]->constant.at[at[0]];
+        now = (SizeKnown){true, p.degree > 0, cg_value_most(l, &p, constant), divisor_of(&p)};
+    } else if (sound) {
+        refuse_apart(l, sg[0]);
+        differ(l, arena_printf(a, "a size that it takes is no polynomial of the lengths: %s",
+                               two(l, v)));
+    }
+    bool right = now.known;
+    for (int k = 0; k < l->n; k++) {
+        SizeKnown *said = &met[k]->said.at[at[k]];
+        right &= said->known && said->most == now.most && said->divisor == now.divisor &&
+                 said->varies == now.varies;
+        *said = now;
+    }
+    return right;
+}
+
+/* What was said becomes what should have been.  true: it was. */
+static bool learn(Arena *a, const Lengths *l, StageGen *const *sg, SizesMet *const *met)
+{
+    bool sound = true, same = true;
+    uint32_t parts = met[0]->from.n;
+    for (int k = 1; k < l->n; k++) {
+        same &= met[k]->from.n == met[0]->from.n;
+        parts = met[k]->from.n < parts ? met[k]->from.n : parts;
+    }
+    for (uint32_t part = 0; part < parts; part++) {
+        const uint32_t n = asked(l, met, part, &same);
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t at[SAMPLES];
+            for (int k = 0; k < l->n; k++)
+                at[k] = met[k]->from.at[part] + i;
+            sound &= learn_size(a, l, sg, met, at, sound);
+        }
+        for (int k = 0; k < l->n; k++)
+            for (uint32_t i = met[k]->from.at[part] + n; i < cg_sizes_end(met[k], part); i++)
+                met[k]->said.at[i] = (SizeKnown){0};
+    }
+    if (!same && sound)
+        differ(l, arena_printf(a, "the program is another one with %s than with %s",
+                               cg_lengths_text(a, l, l->at[1]), cg_lengths_text(a, l, l->at[0])));
     return sound;
 }
 
-/* In each sample, with what is known. */
-static void plan_once(Arena *a, const Lengths *l, uint32_t index, bool device, const Sizes *s,
-                      SizesMet **met, StageGen **sg)
+/* Sizes to be asked for once more, with what was learnt. */
+static void ask_anew(Arena *a, const Lengths *l, SizesMet **met)
 {
     for (int k = 0; k < l->n; k++) {
+        SizesMet *before = met[k];
         met[k] = arena_new_of(a, SizesMet);
-        *met[k] = (SizesMet){.n = s->n, .at = s->at};
-        sg[k] = cg_stage_sized(a, l->pipe[k], index, device, l, met[k]);
+        if (before)
+            *met[k] = (SizesMet){.before = before, .learnt = before->said.at};
     }
+}
+
+/* In each sample, with what is known. */
+static void plan_once(Arena *a, const Lengths *l, uint32_t index, bool device, SizesMet **met,
+                      StageGen **sg)
+{
+    ask_anew(a, l, met);
+    for (int k = 0; k < l->n; k++)
+        sg[k] = cg_stage_sized(a, l->pipe[k], index, device, l, met[k]);
 }
 
 /* ---- constants ------------------------------------------------------------------------------- */
@@ -366,23 +400,24 @@ void lengths_stage(Arena *a, const CodegenOptions *opt, uint32_t index, Target t
     const Lengths *l = opt->lengths;
     const bool device = target_row(target)->device;
     const StageGen *most = cg_stage(a, l->most, index, device);
-    SizesMet *met[SAMPLES];
-    Sizes planned = {0}, printed = {0};
+    SizesMet *planned[SAMPLES] = {NULL}, *printed[SAMPLES] = {NULL};
     do
-        plan_once(a, l, index, device, &planned, met, of->sg);
-    while (!learn(a, l, of->sg, met, &planned));
-    for (bool sound = false; !sound; sound = learn(a, l, of->sg, met, &printed)) {
-        if (printed.n)
-            plan_once(a, l, index, device, &planned, met, of->sg);
+        plan_once(a, l, index, device, planned, of->sg);
+    while (!learn(a, l, of->sg, planned));
+    do {
+        if (printed[0])
+            plan_once(a, l, index, device, planned, of->sg);
         find_constants(a, l, most, of->sg);
+        ask_anew(a, l, printed);
         for (int k = 0; k < l->n; k++) {
-            *met[k] = (SizesMet){.n = printed.n, .at = printed.at};
             of->text[k] = (Text){.a = a};
+            of->sg[k]->sizes = printed[k];
             of->sg[k]->beside = beside ? beside[k] : NULL;
             of->sg[k]->profiled = opt->profile && !device;
+            cg_sizes_part(of->sg[k]);
             cg_stage_print(of->sg[k], target, &of->text[k]);
         }
-    }
+    } while (!learn(a, l, of->sg, printed));
 }
 
 /* ---- the model ------------------------------------------------------------------------------- */

@@ -190,7 +190,7 @@ static int64_t write_code(NestCase *c, const Nest *n)
     CudaNest k;
     for (uint32_t i = 0; i < n->arg.n; i++)
         name[i] = arena_printf(c->a, "t%u", i);
-    nest_print_cuda(c->a, n, ROWS, NULL, name, alias, &k);
+    nest_print_cuda(c->a, n, ROWS, name, alias, &k);
     if (seen(c, n, &k))
         return -1;
     for (uint32_t i = 0; i < k.parts; i++) {
