@@ -210,17 +210,17 @@ static const char *order_call(const Row *r)
 typedef struct {
     Row *r;
     const Nest *nest;
+    const char *ask;                                    /* Cuda.ask of each */
 } Forms;
 
 static void begin_form(const Forms *f, const char *when, bool four)
 {
     Cuda *c = f->r->c;
-    const char *ask = c->ask;
     memcpy(c->own->stmt.at, f->nest->stmt.at, sizeof *f->nest->stmt.at * f->nest->stmt.n);
     if (four && f->nest->nd > f->nest->nouter)
         cuda_choose_vector(c, f->nest->nd - 1);
     *f->r = (Row){.c = c, .rows = f->r->rows, .length = f->r->length, .of = f->r->of};
-    c->ask = ask;
+    c->ask = f->ask;
     c->when = when;
     c->chunk = "c";
 }
@@ -228,7 +228,8 @@ static void begin_form(const Forms *f, const char *when, bool four)
 /* A row's length and how many are taken at once are known: what may be of any number of rows. */
 static bool may_have(const Row *r, int64_t most, bool parts, int from, int to)
 {
-    const int64_t rows[] = {1, 2, 8, 16, 32, 63, 64, 128, 1023, 1024};
+    enum { LAST_SHARED = PP_BUSY / 2 };
+    const int64_t rows[] = {1, 2, 8, 16, 32, 63, 64, LAST_SHARED, LAST_SHARED + 1, 1023, 1024};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         PpRows of = r->of;
         of.rows = rows[i];
@@ -242,7 +243,7 @@ static bool may_have(const Row *r, int64_t most, bool parts, int from, int to)
 static void by_lengths(Row *r, const Nest *nest)
 {
     Cuda *c = r->c;
-    const Forms f = {r, nest};
+    const Forms f = {r, nest, c->ask};
     const bool any = cuda_varies(c, r->length) || c->ask;
     const int64_t rows = cuda_varies(c, r->rows) ? cuda_most(c, r->rows) : r->of.rows,
                   length = cuda_most(c, r->length);

@@ -40,7 +40,7 @@ typedef struct StageNames {
 static bool is_reserved(const char *name)
 {
     static const char words[] =
-        " a alignas alignof and and_eq asm auto bitand bitor bool break c call case catch char class "
+        " a alignas alignof and and_eq asm auto batch bitand bitor bool break c call case catch char class "
         "compl concept const const_cast consteval constexpr constinit continue conv count counted "
         "decltype default delete dim do double dynamic_cast else enum errno explicit export extern "
         "false float for friend from goto i if in inline int key length linux long mask mutable n "

@@ -219,6 +219,8 @@ AutoModel *auto_model(const Graph *g, ValueId loss, const Pipe *joint, const Rat
     }
     out->cut.node = arena_array(a, CutNode, out->cut.nodes + 1);
     INSIST(joint->graph->origin.n == g->origin.n);
+    if (out->cut.nodes == 0)
+        return out;
     find_origins(&m);
     add_seconds(&m, joint, r);
     add_values(&m);

@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     O_HELP,
@@ -295,7 +296,7 @@ int sched_options(SchedOptions *o, int argc, char **argv)
     if (!o->rows.n != !o->rows.batch || (!o->rows.n && (o->rows.by_length || o->rows.shuffle)))
         return sched_usage("%s", "--lengths and --batch go together, --by-length and --shuffle "
                                  "with them");
-    if (o->rows.n && (!o->costs || strchr(o->costs, '=')))
+    if (o->rows.n && (!o->costs || (strchr(o->costs, '=') && access(o->costs, R_OK) != 0)))
         return sched_usage("%s", "--lengths needs --costs TRACE.json, of a run with --lengths: it "
                                  "says what lengths take");
     return o->name ? 0 : sched_usage("%s", "a schedule's name or file is missing");
