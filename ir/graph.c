@@ -43,7 +43,8 @@ bool value_alike(const Graph *g, ValueId x, ValueId y, bool attr)
     if (p->kind != q->kind || p->dtype != q->dtype || !shape_equal(&p->shape, &q->shape))
         return false;
     if (p->kind == V_CONST)
-        return !attr || !memcmp(p->data, q->data, (size_t)shape_elements(&p->shape) * dtype_size(p->dtype));
+        return !attr || !memcmp(p->data, q->data, (size_t)shape_elements(&p->shape) *
+                                                     dtype_size(p->dtype));
     if (p->kind != V_NODE)
         return true;
     const Node *m = &g->node.at[p->node], *n = &g->node.at[q->node];

@@ -1,6 +1,6 @@
 /*
- * most.c - sizes where lengths vary.  In: a size, as it is with the length that the stage is planned
- * or printed for.  Out: what it is with the greatest length, whether it varies, and what divides it
+ * most.c - sizes where lengths vary.  In: a size, as it is with the length that the stage is
+ * planned or printed for.  Out: what it is with the greatest length, whether it varies, and what divides it
  * with any length, once that is known.
  *
  * The stage is planned once more each time more of them are known (write/lengths.c): programs of
@@ -61,11 +61,6 @@ int64_t cg_divisor(const StageGen *sg, int64_t size)
     const int64_t divisor = ask(sg, size, false).divisor;
     /* what is known may be of another size, until all are */
     return (divisor == 0 ? size : size % divisor) == 0 ? divisor : 1;
-}
-
-bool cg_divides(const StageGen *sg, int64_t by, int64_t size)
-{
-    return cg_divisor(sg, size) % by == 0;
 }
 
 int64_t cg_divisor_lin(const StageGen *sg, Lin x)

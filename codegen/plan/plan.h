@@ -41,11 +41,10 @@ int64_t cg_most(const StageGen *sg, int64_t size);
 int64_t cg_most_constant(const StageGen *sg, int64_t size);
 uint32_t cg_sizes_end(const SizesMet *s, uint32_t part);
 void cg_sizes_part(const StageGen *sg);                 /* here begins another part of the stage */
-/* Is it another one with other lengths?  What divides it with any; does `by'?  sg: the stage; NULL,
+/* Is it another one with other lengths?  What divides it with any?  sg: the stage; NULL,
    where no length varies. */
 bool cg_varies(const StageGen *sg, int64_t size);
 int64_t cg_divisor(const StageGen *sg, int64_t size);
-bool cg_divides(const StageGen *sg, int64_t by, int64_t size);
 int64_t cg_divisor_lin(const StageGen *sg, Lin x);
 
 /* ---- view.c ---------------------------------------------------------------------------------- */

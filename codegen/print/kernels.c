@@ -236,7 +236,7 @@ static void draw_loops(Kernel *k, const Draw *d, int many)
 /* Do elements that share a call of the generator here share one in the whole as well? */
 static bool draws_together(const Kernel *k, const Draw *d, int many)
 {
-    return !d->n_of || cg_divides(k->f->sg, many, d->run[0]);
+    return !d->n_of || cg_divisor(k->f->sg, d->run[0]) % many == 0;
 }
 
 /* Element e of the row, as it is numbered in the whole. */

@@ -40,12 +40,12 @@ typedef struct StageNames {
 static bool is_reserved(const char *name)
 {
     static const char words[] =
-        " a alignas alignof and and_eq asm auto batch bitand bitor bool break c call case catch char class "
-        "compl concept const const_cast consteval constexpr constinit continue conv count counted "
+        " a alignas alignof and and_eq asm auto batch bitand bitor bool break c call case catch "
+        "char class compl concept const const_cast consteval constexpr constinit continue conv count counted "
         "decltype default delete dim do double dynamic_cast else enum errno explicit export extern "
         "false float for friend from goto i if in inline int key length linux long mask mutable n "
-        "namespace new noexcept not not_eq nullptr number operator or or_eq order out pool private protected "
-        "public register reinterpret_cast requires restrict return rows short signed sizeof state "
+        "namespace new noexcept not not_eq nullptr number operator or or_eq order out pool "
+        "private protected public register reinterpret_cast requires restrict return rows short signed sizeof state "
         "static static_assert static_cast stderr stdin stdout stream stride_a stride_b stride_c struct "
         "switch template this thread_local throw to true try typedef typeid typename typeof union unix "
         "unsigned using virtual void volatile wchar_t while xor xor_eq ";

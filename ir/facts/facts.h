@@ -117,8 +117,8 @@ void graph_resize(Graph *g, int64_t rows, const Ids *list);
    constants only, by members together as well.  Each stage that reads such a value computes it, so
    a use of a parameter is another node that reads it, or reads such a value: neither a cut nor the
    number of members changes the uses or their order.
-   flow_of_data[value]: whether it depends on an input.  flow_pure[value]: whether it is computed from constants, frozen parameters and integer inputs
-   alone. */
+   flow_of_data[value]: whether it depends on an input.  flow_pure[value]: whether it is
+   computed from constants, frozen parameters and integer inputs alone. */
 void flow_params(const Graph *g, bool *active);
 void flow_through(const Graph *g, bool *active, const NodeId *list, uint32_t nodes);
 bool *flow_of_params(const Graph *g, Arena *a);

@@ -7,8 +7,8 @@
  * {"points":[...]}: how its model was cut; for each rank "memory planned" and "memory always", args
  * {"bytes":N}: what its step takes at most, and what is in use between steps; and in args of each
  * action "bytes": what is in use while it runs, "members": for how long of it the rank waited for
- * other members, and, where lengths vary, "lengths": {"seq":17}, those of its microbatch.  Time that a rank waits is an event of its own named
- * "wait", cat "wait", so that the duration of an action is the action's alone.  Of a program that
+ * other members, and, where lengths vary, "lengths": {"seq":17}, those of its microbatch.
+ * Time that a rank waits is an event of its own named "wait", cat "wait", so that the duration of an action is the action's alone.  Of a program that
  * ppsplit --profile wrote, pid 1 has the steps of its stages' functions, each of its mean duration:
  * cat "kernel", args {"stage":S,"part":"F","nodes":[...]}.
  */

@@ -268,7 +268,8 @@ static int offload(const SchedOptions *o, Schedule *s, const SchedGraph *g, Sche
 {
     SchedCosts c;
     SchedOffload how = {.stage_time = NULL};
-    int st = set_costs(o, s->stages, s->microbatches, &c, e), *most = malloc((size_t)s->ranks * sizeof *most);
+    int st = set_costs(o, s->stages, s->microbatches, &c, e),
+        *most = malloc((size_t)s->ranks * sizeof *most);
     if (!st && !most)
         st = sched_nomem(e);
     for (int r = 0; !st && r < s->ranks; r++)
