@@ -90,13 +90,12 @@ void place_declare(const Out *o, uint32_t buf, Text *t)
     const Buffer *b = &o->f->buf.at[buf];
     const char *type = arena_printf(o->a, "%s%s *", b->written ? "" : "const ", cg_ctype(b->type));
     const Value *v = val(o->f->g, b->value);
-    const char *over = b->optional ? "; NULL: not asked for"
-                       : b->over == NONE
-                           ? ""
-                           : arena_printf(o->a, "; in place of %s", out_name(o->f, b->over));
+    const char *what = b->over != NONE
+                           ? arena_printf(o->a, " in place of %s", out_name(o->f, b->over))
+                           : about(o, b);
     text_noted(t, 64,
                arena_printf(o->a, "%s%s = %s;", type, out_name(o->f, buf),
                             place_whole(o, buf, type)),
-               arena_printf(o->a, "%s%s%s", shape_print(o->a, v->dtype, &v->shape),
-                            about(o, b), over));
+               arena_printf(o->a, "%s%s%s", shape_print(o->a, v->dtype, &v->shape), what,
+                            b->optional ? "; NULL: not asked for" : ""));
 }
