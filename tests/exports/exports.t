@@ -19,6 +19,13 @@ if python3 -c 'import torch, transformers, onnxscript, onnxruntime, safetensors'
 else
     skip "a GPT-2: PyTorch's numbers" "no PyTorch and transformers"
 fi
+for case in torch:torch,onnxscript jax:jax2onnx; do
+    if python3 -c "import ${case#*:}" 2>/dev/null; then
+        ok "${case%%:*}: what is refused is told in a line" python3 "$top/tests/exports/refused.py" "${case%%:*}"
+    else
+        skip "${case%%:*}: what is refused is told in a line" "no ${case#*:}"
+    fi
+done
 for case in tree:jax2onnx keras:keras,torch,onnxscript; do
     name=${case%%:*} needs=${case#*:}
     if python3 -c "import $needs, onnxruntime, safetensors" 2>/dev/null; then
