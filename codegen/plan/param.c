@@ -35,7 +35,7 @@ static uint32_t param_of(const StageGen *sg, ValueId v)
 /* Rows of the parameter and of its copies, in elements of the smallest of their types. */
 static Lin row_of(const StageGen *sg, const Param *p)
 {
-    return cg_row_apart(true, lin(p->shape.d[p->shape.rank - 1]),
+    return cg_row_apart(sg, true, lin(p->shape.d[p->shape.rank - 1]),
                         sg->param_type[val(sg->g, p->value)->param]);
 }
 
@@ -57,7 +57,7 @@ Lin cg_value_row(const StageGen *sg, ValueId v, Lin ext)
     const uint32_t param = sg->device ? param_of(sg, v) : NONE;
     const Param *p = param == NONE ? NULL : &sg->g->param.at[param];
     bool own = p && p->shape.rank > 1 && lin_is(ext, p->shape.d[p->shape.rank - 1]);
-    return own ? row_of(sg, p) : cg_row_apart(sg->device, ext, val(sg->g, v)->dtype);
+    return own ? row_of(sg, p) : cg_row_apart(sg, sg->device, ext, val(sg->g, v)->dtype);
 }
 
 /* Numbers that stand one in a row are a vector. */

@@ -15,9 +15,10 @@ bool cg_is_dense(const Ref *r);
 /* at full rows, from the first element to the last */
 int64_t cg_ref_bytes(const Func *f, const Ref *r, ValueId v);
 /* how far rows of a product's are apart, that are so long; of the one row of a vector */
-Lin cg_row_apart(bool device, Lin row, Dtype t);
-Lin cg_row(bool device, Lin ext, Dtype t);
-bool cg_rows_fit(bool device, Lin ld, Dtype t);         /* do products take rows so far apart? */
+Lin cg_row_apart(const StageGen *sg, bool device, Lin row, Dtype t);
+Lin cg_row(const StageGen *sg, Lin ext, Dtype t);
+/* do products take rows so far apart? */
+bool cg_rows_fit(const StageGen *sg, bool device, Lin ld, Dtype t);
 
 /* ---- param.c --------------------------------------------------------------------------------- */
 
@@ -37,7 +38,7 @@ bool cg_param_place(const Func *f, uint32_t i, ValueId v, Ref *at);
 /* A size that memory is planned with, as it is with the greatest length; where none varies itself.
  */
 int64_t cg_most(const StageGen *sg, int64_t size);
-/* ... of a constant, which is read with strides that are those of the longest sample */
+/* ... of what has strides that are those of the longest sample, as a constant */
 int64_t cg_most_constant(const StageGen *sg, int64_t size);
 uint32_t cg_sizes_end(const SizesMet *s, uint32_t part);
 void cg_sizes_part(const StageGen *sg);                 /* here begins another part of the stage */

@@ -29,18 +29,18 @@ static Side side(const Func *f, const Ref *r, Dtype t)
     if (one_row || one_column) {
         Lin stride = one_row ? sn : sm;
         if (one_row && one_column)
-            return (Side){true, false, cg_row(f->sg->device, lin(1), t)};
+            return (Side){true, false, cg_row(f->sg, lin(1), t)};
         bool unit = lin_is(stride, 1);
         /* [1, n] by columns of one; [m, 1] as a row */
         s.trans = one_row ? !unit : unit;
-        s.ld = unit ? cg_row(f->sg->device, one_row ? r->ext[n] : r->ext[m], t) : stride;
-        s.ok = probe(f, stride) > 0 && cg_rows_fit(f->sg->device, s.ld, t);
+        s.ld = unit ? cg_row(f->sg, one_row ? r->ext[n] : r->ext[m], t) : stride;
+        s.ok = probe(f, stride) > 0 && cg_rows_fit(f->sg, f->sg->device, s.ld, t);
         return s;
     }
     s.trans = !lin_is(sn, 1);
     s.ld = s.trans ? sn : sm;
     s.ok =
-        lin_is(s.trans ? sm : sn, 1) && cg_rows_fit(f->sg->device, s.ld, t) &&
+        lin_is(s.trans ? sm : sn, 1) && cg_rows_fit(f->sg, f->sg->device, s.ld, t) &&
         probe(f, s.ld) >= probe(f, s.trans ? r->ext[m] : r->ext[n]);
     return s;
 }

@@ -9,7 +9,9 @@
  * columns 102 and 113, dy w' 112 and 119, attention heads of 32 columns 80 and 100.
  *
  * On a device the library has its fast kernels, and ours load several elements at once, only where
- * rows begin at multiples of 16 bytes; long ones begin with a line of the cache, of 128.
+ * rows begin at multiples of 16 bytes; long ones begin with a line of the cache, of 128.  Where a
+ * length decides how long they are, they stand as far apart as the longest: their distance is a
+ * number that is known, and memory is planned for those in any case.
  */
 #include "plan.h"
 
@@ -86,18 +88,21 @@ static int64_t apart_device(int64_t row)
 static int64_t (*const apart_of[])(int64_t) = {apart_cpu, apart_device};
 
 /* The same in elements.  Rows that are as long as the batch has rows stand as they come. */
-Lin cg_row_apart(bool device, Lin row, Dtype t)
+Lin cg_row_apart(const StageGen *sg, bool device, Lin row, Dtype t)
 {
-    int64_t size = (int64_t)dtype_size(t);
-    return row.b != 0 ? row : lin(apart_of[device](row.c * size) / size);
+    if (row.b != 0)
+        return row;
+    const int64_t size = (int64_t)dtype_size(t),
+                  longest = device ? cg_most_constant(sg, row.c) : row.c;
+    return lin(apart_of[device](longest * size) / size);
 }
 
-bool cg_rows_fit(bool device, Lin ld, Dtype t)
+bool cg_rows_fit(const StageGen *sg, bool device, Lin ld, Dtype t)
 {
-    return !device || lin_eq(ld, cg_row_apart(device, ld, t));
+    return !device || lin_eq(ld, cg_row_apart(sg, device, ld, t));
 }
 
-Lin cg_row(bool device, Lin ext, Dtype t)
+Lin cg_row(const StageGen *sg, Lin ext, Dtype t)
 {
-    return device ? cg_row_apart(device, ext, t) : ext;
+    return sg->device ? cg_row_apart(sg, true, ext, t) : ext;
 }

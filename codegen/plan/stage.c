@@ -418,19 +418,19 @@ StageGen *cg_stage_sized(Arena *a, Pipe *p, uint32_t index, bool device, const L
 
 /* A product of rows that the data choose, whose sizes come from the host, or of rows that a
  * device's library does not take. */
-static bool other_product(const Step *s)
+static bool other_product(const StageGen *sg, const Step *s)
 {
     const Product *p = s->kind == STEP_PRODUCT && !s->empty ? s->product : NULL;
-    return p && (p->packed != PACKED_NONE || !cg_rows_fit(true, p->a.ld, p->type) ||
-                       !cg_rows_fit(true, p->b.ld, p->type) ||
-                       !cg_rows_fit(true, p->c.ld, p->result));
+    return p && (p->packed != PACKED_NONE || !cg_rows_fit(sg, true, p->a.ld, p->type) ||
+                       !cg_rows_fit(sg, true, p->b.ld, p->type) ||
+                       !cg_rows_fit(sg, true, p->c.ld, p->result));
 }
 
 static bool other_products(const StageGen *sg)
 {
     for (int k = 0; k < F_COUNT; k++)
         for (uint32_t i = 0; sg->func[k] && i < sg->func[k]->step.n; i++)
-            if (other_product(&sg->func[k]->step.at[i]))
+            if (other_product(sg, &sg->func[k]->step.at[i]))
                 return true;
     return false;
 }

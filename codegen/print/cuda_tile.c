@@ -49,9 +49,7 @@ static int64_t tiles(const Cuda *c, Lin ext)
 
 static const char *tiles_text(const Cuda *c, Lin ext)
 {
-    const int64_t n = tiles(c, ext);
-    return n ? arena_printf(c->p.a, "%" PRId64, n)
-             : arena_printf(c->p.a, "((%" PRId64 " + %d) / %d)", ext.c, TILE - 1, TILE);
+    return out_parts(c->p.a, c->p.n->sized, ext.c, TILE);
 }
 
 /* size times the tiles of both dimensions */

@@ -222,15 +222,23 @@ static void draw_params(Kernel *k, const Draw *d, int64_t seed)
 /* Rows r, and of each its elements e .. e + many - 1, which share one call of the generator. */
 static void draw_loops(Kernel *k, const Draw *d, int many)
 {
-    if (k->device) {
-        kernel_parallel(k, 2, (const char *const[]){"r", "quad"},
-                        (const Lin[]){d->rows, lin((d->line.c + many - 1) / many)}, true);
-        line("const %s e = %d * quad;", k->index, many);
-    } else {
+    if (!k->device) {
         kernel_parallel(k, 1, (const char *const[]){"r"}, &d->rows, true);
         line("for (int64_t e = 0; e < %s; e += %d) {", kernel_lin(k, d->line), many);
         kernel_open(k);
+        return;
     }
+    const char *wide = strcmp(k->index, "int") == 0 ? "" : "_wide", *index = k->index,
+               *calls = out_parts(k->a, k->f->sg, d->line.c, many);
+    line("for (%s n = pp_thread%s(); n < %s * %s; n += pp_threads%s()) {", index, wide,
+         kernel_factor(k, d->rows), calls, wide);
+    kernel_open(k);
+    line("const %s r = n / %s;", index, calls);
+    line("const %s e = n %% %s * %d;", index, calls, many);
+    k->opened = 1;
+    out_lin(k->o, d->rows); /* there may be some */
+    k->grid = arena_printf(k->a, "pp_blocks(%s * %s, %d)", lin_factor(k->a, d->rows), calls,
+                           k->threads);
 }
 
 /* Do elements that share a call of the generator here share one in the whole as well? */

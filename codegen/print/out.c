@@ -2,6 +2,7 @@
  * out.c - what the printers of steps share: names of pointers and arguments, kernels that are
  * printed once, launches.
  */
+#include <inttypes.h>
 #include <string.h>
 
 #include "target.h"
@@ -10,6 +11,13 @@ const char *out_lin(Out *o, Lin x)
 {
     o->rows |= x.b != 0;
     return lin_text(o->a, x);
+}
+
+const char *out_parts(Arena *a, const StageGen *sg, int64_t n, int many)
+{
+    if (cg_varies(sg, n))
+        return arena_printf(a, "((%" PRId64 " + %d) / %d)", n, many - 1, many);
+    return arena_printf(a, "%" PRId64, (n + many - 1) / many);
 }
 
 /* ---- pointers -------------------------------------------------------------------------------- */

@@ -110,24 +110,15 @@ enum { STRETCH = 2048 };
 
 static void open_lines(Kernel *k, const Lines *l)
 {
-    const int64_t elements = lin_at(l->elements, k->f->g->batch);
-    const bool varies = cg_varies(k->f->sg, elements);
-    Lin blocks = l->lines;
-    const char *stretches;
-    if (varies) {
-        stretches = arena_printf(k->a, "((%" PRId64 " + %d) / %d)", elements, STRETCH - 1, STRETCH);
-        k->grid = arena_printf(k->a, "static_cast<unsigned>(%s * %s)",
-                               lin_factor(k->a, blocks), stretches);
-        out_lin(k->o, blocks); /* it may have rows */
-    } else {
-        const int64_t n = (elements + STRETCH - 1) / STRETCH;
-        stretches = arena_printf(k->a, "%" PRId64, n);
-        k->grid = arena_printf(k->a, "static_cast<unsigned>(%s)",
-                               out_lin(k->o, lin_times(blocks, n)));
-    }
+    const char *stretches =
+        out_parts(k->a, k->f->sg, lin_at(l->elements, k->f->g->batch), STRETCH);
+    out_lin(k->o, l->lines); /* it may have rows */
+    const bool one = !strcmp(stretches, "1");
+    k->grid = arena_printf(k->a, "static_cast<unsigned>(%s%s%s)", lin_factor(k->a, l->lines),
+                           one ? "" : " * ", one ? "" : stretches);
     if (lin_is(l->lines, 1)) {
         line("const %s first = static_cast<%s>(blockIdx.x) * %d;", k->index, k->index, STRETCH);
-    } else if (!strcmp(stretches, "1")) {
+    } else if (one) {
         line("const %s line = static_cast<%s>(blockIdx.x), first = 0;", k->index, k->index);
     } else {
         line("const %s line = static_cast<%s>(blockIdx.x / %s);", k->index, k->index, stretches);

@@ -57,6 +57,8 @@ const TargetRow *target_row(Target t);
 
 /* out.c */
 const char *out_lin(Out *o, Lin x);                     /* of the function's rows */
+/* How many parts of so many n makes: a number, or what lengths make of it. */
+const char *out_parts(Arena *a, const StageGen *sg, int64_t n, int many);
 const char *out_straight(Out *o, uint32_t buf);         /* a buffer's name, which is to be declared */
 void out_fresh(Out *o, Text *t);                        /* what Out.fresh declares goes to t */
 const char *out_pointer(Out *o, const Step *s, uint32_t arg);   /* "c_attn + 128" */

@@ -78,7 +78,8 @@ const char *title_of(const Out *o, const Step *s)
     int most = 0;
     for (uint32_t i = 0; i < k->member.n; i++) {
         const Node *n = &g->node.at[k->member.at[i].node];
-        const char *type = n->origin < g->origin.n && g->origin.at[n->origin].type
+        const bool packs = n->op == OP_Pack || n->op == OP_Unpack; /* ours, for whatever reads it */
+        const char *type = !packs && n->origin < g->origin.n && g->origin.at[n->origin].type
                                ? g->origin.at[n->origin].type
                                : "";
         Op op = op_find(type);

@@ -96,44 +96,6 @@ static int64_t divisor_of(const Polynomial *p)
     return all;
 }
 
-/* A dimension that, as a row of a device's products, would stand further apart than it is long
- * (rows.c). */
-static bool is_apart(const Lengths *l, ValueId v, int d)
-{
-    const Dtype type = val(l->pipe[0]->graph, v)->dtype;
-    int64_t size[SAMPLES];
-    Polynomial p;
-    bool apart = false;
-    for (int k = 0; k < l->n; k++) {
-        size[k] = val(l->pipe[k]->graph, v)->shape.d[d];
-        apart |= !lin_is(cg_row_apart(true, lin(size[k]), type), size[k]);
-    }
-    return apart && cg_fit(l, size, &p) && p.degree > 0;
-}
-
-/* Such a row makes sizes that are no polynomial. */
-static void refuse_apart(const Lengths *l, const StageGen *sg)
-{
-    const Graph *g = sg->g;
-    for (int f = 0; f < F_COUNT && sg->device; f++)
-        for (ValueId v = 0; sg->func[f] && v < sg->func[f]->apart.n; v++) {
-            const Value *x = val(g, v);
-            const int last = x->shape.rank - 1;
-            if (!sg->func[f]->apart.at[v] || x->kind != V_NODE || last < 1 ||
-                (!is_apart(l, v, last) && !is_apart(l, v, last - 1)))
-                continue;
-            const int many = 128 / (int)dtype_size(x->dtype);
-            diag_note("--bind '%s=%d*n' --bind n=1..N takes lengths that are multiples of %d",
-                      l->symbol[0].name, many, many);
-            lengths_refuse(l, graph_where(g, g->node.at[x->node].origin, -1),
-                           arena_printf(g->arena,
-                                        "a product on a GPU reads or writes %s in rows that begin "
-                                        "at multiples of 16 bytes, of 128 where they are long: how "
-                                        "far they are apart is no polynomial of the lengths",
-                                        shape_print(g->arena, x->dtype, &x->shape)));
-        }
-}
-
 /* How many sizes a part asks for in each sample. */
 static uint32_t asked(const Lengths *l, SizesMet *const *met, uint32_t part, bool *same)
 {
@@ -149,8 +111,8 @@ static uint32_t asked(const Lengths *l, SizesMet *const *met, uint32_t part, boo
 
 /* Size i of a part, v[k] in sample k.  Which one it is follows from the answers before; sound: they
  * were right.  Is this one as well? */
-static bool learn_size(Arena *a, const Lengths *l, StageGen *const *sg, SizesMet *const *met,
-                       const uint32_t *at, bool sound)
+static bool learn_size(Arena *a, const Lengths *l, SizesMet *const *met, const uint32_t *at,
+                       bool sound)
 {
     int64_t v[SAMPLES];
     Polynomial p;
@@ -161,7 +123,6 @@ static bool learn_size(Arena *a, const Lengths *l, StageGen *const *sg, SizesMet
         const bool constant = met[0]->constant.at[at[0]];
         now = (SizeKnown){true, p.degree > 0, cg_value_most(l, &p, constant), divisor_of(&p)};
     } else if (sound) {
-        refuse_apart(l, sg[0]);
         differ(l, arena_printf(a, "a size that it takes is no polynomial of the lengths: %s",
                                two(l, v)));
     }
@@ -176,7 +137,7 @@ static bool learn_size(Arena *a, const Lengths *l, StageGen *const *sg, SizesMet
 }
 
 /* What was said becomes what should have been.  true: it was. */
-static bool learn(Arena *a, const Lengths *l, StageGen *const *sg, SizesMet *const *met)
+static bool learn(Arena *a, const Lengths *l, SizesMet *const *met)
 {
     bool sound = true, same = true;
     uint32_t parts = met[0]->from.n;
@@ -190,7 +151,7 @@ static bool learn(Arena *a, const Lengths *l, StageGen *const *sg, SizesMet *con
             uint32_t at[SAMPLES];
             for (int k = 0; k < l->n; k++)
                 at[k] = met[k]->from.at[part] + i;
-            sound &= learn_size(a, l, sg, met, at, sound);
+            sound &= learn_size(a, l, met, at, sound);
         }
         for (int k = 0; k < l->n; k++)
             for (uint32_t i = met[k]->from.at[part] + n; i < cg_sizes_end(met[k], part); i++)
@@ -403,7 +364,7 @@ void lengths_stage(Arena *a, const CodegenOptions *opt, uint32_t index, Target t
     SizesMet *planned[SAMPLES] = {NULL}, *printed[SAMPLES] = {NULL};
     do
         plan_once(a, l, index, device, planned, of->sg);
-    while (!learn(a, l, of->sg, planned));
+    while (!learn(a, l, planned));
     do {
         if (printed[0])
             plan_once(a, l, index, device, planned, of->sg);
@@ -417,7 +378,7 @@ void lengths_stage(Arena *a, const CodegenOptions *opt, uint32_t index, Target t
             cg_sizes_part(of->sg[k]);
             cg_stage_print(of->sg[k], target, &of->text[k]);
         }
-    } while (!learn(a, l, of->sg, printed));
+    } while (!learn(a, l, printed));
 }
 
 /* ---- the model ------------------------------------------------------------------------------- */

@@ -14,7 +14,8 @@ static const Node *maker_of(const Graph *g, ValueId v)
     return val(g, v)->kind == V_NODE ? &g->node.at[val(g, v)->node] : NULL;
 }
 
-/* Behind Casts, and behind products and, if they are counted, sums with a constant: what is there
+/* Behind Casts, rows that are left out, and behind products and, if they are counted, sums with a
+ * constant: what is there
  */
 static ValueId behind(const Graph *g, ValueId v, int *sums)
 {
@@ -24,7 +25,8 @@ static ValueId behind(const Graph *g, ValueId v, int *sums)
         bool sum = n->op == OP_Add && sums, product = n->op == OP_Mul || n->op == OP_Div;
         if (n->op == OP_Cast || ((sum || product) && g_const_double(g, n->in[1], &constant)))
             v = n->in[0];
-        else if ((sum || n->op == OP_Mul) && g_const_double(g, n->in[0], &constant))
+        else if (((sum || n->op == OP_Mul) && g_const_double(g, n->in[0], &constant)) ||
+                 (n->op == OP_Where && g_const_double(g, n->in[2], &constant)))
             v = n->in[1];
         else
             break;
