@@ -84,6 +84,7 @@ struct SizesMet {
     /* the time before, and what was learnt of it; its next one; NULL: nothing */
     const SizesMet *before;
     const SizeKnown *learnt;
+    IdMap of;                                           /* by number: which was learnt of it */
     uint32_t next;
 };
 

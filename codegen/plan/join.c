@@ -13,6 +13,12 @@
 
 enum { FEW_ROWS = 8, LARGE = 1 << 16 };
 
+/* Where lengths vary, with the greatest. */
+static int64_t most_points(const Func *f, const Lin *ext, int from, int to)
+{
+    return cg_most(f->sg, lay_points(f, ext, from, to));
+}
+
 static Known *find_known(Group *k, ValueId root, Lin off, bool internal)
 {
     for (uint32_t i = 0; i < k->known.n; i++) {
@@ -96,7 +102,7 @@ static bool extend_to_rows(Func *f, const Group *k, const Match *m, Group *after
     Lin ext[NEST_DIMS];
     for (int i = 0; i < m->n; i++)
         ext[i] = m->d[i].ext;
-    if (lay_points(f, ext, 0, first) < 2 * FEW_ROWS || lay_points(f, ext, first, m->n) > LARGE)
+    if (most_points(f, ext, 0, first) < 2 * FEW_ROWS || most_points(f, ext, first, m->n) > LARGE)
         return false;
     after->mode = NEST_ROW;
     after->nouter = first;
@@ -114,8 +120,8 @@ static bool reduce_points(Func *f, const Node *n, NestKind mode, Match *m, Group
         ext[i] = m->d[i].ext;
         after->nouter += !lay_in_axes(&n->attr, m->d[i].e);
     }
-    if (mode == NEST_ROW && lay_points(f, ext, 0, after->nouter) < FEW_ROWS &&
-        lay_points(f, ext, 0, m->n) > LARGE)
+    if (mode == NEST_ROW && most_points(f, ext, 0, after->nouter) < FEW_ROWS &&
+        most_points(f, ext, 0, m->n) > LARGE)
         return false;
     after->mode = mode;
     after->nrun = run_of(f, n, m);

@@ -4,8 +4,10 @@
  * with any length, once that is known.
  *
  * The stage is planned once more each time more of them are known (write/lengths.c): programs of
- * several lengths ask for the same sizes in the same order.  What is known of one decides which are
- * asked for next: parts, such as a step in print, keep that from moving all that come behind.
+ * several lengths ask for the same sizes in the same order.  What is known of a number is so wherever
+ * it is asked for, so that a pass never has two answers; where it is several sizes with this length,
+ * the order tells them apart.  What is known of one decides which are asked for next: parts, such as
+ * a step in print, keep that from moving all that come behind.
  */
 #include "plan.h"
 
@@ -24,18 +26,45 @@ void cg_sizes_part(const StageGen *sg)
         s->next = s->before->from.at[s->from.n - 1];
 }
 
-/* What was learnt of this size: of the next one that was the same, among a few. */
-static SizeKnown recall(SizesMet *s, int64_t size)
+static bool same_known(const SizeKnown *x, const SizeKnown *y)
+{
+    return x->known == y->known && x->varies == y->varies && x->most == y->most &&
+           x->divisor == y->divisor;
+}
+
+enum { SEVERAL = NONE - 1 };
+static uint64_t key_of(int64_t size, bool constant) { return (uint64_t)size * 2 + constant; }
+
+void cg_sizes_anew(Arena *a, SizesMet *s, const SizesMet *before)
+{
+    *s = (SizesMet){.before = before, .learnt = before->said.at};
+    for (uint32_t i = 0; i < before->met.n; i++) {
+        if (!s->learnt[i].known)
+            continue;
+        uint32_t *of =
+            idmap_at(a, &s->of, key_of(before->met.at[i], before->constant.at[i]));
+        if (*of == NONE)
+            *of = i;
+        else if (*of != SEVERAL && !same_known(&s->learnt[*of], &s->learnt[i]))
+            *of = SEVERAL;
+    }
+}
+
+/* What was learnt of this size; of several that are this number of the next one, among a few. */
+static SizeKnown recall(SizesMet *s, int64_t size, bool constant)
 {
     enum { FEW = 16 };
-    const uint32_t part = s->from.n - 1;
+    const uint32_t part = s->from.n - 1, only = idmap_get(&s->of, key_of(size, constant));
+    SizeKnown known = {false, true, size, 1};
     if (s->before && part < s->before->from.n)
         for (uint32_t i = s->next; i < cg_sizes_end(s->before, part) && i < s->next + FEW; i++)
-            if (s->before->met.at[i] == size && s->learnt[i].known) {
+            if (s->before->met.at[i] == size && s->before->constant.at[i] == constant &&
+                s->learnt[i].known) {
                 s->next = i + 1;
-                return s->learnt[i];
+                known = s->learnt[i];
+                break;
             }
-    return (SizeKnown){false, true, size, 1};
+    return only == NONE || only == SEVERAL ? known : s->learnt[only];
 }
 
 static SizeKnown ask(const StageGen *sg, int64_t size, bool constant)
@@ -43,7 +72,7 @@ static SizeKnown ask(const StageGen *sg, int64_t size, bool constant)
     if (!sg || !sg->sizes)
         return (SizeKnown){true, false, size, size};
     SizesMet *s = sg->sizes;
-    const SizeKnown known = recall(s, size);
+    const SizeKnown known = recall(s, size, constant);
     vec_push(sg->a, &s->met, size);
     vec_push(sg->a, &s->constant, constant);
     vec_push(sg->a, &s->said, known);

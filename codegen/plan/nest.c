@@ -5,7 +5,7 @@
  * A reduction's result is there only after its pass, so what uses it belongs to the next.  A value
  * of an earlier pass is computed again when that is cheap, else kept.
  */
-#include "nest.h"
+#include "plan.h"
 
 /* of quick operations; ROUNDING: of what a half's value takes where it is made */
 enum { DEAR = 24, KEEP_FROM = 10, SHORT = 5, ROUNDING = 5, LONGEST_ROW = 4096 };
@@ -33,11 +33,11 @@ static bool may_keep(const Nest *n)
 {
     int64_t len = 1;
     for (int d = n->nouter; d < n->nd; d++) {
-        if (n->ext[d].b != 0 || n->ext[d].c > LONGEST_ROW)
+        if (n->ext[d].b != 0)
             return false;
         len *= n->ext[d].c;
     }
-    return len <= LONGEST_ROW;
+    return cg_most(n->sized, len) <= LONGEST_ROW;
 }
 
 /* Marks what pass p computes for statement i. */

@@ -41,6 +41,8 @@ int64_t cg_most(const StageGen *sg, int64_t size);
 /* ... of what has strides that are those of the longest sample, as a constant */
 int64_t cg_most_constant(const StageGen *sg, int64_t size);
 uint32_t cg_sizes_end(const SizesMet *s, uint32_t part);
+/* to be asked for once more, with what was learnt before */
+void cg_sizes_anew(Arena *a, SizesMet *s, const SizesMet *before);
 void cg_sizes_part(const StageGen *sg);                 /* here begins another part of the stage */
 /* Is it another one with other lengths?  What divides it with any?  sg: the stage; NULL,
    where no length varies. */

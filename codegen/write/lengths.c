@@ -170,7 +170,7 @@ static void ask_anew(Arena *a, const Lengths *l, SizesMet **met)
         SizesMet *before = met[k];
         met[k] = arena_new_of(a, SizesMet);
         if (before)
-            *met[k] = (SizesMet){.before = before, .learnt = before->said.at};
+            cg_sizes_anew(a, met[k], before);
     }
 }
 
