@@ -85,6 +85,12 @@ int64_t cg_most_constant(const StageGen *sg, int64_t size) { return ask(sg, size
 
 bool cg_varies(const StageGen *sg, int64_t size) { return ask(sg, size, false).varies; }
 
+bool cg_stays(const StageGen *sg, int64_t size)
+{
+    const SizeKnown known = ask(sg, size, false);
+    return !known.known || !known.varies;
+}
+
 int64_t cg_divisor(const StageGen *sg, int64_t size)
 {
     const int64_t divisor = ask(sg, size, false).divisor;

@@ -47,6 +47,7 @@ void cg_sizes_part(const StageGen *sg);                 /* here begins another p
 /* Is it another one with other lengths?  What divides it with any?  sg: the stage; NULL,
    where no length varies. */
 bool cg_varies(const StageGen *sg, int64_t size);
+bool cg_stays(const StageGen *sg, int64_t size);        /* ... or is that not known yet? */
 int64_t cg_divisor(const StageGen *sg, int64_t size);
 int64_t cg_divisor_lin(const StageGen *sg, Lin x);
 

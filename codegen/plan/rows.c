@@ -99,7 +99,10 @@ Lin cg_row_apart(const StageGen *sg, bool device, Lin row, Dtype t)
 
 bool cg_rows_fit(const StageGen *sg, bool device, Lin ld, Dtype t)
 {
-    return !device || lin_eq(ld, cg_row_apart(sg, device, ld, t));
+    if (!device || ld.b != 0)
+        return true;
+    const int64_t bytes = ld.c * (int64_t)dtype_size(t);
+    return cg_stays(sg, ld.c) && apart_device(bytes) == bytes;
 }
 
 Lin cg_row(const StageGen *sg, Lin ext, Dtype t)
