@@ -57,7 +57,7 @@
               in a file of its own (pairs.onnx, contrast.onnx: second_loss, pairs.safetensors)
   stateful    a recurrent model whose rows are second in all inputs and in the output, by their name alone: as many as there are steps, as a table has entries
   lengths     sequences of any length: a GPT of two blocks, rows of 1 to 48 tokens, filled up to 48 with targets that do not count; mean.onnx: the mean
-              over a sequence; distant.onnx: numbers of how far apart its places are; convolved.onnx: a convolution along it;
+              over a sequence; distant.onnx: numbers of how far apart its places are, some of which are dropped; convolved.onnx: a convolution along it;
               ahead.onnx: of how many come; pair.onnx: an encoder and a decoder, each of its own; both.onnx: two, in one table; rest.onnx: eight
               numbers of each place but the first, summed; patches.onnx: images of any height and width,
               with a table of positions that is resized; pictures.onnx: a CNN with statistics of the batch and of a sample
@@ -864,10 +864,10 @@ class Sequences(nn.Module):
         super().__init__(); self.kind, self.e, self.p, self.h, self.l = kind, nn.Embedding(19, 8), nn.Embedding(48, 8), nn.ModuleList([Block(), Block()]), nn.Linear(8, 19)
         self.c = nn.Conv1d(8, 8, 3, padding=1)
     def forward(self, x):
-        i = torch.arange(x.shape[1]); y = self.e(x) + self.p(i)
+        i = torch.arange(x.shape[1]); y = self.e(x) + (0 if self.kind == "distant" else self.p(i))
         if self.kind == "convolved": y = y * (x < 18)[torch.arange(x.shape[0])[:, None, None, None], i].flatten(1)[..., None] # as transformers read masks
         if self.kind == "convolved": y = self.c(y.transpose(1, 2)).transpose(1, 2)
-        if self.kind == "distant": y = (y @ y.transpose(1, 2) - (i[:, None] - i[None]).abs() * .1).softmax(-1) @ y
+        if self.kind == "distant": y = F.dropout((y @ y.transpose(1, 2) - (i[:, None] - i[None]).abs() * .1).softmax(-1), .1) @ y
         if self.kind == "ahead": y = y * (x.shape[1] - i)[:, None]
         for b in self.h if self.kind == "model" else []: y = b(y)
         return self.l(y.mean(1) if self.kind == "mean" else y)

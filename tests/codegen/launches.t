@@ -9,7 +9,7 @@ while read -r model dtype most; do
     is "$model $dtype: of one thread" "$(grep -oE 'PP_LAUNCH\([^(]*, 1, 1, .*' out/stage0.cu)" ""
     ok "$model $dtype: $(launches) launches, $most at most" [ "$(launches)" -le "$most" ]
     # A chain of 16-bit elementwise operations computes in float32 and is rounded where it is stored, nowhere else.
-    case $model$dtype in gpt-ts?f16 | vit-dyn?f16)
+    case $model$dtype in gpt-tsbf16 | vit-dynbf16)
         is "$model $dtype: kernels that round inside of a chain" "$(perl -0ne 'for (/^static __global__[^\n]* gelu\w*\(.*?^}/gms) {
             $n += s/pp_pack_\w+\(pp_(?:round|nearest)_\w+\(//g; $inside++ if /pp_(?:round|nearest|to)_/ } END { printf "%d, of %s", $inside, $n > 2 ? "some" : "none" }' out/stage0.cu)" "0, of some" ;;
     esac

@@ -192,7 +192,6 @@ ok "another length" $cc -c -I"$runtime" -I"$runtime/api" "$work/other.c" -o "$wo
 rm "$work/any/pipeline"
 ok "of a rank" make_pipeline "$work/any" DETECTED="$build/tests/first/build/detected.mk" LDFLAGS="$pipeline_ldflags -Wl,--wrap=links_start $work/other.o"
 ok "is named with both" refused "microbatch 2: rank 1 has 2 of 'seq', rank 0 has 1 of 'seq': all ranks are to see the same lengths" run any no "${data[@]}" --lengths seq=lengths.npy --batch 4 --microbatches 4
-ok "rows of a GPU's products" refused "f32[2,47,8] in rows that begin at multiples of 16 bytes" "$ppsplit" distant.onnx "${split[@]}" --bind seq=1..48 --target cuda -o "$work/no"
 ok "bounds" refused "two numbers, from 1 on" "$ppsplit" model.onnx "${split[@]}" --bind seq=48..1 -o "$work/no"
 numbers 49 1 >"$work/x49.npy"
 ok "more places than it takes" refused "it has 49 places of 'seq', this program takes 1 to 48" "$work/any/pipeline" infer --data x="$work/x49.npy"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # --bind NAME=LEAST..MOST for GPUs, run on the CPU under the shim.  Law 12 on a device: with a length of n the outputs, losses and gradients of the
-# program of any length are to the bit those of the program of length n, whose sizes the compiler knows.
+# program of any length are to the bit those of the program of length n, whose sizes the compiler knows.  Rows of several lengths in one step have
+# PyTorch's gradients.
 . "$(dirname "$0")/../lib.sh"
 cxx=${CXX:-g++}
 command -v "$cxx" >/dev/null || { skip "the shim" "no C++ compiler"; plan_done; exit; }
@@ -16,7 +17,8 @@ program() {
 # run OUT TO ARGUMENT...
 run() {
     rm -rf "$work/$2"*
-    SHIM_LINES=0 "$work/$1/pipeline-shim" train --device cuda --lr 0.1 --steps 2 --dump-grads "$work/$2" --log-json "$work/$2.log" --output "$logits=$work/$2.npy" "${data[@]}" "${@:3}"
+    SHIM_LINES=0 SHIM_PRODUCTS=$work/$2.products "$work/$1/pipeline-shim" train --device cuda --lr 0.1 --steps 2 --dump-grads "$work/$2" --log-json "$work/$2.log" --output "$logits=$work/$2.npy" \
+        "${members[@]}" "${data[@]}" "${@:3}"
 }
 steps() { grep -o '"loss": [^,]*, "grad_norm": [^,]*' "$work/$1.log"; }
 equal() {
@@ -30,9 +32,9 @@ array() {
         $h .= " " x (117 - length $h) . "\n"; print "\x93NUMPY\x01\x00", pack("v", length $h), $h, $type eq "i8" ? pack("q<*", map { ($_ * 37 + 5) % $mod } 1 .. $n)
             : pack("f<*", map { ($_ * 29 % 64) / 64 - 0.3 } 1 .. $n)' "$2" "$3" "${4:-1}" >"$work/$1.npy"
 }
-# at NAME LENGTHS -- ARGUMENT...: the model bound to them, trained as the program of any length is
+# at NAME LENGTHS: the model bound to them, trained as the program of any length is
 at() {
-    local bind=()
+    local bind=() n
     for n in $2; do bind+=(--bind "$n"); done
     ok "$1 of $2" program programs_bound "${model[@]}" "${bind[@]}"
     ok "$1 of $2: trains" run programs_bound bound
@@ -40,35 +42,43 @@ at() {
     ok "$1 of $2: the same bits" equal
 }
 
+members=()
+# Two lengths; in two stages, whose messages NCCL carries, rows of their own.
 logits=logits
-model=(model.onnx --loss cross_entropy --bind batch=2)
-ok "a GPT of any length" program programs_any "${model[@]}" --bind seq=1..48
-for n in 1 6 48; do
+model=(pair.onnx --loss cross_entropy --bind batch=2 --split e:end)
+ok "an encoder and a decoder of any length" program programs_any "${model[@]}" --bind enc=1..20 --bind dec=1..12
+array x i8 2,7 19
+array mask f4 2,7
+array y i8 2,12 19
+array target i8 2,12 19
+data=(--data x="$work/x.npy" --data mask="$work/mask.npy" --data y="$work/y.npy" --data target="$work/target.npy")
+at pair "enc=7 dec=12"
+data=(--data x=pair.x.npy --data mask=pair.mask.npy --data y=pair.y.npy --data target=pair.target.npy)
+SHIM_DEVICES=2 ok "rows of their own" run programs_any mixed --lengths enc=pair.enc.npy --lengths dec=pair.dec.npy --microbatches 4 --steps 1 --ranks 2 --transport nccl
+ok "PyTorch's gradients" "$compare" grads "$work/mixed" pair.safetensors
+
+# An attention that is written out, with dropout: rows as long as the sequence, below and above 1,024 bytes, as far apart as the longest.
+model=(distant.onnx --loss cross_entropy --bind batch=2)
+ok "products of rows of any length" program programs_any "${model[@]}" --bind seq=1..300
+for n in 1 300; do
     array x i8 "2,$n" 19
     array y i8 "2,$n" 19
     data=(--data x="$work/x.npy" --data target="$work/y.npy")
-    at GPT seq=$n
+    at rows seq=$n
+    is "rows of $n: apart by no multiple of 16 bytes" "$(awk '{ for (i = 5; i <= 7; i++) if ($i % ($i > 1024 ? 128 : 16)) print }' "$work/any.products")" ""
 done
 
-model=(pair.onnx --loss cross_entropy --bind batch=2)
-ok "an encoder and a decoder of any length" program programs_any "${model[@]}" --bind enc=1..20 --bind dec=1..12
-for n in "1 1" "7 12"; do
-    array x i8 "2,${n% *}" 19
-    array mask f4 "2,${n% *}"
-    array y i8 "2,${n#* }" 19
-    array target i8 "2,${n#* }" 19
-    data=(--data x="$work/x.npy" --data mask="$work/mask.npy" --data y="$work/y.npy" --data target="$work/target.npy")
-    at pair "enc=${n% *} dec=${n#* }"
-done
-
+# Images: a table that is resized; a CNN in f16 in two members, whose kernels and rows of statistics are chosen for the greatest sizes.
 logits=y
-model=(pictures.onnx --loss cross_entropy --bind batch=2 --bind 'height=4*h' --bind 'width=4*w')
-ok "images of many sizes" program programs_any "${model[@]}" --bind h=1..40 --bind w=1..40
-model=(pictures.onnx --loss cross_entropy --bind batch=2)
-for n in "8 28" "96 96"; do
-    array x f4 "2,3,${n% *},${n#* }"
-    array target i8 2 7
-    data=(--data x="$work/x.npy" --data target="$work/target.npy")
-    at images "height=${n% *} width=${n#* }"
-done
+model=(patches.onnx --loss cross_entropy --bind batch=2)
+ok "a resized table" program programs_any "${model[@]}" --bind 'height=2*h' --bind 'width=2*w' --bind h=1..8 --bind w=1..8
+array x f4 2,3,6,14
+array target i8 2 7
+data=(--data x="$work/x.npy" --data target="$work/target.npy")
+at patches "height=6 width=14"
+model=(pictures.onnx --loss cross_entropy --bind batch=2 --dtype f16 --tensor 2) members=(--ranks 2)
+ok "images of many sizes" program programs_any "${model[@]}" --bind 'height=4*h' --bind 'width=4*w' --bind h=1..40 --bind w=1..40
+array x f4 2,3,96,28
+data=(--data x="$work/x.npy" --data target="$work/target.npy")
+at images "height=96 width=28"
 plan_done
