@@ -1,13 +1,13 @@
 /*
  * most.c - sizes where lengths vary.  In: a size, as it is with the length that the stage is
- * planned or printed for.  Out: what it is with the greatest length, whether it varies, and what divides it
- * with any length, once that is known.
+ * planned or printed for.  Out: what it is with the greatest length, whether it varies, and what
+ * divides it with any length, once that is known.
  *
  * The stage is planned once more each time more of them are known (write/lengths.c): programs of
- * several lengths ask for the same sizes in the same order.  What is known of a number is so wherever
- * it is asked for, so that a pass never has two answers; where it is several sizes with this length,
- * the order tells them apart.  What is known of one decides which are asked for next: parts, such as
- * a step in print, keep that from moving all that come behind.
+ * several lengths ask for the same sizes in the same order.  What is known of a number is so
+ * wherever it is asked for, so that a pass never has two answers; where it is several sizes with
+ * this length, the order tells them apart.  What is known of one decides which are asked for next:
+ * parts, such as a step in print, keep that from moving all that come behind.
  */
 #include "plan.h"
 
@@ -41,8 +41,7 @@ void cg_sizes_anew(Arena *a, SizesMet *s, const SizesMet *before)
     for (uint32_t i = 0; i < before->met.n; i++) {
         if (!s->learnt[i].known)
             continue;
-        uint32_t *of =
-            idmap_at(a, &s->of, key_of(before->met.at[i], before->constant.at[i]));
+        uint32_t *of = idmap_at(a, &s->of, key_of(before->met.at[i], before->constant.at[i]));
         if (*of == NONE)
             *of = i;
         else if (*of != SEVERAL && !same_known(&s->learnt[*of], &s->learnt[i]))

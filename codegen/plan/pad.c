@@ -78,8 +78,8 @@ bool cg_pad(Func *f, ValueId v, const Readers *readers, Ref *at)
     if (f->sg->device || rank < 2 || !dtype_is_float(x->dtype) || shape_elements(&x->shape) == 0)
         return false;
     Lin row = cg_ext(f, v, rank - 1);
-    if (lin_eq(row, cg_row_apart(f->sg, false, row, x->dtype)) || lin_is(cg_ext(f, v, rank - 2), 1) ||
-        !cg_padded(f, v, false, &r))
+    if (lin_eq(row, cg_row_apart(f->sg, false, row, x->dtype)) ||
+        lin_is(cg_ext(f, v, rank - 2), 1) || !cg_padded(f, v, false, &r))
         return false;
     Offer offer = {f, readers, false};
     Wide w = cg_widen(&r);

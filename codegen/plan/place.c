@@ -407,9 +407,8 @@ static ValueId factor_copy(Place *p, ValueId v, Ref *at, uint32_t origin, Ids *l
     at->buf = cg_buffer(f, BUF_WORK, 0, v);
     /* a slice begins where it does in the value that it is of, and so at as many bytes */
     f->buf.at[at->buf].bytes =
-        cg_ref_bytes(f, at, v) +
-        cg_most(f->sg, lin_at(at->off, f->g->batch > 0 ? f->g->batch : 1) *
-                           (int64_t)dtype_size(val(f->g, v)->dtype));
+        cg_ref_bytes(f, at, v) + cg_most(f->sg, lin_at(at->off, f->g->batch > 0 ? f->g->batch : 1) *
+                                                    (int64_t)dtype_size(val(f->g, v)->dtype));
     if (cg_ref(f, v)->wide) {
         c.copy = copy_parts(p, v, at, origin, list);
     } else {

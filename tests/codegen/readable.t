@@ -43,6 +43,7 @@ is "a bias and an activation as a formula" "$(grep -c '&(PpAfter){.out = [a-z0-9
 ok "experts" "$ppsplit" -q "$top/models/special/routed/model.onnx" --loss mse -o routed
 expert=$(awk 'BEGIN { RS = "\n\n" } /y = x0 \* sigmoid\(x0\) \* x2/' routed/stage0.c)
 ok "an expert's rows: which" grep -qxF '// of rows where x1 holds; the others are 0' <<<"$expert"
+is "an expert's kernels: packing and its gate" "$(grep -oE '^static void (pack|swish|sigmoid)[a-z_]*' routed/stage0.c | sort -u | sed 's/.* //' | paste -sd' ')" "pack_ swish_ swish_dx_"
 is "an expert's rows: what is chosen" "$(grep ' ? ' <<<"$expert")" ""
 is "packing: loops over one" "$(grep -c 'o < 1;' routed/stage0.c)" 0
 ok "LayerNormalization's gradient is called so" grep -q 'layernorm_dx_1(rows' gpt6/stage0.c
