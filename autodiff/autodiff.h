@@ -52,6 +52,10 @@ void autodiff(Pipe *p);
 /* The graph, which is not yet cut, differentiated on its own, as the costs of cuts read it
    (PartitionOptions.joint): a copy in its arena, in one stage or as the model itself says. */
 Pipe *autodiff_joint(const Graph *g, const PartitionOptions *opt, const Loss *l);
+/* the gradients of values wrt[i] over a plain node list, from those of values y[i]: NONE where
+ * unreached */
+void grad_values(Graph *g, const NodeId *list, uint32_t n, const Ids *y, const Ids *dy,
+                 const Ids *wrt, ValueId *dwrt);
 /* gradient of one scalar over a plain node list (ImportOptions, tests): returns d y / d wrt[i],
  * NONE where unreached. */
 void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt,

@@ -503,16 +503,28 @@ Pipe *autodiff_joint(const Graph *from, const PartitionOptions *opt, const Loss 
     return p;
 }
 
+void grad_values(Graph *g, const NodeId *list, uint32_t n, const Ids *y, const Ids *dy,
+                 const Ids *wrt, ValueId *dwrt)
+{
+    Walk w = walk_new(g);
+    for (uint32_t i = 0; i < wrt->n; i++)
+        w.active[wrt->at[i]] = true;
+    flow_through(g, w.active, list, n);
+    for (uint32_t i = 0; i < y->n; i++)
+        if (w.active[y->at[i]])
+            vec_push(g->arena, &w.part[y->at[i]], dy->at[i]);
+    walk_back(&w, list, n);
+    for (uint32_t i = 0; i < wrt->n; i++)
+        dwrt[i] = add_up(&w, &w.part[wrt->at[i]], wrt->at[i]);
+}
+
 void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt,
                 const ValueId *wrt, ValueId *dwrt)
 {
-    Walk w = walk_new(g);
+    Ids of = {0}, one = {0}, to = {0};
+    vec_push(g->arena, &of, y);
+    vec_push(g->arena, &one, g_scalar(g, val(g, y)->dtype, 1));
     for (uint32_t i = 0; i < nwrt; i++)
-        w.active[wrt[i]] = true;
-    flow_through(g, w.active, list, n);
-    if (w.active[y])
-        vec_push(g->arena, &w.part[y], g_scalar(g, val(g, y)->dtype, 1));
-    walk_back(&w, list, n);
-    for (uint32_t i = 0; i < nwrt; i++)
-        dwrt[i] = add_up(&w, &w.part[wrt[i]], wrt[i]);
+        vec_push(g->arena, &to, wrt[i]);
+    grad_values(g, list, n, &of, &one, &to, dwrt);
 }

@@ -126,7 +126,9 @@ struct StageGen {
     const Lengths *lengths; /* the same; NULL */
     VEC(StageConst) constants;
     Target target;                  /* of what is being printed */
-    KernelList kernels[TARGETS];
+    KernelList *kernels;            /* by target; of a body those of the stage */
+    StageGen *within;               /* of a Recurrence's body: the stage; NULL: it is one */
+    VEC(StageGen *) bodies;         /* of its Recurrences */
     struct StageNames *names;       /* of its buffers, once one is asked for (print/names.c) */
     /* a statement before each step and at the end of each function: --profile, tests; NULL: none */
     const char *probe, *probe_end;

@@ -120,6 +120,24 @@ typedef struct {
     Lin (*size)[MAX_RANK];
 } Custom;
 
+/* An input or output of a Recurrence's body: which state it is (NONE: none), the step's argument
+ * (NONE: nobody reads the last state), and how many bytes of that are between one step's and the
+ * next one's: 0: each step has the same. */
+typedef struct { uint32_t state, arg; Lin apart; } LoopPort;
+
+/* A body, computed for each step of a sequence.  in, out: as its function has them; a state that it has
+ * left stands in the workspace's rest, at `room' behind it, in one of two places by turns, and in the
+ * end where the argument is; body_room: where its own workspace begins there. */
+typedef struct {
+    struct StageGen *body;
+    int64_t steps;
+    bool reverse;
+    uint32_t nin, nout;
+    const LoopPort *in, *out;
+    const int64_t (*room)[2];
+    int64_t body_room;
+} Loop;
+
 typedef enum {
     STEP_NEST,                      /* a fused loop nest */
     STEP_PRODUCT,                   /* a matrix product of the library */
@@ -128,6 +146,7 @@ typedef enum {
     STEP_KERNEL,                    /* an operation with a kernel of its own kind: `node` */
     STEP_COLLECTIVE,                /* of all members: `node` */
     STEP_CUSTOM,                    /* of the user's own: `node` */
+    STEP_LOOP,                      /* a Recurrence: `node` */
 } StepKind;
 
 enum { THEN_ARGS = 3 };
@@ -144,6 +163,7 @@ typedef struct Step {
     const AttentionStep *attention;
     const Collective *collective;
     const Custom *custom;
+    const Loop *loop;
     /* CONVOLUTION: the NEST that follows it, and the same nest over images; its arguments stand in
        arg as well, from THEN_ARGS on.  NULL: none. */
     const struct Step *then;

@@ -50,7 +50,8 @@ enum {
     RESULTS,
     PIECE,
     MESH,
-    CUSTOM
+    CUSTOM,
+    BODY
 };
 enum { MOST = 6 };
 
@@ -103,6 +104,7 @@ static const struct {
     [PIECE] = {AT(piece), PART, 0, false},
     [MESH] = {AT(mesh), CHOICE, 0, false},
     [CUSTOM] = {AT(custom), RECORD, 0, false},
+    [BODY] = {AT(recurrence), RECORD, 0, false},
 };
 
 static const uint8_t attrs_of[OP_COUNT][MOST + 1] = {
@@ -200,7 +202,7 @@ Attr attr_own(Arena *a, Op op, const Attr *t)
             own.to = t->to;
         }
     }
-    INSIST(own.n >= 0 && (op == OP_Split || op == OP_Vary || own.n <= MAX_RANK));
+    INSIST(own.n >= 0 && (op == OP_Split || op == OP_Vary || op == OP_Recurrence || own.n <= MAX_RANK));
     return own;
 }
 
@@ -310,9 +312,13 @@ void attr_dump(Op op, const Attr *t, FILE *f)
             fprintf(f, " %s=%.9g", known[*k].name, *(const double *)at);
         else if (known[*k].kind == CHOICE)
             fprintf(f, " %s=%d", known[*k].name, *(const int *)at);
+        else if (*k == CUSTOM)
+            fprintf(f, " function=%s", t->custom->function);
+        else if (*k == BODY)
+            fprintf(f, " states=%u sequences=%u%s", t->recurrence->states, t->recurrence->sequences,
+                    t->recurrence->reverse ? " reverse" : "");
         else if (known[*k].kind == RECORD)
-            *k == CUSTOM ? (void)fprintf(f, " function=%s", t->custom->function)
-                         : dump_attention(t->attention, f);
+            dump_attention(t->attention, f);
         else if (known[*k].kind == PART)
             dump_piece(t->piece, f);
         else if (t->to != DT_NONE)

@@ -305,11 +305,52 @@ static void keep(Cast *c, Node n)
     append(c, n);
 }
 
+/* ---- bodies ---------------------------------------------------------------------------------- */
+
+/* What each step reads whole: do only products read it? */
+static bool feeds_products(const Graph *body, const Ids *users, ValueId v)
+{
+    bool all = users[v].n > 0;
+    for (uint32_t i = 0; all && i < users[v].n; i++) {
+        const Node *n = &body->node.at[users[v].at[i]];
+        all = op_cast(n->op) == CAST_half ||
+              (shown(n) != NONE && n->nout == 1 && feeds_products(body, users, n->out[0]));
+    }
+    return all;
+}
+
+/* The body computes so too; states, and what it leaves, keep their types. */
+static void retype_body(Cast *c, Node n)
+{
+    Graph *g = c->g, *body = graph_twin(n.attr.recurrence->body, g->arena);
+    const Ids *users = graph_users(body, c->a);
+    Recurrence *own = arena_new_of(g->arena, Recurrence);
+    *own = *n.attr.recurrence;
+    for (uint32_t i = 0; i < n.nin; i++) {
+        Value *x = &body->value.at[body->input.at[i]];
+        const bool whole = i >= own->states && !recurrence_is_sequence(own, i);
+        if (i < own->states)
+            n.in[i] = in_type(c, n.in[i], x->dtype);
+        else if (whole && c->half != DT_NONE && is_single(g, n.in[i]) &&
+                 feeds_products(body, users, body->input.at[i]))
+            n.in[i] = in_type(c, n.in[i], c->half);
+        x->dtype = val(g, n.in[i])->dtype;
+    }
+    graph_autocast(body, c->half);
+    own->body = body;
+    n.attr.recurrence = own;
+    append(c, n);
+}
+
 static void retype(Cast *c, Node n)
 {
     Graph *g = c->g;
     Dtype t = computes_in(c, &n);
     g->cur_origin = n.origin;
+    if (n.op == OP_Recurrence) {
+        retype_body(c, n);
+        return;
+    }
     /* their types are what they say */
     if (n.op == OP_Cast || n.op == OP_Count || n.op == OP_Random) {
         keep(c, n);

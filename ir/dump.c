@@ -1,6 +1,6 @@
 /*
  * dump.c - a Graph as text: one line for each input, parameter, node and output, the same on every
- * run.
+ * run; the body of a Recurrence stands below it.
  */
 #include "node.h"
 
@@ -13,8 +13,11 @@ static void dump_value(const Graph *g, ValueId v, FILE *f)
         fprintf(f, "=%.9g", scalar);
 }
 
-static void dump_node(const Graph *g, const Node *n, FILE *f)
+static void dump(const Graph *g, const char *indent, FILE *f);
+
+static void dump_node(const Graph *g, const Node *n, const char *indent, FILE *f)
 {
+    fputs(indent, f);
     for (uint32_t i = 0; i < n->nout; i++) {
         const Value *v = val(g, n->out[i]);
         fprintf(f, "%s%s:%s", i ? ", " : "", diag_escape(g->arena, v->name),
@@ -28,13 +31,15 @@ static void dump_node(const Graph *g, const Node *n, FILE *f)
     fputc(')', f);
     attr_dump(n->op, &n->attr, f);
     fprintf(f, "  # %s\n", diag_escape(g->arena, g->origin.at[n->origin].name));
+    if (n->op == OP_Recurrence)
+        dump(n->attr.recurrence->body, arena_printf(g->arena, "%s    ", indent), f);
 }
 
-void graph_dump(const Graph *g, FILE *f)
+static void dump(const Graph *g, const char *indent, FILE *f)
 {
     for (uint32_t i = 0; i < g->input.n; i++) {
         const Value *v = val(g, g->input.at[i]);
-        fprintf(f, "input %s:%s\n", diag_escape(g->arena, v->name),
+        fprintf(f, "%sinput %s:%s\n", indent, diag_escape(g->arena, v->name),
                 shape_print(g->arena, v->dtype, &v->shape));
     }
     for (uint32_t i = 0; i < g->param.n; i++) {
@@ -44,9 +49,11 @@ void graph_dump(const Graph *g, FILE *f)
                 p->trainable ? "" : " frozen");
     }
     for (NodeId n = 0; n < g->node.n; n++)
-        dump_node(g, &g->node.at[n], f);
+        dump_node(g, &g->node.at[n], indent, f);
     for (uint32_t i = 0; i < g->output.n; i++)
-        fprintf(f, "output %s = %s\n",
+        fprintf(f, "%soutput %s = %s\n", indent,
                 i < g->output_name.n ? diag_escape(g->arena, g->output_name.at[i]) : "",
                 diag_escape(g->arena, val(g, g->output.at[i])->name));
 }
+
+void graph_dump(const Graph *g, FILE *f) { dump(g, "", f); }

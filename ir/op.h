@@ -77,6 +77,26 @@ typedef struct CustomAttr {
 } CustomAttr;
 
 /*
+ * A body that is computed once for each step of a sequence, on what the step before has left.  Inputs
+ * of the body, and operands of the node, in this order: `states', which are carried from step to step,
+ * `sequences', and what each step reads whole.  Outputs of the body, and results of the node: the
+ * next states, in their order and of their types and shapes, and then sequences.  A sequence has the
+ * steps as dimension 0, and the body one step's part of it.  Nodes of the body neither draw random
+ * numbers nor choose rows by index, and its constants are single numbers (recurrence.c).
+ */
+typedef struct {
+    const struct Graph *body;
+    uint32_t states, sequences;
+    /* steps are taken from the last to the first */
+    bool reverse;
+    /* what a step makes of a sample depends on the others */
+    bool mixes;
+    /* by input, then by output of the body: the dimension that holds independent samples; -1: none,
+       and an output is the same for all of them or a sum over them */
+    const int *rows;
+} Recurrence;
+
+/*
  * One part of a tensor.  Dimension `axis` consists of `groups` (0: 1) equal groups, each divided
  * into `chunks` chunks.  A member along an axis of the mesh holds `pieces` neighbouring chunks;
  * this one is number member * pieces + piece.  axis -1: the whole tensor.
@@ -137,6 +157,7 @@ typedef struct {
     Dtype to;                                           /* Cast, Count */
     const AttentionAttr *attention;                       /* FlashAttention, FlashAttentionGrad */
     const CustomAttr *custom;                             /* Custom */
+    const Recurrence *recurrence;                         /* Recurrence */
     /* Dropout, Random, the scores of FlashAttention: which part of the whole tensor this is,
      * because random numbers are drawn by the position in the whole; NULL: all of it */
     const Chunks *piece;

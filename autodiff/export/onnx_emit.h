@@ -30,5 +30,7 @@ const char *emit_collective(Emit *e, Op op, const char *x, const Attr *at, const
 /* onnx_write_attention.c */
 void onnx_flash_attention(Emit *e);
 void onnx_flash_attention_grad(Emit *e);
+/* onnx_write_recurrence.c */
+void onnx_recurrence(Emit *e);
 
 #endif

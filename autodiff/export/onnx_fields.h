@@ -32,6 +32,7 @@ enum {
     TYPE_INT = 2,
     TYPE_STRING = 3,
     TYPE_OF_TENSOR = 4,
+    TYPE_OF_GRAPH = 5,
     TYPE_INTS = 7
 };
 enum { SPARSE_VALUES = 1, SPARSE_INDICES = 2 };

@@ -19,7 +19,7 @@ enum { IR_VERSION = 8, OPSET = 18, NEWER_IR_VERSION = 13 };     /* that of opset
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-static void info(Ow *w, PbMessage *list, uint32_t field, const char *name, const Value *x)
+void ow_info(Ow *w, PbMessage *list, uint32_t field, const char *name, const Value *x)
 {
     PbMessage shape = {.a = w->a}, tensor = {.a = w->a}, type = {.a = w->a}, m = {.a = w->a};
     for (int i = 0; i < x->shape.rank; i++) {
@@ -40,7 +40,7 @@ static void add_input(Ow *w, ValueId v, const char *name)
     if (w->alias[v])
         return;
     w->alias[v] = name ? name : ow_plain_name(w, v);
-    info(w, &w->input, GRAPH_INPUT, w->alias[v], val(w->g, v));
+    ow_info(w, &w->input, GRAPH_INPUT, w->alias[v], val(w->g, v));
 }
 
 static Ow begin(const Pipe *p, OutsideFile *outside, Arena *a)
@@ -118,13 +118,13 @@ static Weight *place_weights(Ow *w, const OnnxWeight *at)
         const char *name = ow_name(w, p->value);
         size_t bytes = (size_t)param_size(p);
         if (p->divided || p->bytes.absent)        /* each member has another part */
-            info(w, &w->input, GRAPH_INPUT, name, val(w->g, p->value));
+            ow_info(w, &w->input, GRAPH_INPUT, name, val(w->g, p->value));
         else if (all <= INSIDE_LIMIT)
             weight[i] = weight_inside(w, p, name, bytes);
         else if (at && at[w->param.at[i]].file)
             weight[i] = weight_outside(w, p, name, bytes, &at[w->param.at[i]]);
         else
-            info(w, &w->input, GRAPH_INPUT, name, val(w->g, p->value));
+            ow_info(w, &w->input, GRAPH_INPUT, name, val(w->g, p->value));
     }
     return weight;
 }
@@ -167,7 +167,7 @@ static void add_output(Ow *w, bool *listed, ValueId v)
     if (listed[v])
         return;
     listed[v] = true;
-    info(w, &w->output, GRAPH_OUTPUT, ow_name(w, v), val(w->g, v));
+    ow_info(w, &w->output, GRAPH_OUTPUT, ow_name(w, v), val(w->g, v));
 }
 
 void onnx_write_forward(const Pipe *p, uint32_t stage, const OnnxWeight *weight,
@@ -279,7 +279,7 @@ static void add_gradient(Ow *w, const Ids *grads, const uint32_t *along, ValueId
     const char *name = of_gradient(w, of);
     OnnxNode n = ow_begin(w, "Identity", 1, &sum, 1, &name);
     ow_end(w, &n);
-    info(w, &w->output, GRAPH_OUTPUT, name, val(w->g, of));
+    ow_info(w, &w->output, GRAPH_OUTPUT, name, val(w->g, of));
 }
 
 void onnx_write_backward(const Pipe *p, uint32_t stage, const OnnxWeight *weight,

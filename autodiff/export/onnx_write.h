@@ -46,6 +46,9 @@ PbMessage ow_tensor_head(Arena *a, const char *name, Dtype t, const Shape *s);
 /* in every file: a parameter's is PyTorch's */
 const char *ow_plain_name(Ow *w, ValueId v);
 
+/* onnx_write.c: a ValueInfoProto, as that field of `list` */
+void ow_info(Ow *w, PbMessage *list, uint32_t field, const char *name, const Value *x);
+
 /* onnx_write_ops.c */
 void ow_node(Ow *w, NodeId id);
 

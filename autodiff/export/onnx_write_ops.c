@@ -565,7 +565,7 @@ static void onnx_slice(Emit *e)
 static bool moves(Op op)
 {
     return op_is_view(op) || op_picks(op) || op == OP_Concat || op == OP_Where || op == OP_Cast ||
-           op == OP_Phase;
+           op == OP_Phase || op == OP_Recurrence;
 }
 
 void ow_node(Ow *w, NodeId id)

@@ -58,10 +58,11 @@ bool cg_kernel_reads(const Func *f, const Node *n, uint32_t i)
     return !(scatter && i == 0 && (f->acc.at[n->out[0]] || cg_zeros(f->g, n->in[0])));
 }
 
-/* A second result that nobody reads is not made. */
+/* A second result that nobody reads is not made, nor any of a Recurrence. */
 bool cg_kernel_writes(const Func *f, const Node *n, uint32_t out)
 {
-    if (((n->op == OP_MaxPool || n->op == OP_FlashAttention) && out == 1) || n->op == OP_Dropout)
+    if (((n->op == OP_MaxPool || n->op == OP_FlashAttention) && out == 1) || n->op == OP_Dropout ||
+        n->op == OP_Recurrence)
         return f->needed[n->out[out]];
     return true;
 }

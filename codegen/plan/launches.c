@@ -198,6 +198,22 @@ static void add_kernel(Adding *x, const Step *s)
                .bytes = bytes});
 }
 
+static Launches of_function(const StageGen *sg, const Func *f, Arena *a);
+
+/* What the body launches, step after step. */
+static void add_loop(Adding *x, const Loop *l)
+{
+    const Launches one = of_function(l->body, l->body->func[F_FORWARD], x->a);
+    for (uint32_t i = 0; i < one.n; i++) {
+        Work w = one.at[i].work;
+        w.launches *= (int)l->steps;
+        w.operations = scaled(w.operations, (double)l->steps);
+        w.bytes = scaled(w.bytes, (double)l->steps);
+        w.near = scaled(w.near, (double)l->steps);
+        add(x, one.at[i].kind, w);
+    }
+}
+
 static void add_step(Adding *x, const Step *s)
 {
     if (s->empty)
@@ -209,6 +225,7 @@ static void add_step(Adding *x, const Step *s)
     case STEP_ATTENTION: add_attention(x, s->attention); break;
     case STEP_CUSTOM:
     case STEP_KERNEL: add_kernel(x, s); break;
+    case STEP_LOOP: add_loop(x, s->loop); break;
     case STEP_COLLECTIVE:
         if (s->collective->part != ENDS)
             add_kernel(x, s);

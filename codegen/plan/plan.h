@@ -209,6 +209,10 @@ bool cg_call_adds(const Func *f, const Node *n);        /* can accumulate into i
 bool cg_kernel_reads(const Func *f, const Node *n, uint32_t i);        /* through a pointer */
 bool cg_kernel_writes(const Func *f, const Node *n, uint32_t out);
 
+/* ---- loop.c: Recurrences --------------------------------------------------------------------- */
+
+void cg_loop(Func *f, const Node *n, Step *s);          /* its arguments are there */
+
 /* ---- then.c: nests that follow a convolution part by part ------------------------------------ */
 
 void cg_then(Func *f);
@@ -295,6 +299,8 @@ StageGen *cg_stage_sized(Arena *a, Pipe *p, uint32_t index, bool device, const L
                          SizesMet *sizes);
 /* For such a target; sg, the same stage for the others, where it would be no other. */
 StageGen *cg_stage_device(Arena *a, Pipe *p, uint32_t index, StageGen *sg);
+/* the body of a Recurrence in that stage, for the same target */
+StageGen *cg_stage_body(StageGen *of, Pipe *p);
 bool cg_has_backward(const Stage *s);
 int64_t cg_bytes_work(const StageGen *sg, Target target); /* the largest of all functions */
 int64_t cg_bytes_work_of(const StageGen *sg, FuncKind kind, Target target);

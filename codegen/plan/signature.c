@@ -206,6 +206,25 @@ static void put_custom(Record *b, const Step *s)
     }
 }
 
+static void put_ports(Record *b, const LoopPort *port, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        put_int(b, port[i].state);
+        put_int(b, port[i].arg);
+        put_lin(b, port[i].apart);
+    }
+}
+
+static void put_loop(Record *b, const Loop *l)
+{
+    put_int(b, l->steps);
+    put_int(b, l->reverse);
+    put_int(b, l->body_room);
+    put_ports(b, l->in, l->nin);
+    put_ports(b, l->out, l->nout);
+    put_int(b, (int64_t)cg_stage_hash(l->body, HASH_START));
+}
+
 static void put_step(Record *b, const Func *f, const Step *s)
 {
     put_int(b, (int64_t)s->kind);
@@ -225,6 +244,8 @@ static void put_step(Record *b, const Func *f, const Step *s)
         put_kernel(b, f, &f->g->node.at[s->node]);
     else if (s->kind == STEP_CUSTOM)
         put_custom(b, s);
+    else if (s->kind == STEP_LOOP)
+        put_loop(b, s->loop);
     else if (s->kind == STEP_PRODUCT)
         put_product(b, s->product);
     else if (s->kind == STEP_ATTENTION)
@@ -303,7 +324,7 @@ static uint64_t hash_function(uint64_t h, Record *b, const Func *f)
     return hash_record(h, b);
 }
 
-static void put_ports(Record *b, const StageGen *sg)
+static void put_stage(Record *b, const StageGen *sg)
 {
     const Stage *s = sg->stage;
     for (uint32_t i = 0; i < s->input.n; i++) {
@@ -343,7 +364,7 @@ static void put_ports(Record *b, const StageGen *sg)
 uint64_t cg_stage_hash(const StageGen *sg, uint64_t h)
 {
     Record b = {.a = arena_within(sg->a)};
-    put_ports(&b, sg);
+    put_stage(&b, sg);
     h = hash_record(h, &b);
     for (int k = 0; k < F_COUNT; k++)
         if (sg->func[k])

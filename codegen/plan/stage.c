@@ -361,10 +361,12 @@ static uint32_t dy_count(const Stage *s)
     return n;
 }
 
+/* within: the stage of which it is a body; NULL: none */
 static StageGen *planned(Arena *a, Pipe *p, uint32_t index, bool device, const Lengths *lengths,
-                         SizesMet *sizes)
+                         SizesMet *sizes, StageGen *within)
 {
     StageGen *sg = arena_new_of(a, StageGen);
+    sg->within = within;
     sg->lengths = lengths;
     sg->sizes = sizes;
     sg->pipe = p;
@@ -374,8 +376,10 @@ static StageGen *planned(Arena *a, Pipe *p, uint32_t index, bool device, const L
     sg->stage = &p->stage.at[index];
     sg->name = p->alone ? p->alone : arena_printf(a, "stage%u", index);
     stage_parts(p->graph, &p->stage.at[index]);
-    sg->fixed = p->uneven.n > 0 || p->graph->batch <= 1;      /* no rows: no call */
-    for (int t = 0; t < TARGETS; t++)
+    sg->fixed = within ? within->fixed
+                       : p->uneven.n > 0 || p->graph->batch <= 1;       /* no rows: no call */
+    sg->kernels = within ? within->kernels : arena_array(a, KernelList, TARGETS);
+    for (int t = 0; t < TARGETS && !within; t++)
         sg->kernels[t].of.arena = sg->kernels[t].titles.arena = sg->kernels[t].text.a = sg->a;
     split_outputs(sg);
     sg->in_read = arena_array(sg->a, uint8_t, sg->stage->input.n + 1);
@@ -407,13 +411,22 @@ static StageGen *planned(Arena *a, Pipe *p, uint32_t index, bool device, const L
 
 StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device)
 {
-    return planned(a, p, index, device, NULL, NULL);
+    return planned(a, p, index, device, NULL, NULL, NULL);
 }
 
 StageGen *cg_stage_sized(Arena *a, Pipe *p, uint32_t index, bool device, const Lengths *lengths,
                          SizesMet *sizes)
 {
-    return planned(a, p, index, device, lengths, sizes);
+    return planned(a, p, index, device, lengths, sizes, NULL);
+}
+
+StageGen *cg_stage_body(StageGen *of, Pipe *p)
+{
+    StageGen *body = planned(of->a, p, 0, of->device, of->lengths, of->sizes, of);
+    INSIST(body->conv.n == 0 && body->constants.n == 0);
+    cg_sizes_part(of);
+    vec_push(of->a, &of->bodies, body);
+    return body;
 }
 
 /* A product of rows that the data choose, whose sizes come from the host, or of rows that a

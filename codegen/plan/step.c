@@ -176,6 +176,7 @@ static void call(Func *f, NodeId id, Step *s)
               : cg_is_attention(n)      ? STEP_ATTENTION
               : op_is_collective(n->op) ? STEP_COLLECTIVE
               : n->op == OP_Custom      ? STEP_CUSTOM
+              : n->op == OP_Recurrence  ? STEP_LOOP
                                         : STEP_KERNEL;
     if (s->empty)
         return;
@@ -189,6 +190,8 @@ static void call(Func *f, NodeId id, Step *s)
         kernel(f, n, s);
     if (s->kind == STEP_CUSTOM)
         custom(f, n, s);
+    if (s->kind == STEP_LOOP)
+        cg_loop(f, n, s);
     if (s->kind == STEP_COLLECTIVE)
         cg_collective(f, n, s, f->group.at[s->group].until ? BEGINS : AT_ONCE);
 }

@@ -44,9 +44,9 @@ static bool is_reserved(const char *name)
         "char class compl concept const const_cast consteval constexpr constinit continue conv count counted "
         "decltype default delete dim do double dynamic_cast else enum errno explicit export extern "
         "false float for friend from goto i if in inline int key length linux long mask mutable n "
-        "namespace new noexcept not not_eq nullptr number operator or or_eq order out pool "
+        "namespace new noexcept not not_eq nullptr number one operator or or_eq order out pool "
         "private protected public register reinterpret_cast requires restrict return rows short signed sizeof state "
-        "static static_assert static_cast stderr stdin stdout stream stride_a stride_b stride_c struct "
+        "static static_assert static_cast stderr stdin stdout step steps stream stride_a stride_b stride_c struct "
         "switch template this thread_local throw to true try typedef typeid typename typeof union unix "
         "unsigned using virtual void volatile wchar_t while xor xor_eq ";
     const char *at = words;
@@ -298,7 +298,10 @@ const char *out_name(const Func *f, uint32_t buf)
 
 bool names_has(StageGen *sg, const char *name)
 {
-    return strmap_get(&names_of(sg)->taken, name) != NONE;
+    bool has = strmap_get(&names_of(sg)->taken, name) != NONE;
+    for (uint32_t i = 0; i < sg->bodies.n && !has; i++)
+        has = names_has(sg->bodies.at[i], name);
+    return has;
 }
 
 /* ---- fields of a repeated sequence ----------------------------------------------------------- */

@@ -111,7 +111,10 @@ const char **out_argument_names(Out *o, const Step *s)
 /* head: up to the name; tail: the parameters. */
 static const char *kernel(Out *o, const Step *s, const KernelText *x, const char *head)
 {
-    KernelList *k = &o->f->sg->kernels[o->f->sg->target];
+    StageGen *sg = o->f->sg;
+    while (sg->within)
+        sg = sg->within;
+    KernelList *k = &sg->kernels[sg->target];
     const char *params = *x->params ? x->params : "void";
     uint32_t *slot = strmap_at(&k->of, arena_printf(o->a, "%s|%s|%s", head, params, x->body));
     if (*slot != NONE)
@@ -122,7 +125,7 @@ static const char *kernel(Out *o, const Step *s, const KernelText *x, const char
     do {
         *number = *number == NONE ? 1 : *number + 1;
         name = arena_printf(o->a, "%s_%u", title, *number);
-    } while (names_has(o->f->sg, name));
+    } while (names_has(sg, name));
     vec_push(o->a, &k->name, name);
     text_line(&k->text, "// %s", x->comment);
     text_add(&k->text, "%s", x->formula ? x->formula : "");

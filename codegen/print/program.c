@@ -54,7 +54,7 @@ static void print_steps(Out *o)
         text_line(&o->text, "%s", f->sg->probe_end);
 }
 
-void cg_function_print(Func *f)
+const char *cg_function_text(Func *f)
 {
     Target target = f->sg->target;
     Out o = {.f = f,
@@ -64,7 +64,7 @@ void cg_function_print(Func *f)
              .text = {.a = f->a, .indent = 1},
              .fresh = {.a = f->a, .indent = 1},
              .named = arena_array(f->a, bool, f->buf.n + 1)};
-    Text *t = &f->body[target], head = {.a = f->a, .indent = 1};
+    Text head = {.a = f->a, .indent = 1};
     print_steps(&o);
     out_declare(&o, &head);
     if (f->counted.n)
@@ -73,13 +73,21 @@ void cg_function_print(Func *f)
     if (!o.reads && !head.n)
         text_line(&head, "(void)c;");
     f->bytes_scratch[target] = o.bytes_scratch;
+    return arena_printf(f->a, "%s\n%s", text_all(&head), text_all(&o.text));
+}
+
+void cg_function_print(Func *f)
+{
+    Target target = f->sg->target;
+    Text *t = &f->body[target];
+    const char *body = cg_function_text(f);
     *t = (Text){.a = f->a};
     text_add(t, "// %s\n", title(f->sg, f->kind));
-    if (o.bytes_scratch)
+    if (f->bytes_scratch[target])
         text_add(t,
                  "// behind the workspace %" PRId64
-                 " bytes that kernels use while they run\n",
-                 o.bytes_scratch);
-    text_add(t, "void %s(const PpCtx *c)\n{\n%s\n%s}\n\n", cg_function_name(f->sg, f->kind, target),
-             text_all(&head), text_all(&o.text));
+                 " bytes that steps use while they run\n",
+                 f->bytes_scratch[target]);
+    text_add(t, "void %s(const PpCtx *c)\n{\n%s}\n\n", cg_function_name(f->sg, f->kind, target),
+             body);
 }

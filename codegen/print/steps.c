@@ -76,6 +76,7 @@ static void print_kind(Out *o, const Step *s, const char *comment)
     case STEP_KERNEL: print_kernel(o, s); break;
     case STEP_COLLECTIVE: print_collective(o, s); break;
     case STEP_CUSTOM: print_custom(o, s); break;
+    case STEP_LOOP: print_loop(o, s, comment); break;
     }
 }
 

@@ -90,7 +90,7 @@ const char *out_pattern(Arena *a, const char *x,
 const char *out_name(const Func *f, uint32_t buf);      /* "ln_1_weight", "d_c_attn" */
 /* of a parameter, of its gradient or its copy: "transformer.h.2.ln_1.weight" */
 const char *names_param(const Func *f, const Buffer *b);
-bool names_has(StageGen *sg, const char *name);         /* a buffer of the stage has it */
+bool names_has(StageGen *sg, const char *name);         /* a buffer of the stage has it, or of a body */
 const char **names_of_fields(const Out *o, const Repeat *r);
 
 /* place.c: where a buffer stands */
@@ -109,6 +109,8 @@ void place_declare(const Out *o, uint32_t buf, Text *t);        /* its pointer *
 /* program.c: a function of the stage, into Func.body of StageGen.target */
 const char *cg_function_name(const StageGen *sg, FuncKind kind, Target target);
 void cg_function_print(Func *f);
+/* the lines of its body alone */
+const char *cg_function_text(Func *f);
 
 /* steps.c */
 /* twin: the same step of the next turn; NONE: none */
@@ -129,6 +131,8 @@ const char *out_chunk(Out *o, const Chunk *of, int mesh);
 
 /* custom.c */
 void print_custom(Out *o, const Step *s);
+/* loop.c; comment: what it comes from */
+void print_loop(Out *o, const Step *s, const char *comment);
 /* attention.c */
 void print_attention(Out *o, const Step *s);
 

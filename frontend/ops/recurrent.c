@@ -1,10 +1,10 @@
 /*
- * recurrent.c - RNN, GRU and LSTM, unrolled over the sequence.  In: the ONNX node with its
- * layouts, directions, activations, clip, peepholes and lengths.  Out: core operations.
+ * recurrent.c - RNN, GRU and LSTM.  In: the ONNX node with its layouts, directions, activations,
+ * clip, peepholes and lengths.  Out: core operations, among them a Recurrence for each direction.
  *
  * What does not depend on the state, X W' and the biases, is one product over all steps; a step is
- * one product with the state and the activations.  The steps are alike, so that the code of one is
- * called for each (codegen/plan/).  Formulas and the order of gates: ONNX, RNN-22, GRU-22, LSTM-22.
+ * one product with the state and the activations.  Formulas and the order of gates: ONNX, RNN-22,
+ * GRU-22, LSTM-22.
  *
  * Past the length of a sample its state stays and its output is 0: walked backwards such steps
  * leave the initial state, which is why a reversed direction needs nothing else.
@@ -14,27 +14,27 @@
 #include <string.h>
 #include <strings.h>
 
-enum { NODES_OF_STEP = 30 };                            /* about */
-
 typedef struct {
     ValueId h, c;
-} State; /* [batch or 1, hidden]; NONE: zeros */
+} State; /* [batch, hidden]; c NONE: it has none */
+
+enum { MOST_GATES = 4 };
 
 typedef struct Layer Layer;
 struct Layer {
     Import *im;
-    Graph *g;
+    Graph *g; /* the model's; while a step is made, its body */
     int64_t steps, batch, inputs, hidden;
     int gates, directions, functions;
     double clip; /* of what activations get; 0: none */
     State (*step)(Layer *l, ValueId x, State s);
-    /* of the direction that is unrolled */
-    int direction;
-    ValueId recurrence, recurrence_bias; /* [hidden, gates * hidden]; [1, ...], NONE */
-    ValueId peephole[3];                 /* [1, hidden] of i, o, f; NONE */
-    ValueId live;                        /* bool [steps, batch, 1]; NONE: all */
     bool quantised; /* DynamicQuantizeLSTM: weights are whole numbers, [inputs, gates * hidden] */
-    ValueId recurrence_scale;            /* their scale, of one number or a row; NONE */
+    /* of the direction at hand: what each step reads.  [gates * hidden, hidden], quantised turned
+       round; [1, ...], NONE; [1, hidden] of i, o, f, NONE; the scale of whole numbers, one or a
+       row, NONE */
+    int direction;
+    ValueId recurrence, recurrence_bias, peephole[3], recurrence_scale;
+    ValueId live; /* bool [steps, batch, 1], in a step [batch, 1]; NONE: all */
 };
 
 /* ---- activations ---- */
@@ -119,29 +119,31 @@ static ValueId add(Graph *g, ValueId x, ValueId y)
 {
     return x == NONE ? y : y == NONE ? x : g_add(g, x, y);
 }
-static ValueId times(Graph *g, ValueId x, ValueId y)
+
+/* The n gates of [.., n * hidden]; NONE: none of them. */
+static void divide(const Layer *l, ValueId x, int n, ValueId *gate)
 {
-    return x == NONE || y == NONE ? NONE : g_mul(g, x, y);
+    int64_t size[MOST_GATES];
+    for (int i = 0; i < n; i++)
+        size[i] = l->hidden;
+    ValueId first = x == NONE ? NONE : g_split(l->g, x, low_shape(l->g, x).rank - 1, n, size);
+    for (int i = 0; i < n; i++)
+        gate[i] = x == NONE ? NONE : graph_out(l->g, first, (uint32_t)i);
 }
 
-/* Gates first .. first + n of [.., gates * hidden]. */
-static ValueId gate(const Layer *l, ValueId x, int first, int n)
+/* By the weights of gates first .. first + n. */
+static ValueId of_state(const Layer *l, ValueId h, int first, int n)
 {
-    return x == NONE ? NONE
-                     : g_slice_axis(l->g, x, low_shape(l->g, x).rank - 1, first * l->hidden,
-                                    n * l->hidden);
-}
-
-static ValueId of_state(const Layer *l, ValueId h, ValueId r)
-{
-    if (h != NONE && l->quantised)
+    ValueId r = l->recurrence;
+    if (l->quantised)
         return low_dynamic_product(l->g, h, r, l->recurrence_scale);
-    return h == NONE ? NONE : g_matmul(l->g, h, r);
+    r = g_slice_axis(l->g, r, 0, first * l->hidden, n * l->hidden);
+    return g_matmul(l->g, h, g_swap_last(l->g, r));
 }
 
 static State rnn_step(Layer *l, ValueId x, State s)
 {
-    x = add(l->g, x, add(l->g, of_state(l, s.h, l->recurrence), l->recurrence_bias));
+    x = add(l->g, x, add(l->g, of_state(l, s.h, 0, 1), l->recurrence_bias));
     return (State){activate(l, 0, "Tanh", x), NONE};
 }
 
@@ -150,33 +152,39 @@ static State gru_step(Layer *l, ValueId x, State s)
 {
     Graph *g = l->g;
     bool before = im_int(l->im, "linear_before_reset", 0) != 0;
-    ValueId r = l->recurrence, both = of_state(l, s.h, before ? r : gate(l, r, 0, 2));
-    ValueId bias = l->recurrence_bias;
-    ValueId zr = add(g, add(g, gate(l, x, 0, 2), gate(l, bias, 0, 2)), gate(l, both, 0, 2));
-    ValueId update = activate(l, 0, "Sigmoid", gate(l, zr, 0, 1)),
-            reset = activate(l, 0, "Sigmoid", gate(l, zr, 1, 1)), inner;
+    ValueId in[3], own[3], bias[3], z, r, inner;
+    divide(l, x, 3, in);
+    divide(l, of_state(l, s.h, 0, before ? 3 : 2), before ? 3 : 2, own);
+    divide(l, l->recurrence_bias, 3, bias);
+    z = activate(l, 0, "Sigmoid", g_add(g, add(g, in[0], bias[0]), own[0]));
+    r = activate(l, 0, "Sigmoid", g_add(g, add(g, in[1], bias[1]), own[1]));
     if (before)
-        inner = times(g, reset, add(g, gate(l, both, 2, 1), gate(l, bias, 2, 1)));
+        inner = g_mul(g, r, add(g, own[2], bias[2]));
     else
-        inner = add(g, of_state(l, times(g, reset, s.h), gate(l, r, 2, 1)), gate(l, bias, 2, 1));
-    ValueId fresh = activate(l, 1, "Tanh", add(g, gate(l, x, 2, 1), inner));
-    ValueId h = g_mul(g, g_sub(g, g_like(g, update, 1), update), fresh);
-    return (State){add(g, h, times(g, update, s.h)), NONE};
+        inner = add(g, of_state(l, g_mul(g, r, s.h), 2, 1), bias[2]);
+    ValueId fresh = activate(l, 1, "Tanh", g_add(g, in[2], inner));
+    ValueId h = g_mul(g, g_sub(g, g_like(g, z, 1), z), fresh);
+    return (State){g_add(g, h, g_mul(g, z, s.h)), NONE};
+}
+
+static ValueId peep(const Layer *l, ValueId x, int gate, ValueId c)
+{
+    return l->peephole[gate] == NONE ? x : g_add(l->g, x, g_mul(l->g, l->peephole[gate], c));
 }
 
 /* Gates i, o, f, c. */
 static State lstm_step(Layer *l, ValueId x, State s)
 {
     Graph *g = l->g;
-    x = add(g, x, add(g, of_state(l, s.h, l->recurrence), l->recurrence_bias));
-    ValueId in = activate(l, 0, "Sigmoid", add(g, gate(l, x, 0, 1), times(g, l->peephole[0], s.c)));
-    ValueId forget =
-        im_int(l->im, "input_forget", 0)
-            ? g_sub(g, g_like(g, in, 1), in)
-            : activate(l, 0, "Sigmoid", add(g, gate(l, x, 2, 1), times(g, l->peephole[2], s.c)));
-    ValueId fresh = activate(l, 1, "Tanh", gate(l, x, 3, 1));
-    ValueId c = add(g, times(g, forget, s.c), g_mul(g, in, fresh));
-    ValueId out = activate(l, 0, "Sigmoid", add(g, gate(l, x, 1, 1), times(g, l->peephole[1], c)));
+    ValueId gate[4];
+    divide(l, add(g, g_add(g, x, of_state(l, s.h, 0, 4)), l->recurrence_bias), 4, gate);
+    ValueId in = activate(l, 0, "Sigmoid", peep(l, gate[0], 0, s.c));
+    ValueId forget = im_int(l->im, "input_forget", 0)
+                         ? g_sub(g, g_like(g, in, 1), in)
+                         : activate(l, 0, "Sigmoid", peep(l, gate[2], 2, s.c));
+    ValueId fresh = activate(l, 1, "Tanh", gate[3]);
+    ValueId c = g_add(g, g_mul(g, forget, s.c), g_mul(g, in, fresh));
+    ValueId out = activate(l, 0, "Sigmoid", peep(l, gate[1], 1, c));
     return (State){g_mul(g, out, activate(l, 2, "Tanh", c)), c};
 }
 
@@ -204,21 +212,21 @@ static ValueId of_direction(const Layer *l, ValueId x)
                      : low_squeeze(l->g, g_slice_axis(l->g, x, 0, l->direction, 1), 1, &zero);
 }
 
-/* The initial state [batch, hidden]: NONE where it is 0, one row where a constant is the same for
-   every sample.  An export writes the batch of its example into zeros, and there may be fewer rows.
- */
+/* The initial state [batch, hidden].  An export writes the batch of its example into zeros, and there
+   may be fewer rows: what is the same for every sample is a number, or one row. */
 static ValueId same_rows(const Layer *l, ValueId s)
 {
-    double all;
-    if (low_uniform(l->g, s, &all))
-        return all == 0 ? NONE : g_full(l->g, low_dtype(l->g, s), &(Shape){2, {1, l->hidden}}, all);
+    const Shape all = low_shape(l->g, s);
+    double x;
+    if (low_uniform(l->g, s, &x))
+        return g_full(l->g, low_dtype(l->g, s), &all, x);
     const Value *v = val(l->g, s);
     if (v->kind != V_CONST)
         return s;
     for (int64_t i = 0; i < l->batch * l->hidden; i++)
         if (low_const_at(v, i) != low_const_at(v, i % l->hidden))
             return s;
-    return g_slice_axis(l->g, s, 0, 0, 1);
+    return g_expand(l->g, g_slice_axis(l->g, s, 0, 0, 1), &all);
 }
 
 static ValueId initial(const Layer *l, uint32_t input)
@@ -228,7 +236,7 @@ static ValueId initial(const Layer *l, uint32_t input)
                             batch_first ? l->directions : l->batch, l->hidden};
     ValueId x = check_shape(l, input, 3, dims);
     if (x == NONE)
-        return NONE;
+        return g_full(l->g, low_dtype(l->g, l->im->in[0]), &(Shape){2, {l->batch, l->hidden}}, 0);
     if (batch_first)
         x = g_transpose(l->g, x, (const int64_t[]){1, 0, 2});
     return same_rows(l, of_direction(l, x));
@@ -252,12 +260,6 @@ static ValueId live_steps(const Layer *l)
 }
 
 /* ---- a direction ---- */
-
-static ValueId at_step(const Layer *l, ValueId x, int64_t t)
-{
-    int64_t zero = 0;
-    return low_squeeze(l->g, g_slice_axis(l->g, x, 0, t, 1), 1, &zero);
-}
 
 /* live ? x : other, other NONE: 0. */
 static ValueId keep(const Layer *l, ValueId live, ValueId x, ValueId other)
@@ -293,7 +295,7 @@ static void set_weights(Layer *l, ValueId *in_bias)
         l->recurrence_scale = of_columns(l, 10);
     } else {
         ValueId r = check_shape(l, 2, 3, (const int64_t[]){l->directions, wide, l->hidden});
-        l->recurrence = g_swap_last(g, of_direction(l, r));
+        l->recurrence = of_direction(l, r);
     }
     *in_bias = l->recurrence_bias = NONE;
     if (b != NONE) {
@@ -310,8 +312,86 @@ static void set_weights(Layer *l, ValueId *in_bias)
                                                   i * l->hidden, l->hidden);
 }
 
-/* x: [steps, batch, inputs].  out: [steps] of [batch, hidden].  Gives the last state. */
-static State unroll(Layer *l, ValueId x, bool backwards, ValueId *out)
+/* ---- the body -------------------------------------------------------------------------------- */
+
+/* A body while its inputs are told. */
+typedef struct {
+    const Graph *g;
+    Graph *body;
+    Ids in;
+    VEC(int) rows;
+} Body;
+
+/* What is x for a step; NONE stays.  steps: x has them in front; samples: behind them it has those. */
+static ValueId told(Body *b, const char *name, ValueId x, bool steps, bool samples)
+{
+    if (x == NONE)
+        return NONE;
+    Shape s = low_shape(b->g, x);
+    if (steps)
+        memmove(s.d, s.d + 1, (size_t)--s.rank * sizeof *s.d);
+    vec_push(b->body->arena, &b->in, x);
+    vec_push(b->body->arena, &b->rows, samples ? 0 : -1);
+    return graph_input(b->body, name, low_dtype(b->g, x), &s);
+}
+
+static void put(Body *b, ValueId v)
+{
+    if (v == NONE)
+        return;
+    vec_push(b->body->arena, &b->body->output, v);
+    vec_push(b->body->arena, &b->rows, 0);
+}
+
+/* The layer as a step sees it, of whose X W' is x. */
+static Layer in_body(const Layer *l, Body *b, ValueId *x, State *s)
+{
+    static const char *const peephole[] = {"peephole_i", "peephole_o", "peephole_f"};
+    Layer step = *l;
+    step.g = b->body;
+    s->h = told(b, "h", s->h, false, true);
+    s->c = told(b, "c", s->c, false, true);
+    *x = told(b, "x", *x, true, true);
+    step.live = told(b, "live", l->live, true, true);
+    step.recurrence = told(b, "recurrence", l->recurrence, false, false);
+    step.recurrence_bias = told(b, "recurrence_bias", l->recurrence_bias, false, false);
+    step.recurrence_scale = told(b, "recurrence_scale", l->recurrence_scale, false, false);
+    for (int i = 0; i < 3; i++)
+        step.peephole[i] = told(b, peephole[i], l->peephole[i], false, false);
+    return step;
+}
+
+/* x: X W' and what is added to it, [steps, batch, gates * hidden].  y: [steps, batch, hidden] */
+static State over_steps(const Layer *l, ValueId x, bool backwards, ValueId *y)
+{
+    Graph *g = l->g;
+    State s = {initial(l, 5), l->gates == 4 ? initial(l, 6) : NONE};
+    Body b = {.g = g, .body = body_new(g)};
+    const bool cell = s.c != NONE;
+    Layer step = in_body(l, &b, &x, &s);
+    State next = l->step(&step, x, s);
+    ValueId out = next.h;
+    if (step.live != NONE) {
+        out = keep(&step, step.live, next.h, NONE);
+        next.h = keep(&step, step.live, next.h, s.h);
+        next.c = cell ? keep(&step, step.live, next.c, s.c) : NONE;
+    }
+    put(&b, next.h);
+    put(&b, next.c);
+    put(&b, out);
+    ValueId last = g_recurrence(g, b.body,
+                                (Recurrence){.states = 1 + cell,
+                                             .sequences = l->live == NONE ? 1 : 2,
+                                             .reverse = backwards,
+                                             .mixes = l->quantised,
+                                             .rows = b.rows.at},
+                                b.in.at);
+    *y = graph_out(g, last, 1 + cell);
+    return (State){last, cell ? graph_out(g, last, 1) : NONE};
+}
+
+/* x: [steps, batch, inputs].  y: [steps, batch, hidden].  Gives the last state. */
+static State one_direction(Layer *l, ValueId x, bool backwards, ValueId *y)
 {
     Graph *g = l->g;
     ValueId bias, all;
@@ -325,37 +405,20 @@ static State unroll(Layer *l, ValueId x, bool backwards, ValueId *out)
         bias = add(g, bias, l->recurrence_bias);
         l->recurrence_bias = NONE;
     }
-    all = add(g, all, bias);
-    State s = {initial(l, 5), l->gates == 4 ? initial(l, 6) : NONE};
-    for (int64_t k = 0; k < l->steps; k++) {
-        int64_t t = backwards ? l->steps - 1 - k : k;
-        State next = l->step(l, at_step(l, all, t), s);
-        out[t] = next.h;
-        if (l->live != NONE) {
-            ValueId live = at_step(l, l->live, t);
-            out[t] = keep(l, live, next.h, NONE);
-            next.h = keep(l, live, next.h, s.h);
-            next.c = next.c == NONE ? NONE : keep(l, live, next.c, s.c);
-        }
-        s = next;
-    }
-    return s;
+    return over_steps(l, add(g, all, bias), backwards, y);
 }
 
 /* ---- the node ---- */
 
-/* y of all steps and directions: [steps, directions, batch, hidden], or with the batch first. */
-static ValueId stack_steps(const Layer *l, ValueId *const *out, bool batch_first)
+/* y of all directions: [steps, directions, batch, hidden], or with the batch first. */
+static ValueId stack_steps(const Layer *l, const ValueId *y, bool batch_first)
 {
     Graph *g = l->g;
-    ValueId *part = arena_array(l->im->arena, ValueId, l->steps), both[2];
-    int steps_at = batch_first ? 1 : 0, way_at = batch_first ? 2 : 1;
-    for (int d = 0; d < l->directions; d++) {
-        for (int64_t t = 0; t < l->steps; t++)
-            part[t] = low_unsqueeze(g, out[d][t], steps_at);
-        ValueId y = l->steps == 1 ? part[0] : g_concat(g, (uint32_t)l->steps, part, steps_at);
-        both[d] = low_unsqueeze(g, y, way_at);
-    }
+    ValueId both[2];
+    int way_at = batch_first ? 2 : 1;
+    for (int d = 0; d < l->directions; d++)
+        both[d] = low_unsqueeze(
+            g, batch_first ? g_transpose(g, y[d], (const int64_t[]){1, 0, 2}) : y[d], way_at);
     return l->directions == 1 ? both[0] : g_concat(g, 2, both, way_at);
 }
 
@@ -390,13 +453,13 @@ static void check_operands(Layer *l)
     check_shape(l, 1, 3, want);
     if (l->steps < 1)
         low_fatal(im, 0, "a sequence without steps");
-    low_limit_nodes(im, l->steps, NODES_OF_STEP, "steps");
 }
 
 static void recurrent(Import *im, int gates, int functions, State (*step)(Layer *, ValueId, State))
 {
     Graph *g = im->g;
     Layer l = {.im = im, .g = g, .gates = gates, .functions = functions, .step = step};
+    l.recurrence_scale = NONE;
     l.quantised = im->nin > 8;
     check_operands(&l);
     l.clip = im_float(im, "clip", 0);
@@ -407,14 +470,13 @@ static void recurrent(Import *im, int gates, int functions, State (*step)(Layer 
         low_fatal(im, 4, "of samples of other lengths, backwards, other states are quantised "
                          "together: not supported");
     ValueId x = batch_first ? g_transpose(g, im->in[0], (const int64_t[]){1, 0, 2}) : im->in[0];
-    ValueId *out[2], h[2], c[2];
+    ValueId y[2], h[2], c[2];
     for (l.direction = 0; l.direction < l.directions; l.direction++) {
-        out[l.direction] = arena_array(im->arena, ValueId, l.steps);
-        State last = unroll(&l, x, reverse || l.direction == 1, out[l.direction]);
+        State last = one_direction(&l, x, reverse || l.direction == 1, &y[l.direction]);
         h[l.direction] = last.h, c[l.direction] = last.c;
     }
     if (im_wanted(im, 0))
-        im->out[0] = stack_steps(&l, out, batch_first);
+        im->out[0] = stack_steps(&l, y, batch_first);
     if (im_wanted(im, 1))
         im->out[1] = stack_ways(&l, h, batch_first);
     if (gates == 4 && im_wanted(im, 2))

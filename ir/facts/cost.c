@@ -107,6 +107,15 @@ static int64_t flops_conv_weight_grad(const Graph *g, const Node *n)
     return convolution(g, n->out[0], n->in[1]);
 }
 
+static int64_t flops_recurrence(const Graph *g, const Node *n)
+{
+    const Graph *body = n->attr.recurrence->body;
+    int64_t step = 0;
+    for (NodeId id = 0; id < body->node.n; id++)
+        step += cost_flops(body, id);
+    return times(recurrence_steps(g, n), step);
+}
+
 static int64_t flops_window(const Graph *g, const Node *n)
 {
     int64_t window = 1;

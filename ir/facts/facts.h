@@ -111,6 +111,12 @@ void graph_unsort(Graph *g, const BatchOptions *opt);
    matter, which take any number of rows.  Fatal if something cannot be resized. */
 void graph_resize(Graph *g, int64_t rows, const Ids *list);
 
+/* recurrence.c: a copy of the node's body whose values know where they hold the rows, as the node's
+   operands have them */
+Graph *body_placed(const Graph *g, const Node *n, Arena *a);
+/* Recurrence.rows of a body of which those of the inputs are known */
+int *body_rows(Graph *body, const int *input, Arena *a);
+
 /* flow.c: active[value]: whether it depends on a trainable parameter through differentiable
    operations.  flow_params sets parameters, flow_through a list of nodes in order.
    flow_of_params[value]: whether it is computed from parameters (no running statistics) and

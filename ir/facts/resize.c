@@ -81,11 +81,27 @@ static bool resize_constant(const Resize *r, Value *v)
     return good;
 }
 
+/* The body of a Recurrence, as the rest. */
+static void resize_body(const Resize *r, Node *n)
+{
+    Recurrence *own = arena_new_of(r->g->arena, Recurrence);
+    Graph *body = body_placed(r->g, n, r->g->arena);
+    Ids all = {0};
+    for (NodeId id = 0; id < body->node.n; id++)
+        vec_push(r->g->arena, &all, id);
+    graph_resize(body, r->rows, &all);
+    *own = *n->attr.recurrence;
+    own->body = body;
+    n->attr.recurrence = own;
+}
+
 /* Attributes that state a shape, or the part of it that is taken. */
 static void resize_attributes(const Resize *r, Node *n)
 {
     const Value *y = val(r->g, n->out[0]);
     int64_t *own;
+    if (n->op == OP_Recurrence)
+        resize_body(r, n);
     if (y->batch < 0)
         return;
     Shape s = resized(r, y);

@@ -218,6 +218,22 @@ static void run_random(StageRun *r, const Node *n, Tensor y)
     }
 }
 
+/* A Recurrence whose body has so many rows. */
+static Attr run_body(StageRun *r, const Node *n)
+{
+    Recurrence *own = arena_new_of(r->a, Recurrence);
+    Attr at = n->attr;
+    Graph *body = body_placed(r->g, n, r->a);
+    Ids all = {0};
+    for (NodeId id = 0; id < body->node.n; id++)
+        vec_push(r->a, &all, id);
+    graph_resize(body, r->rows, &all);
+    *own = *at.recurrence;
+    own->body = body;
+    at.recurrence = own;
+    return at;
+}
+
 /* What a node makes of these operands, for r->rows. */
 static void run_apply(StageRun *r, const Node *n, Tensor *in, Tensor *out)
 {
@@ -232,7 +248,8 @@ static void run_apply(StageRun *r, const Node *n, Tensor *in, Tensor *out)
     }
     for (uint32_t i = 0; i < n->nout; i++)
         out[i] = (Tensor){val(r->g, n->out[i])->dtype, run_shape(r, n->out[i]), NULL};
-    eval_node(r->a, n->op, n->nin, in, &n->attr, n->nout, out);
+    Attr at = n->op == OP_Recurrence ? run_body(r, n) : n->attr;
+    eval_node(r->a, n->op, n->nin, in, &at, n->nout, out);
     for (uint32_t i = 0; i < n->nout; i++)
         if (!out[i].data)
             out[i].data = arena_alloc(r->a, 8);

@@ -476,6 +476,35 @@ static void phase(T *t)
     out(t, node2(t, g_mul(t->g, x, x), g_neg(t->g, x), (Attr){0}));
 }
 
+/* States of which one feeds a product, and what each step reads whole, in both directions; of the
+   first no last state is asked for. */
+static void recurrence(T *t)
+{
+    static const int rows[] = {0, 0, 0, -1, -1, 0, 0, 0};
+    Graph *g = t->g;
+    for (int reverse = 0; reverse < 2; reverse++) {
+        Graph *b = body_new(g);
+        ValueId h = graph_input(b, "h", t->real, &S(2, 3)),
+                c = graph_input(b, "c", t->real, &S(2, 3)),
+                x = graph_input(b, "x", t->real, &S(2, 3)),
+                w = graph_input(b, "w", t->real, &S(3, 3)),
+                s = graph_input(b, "s", t->real, &S(1, 3));
+        ValueId z = g_unary(b, OP_Tanh, g_add(b, g_matmul(b, h, g_swap_last(b, w)), x));
+        c = g_add(b, g_mul(b, c, s), z);
+        h = g_mul(b, z, c);
+        const ValueId left[] = {h, c, g_sub(b, h, x)},
+                      in[] = {real(t, S(2, 3), -1, 1), real(t, S(2, 3), -1, 1),
+                              real(t, S(4, 2, 3), -1, 1), real(t, S(3, 3), -1, 1),
+                              real(t, S(1, 3), -1, 1)};
+        for (int i = 0; i < 3; i++)
+            vec_push(b->arena, &b->output, left[i]);
+        ValueId y = g_recurrence(
+            g, b, (Recurrence){.states = 2, .sequences = 1, .reverse = reverse, .rows = rows}, in);
+        for (uint32_t i = (uint32_t)!reverse; i < 3; i++)
+            out(t, graph_out(g, y, i));
+    }
+}
+
 typedef struct { Op op; void (*build)(T *); double lo, hi; const char *what; } Case;
 static const Case cases[] = {
     {OP_Neg, unary, -2, 2, ""},
@@ -563,6 +592,7 @@ static const Case cases[] = {
     {OP_Pack, packing, 0, 0, "along two axes"},
     {OP_Unpack, packing, 0, 0, "along two axes"},
     {OP_PackedMatMul, packed_matmul, 0, 0, "an expert, a packed depth"},
+    {OP_Recurrence, recurrence, 0, 0, "both directions"},
     {OP_Random, noise, 0, 0, "factors of x"},
     {OP_Phase, phase, 0, 0, "training takes operand 0"},
 };

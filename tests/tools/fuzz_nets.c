@@ -438,7 +438,7 @@ static void check_rows(const Total *t)
     char missing[400] = "";
     for (uint32_t i = 1; i < OP_COUNT; i++)
         if (op_is_core((Op)i) && !t->op[i] && i != OP_StopGradient &&
-            i != OP_FlashAttention && i != OP_FlashAttentionGrad && i != OP_MatMulBias && i != OP_Vary && i != OP_Custom &&
+            i != OP_FlashAttention && i != OP_FlashAttentionGrad && i != OP_MatMulBias && i != OP_Vary && i != OP_Custom && i != OP_Recurrence &&
             !op_is_collective((Op)i))
             snprintf(missing + strlen(missing), sizeof missing - strlen(missing), " %s",
                      op_name((Op)i));

@@ -1,0 +1,78 @@
+/*
+ * recurrence.c - the rows of a Recurrence: it may be divided by samples, which its body keeps apart,
+ * and not along its steps; on the mesh it is whole.
+ */
+#include "spread_rules.h"
+
+/* The dimension of a slot that holds samples; -1: none */
+static int samples_at(const Node *n, uint32_t slot)
+{
+    const Recurrence *r = n->attr.recurrence;
+    const uint32_t out = slot - n->nin;
+    const bool sequence = slot < n->nin ? recurrence_is_sequence(r, slot) : out >= r->states;
+    return r->rows[slot] < 0 ? -1 : r->rows[slot] + sequence;
+}
+
+void ways_recurrence(Ways *w, uint32_t slot, Place at)
+{
+    if (!w->of->alone || at.dim < 0)
+        return;
+    if (at.groups != 1) {
+        ways_refuse(w, ways_inner, NONE);
+        return;
+    }
+    if (at.dim != samples_at(w->n, slot)) {
+        ways_refuse(w, "each step depends on the one before", slot < w->n->nin ? slot : NONE);
+        return;
+    }
+    for (uint32_t i = 0; i < ways_slots(w); i++) {
+        const int dim = samples_at(w->n, i);
+        w->at[i] = dim >= 0 ? place_s(dim, 1) : i < w->n->nin ? place_r() : place_p();
+    }
+    w->way.meets = w->n->attr.recurrence->mixes;
+    ways_keep(w);
+}
+
+/* Finds the rows of the body's values, of which those of its inputs are in dimension dim[i]. */
+static void place(Graph *body, int *dim, int64_t rows, Arena *a)
+{
+    RowsAt at = {.n = body->input.n, .rows = rows, .dim = dim};
+    at.open = arena_array(a, bool, at.n + 1);
+    body->rows_at.n = body->rows_at.cap = 0;
+    body->rows_at.at = NULL;
+    vec_push(a, &body->rows_at, at);
+    body->rows_by = 0;
+    body->batch = rows;
+    batch_analyse(body, 0, NULL, NULL);
+}
+
+Graph *body_placed(const Graph *g, const Node *n, Arena *a)
+{
+    const Recurrence *r = n->attr.recurrence;
+    Graph *body = graph_twin(r->body, a);
+    int *dim = arena_array(a, int, body->input.n + 1);
+    for (uint32_t i = 0; i < body->input.n; i++) {
+        const int at = val(g, n->in[i])->batch;
+        dim[i] = at < 0 ? BATCH_NONE : at - recurrence_is_sequence(r, i);
+    }
+    place(body, dim, g->batch, a);
+    return body;
+}
+
+int *body_rows(Graph *body, const int *input, Arena *a)
+{
+    const uint32_t n = body->input.n;
+    int *dim = arena_array(a, int, n + body->output.n + 1);
+    int64_t rows = 1;
+    for (uint32_t i = 0; i < n; i++) {
+        dim[i] = input[i] < 0 ? BATCH_NONE : input[i];
+        if (input[i] >= 0)
+            rows = val(body, body->input.at[i])->shape.d[input[i]];
+    }
+    place(body, dim, rows, a);
+    for (uint32_t o = 0; o < body->output.n; o++) {
+        const int at = val(body, body->output.at[o])->batch;
+        dim[n + o] = at < 0 ? -1 : at;
+    }
+    return dim;
+}
