@@ -73,7 +73,8 @@ Func *cg_function(StageGen *sg, FuncKind kind)
     cg_steps(f);
     if (sg->device)
         cg_counts(f);
-    cg_optional(f);
+    if (!sg->within)
+        cg_optional(f);
     number_constants(f);
     cg_repeat(f);
     sg->func[kind] = f;
