@@ -22,6 +22,12 @@ typedef struct {
    scalar loss as a sum times loss_scale (all NONE when opt->loss is NULL). */
 Loss loss_append(Graph *g, const LossOptions *opt, const ImportOptions *import);
 
+/* reverse.c: the gradients of values wrt[i] over a plain node list, from those of values y[i]: NONE
+ * where unreached */
+typedef void GradValues(Graph *g, const NodeId *list, uint32_t n, const Ids *y, const Ids *dy,
+                        const Ids *wrt, ValueId *dwrt);
+GradValues grad_values;
+
 /* vjp/: one rule per primitive, built from the same ops. dy[i] may be NONE (no gradient for that
    output); din[i] is set to the gradient of operand i, or left NONE. Called only for operands with
    want[i].  The gradient of a value has its type; but wide[i]: operand i is a half of which an f32
@@ -32,6 +38,7 @@ typedef struct {
     const ValueId *in, *out, *dy;
     const bool *want, *wide;
     ValueId *din;
+    GradValues *within;             /* grad_values, for a body */
 } Vjp;
 bool vjp_apply(Vjp *v);             /* false: the op has no gradient */
 
@@ -52,10 +59,6 @@ void autodiff(Pipe *p);
 /* The graph, which is not yet cut, differentiated on its own, as the costs of cuts read it
    (PartitionOptions.joint): a copy in its arena, in one stage or as the model itself says. */
 Pipe *autodiff_joint(const Graph *g, const PartitionOptions *opt, const Loss *l);
-/* the gradients of values wrt[i] over a plain node list, from those of values y[i]: NONE where
- * unreached */
-void grad_values(Graph *g, const NodeId *list, uint32_t n, const Ids *y, const Ids *dy,
-                 const Ids *wrt, ValueId *dwrt);
 /* gradient of one scalar over a plain node list (ImportOptions, tests): returns d y / d wrt[i],
  * NONE where unreached. */
 void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt,

@@ -2,13 +2,13 @@
  * recurrence.c - the gradient of a Recurrence: another one, over the steps in the other order.
  *
  * In: the node, gradients of its results.  Out: a Recurrence whose states are the gradients of the
- * states, and whose sequences are those of the results and what its steps read of the forward's: the
- * values that the forward keeps, which become results of the node (partial evaluation, as lax.scan of
- * JAX has it; which values: a minimal cut of one step, stash.c).
+ * states, and whose sequences are those of the results and what its steps read of the forward's:
+ * the values that the forward keeps, which become results of the node (partial evaluation, as
+ * lax.scan of JAX has it; which values: a minimal cut of one step, stash.c).
  *
- * The gradient of what each step reads whole is a sum over the steps.  Where a step adds a product to
- * it, both factors are sequences, and one product over all steps and samples follows the loop; views of it
- * and sums follow that.  Anything else is one more state, to which each step adds.
+ * The gradient of what each step reads whole is a sum over the steps.  Where a step adds a product
+ * to it, both factors are sequences, and one product over all steps and samples follows the loop;
+ * views of it and sums follow that.  Anything else is one more state, to which each step adds.
  */
 #include <string.h>
 
@@ -27,7 +27,7 @@ typedef struct {
     Ids state, next, start;
     Ids of_state;                   /* by the first of them: the forward's state */
     Ids leaf;                       /* by those behind: what a step adds */
-    Ids dy, dy_of;                  /* inputs of the body that are gradients of sequences, operands */
+    Ids dy, dy_of;                  /* gradients of sequences: inputs of the body, operands */
     Ids factor;                     /* values of a step that are to be sequences */
     Ids kept;                       /* values that the forward keeps, and what they are then */
     Ids kept_as;
@@ -58,7 +58,10 @@ static void add_once(Arena *a, Ids *list, ValueId v)
         vec_push(a, list, v);
 }
 
-static ValueId new_input(Graph *b, Dtype t, Shape s) { return graph_value(b, V_INPUT, NULL, t, &s); }
+static ValueId new_input(Graph *b, Dtype t, Shape s)
+{
+    return graph_value(b, V_INPUT, NULL, t, &s);
+}
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
@@ -79,7 +82,8 @@ static void find_active(Back *k, const Ids *list)
     }
 }
 
-/* The gradients that a step is given: of its states, by the step behind it; of its part of results. */
+/* The gradients that a step is given: of its states, by the step behind it; of its part of results.
+ */
 static void seeds(Back *k, Ids *y, Ids *dy)
 {
     Graph *b = k->b, *g = k->g;
@@ -117,7 +121,7 @@ static void differentiate(Back *k)
         }
     }
     ValueId *d = arena_array(k->g->arena, ValueId, wrt.n + 1);
-    grad_values(b, list.at, list.n, &y, &dy, &wrt, d);
+    k->v->within(b, list.at, list.n, &y, &dy, &wrt, d);
     for (uint32_t i = 0; i < wrt.n; i++)
         k->d[at.at[i]] = d[i];
     for (uint32_t i = 0; i < k->state.n; i++) {
@@ -203,7 +207,8 @@ static ValueId sequence_of(const Back *k, ValueId v)
     return k->made_as.at[find(&k->made, v)];
 }
 
-/* The steps' matrices one beside the other: [m, steps k]; down: one below the other, [steps k, n] */
+/* The steps' matrices one beside the other: [m, steps k]; down: one below the other, [steps k, n].
+ */
 static ValueId joined(Back *k, ValueId factor, bool down)
 {
     static const int64_t beside[] = {1, 0, 2}, round[] = {0, 2, 1};

@@ -200,7 +200,8 @@ static void apply(Walk *w, NodeId id, uint32_t use)
              .dy = dy,
              .want = want,
              .wide = wide,
-             .din = din};
+             .din = din,
+             .within = grad_values};
     if (!vjp_apply(&v))
         return;
     for (uint32_t i = 0; i < node.nin; i++)

@@ -128,7 +128,8 @@ struct StageGen {
     Target target;                  /* of what is being printed */
     KernelList *kernels;            /* by target; of a body those of the stage */
     StageGen *within;               /* of a Recurrence's body: the stage; NULL: it is one */
-    VEC(StageGen *) bodies;         /* of its Recurrences */
+    VEC(StageGen *) bodies;         /* of its Recurrences, which plan_body makes */
+    StageGen *(*plan_body)(StageGen *of, Pipe *p);
     struct StageNames *names;       /* of its buffers, once one is asked for (print/names.c) */
     /* a statement before each step and at the end of each function: --profile, tests; NULL: none */
     const char *probe, *probe_end;

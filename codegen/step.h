@@ -125,9 +125,9 @@ typedef struct {
  * next one's: 0: each step has the same. */
 typedef struct { uint32_t state, arg; Lin apart; } LoopPort;
 
-/* A body, computed for each step of a sequence.  in, out: as its function has them; a state that it has
- * left stands in the workspace's rest, at `room' behind it, in one of two places by turns, and in the
- * end where the argument is; body_room: where its own workspace begins there. */
+/* A body, computed for each step of a sequence.  in, out: as its function has them.  Behind the
+ * workspace: at `room', two places for each state that a step has left, which take turns (the last
+ * state is at its argument, where it has one); at body_room, the workspace of a step. */
 typedef struct {
     struct StageGen *body;
     int64_t steps;

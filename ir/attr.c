@@ -202,7 +202,8 @@ Attr attr_own(Arena *a, Op op, const Attr *t)
             own.to = t->to;
         }
     }
-    INSIST(own.n >= 0 && (op == OP_Split || op == OP_Vary || op == OP_Recurrence || own.n <= MAX_RANK));
+    INSIST(own.n >= 0 && (own.n <= MAX_RANK || op == OP_Split || op == OP_Vary ||
+                          op == OP_Recurrence));
     return own;
 }
 

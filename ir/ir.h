@@ -70,7 +70,10 @@ Attr attr_lifted(Arena *a, Op op, const Attr *t, int64_t n);
 
 /* ---- build.c: build.h ------------------------------------------------------------------------ */
 
-/* ---- recurrence.c: a body that is computed for each step (op.h) ------------------------------- */
+/* shape_recurrence.c: with a dimension of n in front */
+Shape shape_lifted(const Shape *s, int64_t n);
+
+/* ---- recurrence.c: a body that is computed for each step (op.h) ------------------------------ */
 
 Graph *body_new(const Graph *g); /* an empty body for a node of g: origins are g's */
 /* The node: of.rows is of the body's inputs as they are, then of its outputs; of.body is set.  Long
@@ -80,9 +83,7 @@ ValueId g_recurrence(Graph *g, Graph *body, Recurrence of, const ValueId *in);
 Graph *body_of(const Graph *g, const Graph *from, const Ids *input, const Ids *node,
                const Ids *output);
 void body_own_outputs(Graph *body); /* an output becomes a value that the body makes */
-bool recurrence_is_sequence(const Recurrence *r, uint32_t input);
 int64_t recurrence_steps(const Graph *g, const Node *n);
-Shape shape_lifted(const Shape *s, int64_t n); /* with a dimension of n in front */
 
 /* ---- looked.c -------------------------------------------------------------------------------- */
 

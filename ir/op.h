@@ -77,12 +77,13 @@ typedef struct CustomAttr {
 } CustomAttr;
 
 /*
- * A body that is computed once for each step of a sequence, on what the step before has left.  Inputs
- * of the body, and operands of the node, in this order: `states', which are carried from step to step,
- * `sequences', and what each step reads whole.  Outputs of the body, and results of the node: the
- * next states, in their order and of their types and shapes, and then sequences.  A sequence has the
- * steps as dimension 0, and the body one step's part of it.  Nodes of the body neither draw random
- * numbers nor choose rows by index, and its constants are single numbers (recurrence.c).
+ * A body that is computed once for each step of a sequence, on what the step before has left.
+ * Inputs of the body, and operands of the node, in this order: `states', which are carried from step
+ * to step, `sequences', and what each step reads whole.  Outputs of the body, and results of the
+ * node: the next states, in their order and of their types and shapes, and then sequences.  A
+ * sequence has the steps as dimension 0, and the body one step's part of it.  Nodes of the body
+ * neither draw random numbers nor choose rows by index, and its constants are single numbers
+ * (recurrence.c).
  */
 typedef struct {
     const struct Graph *body;
@@ -95,6 +96,10 @@ typedef struct {
        and an output is the same for all of them or a sum over them */
     const int *rows;
 } Recurrence;
+static inline bool recurrence_is_sequence(const Recurrence *r, uint32_t input)
+{
+    return input >= r->states && input < r->states + r->sequences;
+}
 
 /*
  * One part of a tensor.  Dimension `axis` consists of `groups` (0: 1) equal groups, each divided

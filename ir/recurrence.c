@@ -1,11 +1,11 @@
 /*
- * recurrence.c - OP_Recurrence and its bodies (op.h).  In: a body that was built, and operands.  Out:
- * the node, once the body is found to hold nothing but what each step computes alike; types and shapes
- * of its results; bodies cut out of larger graphs.
+ * recurrence.c - OP_Recurrence and its bodies (op.h).  In: a body that was built, and operands.
+ * Out: the node, once the body is found to hold nothing but what each step computes alike; bodies
+ * cut out of larger graphs.
  */
 #include <string.h>
 
-#include "infer.h"
+#include "ir.h"
 
 Graph *body_new(const Graph *g)
 {
@@ -21,6 +21,12 @@ Graph *body_new(const Graph *g)
     b->batch = g->batch;
     b->cur_origin = g->cur_origin;
     return b;
+}
+
+int64_t recurrence_steps(const Graph *g, const Node *n)
+{
+    const Recurrence *r = n->attr.recurrence;
+    return val(g, n->in[r->states])->shape.d[0];
 }
 
 /* ---- what a body may hold -------------------------------------------------------------------- */
@@ -120,8 +126,8 @@ Graph *body_of(const Graph *g, const Graph *from, const Ids *input, const Ids *n
     }
     for (uint32_t k = 0; k < node->n; k++) {
         Node n = from->node.at[node->at[k]];
-        ValueId *in = arena_array(b->arena, ValueId, n.nin), *out =
-                                                                 arena_array(b->arena, ValueId, n.nout);
+        ValueId *in = arena_array(b->arena, ValueId, n.nin),
+                *out = arena_array(b->arena, ValueId, n.nout);
         for (uint32_t i = 0; i < n.nin; i++) {
             if (is[n.in[i]] == NONE && val(from, n.in[i])->kind == V_CONST)
                 is[n.in[i]] = copy_value(b, from, n.in[i], V_CONST);
@@ -145,50 +151,4 @@ Graph *body_of(const Graph *g, const Graph *from, const Ids *input, const Ids *n
         vec_push(b->arena, &b->output, is[v]);
     }
     return b;
-}
-
-/* ---- shapes ---------------------------------------------------------------------------------- */
-
-bool recurrence_is_sequence(const Recurrence *r, uint32_t input)
-{
-    return input >= r->states && input < r->states + r->sequences;
-}
-
-int64_t recurrence_steps(const Graph *g, const Node *n)
-{
-    const Recurrence *r = n->attr.recurrence;
-    return val(g, n->in[r->states])->shape.d[0];
-}
-
-Shape shape_lifted(const Shape *s, int64_t n)
-{
-    Shape more = {.rank = s->rank + 1, .d = {n}};
-    INSIST(more.rank <= MAX_RANK);
-    memcpy(more.d + 1, s->d, (size_t)s->rank * sizeof *s->d);
-    return more;
-}
-
-void shape_recurrence(Infer *x)
-{
-    const Recurrence *r = x->at->recurrence;
-    const Graph *b = r->body;
-    INSIST(r->sequences > 0 && x->nin == b->input.n && x->nout == b->output.n);
-    const Shape *first = infer_dims(x, r->states);
-    const int64_t steps = first->rank > 0 ? first->d[0] : 0;
-    for (uint32_t i = 0; i < x->nin; i++) {
-        const Value *part = val(b, b->input.at[i]);
-        const Shape want = recurrence_is_sequence(r, i) ? shape_lifted(&part->shape, steps)
-                                                        : part->shape;
-        if (infer_type(x, i) != part->dtype || !shape_equal(infer_dims(x, i), &want))
-            infer_refuse(x, (int)i, "%s is needed here",
-                         shape_print(x->g->arena, part->dtype, &want));
-    }
-    for (uint32_t o = 0; o < x->nout; o++) {
-        const Value *y = val(b, b->output.at[o]);
-        x->t[o] = y->dtype;
-        x->s[o] = o < r->states ? y->shape : shape_lifted(&y->shape, steps);
-        if (o < r->states && (y->dtype != infer_type(x, o) || !shape_equal(&y->shape, infer_dims(x, o))))
-            infer_refuse(x, (int)o, "a step leaves %s of this state",
-                         shape_print(x->g->arena, y->dtype, &y->shape));
-    }
 }

@@ -90,6 +90,22 @@ PbMessage ow_tensor_head(Arena *a, const char *name, Dtype t, const Shape *s)
     return m;
 }
 
+void ow_info(Ow *w, PbMessage *list, uint32_t field, const char *name, const Value *x)
+{
+    PbMessage shape = {.a = w->a}, tensor = {.a = w->a}, type = {.a = w->a}, m = {.a = w->a};
+    for (int i = 0; i < x->shape.rank; i++) {
+        PbMessage dim = {.a = w->a};
+        pb_put_int(&dim, DIM_VALUE, x->shape.d[i]);
+        pb_put_message(&shape, SHAPE_DIM, &dim);
+    }
+    pb_put_int(&tensor, TT_ELEM, x->dtype);
+    pb_put_message(&tensor, TT_SHAPE, &shape);
+    pb_put_message(&type, TYPE_TENSOR, &tensor);
+    pb_put_string(&m, INFO_NAME, name);
+    pb_put_message(&m, INFO_TYPE, &type);
+    pb_put_message(list, field, &m);
+}
+
 static void initializer(Ow *w, const char *name, Dtype t, const Shape *s, const void *data)
 {
     PbMessage m = ow_tensor_head(w->a, name, t, s);

@@ -19,22 +19,6 @@ enum { IR_VERSION = 8, OPSET = 18, NEWER_IR_VERSION = 13 };     /* that of opset
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-void ow_info(Ow *w, PbMessage *list, uint32_t field, const char *name, const Value *x)
-{
-    PbMessage shape = {.a = w->a}, tensor = {.a = w->a}, type = {.a = w->a}, m = {.a = w->a};
-    for (int i = 0; i < x->shape.rank; i++) {
-        PbMessage dim = {.a = w->a};
-        pb_put_int(&dim, DIM_VALUE, x->shape.d[i]);
-        pb_put_message(&shape, SHAPE_DIM, &dim);
-    }
-    pb_put_int(&tensor, TT_ELEM, x->dtype);
-    pb_put_message(&tensor, TT_SHAPE, &shape);
-    pb_put_message(&type, TYPE_TENSOR, &tensor);
-    pb_put_string(&m, INFO_NAME, name);
-    pb_put_message(&m, INFO_TYPE, &type);
-    pb_put_message(list, field, &m);
-}
-
 static void add_input(Ow *w, ValueId v, const char *name)
 {
     if (w->alias[v])
@@ -52,6 +36,7 @@ static Ow begin(const Pipe *p, OutsideFile *outside, Arena *a)
             .init.a = a,
             .input.a = a,
             .output.a = a,
+            .write = ow_node,
             .outside = outside,
             .param_name.arena = a};
     w.alias = arena_array(a, const char *, w.g->value.n + 1);

@@ -11,7 +11,8 @@
 /* One operator of the file. Attributes follow its creation, in any order. */
 typedef struct { PbMessage msg; } OnnxNode;
 
-typedef struct {
+typedef struct Ow Ow;
+struct Ow {
     const Pipe *p;
     const Graph *g;
     Arena *a;
@@ -23,7 +24,8 @@ typedef struct {
     uint32_t made, nodes;           /* numbers for made-up names */
     int opset;                      /* that a node needs, where that is newer than others do */
     VEC(const char *) domain;       /* of its operators, beside ONNX's own */
-} Ow;
+    void (*write)(Ow *w, NodeId id); /* ow_node, for the nodes of a body */
+};
 
 /* onnx_node.c */
 /* and whatever must be in the file for it */
@@ -43,11 +45,10 @@ void ow_import(Ow *w, const char *domain);              /* the file has operator
 void ow_end(Ow *w, OnnxNode *n);
 /* a TensorProto up to its bytes */
 PbMessage ow_tensor_head(Arena *a, const char *name, Dtype t, const Shape *s);
+/* a ValueInfoProto, as that field of `list` */
+void ow_info(Ow *w, PbMessage *list, uint32_t field, const char *name, const Value *x);
 /* in every file: a parameter's is PyTorch's */
 const char *ow_plain_name(Ow *w, ValueId v);
-
-/* onnx_write.c: a ValueInfoProto, as that field of `list` */
-void ow_info(Ow *w, PbMessage *list, uint32_t field, const char *name, const Value *x);
 
 /* onnx_write_ops.c */
 void ow_node(Ow *w, NodeId id);

@@ -26,6 +26,7 @@ static Ow begin_body(Emit *e, const Recurrence *r)
             .input.a = w->a,
             .output.a = w->a,
             .param_name.arena = w->a,
+            .write = w->write,
             .made = w->made,
             .nodes = w->nodes,
             .opset = w->opset};
@@ -56,7 +57,7 @@ static PbMessage body_graph(Ow *b, const Recurrence *r)
     for (uint32_t i = 0; i < r->states + r->sequences; i++)
         ow_info(b, &b->input, GRAPH_INPUT, b->alias[g->input.at[i]], val(g, g->input.at[i]));
     for (NodeId n = 0; n < g->node.n; n++)
-        ow_node(b, n);
+        b->write(b, n);
     for (uint32_t o = 0; o < g->output.n; o++) {
         const char *from = ow_name(b, g->output.at[o]), *name = ow_made(b);
         OnnxNode n = ow_begin(b, "Identity", 1, &from, 1, &name);

@@ -1,10 +1,10 @@
 /*
- * loop.c - a Recurrence as a step.  In: the node, its arguments.  Out: its body as a stage of its own, with
- * one function, and what that function's inputs and outputs are among the arguments.
+ * loop.c - a Recurrence as a step.  In: the node, its arguments.  Out: its body as a stage of its
+ * own, with one function, and what that function's inputs and outputs are among the arguments.
  *
- * A state that a step leaves is the next one's: it stands in two places by turns, such that the last
- * one is where the result is.  Both, and the workspace of a step, which is arranged once, stand
- * behind the workspace of the function.
+ * A state that a step leaves is the next one's: it stands in two places by turns, such that the
+ * last one is where the result is.  Both, and the workspace of a step, which is arranged once,
+ * stand behind the workspace of the function.
  */
 #include "plan.h"
 
@@ -82,7 +82,7 @@ void cg_loop(Func *f, const Node *n, Step *s)
     Loop *l = arena_new_of(f->a, Loop);
     Ids which = {0};
     Pipe *p = pipe_of(f, n, &which);
-    l->body = cg_stage_body(f->sg, p);
+    l->body = f->sg->plan_body(f->sg, p);
     l->steps = recurrence_steps(f->g, n);
     l->reverse = r->reverse;
     l->nin = p->stage.at[0].input.n;

@@ -299,8 +299,6 @@ StageGen *cg_stage_sized(Arena *a, Pipe *p, uint32_t index, bool device, const L
                          SizesMet *sizes);
 /* For such a target; sg, the same stage for the others, where it would be no other. */
 StageGen *cg_stage_device(Arena *a, Pipe *p, uint32_t index, StageGen *sg);
-/* the body of a Recurrence in that stage, for the same target */
-StageGen *cg_stage_body(StageGen *of, Pipe *p);
 bool cg_has_backward(const Stage *s);
 int64_t cg_bytes_work(const StageGen *sg, Target target); /* the largest of all functions */
 int64_t cg_bytes_work_of(const StageGen *sg, FuncKind kind, Target target);

@@ -361,12 +361,26 @@ static uint32_t dy_count(const Stage *s)
     return n;
 }
 
+static StageGen *planned(Arena *a, Pipe *p, uint32_t index, bool device, const Lengths *lengths,
+                         SizesMet *sizes, StageGen *within);
+
+/* The body of a Recurrence in that stage. */
+static StageGen *plan_body(StageGen *of, Pipe *p)
+{
+    StageGen *body = planned(of->a, p, 0, of->device, of->lengths, of->sizes, of);
+    INSIST(body->conv.n == 0 && body->constants.n == 0);
+    cg_sizes_part(of);
+    vec_push(of->a, &of->bodies, body);
+    return body;
+}
+
 /* within: the stage of which it is a body; NULL: none */
 static StageGen *planned(Arena *a, Pipe *p, uint32_t index, bool device, const Lengths *lengths,
                          SizesMet *sizes, StageGen *within)
 {
     StageGen *sg = arena_new_of(a, StageGen);
     sg->within = within;
+    sg->plan_body = plan_body;
     sg->lengths = lengths;
     sg->sizes = sizes;
     sg->pipe = p;
@@ -418,15 +432,6 @@ StageGen *cg_stage_sized(Arena *a, Pipe *p, uint32_t index, bool device, const L
                          SizesMet *sizes)
 {
     return planned(a, p, index, device, lengths, sizes, NULL);
-}
-
-StageGen *cg_stage_body(StageGen *of, Pipe *p)
-{
-    StageGen *body = planned(of->a, p, 0, of->device, of->lengths, of->sizes, of);
-    INSIST(body->conv.n == 0 && body->constants.n == 0);
-    cg_sizes_part(of);
-    vec_push(of->a, &of->bodies, body);
-    return body;
 }
 
 /* A product of rows that the data choose, whose sizes come from the host, or of rows that a

@@ -1,6 +1,6 @@
 /*
- * loop.c - a Recurrence: a loop over its steps that calls the function of one, whose inputs and outputs move
- * on from step to step.
+ * loop.c - a Recurrence: a loop over its steps that calls the function of one, whose inputs and
+ * outputs move on from step to step.
  */
 #include <inttypes.h>
 
@@ -18,7 +18,7 @@ static const char *function(Out *o, const Step *s, const char *comment)
     body->target = o->f->sg->target;
     body->sizes = o->f->sg->sizes;
     const KernelText text = {arena_printf(o->a, "a step of %s", comment), NULL, "const PpCtx *c",
-                             cg_function_text(body->func[F_FORWARD])};
+                             o->lines(body->func[F_FORWARD])};
     const int64_t bytes = s->loop->body_room + cg_bytes_work(body, body->target);
     o->bytes_scratch = bytes > o->bytes_scratch ? bytes : o->bytes_scratch;
     cg_sizes_part(o->f->sg);
@@ -28,7 +28,8 @@ static const char *function(Out *o, const Step *s, const char *comment)
 /* Where the argument is in this step. */
 static const char *at_step(Out *o, const Step *s, const LoopPort *x)
 {
-    const char *base = out_pointer(o, s, x->arg), *at = s->loop->reverse ? "(steps - 1 - step)" : "step";
+    const char *base = out_pointer(o, s, x->arg),
+               *at = s->loop->reverse ? "(steps - 1 - step)" : "step";
     if (lin_is(x->apart, 0))
         return arena_printf(o->a, "(void *)(%s)", base);
     const char *apart = x->apart.c && x->apart.b ? arena_printf(o->a, "(%s)", out_lin(o, x->apart))
@@ -40,8 +41,9 @@ static const char *at_step(Out *o, const Step *s, const LoopPort *x)
 static const char *next_state(Out *o, const Step *s, const LoopPort *x)
 {
     const int64_t *room = s->loop->room[x->state];
-    const char *last = x->arg == NONE ? behind(o, room[1])
-                                      : arena_printf(o->a, "(char *)(%s)", out_pointer(o, s, x->arg));
+    const char *last = behind(o, room[1]);
+    if (x->arg != NONE)
+        last = arena_printf(o->a, "(char *)(%s)", out_pointer(o, s, x->arg));
     return arena_printf(o->a, "(steps - step) %% 2 ? %s : %s", last, behind(o, room[0]));
 }
 

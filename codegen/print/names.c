@@ -46,8 +46,8 @@ static bool is_reserved(const char *name)
         "false float for friend from goto i if in inline int key length linux long mask mutable n "
         "namespace new noexcept not not_eq nullptr number one operator or or_eq order out pool "
         "private protected public register reinterpret_cast requires restrict return rows short signed sizeof state "
-        "static static_assert static_cast stderr stdin stdout step steps stream stride_a stride_b stride_c struct "
-        "switch template this thread_local throw to true try typedef typeid typename typeof union unix "
+        "static static_assert static_cast stderr stdin stdout step steps stream "
+        "stride_a stride_b stride_c struct switch template this thread_local throw to true try typedef typeid typename typeof union unix "
         "unsigned using virtual void volatile wchar_t while xor xor_eq ";
     const char *at = words;
     size_t n = strlen(name);

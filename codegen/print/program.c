@@ -54,13 +54,15 @@ static void print_steps(Out *o)
         text_line(&o->text, "%s", f->sg->probe_end);
 }
 
-const char *cg_function_text(Func *f)
+/* The lines of the function. */
+static const char *lines(Func *f)
 {
     Target target = f->sg->target;
     Out o = {.f = f,
              .a = f->a,
              .target = target_row(target),
              .name = name_of(f->sg, f->kind),
+             .lines = lines,
              .text = {.a = f->a, .indent = 1},
              .fresh = {.a = f->a, .indent = 1},
              .named = arena_array(f->a, bool, f->buf.n + 1)};
@@ -80,7 +82,7 @@ void cg_function_print(Func *f)
 {
     Target target = f->sg->target;
     Text *t = &f->body[target];
-    const char *body = cg_function_text(f);
+    const char *body = lines(f);
     *t = (Text){.a = f->a};
     text_add(t, "// %s\n", title(f->sg, f->kind));
     if (f->bytes_scratch[target])

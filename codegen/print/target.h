@@ -28,6 +28,7 @@ typedef struct {
     const char *const *field;       /* their names */
     const char **declaration;       /* what declares them in a turn, until it stands there; NULL */
     uint32_t at;                    /* which step of the turn */
+    const char *(*lines)(Func *f);  /* of a body */
     uint32_t first_arg;             /* of the step that is printed, in that step's list */
 } Out;
 
@@ -90,7 +91,8 @@ const char *out_pattern(Arena *a, const char *x,
 const char *out_name(const Func *f, uint32_t buf);      /* "ln_1_weight", "d_c_attn" */
 /* of a parameter, of its gradient or its copy: "transformer.h.2.ln_1.weight" */
 const char *names_param(const Func *f, const Buffer *b);
-bool names_has(StageGen *sg, const char *name);         /* a buffer of the stage has it, or of a body */
+/* a buffer of the stage, or of its bodies, has it */
+bool names_has(StageGen *sg, const char *name);
 const char **names_of_fields(const Out *o, const Repeat *r);
 
 /* place.c: where a buffer stands */
@@ -109,8 +111,6 @@ void place_declare(const Out *o, uint32_t buf, Text *t);        /* its pointer *
 /* program.c: a function of the stage, into Func.body of StageGen.target */
 const char *cg_function_name(const StageGen *sg, FuncKind kind, Target target);
 void cg_function_print(Func *f);
-/* the lines of its body alone */
-const char *cg_function_text(Func *f);
 
 /* steps.c */
 /* twin: the same step of the next turn; NONE: none */

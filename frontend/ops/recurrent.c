@@ -212,8 +212,8 @@ static ValueId of_direction(const Layer *l, ValueId x)
                      : low_squeeze(l->g, g_slice_axis(l->g, x, 0, l->direction, 1), 1, &zero);
 }
 
-/* The initial state [batch, hidden].  An export writes the batch of its example into zeros, and there
-   may be fewer rows: what is the same for every sample is a number, or one row. */
+/* The initial state [batch, hidden].  An export writes the batch of its example into zeros, and
+   there may be fewer rows: what is the same for every sample is a number, or one row. */
 static ValueId same_rows(const Layer *l, ValueId s)
 {
     const Shape all = low_shape(l->g, s);
@@ -322,7 +322,7 @@ typedef struct {
     VEC(int) rows;
 } Body;
 
-/* What is x for a step; NONE stays.  steps: x has them in front; samples: behind them it has those. */
+/* What is x for a step; NONE stays.  steps: x has them in front; samples: it has those, behind. */
 static ValueId told(Body *b, const char *name, ValueId x, bool steps, bool samples)
 {
     if (x == NONE)

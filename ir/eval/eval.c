@@ -21,7 +21,7 @@ void eval_node(Arena *a, Op op, uint32_t nin, const Tensor *in, const Attr *attr
     Eval e;
     INSIST(op_is_core(op));
     e.op = op, e.nin = nin, e.nout = nout, e.in = in, e.at = attr, e.out = out, e.arena = a,
-    e.scratch = NULL, e.used = 0;
+    e.scratch = NULL, e.used = 0, e.nodes = eval_nodes;
     for (uint32_t i = 0; i < nout; i++) {
         int64_t n = shape_elements(&out[i].shape);
         out[i].data = arena_calloc(a, (size_t)n, dtype_size(out[i].dtype));

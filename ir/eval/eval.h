@@ -15,6 +15,7 @@ typedef struct {
     uint32_t nin, nout;
     const Tensor *in;
     const Attr *at;
+    void (*nodes)(const Graph *g, Arena *a, const NodeId *list, uint32_t n, Tensor *at);
     Tensor *out;                                        /* data already allocated, zeroed */
     Arena *arena;
     Arena *scratch;                                     /* made when the small buffer is used up */

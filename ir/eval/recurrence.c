@@ -38,7 +38,7 @@ void eval_recurrence(Eval *e)
             at[b->input.at[i]] = i < r->states ? e->out[i]
                                  : recurrence_is_sequence(r, i) ? part_of(&e->in[i], t)
                                                                 : e->in[i];
-        eval_nodes(b, step, list, b->node.n, at);
+        e->nodes(b, step, list, b->node.n, at);
         for (uint32_t o = 0; o < e->nout; o++) {
             const Tensor to = o < r->states ? e->out[o] : part_of(&e->out[o], t);
             memcpy(to.data, at[b->output.at[o]].data, bytes(&to));

@@ -285,6 +285,36 @@ void ways_custom(Ways *w, uint32_t slot, Place at)
     ways_keep(w);
 }
 
+/* The dimension of a slot that holds samples; -1: none */
+static int samples_at(const Node *n, uint32_t slot)
+{
+    const Recurrence *r = n->attr.recurrence;
+    const uint32_t out = slot - n->nin;
+    const bool sequence = slot < n->nin ? recurrence_is_sequence(r, slot) : out >= r->states;
+    return r->rows[slot] < 0 ? -1 : r->rows[slot] + sequence;
+}
+
+/* By samples, which its body keeps apart, and not along its steps; on the mesh it is whole. */
+void ways_recurrence(Ways *w, uint32_t slot, Place at)
+{
+    if (!w->of->alone || at.dim < 0)
+        return;
+    if (at.groups != 1) {
+        ways_refuse(w, ways_inner, NONE);
+        return;
+    }
+    if (at.dim != samples_at(w->n, slot)) {
+        ways_refuse(w, "each step depends on the one before", slot < w->n->nin ? slot : NONE);
+        return;
+    }
+    for (uint32_t i = 0; i < ways_slots(w); i++) {
+        const int dim = samples_at(w->n, i);
+        w->at[i] = dim >= 0 ? place_s(dim, 1) : i < w->n->nin ? place_r() : place_p();
+    }
+    w->way.meets = w->n->attr.recurrence->mixes;
+    ways_keep(w);
+}
+
 /* Places in the chunk as places in the whole: behind the places of the chunks before it, and, by
    channels, of all other channels of the samples before. */
 static ValueId whole_places(const Spread *s, ValueId at)
