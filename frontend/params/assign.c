@@ -11,6 +11,7 @@
  * a parameter was made because two parameters happened to be equal: they are told apart.  One whose
  * result has no name is a second use, unless all its numbers are the same.
  */
+#include <math.h>
 #include <string.h>
 
 #include "fx.h"
@@ -288,29 +289,33 @@ static void note_doubtful(Params *p, const RawTensor *t)
         vec_push(p->m->arena, &p->lost.doubtful, t->name);
 }
 
-/* A filter, a grid, a matrix of cosines: few numbers again and again.  Those that were drawn at
- * random, or trained, differ; those of a scale that has not trained yet are all the same. */
-static bool repeats_numbers(const RawTensor *t)
+/* A filter, a grid, a matrix of cosines: few numbers again and again, or equal steps.  Those that
+ * were drawn at random, or trained, differ; those of a scale that has not trained yet are all the
+ * same. */
+static bool looks_made(const RawTensor *t)
 {
     enum { LEAST = 4, MOST = 1024 };
-    int64_t n = shape_elements(&t->shape), distinct = 0, equal = 1;
+    int64_t n = shape_elements(&t->shape), distinct = 0, equal = 1, steps = 1;
     if (n < LEAST || n > MOST)
         return false;
+    double first = raw_number(t, 0), step = (raw_number(t, n - 1) - first) / (double)(n - 1);
     for (int64_t i = 0; i < n; i++) {
+        double x = raw_number(t, i);
         int64_t k = 0;
-        while (k < i && raw_number(t, k) != raw_number(t, i))
+        while (k < i && raw_number(t, k) != x)
             k++;
         distinct += k == i;
         equal += i > 0 && k == 0;
+        steps += i > 0 && fabs(x - first - (double)i * step) <= 1e-5 * fabs(step);
     }
-    return equal < n && 2 * distinct <= n + 1;
+    return equal < n && (2 * distinct <= n + 1 || steps == n);
 }
 
 /* TorchScript's exporter writes buffers as it does parameters. */
 static void note_made(Params *p, const RawTensor *t)
 {
     if (p->m->from_pytorch && p->sig.n == 0 && !param_is_made_up(t->name) &&
-        !param_is_leaf_name(t->name) && repeats_numbers(t) && !param_thawed(p, t->name) &&
+        !param_is_leaf_name(t->name) && looks_made(t) && !param_thawed(p, t->name) &&
         !param_frozen(p, t->name))
         vec_push(p->m->arena, &p->lost.repeating, t->name);
 }

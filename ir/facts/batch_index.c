@@ -178,7 +178,8 @@ static Span span_value(const Graph *g, ValueId v, Entry w, int depth)
 
 /*
  * Chunk c has `each` places.  One that the data say is taken to be within its chunk, as it was
- * before c * each was added to it: torch.onnx writes x[rows, place] so.
+ * before c * each, or the begin of a plane of that chunk, was added to it: torch.onnx writes
+ * x[rows, place] and max_unpool2d so.
  */
 int index_own(const Graph *g, int64_t chunks, ValueId index, int comp, int64_t each)
 {
@@ -186,8 +187,7 @@ int index_own(const Graph *g, int64_t chunks, ValueId index, int comp, int64_t e
     for (int i = 0; i < s->rank - (comp >= 0); i++) {
         int budget = 1000;
         Span is = span_value(g, index, (Entry){comp, i, chunks, each, &budget}, 0);
-        if (is.slope == 1 &&
-            (is.data ? is.lo == 0 && is.hi == 0 && each > 1 : is.lo >= 0 && is.hi < each))
+        if (is.slope == 1 && is.lo >= 0 && is.hi < each && (!is.data || each > 1))
             return i;
     }
     return -1;

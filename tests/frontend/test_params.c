@@ -183,6 +183,23 @@ static void test_buffers(void)
 }
 
 /* A rotary embedding's tables, by any name; a norm's ones and zeros are none. */
+/* Numbers that were not drawn: a grid, and the atoms of a distribution. */
+static void test_made_numbers(void)
+{
+    M m = {0};
+    float grid[4] = {0, 1, 0, 1}, atoms[4] = {-1, -0.33333334f, 0.33333334f, 1},
+          drawn[4] = {-1, -0.3f, 0.3f, 1};
+    tensor(&m, "grid", 1, (int[]){4, 0}, grid, sizeof grid);
+    tensor(&m, "atoms", 1, (int[]){4, 0}, atoms, sizeof atoms);
+    tensor(&m, "drawn", 1, (int[]){4, 0}, drawn, sizeof drawn);
+    node(&m, "Mul", "/Mul", "x grid", "v0", NULL, NULL);
+    node(&m, "Mul", "/Mul_1", "v0 atoms", "v1", NULL, NULL);
+    node(&m, "Mul", "/Mul_2", "v1 drawn", "y", NULL, NULL);
+    Graph *g = import(&m, NULL, NULL);
+    ok(g && g->param.n == 3 && strstr(said, "train as parameters: grid, atoms\n"),
+       "numbers that repeat or have equal steps train, and are named");
+}
+
 static void test_rotary_tables(void)
 {
     M m = {0};
@@ -216,6 +233,7 @@ int main(void)
     test_dynamo();
     test_dynamo_body();
     test_buffers();
+    test_made_numbers();
     test_rotary_tables();
     return models_end();
 }

@@ -260,9 +260,21 @@ static void flattened(void)
                              &(Shape){1, {B * 3}}),
             of_row = g_gather(g, flat, near, 0);
     ValueId back = g_reshape(g, of_row, &(Shape){3, {B, 3, 10}});
+    ValueId in_plane = index_input(g, "p", shape_of(3, (int64_t)B, (int64_t)2, (int64_t)4));
+    int64_t plane[2 * B], beyond[2 * B];
+    for (int i = 0; i < 2 * B; i++) {
+        plane[i] = i * 3;
+        beyond[i] = i * 3 + (i % 2) * 3;
+    }
+    ValueId of_plane =
+        g_gather(g, flat, g_add(g, in_plane, g_ints(g, 3, (int64_t[]){B, 2, 1}, plane)), 0);
+    ValueId of_next =
+        g_gather(g, flat, g_add(g, in_plane, g_ints(g, 3, (int64_t[]){B, 2, 1}, beyond)), 0);
     analyse(g);
     ok(batch(g, of_row) == 0 && batch(g, back) == 0,
        "neighbours that the data name are of their own row");
+    ok(batch(g, of_plane) == 0 && batch(g, of_next) == BATCH_MIXED,
+       "a place in a plane of a row is of that row, where the plane is");
     ok(batch(g, good) == 0, "row * length + a place within the length stays in its row");
     ok(batch(g, bad) == BATCH_MIXED && batch(g, any) == BATCH_MIXED,
        "one more may be the next row's, without the row it is the first's");
