@@ -197,10 +197,14 @@ static ValueId check_shape(const Layer *l, uint32_t input, int rank, const int64
         return NONE;
     Shape want = {.rank = rank}, is = low_shape(l->g, v);
     memcpy(want.d, dims, (size_t)rank * sizeof *dims);
-    if (!shape_equal(&want, &is))
+    if (!shape_equal(&want, &is)) {
+        if (input == 6)
+            diag_hint("if it is an LSTM with proj_size, ONNX has none and the exporter dropped the "
+                      "projection: write it as a Linear behind each LSTM");
         low_fatal(l->im, (int)input, "%s, %s is needed",
                   shape_print(l->im->arena, low_dtype(l->g, v), &is),
                   shape_print(l->im->arena, low_dtype(l->g, v), &want));
+    }
     return v;
 }
 
