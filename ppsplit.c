@@ -120,8 +120,7 @@ static void annotate(void *arg)
     pass_autocast(&s);
     pass_attention(&s);
     Annotations all = {.whole = s.graph};
-    bool divided = divide_mesh(&s, &all.plan);
-    if (!divided)
+    if (!divide_mesh(&s, &all.plans))
         s.graph = graph_twin(all.whole, all.whole->arena);
     find_joint(&s);
     const uint32_t *stage_of = pipe_stages(s.graph, &s.o->partition, &s.loss, &stages);
@@ -130,8 +129,9 @@ static void annotate(void *arg)
     if (s.o->quiet)
         return;
     printf("%s: %u nodes in %u stages", s.o->codegen.dir, n, stages);
-    if (divided)
-        printf(", tensors in %d chunks on %d members", all.plan.chunks, all.plan.members);
+    for (uint32_t i = 0; i < all.plans.n; i++)
+        printf("%s in %d chunks on %d members", i ? " and" : ", tensors", all.plans.at[i].chunks,
+               all.plans.at[i].members);
     putchar('\n');
 }
 

@@ -24,21 +24,20 @@ extern "C" {
 uint32_t annotate_check(Arena *a, const char *path, const Limits *lim, const Graph *g, bool verbose,
                         FILE *f);
 
-/* read.c: by axis of the mesh, the name of its configuration; any other name is the tensor axis. */
-extern const char *const annotate_name[MESH_AXES];
-/* Reads the sharding specs of g's file (the first and only one) into opt: how parameters and values
-   are divided and, where opt has 0, the numbers of members and chunks along the axis (1 for a file
-   without specs). */
+/* read.c: reads the sharding specs of g's file (the first and only one) into opt: how parameters and
+   values are divided along the first axis and, where opt has 0, the numbers of members and chunks
+   along each (1 for a file without specs). */
 void annotate_read(const Graph *g, MeshOptions *opt);
+/* The name of the configuration of these axes. */
+const char *annotate_name(Arena *a, const MeshPlans *plans);
 
 /* What is written of a model's nodes: by node of the file its stage, NONE: left out; and where the
-   values of `whole`, its graph, lie along an axis.  plan.chunks below 2: nothing is
-   divided. */
+   values of `whole`, its graph, lie along each axis; none: nothing is divided. */
 typedef struct {
     uint32_t stages;
     const uint32_t *stage;
     const Graph *whole;
-    MeshPlan plan;
+    MeshPlans plans;
 } Annotations;
 
 /* stages.c: of the first model of g, whose nodes have stages (pipe_stages()).  Origins from `loss`

@@ -1,5 +1,5 @@
 /*
- * read.c - what the file's sharding specs (ONNX's NodeProto.device_configurations) say of an axis
+ * read.c - what the file's sharding specs (ONNX's NodeProto.device_configurations) say of the axes
  * of the mesh.
  *
  * In: the nodes of the file, the graph made of them.  Out: MeshOptions.asked: where a parameter is
@@ -8,15 +8,29 @@
  * are whole, with each shard on one device and as many neighbouring shards on each device, is one
  * of an axis, and so is one that divides nothing; of sequences also one of twice as many shards, of
  * which the second half is on the devices of the first, the other way round.  Others are ignored,
- * which is said once.
+ * which is said once.  A file of several axes says their numbers in its configuration's name, and
+ * of parameters how the tensor axis divides them.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "annotate.h"
 #include "frontend/onnx/onnx.h"
 #include "ir/facts/attention.h"
 
-const char *const annotate_name[MESH_AXES] = {"ppsplit", "ppsplit sequence", "ppsplit expert"};
+static const char *const axis_name[MESH_AXES] = {"ppsplit", "ppsplit sequence", "ppsplit expert"};
+static const char *const axis_numbers[MESH_AXES] = {" tensor=", " sequence=", " expert="};
+
+const char *annotate_name(Arena *a, const MeshPlans *plans)
+{
+    const char *name = axis_name[MESH_TENSOR];
+    if (plans->n == 1)
+        return axis_name[plans->at[0].axis];
+    for (uint32_t i = 0; i < plans->n; i++)
+        name = arena_printf(a, "%s%s%d/%d", name, axis_numbers[plans->at[i].axis],
+                            plans->at[i].members, plans->at[i].chunks);
+    return name;
+}
 
 typedef struct {
     const Graph *g;
@@ -26,6 +40,7 @@ typedef struct {
     const bool *part;    /* by node: of an attention, in which nothing is asked for */
     StrMap param;        /* an initializer's name -> its first parameter */
     int members, chunks; /* of all specs; 0: they divide nothing */
+    MeshOptions several; /* of the name of a file of several axes; else no members */
     const char *unlike;  /* why they are none of one axis */
     uint32_t ignored;
     Where first; /* node of the first that is */
@@ -46,6 +61,61 @@ static bool is_mirrored(const Onnx__ShardingSpecProto *s)
     for (size_t i = 0; is && i < n / 2; i++)
         is = s->device[n - 1 - i] == s->device[i];
     return is;
+}
+
+/* The name of a configuration of several axes. */
+static bool read_numbers(const char *name, MeshOptions *to)
+{
+    bool some = false;
+    for (int x = 0; x < MESH_AXES; x++) {
+        const char *at = name ? strstr(name, axis_numbers[x]) : NULL;
+        int *t = &to->members[x], *c = &to->chunks[x];
+        *t = *c = 1;
+        if (!at)
+            continue;
+        some = true;
+        if (sscanf(at + strlen(axis_numbers[x]), "%d/%d", t, c) != 2 || *t < 1 || *c < *t ||
+            *t > MESH_MOST || *c % *t || (*c / *t & (*c / *t - 1)))
+            return false;
+    }
+    return some;
+}
+
+/* Of the devices that have a shard, which are one stage's. */
+static int64_t tensor_member(const Reading *r, const Onnx__ShardingSpecProto *s, size_t shard)
+{
+    int64_t device = s->device[shard];
+    for (size_t i = 0; device < 0 && i < s->n_index_to_device_group_map; i++) {
+        const Onnx__IntIntListEntryProto *e = s->index_to_device_group_map[i];
+        if (e->key == s->device[shard] && e->n_value)
+            device = e->value[0];
+    }
+    return device < 0 ? -1 : device % r->several.members[MESH_TENSOR];
+}
+
+/* Of several axes: the dimension along which the members of the first differ, or, if there is one
+   member, that has shards enough for its chunks. */
+static void read_tensor_axis(const Reading *r, const Onnx__ShardingSpecProto *s, Division *d)
+{
+    const int members = r->several.members[MESH_TENSOR], chunks = r->several.chunks[MESH_TENSOR];
+    size_t step = 1;
+    *d = (Division){.axis = -1, .groups = 1};
+    for (size_t i = s->n_sharded_dim; i-- > 0;) {
+        const Onnx__ShardedDimProto *a = s->sharded_dim[i];
+        const Onnx__SimpleShardedDimProto *last =
+            a->n_simple_sharding ? a->simple_sharding[a->n_simple_sharding - 1] : NULL;
+        const size_t n = last && last->num_shards > 0 ? (size_t)last->num_shards : 1,
+                     at = step * (n - 1);
+        bool is = members == 1 && n % (size_t)chunks == 0 && n > 1;
+        if (members > 1 && n > 1 && at < s->n_device)
+            is = tensor_member(r, s, 0) != tensor_member(r, s, at);
+        if (is && d->axis < 0) {
+            d->axis = a->axis;
+            d->groups = a->n_simple_sharding > 1 ? a->simple_sharding[0]->dim_value : 1;
+            d->chunks = chunks;
+        }
+        step *= n;
+    }
 }
 
 /* Devices in runs of one length, each another device. */
@@ -155,11 +225,15 @@ static void read_spec(Reading *r, uint32_t node, const Onnx__ShardingSpecProto *
     const Onnx__NodeProto *n = r->m->graph->node[node];
     const char *tensor = s->tensor_name ? s->tensor_name : "";
     Division d;
-    bool good = read_division(r->axis, s, &d), made = false;
-    if (good)
+    const bool several = r->several.members[MESH_TENSOR] > 0;
+    bool good = several || read_division(r->axis, s, &d), made = false;
+    if (several)
+        read_tensor_axis(r, s, &d);
+    else if (good)
         same_axis(r, tensor, &d);
     for (size_t k = 0; k < n->n_output; k++)
-        made |= n->output[k] && !strcmp(n->output[k], tensor);
+        made |=
+            n->output[k] && !strcmp(n->output[k], tensor) && r->several.members[MESH_TENSOR] != 1;
     if (good && !ask_params(r, tensor, &d, &good) && made) {
         ValueId v = strmap_get(&r->g->by_name, tensor);
         good = v == NONE || (val(r->g, v)->kind == V_NODE && r->part[val(r->g, v)->node]) ||
@@ -169,6 +243,12 @@ static void read_spec(Reading *r, uint32_t node, const Onnx__ShardingSpecProto *
         ignore(r, node, tensor);
 }
 
+static void check_shard(const MeshOptions *opt)
+{
+    if (opt->shard.n && opt->chunks[MESH_TENSOR] == 1)
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--shard without --tensor");
+}
+
 /* Numbers that the options leave open are those of the specs. */
 static void take_numbers(const Reading *r)
 {
@@ -176,6 +256,12 @@ static void take_numbers(const Reading *r)
     int pieces = r->members ? r->chunks / r->members : 1;
     if (opt->members[MESH_TENSOR])
         return;
+    if (r->several.members[MESH_TENSOR]) {
+        memcpy(opt->members, r->several.members, sizeof opt->members);
+        memcpy(opt->chunks, r->several.chunks, sizeof opt->chunks);
+        check_shard(opt);
+        return;
+    }
     if (r->unlike || (pieces & (pieces - 1))) {
         if (r->unlike)
             diag_note("%s", r->unlike);
@@ -188,8 +274,7 @@ static void take_numbers(const Reading *r)
     opt->members[MESH_TENSOR] = opt->chunks[MESH_TENSOR] = 1;
     opt->members[r->axis] = r->members ? r->members : 1;
     opt->chunks[r->axis] = r->chunks ? r->chunks : 1;
-    if (opt->shard.n && opt->chunks[MESH_TENSOR] == 1)
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "--shard without --tensor");
+    check_shard(opt);
 }
 
 static void read_specs(Reading *r)
@@ -217,10 +302,13 @@ void annotate_read(const Graph *g, MeshOptions *opt)
     Reading r = {.g = g, .m = g->model.at[0], .opt = opt, .param.arena = a};
     r.part = attention_parts(g, a);
     const Onnx__ModelProto *m = r.m->proto;
-    for (int x = 0; x < MESH_AXES && m->n_configuration; x++)
-        if (m->configuration[0]->name && !strcmp(m->configuration[0]->name, annotate_name[x]))
+    const char *name = m->n_configuration ? m->configuration[0]->name : NULL;
+    for (int x = 0; x < MESH_AXES; x++)
+        if (name && !strcmp(name, axis_name[x]))
             r.axis = (MeshAxis)x;
-    if (g->model.n == 1)
+    if (!read_numbers(name, &r.several))
+        r.several = (MeshOptions){0};
+    if (g->model.n == 1 && r.several.chunks[MESH_TENSOR] != 1)
         read_specs(&r);
     arena_free(a);
     take_numbers(&r);

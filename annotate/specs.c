@@ -1,12 +1,14 @@
 /*
- * specs.c - places along an axis of the mesh as sharding specs.
+ * specs.c - places along the axes of the mesh as sharding specs.
  *
- * In: the plan of a graph, the tensors of the model's file.  Out: a ShardingSpecProto for each
- * operand, of a parameter where it is kept, of another as the node reads it, and for each result,
- * as it is made.  A tensor in C chunks is in C shards: member m of stage s is device s * T + m,
- * named for each of its C / T chunks.  A dimension of g groups is two parts, of which the second is
- * divided.  Mirrored groups, of which a chunk has parts of both ends, are pairs in 2 C shards. What
- * is whole, or a sum over the members when it has been added up, is on all devices of the stage.
+ * In: the plan of each axis, the first of the file's graph, the next of what that one makes of it;
+ * the tensors of the model's file.  Out: a ShardingSpecProto for each operand, of a parameter where
+ * it is kept, of another as the node reads it, and for each result, as it is made.  A tensor that
+ * an axis has in C chunks is in C shards, which T members have: member m of stage s is device s *
+ * members + m, and of its number the first axis is the fastest.  A dimension of g groups is two
+ * parts, of which the second is divided; mirrored groups, of which a chunk has parts of both ends,
+ * are pairs in 2 C shards; what two axes divide is in the shards of both.  What is whole along an
+ * axis, or a sum over its members when it has been added up, is on all of them.
  */
 #include <string.h>
 
@@ -17,23 +19,32 @@
 struct Specs {
     const Model *m;
     const Annotations *what;
-    Ids *core; /* by node of the file: its nodes in the graph, but parts of an attention */
+    const Graph *g; /* of the first plan */
+    Ids *core;      /* by node of the file: its nodes there, but parts of an attention */
     const bool *part;
     StrMap param; /* an initializer's name -> its parameter */
 };
 
+int64_t specs_members(const MeshPlans *plans)
+{
+    int64_t n = 1;
+    for (uint32_t i = 0; i < plans->n; i++)
+        n *= plans->at[i].members;
+    return n;
+}
+
 Specs *specs_open(Arena *a, const Model *m, const Annotations *what)
 {
     Specs *s = arena_new_of(a, Specs);
-    const Graph *g = what->whole;
+    const Graph *g = what->plans.n ? what->plans.at[0].of : what->whole;
     *s = (Specs){
-        m, what, arena_array(a, Ids, m->graph->n_node + 1), attention_parts(g, a), {.arena = a}};
-    for (NodeId n = 0; what->plan.chunks > 1 && n < g->node.n; n++) {
+        m, what, g, arena_array(a, Ids, m->graph->n_node + 1), attention_parts(g, a), {.arena = a}};
+    for (NodeId n = 0; what->plans.n && n < g->node.n; n++) {
         uint32_t origin = g->node.at[n].origin, at = origin ? g->origin.at[origin].index : NONE;
         if (at < m->graph->n_node && !s->part[n])
             vec_push(a, &s->core[at], n);
     }
-    for (uint32_t p = 0; what->plan.chunks > 1 && p < g->param.n; p++)
+    for (uint32_t p = 0; what->plans.n && p < g->param.n; p++)
         if (g->param.at[p].initializer) {
             uint32_t *slot = strmap_at(&s->param, g->param.at[p].initializer);
             *slot = *slot == NONE ? p : *slot;
@@ -43,23 +54,44 @@ Specs *specs_open(Arena *a, const Model *m, const Annotations *what)
 
 /* ---- where a tensor lies ---- */
 
+/* by plan; those that follow are of the part that a member has along the ones before */
 typedef struct {
-    Place at;
+    Place at[MESH_AXES];
     Shape shape;
 } Lies;
+
+static bool same_places(const Specs *s, const Place *x, const Place *y)
+{
+    bool same = true;
+    for (uint32_t k = 0; k < s->what->plans.n; k++)
+        same &= place_is(x[k], y[k]);
+    return same;
+}
+
+/* A value of plan k's graph, as it is made, along it and those that follow. */
+static void places_made(const Specs *s, uint32_t k, ValueId v, Place *at)
+{
+    for (; k < s->what->plans.n; k++) {
+        const MeshPlan *p = &s->what->plans.at[k];
+        at[k] = v == NONE ? place_r() : p->made[v];
+        v = v == NONE || !p->became ? NONE : p->became[v];
+    }
+}
 
 /* As the file has it, whose two dims may be exchanged. */
 static bool param_lies(const Specs *s, uint32_t p, Lies *out)
 {
-    const Param *q = &s->what->whole->param.at[p];
+    const Param *q = &s->g->param.at[p];
     uint32_t init = strmap_get(&s->m->init_index, q->initializer);
     const Shape *file = init == NONE ? NULL : &s->m->init.at[init].shape;
     Shape shape = q->shape;
-    *out = (Lies){s->what->plan.param[p], shape};
+    out->shape = shape;
+    places_made(s, 0, q->value, out->at);
+    for (uint32_t k = 0; k < s->what->plans.n && q->transposed; k++)
+        out->at[k].dim = out->at[k].dim >= 0 ? 1 - out->at[k].dim : out->at[k].dim;
     if (q->transposed) {
         out->shape.d[0] = shape.d[1];
         out->shape.d[1] = shape.d[0];
-        out->at.dim = out->at.dim >= 0 ? 1 - out->at.dim : out->at.dim;
     }
     return file && file->rank == shape.rank &&
            !memcmp(file->d, out->shape.d, (size_t)file->rank * sizeof file->d[0]);
@@ -67,26 +99,27 @@ static bool param_lies(const Specs *s, uint32_t p, Lies *out)
 
 static bool made_lies(const Specs *s, const char *tensor, Lies *out)
 {
-    const Graph *g = s->what->whole;
+    const Graph *g = s->g;
     ValueId v = strmap_get(&g->by_name, tensor);
     if (v == NONE || val(g, v)->kind == V_CONST ||
         (val(g, v)->kind == V_NODE && s->part[val(g, v)->node]))
         return false;
-    *out = (Lies){s->what->plan.made[v], val(g, v)->shape};
+    out->shape = val(g, v)->shape;
+    places_made(s, 0, v, out->at);
     return true;
 }
 
 /* Does a part of a node of the file read what another part makes, divided otherwise than it is
  * made? */
-static bool divides_within(const Specs *s, uint32_t node, NodeId id)
+static bool divides_within(const MeshPlan *p, uint32_t node, NodeId id)
 {
-    const Graph *g = s->what->whole;
-    const SpreadWay *way = s->what->plan.way[id];
+    const Graph *g = p->of;
+    const SpreadWay *way = p->way[id];
     for (uint32_t i = 0; way && i < g->node.at[id].nin; i++) {
         const Value *x = val(g, g->node.at[id].in[i]);
         uint32_t origin = x->kind == V_NODE ? g->node.at[x->node].origin : 0;
         if (origin && g->origin.at[origin].index == node && way->in[i].dim >= 0 &&
-            !place_is(way->in[i], s->what->plan.made[g->node.at[id].in[i]]))
+            !place_is(way->in[i], p->made[g->node.at[id].in[i]]))
             return true;
     }
     return false;
@@ -95,20 +128,33 @@ static bool divides_within(const Specs *s, uint32_t node, NodeId id)
 /* Where the parts of a node read a value: none does, all there, or one spec cannot say it. */
 typedef enum { READ_NOT, READ_ALIKE, READ_APART } HowRead;
 
-static HowRead read_at(const Specs *s, uint32_t node, ValueId v, Place *out)
+/* Along plan k and those that follow, of value v of its graph; ids: the parts of the node there. */
+static HowRead read_at(const Specs *s, uint32_t k, uint32_t node, const Ids *ids, ValueId v,
+                       Place *out)
 {
-    const Graph *g = s->what->whole;
+    const MeshPlan *p = &s->what->plans.at[k];
     uint32_t found = 0;
-    for (uint32_t k = 0; k < s->core[node].n; k++) {
-        NodeId id = s->core[node].at[k];
-        const SpreadWay *way = s->what->plan.way[id];
-        for (uint32_t i = 0; i < g->node.at[id].nin; i++) {
-            Place at = way ? way->in[i] : place_r();
-            if (g->node.at[id].in[i] != v)
+    for (uint32_t j = 0; j < ids->n; j++) {
+        const NodeId id = ids->at[j];
+        for (uint32_t i = 0; i < p->of->node.at[id].nin; i++) {
+            Place at[MESH_AXES];
+            Ids next = {0};
+            if (p->of->node.at[id].in[i] != v)
                 continue;
-            if ((found++ && !place_is(*out, at)) || divides_within(s, node, id))
+            at[k] = p->way[id] ? p->way[id]->in[i] : place_r();
+            const ValueId as = p->read && p->read[id] ? p->read[id][i] : NONE;
+            places_made(s, k + 1, as, at);
+            for (NodeId x = as == NONE ? 0 : p->first[id]; as != NONE && x < p->first[id + 1]; x++)
+                vec_push(p->of->arena, &next, x);
+            if ((next.n && k + 1 < s->what->plans.n &&
+                 read_at(s, k + 1, node, &next, as, at) == READ_APART) ||
+                divides_within(p, node, id))
                 return READ_APART;
-            *out = at;
+            for (uint32_t x = k; x < s->what->plans.n && found; x++)
+                if (!place_is(out[x], at[x]))
+                    return READ_APART;
+            memcpy(out + k, at + k, (MESH_AXES - k) * sizeof *at);
+            found++;
         }
     }
     return found ? READ_ALIKE : READ_NOT;
@@ -119,22 +165,52 @@ static HowRead read_at(const Specs *s, uint32_t node, ValueId v, Place *out)
  * than the node's first: the standard has one division for each loop of a node. */
 static bool read_lies(const Specs *s, uint32_t node, const char *tensor, Lies *out)
 {
-    const Graph *g = s->what->whole;
     uint32_t p = strmap_get(&s->param, tensor);
-    ValueId v = p != NONE ? g->param.at[p].value : strmap_get(&g->by_name, tensor);
-    Place at;
-    HowRead how = v != NONE ? read_at(s, node, v, &at) : READ_NOT;
+    ValueId v = p != NONE ? s->g->param.at[p].value : strmap_get(&s->g->by_name, tensor);
+    Place at[MESH_AXES];
+    HowRead how = v != NONE ? read_at(s, 0, node, &s->core[node], v, at) : READ_NOT;
     if (how == READ_APART)
         return false;
-    if (p != NONE)
-        return (how == READ_NOT || place_is(at, s->what->plan.param[p])) && param_lies(s, p, out);
+    if (p != NONE) {
+        Place kept[MESH_AXES];
+        places_made(s, 0, v, kept);
+        return (how == READ_NOT || same_places(s, at, kept)) && param_lies(s, p, out);
+    }
     if (how == READ_NOT)
         return made_lies(s, tensor, out);
-    *out = (Lies){at, val(g, v)->shape};
+    memcpy(out->at, at, sizeof at);
+    out->shape = val(s->g, v)->shape;
     return true;
 }
 
 /* ---- the message ---- */
+
+/* The axes that divide a dimension, the outer first. */
+typedef struct {
+    uint32_t plan[MESH_AXES], n;
+    int64_t shards;
+} Dim;
+
+static int64_t pairs(Place p) { return p.groups / (p.mirrored ? 2 : 1); }
+static int64_t shards_of(const MeshPlan *p, Place at) { return p->chunks * (at.mirrored ? 2 : 1); }
+
+/* By dimension; false: one that no spec can say: parts of it are divided in other groups. */
+static bool find_dims(const Specs *s, const Lies *lies, Dim *dim)
+{
+    memset(dim, 0, MAX_RANK * sizeof *dim);
+    for (uint32_t k = 0; k < s->what->plans.n; k++) {
+        const Place at = lies->at[k];
+        Dim *d = at.dim >= 0 ? &dim[at.dim] : NULL;
+        if (!d)
+            continue;
+        const Place outer = d->n ? lies->at[d->plan[d->n - 1]] : at;
+        if (d->n && (outer.mirrored || pairs(at) != outer.groups))
+            return false;
+        d->shards = (d->n ? d->shards : 1) * shards_of(&s->what->plans.at[k], at);
+        d->plan[d->n++] = k;
+    }
+    return true;
+}
 
 static void put_part(PbMessage *dim, int64_t size, int64_t shards)
 {
@@ -145,45 +221,103 @@ static void put_part(PbMessage *dim, int64_t size, int64_t shards)
     pb_put_message(dim, SHARDED_PART, &part);
 }
 
-static void put_divided(PbMessage *spec, const MeshPlan *w, const Lies *lies, int64_t first)
+static void put_dim(PbMessage *spec, const Lies *lies, const Dim *d)
 {
     PbMessage dim = {.a = spec->a};
-    const Place at = lies->at;
-    const int shards = w->chunks * (at.mirrored ? 2 : 1);
-    const int64_t groups = at.groups / (at.mirrored ? 2 : 1);
-    for (int k = 0; k < shards; k++)
-        pb_put_int(spec, SPEC_DEVICE,
-                   first + (k < w->chunks ? k : shards - 1 - k) / (w->chunks / w->members));
+    const Place at = lies->at[d->plan[0]];
+    const int64_t groups = pairs(at);
     pb_put_int(&dim, SHARDED_AXIS, at.dim);
     if (groups > 1)
         put_part(&dim, groups, 1);
-    put_part(&dim, groups > 1 ? lies->shape.d[at.dim] / groups : 0, shards);
+    put_part(&dim, groups > 1 ? lies->shape.d[at.dim] / groups : 0, d->shards);
     pb_put_message(spec, SPEC_DIM, &dim);
 }
 
-static void put_whole(PbMessage *spec, const MeshPlan *w, int64_t first)
+/* Which member of each plan has shard `number`, of which the last dimension's counts fastest; -1:
+ * all have it. */
+static void find_holder(const Specs *s, const Lies *lies, const Dim *dim, int64_t number,
+                        int *member)
 {
+    for (int d = MAX_RANK; d-- > 0;) {
+        int64_t own = dim[d].n ? number % dim[d].shards : 0;
+        number /= dim[d].n ? dim[d].shards : 1;
+        for (uint32_t i = dim[d].n; i-- > 0;) {
+            const uint32_t k = dim[d].plan[i];
+            const MeshPlan *p = &s->what->plans.at[k];
+            const int64_t shards = shards_of(p, lies->at[k]), c = own % shards;
+            member[k] = (int)((c < p->chunks ? c : shards - 1 - c) / (p->chunks / p->members));
+            own /= shards;
+        }
+    }
+}
+
+/* The devices of a holder, as one or as a group of them with a key of its own. */
+static void put_holder(const Specs *s, PbMessage *spec, PbMessage *groups, int64_t first,
+                       const int *member, Ids *known)
+{
+    const MeshPlans *plans = &s->what->plans;
     PbMessage group = {.a = spec->a};
-    pb_put_int(spec, SPEC_DEVICE, w->members > 1 ? -1 : first);
-    if (w->members == 1)
+    Ids device = {0};
+    bool before = false;
+    vec_push(spec->a, &device, (uint32_t)first);
+    for (uint32_t k = 0, step = 1; k < plans->n; step *= (uint32_t)plans->at[k++].members) {
+        const uint32_t n = device.n, own = (uint32_t)(member[k] < 0 ? 0 : member[k]),
+                       end = member[k] < 0 ? (uint32_t)plans->at[k].members : own + 1;
+        for (uint32_t c = own + 1; c < end; c++)
+            for (uint32_t i = 0; i < n; i++)
+                vec_push(spec->a, &device, device.at[i] + (c - own) * step);
+        for (uint32_t i = 0; i < device.n; i++)
+            device.at[i] += own * step;
+    }
+    if (device.n == 1) {
+        pb_put_int(spec, SPEC_DEVICE, device.at[0]);
         return;
-    pb_put_int(&group, GROUP_KEY, -1);
-    for (int k = 0; k < w->members; k++)
-        pb_put_int(&group, GROUP_DEVICE, first + k);
-    pb_put_message(spec, SPEC_GROUP, &group);
+    }
+    uint32_t key = 0; /* groups differ in their first device */
+    for (; key < known->n && !before; key += !before)
+        before = known->at[key] == device.at[0];
+    pb_put_int(spec, SPEC_DEVICE, -1 - (int64_t)key);
+    if (before)
+        return;
+    vec_push(spec->a, known, device.at[0]);
+    pb_put_int(&group, GROUP_KEY, -1 - (int64_t)key);
+    for (uint32_t i = 0; i < device.n; i++)
+        pb_put_int(&group, GROUP_DEVICE, device.at[i]);
+    pb_put_message(groups, SPEC_GROUP, &group);
 }
 
 static void put_spec(const Specs *s, PbMessage *entry, uint32_t node, const char *tensor,
-                     const Lies *lies)
+                     const Lies *lies, const Dim *dim)
 {
-    PbMessage spec = {.a = entry->a};
-    int64_t first = (int64_t)s->what->stage[node] * s->what->plan.members;
+    PbMessage spec = {.a = entry->a}, groups = {.a = entry->a};
+    const int64_t first = s->what->stage[node] * specs_members(&s->what->plans);
+    int64_t shards = 1;
+    Ids known = {0};
     pb_put_string(&spec, SPEC_TENSOR, tensor);
-    if (lies->at.dim >= 0)
-        put_divided(&spec, &s->what->plan, lies, first);
-    else
-        put_whole(&spec, &s->what->plan, first);
+    for (int d = 0; d < MAX_RANK; d++)
+        shards *= dim[d].n ? dim[d].shards : 1;
+    for (int64_t i = 0; i < shards; i++) {
+        int member[MESH_AXES] = {-1, -1, -1};
+        find_holder(s, lies, dim, i, member);
+        put_holder(s, &spec, &groups, first, member, &known);
+    }
+    pb_put(&spec, groups.at, groups.n);
+    for (int d = 0; d < MAX_RANK; d++)
+        if (dim[d].n)
+            put_dim(&spec, lies, &dim[d]);
     pb_put_message(entry, ENTRY_SPEC, &spec);
+}
+
+/* May a parameter be read divided here? */
+static bool reads_part(const Specs *s, uint32_t node, uint32_t p)
+{
+    Place at[MESH_AXES];
+    bool part = false;
+    if (read_at(s, 0, node, &s->core[node], s->g->param.at[p].value, at) != READ_ALIKE)
+        return false;
+    for (uint32_t k = 0; k < s->what->plans.n; k++)
+        part |= at[k].dim >= 0;
+    return part;
 }
 
 /* Has it an operand without a spec that it may read divided?  All but parameters may be: of what
@@ -191,15 +325,14 @@ static void put_spec(const Specs *s, PbMessage *entry, uint32_t node, const char
 static bool reads_unknown(const Specs *s, uint32_t node)
 {
     const Onnx__NodeProto *n = s->m->graph->node[node];
-    const Graph *g = s->what->whole;
     for (size_t i = 0; i < n->n_input; i++) {
         const char *tensor = n->input[i] ? n->input[i] : "";
         uint32_t p = strmap_get(&s->param, tensor);
         Lies lies;
-        Place at;
-        if (!*tensor || read_lies(s, node, tensor, &lies))
+        Dim dim[MAX_RANK];
+        if (!*tensor || (read_lies(s, node, tensor, &lies) && find_dims(s, &lies, dim)))
             continue;
-        if (p == NONE || (read_at(s, node, g->param.at[p].value, &at) == READ_ALIKE && at.dim >= 0))
+        if (p == NONE || reads_part(s, node, p))
             return true;
     }
     return false;
@@ -210,16 +343,19 @@ void specs_put(const Specs *s, PbMessage *entry, uint32_t node)
 {
     const Onnx__NodeProto *n = s->m->graph->node[node];
     Lies lies;
-    if (s->what->plan.chunks < 2 || reads_unknown(s, node))
+    Dim dim[MAX_RANK];
+    if (!s->what->plans.n || reads_unknown(s, node))
         return;
     for (size_t i = 0; i < n->n_input; i++) {
         bool before = false;
         for (size_t k = 0; k < i; k++)
             before |= n->input[k] && n->input[i] && !strcmp(n->input[k], n->input[i]);
-        if (!before && n->input[i] && *n->input[i] && read_lies(s, node, n->input[i], &lies))
-            put_spec(s, entry, node, n->input[i], &lies);
+        if (!before && n->input[i] && *n->input[i] && read_lies(s, node, n->input[i], &lies) &&
+            find_dims(s, &lies, dim))
+            put_spec(s, entry, node, n->input[i], &lies, dim);
     }
     for (size_t i = 0; i < n->n_output; i++)
-        if (n->output[i] && *n->output[i] && made_lies(s, n->output[i], &lies))
-            put_spec(s, entry, node, n->output[i], &lies);
+        if (n->output[i] && *n->output[i] && made_lies(s, n->output[i], &lies) &&
+            find_dims(s, &lies, dim))
+            put_spec(s, entry, node, n->output[i], &lies, dim);
 }

@@ -22,6 +22,7 @@ typedef struct {
     const Model *m;
     const Annotations *what;
     const Specs *specs;
+    const char *name;  /* of the configuration */
     VEC(PbSpan) piece; /* of the file to be */
     uint64_t n;
     uint32_t annotated;
@@ -42,7 +43,7 @@ static void put_entry(File *f, PbMessage *node, uint32_t i)
     PbMessage e = {.a = f->a};
     if (f->what->stage[i] == NONE)
         return;
-    pb_put_string(&e, ENTRY_ID, annotate_name[f->what->plan.axis]);
+    pb_put_string(&e, ENTRY_ID, f->name);
     specs_put(f->specs, &e, i);
     pb_put_int(&e, ENTRY_STAGE, f->what->stage[i]);
     pb_put_message(node, NODE_DEVICES, &e);
@@ -97,8 +98,8 @@ static void add_model(File *f)
             add_graph(f, &k);
         else if (k.number != MODEL_IR && k.number != MODEL_CONFIGURATION)
             add_field(f, &k);
-    pb_put_string(&devices, DEVICES_NAME, annotate_name[f->what->plan.axis]);
-    pb_put_int(&devices, DEVICES_COUNT, (int64_t)f->what->stages * f->what->plan.members);
+    pb_put_string(&devices, DEVICES_NAME, f->name);
+    pb_put_int(&devices, DEVICES_COUNT, f->what->stages * specs_members(&f->what->plans));
     pb_put_message(&list, MODEL_CONFIGURATION, &devices);
     add(f, list.at, list.n);
 }
@@ -174,6 +175,7 @@ uint32_t annotate_write(const Graph *g, const Annotations *what, const char *pat
     Target t = {&f, arena_printf(g->arena, "%s.tmp", path), path};
     check_place(&f, path);
     f.specs = specs_open(f.a, f.m, what);
+    f.name = annotate_name(f.a, &what->plans);
     add_model(&f);
     onnx_check_size(path, f.n);
     int code = diag_run(write_file, &t);

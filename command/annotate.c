@@ -40,9 +40,6 @@ void annotate_options(const Options *o)
         bad_usage(command, "--check writes nothing, so it takes no -o %s", o->codegen.dir);
     if (!o->check && !o->codegen.dir)
         bad_usage(command, "missing option: -o M.onnx, the file to write");
-    for (int x = MESH_TENSOR + 1; x < MESH_AXES; x++)
-        if (mesh_has(&o->mesh, MESH_TENSOR) && mesh_has(&o->mesh, (MeshAxis)x))
-            bad_usage(command, "--tensor with %s: specs are of one axis", mesh_option[x]);
 }
 
 /* ---- --check ---- */

@@ -157,7 +157,7 @@ void find_joint(State *s)
     opt->joint = opt->automatic.stages ? autodiff_joint(s->graph, opt, &s->loss) : NULL;
 }
 
-bool divide_mesh(State *s, MeshPlan *plan)
+bool divide_mesh(State *s, MeshPlans *plans)
 {
     MeshOptions *opt = &s->o->mesh;
     const Graph *whole = s->graph;
@@ -167,28 +167,27 @@ bool divide_mesh(State *s, MeshPlan *plan)
     annotate_read(s->graph, opt);
     for (int x = 0; x < MESH_AXES; x++)
         any |= mesh_has(opt, (MeshAxis)x);
-    *plan = (MeshPlan){.members = 1, .chunks = 1};
     for (int i = opt->parts; i < 5 && any; i++) {
         Loss *l = &s->loss;
         opt->keep = dearer[i];
         s->loss = loss;
         s->graph = graph_twin(whole, whole->arena);
-        *plan = mesh_divide(s->graph, opt, &s->o->partition.batch, 3,
-                            (ValueId *const[]){&l->loss, &l->loss_scale, &l->target});
+        *plans = mesh_divide(s->graph, opt, &s->o->partition.batch, 3,
+                             (ValueId *const[]){&l->loss, &l->loss_scale, &l->target});
         if (s->o->partition.automatic.memory)
             find_joint(s);
         if (pipe_fits(s->graph, &s->o->partition, l))
             break;
     }
     if (any)
-        mesh_compare(whole, opt, plan);
+        mesh_compare(whole, opt, &plans->at[0]);
     return any;
 }
 
 void pass_mesh(State *s)
 {
-    MeshPlan plan;
-    divide_mesh(s, &plan);
+    MeshPlans plans;
+    divide_mesh(s, &plans);
 }
 
 void pass_partition(State *s)

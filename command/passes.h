@@ -39,8 +39,8 @@ void find_joint(State *s);
 void read_model(State *s);
 /* Of pass_mesh: --tensor, --sequence, --expert, or the file's sharding specs: the graph becomes that
  * of one member; false: there are none.  Where members do not fit in --memory, what they keep for
- * backward is made dearer.  plan: of the first axis. */
-bool divide_mesh(State *s, MeshPlan *plan);
+ * backward is made dearer. */
+bool divide_mesh(State *s, MeshPlans *plans);
 
 /* ---- made_with.c ---- */
 

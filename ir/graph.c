@@ -202,32 +202,3 @@ Graph *graph_twin(const Graph *from, Arena *a)
         *strmap_at(&g->by_name, g->value.at[v].name) = v;
     return g;
 }
-
-void graph_verify(const Graph *g)
-{
-    for (ValueId v = 0; v < g->value.n; v++) {
-        const Value *x = val(g, v);
-        if (!x->name || strmap_get(&g->by_name, x->name) != v)
-            BUG("value %u is not known by its name", v);
-        if (x->kind == V_NODE && (x->node >= g->node.n || x->out >= g->node.at[x->node].nout ||
-                                  g->node.at[x->node].out[x->out] != v))
-            BUG("value %s is not an output of its node", x->name);
-        if (x->kind == V_PARAM && (x->param >= g->param.n || g->param.at[x->param].value != v))
-            BUG("value %s is not its parameter's", x->name);
-        if (x->kind == V_CONST && !x->data && shape_elements(&x->shape) > 0)
-            BUG("constant %s has no data", x->name);
-    }
-    for (NodeId n = 0; n < g->node.n; n++) {
-        const Node *x = &g->node.at[n];
-        INSIST(op_takes(x->op, x->nin));
-        for (uint32_t i = 0; i < x->nin; i++)
-            INSIST(x->in[i] < g->value.n);
-        if (x->origin >= g->origin.n)
-            BUG("node %u has no origin", n);
-        for (uint32_t i = 0; i < x->nin; i++)
-            if (!g->scheduled && val(g, x->in[i])->kind == V_NODE && val(g, x->in[i])->node >= n)
-                BUG("node %u (%s) reads what is made later", n, op_name(x->op));
-    }
-    for (uint32_t i = 0; i < g->output.n; i++)
-        INSIST(g->output.at[i] < g->value.n);
-}

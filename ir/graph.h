@@ -168,6 +168,8 @@ typedef struct Graph {
     const struct Graph *other;
     /* a dimension varies: --bind NAME=LEAST..MOST */
     bool varies;
+    /* members divide rows of a microbatch: a dimension of rows that is less than `batch' is a part */
+    bool rows_divided;
     /* memory is short: gathered values are gathered again in backward instead of kept */
     bool gathers_again;
     /* candidates for the dimension of the rows, the likeliest first, and the one chosen

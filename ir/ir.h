@@ -40,7 +40,11 @@ ValueId graph_out(const Graph *g, ValueId first, uint32_t i);
 Where graph_where(const Graph *g, uint32_t origin, int input);
 /* The ONNX node's name; without one its type and its number: "MatMul#12" */
 const char *graph_origin_name(const Graph *g, uint32_t origin, Arena *a);
-void graph_verify(const Graph *g);                      /* BUG() on any broken invariant */
+/* ---- verify.c: BUG() on any broken invariant ---- */
+void graph_verify(const Graph *g);
+/* ... of one member's graph of the forward: sums and gathers are of what each has its own of, and
+   what has a gradient is varied where it meets that.  active: by value, whether it has one */
+void graph_verify_forward(const Graph *g, const bool *active, ValueId loss);
 /* users[v] = node ids that read v, in order; index by value id. Arena array of g->value.n lists. */
 Ids *graph_users(const Graph *g, Arena *scratch);
 /* live.c: the values that a graph is computed for: its outputs and new running statistics; and

@@ -111,7 +111,9 @@ void mesh_compare(const Graph *g, const MeshOptions *opt, const MeshPlan *plan)
     const char *first = NULL;
     for (uint32_t i = 0; i < opt->asked.n; i++) {
         const MeshAsked *s = &opt->asked.at[i];
-        Place is = s->param == NONE ? plan->made[s->value] : s->at;
+        const ValueId v =
+            s->param == NONE ? strmap_get(&plan->of->by_name, val(g, s->value)->name) : NONE;
+        Place is = v != NONE ? plan->made[v] : s->at;
         if (is.dim < 0 ? s->at.dim < 0 : place_is(is, s->at))
             continue;
         first = n++ ? first : val(g, s->value)->name;

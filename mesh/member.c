@@ -27,7 +27,7 @@ typedef struct {
     Graph *g;
     Graph from;
     Arena *a;
-    const MeshPlan *plan;
+    MeshPlan *plan;
     const bool *active; /* values to which a gradient comes back */
     const bool *of_params;
     Forms *forms;   /* by value of `from` */
@@ -156,6 +156,8 @@ static ValueId divided_as(const Forms *f, Place p)
 
 static void divide_as(Member *m, Forms *f, Place p, ValueId part)
 {
+    const Graph *g = &m->from;
+    m->g->rows_divided |= g->batch > 1 && p.groups == 1 && val(g, (ValueId)(f - m->forms))->batch == p.dim;
     vec_push(m->a, &f->divided, ((Divided){p, part}));
 }
 
@@ -221,7 +223,8 @@ static ValueId form(Member *m, ValueId v, Place p)
 {
     Forms *f = &m->forms[v];
     if (p.dim == PLACE_P) {
-        INSIST(f->partial != NONE); /* R never becomes P: who reads sums read R as well (search.c) */
+        INSIST(f->partial !=
+               NONE); /* R never becomes P: who reads sums read R as well (search.c) */
         return f->partial;
     }
     if (p.dim >= 0) {
@@ -259,6 +262,7 @@ static void copy_node(Member *m, NodeId id)
     ValueId *in = arena_array(m->a, ValueId, n->nin + 1);
     for (uint32_t i = 0; i < n->nin; i++)
         in[i] = m->forms[n->in[i]].whole;
+    m->plan->read[id] = in;
     ValueId first = graph_node(m->g, n->op, n->nin, in, n->attr);
     for (uint32_t i = 0; i < n->nout; i++)
         m->forms[n->out[i]].whole = graph_out(m->g, first, i);
@@ -271,6 +275,8 @@ static void spread_one(Member *m, NodeId id, const SpreadWay *w)
             *out = arena_array(m->a, ValueId, n->nout + 1);
     for (uint32_t i = 0; i < n->nin; i++)
         in[i] = form(m, n->in[i], w->in[i]);
+    if (!m->plan->read[id])
+        m->plan->read[id] = in;
     Spread s = {.whole = &m->from,
                 .node = id,
                 .way = w,
@@ -293,6 +299,7 @@ static void spread_nodes(Member *m, const bool *live)
 {
     for (NodeId id = 0; id < m->from.node.n; id++) {
         const Node *n = &m->from.node.at[id];
+        m->plan->first[id] = m->g->node.n;
         if (!live[id])
             continue;
         m->g->cur_origin = n->origin;
@@ -308,6 +315,7 @@ static void spread_nodes(Member *m, const bool *live)
             name_value(m, n->out[i]);
         }
     }
+    m->plan->first[m->from.node.n] = m->g->node.n;
 }
 
 /* ---- inputs, constants, parameters ---------------------------------------------------------- */
@@ -365,7 +373,21 @@ static const ValueId *wholes(Member *m)
     return is;
 }
 
-void mesh_member(Graph *g, const MeshPlan *plan, uint32_t n, ValueId *const *keep)
+/* What is in the plan of the values and nodes of the graph as it was. */
+static void note_became(Member *m)
+{
+    Graph *of = arena_new_of(m->a, Graph);
+    *of = m->from;
+    m->plan->of = of;
+    for (ValueId v = 0; v < of->value.n; v++) {
+        const Forms *f = &m->forms[v];
+        m->plan->became[v] = f->partial != NONE                          ? f->partial
+                             : m->plan->made[v].dim >= 0 && f->divided.n ? f->divided.at[0].part
+                                                                         : f->whole;
+    }
+}
+
+void mesh_member(Graph *g, MeshPlan *plan, uint32_t n, ValueId *const *keep)
 {
     Arena *a = g->arena;
     Ids results = mesh_results(g, n, keep);
@@ -377,6 +399,9 @@ void mesh_member(Graph *g, const MeshPlan *plan, uint32_t n, ValueId *const *kee
                 .of_params = flow_of_params(g, a),
                 .number = NONE};
     m.from = mesh_renew(g);
+    plan->became = arena_array(a, ValueId, m.from.value.n + 1);
+    plan->read = arena_array(a, const ValueId *, m.from.node.n + 1);
+    plan->first = arena_array(a, NodeId, m.from.node.n + 1);
     g->cur_mesh = plan->axis;
     g->mesh[plan->axis].members = g->mesh[plan->axis].chunks = plan->chunks;
     g->gathers_again |= plan->gathers_again;
@@ -393,5 +418,6 @@ void mesh_member(Graph *g, const MeshPlan *plan, uint32_t n, ValueId *const *kee
         m.forms[v].whole =
             m.from.value.at[v].kind == V_PARAM ? m.forms[v].whole : mesh_leaf(g, &m.from, v);
     spread_nodes(&m, live);
+    note_became(&m);
     mesh_renewed(g, &m.from, wholes(&m), param, n, keep);
 }

@@ -49,27 +49,36 @@ typedef struct {
 
 static inline bool mesh_has(const MeshOptions *opt, MeshAxis x) { return opt->chunks[x] > 1; }
 
-/* How the graph is divided along an axis.  way: by node, NULL: all its operands and results are R;
- * param, made: by parameter and by value, its place when it is made. */
+/* How the graph `of` is divided along an axis.  way: by node, NULL: all its operands and results
+ * are R; param, made: by parameter and by value, its place when it is made. */
 typedef struct {
     MeshAxis axis;
     int members, chunks;
+    const Graph *of;
     const SpreadWay *const *way;
     const Place *param, *made;
     bool gathers_again; /* Graph.gathers_again */
+    double price;
+    /* mesh_member(): in its graph, the values as they are made; by node, its operands as it reads
+       them (NULL: it is not there), and the first node of those that it has become, which end at
+       the next one's */
+    ValueId *became;
+    const ValueId **read;
+    NodeId *first;
 } MeshPlan;
+typedef VEC(MeshPlan) MeshPlans;
 
 /* mesh.c: turns the graph into that of one member along all axes.  `keep` points to values (the
  * loss first, then loss_scale and target, or NONE) that stay R and are updated to the new graph.
- * Returns the plan of the first axis, for the graph as it was. */
-MeshPlan mesh_divide(Graph *g, const MeshOptions *opt, const BatchOptions *batch, uint32_t n,
-                     ValueId *const *keep);
+ * Returns the plans, one for each axis, each of the graph that the one before it has made. */
+MeshPlans mesh_divide(Graph *g, const MeshOptions *opt, const BatchOptions *batch, uint32_t n,
+                      ValueId *const *keep);
 
-/* search.c: the plan with the fewest bytes and the least work along an axis.  loss: NONE if nothing
- * trains; outer: by value, as in BatchNotes; front: what is divided in dimension 0 and not
- * otherwise, as of mesh_stack(). */
-MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis axis, ValueId loss,
-                     const int64_t *outer, const bool *front);
+/* search.c: the plan with the fewest bytes and the least work along an axis.  notes: of g, whose
+ * .loss is NONE if nothing trains; front: what is divided in dimension 0 and not otherwise, as of
+ * mesh_stack(). */
+MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis axis,
+                     const BatchNotes *notes, const bool *front);
 const bool *mesh_active(const Graph *g, Arena *a, ValueId loss); /* values with a gradient */
 /* Whether each reader may compute a value from its parameters again.  Then the gradients of its
  * uses are those of the parameters, which are added up once a step. */
@@ -85,9 +94,9 @@ void mesh_compare(const Graph *g, const MeshOptions *opt, const MeshPlan *plan);
  * By value, whether it has that dimension in front; NULL if there are none.  n, keep: as in
  * mesh_divide(). */
 const bool *mesh_stack(Graph *g, int chunks, uint32_t n, ValueId *const *keep);
-/* member.c: turns the graph of a plan into that of one of C members, one per chunk; n, keep: as in
- * mesh_divide(). */
-void mesh_member(Graph *g, const MeshPlan *plan, uint32_t n, ValueId *const *keep);
+/* member.c: turns the graph of a plan into that of one of C members, one per chunk, and notes in
+ * the plan what became of it; n, keep: as in mesh_divide(). */
+void mesh_member(Graph *g, MeshPlan *plan, uint32_t n, ValueId *const *keep);
 /* pieces.c: ... into that of one of T members, as the options say. */
 void mesh_pieces(Graph *g, const MeshOptions *opt, uint32_t n, ValueId *const *keep);
 

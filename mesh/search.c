@@ -11,7 +11,7 @@
  * Along the axis of sequences parameters of products stay whole: rows of these are divided, and
  * what is between them with the rows; where a row meets others, in an attention, keys and values
  * are gathered, or heads divided for as long, whatever sends less.  Along that of experts these are
- * divided beside the sequences.
+ * divided beside the sequences.  Convolutions are divided by channels, or by rows (rows.c).
  *
  * The price of a plan is bytes that a member sends in a step's forward and backward of a
  * microbatch, in units of (C - 1) / C of a value, and what else takes time in as many bytes as are
@@ -24,112 +24,14 @@
 #include <string.h>
 
 #include "ir/facts/rates.h"
-#include "mesh.h"
+#include "search.h"
 
 enum {
-    MOST = 1024, /* states at once */
-    PLACES = 20, /* ways to be divided that are looked at of a value */
-    TRIES = 5,   /* prices of an operation: where nothing is divided the next one, DEARER times */
+    TRIES = 5, /* prices of an operation: where nothing is divided the next one, DEARER times */
     DEARER = 16
 };
 
-/* The forms in which a value is read: whole; varied, which is whole for a use of each chunk, so
- * that its gradient is a sum over them; or divided as place[form - DIVIDED].  It is made whole, as
- * partial sums, or divided; which of its forms have been brought about, bits tell beside that. */
-enum { WHOLE, VARIED, DIVIDED };
-enum { MADE_WHOLE, MADE_PARTIAL, MADE_DIVIDED };
-typedef uint32_t Label;
-static Label label_of(int made, unsigned forms) { return (unsigned)made | forms << 5; }
-static int label_made(Label l) { return (int)(l & 31); }
-static unsigned label_forms(Label l) { return l >> 5; }
-
-typedef struct {
-    Place place[PLACES];
-    int places;
-    bool plain;  /* made of constants and inputs alone at little cost: whole, divided for nothing */
-    bool grad;   /* a gradient comes back to it */
-    bool whole;  /* it is needed whole whoever reads it */
-    bool once;   /* a parameter, or what is made of one where it is read: the gradients of its uses
-                    are added up once a step */
-    NodeId last; /* the node that reads it last, or makes it */
-    int slot;    /* of its label in a state; -1: states do not tell of it */
-    double sum, gather; /* bytes of a partial sum of it, and of itself */
-    double kept;        /* what it costs to keep all of it for backward */
-} About;
-
-/* Of one way to compute a node: the forms it reads, how its results are made. */
-typedef struct {
-    ValueId v;
-    int form;
-} Need;
-typedef struct {
-    const SpreadWay *way; /* NULL: everything whole */
-    Need *need;
-    int needs, *made;
-    double price;
-} Choice;
-typedef VEC(Choice) Choices;
-enum { PARTIAL = -1 }; /* Need.form: the operand as partial sums, as it is made */
-
-/* What became of a state: of which one before, by which choice. */
-typedef struct {
-    uint32_t from, choice;
-} Past;
-typedef struct {
-    NodeId node;
-    ValueId param;
-    const Choice *choice;
-    const Past *past;
-} Stage;
-
-/* States after so many stages; they differ in their labels, of which each has `width`. */
-typedef struct {
-    double price;
-    Past past;
-} State;
-typedef struct {
-    Arena *a;
-    VEC(State) state;
-    VEC(Label) label;
-    uint32_t width;
-    IdMap of; /* by a hash of the labels */
-} States;
-
-typedef struct {
-    const Graph *g;
-    Arena *a;
-    const MeshOptions *opt;
-    MeshAxis axis;
-    int chunks;
-    SpreadOf of;
-    About *about;          /* by value */
-    const bool *of_params; /* by value: made of parameters and constants alone */
-    const bool *front;     /* by value: divided in dimension 0; NULL: none is */
-    Choices *ways;         /* by node */
-    double work, between;  /* price of an operation of a product, of another one (0: its places are
-                              divided along another axis) */
-    double updated;        /* ... of a byte of a parameter */
-    double least;          /* what a collective costs, however short */
-    Ids live;              /* values that the labels of a state tell of, in their order */
-    States now, next;
-    VEC(Stage) stage;
-} Search;
-
-static bool is_front(const Search *s, ValueId v) { return s->front && s->front[v]; }
-
 /* ---- what is known of values ---------------------------------------------------------------- */
-
-/* The number of a place among those of a value; -1: there are too many. */
-static int place_number(About *b, Place p)
-{
-    for (int i = 0; i < b->places; i++)
-        if (place_is(b->place[i], p))
-            return i;
-    if (b->places == PLACES)
-        return -1;
-    b->place[b->places] = p;
-    return b->places++;
-}
 
 static void find_plain(Search *s, const bool *live)
 {
@@ -187,236 +89,6 @@ static void find_about(Search *s, const bool *live, ValueId loss)
     find_kept(s, live);
 }
 
-/* ---- the ways to compute a node ------------------------------------------------------------- */
-
-static double sent(const Search *s, double bytes) { return bytes > 0 ? bytes + s->least : 0; }
-
-/* Operations of a node, forward and backward, as bytes; what members along another axis send. */
-static double work(const Search *s, NodeId id)
-{
-    const Node *n = &s->g->node.at[id];
-    const Graph *sized = graph_sized(s->g);
-    const bool grad = s->about[n->out[0]].grad;
-    if (op_is_collective(n->op))
-        return (double)cost_sent(sized, &sized->node.at[id]) * (grad ? 2 : 1);
-    return (double)cost_flops(sized, id) * (grad ? 3 : 1) *
-           (op_is_product(n->op) ? s->work : s->between);
-}
-
-/* Which form operand i is read in; false: the value has too many. */
-static bool need_of(Search *s, const Node *n, uint32_t i, const SpreadWay *w, Need *need)
-{
-    ValueId v = n->in[i];
-    Place p = w ? w->in[i] : place_r();
-    int k = p.dim >= 0 ? place_number(&s->about[v], p) : 0;
-    *need = (Need){v, p.dim >= 0 ? DIVIDED + k : p.dim == PLACE_P ? PARTIAL : w ? VARIED : WHOLE};
-    return k >= 0 && (p.dim != PLACE_P || !s->about[v].plain);
-}
-
-static bool choice_of(Search *s, NodeId id, const SpreadWay *w, Choice *c)
-{
-    const Node *n = &s->g->node.at[id];
-    *c = (Choice){.way = w,
-                  .need = arena_array(s->a, Need, n->nin + 1),
-                  .needs = (int)n->nin,
-                  .made = arena_array(s->a, int, n->nout + 1),
-                  .price = work(s, id) / (w ? s->chunks : 1) * (w && w->most > 0 ? w->most : 1)};
-    if (w)
-        c->price +=
-            sent(s, 4 * w->moved) + (s->about[n->out[0]].grad ? sent(s, 4 * w->moved_back) : 0);
-    for (uint32_t i = 0; i < n->nin; i++)
-        if (!need_of(s, n, i, w, &c->need[i]))
-            return false;
-    for (uint32_t i = 0; i < n->nout; i++) {
-        Place p = w ? w->out[i] : place_r();
-        int k = p.dim >= 0 ? place_number(&s->about[n->out[i]], p) : 0;
-        c->made[i] = p.dim >= 0 ? MADE_DIVIDED + k : p.dim == PLACE_P ? MADE_PARTIAL : MADE_WHOLE;
-        if (k < 0)
-            return false;
-    }
-    return true;
-}
-
-/* Are the parameters that a product reads several matrices, as those of experts are? */
-static bool are_experts(const Search *s, const Node *n, ValueId v)
-{
-    const Shape *t = &val(s->g, v)->shape;
-    return (is_front(s, v) && s->of_params[v]) ||
-           (n->op == OP_MatMul && s->of_params[v] && t->rank > 2 &&
-            shape_elements(t) > t->d[t->rank - 2] * t->d[t->rank - 1]);
-}
-
-/* A product with a parameter divides it, or nothing: what is made of other dimensions, places of a
- * sequence, say, would leave every member the whole parameter.  Along the axis of sequences it does
- * not divide it, along that of experts the matrices of experts alone. */
-static bool suits_param(const Search *s, const Node *n, ValueId v, Place at)
-{
-    const bool whole = at.dim == PLACE_R;
-    switch (s->axis) {
-    case MESH_TENSOR:
-        if (mesh_has(s->opt, MESH_EXPERT) && are_experts(s, n, v) && at.dim >= 0 &&
-            at.dim < val(s->g, v)->shape.rank - 2)
-            return false; /* so they are divided along that axis */
-        return !s->about[v].grad || !whole;
-    case MESH_SEQUENCE: return whole;
-    default: return are_experts(s, n, v) ? !whole && at.dim < val(s->g, v)->shape.rank - 2 : whole;
-    }
-}
-
-static bool suits_params(const Search *s, NodeId id, const SpreadWay *w)
-{
-    const Node *n = &s->g->node.at[id];
-    for (uint32_t i = 0; i < n->nin && op_is_product(n->op); i++)
-        if (s->of_params[n->in[i]] && !suits_param(s, n, n->in[i], w->in[i]))
-            return false;
-    return true;
-}
-
-/* What has experts in front is divided there. */
-static bool suits_front(const Search *s, const Node *n, const SpreadWay *w)
-{
-    bool suits = true;
-    for (uint32_t i = 0; i < n->nin + n->nout; i++) {
-        const Place at = !w ? place_r() : i < n->nin ? w->in[i] : w->out[i - n->nin];
-        if (is_front(s, i < n->nin ? n->in[i] : n->out[i - n->nin]))
-            suits &= place_is(at, place_s(0, 1));
-    }
-    return suits;
-}
-
-static Choices choices_of(Search *s, NodeId id)
-{
-    const Node *n = &s->g->node.at[id];
-    Choices list = {0};
-    SpreadWays ways = {0};
-    Choice c;
-    (void)choice_of(s, id, NULL, &c);
-    if (suits_front(s, n, NULL))
-        vec_push(s->a, &list, c);
-    if (!s->about[n->out[0]].plain)
-        spread_ways(&s->of, id, s->a, &ways);
-    for (uint32_t i = 0; i < ways.n; i++)
-        if (suits_params(s, id, &ways.at[i]) && suits_front(s, n, &ways.at[i]) &&
-            choice_of(s, id, &ways.at[i], &c))
-            vec_push(s->a, &list, c);
-    if (!list.n)
-        BUG("%s of experts is not divided", op_name(n->op));
-    return list;
-}
-
-/* ---- the price of a form -------------------------------------------------------------------- */
-
-/* Are the parts of one division those of the other after one message to each member? */
-static bool is_exchange(Place from, Place to)
-{
-    return from.groups == 1 && to.groups == 1 && from.dim != to.dim;
-}
-
-/* What it costs to bring value b, made and brought so far as l says, into one more form: forward,
- * and where it has a gradient backward. */
-static double form_price(const Search *s, const About *b, Label l, int form)
-{
-    int made = label_made(l);
-    unsigned forms = label_forms(l);
-    bool is_whole = made == MADE_WHOLE || forms & (1u << WHOLE | 1u << VARIED);
-    bool same = made >= MADE_DIVIDED && made - MADE_DIVIDED == form - DIVIDED;
-    if (forms >> form & 1 || (form == WHOLE && is_whole) || same)
-        return 0;
-    bool exchanged = !is_whole && made >= MADE_DIVIDED && form >= DIVIDED &&
-                     is_exchange(b->place[made - MADE_DIVIDED], b->place[form - DIVIDED]);
-    double there = is_whole               ? 0
-                   : made == MADE_PARTIAL ? sent(s, form >= DIVIDED ? b->sum : b->sum + b->gather)
-                                          : sent(s, exchanged ? b->gather / s->chunks : b->gather);
-    double back = form == WHOLE || (form == VARIED && b->once && made == MADE_WHOLE) ? 0
-                  : form == VARIED ? sent(s, made >= MADE_DIVIDED ? b->sum : b->sum + b->gather)
-                                   : sent(s, exchanged ? b->gather / s->chunks : b->gather);
-    bool again = s->axis != MESH_TENSOR && form < DIVIDED && made >= MADE_DIVIDED &&
-                 b->kept > 0; /* MeshPlan.gathers_again */
-    return there + (b->grad ? back : 0) + (again ? there : 0);
-}
-
-/* What is kept of it beside what is kept so far. */
-static double kept_price(const Search *s, const About *b, Label l, int form)
-{
-    unsigned whole = 1u << WHOLE | 1u << VARIED, mine = form >= DIVIDED ? 1u << form : whole;
-    return label_forms(l) & mine ? 0 : b->kept / (form >= DIVIDED ? s->chunks : 1);
-}
-
-/* ---- states --------------------------------------------------------------------------------- */
-
-static Label *state_labels(const States *t, uint32_t i)
-{
-    return &t->label.at[(size_t)i * t->width];
-}
-
-static uint64_t labels_hash(const Label *l, uint32_t n)
-{
-    uint64_t h = 14695981039346656037u; /* FNV-1a, a label at a time */
-    for (uint32_t i = 0; i < n; i++)
-        h = (h ^ l[i]) * 1099511628211u;
-    return h ^ h >> 32;
-}
-
-/* The cheaper one of two states with the same labels stays. */
-static void states_add(States *t, const Label *l, State x)
-{
-    size_t bytes = t->width * sizeof *l;
-    uint64_t key = labels_hash(l, t->width);
-    for (;; key++) {
-        uint32_t *at = idmap_at(t->a, &t->of, key);
-        if (*at == NONE) {
-            *at = t->state.n;
-            vec_push(t->a, &t->state, x);
-            for (uint32_t i = 0; i < t->width; i++)
-                vec_push(t->a, &t->label, l[i]);
-            return;
-        }
-        if (memcmp(state_labels(t, *at), l, bytes) == 0) {
-            if (x.price < t->state.at[*at].price)
-                t->state.at[*at] = x;
-            return;
-        }
-    }
-}
-
-static int by_price(const void *x, const void *y)
-{
-    const State *const *a = x, *const *b = y;
-    if ((*a)->price != (*b)->price)
-        return (*a)->price < (*b)->price ? -1 : 1;
-    return (*a > *b) - (*a < *b);
-}
-
-static void states_open(States *t, Arena *outer, uint32_t width)
-{
-    *t = (States){.a = arena_within(outer), .width = width};
-}
-
-/* The stage is over: its states become those at hand, the cheapest first, and what is behind them
- * is noted. */
-static void stage_end(Search *s, Stage stage)
-{
-    States *t = &s->next;
-    uint32_t n = t->state.n < MOST ? t->state.n : MOST;
-    const State **order = arena_array(t->a, const State *, t->state.n + 1);
-    Past *past = arena_array(s->a, Past, n + 1);
-    for (uint32_t i = 0; i < t->state.n; i++)
-        order[i] = &t->state.at[i];
-    qsort(order, t->state.n, sizeof *order, by_price);
-    arena_free(s->now.a);
-    states_open(&s->now, s->a, t->width);
-    for (uint32_t i = 0; i < n; i++) {
-        past[i] = order[i]->past;
-        const Label *l = state_labels(t, (uint32_t)(order[i] - t->state.at));
-        vec_push(s->now.a, &s->now.state, *order[i]);
-        for (uint32_t k = 0; k < t->width; k++)
-            vec_push(s->now.a, &s->now.label, l[k]);
-    }
-    arena_free(t->a);
-    stage.past = past;
-    vec_push(s->a, &s->stage, stage);
-}
-
 /* ---- the walk ------------------------------------------------------------------------------- */
 
 /* Of a parameter that is divided along another axis of the mesh: its outermost dimension, evenly.
@@ -441,7 +113,7 @@ static void meet_param(Search *s, ValueId v)
     Label *l = arena_array(s->a, Label, s->live.n + 1);
     uint32_t old = s->live.n;
     bool counts = s->axis != MESH_EXPERT || p->shape.rank > 2;
-    if (asked && said.dim >= 0 && place_number(b, said) < 0)
+    if (asked && said.dim >= 0 && choices_place(b, said) < 0)
         BUG("'%s' is asked for in too many places", p->name);
     states_open(&s->next, s->a, old + 1);
     for (uint32_t i = 0; i < s->now.state.n; i++)
@@ -455,33 +127,13 @@ static void meet_param(Search *s, ValueId v)
                 (asked && !place_is(said, at)))
                 continue;
             x.price += counts ? b->gather * s->updated / (divided ? s->chunks : 1) : 0;
-            memcpy(l, state_labels(&s->now, i), old * sizeof *l);
+            memcpy(l, states_labels(&s->now, i), old * sizeof *l);
             l[old] = label_of(made, 0);
             states_add(&s->next, l, x);
         }
     b->slot = (int)old;
     vec_push(s->a, &s->live, v);
-    stage_end(s, (Stage){.node = NONE, .param = v});
-}
-
-/* What it takes to bring a state's values into the forms that a choice reads; its labels change.
- * False: it reads partial sums where there are none. */
-static bool bring(const Search *s, const Choice *c, Label *l, double *price)
-{
-    for (int i = 0; i < c->needs; i++) {
-        const About *b = &s->about[c->need[i].v];
-        if (b->plain)
-            continue;
-        Label *at = &l[b->slot];
-        if (c->need[i].form == PARTIAL) {
-            if (label_made(*at) != MADE_PARTIAL)
-                return false;
-            continue;
-        }
-        *price += form_price(s, b, *at, c->need[i].form) + kept_price(s, b, *at, c->need[i].form);
-        *at = label_of(label_made(*at), label_forms(*at) | 1u << c->need[i].form);
-    }
-    return true;
+    states_end(s, (Stage){.node = NONE, .param = v});
 }
 
 /* The values that labels tell of behind a node: those that are read later, then its results. */
@@ -512,8 +164,8 @@ static void visit(Search *s, NodeId id)
         for (uint32_t k = 0; k < list.n; k++) {
             const Choice *c = &list.at[k];
             State x = {s->now.state.at[i].price + c->price, {i, k}};
-            memcpy(l, state_labels(&s->now, i), s->live.n * sizeof *l);
-            if (!bring(s, c, l, &x.price))
+            memcpy(l, states_labels(&s->now, i), s->live.n * sizeof *l);
+            if (!states_bring(s, c, l, &x.price))
                 continue;
             uint32_t m = 0;
             for (; m < kept.n; m++)
@@ -522,7 +174,7 @@ static void visit(Search *s, NodeId id)
                 const About *b = &s->about[n->out[o]];
                 Label made = label_of(c->made[o], 0);
                 if (b->whole)
-                    x.price += form_price(s, b, made, WHOLE);
+                    x.price += states_price(s, b, made, WHOLE);
                 if (m < after.n && after.at[m] == n->out[o])
                     out[m++] = made;
             }
@@ -531,7 +183,7 @@ static void visit(Search *s, NodeId id)
     s->live = after;
     for (uint32_t i = 0; i < after.n; i++)
         s->about[after.at[i]].slot = (int)i;
-    stage_end(s, (Stage){.node = id, .choice = list.at});
+    states_end(s, (Stage){.node = id, .choice = list.at});
 }
 
 /* ---- the plan ------------------------------------------------------------------------------- */
@@ -567,13 +219,14 @@ static MeshPlan plan_of(Search *s)
             param[val(g, t->param)->param] = s->about[t->param].place[k - MADE_DIVIDED];
         at = t->past[at].from;
     }
-    return (MeshPlan){s->axis,
-                      s->opt->members[s->axis],
-                      s->chunks,
-                      way,
-                      param,
-                      places_made(s, way, param),
-                      s->opt->keep > 0 || s->axis != MESH_TENSOR};
+    return (MeshPlan){.axis = s->axis,
+                      .members = s->opt->members[s->axis],
+                      .chunks = s->chunks,
+                      .of = g,
+                      .way = way,
+                      .param = param,
+                      .made = places_made(s, way, param),
+                      .gathers_again = s->opt->keep > 0 || s->axis != MESH_TENSOR};
 }
 
 /* Something is gained: a parameter is divided, or a product; along the axis of experts theirs. */
@@ -590,7 +243,7 @@ static bool divides(const Search *s, const MeshPlan *p)
             continue;
         bool is = !experts;
         for (uint32_t i = 0; i < x->nin; i++)
-            is |= are_experts(s, x, x->in[i]);
+            is |= choices_experts(s, x, x->in[i]);
         if (is)
             return true;
     }
@@ -637,17 +290,6 @@ static double least_price(const Graph *g, Arena *a, const bool *live)
     return n ? bytes[n / 2] / 8 : 0;
 }
 
-/* Where rows lie, which is divided inside them alone. */
-static const Place *rows_places(const Graph *g, Arena *a, const int64_t *outer)
-{
-    Place *at = arena_array(a, Place, g->value.n + 1);
-    for (ValueId v = 0; v < g->value.n; v++) {
-        int batch = val(g, v)->batch;
-        at[v] = batch < 0 ? place_r() : place_s(batch, outer[v] * g->batch);
-    }
-    return at;
-}
-
 /* The plan where an operation has this price. */
 static MeshPlan search(Search *s, const bool *live, double work)
 {
@@ -670,13 +312,28 @@ static MeshPlan search(Search *s, const bool *live, double work)
             visit(s, id);
     }
     MeshPlan p = plan_of(s);
+    p.price = s->now.state.at[0].price;
     arena_free(s->now.a);
     return p;
 }
 
-MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis axis, ValueId loss,
-                     const int64_t *outer, const bool *front)
+/* Rows are divided where that saves much: then no microbatch has fewer of them. */
+static MeshPlan search_rows(Search *s, const bool *live, const bool *images, double work)
 {
+    static const double much = .75;
+    s->of.rows = NULL;
+    const MeshPlan p = search(s, live, work);
+    if (!images)
+        return p;
+    s->of.rows = images;
+    const MeshPlan q = search(s, live, work);
+    return q.price < much * p.price ? q : p;
+}
+
+MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis axis,
+                     const BatchNotes *notes, const bool *front)
+{
+    const ValueId loss = notes->loss;
     mesh_check(g, opt);
     Search s = {.g = g,
                 .a = a,
@@ -685,7 +342,7 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis 
                 .chunks = opt->chunks[axis],
                 .of = {.g = g,
                        .chunks = opt->chunks[axis],
-                       .barred = rows_places(g, a, outer),
+                       .barred = rows_places(g, a, notes->outer),
                        .uneven = !g->varies,
                        .mirrors = axis != MESH_TENSOR},
                 .front = front,
@@ -705,8 +362,9 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis 
                     ? 0
                     : r.link / r.quick;
     s.updated = axis == MESH_SEQUENCE ? 0 : r.link / r.updates;
+    const bool *images = axis == MESH_TENSOR ? rows_of_images(g, a, notes, s.chunks) : NULL;
     for (int i = 0; i < TRIES; i++, work *= DEARER) {
-        MeshPlan p = search(&s, live, work);
+        MeshPlan p = search_rows(&s, live, images, work);
         if (divides(&s, &p))
             return p;
     }

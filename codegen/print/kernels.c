@@ -154,21 +154,26 @@ typedef struct {
     int n_of, mesh[MESH_AXES];
     const Chunk *of[MESH_AXES];
     int64_t run[MESH_AXES];
+    const char *before; /* rows of the microbatch before these; NULL: none */
 } Draw;
 
 /* Dimensions of x from the last on: of a divided one the elements in a row that are neighbours in the
  * whole as well, where those behind it are whole. */
-static void find_runs(const Kernel *k, ValueId x, const Chunks *parts, Draw *to)
+static void find_runs(const Kernel *k, ValueId x, int64_t rows, const Chunks *parts, Draw *to)
 {
     const Value *v = val(k->f->g, x);
     int64_t n = 1;
     for (int d = v->shape.rank; parts && d-- > 0;) {
-        n *= v->shape.d[d] / (d == v->batch ? k->f->g->batch : 1);
+        n *= v->shape.d[d] / (d == v->batch ? rows : 1);
         for (int m = 0; m < MESH_AXES; m++) {
             const Chunk *of = &parts->along[m];
             if (of->axis != d)
                 continue;
-            INSIST(d != v->batch);
+            if (d == v->batch) {
+                to->before = arena_printf(k->a, "(uint64_t)%s * %" PRId64, out_chunk(k->o, of, m),
+                                          rows);
+                continue;
+            }
             to->of[to->n_of] = of;
             to->mesh[to->n_of] = m;
             to->run[to->n_of++] = n / of->groups;
@@ -181,21 +186,23 @@ static void find_runs(const Kernel *k, ValueId x, const Chunks *parts, Draw *to)
 static Draw draw_of(Kernel *k, ValueId x)
 {
     const Value *v = val(k->f->g, x);
-    bool batched =
-        v->batch >= 0 && k->f->g->batch > 0 && v->shape.d[v->batch] % k->f->g->batch == 0;
+    int64_t rows = k->f->g->batch;
+    if (k->f->g->rows_divided && v->batch >= 0 && v->shape.d[v->batch] < rows)
+        rows = v->shape.d[v->batch];
+    bool batched = v->batch >= 0 && rows > 0 && v->shape.d[v->batch] % rows == 0;
     int b = batched ? v->batch : 0;
     Draw d = {.batched = batched,
               .outer = batched ? kernel_span(k, x, 0, b) : lin(1),
               .rows = lin(1),
               .inner = kernel_span(k, x, b, v->shape.rank)};
     if (batched) {
-        d.rows = k->f->sg->fixed ? lin(k->f->g->batch) : (Lin){0, 1};
+        d.rows = k->f->sg->fixed ? lin(rows) : (Lin){0, 1};
         if (!lin_div(d.inner, d.rows, &d.inner))
             BUG("rows that do not divide a batch");
     }
     if (!lin_mul(d.outer, d.inner, &d.line) || !lin_mul(d.rows, d.inner, &d.all) || d.line.b != 0)
         BUG("a size that is not affine in the rows");
-    find_runs(k, x, k->n->attr.piece, &d);
+    find_runs(k, x, rows, k->n->attr.piece, &d);
     return d;
 }
 
@@ -212,7 +219,10 @@ static void draw_params(Kernel *k, const Draw *d, int64_t seed)
     k->o->context = true;
     text_add(&k->args, ", %s, c->step%s, %s",
              seed ? arena_printf(k->a, "UINT64_C(%" PRId64 ")", seed - 1) : "c->seed",
-             d->batched ? ", c->row0" : "", out_key(k->o, k->s));
+             !d->batched ? ""
+             : d->before ? arena_printf(k->a, ", c->row0 + %s", d->before)
+                         : ", c->row0",
+             out_key(k->o, k->s));
     for (int i = 0; i < d->n_of; i++) {
         text_add(&k->params, ", uint64_t %s", chunk_name(k, i));
         text_add(&k->args, ", (uint64_t)%s", out_chunk(k->o, d->of[i], d->mesh[i]));

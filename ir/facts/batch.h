@@ -16,7 +16,7 @@ typedef struct {
     Graph *g;
     Arena *scratch;
     ValueId from;
-    int64_t rows;
+    int64_t rows; /* of the graph; while a node is looked at, of its operands (batch_rows) */
     VEC(int) want;        /* by value id: the dimension demanded of an Expand's result */
     VEC(int64_t) outer;   /* by value id: what stands outside the rows in the batch dimension */
     /* constants tagged for a user: a copy, since other users may mean another dimension */
@@ -54,6 +54,8 @@ int batch_brought(Batch *b, const char *why, ValueId by);
 /* every sample meets every sample; returns BATCH_MIXED */
 int batch_crossed(Batch *b, const char *why);
 int batch_want(const Batch *b, ValueId v);      /* the dimension demanded of an Expand's result */
+/* of all rows, or of a part of them that a member has */
+int64_t batch_rows(const Batch *b, ValueId v);
 /* what stands outside the rows in its batch dimension */
 int64_t batch_outer(const Batch *b, ValueId v);
 void batch_set_outer(Batch *b, ValueId v, int64_t outer);

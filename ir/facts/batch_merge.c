@@ -74,7 +74,7 @@ static Fate gathered(const Batch *b, NodeId id)
                     "it is their sum or their mean, does not show");
     if (n->op == OP_ReduceMean)
         return (Fate){.kind = FATE_MEAN};
-    return (Fate){.kind = FATE_SUM, .added = out > 0 && in % out == 0 ? in / out : 0};
+    return (Fate){.kind = FATE_SUM, .added = out > 0 && in % out == 0 ? in / out * (b->rows / batch_rows(b, n->in[0])) : 0};
 }
 
 static bool is_term(Fate f)

@@ -49,6 +49,13 @@ int batch_crossed(Batch *b, const char *why)
 
 int batch_want(const Batch *b, ValueId v) { return v < b->want.n ? b->want.at[v] : BATCH_NONE; }
 
+int64_t batch_rows(const Batch *b, ValueId v)
+{
+    const Value *x = val(b->g, v);
+    const bool part = b->g->rows_divided && x->batch >= 0 && x->shape.d[x->batch] < b->rows;
+    return part ? x->shape.d[x->batch] : b->rows;
+}
+
 int64_t batch_outer(const Batch *b, ValueId v) { return v < b->outer.n ? b->outer.at[v] : 1; }
 
 void batch_set_outer(Batch *b, ValueId v, int64_t outer)

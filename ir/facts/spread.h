@@ -86,6 +86,7 @@ typedef struct {
        of .groups groups: what stands outside the rows times the rows), or, where .groups is 0, not
        at all; dim PLACE_R: it holds none.  NULL: no value does. */
     const Place *barred;
+    const bool *rows; /* ... or divided nevertheless, in parts of all rows; NULL: of no value */
     /* by value: the places S of several groups that spread_places() found; NULL: none */
     const Places *known;
     bool uneven;  /* places may be uneven */

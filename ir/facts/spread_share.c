@@ -73,7 +73,8 @@ bool ways_may_be(const Ways *w, uint32_t slot, Place at)
     if (at.dim == PLACE_P)
         return slot < w->n->nin ? t == DT_F32 || t == DT_F64 : dtype_is_float(t);
     if (barred && at.dim >= 0 && barred->dim == at.dim &&
-        (barred->groups == 0 || at.groups % barred->groups != 0))
+        (barred->groups == 0 || at.groups % barred->groups != 0) &&
+        !(w->of->rows && w->of->rows[v] && at.groups == 1))
         return false;
     return w->of->uneven ? place_fits_uneven(ways_shape(w, slot), at, w->of->chunks)
                          : place_fits(ways_shape(w, slot), at, w->of->chunks);

@@ -55,7 +55,11 @@ ok "and what then lies otherwise is counted" grep -q "values are (the first is '
 # Another axis is the configuration's name; places of both ends of a causal sequence are shards of one device
 round "places of sequences" "$m/gpt-ts/model.onnx" "--split h.1:begin --sequence 2 --chunks 4" --loss cross_entropy
 is "the axis of the file" "$("$ppsplit" -q annotated.onnx --loss cross_entropy -o x && sed -n 's/^    \.members\[\(PP_SEQ.*\)\] = 2, \.chunks.*= 4,.*/\1/p' x/pipeline.c)" PP_SEQUENCE
-is "two axes" "$(said "$m/gpt-ts/model.onnx" --tensor 2 --sequence 2 -o x.onnx | head -n 1)" "ppsplit: annotate: --tensor with --sequence: specs are of one axis"
+# Several axes: a tensor is on the devices that have its shards of both
+specs() { "$ppsplit" annotate --check annotated.onnx | sed -n '1s/.*, \([0-9]*\) sharding specs/\1/p'; }
+round "parts of places" "$m/gpt-ts/model.onnx" "--split h.1:begin --tensor 2 --sequence 2 --chunks tensor=4,sequence=2" --loss cross_entropy
+is "members and chunks of both" "$("$ppsplit" -q annotated.onnx --loss cross_entropy -o x 2>said; sed -n 's/^    \.members\[PP_\(TENSOR\|SEQUENCE\)\] = \([0-9]*\), \.chunks.*= \([0-9]*\).*/\2\/\3/p' x/pipeline.c | paste -sd ' ')" "2/4 2/2"
+is "as many nodes have specs as of one axis" "$(specs)" "$("$ppsplit" annotate -q "$m/gpt-ts/model.onnx" --tensor 4 --loss cross_entropy -o annotated.onnx; specs)"
 
 # All but the annotations
 "$ppsplit" annotate -q "$m/doc-ts/model.onnx" --split layers.1:begin -o one.onnx

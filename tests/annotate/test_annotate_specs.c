@@ -112,7 +112,8 @@ static void test_round(void)
         param[p] = place_s(g->param.at[p].transposed ? 1 - dim : dim, 2);
     }
     const uint32_t stage[3] = {0, 0, 1};
-    r.what = (Annotations){2, stage, g, {MESH_TENSOR, MEMBERS, CHUNKS, way, param, made, false}};
+    MeshPlan plan = {MESH_TENSOR, MEMBERS, CHUNKS, .of = g, .way = way, .param = param, .made = made};
+    r.what = (Annotations){2, stage, g, {&plan, 1, 1}};
     ok(run(write_specs, &r) == 0, "is written");
     ok(run(check, &r) == 0 && r.violations == 0, "and passes the checker");
     Run again = {.a = arena_new(), .file = copy};

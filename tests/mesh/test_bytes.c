@@ -205,7 +205,8 @@ static double divide(Net *n, ValueId x, int members)
     loss = g_reshape(g, loss, &(Shape){0});
     MeshOptions opt = {.members = {members, 1, 1}, .chunks = {members, 1, 1}};
     attention_fuse(g, &(BatchOptions){0}, loss, NONE);
-    MeshPlan plan = mesh_search(g, g->arena, &opt, MESH_TENSOR, loss, NULL, NULL);
+    MeshPlan plan = mesh_search(g, g->arena, &opt, MESH_TENSOR,
+                                &(BatchNotes){.loss = loss, .target = NONE}, NULL);
     mesh_member(g, &plan, 1, (ValueId *const[]){&loss});
     graph_verify(g);
     return sent(g, mesh_active(g, g->arena, loss));
