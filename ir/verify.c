@@ -26,7 +26,9 @@ static const uint32_t *own_along(const Graph *g, Arena *a)
                 is |= own[n->in[i]];
             for (int x = 0; x < MESH_AXES && n->attr.piece; x++)
                 is |= (uint32_t)(n->attr.piece->along[x].axis >= 0) << x;
-            if (n->op == OP_AllReduce || n->op == OP_AllGather)
+            if (n->op == OP_Count)
+                is = 0; /* a number of the shape */
+            else if (n->op == OP_AllReduce || n->op == OP_AllGather)
                 is &= ~axis;
             else if (n->op == OP_Vary || op_is_collective(n->op))
                 is |= axis;

@@ -19,8 +19,7 @@ int choices_place(About *b, Place p)
 
 double choices_sent(const Search *s, double bytes) { return bytes > 0 ? bytes + s->least : 0; }
 
-/* Operations of a node, forward and backward, as bytes; what members along another axis send. */
-static double work(const Search *s, NodeId id)
+double choices_work(const Search *s, NodeId id)
 {
     const Node *n = &s->g->node.at[id];
     const Graph *sized = graph_sized(s->g);
@@ -48,7 +47,7 @@ static bool choice_of(Search *s, NodeId id, const SpreadWay *w, Choice *c)
                   .need = arena_array(s->a, Need, n->nin + 1),
                   .needs = (int)n->nin,
                   .made = arena_array(s->a, int, n->nout + 1),
-                  .price = work(s, id) / (w ? s->chunks : 1) * (w && w->most > 0 ? w->most : 1)};
+                  .price = choices_work(s, id) / (w ? s->chunks : 1) * (w && w->most > 0 ? w->most : 1)};
     if (w)
         c->price += choices_sent(s, 4 * w->moved) +
                     (s->about[n->out[0]].grad ? choices_sent(s, 4 * w->moved_back) : 0);

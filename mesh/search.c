@@ -327,7 +327,10 @@ static MeshPlan search_rows(Search *s, const bool *live, const bool *images, dou
         return p;
     s->of.rows = images;
     const MeshPlan q = search(s, live, work);
-    return q.price < much * p.price ? q : p;
+    double least = 0;
+    for (NodeId id = 0; id < s->g->node.n; id++)
+        least += live[id] ? choices_work(s, id) / s->chunks : 0;
+    return q.price - least < much * (p.price - least) ? q : p;
 }
 
 MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis axis,

@@ -98,6 +98,8 @@ static inline bool is_front(const Search *s, ValueId v) { return s->front && s->
 
 /* ---- choices.c ---- */
 double choices_sent(const Search *s, double bytes);
+/* Operations of a node, forward and backward, as bytes; what members along another axis send. */
+double choices_work(const Search *s, NodeId id);
 Choices choices_of(Search *s, NodeId id);
 /* Are the parameters that a product reads several matrices, as those of experts are? */
 bool choices_experts(const Search *s, const Node *n, ValueId v);

@@ -110,6 +110,7 @@ static void test_round(void)
     for (uint32_t p = 0; p < 2; p++) {
         int dim = strcmp(g->param.at[p].initializer, "w") ? 0 : 1;
         param[p] = place_s(g->param.at[p].transposed ? 1 - dim : dim, 2);
+        made[g->param.at[p].value] = param[p];
     }
     const uint32_t stage[3] = {0, 0, 1};
     MeshPlan plan = {MESH_TENSOR, MEMBERS, CHUNKS, .of = g, .way = way, .param = param, .made = made};

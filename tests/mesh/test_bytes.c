@@ -199,16 +199,17 @@ static ValueId begin(Net *n, Arena *a, const char *input)
 static double divide(Net *n, ValueId x, int members)
 {
     Graph *g = n->g;
-    int64_t n_x = shape_elements(&val(g, x)->shape);
-    ValueId square = g_reshape(g, g_mul(g, x, x), SHAPE(n_x)),
-            loss = g_mean(g, square, 1, SIZES(0));
+    ValueId loss = g_mean(g, g_mul(g, x, x), val(g, x)->shape.rank, SIZES(0, 1, 2, 3));
     loss = g_reshape(g, loss, &(Shape){0});
     MeshOptions opt = {.members = {members, 1, 1}, .chunks = {members, 1, 1}};
+    BatchNotes notes = {.loss = loss, .target = NONE};
     attention_fuse(g, &(BatchOptions){0}, loss, NONE);
-    MeshPlan plan = mesh_search(g, g->arena, &opt, MESH_TENSOR,
-                                &(BatchNotes){.loss = loss, .target = NONE}, NULL);
+    if (g->batch > 1)
+        batch_analyse(g, 0, NULL, &notes);
+    MeshPlan plan = mesh_search(g, g->arena, &opt, MESH_TENSOR, &notes, NULL);
     mesh_member(g, &plan, 1, (ValueId *const[]){&loss});
     graph_verify(g);
+    graph_verify_forward(g, mesh_active(g, g->arena, loss), loss);
     return sent(g, mesh_active(g, g->arena, loss));
 }
 
@@ -258,6 +259,32 @@ static void test_convolutions(int members)
     arena_free(a);
 }
 
+/* Few weights of large images: members have some rows each, and send the sums of a norm over all. */
+static void test_rows(int members)
+{
+    enum { ROWS = 8, CHANNELS = 8, SIDE = 16 };
+    Arena *a = arena_new();
+    Net n = {.g = graph_new(a, "test")};
+    Graph *g = n.g;
+    const Attr at = {.group = 1,
+                     .n = 2,
+                     .stride = SIZES(1, 1),
+                     .dilation = SIZES(1, 1),
+                     .pad = SIZES(1, 1, 1, 1)};
+    g->batch = ROWS;
+    ValueId x = graph_input(g, "x", DT_F32, SHAPE(ROWS, CHANNELS, SIDE, SIDE));
+    for (int i = 0; i < LAYERS; i++) {
+        x = graph_node(g, OP_Conv, 2, (ValueId[]){x, param(&n, SHAPE(CHANNELS, CHANNELS, 3, 3))},
+                       at);
+        x = g_unary(g, OP_Relu, g_sub(g, x, g_mean(g, x, 3, SIZES(0, 2, 3))));
+    }
+    double is = divide(&n, x, members);
+    if (!ok(is == LAYERS * 4 * CHANNELS + 2 && g->rows_divided,
+            "rows of images, %d members: the sums of a norm each way", members))
+        printf("# %.0f; an image is %d\n", is, CHANNELS * SIDE * SIDE);
+    arena_free(a);
+}
+
 /* A layer of the decoder has three blocks; what the encoder has made is varied once for all. */
 static void test_t5(int members)
 {
@@ -294,6 +321,7 @@ int main(void)
         test_layers("Mixtral", mixtral, plain, members, router);
         test_t5(members);
         test_convolutions(members);
+        test_rows(members);
     }
     return tap_done();
 }
