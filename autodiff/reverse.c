@@ -20,7 +20,8 @@
  * Where chunks of members read a parameter that all of them have (Vary), each chunk's part of a use
  * goes back by itself too, and is added up over the microbatches as a use is.
  * The parts are added over the chunks once a step: no member sends a gradient for a microbatch, and
- * the bits depend neither on the number of members nor on the cut.
+ * the bits depend neither on the number of members nor on the cut.  Where each member keeps a part of
+ * the parameter, they add up and divide what the chunks of all of them make of a use for a microbatch.
  */
 #include <string.h>
 
@@ -39,6 +40,7 @@ typedef struct {
      * from: use * parts, plus step[x] * (1 + k) where it is piece k's of a member's chunks along
      * axis x */
     const bool *of_params;
+    const uint8_t *divided; /* by value, bit x: ... and of one that is divided along axis x */
     Ids *use;
     uint32_t parts, step[MESH_AXES];
     Uses *uses;                     /* of the stage */
@@ -232,7 +234,8 @@ static void back_through(Walk *w, NodeId id)
     bool reached = false;
     w->g->cur_origin = node->origin;
     w->g->cur_mesh = (MeshAxis)node->attr.mesh;
-    if (node->op == OP_Vary && of_params(w, node->out[0])) {
+    if (node->op == OP_Vary && of_params(w, node->out[0]) &&
+        !(w->divided[node->in[0]] >> node->attr.mesh & 1)) {
         back_to_chunks(w, node);
         return;
     }
@@ -412,6 +415,23 @@ static void stage_backward(Walk *w, Pipe *p, Stage *s)
     g->cur_origin = origin;
 }
 
+static const uint8_t *find_divided(const Graph *g)
+{
+    uint8_t *divided = arena_array(g->arena, uint8_t, g->value.n + 1);
+    for (uint32_t i = 0; i < g->param.n; i++)
+        for (int x = 0; x < MESH_AXES && g->param.at[i].divided; x++)
+            divided[g->param.at[i].value] |= (uint8_t)((g->param.at[i].box.along[x].axis >= 0) << x);
+    for (NodeId id = 0; id < g->node.n; id++) {
+        const Node *n = &g->node.at[id];
+        unsigned is = 0;
+        for (uint32_t i = 0; i < n->nin; i++)
+            is |= divided[n->in[i]];
+        for (uint32_t o = 0; o < n->nout; o++)
+            divided[n->out[o]] = (uint8_t)is;
+    }
+    return divided;
+}
+
 static void mark_edges(Pipe *p)
 {
     for (uint32_t e = 0; e < p->edge.n; e++) {
@@ -474,6 +494,7 @@ void reverse_stages(Pipe *p)
     NodeId first = g->node.n;
     Walk w = walk_new(g);
     w.of_params = flow_of_params(g, g->arena);
+    w.divided = find_divided(g);
     flow_params(g, w.active);
     for (uint32_t s = 0; s < p->stage.n; s++)
         flow_through(g, w.active, p->stage.at[s].forward.at, p->stage.at[s].forward.n);

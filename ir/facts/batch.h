@@ -54,8 +54,11 @@ int batch_brought(Batch *b, const char *why, ValueId by);
 /* every sample meets every sample; returns BATCH_MIXED */
 int batch_crossed(Batch *b, const char *why);
 int batch_want(const Batch *b, ValueId v);      /* the dimension demanded of an Expand's result */
-/* of all rows, or of a part of them that a member has */
-int64_t batch_rows(const Batch *b, ValueId v);
+/* of all rows, or of a part of them that a member has in that dimension, if there is one */
+int64_t batch_rows(const Batch *b, ValueId v, int dim);
+/* Does it hand rows of that dimension out to members, or put them together (mesh/)?  Nothing else
+   cuts or joins them in such a graph.  They stay in the dimension. */
+bool batch_hands_on(const Batch *b, const Node *n, int dim);
 /* what stands outside the rows in its batch dimension */
 int64_t batch_outer(const Batch *b, ValueId v);
 void batch_set_outer(Batch *b, ValueId v, int64_t outer);

@@ -92,6 +92,17 @@ static bool demand_const(Batch *b, ValueId *slot, const Value *x, Place at)
 static bool carries(Batch *b, ValueId v, NodeId maker, Place at)
 {
     Node *n = &b->g->node.at[maker];
+    if (batch_hands_on(b, n, at.dim)) {
+        const int64_t rows = b->rows;
+        bool all = at.groups == 1;
+        b->rows = b->g->batch;
+        for (uint32_t i = 0; i < n->nin && all; i++) {
+            b->rows = batch_rows(b, n->in[i], at.dim);
+            all = batch_demand(b, &n->in[i], at);
+        }
+        b->rows = rows;
+        return all;
+    }
     Arena *scratch = arena_within(b->scratch);
     SpreadOf of = {.g = b->g, .chunks = b->rows};
     SpreadWays ways = {0};

@@ -74,7 +74,8 @@ static Fate gathered(const Batch *b, NodeId id)
                     "it is their sum or their mean, does not show");
     if (n->op == OP_ReduceMean)
         return (Fate){.kind = FATE_MEAN};
-    return (Fate){.kind = FATE_SUM, .added = out > 0 && in % out == 0 ? in / out * (b->rows / batch_rows(b, n->in[0])) : 0};
+    const int64_t parts = b->rows / batch_rows(b, n->in[0], val(b->g, n->in[0])->batch);
+    return (Fate){.kind = FATE_SUM, .added = out > 0 && in % out == 0 ? in / out * parts : 0};
 }
 
 static bool is_term(Fate f)

@@ -200,23 +200,11 @@ static int mixed_dim(Batch *b, const Node *n)
     return shape_elements(&val(b->g, n->out[0])->shape) == 1 ? BATCH_NONE : BATCH_MIXED;
 }
 
-/* Members hand rows out and put them together (mesh/), which nothing else does in such a graph: they
-   stay in their dimension. */
-static bool hands_on(Batch *b, const Node *n)
-{
-    const bool cuts = n->op == OP_Split || n->op == OP_Concat || op_is_collective(n->op);
-    const int rows = n->nin ? val(b->g, n->in[0])->batch : BATCH_NONE;
-    if (!b->g->rows_divided || !cuts || rows < 0 ||
-        (n->attr.axis != rows && (n->op != OP_AllToAll || n->attr.to_axis != rows)))
-        return false;
-    b->why = "members divide the rows";
-    return true;
-}
-
 static void place_results(Batch *b, NodeId id, Arena *a, Place *is)
 {
     const Node *n = &b->g->node.at[id];
-    if (hands_on(b, n)) {
+    if (n->nin && batch_hands_on(b, n, val(b->g, n->in[0])->batch)) {
+        b->why = "members divide the rows";
         put_all(n, is, val(b->g, n->in[0])->batch, 1);
         return;
     }
@@ -244,7 +232,7 @@ bool batch_sweep_node(Batch *b, NodeId id)
     b->lacks = NONE;
     const int64_t all = b->rows;
     for (uint32_t i = 0; i < n->nin; i++)
-        b->rows = batch_rows(b, n->in[i]);
+        b->rows = batch_rows(b, n->in[i], val(b->g, n->in[i])->batch);
     place_results(b, id, a, place);
     b->rows = all;
     bool changed = false;

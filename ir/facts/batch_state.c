@@ -49,11 +49,17 @@ int batch_crossed(Batch *b, const char *why)
 
 int batch_want(const Batch *b, ValueId v) { return v < b->want.n ? b->want.at[v] : BATCH_NONE; }
 
-int64_t batch_rows(const Batch *b, ValueId v)
+int64_t batch_rows(const Batch *b, ValueId v, int dim)
 {
-    const Value *x = val(b->g, v);
-    const bool part = b->g->rows_divided && x->batch >= 0 && x->shape.d[x->batch] < b->rows;
-    return part ? x->shape.d[x->batch] : b->rows;
+    const int64_t n = dim < 0 ? b->rows : val(b->g, v)->shape.d[dim];
+    return b->g->rows_divided && n < b->rows ? n : b->rows;
+}
+
+bool batch_hands_on(const Batch *b, const Node *n, int dim)
+{
+    const bool cuts = n->op == OP_Split || n->op == OP_Concat || op_is_collective(n->op);
+    return b->g->rows_divided && dim >= 0 && cuts && n->op != OP_AllReduce &&
+           (n->attr.axis == dim || (n->op == OP_AllToAll && n->attr.to_axis == dim));
 }
 
 int64_t batch_outer(const Batch *b, ValueId v) { return v < b->outer.n ? b->outer.at[v] : 1; }
