@@ -47,7 +47,8 @@ static bool choice_of(Search *s, NodeId id, const SpreadWay *w, Choice *c)
                   .need = arena_array(s->a, Need, n->nin + 1),
                   .needs = (int)n->nin,
                   .made = arena_array(s->a, int, n->nout + 1),
-                  .price = choices_work(s, id) / (w ? s->chunks : 1) * (w && w->most > 0 ? w->most : 1)};
+                  .price =
+                      choices_work(s, id) / (w ? s->chunks : 1) * (w && w->most > 0 ? w->most : 1)};
     if (w)
         c->price += choices_sent(s, 4 * w->moved) +
                     (s->about[n->out[0]].grad ? choices_sent(s, 4 * w->moved_back) : 0);
@@ -84,7 +85,7 @@ static bool suits_param(const Search *s, const Node *n, ValueId v, Place at)
         if (mesh_has(s->opt, MESH_EXPERT) && choices_experts(s, n, v) && at.dim >= 0 &&
             at.dim < val(s->g, v)->shape.rank - 2)
             return false; /* so they are divided along that axis */
-        return !s->about[v].grad || !whole || is_convolution(n->op);
+        return !s->about[v].grad || !whole || (s->of.rows && is_convolution(n->op));
     case MESH_SEQUENCE: return whole;
     default:
         return choices_experts(s, n, v) ? !whole && at.dim < val(s->g, v)->shape.rank - 2 : whole;

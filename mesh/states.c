@@ -100,8 +100,9 @@ double states_price(const Search *s, const About *b, Label l, int form)
                        ? choices_sent(s, form >= DIVIDED ? b->sum : b->sum + b->gather)
                        : choices_sent(s, exchanged ? b->gather / s->chunks : b->gather);
     bool once = form == VARIED && b->once && made == MADE_WHOLE;
-    double back = form == WHOLE || (once && s->axis != MESH_TENSOR) ? 0
-                  : once                                            ? b->sum + b->gather
+    /* what is added up once a step counts where rows are divided, and so what reads all weights */
+    double back = form == WHOLE || (once && !s->of.rows) ? 0
+                  : once                                 ? b->sum + b->gather
                   : form == VARIED
                       ? choices_sent(s, made >= MADE_DIVIDED ? b->sum : b->sum + b->gather)
                       : choices_sent(s, exchanged ? b->gather / s->chunks : b->gather);
