@@ -6,9 +6,10 @@
 #include "mesh.h"
 
 static MeshPlan divide(Graph *g, const MeshOptions *opt, MeshAxis x, const BatchOptions *batch,
-                       uint32_t n, ValueId *const *keep)
+                       ValueId *const *keep, MeshPlan *before)
 {
-    const bool *front = x == MESH_EXPERT ? mesh_stack(g, opt->chunks[x], n, keep) : NULL;
+    const uint32_t n = 3;
+    const bool *front = x == MESH_EXPERT ? mesh_stack(g, opt->chunks[x], n, keep, before) : NULL;
     BatchNotes notes = {.target = *keep[2], .loss = *keep[0]};
     batch_analyse(g, 0, batch, &notes);
     MeshPlan plan = mesh_search(g, g->arena, opt, x, &notes, front);
@@ -29,10 +30,11 @@ MeshPlans mesh_divide(Graph *g, const MeshOptions *opt, const BatchOptions *batc
             continue;
         if (plans.n && g->other) {
             other = other ? other : graph_twin(g->other, g->arena);
-            divide(other, opt, plans.at[plans.n - 1].axis, batch, n, kept);
+            divide(other, opt, plans.at[plans.n - 1].axis, batch, kept, NULL);
             g->other = other;
         }
-        vec_push(g->arena, &plans, divide(g, opt, (MeshAxis)x, batch, n, keep));
+        MeshPlan *before = plans.n ? &plans.at[plans.n - 1] : NULL;
+        vec_push(g->arena, &plans, divide(g, opt, (MeshAxis)x, batch, keep, before));
     }
     mesh_pieces(g, opt, n, keep);
     graph_verify_forward(g, mesh_active(g, g->arena, *keep[0]), *keep[0]);

@@ -92,8 +92,8 @@ void mesh_compare(const Graph *g, const MeshOptions *opt, const MeshPlan *plan);
 
 /* stack.c: experts with parameters of their own become one of `chunks` with a dimension for them.
  * By value, whether it has that dimension in front; NULL if there are none.  n, keep: as in
- * mesh_divide(). */
-const bool *mesh_stack(Graph *g, int chunks, uint32_t n, ValueId *const *keep);
+ * mesh_divide(); before: the plan that made the graph, or NULL. */
+const bool *mesh_stack(Graph *g, int chunks, uint32_t n, ValueId *const *keep, MeshPlan *before);
 /* member.c: turns the graph of a plan into that of one of C members, one per chunk, and notes in
  * the plan what became of it; n, keep: as in mesh_divide(). */
 void mesh_member(Graph *g, MeshPlan *plan, uint32_t n, ValueId *const *keep);

@@ -18,9 +18,10 @@ typedef struct {
     Graph from;
     Arena *a;
     Families *of;
-    ValueId *is; /* by value, in the new graph */
-    IdMap nodes; /* of the new graph, by what they are made of */
-    Ids front;   /* of the new graph: what has the dimension in front */
+    ValueId *is;   /* by value, in the new graph */
+    NodeId *first; /* by node, the first of those that it has become, which end at the next one's */
+    IdMap nodes;   /* of the new graph, by what they are made of */
+    Ids front;     /* of the new graph: what has the dimension in front */
 } Stack;
 
 /* A node, or the one that is the same. */
@@ -209,6 +210,7 @@ static void add_nodes(Stack *s)
         const Node *n = &s->from.node.at[id];
         const Family *f = s->of->of_root[id] == NONE ? NULL : &s->of->family.at[s->of->of_root[id]];
         bool is = false;
+        s->first[id] = s->g->node.n;
         for (uint32_t i = 0; i < n->nout; i++)
             is |= s->of->needed[n->out[i]];
         if (!is)
@@ -225,6 +227,22 @@ static void add_nodes(Stack *s)
             if (!old->made && strmap_get(&s->g->by_name, old->name) == NONE)
                 graph_rename(s->g, s->is[n->out[i]], old->name);
         }
+    }
+}
+
+/* What became of a plan's graph in the one before is that in the new one. */
+static void renumber(Stack *s, MeshPlan *p)
+{
+    s->first[s->from.node.n] = s->g->node.n;
+    for (ValueId v = 0; v < p->of->value.n; v++)
+        p->became[v] = p->became[v] == NONE ? NONE : s->is[p->became[v]];
+    for (NodeId id = 0; id <= p->of->node.n; id++) {
+        const uint32_t nin = id < p->of->node.n && p->read[id] ? p->of->node.at[id].nin : 0;
+        ValueId *read = arena_array(s->a, ValueId, nin + 1);
+        for (uint32_t i = 0; i < nin; i++)
+            read[i] = s->is[p->read[id][i]];
+        p->read[id] = nin ? read : NULL;
+        p->first[id] = s->first[p->first[id]];
     }
 }
 
@@ -261,7 +279,7 @@ static uint32_t *add_params(Stack *s)
     return param;
 }
 
-const bool *mesh_stack(Graph *g, int chunks, uint32_t n, ValueId *const *keep)
+const bool *mesh_stack(Graph *g, int chunks, uint32_t n, ValueId *const *keep, MeshPlan *before)
 {
     Arena *a = g->arena;
     const Ids results = mesh_results(g, n, keep);
@@ -271,12 +289,16 @@ const bool *mesh_stack(Graph *g, int chunks, uint32_t n, ValueId *const *keep)
                .is = arena_array(a, ValueId, g->value.n + 1)};
     if (!s.of)
         return NULL;
+    memset(s.is, 0xff, (g->value.n + 1) * sizeof *s.is);
+    s.first = arena_array(a, NodeId, g->node.n + 1);
     s.from = mesh_renew(g);
     const uint32_t *param = add_params(&s);
     for (ValueId v = 0; v < s.from.value.n; v++)
         if (val(&s.from, v)->kind != V_PARAM)
             s.is[v] = mesh_leaf(g, &s.from, v);
     add_nodes(&s);
+    if (before)
+        renumber(&s, before);
     mesh_renewed(g, &s.from, s.is, param, n, keep);
     bool *front = arena_array(a, bool, g->value.n + 1);
     for (uint32_t i = 0; i < s.front.n; i++)

@@ -92,7 +92,8 @@ ok "125 classes, undivided" split_model odd.onnx odd none --loss cross_entropy
 ok "its gradients" run odd whole --batch 4 --steps 1 --dump-grads gradsodd
 is "a table in four parts of 32 rows" "$("$ppsplit" -q odd.onnx --loss cross_entropy --tensor 4 --dump mesh | grep '^param wte')" "param wte.weight:f32[32,16] = wte.weight"
 for members in 1 4; do
-    ok "$members members of four chunks" split_model odd.onnx "odd$members" none --loss cross_entropy --tensor $members --chunks 4
+    ok "$members members of four chunks, a gain that each gathers" split_model odd.onnx "odd$members" none --loss cross_entropy --tensor $members --chunks 4 \
+        --shard 'h.0.ln_1.weight=0'
     ok "they train" run "odd$members" "ofodd$members" --batch 4 --steps 3 --dump-grads "gradsodd$members" --output "logits=odd$members.npy"
     ok "the model's gradients" "$compare" grads "gradsodd$members" gradsodd/stage0.safetensors
     ok "back into the model" "$ppsplit" merge "odd$members" "ofodd$members" -o "ofodd$members.onnx"
@@ -113,6 +114,18 @@ ok "they are built" make_pipeline "$work/ed"
 ok "they train" "$work/ed/pipeline" train "${data[@]}" --data "target=$dir/target.npy" --microbatches 4 --lr 0 --threads 1 --dump-grads "$work/edgrads" \
     --output "logits=$work/ed.npy"
 ok "PyTorch's gradients and logits" eval '"$compare" grads "$work/edgrads" "$dir/grads.safetensors" && "$compare" npy "$work/ed.npy" "$dir/out.npy"'
+
+# Images: members divide the rows of a microbatch.
+dir=$top/models/unet-ts
+case_data "$dir"
+for members in 1 4; do
+    ok "rows of images, $members members" split_case "$dir" "$work/rows$members" --tensor $members --chunks 4 --rows 4
+    ok "they are built" make_pipeline "$work/rows$members"
+    ok "they train" "$work/rows$members/pipeline" train "${data[@]}" --data "target=$dir/target.npy" --microbatches 2 --lr 0 --threads 1 --dump-grads "$work/ofrows$members"
+done
+ok "are divided" grep -q "members divide the rows" "$work/rows4/pipe.txt"
+ok "PyTorch's gradients" "$compare" grads "$work/ofrows4" "$dir/grads.safetensors"
+ok "the bits of one" "$compare" same "$work/ofrows1" "$work/ofrows4"
 
 # A parameter that members divide for one product, and exchange for two others: its gradient is added up by use.
 dir=$top/models/special/gathered
