@@ -60,7 +60,7 @@
               over a sequence; distant.onnx: numbers of how far apart its places are, some of which are dropped; convolved.onnx: a convolution along it;
               ahead.onnx: of how many come; pair.onnx: an encoder and a decoder, each of its own; both.onnx: two, in one table; rest.onnx: eight
               numbers of each place but the first, summed; patches.onnx: images of any height and width,
-              with a table of positions that is resized; pictures.onnx: a CNN with statistics of the batch and of a sample
+              with a table of positions that is resized; pictures.onnx: a CNN with statistics of the batch and of a sample; tagger.onnx: recurrent layers
 usage: special.py DIR [NAME...]
 """
 import copy, os, re, sys
@@ -885,6 +885,10 @@ class Both(nn.Module): # in one table of positions
     def __init__(self): super().__init__(); self.e, self.p = nn.Embedding(19, 8), nn.Embedding(48, 8)
     def forward(self, x, y):
         x, y = (self.e(u) + self.p(torch.arange(u.shape[1])) for u in (x, y)); return y + x.mean(1, keepdim=True)
+class Tagger(nn.Module): # recurrent layers over any number of steps
+    def __init__(s): super().__init__(); s.e, s.a, s.b, s.o = nn.Embedding(19, 6), nn.LSTM(6, 8, batch_first=True), nn.GRU(8, 6, batch_first=True, bidirectional=True), nn.Linear(12, 19)
+    def forward(s, x): return s.o(s.b(s.a(s.e(x))[0])[0])
+
 class Patches(nn.Module): # positions are a table of 3 x 3, resized
     def __init__(self): super().__init__(); self.p, self.t, self.a, self.l = nn.Conv2d(3, 8, 2, 2), nn.Parameter(torch.randn(1, 8, 3, 3)), Attend(), nn.Linear(8, 7)
     def forward(self, x):
@@ -924,6 +928,7 @@ def lengths(d):
                           h.make_node("ReduceSum", ["c", "axes"], ["sum"])], "rest", [h.make_tensor_value_info("x", 1, ["batch", "seq", 8])], [h.make_tensor_value_info("sum", 1, ["batch", 1, 1])],
                          [onnx.numpy_helper.from_array(np.array(v), n) for n, v in (("one", [1]), ("most", [1 << 30]), ("axes", [1, 2]))])
     onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8), f"{d}/rest.onnx")
+    export(Tagger(), x[:MB], f"{d}/tagger.onnx", ["x"], ["logits"], dynamic_axes={"x": {0: "batch", 1: "seq"}, "logits": {0: "batch", 1: "seq"}})
     export(Both(), (x[:MB], y[:MB]), f"{d}/both.onnx", ["x", "y"], ["z"], dynamic_axes={"x": {0: "batch", 1: "enc"}, "y": {0: "batch", 1: "dec"}, "z": {0: "batch", 1: "dec"}})
 
 for f in (sequence, lossmodel, ownloss, valid, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, normed, unsorted, bounded, trips, routed, graph, parts, features, folded, given, packed, partly, relative, beside, gathered, half, clip, stateful, lengths):

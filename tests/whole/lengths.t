@@ -36,6 +36,13 @@ for n in 1 48; do
     ok "trains" run bound bound$n --data x="$work/x$n.npy" --data target="$work/y$n.npy"
     ok "to the same bits" equal any$n bound$n
 done
+ok "recurrent layers over any number of steps" split_model tagger.onnx "$work/steps" a:end "${split[@]}" --bind seq=1..48
+for n in 1 24; do
+    ok "$n" run steps steps$n --data x="$work/x$n.npy" --data target="$work/y$n.npy"
+    ok "the model bound to it" split_model tagger.onnx "$work/bound" a:end "${split[@]}" --bind seq=$n
+    ok "trains" run bound bound$n --data x="$work/x$n.npy" --data target="$work/y$n.npy"
+    ok "to the same bits" equal steps$n bound$n
+done
 data=(--data x=in.x.npy --data target=target.npy)
 ok "rows of 1 to 48 places" run any mixed "${data[@]}" --lengths seq=lengths.npy --microbatches 4
 ok "PyTorch's gradients" "$compare" grads "$work/mixed" grads.safetensors
