@@ -1,6 +1,6 @@
 /*
  * open.c - opens a model.  In: a path.  Out: a Model: the file as read.c reads it, functions inlined
- * (inline.c), nodes in topological order, names checked, each node in its module (scope.c).
+ * (inline.c), names checked, nodes in topological order, each node in its module (scope.c).
  */
 #include <string.h>
 
@@ -25,7 +25,11 @@ static void check_names(const Model *m)
             if (!*n->out[j])
                 continue;
             uint32_t *slot = strmap_at(&seen, n->out[j]);
-            if (*slot != NONE || strmap_get(&m->init_index, n->out[j]) != NONE)
+            bool held = strmap_get(&m->init_index, n->out[j]) != NONE;
+            if (held)
+                diag_hint("dynamo names values after operations: rename the module's member '%s'",
+                          n->out[j]);
+            if (*slot != NONE || held)
                 diag_fatal(EXIT_MODEL, raw_where(m, n, -1), "value '%s' is defined twice",
                            n->out[j]);
             *slot = 1;
@@ -39,8 +43,8 @@ Model *model_open(Arena *a, const char *path, const Limits *lim)
 {
     Model *m = model_read(a, path, lim);
     inline_model(m);
-    sort_nodes(m, &m->node);
     check_names(m);
+    sort_nodes(m, &m->node);
     scope_assign(m, &m->node);
     return m;
 }

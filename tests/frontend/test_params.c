@@ -183,6 +183,19 @@ static void test_buffers(void)
 }
 
 /* A rotary embedding's tables, by any name; a norm's ones and zeros are none. */
+/* self.mean, and x.mean() behind its use. */
+static void test_named_twice(void)
+{
+    M m = {0};
+    initializer(&m, "mean", 2, 4, 1);
+    node(&m, "Sub", "/Sub", "x mean", "sub", NULL, NULL);
+    node(&m, "Relu", "/Relu", "sub", "mean", NULL, NULL);
+    node(&m, "Neg", "/Neg", "mean", "y", NULL, NULL);
+    ok(!import(&m, NULL, NULL) && strstr(said, "value 'mean' is defined twice") &&
+           strstr(said, "rename the module's member 'mean'"),
+       "a value with a member's name is no cycle");
+}
+
 /* Numbers that were not drawn: a grid, and the atoms of a distribution. */
 static void test_made_numbers(void)
 {
@@ -233,6 +246,7 @@ int main(void)
     test_dynamo();
     test_dynamo_body();
     test_buffers();
+    test_named_twice();
     test_made_numbers();
     test_rotary_tables();
     return models_end();
