@@ -21,10 +21,10 @@ def of_torch():
         def __init__(self):
             super().__init__()
             self.out = torch.nn.Linear(3, 2)
-            self.register_buffer("table", torch.zeros(3))
+            self.register_buffer("table", torch.zeros(1, 999))
 
         def forward(self, *x):
-            return self.out(sum(x) + self.table)
+            return self.out(sum(x) + self.table[:, :3])
     x, one = torch.ones(4, 3), torch.tensor(2.0)
 
     def raises():
@@ -47,19 +47,23 @@ def of_jax():
     named = jax.tree_util.Partial(lambda p, w: w @ p["w"], {"w": w})
     yield "one name twice", lambda: (jax.tree_util.Partial(two, {"a.b": w, "a": {"b": w}}), (x,)), "two arrays of the model and its inputs are called"
     yield "no parameters", lambda: (lambda x: x, (x,)), "the function holds no parameters"
+    big = jax.tree_util.Partial(lambda p, x: x @ p, jnp.ones((3, 999)))
+    yield "weights beside the file, twice", lambda: (big, (x,)), ""
     yield "no rows", lambda: (named, {"w": x[:0]}), "input w has the shape [0, 3], that is no numbers"
 
 
 def main(kind):
     failed, tool = 0, configs.tool()
+    tool.LARGE = 64                            # bytes: weights, and large buffers, stand beside the file
     at = sys.modules["at"] = types.ModuleType("at")
     for name, model, want in globals()["of_" + kind]():
         at.model, said = model, io.StringIO()
         with tempfile.TemporaryDirectory() as work, contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             for k in (0, 1):                   # the second time the files are there
                 code = tool.main(["at:model", "-o", f"{work}/model.onnx"])
+            beside = os.path.exists(f"{work}/model.onnx.data")
         said = [s for s in said.getvalue().splitlines() if "error" in s]
-        good = code == bool(want) and (not want or len(said) == 2 and want in said[0])
+        good = code == bool(want) != beside and (not want or len(said) == 2 and want in said[0])
         failed += not good
         print("ok" if good else "not ok", name, *([] if good else [code, said]), flush=True)
     return failed > 0
