@@ -79,7 +79,7 @@ $(BUILD)/onnx.pb-c.o: $(BUILD)/onnx.pb-c.h
 
 UNIT     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/*/test_*.c))
 UNIT     := $(filter-out $(if $(shell pkg-config --exists libxml-2.0 && echo yes),,%/test_partition),$(UNIT))
-TOOLS    := $(BUILD)/tests/tools/compare $(BUILD)/tests/tools/fuzz_nets $(BUILD)/tests/tools/hostile $(BUILD)/tests/tools/rename $(BUILD)/tests/tools/onnx_backend $(BUILD)/tests/tools/peaks $(BUILD)/tests/tools/count_alloc.so $(BUILD)/tests/faults/inject $(BUILD)/tests/faults/fail_alloc.so $(BUILD)/models/make_gpt $(BUILD)/models/make_tokens
+TOOLS    := $(BUILD)/tests/tools/compare $(BUILD)/tests/tools/fuzz_nets $(BUILD)/tests/tools/fuzz_lengths $(BUILD)/tests/tools/hostile $(BUILD)/tests/tools/rename $(BUILD)/tests/tools/onnx_backend $(BUILD)/tests/tools/peaks $(BUILD)/tests/tools/count_alloc.so $(BUILD)/tests/faults/inject $(BUILD)/tests/faults/fail_alloc.so $(BUILD)/models/make_gpt $(BUILD)/models/make_tokens
 LONG     := $(addprefix tests/,whole/shim.t whole/sanitize.t codegen/compilers.t runtime/device.t whole/docs.t runtime/test_cuda_lib.t codegen/codegen_cuda.t \
             whole/models.t whole/contributing.t planner/plan.t runtime/gemm.t runtime/recompute.t codegen/nvcc.t runtime/run.t runtime/members.t whole/gpu.t \
             runtime/memory.t whole/fuzz.t whole/test_cuda_shim.t codegen/makefile.t whole/install.t)
@@ -192,6 +192,11 @@ fuzz-nets: $(BUILD)/tests/tools/fuzz_nets
 fuzz-mesh: COUNT = 1000
 fuzz-mesh: all tools $(BUILD)/tests/objects/made
 	$(Q)BUILD=$(BUILD) PIPELINE_CFLAGS='$(PIPELINE_CFLAGS)' tests/fuzz/mesh $(FROM) $(COUNT)
+
+# Random models of any length, bit for bit as bound to some.
+fuzz-lengths: COUNT = 1000
+fuzz-lengths: all tools $(BUILD)/tests/objects/made
+	$(Q)BUILD=$(BUILD) PIPELINE_CFLAGS='$(PIPELINE_CFLAGS)' tests/fuzz/lengths $(FROM) $(COUNT)
 
 # Bytes that others wrote, to all that reads them, under sanitizers: with libFuzzer where clang has it, else with mutations of our own.
 # TARGETS="import csv" (default: all), then graphs drawn at random through the compiler, under the same sanitizers: in all FUZZ_SECONDS.
@@ -322,6 +327,7 @@ help:
 	@echo "demo                    a small GPT trained over 4 ranks, merged and proven"
 	@echo "known                   pipeline bugs that others' users have reported, under every schedule"
 	@echo "fuzz-nets               random graphs in every way there is to compute them: FROM=SEED COUNT=N"
+	@echo "fuzz-lengths            random models of any length, bit for bit as bound to some: FROM=SEED COUNT=N (1000)"
 	@echo "fuzz-mesh               random models over random meshes and schedules, bit for bit as unsplit: FROM=SEED COUNT=N (1000)"
 	@echo "fuzz                    mutated files to all readers and the compiler, under sanitizers: FUZZ_SECONDS=600 TARGETS=\"import csv\""
 	@echo "faults                  system calls and allocations that fail, processes that are killed, threads under TSan: FAULTS_SECONDS=600"
@@ -342,4 +348,4 @@ help:
 
 -include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)
 
-.PHONY: all tools check known bench demo operators fuzz faults fuzz-nets fuzz-mesh layers sanitize clang coverage format lint install install-compiler wheel uninstall clean help
+.PHONY: all tools check known bench demo operators fuzz faults fuzz-nets fuzz-mesh fuzz-lengths layers sanitize clang coverage format lint install install-compiler wheel uninstall clean help

@@ -30,11 +30,11 @@ static void take_over(Graph *g, Node *n, const Node *next, Dtype t)
 static void scatter(Graph *g, NodeId first, const uint32_t *readers, Node *shard)
 {
     VEC(Node *) way = {0}; /* from the Shard back to the sum */
-    Node *n = shard;
-    for (bool moves = true; n && moves; n = only_read(g, first, readers, n->in[0])) {
+    for (Node *n = shard; n;) {
+        const bool moves = n == shard || n->op == OP_Reshape ||
+                           (n->op == OP_Pad && n->attr.mode == PAD_CONSTANT && n->attr.value == 0);
         vec_push(g->arena, &way, n);
-        moves = n == shard || n->op == OP_Reshape ||
-                (n->op == OP_Pad && n->attr.mode == PAD_CONSTANT && n->attr.value == 0);
+        n = moves ? only_read(g, first, readers, n->in[0]) : NULL;
     }
     const Node *sum = way.at[way.n - 1];
     if (sum->op != OP_AllReduce || sum->attr.mesh != shard->attr.mesh)

@@ -35,9 +35,11 @@ typedef struct {
     int symbols, n;
     int64_t at[SAMPLES][SYMBOLS];
     Pipe *pipe[SAMPLES];
+    const Graph *imported[SAMPLES]; /* as the files have it */
     Pipe *most; /* with the greatest lengths: those that may be, or those of the samples */
     /* the model with any other lengths */
     const Pipe *(*with)(const void *of, const int64_t *length);
+    const Graph *(*imported_with)(const void *of, const int64_t *length);
     const void *of;
 } Lengths;
 

@@ -181,7 +181,11 @@ static void set_limit(Options *o, const char *arg)
         bad_usage("ppsplit", "--limit wants WHAT=N, not '%s'", arg);
     char word[16];
     snprintf(word, sizeof word, "%.*s", (int)(eq - arg), arg);
-    switch (ONE_OF("ppsplit", "limit", word, "bytes", "messages", "depth", "nodes", "unpacked")) {
+    const uint32_t what =
+        ONE_OF("ppsplit", "limit", word, "bytes", "messages", "depth", "nodes", "unpacked");
+    if ((what == 2 || what == 3) && n > UINT32_MAX)
+        bad_usage("ppsplit", "--limit %s: at most %u", arg, UINT32_MAX);
+    switch (what) {
     case 0: l->file_bytes = n; break;
     case 1: l->messages = n; break;
     case 2: l->depth = (uint32_t)n; break;

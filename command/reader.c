@@ -17,6 +17,8 @@ typedef struct {
 typedef struct {
     Options *o;
     VEC(PlanRead) read;
+    bool keeps; /* what was imported last, as it was */
+    const Graph *imported;
 } PlanReader;
 
 /* ---- as planner/ asks for it ---- */
@@ -73,6 +75,7 @@ static const State *plan_whole(PlanReader *r, PlanSize wanted)
     if (wanted.length[0])
         bind_lengths(s.o, wanted.length);
     read_model(&s);
+    r->imported = r->keeps ? graph_twin(s.graph, r->o->arena) : NULL;
     s.graph->other = r->o->other_whole;
     pass_rows(&s);
     pass_loss(&s);
@@ -161,7 +164,7 @@ typedef struct {
     const int64_t *length;
     const PlanMesh *mesh; /* NULL: members do not divide it */
     Pipe *pipe;
-    const Graph *whole;
+    const Graph *whole, *imported;
 } Sample;
 
 static void sample(void *arg)
@@ -172,9 +175,12 @@ static void sample(void *arg)
     bind_lengths(&o, x->length);
     o.other = l->pipe[0] ? l->pipe[0]->graph : NULL;
     o.partition.automatic.stages = 0;
-    PlanReader r = {.o = &o};
-    x->pipe = plan_pipe(&r, (PlanSize){.rows = o.rows}, x->mesh, x->split, o.arena);
-    x->whole = r.read.at[0].whole.graph;
+    PlanReader r = {.o = &o, .keeps = true};
+    const PlanSize size = {.rows = o.rows};
+    x->whole = plan_whole(&r, size)->graph;
+    x->imported = r.imported;
+    if (x->split)
+        x->pipe = plan_pipe(&r, size, x->mesh, x->split, o.arena);
 }
 
 /* A diagnostic's lines as lines of another. */
@@ -188,10 +194,10 @@ static const char *indented(Arena *a, const char *said)
     return text;
 }
 
-/* The same with other lengths, cut at the same points; NULL: not if it may fail.  What is warned of
- * is so already. */
-static Pipe *sample_pipe(const State *s, const SplitTexts *split, const int64_t *length,
-                         bool may_fail)
+/* The same with other lengths, cut at these points, if any are given; without a Pipe: not if it may
+ * fail.  What is warned of is so already. */
+static Sample sample_of(const State *s, const SplitTexts *split, const int64_t *length,
+                        bool may_fail)
 {
     PlanMesh mesh = {.parts = s->o->mesh.parts};
     bool divided = false;
@@ -199,7 +205,7 @@ static Pipe *sample_pipe(const State *s, const SplitTexts *split, const int64_t 
         mesh.members[i] = s->o->mesh.members[i];
         divided |= s->graph->mesh[i].chunks > 1;
     }
-    Sample x = {s->o, split, length, divided ? &mesh : NULL, NULL, NULL};
+    Sample x = {s->o, split, length, divided ? &mesh : NULL, NULL, NULL, NULL};
     char *said = NULL;
     size_t n = 0;
     FILE *to = open_memstream(&said, &n), *before = to ? diag_to(to) : NULL;
@@ -219,7 +225,9 @@ static Pipe *sample_pipe(const State *s, const SplitTexts *split, const int64_t 
     }
     if (!s->o->other_whole)
         s->o->other_whole = x.whole;
-    return code ? NULL : x.pipe;
+    if (code)
+        x.pipe = NULL;
+    return x;
 }
 
 /* Where samples are beyond the greatest lengths, constants are as long as theirs. */
@@ -229,8 +237,9 @@ static Pipe *longest_pipe(const State *s, const SplitTexts *split)
     int64_t most[SYMBOLS], own[SYMBOLS];
     cg_longest(l, true, most);
     cg_longest(l, false, own);
-    return memcmp(most, own, (size_t)l->symbols * sizeof *most) ? sample_pipe(s, split, most, false)
-                                                                : s->pipe;
+    return memcmp(most, own, (size_t)l->symbols * sizeof *most)
+               ? sample_of(s, split, most, false).pipe
+               : s->pipe;
 }
 
 typedef struct {
@@ -241,7 +250,21 @@ typedef struct {
 static const Pipe *pipe_with(const void *of, const int64_t *length)
 {
     const Sampler *x = of;
-    return sample_pipe(&x->s, &x->split, length, false);
+    return sample_of(&x->s, &x->split, length, false).pipe;
+}
+
+static const Graph *imported_with(const void *of, const int64_t *length)
+{
+    return sample_of(&((const Sampler *)of)->s, NULL, length, false).imported;
+}
+
+static bool take_sample(const State *s, const SplitTexts *split, int k, bool may_fail)
+{
+    Lengths *l = &s->o->lengths;
+    const Sample x = sample_of(s, split, l->at[k], may_fail);
+    l->pipe[k] = x.pipe;
+    l->imported[k] = x.imported;
+    return x.pipe != NULL;
 }
 
 void pass_lengths(State *s)
@@ -258,15 +281,15 @@ void pass_lengths(State *s)
         vec_push(o->arena, split, s->pipe->split.at[i]);
     all->s = *s;
     l->with = pipe_with;
+    l->imported_with = imported_with;
     l->of = all;
     const bool may_fail = choose_lengths(l, false);
-    l->pipe[0] = sample_pipe(s, split, l->at[0], may_fail);
-    if (!l->pipe[0]) {
+    if (!take_sample(s, split, 0, may_fail)) {
         choose_lengths(l, true);
-        l->pipe[0] = sample_pipe(s, split, l->at[0], false);
+        take_sample(s, split, 0, false);
     }
     for (int k = 1; k < l->n; k++)
-        l->pipe[k] = sample_pipe(s, split, l->at[k], false);
+        take_sample(s, split, k, false);
     l->most = longest_pipe(s, split);
     o->codegen.lengths = l;
 }

@@ -4,6 +4,8 @@
  */
 #include "node.h"
 
+#include <stdlib.h>
+
 static void dump_value(const Graph *g, ValueId v, FILE *f)
 {
     const Value *x = val(g, v);
@@ -33,6 +35,23 @@ static void dump_node(const Graph *g, const Node *n, const char *indent, FILE *f
     fprintf(f, "  # %s\n", diag_escape(g->arena, g->origin.at[n->origin].name));
     if (n->op == OP_Recurrence)
         dump(n->attr.recurrence->body, arena_printf(g->arena, "%s    ", indent), f);
+}
+
+const char *node_text(const Graph *g, NodeId id, Arena *a)
+{
+    const Node *n = &g->node.at[id];
+    const Value *v = val(g, n->out[0]);
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
+    fprintf(f, "%s = %s", shape_print(a, v->dtype, &v->shape), op_name(n->op));
+    attr_dump(n->op, &n->attr, f);
+    fclose(f);
+    const char *own = arena_strdup(a, text);
+    free(text);
+    return own;
 }
 
 static void dump(const Graph *g, const char *indent, FILE *f)

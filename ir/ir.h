@@ -55,6 +55,8 @@ bool *graph_live(const Graph *g, Arena *a, NodeId first, const Ids *root, uint32
 /* ---- dump.c ---------------------------------------------------------------------------------- */
 
 void graph_dump(const Graph *g, FILE *f);               /* one line a node, stable */
+/* What a node computes, without its operands: f32[2,47,8] = Slice { start=[0,1,0] ... } */
+const char *node_text(const Graph *g, NodeId n, Arena *a);
 
 /* ---- node.c: on attr.c, shape.c, simplify.c and fold.c (node.h) ------------------------------ */
 

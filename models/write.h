@@ -96,7 +96,7 @@ static void weight_of(const char *name, int rank, const long *dim, double std, d
     free(w);
 }
 
-static void weight(const char *name, int rank, long d0, long d1, double std, double mean)
+static inline void weight(const char *name, int rank, long d0, long d1, double std, double mean)
 {
     weight_of(name, rank, (long[]){d0, d1}, std, mean);
 }
@@ -152,7 +152,7 @@ static void attr_ints(const char *name, int n, const long *v)
     put_message(&attributes, 5, &a);
 }
 
-static void attr_float(const char *name, float v)
+static inline void attr_float(const char *name, float v)
 {
     Buf a = {0};
     put_string(&a, 1, name);
@@ -213,7 +213,7 @@ static char *join(const char *a, const char *b, const char *c)
 }
 
 /* A dimension of 0 is symbolic: "seq". */
-static void value_info(int field, const char *name, int type, int rank, const long *dim)
+static inline void value_info(int field, const char *name, int type, int rank, const long *dim)
 {
     Buf shape = {0}, tensor = {0}, kind = {0}, info = {0};
     for (int i = 0; i < rank; i++) {
@@ -239,7 +239,7 @@ static void stop(const char *path)
 }
 
 /* Before the first weight. */
-static void model_begin(const char *out)
+static inline void model_begin(const char *out)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s.data", out);

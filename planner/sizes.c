@@ -55,6 +55,7 @@ typedef struct {
     const PartitionOptions *partition;
     PlanSize size;
     Arena *graph; /* of what is needed no longer than costs are found */
+    uint32_t knot;
     SplitSearch *found;
 } Reading;
 
@@ -235,9 +236,11 @@ static void open_own(void *arg)
         d->modelled = split_search(d->graph, d->loss.loss, d->joint, d->unmeasured, x->a);
 }
 
-static void open_knot(Reading *r, uint32_t k)
+static void open_knot(void *arg)
 {
+    Reading *r = arg;
     Search *x = r->x;
+    const uint32_t k = r->knot;
     Loss loss;
     Graph *g;
     r->size = x->knot[k];
@@ -249,8 +252,8 @@ static void open_knot(Reading *r, uint32_t k)
             split_search(g, loss.loss, joint, without_run(x, r->partition), x->a);
 }
 
-/* The same with other lengths.  Of a few places it may be another model, which the program is not:
-   there its seconds are those that others suggest. */
+/* The same with other lengths.  Of a few places it may be another model, which the program is not,
+   or none at all: there its seconds are those that others suggest. */
 static void open_knots(void *arg)
 {
     Reading *r = arg;
@@ -260,10 +263,13 @@ static void open_knots(void *arg)
     d->own_at = arena_array(x->a, SplitSearch *, x->n_knot + 1);
     d->modelled_at = arena_array(x->a, SplitSearch *, x->n_knot + 1);
     for (uint32_t k = 0; k < x->n_knot; k++) {
-        open_knot(r, k);
-        if (split_search_cuts(d->own_at[k])->cut.nodes == split_search_cuts(d->own)->cut.nodes)
+        const bool may_miss = first && x->n_knot > 1;
+        r->knot = k;
+        const bool read = may_miss ? quietly(open_knot, r) : (open_knot(r), true);
+        if (read &&
+            split_search_cuts(d->own_at[k])->cut.nodes == split_search_cuts(d->own)->cut.nodes)
             continue;
-        if (first && x->n_knot > 1) {
+        if (may_miss) {
             x->n_knot--;
             memmove(&x->knot[k], &x->knot[k + 1], (x->n_knot - k) * sizeof *x->knot);
             k--;

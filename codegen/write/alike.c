@@ -13,6 +13,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,7 +110,7 @@ typedef struct {
     size_t parameters, body;
     const char *context; /* its parameter that has the lengths, NULL: none */
     unsigned reads;
-    bool kernel, wide;       /* of a device; with indices of 64 bits */
+    bool kernel, wide;       /* of a device; with numbers of 64 bits */
     VEC(Taker) takes;        /* functions that take lengths */
     unsigned called, opened; /* the last token was one of them, or is before its arguments: which */
     unsigned launched;       /* one of them is the kernel of the launch that is read */
@@ -196,13 +197,27 @@ static unsigned lengths_in(const Polynomial *p)
     return in;
 }
 
+/* With the greatest lengths, has it a part that is no int? */
+static bool is_large(const Lengths *l, const Polynomial *p)
+{
+    double all = 0;
+    for (int i = 0; i < TERMS; i++) {
+        double part = fabs((double)p->c[i]);
+        for (int v = 0; v < l->symbols; v++)
+            part *= pow((double)l->symbol[v].most, cg_power(i, v));
+        all += part;
+    }
+    return all > INT32_MAX;
+}
+
 /* What stands for numbers; NULL: they lie on no polynomial.  reads: the lengths that it has are
    added. */
-static const char *number_text(const Merge *m, const int64_t *v, unsigned *reads)
+static const char *number_text(Merge *m, const int64_t *v, unsigned *reads)
 {
     Polynomial p;
     if (!cg_fit(m->l, v, &p))
         return NULL;
+    m->wide |= is_large(m->l, &p);
     if (reads)
         *reads |= lengths_in(&p);
     return reads ? polynomial_text(m->a, &p)
@@ -210,7 +225,7 @@ static const char *number_text(const Merge *m, const int64_t *v, unsigned *reads
 }
 
 /* Strings and comments: their numbers are taken one by one; NULL: they differ in more. */
-static const char *words(const Merge *m, const Token *t, unsigned *reads)
+static const char *words(Merge *m, const Token *t, unsigned *reads)
 {
     const char *s[SAMPLES] = {0};
     Text out = {.a = m->a};
@@ -437,11 +452,8 @@ static const char *varying(Merge *m)
 
 const char *lengths_text(Arena *a, const Lengths *l, const Text *text, const char *file)
 {
-    Merge m = {.l = l,
-               .a = a,
-               .file = file,
-               .tables = !strcmp(file, "pipeline.c"),
-               .out = {.a = a}};
+    Merge m = {
+        .l = l, .a = a, .file = file, .tables = !strcmp(file, "pipeline.c"), .out = {.a = a}};
     for (int k = 0; k < l->n; k++)
         m.in[k].begin = m.in[k].end = text_all(&text[k]);
     for (bool more = true; more;) {

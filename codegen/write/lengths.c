@@ -13,6 +13,7 @@
 #include "lengths.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -250,6 +251,38 @@ static bool never_changes(const Lengths *l, const Value *const *v)
     return same;
 }
 
+/* One that is one number: a whole one is a polynomial's. */
+static bool number_follows(const Lengths *l, const Value *const *v, const int64_t *length,
+                           const Value *own)
+{
+    int64_t whole[SAMPLES];
+    Polynomial p;
+    for (int k = 0; k <= l->n; k++) {
+        const Value *x = k < l->n ? v[k] : own;
+        const double number = element_double(x->dtype, x->data, 0);
+        if (!(fabs(number) < 0x1p53) || number != floor(number))
+            return true;
+        whole[k] = (int64_t)number;
+    }
+    return !cg_fit(l, whole, &p) || cg_value(l, &p, length) == whole[l->n];
+}
+
+bool lengths_constant(const Lengths *l, ValueId id, const int64_t *length, const Value *own,
+                      const Graph *most)
+{
+    const Value *v[SAMPLES] = {NULL};
+    for (int k = 0; k < l->n; k++)
+        v[k] = val(l->imported[k], id);
+    if (v[0]->kind != V_CONST || own->kind != V_CONST)
+        return true;
+    if (never_changes(l, v))
+        return same_constant(own, v[0]);
+    if (shape_elements(&v[0]->shape) == 1)
+        return number_follows(l, v, length, own);
+    const Value *all = id < most->value.n ? val(most, id) : own;
+    return !begins(l, v, all) || is_begin(own, all);
+}
+
 /* The one symbol that decides what it is; symbols: there is none. */
 static int decided_by(const Lengths *l, const Value *const *v)
 {
@@ -469,6 +502,7 @@ void lengths_check(const Lengths *l)
     bool any[SYMBOLS + 1] = {false};
     for (int k = 1; k < l->n; k++)
         check_values(l, l->pipe[k], l->at[k], NONE);
+    lengths_others(l);
     for (uint32_t i = 0; i < p->graph->input.n; i++)
         check_input(l, p->graph->input.at[i], any);
     for (uint32_t i = 0; i < p->graph->output.n; i++)

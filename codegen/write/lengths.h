@@ -1,5 +1,6 @@
 /*
- * lengths.h - one program of those that the model has with several lengths; lengths.c and alike.c.
+ * lengths.h - one program of those that the model has with several lengths; lengths.c, others.c and
+ * alike.c.
  */
 #ifndef PPSPLIT_LENGTHS_H
 #define PPSPLIT_LENGTHS_H
@@ -21,6 +22,13 @@ void lengths_stage(Arena *a, const CodegenOptions *opt, uint32_t index, Target t
                    StageGen *const *beside, Samples *of);
 /* What of the model may not vary, or not so, is fatal. */
 void lengths_check(const Lengths *l);
+/* Is the constant `own`, with these lengths, what the program has for those of the samples?  most:
+   the model with the greatest. */
+bool lengths_constant(const Lengths *l, ValueId id, const int64_t *length, const Value *own,
+                      const Graph *most);
+
+/* others.c: what is another model with the least lengths, or with even ones, is fatal. */
+void lengths_others(const Lengths *l);
 
 /* alike.c: the text of which text[k] is that with lengths l->at[k].  file: its name.  A function
    reads the lengths from its PpCtx, or takes them; outside functions is what is so with the

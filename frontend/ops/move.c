@@ -166,10 +166,10 @@ static void slice_dim(int64_t d, int64_t *start, int64_t end, int64_t *step, int
         end = low_min(low_max(end, -1), d - 1);
         *size = *start > end ? (*start - end - 1) / -*step + 1 : 0;
     }
-    if (*size <= 1)
+    if (*size <= 1 && (*step > INT32_MAX || *step < -INT32_MAX))
         *step = 1;
     if (*size == 0)
-        *start = 0;
+        *start = 0, *step = 1;
 }
 
 void import_slice(Import *im)

@@ -34,6 +34,7 @@ typedef struct {
     Arena *arena;
     Known *known;   /* by value */
     int64_t *first; /* by input of the graph: number of its first element */
+    int member, *by; /* as which of a rank's nodes are followed; by value: it is known of */
     IndexBounds *bounds;
 } Follow;
 
@@ -123,6 +124,23 @@ static void move(Follow *f, const Node *n, uint32_t moved)
         }
         f->known[n->out[i]] = (Known){to, from[0].meaning};
     }
+}
+
+/* The member's part. */
+static void shard(Follow *f, const Node *n)
+{
+    const Shape *from = &val(f->g, n->in[0])->shape, *to = &val(f->g, n->out[0])->shape;
+    int64_t start[MAX_RANK] = {0}, step[MAX_RANK];
+    int member = f->member;
+    for (int x = 0; x < n->attr.mesh; x++)
+        member /= f->g->mesh[x].members;
+    for (int d = 0; d < from->rank; d++)
+        step[d] = 1;
+    start[n->attr.axis] = member % f->g->mesh[n->attr.mesh].members * to->d[n->attr.axis];
+    Node part = *n;
+    part.op = OP_Slice;
+    part.attr = (Attr){.n = from->rank, .start = start, .size = to->d, .step = step};
+    move(f, &part, 1);
 }
 
 /* ---- computed ---- */
@@ -363,11 +381,13 @@ static int64_t depth_of(const Graph *g, const Node *n)
 
 static void follow(Follow *f, const Node *n)
 {
-    if (f->known[n->out[0]].at)
+    if (f->known[n->out[0]].at && f->by[n->out[0]] == f->member)
         return;
+    f->by[n->out[0]] = f->member;
     if (op_is_view(n->op))
         move(f, n, 1);
     switch (n->op) {
+    case OP_Shard: shard(f, n); break;
     case OP_StopGradient:
     case OP_Pad: move(f, n, 1); break;
     case OP_Concat: move(f, n, n->nin); break;
@@ -405,6 +425,7 @@ IndexBounds index_bounds(const Graph *g, Arena *a, const Ids *nodes)
     Follow f = {.g = g, .arena = arena, .bounds = &bounds};
     int64_t all = 0;
     f.known = arena_array(arena, Known, g->value.n);
+    f.by = arena_array(arena, int, g->value.n);
     f.first = arena_array(arena, int64_t, g->input.n + 1);
     for (uint32_t i = 0; i < g->input.n; i++) {
         ValueId v = g->input.at[i];
@@ -417,8 +438,12 @@ IndexBounds index_bounds(const Graph *g, Arena *a, const Ids *nodes)
             f.known[v].at[k] = (Element){.of = all + k};
         all += n;
     }
+    bool divided = false;
     for (uint32_t i = 0; i < nodes->n; i++)
-        follow(&f, &g->node.at[nodes->at[i]]);
+        divided |= g->node.at[nodes->at[i]].op == OP_Shard;
+    for (; f.member < (divided ? graph_members(g) : 1); f.member++)
+        for (uint32_t i = 0; i < nodes->n; i++)
+            follow(&f, &g->node.at[nodes->at[i]]);
     IndexBounds kept = {0};
     for (uint32_t i = 0; i < bounds.n; i++)
         vec_push(a, &kept, bounds.at[i]);

@@ -135,8 +135,8 @@ static void explain(Run *run, const SchedAutoReport *r, int known)
             (!next || t->makespan < next->makespan))
             next = t;
     }
-    n += (size_t)snprintf(text, size, "schedule auto: %s (%s), the shortest of %d by ",
-                          best->name, sched_placement_name(best->placement), r->n - left_out);
+    n += (size_t)snprintf(text, size, "schedule auto: %s (%s), the shortest of %d by ", best->name,
+                          sched_placement_name(best->placement), r->n - left_out);
     n += (size_t)snprintf(text + n, n < size ? size - n : 0, "%s%.120s: %.6g %s",
                           o->costs ? "the times in "
                           : known  ? "their operations"
@@ -151,6 +151,43 @@ static void explain(Run *run, const SchedAutoReport *r, int known)
         snprintf(text + n, size - n, "; %d do not fit --memory", left_out);
 }
 
+/* Of all microbatches of an epoch, as the data have them; its length is malloc()ed. */
+static PpStatus lengths_of_data(const Data *d, SchedLengths *l)
+{
+    const int chunks = data_chunks(d) * d->replicas, n = d->model->n_length;
+    int64_t *order = malloc((size_t)(d->rows + 1) * sizeof *order);
+    PpStatus s = order ? order_rows(d, 0, order) : pp_no_memory();
+    *l = (SchedLengths){.n = n,
+                        .steps = (int)(d->rows / d->batch),
+                        .replicas = chunks / d->microbatches,
+                        .microbatches = d->microbatches};
+    l->length = zeroed((size_t)l->steps * (size_t)chunks, (size_t)n * sizeof *l->length);
+    for (int v = 0; v < n; v++)
+        l->name[v] = d->model->length[v].name;
+    if (s == PP_OK && !l->length)
+        s = pp_no_memory();
+    double *to = l->length;
+    for (int64_t step = 0; step < l->steps && s == PP_OK; step++)
+        for (int k = 0; k < chunks; k++) {
+            const PpLength of = data_length(d, order + step * d->batch, d->row0[k], d->row0[k + 1]);
+            for (int v = 0; v < n; v++)
+                *to++ = (double)of.of[v];
+        }
+    free(order);
+    return s;
+}
+
+static int by_trace(const Run *run, SchedCosts *c, SchedError *e)
+{
+    SchedLengths l = {.n = 0};
+    const int vary = run->opt->n_lengths > 0;
+    int st = vary && lengths_of_data(&run->data, &l) != PP_OK ? SCHED_ERESOURCE : SCHED_OK;
+    if (!st)
+        st = sched_costs_load(c, run->opt->costs, run->model->n_stage, vary ? &l : NULL, e);
+    free(l.length);
+    return st;
+}
+
 PpStatus schedule_choose(Run *run, const SchedNeeds *needs, SchedError *e)
 {
     const Options *o = run->opt;
@@ -161,7 +198,7 @@ PpStatus schedule_choose(Run *run, const SchedNeeds *needs, SchedError *e)
     e->text[0] = 0;
     sched_costs_default(&costs);
     int st = !report    ? SCHED_ERESOURCE
-             : o->costs ? sched_costs_load(&costs, o->costs, stages, NULL, e)
+             : o->costs ? by_trace(run, &costs, e)
                         : sched_costs_stages(&costs, stages, e);
     if (!st && !o->costs)
         known = by_operations(run->model, &costs);

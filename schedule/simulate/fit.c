@@ -50,6 +50,8 @@ SchedFit sched_fit(int n, const double *x, const double *t, size_t samples)
         for (int i = 0; i < m; i++)
             most[i] = row[i] > most[i] ? row[i] : most[i];
     }
+    for (int i = 0; i < m; i++) /* of no length at all */
+        most[i] = most[i] > 0 ? most[i] : 1;
     for (size_t k = 0; k < samples; k++) {
         sched_terms(n, x + k * (size_t)n, row);
         for (int i = 0; i < m; i++)

@@ -271,6 +271,7 @@ S "ppsplit: an empty value" 2 "$M" -o ""
 S "ppsplit: no output" 2 "$M"
 S "ppsplit: params" 2 "$M" --params move -o out
 S "ppsplit: limit" 2 "$M" --limit depth=much -o out
+S "ppsplit: limit of 33 bits" 2 "$M" --limit nodes=4294967296 -o out
 S "ppsplit: no such model" 3 nobody.onnx -o out
 S "ppsplit: a folder as model" 1 folder -o out
 S "ppsplit: unknown path" 2 "$M" --split layer.1:begin --loss cross_entropy -o out
