@@ -502,7 +502,6 @@ void lengths_check(const Lengths *l)
     bool any[SYMBOLS + 1] = {false};
     for (int k = 1; k < l->n; k++)
         check_values(l, l->pipe[k], l->at[k], NONE);
-    lengths_others(l);
     for (uint32_t i = 0; i < p->graph->input.n; i++)
         check_input(l, p->graph->input.at[i], any);
     for (uint32_t i = 0; i < p->graph->output.n; i++)

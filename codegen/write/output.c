@@ -265,7 +265,7 @@ static void write_program(Pipe *p, const CodegenOptions *opt, Written *w)
     const Lengths *l = opt->lengths;
     Text plan[SAMPLES];
     if (l)
-        lengths_check(l);
+        lengths_check(l), lengths_others(l);
     w->hash = HASH_START;
     w->launches.a = a;
     cg_launches_head(rows_of(p), &w->launches);
