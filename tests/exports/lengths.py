@@ -144,10 +144,7 @@ def export(model, inputs, dims, path):
     shapes = sizes and {k: {d: of.setdefault(n, torch.export.Dim.DYNAMIC) for d, n in v.items()}
                         for k, v in sizes.items()}
     program = torch.export.export(model, (), inputs, strict=False, dynamic_shapes=shapes)
-    for node in list(program.graph.nodes):      # sizes that it assumes, which it cannot write
-        if "_guards_fn" in str(node.target):
-            program.graph.erase_node(node)
-    program.graph_module.recompile()
+    program._guards_code = []               # sizes that it assumes, which the exporter cannot write
     torch.onnx.export(program, dynamo=True, optimize=False, verbose=False).save(path)
     if dims:
         tool().name_sizes(path, sizes)
