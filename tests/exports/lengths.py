@@ -15,7 +15,7 @@ import tempfile
 import numpy
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from configs import CONFIGS, PPSPLIT, run, tool
+from configs import CONFIGS, PPSPLIT, run
 
 ROWS, MICROBATCHES = 2, 2
 
@@ -145,9 +145,8 @@ def export(model, inputs, dims, path):
                         for k, v in sizes.items()}
     program = torch.export.export(model, (), inputs, strict=False, dynamic_shapes=shapes)
     program._guards_code = []               # sizes that it assumes, which the exporter cannot write
-    torch.onnx.export(program, dynamo=True, optimize=False, verbose=False).save(path)
-    if dims:
-        tool().name_sizes(path, sizes)
+    torch.onnx.export(program, dynamo=True, optimize=False, verbose=False,
+                      dynamic_shapes=sizes and list(sizes.values())).save(path)
 
 
 def program(path, out, binds, work):
