@@ -6,12 +6,12 @@
 schedules=(1f1b zb-h1 gpipe)                             # a rank for each stage
 folded_schedules=(interleaved1f1b loopedbfs zb-v)        # half as many
 
-# step OUT RUN RANKS SCHEDULE [REPLICAS]: one step, gradients and outputs into RUN
+# step OUT RUN RANKS SCHEDULE [REPLICAS [OPTION...]]: one step, gradients and outputs into RUN
 step() {
     local out=$1 run=$2 ranks=$3 schedule=$4 dp=${5:-1}
     mkdir -p "$run"
     "$out/pipeline" train "${data[@]}" --data "target=$dir/target.npy" --ranks "$ranks" --schedule "$schedule" --dp "$dp" --microbatches $(((rows + mb - 1) / mb / dp)) \
-        --steps 1 --optimizer sgd --lr 0 --dump-grads "$run/grads" --log-json "$run/log.json" --output "logits=$run/out.npy" --quiet
+        --steps 1 --optimizer sgd --lr 0 --dump-grads "$run/grads" --log-json "$run/log.json" --output "logits=$run/out.npy" --quiet "${@:6}"
 }
 agrees() {
     [ -z "$random" ] || return 0
@@ -49,8 +49,12 @@ for dir in "$top"/tests/known/*/; do
     tied)                                                # a copy in each stage, its gradients summed
         ok "$case, replicated: builds" build "${split%%,*}" "$out.copies" --multi-use replicate
         ok "$case, replicated: PyTorch's numbers, the same bits" eval 'step "$out.copies" "$out.run" 2 1f1b && agrees "$out.run" && same "$out.run"' ;;
-    masked-tokens | digits)                              # replicas count what counts in all of them
-        ok "$case, two replicas: PyTorch's numbers" eval 'step "$out" "$out.dp" $((2 * stages)) 1f1b 2 && agrees "$out.dp"' ;;
+    masked-tokens | digits)                              # replicas count what counts in all of them, under any schedule, and divide what they keep
+        ok "$case, two replicas: PyTorch's numbers" eval 'step "$out" "$out.dp" $((2 * stages)) zb-h1 2 --zero 3 && agrees "$out.dp"' ;;
+    rope)                                                # layers divided, and the cross entropy: the bits of one member
+        ok "$case, divided in two: builds" eval 'build "${split%%,*}" "$out.two" --tensor 2 && build none "$out.one" --tensor 1 --chunks 2'
+        ok "$case, divided in two: PyTorch's numbers" eval 'step "$out.one" "$work/$case.whole" 1 1f1b && step "$out.two" "$out.run" 4 1f1b && agrees "$out.run"'
+        ok "$case, divided in two: the same bits" same "$out.run" ;;
     dropout)
         ok "$case: drawn by the seed" eval 'data+=(--seed 7) && step "$out" "$out.seed" $stages 1f1b && ! same "$out.seed"' ;;
     resumed)                                             # before the first step an evaluation; the third step is of another cut, or of two replicas

@@ -182,8 +182,8 @@ def masked(n):
 
 CASES = {
     "rope": dict(model=Rope, inputs=tokens(48, 8), splits=["layers.2:begin", "layers.1:begin,layers.2:begin,layers.3:begin"],
-                 report="pytorch#184361, pytorch#182644, pytorch#126626, llama.cpp#14424",
-                 wrong="sines that every layer reads land in two stages, or in none; grouped keys; a gated unit has no gradient"),
+                 report="pytorch#184361, pytorch#182644, pytorch#126626, llama.cpp#14424, torchtitan#1750, torchtitan#3412",
+                 wrong="sines that every layer reads land in two stages, or in none; grouped keys; a gated unit has no gradient; the loss depends on the number of members that divide a layer"),
     "embedding-skip": dict(model=EmbeddingSkip, inputs=tokens(24, 6), splits=["blocks.1:begin", "blocks.1:begin,blocks.2:begin,head:begin"],
                            report="pytorch#110775", wrong="an embedding is skipped to a later stage: a gradient of integers is asked for"),
     "relay": dict(model=Relay, inputs=lambda n: {"x": torch.randn(n, 5, 12)}, loss="mse", splits=["third:begin", "second:begin,third:begin,last:begin"],
@@ -193,8 +193,8 @@ CASES = {
                  report="PiPPy#32, pytorch#51931, Megatron-LM#656, Megatron-LM#5737",
                  wrong="the embedding is also the head, in the first and last stage: half of its gradient is lost, or the copies drift apart"),
     "masked-tokens": dict(model=Stack, inputs=tokens(24, 6), ignore=True, splits=["blocks.1:begin"],
-                          report="torchtitan#2972, DeepSpeed#7773, AReaL#1273, prime-rl#2358, prime-rl#2359, torchtitan#1733",
-                          wrong="microbatches with unequal numbers of counted tokens: the loss is a mean of means, a sum, or divided twice"),
+                          report="torchtitan#2972, DeepSpeed#7773, AReaL#1273, prime-rl#2358, prime-rl#2359, torchtitan#1733, pytorch#144530, DeepSpeed#823",
+                          wrong="microbatches with unequal numbers of counted tokens: the loss is a mean of means, a sum, or divided twice; gradients of replicas are not summed under zero-bubble schedules; replicas that divide gradients are refused"),
     "uneven-rows": dict(model=Stack, inputs=tokens(24, 6), rows=8, mb=3, splits=["blocks.1:begin", "blocks.1:begin,blocks.2:begin,head:begin"],
                         report="pytorch#126600, DeepSpeed#3195", wrong="eight rows in three microbatches: refused, or rows silently dropped"),
     "shared-inputs": dict(model=Masked, inputs=masked, whole={"bias": lambda: torch.randn(6, 6)}, splits=["inner:begin", "inner:begin,inner:end"],
