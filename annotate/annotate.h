@@ -24,9 +24,9 @@ extern "C" {
 uint32_t annotate_check(Arena *a, const char *path, const Limits *lim, const Graph *g, bool verbose,
                         FILE *f);
 
-/* read.c: reads the sharding specs of g's file (the first and only one) into opt: how parameters and
-   values are divided along the first axis and, where opt has 0, the numbers of members and chunks
-   along each (1 for a file without specs). */
+/* read.c: reads the sharding specs of g's file (the first and only one) into opt: how parameters
+   and values are divided along the first axis and, where opt has 0, the numbers of members and
+   chunks along each (1 for a file without specs). */
 void annotate_read(const Graph *g, MeshOptions *opt);
 /* The name of the configuration of these axes. */
 const char *annotate_name(Arena *a, const MeshPlans *plans);

@@ -245,7 +245,8 @@ static Least least_of(const Search *x, const Candidate *c, const PpStage *st, co
 {
     const double rows = (double)c->size->rows / (double)x->own_rows;
     const int64_t *work = st->bytes_work;
-    double stash = (double)st->bytes_stash * rows, saved = (double)st->bytes_saved * rows, all = stash;
+    double stash = (double)st->bytes_stash * rows, saved = (double)st->bytes_saved * rows,
+           all = stash;
     for (int k = 0; k < st->n_again; k++)
         all += (double)st->again[k].bytes * rows;
     Least l = {.forward = (double)work[PP_WORK_FORWARD] * rows};
@@ -280,7 +281,9 @@ static double once(const Least *l)
 
 int64_t candidate_floor(Search *x, const Candidate *c)
 {
-    const int64_t most = !x->least_wanted ? x->o->memory : x->least ? x->least : INT64_MAX,
+    const int64_t most = !x->least.wanted  ? x->o->memory
+                         : x->least.bytes ? x->least.bytes
+                                          : INT64_MAX,
                   alone = parameters_alone(x, c);
     if (alone > most)
         return alone;

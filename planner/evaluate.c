@@ -292,7 +292,8 @@ static double end_seconds(const Trial *t, const Schedule *s)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Rows with copies: the fewest with which ranks fit; where none do, as many as there is time for. */
+/* Rows with copies: the fewest with which ranks fit; where none do, as many as there is time
+   for. */
 static Schedule *offloaded(Trial *t, const Schedule *s)
 {
     double time = strtod(offload_time(t->x, t->c, t->a), NULL);
@@ -340,17 +341,17 @@ static void remember_least(Trial *t, const Schedule *rows, int64_t bytes)
     Search *x = t->x;
     const Candidate *c = t->c;
     int most = 0, moved;
-    if (x->least && bytes >= x->least)
+    if (x->least.bytes && bytes >= x->least.bytes)
         return;
-    x->least = bytes;
+    x->least.bytes = bytes;
     while (t->of_rank[most] < bytes)
         most++;
-    memory_rank(&t->memory, rows, most, &moved, x->parts);
-    snprintf(x->what, sizeof x->what,
+    memory_rank(&t->memory, rows, most, &moved, x->least.parts);
+    snprintf(x->least.what, sizeof x->least.what,
              "%s%u stages on %d ranks, %d microbatches of %lld row%s, %s, --recompute %s%s%s",
              mesh_words(c, t->a), c->cut->stages, c->ranks, c->microbatches,
-             (long long)c->size->rows, c->size->rows == 1 ? "" : "s", rows->name, again_name(c->again),
-             c->offload ? ", --offload stash" : "",
+             (long long)c->size->rows, c->size->rows == 1 ? "" : "s", rows->name,
+             again_name(c->again), c->offload ? ", --offload stash" : "",
              c->zero ? arena_printf(t->a, ",%s", zero_words(c, t->a)) : "");
 }
 
@@ -363,7 +364,7 @@ static int allow(void *of, const Schedule *s, char *why, size_t size)
     if (floor > x->o->memory) {
         t->c->full = true;
         snprintf(why, size, "a rank takes %lld bytes and more", (long long)floor);
-        if (!x->least_wanted || (x->least && floor >= x->least))
+        if (!x->least.wanted || (x->least.bytes && floor >= x->least.bytes))
             return 0;
     }
     Schedule *rows = lowered(t, s);

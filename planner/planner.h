@@ -67,8 +67,8 @@ typedef struct {
     /* rows of a microbatch as the model has it; and what divides it, as it is given or as the file
        says, all 0: neither does */
     int64_t (*rows)(void *of, PlanMesh *mesh);
-    /* a member's graph with its loss, of that size, not yet cut, in that arena; mesh NULL: the whole
-       model's */
+    /* a member's graph with its loss, of that size, not yet cut, in that arena; mesh NULL: the
+       whole model's */
     Graph *(*graph)(void *of, PlanSize size, const PlanMesh *mesh, Loss *loss, Arena *a);
     /* cut at these points and differentiated, what the program is printed of */
     Pipe *(*pipe)(void *of, PlanSize size, const PlanMesh *mesh, const SplitTexts *split, Arena *a);

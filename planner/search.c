@@ -28,7 +28,8 @@ enum { SOLVED = 15 };
 static void weigh(const CutGraph *g, Cut *c, Arena *a)
 {
     enum { STATES = 2 }; /* that the model of costs counts as owned */
-    int64_t *held = arena_array(a, int64_t, c->stages), *trained = arena_array(a, int64_t, c->stages);
+    int64_t *held = arena_array(a, int64_t, c->stages),
+            *trained = arena_array(a, int64_t, c->stages);
     for (uint32_t i = 0; i < g->param.n; i++) {
         const CutParam *p = &g->param.at[i];
         for (uint32_t k = 0, last = NONE; k < p->read.n; k++) {
@@ -247,8 +248,8 @@ static void add_meshes(Search *x)
     const Candidate *short_of = NULL;
     for (uint32_t i = 0; i < x->list.n; i++) {
         const Candidate *c = &x->list.at[i];
-        if (c->unlikely && c->cut->of->members > 1 && !x->mesh.parts && candidate_even(x, c) < o->memory &&
-            (!short_of || c->estimate < short_of->estimate))
+        if (c->unlikely && c->cut->of->members > 1 && !x->mesh.parts &&
+            candidate_even(x, c) < o->memory && (!short_of || c->estimate < short_of->estimate))
             short_of = c;
     }
     if (short_of)
@@ -355,8 +356,8 @@ static void show_look(const Search *x, uint32_t i)
     char best[80] = "";
     if (x->n_best)
         snprintf(best, sizeof best, ", the best step takes %s", time_text(x->a, least(x)));
-    plan_show("plan: %u of %u ways, %u looked at, %u too large%s", i + 1, x->list.n, x->tried, x->large,
-         best);
+    plan_show("plan: %u of %u ways, %u looked at, %u too large%s", i + 1, x->list.n, x->tried,
+              x->large, best);
 }
 
 static void look(Search *x, uint32_t from)
@@ -431,20 +432,20 @@ static int by_guess(const void *a, const void *b)
 /* The way that takes least; of ways that were passed over one may still fit. */
 static void look_for_least(Search *x)
 {
-    x->least_wanted = true;
+    x->least.wanted = true;
     x->effort = 0;
     if (x->list.n > 0)
         qsort(x->list.at, x->list.n, sizeof *x->list.at, by_guess);
-    for (uint32_t i = 0; i < x->list.n && !x->least_stopped; i++) {
+    for (uint32_t i = 0; i < x->list.n && !x->least.stopped; i++) {
         Candidate *c = &x->list.at[i];
         plan_show("plan: nothing fits; %u of %u ways for what takes least", i + 1, x->list.n);
         if ((c->again == AGAIN_EXCEPT_LAST && !x->o->recompute) || /* always takes no more */
             (is_long(x, c) && !x->o->schedule) ||
-            (x->least && candidate_floor(x, c) >= x->least))
+            (x->least.bytes && candidate_floor(x, c) >= x->least.bytes))
             continue;
         candidate_evaluate(x, c);
         keep(x, i);
-        x->least_stopped = x->effort > EFFORT / 3;
+        x->least.stopped = x->effort > EFFORT / 3;
     }
 }
 
@@ -513,8 +514,8 @@ static void check(const Search *x)
                    "--offload stash: the machine has no `offload', the speed of the store");
     }
     if (o->ranks % members)
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "%d members of each stage do not divide %d ranks", members,
-                   o->ranks);
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "%d members of each stage do not divide %d ranks",
+                   members, o->ranks);
     if (o->dp && o->ranks / members % o->dp)
         diag_fatal(EXIT_USAGE, WHERE_NONE, "--dp: %d replicas do not divide %d ranks", o->dp,
                    o->ranks / members);

@@ -99,6 +99,14 @@ typedef struct {
 
 typedef VEC(Candidate) Candidates;
 
+/* Of all that was planned, what took least. */
+typedef struct {
+    bool wanted, stopped; /* nothing fits, so it is looked for; there may be less */
+    int64_t bytes;        /* 0: nothing was planned */
+    char what[200];
+    int64_t parts[MEMORY_PARTS];
+} Smallest;
+
 typedef struct {
     const PlanOptions *o;
     Arena *a;
@@ -111,11 +119,7 @@ typedef struct {
     Candidates list;
     uint32_t best[PLANS_KEPT], n_best; /* by step */
     bool idle;         /* long pipelines of few microbatches, too: there is nothing else */
-    bool least_wanted; /* nothing fits: what takes least is looked for */
-    int64_t least;     /* bytes of what took least, of all that was planned */
-    char what[200];    /* which that is */
-    int64_t parts[MEMORY_PARTS];
-    bool least_stopped; /* there may be less */
+    Smallest least;
     char why[200];     /* the first that could not be scheduled: its reason */
     bool made;         /* schedules are made to measure */
     uint64_t effort;   /* so far: actions that were planned, nodes compiled */
@@ -143,7 +147,8 @@ const Sized *size_of(Search *x, Division *d, int64_t rows);
 Division *division_open(Search *x, PlanMesh mesh);
 
 /* ---- lengths.c ---- */
-/* Once the model is read: the data's lengths and the knots; fatal where they are not the model's. */
+/* Once the model is read: the data's lengths and the knots; fatal where they are not the
+   model's. */
 void lengths_open(Search *x);
 /* What a run took with these lengths; fatal where it says none and has to. */
 const StageTimes *lengths_measured(const Search *x, const PlanSize *size);

@@ -23,9 +23,10 @@ static void table(const Search *x, const uint32_t *list, uint32_t n, Arena *a)
            "replicas", "members", "ranks", "stages", "microbatches  schedule");
     for (uint32_t i = 0; i < n; i++) {
         const Candidate *c = &x->list.at[list[i]];
-        printf("%-2u %-9s %6.1f%% %11s %11s %9d %9d %9d %9u  %-13s %s\n", i + 1, time_text(a, c->step),
-               100 * c->bubble, bytes_text(a, c->memory), bytes_text(a, (int64_t)c->traffic),
-               c->replicas, c->cut->of->members, c->ranks, c->cut->stages,
+        printf("%-2u %-9s %6.1f%% %11s %11s %9d %9d %9d %9u  %-13s %s\n", i + 1,
+               time_text(a, c->step), 100 * c->bubble, bytes_text(a, c->memory),
+               bytes_text(a, (int64_t)c->traffic), c->replicas, c->cut->of->members, c->ranks,
+               c->cut->stages,
                arena_printf(a, "%d x %lld", c->microbatches, (long long)c->size->rows), how(c, a));
     }
 }
@@ -78,7 +79,8 @@ static void tell_lengths(const PlanOptions *o, Arena *a)
             sum += (double)r->length[v][i];
         mean[v] = (int64_t)(sum / (double)r->rows + .5);
     }
-    printf("rows of --lengths: %lld, on average %s; steps are the mean of an epoch, memory is for %s\n",
+    printf("rows of --lengths: %lld, on average %s; steps are the mean of an epoch, memory is for "
+           "%s\n",
            (long long)r->rows, diag_escape(a, cg_lengths_text(a, l, mean)),
            diag_escape(a, cg_lengths_text(a, l, most)));
 }
@@ -172,8 +174,9 @@ static uint32_t not_looked_at(const Search *x, const char **why, Arena *a)
     if (x->deep)
         why[n++] = arena_printf(a, "cuts into more than %d stages were not looked at", MOST_STAGES);
     if (x->alone)
-        why[n++] = arena_printf(a, "several microbatches or replicas are not offered, a run refuses "
-                                   "them: what several yield does not follow from theirs: %s",
+        why[n++] = arena_printf(a,
+                                "several microbatches or replicas are not offered, a run refuses "
+                                "them: what several yield does not follow from theirs: %s",
                                 x->alone);
     return n;
 }
@@ -195,11 +198,12 @@ void plans_none(const Search *x)
     if (o->memory == 0)
         diag_fatal(EXIT_MODEL, WHERE_NONE, "none of %u ways to train has a schedule; %s", x->list.n,
                    x->why[0] ? x->why : "none was looked at");
-    const int64_t *of = x->parts;
-    if (x->least) {
+    const int64_t *of = x->least.parts;
+    if (x->least.bytes) {
         diag_note("the smallest%s takes %lld bytes (%s): %s",
-                  x->least_stopped || x->stopped ? " of those looked at" : "", (long long)x->least,
-                  bytes_text(a, x->least), x->what);
+                  x->least.stopped || x->stopped ? " of those looked at" : "",
+                  (long long)x->least.bytes,
+                  bytes_text(a, x->least.bytes), x->least.what);
         diag_note("of them parameters %s, gradients %s, optimizer %s, activations %s, work of an "
                   "action %s", bytes_text(a, of[MEMORY_PARAMETERS]),
                   bytes_text(a, of[MEMORY_GRADIENTS]), bytes_text(a, of[MEMORY_OPTIMIZER]),
