@@ -1,9 +1,6 @@
 /* nearest.c - Levenshtein's distance, one row of its table at a time; of longer names the first 63
  * bytes count.  Names that are alike but for numbers are compared by these: of a model that ends
  * with h.3, h.7 meant that one and not h.0, and h.12 of one that ends with h.9 meant that. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "nearest.h"
 
 #include <ctype.h>

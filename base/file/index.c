@@ -5,9 +5,6 @@
  * The file is untrusted: everything is checked before it is used, and what is not known is refused,
  * for it might be a state that the run would then lack.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "index.h"
 
 #include "json.h"
@@ -37,25 +34,6 @@ static void *more(Json *j, void *list, int n, size_t size)
 
 /* ---- the text ---- */
 
-typedef int Field(Json *j, void *what, const char *key, Index *x);
-
-/* {"key": ..., ...}: each value is read by `field`. */
-static int object(Json *j, Field *field, void *what, Index *x)
-{
-    if (json_expect(j, '{'))
-        return -1;
-    if (json_char(j, '}'))
-        return 0;
-    do {
-        char *key = json_text(j);
-        int bad = !key || json_expect(j, ':') || field(j, what, key, x);
-        free(key);
-        if (bad)
-            return -1;
-    } while (json_char(j, ','));
-    return json_expect(j, '}');
-}
-
 static int unknown(Json *j, const char *key)
 {
     return json_bad(j, "unknown key '%.40s': written by a newer program", key);
@@ -76,10 +54,9 @@ typedef struct {
     int *n;
 } Texts;
 
-static int text_field(Json *j, void *what, const char *key, Index *x)
+static int text_field(void *of, Json *j, const char *key)
 {
-    Texts *t = what;
-    (void)x;
+    Texts *t = of;
     IndexText *list = more(j, *t->list, *t->n, sizeof *list);
     if (!list)
         return -1;
@@ -91,10 +68,9 @@ static int text_field(Json *j, void *what, const char *key, Index *x)
     return at->key && at->value ? 0 : json_bad(j, "a text expected");
 }
 
-static int file_field(Json *j, void *what, const char *key, Index *x)
+static int file_field(void *of, Json *j, const char *key)
 {
-    IndexFile *f = what;
-    (void)x;
+    IndexFile *f = of;
     if (!strcmp(key, "bytes"))
         return json_int(j, &f->bytes);
     if (!strcmp(key, "header"))
@@ -102,9 +78,9 @@ static int file_field(Json *j, void *what, const char *key, Index *x)
     return !strcmp(key, "sha256") ? sha(j, f->sha256) : unknown(j, key);
 }
 
-static int files_field(Json *j, void *what, const char *key, Index *x)
+static int files_field(void *of, Json *j, const char *key)
 {
-    (void)what;
+    Index *x = of;
     if (strchr(key, '/') || !strcmp(key, "..") || !*key)
         return json_bad(j, "'%.80s' is not the name of a file in the folder", key);
     IndexFile *list = more(j, x->file, x->n_file, sizeof *list);
@@ -113,30 +89,14 @@ static int files_field(Json *j, void *what, const char *key, Index *x)
     x->file = list;
     IndexFile *f = &x->file[x->n_file++];
     f->name = strdup(key);
-    if (!f->name || object(j, file_field, f, x))
+    if (!f->name || json_members(j, file_field, f))
         return json_bad(j, "out of memory");
     return f->header <= f->bytes ? 0 : json_bad(j, "header longer than its file");
 }
 
-/* [3, 4], ...; n: how many there are */
-static int numbers(Json *j, int64_t *list, int *n)
-{
-    *n = 0;
-    if (json_expect(j, '['))
-        return -1;
-    if (json_char(j, ']'))
-        return 0;
-    do {
-        if (*n == INDEX_MAX_RANK)
-            return json_bad(j, "more than %d dimensions", INDEX_MAX_RANK);
-        if (json_int(j, &list[(*n)++]))
-            return -1;
-    } while (json_char(j, ','));
-    return json_expect(j, ']');
-}
-
 /* A tensor, or a piece, as its object is read. */
 typedef struct {
+    Index *x;
     IndexTensor *t;
     int64_t view[INDEX_MAX_RANK]; /* dimensions of which boxes are said */
     int n_view;
@@ -145,18 +105,19 @@ typedef struct {
     int n_start, n_size;
 } Reading;
 
-static int piece_field(Json *j, void *what, const char *key, Index *x)
+static int piece_field(void *of, Json *j, const char *key)
 {
-    Reading *r = what;
+    Reading *r = of;
+    const Index *x = r->x;
     IndexPiece *p = r->p;
     if (!strcmp(key, "offset"))
         return json_int(j, &p->offset);
     if (!strcmp(key, "bytes"))
         return json_int(j, &p->bytes);
     if (!strcmp(key, "start"))
-        return numbers(j, r->start, &r->n_start);
+        return json_integers(j, r->start, INDEX_MAX_RANK, &r->n_start);
     if (!strcmp(key, "size"))
-        return numbers(j, r->size, &r->n_size);
+        return json_integers(j, r->size, INDEX_MAX_RANK, &r->n_size);
     if (!strcmp(key, "sha256"))
         return sha(j, p->sha256);
     if (strcmp(key, "file") != 0)
@@ -255,42 +216,37 @@ static int check_view(Json *j, Reading *r)
     return bytes == t->bytes ? 0 : json_bad(j, "the view of '%.80s' is not its shape", t->name);
 }
 
-static int pieces(Json *j, Reading *r, Index *x)
+static int piece(void *of, Json *j)
 {
+    Reading *r = of;
     IndexTensor *t = r->t;
-    if (tensor_bytes(j, t) || check_view(j, r) || json_expect(j, '['))
+    IndexPiece *list = more(j, t->piece, t->n_piece, sizeof *list);
+    if (!list)
         return -1;
-    do {
-        IndexPiece *list = more(j, t->piece, t->n_piece, sizeof *list);
-        if (!list)
-            return -1;
-        t->piece = list;
-        IndexPiece *p = r->p = &t->piece[t->n_piece++];
-        p->file = -1;
-        r->n_start = r->n_size = 0;
-        if (object(j, piece_field, r, x))
-            return -1;
-        if (p->file < 0 || p->offset > x->file[p->file].bytes ||
-            p->bytes > x->file[p->file].bytes - p->offset)
-            return json_bad(j, "a piece of '%.80s' is not in its file", t->name);
-        if (place_piece(j, r))
-            return -1;
-    } while (json_char(j, ','));
-    return json_expect(j, ']');
+    t->piece = list;
+    IndexPiece *p = r->p = &t->piece[t->n_piece++];
+    p->file = -1;
+    r->n_start = r->n_size = 0;
+    if (json_members(j, piece_field, r))
+        return -1;
+    if (p->file < 0 || p->offset > r->x->file[p->file].bytes ||
+        p->bytes > r->x->file[p->file].bytes - p->offset)
+        return json_bad(j, "a piece of '%.80s' is not in its file", t->name);
+    return place_piece(j, r);
 }
 
-static int tensor_field(Json *j, void *what, const char *key, Index *x)
+static int tensor_field(void *of, Json *j, const char *key)
 {
-    Reading *r = what;
+    Reading *r = of;
     IndexTensor *t = r->t;
     if (t->n_piece)
         return json_bad(j, "'%.40s' behind the pieces of '%.80s'", key, t->name);
     if (!strcmp(key, "shape"))
-        return numbers(j, t->dim, &t->rank);
+        return json_integers(j, t->dim, INDEX_MAX_RANK, &t->rank);
     if (!strcmp(key, "view"))
-        return numbers(j, r->view, &r->n_view);
+        return json_integers(j, r->view, INDEX_MAX_RANK, &r->n_view);
     if (!strcmp(key, "pieces"))
-        return pieces(j, r, x);
+        return tensor_bytes(j, t) || check_view(j, r) ? -1 : json_elements(j, piece, r);
     if (strcmp(key, "dtype") != 0)
         return unknown(j, key);
     char *d = json_text(j);
@@ -309,9 +265,9 @@ static int complete(const IndexTensor *t)
                 : t->bytes == 0;
 }
 
-static int tensors_field(Json *j, void *what, const char *key, Index *x)
+static int tensors_field(void *of, Json *j, const char *key)
 {
-    (void)what;
+    Index *x = of;
     IndexTensor *list = more(j, x->tensor, x->n_tensor, sizeof *list);
     if (!list)
         return -1;
@@ -319,34 +275,34 @@ static int tensors_field(Json *j, void *what, const char *key, Index *x)
     if (x->n_tensor && strcmp(x->tensor[x->n_tensor - 1].name, key) >= 0)
         return json_bad(j, "tensor '%.80s' is not in the order of names", key);
     IndexTensor *t = &x->tensor[x->n_tensor++];
-    Reading r = {.t = t};
+    Reading r = {.x = x, .t = t};
     t->name = strdup(key);
     if (!t->name)
         return json_bad(j, "out of memory");
-    if (object(j, tensor_field, &r, x) || tensor_bytes(j, t))
+    if (json_members(j, tensor_field, &r) || tensor_bytes(j, t))
         return -1;
     return complete(t) ? 0
                        : json_bad(j, "the pieces of '%.80s' do not make its %" PRId64 " bytes",
                                   t->name, t->bytes);
 }
 
-static int top_field(Json *j, void *what, const char *key, Index *x)
+static int top_field(void *of, Json *j, const char *key)
 {
-    (void)what;
+    Index *x = of;
     Texts state = {&x->state, &x->n_state}, option = {&x->option, &x->n_option},
           data = {&x->data, &x->n_data};
     if (!strcmp(key, "step"))
         return json_int(j, &x->step);
     if (!strcmp(key, "state"))
-        return object(j, text_field, &state, x);
+        return json_members(j, text_field, &state);
     if (!strcmp(key, "options"))
-        return object(j, text_field, &option, x);
+        return json_members(j, text_field, &option);
     if (!strcmp(key, "data"))
-        return object(j, text_field, &data, x);
+        return json_members(j, text_field, &data);
     if (!strcmp(key, "files"))
-        return object(j, files_field, NULL, x);
+        return json_members(j, files_field, x);
     if (!strcmp(key, "tensors"))
-        return object(j, tensors_field, NULL, x);
+        return json_members(j, tensors_field, x);
     char *text = json_text(j);
     int bad = !text;
     if (text && !strcmp(key, "format"))
@@ -451,7 +407,7 @@ int index_open(Index *x, const char *folder, char *err, size_t nerr)
     int bad = !has_checksum(text, m->bytes);
     if (bad)
         snprintf(err, nerr, "%s/index.json: damaged: it does not have its own checksum", folder);
-    else if ((bad = object(&j, top_field, NULL, x)) != 0)
+    else if ((bad = json_members(&j, top_field, x)) != 0)
         snprintf(err, nerr, "%s/index.json: %s", folder, why);
     else if ((bad = x->step < 0 || !x->model) != 0)
         snprintf(err, nerr, "%s/index.json: without step or model", folder);

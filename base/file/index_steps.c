@@ -1,9 +1,6 @@
 /*
  * index_steps.c - in: a folder of checkpoints; out: which are there, and the newest that is whole.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "index.h"
 
 #include <dirent.h>

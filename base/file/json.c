@@ -1,9 +1,6 @@
 /*
  * json.c - JSON, piece by piece: the caller knows what it wants, and walks over the rest.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "json.h"
 
 #include <stdarg.h>
@@ -212,12 +209,14 @@ static int deeper(Json *j)
 
 int json_members(Json *j, int (*member)(void *of, Json *j, const char *key), void *of)
 {
-    char key[64];
     if (json_expect(j, '{') || deeper(j))
         return -1;
     if (json_peek(j) != '}')
         do {
-            if (json_word(j, key, sizeof key) || json_expect(j, ':') || member(of, j, key))
+            char *key = json_text(j);
+            int bad = !key || json_expect(j, ':') || member(of, j, key);
+            free(key);
+            if (bad)
                 return -1;
         } while (json_char(j, ','));
     j->depth--;
@@ -235,6 +234,24 @@ int json_elements(Json *j, int (*element)(void *of, Json *j), void *of)
         } while (json_char(j, ','));
     j->depth--;
     return json_expect(j, ']');
+}
+
+typedef struct {
+    int64_t *list;
+    int most, *n;
+} Integers;
+
+static int integer(void *of, Json *j)
+{
+    Integers *v = of;
+    return *v->n == v->most ? json_bad(j, "more than %d numbers", v->most)
+                            : json_int(j, &v->list[(*v->n)++]);
+}
+
+int json_integers(Json *j, int64_t *list, int most, int *n)
+{
+    *n = 0;
+    return json_elements(j, integer, &(Integers){list, most, n});
 }
 
 static int skip_element(void *of, Json *j) { return (void)of, json_skip(j); }

@@ -35,6 +35,7 @@ char json_peek(Json *j);             /* the first byte of what comes next; 0: th
  * ends the walk, as an error. */
 int json_members(Json *j, int (*member)(void *of, Json *j, const char *key), void *of);
 int json_elements(Json *j, int (*element)(void *of, Json *j), void *of);
+int json_integers(Json *j, int64_t *list, int most, int *n); /* [3, 4]: n of them */
 int json_skip(Json *j);
 
 /* A string literal, quotes included. */

@@ -1,7 +1,4 @@
 /* kind.c - in: the first bytes of a file; out: which format that is, where it is a known one. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "kind.h"
 
 #include <stdint.h>

@@ -6,9 +6,6 @@
  * The list of mappings is read in the handler: whoever changes it holds `busy`, touches no mapped
  * byte meanwhile and allocates nothing, so the handler may wait for it.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "map.h"
 
 #include <errno.h>

@@ -1,9 +1,6 @@
 /*
  * memory.c - in: what is printed to a stream; out: its bytes, all of them or none.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "memory.h"
 
 #include <stdlib.h>

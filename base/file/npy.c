@@ -3,11 +3,9 @@
  * repeated fields). And tensors written as .npy version 1.  Both formats are read strictly;
  * little-endian machines only.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "npy.h"
 #include "kind.h"
+#include "proto.h"
 #include "replace.h"
 
 #include <errno.h>
@@ -188,22 +186,6 @@ static const char *npy_parse(NpyFile *f)
  * uint64 11 ---- */
 
 typedef struct {
-    const unsigned char *p, *end;
-} Wire;
-
-static int varint(Wire *w, uint64_t *v)
-{
-    *v = 0;
-    for (int shift = 0; shift < 64 && w->p < w->end; shift += 7) {
-        unsigned char c = *w->p++;
-        *v |= (uint64_t)(c & 127) << shift;
-        if (!(c & 128))
-            return 0;
-    }
-    return -1;
-}
-
-typedef struct {
     char *p;
     int64_t n, cap;
 } Bytes;
@@ -230,18 +212,29 @@ static int append_int(Bytes *out, uint64_t v, int dtype)
     return size ? append(out, &v, size) : -1; /* little-endian: the low bytes come first */
 }
 
-static int repeated(Wire w, int field, int dtype, Bytes *out)
+static int repeated(const PbField *e, int dtype, Bytes *out)
 {
-    while (w.p < w.end) {
+    const int64_t fixed = e->number == 4 ? 4 : e->number == 10 ? 8 : 0;
+    for (const uint8_t *p = e->body.at; p < e->body.end;) {
         uint64_t v;
-        if (field == 4 || field == 10) {
-            int64_t size = field == 4 ? 4 : 8;
-            if (w.end - w.p < size || append(out, w.p, size))
-                return -1;
-            w.p += size;
-        } else if (varint(&w, &v) || append_int(out, v, dtype)) {
+        size_t n = fixed ? (size_t)fixed : pb_varint(p, e->body.end, PB_VARINT_MAX, &v);
+        if (n == 0 || n > (size_t)(e->body.end - p) ||
+            (fixed ? append(out, p, fixed) : append_int(out, v, dtype)))
             return -1;
-        }
+        p += n;
+    }
+    return 0;
+}
+
+static int read_dims(NpyFile *f, const PbField *e)
+{
+    for (const uint8_t *p = e->body.at; p < e->body.end;) {
+        uint64_t v;
+        size_t n = pb_varint(p, e->body.end, PB_VARINT_MAX, &v);
+        if (n == 0 || f->rank == NPY_MAX_RANK || v > INT64_MAX)
+            return -1;
+        f->dim[f->rank++] = (int64_t)v;
+        p += n;
     }
     return 0;
 }
@@ -250,57 +243,32 @@ static int repeated(Wire w, int field, int dtype, Bytes *out)
  * data. */
 static const char *pb_pass(NpyFile *f, Bytes *out, int pass)
 {
-    const unsigned char *all = (const unsigned char *)f->map->at;
-    Wire w = {all, all + f->map->bytes};
-    while (w.p < w.end) {
-        uint64_t key, v = 0;
-        if (varint(&w, &key) || key >> 3 == 0 || key >> 3 > 100)
-            return "neither a .npy file nor a TensorProto";
-        int field = (int)(key >> 3), type = (int)(key & 7);
-        Wire body = w;
-        if (type == 0 || type == 2) {
-            if (varint(&w, &v))
-                return "neither a .npy file nor a TensorProto";
-            if (type == 2) {
-                if (v > (uint64_t)(w.end - w.p))
-                    return "neither a .npy file nor a TensorProto";
-                body = (Wire){w.p, w.p + v};
-                w.p += v;
-            } else {
-                body.end = w.p;
-            }
-        } else if (type == 5 || type == 1) {
-            int width = type == 5 ? 4 : 8;
-            if (w.end - w.p < width)
-                return "neither a .npy file nor a TensorProto";
-            body = (Wire){w.p, w.p + width};
-            w.p += width;
-        } else {
-            return "neither a .npy file nor a TensorProto";
-        }
-        if (pass == 0 && field == 1) {
-            while (body.p < body.end) {
-                if (varint(&body, &v) || f->rank == NPY_MAX_RANK || v > INT64_MAX)
-                    return "bad dims in a TensorProto";
-                f->dim[f->rank++] = (int64_t)v;
-            }
-        } else if (pass == 0 && field == 2 && type == 0) {
-            f->dtype = v < 32 ? (int)v : 0;
-        } else if (pass == 1 && field == 9 && type == 2) {
-            f->data = (const char *)body.p;
-            if (body.end - body.p != f->bytes)
+    static const char nothing[] = "neither a .npy file nor a TensorProto";
+    const uint8_t *at = (const uint8_t *)f->map->at;
+    PbSpan all = {at, at + f->map->bytes, false};
+    for (PbField e; pb_next(&all, &e);) {
+        const uint32_t field = e.number;
+        if (field == 0 || field > 100)
+            return nothing;
+        if (pass == 0 && field == 1 && read_dims(f, &e))
+            return "bad dims in a TensorProto";
+        if (pass == 0 && field == 2 && e.kind == PB_VARINT)
+            f->dtype = e.value < 32 ? (int)e.value : 0;
+        if (pass == 1 && field == 9 && e.kind == PB_BYTES) {
+            f->data = (const char *)e.body.at;
+            if (e.body.end - e.body.at != f->bytes)
                 return "raw_data of a TensorProto does not fit its shape";
-        } else if (pass == 1 &&
-                   (field == 4 || field == 5 || field == 7 || field == 10 || field == 11)) {
-            if (field != field_of(f->dtype))
-                return "a TensorProto whose data are of another type than it says";
-            if (repeated(body, field, f->dtype, out))
-                return "bad data in a TensorProto";
-        } else if (field == 13 || field == 14) {
-            return "a TensorProto with external data: give the tensor itself";
         }
+        if (pass == 1 && (field == 4 || field == 5 || field == 7 || field == 10 || field == 11)) {
+            if ((int)field != field_of(f->dtype))
+                return "a TensorProto whose data are of another type than it says";
+            if (repeated(&e, f->dtype, out))
+                return "bad data in a TensorProto";
+        }
+        if (field == 13 || field == 14)
+            return "a TensorProto with external data: give the tensor itself";
     }
-    return NULL;
+    return all.broken ? nothing : NULL;
 }
 
 static const char *pb_parse(NpyFile *f)

@@ -2,9 +2,6 @@
  * replace.c - in: a path; out: what was there is gone, or replaced.  Every step goes by a descriptor
  * of the folder (openat, unlinkat) that was opened without following a link.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "replace.h"
 
 #include <dirent.h>

@@ -2,14 +2,10 @@
  * safetensors.c - in: a .safetensors file (or our link index); out: its tensors, as a view of the
  * mapped file.
  *
- * The header is JSON from an untrusted file.  The parser knows only what the format allows: one
- * object of objects, strings with escapes, non-negative integers.  Everything is checked before a
+ * The header is JSON from an untrusted file.  Everything is checked before a
  * byte is used: lengths, products, ranges, that the tensors tile the data without holes or
  * overlaps, that no name occurs twice.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "safetensors.h"
 
 #include "json.h"
@@ -55,28 +51,19 @@ const char *st_dtype_name(int dtype)
 
 /* ---- Reading ---- */
 
+/* A header as it is read. */
 typedef struct {
-    int64_t begin, end;
-    int has_offsets, has_bytes;
-} Range;
+    StFile *f;
+    int link;
+    int64_t data_bytes, sum; /* behind the header; of the tensors so far */
+    int64_t offsets[2];
+    int n_offsets, has_bytes; /* of the tensor that is being read */
+} Header;
 
-static int parse_shape(Json *j, StTensor *t)
+static int tensor_field(void *of, Json *j, const char *key)
 {
-    if (json_expect(j, '['))
-        return -1;
-    if (json_char(j, ']'))
-        return 0;
-    do {
-        if (t->rank == ST_MAX_RANK)
-            return json_bad(j, "more than %d dimensions", ST_MAX_RANK);
-        if (json_int(j, &t->dim[t->rank++]))
-            return -1;
-    } while (json_char(j, ','));
-    return json_expect(j, ']');
-}
-
-static int parse_field(Json *j, StTensor *t, Range *r, const char *key, int link)
-{
+    Header *h = of;
+    StTensor *t = &h->f->tensor[h->f->n - 1];
     if (!strcmp(key, "dtype")) {
         char *d = json_text(j);
         for (int i = 0; d && i < N_DTYPES; i++)
@@ -88,115 +75,78 @@ static int parse_field(Json *j, StTensor *t, Range *r, const char *key, int link
         return j->bad ? -1 : 0;
     }
     if (!strcmp(key, "shape"))
-        return parse_shape(j, t);
-    if (!link && !strcmp(key, "data_offsets")) {
-        r->has_offsets = 1;
-        return json_expect(j, '[') || json_int(j, &r->begin) || json_expect(j, ',') ||
-                       json_int(j, &r->end) || json_expect(j, ']')
-                   ? -1
-                   : 0;
-    }
-    if (link && !strcmp(key, "file")) {
+        return json_integers(j, t->dim, ST_MAX_RANK, &t->rank);
+    if (!h->link && !strcmp(key, "data_offsets"))
+        return json_integers(j, h->offsets, 2, &h->n_offsets);
+    if (h->link && !strcmp(key, "file")) {
         free(t->file);
         return (t->file = json_text(j)) ? 0 : -1;
     }
-    if (link && !strcmp(key, "offset"))
+    if (h->link && !strcmp(key, "offset"))
         return json_int(j, &t->offset);
-    if (link && !strcmp(key, "bytes"))
-        return r->has_bytes = 1, json_int(j, &t->bytes);
-    if (link && !strcmp(key, "transposed"))
+    if (h->link && !strcmp(key, "bytes"))
+        return h->has_bytes = 1, json_int(j, &t->bytes);
+    if (h->link && !strcmp(key, "transposed"))
         return json_bool(j, &t->transposed);
     return json_bad(j, "unknown key '%.40s'", key);
 }
 
-static int parse_tensor(Json *j, StTensor *t, int64_t data_bytes, int64_t *expected_begin, int link)
+static int read_tensor(Header *h, Json *j, StTensor *t)
 {
-    Range r = {0};
-    if (json_expect(j, '{'))
+    h->n_offsets = h->has_bytes = 0;
+    if (json_members(j, tensor_field, h))
         return -1;
-    if (!json_char(j, '}')) {
-        do {
-            char *key = json_text(j);
-            int bad = !key || json_expect(j, ':') || parse_field(j, t, &r, key, link);
-            free(key);
-            if (bad)
-                return -1;
-        } while (json_char(j, ','));
-        if (json_expect(j, '}'))
-            return -1;
-    }
-    int64_t bytes = st_dtype_size(t->dtype);
+    int64_t bytes = st_dtype_size(t->dtype), begin = h->offsets[0], end = h->offsets[1];
     if (!bytes)
         return json_bad(j, "tensor '%.80s' has no dtype", t->name);
     for (int i = 0; i < t->rank; i++)
         if (__builtin_mul_overflow(bytes, t->dim[i], &bytes))
             return json_bad(j, "tensor '%.80s' is too large", t->name);
-    if (link) {
-        if (!t->file || !r.has_bytes || t->bytes != bytes)
+    if (h->link) {
+        if (!t->file || !h->has_bytes || t->bytes != bytes)
             return json_bad(j, "tensor '%.80s': file, offset and %" PRId64 " bytes expected",
                             t->name, bytes);
         return 0;
     }
-    if (!r.has_offsets || r.begin > r.end || r.end > data_bytes || r.end - r.begin != bytes)
+    if (h->n_offsets != 2 || begin > end || end > h->data_bytes || end - begin != bytes)
         return json_bad(j, "tensor '%.80s': data_offsets do not fit its %" PRId64 " bytes", t->name,
                         bytes);
     t->bytes = bytes;
-    t->offset = r.begin;
-    *expected_begin += bytes;
+    t->offset = begin;
+    h->sum += bytes;
     return 0;
 }
 
 /* Metadata tells nothing that is needed here: it is looked at, texts for texts, and forgotten. */
-static int parse_meta(Json *j)
+static int meta_field(void *of, Json *j, const char *key)
 {
-    if (json_expect(j, '{'))
-        return -1;
-    if (json_char(j, '}'))
-        return 0;
-    do {
-        char *key = json_text(j), *value = key && json_expect(j, ':') == 0 ? json_text(j) : NULL;
-        int bad = !value;
-        free(key);
-        free(value);
-        if (bad)
-            return -1;
-    } while (json_char(j, ','));
-    return json_expect(j, '}');
+    char *value = json_text(j);
+    (void)of, (void)key;
+    free(value);
+    return value ? 0 : -1;
 }
 
-static int parse_header(Json *j, StFile *f, int64_t data_bytes, int64_t *sum, int link)
+static int top_field(void *of, Json *j, const char *key)
 {
-    int cap = 0;
-    if (json_expect(j, '{'))
-        return -1;
-    if (!json_char(j, '}')) {
-        do {
-            char *key = json_text(j);
-            if (!key)
-                return -1;
-            if (!strcmp(key, "__metadata__")) {
-                free(key);
-                if (json_expect(j, ':') || parse_meta(j))
-                    return -1;
-                continue;
-            }
-            if (f->n == cap) {
-                cap = cap ? 2 * cap : 64;
-                StTensor *grown = realloc(f->tensor, (size_t)cap * sizeof *grown);
-                if (!grown) {
-                    free(key);
-                    return json_bad(j, "out of memory");
-                }
-                f->tensor = grown;
-            }
-            StTensor *t = &f->tensor[f->n++];
-            *t = (StTensor){.name = key};
-            if (json_expect(j, ':') || parse_tensor(j, t, data_bytes, sum, link))
-                return -1;
-        } while (json_char(j, ','));
-        if (json_expect(j, '}'))
-            return -1;
+    Header *h = of;
+    StFile *f = h->f;
+    if (!strcmp(key, "__metadata__"))
+        return json_members(j, meta_field, h);
+    if ((f->n & (f->n - 1)) == 0) { /* there is room up to the next power of two */
+        StTensor *grown = realloc(f->tensor, (size_t)(f->n ? 2 * f->n : 1) * sizeof *grown);
+        if (!grown)
+            return json_bad(j, "out of memory");
+        f->tensor = grown;
     }
+    StTensor *t = &f->tensor[f->n++];
+    *t = (StTensor){.name = strdup(key)};
+    return t->name ? read_tensor(h, j, t) : json_bad(j, "out of memory");
+}
+
+static int read_header(Header *h, Json *j)
+{
+    if (json_members(j, top_field, h))
+        return -1;
     json_space(j);
     return j->p == j->end ? 0 : json_bad(j, "text after the end");
 }
@@ -272,12 +222,12 @@ static int open_any(StFile *f, const char *path, int link, char *err, size_t ner
         return st_fail(err, nerr, path, "header longer than the file");
     }
     Json j = {base + lead, base + lead + n, base + lead, text, sizeof text, 0, 0};
-    int64_t data_bytes = (int64_t)(all - lead - n), sum = 0;
-    if (parse_header(&j, f, data_bytes, &sum, link) || index_names(&j, f, link)) {
+    Header h = {.f = f, .link = link, .data_bytes = (int64_t)(all - lead - n)};
+    if (read_header(&h, &j) || index_names(&j, f, link)) {
         st_close(f);
         return st_fail(err, nerr, path, text);
     }
-    if (!link && sum != data_bytes) {
+    if (!link && h.sum != h.data_bytes) {
         st_close(f);
         return st_fail(err, nerr, path, "length of the file does not match its header");
     }

@@ -2,9 +2,6 @@
  * safetensors_write.c - a .safetensors file: a header, then the bytes of each tensor as the caller
  * hands them over.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "safetensors.h"
 
 #include "json.h"

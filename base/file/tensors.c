@@ -4,9 +4,6 @@
  * The index is untrusted: it names files beside itself only, each of which has what the index says
  * that it has, and no tensor is in two of them.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "tensors.h"
 
 #include "json.h"
@@ -45,10 +42,11 @@ typedef struct {
 } Reader;
 
 /* One entry of the map: a file that is not open yet is opened. */
-static int read_entry(Reader *r, Json *j)
+static int read_entry(void *of, Json *j, const char *key)
 {
+    Reader *r = of;
     TensorFiles *s = r->s;
-    char *key = json_text(j), *file = key && !json_expect(j, ':') ? json_text(j) : NULL;
+    char *file = json_text(j);
     int at = 0, bad = !file;
     while (file && at < s->n && strcmp(s->name[at], file) != 0)
         at++;
@@ -61,24 +59,13 @@ static int read_entry(Reader *r, Json *j)
     if (!bad && !st_find(&s->file[at], key))
         bad =
             json_bad(j, "tensor '%.80s' is not in %.80s, which the index names", key, s->name[at]);
-    free(key);
     free(file);
     return bad ? -1 : 0;
 }
 
 static int read_top(void *of, Json *j, const char *key)
 {
-    if (strcmp(key, "weight_map") != 0)
-        return json_skip(j);
-    if (json_expect(j, '{'))
-        return -1;
-    if (json_char(j, '}'))
-        return 0;
-    do {
-        if (read_entry(of, j))
-            return -1;
-    } while (json_char(j, ','));
-    return json_expect(j, '}');
+    return strcmp(key, "weight_map") != 0 ? json_skip(j) : json_members(j, read_entry, of);
 }
 
 static int check_twins(const TensorFiles *s, const char *path, char *err, size_t nerr)

@@ -11,9 +11,6 @@
  * All are untrusted: the counts are those of the bytes that are there, and Megatron's sequences lie one
  * behind the other from the first byte to the last.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "token_file.h"
 
 #include "safetensors.h"
