@@ -52,7 +52,7 @@ INCLUDE := -I$(RUNTIME) -I$(RUNTIME)/api $(CPPFLAGS)
 # The order of additions is written in the source: no flag may change it.  Vectors are as wide as the CPU has them (CFLAGS may say
 # otherwise): kernels of elementary functions take 0.7 of the time.
 MARCH   := $(if $(ARCH),-march=$(ARCH))
-FLAGS    = -std=gnu11 $(WIDE) $(CFLAGS) $(MARCH) -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -Wno-pass-failed \
+FLAGS    = -std=gnu11 -D_GNU_SOURCE $(WIDE) $(CFLAGS) $(MARCH) -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -Wno-pass-failed \
            -fopenmp $(INCLUDE)
 LIBS     = -fopenmp -lpthread $(PRODUCT_LIBS) -lm
 

@@ -1,9 +1,6 @@
 /*
  * core.c - sizes of tensors, the clock.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "core.h"
 
 #include <stdlib.h>

@@ -1,9 +1,6 @@
 /*
  * signals.c - in: signals; out: what they ask for.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "signals.h"
 
 #include "core/core.h"

@@ -1,9 +1,6 @@
 /*
  * beats.c - in: what a rank tells of itself; out: what its peers have told, and nobody else.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "beats.h"
 
 #include "core/core.h"

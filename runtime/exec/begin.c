@@ -43,10 +43,10 @@ static PpStatus agree(Group *world, Found *mine)
 {
     if (!world)
         return PP_OK;
-    Found *all = calloc((size_t)world->ranks, sizeof *all);
-    PpStatus s = all ? world->op->gather(world, mine, sizeof *mine, all) : pp_no_memory();
+    PpStatus s;
+    Found *all = group_gather(world, mine, sizeof *mine, &s);
     int failed = 0;
-    for (int k = world->ranks; s == PP_OK && k-- > 0;) {
+    for (int k = world->ranks; all && k-- > 0;) {
         failed |= all[k].status != PP_OK;
         if (all[k].damaged)
             *mine = (Found){mine->status, 1, ""}, memcpy(mine->why, all[k].why, INDEX_ERR);

@@ -8,9 +8,6 @@
  * the stage's next forward.  The host waits once a step, in host_settle(): losses, norms and
  * outputs are then there, and failures show.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "exec.h"
 
 #include <inttypes.h>

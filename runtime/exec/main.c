@@ -2,9 +2,6 @@
  * main.c - the command out/pipeline: options, data, a verified schedule, then ranks as threads or
  * as processes of mpirun.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "exec.h"
 
 #include "core/signals.h"
@@ -158,9 +155,9 @@ static void keep_freed_memory(void)
 static PpStatus agree_threads(Run *run, Group *world)
 {
     run->threads = rank_threads(run, world->host_ranks);
-    int *all = calloc((size_t)world->ranks, sizeof *all);
-    PpStatus s = all ? world->op->gather(world, &run->threads, sizeof *all, all) : pp_no_memory();
-    for (int k = 0; s == PP_OK && k < world->ranks; k++)
+    PpStatus s;
+    int *all = group_gather(world, &run->threads, sizeof *all, &s);
+    for (int k = 0; all && k < world->ranks; k++)
         run->threads = all[k] > run->threads ? all[k] : run->threads;
     free(all);
     return s;

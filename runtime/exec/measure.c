@@ -7,9 +7,6 @@
  * writes and reads.
  * Of several tries of a rank the median counts, of the ranks the mean.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "exec.h"
 #include "measure.h"
 

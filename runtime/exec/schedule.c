@@ -2,9 +2,6 @@
  * schedule.c - in: --schedule and its kin, the model's edges and shared parameters; out: verified
  * rows.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "exec.h"
 
 #include <stdlib.h>

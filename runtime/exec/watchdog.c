@@ -5,9 +5,6 @@
  * A datagram may get lost: the next one says all again.  Times are ages, so that clocks need not
  * agree.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "watchdog.h"
 
 #include "beats.h"

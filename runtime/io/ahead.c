@@ -7,9 +7,6 @@
  * A request names rows; the newest one counts, and one that is not done when the next comes is
  * left.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "ahead.h"
 
 #include "base/file/safetensors.h"

@@ -10,9 +10,6 @@
  * params), the run waits.  The thread does no communication: what it has written is told, and rank
  * 0's part of it is asked for, by the rank's own thread.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "checkpoint.h"
 
 #include "base/file/memory.h"

@@ -6,9 +6,6 @@
  * Beside each file a nameless one of its size is allocated and held until all ranks have tried, for
  * they may share a disk. Nothing is left behind, and what is there already is not touched.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "checkpoint.h"
 
 #include <errno.h>

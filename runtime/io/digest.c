@@ -8,9 +8,6 @@
  * Of a stage's file of parameters it is the length and the same number of blocks of 4 KiB: files of
  * two trainings, or of two splits, differ nearly everywhere.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "checkpoint.h"
 #include "files.h"
 

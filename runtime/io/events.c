@@ -7,9 +7,6 @@
  * 1), summary = 5 of value = 1 of {tag = 1, simple_value = 2 (float)}.  CRC32C: polynomial
  * 0x1edc6f41, reflected (Castagnoli et al. 1993; RFC 3720, B.4).
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "io/events.h"
 
 #include "core/core.h"

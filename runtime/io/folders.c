@@ -1,9 +1,6 @@
 /*
  * folders.c - folders made with their parents, made durable.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "files.h"
 
 #include <errno.h>

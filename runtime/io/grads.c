@@ -4,9 +4,6 @@
  * parameter after the other: the others send it their parts.  The files of all ranks appear whole or
  * not at all: they are written under other names, which they lose when all ranks have written theirs.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "files.h"
 
 #include "base/file/safetensors.h"

@@ -6,9 +6,6 @@
  * All rows are looked at before the first step, however many steps there are: mapped files are read
  * from one end to the other, once for each bound, by all processes together.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "data.h"
 
 #include "base/file/safetensors.h"

@@ -2,9 +2,6 @@
  * log.c - what a run says of its steps: one stable line a step or a progress bar on a terminal, a
  * line of JSON a step, a last line.  Rank 0 speaks.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "log.h"
 
 #include <errno.h>

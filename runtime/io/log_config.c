@@ -2,9 +2,6 @@
  * log_config.c - the first line of --log-json: {"config": {...}}, what the run is and where it
  * runs.  In: the run, and of each rank its host, its CPUs and threads.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "log.h"
 
 #include "base/file/json.h"
@@ -131,11 +128,11 @@ PpStatus log_config(Log *l, Group *g, const LogConfig *c, const MemoryReport *mi
     snprintf(here.where, sizeof here.where, "%s", mine->where);
     if (!l->opt->log_json && !l->opt->tensorboard)
         return PP_OK;
-    Place *all = zeroed(g->ranks, sizeof *all);
-    PpStatus s = all ? g->op->gather(g, &here, sizeof here, all) : pp_no_memory();
-    for (int k = 0; s == PP_OK && k < g->ranks; k++)
+    PpStatus s;
+    Place *all = group_gather(g, &here, sizeof here, &s);
+    for (int k = 0; all && k < g->ranks; k++)
         l->memory = all[k].memory > l->memory ? all[k].memory : l->memory;
-    if (s == PP_OK && l->json)
+    if (all && l->json)
         s = put_line(l, c, all, g->ranks);
     free(all);
     return s;

@@ -229,13 +229,12 @@ static void print_gathers(int rank, const PlanBytes *b)
 PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, int members,
                     const MemoryReport *mine)
 {
-    MemoryReport *all = malloc((size_t)g->ranks * sizeof *all);
-    if (!all)
-        return pp_no_memory();
-    PpStatus s = g->op->gather(g, mine, sizeof *all, all);
-    if (s == PP_OK && l->speaks && !l->opt->quiet)
+    PpStatus s;
+    MemoryReport *all = group_gather(g, mine, sizeof *all, &s);
+    const int says = all && l->speaks && !l->opt->quiet;
+    if (says)
         print_half(all, g->ranks);
-    for (int k = 0; s == PP_OK && l->speaks && !l->opt->quiet && k < g->ranks; k++) {
+    for (int k = 0; says && k < g->ranks; k++) {
         print_memory(k, &all[k], l->opt->verbose);
         print_divided(l->opt, k, &all[k].bytes);
         print_gathers(k, &all[k].bytes);
@@ -245,7 +244,7 @@ PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, int members,
         }
         print_mapped(l->opt, k, &all[k].bytes);
     }
-    if (s == PP_OK && l->speaks && !l->opt->quiet)
+    if (says)
         print_process(all, g);
     fflush(stdout);
     free(all);
@@ -256,11 +255,9 @@ PpStatus log_taken(const Log *l, Group *g, int64_t planned, int64_t taken)
 {
     if (!l->opt->verbose)
         return PP_OK;
-    int64_t mine[2] = {planned, taken}, *all = malloc((size_t)g->ranks * sizeof mine);
-    if (!all)
-        return pp_no_memory();
-    PpStatus status = g->op->gather(g, mine, sizeof mine, all);
-    for (int k = 0; status == PP_OK && l->speaks && k < g->ranks; k++)
+    PpStatus status;
+    int64_t mine[2] = {planned, taken}, *all = group_gather(g, mine, sizeof mine, &status);
+    for (int k = 0; all && l->speaks && k < g->ranks; k++)
         if (all[2 * k + 1] >= 0)
             printf("rank %d device memory: %" PRId64 " bytes planned, %" PRId64 " taken\n", k,
                    all[2 * k], all[2 * k + 1]);
@@ -272,11 +269,9 @@ PpStatus log_live(const Log *l, Group *g, const Schedule *s, int members, int mo
 {
     if (!l->opt->verbose || l->opt->mode != MODE_TRAIN)
         return PP_OK;
-    int64_t mine = most, *all = malloc((size_t)g->ranks * sizeof *all);
-    if (!all)
-        return pp_no_memory();
-    PpStatus status = g->op->gather(g, &mine, sizeof mine, all);
-    for (int k = 0; status == PP_OK && l->speaks && k < g->ranks; k++) {
+    PpStatus status;
+    int64_t mine = most, *all = group_gather(g, &mine, sizeof mine, &status);
+    for (int k = 0; all && l->speaks && k < g->ranks; k++) {
         int bound = sched_peak_formula(s->name, s->ranks, s->stages, s->microbatches,
                                        k / members % s->ranks);
         printf("rank %d live microbatches: %" PRId64 " at most", k, all[k]);
@@ -290,16 +285,15 @@ PpStatus log_live(const Log *l, Group *g, const Schedule *s, int members, int mo
 
 PpStatus log_collectives(const Log *l, Group *g, int64_t calls, int64_t sent)
 {
-    int64_t mine[2] = {calls, sent}, *all = malloc((size_t)g->ranks * sizeof mine), most[2] = {0, 0};
-    if (!all)
-        return pp_no_memory();
-    PpStatus status = g->op->gather(g, mine, sizeof mine, all);
-    for (int k = 0; status == PP_OK && k < 2 * g->ranks; k++)
+    PpStatus status;
+    int64_t mine[2] = {calls, sent}, most[2] = {0, 0},
+            *all = group_gather(g, mine, sizeof mine, &status);
+    for (int k = 0; all && k < 2 * g->ranks; k++)
         most[k % 2] = all[k] > most[k % 2] ? all[k] : most[k % 2];
-    if (status == PP_OK && l->speaks && !l->opt->quiet)
+    if (all && l->speaks && !l->opt->quiet)
         printf("collectives: at most %" PRId64 " of a rank in a step, %" PRId64 " bytes sent by it\n",
                most[0], most[1]);
-    for (int k = 0; status == PP_OK && l->speaks && l->opt->verbose && k < g->ranks; k++)
+    for (int k = 0; all && l->speaks && l->opt->verbose && k < g->ranks; k++)
         printf("rank %d collectives: %" PRId64 " in a step, %" PRId64 " bytes sent\n", k,
                all[2 * k], all[2 * k + 1]);
     free(all);
@@ -311,13 +305,11 @@ PpStatus log_shards(const Log *l, Group *g, const ShardCount *mine)
     int elsewhere = l->opt->offload & OFFLOAD_PARAMS;
     if (!l->opt->verbose || (!elsewhere && l->opt->zero < 3))
         return PP_OK;
-    ShardCount *all = malloc((size_t)g->ranks * sizeof *all);
-    if (!all)
-        return pp_no_memory();
-    PpStatus status = g->op->gather(g, mine, sizeof *mine, all);
-    for (int k = 0; status == PP_OK && l->speaks && !elsewhere && k < g->ranks; k++)
+    PpStatus status;
+    ShardCount *all = group_gather(g, mine, sizeof *mine, &status);
+    for (int k = 0; all && l->speaks && !elsewhere && k < g->ranks; k++)
         printf("rank %d has gathered parameters %" PRId64 " times\n", k, all[k].gathers);
-    for (int k = 0; status == PP_OK && l->speaks && elsewhere && k < g->ranks; k++)
+    for (int k = 0; all && l->speaks && elsewhere && k < g->ranks; k++)
         printf("rank %d offload: %" PRId64 " bytes came and %" PRId64 " went with actions, %" PRId64
                " and %" PRId64 " with updates, %" PRId64 " were in memory at most\n",
                k, all[k].came, all[k].went, all[k].update_came, all[k].update_went,

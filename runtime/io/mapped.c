@@ -2,9 +2,6 @@
  * mapped.c - memory that is a file (mmap, shared): in, what is needed and what is not; out, advice
  * to the system.  Advice changes no byte: what has been dropped is read again when it is touched.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "mapped.h"
 
 #include <errno.h>

@@ -6,9 +6,6 @@
  * and shapes must be the plan's exactly; bytes from a checkpoint have its index's checksums,
  * constants those of the plan.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "files.h"
 #include "init.h"
 

@@ -3,9 +3,6 @@
  * in step_N.tmp.  Out: step_N.  The index is written when all files are durable, and the folder
  * gets its name when the index is: at any moment a folder step_N is whole or has no index.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "checkpoint.h"
 
 #include "base/file/json.h"

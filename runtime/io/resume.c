@@ -2,9 +2,6 @@
  * resume.c - in: --resume DIR; out: the checkpoint to go on from, which is of this model and was
  * written with these options, or why not.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "checkpoint.h"
 
 #include "base/file/safetensors.h"

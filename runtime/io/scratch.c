@@ -3,9 +3,6 @@
  * behind however it ends.  All the room is taken at once, so that a full disk is found before the
  * first step.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "mapped.h"
 
 #include <errno.h>

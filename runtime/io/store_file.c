@@ -5,9 +5,6 @@
  * In: copies, in order.  Out: the same bytes in memory again.  A write or read that fails, or is
  * short, ends the run with what the system said; copies after it are not tried.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "store.h"
 
 #include "mapped.h"

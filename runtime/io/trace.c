@@ -2,9 +2,6 @@
  * trace.c - in: spans of every rank's actions; out: a Chrome trace.  They travel to rank 0 as
  * numbers.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "trace.h"
 
 #include "core/core.h"

@@ -95,12 +95,12 @@ static PpStatus find_all(Group *g, const Facts *f, int64_t n, uint64_t *all, Dif
 static PpStatus say(Group *g, const Facts *f, const Difference *d)
 {
     char mine[FACT_TEXT] = "nothing";
-    char *all = calloc((size_t)g->ranks, sizeof mine);
     const char *why = d->fact < f->n ? f->at[d->fact].why : "";
     if (d->fact < f->n)
         snprintf(mine, sizeof mine, "%s", f->at[d->fact].text);
-    PpStatus s = all ? g->op->gather(g, mine, sizeof mine, all) : pp_no_memory();
-    if (s == PP_OK)
+    PpStatus s;
+    char *all = group_gather(g, mine, sizeof mine, &s);
+    if (all)
         s = pp_fail(PP_ERR_MODEL, "%s has %s, %s has %s: %s", pp_rank(d->rank).text,
                     all + (size_t)d->rank * sizeof mine, pp_rank(d->other).text,
                     all + (size_t)d->other * sizeof mine, why);

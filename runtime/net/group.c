@@ -7,21 +7,28 @@
 
 #include <stdlib.h>
 
+void *group_gather(Group *g, const void *mine, size_t bytes, PpStatus *s)
+{
+    void *all = calloc((size_t)g->ranks, bytes);
+    *s = all ? g->op->gather(g, mine, (int64_t)bytes, all) : pp_no_memory();
+    if (*s == PP_OK)
+        return all;
+    free(all);
+    return NULL;
+}
+
 PpStatus group_agree(Group *g, PpStatus s)
 {
-    int mine = (int)s, *all = malloc((size_t)g->ranks * sizeof *all);
-    if (!all)
-        return pp_no_memory();
-    PpStatus sent = g->op->gather(g, &mine, sizeof mine, all);
-    int first = -1;
-    for (int k = 0; k < g->ranks && sent == PP_OK && first < 0; k++)
+    PpStatus sent;
+    int mine = (int)s, *all = group_gather(g, &mine, sizeof mine, &sent), first = -1;
+    for (int k = 0; all && k < g->ranks && first < 0; k++)
         if (all[k] != PP_OK)
             first = k;
     if (first == g->rank)
         pp_failure_print();
     if (first >= 0)
         pp_failure_tell();
-    PpStatus verdict = sent != PP_OK ? sent : first < 0 ? PP_OK : (PpStatus)all[first];
+    PpStatus verdict = first < 0 ? sent : (PpStatus)all[first];
     free(all);
     return verdict;
 }

@@ -2,9 +2,6 @@
  * launch.c - in: the environment of a process that is a rank; out: lines for out/run, and what a
  * signal to the launcher will do.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "launch.h"
 
 #include "core/core.h"

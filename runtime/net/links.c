@@ -2,9 +2,6 @@
  * links.c - messages of a rank's step: which are under way, and whether both ends have found the
  * same lengths of their microbatch.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "links.h"
 
 #include "core/core.h"

@@ -132,9 +132,8 @@ static PpStatus share_blocks(Links *l, int *blocks)
 {
     Links pipe = *l;
     Nccl count = {.edge = calloc((size_t)l->plan->n_msg + 1, sizeof *count.edge)};
-    int *all = calloc((size_t)l->group->ranks, sizeof *all);
-    int processors = device_nccl()->processors(l->dev), mine = 0;
-    PpStatus s = count.edge && all ? PP_OK : pp_no_memory();
+    int processors = device_nccl()->processors(l->dev), mine = 0, *all = NULL;
+    PpStatus s = count.edge ? PP_OK : pp_no_memory();
     if (s == PP_OK) {
         pipe.axis = AXIS_PIPE;
         find_edges(&pipe, &count);
@@ -148,9 +147,9 @@ static PpStatus share_blocks(Links *l, int *blocks)
     }
     s = group_agree(l->group, s);
     if (s == PP_OK)
-        s = l->group->op->gather(l->group, &mine, sizeof mine, all);
+        all = group_gather(l->group, &mine, sizeof mine, &s);
     *blocks = COMM_BLOCKS;
-    for (int k = 0; k < l->group->ranks && s == PP_OK; k++)
+    for (int k = 0; all && k < l->group->ranks; k++)
         *blocks = all[k] < *blocks ? all[k] : *blocks;
     free(count.edge);
     free(all);
@@ -218,10 +217,11 @@ static PpStatus join_stages(Links *l, Nccl *c, int blocks)
 static PpStatus join_all(Links *l, Nccl *c, int blocks)
 {
     const Group *g = l->group;
-    Id mine = {.made = 0}, *all = calloc((size_t)g->ranks, sizeof *all);
+    Id mine = {.made = 0};
     mine.made = (char)(!g->rank && device_nccl()->id(mine.bytes));
-    PpStatus s = all ? l->group->op->gather(l->group, &mine, sizeof mine, all) : pp_no_memory();
-    if (s == PP_OK)
+    PpStatus s;
+    Id *all = group_gather(l->group, &mine, sizeof mine, &s);
+    if (all)
         s = join(l, c, &all[0], g->rank, g->ranks, blocks,
                  l->axis == AXIS_PEERS ? "the replicas" : "the members");
     free(all);

@@ -2,9 +2,6 @@
  * wires.c - in: --transport, what this program and this machine have; out: the wire that tensors
  * travel by.  What cannot be is said before the first step, by one rank.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "wires.h"
 
 #include <stdlib.h>
@@ -98,15 +95,14 @@ static int shared(const Place *all, int ranks, int *a, int *b)
 /* Has each rank a device of its own?  If not, and NCCL was asked for, that is a failure. */
 static PpStatus devices_apart(Group *g, const char *device, int wanted, int *apart)
 {
-    Place mine = {0}, *all = calloc((size_t)g->ranks, sizeof *all);
+    Place mine = {0};
     int a, b;
-    if (!all)
-        return pp_no_memory();
     gethostname(mine.host, sizeof mine.host - 1);
     snprintf(mine.device, sizeof mine.device, "%s", device);
-    PpStatus s = g->op->gather(g, &mine, sizeof mine, all);
-    *apart = s == PP_OK && !shared(all, g->ranks, &a, &b);
-    if (s == PP_OK && !*apart && wanted)
+    PpStatus s;
+    Place *all = group_gather(g, &mine, sizeof mine, &s);
+    *apart = all && !shared(all, g->ranks, &a, &b);
+    if (all && !*apart && wanted)
         s = pp_fail(PP_ERR_USAGE,
                     "--transport nccl: ranks %d and %d share %s, and NCCL takes one rank a GPU: "
                     "use --transport %s",

@@ -2,9 +2,6 @@
  * options.c - in: the command line of out/pipeline; out: Options, or one line that says what is
  * wrong and what was meant, exit 2.  One table drives the parser and --help.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "options/spec.h"
 
 #include "base/cli/options.h"

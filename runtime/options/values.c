@@ -2,9 +2,6 @@
  * values.c - in: the text of an option's value; out: the value in Options, or one line that says what
  * is wrong and what was meant.  And back: values as the command line takes them.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "options/spec.h"
 
 #include "base/cli/nearest.h"

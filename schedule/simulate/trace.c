@@ -12,9 +12,6 @@
  * ppsplit --profile wrote, pid 1 has the steps of its stages' functions, each of its mean duration:
  * cat "kernel", args {"stage":S,"part":"F","nodes":[...]}.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "trace.h"
 #include "base/file/json.h"
 

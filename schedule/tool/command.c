@@ -6,9 +6,6 @@
  * exit status 0 ok, 1 the schedule is refused (rank, cell and reason on stderr), 2 usage, 3
  * input/output or memory.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "base/file/replace.h"
 #include "options.h"
 #include "base/cli/nearest.h"

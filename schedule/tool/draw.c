@@ -5,9 +5,6 @@
  * time from left to right. Colours: forwards blue, backwards green, weight gradients orange, as the
  * papers draw them.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "schedule/rows.h"
 #include "schedule/simulate/trace.h"
 #include "tool.h"

@@ -15,7 +15,7 @@ clean() {                                               # clean FLAGS FILE...: a
 mkdir "$work/include" && ln -s "$top" "$work/include/ppsplit"          # as it is installed
 ok "clang: the command, tests and models" clean "$flags -I$work/include -Iruntime -Itests -Itests/share" ppsplit.c command/*.c tests/*/*.c models/*.c
 ok "clang: runtime" clean "$flags -Iruntime -Wno-unknown-pragmas" $(find runtime -name '*.c')
-ok "clang: runtime with all libraries" clean "-std=gnu11 -fsyntax-only -Werror -Wall -Wextra -fopenmp -DPP_DNNL -DPP_CBLAS -DPP_OPENBLAS -I. -Iruntime" \
+ok "clang: runtime with all libraries" clean "-std=gnu11 -D_GNU_SOURCE -fsyntax-only -Werror -Wall -Wextra -fopenmp -DPP_DNNL -DPP_CBLAS -DPP_OPENBLAS -I. -Iruntime" \
     $(grep -lrE --include='*.c' 'PP_DNNL|PP_CBLAS|PP_OPENBLAS|_OPENMP|pragma omp|gemm_wide.h' runtime)
 
 generated() {

@@ -1,9 +1,6 @@
 /*
  * device_cpu.c - the CPU as a device.  Everything is done when a call returns.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "device/cpu/cpu.h"
 
 #include "core/core.h"
