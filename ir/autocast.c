@@ -37,16 +37,9 @@ static bool is_single(const Graph *g, ValueId v) { return val(g, v)->dtype == DT
 /* The operand of a view of one value; NONE: the node is no such view. */
 static ValueId shown(const Node *n) { return op_is_view(n->op) && n->nin == 1 ? n->in[0] : NONE; }
 
-static ValueId below_views(const Graph *g, ValueId v)
-{
-    const Value *x = val(g, v);
-    ValueId in = x->kind == V_NODE ? shown(&g->node.at[x->node]) : NONE;
-    return in == NONE ? v : below_views(g, in);
-}
-
 static bool of_parameter(const Graph *g, ValueId v)
 {
-    return val(g, below_views(g, v))->kind == V_PARAM;
+    return val(g, graph_behind_views(g, v))->kind == V_PARAM;
 }
 
 /* ---- casts ----------------------------------------------------------------------------------- */
@@ -193,7 +186,7 @@ static void find_products(Cast *c)
         const Node *n = &g->node.at[i];
         bool is_output = false;
         for (uint32_t k = 0; is_matmul(n) && k < g->output.n; k++)
-            is_output |= below_views(g, g->output.at[k]) == n->out[0];
+            is_output |= graph_behind_views(g, g->output.at[k]) == n->out[0];
         if (is_matmul(n) && !is_output)
             c->biased[n->out[0]] = c->product[n->out[0]] && awaits_bias(c, n->out[0]);
     }

@@ -202,3 +202,10 @@ Graph *graph_twin(const Graph *from, Arena *a)
         *strmap_at(&g->by_name, g->value.at[v].name) = v;
     return g;
 }
+
+ValueId graph_behind_views(const Graph *g, ValueId v)
+{
+    for (const Node *n; v != NONE && (n = graph_maker(g, v)) && op_is_view(n->op);)
+        v = n->in[0];
+    return v;
+}

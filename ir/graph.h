@@ -226,6 +226,17 @@ static inline const Graph *graph_sized(const Graph *g)
 }
 
 static inline const Value *val(const Graph *g, ValueId v) { return &g->value.at[v]; }
+/* The node that makes v; NULL: none does (an input, a parameter, a constant), or for graph_made_by
+   one of another op */
+static inline const Node *graph_maker(const Graph *g, ValueId v)
+{
+    return val(g, v)->kind == V_NODE ? &g->node.at[val(g, v)->node] : NULL;
+}
+static inline const Node *graph_made_by(const Graph *g, ValueId v, Op op)
+{
+    const Node *n = graph_maker(g, v);
+    return n && n->op == op ? n : NULL;
+}
 
 #ifdef __cplusplus
 }

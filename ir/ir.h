@@ -118,6 +118,8 @@ void graph_autocast(Graph *g, Dtype half);
    Phase takes operand 0. */
 void eval_node(Arena *a, Op op, uint32_t nin, const Tensor *in, const Attr *attr, uint32_t nout,
                Tensor *out);
+/* r[i]: an elementwise operation on x[i], y[i], z[i], as doubles; none of them is NULL */
+void eval_map_row(Op op, const double *x, const double *y, const double *z, double *r, int n);
 /* Evaluates nodes in order.  at[] is indexed by value id; the caller fills inputs and parameters.
    If one of them holds an f32 or half value of the graph as doubles (dtype DT_F64), so do all
    results: the float64 reference. */
@@ -133,6 +135,7 @@ const char *op_map_text(Op op);
 bool op_is_core(Op op);                                 /* may stand in a Graph */
 /* its result shares its operand's memory, if strides can express it */
 bool op_is_view(Op op);
+ValueId graph_behind_views(const Graph *g, ValueId v); /* what v is a view of; v itself if of none */
 /* it computes nothing: a view, or a Phase, which passes one of its operands on */
 bool op_passes_on(Op op);
 /* Phase reads operand 0 in training and 1 in inference; other nodes read all of theirs. */

@@ -31,7 +31,5 @@ void shape_infer(Graph *g, Op op, uint32_t nin, const ValueId *in, const Attr *a
 ValueId simplify(Graph *g, Draft *d);
 /* Computes the draft when it is pure and its operands are constant; returns output 0, or NONE. */
 ValueId fold(Graph *g, const Draft *d);
-/* The node that makes v if it is of this op, else NULL. */
-const Node *maker(const Graph *g, ValueId v, Op op);
 
 #endif

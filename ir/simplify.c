@@ -9,12 +9,6 @@
 
 #include "node.h"
 
-const Node *maker(const Graph *g, ValueId v, Op op)
-{
-    const Value *x = val(g, v);
-    return x->kind == V_NODE && g->node.at[x->node].op == op ? &g->node.at[x->node] : NULL;
-}
-
 static const Shape *dims(const Graph *g, ValueId v) { return &val(g, v)->shape; }
 
 /* ---- elementwise operands ---- */
@@ -112,7 +106,7 @@ static void simplify_broadcasts(Graph *g, Draft *d)
 {
     const Node *n;
     for (uint32_t i = 0; i < d->nin; i++)
-        while ((n = maker(g, d->in[i], OP_Expand)) && keeps_result(g, d, i, dims(g, n->in[0])))
+        while ((n = graph_made_by(g, d->in[i], OP_Expand)) && keeps_result(g, d, i, dims(g, n->in[0])))
             d->in[i] = n->in[0];
     for (uint32_t i = 0; i < d->nin; i++)
         if (val(g, d->in[i])->kind == V_CONST)
@@ -123,7 +117,7 @@ static void simplify_broadcasts(Graph *g, Draft *d)
 
 static ValueId simplify_transpose(Graph *g, Draft *d)
 {
-    const Node *n = maker(g, d->in[0], OP_Transpose);
+    const Node *n = graph_made_by(g, d->in[0], OP_Transpose);
     if (n) {
         int64_t *perm = arena_array(g->arena, int64_t, d->attr.n);
         for (int i = 0; i < d->attr.n; i++)
@@ -166,7 +160,7 @@ ValueId simplify(Graph *g, Draft *d)
     bool same_shape = shape_equal(&x->shape, &d->shape[0]);
     switch (d->op) {
     case OP_Reshape: case OP_Expand:
-        while ((n = maker(g, d->in[0], d->op)))
+        while ((n = graph_made_by(g, d->in[0], d->op)))
             d->in[0] = n->in[0];
         return shape_equal(dims(g, d->in[0]), &d->shape[0]) ? d->in[0] : NONE;
     case OP_Transpose:
@@ -176,12 +170,12 @@ ValueId simplify(Graph *g, Draft *d)
     case OP_Slice:
         return is_whole_slice(&d->attr, &x->shape) ? d->in[0] : NONE;
     case OP_Cast:
-        n = maker(g, d->in[0], OP_Cast);                /* a half, widened and narrowed again */
+        n = graph_made_by(g, d->in[0], OP_Cast);                /* a half, widened and narrowed again */
         if (n && dtype_is_half(d->dtype[0]) && val(g, n->in[0])->dtype == d->dtype[0])
             return n->in[0];
         return x->dtype == d->dtype[0] ? d->in[0] : NONE;
     case OP_StopGradient:
-        return maker(g, d->in[0], OP_StopGradient) ? d->in[0] : NONE;
+        return graph_made_by(g, d->in[0], OP_StopGradient) ? d->in[0] : NONE;
     case OP_Phase:
         return d->in[0] == d->in[1] ? d->in[0] : NONE;
     case OP_Split:

@@ -108,8 +108,7 @@ void vjp_add(Vjp *v)
 /* The node that makes v, NULL where it is none of this operation and of this node of the file. */
 static const Node *made_by(const Graph *g, ValueId v, Op op, uint32_t origin)
 {
-    const Value *x = val(g, v);
-    const Node *n = x->kind == V_NODE ? &g->node.at[x->node] : NULL;
+    const Node *n = graph_maker(g, v);
     return n && n->op == op && n->origin == origin ? n : NULL;
 }
 

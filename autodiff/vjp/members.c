@@ -30,7 +30,7 @@ void vjp_shard(Vjp *v)
     Graph *g = v->g;
     ValueId dy = v->dy[0];
     const Value *x = val(g, dy);
-    const Node *made = x->kind == V_NODE ? &g->node.at[x->node] : NULL;
+    const Node *made = graph_maker(g, dy);
     const Dtype t = x->dtype;
     if (made && made->op == OP_Cast && dtype_is_half(val(g, made->in[0])->dtype))
         dy = made->in[0];

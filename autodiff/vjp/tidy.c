@@ -29,8 +29,7 @@ typedef struct {
 /* The node that makes v, where it comes of the node at hand. */
 static const Node *own_maker(const Graph *g, ValueId v)
 {
-    const Value *x = val(g, v);
-    const Node *n = x->kind == V_NODE ? &g->node.at[x->node] : NULL;
+    const Node *n = graph_maker(g, v);
     return n && n->origin == g->cur_origin && n->origin != 0 ? n : NULL;
 }
 

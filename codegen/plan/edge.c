@@ -15,7 +15,7 @@
 static void over_root(Func *f, ValueId v, bool kept, bool apart, Wide *w)
 {
     const Value *x = val(f->g, v);
-    const Node *n = x->kind == V_NODE ? &f->g->node.at[x->node] : NULL;
+    const Node *n = graph_maker(f->g, v);
     Wide in;
     if (n && op_is_view(n->op) && !cg_is_copy(n) &&
         !(kept && cg_bytes(f, n->in[0]) > cg_bytes(f, v))) {

@@ -159,7 +159,7 @@ bool cg_as_uncut(Func *f, ValueId v)
 static bool turned(const Func *f, ValueId v, const Wide *w)
 {
     const Value *x = val(f->g, v);
-    const Node *n = x->kind == V_NODE ? &f->g->node.at[x->node] : NULL;
+    const Node *n = graph_maker(f->g, v);
     int last = x->shape.rank - 1;
     const int *first = w->first;
     if (n && n->op == OP_Transpose)

@@ -23,7 +23,7 @@ static uint32_t param_of(const StageGen *sg, ValueId v)
     const Graph *g = sg->g;
     for (;;) {
         const Value *x = val(g, v);
-        const Node *n = x->kind == V_NODE ? &g->node.at[x->node] : NULL;
+        const Node *n = graph_maker(g, v);
         if (!n || idmap_get(&sg->grad_of, v) != NONE)
             return x->kind == V_PARAM ? x->param : idmap_get(&sg->grad_of, v);
         if (!op_is_view(n->op) && !is_half_copy(g, n))

@@ -179,11 +179,9 @@ static void put_kernel(Record *b, const Func *f, const Node *n)
     put_node(b, f, n);
     /* the gradient of a pool scatters by that pool's planes */
     if (n->op == OP_ScatterElements) {
-        const Value *v = val(f->g, n->in[1]);
-        while (v->kind == V_NODE && op_is_view(f->g->node.at[v->node].op))
-            v = val(f->g, f->g->node.at[v->node].in[0]);
-        if (v->kind == V_NODE && f->g->node.at[v->node].op == OP_MaxPool)
-            put_node(b, f, &f->g->node.at[v->node]);
+        const Node *pool = graph_made_by(f->g, graph_behind_views(f->g, n->in[1]), OP_MaxPool);
+        if (pool)
+            put_node(b, f, pool);
     }
 }
 

@@ -281,13 +281,6 @@ static int64_t flops(const Graph *g, const Ids *list)
     return n;
 }
 
-static ValueId behind_views(const Graph *g, ValueId v)
-{
-    while (v != NONE && val(g, v)->kind == V_NODE && op_is_view(g->node.at[val(g, v)->node].op))
-        v = g->node.at[val(g, v)->node].in[0];
-    return v;
-}
-
 /* What W's loops read, for nodes that I has as well, of what others made, each value once.
    again: those nodes. */
 static int64_t twice_bytes(const Graph *g, const Ids *weight, const bool *again, Arena *scratch)
@@ -297,7 +290,7 @@ static int64_t twice_bytes(const Graph *g, const Ids *weight, const bool *again,
     for (uint32_t i = 0; i < weight->n; i++) {
         const Node *x = &g->node.at[weight->at[i]];
         for (uint32_t k = 0; k < x->nin && again[weight->at[i]]; k++) {
-            ValueId v = behind_views(g, x->in[k]);
+            ValueId v = graph_behind_views(g, x->in[k]);
             const Value *read = v == NONE ? NULL : val(g, v);
             bool own = read && read->kind == V_NODE && again[read->node];
             if (!read || met[v] || own || read->kind == V_PARAM || read->kind == V_CONST)

@@ -167,13 +167,9 @@ static void by_lines(Kernel *k)
 static bool planes_of_pool(Kernel *k, Lines *l)
 {
     const Graph *g = k->f->g;
-    const Value *v = val(g, k->n->in[1]);
-    while (v->kind == V_NODE && op_is_view(g->node.at[v->node].op))
-        v = val(g, g->node.at[v->node].in[0]);
-    if (v->kind != V_NODE || g->node.at[v->node].op != OP_MaxPool ||
-        val(g, k->n->out[0])->shape.rank != 1)
+    const Node *pool = graph_made_by(g, graph_behind_views(g, k->n->in[1]), OP_MaxPool);
+    if (!pool || val(g, k->n->out[0])->shape.rank != 1)
         return false;
-    const Node *pool = &g->node.at[v->node];
     const Shape *x = &val(g, pool->in[0])->shape, *y = &val(g, pool->out[0])->shape;
     int64_t in = 1, out = 1;
     for (int d = 2; d < x->rank; d++) {

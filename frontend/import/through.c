@@ -28,8 +28,7 @@ bool import_carries(ImportState *s, ValueId v)
 /* The y of y - x. */
 static ValueId minuend(const Graph *g, ValueId difference, ValueId x)
 {
-    const Value *d = val(g, difference);
-    const Node *n = d->kind == V_NODE ? &g->node.at[d->node] : NULL;
+    const Node *n = graph_maker(g, difference);
     return n && n->op == OP_Sub && n->in[1] == x ? n->in[0] : NONE;
 }
 

@@ -197,13 +197,6 @@ static void close_up(ImportState *s, Trips *t)
 
 /* ---- what may be in a trip: proofs about the graph ---- */
 
-static const Node *node_of(const Graph *g, ValueId v, Op op)
-{
-    const Value *x = val(g, v);
-    const Node *n = x->kind == V_NODE ? &g->node.at[x->node] : NULL;
-    return n && (op == OP_NONE || n->op == op) ? n : NULL;
-}
-
 static bool is_zero(const Graph *g, ValueId v)
 {
     double x;
@@ -214,8 +207,8 @@ static bool is_zero(const Graph *g, ValueId v)
 static ValueId truth(const Graph *g, ValueId v, bool moves)
 {
     for (;;) {
-        const Node *n = node_of(g, v, OP_NONE), *equal;
-        if (n && n->op == OP_Not && (equal = node_of(g, n->in[0], OP_Equal)) &&
+        const Node *n = graph_maker(g, v), *equal;
+        if (n && n->op == OP_Not && (equal = graph_made_by(g, n->in[0], OP_Equal)) &&
             is_zero(g, equal->in[1]))
             v = equal->in[0];
         else if (n &&
@@ -237,11 +230,11 @@ static Interval range(const Graph *g, ValueId v)
 static ValueId counted_mask(const Graph *g, ValueId hit, int *dim)
 {
     ValueId v = truth(g, hit, true);
-    const Node *n = node_of(g, v, OP_Greater);
+    const Node *n = graph_made_by(g, v, OP_Greater);
     if (n && !is_zero(g, n->in[1]))
         return NONE;
     v = truth(g, n ? n->in[0] : v, true);
-    n = node_of(g, v, OP_NONE);
+    n = graph_maker(g, v);
     if (!n || (n->op != OP_ReduceSum && n->op != OP_ReduceMax))
         return NONE;
     int rank = low_shape(g, n->in[0]).rank;
@@ -259,7 +252,7 @@ static ValueId counted_mask(const Graph *g, ValueId hit, int *dim)
 /* Is it true only in rows that the mask has at this place? */
 static bool is_of_place(const Graph *g, ValueId rows, ValueId mask, int dim, int64_t place)
 {
-    const Node *n = node_of(g, truth(g, rows, true), OP_Slice);
+    const Node *n = graph_made_by(g, truth(g, rows, true), OP_Slice);
     return n && truth(g, n->in[0], false) == mask && n->attr.start[dim] == place &&
            low_shape(g, n->out[0]).d[dim] == 1;
 }
@@ -269,12 +262,12 @@ static bool is_of_place(const Graph *g, ValueId rows, ValueId mask, int dim, int
 static int64_t places_of(const Graph *g, ValueId mask, int dim, int64_t n)
 {
     ValueId v = truth(g, mask, false);
-    for (const Node *at; (at = node_of(g, v, OP_Transpose)) != NULL; v = truth(g, at->in[0], false))
+    for (const Node *at; (at = graph_made_by(g, v, OP_Transpose)) != NULL; v = truth(g, at->in[0], false))
         dim = (int)at->attr.perm[dim];
-    const Node *where = node_of(g, v, OP_Where);
+    const Node *where = graph_made_by(g, v, OP_Where);
     if (where && is_zero(g, where->in[2]))
         v = where->in[0];
-    const Node *equal = node_of(g, v, OP_Equal);
+    const Node *equal = graph_made_by(g, v, OP_Equal);
     int64_t *at, count;
     if (!equal || !g_const_ints(g, equal->in[1], g->arena, &at, &count) || count != n)
         return n;

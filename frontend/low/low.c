@@ -132,9 +132,7 @@ double low_const_at(const Value *v, int64_t i)
 
 bool low_uniform(const Graph *g, ValueId v, double *x)
 {
-    const Value *from = val(g, v);
-    while (from->kind == V_NODE && op_is_view(g->node.at[from->node].op))
-        from = val(g, g->node.at[from->node].in[0]);
+    const Value *from = val(g, graph_behind_views(g, v));
     int64_t n = shape_elements(&from->shape);
     if (from->kind != V_CONST || n < 1)
         return false;

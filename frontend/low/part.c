@@ -59,10 +59,9 @@ static Range shifted(const Node *slice, Range r)
 /* Does make() know it?  behind: a Concat stood before it. */
 static bool is_known(const Graph *g, ValueId v, Range r, bool behind, int depth)
 {
-    const Value *x = val(g, v);
-    if (x->kind != V_NODE || depth == DEEPEST)
+    const Node *n = graph_maker(g, v);
+    if (!n || depth == DEEPEST)
         return false;
-    const Node *n = &g->node.at[x->node];
     if (n->op == OP_Expand)
         return behind;
     if (n->op == OP_Slice)
@@ -75,7 +74,7 @@ static bool is_known(const Graph *g, ValueId v, Range r, bool behind, int depth)
     bool all = op_is_map(n->op), some = false;
     for (uint32_t i = 0; all && i < n->nin; i++) {
         const Value *in = val(g, n->in[i]);
-        Range own = aligned(&in->shape, x->shape.rank, &r);
+        Range own = aligned(&in->shape, val(g, v)->shape.rank, &r);
         bool known = is_known(g, n->in[i], own, behind, depth + 1);
         all = known || is_leaf(in);
         some |= known;
@@ -114,10 +113,9 @@ static ValueId make(Graph *g, ValueId v, Range r)
 static ValueId inside(const Graph *g, ValueId v, Range *r)
 {
     for (;;) {
-        const Value *x = val(g, v);
-        const Node *n = x->kind == V_NODE ? &g->node.at[x->node] : NULL;
+        const Node *n = graph_made_by(g, v, OP_Concat);
         Range own = *r;
-        ValueId one = n && n->op == OP_Concat ? joined(g, n, &own) : NONE;
+        ValueId one = n ? joined(g, n, &own) : NONE;
         if (one == NONE)
             return v;
         v = one;

@@ -198,8 +198,7 @@ static ValueId running(Graph *g, ValueId old, ValueId batch, double momentum)
 /* A statistic of a half type is kept in f32. */
 static ValueId kept(const Graph *g, ValueId stat)
 {
-    const Value *v = val(g, stat);
-    const Node *n = v->kind == V_NODE ? &g->node.at[v->node] : NULL;
+    const Node *n = graph_maker(g, stat);
     bool copy = n && n->op == OP_Cast && val(g, n->in[0])->kind == V_PARAM;
     return copy ? n->in[0] : stat;
 }

@@ -133,23 +133,17 @@ typedef struct {
     Range range;
 } Quantised;
 
-static const Node *made_by(const Graph *g, ValueId v, Op op)
-{
-    const Node *n = val(g, v)->kind == V_NODE ? &g->node.at[val(g, v)->node] : NULL;
-    return n && n->op == op ? n : NULL;
-}
-
 /* Is v Cast(Min(Max([Add](Round(Div(x, scale)))))) to whole numbers? */
 static bool was_quantised(const Graph *g, ValueId v, Quantised *out)
 {
-    const Node *cast = made_by(g, v, OP_Cast), *min = cast ? made_by(g, cast->in[0], OP_Min) : NULL,
-               *max = min ? made_by(g, min->in[0], OP_Max) : NULL;
+    const Node *cast = graph_made_by(g, v, OP_Cast), *min = cast ? graph_made_by(g, cast->in[0], OP_Min) : NULL,
+               *max = min ? graph_made_by(g, min->in[0], OP_Max) : NULL;
     if (!max || !g_const_double(g, min->in[1], &out->range.most) ||
         !g_const_double(g, max->in[1], &out->range.least))
         return false;
-    const Node *moved = made_by(g, max->in[0], OP_Add),
-               *round = made_by(g, moved ? moved->in[0] : max->in[0], OP_Round),
-               *div = round ? made_by(g, round->in[0], OP_Div) : NULL;
+    const Node *moved = graph_made_by(g, max->in[0], OP_Add),
+               *round = graph_made_by(g, moved ? moved->in[0] : max->in[0], OP_Round),
+               *div = round ? graph_made_by(g, round->in[0], OP_Div) : NULL;
     if (!div || !dtype_is_float(low_dtype(g, div->in[0])))
         return false;
     out->x = div->in[0], out->scale = div->in[1], out->raw = max->in[0], out->q = cast->in[0];

@@ -10,40 +10,29 @@
 
 #include <math.h>
 
-static const Node *node_of(const Graph *g, ValueId v)
-{
-    return val(g, v)->kind == V_NODE ? &g->node.at[val(g, v)->node] : NULL;
-}
-
-static bool is_abs(const Graph *g, ValueId v)
-{
-    const Node *n = node_of(g, v);
-    return n && n->op == OP_Abs;
-}
-
 static bool is_square(const Graph *g, ValueId v)
 {
-    const Node *n = node_of(g, v);
-    return n && n->op == OP_Mul && n->in[0] == n->in[1];
+    const Node *n = graph_made_by(g, v, OP_Mul);
+    return n && n->in[0] == n->in[1];
 }
 
 /* x x, and of |x| any power */
 static bool is_power(const Graph *g, ValueId v)
 {
-    const Node *n = node_of(g, v);
+    const Node *n = graph_maker(g, v);
     double c;
     if (!n || (n->op != OP_Mul && n->op != OP_Pow))
         return false;
     if (n->op == OP_Pow)
-        return g_const_double(g, n->in[1], &c) && c > 0 && (is_abs(g, n->in[0]) || fmod(c, 2) == 0);
-    return n->in[0] == n->in[1] || (is_square(g, n->in[0]) && is_abs(g, n->in[1]));
+        return g_const_double(g, n->in[1], &c) && c > 0 && (graph_made_by(g, n->in[0], OP_Abs) || fmod(c, 2) == 0);
+    return n->in[0] == n->in[1] || (is_square(g, n->in[0]) && graph_made_by(g, n->in[1], OP_Abs));
 }
 
 /* max(x, 0), as low_clip() has it: x is a sum of squares that was computed in another way */
 static bool is_clamped(const Graph *g, const Node *n)
 {
     double c;
-    const Node *below = n->op == OP_Where ? node_of(g, n->in[0]) : NULL;
+    const Node *below = n->op == OP_Where ? graph_maker(g, n->in[0]) : NULL;
     return below && below->op == OP_LessOrEqual && below->in[0] == n->in[2] &&
            below->in[1] == n->in[1] && g_const_double(g, n->in[1], &c) && c == 0;
 }
@@ -57,7 +46,7 @@ static bool is_positive(const Graph *g, ValueId v)
 /* Of squares, sums and means; depth: a bound, sums of sums branch. */
 static bool is_sum_of_squares(const Graph *g, ValueId v, int depth)
 {
-    const Node *n = node_of(g, v);
+    const Node *n = graph_maker(g, v);
     if (!n || depth == 0)
         return false;
     if (is_power(g, v) || is_clamped(g, n))

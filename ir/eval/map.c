@@ -98,7 +98,7 @@ static Wide pow_w(Wide x, Wide y)
 #define pp_min(x, y) eval_min(x, y)
 #define pp_max(x, y) eval_max(x, y)
 
-static void map_doubles(Op op, const double *x, const double *y, const double *z, double *r, int n)
+void eval_map_row(Op op, const double *x, const double *y, const double *z, double *r, int n)
 {
     switch (op) {
 #define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, flops, cast,   \
@@ -225,7 +225,7 @@ static void run_doubles(Eval *e, const Plan *p)
             for (uint32_t i = 0; i < e->nin; i++)
                 for (int k = 0; k < n; k++)
                     x[i][k] = eval_double_at(&e->in[i], base[i] + (p->along[i] ? from + k : 0));
-            map_doubles(e->op, x[0], x[1], x[2], r, n);
+            eval_map_row(e->op, x[0], x[1], x[2], r, n);
             for (int k = 0; k < n; k++)
                 eval_set_double(&e->out[0], done++, r[k]);
         }

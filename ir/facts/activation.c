@@ -9,18 +9,13 @@
  */
 #include "ir/facts/facts.h"
 
-static const Node *maker_of(const Graph *g, ValueId v)
-{
-    return val(g, v)->kind == V_NODE ? &g->node.at[val(g, v)->node] : NULL;
-}
-
 /* Behind Casts, rows that are left out, and behind products and, if they are counted, sums with a
  * constant: what is there
  */
 static ValueId behind(const Graph *g, ValueId v, int *sums)
 {
     const Node *n;
-    while ((n = maker_of(g, v))) {
+    while ((n = graph_maker(g, v))) {
         double constant;
         bool sum = n->op == OP_Add && sums, product = n->op == OP_Mul || n->op == OP_Div;
         if (n->op == OP_Cast || ((sum || product) && g_const_double(g, n->in[1], &constant)))
@@ -38,7 +33,7 @@ static ValueId behind(const Graph *g, ValueId v, int *sums)
 
 static bool made_of(const Graph *g, ValueId v, ValueId x, int depth)
 {
-    const Node *n = maker_of(g, v);
+    const Node *n = graph_maker(g, v);
     bool all = n && depth > 0 &&
                (n->op == OP_Cast || n->op == OP_Add || n->op == OP_Mul || n->op == OP_Div ||
                 n->op == OP_Pow);
@@ -52,7 +47,7 @@ static void look_at(Graph *g, ValueId x, ValueId f)
 {
     enum { DEPTH = 8 };
     int sums = 0;
-    const Node *n = maker_of(g, behind(g, f, &sums));
+    const Node *n = graph_maker(g, behind(g, f, &sums));
     const bool swish = n && n->op == OP_Sigmoid && sums == 0,
                gelu = n && (n->op == OP_Erf || n->op == OP_Tanh) && sums == 1;
     if ((!swish && !gelu) || op_find(g->origin.at[n->origin].type) != n->op ||

@@ -42,12 +42,6 @@ void attention_list(AttentionSearch *x, const Ids *nodes)
     }
 }
 
-static const Node *maker_of(const AttentionSearch *x, ValueId v, Op op)
-{
-    const Value *y = val(x->g, v);
-    return y->kind == V_NODE && x->g->node.at[y->node].op == op ? &x->g->node.at[y->node] : NULL;
-}
-
 static bool same_shape(const AttentionSearch *x, ValueId v, ValueId w)
 {
     return shape_equal(&val(x->g, v)->shape, &val(x->g, w)->shape);
@@ -57,7 +51,7 @@ static bool same_shape(const AttentionSearch *x, ValueId v, ValueId w)
 static bool number(const AttentionSearch *x, ValueId v, double *d)
 {
     for (const Node *n;
-         (n = maker_of(x, v, OP_Expand)) != NULL || (n = maker_of(x, v, OP_Reshape)) != NULL;)
+         (n = graph_made_by(x->g, v, OP_Expand)) != NULL || (n = graph_made_by(x->g, v, OP_Reshape)) != NULL;)
         v = n->in[0];
     const Value *y = val(x->g, v);
     if (y->kind != V_CONST || !y->data || shape_elements(&y->shape) != 1)
@@ -283,7 +277,7 @@ static bool is_repeated(const AttentionSearch *x, ValueId v, Repeated *r)
     *r = (Repeated){.dim = MAX_RANK};
     if (!walk_to_merge(x, v, r, of))
         return false;
-    const Node *merge = &x->g->node.at[r->merge], *expand = maker_of(x, merge->in[0], OP_Expand);
+    const Node *merge = &x->g->node.at[r->merge], *expand = graph_made_by(x->g, merge->in[0], OP_Expand);
     if (!expand || !x->listed[val(x->g, merge->in[0])->node])
         return false;
     Shape from = val(x->g, expand->in[0])->shape, to = val(x->g, expand->out[0])->shape;

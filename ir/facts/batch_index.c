@@ -110,8 +110,7 @@ static Span span_reshape(const Graph *g, const Node *n, Entry w, int depth)
 /* x < 0 ? x + n : x, where no x is below 0. */
 static Span span_wrapped(const Graph *g, const Node *n, Entry w, int depth)
 {
-    const Value *c = val(g, n->in[0]);
-    const Node *less = c->kind == V_NODE ? &g->node.at[c->node] : NULL;
+    const Node *less = graph_maker(g, n->in[0]);
     Span x = span_aligned(g, n, 2, w, depth);
     bool wraps = less && less->op == OP_Less && less->in[0] == n->in[2] &&
                  val(g, less->in[1])->kind == V_CONST;

@@ -153,9 +153,9 @@ int64_t cost_sent(const Graph *g, const Node *n)
 static int64_t sent_of_vary(const Graph *g, const Node *n)
 {
     const Value *x = val(g, n->in[0]);
-    const Node *made = x->kind == V_NODE ? &g->node.at[x->node] : NULL;
+    const Node *made = graph_maker(g, n->in[0]);
     while (made && (made->op == OP_Slice || made->op == OP_Reshape))
-        made = val(g, made->in[0])->kind == V_NODE ? &g->node.at[val(g, made->in[0])->node] : NULL;
+        made = graph_maker(g, made->in[0]);
     if (x->kind == V_PARAM)
         return 0;
     const Dtype to = made && made->op == OP_AllGather ? DT_NONE : x->dtype;

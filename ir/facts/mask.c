@@ -35,24 +35,6 @@ static bool keeps_matrix(const Graph *g, const Node *n)
            x->d[x->rank - 2] == y->d[y->rank - 2];
 }
 
-/* What two cells give; the operations that make masks of positions. */
-static double combined(Op op, double a, double b)
-{
-    switch (op) {
-    case OP_Less: return a < b;
-    case OP_LessOrEqual: return a <= b;
-    case OP_Greater: return a > b;
-    case OP_GreaterOrEqual: return a >= b;
-    case OP_Equal: return a == b;
-    case OP_And: return a != 0 && b != 0;
-    case OP_Or: return a != 0 || b != 0;
-    case OP_Add: return a + b;
-    case OP_Sub: return a - b;
-    case OP_Mul: return a * b;
-    default: return (double)NAN;
-    }
-}
-
 /* A cell itself, in another type. */
 static double cast(Dtype t, double a)
 {
@@ -117,7 +99,7 @@ static uint32_t cone_add(Builder *b, ValueId v)
         const Node *n = &b->g->node.at[x->node];
         bool same = n->op == OP_Cast || n->op == OP_Expand || n->op == OP_Identity ||
                     (n->op == OP_Reshape && keeps_matrix(b->g, n));
-        if (!same && !isfinite(combined(n->op, 0, 0)) && n->op != OP_Not && n->op != OP_Where)
+        if (!same && (!op_is_map(n->op) || !op_is_quick(n->op) || n->op == OP_BitCast))
             return NONE;
         cell.op = n->op;
         for (uint32_t i = 0; i < (same ? 1 : n->nin); i++)
@@ -151,15 +133,13 @@ static const double *cone_row(const void *of, int64_t i)
             constant_row(x, i, c->n, r->row[k]);
             continue;
         }
-        const double *in[3] = {NULL, NULL, NULL};
+        const double *in[3];
         for (int o = 0; o < 3; o++)
-            in[o] = x->in[o] != NONE ? r->row[x->in[o]] : NULL;
-        for (int64_t j = 0; j < c->n; j++)
-            r->row[k][j] = in[2]            ? in[0][j] != 0 ? in[1][j] : in[2][j]
-                           : in[1]          ? combined(op, in[0][j], in[1][j])
-                           : op == OP_Not   ? in[0][j] == 0
-                           : op == OP_Cast  ? cast((Dtype)x->dtype, in[0][j])
-                                            : in[0][j];
+            in[o] = r->row[x->in[x->in[o] != NONE ? o : 0]];
+        if (op_is_map(op) && op != OP_Cast)
+            eval_map_row(op, in[0], in[1], in[2], r->row[k], (int)c->n);
+        for (int64_t j = 0; j < c->n && (!op_is_map(op) || op == OP_Cast); j++)
+            r->row[k][j] = op == OP_Cast ? cast((Dtype)x->dtype, in[0][j]) : in[0][j];
     }
     return r->row[c->count - 1];
 }
@@ -352,9 +332,7 @@ static const void *look_range(Arena *a, Dtype t, const Shape *s, const void *dat
 
 static bool all_at_most(const Graph *g, ValueId v, double least, double most)
 {
-    const Value *x = val(g, v);
-    while (x->kind == V_NODE && op_is_view(g->node.at[x->node].op))
-        x = val(g, g->node.at[x->node].in[0]);
+    const Value *x = val(g, graph_behind_views(g, v));
     if (!readable(x))
         return false;
     const Range *r = graph_look(g, x->dtype, &x->shape, x->data, look_range, 0);

@@ -21,16 +21,10 @@ typedef struct {
     bool of_samples; /* its mean is one of each sample */
 } Norm;
 
-static const Node *maker_of(const Graph *g, ValueId v)
-{
-    const Value *x = val(g, v);
-    return x->kind == V_NODE ? &g->node.at[x->node] : NULL;
-}
-
 /* The node that makes v, now a part; NULL: it is no such operation. */
 static const Node *take(Norm *t, ValueId v, Op op)
 {
-    const Node *n = maker_of(t->g, v);
+    const Node *n = graph_maker(t->g, v);
     if (!n || n->op != op || t->n == MOST_PARTS)
         return NULL;
     t->part[t->n++] = val(t->g, v)->node;
@@ -61,8 +55,8 @@ static ValueId deviation(Norm *t, ValueId v)
 /* The parts above d, where it is x - mean(x); is it? */
 static bool centred(Norm *t, ValueId d)
 {
-    const Node *sub = maker_of(t->g, d), *mean;
-    mean = sub && sub->op == OP_Sub ? maker_of(t->g, sub->in[1]) : NULL;
+    const Node *sub = graph_maker(t->g, d), *mean;
+    mean = sub && sub->op == OP_Sub ? graph_maker(t->g, sub->in[1]) : NULL;
     return mean && mean->op == OP_ReduceMean && mean->in[0] == sub->in[0] && take(t, d, OP_Sub) &&
            take(t, sub->in[1], OP_ReduceMean);
 }

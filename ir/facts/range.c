@@ -218,8 +218,7 @@ static const Interval *find(Intervals *r, ValueId v, int depth);
 /* v, given that a comparison holds, or does not: where it compares v itself. */
 static Interval given(Intervals *r, ValueId test, bool holds, ValueId v, int depth)
 {
-    const Value *x = val(r->g, test);
-    const Node *n = x->kind == V_NODE ? &r->g->node.at[x->node] : NULL;
+    const Node *n = graph_maker(r->g, test);
     Interval of = *find(r, v, depth);
     bool below = n && (n->op == OP_Less || n->op == OP_LessOrEqual),
          above = n && (n->op == OP_Greater || n->op == OP_GreaterOrEqual);
@@ -273,7 +272,7 @@ void range_suppose(Intervals *r, ValueId v)
 {
     while (v != NONE) {
         const Value *x = val(r->g, v);
-        const Node *n = x->kind == V_NODE ? &r->g->node.at[x->node] : NULL;
+        const Node *n = graph_maker(r->g, v);
         uint32_t known = idmap_get(&r->of, v);
         if (x->kind == V_CONST || (known != NONE && r->at.at[known].lo > 0))
             return; /* and so is what makes it */

@@ -22,16 +22,9 @@ typedef struct {
     bool *between; /* by value: its rows are sorted */
 } Unsort;
 
-static const Node *maker_of(const Graph *g, ValueId v, Op op)
-{
-    const Value *x = val(g, v);
-    const Node *n = x->kind == V_NODE ? &g->node.at[x->node] : NULL;
-    return n && n->op == op ? n : NULL;
-}
-
 static ValueId uncast(const Graph *g, ValueId v)
 {
-    for (const Node *n; (n = maker_of(g, v, OP_Cast)) != NULL && !dtype_is_float(n->attr.to);)
+    for (const Node *n; (n = graph_made_by(g, v, OP_Cast)) != NULL && !dtype_is_float(n->attr.to);)
         v = n->in[0];
     return v;
 }
@@ -58,12 +51,12 @@ static bool is_inverse(const Unsort *u, ValueId v)
 {
     const Graph *g = u->g;
     v = uncast(g, v);
-    const Node *n = maker_of(g, v, OP_ScatterElements);
+    const Node *n = graph_made_by(g, v, OP_ScatterElements);
     if (n)
         return n->attr.reduction == SCATTER_NONE && val(g, v)->shape.rank == 1 &&
                val(g, v)->shape.d[0] == g->batch && uncast(g, n->in[1]) == u->sort.out[1] &&
                is_count(g, n->in[2]);
-    n = maker_of(g, v, OP_TopK);
+    n = graph_made_by(g, v, OP_TopK);
     return n && sorts_rows(g, n) && !n->attr.largest && v == n->out[1] &&
            uncast(g, n->in[0]) == u->sort.out[1];
 }
