@@ -76,6 +76,11 @@ ValueId low_dynamic_product(Graph *g, ValueId x, ValueId b, ValueId b_scale);
 /* part.c: x from start on, size of each dim */
 ValueId low_part(Graph *g, ValueId x, const int64_t *start, const int64_t *size,
                  const int64_t *step);
+/* ops/attention.c: [B, S, H d] to [B, H, S, d], and back; the latter with each head r times in a
+   row */
+ValueId low_split_heads(const Import *im, int input, ValueId x, int64_t heads);
+ValueId low_merge_heads(Graph *g, ValueId x);
+ValueId low_repeat_heads(const Import *im, ValueId x, int64_t r);
 /* x[idx] along an axis, idx in range: a slice, a repetition or a Gather, whichever is cheapest. */
 ValueId low_take(Graph *g, ValueId x, int axis, int64_t n, const int64_t *idx);
 

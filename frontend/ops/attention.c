@@ -17,8 +17,7 @@ typedef struct {
     bool dead;    /* a query may have no key at all */
 } Attention;
 
-/* [B, S, H * d] -> [B, H, S, d]. */
-static ValueId split_heads(const Import *im, int input, ValueId x, int64_t heads)
+ValueId low_split_heads(const Import *im, int input, ValueId x, int64_t heads)
 {
     Graph *g = im->g;
     Shape s = low_shape(g, x);
@@ -29,8 +28,7 @@ static ValueId split_heads(const Import *im, int input, ValueId x, int64_t heads
     return g_transpose(g, g_reshape(g, x, &apart), (const int64_t[]){0, 2, 1, 3});
 }
 
-/* [B, H, S, d] -> [B, S, H * d]. */
-static ValueId merge_heads(Graph *g, ValueId x)
+ValueId low_merge_heads(Graph *g, ValueId x)
 {
     Shape s = low_shape(g, x), flat = shape_of(3, s.d[0], s.d[2], s.d[1] * s.d[3]);
     return g_reshape(g, g_transpose(g, x, (const int64_t[]){0, 2, 1, 3}), &flat);
@@ -57,9 +55,9 @@ static void take_operands(Attention *a)
     a->flat = rank == 3;
     if (a->flat) {
         int64_t hq = im_int(im, "q_num_heads", 0), hk = im_int(im, "kv_num_heads", 0);
-        a->q = split_heads(im, 0, a->q, hq);
-        a->k = split_heads(im, 1, a->k, hk);
-        a->v = split_heads(im, 2, a->v, hk);
+        a->q = low_split_heads(im, 0, a->q, hq);
+        a->k = low_split_heads(im, 1, a->k, hk);
+        a->v = low_split_heads(im, 2, a->v, hk);
     }
     if ((im_in(im, 4) == NONE) != (im_in(im, 5) == NONE))
         low_fatal(im, -1, "past_key and past_value come together");
@@ -142,8 +140,7 @@ static ValueId mask_operand(Attention *a)
     return NONE;
 }
 
-/* [B, H, S, d] with every head r times in a row. */
-static ValueId repeat_heads(const Import *im, ValueId x, int64_t r)
+ValueId low_repeat_heads(const Import *im, ValueId x, int64_t r)
 {
     if (r == 1)
         return x;
@@ -194,8 +191,8 @@ void import_attention(Import *im)
         im->out[2] = a.v;
     ValueId bias = mask_operand(&a), biased;
     position_masks(&a);
-    ValueId k = repeat_heads(im, a.k, a.heads / a.kv_heads),
-            v = repeat_heads(im, a.v, a.heads / a.kv_heads);
+    ValueId k = low_repeat_heads(im, a.k, a.heads / a.kv_heads),
+            v = low_repeat_heads(im, a.v, a.heads / a.kv_heads);
     ValueId raw = low_scale(g, g_matmul(g, a.q, g_swap_last(g, k)), scale), capped = raw;
     if (cap != 0)
         capped = low_scale(g, g_unary(g, OP_Tanh, low_scale(g, raw, 1 / cap)), cap);
@@ -205,7 +202,7 @@ void import_attention(Import *im)
         low_fatal(im, -1, "qk_matmul_output_mode is %lld", (long long)mode);
     if (im_wanted(im, 3))
         im->out[3] = shown[mode];
-    im->out[0] = a.flat ? merge_heads(g, y) : y;
+    im->out[0] = a.flat ? low_merge_heads(g, y) : y;
 }
 
 /* ---- FlexAttention (ai.onnx.preview) ---- */
@@ -234,8 +231,8 @@ void import_flex_attention(Import *im)
     if (!dtype_is_float(precise))
         low_fatal(im, -1, "softmax_precision %d is no type of floats", (int)precise);
     double scale = im_float(im, "scale", 1 / sqrt((double)low_max(low_shape(g, a.q).d[3], 1)));
-    ValueId k = repeat_heads(im, a.k, a.heads / a.kv_heads),
-            v = repeat_heads(im, a.v, a.heads / a.kv_heads);
+    ValueId k = low_repeat_heads(im, a.k, a.heads / a.kv_heads),
+            v = low_repeat_heads(im, a.v, a.heads / a.kv_heads);
     ValueId scores = g_cast(g, low_scale(g, g_matmul(g, a.q, g_swap_last(g, k)), scale), precise);
     scores = modified(im, "score_mod", scores);
     ValueId p = modified(im, "prob_mod", g_softmax(g, scores, 3));
@@ -277,7 +274,7 @@ void import_rotary_embedding(Import *im)
     bool flat = low_need_rank(im, 0, 3, 4).rank == 3,
          interleaved = im_int(im, "interleaved", 0) != 0;
     if (flat)
-        x = split_heads(im, 0, x, im_int(im, "num_heads", 0));
+        x = low_split_heads(im, 0, x, im_int(im, "num_heads", 0));
     Shape s = low_shape(g, x);
     int64_t dim = im_int(im, "rotary_embedding_dim", 0), half;
     if (dim == 0)
@@ -302,5 +299,5 @@ void import_rotary_embedding(Import *im)
     if (dim < s.d[3])
         part[parts++] = strided(g, x, dim, s.d[3] - dim, 1);
     ValueId y = parts == 1 ? part[0] : g_concat(g, parts, part, 3);
-    im->out[0] = flat ? merge_heads(g, y) : y;
+    im->out[0] = flat ? low_merge_heads(g, y) : y;
 }

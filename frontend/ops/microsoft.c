@@ -116,28 +116,13 @@ typedef struct {
     double cap;  /* 0: none */
 } Heads;
 
-/* [rows, steps, heads * head] -> [rows, heads, steps, head] */
+/* [rows, heads, steps, head] */
 static ValueId apart(const Import *im, ValueId x, int64_t heads)
 {
-    Shape s = low_shape(im->g, x);
-    if (s.rank == 4)
-        return x;
-    if (s.rank != 3 || heads < 1 || s.d[2] % heads)
-        low_fatal(im, -1, "%s in %lld heads", shape_print(im->arena, low_dtype(im->g, x), &s),
-                  (long long)heads);
-    Shape to = {4, {s.d[0], s.d[1], heads, s.d[2] / heads}};
-    return g_transpose(im->g, g_reshape(im->g, x, &to), (const int64_t[]){0, 2, 1, 3});
-}
-
-/* Each head of k and v serves several of q. */
-static ValueId repeated(Graph *g, ValueId x, int64_t times)
-{
-    Shape s = low_shape(g, x), wide;
-    if (times == 1)
-        return x;
-    wide = (Shape){5, {s.d[0], s.d[1], times, s.d[2], s.d[3]}};
-    s.d[1] *= times;
-    return g_reshape(g, g_expand(g, low_unsqueeze(g, x, 2), &wide), &s);
+    int rank = low_shape(im->g, x).rank;
+    if (rank < 3 || rank > 4)
+        low_fatal(im, -1, "queries, keys and values of rank %d", rank);
+    return rank == 4 ? x : low_split_heads(im, -1, x, heads);
 }
 
 static void need_fitting(const Import *im, const Shape *q, const Shape *k, const Shape *v)
@@ -165,7 +150,7 @@ static ValueId attend(const Import *im, const Heads *h, ValueId q, ValueId k, Va
     Shape s = low_shape(g, q), t = low_shape(g, k), out = low_shape(g, v);
     need_fitting(im, &s, &t, &out);
     double scale = h->scale > 0 ? h->scale : 1 / sqrt((double)s.d[3]);
-    k = repeated(g, k, s.d[1] / t.d[1]), v = repeated(g, v, s.d[1] / t.d[1]);
+    k = low_repeat_heads(im, k, s.d[1] / t.d[1]), v = low_repeat_heads(im, v, s.d[1] / t.d[1]);
     ValueId y = low_scale(g, g_matmul(g, q, g_swap_last(g, k)), scale);
     if (h->cap > 0)
         y = low_scale(g, g_unary(g, OP_Tanh, low_scale(g, y, 1 / h->cap)), h->cap);
@@ -176,8 +161,7 @@ static ValueId attend(const Import *im, const Heads *h, ValueId q, ValueId k, Va
         ValueId last = g_add(g, at, g_like(g, at, (double)(t.d[2] - s.d[2])));
         y = g_where(g, g_binary(g, OP_LessOrEqual, key, last), y, g_like(g, y, -(double)INFINITY));
     }
-    y = g_transpose(g, g_matmul(g, g_softmax(g, y, 3), v), (const int64_t[]){0, 2, 1, 3});
-    return g_reshape(g, y, &(Shape){3, {s.d[0], s.d[2], s.d[1] * out.d[3]}});
+    return low_merge_heads(g, g_matmul(g, g_softmax(g, y, 3), v));
 }
 
 /* A mask [rows, keys] of 0 and 1 as what is added to the scores; anything else is refused. */
