@@ -14,12 +14,11 @@
 
 #include "base/file/memory.h"
 #include "base/file/safetensors.h"
+#include "io/worker.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,8 +32,6 @@ typedef struct {
     unsigned char sha256[SHA256_BYTES];
 } Saved;
 
-typedef enum { WORK_NONE, WORK_FILE, WORK_PUBLISH, WORK_END } Work;
-
 struct Saver {
     const Plan *plan;
     const Options *opt;
@@ -45,12 +42,8 @@ struct Saver {
     /* of the rank's own thread */
     Publication publication;
     int under_way; /* a file is being written, or is and has not been collected */
-    /* the thread's; `written` is atomic */
-    pthread_t thread;
-    int has_thread, written;
-    pthread_mutex_t lock;
-    pthread_cond_t turn;
-    Work work;
+    /* the thread's; NULL: there is none */
+    Worker *worker;
     PpStatus status;
     char failure[1024];
     int64_t moved; /* atomic */
@@ -255,72 +248,41 @@ static PpStatus write_file(Saver *s)
 
 /* ---- the thread ---- */
 
-static void do_work(Saver *s, Work work)
+static void settle(Saver *s, PpStatus status)
 {
-    move(s);
-    s->status = work == WORK_PUBLISH ? checkpoint_publish(&s->publication)
-                : s->n > 0           ? write_file(s)
-                                     : PP_OK;
-    if (s->status != PP_OK)
+    s->status = status;
+    if (status != PP_OK)
         snprintf(s->failure, sizeof s->failure, "%s", pp_failure_text());
     rest(s);
-    if (work == WORK_FILE)
-        __atomic_store_n(&s->written, 1, __ATOMIC_RELEASE);
 }
 
-static void *thread_main(void *p)
+static void work_file(void *saver)
 {
-    Saver *s = p;
-    pthread_mutex_lock(&s->lock);
-    while (s->work != WORK_END) {
-        if (s->work == WORK_NONE) {
-            pthread_cond_wait(&s->turn, &s->lock);
-            continue;
-        }
-        Work work = s->work;
-        pthread_mutex_unlock(&s->lock);
-        do_work(s, work);
-        pthread_mutex_lock(&s->lock);
-        s->work = WORK_NONE;
-        pthread_cond_broadcast(&s->turn);
-    }
-    pthread_mutex_unlock(&s->lock);
-    return NULL;
+    Saver *s = saver;
+    move(s);
+    settle(s, s->n > 0 ? write_file(s) : PP_OK);
 }
 
-static void hand_over(Saver *s, Work work)
+static void work_publish(void *saver)
 {
-    if (!s->has_thread) {
-        do_work(s, work);
-        return;
-    }
-    pthread_mutex_lock(&s->lock);
-    s->work = work;
-    pthread_cond_broadcast(&s->turn);
-    pthread_mutex_unlock(&s->lock);
+    Saver *s = saver;
+    move(s);
+    settle(s, checkpoint_publish(&s->publication));
+}
+
+static void hand_over(Saver *s, void (*work)(void *))
+{
+    if (s->worker)
+        worker_give(s->worker, work, s);
+    else
+        work(s);
 }
 
 /* What the thread was doing is done; its failure is this thread's. */
 static PpStatus await(Saver *s)
 {
-    if (s->has_thread) {
-        pthread_mutex_lock(&s->lock);
-        while (s->work != WORK_NONE)
-            pthread_cond_wait(&s->turn, &s->lock);
-        pthread_mutex_unlock(&s->lock);
-    }
+    worker_await(s->worker);
     return s->status == PP_OK ? PP_OK : pp_fail(s->status, "%s", s->failure);
-}
-
-/* Signals are for the program's own threads. */
-static int start_thread(Saver *s)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int e = pthread_create(&s->thread, NULL, thread_main, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return e;
 }
 
 /* ---- the rank's own thread ---- */
@@ -335,8 +297,6 @@ PpStatus saver_open(Saver **out, const Plan *p, HostCopy *h, const Data *d)
     s->opt = o;
     s->files = h;
     s->publication = (Publication){.model = p->model, .opt = o, .data = d};
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->turn, NULL);
     int64_t bytes = saver_bytes(p, o);
     saver_file_bytes(p, &s->n);
     List l = {.plan = p, .optimizer = &optimizers[o->optimizer]};
@@ -352,25 +312,15 @@ PpStatus saver_open(Saver **out, const Plan *p, HostCopy *h, const Data *d)
     if (bytes > 0 && !(s->snapshot = h->dev->op->alloc_host(h->dev, bytes)))
         return pp_fail(PP_ERR_IO, "rank %d: no memory for the snapshot of --every: %lld bytes",
                        p->ask.rank, (long long)bytes);
-    s->has_thread = start_thread(s) == 0;
-    return s->has_thread ? PP_OK : pp_fail(PP_ERR_IO, "no thread could be started for --every");
+    s->worker = worker_open();
+    return s->worker ? PP_OK : pp_fail(PP_ERR_IO, "no thread could be started for --every");
 }
 
 void saver_close(Saver *s)
 {
     if (!s)
         return;
-    if (s->has_thread) {
-        pthread_mutex_lock(&s->lock);
-        while (s->work != WORK_NONE)
-            pthread_cond_wait(&s->turn, &s->lock);
-        s->work = WORK_END;
-        pthread_cond_broadcast(&s->turn);
-        pthread_mutex_unlock(&s->lock);
-        pthread_join(s->thread, NULL);
-    }
-    pthread_mutex_destroy(&s->lock);
-    pthread_cond_destroy(&s->turn);
+    worker_close(s->worker);
     for (int i = 0; s->saved && i < s->n; i++)
         free(s->saved[i].name);
     if (s->snapshot)
@@ -382,7 +332,7 @@ void saver_close(Saver *s)
 
 int saver_written(const Saver *s)
 {
-    return s->under_way && __atomic_load_n(&s->written, __ATOMIC_ACQUIRE);
+    return s->under_way && s->worker && worker_idle(s->worker);
 }
 
 /* This rank's records, for rank 0. */
@@ -463,7 +413,7 @@ PpStatus saver_collect(Saver *s, Group *g)
     TRY(status);
     s->under_way = 0;
     if (g->rank == 0)
-        hand_over(s, WORK_PUBLISH);
+        hand_over(s, work_publish);
     return PP_OK;
 }
 
@@ -488,7 +438,6 @@ PpStatus saver_save(Saver *s, Group *g, const Moment *m)
     TRY(group_agree(g, device_check(s->files->dev, s->plan->ask.rank, "copying parameters")));
     s->publication.moment = *m;
     s->under_way = 1;
-    __atomic_store_n(&s->written, 0, __ATOMIC_RELEASE);
-    hand_over(s, WORK_FILE);
-    return s->has_thread ? PP_OK : saver_finish(s, g);
+    hand_over(s, work_file);
+    return s->worker ? PP_OK : saver_finish(s, g);
 }
