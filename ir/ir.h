@@ -143,13 +143,15 @@ typedef enum { TRAINING, INFERENCE } NodePhase;
 bool node_reads(const Node *n, uint32_t i, NodePhase phase);
 /* how many of its first operands it reads then */
 uint32_t node_reads_training(const Node *n);
-/* the flags QUICK, SHORT, REDUCES, PICKS, EXACT, ARITHMETIC of ops.def */
+/* the flags QUICK, SHORT, REDUCES, PICKS, EXACT, ARITHMETIC, GROWS, PLAIN of ops.def */
 bool op_is_quick(Op op);
 bool op_is_short(Op op);
 bool op_reduces(Op op);
 bool op_picks(Op op);
 bool op_is_exact(Op op);
 bool op_is_arithmetic(Op op);
+bool op_grows(Op op);
+bool op_is_plain(Op op);
 bool op_is_linear(Op op); /* LINEAR, or it passes on */
 bool op_lifts(Op op);     /* LIFTS, or elementwise; its attributes then: attr_lifted() */
 typedef enum { CAST_half, CAST_single, CAST_widest } OpCast;

@@ -22,7 +22,9 @@ enum {
     ARITHMETIC = 2048,
     MEMBERS = 4096,
     LINEAR = 8192,
-    LIFTS = 16384
+    LIFTS = 16384,
+    GROWS = 32768,
+    PLAIN = 65536
 };
 
 typedef struct {
@@ -50,7 +52,7 @@ static const Row rows[OP_COUNT] = {
 #define C_CODE_LOWER(f) CODE_LOWERED, #f
 #define FLAGS(flags) flags
 #define AUTO(how) CAST_##how
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, flops, cast,   \
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, flops, range, cast,   \
            onnx, flags, code)                                                                      \
     [OP_##name] = {#name, lo, hi, since, nin, nout, flags, cast, G_##grad, C_##code, import},
 #define COMPOSITE(name, lo, hi, since, ...)                                                        \
@@ -95,6 +97,8 @@ bool op_reduces(Op op) { return rows[op].flags & REDUCES; }
 bool op_picks(Op op) { return rows[op].flags & PICKS; }
 bool op_is_exact(Op op) { return rows[op].flags & EXACT; }
 bool op_is_linear(Op op) { return rows[op].flags & LINEAR || op_passes_on(op); }
+bool op_grows(Op op) { return rows[op].flags & GROWS; }
+bool op_is_plain(Op op) { return rows[op].flags & PLAIN; }
 bool op_lifts(Op op) { return rows[op].flags & LIFTS || (op_is_map(op) && op_is_pure(op)); }
 bool op_is_arithmetic(Op op) { return rows[op].flags & ARITHMETIC; }
 OpCast op_cast(Op op) { return rows[op].cast; }

@@ -11,27 +11,12 @@
 /* How much an operation says about a group. */
 static int telling(Op op)
 {
-    switch (op) {
-    case OP_NONE: case OP_Identity: case OP_Count: return 0;
-    case OP_Add:
-    case OP_Sub:
-    case OP_Mul:
-    case OP_Div:
-    case OP_Neg:
-    case OP_Cast:
-    case OP_Where:
-    case OP_Equal:
-    case OP_Less:
-    case OP_Greater:
-    case OP_Reciprocal: case OP_Sqrt: case OP_Not: case OP_And: case OP_Or: case OP_Pow: return 2;
-    case OP_Conv:
-    case OP_ConvTranspose:
-    case OP_MatMul:
-    case OP_MatMulBias:
-    case OP_Gemm: return 2; /* of the library: a nest has its bias alone (is_bias) */
-    case OP_Gather: case OP_ReduceSum: case OP_ReduceMax: case OP_Exp: case OP_Log: return 3;
-    default: return op_is_view(op) ? 1 : op_is_map(op) ? 3 : 4;
-    }
+    if (op == OP_NONE || op == OP_Identity || op == OP_Count)
+        return 0;
+    if (op_is_plain(op) || op == OP_Gemm) /* products are the library's: a nest has its bias alone */
+        return 2;
+    bool reads = op == OP_Gather || op == OP_ReduceSum || op == OP_ReduceMax;
+    return op_is_view(op) ? 1 : op_is_map(op) || reads ? 3 : 4;
 }
 
 /* What is added to a product, or a sum over rows, which is its gradient. */

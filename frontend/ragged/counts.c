@@ -48,22 +48,7 @@ static bool grows(ImportState *s, const Import *im)
                             (i == 0 && im->op == OP_Div)))
             return false;
     }
-    switch (im->op) {
-    case OP_Add:
-    case OP_Sub:
-    case OP_Mul:
-    case OP_Div:
-    case OP_Min:
-    case OP_Max:
-    case OP_Cast:
-    case OP_CastLike:
-    case OP_Concat:
-    case OP_ReduceSum:
-    case OP_ReduceProd:
-    case OP_ReduceMax:
-    case OP_ReduceMin: return true;
-    default: return !op_is_map(im->op) && ragged_find(s, im->in[0]);
-    }
+    return op_grows(im->op) || (!op_is_map(im->op) && ragged_find(s, im->in[0]));
 }
 
 /* Numbers made of such ones: as constants, where that is what they are, else as they are in this

@@ -101,7 +101,7 @@ static Wide pow_w(Wide x, Wide y)
 void eval_map_row(Op op, const double *x, const double *y, const double *z, double *r, int n)
 {
     switch (op) {
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, flops, cast,   \
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, flops, range, cast,   \
            onnx, flags, code)                                                                      \
     case OP_##name:                                                                                \
         for (int i = 0; i < n; i++) {                                                              \
@@ -148,7 +148,7 @@ static void map_wides(Op op, const Wide *x, const Wide *y, const Wide *z, Wide *
         return;
     }
     switch (op) {
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, flops, cast,   \
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, flops, range, cast,   \
            onnx, flags, code)                                                                      \
     case OP_##name:                                                                                \
         for (int i = 0; i < n; i++) {                                                              \

@@ -68,150 +68,190 @@ static Interval of_constant(const Value *v)
     return r;
 }
 
-/* ---- comparisons ---- */
+/* ---- one node: the functions of ops.def's RANGE ---- */
+
+/* in: of its operands, of which the first has type t; out: which result */
+typedef struct {
+    const Graph *g;
+    const Node *n;
+    const Interval *in;
+    Dtype t;
+    uint32_t out;
+} Of;
+
+static bool is_whole(const Of *o) { return !dtype_is_float(o->t); }
+
+static Interval range_any(const Of *o) { return (void)o, anything; }
+static Interval range_truth(const Of *o) { return (void)o, truth; }
+static Interval range_unit(const Of *o) { return (void)o, (Interval){-1, 1}; }
+static Interval range_same(const Of *o) { return o->in[0]; }
+static Interval range_or_zero(const Of *o) { return join(o->in[0], (Interval){0, 0}); }
 
 /* a < b of all elements, or of none; a NaN is below nothing. */
-static Interval less(const Interval *a, const Interval *b, bool or_equal, bool whole)
+static Interval below(const Of *o, const Interval *a, const Interval *b, bool or_equal)
 {
     bool never = or_equal ? a->lo > b->hi : a->lo >= b->hi,
-         always = whole && (or_equal ? a->hi <= b->lo : a->hi < b->lo);
+         always = is_whole(o) && (or_equal ? a->hi <= b->lo : a->hi < b->lo);
     return never ? (Interval){0, 0} : always ? (Interval){1, 1} : truth;
 }
+static Interval range_less(const Of *o) { return below(o, &o->in[0], &o->in[1], false); }
+static Interval range_less_equal(const Of *o) { return below(o, &o->in[0], &o->in[1], true); }
+static Interval range_more(const Of *o) { return below(o, &o->in[1], &o->in[0], false); }
+static Interval range_more_equal(const Of *o) { return below(o, &o->in[1], &o->in[0], true); }
 
-static Interval equal(const Interval *a, const Interval *b, bool whole)
+static Interval range_equal(const Of *o)
 {
-    if (a->lo > b->hi || b->lo > a->hi)
+    Interval a = o->in[0], b = o->in[1];
+    if (a.lo > b.hi || b.lo > a.hi)
         return (Interval){0, 0};
-    return whole && a->lo == a->hi && b->lo == b->hi && a->lo == b->lo ? (Interval){1, 1} : truth;
+    return is_whole(o) && a.lo == a.hi && b.lo == b.hi && a.lo == b.lo ? (Interval){1, 1} : truth;
 }
 
-/* ---- arithmetic ---- */
+static Interval range_not(const Of *o) { return (Interval){1 - o->in[0].hi, 1 - o->in[0].lo}; }
 
-static Interval product(Interval a, Interval b)
+static Interval range_sum(const Of *o)
 {
+    return (Interval){o->in[0].lo + o->in[1].lo, o->in[0].hi + o->in[1].hi};
+}
+static Interval range_difference(const Of *o)
+{
+    return (Interval){o->in[0].lo - o->in[1].hi, o->in[0].hi - o->in[1].lo};
+}
+static Interval range_product(const Of *o)
+{
+    Interval a = o->in[0], b = o->in[1];
     return corners(a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi);
 }
-
-static Interval quotient(Interval a, Interval b, bool whole)
+static Interval range_quotient(const Of *o)
 {
+    Interval a = o->in[0], b = o->in[1];
     if (b.lo <= 0 && b.hi >= 0)
         return anything;
     Interval r = corners(a.lo / b.lo, a.lo / b.hi, a.hi / b.lo, a.hi / b.hi);
-    return whole ? (Interval){floor(r.lo), ceil(r.hi)} : r;
+    return is_whole(o) ? (Interval){floor(r.lo), ceil(r.hi)} : r;
 }
 
 /* With the divisor's sign. */
-static Interval remainder_of(Interval a, Interval b, bool whole)
+static Interval range_remainder(const Of *o)
 {
-    double part = whole ? 1 : 0;
+    Interval a = o->in[0], b = o->in[1];
+    double part = is_whole(o) ? 1 : 0;
     if (b.lo > 0)
         return a.lo >= 0 && a.hi < b.lo ? a : (Interval){0, b.hi - part};
     return b.hi < 0 ? (Interval){b.lo + part, 0} : anything;
 }
 
+static Interval range_negative(const Of *o) { return (Interval){-o->in[0].hi, -o->in[0].lo}; }
+static Interval range_magnitude(const Of *o)
+{
+    Interval a = o->in[0];
+    return a.lo >= 0 ? a : a.hi <= 0 ? (Interval){-a.hi, -a.lo} : (Interval){0, fmax(-a.lo, a.hi)};
+}
+static Interval range_lesser(const Of *o)
+{
+    return (Interval){fmin(o->in[0].lo, o->in[1].lo), fmin(o->in[0].hi, o->in[1].hi)};
+}
+static Interval range_greater(const Of *o)
+{
+    return (Interval){fmax(o->in[0].lo, o->in[1].lo), fmax(o->in[0].hi, o->in[1].hi)};
+}
+static Interval range_positive(const Of *o)
+{
+    return (Interval){fmax(o->in[0].lo, 0), fmax(o->in[0].hi, 0)};
+}
+static Interval range_floor(const Of *o)
+{
+    return (Interval){floor(o->in[0].lo), floor(o->in[0].hi)};
+}
+static Interval range_ceil(const Of *o) { return (Interval){ceil(o->in[0].lo), ceil(o->in[0].hi)}; }
+static Interval range_rounded(const Of *o)
+{
+    return (Interval){floor(o->in[0].lo), ceil(o->in[0].hi)};
+}
+static Interval range_sign(const Of *o)
+{
+    Interval a = o->in[0];
+    return (Interval){a.lo > 0 ? 1 : a.lo >= 0 ? 0 : -1, a.hi < 0 ? -1 : a.hi > 0};
+}
+
+/* To whole numbers: towards 0. */
+static Interval range_cast(const Of *o)
+{
+    Dtype to = o->n->attr.to;
+    if (to == DT_BOOL)
+        return truth;
+    return is_whole(o) || dtype_is_float(to)
+               ? o->in[0]
+               : (Interval){trunc(o->in[0].lo), trunc(o->in[0].hi)};
+}
+
 /* Of 1 to n elements, which are rounded on the way. */
-static Interval sum_of(Interval a, int64_t n, Dtype t)
+static Interval sum_of(const Of *o, Interval a, int64_t n)
 {
     double k = (double)n,
-           part = t == DT_F64         ? 0x1p-50
-                  : dtype_is_float(t) ? 0x1p-22
-                                      : 0,
+           part = o->t == DT_F64 ? 0x1p-50
+                  : is_whole(o)  ? 0
+                                 : 0x1p-22,
            off = part > 0 ? part * k * k * fmax(fabs(a.lo), fabs(a.hi)) : 0;
     return (Interval){fmin(a.lo, k * a.lo) - off, fmax(a.hi, k * a.hi) + off};
 }
 
-static Interval mean_of(Interval a, int64_t n, Dtype t)
+static int64_t reduced(const Of *o)
 {
-    Interval sum = sum_of(a, n, t);
-    double k = (double)n, low = fmin(a.lo, sum.lo / k), high = fmax(a.hi, sum.hi / k);
-    return (Interval){low, high};
-}
-
-static int64_t elements_along(const Graph *g, const Node *n)
-{
-    const Shape *s = &val(g, n->in[0])->shape;
     int64_t count = 1;
-    if (n->op == OP_CumSum)
-        return s->d[n->attr.axis];
-    for (int i = 0; i < n->attr.n; i++)
-        count *= s->d[n->attr.axes[i]];
+    for (int i = 0; i < o->n->attr.n; i++)
+        count *= val(o->g, o->n->in[0])->shape.d[o->n->attr.axes[i]];
     return count;
 }
 
-/* ---- one node ---- */
-
-static Interval magnitude(Interval a)
+static int64_t along_axis(const Of *o)
 {
-    return a.lo >= 0 ? a : a.hi <= 0 ? (Interval){-a.hi, -a.lo} : (Interval){0, fmax(-a.lo, a.hi)};
+    return val(o->g, o->n->in[0])->shape.d[o->n->attr.axis];
 }
 
-/* in: of its operands; t: the type of the first */
-static Interval of_operator(const Graph *g, const Node *n, const Interval *in, Dtype t)
+static Interval range_reduced_sum(const Of *o) { return sum_of(o, o->in[0], reduced(o)); }
+static Interval range_running_sum(const Of *o)
 {
-    bool whole = !dtype_is_float(t);
-    Interval a = in[0], b = n->nin > 1 ? in[1] : a;
-    switch (n->op) {
-    case OP_Add: return (Interval){a.lo + b.lo, a.hi + b.hi};
-    case OP_Sub: return (Interval){a.lo - b.hi, a.hi - b.lo};
-    case OP_Mul: return product(a, b);
-    case OP_Div: return quotient(a, b, whole);
-    case OP_Mod: return remainder_of(a, b, whole);
-    case OP_Neg: return (Interval){-a.hi, -a.lo};
-    case OP_Abs: return magnitude(a);
-    case OP_Min: return (Interval){fmin(a.lo, b.lo), fmin(a.hi, b.hi)};
-    case OP_Max: return (Interval){fmax(a.lo, b.lo), fmax(a.hi, b.hi)};
-    case OP_Relu: return (Interval){fmax(a.lo, 0), fmax(a.hi, 0)};
-    case OP_Floor: return (Interval){floor(a.lo), floor(a.hi)};
-    case OP_Ceil: return (Interval){ceil(a.lo), ceil(a.hi)};
-    case OP_Round: return (Interval){floor(a.lo), ceil(a.hi)};
-    case OP_Cast: /* to whole numbers: towards 0 */
-        return n->attr.to == DT_BOOL                 ? truth
-               : whole || dtype_is_float(n->attr.to) ? a
-                                                     : (Interval){trunc(a.lo), trunc(a.hi)};
-    case OP_Less: return less(&a, &b, false, whole);
-    case OP_LessOrEqual: return less(&a, &b, true, whole);
-    case OP_Greater: return less(&b, &a, false, whole);
-    case OP_GreaterOrEqual: return less(&b, &a, true, whole);
-    case OP_Equal: return equal(&a, &b, whole);
-    case OP_Not: return (Interval){1 - a.hi, 1 - a.lo};
-    case OP_And: return (Interval){fmin(a.lo, b.lo), fmin(a.hi, b.hi)};
-    case OP_Or: return (Interval){fmax(a.lo, b.lo), fmax(a.hi, b.hi)};
-    case OP_Sign: return (Interval){a.lo > 0 ? 1 : a.lo >= 0 ? 0 : -1, a.hi < 0 ? -1 : a.hi > 0};
-    case OP_Sin:
-    case OP_Cos:
-    case OP_Tanh:
-    case OP_Erf: return (Interval){-1, 1};
-    case OP_Sigmoid:
-    case OP_Softmax:
-    case OP_Random: return truth;
-    case OP_ReduceSum:
-    case OP_CumSum:
-        return sum_of(n->op == OP_CumSum ? join(a, (Interval){0, 0}) : a, elements_along(g, n), t);
-    case OP_ReduceMean: return mean_of(a, elements_along(g, n), t);
-    case OP_Pad:
-        return join(a, n->attr.mode == PAD_CONSTANT ? (Interval){n->attr.value, n->attr.value} : a);
-    case OP_Pack:
-    case OP_Unpack: return join(a, (Interval){0, 0});
-    case OP_Concat:
-        for (uint32_t i = 1; i < n->nin; i++)
-            a = join(a, in[i]);
-        return a;
-    case OP_ScatterElements:
-    case OP_ScatterND: return n->attr.reduction == SCATTER_NONE ? join(a, in[2]) : anything;
-    case OP_Gather:
-    case OP_GatherElements:
-    case OP_GatherND:
-    case OP_ReduceMax:
-    case OP_ReduceMin: return a;
-    default: return op_is_view(n->op) ? a : anything;
-    }
+    return sum_of(o, range_or_zero(o), along_axis(o));
+}
+static Interval range_mean(const Of *o)
+{
+    Interval a = o->in[0], sum = range_reduced_sum(o);
+    double k = (double)reduced(o);
+    return (Interval){fmin(a.lo, sum.lo / k), fmax(a.hi, sum.hi / k)};
 }
 
-/* Positions along its axis. */
-static bool is_position(const Node *n, const Value *v)
+static Interval range_pad(const Of *o)
 {
-    return n->op == OP_ArgMax || n->op == OP_ArgMin || (n->op == OP_TopK && v->out == 1);
+    double v = o->n->attr.value;
+    return o->n->attr.mode == PAD_CONSTANT ? join(o->in[0], (Interval){v, v}) : o->in[0];
 }
+
+static Interval range_concat(const Of *o)
+{
+    Interval all = o->in[0];
+    for (uint32_t i = 1; i < o->n->nin; i++)
+        all = join(all, o->in[i]);
+    return all;
+}
+
+static Interval range_scatter(const Of *o)
+{
+    return o->n->attr.reduction == SCATTER_NONE ? join(o->in[0], o->in[2]) : anything;
+}
+
+/* Places along its axis; of TopK what it finds there, too. */
+static Interval range_position(const Of *o) { return (Interval){0, (double)(along_axis(o) - 1)}; }
+static Interval range_found(const Of *o) { return o->out ? range_position(o) : anything; }
+
+static Interval (*const rule[OP_COUNT])(const Of *) = {
+#define RANGE(f) range_##f
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, flops, range,  \
+           ...)                                                                                    \
+    [OP_##name] = range,
+#include "ir/ops.def"
+#undef RANGE
+};
 
 static const Interval *find(Intervals *r, ValueId v, int depth);
 
@@ -239,12 +279,10 @@ static Interval of_node(Intervals *r, ValueId v, int depth)
     const Value *x = val(g, v);
     const Node *n = &g->node.at[x->node];
     Interval *in = arena_array(r->arena, Interval, n->nin + 1);
-    if (is_position(n, x))
-        return (Interval){0, (double)(val(g, n->in[0])->shape.d[n->attr.axis] - 1)};
     for (uint32_t i = 0; i < n->nin; i++)
         in[i] = *find(r, n->in[i], depth);
     if (n->op != OP_Where)
-        return of_operator(g, n, in, val(g, n->in[0])->dtype);
+        return rule[n->op](&(Of){g, n, in, val(g, n->in[0])->dtype, x->out});
     in[1] = given(r, n->in[0], true, n->in[1], depth);
     in[2] = given(r, n->in[0], false, n->in[2], depth);
     return in[0].lo > 0 ? in[1] : in[0].hi < 1 ? in[2] : join(in[1], in[2]);

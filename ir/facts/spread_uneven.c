@@ -44,13 +44,12 @@ static bool keeps_zeros(const Spread *s)
     case OP_Gather:
     case OP_GatherElements:
     case OP_GatherND: return in[0].dim >= 0;
-    case OP_Add:
-    case OP_Sub:
-    case OP_Neg:
-    case OP_Cast: return all;
     case OP_Mul: return some;
     case OP_Where: return is_zero(s, 1) && is_zero(s, 2);
-    default: return op_is_product(n->op) || ((op_is_view(n->op) || op_is_collective(n->op)) && all);
+    default:
+        if (op_is_map(n->op) && op_is_linear(n->op))
+            return all;
+        return op_is_product(n->op) || ((op_is_view(n->op) || op_is_collective(n->op)) && all);
     }
 }
 
