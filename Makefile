@@ -86,10 +86,15 @@ LONG     := $(addprefix tests/,whole/shim.t whole/sanitize.t codegen/compilers.t
 SCRIPTS  := $(LONG) $(filter-out $(LONG),$(sort $(wildcard tests/*/*.t)))     # two at a time: the long ones are not left for the end
 
 # Tests at -O1, which the compiler does twice as fast: their own time goes to what they call.
-$(BUILD)/tests/%: tests/%.c $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a
+ORACLE   := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/share/oracle/*.c))
+$(ORACLE): BASE += -Iruntime -fwrapv
+$(BUILD)/liboracle.a: $(ORACLE)
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcsD $@ $^
+$(BUILD)/tests/%: tests/%.c $(BUILD)/liboracle.a $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(if $(findstring /test_,$@),$(BASE:-O2=-O1),$(BASE)) -Iruntime -Itests -Itests/share -fwrapv $(WARN) -o $@ $< $(filter %.o,$^) $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a $(LDFLAGS) $(LDLIBS) -lpthread
+	$(Q)$(CC) $(if $(findstring /test_,$@),$(BASE:-O2=-O1),$(BASE)) -Iruntime -Itests -Itests/share -fwrapv $(WARN) -o $@ $< $(filter %.o,$^) $(BUILD)/liboracle.a $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a $(LDFLAGS) $(LDLIBS) -lpthread
 
 # The report is checked against its schema.
 $(BUILD)/tests/partition/test_partition: BASE += $(shell pkg-config --cflags libxml-2.0)

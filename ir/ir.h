@@ -111,7 +111,7 @@ bool g_const_double(const Graph *g, ValueId v, double *x);      /* of one elemen
 
 void graph_autocast(Graph *g, Dtype half);
 
-/* ---- eval/: computes any core node on dense tensors, for folding and as the tests' reference --- */
+/* ---- eval/: computes a core node on dense tensors, for folding --------------------------------- */
 
 /* The caller sets out[i].shape and dtype; data is allocated from a.  Floats are computed in double
    and rounded once, to the output's type.  Dropout is the identity with an all-true mask here;
@@ -120,10 +120,6 @@ void eval_node(Arena *a, Op op, uint32_t nin, const Tensor *in, const Attr *attr
                Tensor *out);
 /* r[i]: an elementwise operation on x[i], y[i], z[i], as doubles; none of them is NULL */
 void eval_map_row(Op op, const double *x, const double *y, const double *z, double *r, int n);
-/* Evaluates nodes in order.  at[] is indexed by value id; the caller fills inputs and parameters.
-   If one of them holds an f32 or half value of the graph as doubles (dtype DT_F64), so do all
-   results: the float64 reference. */
-void eval_nodes(const Graph *g, Arena *a, const NodeId *list, uint32_t n, Tensor *at);
 
 /* ---- ops.c: the table as data ---------------------------------------------------------------- */
 

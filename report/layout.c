@@ -279,19 +279,6 @@ static void find_places(Order *o)
     }
 }
 
-int64_t layout_crossings(const Layout *l)
-{
-    int64_t n = 0;
-    for (uint32_t i = 0; i < l->edge.n; i++)
-        for (uint32_t k = 0; k < i; k++) {
-            const LayoutEdge *e = &l->edge.at[i], *f = &l->edge.at[k];
-            double above = l->box.at[e->from].x - l->box.at[f->from].x,
-                   below = l->box.at[e->to].x - l->box.at[f->to].x;
-            n += l->box.at[e->from].layer == l->box.at[f->from].layer && above * below < 0;
-        }
-    return n;
-}
-
 void layout_place(Arena *outer, Layout *l)
 {
     uint32_t n = l->box.n;

@@ -27,6 +27,5 @@ typedef struct {
 
 /* ---- layout.c ---- */
 void layout_place(Arena *a, Layout *l);
-int64_t layout_crossings(const Layout *l); /* pairs of edges that cross, as boxes stand */
 
 #endif

@@ -136,8 +136,4 @@ static inline bool nest_is_picked(const Stmt *s)
  * after.  false: there were none. */
 bool nest_pick(Nest *n);
 
-/* interp.c: runs a nest on memory: at[i] is where argument i points.  The reference for the
- * printers. */
-void nest_interpret(Arena *a, const Nest *n, int64_t rows, void *const *at);
-
 #endif

@@ -13,7 +13,6 @@ typedef struct {
     ValueId v;
     Ref at;
     bool acc, alone;
-    NodeId after;
 } Sink;
 /* at: without its buffer */
 typedef struct {
@@ -61,10 +60,10 @@ static Ref place_in(Func *f, BufClass cls, uint32_t index, ValueId v)
     return r;
 }
 
-static void sink_to(Place *p, BufClass cls, uint32_t index, ValueId v, ValueId shaped_as, bool acc)
+/* A gradient is added. */
+static void sink_to(Place *p, BufClass cls, uint32_t index, ValueId v)
 {
-    Sink s = {.v = v, .acc = acc, .after = NONE};
-    s.at = place_in(p->f, cls, index, shaped_as);
+    Sink s = {.v = v, .acc = cls == BUF_GRAD, .at = place_in(p->f, cls, index, v)};
     vec_push(p->f->scratch, &p->sink, s);
 }
 
@@ -80,31 +79,31 @@ static void sinks(Place *p)
     Stage *s = f->sg->stage;
     bool forward = f->kind == F_FORWARD || f->kind == F_INFER;
     for (uint32_t i = 0; forward && i < s->output.n; i++)
-        sink_to(p, BUF_OUT, i, s->output.at[i].value, s->output.at[i].value, false);
+        sink_to(p, BUF_OUT, i, s->output.at[i].value);
     for (uint32_t i = 0; i < f->sg->stash.n; i++)
         if (forward_of(f, f->sg->stash_part.at[i]))
-            sink_to(p, BUF_STASH, i, f->sg->stash.at[i], f->sg->stash.at[i], false);
+            sink_to(p, BUF_STASH, i, f->sg->stash.at[i]);
     for (uint32_t i = 0; f->kind == F_FORWARD && i < s->param.n; i++)
         for (uint32_t u = 0; u < f->g->update.n; u++) {
             ValueId v = f->g->update.at[u].value;
             if (f->g->update.at[u].param != s->param.at[i].param || f->def.at[v] == NONE)
                 continue;
-            sink_to(p, BUF_PARAM, i, v, f->g->param.at[s->param.at[i].param].value, false);
-            p->sink.at[p->sink.n - 1].alone = true;
+            sink_to(p, BUF_PARAM, i, f->g->param.at[s->param.at[i].param].value);
+            Sink *sink = &p->sink.at[p->sink.n - 1];
+            sink->v = v, sink->alone = true;
         }
     uint32_t dx = 0;
     for (uint32_t i = 0; i < s->input.n; i++)
         for (uint32_t j = 0; j < s->input.at[i].grads.n; j++, dx++)
             if (f->kind == F_BACKWARD || f->kind == F_INPUT)
-                sink_to(p, BUF_DX, dx, s->input.at[i].grads.at[j], s->input.at[i].grads.at[j],
-                        false);
+                sink_to(p, BUF_DX, dx, s->input.at[i].grads.at[j]);
     for (uint32_t i = 0; f->kind == F_INPUT && i < f->sg->saved.n; i++)
-        sink_to(p, BUF_SAVED, i, f->sg->saved.at[i], f->sg->saved.at[i], false);
+        sink_to(p, BUF_SAVED, i, f->sg->saved.at[i]);
     for (uint32_t i = 0; i < s->param.n; i++)
         for (uint32_t j = 0; j < s->param.at[i].grads.n; j++)
             if (f->kind == F_BACKWARD || f->kind == F_WEIGHT)
                 sink_to(p, BUF_GRAD, i + s->param.at[i].of_use.at[j] * s->param.n,
-                        s->param.at[i].grads.at[j], s->param.at[i].grads.at[j], true);
+                        s->param.at[i].grads.at[j]);
 }
 
 /* The value whose memory v would be: below all views that keep its elements. */
@@ -210,12 +209,12 @@ static Ref slice_of(const Func *f, const Ref *whole, int axis, int64_t at, Value
 {
     Ref r = *whole;
     r.root = v;
-    for (int d = 0; d < r.rank; d++)
-        r.ext[d] = cg_ext(f, v, d);
     r.off = lin_add(r.off, lin_times(whole->stride[axis], at));
-    for (int d = 0; d < r.rank; d++)
+    for (int d = 0; d < r.rank; d++) {
+        r.ext[d] = cg_ext(f, v, d);
         if (lin_is(r.ext[d], 1))
             r.stride[d] = lin(0);
+    }
     return r;
 }
 
@@ -225,12 +224,8 @@ static Ref padded_or_dense(Place *p, ValueId v)
     return cg_pad(p->f, v, &p->readers, &r) ? r : cg_own(p->f, v);
 }
 
-static void own_home(Place *p, ValueId v)
+static void set_own_home(Func *f, ValueId v, Ref r)
 {
-    Func *f = p->f;
-    if (f->home.at[v])
-        return;
-    Ref r = padded_or_dense(p, v);
     give_buffer(f, &r, BUF_WORK, 0, v);
     set_home(f, v, &r);
 }
@@ -250,7 +245,8 @@ static void push_back(Place *p)
     for (uint32_t i = f->node.n; i-- > 0;) {
         const Node *n = &f->g->node.at[f->node.at[i]];
         if (n->op == OP_Concat) {
-            own_home(p, n->out[0]);
+            if (!f->home.at[n->out[0]])
+                set_own_home(f, n->out[0], padded_or_dense(p, n->out[0]));
             Ref whole = *f->home.at[n->out[0]];
             int64_t at = 0;
             for (uint32_t j = 0; j < n->nin; j++) {
@@ -276,8 +272,7 @@ static void push_back(Place *p)
 static bool as_its_result(Place *p, ValueId v, NodeId reader, Ref *at)
 {
     Func *f = p->f;
-    if (p->uses[v] != 1 || reader == NONE || !cg_fusable(&f->g->node.at[reader]) ||
-        cg_is_view(f, reader))
+    if (p->uses[v] != 1 || !cg_fusable(&f->g->node.at[reader]) || cg_is_view(f, reader))
         return false;
     ValueId y = f->g->node.at[reader].out[0];
     const Ref *home = f->home.at[y], dense = cg_dense(f, v);
@@ -312,11 +307,10 @@ static void pad_rows(Place *p)
             bool found = p->product_reads[v]
                              ? cg_pad(f, v, &p->readers, &at)
                              : !f->sg->device && cg_is_product(f, n) &&
-                                   as_its_result(p, v, p->uses[v] == 1 ? reader[v] : NONE, &at);
+                                   as_its_result(p, v, reader[v], &at);
             if (!found || (!cg_fusable(n) && !cg_call_writes(f, n, &at)))
                 continue;
-            give_buffer(f, &at, BUF_WORK, 0, v);
-            set_home(f, v, &at);
+            set_own_home(f, v, at);
         }
         for (uint32_t j = 0; j < n->nin; j++)
             if (n->in[j] != NONE)
@@ -324,28 +318,12 @@ static void pad_rows(Place *p)
     }
 }
 
-static ValueId copy_to(Place *p, ValueId v, const Ref *home, bool acc, uint32_t origin, Ids *list)
+/* What a new node makes of v: of that type and shape. */
+static ValueId made(Place *p, Op op, ValueId v, Value x, Attr attr, uint32_t origin, Ids *list)
 {
     Func *f = p->f;
-    Value x = *val(f->g, v);
-    ValueId c = cg_new_value(f, x.dtype, &x.shape, x.batch);
-    NodeId id = cg_new_node(f, OP_Identity, 1, &v, 1, &c, (Attr){.copy = 1}, origin);
-    f->g->value.at[c].node = id;
-    cg_track(f);
-    f->def.at[c] = id;
-    f->acc.at[c] = acc;
-    if (home)
-        set_home(f, c, home);
-    vec_push(f->a, list, id);
-    return c;
-}
-
-static ValueId reshaped(Place *p, ValueId v, const Shape *s, int batch, uint32_t origin, Ids *list)
-{
-    Func *f = p->f;
-    ValueId y = cg_new_value(f, val(f->g, v)->dtype, s, batch);
-    NodeId id =
-        cg_new_node(f, OP_Reshape, 1, &v, 1, &y, (Attr){.n = s->rank, .dims = NULL}, origin);
+    ValueId y = cg_new_value(f, x.dtype, &x.shape, x.batch);
+    NodeId id = cg_new_node(f, op, 1, &v, 1, &y, attr, origin);
     f->g->value.at[y].node = id;
     cg_track(f);
     f->def.at[y] = id;
@@ -353,25 +331,38 @@ static ValueId reshaped(Place *p, ValueId v, const Shape *s, int batch, uint32_t
     return y;
 }
 
+static ValueId copy_to(Place *p, ValueId v, const Ref *home, bool acc, uint32_t origin, Ids *list)
+{
+    ValueId c = made(p, OP_Identity, v, *val(p->f->g, v), (Attr){.copy = 1}, origin, list);
+    p->f->acc.at[c] = acc;
+    if (home)
+        set_home(p->f, c, home);
+    return c;
+}
+
+static ValueId reshaped(Place *p, ValueId v, Value to, uint32_t origin, Ids *list)
+{
+    return made(p, OP_Reshape, v, to, (Attr){.n = to.shape.rank}, origin, list);
+}
+
 /* A view with several strides a dimension is copied in the shape of its parts; the copy's place may
    be settled as that of the whole value. */
 static ValueId copy_parts(Place *p, ValueId v, const Ref *place, uint32_t origin, Ids *list)
 {
     Func *f = p->f;
-    Value x = *val(f->g, v);
+    Value x = *val(f->g, v), flat = x;
     Wide w;
-    Shape s = {0};
-    int batch = BATCH_NONE;
+    flat.shape = (Shape){0}, flat.batch = BATCH_NONE;
     if (!cg_wide(f, v, &w) || w.n > MAX_RANK)
         BUG("value %u cannot be copied", v);
     for (int i = 0; i < w.n; i++) {
         if (w.ext[i].b != 0)
-            batch = s.rank;
-        s.d[s.rank++] = lin_at(w.ext[i], f->g->batch);
+            flat.batch = flat.shape.rank;
+        flat.shape.d[flat.shape.rank++] = lin_at(w.ext[i], f->g->batch);
     }
-    ValueId parts = reshaped(p, v, &s, batch, origin, list);
+    ValueId parts = reshaped(p, v, flat, origin, list);
     ValueId copy = copy_to(p, parts, NULL, false, origin, list);
-    ValueId whole = reshaped(p, copy, &x.shape, x.batch, origin, list);
+    ValueId whole = reshaped(p, copy, x, origin, list);
     Ref r;
     if (place) {
         Wide want = cg_widen(place), at;
@@ -450,11 +441,8 @@ static void settle(Place *p, NodeId id, Ids *list)
         for (uint32_t j = 0; j < n.nin; j++) {
             Ref want = slice_of(f, &whole, (int)n.attr.axis, at, n.in[j]);
             at += val(f->g, n.in[j])->shape.d[n.attr.axis];
-            const Ref *is = cg_ref(f, n.in[j]);
-            if (!cg_ref_same(is, &want)) {
-                ValueId c = copy_to(p, n.in[j], &want, false, n.origin, list);
-                id = with_operand(f, id, j, c);
-            }
+            if (!cg_ref_same(cg_ref(f, n.in[j]), &want))
+                id = with_operand(f, id, j, copy_to(p, n.in[j], &want, false, n.origin, list));
         }
     } else if (cg_is_view(f, id)) {
         /* copies before this one may have changed what strides can say: what no longer is a view at
@@ -511,14 +499,10 @@ static void finish(Place *p)
     for (uint32_t i = 0; i < p->sink.n; i++) {
         Sink *s = &p->sink.at[i];
         const Ref *is = cg_ref(f, s->v);
-        NodeId maker;
-        if (cg_ref_same(is, &s->at) && !s->alone) {
-            maker = f->def.at[is->root];
-        } else {
-            uint32_t origin =
-                f->def.at[s->v] == NONE ? NONE : f->g->node.at[f->def.at[s->v]].origin;
-            ValueId c = copy_to(p, s->v, &s->at, s->acc, origin, &f->node);
-            maker = f->def.at[c];
+        NodeId maker = f->def.at[is->root], def = f->def.at[s->v];
+        if (s->alone || !cg_ref_same(is, &s->at)) {
+            uint32_t origin = def == NONE ? NONE : f->g->node.at[def].origin;
+            maker = f->def.at[copy_to(p, s->v, &s->at, s->acc, origin, &f->node)];
             if (s->alone) {
                 f->g->node.at[maker].attr.alone = 1;
                 for (uint32_t j = 0; j + 1 < f->node.n; j++)
@@ -579,12 +563,9 @@ static void offer_sinks(Place *p)
         at[f->node.at[i]] = i + 1;
     for (uint32_t i = 0; i < p->sink.n; i++) {
         Sink *s = &p->sink.at[i];
-        if (s->alone) {
-            s->alone = !overwrites(p, s) || !offer(p, s->v, &s->at, false);
-            continue;
-        }
         if (!s->acc) {
-            offer(p, s->v, &s->at, false);
+            bool there = (!s->alone || overwrites(p, s)) && offer(p, s->v, &s->at, false);
+            s->alone &= !there;
             continue;
         }
         if (buf != s->at.buf) {

@@ -67,28 +67,6 @@ void eval_matmul(Eval *e)
         eval_store_wides(&e->out[0], w);
 }
 
-void eval_packed_matmul(Eval *e)
-{
-    const Shape *a = &e->in[0].shape, *r = &e->out[0].shape, *mask = &e->in[2].shape;
-    const int last = r->rank - 1;
-    int64_t several = last == 2 ? r->d[0] : 1, m = r->d[last - 1], n = r->d[last], k = a->d[last];
-    double *z = eval_scratch(e, (size_t)(several * m * n), sizeof *z);
-    const double *x = eval_doubles(e, &e->in[0]), *y = eval_doubles(e, &e->in[1]);
-    const uint8_t *is = e->in[2].data;
-    for (int64_t s = 0; s < several; s++, x += m * k, y += k * n, is += mask->d[mask->rank - 1]) {
-        int64_t count = 0;
-        for (int64_t i = 0; i < mask->d[mask->rank - 1]; i++)
-            count += is[i] != 0;
-        for (int64_t i = 0; i < m * n; i++) {
-            double sum = 0;
-            for (int64_t p = 0; p < (e->at->axis == 1 ? count : k); p++)
-                sum += x[i / n * k + p] * y[p * n + i % n];
-            z[s * m * n + i] = e->at->axis == 0 && i / n >= count ? 0 : sum;
-        }
-    }
-    eval_store_doubles(&e->out[0], z);
-}
-
 /* ---- windows: one to three spatial dimensions, always treated as three ---- */
 
 typedef struct {

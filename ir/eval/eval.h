@@ -1,5 +1,5 @@
 /*
- * eval.h - what the parts of the evaluator share.  Private to ir/eval/.
+ * eval.h - what the parts of the evaluator share.  Private to ir/eval/ and the tests' oracle.
  *
  * Floats are computed in double and rounded to the output's type once; integers in 128 bits, so
  * that no operation on 64 bits overflows, and cut to the output's type once (as two's complement
@@ -10,18 +10,20 @@
 
 #include "ir/element.h"
 
-typedef struct {
+typedef struct Eval {
     Op op;
     uint32_t nin, nout;
     const Tensor *in;
     const Attr *at;
-    void (*nodes)(const Graph *g, Arena *a, const NodeId *list, uint32_t n, Tensor *at);
     Tensor *out;                                        /* data already allocated, zeroed */
     Arena *arena;
     Arena *scratch;                                     /* made when the small buffer is used up */
     size_t used;
     union { char byte[4096]; Wide align; } small;       /* shape arithmetic never needs more */
 } Eval;
+
+/* eval.c: allocates the results and has f compute them. */
+void eval_by(void (*f)(Eval *e), Eval *e);
 
 /* share.c */
 void *eval_scratch(Eval *e, size_t n, size_t size);

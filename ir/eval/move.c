@@ -48,11 +48,9 @@ void eval_copy(Eval *e)
         memset(e->out[1].data, 1, (size_t)shape_elements(&e->out[1].shape));
 }
 
-/* One member alone cannot: tests/share/members.h does it for all of them. */
-void eval_members(Eval *e) { BUG("%s of one member alone", op_name(e->op)); }
-
-/* What the user's functions compute only programs know. */
-void eval_custom(Eval *e) { BUG("%s in the compiler", op_name(e->op)); }
+/* What all members do together (tests/share/members.h), the user's functions, and what has no
+ * constant operands. */
+void eval_never(Eval *e) { BUG("%s in the compiler", op_name(e->op)); }
 
 /* The mean of what is drawn. */
 void eval_random(Eval *e)

@@ -9,7 +9,6 @@
  *     StageCut best = cut_solve(&m->cut, &p, arena);      // or cut_measure() of a given one
  *     best.stage[s].forward, .input, .weight, .link       // seconds of F, I, W, messages
  *     best.stage[s].stash, .params, .received, .memory    // bytes
- *     cut_messages(&m->cut, best.stage_of, 4, arena)      // what crosses, by pair of stages
  *
  * Same graph and rates, same numbers: nothing is timed here.
  */

@@ -110,14 +110,6 @@ typedef struct {
 void cut_measure(const CutGraph *g, const CutProblem *p, const uint32_t *stage_of, Arena *a,
                  StageCut *c);
 
-/* What stage `from` sends to stage `to`, of a microbatch; back: the gradients of it. */
-typedef struct {
-    uint32_t from, to, values;
-    int64_t bytes, back;
-} CutMessage;
-typedef VEC(CutMessage) CutMessages;
-CutMessages cut_messages(const CutGraph *g, const uint32_t *stage_of, uint32_t stages, Arena *a);
-
 /*
  * Stages are runs of nodes in the order of their numbers, each with one that is not idle, unless
  * there is none from where it has to begin to where the next one has to.  Nodes that must be

@@ -17,7 +17,6 @@ struct Store {
     DeviceEvent ready, *done, *begun;
     unsigned char *open; /* device, per number: a copy has been started and not waited for */
     int copies;
-    int64_t out, back;
 };
 
 static PpStatus pinned_open(Store *s, const StoreWish *w)
@@ -85,7 +84,6 @@ static void pinned_copy(Store *s, int number, void *to, const void *from, int64_
 
 void store_copy(Store *s, int number, int out, int64_t at, void *memory, int64_t bytes)
 {
-    *(out ? &s->out : &s->back) += bytes;
     if (s->file)
         store_file_start(s->file, number, out, at, memory, bytes);
     else
@@ -100,12 +98,6 @@ PpStatus store_wait(Store *s, int number)
     s->open[number] = 0;
     d->op->wait(d, d->current, s->done[number]);
     return PP_OK;
-}
-
-void store_moved(Store *s, int64_t *out, int64_t *back)
-{
-    *out = s->out;
-    *back = s->back;
 }
 
 DeviceEvent store_event(const Store *s, int number, int end)

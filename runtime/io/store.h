@@ -34,8 +34,6 @@ char *store_memory(const Store *s); /* the pinned memory; NULL: a file */
 void store_copy(Store *s, int number, int out, int64_t at, void *memory, int64_t bytes);
 /* The current stream, or on the CPU the caller, waits; a copy that has failed says so here. */
 PpStatus store_wait(Store *s, int number);
-/* Bytes that have gone out and come back so far. */
-void store_moved(Store *s, int64_t *out, int64_t *back);
 
 /* --trace: the events of a copy number, of a device; NULL: there are none */
 DeviceEvent store_event(const Store *s, int number, int end);

@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "autodiff/autodiff.h"
+#include "oracle/oracle.h"
+#include "cut_messages.h"
 #include "tap.h"
 
 #define S(...) ((Shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__}})
@@ -219,7 +221,7 @@ static void run_forward(const Net *m, const Pipe *p, Tensor **kept, Tensor *sent
         Tensor *at = fresh(m, p);
         for (uint32_t i = 0; i < s->input.n; i++)
             copy(at, s->input.at[i].from == NONE ? m->at : sent, s->input.at[i].value);
-        eval_nodes(m->g, m->g->arena, s->forward.at, s->forward.n, at);
+        oracle_nodes(m->g, m->g->arena, s->forward.at, s->forward.n, at);
         for (uint32_t i = 0; i < s->output.n; i++)
             copy(sent, at, s->output.at[i].value);
         if (k + 1 == p->stage.n)
@@ -267,7 +269,7 @@ static void run_backward(const Net *m, const Pipe *p, Tensor **kept, Tensor *sen
             for (uint32_t j = 0; j < s->output.at[i].dys.n; j++)
                 copy(at, sent, s->output.at[i].dys.at[j]);
         const Ids *list = divided ? &s->backward_input : &s->backward;
-        eval_nodes(m->g, m->g->arena, list->at, list->n, at);
+        oracle_nodes(m->g, m->g->arena, list->at, list->n, at);
         for (uint32_t i = 0; i < s->input.n; i++)
             for (uint32_t j = 0; j < s->input.at[i].grads.n; j++)
                 copy(sent, at, s->input.at[i].grads.at[j]);
@@ -276,7 +278,7 @@ static void run_backward(const Net *m, const Pipe *p, Tensor **kept, Tensor *sen
             memcpy(w, kept[k], m->g->value.n * sizeof *w);
             for (uint32_t i = 0; i < s->saved.n; i++)
                 copy(w, at, s->saved.at[i]);
-            eval_nodes(m->g, m->g->arena, s->backward_weight.at, s->backward_weight.n, w);
+            oracle_nodes(m->g, m->g->arena, s->backward_weight.at, s->backward_weight.n, w);
         }
         for (uint32_t i = 0; i < s->param.n; i++)
             accumulate(m, w, &s->param.at[i], grad);
@@ -329,7 +331,7 @@ static Result whole(Arena *a, const char *loss, bool frozen)
     fill_all(&m);
     for (NodeId i = n; i < end; i++)
         vec_push(a, &list, i);
-    eval_nodes(g, a, list.at, list.n, m.at);
+    oracle_nodes(g, a, list.at, list.n, m.at);
     for (uint32_t i = 0; i < g->param.n; i++)
         r.grad[i] = m.at[d[i]];
     r.loss = m.at[m.loss.loss];

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "autodiff/autodiff.h"
+#include "oracle/oracle.h"
 #include "tap.h"
 
 #define S(...) ((Shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__}})
@@ -131,7 +132,7 @@ static void run(const Case *c)
     at[g->input.at[0]] = (Tensor){DT_I64, S(2), last_axis};
     if (l.target != NONE)
         at[l.target] = (Tensor){val(g, l.target)->dtype, val(g, l.target)->shape, c->target};
-    eval_nodes(g, a, list.at, list.n, at);
+    oracle_nodes(g, a, list.at, list.n, at);
     double off = fabs(*(double *)at[l.loss].data - c->value);
     for (int i = 0; i < N; i++)
         off = fmax(off, fabs(((double *)at[dx].data)[i] - c->dx[i]));

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "autodiff/autodiff.h"
+#include "oracle/oracle.h"
 #include "tap.h"
 
 enum { ROWS = 4, PARTS = 3, ALL = ROWS * PARTS, WIDTH = 3 };
@@ -156,7 +157,7 @@ static void add_step(const Net *n, ValueId loss, int row, ValueId scale, double 
         at[scale] = (Tensor){DT_F64, {0}, &share};
     for (uint32_t k = 0; totals && k < g->total.n; k++)
         at[g->total.at[k].input] = totals[k];
-    eval_nodes(g, a, list.at, list.n, at);
+    oracle_nodes(g, a, list.at, list.n, at);
     sum[0] += *(const double *)at[loss].data;
     for (int i = 0; i < WIDTH * WIDTH; i++)
         sum[1 + i] += ((const double *)at[dw].data)[i];
@@ -177,7 +178,7 @@ static Tensor value_of(const Graph *g, Arena *a, ValueId v, int part, const Tens
     at[g->param.at[0].value] = (Tensor){DT_F64, {2, {WIDTH, WIDTH}}, w};
     for (uint32_t k = 0; k < g->total.n; k++)
         at[g->total.at[k].input] = totals[k];
-    eval_nodes(g, a, nodes.at, nodes.n, at);
+    oracle_nodes(g, a, nodes.at, nodes.n, at);
     return at[v];
 }
 

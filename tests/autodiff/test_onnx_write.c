@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/file/npy.h"
+#include "oracle/oracle.h"
 #include "tap.h"
 #include "vjp_cases.h"
 
@@ -156,7 +157,7 @@ static void read_back(Check *c, const char *path, const char *what)
         at[p->value] = (Tensor){p->dtype, p->shape, arena_alloc(a, param_size(p))};
         param_bytes(p, at[p->value].data);
     }
-    eval_nodes(g, a, list.at, list.n, at);
+    oracle_nodes(g, a, list.at, list.n, at);
     for (uint32_t i = 0; i < g->output.n; i++) {
         const char *name = g->output_name.at[i];
         Tensor sum, *got = &at[g->output.at[i]];
@@ -205,8 +206,8 @@ static void run(Check *c)
     Tensor wide = {.dtype = DT_F64, .data = &half};
     c->at[scale] = (Tensor){.dtype = t->real};
     eval_node(g->arena, OP_Cast, 1, &wide, &(Attr){.to = t->real}, 1, &c->at[scale]);
-    eval_nodes(g, g->arena, s->forward.at, s->forward.n, c->at);
-    eval_nodes(g, g->arena, s->backward.at, s->backward.n, c->at);
+    oracle_nodes(g, g->arena, s->forward.at, s->forward.n, c->at);
+    oracle_nodes(g, g->arena, s->backward.at, s->backward.n, c->at);
     char *forward = write_file(c, false), *backward = write_file(c, true);
     read_back(c, forward, "forward");
     read_back(c, backward, "backward");

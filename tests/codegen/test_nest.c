@@ -1,5 +1,5 @@
 /*
- * test_nest.c - the interpreter of loop nests (codegen/plan/interp.c) against the printed C, bit by
+ * test_nest.c - the interpreter of loop nests (oracle/nest.c) against the printed C, bit by
  * bit: every nest of small networks and random graphs, forward and backward, for all rows and for
  * one row less; the written order of additions against sums spelled out here; and sums over one-hot
  * rows against the element that codegen/plan/pick.c makes of them.
@@ -13,6 +13,7 @@
 #include "codegen/print/print.h"
 #include "nest_data.h"
 #include "net_random.h"
+#include "oracle/oracle.h"
 #include "tap.h"
 
 typedef void (*Kernel)(int64_t rows, void *const *at);

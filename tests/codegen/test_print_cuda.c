@@ -1,6 +1,6 @@
 /*
  * test_print_cuda.c - the CUDA printer against the interpreter of loop nests
- * (codegen/plan/interp.c), which test_nest.c compares with the C printer bit by bit: every nest of
+ * (oracle/nest.c), which test_nest.c compares with the C printer bit by bit: every nest of
  * small networks and random graphs, and of one with the sizes from which kernels change their kind:
  * rows for parts of a warp, warps, blocks and several blocks, sums in two steps, columns in
  * stretches, transposes. The kernels run under the CUDA shim with all its checks.
@@ -13,6 +13,7 @@
 #include "codegen/print/print.h"
 #include "nest_data.h"
 #include "net_random.h"
+#include "oracle/oracle.h"
 #include "tap.h"
 
 typedef struct {

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "ir/facts/facts.h"
+#include "oracle/oracle.h"
 #include "tap.h"
 #include "uniform.h"
 
@@ -145,7 +146,7 @@ static bool holds(const Pool *p, int *finite)
     Ids all = {0};
     for (NodeId i = 0; i < g->node.n; i++)
         vec_push(arena, &all, i);
-    eval_nodes(g, arena, all.at, all.n, at);
+    oracle_nodes(g, arena, all.at, all.n, at);
     for (ValueId v = 0; v < g->value.n && good; v++) {
         Interval r = range_of(&known, v);
         *finite += val(g, v)->dtype != DT_BOOL && r.lo > -1e9 && r.hi < 1e9;

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "partition/auto/cut.h"
+#include "cut_messages.h"
 #include "tap.h"
 
 #ifndef __has_feature

@@ -11,6 +11,7 @@
 
 #include "autodiff/autodiff.h"
 #include "report/report.h"
+#include "oracle/oracle.h"
 #include "tap.h"
 
 enum { B = 2, D = 4 };
@@ -349,7 +350,7 @@ static void run(const Pipe *p, Tensor *out)
         for (uint32_t i = 0; i < st->param.n; i++)
             at[g->param.at[st->param.at[i].param].value] =
                 at_all[g->param.at[st->param.at[i].param].value];
-        eval_nodes(g, a, st->forward.at, st->forward.n, at);
+        oracle_nodes(g, a, st->forward.at, st->forward.n, at);
         for (uint32_t i = 0; i < st->output.n; i++)
             at_all[st->output.at[i].value] = at[st->output.at[i].value];
     }

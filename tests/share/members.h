@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "ir/ir.h"
+#include "oracle/oracle.h"
 
 enum { MOST_MEMBERS = 16 };
 
@@ -83,7 +84,7 @@ static void members_meet(Arena *a, int members, const Node *n, const Tensor *in,
         }
 }
 
-/* at[m]: by value, of member m; the caller fills inputs and parameters (eval_nodes). */
+/* at[m]: by value, of member m; the caller fills inputs and parameters (oracle_nodes). */
 static inline void members_eval(const Graph *g, Arena *a, const NodeId *list, uint32_t n, Tensor **at)
 {
     Tensor in[MOST_MEMBERS], out[MOST_MEMBERS];
@@ -95,7 +96,7 @@ static inline void members_eval(const Graph *g, Arena *a, const NodeId *list, ui
             if (meets)
                 in[m] = member_value(g, at[m], x->in[0]);
             else
-                eval_nodes(g, a, &list[k], 1, at[m]);
+                oracle_nodes(g, a, &list[k], 1, at[m]);
         if (meets)
             members_meet(a, g->mesh[MESH_TENSOR].members, x, in, out);
         for (int m = 0; m < g->mesh[MESH_TENSOR].members && meets; m++)

@@ -12,6 +12,7 @@
 
 #include "ir/facts/spread.h"
 #include "mesh/mesh.h"
+#include "oracle/oracle.h"
 #include "vjp_cases.h"
 
 enum { CHUNKS = 4 };
@@ -149,7 +150,7 @@ static void evaluate(Run *r)
     r->at = arena_array(r->a, Tensor, r->g->value.n);
     for (uint32_t i = 0; i < r->input.n; i++)
         r->at[r->input.at[i]] = r->data.at[i];
-    eval_nodes(r->g, r->a, list.at, list.n, r->at);
+    oracle_nodes(r->g, r->a, list.at, list.n, r->at);
 }
 
 static Tensor result(const Run *r, ValueId v)

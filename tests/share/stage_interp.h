@@ -1,6 +1,6 @@
 /*
  * stage_interp.h - the functions of a stage without a compiler: nests by the interpreter
- * (codegen/plan/interp.c), calls by the evaluator, on the very memory that codegen planned.  In: a
+ * (oracle/nest.c), calls by the evaluator, on the very memory that codegen planned.  In: a
  * stage as codegen leaves it, and its blocks (stage_run.h).  Out: what generated code would have
  * left there, so views, places, fusion, lifetimes and the stash are tested at thousands of graphs a
  * minute; what the printers make of them, stage_run.h's compiled stages test.
@@ -8,6 +8,7 @@
 #ifndef STAGE_INTERP_H
 #define STAGE_INTERP_H
 
+#include "oracle/oracle.h"
 #include "stage_run.h"
 
 /* ---- what tables.c prints, in memory --------------------------------------------------------- */

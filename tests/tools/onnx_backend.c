@@ -16,6 +16,7 @@
 #include "autodiff/autodiff.h"
 #include "frontend/frontend.h"
 #include "onnx.pb-c.h"
+#include "oracle/oracle.h"
 
 enum { PASSED, WRONG, REFUSED, CRASHED, OUTCOMES };
 enum { TRY_NONE, TRY_INTEGERS, TRY_REST, TRY_ALL, TRIES };
@@ -476,7 +477,7 @@ static int try_case(Case *c)
     for (NodeId n = 0; n < g->node.n; n++)
         list[n] = n;
     fill(c, at);
-    eval_nodes(g, c->arena, list, g->node.n, at);
+    oracle_nodes(g, c->arena, list, g->node.n, at);
     uint32_t n, o = 0;
     bool all;
     Onnx__TensorProto **want = wanted(c, &n, &all);

@@ -1,5 +1,5 @@
 /*
- * interp.c - runs a nest on memory, statement by statement, with no passes, lanes or loops of any
+ * nest.c - runs a nest on memory, statement by statement, with no passes, lanes or loops of any
  * target: what the printers must agree with to the bit.  Elementwise operations are read from their
  * text in ops.def, so that text is tested too.
  */
@@ -7,7 +7,8 @@
 #include <string.h>
 
 #include "runtime/api/pp_math.h"
-#include "plan.h"
+#include "codegen/plan/plan.h"
+#include "oracle.h"
 
 typedef struct { bool whole; double f; int64_t i; } Num;   /* whole: i, else f */
 

@@ -1,11 +1,12 @@
 /*
  * attention.c - FlashAttention and its gradients by their definition, the scores of one query at a
- * time.  Dropout drops nothing here, as everywhere in this folder.  Where operands have 16 bits, so
+ * time.  Dropout drops nothing here, as in the evaluator.  Where operands have 16 bits, so
  * has what is multiplied with them, as tensor cores want it: e^(s - max), p and ds.
  */
 #include <math.h>
 
-#include "eval.h"
+#include "ir/eval/eval.h"
+#include "oracle.h"
 
 /* Where matrix z of a batch begins in an operand that broadcasts, or has one for several in a row.
  */
@@ -117,7 +118,7 @@ static int64_t matrices(const Query *q)
     return n;
 }
 
-void eval_flash_attention(Eval *e)
+void oracle_attention(Eval *e)
 {
     Query q = query(e, 3);
     for (int64_t z = 0; z < matrices(&q); z++)
@@ -158,7 +159,7 @@ static void add_query(Query *q, int64_t z, int64_t r, double *dq, double *dk, do
     }
 }
 
-void eval_flash_attention_grad(Eval *e)
+void oracle_attention_grad(Eval *e)
 {
     Query q = query(e, 6);
     double *sum[3], *g = eval_scratch(e, (size_t)q.keys, sizeof *g);

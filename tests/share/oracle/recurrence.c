@@ -3,7 +3,8 @@
  */
 #include <string.h>
 
-#include "eval.h"
+#include "ir/eval/eval.h"
+#include "oracle.h"
 
 static size_t bytes(const Tensor *t)
 {
@@ -19,7 +20,7 @@ static Tensor part_of(const Tensor *all, int64_t t)
     return part;
 }
 
-void eval_recurrence(Eval *e)
+void oracle_recurrence(Eval *e)
 {
     const Recurrence *r = e->at->recurrence;
     const Graph *b = r->body;
@@ -38,7 +39,7 @@ void eval_recurrence(Eval *e)
             at[b->input.at[i]] = i < r->states ? e->out[i]
                                  : recurrence_is_sequence(r, i) ? part_of(&e->in[i], t)
                                                                 : e->in[i];
-        e->nodes(b, step, list, b->node.n, at);
+        oracle_nodes(b, step, list, b->node.n, at);
         for (uint32_t o = 0; o < e->nout; o++) {
             const Tensor to = o < r->states ? e->out[o] : part_of(&e->out[o], t);
             memcpy(to.data, at[b->output.at[o]].data, bytes(&to));
