@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # A program without weights, of a model whose file of weights is gone, begins with --init (runtime/io/init.c): the same losses whatever the
-# split, members, replicas and offloading, and after a resume; what is told by no option is refused with its name.
+# split (one parameter is tied), members, replicas and offloading, and after a resume; what is told by no option is refused with its name.
 . "$(dirname "$0")/../lib.sh"
 cd "$work" || exit 1
-"$build/models/make_gpt" --vocab 256 --dim 32 --layers 2 --heads 4 --seq 16 --rows 2 --external -o gpt.onnx
+"$build/models/make_gpt" --vocab 256 --dim 32 --layers 2 --heads 4 --seq 16 --rows 2 --tied --external -o gpt.onnx
 "$build/models/make_tokens" --rows 8 --seq 16 --stride 16 "$top/README.md" >/dev/null
 init=(--init '*=default' --init '*wte*=normal:0.02' --init 'h.*.weight=xavier' --init '*ln*.weight=ones' --seed 5)
 train=(train --data input_ids=x.npy --data target=target.npy --batch 8 --steps 2 --lr 0.01 --optimizer adamw --quiet)
 # same NAME OUT [OPTION...]: as the first program's
 same() {
     local what=$1 out=$2; shift 2
+    rm -f run.json
     "$out/pipeline" "${train[@]}" "${init[@]}" --groups 2 --microbatches 2 --log-json run.json "$@"
     is "$what" "$(grep -o '"loss": [^,]*' run.json | tail -n 2)" "$losses"
 }
@@ -26,7 +27,7 @@ ok "no weights: splits" split_model gpt.onnx none h.1:begin --loss cross_entropy
 is "no weights: none is written" "$(ls none/params)" ""
 same "no weights: the same losses" none
 same "in replicas that divide them" none --dp 2 --zero 3
-same "where they are offloaded" none --offload params --offload-dir .
+same "where they are offloaded" none --dp 2 --offload params --offload-dir .
 ok "in other stages, divided among members: splits" split_model gpt.onnx members h.0:begin,h.1:begin --loss cross_entropy --chunks 2 --params none --tensor 2
 same "in other stages, divided among members" members
 train+=(--steps 3 --groups 2 --microbatches 2)
