@@ -315,7 +315,7 @@ static bool looks_made(const RawTensor *t)
 static void note_made(Params *p, const RawTensor *t)
 {
     if (p->m->from_pytorch && p->sig.n == 0 && !param_is_made_up(t->name) &&
-        !param_is_leaf_name(t->name) && looks_made(t) && !param_thawed(p, t->name) &&
+        !param_is_leaf_name(t->name) && !param_is_buffer(p, t->name) && looks_made(t) && !param_thawed(p, t->name) &&
         !param_frozen(p, t->name))
         vec_push(p->m->arena, &p->lost.repeating, t->name);
 }

@@ -126,10 +126,11 @@ typedef struct {
 } Renamed;
 
 /* made_of: how each value is made; reading: by array, the index of its SlotRead; narrow: products
- * with one column */
+ * with one column; named: PyTorch's exporter wrote it, with parameters in initializers */
 typedef struct {
     StrMap made_of, reading, narrow;
     VEC(SlotRead) readings;
+    bool named;
 } SlotReads;
 
 typedef struct Params {

@@ -337,6 +337,8 @@ static SlotRead says(const Params *p, const RawNode *n, uint32_t j)
 void param_slots(Params *p, const RawNodes *list)
 {
     bool whole = list == &p->m->node;
+    for (uint32_t i = 0; p->m->from_pytorch && i < p->m->init.n; i++)
+        p->slot.named |= p->m->init.at[i].shape.rank > 1 && is_named(p, &p->m->init.at[i]);
     p->slot.made_of.arena = p->slot.reading.arena = p->slot.narrow.arena = p->m->arena;
     for (size_t i = 0; whole && i < p->m->graph->n_input; i++) {
         const char *name = text(p->m->graph->input[i]->name);
@@ -413,12 +415,13 @@ static bool is_tabled(const Params *p, const RawTensor *t)
     return in_module ? param_is_mask(p->g, t) : param_is_table(p->g, t);
 }
 
-/* A Constant of PyTorch's exporters is a number of the program, a filter or the ones of a norm that
- * has no weight; that of another tool that wrote the file anew may be a weight. */
+/* A Constant of PyTorch's exporters is a number of the program, a filter, a table or the ones of a
+ * norm that has no weight; that of another tool that wrote the file anew may be a weight. */
 static bool is_literal(const Params *p, const RawTensor *t)
 {
     return p->m->from_pytorch && t->is_lifted &&
-           (!is_single(t->dtype) || raw_is_constant(t) || !may_be_learned(p->g, t));
+           (p->slot.named || !is_single(t->dtype) || raw_is_constant(t) ||
+            !may_be_learned(p->g, t));
 }
 
 static Verdict in_module_slot(const Params *p, const RawTensor *t, uint32_t as, bool named)

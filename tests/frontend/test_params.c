@@ -207,10 +207,16 @@ static void test_made_numbers(void)
     tensor(&m, "drawn", 1, (int[]){4, 0}, drawn, sizeof drawn);
     node(&m, "Mul", "/Mul", "x grid", "v0", NULL, NULL);
     node(&m, "Mul", "/Mul_1", "v0 atoms", "v1", NULL, NULL);
-    node(&m, "Mul", "/Mul_2", "v1 drawn", "y", NULL, NULL);
+    node(&m, "Mul", "/Mul_2", "v1 drawn", "v2", NULL, NULL);
+    tensor(&m, "n.weight", 1, (int[]){4, 0}, drawn, sizeof drawn);
+    tensor(&m, "n.bias", 1, (int[]){4, 0}, drawn, sizeof drawn);
+    tensor(&m, "n.running_mean", 1, (int[]){4, 0}, grid, sizeof grid);
+    tensor(&m, "n.running_var", 1, (int[]){4, 0}, grid, sizeof grid);
+    node(&m, "BatchNormalization", "/n/BatchNormalization",
+         "v2 n.weight n.bias n.running_mean n.running_var", "y", NULL, NULL);
     Graph *g = import(&m, NULL, NULL);
-    ok(g && g->param.n == 3 && strstr(said, "train as parameters: grid, atoms\n"),
-       "numbers that repeat or have equal steps train, and are named");
+    ok(g && param(g, "grid") && strstr(said, "train as parameters: grid, atoms\n"),
+       "numbers that repeat or have equal steps train, and are named; statistics do not");
 }
 
 static void test_rotary_tables(void)

@@ -206,6 +206,23 @@ static void test_bounds(void)
     ok(trains(g, "act.alpha"), "bounds of features may be");
 }
 
+/* PyTorch's exporter writes parameters as initializers: a tensor of the module that is none, and no
+ * buffer either, is a Constant, as a relative attention's table of positions is. */
+static void test_literal(void)
+{
+    M m = {0};
+    floats(&m, "l.weight", 4, 4);
+    constant(&m, "/Constant_output_0", 4, 4);
+    node(&m, "MatMul", "", "/Constant_output_0 l.weight", "a", NULL, NULL);
+    node(&m, "MatMul", "", "x a", "b", NULL, NULL);
+    constant(&m, "/Constant_1_output_0", 4, 4);
+    node(&m, "MatMul", "", "b /Constant_1_output_0", "y", NULL, NULL);
+    Graph *g = of("pytorch", &m);
+    ok(trains(g, "l.weight") && g->param.n == 1 &&
+           !strcmp(why(g, "/Constant_output_0"), "a number of the program"),
+       "a Constant beside PyTorch's parameters is none");
+}
+
 /* Columns of a grid: few numbers, or numbers in order. */
 static void test_numbers(void)
 {
@@ -333,6 +350,7 @@ int main(void)
     test_table();
     test_settings();
     test_bounds();
+    test_literal();
     test_numbers();
     test_frequencies();
     test_labels();
