@@ -122,7 +122,8 @@ typedef struct {
     bool *needed;                   /* by root value: read from memory by others than its group */
     uint32_t at_once;               /* how many collectives may be under way besides another one */
     int64_t bytes_work, bytes_live; /* live: the most that is alive at one step */
-    /* behind the workspace, for kernels that hand results to the next one: known once printed */
+    /* behind the workspace, for loops, and for kernels that hand results to the next one: for those
+       known once printed */
     int64_t bytes_scratch[TARGETS];
     VEC(Step) step;
     Ids counted;                    /* masks of which the host is told how many are true */

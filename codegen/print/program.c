@@ -74,7 +74,8 @@ static const char *lines(Func *f)
                    "of masks, how many places are there");
     if (!o.reads && !head.n)
         text_line(&head, "(void)c;");
-    f->bytes_scratch[target] = o.bytes_scratch;
+    if (o.bytes_scratch > f->bytes_scratch[target])
+        f->bytes_scratch[target] = o.bytes_scratch;
     return arena_printf(f->a, "%s\n%s", text_all(&head), text_all(&o.text));
 }
 
