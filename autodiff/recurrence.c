@@ -82,6 +82,20 @@ static void find_active(Back *k, const Ids *list)
     }
 }
 
+/* No gradient comes to the last state o: zeros, one for all of their shape. */
+static ValueId nothing_for(const Back *k, uint32_t o)
+{
+    const Value *x = val(k->g, k->n.out[o]);
+    for (uint32_t i = 0; i < k->start.n; i++) {
+        const uint32_t other = k->of_state.at[i];
+        const Value *y = val(k->g, k->n.out[other]);
+        if (k->v->dy[other] == NONE && x->dtype == y->dtype && x->batch == y->batch &&
+            shape_equal(&x->shape, &y->shape))
+            return k->start.at[i];
+    }
+    return vjp_zeros_like(k->g, k->n.out[o]);
+}
+
 /* The gradients that a step is given: of its states, by the step behind it; of its part of results.
  */
 static void seeds(Back *k, Ids *y, Ids *dy)
@@ -97,7 +111,7 @@ static void seeds(Back *k, Ids *y, Ids *dy)
         vec_push(g->arena, y, of);
         vec_push(g->arena, dy, d);
         const ValueId from =
-            given == NONE ? vjp_zeros_like(g, k->n.out[o]) : g_cast(g, given, x.dtype);
+            given == NONE ? nothing_for(k, o) : g_cast(g, given, x.dtype);
         vec_push(g->arena, state ? &k->state : &k->dy, d);
         vec_push(g->arena, state ? &k->start : &k->dy_of, from);
         if (state)
@@ -297,31 +311,48 @@ static Stage divided(Back *k)
     return p.stage.at[0];
 }
 
-/* The node gets results: each step's value of what is kept. */
-static void keep(Back *k, const Stage *s)
+/* The sequence that is what a state becomes, step by step; NONE: none is. */
+static uint32_t becomes(const Back *k, uint32_t state)
+{
+    for (uint32_t o = k->r->states; o < k->n.nout; o++)
+        if (k->b->output.at[o] == k->b->output.at[state])
+            return o;
+    return NONE;
+}
+
+/* What the state is as each step begins: as it began, then as the steps left it, but the last. */
+static ValueId shifted(Back *k, uint32_t state, uint32_t sequence)
+{
+    Graph *g = k->g;
+    const int64_t steps = recurrence_steps(g, &k->n);
+    const Shape one = shape_lifted(&val(g, k->n.in[state])->shape, 1);
+    ValueId part[2] = {g_reshape(g, k->n.in[state], &one), NONE};
+    if (steps == 1)
+        return part[0];
+    part[1] = g_slice_axis(g, k->n.out[sequence], 0, k->r->reverse, steps - 1);
+    if (k->r->reverse)
+        return g_concat(g, 2, (ValueId[]){part[1], part[0]}, 0);
+    return g_concat(g, 2, part, 0);
+}
+
+/* The node gets results: sequences of those values. */
+static void add_results(Back *k, const Stage *s, const Ids *more)
 {
     Graph *g = k->g;
     Arena *a = g->arena;
-    const uint32_t sequences_end = k->r->states + k->r->sequences;
-    Ids inputs = {0}, output = {0};
+    Ids input = {0}, output = {0};
     for (uint32_t i = 0; i < k->n.nin; i++)
-        vec_push(a, &inputs, k->b->input.at[i]);
+        vec_push(a, &input, k->b->input.at[i]);
     for (uint32_t o = 0; o < k->n.nout; o++)
         vec_push(a, &output, k->b->output.at[o]);
-    for (uint32_t i = 0; i < s->stash.n; i++) {
-        const uint32_t in = find(&inputs, s->stash.at[i]);
-        if (in == NONE || in < k->r->states || in >= sequences_end)
-            vec_push(a, &k->kept, s->stash.at[i]);
-    }
-    for (uint32_t i = 0; i < k->kept.n; i++)
-        vec_push(a, &output, k->kept.at[i]);
-    Graph *body = body_of(g, k->b, &inputs, &s->forward, &output);
+    for (uint32_t i = 0; i < more->n; i++)
+        vec_push(a, &output, more->at[i]);
+    Graph *body = body_of(g, k->b, &input, &s->forward, &output);
     body_own_outputs(body);
     Recurrence *own = arena_new_of(a, Recurrence);
     *own = *k->r;
     own->body = body;
     own->rows = body_rows(body, k->r->rows, a);
-    k->kept_rows = own->rows + k->n.nin + k->n.nout;
     ValueId *out = arena_array(a, ValueId, output.n);
     memcpy(out, k->n.out, k->n.nout * sizeof *out);
     for (uint32_t o = k->n.nout; o < output.n; o++) {
@@ -330,13 +361,38 @@ static void keep(Back *k, const Stage *s)
         out[o] = graph_value(g, V_NODE, NULL, x.dtype, &all);
         g->value.at[out[o]].node = k->v->node;
         g->value.at[out[o]].out = o;
-        vec_push(a, &k->kept_as, out[o]);
     }
     Node *n = &g->node.at[k->v->node];
     n->out = out;
     n->nout = output.n;
     n->attr.n = (int)output.n;
     n->attr.recurrence = own;
+}
+
+/* What the backward reads of the forward, as sequences. */
+static void keep(Back *k, const Stage *s)
+{
+    Arena *a = k->g->arena;
+    Ids more = {0};
+    for (uint32_t i = 0; i < s->stash.n; i++) {
+        const uint32_t in = find(&k->b->input, s->stash.at[i]);
+        const bool state = in < k->r->states;
+        if (in != NONE && !state && !is_whole(k, in))
+            continue;
+        vec_push(a, &k->kept, s->stash.at[i]);
+        if (!state || becomes(k, in) == NONE)
+            vec_push(a, &more, s->stash.at[i]);
+    }
+    add_results(k, s, &more);
+    const Node n = k->g->node.at[k->v->node];
+    int *rows = arena_array(a, int, k->kept.n + 1);
+    for (uint32_t i = 0; i < k->kept.n; i++) {
+        const uint32_t in = find(&k->b->input, k->kept.at[i]), at = find(&more, k->kept.at[i]);
+        const uint32_t o = k->n.nout + at;
+        rows[i] = n.attr.recurrence->rows[at == NONE ? in : n.nin + o];
+        vec_push(a, &k->kept_as, at == NONE ? shifted(k, in, becomes(k, in)) : n.out[o]);
+    }
+    k->kept_rows = rows;
 }
 
 /* ---- the backward ---------------------------------------------------------------------------- */

@@ -34,6 +34,7 @@ struct Layer {
        row, NONE */
     int direction;
     ValueId recurrence, recurrence_bias, peephole[3], recurrence_scale;
+    ValueId zero; /* [batch, hidden], once it is made; NONE */
     ValueId live; /* bool [steps, batch, 1], in a step [batch, 1]; NONE: all */
 };
 
@@ -216,14 +217,23 @@ static ValueId of_direction(const Layer *l, ValueId x)
                      : low_squeeze(l->g, g_slice_axis(l->g, x, 0, l->direction, 1), 1, &zero);
 }
 
+/* One for all states that begin so. */
+static ValueId zero(Layer *l)
+{
+    if (l->zero == NONE)
+        l->zero =
+            g_full(l->g, low_dtype(l->g, l->im->in[0]), &(Shape){2, {l->batch, l->hidden}}, 0);
+    return l->zero;
+}
+
 /* The initial state [batch, hidden].  An export writes the batch of its example into zeros, and
    there may be fewer rows: what is the same for every sample is a number, or one row. */
-static ValueId same_rows(const Layer *l, ValueId s)
+static ValueId same_rows(Layer *l, ValueId s)
 {
     const Shape all = low_shape(l->g, s);
     double x;
     if (low_uniform(l->g, s, &x))
-        return g_full(l->g, low_dtype(l->g, s), &all, x);
+        return x == 0 ? zero(l) : g_full(l->g, low_dtype(l->g, s), &all, x);
     const Value *v = val(l->g, s);
     if (v->kind != V_CONST)
         return s;
@@ -233,14 +243,14 @@ static ValueId same_rows(const Layer *l, ValueId s)
     return g_expand(l->g, g_slice_axis(l->g, s, 0, 0, 1), &all);
 }
 
-static ValueId initial(const Layer *l, uint32_t input)
+static ValueId initial(Layer *l, uint32_t input)
 {
     bool batch_first = im_int(l->im, "layout", 0) != 0;
     const int64_t dims[] = {batch_first ? l->batch : l->directions,
                             batch_first ? l->directions : l->batch, l->hidden};
     ValueId x = check_shape(l, input, 3, dims);
     if (x == NONE)
-        return g_full(l->g, low_dtype(l->g, l->im->in[0]), &(Shape){2, {l->batch, l->hidden}}, 0);
+        return zero(l);
     if (batch_first)
         x = g_transpose(l->g, x, (const int64_t[]){1, 0, 2});
     return same_rows(l, of_direction(l, x));
@@ -366,7 +376,7 @@ static Layer in_body(const Layer *l, Body *b, ValueId *x, State *s)
 }
 
 /* x: X W' and what is added to it, [steps, batch, gates * hidden].  y: [steps, batch, hidden] */
-static State over_steps(const Layer *l, ValueId x, bool backwards, ValueId *y)
+static State over_steps(Layer *l, ValueId x, bool backwards, ValueId *y)
 {
     Graph *g = l->g;
     State s = {initial(l, 5), l->gates == 4 ? initial(l, 6) : NONE};
@@ -463,7 +473,7 @@ static void recurrent(Import *im, int gates, int functions, State (*step)(Layer 
 {
     Graph *g = im->g;
     Layer l = {.im = im, .g = g, .gates = gates, .functions = functions, .step = step};
-    l.recurrence_scale = NONE;
+    l.recurrence_scale = l.zero = NONE;
     l.quantised = im->nin > 8;
     check_operands(&l);
     l.clip = im_float(im, "clip", 0);

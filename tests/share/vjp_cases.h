@@ -476,8 +476,8 @@ static void phase(T *t)
     out(t, node2(t, g_mul(t->g, x, x), g_neg(t->g, x), (Attr){0}));
 }
 
-/* States of which one feeds a product, and what each step reads whole, in both directions; of the
-   first no last state is asked for. */
+/* States of which one feeds a product, and what each step reads whole, in both directions; a state
+   is a sequence, too; of the first no last state is asked for. */
 static void recurrence(T *t)
 {
     static const int rows[] = {0, 0, 0, -1, -1, 0, 0, 0};
@@ -492,7 +492,7 @@ static void recurrence(T *t)
         ValueId z = g_unary(b, OP_Tanh, g_add(b, g_matmul(b, h, g_swap_last(b, w)), x));
         c = g_add(b, g_mul(b, c, s), z);
         h = g_mul(b, z, c);
-        const ValueId left[] = {h, c, g_sub(b, h, x)},
+        const ValueId left[] = {h, c, reverse ? h : c},
                       in[] = {real(t, S(2, 3), -1, 1), real(t, S(2, 3), -1, 1),
                               real(t, S(4, 2, 3), -1, 1), real(t, S(3, 3), -1, 1),
                               real(t, S(1, 3), -1, 1)};
