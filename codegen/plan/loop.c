@@ -97,8 +97,10 @@ void cg_loop(Func *f, const Node *n, Step *s)
         }
     l->room = (const int64_t (*)[2])room;
     s->loop = l;
+    const Func *step = l->body->func[F_FORWARD];
     for (int t = 0; t < TARGETS; t++) {
-        const int64_t bytes = l->body_room + cg_bytes_work(l->body, (Target)t);
+        const int64_t bytes =
+            l->body_room + cg_align(step->bytes_work + step->bytes_scratch[t]);
         f->bytes_scratch[t] = bytes > f->bytes_scratch[t] ? bytes : f->bytes_scratch[t];
     }
 }
