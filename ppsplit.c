@@ -91,7 +91,8 @@ static void list_modules(void *arg)
         passes[i].run(&s);
     batch_analyse(s.graph, 0, &s.o->partition.batch, NULL);
     diag_files();
-    print_ls(s.graph, divided ? s.loss.loss : NONE, stdout);
+    const Pipe *joint = divided ? autodiff_joint(s.graph, &s.o->partition, &s.loss) : NULL;
+    print_ls(s.graph, divided ? s.loss.loss : NONE, joint, stdout);
 }
 
 /* ---- plan ---- */

@@ -36,12 +36,13 @@ typedef struct {
     Lengths lengths;     /* of the ranges that are not one of rows */
     bool settled;        /* which they are */
     const Symbol *rows_vary; /* the range of the rows; NULL: none */
-    /* the model with other lengths, of the first sample, and the same before members divide it; NULL:
-       this is it */
+    /* the model with other lengths, of the first sample, and the same before members divide it;
+       NULL: this is it */
     const Graph *other, *other_whole;
     Command command;
     /* of plan: as they were written */
-    const char *machine, *threads, *batch, *dp, *optimizer, *recompute, *offload, *csv;
+    const char *machine, *threads, *batch, *dp, *optimizer, *recompute, *offload, *zero, *csv,
+        *microbatch_rows, *rank_stages;
     SchedRows data;                 /* of plan: --lengths and the like */
     const char *words;              /* model and options of the command that makes a program */
 } Options;
@@ -103,7 +104,8 @@ uint32_t one_of(const char *command, const char *option, const char *word,
     one_of(command, option, word, (const char *const[]){__VA_ARGS__},               \
            sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
 
-/* ---- merge.c, report.c, watch.c, ops.c, forecast.c: argv[0] is the command's name; the exit status ---- */
+/* ---- merge.c, report.c, watch.c, ops.c, forecast.c ---- */
+/* argv[0] is the command's name; the exit status */
 
 int merge_main(int argc, char **argv);
 int report_main(int argc, char **argv);

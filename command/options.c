@@ -287,6 +287,12 @@ static void set_offload(Options *o, const char *arg)
     o->offload = arg;
 }
 
+static void set_zero(Options *o, const char *arg)
+{
+    ONE_OF("ppsplit plan", "zero", arg, "0", "1", "2", "3");
+    o->zero = arg;
+}
+
 static void set_lengths(Options *o, const char *arg)
 {
     SchedError e;
@@ -394,6 +400,9 @@ static const OptionRow options[] = {
     {{"optimizer", "NAME", 0}, TEXT(optimizer), .of = OF_PLAN | RUN_TOO, .planned = true},
     {{"recompute", "never|cheap|except-last|always", 0}, SET(recompute), OF_PLAN | RUN_TOO, true},
     {{"offload", "never|stash", 0}, SET(offload), OF_PLAN | RUN_TOO, true},
+    {{"rank-stages", "N", 0}, TEXT(rank_stages), .of = OF_PLAN, .planned = true},
+    {{"microbatch-rows", "N", 0}, TEXT(microbatch_rows), .of = OF_PLAN, .planned = true},
+    {{"zero", "0|1|2|3", 0}, SET(zero), OF_PLAN | RUN_TOO, true},
     {{"lengths", "NAME=FILE.npy", 0}, SET(lengths), OF_PLAN | RUN_TOO, true},
     {{"by-length", "STEPS", 0}, SET(by_length), OF_PLAN | RUN_TOO, true},
     {{"shuffle", "SEED", 0}, SET(shuffle), OF_PLAN | RUN_TOO, true},

@@ -1,6 +1,7 @@
 /*
  * plan.c - the command line of `ppsplit plan`: what it says beside that of a split.
  */
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "command.h"
@@ -28,7 +29,8 @@ const char plan_usage[] =
     "The training:\n"
     "      --batch=ROWS            rows of a step, all replicas together\n"
     "      --loss=LOSS             the loss, as for a split (default mse, with a note)\n"
-    "      --lengths=NAME=FILE.npy the length of each row, of a model with --bind NAME=LEAST..MOST\n"
+    "      --lengths=NAME=FILE.npy the length of each row, of a model with\n"
+    "                              --bind NAME=LEAST..MOST\n"
     "                              (default: all rows have MOST); steps are means over an epoch\n"
     "                              (repeatable)\n"
     "      --by-length=STEPS, --shuffle=SEED\n"
@@ -38,17 +40,21 @@ const char plan_usage[] =
     "\n"
     "Look only at some ways:\n"
     "      --stages=N              this number of stages\n"
+    "      --rank-stages=N         this number of stages of each rank\n"
     "      --microbatches=M        this number of microbatches\n"
+    "      --microbatch-rows=N     microbatches of this number of rows\n"
     "      --dp=N                  this number of replicas\n"
     "      --split=POINT           this cut (repeatable)\n"
     "      --schedule=NAME         this schedule\n"
-    "      --tensor=T              this number of members of a stage (1: none)\n"
+    "      --tensor=T              this number of members of a stage (1: none); one of these\n"
+    "                              three options says that the others are 1\n"
     "      --sequence=N, --expert=N\n"
-    "                              members that divide sequences, or sequences and experts;\n"
-    "                              without these options they are not tried\n"
+    "                              members that divide sequences, or sequences and experts\n"
     "      --recompute=never|cheap|except-last|always\n"
     "                              this recomputation\n"
     "      --offload=never|stash   with or without stashes in a file\n"
+    "      --zero=0|1|2|3          replicas divide nothing, states, also gradients, also\n"
+    "                              parameters\n"
     "\n"
     "      --csv=FILE              also try schedules made for this case; if the first way has\n"
     "                              one, write its rows to FILE\n"
@@ -136,10 +142,13 @@ PlanOptions plan_options(Options *o)
                      .card = t.costs ? NULL : m.card,
                      .stages = number("stages", t.stages),
                      .microbatches = number("microbatches", t.microbatches),
+                     .rows = number("microbatch-rows", o->microbatch_rows),
+                     .each = number("rank-stages", o->rank_stages),
                      .dp = number("dp", o->dp),
                      .schedule = t.schedule,
                      .recompute = o->recompute,
                      .offload = o->offload,
+                     .zero = o->zero ? (int)strtol(o->zero, NULL, 10) : -1,
                      .csv = o->csv,
                      .ranges = &o->lengths,
                      .data = &o->data,

@@ -19,6 +19,7 @@ typedef struct {
     VEC(PlanRead) read;
     bool keeps; /* what was imported last, as it was */
     const Graph *imported;
+    const PlanSize *sample; /* whose sizes decide how members divide; NULL: as Options say */
 } PlanReader;
 
 /* ---- as planner/ asks for it ---- */
@@ -76,7 +77,6 @@ static const State *plan_whole(PlanReader *r, PlanSize wanted)
         bind_lengths(s.o, wanted.length);
     read_model(&s);
     r->imported = r->keeps ? graph_twin(s.graph, r->o->arena) : NULL;
-    s.graph->other = r->o->other_whole;
     pass_rows(&s);
     pass_loss(&s);
     pass_autocast(&s);
@@ -92,12 +92,41 @@ static const State *plan_member(PlanReader *r, PlanSize wanted, const PlanMesh *
         return have;
     State s = plan_twin(plan_whole(r, wanted), r->o->arena);
     MeshOptions *m = &s.o->mesh;
+    s.graph->other = r->sample ? plan_whole(r, *r->sample)->graph : r->o->other_whole;
     m->parts = members->parts;
     for (int x = 0; x < MESH_AXES; x++)
         if (!m->members[x])
             m->members[x] = m->chunks[x] = members->members[x];
+    check_lengths(s.o);
     pass_mesh(&s);
     return plan_keep(r, s, wanted, *members);
+}
+
+static void read_sample(void *of)
+{
+    PlanReader *r = of;
+    plan_whole(r, *r->sample);
+}
+
+/* As of the program (pass_lengths) */
+static void plan_sample(PlanReader *r, int64_t rows)
+{
+    Lengths *l = &r->o->lengths;
+    const bool may_fail = choose_lengths(l, false);
+    PlanSize *sample = arena_new_of(r->o->arena, PlanSize);
+    sample->rows = rows;
+    memcpy(sample->length, l->at[0], sizeof sample->length);
+    r->sample = sample;
+    FILE *quiet = may_fail ? fopen("/dev/null", "w") : NULL,
+         *before = quiet ? diag_to(quiet) : NULL;
+    if (quiet && diag_run(read_sample, r)) {
+        choose_lengths(l, true);
+        memcpy(sample->length, l->at[0], sizeof sample->length);
+    }
+    if (quiet) {
+        diag_to(before);
+        fclose(quiet);
+    }
 }
 
 static int64_t plan_rows(void *of, PlanMesh *mesh)
@@ -107,6 +136,8 @@ static int64_t plan_rows(void *of, PlanMesh *mesh)
     r->o->lengths = s->o->lengths;
     r->o->settled = true;
     check_lengths(r->o);
+    if (r->o->lengths.symbols)
+        plan_sample(r, s->o->rows);
     MeshOptions own = r->o->mesh;
     annotate_read(s->graph, &own);
     const bool given = r->o->mesh.members[MESH_TENSOR] || own.members[MESH_TENSOR] > 1;
@@ -118,7 +149,7 @@ static int64_t plan_rows(void *of, PlanMesh *mesh)
 
 /* A copy in this arena; mesh: NULL: of the whole. */
 static State plan_read(PlanReader *r, PlanSize wanted, const PlanMesh *members,
-                       const SplitTexts *split, Arena *a)
+                       const Strings *split, Arena *a)
 {
     State s = plan_twin(members ? plan_member(r, wanted, members) : plan_whole(r, wanted), a);
     s.graph->other = r->o->other;
@@ -137,7 +168,7 @@ static Graph *plan_graph(void *of, PlanSize wanted, const PlanMesh *members, Los
     return s.graph;
 }
 
-static Pipe *plan_pipe(void *of, PlanSize wanted, const PlanMesh *members, const SplitTexts *split,
+static Pipe *plan_pipe(void *of, PlanSize wanted, const PlanMesh *members, const Strings *split,
                        Arena *a)
 {
     State s = plan_read(of, wanted, members, split, a);
@@ -160,7 +191,7 @@ PlanModel plan_model(Options *o)
 
 typedef struct {
     const Options *o;
-    const SplitTexts *split;
+    const Strings *split;
     const int64_t *length;
     const PlanMesh *mesh; /* NULL: members do not divide it */
     Pipe *pipe;
@@ -196,7 +227,7 @@ static const char *indented(Arena *a, const char *said)
 
 /* The same with other lengths, cut at these points, if any are given; without a Pipe: not if it may
  * fail.  What is warned of is so already. */
-static Sample sample_of(const State *s, const SplitTexts *split, const int64_t *length,
+static Sample sample_of(const State *s, const Strings *split, const int64_t *length,
                         bool may_fail)
 {
     PlanMesh mesh = {.parts = s->o->mesh.parts};
@@ -231,7 +262,7 @@ static Sample sample_of(const State *s, const SplitTexts *split, const int64_t *
 }
 
 /* Where samples are beyond the greatest lengths, constants are as long as theirs. */
-static Pipe *longest_pipe(const State *s, const SplitTexts *split)
+static Pipe *longest_pipe(const State *s, const Strings *split)
 {
     const Lengths *l = &s->o->lengths;
     int64_t most[SYMBOLS], own[SYMBOLS];
@@ -244,7 +275,7 @@ static Pipe *longest_pipe(const State *s, const SplitTexts *split)
 
 typedef struct {
     State s;
-    SplitTexts split;
+    Strings split;
 } Sampler;
 
 static const Pipe *pipe_with(const void *of, const int64_t *length)
@@ -258,7 +289,7 @@ static const Graph *imported_with(const void *of, const int64_t *length)
     return sample_of(&((const Sampler *)of)->s, NULL, length, false).imported;
 }
 
-static bool take_sample(const State *s, const SplitTexts *split, int k, bool may_fail)
+static bool take_sample(const State *s, const Strings *split, int k, bool may_fail)
 {
     Lengths *l = &s->o->lengths;
     const Sample x = sample_of(s, split, l->at[k], may_fail);
@@ -272,7 +303,7 @@ void pass_lengths(State *s)
     Options *o = s->o;
     Lengths *l = &o->lengths;
     Sampler *all = arena_new_of(o->arena, Sampler);
-    SplitTexts *split = &all->split;
+    Strings *split = &all->split;
     check_rows(o, s->pipe);
     if (!l->symbols || !o->codegen.dir)
         return;

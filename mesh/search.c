@@ -229,6 +229,15 @@ static MeshPlan plan_of(Search *s)
                       .gathers_again = s->opt->keep > 0 || s->axis != MESH_TENSOR};
 }
 
+static bool reads_experts(const Search *s, NodeId id)
+{
+    const Node *n = &s->g->node.at[id];
+    bool is = false;
+    for (uint32_t i = 0; i < n->nin; i++)
+        is |= choices_experts(s, n, n->in[i]);
+    return is;
+}
+
 /* Something is gained: a parameter is divided, or a product; along the axis of experts theirs. */
 static bool divides(const Search *s, const MeshPlan *p)
 {
@@ -237,17 +246,19 @@ static bool divides(const Search *s, const MeshPlan *p)
     for (uint32_t i = 0; i < g->param.n && !experts; i++)
         if (p->param[i].dim >= 0)
             return true;
-    for (NodeId n = 0; n < g->node.n; n++) {
-        const Node *x = &g->node.at[n];
-        if (!p->way[n] || !op_is_product(x->op))
-            continue;
-        bool is = !experts;
-        for (uint32_t i = 0; i < x->nin; i++)
-            is |= choices_experts(s, x, x->in[i]);
-        if (is)
+    for (NodeId n = 0; n < g->node.n; n++)
+        if (p->way[n] && op_is_product(g->node.at[n].op) && (!experts || reads_experts(s, n)))
             return true;
-    }
     return false;
+}
+
+/* Without experts nothing is divided among them, at whatever price. */
+static bool may_divide(const Search *s, const bool *live)
+{
+    for (NodeId n = 0; n < s->g->node.n && s->axis == MESH_EXPERT; n++)
+        if (live[n] && op_is_product(s->g->node.at[n].op) && reads_experts(s, n))
+            return true;
+    return s->axis != MESH_EXPERT;
 }
 
 bool mesh_made_again(const Graph *g, const bool *of_params, ValueId v)
@@ -366,7 +377,7 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis 
                     : r.link / r.quick;
     s.updated = axis == MESH_SEQUENCE ? 0 : r.link / r.updates;
     const bool *images = axis == MESH_TENSOR ? rows_of_images(g, a, notes, s.chunks) : NULL;
-    for (int i = 0; i < TRIES; i++, work *= DEARER) {
+    for (int i = 0; i < TRIES && may_divide(&s, live); i++, work *= DEARER) {
         MeshPlan p = search_rows(&s, live, images, work);
         if (divides(&s, &p))
             return p;

@@ -31,12 +31,11 @@ typedef struct {
 bool pipe_fits(const Graph *g, const PartitionOptions *opt, const Loss *l);
 /* split_search.c: cuts one graph in many ways, to compare them; after pipe_prepare(). */
 typedef struct SplitSearch SplitSearch;
-typedef VEC(const char *) SplitTexts;
 SplitSearch *split_search(Graph *g, ValueId loss, const Pipe *joint, const PartitionOptions *opt,
                           Arena *a);
 const AutoSearch *split_search_cuts(const SplitSearch *s);
 /* options that give this cut, without the points that the model itself gives */
-SplitTexts split_search_points(SplitSearch *s, const StageCut *c);
+Strings split_search_points(SplitSearch *s, const StageCut *c);
 
 /* split.c: resolves split points of p's graph with its loss; stage_of[node id]; fills p->split and
    p->automatic. */
@@ -89,8 +88,9 @@ void print_pipe_xml(const Pipe *p, FILE *f);
 void print_pipe_xsd(FILE *f);
 /* dot.c: for Graphviz */
 void print_pipe_dot(const Pipe *p, FILE *f);
-/* ls.c: the module tree; a line for each entry of Graph.array */
-void print_ls(Graph *g, ValueId loss, FILE *f);
+/* ls.c: the module tree, joint: a member's, differentiated, for what members send (autodiff_joint);
+   a line for each entry of Graph.array */
+void print_ls(Graph *g, ValueId loss, const Pipe *joint, FILE *f);
 void print_parameters(const Graph *g, FILE *f);
 
 #ifdef __cplusplus

@@ -24,9 +24,9 @@ SplitSearch *split_search(Graph *g, ValueId loss, const Pipe *joint, const Parti
 
 const AutoSearch *split_search_cuts(const SplitSearch *s) { return s->cuts; }
 
-SplitTexts split_search_points(SplitSearch *s, const StageCut *c)
+Strings split_search_points(SplitSearch *s, const StageCut *c)
 {
-    SplitTexts list = {0};
+    Strings list = {0};
     Arena *a = s->split.a;
     for (uint32_t i = 0; i < s->opt->split.n; i++)
         vec_push(a, &list, s->opt->split.at[i]);

@@ -159,15 +159,23 @@ static double update_of(const Search *x, const Candidate *c, double trained)
            rates_of_replicas(x->o, c).updates;
 }
 
-/* Of the update and of what replicas tell each other: what no backward hides is about the sums of
-   one stage. */
+/* Members that divide sequences add up the gradients of what each has whole. */
+static double summed(const Search *x, const Candidate *c, double trained)
+{
+    const Division *d = c->cut->of;
+    const int whole = d->members / d->mesh.members[MESH_TENSOR];
+    return 2 * trained * (whole - 1) / whole / rates_of_members(x->o, d->members).link;
+}
+
+/* Of the update, of what members of whole parameters add up and of what replicas tell each other:
+   what no backward hides is about the sums of one stage. */
 static double end_of_step(const Search *x, const Candidate *c, double trained)
 {
     const Rates peers = rates_of_replicas(x->o, c);
     const double part = (double)(c->replicas - 1) / c->replicas,
                  chunks = (double)c->cut->stages / c->ranks,
                  sums = part * trained * (c->zero ? 1 : 2) / peers.link;
-    return update_of(x, c, trained) + sums / chunks +
+    return update_of(x, c, trained) + summed(x, c, trained) + sums / chunks +
            (c->zero && c->zero < 3 ? part * trained / peers.link : 0);
 }
 

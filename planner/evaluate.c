@@ -20,7 +20,7 @@ typedef struct {
     Search *x;
     Candidate *c;
     Arena *a;
-    Program *program;
+    const Program *program;
     const StageCut *cut; /* seconds of the stages */
     Crossing cross;
     SchedCosts costs;
@@ -44,21 +44,23 @@ static double cheap_seconds(const Rates *r, const PpStage *st)
     return sum;
 }
 
-/* On a card: of the launches of one function of a stage. */
-static double of_launches(const Trial *t, int stage, int function)
-{
-    return launches_seconds(t->c->cut->of->card, &t->program->launches[stage]->of[function],
-                            (double)t->c->size->rows);
-}
-
-/* What the actions of a stage are of: seconds of the stages, with means of the lengths or some; its
-   activations beside those of the greatest; what each action takes in any case; the part of its far
-   bytes that is met in memory; with the R before a backward in it (fill_costs) */
+/* What the actions of a stage are of: seconds of the stages, with means of the lengths or some; on
+   a card the program with these; its activations beside those of the greatest; what each action
+   takes in any case; the part of its far bytes that is met in memory; with the R before a backward in
+   it (fill_costs) */
 typedef struct {
     const StageCut *cut;
+    const Program *launched;
     double part, begin, far;
     bool folded;
 } Moment;
+
+/* On a card: of the launches of one function of a stage. */
+static double of_launches(const Trial *t, const Moment *at, int stage, int function)
+{
+    return launches_seconds(t->c->cut->of->card, &at->launched->launches[stage]->of[function],
+                            (double)t->c->size->rows);
+}
 
 /* Seconds of an R of stage s; 0: there is none. */
 static double again_seconds(const Trial *t, const Moment *at, int s)
@@ -70,9 +72,10 @@ static double again_seconds(const Trial *t, const Moment *at, int s)
     if (c->again == AGAIN_NEVER || !st->has_backward)
         return 0;
     if (c->again != AGAIN_CHEAP)
-        return begin + (t->x->o->card ? of_launches(t, s, F_FORWARD) : at->cut->stage[s].forward);
+        return begin + (t->x->o->card ? of_launches(t, at, s, F_FORWARD)
+                                           : at->cut->stage[s].forward);
     for (int k = 0; k < st->n_again && t->x->o->card; k++)
-        parts += of_launches(t, s, F_AGAIN + k);
+        parts += of_launches(t, at, s, F_AGAIN + k);
     if (!t->x->o->card)
         parts = at->part * cheap_seconds(&t->x->o->partition->automatic.rates, st);
     return st->n_again > 0 ? parts + begin : 0;
@@ -173,12 +176,12 @@ static void modelled_times(const Trial *t, int s, const Moment *m, double *time)
 }
 
 /* On a card: by what they launch. */
-static void forecast_times(const Trial *t, int s, double begin, double *time)
+static void forecast_times(const Trial *t, int s, const Moment *m, double *time)
 {
-    time[SA_F] = of_launches(t, s, F_FORWARD) + begin;
-    time[SA_I] = of_launches(t, s, F_INPUT) + begin;
-    time[SA_W] = of_launches(t, s, F_WEIGHT) + begin;
-    time[SA_B] = of_launches(t, s, F_BACKWARD) + begin;
+    time[SA_F] = of_launches(t, m, s, F_FORWARD) + m->begin;
+    time[SA_I] = of_launches(t, m, s, F_INPUT) + m->begin;
+    time[SA_W] = of_launches(t, m, s, F_WEIGHT) + m->begin;
+    time[SA_B] = of_launches(t, m, s, F_BACKWARD) + m->begin;
 }
 
 /* All that a microbatch takes in a stage. */
@@ -186,7 +189,7 @@ static void action_times(const Trial *t, int s, const Moment *m, double *time)
 {
     const double stored = m->part * (double)memory_stored(t->program->plan.stage[s]);
     if (t->x->o->card)
-        forecast_times(t, s, m->begin, time);
+        forecast_times(t, s, m, time);
     else
         modelled_times(t, s, m, time);
     double again = again_seconds(t, m, s), before = m->folded ? again : 0;
@@ -209,6 +212,8 @@ static void vary_stage(Trial *t, int s, Moment at)
     for (uint32_t k = 0; k < x->n_knot; k++) {
         const CutStage *own = &knot[k].stage[s];
         at.cut = &knot[k];
+        if (x->o->card)
+            at.launched = cut_program_knot(t->x, t->c->cut, k);
         at.part = most->stash > 0 ? (double)own->stash / (double)most->stash : 1;
         action_times(t, s, &at, time + k * SA_TYPES);
         sent[k] = most->sent > 0 ? (double)own->sent / (double)most->sent : 1;
@@ -242,7 +247,8 @@ static int fill_costs(Trial *t, const Schedule *of)
     const Candidate *c = t->c;
     const AutoOptions *o = &t->x->o->partition->automatic;
     const Rates pipe = rates_of_pipe(t->x->o, c), peers = rates_of_replicas(t->x->o, c);
-    const Moment now = {t->cut, 1, candidate_beginning(t->x), far_part(t, of), !of};
+    const Moment now = {
+        t->cut, t->program, 1, candidate_beginning(t->x), far_part(t, of), !of};
     int stages = (int)t->c->cut->stages;
     sched_costs_free(&t->costs);
     sched_costs_default(&t->costs);
@@ -278,8 +284,8 @@ static double forecast_update(const Trial *t, const Schedule *s)
     return most;
 }
 
-/* The end of a step: the update, and of divided ones what comes of the others.  Of a run's
-   costs: what it took there, whatever its ranks. */
+/* The end of a step: what members add up, the update, and of divided ones what comes of the others.
+   Of a run's costs: what it took there, whatever its ranks. */
 static double end_seconds(const Trial *t, const Schedule *s)
 {
     const AutoOptions *o = &t->x->o->partition->automatic;
@@ -287,7 +293,11 @@ static double end_seconds(const Trial *t, const Schedule *s)
     double update = o->measured_around > 0 ? o->measured_around
                     : t->x->o->card        ? forecast_update(t, s)
                                            : (double)bytes / o->rates.updates;
-    return update + (double)gathered / rates_of_replicas(t->x->o, t->c).link;
+    const Rates members = rates_of_members(t->x->o, t->c->cut->of->members);
+    double summed = o->measured_around > 0 ? 0
+                                           : memory_summed(&t->program->plan, s, members.link,
+                                                           members.messages);
+    return update + summed + (double)gathered / rates_of_replicas(t->x->o, t->c).link;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -349,7 +359,7 @@ static void remember_least(Trial *t, const Schedule *rows, int64_t bytes)
     memory_rank(&t->memory, rows, most, &moved, x->least.parts);
     snprintf(x->least.what, sizeof x->least.what,
              "%s%u stages on %d ranks, %d microbatches of %lld row%s, %s, --recompute %s%s%s",
-             mesh_words(c, t->a), c->cut->stages, c->ranks, c->microbatches,
+             mesh_words(c, "", " ", t->a), c->cut->stages, c->ranks, c->microbatches,
              (long long)c->size->rows, c->size->rows == 1 ? "" : "s", rows->name,
              again_name(c->again), c->offload ? ", --offload stash" : "",
              c->zero ? arena_printf(t->a, ",%s", zero_words(c, t->a)) : "");
@@ -551,11 +561,7 @@ const int64_t *candidate_exact(Search *x, Candidate *c)
     int64_t *of_rank = arena_array(x->a, int64_t, c->ranks + 1);
     bool fits = open_trial(&t);
     if (fits) {
-        Arena *a = arena_within(t.a);
-        t.program = program_of(x->o->model.pipe(x->o->model.of, (PlanSize){.rows = c->size->rows},
-                                                &c->cut->of->mesh, &c->cut->points, a),
-                               x->o->device, t.a);
-        arena_free(a);
+        t.program = cut_program_rows(x, c->cut, c->size->rows);
         t.cross = crossing_of(&t.program->plan, t.a);
         t.needs.edge = t.cross.edge;
         t.needs.param = t.cross.param;

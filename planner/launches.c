@@ -34,7 +34,7 @@ double launches_update(const Search *x, const StageLaunches *s, double part)
 
 double launches_update_about(const Search *x, const Cut *c, double part)
 {
-    const Program *p = c->of->forecast;
+    const Program *p = c->of->most.forecast;
     double sum = 0;
     for (int s = 0; s < p->plan.n_stage; s++)
         sum += launches_update(x, p->launches[s], part);
@@ -68,17 +68,17 @@ static void add_steps(const Search *x, const Launches *list, const Card *card, u
     }
 }
 
-const PartitionOptions *launches_run(Search *x, Division *d, int64_t rows)
+const PartitionOptions *launches_run(Search *x, const Division *d, Reading *at, int64_t rows)
 {
     PartitionOptions *out = arena_new_of(x->a, PartitionOptions);
     AutoOptions *run = &out->automatic;
     *out = *x->o->partition;
-    if (!d->forecast)
-        d->forecast = program_of(d->joint, true, x->a);
-    const int stages = d->forecast->plan.n_stage;
+    if (!at->forecast)
+        at->forecast = program_of(at->joint, true, x->a);
+    const int stages = at->forecast->plan.n_stage;
     StageTimes *t = arena_array(x->a, StageTimes, stages + 1);
     for (int s = 0; s < stages; s++) {
-        const Launches *of = d->forecast->launches[s]->of;
+        const Launches *of = at->forecast->launches[s]->of;
         t[s] = (StageTimes){.input = -1, .weight = -1};
         t[s].forward = launches_seconds(d->card, &of[F_FORWARD], (double)rows);
         t[s].whole = launches_seconds(d->card, &of[F_BACKWARD], (double)rows);

@@ -81,11 +81,6 @@ void lengths_open(Search *x)
     SchedError e;
     if (r->n == 0)
         return;
-    if (x->o->card) {
-        diag_hint("leave --lengths out: a plan of rows of the greatest length; or give --costs");
-        diag_fatal(EXIT_USAGE, WHERE_NONE,
-                   "--lengths: what a card takes for other lengths is not known");
-    }
     check(r, x->o->ranges, x->a);
     sort(r, x->o->ranges);
     r->batch = x->o->batch;

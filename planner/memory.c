@@ -137,6 +137,20 @@ double memory_exchanged(const PpPlan *model, int stage, int microbatches)
     return sum;
 }
 
+double memory_summed(const PpPlan *model, const Schedule *s, double link, double messages)
+{
+    double most = 0;
+    for (int r = 0; r < s->ranks; r++) {
+        double mine = 0;
+        for (int i = 0; i < s->stages; i++) {
+            const Exchanges sum = plan_exchanges(model, model->stage[i], 0);
+            mine += s->rank_of[i] == r ? sum.bytes / link + sum.messages / messages : 0;
+        }
+        most = mine > most ? mine : most;
+    }
+    return most;
+}
+
 Crossing crossing_of(const PpPlan *model, Arena *a)
 {
     size_t pairs = (size_t)model->n_stage * (size_t)model->n_stage;

@@ -39,6 +39,9 @@ Schedule *memory_offload(MemoryAsked *x, const Schedule *s, const SchedNeeds *ne
 int64_t memory_stored(const PpStage *st);
 /* Bytes that a member sends the others of a stage in a step */
 double memory_exchanged(const PpPlan *model, int stage, int microbatches);
+/* Seconds in which members add up a rank's gradients once a step, the most of all, over a link of
+   so many bytes and messages a second */
+double memory_summed(const PpPlan *model, const Schedule *s, double link, double messages);
 /* Bytes that a rank's optimizer reads and writes in a step, the most of all; what the last replica
    gets of the others then with --zero 1 and 2. */
 int64_t memory_updated(const MemoryAsked *x, const Schedule *s, int64_t *gathered);

@@ -4,9 +4,9 @@
  *
  * Ranks are numbered as the program numbers them, (replica * P + rank of the pipeline) * T +
  * member, and neighbours fill a node before the next one: out/run and Slurm start them so.  What
- * members, or stages, send goes over the slower link where any group of them lies across two
- * nodes, for its steps wait for the slowest; sums over replicas send each peer as much, so the
- * parts of them that leave the node and that stay add up.
+ * members, or stages, send goes over the slower link where any group of them lies across two nodes,
+ * for its steps wait for the slowest; sums over replicas send each peer as much, so the parts of
+ * them that leave the node and that stay add up.
  */
 #include "search.h"
 

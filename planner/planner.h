@@ -71,7 +71,7 @@ typedef struct {
        whole model's */
     Graph *(*graph)(void *of, PlanSize size, const PlanMesh *mesh, Loss *loss, Arena *a);
     /* cut at these points and differentiated, what the program is printed of */
-    Pipe *(*pipe)(void *of, PlanSize size, const PlanMesh *mesh, const SplitTexts *split, Arena *a);
+    Pipe *(*pipe)(void *of, PlanSize size, const PlanMesh *mesh, const Strings *split, Arena *a);
 } PlanModel;
 
 typedef struct {
@@ -90,8 +90,9 @@ typedef struct {
     Network network;
     const Card *card; /* of each rank, whose actions it has the seconds of; NULL: not known */
     /* only these; 0 and NULL: any */
-    int stages, microbatches, dp;
+    int stages, each, microbatches, rows, dp; /* each: stages of a rank; rows: of a microbatch */
     const char *schedule, *recompute, *offload;
+    int zero; /* what replicas divide, 0 to 3; -1: any */
     /* schedules that are made for the model's costs too: the best plan's is written here; NULL:
        none are made */
     const char *csv;

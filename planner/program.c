@@ -136,24 +136,47 @@ Program *program_resized(const Program *p, int64_t rows, Arena *a)
 
 enum { COMPILED = 25 }; /* as much work as so many actions that are planned, for each node */
 
-static Pipe *cut_pipe(Search *x, Cut *c, Arena *scratch)
+static Pipe *cut_pipe(Search *x, Cut *c, PlanSize size, Arena *scratch)
 {
     const PlanOptions *o = x->o;
-    x->effort += (uint64_t)COMPILED / 2 * split_search_cuts(c->of->own)->cut.nodes;
-    c->points = split_search_points(c->of->own, c->found);
-    return o->model.pipe(o->model.of, (PlanSize){.rows = x->own_rows}, &c->of->mesh, &c->points,
-                         scratch);
+    x->effort += (uint64_t)COMPILED / 2 * split_search_cuts(c->of->most.own)->cut.nodes;
+    c->points = split_search_points(c->of->most.own, c->found);
+    return o->model.pipe(o->model.of, size, &c->of->mesh, &c->points, scratch);
+}
+
+static const Program *compiled(Search *x, Cut *c, PlanSize size)
+{
+    Arena *scratch = arena_new();
+    const Program *p = program_of(cut_pipe(x, c, size, scratch), x->o->device, x->a);
+    arena_free(scratch);
+    x->effort += (uint64_t)COMPILED / 2 * split_search_cuts(c->of->most.own)->cut.nodes;
+    return p;
 }
 
 const Program *cut_program(Search *x, Cut *c)
 {
-    if (c->program)
-        return c->program;
-    Arena *scratch = arena_new();
-    c->program = program_of(cut_pipe(x, c, scratch), x->o->device, x->a);
-    arena_free(scratch);
-    x->effort += (uint64_t)COMPILED / 2 * split_search_cuts(c->of->own)->cut.nodes;
+    if (!c->program)
+        c->program = compiled(x, c, c->of->most.size);
     return c->program;
+}
+
+const Program *cut_program_rows(Search *x, Cut *c, int64_t rows)
+{
+    if (rows == x->own_rows)
+        return cut_program(x, c);
+    if (c->exact_rows != rows)
+        c->exact = compiled(x, c, (PlanSize){.rows = rows});
+    c->exact_rows = rows;
+    return c->exact;
+}
+
+const Program *cut_program_knot(Search *x, Cut *c, uint32_t k)
+{
+    if (!c->knot)
+        c->knot = arena_array(x->a, const Program *, x->n_knot);
+    if (!c->knot[k])
+        c->knot[k] = compiled(x, c, x->knot[k]);
+    return c->knot[k];
 }
 
 const PpStage *cut_largest(Search *x, Cut *c)
@@ -165,7 +188,8 @@ const PpStage *cut_largest(Search *x, Cut *c)
         most = c->found->stage[s].stash > c->found->stage[most].stash ? s : most;
     Arena *scratch = arena_new();
     c->largest = c->program ? c->program->plan.stage[most]
-                            : program_stage(cut_pipe(x, c, scratch), most, x->o->device, x->a);
+                            : program_stage(cut_pipe(x, c, c->of->most.size, scratch), most,
+                                            x->o->device, x->a);
     arena_free(scratch);
     return c->largest;
 }

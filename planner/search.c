@@ -1,11 +1,9 @@
 /*
  * search.c - all ways to train, the shortest first.
  *
- * A way is a cut into S stages, P ranks for them, replicas of these, M microbatches of some rows,
- * and what is computed again.  Cuts are made once for each S; rows change what they cost, not where
- * they are.  Each way has a bound below its step: the work of the busiest rank, or that of the
- * slowest stage behind what comes before it.  They are looked at in the order of their bounds until
- * the next bound is above the last of the best ones; those that by the model of costs do not fit
+ * Ways (ways.c) are looked at in the order of their estimates.  Each has a bound below its step: the
+ * work of the busiest rank, or that of the slowest stage behind what comes before it; where that is
+ * above the last of the best ones it is passed over.  Those that by the model of costs do not fit
  * come last, in the order of the bytes that they need.  What cannot fit with any schedule is not
  * looked at.  A cut is the fastest; where that does not fit, one for the memory is looked at, too.
  * Where nothing fits, the way that takes least is looked for.
@@ -18,65 +16,10 @@
 #include "runtime/optim/optim.h"
 #include "search.h"
 
-enum { CHUNKS = 4, MOST_LOOPED = 256 };
-/* A node that is cut is as much work as so many actions that are planned. */
-enum { SOLVED = 15 };
+/* beside an estimate: what has one so much longer than a step is hardly shorter */
+static const double FAR_FROM_BEST = 1.2;
 
-/* ---- cuts ------------------------------------------------------------------------------------ */
-
-/* What the stages hold whatever else they do. */
-static void weigh(const CutGraph *g, Cut *c, Arena *a)
-{
-    enum { STATES = 2 }; /* that the model of costs counts as owned */
-    int64_t *held = arena_array(a, int64_t, c->stages),
-            *trained = arena_array(a, int64_t, c->stages);
-    for (uint32_t i = 0; i < g->param.n; i++) {
-        const CutParam *p = &g->param.at[i];
-        for (uint32_t k = 0, last = NONE; k < p->read.n; k++) {
-            uint32_t s = c->found->stage_of[p->read.at[k]];
-            held[s] += s != last ? p->held : 0;
-            trained[s] += last == NONE ? p->owned / STATES : 0;
-            last = s;
-        }
-    }
-    c->held = held;
-    c->trained = trained;
-}
-
-/* NULL: it is there already. */
-static Cut *new_cut(Search *x, Division *d, const AutoSearch *of, const StageCut *found)
-{
-    for (uint32_t i = 0; i < d->cut.n; i++)
-        if (d->cut.at[i]->stages == found->stages &&
-            !memcmp(d->cut.at[i]->found->stage_of, found->stage_of,
-                    of->cut.nodes * sizeof *found->stage_of))
-            return NULL;
-    Cut *c = arena_new_of(x->a, Cut);
-    StageCut *own = arena_new_of(x->a, StageCut);
-    *own = *found;
-    c->of = d;
-    c->stages = found->stages;
-    c->found = own;
-    weigh(&of->cut, c, x->a);
-    vec_push(x->a, &d->cut, c);
-    return c;
-}
-
-/* NULL: there is none. */
-static Cut *cut_of(Search *x, Division *d, uint32_t stages)
-{
-    for (uint32_t i = 0; i < d->cut.n; i++)
-        if (d->cut.at[i]->stages == stages)
-            return d->cut.at[i];
-    const AutoSearch *s = split_search_cuts(d->own);
-    x->deep |= stages > MOST_STAGES && stages <= s->cut.nodes;
-    if (stages < s->least || stages > s->cut.nodes || stages > MOST_STAGES)
-        return NULL;
-    plan_show("plan: a cut into %u stages%s", stages, plan_among(x, d));
-    x->effort += SOLVED * (uint64_t)s->cut.nodes;
-    StageCut found = auto_solve(s, &(AutoAsked){.stages = stages}, x->a);
-    return found.stage_of ? new_cut(x, d, s, &found) : NULL;
-}
+/* ---- cuts for the memory --------------------------------------------------------------------- */
 
 /* Where the fastest cut does not fit: one whose stages' own bytes do, as 1f1b holds them. */
 static Cut *tight_cut(Search *x, const Candidate *c, double part)
@@ -101,182 +44,10 @@ static Cut *tight_cut(Search *x, const Candidate *c, double part)
                                                  .live = live,
                                                  .rank_of = rank_of},
                                     x->a);
-        cut = found.stage_of ? new_cut(x, c->cut->of, c->size->cuts, &found) : NULL;
+        cut = found.stage_of ? cut_new(x, c->cut->of, c->size->cuts, &found) : NULL;
     }
     free(e);
     return cut;
-}
-
-/* The first one's; what it says of the model holds for all. */
-static const Program *any_program(Search *x)
-{
-    const Division *d = x->division.at[0];
-    return d->forecast ? d->forecast : cut_program(x, d->cut.at[0]);
-}
-
-/* ---- candidates ------------------------------------------------------------------------------ */
-
-/* Is there anything that is cheap to compute again? */
-static bool has_parts(const Program *p)
-{
-    for (int s = 0; s < p->plan.n_stage; s++)
-        if (p->plan.stage[s]->n_again > 0)
-            return true;
-    return false;
-}
-
-/* Of what is only of use where memory binds, or is asked for. */
-static bool is_tried(Search *x, const Candidate *c)
-{
-    const PlanOptions *o = x->o;
-    bool again = o->recompute ? strcmp(o->recompute, again_name(c->again)) == 0
-                              : c->again == AGAIN_NEVER ||
-                                    (o->memory > 0 &&
-                                     (c->again != AGAIN_EXCEPT_LAST || c->microbatches > 1) &&
-                                     (c->again != AGAIN_CHEAP || has_parts(any_program(x))));
-    if (o->offload)
-        return again && c->offload == (strcmp(o->offload, "stash") == 0);
-    return again && (!c->offload || (o->memory > 0 && c->again <= AGAIN_CHEAP &&
-                                     o->partition->automatic.rates.offload > 0));
-}
-
-/* What goes and comes is of use where memory binds, and a rank has several stages. */
-static int zeros(const Search *x, const Candidate *c)
-{
-    int several = x->o->memory > 0 && (int)c->cut->stages > c->ranks;
-    return c->replicas == 1 || !x->states ? 0 : several ? 3 : 1;
-}
-
-static void add(Search *x, Candidate c)
-{
-    for (int a = 0; a < AGAINS; a++)
-        for (int offload = 0; offload < 2; offload++)
-            for (int zero = 0; zero <= zeros(x, &c); zero++) {
-                c.again = (Again)a;
-                c.offload = offload;
-                c.zero = zero;
-                if (!is_tried(x, &c))
-                    continue;
-                candidate_estimate(x, &c);
-                c.unlikely = x->o->memory > 0 && c.guess > (double)x->o->memory;
-                vec_push(x->a, &x->list, c);
-            }
-}
-
-/* Why a run refuses more than one microbatch, those of replicas among them; NULL: it does not. */
-static const char *alone(Search *x)
-{
-    const PpPlan *p = &any_program(x)->plan;
-    return p->target_why ? p->target_why : p->loss_why;
-}
-
-static void add_microbatches(Search *x, Cut *cut, int ranks, int replicas)
-{
-    int64_t rows = x->o->batch / replicas;
-    const char *why = alone(x);
-    for (int64_t m = 1; m <= rows; m++) {
-        if (rows % m || (x->o->microbatches && m != x->o->microbatches))
-            continue;
-        if (why && m * replicas > 1) {
-            x->alone = why;
-            continue;
-        }
-        const Sized *size = size_of(x, cut->of, rows / m);
-        if (size)
-            add(x, (Candidate){.cut = cut,
-                               .size = size,
-                               .ranks = ranks,
-                               .replicas = replicas,
-                               .microbatches = (int)m});
-    }
-}
-
-static void add_stages(Search *x, Division *d, int ranks, int replicas)
-{
-    const PlanOptions *o = x->o;
-    if (o->stages) {
-        Cut *c = o->stages >= ranks ? cut_of(x, d, (uint32_t)o->stages) : NULL;
-        if (c)
-            add_microbatches(x, c, ranks, replicas);
-        return;
-    }
-    for (int v = 1; v <= (ranks == 1 ? 1 : CHUNKS) && (v == 1 || ranks * v <= MOST_LOOPED); v++) {
-        Cut *c = cut_of(x, d, (uint32_t)(ranks * v));
-        if (c)
-            add_microbatches(x, c, ranks, replicas);
-    }
-}
-
-/* A long pipeline with a microbatch for two ranks idles for two thirds of a step. */
-static bool is_idle(const PlanOptions *o, int ranks, int replicas)
-{
-    enum { SHORT = 8 };
-    return !o->dp && !o->stages && ranks > SHORT && ranks >= 2 * (o->batch / replicas);
-}
-
-/* All ways of so many members. */
-static void add_ways(Search *x, Division *d)
-{
-    const PlanOptions *o = x->o;
-    const int ranks = o->ranks / d->members;
-    for (int replicas = 1; replicas <= ranks; replicas++)
-        if (ranks % replicas == 0 && o->batch % replicas == 0 && (!o->dp || replicas == o->dp) &&
-            (x->idle || !is_idle(o, ranks / replicas, replicas)))
-            add_stages(x, d, ranks / replicas, replicas);
-}
-
-static void add_division(Search *x, PlanMesh mesh)
-{
-    Division *d = x->o->ranks % plan_members_of(&mesh) == 0 ? division_open(x, mesh) : NULL;
-    if (d)
-        add_ways(x, d);
-}
-
-/* Members are neighbours in a node.  Where memory is short, those that would be the fastest with
-   more of it keep parts. */
-static void add_meshes(Search *x)
-{
-    const PlanOptions *o = x->o;
-    const int node = o->network.node ? o->network.node : o->ranks,
-              most = o->whole ? 1 : node < MOST_MEMBERS ? node : MOST_MEMBERS;
-    if (x->mesh.members[MESH_TENSOR]) {
-        add_division(x, x->mesh);
-        return;
-    }
-    for (int members = 1; members <= most; members *= 2)
-        add_division(x, (PlanMesh){{members, 1, 1}, x->mesh.parts});
-    const Candidate *short_of = NULL;
-    for (uint32_t i = 0; i < x->list.n; i++) {
-        const Candidate *c = &x->list.at[i];
-        if (c->unlikely && c->cut->of->members > 1 && !x->mesh.parts &&
-            candidate_even(x, c) < o->memory && (!short_of || c->estimate < short_of->estimate))
-            short_of = c;
-    }
-    if (short_of)
-        add_division(x, (PlanMesh){{short_of->cut->of->members, 1, 1}, true});
-}
-
-/* What fits by the model of costs by its estimate; then what is nearest to fit. */
-static int by_estimate(const void *a, const void *b)
-{
-    const Candidate *x = a, *y = b;
-    if (x->unlikely != y->unlikely)
-        return x->unlikely - y->unlikely;
-    if (x->unlikely && x->guess != y->guess)
-        return x->guess < y->guess ? -1 : 1;
-    if (x->estimate != y->estimate)
-        return x->estimate < y->estimate ? -1 : 1;
-    if (x->again != y->again)
-        return x->again < y->again ? -1 : 1;
-    if (x->offload != y->offload)
-        return x->offload - y->offload;
-    if (x->replicas != y->replicas)
-        return x->replicas < y->replicas ? -1 : 1;
-    if (x->cut->stages != y->cut->stages)
-        return x->cut->stages < y->cut->stages ? -1 : 1;
-    if (x->cut->of != y->cut->of)
-        return x->cut->of->members - y->cut->of->members;
-    return x->zero - y->zero;
 }
 
 /* ---- the best -------------------------------------------------------------------------------- */
@@ -366,7 +137,7 @@ static void look(Search *x, uint32_t from)
         Candidate *c = &x->list.at[i];
         if (c->bound >= worst(x))
             continue;
-        if (x->effort > EFFORT) {
+        if (x->effort > (c->estimate > FAR_FROM_BEST * worst(x) ? EFFORT / 4 : EFFORT)) {
             x->stopped = true;
             break;
         }

@@ -52,25 +52,33 @@ typedef struct {
     VEC(CutAt) at;
     /* by stage: bytes of parameters and their gradients; of parameters that it trains and owns */
     const int64_t *held, *trained;
-    SplitTexts points;
-    const Program *program;
+    Strings points;
+    const Program *program, **knot; /* knot[k]: with Search.knot[k], on a card */
+    const Program *exact;   /* for microbatches of so many rows */
+    int64_t exact_rows;
     const PpStage *largest; /* the table of the stage with the largest stash, alone */
 } Cut;
+
+/* The model at its own rows with some lengths. */
+typedef struct {
+    PlanSize size;
+    Graph *graph; /* as it is cut; its loss */
+    Loss loss;
+    Pipe *joint; /* the same, differentiated */
+    SplitSearch *own;
+    /* without a run's costs; NULL: there is no run */
+    SplitSearch *modelled;
+    const PartitionOptions *unmeasured;
+    const Program *forecast; /* on a card: of the model at the points that are given */
+} Reading;
 
 /* The model as members of its stages have it. */
 typedef struct Division {
     PlanMesh mesh;
     int members; /* along all axes */
-    Graph *graph; /* at the model's own rows, as it is cut; its loss */
-    Loss loss;
-    Pipe *joint; /* the same, differentiated */
-    SplitSearch *own; /* there */
-    /* there too, without a run's costs; NULL: there is no run */
-    SplitSearch *modelled;
-    SplitSearch **own_at, **modelled_at; /* the same with Search.knot[k] */
-    const PartitionOptions *unmeasured;
-    const Program *forecast; /* on a card: of the model at the points that are given */
-    const Card *card;        /* with the link that joins its members; NULL: there is none */
+    const Card *card; /* with the link that joins its members; NULL: there is none */
+    Reading most, *knot; /* with the greatest lengths; with Search.knot[k] */
+    double best;         /* estimate of its ways whose parameters fit; 1e300: none do */
     VEC(Sized *) size;
     VEC(Cut *) cut;
 } Division;
@@ -123,7 +131,8 @@ typedef struct {
     char why[200];     /* the first that could not be scheduled: its reason */
     bool made;         /* schedules are made to measure */
     uint64_t effort;   /* so far: actions that were planned, nodes compiled */
-    bool stopped, deep; /* deep: there are ways with more stages than are looked at */
+    /* deep: there are ways with more stages than are looked at; narrow: with other members */
+    bool stopped, deep, narrow;
     const char *alone; /* why only one microbatch trains; NULL: several do */
     int states;
     /* looked at; too large for any schedule; the same as others; not looked at, they take long */
@@ -162,11 +171,26 @@ double lengths_part(const Search *x, const Candidate *c, uint32_t stage,
 int64_t stage_stash(const CutStage *s);
 int64_t stage_sent(const CutStage *s);
 
+/* ---- ways.c ---- */
+/* A node that is cut is as much work as so many actions that are planned. */
+enum { SOLVED = 15 };
+/* Ways of all meshes; of one; of one cut */
+void add_meshes(Search *x);
+void add_ways(Search *x, Division *d);
+void add_microbatches(Search *x, Cut *cut, int ranks, int replicas);
+Cut *cut_new(Search *x, Division *d, const AutoSearch *of, const StageCut *found);
+/* Is there anything that is cheap to compute again? */
+bool has_parts(const Program *p);
+/* What fits by the model of costs by its estimate; then what is nearest to fit. */
+int by_estimate(const void *a, const void *b);
+
 /* ---- search.c ---- */
 int optimizer_states(const char *name); /* fatal: there is none of that name */
 
 /* ---- program.c: of a cut ---- */
 const Program *cut_program(Search *x, Cut *c);
+const Program *cut_program_rows(Search *x, Cut *c, int64_t rows); /* compiled for them */
+const Program *cut_program_knot(Search *x, Cut *c, uint32_t k); /* on a card: with Search.knot[k] */
 /* Of the stage that by the model of costs takes most; quickly */
 const PpStage *cut_largest(Search *x, Cut *c);
 
@@ -175,7 +199,7 @@ const PpStage *cut_largest(Search *x, Cut *c);
 struct Launches;
 double launches_seconds(const Card *c, const struct Launches *list, double rows);
 /* The options as if a run of so many rows had taken what the launches do. */
-const PartitionOptions *launches_run(Search *x, Division *d, int64_t rows);
+const PartitionOptions *launches_run(Search *x, const Division *d, Reading *at, int64_t rows);
 /* The update, with the optimizer's states, of a part of a stage's parameters; of the whole model's,
    whatever its cut. */
 double launches_update(const Search *x, const struct StageLaunches *s, double part);
@@ -209,7 +233,8 @@ const char *again_name(Again a);
 /* --offload-time: seconds of all copies one way beside those of all forwards, as it is printed */
 const char *offload_time(const Search *x, const Candidate *c, Arena *a);
 const char *zero_words(const Candidate *c, Arena *a); /* its options, "" without */
-const char *mesh_words(const Candidate *c, Arena *a); /* the same, and a space */
+/* The same, with something before and behind each */
+const char *mesh_words(const Candidate *c, const char *before, const char *behind, Arena *a);
 
 /* ---- tell.c ---- */
 void plans_tell(Search *x);

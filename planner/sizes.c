@@ -53,33 +53,36 @@ typedef struct {
     Search *x;
     Division *of;
     const PartitionOptions *partition;
-    PlanSize size;
     Arena *graph; /* of what is needed no longer than costs are found */
     uint32_t knot;
-    SplitSearch *found;
-} Reading;
+    Reading at;
+} Reader;
 
-static Pipe *read_graph(Reading *r, Graph **g, Loss *loss)
+static void read_graph(Reader *r, Reading *at)
 {
     const PlanOptions *o = r->x->o;
+    const SplitSearch *own = r->of->most.own;
     BatchNotes notes = {0};
-    r->x->effort += r->of->own ? READ * (uint64_t)split_search_cuts(r->of->own)->cut.nodes : 0;
-    *g = o->model.graph(o->model.of, r->size, &r->of->mesh, loss, r->graph);
-    pipe_prepare(*g, r->partition, loss, &notes);
-    return o->model.pipe(o->model.of, r->size, &r->of->mesh, NULL, r->graph);
+    r->x->effort += own ? READ * (uint64_t)split_search_cuts(own)->cut.nodes : 0;
+    at->graph = o->model.graph(o->model.of, at->size, &r->of->mesh, &at->loss, r->graph);
+    pipe_prepare(at->graph, r->partition, &at->loss, &notes);
+    at->joint = o->model.pipe(o->model.of, at->size, &r->of->mesh, NULL, r->graph);
+}
+
+static SplitSearch *search_of(const Search *x, const Reading *at, const PartitionOptions *opt)
+{
+    return split_search(at->graph, at->loss.loss, at->joint, opt, x->a);
 }
 
 static void read_rows(void *arg)
 {
-    Reading *r = arg;
-    Loss loss;
-    Graph *g;
-    const Pipe *joint = read_graph(r, &g, &loss);
-    r->found = split_search(g, loss.loss, joint, r->partition, r->x->a);
+    Reader *r = arg;
+    read_graph(r, &r->at);
+    r->at.own = search_of(r->x, &r->at, r->partition);
 }
 
 /* Without a word; false: it was refused. */
-static bool quietly(void (*run)(void *), Reading *r)
+static bool quietly(void (*run)(void *), Reader *r)
 {
     FILE *quiet = fopen("/dev/null", "w"), *before = diag_to(quiet);
     int code = diag_run(run, r);
@@ -99,11 +102,11 @@ bool has_rows(Search *x, Division *d, int64_t rows)
     for (uint32_t i = 0; i < x->seen.n; i++)
         if (x->seen.at[i] == rows)
             return true;
-    Reading r = {.x = x,
-                 .of = d,
-                 .partition = x->o->partition,
-                 .size = {.rows = rows},
-                 .graph = arena_new()};
+    Reader r = {.x = x,
+                .of = d,
+                .partition = x->o->partition,
+                .at.size.rows = rows,
+                .graph = arena_new()};
     bool has = quietly(read_rows, &r);
     arena_free(r.graph);
     if (has)
@@ -111,16 +114,6 @@ bool has_rows(Search *x, Division *d, int64_t rows)
     else
         vec_push(x->a, &x->never, rows);
     return has;
-}
-
-/* A run's seconds are those of microbatches with the model's own rows: others are as the model of
-   costs differs from there.  knot NONE: of the greatest lengths */
-static void as_measured(const Division *d, const AutoSearch *s, uint32_t knot)
-{
-    const SplitSearch *modelled = knot == NONE ? d->modelled : d->modelled_at[knot],
-                      *own = knot == NONE ? d->own : d->own_at[knot];
-    if (modelled)
-        auto_scaled(s->model, split_search_cuts(modelled)->model, split_search_cuts(own)->model);
 }
 
 /* The values' bytes of so many times the rows. */
@@ -134,35 +127,38 @@ static void scale_bytes(const AutoSearch *s, double times)
     }
 }
 
-/* NULL: it cannot be read so, or there is no time. */
-static const AutoSearch *read_size(Search *x, Division *d, PlanSize size, uint32_t knot)
+/* With other rows; NULL: it cannot be read so, or there is no time.  A run's seconds are those of
+   microbatches with the model's own rows: others are as the model of costs differs from there. */
+static const AutoSearch *read_size(Search *x, Division *d, const Reading *at, int64_t rows)
 {
-    Reading r = {.x = x, .of = d, .partition = d->unmeasured, .size = size};
+    Reader r = {.x = x, .of = d, .partition = at->unmeasured, .at.size = at->size};
     if (x->effort > EFFORT) {
         x->stopped = true;
         return NULL;
     }
+    r.at.size.rows = rows;
     r.graph = arena_new();
     bool read = quietly(read_rows, &r);
     arena_free(r.graph);
-    const AutoSearch *cuts = read ? split_search_cuts(r.found) : NULL;
-    if (!cuts || cuts->cut.nodes != split_search_cuts(d->own)->cut.nodes)
+    const AutoSearch *cuts = read ? split_search_cuts(r.at.own) : NULL;
+    if (!cuts || cuts->cut.nodes != split_search_cuts(d->most.own)->cut.nodes)
         return NULL;
-    as_measured(d, cuts, knot);
+    if (at->modelled)
+        auto_scaled(cuts->model, split_search_cuts(at->modelled)->model,
+                    split_search_cuts(at->own)->model);
     return cuts;
 }
 
 /* On a card launches say what rows cost; else the model is read with them. */
-static const AutoSearch *cuts_of(Search *x, Division *d, int64_t rows)
+static const AutoSearch *cuts_of(Search *x, Division *d, Reading *at, int64_t rows)
 {
     if (rows == x->own_rows)
-        return split_search_cuts(d->own);
+        return split_search_cuts(at->own);
     if (!d->card)
-        return read_size(x, d, (PlanSize){.rows = rows}, NONE);
-    const PartitionOptions *run = launches_run(x, d, rows);
-    SplitSearch *s = split_search(d->graph, d->loss.loss, d->joint, run, x->a);
-    scale_bytes(split_search_cuts(s), (double)rows / (double)x->own_rows);
-    return split_search_cuts(s);
+        return read_size(x, d, at, rows);
+    const AutoSearch *s = split_search_cuts(search_of(x, at, launches_run(x, d, at, rows)));
+    scale_bytes(s, (double)rows / (double)x->own_rows);
+    return s;
 }
 
 /* With each of the lengths; false: not all. */
@@ -170,10 +166,7 @@ static bool read_knots(Search *x, Division *d, Sized *s)
 {
     s->at = arena_array(x->a, const AutoSearch *, x->n_knot + 1);
     for (uint32_t k = 0; k < x->n_knot; k++) {
-        PlanSize size = x->knot[k];
-        size.rows = s->rows;
-        s->at[k] =
-            s->rows == x->own_rows ? split_search_cuts(d->own_at[k]) : read_size(x, d, size, k);
+        s->at[k] = cuts_of(x, d, &d->knot[k], s->rows);
         if (!s->at[k])
             return false;
     }
@@ -189,7 +182,7 @@ const Sized *size_of(Search *x, Division *d, int64_t rows)
     Sized *s = arena_new_of(x->a, Sized);
     plan_show("plan: %lld rows a microbatch%s", (long long)rows, plan_among(x, d));
     s->rows = rows;
-    s->cuts = cuts_of(x, d, rows);
+    s->cuts = cuts_of(x, d, &d->most, rows);
     if (s->cuts && x->n_knot && !read_knots(x, d, s))
         s->cuts = NULL;
     if (s->cuts && x->n_knot)
@@ -220,54 +213,45 @@ static const PartitionOptions *without_run(Search *x, const PartitionOptions *o)
 }
 
 /* The model as it is, and where a run was measured, as it is without. */
-static void open_own(void *arg)
+static void open_reading(Reader *r, Reading *at)
 {
-    Reading *r = arg;
     Search *x = r->x;
-    Division *d = r->of;
-    r->size = (PlanSize){.rows = x->own_rows};
-    const PartitionOptions *given = r->partition = options_at(x, d, &r->size);
-    d->joint = read_graph(r, &d->graph, &d->loss);
-    if (d->card)
-        given = launches_run(x, d, x->own_rows);
-    d->unmeasured = without_run(x, given);
-    d->own = split_search(d->graph, d->loss.loss, d->joint, given, x->a);
-    if (given->automatic.measured && !d->card)
-        d->modelled = split_search(d->graph, d->loss.loss, d->joint, d->unmeasured, x->a);
+    const PartitionOptions *given = r->partition = options_at(x, r->of, &at->size);
+    const bool card = r->of->card;
+    read_graph(r, at);
+    if (card)
+        given = launches_run(x, r->of, at, x->own_rows);
+    at->unmeasured = without_run(x, given);
+    at->own = search_of(x, at, given);
+    if (given->automatic.measured && !card)
+        at->modelled = search_of(x, at, at->unmeasured);
 }
 
 static void open_knot(void *arg)
 {
-    Reading *r = arg;
-    Search *x = r->x;
-    const uint32_t k = r->knot;
-    Loss loss;
-    Graph *g;
-    r->size = x->knot[k];
-    r->partition = options_at(x, r->of, &r->size);
-    const Pipe *joint = read_graph(r, &g, &loss);
-    r->of->own_at[k] = split_search(g, loss.loss, joint, r->partition, x->a);
-    if (r->partition->automatic.measured)
-        r->of->modelled_at[k] =
-            split_search(g, loss.loss, joint, without_run(x, r->partition), x->a);
+    Reader *r = arg;
+    Reading *at = &r->of->knot[r->knot];
+    *at = (Reading){.size = r->x->knot[r->knot]};
+    open_reading(r, at);
 }
 
-/* The same with other lengths.  Of a few places it may be another model, which the program is not,
-   or none at all: there its seconds are those that others suggest. */
-static void open_knots(void *arg)
+/* With the greatest lengths, then with others.  Of a few places it may be another model, which the
+   program is not, or none at all: there its seconds are those that others suggest. */
+static void open_readings(void *arg)
 {
-    Reading *r = arg;
+    Reader *r = arg;
     Search *x = r->x;
     Division *d = r->of;
     const bool first = x->division.n == 0;
-    d->own_at = arena_array(x->a, SplitSearch *, x->n_knot + 1);
-    d->modelled_at = arena_array(x->a, SplitSearch *, x->n_knot + 1);
+    d->most.size.rows = x->own_rows;
+    open_reading(r, &d->most);
+    d->knot = arena_array(x->a, Reading, x->n_knot + 1);
     for (uint32_t k = 0; k < x->n_knot; k++) {
         const bool may_miss = first && x->n_knot > 1;
         r->knot = k;
         const bool read = may_miss ? quietly(open_knot, r) : (open_knot(r), true);
-        if (read &&
-            split_search_cuts(d->own_at[k])->cut.nodes == split_search_cuts(d->own)->cut.nodes)
+        if (read && split_search_cuts(d->knot[k].own)->cut.nodes ==
+                        split_search_cuts(d->most.own)->cut.nodes)
             continue;
         if (may_miss) {
             x->n_knot--;
@@ -275,7 +259,7 @@ static void open_knots(void *arg)
             k--;
             continue;
         }
-        diag_fatal(EXIT_MODEL, WHERE_FILE(d->graph->file),
+        diag_fatal(EXIT_MODEL, WHERE_FILE(d->most.graph->file),
                    "--lengths: with %s it is another model than with the greatest",
                    cg_lengths_text(x->a, x->o->ranges, x->knot[k].length));
     }
@@ -284,18 +268,18 @@ static void open_knots(void *arg)
 Division *division_open(Search *x, PlanMesh mesh)
 {
     Division *d = arena_new_of(x->a, Division);
-    Reading r = {.x = x, .of = d, .graph = x->a};
+    Reader r = {.x = x, .of = d, .graph = x->a};
     d->mesh = mesh;
     d->members = plan_members_of(&mesh);
     d->card = launches_card(x, d->members);
     plan_show("plan: the model%s", plan_among(x, d));
     if (x->division.n == 0)
-        open_own(&r), open_knots(&r);
-    else if (!quietly(open_own, &r) || !quietly(open_knots, &r))
+        open_readings(&r);
+    else if (!quietly(open_readings, &r))
         return NULL;
     vec_push(x->a, &x->division, d);
     if (x->n_knot)
         size_of(x, d, x->own_rows); /* cuts are by the mean of the lengths */
-    x->effort += OPENED * (uint64_t)split_search_cuts(d->own)->cut.nodes;
+    x->effort += OPENED * (uint64_t)split_search_cuts(d->most.own)->cut.nodes;
     return d;
 }

@@ -10,8 +10,7 @@
 
 static const char *how(const Candidate *c, Arena *a)
 {
-    return arena_printf(a, "%s%s%s%s%s%s", c->schedule,
-                        c->cut->of->mesh.parts ? " --keep-parts" : "",
+    return arena_printf(a, "%s%s%s%s%s%s", c->schedule, mesh_words(c, " ", "", a),
                         c->again ? " --recompute " : "",
                         c->again ? again_name(c->again) : "", c->offload ? " --offload stash" : "",
                         zero_words(c, a));
@@ -92,7 +91,8 @@ static void commands(const Search *x, const Candidate *c, Arena *a)
     Text data = {.a = a};
     const char *schedule = c->schedule;
     bool made = !sched_find(c->schedule);
-    printf("ppsplit %s %s--rows %lld", o->words, mesh_words(c, a), (long long)c->size->rows);
+    printf("ppsplit %s %s--rows %lld", o->words, mesh_words(c, "", " ", a),
+           (long long)c->size->rows);
     for (uint32_t i = 0; i < c->cut->points.n; i++)
         printf(" --split %s", shell_word(a, c->cut->points.at[i]));
     printf(" -o %s\nmake -C %s%s\n", out, out, o->device ? " pipeline-cuda run" : "");
@@ -157,7 +157,7 @@ static uint32_t exact(Search *x, uint32_t *list, const int64_t **first)
     return n;
 }
 
-enum { REASONS = 4 };
+enum { REASONS = 5 };
 
 /* What was not looked at, and why. */
 static uint32_t not_looked_at(const Search *x, const char **why, Arena *a)
@@ -167,6 +167,9 @@ static uint32_t not_looked_at(const Search *x, const char **why, Arena *a)
         why[n++] = arena_printf(a, "%u of %u ways were looked at, more would take too long: "
                                    "--stages, --dp or --microbatches say which",
                                 x->tried, x->list.n - x->same);
+    if (x->narrow)
+        why[n++] = "not all members that divide sequences and experts were looked at, more would "
+                   "take too long: --sequence, --expert and --tensor say how many";
     if (x->longer)
         why[n++] = arena_printf(a, "%u ways have more than %d microbatches x stages and were not "
                                    "looked at: --schedule NAME looks at larger ones",
@@ -174,9 +177,9 @@ static uint32_t not_looked_at(const Search *x, const char **why, Arena *a)
     if (x->deep)
         why[n++] = arena_printf(a, "cuts into more than %d stages were not looked at", MOST_STAGES);
     if (x->alone)
-        why[n++] = arena_printf(a,
-                                "several microbatches or replicas are not offered, a run refuses "
-                                "them: what several yield does not follow from theirs: %s",
+        why[n++] = arena_printf(a, "several microbatches or replicas are not offered, a run "
+                                   "refuses them: what several yield does not follow from "
+                                   "theirs: %s",
                                 x->alone);
     return n;
 }

@@ -9,14 +9,15 @@ const char *again_name(Again a)
     return name[a];
 }
 
-const char *mesh_words(const Candidate *c, Arena *a)
+const char *mesh_words(const Candidate *c, const char *before, const char *behind, Arena *a)
 {
     const PlanMesh *m = &c->cut->of->mesh;
     const char *all = "";
     for (int x = 0; x < MESH_AXES; x++)
         if (m->members[x] > 1)
-            all = arena_printf(a, "%s%s %d ", all, mesh_option[x], m->members[x]);
-    return arena_printf(a, "%s%s", all, m->parts && *all ? "--keep-parts " : "");
+            all = arena_printf(a, "%s%s%s %d%s", all, before, mesh_option[x], m->members[x],
+                               behind);
+    return m->parts && *all ? arena_printf(a, "%s%s--keep-parts%s", all, before, behind) : all;
 }
 
 const char *zero_words(const Candidate *c, Arena *a)

@@ -18,8 +18,8 @@ Schedule *sched_new(const char *name, int ranks, int stages, int microbatches);
 void sched_push(SchedRow *r, SchedAction a);
 int sched_rows_ok(const Schedule *s, SchedError *e);
 /* Cells are numbered once, when rows are read or made, from 0 and with idle ones: passes that drop
-   and insert actions leave their numbers alone.  The cell of action `index`; of an inserted one that
-   before which it stands. */
+   and insert actions leave their numbers alone.  The cell of action `index`; of an inserted one
+   that before which it stands. */
 void sched_number(Schedule *s);
 int sched_cell(const SchedRow *r, int index);
 /* Replaces the rows and frees the old ones. */

@@ -37,8 +37,12 @@ static bool is_sinusoidal(const RawTensor *t)
         return false;
     size_t d = (size_t)t->shape.d[r - 1], zeros = 0, ones = 0;
     double square = 0;
+    float x, last;
+    memcpy(&x, t->bytes.at, sizeof x);
+    memcpy(&last, t->bytes.at + (d - 1) * sizeof last, sizeof last);
+    if (x + last != 1) /* so most are known by two numbers of them */
+        return false;
     for (size_t i = 0; i < 2 * d; i++) {
-        float x;
         memcpy(&x, t->bytes.at + i * sizeof x, sizeof x);
         zeros += i < d && x == 0;
         ones += i < d && x == 1;

@@ -124,54 +124,19 @@ static int64_t flops_window(const Graph *g, const Node *n)
     return times(window, elements(g, n->out[0]));
 }
 
-/* Of a sum of n elements each goes to its owner, and comes back as what is read. */
-static int64_t sent_of_sum(int64_t members, int64_t n, Dtype from, Dtype to)
-{
-    int64_t size = (int64_t)dtype_size(from) + (int64_t)dtype_size(to);
-    return times(times(members - 1, n), size) / members;
-}
-
-/* A part goes to all others. */
+/* A part goes to all others; of a sum its owner's comes back, as what is read. */
 int64_t cost_sent(const Graph *g, const Node *n)
 {
+    const Value *from = val(g, n->in[0]), *to = val(g, n->out[0]);
     int64_t bytes = value_bytes(g, n->in[0]), members = g->mesh[n->attr.mesh].members,
             others = members - 1;
-    Dtype t = val(g, n->in[0])->dtype;
     switch (n->op) {
     case OP_AllReduce:
-        return sent_of_sum(members, elements(g, n->in[0]), t,
-                           n->attr.to == DT_NONE ? t : n->attr.to);
+        return times(times(others, elements(g, n->in[0])),
+                     (int64_t)(dtype_size(from->dtype) + dtype_size(to->dtype))) / members;
     case OP_AllGather: return times(others, bytes);
     case OP_ReduceScatter:
     case OP_AllToAll: return times(others, bytes) / members;
-    default: return 0;
-    }
-}
-
-/* Of a parameter the sum is a step's, not a microbatch's; of what members have gathered each has a
- * part, a ReduceScatter (autodiff/scatter.c). */
-static int64_t sent_of_vary(const Graph *g, const Node *n)
-{
-    const Value *x = val(g, n->in[0]);
-    const Node *made = graph_maker(g, n->in[0]);
-    while (made && (made->op == OP_Slice || made->op == OP_Reshape))
-        made = graph_maker(g, made->in[0]);
-    if (x->kind == V_PARAM)
-        return 0;
-    const Dtype to = made && made->op == OP_AllGather ? DT_NONE : x->dtype;
-    return sent_of_sum(g->mesh[n->attr.mesh].members, elements(g, n->in[0]), dtype_sum(x->dtype),
-                       to);
-}
-
-/* As autodiff/vjp/members.c has it. */
-int64_t cost_sent_back(const Graph *g, const Node *n)
-{
-    int64_t members = g->mesh[n->attr.mesh].members;
-    switch (n->op) {
-    case OP_Vary: return sent_of_vary(g, n);
-    case OP_Shard:
-    case OP_ReduceScatter: return times(members - 1, value_bytes(g, n->out[0]));
-    case OP_AllToAll: return cost_sent(g, n);
     default: return 0;
     }
 }

@@ -134,10 +134,8 @@ bool *flow_pure(const Graph *g, Arena *a);
 /* cost.c: a multiply-add counts as two operations, an elementwise operation as one per element, and
  * moving data as none. */
 int64_t cost_flops(const Graph *g, NodeId n);
-/* bytes that each member along an axis of the mesh sends in an operation between them, and for the
- * gradient of what Vary and they read */
+/* bytes that each member along an axis of the mesh sends in an operation between them */
 int64_t cost_sent(const Graph *g, const Node *n);
-int64_t cost_sent_back(const Graph *g, const Node *n);
 int64_t value_bytes(const Graph *g, ValueId v);
 int64_t node_bytes(const Graph *g, const Node *n); /* of its results */
 

@@ -24,56 +24,43 @@ void flow_through(const Graph *g, bool *active, const NodeId *list, uint32_t nod
     }
 }
 
-bool *flow_of_data(const Graph *g, Arena *a)
+/* By value: what no node makes as leaf says; a result if all that its node reads is, of operations
+   that `takes` says; NULL: of any, if some is. */
+static bool *flow(const Graph *g, Arena *a, bool (*leaf)(const Graph *g, const Value *v),
+                  bool (*takes)(Op op))
 {
     bool *is = arena_array(a, bool, g->value.n + 1);
     for (ValueId v = 0; v < g->value.n; v++)
-        is[v] = val(g, v)->kind == V_INPUT;
+        is[v] = leaf(g, val(g, v));
     for (NodeId n = 0; n < g->node.n; n++) {
         const Node *x = &g->node.at[n];
-        bool any = false;
-        for (uint32_t i = 0; i < x->nin; i++)
-            any |= x->in[i] != NONE && is[x->in[i]];
+        bool some = false, all = !takes || takes(x->op);
+        for (uint32_t i = 0; i < x->nin; i++) {
+            some |= x->in[i] != NONE && is[x->in[i]];
+            all &= x->in[i] == NONE || is[x->in[i]];
+        }
         for (uint32_t i = 0; i < x->nout; i++)
-            is[x->out[i]] = any;
+            is[x->out[i]] = takes ? all : some;
     }
     return is;
 }
 
-bool *flow_pure(const Graph *g, Arena *a)
+static bool is_data(const Graph *g, const Value *v) { return (void)g, v->kind == V_INPUT; }
+
+static bool is_still(const Graph *g, const Value *v)
 {
-    bool *is = arena_array(a, bool, g->value.n + 1);
-    for (ValueId v = 0; v < g->value.n; v++) {
-        const Value *x = val(g, v);
-        const Param *p = x->kind == V_PARAM ? &g->param.at[x->param] : NULL;
-        is[v] = x->kind == V_CONST || (p && !p->trainable && !p->stat) ||
-                (x->kind == V_INPUT && !dtype_is_float(x->dtype));
-    }
-    for (NodeId n = 0; n < g->node.n; n++) {
-        const Node *x = &g->node.at[n];
-        bool all = op_is_pure(x->op);
-        for (uint32_t i = 0; i < x->nin && all; i++)
-            all = is[x->in[i]];
-        for (uint32_t i = 0; i < x->nout; i++)
-            is[x->out[i]] = all;
-    }
-    return is;
+    const Param *p = v->kind == V_PARAM ? &g->param.at[v->param] : NULL;
+    return v->kind == V_CONST || (p && !p->trainable && !p->stat) ||
+           (v->kind == V_INPUT && !dtype_is_float(v->dtype));
 }
 
-bool *flow_of_params(const Graph *g, Arena *a)
+static bool is_param(const Graph *g, const Value *v)
 {
-    bool *is = arena_array(a, bool, g->value.n + 1);
-    for (ValueId v = 0; v < g->value.n; v++) {
-        const Value *x = val(g, v);
-        is[v] = x->kind == V_CONST || (x->kind == V_PARAM && !g->param.at[x->param].stat);
-    }
-    for (NodeId n = 0; n < g->node.n; n++) {
-        const Node *x = &g->node.at[n];
-        bool all = op_is_pure(x->op) || op_is_collective(x->op);
-        for (uint32_t i = 0; i < x->nin && all; i++)
-            all = x->in[i] == NONE || is[x->in[i]];
-        for (uint32_t i = 0; i < x->nout; i++)
-            is[x->out[i]] = all;
-    }
-    return is;
+    return v->kind == V_CONST || (v->kind == V_PARAM && !g->param.at[v->param].stat);
 }
+
+static bool is_together(Op op) { return op_is_pure(op) || op_is_collective(op); }
+
+bool *flow_of_data(const Graph *g, Arena *a) { return flow(g, a, is_data, NULL); }
+bool *flow_pure(const Graph *g, Arena *a) { return flow(g, a, is_still, op_is_pure); }
+bool *flow_of_params(const Graph *g, Arena *a) { return flow(g, a, is_param, is_together); }

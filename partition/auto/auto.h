@@ -69,7 +69,7 @@ typedef struct {
     uint32_t stage;
     int part;
     double seconds;
-    VEC(const char *) node;
+    Strings node;
 } StepTime;
 typedef VEC(StepTime) StepTimes;
 

@@ -53,71 +53,60 @@ static void under_schedule(AutoOptions *o, const AutoText *t, Arena *a)
     o->rank_of = rank_of;
 }
 
-/* What the trace says of how its program was cut. */
-static void split_of_run(AutoOptions *o, const char *path, Arena *a)
-{
-    static const char event[] = "{\"name\":\"split\",\"ph\":\"M\"", list[] = "\"points\":[";
-    FILE *f = fopen(path, "r");
-    char *line = NULL, err[256] = "";
-    size_t cap = 0;
-    for (ssize_t n; f && (n = getline(&line, &cap, f)) > 0;) {
-        char *at = strncmp(line, event, strlen(event)) ? NULL : strstr(line, list);
-        if (!at)
-            continue;
-        at += strlen(list);
-        Json j = {.p = at, .start = line, .end = line + n, .err = err, .nerr = sizeof err};
-        do {
-            char *point = json_text(&j);
-            if (!point)
-                break;
-            vec_push(a, &o->measured_split, arena_strdup(a, point));
-            free(point);
-        } while (json_char(&j, ','));
-        break;
-    }
-    free(line);
-    if (f)
-        fclose(f);
-}
-
 /* `"a","b"]' */
-static void read_nodes(StepTime *t, char *at, const char *end, Arena *a)
+static void read_texts(Strings *to, char *at, const char *end, Arena *a)
 {
     char err[256] = "";
     Json j = {.p = at, .start = at, .end = end, .err = err, .nerr = sizeof err};
     do {
-        char *name = json_text(&j);
-        if (!name)
+        char *text = json_text(&j);
+        if (!text)
             return;
-        vec_push(a, &t->node, arena_strdup(a, name));
-        free(name);
+        vec_push(a, to, arena_strdup(a, text));
+        free(text);
     } while (json_char(&j, ','));
 }
 
-static double number_behind(const char *line, const char *key)
+/* What stands behind it; NULL: it is not there. */
+static char *behind(char *line, const char *key)
 {
-    const char *at = strstr(line, key);
-    return at ? strtod(at + strlen(key), NULL) : -1;
+    char *at = line ? strstr(line, key) : NULL;
+    return at ? at + strlen(key) : NULL;
 }
 
-/* The steps of the stages' functions, of a program that was made with --profile. */
-static void steps_of_run(AutoOptions *o, const char *path, Arena *a)
+static double number_behind(char *line, const char *key)
 {
-    static const char event[] = "{\"name\":\"kernel\"", part[] = "\"part\":\"",
-                      list[] = "\"nodes\":[";
+    const char *at = behind(line, key);
+    return at ? strtod(at, NULL) : -1;
+}
+
+/* A step of a stage's function, of a program that was made with --profile. */
+static void step_of_run(AutoOptions *o, char *line, const char *end, Arena *a)
+{
+    char *part = behind(line, "\"part\":\""), *nodes = behind(part, "\"nodes\":[");
+    double us = number_behind(line, "\"dur\":"), stage = number_behind(line, "\"stage\":");
+    if (!nodes || !(us >= 0 && us < 1e18) || !(stage >= 0 && stage < o->measured_stages) ||
+        !strchr("FIWB", *part))
+        return;
+    StepTime t = {.stage = (uint32_t)stage, .part = *part, .seconds = us / 1e6};
+    read_texts(&t.node, nodes, end, a);
+    vec_push(a, &o->measured_steps, t);
+}
+
+/* How its program was cut, and the steps that were timed, where no run before says so. */
+static void lines_of_run(AutoOptions *o, const char *path, Arena *a)
+{
+    static const char split[] = "{\"name\":\"split\",\"ph\":\"M\"", step[] = "{\"name\":\"kernel\"";
+    const bool timed = o->measured_steps.n > 0;
     FILE *f = fopen(path, "r");
     char *line = NULL;
     size_t cap = 0;
     for (ssize_t n; f && (n = getline(&line, &cap, f)) > 0;) {
-        char *kind = strncmp(line, event, strlen(event)) ? NULL : strstr(line, part),
-             *nodes = kind ? strstr(kind, list) : NULL;
-        double us = number_behind(line, "\"dur\":"), stage = number_behind(line, "\"stage\":");
-        if (!nodes || !(us >= 0 && us < 1e18) || !(stage >= 0 && stage < o->measured_stages) ||
-            !strchr("FIWB", kind[strlen(part)]))
-            continue;
-        StepTime t = {.stage = (uint32_t)stage, .part = kind[strlen(part)], .seconds = us / 1e6};
-        read_nodes(&t, nodes + strlen(list), line + n, a);
-        vec_push(a, &o->measured_steps, t);
+        char *points = strncmp(line, split, strlen(split)) ? NULL : behind(line, "\"points\":[");
+        if (points && o->measured_split.n == 0)
+            read_texts(&o->measured_split, points, line + n, a);
+        else if (!timed && !strncmp(line, step, strlen(step)))
+            step_of_run(o, line, line + n, a);
     }
     free(line);
     if (f)
@@ -217,10 +206,7 @@ void auto_of_run(AutoOptions *o, const char *path, Arena *a)
             vec_push(a, &o->measured_clock,
                      arena_printf(a, "%s: times x %.3f, by F, which is in the first run too", one,
                                   clock[k]));
-        if (o->measured_split.n == 0)
-            split_of_run(o, one, a);
-        if (o->measured_steps.n == 0)
-            steps_of_run(o, one, a);
+        lines_of_run(o, one, a);
     }
 }
 

@@ -3,8 +3,8 @@
  *
  * In: a graph.  Out: a line per module in graph order, its figures including those of the modules
  * inside it. A parameter counts for the module of the first node that reads it; FLOPs and bytes are
- * those of one microbatch; of a member's graph also the bytes that it sends to others, forward and,
- * where there is a loss, backward.  A file without modules has nodes: those that read parameters
+ * those of one microbatch; of a member's graph, differentiated, also the bytes that it sends to
+ * others.  A file without modules has nodes: those that read parameters
  * stand in their place, each with what follows up to the next.
  */
 #include <string.h>
@@ -23,9 +23,9 @@ typedef struct {
 typedef struct {
     const Graph *g;
     Arena *a;
-    ValueId loss;       /* NONE: there is none */
-    const bool *active; /* values to which a gradient comes back */
+    ValueId loss; /* NONE: there is none */
     StrMap by_path;
+    uint32_t *of_origin; /* the module of what is shown of a node of the file */
     VEC(Module) module; /* 0: the model itself */
     bool flat;          /* no node is in a module */
     uint32_t last;      /* flat: the newest module */
@@ -75,14 +75,6 @@ static bool *live_nodes(const Tree *t)
     if (t->loss != NONE)
         vec_push(t->a, &root, t->loss);
     return graph_live(t->g, t->a, 0, &root, 1);
-}
-
-static int64_t sent(const Tree *t, const Node *x)
-{
-    if (x->op != OP_Vary && !op_is_collective(x->op))
-        return 0;
-    const ValueId v = x->in[0];
-    return plus(cost_sent(t->g, x), t->active[v] ? cost_sent_back(t->g, x) : 0);
 }
 
 static bool is_flat(const Graph *g, const bool *live)
@@ -145,7 +137,8 @@ static void count(Tree *t)
         Module *m = &t->module.at[at];
         m->nodes++;
         m->flops = plus(m->flops, cost_flops(g, n));
-        m->sent = plus(m->sent, sent(t, x));
+        if (x->origin < g->origin.n)
+            t->of_origin[x->origin] = at;
         for (uint32_t i = 0; i < x->nout && !op_is_view(x->op); i++)
             m->bytes = plus(m->bytes, value_bytes(g, x->out[i]));
         for (uint32_t i = 0; i < x->nin; i++) {
@@ -155,6 +148,17 @@ static void count(Tree *t)
             counted[v->param] = true;
             m->parameters = plus(m->parameters, shape_elements(&v->shape));
         }
+    }
+}
+
+/* What its nodes and their gradients send. */
+static void count_sent(Tree *t, const Graph *g, const Ids *list)
+{
+    for (uint32_t i = 0; i < list->n; i++) {
+        const Node *x = &g->node.at[list->at[i]];
+        Module *m = &t->module.at[x->origin < t->g->origin.n ? t->of_origin[x->origin] : 0];
+        if (op_is_collective(x->op))
+            m->sent = plus(m->sent, cost_sent(g, x));
     }
 }
 
@@ -182,28 +186,19 @@ static void print_module(const Tree *t, const Module *m, FILE *f)
             2 * m->depth, "", diag_escape(t->a, m->depth ? m->path : "(model)"));
 }
 
-/* By value, whether a gradient comes back to it. */
-static const bool *active(const Tree *t)
-{
-    bool *is = arena_array(t->a, bool, t->g->value.n + 1);
-    Ids all = {0};
-    for (NodeId n = 0; n < t->g->node.n && t->loss != NONE; n++)
-        vec_push(t->a, &all, n);
-    if (t->loss != NONE)
-        flow_params(t->g, is);
-    flow_through(t->g, is, all.at, all.n);
-    return is;
-}
-
-void print_ls(Graph *g, ValueId loss, FILE *f)
+void print_ls(Graph *g, ValueId loss, const Pipe *joint, FILE *f)
 {
     Tree t = {.g = g, .a = arena_within(g->arena), .loss = loss};
     t.by_path.arena = t.node.arena = t.a;
-    t.active = active(&t);
+    t.of_origin = arena_array(t.a, uint32_t, g->origin.n + 1);
     Module model = {
         .path = "", .parent = NONE, .first_child = NONE, .last_child = NONE, .next = NONE};
     vec_push(t.a, &t.module, model);
     count(&t);
+    for (uint32_t k = 0; joint && k < joint->stage.n; k++) {
+        count_sent(&t, joint->graph, &joint->stage.at[k].forward);
+        count_sent(&t, joint->graph, &joint->stage.at[k].backward);
+    }
     add_up(&t);
     fprintf(f, "%11s %11s %12s%s %7s  %s\n", "parameters", "FLOPs", "activations",
             graph_members(g) > 1 ? " members send" : "", "nodes",

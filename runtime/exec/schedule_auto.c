@@ -148,7 +148,7 @@ static void explain(Run *run, const SchedAutoReport *r, int known)
                               known ? 1e6 * next->makespan : next->makespan,
                               100 * (next->makespan / best->makespan - 1));
     if (left_out && n < size)
-        snprintf(text + n, size - n, "; %d do not fit --memory", left_out);
+        snprintf(text + n, size - n, "; %d that were shorter do not fit --memory", left_out);
 }
 
 /* Of all microbatches of an epoch, as the data have them; its length is malloc()ed. */

@@ -144,6 +144,13 @@ static int line_of(Lines *l, int line)
     return sched_trace_line(l->rank, l->ranks, l->member, line);
 }
 
+static void trace_replicas(Lines *l, int line, int stage, int step, double from, double to,
+                           double beside)
+{
+    sched_trace_replicas(l->f, line_of(l, line), line == LINE_SUMS ? "AR" : "gather", stage, step,
+                         (SchedSpan){from * 1e6, (to - from) * 1e6, -1, 0, NULL}, beside * 1e6);
+}
+
 /* From UNSHARD, which starts a gather's messages, to the computation that waited for them. */
 static void trace_gathers(Lines *l, const Schedule *s, int step, int n_op, const double *span)
 {
@@ -154,8 +161,7 @@ static void trace_gathers(Lines *l, const Schedule *s, int step, int n_op, const
             k++;
         double begins = span[SPAN * i + 1];
         if (k < n_op && span[SPAN * k + 1] > begins)
-            sched_trace_gather(l->f, line_of(l, LINE_GATHERS), a[i].stage, step, begins * 1e6,
-                               (span[SPAN * k + 1] - begins) * 1e6);
+            trace_replicas(l, LINE_GATHERS, a[i].stage, step, begins, span[SPAN * k + 1], 0);
     }
 }
 
@@ -198,8 +204,7 @@ static void trace_rank(FILE *f, const Trace *t, const Schedule *s, int rank, int
                                    (span[2] - span[1]) * 1e6);
         for (int i = 0; i < s->stages; i++, span += SPAN)
             if (span[2] > span[1])
-                sched_trace_sum(f, line_of(&l, LINE_SUMS), i, k, span[1] * 1e6,
-                                (span[2] - span[1]) * 1e6, span[0] * 1e6);
+                trace_replicas(&l, LINE_SUMS, i, k, span[1], span[2], span[0]);
     }
 }
 

@@ -75,7 +75,8 @@ static int same_word(const char *a, const char *b)
     return *a == *b;
 }
 
-/* The number of `gis:3` and `v:9`, -1 where there is none; what stands before it is the kind's name. */
+/* The number of `gis:3` and `v:9`, -1 where there is none; what stands before it is the kind's
+   name. */
 static int given_group(const char *name)
 {
     const char *colon = strchr(name, ':');

@@ -24,12 +24,14 @@ SchedFit sched_fit(int n, const double *x, const double *t, size_t samples);
 double sched_fit_at(const SchedFit *f, int n, const double *x);
 /* What its coefficients are of: 1, lengths, products of two; how many */
 int sched_terms(int n, const double *x, double *to);
-/* c[m], none negative, for which gram c is nearest to right: of columns A, gram = A'A, right = A'b */
+/* c[m], none negative, for which gram c is nearest to right: of columns A, gram = A'A,
+   right = A'b */
 void sched_least(int m, const double *gram, const double *right, double *c);
 
 /* ---- lengths.c: microbatches that differ in length ---- */
 
-/* Rows of the data, and how a run takes them: --lengths NAME=FILE, --batch, --by-length, --shuffle */
+/* Rows of the data, and how a run takes them: --lengths NAME=FILE, --batch, --by-length,
+   --shuffle */
 typedef struct SchedRows {
     int n; /* dimensions that vary */
     char name[ROW_LENGTHS][40];
@@ -54,7 +56,8 @@ typedef struct SchedLengths {
     double *length;
 } SchedLengths;
 /* Of the first epoch; names are those of r.  free() its length. */
-int sched_lengths(SchedLengths *l, const SchedRows *r, int replicas, int microbatches, SchedError *e);
+int sched_lengths(SchedLengths *l, const SchedRows *r, int replicas, int microbatches,
+                  SchedError *e);
 
 typedef struct SchedVary {
     int n, stages;
@@ -112,8 +115,8 @@ int sched_costs_vary(SchedCosts *c, const SchedLengths *l, SchedError *e);
 
 /* ---- run_costs.c: measured costs ---- */
 /* The costs in a run's Chrome trace, or in several, on the clock of the first: FILE,FILE.  Where it
-   says lengths, vary is what they decide.  Missing ones are completed.  l: lengths that microbatches
-   have (sched_costs_vary); NULL: as in the trace. */
+   says lengths, vary is what they decide.  Missing ones are completed.  l: lengths that
+   microbatches have (sched_costs_vary); NULL: as in the trace. */
 int sched_costs_load(SchedCosts *c, const char *path, int stages, const SchedLengths *l,
                      SchedError *e);
 /* The same; negative for costs that no run has. */

@@ -8,9 +8,10 @@
  * {"bytes":N}: what its step takes at most, and what is in use between steps; and in args of each
  * action "bytes": what is in use while it runs, "members": for how long of it the rank waited for
  * other members, and, where lengths vary, "lengths": {"seq":17}, those of its microbatch.
- * Time that a rank waits is an event of its own named "wait", cat "wait", so that the duration of an action is the action's alone.  Of a program that
- * ppsplit --profile wrote, pid 1 has the steps of its stages' functions, each of its mean duration:
- * cat "kernel", args {"stage":S,"part":"F","nodes":[...]}.
+ * Time that a rank waits is an event of its own named "wait", cat "wait", so that the duration of
+ * an action is the action's alone.  Of a program that ppsplit --profile wrote, pid 1 has the steps
+ * of its stages' functions, each of its mean duration: cat "kernel",
+ * args {"stage":S,"part":"F","nodes":[...]}.
  */
 #include "trace.h"
 #include "base/file/json.h"
@@ -131,21 +132,15 @@ void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, SchedS
     fprintf(f, "}}");
 }
 
-void sched_trace_sum(FILE *f, int tid, int stage, int step, double ts, double dur, double beside)
+void sched_trace_replicas(FILE *f, int tid, const char *what, int stage, int step, SchedSpan s,
+                          double beside)
 {
     SchedAction a = {.stage = stage, .microbatch = -1};
     char name[32];
-    snprintf(name, sizeof name, "%dAR", stage);
-    event(f, name, "AR", tid, &a, step, (SchedSpan){ts, dur, -1, 0, NULL});
+    snprintf(name, sizeof name, "%d%s", stage, what);
+    event(f, name, what, tid, &a, step, s);
     if (beside > 0)
         fprintf(f, ",\"beside\":%.3f", beside);
-    fprintf(f, "}}");
-}
-
-void sched_trace_gather(FILE *f, int tid, int stage, int step, double ts, double dur)
-{
-    SchedAction a = {.stage = stage, .microbatch = -1};
-    event(f, "gather", "gather", tid, &a, step, (SchedSpan){ts, dur, -1, 0, NULL});
     fprintf(f, "}}");
 }
 

@@ -36,12 +36,11 @@ typedef struct {
 void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, SchedSpan s);
 /* Bytes planned for the rank's step (more are never in use), and those in use between steps */
 void sched_trace_memory(FILE *f, int rank, double planned, double always);
-/* The sum of a stage's gradients, `2AR`; beside: the part of it that was the rank's own time
- * between actions */
-void sched_trace_sum(FILE *f, int tid, int stage, int step, double ts, double dur, double beside);
-/* Parameters of a stage that come from other replicas (--zero 3): until its next computation, which
- * waits for them */
-void sched_trace_gather(FILE *f, int tid, int stage, int step, double ts, double dur);
+/* What a stage has with other replicas: "AR", the sum of its gradients, beside: the part of it that
+ * was the rank's own time between actions; "gather", its parameters from them (--zero 3), until the
+ * computation that waits for them */
+void sched_trace_replicas(FILE *f, int tid, const char *what, int stage, int step, SchedSpan s,
+                          double beside);
 /* What a step does besides its actions: begin, norm, update. */
 void sched_trace_around(FILE *f, int rank, const char *name, int step, double ts, double dur);
 /* Waiting for a. */

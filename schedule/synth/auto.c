@@ -5,7 +5,7 @@
  *
  * In: sizes, costs, a limit of memory.  Out: the rows with the smallest makespan (or span) that fit
  * and are verified; of equals the one with the least alive, then the first.  All are scored by the
- * same simulator.
+ * same simulator; whether a rank's planned step fits is asked from the shortest on.
  */
 #include "auto.h"
 
@@ -20,10 +20,8 @@ typedef struct {
     const SchedAuto *a;
     SchedGraph g;
     SchedAutoReport *report;
-    Schedule *best;
     SchedError *e;
-    Schedule *seed[SCHED_AUTO_TRIED]; /* the generators' */
-    int n_seed;
+    Schedule *seed[SCHED_AUTO_TRIED]; /* of the report's rows */
 } Auto;
 
 static double value(const SchedAuto *a, const SchedTried *t)
@@ -58,8 +56,6 @@ static void measure(const Auto *x, const Schedule *s, SchedTried *t)
     if (a->chunks && t->peak > a->chunks)
         snprintf(t->why, sizeof t->why, "%d chunks alive", t->peak);
     sched_sim_free(&sim, s->ranks);
-    if (!t->why[0] && a->allow)
-        a->allow(a->of, s, t->why, sizeof t->why);
 }
 
 static int verified(const Auto *x, const Schedule *s, SchedTried *t)
@@ -77,17 +73,34 @@ static int verified(const Auto *x, const Schedule *s, SchedTried *t)
     return !st;
 }
 
-/* Is it shorter than the best so far, or as short with less alive? */
-static int shorter(const Auto *x, const SchedTried *t)
+/* Of those that are not left out the shortest, of equals the one with the least alive, then the
+   first; -1: all are. */
+static int shortest(const Auto *x)
 {
-    if (!x->best)
-        return 1;
-    const SchedTried *best = &x->report->tried[x->report->chosen];
-    double by = value(x->a, t) / value(x->a, best) - 1;
-    return by < -1e-9 || (by <= 1e-9 && t->peak < best->peak);
+    const SchedAutoReport *r = x->report;
+    int best = -1;
+    for (int i = 0; i < r->n; i++) {
+        const SchedTried *t = &r->tried[i];
+        double by = best < 0 ? -1 : value(x->a, t) / value(x->a, &r->tried[best]) - 1;
+        if (!t->why[0] && (by < -1e-9 || (by <= 1e-9 && t->peak < r->tried[best].peak)))
+            best = i;
+    }
+    return best;
 }
 
-/* Takes the schedule; only one that is better than the best so far needs a proof. */
+/* Only what is the shortest needs to fit, and a proof. */
+static void choose(Auto *x)
+{
+    const SchedAuto *a = x->a;
+    for (int i; (i = shortest(x)) >= 0 && i != x->report->chosen;) {
+        SchedTried *t = &x->report->tried[i];
+        if ((!a->allow || a->allow(a->of, x->seed[i], t->why, sizeof t->why)) &&
+            verified(x, x->seed[i], t))
+            x->report->chosen = i;
+    }
+}
+
+/* Takes the schedule. */
 static void compete(Auto *x, Schedule *s, int placement)
 {
     SchedAutoReport *r = x->report;
@@ -95,17 +108,12 @@ static void compete(Auto *x, Schedule *s, int placement)
         sched_free(s);
         return;
     }
-    SchedTried *t = &r->tried[r->n++];
+    SchedTried *t = &r->tried[r->n];
     memset(t, 0, sizeof *t);
     snprintf(t->name, sizeof t->name, "%s", s->name);
     t->placement = placement;
     measure(x, s, t);
-    if (!t->why[0] && shorter(x, t) && verified(x, s, t)) {
-        sched_free(x->best);
-        x->best = sched_clone(s);
-        r->chosen = r->n - 1;
-    }
-    x->seed[x->n_seed++] = s;
+    x->seed[r->n++] = s;
 }
 
 /* ---- the generators ---- */
@@ -197,7 +205,7 @@ static int made(Auto *x, SynthTask *t, int placement, int whole)
     memcpy(s->rank_of, t->rank_of, (size_t)t->stages * sizeof *s->rank_of);
     const Schedule *seed[SCHED_AUTO_TRIED];
     int n = 0;
-    for (int i = 0; i < x->n_seed; i++)
+    for (int i = 0; i < x->report->n; i++)
         if (!memcmp(x->seed[i]->rank_of, t->rank_of, (size_t)t->stages * sizeof(int)))
             seed[n++] = x->seed[i];
     if (!synth_search(t, x->a->span, whole, x->a->work / (whole ? 4 : 1), seed, n, &score,
@@ -226,7 +234,8 @@ static int whole_is_shorter(const SynthTask *t)
 static int beamed(Auto *x, const SynthTask *t, int placement, int whole)
 {
     const SchedAutoReport *r = x->report;
-    double best = x->best ? value(x->a, &r->tried[r->chosen]) : HUGE_VAL;
+    choose(x);
+    double best = r->chosen < 0 ? HUGE_VAL : value(x->a, &r->tried[r->chosen]);
     Schedule *s = sched_new(whole ? "beam" : "beam-zb", t->ranks, t->stages, t->microbatches);
     if (!s)
         return sched_nomem(x->e);
@@ -316,16 +325,16 @@ int sched_auto(const SchedAuto *a, Schedule **out, SchedAutoReport *report, Sche
         return st;
     generators(&x);
     st = a->work > 0 ? all_made(&x) : SCHED_OK;
-    if (!st && !x.best)
+    choose(&x);
+    if (!st && report->chosen < 0)
         st = nothing(&x);
-    for (int i = 0; i < x.n_seed; i++)
-        sched_free(x.seed[i]);
+    for (int i = 0; i < report->n; i++)
+        if (st || i != report->chosen)
+            sched_free(x.seed[i]);
     sched_graph_free(&x.g);
-    if (st) {
-        sched_free(x.best);
+    if (st)
         return st;
-    }
-    sched_number(x.best);
-    *out = x.best;
+    *out = x.seed[report->chosen];
+    sched_number(*out);
     return SCHED_OK;
 }

@@ -30,7 +30,8 @@ typedef struct SchedAuto {
     void *of;
 } SchedAuto;
 
-/* What was compared, in this order; why: the reason why it was left out, or "". */
+/* What was compared, in this order; why: the reason why it was left out, or "" (also where it
+   takes longer than the one that was chosen, whether or not allow() has it). */
 typedef struct SchedTried {
     char name[40], why[120];
     int placement;

@@ -146,7 +146,8 @@ static int edges_of(const SchedOptions *o, int stages, SchedEdge **edge, int *n_
 
 /* Where I frees a part of a chunk's memory, chunks are counted as bytes are, 1 for each: stash and
    late of each stage, then a limit for each rank; to be freed. */
-static int chunk_bytes(SchedCosts *c, int stages, double **room, int ranks, int chunks, SchedError *e)
+static int chunk_bytes(SchedCosts *c, int stages, double **room, int ranks, int chunks,
+                       SchedError *e)
 {
     *room = NULL;
     if (c->late == 1)
@@ -171,7 +172,8 @@ static int choose(const SchedOptions *o, Schedule **out, SchedError *e)
     double *room = NULL;
     if (!o->ranks || !o->microbatches)
         return sched_fail(e, SCHED_EUSAGE, -1, -1, "auto needs --ranks and --microbatches");
-    int stages = o->stages ? o->stages : o->ranks, st = set_costs(o, stages, o->microbatches, &c, e);
+    int stages = o->stages ? o->stages : o->ranks,
+        st = set_costs(o, stages, o->microbatches, &c, e);
     SchedAuto a = {.ranks = o->ranks,
                    .stages = stages,
                    .microbatches = o->microbatches,

@@ -150,7 +150,7 @@ static void compile(void *arg)
     print_pipe_dot(p, nowhere);
     report_program(p, in->a);
     print_summary(p, nowhere);
-    print_ls(g, NONE, nowhere);
+    print_ls(g, NONE, NULL, nowhere);
     print_stages(p, in);
 }
 

@@ -59,6 +59,16 @@ is "of two members of each stage" "$(tr ' ' '\n' <<<"$taken" | uniq | xargs)" "$
 ok "with the options that divide it" grep -q -e " --tensor 2 --keep-parts --rows 2 " <(plan --ranks 4 --dp 1 --batch 8 --tensor 2 --keep-parts --stages 2 --microbatches 4 --schedule 1f1b)
 each=$(for t in 1 2 4; do plan --ranks 4 --batch 8 --tensor $t | first; done | sort -g | head -n 1)
 is "no number of members has a shorter step" "$(plan --ranks 4 --batch 8 | first)" "$each"
+# Along all axes: a row of long sequences, and of experts, on four ranks
+for kind in --seq=1024 '--seq=512 --experts=4'; do
+    "$build/models/make_gpt" --vocab 64 --dim 32 --layers 1 --heads 4 --rows 1 ${kind//=/ } -o mesh.onnx
+    mesh() { "$ppsplit" plan mesh.onnx --loss cross_entropy --optimizer adam --ranks 4 --batch 1 "$@" 2>&1; }
+    each=$(for m in "--tensor 1" "--tensor 2" "--tensor 4" "--sequence 2" "--sequence 4" "--tensor 2 --sequence 2" "--expert 2" "--expert 4" "--tensor 2 --expert 2" "--sequence 2 --expert 2"; do mesh $m | first; done | sort -g | head -n 1)
+    is "$kind: no mesh of members has a shorter step" "$(mesh | first)" "$each"
+done
+ok "members along two axes" grep -q "^1 .* --tensor 2 --expert 2" <(mesh)
+of() { plan --ranks 4 --batch 8 --memory 1M "$@" | awk '/ x / && $1 ~ /^[0-9]/ { print $15, $12 / $11, $9, $16, /zero 1/ }' | sort -u; }
+is "what is asked for of microbatches, stages and replicas" "$(of --microbatch-rows 2 --rank-stages 2 --zero 1 --dp 2 --schedule 1f1b --recompute always --tensor 1)" "2 2 2 1f1b 1"
 ok "pipelines that idle are looked at where there are no others" grep -q "^1 " <(plan --ranks 16 --batch 1 --tensor 1)
 is "members divide ranks" "$(plan --ranks 4 --batch 8 --tensor 3 | head -n 1)" "ppsplit: error: 3 members of each stage do not divide 4 ranks"
 

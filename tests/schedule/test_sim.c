@@ -609,7 +609,8 @@ static void trace(void)
     ok(!failed, "simulated");
     sched_trace_open(f, "a \"title\"\n", 3);
     for (int step = 0; step < 3; step++) { /* the first step is slow and must not count */
-        sched_trace_sum(f, 9, 1, step, 0, step ? 40 : 70, step ? 0.5 : 3);
+        sched_trace_replicas(f, 9, "AR", 1, step, (SchedSpan){0, step ? 40 : 70, -1, 0, NULL},
+                             step ? 0.5 : 3);
         for (int r = 0; r < 3; r++)
             for (int i = 0; i < s->row[r].n; i++) {
                 sched_trace_event(f, r, &s->row[r].a[i], step,

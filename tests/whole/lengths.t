@@ -54,7 +54,7 @@ ok "of other dimensions" refused "the times depend on 1 length, 'seq' among them
 # plan MOST OPTION...
 plan() { local most=$1; shift; "$ppsplit" plan model.onnx "${split[@]}" --bind seq=1..$most --ranks 2 --dp 1 --stages 2 --microbatches 2 --schedule 1f1b --batch 4 "$@" 2>&1; }
 us() { awk '$1 == 1 && / x / { print $2 * ($3 == "us" ? 1 : $3 == "ms" ? 1000 : 1000000) }' "$1"; }
-perl -e 'print "\x93NUMPY\x01\x00", pack("v", 118), sprintf("%-117s\n", "{\x27descr\x27: \x27<i8\x27, \x27fortran_order\x27: False, \x27shape\x27: (4,), }"), pack "q<*", (48) x 4' >"$work/l48.npy"
+for n in 24 48; do perl -e 'print "\x93NUMPY\x01\x00", pack("v", 118), sprintf("%-117s\n", "{\x27descr\x27: \x27<i8\x27, \x27fortran_order\x27: False, \x27shape\x27: (4,), }"), pack "q<*", ($ARGV[0]) x 4' $n >"$work/l$n.npy"; done
 plan 48 >"$work/most"
 plan 48 --lengths seq="$work/l48.npy" >"$work/all48"
 plan 48 --lengths seq=lengths.npy --by-length 2 --shuffle 3 >"$work/own"
@@ -62,6 +62,8 @@ ok "a plan without lengths says what it is of" grep -q "^every row is planned wi
 ok "which all rows may have: to 1 %" awk -v a="$(us "$work/most")" -v b="$(us "$work/all48")" 'BEGIN { exit !(a > 0 && b / a < 1.01 && b / a > .99) }'
 ok "shorter ones take less" awk -v a="$(us "$work/most")" -v b="$(us "$work/own")" 'BEGIN { exit !(b > 0 && b < a) }'
 ok "the run is told of them" grep -q -e "--schedule 1f1b --lengths seq=lengths.npy --by-length 2 --shuffle 3" "$work/own"
+printf 'card = h100\nefficiency = 1e-4\n' >"$work/card"
+is "on a card rows of 24 take what those of the model bound to 24 take" "$(us <(plan 48 --machine "$work/card" --lengths seq="$work/l24.npy"))" "$(us <(plan 24 --machine "$work/card"))"
 ok "by a run that had lengths" eval 'plan 48 --costs "$work/t.json" --lengths seq=lengths.npy | grep -q "by measured costs"'
 ok "other dimensions than vary" refused "one of each dimension that varies: 'seq'" plan 48 --lengths dec=lengths.npy
 ok "a model of one length" refused "the model has one length" "$ppsplit" plan model.onnx "${split[@]}" --bind seq=48 --ranks 2 --batch 4 --lengths seq=lengths.npy

@@ -22,7 +22,7 @@ static void list(void *arg)
     Job *job = arg;
     Graph *g = import_models(job->arena, 1, &job->path, &job->import);
     batch_analyse(g, 0, &job->partition.batch, NULL);
-    print_ls(g, NONE, stdout);
+    print_ls(g, NONE, NULL, stdout);
     int64_t weights = 0;
     for (uint32_t i = 0; i < g->param.n; i++)
         weights += shape_elements(&g->param.at[i].shape);
