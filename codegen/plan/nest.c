@@ -8,7 +8,7 @@
 #include "plan.h"
 
 /* of quick operations; ROUNDING: of what a half's value takes where it is made */
-enum { DEAR = 24, KEEP_FROM = 10, SHORT = 5, ROUNDING = 5, LONGEST_ROW = 4096 };
+enum { DEAR = 24, KEEP_FROM = 10, SHORT = 5, ROUNDING = 5 };
 
 int nest_worth(const Stmt *s)
 {
@@ -29,15 +29,13 @@ static int cost(const Nest *n, uint32_t i)
     return c;
 }
 
-static bool may_keep(const Nest *n)
+/* 0: there are none, or it is as long as the batch has rows. */
+static int64_t row_length(const Nest *n)
 {
-    int64_t len = 1;
-    for (int d = n->nouter; d < n->nd; d++) {
-        if (n->ext[d].b != 0)
-            return false;
-        len *= n->ext[d].c;
-    }
-    return cg_most(n->sized, len) <= LONGEST_ROW;
+    int64_t len = n->kind == NEST_ROW;
+    for (int d = n->nouter; d < n->nd; d++)
+        len *= n->ext[d].b == 0 ? n->ext[d].c : 0;
+    return len;
 }
 
 /* Marks what pass p computes for statement i. */
@@ -132,7 +130,10 @@ void nest_schedule(Nest *n)
         if (loops && s->pass + 1 > n->passes)
             n->passes = s->pass + 1;
     }
-    keep(n, n->kind == NEST_ROW && may_keep(n));
+    const int64_t row = row_length(n);
+    /* a device's kernel of any length asks how long it is (print/cuda_segments.c) */
+    const bool any = n->sized && n->sized->device && cg_varies(n->sized, row);
+    keep(n, row && (any || cg_most(n->sized, row) <= LONGEST_KEPT));
 }
 
 void nest_divide(Nest *n, int most)

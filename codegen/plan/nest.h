@@ -115,6 +115,7 @@ typedef struct {
 void nest_sweep(Nest *n);
 void nest_mark_rows(Nest *n);                           /* Stmt.row, by strides and operands */
 void nest_schedule(Nest *n);                            /* passes, row buffers */
+enum { LONGEST_KEPT = 4096 };                           /* elements of a row */
 /* What an operation or a load is worth, of quick operations. */
 int nest_worth(const Stmt *s);
 /* What the operations at a point are worth; points in passes, as a row's, of `most` or little more

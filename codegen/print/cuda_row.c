@@ -122,10 +122,16 @@ bool row_is_beside(const Nest *n)
     return rows > elements;
 }
 
-static void keep_nothing(Cuda *c)
+/* A result that takes the place of an operand waits for the last pass: those before read that once
+ * more. */
+void row_keep_nothing(Cuda *c)
 {
-    for (uint32_t i = 0; i < c->own->stmt.n; i++)
-        c->own->stmt.at[i].keep = false;
+    for (uint32_t i = 0; i < c->own->stmt.n; i++) {
+        Stmt *s = &c->own->stmt.at[i];
+        s->keep = false;
+        if (s->kind == S_STORE && !s->row && c->alias[s->arg])
+            s->pass = c->own->passes - 1;
+    }
 }
 
 static void choose(Row *r, int threads)
@@ -139,7 +145,7 @@ static void choose(Row *r, int threads)
     r->threads = threads > PP_WARP ? threads : threads ? PP_BLOCK : PP_MOST_BLOCK;
     r->lane = r->lanes ? "lane" : "thread";
     if (r->counted) {
-        keep_nothing(c);
+        row_keep_nothing(c);
         return;
     }
     if (r->lanes == 1) {
@@ -151,7 +157,7 @@ static void choose(Row *r, int threads)
     if (r->length.b != 0)
         return;
     if (cuda_varies(c, r->length)) {
-        keep_nothing(c);
+        row_keep_nothing(c);
         return;
     }
     keep_more(c, r);

@@ -38,6 +38,7 @@ void row_store_scalars(Row *r, int pass);
 void row_by_one(Row *r, int threads);
 /* Registers that an element keeps. */
 int row_words(const Nest *n);
+void row_keep_nothing(Cuda *c);                         /* from pass to pass in registers */
 /* Are neighbours in memory the same element of neighbouring rows? */
 bool row_is_beside(const Nest *n);
 

@@ -19,9 +19,7 @@ static bool may_divide(const Row *r)
     int many = 0;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
-        bool early = !s->row && s->pass + 1 < n->passes;
-        if ((s->kind == S_STORE && early && c->alias[s->arg]) ||
-            (nest_is_picked(s) && c->alias[s->arg]))
+        if (nest_is_picked(s) && c->alias[s->arg])
             return false;
         many += s->kind == S_REDUCE;
     }
@@ -174,9 +172,9 @@ static void in_segments(Row *r, const PpRowOrder *order)
     Cuda *c = r->c;
     const char *size = arena_printf(c->p.a, "static_cast<%s>(order.size)", c->index),
                *count = "static_cast<int>(order.parts)";
+    row_keep_nothing(c);
     for (uint32_t i = 0; i < c->own->stmt.n; i++) {
         Stmt *s = &c->own->stmt.at[i];
-        s->keep = false;
         if (s->row && s->kind == S_STORE && c->alias[s->arg])
             s->pass = c->own->passes;
     }
@@ -199,10 +197,13 @@ static void in_segments(Row *r, const PpRowOrder *order)
 static const char *order_call(const Row *r)
 {
     const PpRows *x = &r->of;
-    return arena_printf(r->c->p.a,
-                        "pp_row_order({%" PRId64 ", %" PRId64 ", %s, %d, %d, %s, %s, %s})", x->rows,
-                        x->length, cuda_vec(r->c), x->passes,
-                        x->words, x->whole ? "true" : "false", x->beside ? "true" : "false",
+    Arena *a = r->c->p.a;
+    const char *words = arena_printf(a, "%d", x->words);
+    if (x->words && cuda_varies(r->c, r->length))
+        words = arena_printf(a, "%" PRId64 " <= %d ? %d : 0", x->length, LONGEST_KEPT, x->words);
+    return arena_printf(a, "pp_row_order({%" PRId64 ", %" PRId64 ", %s, %d, %s, %s, %s, %s})",
+                        x->rows, x->length, cuda_vec(r->c), x->passes, words,
+                        x->whole ? "true" : "false", x->beside ? "true" : "false",
                         x->parts ? "true" : "false");
 }
 
