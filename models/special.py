@@ -896,8 +896,8 @@ class Patches(nn.Module): # positions are a table of 3 x 3, resized
         return self.l(self.a(y, None, torch.ones(y.shape[0], y.shape[1]))).mean(1)
 
 class Pictures(nn.Module): # statistics of a batch and of a sample, over any height and width
-    def __init__(s): super().__init__(); s.a, s.n, s.b, s.g, s.f, s.p = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Conv2d(8, 12, 3, padding=1, stride=2), nn.GroupNorm(3, 12), nn.Linear(12, 7), nn.MaxPool2d(2)
-    def forward(s, x): x = s.p(torch.relu(s.n(s.a(x)))); return s.f(torch.relu(s.g(s.b(x))).mean((2, 3)))
+    def __init__(s): super().__init__(); s.a, s.n, s.b, s.g, s.c, s.f, s.p = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Conv2d(8, 12, 3, padding=1, stride=2), nn.GroupNorm(3, 12), nn.Conv2d(12, 12, 1), nn.Linear(12, 7), nn.MaxPool2d(2)
+    def forward(s, x): x = s.b(s.p(torch.relu(s.n(s.a(x))))); return s.f((x + s.c(F.silu(s.g(x)))).mean((2, 3)))
 
 class Gathered(nn.Module):                              # a parameter that members read whole twice, and divided once
     def __init__(self): super().__init__(); self.w, self.v = nn.Parameter(torch.randn(8, 8) * .3), nn.Parameter(torch.randn(8, 8) * .3)
