@@ -161,7 +161,7 @@ static PpStatus lengths_of_data(const Data *d, SchedLengths *l)
                         .steps = (int)(d->rows / d->batch),
                         .replicas = chunks / d->microbatches,
                         .microbatches = d->microbatches};
-    l->length = zeroed((size_t)l->steps * (size_t)chunks, (size_t)n * sizeof *l->length);
+    l->length = zeroed((int64_t)l->steps * chunks * n, sizeof *l->length);
     for (int v = 0; v < n; v++)
         l->name[v] = d->model->length[v].name;
     if (s == PP_OK && !l->length)

@@ -101,7 +101,8 @@ def pair(n, m, rows):
 
 def heard(n, rows):
     import torch
-    return {"input_features": torch.randn(rows, 16, 64), "decoder_input_ids": tokens(rows, n)}, tokens(rows, n)
+    features = torch.randn(rows, 16, 64)
+    return {"input_features": features, "decoder_input_ids": tokens(rows, n)}, tokens(rows, n)
 
 
 def picture(h, w, rows):
@@ -152,7 +153,7 @@ def export(model, inputs, dims, path):
 def program(path, out, binds, work):
     options = [o for b in binds for o in ("--bind", b)]
     run(PPSPLIT, "-q", path, "--stages", 2, "--loss", "cross_entropy", *options, "-o", out)
-    run("make", "-s", "-C", out, "pipeline", "STAGE_CFLAGS=-O1", f"CFLAGS=-O1", *RUNTIME)
+    run("make", "-s", "-C", out, "pipeline", "STAGE_CFLAGS=-O1", "CFLAGS=-O1", *RUNTIME)
 
 
 RUNTIME = [f"{k}={os.environ[v]}" for k, v in (("RUNTIME", "LENGTHS_RUNTIME"),
@@ -165,10 +166,10 @@ def trained(out, data, work):
     import shutil
     shutil.rmtree(f"{work}/grads", ignore_errors=True)
     options = [o for k in data for o in ("--data", f"{k}={work}/{k}.npy")]
-    said = run(f"{out}/pipeline", "train", *options, "--microbatches", MICROBATCHES, "--ranks", 2,
-               "--steps", 1, "--lr", 0, "--optimizer", "sgd", "--quiet", "--dump-grads", f"{work}/grads", "--log-json",
-               f"{work}/log", "--output", f"{output_name(out)}={work}/out.npy",
-               env=dict(os.environ, OMP_NUM_THREADS="1"))
+    run(f"{out}/pipeline", "train", *options, "--microbatches", MICROBATCHES, "--ranks", 2,
+        "--steps", 1, "--lr", 0, "--optimizer", "sgd", "--quiet", "--dump-grads", f"{work}/grads",
+        "--log-json", f"{work}/log", "--output", f"{output_name(out)}={work}/out.npy",
+        env=dict(os.environ, OMP_NUM_THREADS="1"))
     import safetensors.numpy
     with open(f"{work}/log") as f:
         loss = next(json.loads(s)["loss"] for s in f if '"step"' in s)
@@ -181,7 +182,8 @@ def trained(out, data, work):
 
 def output_name(out):
     said = run(f"{out}/pipeline", "--help")
-    return next(s for s in said.splitlines() if s.strip().startswith("outputs:")).split(":")[1].split(",")[0].strip()
+    line = next(s for s in said.splitlines() if s.strip().startswith("outputs:"))
+    return line.split(":")[1].split(",")[0].strip()
 
 
 def expected(model, data, target):
@@ -212,7 +214,10 @@ def same(a, b):
     if a[2].keys() != b[2].keys():
         return f"gradients of {sorted(a[2].keys() ^ b[2].keys())[:3]}"
     bad = [k for k in a[2] if a[2][k].tobytes() != b[2][k].tobytes()]
-    return f"gradients of {len(bad)}: {bad[0]}, by {numpy.abs(a[2][bad[0]] - b[2][bad[0]]).max():.1e}" if bad else ""
+    if not bad:
+        return ""
+    apart = numpy.abs(a[2][bad[0]] - b[2][bad[0]]).max()
+    return f"gradients of {len(bad)}: {bad[0]}, by {apart:.1e}"
 
 
 def beside(got, want):
@@ -224,7 +229,8 @@ def beside(got, want):
         g = next((got[2][n] for n in names if n in got[2]), None)
         if g is None:
             raise RuntimeError(f"no gradient of {names[0]}")
-        worst = max(worst, float(numpy.abs(g.astype("f8") - w).max()) / max(float(numpy.abs(w).max()), 1e-3 * largest))
+        worst = max(worst, float(numpy.abs(g.astype("f8") - w).max())
+                    / max(float(numpy.abs(w).max()), 1e-3 * largest))
     return loss, worst
 
 
