@@ -314,7 +314,11 @@ void pass_lengths(State *s)
     l->with = pipe_with;
     l->imported_with = imported_with;
     l->of = all;
-    const bool may_fail = choose_lengths(l, false);
+    /* products of several lengths grow; members' parts want sizes that nothing divides */
+    bool few = l->symbols > 1;
+    for (int x = 0; x < MESH_AXES; x++)
+        few &= s->graph->mesh[x].chunks < 2;
+    const bool may_fail = choose_lengths(l, few);
     if (!take_sample(s, split, 0, may_fail)) {
         choose_lengths(l, true);
         take_sample(s, split, 0, false);

@@ -144,7 +144,12 @@ def export(model, inputs, dims, path):
     of = {}
     shapes = sizes and {k: {d: of.setdefault(n, torch.export.Dim.DYNAMIC) for d, n in v.items()}
                         for k, v in sizes.items()}
-    program = torch.export.export(model, (), inputs, strict=False, dynamic_shapes=shapes)
+    try:
+        program = torch.export.export(model, (), inputs, strict=False, dynamic_shapes=shapes)
+        program.run_decompositions()
+    except Exception:                       # as ppsplit-export does
+        model.model.set_attn_implementation("eager")
+        program = torch.export.export(model, (), inputs, strict=False, dynamic_shapes=shapes)
     program._guards_code = []               # sizes that it assumes, which the exporter cannot write
     torch.onnx.export(program, dynamo=True, optimize=False, verbose=False,
                       dynamic_shapes=sizes and list(sizes.values())).save(path)

@@ -190,5 +190,5 @@ ok "more places than it takes" refused "it has 49 places of 'seq', this program 
 ok "inputs of two lengths" refused "it has 1 places of 'seq', the files before it 24" run any no --data x="$work/x24.npy" --data target="$work/y1.npy"
 ok "a length that no row has" refused "row 1 has length 48, and may have 1 to 24" "$work/any/pipeline" infer --data x="$work/x24.npy" --data x="$work/y24.npy" --lengths seq=lengths.npy
 ok "another dimension" refused "what varies is 'seq'" run any no "${data[@]}" --lengths batch=lengths.npy
-ok "a program of one length" refused "this program has one length" run bound no "${data[@]}" --lengths seq=lengths.npy
+ok "a program of one length" refused "this program has one length" run bound no --data x="$work/x24.npy" --data target="$work/y24.npy" --lengths seq=lengths.npy
 plan_done
