@@ -18,7 +18,7 @@ program() {
 run() {
     rm -rf "$work/$2"*
     SHIM_LINES=0 SHIM_PRODUCTS=$work/$2.products "$work/$1/pipeline-shim" train --device cuda --lr 0.1 --steps 2 --dump-grads "$work/$2" --log-json "$work/$2.log" --output "$logits=$work/$2.npy" \
-        "${members[@]}" "${data[@]}" "${@:3}"
+        "${data[@]}" "${@:3}"
 }
 steps() { grep -o '"loss": [^,]*, "grad_norm": [^,]*' "$work/$1.log"; }
 equal() {
@@ -42,7 +42,6 @@ at() {
     ok "$1 of $2: the same bits" equal
 }
 
-members=()
 # Two lengths; in two stages, whose messages NCCL carries, rows of their own.
 logits=logits
 model=(pair.onnx --loss cross_entropy --bind batch=2 --split e:end)
@@ -68,7 +67,7 @@ for n in 1 300; do
     is "rows of $n: apart by no multiple of 16 bytes" "$(awk '{ for (i = 5; i <= 7; i++) if ($i % ($i > 1024 ? 128 : 16)) print }' "$work/any.products")" ""
 done
 
-# Images: a table that is resized; a CNN in f16 in two members, whose kernels and rows of statistics are chosen for the greatest sizes.
+# Images: a table that is resized; a CNN in f16, and in two members, whose kernels and rows of statistics are chosen for the greatest sizes.
 logits=y
 model=(patches.onnx --loss cross_entropy --bind batch=2)
 ok "a resized table" program programs_any "${model[@]}" --bind 'height=2*h' --bind 'width=2*w' --bind h=1..8 --bind w=1..8
@@ -76,8 +75,9 @@ array x f4 2,3,6,14
 array target i8 2 7
 data=(--data x="$work/x.npy" --data target="$work/target.npy")
 at patches "height=6 width=14"
-model=(pictures.onnx --loss cross_entropy --bind batch=2 --dtype f16 --tensor 2) members=(--ranks 2)
-ok "images of many sizes" program programs_any "${model[@]}" --bind 'height=4*h' --bind 'width=4*w' --bind h=1..40 --bind w=1..40
+model=(pictures.onnx --loss cross_entropy --bind batch=2 --dtype f16) sizes=(--bind 'height=4*h' --bind 'width=4*w' --bind h=1..40 --bind w=1..40)
+ok "images of many sizes" program programs_any "${model[@]}" "${sizes[@]}"
+ok "and in two members" "$ppsplit" -q "${model[@]}" "${sizes[@]}" --tensor 2 --target cuda -o "$work/members"
 array x f4 2,3,96,28
 data=(--data x="$work/x.npy" --data target="$work/target.npy")
 at images "height=96 width=28"
