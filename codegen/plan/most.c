@@ -32,7 +32,7 @@ static bool same_known(const SizeKnown *x, const SizeKnown *y)
            x->divisor == y->divisor;
 }
 
-enum { SEVERAL = NONE - 1 };
+static const uint32_t SEVERAL = NONE - 1;
 static uint64_t key_of(int64_t size, bool constant) { return (uint64_t)size * 2 + constant; }
 
 void cg_sizes_anew(Arena *a, SizesMet *s, const SizesMet *before)
