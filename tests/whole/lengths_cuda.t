@@ -67,7 +67,8 @@ for n in 1 300; do
     is "rows of $n: apart by no multiple of 16 bytes" "$(awk '{ for (i = 5; i <= 7; i++) if ($i % ($i > 1024 ? 128 : 16)) print }' "$work/any.products")" ""
 done
 
-# Images: a table that is resized; a CNN in f16, and in two members, whose kernels and rows of statistics are chosen for the greatest sizes.
+# Images: a table that is resized; a CNN in f16, whose kernels and rows of statistics are chosen for the greatest sizes, and whose norm reads, pass
+# after pass, what is made in the place of a convolution's result.
 logits=y
 model=(patches.onnx --loss cross_entropy --bind batch=2)
 ok "a resized table" program programs_any "${model[@]}" --bind 'height=2*h' --bind 'width=2*w' --bind h=1..8 --bind w=1..8
@@ -75,10 +76,10 @@ array x f4 2,3,6,14
 array target i8 2 7
 data=(--data x="$work/x.npy" --data target="$work/target.npy")
 at patches "height=6 width=14"
-model=(pictures.onnx --loss cross_entropy --bind batch=2 --dtype f16) sizes=(--bind 'height=4*h' --bind 'width=4*w' --bind h=1..40 --bind w=1..40)
-ok "images of many sizes" program programs_any "${model[@]}" "${sizes[@]}"
-ok "and in two members" "$ppsplit" -q "${model[@]}" "${sizes[@]}" --tensor 2 --target cuda -o "$work/members"
-array x f4 2,3,96,28
+model=(pictures.onnx --loss cross_entropy --bind batch=2 --dtype f16) sizes=(--bind 'height=4*h' --bind 'width=4*w')
+ok "images of many sizes, in two members" "$ppsplit" -q "${model[@]}" "${sizes[@]}" --bind h=1..40 --bind w=1..40 --tensor 2 --target cuda -o "$work/members"
+ok "of few" program programs_any "${model[@]}" "${sizes[@]}" --bind h=1..12 --bind w=1..12
+array x f4 2,3,12,28
 data=(--data x="$work/x.npy" --data target="$work/target.npy")
-at images "height=96 width=28"
+at images "height=12 width=28"
 plan_done
