@@ -251,6 +251,16 @@ static bool never_changes(const Lengths *l, const Value *const *v)
     return same;
 }
 
+/* All elements are the one that x has: what is broadcast has no other. */
+static bool is_filled(const Value *all, const Value *x)
+{
+    const size_t size = dtype_size(x->dtype);
+    bool filled = shape_elements(&x->shape) == 1 && all->dtype == x->dtype;
+    for (int64_t i = 0; i < shape_elements(&all->shape) && filled; i++)
+        filled = !memcmp((const char *)all->data + (size_t)i * size, x->data, size);
+    return filled;
+}
+
 /* One that is one number: a whole one is a polynomial's. */
 static bool number_follows(const Lengths *l, const Value *const *v, const int64_t *length,
                            const Value *own)
@@ -276,7 +286,7 @@ bool lengths_constant(const Lengths *l, ValueId id, const int64_t *length, const
     if (v[0]->kind != V_CONST || own->kind != V_CONST)
         return true;
     if (never_changes(l, v))
-        return same_constant(own, v[0]);
+        return same_constant(own, v[0]) || is_filled(own, v[0]);
     if (shape_elements(&v[0]->shape) == 1)
         return number_follows(l, v, length, own);
     const Value *all = id < most->value.n ? val(most, id) : own;
