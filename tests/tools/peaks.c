@@ -8,7 +8,7 @@
  *
  * A: bytes of the block that holds what lives between actions, and workspaces; B: the most of both
  * that is alive at one step of one function of an action, where a function's workspace is what its
- * buffers need that are alive at that step.
+ * buffers need that are alive at that step, and what stands behind it for loops.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,6 +61,12 @@ static Pipe *pipe_of(Options *o)
 
 static int64_t most(int64_t x, int64_t y) { return x > y ? x : y; }
 
+static int64_t needed(const Peaks *x, const Func *f)
+{
+    const Target target = x->program->plan.device == PP_CPU ? TARGET_C : TARGET_CUDA;
+    return f->bytes_live + f->bytes_scratch[target];
+}
+
 /* Alive at one step of the functions that an action runs. */
 static int64_t alive(const Peaks *x, const PlanOp *op)
 {
@@ -70,12 +76,12 @@ static int64_t alive(const Peaks *x, const PlanOp *op)
     static const FuncKind of[] = {[SA_F] = F_FORWARD, [SA_B] = F_BACKWARD, [SA_I] = F_INPUT,
                                   [SA_W] = F_WEIGHT};
     const Func *f = op->a.type == SA_R ? NULL : g->func[of[op->a.type]];
-    int64_t bytes = f ? f->bytes_live : 0;
+    int64_t bytes = f ? needed(x, f) : 0;
     if (op->a.type == SA_R && op->again == SCHED_WHOLE && g->func[F_FORWARD])
-        bytes = g->func[F_FORWARD]->bytes_live;
+        bytes = needed(x, g->func[F_FORWARD]);
     for (int k = 0; op->a.type == SA_R && op->again > 0 && k < AGAIN_MOST; k++)
         if (op->again >> k & 1 && g->func[F_AGAIN + k])
-            bytes = most(bytes, g->func[F_AGAIN + k]->bytes_live);
+            bytes = most(bytes, needed(x, g->func[F_AGAIN + k]));
     return bytes;
 }
 
