@@ -73,7 +73,7 @@ def unet():
             x = self.middle(x)
             for u, j in zip(self.up, self.join):
                 x = j(torch.cat([u(x), skips.pop()], 1))
-            return self.out(x)
+            return self.out(x).movedim(1, -1)
     return UNet()
 
 
@@ -197,9 +197,7 @@ def expected(model, data, target):
     model = model.double()
     model.zero_grad()
     y = model(**{k: v.double() if v.is_floating_point() else v for k, v in data.items()})
-    if y.dim() == 3:
-        y = y.flatten(0, 1)
-    loss = torch.nn.functional.cross_entropy(y, target.flatten() if y.dim() == 2 else target)
+    loss = torch.nn.functional.cross_entropy(y.flatten(0, -2), target.flatten())
     loss.backward()
     grads = {}
     for n, p in model.named_parameters(remove_duplicate=False):
