@@ -74,8 +74,8 @@ static bool read_numbers(const char *name, MeshOptions *to)
         if (!at)
             continue;
         some = true;
-        if (sscanf(at + strlen(axis_numbers[x]), "%d/%d", t, c) != 2 || *t < 1 || *c < *t ||
-            *t > MESH_MOST || *c % *t || (*c / *t & (*c / *t - 1)))
+        if (sscanf(at + strlen(axis_numbers[x]), "%5d/%5d", t, c) != 2 || *t < 1 || *c < *t ||
+            *c > MESH_MOST || *c % *t || (*c / *t & (*c / *t - 1)))
             return false;
     }
     return some;
@@ -93,9 +93,30 @@ static int64_t tensor_member(const Reading *r, const Onnx__ShardingSpecProto *s,
     return device < 0 ? -1 : device % r->several.members[MESH_TENSOR];
 }
 
+/* Are the n shards of a dimension perhaps those of another axis of one member? */
+static bool is_anothers(const Reading *r, size_t n)
+{
+    bool is = false;
+    for (int x = MESH_TENSOR + 1; x < MESH_AXES; x++) {
+        const size_t chunks = (size_t)r->several.chunks[x];
+        is |= r->several.members[x] == 1 && chunks > 1 && (n == chunks || n == 2 * chunks);
+    }
+    return is;
+}
+
+/* Has one device the shards of each chunk at which the other axes' are the first?  Those of an axis
+   that has several members are on several. */
+static bool one_device(const Onnx__ShardingSpecProto *s, size_t chunks, size_t apart)
+{
+    bool is = apart <= s->n_device / chunks;
+    for (size_t c = 1; is && c < chunks; c++)
+        is = s->device[c * apart] == s->device[0];
+    return is;
+}
+
 /* Of several axes: the dimension along which the members of the first differ, or, if there is one
-   member, that has shards enough for its chunks. */
-static void read_tensor_axis(const Reading *r, const Onnx__ShardingSpecProto *s, Division *d)
+   member, which has all its chunks.  False: that may be another axis'. */
+static bool read_tensor_axis(const Reading *r, const Onnx__ShardingSpecProto *s, Division *d)
 {
     const int members = r->several.members[MESH_TENSOR], chunks = r->several.chunks[MESH_TENSOR];
     size_t step = 1;
@@ -106,7 +127,10 @@ static void read_tensor_axis(const Reading *r, const Onnx__ShardingSpecProto *s,
             a->n_simple_sharding ? a->simple_sharding[a->n_simple_sharding - 1] : NULL;
         const size_t n = last && last->num_shards > 0 ? (size_t)last->num_shards : 1,
                      at = step * (n - 1);
-        bool is = members == 1 && n % (size_t)chunks == 0 && n > 1;
+        bool is = members == 1 && n > 1 && n % (size_t)chunks == 0 &&
+                  one_device(s, (size_t)chunks, step * (n / (size_t)chunks));
+        if (is && is_anothers(r, n))
+            return false;
         if (members > 1 && n > 1 && at < s->n_device)
             is = tensor_member(r, s, 0) != tensor_member(r, s, at);
         if (is && d->axis < 0) {
@@ -116,6 +140,7 @@ static void read_tensor_axis(const Reading *r, const Onnx__ShardingSpecProto *s,
         }
         step *= n;
     }
+    return true;
 }
 
 /* Devices in runs of one length, each another device. */
@@ -227,9 +252,9 @@ static void read_spec(Reading *r, uint32_t node, const Onnx__ShardingSpecProto *
     Division d;
     const bool several = r->several.members[MESH_TENSOR] > 0;
     bool good = several || read_division(r->axis, s, &d), made = false;
-    if (several)
-        read_tensor_axis(r, s, &d);
-    else if (good)
+    if (several && !read_tensor_axis(r, s, &d))
+        return;
+    if (!several && good)
         same_axis(r, tensor, &d);
     for (size_t k = 0; k < n->n_output; k++)
         made |=

@@ -50,6 +50,7 @@ bool pb_next(PbSpan *s, PbField *f)
     *f = (PbField){.start = s->at};
     if (s->at >= s->end || s->broken || !take(s, &key))
         return false;
+    s->broken |= key >> 3 > UINT32_MAX;
     f->number = (uint32_t)(key >> 3);
     f->kind = (int)(key & 7);
     f->body.at = s->at;

@@ -126,7 +126,7 @@ static int64_t divided_most(const Symbol *s)
 {
     enum { ALL = 720720 };
     int64_t best = s->most;
-    for (int64_t n = s->most; n >= s->least; n--)
+    for (int64_t n = s->most; n >= s->least && cg_gcd(best, ALL) < ALL; n--)
         best = cg_gcd(n, ALL) > cg_gcd(best, ALL) ? n : best;
     return best;
 }

@@ -11,6 +11,11 @@ void *group_gather(Group *g, const void *mine, size_t bytes, PpStatus *s)
 {
     void *all = calloc((size_t)g->ranks, bytes);
     *s = all ? g->op->gather(g, mine, (int64_t)bytes, all) : pp_no_memory();
+    if (!all) { /* the others wait in theirs */
+        if (pp_failure_first())
+            pp_failure_print();
+        g->op->fail(g, *s);
+    }
     if (*s == PP_OK)
         return all;
     free(all);

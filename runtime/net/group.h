@@ -68,7 +68,8 @@ struct Group {
 /* Every rank hands in its status; if any failed, the first one's message is printed once and all
  * get a failure. */
 PpStatus group_agree(Group *g, PpStatus mine);
-/* What every rank hands in, in rank order, to be freed; NULL: *s says why not */
+/* What every rank hands in, in rank order, to be freed; NULL: *s says why not.  A rank that has no
+ * memory for it gives up. */
 void *group_gather(Group *g, const void *mine, size_t bytes, PpStatus *s);
 /* One message of a name of its own, beside those of a step; all ranks of the two know that it
  * comes. */

@@ -59,7 +59,16 @@ is "the axis of the file" "$("$ppsplit" -q annotated.onnx --loss cross_entropy -
 specs() { "$ppsplit" annotate --check annotated.onnx | sed -n '1s/.*, \([0-9]*\) sharding specs/\1/p'; }
 round "parts of places" "$m/gpt-ts/model.onnx" "--split h.1:begin --tensor 2 --sequence 2 --chunks tensor=4,sequence=2" --loss cross_entropy
 is "members and chunks of both" "$("$ppsplit" -q annotated.onnx --loss cross_entropy -o x 2>said; sed -n 's/^    \.members\[PP_\(TENSOR\|SEQUENCE\)\] = \([0-9]*\), \.chunks.*= \([0-9]*\).*/\2\/\3/p' x/pipeline.c | paste -sd ' ')" "2/4 2/2"
+cp annotated.onnx parts.onnx
 is "as many nodes have specs as of one axis" "$(specs)" "$("$ppsplit" annotate -q "$m/gpt-ts/model.onnx" --tensor 4 --loss cross_entropy -o annotated.onnx; specs)"
+# A number past all bounds is none of several axes
+perl -pe 's/ppsplit tensor=2\/4 sequence=2\/2/ppsplit sequence=2\/107374182400/g' parts.onnx >bomb.onnx
+is "a number of chunks past all bounds" "$(ulimit -v 4000000; "$ppsplit" -q bomb.onnx --loss cross_entropy -o x 2>&1 | sed 's/.*warning: //; s/ (.*//')" "118 sharding specs are ignored"
+# One tensor member has all its chunks; a dimension in as many shards on several devices is another axis'
+cut=(--stages 2 --tensor 1 --chunks tensor=2 --sequence 2)
+"$ppsplit" annotate -q "$m/encdec-ts/model.onnx" --loss mse "${cut[@]}" -o one.onnx
+{ "$ppsplit" -q "$m/encdec-ts/model.onnx" --loss mse "${cut[@]}" -o asked && "$ppsplit" -q one.onnx --loss mse -o read; } 2>said
+is "another axis' parameters are not the tensor axis'" "$(stages read)" "$(stages asked)"
 
 # All but the annotations
 "$ppsplit" annotate -q "$m/doc-ts/model.onnx" --split layers.1:begin -o one.onnx

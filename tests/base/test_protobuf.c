@@ -53,6 +53,7 @@ static void test_read(void)
         {"eight bytes of which three are there", "\x29" "123", 4},
         {"four bytes of which three are there", "\x25" "123", 4},
         {"a group", "\x0b", 1},
+        {"field 2^32 + 1", "\x88\x80\x80\x80\x80\x01\x01", 7},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         s = span(bad[i].bytes, bad[i].n);

@@ -8,11 +8,13 @@
 #include "core/core.h"
 #include "io/mapped.h"
 #include "io/store.h"
+#include "net/group.h"
 #include "runtime_params.h"
 #include "runtime_reference.h"
 #include "runtime_run.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -359,6 +361,39 @@ static void store(void)
     ok(store_descriptor() < 0, "the file is gone");
 }
 
+/* What two ranks gather, of which the first has no room for it. */
+static void *gathers(void *group)
+{
+    Group *g = group;
+    int mine = 0;
+    PpStatus s;
+    free(group_gather(g, &mine, g->rank ? sizeof mine : SIZE_MAX, &s));
+    g->stride = (int)s;
+    return NULL;
+}
+
+static void gather(void)
+{
+    int status;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        LocalHub *h = local_hub_new(2, 2);
+        Group g[2] = {local_group(h, 0), local_group(h, 1)};
+        pthread_t other;
+        if (!freopen(at("err"), "w", stderr) || pthread_create(&other, NULL, gathers, &g[1]))
+            _exit(1);
+        alarm(10);
+        gathers(&g[0]);
+        pthread_join(other, NULL);
+        fflush(stderr);
+        _exit(g[0].stride == PP_ERR_IO && g[1].stride == PP_ERR_PEER ? 0 : 1);
+    }
+    waitpid(child, &status, 0);
+    ok(status == 0 && !strcmp(slurp(at("err")), "pipeline: error: out of memory\n"),
+       "a rank that cannot gather ends the others: %.80s", slurp(at("err")));
+}
+
 int main(void)
 {
     char err[ST_ERR];
@@ -373,6 +408,7 @@ int main(void)
     training();
     refusals();
     store();
+    gather();
     shards();
     remove_folder();
     printf("1..%d\n", number);
