@@ -110,7 +110,7 @@ static bool made_lies(const Specs *s, const char *tensor, Lies *out)
 }
 
 /* Does a part of a node of the file read what another part makes, divided otherwise than it is
- * made? */
+ * made, or as what members exchange of it is? */
 static bool divides_within(const MeshPlan *p, uint32_t node, NodeId id)
 {
     const Graph *g = p->of;
@@ -118,8 +118,10 @@ static bool divides_within(const MeshPlan *p, uint32_t node, NodeId id)
     for (uint32_t i = 0; way && i < g->node.at[id].nin; i++) {
         const Value *x = val(g, g->node.at[id].in[i]);
         uint32_t origin = x->kind == V_NODE ? g->node.at[x->node].origin : 0;
-        if (origin && g->origin.at[origin].index == node && way->in[i].dim >= 0 &&
-            !place_is(way->in[i], p->made[g->node.at[id].in[i]]))
+        if (!origin || g->origin.at[origin].index != node)
+            continue;
+        if ((way->in[i].dim >= 0 && !place_is(way->in[i], p->made[g->node.at[id].in[i]])) ||
+            (op_is_collective(g->node.at[x->node].op) && divides_within(p, node, x->node)))
             return true;
     }
     return false;
