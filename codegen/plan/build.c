@@ -31,6 +31,19 @@ static void over_group(const Build *b, const Lin *e, Lin *out)
     }
 }
 
+/* A step's part of a sequence; where the step is itself one of a step's, any place. */
+static Lin moves(const Func *f, uint32_t buf)
+{
+    const Buffer *x = &f->buf.at[buf];
+    Lin n = lin(1);
+    if (!f->sg->within || (x->cls != BUF_IN && x->cls != BUF_OUT))
+        return lin(0);
+    for (int d = 0; d < val(f->g, x->value)->shape.rank && !f->sg->within->within; d++)
+        if (!lin_mul(n, cg_ext(f, x->value, d), &n))
+            return lin(1);
+    return n;
+}
+
 static uint32_t argument(Build *b, uint32_t buf, Lin off, ValueId v, Dtype t, bool written,
                          bool acc)
 {
@@ -40,7 +53,13 @@ static uint32_t argument(Build *b, uint32_t buf, Lin off, ValueId v, Dtype t, bo
             x->acc == acc)
             return i;
     }
-    NestArg a = {.type = t, .written = written, .acc = acc, .buf = buf, .offset = off, .value = v};
+    NestArg a = {.type = t,
+                 .written = written,
+                 .acc = acc,
+                 .buf = buf,
+                 .offset = off,
+                 .moves = moves(b->f, buf),
+                 .value = v};
     vec_push(b->f->a, &b->n->arg, a);
     return b->n->arg.n - 1;
 }

@@ -10,6 +10,12 @@ bool cg_is_convolution(const Node *n)
     return n->op == OP_Conv || n->op == OP_ConvTranspose || n->op == OP_ConvWeightGrad;
 }
 
+/* Kernels of a body take four elements at once of what it is given. */
+static bool begins(const Func *f, const Node *n, const Ref *r)
+{
+    return n->op != OP_Recurrence || cg_divisor_lin(f->sg, r->off) % 4 == 0;
+}
+
 bool cg_call_reads(Func *f, const Node *n, uint32_t i)
 {
     if (n->op == OP_Concat)
@@ -25,7 +31,7 @@ bool cg_call_reads(Func *f, const Node *n, uint32_t i)
     const Ref *r = cg_ref(f, n->in[i]);
     if (cg_is_attention(n))
         return cg_attention_reads(f, n, i) && (!r->wide || cg_attention_fits(f, n));
-    return !r->wide && cg_is_dense(r);
+    return !r->wide && cg_is_dense(r) && begins(f, n, r);
 }
 
 bool cg_call_writes(const Func *f, const Node *n, const Ref *r)
@@ -34,7 +40,7 @@ bool cg_call_writes(const Func *f, const Node *n, const Ref *r)
         return true;
     if (cg_is_product(f, n))
         return cg_product_writes(f, n, r);
-    return cg_is_attention(n) ? cg_attention_writes(f, n, r) : cg_is_dense(r);
+    return cg_is_attention(n) ? cg_attention_writes(f, n, r) : cg_is_dense(r) && begins(f, n, r);
 }
 
 bool cg_call_adds(const Func *f, const Node *n)

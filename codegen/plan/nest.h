@@ -85,6 +85,9 @@ typedef struct {
     bool optional;                  /* written only if there is a place */
     uint32_t buf;                   /* what the caller passes: a buffer of the function ... */
     Lin offset;                     /* ... and where in it, in elements */
+    /* By how many elements the buffer's beginning moves from call to call, from a multiple of
+       PP_ALIGN bytes: in a Recurrence's body. */
+    Lin moves;
     ValueId value;                  /* for its comment */
 } NestArg;
 

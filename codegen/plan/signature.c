@@ -77,6 +77,7 @@ static void put_nest(Record *b, const Step *s)
         put_int(b, (int64_t)n->arg.at[i].type);
         put_int(b, n->arg.at[i].acc);
         put_int(b, n->arg.at[i].optional);
+        put_lin(b, n->arg.at[i].moves);
         put_int(b, s->shared[i]);
     }
     for (uint32_t i = 0; i < n->stmt.n; i++)

@@ -453,10 +453,18 @@ static bool other_products(const StageGen *sg)
     return false;
 }
 
+/* Has a device a plan of its own for it, or for a body of its Recurrences? */
+static bool other_plan(const StageGen *sg)
+{
+    bool other = cg_has_chains(sg) || other_products(sg);
+    for (uint32_t i = 0; i < sg->bodies.n && !other; i++)
+        other = other_plan(sg->bodies.at[i]);
+    return other;
+}
+
 StageGen *cg_stage_device(Arena *a, Pipe *p, uint32_t index, StageGen *sg)
 {
-    return p != sg->pipe || cg_has_chains(sg) || other_products(sg) ? cg_stage(a, p, index, true)
-                                                                    : sg;
+    return p != sg->pipe || other_plan(sg) ? cg_stage(a, p, index, true) : sg;
 }
 
 int64_t cg_bytes_work_of(const StageGen *sg, FuncKind kind, Target target)

@@ -110,12 +110,12 @@ static bool apart_by_fours(const Cuda *c, const Stmt *s, int d, const char **ask
 }
 
 /* Four neighbours lie together, and the first at a multiple of four: buffers begin at multiples of
- * PP_ALIGN bytes. */
+ * PP_ALIGN bytes, or move from there. */
 static bool together(const Cuda *c, const Stmt *s, const char **ask)
 {
     const Nest *n = c->p.n;
     bool yes = lin_is(s->stride[c->along], 1) && s->nguard == 0 && fours(c, s->base, ask) &&
-               fours(c, n->arg.at[s->arg].offset, ask);
+               fours(c, n->arg.at[s->arg].offset, ask) && fours(c, n->arg.at[s->arg].moves, ask);
     for (int d = 0; d < n->nd && yes; d++)
         yes &= d == c->along || apart_by_fours(c, s, d, ask);
     for (uint32_t j = 0; j < s->nindex && yes; j++)

@@ -271,6 +271,33 @@ static void remove_files(const char *dir)
         printf("# cannot remove %s\n", dir);
 }
 
+/* Steps of long rows: what the first one is given begins at no multiple of four, or the second row
+   does. */
+static void steps_of(Net *n, int64_t wide)
+{
+    static const int rows[] = {-1, -1, -1, -1};
+    Graph *g = n->g, *b = body_new(g);
+    ValueId h = graph_input(b, "h", DT_F32, &S(1, wide)),
+            x = graph_input(b, "x", DT_F32, &S(1, wide));
+    h = g_unary(b, OP_Tanh, g_add(b, h, x));
+    vec_push(b->arena, &b->output, h);
+    vec_push(b->arena, &b->output, g_mul(b, h, x));
+    ValueId w = g_unary(g, OP_Tanh, net_weight(n, S(1, wide + 1)));
+    const ValueId in[] = {g_slice_axis(g, w, 1, 1, wide), net_weight(n, S(3, 1, wide))};
+    ValueId y = g_recurrence(g, b, (Recurrence){.states = 1, .sequences = 1, .rows = rows}, in);
+    y = g_reshape(g, graph_out(g, y, 1), &S(3, wide));
+    net_out(n,
+            g_mul(g,
+                  net_input(n, arena_printf(g->arena, "x%d", (int)wide), DT_F32, S(ROWS, 3, wide)),
+                  y));
+}
+
+static void net_steps(Net *n)
+{
+    steps_of(n, 64);
+    steps_of(n, 65);
+}
+
 static const struct {
     const char *name;
     void (*build)(Net *);
@@ -287,6 +314,7 @@ static const struct {
     {"blocks", net_blocks},
     {"masks", net_masks},
     {"empty", net_empty},
+    {"steps", net_steps},
 };
 
 static int model_main(int argc, char **argv, const char *dir, const Device *device)

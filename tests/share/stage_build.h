@@ -74,6 +74,7 @@ static char *run_command(StageRun *r, const char *flags, const char *source, con
     if (r->device)
         return arena_printf(r->a,
                             "g++ -x c++ -std=c++17 %s -ffp-contract=off -Wall -Wextra -Werror "
+                            "-fsanitize=alignment -fno-sanitize-recover=alignment "
                             "-Wno-missing-field-initializers -Wno-unknown-pragmas -fPIC -shared"
                             " -Itests/cuda_shim -I. -Iruntime -Iruntime/api -o %s %s -x none %s",
                             flags, so, source, run_file(r->a, "libdevice.so"));
