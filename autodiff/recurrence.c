@@ -311,13 +311,13 @@ static Stage divided(Back *k)
     return p.stage.at[0];
 }
 
-/* The sequence that is what a state becomes, step by step; NONE: none is. */
-static uint32_t becomes(const Back *k, uint32_t state)
+/* The result that is a sequence of that value of a step; NONE: none is. */
+static uint32_t leaves(const Back *k, ValueId v)
 {
-    for (uint32_t o = k->r->states; o < k->n.nout; o++)
-        if (k->b->output.at[o] == k->b->output.at[state])
-            return o;
-    return NONE;
+    uint32_t o = k->r->states;
+    while (o < k->n.nout && k->b->output.at[o] != v)
+        o++;
+    return o < k->n.nout ? o : NONE;
 }
 
 /* What the state is as each step begins: as it began, then as the steps left it, but the last. */
@@ -369,28 +369,35 @@ static void add_results(Back *k, const Stage *s, const Ids *more)
     n->attr.recurrence = own;
 }
 
-/* What the backward reads of the forward, as sequences. */
+/* What the backward reads of the forward, as sequences: results that are there, made anew only
+ * what none of them holds. */
 static void keep(Back *k, const Stage *s)
 {
     Arena *a = k->g->arena;
     Ids more = {0};
+    VEC(uint32_t) result = {0};
     for (uint32_t i = 0; i < s->stash.n; i++) {
-        const uint32_t in = find(&k->b->input, s->stash.at[i]);
+        const ValueId v = s->stash.at[i];
+        const uint32_t in = find(&k->b->input, v);
         const bool state = in < k->r->states;
         if (in != NONE && !state && !is_whole(k, in))
             continue;
-        vec_push(a, &k->kept, s->stash.at[i]);
-        if (!state || becomes(k, in) == NONE)
-            vec_push(a, &more, s->stash.at[i]);
+        uint32_t o = leaves(k, state ? k->b->output.at[in] : v);
+        if (o == NONE) {
+            o = k->n.nout + more.n;
+            vec_push(a, &more, v);
+        }
+        vec_push(a, &k->kept, v);
+        vec_push(a, &result, o);
     }
     add_results(k, s, &more);
     const Node n = k->g->node.at[k->v->node];
     int *rows = arena_array(a, int, k->kept.n + 1);
     for (uint32_t i = 0; i < k->kept.n; i++) {
-        const uint32_t in = find(&k->b->input, k->kept.at[i]), at = find(&more, k->kept.at[i]);
-        const uint32_t o = k->n.nout + at;
-        rows[i] = n.attr.recurrence->rows[at == NONE ? in : n.nin + o];
-        vec_push(a, &k->kept_as, at == NONE ? shifted(k, in, becomes(k, in)) : n.out[o]);
+        const uint32_t in = find(&k->b->input, k->kept.at[i]), o = result.at[i];
+        const bool moved = in < k->r->states && o < k->n.nout;
+        rows[i] = n.attr.recurrence->rows[n.nin + o];
+        vec_push(a, &k->kept_as, moved ? shifted(k, in, o) : n.out[o]);
     }
     k->kept_rows = rows;
 }

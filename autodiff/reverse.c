@@ -464,12 +464,13 @@ static const int *rows_of_loss(const Pipe *p)
 }
 
 /* The new values learn their batch dimension; a reason why backward cannot take fewer rows joins
- * forward's.  after_loss: the first node that is not of the last stage's backward. */
+ * forward's; fewer than one row there are not.  after_loss: the first node that is not of the last
+ * stage's backward. */
 static void find_batch(Pipe *p, ValueId first, NodeId after_loss)
 {
     BatchNotes notes = {.target = NONE, .loss = NONE, .known = rows_of_loss(p)};
     batch_analyse(p->graph, first, NULL, &notes);
-    for (uint32_t i = 0; i < notes.uneven.n; i++)
+    for (uint32_t i = 0; i < notes.uneven.n && p->graph->batch > 1; i++)
         if (p->loss_whole && notes.uneven_at.at[i] < after_loss)
             vec_push(p->graph->arena, &p->uneven_loss, notes.uneven.at[i]);
         else

@@ -17,28 +17,29 @@ static ValueId expand_like(Graph *g, ValueId d, ValueId x)
 /* y = sum x: dx = dy, repeated */
 void vjp_reduce_sum(Vjp *v) { v->din[0] = expand_like(v->g, v->dy[0], v->in[0]); }
 
-/* y = sum x / n: dx = dy / n.  Over the rows of a microbatch n is known only when the program runs.
- */
+/* y = sum x / n: dx = dy / n, 1 / n in the type of the sum.  Over the rows of a microbatch n is known
+ * only when the program runs. */
 void vjp_reduce_mean(Vjp *v)
 {
     Graph *g = v->g;
     const Attr at = vjp_node(v)->attr;
     Value x = *val(g, v->in[0]);
+    const Dtype t = val(g, v->dy[0])->dtype, wide = dtype_sum(t);
     double n = 1;
     bool rows = false;
     for (int i = 0; i < at.n; i++) {
         n *= (double)x.shape.d[at.axes[i]];
         rows |= x.batch == at.axes[i];
     }
-    ValueId d;
+    ValueId d = g_cast(g, v->dy[0], wide);
     if (rows) {
         ValueId in[1] = {v->in[0]};
-        Attr of = {.n = at.n, .axes = at.axes, .to = dtype_sum(x.dtype)};
-        ValueId share = g_unary(g, OP_Reciprocal, graph_node(g, OP_Count, 1, in, of));
-        d = g_mul(g, v->dy[0], g_cast(g, share, val(g, v->dy[0])->dtype));
+        Attr of = {.n = at.n, .axes = at.axes, .to = wide};
+        d = g_mul(g, d, g_unary(g, OP_Reciprocal, graph_node(g, OP_Count, 1, in, of)));
     } else {
-        d = vjp_scale(g, v->dy[0], 1 / n);
+        d = vjp_scale(g, d, 1 / n);
     }
+    d = g_cast(g, d, t);
     v->din[0] = expand_like(g, d, v->in[0]);
 }
 

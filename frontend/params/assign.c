@@ -298,7 +298,9 @@ static bool looks_made(const RawTensor *t)
     int64_t n = shape_elements(&t->shape), distinct = 0, equal = 1, steps = 1;
     if (n < LEAST || n > MOST)
         return false;
-    double first = raw_number(t, 0), step = (raw_number(t, n - 1) - first) / (double)(n - 1);
+    double first = raw_number(t, 0), last = raw_number(t, n - 1),
+           step = (last - first) / (double)(n - 1),
+           rounding = 0x1p-23 * fmax(fabs(first), fabs(last));
     for (int64_t i = 0; i < n; i++) {
         double x = raw_number(t, i);
         int64_t k = 0;
@@ -306,7 +308,7 @@ static bool looks_made(const RawTensor *t)
             k++;
         distinct += k == i;
         equal += i > 0 && k == 0;
-        steps += i > 0 && fabs(x - first - (double)i * step) <= 1e-5 * fabs(step);
+        steps += i > 0 && fabs(x - first - (double)i * step) <= 1e-5 * fabs(step) + rounding;
     }
     return equal < n && (2 * distinct <= n + 1 || steps == n);
 }

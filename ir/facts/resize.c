@@ -81,10 +81,31 @@ static bool resize_constant(const Resize *r, Value *v)
     return good;
 }
 
+/* What a model of one row gives a step for a row, and no demand has tagged (one row may as well be
+ * the same for all), becomes a constant with rows: nothing broadcasts into a step. */
+static void give_rows(const Resize *r, Node *n)
+{
+    const Recurrence *of = n->attr.recurrence;
+    ValueId *in = arena_array(r->g->arena, ValueId, n->nin);
+    for (uint32_t i = 0; i < n->nin; i++) {
+        const Value x = *val(r->g, n->in[i]);
+        const int dim = of->rows[i] + recurrence_is_sequence(of, i);
+        in[i] = n->in[i];
+        if (of->rows[i] < 0 || x.kind != V_CONST || x.batch >= 0 || x.shape.d[dim] != r->was)
+            continue;
+        Tensor t = {x.dtype, x.shape, NULL};
+        memcpy(&t.data, &x.data, sizeof t.data);
+        in[i] = graph_const(r->g, NULL, t);
+        r->g->value.at[in[i]].batch = dim;
+    }
+    n->in = in;
+}
+
 /* The body of a Recurrence, as the rest. */
 static void resize_body(const Resize *r, Node *n)
 {
     Recurrence *own = arena_new_of(r->g->arena, Recurrence);
+    give_rows(r, n);
     Graph *body = body_placed(r->g, n, r->g->arena);
     Ids all = {0};
     for (NodeId id = 0; id < body->node.n; id++)
@@ -98,10 +119,10 @@ static void resize_body(const Resize *r, Node *n)
 /* Attributes that state a shape, or the part of it that is taken. */
 static void resize_attributes(const Resize *r, Node *n)
 {
-    const Value *y = val(r->g, n->out[0]);
     int64_t *own;
     if (n->op == OP_Recurrence)
         resize_body(r, n);
+    const Value *y = val(r->g, n->out[0]);
     if (y->batch < 0)
         return;
     Shape s = resized(r, y);

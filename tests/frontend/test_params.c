@@ -201,13 +201,17 @@ static void test_made_numbers(void)
 {
     M m = {0};
     float grid[4] = {0, 1, 0, 1}, atoms[4] = {-1, -0.33333334f, 0.33333334f, 1},
-          drawn[4] = {-1, -0.3f, 0.3f, 1};
+          drawn[4] = {-1, -0.3f, 0.3f, 1}, line[8];
+    for (int i = 0; i < 8; i++)
+        line[i] = 100 + (float)i / 10;                  /* equal steps, rounded */
     tensor(&m, "grid", 1, (int[]){4, 0}, grid, sizeof grid);
     tensor(&m, "atoms", 1, (int[]){4, 0}, atoms, sizeof atoms);
     tensor(&m, "drawn", 1, (int[]){4, 0}, drawn, sizeof drawn);
+    tensor(&m, "line", 1, (int[]){2, 4, 0}, line, sizeof line);
     node(&m, "Mul", "/Mul", "x grid", "v0", NULL, NULL);
     node(&m, "Mul", "/Mul_1", "v0 atoms", "v1", NULL, NULL);
-    node(&m, "Mul", "/Mul_2", "v1 drawn", "v2", NULL, NULL);
+    node(&m, "Mul", "/Mul_2", "v1 drawn", "v2a", NULL, NULL);
+    node(&m, "Mul", "/Mul_3", "v2a line", "v2", NULL, NULL);
     tensor(&m, "n.weight", 1, (int[]){4, 0}, drawn, sizeof drawn);
     tensor(&m, "n.bias", 1, (int[]){4, 0}, drawn, sizeof drawn);
     tensor(&m, "n.running_mean", 1, (int[]){4, 0}, grid, sizeof grid);
@@ -215,7 +219,7 @@ static void test_made_numbers(void)
     node(&m, "BatchNormalization", "/n/BatchNormalization",
          "v2 n.weight n.bias n.running_mean n.running_var", "y", NULL, NULL);
     Graph *g = import(&m, NULL, NULL);
-    ok(g && param(g, "grid") && strstr(said, "train as parameters: grid, atoms\n"),
+    ok(g && param(g, "grid") && strstr(said, "train as parameters: grid, atoms, line\n"),
        "numbers that repeat or have equal steps train, and are named; statistics do not");
 }
 

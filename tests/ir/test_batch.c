@@ -393,6 +393,31 @@ static void one_row(void)
            notes.output.at[i].why ? notes.output.at[i].why : "");
 }
 
+/* A state that begins as constants, exported for one row, computed with four. */
+static void one_row_in_steps(void)
+{
+    static const int rows[] = {0, 0, 0, 0};
+    Graph *g = fresh(), *b = body_new(g);
+    const Shape one = shape_of(2, (int64_t)1, (int64_t)8);
+    b->batch = g->batch = 1;
+    ValueId h = graph_input(b, "h", DT_F32, &one), z = graph_input(b, "x", DT_F32, &one);
+    ValueId x = input(g, "x", shape_of(3, (int64_t)1, (int64_t)5, (int64_t)8));
+    h = g_unary(b, OP_Tanh, g_add(b, h, z));
+    vec_push(b->arena, &b->output, h);
+    vec_push(b->arena, &b->output, h);
+    ValueId y = g_recurrence(g, b, (Recurrence){.states = 1, .sequences = 1, .rows = rows},
+                             (ValueId[]){g_full(g, DT_F32, &one, 0),
+                                         g_transpose(g, x, (int64_t[]){1, 0, 2})});
+    ValueId all = graph_out(g, y, 1);
+    vec_push(g->arena, &g->output, all);
+    analyse(g);
+    Ids list = {0};
+    for (NodeId n = 0; n < g->node.n; n++)
+        vec_push(g->arena, &list, n);
+    graph_resize(g, B, &list);
+    ok(val(g, all)->shape.d[1] == B, "a state that begins as constants has as many rows");
+}
+
 static void said(void)
 {
     Graph *g = fresh();
@@ -492,6 +517,7 @@ int main(void)
     meetings();
     targets();
     one_row();
+    one_row_in_steps();
     said();
     loss_does_not_mix();
     unsorted();

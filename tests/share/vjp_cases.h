@@ -477,10 +477,10 @@ static void phase(T *t)
 }
 
 /* States of which one feeds a product, and what each step reads whole, in both directions; a state
-   is a sequence, too; of the first no last state is asked for. */
+   is a sequence, too, and so is what the backward keeps; of the first no last state is asked for. */
 static void recurrence(T *t)
 {
-    static const int rows[] = {0, 0, 0, -1, -1, 0, 0, 0};
+    static const int rows[] = {0, 0, 0, -1, -1, 0, 0, 0, 0};
     Graph *g = t->g;
     for (int reverse = 0; reverse < 2; reverse++) {
         Graph *b = body_new(g);
@@ -492,15 +492,15 @@ static void recurrence(T *t)
         ValueId z = g_unary(b, OP_Tanh, g_add(b, g_matmul(b, h, g_swap_last(b, w)), x));
         c = g_add(b, g_mul(b, c, s), z);
         h = g_mul(b, z, c);
-        const ValueId left[] = {h, c, reverse ? h : c},
+        const ValueId left[] = {h, c, reverse ? h : c, z},
                       in[] = {real(t, S(2, 3), -1, 1), real(t, S(2, 3), -1, 1),
                               real(t, S(4, 2, 3), -1, 1), real(t, S(3, 3), -1, 1),
                               real(t, S(1, 3), -1, 1)};
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < 4; i++)
             vec_push(b->arena, &b->output, left[i]);
         ValueId y = g_recurrence(
             g, b, (Recurrence){.states = 2, .sequences = 1, .reverse = reverse, .rows = rows}, in);
-        for (uint32_t i = (uint32_t)!reverse; i < 3; i++)
+        for (uint32_t i = (uint32_t)!reverse; i < 4; i++)
             out(t, graph_out(g, y, i));
     }
 }
