@@ -105,6 +105,7 @@ typedef struct {
     double fill, divided; /* of a microbatch in one stage of a rank: F and B; F and I - W */
     double message;       /* bytes from stage to stage, on average */
     double trained;       /* bytes of parameters of the rank that has most */
+    double summed;        /* bytes of the rank that sends most to members who add up gradients */
     double stash, once;   /* bytes of a microbatch that waits, on average; of one in its backward */
 } Whole;
 
@@ -118,16 +119,18 @@ static Whole whole_of(const Search *x, const Candidate *c)
     Whole w = {0};
     double before = 0;
     for (int r = 0; r < ranks; r++) {
-        double work = 0, trained = 0;
+        double work = 0, trained = 0, summed = 0;
         for (int s = r; s < stages; s += ranks) {
             const CutStage *at = &cut->stage[s];
             work += at->forward + least_backward(x, at) + 2 * begin +
                     agains * least_again(c, at, begin);
             trained += (double)c->cut->trained[s];
+            summed += c->cut->summed[s];
         }
         w.work = larger(w.work, work);
         w.least += work / ranks;
         w.trained = larger(w.trained, trained);
+        w.summed = larger(w.summed, summed);
     }
     for (int s = 0; s < stages; s++) {
         const CutStage *at = &cut->stage[s];
@@ -159,24 +162,16 @@ static double update_of(const Search *x, const Candidate *c, double trained)
            rates_of_replicas(x->o, c).updates;
 }
 
-/* Members that divide sequences add up the gradients of what each has whole. */
-static double summed(const Search *x, const Candidate *c, double trained)
-{
-    const Division *d = c->cut->of;
-    const int whole = d->members / d->mesh.members[MESH_TENSOR];
-    return 2 * trained * (whole - 1) / whole / rates_of_members(x->o, d->members).link;
-}
-
 /* Of the update, of what members of whole parameters add up and of what replicas tell each other:
    what no backward hides is about the sums of one stage. */
-static double end_of_step(const Search *x, const Candidate *c, double trained)
+static double end_of_step(const Search *x, const Candidate *c, const Whole *w)
 {
     const Rates peers = rates_of_replicas(x->o, c);
-    const double part = (double)(c->replicas - 1) / c->replicas,
+    const double part = (double)(c->replicas - 1) / c->replicas, trained = w->trained,
                  chunks = (double)c->cut->stages / c->ranks,
                  sums = part * trained * (c->zero ? 1 : 2) / peers.link;
-    return update_of(x, c, trained) + summed(x, c, trained) + sums / chunks +
-           (c->zero && c->zero < 3 ? part * trained / peers.link : 0);
+    return update_of(x, c, trained) + w->summed / rates_of_members(x->o, c->cut->of->members).link +
+           sums / chunks + (c->zero && c->zero < 3 ? part * trained / peers.link : 0);
 }
 
 /* Seconds in which a stage's parameters come from the other replicas, for a step: before each round
@@ -198,7 +193,7 @@ static double estimate_of(const Search *x, const Candidate *c, const Whole *w)
                  busy = larger(m * w->work, gathered(x, c, w->trained)),
                  sent = 2 * m * (c->cut->stages - 1) / c->ranks * w->message / pipe.link,
                  bubble = others * (w->divided < w->fill ? w->divided : w->fill);
-    return larger(busy + bubble, sent) + 2 * others * hop + end_of_step(x, c, w->trained);
+    return larger(busy + bubble, sent) + 2 * others * hop + end_of_step(x, c, w);
 }
 
 /* About the bytes that the rank which takes most needs under 1f1b */

@@ -139,7 +139,7 @@ static void look(Search *x, uint32_t from)
             continue;
         if (x->effort > (c->estimate > FAR_FROM_BEST * worst(x) ? EFFORT / 4 : EFFORT)) {
             x->stopped = true;
-            break;
+            continue; /* behind it there may be others whose estimates are nearer */
         }
         show_look(x, i);
         if (is_large(x, c) || !is_of_use(x, i) || is_the_same(x, c) || !is_possible(x, c))

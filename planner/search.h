@@ -52,6 +52,7 @@ typedef struct {
     VEC(CutAt) at;
     /* by stage: bytes of parameters and their gradients; of parameters that it trains and owns */
     const int64_t *held, *trained;
+    const double *summed; /* bytes that a member sends to add up gradients (CutParam) */
     Strings points;
     const Program *program, **knot; /* knot[k]: with Search.knot[k], on a card */
     const Program *exact;   /* for microbatches of so many rows */

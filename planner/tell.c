@@ -192,8 +192,9 @@ void plans_none(const Search *x)
     for (uint32_t i = 0, k = not_looked_at(x, why, a); i < k; i++)
         diag_note("%s", why[i]);
     if (x->list.n == 0) {
-        diag_hint("try other --stages, --microbatches or --dp, or a --batch that the replicas "
-                  "divide; if the model's shapes fix the rows of a microbatch, use --rows");
+        diag_hint("try other --stages, --rank-stages, --microbatches, --microbatch-rows or --dp, "
+                  "or a --batch that the replicas divide; if the model's shapes fix the rows of a "
+                  "microbatch, use --rows");
         diag_fatal(EXIT_MODEL, WHERE_NONE,
                    "no way to train %lld rows a step on %d ranks fits these options",
                    (long long)o->batch, o->ranks);

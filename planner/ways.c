@@ -23,17 +23,20 @@ static void weigh(const CutGraph *g, Cut *c, Arena *a)
     enum { STATES = 2 }; /* that the model of costs counts as owned */
     int64_t *held = arena_array(a, int64_t, c->stages),
             *trained = arena_array(a, int64_t, c->stages);
+    double *summed = arena_array(a, double, c->stages);
     for (uint32_t i = 0; i < g->param.n; i++) {
         const CutParam *p = &g->param.at[i];
         for (uint32_t k = 0, last = NONE; k < p->read.n; k++) {
             uint32_t s = c->found->stage_of[p->read.at[k]];
             held[s] += s != last ? p->held : 0;
             trained[s] += last == NONE ? p->owned / STATES : 0;
+            summed[s] += last == NONE ? p->summed : 0;
             last = s;
         }
     }
     c->held = held;
     c->trained = trained;
+    c->summed = summed;
 }
 
 /* NULL: it is there already. */
@@ -160,14 +163,17 @@ void add_microbatches(Search *x, Cut *cut, int ranks, int replicas)
 static void add_stages(Search *x, Division *d, int ranks, int replicas)
 {
     const PlanOptions *o = x->o;
-    if (o->stages) {
-        Cut *c = o->stages >= ranks ? cut_of(x, d, (uint32_t)o->stages) : NULL;
+    if (o->stages || o->each) {
+        const int64_t of_each = (int64_t)ranks * o->each, stages = o->stages ? o->stages : of_each;
+        const bool is_so =
+            stages >= ranks && stages <= UINT32_MAX && (!o->each || stages == of_each);
+        Cut *c = is_so ? cut_of(x, d, (uint32_t)stages) : NULL;
         if (c)
             add_microbatches(x, c, ranks, replicas);
         return;
     }
     for (int v = 1; v <= (ranks == 1 ? 1 : CHUNKS) && (v == 1 || ranks * v <= MOST_LOOPED); v++) {
-        Cut *c = o->each && v != o->each ? NULL : cut_of(x, d, (uint32_t)(ranks * v));
+        Cut *c = cut_of(x, d, (uint32_t)(ranks * v));
         if (c)
             add_microbatches(x, c, ranks, replicas);
     }

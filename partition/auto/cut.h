@@ -48,6 +48,7 @@ typedef struct {
     int64_t held;      /* by every stage that reads it */
     int64_t owned;     /* by the first of them, beside that (the optimizer's state) */
     double sent, back; /* bytes to each further stage and back, of a step, for each microbatch */
+    double summed;     /* bytes that a member sends once a step to add up the gradient */
     Ids read;          /* nodes, ascending */
 } CutParam;
 

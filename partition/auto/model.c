@@ -122,6 +122,17 @@ static void add_reader(Model *m, ValueId v, uint32_t reader, uint32_t *seen, Ids
     }
 }
 
+/* What a member sends to add up the gradient, beside its bytes: along axes that divide sequences
+   and not the parameter. */
+static double sums_of(const Graph *g, const Param *p)
+{
+    double sent = 0;
+    for (int x = MESH_SEQUENCE; x < MESH_AXES; x++)
+        if (g->mesh[x].members > 1 && (!p->divided || p->box.along[x].axis < 0))
+            sent += 2.0 * (g->mesh[x].members - 1) / g->mesh[x].members;
+    return sent;
+}
+
 static void add_params(Model *m, uint32_t microbatches)
 {
     enum { STATES = 2 }; /* of the optimizer: Adam's */
@@ -134,6 +145,7 @@ static void add_params(Model *m, uint32_t microbatches)
         CutParam c = {.held = bytes * (1 + trains), .owned = trains ? STATES * bytes : 0};
         c.sent = p->trainable ? (double)bytes * part : 0;
         c.back = trains ? (double)bytes * part : 0;
+        c.summed = trains ? (double)bytes * sums_of(g, p) : 0;
         vec_push(m->a, &m->out->cut.param, c);
     }
     uint32_t *seen = arena_array(m->a, uint32_t, g->value.n + 1);

@@ -97,22 +97,36 @@ static int allow(void *of, const Schedule *s, char *why, size_t size)
     return !why[0];
 }
 
-/* Under --memory schedules are also made with no more alive than in the best one that fits. */
-static int choose(const SchedAuto *a, Schedule **out, SchedAutoReport *report, SchedError *e)
+/* How many with more chunks alive than these do not fit and would take less time. */
+static int unfit(const SchedAutoReport *r, int chunks, double makespan)
+{
+    int n = 0;
+    for (int i = 0; i < r->n; i++)
+        n += r->tried[i].unfit && r->tried[i].peak > chunks && r->tried[i].makespan < makespan;
+    return n;
+}
+
+/* Under --memory schedules are also made with no more alive than in the best one that fits.
+   left_out: how many were shorter and do not fit. */
+static int choose(const SchedAuto *a, Schedule **out, SchedAutoReport *report, int *left_out,
+                  SchedError *e)
 {
     int st = sched_auto(a, out, report, e);
+    *left_out = st ? 0 : unfit(report, 0, report->tried[report->chosen].makespan);
     if (st || !a->allow)
         return st;
     SchedAuto less = *a;
     SchedAutoReport *again = calloc(1, sizeof *again);
     Schedule *other = NULL;
     less.chunks = report->tried[report->chosen].peak;
+    double best = report->tried[report->chosen].makespan * (1 - 1e-9);
     if (again && !sched_auto(&less, &other, again, e) &&
-        again->tried[again->chosen].makespan <
-            report->tried[report->chosen].makespan * (1 - 1e-9)) {
+        again->tried[again->chosen].makespan < best) {
         Schedule *swap = *out;
         *out = other;
         other = swap;
+        best = again->tried[again->chosen].makespan;
+        *left_out = unfit(report, less.chunks, best) + unfit(again, 0, best);
         *report = *again;
     }
     sched_free(other);
@@ -121,22 +135,22 @@ static int choose(const SchedAuto *a, Schedule **out, SchedAutoReport *report, S
 }
 
 /* The name, how many there were, and the best of those that take longer. */
-static void explain(Run *run, const SchedAutoReport *r, int known)
+static void explain(Run *run, const SchedAutoReport *r, int left_out, int known)
 {
     const Options *o = run->opt;
     const SchedTried *best = &r->tried[r->chosen], *next = NULL;
     char *text = run->chosen;
     size_t size = sizeof run->chosen, n = 0;
-    int left_out = 0;
+    int compared = 0;
     for (int i = 0; i < r->n; i++) {
         const SchedTried *t = &r->tried[i];
-        left_out += t->why[0] != 0;
+        compared += !t->why[0];
         if (!t->why[0] && t->makespan > best->makespan * (1 + 1e-9) &&
             (!next || t->makespan < next->makespan))
             next = t;
     }
-    n += (size_t)snprintf(text, size, "schedule auto: %s (%s), the shortest of %d by ", best->name,
-                          sched_placement_name(best->placement), r->n - left_out);
+    n += (size_t)snprintf(text, size, "schedule auto: %s (%s), the shortest of %d compared by ",
+                          best->name, sched_placement_name(best->placement), compared);
     n += (size_t)snprintf(text + n, n < size ? size - n : 0, "%s%.120s: %.6g %s",
                           o->costs ? "the times in "
                           : known  ? "their operations"
@@ -194,7 +208,7 @@ PpStatus schedule_choose(Run *run, const SchedNeeds *needs, SchedError *e)
     Chooser c = {run, needs, limit_of(o), e};
     SchedCosts costs;
     SchedAutoReport *report = zeroed(1, sizeof *report);
-    int stages = run->model->n_stage, known = 0;
+    int stages = run->model->n_stage, known = 0, left_out;
     e->text[0] = 0;
     sched_costs_default(&costs);
     int st = !report    ? SCHED_ERESOURCE
@@ -216,9 +230,9 @@ PpStatus schedule_choose(Run *run, const SchedNeeds *needs, SchedError *e)
                    .allow = c.memory ? allow : NULL,
                    .of = &c};
     if (!st)
-        st = choose(&a, &run->sched, report, e);
+        st = choose(&a, &run->sched, report, &left_out, e);
     if (!st)
-        explain(run, report, known), e->text[0] = 0;
+        explain(run, report, left_out, known), e->text[0] = 0;
     sched_costs_free(&costs);
     free(report);
     return st == SCHED_OK ? PP_OK : st == SCHED_ERESOURCE ? PP_ERR_IO : PP_ERR_MODEL;

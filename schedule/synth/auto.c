@@ -94,8 +94,8 @@ static void choose(Auto *x)
     const SchedAuto *a = x->a;
     for (int i; (i = shortest(x)) >= 0 && i != x->report->chosen;) {
         SchedTried *t = &x->report->tried[i];
-        if ((!a->allow || a->allow(a->of, x->seed[i], t->why, sizeof t->why)) &&
-            verified(x, x->seed[i], t))
+        t->unfit = a->allow && !a->allow(a->of, x->seed[i], t->why, sizeof t->why);
+        if (!t->unfit && verified(x, x->seed[i], t))
             x->report->chosen = i;
     }
 }

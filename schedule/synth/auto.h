@@ -34,6 +34,7 @@ typedef struct SchedAuto {
    takes longer than the one that was chosen, whether or not allow() has it). */
 typedef struct SchedTried {
     char name[40], why[120];
+    int unfit; /* allow() refused it */
     int placement;
     double makespan, span;
     int peak; /* microbatch-chunks, worst rank */

@@ -69,6 +69,11 @@ done
 ok "members along two axes" grep -q "^1 .* --tensor 2 --expert 2" <(mesh)
 of() { plan --ranks 4 --batch 8 --memory 1M "$@" | awk '/ x / && $1 ~ /^[0-9]/ { print $15, $12 / $11, $9, $16, /zero 1/ }' | sort -u; }
 is "what is asked for of microbatches, stages and replicas" "$(of --microbatch-rows 2 --rank-stages 2 --zero 1 --dp 2 --schedule 1f1b --recompute always --tensor 1)" "2 2 2 1f1b 1"
+mlp() { "$ppsplit" plan "$top/models/mlp-ts/model.onnx" --loss mse --batch 16 "$@" 2>&1; }
+of_rank() { mlp "$@" | awk '/ x / && $1 ~ /^[0-9]/ { print $12 / $11 }' | sort -u | xargs; }
+is "of stages and those of each rank, both" "$(of_rank --ranks 2 --stages 4 --rank-stages 2) $(of_rank --ranks 2 --stages 4 --rank-stages 4)" "2 4"
+is "or there is no way" "$(mlp --ranks 2 --stages 4 --rank-stages 3 | sed -n 's/^ppsplit: error: //p')" "no way to train 16 rows a step on 2 ranks fits these options"
+is "more stages of each rank than are looked at otherwise" "$(of_rank --ranks 2 --dp 1 --tensor 1 --rank-stages 5) $(of_rank --ranks 1 --rank-stages 2)" "5 2"
 ok "pipelines that idle are looked at where there are no others" grep -q "^1 " <(plan --ranks 16 --batch 1 --tensor 1)
 is "members divide ranks" "$(plan --ranks 4 --batch 8 --tensor 3 | head -n 1)" "ppsplit: error: 3 members of each stage do not divide 4 ranks"
 

@@ -81,7 +81,7 @@ ok "unet: builds" prepare unet-ts unet --split d2:begin --split mid:begin --spli
 schedules="interleaved1f1b dualpipev zbvzerobubble v-half auto" every unet unet-ts 4 4 2
 ok "mlp: builds" prepare mlp-ts mlp --split blocks.1:begin --split blocks.2:begin --split head:begin
 schedules="1f1b zb-h2 zbvzerobubble 1f1b-v auto" every mlp mlp-ts 4 4 2
-ok "mlp: auto says what it chose" grep -q '^schedule auto: [a-z0-9-]* ([a-z]*), the shortest of [0-9]* by their operations: ' "$work/other/log"
+ok "mlp: auto says what it chose" grep -q '^schedule auto: [a-z0-9-]* ([a-z]*), the shortest of [0-9]* compared by their operations: ' "$work/other/log"
 ok "mlp: auto on 4 processes, within memory" run mlp mlp-ts mpi 4 auto 4 "$work/other" --memory 90K
 ok "mlp: the same bits" same "$work/first" "$work/other"
 ok "mlp: traced" run mlp mlp-ts local 4 1f1b 4 "$work/other" --trace "$work/mlp.json"

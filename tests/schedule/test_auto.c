@@ -410,8 +410,49 @@ static void optima(void)
     ok(bad == 0, "small ones under tight memory: within 1 %% of the proven optimum");
 }
 
+/* With more than *of chunks alive on a rank it does not fit; every other reason to leave one out is
+   another. */
+static int fits(void *of, const Schedule *s, char *why, size_t size)
+{
+    const int *most = of;
+    for (int r = 0; r < s->ranks && !why[0]; r++)
+        if (sched_live_rank(s, r) > *most)
+            snprintf(why, size, "rank %d", r);
+    return !why[0];
+}
+
+static void refused(void)
+{
+    int most = 6, unfit = 0, wrong = 0;
+    Schedule *s;
+    SchedCosts c;
+    SchedAutoReport r;
+    sched_costs_default(&c);
+    SchedAuto a = {.ranks = 4,
+                   .stages = 8,
+                   .microbatches = 8,
+                   .placement = SCHED_PLACE_DEFAULT,
+                   .costs = &c,
+                   .chunks = 10,
+                   .allow = fits,
+                   .of = &most};
+    int st = sched_auto(&a, &s, &r, &err);
+    for (int i = 0; i < r.n; i++) {
+        const SchedTried *t = &r.tried[i];
+        unfit += t->unfit;
+        wrong += t->unfit && (t->peak <= most || t->peak > a.chunks);
+        wrong += !t->why[0] && t->makespan < r.tried[r.chosen < 0 ? 0 : r.chosen].makespan;
+    }
+    ok(st == SCHED_OK && r.tried[r.chosen].peak <= most && unfit > 0 && !wrong,
+       "what does not fit is told apart from what has too many chunks alive, or was not asked");
+    if (st == SCHED_OK)
+        sched_free(s);
+    sched_costs_free(&c);
+}
+
 int main(void)
 {
+    refused();
     table_5();
     table_8();
     heuristic();

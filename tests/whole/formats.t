@@ -61,6 +61,8 @@ main=$("$ppsplit" --help | options)
 all=$({ "$ppsplit" --help; for c in ls schedule report watch plan forecast merge; do "$ppsplit" $c --help; done; gpt-ts/pipeline --help; sh "$top/codegen/write/run.sh" --help; } | options)
 page=$(sed 's/\\-/-/g; s/\\f.//g' "$top/docs/ppsplit.1" | options)
 is "the man page names every option, and no other" "$page" "$all"
+is "and behind plan those that say which ways it looks at" \
+    "$("$ppsplit" plan --help | sed -n '/^Look only/,/--csv/p' | options | comm -23 - <(sed -n '/^.SS Options of ppsplit plan/,/^.SS Options of ppsplit schedule/{s/\\-/-/g;p}' "$top/docs/ppsplit.1" | options))" ""
 # Completions: words at a prompt, as bash, zsh and fish find them.
 export PPSPLIT_COMPLETE=$top/docs/completions/complete.sh
 words() { sh "$PPSPLIT_COMPLETE" "$@" | sort -u; }
