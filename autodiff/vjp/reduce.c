@@ -17,8 +17,8 @@ static ValueId expand_like(Graph *g, ValueId d, ValueId x)
 /* y = sum x: dx = dy, repeated */
 void vjp_reduce_sum(Vjp *v) { v->din[0] = expand_like(v->g, v->dy[0], v->in[0]); }
 
-/* y = sum x / n: dx = dy / n, 1 / n in the type of the sum.  Over the rows of a microbatch n is known
- * only when the program runs. */
+/* y = sum x / n: dx = dy / n, 1 / n in the type of the sum.  Over the rows of a microbatch n is
+ * known only when the program runs. */
 void vjp_reduce_mean(Vjp *v)
 {
     Graph *g = v->g;

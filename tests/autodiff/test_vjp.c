@@ -113,8 +113,8 @@ static void run_case(const Case *c)
         double e = compare(&t, &forward, index[i], got);
         worst = e > worst || isnan(e) ? e : worst;
     }
-    ok(worst <= 1e-7 && occurs(t.g, c->op, last) && !leaves_twice(t.g), "%s%s%s: off by %.1e", op_name(c->op),
-       *c->what ? ", " : "", c->what, worst);
+    ok(worst <= 1e-7 && occurs(t.g, c->op, last) && !leaves_twice(t.g),
+       "%s%s%s: off by %.1e", op_name(c->op), *c->what ? ", " : "", c->what, worst);
     arena_free(a);
 }
 

@@ -477,7 +477,8 @@ static void phase(T *t)
 }
 
 /* States of which one feeds a product, and what each step reads whole, in both directions; a state
-   is a sequence, too, and so is what the backward keeps; of the first no last state is asked for. */
+   is a sequence, too, and so is what the backward keeps; of the first no last state is asked for.
+ */
 static void recurrence(T *t)
 {
     static const int rows[] = {0, 0, 0, -1, -1, 0, 0, 0, 0};
