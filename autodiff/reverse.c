@@ -477,12 +477,32 @@ static void find_batch(Pipe *p, ValueId first, NodeId after_loss)
             vec_push(p->graph->arena, &p->uneven, notes.uneven.at[i]);
 }
 
-/* From here on a stopped value is a value: what follows need not know. */
-static void drop_stops(Graph *g)
+static bool has_stops(const Graph *g)
 {
     for (NodeId n = 0; n < g->node.n; n++)
-        if (g->node.at[n].op == OP_StopGradient)
-            g->node.at[n].op = OP_Identity;
+        if (g->node.at[n].op == OP_StopGradient ||
+            (g->node.at[n].op == OP_Recurrence && has_stops(g->node.at[n].attr.recurrence->body)))
+            return true;
+    return false;
+}
+
+/* From here on a stopped value is a value: what follows need not know.  Bodies are those of twins of
+ * the graph, too, which may not be differentiated yet. */
+static void drop_stops(Graph *g)
+{
+    for (NodeId n = 0; n < g->node.n; n++) {
+        Node *x = &g->node.at[n];
+        if (x->op == OP_StopGradient)
+            x->op = OP_Identity;
+        if (x->op != OP_Recurrence || !has_stops(x->attr.recurrence->body))
+            continue;
+        Recurrence *own = arena_new_of(g->arena, Recurrence);
+        *own = *x->attr.recurrence;
+        Graph *body = graph_twin(own->body, g->arena);
+        drop_stops(body);
+        own->body = body;
+        x->attr.recurrence = own;
+    }
 }
 
 void reverse_stages(Pipe *p)
