@@ -25,10 +25,10 @@ bool import_carries(ImportState *s, ValueId v)
     return s->carries.at[v];
 }
 
-/* The y of y - x. */
+/* The y of y - x.  Operands that the file leaves out are NONE here, and refused behind. */
 static ValueId minuend(const Graph *g, ValueId difference, ValueId x)
 {
-    const Node *n = graph_maker(g, difference);
+    const Node *n = difference == NONE || x == NONE ? NULL : graph_maker(g, difference);
     return n && n->op == OP_Sub && n->in[1] == x ? n->in[0] : NONE;
 }
 
