@@ -228,6 +228,13 @@ static void test_layers(const char *name, Layer *layer, Net net, int members, do
     arena_free(a);
 }
 
+/* A convolution of 3 x 3 that keeps an image's size. */
+static Attr same_image(void)
+{
+    static const int64_t one[] = {1, 1, 1, 1};
+    return (Attr){.group = 1, .n = 2, .stride = one, .dilation = one, .pad = one};
+}
+
 /* Two convolutions and what they skip: the first one's channels are divided, and the second one's
  * sum over them. */
 static void test_convolutions(int members)
@@ -236,11 +243,7 @@ static void test_convolutions(int members)
     Arena *a = arena_new();
     Net n = {.g = graph_new(a, "test")};
     Graph *g = n.g;
-    const Attr at = {.group = 1,
-                     .n = 2,
-                     .stride = SIZES(1, 1),
-                     .dilation = SIZES(1, 1),
-                     .pad = SIZES(1, 1, 1, 1)};
+    const Attr at = same_image();
     ValueId x = graph_input(g, "x", DT_F32, SHAPE(B, CHANNELS, SIDE, SIDE));
     x = g_add(g, x, param(&n, SHAPE(CHANNELS, 1, 1)));
     for (int i = 0; i < LAYERS; i++) {
@@ -266,11 +269,7 @@ static void test_rows(int members)
     Arena *a = arena_new();
     Net n = {.g = graph_new(a, "test")};
     Graph *g = n.g;
-    const Attr at = {.group = 1,
-                     .n = 2,
-                     .stride = SIZES(1, 1),
-                     .dilation = SIZES(1, 1),
-                     .pad = SIZES(1, 1, 1, 1)};
+    const Attr at = same_image();
     g->batch = ROWS;
     ValueId x = graph_input(g, "x", DT_F32, SHAPE(ROWS, CHANNELS, SIDE, SIDE));
     for (int i = 0; i < LAYERS; i++) {
