@@ -14,12 +14,8 @@
   passthrough outputs that are also intermediates, an input used late, a stage without parameters
   stopped     ppsplit::StopGradient where a VQ-VAE detaches; a stage that only stopped values leave; plain.onnx: the same without these nodes;
               hard.onnx: straight-through estimators of what has no gradient
-  detached    PyTorch's dynamo exporter with its optimizer, which removes what detach() leaves: the fx nodes name it still;
-              undecided.onnx: a VQ-VAE, where it merges two losses that detach different values, is refused;
-              doubted.onnx: a difference that is merged with one that detaches nothing, too;
-              cloned.onnx: a detach() of which nothing is left but the line of source;
-              filled.onnx: zeros that were merged, of which one is read where the source detaches;
-              layered.onnx: two layers that detach, in each of which a value that is made twice was merged
+  detached    PyTorch's dynamo exporter without its optimizer, which writes what detach() does; undecided.onnx: a VQ-VAE, with it: the fx nodes name it still;
+              cloned.onnx: a detach() of which nothing is left but the line of source
   samples     samples as groups of a convolution, two inputs joined along the batch and taken apart, sequence first, relative positions
   contrast    logits of every sample with every other one, and outputs that add up over microbatches, or do not: out.NAME.npy
   features    features of an image put where its tokens stand (masked_scatter): those of a microbatch, one after the other; more than are used
@@ -36,8 +32,7 @@
               merged.onnx: one that has the parameter's numbers; fused.onnx: a BatchNormalization in a convolution;
               called.onnx: parameters that are called as buffers are; weights.safetensors has the model's own
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places
-  bounded     scripted: a while loop that ends on the data or at its bound, an If in it and one behind, parameters in all bodies, one in several;
-              passed3.onnx, passed5.onnx: a parameter that one branch yields as it is and the other computes with
+  bounded     scripted: a while loop that ends on the data or at its bound, an If in it and one behind, parameters in all bodies, one in several
   trips       scripted: as many steps as the longest of the rows is long, bounded by its dim; their states, kept in a list; a number counted
               down to zero; model.onnx is for microbatches of two rows; unbounded.onnx: the same without what bounds the first; counted.onnx: a trip for each row that is long;
               endless.onnx: until a sum is small
@@ -45,7 +40,7 @@
               example hits three of five, and the same over a list of modules; lacking.onnx: that list, where the example hit two of three;
               counted.onnx: rows by a mask, then their mean; four.onnx: the same as model.onnx of four experts each
   graph       layers of PyTorch Geometric, which drop self loops by a mask and add one for each node, put weights where a mask says so, and detach a softmax's
-              maximum; raw.onnx: without the exporter's optimizer; TorchScript's: rest.onnx: zeros for what a mask leaves out;
+              maximum; TorchScript's: rest.onnx: zeros for what a mask leaves out;
               fit.onnx: a product that needs a mask of five; drop.onnx: a dropout of what is picked
   parts       a Split whose sizes are data, a layer for each part, the parts joined again; raw.onnx: the same with a SplitToSequence; wrong.npy: sizes of other rows
   partly      dynamo's optimizer packs a GRU's biases, which are small enough to compute, and leaves its matrices; addcmul of views of parameters
@@ -161,15 +156,6 @@ def bounded_steps(x, w, b, u):
         i += 1
     if bool(x.mean() > 0): x = x @ u
     return x
-@torch.jit.script_if_tracing
-def resized(q_size, k_size, rel):                       # as VitDet's: a table as it is, or in another size
-    n = int(2 * max(q_size, k_size) - 1)
-    if rel.shape[0] != n: rel_resized = F.interpolate(rel.reshape(1, rel.shape[0], -1).permute(0, 2, 1), size=n, mode="linear").reshape(-1, n).permute(1, 0)
-    else: rel_resized = rel
-    return rel_resized
-class Passed(nn.Module):
-    def __init__(self, n, d=4): super().__init__(); self.n, self.i, self.rel = n, nn.Linear(d, d), nn.Parameter(torch.randn(3, d))
-    def forward(self, x): x = self.i(x).view(x.shape[0], 2, -1); return x * resized(x.shape[1] + self.n, x.shape[1], self.rel).reshape(1, -1, x.shape[2])[:, :2]
 class Bounded(nn.Module):
     def __init__(self, d=4):
         super().__init__(); self.i, self.o = nn.Linear(d, d), nn.Linear(d, 3); self.w, self.b, self.u = (nn.Parameter(torch.randn(*s) / 2) for s in ((d, d), (d,), (d, d)))
@@ -178,7 +164,6 @@ class Bounded(nn.Module):
 def bounded(d):
     m, x, t = Bounded(), torch.randn(ROWS, 4) * torch.tensor([.2, .2, .7, .7, 1.5, 1.5, 4., 4.])[:, None], torch.randn(ROWS, 3)
     export(m, x[:MB], f"{d}/model.onnx", ["x"], ["y"])
-    for n in (0, 1): export(Passed(n), x[:MB], f"{d}/passed{2 * n + 3}.onnx", ["x"], ["y"])
     m = m.double(); y = torch.cat([m(x[i:i + MB].double()) for i in range(0, ROWS, MB)]); l = F.mse_loss(y, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(m), "o:begin", "model.onnx", y, name="y", x=x, target=t)
 
@@ -290,11 +275,11 @@ def graph(d):
     torch.manual_seed(7); m = Graph(G)
     for p in m.parameters(): p.data = torch.randn_like(p) / 2
     x, t, edges, example = torch.randn(ROWS, 6), torch.randint(0, 3, (ROWS,)), *torch.randint(0, ROWS, (2, 2, 14)); example[1, :3] = example[0, :3]; edges[1, 5:7] = edges[0, 5:7]
-    dynamo(m, (torch.randn(ROWS, 6), example), f"{d}/model.onnx", ["x", "edges"], ["logits"]); dynamo(m, (torch.randn(ROWS, 6), example), f"{d}/raw.onnx", ["x", "edges"], ["logits"], optimize=False)
-    o = onnx.load(f"{d}/raw.onnx"); del o.metadata_props[:]
+    dynamo(m, (torch.randn(ROWS, 6), example), f"{d}/model.onnx", ["x", "edges"], ["logits"], optimize=False)
+    o = onnx.load(f"{d}/model.onnx"); del o.metadata_props[:]
     for n in o.graph.node:                              # of its metadata no more than where it detaches
         keep = [p for p in n.metadata_props if "aten.detach" in p.value]; del n.metadata_props[:]; n.metadata_props.extend(keep)
-    onnx.save(o, f"{d}/raw.onnx")
+    onnx.save(o, f"{d}/model.onnx")
     export(Rest(), torch.randn(6, 4), f"{d}/rest.onnx", ["x"], ["y"])
     five = torch.arange(ROWS)[:, None] % 3 * torch.ones(6) - .75; np.save(f"{d}/five.npy", five.numpy()); np.save(f"{d}/two.npy", (five - 1).numpy()); export(Fit(), five, f"{d}/fit.onnx", ["x"], ["loss"]); export(Drop(), five, f"{d}/drop.onnx", ["x"], ["loss"])
     m = m.double(); y = m(x.double(), edges); l = F.cross_entropy(y, t); l.backward()
@@ -496,8 +481,8 @@ class Merged(Quantizer):
 class Detached(nn.Module):
     def __init__(self): super().__init__(); self.a, self.b, self.c, self.d = A(), nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6, bias=False)
     def forward(self, x):
-        z = self.a(x) * 3; s = z + (torch.round(z) - z).detach()                # the only operand the arguments do not name
-        h = self.b(s) * self.b(s.detach() * 2 + 1) + z * z.detach()             # the same value twice: by position
+        z = self.a(x) * 3; s = z + (torch.round(z) - z).detach()
+        h = self.b(s) * self.b(s.detach() * 2 + 1) + z * z.detach()             # the same value twice
         return self.d(self.c(h)) + h @ self.d.weight.detach()                   # a parameter
 
 def dynamo(m, args, path, inputs, outputs, optimize=True):
@@ -515,46 +500,16 @@ class Cloned(nn.Module):
         h = self.a(x)
         return self.b(h.detach().clone()) + h
 
-class Doubted(nn.Module):                               # the difference that is kept detaches nothing
-    def __init__(self): super().__init__(); self.a, self.b = A(), nn.Linear(6, 6)
-    def forward(self, x):
-        z = self.a(x); q = self.b(z); y = z + torch.tanh(q - z)
-        return y + (q - z.detach()).pow(2)
-
-class Filled(nn.Module):                                # zeros that were merged, read where the source detaches: graph attention's softmax
-    def __init__(self): super().__init__(); self.a, self.b = A(), nn.Linear(6, 6)
-    def forward(self, x):
-        z = self.b(self.a(x)); to = torch.arange(6)[None].expand(2, 6) // 2
-        most = z.detach().new_zeros(2, 6).scatter_reduce(1, to, z.detach(), "amax"); e = (z - most.gather(1, to)).exp()
-        return e / z.new_zeros(2, 6).scatter_add(1, to, e).gather(1, to)
-
-class Layered(nn.Module):                               # graph attention: what a layer makes twice, behind what the layer before detached
-    def __init__(self): super().__init__(); self.a, self.b, self.c = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6)
-    def forward(self, x):
-        to = torch.tensor([1, 0, 3, 3, 5, 2])
-        for l in (self.a, self.b):
-            z = l(x); e = z.index_select(1, to)
-            w = (e - e.detach().amax(1, True)).exp()
-            x = w / (w + 1.5) * z.index_select(1, to)
-        return self.c(x)
-
 def detached(d):
     m = Detached(); x, t = torch.randn(ROWS, 6), torch.randn(ROWS, 6)
-    dynamo(m, (torch.randn(MB, 6),), f"{d}/model.onnx", ["x"], ["logits"])
+    dynamo(m, (torch.randn(MB, 6),), f"{d}/model.onnx", ["x"], ["logits"], optimize=False)
     m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward(); after = copy.deepcopy(m)
     with torch.no_grad():                               # what is detached of a parameter follows it
         for p, q in zip(after.parameters(), m.parameters()): p -= 0.01 * q.grad
         second = F.mse_loss(after(x.double()), t.double())
     write(d, ("mse", l.item()), grads_of(m), "b:begin,c:begin", "model.onnx", y, x=x, target=t, second=repr(second.item()))
     dynamo(Cloned(), (torch.randn(MB, 6),), f"{d}/cloned.onnx", ["x"], ["logits"])
-    dynamo(Doubted(), (torch.randn(MB, 6),), f"{d}/doubted.onnx", ["x"], ["logits"])
-    with torch.random.fork_rng(): filled(d, x, t); dynamo(Layered(), (x[:MB],), f"{d}/layered.onnx", ["x"], ["logits"])
     dynamo(Merged(), (torch.randn(MB, 6), torch.randn(MB, 6)), f"{d}/undecided.onnx", ["x", "labels"], ["loss", "logits"])
-
-def filled(d, x, t):
-    torch.manual_seed(5); m = Filled(); dynamo(m, (x[:MB],), f"{d}/filled.onnx", ["x"], ["logits"])
-    m = m.double(); l = F.mse_loss(torch.cat([m(c) for c in x.double().split(2)]), t.double()); l.backward()
-    save_file({k: g.float().contiguous() for k, g in grads_of(m).items()}, f"{d}/filled.safetensors")
 
 class Samples(nn.Module):
     def __init__(self):

@@ -41,7 +41,7 @@ Slots control_body(const Control *c, const char *attr, const Slots *in)
         before = param_enter(s->params, c->n);
         param_assign(s->params, &b.node);
     }
-    stop_assign(s->stops, s->m, s->params, &b.node);
+    stop_assign(s->stops, s->m, &b.node);
     drops_find(s, &b.node);
     for (uint32_t i = 0; i < b.node.n; i++)
         vec_push(s->m->arena, &s->m->inner, b.node.at[i]);

@@ -197,8 +197,6 @@ static ValueId *read_inputs(ImportState *s, RawNode *n)
             diag_fatal(EXIT_MODEL, raw_where(s->m, n, (int)i),
                        "a sequence where a tensor is needed");
         in[i] = made ? made_of_params(s, n, i) : slot ? slot->v : NONE;
-        if (n->stop_in && n->stop_in[i])
-            in[i] = import_stopped(s, in[i]);
     }
     return in;
 }
@@ -452,7 +450,7 @@ static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const Im
             param_assign(params[i], &model[i]->node);
             if (!has_bodies(&model[i]->node))
                 param_report(params[i]);
-            stop_assign(stops, model[i], params[i], &model[i]->node);
+            stop_assign(stops, model[i], &model[i]->node);
         }
         vec_push(a, &g->model, model[i]);
         g->model_hash = hash_value(g->model_hash, model[i]->wire.hash);
@@ -526,7 +524,7 @@ ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, 
     vec_push(g->arena, &fed, output);
     vec_push(g->arena, &fed, NONE);
     prepare(s.m, s.opt);
-    stop_assign(s.stops, s.m, NULL, &s.m->node);
+    stop_assign(s.stops, s.m, &s.m->node);
     import_bind_inputs(&s, &fed, &all);
     run_model(&s, &out, false);
     g->file = file;

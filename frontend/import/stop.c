@@ -1,6 +1,6 @@
 /*
  * stop.c - where no gradient passes.  In: the nodes of a model, the patterns of --stop-gradient.
- * Out: RawNode.stop_in and .stop_out; import.c puts a StopGradient there.
+ * Out: RawNode.stop_out; import.c puts a StopGradient there.
  *
  * Four sources: what the user names, the model's own nodes ppsplit::StopGradient, blocks of
  * PyTorch's modules that are known to be under no_grad(), and what an exporter leaves of detach():
@@ -103,7 +103,7 @@ static void warn_untracked(const Model *m, const RawNode *n)
               diag_escape(m->arena, n->nout ? n->out[0] : n->name));
 }
 
-void stop_assign(Stops *t, const Model *m, Params *params, const RawNodes *list)
+void stop_assign(Stops *t, const Model *m, const RawNodes *list)
 {
     Arena *a = m->arena;
     bool detaches = false;
@@ -115,7 +115,7 @@ void stop_assign(Stops *t, const Model *m, Params *params, const RawNodes *list)
             untracked = n;
         for (uint32_t k = 0; k < n->nout; k++)
             if (stop_named(t, n->out[k]) || all)
-                stop_set(a, &n->stop_out, n->nout, k);
+                stop_result(a, n, k);
         detaches = detaches || (n->fx_node && strstr(n->fx_node, "detach")) ||
                    (n->stack && strstr(n->stack, ".detach("));
     }
@@ -123,5 +123,5 @@ void stop_assign(Stops *t, const Model *m, Params *params, const RawNodes *list)
         warn_untracked(m, untracked);
     if (!detaches || !t->opt->training)
         return;
-    stop_detached(t, m, params, list);
+    stop_detached(t, m, list);
 }

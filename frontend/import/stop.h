@@ -20,21 +20,21 @@ bool stop_named(const Stops *t, const char *name);
 bool stop_marker(const RawNode *n);                     /* ppsplit::StopGradient */
 /* of a block under no_grad() or autocast, by dynamo's metadata */
 bool stop_is_block(const RawNode *n);
-/* Fills RawNode.stop_in and .stop_out of the nodes of one list; after param_assign. */
-void stop_assign(Stops *t, const Model *m, Params *params, const RawNodes *list);
+/* Fills RawNode.stop_out of the nodes of one list; after param_assign. */
+void stop_assign(Stops *t, const Model *m, const RawNodes *list);
 /* a pattern that matches nothing is a mistake */
 void stop_check(const Stops *t, const Graph *g);
-/* flags[i] = true, of n */
-static inline void stop_set(Arena *a, bool **flags, uint32_t n, uint32_t i)
+/* no gradient passes result i */
+static inline void stop_result(Arena *a, RawNode *n, uint32_t i)
 {
-    if (!*flags)
-        *flags = arena_array(a, bool, n);
-    (*flags)[i] = true;
+    if (!n->stop_out)
+        n->stop_out = arena_array(a, bool, n->nout);
+    n->stop_out[i] = true;
 }
 
 /* ---- detach.c: what the dynamo exporter leaves of detach() ----------------------------------- */
 
 /* The same for nodes of which some detach, in a model that is to train. */
-void stop_detached(const Stops *t, const Model *m, Params *params, const RawNodes *list);
+void stop_detached(const Stops *t, const Model *m, const RawNodes *list);
 
 #endif

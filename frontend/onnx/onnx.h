@@ -84,8 +84,8 @@ typedef struct RawNode {
     uint32_t call;
     /* params/: by operand, how it is made from parameters, or NULL; or NULL for all */
     const struct Recipe **made;
-    /* stop.c, detach.c: by operand and by result, whether no gradient passes; or NULL */
-    bool *stop_in, *stop_out;
+    /* stop.c, detach.c: by result, whether no gradient passes; or NULL */
+    bool *stop_out;
     /* params/params.c: parameter to add to output 0, or NONE */
     uint32_t bias;
     /* inline.c: names and attributes its subgraphs see */

@@ -11,7 +11,6 @@
  * a parameter was made because two parameters happened to be equal: they are told apart.  One whose
  * result has no name is a second use, unless all its numbers are the same.
  */
-#include <math.h>
 #include <string.h>
 
 #include "fx.h"
@@ -120,39 +119,6 @@ static void find_biases(Params *p, const RawNodes *list)
     }
 }
 
-/* "a.w" of the initializer "a.w.1", as TorchScript calls it where a branch yields it as "a.w". */
-static bool is_numbered(const char *init, const char *name)
-{
-    size_t k = strlen(name);
-    return k && !strncmp(init, name, k) && init[k] == '.' && init[k + 1] &&
-           !init[k + 1 + strspn(init + k + 1, "0123456789")];
-}
-
-/* All that branches yield as they are, before any is read: another branch may read it, too. */
-static void find_passed(Params *p, const Onnx__GraphProto *g)
-{
-    for (size_t i = 0; i < g->n_node; i++) {
-        const Onnx__NodeProto *n = g->node[i];
-        for (size_t j = 0; j < n->n_attribute; j++)
-            if (n->attribute[j]->g)
-                find_passed(p, n->attribute[j]->g);
-        if (!n->op_type || strcmp(n->op_type, "Identity") || n->n_input != 1 || n->n_output != 1 ||
-            !n->input[0] || !n->output[0] || !is_numbered(n->input[0], n->output[0]) ||
-            strmap_get(&p->m->init_index, n->input[0]) == NONE ||
-            strmap_get(&p->m->init_index, n->output[0]) != NONE)
-            continue;
-        *strmap_at(&p->renamed.passed, n->input[0]) = p->renamed.passed_on.n;
-        vec_push(p->m->arena, &p->renamed.passed_on, n->output[0]);
-    }
-}
-
-static const char *passed_on(const Params *p, const char *init)
-{
-    uint32_t i = strmap_get(&p->renamed.passed, init);
-    const char *name = i == NONE ? NULL : p->renamed.passed_on.at[i];
-    return name && strmap_get(&p->by_name, name) == NONE ? name : NULL;
-}
-
 /* Folding renamed it; TorchScript's names stay when another tool has rewritten the file. */
 static bool is_renamed(const Params *p, const RawTensor *t)
 {
@@ -167,7 +133,7 @@ static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32
     bool stat = role == ROLE_MEAN || role == ROLE_VAR, renamed = is_renamed(p, t);
     bool product = !strcmp(n->op_type, "MatMul") ||
                    (!strcmp(n->op_type, "Gemm") && input == 1 && !raw_int(n, "transB", 0));
-    const char *name = renamed ? name_by_bias(p, n, input) : passed_on(p, t->name);
+    const char *name = renamed ? name_by_bias(p, n, input) : NULL;
     bool unnamed = renamed || !param_is_named(p, t->name);
     uint32_t tie = unnamed && !stat ? tied_to(p, n, t, name, flip) : NONE;
     if (tie != NONE)
@@ -289,36 +255,12 @@ static void note_doubtful(Params *p, const RawTensor *t)
         vec_push(p->m->arena, &p->lost.doubtful, t->name);
 }
 
-/* A filter, a grid, a matrix of cosines: few numbers again and again, or equal steps.  Those that
- * were drawn at random, or trained, differ; those of a scale that has not trained yet are all the
- * same. */
-static bool looks_made(const RawTensor *t)
-{
-    enum { LEAST = 4, MOST = 1024 };
-    int64_t n = shape_elements(&t->shape), distinct = 0, equal = 1, steps = 1;
-    if (n < LEAST || n > MOST)
-        return false;
-    double first = raw_number(t, 0), last = raw_number(t, n - 1),
-           step = (last - first) / (double)(n - 1),
-           rounding = 0x1p-23 * fmax(fabs(first), fabs(last));
-    for (int64_t i = 0; i < n; i++) {
-        double x = raw_number(t, i);
-        int64_t k = 0;
-        while (k < i && raw_number(t, k) != x)
-            k++;
-        distinct += k == i;
-        equal += i > 0 && k == 0;
-        steps += i > 0 && fabs(x - first - (double)i * step) <= 1e-5 * fabs(step) + rounding;
-    }
-    return equal < n && (2 * distinct <= n + 1 || steps == n);
-}
-
-/* TorchScript's exporter writes buffers as it does parameters. */
+/* TorchScript's exporter writes buffers as it does parameters: filters, grids. */
 static void note_made(Params *p, const RawTensor *t)
 {
     if (p->m->from_pytorch && p->sig.n == 0 && !param_is_made_up(t->name) &&
-        !param_is_leaf_name(t->name) && !param_is_buffer(p, t->name) && looks_made(t) && !param_thawed(p, t->name) &&
-        !param_frozen(p, t->name))
+        !param_is_leaf_name(t->name) && !param_is_buffer(p, t->name) && !raw_is_constant(t) &&
+        param_is_regular(p->g, t) && !param_thawed(p, t->name) && !param_frozen(p, t->name))
         vec_push(p->m->arena, &p->lost.repeating, t->name);
 }
 
@@ -393,8 +335,7 @@ Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file)
                   .by_name.arena = m->arena,
                   .frozen.arena = m->arena,
                   .noted.arena = m->arena,
-                  .renamed.copies.arena = m->arena,
-                  .renamed.passed.arena = m->arena};
+                  .renamed.copies.arena = m->arena};
     for (uint32_t i = 0; i < m->init.n; i++)
         tensor_single(m->arena, &m->init.at[i]);
     note_frozen(p);
@@ -405,8 +346,6 @@ Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file)
         p->sig_param = arena_array(m->arena, uint32_t, p->sig.n);
         for (uint32_t i = 0; i < p->sig.n; i++)
             p->sig_param[i] = NONE;
-    } else {
-        find_passed(p, m->graph);
     }
     return p;
 }

@@ -309,14 +309,14 @@ static void recover(Fx *x, Traces *all)
  * zeros), and was merged with it. */
 static void note_merged(Fx *x, const Trace *t)
 {
-    static const char *const number[] = {"scalar_tensor", "scalar_tensor_default",
-                                         "lift_fresh",    "lift_fresh_copy",
-                                         "eye",           "tril",
-                                         "triu",          NULL};
+    static const char *const number[] = {
+        "scalar_tensor", "scalar_tensor_default", "lift_fresh", "lift_fresh_copy", "eye", "tril",
+        "triu", "new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like",
+        "full_like", "empty_like", "zeros", "ones", "full", "empty", "arange", NULL};
     const Params *p = x->p;
     uint32_t e = strmap_get(&p->sig.by_target, t->tensor->name);
     if (is_merged(t) && e != NONE && p->sig.entry[e].kind == SIG_PARAMETER &&
-        p->sig_param[e] != NONE && !fx_is_filled(t->fx) && !fx_is_one_of(t->fx, number))
+        p->sig_param[e] != NONE && !fx_is_one_of(t->fx, number))
         fx_lacks(x, e, t->fx);
 }
 

@@ -22,15 +22,10 @@ long fx_number(const char *name)
     return name[n] ? strtol(name + n + 1, NULL, 10) : 0;
 }
 
-static bool is_of_kind(const char *name, const char *base)
-{
-    return base_length(name) == strlen(base) && !strncmp(name, base, strlen(base));
-}
-
 bool fx_is_one_of(const char *name, const char *const *base)
 {
     for (; *base; base++)
-        if (is_of_kind(name, *base))
+        if (base_length(name) == strlen(*base) && !strncmp(name, *base, strlen(*base)))
             return true;
     return false;
 }
@@ -39,14 +34,6 @@ bool fx_same_base(const char *a, const char *b)
 {
     size_t n = base_length(a);
     return n == base_length(b) && !strncmp(a, b, n);
-}
-
-bool fx_is_filled(const char *name)
-{
-    static const char *const base[] = {
-        "new_zeros",  "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like",
-        "empty_like", "zeros",    "ones",     "full",      "empty",      "arange",    NULL};
-    return fx_is_one_of(name, base);
 }
 
 const char *fx_leaf(const char *target)

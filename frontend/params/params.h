@@ -52,7 +52,6 @@ ValueId recipe_build(Graph *g, const Recipe *r, const ValueId *param);
 long fx_number(const char *name);                             /* 0: "mul" */
 bool fx_is_one_of(const char *name, const char *const *base); /* which ends in NULL */
 bool fx_same_base(const char *a, const char *b);
-bool fx_is_filled(const char *name); /* a number in a shape: "zeros_like" */
 
 /* ---- which operands are parameters ----------------------------------------------------------- */
 
@@ -120,9 +119,6 @@ typedef struct {
     StrMap bias, copied;
     VEC(const char *) addend;
     StrMap copies; /* results of Identities of initializers */
-    /* initializers that branches return unchanged -> index into passed_on: the name there */
-    StrMap passed;
-    VEC(const char *) passed_on;
 } Renamed;
 
 /* made_of: how each value is made; reading: by array, the index of its SlotRead; narrow: products

@@ -149,7 +149,7 @@ static void report_doubtful(const Params *p)
                   "say which is which");
         diag_warn(
             WHERE_FILE(p->m->path),
-            "arrays that repeat a few numbers or have equal steps, as filters and grids do, train as "
+            "arrays that repeat a few numbers or rise step by step, as filters and grids do, train as "
             "parameters: %s",
             join(p->m->arena, p->lost.repeating.at, p->lost.repeating.n));
     }
