@@ -33,7 +33,7 @@ typedef struct {
     Ids kept_as;
     const int *kept_rows;
     Ids made, made_as;              /* values that the backward makes a sequence of */
-    ValueId result;
+    ValueId result;                 /* of the backward; NONE: it is not there yet */
 } Back;
 
 static Ids all_nodes(const Graph *b, Arena *a)
@@ -181,30 +181,19 @@ static ValueId untransposed(const Graph *b, ValueId v, bool *turned)
     return *turned ? b->node.at[x->node].in[0] : v;
 }
 
-/* What the steps have to leave for the sum of d over them. */
-static void plan_sum(Back *k, ValueId d, bool wide)
+/* The steps add d to one more state. */
+static void add_leaf(Back *k, ValueId d, bool wide)
 {
     Arena *a = k->g->arena;
-    const Node *made = maker_of(k, d);
-    bool turned;
-    if (made && sums_two(k, made)) {
-        const ValueId x = made->in[0], y = made->in[1];
-        plan_sum(k, x, wide);
-        plan_sum(k, y, wide);
-    } else if (made && is_moved(made)) {
-        plan_sum(k, made->in[0], wide);
-    } else if (made && is_product_of_two(k, made)) {
-        for (int i = 0; i < 2; i++)
-            add_once(a, &k->factor, untransposed(k->b, made->in[i], &turned));
-    } else if (find(&k->leaf, d) == NONE) {
-        const Value x = *val(k->b, d);
-        const Dtype t = wide ? dtype_sum(x.dtype) : x.dtype;
-        const ValueId sum = new_input(k->b, t, x.shape);
-        vec_push(a, &k->leaf, d);
-        vec_push(a, &k->state, sum);
-        vec_push(a, &k->next, g_add(k->b, sum, g_cast(k->b, d, t)));
-        vec_push(a, &k->start, g_full(k->g, t, &x.shape, 0));
-    }
+    const Value x = *val(k->b, d);
+    const Dtype t = wide ? dtype_sum(x.dtype) : x.dtype;
+    if (find(&k->leaf, d) != NONE)
+        return;
+    const ValueId sum = new_input(k->b, t, x.shape);
+    vec_push(a, &k->leaf, d);
+    vec_push(a, &k->state, sum);
+    vec_push(a, &k->next, g_add(k->b, sum, g_cast(k->b, d, t)));
+    vec_push(a, &k->start, g_full(k->g, t, &x.shape, 0));
 }
 
 /* All steps of a value of one. */
@@ -243,23 +232,34 @@ static ValueId joined(Back *k, ValueId factor, bool down)
                                   : &(Shape){2, {t.d[0], t.d[1] * t.d[2]}});
 }
 
-/* The sum of d over the steps. */
+/* The sum of d over the steps; before the backward is there (result NONE), what they have to leave
+   for it is noted. */
 static ValueId sum_of(Back *k, ValueId d, bool wide)
 {
     Graph *g = k->g;
-    const Node *made = maker_of(k, d);
-    if (made && sums_two(k, made))
-        return g_add(g, sum_of(k, made->in[0], wide), sum_of(k, made->in[1], wide));
-    if (made && is_moved(made)) {
-        ValueId x = sum_of(k, made->in[0], wide);
-        const bool narrows = made->op == OP_Cast && dtype_is_half(made->attr.to) && wide;
-        return narrows ? x : graph_node(g, made->op, 1, &x, made->attr);
+    const bool planned = k->result == NONE;
+    const Node *maker = maker_of(k, d);
+    const Node made = maker ? *maker : (Node){.op = OP_NONE};
+    bool turned;
+    if (maker && (sums_two(k, &made) || is_moved(&made))) {
+        ValueId part[2];
+        for (uint32_t i = 0; i < made.nin; i++)
+            part[i] = sum_of(k, made.in[i], wide);
+        const bool narrows = made.op == OP_Cast && dtype_is_half(made.attr.to) && wide;
+        return planned || narrows ? part[0] : graph_node(g, made.op, made.nin, part, made.attr);
     }
-    if (made && is_product_of_two(k, made)) {
-        const ValueId x = joined(k, made->in[0], false), y = joined(k, made->in[1], true);
+    if (maker && is_product_of_two(k, &made)) {
+        for (int i = 0; i < 2 && planned; i++)
+            add_once(g->arena, &k->factor, untransposed(k->b, made.in[i], &turned));
+        if (planned)
+            return NONE;
+        const ValueId x = joined(k, made.in[0], false), y = joined(k, made.in[1], true);
         return wide ? g_matmul_wide(g, x, y) : g_matmul(g, x, y);
     }
-    return graph_out(g, k->result, k->of_state.n + find(&k->leaf, d));
+    if (!planned)
+        return graph_out(g, k->result, k->of_state.n + find(&k->leaf, d));
+    add_leaf(k, d, wide);
+    return NONE;
 }
 
 /* ---- what the forward keeps ------------------------------------------------------------------ */
@@ -505,14 +505,14 @@ static void backward(Back *k, const Stage *s)
 void vjp_recurrence(Vjp *v)
 {
     Graph *g = v->g;
-    Back k = {.v = v, .g = g, .n = *vjp_node(v)};
+    Back k = {.v = v, .g = g, .n = *vjp_node(v), .result = NONE};
     k.r = k.n.attr.recurrence;
     k.b = graph_twin(k.r->body, g->arena);
     k.b->cur_origin = g->cur_origin;
     differentiate(&k);
     for (uint32_t i = 0; i < k.n.nin; i++)
         if (is_whole(&k, i) && v->want[i] && k.d[i] != NONE)
-            plan_sum(&k, k.d[i], v->wide[i]);
+            (void)sum_of(&k, k.d[i], v->wide[i]);
     const Stage s = divided(&k);
     keep(&k, &s);
     backward(&k, &s);

@@ -25,11 +25,11 @@ bool import_carries(ImportState *s, ValueId v)
     return s->carries.at[v];
 }
 
-/* The y of y - x.  Operands that the file leaves out are NONE here, and refused behind. */
+/* The y of y - x. */
 static ValueId minuend(const Graph *g, ValueId difference, ValueId x)
 {
-    const Node *n = difference == NONE || x == NONE ? NULL : graph_maker(g, difference);
-    return n && n->op == OP_Sub && n->in[1] == x ? n->in[0] : NONE;
+    const Node *n = graph_made_by(g, difference, OP_Sub);
+    return n && n->in[1] == x ? n->in[0] : NONE;
 }
 
 void through_mark(ImportState *s, const RawNode *n, ValueId *in)

@@ -19,6 +19,7 @@ enum {
     ATTR_INTS,
     ATTR_STRINGS
 };
+enum { MOST = 1 << 20 }; /* elements of a list */
 
 bool im_wanted(const Import *im, uint32_t out)
 {
@@ -72,12 +73,16 @@ bool im_has(const Import *im, const char *name)
     return raw_attr(im->node, name) != NULL;
 }
 
+/* NULL: the node has none. */
 static const Onnx__AttributeProto *typed(const Import *im, const char *name, int32_t type,
                                          const char *what)
 {
     const Onnx__AttributeProto *a = raw_attr(im->node, name);
     if (a && a->has_type && a->type != type)
         diag_fatal(EXIT_MODEL, im_where(im, -1), "attribute '%s' must be %s", name, what);
+    const size_t n = a ? a->n_ints + a->n_floats + a->n_strings : 0;
+    if (n > MOST)
+        diag_fatal(EXIT_MODEL, im_where(im, -1), "attribute '%s' has %zu elements", name, n);
     return a;
 }
 
@@ -126,9 +131,6 @@ bool im_value_ints(const Import *im, const char *name, int64_t **at, int *n)
     const Onnx__AttributeProto *a = typed(im, name, ATTR_INTS, "a list of integers");
     if (!a)
         return false;
-    if (a->n_ints > 1 << 20)
-        diag_fatal(EXIT_MODEL, im_where(im, -1), "attribute '%s' has %zu elements", name,
-                   a->n_ints);
     *n = (int)a->n_ints;
     *at = arena_array(im->arena, int64_t, a->n_ints + 1);
     if (a->n_ints)
@@ -150,9 +152,6 @@ bool im_floats(const Import *im, const char *name, double **at, int *n)
     const Onnx__AttributeProto *a = typed(im, name, ATTR_FLOATS, "a list of numbers");
     if (!a)
         return false;
-    if (a->n_floats > 1 << 20)
-        diag_fatal(EXIT_MODEL, im_where(im, -1), "attribute '%s' has %zu elements", name,
-                   a->n_floats);
     *n = (int)a->n_floats;
     *at = arena_array(im->arena, double, a->n_floats + 1);
     for (int i = 0; i < *n; i++)
@@ -165,9 +164,6 @@ bool im_strings(const Import *im, const char *name, const char ***at, int *n)
     const Onnx__AttributeProto *a = typed(im, name, ATTR_STRINGS, "a list of strings");
     if (!a)
         return false;
-    if (a->n_strings > 1 << 20)
-        diag_fatal(EXIT_MODEL, im_where(im, -1), "attribute '%s' has %zu elements", name,
-                   a->n_strings);
     *n = (int)a->n_strings;
     *at = arena_array(im->arena, const char *, a->n_strings + 1);
     for (int i = 0; i < *n; i++)

@@ -465,14 +465,6 @@ void inline_model(Model *m)
     add_nodes(m, f, m->graph->n_node, m->graph->node, &m->node);
 }
 
-static const Onnx__GraphProto *graph_attribute(const RawNode *n, const char *name)
-{
-    for (uint32_t i = 0; i < n->nattr; i++)
-        if (!strcmp(text(n->attr[i]->name), name))
-            return n->attr[i]->g;
-    return NULL;
-}
-
 /* Initializers of a body are those of all its copies: a loop's weights are one parameter. */
 static void body_initializers(Model *m, Frame *f, const Onnx__GraphProto *g)
 {
@@ -513,7 +505,8 @@ uint64_t inline_body_cost(const Onnx__GraphProto *g) { return 4 * (uint64_t)g->n
 Body inline_body(Model *m, const RawNode *n, const char *attr)
 {
     Body b = {0};
-    const Onnx__GraphProto *g = graph_attribute(n, attr);
+    const Onnx__AttributeProto *own = raw_attr(n, attr);
+    const Onnx__GraphProto *g = own ? own->g : NULL;
     if (!g)
         diag_fatal(EXIT_MODEL, raw_where(m, n, -1), "it has no graph attribute '%s'", attr);
     count_nodes(m, inline_body_cost(g) - g->n_node);

@@ -121,12 +121,13 @@ static const char *argument_end(const char *at)
     return at;
 }
 
-bool meta_number(const char *text, const char *target, int position, const char *keyword, double *v)
+/* The argument of a call of this target, by position or keyword; NULL: the text has none. */
+static const char *argument(const char *text, const char *target, int position, const char *keyword)
 {
     const char *at = text && strlen(text) < LONGEST ? strstr(text, target) : NULL;
     size_t n = strlen(keyword);
     if (!at || at[strlen(target)] != ']' || !(at = strstr(at, "args = (")))
-        return false;
+        return NULL;
     at += strlen("args = (");
     for (int i = 0; i < position && at; i++) {
         at = argument_end(at);
@@ -141,7 +142,12 @@ bool meta_number(const char *text, const char *target, int position, const char 
         }
         at = at ? at + n + 1 : NULL;
     }
-    at = at && *at == ' ' ? at + 1 : at;
+    return at && *at == ' ' ? at + 1 : at;
+}
+
+bool meta_number(const char *text, const char *target, int position, const char *keyword, double *v)
+{
+    const char *at = argument(text, target, position, keyword);
     if (at && (!strncmp(at, "True", 4) || !strncmp(at, "False", 5))) {
         *v = *at == 'T';
         return true;
@@ -155,18 +161,12 @@ bool meta_trains_norm(const RawNode *n)
 {
     static const char *const target[] = {"aten._native_batch_norm_legit_functional.default",
                                          "aten.batch_norm.default"};
-    if (n->opset >= 14 ? raw_int(n, "training_mode", 0) != 0 : n->nout > 1 && *n->out[1])
-        return true;
-    const char *fx = n->fx_node && strlen(n->fx_node) < LONGEST ? n->fx_node : "", *at = NULL;
-    for (size_t i = 0; i < sizeof target / sizeof *target && !at; i++)
-        at = strstr(fx, target[i]);
-    at = at ? strstr(at, "](args = (") : NULL;
-    at = at ? at + strlen("](args = (") : NULL;
-    for (int i = 0; i < 5 && at; i++) { /* input, weight, bias, mean, var */
-        at = argument_end(at);
-        at = *at == ',' ? at + 1 : NULL;
-    }
-    return at && !strncmp(at, " True", 5);
+    double trains = n->opset >= 14 ? raw_int(n, "training_mode", 0) != 0
+                                   : n->nout > 1 && *n->out[1];
+    for (size_t i = 0; i < sizeof target / sizeof *target && trains == 0; i++)
+        if (!meta_number(n->fx_node, target[i], 5, "training", &trains))
+            trains = 0;                                 /* input, weight, bias, mean, var */
+    return trains != 0;
 }
 
 bool meta_signature(Arena *a, const char *text, Signature *sig)
