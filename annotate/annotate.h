@@ -24,21 +24,29 @@ extern "C" {
 uint32_t annotate_check(Arena *a, const char *path, const Limits *lim, const Graph *g, bool verbose,
                         FILE *f);
 
-/* read.c: reads the sharding specs of g's file (the first and only one) into opt: how parameters
-   and values are divided along the first axis and, where opt has 0, the numbers of members and
-   chunks along each (1 for a file without specs). */
-void annotate_read(const Graph *g, MeshOptions *opt);
-/* The name of the configuration of these axes. */
-const char *annotate_name(Arena *a, const MeshPlans *plans);
-
 /* What is written of a model's nodes: by node of the file its stage, NONE: left out; and where the
-   values of `whole`, its graph, lie along each axis; none: nothing is divided. */
+   values of `whole`, its graph, lie along each axis (no plans: nothing is divided), which follows
+   from these options. */
 typedef struct {
     uint32_t stages;
     const uint32_t *stage;
     const Graph *whole;
+    const MeshOptions *mesh;
     MeshPlans plans;
 } Annotations;
+
+/* read.c: what the annotations of g's file (the first and only one) say of the mesh: where opt has
+   none, the numbers of members and chunks along each axis (1 for a file without specs).  True: they
+   are of `ppsplit annotate', whose other options are in opt now, too; so a search for a plan finds
+   theirs, unless annotate_follows() denies it. */
+bool annotate_read(const Graph *g, MeshOptions *opt);
+/* Into opt how they want parameters to be divided along the tensor axis. */
+void annotate_ask(const Graph *g, MeshOptions *opt);
+/* Do plans of g divide everything as its file says?  say: warns how many specs, but those of
+   parameters, say otherwise. */
+bool annotate_follows(const Graph *g, const MeshPlans *plans, bool say);
+/* The name of the configuration. */
+const char *annotate_name(Arena *a, const Annotations *what);
 
 /* stages.c: of the first model of g, whose nodes have stages (pipe_stages()).  Origins from `loss`
    on are none of the model's.  Says which nodes are left out. */

@@ -125,8 +125,21 @@ static void join(Arena *a, Ids *to, const Ids *x)
     *to = out;
 }
 
+/* "'w' axis 0 shard 1" */
+static const char *shard_text(const Compose *m, const Onnx__NodeProto *n, uint32_t i)
+{
+    const Layout *x = m->in[i];
+    const char *text = arena_printf(m->c->a, "'%s'", n->input[m->l->operand[i]]);
+    for (int k = 0; k < x->n; k++) {
+        const int loop = m->l->loop[i].of[x->order[k]] - 1;
+        text = arena_printf(m->c->a, "%s%s axis %d shard %lld", text, k ? "," : "", x->order[k],
+                            (long long)(loop < 0 ? 0 : m->at[loop]));
+    }
+    return text;
+}
+
 /* Where the operands' shards of this turn meet; all: no operand says. */
-static bool turn(Compose *m, Where w, bool say, Ids *out, bool *all)
+static bool turn(Compose *m, Where w, const Onnx__NodeProto *n, bool say, Ids *out, bool *all)
 {
     *all = true;
     for (uint32_t i = 0; i < m->l->operands; i++) {
@@ -140,8 +153,9 @@ static bool turn(Compose *m, Where w, bool say, Ids *out, bool *all)
         if (say) {
             w.input = (int)m->l->operand[i];
             VIOLATION(m->c, w,
-                      "no device holds its shard and those of the inputs before it that it "
-                      "is computed with");
+                      "%s: no device holds it and the shards of the inputs before it that it "
+                      "is computed with",
+                      shard_text(m, n, i));
         }
         return false;
     }
@@ -181,7 +195,7 @@ const Layout *compose(Check *c, Where w, const Onnx__NodeProto *n, const Loops *
                  arena_array(c->a, const Parts *, l->n + 1),
                  arena_array(c->a, int64_t, l->n + 1),
                  arena_array(c->a, int64_t, l->n + 1)};
-    int64_t turns = 1, shards = 1;
+    int64_t turns = 1;
     bool known = true, anywhere = true;
     for (uint32_t i = 0; i < l->operands; i++)
         known &= in[i] != NULL;
@@ -193,14 +207,13 @@ const Layout *compose(Check *c, Where w, const Onnx__NodeProto *n, const Loops *
     for (uint32_t k = 0; k < l->n; k++)
         if (__builtin_mul_overflow(turns, m.shards[k], &turns) || turns > MOST_TURNS)
             return NULL;
-    for (int k = 0; k < out->n; k++)
-        shards *= layout_shards(&out->axis[out->order[k]]);
+    const int64_t shards = layout_count(out);
     Ids *holders = arena_array(c->a, Ids, shards);
     do {
         Ids here = {0};
         bool all;
         int64_t shard = 0;
-        if (!turn(&m, w, say, &here, &all))
+        if (!turn(&m, w, n, say, &here, &all))
             return NULL;
         for (int k = 0; k < out->n; k++) {
             int loop = l->out[out->order[k]] - 1;

@@ -1,340 +1,389 @@
 /*
- * read.c - what the file's sharding specs (ONNX's NodeProto.device_configurations) say of the axes
- * of the mesh.
+ * read.c - what the file's annotations (ONNX's NodeProto.device_configurations) say of the mesh.
  *
- * In: the nodes of the file, the graph made of them.  Out: MeshOptions.asked: where a parameter is
- * to lie, as a node that reads it says, and where another value lies as its node makes it; how many
- * members and chunks there are.  A spec that divides one axis, or one part of it behind groups that
- * are whole, with each shard on one device and as many neighbouring shards on each device, is one
- * of an axis, and so is one that divides nothing; of sequences also one of twice as many shards, of
- * which the second half is on the devices of the first, the other way round.  Others are ignored,
- * which is said once.  A file of several axes says their numbers in its configuration's name, and
- * of parameters how the tensor axis divides them.
+ * In: the nodes of the file, the graph made of them.  Out: MeshOptions: numbers of members and
+ * chunks, how parameters are divided along the tensor axis; and which specs a plan does not follow.
+ *
+ * What `ppsplit annotate' has written says in its configuration's name which options its plan
+ * follows from: the same search finds it again.  Its specs are compared with that plan; where
+ * somebody has changed them, and in files of others, they decide how parameters are divided.  A
+ * spec means the places of which it is the spec (specs.c).  Those of others are of one axis: as
+ * many neighbouring shards on each device, whatever its number.
  */
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "annotate.h"
-#include "frontend/onnx/onnx.h"
-#include "ir/facts/attention.h"
+#include "specs.h"
 
-static const char *const axis_name[MESH_AXES] = {"ppsplit", "ppsplit sequence", "ppsplit expert"};
-static const char *const axis_numbers[MESH_AXES] = {" tensor=", " sequence=", " expert="};
+static const char *const number_of[MESH_AXES] = {" tensor=", " sequence=", " expert="};
+static const char keep_of[] = " keep=", shard_of[] = " shard=", writer[] = "ppsplit";
 
-const char *annotate_name(Arena *a, const MeshPlans *plans)
+/* ---- the configuration's name ---------------------------------------------------------------- */
+
+const char *annotate_name(Arena *a, const Annotations *what)
 {
-    const char *name = axis_name[MESH_TENSOR];
-    if (plans->n == 1)
-        return axis_name[plans->at[0].axis];
-    for (uint32_t i = 0; i < plans->n; i++)
-        name = arena_printf(a, "%s%s%d/%d", name, axis_numbers[plans->at[i].axis],
-                            plans->at[i].members, plans->at[i].chunks);
+    const char *name = writer;
+    for (uint32_t i = 0; i < what->plans.n; i++) {
+        const MeshPlan *p = &what->plans.at[i];
+        name = arena_printf(a, "%s%s%d/%d", name, number_of[p->axis], p->members, p->chunks);
+    }
+    if (what->plans.n && what->mesh && what->mesh->keep > 0)
+        name = arena_printf(a, "%s%s%g", name, keep_of, what->mesh->keep);
+    for (uint32_t i = 0; what->plans.n && what->mesh && i < what->mesh->shard.n; i++)
+        name = arena_printf(a, "%s%s%s", name, shard_of, what->mesh->shard.at[i]);
     return name;
 }
 
+/* Behind a word of it; NULL: it is not there. */
+static const char *behind(const char *at, const char *word)
+{
+    const size_t n = strlen(word);
+    return strncmp(at, word, n) ? NULL : at + n;
+}
+
+/* Members and chunks, "2/4"; NULL: none that can be. */
+static const char *read_number(const char *at, int *members, int *chunks)
+{
+    char *end;
+    const long t = strtol(at, &end, 10), c = *end == '/' ? strtol(end + 1, &end, 10) : 0;
+    if (t < 1 || c < t || c > MESH_MOST || c % t || (c / t & (c / t - 1)))
+        return NULL;
+    *members = (int)t;
+    *chunks = (int)c;
+    return end;
+}
+
+/* False: it is not of annotate_name(), or of no axis. */
+static bool read_name(Arena *a, const char *name, MeshOptions *to)
+{
+    const char *at = name ? behind(name, writer) : NULL;
+    bool some = false;
+    for (int x = 0; x < MESH_AXES; x++) {
+        const char *number = at ? behind(at, number_of[x]) : NULL;
+        to->members[x] = to->chunks[x] = 1;
+        at = number ? read_number(number, &to->members[x], &to->chunks[x]) : at;
+        some |= number != NULL;
+    }
+    const char *keep = at ? behind(at, keep_of) : NULL;
+    char *end = NULL;
+    to->keep = keep ? strtod(keep, &end) : 0;
+    at = keep ? end : at;
+    for (const char *shard; at && (shard = behind(at, shard_of));) {
+        const char *next = strstr(shard, shard_of);
+        at = next ? next : shard + strlen(shard);
+        vec_push(a, &to->shard, arena_strndup(a, shard, (size_t)(at - shard)));
+    }
+    return some && at && !*at && to->keep >= 0 && to->keep <= MESH_MOST;
+}
+
+/* ---- specs ----------------------------------------------------------------------------------- */
+
 typedef struct {
-    const Graph *g;
-    const Model *m;
-    MeshOptions *opt;
-    MeshAxis axis;
-    const bool *part;    /* by node: of an attention, in which nothing is asked for */
-    StrMap param;        /* an initializer's name -> its first parameter */
-    int members, chunks; /* of all specs; 0: they divide nothing */
-    MeshOptions several; /* of the name of a file of several axes; else no members */
-    const char *unlike;  /* why they are none of one axis */
+    uint32_t node;
+    const char *tensor;
+    uint32_t param;       /* the first of this initializer, or NONE */
+    const Layout *layout; /* on the devices of the first stage */
+    Place at;             /* along the tensor axis */
+    bool open;            /* that may be another place as well */
+} Said;
+
+typedef struct {
+    Check c; /* for spec_read() */
+    Arena *a;
+    StrMap param;    /* an initializer's name -> its first parameter */
+    bool named;      /* by annotate_name() */
+    MeshOptions own; /* members and chunks; of a name also the rest */
+    MeshPlans axes;  /* ... of the axes that it has */
+    VEC(Said) said;
+    const char *unlike; /* why they are none of one axis */
     uint32_t ignored;
     Where first; /* node of the first that is */
     const char *tensor;
 } Reading;
 
-typedef struct {
-    int64_t axis, groups;
-    int members, chunks;
-    bool mirrored;
-} Division;
-
-/* Is the second half of the devices the first from its other end? */
-static bool is_mirrored(const Onnx__ShardingSpecProto *s)
+static void add_axis(Reading *r, MeshAxis x, int members, int chunks)
 {
-    const size_t n = s->n_device;
-    bool is = n > 1 && n % 2 == 0;
-    for (size_t i = 0; is && i < n / 2; i++)
-        is = s->device[n - 1 - i] == s->device[i];
-    return is;
+    const MeshPlan axis = {.axis = x, .members = members, .chunks = chunks};
+    vec_push(r->a, &r->axes, axis);
 }
 
-/* The name of a configuration of several axes. */
-static bool read_numbers(const char *name, MeshOptions *to)
+/* What is behind groups that are whole has a size that follows from theirs. */
+static bool same_layout(const Layout *x, const Layout *y)
 {
-    bool some = false;
-    for (int x = 0; x < MESH_AXES; x++) {
-        const char *at = name ? strstr(name, axis_numbers[x]) : NULL;
-        int *t = &to->members[x], *c = &to->chunks[x];
-        *t = *c = 1;
-        if (!at)
-            continue;
-        some = true;
-        if (sscanf(at + strlen(axis_numbers[x]), "%5d/%5d", t, c) != 2 || *t < 1 || *c < *t ||
-            *c > MESH_MOST || *c % *t || (*c / *t & (*c / *t - 1)))
-            return false;
+    bool same = x->n == y->n;
+    for (int k = 0; same && k < x->n; k++) {
+        const Parts *p = &x->axis[x->order[k]], *q = &y->axis[y->order[k]];
+        same = x->order[k] == y->order[k] && p->n == q->n && p->n <= 2 &&
+               p->at[p->n - 1].shards == q->at[q->n - 1].shards &&
+               (p->n == 1 || (p->at[0].size == q->at[0].size && p->at[0].shards == 1 &&
+                              q->at[0].shards == 1));
     }
-    return some;
-}
-
-/* Of the devices that have a shard, which are one stage's. */
-static int64_t tensor_member(const Reading *r, const Onnx__ShardingSpecProto *s, size_t shard)
-{
-    int64_t device = s->device[shard];
-    for (size_t i = 0; device < 0 && i < s->n_index_to_device_group_map; i++) {
-        const Onnx__IntIntListEntryProto *e = s->index_to_device_group_map[i];
-        if (e->key == s->device[shard] && e->n_value)
-            device = e->value[0];
+    for (int64_t i = 0; same && x->n && i < layout_count(x); i++) {
+        const Ids *p = x->holder[i], *q = y->holder[i];
+        same = p->n == q->n && !memcmp(p->at, q->at, p->n * sizeof *p->at);
     }
-    return device < 0 ? -1 : device % r->several.members[MESH_TENSOR];
+    return same;
 }
 
-/* Are the n shards of a dimension perhaps those of another axis of one member? */
-static bool is_anothers(const Reading *r, size_t n)
+/* Each place of axis k and those that follow that makes of `lies' what is said.  How many fit. */
+static uint32_t fit_places(const Reading *r, uint32_t k, Lies *lies, Said *x)
 {
-    bool is = false;
-    for (int x = MESH_TENSOR + 1; x < MESH_AXES; x++) {
-        const size_t chunks = (size_t)r->several.chunks[x];
-        is |= r->several.members[x] == 1 && chunks > 1 && (n == chunks || n == 2 * chunks);
+    const Layout *l = x->layout;
+    uint32_t fit = 0;
+    if (k == r->axes.n) {
+        const Layout *is = specs_layout(r->a, &r->axes, lies, layout_count(l));
+        if (!is || !same_layout(is, l))
+            return 0;
+        x->open |= x->at.dim != MAX_RANK && !place_is(x->at, lies->at[0]);
+        x->at = lies->at[0];
+        return 1;
     }
-    return is;
-}
-
-/* Has one device the shards of each chunk at which the other axes' are the first?  Those of an axis
-   that has several members are on several. */
-static bool one_device(const Onnx__ShardingSpecProto *s, size_t chunks, size_t apart)
-{
-    bool is = apart <= s->n_device / chunks;
-    for (size_t c = 1; is && c < chunks; c++)
-        is = s->device[c * apart] == s->device[0];
-    return is;
-}
-
-/* Of several axes: the dimension along which the members of the first differ, or, if there is one
-   member, which has all its chunks.  False: that may be another axis'. */
-static bool read_tensor_axis(const Reading *r, const Onnx__ShardingSpecProto *s, Division *d)
-{
-    const int members = r->several.members[MESH_TENSOR], chunks = r->several.chunks[MESH_TENSOR];
-    size_t step = 1;
-    *d = (Division){.axis = -1, .groups = 1};
-    for (size_t i = s->n_sharded_dim; i-- > 0;) {
-        const Onnx__ShardedDimProto *a = s->sharded_dim[i];
-        const Onnx__SimpleShardedDimProto *last =
-            a->n_simple_sharding ? a->simple_sharding[a->n_simple_sharding - 1] : NULL;
-        const size_t n = last && last->num_shards > 0 ? (size_t)last->num_shards : 1,
-                     at = step * (n - 1);
-        bool is = members == 1 && n > 1 && n % (size_t)chunks == 0 &&
-                  one_device(s, (size_t)chunks, step * (n / (size_t)chunks));
-        if (is && is_anothers(r, n))
-            return false;
-        if (members > 1 && n > 1 && at < s->n_device)
-            is = tensor_member(r, s, 0) != tensor_member(r, s, at);
-        if (is && d->axis < 0) {
-            d->axis = a->axis;
-            d->groups = a->n_simple_sharding > 1 ? a->simple_sharding[0]->dim_value : 1;
-            d->chunks = chunks;
+    lies->at[k] = place_r();
+    fit += fit_places(r, k + 1, lies, x);
+    for (int i = 0; i < l->n; i++)
+        for (int mirrored = 0; mirrored <= (r->axes.at[k].axis != MESH_TENSOR); mirrored++) {
+            const Parts *parts = &l->axis[l->order[i]];
+            const int64_t groups = parts->n > 1 ? parts->at[0].size : 1;
+            lies->at[k] = (Place){l->order[i], groups * (mirrored ? 2 : 1), mirrored};
+            fit += groups > 0 ? fit_places(r, k + 1, lies, x) : 0;
         }
-        step *= n;
-    }
-    return true;
+    return fit;
 }
 
-/* Devices in runs of one length, each another device. */
-static bool read_devices(MeshAxis axis, const Onnx__ShardingSpecProto *s, Division *d)
+/* The devices in the order in which they come, of others than annotate; else of their stage. */
+static uint32_t number_devices(const Reading *r, const Layout *from, Layout *to)
 {
-    enum { MOST = 4096 };
-    d->mirrored = axis != MESH_TENSOR && is_mirrored(s);
-    size_t n = d->mirrored ? s->n_device / 2 : s->n_device, run = 1;
-    while (run < n && s->device[run] == s->device[0])
-        run++;
-    if (n == 0 || n > MOST || n % run)
+    const uint32_t n = (uint32_t)layout_count(from),
+                   all = (uint32_t)(r->named ? specs_members(&r->axes) : 1),
+                   base = from->holder[0]->n ? from->holder[0]->at[0] / all * all : 0;
+    IdMap number = {0};
+    uint32_t met = 0;
+    to->holder = arena_array(r->a, const Ids *, n);
+    for (uint32_t i = 0; i < n; i++) {
+        Ids *own = arena_new_of(r->a, Ids);
+        for (uint32_t k = 0; k < from->holder[i]->n; k++) {
+            uint32_t *slot = idmap_at(r->a, &number, from->holder[i]->at[k]);
+            *slot = *slot == NONE ? met++ : *slot;
+            vec_push(r->a, own, r->named ? from->holder[i]->at[k] - base : *slot);
+        }
+        to->holder[i] = own;
+    }
+    return met;
+}
+
+/* Of others all specs that divide something are of one axis, among whose members the devices are
+   divided. */
+static void same_axis(Reading *r, const char *tensor, int members, int chunks)
+{
+    int *t = &r->own.members[MESH_TENSOR], *c = &r->own.chunks[MESH_TENSOR];
+    if (*t == members && *c == chunks)
+        return;
+    tensor = diag_escape(r->a, tensor);
+    if (*c > 1 && !r->unlike)
+        r->unlike = arena_printf(r->a,
+                                 "'%s' is in %d shards on %d devices, others are in %d on %d",
+                                 tensor, chunks, members, *c, *t);
+    if (r->c.configuration->num_devices % members && !r->unlike)
+        r->unlike = arena_printf(r->a, "'%s' is on %d devices, the configuration has %d", tensor,
+                                 members, r->c.configuration->num_devices);
+    if ((chunks / members & (chunks / members - 1)) && !r->unlike)
+        r->unlike = arena_printf(
+            r->a, "a device has %d shards, which is not a power of two", chunks / members);
+    *t = members;
+    *c = chunks;
+}
+
+/* The places that it says; false: they are none of the axes. */
+static bool understand(Reading *r, Said *x)
+{
+    Layout *l = arena_new_of(r->a, Layout);
+    Lies lies = {0};
+    *l = *x->layout;
+    x->at = place_r();
+    if (!l->n)
+        return true;
+    const uint32_t devices = number_devices(r, x->layout, l);
+    const int64_t shards = layout_count(l);
+    if (!r->named) {
+        if (shards % devices || shards > MESH_MOST)
+            return false;
+        r->axes.n = 0;
+        add_axis(r, MESH_TENSOR, (int)devices, (int)shards);
+    }
+    x->layout = l;
+    x->at.dim = MAX_RANK;
+    if (!fit_places(r, 0, &lies, x))
         return false;
-    for (size_t i = 0; i < n; i++) {
-        if (s->device[i] < 0 || s->device[i] != s->device[i / run * run])
-            return false;
-        for (size_t k = 0; i % run == 0 && k < i; k += run)
-            if (s->device[k] == s->device[i])
-                return false;
-    }
-    d->members = (int)(n / run);
-    d->chunks = (int)n;
-    return true;
-}
-
-/* The axis that is divided; -1: none is.  False: no spec of the mesh's axis. */
-static bool read_division(MeshAxis axis, const Onnx__ShardingSpecProto *s, Division *d)
-{
-    *d = (Division){.axis = -1, .groups = 1};
-    for (size_t i = 0; i < s->n_sharded_dim; i++) {
-        const Onnx__ShardedDimProto *a = s->sharded_dim[i];
-        for (size_t k = 0; k < a->n_simple_sharding; k++) {
-            const Onnx__SimpleShardedDimProto *p = a->simple_sharding[k];
-            const Onnx__SimpleShardedDimProto *before = k ? a->simple_sharding[0] : NULL;
-            if (p->num_shards == 1)
-                continue;
-            if (d->chunks || k > 1 || p->num_shards < 1 || p->num_shards != (int64_t)s->n_device ||
-                (before && before->dim_value < 1))
-                return false;
-            d->axis = a->axis;
-            if (!read_devices(axis, s, d))
-                return false;
-            d->groups = (before ? before->dim_value : 1) * (d->mirrored ? 2 : 1);
-        }
-    }
+    if (!r->named)
+        same_axis(r, x->tensor, (int)devices, (int)shards);
+    if (r->axes.at[0].axis != MESH_TENSOR)
+        x->at = place_r();
     return true;
 }
 
 static void ignore(Reading *r, uint32_t node, const char *tensor)
 {
-    const Onnx__NodeProto *n = r->m->graph->node[node];
+    const Onnx__NodeProto *n = r->c.m->graph->node[node];
     if (r->ignored++)
         return;
-    r->first = (Where){r->m->path, "node", node, n->name, n->op_type, -1};
+    r->first = (Where){r->c.m->path, "node", node, n->name, n->op_type, -1};
     r->tensor = tensor;
-}
-
-/* All specs that divide something are of one axis, among whose members the devices are divided. */
-static void same_axis(Reading *r, const char *tensor, const Division *d)
-{
-    Arena *a = r->g->arena;
-    int32_t devices = r->m->proto->n_configuration ? r->m->proto->configuration[0]->num_devices : 0;
-    if (!d->chunks || (r->members == d->members && r->chunks == d->chunks))
-        return;
-    if (r->chunks && !r->unlike)
-        r->unlike =
-            arena_printf(a, "'%s' is in %d shards on %d devices, others are in %d on %d",
-                         diag_escape(a, tensor), d->chunks, d->members, r->chunks, r->members);
-    if (devices % d->members && !r->unlike)
-        r->unlike = arena_printf(a, "'%s' is on %d devices, the configuration has %d",
-                                 diag_escape(a, tensor), d->members, devices);
-    r->members = d->members;
-    r->chunks = d->chunks;
-}
-
-/* false: another spec of it says something else */
-static bool ask(Reading *r, uint32_t param, ValueId value, const Division *d, int rank, bool turned)
-{
-    int dim = (int)(d->axis < 0 && d->chunks ? d->axis + rank : d->axis);
-    Place at = place_s(dim < 0 ? PLACE_R : turned ? 1 - dim : dim, d->groups);
-    at.mirrored = d->mirrored;
-    if (dim >= rank || dim < -1 || (d->chunks && dim < 0))
-        return false;
-    for (uint32_t i = 0; i < r->opt->asked.n; i++) {
-        const MeshAsked *old = &r->opt->asked.at[i];
-        if (old->param == param && old->value == value)
-            return place_is(old->at, at);
-    }
-    vec_push(r->g->arena, &r->opt->asked, ((MeshAsked){param, value, at}));
-    return true;
-}
-
-/* Every parameter of which the file has this initializer; false: there is none. */
-static bool ask_params(Reading *r, const char *tensor, const Division *d, bool *good)
-{
-    const Graph *g = r->g;
-    uint32_t first = strmap_get(&r->param, tensor);
-    for (uint32_t p = first; first != NONE && p < g->param.n; p++) {
-        const Param *q = &g->param.at[p];
-        if (q->initializer && !strcmp(q->initializer, tensor))
-            *good &= ask(r, p, NONE, d, q->shape.rank, q->transposed);
-    }
-    return first != NONE;
 }
 
 static void read_spec(Reading *r, uint32_t node, const Onnx__ShardingSpecProto *s)
 {
-    const Onnx__NodeProto *n = r->m->graph->node[node];
-    const char *tensor = s->tensor_name ? s->tensor_name : "";
-    Division d;
-    const bool several = r->several.members[MESH_TENSOR] > 0;
-    bool good = several || read_division(r->axis, s, &d), made = false;
-    if (several && !read_tensor_axis(r, s, &d))
+    const Graph *g = r->c.g;
+    Said x = {.node = node, .tensor = check_text(s->tensor_name)};
+    x.param = strmap_get(&r->param, x.tensor);
+    const ValueId v =
+        x.param != NONE ? g->param.at[x.param].value : strmap_get(&g->by_name, x.tensor);
+    Sizes sizes = {.rank = v == NONE ? 0 : val(g, v)->shape.rank};
+    for (int k = 0; k < MAX_RANK; k++)
+        sizes.d[k].size = -1;
+    if (v == NONE)
         return;
-    if (!several && good)
-        same_axis(r, tensor, &d);
-    for (size_t k = 0; k < n->n_output; k++)
-        made |=
-            n->output[k] && !strcmp(n->output[k], tensor) && r->several.members[MESH_TENSOR] != 1;
-    if (good && !ask_params(r, tensor, &d, &good) && made) {
-        ValueId v = strmap_get(&r->g->by_name, tensor);
-        good = v == NONE || (val(r->g, v)->kind == V_NODE && r->part[val(r->g, v)->node]) ||
-               ask(r, NONE, v, &d, val(r->g, v)->shape.rank, false);
-    }
-    if (!good)
-        ignore(r, node, tensor);
+    x.layout = spec_read(&r->c, WHERE_NONE, x.tensor, s, &sizes);
+    if (x.layout && understand(r, &x))
+        vec_push(r->a, &r->said, x);
+    else
+        ignore(r, node, x.tensor);
 }
 
-static void check_shard(const MeshOptions *opt)
+static void read_file(Reading *r, const Graph *g, Arena *a)
 {
-    if (opt->shard.n && opt->chunks[MESH_TENSOR] == 1)
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "--shard without --tensor");
-}
-
-/* Numbers that the options leave open are those of the specs. */
-static void take_numbers(const Reading *r)
-{
-    MeshOptions *opt = r->opt;
-    int pieces = r->members ? r->chunks / r->members : 1;
-    if (opt->members[MESH_TENSOR])
+    const Onnx__ModelProto *m = g->model.at[0]->proto;
+    *r = (Reading){.a = a, .param.arena = a};
+    r->c = (Check){.a = a, .m = g->model.at[0], .g = g, .quiet = true};
+    r->named = m->n_configuration && read_name(g->arena, m->configuration[0]->name, &r->own);
+    for (int x = 0; x < MESH_AXES; x++)
+        if (!r->named)
+            r->own.members[x] = r->own.chunks[x] = 1;
+        else if (mesh_has(&r->own, (MeshAxis)x))
+            add_axis(r, (MeshAxis)x, r->own.members[x], r->own.chunks[x]);
+    if (!m->n_configuration || g->model.n != 1)
         return;
-    if (r->several.members[MESH_TENSOR]) {
-        memcpy(opt->members, r->several.members, sizeof opt->members);
-        memcpy(opt->chunks, r->several.chunks, sizeof opt->chunks);
-        check_shard(opt);
-        return;
-    }
-    if (r->unlike || (pieces & (pieces - 1))) {
-        if (r->unlike)
-            diag_note("%s", r->unlike);
-        else
-            diag_note("a device has %d shards, which is not a power of two", pieces);
-        diag_hint("use --tensor T, or --tensor 1, instead");
-        diag_fatal(EXIT_MODEL, WHERE_FILE(r->g->file),
-                   "the sharding specs do not describe a tensor axis");
-    }
-    opt->members[MESH_TENSOR] = opt->chunks[MESH_TENSOR] = 1;
-    opt->members[r->axis] = r->members ? r->members : 1;
-    opt->chunks[r->axis] = r->chunks ? r->chunks : 1;
-    check_shard(opt);
-}
-
-static void read_specs(Reading *r)
-{
-    const Graph *g = r->g;
+    r->c.configuration = m->configuration[0];
     for (uint32_t p = g->param.n; p-- > 0;)
         if (g->param.at[p].initializer)
             *strmap_at(&r->param, g->param.at[p].initializer) = p;
-    for (uint32_t i = 0; i < r->m->graph->n_node; i++) {
-        const Onnx__NodeDeviceConfigurationProto *e = node_devices(r->m, r->m->graph->node[i]);
+    for (uint32_t i = 0; i < r->c.m->graph->n_node; i++) {
+        const Onnx__NodeDeviceConfigurationProto *e = node_devices(r->c.m, r->c.m->graph->node[i]);
         for (size_t k = 0; e && k < e->n_sharding_spec; k++)
             read_spec(r, i, e->sharding_spec[k]);
     }
-    if (r->ignored)
-        diag_warn(
-            r->first,
-            "%u sharding spec%s ignored (the first is of '%s'): a tensor must be divided along one "
-            "axis with each shard on one device, and a parameter always in the same way",
-            r->ignored, r->ignored == 1 ? " is" : "s are", r->tensor);
+    r->axes.n = r->named ? r->axes.n : 0;
+    if (!r->named)
+        add_axis(r, MESH_TENSOR, r->own.members[MESH_TENSOR], r->own.chunks[MESH_TENSOR]);
 }
 
-void annotate_read(const Graph *g, MeshOptions *opt)
+/* ---- what the options are -------------------------------------------------------------------- */
+
+bool annotate_read(const Graph *g, MeshOptions *opt)
 {
     Arena *a = arena_within(g->arena);
-    Reading r = {.g = g, .m = g->model.at[0], .opt = opt, .param.arena = a};
-    r.part = attention_parts(g, a);
-    const Onnx__ModelProto *m = r.m->proto;
-    const char *name = m->n_configuration ? m->configuration[0]->name : NULL;
-    for (int x = 0; x < MESH_AXES; x++)
-        if (name && !strcmp(name, axis_name[x]))
-            r.axis = (MeshAxis)x;
-    if (!read_numbers(name, &r.several))
-        r.several = (MeshOptions){0};
-    if (g->model.n == 1 && r.several.chunks[MESH_TENSOR] != 1)
-        read_specs(&r);
+    Reading r;
+    read_file(&r, g, a);
+    const bool given = opt->members[MESH_TENSOR] > 0;
+    if (!given && r.unlike) {
+        diag_note("%s", r.unlike);
+        diag_hint("use --tensor T, or --tensor 1, instead");
+        diag_fatal(EXIT_MODEL, WHERE_FILE(g->file),
+                   "the sharding specs do not describe a tensor axis");
+    }
+    if (!given) {
+        memcpy(opt->members, r.own.members, sizeof opt->members);
+        memcpy(opt->chunks, r.own.chunks, sizeof opt->chunks);
+    }
+    const bool same = r.named && !memcmp(opt->members, r.own.members, sizeof opt->members) &&
+                      !memcmp(opt->chunks, r.own.chunks, sizeof opt->chunks);
+    for (uint32_t i = 0; same && i < opt->shard.n; i++)
+        vec_push(g->arena, &r.own.shard, opt->shard.at[i]);
+    if (same) {
+        opt->shard.at = r.own.shard.at; /* the last that fits wins */
+        opt->shard.n = opt->shard.cap = r.own.shard.n;
+        opt->keep = opt->keep > r.own.keep ? opt->keep : r.own.keep;
+    }
+    if (!given && opt->shard.n && !mesh_has(opt, MESH_TENSOR))
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--shard without --tensor");
     arena_free(a);
-    take_numbers(&r);
+    return same;
+}
+
+/* False: another spec of it says something else. */
+static bool ask(const Graph *g, MeshOptions *opt, uint32_t param, Place at)
+{
+    const Param *q = &g->param.at[param];
+    if (at.dim >= 0 && q->transposed)
+        at.dim = 1 - at.dim;
+    for (uint32_t i = 0; i < opt->asked.n; i++)
+        if (opt->asked.at[i].param == param)
+            return place_is(opt->asked.at[i].at, at);
+    vec_push(g->arena, &opt->asked, ((MeshAsked){param, at}));
+    return true;
+}
+
+void annotate_ask(const Graph *g, MeshOptions *opt)
+{
+    Arena *a = arena_within(g->arena);
+    Reading r;
+    read_file(&r, g, a);
+    memset(&opt->asked, 0, sizeof opt->asked);
+    for (uint32_t i = 0; i < r.said.n; i++) {
+        const Said *x = &r.said.at[i];
+        bool good = true;
+        for (uint32_t p = x->open ? NONE : x->param; p < g->param.n; p++)
+            if (g->param.at[p].initializer && !strcmp(g->param.at[p].initializer, x->tensor))
+                good &= ask(g, opt, p, x->at);
+        if (!good)
+            ignore(&r, x->node, x->tensor);
+    }
+    if (r.ignored)
+        diag_warn(
+            r.first,
+            "%u sharding spec%s ignored (the first is of '%s'): a tensor must be divided along one "
+            "axis with each shard on one device, and a parameter always in the same way",
+            r.ignored, r.ignored == 1 ? " is" : "s are", r.tensor);
+    arena_free(a);
+}
+
+/* ---- what a plan makes of it ------------------------------------------------------------------*/
+
+static bool follows(const Reading *r, const Specs *s, const MeshPlans *plans, const Said *x)
+{
+    Lies is, lies = {0};
+    if (!specs_lies(s, x->node, x->tensor, &is))
+        return true; /* of what is not known nothing is said */
+    lies.shape = is.shape;
+    for (uint32_t k = 0; k < r->axes.n; k++) {
+        lies.at[k] = place_r();
+        for (uint32_t i = 0; i < plans->n; i++)
+            if (plans->at[i].axis == r->axes.at[k].axis)
+                lies.at[k] = is.at[i];
+    }
+    const Layout *l = specs_layout(r->a, &r->axes, &lies, layout_count(x->layout));
+    return l && same_layout(l, x->layout);
+}
+
+bool annotate_follows(const Graph *g, const MeshPlans *plans, bool say)
+{
+    Arena *a = arena_within(g->arena);
+    const Annotations what = {.whole = g, .plans = *plans};
+    uint32_t n = 0;
+    const char *first = NULL;
+    Reading r;
+    read_file(&r, g, a);
+    const Specs *s = r.said.n ? specs_open(a, g->model.at[0], &what) : NULL;
+    for (uint32_t i = 0; i < r.said.n; i++) {
+        const Said *x = &r.said.at[i];
+        if ((say && x->param != NONE) || follows(&r, s, plans, x))
+            continue;
+        first = n++ ? first : x->tensor;
+    }
+    if (n && say)
+        diag_warn(WHERE_FILE(g->file),
+                  "%u sharding spec%s not followed (the first is of '%s'): specs decide for "
+                  "parameters, the rest follows",
+                  n, n == 1 ? " is" : "s are", first);
+    arena_free(a);
+    return n == 0;
 }

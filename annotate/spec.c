@@ -28,7 +28,8 @@ static bool device_there(Spec *s, int64_t device)
     int32_t n = s->c->configuration->num_devices;
     if (device >= 0 && device < n)
         return true;
-    diag_note("configuration '%s' has %d devices", check_text(s->c->configuration->name), n);
+    if (!s->c->quiet)
+        diag_note("configuration '%s' has %d devices", check_text(s->c->configuration->name), n);
     if (device < 0)
         BROKEN(s, "%s: device %lld is no key of index_to_device_group_map", s->what,
                (long long)device);
@@ -189,7 +190,7 @@ const Layout *spec_read(Check *c, Where w, const char *what, const Onnx__Shardin
     }
     l->holder = holders(&s);
     if (all && shards != (int64_t)p->n_device) {
-        if (p->n_sharded_dim == 0 && p->n_device > 1)
+        if (p->n_sharded_dim == 0 && p->n_device > 1 && !c->quiet)
             diag_hint("to replicate a tensor, name the devices as one group of "
                       "index_to_device_group_map");
         BROKEN(&s, "%s: %lld shard%s, but %zu device%s or group%s of devices", what,

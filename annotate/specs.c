@@ -17,6 +17,7 @@
 #include "specs.h"
 
 struct Specs {
+    Arena *a;
     const Model *m;
     const Annotations *what;
     const Graph *g; /* of the first plan */
@@ -37,8 +38,13 @@ Specs *specs_open(Arena *a, const Model *m, const Annotations *what)
 {
     Specs *s = arena_new_of(a, Specs);
     const Graph *g = what->plans.n ? what->plans.at[0].of : what->whole;
-    *s = (Specs){
-        m, what, g, arena_array(a, Ids, m->graph->n_node + 1), attention_parts(g, a), {.arena = a}};
+    *s = (Specs){.a = a,
+                 .m = m,
+                 .what = what,
+                 .g = g,
+                 .core = arena_array(a, Ids, m->graph->n_node + 1),
+                 .part = attention_parts(g, a),
+                 .param.arena = a};
     for (NodeId n = 0; what->plans.n && n < g->node.n; n++) {
         uint32_t origin = g->node.at[n].origin, at = origin ? g->origin.at[origin].index : NONE;
         if (at < m->graph->n_node && !s->part[n])
@@ -53,12 +59,6 @@ Specs *specs_open(Arena *a, const Model *m, const Annotations *what)
 }
 
 /* ---- where a tensor lies ---- */
-
-/* by plan; those that follow are of the part that a member has along the ones before */
-typedef struct {
-    Place at[MESH_AXES];
-    Shape shape;
-} Lies;
 
 static bool same_places(const Specs *s, const Place *x, const Place *y)
 {
@@ -185,7 +185,21 @@ static bool read_lies(const Specs *s, uint32_t node, const char *tensor, Lies *o
     return true;
 }
 
-/* ---- the message ---- */
+static bool makes(const Onnx__NodeProto *n, const char *tensor)
+{
+    bool is = false;
+    for (size_t i = 0; i < n->n_output; i++)
+        is |= n->output[i] && !strcmp(n->output[i], tensor);
+    return is;
+}
+
+bool specs_lies(const Specs *s, uint32_t node, const char *tensor, Lies *out)
+{
+    return makes(s->m->graph->node[node], tensor) ? made_lies(s, tensor, out)
+                                                  : read_lies(s, node, tensor, out);
+}
+
+/* ---- in shards on devices ---- */
 
 /* The axes that divide a dimension, the outer first. */
 typedef struct {
@@ -197,10 +211,10 @@ static int64_t pairs(Place p) { return p.groups / (p.mirrored ? 2 : 1); }
 static int64_t shards_of(const MeshPlan *p, Place at) { return p->chunks * (at.mirrored ? 2 : 1); }
 
 /* By dimension; false: one that no spec can say: parts of it are divided in other groups. */
-static bool find_dims(const Specs *s, const Lies *lies, Dim *dim)
+static bool find_dims(const MeshPlans *axes, const Lies *lies, Dim *dim)
 {
     memset(dim, 0, MAX_RANK * sizeof *dim);
-    for (uint32_t k = 0; k < s->what->plans.n; k++) {
+    for (uint32_t k = 0; k < axes->n; k++) {
         const Place at = lies->at[k];
         Dim *d = at.dim >= 0 ? &dim[at.dim] : NULL;
         if (!d)
@@ -208,36 +222,15 @@ static bool find_dims(const Specs *s, const Lies *lies, Dim *dim)
         const Place outer = d->n ? lies->at[d->plan[d->n - 1]] : at;
         if (d->n && (outer.mirrored || pairs(at) != outer.groups))
             return false;
-        d->shards = (d->n ? d->shards : 1) * shards_of(&s->what->plans.at[k], at);
+        d->shards = (d->n ? d->shards : 1) * shards_of(&axes->at[k], at);
         d->plan[d->n++] = k;
     }
     return true;
 }
 
-static void put_part(PbMessage *dim, int64_t size, int64_t shards)
-{
-    PbMessage part = {.a = dim->a};
-    if (size)
-        pb_put_int(&part, PART_SIZE, size);
-    pb_put_int(&part, PART_SHARDS, shards);
-    pb_put_message(dim, SHARDED_PART, &part);
-}
-
-static void put_dim(PbMessage *spec, const Lies *lies, const Dim *d)
-{
-    PbMessage dim = {.a = spec->a};
-    const Place at = lies->at[d->plan[0]];
-    const int64_t groups = pairs(at);
-    pb_put_int(&dim, SHARDED_AXIS, at.dim);
-    if (groups > 1)
-        put_part(&dim, groups, 1);
-    put_part(&dim, groups > 1 ? lies->shape.d[at.dim] / groups : 0, d->shards);
-    pb_put_message(spec, SPEC_DIM, &dim);
-}
-
-/* Which member of each plan has shard `number`, of which the last dimension's counts fastest; -1:
+/* Which member of each axis has shard `number`, of which the last dimension's counts fastest; -1:
  * all have it. */
-static void find_holder(const Specs *s, const Lies *lies, const Dim *dim, int64_t number,
+static void find_holder(const MeshPlans *axes, const Lies *lies, const Dim *dim, int64_t number,
                         int *member)
 {
     for (int d = MAX_RANK; d-- > 0;) {
@@ -245,7 +238,7 @@ static void find_holder(const Specs *s, const Lies *lies, const Dim *dim, int64_
         number /= dim[d].n ? dim[d].shards : 1;
         for (uint32_t i = dim[d].n; i-- > 0;) {
             const uint32_t k = dim[d].plan[i];
-            const MeshPlan *p = &s->what->plans.at[k];
+            const MeshPlan *p = &axes->at[k];
             const int64_t shards = shards_of(p, lies->at[k]), c = own % shards;
             member[k] = (int)((c < p->chunks ? c : shards - 1 - c) / (p->chunks / p->members));
             own /= shards;
@@ -253,60 +246,112 @@ static void find_holder(const Specs *s, const Lies *lies, const Dim *dim, int64_
     }
 }
 
-/* The devices of a holder, as one or as a group of them with a key of its own. */
-static void put_holder(const Specs *s, PbMessage *spec, PbMessage *groups, int64_t first,
-                       const int *member, Ids *known)
+/* The devices of these members, in rising order. */
+static const Ids *find_devices(Arena *a, const MeshPlans *axes, const int *member)
 {
-    const MeshPlans *plans = &s->what->plans;
-    PbMessage group = {.a = spec->a};
-    Ids device = {0};
-    bool before = false;
-    vec_push(spec->a, &device, (uint32_t)first);
-    for (uint32_t k = 0, step = 1; k < plans->n; step *= (uint32_t)plans->at[k++].members) {
-        const uint32_t n = device.n, own = (uint32_t)(member[k] < 0 ? 0 : member[k]),
-                       end = member[k] < 0 ? (uint32_t)plans->at[k].members : own + 1;
+    Ids *device = arena_new_of(a, Ids);
+    vec_push(a, device, 0);
+    for (uint32_t k = 0, step = 1; k < axes->n; step *= (uint32_t)axes->at[k++].members) {
+        const uint32_t n = device->n, own = (uint32_t)(member[k] < 0 ? 0 : member[k]),
+                       end = member[k] < 0 ? (uint32_t)axes->at[k].members : own + 1;
         for (uint32_t c = own + 1; c < end; c++)
             for (uint32_t i = 0; i < n; i++)
-                vec_push(spec->a, &device, device.at[i] + (c - own) * step);
-        for (uint32_t i = 0; i < device.n; i++)
-            device.at[i] += own * step;
+                vec_push(a, device, device->at[i] + c * step);
+        for (uint32_t i = 0; i < n; i++)
+            device->at[i] += own * step;
     }
-    if (device.n == 1) {
-        pb_put_int(spec, SPEC_DEVICE, device.at[0]);
-        return;
+    return device;
+}
+
+const Layout *specs_layout(Arena *a, const MeshPlans *axes, const Lies *lies, int64_t most)
+{
+    Layout *l = arena_new_of(a, Layout);
+    Dim dim[MAX_RANK];
+    int64_t shards = 1;
+    if (!find_dims(axes, lies, dim))
+        return NULL;
+    for (int d = 0; d < MAX_RANK; d++) {
+        const int64_t groups = dim[d].n ? pairs(lies->at[dim[d].plan[0]]) : 1;
+        if (!dim[d].n)
+            continue;
+        if (groups > 1)
+            vec_push(a, &l->axis[d], ((Part){groups, 1}));
+        vec_push(a, &l->axis[d],
+                 ((Part){groups > 1 ? lies->shape.d[d] / groups : 0, dim[d].shards}));
+        l->order[l->n++] = d;
+        shards *= dim[d].shards;
+        if (shards > most)
+            return NULL;
     }
+    l->holder = arena_array(a, const Ids *, shards);
+    for (int64_t i = 0; i < shards; i++) {
+        int member[MESH_AXES] = {-1, -1, -1};
+        find_holder(axes, lies, dim, i, member);
+        l->holder[i] = find_devices(a, axes, member);
+    }
+    return l;
+}
+
+static const Layout *layout_at(const Specs *s, uint32_t node, const char *tensor)
+{
+    Lies lies;
+    return specs_lies(s, node, tensor, &lies)
+               ? specs_layout(s->a, &s->what->plans, &lies, INT64_MAX)
+               : NULL;
+}
+
+/* ---- the message ---- */
+
+static void put_dim(PbMessage *spec, int axis, const Parts *parts)
+{
+    PbMessage dim = {.a = spec->a};
+    pb_put_int(&dim, SHARDED_AXIS, axis);
+    for (uint32_t i = 0; i < parts->n; i++) {
+        PbMessage part = {.a = spec->a};
+        if (parts->at[i].size)
+            pb_put_int(&part, PART_SIZE, parts->at[i].size);
+        pb_put_int(&part, PART_SHARDS, parts->at[i].shards);
+        pb_put_message(&dim, SHARDED_PART, &part);
+    }
+    pb_put_message(spec, SPEC_DIM, &dim);
+}
+
+/* A shard's devices, as one or as a group of them with a key of its own. */
+static void put_holder(PbMessage *spec, PbMessage *groups, int64_t first, const Ids *holder,
+                       Ids *known)
+{
+    PbMessage group = {.a = spec->a};
     uint32_t key = 0; /* groups differ in their first device */
-    for (; key < known->n && !before; key += !before)
-        before = known->at[key] == device.at[0];
-    pb_put_int(spec, SPEC_DEVICE, -1 - (int64_t)key);
-    if (before)
+    if (holder->n == 1) {
+        pb_put_int(spec, SPEC_DEVICE, first + holder->at[0]);
         return;
-    vec_push(spec->a, known, device.at[0]);
+    }
+    while (key < known->n && known->at[key] != holder->at[0])
+        key++;
+    pb_put_int(spec, SPEC_DEVICE, -1 - (int64_t)key);
+    if (key < known->n)
+        return;
+    vec_push(spec->a, known, holder->at[0]);
     pb_put_int(&group, GROUP_KEY, -1 - (int64_t)key);
-    for (uint32_t i = 0; i < device.n; i++)
-        pb_put_int(&group, GROUP_DEVICE, device.at[i]);
+    for (uint32_t i = 0; i < holder->n; i++)
+        pb_put_int(&group, GROUP_DEVICE, first + holder->at[i]);
     pb_put_message(groups, SPEC_GROUP, &group);
 }
 
-static void put_spec(const Specs *s, PbMessage *entry, uint32_t node, const char *tensor,
-                     const Lies *lies, const Dim *dim)
+static void put_spec(const Specs *s, PbMessage *entry, uint32_t node, const char *tensor)
 {
-    PbMessage spec = {.a = entry->a}, groups = {.a = entry->a};
+    const Layout *l = tensor && *tensor ? layout_at(s, node, tensor) : NULL;
     const int64_t first = s->what->stage[node] * specs_members(&s->what->plans);
-    int64_t shards = 1;
+    PbMessage spec = {.a = entry->a}, groups = {.a = entry->a};
     Ids known = {0};
+    if (!l)
+        return;
     pb_put_string(&spec, SPEC_TENSOR, tensor);
-    for (int d = 0; d < MAX_RANK; d++)
-        shards *= dim[d].n ? dim[d].shards : 1;
-    for (int64_t i = 0; i < shards; i++) {
-        int member[MESH_AXES] = {-1, -1, -1};
-        find_holder(s, lies, dim, i, member);
-        put_holder(s, &spec, &groups, first, member, &known);
-    }
+    for (int64_t i = 0; i < layout_count(l); i++)
+        put_holder(&spec, &groups, first, l->holder[i], &known);
     pb_put(&spec, groups.at, groups.n);
-    for (int d = 0; d < MAX_RANK; d++)
-        if (dim[d].n)
-            put_dim(&spec, lies, &dim[d]);
+    for (int k = 0; k < l->n; k++)
+        put_dim(&spec, l->order[k], &l->axis[l->order[k]]);
     pb_put_message(entry, ENTRY_SPEC, &spec);
 }
 
@@ -330,11 +375,7 @@ static bool reads_unknown(const Specs *s, uint32_t node)
     for (size_t i = 0; i < n->n_input; i++) {
         const char *tensor = n->input[i] ? n->input[i] : "";
         uint32_t p = strmap_get(&s->param, tensor);
-        Lies lies;
-        Dim dim[MAX_RANK];
-        if (!*tensor || (read_lies(s, node, tensor, &lies) && find_dims(s, &lies, dim)))
-            continue;
-        if (p == NONE || reads_part(s, node, p))
+        if (*tensor && !layout_at(s, node, tensor) && (p == NONE || reads_part(s, node, p)))
             return true;
     }
     return false;
@@ -344,20 +385,15 @@ static bool reads_unknown(const Specs *s, uint32_t node)
 void specs_put(const Specs *s, PbMessage *entry, uint32_t node)
 {
     const Onnx__NodeProto *n = s->m->graph->node[node];
-    Lies lies;
-    Dim dim[MAX_RANK];
     if (!s->what->plans.n || reads_unknown(s, node))
         return;
     for (size_t i = 0; i < n->n_input; i++) {
         bool before = false;
         for (size_t k = 0; k < i; k++)
             before |= n->input[k] && n->input[i] && !strcmp(n->input[k], n->input[i]);
-        if (!before && n->input[i] && *n->input[i] && read_lies(s, node, n->input[i], &lies) &&
-            find_dims(s, &lies, dim))
-            put_spec(s, entry, node, n->input[i], &lies, dim);
+        if (!before)
+            put_spec(s, entry, node, n->input[i]);
     }
     for (size_t i = 0; i < n->n_output; i++)
-        if (n->output[i] && *n->output[i] && made_lies(s, n->output[i], &lies) &&
-            find_dims(s, &lies, dim))
-            put_spec(s, entry, node, n->output[i], &lies, dim);
+        put_spec(s, entry, node, n->output[i]);
 }

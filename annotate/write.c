@@ -175,7 +175,7 @@ uint32_t annotate_write(const Graph *g, const Annotations *what, const char *pat
     Target t = {&f, arena_printf(g->arena, "%s.tmp", path), path};
     check_place(&f, path);
     f.specs = specs_open(f.a, f.m, what);
-    f.name = annotate_name(f.a, &what->plans);
+    f.name = annotate_name(f.a, what);
     add_model(&f);
     onnx_check_size(path, f.n);
     int code = diag_run(write_file, &t);

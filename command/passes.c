@@ -157,20 +157,18 @@ void find_joint(State *s)
     opt->joint = opt->automatic.stages ? autodiff_joint(s->graph, opt, &s->loss) : NULL;
 }
 
-bool divide_mesh(State *s, MeshPlans *plans)
+/* As memory asks for it: the cheapest plan that fits. */
+static void divide(State *s, const Graph *whole, Loss loss, MeshPlans *plans)
 {
-    MeshOptions *opt = &s->o->mesh;
-    const Graph *whole = s->graph;
-    const Loss loss = s->loss;
     const double dearer[] = {0, .25, 1, 4, 16};
-    bool any = false;
-    annotate_read(s->graph, opt);
-    for (int x = 0; x < MESH_AXES; x++)
-        any |= mesh_has(opt, (MeshAxis)x);
-    for (int i = opt->parts; i < 5 && any; i++) {
+    MeshOptions *opt = &s->o->mesh;
+    const double least = opt->parts && opt->keep < dearer[1] ? dearer[1] : opt->keep;
+    for (int i = 0; i < 5; i++) {
         Loss *l = &s->loss;
+        if (dearer[i] < least)
+            continue;
         opt->keep = dearer[i];
-        s->loss = loss;
+        *l = loss;
         s->graph = graph_twin(whole, whole->arena);
         *plans = mesh_divide(s->graph, opt, &s->o->partition.batch, 3,
                              (ValueId *const[]){&l->loss, &l->loss_scale, &l->target});
@@ -179,8 +177,24 @@ bool divide_mesh(State *s, MeshPlans *plans)
         if (pipe_fits(s->graph, &s->o->partition, l))
             break;
     }
-    if (any)
-        mesh_compare(whole, opt, &plans->at[0]);
+}
+
+bool divide_mesh(State *s, MeshPlans *plans)
+{
+    MeshOptions *opt = &s->o->mesh;
+    const Graph *whole = s->graph;
+    const Loss loss = s->loss;
+    const bool known = annotate_read(whole, opt);
+    bool any = false;
+    for (int x = 0; x < MESH_AXES; x++)
+        any |= mesh_has(opt, (MeshAxis)x);
+    if (known && any)
+        divide(s, whole, loss, plans);
+    if (any && !(known && annotate_follows(whole, plans, false))) {
+        annotate_ask(whole, opt);
+        divide(s, whole, loss, plans);
+        annotate_follows(whole, plans, true);
+    }
     return any;
 }
 

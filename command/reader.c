@@ -139,7 +139,7 @@ static int64_t plan_rows(void *of, PlanMesh *mesh)
     if (r->o->lengths.symbols)
         plan_sample(r, s->o->rows);
     MeshOptions own = r->o->mesh;
-    annotate_read(s->graph, &own);
+    (void)annotate_read(s->graph, &own);
     const bool given = r->o->mesh.members[MESH_TENSOR] || own.members[MESH_TENSOR] > 1;
     *mesh = (PlanMesh){.parts = own.parts};
     for (int x = 0; x < MESH_AXES && given; x++)

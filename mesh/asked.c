@@ -2,8 +2,7 @@
  * asked.c - where a parameter is to lie, as --shard PATTERN=DIM[/GROUPS]|replicate says, or else
  * the model's file.
  *
- * The last pattern that fits a parameter's name decides.  The rest of the graph follows (search.c):
- * what the file says of other values is compared with what follows.
+ * The last pattern that fits a parameter's name decides.  The rest of the graph follows (search.c).
  */
 #include <errno.h>
 #include <fnmatch.h>
@@ -103,24 +102,4 @@ void mesh_check(const Graph *g, const MeshOptions *opt)
         diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--shard '%s': no parameter matches",
                    opt->shard.at[i]);
     }
-}
-
-void mesh_compare(const Graph *g, const MeshOptions *opt, const MeshPlan *plan)
-{
-    uint32_t n = 0;
-    const char *first = NULL;
-    for (uint32_t i = 0; i < opt->asked.n; i++) {
-        const MeshAsked *s = &opt->asked.at[i];
-        const ValueId v =
-            s->param == NONE ? strmap_get(&plan->of->by_name, val(g, s->value)->name) : NONE;
-        Place is = v != NONE ? plan->made[v] : s->at;
-        if (is.dim < 0 ? s->at.dim < 0 : place_is(is, s->at))
-            continue;
-        first = n++ ? first : val(g, s->value)->name;
-    }
-    if (n)
-        diag_warn(WHERE_FILE(g->file),
-                  "%u value%s (the first is '%s') divided in another way than its sharding spec "
-                  "says: specs decide for parameters, the rest follows",
-                  n, n == 1 ? " is" : "s are", first);
 }

@@ -29,10 +29,9 @@ enum { MESH_MOST = 1024 }; /* members */
 
 extern const char *const mesh_option[MESH_AXES]; /* asked.c: "--tensor", ... */
 
-/* How the model's file wants a parameter to be divided, or (param NONE) a value. */
+/* How the model's file wants a parameter to be divided. */
 typedef struct {
     uint32_t param;
-    ValueId value;
     Place at;
 } MeshAsked;
 
@@ -87,8 +86,6 @@ bool mesh_made_again(const Graph *g, const bool *of_params, ValueId v);
 bool mesh_asked(const Graph *g, const MeshOptions *opt, uint32_t param, Place *at);
 /* Fatal if a --shard matches no parameter. */
 void mesh_check(const Graph *g, const MeshOptions *opt);
-/* Warns how many values are divided differently from what the file says. */
-void mesh_compare(const Graph *g, const MeshOptions *opt, const MeshPlan *plan);
 
 /* stack.c: experts with parameters of their own become one of `chunks` with a dimension for them.
  * By value, whether it has that dimension in front; NULL if there are none.  n, keep: as in

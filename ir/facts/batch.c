@@ -245,7 +245,7 @@ void batch_analyse(Graph *g, ValueId from, const BatchOptions *opt, BatchNotes *
         return;
     NodeId *at = arena_array(b.scratch, NodeId, g->value.n + 1);
     bool *said = arena_array(b.scratch, bool, g->origin.n + 1);
-    bool *told = arena_array(b.scratch, bool, g->origin.n + 1);
+    bool *told = arena_array(b.scratch, bool, g->origin.n + 2);
     memset(at, 0xff, (g->value.n + 1) * sizeof *at);
     b.fate = batch_fates(&b);
     const bool *live = live_nodes(&b, notes);
@@ -254,6 +254,8 @@ void batch_analyse(Graph *g, ValueId from, const BatchOptions *opt, BatchNotes *
             continue;
         batch_sweep_node(&b, n);
         uint32_t origin = g->node.at[n].origin < g->origin.n ? g->node.at[n].origin : g->origin.n;
+        if (b.why == batch_handed_on)
+            origin = g->origin.n + 1;
         if (b.why && !told[origin]) {
             told[origin] = true;
             const char *text = arena_printf(g->arena, "%s: %s", batch_node_text(g, n), b.why);

@@ -58,6 +58,7 @@ int batch_want(const Batch *b, ValueId v);      /* the dimension demanded of an 
 int64_t batch_rows(const Batch *b, ValueId v, int dim);
 /* Does it hand rows of that dimension out to members, or put them together (mesh/)?  Nothing else
    cuts or joins them in such a graph.  They stay in the dimension. */
+extern const char batch_handed_on[]; /* ... which is said once, of the first */
 bool batch_hands_on(const Batch *b, const Node *n, int dim);
 /* what stands outside the rows in its batch dimension */
 int64_t batch_outer(const Batch *b, ValueId v);

@@ -204,7 +204,7 @@ static void place_results(Batch *b, NodeId id, Arena *a, Place *is)
 {
     const Node *n = &b->g->node.at[id];
     if (n->nin && batch_hands_on(b, n, val(b->g, n->in[0])->batch)) {
-        b->why = "members divide the rows";
+        b->why = batch_handed_on;
         put_all(n, is, val(b->g, n->in[0])->batch, 1);
         return;
     }

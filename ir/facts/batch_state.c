@@ -55,6 +55,8 @@ int64_t batch_rows(const Batch *b, ValueId v, int dim)
     return b->g->rows_divided && n < b->rows ? n : b->rows;
 }
 
+const char batch_handed_on[] = "members divide the rows";
+
 bool batch_hands_on(const Batch *b, const Node *n, int dim)
 {
     const bool cuts = n->op == OP_Split || n->op == OP_Concat || op_is_collective(n->op);

@@ -90,7 +90,7 @@ static void test_examples(void)
          1);
     bad("they must meet",
         MODEL("a[4,1] b[1,6]", "", "Add a b -> y {a 0:2 @ 0+1 2+3; b 1:2 @ 0+1 2+3}", 4), 1,
-        "node 0 (Add), input 1: error: no device holds its shard");
+        "node 0 (Add), input 1: error: 'b' axis 1 shard 1: no device holds it");
     bad("Add of a tensor in rows and one in columns",
         MODEL("a[32,1024] b[32,1024]", "", "Add a b -> y {a 0:2 @ 0 1; b 1:2 @ 0 1}", 2), 2,
         "node 0 (Add), input 1: error: axis 0 of 'b' is not divided, axis 0 of 'a', input 0, is in "
@@ -124,7 +124,7 @@ static void test_inference(void)
     bad("and on no other",
         MODEL("a[4,6] b[6,8] y[4,8] z[4,8]", "",
               "MatMul a b -> y {a 1:2 @ 0 1; b 0:2 @ 0 1} & Add y z -> end {z @ 2}", 4),
-        1, "node 1 (Add), input 1: error: no device holds its shard");
+        1, "node 1 (Add), input 1: error: 'z': no device holds it");
     inferred("batches are broadcast", "a[2,3,4,6] b[3,6,8] y[2,3,4,8] z[2,3,4,8]",
              "MatMul a b -> y {a 1:3 @ 0 1 2; b 0:3 @ 0 1 2}", "1:3 @ 0 1 2");
     inferred("a vector", "a[6] b[6,8] y[8] z[8]", "MatMul a b -> y {a @ 0+1; b 1:2 @ 0 1}",
