@@ -162,7 +162,16 @@ static HowRead read_at(const Specs *s, uint32_t k, uint32_t node, const Ids *ids
     return found ? READ_ALIKE : READ_NOT;
 }
 
-/* An operand.  A parameter that the node reads otherwise than it is kept has no spec there: the
+static bool is_whole(const Specs *s, const Lies *lies)
+{
+    bool whole = true;
+    for (uint32_t k = 0; k < s->what->plans.n; k++)
+        whole &= lies->at[k].dim < 0;
+    return whole;
+}
+
+/* An operand.  What a node that is part of another operation, as of an attention, reads divided is
+ * not known.  A parameter that the node reads otherwise than it is kept has no spec there: the
  * standard has one for both.  Nor has an operand of a later part that is computed otherwise divided
  * than the node's first: the standard has one division for each loop of a node. */
 static bool read_lies(const Specs *s, uint32_t node, const char *tensor, Lies *out)
@@ -179,7 +188,7 @@ static bool read_lies(const Specs *s, uint32_t node, const char *tensor, Lies *o
         return (how == READ_NOT || same_places(s, at, kept)) && param_lies(s, p, out);
     }
     if (how == READ_NOT)
-        return made_lies(s, tensor, out);
+        return made_lies(s, tensor, out) && (s->core[node].n || is_whole(s, out));
     memcpy(out->at, at, sizeof at);
     out->shape = val(s->g, v)->shape;
     return true;
@@ -358,13 +367,9 @@ static void put_spec(const Specs *s, PbMessage *entry, uint32_t node, const char
 /* May a parameter be read divided here? */
 static bool reads_part(const Specs *s, uint32_t node, uint32_t p)
 {
-    Place at[MESH_AXES];
-    bool part = false;
-    if (read_at(s, 0, node, &s->core[node], s->g->param.at[p].value, at) != READ_ALIKE)
-        return false;
-    for (uint32_t k = 0; k < s->what->plans.n; k++)
-        part |= at[k].dim >= 0;
-    return part;
+    Lies lies;
+    return read_at(s, 0, node, &s->core[node], s->g->param.at[p].value, lies.at) == READ_ALIKE &&
+           !is_whole(s, &lies);
 }
 
 /* Has it an operand without a spec that it may read divided?  All but parameters may be: of what
