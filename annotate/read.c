@@ -62,7 +62,7 @@ static bool read_name(Arena *a, const char *name, MeshOptions *to)
         const char *number = at ? behind(at, number_of[x]) : NULL;
         to->members[x] = to->chunks[x] = 1;
         at = number ? read_number(number, &to->members[x], &to->chunks[x]) : at;
-        some |= number != NULL;
+        some |= mesh_has(to, (MeshAxis)x);
     }
     const char *keep = at ? behind(at, keep_of) : NULL;
     char *end = NULL;
@@ -115,8 +115,8 @@ static bool same_layout(const Layout *x, const Layout *y)
         const Parts *p = &x->axis[x->order[k]], *q = &y->axis[y->order[k]];
         same = x->order[k] == y->order[k] && p->n == q->n && p->n <= 2 &&
                p->at[p->n - 1].shards == q->at[q->n - 1].shards &&
-               (p->n == 1 || (p->at[0].size == q->at[0].size && p->at[0].shards == 1 &&
-                              q->at[0].shards == 1));
+               (p->n == 1 ||
+                (p->at[0].size == q->at[0].size && p->at[0].shards == 1 && q->at[0].shards == 1));
     }
     for (int64_t i = 0; same && x->n && i < layout_count(x); i++) {
         const Ids *p = x->holder[i], *q = y->holder[i];
@@ -180,15 +180,14 @@ static void same_axis(Reading *r, const char *tensor, int members, int chunks)
         return;
     tensor = diag_escape(r->a, tensor);
     if (*c > 1 && !r->unlike)
-        r->unlike = arena_printf(r->a,
-                                 "'%s' is in %d shards on %d devices, others are in %d on %d",
+        r->unlike = arena_printf(r->a, "'%s' is in %d shards on %d devices, others are in %d on %d",
                                  tensor, chunks, members, *c, *t);
     if (r->c.configuration->num_devices % members && !r->unlike)
         r->unlike = arena_printf(r->a, "'%s' is on %d devices, the configuration has %d", tensor,
                                  members, r->c.configuration->num_devices);
     if ((chunks / members & (chunks / members - 1)) && !r->unlike)
-        r->unlike = arena_printf(
-            r->a, "a device has %d shards, which is not a power of two", chunks / members);
+        r->unlike = arena_printf(r->a, "a device has %d shards, which is not a power of two",
+                                 chunks / members);
     *t = members;
     *c = chunks;
 }

@@ -19,8 +19,8 @@ int64_t specs_members(const MeshPlans *plans);
 Specs *specs_open(Arena *a, const Model *m, const Annotations *what);
 /* Where the plans have an operand or a result of a node of the file; false: no spec can say it. */
 bool specs_lies(const Specs *s, uint32_t node, const char *tensor, Lies *out);
-/* ... as shards on the devices of the first stage; axes: .axis, .members and .chunks of each.  NULL:
-   no spec can say it, or there are more than `most` shards. */
+/* ... as shards on the devices of the first stage; axes: .axis, .members and .chunks of each.
+   NULL: no spec can say it, or there are more than `most` shards. */
 const Layout *specs_layout(Arena *a, const MeshPlans *axes, const Lies *lies, int64_t most);
 /* Those of a node's operands and results, into its NodeDeviceConfigurationProto. */
 void specs_put(const Specs *s, PbMessage *entry, uint32_t node);

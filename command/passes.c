@@ -188,10 +188,12 @@ bool divide_mesh(State *s, MeshPlans *plans)
     bool any = false;
     for (int x = 0; x < MESH_AXES; x++)
         any |= mesh_has(opt, (MeshAxis)x);
-    if (known && any)
+    if (known)
         divide(s, whole, loss, plans);
-    if (any && !(known && annotate_follows(whole, plans, false))) {
-        annotate_ask(whole, opt);
+    if (known && annotate_follows(whole, plans, false))
+        return true;
+    annotate_ask(whole, opt);
+    if (any) {
         divide(s, whole, loss, plans);
         annotate_follows(whole, plans, true);
     }

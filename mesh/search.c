@@ -328,22 +328,6 @@ static MeshPlan search(Search *s, const bool *live, double work)
     return p;
 }
 
-/* Rows are divided where that saves much: then no microbatch has fewer of them. */
-static MeshPlan search_rows(Search *s, const bool *live, const bool *images, double work)
-{
-    static const double much = .75;
-    s->of.rows = NULL;
-    const MeshPlan p = search(s, live, work);
-    if (!images)
-        return p;
-    s->of.rows = images;
-    const MeshPlan q = search(s, live, work);
-    double least = 0;
-    for (NodeId id = 0; id < s->g->node.n; id++)
-        least += live[id] ? choices_work(s, id) / s->chunks : 0;
-    return q.price - least < much * (p.price - least) ? q : p;
-}
-
 MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis axis,
                      const BatchNotes *notes, const bool *front)
 {
@@ -376,9 +360,9 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis 
                     ? 0
                     : r.link / r.quick;
     s.updated = axis == MESH_SEQUENCE ? 0 : r.link / r.updates;
-    const bool *images = axis == MESH_TENSOR ? rows_of_images(g, a, notes, s.chunks) : NULL;
+    s.of.rows = axis == MESH_TENSOR ? rows_of_images(g, a, notes, s.chunks) : NULL;
     for (int i = 0; i < TRIES && may_divide(&s, live); i++, work *= DEARER) {
-        MeshPlan p = search_rows(&s, live, images, work);
+        MeshPlan p = search(&s, live, work);
         if (divides(&s, &p))
             return p;
     }

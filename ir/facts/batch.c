@@ -186,6 +186,22 @@ static void find_mixes(Batch *b, NodeId id, NodeId *at, bool *said, BatchNotes *
     }
 }
 
+/* Once a node of the file, or the model.  told: by origin, then of the model */
+static void note_uneven(const Batch *b, NodeId n, bool *told, BatchNotes *notes)
+{
+    Graph *g = b->g;
+    const uint32_t of = g->node.at[n].origin, all = g->origin.n,
+                   at = b->why == batch_handed_on ? all + 1
+                        : of < all                ? of
+                                                  : all;
+    if (!b->why || told[at])
+        return;
+    told[at] = true;
+    vec_push(g->arena, &notes->uneven,
+             arena_printf(g->arena, "%s: %s", batch_node_text(g, n), b->why));
+    vec_push(g->arena, &notes->uneven_at, n);
+}
+
 /* Rounds until no tag changes. */
 static void sweep(Batch *b)
 {
@@ -253,15 +269,7 @@ void batch_analyse(Graph *g, ValueId from, const BatchOptions *opt, BatchNotes *
         if (g->node.at[n].nout == 0 || g->node.at[n].out[0] < from || (live && !live[n]))
             continue;
         batch_sweep_node(&b, n);
-        uint32_t origin = g->node.at[n].origin < g->origin.n ? g->node.at[n].origin : g->origin.n;
-        if (b.why == batch_handed_on)
-            origin = g->origin.n + 1;
-        if (b.why && !told[origin]) {
-            told[origin] = true;
-            const char *text = arena_printf(g->arena, "%s: %s", batch_node_text(g, n), b.why);
-            vec_push(g->arena, &notes->uneven, text);
-            vec_push(g->arena, &notes->uneven_at, n);
-        }
+        note_uneven(&b, n, told, notes);
         if (from == 0) {
             find_mixes(&b, n, at, said, notes);
             batch_fate(&b, n, notes);

@@ -115,7 +115,8 @@ static MeshPlan plan_of(const Run *r, int64_t groups)
         if (way[n])
             made[g->node.at[n].out[0]] = way[n]->out[0];
     }
-    return (MeshPlan){MESH_TENSOR, MEMBERS, CHUNKS, .of = g, .way = way, .param = param, .made = made};
+    return (MeshPlan){MESH_TENSOR, MEMBERS,        CHUNKS,      .of = g,
+                      .way = way,  .param = param, .made = made};
 }
 
 static void test_round(void)
@@ -140,7 +141,8 @@ static void test_round(void)
         lies(&again, r.g->param.at[p].initializer, plan.param[p].dim, 2);
     MeshPlan same = plan_of(&again, 2), other = plan_of(&again, 1);
     ok(annotate_follows(again.g, &(MeshPlans){&same, 1, 1}, false), "the plan follows it");
-    ok(!annotate_follows(again.g, &(MeshPlans){&other, 1, 1}, false), "one of other groups does not");
+    ok(!annotate_follows(again.g, &(MeshPlans){&other, 1, 1}, false),
+       "one of other groups does not");
     free(r.said);
     free(again.said);
     arena_free(r.a);
@@ -174,7 +176,8 @@ static void test_read(void)
        "shards that are no neighbours are ignored, which is said");
     done(&r);
     r = read_text("MatMul x w -> y {w 0:2 1:2 @ 0 1 2 3}", 4);
-    ok(strstr(r.said, "1 sharding spec is ignored (the first is of 'w'") != NULL, "so are two axes");
+    ok(strstr(r.said, "1 sharding spec is ignored (the first is of 'w'") != NULL,
+       "so are two axes");
     done(&r);
     r = read_text("MatMul x w -> y {w 1:2 @ 0+1 2+3}", 4);
     ok(strstr(r.said, "1 sharding spec is ignored") != NULL,
