@@ -34,8 +34,9 @@ void through_block(ImportState *s, const RawNode *n, ValueId out);
 /* does a gradient reach a parameter from it? */
 bool import_carries(ImportState *s, ValueId v);
 
-/* ties.c */
+/* ties.c, padding.c */
 void ties_report(const ImportState *s);
+void padding_report(const ImportState *s);
 
 /* live.c: fills RawNode.dead of a list that yields n names */
 void import_mark_live(Model *m, RawNodes *list, uint32_t n, const char *const *root);

@@ -378,6 +378,7 @@ static void run_model(ImportState *s, Ids *out, bool last)
     through_report(s);
     drops_report(s);
     ties_report(s);
+    padding_report(s);
     *out = (Ids){0};
     for (size_t i = 0; i < m->graph->n_output; i++) {
         const char *name = m->graph->output[i]->name ? m->graph->output[i]->name : "";

@@ -36,13 +36,6 @@ bool im_told(const Import *im, const char *target, int position, const char *key
     return meta_number(im->node->fx_node, target, position, keyword, v);
 }
 
-int64_t im_padding_row(const Import *im)
-{
-    double row;
-    bool told = im->training && im_told(im, "aten.embedding.default", 2, "padding_idx", &row);
-    return told && row >= 0 && row < 0x1p53 ? (int64_t)row : -1;
-}
-
 bool im_means(const Import *im)
 {
     const char *fx = im->node->fx_node;

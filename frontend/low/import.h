@@ -47,7 +47,7 @@ typedef struct Import {
 static inline ValueId im_in(const Import *im, uint32_t i) { return i < im->nin ? im->in[i] : NONE; }
 
 bool im_wanted(const Import *im, uint32_t out);         /* the node names this output */
-/* for an embedding: the row without gradient, or -1 (dynamo's metadata) */
+/* padding.c: for an embedding: the row without gradient, or -1 */
 int64_t im_padding_row(const Import *im);
 bool im_means(const Import *im);        /* for a scatter: it is scatter_reduce's mean (metadata) */
 /* for a scatter: it is an embedding's max_norm (metadata) */

@@ -1,7 +1,7 @@
 /*
  * test_untold.c - what exporters lose of training, and what is said of it: which Dropouts drop,
  * with and without a training mode, of PyTorch's attention as both exporters leave it; blocks under
- * torch.no_grad() as dynamo traces them.
+ * torch.no_grad() as dynamo traces them; which row of an embedding has no gradient.
  */
 #include "import_model.h"
 
@@ -211,9 +211,49 @@ static void test_notes(void)
     }
 }
 
+/* Of a table's rows one alone is zeros: padding_idx, which TorchScript does not write. */
+static void test_padding(void)
+{
+    static const struct {
+        float row[3];
+        const char *producer, *fx;
+        int64_t padding;
+        const char *what;
+    } rows[] = {
+        {{1, 0, 2}, "pytorch", NULL, 1, "one row of zeros"},
+        {{0, 0, 2}, "pytorch", NULL, -1, "two rows of zeros"},
+        {{1, 3, 2}, "pytorch", NULL, -1, "none"},
+        {{1, 0, 2}, "tf2onnx", NULL, -1, "of another exporter"},
+        {{1, 0, 2}, "pytorch", "%e.weight, %x", -1, "of dynamo, which tells none"},
+        {{1, 0, 2}, "pytorch", "%e.weight, %x, 2", 2, "of dynamo, which tells another"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        M m = {0};
+        float table[3][4];
+        for (int k = 0; k < 12; k++)
+            table[k / 4][k % 4] = rows[i].row[k / 4] * (float)(k + 1);
+        tensor(&m, "e.weight", 1, (int[]){3, 4, 0}, table, sizeof table);
+        node(&m, "ArgMax", "most", "x", "i", NULL, NULL);
+        node(&m, "Gather", "/e/Gather", "e.weight i", "r", NULL,
+             rows[i].fx ? call("embedding", "embedding.default", rows[i].fx) : NULL);
+        node(&m, "ReduceSum", "sum", "r", "y", NULL, NULL);
+        producer = rows[i].producer;
+        Graph *g = import(&m, NULL, NULL);
+        producer = "pytorch";
+        int64_t padding = -2;
+        for (NodeId n = 0; g && n < g->node.n; n++)
+            if (g->node.at[n].op == OP_Gather)
+                padding = g->node.at[n].attr.padding_row - 1;
+        ok(padding == rows[i].padding, "padding_idx: %s", rows[i].what);
+        ok((strstr(said, "1 embedding of TorchScript (first 'e.weight')") != NULL) == (i == 0),
+           "padding_idx: %s: what is said", rows[i].what);
+    }
+}
+
 int main(void)
 {
     models_begin();
+    test_padding();
     test_blocks();
     test_notes();
     test_modes();
