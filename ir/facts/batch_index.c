@@ -1,8 +1,8 @@
 /*
  * batch_index.c - of which chunks numbers of places tell.
  *
- * In: the index of a node that reads or writes by number, of chunks each computed alone.  Out: the
- * dimension along which each chunk provably names itself (0, 1, 2, ... along the batch, row *
+ * In: the index of a node that reads or writes by number, of chunks each computed alone.  Out: how
+ * it is divided so that each chunk provably names itself (0, 1, 2, ... along the batch, row *
  * length + place in a flattened value), or that the places are those that MaxPool found.
  */
 #include "batch.h"
@@ -21,23 +21,23 @@ typedef struct {
 static const Span useless = {-1, 0, 0, false}, of_data = {0, 0, 0, true};
 
 /* Of whose integers: entry comp of the last dimension (comp < 0: the value itself), with the rows
- * along dim. */
+ * in each of the groups of dim (dim < 0: none). */
 typedef struct {
     int comp, dim;
-    int64_t rows, each;
+    int64_t groups, rows, each;
     int *budget; /* values that may be looked at: sums of sums branch */
 } Entry;
 
 static Span span_value(const Graph *g, ValueId v, Entry w, int depth);
 
-/* Both ways to read a constant; the narrower one holds. */
+/* Both ways to read a constant; the narrower one holds.  One that is as wide as a chunk is no use. */
 static Span span_const(const Value *x, Entry w)
 {
     const Shape *s = &x->shape;
     int64_t inner = 1, n = shape_elements(s), last = w.comp >= 0 ? s->d[s->rank - 1] : 1;
     for (int k = w.dim + 1; w.dim >= 0 && k < s->rank; k++)
         inner *= s->d[k];
-    int64_t entries = w.dim < 0 ? 1 : s->d[w.dim] / w.rows; /* of a row */
+    int64_t entries = w.dim < 0 ? 1 : s->d[w.dim] / w.groups / w.rows; /* of a row */
     Span same = {0, INT64_MAX, INT64_MIN, false}, rising = {1, INT64_MAX, INT64_MIN, false};
     for (int64_t i = w.comp >= 0 ? w.comp : 0; i < n; i += last) {
         int64_t is;
@@ -48,6 +48,8 @@ static Span span_const(const Value *x, Entry w)
         same.hi = is > same.hi ? is : same.hi;
         rising.lo = up < rising.lo ? up : rising.lo;
         rising.hi = up > rising.hi ? up : rising.hi;
+        if (same.hi - same.lo >= w.each && rising.hi - rising.lo >= w.each)
+            return useless;
     }
     return n == 0                                                    ? useless
            : w.dim < 0 || same.hi - same.lo <= rising.hi - rising.lo ? same
@@ -95,14 +97,17 @@ static Span span_concat(const Graph *g, const Node *n, Entry w, int depth)
 static Span span_reshape(const Graph *g, const Node *n, Entry w, int depth)
 {
     const Shape *s = &val(g, n->out[0])->shape, *in = &val(g, n->in[0])->shape;
+    int64_t entries = w.comp < 0 ? 1 : s->d[s->rank - 1];
     Place is;
-    if (w.comp > 0 || (w.comp == 0 && s->d[s->rank - 1] != 1))
+    if (entries == 1)
+        w.comp = -1;
+    else if (in->rank == 0 || in->d[in->rank - 1] != entries)
         return useless;
-    w.comp = -1;
     if (w.dim >= 0) {
-        if (!place_reshaped(s, in, place_s(w.dim, 1), w.rows, &is) || is.groups != 1)
+        if (!place_reshaped(s, in, place_s(w.dim, w.groups), w.rows, &is))
             return useless;
         w.dim = is.dim;
+        w.groups = is.groups;
     }
     return span_value(g, n->in[0], w, depth + 1);
 }
@@ -115,8 +120,8 @@ static Span span_wrapped(const Graph *g, const Node *n, Entry w, int depth)
     bool wraps = less && less->op == OP_Less && less->in[0] == n->in[2] &&
                  val(g, less->in[1])->kind == V_CONST;
     return wraps && x.lo >= 0 &&
-                   span_const(val(g, less->in[1]), (Entry){-1, -1, w.rows, w.each, w.budget}).hi ==
-                       0
+                   span_const(val(g, less->in[1]), (Entry){-1, -1, 1, w.rows, w.each, w.budget})
+                           .hi == 0
                ? x
                : of_data;
 }
@@ -165,7 +170,7 @@ static Span span_value(const Graph *g, ValueId v, Entry w, int depth)
     const Value *x = val(g, v);
     const Shape *s = &x->shape;
     if (depth > 32 || --*w.budget < 0 || w.dim >= s->rank - (w.comp >= 0) ||
-        (w.dim >= 0 && s->d[w.dim] % w.rows != 0))
+        (w.dim >= 0 && s->d[w.dim] % (w.groups * w.rows) != 0))
         return useless;
     if (x->kind == V_CONST)
         return span_const(x, w);
@@ -180,16 +185,17 @@ static Span span_value(const Graph *g, ValueId v, Entry w, int depth)
  * before c * each, or the begin of a plane of that chunk, was added to it: torch.onnx writes
  * x[rows, place] and max_unpool2d so.
  */
-int index_own(const Graph *g, int64_t chunks, ValueId index, int comp, int64_t each)
+Place index_own(const Graph *g, int64_t chunks, ValueId index, int comp, int64_t each)
 {
     const Shape *s = &val(g, index)->shape;
-    for (int i = 0; i < s->rank - (comp >= 0); i++) {
-        int budget = 1000;
-        Span is = span_value(g, index, (Entry){comp, i, chunks, each, &budget}, 0);
-        if (is.slope == 1 && is.lo >= 0 && is.hi < each && (!is.data || each > 1))
-            return i;
-    }
-    return -1;
+    for (int i = 0; i < s->rank - (comp >= 0); i++)
+        for (int64_t groups = 1; groups * chunks <= s->d[i]; groups++) {
+            int budget = 1000;
+            Span is = span_value(g, index, (Entry){comp, i, groups, chunks, each, &budget}, 0);
+            if (is.slope == 1 && is.lo >= 0 && is.hi < each && (!is.data || each > 1))
+                return place_s(i, groups);
+        }
+    return place_r();
 }
 
 bool index_points_home(const Graph *g, ValueId v)

@@ -20,21 +20,21 @@ static void keep(Ways *w, Place data, Place index, Place y)
 
 static const char by_number[] = "it picks rows by number";
 
-/* The dimension of the index along which its entry `comp` names places in dimension dim of the data
-   that are the chunk's own, of chunks that are alone; -1: none. */
-static int names_own(const Ways *w, int comp, Place at)
+/* How the index is divided if its entry `comp` names places in dimension dim of the data that are the
+   chunk's own, of chunks that are alone; R: it does not. */
+static Place names_own(const Ways *w, int comp, Place at)
 {
     int64_t chunks = w->of->chunks, size = ways_shape(w, 0)->d[at.dim];
     bool may = w->of->alone && chunks > 1 && at.groups == 1 && size % chunks == 0;
-    return may ? index_own(w->of->g, chunks, ways_value(w, 1), comp, size / chunks) : -1;
+    return may ? index_own(w->of->g, chunks, ways_value(w, 1), comp, size / chunks) : place_r();
 }
 
-/* Rows of the data by such numbers: dimension i of the index, y of the result. */
-static void own(Ways *w, Place data, int i, int y)
+/* Rows of the data by such numbers; the result has the index's dimensions behind `before` others. */
+static void own(Ways *w, Place data, Place index, int before)
 {
     w->way.lacks = by_number;
-    if (i >= 0)
-        keep(w, data, place_s(i, 1), place_s(y, 1));
+    if (index.dim >= 0)
+        keep(w, data, index, place_s(before + index.dim, index.groups));
 }
 
 /* GatherElements, ScatterElements: beside the axis the index's places are the data's, along it they
@@ -48,7 +48,7 @@ static bool elements(Ways *w, uint32_t slot, Place at)
     else
         home = (w->of->alone && w->of->chunks > 1 && at.groups == 1 &&
                 index_points_home(w->of->g, ways_value(w, 1))) ||
-               names_own(w, -1, at) == axis;
+               place_is(names_own(w, -1, at), at);
     w->way.lacks = beside ? NULL : by_number;
     if (home)
         ways_all(w, at);
@@ -91,10 +91,9 @@ void ways_gather(Ways *w, uint32_t slot, Place at)
         int dim = slot == 1 ? at.dim : at.dim - axis;
         keep(w, place_r(), place_s(dim, g), place_s(dim + axis, g));
     } else if (slot == 0 && at.dim == axis) {
-        int i = names_own(w, -1, at);
         ways_refuse(w, ways_single(w) ? NULL : by_number, 1);
         if (w->of->alone)
-            own(w, at, i, axis + i);
+            own(w, at, names_own(w, -1, at), axis);
         else if (g == 1)
             keep(w, at, place_r(), place_p());
     } else {
@@ -128,9 +127,8 @@ void ways_gather_nd(Ways *w, uint32_t slot, Place at)
         if (slot == 0)
             keep(w, at, place_r(), at);
     } else if (slot == 0 && at.dim >= batch && at.dim < counted) {
-        int i = names_own(w, at.dim - batch, at);
         ways_choose(w, slot, at, by_number, 1);
-        own(w, at, i, i);
+        own(w, at, names_own(w, at.dim - batch, at), 0);
     } else if (slot == 1 && at.dim == last) {
         return;
     } else if (dim < batch) {
@@ -165,11 +163,13 @@ void ways_scatter_elements(Ways *w, uint32_t slot, Place at)
 static void own_writes(Ways *w, uint32_t slot, Place at, int counted)
 {
     for (int c = 0; c < counted; c++) {
-        int i = slot == 0 && at.dim != c ? -1 : names_own(w, c, place_s(c, at.groups));
-        if (i < 0 || (slot != 0 && at.dim != i))
+        if (slot == 0 && !place_is(at, place_s(c, 1)))
+            continue;
+        Place is = names_own(w, c, place_s(c, 1));
+        if (is.dim < 0 || (slot != 0 && !place_is(at, is)))
             continue;
         w->at[0] = w->at[3] = place_s(c, 1);
-        w->at[1] = w->at[2] = place_s(i, 1);
+        w->at[1] = w->at[2] = is;
         ways_keep(w);
     }
 }

@@ -51,9 +51,9 @@ static inline bool ways_single(const Ways *w) { return w->of->chunks == 1; }
 #include "ir/ops.def"
 #undef SPREAD
 
-/* batch_index.c: the dimension along which an index (comp >= 0: that entry of its last dimension)
-   names places of its own chunk, which has `each` of them; -1: none */
-int index_own(const Graph *g, int64_t chunks, ValueId index, int comp, int64_t each);
+/* batch_index.c: how an index is divided if chunks name (comp >= 0: by that entry of its last
+   dimension) places of their own, of which each has `each`; R: they do not */
+Place index_own(const Graph *g, int64_t chunks, ValueId index, int comp, int64_t each);
 /* Does it count such places in all of an operand, as MaxPool does? */
 bool index_points_home(const Graph *g, ValueId index);
 

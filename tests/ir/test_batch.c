@@ -107,8 +107,25 @@ static void row_indices(void)
             m = graph_node(g, OP_GatherND, 2, (ValueId[]){x, index}, (Attr){0});
     ValueId shifted = g_ints(g, 2, (int64_t[]){B, 1}, (int64_t[]){1, 2, 3, 0});
     ValueId bad = graph_node(g, OP_GatherND, 2, (ValueId[]){x, shifted}, (Attr){0});
+    int64_t inner[3 * B * 2]; /* JAX's x.at[:, columns].add(y): columns, and in each the rows */
+    for (int k = 0; k < 3 * B; k++) {
+        inner[2 * k] = k % B;
+        inner[2 * k + 1] = k / B;
+    }
+    ValueId within = g_ints(g, 2, (int64_t[]){3 * B, 2}, inner),
+            y = input(g, "y", shape_of(2, (int64_t)B, (int64_t)3));
+    Shape flat = shape_of(1, (int64_t)3 * B);
+    ValueId added = graph_node(
+        g, OP_ScatterND, 3,
+        (ValueId[]){x, within, g_reshape(g, g_transpose(g, y, (int64_t[]){1, 0}), &flat)},
+        (Attr){.reduction = SCATTER_ADD});
+    ValueId crossed = graph_node(g, OP_ScatterND, 3,
+                                 (ValueId[]){x, within, g_reshape(g, y, &flat)},
+                                 (Attr){.reduction = SCATTER_ADD});
     analyse(g);
     ok(batch(g, m) == 0, "a mask indexed by (row, column) pairs keeps its rows");
+    ok(batch(g, added) == 0, "so does what (row, column) pairs write to, column by column");
+    ok(batch(g, crossed) == BATCH_MIXED, "but not where other rows are written");
     ok(batch(g, bad) == BATCH_MIXED, "rows exchanged by number are not tracked");
 }
 
