@@ -30,7 +30,7 @@ typedef struct {
 
 static Span span_value(const Graph *g, ValueId v, Entry w, int depth);
 
-/* Both ways to read a constant; the narrower one holds.  One that is as wide as a chunk is no use. */
+/* Both ways to read a constant; the narrower one holds.  As wide as a chunk it is of no use. */
 static Span span_const(const Value *x, Entry w)
 {
     const Shape *s = &x->shape;

@@ -20,8 +20,8 @@ static void keep(Ways *w, Place data, Place index, Place y)
 
 static const char by_number[] = "it picks rows by number";
 
-/* How the index is divided if its entry `comp` names places in dimension dim of the data that are the
-   chunk's own, of chunks that are alone; R: it does not. */
+/* How the index is divided if its entry `comp` names places in dimension dim of the data that are
+   the chunk's own, of chunks that are alone; R: it does not. */
 static Place names_own(const Ways *w, int comp, Place at)
 {
     int64_t chunks = w->of->chunks, size = ways_shape(w, 0)->d[at.dim];
@@ -29,7 +29,7 @@ static Place names_own(const Ways *w, int comp, Place at)
     return may ? index_own(w->of->g, chunks, ways_value(w, 1), comp, size / chunks) : place_r();
 }
 
-/* Rows of the data by such numbers; the result has the index's dimensions behind `before` others. */
+/* Rows of the data by such numbers; in the result the index's dimensions follow `before` others. */
 static void own(Ways *w, Place data, Place index, int before)
 {
     w->way.lacks = by_number;
