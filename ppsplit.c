@@ -24,6 +24,7 @@ static const struct { void (*run)(State *s); const char *dump; } passes[] = {
     {pass_loss, "loss"},             /* the loss is appended, with its inputs target and loss_scale */
     {pass_autocast, "autocast"},     /* --dtype: what computes in half precision, and the casts */
     {pass_attention, "attention"},   /* what lies between the two products of one: one operation */
+    {pass_sizes, NULL},              /* --bind NAME=LEAST..MOST: lengths whose sizes decide */
     {pass_mesh, "mesh"},             /* --tensor, --sequence, --expert: the graph of one member */
     {pass_partition, "partition"},   /* a Pipe: nodes to stages, what crosses a cut, parameters */
     {pass_reverse, "autodiff"},      /* every stage's backward */

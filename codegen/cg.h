@@ -97,7 +97,6 @@ typedef struct {
 } Polynomial;
 
 /* plan/polynomial.c */
-int64_t cg_gcd(int64_t x, int64_t y);                   /* of 0 and y: y */
 int cg_power(int term, int symbol);
 /* The polynomial of whole coefficients that has v[k] with lengths l->at[k], each of them; false:
    there is none. */

@@ -21,9 +21,18 @@ typedef struct {
  * pipe: the model with n samples of them, at[]: lengths that have nothing to do with its other
  * sizes (primes); what their programs have in common is the program of any (write/lengths.c).  The
  * first samples are a lattice on which a polynomial is known (plan/polynomial.c), the last ones are
- * those that it is checked with.
+ * those that it is checked with.  Behind them are lengths with which the model as it is read has to
+ * be what follows from the samples (write/others.c), and at last more than all, of whose constants
+ * those of the others are a part.
  */
-enum { SYMBOLS = 3, DEGREES = 5, NODES = 8, CHECKS = NODES - DEGREES, SAMPLES = 35 + CHECKS };
+enum {
+    SYMBOLS = 3,
+    DEGREES = 5,
+    NODES = 8,
+    CHECKS = NODES - DEGREES,
+    SAMPLES = 35 + CHECKS,
+    OTHERS = 2 * SYMBOLS + 2
+};
 typedef struct {
     const char *name;
     int64_t least, most;
@@ -32,15 +41,13 @@ typedef struct {
 } Symbol;
 typedef struct {
     Symbol symbol[SYMBOLS];
-    int symbols, n;
-    int64_t at[SAMPLES][SYMBOLS];
+    int symbols, n, all; /* samples; with the others */
+    int64_t at[SAMPLES + OTHERS][SYMBOLS];
+    const Graph *imported[SAMPLES + OTHERS]; /* as the files have it */
     Pipe *pipe[SAMPLES];
-    const Graph *imported[SAMPLES]; /* as the files have it */
     Pipe *most; /* with the greatest lengths: those that may be, or those of the samples */
-    /* the model with any other lengths */
-    const Pipe *(*with)(const void *of, const int64_t *length);
-    const Graph *(*imported_with)(const void *of, const int64_t *length);
-    const void *of;
+    const Pipe *(*with)(void *of, const int64_t *length); /* the model with any other lengths */
+    void *of;
 } Lengths;
 
 typedef struct {
@@ -59,7 +66,7 @@ typedef struct {
 } CodegenOptions;
 
 /* plan/polynomial.c */
-void cg_sample(Lengths *l); /* l->at, from its symbols and their nodes */
+void cg_sample(Lengths *l); /* l->at, the samples, from its symbols and their nodes */
 /* The greatest lengths; samples: more than those that are sampled too. */
 void cg_longest(const Lengths *l, bool samples, int64_t *length);
 /* "seq of 2048, width of 7" */

@@ -36,9 +36,7 @@ typedef struct {
     Lengths lengths;     /* of the ranges that are not one of rows */
     bool settled;        /* which they are */
     const Symbol *rows_vary; /* the range of the rows; NULL: none */
-    /* the model with other lengths, of the first sample, and the same before members divide it;
-       NULL: this is it */
-    const Graph *other, *other_whole;
+    const Graph *other; /* the model with the lengths of the first sample; NULL: this is it */
     Command command;
     /* of plan: as they were written */
     const char *machine, *threads, *batch, *dp, *optimizer, *recompute, *offload, *zero, *csv,

@@ -84,6 +84,32 @@ static void choose(const Lengths *l, Symbol *s, int64_t last)
     }
 }
 
+/* That most numbers divide. */
+static int64_t divided_most(const Symbol *s)
+{
+    enum { ALL = 720720 };
+    int64_t best = s->most;
+    for (int64_t n = s->most; n >= s->least && size_gcd(best, ALL) < ALL; n--)
+        best = size_gcd(n, ALL) > size_gcd(best, ALL) ? n : best;
+    return best;
+}
+
+static int64_t *one_more(Lengths *l) { return memcpy(l->at[l->all++], l->at[0], sizeof l->at[0]); }
+
+/* Those that are no samples. */
+static void add_others(Lengths *l)
+{
+    l->all = l->n;
+    for (int v = 0; v < l->symbols; v++) {
+        one_more(l)[v] = l->symbol[v].least;
+        one_more(l)[v] = divided_most(&l->symbol[v]);
+    }
+    int64_t *least = l->symbols > 1 ? one_more(l) : NULL;
+    for (int v = 0; v < l->symbols && least; v++)
+        least[v] = l->symbol[v].least;
+    cg_longest(l, true, one_more(l));
+}
+
 /* Below the greatest length, of which a constant is a part in all samples.  With a short range they
  * are beyond it: primes, or, for a model whose tables end there, as few more as it takes for all to
  * differ. */
@@ -99,6 +125,7 @@ bool choose_lengths(Lengths *l, bool few)
         choose(l, &l->symbol[v], below > least ? below : least);
     }
     cg_sample(l);
+    add_others(l);
     return beyond;
 }
 

@@ -49,6 +49,7 @@ void note_options(Options *o);
 
 /* ---- reader.c ---- */
 
+void pass_sizes(State *s);
 void pass_lengths(State *s);
 /* The model as plan_search() asks for it; read once for each number of rows and each mesh. */
 PlanModel plan_model(Options *o);

@@ -11,46 +11,64 @@
 /* Models as they were read, each of other rows and lengths; then of a member. */
 typedef struct {
     State whole;
+    const Graph *imported; /* as the files have it */
     PlanMesh mesh;
     int64_t length[SYMBOLS]; /* 0: the greatest */
 } PlanRead;
+/* The few lengths by which members divide a model of so many rows. */
+typedef struct {
+    int64_t rows;
+    MeshLengths *lengths;
+} PlanSized;
 typedef struct {
     Options *o;
     VEC(PlanRead) read;
-    bool keeps; /* what was imported last, as it was */
-    const Graph *imported;
-    const PlanSize *sample; /* whose sizes decide how members divide; NULL: as Options say */
+    VEC(PlanSized) sized;
+    bool quiet; /* what a model with other lengths is warned of is not said */
 } PlanReader;
 
-/* ---- as planner/ asks for it ---- */
+/* ---- with other lengths ---- */
 
-/* Members 0: of the whole. */
-static const State *plan_have(const PlanReader *r, PlanSize size, const PlanMesh *m)
+/* Exit status; what it prints is in *said. */
+static int quietly(void (*run)(void *), void *arg, char **said)
 {
-    for (uint32_t i = 0; i < r->read.n; i++) {
-        const PlanRead *x = &r->read.at[i];
-        if (x->whole.o->rows == size.rows && !memcmp(x->length, size.length, sizeof x->length) &&
-            !memcmp(x->mesh.members, m->members, sizeof m->members) && x->mesh.parts == m->parts)
-            return &x->whole;
+    size_t n = 0;
+    *said = NULL;
+    FILE *to = open_memstream(said, &n), *before = to ? diag_to(to) : NULL;
+    const int code = to ? diag_run(run, arg) : EXIT_IO;
+    if (to) {
+        diag_to(before);
+        fclose(to);
     }
-    return NULL;
+    return code;
 }
 
-static const State *plan_keep(PlanReader *r, State s, PlanSize size, PlanMesh m)
+/* A diagnostic's lines as lines of another. */
+static const char *indented(Arena *a, const char *said)
 {
-    PlanRead x = {.whole = s, .mesh = m};
-    memcpy(x.length, size.length, sizeof x.length);
-    vec_push(r->o->arena, &r->read, x);
-    return &r->read.at[r->read.n - 1].whole;
+    const char *text = "";
+    for (size_t n; said && *said; said += n + (said[n] == '\n')) {
+        n = strcspn(said, "\n");
+        text = arena_printf(a, "%s\n  %.*s", text, (int)n, said);
+    }
+    return text;
 }
 
-static State plan_twin(const State *from, Arena *a)
+/* What fails with these lengths says that they are not the user's. */
+static void with_lengths(const PlanReader *r, const int64_t *length, void (*run)(void *),
+                         void *arg)
 {
-    State s = {.o = arena_new_of(a, Options), .graph = graph_twin(from->graph, a)};
-    s.loss = from->loss;
-    *s.o = *from->o;
-    s.o->arena = a;
-    return s;
+    char *said;
+    const int code = quietly(run, arg, &said);
+    const char *why = code ? indented(r->o->arena, said) : "";
+    free(said);
+    if (!code)
+        return;
+    diag_hint("--bind NAME=N makes a program of one length");
+    diag_fatal(code, WHERE_FILE(r->o->model.at[0]),
+               "the lengths of --bind cannot vary: with %s, which others are compared with, the "
+               "model is refused%s",
+               cg_lengths_text(r->o->arena, &r->o->lengths, length), why);
 }
 
 static void bind_lengths(Options *o, const int64_t *length)
@@ -63,81 +81,138 @@ static void bind_lengths(Options *o, const int64_t *length)
         bind[l->symbol[v].bind] = bound_to(o->arena, &l->symbol[v], length[v]);
 }
 
-/* The passes before members and cuts, with these rows and lengths; once. */
-static const State *plan_whole(PlanReader *r, PlanSize wanted)
+/* ---- as planner/ asks for it ---- */
+
+/* Members 0: of the whole. */
+static const PlanRead *plan_have(const PlanReader *r, PlanSize size, const PlanMesh *m)
 {
-    const PlanMesh none = {0};
-    const State *have = plan_have(r, wanted, &none);
-    if (have)
-        return have;
-    State s = {.o = arena_new_of(r->o->arena, Options)};
-    *s.o = *r->o;
-    s.o->rows = wanted.rows;
-    if (wanted.length[0])
-        bind_lengths(s.o, wanted.length);
+    for (uint32_t i = 0; i < r->read.n; i++) {
+        const PlanRead *x = &r->read.at[i];
+        if (x->whole.o->rows == size.rows && !memcmp(x->length, size.length, sizeof x->length) &&
+            !memcmp(x->mesh.members, m->members, sizeof m->members) && x->mesh.parts == m->parts)
+            return x;
+    }
+    return NULL;
+}
+
+static const PlanRead *plan_keep(PlanReader *r, PlanRead x, PlanSize size)
+{
+    memcpy(x.length, size.length, sizeof x.length);
+    vec_push(r->o->arena, &r->read, x);
+    return &r->read.at[r->read.n - 1];
+}
+
+static State plan_twin(const State *from, Arena *a)
+{
+    State s = {.o = arena_new_of(a, Options), .graph = graph_twin(from->graph, a)};
+    s.loss = from->loss;
+    *s.o = *from->o;
+    s.o->arena = a;
+    return s;
+}
+
+typedef struct {
+    PlanReader *r;
+    PlanSize size;
+} Reading;
+
+/* The passes before members and cuts. */
+static void read_whole(void *arg)
+{
+    const Reading *x = arg;
+    Arena *a = x->r->o->arena;
+    State s = {.o = arena_new_of(a, Options)};
+    *s.o = *x->r->o;
+    s.o->rows = x->size.rows;
+    if (x->size.length[0])
+        bind_lengths(s.o, x->size.length);
     read_model(&s);
-    r->imported = r->keeps ? graph_twin(s.graph, r->o->arena) : NULL;
+    const Graph *imported = x->r->quiet ? graph_twin(s.graph, a) : NULL;
     pass_rows(&s);
     pass_loss(&s);
     pass_autocast(&s);
     pass_attention(&s);
-    return plan_keep(r, s, wanted, none);
+    plan_keep(x->r, (PlanRead){.whole = s, .imported = imported}, x->size);
+}
+
+/* With these rows and lengths; once. */
+static const PlanRead *plan_whole(PlanReader *r, PlanSize wanted)
+{
+    const PlanMesh none = {0};
+    const PlanRead *have = plan_have(r, wanted, &none);
+    Reading x = {r, wanted};
+    if (have)
+        return have;
+    if (r->quiet)
+        with_lengths(r, wanted.length, read_whole, &x);
+    else
+        read_whole(&x);
+    return &r->read.at[r->read.n - 1];
+}
+
+/* As members divide it with any length: those of the first sample, and each of them one less. */
+static MeshLengths *plan_lengths(PlanReader *r, int64_t rows)
+{
+    const Lengths *l = &r->o->lengths;
+    for (uint32_t i = 0; i < r->sized.n; i++)
+        if (r->sized.at[i].rows == rows)
+            return r->sized.at[i].lengths;
+    MeshLengths *m = l->symbols ? arena_new_of(r->o->arena, MeshLengths) : NULL;
+    for (int k = 0; m && k <= l->symbols; k++) {
+        PlanSize size = {.rows = rows};
+        memcpy(size.length, l->at[0], sizeof size.length);
+        if (k)
+            size.length[k - 1]--;
+        const State *s = &plan_whole(r, size)->whole;
+        m->at[m->n++] = s->graph;
+        memcpy(m->kept[k], (ValueId[]){s->loss.loss, s->loss.loss_scale, s->loss.target},
+               sizeof m->kept[k]);
+    }
+    vec_push(r->o->arena, &r->sized, ((PlanSized){rows, m}));
+    return m;
 }
 
 /* Then a member's, once. */
 static const State *plan_member(PlanReader *r, PlanSize wanted, const PlanMesh *members)
 {
-    const State *have = plan_have(r, wanted, members);
+    const PlanRead *have = plan_have(r, wanted, members);
     if (have)
-        return have;
-    State s = plan_twin(plan_whole(r, wanted), r->o->arena);
+        return &have->whole;
+    State s = plan_twin(&plan_whole(r, wanted)->whole, r->o->arena);
     MeshOptions *m = &s.o->mesh;
-    s.graph->other = r->sample ? plan_whole(r, *r->sample)->graph : r->o->other_whole;
+    *m = r->o->mesh;
+    m->lengths = plan_lengths(r, wanted.rows);
     m->parts = members->parts;
     for (int x = 0; x < MESH_AXES; x++)
         if (!m->members[x])
             m->members[x] = m->chunks[x] = members->members[x];
     check_lengths(s.o);
     pass_mesh(&s);
-    return plan_keep(r, s, wanted, *members);
+    return &plan_keep(r, (PlanRead){.whole = s, .mesh = *members}, wanted)->whole;
 }
 
-static void read_sample(void *of)
-{
-    PlanReader *r = of;
-    plan_whole(r, *r->sample);
-}
-
-/* As of the program (pass_lengths) */
-static void plan_sample(PlanReader *r, int64_t rows)
+/* Where the model is refused with the first sample, as beyond the end of a table, few suit. */
+static void choose_samples(PlanReader *r, int64_t rows, bool few)
 {
     Lengths *l = &r->o->lengths;
-    const bool may_fail = choose_lengths(l, false);
-    PlanSize *sample = arena_new_of(r->o->arena, PlanSize);
-    sample->rows = rows;
-    memcpy(sample->length, l->at[0], sizeof sample->length);
-    r->sample = sample;
-    FILE *quiet = may_fail ? fopen("/dev/null", "w") : NULL,
-         *before = quiet ? diag_to(quiet) : NULL;
-    if (quiet && diag_run(read_sample, r)) {
+    char *said = NULL;
+    const bool may_fail = choose_lengths(l, few);
+    Reading x = {r, {.rows = rows}};
+    memcpy(x.size.length, l->at[0], sizeof x.size.length);
+    if (may_fail && quietly(read_whole, &x, &said))
         choose_lengths(l, true);
-        memcpy(sample->length, l->at[0], sizeof sample->length);
-    }
-    if (quiet) {
-        diag_to(before);
-        fclose(quiet);
-    }
+    free(said);
 }
 
 static int64_t plan_rows(void *of, PlanMesh *mesh)
 {
     PlanReader *r = of;
-    const State *s = plan_whole(r, (PlanSize){.rows = r->o->rows});
+    const State *s = &plan_whole(r, (PlanSize){.rows = r->o->rows})->whole;
     r->o->lengths = s->o->lengths;
     r->o->settled = true;
     check_lengths(r->o);
     if (r->o->lengths.symbols)
-        plan_sample(r, s->o->rows);
+        choose_samples(r, s->o->rows, false);
     MeshOptions own = r->o->mesh;
     (void)annotate_read(s->graph, &own);
     const bool given = r->o->mesh.members[MESH_TENSOR] || own.members[MESH_TENSOR] > 1;
@@ -151,7 +226,8 @@ static int64_t plan_rows(void *of, PlanMesh *mesh)
 static State plan_read(PlanReader *r, PlanSize wanted, const PlanMesh *members,
                        const Strings *split, Arena *a)
 {
-    State s = plan_twin(members ? plan_member(r, wanted, members) : plan_whole(r, wanted), a);
+    State s =
+        plan_twin(members ? plan_member(r, wanted, members) : &plan_whole(r, wanted)->whole, a);
     s.graph->other = r->o->other;
     if (split) {
         s.o->partition.split.n = s.o->partition.split.cap = 0;
@@ -190,141 +266,87 @@ PlanModel plan_model(Options *o)
 /* ---- lengths that vary ---- */
 
 typedef struct {
-    const Options *o;
-    const Strings *split;
-    const int64_t *length;
-    const PlanMesh *mesh; /* NULL: members do not divide it */
+    PlanReader r;
+    Strings split;
+    PlanMesh mesh;
+    bool divided; /* by members */
+} Sampler;
+
+typedef struct {
+    Sampler *of;
+    PlanSize size;
     Pipe *pipe;
-    const Graph *whole, *imported;
 } Sample;
 
 static void sample(void *arg)
 {
     Sample *x = arg;
-    Options o = *x->o;
-    const Lengths *l = &x->o->lengths;
-    bind_lengths(&o, x->length);
-    o.other = l->pipe[0] ? l->pipe[0]->graph : NULL;
-    o.partition.automatic.stages = 0;
-    PlanReader r = {.o = &o, .keeps = true};
-    const PlanSize size = {.rows = o.rows};
-    x->whole = plan_whole(&r, size)->graph;
-    x->imported = r.imported;
-    if (x->split)
-        x->pipe = plan_pipe(&r, size, x->mesh, x->split, o.arena);
+    Sampler *s = x->of;
+    x->pipe = plan_pipe(&s->r, x->size, s->divided ? &s->mesh : NULL, &s->split, s->r.o->arena);
 }
 
-/* A diagnostic's lines as lines of another. */
-static const char *indented(Arena *a, const char *said)
+static PlanSize size_of(const Sampler *s, const int64_t *length)
 {
-    const char *text = "";
-    for (size_t n; said && *said; said += n + (said[n] == '\n')) {
-        n = strcspn(said, "\n");
-        text = arena_printf(a, "%s\n  %.*s", text, (int)n, said);
-    }
-    return text;
+    PlanSize size = {.rows = s->r.o->rows};
+    memcpy(size.length, length, sizeof size.length);
+    return size;
 }
 
-/* The same with other lengths, cut at these points, if any are given; without a Pipe: not if it may
- * fail.  What is warned of is so already. */
-static Sample sample_of(const State *s, const Strings *split, const int64_t *length,
-                        bool may_fail)
+/* The same with other lengths, cut where that is. */
+static Pipe *pipe_of(Sampler *s, const int64_t *length)
 {
-    PlanMesh mesh = {.parts = s->o->mesh.parts};
-    bool divided = false;
-    for (int i = 0; i < MESH_AXES; i++) {
-        mesh.members[i] = s->o->mesh.members[i];
-        divided |= s->graph->mesh[i].chunks > 1;
-    }
-    Sample x = {s->o, split, length, divided ? &mesh : NULL, NULL, NULL, NULL};
-    char *said = NULL;
-    size_t n = 0;
-    FILE *to = open_memstream(&said, &n), *before = to ? diag_to(to) : NULL;
-    int code = to ? diag_run(sample, &x) : EXIT_IO;
-    if (to) {
-        diag_to(before);
-        fclose(to);
-    }
-    const char *why = code && !may_fail ? indented(s->o->arena, said) : "";
-    free(said);
-    if (code && !may_fail) {
-        diag_hint("--bind NAME=N makes a program of one length");
-        diag_fatal(code, WHERE_FILE(s->graph->file),
-                   "the lengths of --bind cannot vary: with %s, which others are compared with, "
-                   "the model is refused%s",
-                   cg_lengths_text(s->o->arena, &s->o->lengths, length), why);
-    }
-    if (!s->o->other_whole)
-        s->o->other_whole = x.whole;
-    if (code)
-        x.pipe = NULL;
-    return x;
+    Sample x = {s, size_of(s, length), NULL};
+    plan_whole(&s->r, x.size);
+    with_lengths(&s->r, length, sample, &x);
+    return x.pipe;
 }
 
-/* Where samples are beyond the greatest lengths, constants are as long as theirs. */
-static Pipe *longest_pipe(const State *s, const Strings *split)
-{
-    const Lengths *l = &s->o->lengths;
-    int64_t most[SYMBOLS], own[SYMBOLS];
-    cg_longest(l, true, most);
-    cg_longest(l, false, own);
-    return memcmp(most, own, (size_t)l->symbols * sizeof *most)
-               ? sample_of(s, split, most, false).pipe
-               : s->pipe;
-}
+static const Pipe *pipe_with(void *of, const int64_t *length) { return pipe_of(of, length); }
 
-typedef struct {
-    State s;
-    Strings split;
-} Sampler;
-
-static const Pipe *pipe_with(const void *of, const int64_t *length)
+/* Before the mesh: which lengths are samples, and those of which members divide. */
+void pass_sizes(State *s)
 {
-    const Sampler *x = of;
-    return sample_of(&x->s, &x->split, length, false).pipe;
-}
-
-static const Graph *imported_with(const void *of, const int64_t *length)
-{
-    return sample_of(&((const Sampler *)of)->s, NULL, length, false).imported;
-}
-
-static bool take_sample(const State *s, const Strings *split, int k, bool may_fail)
-{
-    Lengths *l = &s->o->lengths;
-    const Sample x = sample_of(s, split, l->at[k], may_fail);
-    l->pipe[k] = x.pipe;
-    l->imported[k] = x.imported;
-    return x.pipe != NULL;
+    Options *o = s->o;
+    if (!o->lengths.symbols)
+        return;
+    check_lengths(o);
+    Sampler *x = arena_new_of(o->arena, Sampler);
+    x->r = (PlanReader){.o = arena_new_of(o->arena, Options), .quiet = true};
+    *x->r.o = *o;
+    x->r.o->partition.automatic.stages = 0;
+    x->r.o->partition.automatic.memory = 0;
+    MeshOptions asked = o->mesh; /* or by the file */
+    annotate_read(s->graph, &asked);
+    for (int i = 0; i < MESH_AXES; i++)
+        x->divided |= mesh_has(&asked, (MeshAxis)i);
+    choose_samples(&x->r, o->rows, o->lengths.symbols > 1); /* whose products grow */
+    if (x->divided)
+        o->mesh.lengths = plan_lengths(&x->r, o->rows);
+    o->lengths = x->r.o->lengths;
+    o->lengths.with = pipe_with;
+    o->lengths.of = x;
 }
 
 void pass_lengths(State *s)
 {
-    Options *o = s->o;
-    Lengths *l = &o->lengths;
-    Sampler *all = arena_new_of(o->arena, Sampler);
-    Strings *split = &all->split;
-    check_rows(o, s->pipe);
-    if (!l->symbols || !o->codegen.dir)
+    Lengths *l = &s->o->lengths;
+    Sampler *x = l->of;
+    int64_t most[SYMBOLS] = {0};
+    check_rows(s->o, s->pipe);
+    if (!l->symbols || !s->o->codegen.dir)
         return;
-    check_lengths(o);
     for (uint32_t i = 0; i < s->pipe->split.n; i++)
-        vec_push(o->arena, split, s->pipe->split.at[i]);
-    all->s = *s;
-    l->with = pipe_with;
-    l->imported_with = imported_with;
-    l->of = all;
-    /* products of several lengths grow; members' parts want sizes that nothing divides */
-    bool few = l->symbols > 1;
-    for (int x = 0; x < MESH_AXES; x++)
-        few &= s->graph->mesh[x].chunks < 2;
-    const bool may_fail = choose_lengths(l, few);
-    if (!take_sample(s, split, 0, may_fail)) {
-        choose_lengths(l, true);
-        take_sample(s, split, 0, false);
+        vec_push(s->o->arena, &x->split, s->pipe->split.at[i]);
+    x->r.o->mesh = s->o->mesh;
+    x->mesh.parts = s->o->mesh.parts;
+    memcpy(x->mesh.members, s->o->mesh.members, sizeof x->mesh.members);
+    for (int k = 0; k < l->all; k++) {
+        if (k < l->n)
+            l->pipe[k] = pipe_of(x, l->at[k]);
+        l->imported[k] = plan_whole(&x->r, size_of(x, l->at[k]))->imported;
+        x->r.o->other = l->pipe[0]->graph;
     }
-    for (int k = 1; k < l->n; k++)
-        take_sample(s, split, k, false);
-    l->most = longest_pipe(s, split);
-    o->codegen.lengths = l;
+    cg_longest(l, false, most);
+    l->most = memcmp(most, l->at[l->all - 1], sizeof most) ? pipe_of(x, l->at[l->all - 1]) : s->pipe;
+    s->o->codegen.lengths = l;
 }

@@ -86,6 +86,15 @@ static const char *dims_text(const Shape *s, char text[DIMS_TEXT])
     return text;
 }
 
+int64_t size_gcd(int64_t x, int64_t y)
+{
+    for (int64_t rest; y; y = rest) {
+        rest = x % y;
+        x = y;
+    }
+    return x < 0 ? -x : x;
+}
+
 int64_t shape_elements(const Shape *s)
 {
     int64_t n;

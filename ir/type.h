@@ -60,6 +60,7 @@ Dtype dtype_sum(Dtype t);
 bool shape_countable(const Shape *s, int64_t *n);
 /* fatal for the model if the shape is not countable */
 int64_t shape_elements(const Shape *s);
+int64_t size_gcd(int64_t x, int64_t y);                 /* of 0 and y: y */
 bool shape_equal(const Shape *a, const Shape *b);
 Shape shape_of(int rank, ...);                          /* int64_t each */
 char *shape_print(Arena *a, Dtype t, const Shape *s);   /* "f32[4,8,128,64]" */

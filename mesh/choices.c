@@ -22,11 +22,10 @@ double choices_sent(const Search *s, double bytes) { return bytes > 0 ? bytes + 
 double choices_work(const Search *s, NodeId id)
 {
     const Node *n = &s->g->node.at[id];
-    const Graph *sized = graph_sized(s->g);
     const bool grad = s->about[n->out[0]].grad;
     if (op_is_collective(n->op))
-        return (double)cost_sent(sized, &sized->node.at[id]) * (grad ? 2 : 1);
-    return (double)cost_flops(sized, id) * (grad ? 3 : 1) *
+        return (double)cost_sent(s->g, n) * (grad ? 2 : 1);
+    return (double)cost_flops(s->g, id) * (grad ? 3 : 1) *
            (op_is_product(n->op) ? s->work : s->between);
 }
 

@@ -35,6 +35,7 @@ typedef struct {
     Place at;
 } MeshAsked;
 
+struct MeshLengths;
 typedef struct {
     int members[MESH_AXES]; /* T: --tensor, --sequence, --expert; all 0: as the model's file has it
                                (annotate_read()) */
@@ -44,6 +45,7 @@ typedef struct {
     /* the cost of a byte kept for backward, in bytes sent; 0: it only decides between equal ways */
     double keep;
     bool parts; /* --keep-parts: as if memory were short */
+    struct MeshLengths *lengths; /* NULL: the model has one length */
 } MeshOptions;
 
 static inline bool mesh_has(const MeshOptions *opt, MeshAxis x) { return opt->chunks[x] > 1; }
@@ -67,6 +69,22 @@ typedef struct {
 } MeshPlan;
 typedef VEC(MeshPlan) MeshPlans;
 
+/*
+ * Where lengths vary, the graph with a few of them; all are divided as at[0] is, whose sizes
+ * decide, where that can be done in all of them, and so with any length.  At least one length
+ * differs by 1: what divides a size in all of them divides it always.
+ */
+enum { MESH_LENGTHS = 4, MESH_KEPT = 3 };
+typedef struct MeshLengths {
+    int n;
+    Graph *at[MESH_LENGTHS];
+    ValueId kept[MESH_LENGTHS][MESH_KEPT]; /* as `keep' of mesh_divide() */
+    /* divided along one more axis with these options, by this plan: what was asked for so far */
+    struct MeshLengths *then, *next;
+    MeshOptions with;
+    MeshPlan plan;
+} MeshLengths;
+
 /* mesh.c: turns the graph into that of one member along all axes.  `keep` points to values (the
  * loss first, then loss_scale and target, or NONE) that stay R and are updated to the new graph.
  * Returns the plans, one for each axis, each of the graph that the one before it has made. */
@@ -86,6 +104,10 @@ bool mesh_made_again(const Graph *g, const bool *of_params, ValueId v);
 bool mesh_asked(const Graph *g, const MeshOptions *opt, uint32_t param, Place *at);
 /* Fatal if a --shard matches no parameter. */
 void mesh_check(const Graph *g, const MeshOptions *opt);
+
+/* lengths.c: is it the same computation, with other sizes?  Then as the other one is divided. */
+bool mesh_alike(const Graph *g, const Graph *from);
+MeshPlan mesh_again(const MeshPlan *decided, const Graph *g, Arena *a, const BatchNotes *notes);
 
 /* stack.c: experts with parameters of their own become one of `chunks` with a dimension for them.
  * By value, whether it has that dimension in front; NULL if there are none.  n, keep: as in

@@ -71,7 +71,7 @@ static void find_about(Search *s, const bool *live, ValueId loss)
     for (ValueId v = 0; v < g->value.n; v++) {
         const Value *x = val(g, v);
         About *b = &s->about[v];
-        double elements = (double)shape_elements(&val(graph_sized(s->g), v)->shape);
+        double elements = (double)shape_elements(&val(g, v)->shape);
         b->grad = active[v];
         b->once = x->kind == V_PARAM || mesh_made_again(g, s->of_params, v);
         b->slot = -1;
@@ -188,10 +188,9 @@ static void visit(Search *s, NodeId id)
 
 /* ---- the plan ------------------------------------------------------------------------------- */
 
-static const Place *places_made(const Search *s, const SpreadWay *const *way, const Place *param)
+const Place *mesh_made(const Graph *g, const SpreadWay *const *way, const Place *param, Arena *a)
 {
-    const Graph *g = s->g;
-    Place *made = arena_array(s->a, Place, g->value.n + 1);
+    Place *made = arena_array(a, Place, g->value.n + 1);
     for (ValueId v = 0; v < g->value.n; v++) {
         const Value *x = val(g, v);
         made[v] = x->kind == V_PARAM                  ? param[x->param]
@@ -225,7 +224,7 @@ static MeshPlan plan_of(Search *s)
                       .of = g,
                       .way = way,
                       .param = param,
-                      .made = places_made(s, way, param),
+                      .made = mesh_made(g, way, param, s->a),
                       .gathers_again = s->opt->keep > 0 || s->axis != MESH_TENSOR};
 }
 
@@ -296,7 +295,7 @@ static double least_price(const Graph *g, Arena *a, const bool *live)
     uint32_t n = 0;
     for (NodeId id = 0; id < g->node.n; id++)
         if (live[id] && op_is_product(g->node.at[id].op))
-            bytes[n++] = (double)node_bytes(graph_sized(g), &g->node.at[id]);
+            bytes[n++] = (double)node_bytes(g, &g->node.at[id]);
     qsort(bytes, n, sizeof *bytes, by_size);
     return n ? bytes[n / 2] / 8 : 0;
 }
@@ -328,6 +327,15 @@ static MeshPlan search(Search *s, const bool *live, double work)
     return p;
 }
 
+SpreadOf mesh_spread(const Graph *g, Arena *a, MeshAxis axis, int chunks, const BatchNotes *notes)
+{
+    return (SpreadOf){.g = g,
+                      .chunks = chunks,
+                      .barred = rows_places(g, a, notes->outer),
+                      .uneven = !g->varies,
+                      .mirrors = axis != MESH_TENSOR};
+}
+
 MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis axis,
                      const BatchNotes *notes, const bool *front)
 {
@@ -338,14 +346,14 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis 
                 .opt = opt,
                 .axis = axis,
                 .chunks = opt->chunks[axis],
-                .of = {.g = g,
-                       .chunks = opt->chunks[axis],
-                       .barred = rows_places(g, a, notes->outer),
-                       .uneven = !g->varies,
-                       .mirrors = axis != MESH_TENSOR},
+                .of = mesh_spread(g, a, axis, opt->chunks[axis], notes),
                 .front = front,
                 .ways = arena_array(a, Choices, g->node.n + 1)};
     Ids root = graph_results(g, a);
+    if (opt->lengths) {
+        s.of.others = opt->lengths->at;
+        s.of.n_others = opt->lengths->n;
+    }
     if (loss != NONE)
         vec_push(a, &root, loss);
     const bool *live = graph_live(g, a, 0, &root, 1);

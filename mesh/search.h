@@ -96,6 +96,12 @@ typedef struct {
 
 static inline bool is_front(const Search *s, ValueId v) { return s->front && s->front[v]; }
 
+/* ---- search.c ---- */
+/* How places of a graph are to be along an axis. */
+SpreadOf mesh_spread(const Graph *g, Arena *a, MeshAxis axis, int chunks, const BatchNotes *notes);
+/* by value, where it is made */
+const Place *mesh_made(const Graph *g, const SpreadWay *const *way, const Place *param, Arena *a);
+
 /* ---- choices.c ---- */
 double choices_sent(const Search *s, double bytes);
 /* Operations of a node, forward and backward, as bytes; what members along another axis send. */

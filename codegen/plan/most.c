@@ -100,5 +100,5 @@ int64_t cg_divisor(const StageGen *sg, int64_t size)
 int64_t cg_divisor_lin(const StageGen *sg, Lin x)
 {
     const int64_t rows = cg_divisor(sg, x.b);
-    return cg_gcd(cg_divisor(sg, x.c), rows);
+    return size_gcd(cg_divisor(sg, x.c), rows);
 }

@@ -16,15 +16,6 @@
 static const int stride[SYMBOLS] = {1, DEGREES, DEGREES *DEGREES};
 _Static_assert(SYMBOLS == 3, "a stride for each");
 
-int64_t cg_gcd(int64_t x, int64_t y)
-{
-    for (int64_t rest; y; y = rest) {
-        rest = x % y;
-        x = y;
-    }
-    return x < 0 ? -x : x;
-}
-
 int cg_power(int term, int symbol) { return term / stride[symbol] % DEGREES; }
 
 static int sum_of_powers(int term)

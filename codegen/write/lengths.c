@@ -93,7 +93,7 @@ static int64_t divisor_of(const Polynomial *p)
 {
     int64_t all = 0;
     for (int i = 0; i < TERMS; i++)
-        all = cg_gcd(all, p->c[i]);
+        all = size_gcd(all, p->c[i]);
     return all;
 }
 
@@ -277,9 +277,9 @@ static bool number_follows(const Lengths *l, const Value *const *v, const int64_
     return !cg_fit(l, whole, &p) || cg_value(l, &p, length) == whole[l->n];
 }
 
-bool lengths_constant(const Lengths *l, ValueId id, const int64_t *length, const Value *own,
-                      const Graph *most)
+bool lengths_constant(const Lengths *l, ValueId id, const int64_t *length, const Value *own)
 {
+    const Graph *most = l->imported[l->all - 1];
     const Value *v[SAMPLES] = {NULL};
     for (int k = 0; k < l->n; k++)
         v[k] = val(l->imported[k], id);

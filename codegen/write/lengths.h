@@ -22,12 +22,10 @@ void lengths_stage(Arena *a, const CodegenOptions *opt, uint32_t index, Target t
                    StageGen *const *beside, Samples *of);
 /* What of the model may not vary, or not so, is fatal. */
 void lengths_check(const Lengths *l);
-/* Is the constant `own`, with these lengths, what the program has for those of the samples?  most:
-   the model with the greatest. */
-bool lengths_constant(const Lengths *l, ValueId id, const int64_t *length, const Value *own,
-                      const Graph *most);
+/* Is the constant `own`, with these lengths, what the program has for those of the samples? */
+bool lengths_constant(const Lengths *l, ValueId id, const int64_t *length, const Value *own);
 
-/* others.c: what is another model with the least lengths, or with even ones, is fatal. */
+/* others.c: what is another model with lengths that are no samples is fatal. */
 void lengths_others(const Lengths *l);
 
 /* alike.c: the text of which text[k] is that with lengths l->at[k].  file: its name.  A function

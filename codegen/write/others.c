@@ -1,7 +1,7 @@
 /*
  * others.c - lengths that are no samples.  In: the model with samples, which are primes, and
- * neither few nor, most of them, many.  Out: nothing, or the model is refused: with the least
- * lengths, or with those that many numbers divide, it is not what follows from the samples.  So it
+ * neither few nor, most of them, many; and with others, as the least and such as many numbers
+ * divide.  Out: nothing, or the model is refused: it is not what follows from the samples.  So it
  * is where it has a branch, a remainder or the lesser of two sizes.
  *
  * Nodes are compared as texts (ir/dump.c), number by number: those of samples are a polynomial, on
@@ -73,17 +73,10 @@ static const char *shape_alone(Arena *a, const char *text)
     return arena_strndup(a, text, strcspn(text, "="));
 }
 
-typedef struct {
-    const Lengths *l;
-    const int64_t *length;
-    const Graph *with, *most; /* the model with these, and with the greatest */
-} Other;
-
-static void check_node(const Other *o, NodeId id, NodeId own)
+static void check_node(const Lengths *l, int other, NodeId id, NodeId own)
 {
-    const Lengths *l = o->l;
-    const int64_t *length = o->length;
-    const Graph *g = l->imported[0], *with = o->with;
+    const int64_t *length = l->at[other];
+    const Graph *g = l->imported[0], *with = l->imported[other];
     const Node *n = &g->node.at[id], *x = &with->node.at[own];
     const char *text[SAMPLES], *mine = node_text(with, own, g->arena);
     for (int k = 0; k < l->n; k++)
@@ -93,7 +86,7 @@ static void check_node(const Other *o, NodeId id, NodeId own)
     mine = n->op == x->op ? mine : shape_alone(g->arena, mine);
     bool same = follows(l, text, mine, length);
     for (uint32_t i = 0; i < n->nin && i < x->nin && n->op == x->op && same; i++)
-        same = lengths_constant(l, n->in[i], length, val(with, x->in[i]), o->most);
+        same = lengths_constant(l, n->in[i], length, val(with, x->in[i]));
     if (same)
         return;
     for (int k = 0; k < 2; k++)
@@ -105,44 +98,23 @@ static void check_node(const Other *o, NodeId id, NodeId own)
 }
 
 /* What names of the file stand for is compared: sizes of 1 leave out what they make needless. */
-static void check_length(const Lengths *l, const int64_t *length, const Graph *most)
+static void check_length(const Lengths *l, int other)
 {
-    const Graph *g = l->imported[0];
-    const Other o = {l, length, l->imported_with(l->of, length), most};
-    for (NodeId n = 0; n < o.with->node.n; n++) {
-        const Value *x = val(o.with, o.with->node.at[n].out[0]);
+    const Graph *g = l->imported[0], *with = l->imported[other];
+    for (NodeId n = 0; n < with->node.n; n++) {
+        const Value *x = val(with, with->node.at[n].out[0]);
         const ValueId is = x->made ? NONE : strmap_get(&g->by_name, x->name);
         if (!x->made && is == NONE)
-            lengths_refuse(l, graph_where(o.with, o.with->node.at[n].origin, -1),
+            lengths_refuse(l, graph_where(with, with->node.at[n].origin, -1),
                            arena_printf(g->arena, "with %s alone it is computed",
-                                        cg_lengths_text(g->arena, l, length)));
+                                        cg_lengths_text(g->arena, l, l->at[other])));
         if (is != NONE && val(g, is)->kind == V_NODE && !val(g, is)->made)
-            check_node(&o, val(g, is)->node, n);
+            check_node(l, other, val(g, is)->node, n);
     }
-}
-
-/* That most numbers divide. */
-static int64_t divided_most(const Symbol *s)
-{
-    enum { ALL = 720720 };
-    int64_t best = s->most;
-    for (int64_t n = s->most; n >= s->least && cg_gcd(best, ALL) < ALL; n--)
-        best = cg_gcd(n, ALL) > cg_gcd(best, ALL) ? n : best;
-    return best;
 }
 
 void lengths_others(const Lengths *l)
 {
-    int64_t least[SYMBOLS], length[SYMBOLS];
-    cg_longest(l, true, length);
-    const Graph *most = l->imported_with(l->of, length);
-    for (int v = 0; v < l->symbols; v++) {
-        memcpy(length, l->at[0], sizeof length);
-        least[v] = length[v] = l->symbol[v].least;
-        check_length(l, length, most);
-        length[v] = divided_most(&l->symbol[v]);
-        check_length(l, length, most);
-    }
-    if (l->symbols > 1)
-        check_length(l, least, most);
+    for (int k = l->n; k < l->all; k++)
+        check_length(l, k);
 }

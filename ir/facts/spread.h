@@ -90,6 +90,9 @@ typedef struct {
     /* by value: the places S of several groups that spread_places() found; NULL: none */
     const Places *known;
     bool uneven;  /* places may be uneven */
+    /* the graph with other lengths, all of which are to be divided alike; n_others 0: none */
+    Graph *const *others;
+    int n_others;
     bool mirrors; /* spread_places() finds those, too, of which each attends to those before it */
     /* Each chunk is computed by itself, as a row is: nobody adds up what they hold, numbers of
        places count from the chunk's first, and what one makes may be its own (SpreadWay.meets). */

@@ -63,6 +63,16 @@ const Shape *ways_shape(const Ways *w, uint32_t slot)
     return &val(w->of->g, ways_value(w, slot))->shape;
 }
 
+/* Is it so with any length?  Either there are as many groups with each, or each is of one size. */
+static bool fits_others(const SpreadOf *of, ValueId v, Place at)
+{
+    const int64_t own = val(of->g, v)->shape.d[at.dim];
+    int64_t all = own;
+    for (int k = 0; k < of->n_others; k++)
+        all = size_gcd(all, val(of->others[k], v)->shape.d[at.dim]);
+    return all == own || all % (at.groups * of->chunks) == 0 || all % (own / at.groups) == 0;
+}
+
 bool ways_may_be(const Ways *w, uint32_t slot, Place at)
 {
     ValueId v = ways_value(w, slot);
@@ -76,6 +86,8 @@ bool ways_may_be(const Ways *w, uint32_t slot, Place at)
         (barred->groups == 0 || at.groups % barred->groups != 0) &&
         !(w->of->rows && w->of->rows[v] && at.groups == 1))
         return false;
+    if (w->of->n_others && at.dim >= 0)
+        return place_fits(ways_shape(w, slot), at, w->of->chunks) && fits_others(w->of, v, at);
     return w->of->uneven ? place_fits_uneven(ways_shape(w, slot), at, w->of->chunks)
                          : place_fits(ways_shape(w, slot), at, w->of->chunks);
 }

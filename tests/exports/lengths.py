@@ -77,6 +77,22 @@ def unet():
     return UNet()
 
 
+def tagger(kind):
+    """Two layers of an LSTM or a GRU, in both directions."""
+    import torch
+
+    class Tagger(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = torch.nn.Embedding(100, 16)
+            self.steps = kind(16, 12, num_layers=2, batch_first=True, bidirectional=True)
+            self.out = torch.nn.Linear(24, 100)
+
+        def forward(self, input_ids):
+            return self.out(self.steps(self.embed(input_ids))[0])
+    return Tagger()
+
+
 def tokens(*shape):
     import torch
     return torch.randint(3, 100, shape)
@@ -134,6 +150,10 @@ MODELS = {
     "U-Net": (unet, scene, {"pixel_values": {2: "h", 3: "w"}},
               ["h=4*y", "w=4*x", "y=1..10", "x=1..10"],
               [(4, 4), (4, 20), (8, 12), (16, 16), (20, 36), (32, 8), (36, 40), (40, 40)]),
+    "LSTM": (lambda: tagger(__import__("torch").nn.LSTM), text, {"input_ids": {1: "n"}},
+             ["n=1..48"], SEQ),
+    "GRU": (lambda: tagger(__import__("torch").nn.GRU), text, {"input_ids": {1: "n"}},
+            ["n=1..48"], SEQ),
 }
 
 
@@ -141,6 +161,11 @@ def export(model, inputs, dims, path):
     """dims: the open ones' names by input; {}: none."""
     import torch
     sizes = {k: {0: "batch", **dims.get(k, {})} for k in inputs} if dims else None
+    if hasattr(model, "steps"):             # whose steps the other exporter unrolls
+        torch.onnx.export(model, tuple(inputs.values()), path, dynamo=False,
+                          input_names=list(inputs), dynamic_axes=sizes,
+                          training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)
+        return
     of = {}
     shapes = sizes and {k: {d: of.setdefault(n, torch.export.Dim.DYNAMIC) for d, n in v.items()}
                         for k, v in sizes.items()}
