@@ -55,8 +55,7 @@ static const char *indented(Arena *a, const char *said)
 }
 
 /* What fails with these lengths says that they are not the user's. */
-static void with_lengths(const PlanReader *r, const int64_t *length, void (*run)(void *),
-                         void *arg)
+static void with_lengths(const PlanReader *r, const int64_t *length, void (*run)(void *), void *arg)
 {
     char *said;
     const int code = quietly(run, arg, &said);
@@ -347,6 +346,7 @@ void pass_lengths(State *s)
         x->r.o->other = l->pipe[0]->graph;
     }
     cg_longest(l, false, most);
-    l->most = memcmp(most, l->at[l->all - 1], sizeof most) ? pipe_of(x, l->at[l->all - 1]) : s->pipe;
+    l->most =
+        memcmp(most, l->at[l->all - 1], sizeof most) ? pipe_of(x, l->at[l->all - 1]) : s->pipe;
     s->o->codegen.lengths = l;
 }

@@ -73,10 +73,10 @@ static const SpreadWay *way_again(const SpreadOf *of, const Graph *from, NodeId 
         at.groups = groups_of_size(of->g, from, n, i, at);
         spread_ways_at(of, id, i, at, a, &ways);
     }
-    for (uint32_t i = 0; i < ways.n; i++)
-        if (is_again(of->g, from, n, &ways.at[i], was))
-            return &ways.at[i];
-    return NULL;
+    const SpreadWay *w = ways.at, *end = w + ways.n;
+    while (w < end && !is_again(of->g, from, n, w, was))
+        w++;
+    return w < end ? w : NULL;
 }
 
 MeshPlan mesh_again(const MeshPlan *decided, const Graph *g, Arena *a, const BatchNotes *notes)

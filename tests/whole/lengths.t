@@ -43,6 +43,9 @@ for n in 1 24; do
     ok "trains" run bound bound$n --data x="$work/x$n.npy" --data target="$work/y$n.npy"
     ok "to the same bits" equal steps$n bound$n
 done
+ok "beside them layers in two members" split_model tagger.onnx "$work/two" a:end "${split[@]}" --bind seq=1..48 --tensor 2
+ok "train" run two two24 --data x="$work/x24.npy" --data target="$work/y24.npy"
+ok "to the same gradients" "$compare" grads "$work/two24" "$work/steps24"
 data=(--data x=in.x.npy --data target=target.npy)
 ok "rows of 1 to 48 places" run any mixed "${data[@]}" --lengths seq=lengths.npy --microbatches 4
 ok "PyTorch's gradients" "$compare" grads "$work/mixed" grads.safetensors
@@ -148,6 +151,7 @@ image=(--data x="$work/image.npy" --data target="$work/four.npy" --output y="$wo
 perl -e '$h = "{\"descr\": \"<i8\", \"fortran_order\": False, \"shape\": (4,), }"; $h =~ tr/"/\x27/; $h .= " " x (117 - length $h) . "\n";
     print "\x93NUMPY\x01\x00", pack("v", length $h), $h, pack("q<*", 6, 3, 0, 1)' >"$work/four.npy"
 ok "images of any even height and width" split_model patches.onnx "$work/images" none "${split[@]}" --bind 'height=2*h' --bind 'width=2*w' --bind h=1..8 --bind w=1..8
+ok "in four members, which divide what is so with any of them" "$ppsplit" -q patches.onnx "${split[@]}" --bind 'height=2*h' --bind 'width=2*w' --bind h=1..8 --bind w=1..8 --tensor 4 -o "$work/four"
 ok "the model bound to 6 and 14" split_model patches.onnx "$work/image" none "${split[@]}" --bind height=6 --bind width=14
 ok "train" step images
 ok "as it does" step image
