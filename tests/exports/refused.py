@@ -29,12 +29,18 @@ def of_torch():
 
     def raises():
         return torch.ones(2) @ torch.ones(3), ()
+
+    def interrupted():
+        raise KeyboardInterrupt
     yield "no pair", lambda: Net(), "at:model is to return a model and its inputs, as a pair"
     yield "no inputs", lambda: (Net(), ()), "the inputs have no array with rows"
     yield "a scalar alone", lambda: (Net(), (one,)), "the inputs have no array with rows"
     yield "no rows", lambda: (Net(), (torch.ones(0, 3),)), "input 0 has the shape [0, 3], that is no numbers"
     yield "its own code fails", raises, f"{__file__}:{raises.__code__.co_firstlineno + 1}: RuntimeError"
     yield "a scalar first", lambda: (Net(), (one, x)), ""
+    yield "a name with a dot", lambda: (Net(), {"a.b": x}), "PyTorch exports no input called a.b"
+    yield "no module", lambda: ("Net", (x,)), "the model is of type str"
+    yield "interrupted", interrupted, "interrupted"
 
 
 def of_jax():
