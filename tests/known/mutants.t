@@ -5,6 +5,7 @@
 # watchdog ends it.  First each program, as it was written, leaves these bits.  KNOWN=all, as `make known` has it: all of them; else every eighth,
 # beginning with MUTANT (0).  docs/known-bugs.md has their table.
 . "$(dirname "$0")/../lib.sh"
+cd "$work" || exit 1
 declare -A model=([tensor]=rope [sequence]=rope [mesh]=rope [expert]=experts [processes]=experts [table]=tied [copies]=tied [replicas]=tied [layers]=rope
     [frozen]=rope [again]=rope [half]=rope)
 declare -A cut=([tensor]='--tensor 2' [sequence]='--sequence 2' [mesh]='--tensor 2 --sequence 2' [expert]='--expert 2' [processes]='--expert 2'

@@ -145,14 +145,18 @@ def main():
     rows = {}
     for name in sys.argv[1:] or make.CASES:
         case, rows[name] = make.CASES[name], []
-        if name in ("dropout", "resumed"):               # what is drawn is another there; a checkpoint is not its task
+        # what is drawn is another there; a checkpoint is not its task; labels that the last stage alone reads
+        # are given to the first, too, so it says nothing of several losses
+        if name in ("dropout", "resumed", "aux"):
             continue
         for split in case["splits"]:
             if len({p.split(":")[0] for p in split.split(",")}) <= split.count(","):
                 continue                                 # its points are a dict of modules: a module has one
+            by = {}                                      # what schedules give
             for schedule in (ScheduleGPipe, Schedule1F1B):
-                rows[name].append(f"{split} | {schedule.__name__[8:]} | {together(case, split, schedule)}")
-                print(name, rows[name][-1], flush=True)
+                by.setdefault(together(case, split, schedule), []).append(schedule.__name__[8:])
+            rows[name] += [f"{split} | {', '.join(schedules)} | {text}" for text, schedules in by.items()]
+            print(name, *rows[name], sep="\n  ", flush=True)
     publish({name: lines for name, lines in rows.items() if lines})
 
 
