@@ -1,9 +1,8 @@
 /*
  * const.c - constants that folding made of TorchScript's nodes ("onnx::Add_74").  In:
  * operands that are no parameters, and the parameters.  Out: those that hold a parameter in another
- * arrangement, a function of it, or several beside each other, read it from then on (tie.c); the
- * others are named where they may hold one (gamma.view(1, -1, 1, 1), logit_scale.exp()), as they
- * will not train.
+ * arrangement, or a function of it, read it from then on (tie.c); the others are named where they
+ * may hold one (gamma.view(1, -1, 1, 1), logit_scale.exp()), as they will not train.
  */
 #include <string.h>
 
@@ -22,7 +21,7 @@ static bool made_by_folding(const Params *p, const RawTensor *t)
            strmap_get(&p->by_init, t->name) == NONE;
 }
 
-/* The parameter it is made of, when that is one alone, or several beside each other. */
+/* The parameter it is made of, when that is one alone. */
 static const Recipe *made_of(Fx *x, const RawTensor *t)
 {
     const Recipe *found = NULL;
@@ -33,7 +32,7 @@ static const Recipe *made_of(Fx *x, const RawTensor *t)
                 return NULL; /* equal parameters: nothing tells which */
             found = r ? r : found;
         }
-    return found ? found : tie_pieces(x, t);
+    return found;
 }
 
 /* The parameters with those behind them that the user gives in files, and that the model lacks:

@@ -1,8 +1,8 @@
 /*
  * folded.c - operands of which no argument of their fx node says what they are: constant folding
  * made them.  In: the uses that fx.c left, the parameters that are known, those that the user
- * gives.  Out: by their bits, what is a known parameter in another arrangement, a function of one,
- * or several beside each other (tie.c); then parameters that are in the file in no other way, where
+ * gives.  Out: by their bits, what is a known parameter in another arrangement, or a function of
+ * one (tie.c); then parameters that are in the file in no other way, where
  * the exporter noted what it computed an operand of (origin.c, undo.c).  What stays open is said
  * (report.c).
  *
@@ -160,25 +160,18 @@ static Recipe *reading(Recipe *r, uint32_t id)
     return r;
 }
 
-/* What folding made of equal parameters was merged, as -exp(A_log) of fresh layers of Mamba: the
- * parameter of the reader's module that is in the file in no other way and called like the one that
- * was found is that one's equal.  Or NONE. */
-static uint32_t own_equal(Fx *x, const Trace *t, const Candidate *found)
+/* What folding made of equal parameters was merged, as -exp(A_log) of fresh layers of Mamba: a
+ * parameter of the reader's module that is in the file in no other way, called like the one that was
+ * found, may be meant. */
+static bool has_own(const Fx *x, const Trace *t, const Candidate *found)
 {
-    Params *p = x->p;
-    const Param *like = &p->g->param.at[p->sig_param[found->entry]];
-    const char *target = p->sig.entry[found->entry].target;
-    for (uint32_t e = 0; e < p->sig.n && is_merged(t) && !like->transposed; e++) {
-        const char *own = p->sig.entry[e].target;
-        if (!fx_is_unread(x, e) || strcmp(fx_leaf(own), fx_leaf(target)) ||
-            fx_distance(own, t->use->node->scope) != OWN)
-            continue;
-        const Shape shape = like->shape;
-        p->sig_param[e] = param_put(p, own, like->dtype, &shape, like->bytes);
-        vec_push(x->a, &p->lost.inferred, arena_printf(x->a, "%s (equal to %s)", own, target));
-        return p->sig_param[e];
-    }
-    return NONE;
+    const Params *p = x->p;
+    const char *leaf = fx_leaf(p->sig.entry[found->entry].target);
+    bool own = false;
+    for (uint32_t e = 0; e < p->sig.n && is_merged(t) && !own; e++)
+        own = fx_is_unread(x, e) && !strcmp(fx_leaf(p->sig.entry[e].target), leaf) &&
+              fx_distance(p->sig.entry[e].target, t->use->node->scope) == OWN;
+    return own;
 }
 
 static void tie(Fx *x, Trace *t)
@@ -187,20 +180,17 @@ static void tie(Fx *x, Trace *t)
     const Candidate *best = best_of(x, t, &all);
     bool turned;
     if (!best) {
-        const Recipe *pieces = all.n ? NULL : tie_pieces(x, t->tensor);
         for (uint32_t i = 0; i < all.n; i++)
             fx_lacks(x, all.at[i].entry, t->tensor->name);
         t->done = all.n > 0;
-        if (pieces)
-            give(x, t, pieces);
         return;
     }
     /* a symmetric matrix, which its transpose was merged with */
     if (recipe_is_plain(best->recipe, &turned) && !turned && t->tensor->shape.rank == 2 &&
         fx_is_one_of(t->fx, fx_turns))
         recipe_swap(x->a, best->recipe);
-    uint32_t own = own_equal(x, t, best);
-    give(x, t, own == NONE ? best->recipe : reading(best->recipe, own));
+    if (!has_own(x, t, best))
+        give(x, t, best->recipe);
 }
 
 static void tie_all(Fx *x, Traces *all)

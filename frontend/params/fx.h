@@ -89,9 +89,6 @@ Recipe *tie_exact(Fx *x, uint32_t param, const RawTensor *t);
  * NULL. */
 Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear);
 
-/* How it is several parameters joined along a dimension, or NULL. */
-Recipe *tie_pieces(Fx *x, const RawTensor *t);
-
 /* ---- fxname.c ---- */
 /* How close a parameter's module is to a scope. */
 typedef enum { FAR, NEAR, OWN } Distance;

@@ -1,15 +1,13 @@
 /*
  * undo.c - a parameter that constant folding left only a trace of.  In: an initializer, and what
- * the file says that it was computed of (origin.c): one parameter, by views and a function of
- * single elements.  Out: the parameter's shape and bytes, and the recipe that makes the initializer
- * of it; or nothing, where what was done cannot be undone.
+ * the file says that it was computed of (origin.c): one parameter, by views.  Out: the parameter's
+ * shape and bytes, and the recipe that makes the initializer of it; or nothing, where what was done
+ * cannot be undone.
  *
- * The steps are told, their sizes are not.  A function goes in any order with views: it is undone
- * first.  What was expanded is seen in the numbers.  A view to a vector with dims of 1 is undone to
+ * The steps are told, their sizes are not.  What was expanded is seen in the numbers.  A view to a vector with dims of 1 is undone to
  * the vector; one that merged dims, by the view of the other factor of the product.  Numbers that
  * are all the same do not say which dims are copies: that is known of the first alone.
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,77 +65,14 @@ static Payload first_of_each(Arena *a, const RawTensor *t, const Shape *once)
         .at = out, .length = (size_t)n * size, .file = t->bytes.file, .converted = true};
 }
 
-/* ---- functions ---- */
-
-static double un_exp(double v) { return log(v); }
-static double un_neg_exp(double v) { return log(-v); }
-static double un_sigmoid(double v) { return log(v / (1 - v)); }
-static double un_tanh(double v) { return atanh(v); }
-
-typedef struct {
-    const char *fx;
-    Op first, then;
-    double (*undo)(double);
-} Function;
-
-static const Function one[] = {
-    {"exp", OP_Exp, OP_NONE, un_exp},             /* logit_scale.exp() */
-    {"sigmoid", OP_Sigmoid, OP_NONE, un_sigmoid}, /* gates */
-    {"tanh", OP_Tanh, OP_NONE, un_tanh},
-};
-static const Function neg_exp = {"neg", OP_Exp, OP_Neg, un_neg_exp}; /* -exp(A_log) */
-
-/* Are all steps known, with one function at most, or exp and then neg?  *fn: it, or NULL. */
-static bool find_function(Fx *x, const Trace *t, const Function **fn)
+/* Are all steps known? */
+static bool is_undoable(const Fx *x, const Trace *t)
 {
     static const char *const *const view[] = {fx_turns, views, copies, added, parts, sums, same};
-    uint32_t known = 0, functions = 0, neg = fx_steps(x, t, (const char *const[]){"neg", NULL});
-    *fn = NULL;
+    uint32_t known = 0;
     for (size_t i = 0; i < sizeof view / sizeof *view; i++)
         known += fx_steps(x, t, view[i]);
-    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
-        uint32_t n = fx_steps(x, t, (const char *const[]){one[i].fx, NULL});
-        functions += n;
-        *fn = n ? &one[i] : *fn;
-    }
-    if (neg && (neg > 1 || *fn != one || raw_number(t->tensor, 0) > 0))
-        return false;
-    *fn = neg ? &neg_exp : *fn;
-    return functions < 2 && known + functions + neg == fx_steps(x, t, NULL);
-}
-
-/* *own: what the trace was before the function; false: no number that one computes with is. */
-static bool undo_function(Fx *x, const Trace *t, const Function *fn, RawTensor *own)
-{
-    const RawTensor *tensor = t->tensor;
-    int64_t n = shape_elements(&tensor->shape);
-    size_t size = dtype_size(tensor->dtype);
-    *own = *tensor;
-    if (!fn)
-        return true;
-    uint8_t *bytes = arena_alloc(x->a, tensor->bytes.length);
-    for (int64_t i = 0; i < n; i++) {
-        double before = fn->undo(raw_number(tensor, i));
-        float f = (float)before;
-        if (!isfinite(before))
-            return false;
-        memcpy(bytes + (size_t)i * size, tensor->dtype == DT_F64 ? (void *)&before : (void *)&f,
-               size);
-    }
-    own->bytes = (Payload){
-        .at = bytes, .length = tensor->bytes.length, .file = tensor->bytes.file, .converted = true};
-    return true;
-}
-
-static Recipe *recipe_applying(Arena *a, const Function *fn)
-{
-    Recipe *r = recipe_of(a, 0);
-    if (!fn)
-        return r;
-    uint32_t first = recipe_op(a, r, fn->first, (Attr){0}, 0, NONE);
-    if (fn->then != OP_NONE)
-        recipe_op(a, r, fn->then, (Attr){0}, first, NONE);
-    return r;
+    return known == fx_steps(x, t, NULL);
 }
 
 /* ---- views ---- */
@@ -247,10 +182,9 @@ static bool before_view(const Fx *x, const Trace *t, const Shape *once, Shape *o
     return true;
 }
 
-/* tensor: what the trace was before fn, the function that it is of the parameter, or NULL */
-static bool undo_view(Fx *x, const Trace *t, const RawTensor *tensor, const Function *fn,
-                      Undone *out)
+static bool undo_view(Fx *x, const Trace *t, Undone *out)
 {
+    const RawTensor *tensor = t->tensor;
     bool viewed = fx_steps(x, t, views) > 0;
     Shape once = tensor->shape, own;
     bool copied = fx_steps(x, t, copies) > 0;
@@ -263,11 +197,11 @@ static bool undo_view(Fx *x, const Trace *t, const RawTensor *tensor, const Func
         own = (Shape){0}; /* one number */
     if (viewed && !before_view(x, t, &once, &own))
         return false;
-    if (shape_equal(&own, &tensor->shape) && !fn)
+    if (shape_equal(&own, &tensor->shape))
         return undo_plain(x, tensor, false, out);
     *out = (Undone){.shape = own,
                     .bytes = first_of_each(x->a, tensor, &once),
-                    .recipe = recipe_applying(x->a, fn)};
+                    .recipe = recipe_of(x->a, 0)};
     if (!shape_equal(&own, &once))
         recipe_reshape(x->a, out->recipe, &once);
     if (!shape_equal(&once, &tensor->shape))
@@ -279,17 +213,15 @@ static bool undo_view(Fx *x, const Trace *t, const RawTensor *tensor, const Func
 
 bool undo_one(Fx *x, const Trace *t, Undone *out)
 {
-    const Function *fn;
-    RawTensor own;
-    if (!find_function(x, t, &fn) || fx_steps(x, t, parts) > 0 || !undo_function(x, t, fn, &own))
+    if (!is_undoable(x, t) || fx_steps(x, t, parts) > 0)
         return false;
     uint32_t other = fx_steps(x, t, views) + fx_steps(x, t, copies) + fx_steps(x, t, added);
     if (fx_steps(x, t, fx_turns) > 0)
-        return !fn && !other && undo_plain(x, t->tensor, true, out);
+        return !other && undo_plain(x, t->tensor, true, out);
     if (fx_steps(x, t, sums) > 0) /* 1 + weight: trains as the sum */
-        return !fn && !other && t->tensor->shape.rank == 1 && t->tensor->shape.d[0] > 1 &&
+        return !other && t->tensor->shape.rank == 1 && t->tensor->shape.d[0] > 1 &&
                undo_plain(x, t->tensor, false, out);
-    return undo_view(x, t, &own, fn, out);
+    return undo_view(x, t, out);
 }
 
 static int by_number(const void *a, const void *b)
@@ -303,15 +235,14 @@ bool undo_rows(Fx *x, Trace **t, uint32_t n, Undone *out)
 {
     const RawTensor *first = t[0]->tensor;
     size_t each = first->bytes.length;
-    const Function *fn;
     uint8_t *whole = arena_alloc(x->a, n * each);
     if (n < 2 || first->shape.rank < 1 || first->shape.rank == MAX_RANK)
         return false;
     qsort(t, n, sizeof(Trace *), by_number);
     *out = (Undone){.shape = shape_of(1, n), .in_order = true};
     for (uint32_t i = 0; i < n; i++) {
-        if (!find_function(x, t[i], &fn) || fn || fx_steps(x, t[i], NULL) != 1 ||
-            fx_steps(x, t[i], parts) != 1 || !shape_equal(&t[i]->tensor->shape, &first->shape))
+        if (fx_steps(x, t[i], NULL) != 1 || fx_steps(x, t[i], parts) != 1 ||
+            !shape_equal(&t[i]->tensor->shape, &first->shape))
             return false;
         memcpy(whole + i * each, t[i]->tensor->bytes.at, each);
         t[i]->row = i;
