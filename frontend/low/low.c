@@ -246,7 +246,7 @@ ValueId low_take(Graph *g, ValueId x, int axis, int64_t n, const int64_t *idx)
         for (int d = 0; d < s.rank; d++)
             size[d] = s.d[d], steps[d] = 1;
         start[axis] = idx[0], size[axis] = n, steps[axis] = step;
-        return low_part(g, x, start, size, steps);
+        return g_slice(g, x, start, size, steps);
     }
     int64_t r = s.d[axis] > 0 && n % s.d[axis] == 0 ? n / s.d[axis] : 0;
     for (i = 0; r > 0 && i < n && idx[i] == i / r; i++) {

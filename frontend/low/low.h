@@ -73,9 +73,6 @@ ValueId low_to_mini(const Import *im, ValueId x, Dtype to, bool saturate, bool s
 ValueId low_centred(const Import *im, uint32_t i, uint32_t zero, int axis);
 ValueId low_scaled_product(Graph *g, ValueId a, ValueId b, ValueId scale);
 ValueId low_dynamic_product(Graph *g, ValueId x, ValueId b, ValueId b_scale);
-/* part.c: x from start on, size of each dim */
-ValueId low_part(Graph *g, ValueId x, const int64_t *start, const int64_t *size,
-                 const int64_t *step);
 /* ops/attention.c: [B, S, H d] to [B, H, S, d], and back; the latter with each head r times in a
    row */
 ValueId low_split_heads(const Import *im, int input, ValueId x, int64_t heads);

@@ -80,20 +80,6 @@ static const char *from_list(Arena *a, const char *text, uint32_t *call)
     return out;
 }
 
-/* ONNX Runtime's optimizer calls what it makes of nodes after the first of them:
- * "/dense/MatMul/MatMulAddFusion", with a slash behind it or not.  That one's name. */
-static const char *before_fusion(Arena *a, const char *name)
-{
-    static const char fusion[] = "Fusion";
-    size_t n = strlen(name), k = sizeof fusion - 1;
-    n -= n > 0 && name[n - 1] == '/';
-    if (n <= k || memcmp(name + n - k, fusion, k))
-        return name;
-    while (n > 0 && name[n - 1] != '/')
-        n--;
-    return n > 1 ? arena_strndup(a, name, n - 1) : name;
-}
-
 const char *scope_own(Arena *a, const char *name, const char *value, const char *name_scopes,
                       uint32_t *call)
 {
@@ -104,7 +90,7 @@ const char *scope_own(Arena *a, const char *name, const char *value, const char 
     const char *text = name && *name ? name : value;
     if (!text || strlen(text) > LONGEST || !strchr(text, '/'))
         return NULL;
-    return from_slashes(a, before_fusion(a, text));
+    return from_slashes(a, text);
 }
 
 /* The longest path of whole components both share. */

@@ -200,7 +200,7 @@ void import_slice(Import *im)
             low_fatal(im, 4, "step 0");
         slice_dim(s.d[d], &start[d], ends[i], &step[d], &size[d]);
     }
-    im->out[0] = low_part(g, x, start, size, step);
+    im->out[0] = g_slice(g, x, start, size, step);
 }
 
 /* The sizes of a Split's parts: given, or equal, the last one smaller where opset 18 allows it. */

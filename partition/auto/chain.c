@@ -1,5 +1,5 @@
 /*
- * chain.c - runs of groups as stages: a first cut, quickly; the best cut, by dynamic programming.
+ * chain.c - runs of groups as stages: the best cut, by dynamic programming.
  *
  * best[i][j]: the value of the best j stages that are together the first i groups.  From each i that
  * some j reached, the groups behind it are added one by one, and the load of that stage is kept as
@@ -31,89 +31,6 @@ static void found_measure(const Dag *d, Found *f, Arena *a)
             load_remove(&load, g);
     }
     arena_free(scratch);
-}
-
-/* ---- a first cut ----------------------------------------------------------------------------- */
-
-typedef struct {
-    const Dag *d;
-    uint32_t *end; /* stage s is groups [end[s], end[s + 1]) */
-    uint32_t first;
-    Load load;
-    Ticks *left, *right; /* of the two stages beside a boundary, by its place */
-    bool *fits;
-} Prefixes;
-
-/* Ends of stages where the time before them is nearest to an equal share. */
-static void equal_shares(Prefixes *x)
-{
-    uint32_t k = x->d->p->stages, n = x->d->n, at = 0;
-    Ticks done = 0;
-    for (uint32_t s = 1; s < k; s++) {
-        Ticks share = x->d->total / k * s;
-        while (at < n && (at < s || done + x->d->group[at].time / 2 < share))
-            done += x->d->group[at++].time;
-        while (at > n - (k - s)) /* a group for each of the others */
-            done -= x->d->group[--at].time;
-        if (at <= x->end[s - 1])
-            done += x->d->group[at++].time;
-        x->end[s] = at;
-    }
-    x->end[k] = n;
-}
-
-/* Puts the boundary between stages s - 1 and s where the slower of the two is fastest. */
-static bool place_boundary(Prefixes *x, uint32_t s)
-{
-    uint32_t low = x->end[s - 1], high = x->end[s + 1], was = x->end[s], best = was;
-    x->first = 0;
-    for (uint32_t at = low; at + 1 < high; at++) {
-        load_add(&x->load, at);
-        x->left[at + 1] = load_ticks(&x->load);
-        x->fits[at + 1] = load_fits(&x->load, s - 1);
-    }
-    for (uint32_t at = high - 1; at-- > low;)
-        load_remove(&x->load, at);
-    for (uint32_t at = high; at-- > low + 1;) {
-        load_add(&x->load, at);
-        x->right[at] = load_ticks(&x->load);
-        x->fits[at] &= load_fits(&x->load, s);
-    }
-    for (uint32_t at = low + 1; at < high; at++)
-        load_remove(&x->load, at);
-    for (uint32_t at = low + 1; at < high; at++) {
-        Ticks is = x->left[at] > x->right[at] ? x->left[at] : x->right[at],
-              old = x->left[best] > x->right[best] ? x->left[best] : x->right[best];
-        bool better =
-            is < old || (is == old && x->left[at] + x->right[at] < x->left[best] + x->right[best]);
-        if (x->fits[at] > x->fits[best] || (x->fits[at] == x->fits[best] && better))
-            best = at;
-    }
-    x->end[s] = best;
-    return best != was;
-}
-
-Found chain_first(const Dag *d, Arena *a)
-{
-    enum { ROUNDS = 12 };
-    uint32_t k = d->p->stages;
-    Found f = {.end = arena_array(a, uint32_t, k + 1)};
-    Arena *scratch = arena_within(a);
-    Prefixes x = {.d = d, .end = f.end};
-    x.load = load_new(d, &x.first, scratch);
-    x.left = arena_array(scratch, Ticks, d->n + 1);
-    x.right = arena_array(scratch, Ticks, d->n + 1);
-    x.fits = arena_array(scratch, bool, d->n + 1);
-    equal_shares(&x);
-    bool moved = true;
-    for (int round = 0; round < ROUNDS && moved; round++) {
-        moved = false;
-        for (uint32_t s = 1; s < k; s++)
-            moved |= place_boundary(&x, s);
-    }
-    arena_free(scratch);
-    found_measure(d, &f, a);
-    return f;
 }
 
 /* ---- the best -------------------------------------------------------------------------------- */
@@ -264,7 +181,7 @@ static Found search(const Dag *d, Ticks cap, bool sum, Arena *a)
 
 /* What no number of stages has all of its stages below, where one group alone takes more than an
    equal share; an equal share. */
-static Ticks least_slowest(const Dag *d, Ticks cap, Arena *a)
+static Ticks least_slowest(const Dag *d, Arena *a)
 {
     Arena *scratch = arena_within(a);
     Ticks *best = arena_array(scratch, Ticks, d->n + 1), even = d->total / d->p->stages, alone = 0;
@@ -275,11 +192,10 @@ static Ticks least_slowest(const Dag *d, Ticks cap, Arena *a)
         alone = larger_ticks(alone, load_ticks(&load));
         load_remove(&load, base);
     }
-    cap = alone < cap ? alone : cap;
     for (to = 1; to <= d->n; to++)
-        best[to] = cap;
-    for (base = 0; base < d->n && cap > even; base++) {
-        for (to = base; to < d->n && load.time < cap && best[base] < cap;) {
+        best[to] = alone;
+    for (base = 0; base < d->n && alone > even; base++) {
+        for (to = base; to < d->n && load.time < alone && best[base] < alone;) {
             load_add(&load, to++);
             Ticks is = larger_ticks(best[base], load_ticks(&load));
             best[to] = is < best[to] ? is : best[to];
@@ -292,13 +208,17 @@ static Ticks least_slowest(const Dag *d, Ticks cap, Arena *a)
     return even;
 }
 
-Found chain_slowest(const Dag *d, Ticks cap, Arena *a)
+Found chain_slowest(const Dag *d, Arena *a)
 {
-    Found f = search(d, least_slowest(d, cap, a), true, a);
-    if (f.end)
-        return f;
-    f = search(d, cap, false, a);
-    return f.end ? search(d, f.slowest, true, a) : f;
+    const Ticks least = least_slowest(d, a);
+    Found f = search(d, least, true, a);
+    for (Ticks more = least / 16 + 1; !f.end && more < TICKS_CAP; more *= 4) {
+        more = more < d->total ? more : TICKS_CAP;
+        f = search(d, least + more, false, a);
+        if (f.end)
+            f = search(d, f.slowest, true, a);
+    }
+    return f;
 }
 
 Found chain_sum(const Dag *d, Ticks cap, Arena *a) { return search(d, cap, true, a); }

@@ -93,10 +93,8 @@ typedef struct {
     uint64_t border; /* of the stages but the first */
     bool fits;       /* every stage in its memory */
 } Found;
-/* A cut, quickly: prefixes of equal time, then each boundary where it does best. */
-Found chain_first(const Dag *d, Arena *a);
-/* The cut with the least slowest stage, of these the least sum, then border; no stage above cap. */
-Found chain_slowest(const Dag *d, Ticks cap, Arena *a);
+/* The cut with the least slowest stage, of these the least sum, then border. */
+Found chain_slowest(const Dag *d, Arena *a);
 /* The cut with the least sum, then border, no stage above cap. */
 Found chain_sum(const Dag *d, Ticks cap, Arena *a);
 

@@ -84,13 +84,8 @@ static void prefer_borders(Solve *s)
 
 static void solve(Solve *s)
 {
-    bool free = true;
     s->best = (Found){.end = NULL};
-    for (uint32_t g = 0; g < s->d->n; g++)
-        free &= !s->d->group[g].begins;
-    if (free)
-        keep(s, chain_first(s->d, s->a));
-    Found f = chain_slowest(s->d, s->best.end ? s->best.slowest : TICKS_CAP, s->a);
+    Found f = chain_slowest(s->d, s->a);
     keep(s, f);
     if (f.end && s->d->p->microbatches)
         sweep(s, f.slowest);

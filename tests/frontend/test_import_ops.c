@@ -457,51 +457,11 @@ static void test_activations_of_halves(void)
     }
 }
 
-static bool needs(const Graph *g, ValueId v, ValueId input)
-{
-    const Value *x = val(g, v);
-    bool is = v == input;
-    for (uint32_t i = 0; x->kind == V_NODE && !is && i < g->node.at[x->node].nin; i++)
-        is = needs(g, g->node.at[x->node].in[i], input);
-    return is;
-}
-
-/* A class token before the patches of each frame, then positions: the first 2 of 4 rows. */
-static void test_part_of_joined(void)
-{
-    T *t = begin();
-    double place[4] = {10, 20, 30, 40};
-    ValueId x = input(t, S(4, 1, 2), V(1, 2, 3, 4, 5, 6, 7, 8)), p = input(t, S(1, 1, 2), V(1, 2));
-    ValueId at = graph_const(t->g, NULL, (Tensor){DT_F64, S(1, 2, 2), place}), part[4];
-    ValueId in[2] = {g_expand(t->g, p, &S(4, 1, 2)), x}, y = g_concat(t->g, 2, in, 1);
-    y = g_add(t->g, g_unary(t->g, OP_Neg, y), at);
-    lower(t, OP_Slice, 9, "starts=[0] ends=[2] axes=[0]", 1, &y, 1);
-    ValueId rows = t->out[0];
-    const char *const cut[] = {"starts=[0] ends=[1] axes=[1]", "starts=[1] ends=[2] axes=[1]"};
-    for (int i = 0; i < 4; i++) {                       /* of two rows, of all */
-        ValueId of = i < 2 ? rows : y;
-        lower(t, OP_Slice, 9, cut[i % 2], 1, &of, 1);
-        part[i] = t->out[0];
-    }
-    Tensor *now = evaluate(t);
-    ok(close_to(&now[part[0]], V(9, 18, 9, 18)) && close_to(&now[part[1]], V(29, 38, 27, 36)) &&
-           close_to(&now[part[2]], V(9, 18, 9, 18, 9, 18, 9, 18)),
-       "Slice of what was joined");
-    ok(!needs(t->g, part[0], x) && !needs(t->g, part[2], x) && needs(t->g, part[0], p),
-       "of the token it needs no row");
-    ok(needs(t->g, part[1], x) && needs(t->g, part[3], x), "of what stands beside it it does");
-    ValueId pair[2] = {at, g_reshape(t->g, p, &S(1, 2, 1))}, both = g_concat(t->g, 2, pair, 2);
-    lower(t, OP_Slice, 9, "starts=[2] ends=[3] axes=[2]", 1, &both, 1);
-    ok(t->out[0] == pair[1], "all of one joined operand is that operand");
-    arena_free(t->arena);
-}
-
 int main(void)
 {
     test_random();
     test_gemm_of_halves();
     test_activations_of_halves();
-    test_part_of_joined();
     test_cast_to_mini();
     test_cast();
     test_unary();

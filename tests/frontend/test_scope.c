@@ -15,8 +15,6 @@ static void test_own(void)
         {"/features/features.0/features.0.1/Relu", NULL, "features.0.1", 0},
         {"/layer1/layer1.10/conv1/Conv", NULL, "layer1.10.conv1", 0},
         {"/Add", NULL, "", 0},
-        {"/enc/dense/MatMul/MatMulAddFusion", NULL, "enc.dense", 0},
-        {"/enc/self/MatMul/MatMulScaleFusion/", NULL, "enc.self", 0},
         {"StatefulPartitionedCall/model/block_1/dense/MatMul", NULL, "model.block_1.dense", 0},
         {"node_MatMul_12", "['', 'blocks.2', 'blocks.2.mlp', 'blocks.2.mlp.fc1', 'linear_8']",
          "blocks.2.mlp.fc1", 0},
