@@ -304,10 +304,12 @@ install: install-compiler $(BUILD)/installed/Makefile
 	$(MAKE) -C $(BUILD)/installed install-runtime PPSPLIT_RUNTIME=own PREFIX=$(PREFIX) DESTDIR=$(abspath $(or $(DESTDIR),/))
 
 DIST     := dist
-# For pip install dist/ppsplit-*.whl: what is installed, with the command linked statically.
+# For pip install dist/ppsplit-*.whl: what is installed, with the command linked statically, without completions,
+# which know the folder that they are installed in.
 wheel: $(BUILD)/ppsplit
 	$(Q)rm -rf $(BUILD)/wheel
 	$(Q)$(MAKE) -s install-compiler PREFIX= DESTDIR=$(BUILD)/wheel
+	$(Q)rm -r $(addprefix $(BUILD)/wheel/share/,bash-completion zsh fish ppsplit/complete.sh)
 	$(Q)$(CC) $(CFLAGS) -static $(LDFLAGS) -o $(BUILD)/wheel/bin/ppsplit $(COMMAND:%.c=$(BUILD)/%.o) $(BUILD)/libppsplit.a $(LDLIBS)
 	$(Q)python3 tools/wheel $(BUILD)/wheel $(VERSION) $(DIST)
 

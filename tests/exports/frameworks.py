@@ -60,6 +60,7 @@ def tree():
 
     def forward(p, x):
         h = jax.numpy.tanh(x @ p["in"]["w"] + p["in"]["b"])
+        h = h.at[:, jax.numpy.array([0, 2, 0])].add(h[:, 1:4])
         return (h * jax.lax.stop_gradient(h)) @ p["out"]
     return jax.tree_util.Partial(forward, p), (images().reshape(ROWS, -1),)
 
