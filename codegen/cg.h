@@ -53,13 +53,25 @@ typedef struct { uint32_t from; int64_t at, bytes; } StagePart;
 
 /* Positions in the stage's lists, by value; of parameters by parameter. */
 typedef struct {
-    IdMap param, input, output, dy, stash, saved, constants;
+    IdMap param, input, output, dy, constants;
     /* of a value that is read again, the output that holds its elements */
     IdMap shown;
     IdMap known;                    /* values that are scalars of rows: what they are (role.c) */
     IdMap recomputed;               /* values of the forward that the backward computes again */
     IdMap collective;               /* by result of a collective */
 } Positions;
+
+typedef VEC(int64_t) Bytes;
+typedef VEC(Ref *) Refs;
+
+/* What one function leaves for another: root values, where they stand and how, by value which. */
+typedef struct {
+    Ids value;
+    Bytes at;
+    Refs layout;
+    IdMap position;
+    int64_t bytes;
+} KeptBlock;
 
 /* A block outside the workspace, or one of its places. */
 typedef struct {
@@ -88,8 +100,8 @@ struct SizesMet {
     uint32_t next;
 };
 
-/* The sum of c[k] times the lengths, each to its power, of all powers below DEGREES in sum: length v
-   has the power k / DEGREES^v % DEGREES. */
+/* The sum of c[k] times the lengths, each to its power, of all powers below DEGREES in sum: length
+   v has the power k / DEGREES^v % DEGREES. */
 enum { TERMS = DEGREES * DEGREES * DEGREES };
 typedef struct {
     int64_t c[TERMS];
@@ -104,9 +116,6 @@ bool cg_fit(const Lengths *l, const int64_t *v, Polynomial *p);
 int64_t cg_value(const Lengths *l, const Polynomial *p, const int64_t *length);
 /* with the greatest lengths; samples: of all that are sampled, which constants are laid out for */
 int64_t cg_value_most(const Lengths *l, const Polynomial *p, bool samples);
-
-typedef VEC(int64_t) Bytes;
-typedef VEC(Ref *) Refs;
 
 struct StageGen {
     Pipe *pipe;
@@ -136,10 +145,7 @@ struct StageGen {
     VEC(StageConv) conv;
     Ids collective;                 /* results of collectives, in the order of their rows */
     Signatures signatures;
-    /* stash and saved: roots with their offsets */
-    Ids stash, saved;
-    Bytes stash_at, saved_at;
-    Refs stash_layout, saved_layout;        /* their strides */
+    KeptBlock stash, saved;
     /* by root of saved: where it is; it has no place of its own if I leaves it in that of a value
        that nobody reads any more (memory.c) */
     VEC(Standing) saved_in;
@@ -151,11 +157,11 @@ struct StageGen {
     /* by value: its layout where it crosses a cut (plan/edge.c) */
     IdMap edge_of;
     Refs edge;
-    int64_t bytes_stash, bytes_saved, bytes_param, bytes_grad;
+    int64_t bytes_param, bytes_grad;
     int64_t bytes_const, bytes_inlined;
     VEC(int64_t) param_at;
-    Dtype *param_type;              /* by parameter of the graph, the smallest of its copies' types */
-    int64_t *param_row;             /* elements from row to row, where there is room behind each; 0 */
+    Dtype *param_type;  /* by parameter of the graph, the smallest of its copies' types */
+    int64_t *param_row; /* elements from row to row, where there is room behind each; 0 */
     IdMap grad_of;                  /* by value: the parameter whose gradient it is */
     /* by parameter: where its gradient is, which is its first use's sum, and its other uses'; -1:
      * none; then of each of ParamUse.partial the sums of a member's chunks but the first */

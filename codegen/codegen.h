@@ -17,13 +17,13 @@ typedef struct {
 } MadeWith;
 
 /*
- * --bind NAME=LEAST..MOST: dimensions of the model whose sizes, a microbatch's lengths, a run knows.
- * pipe: the model with n samples of them, at[]: lengths that have nothing to do with its other
- * sizes (primes); what their programs have in common is the program of any (write/lengths.c).  The
- * first samples are a lattice on which a polynomial is known (plan/polynomial.c), the last ones are
- * those that it is checked with.  Behind them are lengths with which the model as it is read has to
- * be what follows from the samples (write/others.c), and at last more than all, of whose constants
- * those of the others are a part.
+ * --bind NAME=LEAST..MOST: dimensions of the model whose sizes, a microbatch's lengths, a run
+ * knows. pipe: the model with n samples of them, at[]: lengths that have nothing to do with its
+ * other sizes (primes); what their programs have in common is the program of any (write/lengths.c).
+ * The first samples are a lattice on which a polynomial is known (plan/polynomial.c), the last ones
+ * are those that it is checked with.  Behind them are lengths with which the model as it is read
+ * has to be what follows from the samples (write/others.c), and at last more than all, of whose
+ * constants those of the others are a part.
  */
 enum {
     SYMBOLS = 3,

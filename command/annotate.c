@@ -23,7 +23,7 @@ const char annotate_usage[] =
     "axes, numbers\n"
     "                              of shards and operands; exit status 1 if there is one\n"
     "  -v, --verbose               with --check: print each node that no rule covers\n"
-    "  -o, --output=M.onnx         the file to write\n"
+    "  -o, --output M.onnx         the file to write\n"
     "  -q, --quiet                 no report on standard output\n"
     "  -h, --help                  this text\n"
     "\n"

@@ -7,6 +7,7 @@
 #ifndef PPSPLIT_COMMAND_H
 #define PPSPLIT_COMMAND_H
 
+#include "base/cli/options.h"
 #include "mesh/mesh.h"
 #include "planner/planner.h"
 #include "ppsplit.h"
@@ -98,6 +99,21 @@ void operands_there(uint32_t n, const char *const *path);
 /* The index of word among n words; if it is none of them, prints them and exits with EXIT_USAGE. */
 uint32_t one_of(const char *command, const char *option, const char *word,
                 const char *const *words, uint32_t n);
+/* The command line of a smaller command: options that are texts, or, without a value, true. */
+typedef struct {
+    OptionName is;
+    size_t at; /* in what is read into */
+} ArgumentRow;
+typedef struct {
+    const char *name, *head, *tail; /* "ppsplit watch"; of its --help, around the options */
+    const ArgumentRow *row;
+    int n;
+} Arguments;
+/* Reads it into *of; returns its operands, at most so many.  Ends the process if something is
+   wrong, and after --help. */
+Strings read_arguments(const Arguments *a, void *of, uint32_t most, Arena *arena, int argc,
+                       char **argv);
+
 #define ONE_OF(command, option, word, ...)                                          \
     one_of(command, option, word, (const char *const[]){__VA_ARGS__},               \
            sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))

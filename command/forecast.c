@@ -1,28 +1,6 @@
 /* forecast.c - `ppsplit forecast`: its options; what it says is planner/forecast.c's. */
 #include "command.h"
 
-#include "base/cli/options.h"
-
-static const char forecast_usage[] =
-    "Usage: ppsplit forecast [OPTION]... OUT\n"
-    "The least time of a training step on a GPU, and what bounds it: each launch of the program\n"
-    "with its bytes and operations, against what the card reaches.  Nothing is run.  OUT is a\n"
-    "folder that ppsplit wrote with --target cuda.\n"
-    "\n"
-    "      --card=h100|h200|b200|a100\n"
-    "                              the card (default h100); its rates are in\n"
-    "                              partition/auto/cards.def\n"
-    "      --microbatches=M        microbatches in a step (default 1)\n"
-    "      --optimizer=sgd|momentum|adam|adamw\n"
-    "                              the optimizer, whose states are read and written (default\n"
-    "                              adamw)\n"
-    "      --tf32                  products in float32 on tensor cores, as the program's --tf32\n"
-    "      --longest=N             how many of the longest launches to print (default 10)\n"
-    "  -h, --help                  this text\n"
-    "\n"
-    "Example:\n"
-    "  ppsplit forecast out --card h100 --microbatches 8\n";
-
 static const char command[] = "ppsplit forecast";
 
 static const Card *card_asked(const char *name)
@@ -42,8 +20,27 @@ static int number(const char *option, const char *text)
 
 typedef struct {
     ForecastOptions o;
-    const char *microbatches, *longest;
+    const char *card, *microbatches, *longest;
 } Asked;
+
+// clang-format off
+static const ArgumentRow rows[] = {
+    {{"card", "h100|h200|b200|a100", 0, "the card (default h100); its rates are in partition/auto/cards.def"}, offsetof(Asked, card)},
+    {{"microbatches", "M", 0, "microbatches in a step (default 1)"}, offsetof(Asked, microbatches)},
+    {{"optimizer", "sgd|momentum|adam|adamw", 0, "the optimizer, whose states are read and written (default adamw)"}, offsetof(Asked, o.optimizer)},
+    {{"tf32", NULL, 0, "products in float32 on tensor cores, as the program's --tf32"}, offsetof(Asked, o.tf32)},
+    {{"longest", "N", 0, "how many of the longest launches to print (default 10)"}, offsetof(Asked, longest)},
+};
+// clang-format on
+static const Arguments arguments = {
+    command,
+    "Usage: ppsplit forecast [OPTION]... OUT\n"
+    "The least time of a training step on a GPU, and what bounds it: each launch of the program\n"
+    "with its bytes and operations, against what the card reaches.  Nothing is run.  OUT is a\n"
+    "folder that ppsplit wrote with --target cuda.\n",
+    "Example:\n"
+    "  ppsplit forecast out --card h100 --microbatches 8\n",
+    rows, sizeof rows / sizeof *rows};
 
 static void run(void *arg)
 {
@@ -55,31 +52,13 @@ static void run(void *arg)
 
 int forecast_main(int argc, char **argv)
 {
-    enum { CARD, MICROBATCHES, OPTIMIZER, TF32, LONGEST, HELP, N_OPTIONS };
-    static const OptionName table[N_OPTIONS] = {{"card", "NAME", 0},      {"microbatches", "M", 0},
-                                                {"optimizer", "NAME", 0}, {"tf32", NULL, 0},
-                                                {"longest", "N", 0},      {"help", NULL, 'h'}};
-    Asked x = {.o = {.arena = arena_new(), .optimizer = "adamw"}, "1", "10"};
-    const char *card = "h100";
-    OptionReader r = option_reader(argc, argv, table, N_OPTIONS);
-    for (int k; (k = option_next(&r)) != OPTION_END;)
-        switch (k) {
-        case CARD: card = r.value; break;
-        case MICROBATCHES: x.microbatches = r.value; break;
-        case OPTIMIZER: x.o.optimizer = r.value; break;
-        case TF32: x.o.tf32 = true; break;
-        case LONGEST: x.longest = r.value; break;
-        case HELP: return printf("%s%s", forecast_usage, report_to), 0;
-        case OPTION_WRONG: bad_usage(command, "%s", r.wrong);
-        default:
-            if (x.o.out)
-                bad_usage(command, "expected one operand: OUT, a folder that ppsplit wrote");
-            x.o.out = r.value;
-        }
-    if (!x.o.out)
+    Asked x = {{.arena = arena_new(), .optimizer = "adamw"}, "h100", "1", "10"};
+    const Strings out = read_arguments(&arguments, &x, 1, x.o.arena, argc, argv);
+    if (!out.n)
         bad_usage(command, "missing operand: OUT, a folder that ppsplit wrote");
+    x.o.out = out.at[0];
     operands_there(1, &x.o.out);
-    x.o.card = card_asked(card);
+    x.o.card = card_asked(x.card);
     int code = diag_run(run, &x);
     arena_free(x.o.arena);
     return code;

@@ -3,9 +3,22 @@
 
 #include <string.h>
 
-#include "base/cli/options.h"
+typedef struct {
+    Arena *arena;
+    MergeAsk ask;
+    const char *shard_size;
+} MergeOptions;
 
-static const char merge_usage[] =
+// clang-format off
+static const ArgumentRow rows[] = {
+    {{"output", "FILE", 'o', "M.onnx, or model.safetensors"}, offsetof(MergeOptions, ask.target)},
+    {{"module", "PATH", 0, "the state_dict of this module, with names that begin behind PATH"}, offsetof(MergeOptions, ask.module)},
+    {{"shard-size", "BYTES", 0, "write several files of at most so many bytes (5G), and model.safetensors.index.json"}, offsetof(MergeOptions, shard_size)},
+    {{"states", "FILE.safetensors", 0, "also write the optimizer's states: exp_avg.NAME, ..., and step"}, offsetof(MergeOptions, ask.states)},
+};
+// clang-format on
+static const Arguments arguments = {
+    "ppsplit merge",
     "Usage: ppsplit merge OUT CHECKPOINT -o M.onnx\n"
     "  or:  ppsplit merge OUT CHECKPOINT -o model.safetensors [OPTION]...\n"
     "Put trained weights back into the model, or into a file for PyTorch.\n"
@@ -14,26 +27,11 @@ static const char merge_usage[] =
     "step_N in it.  M.onnx opens in any ONNX runtime and computes what the pipeline computed.  If\n"
     "several models run in sequence, they are M.onnx, M1.onnx, M2.onnx, ..., and a model named\n"
     "twice is written once.  model.safetensors is the model's state_dict, for load_state_dict and\n"
-    "from_pretrained.\n"
-    "\n"
-    "  -o, --output=FILE           M.onnx, or model.safetensors\n"
-    "      --module=PATH           the state_dict of this module, with names that begin behind\n"
-    "                              PATH\n"
-    "      --shard-size=BYTES      write several files of at most so many bytes (5G), and\n"
-    "                              model.safetensors.index.json\n"
-    "      --states=FILE.safetensors\n"
-    "                              also write the optimizer's states: exp_avg.NAME, ..., and\n"
-    "                              step\n"
-    "  -h, --help                  this text\n"
-    "\n"
+    "from_pretrained.\n",
     "Examples:\n"
     "  ppsplit merge out checkpoints -o trained.onnx\n"
-    "  ppsplit merge out checkpoints/step_200 -o gpt2/model.safetensors --module model\n";
-
-typedef struct {
-    Arena *arena;
-    MergeAsk ask;
-} MergeOptions;
+    "  ppsplit merge out checkpoints/step_200 -o gpt2/model.safetensors --module model\n",
+    rows, sizeof rows / sizeof *rows};
 
 static void merge(void *arg)
 {
@@ -69,35 +67,16 @@ static void check(const MergeAsk *ask)
 
 int merge_main(int argc, char **argv)
 {
-    enum { OUTPUT, MODULE, SHARD_SIZE, STATES, HELP, N };
-    static const OptionName table[] = {[OUTPUT] = {"output", "FILE", 'o'},
-                                       [MODULE] = {"module", "PATH", 0},
-                                       [SHARD_SIZE] = {"shard-size", "BYTES", 0},
-                                       [STATES] = {"states", "FILE.safetensors", 0},
-                                       [HELP] = {"help", NULL, 'h'}};
-    MergeOptions o = {0};
-    int64_t bytes;
-    OptionReader r = option_reader(argc, argv, table, N);
-    for (int k; (k = option_next(&r)) != OPTION_END;)
-        switch (k) {
-        case OPTION_WRONG: wrong(r.wrong);
-        case OUTPUT: o.ask.target = r.value; break;
-        case MODULE: o.ask.module = r.value; break;
-        case STATES: o.ask.states = r.value; break;
-        case SHARD_SIZE:
-            if (!option_bytes(r.value, &bytes) || bytes <= 0)
-                bad_usage("ppsplit merge", "--shard-size: expected a number of bytes, not '%s'",
-                          r.value);
-            o.ask.shard_bytes = (uint64_t)bytes;
-            break;
-        case HELP: return printf("%s%s", merge_usage, report_to), 0;
-        default:
-            if (o.ask.checkpoint)
-                bad_usage("ppsplit merge", "unexpected operand '%s'", r.value);
-            *(o.ask.out ? &o.ask.checkpoint : &o.ask.out) = r.value;
-        }
+    MergeOptions o = {.arena = arena_new()};
+    const Strings operand = read_arguments(&arguments, &o, 2, o.arena, argc, argv);
+    int64_t bytes = 0;
+    if (o.shard_size && (!option_bytes(o.shard_size, &bytes) || bytes <= 0))
+        bad_usage("ppsplit merge", "--shard-size: expected a number of bytes, not '%s'",
+                  o.shard_size);
+    o.ask.shard_bytes = (uint64_t)bytes;
+    o.ask.out = operand.n > 0 ? operand.at[0] : NULL;
+    o.ask.checkpoint = operand.n > 1 ? operand.at[1] : NULL;
     check(&o.ask);
-    o.arena = arena_new();
     int code = diag_run(merge, &o);
     arena_free(o.arena);
     return code;

@@ -28,101 +28,8 @@ static const char usage[] =
     "--check it\n"
     "  or:  ppsplit ops                                 list the operators that are supported\n"
     "  or:  ppsplit help [COMMAND]                      how to use a command\n"
-    "Make a pipeline-parallel training program from an ONNX model.\n"
-    "\n"
-    "Where to cut:\n"
-    "      --split=PATH:begin|end  cut before or after a module, a node or a value; several with\n"
-    "                              commas; 'h.*:begin' cuts before each module that matches\n"
-    "                              (repeatable)\n"
-    "      --stages=N              find the best N stages, by estimated times; keeps the points\n"
-    "                              of --split\n"
-    "      --microbatches=M        with --stages: make a step of M microbatches short (default:\n"
-    "                              make the slowest stage fast)\n"
-    "      --schedule=NAME, --ranks=P\n"
-    "                              with --stages and --memory: count the memory of this schedule\n"
-    "                              (default 1f1b) on P ranks (default N)\n"
-    "      --memory=BYTES          with --stages: limit each rank's parameters, optimizer and\n"
-    "                              stash (K, M, G, T: times 1024)\n"
-    "      --rates=LIST|FILE       with --stages: what a rank does in a second:\n"
-    "                              products=90e9,link=1e9 (ppsplit(1) lists all)\n"
-    "      --costs=TRACE           with --stages: use the times of a run, from its --trace\n"
-    "      --costs-split=POINT     how the program of that run was cut, as with --split\n"
-    "                              (repeatable)\n"
-    "      --multi-use=[NAME=]transmit|replicate\n"
-    "                              send a parameter that several stages use from the first of\n"
-    "                              them (default), or keep a copy in each\n"
-    "      --chunk=INPUT=DIM|replicate\n"
-    "                              the batch dimension of an input, or none (default: found in\n"
-    "                              the model)\n"
-    "      --merge=OUTPUT=DIM|sum|mean\n"
-    "                              how to join the microbatches' results of an output (default:\n"
-    "                              its rows one after the other; without rows their mean)\n"
-    "\n"
-    "Divide stages among members:\n"
-    "      --tensor=T              run each stage on T ranks, which divide its parameters,\n"
-    "                              products and activations\n"
-    "      --sequence=N            run each stage on N ranks, which have all its parameters and\n"
-    "                              divide the sequences\n"
-    "      --expert=N              as --sequence, and divide the experts among them\n"
-    "      --chunks=C|AXIS=C[,AXIS=C]\n"
-    "                              divide an axis (tensor, sequence, expert) into C chunks, T\n"
-    "                              times a power of two (default T); programs with the same C\n"
-    "                              have the same bits for every T\n"
-    "      --shard=PATTERN=DIM[/GROUPS]|replicate\n"
-    "                              say along which dimension to divide parameters (default: as\n"
-    "                              sends the fewest bytes; repeatable)\n"
-    "      --keep-parts            save memory: what members gather for a product is gathered\n"
-    "                              once more in backward, not kept\n"
-    "\n";
-static const char usage_more[] =
-    "Training:\n"
-    "      "
-    "--loss=mse|l1|cross_entropy[:AXIS]|nll[:AXIS]|bce_with_logits|output:NAME|model:FILE.onnx\n"
-    "                              the loss; adds an input `target'; without a loss the program\n"
-    "                              only infers\n"
-    "      --loss-reduction=mean|sum\n"
-    "                              over the whole minibatch (default mean)\n"
-    "      --loss-over=microbatch|minibatch[=ROWS]\n"
-    "                              minibatch: compute the loss once a step, from the outputs of\n"
-    "                              all microbatches, for ROWS rows (default: the model's)\n"
-    "      --freeze=PATTERN        parameters that do not train (repeatable)\n"
-    "      --train=PATTERN         parameters that train in spite of --freeze (repeatable)\n"
-    "      --dropout=as-written|train\n"
-    "                              a Dropout without a training mode, as in PyTorch's attention:\n"
-    "                              never drop, or always in training (default: as the model's\n"
-    "                              other Dropouts)\n"
-    "      --stop-gradient=NAME    send no gradient back through this value, or this node's\n"
-    "                              results, as detach() does; * and ? are allowed (repeatable)\n"
-    "\n"
-    "The model:\n"
-    "      --bind=NAME=N           the size of a symbolic dimension in one microbatch, or the\n"
-    "                              value of an input with one element; NAME=1..N: any size up to\n"
-    "                              N, each microbatch its own; NAME=4*OTHER: a multiple of what\n"
-    "                              OTHER is bound to (repeatable)\n"
-    "      --rows=N                rows of a microbatch (default: the model's)\n"
-    "      --dtype=f32|bf16|f16    compute products in this type; parameters and sums stay f32\n"
-    "                              (default: the model's)\n"
-    "      --ops=FILE              a table of your own operations and their C functions, see\n"
-    "                              docs/custom.md (repeatable)\n"
-    "      --params-from=[MODULE=]FILE\n"
-    "                              take the parameters of the model, or of a module, from\n"
-    "                              FILE.safetensors or its index .json (repeatable)\n"
-    "      --limit=WHAT=N          raise a limit: bytes, messages, depth, nodes, unpacked\n"
-    "\n"
-    "Output:\n"
-    "  -o, --output=DIR            the folder to write\n"
-    "      --target=cpu|cuda       what the stages run on: stageN.c, stageN.cu, or both\n"
-    "                              (repeatable; default cpu)\n"
-    "      --params=copy|link|none copy the weights (default), refer to the model's files, or\n"
-    "                              write none: the program then begins with --init, --params or\n"
-    "                              --resume\n"
-    "      --profile               make a program for CPUs that times each step of its code; its\n"
-    "                              --trace has the model's nodes, for --costs\n"
-    "      --dump=PASS             print the graph after import, loss, autocast, partition,\n"
-    "                              autodiff, stash, divide, or all\n"
-    "  -q, --quiet                 no report on standard output\n"
-    "  -h, --help                  this text; `ppsplit help COMMAND' explains a command\n"
-    "      --version               the version and the licence\n"
+    "Make a pipeline-parallel training program from an ONNX model.\n";
+static const char usage_end[] =
     "\n"
     "Exit status: 0 ok, 1 the model is refused, 2 usage, 3 input, output or memory.\n"
     "\n"
@@ -218,12 +125,6 @@ static void set_loss_over(Options *o, const char *arg)
         o->minibatch = row_count("loss-over minibatch", eq + 1);
 }
 
-static const char *usage_of(Command c)
-{
-    static const char *const of[] = {usage, ls_usage, plan_usage, annotate_usage};
-    return of[c];
-}
-
 static void set_params(Options *o, const char *arg)
 {
     enum { COPY, LINK, NONE_AT_ALL };
@@ -312,20 +213,14 @@ static void set_shuffle(Options *o, const char *arg)
         bad_usage("ppsplit plan", "--shuffle: '%s' is no seed", arg);
 }
 
-static void show_help(Options *o, const char *arg)
-{
-    (void)arg;
-    printf("%s%s%s", usage_of(o->command), o->command == COMMAND_SPLIT ? usage_more : "",
-           report_to);
-    exit(0);
-}
-
 static void show_version(Options *o, const char *arg)
 {
     (void)o, (void)arg;
     version_print("ppsplit", stdout);
     exit(0);
 }
+
+static void show_help(Options *o, const char *arg);
 
 /* ---- the table ---- */
 
@@ -353,65 +248,91 @@ typedef struct {
 
 // clang-format off
 static const OptionRow options[] = {
-    {{"split", "PATH:begin|end", 0}, LIST(partition.split), .planned = true},
-    {{"stages", "N", 0}, TEXT(automatic.stages), .planned = true},
-    {{"microbatches", "M", 0}, TEXT(automatic.microbatches), .planned = true},
-    {{"schedule", "NAME", 0}, TEXT(automatic.schedule), .planned = true},
-    {{"ranks", "P", 0}, TEXT(automatic.ranks), .planned = true},
-    {{"memory", "BYTES", 0}, TEXT(automatic.memory), .planned = true},
-    {{"rates", "LIST|FILE", 0}, LIST(automatic.rates), .planned = true},
-    {{"costs", "TRACE", 0}, TEXT(automatic.costs), .planned = true},
-    {{"costs-split", "POINT", 0}, LIST(partition.automatic.measured_split), .planned = true},
-    {{"multi-use", "[NAME=]transmit|replicate", 0}, LIST(partition.multi_use)},
-    {{"chunk", "INPUT=DIM|replicate", 0}, SET(chunk)},
-    {{"merge", "OUTPUT=DIM|sum|mean", 0}, LIST(partition.batch.merge)},
-    {{"tensor", "T", 0}, SET(tensor), .planned = true},
-    {{"sequence", "N", 0}, SET(sequence), .planned = true},
-    {{"expert", "N", 0}, SET(expert), .planned = true},
-    {{"chunks", "C", 0}, SET(chunks)},
-    {{"shard", "PATTERN=DIM|replicate", 0}, LIST(mesh.shard)},
-    {{"keep-parts", NULL, 0}, TRUE(mesh.parts), .planned = true},
-    {{"loss", "LOSS", 0}, SET(loss)},
-    {{"loss-reduction", "mean|sum", 0}, SET(reduction)},
-    {{"loss-over", "microbatch|minibatch[=ROWS]", 0}, SET(loss_over)},
-    {{"freeze", "PATTERN", 0}, LIST(import.freeze)},
-    {{"train", "PATTERN", 0}, LIST(import.train)},
-    {{"dropout", "as-written|train", 0}, SET(dropout)},
-    {{"stop-gradient", "NAME", 0}, LIST(import.stop)},
-    {{"ops", "FILE", 0}, LIST(ops)},
-    {{"bind", "NAME=N", 0}, LIST(import.bind)},
-    {{"rows", "N", 0}, SET(rows), .planned = true},
-    {{"dtype", "f32|bf16|f16", 0}, SET(dtype)},
-    {{"params-from", "[MODULE=]FILE", 0}, LIST(import.params_from)},
-    {{"limit", "WHAT=N", 0}, SET(limit)},
-    {{"output", "DIR", 'o'}, TEXT(codegen.dir), .planned = true},
-    {{"target", "cpu|cuda", 0}, SET(target)},
-    {{"params", "copy|link|none", 0}, SET(params)},
-    {{"profile", NULL, 0}, TRUE(codegen.profile)},
-    {{"dump", "PASS", 0}, TEXT(dump), .planned = true},
-    {{"quiet", NULL, 'q'}, TRUE(quiet)},
-    {{"help", NULL, 'h'}, .how = SET_BY, .set = show_help},
-    {{"version", NULL, 0}, .how = SET_BY, .set = show_version},
-    {{"parameters", NULL, 0}, SET(parameters), OF_LS},
-    {{"machine", "FILE", 0}, TEXT(machine), .of = OF_PLAN, .planned = true},
-    {{"threads", "N", 0}, TEXT(threads), .of = OF_PLAN | RUN_TOO, .planned = true},
-    {{"batch", "ROWS", 0}, TEXT(batch), .of = OF_PLAN | RUN_TOO, .planned = true},
-    {{"dp", "N", 0}, TEXT(dp), .of = OF_PLAN | RUN_TOO, .planned = true},
-    {{"optimizer", "NAME", 0}, TEXT(optimizer), .of = OF_PLAN | RUN_TOO, .planned = true},
-    {{"recompute", "never|cheap|except-last|always", 0}, SET(recompute), OF_PLAN | RUN_TOO, true},
-    {{"offload", "never|stash", 0}, SET(offload), OF_PLAN | RUN_TOO, true},
-    {{"rank-stages", "N", 0}, TEXT(rank_stages), .of = OF_PLAN, .planned = true},
-    {{"microbatch-rows", "N", 0}, TEXT(microbatch_rows), .of = OF_PLAN, .planned = true},
-    {{"zero", "0|1|2|3", 0}, SET(zero), OF_PLAN | RUN_TOO, true},
-    {{"lengths", "NAME=FILE.npy", 0}, SET(lengths), OF_PLAN | RUN_TOO, true},
-    {{"by-length", "STEPS", 0}, SET(by_length), OF_PLAN | RUN_TOO, true},
-    {{"shuffle", "SEED", 0}, SET(shuffle), OF_PLAN | RUN_TOO, true},
-    {{"csv", "FILE", 0}, TEXT(csv), .of = OF_PLAN, .planned = true},
-    {{"check", NULL, 0}, TRUE(check), .of = OF_ANNOTATE},
-    {{"verbose", NULL, 'v'}, TRUE(verbose), .of = OF_ANNOTATE},
+    {.is = {.help = "Where to cut:"}},
+    {{"split", "PATH:begin|end", 0, "cut before or after a module, a node or a value; several with commas; 'h.*:begin' cuts before each module that matches (repeatable)"}, LIST(partition.split), .planned = true},
+    {{"stages", "N", 0, "find the best N stages, by estimated times; keeps the points of --split"}, TEXT(automatic.stages), .planned = true},
+    {{"microbatches", "M", 0, "with --stages: make a step of M microbatches short (default: make the slowest stage fast)"}, TEXT(automatic.microbatches), .planned = true},
+    {{"schedule", "NAME", 0, "with --stages and --memory: count the memory of this schedule (default 1f1b), on --ranks"}, TEXT(automatic.schedule), .planned = true},
+    {{"ranks", "P", 0, "with --stages and --memory: ranks of the schedule (default: as many as stages)"}, TEXT(automatic.ranks), .planned = true},
+    {{"memory", "BYTES", 0, "with --stages: limit each rank's parameters, optimizer and stash (K, M, G, T: times 1024)"}, TEXT(automatic.memory), .planned = true},
+    {{"rates", "LIST|FILE", 0, "with --stages: what a rank does in a second: products=90e9,link=1e9 (ppsplit(1) lists all)"}, LIST(automatic.rates), .planned = true},
+    {{"costs", "TRACE", 0, "with --stages: use the times of a run, from its --trace"}, TEXT(automatic.costs), .planned = true},
+    {{"costs-split", "POINT", 0, "how the program of that run was cut, as with --split (repeatable)"}, LIST(partition.automatic.measured_split), .planned = true},
+    {{"multi-use", "[NAME=]transmit|replicate", 0, "send a parameter that several stages use from the first of them (default), or keep a copy in each"}, LIST(partition.multi_use)},
+    {{"chunk", "INPUT=DIM|replicate", 0, "the batch dimension of an input, or none (default: found in the model)"}, SET(chunk)},
+    {{"merge", "OUTPUT=DIM|sum|mean", 0, "how to join the microbatches' results of an output (default: its rows one after the other; without rows their mean)"}, LIST(partition.batch.merge)},
+    {.is = {.help = "Divide stages among members:"}},
+    {{"tensor", "T", 0, "run each stage on T ranks, which divide its parameters, products and activations"}, SET(tensor), .planned = true},
+    {{"sequence", "N", 0, "run each stage on N ranks, which have all its parameters and divide the sequences"}, SET(sequence), .planned = true},
+    {{"expert", "N", 0, "as --sequence, and divide the experts among them"}, SET(expert), .planned = true},
+    {{"chunks", "C|AXIS=C[,AXIS=C]", 0, "divide an axis (tensor, sequence, expert) into C chunks, T times a power of two (default T); programs with the same C have the same bits for every T"}, SET(chunks)},
+    {{"shard", "PATTERN=DIM[/GROUPS]|replicate", 0, "say along which dimension to divide parameters (default: as sends the fewest bytes; repeatable)"}, LIST(mesh.shard)},
+    {{"keep-parts", NULL, 0, "save memory: what members gather for a product is gathered once more in backward, not kept"}, TRUE(mesh.parts), .planned = true},
+    {.is = {.help = "Training:"}},
+    {{"loss", "mse|l1|cross_entropy[:AXIS]|nll[:AXIS]|bce_with_logits|output:NAME|model:FILE.onnx", 0, "the loss; adds an input `target'; without a loss the program only infers"}, SET(loss)},
+    {{"loss-reduction", "mean|sum", 0, "over the whole minibatch (default mean)"}, SET(reduction)},
+    {{"loss-over", "microbatch|minibatch[=ROWS]", 0, "minibatch: compute the loss once a step, from the outputs of all microbatches, for ROWS rows (default: the model's)"}, SET(loss_over)},
+    {{"freeze", "PATTERN", 0, "parameters that do not train (repeatable)"}, LIST(import.freeze)},
+    {{"train", "PATTERN", 0, "parameters that train in spite of --freeze (repeatable)"}, LIST(import.train)},
+    {{"dropout", "as-written|train", 0, "a Dropout without a training mode, as in PyTorch's attention: never drop, or always in training (default: as the model's other Dropouts)"}, SET(dropout)},
+    {{"stop-gradient", "NAME", 0, "send no gradient back through this value, or this node's results, as detach() does; * and ? are allowed (repeatable)"}, LIST(import.stop)},
+    {.is = {.help = "The model:"}},
+    {{"bind", "NAME=N", 0, "the size of a symbolic dimension in one microbatch, or the value of an input with one element; NAME=1..N: any size up to N, each microbatch its own; NAME=4*OTHER: a multiple of what OTHER is bound to (repeatable)"}, LIST(import.bind)},
+    {{"rows", "N", 0, "rows of a microbatch (default: the model's)"}, SET(rows), .planned = true},
+    {{"dtype", "f32|bf16|f16", 0, "compute products in this type; parameters and sums stay f32 (default: the model's)"}, SET(dtype)},
+    {{"ops", "FILE", 0, "a table of your own operations and their C functions, see docs/custom.md (repeatable)"}, LIST(ops)},
+    {{"params-from", "[MODULE=]FILE", 0, "take the parameters of the model, or of a module, from FILE.safetensors or its index .json (repeatable)"}, LIST(import.params_from)},
+    {{"limit", "WHAT=N", 0, "raise a limit: bytes, messages, depth, nodes, unpacked"}, SET(limit)},
+    {.is = {.help = "Output:"}},
+    {{"output", "DIR", 'o', "the folder to write"}, TEXT(codegen.dir), .planned = true},
+    {{"target", "cpu|cuda", 0, "what the stages run on: stageN.c, stageN.cu, or both (repeatable; default cpu)"}, SET(target)},
+    {{"params", "copy|link|none", 0, "copy the weights (default), refer to the model's files, or write none: the program then begins with --init, --params or --resume"}, SET(params)},
+    {{"profile", NULL, 0, "make a program for CPUs that times each step of its code; its --trace has the model's nodes, for --costs"}, TRUE(codegen.profile)},
+    {{"dump", "PASS", 0, "print the graph after import, loss, autocast, partition, autodiff, stash, divide, or all"}, TEXT(dump), .planned = true},
+    {{"quiet", NULL, 'q', "no report on standard output"}, TRUE(quiet)},
+    {{"help", NULL, 'h', "this text; `ppsplit help COMMAND' explains a command"}, .how = SET_BY, .set = show_help},
+    {{"version", NULL, 0, "the version and the licence"}, .how = SET_BY, .set = show_version},
+    {{"parameters", NULL, 0, NULL}, SET(parameters), OF_LS},
+    {{"machine", "FILE", 0, NULL}, TEXT(machine), .of = OF_PLAN, .planned = true},
+    {{"threads", "N", 0, NULL}, TEXT(threads), .of = OF_PLAN | RUN_TOO, .planned = true},
+    {{"batch", "ROWS", 0, NULL}, TEXT(batch), .of = OF_PLAN | RUN_TOO, .planned = true},
+    {{"dp", "N", 0, NULL}, TEXT(dp), .of = OF_PLAN | RUN_TOO, .planned = true},
+    {{"optimizer", "NAME", 0, NULL}, TEXT(optimizer), .of = OF_PLAN | RUN_TOO, .planned = true},
+    {{"recompute", "never|cheap|except-last|always", 0, NULL}, SET(recompute), OF_PLAN | RUN_TOO, true},
+    {{"offload", "never|stash", 0, NULL}, SET(offload), OF_PLAN | RUN_TOO, true},
+    {{"rank-stages", "N", 0, NULL}, TEXT(rank_stages), .of = OF_PLAN, .planned = true},
+    {{"microbatch-rows", "N", 0, NULL}, TEXT(microbatch_rows), .of = OF_PLAN, .planned = true},
+    {{"zero", "0|1|2|3", 0, NULL}, SET(zero), OF_PLAN | RUN_TOO, true},
+    {{"lengths", "NAME=FILE.npy", 0, NULL}, SET(lengths), OF_PLAN | RUN_TOO, true},
+    {{"by-length", "STEPS", 0, NULL}, SET(by_length), OF_PLAN | RUN_TOO, true},
+    {{"shuffle", "SEED", 0, NULL}, SET(shuffle), OF_PLAN | RUN_TOO, true},
+    {{"csv", "FILE", 0, NULL}, TEXT(csv), .of = OF_PLAN, .planned = true},
+    {{"check", NULL, 0, NULL}, TRUE(check), .of = OF_ANNOTATE},
+    {{"verbose", NULL, 'v', NULL}, TRUE(verbose), .of = OF_ANNOTATE},
 };
 // clang-format on
 enum { N_OPTIONS = sizeof options / sizeof *options };
+
+static void name_options(Command c, OptionName *to)
+{
+    for (int i = 0; i < N_OPTIONS; i++)
+        to[i] = !options[i].of || options[i].of & 1u << c ? options[i].is : (OptionName){0};
+}
+
+static void show_help(Options *o, const char *arg)
+{
+    static const char *const of[] = {usage, ls_usage, plan_usage, annotate_usage};
+    OptionName names[N_OPTIONS];
+    (void)arg;
+    fputs(of[o->command], stdout);
+    if (o->command == COMMAND_SPLIT) {
+        name_options(o->command, names);
+        option_help(names, N_OPTIONS, stdout);
+        fputs(usage_end, stdout);
+    }
+    fputs(report_to, stdout);
+    exit(0);
+}
 
 static void read_option(Options *o, const OptionRow *row, const char *arg)
 {
@@ -450,7 +371,7 @@ static const char *taken_by(const char *name)
         if (!strcmp(name, run[i]))
             return "it is an option of the program, DIR/pipeline";
     for (int i = 0; i < N_OPTIONS; i++)
-        if (!strcmp(name, options[i].is.name))
+        if (options[i].is.name && !strcmp(name, options[i].is.name))
             return options[i].of == OF_LS         ? "it is an option of `ppsplit ls'"
                    : options[i].of == OF_ANNOTATE ? "it is an option of `ppsplit annotate'"
                    : options[i].of == OF_PLAN     ? "it is an option of `ppsplit plan'"
@@ -503,10 +424,8 @@ void read_command_line(Options *o, int argc, char **argv)
     o->import.limits = limits_default();
     o->import.gradient = grad_nodes;
     bool plans = o->command == COMMAND_PLAN;
-    OptionName table[N_OPTIONS] = {0};
-    for (int i = 0; i < N_OPTIONS; i++)
-        if (!options[i].of || options[i].of & 1u << o->command)
-            table[i] = options[i].is;
+    OptionName table[N_OPTIONS];
+    name_options(o->command, table);
     OptionReader r = option_reader(argc, argv, table, N_OPTIONS);
     for (int k; (k = option_next(&r)) != OPTION_END;) {
         if (k == OPTION_WRONG)

@@ -37,9 +37,9 @@ void pass_summary(State *s);
 void find_joint(State *s);
 /* Of pass_import: the model alone. */
 void read_model(State *s);
-/* Of pass_mesh: --tensor, --sequence, --expert, or the file's sharding specs: the graph becomes that
- * of one member; false: there are none.  Where members do not fit in --memory, what they keep for
- * backward is made dearer. */
+/* Of pass_mesh: --tensor, --sequence, --expert, or the file's sharding specs: the graph becomes
+ * that of one member; false: there are none.  Where members do not fit in --memory, what they keep
+ * for backward is made dearer. */
 bool divide_mesh(State *s, MeshPlans *plans);
 
 /* ---- made_with.c ---- */

@@ -1,12 +1,23 @@
 /* report.c - `ppsplit report`: one page of a program and its runs. */
 #include "command.h"
 
-#include "base/cli/options.h"
-
 #include <string.h>
 #include <unistd.h>
 
-static const char report_usage[] =
+typedef struct {
+    ReportOptions o;
+    const char *follow;
+} Asked;
+
+// clang-format off
+static const ArgumentRow rows[] = {
+    {{"output", "FILE", 'o', "the page; - is standard output"}, offsetof(Asked, o.target)},
+    {{"follow", "SECONDS", 0, "write it again every so many seconds while the run goes on; the browser loads it again"}, offsetof(Asked, follow)},
+    {{"svg", "DIR", 0, "write its figures as files too"}, offsetof(Asked, o.svg)},
+};
+// clang-format on
+static const Arguments arguments = {
+    "ppsplit report",
     "Usage: ppsplit report OUT [LOG.json|TRACE.json]... -o report.html\n"
     "Draw a program and its runs on one page, without network or scripts.\n"
     "\n"
@@ -14,21 +25,10 @@ static const char report_usage[] =
     "OUT/pipe.html.  LOG.json is from --log-json: it adds loss, gradient norm, throughput,\n"
     "learning rate and planned memory.  TRACE.json is from --trace: it adds the measured step\n"
     "beside the simulated one, idle time, memory over the step, and other schedules.  Give\n"
-    "several of either, in any order.\n"
-    "\n"
-    "  -o, --output=FILE    the page; - is standard output\n"
-    "      --follow=SECONDS write it again every so many seconds while the run goes on; the\n"
-    "                       browser loads it again\n"
-    "      --svg=DIR        write its figures as files too\n"
-    "  -h, --help           this text\n"
-    "\n"
+    "several of either, in any order.\n",
     "Example:\n"
-    "  ppsplit report out log.json trace.json -o report.html\n";
-
-typedef struct {
-    ReportOptions o;
-    const char *follow;
-} Asked;
+    "  ppsplit report out log.json trace.json -o report.html\n",
+    rows, sizeof rows / sizeof *rows};
 
 static void seconds(void *arg)
 {
@@ -50,26 +50,12 @@ static int follow(ReportOptions *o)
 
 int report_main(int argc, char **argv)
 {
-    static const OptionName table[] = {
-        {"output", "FILE", 'o'}, {"svg", "DIR", 0}, {"help", NULL, 'h'}, {"follow", "SECONDS", 0}};
     Asked x = {.o.arena = arena_new()};
     Arena *words = x.o.arena;
-    OptionReader r = option_reader(argc, argv, table, 4);
-    for (int k; (k = option_next(&r)) != OPTION_END;)
-        if (k == OPTION_WRONG)
-            bad_usage("ppsplit report", "%s", r.wrong);
-        else if (k == 0)
-            x.o.target = r.value;
-        else if (k == 1)
-            x.o.svg = r.value;
-        else if (k == 2)
-            return printf("%s%s", report_usage, report_to), 0;
-        else if (k == 3)
-            x.follow = r.value;
-        else if (!x.o.out)
-            x.o.out = r.value;
-        else
-            vec_push(x.o.arena, &x.o.run, r.value);
+    Strings operand = read_arguments(&arguments, &x, UINT32_MAX, words, argc, argv);
+    for (uint32_t i = 1; i < operand.n; i++)
+        vec_push(words, &x.o.run, operand.at[i]);
+    x.o.out = operand.n ? operand.at[0] : NULL;
     if (!x.o.out)
         bad_usage("ppsplit report", "missing operand: OUT, a folder that ppsplit wrote");
     if (!x.o.target)

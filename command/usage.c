@@ -46,3 +46,39 @@ uint32_t one_of(const char *command, const char *option, const char *word,
     fprintf(stderr, "\nTry '%s --help' for more information.\n", command);
     exit(EXIT_USAGE);
 }
+
+static NORETURN void show_help(const Arguments *a, const OptionName *names)
+{
+    fputs(a->head, stdout);
+    putchar('\n');
+    option_help(names, a->n + 1, stdout);
+    printf("\n%s%s", a->tail, report_to);
+    exit(0);
+}
+
+Strings read_arguments(const Arguments *a, void *of, uint32_t most, Arena *arena, int argc,
+                       char **argv)
+{
+    enum { MOST = 16 };
+    OptionName names[MOST] = {0};
+    Strings operand = {0};
+    INSIST(a->n < MOST);
+    for (int i = 0; i < a->n; i++)
+        names[i] = a->row[i].is;
+    names[a->n] = (OptionName){"help", NULL, 'h', "this text"};
+    OptionReader r = option_reader(argc, argv, names, a->n + 1);
+    for (int k; (k = option_next(&r)) != OPTION_END;)
+        if (k == OPTION_WRONG)
+            bad_usage(a->name, "%s", r.wrong);
+        else if (k == OPTION_OPERAND && operand.n == most)
+            bad_usage(a->name, "unexpected operand '%s'", r.value);
+        else if (k == OPTION_OPERAND)
+            vec_push(arena, &operand, r.value);
+        else if (k == a->n)
+            show_help(a, names);
+        else if (r.value)
+            *(const char **)(void *)((char *)of + a->row[k].at) = r.value;
+        else
+            *(bool *)((char *)of + a->row[k].at) = true;
+    return operand;
+}

@@ -1,7 +1,6 @@
 /* watch.c - `ppsplit watch`: a run's log on the terminal, while it goes on. */
 #include "command.h"
 
-#include "base/cli/options.h"
 #include "report/report.h"
 
 #include <stdlib.h>
@@ -9,26 +8,29 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-static const char watch_usage[] =
-    "Usage: ppsplit watch LOG.json [OPTION]...\n"
-    "Follow a run in the terminal: how far it is, its loss and its throughput, from the log that\n"
-    "it writes with --log-json.  The drawing is renewed until all steps are done; Ctrl-C ends the\n"
-    "drawing, not the run.  If the output is no terminal it is printed once.\n"
-    "\n"
-    "      --machine=FILE       a file with a line `peak = FLOPS', the most that a rank can do:\n"
-    "                           also show the share of it that the model's operations are (MFU)\n"
-    "      --once               print it once on a terminal too\n"
-    "      --interval=SECONDS   renew it every so many seconds (default 2)\n"
-    "  -h, --help               this text\n"
-    "\n"
-    "Example:\n"
-    "  ppsplit watch log.json --machine machines/dgx-h100\n";
-
 typedef struct {
     WatchOptions o;
     const char *machine, *interval;
+    bool once;
     uint32_t seconds;
 } Watch;
+
+// clang-format off
+static const ArgumentRow rows[] = {
+    {{"machine", "FILE", 0, "a file with a line `peak = FLOPS', the most that a rank can do: also show the share of it that the model's operations are (MFU)"}, offsetof(Watch, machine)},
+    {{"once", NULL, 0, "print it once on a terminal too"}, offsetof(Watch, once)},
+    {{"interval", "SECONDS", 0, "renew it every so many seconds (default 2)"}, offsetof(Watch, interval)},
+};
+// clang-format on
+static const Arguments arguments = {
+    "ppsplit watch",
+    "Usage: ppsplit watch LOG.json [OPTION]...\n"
+    "Follow a run in the terminal: how far it is, its loss and its throughput, from the log that\n"
+    "it writes with --log-json.  The drawing is renewed until all steps are done; Ctrl-C ends the\n"
+    "drawing, not the run.  If the output is no terminal it is printed once.\n",
+    "Example:\n"
+    "  ppsplit watch log.json --machine machines/dgx-h100\n",
+    rows, sizeof rows / sizeof *rows};
 
 static void prepare(void *arg)
 {
@@ -83,33 +85,15 @@ static int follow(Watch *w, bool terminal)
 
 int watch_main(int argc, char **argv)
 {
-    enum { MACHINE, ONCE, INTERVAL, HELP, N_OPTIONS };
-    static const OptionName table[N_OPTIONS] = {
-        {"machine", "FILE", 0}, {"once", NULL, 0}, {"interval", "SECONDS", 0}, {"help", NULL, 'h'}};
     Watch w = {.o = {.arena = arena_new()}};
-    bool once = false;
-    OptionReader r = option_reader(argc, argv, table, N_OPTIONS);
-    for (int k; (k = option_next(&r)) != OPTION_END;)
-        if (k == OPTION_WRONG)
-            bad_usage("ppsplit watch", "%s", r.wrong);
-        else if (k == MACHINE)
-            w.machine = r.value;
-        else if (k == ONCE)
-            once = true;
-        else if (k == INTERVAL)
-            w.interval = r.value;
-        else if (k == HELP)
-            return printf("%s%s", watch_usage, report_to), 0;
-        else if (w.o.log)
-            bad_usage("ppsplit watch", "unexpected operand '%s'", r.value);
-        else
-            w.o.log = r.value;
+    const Strings log = read_arguments(&arguments, &w, 1, w.o.arena, argc, argv);
+    w.o.log = log.n ? log.at[0] : NULL;
     if (!w.o.log)
         bad_usage("ppsplit watch", "missing operand: LOG.json, what a run writes with --log-json");
     operands_there(1, &w.o.log);
     int code = diag_run(prepare, &w);
     Arena *a = w.o.arena;
-    code = code ? code : follow(&w, isatty(STDOUT_FILENO) && !once);
+    code = code ? code : follow(&w, isatty(STDOUT_FILENO) && !w.once);
     arena_free(a);
     return code;
 }

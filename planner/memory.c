@@ -52,8 +52,8 @@ int64_t memory_rank(const MemoryAsked *x, const Schedule *s, int rank, int *move
                            .overlap = (x->threads > 1 || x->model->device != PP_CPU) &&
                                       plan_overlaps(&s->row[rank]),
                            .states = x->states,
-                           .output_wanted = wanted,
-                           .output_rows = x->rows,
+                           .output.wanted = wanted,
+                           .output.rows = x->rows,
                            .tags = INT64_MAX,
                            .unplaced = !x->placed};
         bytes = plan_bytes(&ask, moved, parts);

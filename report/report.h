@@ -22,7 +22,7 @@ typedef struct {
     const char *out, *target;  /* the output folder; the page to write, "-": standard output */
     const char *svg;           /* NULL, or a folder for the figures, made where it is not there */
     VEC(const char *) run;     /* files of --log-json and --trace, in any order */
-    int follow;                /* seconds after which a browser reads a page of a run anew; 0: never */
+    int follow; /* seconds after which a browser reads a page of a run anew; 0: never */
     bool goes_on;              /* out: a log does not have all its steps yet */
 } ReportOptions;
 void report_page(void *options); /* ReportOptions *, for diag_run() */

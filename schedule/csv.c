@@ -14,6 +14,8 @@
  */
 #include "rows.h"
 
+#include "base/file/memory.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,37 +63,7 @@ int sched_action_text(char *buf, size_t size, const SchedAction *a)
     return snprintf(buf, size, "%d%s%s%s", a->stage, sched_type_name(a->type), mb, peer);
 }
 
-typedef struct {
-    FILE *f; /* or, when NULL, text */
-    char *text;
-    size_t n, cap;
-    int failed;
-} Out;
-
-static void put(Out *o, const char *s, size_t n)
-{
-    if (o->f) {
-        fwrite(s, 1, n, o->f);
-        return;
-    }
-    if (o->failed)
-        return;
-    if (o->n + n + 1 > o->cap) {
-        size_t cap = (o->cap + n + 64) * 2;
-        char *p = realloc(o->text, cap);
-        if (!p) {
-            o->failed = 1;
-            return;
-        }
-        o->text = p;
-        o->cap = cap;
-    }
-    memcpy(o->text + o->n, s, n);
-    o->n += n;
-    o->text[o->n] = 0;
-}
-
-static void put_row(Out *o, const SchedRow *row)
+static void put_row(FILE *f, const SchedRow *row)
 {
     for (int i = 0; i < row->n; i++) {
         const SchedAction *a = &row->a[i];
@@ -99,42 +71,33 @@ static void put_row(Out *o, const SchedRow *row)
         int part = a->overlap & SCHED_PART,
             first =
                 part && (i == 0 || !(a[-1].overlap & SCHED_PART) || (a[-1].overlap & SCHED_LAST));
-        if (i > 0)
-            put(o, part && !first ? ";" : ",", 1);
-        if (first)
-            put(o, "(", 1);
-        int n = sched_action_text(buf, sizeof buf, a);
-        put(o, buf, (size_t)n);
-        if (part && (a->overlap & SCHED_LAST))
-            put(o, ")OVERLAP_F_B", 12);
+        sched_action_text(buf, sizeof buf, a);
+        fprintf(f, "%s%s%s%s", i == 0 ? "" : part && !first ? ";" : ",", first ? "(" : "", buf,
+                part && (a->overlap & SCHED_LAST) ? ")OVERLAP_F_B" : "");
     }
 }
 
 void sched_write(const Schedule *s, FILE *f)
 {
-    Out o = {f, NULL, 0, 0, 0};
     for (int r = 0; r < s->ranks; r++) {
-        put_row(&o, &s->row[r]);
-        put(&o, "\n", 1);
+        put_row(f, &s->row[r]);
+        fputc('\n', f);
     }
 }
 
 char *sched_text(const Schedule *s, size_t *len)
 {
-    Out o = {NULL, NULL, 0, 0, 0};
-    put(&o, "", 0);
-    for (int r = 0; r < s->ranks; r++) {
-        if (r)
-            put(&o, "\n", 1);
-        put_row(&o, &s->row[r]);
+    Memory m;
+    FILE *f = memory_open(&m);
+    for (int r = 0; f && r < s->ranks; r++) {
+        fputs(r ? "\n" : "", f);
+        put_row(f, &s->row[r]);
     }
-    if (o.failed) {
-        free(o.text);
+    if (memory_close(f, &m))
         return NULL;
-    }
     if (len)
-        *len = o.n;
-    return o.text;
+        *len = m.n;
+    return m.at;
 }
 
 /* ---- Parsing ---- */
@@ -415,30 +378,41 @@ int sched_parse(const char *text, size_t len, const char *origin, Schedule **out
     return SCHED_OK;
 }
 
-int sched_load(const char *path, Schedule **out, SchedError *e)
+char *sched_read(const char *path, size_t *n, SchedError *e)
 {
     FILE *f = fopen(path, "rb");
-    size_t n = 0, cap = 0, got = 1;
+    size_t cap = 0, got = 1;
     char *text = NULL;
-    int st;
-    *out = NULL;
-    if (!f)
-        return sched_fail(e, SCHED_ERESOURCE, -1, -1, "%s: %s", path, strerror(errno));
-    while (got) {
-        if (n == cap) {
+    *n = 0;
+    while (f && got) {
+        if (*n == cap) {
             char *p = realloc(text, cap = cap ? cap * 2 : 1 << 16);
             if (!p) {
                 free(text);
                 fclose(f);
-                return sched_nomem(e);
+                sched_nomem(e);
+                return NULL;
             }
             text = p;
         }
-        n += got = fread(text + n, 1, cap - n, f);
+        *n += got = fread(text + *n, 1, cap - *n, f);
     }
-    st = ferror(f) ? sched_fail(e, SCHED_ERESOURCE, -1, -1, "%s: %s", path, strerror(errno))
-                   : sched_parse(text, n, path, out, e);
-    fclose(f);
+    const int bad = !f || ferror(f);
+    if (bad)
+        sched_fail(e, SCHED_ERESOURCE, -1, -1, "%s: %s", path, strerror(errno));
+    if (f)
+        fclose(f);
+    if (bad)
+        free(text);
+    return bad ? NULL : text;
+}
+
+int sched_load(const char *path, Schedule **out, SchedError *e)
+{
+    size_t n;
+    char *text = sched_read(path, &n, e);
+    *out = NULL;
+    int st = text ? sched_parse(text, n, path, out, e) : e->status;
     free(text);
     return st;
 }

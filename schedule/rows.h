@@ -12,6 +12,9 @@ int sched_fail(SchedError *e, int status, int rank, int cell, const char *fmt, .
     __attribute__((format(printf, 5, 6)));
 int sched_nomem(SchedError *e);
 
+/* All of a file, a pipe too, to be freed; NULL: e says why. */
+char *sched_read(const char *path, size_t *n, SchedError *e);
+
 Schedule *sched_new(const char *name, int ranks, int stages, int microbatches);
 /* Appends.  When memory runs out, the row becomes invalid (cap -1) and stays so, so that one check
  * at the end of a pass is enough. */

@@ -123,6 +123,40 @@ int option_next(OptionReader *r)
     return option_next(r);
 }
 
+void option_help_row(const char *left, const char *help, FILE *f)
+{
+    enum { LEFT = 30, WIDTH = 79 };
+    int at = fprintf(f, "  %-*s", LEFT - 3, left);
+    if (at > LEFT - 1)
+        at = fprintf(f, "\n%*s", LEFT - 1, "") - 1;
+    while (*help) {
+        int n = (int)strcspn(help, " ");
+        if (at + 1 + n > WIDTH)
+            at = fprintf(f, "\n%*s", LEFT - 1, "") - 1;
+        at += fprintf(f, " %.*s", n, help);
+        help += n + (help[n] == ' ');
+    }
+    fputc('\n', f);
+}
+
+void option_help(const OptionName *table, int n, FILE *f)
+{
+    char left[128];
+    for (int i = 0; i < n; i++) {
+        const OptionName *o = &table[i];
+        const char c = o->letter, letter[] = {c ? '-' : ' ', c ? c : ' ', c ? ',' : ' ', 0};
+        if (!o->help)
+            continue;
+        if (!o->name) {
+            fprintf(f, "\n%s\n", o->help);
+            continue;
+        }
+        snprintf(left, sizeof left, "%s --%s%s%s", letter, o->name, o->value ? " " : "",
+                 o->value ? o->value : "");
+        option_help_row(left, o->help, f);
+    }
+}
+
 int option_bytes(const char *text, int64_t *bytes)
 {
     static const char units[] = "KMGT";

@@ -13,11 +13,13 @@
 #define PP_OPTIONS_H
 
 #include <stdint.h>
+#include <stdio.h>
 
 typedef struct {
     const char *name;  /* without the dashes; NULL: this row is passed over */
     const char *value; /* what its value is called, "NAME=FILE"; NULL: it takes none */
-    char letter;                                        /* -o, or 0 */
+    char letter;       /* -o, or 0 */
+    const char *help;  /* what --help says of it; of a row without a name: a title */
 } OptionName;
 
 enum { OPTION_END = -1, OPTION_OPERAND = -2, OPTION_WRONG = -3 };
@@ -36,6 +38,10 @@ typedef struct {
 
 OptionReader option_reader(int argc, char *const *argv, const OptionName *table, int n);
 int option_next(OptionReader *r); /* a row of the table, or one of the above */
+/* Prints the rows that have a help: names on the left, sentences beside them, in lines as long as a
+ * terminal's.  option_help_row(): one, of a word that is no option. */
+void option_help(const OptionName *table, int n, FILE *f);
+void option_help_row(const char *left, const char *help, FILE *f);
 /* Reads a number of bytes, which may end in K, M, G or T (steps of 1024), such as 24G; 0: the text
  * is no such number. */
 int option_bytes(const char *text, int64_t *bytes);

@@ -11,11 +11,11 @@ static void find_parts(StageGen *sg, const uint32_t *root_of)
 {
     const Stage *s = sg->stage;
     IdMap part_of = {0};
-    bool *mixed = arena_array(sg->a, bool, sg->stash.n + 1);
+    bool *mixed = arena_array(sg->a, bool, sg->stash.value.n + 1);
     for (uint32_t k = 0; k < s->again.n; k++)
         for (uint32_t i = 0; i < s->again.at[k].value.n; i++)
             cg_position(sg, &part_of, s->again.at[k].value.at[i], k);
-    for (uint32_t i = 0; i < sg->stash.n; i++)
+    for (uint32_t i = 0; i < sg->stash.value.n; i++)
         vec_push(sg->a, &sg->stash_part, NONE);
     for (uint32_t i = 0; i < s->stash.n; i++) {
         if (root_of[i] == NONE)
@@ -24,7 +24,7 @@ static void find_parts(StageGen *sg, const uint32_t *root_of)
         mixed[root_of[i]] |= part == NONE || (*at != NONE && *at != part);
         *at = part;
     }
-    for (uint32_t i = 0; i < sg->stash.n; i++)
+    for (uint32_t i = 0; i < sg->stash.value.n; i++)
         if (mixed[i])
             sg->stash_part.at[i] = NONE;
 }
@@ -35,13 +35,13 @@ static void number_parts(StageGen *sg)
     uint32_t number[AGAIN_MOST];
     for (uint32_t k = 0; k < sg->stage->again.n; k++) {
         bool any = false;
-        for (uint32_t i = 0; i < sg->stash.n; i++)
+        for (uint32_t i = 0; i < sg->stash.value.n; i++)
             any |= sg->stash_part.at[i] == k;
         number[k] = any ? sg->again.n : NONE;
         if (any)
             vec_push(sg->a, &sg->again, ((StagePart){.from = k}));
     }
-    for (uint32_t i = 0; i < sg->stash.n; i++)
+    for (uint32_t i = 0; i < sg->stash.value.n; i++)
         if (sg->stash_part.at[i] != NONE)
             sg->stash_part.at[i] = number[sg->stash_part.at[i]];
 }
@@ -49,23 +49,23 @@ static void number_parts(StageGen *sg)
 /* The roots of one block, from `at`; returns its end. */
 static int64_t place_block_at(StageGen *sg, const int64_t *bytes, uint32_t part, int64_t at)
 {
-    for (uint32_t i = 0; i < sg->stash.n; i++)
+    for (uint32_t i = 0; i < sg->stash.value.n; i++)
         if (sg->stash_part.at[i] == part) {
-            sg->stash_at.at[i] = at;
+            sg->stash.at.at[i] = at;
             at += bytes[i];
         }
     return at;
 }
 
-void cg_again(StageGen *sg, const uint32_t *root_of, int64_t total)
+void cg_again(StageGen *sg, const uint32_t *root_of)
 {
-    uint32_t n = sg->stash.n;
+    uint32_t n = sg->stash.value.n;
     int64_t *bytes = arena_array(sg->a, int64_t, n + 1);
     for (uint32_t i = 0; i < n; i++)
-        bytes[i] = (i + 1 < n ? sg->stash_at.at[i + 1] : total) - sg->stash_at.at[i];
+        bytes[i] = (i + 1 < n ? sg->stash.at.at[i + 1] : sg->stash.bytes) - sg->stash.at.at[i];
     find_parts(sg, root_of);
     number_parts(sg);
-    int64_t at = sg->bytes_stash = place_block_at(sg, bytes, NONE, 0);
+    int64_t at = sg->stash.bytes = place_block_at(sg, bytes, NONE, 0);
     for (uint32_t k = 0; k < sg->again.n; k++) {
         sg->again.at[k].at = at;
         at = place_block_at(sg, bytes, k, at);

@@ -213,7 +213,8 @@ static AttentionStep begin(const Func *f, const Node *n)
     return (AttentionStep){.attr = at,
                            .back = n->op == OP_FlashAttentionGrad,
                            .ratio = f->training ? at->ratio : 0,
-                           .chunk = at->step || (f->training && at->ratio > 0) ? n->attr.piece : NULL,
+                           .chunk =
+                               at->step || (f->training && at->ratio > 0) ? n->attr.piece : NULL,
                            .room = NONE};
 }
 
@@ -259,7 +260,8 @@ void cg_attention(Func *f, const Node *n, Step *s)
     if (n->nout > (t->back ? 3 : 2)) {
         const Ref *r = cg_ref(f, n->out[n->nout - 1]);
         t->room = s->arg.n;
-        vec_push(f->a, &s->arg, ((StepArg){r->buf, r->off, true, ROLE_X, NULL, n->out[n->nout - 1]}));
+        vec_push(f->a, &s->arg,
+                 ((StepArg){r->buf, r->off, true, ROLE_X, NULL, n->out[n->nout - 1]}));
     }
     t->bias_type = t->attr->bias ? val(f->g, value_at(n, SIDE_BIAS))->dtype : DT_F32;
     s->keyed = t->ratio > 0;

@@ -136,8 +136,8 @@ static Stmt count(const Build *b, const Node *c, Dtype t)
     return s;
 }
 
-/* One number, of how many rows there are, constants and inputs that are numbers: each kernel that reads
-   it computes it. */
+/* One number, of how many rows there are, constants and inputs that are numbers: each kernel that
+   reads it computes it. */
 static uint32_t number(Build *b, ValueId v)
 {
     Func *f = b->f;

@@ -10,8 +10,8 @@
  */
 #include "plan.h"
 
-/* Where v stands if the root below it stands by itself; apart: with rows apart, but for what a kernel
- * of its own kind makes. */
+/* Where v stands if the root below it stands by itself; apart: with rows apart, but for what a
+ * kernel of its own kind makes. */
 static void over_root(Func *f, ValueId v, bool kept, bool apart, Wide *w)
 {
     const Value *x = val(f->g, v);
@@ -62,8 +62,8 @@ static bool plain(const StageGen *sg, ValueId v)
     return is;
 }
 
-/* The dimensions from the one whose elements are farthest apart to the contiguous one.  False: there
-   is none, or a product would copy the value before it reads it. */
+/* The dimensions from the one whose elements are farthest apart to the contiguous one.  False:
+   there is none, or a product would copy the value before it reads it. */
 static bool order_of(const Func *f, const Wide *w, int *order)
 {
     int64_t apart[MAX_RANK];

@@ -3,7 +3,8 @@
  */
 #include "plan.h"
 
-/* In a workspace may be values of the same steps that each function has for itself, such as copies. */
+/* In a workspace may be values of the same steps that each function has for itself, such as copies.
+ */
 static bool same_place(const Buffer *x, const Buffer *y)
 {
     if (x->cls == BUF_WORK)

@@ -26,12 +26,12 @@ static int by_order(const void *a, const void *b)
 static int64_t bytes_of(const StageGen *sg, uint32_t root)
 {
     uint32_t part = sg->stash_part.at[root];
-    int64_t at = sg->stash_at.at[root],
-            end = part == NONE ? sg->bytes_stash
+    int64_t at = sg->stash.at.at[root],
+            end = part == NONE ? sg->stash.bytes
                                : sg->again.at[part].at + sg->again.at[part].bytes;
-    for (uint32_t i = 0; i < sg->stash_at.n; i++)
-        if (sg->stash_at.at[i] > at && sg->stash_at.at[i] < end)
-            end = sg->stash_at.at[i];
+    for (uint32_t i = 0; i < sg->stash.at.n; i++)
+        if (sg->stash.at.at[i] > at && sg->stash.at.at[i] < end)
+            end = sg->stash.at.at[i];
     return end - at;
 }
 
@@ -53,13 +53,13 @@ const PpKept *cg_kept(const StageGen *sg, Arena *a, int *n_kept)
     *n_kept = 0;
     if (sg->pipe->loss == NONE)
         return NULL;
-    for (uint32_t i = 0; i < sg->stash.n; i++) {
+    for (uint32_t i = 0; i < sg->stash.value.n; i++) {
         uint32_t part = sg->stash_part.at[i];
         int64_t from = part == NONE ? 0 : sg->again.at[part].at;
-        Kept k = {.value = sg->stash.at[i],
+        Kept k = {.value = sg->stash.value.at[i],
                   .part = part == NONE ? -1 : (int)part,
                   .output = -1,
-                  .offset = sg->stash_at.at[i] - from,
+                  .offset = sg->stash.at.at[i] - from,
                   .bytes = bytes_of(sg, i)};
         vec_push(sg->a, &all, k);
     }

@@ -18,29 +18,39 @@ ValueId cg_new_value(Func *f, Dtype t, const Shape *s, int batch)
     return v;
 }
 
-NodeId cg_new_node(Func *f, Op op, uint32_t nin, const ValueId *in, uint32_t nout,
-                   const ValueId *out, Attr attr, uint32_t origin)
+NodeId cg_new_node(Func *f, Node like)
 {
-    Node n = {.op = op, .nin = nin, .nout = nout, .attr = attr, .origin = origin};
-    n.in = arena_array(f->g->arena, ValueId, nin + 1);
-    n.out = arena_array(f->g->arena, ValueId, nout + 1);
-    for (uint32_t i = 0; i < nin; i++)
-        n.in[i] = in[i];
-    for (uint32_t i = 0; i < nout; i++)
-        n.out[i] = out[i];
+    Node n = like;
+    n.in = arena_array(f->g->arena, ValueId, n.nin + 1);
+    n.out = arena_array(f->g->arena, ValueId, n.nout + 1);
+    for (uint32_t i = 0; i < n.nin; i++)
+        n.in[i] = like.in[i];
+    for (uint32_t i = 0; i < n.nout; i++)
+        n.out[i] = like.out[i];
     vec_push(f->g->arena, &f->g->node, n);
     return f->g->node.n - 1;
 }
 
-/* A new node whose result has the given type and shape; `as`: the value it makes, NONE for a new
- * one. */
-static ValueId make(Low *l, Op op, ValueId x, ValueId y, ValueId z, Dtype t, const Shape *s,
-                    int batch, Attr attr, ValueId as)
+/* What a result is like. */
+static Value typed(Dtype t, const Shape *s, int batch)
 {
-    ValueId in[3] = {x, y, z};
-    uint32_t nin = z != NONE ? 3 : y != NONE ? 2 : x != NONE ? 1 : 0;
-    ValueId out = as != NONE ? as : cg_new_value(l->f, t, s, batch);
-    NodeId n = cg_new_node(l->f, op, nin, in, 1, &out, attr, l->origin);
+    return (Value){.dtype = t, .shape = *s, .batch = batch};
+}
+
+/* A new node; in: three operands, NONE behind the last; `as`: the value it makes, NONE for a new
+ * one, which is like that. */
+#define IN(x, y, z) ((ValueId[]){x, y, z})
+static ValueId make(Low *l, Op op, ValueId *in, Value like, Attr attr, ValueId as)
+{
+    uint32_t nin = in[2] != NONE ? 3 : in[1] != NONE ? 2 : in[0] != NONE ? 1 : 0;
+    ValueId out = as != NONE ? as : cg_new_value(l->f, like.dtype, &like.shape, like.batch);
+    NodeId n = cg_new_node(l->f, (Node){.op = op,
+                                        .nin = nin,
+                                        .in = in,
+                                        .nout = 1,
+                                        .out = &out,
+                                        .attr = attr,
+                                        .origin = l->origin});
     if (as == NONE)
         l->f->g->value.at[out].node = n;
     vec_push(l->f->sg->a, &l->list, n);
@@ -51,19 +61,18 @@ static ValueId make(Low *l, Op op, ValueId x, ValueId y, ValueId z, Dtype t, con
 static ValueId map(Low *l, Op op, ValueId x, ValueId y, ValueId as)
 {
     Value v = *val(l->f->g, x);
-    return make(l, op, x, y, NONE, v.dtype, &v.shape, v.batch, (Attr){0}, as);
+    return make(l, op, IN(x, y, NONE), v, (Attr){0}, as);
 }
 
 static ValueId reduce(Low *l, Op op, ValueId x, int n, const int64_t *axes)
 {
     Value v = *val(l->f->g, x);
-    int batch = v.batch;
     for (int i = 0; i < n; i++) {
         v.shape.d[axes[i]] = 1;
-        if (batch == (int)axes[i])
-            batch = BATCH_NONE;
+        if (v.batch == (int)axes[i])
+            v.batch = BATCH_NONE;
     }
-    return make(l, op, x, NONE, NONE, v.dtype, &v.shape, batch, (Attr){.n = n, .axes = axes}, NONE);
+    return make(l, op, IN(x, NONE, NONE), v, (Attr){.n = n, .axes = axes}, NONE);
 }
 
 static const int64_t *one_axis(Low *l, int64_t axis)
@@ -92,7 +101,7 @@ static void reduce_mean(Low *l, const Node *n)
     Dtype t = val(g, n->in[0])->dtype;
     Shape s = {.rank = 0};
     ValueId in = n->in[0];
-    ValueId count = make(l, OP_Count, in, NONE, NONE, t, &s, BATCH_NONE,
+    ValueId count = make(l, OP_Count, IN(in, NONE, NONE), typed(t, &s, BATCH_NONE),
                          (Attr){.n = n->attr.n, .axes = n->attr.axes, .to = t}, NONE);
     map(l, OP_Div, sum, count, n->out[0]);
 }
@@ -126,16 +135,19 @@ static void arg(Low *l, const Node *n)
     Value v = *val(g, x);
     int64_t extent = v.shape.d[n->attr.axis];
     ValueId best = reduce(l, n->op == OP_ArgMax ? OP_ReduceMax : OP_ReduceMin, x, 1, axis);
-    ValueId hit = make(l, OP_Equal, x, best, NONE, DT_BOOL, &v.shape, v.batch, (Attr){0}, NONE);
+    ValueId hit =
+        make(l, OP_Equal, IN(x, best, NONE), typed(DT_BOOL, &v.shape, v.batch), (Attr){0}, NONE);
     if (dtype_is_float(v.dtype)) {
-        ValueId nan = make(l, OP_IsNaN, x, NONE, NONE, DT_BOOL, &v.shape, v.batch, (Attr){0}, NONE);
-        hit = make(l, OP_Or, hit, nan, NONE, DT_BOOL, &v.shape, v.batch, (Attr){0}, NONE);
+        ValueId nan = make(l, OP_IsNaN, IN(x, NONE, NONE), typed(DT_BOOL, &v.shape, v.batch),
+                           (Attr){0}, NONE);
+        hit =
+            make(l, OP_Or, IN(hit, nan, NONE), typed(DT_BOOL, &v.shape, v.batch), (Attr){0}, NONE);
     }
     bool last = n->attr.select_last == 1;
     ValueId index = iota(l, v.shape.rank, n->attr.axis, extent, BATCH_NONE);
-    ValueId at = make(l, OP_Where, hit, index, constant_i64(l, last ? -1 : extent), DT_I64,
-                      &v.shape, v.batch, (Attr){0}, NONE);
-    make(l, last ? OP_ReduceMax : OP_ReduceMin, at, NONE, NONE, DT_I64, NULL, 0,
+    ValueId at = make(l, OP_Where, IN(hit, index, constant_i64(l, last ? -1 : extent)),
+                      typed(DT_I64, &v.shape, v.batch), (Attr){0}, NONE);
+    make(l, last ? OP_ReduceMax : OP_ReduceMin, IN(at, NONE, NONE), (Value){0},
          (Attr){.n = 1, .axes = axis}, n->out[0]);
 }
 
@@ -179,19 +191,22 @@ static void scatter_one_hot(Low *l, const Node *n)
     int batch = val(g, n->out[0])->batch;
     ValueId index = n->in[1];
     if (i.dtype != DT_I64)
-        index = make(l, OP_Cast, index, NONE, NONE, DT_I64, &i.shape, i.batch, (Attr){.to = DT_I64},
-                     NONE);
+        index = make(l, OP_Cast, IN(index, NONE, NONE), typed(DT_I64, &i.shape, i.batch),
+                     (Attr){.to = DT_I64}, NONE);
     ValueId size = constant_i64(l, extent), zero = constant_i64(l, 0);
     ValueId negative =
-        make(l, OP_Less, index, zero, NONE, DT_BOOL, &i.shape, i.batch, (Attr){0}, NONE);
+        make(l, OP_Less, IN(index, zero, NONE), typed(DT_BOOL, &i.shape, i.batch), (Attr){0}, NONE);
     ValueId wrapped =
-        make(l, OP_Add, index, size, NONE, DT_I64, &i.shape, i.batch, (Attr){0}, NONE);
-    index = make(l, OP_Where, negative, wrapped, index, DT_I64, &i.shape, i.batch, (Attr){0}, NONE);
+        make(l, OP_Add, IN(index, size, NONE), typed(DT_I64, &i.shape, i.batch), (Attr){0}, NONE);
+    index = make(l, OP_Where, IN(negative, wrapped, index), typed(DT_I64, &i.shape, i.batch),
+                 (Attr){0}, NONE);
     ValueId here = iota(l, x.shape.rank, axis, extent, axis == batch ? batch : BATCH_NONE);
-    ValueId hit = make(l, OP_Equal, here, index, NONE, DT_BOOL, &x.shape, batch, (Attr){0}, NONE);
+    ValueId hit =
+        make(l, OP_Equal, IN(here, index, NONE), typed(DT_BOOL, &x.shape, batch), (Attr){0}, NONE);
     void *bits = arena_alloc(g->arena, 8);
     ValueId fill = graph_const(g, NULL, (Tensor){x.dtype, {.rank = 0}, bits});
-    make(l, OP_Where, hit, n->in[2], fill, x.dtype, &x.shape, batch, (Attr){0}, n->out[0]);
+    make(l, OP_Where, IN(hit, n->in[2], fill), typed(x.dtype, &x.shape, batch), (Attr){0},
+         n->out[0]);
 }
 
 /* ---- kernels of their own kind --------------------------------------------------------------- */
@@ -222,10 +237,11 @@ static ValueId widened(Low *l, ValueId v)
             dims[d] = x.shape.d[d];
         void *bits = arena_alloc(g->arena, 4);
         ValueId zero = graph_const(g, NULL, (Tensor){DT_F32, {.rank = 0}, bits});
-        return make(l, OP_Expand, zero, NONE, NONE, DT_F32, &x.shape, x.batch,
+        return make(l, OP_Expand, IN(zero, NONE, NONE), typed(DT_F32, &x.shape, x.batch),
                     (Attr){.n = x.shape.rank, .dims = dims}, NONE);
     }
-    return make(l, OP_Cast, v, NONE, NONE, DT_F32, &x.shape, x.batch, (Attr){.to = DT_F32}, NONE);
+    return make(l, OP_Cast, IN(v, NONE, NONE), typed(DT_F32, &x.shape, x.batch),
+                (Attr){.to = DT_F32}, NONE);
 }
 
 static void kernel_in_single(Low *l, const Node *n)
@@ -239,7 +255,9 @@ static void kernel_in_single(Low *l, const Node *n)
         const Value x = *val(g, n->out[i]);
         out[i] = dtype_is_half(x.dtype) ? cg_new_value(l->f, DT_F32, &x.shape, x.batch) : n->out[i];
     }
-    NodeId id = cg_new_node(l->f, n->op, n->nin, in, n->nout, out, n->attr, l->origin);
+    Node single = *n;
+    single.in = in, single.out = out, single.origin = l->origin;
+    NodeId id = cg_new_node(l->f, single);
     vec_push(l->f->sg->a, &l->list, id);
     for (uint32_t i = 0; i < n->nout; i++) {
         const Value x = *val(g, n->out[i]);
@@ -247,8 +265,7 @@ static void kernel_in_single(Low *l, const Node *n)
             continue;
         g->value.at[out[i]].node = id;
         g->value.at[out[i]].out = i;
-        make(l, OP_Cast, out[i], NONE, NONE, x.dtype, &x.shape, x.batch, (Attr){.to = x.dtype},
-             n->out[i]);
+        make(l, OP_Cast, IN(out[i], NONE, NONE), x, (Attr){.to = x.dtype}, n->out[i]);
     }
 }
 
@@ -262,7 +279,9 @@ static bool takes_room(Low *l, const Node *n, Dtype type, int64_t elements)
     ValueId *out = arena_array(g->arena, ValueId, n->nout + 1);
     memcpy(out, n->out, n->nout * sizeof *out);
     out[n->nout] = cg_new_value(l->f, type, &s, BATCH_NONE);
-    NodeId id = cg_new_node(l->f, n->op, n->nin, n->in, n->nout + 1, out, n->attr, l->origin);
+    Node more = *n;
+    more.out = out, more.nout = n->nout + 1, more.origin = l->origin;
+    NodeId id = cg_new_node(l->f, more);
     for (uint32_t i = 0; i <= n->nout; i++) {
         g->value.at[out[i]].node = id;
         g->value.at[out[i]].out = i;
@@ -355,7 +374,7 @@ static void product_and_bias(Low *l, const Chain *c, NodeId id)
     const Graph *g = l->f->g;
     const Node product = g->node.at[c->product];
     l->origin = product.origin;
-    make(l, OP_MatMulBias, product.in[0], product.in[1], c->bias, DT_NONE, NULL, 0,
+    make(l, OP_MatMulBias, IN(product.in[0], product.in[1], c->bias), (Value){0},
          (Attr){.relu = c->last != c->cast}, g->node.at[c->last].out[0]);
 }
 

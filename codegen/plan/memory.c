@@ -269,7 +269,7 @@ static bool shows(const StageGen *sg, ValueId v, const Buffer *x)
 {
     const Positions *p = &sg->position;
     for (;;) {
-        bool here = x->cls == BUF_STASH ? idmap_get(&p->stash, v) == x->index
+        bool here = x->cls == BUF_STASH ? idmap_get(&sg->stash.position, v) == x->index
                                         : idmap_get(&p->output, v) == x->index ||
                                               idmap_get(&p->shown, v) == x->index;
         const Value *y = val(sg->g, v);

@@ -78,8 +78,8 @@ static uint32_t position_of(const Func *f, ValueId v)
 static uint32_t kept_buffer(Func *f, BufClass cls, uint32_t index, ValueId v)
 {
     const StageGen *sg = f->sg;
-    const Refs *layout = cls == BUF_STASH   ? &sg->stash_layout
-                         : cls == BUF_SAVED ? &sg->saved_layout
+    const Refs *layout = cls == BUF_STASH   ? &sg->stash.layout
+                         : cls == BUF_SAVED ? &sg->saved.layout
                                             : NULL;
     Standing at = {cls, index};
     if (cls == BUF_SAVED && index < sg->saved_in.n)
@@ -112,10 +112,10 @@ uint32_t cg_outside(Func *f, ValueId v)
     const Positions *position = &f->sg->position;
     const struct { BufClass cls; const IdMap *of; bool here; } place[] = {
         {BUF_IN, &position->input, true},
-        {BUF_STASH, &position->stash, f->kind >= F_BACKWARD},
+        {BUF_STASH, &f->sg->stash.position, f->kind >= F_BACKWARD},
         {BUF_OUT, &position->output, f->kind >= F_BACKWARD},
         {BUF_OUT, &position->shown, f->kind >= F_BACKWARD},
-        {BUF_SAVED, &position->saved, f->kind == F_WEIGHT},
+        {BUF_SAVED, &f->sg->saved.position, f->kind == F_WEIGHT},
         {BUF_DY, &position->dy, f->kind >= F_BACKWARD},
     };
     const Value *x = val(f->g, v);

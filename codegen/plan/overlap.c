@@ -1,8 +1,8 @@
 /*
  * overlap.c - what members do together is begun early and ended where its result is read.  In:
  * groups in order.  Out: collectives right behind what they read, and of those with others before
- * their first reader where that is (Group.until): the gradient of a layer's input travels while that
- * of its weights is computed.
+ * their first reader where that is (Group.until): the gradient of a layer's input travels while
+ * that of its weights is computed.
  *
  * Operand, result and room stand from begin to end, so a collective is begun early only where the
  * function's most memory does not grow by it.  Collectives keep their order among each other, which

@@ -89,7 +89,7 @@ bool cg_pad(Func *f, ValueId v, const Readers *readers, Ref *at)
     return true;
 }
 
-/* ---- on a device ------------------------------------------------------------------------------ */
+/* ---- on a device ---------------------------------------------------------------------------- */
 
 static void mark(Func *f, ValueId v)
 {
@@ -169,8 +169,8 @@ static bool turned(const Func *f, ValueId v, const Wide *w)
            !(other && lin_is(w->stride[first[last]], 1));
 }
 
-/* As without a cut, where the product reads it so; else, where that does, with the dimension that is
- * contiguous there; else row-major. */
+/* As without a cut, where the product reads it so; else, where that does, with the dimension that
+ * is contiguous there; else row-major. */
 bool cg_factor_place(Func *f, const Node *n, uint32_t i, Ref *at)
 {
     ValueId v = n->in[i];

@@ -49,8 +49,8 @@ static void set_home(Func *f, ValueId v, const Ref *r)
 
 static Ref place_in(Func *f, BufClass cls, uint32_t index, ValueId v)
 {
-    Ref r = cls == BUF_STASH   ? *f->sg->stash_layout.at[index]
-            : cls == BUF_SAVED ? *f->sg->saved_layout.at[index]
+    Ref r = cls == BUF_STASH   ? *f->sg->stash.layout.at[index]
+            : cls == BUF_SAVED ? *f->sg->saved.layout.at[index]
             : cls == BUF_OUT   ? *cg_edge(f->sg, v)
             : cls == BUF_DX    ? *cg_edge(f->sg, v)
                                : cg_dense(f, v);
@@ -80,9 +80,9 @@ static void sinks(Place *p)
     bool forward = f->kind == F_FORWARD || f->kind == F_INFER;
     for (uint32_t i = 0; forward && i < s->output.n; i++)
         sink_to(p, BUF_OUT, i, s->output.at[i].value);
-    for (uint32_t i = 0; i < f->sg->stash.n; i++)
+    for (uint32_t i = 0; i < f->sg->stash.value.n; i++)
         if (forward_of(f, f->sg->stash_part.at[i]))
-            sink_to(p, BUF_STASH, i, f->sg->stash.at[i]);
+            sink_to(p, BUF_STASH, i, f->sg->stash.value.at[i]);
     for (uint32_t i = 0; f->kind == F_FORWARD && i < s->param.n; i++)
         for (uint32_t u = 0; u < f->g->update.n; u++) {
             ValueId v = f->g->update.at[u].value;
@@ -97,8 +97,8 @@ static void sinks(Place *p)
         for (uint32_t j = 0; j < s->input.at[i].grads.n; j++, dx++)
             if (f->kind == F_BACKWARD || f->kind == F_INPUT)
                 sink_to(p, BUF_DX, dx, s->input.at[i].grads.at[j]);
-    for (uint32_t i = 0; f->kind == F_INPUT && i < f->sg->saved.n; i++)
-        sink_to(p, BUF_SAVED, i, f->sg->saved.at[i]);
+    for (uint32_t i = 0; f->kind == F_INPUT && i < f->sg->saved.value.n; i++)
+        sink_to(p, BUF_SAVED, i, f->sg->saved.value.at[i]);
     for (uint32_t i = 0; i < s->param.n; i++)
         for (uint32_t j = 0; j < s->param.at[i].grads.n; j++)
             if (f->kind == F_BACKWARD || f->kind == F_WEIGHT)
@@ -323,7 +323,13 @@ static ValueId made(Place *p, Op op, ValueId v, Value x, Attr attr, uint32_t ori
 {
     Func *f = p->f;
     ValueId y = cg_new_value(f, x.dtype, &x.shape, x.batch);
-    NodeId id = cg_new_node(f, op, 1, &v, 1, &y, attr, origin);
+    NodeId id = cg_new_node(f, (Node){.op = op,
+                                      .nin = 1,
+                                      .in = &v,
+                                      .nout = 1,
+                                      .out = &y,
+                                      .attr = attr,
+                                      .origin = origin});
     f->g->value.at[y].node = id;
     cg_track(f);
     f->def.at[y] = id;
@@ -423,7 +429,7 @@ static ValueId copied(Place *p, const Node *n, uint32_t i, Ids *list)
 static NodeId with_operand(Func *f, NodeId id, uint32_t i, ValueId v)
 {
     Node n = f->g->node.at[id];
-    NodeId clone = cg_new_node(f, n.op, n.nin, n.in, n.nout, n.out, n.attr, n.origin);
+    NodeId clone = cg_new_node(f, n);
     f->g->node.at[clone].in[i] = v;
     for (uint32_t o = 0; o < n.nout; o++)
         f->def.at[n.out[o]] = clone;

@@ -106,8 +106,7 @@ uint32_t cg_outside(Func *f, ValueId v);
 
 void cg_lower(Func *f, const Ids *list);                /* fills f->node, f->def */
 ValueId cg_new_value(Func *f, Dtype t, const Shape *s, int batch);
-NodeId cg_new_node(Func *f, Op op, uint32_t nin, const ValueId *in, uint32_t nout,
-                   const ValueId *out, Attr attr, uint32_t origin);
+NodeId cg_new_node(Func *f, Node like);                 /* with lists of its own */
 void cg_track(Func *f);                                 /* per-value arrays follow the graph */
 /* a constant of zero bytes, through Expand and Reshape */
 bool cg_zeros(const Graph *g, ValueId v);
@@ -130,7 +129,8 @@ typedef struct { uint32_t *first; NodeId *node; } Readers;
 Readers cg_readers(Func *f, const Ids *list, int n);
 /* On CPUs a padded place for v (no buffer yet) that all its readers can take, when it pays. */
 bool cg_pad(Func *f, ValueId v, const Readers *readers, Ref *at);
-/* On a device: marks the values of which products of these lists read or write rows (Func.apart). */
+/* On a device: marks the values of which products of these lists read or write rows (Func.apart).
+ */
 void cg_apart(Func *f, const Ids *list, int n);
 /* ... does what has crossed a cut stand as it would without it?  The place of a copy of operand i
    that it is read from */
@@ -183,7 +183,7 @@ void cg_product(Func *f, const Node *n, Step *s);       /* fills in product and 
 /* ---- attention.c: FlashAttention and its gradient -------------------------------------------- */
 
 bool cg_is_attention(const Node *n);
-bool cg_is_attended(const Node *n, uint32_t i);         /* ... and operand i a factor of a product */
+bool cg_is_attended(const Node *n, uint32_t i); /* ... and operand i a factor of a product */
 bool cg_attention_fits(Func *f, const Node *n);         /* on its operands where they stand? */
 /* operand i where it stands; a result there: on CPUs one stride of a matrix is 1 */
 bool cg_attention_reads(Func *f, const Node *n, uint32_t i);
@@ -218,7 +218,7 @@ void cg_loop(Func *f, const Node *n, Step *s);          /* its arguments are the
 void cg_then(Func *f);
 bool cg_has_then(const Func *f, uint32_t o); /* group o of the order, by the one behind it */
 
-/* ---- after.c: what such a nest computes, where the library knows it ---------------------------- */
+/* ---- after.c: what such a nest computes, where the library knows it -------------------------- */
 
 const After *cg_after(Func *f, const Nest *image, uint32_t conv); /* conv: the buffer it reads */
 
@@ -263,8 +263,8 @@ int64_t cg_live(const Lifetime *l, uint32_t n);
 
 /* ---- again.c: parts of the stash ---- */
 
-/* total: bytes of all roots, which stand one behind the other; root_of: by value of Stage.stash */
-void cg_again(StageGen *sg, const uint32_t *root_of, int64_t total);
+/* root_of: by value of Stage.stash; all roots stand one behind the other */
+void cg_again(StageGen *sg, const uint32_t *root_of);
 
 /* ---- work.c: what a nest is to a device ------------------------------------------------------ */
 

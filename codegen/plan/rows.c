@@ -72,7 +72,7 @@ int64_t cg_ref_bytes(const Func *f, const Ref *r, ValueId v)
     return cg_most(f->sg, (last + 1) * (int64_t)dtype_size(val(f->g, v)->dtype));
 }
 
-/* ---- rows of products ------------------------------------------------------------------------- */
+/* ---- rows of products ----------------------------------------------------------------------- */
 
 enum { MEET = 1024, APART = 64, PIECE = 16, LINE = 128, LONG = 1024 };  /* bytes */
 

@@ -111,9 +111,9 @@ static void put_parts(Record *b, const Chunks *p)
 static void put_attention(Record *b, const AttentionStep *t)
 {
     const AttentionAttr *at = t->attr;
-    const int64_t plain[] = {(int64_t)t->type, (int64_t)t->bias_type, t->back,     t->width,
-                             t->width_v,       t->nb,                 at->causal,  at->diagonal, at->window,
-                             at->bias,         at->mask,              at->forbids};
+    const int64_t plain[] = {
+        (int64_t)t->type, (int64_t)t->bias_type, t->back,    t->width, t->width_v, t->nb,
+        at->causal,       at->diagonal,          at->window, at->bias, at->mask,   at->forbids};
     put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
     if (at->step) {
         put_int(b, at->step);
@@ -355,7 +355,7 @@ static void put_stage(Record *b, const StageGen *sg)
     }
     for (uint32_t k = 0; k < sg->again.n; k++)
         put_int(b, sg->again.at[k].bytes);
-    const int64_t bytes[] = {sg->bytes_stash, sg->bytes_saved, sg->bytes_param, sg->bytes_grad,
+    const int64_t bytes[] = {sg->stash.bytes, sg->saved.bytes, sg->bytes_param, sg->bytes_grad,
                              sg->bytes_const};
     put_ints(b, bytes, (int)(sizeof bytes / sizeof *bytes));
 }

@@ -229,7 +229,7 @@ static bool shown_by_root(Func *f, const Readers *later, ValueId v)
  * unless that is larger than all that is read of it.  root_of: of each, its number in `kept`; NONE:
  * it lives on by itself.
  */
-static void choose_kept(Func *f, const Ids *read, Ids *kept, IdMap *position, uint32_t *root_of)
+static void choose_kept(Func *f, const Ids *read, KeptBlock *kept, uint32_t *root_of)
 {
     StageGen *sg = f->sg;
     const Stage *s = sg->stage;
@@ -258,34 +258,31 @@ static void choose_kept(Func *f, const Ids *read, Ids *kept, IdMap *position, ui
             sum[idmap_get(&sum_of, root[i])] >= bytes_of(sg, root[i]) ? root[i] : read->at[i];
         if (f->kind == F_FORWARD && is_an_output(sg, f, v))
             continue;
-        keep(sg, kept, position, v);
-        root_of[i] = idmap_get(position, v);
+        keep(sg, &kept->value, &kept->position, v);
+        root_of[i] = idmap_get(&kept->position, v);
     }
 }
 
 /* What `kind` keeps of `read`, and where.  Its function is taken as far as this needs, by itself.
  */
-static int64_t lay_out_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const Ids *later,
-                            const Ids *read, Ids *kept, IdMap *position, Refs *layout, Bytes *at,
-                            uint32_t *root_of)
+static void lay_out_kept(StageGen *sg, FuncKind kind, const Ids both[2], const Ids *read,
+                         KeptBlock *kept, uint32_t *root_of)
 {
-    const Ids both[] = {*nodes, *later};
     Arena *a = arena_within(sg->a);
     Func *f = cg_function_new(sg, kind, a, a);
-    int64_t bytes = 0;
-    cg_lower(f, nodes);
-    cg_apart(f, (Ids[]){f->node, *later}, 2);
+    cg_lower(f, &both[0]);
+    cg_apart(f, (Ids[]){f->node, both[1]}, 2);
     for (uint32_t i = 0; i < read->n; i++)
         root_of[i] = NONE;
-    choose_kept(f, read, kept, position, root_of);
+    choose_kept(f, read, kept, root_of);
     Readers readers = cg_readers(f, both, 2);
-    for (uint32_t i = 0; i < kept->n; i++) {
-        vec_push(sg->a, layout, layout_of(sg, f, kept->at[i], &readers));
-        vec_push(sg->a, at, bytes);
-        bytes += cg_align(cg_ref_bytes(f, layout->at[i], kept->at[i]));
+    for (uint32_t i = 0; i < kept->value.n; i++) {
+        ValueId v = kept->value.at[i];
+        vec_push(sg->a, &kept->layout, layout_of(sg, f, v, &readers));
+        vec_push(sg->a, &kept->at, kept->bytes);
+        kept->bytes += cg_align(cg_ref_bytes(f, kept->layout.at[i], v));
     }
     arena_free(a);
-    return bytes;
 }
 
 static void lay_out_stash(StageGen *sg)
@@ -293,25 +290,23 @@ static void lay_out_stash(StageGen *sg)
     const Stage *s = sg->stage;
     uint32_t most = s->stash.n > s->saved.n ? s->stash.n : s->saved.n;
     uint32_t *root_of = arena_array(sg->a, uint32_t, most + 1);
-    int64_t stash =
-        lay_out_kept(sg, F_FORWARD, &s->forward, &s->backward, &s->stash, &sg->stash,
-                     &sg->position.stash, &sg->stash_layout, &sg->stash_at, root_of);
-    cg_again(sg, root_of, stash);
-    sg->bytes_saved =
-        lay_out_kept(sg, F_INPUT, &s->backward_input, &s->backward_weight, &s->saved, &sg->saved,
-                     &sg->position.saved, &sg->saved_layout, &sg->saved_at, root_of);
-    for (uint32_t i = 0; i < sg->saved.n; i++)
+    lay_out_kept(sg, F_FORWARD, (Ids[]){s->forward, s->backward}, &s->stash, &sg->stash, root_of);
+    cg_again(sg, root_of);
+    lay_out_kept(sg, F_INPUT, (Ids[]){s->backward_input, s->backward_weight}, &s->saved,
+                 &sg->saved, root_of);
+    for (uint32_t i = 0; i < sg->saved.value.n; i++)
         vec_push(sg->a, &sg->saved_in, ((Standing){BUF_SAVED, i}));
 }
 
 /* I is planned: what it saves elsewhere takes no place of its own. */
 static void lay_out_saved(StageGen *sg, const Func *f)
 {
-    sg->bytes_saved = 0;
-    for (uint32_t i = 0; i < sg->saved.n; i++) {
-        sg->saved_at.at[i] = sg->bytes_saved;
+    sg->saved.bytes = 0;
+    for (uint32_t i = 0; i < sg->saved.value.n; i++) {
+        sg->saved.at.at[i] = sg->saved.bytes;
         if (sg->saved_in.at[i].cls == BUF_SAVED)
-            sg->bytes_saved += cg_align(cg_ref_bytes(f, sg->saved_layout.at[i], sg->saved.at[i]));
+            sg->saved.bytes +=
+                cg_align(cg_ref_bytes(f, sg->saved.layout.at[i], sg->saved.value.at[i]));
     }
 }
 
@@ -342,7 +337,7 @@ bool cg_has_backward(const Stage *s)
 static bool same_forward(const StageGen *sg)
 {
     const Stage *s = sg->stage;
-    if (sg->stash.n > 0 || s->forward.n != s->infer.n)
+    if (sg->stash.value.n > 0 || s->forward.n != s->infer.n)
         return false;
     for (uint32_t i = 0; i < s->forward.n; i++) {
         const Node *n = &sg->g->node.at[s->forward.at[i]];

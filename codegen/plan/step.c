@@ -142,7 +142,7 @@ bool cg_is_gradient(const Func *f, ValueId v)
     if (f->kind < F_BACKWARD || f->kind >= F_AGAIN || v >= f->def.n)
         return false;
     if (f->def.at[v] == NONE)
-        return f->kind == F_WEIGHT && idmap_get(&f->sg->position.saved, v) != NONE;
+        return f->kind == F_WEIGHT && idmap_get(&f->sg->saved.position, v) != NONE;
     return idmap_get(&f->sg->position.recomputed, v) == NONE;
 }
 

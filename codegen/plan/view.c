@@ -13,8 +13,8 @@
 /* Extent 1 for good; a batch of one row is still `rows`. */
 static bool is_one(Lin x) { return lin_is(x, 1); }
 
-/* A constant's elements lie as they do for all rows and the greatest length, whatever they are today;
- * of numbers that rise evenly those of any length are the first ones. */
+/* A constant's elements lie as they do for all rows and the greatest length, whatever they are
+ * today; of numbers that rise evenly those of any length are the first ones. */
 static Ref all_rows(const Func *f, ValueId v)
 {
     Ref r = cg_dense(f, v);
@@ -352,8 +352,10 @@ ValueId cg_below(const Func *f, ValueId v)
 Ref cg_own(const Func *f, ValueId v)
 {
     Ref at;
-    return f->apart.at[cg_below(f, v)] && val(f->g, v)->shape.rank > 1 && cg_padded(f, v, false, &at)
-               ? at : cg_dense(f, v);
+    return f->apart.at[cg_below(f, v)] && val(f->g, v)->shape.rank > 1 &&
+                   cg_padded(f, v, false, &at)
+               ? at
+               : cg_dense(f, v);
 }
 
 ValueId cg_root(Func *f, ValueId v)

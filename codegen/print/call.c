@@ -101,8 +101,8 @@ void print_product(Out *o, const Step *s)
     }
     const char *head =
         arena_printf(o->a, "%s%d, %d, %s, %s, %s, %s%s, %s, %s, %s, %s%s, %s", o->target->context,
-                     p->transposed_a, p->transposed_b, m, n, k, alpha, a, out_lin(o, p->a.ld), b, out_lin(o, p->b.ld), before, c,
-                     out_lin(o, p->c.ld));
+                     p->transposed_a, p->transposed_b, m, n, k, alpha, a, out_lin(o, p->a.ld), b,
+                     out_lin(o, p->b.ld), before, c, out_lin(o, p->c.ld));
     const char *function =
         arena_printf(o->a, "%s%s%sgemm%s", o->target->call, type_library(p->type),
                      p->result == p->type ? "" : type_library(p->result), kind);

@@ -1,6 +1,6 @@
 /*
- * collective.c - what members along an axis of the mesh do together: one call, with the number of its
- * row in the stage's list, or one that begins it and one where it ends.
+ * collective.c - what members along an axis of the mesh do together: one call, with the number of
+ * its row in the stage's list, or one that begins it and one where it ends.
  */
 #include "codegen/tables.h"
 #include "runtime/api/pp.h"

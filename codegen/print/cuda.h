@@ -39,7 +39,8 @@ typedef struct {
 /* cuda_element.c */
 const char *cuda_name(Print *p, uint32_t i);            /* of a statement */
 Lin cuda_product(const Nest *n, int from, int to);                              /* of extents */
-/* Of full rows: a number, in the program of many lengths an expression of them; with the greatest. */
+/* Of full rows: a number, in the program of many lengths an expression of them; with the greatest.
+ */
 const char *cuda_number(const Cuda *c, Lin x);
 int64_t cuda_most(const Cuda *c, Lin x);
 bool cuda_varies(const Cuda *c, Lin x);                 /* lengths decide it */
@@ -61,8 +62,8 @@ const char *cuda_grid(Cuda *c, const char *function, Lin n,
                       int64_t per); /* "pp_blocks(rows * 64, 256)" */
 /* what is printed now is the next kernel of the nest */
 void cuda_kernel(Cuda *c, int threads, const char *grid, const char *block);
-/* Scratch memory for partial results of a reduction, which this kernel writes, and what it is called;
- * a later kernel of the nest reads them. */
+/* Scratch memory for partial results of a reduction, which this kernel writes, and what it is
+ * called; a later kernel of the nest reads them. */
 const char *cuda_part(Cuda *c, uint32_t stmt, int64_t bytes);
 const char *cuda_part_read(Cuda *c, uint32_t stmt);
 const char *cuda_wide(const Cuda *c);                   /* "_wide" where indices have 64 bits */

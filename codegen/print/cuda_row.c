@@ -80,7 +80,8 @@ static void keep_more(Cuda *c, const Row *r)
     }
 }
 
-/* What is kept and read by no later pass, since what would have read it there is kept too, is not. */
+/* What is kept and read by no later pass, since what would have read it there is kept too, is not.
+ */
 static void keep_less(Cuda *c)
 {
     Nest *n = c->own;

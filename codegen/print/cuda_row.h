@@ -33,8 +33,8 @@ bool row_is_stored(const Nest *n, uint32_t stmt, int pass);
  * read that before. */
 void row_store_scalars(Row *r, int pass);
 
-/* One kernel: a block, or a part of one, takes a row.  threads: of the order; 0: what it says when it
-   is launched. */
+/* One kernel: a block, or a part of one, takes a row.  threads: of the order; 0: what it says when
+   it is launched. */
 void row_by_one(Row *r, int threads);
 /* Registers that an element keeps. */
 int row_words(const Nest *n);

@@ -1,8 +1,8 @@
 /*
  * cuda_segments.c - rows on the device; of few long ones, as batch statistics are, several blocks
- * share one.  In: a nest of rows.  Out: then, a kernel for each pass: block (row, segment) reduces its
- * segment to part[row][segment], and kernels of later passes begin with the sums over these, which
- * each warp adds in the same order; nothing stays in registers from pass to pass.  Else what
+ * share one.  In: a nest of rows.  Out: then, a kernel for each pass: block (row, segment) reduces
+ * its segment to part[row][segment], and kernels of later passes begin with the sums over these,
+ * which each warp adds in the same order; nothing stays in registers from pass to pass.  Else what
  * cuda_row.c makes.
  */
 #include <inttypes.h>

@@ -290,8 +290,8 @@ void print_store(Print *p, const Stmt *s)
     const char *value = print_operand(p, s->in[0], *cast ? BINDS_ATOM : BINDS_CHOICE);
     const char *place = print_arg(p, s->arg);
     const char *indent = print_if_asked(p, s);
-    text_line(p->t, "%s%s[%s] %s %s%s;", indent, place,
-              print_affine(p, s->base, s->stride), s->acc ? "+=" : "=", cast, type_written(p->a, s->type, value, !sum));
+    text_line(p->t, "%s%s[%s] %s %s%s;", indent, place, print_affine(p, s->base, s->stride),
+              s->acc ? "+=" : "=", cast, type_written(p->a, s->type, value, !sum));
 }
 
 const char *print_neutral(Print *p, const Stmt *s)

@@ -72,9 +72,11 @@ static Expr operation(Formula *f, const Stmt *s)
     if (print_sign(s->op, &sign) && sign.binds >= BINDS_COMPARE)
         return binary(f, s, &sign);
     switch (s->op) {
-    case OP_Neg: return (Expr){arena_printf(f->a, "-%s", within(f, s->in[0], BINDS_PRODUCT)), BINDS_SUM};
+    case OP_Neg:
+        return (Expr){arena_printf(f->a, "-%s", within(f, s->in[0], BINDS_PRODUCT)), BINDS_SUM};
     case OP_Reciprocal:
-        return (Expr){arena_printf(f->a, "1 / %s", within(f, s->in[0], BINDS_UNARY)), BINDS_PRODUCT};
+        return (Expr){arena_printf(f->a, "1 / %s", within(f, s->in[0], BINDS_UNARY)),
+                      BINDS_PRODUCT};
     case OP_Cast: return expression(f, s->in[0]);
     case OP_Where: {
         const char *x = within(f, s->in[0], BINDS_COMPARE), *y = within(f, s->in[1], BINDS_COMPARE),

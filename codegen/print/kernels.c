@@ -157,8 +157,8 @@ typedef struct {
     const char *before; /* rows of the microbatch before these; NULL: none */
 } Draw;
 
-/* Dimensions of x from the last on: of a divided one the elements in a row that are neighbours in the
- * whole as well, where those behind it are whole. */
+/* Dimensions of x from the last on: of a divided one the elements in a row that are neighbours in
+ * the whole as well, where those behind it are whole. */
 static void find_runs(const Kernel *k, ValueId x, int64_t rows, const Chunks *parts, Draw *to)
 {
     const Value *v = val(k->f->g, x);
@@ -283,8 +283,8 @@ static void draw_numbers(Kernel *k, const Draw *d, int many, const char *e)
          d->n_of ? "number" : draw_number(k, d, e), many);
 }
 
-/* Element q of the row is element `at` of the value; draws: it has a number.  Which one of those of its
- * call is returned. */
+/* Element q of the row is element `at` of the value; draws: it has a number.  Which one of those of
+ * its call is returned. */
 static const char *draw_elements(Kernel *k, const Draw *d, int many, bool draws)
 {
     bool together = draws_together(k, d, many);

@@ -1,6 +1,6 @@
 /*
- * names.c - what buffers are called in a stage's functions: after the modules of the model.  In: the
- * buffers of all functions of a stage.  Out: an identifier for each, the same in all functions;
+ * names.c - what buffers are called in a stage's functions: after the modules of the model.  In:
+ * the buffers of all functions of a stage.  Out: an identifier for each, the same in all functions;
  * for each field of a repeated sequence one that leaves out the numbers in which its turns differ.
  *
  * A parameter is "ln_1_weight", what a module computes "c_attn", another of its values
@@ -18,7 +18,7 @@ enum { AT_MODULE, AT_LAYER, AT_PARENT, AT_OPERATION, AT_PATH, LEVELS, LONGEST_PA
 /* What a name is made of. */
 typedef struct {
     const char *path; /* the module, "transformer.h.2.attn"; "": the model itself */
-    const char *own;  /* what it is within the module, "weight", "matmul"; "": the module's result */
+    const char *own; /* what it is within the module, "weight", "matmul"; "": the module's result */
     const char *op;   /* the operation that makes it; "" */
     bool gradient;
     const char *fixed; /* it has this name, NULL: it is to get one */
@@ -35,19 +35,22 @@ typedef struct StageNames {
 
 /* ---- identifiers ----------------------------------------------------------------------------- */
 
-/* Words of C and C++ in lower case, and what generated functions call their own variables, which may
- * have a number behind: "key1". */
+/* Words of C and C++ in lower case, and what generated functions call their own variables, which
+ * may have a number behind: "key1". */
 static bool is_reserved(const char *name)
 {
     static const char words[] =
         " a alignas alignof and and_eq asm auto batch bitand bitor bool break c call case catch "
-        "char class compl concept const const_cast consteval constexpr constinit continue conv count counted "
+        "char class compl concept const const_cast consteval constexpr constinit continue conv "
+        "count counted "
         "decltype default delete dim do double dynamic_cast else enum errno explicit export extern "
         "false float for friend from goto i if in inline int key length linux long mask mutable n "
         "namespace new noexcept not not_eq nullptr number one operator or or_eq order out pool "
-        "private protected public register reinterpret_cast requires restrict return rows short signed sizeof state "
+        "private protected public register reinterpret_cast requires restrict return rows short "
+        "signed sizeof state "
         "static static_assert static_cast stderr stdin stdout step steps stream "
-        "stride_a stride_b stride_c struct switch template this thread_local throw to true try typedef typeid typename typeof union unix "
+        "stride_a stride_b stride_c struct switch template this thread_local throw to true try "
+        "typedef typeid typename typeof union unix "
         "unsigned using virtual void volatile wchar_t while xor xor_eq ";
     const char *at = words;
     size_t n = strlen(name);

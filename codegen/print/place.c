@@ -45,9 +45,9 @@ int64_t place_at(const Func *f, uint32_t buf)
     }
     case BUF_STASH: {
         uint32_t part = place_part(f, b);
-        return sg->stash_at.at[b->index] - (part == NONE ? 0 : sg->again.at[part].at);
+        return sg->stash.at.at[b->index] - (part == NONE ? 0 : sg->again.at[part].at);
     }
-    case BUF_SAVED: return sg->saved_at.at[b->index];
+    case BUF_SAVED: return sg->saved.at.at[b->index];
     case BUF_WORK: return b->offset;
     default: return b->index;
     }

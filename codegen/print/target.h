@@ -18,7 +18,7 @@ typedef struct {
     const TargetRow *target;
     const char *name;               /* of the function: "forward" */
     Text text;                      /* its steps */
-    Text fresh;                     /* declares the pointers that the next step is the first to use */
+    Text fresh; /* declares the pointers that the next step is the first to use */
     /* names that the text uses; reads: a pointer; context: c in any other way */
     bool rows, stream, convolutions, reads, context;
     bool *named;                    /* by buffer: its pointer is declared */
@@ -60,7 +60,7 @@ const TargetRow *target_row(Target t);
 const char *out_lin(Out *o, Lin x);                     /* of the function's rows */
 /* How many parts of so many n makes: a number, or what lengths make of it. */
 const char *out_parts(Arena *a, const StageGen *sg, int64_t n, int many);
-const char *out_straight(Out *o, uint32_t buf);         /* a buffer's name, which is to be declared */
+const char *out_straight(Out *o, uint32_t buf); /* a buffer's name, which is to be declared */
 void out_fresh(Out *o, Text *t);                        /* what Out.fresh declares goes to t */
 const char *out_pointer(Out *o, const Step *s, uint32_t arg);   /* "c_attn + 128" */
 const char *out_arg(Out *o, const Step *s, ValueId v);  /* the argument that is this value */

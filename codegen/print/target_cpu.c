@@ -26,7 +26,7 @@ static void nest(Out *o, const Step *s, const char *comment)
     text_line(&o->text, "%s(%s);", out_kernel(o, s, &kernel), args);
 }
 
-/* The formula, for a library that knows it, as one more argument. */
+/* The formula, for a library that knows it. */
 static const char *after(Out *o, const Step *t, const After *a)
 {
     const char *of = arena_printf(o->a, ".out = %s", out_pointer(o, t, a->out));
@@ -41,7 +41,7 @@ static const char *after(Out *o, const Step *t, const After *a)
                         a->swish ? "scale" : "low", first, a->swish ? "shift" : "high", second);
 }
 
-/* call_then(head, kernel, what it reads, what it writes): the kernel is a PpThen. */
+/* call_then(head, &(PpFollow){kernel, what it reads, what it writes, formula}) */
 static void then(Out *o, const Step *s, const char *call, const char *head, const char *comment)
 {
     const Step *t = s->then;
@@ -67,8 +67,9 @@ static void then(Out *o, const Step *s, const char *call, const char *head, cons
                                "const PpPart *of, const void *const *in, void *const *out",
                                body.at};
     const char *kernel_name = out_kernel(o, t, &kernel);
-    text_line(&o->text, "%s_%s(%s, %s, (const void *const[]){%s}, (void *const[]){%s}%s);", call,
-              s->after ? "after" : "then", head, kernel_name, list[0], list[1], form);
+    text_line(&o->text,
+              "%s_then(%s, &(PpFollow){%s, (const void *const[]){%s}, (void *const[]){%s}%s});",
+              call, head, kernel_name, list[0], list[1], form);
 }
 
 const TargetRow target_cpu = {

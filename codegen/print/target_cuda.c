@@ -1,6 +1,6 @@
 /*
- * target_cuda.c - CUDA C for NVIDIA's GPUs: a nest is one kernel or several that are launched (cuda.c);
- * the file is C++17.
+ * target_cuda.c - CUDA C for NVIDIA's GPUs: a nest is one kernel or several that are launched
+ * (cuda.c); the file is C++17.
  */
 #include <inttypes.h>
 #include <string.h>

@@ -13,7 +13,8 @@ static int telling(Op op)
 {
     if (op == OP_NONE || op == OP_Identity || op == OP_Count)
         return 0;
-    if (op_is_plain(op) || op == OP_Gemm) /* products are the library's: a nest has its bias alone */
+    if (op_is_plain(op) ||
+        op == OP_Gemm) /* products are the library's: a nest has its bias alone */
         return 2;
     bool reads = op == OP_Gather || op == OP_ReduceSum || op == OP_ReduceMax;
     return op_is_view(op) ? 1 : op_is_map(op) || reads ? 3 : 4;
@@ -86,7 +87,7 @@ const char *title_of(const Out *o, const Step *s)
     return arena_printf(o->a, "%s%s", title_plain(o->a, best), direction(s));
 }
 
-/* ---- comments ---------------------------------------------------------------------------------- */
+/* ---- comments -------------------------------------------------------------------------------- */
 
 const char *out_value_text(Arena *a, const Graph *g, ValueId v)
 {

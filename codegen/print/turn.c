@@ -1,7 +1,7 @@
 /*
  * turn.c - a repeated sequence of steps as a loop.  In: a Repeat.  Out: a loop over its turns with
- * the steps of one; what differs from turn to turn is a pointer, declared where it is first used: an
- * offset that grows by the same number, or one of a list that stands before the loop.
+ * the steps of one; what differs from turn to turn is a pointer, declared where it is first used:
+ * an offset that grows by the same number, or one of a list that stands before the loop.
  */
 #include <inttypes.h>
 

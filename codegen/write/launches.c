@@ -35,10 +35,11 @@ void cg_launches_print(const StageLaunches *s, uint32_t stage, int64_t rows, Are
             const Launch *x = &s->of[k].at[i];
             const Work *w = &x->work;
             const double r = (double)rows;
-            text_add(t, "%u\t%s\t%d\t%c\t%s\t%s\t%d\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%d\t%.0f\t%s\n",
-                     stage, cg_launches_name(k, a), s->once, x->part, x->kind, unit_name[w->unit],
-                     w->launches, per_rows(w->operations, r), per_rows(w->bytes, r),
-                     per_rows(w->m, r), per_rows(w->n, r), per_rows(w->k, r), per_rows(w->count, r),
-                     w->odd, per_rows(w->near, r), one_line(x->nodes, a));
+            text_add(
+                t, "%u\t%s\t%d\t%c\t%s\t%s\t%d\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%d\t%.0f\t%s\n",
+                stage, cg_launches_name(k, a), s->once, x->part, x->kind, unit_name[w->unit],
+                w->launches, per_rows(w->operations, r), per_rows(w->bytes, r), per_rows(w->m, r),
+                per_rows(w->n, r), per_rows(w->k, r), per_rows(w->count, r), w->odd,
+                per_rows(w->near, r), one_line(x->nodes, a));
         }
 }

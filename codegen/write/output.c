@@ -75,30 +75,32 @@ static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *d
     const char *first = g->output_name.n ? diag_escape(a, g->output_name.at[0]) : "NAME";
     text_add(&t, "    %s infer%s --output %s\n\n", made, text_all(&infer),
              shell_word(a, arena_printf(a, "%s=y.npy", first)));
-    text_add(&t,
-             "Rows of the files are samples; a microbatch has at most %" PRId64
-             ".  ./run starts ranks as processes of MPI; at Ctrl-C\n"
-             "and SIGTERM a training with --checkpoint ends its step, saves it, and ends with status 75: "
-             "--resume goes on.\n"
-             "Without ./run the ranks are threads of one process.\n"
-             "%s --help and ./run --help tell the rest.  All that is here is yours, without "
-             "conditions; there is no warranty.\n\n"
-             "    %-38s what was split, and where\n"
-             "    %-38s the program; runtime/ is what it links\n"
-             "    stageN.onnx stageN.backward.onnx       the same stages for any ONNX runtime\n"
-             "    params/                                the weights, by their names in the model, and\n"
-             "                                           the long constants\n"
-             "    model.skeleton                         the model without them: ppsplit merge "
-             "puts trained ones back\n",
-             g->batch > 0 ? g->batch : 1, made,
-             opt->page ? "pipe.txt pipe.xml pipe.dot pipe.html" : "pipe.txt pipe.xml pipe.dot",
-             !opt->cuda ? "stageN.c pipeline.c"
-             : opt->cpu ? "stageN.c stageN.cu pipeline.c"
-                        : "stageN.cu pipeline.c");
+    text_add(
+        &t,
+        "Rows of the files are samples; a microbatch has at most %" PRId64
+        ".  ./run starts ranks as processes of MPI; at Ctrl-C\n"
+        "and SIGTERM a training with --checkpoint ends its step, saves it, and ends with status "
+        "75: --resume goes on.\n"
+        "Without ./run the ranks are threads of one process.\n"
+        "%s --help and ./run --help tell the rest.  All that is here is yours, without "
+        "conditions; there is no warranty.\n\n"
+        "    %-38s what was split, and where\n"
+        "    %-38s the program; runtime/ is what it links\n"
+        "    stageN.onnx stageN.backward.onnx       the same stages for any ONNX runtime\n"
+        "    params/                                the weights, by their names in the model, and\n"
+        "                                           the long constants\n"
+        "    model.skeleton                         the model without them: ppsplit merge "
+        "puts trained ones back\n",
+        g->batch > 0 ? g->batch : 1, made,
+        opt->page ? "pipe.txt pipe.xml pipe.dot pipe.html" : "pipe.txt pipe.xml pipe.dot",
+        !opt->cuda ? "stageN.c pipeline.c"
+        : opt->cpu ? "stageN.c stageN.cu pipeline.c"
+                   : "stageN.cu pipeline.c");
     if (opt->cuda)
         text_add(
             &t,
-            "    launches.tsv                           what it launches on a GPU: ppsplit forecast says how "
+            "    launches.tsv                           what it launches on a GPU: ppsplit "
+            "forecast says how "
             "long a step takes\n"
             "\n    make pipeline-cuda run                 the program for NVIDIA GPUs, with nvcc\n"
             "    make pipeline-shim SHIM=DIR            its CUDA run and checked on the CPU: DIR "

@@ -72,8 +72,8 @@ static void print_stages(const Pipe *p, const char *name, const char *suffix, Te
     text_add(t, "};\n");
 }
 
-/* The inputs as they are for any number of rows, and those that have a value: what --bind and --chunk
- * have made of them. */
+/* The inputs as they are for any number of rows, and those that have a value: what --bind and
+ * --chunk have made of them. */
 static const char *inputs_text(const Pipe *p)
 {
     const Graph *g = p->graph;
@@ -154,9 +154,8 @@ static void print_plan(PpPlan *plan, const CodegenOptions *opt, Text *t)
     text_line(t, ".rows = %" PRId64 ", .uneven_ok = %d, .uneven_why = %s,", plan->rows,
               plan->uneven_ok, text_or_null(t->a, plan->uneven_why));
     for (int v = 0; v < plan->n_length; v++)
-        text_line(t,
-                  ".n_length = %d, .length[%d] = {%s, %" PRId64 ", %" PRId64 "},", plan->n_length, v,
-                  cg_string(t->a, plan->length[v].name), plan->length[v].least,
+        text_line(t, ".n_length = %d, .length[%d] = {%s, %" PRId64 ", %" PRId64 "},",
+                  plan->n_length, v, cg_string(t->a, plan->length[v].name), plan->length[v].least,
                   plan->length[v].most);
     text_line(t, ".n_stage = %d, .n_input = %d, .n_output = %d, .n_param = %d,", plan->n_stage,
               plan->n_input, plan->n_output, plan->n_param);

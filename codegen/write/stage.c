@@ -163,8 +163,8 @@ void cg_stage_print(StageGen *sg, Target target, Text *t)
              ", workspace %" PRId64 "; %s stash %" PRId64 ", saved %" PRId64 "\n",
              sg->bytes_param, sg->bytes_grad,
              sg->bytes_const + (row->device ? sg->bytes_inlined : 0), cg_bytes_work(sg, target),
-             sg->microbatches ? "once a step" : "for each microbatch", sg->bytes_stash,
-             sg->bytes_saved);
+             sg->microbatches ? "once a step" : "for each microbatch", sg->stash.bytes,
+             sg->saved.bytes);
     for (uint32_t i = 0; i < sg->again.n; i++)
         text_add(t, "// %s: %" PRId64 " bytes of stash that %s can compute again\n",
                  arena_printf(sg->a, "part %u", i), sg->again.at[i].bytes,

@@ -24,8 +24,9 @@ const char *cg_tensor_text(Arena *a, const PpTensor *t)
         "%s}",
         cg_string(a, t->name), type_runtime((Dtype)t->dtype), t->rank, *dim ? dim : "0",
         t->batch_dim, t->bytes,
-        t->n_term ? arena_printf(a, ", .n_term = %d, .term = (const PpTerm[]){%s}", t->n_term, terms)
-                  : "");
+        t->n_term
+            ? arena_printf(a, ", .n_term = %d, .term = (const PpTerm[]){%s}", t->n_term, terms)
+            : "");
 }
 
 const char *cg_table_name(const StageGen *sg)
@@ -109,10 +110,10 @@ static void print_params(const StageGen *sg, const PpStage *st, Text *t)
                                 cg_mesh_name(q->mesh), q->axis, q->groups, q->whole, q->first,
                                 q->step);
         if (q->outer.whole)
-            part = arena_printf(sg->a,
-                                "%s,\n     .outer = {%s, %d, %" PRId64 ", %" PRId64 ", %" PRId64 "}",
-                                part, cg_mesh_name(q->outer.mesh), q->outer.dim, q->outer.whole,
-                                q->outer.first, q->outer.step);
+            part = arena_printf(
+                sg->a, "%s,\n     .outer = {%s, %d, %" PRId64 ", %" PRId64 ", %" PRId64 "}", part,
+                cg_mesh_name(q->outer.mesh), q->outer.dim, q->outer.whole, q->outer.first,
+                q->outer.step);
         if (q->each.n)
             part = arena_printf(sg->a, "%s,\n     .each = {%s, %d, %d, %d, %s_param%d}", part,
                                 cg_mesh_name(q->each.mesh), q->each.n, q->each.first, q->each.step,

@@ -22,8 +22,8 @@ enum { PP_MAX_RANK = 16, PP_ALIGN = 64 };
 /* TensorProto.DataType numbers. */
 enum { PP_F32 = 1, PP_I32 = 6, PP_I64 = 7, PP_BOOL = 9, PP_F16 = 10, PP_F64 = 11, PP_BF16 = 16 };
 
-/* Dimensions of the model that have a size of their own in each microbatch, its lengths, are so many
-   at most; those that there are not have 0. */
+/* Dimensions of the model that have a size of their own in each microbatch, its lengths, are so
+   many at most; those that there are not have 0. */
 enum { PP_LENGTHS = 3 };
 typedef struct { int64_t of[PP_LENGTHS]; } PpLength;
 
@@ -66,7 +66,7 @@ typedef struct {
     /* how many gradient tensors come in for it, in order of addition */
     int dys;
     int again;                                          /* as in PpInput */
-    int optional;                                       /* NULL where it is not asked for: it is not written */
+    int optional; /* NULL where it is not asked for: it is not written */
 } PpOutput;
 
 /* A gradient that comes in for `output`: of stage `from`, the gradient number `index` of that
@@ -105,15 +105,15 @@ typedef struct {
        whole 0, or axis -1: all of it.  A stage may have several parts of one, of the same name. */
     int mesh, axis, groups;
     int64_t whole, first, step;
-    /* Its outermost dimension of more than one element, before `axis`, is divided along another axis of
-       the mesh: `whole` elements, of which those from first + member * step on are here; whole 0: it
-       is not */
+    /* Its outermost dimension of more than one element, before `axis`, is divided along another
+       axis of the mesh: `whole` elements, of which those from first + member * step on are here;
+       whole 0: it is not */
     struct {
         int mesh, dim;
         int64_t whole, first, step;
     } outer;
-    /* One of n parameters of the model, another one for each member along axis `mesh`: number first +
-       member * step; t.name is the first's.  0: it is the same for all */
+    /* One of n parameters of the model, another one for each member along axis `mesh`: number first
+       + member * step; t.name is the first's.  0: it is the same for all */
     struct {
         int mesh, n, first, step;
         const char *const *name;
@@ -213,7 +213,8 @@ typedef struct PpCtx {
     void *const *dy;                                    /* PpStage.dy order */
     /* gradients to send back: inputs in order, each one's grads in order */
     void *const *dx;
-    /* for random numbers: Philox key and counter; row0: first row of the microbatch in the minibatch */
+    /* for random numbers: Philox key and counter; row0: first row of the microbatch in the
+     * minibatch */
     uint64_t seed, step, row0;
     /* device handles: cudaStream_t, PpBlas; NULL on the CPU */
     void *stream, *blas;
@@ -305,9 +306,9 @@ typedef struct {
     int64_t rows;      /* of the table, or classes */
 } PpIndex;
 
-/* What the data of a step alone decide, as the stage PpPlan.totals makes it of some of its rows: added
-   up over all of them, of a mean by their number, it is the model input `input` in the whole step.
-   level: 1, or one more than that of the totals that it is made of. */
+/* What the data of a step alone decide, as the stage PpPlan.totals makes it of some of its rows:
+   added up over all of them, of a mean by their number, it is the model input `input` in the whole
+   step. level: 1, or one more than that of the totals that it is made of. */
 typedef struct {
     int input; /* index into PpPlan.input */
     int mean, level;
@@ -515,8 +516,8 @@ typedef struct PpConvShape {
 } PpConvShape;
 typedef struct PpConv PpConv;
 PpConv *pp_conv_open(const PpConvShape *s, int threads);
-/* The same with other sizes of in, out and pads from now on; 0: no memory.  It takes more memory only
-   for a shape that needs more than all before. */
+/* The same with other sizes of in, out and pads from now on; 0: no memory.  It takes more memory
+   only for a shape that needs more than all before. */
 int pp_conv_size(PpConv *c, const PpConvShape *s);
 void pp_conv_close(PpConv *c);
 void pp_conv_forward(PpConv *c, int64_t rows, const void *x, const void *w, void *y);
@@ -531,23 +532,28 @@ typedef struct {
     PpLength length;                                    /* PpConvShape.length */
 } PpPart;
 typedef void PpThen(const PpPart *part, const void *const *in, void *const *out);
-void pp_conv_forward_then(PpConv *c, int64_t rows, const void *x, const void *w, void *y,
-                          PpThen *then, const void *const *in, void *const *out);
 /*
- * The same, float32, where what then() does is a formula: to each element, in this order,
+ * Of float32, what then() does as a formula: to each element, in this order,
  *     s = y + bias[channel] + sum;   out = s at least low, then at most high
  * or, where scale is not 0, out = s (s scale + shift, at most 1, then at least 0).  It may be
  * computed so instead, and y left as it is; then() is called for the other parts.  bias, sum: NULL:
- * none, of bias plus instead of it; sum, out: as y.  low is not -0, high is neither 0, shift is above 0.
+ * none, of bias plus instead of it; sum, out: as y.  low is not -0, high is neither 0, shift is
+ * above 0.
  */
 typedef struct {
     const float *bias, *sum;
     float *out;
     float plus, low, high, scale, shift;
 } PpAfter;
-void pp_conv_forward_after(PpConv *c, int64_t rows, const void *x, const void *w, void *y,
-                           PpThen *then, const void *const *in, void *const *out,
-                           const PpAfter *after);
+/* after NULL: it has no formula */
+typedef struct {
+    PpThen *then;
+    const void *const *in;
+    void *const *out;
+    const PpAfter *after;
+} PpFollow;
+void pp_conv_forward_then(PpConv *c, int64_t rows, const void *x, const void *w, void *y,
+                          const PpFollow *of);
 /* also ConvTranspose's forward */
 void pp_conv_backward_data(PpConv *c, int64_t rows, const void *dy, const void *w, void *dx);
 void pp_conv_backward_weight(PpConv *c, int64_t rows, const void *x, const void *dy, void *dw,

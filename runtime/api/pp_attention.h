@@ -34,8 +34,9 @@ typedef struct {
     int64_t count[PP_ATTENTION_DIMS];
     float scale;
     /* what a masked score is: one of a key beyond row + diagonal (causal), and one that `allowed`
-       does not allow, or forbids; a causal fill is so low that e^(fill - x) is 0, and diagonal >= 0;
-       of the keys up to the diagonal only the last `window` are allowed (0: all), some in each row
+       does not allow, or forbids; a causal fill is so low that e^(fill - x) is 0, and diagonal >=
+       0; of the keys up to the diagonal only the last `window` are allowed (0: all), some in each
+       row
      */
     float fill;
     bool causal, forbids;

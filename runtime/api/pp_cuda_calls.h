@@ -119,8 +119,8 @@ extern int pp_cuda_tf32;
 void pp_cuda_conv_separate(void);
 /* rows: the most there are */
 PpCudaConv *pp_cuda_conv_open(const PpConvShape *s, int64_t rows);
-/* The same with other sizes of in, out and pads, none above those it was opened with, from now on in
-   the order of c's stream; what is sized so is our kernels', whatever was present. */
+/* The same with other sizes of in, out and pads, none above those it was opened with, from now on
+   in the order of c's stream; what is sized so is our kernels', whatever was present. */
 void pp_cuda_conv_size(const PpCtx *c, PpCudaConv *v, const PpConvShape *s);
 int64_t pp_cuda_conv_bytes(const PpConvShape *s, int64_t rows);
 void pp_cuda_conv_close(PpCudaConv *v);

@@ -38,7 +38,8 @@ PP_RANDOM_FN void pp_philox(uint64_t seed, uint64_t step, uint64_t row, uint64_t
     out[3] = c3;
 }
 
-/* In (0, 1), the odd multiples of 2^-24 and of 2^-53: never 0 or 1, so that logarithms are finite. */
+/* In (0, 1), the odd multiples of 2^-24 and of 2^-53: never 0 or 1, so that logarithms are finite.
+ */
 PP_RANDOM_FN float pp_uniformf(uint32_t bits)
 {
     return (float)(bits >> 9 << 1 | 1) * 0x1p-24f;

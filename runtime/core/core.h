@@ -36,7 +36,8 @@ void pp_rank_shape(int ranks, int members);
 
 /* core.c */
 int64_t tensor_dim(const PpTensor *t, int i, PpLength length); /* at full rows */
-/* Where lengths vary, dimension i is a multiple of one: its number, and of how much; -1: it is not */
+/* Where lengths vary, dimension i is a multiple of one: its number, and of how much; -1: it is not
+ */
 int tensor_varies(const PpTensor *t, int i, int64_t *of);
 int tensor_any_varies(const PpTensor *t, int length); /* does this length decide a size of it? */
 PpLength length_most(const PpPlan *p);

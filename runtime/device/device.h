@@ -18,8 +18,8 @@
 extern "C" {
 #endif
 
-/* From the host and from other ranks' staging; to them; both ways for what is kept on the host; what
- * members do together beside computations.  0, 1, ...: stages */
+/* From the host and from other ranks' staging; to them; both ways for what is kept on the host;
+ * what members do together beside computations.  0, 1, ...: stages */
 enum { STREAM_IN = -1, STREAM_OUT = -2, STREAM_STORE = -3, STREAM_MEMBERS = -4 };
 
 typedef void *DeviceEvent;

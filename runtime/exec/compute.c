@@ -9,8 +9,8 @@ static void copy(Rank *r, void *to, const void *from, int64_t bytes)
     r->dev.op->copy(&r->dev, r->dev.current, to, from, bytes);
 }
 
-/* A forward that leaves running statistics as they are: once more, for the backward that comes, they
- * have moved already; of a replica's later groups, they are those of the first one. */
+/* A forward that leaves running statistics as they are: once more, for the backward that comes,
+ * they have moved already; of a replica's later groups, they are those of the first one. */
 static void forward_aside(Rank *r, const StagePlan *rs, const PpCtx *c)
 {
     char *kept = r->plan.stat_copy;
@@ -61,7 +61,8 @@ static void backward(Rank *r, const PpStage *st, const PpCtx *c)
     (*st->own_weight)(c);
 }
 
-/* What a stage's function is handed for a microbatch: its blocks, its messages, which rows it is. */
+/* What a stage's function is handed for a microbatch: its blocks, its messages, which rows it is.
+ */
 static PpCtx context(Rank *r, const Op *op, int64_t step)
 {
     const StagePlan *rs = &r->plan.stage[op->local];
@@ -100,7 +101,8 @@ static PpCtx context(Rank *r, const Op *op, int64_t step)
     return c;
 }
 
-/* A backward may leave a gradient in the place of an output, which may be on its way to the host. */
+/* A backward may leave a gradient in the place of an output, which may be on its way to the host.
+ */
 static void await_outputs(Rank *r, int stage)
 {
     const PpStage *st = r->plan.stage[stage].st;

@@ -25,7 +25,8 @@ static uint64_t hash_beside(const char *folder)
             line[0] = 0;
     fclose(f);
     size_t n = strlen(PPSPLIT_WRITTEN);
-    return !strncmp(line, PPSPLIT_WRITTEN, n) && sscanf(line + n, "%" SCNx64, &hash) == 1 ? hash : 0;
+    return !strncmp(line, PPSPLIT_WRITTEN, n) && sscanf(line + n, "%" SCNx64, &hash) == 1 ? hash
+                                                                                          : 0;
 }
 
 PpStatus program_current(const PpPlan *model, const char *folder)

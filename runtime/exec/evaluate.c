@@ -193,8 +193,7 @@ PpStatus evaluation_links(Rank *r)
     for (int x = 0; x < AXES; x++)
         if (x == AXIS_PIPE || (x == AXIS_MEMBERS && e->members.ranks > 1) ||
             (x == AXIS_PEERS && e->plan.ask.zero))
-            TRY(links_open(&e->links[x], rank_group(e, x), &e->group, &e->dev, &e->plan, x,
-                           on_device(r), r->run->opt->transport, r->memory.where));
+            TRY(rank_links(e, r, x));
     return PP_OK;
 }
 

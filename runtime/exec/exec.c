@@ -24,8 +24,8 @@ static PpStatus failed(Rank *r, const Op *op, PpStatus s)
     sched_action_text(text, sizeof text, &op->a);
     if (op->a.microbatch >= 0)
         snprintf(microbatch, sizeof microbatch, ", microbatch %d", op->a.microbatch);
-    return pp_fail(s, "%s, action %s of stage %d%s failed%s%s",
-                   pp_rank(r->group.rank).text, text, op->a.stage, microbatch, *why ? ": " : "", why);
+    return pp_fail(s, "%s, action %s of stage %d%s failed%s%s", pp_rank(r->group.rank).text, text,
+                   op->a.stage, microbatch, *why ? ": " : "", why);
 }
 
 /* Is it for this round of the step? */

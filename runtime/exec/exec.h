@@ -29,7 +29,7 @@ typedef struct Run {
     int64_t updates; /* of the optimizer, before this run */
     LossScale scale; /* of the first step */
     int ranks, cores;   /* of a pipeline; of this process */
-    int threads;        /* of a rank; on machines that differ the most of any, so that all plan alike */
+    int threads; /* of a rank; on machines that differ the most of any, so that all plan alike */
     int64_t process_bytes; /* resident before anything was planned; 0: not known */
     int replicas;       /* of the pipeline: --dp */
     int members;        /* of each of its ranks: ppsplit --tensor, --sequence, --expert */
@@ -227,8 +227,8 @@ PpStatus program_current(const PpPlan *model, const char *folder);
 PpStatus same_everywhere(Rank *r); /* all ranks call it */
 
 /* save.c: when checkpoints are written, and where a resumed run begins */
-/* These two need no other rank: the checkpoint, and what of it says how data are cut; then, with the
- * data, where the run begins; first: of the ranks, whose the digests of the data are */
+/* These two need no other rank: the checkpoint, and what of it says how data are cut; then, with
+ * the data, where the run begins; first: of the ranks, whose the digests of the data are */
 PpStatus save_find(Run *run, Options *o, int64_t below);
 PpStatus save_resume(Run *run, int first);
 PpStatus save_open(Rank *r);
@@ -253,6 +253,8 @@ LocalHub **hubs_new(const Run *run); /* NULL: no memory */
 void hubs_free(LocalHub **hub, const Run *run);
 void hubs_groups(Rank *r, LocalHub **hub, int number);
 Group *rank_group(Rank *r, int axis);
+/* its links along one; like: whose device and options they go by */
+PpStatus rank_links(Rank *r, const Rank *like, int axis);
 PpStatus groups_open(Rank *r); /* all ranks call it */
 void groups_close(Rank *r);
 

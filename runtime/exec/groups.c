@@ -46,6 +46,17 @@ Group *rank_group(Rank *r, int axis)
     return axis == AXIS_PIPE ? &r->pipe : axis == AXIS_PEERS ? &r->peers : &r->members;
 }
 
+PpStatus rank_links(Rank *r, const Rank *like, int axis)
+{
+    const Links of = {.group = rank_group(r, axis),
+                      .world = &r->group,
+                      .axis = axis,
+                      .dev = &r->dev,
+                      .plan = &r->plan};
+    return links_open(&r->links[axis], of, on_device(like), like->run->opt->transport,
+                      like->memory.where);
+}
+
 /* ---- threads: hub[0] is the run's, then one for each first rank of a group, axis by axis ---- */
 
 static int hub_number(const Run *run, int number, int axis)

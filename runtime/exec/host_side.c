@@ -100,7 +100,8 @@ static PpStatus make_events(Rank *r)
         r->stage[l].out_ready = d->op->event(d, 0);
         r->stage[l].out_done = d->op->event(d, 0);
         for (int k = 0; k < PP_AT_ONCE; k++)
-            r->stage[l].mesh.done[k] = r->plan.stage[l].st->n_collective ? d->op->event(d, 0) : NULL;
+            r->stage[l].mesh.done[k] =
+                r->plan.stage[l].st->n_collective ? d->op->event(d, 0) : NULL;
         d->op->context(d, l, &r->stage[l].handles);
     }
     if (!r->trace.span)

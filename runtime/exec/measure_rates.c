@@ -392,8 +392,8 @@ static double longer(double bytes, double seconds, double near)
     return bytes / (seconds > 0.01 * near ? seconds : 0.01 * near);
 }
 
-/* Where noise says that bytes cost nothing, or operations, they are a hundredth or a quarter of what
-   a product takes for each byte. */
+/* Where noise says that bytes cost nothing, or operations, they are a hundredth or a quarter of
+   what a product takes for each byte. */
 static double within(double per_byte, double all)
 {
     return per_byte > 0.25 * all ? 0.25 * all : per_byte < 0.01 * all ? 0.01 * all : per_byte;

@@ -1,7 +1,7 @@
 /*
- * members.c - members of a rank, who each have a part of its stages (ppsplit --tensor and so on).  In: the
- * tables of collectives, the links of the rank; out: what its stages' functions are handed to reach
- * the other members, and what they have sent.
+ * members.c - members of a rank, who each have a part of its stages (ppsplit --tensor and so on).
+ * In: the tables of collectives, the links of the rank; out: what its stages' functions are handed
+ * to reach the other members, and what they have sent.
  */
 #include "exec.h"
 

@@ -30,8 +30,7 @@ static PpStatus prepare_and_run(Rank *r, PpStatus prepared)
     TRY(group_agree(&r->group, log_open(&r->log, run->opt, &r->group, &run->data)));
     for (int x = 0; x < AXES; x++)
         if (x == AXIS_PIPE || rank_group(r, x)->ranks > 1)
-            TRY(links_open(&r->links[x], rank_group(r, x), &r->group, &r->dev, &r->plan, x,
-                           on_device(r), run->opt->transport, r->memory.where));
+            TRY(rank_links(r, r, x));
     report_links(r);
     TRY(evaluation_links(r));
     const LogConfig config = {.model = run->model,

@@ -11,7 +11,9 @@
  */
 static int32_t there(const PpStage *st, int32_t parts)
 {
-    return !st->has_backward || st->minibatch ? 0 : parts < 0 ? parts : parts & ((1 << st->n_again) - 1);
+    return !st->has_backward || st->minibatch ? 0
+           : parts < 0                        ? parts
+                                              : parts & ((1 << st->n_again) - 1);
 }
 
 int recompute_is_auto(const Options *o)

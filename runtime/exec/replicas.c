@@ -100,7 +100,7 @@ static void rows_of(const Data *all, int64_t step, int k, int round, int64_t row
 static void join_rows(const Rank *r, const PpTensor *t, char *to, const char *from, int k)
 {
     const Data *d = &r->run->data;
-    int64_t outer = 1, inner = st_dtype_size(t->dtype), rows = r->plan.ask.output_rows, row[2];
+    int64_t outer = 1, inner = st_dtype_size(t->dtype), rows = r->plan.ask.output.rows, row[2];
     for (int i = 0; i < t->batch_dim; i++)
         outer *= t->dim[i];
     for (int i = t->batch_dim + 1; i < t->rank; i++)
@@ -127,7 +127,7 @@ static char *sent(const Rank *r, int output, int *dtype, int64_t *bytes)
     const PpTensor *t = &r->run->model->output[output];
     float *sum = r->results.sum[output];
     *dtype = t->dtype;
-    *bytes = tensor_bytes(r->run->model, t, r->plan.ask.output_rows, r->plan.ask.output_length);
+    *bytes = tensor_bytes(r->run->model, t, r->plan.ask.output.rows, r->plan.ask.output.length);
     if (!sum || !r->results.output[output] || merge_kind(r->run->model, output) == PP_MERGE_LAST)
         return r->results.output[output];
     *bytes = *bytes / 2 * (int64_t)sizeof *sum;

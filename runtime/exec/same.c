@@ -112,10 +112,10 @@ static void add_data(Facts *f, const Data *d)
     for (int i = 0; i < d->model->n_input; i++)
         for (int k = 0; data_digest_key(d, i, k, key, sizeof key); k++) {
             const DataFile *file = &d->input[i].file[k];
-            facts_add(f,
-                      "their types, shapes or numbers differ, and all ranks are to see the same rows",
-                      "--%s %s=%s (%.12s)", data_option(d, d->input[i].tokens),
-                      d->model->input[i].name, file->path, file->sha256);
+            facts_add(
+                f, "their types, shapes or numbers differ, and all ranks are to see the same rows",
+                "--%s %s=%s (%.12s)", data_option(d, d->input[i].tokens), d->model->input[i].name,
+                file->path, file->sha256);
             facts_digest(f, file->sha256);
         }
 }

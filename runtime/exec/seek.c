@@ -135,8 +135,8 @@ static int bad_dy(Rank *r, const PpStage *st, const PpCtx *c)
     return 0;
 }
 
-/* What a W was given may be gone: its I has looked at it.  A parameter's sum stays bad: it is looked
- * at until then. */
+/* What a W was given may be gone: its I has looked at it.  A parameter's sum stays bad: it is
+ * looked at until then. */
 void seek_backward(Rank *r, const Op *op, const PpCtx *c, int64_t row)
 {
     StageRun *own = &r->stage[op->local];

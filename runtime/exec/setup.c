@@ -48,9 +48,9 @@ PlanRequest plan_request(const Run *run, int rank, int overlap, int64_t tags)
         .on_device = device,
         .overlap = train && overlap,
         .states = optim_states(run->opt),
-        .output_wanted = run->output_wanted,
-        .output_rows = data_keeps_outputs(d) ? data_rows_before(d, d->steps) : d->batch,
-        .output_length = d->longest,
+        .output.wanted = run->output_wanted,
+        .output.rows = data_keeps_outputs(d) ? data_rows_before(d, d->steps) : d->batch,
+        .output.length = d->longest,
         .tags = tags,
         .page = !(run->opt->offload & OFFLOAD_PARAMS) ? 0
                 : device                              ? PP_ALIGN

@@ -30,8 +30,8 @@ void watchdog_close(Watchdog *w); /* NULL: nothing, as for all of these */
  * Those of the evaluation's row, if there is one, are numbered behind that. */
 typedef enum { WATCH_WAITS, WATCH_RUNS, WATCH_DONE } WatchState;
 void watchdog_note(Watchdog *w, int op, WatchState state);
-/* The op that runs waits for other members of the rank, in row k of its stage's collectives; -1: not
- * any more */
+/* The op that runs waits for other members of the rank, in row k of its stage's collectives; -1:
+ * not any more */
 void watchdog_collective(Watchdog *w, int k);
 /* A step begins (from 0); -1: something else is done now, that may take any time */
 void watchdog_step(Watchdog *w, int64_t step);

@@ -26,7 +26,7 @@
 typedef struct {
     char *name;
     const PpParam *p;
-    Box held, box;    /* the bytes of the model's parameter in the arena; without gaps, in the file */
+    Box held, box; /* the bytes of the model's parameter in the arena; without gaps, in the file */
     const char *at;   /* in the arena */
     int64_t snapshot; /* in the snapshot */
     unsigned char sha256[SHA256_BYTES];

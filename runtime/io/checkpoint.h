@@ -48,8 +48,8 @@ PpStatus saver_collect(Saver *s, Group *g);
 PpStatus saver_finish(Saver *s, Group *g);
 /* 1: a file is being written, and this rank's is done or has failed */
 int saver_written(const Saver *s);
-/* When the checkpoint that is being written has last grown, in microseconds of pp_now(); 0: none is.
- * Another thread may read it, atomically. */
+/* When the checkpoint that is being written has last grown, in microseconds of pp_now(); 0: none
+ * is. Another thread may read it, atomically. */
 const int64_t *saver_moved(const Saver *s);
 
 /* ---- publish.c: the folder of a checkpoint ---- */
@@ -59,7 +59,8 @@ typedef struct {
     int64_t bytes, offset; /* of a file: its header's */
     int64_t dim[PP_MAX_RANK];
     int64_t first; /* byte of the tensor, or of the part, at which this piece begins */
-    int64_t at, n; /* the part: so many elements along the axis, of each of its runs; axis -1: all */
+    int64_t at,
+        n; /* the part: so many elements along the axis, of each of its runs; axis -1: all */
     int axis, groups;
     int dtype, rank, is_file, name; /* name: bytes of it, which follow, NUL included */
     unsigned char sha256[SHA256_BYTES];
@@ -83,8 +84,9 @@ PpStatus checkpoint_prepare(const Options *o, int64_t step);
 
 /* ---- resume.c: reading ---- */
 
-/* The newest checkpoint in --resume DIR of a step before `below`: x->path is NULL where there is none
- * and DIR is that of --checkpoint too, which is how a run is begun that may be started again. */
+/* The newest checkpoint in --resume DIR of a step before `below`: x->path is NULL where there is
+ * none and DIR is that of --checkpoint too, which is how a run is begun that may be started again.
+ */
 PpStatus resume_open(Index *x, const PpPlan *model, const Options *o, int64_t below);
 /* The same of --params DIR; x->path NULL: it holds files of stages */
 PpStatus params_open(Index *x, const Options *o, int64_t below);

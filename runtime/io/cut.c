@@ -142,12 +142,13 @@ static PpStatus check_meeting(const Data *d)
         for (int k = 0; k < o->n_output && calls > 1; k++)
             if (p->output_merge[i] == PP_MERGE_NONE &&
                 !strcmp(o->output[k].name, p->output[i].name))
-                return pp_fail(PP_ERR_MODEL,
-                               "--output %s: it has no batch dimension, and the results of %" PRId64
-                               " microbatches cannot be put together: %s; split with --merge "
-                               "%s=DIM|sum|mean, or with --chunk INPUT=replicate|DIM where an "
-                               "input has its rows, or make the whole batch one microbatch (--bind)",
-                               p->output[i].name, calls, p->output_why[i], p->output[i].name);
+                return pp_fail(
+                    PP_ERR_MODEL,
+                    "--output %s: it has no batch dimension, and the results of %" PRId64
+                    " microbatches cannot be put together: %s; split with --merge "
+                    "%s=DIM|sum|mean, or with --chunk INPUT=replicate|DIM where an "
+                    "input has its rows, or make the whole batch one microbatch (--bind)",
+                    p->output[i].name, calls, p->output_why[i], p->output[i].name);
     for (int i = 0; i < p->n_output && p->output_merge && data_rounds(d) > 1; i++)
         for (int k = 0; k < o->n_output; k++)
             if (p->output[i].batch_dim < 0 && p->output_merge[i] != PP_MERGE_LAST &&

@@ -105,8 +105,8 @@ static PpStatus check_shape(const Data *d, const PpTensor *t, DataFile *file)
     shape_text(have, sizeof have, f->rank, f->dim, -1);
     int at = rows_elsewhere(d->model, t, f);
     if (at >= 0)
-        snprintf(remedy, sizeof remedy, "; ppsplit --chunk %.100s=%d, if the rows are in dimension %d",
-                 t->name, at, at);
+        snprintf(remedy, sizeof remedy,
+                 "; ppsplit --chunk %.100s=%d, if the rows are in dimension %d", t->name, at, at);
     return pp_fail(PP_ERR_MODEL, "--%s %s=%s: shape %s, the model wants %s%s", data_option(d, 0),
                    t->name, file->path, have, want, remedy);
 }

@@ -9,7 +9,8 @@
 #include "base/file/sha256.h"
 #include "options/options.h"
 
-/* TensorProto.DataType's, beside PP_I32 and PP_I64: integers that files may hold (npy_is_integer) */
+/* TensorProto.DataType's, beside PP_I32 and PP_I64: integers that files may hold (npy_is_integer)
+ */
 enum { DATA_U8 = 2, DATA_I8 = 3, TOKEN_U16 = 4, DATA_I16 = 5 };
 
 /* A file of an input: rows `first` to `first + rows` of the data. */
@@ -104,9 +105,12 @@ void data_read(const Data *d, int input, const int64_t *order, int64_t first, in
 /* Of a row in a microbatch of these lengths: places that it has itself, and is not padded to */
 PpLength data_there(const Data *d, int64_t row, PpLength length);
 /* What a piece of a row is, in a microbatch of these lengths: along each dimension, elements in its
- * file, in the microbatch, and of these its own, not padded.  Those that all have whole are one with
- * the one before. */
-typedef struct { int rank; int64_t file[PP_MAX_RANK], here[PP_MAX_RANK], own[PP_MAX_RANK]; } RowPiece;
+ * file, in the microbatch, and of these its own, not padded.  Those that all have whole are one
+ * with the one before. */
+typedef struct {
+    int rank;
+    int64_t file[PP_MAX_RANK], here[PP_MAX_RANK], own[PP_MAX_RANK];
+} RowPiece;
 RowPiece data_piece_of(const Data *d, int input, int64_t row, PpLength length);
 /* line() is called for each run of the piece's last dimension: its elements in the file, where it
  * begins, among those of the microbatch, where it begins, and how many of here[] it has itself. */

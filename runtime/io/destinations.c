@@ -197,7 +197,8 @@ static PpStatus try_checkpoint(Held *h, const Plan *p, const Options *o, int64_t
     struct stat sb;
     int tensors;
     int64_t bytes = saver_file_bytes(p, &tensors);
-    if (o->mode != MODE_TRAIN || !o->checkpoint || o->until || ((p->ask.replica || p->ask.member) && !tensors))
+    if (o->mode != MODE_TRAIN || !o->checkpoint || o->until ||
+        ((p->ask.replica || p->ask.member) && !tensors))
         return PP_OK;
     TRY(try_folder(h, "--checkpoint", o->checkpoint, bytes + HEADER * (1 + (int64_t)tensors)));
     snprintf(step, sizeof step, "%s/step_%" PRId64, o->checkpoint, steps);
@@ -211,9 +212,9 @@ PpStatus destinations_try(Held *h, const Plan *p, const Options *o, int64_t step
         return try_checkpoint(h, p, o, steps);
     for (int i = 0; i < model->n_output; i++)
         if (p->has_output[i] && !o->samples)
-            TRY(try_file(h, "--output", o->output[p->ask.output_wanted[i]].file,
-                         HEADER + tensor_bytes(model, &model->output[i], p->ask.output_rows,
-                                               p->ask.output_length)));
+            TRY(try_file(h, "--output", o->output[p->ask.output.wanted[i]].file,
+                         HEADER + tensor_bytes(model, &model->output[i], p->ask.output.rows,
+                                               p->ask.output.length)));
     if (o->mode == MODE_TRAIN && o->dump_grads)
         TRY(try_folder(h, "--dump-grads", o->dump_grads, gradient_bytes(p)));
     TRY(try_checkpoint(h, p, o, steps));

@@ -1,9 +1,9 @@
 /*
  * digest.c - which numbers a run is trained on, and begins with.  In: the files of --data; out: a
  * SHA-256 of each, of its type and shape and of its numbers: all of them up to a MiB, of more 16
- * blocks of 64 KiB, the first, the last and those evenly between.  A checkpoint holds them, --resume
- * compares, and so do the ranks of a run: other rows under the same option, in another order or
- * edited, are noticed, unless they differ between these blocks alone.
+ * blocks of 64 KiB, the first, the last and those evenly between.  A checkpoint holds them,
+ * --resume compares, and so do the ranks of a run: other rows under the same option, in another
+ * order or edited, are noticed, unless they differ between these blocks alone.
  *
  * Of a stage's file of parameters it is the length and the same number of blocks of 4 KiB: files of
  * two trainings, or of two splits, differ nearly everywhere.

@@ -90,8 +90,8 @@ static void fill_input(Feed *f, int input, int64_t first, const int64_t *row0)
                   f->host[input] + m * f->plan->input_stride[input]);
 }
 
-/* The files of what was just read: the end of one that was cut short reads as zeros up to the end of
- * its page. */
+/* The files of what was just read: the end of one that was cut short reads as zeros up to the end
+ * of its page. */
 static PpStatus check_files(const Feed *f, int input, int64_t first, int64_t end)
 {
     const Data *d = f->data;

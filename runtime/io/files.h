@@ -31,20 +31,21 @@ void host_drop(HostCopy *h);
 /* Before the first step */
 void host_upload(HostCopy *h, void *to, const void *from, int64_t bytes);
 
-/* parts.c: the model's parameter that a stage's is, or is a part of: its shape and bytes; which of them
- * a member has, by its number along the axis of the mesh */
+/* parts.c: the model's parameter that a stage's is, or is a part of: its shape and bytes; which of
+ * them a member has, by its number along the axis of the mesh */
 void param_shape(const PpParam *p, int64_t dim[PP_MAX_RANK]);
 int64_t param_bytes(const PpParam *p);
-/* Of a divided one, along its axis in each group: from where on a member has elements, and how many */
+/* Of a divided one, along its axis in each group: from where on a member has elements, and how many
+ */
 int64_t param_from(const PpParam *p, int member);
 int64_t param_many(const PpParam *p, int member);
 /* of a member by its number in the rank: from where on in the outer dimension, and its bytes */
 int64_t param_outer(const PpPlan *model, const PpParam *p, int member);
 Box param_box(const PpPlan *model, const PpParam *p, int member);
 
-/* Where parameters come from.  own: the folder params beside the program; given: --params, a folder or
- * files of a state_dict, or NULL; resume: a checkpoint, of which the optimizer's state is loaded too,
- * or NULL; states: files of such a state under PyTorch's names, or NULL. */
+/* Where parameters come from.  own: the folder params beside the program; given: --params, a folder
+ * or files of a state_dict, or NULL; resume: a checkpoint, of which the optimizer's state is loaded
+ * too, or NULL; states: files of such a state under PyTorch's names, or NULL. */
 typedef struct {
     const char *own, *given, *resume, *states;
 } ParamsFrom;
@@ -57,14 +58,14 @@ PpStatus params_updates(const char *states, int64_t *updates);
 /* How many elements are -inf; RankParam.lowest is that of a parameter as it was loaded */
 int64_t params_lowest(const void *p, int dtype, int64_t bytes);
 
-/* digest.c: of a stage's file in a folder of parameters: its length and blocks of it; of one that links,
- * of what it links to; "" where it has none */
+/* digest.c: of a stage's file in a folder of parameters: its length and blocks of it; of one that
+ * links, of what it links to; "" where it has none */
 PpStatus params_digest(const char *folder, int stage, char digest[SHA256_TEXT]);
 /* Likewise of all files of a state_dict */
 PpStatus params_files_digest(const char *files, char digest[SHA256_TEXT]);
 
-/* grads.c; all members call it, the first one writes.  scale: what the loss was multiplied by, a power
- * of two: what is written is of the loss itself */
+/* grads.c; all members call it, the first one writes.  scale: what the loss was multiplied by, a
+ * power of two: what is written is of the loss itself */
 PpStatus grads_write(const Plan *p, HostCopy *h, Group *members, const char *folder, double scale);
 /* When all ranks have written theirs: they get their names, or, after a failure, go. */
 PpStatus grads_settle(const Plan *p, const char *folder, PpStatus written);

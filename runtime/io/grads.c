@@ -1,8 +1,9 @@
 /*
  * grads.c - --dump-grads: the gradients of the first step, a file for each stage of the rank, under
  * the model's parameter names.  What members divide (PpParam.axis) member 0 puts together, one
- * parameter after the other: the others send it their parts.  The files of all ranks appear whole or
- * not at all: they are written under other names, which they lose when all ranks have written theirs.
+ * parameter after the other: the others send it their parts.  The files of all ranks appear whole
+ * or not at all: they are written under other names, which they lose when all ranks have written
+ * theirs.
  */
 #include "files.h"
 

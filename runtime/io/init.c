@@ -1,9 +1,10 @@
 /*
  * init.c - --init PATTERN=KIND: the numbers that parameters begin with, in place of a file's.
  *
- * In: a parameter's name, its shape in the whole model, the run's --seed, and the part of it that is
- * wanted.  Out: that part.  Element i is a function of seed, name and i alone (Philox, pp_random.h),
- * so splits, meshes, replicas and ranks have the same numbers, and none makes more than its part.
+ * In: a parameter's name, its shape in the whole model, the run's --seed, and the part of it that
+ * is wanted.  Out: that part.  Element i is a function of seed, name and i alone (Philox,
+ * pp_random.h), so splits, meshes, replicas and ranks have the same numbers, and none makes more
+ * than its part.
  *
  * fan_in and fan_out are those of torch.nn.init: dimension 1, and dimension 0, times what is behind
  * them.  Bounds are those of xavier_uniform_ and kaiming_uniform_ (Glorot, Bengio 2010; He, Zhang,

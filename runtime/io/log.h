@@ -78,8 +78,8 @@ PpStatus log_config(Log *l, Group *g, const LogConfig *c, const MemoryReport *mi
 /* log_memory.c: all ranks call them; members: of a rank of the schedule */
 PpStatus log_memory(const Log *l, Group *g, const Schedule *s, int members,
                     const MemoryReport *mine);
-/* --verbose, after the steps: what of the device's memory was taken, beside what was planned; taken:
-   -1: not known */
+/* --verbose, after the steps: what of the device's memory was taken, beside what was planned;
+   taken: -1: not known */
 PpStatus log_taken(const Log *l, Group *g, int64_t planned, int64_t taken);
 /* --verbose, after the steps: microbatches that were alive at once */
 PpStatus log_live(const Log *l, Group *g, const Schedule *s, int members, int most);

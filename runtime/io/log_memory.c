@@ -1,7 +1,7 @@
 /*
  * log_memory.c - what a run says before its first step: the memory of each rank, what it computes
- * again and what it offloads.  With --verbose, after the last step, what was alive at once and what a
- * device has taken.
+ * again and what it offloads.  With --verbose, after the last step, what was alive at once and what
+ * a device has taken.
  */
 #include "log.h"
 
@@ -51,8 +51,8 @@ static void print_memory(int rank, const MemoryReport *m, int verbose)
     if (m->where[0])
         printf("rank %d runs on %s, transport %s, %" PRId64 " bytes of pinned host memory\n", rank,
                m->where, m->wire, m->host);
-    printf("rank %d plan: activations and work %" PRId64 " bytes, no placement needs less than %" PRId64
-           "; %d messages, %d threads%s\n",
+    printf("rank %d plan: activations and work %" PRId64
+           " bytes, no placement needs less than %" PRId64 "; %d messages, %d threads%s\n",
            rank, b->block, b->slots_bound, m->messages, m->threads,
            m->overlap ? ", halves of OVERLAP_F_B beside each other" : "");
 }
@@ -180,9 +180,9 @@ static void print_mapped(const Options *o, int rank, const PlanBytes *b)
            " bytes in %s, at most %" PRId64 " of them %s; %" PRId64 " bytes in and %" PRId64
            " out a step",
            rank, b->mapped, b->resident ? o->offload_dir : "host memory", b->resident + b->window,
-           b->resident ? "in memory" : "on the device", b->shards_in, b->shards_out);
-    if (b->update_in)
-        printf(", %" PRId64 " in and %" PRId64 " out for the update", b->update_in, b->update_out);
+           b->resident ? "in memory" : "on the device", b->travels.in, b->travels.out);
+    if (b->travels.update_in)
+        printf(", %" PRId64 " in and %" PRId64 " out for the update", b->travels.update_in, b->travels.update_out);
     putchar('\n');
 }
 
@@ -208,13 +208,13 @@ static void print_store(const Schedule *s, const Options *o, int pipe, int rank,
 /* Bytes a parameter: itself, its gradient, its state. */
 static void print_divided(const Options *o, int rank, const PlanBytes *b)
 {
-    double n = (double)b->elements, held = (double)b->stays;
-    if (!o->zero || !b->elements)
+    double n = (double)b->replicas.elements, held = (double)b->replicas.stays;
+    if (!o->zero || !b->replicas.elements)
         return;
     printf("rank %d updates %" PRId64 " bytes of parameters: optimizer state %" PRId64
            " bytes instead of %" PRId64 ", %.2f bytes a parameter instead of %.2f\n",
-           rank, b->updated, b->optimizer, b->optimizer_whole, (held + (double)b->optimizer) / n,
-           (2 * (double)b->trained + (double)b->optimizer_whole) / n);
+           rank, b->replicas.updated, b->optimizer, b->replicas.optimizer, (held + (double)b->optimizer) / n,
+           (2 * (double)b->replicas.trained + (double)b->replicas.optimizer) / n);
 }
 
 static void print_gathers(int rank, const PlanBytes *b)
@@ -223,7 +223,7 @@ static void print_gathers(int rank, const PlanBytes *b)
         printf("rank %d gathers parameters %" PRId64 " times in a pass of the schedule, %" PRId64
                " bytes in and %" PRId64 " out; at most %" PRId64 " of %" PRId64
                " bytes are whole at once\n",
-               rank, b->gathers, b->shards_in, b->shards_out, b->brought, b->values);
+               rank, b->gathers, b->travels.in, b->travels.out, b->brought, b->values);
 }
 
 PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, int members,
@@ -291,7 +291,8 @@ PpStatus log_collectives(const Log *l, Group *g, int64_t calls, int64_t sent)
     for (int k = 0; all && k < 2 * g->ranks; k++)
         most[k % 2] = all[k] > most[k % 2] ? all[k] : most[k % 2];
     if (all && l->speaks && !l->opt->quiet)
-        printf("collectives: at most %" PRId64 " of a rank in a step, %" PRId64 " bytes sent by it\n",
+        printf("collectives: at most %" PRId64 " of a rank in a step, %" PRId64
+               " bytes sent by it\n",
                most[0], most[1]);
     for (int k = 0; all && l->speaks && l->opt->verbose && k < g->ranks; k++)
         printf("rank %d collectives: %" PRId64 " in a step, %" PRId64 " bytes sent\n", k,

@@ -1,12 +1,12 @@
 /*
  * mix.c - --mix INPUT=WEIGHT,WEIGHT,...: rows of several texts, or of other files, in given shares.
  *
- * In: the datasets of an input, one for each of its options, whose rows follow one another, and their
- * weights.  Out: which row is the i-th of an epoch.  Place i goes to the dataset that lags most behind
- * its share of i + 1 places, the first of several (as Megatron-LM blends datasets), so at any
- * time each has had its share, to one row.  A dataset's rows come in their order and from the beginning
- * again, over epochs too: where a run stands follows from its epoch and row, and a resumed one goes
- * on there.
+ * In: the datasets of an input, one for each of its options, whose rows follow one another, and
+ * their weights.  Out: which row is the i-th of an epoch.  Place i goes to the dataset that lags
+ * most behind its share of i + 1 places, the first of several (as Megatron-LM blends datasets), so
+ * at any time each has had its share, to one row.  A dataset's rows come in their order and from
+ * the beginning again, over epochs too: where a run stands follows from its epoch and row, and a
+ * resumed one goes on there.
  */
 #include "data.h"
 
@@ -84,7 +84,8 @@ static int next(const Data *d, int64_t i, const int64_t *taken)
     return best;
 }
 
-/* Each epoch has the same places for a dataset: those of epochs before are so many times as many. */
+/* Each epoch has the same places for a dataset: those of epochs before are so many times as many.
+ */
 PpStatus mix_order(const Data *d, int64_t epoch, int64_t *order)
 {
     int64_t *taken = calloc((size_t)d->n_mix + 1, sizeof *taken);

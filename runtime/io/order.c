@@ -1,6 +1,7 @@
 /*
  * order.c - in: the rows of the data, in their places.  Out: the order in which an epoch takes
- * them: --mix puts them in their order (mix.c), then --shuffle and --by-length (base/file/row_order.h).
+ * them: --mix puts them in their order (mix.c), then --shuffle and --by-length
+ * (base/file/row_order.h).
  */
 #include "data.h"
 

@@ -1,10 +1,10 @@
 /*
  * params.c - in: params/stageN.safetensors, or stageN.link.json that points into the model's own
- * files, or a checkpoint of any split, or a state_dict; params/constants.bin; out: the parameters, statistics and
- * long constants of this rank's stages, in place, and with --resume their optimizer state.  A rank
- * reads what its own stages have only, of a parameter that members divide its part.  Names, dtypes
- * and shapes must be the plan's exactly; bytes from a checkpoint have its index's checksums,
- * constants those of the plan.
+ * files, or a checkpoint of any split, or a state_dict; params/constants.bin; out: the parameters,
+ * statistics and long constants of this rank's stages, in place, and with --resume their optimizer
+ * state.  A rank reads what its own stages have only, of a parameter that members divide its part.
+ * Names, dtypes and shapes must be the plan's exactly; bytes from a checkpoint have its index's
+ * checksums, constants those of the plan.
  */
 #include "files.h"
 #include "init.h"
@@ -32,7 +32,8 @@ typedef struct {
     char path[PATH_MAX];
 } Source;
 
-/* What was cut short meanwhile may have read as zeros; a checkpoint's bytes have their checksums. */
+/* What was cut short meanwhile may have read as zeros; a checkpoint's bytes have their checksums.
+ */
 static PpStatus close_source(Source *s)
 {
     char err[ST_ERR];
@@ -87,7 +88,8 @@ static PpStatus read_all(int fd, int64_t from, int64_t bytes, char *to)
 }
 
 /* The part of a tensor that begins at byte `from` of the file. */
-static PpStatus read_part(const char *path, const char *name, int64_t from, const Box *part, char *to)
+static PpStatus read_part(const char *path, const char *name, int64_t from, const Box *part,
+                          char *to)
 {
     char why[FILE_WHY];
     int fd = file_open(path, why);
@@ -102,8 +104,8 @@ static PpStatus read_part(const char *path, const char *name, int64_t from, cons
     return s == PP_OK ? s : pp_fail(s, "%s, which holds '%s': cut short", path, name);
 }
 
-/* The part of a matrix where its transpose is stored, runs of rows being runs within each row there,
- * and rows of the part. */
+/* The part of a matrix where its transpose is stored, runs of rows being runs within each row
+ * there, and rows of the part. */
 static Box where_transposed(const Box *part, const StTensor *t, int64_t *rows)
 {
     int64_t row = t->dim[1] * st_dtype_size(t->dtype);
@@ -248,7 +250,8 @@ static PpStatus load_dense(const Source *s, const Wanted *w, char *to)
     }
     if (s->index)
         return load_indexed(s->index, w, to);
-    const StTensor *t = s->shards ? tensors_find(s->shards, w->name, NULL) : st_find(&s->f, w->name);
+    const StTensor *t =
+        s->shards ? tensors_find(s->shards, w->name, NULL) : st_find(&s->f, w->name);
     if (!t)
         return pp_fail(PP_ERR_MODEL, "%s: no tensor '%s'", s->path, w->name);
     if (s->shards && widens(t->dtype, w->like->t.dtype) && same_shape(w, t->rank, t->dim))

@@ -315,7 +315,8 @@ PpStatus checkpoint_publish(const Publication *p)
     TRY(checkpoint_folder(final, sizeof final, p->opt, p->moment.step, ""));
     TRY(write_index(p, tmp));
     TRY(folder_sync(tmp));
-    TRY(remove_checkpoint(p->opt, p->moment.step)); /* a damaged one: a whole one would have been resumed from */
+    TRY(remove_checkpoint(
+        p->opt, p->moment.step)); /* a damaged one: a whole one would have been resumed from */
     if (rename(tmp, final))
         return failed(final);
     TRY(folder_sync(p->opt->checkpoint));

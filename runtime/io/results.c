@@ -49,8 +49,8 @@ PpStatus results_open(Results *r, const Data *d, const Plan *p)
     for (int i = 0; i < n && p->ask.on_device; i++) /* nothing is copied there directly */
         if (p->has_output[i]) {
             r->output[i] =
-                calloc(1, (size_t)tensor_bytes(d->model, &d->model->output[i], p->ask.output_rows,
-                                               p->ask.output_length) +
+                calloc(1, (size_t)tensor_bytes(d->model, &d->model->output[i], p->ask.output.rows,
+                                               p->ask.output.length) +
                               1);
             if (!r->output[i])
                 return pp_no_memory();
@@ -115,7 +115,7 @@ static void merge(const Results *r, const PpOutput *o, char *to, const char *src
     }
     double weight = kind == PP_MERGE_SUM
                         ? 1
-                        : (double)(row0[1] - row0[0]) / (double)r->plan->ask.output_rows;
+                        : (double)(row0[1] - row0[0]) / (double)r->plan->ask.output.rows;
     int64_t n = t->bytes / st_dtype_size(t->dtype);
     if (sum) {
         add_half(sum, (uint16_t *)(void *)to, (const uint16_t *)(const void *)src, n, t->dtype,
@@ -176,7 +176,7 @@ void results_take(Results *r, const PpOutput *o, const char *src, int m, PpLengt
             inner = bytes_from(t, t->batch_dim + 1, d->longest),
             from = bytes_from(t, t->batch_dim + 1, length);
     for (int64_t k = 0; k < outer; k++) {
-        char *row = to + (k * r->plan->ask.output_rows + first) * each * inner;
+        char *row = to + (k * r->plan->ask.output.rows + first) * each * inner;
         const char *is = src + (k * there + before) * each * from;
         if (from == inner) {
             memcpy(row, is, (size_t)(rows * each * inner));
@@ -206,7 +206,7 @@ PpStatus results_write(Results *r, const int *wanted)
         for (int k = 0; k < t.rank; k++)
             t.dim[k] = tensor_dim(&model->output[i], k, r->data->longest);
         if (t.batch_dim >= 0)
-            t.dim[t.batch_dim] = t.dim[t.batch_dim] / model->rows * p->ask.output_rows;
+            t.dim[t.batch_dim] = t.dim[t.batch_dim] / model->rows * p->ask.output.rows;
         /* the loss as an output is the minibatch's, not the last microbatch's */
         int l = model->loss_stage >= 0 ? p->local_of[model->loss_stage] : -1;
         if (l >= 0 && p->stage[l].st->output[model->loss_output].model_output == i &&

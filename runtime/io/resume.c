@@ -49,16 +49,17 @@ static PpStatus same_parameter(const Index *x, const PpParam *p, const char *nam
     int64_t dim[PP_MAX_RANK];
     const IndexTensor *c = index_find(x, name);
     if (!c)
-        return pp_fail(PP_ERR_MODEL, "--resume %s: checkpoint of another model: it has no parameter '%s'",
+        return pp_fail(PP_ERR_MODEL,
+                       "--resume %s: checkpoint of another model: it has no parameter '%s'",
                        x->path, name);
     param_shape(p, dim);
     shape_text(want, sizeof want, p->t.dtype, p->t.rank, dim);
     shape_text(have, sizeof have, c->dtype, c->rank, c->dim);
     if (strcmp(want, have) != 0)
-        return pp_fail(PP_ERR_MODEL,
-                       "--resume %s: checkpoint of another model: its parameter '%s' is %s, here %s",
-                       x->path,
-                       name, have, want);
+        return pp_fail(
+            PP_ERR_MODEL,
+            "--resume %s: checkpoint of another model: its parameter '%s' is %s, here %s", x->path,
+            name, have, want);
     return PP_OK;
 }
 
@@ -68,7 +69,8 @@ static PpStatus same_model(const Index *x, const PpPlan *p)
     for (int s = 0; s < p->n_stage; s++)
         for (int k = 0; k < p->stage[s]->n_param; k++)
             for (int i = 0; i < param_names(&p->stage[s]->param[k]); i++)
-                TRY(same_parameter(x, &p->stage[s]->param[k], param_nth(&p->stage[s]->param[k], i)));
+                TRY(same_parameter(x, &p->stage[s]->param[k],
+                                   param_nth(&p->stage[s]->param[k], i)));
     for (int i = 0; i < x->n_tensor; i++)
         if (strncmp(x->tensor[i].name, "optimizer/", 10) != 0 &&
             !is_parameter(p, x->tensor[i].name))

@@ -168,8 +168,8 @@ PpStatus store_file_wait(StoreFile *f, int number)
     pthread_mutex_unlock(&f->lock);
     if (!error)
         return PP_OK;
-    return pp_fail(PP_ERR_IO, "%s: %s %s: %s %" PRId64 " bytes: %s",
-                   pp_rank(f->wish.rank).text, f->wish.option, f->wish.folder, p.write ? "writing" : "reading", p.bytes,
+    return pp_fail(PP_ERR_IO, "%s: %s %s: %s %" PRId64 " bytes: %s", pp_rank(f->wish.rank).text,
+                   f->wish.option, f->wish.folder, p.write ? "writing" : "reading", p.bytes,
                    error < 0 ? "cut short" : strerror(error));
 }
 

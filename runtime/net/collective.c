@@ -14,8 +14,8 @@
  * a set of the stage's messages until then; members begin and end in one order.
  *
  * On a device everything is enqueued: copies and additions in the current stream, messages after
- * what is there and before what follows.  Where the wire enqueues as well (nccl), all of what is only
- * begun is so at once, in a stream of its own, for which the current one waits where it ends.
+ * what is there and before what follows.  Where the wire enqueues as well (nccl), all of what is
+ * only begun is so at once, in a stream of its own, for which the current one waits where it ends.
  */
 #include "net/mesh.h"
 
@@ -148,7 +148,8 @@ static int arrive(const PpBegun *a)
     return s == PP_OK;
 }
 
-/* When it is all in the stream beside the computations; NULL: what is left is done where it ends. */
+/* When it is all in the stream beside the computations; NULL: what is left is done where it ends.
+ */
 static DeviceEvent beside(const PpBegun *a)
 {
     return a->of->links->op->enqueues ? a->of->done[a - a->of->begun] : NULL;

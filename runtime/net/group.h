@@ -83,9 +83,9 @@ LocalHub *local_hub_new(int ranks, int cores);
 void local_hub_tie(LocalHub *h, LocalHub *other);
 void local_hub_free(LocalHub *h);
 Group local_group(LocalHub *h, int rank);
-/* As send and recv, but the rank that posts second calls carry(send, recv) instead of copying. */
-PpStatus local_carry(Group *g, int send, int peer, int64_t tag, void *buf, int64_t bytes,
-                     Request *r, void (*carry)(Request *send, Request *recv), void *side);
+/* As send and recv of r's tag, buf and bytes, but the rank that posts second calls r->carry(send,
+ * recv) instead of copying. */
+PpStatus local_carry(Group *g, int send, int peer, Request *r);
 
 /* transport_mpi.c: ranks are processes. */
 /* Started by mpirun, srun or alike? rank by the environment, 0 if unknown */

@@ -146,6 +146,14 @@ static PpStatus post(Group *g, Request *mine, int sender, int receiver)
     return PP_OK;
 }
 
+PpStatus local_carry(Group *g, int send, int peer, Request *r)
+{
+    r->peer = send ? g->rank : peer;
+    r->rank = send ? peer : g->rank;
+    r->is_send = send;
+    return post(g, r, r->peer, r->rank);
+}
+
 static PpStatus local_send(Group *g, int peer, int64_t tag, const void *buf, int64_t bytes,
                            Request *r)
 {
@@ -153,30 +161,14 @@ static PpStatus local_send(Group *g, int peer, int64_t tag, const void *buf, int
         const void *in;
         void *out;
     } any = {buf}; /* a send's buffer is only read */
-    *r = (Request){
-        .buf = any.out, .bytes = bytes, .tag = tag, .peer = g->rank, .rank = peer, .is_send = 1};
-    return post(g, r, g->rank, peer);
+    *r = (Request){.buf = any.out, .bytes = bytes, .tag = tag};
+    return local_carry(g, 1, peer, r);
 }
 
 static PpStatus local_recv(Group *g, int peer, int64_t tag, void *buf, int64_t bytes, Request *r)
 {
-    *r = (Request){.buf = buf, .bytes = bytes, .tag = tag, .peer = peer, .rank = g->rank};
-    return post(g, r, peer, g->rank);
-}
-
-PpStatus local_carry(Group *g, int send, int peer, int64_t tag, void *buf, int64_t bytes,
-                     Request *r, void (*carry)(Request *send, Request *recv), void *side)
-{
-    int sender = send ? g->rank : peer, receiver = send ? peer : g->rank;
-    *r = (Request){.buf = buf,
-                   .bytes = bytes,
-                   .tag = tag,
-                   .peer = sender,
-                   .rank = receiver,
-                   .is_send = send,
-                   .carry = carry,
-                   .side = side};
-    return post(g, r, sender, receiver);
+    *r = (Request){.buf = buf, .bytes = bytes, .tag = tag};
+    return local_carry(g, 0, peer, r);
 }
 
 static PpStatus local_test(Group *g, Request *r, int *done)

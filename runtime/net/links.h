@@ -60,8 +60,8 @@ static inline int links_carry(const Links *l, int message)
 }
 
 /* links.c */
-/* Messages of one action together.  finish and over: PP_ERR_MODEL where a message's header has other
- * lengths than this rank found in the data. */
+/* Messages of one action together.  finish and over: PP_ERR_MODEL where a message's header has
+ * other lengths than this rank found in the data. */
 PpStatus links_start(Links *l, int first, int count, int receive);
 PpStatus links_finish(Links *l, int first, int count);
 PpStatus links_finish_all(Links *l);
@@ -73,8 +73,7 @@ void links_close(Links *l, int broken);
 PpStatus links_await(Links all[AXES], DeviceEvent e);
 
 /* wires.c: chooses one by --transport (NULL: auto) and by where ranks and devices are; all ranks
- * call it. */
-PpStatus links_open(Links *l, Group *g, Group *world, Device *d, const Plan *p, int axis,
-                    int on_device, const char *transport, const char *device);
+ * call it.  of: group, world, axis, dev and plan of the links. */
+PpStatus links_open(Links *l, Links of, int on_device, const char *transport, const char *device);
 
 #endif

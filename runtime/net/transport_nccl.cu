@@ -1,6 +1,7 @@
 /*
- * transport_nccl.cu - NCCL's part of wire_nccl.c: communicators, each with a stream.  Without PP_WITH_NCCL (no nccl.h when the program was built) this file is empty,
- * and the program says so when asked for it.
+ * transport_nccl.cu - NCCL's part of wire_nccl.c: communicators, each with a stream.  Without
+ * PP_WITH_NCCL (no nccl.h when the program was built) this file is empty, and the program says so
+ * when asked for it.
  */
 #include "device/cuda/device_cuda.h"
 

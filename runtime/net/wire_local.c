@@ -70,8 +70,9 @@ static PpStatus post_local(Links *l, int first, int count, int receive)
         const Message *m = &l->plan->msg[k];
         Side *side = l->link[k].wire;
         side->before = together->ready;
-        PpStatus s = local_carry(l->group, !receive, m->peer, m->tag, m->buf, m->bytes,
-                                 &l->link[k].req, carry, side);
+        l->link[k].req = (Request){
+            .tag = m->tag, .buf = m->buf, .bytes = m->bytes, .carry = carry, .side = side};
+        PpStatus s = local_carry(l->group, !receive, m->peer, &l->link[k].req);
         l->dev->op->enter(l->dev);
         TRY(s);
     }

@@ -41,7 +41,8 @@ typedef struct {
     Stamp *stamp; /* per message */
     void **comm;
     int n_comm;
-    /* Replicas, members: what is received and not yet posted, since it goes with what is sent for it */
+    /* Replicas, members: what is received and not yet posted, since it goes with what is sent for
+     * it */
     int held, n_held;
 } Nccl;
 
@@ -313,7 +314,8 @@ static void post_held(Links *l)
     post_group(l, c->held, n);
 }
 
-/* Replicas and members first say what they receive and then what they send, under the next numbers. */
+/* Replicas and members first say what they receive and then what they send, under the next numbers.
+ */
 static PpStatus post_nccl(Links *l, int first, int count, int receive)
 {
     Nccl *c = l->state;

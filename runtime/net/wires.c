@@ -128,15 +128,15 @@ static PpStatus choose(const Group *g, Group *world, int on_device, const char *
     return PP_ERR_BUG;
 }
 
-PpStatus links_open(Links *l, Group *g, Group *world, Device *d, const Plan *p, int axis,
-                    int on_device, const char *transport, const char *device)
+PpStatus links_open(Links *l, Links of, int on_device, const char *transport, const char *device)
 {
     const WireRow *row = wires;
-    *l = (Links){.group = g, .world = world, .axis = axis, .dev = d, .plan = p};
-    l->link = zeroed(p->n_msg, sizeof *l->link);
-    PpStatus s = choose(g, world, on_device && g->ranks > 1, transport, device, &row);
-    TRY(group_agree(world, s == PP_OK && !l->link ? pp_no_memory() : s));
+    *l = of;
+    l->link = zeroed(l->plan->n_msg, sizeof *l->link);
+    PpStatus s = choose(l->group, l->world, on_device && l->group->ranks > 1, transport, device,
+                        &row);
+    TRY(group_agree(l->world, s == PP_OK && !l->link ? pp_no_memory() : s));
     l->op = row->op;
     l->name = row->name;
-    return group_agree(world, l->op->open(l));
+    return group_agree(l->world, l->op->open(l));
 }

@@ -137,7 +137,8 @@ template <class T> struct Numbers {
     T scale, k[OPTIM_GROUPS][OPTIM_NUMBERS];
     explicit Numbers(const DeviceUpdate &u) : scale(T(u.scale)) {
         for (int i = 0; i < OPTIM_GROUPS * OPTIM_NUMBERS; i++)
-            k[i / OPTIM_NUMBERS][i % OPTIM_NUMBERS] = T(u.number[i / OPTIM_NUMBERS][i % OPTIM_NUMBERS]);
+            k[i / OPTIM_NUMBERS][i % OPTIM_NUMBERS] =
+                T(u.number[i / OPTIM_NUMBERS][i % OPTIM_NUMBERS]);
     }
 };
 

@@ -13,8 +13,8 @@
 #include <strings.h>
 #include <unistd.h>
 
-/* A row without one of its columns does not compile: whether ranks may differ in an option is said of
- * each. */
+/* A row without one of its columns does not compile: whether ranks may differ in an option is said
+ * of each. */
 #define OPTION(name, kind, field, min, scope, value, help)                                         \
     {name, kind, AT(field), min, scope, value, help}
 // clang-format off
@@ -111,25 +111,23 @@ static_assert((int)N_SPECS <= (int)OPTIONS_MAX, "Options.given is too short");
 static const char *const modes[] = {"train", "eval", "infer", "measure", "sample", "tokens"};
 enum { N_MODES = sizeof modes / sizeof *modes };
 
-/* What an option is called, and what it does in lines beside that, as wide as a terminal. */
-static void help_row(const char *left, const char *text)
+/* The table as the reader of command lines has it, and behind it --help and --version. */
+enum { O_HELP = N_SPECS, O_VERSION, N_NAMES };
+static void name_options(OptionName *to)
 {
-    enum { LEFT = 30, WIDTH = 79 };
-    int at = printf("  %-*s", LEFT - 2, left);
-    while (*text) {
-        int n = (int)strcspn(text, " ");
-        if (at + 1 + n > WIDTH)
-            at = printf("\n%*s", LEFT, "") - 1;
-        at += printf(" %.*s", n, text);
-        text += n + (text[n] == ' ');
-    }
-    putchar('\n');
+    for (int i = 0; i < N_SPECS; i++)
+        to[i] = specs[i].kind == K_GROUP
+                    ? (OptionName){NULL, NULL, 0, specs[i].name}
+                    : (OptionName){specs[i].name, specs[i].value, 0, specs[i].help};
+    to[O_HELP] = (OptionName){"help", NULL, 'h', NULL};
+    to[O_VERSION] = (OptionName){"version", NULL, 0, NULL};
 }
 
 static void help(const PpPlan *plan)
 {
     const char *x = plan->n_input ? plan->input[0].name : "x";
-    printf("usage: pipeline train|eval|infer|sample|tokens|measure [options]; --help, --version\n\n%s in %d stages.\n  inputs: ",
+    printf("usage: pipeline train|eval|infer|sample|tokens|measure [options]; --help, "
+           "--version\n\n%s in %d stages.\n  inputs: ",
            plan->model, plan->n_stage);
     for (int i = 0; i < plan->n_input; i++)
         printf("%s%s", i ? ", " : "", plan->input[i].name);
@@ -137,36 +135,31 @@ static void help(const PpPlan *plan)
     for (int i = 0; i < plan->n_output; i++)
         printf("%s%s", i ? ", " : "", plan->output[i].name);
     putchar('\n');
-    for (int i = 0; i < N_SPECS; i++) {
-        if (specs[i].kind == K_GROUP) {
-            printf("\n%s\n", specs[i].name);
-            continue;
-        }
-        char left[64];
-        snprintf(left, sizeof left, "--%s%s%s", specs[i].name, specs[i].value ? " " : "",
-                 specs[i].value ? specs[i].value : "");
-        help_row(left, specs[i].help);
-    }
+    OptionName names[N_NAMES];
+    name_options(names);
+    option_help(names, N_NAMES, stdout);
     printf("\nSchedules, or PyTorch's names of them\n");
     for (int i = 0; sched_kind(i); i++)
-        help_row(sched_kind(i)->name, sched_kind(i)->about);
-    help_row("auto", "the best of these, and of schedules made for the stages' times");
+        option_help_row(sched_kind(i)->name, sched_kind(i)->about, stdout);
+    option_help_row("auto", "the best of these, and of schedules made for the stages' times",
+                    stdout);
     printf("\nOptimizers, with their options and defaults\n");
     optim_help(stdout);
-    printf("\nExamples\n"
-           "  pipeline train --data %s=x.npy --data target=y.npy --microbatches 8 --steps 100\n"
-           "  run -n %d infer --data %s=x.npy --output %s=y.npy\n"
-           "  pipeline sample --params checkpoint --prompt 'Once upon' --temperature 0.8 --top-k 40\n"
-           "  pipeline tokens --tokens %s=book.txt --dtype-of %s=u8 --output %s=x.npy\n"
-           "  run -n 8 measure >machine\n"
-           "                               measures the machine for `ppsplit plan'\n"
-           "Exit status: 0 done, 1 refused, 2 usage, 3 input, output or memory, 4 a loss or gradient\n"
-           "is not finite, 75 ended by a signal and saved: run again with --resume.\n"
-           "Names of options may be shortened if they stay unique.  run, beside the program, starts\n"
-           "ranks as processes, also on fewer cores.  At Ctrl-C or SIGTERM it lets the step end, and\n"
-           "saves it.\n"
-           "\n" PPSPLIT_REPORT,
-           x, plan->n_stage, x, plan->n_output ? plan->output[0].name : "y", x, x, x);
+    printf(
+        "\nExamples\n"
+        "  pipeline train --data %s=x.npy --data target=y.npy --microbatches 8 --steps 100\n"
+        "  run -n %d infer --data %s=x.npy --output %s=y.npy\n"
+        "  pipeline sample --params checkpoint --prompt 'Once upon' --temperature 0.8 --top-k 40\n"
+        "  pipeline tokens --tokens %s=book.txt --dtype-of %s=u8 --output %s=x.npy\n"
+        "  run -n 8 measure >machine\n"
+        "                               measures the machine for `ppsplit plan'\n"
+        "Exit status: 0 done, 1 refused, 2 usage, 3 input, output or memory, 4 a loss or gradient\n"
+        "is not finite, 75 ended by a signal and saved: run again with --resume.\n"
+        "Names of options may be shortened if they stay unique.  run, beside the program, starts\n"
+        "ranks as processes, also on fewer cores.  At Ctrl-C or SIGTERM it lets the step end, and\n"
+        "saves it.\n"
+        "\n" PPSPLIT_REPORT,
+        x, plan->n_stage, x, plan->n_output ? plan->output[0].name : "y", x, x, x);
 }
 
 /* What may be accepted is what the program was made with, other data, and other CPUs. */
@@ -346,12 +339,9 @@ static int is_of_ppsplit(const PpPlan *plan, const char *name)
 /* The words, in order.  *mode: which command; -1: none. */
 static PpStatus read_words(Options *o, const PpPlan *plan, int *mode)
 {
-    OptionName names[N_SPECS + 2];
-    for (int i = 0; i < N_SPECS; i++)
-        names[i] = (OptionName){specs[i].kind == K_GROUP ? NULL : specs[i].name, specs[i].value, 0};
-    names[N_SPECS] = (OptionName){"help", NULL, 'h'};
-    names[N_SPECS + 1] = (OptionName){"version", NULL, 0};
-    OptionReader r = option_reader(o->argc, o->argv, names, N_SPECS + 2);
+    OptionName names[N_NAMES];
+    name_options(names);
+    OptionReader r = option_reader(o->argc, o->argv, names, N_NAMES);
     for (int k; (k = option_next(&r)) != OPTION_END;) {
         if (is_of_ppsplit(plan, r.unknown)) /* --dtype, which is not short for --dtype-of */
             return pp_fail(
@@ -360,11 +350,11 @@ static PpStatus read_words(Options *o, const PpPlan *plan, int *mode)
                 r.unknown);
         if (k == OPTION_WRONG)
             return pp_fail(PP_ERR_USAGE, "%s", r.wrong);
-        if (k == N_SPECS || (*mode < 0 && k == OPTION_OPERAND && !strcmp(r.value, "help"))) {
+        if (k == O_HELP || (*mode < 0 && k == OPTION_OPERAND && !strcmp(r.value, "help"))) {
             help(plan);
             exit(0);
         }
-        if (k == N_SPECS + 1) {
+        if (k == O_VERSION) {
             printf("%s, a program made by ", plan->model);
             version_print("ppsplit", stdout);
             exit(0);

@@ -27,13 +27,14 @@ typedef enum {
     K_NONFINITE,
     K_LIST, /* repeatable */
     K_GROUP,
-    /* beside one of these: it means nothing to other commands than train, or sample, which refuse it */
+    /* beside one of these: it means nothing to other commands than train, or sample, which refuse
+       it */
     TRAINS = 64,
     SAMPLES = 128
 } Kind;
 /* NUMBERS: it changes the numbers of a run: checkpoints hold it, and all ranks have the same value.
- * SAME: all ranks have, too.  GIVEN: all ranks have it or none, under the same names; what the files
- * hold is compared, or nobody but one rank writes them.  OWN: each rank's own. */
+ * SAME: all ranks have, too.  GIVEN: all ranks have it or none, under the same names; what the
+ * files hold is compared, or nobody but one rank writes them.  OWN: each rank's own. */
 typedef enum { NUMBERS = 1, SAME, GIVEN, OWN } Scope;
 typedef struct {
     const char *name;
@@ -50,7 +51,8 @@ static inline int kind_of(const Spec *s) { return s->kind & ~(TRAINS | SAMPLES);
 
 /* values.c: PP_ERR_USAGE after a message where the text is no value of the option */
 PpStatus option_apply(Options *o, const Spec *s, const char *v);
-/* its value as the command line takes it, "none" where it is off; to be freed, NULL: out of memory */
+/* its value as the command line takes it, "none" where it is off; to be freed, NULL: out of memory
+ */
 char *option_text(const Options *o, const Spec *s);
 /* likewise, without files: the names that it was given for, or whether it was */
 char *option_names(const Options *o, const Spec *s);

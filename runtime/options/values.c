@@ -1,6 +1,6 @@
 /*
- * values.c - in: the text of an option's value; out: the value in Options, or one line that says what
- * is wrong and what was meant.  And back: values as the command line takes them.
+ * values.c - in: the text of an option's value; out: the value in Options, or one line that says
+ * what is wrong and what was meant.  And back: values as the command line takes them.
  */
 #include "options/spec.h"
 

@@ -212,8 +212,8 @@ static PpStatus push_piece(Plan *plan, Piece piece)
     plan->piece[plan->n_piece++] = piece;
     if (!plan->stage[piece.local].rp[piece.param].update)
         return PP_OK;
-    plan->bytes.updated += piece.bytes;
-    plan->bytes.stays += (piece.home >= 0 ? piece.bytes : 0) + (plan->grads_go ? piece.bytes : 0);
+    plan->bytes.replicas.updated += piece.bytes;
+    plan->bytes.replicas.stays += (piece.home >= 0 ? piece.bytes : 0) + (plan->grads_go ? piece.bytes : 0);
     plan->bytes.optimizer += plan->ask.states * align_up(piece.bytes);
     return PP_OK;
 }
@@ -300,11 +300,11 @@ static void count_whole(Plan *plan, const StagePlan *rs)
         const PpTensor *t = &rs->st->param[k].t;
         if (!rs->rp[k].update)
             continue;
-        plan->bytes.optimizer_whole += plan->ask.states * align_up(t->bytes);
-        plan->bytes.trained += t->bytes;
-        plan->bytes.stays +=
+        plan->bytes.replicas.optimizer += plan->ask.states * align_up(t->bytes);
+        plan->bytes.replicas.trained += t->bytes;
+        plan->bytes.replicas.stays +=
             (pieces && rs->rp[k].home < 0 ? 0 : t->bytes) + (plan->grads_go ? 0 : t->bytes);
-        plan->bytes.elements += t->bytes / (t->dtype == PP_F64 ? 8 : 4);
+        plan->bytes.replicas.elements += t->bytes / (t->dtype == PP_F64 ? 8 : 4);
     }
 }
 

@@ -41,7 +41,7 @@ static PpStatus add_contribution(Planner *p, Contribution c)
             return pp_no_memory();
     if (c.replicate && apart && c.use == 0)
         if ((c.back = new_message(p, c.owner_stage, c.user_stage, 1,
-                                  p->wire_p[c.user_stage] + p->model->stage[c.user_stage]->n_param +
+                                  p->wire.p[c.user_stage] + p->model->stage[c.user_stage]->n_param +
                                       c.user_param,
                                   q->t.bytes)) < 0)
             return pp_no_memory();

@@ -1,6 +1,6 @@
 /*
- * counted.c - what sums over replicas take, without a list of their messages: a rank that has 100 GB
- * of gradients sends each of 256 replicas 25,000 of them.
+ * counted.c - what sums over replicas take, without a list of their messages: a rank that has 100
+ * GB of gradients sends each of 256 replicas 25,000 of them.
  *
  * In: buckets, those of one parameter that are alike as one of `times`.  The j-th of these gives
  * replica k the share (k + turn + j) % d, so of d in a row it has each share once.  Out: bytes as

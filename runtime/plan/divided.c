@@ -1,9 +1,10 @@
 /*
  * divided.c - what I and W take beside their parts of a B.
  *
- * In: a stage's table, rates of the machine.  What I leaves behind for W (bytes_saved) goes to memory
- * and comes from there, where B has it in a cache.  And what both read, but neither keeps, such as
- * an activation that is cheaper made again than stored, W makes once more, in loops of its own.
+ * In: a stage's table, rates of the machine.  What I leaves behind for W (bytes_saved) goes to
+ * memory and comes from there, where B has it in a cache.  And what both read, but neither keeps,
+ * such as an activation that is cheaper made again than stored, W makes once more, in loops of its
+ * own.
  */
 #include "divided.h"
 

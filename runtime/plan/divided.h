@@ -1,6 +1,6 @@
 /*
- * divided.h - what a backward in two parts takes longer than one in one.  For programs that choose a
- * schedule by their operations, and for `ppsplit plan`.
+ * divided.h - what a backward in two parts takes longer than one in one.  For programs that choose
+ * a schedule by their operations, and for `ppsplit plan`.
  */
 #ifndef PP_PLAN_DIVIDED_H
 #define PP_PLAN_DIVIDED_H

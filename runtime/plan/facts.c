@@ -152,7 +152,7 @@ const PpParam *shared_param(const PpStage *st, int param, int *at)
 int64_t gradient_tag(const Planner *p, int stage, int param, int use)
 {
     const PpStage *st = p->model->stage[stage];
-    int64_t tag = p->wire_p[stage] + 2 * (int64_t)st->n_param + use;
+    int64_t tag = p->wire.p[stage] + 2 * (int64_t)st->n_param + use;
     for (int k = 0; k < param; k++)
         tag += 1 + st->param[k].more;
     return tag;

@@ -75,7 +75,7 @@ int64_t plan_part(const Planner *p, int l, int k, int m) { return plan_stash(p, 
 
 int32_t plan_again(const Planner *p, int l, int m) { return p->again[(int64_t)l * p->m + m]; }
 
-int plan_moved(const Planner *p, int l, int m) { return p->moved[(int64_t)l * p->m + m]; }
+int plan_moved(const Planner *p, int l, int m) { return p->store.moved[(int64_t)l * p->m + m]; }
 
 int64_t plan_kept_stash(const Planner *p, int l, int m)
 {
@@ -103,33 +103,33 @@ static PpStatus number_wires(Planner *p)
 {
     int64_t wire = 0;
     int n = p->model->n_stage;
-    p->wire_f = zeroed(n, sizeof *p->wire_f);
-    p->wire_b = zeroed(n, sizeof *p->wire_b);
-    p->wire_p = zeroed(n, sizeof *p->wire_p);
-    if (!p->wire_f || !p->wire_b || !p->wire_p)
+    p->wire.f = zeroed(n, sizeof *p->wire.f);
+    p->wire.b = zeroed(n, sizeof *p->wire.b);
+    p->wire.p = zeroed(n, sizeof *p->wire.p);
+    if (!p->wire.f || !p->wire.b || !p->wire.p)
         return pp_no_memory();
     for (int s = 0; s < n; s++) {
         const PpStage *st = p->model->stage[s];
-        p->wire_f[s] = wire;
-        p->wire_b[s] = wire + st->n_input;
+        p->wire.f[s] = wire;
+        p->wire.b[s] = wire + st->n_input;
         wire += st->n_input + st->n_dx;
     }
-    p->n_wire = wire * p->m;
+    p->wire.n = wire * p->m;
     for (int s = 0; s < n; s++) {
-        p->wire_p[s] = p->n_wire;
+        p->wire.p[s] = p->wire.n;
         for (int k = 0; k < p->model->stage[s]->n_param; k++)
-            p->n_wire += 3 + p->model->stage[s]->param[k].more;
+            p->wire.n += 3 + p->model->stage[s]->param[k].more;
     }
-    if (p->n_wire >= p->plan->ask.tags)
+    if (p->wire.n >= p->plan->ask.tags)
         return pp_fail(PP_ERR_MODEL,
                        "%" PRId64
                        " messages a step are more than the transport has names for (%" PRId64 ")",
-                       p->n_wire, p->plan->ask.tags);
+                       p->wire.n, p->plan->ask.tags);
     return PP_OK;
 }
 
-/* Bytes of one microbatch's instances, in the order of their numbers.  What is computed once for all
- * of them has no outputs of one. */
+/* Bytes of one microbatch's instances, in the order of their numbers.  What is computed once for
+ * all of them has no outputs of one. */
 static void set_bytes(const Plan *plan, const PpStage *st, Instance *at)
 {
     for (int i = 0; i < st->n_input; i++)

@@ -1,9 +1,9 @@
 /*
  * members.c - the messages of collectives.  In: of each stage of the rank its table of them.  Out:
- * entries of Plan.msg along AXIS_MEMBERS, for each axis of the mesh 2 (T - 1) for each collective that
- * may be under way at the same time, that all of the stage's use one after the other: each of them says what a message
- * holds when it is sent (net/collective.c).  Stages have their own, as two of them may run at the
- * same time.
+ * entries of Plan.msg along AXIS_MEMBERS, for each axis of the mesh 2 (T - 1) for each collective
+ * that may be under way at the same time, that all of the stage's use one after the other: each of
+ * them says what a message holds when it is sent (net/collective.c).  Stages have their own, as two
+ * of them may run at the same time.
  */
 #include "planner.h"
 

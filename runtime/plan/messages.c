@@ -96,13 +96,14 @@ PpStatus peer_message(Planner *p, int l, int peer, int sent, int64_t bytes, Spot
 }
 
 /* One tensor of a SEND or RECV: `wire` names it, `id` is its buffer here. */
-static PpStatus tensor_message(Planner *p, const PpTensor *t, int own_stage, int peer_stage,
-                               int64_t wire, int m, int64_t id, int receive)
+static PpStatus tensor_message(Planner *p, const SchedAction *a, const PpTensor *t, int64_t wire,
+                               int64_t id)
 {
+    const int receive = a->type == SA_RECV_F || a->type == SA_RECV_B, m = a->microbatch;
     const PlanRequest *ask = &p->plan->ask;
     const int64_t *row0 = ask->row0;
     int64_t rows = ask->masked ? row0[p->m] - row0[0] : row0[m + 1] - row0[m];
-    int from = receive ? peer_stage : own_stage, to = receive ? own_stage : peer_stage;
+    int from = receive ? a->peer : a->stage, to = receive ? a->stage : a->peer;
     int k = new_message(p, from, to, 0, wire * p->m + m,
                         tensor_bytes(p->model, t, rows, length_most(p->model)));
     if (k < 0)
@@ -131,23 +132,20 @@ PpStatus plan_edge(Planner *p, const SchedAction *a, int l)
         if (in->from != maker->index)
             continue;
         if (forward)
-            TRY(tensor_message(p, &in->t, a->stage, a->peer, p->wire_f[consumer->index] + i,
-                               a->microbatch,
+            TRY(tensor_message(p, a, &in->t, p->wire.f[consumer->index] + i,
                                receive ? plan_in(p, l, i, a->microbatch)
-                                       : plan_out(p, l, in->from_output, a->microbatch),
-                               receive));
+                                       : plan_out(p, l, in->from_output, a->microbatch)));
         for (int g = 0; g < in->grads && !forward && !receive; g++)
-            TRY(tensor_message(p, &in->t, a->stage, a->peer,
-                               p->wire_b[consumer->index] + plan_dx_number(consumer, i, g),
-                               a->microbatch,
-                               plan_dx(p, l, plan_dx_number(consumer, i, g), a->microbatch), 0));
+            TRY(tensor_message(p, a, &in->t,
+                               p->wire.b[consumer->index] + plan_dx_number(consumer, i, g),
+                               plan_dx(p, l, plan_dx_number(consumer, i, g), a->microbatch)));
     }
     for (int j = 0; j < own->n_dy && !forward && receive; j++)
         if (own->dy[j].from == a->peer) {
             const PpDy *dy = &own->dy[j];
-            TRY(tensor_message(p, &own->output[dy->output].t, a->stage, a->peer,
-                               p->wire_b[a->peer] + plan_dx_number(peer, dy->input, dy->index),
-                               a->microbatch, plan_dy(p, l, j, a->microbatch), 1));
+            TRY(tensor_message(p, a, &own->output[dy->output].t,
+                               p->wire.b[a->peer] + plan_dx_number(peer, dy->input, dy->index),
+                               plan_dy(p, l, j, a->microbatch)));
         }
     return start_messages(p, receive ? DO_RECV : DO_SEND, first);
 }
@@ -176,9 +174,10 @@ static Spot part_at(const Planner *p, int l, const PpPartial *q, int64_t chunk)
                  : spot_use(l, q->param, q->use);
 }
 
-/* A tree over the member's chunks from `first` on, so far apart, then over the members along the axis:
- * one order for any number of members. */
-static PpStatus add_along(Planner *p, int l, const PpPartial *q, int x, int64_t first, int64_t apart)
+/* A tree over the member's chunks from `first` on, so far apart, then over the members along the
+ * axis: one order for any number of members. */
+static PpStatus add_along(Planner *p, int l, const PpPartial *q, int x, int64_t first,
+                          int64_t apart)
 {
     const PpTensor *t = &p->plan->stage[l].st->param[q->param].t;
     Transfer add = {.kind = DO_ADD_OWN, .bytes = t->bytes, .dtype = t->dtype, .local = l};
@@ -278,7 +277,7 @@ PpStatus plan_params(Planner *p, const SchedAction *a)
         if (a->type == SA_SEND_P && !shared_param(p->model->stage[owner], q->param, &f.param))
             return pp_fail(PP_ERR_BUG, "stage %d does not hold '%s', which stage %d gets from it",
                            owner, q->t.name, user);
-        TRY(param_message(p, owner, user, p->wire_p[user] + k, f));
+        TRY(param_message(p, owner, user, p->wire.p[user] + k, f));
     }
     int count = plan->n_msg - first;
     TRY(start_messages(p, a->type == SA_RECV_P ? DO_RECV : DO_SEND, first));

@@ -106,8 +106,8 @@ static void carve_data(Plan *plan, char **at)
     for (int i = 0; i < model->n_output && !plan->ask.on_device; i++)
         if (plan->has_output[i])
             plan->output[i] =
-                carve(at, tensor_bytes(model, &model->output[i], plan->ask.output_rows,
-                                       plan->ask.output_length));
+                carve(at, tensor_bytes(model, &model->output[i], plan->ask.output.rows,
+                                       plan->ask.output.length));
 }
 
 /* Where the stage adds up one use's gradient. */
@@ -257,7 +257,7 @@ static void point_microbatch(const Planner *p, int l, int m)
         rs->part_kept[m * st->n_again + k] = slots + p->inst[plan_kept_part(p, l, k, m)].offset;
     }
     rs->saved[m] = slots + p->inst[plan_saved(p, l, m)].offset;
-    rs->stored[m] = p->away[(int64_t)l * p->m + m].offset;
+    rs->stored[m] = p->store.away[(int64_t)l * p->m + m].offset;
 }
 
 PpStatus plan_point(Planner *p)

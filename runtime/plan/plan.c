@@ -53,7 +53,7 @@ static void find_data(Plan *plan)
         }
         for (int o = 0; o < st->n_output; o++)
             if (st->output[o].model_output >= 0 &&
-                plan->ask.output_wanted[st->output[o].model_output] >= 0)
+                plan->ask.output.wanted[st->output[o].model_output] >= 0)
                 plan->has_output[st->output[o].model_output] = 1;
     }
     if (plan->scale_type && model->loss_kind == PP_LOSS_MEAN_TARGETS && model->loss_target >= 0)
@@ -75,7 +75,7 @@ static void size_data(Plan *plan)
     for (int i = 0; i < model->n_output && !plan->ask.on_device; i++)
         if (plan->has_output[i])
             plan->bytes.output += align_up(tensor_bytes(
-                model, &model->output[i], plan->ask.output_rows, plan->ask.output_length));
+                model, &model->output[i], plan->ask.output.rows, plan->ask.output.length));
 }
 
 static PpStatus make_tables(Plan *plan, const SchedRow *row)
@@ -209,8 +209,8 @@ static void planner_free(Planner *p)
 {
     if (!p)
         return;
-    free(p->moved), free(p->away), free(p->copy);
-    free(p->again), free(p->inst), free(p->base), free(p->wire_f), free(p->wire_b), free(p->wire_p),
+    free(p->store.moved), free(p->store.away), free(p->store.copy);
+    free(p->again), free(p->inst), free(p->base), free(p->wire.f), free(p->wire.b), free(p->wire.p),
         free(p->carries), free(p->fix);
     for (int l = 0; p->reduction && l < p->plan->n_stage; l++)
         free(p->reduction[l].bucket);

@@ -37,16 +37,19 @@ typedef struct {
     int overlap;              /* the halves of a compound run at the same time */
     int threads;              /* of the rank, each of which wants scratch for convolutions */
     int states;               /* tensors of optimizer state per parameter */
-    const int *output_wanted; /* per model output: >= 0 it is to be kept */
-    int64_t output_rows;      /* so many rows of it */
-    PpLength output_length;   /* where lengths vary, the longest */
+    struct {
+        const int *wanted; /* per model output: >= 0 it is to be kept */
+        int64_t rows;      /* so many rows of it */
+        PpLength length;   /* where lengths vary, the longest */
+    } output;
     int64_t tags;             /* names that messages may have */
     /* Parameters, gradients and optimizer state are elsewhere (sharded.c), each block at a multiple
      * of it; 0: in the arena */
     int64_t page;
     /* sums over replicas have their bytes, but no messages: for who compares */
     int counted;
-    int unplaced; /* activations are counted, as slots_bound, and have no places: for who compares */
+    int unplaced; /* activations are counted, as slots_bound, and have no places: for who compares
+                   */
     /* Parameters, their half copies and constants are that plan's, of the same rank, which has its
      * places; NULL: its own */
     const struct Plan *lender;
@@ -151,7 +154,7 @@ typedef struct {
     int update;         /* the optimizer changes it (owner and replicas) */
     int piece, n_piece; /* what of it this rank's optimizer changes, in Plan.piece */
     int64_t lowest;     /* how many elements here are -inf from the beginning; they stay -inf */
-    int norm;           /* where its sum of squares comes, among all; -1: of no norm, or another's */
+    int norm; /* where its sum of squares comes, among all; -1: of no norm, or another's */
     int64_t block;      /* divided: the first of its norm's blocks among the rank's; -1: none */
     int64_t home;       /* zero 3: where all of it lies in StagePlan.param; -1: in pieces */
 } RankParam;
@@ -198,8 +201,8 @@ typedef struct {
     char **part, **part_kept;
     int64_t *stored; /* [microbatch]: where in the store its stash goes */
     struct Gathered *whole; /* PpStage.minibatch: what it runs on once a step; else NULL */
-    /* Messages of its collectives along each axis of the mesh: a receive from each other member there,
-     * then a send to each; from there on, -1: none */
+    /* Messages of its collectives along each axis of the mesh: a receive from each other member
+     * there, then a send to each; from there on, -1: none */
     int members[PP_AXES];
     /* Its sums over replicas: turns of its WAIT_REDUCE_GRAD's transfers, which may be taken sooner;
      * turn k is [Plan.turn[turn + k], Plan.turn[turn + k + 1]) of Plan.transfer, and begins with
@@ -215,13 +218,15 @@ typedef struct Gathered {
 
 typedef struct {
     int64_t param, half, grad, optimizer, constants, slots, work, data, output, comm, total;
-    /* optimizer: what it would be of a replica alone; of the parameters that it changes the bytes,
-     * of all replicas and of this one, of values and gradients what stays here, and the elements of
+    /* Among replicas: the optimizer's of one alone; of the parameters that it changes the bytes, of
+     * all replicas and of this one, of values and gradients what stays here, and the elements of
      * all */
-    int64_t optimizer_whole, trained, updated, stays, elements;
-    /* Activations and workspaces share a block.  work: the most of it that is workspace at once, and
-     * running statistics that an R keeps; slots: the rest of the block; bound: what no placement
-     * can go below */
+    struct {
+        int64_t optimizer, trained, updated, stays, elements;
+    } replicas;
+    /* Activations and workspaces share a block.  work: the most of it that is workspace at once,
+     * and running statistics that an R keeps; slots: the rest of the block; bound: what no
+     * placement can go below */
     int64_t block, slots_bound;
     /* Scratch of convolutions on the CPU, which stages take when they open; not in total.  What a
      * device's library takes is known then only */
@@ -233,7 +238,10 @@ typedef struct {
      * a window onto them; what comes in and goes out in a step's actions, and then for norms and
      * update.  grads_go: the window has whole gradients; zero 3: parameters that come from other
      * replicas, in so many gathers a pass */
-    int64_t mapped, resident, window, shards_in, shards_out, update_in, update_out, gathers;
+    int64_t mapped, resident, window, gathers;
+    struct {
+        int64_t in, out, update_in, update_out;
+    } travels;
     int64_t values,
         brought; /* zero 3: all parameters of its stages; the most that are whole at once */
 } PlanBytes;
@@ -262,7 +270,7 @@ typedef struct Plan {
     int grads_go;
     Piece *piece; /* by stage, parameter, place in it */
     int n_piece;
-    int *norm;       /* by PpParam.param: where the sum of squares of the whole's first chunk comes */
+    int *norm; /* by PpParam.param: where the sum of squares of the whole's first chunk comes */
     int n_norm;      /* sums, of all ranks */
     /* divided: transfers after the update, by which all replicas get all parameters; blocks of the
      * norms of the rank's parameters */
@@ -335,8 +343,8 @@ int schedule_stages(const PpPlan *model);
    room after its rows. */
 static inline int param_divided(const PpParam *p) { return p->whole > 0 && p->axis >= 0; }
 static inline int param_is_shared_out(const PpParam *p) { return param_divided(p) && p->step > 0; }
-/* Members of a rank that differ along an axis of the mesh, and chunks of each; from the number of one to
- * that of the next; which one a member is */
+/* Members of a rank that differ along an axis of the mesh, and chunks of each; from the number of
+ * one to that of the next; which one a member is */
 static inline int plan_members_along(const PpPlan *model, int x)
 {
     return model->members[x] > 1 ? model->members[x] : 1;
@@ -405,7 +413,8 @@ int plan_edges(const PpPlan *model, SchedEdge *edge);
 int plan_shared(const PpPlan *model, SchedParam *list, int train);
 int64_t stats_bytes(const PpStage *st);  /* of its running statistics */
 int64_t plan_library_bytes(const Plan *p); /* as PlanBytes.library */
-/* All that is planned of a rank's memory: the arena, what is elsewhere but in memory, and scratch */
+/* All that is planned of a rank's memory: the arena, what is elsewhere but in memory, and scratch
+ */
 int64_t plan_total(const Plan *p);
 /* What making the totals takes, where one of them is read; 0: none is */
 int64_t totals_bytes(const PpPlan *p, const unsigned char *has_input);

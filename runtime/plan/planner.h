@@ -18,13 +18,17 @@ typedef struct Planner {
     /* Microbatches; the op being walked; the ops that run at the same time */
     int m, at, begin, end;
     int32_t *again; /* per (local stage, microbatch): what an R computes again; 0: nothing */
-    unsigned char *moved; /* its stash goes to the store and comes back */
-    Instance *away;       /* its place there: from OFFLOAD to the backward */
-    int *copy;            /* the last OFFLOAD or FETCH of it that is not waited for, -1 */
+    struct {
+        unsigned char *moved; /* its stash goes to the store and comes back */
+        Instance *away;       /* its place there: from OFFLOAD to the backward */
+        int *copy;            /* the last OFFLOAD or FETCH of it that is not waited for, -1 */
+    } store;
     Instance *inst; /* behind those of stages one for the workspace of each op */
     int64_t n_inst, *base; /* of stages; per local stage: its first instance */
     /* Per stage: numbers of its inputs, dx, params on the wire */
-    int64_t *wire_f, *wire_b, *wire_p, n_wire;
+    struct {
+        int64_t *f, *b, *p, n;
+    } wire;
     int64_t *carries; /* per message: the instance it carries, -1 */
     struct Fix {
         int msg;

@@ -66,9 +66,9 @@ static void mark_interval(Plan *plan, int from)
     int fresh = grads && !backward_before(plan, in->a.stage, from);
     int stats = plan->ask.train && stats_bytes(st) > 0 && comes(plan, from, SA_F);
     in->shard = (grads ? SHARD_GRADS : 0) | (fresh ? SHARD_FRESH : 0) | (stats ? SHARD_STATS : 0);
-    plan->bytes.shards_in += values_bytes(st) + (grads && !fresh ? st->bytes_grad : 0);
-    plan->bytes.shards_out += grads ? st->bytes_grad : 0;
-    plan->bytes.shards_out += stats ? stats_bytes(st) : 0;
+    plan->bytes.travels.in += values_bytes(st) + (grads && !fresh ? st->bytes_grad : 0);
+    plan->bytes.travels.out += grads ? st->bytes_grad : 0;
+    plan->bytes.travels.out += stats ? stats_bytes(st) : 0;
     for (int k = from + 1; k < plan->n_op; k++)
         if (plan->op[k].a.stage == in->a.stage && plan->op[k].a.type == SA_RESHARD) {
             plan->op[k].shard = in->shard;
@@ -96,14 +96,15 @@ static int64_t pages_of(const Plan *plan, int64_t bytes)
     return bytes ? round_up(plan, bytes) + plan->ask.page : 0;
 }
 
-/* What sums touch of the gradients of a stage that is not in memory: over replicas all of them, over
- * stages those of shared parameters. */
+/* What sums touch of the gradients of a stage that is not in memory: over replicas all of them,
+ * over stages those of shared parameters. */
 static int64_t summed_bytes(const Plan *plan, int local)
 {
     int64_t bytes = 0, all = round_up(plan, plan->stage[local].st->bytes_grad);
     for (const Contribution *c = plan->contrib; c < plan->contrib + plan->n_contrib; c++)
         if (c->owner == local || c->user == local)
-            bytes += pages_of(plan, plan->model->stage[c->user_stage]->param[c->user_param].t.bytes);
+            bytes +=
+                pages_of(plan, plan->model->stage[c->user_stage]->param[c->user_param].t.bytes);
     return plan->ask.replicas > 1 || bytes > all ? all : bytes;
 }
 
@@ -147,8 +148,8 @@ static int64_t most_of_update(Plan *plan)
                         (half ? pages_of(plan, piece->bytes / 2) : 0);
         most = before + bytes > most ? before + bytes : most;
         before = bytes;
-        plan->bytes.update_in += (2 + states + normed) * piece->bytes;
-        plan->bytes.update_out += (1 + states) * piece->bytes;
+        plan->bytes.travels.update_in += (2 + states + normed) * piece->bytes;
+        plan->bytes.travels.update_out += (1 + states) * piece->bytes;
     }
     return most;
 }

@@ -21,18 +21,18 @@ PpStatus stored_find(Planner *p)
 {
     Plan *plan = p->plan;
     int64_t n = (int64_t)plan->n_stage * p->m;
-    p->moved = zeroed(n, 1);
-    p->away = zeroed(n, sizeof *p->away);
-    p->copy = zeroed(n, sizeof *p->copy);
-    if (!p->moved || !p->away || !p->copy)
+    p->store.moved = zeroed(n, 1);
+    p->store.away = zeroed(n, sizeof *p->store.away);
+    p->store.copy = zeroed(n, sizeof *p->store.copy);
+    if (!p->store.moved || !p->store.away || !p->store.copy)
         return pp_no_memory();
     for (int64_t k = 0; k < n; k++) {
-        p->away[k] = (Instance){.birth = -1, .msg = -1};
-        p->copy[k] = -1;
+        p->store.away[k] = (Instance){.birth = -1, .msg = -1};
+        p->store.copy[k] = -1;
     }
     for (int k = 0; k < plan->n_op; k++)
         if (plan->op[k].a.type == SA_OFFLOAD)
-            p->moved[(int64_t)plan->op[k].local * p->m + plan->op[k].a.microbatch] = 1;
+            p->store.moved[(int64_t)plan->op[k].local * p->m + plan->op[k].a.microbatch] = 1;
     return PP_OK;
 }
 
@@ -52,15 +52,15 @@ void stored_op(Planner *p, Op *op)
     int64_t at = (int64_t)l * p->m + m;
     op->again = plan_again(p, l, m);
     if (op->a.type == SA_WAIT_OFFLOAD) {
-        op->copy = p->copy[at];
-        p->copy[at] = -1;
+        op->copy = p->store.copy[at];
+        p->store.copy[at] = -1;
     } else {
-        p->copy[at] = p->at;
+        p->store.copy[at] = p->at;
     }
     if (op->a.type == SA_OFFLOAD) {
-        p->away[at].bytes = plan_stored_bytes(p->plan->stage[l].st, op->again);
-        p->away[at].birth = p->begin;
-        p->plan->bytes.moved += p->away[at].bytes;
+        p->store.away[at].bytes = plan_stored_bytes(p->plan->stage[l].st, op->again);
+        p->store.away[at].birth = p->begin;
+        p->plan->bytes.moved += p->store.away[at].bytes;
         p->plan->offloaded++;
     }
     touch_stored(p, l, m, op->a.type == SA_FETCH);
@@ -69,15 +69,15 @@ void stored_op(Planner *p, Op *op)
 void stored_reader(Planner *p, Op *op)
 {
     int64_t at = (int64_t)op->local * p->m + op->a.microbatch;
-    op->copy = p->copy[at];
-    p->copy[at] = -1;
+    op->copy = p->store.copy[at];
+    p->store.copy[at] = -1;
     if (op->copy >= 0)
-        p->away[at].death = p->end;
+        p->store.away[at].death = p->end;
 }
 
 PpStatus stored_place(Planner *p)
 {
     int64_t bound;
-    return slots_place(p->away, (int64_t)p->plan->n_stage * p->m, p->plan->n_op,
+    return slots_place(p->store.away, (int64_t)p->plan->n_stage * p->m, p->plan->n_op,
                        &p->plan->bytes.store, &bound, NULL);
 }

@@ -79,8 +79,8 @@ static PpStatus exchange(Planner *p, int l, int whole, int peer, int sent)
         while (red->bucket[i].whole == whole && next_run(&r)) {
             Spot at = whole || sent ? at_home(p, l, &r) : in_window(p, l, r.value);
             TRY(peer_message(p, l, peer, sent, r.bytes, at));
-            p->plan->bytes.shards_in += !whole && !sent ? r.bytes : 0;
-            p->plan->bytes.shards_out += !whole && sent ? r.bytes : 0;
+            p->plan->bytes.travels.in += !whole && !sent ? r.bytes : 0;
+            p->plan->bytes.travels.out += !whole && sent ? r.bytes : 0;
         }
     }
     return PP_OK;

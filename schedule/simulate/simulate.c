@@ -27,7 +27,9 @@ typedef struct {
     const double *length; /* of the microbatches of this step; NULL: all alike */
     double *clock, *engine;    /* per rank; of its copies */
     /* sums over replicas: per rank the last one's end, per stage its own and, or -1, its begin */
-    double *network, *summed, *summing;
+    struct {
+        double *last, *end, *begin;
+    } sum;
     double *copied;            /* per (stage, microbatch): end of its last copy, 0 */
     double *brought;           /* per stage: end of its last UNSHARD, 0 */
     double *forward, *backward, *begun; /* per (stage, microbatch), per group: end, or -1 */
@@ -35,8 +37,11 @@ typedef struct {
     double *slot;              /* k buffers: per lane, times of the last k receives */
     unsigned char *remote;     /* per lane: between ranks */
     int *sent, *got, *number;  /* per lane: counts; per message: its number */
-    int *cursor, *queue, *missing, head, waiting;
-    unsigned char *queued;
+    /* ranks that may go on: per rank its next action; a ring of those that wait for a turn */
+    struct {
+        int *cursor, *queue, *missing, head, waiting;
+        unsigned char *queued;
+    } turn;
 } Sim;
 
 /* Of its time that a rank has for computations while a sum lasts */
@@ -71,18 +76,18 @@ static double computed_at(const Sim *m, const SchedAction *a, double t)
     for (;;) {
         int next = -1; /* the sum under way, or the next one */
         for (int s = 0; m->c->stage_beside && s < m->s->stages && s < m->c->stages; s++)
-            if (m->s->rank_of[s] == rank && m->summing[s] >= 0 && m->summed[s] > t &&
-                (next < 0 || m->summing[s] < m->summing[next]))
+            if (m->s->rank_of[s] == rank && m->sum.begin[s] >= 0 && m->sum.end[s] > t &&
+                (next < 0 || m->sum.begin[s] < m->sum.begin[next]))
                 next = s;
-        if (next < 0 || m->summing[next] >= t + left)
+        if (next < 0 || m->sum.begin[next] >= t + left)
             return t + left;
-        double begin = max2(t, m->summing[next]), lasts = m->summed[next] - m->summing[next],
+        double begin = max2(t, m->sum.begin[next]), lasts = m->sum.end[next] - m->sum.begin[next],
                share = max2(1 - m->c->stage_beside[next] / lasts, LEAST_SHARE);
         left -= begin - t;
-        if (begin + left / share <= m->summed[next])
+        if (begin + left / share <= m->sum.end[next])
             return begin + left / share;
-        left -= (m->summed[next] - begin) * share;
-        t = m->summed[next];
+        left -= (m->sum.end[next] - begin) * share;
+        t = m->sum.end[next];
     }
 }
 
@@ -112,10 +117,10 @@ static int64_t message(const Sim *m, int lane, int mb)
 
 static void wake(Sim *m, int rank)
 {
-    if (m->queued[rank])
+    if (m->turn.queued[rank])
         return;
-    m->queued[rank] = 1;
-    m->queue[(m->head + m->waiting++) % m->s->ranks] = rank;
+    m->turn.queued[rank] = 1;
+    m->turn.queue[(m->turn.head + m->turn.waiting++) % m->s->ranks] = rank;
 }
 
 /* The time at which everything that a computation needs is there; -1: not known yet. */
@@ -194,14 +199,14 @@ static int compound(Sim *m, int r, int i, int end)
         set(m, r, k, at, at + sum);
     for (int k = i; k < end; k++)
         computed(m, &a[k], at + sum);
-    m->cursor[r] = end;
+    m->turn.cursor[r] = end;
     return 1;
 }
 
 static int meet(Sim *m, int r, int i, int lane)
 {
     const SchedAction *a = &m->s->row[r].a[i], *b;
-    int q = m->s->rank_of[a->peer], j = m->cursor[q];
+    int q = m->s->rank_of[a->peer], j = m->turn.cursor[q];
     if (j >= m->s->row[q].n)
         return 0;
     b = &m->s->row[q].a[j];
@@ -213,7 +218,7 @@ static int meet(Sim *m, int r, int i, int lane)
     set(m, r, i, start, end);
     set(m, q, j, start, end);
     m->arrive[message(m, lane, a->microbatch)] = end;
-    m->cursor[q]++;
+    m->turn.cursor[q]++;
     wake(m, q);
     return 1;
 }
@@ -222,10 +227,10 @@ static int meet(Sim *m, int r, int i, int lane)
 static void unshard(Sim *m, int r, int i)
 {
     const SchedAction *a = &m->s->row[r].a[i];
-    double took = cost(m, a), start = took > 0 ? max2(m->clock[r], m->network[r]) : m->clock[r];
+    double took = cost(m, a), start = took > 0 ? max2(m->clock[r], m->sum.last[r]) : m->clock[r];
     m->out->start[r][i] = start;
     m->out->end[r][i] = m->brought[a->stage] = start + took;
-    m->network[r] = max2(m->network[r], start + took);
+    m->sum.last[r] = max2(m->sum.last[r], start + took);
 }
 
 /* Issued now, done when the copies before it are. */
@@ -282,9 +287,9 @@ static int reduce(Sim *m, int r, int i)
     int group = m->g->group[a->stage];
     double start = m->clock[r];
     if (a->type == SA_WAIT_REDUCE_GRAD) {
-        if (m->missing[group] > 0)
+        if (m->turn.missing[group] > 0)
             return 0;
-        start = max2(max2(start, m->begun[group]), m->summed[a->stage]);
+        start = max2(max2(start, m->begun[group]), m->sum.end[a->stage]);
     }
     for (int k = 0; a->type == SA_REDUCE_GRAD && k < m->g->n_param; k++) {
         int lane = 2 * (m->g->n + k) + 1;
@@ -297,11 +302,11 @@ static int reduce(Sim *m, int r, int i)
     }
     set(m, r, i, start, start + cost(m, a));
     if (a->type == SA_REDUCE_GRAD) {
-        m->summing[a->stage] = max2(m->network[r], start + cost(m, a));
-        m->network[r] = m->summing[a->stage] + reduction(m, a->stage);
-        m->summed[a->stage] = m->network[r];
+        m->sum.begin[a->stage] = max2(m->sum.last[r], start + cost(m, a));
+        m->sum.last[r] = m->sum.begin[a->stage] + reduction(m, a->stage);
+        m->sum.end[a->stage] = m->sum.last[r];
         m->begun[group] = max2(m->begun[group], start + cost(m, a));
-        if (--m->missing[group] == 0)
+        if (--m->turn.missing[group] == 0)
             for (int k = group; k < m->s->stages; k++)
                 if (m->g->group[k] == group)
                     wake(m, m->s->rank_of[k]);
@@ -312,7 +317,7 @@ static int reduce(Sim *m, int r, int i)
 static int advance(Sim *m, int r)
 {
     const SchedRow *row = &m->s->row[r];
-    int i = m->cursor[r];
+    int i = m->turn.cursor[r];
     const SchedAction *a = &row->a[i];
     if ((a->overlap & SCHED_PART) && m->c->overlap >= 0)
         return compound(m, r, i, sched_cell_end(row, i));
@@ -340,7 +345,7 @@ static int advance(Sim *m, int r)
     } else {
         set(m, r, i, m->clock[r], m->clock[r] + cost(m, a));
     }
-    m->cursor[r]++;
+    m->turn.cursor[r]++;
     return 1;
 }
 
@@ -348,19 +353,19 @@ static int run(Sim *m, SchedError *e)
 {
     for (int r = 0; r < m->s->ranks; r++)
         wake(m, r);
-    while (m->waiting > 0) {
-        int r = m->queue[m->head];
-        m->head = (m->head + 1) % m->s->ranks;
-        m->waiting--;
-        m->queued[r] = 0;
-        while (m->cursor[r] < m->s->row[r].n && advance(m, r))
+    while (m->turn.waiting > 0) {
+        int r = m->turn.queue[m->turn.head];
+        m->turn.head = (m->turn.head + 1) % m->s->ranks;
+        m->turn.waiting--;
+        m->turn.queued[r] = 0;
+        while (m->turn.cursor[r] < m->s->row[r].n && advance(m, r))
             ;
     }
     for (int r = 0; r < m->s->ranks; r++)
-        if (m->cursor[r] < m->s->row[r].n) {
+        if (m->turn.cursor[r] < m->s->row[r].n) {
             char text[64];
-            int cell = sched_cell(&m->s->row[r], m->cursor[r]);
-            sched_action_text(text, sizeof text, &m->s->row[r].a[m->cursor[r]]);
+            int cell = sched_cell(&m->s->row[r], m->turn.cursor[r]);
+            sched_action_text(text, sizeof text, &m->s->row[r].a[m->turn.cursor[r]]);
             return sched_fail(e, SCHED_EREFUSED, r, cell,
                               "rank %d, cell %d (%s): this action can never begin", r, cell, text);
         }
@@ -495,27 +500,27 @@ static int allocate(Sim *m, SchedError *e)
     m->remote = calloc(lanes, 1);
     m->clock = calloc(ranks, sizeof *m->clock);
     m->engine = calloc(ranks, sizeof *m->engine);
-    m->network = calloc(ranks, sizeof *m->network);
-    m->summed = calloc((size_t)s->stages, sizeof *m->summed);
-    m->summing = minus_ones((size_t)s->stages);
+    m->sum.last = calloc(ranks, sizeof *m->sum.last);
+    m->sum.end = calloc((size_t)s->stages, sizeof *m->sum.end);
+    m->sum.begin = minus_ones((size_t)s->stages);
     m->copied = calloc(pairs, sizeof *m->copied);
     m->brought = calloc((size_t)m->s->stages, sizeof *m->brought);
-    m->cursor = calloc(ranks, sizeof *m->cursor);
-    m->queue = calloc(ranks, sizeof *m->queue);
-    m->queued = calloc(ranks, 1);
+    m->turn.cursor = calloc(ranks, sizeof *m->turn.cursor);
+    m->turn.queue = calloc(ranks, sizeof *m->turn.queue);
+    m->turn.queued = calloc(ranks, 1);
     m->forward = minus_ones(pairs);
     m->backward = minus_ones(pairs);
     m->begun = minus_ones((size_t)s->stages);
-    m->missing = calloc((size_t)s->stages, sizeof *m->missing);
+    m->turn.missing = calloc((size_t)s->stages, sizeof *m->turn.missing);
     m->arrive = minus_ones(s->complete ? n : 0);
     m->received = minus_ones(s->complete ? n : 0);
     m->number = calloc(s->complete ? n : 1, sizeof *m->number);
     m->sent = calloc(lanes, sizeof *m->sent);
     m->got = calloc(lanes, sizeof *m->got);
     m->slot = k <= SIZE_MAX / sizeof(double) / lanes ? calloc(lanes * k, sizeof *m->slot) : NULL;
-    if (!m->network || !m->summed || !m->summing || !m->remote || !m->clock || !m->engine ||
-        !m->copied || !m->brought || !m->cursor || !m->queue || !m->queued || !m->forward ||
-        !m->backward || !m->begun || !m->missing || !m->arrive || !m->received || !m->number ||
+    if (!m->sum.last || !m->sum.end || !m->sum.begin || !m->remote || !m->clock || !m->engine ||
+        !m->copied || !m->brought || !m->turn.cursor || !m->turn.queue || !m->turn.queued || !m->forward ||
+        !m->backward || !m->begun || !m->turn.missing || !m->arrive || !m->received || !m->number ||
         !m->sent || !m->got || !m->slot || !sched_sim_open(s, m->out))
         return sched_nomem(e);
     for (int lane = 0; lane + 1 < (int)lanes; lane++) {
@@ -527,7 +532,7 @@ static int allocate(Sim *m, SchedError *e)
     for (int r = 0; r < s->ranks; r++)
         for (int i = 0; i < s->row[r].n; i++)
             if (s->row[r].a[i].type == SA_REDUCE_GRAD)
-                m->missing[m->g->group[s->row[r].a[i].stage]]++;
+                m->turn.missing[m->g->group[s->row[r].a[i].stage]]++;
     return SCHED_OK;
 }
 
@@ -560,7 +565,7 @@ int sched_simulate_step(const Schedule *s, const SchedCosts *c, const double *le
     free(m.brought);
     free(m.forward);
     free(m.backward);
-    free(m.begun), free(m.network), free(m.summed), free(m.summing);
+    free(m.begun), free(m.sum.last), free(m.sum.end), free(m.sum.begin);
     free(m.arrive);
     free(m.received);
     free(m.slot);
@@ -568,10 +573,10 @@ int sched_simulate_step(const Schedule *s, const SchedCosts *c, const double *le
     free(m.sent);
     free(m.got);
     free(m.number);
-    free(m.cursor);
-    free(m.queue);
-    free(m.missing);
-    free(m.queued);
+    free(m.turn.cursor);
+    free(m.turn.queue);
+    free(m.turn.missing);
+    free(m.turn.queued);
     sched_graph_free(&g);
     if (st)
         sched_sim_free(out, s->ranks);

@@ -8,7 +8,6 @@
 #include "schedule/rows.h"
 #include "trace.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,38 +86,11 @@ static int value(void *of, Json *j)
     return event && !w.each(w.ctx, &w.event) ? -1 : 0;
 }
 
-static char *slurp(const char *path, size_t *n, SchedError *e)
-{
-    FILE *f = fopen(path, "rb");
-    size_t cap = 0, got = 1;
-    char *text = NULL;
-    *n = 0;
-    if (!f) {
-        sched_fail(e, SCHED_ERESOURCE, -1, -1, "%s: %s", path, strerror(errno));
-        return NULL;
-    }
-    while (got) {
-        if (*n == cap) {
-            char *p = realloc(text, cap = cap ? cap * 2 : 1 << 16);
-            if (!p) {
-                free(text);
-                fclose(f);
-                sched_nomem(e);
-                return NULL;
-            }
-            text = p;
-        }
-        *n += got = fread(text + *n, 1, cap - *n, f);
-    }
-    fclose(f);
-    return text;
-}
-
 int sched_trace_read(const char *path, int (*each)(void *, const SchedEvent *), void *ctx,
                      SchedError *e)
 {
     size_t n;
-    char *text = slurp(path, &n, e);
+    char *text = sched_read(path, &n, e);
     int st = SCHED_OK;
     if (!text)
         return e->status;

@@ -208,8 +208,8 @@ static int made(Auto *x, SynthTask *t, int placement, int whole)
     for (int i = 0; i < x->report->n; i++)
         if (!memcmp(x->seed[i]->rank_of, t->rank_of, (size_t)t->stages * sizeof(int)))
             seed[n++] = x->seed[i];
-    if (!synth_search(t, x->a->span, whole, x->a->work / (whole ? 4 : 1), seed, n, &score,
-                      s->row)) {
+    const SynthAsk ask = {x->a->span, whole, x->a->work / (whole ? 4 : 1), seed, n};
+    if (!synth_search(t, &ask, &score, s->row)) {
         sched_free(s);
         return SCHED_OK; /* nothing fits */
     }

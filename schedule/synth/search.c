@@ -225,16 +225,21 @@ static int replay(Search *x, const Schedule *const *seed, int seeds, int64_t lef
     return 1;
 }
 
-int synth_search(const SynthTask *t, int span, int whole, int64_t work, const Schedule *const *seed,
-                 int seeds, SynthScore *score, SchedRow *rows)
+int synth_search(const SynthTask *t, const SynthAsk *ask, SynthScore *score, SchedRow *rows)
 {
     int m = t->microbatches, good = 1, found = 0, at = 0;
-    Search x = {.t = t, .span = span, .m = m, .whole = whole, .left = work, .random = 1};
+    const int64_t third = ask->work / 3;
+    Search x = {.t = t,
+                .span = ask->span,
+                .m = m,
+                .whole = ask->whole,
+                .left = ask->work,
+                .random = 1};
     Best list = {.n = 0};
     x.bound = m * t->period;
     for (int i = 0; i < STARTS; i++)
         good &= policy_open(&list.policy[i], t, m);
-    good = good && replay(&x, seed, seeds, work / 3, &list) && scan(&x, work / 3, &list);
+    good = good && replay(&x, ask->seed, ask->seeds, third, &list) && scan(&x, third, &list);
     int64_t share = x.left / 2 / STARTS;
     for (int i = 0; i < list.n && good; i++)
         good = walk(&x, &list.policy[i], &list.score[i], share);

@@ -95,9 +95,15 @@ static inline double synth_far(const SynthTask *t)
 }
 
 /* ---- search.c ---- */
-/* The best schedule that a search finds by span or makespan, with so many decisions looked at and
-   from these on; whole: its backwards are undivided.  0: none is found that fits, or no memory. */
-int synth_search(const SynthTask *t, int span, int whole, int64_t work, const Schedule *const *seed,
-                 int seeds, SynthScore *score, SchedRow *rows);
+/* By span or makespan; whole: backwards are undivided; with so many decisions looked at, from these
+   schedules on. */
+typedef struct SynthAsk {
+    int span, whole;
+    int64_t work;
+    const Schedule *const *seed;
+    int seeds;
+} SynthAsk;
+/* The best schedule that a search finds.  0: none is found that fits, or no memory. */
+int synth_search(const SynthTask *t, const SynthAsk *ask, SynthScore *score, SchedRow *rows);
 
 #endif

@@ -272,7 +272,7 @@ static int offload(const SchedOptions *o, Schedule *s, const SchedGraph *g, Sche
     if (!st && !most)
         st = sched_nomem(e);
     for (int r = 0; !st && r < s->ranks; r++)
-        most[r] = o->offload;
+        most[r] = o->add.offload;
     if (!st && s->stages > c.stages)
         st = sched_costs_stages(&c, s->stages, e);
     memcpy(how.time, c.time, sizeof how.time);
@@ -288,32 +288,32 @@ static int offload(const SchedOptions *o, Schedule *s, const SchedGraph *g, Sche
 
 static int run_passes(const SchedOptions *o, Schedule *s, const SchedGraph *g, SchedError *e)
 {
-    int lower = o->lower || ((o->defer || o->budget) && !o->comms && !s->complete),
+    int lower = o->add.lower || ((o->add.defer || o->add.budget) && !o->add.comms && !s->complete),
         st = sched_validate(s, e);
-    const char *unshard = o->unshard                                ? o->unshard
+    const char *unshard = o->add.unshard                                ? o->add.unshard
                           : lower && !sched_has_type(s, SA_UNSHARD) ? "3"
                                                                     : NULL;
     int reduced = sched_has_type(s, SA_REDUCE_GRAD);
-    if (!st && o->merge)
+    if (!st && o->add.merge)
         st = sched_merge(s, e);
-    if (!st && o->recompute)
-        st = recompute(s, o->recompute, e);
+    if (!st && o->add.recompute)
+        st = recompute(s, o->add.recompute, e);
     if (!st && unshard)
         st = sched_unshard(s, unshard, e);
-    if (!st && !s->infer && !reduced && (lower || o->deferred_reduce))
-        st = sched_reduce_grad(s, o->deferred_reduce, e);
-    if (!st && (o->comms || (lower && !s->complete)))
+    if (!st && !s->infer && !reduced && (lower || o->add.deferred_reduce))
+        st = sched_reduce_grad(s, o->add.deferred_reduce, e);
+    if (!st && (o->add.comms || (lower && !s->complete)))
         st = sched_comms_graph(s, g, e);
-    if (!st && (lower || o->budget) && !sched_has_type(s, SA_WAIT_SEND_F) &&
+    if (!st && (lower || o->add.budget) && !sched_has_type(s, SA_WAIT_SEND_F) &&
         !sched_has_type(s, SA_WAIT_SEND_B))
         st = sched_wait_send_graph(s, g, e);
-    if (!st && o->defer)
+    if (!st && o->add.defer)
         st = sched_defer(s, e);
-    if (!st && o->budget)
-        st = sched_budget(s, o->budget, e);
-    if (!st && o->offload)
+    if (!st && o->add.budget)
+        st = sched_budget(s, o->add.budget, e);
+    if (!st && o->add.offload)
         st = offload(o, s, g, e);
-    if (!st && (lower || o->comms) && sched_has_type(s, SA_OFFLOAD))
+    if (!st && (lower || o->add.comms) && sched_has_type(s, SA_OFFLOAD))
         st = sched_wait_offload(s, e);
     return st;
 }
@@ -335,7 +335,7 @@ static int run_verify(const SchedOptions *o, const Schedule *s, const SchedGraph
     if (!st)
         st = sched_verify_graph(s, g, k, e);
     /* Deferred receives ask for buffers; unless told how many, find out. */
-    for (k = 1; st == SCHED_EREFUSED && o->defer && o->buffers < 0 && k <= s->microbatches; k++)
+    for (k = 1; st == SCHED_EREFUSED && o->add.defer && o->buffers < 0 && k <= s->microbatches; k++)
         st = sched_verify_graph(s, g, k, e);
     if (st == SCHED_OK && k > 1 && o->buffers < 0)
         fprintf(out, "verified: runs to the end with %d buffer%s an edge, not with a rendezvous\n",
@@ -402,8 +402,8 @@ static int draw_measured(const SchedOptions *o, SchedError *e)
 {
     SchedMeasured m;
     if (o->ranks || o->stages || o->microbatches || o->placement != SCHED_PLACE_DEFAULT ||
-        o->merge || o->recompute || o->comms || o->lower || o->defer || o->unshard || o->budget ||
-        o->deferred_reduce || o->offload || o->n_edge || o->csv || o->costs || o->overlap >= 0 ||
+        o->add.merge || o->add.recompute || o->add.comms || o->add.lower || o->add.defer || o->add.unshard || o->add.budget ||
+        o->add.deferred_reduce || o->add.offload || o->n_edge || o->csv || o->costs || o->overlap >= 0 ||
         o->steps || o->verify || o->buffers >= 0 || o->simulate || o->trace || o->chunks || o->span)
         return sched_usage(
             "%s is a run's trace: it can be drawn, by --svg and --grid, nothing else", o->name);

@@ -7,10 +7,13 @@
 #include "tool.h"
 
 typedef struct SchedOptions {
-    const char *name, *csv, *costs, *trace, *svg, *recompute, *unshard;
+    const char *name, *csv, *costs, *trace, *svg;
     int ranks, stages, microbatches, placement; /* 0 or -1: not given */
-    int merge, comms, lower, defer, budget, deferred_reduce;
-    int offload;      /* stashes a rank, 0: none */
+    struct { /* what passes add to the rows */
+        const char *recompute, *unshard;
+        int merge, comms, lower, defer, budget, deferred_reduce;
+        int offload; /* stashes a rank, 0: none */
+    } add;
     int chunks, span; /* auto: microbatch-chunks alive, 0: any number; by the longest span */
     int simulate, verify, grid, steps, buffers; /* buffers -1: not given */
     double overlap;

@@ -7,8 +7,8 @@
 #include "tap.h"
 
 static const OptionName table[] = {
-    {"output", "DIR", 'o'},    {"quiet", NULL, 'q'},       {"verbose", NULL, 'v'},
-    {"param", "NAME=FILE", 0}, {"params", "copy|link", 0}, {NULL, NULL, 0},
+    {"output", "DIR", 'o', NULL},    {"quiet", NULL, 'q', NULL},       {"verbose", NULL, 'v', NULL},
+    {"param", "NAME=FILE", 0, NULL}, {"params", "copy|link", 0, NULL}, {NULL, NULL, 0, NULL},
 };
 
 /* What a line of at most 15 words reads as: "output=DIR quiet 'operand' !wrong". */

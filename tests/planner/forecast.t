@@ -69,6 +69,6 @@ is "a line that is none" "$(forecast small; echo $?)" "small/launches.tsv: error
 "$ppsplit" -q small.onnx --loss cross_entropy --params link -o cpu
 is "a program for CPUs alone" "$(forecast cpu | head -n 2 | tail -n 1)" "hint: ppsplit MODEL.onnx --loss LOSS --target cuda -o cpu writes it"
 is "a card that is none" "$("$ppsplit" forecast gpt2 --card h10 2>/dev/null; echo $?)" 2
-is "the cards are those of the table" "$(forecast gpt2 --card none | sed -n 's/^Valid arguments are: //p') $("$ppsplit" forecast --help | sed -n 's/.*--card=\([^ ]*\).*/\1/p')" \
+is "the cards are those of the table" "$(forecast gpt2 --card none | sed -n 's/^Valid arguments are: //p') $("$ppsplit" forecast --help | sed -n 's/^ *--card \([^ ]*\).*/\1/p')" \
     "$(sed -n 's/^CARD(\([a-z0-9]*\),.*/\1/p' "$top/partition/auto/cards.def" | paste -sd' ') $(sed -n 's/^CARD(\([a-z0-9]*\),.*/\1/p' "$top/partition/auto/cards.def" | paste -sd'|')"
 plan_done

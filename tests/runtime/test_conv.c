@@ -148,8 +148,9 @@ static int follows(const PpConvShape *s, int threads, const void *x, const void 
     char *at = calloc((size_t)n, bytes), *taken = calloc((size_t)n, bytes);
     unsigned char *times = calloc((size_t)n, 1);
     PpConv *c = pp_conv_open(s, threads);
-    pp_conv_forward_then(c, rows, x, w, at, take, (const void *const[]){size},
-                         (void *const[]){at, taken, times});
+    pp_conv_forward_then(c, rows, x, w, at,
+                         &(PpFollow){take, (const void *const[]){size},
+                                     (void *const[]){at, taken, times}, NULL});
     int good = !memcmp(taken, y, (size_t)n * bytes);
     for (int64_t i = 0; i < n; i++)
         good &= times[i] == 1;
@@ -213,7 +214,7 @@ static int computes(const PpConvShape *s, int threads, const void *x, const void
         for (int64_t i = 0; i < n; i++)
             want[i] = by_formula(y[i], i / formula.size % s->m, i);
         formula.of.out = kinds[k].place == 0 ? at : kinds[k].place == 1 ? other : sum;
-        pp_conv_forward_after(c, rows, x, w, at, by_parts, NULL, NULL, &formula.of);
+        pp_conv_forward_then(c, rows, x, w, at, &(PpFollow){by_parts, NULL, NULL, &formula.of});
         good &= !memcmp(formula.of.out, want, (size_t)n * 4);
     }
     pp_conv_close(c);

@@ -213,8 +213,8 @@ static char *run_address(const StageRun *r, const Ref *ref)
     switch (b->cls) {
     case BUF_PARAM: base = s->block[BLOCK_PARAM].at + s->sg->param_at.at[b->index]; break;
     case BUF_GRAD: base = s->block[BLOCK_GRAD].at + cg_grad_at(s->sg, b->index); break;
-    case BUF_STASH: base = s->block[BLOCK_STASH].at + s->sg->stash_at.at[b->index]; break;
-    case BUF_SAVED: base = s->block[BLOCK_SAVED].at + s->sg->saved_at.at[b->index]; break;
+    case BUF_STASH: base = s->block[BLOCK_STASH].at + s->sg->stash.at.at[b->index]; break;
+    case BUF_SAVED: base = s->block[BLOCK_SAVED].at + s->sg->saved.at.at[b->index]; break;
     case BUF_WORK: base = s->block[BLOCK_WORK].at + b->offset; break;
     case BUF_IN: base = s->in[b->index].at; break;
     case BUF_OUT: base = s->out[b->index].at; break;

@@ -120,9 +120,9 @@ static const PpStage *interp_table(StageRun *r, const StageGen *sg)
     t->n_param = (int)s->param.n;
     t->bytes_param = sg->bytes_param;
     t->bytes_grad = sg->bytes_grad;
-    t->bytes_stash = sg->bytes_stash;
+    t->bytes_stash = sg->stash.bytes;
     interp_again(r, sg, t);
-    t->bytes_saved = sg->bytes_saved;
+    t->bytes_saved = sg->saved.bytes;
     t->bytes_half = sg->bytes_half;
     t->half_type = (int)sg->half_type;
     t->bytes_work[PP_WORK_FORWARD] = cg_bytes_work(sg, TARGET_C); /* one for all */
@@ -138,8 +138,8 @@ static char *interp_buffer(const StageRun *r, const RunStage *s, const Func *f, 
     switch (b->cls) {
     case BUF_PARAM: return s->block[BLOCK_PARAM].at + s->sg->param_at.at[b->index];
     case BUF_GRAD: return s->block[BLOCK_GRAD].at + cg_grad_at(s->sg, b->index);
-    case BUF_STASH: return s->block[BLOCK_STASH].at + s->sg->stash_at.at[b->index];
-    case BUF_SAVED: return s->block[BLOCK_SAVED].at + s->sg->saved_at.at[b->index];
+    case BUF_STASH: return s->block[BLOCK_STASH].at + s->sg->stash.at.at[b->index];
+    case BUF_SAVED: return s->block[BLOCK_SAVED].at + s->sg->saved.at.at[b->index];
     case BUF_WORK: return s->block[BLOCK_WORK].at + b->offset;
     case BUF_HALF: return s->block[BLOCK_HALF].at + s->sg->half_at.at[b->index];
     case BUF_IN: return s->in[b->index].at;

@@ -104,8 +104,8 @@ static void tell(Peaks *x, const Schedule *s, int rank, const char *variant)
                        .row0 = row0,
                        .train = 1,
                        .on_device = x->program->plan.device != PP_CPU,
-                       .output_wanted = wanted,
-                       .output_rows = row0[MICROBATCHES],
+                       .output.wanted = wanted,
+                       .output.rows = row0[MICROBATCHES],
                        .tags = INT64_MAX};
     Plan p = {0};
     if (plan_build(&p, &ask) != PP_OK) {

@@ -83,7 +83,7 @@ is "completion: inputs, outputs, optimizers, losses" \
     "$(begun gpt-ts/pipeline train --data '')$(begun gpt-ts/pipeline infer --output '')$(begun gpt-ts/pipeline train --optimizer ad)$(begun "$ppsplit" m.onnx --loss n)" \
     "input_ids= target= logits= adam adamw nll "
 for option in --lr-schedule --recompute --transport; do
-    said=$(gpt-ts/pipeline --help | awk -v option=$option '/^  -/ { is = $1 == option } is')
+    said=$(gpt-ts/pipeline --help | awk -v option=$option '/^ ? ? ? ? ? ?-/ { is = $1 == option } is')
     for word in $(words gpt-ts/pipeline train $option ''); do [[ $said =~ [\ :]$word[\ ,:\;.] ]] || echo "$option has no $word"; done
 done >wrong
 is "completion: values that help names in its text" "$(cat wrong)" ""

@@ -12,9 +12,10 @@
  * (Dao, Fu, Ermon, Rudra and Re, "FlashAttention", 2022): with the bits it had.  Of a causal mask
  * only tiles of the band are computed and met (band.c); what is left out are zeros.
  *
- * Where operands have 16 bits so have the factors of products with them, and all else is float32: as
- * on GPUs (device/cuda/attention_half.cu) forward rounds dropout(e^(s - max)), and divides by the sum
- * what the product with v is; backward rounds dropout(p) and p (g - sum(p g)), which is scaled last.
+ * Where operands have 16 bits so have the factors of products with them, and all else is float32:
+ * as on GPUs (device/cuda/attention_half.cu) forward rounds dropout(e^(s - max)), and divides by
+ * the sum what the product with v is; backward rounds dropout(p) and p (g - sum(p g)), which is
+ * scaled last.
  *
  * Sums over a row have 16 lanes and a fixed tree; products are the library's, over shapes alone.
  * Keys and values that several matrices of queries share have their gradients added up by one

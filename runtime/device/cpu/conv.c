@@ -90,7 +90,9 @@ static int f64_slides_data(const PpConv *v, const double *dy, const double *w, d
 #define NAME(x) f32_##x
 #define GEMM pp_sgemm
 #define GEMM_SUM pp_sgemm
-#define GEMM_AFTER gemm_after
+#define GEMM_AFTER(M, N, K_, A, LDA, B, LDB, C, LDC, AFTER)                                        \
+    gemm_after(&(Wide){.m = M, .n = N, .k = K_, .alpha = 1, .a = A, .lda = LDA, .b = B,            \
+                       .ldb = LDB, .c = C, .ldc = LDC, .after = *(AFTER)})
 #include "conv_body.h"
 #include "conv_merged.h"
 #undef T
@@ -271,27 +273,28 @@ static const Functions *functions(const PpConv *v)
     }
 }
 
-/* What conv_narrow.h takes, of one sample.  data: the gradient of the data, x = dy and y = dx. */
-static void narrow_image(const PpConv *v, int data, int64_t n, const float *x, const float *w,
-                         float *y, const Then *then)
+/* What conv_narrow.h takes, of one sample. */
+static void narrow_image(const PpConv *v, int64_t n, const ConvUse *of)
 {
 #ifdef PP_DEPTHWISE
     int64_t in = v->c * v->in_size, out = v->m * v->out_size;
-    narrow_sample(v, data, n, x + n * (data ? out : in), w, y + n * (data ? in : out), then);
+    narrow_sample(v, of->data, n, (const float *)of->x + n * (of->data ? out : in), of->w,
+                  (float *)of->y + n * (of->data ? in : out), &of->then);
 #else
-    (void)v, (void)data, (void)n, (void)x, (void)w, (void)y, (void)then;
+    (void)v, (void)n, (void)of;
 #endif
 }
 
-/* y = x convolved, of all samples. */
-static void image(const PpConv *v, int data, int64_t rows, const void *x, const void *w, void *y,
-                  const Then *then)
+/* Of all samples. */
+static void image(const PpConv *v, const ConvUse *of)
 {
+    const int data = of->data;
+    const int64_t rows = of->rows;
     const int narrow = v->narrow && (!data || v->stride[1] == 1),
               together = !narrow && v->together[data] > 1,
               turns = !narrow && rows > 1 && v->merged > 1;
     if (v->winograd && !narrow) {
-        winograd_image(v, data, rows, x, w, y, then, (float *)(void *)v->library->scratch);
+        winograd_image(v, of, (float *)(void *)v->library->scratch);
         return;
     }
     const int64_t step = together ? v->together[data] : turns ? v->merged : 1,
@@ -302,43 +305,35 @@ static void image(const PpConv *v, int data, int64_t rows, const void *x, const 
         const int64_t n = step * i;
         char *scratch = scratch_of(v, members);
         if (narrow)
-            narrow_image(v, data, n, x, w, y, then);
-        else if (together && data)
-            together_data(v, n, rows, x, w, y);
+            narrow_image(v, n, of);
         else if (together)
-            together_forward(v, n, rows, x, w, y, then);
-        else if (turns && data)
-            merged_data(v, n, rows, x, w, y, scratch);
+            (data ? together_data : together_forward)(v, n, of);
         else if (turns)
-            merged_forward(v, n, rows, x, w, y, then, scratch);
+            (data ? merged_data : merged_forward)(v, n, of, scratch);
         else if (data)
-            functions(v)->data(v, n, x, w, y, scratch);
+            functions(v)->data(v, n, of->x, of->w, of->y, scratch);
         else
-            functions(v)->forward(v, n, x, w, y, then, scratch);
+            functions(v)->forward(v, n, of->x, of->w, of->y, &of->then, scratch);
     }
 }
 
 void pp_conv_forward(PpConv *v, int64_t rows, const void *x, const void *w, void *y)
 {
-    image(v, 0, rows, x, w, y, &(Then){.of = NULL});
+    image(v, &(ConvUse){.rows = rows, .x = x, .w = w, .y = y});
 }
 
 void pp_conv_forward_then(PpConv *v, int64_t rows, const void *x, const void *w, void *y,
-                          PpThen *then, const void *const *in, void *const *out)
+                          const PpFollow *of)
 {
-    image(v, 0, rows, x, w, y, &(Then){then, in, out, NULL, v->shape.length});
-}
-
-void pp_conv_forward_after(PpConv *v, int64_t rows, const void *x, const void *w, void *y,
-                           PpThen *then, const void *const *in, void *const *out,
-                           const PpAfter *after)
-{
-    image(v, 0, rows, x, w, y, &(Then){then, in, out, v->dtype == PP_F32 ? after : NULL, v->shape.length});
+    ConvUse use = {.rows = rows, .x = x, .w = w, .y = y, .then = {*of, v->shape.length}};
+    if (v->dtype != PP_F32)
+        use.then.of.after = NULL;
+    image(v, &use);
 }
 
 void pp_conv_backward_data(PpConv *v, int64_t rows, const void *dy, const void *w, void *dx)
 {
-    image(v, 1, rows, dy, w, dx, &(Then){.of = NULL});
+    image(v, &(ConvUse){.data = 1, .rows = rows, .x = dy, .w = w, .y = dx});
 }
 
 /* Samples are added in order, or those of a call first. */

@@ -34,8 +34,8 @@ struct PpConv {
     int depthwise; /* of those that are direct: conv_depthwise.h */
     int narrow;    /* the forward, and with a stride of 1 the gradient of the data: conv_narrow.h */
     int64_t group, c, m, cg, mg, taps, in_size, out_size, lines, block;
-    /* Samples in a product (conv_merged.h); 1: each by itself.  together: read where they are, by the
-     * forward and the gradient of the data */
+    /* Samples in a product (conv_merged.h); 1: each by itself.  together: read where they are, by
+     * the forward and the gradient of the data */
     int64_t merged, together[2];
     /* Scratch of a thread: gathered lines or planes, and from room_at on sums of another type */
     int64_t room_at, scratch_bytes;
@@ -53,31 +53,37 @@ struct PpConv {
  * start: where index 0 is in the input. */
 typedef struct { int64_t first[3], end[3], start[3]; } PhaseLines;
 
-/* What follows the forward, on a part of its result; of == NULL: nothing.  after: its formula;
- * NULL: it has none. */
+/* What follows the forward, on a part of its result; of.then == NULL: nothing. */
 typedef struct {
-    PpThen *of;
-    const void *const *in;
-    void *const *out;
-    const PpAfter *after;
+    PpFollow of;
     PpLength length; /* PpConvShape's */
 } Then;
+
+/* y = x convolved with w, of so many samples; data: the gradient of the data, x = dy and y = dx. */
+typedef struct {
+    int data;
+    int64_t rows;
+    const void *x, *w;
+    void *y;
+    Then then;
+} ConvUse;
 
 static inline void run_then(const Then *t, int64_t sample, int64_t samples, int64_t channel,
                             int64_t channels, int64_t first, int64_t elements)
 {
     const PpPart part = {sample,  sample + samples, channel, channel + channels,
                          first,   first + elements,  t->length};
-    if (t->of)
-        t->of(&part, t->in, t->out);
+    if (t->of.then)
+        t->of.then(&part, t->of.in, t->of.out);
 }
 
 /* The formula from element `first` of a channel of a sample on, where a channel is a row. */
 static inline After after_from(const PpConv *v, const Then *t, int64_t sample, int64_t channel,
                                int64_t first)
 {
-    return t->after ? after_at(t->after, channel, (sample * v->m + channel) * v->out_size + first)
-                    : (After){.out = NULL};
+    const PpAfter *after = t->of.after;
+    return after ? after_at(after, channel, (sample * v->m + channel) * v->out_size + first)
+                 : (After){.out = NULL};
 }
 
 static inline PhaseLines phase_lines(const PpConv *v, int64_t q)
@@ -151,10 +157,9 @@ static inline int list_taps(PpConv *v)
 void conv_of_shape(PpConv *v, const PpConvShape *s);
 int64_t conv_scratch(const PpConv *v, int threads);
 
-/* conv_winograd.c: scratch is for the convolution, not for each thread.  data: the gradient of the
- * data, x = dy and y = dx.  The weights' gradient is added to dw. */
-void winograd_image(const PpConv *v, int data, int64_t rows, const float *x, const float *w,
-                    float *y, const Then *then, float *scratch);
+/* conv_winograd.c: scratch is for the convolution, not for each thread.  The weights' gradient is
+ * added to dw. */
+void winograd_image(const PpConv *v, const ConvUse *of, float *scratch);
 void winograd_weight(const PpConv *v, int64_t rows, const float *x, const float *dy, float *dw,
                      float *scratch);
 

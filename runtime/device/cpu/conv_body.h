@@ -181,7 +181,7 @@ static void NAME(direct_half)(const PpConv *v, const T *x, const T *w, const T *
     if (!w) {
         f32_direct_weight(v, fx, fy, dw, planes);
     } else if (!y) {
-        f32_direct_forward(v, 0, fx, fw, fy, &(Then){0}, planes);
+        f32_direct_forward(v, 0, fx, fw, fy, &(Then){.length = {{0}}}, planes);
         NAME(narrow)(result, fy, out);
     } else {
         f32_direct_data(v, fy, fw, fx, planes);

@@ -15,14 +15,23 @@
 typedef T NAME(Vec)
     __attribute__((vector_size(DIRECT_LANES * sizeof(T)), aligned(sizeof(T)), may_alias));
 
-/* out[j] = sum over i of w[i] in[at[i] + j] for four vectors, of which these are the places */
-static inline void NAME(sum_four)(int64_t taps, const T *in, const int64_t *at, const T *w, T *out,
-                                  int64_t b, int64_t c, int64_t d)
+/* The sum over i of w[i] in[at[i] + j], of so many taps */
+typedef struct {
+    int64_t taps;
+    const T *in;
+    const int64_t *at;
+    const T *w;
+} NAME(Sum);
+
+/* out[j] = that sum for four vectors from `first` on, of which these are the places */
+static inline void NAME(sum_four)(const NAME(Sum) *sum, int64_t first, T *out, int64_t b, int64_t c,
+                                  int64_t d)
 {
     typedef NAME(Vec) Vec;
     Vec s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
-    for (int64_t i = 0; i < taps; i++) {
-        const T *x = in + at[i], tap = w[i];
+    const T *in = sum->in + first;
+    for (int64_t i = 0; i < sum->taps; i++) {
+        const T *x = in + sum->at[i], tap = sum->w[i];
         s0 += tap * *(const Vec *)(const void *)x;
         s1 += tap * *(const Vec *)(const void *)(x + b);
         s2 += tap * *(const Vec *)(const void *)(x + c);
@@ -35,36 +44,33 @@ static inline void NAME(sum_four)(int64_t taps, const T *in, const int64_t *at, 
 }
 
 /* For whole blocks of j. */
-static void NAME(sum_taps)(int64_t n, int64_t taps, const T *in, const int64_t *at, const T *w,
-                           T *out)
+static void NAME(sum_taps)(int64_t n, const NAME(Sum) *sum, int64_t first, T *out)
 {
     for (int64_t j = 0; j < n; j += DIRECT_BLOCK)
-        NAME(sum_four)(taps, in + j, at, w, out + j, DIRECT_LANES, 2 * DIRECT_LANES,
-                       3 * DIRECT_LANES);
+        NAME(sum_four)(sum, first + j, out + j, DIRECT_LANES, 2 * DIRECT_LANES, 3 * DIRECT_LANES);
 }
 
 /* For a line that is written where it belongs, of DIRECT_LANES elements or more: the last vector
  * begins early enough to end with it, and so may those before it. */
-static void NAME(sum_line)(int64_t n, int64_t taps, const T *in, const int64_t *at, const T *w,
-                           T *out)
+static void NAME(sum_line)(int64_t n, const NAME(Sum) *sum, int64_t from, T *out)
 {
     typedef NAME(Vec) Vec;
     int64_t blocks = n / DIRECT_BLOCK * DIRECT_BLOCK, last = n - blocks - DIRECT_LANES;
-    NAME(sum_taps)(blocks, taps, in, at, w, out);
+    NAME(sum_taps)(blocks, sum, from, out);
     if (last == -DIRECT_LANES)
         return;
-    in += blocks;
     out += blocks;
     if (last > DIRECT_LANES) {
-        NAME(sum_four)(taps, in, at, w, out, DIRECT_LANES,
+        NAME(sum_four)(sum, from + blocks, out, DIRECT_LANES,
                        last < 2 * DIRECT_LANES ? last : 2 * DIRECT_LANES, last);
         return;
     }
     Vec s0 = {0}, s1 = {0};
     /* a short rest begins in the block before */
     int64_t first = last < 0 ? last : 0;
-    for (int64_t i = 0; i < taps; i++) {
-        const T *x = in + at[i], tap = w[i];
+    const T *in = sum->in + from + blocks;
+    for (int64_t i = 0; i < sum->taps; i++) {
+        const T *x = in + sum->at[i], tap = sum->w[i];
         s0 += tap * *(const Vec *)(const void *)(x + first);
         s1 += tap * *(const Vec *)(const void *)(x + last);
     }
@@ -166,15 +172,14 @@ static void NAME(spread)(const PpConv *v, const T *x, T *planes)
 }
 
 /* The sum of these taps for phase q of a channel; plane: room for it. */
-static void NAME(sum_phase)(const PpConv *v, int64_t q, int64_t taps, const T *in,
-                            const int64_t *at, const T *w, T *plane, T *x)
+static void NAME(sum_phase)(const PpConv *v, int64_t q, const NAME(Sum) *sum, T *plane, T *x)
 {
     const Direct *d = &v->planes;
     const PhaseLines l = phase_lines(v, q);
     int64_t n = l.end[2] - l.first[2], step = v->stride[2], wide = d->ext[2],
             width = v->stride[1] * v->in[2];
     if (n < DIRECT_LANES)
-        NAME(sum_taps)(d->plane, taps, in, at, w, plane);
+        NAME(sum_taps)(d->plane, sum, 0, plane);
     for (int64_t i = l.first[0]; i < l.end[0] && n > 0; i++) {
         int64_t from = plane_at(d, i, l.first[1], l.first[2]);
         T *to = x + channel_at(v, &l, i, l.first[1], l.first[2]);
@@ -182,9 +187,9 @@ static void NAME(sum_phase)(const PpConv *v, int64_t q, int64_t taps, const T *i
             if (n < DIRECT_LANES) {
                 NAME(apart)(to, plane + from, n, step);
             } else if (step == 1) {
-                NAME(sum_line)(n, taps, in + from, at, w, to);
+                NAME(sum_line)(n, sum, from, to);
             } else {
-                NAME(sum_line)(n, taps, in + from, at, w, plane);
+                NAME(sum_line)(n, sum, from, plane);
                 NAME(apart)(to, plane, n, step);
             }
     }
@@ -205,16 +210,17 @@ static void NAME(to_run)(const PpConv *v, const T *y, T *run)
 static void NAME(sum_channel)(const PpConv *v, const T *planes, const T *w, T *run, T *y)
 {
     const Direct *d = &v->planes;
-    const int64_t taps = v->cg * v->taps, n = v->out[2], wide = d->ext[2], *at = d->at;
+    const int64_t n = v->out[2], wide = d->ext[2];
+    const NAME(Sum) sum = {v->cg * v->taps, planes, d->at, w};
     if (n < DIRECT_LANES)
-        NAME(sum_taps)(d->run, taps, planes, at, w, run);
+        NAME(sum_taps)(d->run, &sum, 0, run);
     for (int64_t i = 0; i < v->out[0]; i++) {
         int64_t from = plane_at(d, i, 0, 0);
         for (int64_t j = 0; j < v->out[1]; j++, from += wide, y += n)
             if (n < DIRECT_LANES)
                 NAME(copy)(y, run + from, n);
             else
-                NAME(sum_line)(n, taps, planes + from, at, w, y);
+                NAME(sum_line)(n, &sum, from, y);
     }
 }
 
@@ -257,7 +263,7 @@ static void NAME(direct_data)(const PpConv *v, const T *dy, const T *w, T *dx, T
                     int64_t m = d->term[first + i] / v->taps, t = d->term[first + i] % v->taps;
                     tap[i] = w[((g * v->mg + m) * v->cg + c) * v->taps + t];
                 }
-                NAME(sum_phase)(v, q, terms, room, d->back + first, tap, plane,
+                NAME(sum_phase)(v, q, &(NAME(Sum)){terms, room, d->back + first, tap}, plane,
                                 dx + (g * v->cg + c) * v->in_size);
             }
     }

@@ -24,20 +24,6 @@ static int64_t together_samples(const PpConv *v, int64_t m)
     return samples > 1 ? samples : 1;
 }
 
-/* Between an image and its columns, for a group; to_columns: or back. */
-static void merged_image(const PpConv *v, int64_t channels, int64_t samples, int64_t stride,
-                         int64_t size, int64_t pitch, float *x, float *columns, int to_columns)
-{
-    for (int64_t c = 0; c < channels; c++)
-        for (int64_t n = 0; n < samples; n++) {
-            float *at = x + n * stride + c * size, *column = columns + c * pitch + n * v->out_size;
-            if (to_columns)
-                f32_copy(column, at, size);
-            else
-                f32_copy(at, column, size);
-        }
-}
-
 /* The samples of a turn and its operands for group g: inputs and outputs of its first sample. */
 typedef struct {
     int64_t samples, columns, pitch;
@@ -59,44 +45,54 @@ static Turn merged_turn(const PpConv *v, int64_t first, int64_t rows, int64_t g,
                   col + v->cg * v->taps * pitch};
 }
 
+/* Between the images of a group's inputs, or outputs, and their columns; to_columns: or back. */
+static void merged_image(const PpConv *v, const Turn *t, int inputs, int to_columns)
+{
+    const int64_t channels = inputs ? v->cg : v->mg, size = inputs ? v->in_size : v->out_size,
+                  stride = (inputs ? v->c : v->m) * size;
+    float *x = inputs ? t->x : t->y, *columns = inputs ? t->col : t->image;
+    for (int64_t c = 0; c < channels; c++)
+        for (int64_t n = 0; n < t->samples; n++) {
+            float *at = x + n * stride + c * size,
+                  *column = columns + c * t->pitch + n * v->out_size;
+            f32_copy(to_columns ? column : at, to_columns ? at : column, size);
+        }
+}
+
 static void merged_gather(const PpConv *v, const Turn *t)
 {
     if (v->pointwise)
-        merged_image(v, v->cg, t->samples, v->c * v->in_size, v->in_size, t->pitch, t->x, t->col,
-                     1);
+        merged_image(v, t, 1, 1);
     for (int64_t n = 0; n < t->samples && !v->pointwise; n++)
         f32_gather(v, t->x + n * v->c * v->in_size, 0, v->lines, t->pitch,
                    t->col + n * v->out_size);
 }
 
-static void merged_forward(const PpConv *v, int64_t first, int64_t rows, const float *x,
-                           const float *w, float *y, const Then *then, char *scratch)
+static void merged_forward(const PpConv *v, int64_t first, const ConvUse *of, char *scratch)
 {
     int64_t K = v->cg * v->taps;
+    const float *w = of->w;
     for (int64_t g = 0; g < v->group; g++) {
-        Turn t = merged_turn(v, first, rows, g, x, y, scratch);
+        Turn t = merged_turn(v, first, of->rows, g, of->x, of->y, scratch);
         merged_gather(v, &t);
         pp_sgemm(0, 0, v->mg, t.columns, K, 1, w + g * v->mg * K, K, t.col, t.pitch, 0, t.image,
                  t.pitch);
-        merged_image(v, v->mg, t.samples, v->m * v->out_size, v->out_size, t.pitch, t.y, t.image,
-                     0);
-        run_then(then, first, t.samples, g * v->mg, v->mg, 0, v->out_size);
+        merged_image(v, &t, 0, 0);
+        run_then(&of->then, first, t.samples, g * v->mg, v->mg, 0, v->out_size);
     }
 }
 
-static void merged_data(const PpConv *v, int64_t first, int64_t rows, const float *dy,
-                        const float *w, float *dx, char *scratch)
+static void merged_data(const PpConv *v, int64_t first, const ConvUse *of, char *scratch)
 {
     int64_t K = v->cg * v->taps;
+    const float *w = of->w;
     for (int64_t g = 0; g < v->group; g++) {
-        Turn t = merged_turn(v, first, rows, g, dx, dy, scratch);
-        merged_image(v, v->mg, t.samples, v->m * v->out_size, v->out_size, t.pitch, t.y, t.image,
-                     1);
+        Turn t = merged_turn(v, first, of->rows, g, of->y, of->x, scratch);
+        merged_image(v, &t, 0, 1);
         pp_sgemm(1, 0, K, t.columns, v->mg, 1, w + g * v->mg * K, K, t.image, t.pitch, 0, t.col,
                  t.pitch);
         if (v->pointwise)
-            merged_image(v, v->cg, t.samples, v->c * v->in_size, v->in_size, t.pitch, t.x, t.col,
-                         0);
+            merged_image(v, &t, 1, 0);
         for (int64_t n = 0; n < t.samples && !v->pointwise; n++) {
             float *to = t.x + n * v->c * v->in_size;
             memset(to, 0, (size_t)(v->cg * v->in_size) * sizeof *to);
@@ -113,8 +109,7 @@ static void merged_weight(const PpConv *v, int64_t rows, const float *x, const f
         for (int64_t g = 0; g < v->group; g++) {
             Turn t = merged_turn(v, first, rows, g, x, dy, scratch);
             merged_gather(v, &t);
-            merged_image(v, v->mg, t.samples, v->m * v->out_size, v->out_size, t.pitch, t.y,
-                         t.image, 1);
+            merged_image(v, &t, 0, 1);
             pp_sgemm(0, 1, v->mg, K, t.columns, 1, t.image, t.pitch, t.col, t.pitch, 1,
                      dw + g * v->mg * K, K);
         }
@@ -122,24 +117,17 @@ static void merged_weight(const PpConv *v, int64_t rows, const float *x, const f
 
 /* ---- pointwise ones, samples beside each other where they are ---- */
 
-/* The channels of group g from sample `first` on. */
-static Images channels_of(const PpConv *v, const float *x, int64_t first, int64_t channels,
-                          int64_t from)
-{
-    return (Images){(float *)(uintptr_t)x + (first * channels + from) * v->out_size, v->out_size,
-                    v->out_size, channels * v->out_size};
-}
-
 static int64_t together_turn(int64_t samples, int64_t first, int64_t rows)
 {
     return rows - first < samples ? rows - first : samples;
 }
 
 /* What follows has so many channels of all samples at a time that they are still in the caches. */
-static void together_forward(const PpConv *v, int64_t first, int64_t rows, const float *x,
-                             const float *w, float *y, const Then *then)
+static void together_forward(const PpConv *v, int64_t first, const ConvUse *of)
 {
-    const int64_t samples = together_turn(v->together[0], first, rows);
+    const int64_t samples = together_turn(v->together[0], first, of->rows);
+    const float *x = of->x, *w = of->w;
+    float *y = of->y;
     int members = gemm_threads();
     (void)members; /* built without OpenMP */
 #pragma omp parallel for collapse(2) num_threads(members) schedule(static) if (members > 1)
@@ -147,24 +135,46 @@ static void together_forward(const PpConv *v, int64_t first, int64_t rows, const
         for (int64_t i = 0; i < v->mg; i += TOGETHER_CHANNELS) {
             const int64_t m = g * v->mg + i,
                           high = v->mg - i < TOGETHER_CHANNELS ? v->mg - i : TOGETHER_CHANNELS;
-            const Images in = channels_of(v, x, first, v->c, g * v->cg),
-                         out = channels_of(v, y, first, v->m, m);
-            const After after = after_from(v, then, first, m, 0);
-            gemm_images(0, high, v->mg - i - high, samples, v->cg, w + m * v->cg, v->cg, &in, &out,
-                        &after);
+            const After after = after_from(v, &of->then, first, m, 0);
+            gemm_images(&(Wide){.m = high,
+                                .n = samples * v->out_size,
+                                .k = v->cg,
+                                .alpha = 1,
+                                .a = w + m * v->cg,
+                                .lda = v->cg,
+                                .b = x + (first * v->c + g * v->cg) * v->out_size,
+                                .ldb = v->out_size,
+                                .c = y + (first * v->m + m) * v->out_size,
+                                .ldc = v->out_size,
+                                .each = v->out_size,
+                                .next_b = v->c * v->out_size,
+                                .next_c = v->m * v->out_size,
+                                .after = after,
+                                .below = v->mg - i - high});
             if (!after.out)
-                run_then(then, first, samples, m, high, 0, v->out_size);
+                run_then(&of->then, first, samples, m, high, 0, v->out_size);
         }
 }
 
-static void together_data(const PpConv *v, int64_t first, int64_t rows, const float *dy,
-                          const float *w, float *dx)
+static void together_data(const PpConv *v, int64_t first, const ConvUse *of)
 {
-    const int64_t samples = together_turn(v->together[1], first, rows);
+    const int64_t samples = together_turn(v->together[1], first, of->rows);
+    const float *dy = of->x, *w = of->w;
+    float *dx = of->y;
     for (int64_t g = 0; g < v->group; g++) {
-        const Images in = channels_of(v, dy, first, v->m, g * v->mg),
-                     out = channels_of(v, dx, first, v->c, g * v->cg);
-        gemm_images(1, v->cg, 0, samples, v->mg, w + g * v->mg * v->cg, v->cg, &in, &out,
-                    &(After){.out = NULL});
+        gemm_images(&(Wide){.ta = 1,
+                            .m = v->cg,
+                            .n = samples * v->out_size,
+                            .k = v->mg,
+                            .alpha = 1,
+                            .a = w + g * v->mg * v->cg,
+                            .lda = v->cg,
+                            .b = dy + (first * v->m + g * v->mg) * v->out_size,
+                            .ldb = v->out_size,
+                            .c = dx + (first * v->c + g * v->cg) * v->out_size,
+                            .ldc = v->out_size,
+                            .each = v->out_size,
+                            .next_b = v->m * v->out_size,
+                            .next_c = v->c * v->out_size});
     }
 }

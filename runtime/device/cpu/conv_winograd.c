@@ -299,13 +299,19 @@ static void spread_gradient(const Use *u, const Block *b, const float *dy, int64
         }
 }
 
+/* A channel of the results: the first sample's, how many a sample has, what follows. */
+typedef struct {
+    float *y;
+    int64_t channel, channels;
+    const Then *then;
+} Results;
+
 /* The outputs of a block for a channel. */
-/* then: what follows each sample's part; channel: which one of its group's sample this is */
-static void gather_output(const Use *u, const Block *b, const float *m, int64_t channels,
-                          int64_t plane, float *y, const Then *then, int64_t channel)
+static void gather_output(const Use *u, const Block *b, const float *m, int64_t plane,
+                          const Results *to)
 {
     for (int64_t row = b->first; row < b->end; row++, m += u->across) {
-        float *image = y + row / u->down * channels * u->oh * u->ow;
+        float *image = to->y + row / u->down * to->channels * u->oh * u->ow;
         int64_t line = row % u->down * 2;
         for (int64_t t = 0; t < u->across; t = next_chunk(t, u->across)) {
             float two[2][2 * LANES];
@@ -318,7 +324,7 @@ static void gather_output(const Use *u, const Block *b, const float *m, int64_t 
             int64_t sample = row / u->down, from = sample * u->down,
                     begin = (b->first > from ? b->first - from : 0) * 2,
                     end = line + 2 < u->oh ? line + 2 : u->oh;
-            run_then(then, sample, 1, channel, 1, begin * u->ow, (end - begin) * u->ow);
+            run_then(to->then, sample, 1, to->channel, 1, begin * u->ow, (end - begin) * u->ow);
         }
     }
 }
@@ -331,19 +337,18 @@ static Block next_block(const PpConv *v, const Use *u, int64_t rows, int64_t fir
     return (Block){first, end, (end - first) * u->across};
 }
 
-/* y = x convolved, for a group whose first channel is `channel`; filters: [places][mg][cg], of
- * which the data's gradient reads the transpose. */
-static void convolve(const PpConv *v, int data, int64_t rows, const float *x, const float *filter,
-                     float *y, const Then *then, int64_t channel, float *spread)
+/* Group g; filters: [places][mg][cg], of which the data's gradient reads the transpose. */
+static void convolve(const PpConv *v, const ConvUse *of, int64_t g, const float *filter,
+                     float *spread)
 {
-    const Use u = use_of(v, data);
-    int64_t pitch = pitch_of(v, &u), K = v->cg * v->mg, channels = u.c * v->group,
-            results = u.m * v->group;
-    float *product = spread + PLACES * u.c * pitch;
+    const Use u = use_of(v, of->data);
+    int64_t pitch = pitch_of(v, &u), K = v->cg * v->mg, channels = u.c * v->group;
+    const float *x = (const float *)of->x + g * u.c * u.h * u.w;
+    float *product = spread + PLACES * u.c * pitch, *y = (float *)of->y + g * u.m * u.oh * u.ow;
     int members = team(v);
     (void)members; /* built without OpenMP */
-    for (int64_t first = 0; first < rows * u.down;) {
-        Block b = next_block(v, &u, rows, first);
+    for (int64_t first = 0; first < of->rows * u.down;) {
+        Block b = next_block(v, &u, of->rows, first);
         first = b.end;
 #pragma omp parallel num_threads(members) if (members > 1)
         {
@@ -352,29 +357,28 @@ static void convolve(const PpConv *v, int data, int64_t rows, const float *x, co
                 spread_input(&u, &b, x + c * u.h * u.w, channels, u.c * pitch, spread + c * pitch);
 #pragma omp for schedule(static)
             for (int p = 0; p < PLACES; p++)
-                pp_sgemm(data, 0, u.m, b.tiles, u.c, 1, filter + p * K, v->cg,
+                pp_sgemm(of->data, 0, u.m, b.tiles, u.c, 1, filter + p * K, v->cg,
                          spread + p * u.c * pitch, pitch, 0, product + p * u.m * pitch, pitch);
 #pragma omp for schedule(static)
             for (int64_t m = 0; m < u.m; m++)
-                gather_output(&u, &b, product + m * pitch, results, u.m * pitch,
-                              y + m * u.oh * u.ow, then, channel + m);
+                gather_output(&u, &b, product + m * pitch, u.m * pitch,
+                              &(Results){y + m * u.oh * u.ow, g * v->mg + m, u.m * v->group,
+                                         &of->then});
         }
     }
 }
 
-void winograd_image(const PpConv *v, int data, int64_t rows, const float *x, const float *w,
-                    float *y, const Then *then, float *scratch)
+void winograd_image(const PpConv *v, const ConvUse *of, float *scratch)
 {
-    int64_t K = v->cg * v->mg, reads = data ? v->mg * v->out_size : v->cg * v->in_size,
-            writes = data ? v->cg * v->in_size : v->mg * v->out_size;
+    const float *w = of->w;
+    int64_t K = v->cg * v->mg;
     int members = team(v);
     (void)members; /* built without OpenMP */
     for (int64_t g = 0; g < v->group; g++) {
 #pragma omp parallel for num_threads(members) if (members > 1)
         for (int64_t m = 0; m < v->mg; m++)
-            filters(w + (g * v->mg + m) * v->cg * 9, v->cg, data, K, scratch + m * v->cg);
-        convolve(v, data, rows, x + g * reads, scratch, y + g * writes, then, g * v->mg,
-                 scratch + PLACES * K);
+            filters(w + (g * v->mg + m) * v->cg * 9, v->cg, of->data, K, scratch + m * v->cg);
+        convolve(v, of, g, scratch, scratch + PLACES * K);
     }
 }
 

@@ -103,7 +103,7 @@ void gemm_prepare(void)
 typedef float VecF __attribute__((vector_size(TILE_N * 4), aligned(4), may_alias));
 typedef double VecD __attribute__((vector_size(TILE_N * 8), aligned(8), may_alias));
 
-#define OWN_KERNEL(T, V, NAME)                                                                     \
+#define OWN_KERNEL(T, V, P, NAME)                                                                  \
     /* acc = A (mr x k, element (i,p) at a[i*as + p*ap]) times packed B (k x TILE_N) */            \
     static void NAME##_tile(int64_t mr, int64_t k, const T *a, int64_t as, int64_t ap, const T *b, \
                             int64_t ldb, T acc[TILE_M][TILE_N])                                    \
@@ -139,61 +139,70 @@ typedef double VecD __attribute__((vector_size(TILE_N * 8), aligned(8), may_alia
             for (int64_t j = 0; j < TILE_N; j++)                                                   \
                 out[p * TILE_N + j] = j < nr ? (tb ? b[j * ldb + p] : b[p * ldb + j]) : 0;         \
     }                                                                                              \
-    static void NAME##_own(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a,   \
-                           int64_t lda, const T *b, int64_t ldb, T beta, T *c, int64_t ldc)        \
+    static void NAME##_own(const P *q)                                                             \
     {                                                                                              \
         T panel[BLOCK_K * TILE_N], acc[TILE_M][TILE_N];                                            \
-        int64_t as = ta ? 1 : lda, ap = ta ? lda : 1;                                              \
-        for (int64_t p0 = 0; p0 == 0 || p0 < k; p0 += BLOCK_K) {                                   \
-            int64_t kb = k - p0 < BLOCK_K ? k - p0 : BLOCK_K;                                      \
-            for (int64_t j0 = 0; j0 < n; j0 += TILE_N) {                                           \
-                int64_t nr = n - j0 < TILE_N ? n - j0 : TILE_N;                                    \
-                const T *bp = tb ? b + j0 * ldb + p0 : b + p0 * ldb + j0;                          \
-                int64_t bs = ldb;                                                                  \
-                if (tb || nr < TILE_N) {                                                           \
-                    NAME##_pack(tb, kb, nr, bp, ldb, panel);                                       \
+        int64_t as = q->ta ? 1 : q->lda, ap = q->ta ? q->lda : 1;                                  \
+        for (int64_t p0 = 0; p0 == 0 || p0 < q->k; p0 += BLOCK_K) {                                \
+            int64_t kb = q->k - p0 < BLOCK_K ? q->k - p0 : BLOCK_K;                                \
+            for (int64_t j0 = 0; j0 < q->n; j0 += TILE_N) {                                        \
+                int64_t nr = q->n - j0 < TILE_N ? q->n - j0 : TILE_N;                              \
+                const T *bp = q->tb ? q->b + j0 * q->ldb + p0 : q->b + p0 * q->ldb + j0;           \
+                int64_t bs = q->ldb;                                                               \
+                if (q->tb || nr < TILE_N) {                                                        \
+                    NAME##_pack(q->tb, kb, nr, bp, bs, panel);                                     \
                     bp = panel;                                                                    \
                     bs = TILE_N;                                                                   \
                 }                                                                                  \
-                for (int64_t i0 = 0; i0 < m; i0 += TILE_M) {                                       \
-                    int64_t mr = m - i0 < TILE_M ? m - i0 : TILE_M;                                \
-                    NAME##_tile(mr, kb, a + i0 * as + p0 * ap, as, ap, bp, bs, acc);               \
-                    NAME##_store(mr, nr, alpha, p0 ? 1 : beta, acc, c + i0 * ldc + j0, ldc);       \
+                for (int64_t i0 = 0; i0 < q->m; i0 += TILE_M) {                                    \
+                    int64_t mr = q->m - i0 < TILE_M ? q->m - i0 : TILE_M;                          \
+                    NAME##_tile(mr, kb, q->a + i0 * as + p0 * ap, as, ap, bp, bs, acc);            \
+                    NAME##_store(mr, nr, q->alpha, p0 ? 1 : q->beta, acc,                          \
+                                 q->c + i0 * q->ldc + j0, q->ldc);                                 \
                 }                                                                                  \
             }                                                                                      \
         }                                                                                          \
     }
 
-OWN_KERNEL(float, VecF, sgemm)
-OWN_KERNEL(double, VecD, dgemm)
+typedef struct {
+    int ta, tb;
+    int64_t m, n, k;
+    double alpha;
+    const double *a;
+    int64_t lda;
+    const double *b;
+    int64_t ldb;
+    double beta;
+    double *c;
+    int64_t ldc;
+} Double;
 
-static void sgemm_serial(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha,
-                         const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
-                         float *c, int64_t ldc)
+OWN_KERNEL(float, VecF, Wide, sgemm)
+OWN_KERNEL(double, VecD, Double, dgemm)
+
+static void sgemm_serial(const Wide *q)
 {
 #if defined PP_DNNL
-    if (dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) !=
-        dnnl_success)
+    if (dnnl_sgemm(q->ta ? 'T' : 'N', q->tb ? 'T' : 'N', q->m, q->n, q->k, q->alpha, q->a, q->lda,
+                   q->b, q->ldb, q->beta, q->c, q->ldc) != dnnl_success)
         gemm_refused("a product of float32: oneDNN refused it (dnnl_sgemm)");
 #elif defined PP_CBLAS
-    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans,
-                (blasint)m, (blasint)n, (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb, beta,
-                c, (blasint)ldc);
+    cblas_sgemm(CblasRowMajor, q->ta ? CblasTrans : CblasNoTrans, q->tb ? CblasTrans : CblasNoTrans,
+                (blasint)q->m, (blasint)q->n, (blasint)q->k, q->alpha, q->a, (blasint)q->lda, q->b,
+                (blasint)q->ldb, q->beta, q->c, (blasint)q->ldc);
 #else
-    sgemm_own(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    sgemm_own(q);
 #endif
 }
 
-static void dgemm_serial(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha,
-                         const double *a, int64_t lda, const double *b, int64_t ldb, double beta,
-                         double *c, int64_t ldc)
+static void dgemm_serial(const Double *q)
 {
 #if defined PP_CBLAS
-    cblas_dgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans,
-                (blasint)m, (blasint)n, (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb, beta,
-                c, (blasint)ldc);
+    cblas_dgemm(CblasRowMajor, q->ta ? CblasTrans : CblasNoTrans, q->tb ? CblasTrans : CblasNoTrans,
+                (blasint)q->m, (blasint)q->n, (blasint)q->k, q->alpha, q->a, (blasint)q->lda, q->b,
+                (blasint)q->ldb, q->beta, q->c, (blasint)q->ldc);
 #else
-    dgemm_own(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    dgemm_own(q);
 #endif
 }
 
@@ -227,34 +236,22 @@ static void sgemm_wide(const Wide *all)
 #endif
 
 /* The products that do not go to the library: is this one done? */
-static int sgemm_other(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
-                       int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+static int sgemm_other(const Wide *q)
 {
 #ifdef PP_GEMM_WIDE
-    if (!gemm_wide_pays(ta, tb, m, n, k))
-        return 0;
-    sgemm_wide(&(Wide){.ta = ta, .tb = tb, .m = m, .n = n, .k = k, .alpha = alpha, .a = a,
-                       .lda = lda, .b = b, .ldb = ldb, .beta = beta, .c = c, .ldc = ldc});
-    return 1;
+    const int pays = gemm_wide_pays(q->ta, q->tb, q->m, q->n, q->k);
+    if (pays)
+        sgemm_wide(q);
+    return pays;
 #else
-    (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)lda, (void)b;
-    (void)ldb, (void)beta, (void)c, (void)ldc;
+    (void)q;
     return 0;
 #endif
 }
 
-int gemm_after(int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
-               int64_t ldb, float *c, int64_t ldc, const After *after)
+static int dgemm_other(const Double *q)
 {
-#ifdef PP_GEMM_WIDE
-    if (after->out && m > 0 && n > 0 && !gemm_small(m, n, k) && gemm_wide_pays(0, 0, m, n, k)) {
-        sgemm_wide(&(Wide){.m = m, .n = n, .k = k, .alpha = 1, .a = a, .lda = lda, .b = b,
-                           .ldb = ldb, .c = c, .ldc = ldc, .after = *after});
-        return 1;
-    }
-#endif
-    (void)after;
-    pp_sgemm(0, 0, m, n, k, 1, a, lda, b, ldb, 0, c, ldc);
+    (void)q;
     return 0;
 }
 
@@ -268,33 +265,24 @@ int gemm_images_pay(int64_t m, int64_t n)
 #endif
 }
 
-void gemm_images(int ta, int64_t m, int64_t below, int64_t images, int64_t k, const float *a,
-                 int64_t lda, const Images *b, const Images *c, const After *after)
+void gemm_images(const Wide *q)
 {
 #ifdef PP_GEMM_WIDE
-    const int64_t n = images * b->each;
     int members = gemm_threads();
     (void)members; /* built without OpenMP */
 #pragma omp parallel for num_threads(members) schedule(static) if (members > 1)
-    for (int64_t at = 0; at < m; at += WIDE_HIGH) {
-        const int64_t len = m - at < WIDE_HIGH ? m - at : WIDE_HIGH;
-        const Wide w = {ta, 0, len, n, k, 1, a + (ta ? at : at * lda), lda, b->at, b->line, 0,
-                        c->at + at * c->line, c->line, b->each, b->next, c->next,
-                        after_at(after, at, at * c->line), m - at - len + below};
+    for (int64_t at = 0; at < q->m; at += WIDE_HIGH) {
+        Wide w = *q;
+        w.m = q->m - at < WIDE_HIGH ? q->m - at : WIDE_HIGH;
+        w.a += q->ta ? at : at * q->lda;
+        w.c += at * q->ldc;
+        w.after = after_at(&q->after, at, at * q->ldc);
+        w.below += q->m - at - w.m;
         gemm_wide(&w);
     }
 #else
-    (void)ta, (void)m, (void)below, (void)images, (void)k, (void)a, (void)lda, (void)b, (void)c, (void)after;
+    (void)q;
 #endif
-}
-
-static int dgemm_other(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha,
-                       const double *a, int64_t lda, const double *b, int64_t ldb, double beta,
-                       double *c, int64_t ldc)
-{
-    (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)lda, (void)b;
-    (void)ldb, (void)beta, (void)c, (void)ldc;
-    return 0;
 }
 
 int64_t gemm_batch_total(int rank, const int64_t *count)
@@ -330,53 +318,56 @@ BatchPlace gemm_batch_place(int64_t i, int rank, const int64_t *count, const int
    multiple of 256 or of 1,024 (seen with oneDNN 2.6 for AVX-512).  So it always runs on one thread,
    on pieces of C whose bounds follow from m and n alone, over equal pieces of k of at most DEPTH,
    which cost nothing. */
-#define DIVIDED(T, NAME)                                                                           \
-    static void NAME##_deep(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a,  \
-                            int64_t lda, const T *b, int64_t ldb, T beta, T *c, int64_t ldc)       \
+#define DIVIDED(T, P, NAME)                                                                        \
+    static void NAME##_piece(const P *q, int64_t at)                                               \
     {                                                                                              \
-        int64_t deep = gemm_depth(k);                                                              \
-        for (int64_t p = 0; p < k; p += deep)                                                      \
-            NAME##_serial(ta, tb, m, n, k - p < deep ? k - p : deep, alpha,                        \
-                          a + (ta ? p * lda : p), lda, b + (tb ? p : p * ldb), ldb, p ? 1 : beta,  \
-                          c, ldc);                                                                 \
-    }                                                                                              \
-    static void NAME##_piece(int64_t at, int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, \
-                             const T *a, int64_t lda, const T *b, int64_t ldb, T beta, T *c,       \
-                             int64_t ldc)                                                          \
-    {                                                                                              \
-        if (m > n) {                                                                               \
-            int64_t len = m - at < PIECE ? m - at : PIECE;                                         \
-            NAME##_deep(ta, tb, len, n, k, alpha, a + (ta ? at : at * lda), lda, b, ldb, beta,     \
-                        c + at * ldc, ldc);                                                        \
+        const int64_t deep = gemm_depth(q->k);                                                     \
+        P part = *q;                                                                               \
+        if (q->m > q->n) {                                                                         \
+            part.m = q->m - at < PIECE ? q->m - at : PIECE;                                        \
+            part.a += q->ta ? at : at * q->lda;                                                    \
+            part.c += at * q->ldc;                                                                 \
         } else {                                                                                   \
-            int64_t len = n - at < PIECE ? n - at : PIECE;                                         \
-            NAME##_deep(ta, tb, m, len, k, alpha, a, lda, b + (tb ? at * ldb : at), ldb, beta,     \
-                        c + at, ldc);                                                              \
+            part.n = q->n - at < PIECE ? q->n - at : PIECE;                                        \
+            part.b += q->tb ? at * q->ldb : at;                                                    \
+            part.c += at;                                                                          \
+        }                                                                                          \
+        for (int64_t p = 0; p < q->k; p += deep) {                                                 \
+            part.k = q->k - p < deep ? q->k - p : deep;                                            \
+            NAME##_serial(&part);                                                                  \
+            part.a += q->ta ? deep * q->lda : deep;                                                \
+            part.b += q->tb ? deep : deep * q->ldb;                                                \
+            part.beta = 1;                                                                         \
         }                                                                                          \
     }                                                                                              \
-    void pp_##NAME(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a,           \
-                   int64_t lda, const T *b, int64_t ldb, T beta, T *c, int64_t ldc)                \
+    static void NAME##_product(const P *q)                                                         \
     {                                                                                              \
-        if (m <= 0 || n <= 0)                                                                      \
+        if (q->m <= 0 || q->n <= 0)                                                                \
             return;                                                                                \
-        if (gemm_small(m, n, k)) {                                                                 \
-            NAME##_own(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);                      \
+        if (gemm_small(q->m, q->n, q->k)) {                                                        \
+            NAME##_own(q);                                                                         \
             return;                                                                                \
         }                                                                                          \
-        if (NAME##_other(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc))                    \
+        if (NAME##_other(q))                                                                       \
             return;                                                                                \
-        int64_t side = m > n ? m : n;                                                              \
+        int64_t side = q->m > q->n ? q->m : q->n;                                                  \
         int team = gemm_threads();                                                                 \
         if (team > 1 && side > PIECE) {                                                            \
             _Pragma("omp parallel for schedule(static)") for (int64_t at = 0; at < side;           \
                                                               at += PIECE)                         \
-                NAME##_piece(at, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);            \
+                NAME##_piece(q, at);                                                               \
             return;                                                                                \
         }                                                                                          \
         gemm_set_threads(team, 1);                                                                 \
         for (int64_t at = 0; at < side; at += PIECE)                                               \
-            NAME##_piece(at, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);                \
+            NAME##_piece(q, at);                                                                   \
         gemm_set_threads(team, team);                                                              \
+    }                                                                                              \
+    void pp_##NAME(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a,           \
+                   int64_t lda, const T *b, int64_t ldb, T beta, T *c, int64_t ldc)                \
+    {                                                                                              \
+        NAME##_product(&(P){.ta = ta, .tb = tb, .m = m, .n = n, .k = k, .alpha = alpha, .a = a,    \
+                            .lda = lda, .b = b, .ldb = ldb, .beta = beta, .c = c, .ldc = ldc});    \
     }                                                                                              \
     void pp_##NAME##_batched(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a, \
                              int64_t lda, const T *b, int64_t ldb, T beta, T *c, int64_t ldc,      \
@@ -396,5 +387,20 @@ BatchPlace gemm_batch_place(int64_t i, int rank, const int64_t *count, const int
         }                                                                                          \
     }
 
-DIVIDED(float, sgemm)
-DIVIDED(double, dgemm)
+DIVIDED(float, Wide, sgemm)
+DIVIDED(double, Double, dgemm)
+
+int gemm_after(const Wide *q)
+{
+#ifdef PP_GEMM_WIDE
+    if (q->after.out && q->m > 0 && q->n > 0 && !gemm_small(q->m, q->n, q->k) &&
+        gemm_wide_pays(0, 0, q->m, q->n, q->k)) {
+        sgemm_wide(q);
+        return 1;
+    }
+#endif
+    Wide plain = *q;
+    plain.after = (After){.out = NULL};
+    sgemm_product(&plain);
+    return 0;
+}

@@ -37,25 +37,32 @@ static inline void gemm_refused(const char *why)
                                 __ATOMIC_RELAXED);
 }
 
-/*
- * C = op(A) B of float32, where the columns of B and C are those of several images beside each
- * other: of `each` columns, rows `line` apart, images `next`; and what follows it (after.h).  The
- * bits of an element depend on the depth alone.  It is there, and faster, for m rows and n columns
- * of all images where it pays.  below: so
- * many rows of A behind the last are for the product that comes next.
- */
+/* C = alpha op(A) op(B) + beta C of float32; A and B as they are stored. */
 typedef struct {
-    float *at;
-    int64_t each, line, next;
-} Images;
-int gemm_images_pay(int64_t m, int64_t n);
-void gemm_images(int ta, int64_t m, int64_t below, int64_t images, int64_t k, const float *a,
-                 int64_t lda, const Images *b, const Images *c, const After *after);
+    int ta, tb;
+    int64_t m, n, k;
+    float alpha;
+    const float *a;
+    int64_t lda;
+    const float *b;
+    int64_t ldb;
+    float beta;
+    float *c;
+    int64_t ldc;
+    /* The columns of B and C lie in images of `each`, which are so far apart; each 0: in one */
+    int64_t each, next_b, next_c;
+    After after;   /* lies as C does; alpha is 1 */
+    int64_t below; /* rows of A behind the last, which are for the next product */
+} Wide;
 
-/* pp_sgemm() of C = A B, and what follows; 0: that is still to be done.  If not, C is left
- * incomplete where it is not what is written in the end. */
-int gemm_after(int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
-               int64_t ldb, float *c, int64_t ldc, const After *after);
+/* One with images, and what follows it; the bits of an element depend on the depth alone.  It is
+ * there, and faster, for m rows and n columns of all images where it pays. */
+int gemm_images_pay(int64_t m, int64_t n);
+void gemm_images(const Wide *q);
+
+/* C = A B, and what follows; 0: that is still to be done.  If not, C is left incomplete where it is
+ * not what is written in the end. */
+int gemm_after(const Wide *q);
 
 /* How many threads a product called from here may take */
 int gemm_threads(void);

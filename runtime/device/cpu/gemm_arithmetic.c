@@ -1,8 +1,8 @@
 /*
  * gemm_arithmetic.c - what the bits of products depend on beside their operands: out, one line.
  * gemm.c and its relatives take their road by what the program was compiled for; libraries by the
- * CPU too, and by variables of the environment (OPENBLAS_CORETYPE, DNNL_MAX_CPU_ISA), which is asked
- * of the library itself where it can say.
+ * CPU too, and by variables of the environment (OPENBLAS_CORETYPE, DNNL_MAX_CPU_ISA), which is
+ * asked of the library itself where it can say.
  */
 #include "device/cpu/cpu.h"
 
@@ -43,7 +43,8 @@ static const char *compiled_for(void)
 #endif
 }
 
-#if !defined PP_OPENBLAS && !defined PP_BLIS && (defined PP_CBLAS || defined PP_MKL || defined PP_ARMPL)
+#if !defined PP_OPENBLAS && !defined PP_BLIS &&                                                    \
+    (defined PP_CBLAS || defined PP_MKL || defined PP_ARMPL)
 /* Of libraries that choose their code by the CPU and do not say which. */
 #define ASKS_CPU
 static const char *cpu_has(void)

@@ -77,37 +77,32 @@ const char *gemm_half_text(int dtype)
 
 /* ---- one block of C ---- */
 
-static void add_bf16(const Product *q, const Block *o, const float *sum)
+static inline uint16_t rounded(int dtype, float x)
 {
-    for (int64_t i = 0; i < o->m; i++, sum += o->n) {
-        uint16_t *c = q->half + (o->i + i) * q->ldc + o->j;
-        float alpha = q->alpha, beta = q->beta;
-        if (q->bias)
-            for (int64_t j = 0; j < o->n; j++)
-                c[j] = pp_to_bf16(sum[j] + pp_from_bf16(q->bias[o->j + j]));
-        else if (beta == 0)
-            for (int64_t j = 0; j < o->n; j++)
-                c[j] = pp_to_bf16(alpha * sum[j]);
-        else
-            for (int64_t j = 0; j < o->n; j++)
-                c[j] = pp_to_bf16(beta * pp_from_bf16(c[j]) + alpha * sum[j]);
-    }
+    return dtype == PP_BF16 ? pp_to_bf16(x) : pp_to_f16(x);
 }
 
-static void add_f16(const Product *q, const Block *o, const float *sum)
+static inline float widened(int dtype, uint16_t x)
+{
+    return dtype == PP_BF16 ? pp_from_bf16(x) : pp_from_f16(x);
+}
+
+/* dtype: known where it is called */
+static inline __attribute__((always_inline)) void add_half(const Product *q, const Block *o,
+                                                           const float *sum, const int dtype)
 {
     for (int64_t i = 0; i < o->m; i++, sum += o->n) {
         uint16_t *c = q->half + (o->i + i) * q->ldc + o->j;
         float alpha = q->alpha, beta = q->beta;
         if (q->bias)
             for (int64_t j = 0; j < o->n; j++)
-                c[j] = pp_to_f16(sum[j] + pp_from_f16(q->bias[o->j + j]));
+                c[j] = rounded(dtype, sum[j] + widened(dtype, q->bias[o->j + j]));
         else if (beta == 0)
             for (int64_t j = 0; j < o->n; j++)
-                c[j] = pp_to_f16(alpha * sum[j]);
+                c[j] = rounded(dtype, alpha * sum[j]);
         else
             for (int64_t j = 0; j < o->n; j++)
-                c[j] = pp_to_f16(beta * pp_from_f16(c[j]) + alpha * sum[j]);
+                c[j] = rounded(dtype, beta * widened(dtype, c[j]) + alpha * sum[j]);
     }
 }
 
@@ -130,9 +125,9 @@ static void add(const Product *q, const Block *o, const float *sum)
     if (q->single)
         add_f32(q, o, sum);
     else if (q->dtype == PP_BF16)
-        add_bf16(q, o, sum);
+        add_half(q, o, sum, PP_BF16);
     else
-        add_f16(q, o, sum);
+        add_half(q, o, sum, PP_F16);
 }
 
 static void widen(int dtype, const uint16_t *from, int64_t ld, int64_t lines, int64_t n, float *to)

@@ -44,24 +44,6 @@ static inline int gemm_wide_pays(int ta, int tb, int64_t m, int64_t n, int64_t k
 
 /* ---- products ---- */
 
-/* C = alpha op(A) op(B) + beta C; A and B as they are stored. */
-typedef struct {
-    int ta, tb;
-    int64_t m, n, k;
-    float alpha;
-    const float *a;
-    int64_t lda;
-    const float *b;
-    int64_t ldb;
-    float beta;
-    float *c;
-    int64_t ldc;
-    /* The columns of B and C lie in images of `each`, which are so far apart; each 0: in one */
-    int64_t each, next_b, next_c;
-    After after;   /* lies as C does; alpha is 1 */
-    int64_t below; /* rows of A behind the last, which are for the next product */
-} Wide;
-
 /* Rows [i, i + m) of C, over steps [p, p + k). */
 typedef struct {
     int64_t i, m, p, k;

@@ -16,6 +16,7 @@
 #include "api/pp_half.h"
 
 #include <limits.h>
+#include <utility>
 
 namespace {
 
@@ -77,18 +78,25 @@ __device__ inline Step at(const Batch &batch, int64_t product) {
     return sum;
 }
 
-/* Thread i: where the operands of product first + i are. */
-template <class Kind, class In = typename Kind::In, class Out = typename Kind::Out>
-__global__ void list_operands(Batch batch, int64_t first, int count, const In *a, const In *b,
-                              Out *c, const In **list_a, const In **list_b, Out **list_c)
+/* Where the operands of `count` products are; aligned: all at multiples of 16 bytes */
+template <class Kind> struct Lists {
+    const typename Kind::In **a, **b;
+    typename Kind::Out **c;
+    int count;
+    bool aligned;
+};
+
+/* Thread i: those of product first + i. */
+template <class Kind>
+__global__ void list_operands(Batch batch, int64_t first, Product<Kind> p, Lists<Kind> to)
 {
     int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-    if (i >= count)
+    if (i >= to.count)
         return;
     Step from = at(batch, first + i);
-    list_a[i] = a + from.a;
-    list_b[i] = b + from.b;
-    list_c[i] = c + from.c;
+    to.a[i] = p.a + from.a;
+    to.b[i] = p.b + from.b;
+    to.c[i] = p.c + from.c;
 }
 
 /* beta C, of each type */
@@ -133,8 +141,8 @@ void launch_scale(cudaStream_t stream, const Product<Kind> &p, const Batch &batc
         int64_t some = batch.total - i < MATRICES ? batch.total - i : MATRICES;
         dim3 grid(static_cast<unsigned>(blocks < MOST ? blocks : MOST),
                   static_cast<unsigned>(some));
-        PP_LAUNCH(scale<Kind>, grid, static_cast<unsigned>(BLOCK), 0, stream, batch, i, p.c, p.m, p.n,
-                  p.ldc, p.beta);
+        PP_LAUNCH(scale<Kind>, grid, static_cast<unsigned>(BLOCK), 0, stream, batch, i, p.c, p.m,
+                  p.n, p.ldc, p.beta);
     }
 }
 
@@ -145,66 +153,66 @@ struct Sizes {
     int m, n, k, lda, ldb, ldc;
 };
 
-cublasStatus_t strided(Single, cublasHandle_t h, const Sizes &s, const float *alpha, const float *a,
-                       const float *b, const float *beta, float *c, const Step &by)
+/* `by`: from one product to the next, and how many. */
+cublasStatus_t strided(cublasHandle_t h, const Sizes &s, const Product<Single> &p, const Step &by)
 {
     if (by.count == 1)
-        return cublasSgemm(h, s.ta, s.tb, s.m, s.n, s.k, alpha, a, s.lda, b, s.ldb, beta, c, s.ldc);
-    return cublasSgemmStridedBatched(h, s.ta, s.tb, s.m, s.n, s.k, alpha, a, s.lda, by.a, b, s.ldb,
-                                     by.b, beta, c, s.ldc, by.c, static_cast<int>(by.count));
+        return cublasSgemm(h, s.ta, s.tb, s.m, s.n, s.k, &p.alpha, p.a, s.lda, p.b, s.ldb, &p.beta,
+                           p.c, s.ldc);
+    return cublasSgemmStridedBatched(h, s.ta, s.tb, s.m, s.n, s.k, &p.alpha, p.a, s.lda, by.a, p.b,
+                                     s.ldb, by.b, &p.beta, p.c, s.ldc, by.c,
+                                     static_cast<int>(by.count));
 }
 
-cublasStatus_t strided(Double, cublasHandle_t h, const Sizes &s, const double *alpha, const double *a,
-                       const double *b, const double *beta, double *c, const Step &by)
+cublasStatus_t strided(cublasHandle_t h, const Sizes &s, const Product<Double> &p, const Step &by)
 {
     if (by.count == 1)
-        return cublasDgemm(h, s.ta, s.tb, s.m, s.n, s.k, alpha, a, s.lda, b, s.ldb, beta, c, s.ldc);
-    return cublasDgemmStridedBatched(h, s.ta, s.tb, s.m, s.n, s.k, alpha, a, s.lda, by.a, b, s.ldb,
-                                     by.b, beta, c, s.ldc, by.c, static_cast<int>(by.count));
+        return cublasDgemm(h, s.ta, s.tb, s.m, s.n, s.k, &p.alpha, p.a, s.lda, p.b, s.ldb, &p.beta,
+                           p.c, s.ldc);
+    return cublasDgemmStridedBatched(h, s.ta, s.tb, s.m, s.n, s.k, &p.alpha, p.a, s.lda, by.a, p.b,
+                                     s.ldb, by.b, &p.beta, p.c, s.ldc, by.c,
+                                     static_cast<int>(by.count));
 }
 
 template <cudaDataType_t Type, class Result>
-cublasStatus_t strided(Half<Type, Result> kind, cublasHandle_t h, const Sizes &s,
-                       const float *alpha, const uint16_t *a, const uint16_t *b, const float *beta,
-                       Result *c, const Step &by)
+cublasStatus_t strided(cublasHandle_t h, const Sizes &s, const Product<Half<Type, Result>> &p,
+                       const Step &by)
 {
+    using Kind = Half<Type, Result>;
     if (by.count == 1)
-        return cublasGemmEx(h, s.ta, s.tb, s.m, s.n, s.k, alpha, a, kind.in, s.lda, b, kind.in,
-                            s.ldb, beta, c, kind.out, s.ldc, CUBLAS_COMPUTE_32F,
+        return cublasGemmEx(h, s.ta, s.tb, s.m, s.n, s.k, &p.alpha, p.a, Kind::in, s.lda, p.b,
+                            Kind::in, s.ldb, &p.beta, p.c, Kind::out, s.ldc, CUBLAS_COMPUTE_32F,
                             CUBLAS_GEMM_DEFAULT);
-    return cublasGemmStridedBatchedEx(h, s.ta, s.tb, s.m, s.n, s.k, alpha, a, kind.in, s.lda, by.a,
-                                      b, kind.in, s.ldb, by.b, beta, c, kind.out, s.ldc, by.c,
-                                      static_cast<int>(by.count), CUBLAS_COMPUTE_32F,
+    return cublasGemmStridedBatchedEx(h, s.ta, s.tb, s.m, s.n, s.k, &p.alpha, p.a, Kind::in, s.lda,
+                                      by.a, p.b, Kind::in, s.ldb, by.b, &p.beta, p.c, Kind::out,
+                                      s.ldc, by.c, static_cast<int>(by.count), CUBLAS_COMPUTE_32F,
                                       CUBLAS_GEMM_DEFAULT);
 }
 
-/* aligned: all pointers of the list are at multiples of 16 bytes */
-cublasStatus_t listed(Single, cublasHandle_t h, const Sizes &s, const float *alpha,
-                      const float *const *a, const float *const *b, const float *beta,
-                      float *const *c, int count, bool)
+cublasStatus_t listed(cublasHandle_t h, const Sizes &s, const Product<Single> &p,
+                      const Lists<Single> &l)
 {
-    return cublasSgemmBatched(h, s.ta, s.tb, s.m, s.n, s.k, alpha, a, s.lda, b, s.ldb, beta, c,
-                              s.ldc, count);
+    return cublasSgemmBatched(h, s.ta, s.tb, s.m, s.n, s.k, &p.alpha, l.a, s.lda, l.b, s.ldb,
+                              &p.beta, l.c, s.ldc, l.count);
 }
 
-cublasStatus_t listed(Double, cublasHandle_t h, const Sizes &s, const double *alpha,
-                      const double *const *a, const double *const *b, const double *beta,
-                      double *const *c, int count, bool)
+cublasStatus_t listed(cublasHandle_t h, const Sizes &s, const Product<Double> &p,
+                      const Lists<Double> &l)
 {
-    return cublasDgemmBatched(h, s.ta, s.tb, s.m, s.n, s.k, alpha, a, s.lda, b, s.ldb, beta, c,
-                              s.ldc, count);
+    return cublasDgemmBatched(h, s.ta, s.tb, s.m, s.n, s.k, &p.alpha, l.a, s.lda, l.b, s.ldb,
+                              &p.beta, l.c, s.ldc, l.count);
 }
 
 template <cudaDataType_t Type, class Result>
-cublasStatus_t listed(Half<Type, Result> kind, cublasHandle_t h, const Sizes &s, const float *alpha,
-                      const uint16_t *const *a, const uint16_t *const *b, const float *beta,
-                      Result *const *c, int count, bool aligned)
+cublasStatus_t listed(cublasHandle_t h, const Sizes &s, const Product<Half<Type, Result>> &p,
+                      const Lists<Half<Type, Result>> &l)
 {
-    return cublasGemmBatchedEx(h, s.ta, s.tb, s.m, s.n, s.k, alpha,
-                               reinterpret_cast<const void *const *>(a), kind.in, s.lda,
-                               reinterpret_cast<const void *const *>(b), kind.in, s.ldb, beta,
-                               reinterpret_cast<void *const *>(c), kind.out, s.ldc, count,
-                               aligned ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_32F_PEDANTIC,
+    using Kind = Half<Type, Result>;
+    return cublasGemmBatchedEx(h, s.ta, s.tb, s.m, s.n, s.k, &p.alpha,
+                               reinterpret_cast<const void *const *>(l.a), Kind::in, s.lda,
+                               reinterpret_cast<const void *const *>(l.b), Kind::in, s.ldb, &p.beta,
+                               reinterpret_cast<void *const *>(l.c), Kind::out, s.ldc, l.count,
+                               l.aligned ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_32F_PEDANTIC,
                                CUBLAS_GEMM_DEFAULT);
 }
 
@@ -226,8 +234,10 @@ void run_strided(const PpCtx *ctx, const Product<Kind> &p, const Sizes &s, const
     note_work(p, by.count);
     PP_TIMED(by.count > 1 ? "cublas gemm batched" : "cublas gemm",
              static_cast<cudaStream_t>(ctx->stream));
-    PP_BLAS(strided(Kind(), static_cast<PpBlas *>(ctx->blas)->handle, s, &p.alpha, p.b, p.a,
-                    &p.beta, p.c, Step{by.count, by.b, by.a, by.c}));
+    Product<Kind> turned = p;
+    turned.a = p.b, turned.b = p.a;
+    PP_BLAS(strided(static_cast<PpBlas *>(ctx->blas)->handle, s, turned,
+                    Step{by.count, by.b, by.a, by.c}));
 }
 
 /* Is every operand of every product at a multiple of 16 bytes? */
@@ -246,23 +256,22 @@ template <class Kind>
 void run_listed(const PpCtx *ctx, const Product<Kind> &p, const Sizes &s, const Batch &batch,
                 bool is_aligned)
 {
-    using In = typename Kind::In;
-    using Out = typename Kind::Out;
     constexpr int BLOCK = 128;
     const PpBlas *blas = static_cast<const PpBlas *>(ctx->blas);
     cudaStream_t stream = static_cast<cudaStream_t>(ctx->stream);
-    const In **list_a = static_cast<const In **>(blas->list), **list_b = list_a + PP_BLAS_LIST;
-    Out **list_c = static_cast<Out **>(blas->list) + 2 * PP_BLAS_LIST;
+    const auto list_a = static_cast<const typename Kind::In **>(blas->list);
+    const auto list_c = static_cast<typename Kind::Out **>(blas->list) + 2 * PP_BLAS_LIST;
     for (int64_t i = 0; i < batch.total; i += PP_BLAS_LIST) {
         const int some =
             static_cast<int>(batch.total - i < PP_BLAS_LIST ? batch.total - i : PP_BLAS_LIST);
-        PP_WORK("product", 0, some * 3 * sizeof(In *));
+        Lists<Kind> list = {list_a, list_a + PP_BLAS_LIST, list_c, some, is_aligned};
+        PP_WORK("product", 0, some * 3 * sizeof(void *));
         PP_LAUNCH(list_operands<Kind>, static_cast<unsigned>((some + BLOCK - 1) / BLOCK), BLOCK, 0,
-                  stream, batch, i, some, p.a, p.b, p.c, list_a, list_b, list_c);
+                  stream, batch, i, p, list);
         note_work(p, some);
         PP_TIMED("cublas gemm by list", stream);
-        PP_BLAS(listed(Kind(), blas->handle, s, &p.alpha, list_b, list_a, &p.beta, list_c, some,
-                       is_aligned));
+        std::swap(list.a, list.b);
+        PP_BLAS(listed(blas->handle, s, p, list));
     }
 }
 
@@ -366,63 +375,31 @@ void run_batched(const PpCtx *ctx, const Product<Kind> &p, int rank, const int64
 
 }   // namespace
 
-void pp_cuda_sgemm(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha,
-                   const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *out,
-                   int64_t ldc)
-{
-    if (m > 0 && n > 0)
-        run(c, Product<Single>{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, out, ldc}, Batch());
-}
-
-void pp_cuda_dgemm(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha,
-                   const double *a, int64_t lda, const double *b, int64_t ldb, double beta,
-                   double *out, int64_t ldc)
-{
-    if (m > 0 && n > 0)
-        run(c, Product<Double>{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, out, ldc}, Batch());
-}
-
-void pp_cuda_sgemm_batched(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k,
-                           float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
-                           float beta, float *out, int64_t ldc, int rank, const int64_t *count,
-                           const int64_t *stride_a, const int64_t *stride_b,
-                           const int64_t *stride_c)
-{
-    run_batched(c, Product<Single>{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, out, ldc}, rank,
-                count, stride_a, stride_b, stride_c);
-}
-
-void pp_cuda_dgemm_batched(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k,
-                           double alpha, const double *a, int64_t lda, const double *b, int64_t ldb,
-                           double beta, double *out, int64_t ldc, int rank, const int64_t *count,
-                           const int64_t *stride_a, const int64_t *stride_b,
-                           const int64_t *stride_c)
-{
-    run_batched(c, Product<Double>{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, out, ldc}, rank,
-                count, stride_a, stride_b, stride_c);
-}
-
-#define HALF_PRODUCT(NAME, TYPE, T)                                                                \
+using Bf16 = Half<CUDA_R_16BF, uint16_t>;
+using F16 = Half<CUDA_R_16F, uint16_t>;
+using Bf16Single = Half<CUDA_R_16BF, float>;
+using F16Single = Half<CUDA_R_16F, float>;
+#define PRODUCT(NAME, KIND, FACTOR, IN, OUT)                                                       \
     void pp_cuda_##NAME(const PpCtx *ctx, int ta, int tb, int64_t m, int64_t n, int64_t k,         \
-                        float alpha, const uint16_t *a, int64_t lda, const uint16_t *b,            \
-                        int64_t ldb, float beta, T *c, int64_t ldc)                                \
+                        FACTOR alpha, const IN *a, int64_t lda, const IN *b, int64_t ldb,          \
+                        FACTOR beta, OUT *c, int64_t ldc)                                          \
     {                                                                                              \
         if (m > 0 && n > 0)                                                                        \
-            run(ctx,                                                                               \
-                Product<Half<TYPE, T>>{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc},      \
+            run(ctx, Product<KIND>{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc},          \
                 Batch());                                                                          \
     }                                                                                              \
     void pp_cuda_##NAME##_batched(const PpCtx *ctx, int ta, int tb, int64_t m, int64_t n,          \
-                                  int64_t k, float alpha, const uint16_t *a, int64_t lda,          \
-                                  const uint16_t *b, int64_t ldb, float beta, T *c, int64_t ldc,   \
+                                  int64_t k, FACTOR alpha, const IN *a, int64_t lda,               \
+                                  const IN *b, int64_t ldb, FACTOR beta, OUT *c, int64_t ldc,      \
                                   int rank, const int64_t *count, const int64_t *stride_a,         \
                                   const int64_t *stride_b, const int64_t *stride_c)                \
     {                                                                                              \
-        run_batched(                                                                               \
-            ctx, Product<Half<TYPE, T>>{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc},     \
-            rank, count, stride_a, stride_b, stride_c);                                            \
+        run_batched(ctx, Product<KIND>{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc},      \
+                    rank, count, stride_a, stride_b, stride_c);                                    \
     }
-HALF_PRODUCT(bgemm, CUDA_R_16BF, uint16_t)
-HALF_PRODUCT(hgemm, CUDA_R_16F, uint16_t)
-HALF_PRODUCT(bsgemm, CUDA_R_16BF, float)
-HALF_PRODUCT(hsgemm, CUDA_R_16F, float)
+PRODUCT(sgemm, Single, float, float, float)
+PRODUCT(dgemm, Double, double, double, double)
+PRODUCT(bgemm, Bf16, float, uint16_t, uint16_t)
+PRODUCT(hgemm, F16, float, uint16_t, uint16_t)
+PRODUCT(bsgemm, Bf16Single, float, uint16_t, float)
+PRODUCT(hsgemm, F16Single, float, uint16_t, float)

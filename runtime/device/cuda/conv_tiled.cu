@@ -220,7 +220,8 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 4 ? RESIDENT : 1)
         }
     }
 
-    add_sums(v, static_cast<int64_t>(group) * g.rows, row0, term0, sum, to + part * v.part_size, accumulate);
+    add_sums(v, static_cast<int64_t>(group) * g.rows, row0, term0, sum, to + part * v.part_size,
+             accumulate);
 }
 
 template <class T>
