@@ -136,7 +136,8 @@ void read_lengths(Options *o)
         if (!is_range(o, o->import.bind.at[i], &s))
             continue;
         vec_push(o->arena, &o->range, s);
-        o->import.varies = true;
+        o->import.left = arena_new_of(o->arena, struct GraphLeft);
+        o->import.left->arena = o->arena;
         o->import.bind.at[i] = bound_to(o->arena, &s, s.most);
     }
 }

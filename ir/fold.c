@@ -7,8 +7,8 @@
 
 #include "node.h"
 
-/* A model of several lengths is one graph with each of them: what its shortest folds its longest
- * does, and nothing is expanded that may grow. */
+/* A model of several lengths is one graph with each of them: what is too large with one is left with
+ * all that come later, and nothing is expanded that may grow. */
 enum {
     MOST_FOLDED = 1 << 20,
     MOST_FOLDED_VARIED = 1 << 24,
@@ -60,26 +60,39 @@ static bool same_places(const Shape *x, const Shape *y)
     }
 }
 
+/* Was it so with a length before? */
+static bool is_left(const Graph *g, const Draft *d, int64_t elements, bool large)
+{
+    const uint64_t what = (uint64_t)d->op << 8 | (uint64_t)d->shape[0].rank;
+    uint32_t *left;
+    if (!g->left || elements <= MOST_EXPANDED_VARIED)
+        return large;
+    left = idmap_at(g->left->arena, &g->left->of, what << 32 | g->cur_origin);
+    *left = large ? 0 : *left;
+    return *left != NONE;
+}
+
 static bool worth_folding(const Graph *g, const Draft *d)
 {
-    int64_t in = 0, out = 0, most = g->varies ? MOST_FOLDED_VARIED : MOST_FOLDED;
-    bool views = false;
+    int64_t in = 0, out = 0, most = g->left ? MOST_FOLDED_VARIED : MOST_FOLDED;
+    bool views = false, large = false;
     for (uint32_t i = 0; i < d->nin; i++) {
         int64_t n = shape_elements(&val(g, d->in[i])->shape);
         views = views || val(g, d->in[i])->kind != V_CONST;
-        if (views && n > most)
-            return false;
+        large |= views && n > most;
         in += n;
     }
     for (uint32_t i = 0; i < d->nout; i++)
         out += shape_elements(&d->shape[i]);
     /* of the greatest length a shorter one is the begin, dimension by dimension */
-    if (g->varies && d->op == OP_Reshape && out > MOST_EXPANDED_VARIED &&
+    if (is_left(g, d, out, large || (out > most && out > in)))
+        return false;
+    if (g->left && d->op == OP_Reshape && out > MOST_EXPANDED_VARIED &&
         !same_places(&val(g, d->in[0])->shape, &d->shape[0]))
         return false;
     if (d->op == OP_Expand || (views && op_is_view(d->op)))
-        return out <= (g->varies ? MOST_EXPANDED_VARIED : MOST_EXPANDED);
-    return out <= most || out <= in;
+        return out <= (g->left ? MOST_EXPANDED_VARIED : MOST_EXPANDED);
+    return true;
 }
 
 ValueId fold(Graph *g, const Draft *d)

@@ -166,8 +166,9 @@ typedef struct Graph {
     /* where lengths vary, the same model with those of the first sample: what is kept, sent or computed
        again is decided with its sizes (graph_sized).  NULL: this is it */
     const struct Graph *other;
-    /* a dimension varies: --bind NAME=LEAST..MOST */
-    bool varies;
+    /* a dimension varies: --bind NAME=LEAST..MOST.  What is not folded, for it is too large, of all
+       graphs with other lengths (fold.c); NULL: none varies */
+    struct GraphLeft { Arena *arena; IdMap of; } *left;
     /* members divide rows of a microbatch: a dimension of rows that is less than `batch' is a part */
     bool rows_divided;
     /* memory is short: gathered values are gathered again in backward instead of kept */

@@ -17,7 +17,7 @@ Graph *body_new(const Graph *g)
         b->origin.at[i].pipeline_stage = -1;
     }
     b->model_hash = g->model_hash;
-    b->varies = g->varies;
+    b->left = g->left;
     b->batch = g->batch;
     b->cur_origin = g->cur_origin;
     return b;

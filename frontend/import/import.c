@@ -431,7 +431,7 @@ static bool first_use(Model *const *model, uint32_t i)
 static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const ImportOptions *opt)
 {
     Graph *g = graph_new(a, path[0]);
-    g->varies = opt->varies;
+    g->left = opt->left;
     Model **model = arena_array(a, Model *, n);
     Params **params = arena_array(a, Params *, n);
     Binds all = {.dimension.seen.arena = a, .value.seen.arena = a};
