@@ -67,6 +67,17 @@ static bool follows(const Lengths *l, const char *const *text, const char *own,
     return !*own;
 }
 
+/* Has the operand as many elements?  Then what is left out with these lengths alone, as a Pad that
+ * adds nothing, does as the rest of it says. */
+static bool elements_follow(const Lengths *l, ValueId v, const int64_t *length, const Value *own)
+{
+    int64_t n[SAMPLES];
+    Polynomial p;
+    for (int k = 0; k < l->n; k++)
+        n[k] = shape_elements(&val(l->imported[k], v)->shape);
+    return !cg_fit(l, n, &p) || cg_value(l, &p, length) == shape_elements(&own->shape);
+}
+
 /* Sizes of 1 may make another operation of it. */
 static const char *shape_alone(Arena *a, const char *text)
 {
@@ -86,7 +97,8 @@ static void check_node(const Lengths *l, int other, NodeId id, NodeId own)
     mine = n->op == x->op ? mine : shape_alone(g->arena, mine);
     bool same = follows(l, text, mine, length);
     for (uint32_t i = 0; i < n->nin && i < x->nin && n->op == x->op && same; i++)
-        same = lengths_constant(l, n->in[i], length, val(with, x->in[i]));
+        same = elements_follow(l, n->in[i], length, val(with, x->in[i])) &&
+               lengths_constant(l, n->in[i], length, val(with, x->in[i]));
     if (same)
         return;
     for (int k = 0; k < 2; k++)

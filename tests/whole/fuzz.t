@@ -20,4 +20,5 @@ ok "its model whose backward begins with collectives" tests/fuzz/mesh 70044
 ok "8 random models over random meshes, under 24 schedules (make fuzz-mesh goes on)" tests/fuzz/mesh 5001 8
 ok "2 random models of any length, bit for bit as bound to 3 of them (make fuzz-lengths goes on)" tests/fuzz/lengths 7 2
 ok "one that multiplies by a remainder of its length is refused" eval 'LOUD=1 tests/fuzz/lengths 5074 1 | grep -q "/Mul_11.*it is not what follows from other lengths"'
+ok "one that pads to a multiple of 4, with whose even lengths nothing is padded" eval 'LOUD=1 tests/fuzz/lengths 103 1 | grep -q "/ReduceMean_67.*it is not what follows from other lengths"'
 plan_done
