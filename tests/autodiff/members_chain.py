@@ -47,10 +47,19 @@ def part(read, name, found, member):
     return np.concatenate([np.pad(p, [(0, (step - p.shape[axis]) * (i == axis)) for i in range(x.ndim)]) for p in pieces], axis)
 
 
+def reading(nodes):
+    """What they read, in bodies too, and do not make."""
+    made = {o for n in nodes for o in n.output}
+    read = {i for n in nodes for i in n.input}
+    for body in (a.g for n in nodes for a in n.attribute if a.HasField("g")):
+        read |= reading(body.node) - {t.name for t in (*body.input, *body.initializer)}
+    return read - made - {""}
+
+
 def run(nodes, model, known, wanted):
     """Nodes by ONNX Runtime: what they read is in `known`, where what is read of them later goes."""
     made = {o for n in nodes for o in n.output}
-    reads = {i for n in nodes for i in n.input if i and i not in made}
+    reads = reading(nodes)
     gives = sorted((made & wanted) - {""})
     def typed(name):
         return onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(known[name].dtype), known[name].shape)
@@ -86,7 +95,7 @@ def stage(path, known):
             k[t.name] = onnx.numpy_helper.to_array(t)
     later = {o.name for o in graph.output} | {i for n in graph.node if n.domain for i in n.input}
     def flush(end):
-        need = later | {i for n in graph.node[end:] for i in n.input}
+        need = later.union(*(reading([n]) for n in graph.node[end:]))
         for k in known if waiting else []:
             run(waiting, model, k, need)
         waiting.clear()
