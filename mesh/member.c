@@ -203,6 +203,21 @@ static ValueId part_of(Member *m, ValueId v, Place p)
 
 static ValueId form(Member *m, ValueId v, Place p);
 
+/* Are all elements of one value with a gradient moved to this one?  Then that of what is moved is
+ * not more to be summed, and summed once for all that it is moved to: rows to each of the experts.
+ */
+static bool is_moved(const Member *m, ValueId v)
+{
+    const Graph *g = &m->from;
+    const Node *n = val(g, v)->kind == V_NODE ? &g->node.at[val(g, v)->node] : NULL;
+    if (!n || n->nout != 1 || !(op_is_view(n->op) || n->op == OP_Pack || n->op == OP_Gather))
+        return false;
+    for (uint32_t i = 1; i < n->nin; i++)
+        if (m->active[n->in[i]])
+            return false;
+    return shape_elements(&val(g, n->in[0])->shape) <= shape_elements(&val(g, v)->shape);
+}
+
 /* What all have, for the use of each: its gradient is the sum of theirs.  What is made of
  * parameters is made of their varied ones. */
 static ValueId varied(Member *m, ValueId v)
@@ -210,7 +225,7 @@ static ValueId varied(Member *m, ValueId v)
     const Value *x = &m->from.value.at[v];
     if (!m->active[v])
         return m->forms[v].whole;
-    if (!mesh_made_again(&m->from, m->of_params, v) || m->plan->way[x->node])
+    if (!(mesh_made_again(&m->from, m->of_params, v) || is_moved(m, v)) || m->plan->way[x->node])
         return g_vary(m->g, m->forms[v].whole, 1);
     const Node *n = &m->from.node.at[x->node];
     ValueId *in = arena_array(m->a, ValueId, n->nin + 1);

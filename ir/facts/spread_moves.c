@@ -40,13 +40,22 @@ void ways_matrices(Ways *w, uint32_t slot, Place at)
         ways_aligned(w, slot, at);
 }
 
-/* One operand, or the sum of several. */
+static bool is_zero(const Graph *g, ValueId v)
+{
+    double x;
+    return g_const_double(g, v, &x) && x == 0;
+}
+
+/* One operand, or the sum of several; zero is partial as it is. */
 void ways_linear(Ways *w, uint32_t slot, Place at)
 {
-    if (at.dim == PLACE_P)
-        ways_all(w, at);
-    else
+    if (at.dim >= 0) {
         ways_aligned(w, slot, at);
+        return;
+    }
+    for (uint32_t i = 0; i < ways_slots(w); i++)
+        w->at[i] = i != slot && i < w->n->nin && is_zero(w->of->g, w->n->in[i]) ? place_r() : at;
+    ways_keep(w);
 }
 
 /* In each operand for itself. */
@@ -80,12 +89,6 @@ void ways_cast(Ways *w, uint32_t slot, Place at)
         ways_all(w, at);
     else
         ways_aligned(w, slot, at);
-}
-
-static bool is_zero(const Graph *g, ValueId v)
-{
-    double x;
-    return g_const_double(g, v, &x) && x == 0;
 }
 
 /* One of the two where the condition says so; zero is partial as it is. */
