@@ -132,9 +132,14 @@ static ValueId sum_shard(Member *m, ValueId partial, Place p, Dtype t)
 /* Divided along another dimension; n: elements along the first one. */
 static ValueId exchange(Member *m, ValueId part, Place from, Place to, int64_t n)
 {
-    if (from.groups > 1 || to.groups > 1 || from.dim == to.dim)
+    if (!place_exchanges(from, to))
         return shard(m, gather(m, part, from, n), to);
-    return without_end(m, g_all_to_all(m->g, with_end(m, part, to), from.dim, to.dim), from, n);
+    ValueId x = apart(m, with_end(m, part, to), to);
+    Place at = from;
+    at.dim += to.groups > 1 && from.dim > to.dim;
+    const int to_axis = axis_of(to) + (at.groups > 1 && axis_of(to) > at.dim);
+    x = together(m, g_all_to_all(m->g, apart(m, x, at), axis_of(at), to_axis), at);
+    return without_end(m, together(m, x, to), from, n);
 }
 
 /* Of halves, whose partial sums are f32, the sum travels as a half. */

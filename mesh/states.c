@@ -79,12 +79,6 @@ void states_end(Search *s, Stage stage)
 
 /* ---- what it takes to read a value ----------------------------------------------------------- */
 
-/* Are the parts of one division those of the other after one message to each member? */
-static bool is_exchange(Place from, Place to)
-{
-    return from.groups == 1 && to.groups == 1 && from.dim != to.dim;
-}
-
 double states_price(const Search *s, const About *b, Label l, int form)
 {
     int made = label_made(l);
@@ -94,7 +88,7 @@ double states_price(const Search *s, const About *b, Label l, int form)
     if (forms >> form & 1 || (form == WHOLE && is_whole) || same)
         return 0;
     bool exchanged = !is_whole && made >= MADE_DIVIDED && form >= DIVIDED &&
-                     is_exchange(b->place[made - MADE_DIVIDED], b->place[form - DIVIDED]);
+                     place_exchanges(b->place[made - MADE_DIVIDED], b->place[form - DIVIDED]);
     double there = is_whole ? 0
                    : made == MADE_PARTIAL
                        ? choices_sent(s, form >= DIVIDED ? b->sum : b->sum + b->gather)

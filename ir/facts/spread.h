@@ -39,6 +39,11 @@ static inline bool place_is(Place a, Place b)
 {
     return a.dim == b.dim && a.groups == b.groups && a.mirrored == b.mirrored;
 }
+/* Are the parts of one division those of the other after one message to each member? */
+static inline bool place_exchanges(Place from, Place to)
+{
+    return !from.mirrored && !to.mirrored && from.dim != to.dim;
+}
 /* Mirrored, a dimension becomes pairs of groups, a pair, chunks and their parts. */
 enum { MIRROR_DIMS = 3 };
 /* May a value of this shape be divided so?  Every part needs at least one element. */

@@ -26,11 +26,12 @@ static int width_of(uint32_t operand, const Shape *s)
     return s->rank - (operand == KEYS ? 2 : 1);
 }
 
-/* Of fewer keys than chunks a part of each. */
-static bool set_exchanged(Ways *w, uint32_t slot, int own, int64_t groups)
+/* Of fewer keys than chunks a part of each; of their columns in so many groups: of two where halves
+ * are turned by their places. */
+static bool set_exchanged(Ways *w, uint32_t slot, int own, int64_t groups, int64_t columns)
 {
     const Shape *s = ways_shape(w, slot);
-    const Place at = place_s(width_of(slot, s), 1);
+    const Place at = place_s(width_of(slot, s), slot == KEYS ? columns : 1);
     if (!is_of_keys(slot) || groups > 1 || s->rank == MAX_RANK || w->of->chunks % s->d[own] != 0 ||
         !ways_is_even(w, slot, at))
         return false;
@@ -42,7 +43,7 @@ static bool set_exchanged(Ways *w, uint32_t slot, int own, int64_t groups)
 
 /* Dimension d of the scores in so many groups; alone: of keys that all chunks share they have a
  * part. */
-static void divide(Ways *w, int d, int64_t groups, bool alone)
+static void divide(Ways *w, int d, int64_t groups, bool alone, int64_t columns)
 {
     for (uint32_t slot = 0; slot < ways_slots(w); slot++) {
         const int own = own_dim(w, slot, d);
@@ -51,7 +52,7 @@ static void divide(Ways *w, int d, int64_t groups, bool alone)
         const Place at = place_s(own, groups);
         if (ways_is_even(w, slot, at))
             w->at[slot] = at;
-        else if (!set_exchanged(w, slot, own, groups))
+        else if (!set_exchanged(w, slot, own, groups, columns))
             return;
     }
     ways_keep(w);
@@ -90,14 +91,25 @@ void ways_attention(Ways *w, uint32_t slot, Place at)
     if (at.dim < 0 || ways_is_numbered(w, d) || at.dim == last || own_dim(w, slot, d) < 0 ||
         (queries ? !may_divide_queries(t, at) || !ways_is_even(w, slot, at) : at.mirrored))
         return;
-    for (int alone = 0; alone < 2; alone++) {
+    const Places *keys = w->of->known ? &w->of->known[w->n->in[KEYS]] : &(const Places){0};
+    for (uint32_t k = 0; k < 2 + keys->n; k++) {
         for (uint32_t i = 0; i < ways_slots(w); i++)
             w->at[i] = place_r();
         w->way = (SpreadWay){0};
         if (queries)
             count_keys(w, t, d);
-        divide(w, d, at.groups, alone);
+        divide(w, d, at.groups, k == 1, k < 2 ? 1 : keys->at[k - 2].groups);
     }
+}
+
+/* With a dimension of n before number d. */
+static Shape with_dim(const Shape *s, int d, int64_t n)
+{
+    Shape to = *s;
+    for (int i = to.rank++; i > d; i--)
+        to.d[i] = s->d[i - 1];
+    to.d[d] = n;
+    return to;
 }
 
 /* Each of the keys as often as chunks share it, in parts of its columns; then of each chunk its
@@ -105,17 +117,17 @@ void ways_attention(Ways *w, uint32_t slot, Place at)
 static ValueId exchanged(const Spread *s, uint32_t operand, int own)
 {
     Graph *g = s->g;
-    ValueId x = s->in[operand];
-    Shape all = val(g, x)->shape, apart = all;
-    apart.rank++;
-    for (int i = all.rank; i > own + 1; i--)
-        apart.d[i] = all.d[i - 1];
-    apart.d[own + 1] = 1;
-    x = g_reshape(g, x, &apart);
+    const Place at = s->way->in[operand];
+    Shape all = val(g, s->in[operand])->shape, apart = with_dim(&all, own + 1, 1);
+    const ValueId x = g_reshape(g, s->in[operand], &apart);
     apart.d[own + 1] = s->chunks / all.d[own];
     all.d[own] = s->chunks;
-    return g_all_to_all(g, g_reshape(g, g_expand(g, x, &apart), &all), s->way->in[operand].dim,
-                        own);
+    Shape parts = with_dim(&all, at.dim, at.groups);
+    parts.d[at.dim + 1] /= at.groups;
+    const ValueId of = g_reshape(g, g_expand(g, x, &apart), &parts);
+    all.d[own] = 1;
+    all.d[at.dim] *= s->chunks;
+    return g_reshape(g, g_all_to_all(g, of, at.dim + 1, own), &all);
 }
 
 /* Half h of 2 of what has the queries in dimension d; of anything else all of it. */
