@@ -55,7 +55,7 @@ ReduceScatter 4x32768"
 "$build/models/make_gpt" --vocab 512 --dim 128 --layers 3 --heads 2 --seq 32 --rows 2 -o few.onnx || exit 1
 is "sequences of 8 heads, 4 members" "$(sent gpt.onnx --sequence 4 | grep -v Vary)" "AllGather 1x32768
 AllReduce 1x1
-AllToAll 12x2048"
+AllToAll 3x6144 3x2048"
 is "of 2 heads" "$(sent few.onnx --sequence 4 | grep -v Vary)" "AllGather 1x32768 6x8192
 AllReduce 1x1"
 ok "chunks have places of both ends of the sequence, each half a diagonal of its own" eval '"$ppsplit" -q few.onnx --sequence 4 --dump mesh | perl -ne "\$n{\$1}++ if /FlashAttention.* (diagonal=\d+ step=-?\d+) /; END { exit !(\$n{q(diagonal=0 step=4)} == 3 && \$n{q(diagonal=28 step=-4)} == 3) }"'
@@ -66,13 +66,13 @@ is "the layers' parameters are whole" "$("$ppsplit" -q gpt.onnx --sequence 4 --d
 # Both: the sums of two members that divide layers are of a fourth of the places, what four that divide sequences exchange is of half of the heads.
 is "layers by 2, sequences by 4" "$(sent gpt.onnx --tensor 2 --sequence 4 | grep -v Vary)" "AllGather 1x32768 1x8192 1x2048 1x32
 AllReduce 6x2048 1x16 2x1
-AllToAll 12x1024"
+AllToAll 3x3072 3x1024"
 
 # Experts: places are gathered before them, b s h elements, and their results added up at the places that members keep.
 "$build/models/make_gpt" --vocab 512 --dim 128 --layers 3 --heads 8 --seq 32 --rows 2 --experts 8 -o experts.onnx || exit 1
 is "8 experts, 4 members" "$(sent experts.onnx --expert 4 | grep -v Vary)" "AllGather 1x32768 3x8192
 AllReduce 1x1
-AllToAll 12x2048
+AllToAll 3x6144 3x2048
 ReduceScatter 3x2048"
 is "of 8 two each" "$("$ppsplit" -q experts.onnx --expert 4 --dump mesh | grep -c '^param h.*mlp.c.*f32\[2,')" 12
 
