@@ -15,8 +15,16 @@
 extern "C" {
 #endif
 
-/* PLACES: so many threads of a CPU at most have matrices of their own */
-enum { PP_ATTENTION_DIMS = 8, PP_ATTENTION_WIDTH = 256, PP_ATTENTION_PLACES = 32 };
+/* PLACES: so many threads of a CPU at most have matrices of their own; LEAST, MOST, SCORES: rows
+   of a matrix that are computed at once, and about so many scores of them */
+enum {
+    PP_ATTENTION_DIMS = 8,
+    PP_ATTENTION_WIDTH = 256,
+    PP_ATTENTION_PLACES = 32,
+    PP_ATTENTION_LEAST = 128,
+    PP_ATTENTION_MOST = 1024,
+    PP_ATTENTION_SCORES = 1 << 21
+};
 
 /* Row r, column c of matrix (i0, i1, ..): at + r row + c col + sum of batch[d] i_d, in elements. at
    NULL: none.  On CPUs row or col is 1, but of bias, allowed and stats. */
@@ -97,9 +105,20 @@ static inline int64_t pp_attention_gradient(const PpAttention *a)
     return (a->keys * (a->width > a->width_v ? a->width : a->width_v) + 15) / 16 * 16;
 }
 
-/* What a CPU needs for so many matrices of scores: for each of `places` threads those of one, of 16
-   bits forward y in float32 as well, backward two, so for half as many, and, where keys are shared,
-   the gradients that are added up; for each thread that may be some rows. */
+/* Rows of a matrix that a CPU computes at once: all of few, of many some tiles of a band. */
+static inline int64_t pp_attention_strip(int64_t rows, int64_t keys)
+{
+    const int64_t least = PP_ATTENTION_LEAST, most = PP_ATTENTION_MOST;
+    int64_t n = PP_ATTENTION_SCORES / pp_attention_line(keys) / PP_TILE * PP_TILE;
+    n = n < least ? least : n > most ? most : n;
+    const int64_t strips = (rows + n - 1) / n, each = strips ? (rows + strips - 1) / strips : 0;
+    return strips > 1 ? (each + PP_TILE - 1) / PP_TILE * PP_TILE : rows;
+}
+
+/* What a CPU needs for so many matrices: for each of `places` threads the scores of a strip, of 16
+   bits forward y in float32 as well, backward two, so for half as many, and, of 16 bits, the
+   gradients that several strips or queries add up to; for each thread that may be some rows.  Of
+   more rows or keys it is no less. */
 typedef struct {
     int64_t places, place, row, bytes;
 } PpAttentionRoom;
@@ -107,14 +126,18 @@ static inline PpAttentionRoom pp_attention_room(const PpAttention *a, int64_t ma
                                                 int back)
 {
     const int64_t half = a->dtype != PP_F32, drops = a->limit > 0,
-                  scores = 4 * a->rows * pp_attention_line(a->keys),
-                  sums = (4 * a->rows * (a->width_v + 1) + 63) / 64 * 64,
+                  line = pp_attention_line(a->keys), about = PP_ATTENTION_SCORES,
+                  least = PP_ATTENTION_LEAST * line, strip = least > about ? least : about,
+                  scores = 4 * (a->rows * line < strip ? a->rows * line : strip),
+                  high = PP_ATTENTION_MOST, most_rows = a->rows < high ? a->rows : high,
+                  sums = (4 * most_rows * (a->width_v + 1) + 63) / 64 * 64,
                   rows = back ? (drops ? 3 + half : 2 * half) : (drops ? 2 : half);
     PpAttentionRoom r = {0, scores, 4 * rows * pp_attention_row(a->keys), 0};
     const int64_t most = PP_ATTENTION_PLACES, own = back ? (matrices + 1) / 2 : matrices;
+    const int several = shared || pp_attention_strip(a->rows, a->keys) < a->rows;
     r.places = own < most ? own : most;
     if (back)
-        r.place = 2 * scores + (shared ? 12 * pp_attention_gradient(a) : 0);
+        r.place = 2 * scores + (half && several ? 8 * pp_attention_gradient(a) : 0);
     else if (half)
         r.place += sums;
     r.bytes = r.places * r.place + most * r.row;

@@ -1,7 +1,7 @@
 /*
- * attention.c - attention and its gradients (pp.h: PpAttention), matrix by matrix of a batch: what
- * lies between the two products of one is made and read in the caches, and is in no memory
- * afterwards.
+ * attention.c - attention and its gradients (pp.h: PpAttention), matrix by matrix of a batch, of
+ * many rows strip by strip: what lies between the two products of one is made and read in the
+ * caches, and is in no memory afterwards.
  *
  *     s = scale q k' + bias, fill where a place is not allowed     p = softmax(s)
  *     y = dropout(p) v
@@ -18,9 +18,9 @@
  * scaled last.
  *
  * Sums over a row have 16 lanes and a fixed tree; products are the library's, over shapes alone.
- * Keys and values that several matrices of queries share have their gradients added up by one
- * thread, in order.  So the bits do not depend on the threads, which divide the matrices, or, where
- * there are fewer of these, their rows.
+ * Gradients of keys and values are added up by one thread over strips, and over the matrices of
+ * queries that share them, in order.  So the bits do not depend on the threads, which divide the
+ * matrices, or, where there are fewer of these, their rows.
  */
 #include "api/pp_attention.h"
 #include "api/pp_half.h"
@@ -51,6 +51,7 @@ typedef struct {
     PpAttention a;
     int64_t matrices, group; /* of queries; that share keys one after the other */
     int64_t line;            /* from row to row of scores, in elements */
+    int64_t strip;           /* rows that are computed at once */
     int64_t below, above;    /* the band: keys i + below .. i + above of query i */
     int half;
     int threads;             /* that divide the matrices; 1: their rows are divided */
@@ -58,6 +59,13 @@ typedef struct {
     char *place, *row; /* what one of these threads has begins there */
     int64_t place_bytes, row_bytes;
 } Job;
+
+/* Rows of a matrix of queries, a strip; begins, ends: the first, the last with its keys. */
+typedef struct {
+    int thread;
+    int64_t z, first, rows;
+    bool begins, ends;
+} Part;
 
 static int64_t element_bytes(int dtype) { return dtype == PP_F32 ? 4 : 2; }
 
@@ -81,9 +89,11 @@ static View view(const Job *b, const PpMatrix *m, int64_t z, int64_t rows, int64
 }
 
 /* Of queries: q, dq; y, dy.  Of keys: k, dk; v, dv. */
-static View of_queries(const Job *b, const PpMatrix *m, int64_t z, int columns)
+static View of_queries(const Job *b, const PpMatrix *m, const Part *p, int columns)
 {
-    return view(b, m, z, b->a.rows, columns);
+    View x = view(b, m, p->z, p->rows, columns);
+    x.at += p->first * x.row * element_bytes(x.dtype);
+    return x;
 }
 static View of_keys(const Job *b, const PpMatrix *m, int64_t z, int columns)
 {
@@ -95,12 +105,12 @@ static View turned(View x)
     return (View){x.at, x.columns, x.rows, x.col, x.row, x.dtype, x.times};
 }
 
-/* Matrix number n of those that a thread has room for. */
-static View scores(const Job *b, int thread, int n)
+/* Strip number n of those that a thread has room for. */
+static View scores(const Job *b, const Part *p, int n)
 {
-    const int64_t bytes = b->a.rows * b->line * element_bytes(PP_F32);
-    char *at = b->place + thread * b->place_bytes + n * bytes;
-    return (View){at, b->a.rows, b->a.keys, b->line, 1, PP_F32, 1};
+    const int64_t bytes = b->strip * b->line * element_bytes(PP_F32);
+    char *at = b->place + p->thread * b->place_bytes + n * bytes;
+    return (View){at, p->rows, b->a.keys, b->line, 1, PP_F32, 1};
 }
 
 /* The same as a factor: 16-bit elements stand at the beginning of their row. */
@@ -114,14 +124,14 @@ static View factor(const Job *b, View s, float times)
     return s;
 }
 
-static Band band(const Job *b, int which)
+static Band band(const Job *b, const Part *p, int which)
 {
-    return (Band){b->a.causal ? which : 0, b->below, b->above};
+    return (Band){b->a.causal ? which : 0, b->below + p->first, b->above + p->first};
 }
-/* of a transposed matrix of scores */
-static Band band_across(const Job *b, int which)
+/* of a transposed strip of scores */
+static Band band_across(const Job *b, const Part *p, int which)
 {
-    return (Band){b->a.causal ? which : 0, -b->above, -b->below};
+    return (Band){b->a.causal ? which : 0, -b->above - p->first, -b->below - p->first};
 }
 
 static Job job(const PpAttention *given, int back)
@@ -132,6 +142,7 @@ static Job job(const PpAttention *given, int back)
         b.matrices *= a->count[i];
     b.group = back ? pp_attention_group(a) : 1;
     b.line = pp_attention_line(a->keys);
+    b.strip = pp_attention_strip(a->rows, a->keys);
     b.above = a->diagonal;
     b.below = a->window ? a->diagonal - a->window + 1 : 1 - a->rows;
     b.half = a->dtype != PP_F32;
@@ -161,12 +172,12 @@ static int64_t leading(View x)
     return line < least ? least : line;
 }
 
-/* z = x y */
-static void product(Band in, View x, View y, View z)
+/* z = x y + beta z */
+static void product(Band in, View x, View y, float beta, View z)
 {
     if (is_transposed(z)) { /* z' = y' x' */
         in.which = in.which == PP_BAND_A ? PP_BAND_B : in.which == PP_BAND_B ? PP_BAND_A : in.which;
-        product((Band){in.which, -in.above, -in.below}, turned(y), turned(x), turned(z));
+        product((Band){in.which, -in.above, -in.below}, turned(y), turned(x), beta, turned(z));
         return;
     }
     const int ta = is_transposed(x), tb = is_transposed(y);
@@ -179,9 +190,9 @@ static void product(Band in, View x, View y, View z)
         R *r = (R *)(void *)z.at;                                                                  \
         if (in.which)                                                                              \
             pp_##NAME##_band(in.which, in.below, in.above, ta, tb, m, n, k, alpha, p, lda, q, ldb, \
-                             0, r, ldc);                                                           \
+                             beta, r, ldc);                                                        \
         else                                                                                       \
-            pp_##NAME(ta, tb, m, n, k, alpha, p, lda, q, ldb, 0, r, ldc);                          \
+            pp_##NAME(ta, tb, m, n, k, alpha, p, lda, q, ldb, beta, r, ldc);                       \
     } while (0)
     if (x.dtype == PP_F32)
         PRODUCT(sgemm, float, float);
@@ -311,11 +322,11 @@ static void row_bias(const Job *b, int64_t z, int64_t r, float *x, Range c)
                                            : pp_from_f16(h[j * step]);
 }
 
-/* Row r of the scores of matrix z, from the product of queries and keys. */
-static void row_scores(const Job *b, int64_t z, int64_t r, View s, float *to, Range c)
+/* Row r of the scores of matrix z, from that of the product of queries and keys. */
+static void row_scores(const Job *b, int64_t z, int64_t r, const char *from, float *to, Range c)
 {
     const PpAttention *a = &b->a;
-    copy(to, s.at + r * s.row * element_bytes(PP_F32), c);
+    copy(to, from, c);
     for (int64_t j = c.first; j < c.end; j++)
         to[j] *= a->scale;
     if (a->bias.at)
@@ -369,29 +380,30 @@ static void store(View to, const float *from)
 /* ---- forward --------------------------------------------------------------------------------- */
 
 /* Of 16 bits: 1 / sum of each row, and behind them the product by v before it is multiplied so. */
-static float *inverses(const Job *b, int thread)
+static float *inverses(const Job *b, const Part *p)
 {
-    return (float *)(void *)scores(b, thread, 1).at;
+    return (float *)(void *)scores(b, p, 1).at;
 }
-static float *sums(const Job *b, int thread) { return inverses(b, thread) + b->a.rows; }
+static float *sums(const Job *b, const Part *p) { return inverses(b, p) + p->rows; }
 
-/* Row r of the product of queries and keys becomes one of dropout(softmax(..)); of 16 bits before
-   it is divided by the row's sum. */
-static void forward_row(const Job *b, int thread, int64_t z, int64_t r, View s)
+/* Row i of a strip of the product of queries and keys becomes one of dropout(softmax(..)); of 16
+   bits before it is divided by the row's sum. */
+static void forward_row(const Job *b, const Part *p, int64_t i, View s)
 {
     const PpAttention *a = &b->a;
+    const int64_t z = p->z, r = p->first + i;
     const Range c = range_of(b, r);
-    char *at = s.at + r * s.row * element_bytes(PP_F32);
-    float *x = b->half ? row_room(b, thread, 0) : (float *)(void *)at;
-    row_scores(b, z, r, s, x, c);
+    char *at = s.at + i * s.row * element_bytes(PP_F32);
+    float *x = b->half ? row_room(b, p->thread, 0) : (float *)(void *)at;
+    row_scores(b, z, r, at, x, c);
     const float top = row_max(x, c), inverse = 1 / row_exp(x, top, c);
     for (int64_t j = c.first; j < c.end && !b->half; j++)
         x[j] *= inverse;
     if (a->limit)
-        row_drop(x, x, row_kept(b, z, r, row_room(b, thread, 1), c), c);
+        row_drop(x, x, row_kept(b, z, r, row_room(b, p->thread, 1), c), c);
     narrow(at, x, a->dtype, c);
     if (b->half)
-        inverses(b, thread)[r] = inverse;
+        inverses(b, p)[i] = inverse;
     if (a->stats.at) {
         float *to = (float *)a->stats.at + begin(a, a->stats.batch, z) + r * a->stats.row;
         to[0] = top;
@@ -399,29 +411,43 @@ static void forward_row(const Job *b, int thread, int64_t z, int64_t r, View s)
     }
 }
 
-static void forward(const Job *b, int thread, int64_t z)
+static void forward_strip(const Job *b, const Part *p)
 {
     const PpAttention *a = &b->a;
-    const View q = of_queries(b, &a->q, z, a->width), k = of_keys(b, &a->k, z, a->width),
-               v = of_keys(b, &a->v, z, a->width_v), y = of_queries(b, &a->y, z, a->width_v),
-               s = scores(b, thread, 0);
-    product(band(b, PP_BAND_C), q, turned(k), s);
+    const View q = of_queries(b, &a->q, p, a->width), k = of_keys(b, &a->k, p->z, a->width),
+               v = of_keys(b, &a->v, p->z, a->width_v), y = of_queries(b, &a->y, p, a->width_v),
+               s = scores(b, p, 0);
+    product(band(b, p, PP_BAND_C), q, turned(k), 0, s);
 #pragma omp parallel for num_threads(b->row_threads) if (b->row_threads > 1)
-    for (int64_t r = 0; r < a->rows; r++)
-        forward_row(b, thread, z, r, s);
+    for (int64_t i = 0; i < p->rows; i++)
+        forward_row(b, p, i, s);
     if (!b->half) {
-        product(band(b, PP_BAND_A), s, v, y);
+        product(band(b, p, PP_BAND_A), s, v, 0, y);
         return;
     }
-    float *sum = sums(b, thread);
+    float *sum = sums(b, p);
     const int across = is_transposed(y);
-    const View single = {(char *)sum, a->rows, a->width_v, across ? 1 : a->width_v,
-                         across ? a->rows : 1, PP_F32, 1};
-    product(band(b, PP_BAND_A), factor(b, s, 1), v, single);
-    for (int64_t r = 0; r < a->rows; r++)
+    const View single = {(char *)sum, p->rows, a->width_v, across ? 1 : a->width_v,
+                         across ? p->rows : 1, PP_F32, 1};
+    product(band(b, p, PP_BAND_A), factor(b, s, 1), v, 0, single);
+    for (int64_t i = 0; i < p->rows; i++)
         for (int64_t j = 0; j < a->width_v; j++)
-            sum[r * single.row + j * single.col] *= inverses(b, thread)[r];
+            sum[i * single.row + j * single.col] *= inverses(b, p)[i];
     store(y, sum);
+}
+
+/* The strips of queries that share the keys of number `owner`. */
+static void strips(const Job *b, int64_t owner, void (*of)(const Job *, const Part *))
+{
+    const int64_t rows = b->a.rows, end = (owner + 1) * b->group;
+    Part p = {.thread = b->threads > 1 ? cpu_thread() : 0, .z = owner * b->group, .begins = true};
+    for (; p.z < end; p.z++)
+        for (p.first = 0; p.first < rows; p.first += b->strip) {
+            p.rows = rows - p.first < b->strip ? rows - p.first : b->strip;
+            p.ends = p.z + 1 == end && p.first + p.rows == rows;
+            of(b, &p);
+            p.begins = false;
+        }
 }
 
 void pp_attention(const PpCtx *c, const PpAttention *a)
@@ -430,18 +456,19 @@ void pp_attention(const PpCtx *c, const PpAttention *a)
     const Job b = job(a, 0);
 #pragma omp parallel for num_threads(b.threads) if (b.threads > 1)
     for (int64_t z = 0; z < b.matrices; z++)
-        forward(&b, b.threads > 1 ? cpu_thread() : 0, z);
+        strips(&b, z, forward_strip);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
 /* Of 16 bits sum(p g) as it is on GPUs: sum(dy y) (Dao 2023, arXiv 2307.08691). */
-static float row_delta(const Job *b, int64_t z, int64_t r)
+static float row_delta(const Job *b, const Part *part, int64_t i)
 {
     const PpAttention *a = &b->a;
-    const View y = of_queries(b, &a->y, z, a->width_v), dy = of_queries(b, &a->dy, z, a->width_v);
-    const uint16_t *p = (const uint16_t *)(const void *)y.at + r * y.row,
-                   *q = (const uint16_t *)(const void *)dy.at + r * dy.row;
+    const View y = of_queries(b, &a->y, part, a->width_v),
+               dy = of_queries(b, &a->dy, part, a->width_v);
+    const uint16_t *p = (const uint16_t *)(const void *)y.at + i * y.row,
+                   *q = (const uint16_t *)(const void *)dy.at + i * dy.row;
     float s[LANES] = {0};
     for (int64_t j = 0; j < a->width_v; j++)
         s[j % LANES] += a->dtype == PP_BF16
@@ -450,20 +477,22 @@ static float row_delta(const Job *b, int64_t z, int64_t r)
     return pp_fold_sumf(s);
 }
 
-/* Row r: the product of queries and keys becomes dropout(p), that of dy and values ds. */
-static void backward_row(const Job *b, int thread, int64_t z, int64_t r, View s, View g)
+/* Row i of a strip: the product of queries and keys becomes dropout(p), that of dy and values ds.
+ */
+static void backward_row(const Job *b, const Part *part, int64_t i, View s, View g)
 {
     const PpAttention *a = &b->a;
+    const int64_t z = part->z, r = part->first + i;
+    const int thread = part->thread, own = !b->half;
     const Range c = range_of(b, r);
     const float *stats =
                     (const float *)a->stats.at + begin(a, a->stats.batch, z) + r * a->stats.row,
                 top = stats[0], inverse = stats[a->stats.col];
-    char *s_at = s.at + r * s.row * element_bytes(PP_F32),
-         *g_at = g.at + r * g.row * element_bytes(PP_F32);
-    const int own = !b->half;
+    char *s_at = s.at + i * s.row * element_bytes(PP_F32),
+         *g_at = g.at + i * g.row * element_bytes(PP_F32);
     float *p = own && !a->limit ? (float *)(void *)s_at : row_room(b, thread, 0),
           *dp = own ? (float *)(void *)g_at : row_room(b, thread, 1);
-    row_scores(b, z, r, s, p, c);
+    row_scores(b, z, r, s_at, p, c);
     for (int64_t j = c.first; j < c.end; j++)
         p[j] = pp_expf(p[j] - top) * inverse;
     copy(dp, g_at, c);
@@ -476,7 +505,7 @@ static void backward_row(const Job *b, int thread, int64_t z, int64_t r, View s,
     } else {
         narrow(s_at, p, a->dtype, c);
     }
-    const float sum = own ? row_product(dp, p, c) : row_delta(b, z, r);
+    const float sum = own ? row_product(dp, p, c) : row_delta(b, part, i);
     for (int64_t j = c.first; j < c.end; j++)
         dp[j] = (dp[j] - sum) * p[j];
     row_mask(b, z, r, 0, dp, c);
@@ -485,55 +514,40 @@ static void backward_row(const Job *b, int thread, int64_t z, int64_t r, View s,
     narrow(g_at, dp, a->dtype, c);
 }
 
-/* to += from, or, of the first, to = from */
-static void add_up(float *to, const float *from, int64_t n, int first)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] = first ? from[i] : to[i] + from[i];
-}
-
-/* The gradient of keys or values, of those that share them the one number i: x y. */
-static void gradient(const Job *b, int thread, View x, View y, View to, int64_t i, int number)
+/* x y is added to the gradient of keys or values; of several 16-bit ones in float32 up to the last.
+ */
+static void gradient(const Job *b, const Part *p, View x, View y, View to, int number)
 {
     const int across = is_transposed(to);
-    const Band in = band_across(b, PP_BAND_A);
-    if (b->group == 1) {
-        product(in, x, y, to);
-        return;
+    View sum = to;
+    if (b->half && !(p->begins && p->ends)) {
+        float *room = (float *)(void *)scores(b, p, 2).at;
+        sum = (View){(char *)(room + number * pp_attention_gradient(&b->a)), to.rows, to.columns,
+                     across ? 1 : to.columns, across ? to.rows : 1, PP_F32, 1};
     }
-    float *room = (float *)(void *)scores(b, thread, 2).at,
-          *sum = room + (1 + number) * pp_attention_gradient(&b->a);
-    View one = to;
-    one.at = (char *)room;
-    one.row = across ? 1 : to.columns;
-    one.col = across ? to.rows : 1;
-    one.dtype = PP_F32;
-    product(in, x, y, one);
-    add_up(sum, room, to.rows * to.columns, i == 0);
-    if (i + 1 == b->group)
-        store(to, sum);
+    product(band_across(b, p, PP_BAND_A), x, y, p->begins ? 0 : 1, sum);
+    if (sum.at != to.at && p->ends)
+        store(to, (const float *)(const void *)sum.at);
 }
 
-static void backward(const Job *b, int thread, int64_t owner)
+static void backward_strip(const Job *b, const Part *part)
 {
     const PpAttention *a = &b->a;
-    const View s = scores(b, thread, 0), g = scores(b, thread, 1), p = factor(b, s, 1),
-               ds = factor(b, g, a->scale), dk = of_keys(b, &a->dk, owner * b->group, a->width),
-               dv = of_keys(b, &a->dv, owner * b->group, a->width_v);
-    for (int64_t i = 0; i < b->group; i++) {
-        const int64_t z = owner * b->group + i;
-        const View q = of_queries(b, &a->q, z, a->width), k = of_keys(b, &a->k, z, a->width),
-                   v = of_keys(b, &a->v, z, a->width_v), dy = of_queries(b, &a->dy, z, a->width_v),
-                   dq = of_queries(b, &a->dq, z, a->width);
-        product(band(b, PP_BAND_C), q, turned(k), s);
-        product(band(b, PP_BAND_C), dy, turned(v), g);
+    const View s = scores(b, part, 0), g = scores(b, part, 1), p = factor(b, s, 1),
+               ds = factor(b, g, a->scale), q = of_queries(b, &a->q, part, a->width),
+               dy = of_queries(b, &a->dy, part, a->width_v),
+               dq = of_queries(b, &a->dq, part, a->width),
+               k = of_keys(b, &a->k, part->z, a->width), v = of_keys(b, &a->v, part->z, a->width_v),
+               dk = of_keys(b, &a->dk, part->z, a->width),
+               dv = of_keys(b, &a->dv, part->z, a->width_v);
+    product(band(b, part, PP_BAND_C), q, turned(k), 0, s);
+    product(band(b, part, PP_BAND_C), dy, turned(v), 0, g);
 #pragma omp parallel for num_threads(b->row_threads) if (b->row_threads > 1)
-        for (int64_t r = 0; r < a->rows; r++)
-            backward_row(b, thread, z, r, s, g);
-        gradient(b, thread, turned(p), dy, dv, i, 0);
-        product(band(b, PP_BAND_A), ds, k, dq);
-        gradient(b, thread, turned(ds), q, dk, i, 1);
-    }
+    for (int64_t i = 0; i < part->rows; i++)
+        backward_row(b, part, i, s, g);
+    gradient(b, part, turned(p), dy, dv, 0);
+    product(band(b, part, PP_BAND_A), ds, k, 0, dq);
+    gradient(b, part, turned(ds), q, dk, 1);
 }
 
 void pp_attention_backward(const PpCtx *c, const PpAttention *a)
@@ -542,5 +556,5 @@ void pp_attention_backward(const PpCtx *c, const PpAttention *a)
     const Job b = job(a, 1);
 #pragma omp parallel for num_threads(b.threads) if (b.threads > 1)
     for (int64_t owner = 0; owner < b.matrices / b.group; owner++)
-        backward(&b, b.threads > 1 ? cpu_thread() : 0, owner);
+        strips(&b, owner, backward_strip);
 }

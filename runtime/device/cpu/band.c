@@ -23,6 +23,8 @@ static int64_t up(int64_t x) { return x < 0 ? 0 : (x + PP_TILE - 1) / PP_TILE * 
         for (int64_t at = 0; at < (which == PP_BAND_A ? m : n); at += PP_TILE) {                   \
             const int64_t first = down(at + low), end = least(across, up(at + PP_TILE + high)),    \
                           live = end > first ? end - first : 0;                                    \
+            if (!live && beta == 1) /* nothing is added */                                         \
+                continue;                                                                          \
             if (which == PP_BAND_A)                                                                \
                 pp_##NAME(ta, tb, least(PP_TILE, m - at), n, live, alpha,                          \
                           a + (ta ? first * lda + at : at * lda + first), lda,                     \
