@@ -28,7 +28,7 @@ void shards_open(Rank *r)
         const struct {
             const char *at;
             int64_t bytes;
-        } block[] = {{rs->param, values_bytes(rs->st)}, {rs->grad, rs->st->bytes_grad}};
+        } block[] = {{rs->param, kept_bytes(p, rs)}, {rs->grad, rs->st->bytes_grad}};
         for (int k = 0; k < 2; k++)
             if (block[k].at && block[k].bytes > 0 && n++ % 2)
                 mapped_apart(&r->mapped, block[k].at, block[k].bytes);
@@ -57,8 +57,8 @@ void shards_op(Rank *r, const Op *op)
     if (!r->mapped.base)
         return;
     if (op->a.type == SA_UNSHARD) {
-        mapped_need(&r->mapped, rs->param, values_bytes(rs->st));
-        r->shards.came += values_bytes(rs->st);
+        mapped_need(&r->mapped, rs->param, kept_bytes(&r->plan, rs));
+        r->shards.came += kept_bytes(&r->plan, rs);
         if (grads && !fresh) {
             mapped_need(&r->mapped, rs->grad, rs->st->bytes_grad);
             r->shards.came += rs->st->bytes_grad;
@@ -66,7 +66,7 @@ void shards_op(Rank *r, const Op *op)
         return;
     }
     look(r);
-    mapped_drop(&r->mapped, rs->param, values_bytes(rs->st));
+    mapped_drop(&r->mapped, rs->param, kept_bytes(&r->plan, rs));
     if (op->shard & SHARD_STATS)
         r->shards.went += stats_bytes(rs->st);
     if (grads) {
@@ -108,11 +108,11 @@ void shards_leave(Rank *r, int local, int param)
         return;
     if (param < 0) {
         look(r);
-        mapped_drop(&r->mapped, rs->param, values_bytes(rs->st));
+        mapped_drop(&r->mapped, rs->param, kept_bytes(&r->plan, rs));
         return;
     }
     const RankParam *q = &rs->rp[param];
-    mapped_drop(&r->mapped, q->value, q->p->t.bytes);
+    mapped_drop(&r->mapped, q->value, q->value ? q->p->t.bytes : 0);
     mapped_drop(&r->mapped, q->half, q->half ? q->p->t.bytes / 2 : 0);
 }
 

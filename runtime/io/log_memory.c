@@ -223,7 +223,7 @@ static void print_gathers(int rank, const PlanBytes *b)
         printf("rank %d gathers parameters %" PRId64 " times in a pass of the schedule, %" PRId64
                " bytes in and %" PRId64 " out; at most %" PRId64 " of %" PRId64
                " bytes are whole at once\n",
-               rank, b->gathers, b->travels.in, b->travels.out, b->brought, b->values);
+               rank, b->gathers, b->travels.gathered_in, b->travels.gathered_out, b->brought, b->values);
 }
 
 PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, int members,

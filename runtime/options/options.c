@@ -191,11 +191,6 @@ static PpStatus check_zero(const Options *o)
 {
     if (o->zero > 3)
         return pp_fail(PP_ERR_USAGE, "--zero %d: it must be 1, 2 or 3", o->zero);
-    if (o->zero >= 2 && (o->offload & OFFLOAD_PARAMS))
-        return pp_fail(PP_ERR_USAGE,
-                       "--zero %d and --offload params both decide where gradients are; only "
-                       "--zero 1 can be combined with it",
-                       o->zero);
     return PP_OK;
 }
 

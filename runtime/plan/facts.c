@@ -100,6 +100,11 @@ int64_t values_bytes(const PpStage *st)
     return align_up(st->bytes_param) + align_up(st->bytes_half);
 }
 
+int64_t kept_bytes(const Plan *p, const StagePlan *rs)
+{
+    return p->ask.zero == 3 ? rs->home : values_bytes(rs->st);
+}
+
 int plan_own_weight(const PpStage *st) { return st->own_weight && *st->own_weight; }
 
 static int first_half(const SchedRow *row, int i)

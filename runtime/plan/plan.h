@@ -237,10 +237,10 @@ typedef struct {
      * of which `resident` are in memory at once, or in host memory beside a device, whose arena has
      * a window onto them; what comes in and goes out in a step's actions, and then for norms and
      * update.  grads_go: the window has whole gradients; zero 3: parameters that come from other
-     * replicas, in so many gathers a pass */
+     * replicas, in so many gathers a pass, with so many bytes */
     int64_t mapped, resident, window, gathers;
     struct {
-        int64_t in, out, update_in, update_out;
+        int64_t in, out, update_in, update_out, gathered_in, gathered_out;
     } travels;
     int64_t values,
         brought; /* zero 3: all parameters of its stages; the most that are whole at once */
@@ -419,6 +419,7 @@ int64_t plan_total(const Plan *p);
 /* What making the totals takes, where one of them is read; 0: none is */
 int64_t totals_bytes(const PpPlan *p, const unsigned char *has_input);
 int64_t values_bytes(const PpStage *st); /* of its parameters and their half copies, as they lie */
+int64_t kept_bytes(const Plan *p, const StagePlan *rs); /* zero 3: of what this replica has of them */
 /* Whether the stage's W is a user's own function. */
 int plan_own_weight(const PpStage *st);
 int64_t plan_work_bytes(const Plan *plan, const Op *op); /* block.c: of an action's workspace */

@@ -9,7 +9,7 @@
  *
  * --offload params: parameters, gradients and optimizer state live in a mapped file, or in host
  * memory beside a device, and those of a stage are in memory, or in the device's window, between
- * its UNSHARD and its RESHARD.
+ * its UNSHARD and its RESHARD; with --zero 3 its shares, beside which the window has all of them.
  *
  * Parameters come with every UNSHARD.  Gradients come where a backward follows, but for the first
  * one of the step, which begins with zeros, and go with the RESHARD behind it; running statistics
@@ -61,12 +61,13 @@ static int comes(const Plan *plan, int from, int type)
 static void mark_interval(Plan *plan, int from)
 {
     Op *in = &plan->op[from];
-    const PpStage *st = plan->stage[in->local].st;
+    const StagePlan *rs = &plan->stage[in->local];
+    const PpStage *st = rs->st;
     int back = comes(plan, from, -1), grads = back && plan->ask.train;
     int fresh = grads && !backward_before(plan, in->a.stage, from);
     int stats = plan->ask.train && stats_bytes(st) > 0 && comes(plan, from, SA_F);
     in->shard = (grads ? SHARD_GRADS : 0) | (fresh ? SHARD_FRESH : 0) | (stats ? SHARD_STATS : 0);
-    plan->bytes.travels.in += values_bytes(st) + (grads && !fresh ? st->bytes_grad : 0);
+    plan->bytes.travels.in += kept_bytes(plan, rs) + (grads && !fresh ? st->bytes_grad : 0);
     plan->bytes.travels.out += grads ? st->bytes_grad : 0;
     plan->bytes.travels.out += stats ? stats_bytes(st) : 0;
     for (int k = from + 1; k < plan->n_op; k++)
@@ -121,9 +122,9 @@ static int64_t most_of_row(const Plan *plan, unsigned char *away)
     for (int k = 0; k < plan->n_op; k++) {
         const Op *op = &plan->op[k];
         if (op->a.type == SA_UNSHARD || op->a.type == SA_RESHARD) {
-            const PpStage *st = plan->stage[op->local].st;
-            int64_t bytes = round_up(plan, values_bytes(st)) +
-                            (op->shard & SHARD_GRADS ? round_up(plan, st->bytes_grad) : 0);
+            const StagePlan *rs = &plan->stage[op->local];
+            int64_t bytes = round_up(plan, kept_bytes(plan, rs)) +
+                            (op->shard & SHARD_GRADS ? round_up(plan, rs->st->bytes_grad) : 0);
             now += op->a.type == SA_UNSHARD ? bytes : -bytes;
             away[op->local] = op->a.type == SA_RESHARD;
         } else if (sums_gradients(op->a.type) && away[op->local]) {
@@ -159,7 +160,7 @@ static int64_t most_of_gather(const Plan *plan)
 {
     int64_t most = 0;
     for (int l = 0; l < plan->n_stage && plan->ask.zero; l++) {
-        int64_t bytes = round_up(plan, values_bytes(plan->stage[l].st));
+        int64_t bytes = round_up(plan, kept_bytes(plan, &plan->stage[l]));
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -194,11 +195,11 @@ static int resharded_at(const Plan *plan, int from)
 /* Of a device whose home is elsewhere gradients come with the parameters. */
 static int64_t block_bytes(const Plan *plan, const Op *op)
 {
-    int here = plan->ask.page ? plan->ask.on_device : plan->ask.zero == 3;
-    if (op->a.type != SA_UNSHARD || !here)
+    int from_home = plan->ask.page && plan->ask.on_device, grads = op->shard & SHARD_GRADS;
+    if (op->a.type != SA_UNSHARD || !(from_home || plan->ask.zero == 3))
         return 0;
     const PpStage *st = plan->stage[op->local].st;
-    return values_bytes(st) + (op->shard & SHARD_GRADS ? align_up(st->bytes_grad) : 0);
+    return values_bytes(st) + (from_home && grads ? align_up(st->bytes_grad) : 0);
 }
 
 /* Do gradients of the stage come from other stages or go there? */
@@ -228,11 +229,12 @@ static Instance whole_gradients(const Plan *plan, int local)
 }
 
 /* Is less there at once, with the shares that stay, than all?  Not where the sum is needed whole,
- * or where other passes add to it. */
+ * where other passes add to it, or where they come and go anyway. */
 PpStatus sharded_begin(Plan *plan)
 {
     int64_t all = 0, most;
-    if (!plan->ask.train || plan->ask.zero < 2 || plan->ask.passes > 1 || plan->ask.whole_grads)
+    if (!plan->ask.train || plan->ask.zero < 2 || plan->ask.passes > 1 || plan->ask.whole_grads ||
+        plan->ask.page)
         return PP_OK;
     Instance *of = zeroed(plan->n_stage, sizeof *of);
     if (!of)
@@ -283,7 +285,7 @@ static PpStatus elsewhere_sizes(Plan *plan)
     PlanBytes *b = &plan->bytes;
     for (int l = 0; l < plan->n_stage; l++) {
         const PpStage *st = plan->stage[l].st;
-        b->mapped += round_up(plan, values_bytes(st)) +
+        b->mapped += round_up(plan, kept_bytes(plan, &plan->stage[l])) +
                      (plan->ask.train ? round_up(plan, st->bytes_grad) : 0);
     }
     for (const Piece *piece = plan->piece; piece < plan->piece + plan->n_piece; piece++)
@@ -347,8 +349,9 @@ void sharded_carve(Plan *plan, char *at)
     int train = plan->ask.train;
     for (int l = 0; l < plan->n_stage; l++) {
         StagePlan *rs = &plan->stage[l];
-        rs->param = carve(plan, &at, values_bytes(rs->st));
-        rs->half = rs->st->bytes_half ? rs->param + align_up(rs->st->bytes_param) : NULL;
+        const int whole = plan->ask.zero < 3;
+        rs->param = carve(plan, &at, kept_bytes(plan, rs));
+        rs->half = whole && rs->st->bytes_half ? rs->param + align_up(rs->st->bytes_param) : NULL;
         rs->grad = train ? carve(plan, &at, rs->st->bytes_grad) : NULL;
     }
     for (Piece *q = plan->piece; q < plan->piece + plan->n_piece; q++)

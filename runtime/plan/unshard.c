@@ -79,8 +79,8 @@ static PpStatus exchange(Planner *p, int l, int whole, int peer, int sent)
         while (red->bucket[i].whole == whole && next_run(&r)) {
             Spot at = whole || sent ? at_home(p, l, &r) : in_window(p, l, r.value);
             TRY(peer_message(p, l, peer, sent, r.bytes, at));
-            p->plan->bytes.travels.in += !whole && !sent ? r.bytes : 0;
-            p->plan->bytes.travels.out += !whole && sent ? r.bytes : 0;
+            p->plan->bytes.travels.gathered_in += !whole && !sent ? r.bytes : 0;
+            p->plan->bytes.travels.gathered_out += !whole && sent ? r.bytes : 0;
         }
     }
     return PP_OK;
@@ -192,7 +192,8 @@ static PpStatus gather_one_by_one(Planner *p)
         int first = p->plan->n_msg;
         TRY(gather(p, l, 1));
         TRY(start_messages(p, DO_FINISH, first));
-        TRY(round_stage(p, l));
+        if (p->plan->ask.zero < 3)
+            TRY(round_stage(p, l));
         TRY(add_transfer(p, (Transfer){.kind = DO_LEAVE, .local = l}));
     }
     return PP_OK;

@@ -50,6 +50,15 @@ planned=$(sed -n 's/.* at most \([0-9]*\) of them in memory.*/\1/p' one) there=$
 ok "and no page more is in memory than was planned: $there of $planned" test "$there" -le "$planned" -a "$there" -gt $((planned / 3))
 ok "1F1B" one 1f1b
 is "for each of two microbatches" "$(moved)" "$((2 * (2 * all - last) - first + grads)) $((2 * grads))"
+
+# Two replicas: with --zero 3 the file of each has its shares alone, and those of the other come into the window.
+two() { train --ranks 2 --dp 2 --microbatches 1 --dump-grads "g$1" --checkpoint "c$1" --verbose "${@:2}" >"two$1"; }
+file() { sed -n 's/^rank 0 offload: .* state are \([0-9]*\) bytes in .*/\1/p' "two$1"; }
+two 4 && two 5 --zero 1 --offload params --offload-dir . && two 6 --zero 3 --offload params --offload-dir .
+is "replicas that divide parameters: the same losses and norms" "$(numbers two6)" "$(numbers two4)"
+ok "the same gradients and parameters" eval 'diff -r g4 g6 && "$build/tests/tools/compare" same c4/step_3 c6/step_3'
+ok "half of the parameters are in a file: $(file 6) of $(file 5)" test $((4 * $(file 6))) -lt $((3 * $(file 5) + 1000000))
+rm -r g[456] c[456]
 train --offload params --offload-dir . --groups 2 --microbatches 1 >/dev/null 2>err
 is "several groups of rows" "$? $(cat err)" "2 pipeline: error: --offload params: a replica can run only one group of rows in a step: for --groups 2 use --dp 2"
 is "nothing is left in the folder" "$(ls -A | grep -c '^\.ppsplit')" 0
