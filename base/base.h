@@ -166,6 +166,9 @@ NORETURN void die(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(
  * locale, whatever the caller's locale.
  */
 int diag_run(void (*fn)(void *), void *arg);
+/* The same without a word: what it says is *said, to be freed; NULL: it is forgotten.  A bug is
+ * said, and ends what is around it. */
+int diag_quietly(void (*fn)(void *), void *arg, char **said);
 /* Fatal if a mapped file has become shorter; call it before giving an output made from that file
  * its final name. */
 void diag_files(void);

@@ -90,6 +90,28 @@ int diag_run(void (*fn)(void *), void *arg)
     return code;
 }
 
+int diag_quietly(void (*fn)(void *), void *arg, char **said)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *to = open_memstream(&text, &n);
+    if (!to)
+        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
+    FILE *before = diag_to(to);
+    const int code = diag_run(fn, arg);
+    diag_to(before);
+    fclose(to);
+    if (code == EXIT_BUG && text)
+        fputs(text, out());
+    if (said)
+        *said = text;
+    else
+        free(text);
+    if (code == EXIT_BUG)
+        diag_raise(code);
+    return code;
+}
+
 void diag_raise(int exit_code)
 {
     diag.n_queued = 0; /* notes to what was never said */

@@ -29,20 +29,6 @@ typedef struct {
 
 /* ---- with other lengths ---- */
 
-/* Exit status; what it prints is in *said. */
-static int quietly(void (*run)(void *), void *arg, char **said)
-{
-    size_t n = 0;
-    *said = NULL;
-    FILE *to = open_memstream(said, &n), *before = to ? diag_to(to) : NULL;
-    const int code = to ? diag_run(run, arg) : EXIT_IO;
-    if (to) {
-        diag_to(before);
-        fclose(to);
-    }
-    return code;
-}
-
 /* A diagnostic's lines as lines of another. */
 static const char *indented(Arena *a, const char *said)
 {
@@ -58,7 +44,7 @@ static const char *indented(Arena *a, const char *said)
 static void with_lengths(const PlanReader *r, const int64_t *length, void (*run)(void *), void *arg)
 {
     char *said;
-    const int code = quietly(run, arg, &said);
+    const int code = diag_quietly(run, arg, &said);
     const char *why = code ? indented(r->o->arena, said) : "";
     free(said);
     if (!code)
@@ -194,13 +180,11 @@ static const State *plan_member(PlanReader *r, PlanSize wanted, const PlanMesh *
 static void choose_samples(PlanReader *r, int64_t rows, bool few)
 {
     Lengths *l = &r->o->lengths;
-    char *said = NULL;
     const bool may_fail = choose_lengths(l, few);
     Reading x = {r, {.rows = rows}};
     memcpy(x.size.length, l->at[0], sizeof x.size.length);
-    if (may_fail && quietly(read_whole, &x, &said))
+    if (may_fail && diag_quietly(read_whole, &x, NULL))
         choose_lengths(l, true);
-    free(said);
 }
 
 static int64_t plan_rows(void *of, PlanMesh *mesh)

@@ -81,19 +81,6 @@ static void read_rows(void *arg)
     r->at.own = search_of(r->x, &r->at, r->partition);
 }
 
-/* Without a word; false: it was refused. */
-static bool quietly(void (*run)(void *), Reader *r)
-{
-    FILE *quiet = fopen("/dev/null", "w"), *before = diag_to(quiet);
-    int code = diag_run(run, r);
-    diag_to(before);
-    if (quiet)
-        fclose(quiet);
-    if (code == EXIT_BUG)
-        diag_raise(code);
-    return code == 0;
-}
-
 bool has_rows(Search *x, Division *d, int64_t rows)
 {
     for (uint32_t i = 0; i < x->never.n; i++)
@@ -107,7 +94,7 @@ bool has_rows(Search *x, Division *d, int64_t rows)
                 .partition = x->o->partition,
                 .at.size.rows = rows,
                 .graph = arena_new()};
-    bool has = quietly(read_rows, &r);
+    const bool has = !diag_quietly(read_rows, &r, NULL);
     arena_free(r.graph);
     if (has)
         vec_push(x->a, &x->seen, rows);
@@ -138,7 +125,7 @@ static const AutoSearch *read_size(Search *x, Division *d, const Reading *at, in
     }
     r.at.size.rows = rows;
     r.graph = arena_new();
-    bool read = quietly(read_rows, &r);
+    const bool read = !diag_quietly(read_rows, &r, NULL);
     arena_free(r.graph);
     const AutoSearch *cuts = read ? split_search_cuts(r.at.own) : NULL;
     if (!cuts || cuts->cut.nodes != split_search_cuts(d->most.own)->cut.nodes)
@@ -249,7 +236,7 @@ static void open_readings(void *arg)
     for (uint32_t k = 0; k < x->n_knot; k++) {
         const bool may_miss = first && x->n_knot > 1;
         r->knot = k;
-        const bool read = may_miss ? quietly(open_knot, r) : (open_knot(r), true);
+        const bool read = may_miss ? !diag_quietly(open_knot, r, NULL) : (open_knot(r), true);
         if (read && split_search_cuts(d->knot[k].own)->cut.nodes ==
                         split_search_cuts(d->most.own)->cut.nodes)
             continue;
@@ -275,7 +262,7 @@ Division *division_open(Search *x, PlanMesh mesh)
     plan_show("plan: the model%s", plan_among(x, d));
     if (x->division.n == 0)
         open_readings(&r);
-    else if (!quietly(open_readings, &r))
+    else if (diag_quietly(open_readings, &r, NULL))
         return NULL;
     vec_push(x->a, &x->division, d);
     if (x->n_knot)

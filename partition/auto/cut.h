@@ -107,6 +107,10 @@ typedef struct {
     const char *why; /* stage_of NULL: the reason */
 } StageCut;
 
+/* Who sends v to a stage that reads it: the stage before that has it, where a gradient comes back.
+ */
+uint32_t cut_sender(const CutValue *v, const uint32_t *stage_of, uint32_t to);
+
 /* What a cut costs. */
 void cut_measure(const CutGraph *g, const CutProblem *p, const uint32_t *stage_of, Arena *a,
                  StageCut *c);

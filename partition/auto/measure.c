@@ -8,9 +8,7 @@ static double message(double fixed, double byte, int64_t bytes)
     return bytes > 0 ? fixed + byte * (double)bytes : 0;
 }
 
-/* Who sends v to a stage that reads it: the stage before that has it, where a gradient comes back.
- */
-static uint32_t sender(const CutValue *v, const uint32_t *stage_of, uint32_t to)
+uint32_t cut_sender(const CutValue *v, const uint32_t *stage_of, uint32_t to)
 {
     uint32_t by = stage_of[v->from];
     for (uint32_t i = 0; i < v->read.n && v->back > 0; i++) {
@@ -34,7 +32,7 @@ static void add_value(const CutProblem *p, const uint32_t *stage_of, const CutVa
         const uint32_t to = stage_of[v->read.at[i].node];
         if (to == from || seen[to] == mark)
             continue;
-        const uint32_t by = sender(v, stage_of, to);
+        const uint32_t by = cut_sender(v, stage_of, to);
         seen[to] = mark;
         stage[to].link += in;
         stage[to].received += v->bytes;

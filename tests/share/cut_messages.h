@@ -14,18 +14,6 @@ typedef struct {
 } CutMessage;
 typedef VEC(CutMessage) CutMessages;
 
-/* Who sends v to a stage that reads it: the stage before that has it, where a gradient comes back.
- */
-static uint32_t cut_sender(const CutValue *v, const uint32_t *stage_of, uint32_t to)
-{
-    uint32_t by = stage_of[v->from];
-    for (uint32_t i = 0; i < v->read.n && v->back > 0; i++) {
-        const uint32_t at = stage_of[v->read.at[i].node];
-        by = at < to && at > by ? at : by;
-    }
-    return by;
-}
-
 static CutMessages cut_messages(const CutGraph *g, const uint32_t *stage_of, uint32_t stages, Arena *a)
 {
     CutMessages list = {0};
