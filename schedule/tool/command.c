@@ -402,9 +402,10 @@ static int draw_measured(const SchedOptions *o, SchedError *e)
 {
     SchedMeasured m;
     if (o->ranks || o->stages || o->microbatches || o->placement != SCHED_PLACE_DEFAULT ||
-        o->add.merge || o->add.recompute || o->add.comms || o->add.lower || o->add.defer || o->add.unshard || o->add.budget ||
-        o->add.deferred_reduce || o->add.offload || o->n_edge || o->csv || o->costs || o->overlap >= 0 ||
-        o->steps || o->verify || o->buffers >= 0 || o->simulate || o->trace || o->chunks || o->span)
+        o->add.merge || o->add.recompute || o->add.comms || o->add.lower || o->add.defer ||
+        o->add.unshard || o->add.budget || o->add.deferred_reduce || o->add.offload || o->n_edge ||
+        o->csv || o->costs || o->overlap >= 0 || o->verify || o->buffers >= 0 || o->simulate ||
+        o->trace || o->chunks || o->span)
         return sched_usage(
             "%s is a run's trace: it can be drawn, by --svg and --grid, nothing else", o->name);
     if (!o->svg && !o->grid)
@@ -457,7 +458,7 @@ static int run(const SchedOptions *o, Schedule *s, SchedError *e)
     SchedGraph g;
     Output out;
     int st = make_graph(o, s, &g, e),
-        asked = o->csv || o->simulate || o->verify || o->grid || o->svg || o->trace || o->steps;
+        asked = o->csv || o->simulate || o->verify || o->grid || o->svg || o->trace;
     if (st)
         return fail(e);
     if ((st = check_costs(o, s, e))) {
@@ -476,14 +477,6 @@ static int run(const SchedOptions *o, Schedule *s, SchedError *e)
         sched_write(s, out.f);
         if ((st = output_close(&out)))
             goto done;
-    }
-    if (o->steps) {
-        int64_t steps = sched_steps(s, e);
-        if (steps < 0) {
-            st = fail(e);
-            goto done;
-        }
-        printf("steps %lld\n", (long long)steps);
     }
     if (o->simulate || o->grid || o->svg || o->trace)
         st = run_simulation(o, s, &g, e);

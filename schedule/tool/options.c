@@ -159,7 +159,6 @@ static const OptionRow option[] = {
     {{"batch", "ROWS", 0, "rows of a step of that run"}, SET(batch)},
     {{"by-length", "STEPS", 0, "with --lengths: the order of the rows, as in the run"}, SET(by_length)},
     {{"shuffle", "SEED", 0, "likewise"}, SET(shuffle)},
-    {{"steps", NULL, 0, "print the length of a lock-step run"}, FLAG(steps)},
     {{"grid", NULL, 0, "draw it on the terminal"}, FLAG(grid)},
     {{"svg", "FILE", 0, "draw it as SVG; of TRACE.json the step of median length"}, TEXT(svg)},
     {{"trace", "FILE.json", 0, "write the simulation as a Chrome trace"}, TEXT(trace)},

@@ -15,7 +15,7 @@ typedef struct SchedOptions {
         int offload; /* stashes a rank, 0: none */
     } add;
     int chunks, span; /* auto: microbatch-chunks alive, 0: any number; by the longest span */
-    int simulate, verify, grid, steps, buffers; /* buffers -1: not given */
+    int simulate, verify, grid, buffers; /* buffers -1: not given */
     double overlap;
     SchedRows rows;
     SchedEdge *edge;

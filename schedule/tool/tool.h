@@ -11,10 +11,6 @@
 extern "C" {
 #endif
 
-/* ---- steps.c: length of a lock-step run where each action is a step; -1: it cannot go on, or no
- * memory ---- */
-int64_t sched_steps(const Schedule *s, SchedError *e);
-
 /* ---- draw.c ---- */
 void sched_draw_grid(const Schedule *s, const SchedSim *sim, FILE *f,
                      int columns); /* on a terminal */

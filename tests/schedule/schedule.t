@@ -48,7 +48,6 @@ rank 0 busy 27.5 peak 2"
 forwards() { s gpipe --ranks 1 --stages "$1" --microbatches 1 --recompute "$(seq -s , 0 $(($1 - 2)))" | tr ',' '\n' | grep -c '[FR]0$'; }
 is "a step made again from its snapshot: Revolve's 5, 19 and 199 forwards" "$(forwards 3) $(forwards 10) $(forwards 100)" "5 19 199"
 is "auto needs a program" "$(status s 1f1b --ranks 2 --microbatches 2 --recompute auto)" 2
-is "lock-steps" "$(s gpipe --ranks 4 --microbatches 8 --comms --steps)" "steps 66"
 
 for name in gpipe 1f1b interleaved1f1b loopedbfs interleavedzerobubble zb-h1 zb-h2 gis gis-h gis:1 forward-only zb-v v-half v-min v v:3 1f1b-v; do
     ok "$name: 4 stages on 2 ranks verify" s $name --ranks 2 --stages 4 --microbatches 6 --lower --verify
@@ -79,7 +78,7 @@ ok "a schedule is chosen and made in a second of the processor: 16 ranks, 64 mic
 
 # ---- names: the registry's, in help, documentation and completion; PyTorch's are the same schedules ----
 
-names=$(s --help | sed -n '/NAME is one of/,/^A CSV file/s/^  \([a-z0-9-]*\)  .*/\1/p')
+names=$(s --help | sed -n '/NAME is one of/,/^A CSV file/s/^  \([a-z0-9][a-z0-9-]*\)  .*/\1/p')
 is "seventeen schedules and auto" "$(echo "$names" | wc -l)" 18
 is "docs/schedules.md has a row for each" "$(sed -n 's/^| \([a-z0-9-]*\) | [A-Za-z0-9]* *| .*/\1/p' "$top/docs/schedules.md" | sort)" "$(echo "$names" | sort)"
 is "completion knows each" "$(sh "$top/docs/completions/complete.sh" "$ppsplit" schedule '' | grep -v FILES)" "$names"
@@ -114,7 +113,7 @@ is "an unknown option" "$(status s 1f1b --rnaks 4)" 2
 ok "did you mean" grep -q "did you mean '--ranks'" err
 is "an unknown schedule's nearest" "$(s Interleave1F1B --ranks 4 --microbatches 4 2>&1 | head -1)" \
     "ppsplit schedule: error: unknown schedule 'Interleave1F1B'; did you mean 'interleaved1f1b'? (there are $(s --help |
-        sed -n '/NAME is one of/,/^A CSV file/s/^  \([a-z0-9-]*\)  .*/\1,/p' | tr '\n' ' ' | sed 's/, $//'))"
+        sed -n '/NAME is one of/,/^A CSV file/s/^  \([a-z0-9][a-z0-9-]*\)  .*/\1,/p' | tr '\n' ' ' | sed 's/, $//'))"
 is "an unknown schedule" "$(status s 1f1bb --ranks 4 --microbatches 4)" 2
 is "help" "$(status s --help)" 0
 is "a file that is not there" "$(status s none.csv)" 3

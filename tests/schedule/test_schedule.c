@@ -4,6 +4,7 @@
  * Expected values come from PyTorch 2.15 (fingerprints: sha256 of the rows; sample rows) and from
  * hand-made schedules.
  */
+#include "lock_steps.h"
 #include "schedule/tool/tool.h"
 #include "tap.h"
 
@@ -139,7 +140,7 @@ static void fingerprints(void)
            row[i].m);
         ok(!sched_comms(c, NULL, 0, NULL, 0, &err) && is(c, row[i].comms), "%s: with send/recv",
            row[i].name);
-        ok(sched_steps(c, &err) == row[i].steps, "%s: %d lock-steps", row[i].name, row[i].steps);
+        ok(lock_steps(c, &err) == row[i].steps, "%s: %d lock-steps", row[i].name, row[i].steps);
         ok(!sched_lower(s, 3, &err) && (!row[i].lowered || is(s, row[i].lowered)), "%s: lowered",
            row[i].name);
         ok(!sched_defer(s, &err) && (!row[i].deferred || is(s, row[i].deferred)), "%s: deferred",

@@ -51,17 +51,17 @@ static int f32_slides_forward(const PpConv *v, int64_t n, const float *x, const 
                               const Then *then)
 {
 #ifdef PP_DEPTHWISE
-    if (v->depthwise)
+    if (v->way.depthwise)
         depthwise_forward(v, n, x, w, y, then);
 #else
     (void)n, (void)x, (void)w, (void)y, (void)then;
 #endif
-    return v->depthwise;
+    return v->way.depthwise;
 }
 
 static int f32_slides_data(const PpConv *v, const float *dy, const float *w, float *dx, float *room)
 {
-    int fits = v->depthwise && v->stride[1] == 1;
+    int fits = v->way.depthwise && v->stride[1] == 1;
 #ifdef PP_DEPTHWISE
     if (fits)
         depthwise_data(v, dy, w, dx, room);
@@ -134,27 +134,27 @@ static int f64_slides_data(const PpConv *v, const double *dy, const double *w, d
 static void choose_loops(PpConv *v)
 {
 #ifdef PP_DEPTHWISE
-    v->depthwise = v->direct && depthwise_fits(v);
-    v->narrow = narrow_fits(v);
+    v->way.depthwise = v->way.direct && depthwise_fits(v);
+    v->way.narrow = narrow_fits(v);
 #endif
-    if (v->winograd)
+    if (v->way.winograd)
         return;
-    v->together[0] = together_samples(v, v->mg);
-    v->together[1] = together_samples(v, v->cg);
+    v->several.together[0] = together_samples(v, v->mg);
+    v->several.together[1] = together_samples(v, v->cg);
 }
 
 /* Outputs of tap k of the last dimension that read inside the input. */
 static void bound_taps(PpConv *v)
 {
-    v->hi = v->lo + v->kernel[2];
+    v->edge.hi = v->edge.lo + v->kernel[2];
     for (int64_t k = 0; k < v->kernel[2]; k++) {
         int64_t first = k * v->dilation[2] - v->pad[2], step = v->stride[2],
                 lo = first >= 0 ? 0 : (-first + step - 1) / step;
         int64_t hi = v->in[2] - first <= 0 ? 0 : (v->in[2] - first + step - 1) / step;
-        v->lo[k] = lo < v->out[2] ? lo : v->out[2];
-        v->hi[k] = hi < v->out[2] ? hi : v->out[2];
-        if (v->hi[k] < v->lo[k])
-            v->hi[k] = v->lo[k];
+        v->edge.lo[k] = lo < v->out[2] ? lo : v->out[2];
+        v->edge.hi[k] = hi < v->out[2] ? hi : v->out[2];
+        if (v->edge.hi[k] < v->edge.lo[k])
+            v->edge.hi[k] = v->edge.lo[k];
     }
 }
 
@@ -176,7 +176,7 @@ static int grow_scratch(PpLibrary *l, int64_t bytes)
 static int list_masks(PpConv *v)
 {
 #ifdef PP_DEPTHWISE
-    if (v->depthwise || v->narrow)
+    if (v->way.depthwise || v->way.narrow)
         return depthwise_open(v);
 #endif
     (void)v;
@@ -190,9 +190,9 @@ int pp_conv_size(PpConv *v, const PpConvShape *s)
     v->shape = *s;
     conv_of_shape(v, s);
     choose_loops(v);
-    if (!v->lo)
-        v->lo = calloc((size_t)(2 * v->kernel[2] + 1), sizeof *v->lo);
-    if (v->lo && (!v->direct || list_taps(v)) && list_masks(v) &&
+    if (!v->edge.lo)
+        v->edge.lo = calloc((size_t)(2 * v->kernel[2] + 1), sizeof *v->edge.lo);
+    if (v->edge.lo && (!v->way.direct || list_taps(v)) && list_masks(v) &&
         grow_scratch(v->library, conv_scratch(v, v->threads))) {
         bound_taps(v);
         return 1;
@@ -222,8 +222,8 @@ void pp_conv_close(PpConv *v)
         return;
     pp_library_close(&v->own);
     free(v->planes.at);
-    free(v->lo);
-    free(v->masks);
+    free(v->edge.lo);
+    free(v->edge.masks);
     free(v);
 }
 
@@ -247,7 +247,7 @@ static int team(const PpConv *v, int64_t rows)
 /* Scratch of the thread that asks, in a team of so many. */
 static char *scratch_of(const PpConv *v, int members)
 {
-    return v->library->scratch + v->scratch_bytes * (members > 1 ? cpu_thread() : 0);
+    return v->library->scratch + v->scratch.bytes * (members > 1 ? cpu_thread() : 0);
 }
 
 /* The functions of an element type, of one sample each. */
@@ -290,14 +290,16 @@ static void image(const PpConv *v, const ConvUse *of)
 {
     const int data = of->data;
     const int64_t rows = of->rows;
-    const int narrow = v->narrow && (!data || v->stride[1] == 1),
-              together = !narrow && v->together[data] > 1,
-              turns = !narrow && rows > 1 && v->merged > 1;
-    if (v->winograd && !narrow) {
+    const int narrow = v->way.narrow && (!data || v->stride[1] == 1),
+              together = !narrow && v->several.together[data] > 1,
+              turns = !narrow && rows > 1 && v->several.merged > 1;
+    if (v->way.winograd && !narrow) {
         winograd_image(v, of, (float *)(void *)v->library->scratch);
         return;
     }
-    const int64_t step = together ? v->together[data] : turns ? v->merged : 1,
+    const int64_t step = together ? v->several.together[data]
+                         : turns  ? v->several.merged
+                                  : 1,
                   count = (rows + step - 1) / step;
     const int members = team(v, count);
 #pragma omp parallel for num_threads(members) schedule(static) if (members > 1)
@@ -342,9 +344,9 @@ void pp_conv_backward_weight(PpConv *v, int64_t rows, const void *x, const void 
 {
     if (!accumulate)
         memset(dw, 0, (size_t)(v->m * v->cg * v->taps) * (v->dtype == PP_F64 ? 8 : 4));
-    if (v->winograd)
+    if (v->way.winograd)
         winograd_weight(v, rows, x, dy, dw, (float *)(void *)v->library->scratch);
-    else if (v->merged > 1 && rows > 1)
+    else if (v->several.merged > 1 && rows > 1)
         merged_weight(v, rows, x, dy, dw, v->library->scratch);
     else
         for (int64_t n = 0; n < rows; n++)

@@ -30,20 +30,30 @@ typedef struct {
 } Direct;
 
 struct PpConv {
-    int dtype, threads, pointwise, direct, winograd;
-    int depthwise; /* of those that are direct: conv_depthwise.h */
-    int narrow;    /* the forward, and with a stride of 1 the gradient of the data: conv_narrow.h */
-    int64_t group, c, m, cg, mg, taps, in_size, out_size, lines, block;
-    /* Samples in a product (conv_merged.h); 1: each by itself.  together: read where they are, by
-     * the forward and the gradient of the data */
-    int64_t merged, together[2];
-    /* Scratch of a thread: gathered lines or planes, and from room_at on sums of another type */
-    int64_t room_at, scratch_bytes;
+    int dtype, threads;
+    struct { /* how it is computed */
+        int pointwise, direct, winograd;
+        int depthwise; /* of those that are direct: conv_depthwise.h */
+        /* the forward, and with a stride of 1 the gradient of the data: conv_narrow.h */
+        int narrow;
+    } way;
+    int64_t group, c, m, cg, mg, taps, in_size, out_size;
+    struct {
+        int64_t all, at_once;
+    } lines; /* of an output; those gathered together */
+    struct { /* samples in a product (conv_merged.h); 1: each by itself */
+        int64_t merged;
+        int64_t together[2]; /* read where they are, by the forward and the gradient of the data */
+    } several;
+    struct { /* of a thread: gathered lines or planes, and from room_at on sums of another type */
+        int64_t room_at, bytes;
+    } scratch;
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
-    /* Per tap of the last dimension: outputs [lo, hi) that read inside the input */
-    int64_t *lo, *hi;
-    uint32_t *masks; /* conv_depthwise.h */
-    int64_t mask_room;
+    struct {
+        int64_t *lo, *hi; /* per tap of the last dimension: outputs [lo, hi) that read inside */
+        uint32_t *masks;  /* conv_depthwise.h */
+        int64_t mask_room;
+    } edge;
     Direct planes;
     PpLibrary *library, own; /* own: opened without one */
     PpConvShape shape;

@@ -13,7 +13,7 @@
 /* One row of col, from the channel x of the input. */
 static void NAME(gather_row)(const PpConv *v, const T *x, const TapLines *t, T *col)
 {
-    int64_t ow = v->out[2], lo = v->lo[t->kw], hi = v->hi[t->kw], step = v->stride[2];
+    int64_t ow = v->out[2], lo = v->edge.lo[t->kw], hi = v->edge.hi[t->kw], step = v->stride[2];
     LineAt line = first_line(v, t);
     for (int64_t l = 0; l < t->lines; l++, col += ow) {
         int64_t at = next_line(v, t, &line);
@@ -40,7 +40,7 @@ static void NAME(gather_row)(const PpConv *v, const T *x, const TapLines *t, T *
 /* The reverse: adds one row of col back into the input's gradient. */
 static void NAME(scatter_row)(const PpConv *v, S *x, const TapLines *t, const S *col)
 {
-    int64_t ow = v->out[2], lo = v->lo[t->kw], hi = v->hi[t->kw];
+    int64_t ow = v->out[2], lo = v->edge.lo[t->kw], hi = v->edge.hi[t->kw];
     LineAt line = first_line(v, t);
     for (int64_t l = 0; l < t->lines; l++, col += ow) {
         int64_t at = next_line(v, t, &line);
@@ -102,8 +102,9 @@ static void NAME(forward_sample)(const PpConv *v, int64_t n, const T *x, const T
 {
     int64_t K = v->cg * v->taps;
     for (int64_t g = 0; g < v->group; g++)
-        for (int64_t line = 0; line < v->lines; line += v->block) {
-            int64_t lines = v->lines - line < v->block ? v->lines - line : v->block,
+        for (int64_t line = 0; line < v->lines.all; line += v->lines.at_once) {
+            int64_t lines = v->lines.all - line < v->lines.at_once ? v->lines.all - line
+                                                                   : v->lines.at_once,
                     pb = lines * v->out[2];
             NAME(gather)(v, x + g * v->cg * v->in_size, line, lines, pb, col);
             const After after = after_from(v, then, n, g * v->mg, line * v->out[2]);
@@ -123,15 +124,16 @@ static void NAME(data_sample)(const PpConv *v, const T *dy, const T *w, T *dx, S
     S *sums = dx;
     (void)room;
 #endif
-    if (!v->pointwise)
+    if (!v->way.pointwise)
         memset(sums, 0, (size_t)(v->c * v->in_size) * sizeof(S));
     for (int64_t g = 0; g < v->group; g++)
-        for (int64_t line = 0; line < v->lines; line += v->block) {
-            int64_t lines = v->lines - line < v->block ? v->lines - line : v->block,
+        for (int64_t line = 0; line < v->lines.all; line += v->lines.at_once) {
+            int64_t lines = v->lines.all - line < v->lines.at_once ? v->lines.all - line
+                                                                   : v->lines.at_once,
                     pb = lines * v->out[2];
             const T *wg = w + g * v->mg * K,
                     *dyg = dy + g * v->mg * v->out_size + line * v->out[2];
-            if (v->pointwise) {
+            if (v->way.pointwise) {
                 GEMM(1, 0, K, pb, v->mg, 1, wg, K, dyg, v->out_size, 0,
                      dx + g * v->cg * v->in_size, pb);
                 continue;
@@ -140,7 +142,7 @@ static void NAME(data_sample)(const PpConv *v, const T *dy, const T *w, T *dx, S
             NAME(scatter)(v, sums + g * v->cg * v->in_size, line, lines, pb, col);
         }
 #ifdef HALF
-    if (!v->pointwise)
+    if (!v->way.pointwise)
         NAME(narrow)(dx, sums, v->c * v->in_size);
 #endif
 }
@@ -149,11 +151,12 @@ static void NAME(weight_sample)(const PpConv *v, const T *x, const T *dy, S *dw,
 {
     int64_t K = v->cg * v->taps;
     for (int64_t g = 0; g < v->group; g++)
-        for (int64_t line = 0; line < v->lines; line += v->block) {
-            int64_t lines = v->lines - line < v->block ? v->lines - line : v->block,
+        for (int64_t line = 0; line < v->lines.all; line += v->lines.at_once) {
+            int64_t lines = v->lines.all - line < v->lines.at_once ? v->lines.all - line
+                                                                   : v->lines.at_once,
                     pb = lines * v->out[2];
             const T *xg = x + g * v->cg * v->in_size, *b = xg;
-            if (!v->pointwise) {
+            if (!v->way.pointwise) {
                 NAME(gather)(v, xg, line, lines, pb, col);
                 b = col;
             }
@@ -170,7 +173,7 @@ static void NAME(direct_half)(const PpConv *v, const T *x, const T *w, const T *
                               float *dw, char *scratch)
 {
     int64_t in = v->c * v->in_size, out = v->m * v->out_size, weights = v->m * v->cg * v->taps;
-    float *planes = (float *)(void *)scratch, *fx = (float *)(void *)(scratch + v->room_at),
+    float *planes = (float *)(void *)scratch, *fx = (float *)(void *)(scratch + v->scratch.room_at),
           *fy = fx + in, *fw = fy + out;
     if (x)
         NAME(widen)(fx, x, in);
@@ -195,11 +198,11 @@ static void NAME(forward)(const PpConv *v, int64_t n, const void *x, const void 
 {
     T *out = (T *)y + n * v->m * v->out_size;
     const T *in = (const T *)x + n * v->c * v->in_size;
-    if (v->pointwise && !v->direct) {
+    if (v->way.pointwise && !v->way.direct) {
         NAME(forward_pieces)(v, n, in, w, out, then);
         return;
     }
-    if (!v->direct) {
+    if (!v->way.direct) {
         NAME(forward_sample)(v, n, in, w, out, then, (T *)(void *)scratch);
         return;
     }
@@ -216,9 +219,9 @@ static void NAME(data)(const PpConv *v, int64_t n, const void *dy, const void *w
 {
     T *out = (T *)dx + n * v->c * v->in_size;
     const T *in = (const T *)dy + n * v->m * v->out_size;
-    if (!v->direct) {
-        NAME(data_sample)(v, in, w, out, (S *)(void *)scratch,
-                          (S *)(void *)(scratch + v->room_at));
+    if (!v->way.direct) {
+        NAME(data_sample)
+        (v, in, w, out, (S *)(void *)scratch, (S *)(void *)(scratch + v->scratch.room_at));
         return;
     }
 #ifdef HALF
@@ -233,7 +236,7 @@ static void NAME(weight)(const PpConv *v, int64_t n, const void *x, const void *
 {
     const T *in = (const T *)x + n * v->c * v->in_size,
             *out = (const T *)dy + n * v->m * v->out_size;
-    if (!v->direct)
+    if (!v->way.direct)
         NAME(weight_sample)(v, in, out, dw, (T *)(void *)scratch);
 #ifdef HALF
     else

@@ -27,7 +27,7 @@ enum { DEPTHWISE_LINES = 4, DEPTHWISE_LEAST = 6 };
 static int depthwise_fits(const PpConv *v)
 {
     int s = (int)v->stride[1];
-    return v->direct && v->cg == 1 && v->mg == 1 && v->dtype != PP_F64 && v->in[0] == 1 &&
+    return v->way.direct && v->cg == 1 && v->mg == 1 && v->dtype != PP_F64 && v->in[0] == 1 &&
            v->out[0] == 1 && v->kernel[0] == 1 && v->pad[0] == 0 && v->stride[2] == s &&
            (s == 1 || (s == 2 && v->kernel[1] == v->kernel[2] && v->dilation[1] == 1 &&
                        v->dilation[2] == 1 && (v->kernel[1] == 3 || v->kernel[1] == 5))) &&
@@ -224,10 +224,17 @@ static SlideChannel *slide_of_shape(const Slide *u)
 
 static Slide slide_of(const PpConv *v, int data)
 {
-    Slide u = {v->in[1],        v->in[2],     v->out[1],      v->out[2],
-               v->kernel[1],    v->kernel[2], v->stride[1],   {v->dilation[1], v->dilation[2]},
-               v->pad[1],       v->pad[2],    0,              0,
-               v->masks};
+    Slide u = {.h = v->in[1],
+               .w = v->in[2],
+               .oh = v->out[1],
+               .ow = v->out[2],
+               .kh = v->kernel[1],
+               .kw = v->kernel[2],
+               .stride = v->stride[1],
+               .dilation = {v->dilation[1], v->dilation[2]},
+               .pad_h = v->pad[1],
+               .pad_w = v->pad[2],
+               .mask = v->edge.masks};
     if (data) {
         u.h = v->out[1], u.w = v->out[2], u.oh = v->in[1], u.ow = v->in[2];
         u.pad_h = (u.kh - 1) * u.dilation[0] - u.pad_h;
@@ -260,15 +267,15 @@ static int depthwise_open(PpConv *v)
 {
     Slide f = slide_of(v, 0), d = slide_of(v, 1);
     int64_t n = slide_mask_count(v) + d.vectors * d.kw;
-    if (n > v->mask_room) {
-        free(v->masks);
-        v->masks = calloc((size_t)n, sizeof *v->masks);
-        v->mask_room = v->masks ? n : 0;
+    if (n > v->edge.mask_room) {
+        free(v->edge.masks);
+        v->edge.masks = calloc((size_t)n, sizeof *v->edge.masks);
+        v->edge.mask_room = v->edge.masks ? n : 0;
     }
-    if (!v->masks)
+    if (!v->edge.masks)
         return 0;
-    slide_masks(&f, v->masks);
-    slide_masks(&d, v->masks + slide_mask_count(v));
+    slide_masks(&f, v->edge.masks);
+    slide_masks(&d, v->edge.masks + slide_mask_count(v));
     return 1;
 }
 

@@ -3,9 +3,9 @@
  * each other in a product, for which one is too narrow (seen with 49 outputs, 512 to 2,048
  * channels: 0.7 of the time).  Included by conv.c behind the body for floats.
  *
- * Both sides of the product are gathered, v->merged samples to a turn, with `pitch` columns:
- *   col[channels of a group x taps][samples x outputs]     image[channels of a group][the same]
- * Pointwise ones of images that are not large are read and written where they are, where
+ * Both sides of the product are gathered, v->several.merged samples to a turn, with `pitch`
+ * columns: col[channels of a group x taps][samples x outputs]     image[channels of a group][the
+ * same] Pointwise ones of images that are not large are read and written where they are, where
  * gemm_images() pays: the weights are packed once for several samples, and no columns are left over
  * at the end of each.  An element's bits are the same with any samples beside it.
  * Turns follow from the shape and the rows of the call; threads share them out, or, of the weights'
@@ -18,7 +18,7 @@ enum { TOGETHER_OUTPUTS = 1024, TOGETHER_CHANNELS = 256 };
  * itself. */
 static int64_t together_samples(const PpConv *v, int64_t m)
 {
-    int fits = v->dtype == PP_F32 && v->pointwise && !v->direct && v->out_size > 0 &&
+    int fits = v->dtype == PP_F32 && v->way.pointwise && !v->way.direct && v->out_size > 0 &&
                gemm_images_pay(m, TOGETHER_OUTPUTS);
     int64_t samples = fits ? TOGETHER_OUTPUTS / v->out_size : 1;
     return samples > 1 ? samples : 1;
@@ -33,8 +33,8 @@ typedef struct {
 static Turn merged_turn(const PpConv *v, int64_t first, int64_t rows, int64_t g, const float *x,
                         const float *y, char *scratch)
 {
-    int64_t samples = rows - first < v->merged ? rows - first : v->merged,
-            pitch = v->merged * v->out_size;
+    int64_t samples = rows - first < v->several.merged ? rows - first : v->several.merged,
+            pitch = v->several.merged * v->out_size;
     float *col = (float *)(void *)scratch;
     return (Turn){samples,
                   samples * v->out_size,
@@ -61,10 +61,10 @@ static void merged_image(const PpConv *v, const Turn *t, int inputs, int to_colu
 
 static void merged_gather(const PpConv *v, const Turn *t)
 {
-    if (v->pointwise)
+    if (v->way.pointwise)
         merged_image(v, t, 1, 1);
-    for (int64_t n = 0; n < t->samples && !v->pointwise; n++)
-        f32_gather(v, t->x + n * v->c * v->in_size, 0, v->lines, t->pitch,
+    for (int64_t n = 0; n < t->samples && !v->way.pointwise; n++)
+        f32_gather(v, t->x + n * v->c * v->in_size, 0, v->lines.all, t->pitch,
                    t->col + n * v->out_size);
 }
 
@@ -91,12 +91,12 @@ static void merged_data(const PpConv *v, int64_t first, const ConvUse *of, char 
         merged_image(v, &t, 0, 1);
         pp_sgemm(1, 0, K, t.columns, v->mg, 1, w + g * v->mg * K, K, t.image, t.pitch, 0, t.col,
                  t.pitch);
-        if (v->pointwise)
+        if (v->way.pointwise)
             merged_image(v, &t, 1, 0);
-        for (int64_t n = 0; n < t.samples && !v->pointwise; n++) {
+        for (int64_t n = 0; n < t.samples && !v->way.pointwise; n++) {
             float *to = t.x + n * v->c * v->in_size;
             memset(to, 0, (size_t)(v->cg * v->in_size) * sizeof *to);
-            f32_scatter(v, to, 0, v->lines, t.pitch, t.col + n * v->out_size);
+            f32_scatter(v, to, 0, v->lines.all, t.pitch, t.col + n * v->out_size);
         }
     }
 }
@@ -105,7 +105,7 @@ static void merged_weight(const PpConv *v, int64_t rows, const float *x, const f
                           char *scratch)
 {
     int64_t K = v->cg * v->taps;
-    for (int64_t first = 0; first < rows; first += v->merged)
+    for (int64_t first = 0; first < rows; first += v->several.merged)
         for (int64_t g = 0; g < v->group; g++) {
             Turn t = merged_turn(v, first, rows, g, x, dy, scratch);
             merged_gather(v, &t);
@@ -125,7 +125,7 @@ static int64_t together_turn(int64_t samples, int64_t first, int64_t rows)
 /* What follows has so many channels of all samples at a time that they are still in the caches. */
 static void together_forward(const PpConv *v, int64_t first, const ConvUse *of)
 {
-    const int64_t samples = together_turn(v->together[0], first, of->rows);
+    const int64_t samples = together_turn(v->several.together[0], first, of->rows);
     const float *x = of->x, *w = of->w;
     float *y = of->y;
     int members = gemm_threads();
@@ -158,7 +158,7 @@ static void together_forward(const PpConv *v, int64_t first, const ConvUse *of)
 
 static void together_data(const PpConv *v, int64_t first, const ConvUse *of)
 {
-    const int64_t samples = together_turn(v->together[1], first, of->rows);
+    const int64_t samples = together_turn(v->several.together[1], first, of->rows);
     const float *dy = of->x, *w = of->w;
     float *dx = of->y;
     for (int64_t g = 0; g < v->group; g++) {

@@ -22,12 +22,13 @@ enum { NARROW_TAPS = 9, NARROW_CHANNELS = 32 };
 
 static int narrow_fits(const PpConv *v)
 {
-    return v->dtype == PP_F32 && v->group > 1 && !v->depthwise && v->in[0] == 1 && v->out[0] == 1 &&
-           v->kernel[0] == 1 && v->pad[0] == 0 && v->kernel[1] == 3 && v->kernel[2] == 3 &&
-           v->dilation[1] == 1 && v->dilation[2] == 1 && v->stride[1] == v->stride[2] &&
-           v->stride[1] <= 2 && v->cg <= NARROW_CHANNELS && v->mg <= NARROW_CHANNELS &&
-           v->out[1] >= DEPTHWISE_LINES && v->out[2] >= DEPTHWISE_LEAST &&
-           v->in[1] >= DEPTHWISE_LINES && v->in[2] >= DEPTHWISE_LEAST;
+    return v->dtype == PP_F32 && v->group > 1 && !v->way.depthwise && v->in[0] == 1 &&
+           v->out[0] == 1 && v->kernel[0] == 1 && v->pad[0] == 0 && v->kernel[1] == 3 &&
+           v->kernel[2] == 3 && v->dilation[1] == 1 && v->dilation[2] == 1 &&
+           v->stride[1] == v->stride[2] && v->stride[1] <= 2 && v->cg <= NARROW_CHANNELS &&
+           v->mg <= NARROW_CHANNELS && v->out[1] >= DEPTHWISE_LINES &&
+           v->out[2] >= DEPTHWISE_LEAST && v->in[1] >= DEPTHWISE_LINES &&
+           v->in[2] >= DEPTHWISE_LEAST;
 }
 
 /* Of a group: filters are `next_m` apart by the channels that are written, `next_c` by those that

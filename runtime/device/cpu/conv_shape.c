@@ -28,7 +28,7 @@ static void three_dimensions(PpConv *v, const PpConvShape *s)
     v->cg = s->c / s->group;
     v->mg = s->m / s->group;
     v->taps = v->in_size = v->out_size = 1;
-    v->pointwise = 1;
+    v->way.pointwise = 1;
     for (int i = 0; i < 3; i++) {
         int k = i - lead;
         v->in[i] = k < 0 ? 1 : s->in[k];
@@ -40,22 +40,22 @@ static void three_dimensions(PpConv *v, const PpConvShape *s)
         v->taps *= v->kernel[i];
         v->in_size *= v->in[i];
         v->out_size *= v->out[i];
-        v->pointwise &=
+        v->way.pointwise &=
             v->kernel[i] == 1 && v->stride[i] == 1 && v->pad[i] == 0 && v->in[i] == v->out[i];
     }
-    v->lines = v->out[0] * v->out[1];
+    v->lines.all = v->out[0] * v->out[1];
 }
 
 /* How many output lines are gathered at once. */
 static int64_t block_lines(const PpConv *v, int64_t line_bytes)
 {
-    int64_t n =
-        line_bytes > 0 && COL_BYTES / line_bytes < v->lines ? COL_BYTES / line_bytes : v->lines;
+    int64_t n = line_bytes > 0 && COL_BYTES / line_bytes < v->lines.all ? COL_BYTES / line_bytes
+                                                                        : v->lines.all;
     if (v->mg >= COL_OUTPUTS && v->out[2] > 0 && n * v->out[2] < COL_OUTPUTS)
         n = (COL_OUTPUTS + v->out[2] - 1) / v->out[2];
-    if (n > v->lines || v->pointwise)
-        n = v->lines;
-    return n < 1 && !v->pointwise ? 1 : n;
+    if (n > v->lines.all || v->way.pointwise)
+        n = v->lines.all;
+    return n < 1 && !v->way.pointwise ? 1 : n;
 }
 
 /* Sizes of the planes. */
@@ -97,23 +97,24 @@ static int64_t winograd_bytes(const PpConv *v)
 
 static int64_t merged_samples(const PpConv *v)
 {
-    int fits = v->dtype == PP_F32 && !v->direct && v->out_size > 0 && v->out_size < MERGED_BELOW &&
-               v->mg * v->cg * v->taps >= MERGED_WEIGHTS;
+    int fits = v->dtype == PP_F32 && !v->way.direct && v->out_size > 0 &&
+               v->out_size < MERGED_BELOW && v->mg * v->cg * v->taps >= MERGED_WEIGHTS;
     return fits ? MERGED_OUTPUTS / v->out_size : 1;
 }
 
 static int64_t merged_bytes(const PpConv *v)
 {
-    return align_up(v->merged * v->out_size * (v->cg * v->taps + v->mg) * (int64_t)sizeof(float));
+    return align_up(v->several.merged * v->out_size * (v->cg * v->taps + v->mg) *
+                    (int64_t)sizeof(float));
 }
 
 /* Of float16 and bfloat16, which are computed in float32. */
 static int64_t widened_bytes(const PpConv *v)
 {
     int64_t in = v->c * v->in_size, out = v->m * v->out_size, weights = v->m * v->cg * v->taps;
-    if (v->direct)
+    if (v->way.direct)
         return align_up((in + out + weights) * (int64_t)sizeof(float));
-    return v->pointwise ? 0 : align_up(in * (int64_t)sizeof(float));
+    return v->way.pointwise ? 0 : align_up(in * (int64_t)sizeof(float));
 }
 
 void conv_of_shape(PpConv *v, const PpConvShape *s)
@@ -121,31 +122,31 @@ void conv_of_shape(PpConv *v, const PpConvShape *s)
     int64_t size = s->dtype == PP_F64 ? 8 : 4;
     three_dimensions(v, s);
     int64_t line_bytes = v->cg * v->taps * v->out[2] * size;
-    v->direct = v->cg <= DIRECT_CHANNELS && v->mg <= DIRECT_CHANNELS && v->group > 1 &&
-                v->in_size > 0 && v->out_size > 0;
-    v->block = block_lines(v, line_bytes);
-    v->room_at = v->pointwise ? 0 : align_up(line_bytes * v->block);
-    if (v->direct) {
+    v->way.direct = v->cg <= DIRECT_CHANNELS && v->mg <= DIRECT_CHANNELS && v->group > 1 &&
+                    v->in_size > 0 && v->out_size > 0;
+    v->lines.at_once = block_lines(v, line_bytes);
+    v->scratch.room_at = v->way.pointwise ? 0 : align_up(line_bytes * v->lines.at_once);
+    if (v->way.direct) {
         measure_planes(v);
-        v->room_at = align_up(v->planes.room * size);
+        v->scratch.room_at = align_up(v->planes.room * size);
     }
-    v->scratch_bytes = v->room_at;
-    v->merged = v->together[0] = v->together[1] = 1;
-    v->winograd = winograd_fits(v);
-    if (v->winograd) {
-        v->scratch_bytes = winograd_bytes(v);
+    v->scratch.bytes = v->scratch.room_at;
+    v->several.merged = v->several.together[0] = v->several.together[1] = 1;
+    v->way.winograd = winograd_fits(v);
+    if (v->way.winograd) {
+        v->scratch.bytes = winograd_bytes(v);
         return;
     }
-    v->merged = merged_samples(v);
-    if (v->merged > 1)
-        v->scratch_bytes = merged_bytes(v);
+    v->several.merged = merged_samples(v);
+    if (v->several.merged > 1)
+        v->scratch.bytes = merged_bytes(v);
     if (s->dtype == PP_BF16 || s->dtype == PP_F16)
-        v->scratch_bytes += widened_bytes(v);
+        v->scratch.bytes += widened_bytes(v);
 }
 
 int64_t conv_scratch(const PpConv *v, int threads)
 {
-    return v->scratch_bytes * (v->winograd ? 1 : threads);
+    return v->scratch.bytes * (v->way.winograd ? 1 : threads);
 }
 
 int64_t library_conv(const PpConvShape *s, int threads)

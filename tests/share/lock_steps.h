@@ -1,14 +1,16 @@
 /*
- * steps.c - a lock-step run: how many steps does a schedule take when every computation, send and
- * receive is one?
+ * lock_steps.h - a lock-step run: how many steps does a schedule take when every computation, send
+ * and receive is one?
  *
  * In: rows of adjacent stages, with or without communication.  Out: the number of steps.  All ranks
  * take a step together; a rank whose next action is not ready waits, and may catch up within
  * the step when a later rank has just made it ready. The figure PyTorch's tests use to compare
  * passes; it is no estimate of time (that is simulate.c).
  */
+#ifndef PP_TEST_LOCK_STEPS_H
+#define PP_TEST_LOCK_STEPS_H
+
 #include "schedule/rows.h"
-#include "tool.h"
 
 #include <stdlib.h>
 
@@ -66,7 +68,8 @@ static int try_step(const Steps *t, int r)
     return 1;
 }
 
-int64_t sched_steps(const Schedule *s, SchedError *e)
+/* -1: it cannot go on, or no memory */
+static int64_t lock_steps(const Schedule *s, SchedError *e)
 {
     Schedule *c = sched_clone(s);
     int64_t steps = 0;
@@ -106,3 +109,5 @@ int64_t sched_steps(const Schedule *s, SchedError *e)
     sched_free(c);
     return steps;
 }
+
+#endif
