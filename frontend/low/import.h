@@ -38,7 +38,7 @@ typedef struct Import {
     bool biased;            /* running variances are of n elements, not of n - 1 as in PyTorch */
     /* the type of result 0 in the file, if it is narrower than in the graph; DT_NONE on entry */
     Dtype declared;
-    Sized *sized;                                       /* by result: low_set_sized() */
+    Sized *sized;                                       /* by result: low_set_picked() */
     struct ImportState *state;                          /* the driver's */
     const struct RawNode *node;                         /* the driver's */
 } Import;

@@ -38,16 +38,26 @@ void low_limit_table(const Import *im, int64_t count, int64_t each, const char *
                   what, (long long)each);
 }
 
-void low_set_sized(Import *im, uint32_t out, ValueId mask, int dim, bool packed)
+void low_set_picked(Import *im, uint32_t out, ValueId x, ValueId there, int dim, bool packed)
 {
+    int64_t *is, n, count = 0;
     if (out >= im->nout)                                /* the node does not name it */
         return;
-    if (!im->sized) {
-        im->sized = arena_array(im->arena, Sized, im->nout);
-        for (uint32_t i = 0; i < im->nout; i++)
-            im->sized[i].mask = NONE;
+    im->out[out] = x;
+    if (!g_const_ints(im->g, there, im->arena, &is, &n)) {
+        if (!im->sized) {
+            im->sized = arena_array(im->arena, Sized, im->nout);
+            for (uint32_t i = 0; i < im->nout; i++)
+                im->sized[i].mask = NONE;
+        }
+        im->sized[out] = (Sized){there, dim, packed};
+        return;
     }
-    im->sized[out] = (Sized){mask, dim, packed};
+    int64_t *at = arena_array(im->arena, int64_t, n + 1);
+    for (int64_t i = 0; i < n; i++)
+        if (is[i])
+            at[count] = packed ? count : i, count++;
+    im->out[out] = low_take(im->g, x, dim, count, at);
 }
 
 ValueId low_need(const Import *im, uint32_t i)

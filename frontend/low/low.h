@@ -31,9 +31,9 @@ bool low_ints_either(const Import *im, const char *name, int i, int64_t **at, in
 void low_limit_nodes(const Import *im, int64_t count, int64_t each, const char *what);
 /* Refuses too large a table that an importer would make itself. */
 void low_limit_table(const Import *im, int64_t count, int64_t each, const char *what);
-/* Marks result `out`, which has its largest possible size, as one whose size depends on the
-   data. */
-void low_set_sized(Import *im, uint32_t out, ValueId mask, int dim, bool packed);
+/* Result `out`: of x, which has its largest possible size, those along dim for which the line
+   `there` is true, or (packed) as many first ones; the size may depend on the data. */
+void low_set_picked(Import *im, uint32_t out, ValueId x, ValueId there, int dim, bool packed);
 
 double low_const_at(const Value *v, int64_t i); /* element i of a constant */
 /* Whether all elements are one known number; looks through views of constants. */

@@ -6,7 +6,6 @@
 #include "frontend/low/low.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static ValueId stopped(Graph *g, ValueId v)
@@ -248,17 +247,7 @@ static void taken_boxes(Import *im, const Shape *s, ValueId best, ValueId count,
     ValueId row[2] = {low_const(g, DT_I64, (Shape){2, {n, 2}}, index)};
     row[1] = g_reshape(g, g_slice_axis(g, best, 2, 0, rounds), &(Shape){2, {n, 1}});
     ValueId rows = g_concat(g, 2, row, 1), there = g_reshape(g, is, &(Shape){1, {n}});
-    int64_t *found, all, taken = 0, *at = arena_array(im->arena, int64_t, n + 1);
-    if (!g_const_ints(g, there, im->arena, &found, &all)) {
-        im->out[0] = rows;
-        low_set_sized(im, 0, there, 0, false);
-        return;
-    }
-    for (int64_t k = 0; k < n; k++)
-        if (found[k])
-            at[taken++] = k;
-    im->out[0] = taken ? low_take(g, rows, 0, taken, at)
-                       : low_const(g, DT_I64, (Shape){2, {0, 3}}, index);
+    low_set_picked(im, 0, rows, there, 0, false);
 }
 
 void import_non_max_suppression(Import *im)
@@ -286,87 +275,6 @@ void import_non_max_suppression(Import *im)
 }
 
 /* ---- Unique ---- */
-
-/* Slices of a constant along an axis, one row each. */
-typedef struct {
-    Tensor rows;
-    int64_t n, size;
-} Slices;
-
-static int compare_rows(const Slices *s, int64_t a, int64_t b)
-{
-    for (int64_t i = 0; i < s->size; i++) {
-        int64_t p = a * s->size + i, q = b * s->size + i;
-        if (dtype_is_float(s->rows.dtype)) {
-            double x = element_double(s->rows.dtype, s->rows.data, p),
-                   y = element_double(s->rows.dtype, s->rows.data, q);
-            if (isnan(x) != isnan(y))
-                return isnan(x) ? 1 : -1;               /* NaN is last, and one */
-            if (x < y || x > y)
-                return x < y ? -1 : 1;
-        } else {
-            int64_t x = element_int(s->rows.dtype, s->rows.data, p),
-                    y = element_int(s->rows.dtype, s->rows.data, q);
-            if (x != y)
-                return x < y ? -1 : 1;
-        }
-    }
-    return 0;
-}
-
-/* order[0 .. n) sorted, equal ones as they were: merging runs of 1, 2, 4, ... */
-static void sort_rows(const Slices *s, int64_t *order, int64_t *spare)
-{
-    for (int64_t run = 1; run < s->n; run *= 2) {
-        for (int64_t from = 0; from < s->n; from += 2 * run) {
-            int64_t a = from, mid = low_min(from + run, s->n), b = mid,
-                    end = low_min(from + 2 * run, s->n);
-            for (int64_t i = from; i < end; i++) {
-                bool left = a < mid && (b == end || compare_rows(s, order[a], order[b]) <= 0);
-                spare[i] = left ? order[a++] : order[b++];
-            }
-        }
-        memcpy(order, spare, (size_t)s->n * sizeof *order);
-    }
-}
-
-static int by_number(const void *a, const void *b)
-{
-    const int64_t *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
-/* Of a constant: what there is. */
-static void unique_known(Import *im, ValueId x, ValueId rows, int axis)
-{
-    Graph *g = im->g;
-    Shape s = low_shape(g, x);
-    Slices all = {.rows = {low_dtype(g, x), s, NULL}, .n = s.d[axis]};
-    memcpy(&all.rows.data, &val(g, rows)->data, sizeof all.rows.data);
-    all.size = all.n ? shape_elements(&s) / all.n : 0;
-    int64_t *order = arena_array(im->arena, int64_t, 2 * all.n + 1),
-            *first = arena_array(im->arena, int64_t, all.n + 1),
-            *inverse = arena_array(im->arena, int64_t, all.n + 1),
-            *count = arena_array(im->arena, int64_t, all.n + 1), n = 0;
-    for (int64_t i = 0; i < all.n; i++)
-        order[i] = i;
-    sort_rows(&all, order, order + all.n);
-    for (int64_t i = 0; i < all.n; i++)                 /* the least index of equals comes first */
-        if (i == 0 || compare_rows(&all, order[i - 1], order[i]) != 0)
-            first[n++] = order[i];
-    if (!im_int(im, "sorted", 1))
-        qsort(first, (size_t)n, sizeof *first, by_number);
-    for (int64_t i = 0, k; i < all.n; i++) {
-        for (k = 0; k < n && compare_rows(&all, first[k], i) != 0; k++) {
-        }
-        inverse[i] = k;
-        count[k]++;
-    }
-    im->out[0] = low_take(g, x, axis, n, first);
-    im->out[1] = low_const(g, DT_I64, (Shape){1, {n}}, first);
-    im->out[2] = low_const(g, DT_I64, (Shape){1, {all.n}}, inverse);
-    im->out[3] = low_const(g, DT_I64, (Shape){1, {n}}, count);
-}
 
 /* Lines of a matrix, each sorted along dim 0: where its values stood, whether each is another than
  * the one before it, and which of the different ones it is. */
@@ -419,8 +327,8 @@ static ValueId row_keys(Graph *g, ValueId x)
     }
 }
 
-/* Of data: as many as there are slices, each beside whether it is the first of its kind. */
-static void unique_of_data(Import *im, ValueId x, ValueId rows, int axis)
+/* As many as there are slices, each beside whether it is the first of its kind. */
+static void unique(Import *im, ValueId x, ValueId rows, int axis)
 {
     Graph *g = im->g;
     int64_t n = low_shape(g, rows).d[0], size = shape_elements(&val(g, rows)->shape) / n;
@@ -429,23 +337,23 @@ static void unique_of_data(Import *im, ValueId x, ValueId rows, int axis)
     Dtype t = low_dtype(g, key);
     Sorted r = sorted_lines(g, row_keys(g, t == DT_BOOL ? g_cast(g, key, DT_I64) : key));
     ValueId at = g_reshape(g, r.at, &line), fresh = g_reshape(g, r.fresh, &line),
-            group = g_reshape(g, r.group, &line), none = low_zeros_like(g, at), there = fresh;
-    im->out[0] = x, im->out[1] = g_iota(g, DT_I64, 1, 0, n);
+            group = g_reshape(g, r.group, &line), none = low_zeros_like(g, at), there = fresh,
+            first = at;
     if (im_int(im, "sorted", 1)) {
-        im->out[0] = g_gather(g, x, at, axis), im->out[1] = at;
+        x = g_gather(g, x, at, axis);
     } else {                                            /* by where the first of a kind stands */
         ValueId is = put_back(g, none, at, g_cast(g, fresh, DT_I64), SCATTER_NONE);
         ValueId firsts = graph_node(g, OP_Pack, 2, (ValueId[]){at, fresh}, (Attr){.axis = 0}),
                 number = graph_node(g, OP_CumSum, 1, &is, (Attr){.axis = 0});
         number = g_sub(g, number, g_like(g, number, 1));
         group = g_gather(g, number, g_gather(g, firsts, group, 0), 0);
-        there = g_cast(g, is, DT_BOOL);
+        there = g_cast(g, is, DT_BOOL), first = g_iota(g, DT_I64, 1, 0, n);
     }
     im->out[2] = put_back(g, none, at, group, SCATTER_NONE);
-    im->out[3] = put_back(g, none, group, g_full(g, DT_I64, &line, 1), SCATTER_ADD);
-    low_set_sized(im, 0, there, axis, false);
-    low_set_sized(im, 1, there, 0, false);
-    low_set_sized(im, 3, there, 0, true);
+    ValueId count = put_back(g, none, group, g_full(g, DT_I64, &line, 1), SCATTER_ADD);
+    low_set_picked(im, 0, x, there, axis, false);
+    low_set_picked(im, 1, first, there, 0, false);
+    low_set_picked(im, 3, count, there, 0, true);
 }
 
 void import_unique(Import *im)
@@ -459,11 +367,7 @@ void import_unique(Import *im)
         x = g_reshape(g, x, &flat), axis = 0, s = flat;
     for (int d = 0; d < s.rank; d++)
         perm[d] = d == 0 ? axis : d <= axis ? d - 1 : d;
-    ValueId rows = g_transpose(g, x, perm);
-    if (val(g, rows)->kind == V_CONST)
-        unique_known(im, x, rows, axis);
-    else if (flat.d[0] < 1 || s.d[axis] > INT32_MAX)
+    if (flat.d[0] < 1 || s.d[axis] > INT32_MAX)
         low_fatal(im, 0, "%s", shape_print(im->arena, low_dtype(g, x), &s));
-    else
-        unique_of_data(im, x, rows, axis);
+    unique(im, x, g_transpose(g, x, perm), axis);
 }

@@ -210,7 +210,7 @@ void import_dynamic_quantize_linear(Import *im)
 /* ---- products of quantised numbers: exact in float64, whose 53 bits hold the sums ---- */
 
 /* Operand i less its zero point, which stands along dim `axis` where it is a vector. */
-static ValueId centred(const Import *im, uint32_t i, uint32_t zero, int axis)
+ValueId low_centred(const Import *im, uint32_t i, uint32_t zero, int axis)
 {
     Graph *g = im->g;
     ValueId x = g_cast(g, low_need(im, i), DT_F64), z = im_in(im, zero);
@@ -232,7 +232,7 @@ void import_matmul_integer(Import *im)
 {
     Graph *g = im->g;
     int a = low_shape(g, low_need(im, 0)).rank, b = low_shape(g, low_need(im, 1)).rank;
-    ValueId y = g_matmul(g, centred(im, 0, 2, a - 2), centred(im, 1, 3, b - 1));
+    ValueId y = g_matmul(g, low_centred(im, 0, 2, a - 2), low_centred(im, 1, 3, b - 1));
     im->out[0] = g_cast(g, y, DT_I32);
 }
 
@@ -249,7 +249,7 @@ static ValueId convolved(const Import *im, ValueId x, ValueId w)
 void import_conv_integer(Import *im)
 {
     low_need_rank(im, 0, 3, 5);
-    ValueId y = convolved(im, centred(im, 0, 2, 1), centred(im, 1, 3, 0));
+    ValueId y = convolved(im, low_centred(im, 0, 2, 1), low_centred(im, 1, 3, 0));
     im->out[0] = g_cast(im->g, y, DT_I32);
 }
 
@@ -284,7 +284,7 @@ void import_qlinear_matmul(Import *im)
 {
     Graph *g = im->g;
     int a = low_shape(g, low_need(im, 0)).rank, b = low_shape(g, low_need(im, 3)).rank;
-    ValueId y = g_matmul(g, centred(im, 0, 2, a - 2), centred(im, 3, 5, b - 1));
+    ValueId y = g_matmul(g, low_centred(im, 0, 2, a - 2), low_centred(im, 3, 5, b - 1));
     int rank = low_shape(g, y).rank;
     regrid(im, y, scale_along(im, 1, rank, rank - 2), scale_along(im, 4, rank, rank - 1));
 }
@@ -293,7 +293,7 @@ void import_qlinear_conv(Import *im)
 {
     Graph *g = im->g;
     Shape x = low_need_rank(im, 0, 3, 5), line = {.rank = x.rank};
-    ValueId y = convolved(im, centred(im, 0, 2, 1), centred(im, 3, 5, 0));
+    ValueId y = convolved(im, low_centred(im, 0, 2, 1), low_centred(im, 3, 5, 0));
     if (im_in(im, 8) != NONE) {
         for (int d = 0; d < x.rank; d++)
             line.d[d] = d == 1 ? low_need_rank(im, 8, 1, 1).d[0] : 1;
@@ -310,11 +310,6 @@ ValueId low_scaled_product(Graph *g, ValueId a, ValueId b, ValueId scale)
     return g_mul(g, g_cast(g, sums, DT_F32), scale);
 }
 
-ValueId low_centred(const Import *im, uint32_t i, uint32_t zero, int axis)
-{
-    return centred(im, i, zero, axis);
-}
-
 ValueId low_dynamic_product(Graph *g, ValueId x, ValueId b, ValueId b_scale)
 {
     ValueId scale, point, q = dynamically(g, g_cast(g, x, DT_F32), &scale, &point);
@@ -328,7 +323,7 @@ void import_dynamic_quantize_matmul(Import *im)
     Graph *g = im->g;
     ValueId x = low_need_float(im, 0);
     int rank = low_need_rank(im, 1, 2, MAX_RANK).rank;
-    ValueId y = low_dynamic_product(g, x, centred(im, 1, 3, rank - 1),
+    ValueId y = low_dynamic_product(g, x, low_centred(im, 1, 3, rank - 1),
                                     scale_along(im, 2, rank, rank - 1));
     im->out[0] = im_in(im, 4) == NONE ? y : g_add(g, y, im->in[4]);
 }

@@ -64,27 +64,18 @@ void import_compress(Import *im)
 {
     Graph *g = im->g;
     ValueId x = low_need(im, 0);
-    int64_t *keep, n, count = 0;
     Shape s = low_shape(g, x), flat = {1, {shape_elements(&s)}};
     ValueId condition = low_need(im, 1);
+    int64_t n = low_need_rank(im, 1, 1, 1).d[0];
     int axis = im_has(im, "axis") ? low_axis(im, im_int(im, "axis", 0), s.rank) : -1;
     if (axis < 0)
         x = g_reshape(g, x, &flat), axis = 0, s = flat;
-    n = low_need_rank(im, 1, 1, 1).d[0];
     if (low_dtype(g, condition) != DT_BOOL)
         low_fatal(im, 1, "a bool operand is needed, not %s", dtype_name(low_dtype(g, condition)));
     if (n > s.d[axis])
         low_fatal(im, 1, "%lld conditions for a dim of %lld", (long long)n, (long long)s.d[axis]);
-    if (!g_const_ints(g, condition, im->arena, &keep, &n)) {
-        im->out[0] = n < s.d[axis] ? g_slice_axis(g, x, axis, 0, n) : x;
-        low_set_sized(im, 0, condition, axis, false);
-        return;
-    }
-    int64_t *at = arena_array(im->arena, int64_t, n + 1);
-    for (int64_t i = 0; i < n; i++)
-        if (keep[i])
-            at[count++] = i;
-    im->out[0] = low_take(g, x, axis, count, at);
+    x = n < s.d[axis] ? g_slice_axis(g, x, axis, 0, n) : x;
+    low_set_picked(im, 0, x, condition, axis, false);
 }
 
 /* ---- to another size ---- */

@@ -78,39 +78,15 @@ static bool is_rotation(Arena *a, const RawTensor *t, const RawTensor *next)
 
 bool param_is_buffer_name(const char *name)
 {
-    static const char *const buffer[] = {"inv_freq",
-                                         "original_inv_freq",
-                                         "freqs",
-                                         "running_mean",
-                                         "running_var",
-                                         "num_batches_tracked",
-                                         "position_ids",
-                                         "masked_bias",
-                                         "attn_mask",
-                                         "causal_mask",
-                                         "cos_cached",
-                                         "sin_cached",
-                                         "cos_cache",
-                                         "sin_cache",
-                                         "freqs_cos",
-                                         "freqs_sin",
-                                         "freqs_cis",
-                                         "relative_position_index",
-                                         "relative_coords_table",
-                                         "pe",
-                                         "anchors",
-                                         "mask",
-                                         "tril",
-                                         "triu",
-                                         "alibi",
-                                         "slopes",
-                                         "alibi_slopes",
-                                         "final_logits_bias",
-                                         "pixel_mean",
-                                         "pixel_std",
-                                         "image_mean",
-                                         "image_std",
-                                         NULL};
+    // clang-format off
+    static const char *const buffer[] = {
+        "inv_freq", "original_inv_freq", "freqs", "running_mean", "running_var",
+        "num_batches_tracked", "position_ids", "masked_bias", "attn_mask", "causal_mask",
+        "cos_cached", "sin_cached", "cos_cache", "sin_cache", "freqs_cos", "freqs_sin", "freqs_cis",
+        "relative_position_index", "relative_coords_table", "pe", "anchors", "mask", "tril", "triu",
+        "alibi", "slopes", "alibi_slopes", "final_logits_bias", "pixel_mean", "pixel_std",
+        "image_mean", "image_std", NULL};
+    // clang-format on
     return is_one_of(leaf_of(name), buffer);
 }
 
