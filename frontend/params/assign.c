@@ -30,27 +30,65 @@ static bool is_param(const Params *p, const RawNode *n, uint32_t input, const Ra
     return !param_is_buffer(p, t->name) && param_rule(p, t, &by) == RULE_TRAINS;
 }
 
-/* The bias "M.bias" beside "M.weight", or NULL. */
-static const RawTensor *bias_beside(const Params *p, const char *weight)
+/* "M.weight" and "M.bias"; nn.MultiheadAttention's are called "M.in_proj_weight" and
+ * "M.in_proj_bias".  The length of M and what stands before the end; 0: it ends otherwise. */
+static size_t stem(const char *name, const char *end, size_t *module)
 {
-    const char *dot = strrchr(weight, '.');
-    const char *name =
-        arena_printf(p->m->arena, "%.*s.bias", dot ? (int)(dot - weight) : 0, weight);
+    const char *dot = strrchr(name, '.'), *leaf = dot ? dot + 1 : name;
+    size_t packed = strncmp(leaf, "in_proj_", 8) ? 0 : 8;
+    *module = dot ? (size_t)(dot - name) : 0;
+    return *module && !strcmp(leaf + packed, end) ? *module + 1 + packed : 0;
+}
+
+static const RawTensor *array_named(const Params *p, const char *name)
+{
     uint32_t init = strmap_get(&p->m->init_index, name);
     init = init == NONE ? strmap_get(&p->renamed.copied, name) : init;
     return init == NONE ? NULL : &p->m->init.at[init];
 }
 
+/* The bias "M.bias" beside "M.weight", or NULL. */
+static const RawTensor *bias_beside(const Params *p, const char *weight)
+{
+    size_t module, before = stem(weight, "weight", &module);
+    return array_named(p, arena_printf(p->m->arena, "%.*sbias", (int)before, weight));
+}
+
+static bool is_equal(const RawTensor *a, const RawTensor *b)
+{
+    return a->bytes.length == b->bytes.length && !memcmp(a->bytes.at, b->bytes.at, a->bytes.length);
+}
+
+/* "layers.0.attn.weight" and "layers.1.attn.weight": does another array of layers.0 have the
+ * numbers of that of layers.1? */
+static bool are_in_copies(const Params *p, const char *x, const char *y)
+{
+    size_t n = strlen(x), k = strlen(y);
+    for (; n && k && x[n - 1] == y[k - 1]; n--)
+        k--;
+    while (x[n] && x[n] != '.') /* the whole component is another */
+        n++, k++;
+    for (uint32_t i = 0; i < p->m->init.n; i++) {
+        const RawTensor *t = &p->m->init.at[i];
+        const RawTensor *u =
+            strncmp(t->name, x, n) || t->name[n] != '.'
+                ? NULL
+                : array_named(p, arena_printf(p->m->arena, "%.*s%s", (int)k, y, t->name + n));
+        if (u && is_equal(t, u) && !param_is_equal_by_chance(t))
+            return true;
+    }
+    return false;
+}
+
 /* Are two modules copies, deepcopy's layers of a transformer that has not trained?  Their biases
- * tell, or that different modules read what has lost its name. */
+ * tell, those of the modules around, or that different modules read what has lost its name. */
 static bool are_copies(const Params *p, const Param *e, const char *name, const RawNode *n)
 {
     const RawTensor *a = name ? bias_beside(p, e->name) : NULL,
                     *b = name ? bias_beside(p, name) : NULL;
     const SlotRead *by;
     if (a && b)
-        return a->bytes.length == b->bytes.length && !param_is_equal_by_chance(a) &&
-               !memcmp(a->bytes.at, b->bytes.at, a->bytes.length);
+        return is_equal(a, b) && (!param_is_equal_by_chance(a) || are_in_copies(p, e->name, name));
     if (!p->m->from_pytorch || !param_is_made_up(e->initializer))
         return false;
     param_rule(p, &p->m->init.at[strmap_get(&p->m->init_index, e->initializer)], &by);
@@ -84,16 +122,15 @@ static uint32_t tied_to(const Params *p, const RawNode *n, const RawTensor *t, c
  * Scopes may lack M's beginning. */
 static const char *name_by_bias(const Params *p, const RawNode *n, uint32_t input)
 {
-    static const char end[] = ".bias";
     uint32_t at = n->nout && param_role(n, input) == ROLE_WEIGHT
                       ? strmap_get(&p->renamed.bias, n->out[0])
                       : NONE;
     const char *bias = at == NONE ? "" : p->renamed.addend.at[at];
-    size_t module = strlen(bias) - (*bias ? strlen(end) : 0), scope = strlen(n->scope);
-    if (!*bias || !scope || scope > module || strncmp(bias + module - scope, n->scope, scope) ||
+    size_t module, scope = strlen(n->scope), before = stem(bias, "bias", &module);
+    if (!before || !scope || scope > module || strncmp(bias + module - scope, n->scope, scope) ||
         (scope < module && bias[module - scope - 1] != '.'))
         return NULL;
-    const char *name = arena_printf(p->m->arena, "%.*s.weight", (int)module, bias);
+    const char *name = arena_printf(p->m->arena, "%.*sweight", (int)before, bias);
     bool taken =
         strmap_get(&p->by_name, name) != NONE || strmap_get(&p->m->init_index, name) != NONE;
     return taken ? NULL : name;
@@ -108,8 +145,8 @@ static void find_biases(Params *p, const RawNodes *list)
         if (!n->dead && init != NONE && n->nout == 1 && !strcmp(n->op_type, "Identity"))
             *strmap_at(&p->renamed.copied, n->out[0]) = init;
         for (uint32_t j = 0; j < 2 && !n->dead && n->nin == 2 && !strcmp(n->op_type, "Add"); j++) {
-            size_t k = strlen(n->in[j]);
-            if (k < 6 || strcmp(n->in[j] + k - 5, ".bias") ||
+            size_t module;
+            if (!stem(n->in[j], "bias", &module) ||
                 (strmap_get(&p->m->init_index, n->in[j]) == NONE &&
                  strmap_get(&p->renamed.copied, n->in[j]) == NONE))
                 continue;
@@ -301,6 +338,7 @@ static void from_names(Params *p, const RawNodes *list)
     find_biases(p, list);
     find_readers(p, list, &readers);
     assign(p, list, &pass);
+    param_packed(p, list);
     for (uint32_t i = 0; i < list->n; i++)
         if (!list->at[i]->dead && is_unshared(p, list->at[i]))
             unshare(p, &pass, list->at[i]);

@@ -14,8 +14,7 @@ static bool is_folded(const Params *p, const char *name)
            (*name == '/' && strstr(name, "_output_") && !strstr(name, "/Constant"));
 }
 
-/* By TorchScript, or of its nodes by ONNX Runtime's optimizer: "/wpe/Gather_output_0". */
-static bool made_by_folding(const Params *p, const RawTensor *t)
+bool param_is_folded(const Params *p, const RawTensor *t)
 {
     return is_folded(p, t->name) && !t->is_lifted && dtype_is_float(t->dtype) && t->bytes.at &&
            strmap_get(&p->by_init, t->name) == NONE;
@@ -88,7 +87,7 @@ void param_constants(Params *p, const RawNodes *list)
         RawNode *n = list->at[i];
         for (uint32_t j = 0; !n->dead && j < n->nin; j++) {
             uint32_t init = *n->in[j] ? strmap_get(&p->m->init_index, n->in[j]) : NONE;
-            if (init == NONE || param_is_used(n, j) || !made_by_folding(p, &p->m->init.at[init]) ||
+            if (init == NONE || param_is_used(n, j) || !param_is_folded(p, &p->m->init.at[init]) ||
                 shape_elements(&p->m->init.at[init].shape) < 2)
                 continue;
             uint32_t *at = strmap_at(&index, n->in[j]);
@@ -145,7 +144,7 @@ void param_constants_note(Params *p, const RawNodes *list)
             const RawTensor *t = init == NONE ? NULL : &p->m->init.at[init];
             if (!may_train(n, j) || param_is_used(n, j))
                 continue;
-            if (t && made_by_folding(p, t))
+            if (t && param_is_folded(p, t))
                 note(p, t, t->name, n);
             else if (from != NONE)
                 note(p, merged_constant(p, list->at[from]), n->in[j], n);

@@ -142,6 +142,13 @@ typedef enum { NOT_SAME, SAME, SAME_TURNED } Same;
 Same raw_same(const RawTensor *a, const RawTensor *b);
 int raw_wide_dims(const Shape *s); /* of more than one element */
 
+/* ---- const.c ---- */
+/* By TorchScript, or of its nodes by ONNX Runtime's optimizer: "/wpe/Gather_output_0". */
+bool param_is_folded(const Params *p, const RawTensor *t);
+
+/* ---- packed.c ---- */
+void param_packed(Params *p, const RawNodes *list); /* parts of attention's projections */
+
 /* ---- merged.c ---- */
 void fx_refuse_merged(Fx *x);
 

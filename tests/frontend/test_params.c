@@ -8,22 +8,88 @@
 static void test_renamed(void)
 {
     M m = {0};
-    const float drawn[16] = {.3f, -.1f, .7f, .2f, -.6f, .4f, .9f, -.8f,
-                             .5f, .1f, -.3f, .8f, -.2f, .6f, -.9f, -.4f};
+    const float drawn[16] = {.3f, -.1f, .7f,  .2f, -.6f, .4f, .9f,  -.8f,
+                             .5f, .1f,  -.3f, .8f, -.2f, .6f, -.9f, -.4f};
     tensor(&m, "onnx::MatMul_11", 1, (int[]){4, 4, 0}, drawn, sizeof drawn);
     initializer(&m, "onnx::MatMul_12", 4, 4, 20);
     initializer(&m, "head.bias", 4, 0, 100);
     initializer(&m, "model.h.0.fc.bias", 4, 0, 200);
+    initializer(&m, "onnx::MatMul_13", 4, 4, 60);
+    initializer(&m, "model.h.0.attn.in_proj_bias", 4, 0, 300);
     node(&m, "MatMul", "/h.0/fc/MatMul", "x onnx::MatMul_12", "a", NULL, NULL);
     node(&m, "Add", "/h.0/fc/Add", "model.h.0.fc.bias a", "b", NULL, NULL);
-    node(&m, "MatMul", "/head/decoder/MatMul", "b onnx::MatMul_11", "c", NULL, NULL);
+    node(&m, "MatMul", "/h.0/attn/MatMul", "b onnx::MatMul_13", "d", NULL, NULL);
+    node(&m, "Add", "/h.0/attn/Add", "model.h.0.attn.in_proj_bias d", "e", NULL, NULL);
+    node(&m, "MatMul", "/head/decoder/MatMul", "e onnx::MatMul_11", "c", NULL, NULL);
     node(&m, "Add", "/head/decoder/Add", "head.bias c", "y", NULL, NULL);
     Graph *g = import(&m, NULL, NULL);
     const Param *w = param(g, "model.h.0.fc.weight");
-    ok(w && w->transposed, "a folded weight is called after the bias of its module");
+    ok(w && w->transposed && param(g, "model.h.0.attn.in_proj_weight"),
+       "a folded weight is called after the bias of its module");
     ok(param(g, "onnx::MatMul_11") && !param(g, "onnx::MatMul_11")->transposed &&
            strstr(said, "onnx::MatMul_11"),
        "another module's bias names none: it trains as the file has it, and is named");
+}
+
+/* nn.MultiheadAttention of E = 4.  widths: rows of each part of in_proj_weight, keys: features of
+ * all parts but the first. */
+static Graph *attention(const int *widths, int keys, bool biased)
+{
+    M m = {0};
+    const char *last = "x";
+    initializer(&m, "model.a.out_proj.weight", 4, 4, 900);
+    initializer(&m, "u.weight", 4, keys, 300);
+    node(&m, "MatMul", "/u/MatMul", "x u.weight", "m", NULL, NULL);
+    for (int i = 0, first = 1; widths[i]; i++) {
+        char w[32], b[32], in[96], y[8], sum[8], out[8];
+        int rows = i ? keys : 4;
+        snprintf(w, sizeof w, "onnx::MatMul_%d", i);
+        snprintf(b, sizeof b, biased ? "onnx::Add_%d" : "", i);
+        snprintf(y, sizeof y, "y%d", i);
+        snprintf(sum, sizeof sum, "s%d", i);
+        snprintf(out, sizeof out, "t%d", i);
+        initializer(&m, w, rows, widths[i], (float)first);
+        first += rows * widths[i];
+        snprintf(in, sizeof in, "%s %s", i ? "m" : "x", w);
+        node(&m, "MatMul", "/a/MatMul", in, y, NULL, NULL);
+        if (biased) {
+            initializer(&m, b, widths[i], 0, (float)(500 + 10 * i));
+            snprintf(in, sizeof in, "%s %s", b, y);
+            node(&m, "Add", "/a/Add", in, sum, NULL, NULL);
+        }
+        node(&m, "ReduceSum", "/a/ReduceSum", biased ? sum : y, out, NULL, NULL);
+        snprintf(in, sizeof in, "%s %s", last, out);
+        last = arena_printf(arena, "z%d", i);
+        node(&m, "Mul", "/a/Mul", in, last, NULL, NULL);
+    }
+    char in[64];
+    snprintf(in, sizeof in, "%s model.a.out_proj.weight", last);
+    node(&m, "Gemm", "/a/Gemm", in, "y", NULL, NULL);
+    return import(&m, NULL, NULL);
+}
+
+/* Folding takes the projections of an attention apart. */
+static void test_packed(void)
+{
+    Graph *g = attention((int[]){4, 8, 0}, 4, true);
+    const Param *w = param(g, "model.a.in_proj_weight"), *b = param(g, "model.a.in_proj_bias");
+    ok(is_shaped(w, 2, 12, 4) && first_of(w, 1) == 5 && first_of(w, 17) == 25 &&
+           first_of(w, 20) == 18,
+       "parts of in_proj_weight, transposed, are joined");
+    ok(is_shaped(b, 1, 12, 0) && first_of(b, 3) == 503 && first_of(b, 4) == 510 &&
+           strstr(said, "2 parameters were recovered") && !param(g, "onnx::MatMul_0"),
+       "so are those of its bias, and it is said");
+    g = attention((int[]){4, 4, 4, 0}, 4, false);
+    ok(is_shaped(param(g, "model.a.in_proj_weight"), 2, 12, 4) && !param(g, "model.a.in_proj_bias"),
+       "three parts without a bias");
+    g = attention((int[]){4, 4, 4, 0}, 3, true);
+    ok(is_shaped(param(g, "model.a.q_proj_weight"), 2, 4, 4) &&
+           is_shaped(param(g, "model.a.v_proj_weight"), 2, 4, 3) &&
+           is_shaped(param(g, "model.a.in_proj_bias"), 1, 12, 0),
+       "keys of other features: three weights");
+    g = attention((int[]){4, 4, 0}, 4, true);
+    ok(param(g, "onnx::MatMul_1") && !param(g, "model.a.in_proj_weight"),
+       "parts that do not fit stay what they are");
 }
 
 /* The branch of an If whose condition is known may be an Identity of a parameter: no copy of it. */
@@ -39,7 +105,7 @@ static void test_identity(void)
     ok(p && p->trainable && graph_users(g, arena)[p->value].n == 1,
        "the model's own Identity reads the parameter");
 
-    M fresh = {0};                                      /* statistics equal to scale and shift */
+    M fresh = {0}; /* statistics equal to scale and shift */
     initializer(&fresh, "bn.weight", 4, 0, 7);
     node(&fresh, "Identity", "Identity_0", "bn.weight", "bn.running_var", NULL, NULL);
     node(&fresh, "Div", "/bn/Div", "x bn.running_var", "d", NULL, NULL);
@@ -60,9 +126,10 @@ static void test_folded_norm(void)
     initializer(&m, "onnx::BatchNormalization_3", 4, 0, 30);
     initializer(&m, "mean", 4, 0, 40);
     initializer(&m, "var", 4, 0, 50);
-    node(&m, "BatchNormalization", "/conv/BatchNormalization",
-         "onnx::BatchNormalization_1 onnx::BatchNormalization_2 onnx::BatchNormalization_3 mean var",
-         "w", NULL, NULL);
+    node(
+        &m, "BatchNormalization", "/conv/BatchNormalization",
+        "onnx::BatchNormalization_1 onnx::BatchNormalization_2 onnx::BatchNormalization_3 mean var",
+        "w", NULL, NULL);
     node(&m, "MatMul", "/conv/MatMul", "x w", "y", NULL, NULL);
     Graph *g = import(&m, NULL, NULL);
     ok(g && !param(g, "conv.weight") && is_shaped(param(g, "onnx::BatchNormalization_2"), 1, 4, 0),
@@ -75,7 +142,7 @@ static void test_folded_constants(void)
 {
     M m = {0};
     initializer(&m, "p", 2, 4, 1);
-    initializer(&m, "onnx::Add_7", 2, 4, 1);            /* the same bytes */
+    initializer(&m, "onnx::Add_7", 2, 4, 1); /* the same bytes */
     initializer(&m, "onnx::Add_8", 4, 0, 50);
     node(&m, "Mul", "/Mul", "x p", "a", NULL, NULL);
     node(&m, "Add", "/Add", "a onnx::Add_7", "b", NULL, NULL);
@@ -230,6 +297,7 @@ static void test_rotary_tables(void)
 int main(void)
 {
     models_begin();
+    test_packed();
     test_renamed();
     test_identity();
     test_folded_norm();

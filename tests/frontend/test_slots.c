@@ -313,6 +313,8 @@ static Graph *two_products(const char *tool, const float *a, const float *b, con
     tensor(&m, b == a ? "unread" : "onnx::MatMul_2", 1, (int[]){4, 4, 0}, b, 64);
     tensor(&m, "l.0.bias", 1, (int[]){4, 0}, bias, 16);
     tensor(&m, "l.1.bias", 1, (int[]){4, 0}, bias + (bias == fresh ? 0 : 4), 16);
+    tensor(&m, "l.0.at", 1, (int[]){4, 0}, fresh, 16);
+    tensor(&m, "l.1.at", 1, (int[]){4, 0}, fresh + (bias[0] == 0 ? 0 : 4), 16);
     if (b == a)
         node(&m, "Identity", "Identity_0", "onnx::MatMul_1", "onnx::MatMul_2", NULL, NULL);
     node(&m, "MatMul", "/l.0/MatMul", "x onnx::MatMul_1", "a", NULL, NULL);
@@ -324,7 +326,7 @@ static Graph *two_products(const char *tool, const float *a, const float *b, con
 
 static void test_tied(void)
 {
-    float other[16], ones[16], biases[16];
+    float other[16], ones[16], biases[16], zeros[16] = {0};
     turned(other, fresh);
     draw(biases, 16);
     for (int i = 0; i < 16; i++)
@@ -339,6 +341,8 @@ static void test_tied(void)
     ok(g && g->param.n == 4, "numbers that are all the same are equal by chance");
     g = two_products("pytorch", fresh, fresh, fresh);
     ok(g && g->param.n == 4, "modules that are copies, biases and all, are two");
+    g = two_products("pytorch", fresh, fresh, zeros);
+    ok(g && g->param.n == 4, "so are those of zero biases beside other arrays that are equal");
 }
 
 int main(void)
