@@ -136,6 +136,7 @@ def one(name, work):
     """The loss's difference, the gradients' worst relative to their largest number, parameters."""
     import numpy
     import transformers
+    transformers.set_seed(0)
     kind, sizes = CONFIGS[name]
     folder, stem = os.path.join(work, "config"), os.path.join(work, "model")
     config = getattr(transformers, kind).config_class(**sizes, architectures=[kind])
