@@ -4,8 +4,9 @@
  *
  * With optimize=False an Identity stands there, whose fx node is aten.detach.  The optimizer
  * removes it, and merges expressions that differ in nothing but what they detach.  The reader's fx
- * node still has an argument called so, which nothing in the file is: the model is refused.  Of a
- * line of source that detaches, and of which no node tells, there is a warning.
+ * node still has an argument called so, which nothing in the file is: the model is refused, unless
+ * the other arguments name all operands that carry a gradient (then a table of sines was detached).
+ * Of a line of source that detaches, and of which no node tells, there is a warning.
  */
 #include <string.h>
 
@@ -15,7 +16,10 @@ typedef struct {
     Arena *a;
     const Model *m;
     bool is_settled;          /* --stop-gradient is given */
-    StrMap made;              /* names of fx nodes, and of what nodes make */
+    const FxNode *fx;         /* by node of the list */
+    StrMap made;              /* names of fx nodes, and of what nodes make: the last such node */
+    StrMap several;           /* fx nodes that are several nodes */
+    StrMap carries;           /* what is computed of parameters */
     StrMap used;              /* operands that are parameters */
     StrMap seen;              /* lines of source that detach */
     VEC(const char *) untold; /* those of which no node tells */
@@ -23,8 +27,8 @@ typedef struct {
 
 static bool is_detach(const FxNode *fx)
 {
-    return fx->target && (!strncmp(fx->target, "aten.detach.", 12) ||
-                          !strncmp(fx->target, "aten.detach_.", 13));
+    return fx->target &&
+           (!strncmp(fx->target, "aten.detach.", 12) || !strncmp(fx->target, "aten.detach_.", 13));
 }
 
 static bool is_called_detach(const char *name)
@@ -43,11 +47,34 @@ static bool is_lost(const Detach *d, const char *arg)
     return is_called_detach(arg) && !there;
 }
 
+/* One node, of which each operand that carries a gradient is named by an argument of its own. */
+static bool is_told(const Detach *d, const RawNode *n, const FxNode *fx)
+{
+    bool *taken = arena_array(d->a, bool, fx->n + 1);
+    if (!fx->name || strmap_get(&d->several, fx->name) != NONE)
+        return false;
+    for (uint32_t k = 0; k < n->nin; k++) {
+        uint32_t maker = strmap_get(&d->made, n->in[k]), j = 0;
+        if (param_is_used(n, k))
+            return false;
+        if (strmap_get(&d->carries, n->in[k]) == NONE)
+            continue;
+        const char *made = maker == NONE ? NULL : d->fx[maker].name;
+        while (j < fx->n && (taken[j] || (strcmp(fx->arg[j].name, n->in[k]) != 0 &&
+                                          (!made || strcmp(fx->arg[j].name, made) != 0))))
+            j++;
+        if (j == fx->n)
+            return false;
+        taken[j] = true;
+    }
+    return true;
+}
+
 /* Where --stop-gradient is given, its user knows. */
 static void refuse_lost(const Detach *d, const RawNode *n, const FxNode *fx)
 {
     for (uint32_t j = 0; j < fx->n; j++) {
-        if (!is_lost(d, fx->arg[j].name))
+        if (!is_lost(d, fx->arg[j].name) || is_told(d, n, fx))
             continue;
         const char *why = arena_printf(d->a,
                                        "the exporter removed the result of detach() ('%.128s'), so "
@@ -96,15 +123,26 @@ static void warn_untold(const Detach *d)
 /* ---- the nodes ---- */
 
 /* Notes what the node makes, and which of its operands are parameters. */
-static void collect(Detach *d, const RawNode *n, const FxNode *fx)
+static void collect(Detach *d, const RawNode *n, uint32_t at)
 {
-    if (fx->name)
-        *strmap_at(&d->made, fx->name) = 1;
-    for (uint32_t k = 0; k < n->nout; k++)
-        *strmap_at(&d->made, n->out[k]) = 1;
-    for (uint32_t k = 0; k < n->nin; k++)
+    const char *name = d->fx[at].name;
+    bool carries = n->bias != NONE;
+    for (uint32_t k = 0; k < n->nattr; k++)
+        carries |= n->attr[k]->g != NULL; /* its body may read parameters */
+    for (uint32_t k = 0; k < n->nin; k++) {
+        carries |= param_is_used(n, k) || strmap_get(&d->carries, n->in[k]) != NONE;
         if (param_is_used(n, k))
             *strmap_at(&d->used, n->in[k]) = 1;
+    }
+    if (name && strmap_get(&d->made, name) != NONE)
+        *strmap_at(&d->several, name) = 1;
+    if (name)
+        *strmap_at(&d->made, name) = at;
+    for (uint32_t k = 0; k < n->nout; k++) {
+        *strmap_at(&d->made, n->out[k]) = at;
+        if (carries)
+            *strmap_at(&d->carries, n->out[k]) = 1;
+    }
 }
 
 static bool reads_detached(const FxNode *fx)
@@ -122,16 +160,19 @@ void stop_detached(const Stops *t, const Model *m, const RawNodes *list)
                 .m = m,
                 .is_settled = t->opt->stop.n > 0,
                 .made.arena = a,
+                .several.arena = a,
+                .carries.arena = a,
                 .used.arena = a,
                 .seen.arena = a};
     FxNode *fx = arena_array(a, FxNode, list->n + 1);
+    d.fx = fx;
     for (uint32_t i = 0; i < list->n; i++) {
         RawNode *n = list->at[i];
         if (n->dead)
             continue;
         if (n->fx_node)
             (void)meta_fx(a, n->fx_node, &fx[i]);
-        collect(&d, n, &fx[i]);
+        collect(&d, n, i);
         if (is_detach(&fx[i]) || reads_detached(&fx[i]))
             see_lines(&d, n, true);
         for (uint32_t k = 0; k < n->nout && is_detach(&fx[i]); k++)

@@ -225,12 +225,30 @@ static void test_max_with_index(void)
     ok(to_first[0] && !to_first[1], "max(dim) has the gradient at its index, amax at all equals");
 }
 
+/* A table that was detached, as M2M100 has it: no gradient reaches it in any case. */
+static void test_detached_table(void)
+{
+    for (int i = 0; i < 2; i++) {
+        M m = {0};
+        initializer(&m, "lin.weight", 4, 4, 1);
+        node(&m, "MatMul", "node_1", "x lin.weight", "linear", NULL, fx("", "%p_lin_weight"));
+        node(&m, "Sin", "node_2", "x", "sin", NULL, call("sin", "sin.default", "%x"));
+        node(&m, "Add", "node_3", i ? "linear linear" : "linear sin", "y", NULL,
+             call("add", "add.Tensor", "%linear, %detach"));
+        Graph *g = import(&m, NULL, NULL);
+        ok(i ? !g : g && param(g, "lin.weight"),
+           i ? "a value detached beside itself is refused" : "a detached table is not refused");
+    }
+}
+
 /* Where the exporter's optimizer has removed a detach(), a reader's fx node still has it. */
 static void test_removed_detach(void)
 {
     for (int i = 0; i < 2; i++) {
         M m = {0};
-        node(&m, "Neg", "node_1", "x", "neg", NULL, call("neg", "neg.default", "%x"));
+        initializer(&m, "lin.weight", 4, 4, 1);
+        node(&m, "MatMul", "node_0", "x lin.weight", "linear", NULL, fx("", "%p_lin_weight"));
+        node(&m, "Neg", "node_1", "linear", "neg", NULL, call("neg", "neg.default", "%linear"));
         node(&m, i ? "Identity" : "Tanh", "node_2", "neg", i ? "detach" : "tanh", NULL,
              i ? call("detach", "detach.default", "%neg") : call("tanh", "tanh.default", "%neg"));
         node(&m, "Sub", "node_3", i ? "neg detach" : "neg tanh", "y", NULL,
@@ -351,6 +369,7 @@ int main(void)
     test_exporters_slips();
     test_max_with_index();
     test_removed_detach();
+    test_detached_table();
     test_identity_of_picked();
     test_mask_computed_twice();
     test_dots();
