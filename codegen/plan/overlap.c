@@ -50,12 +50,16 @@ static bool goes_on(const Func *f, uint32_t o)
     return k && k->image;
 }
 
-/* Right behind what it reads, and behind the collectives before it. */
+/* Right behind what it reads, where that ends, and behind the collectives before it. */
 static uint32_t earliest(Func *f, uint32_t o)
 {
     uint32_t at = o;
     while (at > 0 && !meeting(f, at - 1) && !depends(f, at - 1, meeting(f, o)))
         at--;
+    for (uint32_t i = 0; i < at; i++) {
+        const uint32_t until = f->group.at[f->order.at[i]].until;
+        at = until > at && depends(f, i, meeting(f, o)) ? until : at;
+    }
     while (at < o && goes_on(f, at))
         at++;
     return at;
@@ -137,18 +141,26 @@ static bool computes(const Func *f, uint32_t o, uint32_t end)
 static bool begin_at(Func *f, uint32_t o, uint32_t from, uint32_t until, int64_t *at, int64_t most)
 {
     Group *k = &f->group.at[f->order.at[o]];
+    uint32_t *was = arena_array(f->scratch, uint32_t, f->group.n + 1);
     if (!(computes(f, from, o) || computes(f, o + 1, until)) ||
         under_way(f, from) + 1 >= PP_AT_ONCE)
         return false;
+    for (uint32_t i = 0; i < f->group.n; i++)
+        was[i] = f->group.at[i].until;
     move(f, o, from);
+    for (uint32_t i = 0; i < from; i++) /* what it reads ends before it */
+        if (from < o && f->group.at[f->order.at[i]].until == from + 1 &&
+            depends(f, i, meeting(f, from)))
+            f->group.at[f->order.at[i]].until = from;
     k->until = until; /* behind both places: nothing has moved there */
     if (most_bytes(f, at) <= most) {
         uint32_t n = under_way(f, from) + 1;
         f->at_once = n > f->at_once ? n : f->at_once;
         return true;
     }
-    k->until = 0;
     move(f, from, o);
+    for (uint32_t i = 0; i < f->group.n; i++)
+        f->group.at[i].until = was[i];
     return false;
 }
 

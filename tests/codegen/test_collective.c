@@ -149,11 +149,14 @@ static ValueId network(Spread *n, ValueId x)
     Parts c = split(n, g_all_to_all(g, join(n, r, 1), 1, 2), 2);
     for (int i = 0; i < n->k; i++)
         c.of[i] = g_softmax(g, c.of[i], 1);
-    Parts z = split(n, g_all_to_all(g, join(n, c, 2), 2, 1), 1);
+    ValueId back = g_all_to_all(g, join(n, c, 2), 2, 1);
+    Parts z = split(n, back, 1);
     z = each(n, OP_Mul, each(n, OP_Add, z, h), random_parts(n, OP_Random, h, 1, 3));
+    back = g_all_gather(g, back, 1); /* of what is still under way where this could begin */
     for (int i = 0; i < n->k; i++)
         z.of[i] = sum_all(n, g_mul(g, z.of[i], z.of[i]));
     y = g_add(g, sum_all(n, g_mul(g, y, y)), sum_all(n, g_mul(g, shown, shown)));
+    y = g_add(g, y, sum_all(n, g_mul(g, back, back)));
     return g_add(g, over_all(n, z), y);
 }
 
@@ -471,7 +474,7 @@ static void check_text(Program *x)
         const char *call;
         uint32_t forward, all;
     } calls[] = {{"pp_shard(c", 1, 0},
-                 {"pp_all_gather(c", 2, 0},
+                 {"pp_all_gather(c", 3, 0},
                  {"pp_all_reduce(c", 2, 0},
                  {"pp_reduce_scatter(c", 1, 0},
                  {"pp_all_to_all(c", 2, 0}};
