@@ -8,6 +8,7 @@
 #include "index.h"
 
 #include "json.h"
+#include "memory.h"
 #include "safetensors.h"
 
 #include <inttypes.h>
@@ -17,19 +18,13 @@
 
 static const char format[] = "ppsplit checkpoint 2";
 
-/* ---- growing arrays ---- */
-
-/* The list with room for one more than n, which is zero; NULL: as it was, out of memory. */
-static void *more(Json *j, void *list, int n, size_t size)
+/* One more element, zero, behind the n of the array that `list` points to; NULL: no memory. */
+static void *added(Json *j, void *list, int *n, size_t size)
 {
-    if (n & (n - 1)) /* there is room up to the next power of two */
-        return list;
-    char *grown = realloc(list, (size_t)(n ? 2 * n : 1) * size);
-    if (grown)
-        memset(grown + (size_t)n * size, 0, (size_t)(n ? n : 1) * size);
-    else
+    void *at = memory_added(list, n, size);
+    if (!at)
         json_bad(j, "out of memory");
-    return grown;
+    return at;
 }
 
 /* ---- the text ---- */
@@ -57,14 +52,11 @@ typedef struct {
 static int text_field(void *of, Json *j, const char *key)
 {
     Texts *t = of;
-    IndexText *list = more(j, *t->list, *t->n, sizeof *list);
-    if (!list)
+    IndexText *at = added(j, t->list, t->n, sizeof *at);
+    if (!at)
         return -1;
-    *t->list = list;
-    IndexText *at = &list[*t->n];
     at->key = strdup(key);
     at->value = json_text(j);
-    ++*t->n;
     return at->key && at->value ? 0 : json_bad(j, "a text expected");
 }
 
@@ -83,11 +75,9 @@ static int files_field(void *of, Json *j, const char *key)
     Index *x = of;
     if (strchr(key, '/') || !strcmp(key, "..") || !*key)
         return json_bad(j, "'%.80s' is not the name of a file in the folder", key);
-    IndexFile *list = more(j, x->file, x->n_file, sizeof *list);
-    if (!list)
+    IndexFile *f = added(j, &x->file, &x->n_file, sizeof *f);
+    if (!f)
         return -1;
-    x->file = list;
-    IndexFile *f = &x->file[x->n_file++];
     f->name = strdup(key);
     if (!f->name || json_members(j, file_field, f))
         return json_bad(j, "out of memory");
@@ -194,11 +184,7 @@ static int place_piece(Json *j, const Reading *r)
 
 static int tensor_bytes(Json *j, IndexTensor *t)
 {
-    t->bytes = st_dtype_size(t->dtype);
-    for (int i = 0; i < t->rank; i++)
-        if (__builtin_mul_overflow(t->bytes, t->dim[i], &t->bytes))
-            return json_bad(j, "tensor '%.80s' is too large", t->name);
-    return t->dtype ? 0 : json_bad(j, "tensor '%.80s' has no dtype", t->name);
+    return st_read_bytes(j, t->name, t->dtype, t->rank, t->dim, &t->bytes);
 }
 
 /* The dimensions that boxes count; as many bytes as those of its shape. */
@@ -220,11 +206,9 @@ static int piece(void *of, Json *j)
 {
     Reading *r = of;
     IndexTensor *t = r->t;
-    IndexPiece *list = more(j, t->piece, t->n_piece, sizeof *list);
-    if (!list)
+    IndexPiece *p = r->p = added(j, &t->piece, &t->n_piece, sizeof *p);
+    if (!p)
         return -1;
-    t->piece = list;
-    IndexPiece *p = r->p = &t->piece[t->n_piece++];
     p->file = -1;
     r->n_start = r->n_size = 0;
     if (json_members(j, piece_field, r))
@@ -247,14 +231,7 @@ static int tensor_field(void *of, Json *j, const char *key)
         return json_integers(j, r->view, INDEX_MAX_RANK, &r->n_view);
     if (!strcmp(key, "pieces"))
         return tensor_bytes(j, t) || check_view(j, r) ? -1 : json_elements(j, piece, r);
-    if (strcmp(key, "dtype") != 0)
-        return unknown(j, key);
-    char *d = json_text(j);
-    for (int i = 0; d && i < 64; i++)
-        if (st_dtype_name(i) && !strcmp(d, st_dtype_name(i)))
-            t->dtype = i;
-    free(d);
-    return t->dtype ? 0 : json_bad(j, "unknown dtype");
+    return !strcmp(key, "dtype") ? st_read_dtype(j, &t->dtype) : unknown(j, key);
 }
 
 /* Its last piece ends where it does. */
@@ -268,13 +245,11 @@ static int complete(const IndexTensor *t)
 static int tensors_field(void *of, Json *j, const char *key)
 {
     Index *x = of;
-    IndexTensor *list = more(j, x->tensor, x->n_tensor, sizeof *list);
-    if (!list)
+    IndexTensor *t = added(j, &x->tensor, &x->n_tensor, sizeof *t);
+    if (!t)
         return -1;
-    x->tensor = list;
-    if (x->n_tensor && strcmp(x->tensor[x->n_tensor - 1].name, key) >= 0)
+    if (t > x->tensor && strcmp(t[-1].name, key) >= 0)
         return json_bad(j, "tensor '%.80s' is not in the order of names", key);
-    IndexTensor *t = &x->tensor[x->n_tensor++];
     Reading r = {.x = x, .t = t};
     t->name = strdup(key);
     if (!t->name)
@@ -318,19 +293,23 @@ static int top_field(void *of, Json *j, const char *key)
     return bad;
 }
 
+static int has_digest(const void *data, size_t bytes, const char *want)
+{
+    unsigned char digest[SHA256_BYTES];
+    char have[SHA256_TEXT];
+    sha256_of(data, bytes, digest);
+    sha256_text(digest, have);
+    return !memcmp(have, want, SHA256_TEXT - 1);
+}
+
 /* The last key, behind all that it is the checksum of. */
 static int has_checksum(const char *text, size_t n)
 {
     static const char key[] = ",\n  \"index_sha256\": \"", end[] = "\"\n}\n";
     const size_t tail = sizeof key - 1 + SHA256_TEXT - 1 + sizeof end - 1;
-    unsigned char digest[SHA256_BYTES];
-    char want[SHA256_TEXT];
-    if (n < tail || memcmp(text + n - tail, key, sizeof key - 1) != 0 ||
-        memcmp(text + n - sizeof end + 1, end, sizeof end - 1) != 0)
-        return 0;
-    sha256_of(text, n - tail, digest);
-    sha256_text(digest, want);
-    return !memcmp(want, text + n - tail + sizeof key - 1, SHA256_TEXT - 1);
+    return n >= tail && !memcmp(text + n - tail, key, sizeof key - 1) &&
+           !memcmp(text + n - sizeof end + 1, end, sizeof end - 1) &&
+           has_digest(text, n - tail, text + n - tail + sizeof key - 1);
 }
 
 /* ---- files ---- */
@@ -350,15 +329,6 @@ static FileMap *map(const char *folder, const char *name, char *err, size_t nerr
     return m;
 }
 
-static int has_digest(const void *data, int64_t bytes, const char *want)
-{
-    unsigned char digest[SHA256_BYTES];
-    char have[SHA256_TEXT];
-    sha256_of(data, (size_t)bytes, digest);
-    sha256_text(digest, have);
-    return !strcmp(have, want);
-}
-
 static int open_files(Index *x, char *err, size_t nerr)
 {
     for (int i = 0; i < x->n_file; i++) {
@@ -366,7 +336,8 @@ static int open_files(Index *x, char *err, size_t nerr)
         f->map = map(x->path, f->name, err, nerr);
         if (!f->map)
             return -1;
-        if ((int64_t)f->map->bytes != f->bytes || !has_digest(f->map->at, f->header, f->sha256)) {
+        if ((int64_t)f->map->bytes != f->bytes ||
+            !has_digest(f->map->at, (size_t)f->header, f->sha256)) {
             snprintf(err, nerr, "%s/%s: damaged: not the file that its index describes", x->path,
                      f->name);
             return -1;
@@ -488,7 +459,7 @@ static const char *piece_bytes(const Index *x, const IndexTensor *t, int i, char
 {
     const IndexPiece *q = &t->piece[i];
     const char *at = x->file[q->file].map->at + q->offset;
-    if (has_digest(at, q->bytes, q->sha256))
+    if (has_digest(at, (size_t)q->bytes, q->sha256))
         return at;
     snprintf(err, nerr, "%s/%s: damaged: the bytes of '%s' do not have the index's checksum",
              x->path, x->file[q->file].name, t->name);

@@ -2,6 +2,7 @@
  * index_steps.c - in: a folder of checkpoints; out: which are there, and the newest that is whole.
  */
 #include "index.h"
+#include "memory.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -31,32 +32,20 @@ static int is_step(const char *folder, const char *name, int any, int64_t *step)
     return there;
 }
 
+/* n: -1, the folder cannot be read.  Without memory less is known than there is. */
 static int64_t *list_steps(const char *folder, int any, int *n)
 {
-    int cap = 16;
-    int64_t *step = malloc((size_t)cap * sizeof *step);
+    int64_t *list = NULL, step, *at;
     DIR *d = opendir(folder);
-    *n = -1;
-    if (!d || !step) {
-        if (d)
-            closedir(d);
-        free(step);
-        return NULL;
-    }
-    *n = 0;
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        if (!is_step(folder, e->d_name, any, &step[*n]) || ++*n < cap)
-            continue;
-        int64_t *grown = realloc(step, (size_t)(cap *= 2) * sizeof *grown);
-        if (!grown) {
-            --*n; /* one is forgotten: less is known than there is */
-            break;
-        }
-        step = grown;
-    }
-    closedir(d);
-    qsort(step, (size_t)*n, sizeof *step, ascending);
-    return step;
+    *n = d ? 0 : -1;
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        if (is_step(folder, e->d_name, any, &step) && (at = memory_added(&list, n, sizeof *list)))
+            *at = step;
+    if (d)
+        closedir(d);
+    if (list)
+        qsort(list, (size_t)*n, sizeof *list, ascending);
+    return list;
 }
 
 int64_t *index_steps(const char *folder, int *n) { return list_steps(folder, 0, n); }
@@ -77,7 +66,7 @@ char *index_newest(const char *folder, int64_t below, char *err, size_t nerr)
     if (index_there(folder))
         return opens(folder, err, nerr) ? strdup(folder) : NULL;
     int64_t *step = list_steps(folder, 1, &n);
-    if (!step) {
+    if (n < 0) {
         if (errno != ENOENT && errno != ENOTDIR)
             snprintf(err, nerr, "%s: %s", folder, strerror(errno));
         return NULL;

@@ -1,5 +1,6 @@
 /*
- * memory.c - in: what is printed to a stream; out: its bytes, all of them or none.
+ * memory.c - in: what is printed to a stream; out: its bytes, all of them or none.  And arrays that
+ * grow.
  */
 #include "memory.h"
 
@@ -45,4 +46,17 @@ int memory_close(FILE *f, Memory *m)
         m->n = 0;
     }
     return bad ? -1 : 0;
+}
+
+void *memory_added(void *list, int *n, size_t size)
+{
+    char *at;
+    memcpy(&at, list, sizeof at);
+    if (!(*n & (*n - 1))) { /* there is room up to the next power of two */
+        at = realloc(at, (size_t)(*n ? 2 * *n : 1) * size);
+        if (!at)
+            return NULL;
+        memcpy(list, &at, sizeof at);
+    }
+    return memset(at + (size_t)(*n)++ * size, 0, size);
 }

@@ -18,4 +18,8 @@ FILE *memory_open(Memory *m);
 /* 0; or -1, with m->at NULL, when something could not be written.  f may be NULL. */
 int memory_close(FILE *f, Memory *m);
 
+/* One more element, zero, behind the n of the array that `list` points to; NULL: no memory, all is
+   as it was.  n starts at 0, and nothing else makes it more. */
+void *memory_added(void *list, int *n, size_t size);
+
 #endif

@@ -8,7 +8,7 @@
  */
 #include "safetensors.h"
 
-#include "json.h"
+#include "memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -51,6 +51,30 @@ const char *st_dtype_name(int dtype)
 
 /* ---- Reading ---- */
 
+int st_read_dtype(Json *j, int *dtype)
+{
+    char *d = json_text(j);
+    for (int i = 0; d && i < N_DTYPES; i++)
+        if (dtypes[i].name && !strcmp(d, dtypes[i].name))
+            *dtype = dtypes[i].dtype;
+    if (d && !*dtype)
+        json_bad(j, "unknown dtype '%.40s'", d);
+    free(d);
+    return j->bad ? -1 : 0;
+}
+
+int st_read_bytes(Json *j, const char *name, int dtype, int rank, const int64_t *dim,
+                  int64_t *bytes)
+{
+    *bytes = st_dtype_size(dtype);
+    if (!*bytes)
+        return json_bad(j, "tensor '%.80s' has no dtype", name);
+    for (int i = 0; i < rank; i++)
+        if (__builtin_mul_overflow(*bytes, dim[i], bytes))
+            return json_bad(j, "tensor '%.80s' is too large", name);
+    return 0;
+}
+
 /* A header as it is read. */
 typedef struct {
     StFile *f;
@@ -64,16 +88,8 @@ static int tensor_field(void *of, Json *j, const char *key)
 {
     Header *h = of;
     StTensor *t = &h->f->tensor[h->f->n - 1];
-    if (!strcmp(key, "dtype")) {
-        char *d = json_text(j);
-        for (int i = 0; d && i < N_DTYPES; i++)
-            if (dtypes[i].name && !strcmp(d, dtypes[i].name))
-                t->dtype = dtypes[i].dtype;
-        if (d && !t->dtype)
-            json_bad(j, "unknown dtype '%.40s'", d);
-        free(d);
-        return j->bad ? -1 : 0;
-    }
+    if (!strcmp(key, "dtype"))
+        return st_read_dtype(j, &t->dtype);
     if (!strcmp(key, "shape"))
         return json_integers(j, t->dim, ST_MAX_RANK, &t->rank);
     if (!h->link && !strcmp(key, "data_offsets"))
@@ -94,14 +110,11 @@ static int tensor_field(void *of, Json *j, const char *key)
 static int read_tensor(Header *h, Json *j, StTensor *t)
 {
     h->n_offsets = h->has_bytes = 0;
-    if (json_members(j, tensor_field, h))
+    int64_t bytes;
+    if (json_members(j, tensor_field, h) ||
+        st_read_bytes(j, t->name, t->dtype, t->rank, t->dim, &bytes))
         return -1;
-    int64_t bytes = st_dtype_size(t->dtype), begin = h->offsets[0], end = h->offsets[1];
-    if (!bytes)
-        return json_bad(j, "tensor '%.80s' has no dtype", t->name);
-    for (int i = 0; i < t->rank; i++)
-        if (__builtin_mul_overflow(bytes, t->dim[i], &bytes))
-            return json_bad(j, "tensor '%.80s' is too large", t->name);
+    const int64_t begin = h->offsets[0], end = h->offsets[1];
     if (h->link) {
         if (!t->file || !h->has_bytes || t->bytes != bytes)
             return json_bad(j, "tensor '%.80s': file, offset and %" PRId64 " bytes expected",
@@ -132,15 +145,8 @@ static int top_field(void *of, Json *j, const char *key)
     StFile *f = h->f;
     if (!strcmp(key, "__metadata__"))
         return json_members(j, meta_field, h);
-    if ((f->n & (f->n - 1)) == 0) { /* there is room up to the next power of two */
-        StTensor *grown = realloc(f->tensor, (size_t)(f->n ? 2 * f->n : 1) * sizeof *grown);
-        if (!grown)
-            return json_bad(j, "out of memory");
-        f->tensor = grown;
-    }
-    StTensor *t = &f->tensor[f->n++];
-    *t = (StTensor){.name = strdup(key)};
-    return t->name ? read_tensor(h, j, t) : json_bad(j, "out of memory");
+    StTensor *t = memory_added(&f->tensor, &f->n, sizeof *t);
+    return t && (t->name = strdup(key)) ? read_tensor(h, j, t) : json_bad(j, "out of memory");
 }
 
 static int read_header(Header *h, Json *j)
@@ -207,33 +213,26 @@ static int open_any(StFile *f, const char *path, int link, char *err, size_t ner
     const char *base = f->map->at;
     const uint64_t all = f->map->bytes;
     uint64_t n = all, lead = 0;
-    if (!link) {
-        lead = 8;
-        if (all < 8) {
-            st_close(f);
-            return st_fail(err, nerr, path, "shorter than a safetensors header");
-        }
-        n = 0;
-        for (int i = 7; i >= 0; i--)
-            n = n << 8 | (unsigned char)base[i];
-    }
-    if (n > all - lead || n > HEADER_MAX) {
-        st_close(f);
-        return st_fail(err, nerr, path, "header longer than the file");
-    }
+    const char *bad = NULL;
+    if (!link && all >= 8)
+        memcpy(&n, base, lead = sizeof n);
+    if (!link && all < 8)
+        bad = "shorter than a safetensors header";
+    else if (n > all - lead || n > HEADER_MAX)
+        bad = "header longer than the file";
+    n = bad ? 0 : n;
     Json j = {base + lead, base + lead + n, base + lead, text, sizeof text, 0, 0};
     Header h = {.f = f, .link = link, .data_bytes = (int64_t)(all - lead - n)};
-    if (read_header(&h, &j) || index_names(&j, f, link)) {
-        st_close(f);
-        return st_fail(err, nerr, path, text);
-    }
-    if (!link && h.sum != h.data_bytes) {
-        st_close(f);
-        return st_fail(err, nerr, path, "length of the file does not match its header");
-    }
-    for (int i = 0; i < f->n && !link; i++)
+    if (!bad && (read_header(&h, &j) || index_names(&j, f, link)))
+        bad = text;
+    else if (!bad && !link && h.sum != h.data_bytes)
+        bad = "length of the file does not match its header";
+    for (int i = 0; i < f->n && !link && !bad; i++)
         f->tensor[i].data = base + lead + n + f->tensor[i].offset;
-    return 0;
+    if (!bad)
+        return 0;
+    st_close(f);
+    return st_fail(err, nerr, path, bad);
 }
 
 int st_open(StFile *f, const char *path, char *err, size_t nerr)

@@ -8,6 +8,7 @@
 #ifndef PP_SAFETENSORS_H
 #define PP_SAFETENSORS_H
 
+#include "base/file/json.h"
 #include "base/file/map.h"
 #include "base/file/sha256.h"
 
@@ -50,13 +51,16 @@ void st_close(StFile *f);
 /* bytes of an element, 0: no such dtype here */
 int64_t st_dtype_size(int dtype);
 const char *st_dtype_name(int dtype);                        /* "F32" ..., NULL */
+int st_read_dtype(Json *j, int *dtype);                      /* its name */
+int st_read_bytes(Json *j, const char *name, int dtype, int rank, const int64_t *dim,
+                  int64_t *bytes);
 
 /* safetensors_write.c: declare every tensor, begin, then write all bytes in the order of
    declaration, then end. The caller names a temporary path and renames it. */
 typedef struct {
     FILE *f;
     StTensor *tensor;
-    int n, cap;
+    int n;
     StMeta *meta;
     int n_meta;
     int64_t total, written;

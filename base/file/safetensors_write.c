@@ -26,29 +26,20 @@ static char *copy_text(StWriter *w, const char *s)
 
 void stw_meta(StWriter *w, const char *key, const char *value)
 {
-    StMeta *grown = realloc(w->meta, (size_t)(w->n_meta + 1) * sizeof *grown);
-    if (!grown) {
+    StMeta *m = memory_added(&w->meta, &w->n_meta, sizeof *m);
+    if (m)
+        *m = (StMeta){copy_text(w, key), copy_text(w, value)};
+    else
         w->failed = ENOMEM;
-        return;
-    }
-    w->meta = grown;
-    grown[w->n_meta].key = copy_text(w, key);
-    grown[w->n_meta++].value = copy_text(w, value);
 }
 
 void stw_declare(StWriter *w, const char *name, int dtype, int rank, const int64_t *dim)
 {
-    if (w->n == w->cap) {
-        int cap = w->cap ? 2 * w->cap : 64;
-        StTensor *grown = realloc(w->tensor, (size_t)cap * sizeof *grown);
-        if (!grown) {
-            w->failed = ENOMEM;
-            return;
-        }
-        w->tensor = grown;
-        w->cap = cap;
+    StTensor *t = memory_added(&w->tensor, &w->n, sizeof *t);
+    if (!t) {
+        w->failed = ENOMEM;
+        return;
     }
-    StTensor *t = &w->tensor[w->n++];
     *t = (StTensor){.name = copy_text(w, name), .dtype = dtype, .rank = rank, .offset = w->total};
     t->bytes = st_dtype_size(dtype);
     for (int i = 0; i < rank && i < ST_MAX_RANK; i++) {

@@ -37,82 +37,52 @@ static uint32_t read_before(const Load *l, uint32_t v)
     return n;
 }
 
-static void read_params(Load *l, const Group *x)
+static void change_params(Load *l, const Group *x, int by)
 {
     for (uint32_t i = 0; i < x->param.n; i++) {
         uint32_t k = x->param.at[i];
         const DagParam *p = &l->d->param[k];
-        if (l->param[k]++ > 0)
+        if (by > 0 ? l->param[k]++ > 0 : --l->param[k] > 0)
             continue;
-        bool owned = true;
-        for (uint32_t j = 0; j < p->read.n && owned; j++)
+        bool owned = by > 0 || l->owned[k];
+        for (uint32_t j = 0; j < p->read.n && owned && by > 0; j++)
             owned = p->read.at[j] >= *l->first;
         l->owned[k] = owned;
-        l->params += p->held + (owned ? p->owned : 0);
-        l->link += owned ? 0 : p->in;
+        l->params += by * (p->held + (owned ? p->owned : 0));
+        l->link += owned ? 0 : by * p->in;
     }
 }
 
-static void leave_params(Load *l, const Group *x)
-{
-    for (uint32_t i = 0; i < x->param.n; i++) {
-        uint32_t k = x->param.at[i];
-        const DagParam *p = &l->d->param[k];
-        if (--l->param[k] > 0)
-            continue;
-        l->params -= p->held + (l->owned[k] ? p->owned : 0);
-        l->link -= l->owned[k] ? 0 : p->in;
-    }
-}
-
-void load_add(Load *l, uint32_t group)
+/* by: 1, the group comes; -1, it goes. */
+static void change(Load *l, uint32_t group, int by)
 {
     const Group *x = &l->d->group[group];
-    l->time += x->time;
-    l->works += x->works;
+    l->time += by * x->time;
+    l->works += (uint32_t)(by * x->works);
     for (uint32_t i = 0; i < x->made.n; i++) {
         uint32_t v = x->made.at[i];
         l->link -= link_of(l, v);
-        l->made[v] = true;
+        l->made[v] = by > 0;
         l->link += link_of(l, v);
     }
     for (uint32_t i = 0; i < x->read.n; i++) {
         uint32_t v = x->read.at[i].value;
-        if (x->read.at[i].keeps && l->keepers[v]++ == 0)
-            l->stash += l->d->value[v].kept;
+        if (x->read.at[i].keeps && (by > 0 ? l->keepers[v]++ : --l->keepers[v]) == 0)
+            l->stash += by * l->d->value[v].kept;
         if (l->d->value[v].from == group)
             continue;
         l->link -= link_of(l, v);
-        if (l->readers[v]++ == 0)
+        if (by > 0 && l->readers[v] == 0)
             l->before[v] = read_before(l, v);
+        l->readers[v] += (uint32_t)by;
         l->link += link_of(l, v);
     }
-    read_params(l, x);
+    change_params(l, x, by);
 }
 
-void load_remove(Load *l, uint32_t group)
-{
-    const Group *x = &l->d->group[group];
-    leave_params(l, x);
-    for (uint32_t i = 0; i < x->read.n; i++) {
-        uint32_t v = x->read.at[i].value;
-        if (x->read.at[i].keeps && --l->keepers[v] == 0)
-            l->stash -= l->d->value[v].kept;
-        if (l->d->value[v].from == group)
-            continue;
-        l->link -= link_of(l, v);
-        l->readers[v]--;
-        l->link += link_of(l, v);
-    }
-    for (uint32_t i = 0; i < x->made.n; i++) {
-        uint32_t v = x->made.at[i];
-        l->link -= link_of(l, v);
-        l->made[v] = false;
-        l->link += link_of(l, v);
-    }
-    l->time -= x->time;
-    l->works -= x->works;
-}
+void load_add(Load *l, uint32_t group) { change(l, group, 1); }
+
+void load_remove(Load *l, uint32_t group) { change(l, group, -1); }
 
 bool load_fits(const Load *l, uint32_t stage)
 {

@@ -32,6 +32,19 @@ typedef struct {
     StrMap node;        /* flat: names of nodes that are modules */
 } Tree;
 
+/* A module inside module `in`, the last of those there. */
+static uint32_t add_module(Tree *t, const char *path, uint32_t in)
+{
+    uint32_t at = t->module.n;
+    Module m = {path, in, NONE, NONE, NONE, .depth = in == NONE ? 0 : t->module.at[in].depth + 1};
+    vec_push(t->a, &t->module, m);
+    if (in == NONE)
+        return at;
+    Module *up = &t->module.at[in];
+    *(up->last_child == NONE ? &up->first_child : &t->module.at[up->last_child].next) = at;
+    return up->last_child = at;
+}
+
 static uint32_t module_at(Tree *t, const char *scope)
 {
     uint32_t at = 0;
@@ -40,22 +53,8 @@ static uint32_t module_at(Tree *t, const char *scope)
         length += strcspn(scope + length, ".");
         const char *path = arena_strndup(t->a, scope, length);
         uint32_t *slot = strmap_at(&t->by_path, path);
-        if (*slot == NONE) {
-            Module m = {.path = path,
-                        .parent = at,
-                        .first_child = NONE,
-                        .last_child = NONE,
-                        .next = NONE,
-                        .depth = t->module.at[at].depth + 1};
-            *slot = t->module.n;
-            vec_push(t->a, &t->module, m);
-            Module *up = &t->module.at[at];
-            if (up->last_child == NONE)
-                up->first_child = *slot;
-            else
-                t->module.at[up->last_child].next = *slot;
-            up->last_child = *slot;
-        }
+        if (*slot == NONE)
+            *slot = add_module(t, path, at);
         at = *slot;
         length += scope[length] == '.';
     }
@@ -105,19 +104,9 @@ static uint32_t module_of_node(Tree *t, const Node *x)
     if (!name || !*name || !reads_parameter(g, x))
         return t->last;
     uint32_t *slot = strmap_at(&t->node, name);
-    if (*slot != NONE)
-        return t->last = *slot;
-    Module m = {.path = name, .first_child = NONE, .last_child = NONE, .next = NONE, .depth = 1};
-    Module *model = &t->module.at[0];
-    uint32_t at = t->module.n;
-    if (model->last_child == NONE)
-        model->first_child = at;
-    else
-        t->module.at[model->last_child].next = at;
-    model->last_child = at;
-    vec_push(t->a, &t->module, m);
-    *slot = at;
-    return t->last = at;
+    if (*slot == NONE)
+        *slot = add_module(t, name, 0);
+    return t->last = *slot;
 }
 
 /* Figures of each module's own nodes. */
@@ -191,9 +180,7 @@ void print_ls(Graph *g, ValueId loss, const Pipe *joint, FILE *f)
     Tree t = {.g = g, .a = arena_within(g->arena), .loss = loss};
     t.by_path.arena = t.node.arena = t.a;
     t.of_origin = arena_array(t.a, uint32_t, g->origin.n + 1);
-    Module model = {
-        .path = "", .parent = NONE, .first_child = NONE, .last_child = NONE, .next = NONE};
-    vec_push(t.a, &t.module, model);
+    add_module(&t, "", NONE);
     count(&t);
     for (uint32_t k = 0; joint && k < joint->stage.n; k++) {
         count_sent(&t, joint->graph, &joint->stage.at[k].forward);
