@@ -176,35 +176,6 @@ static const State *plan_member(PlanReader *r, PlanSize wanted, const PlanMesh *
     return &plan_keep(r, (PlanRead){.whole = s, .mesh = *members}, wanted)->whole;
 }
 
-/* Where the model is refused with the first sample, as beyond the end of a table, few suit. */
-static void choose_samples(PlanReader *r, int64_t rows, bool few)
-{
-    Lengths *l = &r->o->lengths;
-    const bool may_fail = choose_lengths(l, few);
-    Reading x = {r, {.rows = rows}};
-    memcpy(x.size.length, l->at[0], sizeof x.size.length);
-    if (may_fail && diag_quietly(read_whole, &x, NULL))
-        choose_lengths(l, true);
-}
-
-static int64_t plan_rows(void *of, PlanMesh *mesh)
-{
-    PlanReader *r = of;
-    const State *s = &plan_whole(r, (PlanSize){.rows = r->o->rows})->whole;
-    r->o->lengths = s->o->lengths;
-    r->o->settled = true;
-    check_lengths(r->o);
-    if (r->o->lengths.symbols)
-        choose_samples(r, s->o->rows, false);
-    MeshOptions own = r->o->mesh;
-    (void)annotate_read(s->graph, &own);
-    const bool given = r->o->mesh.members[MESH_TENSOR] || own.members[MESH_TENSOR] > 1;
-    *mesh = (PlanMesh){.parts = own.parts};
-    for (int x = 0; x < MESH_AXES && given; x++)
-        mesh->members[x] = own.members[x] ? own.members[x] : 1;
-    return s->o->rows;
-}
-
 /* A copy in this arena; mesh: NULL: of the whole. */
 static State plan_read(PlanReader *r, PlanSize wanted, const PlanMesh *members,
                        const Strings *split, Arena *a)
@@ -237,6 +208,42 @@ static Pipe *plan_pipe(void *of, PlanSize wanted, const PlanMesh *members, const
     pass_divide(&s);
     pass_again(&s);
     return s.pipe;
+}
+
+static void try_sample(void *arg)
+{
+    const Reading *x = arg;
+    const Strings uncut = {0};
+    plan_pipe(x->r, x->size, NULL, &uncut, x->r->o->arena);
+}
+
+/* Where the model is refused with the first sample, as beyond the end of a table, few suit. */
+static void choose_samples(PlanReader *r, int64_t rows, bool few)
+{
+    Lengths *l = &r->o->lengths;
+    const bool may_fail = choose_lengths(l, few);
+    Reading x = {r, {.rows = rows}};
+    memcpy(x.size.length, l->at[0], sizeof x.size.length);
+    if (may_fail && diag_quietly(try_sample, &x, NULL))
+        choose_lengths(l, true);
+}
+
+static int64_t plan_rows(void *of, PlanMesh *mesh)
+{
+    PlanReader *r = of;
+    const State *s = &plan_whole(r, (PlanSize){.rows = r->o->rows})->whole;
+    r->o->lengths = s->o->lengths;
+    r->o->settled = true;
+    check_lengths(r->o);
+    if (r->o->lengths.symbols)
+        choose_samples(r, s->o->rows, false);
+    MeshOptions own = r->o->mesh;
+    (void)annotate_read(s->graph, &own);
+    const bool given = r->o->mesh.members[MESH_TENSOR] || own.members[MESH_TENSOR] > 1;
+    *mesh = (PlanMesh){.parts = own.parts};
+    for (int x = 0; x < MESH_AXES && given; x++)
+        mesh->members[x] = own.members[x] ? own.members[x] : 1;
+    return s->o->rows;
 }
 
 PlanModel plan_model(Options *o)

@@ -7,8 +7,8 @@
 
 #include "node.h"
 
-/* A model of several lengths is one graph with each of them: what is too large with one is left with
- * all that come later, and nothing is expanded that may grow. */
+/* A model of several lengths is one graph with each of them: what is too large with one is left
+ * with all that come later, and nothing is expanded that may grow. */
 enum {
     MOST_FOLDED = 1 << 20,
     MOST_FOLDED_VARIED = 1 << 24,
@@ -95,6 +95,21 @@ static bool worth_folding(const Graph *g, const Draft *d)
     return true;
 }
 
+/* Whole numbers that may be equal with some length. */
+static void note_apart(Graph *g, const Draft *d, const Tensor *in)
+{
+    const int64_t n = shape_elements(&d->shape[0]), x = shape_elements(&in[0].shape),
+                  y = shape_elements(&in[1].shape);
+    if (dtype_is_float(in[0].dtype) || n > MOST_EXPANDED_VARIED || (x > 1 && x < n) ||
+        (y > 1 && y < n))
+        return;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t by = element_int(in[0].dtype, in[0].data, x > 1 ? i : 0) -
+                           element_int(in[1].dtype, in[1].data, y > 1 ? i : 0);
+        vec_push(g->arena, &g->apart, ((Apart){g->cur_origin, by}));
+    }
+}
+
 ValueId fold(Graph *g, const Draft *d)
 {
     enum { FEW = 4 };
@@ -117,6 +132,8 @@ ValueId fold(Graph *g, const Draft *d)
     for (uint32_t i = 0; i < d->nout; i++)
         out[i] = (Tensor){d->dtype[i], d->shape[i], NULL};
     eval_node(g->arena, d->op, d->nin, in, &d->attr, d->nout, out);
+    if (g->left && d->op == OP_Equal)
+        note_apart(g, d, in);
     ValueId first = NONE;
     for (uint32_t i = 0; i < d->nout; i++) {
         ValueId v = graph_const(g, NULL, out[i]);

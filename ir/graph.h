@@ -100,6 +100,7 @@ typedef struct {
 
 /* BatchNormalization in training: after a forward, param takes the value. */
 typedef struct { uint32_t param; ValueId value; } StatUpdate;
+typedef struct { uint32_t origin; int64_t by; } Apart;
 
 /* A loop was unrolled because v is at most `most` when the bools `given` are true (facts/range.c),
    for the graph's rows at that time. */
@@ -169,6 +170,8 @@ typedef struct Graph {
     /* a dimension varies: --bind NAME=LEAST..MOST.  What is not folded, for it is too large, of all
        graphs with other lengths (fold.c); NULL: none varies */
     struct GraphLeft { Arena *arena; IdMap of; } *left;
+    /* ... and what was folded of Equal: the node's origin, how far apart its two numbers are */
+    VEC(Apart) apart;
     /* members divide rows of a microbatch: a dimension of rows that is less than `batch' is a part */
     bool rows_divided;
     /* memory is short: gathered values are gathered again in backward instead of kept */

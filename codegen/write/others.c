@@ -4,6 +4,9 @@
  * divide.  Out: nothing, or the model is refused: it is not what follows from the samples.  So it
  * is where it has a branch, a remainder or the lesser of two sizes.
  *
+ * Numbers that are equal with one length alone, which no other shows, are found by how far they are
+ * apart.
+ *
  * Nodes are compared as texts (ir/dump.c), number by number: those of samples are a polynomial, on
  * which the other one has to lie.
  */
@@ -97,7 +100,8 @@ static void check_node(const Lengths *l, int other, NodeId id, NodeId own)
     mine = n->op == x->op ? mine : shape_alone(g->arena, mine);
     bool same = follows(l, text, mine, length);
     for (uint32_t i = 0; i < n->nin && i < x->nin && n->op == x->op && same; i++)
-        same = elements_follow(l, n->in[i], length, val(with, x->in[i])) &&
+        same = (val(with, x->in[i])->kind == V_CONST ||
+                elements_follow(l, n->in[i], length, val(with, x->in[i]))) &&
                lengths_constant(l, n->in[i], length, val(with, x->in[i]));
     if (same)
         return;
@@ -125,8 +129,62 @@ static void check_length(const Lengths *l, int other)
     }
 }
 
+/* ---- one length alone ------------------------------------------------------------------------ */
+
+/* The range of a polynomial above the least lengths, which are compared. */
+static void bounds(const Lengths *l, const Polynomial *p, double *low, double *high)
+{
+    *low = *high = 0;
+    for (int i = 0; i < TERMS; i++) {
+        double least = (double)p->c[i], most = least;
+        for (int v = 0; v < l->symbols; v++) {
+            const Symbol *s = &l->symbol[v];
+            least *= pow((double)(s->least < s->most ? s->least + 1 : s->most), cg_power(i, v));
+            most *= pow((double)s->most, cg_power(i, v));
+        }
+        *low += p->c[i] < 0 ? most : least;
+        *high += p->c[i] < 0 ? least : most;
+    }
+}
+
+/* Of one length, c n + b is 0 with the whole n = -b / c alone, which may be compared. */
+static bool may_be_zero(const Lengths *l, const Polynomial *p)
+{
+    double low, high;
+    bounds(l, p, &low, &high);
+    if (low > 0 || high < 0)
+        return false;
+    if (p->degree > 1 || l->symbols > 1)
+        return true;
+    bool compared = p->c[0] % p->c[1] != 0;
+    for (int k = l->n; k < l->all; k++)
+        compared |= l->at[k][0] == -p->c[0] / p->c[1];
+    return !compared;
+}
+
+/* Sizes that are equal with one length, which is no sample, as in `if n == 512'. */
+static void check_apart(const Lengths *l)
+{
+    const Graph *g = l->imported[0];
+    for (uint32_t i = 0; i < g->apart.n; i++) {
+        int64_t by[SAMPLES];
+        Polynomial p;
+        bool known = true;
+        for (int k = 0; k < l->n && known; k++) {
+            const Graph *x = l->imported[k];
+            known = i < x->apart.n && x->apart.at[i].origin == g->apart.at[i].origin;
+            by[k] = known ? x->apart.at[i].by : 0;
+        }
+        if (known && cg_fit(l, by, &p) && p.degree > 0 && may_be_zero(l, &p))
+            lengths_refuse(l, graph_where(g, g->apart.at[i].origin, -1),
+                           "what it compares is equal with some length, with which the model may "
+                           "be another one");
+    }
+}
+
 void lengths_others(const Lengths *l)
 {
+    check_apart(l);
     for (int k = l->n; k < l->all; k++)
         check_length(l, k);
 }
