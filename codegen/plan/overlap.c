@@ -138,10 +138,11 @@ static bool computes(const Func *f, uint32_t o, uint32_t end)
     return is;
 }
 
-static bool begin_at(Func *f, uint32_t o, uint32_t from, uint32_t until, int64_t *at, int64_t most)
+/* at, was: room for numbers by step, by group */
+static bool begin_at(Func *f, uint32_t o, uint32_t from, uint32_t until, int64_t *at, uint32_t *was,
+                     int64_t most)
 {
     Group *k = &f->group.at[f->order.at[o]];
-    uint32_t *was = arena_array(f->scratch, uint32_t, f->group.n + 1);
     if (!(computes(f, from, o) || computes(f, o + 1, until)) ||
         under_way(f, from) + 1 >= PP_AT_ONCE)
         return false;
@@ -167,12 +168,13 @@ static bool begin_at(Func *f, uint32_t o, uint32_t from, uint32_t until, int64_t
 void cg_overlap(Func *f)
 {
     int64_t *at = arena_array(f->scratch, int64_t, f->order.n + 2), most = -1;
+    uint32_t *was = arena_array(f->scratch, uint32_t, f->group.n + 1);
     for (uint32_t o = 0; o < f->order.n; o++) {
         if (!meeting(f, o))
             continue;
         most = most < 0 ? most_bytes(f, at) : most;
         uint32_t from = earliest(f, o), until = first_reader(f, o);
-        if (!begin_at(f, o, from, until, at, most))
-            begin_at(f, o, o, until, at, most);
+        if (!begin_at(f, o, from, until, at, was, most))
+            begin_at(f, o, o, until, at, was, most);
     }
 }
