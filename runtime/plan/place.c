@@ -28,25 +28,28 @@ void plan_sizes(Planner *p)
 
 /* ---- the arena from its beginning to its end ---- */
 
-static char *carve(char **at, int64_t bytes)
+static char *carve_for(char **at, int64_t bytes, int64_t unit)
 {
     char *p = *at;
-    *at += align_up(bytes);
+    *at += (bytes + unit - 1) / unit * unit;
     return p;
 }
 
-static void carve_params(Plan *plan, char **at)
+static char *carve(char **at, int64_t bytes) { return carve_for(at, bytes, PP_ALIGN); }
+
+/* Parameters with their half copies, gradients and states: in the arena, or by pages elsewhere. */
+static void carve_params(Plan *plan, char **at, int64_t unit)
 {
     int grads = plan->ask.train && !plan->grads_go, whole = plan->ask.zero < 3;
     for (int l = 0; l < plan->n_stage; l++) {
         StagePlan *rs = &plan->stage[l];
-        rs->param = carve(at, whole ? rs->st->bytes_param : rs->home);
-        rs->half = whole && rs->st->bytes_half ? carve(at, rs->st->bytes_half) : NULL;
-        rs->grad = grads ? carve(at, rs->st->bytes_grad) : NULL;
+        rs->param = carve_for(at, kept_bytes(plan, rs), unit);
+        rs->half = whole && rs->st->bytes_half ? rs->param + align_up(rs->st->bytes_param) : NULL;
+        rs->grad = grads ? carve_for(at, rs->st->bytes_grad, unit) : NULL;
     }
     for (Piece *q = plan->piece; q < plan->piece + plan->n_piece; q++)
         for (int j = 0; j < plan->ask.states && plan->stage[q->local].rp[q->param].update; j++)
-            q->state[j] = carve(at, q->bytes);
+            q->state[j] = carve_for(at, q->bytes, unit);
 }
 
 static void borrow_params(Plan *plan)
@@ -183,11 +186,11 @@ void plan_carve(Planner *p, char *arena, char *elsewhere)
     Plan *plan = p->plan;
     char *at = arena;
     if (elsewhere)
-        sharded_carve(plan, elsewhere);
+        carve_params(plan, &elsewhere, plan->ask.page);
     else if (plan->ask.lender)
         borrow_params(plan);
     else
-        carve_params(plan, &at);
+        carve_params(plan, &at, PP_ALIGN);
     plan->window = carve(&at, plan->bytes.window);
     point_params(plan, &at);
     plan->slots = carve(&at, plan->bytes.block);

@@ -187,7 +187,6 @@ PpStatus sharded_begin(Plan *plan); /* Plan.grads_go */
 PpStatus sharded_sizes(Planner *p);
 /* Places for what comes of the gradients of other replicas, and what they take */
 PpStatus sharded_rooms(Planner *p, int64_t *bytes);
-void sharded_carve(Plan *plan, char *at);
 
 /* place.c */
 void plan_sizes(Planner *p);

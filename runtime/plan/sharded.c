@@ -288,8 +288,9 @@ static PpStatus elsewhere_sizes(Plan *plan)
         b->mapped += round_up(plan, kept_bytes(plan, &plan->stage[l])) +
                      (plan->ask.train ? round_up(plan, st->bytes_grad) : 0);
     }
-    for (const Piece *piece = plan->piece; piece < plan->piece + plan->n_piece; piece++)
-        b->mapped += plan->ask.states * round_up(plan, piece->bytes);
+    for (const Piece *q = plan->piece; q < plan->piece + plan->n_piece; q++)
+        if (plan->stage[q->local].rp[q->param].update)
+            b->mapped += plan->ask.states * round_up(plan, q->bytes);
     TRY(most_in_memory(plan));
     b->resident = plan->ask.on_device ? 0 : b->resident;
     return PP_OK;
@@ -333,28 +334,4 @@ PpStatus sharded_rooms(Planner *p, int64_t *bytes)
         p->reduction[l].at = of[l].offset;
     free(of);
     return s;
-}
-
-/* ---- places ---- */
-
-static char *carve(const Plan *plan, char **at, int64_t bytes)
-{
-    char *p = *at;
-    *at += round_up(plan, bytes);
-    return p;
-}
-
-void sharded_carve(Plan *plan, char *at)
-{
-    int train = plan->ask.train;
-    for (int l = 0; l < plan->n_stage; l++) {
-        StagePlan *rs = &plan->stage[l];
-        const int whole = plan->ask.zero < 3;
-        rs->param = carve(plan, &at, kept_bytes(plan, rs));
-        rs->half = whole && rs->st->bytes_half ? rs->param + align_up(rs->st->bytes_param) : NULL;
-        rs->grad = train ? carve(plan, &at, rs->st->bytes_grad) : NULL;
-    }
-    for (Piece *q = plan->piece; q < plan->piece + plan->n_piece; q++)
-        for (int j = 0; j < plan->ask.states; j++)
-            q->state[j] = carve(plan, &at, q->bytes);
 }
