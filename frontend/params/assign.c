@@ -339,6 +339,7 @@ static void from_names(Params *p, const RawNodes *list)
     find_readers(p, list, &readers);
     assign(p, list, &pass);
     param_packed(p, list);
+    param_recurrent(p, list);
     for (uint32_t i = 0; i < list->n; i++)
         if (!list->at[i]->dead && is_unshared(p, list->at[i]))
             unshare(p, &pass, list->at[i]);

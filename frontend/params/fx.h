@@ -80,6 +80,8 @@ void fx_refuse_shared(const Fx *x, const Use *u);
 /* ---- recurrent.c ---- */
 bool fx_is_recurrent(const FxNode *fx);
 void fx_unpack(Fx *x); /* the matrices of recurrent layers */
+/* the same of TorchScript's, where folding has packed them */
+void param_recurrent(Params *p, const RawNodes *list);
 
 /* ---- tie.c ---- */
 /* How the tensor is made from the parameter's bytes (transposed, reshaped, cut, expanded,

@@ -1,9 +1,11 @@
 /*
- * recurrent.c - recurrent layers of the dynamo exporter.  In: the operators of one aten.lstm,
- * aten.gru or aten.rnn, whose arguments are the layer's matrices: W, R and B, packed of these.
- * Directions stand behind one another, gates in ONNX's order rather than PyTorch's, both biases in
- * one row.  Out: the matrices as parameters in PyTorch's order and shape, and recipes that pack
- * them.  Which row of an operand is which row of a matrix is known, so nothing here is a guess.
+ * recurrent.c - the matrices of recurrent layers: W, R and B of ONNX are packed of them. Directions
+ * stand behind one another, gates in ONNX's order rather than PyTorch's, both biases in one row.
+ * In: the operators of one aten.lstm, aten.gru or aten.rnn, whose arguments are the layer's
+ * matrices; or those of TorchScript's exporter, whose folding leaves no name ("onnx::LSTM_120"):
+ * the k-th of a call of a module is its layer k.  Out: the matrices as parameters in PyTorch's
+ * order and shape, and recipes that pack them.  Which row of an operand is which row of a matrix is
+ * known, so nothing here is a guess.
  *
  * The order of gates: ONNX, LSTM-22, GRU-22; torch.nn.LSTM, torch.nn.GRU.
  */
@@ -45,6 +47,8 @@ bool fx_is_recurrent(const FxNode *fx) { return layer_of(fx) != NULL; }
 static const RawTensor *operand(const Params *p, const RawNode *n, uint32_t input)
 {
     uint32_t init = input < n->nin ? strmap_get(&p->m->init_index, n->in[input]) : NONE;
+    if (init == NONE && input < n->nin)
+        init = strmap_get(&p->renamed.copied, n->in[input]); /* the Identity of an equal one */
     return init == NONE ? NULL : &p->m->init.at[init];
 }
 
@@ -170,5 +174,43 @@ void fx_unpack(Fx *x)
         const Layer *l = layer_of(&x->group.at[i].fx);
         if (l)
             unpack_group(x, &x->group.at[i], l);
+    }
+}
+
+/* ---- TorchScript ---- */
+
+static const Layer *folded_layer(const Params *p, const RawNode *n)
+{
+    const RawTensor *t = n->dead || *n->domain || !*n->scope ? NULL : operand(p, n, FIRST_OPERAND);
+    for (size_t i = 0; t && i < sizeof known / sizeof *known; i++)
+        if (!strcmp(n->op_type, known[i].op) && param_is_folded(p, t))
+            return operand_fits(p, n, &known[i], 0) && operand_fits(p, n, &known[i], 1) ? &known[i]
+                                                                                        : NULL;
+    return NULL;
+}
+
+void param_recurrent(Params *p, const RawNodes *list)
+{
+    static const char *const kind[] = {"weight_ih", "weight_hh", "bias_ih", "bias_hh"};
+    Arena *a = p->m->arena;
+    StrMap layers = {.arena = a};
+    for (uint32_t i = 0; i < list->n && p->m->from_pytorch; i++) {
+        RawNode *n = list->at[i];
+        const Layer *l = folded_layer(p, n);
+        if (!l)
+            continue;
+        uint32_t *next = strmap_at(&layers, arena_printf(a, "%s %u", n->scope, n->call)),
+                 layer = *next == NONE ? 0 : *next, id[8], step = operand_fits(p, n, l, 2) ? 4 : 2;
+        *next = layer + 1;
+        Matrix m[8];
+        for (uint32_t k = 0; k < 2 * step; k++) {
+            const char *name = arena_printf(a, "%s.%s_l%u%s", n->scope, kind[k % step], layer,
+                                            k < step ? "" : "_reverse");
+            id[k] = strmap_get(&p->by_name, name);
+            m[k] = (Matrix){name, &id[k]};
+            if (id[k] == NONE && k < step * (uint32_t)directions_of(n))
+                vec_push(a, &p->lost.inferred, name);
+        }
+        unpack_node(p, n, l, m, step);
     }
 }

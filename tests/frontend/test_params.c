@@ -92,6 +92,34 @@ static void test_packed(void)
        "parts that do not fit stay what they are");
 }
 
+/* Of TorchScript's recurrent layers folding leaves ONNX's operands. */
+static void test_recurrent(void)
+{
+    enum { INT = 2, I64 = 7 };
+    M m = {0};
+    Buf n = {0}, size = {0};
+    const int64_t steps[] = {2, 1, 4};
+    const float drawn[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    tensor(&m, "steps", I64, (int[]){3, 0}, steps, sizeof steps);
+    tensor(&m, "onnx::GRU_1", 1, (int[]){1, 3, 4, 0}, drawn, sizeof drawn);
+    tensor(&m, "onnx::GRU_2", 1, (int[]){1, 3, 1, 0}, drawn, 12);
+    tensor(&m, "onnx::GRU_3", 1, (int[]){1, 6, 0}, drawn, 24);
+    node(&m, "Reshape", "/Reshape", "x steps", "s", NULL, NULL);
+    put_string(&size, 1, "hidden_size");
+    put_int(&size, 3, 1);
+    put_int(&size, 20, INT);
+    node_begin(&n, "GRU", "/rnn/GRU", "s onnx::GRU_1 onnx::GRU_2 onnx::GRU_3", "y", NULL, NULL);
+    put_message(&n, 5, &size);
+    put_message(&m.graph, 1, &n);
+    Graph *g = import(&m, NULL, NULL);
+    const Param *w = param(g, "rnn.weight_ih_l0"), *b = param(g, "rnn.bias_hh_l0");
+    ok(is_shaped(w, 2, 3, 4) && first_of(w, 0) == 5 && first_of(w, 4) == 1 && first_of(w, 8) == 9,
+       "the gates of a folded GRU are PyTorch's again");
+    ok(is_shaped(b, 1, 3, 0) && first_of(b, 0) == 5 && first_of(b, 1) == 4 &&
+           is_shaped(param(g, "rnn.weight_hh_l0"), 2, 3, 1) && g->param.n == 4,
+       "its biases are two");
+}
+
 /* The branch of an If whose condition is known may be an Identity of a parameter: no copy of it. */
 static void test_identity(void)
 {
@@ -297,6 +325,7 @@ static void test_rotary_tables(void)
 int main(void)
 {
     models_begin();
+    test_recurrent();
     test_packed();
     test_renamed();
     test_identity();
