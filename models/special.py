@@ -54,7 +54,7 @@
   lengths     sequences of any length: a GPT of two blocks, rows of 1 to 48 tokens, filled up to 48 with targets that do not count; mean.onnx: the mean
               over a sequence; distant.onnx: numbers of how far apart its places are, some of which are dropped; convolved.onnx: a convolution along it;
               ahead.onnx: of how many come; pair.onnx: an encoder and a decoder, each of its own; both.onnx: two, in one table; rest.onnx: eight
-              numbers of each place but the first, summed; patches.onnx: images of any height and width,
+              numbers of each place but the first, summed; equal.onnx: of places that are 30; patches.onnx: images of any height and width,
               with a table of positions that is resized; pictures.onnx: a CNN with statistics of the batch and of a sample; tagger.onnx: recurrent layers
 usage: special.py DIR [NAME...]
 """
@@ -883,6 +883,10 @@ def lengths(d):
                           h.make_node("ReduceSum", ["c", "axes"], ["sum"])], "rest", [h.make_tensor_value_info("x", 1, ["batch", "seq", 8])], [h.make_tensor_value_info("sum", 1, ["batch", 1, 1])],
                          [onnx.numpy_helper.from_array(np.array(v), n) for n, v in (("one", [1]), ("most", [1 << 30]), ("axes", [1, 2]))])
     onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8), f"{d}/rest.onnx")
+    graph = h.make_graph([h.make_node("Shape", ["x"], ["n"], start=1, end=2), h.make_node("Equal", ["n", "one"], ["is"]), h.make_node("Cast", ["is"], ["k"], to=1),
+                          h.make_node("Mul", ["x", "k"], ["y"])], "equal", [h.make_tensor_value_info("x", 1, ["batch", "seq"])], [h.make_tensor_value_info("y", 1, ["batch", "seq"])],
+                         [onnx.numpy_helper.from_array(np.array([30]), "one")])
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8), f"{d}/equal.onnx")
     export(Tagger(), x[:MB], f"{d}/tagger.onnx", ["x"], ["logits"], dynamic_axes={"x": {0: "batch", 1: "seq"}, "logits": {0: "batch", 1: "seq"}})
     export(Both(), (x[:MB], y[:MB]), f"{d}/both.onnx", ["x", "y"], ["z"], dynamic_axes={"x": {0: "batch", 1: "enc"}, "y": {0: "batch", 1: "dec"}, "z": {0: "batch", 1: "dec"}})
 

@@ -170,6 +170,8 @@ ok "how many places come" "$ppsplit" ahead.onnx "${split[@]}" --bind seq=1..40 -
 ok "a short range, and a table that ends before samples would" "$ppsplit" ahead.onnx "${split[@]}" --bind seq=1..20 -q -o "$work/short"
 ok "two of them, in one table" "$ppsplit" both.onnx "${split[@]}" --bind enc=1..20 --bind dec=1..40 -q -o "$work/both"
 ok "a table that ends where the range does is another program" refused "it is computed by other operations from here on" "$ppsplit" ahead.onnx "${split[@]}" --bind seq=1..48 -o "$work/no"
+ok "what 30 places alone are is no program of them" refused "what it compares is equal with some length" "$ppsplit" equal.onnx --bind batch=2 --bind seq=1..48 -o "$work/no"
+ok "but of more" "$ppsplit" equal.onnx --bind batch=2 --bind seq=31..48 -q -o "$work/more"
 ok "numbers of how far apart its places are" "$ppsplit" distant.onnx "${split[@]}" --bind seq=1..8192 -q -o "$work/distant"
 # Rank 1 is made to find a place more in microbatch 2 than rank 0, which sends it there.
 cat >"$work/other.c" <<'EOF'
