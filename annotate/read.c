@@ -73,7 +73,17 @@ static bool read_name(Arena *a, const char *name, MeshOptions *to)
         at = next ? next : shard + strlen(shard);
         vec_push(a, &to->shard, arena_strndup(a, shard, (size_t)(at - shard)));
     }
-    return some && at && !*at && to->keep >= 0 && to->keep <= MESH_MOST;
+    return some && at && !*at && to->keep >= 0 && to->keep <= MESH_DEAREST;
+}
+
+/* Has the configuration as many devices?  Each may stand in a spec. */
+static bool is_on(const MeshOptions *own, int64_t devices)
+{
+    enum { MOST = 1 << 16 };
+    int64_t n = 1;
+    for (int x = 0; x < MESH_AXES; x++)
+        n *= own->members[x];
+    return n <= devices && n <= MOST;
 }
 
 /* ---- specs ----------------------------------------------------------------------------------- */
@@ -144,6 +154,8 @@ static uint32_t fit_places(const Reading *r, uint32_t k, Lies *lies, Said *x)
         for (int mirrored = 0; mirrored <= (r->axes.at[k].axis != MESH_TENSOR); mirrored++) {
             const Parts *parts = &l->axis[l->order[i]];
             const int64_t groups = parts->n > 1 ? parts->at[0].size : 1;
+            if (groups > INT32_MAX)
+                continue;
             lies->at[k] = (Place){l->order[i], groups * (mirrored ? 2 : 1), mirrored};
             fit += groups > 0 ? fit_places(r, k + 1, lies, x) : 0;
         }
@@ -253,7 +265,8 @@ static void read_file(Reading *r, const Graph *g, Arena *a)
     const Onnx__ModelProto *m = g->model.at[0]->proto;
     *r = (Reading){.a = a, .param.arena = a};
     r->c = (Check){.a = a, .m = g->model.at[0], .g = g, .quiet = true};
-    r->named = m->n_configuration && read_name(g->arena, m->configuration[0]->name, &r->own);
+    r->named = m->n_configuration && read_name(g->arena, m->configuration[0]->name, &r->own) &&
+               is_on(&r->own, m->configuration[0]->num_devices);
     for (int x = 0; x < MESH_AXES; x++)
         if (!r->named)
             r->own.members[x] = r->own.chunks[x] = 1;

@@ -160,12 +160,12 @@ void find_joint(State *s)
 /* As memory asks for it: the cheapest plan that fits. */
 static void divide(State *s, const Graph *whole, Loss loss, MeshPlans *plans)
 {
-    const double dearer[] = {0, .25, 1, 4, 16};
+    const double dearer[] = {0, .25, 1, 4, MESH_DEAREST};
     MeshOptions *opt = &s->o->mesh;
     const double least = opt->parts && opt->keep < dearer[1] ? dearer[1] : opt->keep;
     for (int i = 0; i < 5; i++) {
         Loss *l = &s->loss;
-        if (dearer[i] < least)
+        if (dearer[i] < least && i < 4)
             continue;
         opt->keep = dearer[i];
         *l = loss;
@@ -185,6 +185,7 @@ bool divide_mesh(State *s, MeshPlans *plans)
     const Graph *whole = s->graph;
     const Loss loss = s->loss;
     const bool known = annotate_read(whole, opt);
+    const double keep = opt->keep;
     bool any = false;
     for (int x = 0; x < MESH_AXES; x++)
         any |= mesh_has(opt, (MeshAxis)x);
@@ -192,6 +193,7 @@ bool divide_mesh(State *s, MeshPlans *plans)
         divide(s, whole, loss, plans);
     if (known && annotate_follows(whole, plans, false))
         return true;
+    opt->keep = keep;
     annotate_ask(whole, opt);
     if (any) {
         divide(s, whole, loss, plans);
@@ -202,7 +204,7 @@ bool divide_mesh(State *s, MeshPlans *plans)
 
 void pass_mesh(State *s)
 {
-    MeshPlans plans;
+    MeshPlans plans = {0};
     divide_mesh(s, &plans);
 }
 

@@ -25,7 +25,8 @@
 extern "C" {
 #endif
 
-enum { MESH_MOST = 1024 }; /* members */
+enum { MESH_MOST = 1024 };   /* members */
+enum { MESH_DEAREST = 16 }; /* what `keep' is at most */
 
 extern const char *const mesh_option[MESH_AXES]; /* asked.c: "--tensor", ... */
 

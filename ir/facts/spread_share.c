@@ -13,7 +13,9 @@ bool place_fits(const Shape *s, Place at, int64_t chunks)
 {
     if (at.dim < 0)
         return true;
-    if (at.mirrored && (at.groups % 2 || s->rank + MIRROR_DIMS > MAX_RANK))
+    /* groups stand in a dimension of their own, in an exchange those of both places */
+    const int more = at.mirrored ? MIRROR_DIMS : at.groups > 1 ? 2 : 0;
+    if ((at.mirrored && at.groups % 2) || s->rank + more > MAX_RANK)
         return false;
     return at.dim < s->rank && at.groups > 0 && s->d[at.dim] > 0 && s->d[at.dim] % at.groups == 0 &&
            s->d[at.dim] / at.groups % chunks == 0;
