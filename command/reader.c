@@ -309,7 +309,8 @@ void pass_sizes(State *s)
     annotate_read(s->graph, &asked);
     for (int i = 0; i < MESH_AXES; i++)
         x->divided |= mesh_has(&asked, (MeshAxis)i);
-    choose_samples(&x->r, o->rows, o->lengths.symbols > 1); /* whose products grow */
+    /* products of several lengths grow; members' parts want sizes that nothing divides */
+    choose_samples(&x->r, o->rows, o->lengths.symbols > 1 && !x->divided);
     if (x->divided)
         o->mesh.lengths = plan_lengths(&x->r, o->rows);
     o->lengths = x->r.o->lengths;

@@ -93,7 +93,7 @@ Lin cg_row_apart(const StageGen *sg, bool device, Lin row, Dtype t)
     if (row.b != 0)
         return row;
     const int64_t size = (int64_t)dtype_size(t),
-                  longest = device ? cg_most(sg, row.c) : row.c;
+                  longest = device ? cg_most_constant(sg, row.c) : row.c;
     return lin(apart_of[device](longest * size) / size);
 }
 
