@@ -15,7 +15,7 @@
 typedef struct {
     Arena *a;
     const Model *m;
-    bool is_settled;          /* --stop-gradient is given */
+    const StrMap *named;      /* values that --stop-gradient names */
     const FxNode *fx;         /* by node of the list */
     StrMap made;              /* names of fx nodes, and of what nodes make: the last such node */
     StrMap several;           /* fx nodes that are several nodes */
@@ -70,7 +70,17 @@ static bool is_told(const Detach *d, const RawNode *n, const FxNode *fx)
     return true;
 }
 
-/* Where --stop-gradient is given, its user knows. */
+/* Where --stop-gradient names a result or an operand, its user knows. */
+static bool is_settled(const Detach *d, const RawNode *n)
+{
+    bool named = false;
+    for (uint32_t k = 0; k < n->nout; k++)
+        named |= strmap_get(d->named, n->out[k]) != NONE;
+    for (uint32_t k = 0; k < n->nin; k++)
+        named |= strmap_get(d->named, n->in[k]) != NONE;
+    return named;
+}
+
 static void refuse_lost(const Detach *d, const RawNode *n, const FxNode *fx)
 {
     for (uint32_t j = 0; j < fx->n; j++) {
@@ -82,7 +92,7 @@ static void refuse_lost(const Detach *d, const RawNode *n, const FxNode *fx)
                                        diag_escape(d->a, fx->arg[j].name));
         diag_hint(
             "export again with optimize=False, or name with --stop-gradient where gradients stop");
-        if (!d->is_settled)
+        if (!is_settled(d, n))
             diag_fatal(EXIT_MODEL, raw_where(d->m, n, -1), "%s", why);
         diag_warn(raw_where(d->m, n, -1), "%s", why);
         return;
@@ -111,7 +121,7 @@ static void see_lines(Detach *d, const RawNode *n, bool told)
 /* x.detach().clone(): the optimizer removes both, and no argument names the former. */
 static void warn_untold(const Detach *d)
 {
-    for (uint32_t i = 0; i < d->untold.n && !d->is_settled; i++) {
+    for (uint32_t i = 0; i < d->untold.n; i++) {
         diag_hint("export again with optimize=False, or name the value with --stop-gradient");
         diag_warn(WHERE_FILE(d->m->path),
                   "its source line calls detach(), but the file does not show on what, so the "
@@ -153,12 +163,12 @@ static bool reads_detached(const FxNode *fx)
     return any;
 }
 
-void stop_detached(const Stops *t, const Model *m, const RawNodes *list)
+void stop_detached(const StrMap *named, const Model *m, const RawNodes *list)
 {
     Arena *a = m->arena;
     Detach d = {.a = a,
                 .m = m,
-                .is_settled = t->opt->stop.n > 0,
+                .named = named,
                 .made.arena = a,
                 .several.arena = a,
                 .carries.arena = a,
@@ -173,7 +183,7 @@ void stop_detached(const Stops *t, const Model *m, const RawNodes *list)
         if (n->fx_node)
             (void)meta_fx(a, n->fx_node, &fx[i]);
         collect(&d, n, i);
-        if (is_detach(&fx[i]) || reads_detached(&fx[i]))
+        if (is_detach(&fx[i]) || reads_detached(&fx[i]) || is_settled(&d, n))
             see_lines(&d, n, true);
         for (uint32_t k = 0; k < n->nout && is_detach(&fx[i]); k++)
             stop_result(a, n, k);

@@ -10,12 +10,12 @@
 
 #include "driver.h"
 
-/* The only row of zeros of several, or -1. */
+/* The only row of zeros, or -1.  Of a row with other numbers only the first are read. */
 static int64_t zero_row(const Param *p)
 {
-    int64_t rows = p->shape.rank == 2 ? p->shape.d[0] : 0, found = -1;
-    size_t each = rows > 1 ? p->bytes.length / (size_t)rows : 0;
-    for (int64_t r = 0; each && p->bytes.at && r < rows; r++) {
+    int64_t rows = p->shape.d[0], found = -1;
+    size_t each = p->bytes.length / (size_t)rows;
+    for (int64_t r = 0; r < rows; r++) {
         const uint8_t *row = p->bytes.at + (size_t)r * each;
         if (row[0] || memcmp(row, row + 1, each - 1))
             continue;
@@ -26,6 +26,23 @@ static int64_t zero_row(const Param *p)
     return found;
 }
 
+static void note(ImportState *s, Strings *list, const char *text)
+{
+    for (uint32_t i = 0; i < list->n; i++)
+        if (!strcmp(list->at[i], text))
+            return;
+    vec_push(s->m->arena, list, text);
+}
+
+/* Is it a table that trains, in which data choose rows? */
+static bool is_embedding(const Import *im, const Param *p)
+{
+    int64_t *at, n;
+    return p->trainable && !p->transposed && p->shape.rank == 2 && p->shape.d[0] > 2 &&
+           p->shape.d[1] > 1 && p->bytes.at && !param_thawed(im->state->params, p->name) &&
+           !g_const_ints(im->g, im->in[1], im->arena, &at, &n);
+}
+
 static int64_t untold_row(const Import *im)
 {
     ImportState *s = im->state;
@@ -34,9 +51,14 @@ static int64_t untold_row(const Import *im)
     if (!s->m->from_pytorch || !made || !recipe_is_plain(made, &turned) || turned)
         return -1;
     const Param *p = &im->g->param.at[recipe_only_param(made)];
-    int64_t row = p->trainable && !p->transposed ? zero_row(p) : -1;
-    if (row >= 0 && s->n_padded++ == 0)
-        s->first_padded = p->name;
+    if (!is_embedding(im, p))
+        return -1;
+    const char *name = diag_escape(s->m->arena, p->name);
+    int64_t row = p->bytes.absent ? -1 : zero_row(p);
+    if (p->bytes.absent)
+        note(s, &s->unpadded, name);
+    else if (row >= 0)
+        note(s, &s->padded, arena_printf(s->m->arena, "%s (row %lld)", name, (long long)row));
     return row;
 }
 
@@ -51,13 +73,20 @@ int64_t im_padding_row(const Import *im)
     return told && row >= 0 && row < 0x1p53 ? (int64_t)row : -1;
 }
 
+static void warn_of(const ImportState *s, const Strings *list, const char *what)
+{
+    if (list->n == 0)
+        return;
+    diag_hint("export with dynamo=True, which records padding_idx; --train NAME: all rows train");
+    diag_warn(WHERE_FILE(s->m->path), "%u embedding%s of TorchScript %s: %s", list->n,
+              list->n == 1 ? "" : "s", what, param_join(s->m->arena, list->at, list->n));
+}
+
 void padding_report(const ImportState *s)
 {
-    if (s->n_padded == 0)
-        return;
-    diag_hint("if the row trains, export with dynamo=True, which records padding_idx");
-    diag_warn(WHERE_FILE(s->m->path),
-              "%u embedding%s of TorchScript (first '%.128s') with one row of zeros: it is taken "
-              "for padding_idx, and gets no gradient from there",
-              s->n_padded, s->n_padded == 1 ? "" : "s", diag_escape(s->m->arena, s->first_padded));
+    warn_of(
+        s, &s->padded,
+        "with one row of zeros, which is taken for padding_idx and gets no gradient from there");
+    warn_of(s, &s->unpadded,
+            "without weights, so it is not known whether one row is padding_idx: all rows train");
 }

@@ -108,14 +108,19 @@ void stop_assign(Stops *t, const Model *m, const RawNodes *list)
     Arena *a = m->arena;
     bool detaches = false;
     const RawNode *untracked = NULL;
+    StrMap named = {.arena = a};
     for (uint32_t i = 0; i < list->n; i++) {
         RawNode *n = list->at[i];
-        bool all = stop_marker(n) || stop_named(t, n->name) || is_untracked(n);
+        bool by_name = stop_named(t, n->name), all = stop_marker(n) || by_name || is_untracked(n);
         if (!untracked && is_untracked(n))
             untracked = n;
-        for (uint32_t k = 0; k < n->nout; k++)
-            if (stop_named(t, n->out[k]) || all)
+        for (uint32_t k = 0; k < n->nout; k++) {
+            bool is_named = stop_named(t, n->out[k]) || by_name;
+            if (is_named || all)
                 stop_result(a, n, k);
+            if (is_named)
+                *strmap_at(&named, n->out[k]) = 1;
+        }
         detaches = detaches || (n->fx_node && strstr(n->fx_node, "detach")) ||
                    (n->stack && strstr(n->stack, ".detach("));
     }
@@ -123,5 +128,5 @@ void stop_assign(Stops *t, const Model *m, const RawNodes *list)
         warn_untracked(m, untracked);
     if (!detaches || !t->opt->training)
         return;
-    stop_detached(t, m, list);
+    stop_detached(&named, m, list);
 }

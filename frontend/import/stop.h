@@ -17,7 +17,7 @@ typedef struct Stops {
 Stops *stop_begin(Arena *a, const ImportOptions *opt);
 /* a pattern matches, and is used from then on */
 bool stop_named(const Stops *t, const char *name);
-bool stop_marker(const RawNode *n);                     /* ppsplit::StopGradient */
+bool stop_marker(const RawNode *n); /* ppsplit::StopGradient */
 /* of a block under no_grad() or autocast, by dynamo's metadata */
 bool stop_is_block(const RawNode *n);
 /* Fills RawNode.stop_out of the nodes of one list; after param_assign. */
@@ -34,7 +34,8 @@ static inline void stop_result(Arena *a, RawNode *n, uint32_t i)
 
 /* ---- detach.c: what the dynamo exporter leaves of detach() ----------------------------------- */
 
-/* The same for nodes of which some detach, in a model that is to train. */
-void stop_detached(const Stops *t, const Model *m, const RawNodes *list);
+/* The same for nodes of which some detach, in a model that is to train; named: values that the user
+ * names. */
+void stop_detached(const StrMap *named, const Model *m, const RawNodes *list);
 
 #endif

@@ -49,8 +49,8 @@ typedef struct ImportState {
     Drops drops;
     uint32_t n_ties;     /* ties.c: nodes of which nothing tells who has the gradient */
     const char *first_tie;
-    uint32_t n_padded;   /* padding.c: lookups whose padding row the numbers tell */
-    const char *first_padded;
+    /* padding.c: embeddings whose padding row the numbers tell; whose numbers are absent */
+    Strings padded, unpadded;
     struct Trips *trips; /* trips.c: loops whose nodes have begun; NULL: none */
 } ImportState;
 

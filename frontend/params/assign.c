@@ -292,12 +292,15 @@ static void note_doubtful(Params *p, const RawTensor *t)
         vec_push(p->m->arena, &p->lost.doubtful, t->name);
 }
 
-/* TorchScript's exporter writes buffers as it does parameters: filters, grids. */
+/* TorchScript's exporter writes buffers as it does parameters: filters, grids.  Those are small;
+ * of what is large no number is read. */
 static void note_made(Params *p, const RawTensor *t)
 {
-    if (p->m->from_pytorch && p->sig.n == 0 && !param_is_made_up(t->name) &&
-        !param_is_leaf_name(t->name) && !param_is_buffer(p, t->name) && !raw_is_constant(t) &&
-        param_is_regular(p->g, t) && !param_thawed(p, t->name) && !param_frozen(p, t->name))
+    enum { MOST = 1024 };
+    if (shape_elements(&t->shape) <= MOST && p->m->from_pytorch && p->sig.n == 0 &&
+        !param_is_made_up(t->name) && !param_is_leaf_name(t->name) &&
+        !param_is_buffer(p, t->name) && !raw_is_constant(t) && param_is_regular(p->g, t) &&
+        !param_thawed(p, t->name) && !param_frozen(p, t->name))
         vec_push(p->m->arena, &p->lost.repeating, t->name);
 }
 

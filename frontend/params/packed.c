@@ -8,8 +8,10 @@
  * or three times E, in this order; folding leaves the parts, transposed, without a name
  * ("onnx::MatMul_150").  The name of out_proj, which the same call of the module reads, says whose
  * they are.  If keys or values have other features, there are q_proj_weight, k_proj_weight and
- * v_proj_weight instead.
+ * v_proj_weight instead.  A second call of the module reads the same parts: its parameters are
+ * those of the first.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "fx.h"
@@ -66,7 +68,8 @@ static void find_module(const Params *p, const RawNode *n, Packed *k)
             strcmp(n->in[j] + size - strlen(end), end))
             continue;
         size -= strlen(end);
-        if (scope > size || strncmp(n->in[j] + size - scope, n->scope, scope))
+        if (scope > size || strncmp(n->in[j] + size - scope, n->scope, scope) ||
+            (scope < size && n->in[j][size - scope - 1] != '.'))
             continue;
         k->module = arena_printf(p->m->arena, "%.*s", (int)size, n->in[j]);
         k->features = t.shape.d[0];
@@ -85,14 +88,14 @@ static void find_sum(const Params *p, RawNode *n, Packed *k)
             }
 }
 
-/* The parts that nodes of this scope read, in order; false: they are of nothing that is known. */
+/* The parts that nodes of this call read, in order; false: they are of nothing that is known. */
 static bool collect(const Params *p, const RawNodes *list, uint32_t from, Packed *k)
 {
     const RawNode *first = list->at[from];
     *k = (Packed){0};
     for (uint32_t i = from; i < list->n; i++) {
         RawNode *n = list->at[i];
-        if (n->dead || strcmp(n->scope, first->scope) != 0)
+        if (n->dead || n->call != first->call || strcmp(n->scope, first->scope) != 0)
             continue;
         find_module(p, n, k);
         find_sum(p, n, k);
@@ -105,24 +108,37 @@ static bool collect(const Params *p, const RawNodes *list, uint32_t from, Packed
     return k->module && k->n > 1 && (k->n_biased == 0 || k->n_biased == k->n);
 }
 
+/* Is it behind this one in the exporter's numbers?  Another tool may have moved the nodes. */
+static bool is_behind(const Part *part, const Part *before)
+{
+    const char *x = strrchr(part->product->in[1], '_'), *y = strrchr(before->product->in[1], '_');
+    return x && y && strtoul(x + 1, NULL, 10) > strtoul(y + 1, NULL, 10);
+}
+
 /* Whether the parts are those of in_proj_weight (packed), or one each of three weights. */
 static bool fits(const Params *p, const Packed *k, bool *packed)
 {
     int64_t e = k->features;
     const RawTensor first = weight_of(p, &k->part[0]);
+    if (e < 1 || e > INT32_MAX)
+        return false;
     *packed = true;
     for (int i = 0; i < k->n; i++) {
         const RawTensor t = weight_of(p, &k->part[i]);
         *packed = *packed && t.shape.d[0] == e;
         if (t.shape.d[1] != (i && k->n == 2 ? 2 * e : e) || t.dtype != first.dtype ||
-            (k->n_biased && bias_of(p, &k->part[i]).shape.d[0] != t.shape.d[1]))
+            (i && !is_behind(&k->part[i], &k->part[i - 1])))
+            return false;
+        if (k->n_biased && (bias_of(p, &k->part[i]).shape.d[0] != t.shape.d[1] ||
+                            bias_of(p, &k->part[i]).dtype != bias_of(p, &k->part[0]).dtype))
             return false;
     }
     return first.shape.d[0] == e && (*packed || k->n == 3);
 }
 
-/* A parameter whose rows are those of the parts, one behind another; cols 0: of a vector. */
-static uint32_t joined(Params *p, const Packed *k, const char *name, int64_t cols)
+/* What the module has under this name: the rows of the parts, one behind another; cols 0: of a
+ * vector. */
+static RawTensor joined(const Params *p, const Packed *k, const char *end, int64_t cols)
 {
     Arena *a = p->m->arena;
     const RawTensor first = cols ? weight_of(p, &k->part[0]) : bias_of(p, &k->part[0]);
@@ -135,11 +151,42 @@ static uint32_t joined(Params *p, const Packed *k, const char *name, int64_t col
             for (size_t c = 0; c < row / size; c++, at += size)
                 memcpy(to + at, t.bytes.at + (c * rows + r) * size, size);
     }
-    Shape s = cols ? shape_of(2, 3 * k->features, cols) : shape_of(1, 3 * k->features);
-    vec_push(a, &p->lost.inferred, name);
-    return param_put(
-        p, name, first.dtype, &s,
-        (Payload){.at = to, .length = at, .file = first.bytes.file, .converted = true});
+    return (RawTensor){
+        .name = arena_printf(a, "%s.%s", k->module, end),
+        .dtype = first.dtype,
+        .shape = cols ? shape_of(2, 3 * k->features, cols) : shape_of(1, 3 * k->features),
+        .bytes = {.at = to, .length = at, .file = first.bytes.file, .converted = true}};
+}
+
+/* A weight of its own, which the file holds transposed. */
+static RawTensor own(const Params *p, const Packed *k, int i)
+{
+    RawTensor t = weight_of(p, &k->part[i]);
+    t.name = arena_printf(p->m->arena, "%s.%c_proj_weight", k->module, "qkv"[i]);
+    t.shape = shape_of(2, t.shape.d[1], t.shape.d[0]);
+    return t;
+}
+
+/* Is no parameter called so, or one of these numbers, which another call of the module reads? */
+static bool is_free(const Params *p, const RawTensor *t)
+{
+    uint32_t id = strmap_get(&p->by_name, t->name);
+    if (id == NONE)
+        return true;
+    const Param *x = &p->g->param.at[id];
+    RawTensor known = {.dtype = x->dtype, .shape = x->shape, .bytes = x->bytes};
+    if (x->transposed)
+        known.shape = shape_of(2, x->shape.d[1], x->shape.d[0]);
+    return shape_equal(&x->shape, &t->shape) && raw_same(t, &known) != NOT_SAME;
+}
+
+static uint32_t put(Params *p, const RawTensor *t)
+{
+    uint32_t id = strmap_get(&p->by_name, t->name);
+    if (id != NONE)
+        return id;
+    vec_push(p->m->arena, &p->lost.inferred, t->name);
+    return param_put(p, t->name, t->dtype, &t->shape, t->bytes);
 }
 
 static void use_rows(Params *p, RawNode *n, uint32_t input, uint32_t id, int64_t from, int64_t rows)
@@ -154,32 +201,33 @@ static void use_rows(Params *p, RawNode *n, uint32_t input, uint32_t id, int64_t
     param_use_made(p, n, input, r);
 }
 
-/* A weight of its own, which the file holds transposed. */
 static void use_own(Params *p, RawNode *n, const char *name)
 {
-    uint32_t init = strmap_get(&p->m->init_index, n->in[1]);
+    uint32_t id = strmap_get(&p->by_name, name), init = strmap_get(&p->m->init_index, n->in[1]);
     init = init == NONE ? strmap_get(&p->renamed.copied, n->in[1]) : init;
-    param_use(p, n, 1, param_new(p, name, init, true, true, false), true);
+    param_use(p, n, 1, id == NONE ? param_new(p, name, init, true, true, false) : id, true);
 }
 
 static void take(Params *p, const Packed *k, bool packed)
 {
-    Arena *a = p->m->arena;
+    RawTensor weight[MOST], bias;
     int64_t from = 0, rows;
-    uint32_t weight = NONE, bias = NONE;
-    if (packed)
-        weight = joined(p, k, arena_printf(a, "%s.in_proj_weight", k->module), k->features);
-    if (k->n_biased)
-        bias = joined(p, k, arena_printf(a, "%s.in_proj_bias", k->module), 0);
+    for (int i = 0; i < (packed ? 1 : k->n); i++) {
+        weight[i] = packed ? joined(p, k, "in_proj_weight", k->features) : own(p, k, i);
+        if (!is_free(p, &weight[i]))
+            return;
+    }
+    if (k->n_biased && (bias = joined(p, k, "in_proj_bias", 0), !is_free(p, &bias)))
+        return;
     for (int i = 0; i < k->n; i++, from += rows) {
         const Part *part = &k->part[i];
         rows = weight_of(p, part).shape.d[1];
         if (packed)
-            use_rows(p, part->product, 1, weight, from, rows);
+            use_rows(p, part->product, 1, put(p, &weight[0]), from, rows);
         else
-            use_own(p, part->product, arena_printf(a, "%s.%c_proj_weight", k->module, "qkv"[i]));
-        if (bias != NONE)
-            use_rows(p, part->sum, part->addend, bias, from, rows);
+            use_own(p, part->product, weight[i].name);
+        if (k->n_biased)
+            use_rows(p, part->sum, part->addend, put(p, &bias), from, rows);
     }
 }
 

@@ -94,6 +94,7 @@ static const char *unique_name(Params *p, const char *name)
 
 static uint32_t add(Params *p, Param x, bool trainable)
 {
+    *strmap_at(&p->by_name, x.name) = p->g->param.n;
     if (p->file > 0)
         x.name = unique_name(p, x.name);
     trainable = (trainable || param_thawed(p, x.name)) && !param_frozen(p, x.name);

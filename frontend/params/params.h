@@ -168,6 +168,8 @@ StrMap param_enter(Params *p, const RawNode *n);
 void param_leave(Params *p, StrMap before);
 /* report.c: warns of what will not train, and fills Graph.array */
 void param_report(Params *p);
+/* report.c: "a, b and 7 more" */
+const char *param_join(Arena *a, const char *const *name, uint32_t n);
 
 /* params.c: a parameter, an operand that is one */
 uint32_t param_new(Params *p, const char *name, uint32_t init, bool transposed, bool trainable,

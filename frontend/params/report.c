@@ -14,7 +14,7 @@ static void hint_remedies(const Params *p)
               p->has_signature ? "optimize=False" : "do_constant_folding=False");
 }
 
-static const char *join(Arena *a, const char *const *name, uint32_t n)
+const char *param_join(Arena *a, const char *const *name, uint32_t n)
 {
     enum { ENOUGH = 1600 };
     const char *text = "";
@@ -37,11 +37,12 @@ static void report_renamed(const Params *p)
     if (list.n == 0)
         return;
     hint_remedies(p);
-    diag_warn(WHERE_FILE(p->m->path),
-              "%u parameter%s lost %s in folding and may be computed from others; %s as in the file: "
-              "%s",
-              list.n, list.n == 1 ? " has" : "s have", list.n == 1 ? "its name" : "their names",
-              list.n == 1 ? "it trains" : "they train", join(a, list.at, list.n));
+    diag_warn(
+        WHERE_FILE(p->m->path),
+        "%u parameter%s lost %s in folding and may be computed from others; %s as in the file: "
+        "%s",
+        list.n, list.n == 1 ? " has" : "s have", list.n == 1 ? "its name" : "their names",
+        list.n == 1 ? "it trains" : "they train", param_join(a, list.at, list.n));
 }
 
 /* What folding left a trace of: recovered, or short of a use. */
@@ -54,7 +55,7 @@ static void report_traces(const Params *p)
                   "%u parameter%s recovered from what the export folded %s into: %s",
                   p->lost.inferred.n, p->lost.inferred.n == 1 ? " was" : "s were",
                   p->lost.inferred.n == 1 ? "it" : "them",
-                  join(a, p->lost.inferred.at, p->lost.inferred.n));
+                  param_join(a, p->lost.inferred.at, p->lost.inferred.n));
     }
     if (p->lost.scaled.n) {
         diag_hint("export in training mode to keep BatchNormalization apart, by dynamo with "
@@ -63,7 +64,8 @@ static void report_traces(const Params *p)
                   "%u parameter%s multiplied by a BatchNormalization that the export folded, and "
                   "train%s that way: %s",
                   p->lost.scaled.n, p->lost.scaled.n == 1 ? " is" : "s are",
-                  p->lost.scaled.n == 1 ? "s" : "", join(a, p->lost.scaled.at, p->lost.scaled.n));
+                  p->lost.scaled.n == 1 ? "s" : "",
+                  param_join(a, p->lost.scaled.at, p->lost.scaled.n));
     }
     if (p->lost.partial.n) {
         if (!p->is_whole)
@@ -72,7 +74,7 @@ static void report_traces(const Params *p)
                   "%u use%s of parameters that the export folded %s no gradient: %s",
                   p->lost.partial.n, p->lost.partial.n == 1 ? "" : "s",
                   p->lost.partial.n == 1 ? "gets" : "get",
-                  join(a, p->lost.partial.at, p->lost.partial.n));
+                  param_join(a, p->lost.partial.at, p->lost.partial.n));
     }
 }
 
@@ -96,7 +98,7 @@ static void note_unfit(const Params *p)
     if (p->lost.unfit.n)
         diag_note(
             "in the files of --params-from, but no initializer is made from these numbers: %s",
-            join(p->m->arena, p->lost.unfit.at, p->lost.unfit.n));
+            param_join(p->m->arena, p->lost.unfit.at, p->lost.unfit.n));
 }
 
 /* Parameters of the exporter's list of which the file has nothing, or no node reads it. */
@@ -120,7 +122,7 @@ static bool report_lost(const Params *p)
               lost.n == 1 ? "" : "s",
               p->is_whole ? "no node uses them"
                           : "folded away by the export, merged with equal ones or not used",
-              join(p->m->arena, lost.at, lost.n));
+              param_join(p->m->arena, lost.at, lost.n));
     return norm;
 }
 
@@ -134,7 +136,7 @@ static void report_constants(const Params *p)
         diag_hint("--train NAME makes them parameters");
     diag_warn(WHERE_FILE(p->m->path), "constants %sdo not train: %s",
               p->m->from_pytorch ? "that folding made " : "",
-              join(p->m->arena, p->lost.constant.at, p->lost.constant.n));
+              param_join(p->m->arena, p->lost.constant.at, p->lost.constant.n));
 }
 
 static void report_doubtful(const Params *p)
@@ -142,16 +144,16 @@ static void report_doubtful(const Params *p)
     if (p->lost.doubtful.n) {
         diag_hint("--train NAME makes them parameters");
         diag_warn(WHERE_FILE(p->m->path), "arrays named or placed like buffers do not train: %s",
-                  join(p->m->arena, p->lost.doubtful.at, p->lost.doubtful.n));
+                  param_join(p->m->arena, p->lost.doubtful.at, p->lost.doubtful.n));
     }
     if (p->lost.repeating.n) {
         diag_hint("use --freeze NAME for buffers and --train NAME for parameters; dynamo's files "
                   "say which is which");
-        diag_warn(
-            WHERE_FILE(p->m->path),
-            "arrays that repeat a few numbers or rise step by step, as filters and grids do, train as "
-            "parameters: %s",
-            join(p->m->arena, p->lost.repeating.at, p->lost.repeating.n));
+        diag_warn(WHERE_FILE(p->m->path),
+                  "arrays that repeat a few numbers or rise step by step, as filters and grids do, "
+                  "train as "
+                  "parameters: %s",
+                  param_join(p->m->arena, p->lost.repeating.at, p->lost.repeating.n));
     }
 }
 

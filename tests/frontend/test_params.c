@@ -32,64 +32,91 @@ static void test_renamed(void)
 }
 
 /* nn.MultiheadAttention of E = 4.  widths: rows of each part of in_proj_weight, keys: features of
- * all parts but the first. */
-static Graph *attention(const int *widths, int keys, bool biased)
+ * all parts but the first, calls: of the module (1, 2); other: each reads parts of its own; falls:
+ * another tool has put the parts the other way round. */
+typedef struct {
+    int widths[4], keys, calls;
+    bool biased, other, falls;
+} Attention;
+
+static const char *operand(M *m, const Attention *of, const char *op, int i, int call)
+{
+    bool product = !strcmp(op, "MatMul");
+    int number = 10 + (of->falls ? -i : i) + (of->other ? 10 * call : 0);
+    const char *name = arena_printf(arena, "onnx::%s_%d", op, number);
+    float first = (float)(product ? 1 + 100 * call : 500 + 10 * i);
+    for (int k = 0; product && k < i; k++)
+        first += (float)((k ? of->keys : 4) * of->widths[k]);
+    if (call == 0 || of->other)
+        initializer(m, name, product ? (i ? of->keys : 4) : of->widths[i],
+                    product ? of->widths[i] : 0, first);
+    return name;
+}
+
+static void call_attention(M *m, const Attention *of, int call)
+{
+    const char *x = call ? "y0" : "x", *last = x, *to = call + 1 < of->calls ? "y0" : "y",
+               *end = call ? "_1" : "";
+#define SAY(...) arena_printf(arena, __VA_ARGS__)
+    node(m, "MatMul", SAY("/u%s/MatMul", end), SAY("%s u.weight", x), SAY("m%d", call), NULL, NULL);
+    for (int i = 0; of->widths[i]; i++) {
+        const char *y = SAY("p%d_%d", call, i), *sum = SAY("s%d_%d", call, i),
+                   *out = SAY("t%d_%d", call, i), *product = SAY("z%d_%d", call, i),
+                   *from = i ? SAY("m%d", call) : x;
+        node(m, "MatMul", SAY("/a%s/MatMul", end),
+             SAY("%s %s", from, operand(m, of, "MatMul", i, call)), y, NULL, NULL);
+        if (of->biased)
+            node(m, "Add", SAY("/a%s/Add", end), SAY("%s %s", operand(m, of, "Add", i, call), y),
+                 sum, NULL, NULL);
+        node(m, "ReduceSum", SAY("/a%s/ReduceSum", end), of->biased ? sum : y, out, NULL, NULL);
+        node(m, "Mul", SAY("/a%s/Mul", end), SAY("%s %s", last, out), product, NULL, NULL);
+        last = product;
+    }
+    node(m, "Gemm", SAY("/a%s/Gemm", end), SAY("%s model.a.out_proj.weight", last), to, NULL, NULL);
+#undef SAY
+}
+
+static Graph *attention(const Attention *of)
 {
     M m = {0};
-    const char *last = "x";
     initializer(&m, "model.a.out_proj.weight", 4, 4, 900);
-    initializer(&m, "u.weight", 4, keys, 300);
-    node(&m, "MatMul", "/u/MatMul", "x u.weight", "m", NULL, NULL);
-    for (int i = 0, first = 1; widths[i]; i++) {
-        char w[32], b[32], in[96], y[8], sum[8], out[8];
-        int rows = i ? keys : 4;
-        snprintf(w, sizeof w, "onnx::MatMul_%d", i);
-        snprintf(b, sizeof b, biased ? "onnx::Add_%d" : "", i);
-        snprintf(y, sizeof y, "y%d", i);
-        snprintf(sum, sizeof sum, "s%d", i);
-        snprintf(out, sizeof out, "t%d", i);
-        initializer(&m, w, rows, widths[i], (float)first);
-        first += rows * widths[i];
-        snprintf(in, sizeof in, "%s %s", i ? "m" : "x", w);
-        node(&m, "MatMul", "/a/MatMul", in, y, NULL, NULL);
-        if (biased) {
-            initializer(&m, b, widths[i], 0, (float)(500 + 10 * i));
-            snprintf(in, sizeof in, "%s %s", b, y);
-            node(&m, "Add", "/a/Add", in, sum, NULL, NULL);
-        }
-        node(&m, "ReduceSum", "/a/ReduceSum", biased ? sum : y, out, NULL, NULL);
-        snprintf(in, sizeof in, "%s %s", last, out);
-        last = arena_printf(arena, "z%d", i);
-        node(&m, "Mul", "/a/Mul", in, last, NULL, NULL);
-    }
-    char in[64];
-    snprintf(in, sizeof in, "%s model.a.out_proj.weight", last);
-    node(&m, "Gemm", "/a/Gemm", in, "y", NULL, NULL);
+    initializer(&m, "u.weight", 4, of->keys, 300);
+    for (int call = 0; call < of->calls; call++)
+        call_attention(&m, of, call);
     return import(&m, NULL, NULL);
 }
 
 /* Folding takes the projections of an attention apart. */
 static void test_packed(void)
 {
-    Graph *g = attention((int[]){4, 8, 0}, 4, true);
-    const Param *w = param(g, "model.a.in_proj_weight"), *b = param(g, "model.a.in_proj_bias");
-    ok(is_shaped(w, 2, 12, 4) && first_of(w, 1) == 5 && first_of(w, 17) == 25 &&
-           first_of(w, 20) == 18,
-       "parts of in_proj_weight, transposed, are joined");
-    ok(is_shaped(b, 1, 12, 0) && first_of(b, 3) == 503 && first_of(b, 4) == 510 &&
-           strstr(said, "2 parameters were recovered") && !param(g, "onnx::MatMul_0"),
-       "so are those of its bias, and it is said");
-    g = attention((int[]){4, 4, 4, 0}, 4, false);
+    Attention of = {{4, 8}, .keys = 4, .calls = 1, .biased = true};
+    for (; of.calls < 3; of.calls++) {
+        Graph *g = attention(&of);
+        const Param *w = param(g, "model.a.in_proj_weight"), *b = param(g, "model.a.in_proj_bias");
+        ok(is_shaped(w, 2, 12, 4) && first_of(w, 1) == 5 && first_of(w, 17) == 25 &&
+               first_of(w, 20) == 18,
+           "parts of in_proj_weight, transposed, are joined, %d calls", of.calls);
+        ok(is_shaped(b, 1, 12, 0) && first_of(b, 3) == 503 && first_of(b, 4) == 510 &&
+               strstr(said, "2 parameters were recovered") && g->param.n == 4,
+           "so are those of its bias, and it is said, %d calls", of.calls);
+    }
+    Graph *g = attention(&(Attention){{4, 4, 4}, .keys = 4, .calls = 1});
     ok(is_shaped(param(g, "model.a.in_proj_weight"), 2, 12, 4) && !param(g, "model.a.in_proj_bias"),
        "three parts without a bias");
-    g = attention((int[]){4, 4, 4, 0}, 3, true);
+    g = attention(&(Attention){{4, 4, 4}, .keys = 3, .calls = 1, .biased = true});
     ok(is_shaped(param(g, "model.a.q_proj_weight"), 2, 4, 4) &&
            is_shaped(param(g, "model.a.v_proj_weight"), 2, 4, 3) &&
            is_shaped(param(g, "model.a.in_proj_bias"), 1, 12, 0),
        "keys of other features: three weights");
-    g = attention((int[]){4, 4, 0}, 4, true);
-    ok(param(g, "onnx::MatMul_1") && !param(g, "model.a.in_proj_weight"),
+    g = attention(&(Attention){{4, 4}, .keys = 4, .calls = 1, .biased = true});
+    ok(param(g, "onnx::MatMul_11") && !param(g, "model.a.in_proj_weight"),
        "parts that do not fit stay what they are");
+    g = attention(&(Attention){{4, 4, 4}, .keys = 4, .calls = 1, .falls = true});
+    ok(param(g, "onnx::MatMul_9") && !param(g, "model.a.in_proj_weight"),
+       "so do those that another tool has moved");
+    g = attention(&(Attention){{4, 8}, .keys = 4, .calls = 2, .other = true});
+    ok(param(g, "model.a.in_proj_weight") && param(g, "onnx::MatMul_21"),
+       "and those that are not what the name already is");
 }
 
 /* Of TorchScript's recurrent layers folding leaves ONNX's operands. */

@@ -8,7 +8,9 @@
 
 static void test_own(void)
 {
-    static const struct { const char *name, *list, *scope; uint32_t call;
+    static const struct {
+        const char *name, *list, *scope;
+        uint32_t call;
     } one[] = {
         {"/model/layers.0/self_attn/q_proj/MatMul", NULL, "model.layers.0.self_attn.q_proj", 0},
         {"/layers.1/mlp/mlp.0/MatMul", NULL, "layers.1.mlp.0", 0},
@@ -126,8 +128,8 @@ static void test_torchscript(void)
        "a node without a scope is where its operand comes from");
 }
 
-/* ONNX has no mean of what is scattered to one place; PyTorch's exporter writes a scatter that keeps
- * the last. */
+/* ONNX has no mean of what is scattered to one place; PyTorch's exporter writes a scatter that
+ * keeps the last. */
 static void test_scatter_mean(void)
 {
     const int64_t index[8] = {0};
@@ -137,9 +139,11 @@ static void test_scatter_mean(void)
         initializer(&m, "into", 2, 4, 1);
         tensor(&m, "index", 7, (int[]){2, 4, 0}, index, sizeof index);
         node(&m, "ScatterElements", "node_1", "into index x", "y", NULL,
-             arena_printf(arena, "%%scatter_reduce : [num_users=1] = call_function[target=torch.ops."
-                                 "aten.scatter_reduce.two](args = (%%p, 0, %%i, %%x, %s), kwargs = "
-                                 "{})", mean ? "mean" : "amax"));
+             arena_printf(arena,
+                          "%%scatter_reduce : [num_users=1] = call_function[target=torch.ops."
+                          "aten.scatter_reduce.two](args = (%%p, 0, %%i, %%x, %s), kwargs = "
+                          "{})",
+                          mean ? "mean" : "amax"));
         g[mean] = import(&m, NULL, NULL);
     }
     ok(g[0] && !g[1], "a mean that the exporter lost is refused");
@@ -244,21 +248,31 @@ static void test_detached_table(void)
 /* Where the exporter's optimizer has removed a detach(), a reader's fx node still has it. */
 static void test_removed_detach(void)
 {
-    for (int i = 0; i < 2; i++) {
+    static const char *const stop[] = {NULL, NULL, "linear", "neg", "node_3", "t*"};
+    for (int i = 0; i < 6; i++) {
         M m = {0};
+        ImportOptions opt = {.training = true};
+        if (stop[i])
+            vec_push(arena, &opt.stop, stop[i]);
         initializer(&m, "lin.weight", 4, 4, 1);
         node(&m, "MatMul", "node_0", "x lin.weight", "linear", NULL, fx("", "%p_lin_weight"));
         node(&m, "Neg", "node_1", "linear", "neg", NULL, call("neg", "neg.default", "%linear"));
-        node(&m, i ? "Identity" : "Tanh", "node_2", "neg", i ? "detach" : "tanh", NULL,
-             i ? call("detach", "detach.default", "%neg") : call("tanh", "tanh.default", "%neg"));
-        node(&m, "Sub", "node_3", i ? "neg detach" : "neg tanh", "y", NULL,
+        bool kept = i == 1;
+        node(&m, kept ? "Identity" : "Tanh", "node_2", "neg", kept ? "detach" : "tanh", NULL,
+             kept ? call("detach", "detach.default", "%neg")
+                  : call("tanh", "tanh.default", "%neg"));
+        node(&m, "Sub", "node_3", kept ? "neg detach" : "neg tanh", "y", NULL,
              call("sub", "sub.Tensor", "%neg, %detach"));
-        Graph *g = import(&m, NULL, NULL);
+        Graph *g = import(&m, NULL, &opt);
         uint32_t stops = 0;
         for (NodeId k = 0; g && k < g->node.n; k++)
             stops += g->node.at[k].op == OP_StopGradient;
-        ok(i ? g && stops == 1 : !g && strstr(said, "removed the result of detach() ('detach')"),
-           i ? "a detach() that is there stops the gradient" : "one that was removed is refused");
+        bool lost = strstr(said, "removed the result of detach() ('detach')");
+        if (kept)
+            ok(g && stops == 1, "a detach() that is there stops the gradient");
+        else
+            ok(lost && !g == (i == 0 || i == 2), "one that was removed, and --stop-gradient %s: %s",
+               stop[i] ? stop[i] : "of nothing", i > 2 ? "its user knows" : "it is refused");
     }
 }
 

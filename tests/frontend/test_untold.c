@@ -214,18 +214,22 @@ static void test_notes(void)
 /* Of a table's rows one alone is zeros: padding_idx, which TorchScript does not write. */
 static void test_padding(void)
 {
+    enum { NEITHER, FIXED, THAWED };
     static const struct {
         float row[3];
         const char *producer, *fx;
         int64_t padding;
         const char *what;
+        int other;
     } rows[] = {
-        {{1, 0, 2}, "pytorch", NULL, 1, "one row of zeros"},
-        {{0, 0, 2}, "pytorch", NULL, -1, "two rows of zeros"},
-        {{1, 3, 2}, "pytorch", NULL, -1, "none"},
-        {{1, 0, 2}, "tf2onnx", NULL, -1, "of another exporter"},
-        {{1, 0, 2}, "pytorch", "%e.weight, %x", -1, "of dynamo, which tells none"},
-        {{1, 0, 2}, "pytorch", "%e.weight, %x, 2", 2, "of dynamo, which tells another"},
+        {{1, 0, 2}, "pytorch", NULL, 1, "one row of zeros", NEITHER},
+        {{0, 0, 2}, "pytorch", NULL, -1, "two rows of zeros", NEITHER},
+        {{1, 3, 2}, "pytorch", NULL, -1, "none", NEITHER},
+        {{1, 0, 2}, "tf2onnx", NULL, -1, "of another exporter", NEITHER},
+        {{1, 0, 2}, "pytorch", NULL, -2, "rows that no data choose (a slice)", FIXED},
+        {{1, 0, 2}, "pytorch", NULL, -1, "a table that --train names", THAWED},
+        {{1, 0, 2}, "pytorch", "%e.weight, %x", -1, "of dynamo, which tells none", NEITHER},
+        {{1, 0, 2}, "pytorch", "%e.weight, %x, 2", 2, "of dynamo, which tells another", NEITHER},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         M m = {0};
@@ -233,19 +237,23 @@ static void test_padding(void)
         for (int k = 0; k < 12; k++)
             table[k / 4][k % 4] = rows[i].row[k / 4] * (float)(k + 1);
         tensor(&m, "e.weight", 1, (int[]){3, 4, 0}, table, sizeof table);
+        tensor(&m, "two", 7, (int[]){2, 0}, (const int64_t[]){1, 2}, 2 * sizeof(int64_t));
         node(&m, "ArgMax", "most", "x", "i", NULL, NULL);
-        node(&m, "Gather", "/e/Gather", "e.weight i", "r", NULL,
-             rows[i].fx ? call("embedding", "embedding.default", rows[i].fx) : NULL);
+        node(&m, "Gather", "/e/Gather", rows[i].other == FIXED ? "e.weight two" : "e.weight i", "r",
+             NULL, rows[i].fx ? call("embedding", "embedding.default", rows[i].fx) : NULL);
         node(&m, "ReduceSum", "sum", "r", "y", NULL, NULL);
         producer = rows[i].producer;
-        Graph *g = import(&m, NULL, NULL);
+        ImportOptions opt = {.training = true};
+        if (rows[i].other == THAWED)
+            vec_push(arena, &opt.train, "e.*");
+        Graph *g = import(&m, NULL, &opt);
         producer = "pytorch";
         int64_t padding = -2;
         for (NodeId n = 0; g && n < g->node.n; n++)
             if (g->node.at[n].op == OP_Gather)
                 padding = g->node.at[n].attr.padding_row - 1;
         ok(padding == rows[i].padding, "padding_idx: %s", rows[i].what);
-        ok((strstr(said, "1 embedding of TorchScript (first 'e.weight')") != NULL) == (i == 0),
+        ok((strstr(said, "from there: e.weight (row 1)") != NULL) == (i == 0),
            "padding_idx: %s: what is said", rows[i].what);
     }
 }
