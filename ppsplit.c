@@ -130,7 +130,7 @@ static void annotate(void *arg)
     uint32_t n = annotate_write(all.whole, &all, s.o->codegen.dir);
     if (s.o->quiet)
         return;
-    printf("%s: %u nodes in %u stages", s.o->codegen.dir, n, stages);
+    printf("%s: %u nodes in %u stage%s", s.o->codegen.dir, n, stages, stages == 1 ? "" : "s");
     for (uint32_t i = 0; i < all.plans.n; i++)
         printf("%s in %d chunks on %d members", i ? " and" : ", tensors", all.plans.at[i].chunks,
                all.plans.at[i].members);

@@ -120,10 +120,12 @@ static ValueId make_elements(Graph *g, Loss *l, ValueId x)
 {
     Shape s = val(g, x)->shape;
     int64_t rows = g->batch > 0 ? g->batch : 1;
-    if (shape_elements(&s) % rows != 0)
+    if (shape_elements(&s) % rows != 0) {
+        diag_hint("if its rows are in another dimension of an input, --chunk INPUT=DIM says which");
         diag_fatal(EXIT_MODEL, WHERE_FILE(g->file),
                    "the output %s has no dimension of the %lld rows of a microbatch",
                    shape_print(g->arena, val(g, x)->dtype, &s), (long long)rows);
+    }
     return l->target = make_target(g, val(g, x)->dtype, &s);
 }
 

@@ -57,6 +57,9 @@ static void check(const MergeAsk *ask)
         bad_usage("ppsplit merge", "missing operand: %s", ask->out ? "CHECKPOINT" : "OUT");
     if (!ask->target)
         wrong("missing option: -o M.onnx, or -o model.safetensors");
+    const char *suffix = strrchr(ask->target, '.');
+    if (!merge_is_tensors(ask->target) && (!suffix || strcmp(suffix, ".onnx") != 0))
+        wrong("-o: expected a name that ends in .onnx or .safetensors");
     if (!merge_is_tensors(ask->target) && (ask->module || ask->shard_bytes || ask->states))
         wrong("--module, --shard-size and --states are for -o FILE.safetensors");
     if (ask->states && !merge_is_tensors(ask->states))

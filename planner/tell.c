@@ -246,7 +246,7 @@ void plans_tell(Search *x)
         printf("%s\n", diag_escape(a, o->partition->automatic.measured_clock.at[i]));
     table(x, list, n, a);
     const Candidate *best = &x->list.at[list[0]];
-    printf("bytes of ranks of the first:");
+    printf("bytes of each rank in plan 1:");
     for (int r = 0; r < best->ranks; r++)
         printf(" %lld", (long long)of_rank[r]);
     if (has_convolutions(best) && o->device)

@@ -369,6 +369,11 @@ int sched_parse(const char *text, size_t len, const char *origin, Schedule **out
     *out = NULL;
     if (!s)
         return sched_nomem(e);
+    if (len && memchr(text, 0, len)) {
+        sched_free(s);
+        return sched_fail(e, SCHED_EREFUSED, -1, -1, "%s is no schedule file, which is text (CSV)",
+                          origin);
+    }
     if ((st = parse_rows(text, len, origin, s, e)) || (st = finish(s, origin, e)) ||
         (st = sched_wait_reduce(s, e))) {
         sched_free(s);

@@ -7,9 +7,12 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/file/hash.h"
 #include "partition/print/print.h"
@@ -326,6 +329,32 @@ static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char
 
 typedef struct { Pipe *p; const CodegenOptions *opt; const char *dir, *temp; } Job;
 
+/* What a signal that ends ppsplit leaves behind: remove it first.  Only what a handler may do. */
+static const char *volatile unfinished;
+
+static void end_by(int sig)
+{
+    const pid_t child = unfinished ? fork() : -1;
+    if (child == 0) {
+        execl("/bin/rm", "rm", "-rf", "--", unfinished, (char *)NULL);
+        _exit(EXIT_IO);
+    }
+    if (child > 0)
+        waitpid(child, NULL, 0);
+    raise(sig); /* as if there were no handler */
+}
+
+static void remove_at_signals(const char *folder)
+{
+    static const int ends[] = {SIGHUP, SIGINT, SIGTERM};
+    struct sigaction s = {.sa_handler = end_by, .sa_flags = (int)SA_RESETHAND}, before;
+    unfinished = folder;
+    sigfillset(&s.sa_mask);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (!sigaction(ends[i], NULL, &before) && before.sa_handler == SIG_DFL)
+            sigaction(ends[i], &s, NULL);
+}
+
 static void run(void *arg)
 {
     Job *j = arg;
@@ -357,11 +386,13 @@ void codegen_write(Pipe *p, const CodegenOptions *opt)
         errno = error;
         write_error(dir);
     }
+    remove_at_signals(temp);
     mode_t mask = umask(0);
     umask(mask);
     chmod(temp, 0777 & ~mask);
     Job job = {p, opt, dir, temp};
     int code = diag_run(run, &job);
+    unfinished = NULL;
     if (code != 0) {
         folder_remove(temp);
         folder_remove_parents(dir, made);

@@ -113,9 +113,13 @@ static int64_t number(const ImportOptions *opt, const char *name, int64_t least)
         return n * size;
     }
     n = strtoll(text, &end, 10);
-    if (*end || end == text || n < least || n > INT32_MAX)
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: the value must be a number from %lld",
-                   option, (long long)least);
+    if (*end || end == text || n < least || n > INT32_MAX) {
+        if (strchr(text, '*'))
+            diag_hint("a multiple of OTHER is 4*OTHER: the number, then a name that is bound");
+        diag_fatal(EXIT_USAGE, WHERE_NONE,
+                   "--bind %s: the value must be a number from %lld to 2147483647", option,
+                   (long long)least);
+    }
     return n;
 }
 
@@ -347,7 +351,7 @@ void bind_check(const ImportOptions *opt, const Binds *all)
             diag_note("it has '%s'", all->dimension.name.at[j]);
         for (uint32_t j = 0; j < all->value.name.n && j < 8 && !near; j++)
             diag_note("its input '%s' can be given a value", all->value.name.at[j]);
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: the model has no such dimension%s",
-                   opt->bind.at[i], all->value.name.n ? ", nor an input of one element" : "");
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: the model has no such dimension%s", name,
+                   all->value.name.n ? ", nor an input of one element" : "");
     }
 }

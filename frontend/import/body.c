@@ -86,6 +86,37 @@ bool control_known(const Control *c, uint32_t input, int64_t *number)
     return true;
 }
 
+const char *control_inputs(const Control *c, const char **hint)
+{
+    enum { MOST = 4 };
+    Graph *g = c->s->g;
+    Arena *a = g->arena;
+    const char *list = "";
+    uint32_t n = 0;
+    Ids root = {0};
+    vec_push(a, &root, c->in[0].v);
+    const bool *live = graph_live(g, a, 0, &root, 1);
+    bool *read = arena_array(a, bool, g->value.n + 1);
+    read[c->in[0].v] = true;
+    for (NodeId id = 0; id < g->node.n; id++)
+        for (uint32_t k = 0; k < g->node.at[id].nin && live[id]; k++)
+            if (g->node.at[id].in[k] != NONE)
+                read[g->node.at[id].in[k]] = true;
+    for (uint32_t i = 0; i < g->input.n; i++) {
+        const Value *v = val(g, g->input.at[i]);
+        if (!read[g->input.at[i]] || ++n > MOST)
+            continue;
+        list = arena_printf(a, "%s%s'%s'", list, n > 1 ? ", " : "", diag_escape(a, v->name));
+        *hint =
+            (n == 1 || *hint) && shape_elements(&v->shape) == 1
+                ? arena_printf(a, "%s --bind %s=VALUE", n > 1 ? *hint : "", diag_escape(a, v->name))
+                : NULL;
+    }
+    if (n == 0 || n > MOST)
+        *hint = NULL;
+    return list;
+}
+
 ValueId control_bool(const Control *c, ValueId v)
 {
     Graph *g = c->s->g;

@@ -12,36 +12,14 @@
 
 /* ---- If ---- */
 
-/* The condition is not known: which inputs decide it, and how to say what they are. */
+/* The condition is not known. */
 static void say_condition(const void *about)
 {
-    enum { MOST = 4 };
     const Control *c = about;
-    Graph *g = c->s->g;
-    Arena *a = g->arena;
-    const char *list = "", *hint = "";
-    uint32_t n = 0;
-    Ids root = {0};
-    vec_push(a, &root, c->in[0].v);
-    const bool *live = graph_live(g, a, 0, &root, 1);
-    bool *read = arena_array(a, bool, g->value.n + 1);
-    read[c->in[0].v] = true;
-    for (NodeId id = 0; id < g->node.n; id++)
-        for (uint32_t k = 0; k < g->node.at[id].nin && live[id]; k++)
-            if (g->node.at[id].in[k] != NONE)
-                read[g->node.at[id].in[k]] = true;
-    for (uint32_t i = 0; i < g->input.n; i++) {
-        const Value *v = val(g, g->input.at[i]);
-        if (!read[g->input.at[i]] || ++n > MOST)
-            continue;
-        list = arena_printf(a, "%s%s'%s'", list, n > 1 ? ", " : "", diag_escape(a, v->name));
-        hint = hint && shape_elements(&v->shape) == 1
-                   ? arena_printf(a, "%s --bind %s=VALUE", hint, diag_escape(a, v->name))
-                   : NULL;
-    }
+    const char *hint, *list = control_inputs(c, &hint);
     diag_note("both branches of %s are imported: its condition depends on %s%s", control_text(c),
-              n ? "input " : "the data", list);
-    if (hint && n && n <= MOST)
+              *list ? "input " : "the data", list);
+    if (hint)
         diag_hint("if that is the same in every run,%s keeps only the branch taken", hint);
 }
 

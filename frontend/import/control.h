@@ -26,6 +26,8 @@ const char *control_text(const Control *c);
 /* body.c: imports a copy of the body, its inputs being `in`; gives what it yields. */
 Slots control_body(const Control *c, const char *attr, const Slots *in);
 bool control_wanted(const Control *c, uint32_t out);
+/* Which inputs decide operand 0, as text; *hint: the --bind that fixes them, or NULL. */
+const char *control_inputs(const Control *c, const char **hint);
 bool control_absent(const Control *c, uint32_t input);
 /* What has no name yet gets the result's. */
 void control_yield(const Control *c, uint32_t out, Slot slot);

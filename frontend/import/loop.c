@@ -117,6 +117,10 @@ static void bound_trips(const Control *c, Trip *t)
                       ? most_of(c, t, c->in[0].v)
                       : (double)INFINITY;
     if (most == (double)INFINITY) {
+        const char *hint;
+        control_inputs(c, &hint);
+        if (hint)
+            diag_hint("if it is the same in every run, say it:%s", hint);
         diag_hint("if it follows from symbolic dimensions, give them sizes with --bind NAME=N; if "
                   "the data decide it, bound it in the model: n.clamp(max=N), min(n, x.shape[1])");
         FATAL(c, 0, "how often it runs must be known, or bounded, when the model is read");

@@ -20,6 +20,18 @@ void low_fatal(const Import *im, int input, const char *fmt, ...)
     diag_fatal(EXIT_MODEL, im_where(im, input), "%s", text);
 }
 
+void low_no_place(const Import *im, int64_t index, int64_t size)
+{
+    const Value *v = val(im->g, im->in[0]);
+    if (im->state->opt->bind.n)
+        diag_hint("if it counts the places of a dimension, --bind that to at most %lld, or export "
+                  "the model with a larger table",
+                  (long long)size);
+    low_fatal(im, 1, "index %lld is out of range for a dim of %lld%s%s%s", (long long)index,
+              (long long)size, v->name ? ", of '" : "",
+              v->name ? diag_escape(im->arena, v->name) : "", v->name ? "'" : "");
+}
+
 void low_limit_nodes(const Import *im, int64_t count, int64_t each, const char *what)
 {
     int64_t limit = im->state->m->limits.nodes;

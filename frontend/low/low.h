@@ -28,6 +28,8 @@ int64_t *low_axes(const Import *im, const int64_t *axes, int64_t n, int rank);
 bool low_ints_either(const Import *im, const char *name, int i, int64_t **at, int64_t *n);
 
 /* Refuses `count` times `each` nodes if --limit=nodes forbids so many. */
+/* An index in operand 1 is beyond what operand 0 has along its axis. */
+_Noreturn void low_no_place(const Import *im, int64_t index, int64_t size);
 void low_limit_nodes(const Import *im, int64_t count, int64_t each, const char *what);
 /* Refuses too large a table that an importer would make itself. */
 void low_limit_table(const Import *im, int64_t count, int64_t each, const char *what);

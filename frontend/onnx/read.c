@@ -12,7 +12,7 @@
 
 #include "onnx.h"
 
-enum { OLDEST_OPSET = 7, MAX_PATH_NAME = 1024, MOST_IMPORTS = 1000 };
+enum { OLDEST_OPSET = 7, NEWEST_OPSET = 28, MAX_PATH_NAME = 1024, MOST_IMPORTS = 1000 };
 
 Limits limits_default(void)
 {
@@ -81,12 +81,17 @@ static void check_opsets(const Model *m)
     for (size_t i = 0; i < m->proto->n_opset_import; i++) {
         const Onnx__OperatorSetIdProto *o = m->proto->opset_import[i];
         bool standard = !o->domain || !*o->domain || !strcmp(o->domain, "ai.onnx");
-        if (standard && (o->version < OLDEST_OPSET || o->version > 1000)) {
+        if (standard && o->version < OLDEST_OPSET) {
             diag_hint("export the model again with opset 17 or later");
             diag_fatal(EXIT_MODEL, WHERE_FILE(m->path),
                        "opset %lld is too old: the oldest supported is %d", (long long)o->version,
                        OLDEST_OPSET);
         }
+        if (standard && o->version > NEWEST_OPSET)
+            diag_warn(WHERE_FILE(m->path),
+                      "opset %lld is newer than %d, the newest known: its operators are read as "
+                      "those of %d",
+                      (long long)o->version, NEWEST_OPSET, NEWEST_OPSET);
     }
 }
 

@@ -367,6 +367,12 @@ void import_unique(Import *im)
         x = g_reshape(g, x, &flat), axis = 0, s = flat;
     for (int d = 0; d < s.rank; d++)
         perm[d] = d == 0 ? axis : d <= axis ? d - 1 : d;
+    if (s.d[axis] == 0) { /* of nothing there is nothing */
+        im->out[0] = x;
+        for (uint32_t i = 1; i < im->nout; i++)
+            im->out[i] = low_const(g, DT_I64, (Shape){1, {0}}, NULL);
+        return;
+    }
     if (flat.d[0] < 1 || s.d[axis] > INT32_MAX)
         low_fatal(im, 0, "%s", shape_print(im->arena, low_dtype(g, x), &s));
     unique(im, x, g_transpose(g, x, perm), axis);

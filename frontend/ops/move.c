@@ -373,8 +373,7 @@ void import_gather(Import *im)
     for (int64_t i = 0; i < n; i++) {
         idx[i] = given[i] < 0 ? given[i] + s.d[axis] : given[i];
         if (idx[i] < 0 || idx[i] >= s.d[axis])
-            low_fatal(im, 1, "index %lld is out of range for a dim of %lld", (long long)given[i],
-                      (long long)s.d[axis]);
+            low_no_place(im, given[i], s.d[axis]);
     }
     for (int d = 0; d < axis; d++)
         out.d[out.rank++] = s.d[d];

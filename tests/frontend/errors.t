@@ -309,6 +309,21 @@ refuse "ppsplit: report to a full disk" 3 full "$ppsplit" ls "$M"
 refuse "ppsplit: table to a full disk" 3 full "$ppsplit" ops
 refuse "ppsplit: the files on a full disk" 3 small_disk "$ppsplit" -q "$G" --loss cross_entropy -o out
 "$build/models/make_gpt" --dim 4 --layers 1 --heads 1 --seq 4 --vocab 40000 --rows 2 -o wide.onnx
+ended() {
+    local code=0 k pid
+    for ((k = 0; code != 128 + $2 && k < 20; k++)); do  # it may be done before the signal comes
+        rm -rf out out.??????
+        "$ppsplit" -q wide.onnx --loss cross_entropy -o out >stdout 2>stderr & pid=$!
+        until compgen -G 'out.??????' >/dev/null || ! kill -0 $pid 2>/dev/null; do :; done
+        kill -"$1" $pid
+        wait $pid
+        code=$?
+    done
+    echo "$code $(echo out*)"
+    rm -rf out
+}
+is "ppsplit: SIGTERM ends it and leaves nothing behind" "$(ended TERM 15 2>/dev/null)" "143 out*"
+is "ppsplit: SIGHUP, too" "$(ended HUP 1 2>/dev/null)" "129 out*"
 refuse "ppsplit: the weights on a full disk" 3 some_disk "$ppsplit" -q wide.onnx --loss cross_entropy -o out
 refuse "ppsplit: the files on a full disk, in folders that are not there" 3 small_disk "$ppsplit" -q "$G" --loss cross_entropy -o a/b/out
 refuse "ppsplit: the files on a full disk, over an earlier output" 3 small_disk "$ppsplit" -q "$G" --loss cross_entropy -o ours

@@ -36,7 +36,7 @@ is "nor of replicas" "$(plan --ranks 4 --batch 8 | first)" "$each"
 run_plan() {
     local name=$1 said make; shift
     said=$(plan "$@" -o "$name") || return
-    planned=$(sed -n 's/^bytes of ranks of the first: //p' <<<"$said")
+    planned=$(sed -n 's/^bytes of each rank in plan 1: //p' <<<"$said")
     make=$(sed -n 's/^ppsplit //p' <<<"$said")
     run=$(sed -n 's/^\(.*\)\/run -n \([0-9]*\) \(.*\) --steps 100$/\1\/pipeline \3 --ranks \2 --steps 1/p' <<<"$said")
     eval "'$ppsplit' -q $make" && make_pipeline "$name" || return
@@ -106,7 +106,7 @@ said=$(plan --ranks 2 --dp 1 --batch 4 --memory 80k)
 ok "nothing fits" grep -q "no plan fits into 81920 bytes per rank" <<<"$said"
 least=$(sed -n 's/^note: the smallest takes \([0-9]*\) bytes.*/\1/p' <<<"$said")
 ok "and what is said to be the least does" grep -q "^1 " <(plan --ranks 2 --dp 1 --batch 4 --memory $((least + least / 20)))
-ok "by which ranks are within it" awk -v most=$((least + least / 20)) '/^bytes of ranks/ { for (i = 7; i <= NF; i++) if ($i > most) exit 1; seen = 1 } END { exit !seen }' \
+ok "by which ranks are within it" awk -v most=$((least + least / 20)) '/^bytes of each rank/ { for (i = 8; i <= NF; i++) if ($i > most) exit 1; seen = 1 } END { exit !seen }' \
     <(plan --ranks 2 --dp 1 --batch 4 --memory $((least + least / 20)))
 
 ok "with what takes it" grep -q "^note: of them parameters [0-9.]* KiB, gradients .*, optimizer .*, activations .*, work of an action " <<<"$said"
@@ -127,7 +127,7 @@ ok "a mean of theirs has" grep -q " 2 x 8 " <(lone --merge loss=mean)
 # The fastest cut does not fit, another one does.
 "$build/models/make_gpt" --rows 1 --seq 16 --vocab 2048 --dim 64 --layers 4 --heads 4 -o tied.onnx
 tied() { "$ppsplit" plan tied.onnx --loss cross_entropy --ranks 2 --dp 1 --stages 2 --batch 8 --optimizer adam --microbatches 8 --schedule 1f1b --recompute never "$@" 2>&1; }
-most() { sed -n 's/^bytes of ranks of the first: //p' | tr ' ' '\n' | sort -n | tail -n 1; }
+most() { sed -n 's/^bytes of each rank in plan 1: //p' | tr ' ' '\n' | sort -n | tail -n 1; }
 fast=$(tied)
 limit=$(($(most <<<"$fast") * 9 / 10))
 less=$(tied --memory $limit)
