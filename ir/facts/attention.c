@@ -115,6 +115,21 @@ static void find_band(AttentionSearch *x, Attention *t, const Shape *p)
         t->attr.fill = -(double)INFINITY;
 }
 
+/* Of a Mul or Div by a number the operand that it scales; what else is scaled, *scale, is too. */
+static uint32_t scaled_operand(const AttentionSearch *x, const Node *n, double *scale)
+{
+    double c;
+    bool mul = n->op == OP_Mul;
+    if (mul && number(x, n->in[0], &c)) {
+        *scale *= c;
+        return 1;
+    }
+    if ((!mul && n->op != OP_Div) || !number(x, n->in[1], &c))
+        return NONE;
+    *scale = mul ? *scale * c : *scale / c;
+    return 0;
+}
+
 /* ---- from the softmax to the products -------------------------------------------------------- */
 
 static bool is_real_cast(const AttentionSearch *x, const Node *n)
@@ -142,16 +157,14 @@ static bool walk_up(const AttentionSearch *x, Attention *t, ValueId v)
             t->scores = id;
             return true;
         }
-        uint32_t next = 0;
-        if (n->op == OP_Mul && number(x, n->in[0], &c))
-            next = 1;
-        else if (n->op == OP_Where)
+        uint32_t next = scaled_operand(x, n, &(double){1});
+        if (n->op == OP_Where)
             next = number(x, n->in[1], &c) ? 2 : 1;
-        else if (n->op == OP_Add &&
-                 !(val(x->g, n->in[0])->kind == V_NODE && same_shape(x, n->in[0], v)))
-            next = 1;
-        else if ((n->op == OP_Mul || n->op == OP_Div) ? !number(x, n->in[1], &c)
-                                                      : n->op != OP_Add && !is_real_cast(x, n))
+        else if (n->op == OP_Add)
+            next = val(x->g, n->in[0])->kind != V_NODE || !same_shape(x, n->in[0], v);
+        else if (next == NONE && is_real_cast(x, n))
+            next = 0;
+        if (next == NONE)
             return false;
         if (!same_shape(x, n->in[next], v))
             return false;
@@ -169,11 +182,10 @@ static bool read_links(const AttentionSearch *x, Attention *t)
     for (int i = t->ups - 1; i >= 0; i--) {
         const Node *n = &x->g->node.at[t->up[i].node];
         uint32_t at = t->up[i].operand;
-        double c = 0;
         if (n->op == OP_Mul || n->op == OP_Div) {
-            if (t->bias != NONE || t->mask != NONE || !number(x, n->in[1 - at], &c))
+            if (t->bias != NONE || t->mask != NONE)
                 return false;
-            t->attr.scale = n->op == OP_Mul ? t->attr.scale * c : t->attr.scale / c;
+            scaled_operand(x, n, &t->attr.scale);
         } else if (n->op == OP_Add) {
             if (t->bias != NONE || t->mask != NONE || x->active[n->in[1 - at]])
                 return false;
@@ -245,14 +257,54 @@ static bool walk_down(const AttentionSearch *x, Attention *t, ValueId v)
     return false;
 }
 
+/* ---- factors of q and k ---------------------------------------------------------------------- */
+
+/* Numbers by which q or k (operand 0 or 1 of scores) is multiplied, before nodes that only lay it
+   out anew, become factors of the scale: PyTorch's exporter multiplies both by the scale's root.
+   Nobody else reads what is so multiplied. */
+static void take_factors(const AttentionSearch *x, Attention *t, uint32_t operand)
+{
+    Link reader = {t->scores, operand};
+    ValueId v = x->g->node.at[t->scores].in[operand];
+    while (t->factors < MOST_LINKS && val(x->g, v)->kind == V_NODE &&
+           x->listed[val(x->g, v)->node] && only_reader(x, v) != NONE) {
+        NodeId id = val(x->g, v)->node;
+        const Node *n = &x->g->node.at[id];
+        double scale = t->attr.scale;
+        uint32_t next = scaled_operand(x, n, &scale);
+        if (next != NONE && isfinite(scale) && same_shape(x, n->in[next], v)) {
+            t->attr.scale = scale;
+            t->factor[t->factors++] = (Factor){{id, next}, reader};
+        } else if (n->op == OP_Transpose || n->op == OP_Reshape || n->op == OP_Expand ||
+                   is_real_cast(x, n)) {
+            reader = (Link){id, next = 0};
+        } else {
+            return;
+        }
+        v = n->in[next];
+    }
+}
+
+/* What is read in the place of v when its factors are the scale's. */
+static ValueId without_factor(const AttentionSearch *x, const Attention *t, ValueId v)
+{
+    for (int i = 0; i < t->factors; i++) {
+        const Node *n = &x->g->node.at[t->factor[i].by.node];
+        v = n->out[0] == v ? n->in[t->factor[i].by.operand] : v;
+    }
+    return v;
+}
+
 /* ---- heads that share keys ------------------------------------------------------------------- */
 
 /* From an operand up to the Reshape; from: by dimension of the operand, which of the Reshape's. */
-static bool walk_to_merge(const AttentionSearch *x, ValueId v, Repeated *r, int *from)
+static bool walk_to_merge(const AttentionSearch *x, const Attention *t, ValueId v, Repeated *r,
+                          int *from)
 {
     for (int i = 0; i < MAX_RANK; i++)
         from[i] = i;
     for (r->steps = 0;; r->steps++) {
+        v = without_factor(x, t, v);
         NodeId id = val(x->g, v)->node;
         if (val(x->g, v)->kind != V_NODE || !x->listed[id] || only_reader(x, v) == NONE)
             return false;
@@ -271,14 +323,16 @@ static bool walk_to_merge(const AttentionSearch *x, ValueId v, Repeated *r, int 
 
 /* v is made of Reshape(Expand(y)), where each of y's matrices is there for several in a row along
    one of v's dimensions, and nobody else reads it. */
-static bool is_repeated(const AttentionSearch *x, ValueId v, Repeated *r)
+static bool is_repeated(const AttentionSearch *x, const Attention *t, ValueId v, Repeated *r)
 {
     int of[MAX_RANK], d = 0;
     *r = (Repeated){.dim = MAX_RANK};
-    if (!walk_to_merge(x, v, r, of))
+    if (!walk_to_merge(x, t, v, r, of))
         return false;
-    const Node *merge = &x->g->node.at[r->merge], *expand = graph_made_by(x->g, merge->in[0], OP_Expand);
-    if (!expand || !x->listed[val(x->g, merge->in[0])->node])
+    const Node *merge = &x->g->node.at[r->merge];
+    const ValueId repeated = without_factor(x, t, merge->in[0]);
+    const Node *expand = graph_made_by(x->g, repeated, OP_Expand);
+    if (!expand || !x->listed[val(x->g, repeated)->node])
         return false;
     Shape from = val(x->g, expand->in[0])->shape, to = val(x->g, expand->out[0])->shape;
     while (d < to.rank && d < from.rank && from.d[d] == to.d[d])
@@ -299,11 +353,11 @@ static bool is_repeated(const AttentionSearch *x, ValueId v, Repeated *r)
    gradients are added up elsewhere. */
 static void share_heads(const AttentionSearch *x, Attention *t, int batch)
 {
-    t->shared = is_repeated(x, t->k, &t->heads[0]) && is_repeated(x, t->v, &t->heads[1]) &&
+    t->shared = is_repeated(x, t, t->k, &t->heads[0]) && is_repeated(x, t, t->v, &t->heads[1]) &&
                 t->heads[0].dim == t->heads[1].dim && t->heads[0].many == t->heads[1].many &&
                 t->heads[0].dim != batch;
     for (int i = 0; i < 2 && t->shared; i++) {
-        ValueId repeated = x->g->node.at[t->heads[i].merge].in[0];
+        ValueId repeated = without_factor(x, t, x->g->node.at[t->heads[i].merge].in[0]);
         NodeId expand = val(x->g, repeated)->node;
         t->first = expand < t->first ? expand : t->first;
     }
@@ -341,8 +395,10 @@ bool attention_find(AttentionSearch *x, NodeId softmax, Attention *t)
         return false;
     const Node *qk = &x->g->node.at[t->scores], *pv = &x->g->node.at[t->result];
     t->first = t->scores;
-    t->q = qk->in[0];
-    t->k = qk->in[1];
+    for (uint32_t i = 0; i < 2; i++)
+        take_factors(x, t, i);
+    t->q = without_factor(x, t, qk->in[0]);
+    t->k = without_factor(x, t, qk->in[1]);
     t->v = pv->in[1];
     if (!fits(x, t, p, val(x->g, pv->out[0])))
         return false;

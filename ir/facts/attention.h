@@ -1,8 +1,8 @@
 /*
  * attention.h - which nodes of a graph are one attention, whatever is cut or differentiated later:
  *
- *     MatMul q k   Mul, Div by a number   Add of a bias   Where of a mask   Softmax   Dropout
- *     (with Phase)   MatMul by v
+ *     Mul, Div of q, of k by a number   MatMul q k   Mul, Div by a number   Add of a bias
+ *     Where of a mask   Softmax   Dropout (with Phase)   MatMul by v
  *
  * with casts between floats.  Every value between the two products is read by the next node alone;
  * no gradient of the bias is asked for.
@@ -34,11 +34,18 @@ typedef struct {
     int64_t many;
 } Repeated;
 
+/* A Mul or Div of q or k by a number, which the operation's scale has in it, and who reads it. */
+typedef struct {
+    Link by, reader;
+} Factor;
+
 typedef struct {
     NodeId softmax, scores, result; /* result: the product by v */
     Link up[MOST_LINKS];            /* from the softmax to scores */
     int ups, downs;                 /* downs: to result */
-    bool guarded;                   /* what a row without a key would yield is replaced by 0 */
+    Factor factor[MOST_LINKS];
+    int factors;
+    bool guarded; /* what a row without a key would yield is replaced by 0 */
     AttentionAttr attr;
     ValueId q, k, v, bias, mask;
     bool shared; /* heads of k and v are repeated, for several of q's */

@@ -78,6 +78,11 @@ static void rewrite(Graph *g, const Attention *t)
     g->value.at[n->out[1]].batch = p.batch;
     g->value.at[n->out[1]].node = t->result;
     g->value.at[n->out[1]].out = 1;
+    for (int i = 0; i < t->factors; i++) { /* which a stage may begin next to */
+        const Link by = t->factor[i].by, reader = t->factor[i].reader;
+        g->node.at[reader.node].in[reader.operand] = g->node.at[by.node].in[by.operand];
+        vec_push(g->arena, &g->undivided, ((NodeSpan){by.node, by.node}));
+    }
     for (int i = 0; i < 2 && t->shared; i++)
         repeat_no_more(g, &t->heads[i]);
     vec_push(g->arena, &g->undivided, ((NodeSpan){t->first, t->result}));
@@ -100,7 +105,7 @@ const bool *attention_parts(const Graph *g, Arena *a)
     Ids root = graph_results(g, a);
     const bool *live = graph_live(g, a, 0, &root, 1);
     for (uint32_t i = 0; i < g->undivided.n; i++)
-        for (NodeId n = g->undivided.at[i].first; n < g->undivided.at[i].last; n++)
+        for (NodeId n = g->undivided.at[i].first; n <= g->undivided.at[i].last; n++)
             part[n] = !live[n];
     return part;
 }

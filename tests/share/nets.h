@@ -195,7 +195,7 @@ static ValueId net_repeated(Net *n, ValueId x, int64_t time, int64_t groups, int
 }
 
 /* Heads that share keys and values, whose gradients the kernel adds up, with cuts inside of their
- * attentions: none divides them. */
+ * attentions: none divides them.  Queries and keys are scaled, as PyTorch's exporter does it. */
 enum { NET_SHARED = 2 };
 __attribute__((unused)) static void net_shared(Net *n)
 {
@@ -207,6 +207,8 @@ __attribute__((unused)) static void net_shared(Net *n)
         ValueId q = net_repeated(n, x, TIME, HEADS, 1, D, true),
                 k = net_repeated(n, x, TIME, GROUPS, HEADS / GROUPS, D, i),
                 v = net_repeated(n, x, TIME, GROUPS, HEADS / GROUPS, D, i);
+        q = g_div(g, q, g_scalar(g, DT_F32, 1.25));
+        k = g_mul(g, g_scalar(g, DT_F32, 0.75), k);
         ValueId s = g_matmul(g, q, g_swap_last(g, k)), p;
         s = net_cut(n, g_mul(g, s, g_scalar(g, DT_F32, 0.5)));
         p = g_softmax(g, g_where(g, later, g_scalar(g, DT_F32, -HUGE_VAL), s), 3);
