@@ -283,7 +283,8 @@ static void compute_wide(Cast *c, Node n, Dtype t, bool biased)
     round.in[0] = graph_value(g, V_NODE, NULL, DT_F32, &(Shape){0});
     g->value.at[round.in[0]].shape = val(g, y)->shape;
     round.out = n.out;
-    n.out = round.in;
+    n.out = arena_array(g->arena, ValueId, 1);
+    n.out[0] = round.in[0];
     g->value.at[y].dtype = t;
     append(c, n);
     append(c, round);
