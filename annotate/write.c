@@ -127,7 +127,7 @@ static void check_place(const File *f, const char *path)
 {
     const char *model = f->m->path, *home = folder(f->a, model);
     if (same_file(model, path))
-        diag_fatal(EXIT_USAGE, WHERE_FILE(path), "is the model itself: give another name");
+        diag_fatal(EXIT_IO, WHERE_FILE(path), "is the model itself: give another name");
     if (f->m->external.file.n == 0 || same_file(home, folder(f->a, path)))
         return;
     diag_hint(

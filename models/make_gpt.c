@@ -2,7 +2,7 @@
  * make_gpt.c - writes a GPT or a Llama as an ONNX model, without Python: for the benchmark, the
  * demo and the tests of size.
  *
- * In: sizes, or --shape NAME of a published model (those that follow change them).  Out: model.onnx
+ * In: sizes, or --shape NAME of a published model (those that follow change them).  Out: gpt.onnx
  * as PyTorch's TorchScript exporter names things (/h.0/attn/c_attn/MatMul), pre-LayerNorm blocks,
  * packed q k v, causal softmax attention, tanh GELU, an untied head (--tied: the embedding,
  * transposed); opset 17; weights normal(0, 0.02) from a fixed generator.  --llama: llama.h, with
@@ -375,6 +375,7 @@ static void take_options(int argc, char **argv)
                                             {"kv-heads", 1, 0, 'k'}, {"experts", 1, 0, 'E'},
                                             {"ffn", 1, 0, 'f'},      {"shape", 1, 0, 'S'},
                                             {"fused", 0, 0, 'F'},    {"symbolic", 0, 0, 'y'},
+                                            {"help", 0, 0, 'H'},
                                             {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "o:", options, NULL)) != -1;)
         switch (c) {
@@ -399,14 +400,17 @@ static void take_options(int argc, char **argv)
         case 'y': opt.symbolic = 1; break;
         case 'D': opt.dropout = number(optarg); break;
         case 'o': opt.out = optarg; break;
-        default:
-            fprintf(stderr,
+        default: {
+            int help = c == 'H';
+            fprintf(help ? stdout : stderr,
                     "usage: make_gpt [--shape NAME] [--vocab N] [--dim N] [--layers N] [--heads N] "
                     "[--seq N] [--rows N] [--llama] [--fused] [--kv-heads N] [--ffn N] [--dropout "
                     "PERCENT] "
                     "[--experts N] [--external] [--sparse] [--vectors] [--tied] [--gain] [--bias] "
-                    "[--symbolic] [-o FILE]\n");
-            exit(2);
+                    "[--symbolic] [-o FILE]\n"
+                    "Writes FILE (default gpt.onnx); without sizes, a GPT of 4 layers of 64.\n");
+            exit(help ? 0 : 2);
+        }
         }
 }
 

@@ -30,32 +30,51 @@ static void write_npy(const char *path, long rows, long seq, long stride, const 
     }
 }
 
+static long number(const char *name, const char *text)
+{
+    char *end;
+    long v = strtol(text, &end, 10);
+    if (*end || v < 1 || v > 1000000000) {
+        fprintf(stderr, "make_tokens: --%s %s: not a number from 1 to 1000000000\n", name, text);
+        exit(2);
+    }
+    return v;
+}
+
+static void usage(FILE *to)
+{
+    fprintf(to,
+            "usage: make_tokens [--rows N] [--seq N] [--stride N] [--vocab N] [-o DIR] [TEXT]\n"
+            "Writes DIR/x.npy and DIR/target.npy (default: here), rows of TEXT's bytes or, without "
+            "it,\nof a fixed random stream: 32 of 64, of 256 tokens.\n");
+}
+
 int main(int argc, char **argv)
 {
     static const struct option options[] = {{"rows", 1, 0, 'r'},
                                             {"seq", 1, 0, 's'},
                                             {"vocab", 1, 0, 'v'},
                                             {"stride", 1, 0, 't'},
+                                            {"help", 0, 0, 'h'},
                                             {0, 0, 0, 0}};
     long rows = 32, seq = 64, vocab = 256, stride = 0;
     const char *dir = ".";
     for (int c; (c = getopt_long(argc, argv, "o:", options, NULL)) != -1;)
         switch (c) {
-        case 'r': rows = atol(optarg); break;
-        case 's': seq = atol(optarg); break;
-        case 'v': vocab = atol(optarg); break;
-        case 't': stride = atol(optarg); break;
+        case 'r': rows = number("rows", optarg); break;
+        case 's': seq = number("seq", optarg); break;
+        case 'v': vocab = number("vocab", optarg); break;
+        case 't': stride = number("stride", optarg); break;
         case 'o': dir = optarg; break;
-        default: rows = 0;
+        case 'h': usage(stdout); return 0;
+        default: usage(stderr); return 2;
         }
-    if (rows < 1 || seq < 1 || vocab < 2 || rows > 100000000 / seq) {
-        fprintf(
-            stderr,
-            "usage: make_tokens [--rows N] [--seq N] [--stride N] [--vocab N] [-o DIR] [TEXT]\n");
+    stride = stride ? stride : seq;
+    if (vocab < 2 || rows > 100000000 / (seq > stride ? seq : stride)) {
+        fprintf(stderr, "make_tokens: %s\n",
+                vocab < 2 ? "--vocab: at least 2" : "--rows of --seq or --stride: at most 10^8 tokens");
         return 2;
     }
-    if (stride < 1)
-        stride = seq;
     size_t want = (size_t)(rows * stride + seq + 1);
     int64_t *token = malloc(want * sizeof *token);
     if (!token)
@@ -65,8 +84,13 @@ int main(int argc, char **argv)
         size_t n = 0;
         for (int c; f && n < want && (c = getc(f)) != EOF;)
             token[n++] = c % vocab;
-        if (!f || n < (size_t)(stride + seq + 1)) {
-            fprintf(stderr, "make_tokens: %s: cannot read %zu bytes\n", argv[optind], want);
+        if (!f || ferror(f)) {
+            perror(argv[optind]);
+            return 3;
+        }
+        if (n < (size_t)(stride + seq + 1)) {
+            fprintf(stderr, "make_tokens: %s: has %zu bytes, needs %ld\n", argv[optind], n,
+                    stride + seq + 1);
             return 3;
         }
         fclose(f);

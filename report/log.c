@@ -133,5 +133,7 @@ RunLog log_read(Arena *a, const char *path)
         }
         p = stop < end ? stop + 1 : end;
     }
+    if (f->bytes && !(log.steps >= 0) && !log.step.n && !log.eval.n)
+        diag_fatal(EXIT_MODEL, WHERE_FILE(path), "is no log of --log-json");
     return log;
 }

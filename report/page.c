@@ -54,7 +54,7 @@ static void spare_others(const char *path)
     if (page)
         return;
     diag_hint("give another name with -o, or remove the file first");
-    diag_fatal(EXIT_MODEL, WHERE_FILE(path), "exists and is not a report");
+    diag_fatal(EXIT_IO, WHERE_FILE(path), "exists and is not a report");
 }
 
 /* ---- reading ---- */

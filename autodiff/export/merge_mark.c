@@ -80,6 +80,6 @@ void merge_spare(const char *path, const char *mark)
     if (ours)
         return;
     diag_hint("give another name with -o, or remove the file first");
-    diag_fatal(EXIT_MODEL, WHERE_FILE(path),
+    diag_fatal(EXIT_IO, WHERE_FILE(path),
                "exists and is not an earlier merge of this output; it may be the model itself");
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# run -n N [OPTION of the launcher]... train|eval|infer|sample|measure ... - starts the ranks of the program in this folder, waits for
+# run -n N [OPTION of the launcher]... train|eval|infer|sample|tokens|measure ... - starts the ranks of the program in this folder, waits for
 # them, and ends with the job's own status.
 #
 # mpirun kills its ranks a second after SIGTERM or Ctrl-C, and its status is then 1.  Here it runs in a session of its own, and the
@@ -8,7 +8,7 @@
 
 usage() {
     cat <<END
-usage: $0 -n N [OPTION]... train|eval|infer|sample|measure [OPTION]...
+usage: $0 -n N [OPTION]... train|eval|infer|sample|tokens|measure [OPTION]...
 
   -n N              so many ranks; in a job of Slurm its tasks, if not given
   --with LAUNCHER   mpirun, mpiexec or srun, by name or path; or threads, of
@@ -87,7 +87,7 @@ trap 'again=1; [ -z "$job" ] || beside pass USR1' USR1
 
 here=${0%/*}
 [ "$here" != "$0" ] || here=.
-n=${SLURM_NTASKS-} with='' program='' mode='' own=0 alone=0 left=$#
+n=${SLURM_NTASKS-} with='' program='' mode='' first='' own=0 alone=0 left=$#
 while [ "$left" -gt 0 ]; do                             # each word goes to the end, or is taken out
     word=$1
     shift
@@ -101,16 +101,17 @@ while [ "$left" -gt 0 ]; do                             # each word goes to the 
     :--with=*) with=${word#*=} ;;
     :--program=*) program=${word#*=} ;;
     :-h | :--help) usage; exit 0 ;;
-    :train | :eval | :infer | :sample | :measure)
+    :train | :eval | :infer | :sample | :tokens | :measure)
         mode=$word
         [ -n "$program" ] || [ -e "$here/pipeline" ] || [ ! -e "$here/pipeline-cuda" ] || program=$here/pipeline-cuda
         set -- "$@" "${program:=$here/pipeline}" "$word" ;;
     *)
-        [ -n "$mode" ] || own=$((own + 1))
+        [ -n "$mode" ] || own=$((own + 1)) first=${first:-$word}
         set -- "$@" "$word" ;;
     esac
 done
-[ -n "$mode" ] || wrong "what to do? train, eval, infer, sample or measure"
+case $first in -*) first='' ;; esac
+[ -n "$mode" ] || wrong "${first:+'$first': }what to do? train, eval, infer, sample, tokens or measure"
 case $n in '') wrong "how many ranks? -n N" ;; *[!0-9]* | 0*) wrong "-n $n: not a number of ranks" ;; esac
 [ -x "$program" ] || { say "error: $program is not there, or is no program: make -C $here builds it"; exit 3; }
 

@@ -37,7 +37,7 @@ static void map_file(Model *m)
         close(fd);
         if (S_ISDIR(st.st_mode))
             diag_hint("give the .onnx file itself");
-        diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "%s", why);
+        diag_fatal(S_ISREG(st.st_mode) ? EXIT_MODEL : EXIT_IO, WHERE_FILE(m->path), "%s", why);
     }
     m->size = (size_t)st.st_size;
     if (m->size > m->limits.file_bytes) {

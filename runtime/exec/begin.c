@@ -6,6 +6,7 @@
  */
 #include "exec.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #ifdef _OPENMP
@@ -101,9 +102,19 @@ PpStatus begin_from(Run *run, Options *o, Group *world, PpStatus s)
 void begin_said(const Rank *r)
 {
     const Run *run = r->run;
+    const Options *o = run->opt;
     const char *was = run->from.path ? index_state(&run->from, "arithmetic") : NULL;
     if (r->group.rank != 0)
         return;
+    if (o->mode == MODE_INFER && !o->samples && !o->n_output && !o->trace && !o->log_json)
+        fprintf(stderr,
+                "pipeline: warning: infer without --output NAME=FILE.npy writes nothing; there is "
+                "'%s'\n",
+                run->model->output[0].name);
+    if (o->lr.warmup > run->data.steps)
+        fprintf(stderr,
+                "pipeline: warning: --warmup %" PRId64 " is more than all %" PRId64 " steps\n",
+                o->lr.warmup, run->data.steps);
     if (run->given.note[0])
         fprintf(stderr, "pipeline: warning: %s: an older checkpoint is taken\n", run->given.note);
     if (was && strcmp(was, run->arithmetic) != 0)

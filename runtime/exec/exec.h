@@ -132,6 +132,7 @@ typedef struct Rank {
     LossScale scale;     /* of the loss, in the step that runs */
     int gathered, taken; /* microbatches that came to a loss over all of them, and that left it */
     Seek seek;           /* on: the step runs once more */
+    char *statistics;    /* running ones before the step; NULL: not kept */
     int stopped;         /* --until: computations are over, messages still flow */
 } Rank;
 
@@ -376,11 +377,13 @@ void overlap_thread_start(OverlapThread *t, void (*work)(void *), void *arg);
 void overlap_thread_join(OverlapThread *t);
 
 /* finite.c: after a step whose loss or gradient is not finite */
+/* With --on-nonfinite skip, running statistics: kept before a step, back: as they were before it */
+PpStatus finite_statistics(Rank *r, int back);
 /* All ranks call it: should the step run once more, to find the first value that is not finite?
  * Then r->seek is on, and *again 1, on all ranks. */
 PpStatus finite_again(Rank *r, const StepLog *s, int *again);
 /* All ranks call it: says why and returns PP_ERR_FINITE, or with --on-nonfinite skip says it and
- * lets the run go on, unless parameters or statistics are what is not finite */
+ * lets the run go on, unless parameters are what is not finite */
 PpStatus finite_stop(Rank *r, const StepLog *s);
 PpStatus finite_parameters(Rank *r, int64_t done); /* all ranks call it, before a checkpoint */
 

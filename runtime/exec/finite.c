@@ -73,7 +73,9 @@ static void look_at_data(const Rank *r, int64_t step, Cause *t)
         }
 }
 
-static Cause look(Rank *r, int64_t step)
+/* statistics: they count as parameters.  Those that a training step has moved are no cause: it
+   normalizes by the rows' own. */
+static Cause look(Rank *r, int64_t step, int statistics)
 {
     const Run *run = r->run;
     Cause t = {.stage = -1, .microbatch = -1, .input = -1};
@@ -84,7 +86,7 @@ static Cause look(Rank *r, int64_t step)
         for (int k = 0; k < r->plan.stage[l].st->n_param; k++) {
             const RankParam *q = &r->plan.stage[l].rp[k];
             int stage = r->plan.stage[l].st->index;
-            if (q->p->use == PP_TRANSMIT || !(q->p->trainable || q->p->stat) ||
+            if (q->p->use == PP_TRANSMIT || !(q->p->stat ? statistics : q->p->trainable) ||
                 (t.stage >= 0 && t.stage <= stage) || all_finite(r, q))
                 continue;
             t.stage = stage;
@@ -183,9 +185,9 @@ static PpStatus report(const Rank *r, const StepLog *s, const Cause *t)
 }
 
 /* What all ranks know together. */
-static PpStatus look_everywhere(Rank *r, int64_t step, Cause *found)
+static PpStatus look_everywhere(Rank *r, int64_t step, int statistics, Cause *found)
 {
-    Cause mine = look(r, step), *all = malloc((size_t)r->group.ranks * sizeof *all);
+    Cause mine = look(r, step, statistics), *all = malloc((size_t)r->group.ranks * sizeof *all);
     PpStatus status = all ? device_check(&r->dev, r->group.rank, "looking for what is not finite")
                           : pp_no_memory();
     *found = (Cause){.stage = -1,
@@ -220,13 +222,37 @@ static PpStatus look_everywhere(Rank *r, int64_t step, Cause *found)
     return status;
 }
 
+PpStatus finite_statistics(Rank *r, int back)
+{
+    int64_t n = 0;
+    if (strcmp(r->run->opt->on_nonfinite, "skip") != 0)
+        return PP_OK;
+    for (int l = 0; l < r->plan.n_stage; l++)
+        n += stats_bytes(r->plan.stage[l].st);
+    if (!r->statistics && !(r->statistics = malloc((size_t)n + 1)))
+        return pp_no_memory();
+    char *at = r->statistics;
+    for (int l = 0; l < r->plan.n_stage; l++)
+        for (int k = 0; k < r->plan.stage[l].st->n_param; k++) {
+            const RankParam *q = &r->plan.stage[l].rp[k];
+            if (!q->p->stat)
+                continue;
+            if (back)
+                host_upload(&r->files, q->value, at, q->p->t.bytes);
+            else
+                memcpy(at, host_copy(&r->files, q->value, q->p->t.bytes), (size_t)q->p->t.bytes);
+            at += q->p->t.bytes;
+        }
+    return PP_OK;
+}
+
 PpStatus finite_again(Rank *r, const StepLog *s, int *again)
 {
     Cause t;
     int gradient = isfinite(s->loss) != 0;
     r->seek = (Seek){.seen = {{-1, -1}, {-1, -1}}, .gradient.stage = -1};
     r->seek.param = first_gradient(r, &r->seek.stage);
-    TRY(look_everywhere(r, s->step - 1, &t));
+    TRY(look_everywhere(r, s->step - 1, r->run->opt->mode != MODE_TRAIN, &t));
     *again = r->seek.on = !s->skipped && r->run->opt->mode == MODE_TRAIN && t.stage < 0 &&
                           t.input < 0 && (gradient || t.microbatch >= 0);
     r->seek.microbatch = gradient ? -1 : t.microbatch;
@@ -236,7 +262,7 @@ PpStatus finite_again(Rank *r, const StepLog *s, int *again)
 PpStatus finite_stop(Rank *r, const StepLog *s)
 {
     Cause t;
-    TRY(look_everywhere(r, s->step - 1, &t));
+    TRY(look_everywhere(r, s->step - 1, r->run->opt->mode != MODE_TRAIN, &t));
     if (!s->skipped || t.stage >= 0)
         return group_agree(&r->group, report(r, s, &t));
     char text[600];
@@ -249,7 +275,7 @@ PpStatus finite_stop(Rank *r, const StepLog *s)
 PpStatus finite_parameters(Rank *r, int64_t done)
 {
     Cause t;
-    TRY(look_everywhere(r, done - 1, &t));
+    TRY(look_everywhere(r, done - 1, 1, &t));
     if (t.stage < 0)
         return PP_OK;
     return group_agree(

@@ -283,5 +283,6 @@ void rank_close(Rank *r)
     sample_close(r);
     plan_free(&r->plan);
     free(r->params);
+    free(r->statistics);
     r->dev.op->close(&r->dev);
 }

@@ -62,6 +62,8 @@ static PpStatus train_end(Rank *r, int64_t step, StepLog *log)
     }
     log->skipped = !(finite && isfinite(r->results.norm[0])) && !strcmp(o->on_nonfinite, "skip");
     log->skipped |= !finite && !isnan(r->results.norm[0]) && loss_scale_may_fall(&r->scale);
+    if (log->skipped)
+        TRY(finite_statistics(r, 1));
     loss_scale_step(&r->scale, !finite);
     trace_around(&r->trace, exec_turn(r, step), AROUND_UPDATE, t0, t1);
     return PP_OK;
@@ -197,6 +199,7 @@ PpStatus steps_run(Rank *r)
         r->busy = r->passes = 0;
         watchdog_step(r->watchdog, step);
         if (run->opt->mode == MODE_TRAIN) {
+            TRY(finite_statistics(r, 0));
             TRY(run_passes(r, step));
             if (run->until)
                 return PP_OK;

@@ -137,9 +137,9 @@ PpStatus params_open(Index *x, const Options *o, int64_t below)
 
 /* ---- the options ---- */
 
-static PpStatus same_option(const Index *x, const NumberOption *n)
+static PpStatus same_option(const Index *x, const NumberOption *n, const Options *o)
 {
-    const char *was = index_option(x, n->name);
+    const char *was = index_option(x, n->name), *optimizer = index_option(x, "optimizer");
     if (!was || n->given || !strcmp(was, n->value))
         return PP_OK;
     if (!strcmp(was, "yes"))
@@ -150,6 +150,13 @@ static PpStatus same_option(const Index *x, const NumberOption *n)
                        "--resume %s: it was written without --%s, which is %s here: give --%s %s "
                        "to go on with that",
                        x->path, n->name, n->value, n->name, n->value);
+    if (optimizer && strcmp(n->name, "optimizer") != 0 &&
+        strcmp(optimizer, optimizers[o->optimizer].name) != 0)
+        return pp_fail(PP_ERR_MODEL,
+                       "--resume %s: it was written with --optimizer %s and --%s %s, which is %s "
+                       "here, with --optimizer %s: give --%s, that one or another",
+                       x->path, optimizer, n->name, was, n->value, optimizers[o->optimizer].name,
+                       n->name);
     return pp_fail(PP_ERR_MODEL,
                    "--resume %s: it was written with --%s %s, which is %s here: give --%s, that "
                    "one or another",
@@ -180,7 +187,7 @@ PpStatus resume_options(const Index *x, const PpPlan *p, const Options *o)
     NumberOption n;
     TRY(same_program(x, p, o));
     for (int i = 0; options_next_number(o, &i, &n);) {
-        PpStatus s = n.value ? same_option(x, &n) : pp_no_memory();
+        PpStatus s = n.value ? same_option(x, &n, o) : pp_no_memory();
         free(n.value);
         TRY(s);
     }

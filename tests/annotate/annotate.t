@@ -99,7 +99,7 @@ is "--check writes nothing" "$(said --check one.onnx -o x.onnx | head -n 1)" "pp
 is "two models" "$(said one.onnx other.onnx -o x.onnx | head -n 1)" "ppsplit: annotate: unexpected operand 'other.onnx': give one model"
 is "another command's option" "$("$ppsplit" one.onnx --check -o x 2>&1 | head -n 1)" "ppsplit: unrecognized option '--check'; it is an option of \`ppsplit annotate'"
 is "the model itself stays" "$(said one.onnx -o ./one.onnx)" "./one.onnx: error: is the model itself: give another name
-exit 2"
+exit 3"
 is "a folder that is not there" "$(said one.onnx -o there/x.onnx)" "there/x.onnx: error: cannot write: No such file or directory
 exit 3"
 plan_done

@@ -273,7 +273,7 @@ S "ppsplit: params" 2 "$M" --params move -o out
 S "ppsplit: limit" 2 "$M" --limit depth=much -o out
 S "ppsplit: limit of 33 bits" 2 "$M" --limit nodes=4294967296 -o out
 S "ppsplit: no such model" 3 nobody.onnx -o out
-S "ppsplit: a folder as model" 1 folder -o out
+S "ppsplit: a folder as model" 3 folder -o out
 S "ppsplit: unknown path" 2 "$M" --split layer.1:begin --loss cross_entropy -o out
 S "ppsplit: begin, with a letter missing" 2 "$M" --split layers.1:begn --loss cross_entropy -o out
 S "ppsplit: no begin or end" 2 "$M" --split layers.1:middle --loss cross_entropy -o out

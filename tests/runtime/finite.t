@@ -109,4 +109,12 @@ is "skip: no update" "$(perl -ne 'print $1 if /"updates": "(\d+)"/' skipped/step
 is "skip: in the log" "$(grep -c '"skipped": true' log.json)" 2
 two/pipeline train "${D[@]}" --on-nonfinite skip --params bad >stdout 2>stderr
 is "skip: a parameter that is not finite stops" "$? $(grep -c "error: $inf" stderr)" "4 1"
+# BatchNormalization: a NaN in the data reaches the running statistics, which are no cause; a skipped step leaves them as they were.
+c=$top/models/resnet-ts
+ok "a CNN splits and builds" split_model "$c/model.onnx" cnn layer2:begin --loss cross_entropy
+{ head -c -4 "$c/in.x.npy"; printf '\x00\x00\xc0\x7f'; } >cnn.npy
+C=(--data x=cnn.npy --data "target=$c/target.npy" --ranks 2 --batch 4 --microbatches 2)
+stops "statistics" "step 2: the loss is nan: input 'x' holds a NaN, in microbatch 1" cnn/pipeline train "${C[@]}" --steps 2
+ok "a skipped step leaves statistics as they were" eval 'cnn/pipeline train "${C[@]}" --steps 2 --on-nonfinite skip --checkpoint cnn.skip --quiet &&
+    cnn/pipeline train "${C[@]}" --steps 1 --checkpoint cnn.one --quiet && diff -r -x index.json cnn.one/step_1 cnn.skip/step_2'
 plan_done
