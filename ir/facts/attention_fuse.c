@@ -55,6 +55,18 @@ static void repeat_no_more(Graph *g, const Repeated *r)
     }
 }
 
+/* A half that was made wide for a factor is what it was. */
+static void round_no_more(const Graph *g, Node *n)
+{
+    const Node *wide = n->op == OP_Cast ? graph_made_by(g, n->in[0], OP_Cast) : NULL;
+    if (wide && dtype_is_half(n->attr.to) && val(g, n->in[0])->dtype == DT_F32 &&
+        val(g, wide->in[0])->dtype == n->attr.to) {
+        n->op = OP_Identity;
+        n->attr = (Attr){0};
+        n->in[0] = wide->in[0];
+    }
+}
+
 static void rewrite(Graph *g, const Attention *t)
 {
     const Value p = *val(g, g->node.at[t->softmax].out[0]);
@@ -81,6 +93,7 @@ static void rewrite(Graph *g, const Attention *t)
     for (int i = 0; i < t->factors; i++) { /* which a stage may begin next to */
         const Link by = t->factor[i].by, reader = t->factor[i].reader;
         g->node.at[reader.node].in[reader.operand] = g->node.at[by.node].in[by.operand];
+        round_no_more(g, &g->node.at[reader.node]);
         vec_push(g->arena, &g->undivided, ((NodeSpan){by.node, by.node}));
     }
     for (int i = 0; i < 2 && t->shared; i++)
