@@ -49,6 +49,17 @@ static void usage(FILE *to)
             "it,\nof a fixed random stream: 32 of 64, of 256 tokens.\n");
 }
 
+static void random_stream(int64_t *token, size_t n, long vocab)
+{
+    uint64_t state = 88172645463325252u;
+    for (size_t i = 0; i < n; i++) { /* xorshift64 */
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        token[i] = (int64_t)(state % (uint64_t)vocab);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct option options[] = {{"rows", 1, 0, 'r'},
@@ -97,13 +108,7 @@ int main(int argc, char **argv)
         for (size_t i = n; i < want; i++)               /* a short text starts again */
             token[i] = token[i - n];
     } else {
-        uint64_t state = 88172645463325252u;
-        for (size_t i = 0; i < want; i++) {             /* xorshift64 */
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            token[i] = (int64_t)(state % (uint64_t)vocab);
-        }
+        random_stream(token, want, vocab);
     }
     char path[4096];
     snprintf(path, sizeof path, "%s/x.npy", dir);

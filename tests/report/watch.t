@@ -44,6 +44,7 @@ is "a machine that does not say" "$(echo 'ranks = 2' >machine; watch log.json --
 echo "$config" >new.json
 is "a run that begins" "$(watch new.json | tail -n 1)" "no step yet"
 is "a line in the middle that is none" "$({ step 1 8 100; echo '{"st'; step 2 8 100; } >bad.json; watch bad.json 2>&1 | sed -n 's/ at byte.*//p')" "bad.json: error: no log: line 2 is wrong"
+is "JSON that is none" "$(echo '{"a": 1}' >other.json; watch other.json 2>&1)" "other.json: error: is no log of --log-json"
 is "no log" "$(watch nowhere.json 2>&1)" "nowhere.json: error: cannot open: No such file or directory"
 is "nothing" "$(watch 2>&1 | head -n 1)" "ppsplit: watch: missing operand: LOG.json, what a run writes with --log-json"
 
