@@ -36,9 +36,10 @@ static PpStatus parse_weights(const NameFile *mix, MixSet *set, int n)
         set[i].weight /= sum;
     return k == n ? PP_OK
                   : pp_fail(PP_ERR_USAGE,
-                            "--mix %s=%s: %d weight%s, but %d options give it files: give one "
+                            "--mix %s=%s: %d weight%s, but %d option%s it files: give one "
                             "weight for each",
-                            mix->name, mix->file, k, k == 1 ? "" : "s", n);
+                            mix->name, mix->file, k, k == 1 ? "" : "s", n,
+                            n == 1 ? " gives" : "s give");
 }
 
 PpStatus mix_open(Data *d)

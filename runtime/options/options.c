@@ -127,8 +127,8 @@ static void help(const PpPlan *plan)
 {
     const char *x = plan->n_input ? plan->input[0].name : "x";
     printf("usage: pipeline train|eval|infer|sample|tokens|measure [options]; --help, "
-           "--version\n\n%s in %d stages.\n  inputs: ",
-           plan->model, plan->n_stage);
+           "--version\n\n%s in %d stage%s.\n  inputs: ",
+           plan->model, plan->n_stage, plan->n_stage == 1 ? "" : "s");
     for (int i = 0; i < plan->n_input; i++)
         printf("%s%s", i ? ", " : "", plan->input[i].name);
     printf("\n  outputs: ");
