@@ -85,7 +85,7 @@ cp "$dir/model.onnx" doc.onnx
 ok "spared: splits" split_model doc.onnx a none --loss cross_entropy
 ok "spared: trains" a/pipeline train --data x="$dir/in.x.npy" --data target="$dir/target.npy" --quiet --checkpoint ck
 is "spared: the model" "$(spare a doc.onnx)" "doc.onnx: error: $there"
-is "spared: another file" "$(spare a a/README)" "a/README: error: $there"
+is "spared: another file" "$(spare a a/stage0.onnx)" "a/stage0.onnx: error: $there"
 is "an earlier merge is written over" "$(spare a m.onnx; spare a m.onnx)" "merged 7 parameters into m.onnx
 merged 7 parameters into m.onnx"
 ok "spared: what was merged is split" "$ppsplit" -q m.onnx --loss cross_entropy -o b
