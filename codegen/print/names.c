@@ -175,11 +175,25 @@ static const char **choose(Arena *a, const NamedList *list, StrMap *taken)
 
 /* ---- what a buffer is ------------------------------------------------------------------------ */
 
-/* "layernorm" of an operation of the model, or of ours */
+/* "layernorm" of an operation of the model, or of ours; an attention has the place of several */
 static const char *op_text(Arena *a, const Graph *g, const Node *n, bool ours)
 {
+    if (n->op == OP_FlashAttention || n->op == OP_FlashAttentionGrad)
+        return "attention";
     const char *type = n->origin < g->origin.n ? g->origin.at[n->origin].type : NULL;
     return title_plain(a, ours || !type || !*type ? op_name(n->op) : type);
+}
+
+/* What an attention makes beside its results; NULL: v is something else. */
+static const char *attention_part(const Node *n, ValueId v)
+{
+    const bool forward = n && n->op == OP_FlashAttention;
+    if (!forward && !(n && n->op == OP_FlashAttentionGrad))
+        return NULL;
+    for (uint32_t i = 0; i < (forward ? 1 : 3); i++)
+        if (v == n->out[i])
+            return NULL;
+    return forward && v == n->out[1] ? "attention_stats" : "attention_room";
 }
 
 /* "add_2" of "/Add_2_output_0" */
@@ -217,6 +231,8 @@ static void of_value(const Func *f, ValueId v, Named *x)
         x->path = value_name(f->a, origin->name);
     if (known)
         x->own = arena_strndup(f->a, known, strlen(known) - 1);
+    else if (attention_part(n, v))
+        x->own = attention_part(n, v), x->op = "";
     else if (n && !named)
         x->own = x->op, x->op = "";
     else if (!*x->path)
