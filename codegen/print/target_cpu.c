@@ -58,7 +58,7 @@ static void then(Out *o, const Step *s, const char *call, const char *head, cons
         list[x->written] = arena_printf(o->a, "%s%s%s", list[x->written],
                                         count[x->written]++ ? ", " : "", out_pointer(o, t, i));
     }
-    const char *form = s->after ? after(o, t, s->after) : "";
+    const char *form = s->after ? after(o, t, s->after) : ", NULL";
     o->first_arg = 0;
     nest_print_c(o->a, n, name, &uses, &body);
     INSIST(!uses.rows);

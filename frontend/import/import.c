@@ -139,13 +139,13 @@ static void define_outputs(ImportState *s, const RawNode *n, const Import *im, c
     }
 }
 
-static void check_count(ImportState *s, const RawNode *n, const Row *row)
+static void check_count(ImportState *s, const RawNode *n, const ValueId *in, const Row *row)
 {
     if (n->nin > row->hi)
         diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "it has %u inputs, at most %u are possible",
                    n->nin, row->hi);
     for (uint32_t i = 0; i < row->lo; i++)
-        if (i >= n->nin || !*n->in[i])
+        if (i >= n->nin || in[i] == NONE)
             diag_fatal(EXIT_MODEL, raw_where(s->m, n, (int)i), "this input is missing");
     if (n->opset == 0)
         diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "the model imports no opset for its domain");
@@ -218,7 +218,7 @@ static void import_operator(ImportState *s, RawNode *n, ValueId *in, ValueId *ou
 {
     Op op;
     const Row *row = row_of(s->opt, n, &op);
-    check_count(s, n, row);
+    check_count(s, n, in, row);
     if (op == OP_Add && n->nin == 2 && s->opt->training && !n->fx_node)
         through_mark(s, n, in);
     Import im = {
