@@ -139,18 +139,6 @@ static void define_outputs(ImportState *s, const RawNode *n, const Import *im, c
     }
 }
 
-static void check_count(ImportState *s, const RawNode *n, const ValueId *in, const Row *row)
-{
-    if (n->nin > row->hi)
-        diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "it has %u inputs, at most %u are possible",
-                   n->nin, row->hi);
-    for (uint32_t i = 0; i < row->lo; i++)
-        if (i >= n->nin || in[i] == NONE)
-            diag_fatal(EXIT_MODEL, raw_where(s->m, n, (int)i), "this input is missing");
-    if (n->opset == 0)
-        diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "the model imports no opset for its domain");
-}
-
 static bool takes_sequence(const RawNode *n)
 {
     static const char *const ops[] = {
@@ -161,6 +149,18 @@ static bool takes_sequence(const RawNode *n)
         if (is_op(n, "", ops[i]))
             return true;
     return control_is(n);
+}
+
+static void check_count(ImportState *s, const RawNode *n, const ValueId *in, const Row *row)
+{
+    if (n->nin > row->hi)
+        diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "it has %u inputs, at most %u are possible",
+                   n->nin, row->hi);
+    for (uint32_t i = 0; i < row->lo; i++)
+        if (i >= n->nin || !*n->in[i] || (in[i] == NONE && !takes_sequence(n)))
+            diag_fatal(EXIT_MODEL, raw_where(s->m, n, (int)i), "this input is missing");
+    if (n->opset == 0)
+        diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "the model imports no opset for its domain");
 }
 
 /* Parameters are f32 (or f64), and cast where the file's are of a half type: a view's at the

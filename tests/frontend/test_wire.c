@@ -261,9 +261,9 @@ static void test_files(void)
     Open o = {.path = write_file("empty.onnx", "", 0)};
     ok(quietly(open_it, &o) == EXIT_MODEL, "refused: an empty file");
     o.path = folder;
-    ok(quietly(open_it, &o) == EXIT_MODEL, "refused: a folder");
+    ok(quietly(open_it, &o) == EXIT_IO, "refused: a folder");
     o.path = arena_printf(arena, "%s/fifo", folder);
-    ok(quietly(open_it, &o) == EXIT_MODEL, "refused: a pipe, without waiting for it");
+    ok(quietly(open_it, &o) == EXIT_IO, "refused: a pipe, without waiting for it");
     o.path = arena_printf(arena, "%s/nowhere.onnx", folder);
     ok(quietly(open_it, &o) == EXIT_IO, "refused: a file that is not there");
     o.path = write_file("nograph.onnx", "\x08\x08", 2);
