@@ -8,7 +8,9 @@
 
 usage() {
     cat <<END
-usage: $0 -n N [OPTION]... train|eval|infer|sample|tokens|measure [OPTION]...
+usage: $0 -n N [OPTION]... COMMAND [OPTION]...
+
+COMMAND, with its own options: train, eval, infer, sample, tokens or measure
 
   -n N              so many ranks; in a job of Slurm its tasks, if not given
   --with LAUNCHER   mpirun, mpiexec or srun, by name or path; or threads, of
@@ -16,7 +18,7 @@ usage: $0 -n N [OPTION]... train|eval|infer|sample|tokens|measure [OPTION]...
                     PMIx, else mpirun or mpiexec, else threads
   --program FILE    instead of pipeline, or of pipeline-cuda where that one
                     alone was built
-Other options before train are the launcher's, such as
+Other options before COMMAND are the launcher's, such as
   --hostfile hosts --map-by ppr:4:node:PE=8
 
 Ctrl-C, SIGTERM, SIGHUP and SIGUSR2: a training with --checkpoint ends its step

@@ -262,7 +262,7 @@ PpStatus log_mean(const Log *l, double loss, int64_t rows)
         fputs("}\n", l->json);
         TRY(flushed(l));
     }
-    if (l->json != stdout)
+    if (!l->opt->quiet || !l->json)
         printf("mean loss %s over %" PRId64 " rows\n", loss_text(loss).text, rows);
     return PP_OK;
 }

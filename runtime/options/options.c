@@ -103,7 +103,7 @@ static const Spec specs[] = {
     OPTION("save-timeout", K_INT, save_timeout, 0, SAME, "SECONDS", "with processes: end a job if a rank's checkpoint has not grown for so long (default 600; 0: never)"),
     OPTION("debug-mask-minibatches", K_FLAG, mask, 0, SAME, NULL,    "make each microbatch all rows of the step, with zeros in the rows of others: the same numbers if rows do not influence each other"),
     OPTION("verbose", K_FLAG, verbose, 0, SAME, NULL,      "print more about memory, messages and threads"),
-    OPTION("quiet", K_FLAG, quiet, 0, OWN, NULL,      "print nothing to standard output; eval: only the mean loss"),
+    OPTION("quiet", K_FLAG, quiet, 0, OWN, NULL,      "print nothing to standard output; eval without --log-json: only the mean loss"),
 };
 // clang-format on
 enum { N_SPECS = sizeof specs / sizeof *specs };

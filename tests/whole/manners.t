@@ -39,7 +39,7 @@ for how in -h --help help; do is "pipeline $how" "$(first out/pipeline $how)" "u
 is "options in its help fit on a terminal" "$(out/pipeline --help | awk 'length($0) > 79 && /^(  -|          )/')" ""
 ok "its help names what starts ranks on few cores" eval 'out/pipeline --help | grep "run, beside the program" && out/pipeline --help | grep "also on fewer cores"'
 ok "the launcher" make -s -C out run RUNTIME="$runtime"
-is "run --help" "$(first out/run --help)" "usage: out/run -n N [OPTION]... train|eval|infer|sample|measure [OPTION]..."
+is "run --help" "$(first out/run --help)" "usage: out/run -n N [OPTION]... COMMAND [OPTION]..."
 is "its lines fit on a terminal" "$(out/run --help | awk 'length($0) > 79')" ""
 rm out/run
 ok "the README of an output names it" eval 'grep "./run -n 2 train" out/README && grep "./run --help" out/README'
