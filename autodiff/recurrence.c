@@ -495,7 +495,6 @@ static void backward(Back *k, const Stage *s)
                              (Recurrence){.states = k->state.n,
                                           .sequences = sequences,
                                           .reverse = !k->r->reverse,
-                                          .mixes = k->r->mixes,
                                           .rows = rows},
                              in.operand.at);
     for (uint32_t i = 0; i < k->made.n; i++)

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* ---- onnx/read.c, names/open.c: the file ------------------------------------------------------ */
+/* ---- onnx/read.c, names/open.c: the file ----------------------------------------------------- */
 
 typedef struct {
     /* what a file may have at most: limits_default(), --limit */
@@ -33,7 +33,7 @@ Model *model_open(Arena *a, const char *path, const Limits *lim);
  * so; never; always. */
 typedef enum { DROPOUT_OF_ATTENTION, DROPOUT_AS_WRITTEN, DROPOUT_TRAIN } DropoutMode;
 
-/* ---- low/custom.c: operations of the user's own, a row of a table each ------------------------ */
+/* ---- low/custom.c: operations of the user's own, a row of a table each ----------------------- */
 
 typedef struct {
     CustomAttr of;                  /* without numbers, and its gradient's */
@@ -84,6 +84,8 @@ ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, 
 /* Releases the memory of the models' mapped files until their bytes are read again. */
 void models_rest(const Graph *g);
 size_t param_size(const Param *p);
+/* out [cols, rows] of in [rows, cols], of elements of so many bytes */
+void param_turn(uint8_t *out, const uint8_t *in, int64_t rows, int64_t cols, size_t size);
 void param_bytes(const Param *p, void *out);
 
 #ifdef __cplusplus

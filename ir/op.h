@@ -90,8 +90,6 @@ typedef struct {
     uint32_t states, sequences;
     /* steps are taken from the last to the first */
     bool reverse;
-    /* what a step makes of a sample depends on the others */
-    bool mixes;
     /* by input, then by output of the body: the dimension that holds independent samples; -1: none,
        and an output is the same for all of them or a sum over them */
     const int *rows;

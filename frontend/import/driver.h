@@ -45,11 +45,12 @@ void import_mark_live(Model *m, RawNodes *list, uint32_t n, const char *const *r
    2 of input x, where the file has no name for it.  name NULL: it has a size. */
 typedef struct { const char *name; int64_t times; } DimName;
 typedef struct { VEC(const char *) name; StrMap seen; } Symbols;
-/* What --bind may name: dimensions, and inputs of one element; by input of the graph, its dimensions. */
+/* What --bind may name: dimensions, and inputs of one element; input: its dimensions, by input of
+ * the graph. */
 typedef struct { Symbols dimension, value; VEC(DimName *) input; } Binds;
 
-/* inputs.c.  fed: what the inputs read instead of data, by position; NONE: the target of a loss model,
- * made here and put there. */
+/* inputs.c.  fed: what the inputs read instead of data, by position; NONE: the target of a loss
+ * model, made here and put there. */
 void import_bind_inputs(ImportState *s, Ids *fed, Binds *all);
 /* rows.c: Graph.rows_at, and the first of them */
 void import_find_rows(ImportState *s, const Binds *all);

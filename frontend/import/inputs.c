@@ -43,7 +43,8 @@ static const Onnx__TypeProto__Tensor *tensor_type(const Onnx__ValueInfoProto *v,
 static void check_fed(ImportState *s, const Onnx__TypeProto__Tensor *t, ValueId v, Where w)
 {
     const Value *x = val(s->g, v);
-    bool same = x->dtype == dtype_held((Dtype)t->elem_type) && (size_t)x->shape.rank == t->shape->n_dim;
+    bool same = x->dtype == dtype_held((Dtype)t->elem_type) &&
+                (size_t)x->shape.rank == t->shape->n_dim;
     for (int i = 0; same && i < x->shape.rank; i++) {
         const Onnx__TensorShapeProto__Dimension *d = t->shape->dim[i];
         if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
@@ -91,7 +92,8 @@ static ValueId make_target(ImportState *s, const Ids *fed, const Onnx__TypeProto
     return graph_input(s->g, "target", dtype_held((Dtype)t->elem_type), &shape);
 }
 
-/* An input of the graph, where all its dimensions have values; what --bind gives a value is none. */
+/* An input of the graph, where all its dimensions have values; one that --bind gives a value is
+ * none. */
 static bool make_input(ImportState *s, const Onnx__TypeProto__Tensor *t, const char *input,
                        Where w, Binds *all, Symbols *unbound, Slot *slot)
 {

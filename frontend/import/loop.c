@@ -36,12 +36,8 @@ static ValueId stack(const Control *c, const Ids *list, int axis)
                   shape_print(g->arena, low_dtype(g, list->at[i]), &s));
     }
     ValueId all = reroll(g, list->n, list->at);
-    if (all != NONE) {
-        int64_t perm[MAX_RANK];
-        for (int d = 0; d <= first.rank; d++)
-            perm[d] = d < axis ? d + 1 : d == axis ? 0 : d;
-        return axis ? g_transpose(g, all, perm) : all;
-    }
+    if (all != NONE)
+        return low_move_dim(g, all, 0, axis);
     ValueId *part = arena_array(g->arena, ValueId, list->n);
     for (uint32_t i = 0; i < list->n; i++)
         part[i] = low_unsqueeze(g, list->at[i], axis);

@@ -108,8 +108,7 @@ static ValueId moving_slices(const Reroll *r, const ValueId *y)
         return NONE;
     if (!r->build)
         return y[0];
-    int64_t width = s.d[axis], *at = arena_array(g->arena, int64_t, r->n * width), start[MAX_RANK],
-            perm[MAX_RANK];
+    int64_t width = s.d[axis], *at = arena_array(g->arena, int64_t, r->n * width), start[MAX_RANK];
     for (uint32_t k = 0; k < r->n; k++)
         for (int64_t i = 0; i < width; i++)
             at[k * width + i] = maker_of(g, y[k]).attr.start[axis] + i * first.attr.step[axis];
@@ -123,9 +122,7 @@ static ValueId moving_slices(const Reroll *r, const ValueId *y)
     memmove(split.d + axis + 1, split.d + axis, (size_t)(s.rank - axis) * sizeof *split.d);
     split.d[axis] = r->n;
     split.rank++;
-    for (int d = 0; d < split.rank; d++)
-        perm[d] = d == 0 ? axis : d <= axis ? d - 1 : d;
-    return g_transpose(g, g_reshape(g, v, &split), perm);
+    return low_move_dim(g, g_reshape(g, v, &split), axis, 0);
 }
 
 /* ---- operations with one dim more ---- */
@@ -163,10 +160,7 @@ static ValueId gathers(Reroll *r, const ValueId *y)
     if (in[1] == NONE || !r->build)
         return in[1];
     ValueId v = graph_node(g, OP_Gather, 2, in, first.attr);
-    int64_t perm[MAX_RANK], axis = first.attr.axis;
-    for (int d = 0; d < low_shape(g, v).rank; d++)
-        perm[d] = d == 0 ? axis : d <= axis ? d - 1 : d;
-    return axis ? g_transpose(g, v, perm) : v;
+    return low_move_dim(g, v, (int)first.attr.axis, 0);
 }
 
 /* The same operation with the trips in front of its operands; those of maps and products

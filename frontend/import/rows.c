@@ -6,10 +6,10 @@
  * from what the model computes.
  *
  * A name is one dimension wherever it stands: the batch of [batch, 3] and [2, batch, 4] is 0 and 1,
- * and a size that equals it by chance is not the batch.  Of several names one that says "batch" comes
- * first, then the one that most inputs and outputs begin with.  A size that inputs begin with may be
- * it as well ([1, seq]); it comes after names that stand elsewhere too.  Without names it is the
- * first dimension of the first input, and of those that have as many there.
+ * and a size that equals it by chance is not the batch.  Of several names one that says "batch"
+ * comes first, then the one that most inputs and outputs begin with.  A size that inputs begin with
+ * may be it as well ([1, seq]); it comes after names that stand elsewhere too.  Without names it is
+ * the first dimension of the first input, and of those that have as many there.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -218,7 +218,8 @@ static bool may_be(const StrMap *beside, DimName d)
 }
 
 /* Beside a name the file tells: what has no name is not the batch, and a size of the batch has none.
- * Where it does not tell, a first dimension of as many is, and so is one where the input meets rows. */
+ * Where it does not tell, a first dimension of as many is, and so is one where the input meets
+ * rows. */
 static RowsAt rows_at(const Rows *r, const Candidate *c)
 {
     Arena *a = r->s->g->arena;

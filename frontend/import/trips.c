@@ -262,7 +262,8 @@ static bool is_of_place(const Graph *g, ValueId rows, ValueId mask, int dim, int
 static int64_t places_of(const Graph *g, ValueId mask, int dim, int64_t n)
 {
     ValueId v = truth(g, mask, false);
-    for (const Node *at; (at = graph_made_by(g, v, OP_Transpose)) != NULL; v = truth(g, at->in[0], false))
+    for (const Node *at; (at = graph_made_by(g, v, OP_Transpose)) != NULL;
+         v = truth(g, at->in[0], false))
         dim = (int)at->attr.perm[dim];
     const Node *where = graph_made_by(g, v, OP_Where);
     if (where && is_zero(g, where->in[2]))

@@ -46,8 +46,8 @@ void low_limit_table(const Import *im, int64_t count, int64_t each, const char *
 {
     const int64_t most = INT64_C(1) << 26;
     if (each > most || count > most / low_max(each, 1))
-        low_fatal(im, -1, "a table of %lld %s, each of %lld numbers, is too large", (long long)count,
-                  what, (long long)each);
+        low_fatal(im, -1, "a table of %lld %s, each of %lld numbers, is too large",
+                  (long long)count, what, (long long)each);
 }
 
 void low_set_picked(Import *im, uint32_t out, ValueId x, ValueId there, int dim, bool packed)
@@ -146,6 +146,51 @@ bool low_ints_either(const Import *im, const char *name, int i, int64_t **at, in
     return true;
 }
 
+int low_choice(const Import *im, const char *name, const char *dflt, const char *words)
+{
+    enum { MOST = 16 };
+    const char *s = im_str(im, name, dflt), *word[MOST];
+    uint32_t n = 0;
+    for (const char *at = words; *at && n < MOST; at += strspn(at, " ")) {
+        size_t length = strcspn(at, " ");
+        word[n] = arena_strndup(im->arena, at, length);
+        if (!strcmp(s, word[n]))
+            return (int)n;
+        n++, at += length;
+    }
+    const char *near = nearest_name(s, word, n);
+    if (near)
+        diag_hint("did you mean '%s'?", near);
+    low_fatal(im, -1, "attribute '%s' is '%.32s', not one of: %s", name, diag_escape(im->arena, s),
+              words);
+}
+
+int64_t *low_numbers(const Import *im, const char *name, int n, int64_t dflt, int64_t least)
+{
+    int64_t *at, *out = arena_array(im->g->arena, int64_t, n + 1);
+    int count = 0;
+    bool given = im_ints(im, name, &at, &count) && count > 0;
+    if (given && count != n)
+        low_fatal(im, -1, "%s has %d numbers, %d are needed", name, count, n);
+    for (int i = 0; i < n; i++) {
+        out[i] = given ? at[i] : dflt;
+        if (out[i] < least || out[i] > INT32_MAX)
+            low_fatal(im, -1, "%s: %lld is out of range", name, (long long)out[i]);
+    }
+    return out;
+}
+
+ValueId low_expect(const Import *im, uint32_t i, Shape want)
+{
+    ValueId v = low_need(im, i);
+    Shape s = low_shape(im->g, v);
+    Dtype t = low_dtype(im->g, v);
+    if (!shape_equal(&s, &want))
+        low_fatal(im, (int)i, "%s: %s is needed", shape_print(im->arena, t, &s),
+                  shape_print(im->arena, t, &want));
+    return v;
+}
+
 double low_const_at(const Value *v, int64_t i)
 {
     INSIST(v->kind == V_CONST);
@@ -213,6 +258,17 @@ ValueId low_unsqueeze(Graph *g, ValueId x, int axis)
     s.d[axis] = 1;
     s.rank++;
     return g_reshape(g, x, &s);
+}
+
+ValueId low_move_dim(Graph *g, ValueId x, int from, int to)
+{
+    int64_t perm[MAX_RANK];
+    int rank = low_shape(g, x).rank;
+    for (int d = 0; d < rank; d++) {
+        int other = d - (d > to); /* its place among the others */
+        perm[d] = d == to ? from : other + (other >= from);
+    }
+    return g_transpose(g, x, perm);
 }
 
 ValueId low_channels(const Import *im, uint32_t i, int64_t c, int rank)

@@ -27,9 +27,16 @@ int64_t *low_axes(const Import *im, const int64_t *axes, int64_t n, int rank);
 /* Attribute `name`, or operand i if that is given instead; false if neither is. */
 bool low_ints_either(const Import *im, const char *name, int i, int64_t **at, int64_t *n);
 
-/* Refuses `count` times `each` nodes if --limit=nodes forbids so many. */
+/* A string attribute that must be one of the words: the place of its value among them. */
+int low_choice(const Import *im, const char *name, const char *dflt, const char *words);
+/* A list attribute of n numbers in [least, 2^31); absent or empty: all dflt. */
+int64_t *low_numbers(const Import *im, const char *name, int n, int64_t dflt, int64_t least);
+/* Operand i, which must have this shape. */
+ValueId low_expect(const Import *im, uint32_t i, Shape want);
+
 /* An index in operand 1 is beyond what operand 0 has along its axis. */
 _Noreturn void low_no_place(const Import *im, int64_t index, int64_t size);
+/* Refuses `count` times `each` nodes if --limit=nodes forbids so many. */
 void low_limit_nodes(const Import *im, int64_t count, int64_t each, const char *what);
 /* Refuses too large a table that an importer would make itself. */
 void low_limit_table(const Import *im, int64_t count, int64_t each, const char *what);
@@ -46,6 +53,8 @@ ValueId low_const_doubles(Graph *g, Dtype t, Shape s, const double *at);
 ValueId low_zeros_like(Graph *g, ValueId x);                          /* zeros of x's shape */
 /* axes ascending, dims of 1 */
 ValueId low_squeeze(Graph *g, ValueId x, int n, const int64_t *axes);
+/* Dim `from` becomes dim `to`; the others keep their order. */
+ValueId low_move_dim(Graph *g, ValueId x, int from, int to);
 /* one new dim, at axis of the result */
 ValueId low_unsqueeze(Graph *g, ValueId x, int axis);
 ValueId low_channels(const Import *im, uint32_t i, int64_t c,
@@ -69,12 +78,6 @@ ValueId low_softsign(Graph *g, ValueId x);
 /* ops/type.c: x as a float of 8 bits or fewer, which f32 holds, by the node's round_mode; stops:
    no gradient where it was clamped */
 ValueId low_to_mini(const Import *im, ValueId x, Dtype to, bool saturate, bool stops);
-/* ops/quant.c, without gradients.  low_centred: operand i minus its zero point (which may be along
- * an axis), as f64.  low_scaled_product: the exact product of two of these, times a scale in f32.
- * low_dynamic_product: the same with x quantised to u8 by its own range, as ONNX Runtime does. */
-ValueId low_centred(const Import *im, uint32_t i, uint32_t zero, int axis);
-ValueId low_scaled_product(Graph *g, ValueId a, ValueId b, ValueId scale);
-ValueId low_dynamic_product(Graph *g, ValueId x, ValueId b, ValueId b_scale);
 /* ops/attention.c: [B, S, H d] to [B, H, S, d], and back; the latter with each head r times in a
    row */
 ValueId low_split_heads(const Import *im, int input, ValueId x, int64_t heads);

@@ -71,8 +71,8 @@ bool import_alike(const Graph *g, Alike *a, ValueId x, ValueId y);
 void drops_find(ImportState *s, const RawNodes *list);
 void drops_report(const ImportState *s);
 
-/* import/trips.c: a Split of the places that NonZero found, along their axis, which may begin a trip
- * of a loop.  ragged/ asks the driver. */
+/* import/trips.c: a Split of the places that NonZero found, along their axis, which may begin a
+ * trip of a loop.  ragged/ asks the driver. */
 void trips_split(ImportState *s, Import *im, int axis, ValueId hit);
 
 #endif

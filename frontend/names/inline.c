@@ -297,7 +297,8 @@ static void inline_call(Model *m, Frame *outer, const RawNode *site, const Onnx_
 
 /* The one attribute of a Constant, or of a ConstantOfShape; NULL: it is no such node, or has other
  * ones, or what the call names is no local value. */
-static const Onnx__AttributeProto *value_of(const Frame *f, const Onnx__NodeProto *p, const char *op)
+static const Onnx__AttributeProto *value_of(const Frame *f, const Onnx__NodeProto *p,
+                                            const char *op)
 {
     bool is = !strcmp(text(p->op_type), op) && is_standard(text(p->domain)) && p->n_output == 1 &&
               p->n_attribute == 1;
@@ -317,11 +318,9 @@ static Payload floats(Arena *a, size_t n, const float *from, bool same)
 static bool shape_known(const Model *m, const RawNodes *list, const char *name, Shape *s)
 {
     enum { FEW = 64 };
-    uint32_t init = strmap_get(&m->init_index, name);
-    RawTensor t = {0};
-    if (init != NONE)
-        t = m->init.at[init];
-    for (uint32_t i = list->n; init == NONE && i-- > 0 && list->n - i < FEW;) {
+    const RawTensor *held = raw_array(m, name);
+    RawTensor t = held ? *held : (RawTensor){0};
+    for (uint32_t i = list->n; !held && i-- > 0 && list->n - i < FEW;) {
         const RawNode *n = list->at[i];
         const Onnx__AttributeProto *value = raw_attr(n, "value");
         if (n->nout == 1 && !strcmp(n->out[0], name) && !strcmp(n->op_type, "Constant") && value &&

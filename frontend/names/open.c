@@ -1,6 +1,6 @@
 /*
- * open.c - opens a model.  In: a path.  Out: a Model: the file as read.c reads it, functions inlined
- * (inline.c), names checked, nodes in topological order, each node in its module (scope.c).
+ * open.c - opens a model.  In: a path.  Out: a Model: the file as read.c reads it, functions
+ * inlined (inline.c), names checked, nodes in topological order, each node in its module (scope.c).
  */
 #include <string.h>
 

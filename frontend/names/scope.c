@@ -108,9 +108,9 @@ const char *scope_of_call(const Model *m, const char *own, uint32_t nin, const c
 {
     char *path = NULL;
     for (uint32_t i = 0; i < nin; i++) {
-        uint32_t index = strmap_get(&m->init_index, in[i]);
-        const char *dot = index == NONE ? NULL : strrchr(in[i], '.');
-        if (!dot || !dtype_is_float(m->init.at[index].dtype) || strstr(in[i], "::"))
+        const RawTensor *t = raw_array(m, in[i]);
+        const char *dot = t ? strrchr(in[i], '.') : NULL;
+        if (!dot || !dtype_is_float(t->dtype) || strstr(in[i], "::"))
             continue;
         if (!path)
             path = arena_strndup(m->arena, in[i], (size_t)(dot - in[i]));

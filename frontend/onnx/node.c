@@ -23,6 +23,12 @@ const Onnx__NodeDeviceConfigurationProto *node_devices(const Model *m, const Onn
     return NULL;
 }
 
+const RawTensor *raw_array(const Model *m, const char *name)
+{
+    uint32_t i = strmap_get(&m->init_index, name);
+    return i == NONE ? NULL : &m->init.at[i];
+}
+
 const Onnx__AttributeProto *raw_attr(const RawNode *n, const char *name)
 {
     for (uint32_t i = 0; i < n->nattr; i++)

@@ -43,7 +43,7 @@ typedef struct { const char *folder_name; VEC(ExternalFile) file; } External;
 /* The only way in which a model can name another file.  expected: bytes that the shape needs. */
 Payload external_bytes(struct Model *m, const Onnx__TensorProto *t, uint64_t expected, Where w);
 
-/* ---- read.c: a Model, whose nodes names/inline.c fills ---------------------------------------- */
+/* ---- read.c: a Model, whose nodes names/inline.c fills --------------------------------------- */
 
 /* A tensor of the file; dtype as in the file, bytes little-endian and dense.  params/params.c turns
  * initializers of a half type into f32, from which parameters are made. */
@@ -147,6 +147,8 @@ Tensor tensor_widen(Arena *a, const RawTensor *t, Where w);
 /* The node's entry for the model's first configuration; NULL: it has none */
 const Onnx__NodeDeviceConfigurationProto *node_devices(const Model *m, const Onnx__NodeProto *n);
 const char *metadata_get(size_t n, Onnx__StringStringEntryProto **entry, const char *key);
+/* The initializer of this name, or NULL */
+const RawTensor *raw_array(const Model *m, const char *name);
 /* NULL when absent */
 const Onnx__AttributeProto *raw_attr(const RawNode *n, const char *name);
 int64_t raw_int(const RawNode *n, const char *name, int64_t dflt);

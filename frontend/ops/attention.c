@@ -215,7 +215,8 @@ static ValueId modified(const Import *im, const char *graph, ValueId x)
     ValueId y = im_graph(im, graph, x);
     Shape s = low_shape(im->g, x), t = low_shape(im->g, y);
     if (!shape_equal(&s, &t) || low_dtype(im->g, x) != low_dtype(im->g, y))
-        low_fatal(im, -1, "%s makes %s of %s", graph, shape_print(im->arena, low_dtype(im->g, y), &t),
+        low_fatal(im, -1, "%s makes %s of %s", graph,
+                  shape_print(im->arena, low_dtype(im->g, y), &t),
                   shape_print(im->arena, low_dtype(im->g, x), &s));
     return y;
 }

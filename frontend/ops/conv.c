@@ -15,48 +15,21 @@ typedef struct {
     AutoPad auto_pad;
 } Window;
 
-static AutoPad auto_pad(const Import *im)
-{
-    static const char *const names[] = {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"};
-    static const AutoPad kinds[] = {AUTO_NOTSET, AUTO_UPPER, AUTO_LOWER, AUTO_VALID};
-    const char *s = im_str(im, "auto_pad", "NOTSET");
-    if (*s == 0)
-        return AUTO_NOTSET;
-    for (int i = 0; i < 4; i++)
-        if (strcmp(s, names[i]) == 0)
-            return kinds[i];
-    low_fatal(im, -1, "auto_pad must be NOTSET, SAME_UPPER, SAME_LOWER or VALID");
-}
-
-/* A list attribute of n numbers in [lo, 2^31), or all dflt. */
-static int64_t *window_ints(const Import *im, const char *name, int n, int64_t dflt, int64_t lo)
-{
-    int64_t *at, *out = arena_array(im->g->arena, int64_t, n + 1);
-    int count = 0;
-    bool given = im_ints(im, name, &at, &count) && count > 0;
-    if (given && count != n)
-        low_fatal(im, -1, "%s has %d entries, %d are needed", name, count, n);
-    for (int i = 0; i < n; i++) {
-        out[i] = given ? at[i] : dflt;
-        if (out[i] < lo || out[i] > INT32_MAX)
-            low_fatal(im, -1, "%s: %lld is out of range", name, (long long)out[i]);
-    }
-    return out;
-}
-
 static int64_t extent(const Window *w, int i) { return (w->kernel[i] - 1) * w->dilation[i] + 1; }
 
 /* kernel: what the weight says, NULL where the attribute must. */
 static Window window(const Import *im, const Shape *x, const int64_t *kernel)
 {
-    Window w = {.n = x->rank - 2, .auto_pad = auto_pad(im)};
-    int n = w.n;
-    w.stride = window_ints(im, "strides", n, 1, 1);
-    w.dilation = window_ints(im, "dilations", n, 1, 1);
-    w.pad = window_ints(im, "pads", 2 * n, 0, 0);
+    int n = x->rank - 2;
+    Window w = {.n = n};
+    if (*im_str(im, "auto_pad", ""))
+        w.auto_pad = (AutoPad)low_choice(im, "auto_pad", "", "NOTSET SAME_UPPER SAME_LOWER VALID");
+    w.stride = low_numbers(im, "strides", n, 1, 1);
+    w.dilation = low_numbers(im, "dilations", n, 1, 1);
+    w.pad = low_numbers(im, "pads", 2 * n, 0, 0);
     if (!kernel && !im_has(im, "kernel_shape"))
         low_fatal(im, -1, "attribute 'kernel_shape' is missing");
-    w.kernel = window_ints(im, "kernel_shape", n, 0, kernel && !im_has(im, "kernel_shape") ? 0 : 1);
+    w.kernel = low_numbers(im, "kernel_shape", n, 0, kernel && !im_has(im, "kernel_shape") ? 0 : 1);
     for (int i = 0; kernel && i < n; i++) {
         if (im_has(im, "kernel_shape") && w.kernel[i] != kernel[i])
             low_fatal(im, -1, "kernel_shape %lld, the weight has %lld", (long long)w.kernel[i],
@@ -144,7 +117,7 @@ void import_conv(Import *im)
 /* Pads and output dims of a transposed convolution; extra is output_padding. */
 static int64_t *transposed_dims(const Import *im, Window *w, const Shape *x)
 {
-    int64_t *extra = window_ints(im, "output_padding", w->n, 0, 0),
+    int64_t *extra = low_numbers(im, "output_padding", w->n, 0, 0),
             *out = arena_array(im->g->arena, int64_t, w->n), *given;
     int count = 0;
     bool shaped = im_ints(im, "output_shape", &given, &count);
@@ -203,7 +176,7 @@ static Window pool_window(const Import *im, const Shape *x)
         int64_t room = x->d[i + 2] + w.pad[i] + w.pad[w.n + i], over = extent(&w, i) - room;
         if (over > 0 && (!im_int(im, "ceil_mode", 0) || over >= w.stride[i] || w.dilation[i] > 1))
             low_fatal(im, 0, "spatial dim %d is smaller than the window", i);
-        w.kernel[i] = over > 0 ? room : w.kernel[i]; /* ceil_mode's last one is cut, here the only */
+        w.kernel[i] = over > 0 ? room : w.kernel[i]; /* ceil_mode cuts the only one */
     }
     return w;
 }
@@ -248,7 +221,7 @@ void import_pool(Import *im)
     attr.count_include_pad = im_int(im, "count_include_pad", 0) != 0;
     need_plain_divisor(im, (int)w.n);
     Dtype t = low_dtype(g, x);
-    if (t == DT_I32 && im->op == OP_MaxPool)                                    /* held: exact in f64 */
+    if (t == DT_I32 && im->op == OP_MaxPool) /* held: exact in f64 */
         x = g_cast(g, x, DT_F64);
     ValueId y = graph_node(g, im->op, 1, &x, attr);
     im->out[0] = g_cast(g, y, t);

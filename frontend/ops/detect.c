@@ -122,14 +122,10 @@ void import_roi_align(Import *im)
     Shape rois = low_need_rank(im, 1, 2, 2), index = low_need_rank(im, 2, 1, 1);
     Align a = {.im = im, .g = g, .x = low_need_rank(im, 0, 4, 4), .regions = rois.d[0]};
     int64_t height = im_int(im, "output_height", 1), width = im_int(im, "output_width", 1);
-    const char *mode = im_str(im, "mode", "avg"),
-               *way = im_str(im, "coordinate_transformation_mode",
-                             im->opset < 16 ? "output_half_pixel" : "half_pixel");
-    bool most = !strcmp(mode, "max");
-    a.shifted = !strcmp(way, "half_pixel");
-    if ((!most && strcmp(mode, "avg")) || (!a.shifted && strcmp(way, "output_half_pixel")))
-        low_fatal(im, -1, "mode '%.32s', coordinate_transformation_mode '%.32s'",
-                  diag_escape(im->arena, mode), diag_escape(im->arena, way));
+    bool most = low_choice(im, "mode", "avg", "avg max");
+    a.shifted = low_choice(im, "coordinate_transformation_mode",
+                           im->opset < 16 ? "output_half_pixel" : "half_pixel",
+                           "output_half_pixel half_pixel");
     if (rois.d[1] != 4 || index.d[0] != rois.d[0] || height < 1 || width < 1 || a.x.d[2] < 1 ||
         a.x.d[3] < 1)
         low_fatal(im, 1, "%lld regions of %lld numbers, %lld of images, bins %lld x %lld",
@@ -362,11 +358,8 @@ void import_unique(Import *im)
     ValueId x = low_need(im, 0);
     Shape s = low_shape(g, x), flat = {1, {shape_elements(&s)}};
     int axis = im_has(im, "axis") ? low_axis(im, im_int(im, "axis", 0), s.rank) : -1;
-    int64_t perm[MAX_RANK];
     if (axis < 0)
         x = g_reshape(g, x, &flat), axis = 0, s = flat;
-    for (int d = 0; d < s.rank; d++)
-        perm[d] = d == 0 ? axis : d <= axis ? d - 1 : d;
     if (s.d[axis] == 0) { /* of nothing there is nothing */
         im->out[0] = x;
         for (uint32_t i = 1; i < im->nout; i++)
@@ -375,5 +368,5 @@ void import_unique(Import *im)
     }
     if (flat.d[0] < 1 || s.d[axis] > INT32_MAX)
         low_fatal(im, 0, "%s", shape_print(im->arena, low_dtype(g, x), &s));
-    unique(im, x, g_transpose(g, x, perm), axis);
+    unique(im, x, low_move_dim(g, x, axis, 0), axis);
 }

@@ -33,15 +33,14 @@ static ValueId reduced(Import *im, ValueId loss, ValueId w)
     int rank = low_shape(g, loss).rank;
     for (int d = 0; d < rank; d++)
         axes[d] = d;
-    const char *how = im_str(im, "reduction", "mean");
-    if (strcmp(how, "none") == 0)
+    enum { SUM, MEAN, EACH };
+    int how = low_choice(im, "reduction", "mean", "sum mean none");
+    if (how == EACH)
         return loss;
-    if (strcmp(how, "mean") != 0 && strcmp(how, "sum") != 0)
-        low_fatal(im, -1, "reduction must be none, mean or sum");
-    if (strcmp(how, "mean") == 0 && w == NONE)
+    if (how == MEAN && w == NONE)
         return g_reshape(g, g_mean(g, loss, rank, axes), &scalar);
     ValueId sum = g_reduce(g, OP_ReduceSum, loss, rank, axes);
-    if (strcmp(how, "mean") == 0)
+    if (how == MEAN)
         sum = g_div(g, sum, g_reduce(g, OP_ReduceSum, w, rank, axes));
     return g_reshape(g, sum, &scalar);
 }

@@ -289,10 +289,8 @@ ValueId low_gelu(Graph *g, ValueId x, bool by_tanh)
 void import_gelu(Import *im)
 {
     ValueId x = low_need_wide(im, 0);
-    const char *how = im_str(im, "approximate", "none");
-    if (strcmp(how, "none") && strcmp(how, "tanh"))
-        low_fatal(im, -1, "attribute 'approximate' must be 'none' or 'tanh'");
-    im->out[0] = low_narrow(im, low_gelu(im->g, x, !strcmp(how, "tanh")));
+    bool by_tanh = low_choice(im, "approximate", "none", "none tanh");
+    im->out[0] = low_narrow(im, low_gelu(im->g, x, by_tanh));
 }
 
 void import_mish(Import *im)

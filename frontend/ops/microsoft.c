@@ -239,21 +239,6 @@ void import_ms_attention(Import *im)
     im->out[0] = attend_packed(im, &h, biased(im, g_matmul(g, x, w), 2), sizes, 3, 5);
 }
 
-/* quantised input and weights [n, 3 m], bias, their scales, mask, zero points, past */
-void import_qattention(Import *im)
-{
-    Graph *g = im->g;
-    Heads h = heads_of(im);
-    low_need_rank(im, 0, 3, 3);
-    const int64_t third = low_need_rank(im, 1, 2, 2).d[1] / 3, sizes[3] = {third, third, third};
-    refuse_operands(im, 8, 8, "a cache of keys and values");
-    if (im_int(im, "do_rotary", 0))
-        low_fatal(im, -1, "QAttention with do_rotary is not supported");
-    ValueId scale = g_mul(g, low_need_float(im, 3), low_need_float(im, 4));
-    ValueId x = low_scaled_product(g, low_centred(im, 0, 6, -1), low_centred(im, 1, 7, 1), scale);
-    im->out[0] = attend_packed(im, &h, biased(im, x, 2), sizes, 5, 9);
-}
-
 /* query, key, value, bias [3 m], padding of keys, what is added to the scores */
 void import_multi_head_attention(Import *im)
 {

@@ -5,8 +5,6 @@
  */
 #include "frontend/low/low.h"
 
-#include <string.h>
-
 /* Rows of features, or one row, as floats. */
 static ValueId features(Import *im, Shape *s)
 {
@@ -48,15 +46,12 @@ void import_normalizer(Import *im)
     Graph *g = im->g;
     Shape s;
     ValueId x = g_cast(g, features(im, &s), DT_F32), norm;
-    const char *how = im_str(im, "norm", "MAX");
     const int64_t axis = s.rank - 1;
-    if (!strcmp(how, "MAX"))
-        norm = g_reduce(g, OP_ReduceMax, x, 1, &axis);
-    else if (!strcmp(how, "L1"))
-        norm = g_reduce(g, OP_ReduceSum, g_unary(g, OP_Abs, x), 1, &axis);
-    else if (!strcmp(how, "L2"))
+    switch (low_choice(im, "norm", "MAX", "MAX L1 L2")) {
+    case 0: norm = g_reduce(g, OP_ReduceMax, x, 1, &axis); break;
+    case 1: norm = g_reduce(g, OP_ReduceSum, g_unary(g, OP_Abs, x), 1, &axis); break;
+    default:
         norm = low_safe_sqrt(g, g_reduce(g, OP_ReduceSum, low_square(g, x), 1, &axis));
-    else
-        low_fatal(im, -1, "norm '%.16s' must be MAX, L1 or L2", diag_escape(im->arena, how));
+    }
     im->out[0] = g_div(g, x, low_not_zero(g, norm));
 }

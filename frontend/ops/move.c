@@ -271,17 +271,6 @@ void import_concat(Import *im)
     im->out[0] = n == 1 ? part[0] : g_concat(g, n, part, axis);
 }
 
-static int pad_mode(const Import *im)
-{
-    static const char *const names[] = {"constant", "reflect", "edge", "wrap"};
-    static const int modes[] = {PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP};
-    const char *mode = im_str(im, "mode", "constant");
-    for (int i = 0; i < 4; i++)
-        if (strcmp(mode, names[i]) == 0)
-            return modes[i];
-    low_fatal(im, -1, "mode must be constant, reflect, edge or wrap");
-}
-
 /* Negative pads cut: a Slice first. */
 static ValueId pad_cut(const Import *im, ValueId x, int64_t *begin, int64_t *end)
 {
@@ -303,7 +292,9 @@ void import_pad(Import *im)
 {
     Graph *g = im->g;
     ValueId x = low_need(im, 0);
-    int rank = low_shape(g, x).rank, mode = pad_mode(im);
+    static const int modes[] = {PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP};
+    int rank = low_shape(g, x).rank,
+        mode = modes[low_choice(im, "mode", "constant", "constant reflect edge wrap")];
     int64_t *pads, *axes = NULL, n, na = rank, begin[MAX_RANK] = {0}, end[MAX_RANK] = {0};
     if (!low_ints_either(im, "pads", 1, &pads, &n))
         low_fatal(im, 1, "the pads are missing");
@@ -424,17 +415,11 @@ void import_gather_nd(Import *im)
 
 void import_scatter(Import *im)
 {
-    static const char *const names[] = {"none", "add", "mul", "max", "min"};
     static const int modes[] = {SCATTER_NONE, SCATTER_ADD, SCATTER_MUL, SCATTER_MAX, SCATTER_MIN};
     ValueId in[3] = {low_need(im, 0), low_need(im, 1), low_need(im, 2)};
-    const char *reduction = im_str(im, "reduction", "none");
-    Attr attr = {.reduction = -1};
+    Attr attr = {.reduction =
+                     modes[low_choice(im, "reduction", "none", "none add mul max min")]};
     need_index(im, 1);
-    for (int i = 0; i < 5; i++)
-        if (strcmp(reduction, names[i]) == 0)
-            attr.reduction = modes[i];
-    if (attr.reduction < 0)
-        low_fatal(im, -1, "reduction must be none, add, mul, max or min");
     if (attr.reduction == SCATTER_NONE && im_means(im)) {
         diag_hint("compute it as index_add of the values divided by index_add of ones");
         low_fatal(im, -1,
@@ -494,34 +479,27 @@ void import_depth_to_space(Import *im)
 {
     Shape s = low_need_rank(im, 0, 4, 4);
     int64_t b = im_int(im, "blocksize", 0);
-    const char *mode = im_str(im, "mode", "DCR");
+    bool crd = low_choice(im, "mode", "DCR", "DCR CRD");
     if (b < 1 || b > INT32_MAX || s.d[1] % (b * b))
         low_fatal(im, -1, "blocksize %lld does not fit", (long long)b);
     int64_t c = s.d[1] / (b * b);
-    Shape out = shape_of(4, s.d[0], c, s.d[2] * b, s.d[3] * b);
-    if (strcmp(mode, "DCR") == 0)
-        im->out[0] = shuffle(im->g, im->in[0], shape_of(6, s.d[0], b, b, c, s.d[2], s.d[3]),
-                             (const int64_t[]){0, 3, 4, 1, 5, 2}, out);
-    else if (strcmp(mode, "CRD") == 0)
-        im->out[0] = shuffle(im->g, im->in[0], shape_of(6, s.d[0], c, b, b, s.d[2], s.d[3]),
-                             (const int64_t[]){0, 1, 4, 2, 5, 3}, out);
-    else
-        low_fatal(im, -1, "mode must be DCR or CRD");
+    static const int64_t perm[2][6] = {{0, 3, 4, 1, 5, 2}, {0, 1, 4, 2, 5, 3}};
+    Shape apart = crd ? shape_of(6, s.d[0], c, b, b, s.d[2], s.d[3])
+                      : shape_of(6, s.d[0], b, b, c, s.d[2], s.d[3]);
+    im->out[0] = shuffle(im->g, im->in[0], apart, perm[crd],
+                         shape_of(4, s.d[0], c, s.d[2] * b, s.d[3] * b));
 }
 
 void import_space_to_depth(Import *im)
 {
     Shape s = low_need_rank(im, 0, 4, 4);
     int64_t b = im_int(im, "blocksize", 0);
-    const char *mode = im_str(im, "mode", "DCR");
+    static const int64_t perm[2][6] = {{0, 3, 5, 1, 2, 4}, {0, 1, 3, 5, 2, 4}};
     if (b < 1 || s.d[2] % b || s.d[3] % b)
         low_fatal(im, -1, "blocksize %lld does not fit", (long long)b);
-    if (strcmp(mode, "DCR") != 0 && strcmp(mode, "CRD") != 0)
-        low_fatal(im, -1, "mode must be DCR or CRD");
-    static const int64_t dcr[] = {0, 3, 5, 1, 2, 4}, crd[] = {0, 1, 3, 5, 2, 4};
     im->out[0] =
         shuffle(im->g, im->in[0], shape_of(6, s.d[0], s.d[1], s.d[2] / b, b, s.d[3] / b, b),
-                strcmp(mode, "DCR") == 0 ? dcr : crd,
+                perm[low_choice(im, "mode", "DCR", "DCR CRD")],
                 shape_of(4, s.d[0], s.d[1] * b * b, s.d[2] / b, s.d[3] / b));
 }
 
@@ -531,15 +509,8 @@ void import_trilu(Import *im)
     Graph *g = im->g;
     Shape s = low_need_rank(im, 0, 2, MAX_RANK);
     bool upper = im_int(im, "upper", 1) != 0;
-    int64_t k = 0, *at, n;
-    if (im_in(im, 1) != NONE) {
-        im_const_ints(im, 1, &at, &n);
-        if (n != 1)
-            low_fatal(im, 1, "k must be a scalar");
-        k = at[0];
-    }
-    int64_t rows = s.d[s.rank - 2], cols = s.d[s.rank - 1];
-    k = low_max(low_min(k, cols + 1), -rows - 1);
+    int64_t rows = s.d[s.rank - 2], cols = s.d[s.rank - 1],
+            k = low_max(low_min(im_const_int(im, 1, 0), cols + 1), -rows - 1);
     ValueId r = g_add(g, g_iota(g, DT_I64, 2, 0, rows), g_scalar(g, DT_I64, (double)k)),
             c = g_iota(g, DT_I64, 2, 1, cols);
     ValueId keep = g_binary(g, upper ? OP_GreaterOrEqual : OP_LessOrEqual, c, r), x = im->in[0];

@@ -47,7 +47,8 @@ static Dtype float_type(const Import *im, const char *name, Dtype otherwise)
 {
     int64_t t = im_int(im, name, DT_NONE);
     if (t != DT_NONE && (t > DT_LAST || !dtype_is_float((Dtype)t)))
-        low_fatal(im, -1, "%s %lld is no type of floats that are computed with", name, (long long)t);
+        low_fatal(im, -1, "%s %lld is no type of floats that are computed with", name,
+                  (long long)t);
     return t == DT_NONE ? otherwise : (Dtype)t;
 }
 
@@ -136,7 +137,8 @@ typedef struct {
 /* Is v Cast(Min(Max([Add](Round(Div(x, scale)))))) to whole numbers? */
 static bool was_quantised(const Graph *g, ValueId v, Quantised *out)
 {
-    const Node *cast = graph_made_by(g, v, OP_Cast), *min = cast ? graph_made_by(g, cast->in[0], OP_Min) : NULL,
+    const Node *cast = graph_made_by(g, v, OP_Cast),
+               *min = cast ? graph_made_by(g, cast->in[0], OP_Min) : NULL,
                *max = min ? graph_made_by(g, min->in[0], OP_Max) : NULL;
     if (!max || !g_const_double(g, min->in[1], &out->range.most) ||
         !g_const_double(g, max->in[1], &out->range.least))
@@ -179,11 +181,11 @@ void import_dequantize_linear(Import *im)
     im->out[0] = fake ? g_add(g, y, straight(g, &n, scale)) : y;
 }
 
-/* The scale that takes x's range, with 0 in it, to 0 .. 255; the place of 0, and x there, as
- * floats. */
-static ValueId dynamically(Graph *g, ValueId x, ValueId *scale, ValueId *point)
+/* The scale takes x's range, with 0 in it, to 0 .. 255. */
+void import_dynamic_quantize_linear(Import *im)
 {
-    ValueId zero = g_like(g, x, 0);
+    Graph *g = im->g;
+    ValueId x = low_need_float(im, 0), zero = g_like(g, x, 0);
     Shape s = low_shape(g, x), scalar = {0};
     int64_t axes[MAX_RANK];
     for (int d = 0; d < s.rank; d++)
@@ -192,25 +194,18 @@ static ValueId dynamically(Graph *g, ValueId x, ValueId *scale, ValueId *point)
             least = s.rank ? g_reduce(g, OP_ReduceMin, x, s.rank, axes) : x;
     most = g_binary(g, OP_Max, g_reshape(g, most, &scalar), zero);
     least = g_binary(g, OP_Min, g_reshape(g, least, &scalar), zero);
-    *scale = stopped(g, g_div(g, g_sub(g, most, least), g_like(g, x, 255)));
-    ValueId divisor = low_not_zero(g, *scale);
-    *point = quantised(g, stopped(g, g_neg(g, least)), divisor, NONE, (Range){0, 255});
-    return quantised(g, x, divisor, *point, (Range){0, 255});
-}
-
-void import_dynamic_quantize_linear(Import *im)
-{
-    Graph *g = im->g;
-    ValueId point, q = dynamically(g, low_need_float(im, 0), &im->out[1], &point);
+    im->out[1] = stopped(g, g_div(g, g_sub(g, most, least), g_like(g, x, 255)));
+    ValueId divisor = low_not_zero(g, im->out[1]),
+            point = quantised(g, stopped(g, g_neg(g, least)), divisor, NONE, (Range){0, 255});
     im->declared = DT_U8;
-    im->out[0] = g_cast(g, q, DT_I32);
+    im->out[0] = g_cast(g, quantised(g, x, divisor, point, (Range){0, 255}), DT_I32);
     im->out[2] = g_cast(g, point, DT_I32);
 }
 
 /* ---- products of quantised numbers: exact in float64, whose 53 bits hold the sums ---- */
 
 /* Operand i less its zero point, which stands along dim `axis` where it is a vector. */
-ValueId low_centred(const Import *im, uint32_t i, uint32_t zero, int axis)
+static ValueId centred(const Import *im, uint32_t i, uint32_t zero, int axis)
 {
     Graph *g = im->g;
     ValueId x = g_cast(g, low_need(im, i), DT_F64), z = im_in(im, zero);
@@ -232,7 +227,7 @@ void import_matmul_integer(Import *im)
 {
     Graph *g = im->g;
     int a = low_shape(g, low_need(im, 0)).rank, b = low_shape(g, low_need(im, 1)).rank;
-    ValueId y = g_matmul(g, low_centred(im, 0, 2, a - 2), low_centred(im, 1, 3, b - 1));
+    ValueId y = g_matmul(g, centred(im, 0, 2, a - 2), centred(im, 1, 3, b - 1));
     im->out[0] = g_cast(g, y, DT_I32);
 }
 
@@ -249,7 +244,7 @@ static ValueId convolved(const Import *im, ValueId x, ValueId w)
 void import_conv_integer(Import *im)
 {
     low_need_rank(im, 0, 3, 5);
-    ValueId y = convolved(im, low_centred(im, 0, 2, 1), low_centred(im, 1, 3, 0));
+    ValueId y = convolved(im, centred(im, 0, 2, 1), centred(im, 1, 3, 0));
     im->out[0] = g_cast(im->g, y, DT_I32);
 }
 
@@ -284,7 +279,7 @@ void import_qlinear_matmul(Import *im)
 {
     Graph *g = im->g;
     int a = low_shape(g, low_need(im, 0)).rank, b = low_shape(g, low_need(im, 3)).rank;
-    ValueId y = g_matmul(g, low_centred(im, 0, 2, a - 2), low_centred(im, 3, 5, b - 1));
+    ValueId y = g_matmul(g, centred(im, 0, 2, a - 2), centred(im, 3, 5, b - 1));
     int rank = low_shape(g, y).rank;
     regrid(im, y, scale_along(im, 1, rank, rank - 2), scale_along(im, 4, rank, rank - 1));
 }
@@ -293,37 +288,11 @@ void import_qlinear_conv(Import *im)
 {
     Graph *g = im->g;
     Shape x = low_need_rank(im, 0, 3, 5), line = {.rank = x.rank};
-    ValueId y = convolved(im, low_centred(im, 0, 2, 1), low_centred(im, 3, 5, 0));
+    ValueId y = convolved(im, centred(im, 0, 2, 1), centred(im, 3, 5, 0));
     if (im_in(im, 8) != NONE) {
         for (int d = 0; d < x.rank; d++)
             line.d[d] = d == 1 ? low_need_rank(im, 8, 1, 1).d[0] : 1;
         y = g_add(g, y, g_reshape(g, g_cast(g, im->in[8], DT_F64), &line));
     }
     regrid(im, y, scale_along(im, 1, x.rank, 1), scale_along(im, 4, x.rank, 1));
-}
-
-/* ---- of ONNX Runtime's domain: floats that are quantised where they are multiplied ---- */
-
-ValueId low_scaled_product(Graph *g, ValueId a, ValueId b, ValueId scale)
-{
-    ValueId sums = g_cast(g, g_matmul(g, a, b), DT_I32);
-    return g_mul(g, g_cast(g, sums, DT_F32), scale);
-}
-
-ValueId low_dynamic_product(Graph *g, ValueId x, ValueId b, ValueId b_scale)
-{
-    ValueId scale, point, q = dynamically(g, g_cast(g, x, DT_F32), &scale, &point);
-    q = g_sub(g, g_cast(g, q, DT_F64), g_cast(g, point, DT_F64));
-    return low_scaled_product(g, stopped(g, q), b, g_mul(g, scale, b_scale));
-}
-
-/* x, weights, their scale and zero point, bias */
-void import_dynamic_quantize_matmul(Import *im)
-{
-    Graph *g = im->g;
-    ValueId x = low_need_float(im, 0);
-    int rank = low_need_rank(im, 1, 2, MAX_RANK).rank;
-    ValueId y = low_dynamic_product(g, x, low_centred(im, 1, 3, rank - 1),
-                                    scale_along(im, 2, rank, rank - 1));
-    im->out[0] = im_in(im, 4) == NONE ? y : g_add(g, y, im->in[4]);
 }

@@ -28,12 +28,10 @@ struct Layer {
     int gates, directions, functions;
     double clip; /* of what activations get; 0: none */
     State (*step)(Layer *l, ValueId x, State s);
-    bool quantised; /* DynamicQuantizeLSTM: weights are whole numbers, [inputs, gates * hidden] */
-    /* of the direction at hand: what each step reads.  [gates * hidden, hidden], quantised turned
-       round; [1, ...], NONE; [1, hidden] of i, o, f, NONE; the scale of whole numbers, one or a
-       row, NONE */
+    /* of the direction at hand: what each step reads.  [gates * hidden, hidden]; [1, ...], NONE;
+       [1, hidden] of i, o, f, NONE */
     int direction;
-    ValueId recurrence, recurrence_bias, peephole[3], recurrence_scale;
+    ValueId recurrence, recurrence_bias, peephole[3];
     ValueId zero; /* [batch, hidden], once it is made; NONE */
     ValueId live; /* bool [steps, batch, 1], in a step [batch, 1]; NONE: all */
 };
@@ -136,8 +134,6 @@ static void divide(const Layer *l, ValueId x, int n, ValueId *gate)
 static ValueId of_state(const Layer *l, ValueId h, int first, int n)
 {
     ValueId r = l->recurrence;
-    if (l->quantised)
-        return low_dynamic_product(l->g, h, r, l->recurrence_scale);
     r = g_slice_axis(l->g, r, 0, first * l->hidden, n * l->hidden);
     return g_matmul(l->g, h, g_swap_last(l->g, r));
 }
@@ -281,36 +277,13 @@ static ValueId keep(const Layer *l, ValueId live, ValueId x, ValueId other)
     return g_where(l->g, live, x, other == NONE ? g_like(l->g, x, 0) : other);
 }
 
-/* A scale or a zero point of the direction: one number, or one for each column. */
-static ValueId of_columns(const Layer *l, uint32_t input)
-{
-    ValueId v = low_need(l->im, input);
-    Shape s = low_need_rank(l->im, input, 1, 2);
-    const int64_t dims[] = {l->directions, l->gates * l->hidden};
-    check_shape(l, input, s.rank, dims);
-    return g_reshape(l->g, of_direction(l, v), &(Shape){2, {1, s.rank == 1 ? 1 : dims[1]}});
-}
-
-/* Whole numbers less their zero point, exact in f64. */
-static ValueId whole_weights(const Layer *l, uint32_t input, uint32_t zero)
-{
-    ValueId w = g_cast(l->g, of_direction(l, low_need(l->im, input)), DT_F64);
-    return g_sub(l->g, w, g_cast(l->g, of_columns(l, zero), DT_F64));
-}
-
 static void set_weights(Layer *l, ValueId *in_bias)
 {
     Graph *g = l->g;
     int64_t wide = l->gates * l->hidden;
     ValueId b = check_shape(l, 3, 2, (const int64_t[]){l->directions, 2 * wide});
-    if (l->quantised) {
-        check_shape(l, 2, 3, (const int64_t[]){l->directions, l->hidden, wide});
-        l->recurrence = whole_weights(l, 2, 11);
-        l->recurrence_scale = of_columns(l, 10);
-    } else {
-        ValueId r = check_shape(l, 2, 3, (const int64_t[]){l->directions, wide, l->hidden});
-        l->recurrence = of_direction(l, r);
-    }
+    ValueId r = check_shape(l, 2, 3, (const int64_t[]){l->directions, wide, l->hidden});
+    l->recurrence = of_direction(l, r);
     *in_bias = l->recurrence_bias = NONE;
     if (b != NONE) {
         b = g_slice_axis(g, b, 0, l->direction, 1);
@@ -369,7 +342,6 @@ static Layer in_body(const Layer *l, Body *b, ValueId *x, State *s)
     step.live = told(b, "live", l->live, true, true);
     step.recurrence = told(b, "recurrence", l->recurrence, false, false);
     step.recurrence_bias = told(b, "recurrence_bias", l->recurrence_bias, false, false);
-    step.recurrence_scale = told(b, "recurrence_scale", l->recurrence_scale, false, false);
     for (int i = 0; i < 3; i++)
         step.peephole[i] = told(b, peephole[i], l->peephole[i], false, false);
     return step;
@@ -397,7 +369,6 @@ static State over_steps(Layer *l, ValueId x, bool backwards, ValueId *y)
                                 (Recurrence){.states = 1 + cell,
                                              .sequences = l->live == NONE ? 1 : 2,
                                              .reverse = backwards,
-                                             .mixes = l->quantised,
                                              .rows = b.rows.at},
                                 b.in.at);
     *y = graph_out(g, last, 1 + cell);
@@ -408,12 +379,9 @@ static State over_steps(Layer *l, ValueId x, bool backwards, ValueId *y)
 static State one_direction(Layer *l, ValueId x, bool backwards, ValueId *y)
 {
     Graph *g = l->g;
-    ValueId bias, all;
+    ValueId bias;
     set_weights(l, &bias);
-    if (l->quantised)
-        all = low_dynamic_product(g, x, whole_weights(l, 1, 9), of_columns(l, 8));
-    else
-        all = g_matmul(g, x, g_swap_last(g, of_direction(l, im_in(l->im, 1))));
+    ValueId all = g_matmul(g, x, g_swap_last(g, of_direction(l, im_in(l->im, 1))));
     /* Both biases are added at once, but for the GRU whose reset gate stands between */
     if (l->gates != 3) {
         bias = add(g, bias, l->recurrence_bias);
@@ -445,26 +413,26 @@ static ValueId stack_ways(const Layer *l, const ValueId *h, bool batch_first)
     return l->directions == 1 ? part[0] : g_concat(l->g, 2, part, at);
 }
 
+enum { FORWARD, REVERSE, BOTH };
+static int direction_of(const Import *im)
+{
+    return low_choice(im, "direction", "forward", "forward reverse bidirectional");
+}
+
 static void check_operands(Layer *l)
 {
     Import *im = l->im;
-    const char *way = im_str(im, "direction", "forward");
     bool batch_first = im_int(im, "layout", 0) != 0;
     Shape x = low_need_rank(im, 0, 3, 3), r = low_need_rank(im, 2, 3, 3);
     low_need_float(im, 0);
     low_need(im, 1);
-    l->directions = strcmp(way, "bidirectional") ? 1 : 2;
-    if (l->directions == 1 && strcmp(way, "forward") && strcmp(way, "reverse"))
-        low_fatal(im, -1, "direction '%.32s' is unknown", diag_escape(im->arena, way));
+    l->directions = direction_of(im) == BOTH ? 2 : 1;
     l->steps = x.d[batch_first], l->batch = x.d[!batch_first], l->inputs = x.d[2];
-    l->hidden = r.d[l->quantised ? 1 : 2];
+    l->hidden = r.d[2];
     if (im_int(im, "hidden_size", l->hidden) != l->hidden)
         low_fatal(im, 2, "hidden_size is %lld, the weights have %lld",
                   (long long)im_int(im, "hidden_size", 0), (long long)l->hidden);
-    const int64_t wide = l->gates * l->hidden;
-    const int64_t want[] = {l->directions, l->quantised ? l->inputs : wide,
-                            l->quantised ? wide : l->inputs};
-    check_shape(l, 1, 3, want);
+    check_shape(l, 1, 3, (const int64_t[]){l->directions, l->gates * l->hidden, l->inputs});
     if (l->steps < 1)
         low_fatal(im, 0, "a sequence without steps");
 }
@@ -473,16 +441,12 @@ static void recurrent(Import *im, int gates, int functions, State (*step)(Layer 
 {
     Graph *g = im->g;
     Layer l = {.im = im, .g = g, .gates = gates, .functions = functions, .step = step};
-    l.recurrence_scale = l.zero = NONE;
-    l.quantised = im->nin > 8;
+    l.zero = NONE;
     check_operands(&l);
     l.clip = im_float(im, "clip", 0);
     l.live = live_steps(&l);
     bool batch_first = im_int(im, "layout", 0) != 0,
-         reverse = !strcmp(im_str(im, "direction", "forward"), "reverse");
-    if (l.quantised && l.live != NONE && (reverse || l.directions == 2))
-        low_fatal(im, 4, "of samples of other lengths, backwards, other states are quantised "
-                         "together: not supported");
+         reverse = direction_of(im) == REVERSE;
     ValueId x = batch_first ? g_transpose(g, im->in[0], (const int64_t[]){1, 0, 2}) : im->in[0];
     ValueId y[2], h[2], c[2];
     for (l.direction = 0; l.direction < l.directions; l.direction++) {
@@ -500,12 +464,3 @@ static void recurrent(Import *im, int gates, int functions, State (*step)(Layer 
 void import_rnn(Import *im) { recurrent(im, 1, 1, rnn_step); }
 void import_gru(Import *im) { recurrent(im, 3, 2, gru_step); }
 void import_lstm(Import *im) { recurrent(im, 4, 3, lstm_step); }
-/* X, whole numbers W and R [directions, inputs or hidden, 4 hidden], .., P; scale and zero point of
- * W and of R.  What they are multiplied with is quantised by its range: all steps of X, each state.
- */
-void import_dynamic_quantize_lstm(Import *im)
-{
-    for (int i = 8; i < 12; i++)
-        low_need(im, (uint32_t)i);
-    import_lstm(im);
-}

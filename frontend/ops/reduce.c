@@ -99,16 +99,16 @@ void import_reduce_composite(Import *im)
     bool inexact = im->op != OP_ReduceL1 && im->op != OP_ReduceSumSquare;
     if (inexact && !dtype_is_float(t))
         x = g_cast(g, x, DT_F64);
-    switch ((int)im->op) {
-    case OP_ReduceL1: y = reduce(g, OP_ReduceSum, g_unary(g, OP_Abs, x), n, axes); break;
-    case OP_ReduceL2:
-        y = low_safe_sqrt(g, reduce(g, OP_ReduceSum, low_square(g, x), n, axes));
-        break;
-    case OP_ReduceLogSum: y = g_unary(g, OP_Log, reduce(g, OP_ReduceSum, x, n, axes)); break;
-    case OP_ReduceSumSquare: y = reduce(g, OP_ReduceSum, low_square(g, x), n, axes); break;
-    case OP_ReduceLogSumExp: y = log_sum_exp(g, x, n, axes); break;
-    default: BUG("%s is no reduction", op_name(im->op));
-    }
+    if (im->op == OP_ReduceL1)
+        x = g_unary(g, OP_Abs, x);
+    else if (im->op == OP_ReduceL2 || im->op == OP_ReduceSumSquare)
+        x = low_square(g, x);
+    y = im->op == OP_ReduceLogSumExp ? log_sum_exp(g, x, n, axes)
+                                     : reduce(g, OP_ReduceSum, x, n, axes);
+    if (im->op == OP_ReduceL2)
+        y = low_safe_sqrt(g, y);
+    else if (im->op == OP_ReduceLogSum)
+        y = g_unary(g, OP_Log, y);
     im->out[0] = keep_or_drop(im, g_cast(g, y, t), n, axes);
 }
 
@@ -130,11 +130,7 @@ void import_cumsum(Import *im)
 {
     Graph *g = im->g;
     ValueId x = low_need(im, 0);
-    int64_t *at, n;
-    im_const_ints(im, 1, &at, &n);
-    if (n != 1)
-        low_fatal(im, 1, "the axis must be a scalar");
-    int axis = low_axis(im, at[0], low_shape(g, x).rank);
+    int axis = low_axis(im, im_const_int(im, 1, 0), low_shape(g, x).rank);
     int mode = (im_int(im, "exclusive", 0) ? CUMSUM_EXCLUSIVE : 0) |
                (im_int(im, "reverse", 0) ? CUMSUM_REVERSE : 0);
     im->out[0] = graph_node(g, OP_CumSum, 1, &x, (Attr){.axis = axis, .scan = mode});
@@ -145,20 +141,12 @@ void import_topk(Import *im)
     Graph *g = im->g;
     ValueId x = low_need(im, 0);
     Shape s = low_shape(g, x);
-    int64_t *k, n;
-    if (im->opset >= 10) {
-        im_const_ints(im, 1, &k, &n);
-        if (n != 1)
-            low_fatal(im, 1, "k must be a scalar");
-    } else {
-        k = arena_array(im->arena, int64_t, 1);
-        *k = im_int(im, "k", -1);
-    }
+    int64_t k = im->opset >= 10 ? im_const_int(im, 1, -1) : im_int(im, "k", -1);
     int axis = low_axis(im, im_int(im, "axis", -1), s.rank);
-    if (*k < 0 || *k > s.d[axis])
-        low_fatal(im, -1, "k = %lld of %lld", (long long)*k, (long long)s.d[axis]);
+    if (k < 0 || k > s.d[axis])
+        low_fatal(im, -1, "k = %lld of %lld", (long long)k, (long long)s.d[axis]);
     ValueId y = graph_node(g, OP_TopK, 1, &x,
-                           (Attr){.axis = axis, .k = *k, .largest = im_int(im, "largest", 1) != 0});
+                           (Attr){.axis = axis, .k = k, .largest = im_int(im, "largest", 1) != 0});
     im->out[0] = y;
     if (im->nout > 1)
         im->out[1] = graph_out(g, y, 1);

@@ -37,39 +37,22 @@ typedef struct {
     double scale, roi[2];
 } Axis;
 
-/* The position of s among n names; a fatal diagnostic when it is none of them. */
-static int one_of(const Import *im, const char *name, const char *dflt, const char *const *names,
-                  int n)
-{
-    const char *s = im_str(im, name, dflt);
-    for (int i = 0; i < n; i++)
-        if (strcmp(s, names[i]) == 0)
-            return i;
-    const char *near = nearest_name(s, names, (uint32_t)n);
-    if (near)
-        diag_hint("did you mean '%s'?", near);
-    low_fatal(im, -1, "attribute '%s' has an unknown value", name);
-}
-
 static Mode read_mode(const Import *im)
 {
-    static const char *const interp[] = {"nearest", "linear", "cubic", "bilinear"};
-    static const char *const coord[] = {
-        "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
-        "asymmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"};
-    static const char *const rounding[] = {"round_prefer_floor", "round_prefer_ceil", "floor",
-                                           "ceil"};
     static const Interp interps[] = {NEAREST, LINEAR, CUBIC, LINEAR};
     /* ONNX's own cases divide by scale * length - 1, which may be no whole number; PyTorch, whose
        corners are those of the result, exports the scale all the same */
-    Mode m = {.interp = interps[one_of(im, "mode", "nearest", interp, 4)],
+    Mode m = {.interp = interps[low_choice(im, "mode", "nearest", "nearest linear cubic bilinear")],
               .coord = ASYMMETRIC,
               .rounding = FLOOR,
               .pytorch = im->state->m->from_pytorch};
     if (im->op == OP_Upsample || im->opset < 11)
         return m;
-    m.coord = (Coord)one_of(im, "coordinate_transformation_mode", "half_pixel", coord, 7);
-    m.rounding = (Rounding)one_of(im, "nearest_mode", "round_prefer_floor", rounding, 4);
+    m.coord = (Coord)low_choice(im, "coordinate_transformation_mode", "half_pixel",
+                                "half_pixel half_pixel_symmetric pytorch_half_pixel align_corners "
+                                "asymmetric tf_half_pixel_for_nn tf_crop_and_resize");
+    m.rounding = (Rounding)low_choice(im, "nearest_mode", "round_prefer_floor",
+                                      "round_prefer_floor round_prefer_ceil floor ceil");
     m.cubic_a = im_float(im, "cubic_coeff_a", -0.75);
     m.outside_value = im_float(im, "extrapolation_value", 0);
     m.exclude_outside = im_int(im, "exclude_outside", 0) != 0;
@@ -220,8 +203,8 @@ static bool const_doubles(const Import *im, uint32_t i, double **at, int64_t *n)
  * not_smaller. */
 static void keep_aspect(const Import *im, Axis *axis, int n, const int *which)
 {
-    static const char *const names[] = {"stretch", "not_larger", "not_smaller"};
-    int policy = one_of(im, "keep_aspect_ratio_policy", "stretch", names, 3);
+    int policy = low_choice(im, "keep_aspect_ratio_policy", "stretch",
+                            "stretch not_larger not_smaller");
     double scale = policy == 1 ? (double)INFINITY : 0;
     if (policy == 0)
         return;

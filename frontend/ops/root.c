@@ -24,7 +24,8 @@ static bool is_power(const Graph *g, ValueId v)
     if (!n || (n->op != OP_Mul && n->op != OP_Pow))
         return false;
     if (n->op == OP_Pow)
-        return g_const_double(g, n->in[1], &c) && c > 0 && (graph_made_by(g, n->in[0], OP_Abs) || fmod(c, 2) == 0);
+        return g_const_double(g, n->in[1], &c) && c > 0 &&
+               (graph_made_by(g, n->in[0], OP_Abs) || fmod(c, 2) == 0);
     return n->in[0] == n->in[1] || (is_square(g, n->in[0]) && graph_made_by(g, n->in[1], OP_Abs));
 }
 
@@ -51,20 +52,15 @@ static bool is_sum_of_squares(const Graph *g, ValueId v, int depth)
         return false;
     if (is_power(g, v) || is_clamped(g, n))
         return true;
-    switch ((int)n->op) {
-    case OP_ReduceSum:
-    case OP_ReduceMean:
-    case OP_Cast: return is_sum_of_squares(g, n->in[0], depth - 1);
-    case OP_Add:
-        return is_sum_of_squares(g, n->in[0], depth - 1) &&
-               is_sum_of_squares(g, n->in[1], depth - 1);
-    case OP_Div:
-        return is_positive(g, n->in[1]) && is_sum_of_squares(g, n->in[0], depth - 1);
-    case OP_Mul:
-        return (is_positive(g, n->in[1]) && is_sum_of_squares(g, n->in[0], depth - 1)) ||
-               (is_positive(g, n->in[0]) && is_sum_of_squares(g, n->in[1], depth - 1));
-    default: return op_is_view(n->op) && is_sum_of_squares(g, n->in[0], depth - 1);
-    }
+    bool sums = op_is_view(n->op) || n->op == OP_ReduceSum || n->op == OP_ReduceMean ||
+                n->op == OP_Cast,
+         scales = n->op == OP_Mul || n->op == OP_Div;
+    if (n->op == OP_Mul && is_positive(g, n->in[0]))
+        return is_sum_of_squares(g, n->in[1], depth - 1);
+    if (n->op == OP_Add && !is_sum_of_squares(g, n->in[1], depth - 1))
+        return false;
+    return (sums || n->op == OP_Add || (scales && is_positive(g, n->in[1]))) &&
+           is_sum_of_squares(g, n->in[0], depth - 1);
 }
 
 static ValueId root(Graph *g, ValueId s, double p)

@@ -186,30 +186,6 @@ static ValueId cubic(const Sampler *s, const ValueId *place)
 
 typedef ValueId Mode(const Sampler *s, const ValueId *place);
 
-static Mode *mode_called(const Import *im, const char *name)
-{
-    static const struct {
-        const char *name;
-        Mode *mode;
-    } modes[] = {
-        {"linear", linear}, {"bilinear", linear}, {"nearest", nearest},
-        {"cubic", cubic},   {"bicubic", cubic},
-    };
-    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
-        if (!strcmp(name, modes[i].name))
-            return modes[i].mode;
-    low_fatal(im, -1, "mode '%.32s' is unknown", diag_escape(im->arena, name));
-}
-
-static Padding padding_called(const Import *im, const char *name)
-{
-    static const char *const names[] = {"zeros", "border", "reflection"};
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(name, names[i]))
-            return (Padding)i;
-    low_fatal(im, -1, "padding_mode '%.32s' is unknown", diag_escape(im->arena, name));
-}
-
 void import_grid_sample(Import *im)
 {
     Graph *g = im->g;
@@ -220,9 +196,10 @@ void import_grid_sample(Import *im)
         .g = g,
         .spatial = x.rank - 2,
         .align = im_int(im, "align_corners", 0) != 0,
-        .padding = padding_called(im, im_str(im, "padding_mode", "zeros")),
+        .padding = (Padding)low_choice(im, "padding_mode", "zeros", "zeros border reflection"),
     };
-    Mode *mode = mode_called(im, im_str(im, "mode", im->opset < 20 ? "bilinear" : "linear"));
+    static Mode *const modes[] = {linear, linear, nearest, cubic, cubic};
+    Mode *mode = modes[low_choice(im, "mode", "linear", "linear bilinear nearest cubic bicubic")];
     if (grid.d[0] != x.d[0] || grid.d[x.rank - 1] != s.spatial)
         low_fatal(im, 1, "%s: %lld samples of %d coordinates are needed",
                   shape_print(im->arena, low_dtype(g, im->in[1]), &grid), (long long)x.d[0],
@@ -252,36 +229,14 @@ typedef struct {
     int64_t *stride, *dilation, *pad;
 } Deform;
 
-/* A list attribute of n numbers from `least`, or all dflt. */
-static int64_t *numbers(const Import *im, const char *name, int n, int64_t dflt, int64_t least)
-{
-    int64_t *at, *out = arena_array(im->arena, int64_t, n + 1);
-    int count = 0;
-    bool given = im_ints(im, name, &at, &count) && count > 0;
-    for (int i = 0; i < n; i++) {
-        out[i] = given && count == n ? at[i] : dflt;
-        if ((given && count != n) || out[i] < least || out[i] > INT32_MAX)
-            low_fatal(im, -1, "%s: %d numbers from %lld are needed", name, n, (long long)least);
-    }
-    return out;
-}
-
-static void expect_shape(const Import *im, uint32_t i, const Shape *want)
-{
-    Shape s = low_shape(im->g, low_need(im, i));
-    if (!shape_equal(&s, want))
-        low_fatal(im, (int)i, "%s: %s is needed",
-                  shape_print(im->arena, low_dtype(im->g, im->in[i]), &s),
-                  shape_print(im->arena, low_dtype(im->g, im->in[i]), want));
-}
-
 static Deform take_deform(const Import *im, int64_t groups)
 {
     Deform f = {.x = low_need_rank(im, 0, 3, 2 + SPATIAL), .taps = 1, .places = 1};
     int n = f.x.rank - 2;
     f.w = low_need_rank(im, 1, f.x.rank, f.x.rank);
-    f.stride = numbers(im, "strides", n, 1, 1), f.dilation = numbers(im, "dilations", n, 1, 1);
-    f.pad = numbers(im, "pads", 2 * n, 0, 0);
+    f.stride = low_numbers(im, "strides", n, 1, 1);
+    f.dilation = low_numbers(im, "dilations", n, 1, 1);
+    f.pad = low_numbers(im, "pads", 2 * n, 0, 0);
     f.offset_groups = im_int(im, "offset_group", 1);
     f.y = (Shape){f.x.rank, {f.x.d[0], f.w.d[0]}};
     if (groups < 1 || f.w.d[0] % groups || f.w.d[1] * groups != f.x.d[1] || f.offset_groups < 1 ||
@@ -333,7 +288,7 @@ void import_deform_conv(Import *im)
     int64_t rows = f.x.d[0] * f.offset_groups, each = f.x.d[1] / f.offset_groups, elements = 1;
     Shape offset = f.y, mask = f.y;
     offset.d[1] = f.offset_groups * f.taps * n, mask.d[1] = f.offset_groups * f.taps;
-    expect_shape(im, 2, &offset);
+    low_expect(im, 2, offset);
     Sampler s = {.im = im, .g = g, .spatial = n, .padding = ZEROS};
     for (int d = 0; d < n; d++)
         s.size[d] = f.x.d[2 + d], elements *= f.x.d[2 + d];
@@ -347,7 +302,7 @@ void import_deform_conv(Import *im)
                       regular_places(im, &f, d));
     ValueId taken = linear(&s, at);
     if (im_in(im, 4) != NONE) {
-        expect_shape(im, 4, &mask);
+        low_expect(im, 4, mask);
         taken = g_mul(g, taken, g_reshape(g, g_cast(g, im->in[4], t), &line));
     }
     int64_t depth = f.x.d[1] / groups * f.taps;

@@ -15,11 +15,9 @@ void import_cumprod(Import *im)
     Graph *g = im->g;
     ValueId x = low_need(im, 0), last = NONE;
     Shape s = low_need_rank(im, 0, 1, MAX_RANK);
-    int64_t *given, n;
-    im_const_ints(im, 1, &given, &n);
-    int axis = low_axis(im, n == 1 ? given[0] : MAX_RANK, s.rank);
+    int axis = low_axis(im, im_const_int(im, 1, 0), s.rank);
     bool reverse = im_int(im, "reverse", 0) != 0, exclusive = im_int(im, "exclusive", 0) != 0;
-    n = s.d[axis];
+    int64_t n = s.d[axis];
     if (n == 0) {
         im->out[0] = x;
         return;
@@ -111,10 +109,7 @@ void import_tensor_scatter(Import *im)
     Shape past = low_need_rank(im, 0, 2, MAX_RANK), s = low_need_rank(im, 1, past.rank, past.rank),
           first = {.rank = s.rank};
     int axis = low_axis(im, im_int(im, "axis", -2), past.rank);
-    const char *mode = im_str(im, "mode", "linear");
-    bool circular = !strcmp(mode, "circular");
-    if (!circular && strcmp(mode, "linear"))
-        low_fatal(im, -1, "mode '%.32s' is unknown", diag_escape(im->arena, mode));
+    bool circular = low_choice(im, "mode", "linear", "linear circular");
     for (int d = 0; d < s.rank; d++) {
         first.d[d] = d ? 1 : s.d[0];
         if (axis == 0 || (d == axis ? s.d[d] > past.d[d] : s.d[d] != past.d[d]))
@@ -160,22 +155,6 @@ typedef struct {
     int n;
 } Blocks;
 
-static int64_t *one_each(const Import *im, const char *name, int n, int64_t dflt)
-{
-    int64_t *at;
-    int count;
-    if (im_ints(im, name, &at, &count)) {
-        if (count != n)
-            low_fatal(im, -1, "attribute '%s' has %d numbers, %d are needed", name, count, n);
-        need_sizes(im, -1, n, at, 0);
-        return at;
-    }
-    at = arena_array(im->arena, int64_t, n + 1);
-    for (int i = 0; i < n; i++)
-        at[i] = dflt;
-    return at;
-}
-
 static Blocks blocks_of(const Import *im, int64_t *step)
 {
     Blocks b = {.places = 1};
@@ -187,12 +166,13 @@ static Blocks blocks_of(const Import *im, int64_t *step)
     b.n = (int)n;
     need_sizes(im, 1, b.n, b.image, 0);
     need_sizes(im, 2, b.n, b.block, 1);
-    b.stride = one_each(im, "strides", b.n, 1), b.dilation = one_each(im, "dilations", b.n, 1);
-    b.pad = one_each(im, "pads", 2 * b.n, 0);
+    b.stride = low_numbers(im, "strides", b.n, 1, 1);
+    b.dilation = low_numbers(im, "dilations", b.n, 1, 1);
+    b.pad = low_numbers(im, "pads", 2 * b.n, 0, 0);
     for (int d = 0; d < b.n; d++) {
         int64_t whole = b.image[d] + b.pad[d] + b.pad[b.n + d],
                 span = b.dilation[d] * (b.block[d] - 1) + 1;
-        if (b.stride[d] < 1 || b.dilation[d] < 1 || span > whole)
+        if (span > whole)
             low_fatal(im, 2, "a block of %lld in a dim of %lld", (long long)b.block[d],
                       (long long)whole);
         step[d] = (whole - span) / b.stride[d] + 1;
@@ -248,13 +228,11 @@ void import_max_unpool(Import *im)
     Graph *g = im->g;
     Shape s = low_need_rank(im, 0, 3, MAX_RANK), to = s, flat = {3, {s.d[0], s.d[1], 1}};
     int n = s.rank - 2;
-    int64_t pooled[MAX_RANK], inside = 1, outside = 1, *kernel, *given, count;
-    int k;
-    if (!im_ints(im, "kernel_shape", &kernel, &k) || k != n)
-        low_fatal(im, -1, "attribute 'kernel_shape' needs %d numbers", n);
-    need_sizes(im, -1, n, kernel, 1);
+    int64_t pooled[MAX_RANK], inside = 1, outside = 1, *given, count;
+    const int64_t *kernel = low_numbers(im, "kernel_shape", n, 0, 1);
     need_sizes(im, 0, s.rank, s.d, 1);
-    const int64_t *stride = one_each(im, "strides", n, 1), *pad = one_each(im, "pads", 2 * n, 0);
+    const int64_t *stride = low_numbers(im, "strides", n, 1, 0),
+                  *pad = low_numbers(im, "pads", 2 * n, 0, 0);
     for (int d = 0; d < n; d++)
         pooled[d] = to.d[2 + d] = (s.d[2 + d] - 1) * stride[d] + kernel[d] - pad[d] - pad[n + d];
     if (im_in(im, 2) != NONE) {

@@ -61,40 +61,31 @@ static ValueId last_of(const Import *im, const Ids *list, const Ids *there)
     return v;
 }
 
+/* A position of operand i, in [-n, n - 1 + past], or `dflt` where it is not given. */
+static uint32_t position(const Import *im, uint32_t i, uint32_t n, uint32_t past, uint32_t dflt)
+{
+    int64_t at = im_const_int(im, (int)i, dflt), k = at < 0 ? at + n : at;
+    if (im_in(im, i) != NONE && (k < 0 || k >= (int64_t)n + past))
+        low_fatal(im, (int)i, "position %lld of %u", (long long)at, n);
+    return (uint32_t)k;
+}
+
 void import_sequence_at(Import *im)
 {
     Ids list, there;
-    int64_t *at, n;
     im_sequence_there(im, 0, &list, &there);
-    im_const_ints(im, 1, &at, &n);
-    if (n != 1)
-        low_fatal(im, 1, "the position must be a scalar");
-    int64_t i = at[0] < 0 ? at[0] + list.n : at[0];
-    if (i < 0 || i >= list.n)
-        low_fatal(im, 1, "position %lld of %u", (long long)at[0], list.n);
-    if (at[0] < -1 && there.n)
+    int64_t at = im_const_int(im, 1, 0);
+    uint32_t i = position(im, 1, list.n, 0, 0);
+    if (at < -1 && there.n)
         low_fatal(im, 1, "position %lld of a sequence whose length depends on the data",
-                  (long long)at[0]);
-    im->out[0] = at[0] == -1 && there.n ? last_of(im, &list, &there) : list.at[i];
+                  (long long)at);
+    im->out[0] = at == -1 && there.n ? last_of(im, &list, &there) : list.at[i];
 }
 
 void import_sequence_empty(Import *im)
 {
     Ids none = {0};
     im_set_sequence(im, 0, none, none);
-}
-
-/* A position of operand i, in [-n, n - 1 + past], or `dflt` where it is not given. */
-static uint32_t position(const Import *im, uint32_t i, uint32_t n, uint32_t past, uint32_t dflt)
-{
-    int64_t *at, count;
-    if (im_in(im, i) == NONE)
-        return dflt;
-    im_const_ints(im, (int)i, &at, &count);
-    int64_t k = count == 1 && at[0] < 0 ? at[0] + n : count == 1 ? at[0] : -1;
-    if (k < 0 || k >= (int64_t)n + past)
-        low_fatal(im, (int)i, "position %lld of %u", count ? (long long)at[0] : 0LL, n);
-    return (uint32_t)k;
 }
 
 void import_sequence_insert(Import *im)

@@ -14,11 +14,10 @@ static const double tau = 6.283185307179586476925287;
 
 static int64_t const_size(const Import *im, int input, int64_t least)
 {
-    int64_t *at, n;
-    im_const_ints(im, input, &at, &n);
-    if (n != 1 || at[0] < least || at[0] > 1 << 24)
-        low_fatal(im, input, "a size of %lld", n == 1 ? (long long)at[0] : 0LL);
-    return at[0];
+    int64_t n = im_const_int(im, input, 0);
+    if (n < least || n > 1 << 24)
+        low_fatal(im, input, "a size of %lld", (long long)n);
+    return n;
 }
 
 static Dtype output_type(const Import *im)
@@ -152,28 +151,12 @@ static ValueId part(Graph *g, ValueId x, int64_t which)
 static ValueId fitted(Graph *g, ValueId x, int64_t n)
 {
     int64_t begin[MAX_RANK] = {0}, end[MAX_RANK] = {0};
-    if (x == NONE)
-        return NONE;
     Shape s = low_shape(g, x);
     int last = s.rank - 1;
     if (s.d[last] >= n)
         return g_slice_axis(g, x, last, 0, n);
     end[last] = n - s.d[last];
     return g_pad(g, x, begin, end, PAD_CONSTANT, 0);
-}
-
-static ValueId axis_last(Graph *g, ValueId x, int axis, bool back)
-{
-    int64_t perm[MAX_RANK];
-    if (x == NONE)
-        return NONE;
-    int n = low_shape(g, x).rank, rest = n - 1;
-    for (int d = 0; d < n; d++)
-        if (back)
-            perm[d] = d < axis ? d : d == axis ? rest : d - 1;
-        else
-            perm[d] = d == rest ? axis : d < axis ? d : d + 1;
-    return g_transpose(g, x, perm);
 }
 
 void import_dft(Import *im)
@@ -200,14 +183,14 @@ void import_dft(Import *im)
     Fourier f = {.g = g, .length = length, .inverse = inverse, .halved = onesided};
     f.in = inverse && onesided ? half : length;
     f.out = !inverse && onesided ? half : length;
-    ValueId re = fitted(g, axis_last(g, part(g, x, 0), axis, false), f.in),
-            imaginary = fitted(g, axis_last(g, part(g, x, 1), axis, false), f.in);
-    ValueId y = transform(&f, re, imaginary);
+    ValueId y[2];
+    for (int i = 0; i < 2; i++) {
+        y[i] = part(g, x, i);
+        if (y[i] != NONE)
+            y[i] = fitted(g, low_move_dim(g, y[i], axis, s.rank - 2), f.in);
+    }
     /* [..., out, 2]: the axis goes back where it was, the parts stay last */
-    int64_t perm[MAX_RANK];
-    for (int d = 0; d < s.rank; d++)
-        perm[d] = d == s.rank - 1 ? d : d < axis ? d : d == axis ? s.rank - 2 : d - 1;
-    im->out[0] = g_transpose(g, y, perm);
+    im->out[0] = low_move_dim(g, transform(&f, y[0], y[1]), s.rank - 2, axis);
 }
 
 /* signal [rows, length, 1 or 2] -> [rows, frames, bins, 2] */

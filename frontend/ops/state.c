@@ -33,21 +33,11 @@ void import_causal_conv_with_state(Import *im)
     Graph *g = im->g;
     ValueId x = low_need_float(im, 0), past = im_in(im, 3);
     Shape s = low_need_rank(im, 0, 3, 3), w = low_need_rank(im, 1, 3, 3);
-    if (w.d[0] != s.d[1] || w.d[1] != 1 || w.d[2] < 1)
-        low_fatal(im, 1, "%s: [%lld, 1, k] is needed",
-                  shape_print(im->arena, low_dtype(g, im->in[1]), &w), (long long)s.d[1]);
+    low_expect(im, 1, shape_of(3, s.d[1], (int64_t)1, low_max(w.d[2], 1)));
     int64_t kept = w.d[2] - 1, begin[3] = {0, 0, kept}, end[3] = {0};
-    if (past != NONE) {
-        Shape p = low_need_rank(im, 3, 3, 3);
-        if (p.d[0] != s.d[0] || p.d[1] != s.d[1] || p.d[2] != kept)
-            low_fatal(im, 3, "%s: [%lld, %lld, %lld] is needed",
-                      shape_print(im->arena, low_dtype(g, past), &p), (long long)s.d[0],
-                      (long long)s.d[1], (long long)kept);
-    }
-    const char *activation = im_str(im, "activation", "none");
-    bool none = !strcmp(activation, "none");
-    if (!none && strcmp(activation, "silu") && strcmp(activation, "swish"))
-        low_fatal(im, -1, "activation '%.32s' is unknown", diag_escape(im->arena, activation));
+    if (past != NONE)
+        low_expect(im, 3, shape_of(3, s.d[0], s.d[1], kept));
+    bool none = !low_choice(im, "activation", "none", "none silu swish");
     if (kept > 0)
         x = past == NONE ? g_pad(g, x, begin, end, PAD_CONSTANT, 0)
                          : g_concat(g, 2, (const ValueId[]){past, x}, 2);
@@ -78,7 +68,7 @@ typedef struct {
     int64_t batch, length, heads, group, keys, values, chunk, chunks;
     bool delta, gated, each_key;
     ValueId q, k, v, beta;      /* beta: NONE */
-    ValueId decay;              /* G, summed within chunks; [.., 1] where one for all keys; or NONE */
+    ValueId decay;              /* G, summed within chunks; [.., 1]: one for all keys; or NONE */
 } Linear;
 
 /* [batch, length, a * b * size] -> [batch, a, b, chunks, places, size]; padded by zeros, which
@@ -86,12 +76,8 @@ typedef struct {
 static ValueId chunked(const Linear *l, uint32_t input, int64_t a, int64_t b, int64_t size)
 {
     Graph *g = l->g;
-    ValueId x = g_cast(g, low_need(l->im, input), l->type);
-    Shape s = low_shape(g, x);
-    if (s.rank != 3 || s.d[0] != l->batch || s.d[1] != l->length || s.d[2] != a * b * size)
-        low_fatal(l->im, (int)input, "%s: [%lld, %lld, %lld] is needed",
-                  shape_print(l->im->arena, l->type, &s), (long long)l->batch,
-                  (long long)l->length, (long long)(a * b * size));
+    Shape s = shape_of(3, l->batch, l->length, a * b * size);
+    ValueId x = g_cast(g, low_expect(l->im, input, s), l->type);
     int64_t begin[3] = {0}, end[3] = {0, l->chunks * l->chunk - l->length, 0};
     if (end[1] > 0)
         x = g_pad(g, x, begin, end, PAD_CONSTANT, 0);
@@ -114,20 +100,11 @@ static int64_t heads_of(const Import *im, const char *name)
 
 static void take_rule(Linear *l)
 {
-    static const struct { const char *name; bool gated, delta; } rules[] = {
-        {"linear", false, false}, {"gated", true, false},
-        {"delta", false, true},   {"gated_delta", true, true},
-    };
-    const char *rule = im_str(l->im, "update_rule", "gated_delta");
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-        if (!strcmp(rule, rules[i].name)) {
-            l->gated = rules[i].gated, l->delta = rules[i].delta;
-            if ((im_in(l->im, 4) != NONE) != l->gated || (im_in(l->im, 5) != NONE) != l->delta)
-                low_fatal(l->im, -1, "update_rule '%s' takes %s decay and %s beta", rule,
-                          l->gated ? "a" : "no", l->delta ? "a" : "no");
-            return;
-        }
-    low_fatal(l->im, -1, "update_rule '%.32s' is unknown", diag_escape(l->im->arena, rule));
+    int rule = low_choice(l->im, "update_rule", "gated_delta", "linear gated delta gated_delta");
+    l->gated = rule & 1, l->delta = rule & 2;
+    if ((im_in(l->im, 4) != NONE) != l->gated || (im_in(l->im, 5) != NONE) != l->delta)
+        low_fatal(l->im, -1, "its update_rule takes %s decay and %s beta", l->gated ? "a" : "no",
+                  l->delta ? "a" : "no");
 }
 
 static void take_linear(Linear *l)
@@ -260,13 +237,8 @@ void import_linear_attention(Import *im)
     Shape whole = shape_of(4, l->batch, l->heads, l->keys, l->values),
           apart = shape_of(5, l->batch, l->heads, 1, l->keys, l->values);
     ValueId state = NONE;
-    if (im_in(im, 3) != NONE) {
-        Shape s = low_need_rank(im, 3, 4, 4);
-        if (!shape_equal(&s, &whole))
-            low_fatal(im, 3, "%s: %s is needed", shape_print(im->arena, kept, &s),
-                      shape_print(im->arena, kept, &whole));
-        state = g_reshape(g, g_cast(g, im->in[3], l->type), &apart);
-    }
+    if (im_in(im, 3) != NONE)
+        state = g_reshape(g, g_cast(g, low_expect(im, 3, whole), l->type), &apart);
     if (l->length < 1)
         low_fatal(im, 0, "a sequence without elements");
     Parts p = parts_of(l);

@@ -85,10 +85,7 @@ static ValueId adam(Update *u)
 static ValueId momentum(Update *u)
 {
     Graph *g = u->g;
-    const char *mode = im_str(u->im, "mode", "standard");
-    bool nesterov = !strcmp(mode, "nesterov");
-    if (!nesterov && strcmp(mode, "standard"))
-        low_fatal(u->im, -1, "mode '%.32s' is unknown", diag_escape(u->im->arena, mode));
+    bool nesterov = low_choice(u->im, "mode", "standard", "standard nesterov");
     double alpha = im_float(u->im, "alpha", 0);
     ValueId grad = regularised(u), t = scalar(u, 1);
     ValueId began = g_binary(g, OP_Greater, t, g_like(g, t, 0)),

@@ -92,10 +92,7 @@ void import_bit_shift(Import *im)
     Graph *g = im->g;
     ValueId x = low_need(im, 0), s = low_need(im, 1);
     Dtype t = low_dtype(g, x), bits = bits_of(im);
-    const char *way = im_str(im, "direction", "");
-    bool left = strcmp(way, "LEFT") == 0;
-    if (!left && strcmp(way, "RIGHT") != 0)
-        low_fatal(im, -1, "direction must be LEFT or RIGHT");
+    bool left = low_choice(im, "direction", "", "RIGHT LEFT");
     if (t != DT_I32 && t != DT_I64)
         low_fatal(im, 0, "BitShift of %s", dtype_name(t));
     x = g_cast(g, x, DT_I64);
@@ -191,17 +188,18 @@ static ValueId nearest(Graph *g, ValueId x, const MiniFormat *f, bool saturate)
 }
 
 /* |x| as a power of two.  A subnormal number is scaled, so that it has an exponent. */
-static ValueId scale_of(Graph *g, ValueId x, const MiniFormat *f, bool saturate, const char *round)
+enum { DOWN, UP, NEAREST };
+static ValueId scale_of(Graph *g, ValueId x, const MiniFormat *f, bool saturate, int round)
 {
     ValueId a = g_unary(g, OP_Abs, x), least = g_like(g, a, ldexp(1, -f->bias)),
             nan = g_like(g, a, (double)NAN);
     ValueId small = g_binary(g, OP_Less, a, g_like(g, a, 0x1p-64));
     ValueId s = g_where(g, small, low_scale(g, a, 0x1p64), a), p = power_below(g, s), up;
-    if (!strcmp(round, "nearest"))
+    if (round == NEAREST)
         up = g_binary(g, OP_GreaterOrEqual, s, low_scale(g, p, 1.5));
     else
         up = g_binary(g, OP_Greater, s, p);
-    if (strcmp(round, "down"))
+    if (round != DOWN)
         p = g_where(g, up, low_scale(g, p, 2), p);
     p = g_where(g, small, low_scale(g, p, 0x1p-64), p);
     ValueId over = g_binary(g, OP_Greater, p, g_like(g, a, f->most)),
@@ -229,9 +227,7 @@ ValueId low_to_mini(const Import *im, ValueId x, Dtype to, bool saturate, bool s
         x = g_cast(g, x, DT_F64);
     else if (t != DT_F64)
         x = g_cast(g, x, DT_F32);
-    const char *round = im_str(im, "round_mode", "up");
-    if (strcmp(round, "up") && strcmp(round, "down") && strcmp(round, "nearest"))
-        low_fatal(im, -1, "round_mode '%.32s' is unknown", diag_escape(im->arena, round));
+    int round = low_choice(im, "round_mode", "up", "down up nearest");
     ValueId y = f->kind == MINI_SCALE ? scale_of(g, x, f, saturate, round)
                                       : nearest(g, x, f, saturate);
     ValueKind k = val(g, x)->kind;

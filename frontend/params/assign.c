@@ -40,18 +40,11 @@ static size_t stem(const char *name, const char *end, size_t *module)
     return *module && !strcmp(leaf + packed, end) ? *module + 1 + packed : 0;
 }
 
-static const RawTensor *array_named(const Params *p, const char *name)
-{
-    uint32_t init = strmap_get(&p->m->init_index, name);
-    init = init == NONE ? strmap_get(&p->renamed.copied, name) : init;
-    return init == NONE ? NULL : &p->m->init.at[init];
-}
-
 /* The bias "M.bias" beside "M.weight", or NULL. */
 static const RawTensor *bias_beside(const Params *p, const char *weight)
 {
     size_t module, before = stem(weight, "weight", &module);
-    return array_named(p, arena_printf(p->m->arena, "%.*sbias", (int)before, weight));
+    return param_array(p, arena_printf(p->m->arena, "%.*sbias", (int)before, weight));
 }
 
 static bool is_equal(const RawTensor *a, const RawTensor *b)
@@ -73,7 +66,7 @@ static bool are_in_copies(const Params *p, const char *x, const char *y)
         const RawTensor *u =
             strncmp(t->name, x, n) || t->name[n] != '.'
                 ? NULL
-                : array_named(p, arena_printf(p->m->arena, "%.*s%s", (int)k, y, t->name + n));
+                : param_array(p, arena_printf(p->m->arena, "%.*s%s", (int)k, y, t->name + n));
         if (u && is_equal(t, u) && !param_is_equal_by_chance(t))
             return true;
     }
@@ -91,7 +84,7 @@ static bool are_copies(const Params *p, const Param *e, const char *name, const 
         return is_equal(a, b) && (!param_is_equal_by_chance(a) || are_in_copies(p, e->name, name));
     if (!p->m->from_pytorch || !param_is_made_up(e->initializer))
         return false;
-    param_rule(p, &p->m->init.at[strmap_get(&p->m->init_index, e->initializer)], &by);
+    param_rule(p, raw_array(p->m, e->initializer), &by);
     return by && by->node && strcmp(by->node->scope, n->scope) != 0;
 }
 
@@ -103,8 +96,7 @@ static uint32_t tied_to(const Params *p, const RawNode *n, const RawTensor *t, c
 {
     for (uint32_t i = 0; t->shape.rank > 1 && i < p->g->param.n; i++) {
         const Param *e = &p->g->param.at[i];
-        uint32_t init = e->initializer ? strmap_get(&p->m->init_index, e->initializer) : NONE;
-        const RawTensor *f = init == NONE ? NULL : &p->m->init.at[init];
+        const RawTensor *f = e->initializer ? raw_array(p->m, e->initializer) : NULL;
         if (!f || strmap_get(&p->by_init, e->initializer) != i || f->dtype != t->dtype ||
             f->bytes.length != t->bytes.length || !t->bytes.at || f->bytes.at != e->bytes.at)
             continue;
@@ -131,9 +123,7 @@ static const char *name_by_bias(const Params *p, const RawNode *n, uint32_t inpu
         (scope < module && bias[module - scope - 1] != '.'))
         return NULL;
     const char *name = arena_printf(p->m->arena, "%.*sweight", (int)before, bias);
-    bool taken =
-        strmap_get(&p->by_name, name) != NONE || strmap_get(&p->m->init_index, name) != NONE;
-    return taken ? NULL : name;
+    return strmap_get(&p->by_name, name) != NONE || raw_array(p->m, name) ? NULL : name;
 }
 
 static void find_biases(Params *p, const RawNodes *list)
@@ -146,9 +136,7 @@ static void find_biases(Params *p, const RawNodes *list)
             *strmap_at(&p->renamed.copied, n->out[0]) = init;
         for (uint32_t j = 0; j < 2 && !n->dead && n->nin == 2 && !strcmp(n->op_type, "Add"); j++) {
             size_t module;
-            if (!stem(n->in[j], "bias", &module) ||
-                (strmap_get(&p->m->init_index, n->in[j]) == NONE &&
-                 strmap_get(&p->renamed.copied, n->in[j]) == NONE))
+            if (!stem(n->in[j], "bias", &module) || !param_array(p, n->in[j]))
                 continue;
             *strmap_at(&p->renamed.bias, n->in[1 - j]) = p->renamed.addend.n;
             vec_push(p->m->arena, &p->renamed.addend, n->in[j]);
@@ -187,9 +175,8 @@ static bool is_unshared(const Params *p, const RawNode *n)
     if (!p->opt->training || strcmp(n->op_type, "Identity") || n->nin != 1 || n->nout != 1 ||
         (*n->out[0] == '/' && strstr(n->out[0], "_output_")))
         return false;
-    uint32_t init = strmap_get(&p->m->init_index, n->in[0]);
-    return init != NONE && dtype_is_float(p->m->init.at[init].dtype) &&
-           !param_is_buffer_name(n->out[0]);
+    const RawTensor *t = raw_array(p->m, n->in[0]);
+    return t && dtype_is_float(t->dtype) && !param_is_buffer_name(n->out[0]);
 }
 
 /* Made for a buffer that happened to be equal to a parameter, as the statistics of a fresh
@@ -288,7 +275,7 @@ static void note_doubtful(Params *p, const RawTensor *t)
     Verdict rule = param_rule(p, t, &by);
     if (param_is_buffer(p, t->name)
             ? param_is_doubtful_buffer(p, t->name)
-            : rule == RULE_OF_DATA || rule == RULE_LOSS || rule == RULE_FREQUENCY)
+            : rule == RULE_OF_DATA || rule == RULE_LOSS)
         vec_push(p->m->arena, &p->lost.doubtful, t->name);
 }
 
@@ -341,7 +328,6 @@ static void from_names(Params *p, const RawNodes *list)
     find_biases(p, list);
     find_readers(p, list, &readers);
     assign(p, list, &pass);
-    param_packed(p, list);
     param_recurrent(p, list);
     for (uint32_t i = 0; i < list->n; i++)
         if (!list->at[i]->dead && is_unshared(p, list->at[i]))

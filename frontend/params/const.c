@@ -86,14 +86,14 @@ void param_constants(Params *p, const RawNodes *list)
     for (uint32_t i = 0; i < list->n; i++) {
         RawNode *n = list->at[i];
         for (uint32_t j = 0; !n->dead && j < n->nin; j++) {
-            uint32_t init = *n->in[j] ? strmap_get(&p->m->init_index, n->in[j]) : NONE;
-            if (init == NONE || param_is_used(n, j) || !param_is_folded(p, &p->m->init.at[init]) ||
-                shape_elements(&p->m->init.at[init].shape) < 2)
+            const RawTensor *t = raw_array(p->m, n->in[j]);
+            if (!t || param_is_used(n, j) || !param_is_folded(p, t) ||
+                shape_elements(&t->shape) < 2)
                 continue;
             uint32_t *at = strmap_at(&index, n->in[j]);
             if (*at == NONE) {
                 *at = made.n;
-                vec_push(a, &made, with_own(p, known.g, made_of(&x, &p->m->init.at[init]), first));
+                vec_push(a, &made, with_own(p, known.g, made_of(&x, t), first));
             }
             if (made.at[*at])
                 param_use_made(p, n, j, made.at[*at]);
@@ -127,10 +127,10 @@ static void note(Params *p, const RawTensor *t, const char *name, const RawNode 
 static const RawTensor *merged_constant(const Params *p, const RawNode *n)
 {
     bool identity = !n->dead && !strcmp(n->op_type, "Identity") && n->nin == 1 && n->nout == 1;
-    uint32_t init = identity ? strmap_get(&p->m->init_index, n->in[0]) : NONE;
-    bool is = init != NONE && p->m->from_pytorch && strstr(n->out[0], "::") &&
-              !param_is_used(n, 0) && dtype_is_float(p->m->init.at[init].dtype);
-    return is ? &p->m->init.at[init] : NULL;
+    const RawTensor *t = identity ? raw_array(p->m, n->in[0]) : NULL;
+    bool is = t && p->m->from_pytorch && strstr(n->out[0], "::") && !param_is_used(n, 0) &&
+              dtype_is_float(t->dtype);
+    return is ? t : NULL;
 }
 
 void param_constants_note(Params *p, const RawNodes *list)
@@ -139,9 +139,8 @@ void param_constants_note(Params *p, const RawNodes *list)
     for (uint32_t i = 0; i < list->n && p->opt->training; i++) {
         const RawNode *n = list->at[i];
         for (uint32_t j = 0; !n->dead && j < n->nin; j++) {
-            uint32_t init = *n->in[j] ? strmap_get(&p->m->init_index, n->in[j]) : NONE,
-                     from = *n->in[j] ? strmap_get(&merged, n->in[j]) : NONE;
-            const RawTensor *t = init == NONE ? NULL : &p->m->init.at[init];
+            uint32_t from = strmap_get(&merged, n->in[j]);
+            const RawTensor *t = raw_array(p->m, n->in[j]);
             if (!may_train(n, j) || param_is_used(n, j))
                 continue;
             if (t && param_is_folded(p, t))

@@ -10,20 +10,20 @@
 #include "fx.h"
 
 /* The file's tensor in type t, which is a float type; what is no number to train is refused. */
-static RawTensor *read_tensor(Arena *a, const char *path, int dtype, int rank, const int64_t *dim,
-                              const void *data, size_t bytes, Dtype t)
+static RawTensor *read_tensor(Arena *a, const char *path, const StTensor *s, Dtype t)
 {
     RawTensor raw = {.name = path,
-                     .dtype = (Dtype)dtype,
-                     .shape = {.rank = rank},
-                     .bytes = {.at = arena_alloc(a, bytes + 1), .length = bytes}};
+                     .dtype = (Dtype)s->dtype,
+                     .shape = {.rank = s->rank},
+                     .bytes = {.at = arena_alloc(a, (size_t)s->bytes + 1),
+                               .length = (size_t)s->bytes}};
     Tensor wide, out = {.dtype = t};
-    if (rank > MAX_RANK || !dtype_is_float(raw.dtype))
+    if (s->rank > MAX_RANK || !dtype_is_float(raw.dtype))
         diag_fatal(EXIT_MODEL, WHERE_FILE(path), "%s: parameters must be floating-point tensors",
                    dtype_name(raw.dtype));
-    for (int i = 0; i < rank; i++)
-        raw.shape.d[i] = dim[i];
-    memcpy((void *)(uintptr_t)raw.bytes.at, data, bytes);
+    for (int i = 0; i < s->rank; i++)
+        raw.shape.d[i] = s->dim[i];
+    memcpy((void *)(uintptr_t)raw.bytes.at, s->data, (size_t)s->bytes);
     wide = tensor_widen(a, &raw, WHERE_FILE(path));
     out.shape = wide.shape;
     if (wide.dtype == t)
@@ -63,9 +63,7 @@ static RawTensor *from_safetensors(Arena *a, const char *from, const char *name,
 {
     TensorFiles *f = open_shards(a, from);
     const StTensor *s = tensors_find(f, name, NULL);
-    RawTensor *r = s ? read_tensor(a, tensors_path(from), s->dtype, s->rank, s->dim, s->data,
-                                   (size_t)s->bytes, t)
-                     : NULL;
+    RawTensor *r = s ? read_tensor(a, tensors_path(from), s, t) : NULL;
     leave_shards(a, f);
     return r;
 }
@@ -107,14 +105,8 @@ uint32_t param_given_names(const Params *p, const char *const **name)
 /* Numbers of a transposed parameter as its file holds them. */
 static Payload exchanged(Arena *a, const Payload *b, const Shape *s, Dtype t)
 {
-    size_t size = dtype_size(t);
-    int64_t rows = s->d[0], columns = s->d[1];
     uint8_t *to = arena_alloc(a, b->length + 1);
-    const uint8_t *from = b->at;
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j++)
-            memcpy(to + (size_t)(j * rows + i) * size, from + (size_t)(i * columns + j) * size,
-                   size);
+    param_turn(to, b->at, s->d[0], s->d[1], dtype_size(t));
     return (Payload){.at = to, .length = b->length, .file = b->file, .converted = true};
 }
 
@@ -138,9 +130,7 @@ static void take(const Params *p, Param *q, const StTensor *t, const StFile *f)
                              .file = f->map->path,
                              .offset = (uint64_t)(t->data - f->map->at)};
     else
-        q->bytes = read_tensor(a, f->map->path, t->dtype, t->rank, t->dim, t->data,
-                               (size_t)t->bytes, q->dtype)
-                       ->bytes;
+        q->bytes = read_tensor(a, f->map->path, t, q->dtype)->bytes;
     if (q->transposed)
         q->bytes = exchanged(a, &q->bytes, &q->shape, q->dtype);
 }

@@ -125,7 +125,7 @@ static Candidates candidates_of(Fx *x, const Trace *t)
             Recipe *r =
                 pass ? tie_function(x, id, t->tensor, pass == 1) : tie_exact(x, id, t->tensor);
             bool near = !is_merged(t) && fx_is_origin(x, t->use->init, e);
-            near |= fx_distance(target, t->use->node->scope) == OWN;
+            near |= fx_is_own(target, t->use->node->scope);
             if (r && (!pass || near || shape_elements(&t->tensor->shape) >= ENOUGH))
                 vec_push(x->a, &all, ((Candidate){e, r}));
         }
@@ -143,7 +143,7 @@ static const Candidate *best_of(const Fx *x, const Trace *t, const Candidates *c
             told = &c->at[i];
             n_told++;
         }
-        if (fx_distance(x->p->sig.entry[c->at[i].entry].target, t->use->node->scope) == OWN) {
+        if (fx_is_own(x->p->sig.entry[c->at[i].entry].target, t->use->node->scope)) {
             own = &c->at[i];
             n_own++;
         }
@@ -161,8 +161,8 @@ static Recipe *reading(Recipe *r, uint32_t id)
 }
 
 /* What folding made of equal parameters was merged, as -exp(A_log) of fresh layers of Mamba: a
- * parameter of the reader's module that is in the file in no other way, called like the one that was
- * found, may be meant. */
+ * parameter of the reader's module that is in the file in no other way, called like the one that
+ * was found, may be meant. */
 static bool has_own(const Fx *x, const Trace *t, const Candidate *found)
 {
     const Params *p = x->p;
@@ -170,7 +170,7 @@ static bool has_own(const Fx *x, const Trace *t, const Candidate *found)
     bool own = false;
     for (uint32_t e = 0; e < p->sig.n && is_merged(t) && !own; e++)
         own = fx_is_unread(x, e) && !strcmp(fx_leaf(p->sig.entry[e].target), leaf) &&
-              fx_distance(p->sig.entry[e].target, t->use->node->scope) == OWN;
+              fx_is_own(p->sig.entry[e].target, t->use->node->scope);
     return own;
 }
 

@@ -92,9 +92,7 @@ Recipe *tie_exact(Fx *x, uint32_t param, const RawTensor *t);
 Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear);
 
 /* ---- fxname.c ---- */
-/* How close a parameter's module is to a scope. */
-typedef enum { FAR, NEAR, OWN } Distance;
-Distance fx_distance(const char *target, const char *scope);
+bool fx_is_own(const char *target, const char *scope); /* of the module with that scope */
 const char *fx_leaf(const char *target);
 
 /* ---- origin.c ---- */
@@ -147,9 +145,6 @@ int raw_wide_dims(const Shape *s); /* of more than one element */
 /* ---- const.c ---- */
 /* By TorchScript, or of its nodes by ONNX Runtime's optimizer: "/wpe/Gather_output_0". */
 bool param_is_folded(const Params *p, const RawTensor *t);
-
-/* ---- packed.c ---- */
-void param_packed(Params *p, const RawNodes *list); /* parts of attention's projections */
 
 /* ---- merged.c ---- */
 void fx_refuse_merged(Fx *x);

@@ -42,13 +42,9 @@ const char *fx_leaf(const char *target)
     return dot ? dot + 1 : target;
 }
 
-Distance fx_distance(const char *target, const char *scope)
+bool fx_is_own(const char *target, const char *scope)
 {
-    size_t n = strlen(target) - strlen(fx_leaf(target)), s = strlen(scope);
+    size_t n = (size_t)(fx_leaf(target) - target);
     n -= n > 0;
-    if (n == s && !strncmp(target, scope, n))
-        return OWN;
-    bool inside = s < n && (s == 0 || target[s] == '.') && !strncmp(target, scope, s);
-    bool around = n < s && (n == 0 || scope[n] == '.') && !strncmp(target, scope, n);
-    return inside || around ? NEAR : FAR;
+    return n == strlen(scope) && !strncmp(target, scope, n);
 }

@@ -207,12 +207,9 @@ static bool bias_shape(const Fx *x, const Group *g, RawNode **at, Shape *s, Dtyp
         if ((!conv && strcmp(n->op_type, "MatMul") && strcmp(n->op_type, "Gemm")) || n->nin < 2 ||
             n->bias != NONE || !param_is_used(n, 1))
             continue;
-        uint32_t init = strmap_get(&x->p->m->init_index, n->in[1]);
-        if (init == NONE)
-            continue;
-        const RawTensor *w = &x->p->m->init.at[init];
+        const RawTensor *w = raw_array(x->p->m, n->in[1]);
         bool last = conv ? false : strcmp(n->op_type, "Gemm") || !raw_int(n, "transB", 0);
-        if (w->shape.rank < 2)
+        if (!w || w->shape.rank < 2)
             continue;
         int64_t out = w->shape.d[last ? w->shape.rank - 1 : transposed ? 1 : 0];
         if (transposed && __builtin_mul_overflow(out, raw_int(n, "group", 1), &out))

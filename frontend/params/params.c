@@ -63,6 +63,12 @@ bool param_is_named(const Params *p, const char *name)
     return p->m->from_pytorch ? !param_is_made_up(name) : param_is_leaf_name(name);
 }
 
+const RawTensor *param_array(const Params *p, const char *name)
+{
+    uint32_t copied = strmap_get(&p->renamed.copied, name);
+    return copied == NONE ? raw_array(p->m, name) : &p->m->init.at[copied];
+}
+
 static bool matches(const char *const *pattern, uint32_t n, const char *name)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -159,13 +165,13 @@ void param_use(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip)
     Arena *a = p->m->arena;
     Recipe *r = recipe_of(a, param);
     Shape s = p->g->param.at[param].shape;
-    uint32_t init = strmap_get(&p->m->init_index, n->in[input]);
+    const RawTensor *t = raw_array(p->m, n->in[input]);
     if (flip) {
         recipe_swap(a, r);
         s = shape_of(2, s.d[1], s.d[0]);
     }
-    if (init != NONE && !shape_equal(&s, &p->m->init.at[init].shape))
-        recipe_reshape(a, r, &p->m->init.at[init].shape);
+    if (t && !shape_equal(&s, &t->shape))
+        recipe_reshape(a, r, &t->shape);
     param_use_made(p, n, input, r);
 }
 

@@ -67,9 +67,7 @@ enum {
     SLOT_OF_DATA = 128, /* subtracted from data, or their divisor */
     SLOT_LOSS = 256,    /* combined with a label */
     SLOT_STATISTIC = 512,
-    SLOT_FREQUENCY = 1024, /* times positions, under a sine */
-    SLOT_NEVER = 2048,
-    SLOT_ANGLE = 4096 /* with SLOT_FREQUENCY: a sine follows */
+    SLOT_NEVER = 1024
 };
 
 /* as: the flags; node, input: the operand that gave the first of them */
@@ -91,24 +89,18 @@ typedef enum {
     RULE_OF_DATA,
     RULE_LOSS,
     RULE_STATISTIC,
-    RULE_FREQUENCY,
     RULE_NEVER
 } Verdict;
 
 /* Names of parameters that do not train as in PyTorch; report.c reports them. */
 typedef struct {
-    /* folded initializers that may contain parameters */
-    VEC(const char *) constant;
-    /* given with --params-from, but nothing in the model is made from them */
-    VEC(const char *) unfit;
-    /* weights that a BatchNormalization was multiplied into */
-    VEC(const char *) scaled;
-    /* doubtful: taken for buffers by name or slot only; repeating: taken for parameters, although
-     * their numbers look like a buffer's */
-    VEC(const char *) doubtful, repeating;
-    /* partial: one of the parameter's uses is not understood; inferred: found from what folding
-       left */
-    VEC(const char *) partial, inferred;
+    Strings constant;  /* folded initializers that may contain parameters */
+    Strings unfit;     /* given with --params-from, but nothing in the model is made from them */
+    Strings scaled;    /* weights that a BatchNormalization was multiplied into */
+    Strings doubtful;  /* taken for buffers by name or slot only */
+    Strings repeating; /* taken for parameters, although their numbers look like a buffer's */
+    Strings partial;   /* one of the parameter's uses is not understood */
+    Strings inferred;  /* found from what folding left */
     uint32_t frozen_batchnorms; /* BatchNormalizations in evaluation form */
 } Lost;
 
@@ -171,6 +163,8 @@ void param_report(Params *p);
 /* report.c: "a, b and 7 more" */
 const char *param_join(Arena *a, const char *const *name, uint32_t n);
 
+/* The initializer of this name, or that of which it is the Identity; NULL: none */
+const RawTensor *param_array(const Params *p, const char *name);
 /* params.c: a parameter, an operand that is one */
 uint32_t param_new(Params *p, const char *name, uint32_t init, bool transposed, bool trainable,
                    bool stat);

@@ -119,8 +119,8 @@ bool recipe_is_view(const Recipe *r)
  * have, its parameter's. */
 Dtype recipe_type(const Model *m, const RawNode *n, uint32_t input, Dtype param)
 {
-    uint32_t init = strmap_get(&m->init_index, n->in[input]);
-    return init != NONE ? tensor_file_type(&m->init.at[init]) : param;
+    const RawTensor *t = raw_array(m, n->in[input]);
+    return t ? tensor_file_type(t) : param;
 }
 
 uint32_t recipe_only_param(const Recipe *r)

@@ -46,10 +46,7 @@ bool fx_is_recurrent(const FxNode *fx) { return layer_of(fx) != NULL; }
 
 static const RawTensor *operand(const Params *p, const RawNode *n, uint32_t input)
 {
-    uint32_t init = input < n->nin ? strmap_get(&p->m->init_index, n->in[input]) : NONE;
-    if (init == NONE && input < n->nin)
-        init = strmap_get(&p->renamed.copied, n->in[input]); /* the Identity of an equal one */
-    return init == NONE ? NULL : &p->m->init.at[init];
+    return input < n->nin ? param_array(p, n->in[input]) : NULL;
 }
 
 /* A matrix or vector of `gates` blocks that lie from `at` on in t: the parameter, made where it is
@@ -208,8 +205,6 @@ void param_recurrent(Params *p, const RawNodes *list)
                                             k < step ? "" : "_reverse");
             id[k] = strmap_get(&p->by_name, name);
             m[k] = (Matrix){name, &id[k]};
-            if (id[k] == NONE && k < step * (uint32_t)directions_of(n))
-                vec_push(a, &p->lost.inferred, name);
         }
         unpack_node(p, n, l, m, step);
     }

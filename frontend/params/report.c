@@ -8,10 +8,12 @@
 #include "fx.h"
 
 /* The two remedies of what an export lost. */
-static void hint_remedies(const Params *p)
+static const char *remedies(const Params *p)
 {
-    diag_hint("export with %s, or give the model's parameters: --params-from FILE.safetensors",
-              p->has_signature ? "optimize=False" : "do_constant_folding=False");
+    return arena_printf(p->m->arena,
+                        "export with %s, or give the model's parameters: --params-from "
+                        "FILE.safetensors",
+                        p->has_signature ? "optimize=False" : "do_constant_folding=False");
 }
 
 const char *param_join(Arena *a, const char *const *name, uint32_t n)
@@ -24,58 +26,27 @@ const char *param_join(Arena *a, const char *const *name, uint32_t n)
     return shown < n ? arena_printf(a, "%s and %u more", text, n - shown) : text;
 }
 
+/* What is true of the parameters or arrays of a list; hint: NULL: none. */
+static void say(const Params *p, const char *hint, const char *what, const Strings *list)
+{
+    if (list->n && hint)
+        diag_hint("%s", hint);
+    if (list->n)
+        diag_warn(WHERE_FILE(p->m->path), "%s: %s", what,
+                  param_join(p->m->arena, list->at, list->n));
+}
+
 /* What TorchScript's folding renamed, transposed, cut or computed trains as the file holds it. */
 static void report_renamed(const Params *p)
 {
-    Arena *a = p->m->arena;
-    VEC(const char *) list = {0};
-    for (uint32_t i = p->first_param; i < p->g->param.n && p->m->from_pytorch; i++) {
-        const Param *q = &p->g->param.at[i];
-        if (q->trainable && strstr(q->name, "::"))
-            vec_push(a, &list, q->name);
-    }
-    if (list.n == 0)
-        return;
-    hint_remedies(p);
-    diag_warn(
-        WHERE_FILE(p->m->path),
-        "%u parameter%s lost %s in folding and may be computed from others; %s as in the file: "
-        "%s",
-        list.n, list.n == 1 ? " has" : "s have", list.n == 1 ? "its name" : "their names",
-        list.n == 1 ? "it trains" : "they train", param_join(a, list.at, list.n));
-}
-
-/* What folding left a trace of: recovered, or short of a use. */
-static void report_traces(const Params *p)
-{
-    Arena *a = p->m->arena;
-    if (p->lost.inferred.n) {
-        hint_remedies(p);
-        diag_warn(WHERE_FILE(p->m->path),
-                  "%u parameter%s recovered from what the export folded %s into: %s",
-                  p->lost.inferred.n, p->lost.inferred.n == 1 ? " was" : "s were",
-                  p->lost.inferred.n == 1 ? "it" : "them",
-                  param_join(a, p->lost.inferred.at, p->lost.inferred.n));
-    }
-    if (p->lost.scaled.n) {
-        diag_hint("export in training mode to keep BatchNormalization apart, by dynamo with "
-                  "optimize=False");
-        diag_warn(WHERE_FILE(p->m->path),
-                  "%u parameter%s multiplied by a BatchNormalization that the export folded, and "
-                  "train%s that way: %s",
-                  p->lost.scaled.n, p->lost.scaled.n == 1 ? " is" : "s are",
-                  p->lost.scaled.n == 1 ? "s" : "",
-                  param_join(a, p->lost.scaled.at, p->lost.scaled.n));
-    }
-    if (p->lost.partial.n) {
-        if (!p->is_whole)
-            hint_remedies(p);
-        diag_warn(WHERE_FILE(p->m->path),
-                  "%u use%s of parameters that the export folded %s no gradient: %s",
-                  p->lost.partial.n, p->lost.partial.n == 1 ? "" : "s",
-                  p->lost.partial.n == 1 ? "gets" : "get",
-                  param_join(a, p->lost.partial.at, p->lost.partial.n));
-    }
+    Strings list = {0};
+    for (uint32_t i = p->first_param; i < p->g->param.n && p->m->from_pytorch; i++)
+        if (p->g->param.at[i].trainable && strstr(p->g->param.at[i].name, "::"))
+            vec_push(p->m->arena, &list, p->g->param.at[i].name);
+    say(p, remedies(p),
+        "parameters that lost their names in folding and may be computed from others train as in "
+        "the file",
+        &list);
 }
 
 static bool is_batchnorm(const Params *p, const char *name)
@@ -93,79 +64,64 @@ static void note_norms(void)
         "mode to keep them");
 }
 
-static void note_unfit(const Params *p)
-{
-    if (p->lost.unfit.n)
-        diag_note(
-            "in the files of --params-from, but no initializer is made from these numbers: %s",
-            param_join(p->m->arena, p->lost.unfit.at, p->lost.unfit.n));
-}
-
 /* Parameters of the exporter's list of which the file has nothing, or no node reads it. */
 static bool report_lost(const Params *p)
 {
-    VEC(const char *) lost = {0};
+    Strings lost = {0};
     bool norm = false;
     for (uint32_t i = 0; i < p->sig.n; i++)
         if (p->sig.entry[i].kind == SIG_PARAMETER && p->sig_param[i] == NONE) {
             vec_push(p->m->arena, &lost, p->sig.entry[i].target);
             norm |= is_batchnorm(p, p->sig.entry[i].target);
         }
-    if (lost.n == 0)
-        return false;
     if (norm)
         note_norms();
-    note_unfit(p);
-    if (!p->is_whole)
-        hint_remedies(p);
-    diag_warn(WHERE_FILE(p->m->path), "%u parameter%s will not train, %s: %s", lost.n,
-              lost.n == 1 ? "" : "s",
-              p->is_whole ? "no node uses them"
-                          : "folded away by the export, merged with equal ones or not used",
-              param_join(p->m->arena, lost.at, lost.n));
+    if (lost.n && p->lost.unfit.n)
+        diag_note(
+            "in the files of --params-from, but no initializer is made from these numbers: %s",
+            param_join(p->m->arena, p->lost.unfit.at, p->lost.unfit.n));
+    say(p, p->is_whole ? NULL : remedies(p),
+        p->is_whole ? "parameters will not train, no node uses them"
+                    : "parameters will not train, folded away by the export, merged with equal "
+                      "ones or not used",
+        &lost);
     return norm;
 }
 
-static void report_constants(const Params *p)
-{
-    if (p->lost.constant.n == 0)
-        return;
-    if (p->m->from_pytorch)
-        hint_remedies(p);
-    else
-        diag_hint("--train NAME makes them parameters");
-    diag_warn(WHERE_FILE(p->m->path), "constants %sdo not train: %s",
-              p->m->from_pytorch ? "that folding made " : "",
-              param_join(p->m->arena, p->lost.constant.at, p->lost.constant.n));
-}
+static const char train[] = "--train NAME makes them parameters";
 
-static void report_doubtful(const Params *p)
+static void report_arrays(const Params *p)
 {
-    if (p->lost.doubtful.n) {
-        diag_hint("--train NAME makes them parameters");
-        diag_warn(WHERE_FILE(p->m->path), "arrays named or placed like buffers do not train: %s",
-                  param_join(p->m->arena, p->lost.doubtful.at, p->lost.doubtful.n));
-    }
-    if (p->lost.repeating.n) {
-        diag_hint("use --freeze NAME for buffers and --train NAME for parameters; dynamo's files "
-                  "say which is which");
-        diag_warn(WHERE_FILE(p->m->path),
-                  "arrays that repeat a few numbers or rise step by step, as filters and grids do, "
-                  "train as "
-                  "parameters: %s",
-                  param_join(p->m->arena, p->lost.repeating.at, p->lost.repeating.n));
-    }
+    const Lost *l = &p->lost;
+    say(p, train, "arrays named or placed like buffers do not train", &l->doubtful);
+    say(p,
+        "use --freeze NAME for buffers and --train NAME for parameters; dynamo's files say which "
+        "is which",
+        "arrays that repeat a few numbers or rise step by step, as filters and grids do, train as "
+        "parameters",
+        &l->repeating);
+    report_renamed(p);
+    say(p, remedies(p), "parameters were recovered from what the export folded them into",
+        &l->inferred);
+    say(p,
+        "export in training mode to keep BatchNormalization apart, by dynamo with optimize=False",
+        "parameters are multiplied by a BatchNormalization that the export folded, and train that "
+        "way",
+        &l->scaled);
+    say(p, p->is_whole ? NULL : remedies(p),
+        "uses of parameters that the export folded get no gradient", &l->partial);
 }
 
 static void warn(const Params *p)
 {
+    bool ours = p->m->from_pytorch;
     if (!p->opt->training)
         return;
-    report_doubtful(p);
-    report_renamed(p);
-    report_traces(p);
+    report_arrays(p);
     bool said = report_lost(p);
-    report_constants(p);
+    say(p, ours ? remedies(p) : train,
+        ours ? "constants that folding made do not train" : "constants do not train",
+        &p->lost.constant);
     if (p->lost.frozen_batchnorms == 0 || said)
         return;
     note_norms();
@@ -203,7 +159,6 @@ static const char *why_not(const Params *p, const RawTensor *t)
                                       [RULE_OF_DATA] = "a statistic of the data",
                                       [RULE_LOSS] = "it weighs the loss",
                                       [RULE_STATISTIC] = "a running statistic",
-                                      [RULE_FREQUENCY] = "the frequencies of a table of positions",
                                       [RULE_NEVER] = "a setting, bound or size"};
     const SlotRead *by;
     Verdict rule = param_rule(p, t, &by);

@@ -63,8 +63,8 @@ static bool may_be_statistic(const RawTensor *t)
 /* torch.clamp(x, min=0) is written as the larger of x and an array of one number. */
 static bool is_bound(const Params *p, const RawNode *n, uint32_t j)
 {
-    uint32_t init = strmap_get(&p->m->init_index, n->in[j]);
-    return init != NONE && shape_elements(&p->m->init.at[init].shape) == 1;
+    const RawTensor *t = raw_array(p->m, n->in[j]);
+    return t && shape_elements(&t->shape) == 1;
 }
 
 /* A slot in which a parameter stands, as far as can be told before any is known.  module: a weight,
@@ -72,8 +72,7 @@ static bool is_bound(const Params *p, const RawNode *n, uint32_t j)
 static bool holds_parameter(const Params *p, const RawNode *n, uint32_t j, bool module)
 {
     char slot = slot_of(n, j);
-    uint32_t init = *n->in[j] ? strmap_get(&p->m->init_index, n->in[j]) : NONE;
-    const RawTensor *t = init == NONE ? NULL : &p->m->init.at[init];
+    const RawTensor *t = raw_array(p->m, n->in[j]);
     if (!*n->in[j] || !is_array(p, n->in[j]) || (t && !dtype_is_float(t->dtype)))
         return false;
     if (slot == 'h' && is_bound(p, n, j))
@@ -274,24 +273,11 @@ static uint32_t slot_flag(const Params *p, const RawNode *n, uint32_t j, uint32_
     }
 }
 
-/* A product with several numbers that are arrays, too: positions, where sines or cosines follow. */
-static bool is_grid(const Params *p, const RawNode *n, uint32_t j)
-{
-    bool product = is_op(n, "Mul") || is_op(n, "MatMul") || is_op(n, "Einsum");
-    for (uint32_t k = 0; product && k < n->nin; k++) {
-        uint32_t init = strmap_get(&p->m->init_index, n->in[k]);
-        if (k != j && (init == NONE || shape_elements(&p->m->init.at[init].shape) > 1))
-            return true;
-    }
-    return false;
-}
-
 /* A table that is called as parameters are is one, whatever rows are taken of it. */
 static bool is_named_table(const Params *p, const RawNode *n, uint32_t j)
 {
-    uint32_t init = strmap_get(&p->m->init_index, n->in[j]);
-    return j == 0 && is_op(n, "Gather") && init != NONE && is_named(p, &p->m->init.at[init]) &&
-           p->m->init.at[init].shape.rank > 1;
+    const RawTensor *t = raw_array(p->m, n->in[j]);
+    return j == 0 && is_op(n, "Gather") && t && is_named(p, t) && t->shape.rank > 1;
 }
 
 /* What node n says of operand j: where all it reads are arrays, what the readers of its result say.
@@ -320,18 +306,8 @@ static SlotRead says(const Params *p, const RawNode *n, uint32_t j)
         if (q && (!of.as || lowest(q->as) < lowest(of.as)))
             of = *q;
     }
-    if (slot_of(n, j) == 'a')
-        of.as |= SLOT_ANGLE;
-    if (of.as & SLOT_ANGLE && is_grid(p, n, j)) {
-        r.as = SLOT_FREQUENCY;
-        return r;
-    }
-    r.as = of.as ? of.as : SLOT_NAMED;
-    if (of.as & ~(uint32_t)SLOT_ANGLE) {
-        r.node = of.node;
-        r.input = of.input;
-    }
-    return r;
+    r.as = SLOT_NAMED;
+    return of.as ? of : r;
 }
 
 void param_slots(Params *p, const RawNodes *list)
@@ -350,11 +326,9 @@ void param_slots(Params *p, const RawNodes *list)
         find_made_of(p, list);
     for (uint32_t i = list->n; i-- > 0;) { /* readers first */
         const RawNode *n = list->at[i];
-        uint32_t w = !n->dead && n->nin == 2 && is_op(n, "MatMul")
-                         ? strmap_get(&p->m->init_index, n->in[1])
-                         : NONE;
-        const Shape *s = w != NONE ? &p->m->init.at[w].shape : NULL;
-        if (s && s->rank == 2 && s->d[1] == 1)
+        const RawTensor *w =
+            !n->dead && n->nin == 2 && is_op(n, "MatMul") ? raw_array(p->m, n->in[1]) : NULL;
+        if (w && w->shape.rank == 2 && w->shape.d[1] == 1)
             *strmap_at(&p->slot.narrow, n->out[0]) = i;
     }
     for (uint32_t i = list->n; i-- > 0;) {
@@ -461,8 +435,7 @@ void param_slots_note(Params *p, const RawNodes *list)
     for (uint32_t i = 0; i < list->n && !p->m->from_pytorch && p->opt->training; i++) {
         const RawNode *n = list->at[i];
         for (uint32_t j = 0; !n->dead && j < n->nin; j++) {
-            uint32_t init = *n->in[j] ? strmap_get(&p->m->init_index, n->in[j]) : NONE;
-            const RawTensor *t = init != NONE ? &p->m->init.at[init] : NULL;
+            const RawTensor *t = raw_array(p->m, n->in[j]);
             const SlotRead *by;
             if (!t || param_is_used(n, j) || !dtype_is_float(t->dtype) ||
                 shape_elements(&t->shape) < 2 || strmap_get(&p->by_init, t->name) != NONE ||
@@ -497,6 +470,5 @@ Verdict param_rule(const Params *p, const RawTensor *t, const SlotRead **by)
     return as == SLOT_OF_DATA     ? RULE_OF_DATA
            : as == SLOT_LOSS      ? RULE_LOSS
            : as == SLOT_STATISTIC ? RULE_STATISTIC
-           : as == SLOT_FREQUENCY ? RULE_FREQUENCY
                                   : RULE_NEVER;
 }

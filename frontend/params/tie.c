@@ -8,7 +8,7 @@
  * which is verified element by element and written as Slice, Reshape, Transpose and Expand; else,
  * when every element has one place only, it is a Gather.  What is constant, or found in several
  * places, decides nothing.  Folding reads no operand of more than 8192 elements except to transpose
- * it, so that tables stay small; large tensors are only tried as copies and transposes.
+ * it, so that tables stay small; large tensors are only tried as copies, transposes and rows.
  */
 #include <math.h>
 #include <string.h>
@@ -253,15 +253,49 @@ static void record_gather(Arena *a, Recipe *r, const Shape *own, const RawTensor
         recipe_reshape(a, r, &t->shape);
 }
 
-/* ---- large tensors: copies and transposes ---- */
+/* ---- large tensors: copies, transposes and rows ---- */
+
+/* Rows at .. of a matrix, as they are or turned: the projections that nn.MultiheadAttention cuts
+ * in_proj_weight into. */
+static bool are_rows(const uint8_t *own, const RawTensor *t, int64_t at, bool turned)
+{
+    size_t size = dtype_size(t->dtype);
+    int64_t rows = t->shape.d[turned], columns = t->shape.d[!turned];
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++)
+            if (memcmp(own + (size_t)((at + r) * columns + c) * size,
+                       t->bytes.at + (size_t)(turned ? c * rows + r : r * columns + c) * size,
+                       size))
+                return false;
+    return true;
+}
+
+static Recipe *tie_rows(Fx *x, uint32_t param, const RawTensor *t)
+{
+    const Param *q = &x->p->g->param.at[param];
+    for (int turned = 0; turned < 2 && q->shape.rank == 2 && t->shape.rank == 2 && !q->transposed;
+         turned++) {
+        int64_t rows = t->shape.d[turned], at = 0;
+        if (t->shape.d[!turned] != q->shape.d[1] || rows >= q->shape.d[0])
+            continue;
+        while (at + rows <= q->shape.d[0] && !are_rows(q->bytes.at, t, at, turned))
+            at++;
+        if (at + rows > q->shape.d[0])
+            continue;
+        Recipe *r = recipe_of(x->a, param);
+        recipe_slice(x->a, r, 2, (int64_t[]){at, 0}, (int64_t[]){rows, q->shape.d[1]});
+        if (turned)
+            recipe_swap(x->a, r);
+        return r;
+    }
+    return NULL;
+}
 
 static Recipe *tie_large(Fx *x, uint32_t param, const RawTensor *t)
 {
     const Param *q = &x->p->g->param.at[param];
-    size_t size = dtype_size(t->dtype);
-    if (shape_elements(&q->shape) != shape_elements(&t->shape) || !q->bytes.at ||
-        t->bytes.length < 2 * size)
-        return NULL;
+    if (shape_elements(&q->shape) != shape_elements(&t->shape))
+        return tie_rows(x, param, t);
     Shape held = q->transposed ? shape_of(2, q->shape.d[1], q->shape.d[0]) : q->shape;
     RawTensor own = {.dtype = q->dtype, .shape = held, .bytes = q->bytes};
     Same same = raw_same(&own, t);
@@ -410,11 +444,7 @@ Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear)
             break;
         if (turned) {
             uint8_t *copy = arena_alloc(x->a, t->bytes.length);
-            size_t size = dtype_size(t->dtype);
-            for (int64_t i = 0; i < q->shape.d[0]; i++)
-                for (int64_t j = 0; j < q->shape.d[1]; j++)
-                    memcpy(copy + (size_t)(j * q->shape.d[0] + i) * size,
-                           own + (size_t)(i * q->shape.d[1] + j) * size, size);
+            param_turn(copy, own, q->shape.d[0], q->shape.d[1], dtype_size(t->dtype));
             from.bytes.at = copy;
         }
         for (size_t f = !linear; f < (linear ? 1 : sizeof function / sizeof *function); f++) {

@@ -4,9 +4,10 @@
  * shape and bytes, and the recipe that makes the initializer of it; or nothing, where what was done
  * cannot be undone.
  *
- * The steps are told, their sizes are not.  What was expanded is seen in the numbers.  A view to a vector with dims of 1 is undone to
- * the vector; one that merged dims, by the view of the other factor of the product.  Numbers that
- * are all the same do not say which dims are copies: that is known of the first alone.
+ * The steps are told, their sizes are not.  What was expanded is seen in the numbers.  A view to a
+ * vector with dims of 1 is undone to the vector; one that merged dims, by the view of the other
+ * factor of the product.  Numbers that are all the same do not say which dims are copies: that is
+ * known of the first alone.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,6 @@ static const char *const views[] = {"view", "reshape", "_unsafe_view", "flatten"
 static const char *const copies[] = {"expand", "expand_as", NULL};
 static const char *const added[] = {"unsqueeze", NULL};
 static const char *const parts[] = {"select", NULL};
-static const char *const sums[] = {"add", NULL};
 static const char *const same[] = {
     "clone", "contiguous", "to", "_to_copy", "alias", "convert_element_type_default", NULL};
 
@@ -68,7 +68,7 @@ static Payload first_of_each(Arena *a, const RawTensor *t, const Shape *once)
 /* Are all steps known? */
 static bool is_undoable(const Fx *x, const Trace *t)
 {
-    static const char *const *const view[] = {fx_turns, views, copies, added, parts, sums, same};
+    static const char *const *const view[] = {fx_turns, views, copies, added, parts, same};
     uint32_t known = 0;
     for (size_t i = 0; i < sizeof view / sizeof *view; i++)
         known += fx_steps(x, t, view[i]);
@@ -218,9 +218,6 @@ bool undo_one(Fx *x, const Trace *t, Undone *out)
     uint32_t other = fx_steps(x, t, views) + fx_steps(x, t, copies) + fx_steps(x, t, added);
     if (fx_steps(x, t, fx_turns) > 0)
         return !other && undo_plain(x, t->tensor, true, out);
-    if (fx_steps(x, t, sums) > 0) /* 1 + weight: trains as the sum */
-        return !other && t->tensor->shape.rank == 1 && t->tensor->shape.d[0] > 1 &&
-               undo_plain(x, t->tensor, false, out);
     return undo_view(x, t, out);
 }
 

@@ -12,14 +12,15 @@ size_t param_size(const Param *p)
 }
 
 /* Tiles keep both sides of the exchange in cache. */
-static void transpose(uint8_t *out, const uint8_t *in, size_t rows, size_t cols, size_t size)
+void param_turn(uint8_t *out, const uint8_t *in, int64_t rows, int64_t cols, size_t size)
 {
     enum { TILE = 32 };
-    for (size_t r0 = 0; r0 < rows; r0 += TILE)
-        for (size_t c0 = 0; c0 < cols; c0 += TILE)
-            for (size_t r = r0; r < rows && r < r0 + TILE; r++)
-                for (size_t c = c0; c < cols && c < c0 + TILE; c++)
-                    memcpy(out + (r * cols + c) * size, in + (c * rows + r) * size, size);
+    for (int64_t r0 = 0; r0 < rows; r0 += TILE)
+        for (int64_t c0 = 0; c0 < cols; c0 += TILE)
+            for (int64_t r = r0; r < rows && r < r0 + TILE; r++)
+                for (int64_t c = c0; c < cols && c < c0 + TILE; c++)
+                    memcpy(out + (size_t)(c * rows + r) * size, in + (size_t)(r * cols + c) * size,
+                           size);
 }
 
 void param_bytes(const Param *p, void *out)
@@ -31,8 +32,7 @@ void param_bytes(const Param *p, void *out)
     }
     INSIST(p->bytes.length == n);
     if (p->transposed && p->shape.rank == 2)
-        transpose(out, p->bytes.at, (size_t)p->shape.d[0], (size_t)p->shape.d[1],
-                  dtype_size(p->dtype));
+        param_turn(out, p->bytes.at, p->shape.d[1], p->shape.d[0], dtype_size(p->dtype));
     else
         memcpy(out, p->bytes.at, n);
 }

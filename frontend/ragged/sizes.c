@@ -303,18 +303,12 @@ void ragged_topk(ImportState *s, Import *im, Importer *fn)
 
 /* ---- all places together ---- */
 
-/* What a place that is not there is to an operation; false: not known. */
-static bool neutral(Op op, double *x)
+/* What a place that is not there is to an operation. */
+static double neutral(Op op)
 {
-    switch (op) {
-    case OP_ReduceMax:
-    case OP_ReduceLogSumExp:
-    case OP_ArgMax: *x = -(double)INFINITY; return true;
-    case OP_ReduceMin:
-    case OP_ArgMin: *x = (double)INFINITY; return true;
-    case OP_ReduceProd: *x = 1; return true;
-    default: *x = 0; return op != OP_NONE;
-    }
+    bool most = op == OP_ReduceMax || op == OP_ReduceLogSumExp || op == OP_ArgMax,
+         least = op == OP_ReduceMin || op == OP_ArgMin;
+    return most ? -(double)INFINITY : least ? (double)INFINITY : op == OP_ReduceProd ? 1 : 0;
 }
 
 static bool picks_one(Op op) { return op == OP_ArgMax || op == OP_ArgMin; }
@@ -340,7 +334,7 @@ void ragged_reduce(ImportState *s, Import *im, Importer *fn)
     if (!r)
         refuse(im, 1, " along such axes");
     Ragged was = *r;
-    double none;
+    double none = neutral(im->op);
     unsigned axes = axes_of(im, low_shape(g, im->in[0]).rank);
     ValueId *in;
     Import own = with_operands(im, &in);
@@ -354,7 +348,7 @@ void ragged_reduce(ImportState *s, Import *im, Importer *fn)
     if (picks_one(im->op))
         was = ordered(s, im, 0, was.dim);
     Dtype t = low_dtype(g, im->in[0]);
-    if (!neutral(im->op, &none) || (isinf(none) && !dtype_is_float(t)))
+    if (isinf(none) && !dtype_is_float(t))
         refuse(im, 0, " along such a dim");
     in[0] = ragged_only_there(s, &was, ragged_in_order(s, im->in[0]), none);
     bool mean = im->op == OP_ReduceMean;

@@ -59,23 +59,19 @@ static ValueId true_places(ImportState *st, const Import *im, ValueId v, int *fi
     const Ragged *r = ragged_find(st, v);
     ValueId x = ragged_in_order(st, v);
     Shape s = low_shape(g, x);
-    int64_t n = shape_elements(&s), perm[MAX_RANK];
+    int64_t n = shape_elements(&s);
     if (r && (r->dim == COUNT || ragged_shuffled(st, r->mask)))
         return NONE;
     *first = r ? 0 : outermost(im, x);
     uint32_t mask = *ragged_made(st, "nonzero %u", v);
     if (mask != NONE)
         return mask;
-    perm[0] = *first;
-    for (int d = 0, k = 1; d < s.rank; d++)
-        if (d != *first)
-            perm[k++] = d;
     ValueId there = low_dtype(g, x) == DT_BOOL
                         ? x
                         : g_unary(g, OP_Not, g_binary(g, OP_Equal, x, g_like(g, x, 0)));
     if (r)
         there = ragged_only_there(st, r, there, 0);
-    mask = g_reshape(g, g_transpose(g, there, perm), &(Shape){1, {n}});
+    mask = g_reshape(g, low_move_dim(g, there, *first, 0), &(Shape){1, {n}});
     *ragged_made(st, "nonzero %u", v) = mask;
     if (*first != 0)
         ragged_shuffle(st, mask);

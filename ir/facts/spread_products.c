@@ -311,7 +311,6 @@ void ways_recurrence(Ways *w, uint32_t slot, Place at)
         const int dim = samples_at(w->n, i);
         w->at[i] = dim >= 0 ? place_s(dim, 1) : i < w->n->nin ? place_r() : place_p();
     }
-    w->way.meets = w->n->attr.recurrence->mixes;
     ways_keep(w);
 }
 

@@ -51,8 +51,8 @@ done
 # What is said, and what is refused.
 said() { "$ppsplit" -q "$cases/$1/${2:-model}.onnx" --loss mse -o said.out "${@:3}" 2>&1 | sed "s|$cases/||; /^hint/d"; rm -rf said.out; }
 told() { said "$@" | sed -n 's/.*: //p'; }
-is "folded: what was recovered is named" "$(said folded | head -n 1)" "folded/model.onnx: warning: 3 parameters were recovered from what the export folded them into: token [1,1,8], step [3,8] (rows in the order they are read), gamma [8]"
-is "given: what cannot be recovered is named" "$(said given)" "given/model.onnx: warning: 6 parameters will not train, folded away by the export, merged with equal ones or not used: flat, a.parametrizations.weight.original0, a.parametrizations.weight.original1, c.parametrizations.weight.original0, c.parametrizations.weight.original1, place.weight"
+is "folded: what was recovered is named" "$(said folded | head -n 1)" "folded/model.onnx: warning: parameters were recovered from what the export folded them into: token [1,1,8], step [3,8] (rows in the order they are read), gamma [8]"
+is "given: what cannot be recovered is named" "$(said given)" "given/model.onnx: warning: parameters will not train, folded away by the export, merged with equal ones or not used: flat, a.parametrizations.weight.original0, a.parametrizations.weight.original1, c.parametrizations.weight.original0, c.parametrizations.weight.original1, place.weight"
 is "packed: what was computed is not taken for a parameter" "$(told packed)" "o.bias (as sum_1)
 proto, conv.weight"
 is "packed: rows that were folded are no equal of what was merged" "$(told packed heads)" "step_weight [2,4,4]
@@ -91,11 +91,11 @@ is "recurrent: and is not where it is frozen" "$(said recurrent model --freeze b
 # What TorchScript's folding renamed or computed trains as the file has it, and is named; the model's own parameters are found by their bits.
 dir=$cases/beside
 . "$dir/case.env"
-is "beside: what has no name is named" "$(said beside)" "beside/model.onnx: warning: 2 parameters have lost their names in folding and may be computed from others; they train as in the file: onnx::MatMul_24, onnx::Sub_27
+is "beside: what has no name is named" "$(said beside)" "beside/model.onnx: warning: parameters that lost their names in folding and may be computed from others train as in the file: onnx::MatMul_24, onnx::Sub_27
 beside/model.onnx: warning: constants that folding made do not train: onnx::Exp_26 (of /Exp)"
 is "beside: so is one that a BatchNormalization is in" "$(told beside fused)" "onnx::Conv_11, onnx::Conv_12"
-is "beside: what has a buffer's name, but not its numbers, or stands behind one, is named" "$(told beside called | head -n 1)" "tril, pe, gain"
-is "beside: and nothing is left to say where it is to train" "$(said beside called --train tril --train pe --train gain)" ""
+is "beside: what has a buffer's name, but not its numbers, or stands behind one, is named" "$(told beside called | head -n 1)" "tril, pe, freqs"
+is "beside: and nothing is left to say where it is to train" "$(said beside called --train tril --train pe --train freqs)" ""
 is "beside: what was merged with a parameter is named" "$(told beside merged)" "onnx::Add_10"
 is "beside: the model's own parameters leave one number to name, and what was joined of two" "$(told beside model --params-from "$dir/weights.safetensors")" "onnx::MatMul_24
 onnx::Exp_26 (of /Exp)

@@ -31,92 +31,56 @@ static void test_renamed(void)
        "another module's bias names none: it trains as the file has it, and is named");
 }
 
-/* nn.MultiheadAttention of E = 4.  widths: rows of each part of in_proj_weight, keys: features of
- * all parts but the first, calls: of the module (1, 2); other: each reads parts of its own; falls:
- * another tool has put the parts the other way round. */
-typedef struct {
-    int widths[4], keys, calls;
-    bool biased, other, falls;
-} Attention;
-
-static const char *operand(M *m, const Attention *of, const char *op, int i, int call)
+/* A state_dict of one matrix of such numbers. */
+static void write_matrix(const char *path, const char *name, const float *at, int rows, int columns)
 {
-    bool product = !strcmp(op, "MatMul");
-    int number = 10 + (of->falls ? -i : i) + (of->other ? 10 * call : 0);
-    const char *name = arena_printf(arena, "onnx::%s_%d", op, number);
-    float first = (float)(product ? 1 + 100 * call : 500 + 10 * i);
-    for (int k = 0; product && k < i; k++)
-        first += (float)((k ? of->keys : 4) * of->widths[k]);
-    if (call == 0 || of->other)
-        initializer(m, name, product ? (i ? of->keys : 4) : of->widths[i],
-                    product ? of->widths[i] : 0, first);
-    return name;
+    size_t n = (size_t)(rows * columns) * sizeof *at;
+    const char *head =
+        arena_printf(arena, "{\"%s\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[0,%zu]}}",
+                     name, rows, columns, n);
+    uint64_t size = strlen(head);
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(&size, 8, 1, f) != 1 || fwrite(head, size, 1, f) != 1 ||
+        fwrite(at, n, 1, f) != 1 || fclose(f))
+        perror(path);
 }
 
-static void call_attention(M *m, const Attention *of, int call)
-{
-    const char *x = call ? "y0" : "x", *last = x, *to = call + 1 < of->calls ? "y0" : "y",
-               *end = call ? "_1" : "";
-#define SAY(...) arena_printf(arena, __VA_ARGS__)
-    node(m, "MatMul", SAY("/u%s/MatMul", end), SAY("%s u.weight", x), SAY("m%d", call), NULL, NULL);
-    for (int i = 0; of->widths[i]; i++) {
-        const char *y = SAY("p%d_%d", call, i), *sum = SAY("s%d_%d", call, i),
-                   *out = SAY("t%d_%d", call, i), *product = SAY("z%d_%d", call, i),
-                   *from = i ? SAY("m%d", call) : x;
-        node(m, "MatMul", SAY("/a%s/MatMul", end),
-             SAY("%s %s", from, operand(m, of, "MatMul", i, call)), y, NULL, NULL);
-        if (of->biased)
-            node(m, "Add", SAY("/a%s/Add", end), SAY("%s %s", operand(m, of, "Add", i, call), y),
-                 sum, NULL, NULL);
-        node(m, "ReduceSum", SAY("/a%s/ReduceSum", end), of->biased ? sum : y, out, NULL, NULL);
-        node(m, "Mul", SAY("/a%s/Mul", end), SAY("%s %s", last, out), product, NULL, NULL);
-        last = product;
-    }
-    node(m, "Gemm", SAY("/a%s/Gemm", end), SAY("%s model.a.out_proj.weight", last), to, NULL, NULL);
-#undef SAY
-}
-
-static Graph *attention(const Attention *of)
-{
-    M m = {0};
-    initializer(&m, "model.a.out_proj.weight", 4, 4, 900);
-    initializer(&m, "u.weight", 4, of->keys, 300);
-    for (int call = 0; call < of->calls; call++)
-        call_attention(&m, of, call);
-    return import(&m, NULL, NULL);
-}
-
-/* Folding takes the projections of an attention apart. */
+/* Folding takes the projections of an attention apart and turns them: --params-from says of what they
+ * are the rows. */
 static void test_packed(void)
 {
-    Attention of = {{4, 8}, .keys = 4, .calls = 1, .biased = true};
-    for (; of.calls < 3; of.calls++) {
-        Graph *g = attention(&of);
-        const Param *w = param(g, "model.a.in_proj_weight"), *b = param(g, "model.a.in_proj_bias");
-        ok(is_shaped(w, 2, 12, 4) && first_of(w, 1) == 5 && first_of(w, 17) == 25 &&
-               first_of(w, 20) == 18,
-           "parts of in_proj_weight, transposed, are joined, %d calls", of.calls);
-        ok(is_shaped(b, 1, 12, 0) && first_of(b, 3) == 503 && first_of(b, 4) == 510 &&
-               strstr(said, "2 parameters were recovered") && g->param.n == 4,
-           "so are those of its bias, and it is said, %d calls", of.calls);
+    enum { E = 80 };
+    static float whole[3 * E * E], part[E * 2 * E];
+    const char *path = arena_printf(arena, "%s.safetensors", file);
+    for (int i = 0; i < 3 * E * E; i++)
+        whole[i] = (float)(i * 7 % 19211) / 64;
+    write_matrix(path, "a.in_proj_weight", whole, 3 * E, E);
+    for (int given = 0; given < 2; given++) {
+        M m = {0};
+        ImportOptions opt = {.training = true};
+        if (given)
+            vec_push(arena, &opt.params_from, path);
+        tensor(&m, "u.weight", 1, (int[]){4, E, 0}, whole + 7, 4 * E * sizeof *whole);
+        for (int k = 0, at = 0; k < 2; at += (k++ + 1) * E) {
+            int rows = (k + 1) * E;
+            for (int i = 0; i < rows * E; i++)
+                part[i % E * rows + i / E] = whole[at * E + i];
+            tensor(&m, k ? "onnx::MatMul_11" : "onnx::MatMul_10", 1, (int[]){E, rows, 0}, part,
+                   (size_t)(rows * E) * sizeof *part);
+        }
+        node(&m, "MatMul", "/u/MatMul", "x u.weight", "v", NULL, NULL);
+        node(&m, "MatMul", "/a/MatMul", "v onnx::MatMul_10", "q", NULL, NULL);
+        node(&m, "MatMul", "/a/MatMul_1", "q onnx::MatMul_11", "y", NULL, NULL);
+        Graph *g = import(&m, NULL, &opt);
+        if (given)
+            ok(is_shaped(param(g, "a.in_proj_weight"), 2, 3 * E, E) && g->param.n == 2 &&
+                   !strstr(said, "onnx::"),
+               "rows of a matrix that is given, turned, are that");
+        else
+            ok(param(g, "onnx::MatMul_10") && strstr(said, "onnx::MatMul_10, onnx::MatMul_11"),
+               "of one that is not they train as they are, and are named");
     }
-    Graph *g = attention(&(Attention){{4, 4, 4}, .keys = 4, .calls = 1});
-    ok(is_shaped(param(g, "model.a.in_proj_weight"), 2, 12, 4) && !param(g, "model.a.in_proj_bias"),
-       "three parts without a bias");
-    g = attention(&(Attention){{4, 4, 4}, .keys = 3, .calls = 1, .biased = true});
-    ok(is_shaped(param(g, "model.a.q_proj_weight"), 2, 4, 4) &&
-           is_shaped(param(g, "model.a.v_proj_weight"), 2, 4, 3) &&
-           is_shaped(param(g, "model.a.in_proj_bias"), 1, 12, 0),
-       "keys of other features: three weights");
-    g = attention(&(Attention){{4, 4}, .keys = 4, .calls = 1, .biased = true});
-    ok(param(g, "onnx::MatMul_11") && !param(g, "model.a.in_proj_weight"),
-       "parts that do not fit stay what they are");
-    g = attention(&(Attention){{4, 4, 4}, .keys = 4, .calls = 1, .falls = true});
-    ok(param(g, "onnx::MatMul_9") && !param(g, "model.a.in_proj_weight"),
-       "so do those that another tool has moved");
-    g = attention(&(Attention){{4, 8}, .keys = 4, .calls = 2, .other = true});
-    ok(param(g, "model.a.in_proj_weight") && param(g, "onnx::MatMul_21"),
-       "and those that are not what the name already is");
+    remove(path);
 }
 
 /* Of TorchScript's recurrent layers folding leaves ONNX's operands. */
@@ -293,7 +257,6 @@ static void test_buffers(void)
        "buffers: by name, behind one in their module, a table of sines");
 }
 
-/* A rotary embedding's tables, by any name; a norm's ones and zeros are none. */
 /* self.mean, and x.mean() behind its use. */
 static void test_named_twice(void)
 {
@@ -327,28 +290,6 @@ static void test_made_numbers(void)
        "numbers that repeat train, and are named; statistics do not");
 }
 
-static void test_rotary_tables(void)
-{
-    M m = {0};
-    float c[8] = {1, 1, 1, 1, 0.54030231f, 0.99995f, 0.54030231f, 0.99995f}, ones[8],
-          s[8] = {0, 0, 0, 0, 0.84147098f, 0.00999983f, 0.84147098f, 0.00999983f}, zeros[8] = {0};
-    for (int i = 0; i < 8; i++)
-        ones[i] = 1;
-    tensor(&m, "a.gate", 1, (int[]){2, 4, 0}, zeros, sizeof zeros);
-    tensor(&m, "a.real", 1, (int[]){2, 4, 0}, c, sizeof c);
-    tensor(&m, "a.imag", 1, (int[]){2, 4, 0}, s, sizeof s);
-    tensor(&m, "n.weight", 1, (int[]){2, 4, 0}, ones, sizeof ones);
-    tensor(&m, "n.bias", 1, (int[]){2, 4, 0}, zeros, sizeof zeros);
-    node(&m, "Mul", "/a/Mul", "x a.gate", "v0", NULL, NULL);
-    node(&m, "Mul", "/a/Mul_1", "v0 a.real", "v1", NULL, NULL);
-    node(&m, "Mul", "/a/Mul_2", "v1 a.imag", "v2", NULL, NULL);
-    node(&m, "Mul", "/n/Mul", "v2 n.weight", "v3", NULL, NULL);
-    node(&m, "Add", "/n/Add", "v3 n.bias", "y", NULL, NULL);
-    Graph *g = import(&m, NULL, NULL);
-    ok(g && g->param.n == 3 && param(g, "a.gate") && param(g, "n.weight") && param(g, "n.bias"),
-       "cosines and sines of the same angles are buffers, ones and zeros are not");
-}
-
 int main(void)
 {
     models_begin();
@@ -363,6 +304,5 @@ int main(void)
     test_buffers();
     test_named_twice();
     test_made_numbers();
-    test_rotary_tables();
     return models_end();
 }

@@ -249,24 +249,6 @@ static void test_numbers(void)
     ok(strstr(said, "constants do not train: grid, steps") != NULL, "and are named");
 }
 
-static void test_frequencies(void)
-{
-    M m = {0};
-    floats(&m, "turn", 4, 0);
-    floats(&m, "at", 2, 1);
-    floats(&m, "angle", 4, 0);
-    floats(&m, "w", 4, 4);
-    node(&m, "MatMul", "", "x w", "a", NULL, NULL);
-    node(&m, "Mul", "", "at turn", "f", NULL, NULL);
-    node(&m, "Cos", "", "f", "c", NULL, NULL);
-    node(&m, "Mul", "", "a c", "b", NULL, NULL);
-    node(&m, "Sin", "", "angle", "s", NULL, NULL);
-    node(&m, "Mul", "", "b s", "y", NULL, NULL);
-    Graph *g = import(&m, NULL, NULL);
-    ok(g && !param(g, "turn") && trains(g, "angle"),
-       "frequencies of a table of positions do not train, an angle of its own does");
-}
-
 /* A label is read by no weight; what meets it weighs the loss. */
 static void test_labels(void)
 {
@@ -356,7 +338,6 @@ int main(void)
     test_bounds();
     test_literal();
     test_numbers();
-    test_frequencies();
     test_labels();
     test_tied();
     return models_end();
