@@ -40,7 +40,7 @@ typedef struct {
    are of `ppsplit annotate', whose other options are in opt now, too; so a search for a plan finds
    theirs, unless annotate_follows() denies it. */
 bool annotate_read(const Graph *g, MeshOptions *opt);
-/* Into opt how they want parameters to be divided along the tensor axis. */
+/* Into opt how they want tensors to be divided along the tensor axis. */
 void annotate_ask(const Graph *g, MeshOptions *opt);
 /* Do plans of g divide everything as its file says?  say: warns how many specs, but those of
    parameters, say otherwise. */

@@ -2,13 +2,14 @@
  * read.c - what the file's annotations (ONNX's NodeProto.device_configurations) say of the mesh.
  *
  * In: the nodes of the file, the graph made of them.  Out: MeshOptions: numbers of members and
- * chunks, how parameters are divided along the tensor axis; and which specs a plan does not follow.
+ * chunks, how tensors are divided along the tensor axis; and which specs a plan does not follow.
  *
  * What `ppsplit annotate' has written says in its configuration's name which options its plan
  * follows from: the same search finds it again.  Its specs are compared with that plan; where
- * somebody has changed them, and in files of others, they decide how parameters are divided.  A
- * spec means the places of which it is the spec (specs.c).  Those of others are of one axis: as
- * many neighbouring shards on each device, whatever its number.
+ * somebody has changed them, and in files of others, a plan is searched for that follows as many as
+ * can be, and those of parameters in any case.  A spec means the places of which it is the spec
+ * (specs.c).  Those of others are of one axis: as many neighbouring shards on each device, whatever
+ * its number.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -322,15 +323,16 @@ bool annotate_read(const Graph *g, MeshOptions *opt)
 }
 
 /* False: another spec of it says something else. */
-static bool ask(const Graph *g, MeshOptions *opt, uint32_t param, Place at)
+static bool ask(const Graph *g, MeshOptions *opt, uint32_t param, const Said *x)
 {
     const Param *q = &g->param.at[param];
-    if (at.dim >= 0 && q->transposed)
-        at.dim = 1 - at.dim;
+    MeshAsked asked = {param, x->node, q->value, x->at};
+    if (asked.at.dim >= 0 && q->transposed)
+        asked.at.dim = 1 - asked.at.dim;
     for (uint32_t i = 0; i < opt->asked.n; i++)
         if (opt->asked.at[i].param == param)
-            return place_is(opt->asked.at[i].at, at);
-    vec_push(g->arena, &opt->asked, ((MeshAsked){param, at}));
+            return place_is(opt->asked.at[i].at, asked.at);
+    vec_push(g->arena, &opt->asked, asked);
     return true;
 }
 
@@ -343,9 +345,14 @@ void annotate_ask(const Graph *g, MeshOptions *opt)
     for (uint32_t i = 0; i < r.said.n; i++) {
         const Said *x = &r.said.at[i];
         bool good = true;
-        for (uint32_t p = x->open ? NONE : x->param; p < g->param.n; p++)
+        if (x->open)
+            continue;
+        if (x->param == NONE)
+            vec_push(g->arena, &opt->asked,
+                     ((MeshAsked){NONE, x->node, strmap_get(&g->by_name, x->tensor), x->at}));
+        for (uint32_t p = x->param; p < g->param.n; p++)
             if (g->param.at[p].initializer && !strcmp(g->param.at[p].initializer, x->tensor))
-                good &= ask(g, opt, p, x->at);
+                good &= ask(g, opt, p, x);
         if (!good)
             ignore(&r, x->node, x->tensor);
     }
@@ -393,8 +400,8 @@ bool annotate_follows(const Graph *g, const MeshPlans *plans, bool say)
     }
     if (n && say)
         diag_warn(WHERE_FILE(g->file),
-                  "%u sharding spec%s not followed (the first is of '%s'): specs decide for "
-                  "parameters, the rest follows",
+                  "%u sharding spec%s not followed (the first is of '%s'): no division by the rules "
+                  "of ops, with parameters as asked for, follows more",
                   n, n == 1 ? " is" : "s are", first);
     arena_free(a);
     return n == 0;

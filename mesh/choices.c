@@ -39,6 +39,22 @@ static bool need_of(Search *s, const Node *n, uint32_t i, const SpreadWay *w, Ne
     return k >= 0 && (p.dim != PLACE_P || !s->about[v].plain);
 }
 
+/* Specs of the file, but of parameters, that say otherwise; a sum is whole once it is added up. */
+static uint32_t denied(const Search *s, const Node *n, const SpreadWay *w)
+{
+    const uint32_t node = n->origin ? s->g->origin.at[n->origin].index : NONE;
+    uint32_t sum = 0, k = idmap_get(&s->asked, node);
+    for (; k < s->opt->asked.n && s->opt->asked.at[k].node == node; k++) {
+        const MeshAsked *x = &s->opt->asked.at[k];
+        for (uint32_t i = 0; i < n->nin + n->nout && x->param == NONE; i++) {
+            const Place at = !w ? place_r() : i < n->nin ? w->in[i] : w->out[i - n->nin];
+            if ((i < n->nin ? n->in[i] : n->out[i - n->nin]) == x->v)
+                sum += x->at.dim < 0 ? at.dim >= 0 : !place_is(at, x->at);
+        }
+    }
+    return sum;
+}
+
 static bool choice_of(Search *s, NodeId id, const SpreadWay *w, Choice *c)
 {
     const Node *n = &s->g->node.at[id];
@@ -46,6 +62,7 @@ static bool choice_of(Search *s, NodeId id, const SpreadWay *w, Choice *c)
                   .need = arena_array(s->a, Need, n->nin + 1),
                   .needs = (int)n->nin,
                   .made = arena_array(s->a, int, n->nout + 1),
+                  .denied = denied(s, n, w),
                   .price =
                       choices_work(s, id) / (w ? s->chunks : 1) * (w && w->most > 0 ? w->most : 1)};
     if (w)

@@ -30,9 +30,11 @@ enum { MESH_DEAREST = 16 }; /* what `keep' is at most */
 
 extern const char *const mesh_option[MESH_AXES]; /* asked.c: "--tensor", ... */
 
-/* How the model's file wants a parameter to be divided. */
+/* How the model's file wants a value to be divided along the tensor axis: a parameter always; what
+ * else node number `node' of the file reads or makes (param NONE) wherever that can be. */
 typedef struct {
-    uint32_t param;
+    uint32_t param, node;
+    ValueId v;
     Place at;
 } MeshAsked;
 
@@ -42,7 +44,7 @@ typedef struct {
                                (annotate_read()) */
     int chunks[MESH_AXES];  /* C: --chunks, T times a power of two; 1: nothing is divided */
     Strings shard; /* --shard, "PATTERN=DIM" or "PATTERN=replicate", the last that fits wins */
-    VEC(MeshAsked) asked;
+    VEC(MeshAsked) asked; /* in the order of `node' */
     /* the cost of a byte kept for backward, in bytes sent; 0: it only decides between equal ways */
     double keep;
     bool parts; /* --keep-parts: as if memory were short */

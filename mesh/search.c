@@ -118,7 +118,8 @@ static void meet_param(Search *s, ValueId v)
     states_open(&s->next, s->a, old + 1);
     for (uint32_t i = 0; i < s->now.state.n; i++)
         for (int made = MADE_WHOLE; made < MADE_DIVIDED + b->places; made++) {
-            State x = {s->now.state.at[i].price, {i, (uint32_t)made}};
+            State x = s->now.state.at[i];
+            x.past = (Past){i, (uint32_t)made};
             Place at = made >= MADE_DIVIDED ? b->place[made - MADE_DIVIDED] : place_r();
             bool divided = made >= MADE_DIVIDED;
             if (made == MADE_PARTIAL || at.mirrored || (p->n_each && (!divided || at.dim)) ||
@@ -163,7 +164,10 @@ static void visit(Search *s, NodeId id)
     for (uint32_t i = 0; i < s->now.state.n; i++)
         for (uint32_t k = 0; k < list.n; k++) {
             const Choice *c = &list.at[k];
-            State x = {s->now.state.at[i].price + c->price, {i, k}};
+            State x = s->now.state.at[i];
+            x.past = (Past){i, k};
+            x.denied += c->denied;
+            x.price += c->price;
             memcpy(l, states_labels(&s->now, i), s->live.n * sizeof *l);
             if (!states_bring(s, c, l, &x.price))
                 continue;
@@ -200,7 +204,7 @@ const Place *mesh_made(const Graph *g, const SpreadWay *const *way, const Place 
     return made;
 }
 
-/* Back from the cheapest state, which is the first one. */
+/* Back from the best state, which is the first one. */
 static MeshPlan plan_of(Search *s)
 {
     const Graph *g = s->g;
@@ -378,6 +382,8 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis 
     if (loss != NONE)
         vec_push(a, &root, loss);
     const bool *live = graph_live(g, a, 0, &root, 1);
+    for (uint32_t i = opt->asked.n; i-- > 0 && axis == MESH_TENSOR;)
+        *idmap_at(a, &s.asked, opt->asked.at[i].node) = i;
     s.of.known = spread_places(&s.of, a);
     s.least = least_price(g, a, live);
     s.of_params = flow_of_params(g, a);

@@ -45,6 +45,7 @@ typedef struct {
     const SpreadWay *way; /* NULL: everything whole */
     Need *need;
     int needs, *made;
+    uint32_t denied; /* specs of the file that say otherwise (MeshOptions.asked) */
     double price;
 } Choice;
 typedef VEC(Choice) Choices;
@@ -61,8 +62,10 @@ typedef struct {
     const Past *past;
 } Stage;
 
-/* States after so many stages; they differ in their labels, of which each has `width`. */
+/* States after so many stages; they differ in their labels, of which each has `width`.  The best
+ * one denies the fewest specs, and of those is the cheapest. */
 typedef struct {
+    uint32_t denied;
     double price;
     Past past;
 } State;
@@ -84,6 +87,7 @@ typedef struct {
     About *about;          /* by value */
     const bool *of_params; /* by value: made of parameters and constants alone */
     const bool *front;     /* by value: divided in dimension 0; NULL: none is */
+    IdMap asked;           /* by node of the file, the first of MeshOptions.asked */
     Choices *ways;         /* by node */
     double work, between;  /* price of an operation of a product, of another one (0: its places are
                               divided along another axis) */
@@ -122,10 +126,10 @@ bool is_convolution(Op op);
 /* ---- states.c ---- */
 Label *states_labels(const States *t, uint32_t i);
 void states_open(States *t, Arena *outer, uint32_t width);
-/* The cheaper one of two states with the same labels stays. */
+/* The better one of two states with the same labels stays. */
 void states_add(States *t, const Label *l, State x);
-/* The stage is over: its states become those at hand, the cheapest first, and what is behind them
-   is noted. */
+/* The stage is over: its states become those at hand, the best first, and what is behind them is
+   noted. */
 void states_end(Search *s, Stage stage);
 /* What it costs to bring value b, made and brought so far as l says, into one more form: forward,
    and where it has a gradient backward. */

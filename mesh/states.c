@@ -2,8 +2,8 @@
  * states.c - what a search has decided so far, as far as it matters for what is still to come.
  *
  * In: states, which say of each value that is still to be read how it is made and which forms of it
- * there are.  Out: of those that agree the cheapest, and of these the MOST cheapest; the price of
- * one more form of a value.
+ * there are.  Out: of those that agree the best, and of these the MOST best; the price of one more
+ * form of a value.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +20,11 @@ static uint64_t labels_hash(const Label *l, uint32_t n)
     return h ^ h >> 32;
 }
 
+static bool is_better(const State *x, const State *y)
+{
+    return x->denied != y->denied ? x->denied < y->denied : x->price < y->price;
+}
+
 void states_add(States *t, const Label *l, State x)
 {
     size_t bytes = t->width * sizeof *l;
@@ -34,7 +39,7 @@ void states_add(States *t, const Label *l, State x)
             return;
         }
         if (memcmp(states_labels(t, *at), l, bytes) == 0) {
-            if (x.price < t->state.at[*at].price)
+            if (is_better(&x, &t->state.at[*at]))
                 t->state.at[*at] = x;
             return;
         }
@@ -44,9 +49,8 @@ void states_add(States *t, const Label *l, State x)
 static int by_price(const void *x, const void *y)
 {
     const State *const *a = x, *const *b = y;
-    if ((*a)->price != (*b)->price)
-        return (*a)->price < (*b)->price ? -1 : 1;
-    return (*a > *b) - (*a < *b);
+    const int worse = is_better(*b, *a) - is_better(*a, *b);
+    return worse ? worse : (*a > *b) - (*a < *b);
 }
 
 void states_open(States *t, Arena *outer, uint32_t width)

@@ -1,4 +1,4 @@
-"""torch_tensor.py [STEPS] - the step of tests/bench/tensor's GPT in PyTorch, divided as there by DTensor: two processes with a thread each, Megatron's column and
+"""torch_tensor.py STEPS DIM SEQ VOCAB - the step of a GPT of tests/bench/tensor in PyTorch, divided as there by DTensor: two processes with a thread each, Megatron's column and
 row products, tables by rows of the vocabulary, the cross entropy of a divided vocabulary; SGD.  Prints the median seconds of a step."""
 import os
 import statistics
@@ -13,7 +13,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, loss_parallel, parallelize_module
 
-DIM, LAYERS, HEADS, SEQ, VOCAB, ROWS = 768, 4, 12, 256, 8192, 4
+STEPS, DIM, SEQ, VOCAB = (int(x) for x in sys.argv[1:])
+LAYERS, HEADS, ROWS = 4, DIM // 64, 4
 
 
 class Block(torch.nn.Module):
@@ -42,7 +43,7 @@ class GPT(torch.nn.Module):
         return self.lm_head(self.ln_f(self.h(self.wte(ids) + self.wpe)))
 
 
-def rank_main(rank, steps, port):
+def rank_main(rank, port):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2")
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -57,7 +58,7 @@ def rank_main(rank, steps, port):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, foreach=False)
     ids, target = torch.randint(VOCAB, (ROWS, SEQ)), torch.randint(VOCAB, (ROWS, SEQ))
     seconds = []
-    for _ in range(steps):
+    for _ in range(STEPS):
         dist.barrier()
         start = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
@@ -72,4 +73,4 @@ def rank_main(rank, steps, port):
 
 
 if __name__ == "__main__":
-    mp.spawn(rank_main, (int(sys.argv[1]) if len(sys.argv) > 1 else 6, 29500 + os.getpid() % 2000), nprocs=2)
+    mp.spawn(rank_main, (29500 + os.getpid() % 2000,), nprocs=2)

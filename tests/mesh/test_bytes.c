@@ -309,9 +309,10 @@ int main(void)
               grouped = {.places = S, .heads = HEADS, .keys = 2},
               biased = {.places = 50, .heads = HEADS, .keys = HEADS, .biased = true};
     for (int members = 2; members <= 8; members *= 2) {
-        /* more members than heads of keys: parts of heads, exchanged for one head, keys and values
-         */
-        double keys = members > 2 ? 4.0 * B * S * D : 0;
+        /* More members than heads of keys: parts of heads, exchanged for one head, keys and values,
+         * there and back.  Megatron-LM gathers q, k and v of all heads, and scatters their gradient
+         * (core/transformer/attention.py, get_query_key_value_tensors): 2 b s (h + 2 keys d). */
+        double keys = members > grouped.keys ? 4.0 * B * S * D : 0;
         /* the router's numbers, gathered where they are divided, and their gradients' sum */
         double router = (members <= EXPERTS ? 3.0 : 2.0) * B * S * EXPERTS;
         test_layers("Llama", llama, plain, members, 0);
