@@ -12,27 +12,10 @@
 
 static const uint32_t several = NONE - 1; /* of a node whose parts are in several stages */
 
-/* By value: does it depend on an input? */
-static bool *on_data(const Graph *g)
-{
-    bool *data = arena_array(g->arena, bool, g->value.n + 1);
-    for (ValueId v = 0; v < g->value.n; v++)
-        data[v] = val(g, v)->kind == V_INPUT;
-    for (NodeId n = 0; n < g->node.n; n++) {
-        const Node *x = &g->node.at[n];
-        bool any = false;
-        for (uint32_t i = 0; i < x->nin; i++)
-            any |= x->in[i] != NONE && data[x->in[i]];
-        for (uint32_t i = 0; i < x->nout; i++)
-            data[x->out[i]] |= any;
-    }
-    return data;
-}
-
 static void from_graph(const Graph *g, const Model *m, const uint32_t *stage_of, uint32_t loss,
                        uint32_t *stage)
 {
-    const bool *data = on_data(g);
+    const bool *data = flow_of_data(g, g->arena);
     for (NodeId n = 0; n < g->node.n; n++) {
         const Node *x = &g->node.at[n];
         uint32_t at = x->origin > 0 && x->origin < loss ? g->origin.at[x->origin].index : NONE;

@@ -36,14 +36,6 @@ typedef struct {
     ValueId result;                 /* of the backward; NONE: it is not there yet */
 } Back;
 
-static Ids all_nodes(const Graph *b, Arena *a)
-{
-    Ids list = {0};
-    for (NodeId n = 0; n < b->node.n; n++)
-        vec_push(a, &list, n);
-    return list;
-}
-
 static uint32_t find(const Ids *list, ValueId v)
 {
     uint32_t i = 0;
@@ -122,7 +114,7 @@ static void seeds(Back *k, Ids *y, Ids *dy)
 static void differentiate(Back *k)
 {
     Graph *b = k->b;
-    Ids list = all_nodes(b, k->g->arena), y = {0}, dy = {0}, wrt = {0}, at = {0};
+    Ids list = graph_nodes(b, k->g->arena, NULL), y = {0}, dy = {0}, wrt = {0}, at = {0};
     find_active(k, &list);
     seeds(k, &y, &dy);
     k->first = b->node.n;
@@ -325,7 +317,7 @@ static ValueId shifted(Back *k, uint32_t state, uint32_t sequence)
 {
     Graph *g = k->g;
     const int64_t steps = recurrence_steps(g, &k->n);
-    const Shape one = shape_lifted(&val(g, k->n.in[state])->shape, 1);
+    const Shape one = shape_with(&val(g, k->n.in[state])->shape, 0, 1);
     ValueId part[2] = {g_reshape(g, k->n.in[state], &one), NONE};
     if (steps == 1)
         return part[0];
@@ -357,7 +349,7 @@ static void add_results(Back *k, const Stage *s, const Ids *more)
     memcpy(out, k->n.out, k->n.nout * sizeof *out);
     for (uint32_t o = k->n.nout; o < output.n; o++) {
         const Value x = *val(body, body->output.at[o]);
-        const Shape all = shape_lifted(&x.shape, recurrence_steps(g, &k->n));
+        const Shape all = shape_with(&x.shape, 0, recurrence_steps(g, &k->n));
         out[o] = graph_value(g, V_NODE, NULL, x.dtype, &all);
         g->value.at[out[o]].node = k->v->node;
         g->value.at[out[o]].out = o;

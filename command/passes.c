@@ -108,13 +108,10 @@ void pass_rows(State *s)
                    "the model computes with exactly %lld rows, not with %lld", (long long)own,
                    (long long)wanted);
     }
-    Ids list = {0}, root = graph_results(g, g->arena);
+    Ids root = graph_results(g, g->arena, NONE);
     for (uint32_t i = 0; i < g->trip_bound.n; i++)
         vec_push(g->arena, &root, g->trip_bound.at[i].v);
-    const bool *live = graph_live(g, g->arena, 0, &root, 1);
-    for (NodeId n = 0; n < g->node.n; n++)
-        if (live[n])
-            vec_push(g->arena, &list, n);
+    const Ids list = graph_nodes(g, g->arena, graph_live(g, g->arena, 0, &root, 1));
     graph_resize(g, wanted, &list);
     trip_bounds(g, own);
 }

@@ -7,104 +7,70 @@
 
 #include "node.h"
 
-/* NUMBERs are int64_t, CHOICEs int; an ARRAY has n elements, and where said more. */
+/* NUMBERs are int64_t, CHOICEs int; an ARRAY has n elements, and where said more.  Of the rest the
+ * bytes are all there is to them. */
 typedef enum { NUMBER, CHOICE, REAL, TYPE, RECORD, PART, ARRAY, PAIRS, WHOLE_WEIGHT } Kind;
-enum {
-    NONE_LEFT,
-    AXIS,
-    BATCH_DIMS,
-    KEY,
-    K,
-    CEIL_MODE,
-    PADDING_ROW,
-    SEED,
-    GROUP,
-    DIMS,
-    PERM,
-    AXES,
-    START,
-    SIZES,
-    BEGIN,
-    STRIDE,
-    SIZE,
-    END,
-    DILATION,
-    STEP,
-    PADS,
-    KERNEL_DIMS,
-    OUT_DIMS,
-    WEIGHT_DIMS,
-    VALUE,
-    RATIO,
-    MODE,
-    REDUCTION,
-    SCAN,
-    LARGEST,
-    SELECT_LAST,
-    TO_FIRST,
-    COUNT_INCLUDE_PAD,
-    RELU,
-    TO,
-    ATTENTION,
-    TO_AXIS,
-    RESULTS,
-    PIECE,
-    MESH,
-    CUSTOM,
-    BODY
-};
+
+/* ops.def's name, field, kind, what is not given (elements of an array that is not), whether an
+ * array must be given */
+// clang-format off
+#define EACH_ATTR(X) \
+    X(AXIS,              axis,              NUMBER,       0, false)    \
+    X(BATCH_DIMS,        batch_dims,        NUMBER,       0, false)    \
+    X(KEY,               key,               NUMBER,       0, false)    \
+    X(K,                 k,                 NUMBER,       0, false)    \
+    X(CEIL_MODE,         ceil_mode,         NUMBER,       0, false)    \
+    X(PADDING_ROW,       padding_row,       NUMBER,       0, false)    \
+    X(SEED,              seed,              NUMBER,       0, false)    \
+    X(GROUP,             group,             NUMBER,       1, false)    \
+    X(DIMS,              dims,              ARRAY,        0, true)     \
+    X(PERM,              perm,              ARRAY,        0, true)     \
+    X(AXES,              axes,              ARRAY,        0, true)     \
+    X(START,             start,             ARRAY,        0, true)     \
+    X(SIZES,             sizes,             ARRAY,        0, true)     \
+    X(BEGIN,             begin,             ARRAY,        0, false)    \
+    X(STRIDE,            stride,            ARRAY,        1, false)    \
+    X(SIZE,              size,              ARRAY,        0, true)     \
+    X(END,               end,               ARRAY,        0, false)    \
+    X(DILATION,          dilation,          ARRAY,        1, false)    \
+    X(STEP,              step,              ARRAY,        1, false)    \
+    X(PADS,              pad,               PAIRS,        0, false)    \
+    X(KERNEL_DIMS,       kernel,            ARRAY,        0, true)     \
+    X(OUT_DIMS,          out_dims,          ARRAY,        0, true)     \
+    X(WEIGHT_DIMS,       weight_dims,       WHOLE_WEIGHT, 0, true)     \
+    X(VALUE,             value,             REAL,         0, false)    \
+    X(RATIO,             ratio,             REAL,         0, false)    \
+    X(MODE,              mode,              CHOICE,       0, false)    \
+    X(REDUCTION,         reduction,         CHOICE,       0, false)    \
+    X(SCAN,              scan,              CHOICE,       0, false)    \
+    X(LARGEST,           largest,           CHOICE,       0, false)    \
+    X(SELECT_LAST,       select_last,       CHOICE,       0, false)    \
+    X(TO_FIRST,          to_first,          CHOICE,       0, false)    \
+    X(COUNT_INCLUDE_PAD, count_include_pad, CHOICE,       0, false)    \
+    X(RELU,              relu,              CHOICE,       0, false)    \
+    X(TO,                to,                TYPE,         0, false)    \
+    X(ATTENTION,         attention,         RECORD,       0, false)    \
+    X(TO_AXIS,           to_axis,           NUMBER,       0, false)    \
+    X(RESULTS,           n,                 CHOICE,       0, false)    \
+    X(PIECE,             piece,             PART,         0, false)    \
+    X(MESH,              mesh,              CHOICE,       0, false)    \
+    X(CUSTOM,            custom,            RECORD,       0, false)    \
+    X(BODY,              recurrence,        RECORD,       0, false)
+// clang-format on
+#define NUMBERED(name, ...) name,
+enum { NONE_LEFT, EACH_ATTR(NUMBERED) };
 enum { MOST = 6 };
 
-#define AT(field) #field, offsetof(Attr, field)
 static const struct {
     const char *name;
-    size_t at;
+    size_t at, size;
     Kind kind;
-    /* of what is not given; elements of an array that is not */
     int64_t otherwise;
-    bool needed;                                        /* an array that must be given */
+    bool needed;
 } known[] = {
-    [AXIS] = {AT(axis), NUMBER, 0, false},
-    [BATCH_DIMS] = {AT(batch_dims), NUMBER, 0, false},
-    [KEY] = {AT(key), NUMBER, 0, false},
-    [K] = {AT(k), NUMBER, 0, false},
-    [CEIL_MODE] = {AT(ceil_mode), NUMBER, 0, false},
-    [PADDING_ROW] = {AT(padding_row), NUMBER, 0, false},
-    [SEED] = {AT(seed), NUMBER, 0, false},
-    [GROUP] = {AT(group), NUMBER, 1, false},
-    [DIMS] = {AT(dims), ARRAY, 0, true},
-    [PERM] = {AT(perm), ARRAY, 0, true},
-    [AXES] = {AT(axes), ARRAY, 0, true},
-    [START] = {AT(start), ARRAY, 0, true},
-    [SIZES] = {AT(sizes), ARRAY, 0, true},
-    [BEGIN] = {AT(begin), ARRAY, 0, false},
-    [STRIDE] = {AT(stride), ARRAY, 1, false},
-    [SIZE] = {AT(size), ARRAY, 0, true},
-    [END] = {AT(end), ARRAY, 0, false},
-    [DILATION] = {AT(dilation), ARRAY, 1, false},
-    [STEP] = {AT(step), ARRAY, 1, false},
-    [PADS] = {AT(pad), PAIRS, 0, false},
-    [KERNEL_DIMS] = {AT(kernel), ARRAY, 0, true},
-    [OUT_DIMS] = {AT(out_dims), ARRAY, 0, true},
-    [WEIGHT_DIMS] = {AT(weight_dims), WHOLE_WEIGHT, 0, true},
-    [VALUE] = {AT(value), REAL, 0, false},
-    [RATIO] = {AT(ratio), REAL, 0, false},
-    [MODE] = {AT(mode), CHOICE, 0, false},
-    [REDUCTION] = {AT(reduction), CHOICE, 0, false},
-    [SCAN] = {AT(scan), CHOICE, 0, false},
-    [LARGEST] = {AT(largest), CHOICE, 0, false},
-    [SELECT_LAST] = {AT(select_last), CHOICE, 0, false},
-    [TO_FIRST] = {AT(to_first), CHOICE, 0, false},
-    [COUNT_INCLUDE_PAD] = {AT(count_include_pad), CHOICE, 0, false},
-    [RELU] = {AT(relu), CHOICE, 0, false},
-    [TO] = {AT(to), TYPE, 0, false},
-    [ATTENTION] = {AT(attention), RECORD, 0, false},
-    [TO_AXIS] = {AT(to_axis), NUMBER, 0, false},
-    [RESULTS] = {AT(n), CHOICE, 0, false},
-    [PIECE] = {AT(piece), PART, 0, false},
-    [MESH] = {AT(mesh), CHOICE, 0, false},
-    [CUSTOM] = {AT(custom), RECORD, 0, false},
-    [BODY] = {AT(recurrence), RECORD, 0, false},
+#define ROW(name, field, kind, otherwise, needed)                                                  \
+    [name] = {#field, offsetof(Attr, field), sizeof((Attr *)NULL)->field, kind, otherwise, needed},
+    EACH_ATTR(ROW)
 };
 
 static const uint8_t attrs_of[OP_COUNT][MOST + 1] = {
@@ -187,19 +153,12 @@ Attr attr_own(Arena *a, Op op, const Attr *t)
         if (is_array(*k)) {
             own.n = t->n;
             copy_array(a, op, t, *k, &own);
-        } else if (known[*k].kind == NUMBER) {
-            const int64_t *from = field_of(t, *k);
-            *(int64_t *)field(&own, *k) = *from ? *from : known[*k].otherwise;
-        } else if (known[*k].kind == REAL) {
-            *(double *)field(&own, *k) = *(const double *)field_of(t, *k);
-        } else if (known[*k].kind == CHOICE) {
-            *(int *)field(&own, *k) = *(const int *)field_of(t, *k);
-        } else if (known[*k].kind == RECORD) {
-            *(const void **)field(&own, *k) = *(const void *const *)field_of(t, *k);
         } else if (known[*k].kind == PART) {
             own.piece = piece_own(a, t->piece);
         } else {
-            own.to = t->to;
+            memcpy(field(&own, *k), field_of(t, *k), known[*k].size);
+            if (known[*k].otherwise && *(int64_t *)field(&own, *k) == 0)
+                *(int64_t *)field(&own, *k) = known[*k].otherwise;
         }
     }
     INSIST(own.n >= 0 && (own.n <= MAX_RANK || op == OP_Split || op == OP_Vary ||
@@ -210,23 +169,13 @@ Attr attr_own(Arena *a, Op op, const Attr *t)
 bool attr_equal(Op op, const Attr *x, const Attr *y)
 {
     for (const uint8_t *k = attrs_of[op]; *k; k++) {
-        const void *a = field_of(x, *k), *b = field_of(y, *k);
         bool same;
         if (is_array(*k)) {
             size_t n = (size_t)length(x, *k) * sizeof(int64_t);
             same = x->n == y->n && (n == 0 || !memcmp(array_of(x, *k), array_of(y, *k), n));
-        } else if (known[*k].kind == NUMBER) {
-            same = *(const int64_t *)a == *(const int64_t *)b;
-        } else if (known[*k].kind == REAL) {
-            same = !memcmp(a, b, sizeof(double));
-        } else if (known[*k].kind == CHOICE) {
-            same = *(const int *)a == *(const int *)b;
-        } else if (known[*k].kind == RECORD) {
-            same = *(const void *const *)a == *(const void *const *)b;
-        } else if (known[*k].kind == PART) {
-            same = piece_equal(x->piece, y->piece);
         } else {
-            same = x->to == y->to;
+            same = known[*k].kind == PART ? piece_equal(x->piece, y->piece)
+                                          : !memcmp(field_of(x, *k), field_of(y, *k), known[*k].size);
         }
         if (!same)
             return false;

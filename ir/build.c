@@ -138,6 +138,16 @@ ValueId g_slice_axis(Graph *g, ValueId x, int axis, int64_t start, int64_t size)
     return g_slice(g, x, starts, s.d, NULL);
 }
 
+ValueId g_flip(Graph *g, ValueId x, int axis)
+{
+    const Shape s = *dims(g, x);
+    int64_t start[MAX_RANK] = {0}, step[MAX_RANK];
+    for (int i = 0; i < s.rank; i++)
+        step[i] = i == axis ? -1 : 1;
+    start[axis] = s.d[axis] - 1;
+    return g_slice(g, x, start, s.d, step);
+}
+
 ValueId g_concat(Graph *g, uint32_t n, const ValueId *x, int axis)
 {
     return graph_node(g, OP_Concat, n, x, (Attr){.axis = axis});
@@ -264,7 +274,7 @@ ValueId g_vary(Graph *g, ValueId x, int k)
                : graph_node(g, OP_Vary, 1, &x, (Attr){.n = k, .mesh = (int)g->cur_mesh});
 }
 
-static ValueId collective(Graph *g, Op op, ValueId x, Attr attr)
+ValueId g_collective(Graph *g, Op op, ValueId x, Attr attr)
 {
     attr.mesh = (int)g->cur_mesh;
     return g->mesh[g->cur_mesh].members == 1 ? x : graph_node(g, op, 1, &x, attr);
@@ -273,25 +283,25 @@ static ValueId collective(Graph *g, Op op, ValueId x, Attr attr)
 ValueId g_all_reduce(Graph *g, ValueId x, Dtype t)
 {
     const Dtype own = val(g, x)->dtype;
-    return g_cast(g, collective(g, OP_AllReduce, x, (Attr){.to = t == own ? DT_NONE : t}), t);
+    return g_cast(g, g_collective(g, OP_AllReduce, x, (Attr){.to = t == own ? DT_NONE : t}), t);
 }
 
 ValueId g_all_gather(Graph *g, ValueId x, int axis)
 {
-    return collective(g, OP_AllGather, x, (Attr){.axis = axis});
+    return g_collective(g, OP_AllGather, x, (Attr){.axis = axis});
 }
 
 ValueId g_shard(Graph *g, ValueId x, int axis)
 {
-    return collective(g, OP_Shard, x, (Attr){.axis = axis});
+    return g_collective(g, OP_Shard, x, (Attr){.axis = axis});
 }
 
 ValueId g_reduce_scatter(Graph *g, ValueId x, int axis)
 {
-    return collective(g, OP_ReduceScatter, x, (Attr){.axis = axis});
+    return g_collective(g, OP_ReduceScatter, x, (Attr){.axis = axis});
 }
 
 ValueId g_all_to_all(Graph *g, ValueId x, int from, int to)
 {
-    return collective(g, OP_AllToAll, x, (Attr){.axis = from, .to_axis = to});
+    return g_collective(g, OP_AllToAll, x, (Attr){.axis = from, .to_axis = to});
 }

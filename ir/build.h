@@ -39,6 +39,7 @@ ValueId g_sum_to(Graph *g, ValueId x, const Shape *s);
 ValueId g_slice(Graph *g, ValueId x, const int64_t *start, const int64_t *size,
                 const int64_t *step);
 ValueId g_slice_axis(Graph *g, ValueId x, int axis, int64_t start, int64_t size);
+ValueId g_flip(Graph *g, ValueId x, int axis); /* the last first */
 ValueId g_concat(Graph *g, uint32_t n, const ValueId *x, int axis);
 /* first output; graph_out for the rest */
 ValueId g_split(Graph *g, ValueId x, int axis, int n, const int64_t *sizes);
@@ -58,6 +59,7 @@ ValueId g_tree_sum(Graph *g, uint32_t n, const ValueId *x);
    its k results, of which the first is returned, where k is more than 1.  t: the type of the sum,
    after it is made. */
 ValueId g_vary(Graph *g, ValueId x, int k);
+ValueId g_collective(Graph *g, Op op, ValueId x, Attr attr); /* attr: but the axis of the mesh */
 ValueId g_all_reduce(Graph *g, ValueId x, Dtype t);
 ValueId g_all_gather(Graph *g, ValueId x, int axis);
 ValueId g_shard(Graph *g, ValueId x, int axis);

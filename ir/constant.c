@@ -20,6 +20,14 @@ bool g_const_ints(const Graph *g, ValueId v, Arena *a, int64_t **at, int64_t *n)
     return true;
 }
 
+bool const_slices_equal(const Value *v, int dim)
+{
+    const Shape *s = &v->shape;
+    const int64_t inner = shape_between(s, dim + 1, s->rank);
+    return v->data && blocks_equal(v->data, shape_between(s, 0, dim), s->d[dim],
+                                   (size_t)inner * dtype_size(v->dtype));
+}
+
 bool g_const_double(const Graph *g, ValueId v, double *d)
 {
     const Value *x = val(g, v);

@@ -121,6 +121,30 @@ Shape shape_of(int rank, ...)
     return s;
 }
 
+int64_t shape_between(const Shape *s, int from, int end)
+{
+    int64_t n = 1;
+    for (int i = from; i < end; i++)
+        n *= s->d[i];
+    return n;
+}
+
+Shape shape_with(const Shape *s, int dim, int64_t n)
+{
+    Shape more = *s;
+    INSIST(s->rank < MAX_RANK);
+    memcpy(more.d + dim + 1, s->d + dim, (size_t)(more.rank++ - dim) * sizeof *s->d);
+    more.d[dim] = n;
+    return more;
+}
+
+Shape shape_without(const Shape *s, int dim)
+{
+    Shape less = *s;
+    memcpy(less.d + dim, s->d + dim + 1, (size_t)(--less.rank - dim) * sizeof *s->d);
+    return less;
+}
+
 char *shape_print(Arena *a, Dtype t, const Shape *s)
 {
     char text[DIMS_TEXT];

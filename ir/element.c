@@ -163,3 +163,13 @@ double dtype_round(Dtype t, double v)
     element_set_double(t, &rounded, 0, v);
     return element_double(t, &rounded, 0);
 }
+
+/* each equals the one before it */
+bool blocks_equal(const void *at, int64_t runs, int64_t n, size_t block)
+{
+    const char *first = at;
+    bool equal = true;
+    for (int64_t r = 0; r < runs && n > 1 && equal; r++, first += (size_t)n * block)
+        equal = !memcmp(first, first + block, (size_t)(n - 1) * block);
+    return equal;
+}

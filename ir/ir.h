@@ -47,10 +47,13 @@ void graph_verify(const Graph *g);
 void graph_verify_forward(const Graph *g, const bool *active, ValueId loss);
 /* users[v] = node ids that read v, in order; index by value id. Arena array of g->value.n lists. */
 Ids *graph_users(const Graph *g, Arena *scratch);
-/* live.c: the values that a graph is computed for: its outputs and new running statistics; and
-   which of the nodes from `first` on lead to one of `root`: live[node - first] */
-Ids graph_results(const Graph *g, Arena *a);
+/* live.c: the values that a graph is computed for: its outputs, new running statistics, the loss
+   (NONE: none); which nodes lead to them; which of the nodes from `first` on lead to one of `root`:
+   live[node - first]; the nodes that are live, in order (NULL: all) */
+Ids graph_results(const Graph *g, Arena *a, ValueId loss);
+bool *graph_needed(const Graph *g, Arena *a, ValueId loss);
 bool *graph_live(const Graph *g, Arena *a, NodeId first, const Ids *root, uint32_t nroot);
+Ids graph_nodes(const Graph *g, Arena *a, const bool *live);
 
 /* ---- dump.c ---------------------------------------------------------------------------------- */
 
@@ -75,9 +78,6 @@ bool attr_equal(Op op, const Attr *x, const Attr *y);
 Attr attr_lifted(Arena *a, Op op, const Attr *t, int64_t n);
 
 /* ---- build.c: build.h ------------------------------------------------------------------------ */
-
-/* shape_recurrence.c: with a dimension of n in front */
-Shape shape_lifted(const Shape *s, int64_t n);
 
 /* ---- recurrence.c: a body that is computed for each step (op.h) ------------------------------ */
 
@@ -105,6 +105,7 @@ const void *graph_bytes(const Graph *g, const void *data, size_t n);
 
 bool g_const_ints(const Graph *g, ValueId v, Arena *a, int64_t **at, int64_t *n);
 bool g_const_double(const Graph *g, ValueId v, double *x);      /* of one element */
+bool const_slices_equal(const Value *v, int dim);               /* all along dim, by their bits */
 
 /* ---- autocast.c: makes a graph of f32 compute in f16 or bf16, before it is partitioned.  DT_NONE:
    keeps its types; chains of elementwise operations on halves are made to round once ----------- */

@@ -4,14 +4,31 @@
  */
 #include "ir.h"
 
-Ids graph_results(const Graph *g, Arena *a)
+Ids graph_results(const Graph *g, Arena *a, ValueId loss)
 {
     Ids root = {0};
     for (uint32_t i = 0; i < g->output.n; i++)
         vec_push(a, &root, g->output.at[i]);
     for (uint32_t i = 0; i < g->update.n; i++)
         vec_push(a, &root, g->update.at[i].value);
+    if (loss != NONE)
+        vec_push(a, &root, loss);
     return root;
+}
+
+bool *graph_needed(const Graph *g, Arena *a, ValueId loss)
+{
+    const Ids root = graph_results(g, a, loss);
+    return graph_live(g, a, 0, &root, 1);
+}
+
+Ids graph_nodes(const Graph *g, Arena *a, const bool *live)
+{
+    Ids list = {0};
+    for (NodeId n = 0; n < g->node.n; n++)
+        if (!live || live[n])
+            vec_push(a, &list, n);
+    return list;
 }
 
 bool *graph_live(const Graph *g, Arena *a, NodeId first, const Ids *root, uint32_t nroot)

@@ -33,12 +33,8 @@ int64_t recurrence_steps(const Graph *g, const Node *n)
 
 static bool is_one_number(const Value *v)
 {
-    const size_t size = dtype_size(v->dtype);
     const int64_t n = shape_elements(&v->shape);
-    for (int64_t i = 1; i < n; i++)
-        if (memcmp(v->data, (const char *)v->data + (size_t)i * size, size) != 0)
-            return false;
-    return n > 0;
+    return n > 0 && blocks_equal(v->data, 1, n, dtype_size(v->dtype));
 }
 
 static void check_nodes(const Graph *g, const Graph *body)

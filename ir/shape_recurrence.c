@@ -1,17 +1,7 @@
 /*
  * shape_recurrence.c - what a Recurrence makes, by its body and the number of steps.
  */
-#include <string.h>
-
 #include "infer.h"
-
-Shape shape_lifted(const Shape *s, int64_t n)
-{
-    Shape more = {.rank = s->rank + 1, .d = {n}};
-    INSIST(more.rank <= MAX_RANK);
-    memcpy(more.d + 1, s->d, (size_t)s->rank * sizeof *s->d);
-    return more;
-}
 
 void shape_recurrence(Infer *x)
 {
@@ -22,8 +12,8 @@ void shape_recurrence(Infer *x)
     const int64_t steps = first->rank > 0 ? first->d[0] : 0;
     for (uint32_t i = 0; i < x->nin; i++) {
         const Value *part = val(b, b->input.at[i]);
-        const Shape want = recurrence_is_sequence(r, i) ? shape_lifted(&part->shape, steps)
-                                                        : part->shape;
+        const Shape want =
+            recurrence_is_sequence(r, i) ? shape_with(&part->shape, 0, steps) : part->shape;
         if (infer_type(x, i) != part->dtype || !shape_equal(infer_dims(x, i), &want))
             infer_refuse(x, (int)i, "%s is needed here",
                          shape_print(x->g->arena, part->dtype, &want));
@@ -31,7 +21,7 @@ void shape_recurrence(Infer *x)
     for (uint32_t o = 0; o < x->nout; o++) {
         const Value *y = val(b, b->output.at[o]);
         x->t[o] = y->dtype;
-        x->s[o] = o < r->states ? y->shape : shape_lifted(&y->shape, steps);
+        x->s[o] = o < r->states ? y->shape : shape_with(&y->shape, 0, steps);
         if (o < r->states &&
             (y->dtype != infer_type(x, o) || !shape_equal(&y->shape, infer_dims(x, o))))
             infer_refuse(x, (int)o, "a step leaves %s of this state",

@@ -41,23 +41,6 @@ static bool keeps_result(const Graph *g, const Draft *d, uint32_t which, const S
     return true;
 }
 
-/* Whether all slices along the axis have the same bits. */
-static bool slices_equal(const Value *v, int axis)
-{
-    size_t inner = dtype_size(v->dtype), n = (size_t)v->shape.d[axis], outer = 1;
-    for (int i = axis + 1; i < v->shape.rank; i++)
-        inner *= (size_t)v->shape.d[i];
-    for (int i = 0; i < axis; i++)
-        outer *= (size_t)v->shape.d[i];
-    for (size_t o = 0; o < outer; o++) {
-        const char *first = (const char *)v->data + o * n * inner;
-        /* each equals the one before it */
-        if (n > 1 && memcmp(first, first + inner, (n - 1) * inner))
-            return false;
-    }
-    return true;
-}
-
 /* The constant with the axes of the mask reduced to their first index. Made once, found again by
  * name. */
 static ValueId collapse(Graph *g, ValueId v, unsigned axes, const Shape *s)
@@ -93,7 +76,7 @@ static void collapse_operand(Graph *g, Draft *d, uint32_t i)
         Shape smaller = s;
         smaller.d[axis] = 1;
         if (s.d[axis] <= 1 || !keeps_result(g, d, i, &smaller) ||
-            !slices_equal(val(g, d->in[i]), axis))
+            !const_slices_equal(val(g, d->in[i]), axis))
             continue;
         s = smaller;
         axes |= 1u << axis;

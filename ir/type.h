@@ -63,6 +63,9 @@ int64_t shape_elements(const Shape *s);
 int64_t size_gcd(int64_t x, int64_t y);                 /* of 0 and y: y */
 bool shape_equal(const Shape *a, const Shape *b);
 Shape shape_of(int rank, ...);                          /* int64_t each */
+int64_t shape_between(const Shape *s, int from, int end); /* product of dims from .. end - 1 */
+Shape shape_with(const Shape *s, int dim, int64_t n);     /* with one of n before number `dim' */
+Shape shape_without(const Shape *s, int dim);
 char *shape_print(Arena *a, Dtype t, const Shape *s);   /* "f32[4,8,128,64]" */
 
 /* Dense row-major bytes in memory: constants, and what the evaluator computes with. */
@@ -83,6 +86,8 @@ void element_set_int(Dtype t, void *data, int64_t i, int64_t v);
 double dtype_round(Dtype t, double v);
 /* element i, whole numbers exactly */
 void element_copy(Dtype to, void *out, Dtype from, const void *in, int64_t i);
+/* Are the n blocks of each run the same bytes? */
+bool blocks_equal(const void *at, int64_t runs, int64_t n, size_t block);
 
 /* Bytes of a tensor still in its file (mapped, not copied). */
 typedef struct {

@@ -39,26 +39,20 @@ typedef struct {
 /* With a dimension that is divided in groups, those stand in one before it. */
 static ValueId apart(Member *m, ValueId x, Place p)
 {
-    Shape s = val(m->g, x)->shape, t = s;
     if (p.groups == 1)
         return x;
-    t.rank++;
-    for (int i = s.rank; i > p.dim + 1; i--)
-        t.d[i] = s.d[i - 1];
-    t.d[p.dim] = p.groups;
-    t.d[p.dim + 1] = s.d[p.dim] / p.groups;
+    Shape t = shape_with(&val(m->g, x)->shape, p.dim, p.groups);
+    t.d[p.dim + 1] /= p.groups;
     return g_reshape(m->g, x, &t);
 }
 
 static ValueId together(Member *m, ValueId x, Place p)
 {
-    Shape s = val(m->g, x)->shape, t = s;
     if (p.groups == 1)
         return x;
-    t.rank--;
-    t.d[p.dim] = s.d[p.dim] * s.d[p.dim + 1];
-    for (int i = p.dim + 1; i < t.rank; i++)
-        t.d[i] = s.d[i + 1];
+    const Shape s = val(m->g, x)->shape;
+    Shape t = shape_without(&s, p.dim);
+    t.d[p.dim] *= s.d[p.dim];
     return g_reshape(m->g, x, &t);
 }
 
@@ -84,12 +78,7 @@ static ValueId turned(Member *m, ValueId x, Place p)
         return x;
     const ValueId all = in_parts(m, x, p),
                   half = g_split(m->g, all, p.dim + 1, 2, (const int64_t[]){1, 1});
-    const Shape one = val(m->g, half)->shape;
-    int64_t start[MAX_RANK] = {0}, step[MAX_RANK];
-    for (int i = 0; i < one.rank; i++)
-        step[i] = i == p.dim + 2 ? -1 : 1;
-    start[p.dim + 2] = m->plan->chunks - 1;
-    const ValueId back = g_slice(m->g, graph_out(m->g, half, 1), start, one.d, step);
+    const ValueId back = g_flip(m->g, graph_out(m->g, half, 1), p.dim + 2);
     return g_reshape(m->g, g_concat(m->g, 2, (ValueId[]){half, back}, p.dim + 1), &s);
 }
 
@@ -416,7 +405,7 @@ void mesh_member(Graph *g, MeshPlan *plan, uint32_t n, ValueId *const *keep)
     Member m = {.g = g,
                 .a = a,
                 .plan = plan,
-                .active = mesh_active(g, a, n ? *keep[0] : NONE),
+                .active = flow_active(g, a, n ? *keep[0] : NONE),
                 .of_params = flow_of_params(g, a),
                 .number = NONE};
     m.from = mesh_renew(g);

@@ -87,6 +87,6 @@ MeshPlans mesh_divide(Graph *g, const MeshOptions *opt, const BatchOptions *batc
         vec_push(g->arena, &plans, plan);
     }
     mesh_pieces(g, opt, n, keep);
-    graph_verify_forward(g, mesh_active(g, g->arena, *keep[0]), *keep[0]);
+    graph_verify_forward(g, flow_active(g, g->arena, *keep[0]), *keep[0]);
     return plans;
 }

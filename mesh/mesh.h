@@ -99,7 +99,6 @@ MeshPlans mesh_divide(Graph *g, const MeshOptions *opt, const BatchOptions *batc
  * mesh_stack(). */
 MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis axis,
                      const BatchNotes *notes, const bool *front);
-const bool *mesh_active(const Graph *g, Arena *a, ValueId loss); /* values with a gradient */
 /* Whether each reader may compute a value from its parameters again.  Then the gradients of its
  * uses are those of the parameters, which are added up once a step. */
 bool mesh_made_again(const Graph *g, const bool *of_params, ValueId v);

@@ -88,18 +88,12 @@ static void meet(Pieces *p, const Node *n, uint32_t k)
     const ValueId own = sums                  ? g_tree_sum(g, pieces, part)
                         : joins && pieces > 1 ? g_concat(g, pieces, part, axis)
                                               : part[0];
-    switch (n->op) {
-    case OP_AllReduce: p->at[v][k] = g_all_reduce(g, own, val(&p->from, v)->dtype); return;
-    case OP_AllGather: p->at[v][k] = g_all_gather(g, own, axis); return;
-    case OP_ReduceScatter: hand_out(p, v, k, mesh, g_reduce_scatter(g, own, axis), axis); return;
-    case OP_Shard: hand_out(p, v, k, mesh, g_shard(g, own, axis), axis); return;
-    case OP_AllToAll: {
-        const int to = (int)n->attr.to_axis;
-        hand_out(p, v, k, mesh, g_all_to_all(g, own, axis, to), to);
-        return;
-    }
-    default: BUG("%s between members", op_name(n->op));
-    }
+    const ValueId met = n->op == OP_AllReduce ? g_all_reduce(g, own, val(&p->from, v)->dtype)
+                                              : g_collective(g, n->op, own, n->attr);
+    if (n->op == OP_AllReduce || n->op == OP_AllGather)
+        p->at[v][k] = met;
+    else
+        hand_out(p, v, k, mesh, met, n->op == OP_AllToAll ? (int)n->attr.to_axis : axis);
 }
 
 static void vary(Pieces *p, const Node *n, uint32_t k)

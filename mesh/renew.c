@@ -8,7 +8,7 @@
 
 Ids mesh_results(const Graph *g, uint32_t n, ValueId *const *keep)
 {
-    Ids results = graph_results(g, g->arena);
+    Ids results = graph_results(g, g->arena, NONE);
     for (uint32_t i = 0; i < n; i++)
         if (*keep[i] != NONE)
             vec_push(g->arena, &results, *keep[i]);

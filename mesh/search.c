@@ -67,7 +67,7 @@ static void find_kept(Search *s, const bool *live)
 static void find_about(Search *s, const bool *live, ValueId loss)
 {
     const Graph *g = s->g;
-    const bool *active = mesh_active(g, s->a, loss);
+    const bool *active = flow_active(g, s->a, loss);
     for (ValueId v = 0; v < g->value.n; v++) {
         const Value *x = val(g, v);
         About *b = &s->about[v];
@@ -271,20 +271,6 @@ bool mesh_made_again(const Graph *g, const bool *of_params, ValueId v)
     return n && of_params[v] && n->nout == 1 && (op_is_map(n->op) || op_is_view(n->op));
 }
 
-/* By value, whether a gradient comes back to it. */
-const bool *mesh_active(const Graph *g, Arena *a, ValueId loss)
-{
-    bool *active = arena_array(a, bool, g->value.n + 1);
-    Ids all = {0};
-    for (NodeId n = 0; n < g->node.n; n++)
-        vec_push(a, &all, n);
-    if (loss != NONE) {
-        flow_params(g, active);
-        flow_through(g, active, all.at, all.n);
-    }
-    return active;
-}
-
 static int by_size(const void *x, const void *y)
 {
     const double *a = x, *b = y;
@@ -374,14 +360,11 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis 
                 .of = mesh_spread(g, a, axis, opt->chunks[axis], notes),
                 .front = front,
                 .ways = arena_array(a, Choices, g->node.n + 1)};
-    Ids root = graph_results(g, a);
+    const bool *live = graph_needed(g, a, loss);
     if (opt->lengths) {
         s.of.others = opt->lengths->at;
         s.of.n_others = opt->lengths->n;
     }
-    if (loss != NONE)
-        vec_push(a, &root, loss);
-    const bool *live = graph_live(g, a, 0, &root, 1);
     for (uint32_t i = opt->asked.n; i-- > 0 && axis == MESH_TENSOR;)
         *idmap_at(a, &s.asked, opt->asked.at[i].node) = i;
     s.of.known = spread_places(&s.of, a);

@@ -57,13 +57,6 @@ static ValueId in_front(Stack *s, ValueId v)
     return v;
 }
 
-static Shape with_front(Shape x, int64_t n)
-{
-    memmove(x.d + 1, x.d, (size_t)x.rank++ * sizeof *x.d);
-    x.d[0] = n;
-    return x;
-}
-
 static ValueId made(Stack *s, uint32_t k);
 
 /* An operand with a dimension in front of as many as `rank` others; what is the same for all has
@@ -114,7 +107,7 @@ static ValueId join(Stack *s, const Alike *x)
 {
     ValueId *in = arena_array(s->a, ValueId, s->of->chunks);
     for (uint32_t c = 0; c < s->of->chunks; c++) {
-        const Shape t = with_front(val(&s->from, x->v[c])->shape, 1);
+        const Shape t = shape_with(&val(&s->from, x->v[c])->shape, 0, 1);
         in[c] = reshape(s, s->is[x->v[c]], &t);
     }
     return g_concat(s->g, s->of->chunks, in, 0);
@@ -126,10 +119,8 @@ static ValueId cut(Stack *s, const Alike *x)
     const Node *n = maker(&s->from, x->v[0]);
     const Shape whole = val(&s->from, n->in[0])->shape;
     const int along = x->along;
-    Shape parts = whole;
+    Shape parts = shape_with(&whole, along, s->of->chunks);
     int64_t perm[MAX_RANK];
-    memmove(parts.d + along + 1, parts.d + along, (size_t)(parts.rank++ - along) * sizeof *parts.d);
-    parts.d[along] = s->of->chunks;
     parts.d[along + 1] /= s->of->chunks;
     for (int i = 0; i < parts.rank; i++)
         perm[i] = i == 0 ? along : i <= along ? i - 1 : i;
@@ -254,8 +245,8 @@ static Param stacked(Stack *s, const Alike *x)
         each[c] = s->from.param.at[val(&s->from, x->v[c])->param];
         each[c].number = val(&s->from, x->v[c])->param;
     }
-    p.whole = with_front(*param_whole(&p), s->of->chunks);
-    p.shape = with_front(p.shape, s->of->chunks);
+    p.whole = shape_with(param_whole(&p), 0, s->of->chunks);
+    p.shape = shape_with(&p.shape, 0, s->of->chunks);
     for (int i = 0; i < MESH_AXES; i++)
         p.box.along[i].axis += p.box.along[i].axis >= 0;
     p.each = each;

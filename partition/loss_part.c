@@ -115,9 +115,7 @@ static void check_mixes(const Graph *g, const BatchNotes *notes, const bool *par
 bool *loss_part(Graph *g, const Loss *l, const BatchNotes *notes)
 {
     bool *part = arena_array(g->arena, bool, g->node.n + 1);
-    Ids root = graph_results(g, g->arena);
-    vec_push(g->arena, &root, l->loss);
-    const bool *live = graph_live(g, g->arena, 0, &root, 1), *varies = varying(g, live);
+    const bool *live = graph_needed(g, g->arena, l->loss), *varies = varying(g, live);
     if (l->origin == NONE) {
         find_tail(g, notes, live, varies, part);
         check_mixes(g, notes, part);

@@ -7,17 +7,8 @@
  * weights may stand anywhere.  Those that do not are placed with their first consumer.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "split_int.h"
-
-static void find_live(Split *s, ValueId loss)
-{
-    Ids root = graph_results(s->g, s->a);
-    if (loss != NONE)
-        vec_push(s->a, &root, loss);
-    s->live = graph_live(s->g, s->a, 0, &root, 1);
-}
 
 /* Its gradient begins in the last stage: what a model computes after its loss cannot stand alone.
  */
@@ -36,7 +27,7 @@ static void check_loss(const Split *s, ValueId loss, const uint32_t *stage_of)
 Split split_open(Graph *g, ValueId loss, const PartitionOptions *opt)
 {
     Split s = {.g = g, .a = g->arena, .data = flow_of_data(g, g->arena)};
-    find_live(&s, loss);
+    s.live = graph_needed(s.g, s.a, loss);
     s.inside = arena_array(s.a, bool, g->node.n + 1);
     for (uint32_t i = 0; i < g->undivided.n; i++)
         for (NodeId n = g->undivided.at[i].first + 1; n <= g->undivided.at[i].last; n++)

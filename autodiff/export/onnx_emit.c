@@ -4,23 +4,40 @@
  */
 #include "onnx_emit.h"
 
-const char *emit_op2(Emit *e, const char *op, const char *a, const char *b, const char *to)
+const char *emit_op3(Emit *e, const char *op, const char *a, const char *b, const char *c,
+                     const char *out)
 {
-    const char *out = to ? to : ow_made(e->w);
-    OnnxNode n = ow_begin(e->w, op, b ? 2 : 1, (const char *[]){a, b ? b : ""}, 1, &out);
+    out = out ? out : ow_made(e->w);
+    OnnxNode n = ow_begin(e->w, op, c ? 3 : b ? 2 : 1, (const char *[]){a, b, c}, 1, &out);
     ow_end(e->w, &n);
     return out;
+}
+
+const char *emit_op2(Emit *e, const char *op, const char *a, const char *b, const char *out)
+{
+    return emit_op3(e, op, a, b, NULL, out);
+}
+
+const char *emit_int(Emit *e, const char *op, const char *a, const char *b, const char *name,
+                     int64_t v, const char *out)
+{
+    out = out ? out : ow_made(e->w);
+    OnnxNode n = ow_begin(e->w, op, b ? 2 : 1, (const char *[]){a, b}, 1, &out);
+    ow_int(&n, name, v);
+    ow_end(e->w, &n);
+    return out;
+}
+
+const char *emit_range(Emit *e, const char *n)
+{
+    return emit_op3(e, "Range", ow_number(e->w, DT_I64, 0), n, ow_number(e->w, DT_I64, 1), NULL);
 }
 
 const char *emit_list(Emit *e, int n, const int64_t *v) { return ow_ints(e->w, 1, n, v); }
 
 const char *emit_cast(Emit *e, const char *x, Dtype to, const char *out)
 {
-    out = out ? out : ow_made(e->w);
-    OnnxNode n = ow_begin(e->w, "Cast", 1, &x, 1, &out);
-    ow_int(&n, "to", to);
-    ow_end(e->w, &n);
-    return out;
+    return emit_int(e, "Cast", x, NULL, "to", to, out);
 }
 
 const char *emit_reshape(Emit *e, const char *x, const Shape *s, const char *out)

@@ -15,8 +15,15 @@ typedef struct {
 
 /* onnx_emit.c: each writes a node and returns the name of its result: `out`, or a fresh one
    where that is NULL */
-/* an operator without attributes on one or two operands (b NULL) */
+/* an operator without attributes on three operands, two (c NULL), or one (b NULL) */
+const char *emit_op3(Emit *e, const char *op, const char *a, const char *b, const char *c,
+                     const char *out);
 const char *emit_op2(Emit *e, const char *op, const char *a, const char *b, const char *out);
+/* ... with an attribute of a whole number */
+const char *emit_int(Emit *e, const char *op, const char *a, const char *b, const char *name,
+                     int64_t v, const char *out);
+/* 0, 1, ... n - 1, of i64 */
+const char *emit_range(Emit *e, const char *n);
 const char *emit_cast(Emit *e, const char *x, Dtype to, const char *out);
 const char *emit_reshape(Emit *e, const char *x, const Shape *s, const char *out);
 const char *emit_transpose(Emit *e, const char *x, int rank, const int64_t *perm, const char *out);

@@ -15,14 +15,6 @@ static ValueId y_of(const Emit *e)
     return e->n->op == OP_FlashAttention ? e->n->out[0] : e->n->in[3];
 }
 
-static const char *op3(Emit *e, const char *op, const char *a, const char *b, const char *c)
-{
-    const char *out = ow_made(e->w);
-    OnnxNode n = ow_begin(e->w, op, 3, (const char *[]){a, b, c}, 1, &out);
-    ow_end(e->w, &n);
-    return out;
-}
-
 static const char *along_keys(Emit *e, const char *op, const char *x)
 {
     return emit_op2(e, op, x, emit_list(e, 1, (const int64_t[]){-1}), NULL);
@@ -91,8 +83,7 @@ static void add_up(Emit *e, const char *x, uint32_t result)
 
 static const char *count_up(Emit *e, int64_t n, bool down)
 {
-    const char *x = op3(e, "Range", ow_number(e->w, DT_I64, 0), ow_number(e->w, DT_I64, (double)n),
-                        ow_number(e->w, DT_I64, 1));
+    const char *x = emit_range(e, ow_number(e->w, DT_I64, (double)n));
     return down ? emit_reshape(e, x, &(Shape){.rank = 2, .d = {n, 1}}, NULL) : x;
 }
 
@@ -148,7 +139,8 @@ static Scores scores(Emit *e, uint32_t others)
     if (t->bias)
         x = emit_op2(e, "Add", x, e->in[others], NULL);
     s.masked = masked(e, t->mask ? e->in[others + t->bias] : NULL);
-    s.scores = s.masked ? op3(e, "Where", s.masked, ow_number(e->w, DT_F32, t->fill), x) : x;
+    s.scores =
+        s.masked ? emit_op3(e, "Where", s.masked, ow_number(e->w, DT_F32, t->fill), x, NULL) : x;
     return s;
 }
 
@@ -209,7 +201,7 @@ void onnx_flash_attention_grad(Emit *e)
     const char *sum = along_keys(e, "ReduceSum", emit_op2(e, "Mul", p, g, NULL)),
                *ds = emit_op2(e, "Mul", p, emit_op2(e, "Sub", g, sum, NULL), NULL);
     if (s.masked)
-        ds = op3(e, "Where", s.masked, ow_number(e->w, DT_F32, 0), ds);
+        ds = emit_op3(e, "Where", s.masked, ow_number(e->w, DT_F32, 0), ds, NULL);
     ds = emit_op2(e, "Mul", ds, s.scale, NULL);
     const char *k = turned(e, repeated(e, 1), shape_at(e, e->n->in[1])->rank),
                *q = turned(e, e->in[0], shape_at(e, e->n->in[0])->rank);

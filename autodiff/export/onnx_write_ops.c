@@ -35,9 +35,7 @@ static void onnx_axis(Emit *e)
 
 static void onnx_gather_nd(Emit *e)
 {
-    OnnxNode n = same(e, "GatherND");
-    ow_int(&n, "batch_dims", e->n->attr.batch_dims);
-    ow_end(e->w, &n);
+    emit_int(e, "GatherND", e->in[0], e->in[1], "batch_dims", e->n->attr.batch_dims, e->out[0]);
 }
 
 /* ---- elementwise ----------------------------------------------------------------------------- */
@@ -53,12 +51,7 @@ static void onnx_mod(Emit *e)
     emit_op2(e, "Sub", e->in[0], emit_op2(e, "Mul", e->in[1], q, NULL), e->out[0]);
 }
 
-static void onnx_fmod(Emit *e)
-{
-    OnnxNode n = same(e, "Mod");
-    ow_int(&n, "fmod", 1);
-    ow_end(e->w, &n);
-}
+static void onnx_fmod(Emit *e) { emit_int(e, "Mod", e->in[0], e->in[1], "fmod", 1, e->out[0]); }
 
 /* ---- views and movement ---------------------------------------------------------------------- */
 
@@ -153,11 +146,8 @@ static void onnx_reduce(Emit *e)
 {
     bool flags = type(e, 0) == DT_BOOL;
     const char *x = flags ? emit_cast(e, e->in[0], DT_I32, NULL) : e->in[0],
-               *y = flags ? ow_made(e->w) : e->out[0];
-    OnnxNode n = ow_begin(e->w, op_name(e->n->op), 2,
-                          (const char *[]){x, emit_list(e, e->n->attr.n, e->n->attr.axes)}, 1, &y);
-    ow_int(&n, "keepdims", 1);
-    ow_end(e->w, &n);
+               *y = emit_int(e, op_name(e->n->op), x, emit_list(e, e->n->attr.n, e->n->attr.axes),
+                             "keepdims", 1, flags ? NULL : e->out[0]);
     if (flags)
         emit_cast(e, y, DT_BOOL, e->out[0]);
 }
@@ -205,10 +195,8 @@ static void onnx_suppress(Emit *e)
     int64_t boxes = operand(e, 1)->shape.d[2], last = 2;
     const char *const *in = e->in, *zero = ow_number(e->w, DT_I64, 0),
                       *one = ow_number(e->w, DT_I64, 1),
-                      *n = ow_number(e->w, DT_I64, (double)boxes), *places = ow_made(e->w),
-                      *taken = ow_made(e->w), *map = ow_made(e->w), *first[2] = {NULL, NULL};
-    OnnxNode range = ow_begin(e->w, "Range", 3, (const char *[]){zero, n, one}, 1, &places);
-    ow_end(e->w, &range);
+                      *n = ow_number(e->w, DT_I64, (double)boxes), *places = emit_range(e, n),
+                      *taken = ow_made(e->w), *first[2] = {ow_made(e->w), ow_made(e->w)};
     const char *rank = emit_op2(e, "Sub", n, places, NULL),
                *none = emit_op2(e, "Mul", in[1], zero, NULL),
                *key = emit_op2(e, "Mul", emit_cast(e, in[2], DT_I64, NULL), rank, NULL);
@@ -220,15 +208,11 @@ static void onnx_suppress(Emit *e)
     OnnxNode nms = ow_begin(e->w, "NonMaxSuppression", 5,
                             (const char *[]){box, score, most, share, half}, 1, &taken);
     ow_end(e->w, &nms);
-    const char *ones = ow_made(e->w), *columns = emit_list(e, 1, (const int64_t[]){1});
-    OnnxNode sum = ow_begin(e->w, "ReduceSum", 2, (const char *[]){taken, columns}, 1, &ones);
-    ow_int(&sum, "keepdims", 0);
-    ow_end(e->w, &sum);
+    const char *ones =
+        emit_int(e, "ReduceSum", taken, emit_list(e, 1, (const int64_t[]){1}), "keepdims", 0, NULL);
     ones = emit_op2(e, "Add", emit_op2(e, "Mul", ones, zero, NULL), one, NULL);
-    OnnxNode scatter = ow_begin(e->w, "ScatterND", 3, (const char *[]){none, taken, ones}, 1, &map);
-    ow_end(e->w, &scatter);
-    const char *is = along2(e, "GatherElements", map, in[1], NULL);
-    first[0] = ow_made(e->w), first[1] = ow_made(e->w);
+    const char *map = emit_op3(e, "ScatterND", none, taken, ones, NULL),
+               *is = along2(e, "GatherElements", map, in[1], NULL);
     OnnxNode sort = ow_begin(
         e->w, "TopK", 2,
         (const char *[]){emit_op2(e, "Mul", is, rank, NULL), emit_list(e, 1, &boxes)}, 2, first);
@@ -236,10 +220,7 @@ static void onnx_suppress(Emit *e)
     ow_end(e->w, &sort);
     emit_op2(e, "Mul", along2(e, "GatherElements", in[1], first[1], NULL),
              emit_op2(e, "Min", first[0], one, NULL), e->out[0]);
-    OnnxNode count =
-        ow_begin(e->w, "ReduceSum", 2, (const char *[]){is, emit_list(e, 1, &last)}, 1, &e->out[1]);
-    ow_int(&count, "keepdims", 0);
-    ow_end(e->w, &count);
+    emit_int(e, "ReduceSum", is, emit_list(e, 1, &last), "keepdims", 0, e->out[1]);
 }
 
 /* The file's shapes are those of a full microbatch, so the count is a number. */
@@ -253,18 +234,20 @@ static void onnx_count(Emit *e)
 
 /* ---- convolutions and pools ------------------------------------------------------------------ */
 
-static void window(OnnxNode *n, const Attr *t)
+/* stride and dilation by spatial dimension; pads: begins, then ends */
+static void window(OnnxNode *n, int dims, const int64_t *stride, const int64_t *dilation,
+                   const int64_t *pads)
 {
-    ow_int_list(n, "strides", t->n, t->stride);
-    ow_int_list(n, "dilations", t->n, t->dilation);
-    ow_int_list(n, "pads", 2 * t->n, t->pad);
+    ow_int_list(n, "strides", dims, stride);
+    ow_int_list(n, "dilations", dims, dilation);
+    ow_int_list(n, "pads", 2 * dims, pads);
 }
 
 static void onnx_conv(Emit *e)
 {
     OnnxNode n = same(e, "Conv");
     ow_int(&n, "group", e->n->attr.group);
-    window(&n, &e->n->attr);
+    window(&n, e->n->attr.n, e->n->attr.stride, e->n->attr.dilation, e->n->attr.pad);
     ow_end(e->w, &n);
 }
 
@@ -291,9 +274,7 @@ static void onnx_conv_transpose(Emit *e)
     const char *y = grow ? ow_made(e->w) : e->out[0];
     OnnxNode n = ow_begin(e->w, "ConvTranspose", 2, e->in, 1, &y);
     ow_int(&n, "group", t->group);
-    ow_int_list(&n, "strides", t->n, t->stride);
-    ow_int_list(&n, "dilations", t->n, t->dilation);
-    ow_int_list(&n, "pads", 2 * t->n, pads);
+    window(&n, t->n, t->stride, t->dilation, pads);
     ow_int_list(&n, "output_padding", t->n, more);
     ow_end(e->w, &n);
     if (grow)
@@ -325,9 +306,7 @@ static void onnx_conv_weight_grad(Emit *e)
     const char *in[2] = {emit_reshape(e, image, &folded, NULL), kernel}, *whole = ow_made(e->w);
     OnnxNode n = ow_begin(e->w, "Conv", 2, in, 1, &whole);
     ow_int(&n, "group", g);
-    ow_int_list(&n, "strides", t->n, t->dilation);
-    ow_int_list(&n, "dilations", t->n, t->stride);
-    ow_int_list(&n, "pads", 2 * t->n, t->pad);
+    window(&n, t->n, t->dilation, t->stride, t->pad);
     ow_end(e->w, &n);
     cut.d[0] = per;
     cut.d[1] = dw->d[0];
@@ -339,7 +318,7 @@ static void onnx_max_pool(Emit *e)
 {
     OnnxNode n = same(e, "MaxPool");
     ow_int_list(&n, "kernel_shape", e->n->attr.n, e->n->attr.kernel);
-    window(&n, &e->n->attr);
+    window(&n, e->n->attr.n, e->n->attr.stride, e->n->attr.dilation, e->n->attr.pad);
     ow_int(&n, "ceil_mode", e->n->attr.ceil_mode);
     ow_end(e->w, &n);
 }
@@ -365,9 +344,7 @@ static const char *window_sum(Emit *e, const char *x, const char *out)
     emit_op2(e, "Expand", one, emit_list(e, k.rank, k.d), ones);
     OnnxNode n = ow_begin(e->w, "Conv", 2, (const char *[]){x, ones}, 1, &sum);
     ow_int(&n, "group", s->d[1]);
-    ow_int_list(&n, "strides", t->n, t->stride);
-    ow_int_list(&n, "dilations", t->n, t->dilation);
-    ow_int_list(&n, "pads", 2 * t->n, pads);
+    window(&n, t->n, t->stride, t->dilation, pads);
     ow_end(e->w, &n);
     return sum;
 }
@@ -409,20 +386,18 @@ static void onnx_dropout(Emit *e)
     ow_end(e->w, &n);
 }
 
+/* the n of [n] */
+static const char *length_of(Emit *e, const char *x)
+{
+    return emit_reshape(e, emit_op2(e, "Shape", x, NULL, NULL), &(Shape){0}, NULL);
+}
+
 /* [n], true in the first places of [n]: as many as the mask is true in */
 static const char *packed_places(Emit *e, const char *mask)
 {
-    const char *m = emit_cast(e, mask, DT_I64, NULL), *zero = ow_number(e->w, DT_I64, 0),
-               *shape = emit_op2(e, "Shape", mask, NULL, NULL),
-               *n = emit_reshape(e, shape, &(Shape){0}, NULL), *places = ow_made(e->w),
-               *sum = ow_made(e->w);
-    OnnxNode range = ow_begin(e->w, "Range", 3,
-                              (const char *[]){zero, n, ow_number(e->w, DT_I64, 1)}, 1, &places);
-    ow_end(e->w, &range);
-    OnnxNode all = ow_begin(e->w, "ReduceSum", 1, &m, 1, &sum);
-    ow_int(&all, "keepdims", 0);
-    ow_end(e->w, &all);
-    return emit_op2(e, "Less", places, sum, NULL);
+    const char *m = emit_cast(e, mask, DT_I64, NULL),
+               *sum = emit_int(e, "ReduceSum", m, NULL, "keepdims", 0, NULL);
+    return emit_op2(e, "Less", emit_range(e, length_of(e, mask)), sum, NULL);
 }
 
 /* [n] against dim `axis` of `rank` */
@@ -438,9 +413,7 @@ static const char *along_axis(Emit *e, const char *v, int axis, int rank)
 static void where_else_zero(Emit *e, const char *there, const char *x, Dtype t, const char *out)
 {
     const bool truth = t == DT_BOOL;
-    const char *const in[] = {there, x, truth ? NULL : ow_number(e->w, t, 0)};
-    OnnxNode n = ow_begin(e->w, truth ? "And" : "Where", truth ? 2 : 3, in, 1, &out);
-    ow_end(e->w, &n);
+    emit_op3(e, truth ? "And" : "Where", there, x, truth ? NULL : ow_number(e->w, t, 0), out);
 }
 
 /* Places that are there come first in a stable order: TopK of n - i where the mask is, else -i. */
@@ -450,30 +423,22 @@ static void onnx_pack(Emit *e)
     int axis = (int)e->n->attr.axis, rank = x->shape.rank;
     bool packs = e->n->op == OP_Pack;
     const char *m = emit_cast(e, e->in[1], DT_I64, NULL), *zero = ow_number(e->w, DT_I64, 0),
-               *size =
-                   emit_reshape(e, emit_op2(e, "Shape", e->in[1], NULL, NULL), &(Shape){0}, NULL),
-               *places = ow_made(e->w), *sum = ow_made(e->w), *out = ow_made(e->w);
-    OnnxNode range = ow_begin(e->w, "Range", 3,
-                              (const char *[]){zero, size, ow_number(e->w, DT_I64, 1)}, 1, &places);
-    ow_end(e->w, &range);
-    const char *index;
+               *size = length_of(e, e->in[1]), *index;
     if (packs) {
-        const char *key = emit_op2(e, "Sub", emit_op2(e, "Mul", m, size, NULL), places, NULL),
+        const char *key = emit_op2(e, "Sub", emit_op2(e, "Mul", m, size, NULL), emit_range(e, size),
+                                   NULL),
                    *top[2] = {ow_made(e->w), ow_made(e->w)},
                    *k = emit_op2(e, "Shape", e->in[1], NULL, NULL);
         OnnxNode sort = ow_begin(e->w, "TopK", 2, (const char *[]){key, k}, 2, top);
         ow_end(e->w, &sort);
         index = top[1];
     } else {
-        OnnxNode count = ow_begin(e->w, "CumSum", 2, (const char *[]){m, zero}, 1, &sum);
-        ow_end(e->w, &count);
+        const char *sum = emit_op2(e, "CumSum", m, zero, NULL);
         index = emit_op2(e, "Max", emit_op2(e, "Sub", sum, ow_number(e->w, DT_I64, 1), NULL), zero,
                          NULL);
     }
-    OnnxNode gather = ow_begin(e->w, "Gather", 2, (const char *[]){e->in[0], index}, 1, &out);
-    ow_int(&gather, "axis", axis);
-    ow_end(e->w, &gather);
-    const char *there = packs ? packed_places(e, e->in[1]) : e->in[1];
+    const char *out = emit_int(e, "Gather", e->in[0], index, "axis", axis, NULL),
+               *there = packs ? packed_places(e, e->in[1]) : e->in[1];
     where_else_zero(e, along_axis(e, there, axis, rank), out, x->dtype, e->out[0]);
 }
 
@@ -496,9 +461,7 @@ static void onnx_packed_matmul(Emit *e)
 
 static void onnx_random(Emit *e)
 {
-    OnnxNode n = same(e, "RandomUniformLike");
-    ow_int(&n, "dtype", result(e)->dtype);
-    ow_end(e->w, &n);
+    emit_int(e, "RandomUniformLike", e->in[0], NULL, "dtype", result(e)->dtype, e->out[0]);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -506,9 +469,7 @@ static void onnx_random(Emit *e)
 /* Of opset 26, which the file then is of. */
 static void onnx_bit_cast(Emit *e)
 {
-    OnnxNode n = same(e, "BitCast");
-    ow_int(&n, "to", result(e)->dtype);
-    ow_end(e->w, &n);
+    emit_int(e, "BitCast", e->in[0], NULL, "to", result(e)->dtype, e->out[0]);
     e->w->opset = 26;
 }
 

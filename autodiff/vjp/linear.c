@@ -6,19 +6,10 @@
 
 static Shape rows_of(const Shape *s)
 {
-    int64_t rows = 1;
-    for (int i = 0; i + 1 < s->rank; i++)
-        rows *= s->d[i];
-    return shape_of(2, rows, s->d[s->rank - 1]);
+    return shape_of(2, shape_between(s, 0, s->rank - 1), s->d[s->rank - 1]);
 }
 
-static int64_t leading(const Shape *s)
-{
-    int64_t n = 1;
-    for (int i = 0; i + 2 < s->rank; i++)
-        n *= s->d[i];
-    return n;
-}
+static int64_t leading(const Shape *s) { return shape_between(s, 0, s->rank - 2); }
 
 /* wide: of halves, in f32 */
 static ValueId product(Graph *g, ValueId x, ValueId y, bool wide)

@@ -18,15 +18,12 @@ void vjp_reshape(Vjp *v)
 /* dW of y = x W^T, made as one product: (a b)^T = b^T a^T, and a is a transpose itself. */
 static ValueId product_transposed(Graph *g, ValueId dy)
 {
-    const Value *p = val(g, dy);
-    if (p->kind != V_NODE || p->shape.rank != 2 || g->node.at[p->node].op != OP_MatMul)
+    const Node *p = graph_made_by(g, dy, OP_MatMul),
+               *a = p ? graph_made_by(g, p->in[0], OP_Transpose) : NULL;
+    if (!a || val(g, dy)->shape.rank != 2 || val(g, p->in[0])->shape.rank != 2)
         return NONE;
-    ValueId a = g->node.at[p->node].in[0], b = g->node.at[p->node].in[1];
-    const Value *at = val(g, a);
-    if (at->kind != V_NODE || at->shape.rank != 2 || g->node.at[at->node].op != OP_Transpose)
-        return NONE;
-    ValueId base = g->node.at[at->node].in[0];
-    return g_matmul(g, g_swap_last(g, b), base);
+    const ValueId base = a->in[0];
+    return g_matmul(g, g_swap_last(g, p->in[1]), base);
 }
 
 /* y[i] = x[perm i]: dx = dy under the inverse permutation.  A weight kept as [out, in] gets its
@@ -55,12 +52,7 @@ static ValueId interleave(Graph *g, ValueId d, int axis, int64_t step)
 {
     Shape s = val(g, d)->shape;
     int64_t n = s.d[axis];
-    INSIST(s.rank < MAX_RANK);
-    Shape wide = s;
-    wide.rank++;
-    for (int i = wide.rank - 1; i > axis + 1; i--)
-        wide.d[i] = s.d[i - 1];
-    wide.d[axis + 1] = 1;
+    const Shape wide = shape_with(&s, axis + 1, 1);
     ValueId padded = vjp_place(g, g_reshape(g, d, &wide), axis + 1, 0, step);
     s.d[axis] = n * step;
     return g_slice_axis(g, g_reshape(g, padded, &s), axis, 0, (n - 1) * step + 1);
@@ -170,18 +162,10 @@ static ValueId unpad_axis(Graph *g, ValueId dy, int axis, int mode, int64_t begi
             q++;
         ValueId run = g_slice_axis(g, dy, axis, p, q - p);
         int64_t to = by < 0 ? first - (q - p - 1) : first;
-        if (by < 0) {
-            int64_t start[MAX_RANK] = {0}, step[MAX_RANK];
-            Shape r = val(g, run)->shape;
-            for (int i = 0; i < r.rank; i++)
-                step[i] = 1;
-            step[axis] = -1;
-            start[axis] = q - p - 1;
-            run = g_slice(g, run, start, r.d, step);
-        } else if (by == 0) {
-            int64_t axes[1] = {axis};
-            run = g_reduce(g, OP_ReduceSum, run, 1, axes);
-        }
+        if (by < 0)
+            run = g_flip(g, run, axis);
+        else if (by == 0)
+            run = g_reduce(g, OP_ReduceSum, run, 1, (int64_t[]){axis});
         sum = g_add(g, sum, vjp_place(g, run, axis, to, n));
         p = q;
     }
@@ -222,12 +206,7 @@ static ValueId gather_like(Graph *g, Op op, ValueId x, ValueId index, int64_t ax
 
 static ValueId add_dim(Graph *g, ValueId x, int at)
 {
-    Shape s = val(g, x)->shape;
-    INSIST(s.rank < MAX_RANK);
-    for (int i = s.rank; i > at; i--)
-        s.d[i] = s.d[i - 1];
-    s.d[at] = 1;
-    s.rank++;
+    const Shape s = shape_with(&val(g, x)->shape, at, 1);
     return g_reshape(g, x, &s);
 }
 

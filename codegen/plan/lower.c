@@ -293,10 +293,7 @@ static bool takes_room(Low *l, const Node *n, Dtype type, int64_t elements)
 static int64_t matrices(const Func *f, ValueId v)
 {
     const Shape *s = &val(f->g, v)->shape;
-    int64_t n = 1;
-    for (int d = 0; d < s->rank - 2; d++)
-        n *= s->d[d];
-    return cg_most(f->sg, n);
+    return cg_most(f->sg, shape_between(s, 0, s->rank - 2));
 }
 
 /* Float32 elements that an attention needs beside its results. */

@@ -169,7 +169,7 @@ static void one_of_several(PpParam *to, Param *p, Arena *a)
     for (int x = 0; x < MESH_AXES; x++)
         p->box.along[x].axis -= p->box.along[x].axis >= 0;
     p->whole = *param_whole(&p->each[0]);
-    memmove(p->shape.d, p->shape.d + 1, (size_t)--p->shape.rank * sizeof *p->shape.d);
+    p->shape = shape_without(&p->shape, 0);
 }
 
 /* Along two axes of the mesh, the one dimension is outside the other (mesh/search.c). */

@@ -78,9 +78,7 @@ static ValueId constants(const Reroll *r, const ValueId *y)
         memcpy(data + k * bytes, val(g, y[k])->data, bytes);
         alike = alike && !memcmp(data, data + k * bytes, bytes);
     }
-    memmove(s.d + 1, s.d, (size_t)s.rank * sizeof *s.d);
-    s.rank++;
-    s.d[0] = alike ? 1 : r->n;
+    s = shape_with(&s, 0, alike ? 1 : r->n);
     return r->build ? low_const(g, low_dtype(g, y[0]), s, data) : y[0];
 }
 
@@ -113,15 +111,13 @@ static ValueId moving_slices(const Reroll *r, const ValueId *y)
         for (int64_t i = 0; i < width; i++)
             at[k * width + i] = maker_of(g, y[k]).attr.start[axis] + i * first.attr.step[axis];
     /* the dims that stay, then those of the trips */
-    Shape rest = s, step = s, split = s;
+    Shape rest = s, step = s;
+    const Shape split = shape_with(&s, axis, r->n);
     memcpy(start, first.attr.start, (size_t)x.rank * sizeof *start);
     memcpy(step.d, first.attr.step, (size_t)x.rank * sizeof *step.d);
     start[axis] = 0, step.d[axis] = 1, rest.d[axis] = x.d[axis];
     ValueId v = g_slice(g, first.in[0], start, rest.d, step.d);
     v = low_take(g, v, axis, r->n * width, at);
-    memmove(split.d + axis + 1, split.d + axis, (size_t)(s.rank - axis) * sizeof *split.d);
-    split.d[axis] = r->n;
-    split.rank++;
     return low_move_dim(g, g_reshape(g, v, &split), axis, 0);
 }
 

@@ -251,12 +251,8 @@ ValueId low_squeeze(Graph *g, ValueId x, int n, const int64_t *axes)
 
 ValueId low_unsqueeze(Graph *g, ValueId x, int axis)
 {
-    Shape s = low_shape(g, x);
-    INSIST(s.rank < MAX_RANK && axis <= s.rank);
-    for (int d = s.rank; d > axis; d--)
-        s.d[d] = s.d[d - 1];
-    s.d[axis] = 1;
-    s.rank++;
+    INSIST(axis <= val(g, x)->shape.rank);
+    const Shape s = shape_with(&val(g, x)->shape, axis, 1);
     return g_reshape(g, x, &s);
 }
 

@@ -49,14 +49,14 @@ void import_flatten(Import *im)
 {
     Graph *g = im->g;
     ValueId x = low_need(im, 0);
-    Shape s = low_shape(g, x), two = {2, {1, 1}};
+    Shape s = low_shape(g, x);
     int64_t axis = im_int(im, "axis", 1);
     if (axis < -s.rank || axis > s.rank)
         low_fatal(im, -1, "axis %lld is out of range", (long long)axis);
     if (axis < 0)
         axis += s.rank;
-    for (int d = 0; d < s.rank; d++)
-        two.d[d >= axis] *= s.d[d];
+    const Shape two =
+        shape_of(2, shape_between(&s, 0, (int)axis), shape_between(&s, (int)axis, s.rank));
     im->out[0] = g_reshape(g, x, &two);
 }
 

@@ -112,11 +112,9 @@ void import_group_normalization(Import *im)
     Graph *g = im->g;
     ValueId x = low_need_wide(im, 0);
     Shape s = low_need_rank(im, 0, 2, MAX_RANK);
-    int64_t groups = im_int(im, "num_groups", 0), per = 1, last = 2;
+    int64_t groups = im_int(im, "num_groups", 0), per = shape_between(&s, 1, s.rank), last = 2;
     if (groups < 1 || s.d[1] % groups)
         low_fatal(im, -1, "%lld channels in %lld groups", (long long)s.d[1], (long long)groups);
-    for (int d = 1; d < s.rank; d++)
-        per *= s.d[d];
     Shape grouped = shape_of(3, s.d[0], groups, per / groups);
     Moments m = moments(g, g_reshape(g, x, &grouped), 1, &last, im_float(im, "epsilon", 1e-5));
     ValueId y = g_mul(g, m.diff, m.rstd);

@@ -316,7 +316,7 @@ static ValueId told(Body *b, const char *name, ValueId x, bool steps, bool sampl
         return NONE;
     Shape s = low_shape(b->g, x);
     if (steps)
-        memmove(s.d, s.d + 1, (size_t)--s.rank * sizeof *s.d);
+        s = shape_without(&s, 0);
     vec_push(b->body->arena, &b->in, x);
     vec_push(b->body->arena, &b->rows, samples ? 0 : -1);
     return graph_input(b->body, name, low_dtype(b->g, x), &s);

@@ -136,9 +136,7 @@ static void matrix_row(const Mode *m, const Axis *a, double x, double *row)
 static ValueId product_along(Graph *g, ValueId x, int axis, int64_t out, ValueId matrix)
 {
     Shape s = low_shape(g, x), flat = s, result = s;
-    int64_t after = 1;
-    for (int d = axis + 1; d < s.rank; d++)
-        after *= s.d[d];
+    const int64_t after = shape_between(&s, axis + 1, s.rank);
     result.d[axis] = out;
     flat.rank = axis + 2;
     flat.d[axis + 1] = after;

@@ -94,10 +94,9 @@ static bool begins_alike(const RawTensor *t, int64_t n, int64_t inner, int64_t e
 static bool is_ordered(const RawTensor *t, int d)
 {
     enum { LEAST = 8 };
-    int64_t n = shape_elements(&t->shape), inner = 1;
+    const int64_t n = shape_elements(&t->shape),
+                  inner = shape_between(&t->shape, d + 1, t->shape.rank);
     bool rises = true, falls = true;
-    for (int i = d + 1; i < t->shape.rank; i++)
-        inner *= t->shape.d[i];
     for (int64_t i = inner; i < n && (rises || falls); i++) {
         if (i / inner % t->shape.d[d] == 0)
             continue;

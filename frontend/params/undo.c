@@ -34,16 +34,9 @@ static Shape squeezed(const Shape *s)
 /* Are the slices along dim d all the same? */
 static bool repeats(const RawTensor *t, int d)
 {
-    size_t inner = dtype_size(t->dtype), outer = 1;
-    for (int i = 0; i < t->shape.rank; i++) {
-        inner *= i > d ? (size_t)t->shape.d[i] : 1;
-        outer *= i < d ? (size_t)t->shape.d[i] : 1;
-    }
-    size_t run = inner * (size_t)t->shape.d[d];
-    for (size_t o = 0; o < outer; o++)
-        if (memcmp(t->bytes.at + o * run, t->bytes.at + o * run + inner, run - inner))
-            return false;
-    return true;
+    const int64_t inner = shape_between(&t->shape, d + 1, t->shape.rank);
+    return blocks_equal(t->bytes.at, shape_between(&t->shape, 0, d), t->shape.d[d],
+                        (size_t)inner * dtype_size(t->dtype));
 }
 
 /* The elements at index 0 of every dim that `once` has as 1. */

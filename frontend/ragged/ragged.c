@@ -163,9 +163,7 @@ static void moved(ImportState *s, Import *im, Importer *fn)
         refuse(im, 0, " to such a size");
     Ragged was = *r;
     Shape x = low_shape(im->g, im->in[0]);
-    int64_t before = 1, prefix = 1, n = bound(im, r);
-    for (int d = 0; d < was.dim; d++)
-        before *= x.d[d];
+    int64_t before = shape_between(&x, 0, was.dim), prefix = 1, n = bound(im, r);
     fn(im);
     Shape y = low_shape(im->g, im->out[0]);
     for (int d = 0; d < y.rank; prefix *= y.d[d++])

@@ -53,10 +53,9 @@ static ValueId row_by_row(const Import *im, ValueId mask, int64_t times, bool su
 {
     Graph *g = im->g;
     ValueId y = im->in[0];
-    Shape s = low_shape(g, im->in[2]), apart = s, one = s;
-    apart.rank = s.rank + 1;
-    memmove(apart.d + 2, s.d + 1, (size_t)(s.rank - 1) * sizeof *s.d);
-    apart.d[0] = one.d[0] = s.d[0] / times, apart.d[1] = times;
+    Shape s = low_shape(g, im->in[2]), one = s;
+    one.d[0] = s.d[0] / times;
+    const Shape apart = shape_with(&one, 1, times);
     Shape flags = {.rank = s.rank};
     for (int d = 0; d < s.rank; d++)
         flags.d[d] = d ? 1 : one.d[0];

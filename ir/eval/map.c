@@ -212,33 +212,14 @@ static int64_t row_offset(const Plan *p, uint32_t operand, const int64_t *index)
     return at;
 }
 
-static void run_doubles(Eval *e, const Plan *p)
+static void run_rows(Eval *e, const Plan *p, bool floats)
 {
-    double x[OPERANDS][CHUNK] = {{0}}, r[CHUNK];
-    int64_t index[MAX_RANK] = {0}, done = 0;
-    do {
-        int64_t base[OPERANDS];
-        for (uint32_t i = 0; i < e->nin; i++)
-            base[i] = row_offset(p, i, index);
-        for (int64_t from = 0; from < p->row; from += CHUNK) {
-            int n = p->row - from < CHUNK ? (int)(p->row - from) : CHUNK;
-            for (uint32_t i = 0; i < e->nin; i++)
-                for (int k = 0; k < n; k++)
-                    x[i][k] = eval_double_at(&e->in[i], base[i] + (p->along[i] ? from + k : 0));
-            eval_map_row(e->op, x[0], x[1], x[2], r, n);
-            for (int k = 0; k < n; k++)
-                eval_set_double(&e->out[0], done++, r[k]);
-        }
-    } while (eval_next(&p->lead, index));
-}
-
-static void run_wides(Eval *e, const Plan *p)
-{
-    Wide x[OPERANDS][CHUNK], r[CHUNK];
+    double x[OPERANDS][CHUNK], r[CHUNK];
+    Wide u[OPERANDS][CHUNK], w[CHUNK];
     int64_t index[MAX_RANK] = {0}, done = 0;
     for (int i = 0; i < OPERANDS; i++)
         for (int k = 0; k < CHUNK && (k == 0 || k < p->row); k++)
-            x[i][k] = 0;
+            u[i][k] = 0, x[i][k] = 0;
     do {
         int64_t base[OPERANDS];
         for (uint32_t i = 0; i < e->nin; i++)
@@ -246,11 +227,22 @@ static void run_wides(Eval *e, const Plan *p)
         for (int64_t from = 0; from < p->row; from += CHUNK) {
             int n = p->row - from < CHUNK ? (int)(p->row - from) : CHUNK;
             for (uint32_t i = 0; i < e->nin; i++)
-                for (int k = 0; k < n; k++)
-                    x[i][k] = eval_wide_at(&e->in[i], base[i] + (p->along[i] ? from + k : 0));
-            map_wides(e->op, x[0], x[1], x[2], r, n);
-            for (int k = 0; k < n; k++)
-                eval_set_wide(&e->out[0], done++, r[k]);
+                for (int k = 0; k < n; k++) {
+                    const int64_t at = base[i] + (p->along[i] ? from + k : 0);
+                    if (floats)
+                        x[i][k] = eval_double_at(&e->in[i], at);
+                    else
+                        u[i][k] = eval_wide_at(&e->in[i], at);
+                }
+            if (floats)
+                eval_map_row(e->op, x[0], x[1], x[2], r, n);
+            else
+                map_wides(e->op, u[0], u[1], u[2], w, n);
+            for (int k = 0; k < n; k++, done++)
+                if (floats)
+                    eval_set_double(&e->out[0], done, r[k]);
+                else
+                    eval_set_wide(&e->out[0], done, w[k]);
         }
     } while (eval_next(&p->lead, index));
 }
@@ -262,10 +254,7 @@ void eval_map(Eval *e)
     for (uint32_t i = 0; i < e->nin; i++)
         floats = floats || dtype_is_float(e->in[i].dtype);
     Plan p = plan_rows(e);
-    if (floats)
-        run_doubles(e, &p);
-    else
-        run_wides(e, &p);
+    run_rows(e, &p, floats);
 }
 
 void eval_bit_cast(Eval *e)

@@ -64,11 +64,10 @@ void eval_pack(Eval *e)
 {
     const Shape *s = &e->in[0].shape;
     int axis = (int)e->at->axis;
-    int64_t inner = 1, n = s->d[axis], several = e->in[1].shape.rank == 2 ? s->d[0] : 1,
+    int64_t inner = shape_between(s, axis + 1, s->rank), n = s->d[axis],
+            several = e->in[1].shape.rank == 2 ? s->d[0] : 1,
             all = several ? shape_elements(s) / several : 0, place = 0;
     size_t size = element(e);
-    for (int d = axis + 1; d < s->rank; d++)
-        inner *= s->d[d];
     for (int64_t i = 0; i < several * n; i++) {
         place = i % n ? place : 0;
         if (!((const uint8_t *)e->in[1].data)[i])
@@ -128,14 +127,8 @@ void eval_split(Eval *e)
 /* Elements before the axis, and bytes of all after it. */
 static void around(const Shape *s, int64_t axis, size_t size, size_t *outer, size_t *inner)
 {
-    *outer = 1;
-    *inner = size;
-    for (int i = 0; i < s->rank; i++) {
-        if (i < axis)
-            *outer *= (size_t)s->d[i];
-        if (i > axis)
-            *inner *= (size_t)s->d[i];
-    }
+    *outer = (size_t)shape_between(s, 0, (int)axis);
+    *inner = size * (size_t)shape_between(s, (int)axis + 1, s->rank);
 }
 
 void eval_concat(Eval *e)
@@ -242,15 +235,11 @@ void eval_gather_nd(Eval *e)
 {
     const Shape *data = &e->in[0].shape, *s = &e->in[1].shape;
     const int64_t *index = eval_ints(e, &e->in[1]);
-    int64_t stride[MAX_RANK], depth = s->d[s->rank - 1], tuples = shape_elements(s) / depth,
-                              batches = 1;
-    int batch = (int)e->at->batch_dims;
+    int64_t stride[MAX_RANK], depth = s->d[s->rank - 1], tuples = shape_elements(s) / depth;
+    const int batch = (int)e->at->batch_dims;
+    const int64_t batches = shape_between(data, 0, batch);
+    const size_t block = element(e) * (size_t)shape_between(data, batch + (int)depth, data->rank);
     eval_strides(data, stride);
-    for (int i = 0; i < batch; i++)
-        batches *= data->d[i];
-    size_t block = element(e);
-    for (int i = batch + (int)depth; i < data->rank; i++)
-        block *= (size_t)data->d[i];
     int64_t all = shape_elements(data) / (batches ? batches : 1);
     for (int64_t i = 0; i < tuples; i++) {
         int64_t at = i / (tuples / batches) * all +
@@ -320,11 +309,9 @@ void eval_scatter_nd(Eval *e)
     const Shape *data = &e->in[0].shape, *s = &e->in[1].shape;
     const int64_t *index = eval_ints(e, &e->in[1]);
     int64_t stride[MAX_RANK], depth = s->d[s->rank - 1], tuples = shape_elements(s) / depth,
-                              block = 1;
+                              block = shape_between(data, (int)depth, data->rank);
     Tensor to = scattered(e);
     eval_strides(data, stride);
-    for (int i = (int)depth; i < data->rank; i++)
-        block *= data->d[i];
     for (int64_t i = 0; i < tuples; i++) {
         int64_t at = tuple_offset(data, stride, 0, depth, index + i * depth);
         for (int64_t k = 0; k < block; k++)

@@ -102,12 +102,8 @@ typedef struct { int64_t outer, n, step; } Lines;
 
 static Lines lines(const Shape *s, int64_t axis)
 {
-    Lines l = {1, s->d[axis], 1};
-    for (int i = 0; i < s->rank; i++) {
-        l.outer *= i < axis ? s->d[i] : 1;
-        l.step *= i > axis ? s->d[i] : 1;
-    }
-    return l;
+    return (Lines){shape_between(s, 0, (int)axis), s->d[axis],
+                   shape_between(s, (int)axis + 1, s->rank)};
 }
 
 /* Integers are compared as they are, floats with NaN as the greatest. */

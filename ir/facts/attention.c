@@ -9,7 +9,6 @@
 #include "attention.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { MOST_WIDTH = 256 };
 
@@ -342,7 +341,7 @@ static bool is_repeated(const AttentionSearch *x, const Attention *t, ValueId v,
     r->at = d - 1;
     r->many = from.d[d] = to.d[d];
     to.d[d - 1] *= to.d[d];
-    memmove(&to.d[d], &to.d[d + 1], sizeof *to.d * (size_t)(--to.rank - d));
+    to = shape_without(&to, d);
     for (int i = 0; i < to.rank; i++)
         r->dim = of[i] == r->at ? i : r->dim;
     return r->dim < to.rank - 2 && shape_equal(&from, &val(x->g, expand->out[0])->shape) &&

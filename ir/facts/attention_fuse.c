@@ -12,19 +12,9 @@ typedef VEC(Attention) Attentions;
 static Attentions find(const Graph *g, ValueId loss, Arena *a)
 {
     Attentions found = {0};
-    Ids root = graph_results(g, a), list = {0};
-    bool *active = arena_array(a, bool, g->value.n + 1);
-    if (loss != NONE)
-        vec_push(a, &root, loss);
-    const bool *live = graph_live(g, a, 0, &root, 1);
-    for (NodeId n = 0; n < g->node.n; n++)
-        if (live[n])
-            vec_push(a, &list, n);
-    if (loss != NONE) {
-        flow_params(g, active);
-        flow_through(g, active, list.at, list.n);
-    }
-    AttentionSearch x = attention_search(g, active, flow_of_params(g, a), a);
+    const Ids root = graph_results(g, a, loss),
+              list = graph_nodes(g, a, graph_live(g, a, 0, &root, 1));
+    AttentionSearch x = attention_search(g, flow_active(g, a, loss), flow_of_params(g, a), a);
     attention_list(&x, &list);
     for (uint32_t i = 0; i < root.n; i++)
         x.leaves[root.at[i]] = true;
@@ -115,8 +105,7 @@ void attention_fuse(Graph *g, const BatchOptions *opt, ValueId loss, ValueId tar
 const bool *attention_parts(const Graph *g, Arena *a)
 {
     bool *part = arena_array(a, bool, g->node.n + 1);
-    Ids root = graph_results(g, a);
-    const bool *live = graph_live(g, a, 0, &root, 1);
+    const bool *live = graph_needed(g, a, NONE);
     for (uint32_t i = 0; i < g->undivided.n; i++)
         for (NodeId n = g->undivided.at[i].first; n <= g->undivided.at[i].last; n++)
             part[n] = !live[n];

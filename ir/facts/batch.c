@@ -220,12 +220,8 @@ static void sweep(Batch *b)
    all, of the backward or where there is neither. */
 static const bool *live_nodes(const Batch *b, const BatchNotes *notes)
 {
-    Ids root = graph_results(b->g, b->scratch);
-    if (b->from > 0 || (root.n == 0 && notes->loss == NONE))
-        return NULL;
-    if (notes->loss != NONE)
-        vec_push(b->scratch, &root, notes->loss);
-    return graph_live(b->g, b->scratch, 0, &root, 1);
+    const Ids root = graph_results(b->g, b->scratch, notes->loss);
+    return b->from > 0 || root.n == 0 ? NULL : graph_live(b->g, b->scratch, 0, &root, 1);
 }
 
 void batch_analyse(Graph *g, ValueId from, const BatchOptions *opt, BatchNotes *notes)

@@ -3,8 +3,6 @@
  * needs the rows.  Out: whether it can hold them there; what it is made of is tagged on the way,
  * back to an Expand or to a constant, of which a tagged copy is made.
  */
-#include <string.h>
-
 #include "batch.h"
 
 static void set_want(Batch *b, ValueId v, Place at)
@@ -24,24 +22,16 @@ static void set_want(Batch *b, ValueId v, Place at)
  */
 static bool rows_regular(const Value *v, int dim, int64_t outer, int64_t rows)
 {
-    int64_t inner = 1, each = v->shape.d[dim] / (outer * rows);
-    for (int i = 0; i < dim; i++)
-        outer *= v->shape.d[i];
-    for (int i = dim + 1; i < v->shape.rank; i++)
-        inner *= v->shape.d[i];
-    int64_t block = each * inner, whole = block * rows;
+    const int64_t each = v->shape.d[dim] / (outer * rows),
+                  block = each * shape_between(&v->shape, dim + 1, v->shape.rank),
+                  whole = block * rows;
+    outer *= shape_between(&v->shape, 0, dim);
     size_t size = dtype_size(v->dtype);
     if (rows == 1 || outer * whole == 0)
         return true;
     if (size == 0)
         return false;
-    const char *at = v->data;
-    bool equal = true;
-    for (int64_t o = 0; o < outer && equal; o++)
-        for (int64_t r = 1; r < rows && equal; r++)
-            equal = memcmp(at + (size_t)(o * whole) * size,
-                           at + (size_t)(o * whole + r * block) * size, (size_t)block * size) == 0;
-    if (equal)
+    if (blocks_equal(v->data, outer, rows, (size_t)block * size))
         return true;
     for (int64_t o = 0; o < outer; o++)
         for (int64_t i = 0; i < whole; i++) {

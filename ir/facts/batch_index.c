@@ -34,9 +34,8 @@ static Span span_value(const Graph *g, ValueId v, Entry w, int depth);
 static Span span_const(const Value *x, Entry w)
 {
     const Shape *s = &x->shape;
-    int64_t inner = 1, n = shape_elements(s), last = w.comp >= 0 ? s->d[s->rank - 1] : 1;
-    for (int k = w.dim + 1; w.dim >= 0 && k < s->rank; k++)
-        inner *= s->d[k];
+    const int64_t inner = shape_between(s, w.dim + 1, s->rank), n = shape_elements(s),
+                  last = w.comp >= 0 ? s->d[s->rank - 1] : 1;
     int64_t entries = w.dim < 0 ? 1 : s->d[w.dim] / w.groups / w.rows; /* of a row */
     Span same = {0, INT64_MAX, INT64_MIN, false}, rising = {1, INT64_MAX, INT64_MIN, false};
     for (int64_t i = w.comp >= 0 ? w.comp : 0; i < n; i += last) {

@@ -119,9 +119,8 @@ bool batch_const_int(const Value *v, int64_t i, int64_t *x)
    row-major order; *outer becomes what is before it there.  -1: there are not so many. */
 int batch_place(const Shape *in, const Shape *out, int dim, int64_t *outer, int choice)
 {
-    int64_t before = *outer, at = 1;
-    for (int i = 0; i < dim; i++)
-        before *= in->d[i];
+    const int64_t before = *outer * shape_between(in, 0, dim);
+    int64_t at = 1;
     bool one = false; /* a dimension of 1 is there for it: then it is one of these */
     for (int j = 0; j < out->rank && at <= before; at *= out->d[j], j++)
         one |= at == before && out->d[j] == 1;

@@ -118,7 +118,8 @@ Graph *body_placed(const Graph *g, const Node *n, Arena *a);
 int *body_rows(Graph *body, const int *input, Arena *a);
 
 /* flow.c: active[value]: whether it depends on a trainable parameter through differentiable
-   operations.  flow_params sets parameters, flow_through a list of nodes in order.
+   operations.  flow_params sets parameters, flow_through a list of nodes in order, flow_active
+   both, of all nodes (loss NONE: nothing does).
    flow_of_params[value]: whether it is computed from parameters (no running statistics) and
    constants only, by members together as well.  Each stage that reads such a value computes it, so
    a use of a parameter is another node that reads it, or reads such a value: neither a cut nor the
@@ -127,6 +128,7 @@ int *body_rows(Graph *body, const int *input, Arena *a);
    computed from constants, frozen parameters and integer inputs alone. */
 void flow_params(const Graph *g, bool *active);
 void flow_through(const Graph *g, bool *active, const NodeId *list, uint32_t nodes);
+bool *flow_active(const Graph *g, Arena *a, ValueId loss);
 bool *flow_of_params(const Graph *g, Arena *a);
 bool *flow_of_data(const Graph *g, Arena *a);
 bool *flow_pure(const Graph *g, Arena *a);

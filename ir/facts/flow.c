@@ -16,12 +16,23 @@ void flow_through(const Graph *g, bool *active, const NodeId *list, uint32_t nod
         const Node *n = &g->node.at[list[i]];
         bool any = false;
         for (uint32_t j = 0; j < node_reads_training(n); j++)
-            any |= n->in[j] != NONE && active[n->in[j]];
+            any |= active[n->in[j]];
         if (!any || !op_differentiable(n->op))
             continue;
         for (uint32_t j = 0; j < n->nout; j++)
             active[n->out[j]] |= dtype_is_float(val(g, n->out[j])->dtype);
     }
+}
+
+bool *flow_active(const Graph *g, Arena *a, ValueId loss)
+{
+    bool *active = arena_array(a, bool, g->value.n + 1);
+    const Ids all = graph_nodes(g, a, NULL);
+    if (loss != NONE) {
+        flow_params(g, active);
+        flow_through(g, active, all.at, all.n);
+    }
+    return active;
 }
 
 /* By value: what no node makes as leaf says; a result if all that its node reads is, of operations
@@ -36,8 +47,8 @@ static bool *flow(const Graph *g, Arena *a, bool (*leaf)(const Graph *g, const V
         const Node *x = &g->node.at[n];
         bool some = false, all = !takes || takes(x->op);
         for (uint32_t i = 0; i < x->nin; i++) {
-            some |= x->in[i] != NONE && is[x->in[i]];
-            all &= x->in[i] == NONE || is[x->in[i]];
+            some |= is[x->in[i]];
+            all &= is[x->in[i]];
         }
         for (uint32_t i = 0; i < x->nout; i++)
             is[x->out[i]] = takes ? all : some;

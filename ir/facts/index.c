@@ -259,9 +259,8 @@ static Use find(const Follow *f, int64_t of)
     while (i + 1 < g->input.n && of >= f->first[i + 1])
         i++;
     const Value *v = val(g, g->input.at[i]);
-    int64_t at = of - f->first[i], inner = 1, rows = v->batch >= 0 ? g->batch : 1;
-    for (int d = v->batch >= 0 ? v->batch : 0; d < v->shape.rank; d++)
-        inner *= v->shape.d[d];
+    int64_t at = of - f->first[i], rows = v->batch >= 0 ? g->batch : 1,
+            inner = shape_between(&v->shape, v->batch >= 0 ? v->batch : 0, v->shape.rank);
     int64_t piece = inner / rows;
     return (Use){
         .input = i, .element = at / inner * piece + at % inner % piece, .row = at % inner / piece};

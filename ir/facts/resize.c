@@ -21,14 +21,6 @@ static Shape resized(const Resize *r, const Value *v)
     return s;
 }
 
-static bool blocks_equal(const char *at, int64_t n, size_t block)
-{
-    for (int64_t k = 1; k < n; k++)
-        if (memcmp(at, at + (size_t)k * block, block) != 0)
-            return false;
-    return true;
-}
-
 /* Element i of a row that is not there, of whole numbers that grow by the same step from row to
  * row. */
 static bool extrapolate(char *to, Dtype t, int64_t row, int64_t block)
@@ -56,11 +48,8 @@ static bool resize_constant(const Resize *r, Value *v)
 {
     const Shape *s = &v->shape;
     size_t size = dtype_size(v->dtype);
-    int64_t outer = 1, inner = 1, each = s->d[v->batch] / r->was;
-    for (int i = 0; i < v->batch; i++)
-        outer *= s->d[i];
-    for (int i = v->batch + 1; i < s->rank; i++)
-        inner *= s->d[i];
+    const int64_t outer = shape_between(s, 0, v->batch), each = s->d[v->batch] / r->was,
+                  inner = shape_between(s, v->batch + 1, s->rank);
     size_t block = (size_t)(each * inner) * size;
     char *to = arena_alloc(r->g->arena, (size_t)(outer * r->rows) * block + 1);
     bool good = size > 0;
@@ -68,7 +57,7 @@ static bool resize_constant(const Resize *r, Value *v)
         const char *from = (const char *)v->data + (size_t)(o * r->was) * block;
         char *at = to + (size_t)(o * r->rows) * block;
         int64_t kept = r->was < r->rows ? r->was : r->rows;
-        bool equal = blocks_equal(from, r->was, block);
+        bool equal = blocks_equal(from, 1, r->was, block);
         memcpy(at, from, (size_t)kept * block);
         for (int64_t k = kept; k < r->rows && good; k++) {
             if (equal)
@@ -107,9 +96,7 @@ static void resize_body(const Resize *r, Node *n)
     Recurrence *own = arena_new_of(r->g->arena, Recurrence);
     give_rows(r, n);
     Graph *body = body_placed(r->g, n, r->g->arena);
-    Ids all = {0};
-    for (NodeId id = 0; id < body->node.n; id++)
-        vec_push(r->g->arena, &all, id);
+    const Ids all = graph_nodes(body, r->g->arena, NULL);
     graph_resize(body, r->rows, &all);
     *own = *n->attr.recurrence;
     own->body = body;

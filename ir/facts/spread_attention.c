@@ -102,27 +102,17 @@ void ways_attention(Ways *w, uint32_t slot, Place at)
     }
 }
 
-/* With a dimension of n before number d. */
-static Shape with_dim(const Shape *s, int d, int64_t n)
-{
-    Shape to = *s;
-    for (int i = to.rank++; i > d; i--)
-        to.d[i] = s->d[i - 1];
-    to.d[d] = n;
-    return to;
-}
-
 /* Each of the keys as often as chunks share it, in parts of its columns; then of each chunk its
  * own. */
 static ValueId exchanged(const Spread *s, uint32_t operand, int own)
 {
     Graph *g = s->g;
     const Place at = s->way->in[operand];
-    Shape all = val(g, s->in[operand])->shape, apart = with_dim(&all, own + 1, 1);
+    Shape all = val(g, s->in[operand])->shape, apart = shape_with(&all, own + 1, 1);
     const ValueId x = g_reshape(g, s->in[operand], &apart);
     apart.d[own + 1] = s->chunks / all.d[own];
     all.d[own] = s->chunks;
-    Shape parts = with_dim(&all, at.dim, at.groups);
+    Shape parts = shape_with(&all, at.dim, at.groups);
     parts.d[at.dim + 1] /= at.groups;
     const ValueId of = g_reshape(g, g_expand(g, x, &apart), &parts);
     all.d[own] = 1;

@@ -5,8 +5,6 @@
  * up stay partial through what is linear in them.  A chunk is computed by the same node; attributes
  * that are sizes or places of the divided dimension become the chunk's.
  */
-#include <string.h>
-
 #include "spread_rules.h"
 
 void ways_none(Ways *w, uint32_t slot, Place at) { (void)w, (void)slot, (void)at; }
@@ -123,11 +121,9 @@ void ways_random(Ways *w, uint32_t slot, Place at)
 static bool reshaped_uneven(const Ways *w, uint32_t slot, Place at, Place *other)
 {
     const Shape *from = ways_shape(w, slot), *to = ways_shape(w, !slot);
-    int64_t before = 1, outer = 1, part;
     Shape own = place_shape(from, at, w->of->chunks);
-    for (int i = 0; i < at.dim; i++)
-        before *= from->d[i];
-    part = shape_elements(&own);
+    const int64_t before = shape_between(from, 0, at.dim), part = shape_elements(&own);
+    int64_t outer = 1;
     for (int j = 0; j < to->rank; outer *= to->d[j++]) {
         *other = place_s(j, 1);
         own = place_shape(to, *other, w->of->chunks);
@@ -337,14 +333,11 @@ static void random_groups(const Spread *s, Place at)
     const Node *n = spread_of(s);
     Graph *g = s->g;
     Chunks part = *spread_parts(s, place_s(at.dim, 1));
-    Shape own = val(g, s->in[0])->shape, apart = own;
+    Shape own = val(g, s->in[0])->shape, apart = shape_with(&own, at.dim, at.groups);
     Attr t = n->attr;
     for (int x = 0; x < MESH_AXES; x++)
         part.along[x].axis += part.along[x].axis >= at.dim;
     t.piece = &part;
-    memmove(apart.d + at.dim + 1, own.d + at.dim, (size_t)(own.rank - at.dim) * sizeof *own.d);
-    apart.rank = own.rank + 1;
-    apart.d[at.dim] = at.groups;
     apart.d[at.dim + 1] /= at.groups;
     ValueId x = g_reshape(g, s->in[0], &apart), y = graph_node(g, n->op, 1, &x, t);
     for (uint32_t o = 0; o < n->nout; o++)

@@ -6,8 +6,6 @@
  * divided depth each chunk has a partial sum (Megatron's column and row parallel layers).  Products
  * of halves are partial in f32, before they are rounded.
  */
-#include <string.h>
-
 #include "spread_rules.h"
 
 static void keep(Ways *w, Place a, Place b, Place y)
@@ -113,16 +111,13 @@ void build_packed(const Spread *s)
         return;
     }
     for (uint32_t i = 0; i < n->nin; i++) {
-        Shape x = val(s->g, s->in[i])->shape;
-        memmove(x.d, x.d + 1, (size_t)--x.rank * sizeof *x.d);
+        const Shape x = shape_without(&val(s->g, s->in[i])->shape, 0);
         in[i] = g_reshape(s->g, s->in[i], &x);
     }
     t.axis -= !product;
     one.in = in;
     spread_same(&one, t);
-    Shape y = val(s->g, s->out[0])->shape;
-    memmove(y.d + 1, y.d, (size_t)y.rank++ * sizeof *y.d);
-    y.d[0] = 1;
+    const Shape y = shape_with(&val(s->g, s->out[0])->shape, 0, 1);
     s->out[0] = g_reshape(s->g, s->out[0], &y);
 }
 
@@ -321,9 +316,7 @@ static ValueId whole_places(const Spread *s, ValueId at)
     Graph *g = s->g;
     int dim = s->way->in[0].dim;
     Shape x = place_shape(spread_whole(s, 0), s->way->in[0], s->chunks);
-    int64_t each = 1;
-    for (int i = dim; i < x.rank; i++)
-        each *= x.d[i];
+    const int64_t each = shape_between(&x, dim, x.rank);
     ValueId size = g_scalar(g, DT_I64, (double)each), before = g_mul(g, s->number, size);
     if (dim == 1) {
         ValueId others = g_scalar(g, DT_I64, (double)(each * (s->chunks - 1)));

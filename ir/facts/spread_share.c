@@ -41,9 +41,8 @@ Shape place_shape(const Shape *s, Place at, int64_t chunks)
 /* What is outside the parts stays outside them, in dimensions of its own where there are such. */
 bool place_reshaped(const Shape *from, const Shape *to, Place at, int64_t chunks, Place *is)
 {
-    int64_t before = at.groups, outer;
-    for (int i = 0; i < at.dim; i++)
-        before *= from->d[i];
+    const int64_t before = at.groups * shape_between(from, 0, at.dim);
+    int64_t outer;
     for (int apart = 1; apart >= 0; apart--) {
         outer = 1;
         for (int j = 0; j < to->rank && outer > 0 && outer <= before; outer *= to->d[j], j++) {

@@ -9,8 +9,6 @@
  * meet one that was not sorted, and constants must have equal ones; else the graph is as before.
  * Nothing between may be an output.
  */
-#include <string.h>
-
 #include "facts.h"
 
 typedef struct {
@@ -111,30 +109,12 @@ static ValueId meant(const Unsort *u, ValueId v)
     return v;
 }
 
-/* Are the constant's rows along its dim all equal? */
-static bool rows_equal(const Value *v)
-{
-    int64_t outer = 1, inner = 1, n = v->shape.d[v->batch];
-    for (int d = 0; d < v->batch; d++)
-        outer *= v->shape.d[d];
-    for (int d = v->batch + 1; d < v->shape.rank; d++)
-        inner *= v->shape.d[d];
-    if (!v->data)
-        return false;
-    size_t row = (size_t)inner * dtype_size(v->dtype);
-    const char *at = v->data;
-    for (int64_t i = 0; i < outer; i++)
-        for (int64_t k = 1; k < n; k++)
-            if (memcmp(at + (size_t)(i * n) * row, at + (size_t)(i * n + k) * row, row) != 0)
-                return false;
-    return true;
-}
-
 /* Has the operand rows, which stand as they stood before? */
 static bool is_unsorted(const Unsort *u, ValueId was)
 {
     const Value *x = val(u->g, meant(u, was));
-    return !u->between[was] && x->batch >= 0 && !(x->kind == V_CONST && rows_equal(x));
+    return !u->between[was] && x->batch >= 0 &&
+           !(x->kind == V_CONST && const_slices_equal(x, x->batch));
 }
 
 /* Is a value between made of rows that are each computed by itself?  was: the node's operands. */

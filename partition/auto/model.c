@@ -26,19 +26,12 @@ typedef struct {
 static void find_flows(Model *m, ValueId loss)
 {
     const Graph *g = m->g;
-    Ids root = graph_results(g, m->a), nodes = {0};
-    if (loss != NONE)
-        vec_push(m->a, &root, loss);
-    m->live = graph_live(g, m->a, 0, &root, 1);
+    m->live = graph_needed(g, m->a, loss);
     m->pure = flow_pure(g, m->a);
     m->data = flow_of_data(g, m->a);
-    m->grad = arena_array(m->a, bool, g->value.n + 1);
+    m->grad = flow_active(g, m->a, loss);
     if (loss == NONE)
         return;
-    for (NodeId n = 0; n < g->node.n; n++)
-        vec_push(m->a, &nodes, n);
-    flow_params(g, m->grad);
-    flow_through(g, m->grad, nodes.at, nodes.n);
     bool *asked = arena_array(m->a, bool, g->value.n + 1); /* a gradient comes back to it */
     asked[loss] = true;
     for (NodeId n = g->node.n; n-- > 0;) {

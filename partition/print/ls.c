@@ -67,15 +67,6 @@ static int64_t plus(int64_t a, int64_t b)
     return __builtin_add_overflow(a, b, &r) ? INT64_MAX : r;
 }
 
-/* Nodes that lead to an output or the loss; the rest is not shown. */
-static bool *live_nodes(const Tree *t)
-{
-    Ids root = graph_results(t->g, t->a);
-    if (t->loss != NONE)
-        vec_push(t->a, &root, t->loss);
-    return graph_live(t->g, t->a, 0, &root, 1);
-}
-
 static bool is_flat(const Graph *g, const bool *live)
 {
     for (NodeId n = 0; n < g->node.n; n++) {
@@ -113,7 +104,7 @@ static uint32_t module_of_node(Tree *t, const Node *x)
 static void count(Tree *t)
 {
     const Graph *g = t->g;
-    const bool *live = live_nodes(t);
+    const bool *live = graph_needed(t->g, t->a, t->loss); /* the rest is not shown */
     t->flat = is_flat(g, live);
     bool *counted = arena_array(t->a, bool, g->param.n + 1);
     for (NodeId n = 0; n < g->node.n; n++) {

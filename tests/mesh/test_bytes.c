@@ -209,8 +209,8 @@ static double divide(Net *n, ValueId x, int members)
     MeshPlan plan = mesh_search(g, g->arena, &opt, MESH_TENSOR, &notes, NULL);
     mesh_member(g, &plan, 1, (ValueId *const[]){&loss});
     graph_verify(g);
-    graph_verify_forward(g, mesh_active(g, g->arena, loss), loss);
-    return sent(g, mesh_active(g, g->arena, loss));
+    graph_verify_forward(g, flow_active(g, g->arena, loss), loss);
+    return sent(g, flow_active(g, g->arena, loss));
 }
 
 static void test_layers(const char *name, Layer *layer, Net net, int members, double more)
