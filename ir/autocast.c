@@ -37,6 +37,9 @@ static bool is_single(const Graph *g, ValueId v) { return val(g, v)->dtype == DT
 /* The operand of a view of one value; NONE: the node is no such view. */
 static ValueId shown(const Node *n) { return op_is_view(n->op) && n->nin == 1 ? n->in[0] : NONE; }
 
+/* A transform with constants, as Fourier's, says that it stays f32. */
+static bool in_half(const Node *n) { return op_is_product(n->op) && n->attr.to != DT_F32; }
+
 static bool of_parameter(const Graph *g, ValueId v)
 {
     return val(g, graph_behind_views(g, v))->kind == V_PARAM;
@@ -125,7 +128,7 @@ static Dtype computes_in(const Cast *c, const Node *n)
     if (c->half == DT_NONE)
         return dtype_is_float(own) ? own : widest(c, n);
     switch (op_cast(n->op)) {
-    case CAST_half: return c->half;
+    case CAST_half: return in_half(n) ? c->half : DT_F32;
     case CAST_single: return DT_F32;
     default: return widest(c, n);
     }
@@ -160,7 +163,7 @@ static bool wants_half(const Cast *c, ValueId v)
     bool all = c->users[v].n > 0 && !c->is_output[v];
     for (uint32_t i = 0; all && i < c->users[v].n; i++) {
         const Node *n = &c->node[c->users[v].at[i]];
-        all = op_cast(n->op) == CAST_half ||
+        all = in_half(n) ||
               (shown(n) != NONE && n->nout == 1 && wants_half(c, n->out[0]));
     }
     return all && is_single(g, v);
@@ -178,7 +181,7 @@ static void find_products(Cast *c)
     c->biased = arena_array(c->a, bool, c->n + 1);
     for (NodeId i = 0; i < g->node.n; i++) {
         const Node *n = &g->node.at[i];
-        bool is = op_cast(n->op) == CAST_half && is_single(g, n->out[0]);
+        bool is = in_half(n) && is_single(g, n->out[0]);
         is |= shown(n) != NONE && n->nout == 1 && c->product[shown(n)];
         c->product[n->out[0]] = is;
     }
@@ -307,7 +310,7 @@ static bool feeds_products(const Graph *body, const Ids *users, ValueId v)
     bool all = users[v].n > 0;
     for (uint32_t i = 0; all && i < users[v].n; i++) {
         const Node *n = &body->node.at[users[v].at[i]];
-        all = op_cast(n->op) == CAST_half ||
+        all = in_half(n) ||
               (shown(n) != NONE && n->nout == 1 && feeds_products(body, users, n->out[0]));
     }
     return all;

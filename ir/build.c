@@ -225,7 +225,7 @@ ValueId g_log_softmax(Graph *g, ValueId x, int axis)
 
 /* A vector is a row on the left and a column on the right; the dimension it was given goes away
  * again. */
-ValueId g_matmul(Graph *g, ValueId x, ValueId y)
+static ValueId matmul(Graph *g, ValueId x, ValueId y, Dtype t)
 {
     Shape a = *dims(g, x), b = *dims(g, y);
     if (a.rank == 0 || b.rank == 0)
@@ -236,7 +236,7 @@ ValueId g_matmul(Graph *g, ValueId x, ValueId y)
         x = g_reshape(g, x, &(Shape){2, {1, a.d[0]}});
     if (column)
         y = g_reshape(g, y, &(Shape){2, {b.d[0], 1}});
-    ValueId z = g_binary(g, OP_MatMul, x, y);
+    ValueId z = graph_node(g, OP_MatMul, 2, (ValueId[]){x, y}, (Attr){.to = t});
     if (!row && !column)
         return z;
     Shape s = *dims(g, z), to = {0};
@@ -246,11 +246,16 @@ ValueId g_matmul(Graph *g, ValueId x, ValueId y)
     return g_reshape(g, z, &to);
 }
 
+ValueId g_matmul(Graph *g, ValueId x, ValueId y) { return matmul(g, x, y, DT_NONE); }
+
 ValueId g_matmul_wide(Graph *g, ValueId x, ValueId y)
 {
-    bool half = dtype_is_half(val(g, x)->dtype);
-    ValueId in[2] = {x, y};
-    return graph_node(g, OP_MatMul, 2, in, (Attr){.to = half ? DT_F32 : DT_NONE});
+    return matmul(g, x, y, dtype_is_half(val(g, x)->dtype) ? DT_F32 : DT_NONE);
+}
+
+ValueId g_matmul_single(Graph *g, ValueId x, ValueId y)
+{
+    return matmul(g, x, y, val(g, x)->dtype == DT_F32 ? DT_F32 : DT_NONE);
 }
 
 /* ---- between the members along an axis of the mesh ---- */

@@ -46,8 +46,10 @@ ValueId g_split(Graph *g, ValueId x, int axis, int n, const int64_t *sizes);
 ValueId g_pad(Graph *g, ValueId x, const int64_t *begin, const int64_t *end, int mode, double v);
 /* ONNX/NumPy matmul, ranks 1.. (canonicalised to >= 2) */
 ValueId g_matmul(Graph *g, ValueId x, ValueId y);
-/* ranks of 2 and more; for halves it keeps the f32 sums */
+/* for halves it keeps the f32 sums */
 ValueId g_matmul_wide(Graph *g, ValueId x, ValueId y);
+/* of f32, it stays so in a graph that computes in half precision */
+ValueId g_matmul_single(Graph *g, ValueId x, ValueId y);
 ValueId g_gather(Graph *g, ValueId x, ValueId index, int axis);
 ValueId g_softmax(Graph *g, ValueId x, int axis);
 ValueId g_log_softmax(Graph *g, ValueId x, int axis);

@@ -15,9 +15,9 @@ static void product(Infer *x)
     if (inner != b->d[b->rank - 2])
         infer_refuse(x, 1, "inner dimensions differ: %lld and %lld", infer_number(inner),
                      infer_number(b->d[b->rank - 2]));
-    bool wide = x->at->to == DT_F32 && dtype_is_half(infer_type(x, 0));
-    INSIST(x->at->to == DT_NONE || wide);
-    x->t[0] = wide ? DT_F32 : infer_type(x, 0);
+    const Dtype t = infer_type(x, 0), to = x->at->to;
+    INSIST(to == DT_NONE || (to == DT_F32 && (dtype_is_half(t) || t == DT_F32)));
+    x->t[0] = to == DT_NONE ? t : to;
     x->s[0] = *a;
     infer_broadcast(x, b, 2, &x->s[0]);
     x->s[0].d[x->s[0].rank - 2] = a->d[a->rank - 2];

@@ -142,9 +142,9 @@ static ValueId product_along(Graph *g, ValueId x, int axis, int64_t out, ValueId
     flat.d[axis + 1] = after;
     if (after == 1) {
         flat.rank = axis + 1;
-        x = g_matmul(g, g_reshape(g, x, &flat), g_swap_last(g, matrix));
+        x = g_matmul_single(g, g_reshape(g, x, &flat), g_swap_last(g, matrix));
     } else {
-        x = g_matmul(g, matrix, g_reshape(g, x, &flat));
+        x = g_matmul_single(g, matrix, g_reshape(g, x, &flat));
     }
     return g_reshape(g, x, &result);
 }

@@ -122,11 +122,11 @@ static ValueId transform(const Fourier *f, ValueId re, ValueId im)
     Dtype t = low_dtype(g, re);
     int last = low_shape(g, re).rank;
     ValueId c = angles(f, t, false), s = angles(f, t, true), y[2];
-    y[0] = g_matmul(g, re, c), y[1] = g_matmul(g, re, s);
+    y[0] = g_matmul_single(g, re, c), y[1] = g_matmul_single(g, re, s);
     if (!f->inverse)
         y[1] = g_neg(g, y[1]);
     if (im != NONE) {
-        ValueId cos_part = g_matmul(g, im, c), sin_part = g_matmul(g, im, s);
+        ValueId cos_part = g_matmul_single(g, im, c), sin_part = g_matmul_single(g, im, s);
         y[0] = f->inverse ? g_sub(g, y[0], sin_part) : g_add(g, y[0], sin_part);
         y[1] = g_add(g, y[1], cos_part);
     }

@@ -138,10 +138,27 @@ static void test_explicit(Arena *a)
     ok(val(g, h)->dtype == DT_BF16 && maps(g, DT_BF16, true) == 1, "a Cast of the model's rounds");
 }
 
+/* A transform with constants between two products. */
+static void test_single(Arena *a)
+{
+    ValueId x;
+    Graph *g = new_graph(a, &x, DT_F32);
+    ValueId h = product(g, "w", x, 8, 8), c = g_like(g, h, 0.1),
+            y = g_matmul_single(g, h, g_expand(g, c, &(Shape){2, {8, 8}}));
+    gives(g, product(g, "v", y, 8, 8));
+    graph_autocast(g, DT_BF16);
+    graph_verify(g);
+    const Node *n = &g->node.at[val(g, y)->node];
+    ok(val(g, h)->dtype == DT_BF16 && val(g, y)->dtype == DT_F32 &&
+           val(g, n->in[0])->dtype == DT_F32 && val(g, n->in[1])->dtype == DT_F32,
+       "a product that stays f32 between two that do not");
+}
+
 int main(void)
 {
     Arena *a = arena_new();
     test_gelu(a);
+    test_single(a);
     test_memory(a);
     test_own(a);
     test_explicit(a);
