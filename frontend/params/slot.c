@@ -102,7 +102,7 @@ static uint32_t result_of(const Params *p, const RawNode *n)
         return OF_DATA;
     for (uint32_t j = 0; j < n->nin; j++) {
         uint32_t k = made_of(p, n->in[j]);
-        label |= k & OF_LABEL;
+        label |= is_op(n, "Where") && j == 0 ? 0 : k & OF_LABEL; /* a mask */
         of = (k & ~(uint32_t)OF_LABEL) > of ? k & ~(uint32_t)OF_LABEL : of;
     }
     if (reads_parameter(p, n, false))

@@ -264,9 +264,14 @@ static void test_labels(void)
     floats(&m, "w", 4, 4);
     floats(&m, "bias", 4, 0);
     floats(&m, "balance", 4, 0);
+    floats(&m, "ends", 4, 0);
+    floats(&m, "least", 1, 0);
     node(&m, "MatMul", "", "x w", "a", NULL, NULL);
     node(&m, "Add", "", "a bias", "y", NULL, NULL);
-    node(&m, "Sub", "", "y label", "d", NULL, NULL);
+    node(&m, "Greater", "", "label least", "mask", NULL, NULL);
+    node(&m, "Where", "", "mask y a", "chosen", NULL, NULL);
+    node(&m, "Add", "", "chosen ends", "z", NULL, NULL);
+    node(&m, "Sub", "", "z label", "d", NULL, NULL);
     node(&m, "Mul", "", "d d", "q", NULL, NULL);
     node(&m, "Mul", "", "q balance", "e", NULL, NULL);
     node(&m, "ReduceMean", "", "e", "r", NULL, NULL);
@@ -274,6 +279,7 @@ static void test_labels(void)
     Graph *g = import(&m, NULL, NULL);
     ok(trains(g, "bias") && !param(g, "balance") && !strcmp(why(g, "balance"), "it weighs the loss"),
        "what weighs the columns of a loss does not train");
+    ok(trains(g, "ends"), "what is added where a label has chosen does");
 }
 
 /* ---- matrices that are one ---- */
