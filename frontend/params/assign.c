@@ -151,6 +151,22 @@ static bool is_renamed(const Params *p, const RawTensor *t)
                                          (*t->name == '/' && strstr(t->name, "_output_")));
 }
 
+/* Tools that merge equal arrays merge a fresh norm's scale and variance, its bias and mean: what is
+ * read as a statistic and as something else is two arrays. */
+static const char *array_read(const Params *p, const RawNode *n, uint32_t input)
+{
+    static const char *const end[] = {
+        [ROLE_WEIGHT] = "weight", [ROLE_BIAS] = "bias", [ROLE_MEAN] = "running_mean",
+        [ROLE_VAR] = "running_var", [ROLE_ANY] = "weight"};
+    const char *name = n->in[input];
+    uint32_t known = strmap_get(&p->by_init, name);
+    int role = param_role(n, input);
+    bool stat = role == ROLE_MEAN || role == ROLE_VAR;
+    return known == NONE || p->g->param.at[known].stat == stat
+               ? name
+               : arena_printf(p->m->arena, "%s.%s", name, end[role]);
+}
+
 static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32_t init, bool *flip)
 {
     const RawTensor *t = &p->m->init.at[init];
@@ -164,7 +180,7 @@ static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32
     if (tie != NONE)
         return tie;
     *flip = renamed && name && product && t->shape.rank == 2;
-    return param_new(p, name ? name : t->name, init, *flip, true, stat);
+    return param_new(p, name ? name : array_read(p, n, input), init, *flip, true, stat);
 }
 
 /* Made for equal parameters: Identity(initializer) under the other parameter's name, or what
@@ -300,7 +316,8 @@ static void assign(Params *p, const RawNodes *list, Pass *pass)
             uint32_t init = *n->in[j] ? strmap_get(&p->m->init_index, n->in[j]) : NONE;
             if (init == NONE || param_is_used(n, j) || is_buffer_copy(n))
                 continue;
-            uint32_t known = strmap_get(&p->by_init, n->in[j]);
+            const char *array = array_read(p, n, j);
+            uint32_t known = strmap_get(&p->by_init, array);
             bool flip = known != NONE && strmap_get(&pass->flipped, n->in[j]) != NONE;
             if (known == NONE) {
                 const RawTensor *t = &p->m->init.at[init];
@@ -311,7 +328,7 @@ static void assign(Params *p, const RawNodes *list, Pass *pass)
                 if (!pass->late && is_renamed(p, t) && !name_by_bias(p, n, j))
                     continue;
                 known = new_from_use(p, n, j, init, &flip);
-                *strmap_at(&p->by_init, n->in[j]) = known;
+                *strmap_at(&p->by_init, array) = known;
                 note_made(p, t);
                 if (flip)
                     *strmap_at(&pass->flipped, n->in[j]) = 1;

@@ -73,11 +73,12 @@ static void take(Fx *x, Group *g, Use *u, uint32_t entry)
 }
 
 /* Is the operand another argument than k, by what it is to the operator?  A fresh norm's weight and
- * running variance are one initializer, as are its bias and mean. */
+ * running variance are one initializer, as are its bias and mean; also where the norm has neither
+ * weight nor bias, and those are numbers. */
 static bool is_other(const Group *g, const Use *u, uint32_t k)
 {
     int role = fx_use_role(&g->fx, u->node, u->input);
-    bool other = false;
+    bool other = role != ROLE_ANY && fx_is_norm(&g->fx);
     for (uint32_t i = 0; i < g->arg.n && role != ROLE_ANY; i++)
         other |= g->arg.at[i].role == role;
     return other && g->arg.at[k].role != role && g->arg.at[k].role != ROLE_ANY;

@@ -275,9 +275,34 @@ static void test_dynamo_larger(void)
        "equal products that were merged under a maximum are refused");
 }
 
+/* A fresh norm without weight and bias: its ones are its running variance, its zeros its mean. */
+static void test_dynamo_plain_norm(void)
+{
+    const char *signature = "\n# inputs\nb_m: BUFFER target='n.running_mean' persistent=True\n"
+                            "b_v: BUFFER target='n.running_var' persistent=True\np_w: PARAMETER "
+                            "target='w'\nx: USER_INPUT\n# outputs\n",
+               *norm = call("batch_norm", "_native_batch_norm_legit_functional.default",
+                            "%x, None, None, %b_m, %b_v, True, 0.1, 1e-05");
+    float ones[4] = {1, 1, 1, 1}, zeros[4] = {0};
+    M m = {0};
+    tensor(&m, "n.running_mean", 1, (int[]){4, 0}, zeros, sizeof zeros);
+    tensor(&m, "n.running_var", 1, (int[]){4, 0}, ones, sizeof ones);
+    initializer(&m, "w", 4, 0, 1);
+    node(&m, "BatchNormalization", "node_1",
+         "x n.running_var n.running_mean n.running_mean n.running_var", "h", "['', 'n', 'norm']",
+         norm);
+    node(&m, "Mul", "node_2", "h w", "y", "['', 'mul']", call("mul", "mul.Tensor", "%norm, %p_w"));
+    Graph *g = import(&m, signature, NULL);
+    const Ids *users = graph_users(g, g->arena);
+    const Param *mean = param(g, "n.running_mean"), *var = param(g, "n.running_var");
+    ok(mean && var && users[mean->value].n == 2 && users[var->value].n == 2,
+       "a norm without weight and bias reads its statistics as such alone: for eval, and to move");
+}
+
 int main(void)
 {
     models_begin();
+    test_dynamo_plain_norm();
     test_dynamo_folds();
     test_dynamo_uses();
     test_dynamo_called_twice();

@@ -249,6 +249,23 @@ static void test_numbers(void)
     ok(strstr(said, "constants do not train: grid, steps") != NULL, "and are named");
 }
 
+/* Equal arrays were merged: a fresh norm's scale and variance, its bias and mean. */
+static void test_merged_norm(void)
+{
+    M m = {0};
+    float ones[4] = {1, 1, 1, 1}, zeros[4] = {0};
+    floats(&m, "w", 4, 4);
+    tensor(&m, "ones", 1, (int[]){4, 0}, ones, sizeof ones);
+    tensor(&m, "zeros", 1, (int[]){4, 0}, zeros, sizeof zeros);
+    node(&m, "MatMul", "", "x w", "a", NULL, NULL);
+    node(&m, "BatchNormalization", "", "a ones zeros zeros ones", "y", NULL, NULL);
+    Graph *g = import(&m, NULL, NULL);
+    const Ids *users = graph_users(g, g->arena);
+    ok(trains(g, "ones") && trains(g, "zeros") && users[param(g, "ones")->value].n == 1 &&
+           users[param(g, "zeros")->value].n == 1,
+       "a norm's scale and bias are not its statistics, if they are one array");
+}
+
 /* A label is read by no weight; what meets it weighs the loss. */
 static void test_labels(void)
 {
@@ -344,6 +361,7 @@ int main(void)
     test_bounds();
     test_literal();
     test_numbers();
+    test_merged_norm();
     test_labels();
     test_tied();
     return models_end();
