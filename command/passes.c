@@ -11,6 +11,7 @@ void read_model(State *s)
 {
     s->graph = import_models(s->o->arena, s->o->model.n, s->o->model.at, &s->o->import);
     graph_unsort(s->graph, &s->o->partition.batch);
+    graph_picked(s->graph);
     if (!s->o->settled)
         settle_lengths(s->o, s->graph);
 }

@@ -326,27 +326,6 @@ SpreadOf mesh_spread(const Graph *g, Arena *a, MeshAxis axis, int chunks, const 
                       .mirrors = axis != MESH_TENSOR};
 }
 
-/* Matrices of experts that are copied for each row: each member would multiply all rows. */
-static void note_copied(const Search *s, const bool *live)
-{
-    const Graph *g = s->g;
-    for (NodeId id = 0; id < g->node.n; id++) {
-        const Node *n = &g->node.at[id];
-        for (uint32_t i = 0; i < n->nin && live[id] && op_is_product(n->op); i++) {
-            const Value *x = val(g, n->in[i]);
-            const Node *by = x->kind == V_NODE ? &g->node.at[x->node] : NULL;
-            const Value *of = by && by->op == OP_Gather ? val(g, by->in[0]) : NULL;
-            if (!of || of->kind != V_PARAM || of->shape.rank < 3)
-                continue;
-            diag_note("'%s' is looked up for each row, so %s has a copy of its matrices for each: "
-                      "such experts are not divided (experts_implementation=\"batched_mm\"; an "
-                      "export with \"eager\" multiplies by the experts themselves)",
-                      g->param.at[of->param].name, graph_origin_name(g, n->origin, s->a));
-            return;
-        }
-    }
-}
-
 MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis axis,
                      const BatchNotes *notes, const bool *front)
 {
@@ -390,8 +369,6 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis 
         "sequences are divided where --chunks divides their places; leave out --sequence",
         "experts are divided where --chunks divides their number: matrices of one parameter, or "
         "such as differ in their parameters alone; --tensor divides each expert"};
-    if (axis == MESH_EXPERT)
-        note_copied(&s, live);
     diag_hint("%s", hint[axis]);
     diag_fatal(EXIT_MODEL, WHERE_FILE(g->file),
                "%s: nothing in the model can be divided into %d chunks", mesh_option[axis],

@@ -107,6 +107,9 @@ void graph_activations(Graph *g);
 /* unsort.c: rows that are sorted, computed one by one and put back are computed as they stand. */
 void graph_unsort(Graph *g, const BatchOptions *opt);
 
+/* picked.c: rows that are each multiplied by a matrix they look up are packed by matrices. */
+void graph_picked(Graph *g);
+
 /* resize.c: changes the graph to one exported for another number of rows.  list: the nodes that
    matter, which take any number of rows.  Fatal if something cannot be resized. */
 void graph_resize(Graph *g, int64_t rows, const Ids *list);

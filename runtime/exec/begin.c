@@ -111,6 +111,10 @@ void begin_said(const Rank *r)
                 "pipeline: warning: infer without --output NAME=FILE.npy writes nothing; there is "
                 "'%s'\n",
                 run->model->output[0].name);
+    if (o->zero && run->replicas == 1)
+        fprintf(stderr,
+                "pipeline: warning: --zero %d divides nothing: there is one replica (--dp 1)\n",
+                o->zero);
     if (o->lr.warmup > run->data.steps)
         fprintf(stderr,
                 "pipeline: warning: --warmup %" PRId64 " is more than all %" PRId64 " steps\n",

@@ -44,10 +44,6 @@ PpStatus devices_choose(const Options *o, const PpPlan *plan, PpPlan *chosen)
             PP_ERR_USAGE,
             "--offload %s needs --offload-dir on the CPU: a folder on a disk with room for them",
             o->offload & OFFLOAD_STASH ? "stash" : "params");
-    if (o->zero == 3 && (o->offload & OFFLOAD_PARAMS) && chosen->device != PP_CPU)
-        return pp_fail(PP_ERR_USAGE,
-                       "--zero 3 with --offload params: on GPUs a replica's parameters come from "
-                       "its own host memory or from other replicas, not from both: use --zero 2");
     device_of(chosen->device)->ops->prepare(transport_may_be_nccl(o->transport));
     return PP_OK;
 }

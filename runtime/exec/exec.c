@@ -93,6 +93,13 @@ static void copy_stash(Rank *r, const Op *op)
     }
 }
 
+static PpStatus transfers(Rank *r, const Op *op, int from)
+{
+    for (int i = from; i < op->first + op->count; i++)
+        TRY(transfer(r, op, &r->plan.transfer[i]));
+    return PP_OK;
+}
+
 /* What is done once the gradients of all microbatches are there: in the last pass of a group. */
 static int adds_up(const SchedAction *a)
 {
@@ -191,8 +198,8 @@ static PpStatus run_op(Rank *r, const Op *op, int64_t step)
     const StagePlan *rs = op->local >= 0 ? &r->plan.stage[op->local] : NULL;
     if (op->a.type == SA_WAIT_REDUCE_GRAD && rs->n_turn) /* await() has taken them */
         from = r->plan.turn[rs->turn + rs->n_turn];
-    for (int i = from; i < op->first + op->count; i++)
-        TRY(transfer(r, op, &r->plan.transfer[i]));
+    TRY(r->home && op->a.type == SA_UNSHARD ? home_transfers(r, op, transfers)
+                                            : transfers(r, op, from));
     if (op->a.type == SA_REDUCE_GRAD && rs->n_turn)
         begin_sums(r, op->local);
     return PP_OK;
@@ -215,8 +222,10 @@ static PpStatus await(Rank *r, const Op *op, int64_t step)
         TRY(take_turn(r, op->local, step, 0));
     for (int i = op->await_first; i < op->await_first + op->await_count; i++)
         TRY(links_finish(&r->links[AXIS_PIPE], r->plan.await[i], 1));
-    for (int i = op->first; computes(op) && i < op->first + op->count; i++)
-        TRY(transfer(r, op, &r->plan.transfer[i]));
+    if (computes(op) && r->home && !r->stopped)
+        home_await(r, op);
+    if (computes(op))
+        TRY(transfers(r, op, op->first));
     return op->copy >= 0 && !r->stopped ? store_wait(r->store, op->copy) : PP_OK;
 }
 

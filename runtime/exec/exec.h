@@ -317,6 +317,10 @@ void optim_update(Rank *r, int64_t updates, double lr, double scale);
 /* home.c: --offload params beside a device; op: as of shards_op(), all computations */
 PpStatus home_open(Rank *r);
 void home_op(Rank *r, const Op *op);
+/* A computation's block is there */
+void home_await(Rank *r, const Op *op);
+/* zero 3: `run` of an UNSHARD's, from the first on, beside computations */
+PpStatus home_transfers(Rank *r, const Op *op, PpStatus (*run)(Rank *r, const Op *op, int from));
 /* Before this op the gradients that are complete are at home */
 void home_settle(Rank *r, const Op *op);
 

@@ -10,6 +10,10 @@
  * sums of shared parameters' gradients, half copies, the norm and the update run over what is at
  * home, the device streams it once there and back, and the bits are those of a run whose parameters
  * are on the device.
+ *
+ * --zero 3: at home are a replica's shares, and what is whole on all.  The transfers of UNSHARD
+ * (plan/unshard.c) fill the window with all of a stage's parameters; they too run in the stream of
+ * the copies.
  */
 #include "exec.h"
 
@@ -56,10 +60,12 @@ static void bring(Rank *r, const Op *op)
 {
     const StagePlan *rs = &r->plan.stage[op->local];
     char *at = r->plan.window + op->window;
-    int fresh = shards_fresh(r, op);
+    int fresh = shards_fresh(r, op), divided = r->plan.ask.zero == 3;
     r->stage[op->local].late = NULL;
     r->stage[op->local].window = at;
-    copy(r, op->local, 0, rs->param, at, values_bytes(rs->st));
+    r->shards.gathers += divided;
+    r->shards.came += divided ? kept_bytes(&r->plan, rs) : 0;
+    copy(r, op->local, 0, rs->param, at, divided ? 0 : values_bytes(rs->st));
     if ((op->shard & SHARD_GRADS) && !fresh)
         copy(r, op->local, 0, rs->grad, at + values_bytes(rs->st), rs->st->bytes_grad);
 }
@@ -78,6 +84,15 @@ static void return_gradients(Rank *r, int local)
     own->changed = 0;
 }
 
+static void return_statistics(Rank *r, int local)
+{
+    const StagePlan *rs = &r->plan.stage[local];
+    for (int k = 0; k < rs->st->n_param; k++)
+        if (rs->st->param[k].stat)
+            copy(r, local, 1, rs->rp[k].value, r->stage[local].window + rs->st->param[k].offset,
+                 rs->st->param[k].t.bytes);
+}
+
 static void send_home(Rank *r, const Op *op)
 {
     StageRun *own = &r->stage[op->local];
@@ -85,10 +100,10 @@ static void send_home(Rank *r, const Op *op)
     own->late = NULL;
     if (!own->window)
         return;
-    for (int k = 0; k < rs->st->n_param && (op->shard & SHARD_STATS); k++)
-        if (rs->st->param[k].stat)
-            copy(r, op->local, 1, rs->rp[k].value, own->window + rs->st->param[k].offset,
-                 rs->st->param[k].t.bytes);
+    if ((op->shard & SHARD_STATS) && r->plan.ask.zero == 3)
+        r->shards.went += stats_bytes(rs->st);
+    else if (op->shard & SHARD_STATS)
+        return_statistics(r, op->local);
     return_gradients(r, op->local);
     own->window = NULL;
 }
@@ -101,11 +116,27 @@ static void wait_for(Rank *r, int local, int out)
     *open = 0;
 }
 
-static void before_computing(Rank *r, const Op *op)
+PpStatus home_transfers(Rank *r, const Op *op, PpStatus (*run)(Rank *r, const Op *op, int from))
+{
+    Device *d = &r->dev;
+    int current = d->current;
+    device_switch(d, STREAM_STORE);
+    PpStatus s = run(r, op, op->first);
+    store_note(r->home, number(r, op->local, 0));
+    r->stage[op->local].coming = 1;
+    d->current = current;
+    return s;
+}
+
+void home_await(Rank *r, const Op *op)
 {
     if (r->stage[op->local].late)
         bring(r, r->stage[op->local].late);
     wait_for(r, op->local, 0);
+}
+
+static void before_computing(Rank *r, const Op *op)
+{
     if (shards_fresh(r, op))
         r->dev.op->zero(&r->dev, r->dev.current, param_block(r, op->local).grad,
                         r->plan.stage[op->local].st->bytes_grad);
@@ -134,7 +165,7 @@ void home_op(Rank *r, const Op *op)
 {
     if (op->a.type == SA_RESHARD)
         send_home(r, op);
-    else if (!r->stopped && op->a.type == SA_UNSHARD && is_awaited(r, op))
+    else if (!r->stopped && op->a.type == SA_UNSHARD && r->plan.ask.zero < 3 && is_awaited(r, op))
         r->stage[op->local].late = op;
     else if (!r->stopped && op->a.type == SA_UNSHARD)
         bring(r, op);

@@ -82,6 +82,12 @@ static void pinned_copy(Store *s, int number, void *to, const void *from, int64_
     d->op->record(d, STREAM_STORE, s->done[number]);
 }
 
+void store_note(Store *s, int number)
+{
+    s->open[number] = 1;
+    s->dev->op->record(s->dev, STREAM_STORE, s->done[number]);
+}
+
 void store_copy(Store *s, int number, int out, int64_t at, void *memory, int64_t bytes)
 {
     if (s->file)

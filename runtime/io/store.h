@@ -32,6 +32,8 @@ char *store_memory(const Store *s); /* the pinned memory; NULL: a file */
 /* After all work so far of the device's current stream.  The bytes stay as they are, and are not
  * read, until the copy has been waited for. */
 void store_copy(Store *s, int number, int out, int64_t at, void *memory, int64_t bytes);
+/* Of a device: what its stream STREAM_STORE has got so far belongs to this number too */
+void store_note(Store *s, int number);
 /* The current stream, or on the CPU the caller, waits; a copy that has failed says so here. */
 PpStatus store_wait(Store *s, int number);
 

@@ -9,7 +9,7 @@
  *
  * --offload params: parameters, gradients and optimizer state live in a mapped file, or in host
  * memory beside a device, and those of a stage are in memory, or in the device's window, between
- * its UNSHARD and its RESHARD; with --zero 3 its shares, beside which the window has all of them.
+ * its UNSHARD and its RESHARD; with --zero 3 its shares, of which the window has all.
  *
  * Parameters come with every UNSHARD.  Gradients come where a backward follows, but for the first
  * one of the step, which begins with zeros, and go with the RESHARD behind it; running statistics
@@ -192,14 +192,15 @@ static int resharded_at(const Plan *plan, int from)
     return k;
 }
 
-/* Of a device whose home is elsewhere gradients come with the parameters. */
-static int64_t block_bytes(const Plan *plan, const Op *op)
+/* Of a device whose home is elsewhere gradients come behind the parameters. */
+static int64_t block_bytes(const Plan *plan, const Op *op, int grads)
 {
-    int from_home = plan->ask.page && plan->ask.on_device, grads = op->shard & SHARD_GRADS;
+    int from_home = plan->ask.page && plan->ask.on_device;
     if (op->a.type != SA_UNSHARD || !(from_home || plan->ask.zero == 3))
         return 0;
     const PpStage *st = plan->stage[op->local].st;
-    return values_bytes(st) + (from_home && grads ? align_up(st->bytes_grad) : 0);
+    return values_bytes(st) +
+           (grads && from_home && (op->shard & SHARD_GRADS) ? align_up(st->bytes_grad) : 0);
 }
 
 /* Do gradients of the stage come from other stages or go there? */
@@ -257,13 +258,15 @@ static PpStatus place_window(Plan *plan)
     if (!block)
         return pp_no_memory();
     for (int k = 0; k < n; k++) {
-        int64_t bytes = block_bytes(plan, &plan->op[k]);
+        int64_t bytes = block_bytes(plan, &plan->op[k], 0);
         block[k] = (Instance){.bytes = bytes,
                               .birth = bytes ? k : -1,
                               .death = bytes ? resharded_at(plan, k) : 0,
                               .msg = -1};
     }
     PpStatus s = slots_bound(block, n, plan->n_op, &plan->bytes.brought, NULL);
+    for (int k = 0; k < n; k++)
+        block[k].bytes = block_bytes(plan, &plan->op[k], 1);
     for (int l = 0; l < plan->n_stage; l++) {
         plan->bytes.values += values_bytes(plan->stage[l].st);
         block[n + l] =

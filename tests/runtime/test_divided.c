@@ -157,9 +157,9 @@ static void levels(int which, const char *how, int falls)
     char whole[600], line[700];
     long bytes[4];
     write_params(&plans[which], at("params"), par);
-    snprintf(whole, sizeof whole, "%s --lr 0.02 --unshard 1 --params %s", how, at("params"));
+    snprintf(whole, sizeof whole, "%s --lr 0.02 --params %s", how, at("params"));
     for (int zero = 0; zero < 4; zero++) {
-        snprintf(line, sizeof line, "%s --zero %d", whole, zero);
+        snprintf(line, sizeof line, "%s --zero %d%s", whole, zero, zero > 1 ? " --unshard 1" : "");
         char first[200];
         const char *a = train(&plans[which], 3, zero ? "window" : "whole", line);
         if (!zero)

@@ -31,7 +31,7 @@ static const Sample samples[] = {
     {"transport", "mpi", {0}},
     {"tf32", NULL, {0}},
     {"offload", "stash", {"--offload-dir=."}},
-    {"unshard", "3", {0}},
+    {"unshard", "3", {"--zero=3"}},
     {"offload-time", "2", {0}},
     {"memory", "1G", {"--schedule=auto"}},
     {"data", "x=x.npy", {0}},
