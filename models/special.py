@@ -38,7 +38,8 @@
               endless.onnx: until a sum is small
   routed      experts that pick their rows with NonZero: two of three for each row, one more by a mask; the loop over the experts that are hit, of which the
               example hits three of five, and the same over a list of modules; lacking.onnx: that list, where the example hit two of three;
-              counted.onnx: rows by a mask, then their mean; four.onnx: the same as model.onnx of four experts each
+              counted.onnx: rows by a mask, then their mean; four.onnx: the same as model.onnx of four experts each;
+              looked.onnx: rows that look up their matrices (gradients: looked.safetensors)
   graph       layers of PyTorch Geometric, which drop self loops by a mask and add one for each node, put weights where a mask says so, and detach a softmax's
               maximum; TorchScript's: rest.onnx: zeros for what a mask leaves out;
               fit.onnx: a product that needs a mask of five; drop.onnx: a dropout of what is picked
@@ -238,6 +239,16 @@ class Counted(nn.Module):
     def __init__(self): super().__init__(); self.a = nn.Linear(4, 4)
     def forward(self, x): return self.a(x[torch.nonzero(x[:, 0] > 0)[:, 0]]).mean(0) + x
 
+class Looked(nn.Module):                                # as transformers' batched_mm: a row has two experts, a copy of the matrices of each
+    def __init__(self, n=4):
+        super().__init__(); self.i, self.gate, self.o = nn.Linear(4, 24), nn.Linear(24, n), nn.Linear(24, 4)
+        self.up, self.bias, self.down = nn.Parameter(torch.randn(n, 12, 16) / 4), nn.Parameter(torch.randn(n, 16)), nn.Parameter(torch.randn(n, 24, 16) / 4)
+    def forward(self, x):
+        h = self.i(x).reshape(-1, 24); w, i = self.gate(h).softmax(-1).topk(2); i = i.reshape(-1)
+        y = torch.bmm(h.repeat_interleave(2, 0).view(-1, 2, 12), self.up[i]) + self.bias[i].unsqueeze(1)
+        y = torch.bmm(self.down[i], (F.silu(y) * torch.rsqrt((y * y).mean(-1, keepdim=True))).transpose(1, 2)).sum(-1)
+        return self.o((y * w.reshape(-1, 1)).view(-1, 2, 24).sum(1)).view(x.shape) + x
+
 def routed(d):
     x, t = torch.randn(ROWS, 3, 4), torch.randn(ROWS, 3, 4)
     class Two(nn.Module):
@@ -254,6 +265,9 @@ def routed(d):
     y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(m), "b:begin,o:begin", "model.onnx", y, name="y", x=x, target=t)
     four = Two(4, 4); export(four, example(four, four.b, 3, 3), f"{d}/four.onnx", ["x"], ["y"])
+    with torch.random.fork_rng():
+        torch.manual_seed(4); m = Looked(); export(m, x[:MB], f"{d}/looked.onnx", ["x"], ["y"]); m = m.double(); F.mse_loss(m(x.double()), t.double()).backward()
+        save_file({k: v.float() for k, v in grads_of(m).items()}, f"{d}/looked.safetensors")
 
 class Graph(nn.Module):
     def __init__(self, G):

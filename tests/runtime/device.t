@@ -61,7 +61,7 @@ run() {
 train() { run "$1" "${@:2}" --dump-grads "$1/grads" --checkpoint "$1/checkpoint"; }
 same() { diff -r -x out -x err -I '"device":' -I '"arithmetic":' -I '"index_sha256":' "$1" "$2"; }
 # alike A B: the same, written in other pieces
-alike() { diff -r -x out -x err -x checkpoint "$1" "$2" && "$compare" same "$1/checkpoint/step_1" "$2/checkpoint/step_1"; }
+alike() { diff -r -x out -x err -x checkpoint "$1" "$2" && "$compare" same "$1"/checkpoint/step_* "$2"/checkpoint/step_*; }
 
 # ---- the same bits ----
 
@@ -208,14 +208,23 @@ for options in "--dp 2 --optimizer adamw --clip-norm 0.01" "--dp 3 --groups 6 --
     d=${options:5:1}
     many=("${data[@]}" --microbatches 3 --schedule 1f1b --ranks $((3 * d)) $options)
     ok "$options: the CPU, undivided" train cpu ./program train --device cpu "${many[@]}"
-    for zero in 1 3; do
-        ok "$options, --zero $zero, local" train cuda env SHIM_ORDER=random:$zero ./program train "${many[@]}" --zero $zero
+    levels=(1 3)
+    [[ $options = *--groups* ]] || levels+=("3 --offload params")
+    for zero in "${levels[@]}"; do
+        ok "$options, --zero $zero, local" train cuda env SHIM_ORDER=random:${zero::1} ./program train "${many[@]}" --zero $zero
         ok "$options, --zero $zero, local: the same bits" alike cpu cuda
         ok "$options, --zero $zero, nccl" train cuda env SHIM_DEVICES=$((3 * d)) SHIM_ORDER=random:2 SHIM_FAIL=ncclCommInitRankConfig:$((2 * 8 * d + 3 * d + 1)) \
             ./program train --transport nccl "${many[@]}" --zero $zero
         ok "$options, --zero $zero, nccl: the same bits" alike cpu cuda
     done
 done
+# Of two stages a rank one is in the window at a time, and comes from the replicas' host memory; rows are evaluated meanwhile.
+use 2 wide
+many=("${data[@]}" "${data[@]/#--data/--eval-data}" "${steps[@]}" --schedule interleaved1f1b --ranks 4 --dp 2 --optimizer adamw --clip-norm 1)
+ok "shares in host memory: the CPU, undivided" train cpu ./program train --device cpu "${many[@]}"
+ok "shares in host memory" train cuda env SHIM_DEVICES=2 SHIM_ORDER=random:5 ./program train "${many[@]}" --zero 3 --offload params --unshard 1 --verbose
+ok "shares in host memory: the same bits" alike cpu cuda
+ok "shares in host memory: what moves was planned" moved_as_planned cuda
 mv narrow program
 
 # ---- generated stages: uneven microbatches of parameters used twice, statistics under recompute ----

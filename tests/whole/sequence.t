@@ -98,5 +98,12 @@ for members in 1 4; do
 done
 ok "the same parameters, states and model" eval 'same offour1 offour4 2 && cmp "$work/offour1.onnx" "$work/offour4.onnx"'
 ok "a member has one expert of each layer" eval 'grep -q "PP_EXPERT, 4, 0, 1" "$work/four4/pipeline.c" && grep -q "dim = {1, 12, 4}" "$work/four4/pipeline.c"'
+# Experts whose matrices each row looks up
+for members in 1 4; do
+    ok "looked up, $members members" split_model looked.onnx "$work/looked$members" none --expert $members --chunks 4 --loss "$loss"
+    ok "they train" run "looked$members" "oflooked$members" --microbatches 4 --steps 1 --dump-grads "$work/gradslooked$members"
+    ok "PyTorch's gradients" "$compare" grads "$work/gradslooked$members" looked.safetensors
+done
+ok "the same parameters and states" same oflooked1 oflooked4 1
 ok "four members go on where undivided experts were" eval 'split_model four.onnx "$work/fourwhole" none --loss "$loss" && run fourwhole j --microbatches 4 --steps 1 && run four4 k --microbatches 4 --resume "$work/j" --steps 2'
 plan_done
