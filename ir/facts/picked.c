@@ -124,8 +124,8 @@ static bool is_product(const Picked *p, const Node *n, uint32_t *at)
 {
     const Shape *x = &val(p->g, n->in[0])->shape, *y = &val(p->g, n->in[1])->shape;
     *at = p->kind[n->in[1]] == ENTRIES;
-    return n->op == OP_MatMul && x->rank == 3 && y->rank == 3 &&
-           p->kind[n->in[*at]] == ENTRIES && p->kind[n->in[!*at]] != ENTRIES;
+    return n->op == OP_MatMul && x->rank == 3 && y->rank == 3 && p->kind[n->in[*at]] == ENTRIES &&
+           p->kind[n->in[!*at]] != ENTRIES;
 }
 
 /* Is it computed of each row by itself? */
@@ -143,7 +143,8 @@ static bool judge(Picked *p, NodeId id)
         return false;
     unsigned char kind = ENTRIES;
     for (uint32_t i = 0; i < n->nin; i++)
-        if (p->kind[n->in[i]] == ROWS || (p->kind[n->in[i]] == OUTSIDE && p->way[id]->in[i].dim >= 0))
+        if (p->kind[n->in[i]] == ROWS ||
+            (p->kind[n->in[i]] == OUTSIDE && p->way[id]->in[i].dim >= 0))
             kind = ROWS;
     for (uint32_t i = 0; i < n->nout; i++)
         p->kind[n->out[i]] = kind;
@@ -330,9 +331,9 @@ static void build_expert(Picked *p, ValueId at, bool negative)
     g->cur_origin = p->whole.node.at[p->first].origin;
     p->mask = g_binary(g, OP_Equal, at, g_scalar(g, DT_I64, (double)p->expert));
     if (negative)
-        p->mask = g_binary(g, OP_Or, p->mask,
-                           g_binary(g, OP_Equal, at,
-                                    g_scalar(g, DT_I64, (double)(p->expert - p->experts))));
+        p->mask = g_binary(
+            g, OP_Or, p->mask,
+            g_binary(g, OP_Equal, at, g_scalar(g, DT_I64, (double)(p->expert - p->experts))));
     p->there = packed(p, OP_Pack, p->mask, 0);
     for (NodeId id = p->first; id <= p->last; id++) {
         const Node *n = &p->whole.node.at[id];
@@ -413,10 +414,8 @@ static void try(Graph *g, NodeId id, const Node *by)
 {
     Arena *a = arena_within(g->arena);
     const Ids root = graph_results(g, a);
-    Picked p = {.g = g,
-                .a = a,
-                .of_params = flow_of_params(g, a),
-                .live = graph_live(g, a, 0, &root, 1)};
+    Picked p = {
+        .g = g, .a = a, .of_params = flow_of_params(g, a), .live = graph_live(g, a, 0, &root, 1)};
     if (p.live[id] && looks_up(g, p.of_params, by)) {
         p.numbers = numbers_of(g, by->in[1]);
         p.rows = val(g, by->in[1])->shape.d[0];
