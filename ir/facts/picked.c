@@ -172,7 +172,7 @@ static bool add_result(Picked *p, ValueId v, NodeId reader)
 static bool find_results(Picked *p)
 {
     const Graph *g = p->g;
-    Ids root = graph_results(g, p->a);
+    Ids root = graph_results(g, p->a, NONE);
     bool good = true;
     for (NodeId id = 0; id < g->node.n; id++)
         for (uint32_t i = 0; i < g->node.at[id].nin && p->live[id] && !p->between[id]; i++)
@@ -413,7 +413,7 @@ static void rewrite(Picked *p)
 static void try(Graph *g, NodeId id, const Node *by)
 {
     Arena *a = arena_within(g->arena);
-    const Ids root = graph_results(g, a);
+    const Ids root = graph_results(g, a, NONE);
     Picked p = {
         .g = g, .a = a, .of_params = flow_of_params(g, a), .live = graph_live(g, a, 0, &root, 1)};
     if (p.live[id] && looks_up(g, p.of_params, by)) {
