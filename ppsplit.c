@@ -121,6 +121,7 @@ static void annotate(void *arg)
     pass_loss(&s);
     pass_autocast(&s);
     pass_attention(&s);
+    pass_sizes(&s);
     Annotations all = {.whole = s.graph, .mesh = &s.o->mesh};
     if (!divide_mesh(&s, &all.plans))
         s.graph = graph_twin(all.whole, all.whole->arena);

@@ -37,6 +37,7 @@ typedef struct {
     const char *name;
     int64_t least, most;
     uint32_t bind;       /* its number among all --bind */
+    int64_t only;        /* the program is of this length alone; 0: of any */
     int64_t node[NODES]; /* its lengths in samples, falling */
 } Symbol;
 typedef struct {

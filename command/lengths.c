@@ -10,21 +10,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Is it NAME=LEAST..MOST? */
+/* Is it NAME=LEAST..MOST, or NAME=N@LEAST..MOST? */
 static bool is_range(Options *o, const char *bind, Symbol *s)
 {
-    const char *value = strrchr(bind, '='), *dots = value ? strstr(value, "..") : NULL;
+    const char *value = strrchr(bind, '='), *dots = value ? strstr(value, "..") : NULL,
+               *at = value ? strchr(value, '@') : NULL;
     char *end;
+    bool bad = false;
     if (!dots)
         return false;
     s->name = arena_strndup(o->arena, bind, (size_t)(value - bind));
+    if (at && at < dots) {
+        s->only = strtoll(value + 1, &end, 10);
+        bad = end != at || s->only < 1;
+        value = at;
+    }
     s->least = strtoll(value + 1, &end, 10);
-    bool bad = end != dots || end == value + 1;
+    bad |= end != dots || end == value + 1 || (s->only && s->only < s->least);
     s->most = strtoll(dots + 2, &end, 10);
-    bad |= *end || end == dots + 2 || s->least < 1 || s->most < s->least || s->most > INT32_MAX;
+    bad |= *end || end == dots + 2 || s->least < 1 || s->most < s->least || s->most > INT32_MAX ||
+           s->only > s->most;
     if (bad)
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: two numbers, from 1 on: %s=1..2048", bind,
-                   s->name);
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: two numbers, from 1 on: %s=1..2048; or "
+                   "one of them before: %s=7@1..2048", bind, s->name, s->name);
     return true;
 }
 
@@ -138,7 +146,7 @@ void read_lengths(Options *o)
         vec_push(o->arena, &o->range, s);
         o->import.left = arena_new_of(o->arena, struct GraphLeft);
         o->import.left->arena = o->arena;
-        o->import.bind.at[i] = bound_to(o->arena, &s, s.most);
+        o->import.bind.at[i] = bound_to(o->arena, &s, s.only ? s.only : s.most);
     }
 }
 
@@ -160,6 +168,8 @@ void settle_lengths(Options *o, const Graph *g)
     o->settled = true;
     for (uint32_t i = 0; i < o->range.n; i++) {
         const Symbol *s = &o->range.at[i];
+        if (s->only && o->command == COMMAND_PLAN)
+            continue; /* which decides about members itself */
         if (rows && !strcmp(s->name, rows)) {
             if (s->least != 1)
                 bad_range(g, s, "a microbatch may have any fewer rows: LEAST is 1");
@@ -170,6 +180,8 @@ void settle_lengths(Options *o, const Graph *g)
             bad_range(
                 g, s,
                 arena_printf(o->arena, "%d dimensions vary already, which is the most", SYMBOLS));
+        if (!s->only != !o->range.at[0].only)
+            bad_range(g, s, "NAME=N@LEAST..MOST is for all ranges, or for none");
         l->symbol[l->symbols++] = *s;
     }
 }

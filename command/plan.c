@@ -29,7 +29,7 @@ const char plan_usage[] =
     "The training:\n"
     "      --batch ROWS            rows of a step, all replicas together\n"
     "      --loss LOSS             the loss, as for a split (default mse, with a note)\n"
-    "      --lengths NAME=FILE.npy the length of each row, of a model with\n"
+    "      --lengths NAME=FILE     the length of each row, of a model with\n"
     "                              --bind NAME=LEAST..MOST\n"
     "                              (default: all rows have MOST); steps are means over an epoch\n"
     "                              (repeatable)\n"

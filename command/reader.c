@@ -314,6 +314,10 @@ void pass_sizes(State *s)
     if (x->divided)
         o->mesh.lengths = plan_lengths(&x->r, o->rows);
     o->lengths = x->r.o->lengths;
+    if (o->lengths.symbol[0].only) { /* the model is bound; the rest was to divide it */
+        o->lengths.symbols = 0;
+        return;
+    }
     o->lengths.with = pipe_with;
     o->lengths.of = x;
 }

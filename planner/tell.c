@@ -84,6 +84,22 @@ static void tell_lengths(const PlanOptions *o, Arena *a)
            diag_escape(a, cg_lengths_text(a, l, most)));
 }
 
+/* The model with as many rows: where a --bind says them it is another one, else there is --rows. */
+static void model_words(const PlanOptions *o, const Graph *g, const char *mesh, long long rows,
+                        Arena *a)
+{
+    const char *name = g->rows_at.n ? g->rows_at.at[g->rows_by].name : NULL,
+               *bind = arena_printf(a, " --bind %s=", name ? name : ""),
+               *at = name ? strstr(o->words, bind) : NULL, *value = at ? at + strlen(bind) : NULL;
+    const size_t least = at && !strncmp(value, "1..", 3) ? 3 : 0,
+                 n = at ? strspn(value + least, "0123456789") : 0;
+    if (!n || (value[least + n] && value[least + n] != ' '))
+        printf("ppsplit %s%s --rows %lld", o->words, mesh, rows);
+    else
+        printf("ppsplit %.*s%lld%s%s", (int)(value + least - o->words), o->words, rows,
+               value + least + n, mesh);
+}
+
 static void commands(const Search *x, const Candidate *c, Arena *a)
 {
     const PlanOptions *o = x->o;
@@ -91,13 +107,12 @@ static void commands(const Search *x, const Candidate *c, Arena *a)
     Text data = {.a = a};
     const char *schedule = c->schedule;
     bool made = !sched_find(c->schedule);
-    printf("ppsplit %s %s--rows %lld", o->words, mesh_words(c, "", " ", a),
-           (long long)c->size->rows);
+    Loss loss;
+    Graph *g = o->model.graph(o->model.of, (PlanSize){.rows = c->size->rows}, NULL, &loss, a);
+    model_words(o, g, mesh_words(c, " ", "", a), (long long)c->size->rows, a);
     for (uint32_t i = 0; i < c->cut->points.n; i++)
         printf(" --split %s", shell_word(a, c->cut->points.at[i]));
     printf(" -o %s\nmake -C %s%s\n", out, out, o->device ? " pipeline-cuda run" : "");
-    Loss loss;
-    Graph *g = o->model.graph(o->model.of, (PlanSize){.rows = c->size->rows}, NULL, &loss, a);
     for (uint32_t i = 0; i < g->input.n; i++) {
         const char *name = val(g, g->input.at[i])->name;
         if (g->input.at[i] != loss.loss_scale)

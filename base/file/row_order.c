@@ -10,8 +10,8 @@
  */
 #include "row_order.h"
 
-#include "npy.h"
 #include "safetensors.h"
+#include "token_file.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -118,33 +118,49 @@ int64_t row_longest(const int64_t *length, const int64_t *order, int64_t first, 
     return most;
 }
 
+static int64_t number_at(const NpyFile *f, int64_t i)
+{
+    return npy_integer(f->data + i * st_dtype_size(f->dtype), f->dtype);
+}
+
+/* Row i, in a file with offsets or with lengths; 0: err says what is wrong.  Offsets before it have
+ * risen from 0. */
+static int64_t read_length(const NpyFile *f, int offsets, int64_t i, int64_t least, int64_t most,
+                           char *err, size_t nerr)
+{
+    const int64_t from = offsets ? number_at(f, i) : 0, end = number_at(f, i + offsets);
+    if (offsets && end < from)
+        snprintf(err, nerr,
+                 "it begins with 0, so it says where rows begin: row %" PRId64 " at %" PRId64
+                 ", the next one before it, at %" PRId64,
+                 i, from, end);
+    else if (end - from < least || end - from > most)
+        snprintf(err, nerr,
+                 "row %" PRId64 " has length %" PRId64 ", and may have %" PRId64 " to %" PRId64, i,
+                 end - from, least, most);
+    else
+        return end - from;
+    return 0;
+}
+
 int64_t *row_lengths(const char *path, int64_t *rows, int64_t least, int64_t most, char *err,
                      size_t nerr)
 {
     NpyFile f;
-    if (npy_open(&f, path, err, nerr)) {
-        *rows = -1;
+    *rows = -1;
+    if (token_lengths_open(&f, path, err, nerr))
         return NULL;
-    }
-    int64_t *length = NULL, n = f.rank == 1 ? f.dim[0] : 0;
-    if (f.rank != 1 || !npy_is_integer(f.dtype) || (*rows ? n != *rows : n == 0))
-        snprintf(err, nerr,
-                 *rows ? "one whole number for each of %" PRId64 " rows"
-                       : "it has not one whole number for each row",
-                 *rows);
-    else if (!(length = malloc((size_t)(n + 1) * sizeof *length)))
+    int64_t *length = NULL, n = f.rank == 1 && npy_is_integer(f.dtype) ? f.dim[0] : 0;
+    const int offsets = n > 0 && number_at(&f, 0) == 0;
+    *rows = n -= offsets;
+    if (n == 0)
+        snprintf(err, nerr, "it has neither one whole number for each row nor one more, which say "
+                            "where rows begin and the last one ends");
+    else if (!(length = malloc((size_t)n * sizeof *length)))
         snprintf(err, nerr, "no memory for the lengths of %" PRId64 " rows", n);
-    for (int64_t i = 0; i < n && length; i++) {
-        length[i] = npy_integer(f.data + i * st_dtype_size(f.dtype), f.dtype);
-        if (length[i] >= least && length[i] <= most)
-            continue;
-        snprintf(err, nerr,
-                 "row %" PRId64 " has length %" PRId64 ", and may have %" PRId64 " to %" PRId64, i,
-                 length[i], least, most);
-        free(length);
-        length = NULL;
-    }
-    *rows = n;
+    for (int64_t i = 0; i < n && length; i++)
+        if (!(length[i] = read_length(&f, offsets, i, least, most, err, nerr)))
+            free(length), length = NULL;
     npy_close(&f);
     return length;
 }

@@ -111,11 +111,11 @@ static int is_megatron(const char *path, const FileMap *m)
     return is;
 }
 
-/* The index of a file of so many bytes: the type of its tokens, or 0 and err */
-static int read_idx(const char *path, const FileMap *m, uint64_t bytes, char *err, size_t nerr)
+/* An index: the type of its tokens, or 0 and err; *n: its sequences */
+static int read_head(const char *path, const FileMap *m, uint64_t *n, char *err, size_t nerr)
 {
     static const int types[] = {0, U8, I8, I16, I32, I64, 0, 0, U16};
-    uint64_t head[3], rest, at = 0;
+    uint64_t head[3], rest;
     uint8_t code;
     if (m->bytes < IDX_HEADER || memcmp(m->at, "MMIDIDX\0", 9) != 0)
         return fail(err, nerr, path, "no index of Megatron: it does not begin with MMIDIDX"), 0;
@@ -126,10 +126,22 @@ static int read_idx(const char *path, const FileMap *m, uint64_t bytes, char *er
     if (head[0] != 1 || !type)
         return fail(err, nerr, path, head[0] != 1 ? "a version other than 1"
                                                   : "tokens are whole numbers, these are not"), 0;
-    uint64_t n = head[1], documents = head[2], size = (uint64_t)st_dtype_size(type);
-    if (__builtin_mul_overflow(n, 12, &rest) || __builtin_mul_overflow(documents, 8, &documents) ||
+    uint64_t documents = head[2];
+    *n = head[1];
+    if (__builtin_mul_overflow(*n, 12, &rest) || __builtin_mul_overflow(documents, 8, &documents) ||
         __builtin_add_overflow(rest, documents, &rest) || rest != m->bytes - IDX_HEADER)
         return fail(err, nerr, path, "not as long as its sequences and documents ask for"), 0;
+    return type;
+}
+
+/* Likewise, of a file of so many bytes */
+static int read_idx(const char *path, const FileMap *m, uint64_t bytes, char *err, size_t nerr)
+{
+    uint64_t n = 0, at = 0;
+    const int type = read_head(path, m, &n, err, nerr);
+    const uint64_t size = type ? (uint64_t)st_dtype_size(type) : 0;
+    if (!type)
+        return 0;
     const char *length = m->at + IDX_HEADER, *offset = length + 4 * n;
     for (uint64_t i = 0; i < n; i++) {
         int32_t many;
@@ -167,6 +179,21 @@ static int open_megatron(NpyFile *f, const char *path, FileMap *m, char *err, si
     }
     free(other_path);
     return bad;
+}
+
+int token_lengths_open(NpyFile *f, const char *path, char *err, size_t nerr)
+{
+    char why[FILE_WHY];
+    uint64_t n;
+    FileMap *m = ends_with(path, ".idx") ? file_map(path, why) : NULL;
+    if (!m) /* a .npy, or what can't be read */
+        return npy_open(f, path, err, nerr);
+    if (!read_head(path, m, &n, err, nerr))
+        return file_unmap(m), -1;
+    *f = (NpyFile){.dtype = I32, .rank = 1, .bytes = 4 * (int64_t)n, .map = m};
+    f->data = m->at + IDX_HEADER;
+    f->dim[0] = (int64_t)n;
+    return 0;
 }
 
 /* ---- all ---- */

@@ -10,8 +10,9 @@
  *
  * On a device the library has its fast kernels, and ours load several elements at once, only where
  * rows begin at multiples of 16 bytes; long ones begin with a line of the cache, of 128.  Where a
- * length decides how long they are, they stand as far apart as the longest: their distance is a
- * number that is known, and memory is planned for those in any case.
+ * length decides how long they are, they stand as far apart as the longest, of samples too: their
+ * distance is a number that is known, and rows of no sample reach into the next.  Columns between
+ * are memory that nothing reads or computes.
  */
 #include "plan.h"
 

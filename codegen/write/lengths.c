@@ -218,19 +218,28 @@ static bool is_begin(const Value *x, const Value *all)
     return true;
 }
 
-/* Is `most` the constant of the greatest length, of which those of the others are the begin? */
-static bool begins(const Lengths *l, const Value *const *v, const Value *most)
+/* The shape that v[k] with the lengths of sample k, has with the greatest of all samples. */
+static bool shape_most(const Lengths *l, const Value *const *v, Shape *most)
 {
-    if (most->dtype != v[0]->dtype || most->shape.rank != v[0]->shape.rank)
-        return false;
-    for (int d = 0; d < most->shape.rank; d++) {
+    *most = v[0]->shape;
+    for (int d = 0; d < most->rank; d++) {
         int64_t size[SAMPLES];
         Polynomial p;
         for (int k = 0; k < l->n; k++)
             size[k] = v[k]->shape.d[d];
-        if (!cg_fit(l, size, &p) || cg_value_most(l, &p, true) != most->shape.d[d])
+        if (!cg_fit(l, size, &p))
             return false;
+        most->d[d] = cg_value_most(l, &p, true);
     }
+    return true;
+}
+
+/* Is `most` the constant of the greatest length, of which those of the others are the begin? */
+static bool begins(const Lengths *l, const Value *const *v, const Value *most)
+{
+    Shape is;
+    if (most->dtype != v[0]->dtype || !shape_most(l, v, &is) || !same_shape(&is, &most->shape))
+        return false;
     for (int k = 0; k < l->n; k++)
         if (!is_begin(v[k], most))
             return false;
@@ -328,16 +337,9 @@ static bool find_tables(Arena *a, const Lengths *l, const Value *const *v, uint3
     const int s = decided_by(l, v);
     const ValueId id = sg[0]->constants.at[index].value;
     const Symbol *symbol = &l->symbol[s < l->symbols ? s : 0];
-    Shape slot = v[0]->shape;
-    for (int d = 0; d < slot.rank; d++) {
-        int64_t size[SAMPLES];
-        Polynomial p;
-        for (int k = 0; k < l->n; k++)
-            size[k] = v[k]->shape.d[d];
-        if (s == l->symbols || !cg_fit(l, size, &p))
-            return false;
-        slot.d[d] = cg_value_most(l, &p, true);
-    }
+    Shape slot;
+    if (s == l->symbols || !shape_most(l, v, &slot))
+        return false;
     const int64_t n = symbol->most - symbol->least + 1, size = (int64_t)dtype_size(v[0]->dtype),
                   bytes = cg_align(shape_elements(&slot) * size);
     int64_t first, step;
@@ -426,39 +428,30 @@ void lengths_stage(Arena *a, const CodegenOptions *opt, uint32_t index, Target t
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
-/* Sizes of what a stage computes. */
-static void check_sizes(const Lengths *l, const Stage *s)
-{
-    const Graph *g = l->pipe[0]->graph;
-    for (uint32_t i = 0; i < s->forward.n; i++) {
-        const Node *n = &g->node.at[s->forward.at[i]];
-        const Shape *of = &val(g, n->out[0])->shape;
-        for (int d = 0; d < of->rank; d++) {
-            int64_t size[SAMPLES];
-            Polynomial p;
-            for (int k = 0; k < l->n; k++)
-                size[k] = val(l->pipe[k]->graph, n->out[0])->shape.d[d];
-            if (!cg_fit(l, size, &p))
-                lengths_refuse(l, graph_where(g, n->origin, -1),
-                               arena_printf(g->arena,
-                                            "dimension %d of its result is %s: no polynomial of it",
-                                            d, two(l, size)));
-        }
-    }
-}
-
 /* How dimension d of value v grows. */
 static Polynomial grows(const Lengths *l, ValueId v, int d)
 {
     const Graph *g = l->pipe[0]->graph;
+    const Value *x = val(g, v);
+    const bool made = x->kind == V_NODE;
     int64_t size[SAMPLES];
     Polynomial p;
     for (int k = 0; k < l->n; k++)
         size[k] = val(l->pipe[k]->graph, v)->shape.d[d];
     if (!cg_fit(l, size, &p))
-        differ(l, arena_printf(g->arena, "dimension %d of '%s' is %s: no polynomial of it", d,
-                               val(g, v)->name, two(l, size)));
+        lengths_refuse(
+            l, made ? graph_where(g, g->node.at[x->node].origin, -1) : WHERE_FILE(g->file),
+            arena_printf(g->arena, "dimension %d of %s is %s: no polynomial of it", d,
+                         made ? "its result" : arena_printf(g->arena, "'%s'", x->name),
+                         two(l, size)));
     return p;
+}
+
+/* Sizes of a value. */
+static void check_sizes(const Lengths *l, ValueId v)
+{
+    for (int d = 0; d < val(l->pipe[0]->graph, v)->shape.rank; d++)
+        grows(l, v, d);
 }
 
 /* The symbol of which it is a multiple, symbols: none. */
@@ -524,9 +517,9 @@ void lengths_check(const Lengths *l)
         differ(l, "what the data of a step alone decide is computed of rows of one length");
     for (uint32_t s = 0; s < p->stage.n; s++) {
         const Stage *x = &p->stage.at[s];
-        check_sizes(l, x);
+        for (uint32_t i = 0; i < x->forward.n; i++)
+            check_sizes(l, p->graph->node.at[x->forward.at[i]].out[0]);
         for (uint32_t i = 0; i < x->input.n; i++)
-            for (int d = 0; d < val(p->graph, x->input.at[i].value)->shape.rank; d++)
-                grows(l, x->input.at[i].value, d);
+            check_sizes(l, x->input.at[i].value);
     }
 }

@@ -123,12 +123,9 @@ static void add_data(Facts *f, const Data *d)
 /* Messages are as long as each rank finds them in its own copy. */
 static void add_lengths(Facts *f, const Data *d)
 {
-    char digest[40];
+    char key[200], digest[SHA256_TEXT];
     for (int v = 0; v < d->model->n_length; v++) {
-        uint64_t h = hash_value(HASH_START, (uint64_t)d->longest.of[v]);
-        for (int64_t i = 0; i < d->rows && d->row_length[v]; i++)
-            h = hash_value(h, (uint64_t)d->row_length[v][i]);
-        snprintf(digest, sizeof digest, "%016" PRIx64, h);
+        lengths_digest(d, v, key, sizeof key, digest);
         facts_add(f, "all ranks are to see the same lengths",
                   "rows of up to %" PRId64 " places of '%s' (%s)", d->longest.of[v],
                   d->model->length[v].name, digest);

@@ -59,7 +59,7 @@ static void each(const Ahead *a, void (*what)(const Ahead *, const char *, int64
             for (int64_t k = 0; k < a->n && !left(a); k++) {
                 int dtype;
                 const char *at = data_piece(d, i, a->row[k], o, &dtype);
-                int64_t bytes = in->inner * st_dtype_size(dtype);
+                int64_t bytes = data_piece_size(d, i, a->row[k]) * st_dtype_size(dtype);
                 if (at != end) {
                     if (from)
                         what(a, from, end - from);

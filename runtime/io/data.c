@@ -5,6 +5,7 @@
 #include "data.h"
 
 #include "base/file/safetensors.h"
+#include "base/file/token_file.h"
 #include "core/core.h"
 
 #include <inttypes.h>
@@ -143,13 +144,19 @@ static PpStatus open_one(Data *d, const NameFile *nf)
                        data_option(d, 0), nf->name, nf->file, in->file[0].path);
     in->sets++;
     TRY(data_add(in, nf->file, &f));
-    if (npy_open(&f->npy, nf->file, err, sizeof err))
+    if (token_file_open(&f->npy, nf->file, 0, err, sizeof err))
         return pp_fail(PP_ERR_IO, "--%s %s: %s", data_option(d, 0), nf->name, err);
     if (f->npy.dtype != t->dtype && !widens(f->npy.dtype, t->dtype))
         return wrong_type(d, nf, f->npy.dtype, t->dtype);
-    TRY(check_length(d, t, f));
-    TRY(check_shape(d, t, f));
+    if (in->n == 1)
+        in->ragged = ragged_is(d, at, &f->npy);
+    if (!in->ragged) {
+        TRY(check_length(d, t, f));
+        TRY(check_shape(d, t, f));
+    }
     lay_out(d, at);
+    if (in->ragged)
+        TRY(ragged_rows(d, at, f));
     data_place(in, f);
     return data_count(in, f, nf->name);
 }
@@ -215,6 +222,7 @@ PpStatus data_open(Data *d, const PpPlan *p, const Options *o)
 {
     int have_rows = 0;
     TRY(begin(d, p, o));
+    TRY(lengths_read(d));
     for (int i = 0; i < o->n_data; i++)
         TRY(open_one(d, &o->data[i]));
     TRY(tokens_open(d));
@@ -224,6 +232,8 @@ PpStatus data_open(Data *d, const PpPlan *p, const Options *o)
         d->rows = o->batch ? o->batch : p->rows * (o->microbatches ? o->microbatches : 1);
     TRY(mix_open(d));
     TRY(lengths_open(d));
+    for (int i = 0; i < p->n_input; i++)
+        lay_out(d, i);
     return data_cut(d);
 }
 
@@ -237,7 +247,7 @@ void data_close(Data *d)
     free(d->input);
     free(d->mix);
     for (int v = 0; v < PP_LENGTHS; v++)
-        free(d->row_length[v]);
+        free(d->row_length[v]), free(d->row_start[v]);
     free(d->row0);
     free(d->row0_rest);
 }

@@ -37,6 +37,11 @@ typedef struct {
     /* The files are of rank 1 and hold integers of any width; row r of one begins at its element
      * r * outer * inner + shift. */
     int tokens, shift;
+    /* Where lengths vary: rows lie one behind the other, each as long as it is.  The files are of
+     * [places, ...]; the dimension behind the rows varies: which, and elements of one of its
+     * length; 0: it is not so.  Such rows are padded. */
+    int ragged;
+    int64_t place;
 } DataInput;
 
 /* --mix: rows `first` to `first + rows`, and their share of all places */
@@ -53,9 +58,10 @@ typedef struct {
     MixSet *mix; /* --mix: [n_mix], or NULL */
     int n_mix;
     /* Where lengths vary: places that the files have along each of those dimensions, 0: not known
-     * yet, and how many of them each row has, NULL: all */
+     * yet; how many of them each row has, NULL: all; how many those before it have; rows with such
+     * lengths */
     PpLength longest;
-    int64_t *row_length[PP_LENGTHS];
+    int64_t *row_length[PP_LENGTHS], *row_start[PP_LENGTHS], length_rows;
     int microbatches; /* of a pass of the schedule, in each replica */
     int passes;       /* of a group: --accumulate */
     /* Rows of a step are divided among so many groups (--groups), whose gradients are added in
@@ -98,6 +104,8 @@ const char *data_dtype_text(int dtype);
 /* rows.c */
 /* RowPiece o (below `outer`) of a row in its file, elements of *dtype, any alignment. */
 const char *data_piece(const Data *d, int input, int64_t row, int64_t o, int *dtype);
+/* So many elements of it are the row's. */
+int64_t data_piece_size(const Data *d, int input, int64_t row);
 /* Rows first to first + rows to dst, as a tensor of so many and of these lengths; order: which row
  * stands for each, NULL: itself */
 void data_read(const Data *d, int input, const int64_t *order, int64_t first, int64_t rows,
@@ -124,8 +132,14 @@ PpStatus data_whole(const Data *d, int input, int file);
  * looks at its share of their rows */
 PpStatus data_check(const Data *d, int part, int parts);
 
-/* lengths.c: --lengths, once the rows are known */
-PpStatus lengths_open(Data *d);
+/* lengths.c */
+PpStatus lengths_read(Data *d); /* --lengths */
+/* Are the rows of an input's file one behind the other?  Then how many it has, by --lengths. */
+int ragged_is(const Data *d, int input, const NpyFile *f);
+PpStatus ragged_rows(const Data *d, int input, DataFile *f);
+PpStatus lengths_open(Data *d); /* once all rows are known */
+/* A hash of the lengths along a dimension, and what a checkpoint calls it; 0: all are the files' */
+int lengths_digest(const Data *d, int v, char *key, size_t n, char digest[SHA256_TEXT]);
 /* Of a microbatch of rows first to end, where lengths vary */
 PpLength data_length(const Data *d, const int64_t *order, int64_t first, int64_t end);
 

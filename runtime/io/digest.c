@@ -84,6 +84,19 @@ static PpStatus same_file(const Index *x, const Data *d, int input, int k)
                    was ? ", whose type, shape or numbers were others" : ", which had fewer files");
 }
 
+static PpStatus same_lengths(const Index *x, const Data *d, int v)
+{
+    char key[1000], digest[SHA256_TEXT];
+    const int given = lengths_digest(d, v, key, sizeof key, digest);
+    const char *was = index_data(x, key);
+    if (given ? was && !strcmp(was, digest) : !was)
+        return PP_OK;
+    return pp_fail(PP_ERR_MODEL,
+                   "--resume %s: %s: its rows are not as long as those that it was trained with: "
+                   "give the same lengths, or --accept data to go on with these",
+                   x->path, key);
+}
+
 PpStatus resume_data(const Index *x, const Data *d)
 {
     for (int i = 0; i < d->opt->accept.n; i++)
@@ -92,6 +105,8 @@ PpStatus resume_data(const Index *x, const Data *d)
     for (int i = 0; i < d->model->n_input && x->n_data; i++)
         for (int k = 0; d->input[i].n && !d->input[i].shift && k <= d->input[i].n; k++)
             TRY(same_file(x, d, i, k));
+    for (int v = 0; v < d->model->n_length && x->n_data; v++)
+        TRY(same_lengths(x, d, v));
     return PP_OK;
 }
 

@@ -122,9 +122,10 @@ static PpStatus refuse(const Data *d, const PpIndex *b, const DataFile *f, int64
     place_text(place, sizeof place, d, t, element);
     if (place[0])
         snprintf(where, sizeof where, ", position %s", place);
-    if (in->tokens)
-        snprintf(token, sizeof token, " (token %" PRId64 " of the file)",
-                 row * in->outer * in->inner + element + in->shift);
+    if (in->tokens || in->ragged)
+        snprintf(token, sizeof token, " (%s %" PRId64 " of the file)",
+                 in->tokens ? "token" : "number",
+                 (at - f->npy.data) / st_dtype_size(dtype) + element % in->inner);
     if (value < b->least && value >= b->most - 2 * b->rows + 1)
         counted = "; --negative-ids counts it from the end";
     may_text(may, sizeof may, b);
@@ -158,11 +159,14 @@ static PpStatus check_row(const Data *d, const PpIndex *b, const DataFile *f, in
 {
     const DataInput *in = &d->input[b->input];
     const RowPiece piece = data_piece_of(d, b->input, f->first + row, d->longest);
+    const int64_t size = data_piece_size(d, b->input, f->first + row);
     for (int64_t k = 0, run; k < b->count; k += run) {
         int dtype;
         int64_t element = b->first + k * b->step, o = element / in->inner, i = element % in->inner;
-        run = (in->inner - i + b->step - 1) / b->step;
+        run = (size - i + b->step - 1) / b->step;
         run = run < b->count - k ? run : b->count - k;
+        if (run < 1) /* the rest is padded */
+            return PP_OK;
         const char *at = data_piece(d, b->input, f->first + row, o, &dtype);
         int64_t bad = first_wrong(at + i * st_dtype_size(dtype), dtype, run, b->step, b), over = 0;
         if (bad >= 0 && in->padded)

@@ -81,7 +81,7 @@ void data_place(const DataInput *in, const DataFile *f)
     int64_t size = st_dtype_size(f->npy.dtype), piece = in->tokens ? in->outer * in->inner
                                                                     : in->inner;
     const char *first = f->npy.data + (in->tokens ? in->shift * size : 0);
-    if (!f->npy.own && f->rows > 0)
+    if (!f->npy.own && f->rows > 0 && !in->ragged)
         file_rows(f->npy.map, (size_t)(first - f->npy.map->at), (size_t)(piece * size),
                   (size_t)f->rows);
 }

@@ -2,12 +2,13 @@
  * lengths.c - programs whose microbatches differ in length.  In: --lengths NAME=FILE, for each row
  * how many of its places are there; without it all are that the inputs' files have; --pad, what
  * stands behind them.  Out: the lengths of a microbatch, which are those of its longest rows, and
- * so what of the files it is.
+ * so what of the files it is; where rows are in files that have no other places.
  *
  * Each rank has the files and the order of the rows, so all find the same.
  */
 #include "data.h"
 
+#include "base/file/hash.h"
 #include "base/file/row_order.h"
 #include "base/file/safetensors.h"
 #include "core/core.h"
@@ -66,16 +67,17 @@ static PpStatus check_longest(Data *d, int v)
 {
     const PpRange *range = &d->model->length[v];
     int64_t *longest = &d->longest.of[v];
-    if (!*longest) /* no input is given that has it */
-        *longest = range->most;
+    if (!*longest) /* no input is given that has places for all */
+        *longest = d->row_length[v] ? row_longest(d->row_length[v], NULL, 0, d->length_rows)
+                                    : range->most;
     if (*longest < range->least)
         return pp_fail(PP_ERR_MODEL,
                        "the inputs have %" PRId64 " places of '%s', this program takes %" PRId64
                        " to %" PRId64,
                        *longest, range->name, range->least, range->most);
     for (int i = 0; i < d->model->n_input; i++)
-        if (d->input[i].tokens && tensor_any_varies(&d->model->input[i], v) &&
-            *longest != range->most)
+        if (d->input[i].tokens && !d->input[i].ragged &&
+            tensor_any_varies(&d->model->input[i], v) && *longest != range->most)
             return pp_fail(PP_ERR_MODEL,
                            "--%s %s: windows of %" PRId64 " tokens, the other inputs have %" PRId64
                            " places of '%s'",
@@ -84,10 +86,24 @@ static PpStatus check_longest(Data *d, int v)
     return PP_OK;
 }
 
-static PpStatus open_lengths(Data *d, const NameFile *nf)
+/* ---- --lengths ---- */
+
+/* Where each row begins that lies behind those before it. */
+static int64_t *starts(const int64_t *length, int64_t rows)
+{
+    int64_t *start = malloc((size_t)(rows + 1) * sizeof *start);
+    if (start)
+        start[0] = 0;
+    for (int64_t i = 0; i < rows && start; i++)
+        start[i + 1] = start[i] + length[i];
+    return start;
+}
+
+static PpStatus read_one(Data *d, const NameFile *nf)
 {
     const PpPlan *p = d->model;
     char err[600], all[400] = "";
+    int64_t rows;
     int v = 0;
     for (int i = 0; i < p->n_length; i++)
         snprintf(all + strlen(all), sizeof all - strlen(all), "%s'%.100s'", i ? ", " : "",
@@ -96,30 +112,131 @@ static PpStatus open_lengths(Data *d, const NameFile *nf)
         v++;
     if (v == p->n_length || d->row_length[v])
         return pp_fail(PP_ERR_USAGE, "--lengths %s: what varies is %s", nf->name, all);
-    int64_t rows = d->rows;
-    d->row_length[v] =
-        row_lengths(nf->file, &rows, p->length[v].least, d->longest.of[v], err, sizeof err);
-    if (d->row_length[v])
+    d->row_length[v] = row_lengths(nf->file, &rows, p->length[v].least, p->length[v].most, err,
+                                   sizeof err);
+    if (!d->row_length[v] && rows < 0)
+        return pp_fail(PP_ERR_IO, "--lengths %s: %s", nf->name, err);
+    if (!d->row_length[v])
+        return pp_fail(PP_ERR_MODEL, "--lengths %s=%s: %s", nf->name, nf->file, err);
+    if (d->length_rows && rows != d->length_rows)
+        return pp_fail(PP_ERR_MODEL,
+                       "--lengths %s=%s: it is of %" PRId64 " rows, the one before it of %" PRId64,
+                       nf->name, nf->file, rows, d->length_rows);
+    d->length_rows = rows;
+    d->row_start[v] = starts(d->row_length[v], rows);
+    return d->row_start[v] ? PP_OK : pp_no_memory();
+}
+
+PpStatus lengths_read(Data *d)
+{
+    TRY(check_options(d->opt, d->model));
+    for (int i = 0; i < d->opt->n_lengths; i++)
+        TRY(read_one(d, &d->opt->lengths[i]));
+    return PP_OK;
+}
+
+int lengths_digest(const Data *d, int v, char *key, size_t n, char digest[SHA256_TEXT])
+{
+    uint64_t h = hash_value(HASH_START, (uint64_t)d->longest.of[v]);
+    for (int64_t i = 0; i < d->rows && d->row_length[v]; i++)
+        h = hash_value(h, (uint64_t)d->row_length[v][i]);
+    snprintf(key, n, "--lengths %s", d->model->length[v].name);
+    snprintf(digest, SHA256_TEXT, "%016" PRIx64, h);
+    return d->row_length[v] != NULL;
+}
+
+/* ---- rows one behind the other ---- */
+
+/* The dimension behind the rows, if it alone varies and --lengths is given for it; else -1. */
+static int varies_alone(const Data *d, int input, int64_t *of)
+{
+    const PpTensor *t = &d->model->input[input];
+    int64_t other;
+    int v = t->rank > 1 && t->batch_dim == 0 && t->dim[0] == d->model->rows ? tensor_varies(t, 1, of)
+                                                                            : -1;
+    for (int i = 2; i < t->rank; i++)
+        v = tensor_varies(t, i, &other) < 0 ? v : -1;
+    return v >= 0 && d->row_start[v] ? v : -1;
+}
+
+int ragged_is(const Data *d, int input, const NpyFile *f)
+{
+    const PpTensor *t = &d->model->input[input];
+    int64_t of;
+    int is = f->rank == t->rank - 1 && varies_alone(d, input, &of) >= 0;
+    for (int i = 1; i < f->rank && is; i++)
+        is = f->dim[i] == t->dim[i + 1];
+    return is;
+}
+
+PpStatus ragged_rows(const Data *d, int input, DataFile *f)
+{
+    DataInput *in = &d->input[input];
+    const char *name = d->model->input[input].name;
+    int64_t of, row = f->first;
+    const int v = varies_alone(d, input, &of);
+    const int64_t *start = d->row_start[v], all = d->length_rows;
+    in->place = of;
+    for (int i = 2; i < d->model->input[input].rank; i++)
+        in->place *= d->model->input[input].dim[i];
+    if (!ragged_is(d, input, &f->npy))
+        return pp_fail(PP_ERR_MODEL, "--%s %s=%s: its rows do not lie one behind the other, as "
+                       "those of %s do", data_option(d, in->tokens), name, f->path,
+                       in->file[0].path);
+    while (row < all && (start[row] - start[f->first]) * of < f->npy.dim[0])
+        row++;
+    f->rows = row - f->first;
+    if (row > f->first && (start[row] - start[f->first]) * of == f->npy.dim[0])
         return PP_OK;
-    return rows < 0 ? pp_fail(PP_ERR_IO, "--lengths %s: %s", nf->name, err)
-                    : pp_fail(PP_ERR_MODEL, "--lengths %s=%s: %s", nf->name, nf->file, err);
+    row -= row > f->first && (start[row] - start[f->first]) * of > f->npy.dim[0];
+    return pp_fail(PP_ERR_MODEL,
+                   "--%s %s=%s: it has %" PRId64 " places, and by --lengths %s no row ends there: "
+                   "%" PRId64 " row%s take%s %" PRId64 "%s",
+                   data_option(d, in->tokens), name, f->path, f->npy.dim[0],
+                   d->model->length[v].name, row - f->first, row - f->first == 1 ? "" : "s",
+                   row - f->first == 1 ? "s" : "", (start[row] - start[f->first]) * of,
+                   row == all ? ", and there are no more" : "");
+}
+
+/* ---- all ---- */
+
+/* Those of --lengths, if the files fit them. */
+static PpStatus check_lengths(const Data *d, int v)
+{
+    const PpRange *range = &d->model->length[v];
+    const int64_t *length = d->row_length[v];
+    if (length && d->length_rows != d->rows)
+        return pp_fail(PP_ERR_MODEL,
+                       "--lengths %s: it says how long %" PRId64 " rows are, there are %" PRId64,
+                       range->name, d->length_rows, d->rows);
+    for (int64_t i = 0; length && i < d->rows; i++)
+        if (length[i] > d->longest.of[v])
+            return pp_fail(PP_ERR_MODEL,
+                           "--lengths %s: row %" PRId64 " has length %" PRId64
+                           ", and may have %" PRId64 " to %" PRId64,
+                           range->name, i, length[i], range->least, d->longest.of[v]);
+    return PP_OK;
 }
 
 PpStatus lengths_open(Data *d)
 {
     const PpPlan *p = d->model;
     const Options *o = d->opt;
-    TRY(check_options(o, p));
-    if (!p->n_length)
-        return PP_OK;
-    if (o->mask)
+    if (p->n_length && o->mask)
         return pp_fail(PP_ERR_USAGE, "--debug-mask-minibatches: microbatches differ in length");
-    for (int v = 0; v < p->n_length; v++)
+    for (int v = 0; v < p->n_length; v++) {
         TRY(check_longest(d, v));
-    for (int i = 0; i < o->n_lengths; i++)
-        TRY(open_lengths(d, &o->lengths[i]));
+        TRY(check_lengths(d, v));
+    }
     for (int i = 0; i < o->n_pads; i++)
         TRY(read_pad(d, &o->pads[i]));
+    for (int i = 0; i < p->n_input; i++)
+        if (d->input[i].ragged && !d->input[i].padded)
+            return pp_fail(PP_ERR_USAGE,
+                           "--%s %s: its rows have places of their own alone: --pad %s=VALUE says "
+                           "what stands behind shorter ones%s",
+                           data_option(d, d->input[i].tokens), p->input[i].name, p->input[i].name,
+                           i == p->loss_target ? ", -100 for what does not count" : "");
     return PP_OK;
 }
 

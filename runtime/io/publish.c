@@ -249,7 +249,7 @@ static PpStatus put_options(FILE *f, const PpPlan *model, const Options *o)
 static void put_data(FILE *f, const Data *d)
 {
     const char *comma = "";
-    char key[1000];
+    char key[1000], digest[SHA256_TEXT];
     fputs(",\n  \"data\": {", f);
     for (int i = 0; i < d->model->n_input; i++)
         for (int k = 0; data_digest_key(d, i, k, key, sizeof key); k++, comma = ",") {
@@ -257,6 +257,14 @@ static void put_data(FILE *f, const Data *d)
             json_write_string(f, key);
             fprintf(f, ": \"%s\"", d->input[i].file[k].sha256);
         }
+    for (int v = 0; v < d->model->n_length; v++) {
+        if (!lengths_digest(d, v, key, sizeof key, digest))
+            continue;
+        fprintf(f, "%s\n    ", comma);
+        json_write_string(f, key);
+        fprintf(f, ": \"%s\"", digest);
+        comma = ",";
+    }
     fputs("\n  }", f);
 }
 

@@ -23,9 +23,27 @@ static const DataFile *file_of(const DataInput *in, int64_t row)
     return &in->file[low];
 }
 
-static const char *piece_in(const DataInput *in, const DataFile *f, int64_t row, int64_t o)
+/* Of a row whose file has its own places alone */
+static const int64_t *row_start(const Data *d, int input, int64_t row)
 {
-    int64_t at = in->tokens ? ((row - f->first) * in->outer + o) * in->inner + in->shift
+    int64_t of;
+    return &d->row_start[tensor_varies(&d->model->input[input], 1, &of)][row];
+}
+
+int64_t data_piece_size(const Data *d, int input, int64_t row)
+{
+    const DataInput *in = &d->input[input];
+    const int64_t *start = in->ragged ? row_start(d, input, row) : NULL;
+    return start ? (start[1] - start[0]) * in->place - in->shift : in->inner;
+}
+
+static const char *piece_in(const Data *d, int input, const DataFile *f, int64_t row, int64_t o)
+{
+    const DataInput *in = &d->input[input];
+    int64_t at = in->ragged
+                     ? (*row_start(d, input, row) - *row_start(d, input, f->first)) * in->place +
+                           in->shift
+                     :  in->tokens ? ((row - f->first) * in->outer + o) * in->inner + in->shift
                             : (o * f->rows + row - f->first) * in->inner;
     return f->npy.data + at * st_dtype_size(f->npy.dtype);
 }
@@ -35,7 +53,7 @@ const char *data_piece(const Data *d, int input, int64_t row, int64_t o, int *dt
     const DataInput *in = &d->input[input];
     const DataFile *f = file_of(in, row);
     *dtype = f->npy.dtype;
-    return piece_in(in, f, row, o);
+    return piece_in(d, input, f, row, o);
 }
 
 int data_file(const Data *d, int input, int64_t row)
@@ -95,6 +113,8 @@ RowPiece data_piece_of(const Data *d, int input, int64_t row, PpLength length)
         p.here[p.rank - 1] *= file;
         p.own[p.rank - 1] *= file;
     }
+    if (d->input[input].ragged) /* its microbatch is as long as it or longer */
+        p.file[1] = p.own[1] = data_piece_size(d, input, row);
     return p;
 }
 
@@ -126,8 +146,9 @@ static void copy_line(void *of, int64_t file, int64_t here, int64_t own)
     const Copying *c = of;
     int64_t size = st_dtype_size(c->dst_type);
     char *to = c->dst + here * size;
-    copy(to, c->dst_type, c->src + file * st_dtype_size(c->src_type), c->src_type, c->n);
-    for (int64_t i = own; i < c->n && c->in->padded; i++)
+    const int64_t read = c->in->padded ? own : c->n;
+    copy(to, c->dst_type, c->src + file * st_dtype_size(c->src_type), c->src_type, read);
+    for (int64_t i = read; i < c->n; i++)
         memcpy(to + i * size, c->in->pad, (size_t)size);
 }
 
@@ -169,9 +190,9 @@ void data_read(const Data *d, int input, const int64_t *order, int64_t first, in
             int64_t left = f->first + f->rows - row;
             run = apart ? 1 : left < rows - i ? left : rows - i; /* these follow one another */
             if (by_piece)
-                copy_piece(d, input, row, length, dst, piece_in(in, f, row, o), f->npy.dtype);
+                copy_piece(d, input, row, length, dst, piece_in(d, input, f, row, o), f->npy.dtype);
             else
-                copy(dst, dtype, piece_in(in, f, row, o), f->npy.dtype, run * in->inner);
+                copy(dst, dtype, piece_in(d, input, f, row, o), f->npy.dtype, run * in->inner);
             dst += run * bytes;
         }
 }

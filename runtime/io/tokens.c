@@ -4,7 +4,8 @@
  *
  * With S elements in a row of the input and n tokens in a file, row r is the tokens from r S to
  * r S + S - 1, and the target's row the tokens from r S + 1 to r S + S: (n - 1) / S rows, rounded
- * down.  The next file begins a new row.
+ * down.  The next file begins a new row.  With --lengths a row is as long as that says, and its
+ * target the same without the first token.
  */
 #include "data.h"
 
@@ -92,6 +93,13 @@ static PpStatus open_file(const Data *d, int input, const char *path, int shift,
     if (!npy_is_integer(npy->dtype))
         return pp_fail(PP_ERR_MODEL, "--%s %s=%s: %s, but tokens are integers", data_option(d, 1),
                        t->name, path, data_dtype_text(npy->dtype));
+    if (in->n == 1)
+        in->ragged = ragged_is(d, input, npy);
+    if (in->ragged) {
+        TRY(ragged_rows(d, input, f));
+        TRY(check_width(d, t, f));
+        return data_count(in, f, t->name);
+    }
     int64_t row = in->outer * in->inner;
     f->rows = npy->dim[0] ? (npy->dim[0] - 1) / row : 0;
     if (!f->rows)
@@ -164,7 +172,9 @@ static PpStatus open_target(const Data *d, int input)
         return PP_OK;
     const PpTensor *t = &p->input[target];
     const DataInput *in = &d->input[input], *to = &d->input[target];
-    if (!is_integer(t->dtype) || t->batch_dim < 0 || in->outer * in->inner != to->outer * to->inner)
+    if (!is_integer(t->dtype) || t->batch_dim < 0 ||
+        in->outer * in->inner != to->outer * to->inner ||
+        in->ragged != ragged_is(d, target, &in->file[0].npy))
         return pp_fail(PP_ERR_MODEL,
                        "--%s %s: rows of %" PRId64 " tokens are no targets of this model, which "
                        "wants %s, %" PRId64 " a row: --%s %s=FILE.npy",

@@ -16,7 +16,7 @@ int sched_rows_add(SchedRows *r, const char *text, SchedError *e)
     const char *eq = strchr(text, '=');
     size_t n = eq ? (size_t)(eq - text) : 0;
     if (n == 0 || n >= sizeof r->name[0] || !eq[1])
-        return sched_fail(e, SCHED_EUSAGE, -1, -1, "--lengths wants NAME=FILE.npy, not '%.60s'",
+        return sched_fail(e, SCHED_EUSAGE, -1, -1, "--lengths wants NAME=FILE, not '%.60s'",
                           text);
     if (r->n == ROW_LENGTHS)
         return sched_fail(e, SCHED_EUSAGE, -1, -1, "--lengths: at most %d dimensions vary",
@@ -40,11 +40,15 @@ int sched_rows_read(SchedRows *r, SchedError *e)
 {
     char err[400];
     for (int v = 0; v < r->n; v++) {
-        int64_t rows = r->rows;
+        int64_t rows;
         r->length[v] = row_lengths(r->file[v], &rows, r->least[v], r->most[v], err, sizeof err);
         if (!r->length[v])
             return sched_fail(e, rows < 0 ? SCHED_ERESOURCE : SCHED_EREFUSED, -1, -1,
                               "--lengths %s=%s: %s", r->name[v], r->file[v], err);
+        if (v && rows != r->rows)
+            return sched_fail(e, SCHED_EREFUSED, -1, -1,
+                              "--lengths %s=%s: it is of %lld rows, the one before it of %lld",
+                              r->name[v], r->file[v], (long long)rows, (long long)r->rows);
         r->rows = rows;
     }
     return SCHED_OK;

@@ -155,7 +155,7 @@ static const OptionRow option[] = {
     {{"simulate", NULL, 0, "print makespan, span and bubble; for each rank its busy time, and the most microbatches alive"}, FLAG(simulate)},
     {{"costs", "LIST|FILE", 0, "times: F=1,I=1,W=1,B=2,c=0 (c: a message; 3F=2: of stage 3 only; AR: a sum over replicas; UNSHARD, OFFLOAD, FETCH: a copy; MW=0.4: the part of a microbatch's memory that W frees, I frees the rest); or the trace of a run, FILE.json, or of several, FILE,FILE"}, TEXT(costs)},
     {{"overlap", "X", 0, "an OVERLAP is one action that costs max + X * (sum - max); default: its parts, one after the other"}, SET(overlap)},
-    {{"lengths", "NAME=FILE.npy", 0, "with --batch: microbatches are as long as in a run with these rows: the mean over an epoch, by --costs TRACE of a run with --lengths"}, SET(lengths)},
+    {{"lengths", "NAME=FILE", 0, "with --batch: microbatches are as long as in a run with these rows: the mean over an epoch, by --costs TRACE of a run with --lengths"}, SET(lengths)},
     {{"batch", "ROWS", 0, "rows of a step of that run"}, SET(batch)},
     {{"by-length", "STEPS", 0, "with --lengths: the order of the rows, as in the run"}, SET(by_length)},
     {{"shuffle", "SEED", 0, "likewise"}, SET(shuffle)},

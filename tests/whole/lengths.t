@@ -11,6 +11,9 @@ numbers() {
     perl -e '$h = "{\"descr\": \"<i8\", \"fortran_order\": False, \"shape\": (4, $ARGV[0]), }"; $h =~ tr/"/\x27/; $h .= " " x (117 - length $h) . "\n";
         print "\x93NUMPY\x01\x00", pack("v", length $h), $h, pack("q<*", map { ($_ * 37 + $ARGV[1]) % 19 } 1 .. 4 * $ARGV[0])' "$1" "$2"
 }
+# whole FILE N...: whole numbers; offsets FILE: where the rows of lengths.npy begin, and the last one ends
+whole() { perl -e 'open F, ">:raw", shift; printf F "\x93NUMPY\x01\x00v\x00%-117s\n%s", "{\x27descr\x27: \x27<i8\x27, \x27fortran_order\x27: False, \x27shape\x27: (" . @ARGV . ",), }", pack "q<*", @ARGV' "$@"; }
+offsets() { whole "$1" $(perl -e 'open F, "<:raw", "lengths.npy"; local $/; print 0; print " ", $at += $_ for unpack "x128 q<*", <F>'); }
 # run OUT TO ARGUMENT...: two steps
 run() {
     local out=$1 to=$work/$2; shift 2
@@ -52,12 +55,15 @@ ok "PyTorch's gradients" "$compare" grads "$work/mixed" grads.safetensors
 # A trace says lengths; a simulation and a plan group rows as the run does.
 like_run=(--batch 4 --lengths seq=lengths.npy --by-length 2 --shuffle 3)
 ok "a run that is traced" run any traced "${data[@]}" --microbatches 2 "${like_run[@]}" --trace "$work/t.json"
-ok "is simulated" "$ppsplit" schedule 1f1b --ranks 2 --microbatches 2 --simulate --costs "$work/t.json" "${like_run[@]}"
+simulated() { "$ppsplit" schedule 1f1b --ranks 2 --microbatches 2 --simulate --costs "$work/t.json" --batch 4 --by-length 2 --shuffle 3 --lengths "$1"; }
+ok "is simulated" simulated seq=lengths.npy
+offsets "$work/offsets.npy"
+is "the same with where rows begin" "$(simulated seq="$work/offsets.npy")" "$(simulated seq=lengths.npy)"
 ok "of other dimensions" refused "the times depend on 1 length, 'seq' among them" "$ppsplit" schedule 1f1b --ranks 2 --microbatches 2 --simulate --costs "$work/t.json" --batch 4 --lengths dec=lengths.npy
 # plan MOST OPTION...
 plan() { local most=$1; shift; "$ppsplit" plan model.onnx "${split[@]}" --bind seq=1..$most --ranks 2 --dp 1 --stages 2 --microbatches 2 --schedule 1f1b --batch 4 "$@" 2>&1; }
 us() { awk '$1 == 1 && / x / { print $2 * ($3 == "us" ? 1 : $3 == "ms" ? 1000 : 1000000) }' "$1"; }
-for n in 24 48; do perl -e 'print "\x93NUMPY\x01\x00", pack("v", 118), sprintf("%-117s\n", "{\x27descr\x27: \x27<i8\x27, \x27fortran_order\x27: False, \x27shape\x27: (4,), }"), pack "q<*", ($ARGV[0]) x 4' $n >"$work/l$n.npy"; done
+for n in 24 48; do whole "$work/l$n.npy" $n $n $n $n; done
 plan 48 >"$work/most"
 plan 48 --lengths seq="$work/l48.npy" >"$work/all48"
 plan 48 --lengths seq=lengths.npy --by-length 2 --shuffle 3 >"$work/own"
@@ -93,6 +99,42 @@ fill target.npy "$work/y-100.npy" -100
 ok "rows that their files fill" run any filled --data x="$work/x0.npy" --data target="$work/y-100.npy" --lengths seq=lengths.npy --microbatches 4
 ok "with --pad, whatever is there" run any padded --data x="$work/x7.npy" --data target="$work/y3.npy" --lengths seq=lengths.npy --microbatches 4 --pad x=0 --pad target=-100
 ok "the same bits" equal filled padded
+# Rows one behind the other, with where they begin, or in two files with their lengths: the same bits.
+# flat FROM TO FIRST END: the own places of some rows
+flat() { whole "$2" $(perl -e 'sub data { open F, "<:raw", $_[0]; local $/; unpack "x128 q<*", <F> } @x = data $ARGV[0]; @n = data "lengths.npy"; $all = @x / @n;
+    print "@x[$_ * $all .. $_ * $all + $n[$_] - 1] " for $ARGV[1] .. $ARGV[2]' "$1" "$3" "$4"); }
+flat in.x.npy "$work/flat.x.npy" 0 7
+flat in.x.npy "$work/a.npy" 0 2
+flat in.x.npy "$work/b.npy" 3 7
+flat target.npy "$work/flat.y.npy" 0 7
+pads=(--pad x=0 --pad target=-100 --microbatches 4)
+x=(--data x="$work/flat.x.npy") y=(--data target="$work/flat.y.npy")
+ok "rows one behind the other, with where they begin" run any flat "${x[@]}" "${y[@]}" --lengths seq="$work/offsets.npy" "${pads[@]}"
+ok "the same bits" equal filled flat
+ok "in two files, with their lengths" run any flat --data x="$work/a.npy" --data x="$work/b.npy" "${y[@]}" --lengths seq=lengths.npy "${pads[@]}"
+ok "the same bits" equal filled flat
+# Megatron's files: each sequence is a row, its target the next tokens.
+perl -e 'sub data { open F, "<:raw", $_[0]; local $/; unpack "x128 q<*", <F> } @x = data $ARGV[0]; @n = data "lengths.npy"; open G, ">:raw", "$ARGV[1].bin"; print G pack "C*", @x;
+    open G, ">:raw", "$ARGV[1].idx"; print G "MMIDIDX\0\0", pack("Q<CQ<Q<l<*", 1, 1, scalar @n, 0, @n), pack "q<*", map { $at += $_; $at - $_ } @n' "$work/flat.x.npy" "$work/corpus"
+whole "$work/next.npy" $(perl -e 'sub data { open F, "<:raw", $_[0]; local $/; unpack "x128 q<*", <F> } @x = data $ARGV[0];
+    for (data "lengths.npy") { @r = splice @x, 0, $_; print join(" ", @r[1 .. $#r], -100), " " }' "$work/flat.x.npy")
+ok "a corpus of Megatron's, and its index" run any corpus --tokens x="$work/corpus.bin" --lengths seq="$work/corpus.idx" "${pads[@]}"
+ok "and with its next tokens" run any tokens "${x[@]}" --data target="$work/next.npy" --lengths seq="$work/offsets.npy" "${pads[@]}"
+ok "the same bits" equal corpus tokens
+ragged() { run any no --data x="$work/$1.npy" "${y[@]}" --lengths seq="$2" "${@:3}"; }
+whole "$work/wrong.npy" 0 9 5
+ok "a row that begins before the one ahead of it" refused "row 1 at 9, the next one before it, at 5" ragged flat.x "$work/wrong.npy" "${pads[@]}"
+whole "$work/wrong.npy" 0 49
+ok "longer than the program's" refused "row 0 has length 49, and may have 1 to 48" ragged flat.x "$work/wrong.npy" "${pads[@]}"
+whole "$work/wrong.npy" 0
+ok "no rows" refused "neither one whole number for each row nor one more" ragged flat.x "$work/wrong.npy" "${pads[@]}"
+whole "$work/wrong.npy" 0 2 5
+ok "more places than rows have" refused "by --lengths seq no row ends there: 2 rows take 5, and there are no more" ragged flat.x "$work/wrong.npy" "${pads[@]}"
+whole "$work/wrong.npy" 1 2 3 19
+ok "a file that ends within a row" refused "by --lengths seq no row ends there: 1 row takes 3" ragged wrong lengths.npy "${pads[@]}"
+ok "nothing that stands behind a row" refused "--pad target=VALUE says what stands behind shorter ones, -100" ragged flat.x lengths.npy --pad x=0
+whole "$work/wrong.npy" $(perl -e 'print join " ", (1) x 4, 19, (1) x 138')
+ok "a number beyond its table" refused "row 1, position 1 (number 4 of the file) is 19" ragged wrong lengths.npy "${pads[@]}"
 ok "with what its table does not have" refused "--pad x=19: it is an index into 'e.weight': allowed are 0 to 18" run any no "${data[@]}" --lengths seq=lengths.npy --microbatches 4 --pad x=19
 ok "with what is no class" refused "--pad target=19: it is a class: allowed are 0 to 18, or -100, which is ignored" run any no "${data[@]}" --lengths seq=lengths.npy --microbatches 4 --pad target=19
 near=(--batch 2 --microbatches 1 --by-length 2 --lengths seq="$work/lengths4.npy")
@@ -110,14 +152,15 @@ is "are those that are next by length" "${found:-none}" "${found:-rows $sorted, 
 ok "one step of them, saved" run any begun --data x="$work/x4.npy" --data target="$work/y4.npy" "${near[@]}" --steps 1 --checkpoint "$work/saved"
 ok "and gone on with" run any on --data x="$work/x4.npy" --data target="$work/y4.npy" "${near[@]}" --resume "$work/saved"
 is "is the run that was not" "$(steps on)" "$(steps near | tail -n 1)"
+whole "$work/others.npy" 3 48 48 1
+ok "with rows of other lengths" refused "--lengths seq: its rows are not as long as those that it was trained with" run any on --data x="$work/x4.npy" --data target="$work/y4.npy" --batch 2 --microbatches 1 --by-length 2 --lengths seq="$work/others.npy" --resume "$work/saved"
 ok "with other steps" refused "into steps of 2 rows in 1 microbatches, here steps of 4 rows" run any on --data x="$work/x4.npy" --data target="$work/y4.npy" "${near[@]}" --batch 4 --microbatches 2 --resume "$work/saved"
 ok "without lengths" refused "without --lengths seq=FILE.npy all rows have one length" run any no --data x="$work/x24.npy" --data target="$work/y24.npy" --by-length 2
 
 # Convolutions along it, a mean over elements, which rows have different numbers of, and a range of rows.
 perl -e '$h = "{\"descr\": \"<f4\", \"fortran_order\": False, \"shape\": (4, 24, 19), }"; $h =~ tr/"/\x27/; $h .= " " x (117 - length $h) . "\n";
     print "\x93NUMPY\x01\x00", pack("v", length $h), $h, pack("f<*", map { ($_ * 29 % 64) / 64 } 1 .. 4 * 24 * 19)' >"$work/elements.npy"
-perl -e '$h = "{\"descr\": \"<i8\", \"fortran_order\": False, \"shape\": (4,), }"; $h =~ tr/"/\x27/; $h .= " " x (117 - length $h) . "\n";
-    print "\x93NUMPY\x01\x00", pack("v", length $h), $h, pack("q<*", 7, 3, 24, 17)' >"$work/four.npy"
+whole "$work/four.npy" 7 3 24 17
 elements=(--data x="$work/x24.npy" --data target="$work/elements.npy" --microbatches 2)
 ok "convolutions along it, and any rows" split_model convolved.onnx "$work/sizes" none --loss mse --bind batch=1..3 --bind seq=1..24
 ok "rows of 7, 3, 24, 17" run sizes four_out "${elements[@]}" --lengths seq="$work/four.npy" --steps 1
@@ -148,8 +191,7 @@ ok "sequences of half a place" refused "--bind 'seq=2*n' --bind n=1..24" "$ppspl
 perl -e '$h = "{\"descr\": \"<f4\", \"fortran_order\": False, \"shape\": (4, 3, 6, 14), }"; $h =~ tr/"/\x27/; $h .= " " x (117 - length $h) . "\n";
     print "\x93NUMPY\x01\x00", pack("v", length $h), $h, pack("f<*", map { ($_ * 29 % 64) / 64 } 1 .. 4 * 3 * 6 * 14)' >"$work/image.npy"
 image=(--data x="$work/image.npy" --data target="$work/four.npy" --output y="$work/y.npy")
-perl -e '$h = "{\"descr\": \"<i8\", \"fortran_order\": False, \"shape\": (4,), }"; $h =~ tr/"/\x27/; $h .= " " x (117 - length $h) . "\n";
-    print "\x93NUMPY\x01\x00", pack("v", length $h), $h, pack("q<*", 6, 3, 0, 1)' >"$work/four.npy"
+whole "$work/four.npy" 6 3 0 1
 ok "images of any even height and width" split_model patches.onnx "$work/images" none "${split[@]}" --bind 'height=2*h' --bind 'width=2*w' --bind h=1..8 --bind w=1..8
 ok "in four members, which divide what is so with any of them" "$ppsplit" -q patches.onnx "${split[@]}" --bind 'height=2*h' --bind 'width=2*w' --bind h=1..8 --bind w=1..8 --tensor 4 -o "$work/four"
 ok "the model bound to 6 and 14" split_model patches.onnx "$work/image" none "${split[@]}" --bind height=6 --bind width=14
