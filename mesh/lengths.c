@@ -4,24 +4,40 @@
  * In: its graph with a few lengths, and with the length asked for.  Out: how that one is divided,
  * as the first of the few is, whose sizes decide; a dimension is divided where it is so in all of
  * them (SpreadOf.others), and so with any length.  A place has as many groups with each length, or
- * each of its groups is of one size: so a node's way with other lengths is found again.  With some
- * lengths a model is computed otherwise, as where an image need not be resized; it is divided by
- * itself then.
+ * each of its groups is of one size: so a node's way with other lengths is found again.  Nodes that
+ * a length leaves out, as a slice of all of a table, are missing.  With some lengths a model has
+ * others, as where an image need not be resized; it is divided by itself then.
  */
 #include <string.h>
 
 #include "search.h"
 
+static bool is_like(const Graph *g, const Node *x, const Graph *from, const Node *y)
+{
+    return x->op == y->op && x->nin == y->nin && x->nout == y->nout && x->origin == y->origin &&
+           val(g, x->out[0])->shape.rank == val(from, y->out[0])->shape.rank;
+}
+
+const NodeId *mesh_like(const Graph *g, const Graph *from, Arena *a)
+{
+    NodeId *like = arena_array(a, NodeId, g->node.n + 1), next = 0;
+    bool is = g->param.n == from->param.n;
+    for (NodeId id = 0; id < g->node.n && is; id++) {
+        while (next < from->node.n &&
+               !is_like(g, &g->node.at[id], from, &from->node.at[next]))
+            next++;
+        is = next < from->node.n;
+        like[id] = next++;
+    }
+    return is ? like : NULL;
+}
+
 bool mesh_alike(const Graph *g, const Graph *from)
 {
     bool is = g->node.n == from->node.n && g->value.n == from->value.n;
-    for (ValueId v = 0; v < g->value.n && is; v++)
-        is = val(g, v)->kind == val(from, v)->kind &&
-             val(g, v)->shape.rank == val(from, v)->shape.rank;
     for (NodeId id = 0; id < g->node.n && is; id++) {
         const Node *x = &g->node.at[id], *y = &from->node.at[id];
-        is = x->op == y->op && x->nin == y->nin && x->nout == y->nout &&
-             !memcmp(x->in, y->in, x->nin * sizeof *x->in);
+        is = is_like(g, x, from, y) && !memcmp(x->in, y->in, x->nin * sizeof *x->in);
     }
     return is;
 }
@@ -36,66 +52,75 @@ static int64_t size_of(const Graph *g, const Node *n, uint32_t slot, int dim)
     return val(g, slot < n->nin ? n->in[slot] : n->out[slot - n->nin])->shape.d[dim];
 }
 
+/* A node in its graph, and the one that it is like in the graph that is decided. */
+typedef struct {
+    const Graph *g, *from;
+    const Node *n, *was;
+} Twins;
+
 /* What has groups of this size in the one graph, and groups of their own size in the other. */
-static int64_t groups_of_size(const Graph *g, const Graph *from, const Node *n, uint32_t slot,
-                              Place at)
+static int64_t groups_of_size(const Twins *t, uint32_t slot, Place at)
 {
-    const int64_t each = size_of(from, n, slot, at.dim) / at.groups;
-    return size_of(g, n, slot, at.dim) / each;
+    const int64_t each = size_of(t->from, t->was, slot, at.dim) / at.groups;
+    return each > 0 ? size_of(t->g, t->n, slot, at.dim) / each : at.groups;
 }
 
-static bool is_again(const Graph *g, const Graph *from, const Node *n, const SpreadWay *w,
-                     const SpreadWay *was)
+static bool is_again(const Twins *t, const SpreadWay *w, const SpreadWay *was)
 {
     bool is = true;
-    for (uint32_t i = 0; i < n->nin + n->nout && is; i++) {
-        const Place at = at_slot(w, n, i), before = at_slot(was, n, i);
+    for (uint32_t i = 0; i < t->n->nin + t->n->nout && is; i++) {
+        const Place at = at_slot(w, t->n, i), before = at_slot(was, t->n, i);
         is = at.dim == before.dim && at.mirrored == before.mirrored &&
              (at.dim < 0 || at.groups == before.groups ||
-              at.groups == groups_of_size(g, from, n, i, before));
+              at.groups == groups_of_size(t, i, before));
     }
     return is;
 }
 
-/* The way of node id in the graph `from' as one in `of'; NULL: there is none. */
-static const SpreadWay *way_again(const SpreadOf *of, const Graph *from, NodeId id,
+/* The way of a node's twin as one of its own; NULL: there is none. */
+static const SpreadWay *way_again(const SpreadOf *of, const Twins *t, NodeId id,
                                   const SpreadWay *was, Arena *a)
 {
-    const Node *n = &of->g->node.at[id];
     SpreadWays ways = {0};
-    for (uint32_t i = 0; i < n->nin + n->nout; i++) {
-        Place at = at_slot(was, n, i);
-        if (at.dim == PLACE_R || (at.dim == PLACE_P && i >= n->nin))
+    for (uint32_t i = 0; i < t->n->nin + t->n->nout; i++) {
+        Place at = at_slot(was, t->n, i);
+        if (at.dim == PLACE_R || (at.dim == PLACE_P && i >= t->n->nin))
             continue;
         spread_ways_at(of, id, i, at, a, &ways);
         if (at.dim < 0)
             continue;
-        at.groups = groups_of_size(of->g, from, n, i, at);
+        at.groups = groups_of_size(t, i, at);
         spread_ways_at(of, id, i, at, a, &ways);
     }
     const SpreadWay *w = ways.at, *end = w + ways.n;
-    while (w < end && !is_again(of->g, from, n, w, was))
+    while (w < end && !is_again(t, w, was))
         w++;
     return w < end ? w : NULL;
 }
 
-MeshPlan mesh_again(const MeshPlan *decided, const Graph *g, Arena *a, const BatchNotes *notes)
+MeshPlan mesh_again(const MeshPlan *decided, const NodeId *like, const Graph *g, Arena *a,
+                    const BatchNotes *notes)
 {
     MeshPlan p = *decided;
     const SpreadOf of = mesh_spread(g, a, p.axis, p.chunks, notes);
     const SpreadWay **way = arena_array(a, const SpreadWay *, g->node.n + 1);
+    bool *grows = arena_array(a, bool, g->node.n + 1);
     for (NodeId id = 0; id < g->node.n; id++) {
-        if (!decided->way[id])
+        const NodeId was = like[id];
+        const Twins t = {g, decided->of, &g->node.at[id], &decided->of->node.at[was]};
+        grows[id] = decided->grows[was];
+        if (!decided->way[was])
             continue;
-        way[id] = way_again(&of, decided->of, id, decided->way[id], a);
+        way[id] = way_again(&of, &t, id, decided->way[was], a);
         if (!way[id])
-            diag_fatal(EXIT_MODEL, graph_where(g, g->node.at[id].origin, -1),
+            diag_fatal(EXIT_MODEL, graph_where(g, t.n->origin, -1),
                        "%s: with these lengths it is not divided as with others, on which is "
                        "decided",
                        mesh_option[p.axis]);
     }
     p.of = g;
     p.way = way;
+    p.grows = grows;
     p.made = mesh_made(g, way, p.param, a);
     return p;
 }

@@ -204,12 +204,13 @@ static bool is_moved(const Member *m, ValueId v)
 {
     const Graph *g = &m->from;
     const Node *n = val(g, v)->kind == V_NODE ? &g->node.at[val(g, v)->node] : NULL;
-    if (!n || n->nout != 1 || !(op_is_view(n->op) || n->op == OP_Pack || n->op == OP_Gather))
+    if (!n || n->nout != 1 || !m->plan->grows[val(g, v)->node] ||
+        !(op_is_view(n->op) || n->op == OP_Pack || n->op == OP_Gather))
         return false;
     for (uint32_t i = 1; i < n->nin; i++)
         if (m->active[n->in[i]])
             return false;
-    return shape_elements(&val(g, n->in[0])->shape) <= shape_elements(&val(g, v)->shape);
+    return true;
 }
 
 /* What all have, for the use of each: its gradient is the sum of theirs.  What is made of

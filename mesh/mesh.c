@@ -57,7 +57,7 @@ static MeshLengths *divided(MeshLengths *l, const MeshOptions *opt, MeshAxis x,
     }
     plan[0] = mesh_search(t->at[0], a, &t->with, x, &b[0].notes, b[0].front);
     for (int k = 1; k < t->n; k++)
-        plan[k] = mesh_again(&plan[0], t->at[k], a, &b[k].notes);
+        plan[k] = mesh_again(&plan[0], mesh_like(t->at[k], t->at[0], a), t->at[k], a, &b[k].notes);
     for (int k = 0; k < t->n; k++)
         mesh_member(t->at[k], &plan[k], MESH_KEPT, keep[k]);
     t->plan = plan[0];
@@ -80,8 +80,8 @@ MeshPlans mesh_divide(Graph *g, const MeshOptions *opt, const BatchOptions *batc
             continue;
         const Begun b = begin(g, opt, x, batch, keep, plans.n ? &plans.at[plans.n - 1] : NULL);
         l = l ? divided(l, opt, x, batch) : NULL;
-        MeshPlan plan = l && mesh_alike(g, l->plan.of)
-                            ? mesh_again(&l->plan, g, g->arena, &b.notes)
+        const NodeId *like = l ? mesh_like(g, l->plan.of, g->arena) : NULL;
+        MeshPlan plan = like ? mesh_again(&l->plan, like, g, g->arena, &b.notes)
                             : mesh_search(g, g->arena, &alone, x, &b.notes, b.front);
         mesh_member(g, &plan, n, keep);
         vec_push(g->arena, &plans, plan);

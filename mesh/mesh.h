@@ -60,6 +60,8 @@ typedef struct {
     int members, chunks;
     const Graph *of;
     const SpreadWay *const *way;
+    /* by node: has it as many elements as its first operand, or more? */
+    const bool *grows;
     const Place *param, *made;
     bool gathers_again; /* Graph.gathers_again */
     double price;
@@ -107,9 +109,13 @@ bool mesh_asked(const Graph *g, const MeshOptions *opt, uint32_t param, Place *a
 /* Fatal if a --shard matches no parameter. */
 void mesh_check(const Graph *g, const MeshOptions *opt);
 
-/* lengths.c: is it the same computation, with other sizes?  Then as the other one is divided. */
+/* lengths.c: is it the same computation, value by value, with other sizes? */
 bool mesh_alike(const Graph *g, const Graph *from);
-MeshPlan mesh_again(const MeshPlan *decided, const Graph *g, Arena *a, const BatchNotes *notes);
+/* By node the one that it is in the other graph, which may have more; NULL: it has others.  Then as
+ * the other one is divided. */
+const NodeId *mesh_like(const Graph *g, const Graph *from, Arena *a);
+MeshPlan mesh_again(const MeshPlan *decided, const NodeId *like, const Graph *g, Arena *a,
+                    const BatchNotes *notes);
 
 /* stack.c: experts with parameters of their own become one of `chunks` with a dimension for them.
  * By value, whether it has that dimension in front; NULL if there are none.  n, keep: as in

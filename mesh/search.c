@@ -210,7 +210,13 @@ static MeshPlan plan_of(Search *s)
     const Graph *g = s->g;
     const SpreadWay **way = arena_array(s->a, const SpreadWay *, g->node.n + 1);
     Place *param = arena_array(s->a, Place, g->param.n + 1);
+    bool *grows = arena_array(s->a, bool, g->node.n + 1);
     uint32_t at = 0;
+    for (NodeId id = 0; id < g->node.n; id++) {
+        const Node *n = &g->node.at[id];
+        grows[id] = n->nin && shape_elements(&val(g, n->in[0])->shape) <=
+                                  shape_elements(&val(g, n->out[0])->shape);
+    }
     for (uint32_t i = 0; i < g->param.n; i++)
         param[i] = place_r();
     for (uint32_t i = s->stage.n; i-- > 0;) {
@@ -227,6 +233,7 @@ static MeshPlan plan_of(Search *s)
                       .chunks = s->chunks,
                       .of = g,
                       .way = way,
+                      .grows = grows,
                       .param = param,
                       .made = mesh_made(g, way, param, s->a),
                       .gathers_again = s->opt->keep > 0 || s->axis != MESH_TENSOR};

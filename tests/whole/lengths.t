@@ -49,6 +49,16 @@ done
 ok "beside them layers in two members" split_model tagger.onnx "$work/two" a:end "${split[@]}" --bind seq=1..48 --tensor 2
 ok "train" run two two24 --data x="$work/x24.npy" --data target="$work/y24.npy"
 ok "to the same gradients" "$compare" grads "$work/two24" "$work/steps24"
+ok "of any rows, more or fewer than their table" "$ppsplit" -q tagger.onnx --bind batch=1 --loss cross_entropy --bind seq=1..48 --tensor 2 -o "$work/one_row"
+# Members divide a program of one length as they divide that of any; one that needs all of a table of positions, too.
+ok "two members" split_model model.onnx "$work/two" h.1:begin "${split[@]}" --bind seq=1..48 --tensor 2
+ok "a length of 48" run two two48 --data x="$work/x48.npy" --data target="$work/y48.npy"
+ok "the model bound to 48 of 1 to 48" split_model model.onnx "$work/bound" h.1:begin "${split[@]}" --bind seq=48@1..48 --tensor 2
+ok "trains" run bound bound48 --data x="$work/x48.npy" --data target="$work/y48.npy"
+ok "to the same bits" equal two48 bound48
+is "in the bytes that are planned" "$("$work/two/pipeline" train --threads 1 --optimizer adamw --data x="$work/x48.npy" --data target="$work/y48.npy" | sed -n 's/^rank [02] memory: \([0-9]*\).*/\1/p' | xargs)" \
+    "$("$ppsplit" plan model.onnx "${split[@]}" --bind seq=1..48 --tensor 2 --split h.1:begin --stages 2 --ranks 4 --dp 1 --microbatches 2 --schedule 1f1b --batch 4 --optimizer adamw --threads 1 | sed -n 's/^bytes of each rank in plan 1: //p')"
+ok "a length out of its range" refused "two numbers, from 1 on: seq=1..2048; or one of them before: seq=7@1..2048" "$ppsplit" model.onnx "${split[@]}" --bind seq=49@1..48 -o "$work/no"
 data=(--data x=in.x.npy --data target=target.npy)
 ok "rows of 1 to 48 places" run any mixed "${data[@]}" --lengths seq=lengths.npy --microbatches 4
 ok "PyTorch's gradients" "$compare" grads "$work/mixed" grads.safetensors
