@@ -23,8 +23,7 @@ const NodeId *mesh_like(const Graph *g, const Graph *from, Arena *a)
     NodeId *like = arena_array(a, NodeId, g->node.n + 1), next = 0;
     bool is = g->param.n == from->param.n;
     for (NodeId id = 0; id < g->node.n && is; id++) {
-        while (next < from->node.n &&
-               !is_like(g, &g->node.at[id], from, &from->node.at[next]))
+        while (next < from->node.n && !is_like(g, &g->node.at[id], from, &from->node.at[next]))
             next++;
         is = next < from->node.n;
         like[id] = next++;
@@ -70,9 +69,9 @@ static bool is_again(const Twins *t, const SpreadWay *w, const SpreadWay *was)
     bool is = true;
     for (uint32_t i = 0; i < t->n->nin + t->n->nout && is; i++) {
         const Place at = at_slot(w, t->n, i), before = at_slot(was, t->n, i);
-        is = at.dim == before.dim && at.mirrored == before.mirrored &&
-             (at.dim < 0 || at.groups == before.groups ||
-              at.groups == groups_of_size(t, i, before));
+        is =
+            at.dim == before.dim && at.mirrored == before.mirrored &&
+            (at.dim < 0 || at.groups == before.groups || at.groups == groups_of_size(t, i, before));
     }
     return is;
 }

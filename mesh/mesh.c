@@ -82,7 +82,7 @@ MeshPlans mesh_divide(Graph *g, const MeshOptions *opt, const BatchOptions *batc
         l = l ? divided(l, opt, x, batch) : NULL;
         const NodeId *like = l ? mesh_like(g, l->plan.of, g->arena) : NULL;
         MeshPlan plan = like ? mesh_again(&l->plan, like, g, g->arena, &b.notes)
-                            : mesh_search(g, g->arena, &alone, x, &b.notes, b.front);
+                             : mesh_search(g, g->arena, &alone, x, &b.notes, b.front);
         mesh_member(g, &plan, n, keep);
         vec_push(g->arena, &plans, plan);
     }

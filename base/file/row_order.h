@@ -37,9 +37,9 @@ void row_cut(int64_t batch, int64_t groups, int64_t n, int64_t *row0);
 int64_t row_longest(const int64_t *length, const int64_t *order, int64_t first, int64_t end);
 
 /* How long rows are, from least to most, of a file that says it: a whole number for each; or one
- * more, which begin with 0: where each row begins, and where the last one ends; or Megatron's index.
- * *rows: how many there are, -1: there is no such file.  NULL: err says what is wrong; else free()
- * it. */
+ * more, the first of them 0: where each row begins and where the last one ends; or Megatron's
+ * index.  *rows: how many there are, -1: there is no such file.  NULL: err says what is wrong; else
+ * free() it. */
 int64_t *row_lengths(const char *path, int64_t *rows, int64_t least, int64_t most, char *err,
                      size_t nerr);
 

@@ -68,8 +68,8 @@ static PpStatus check_longest(Data *d, int v)
     const PpRange *range = &d->model->length[v];
     int64_t *longest = &d->longest.of[v];
     if (!*longest) /* no input is given that has places for all */
-        *longest = d->row_length[v] ? row_longest(d->row_length[v], NULL, 0, d->length_rows)
-                                    : range->most;
+        *longest =
+            d->row_length[v] ? row_longest(d->row_length[v], NULL, 0, d->length_rows) : range->most;
     if (*longest < range->least)
         return pp_fail(PP_ERR_MODEL,
                        "the inputs have %" PRId64 " places of '%s', this program takes %" PRId64
@@ -112,8 +112,8 @@ static PpStatus read_one(Data *d, const NameFile *nf)
         v++;
     if (v == p->n_length || d->row_length[v])
         return pp_fail(PP_ERR_USAGE, "--lengths %s: what varies is %s", nf->name, all);
-    d->row_length[v] = row_lengths(nf->file, &rows, p->length[v].least, p->length[v].most, err,
-                                   sizeof err);
+    d->row_length[v] =
+        row_lengths(nf->file, &rows, p->length[v].least, p->length[v].most, err, sizeof err);
     if (!d->row_length[v] && rows < 0)
         return pp_fail(PP_ERR_IO, "--lengths %s: %s", nf->name, err);
     if (!d->row_length[v])
@@ -151,9 +151,9 @@ int lengths_digest(const Data *d, int v, char *key, size_t n, char digest[SHA256
 static int varies_alone(const Data *d, int input, int64_t *of)
 {
     const PpTensor *t = &d->model->input[input];
+    const int apart = t->rank > 1 && t->batch_dim == 0 && t->dim[0] == d->model->rows;
     int64_t other;
-    int v = t->rank > 1 && t->batch_dim == 0 && t->dim[0] == d->model->rows ? tensor_varies(t, 1, of)
-                                                                            : -1;
+    int v = apart ? tensor_varies(t, 1, of) : -1;
     for (int i = 2; i < t->rank; i++)
         v = tensor_varies(t, i, &other) < 0 ? v : -1;
     return v >= 0 && d->row_start[v] ? v : -1;
@@ -180,9 +180,10 @@ PpStatus ragged_rows(const Data *d, int input, DataFile *f)
     for (int i = 2; i < d->model->input[input].rank; i++)
         in->place *= d->model->input[input].dim[i];
     if (!ragged_is(d, input, &f->npy))
-        return pp_fail(PP_ERR_MODEL, "--%s %s=%s: its rows do not lie one behind the other, as "
-                       "those of %s do", data_option(d, in->tokens), name, f->path,
-                       in->file[0].path);
+        return pp_fail(PP_ERR_MODEL,
+                       "--%s %s=%s: its rows do not lie one behind the other, as "
+                       "those of %s do",
+                       data_option(d, in->tokens), name, f->path, in->file[0].path);
     while (row < all && (start[row] - start[f->first]) * of < f->npy.dim[0])
         row++;
     f->rows = row - f->first;
@@ -244,8 +245,7 @@ PpLength data_length(const Data *d, const int64_t *order, int64_t first, int64_t
 {
     PpLength most = {{0}};
     for (int v = 0; v < d->model->n_length; v++) {
-        const int64_t n =
-            d->row_length[v] ? row_longest(d->row_length[v], order, first, end) : 0;
+        const int64_t n = d->row_length[v] ? row_longest(d->row_length[v], order, first, end) : 0;
         most.of[v] = n ? n : d->longest.of[v];
     }
     return most;

@@ -40,11 +40,11 @@ int64_t data_piece_size(const Data *d, int input, int64_t row)
 static const char *piece_in(const Data *d, int input, const DataFile *f, int64_t row, int64_t o)
 {
     const DataInput *in = &d->input[input];
-    int64_t at = in->ragged
-                     ? (*row_start(d, input, row) - *row_start(d, input, f->first)) * in->place +
-                           in->shift
-                     :  in->tokens ? ((row - f->first) * in->outer + o) * in->inner + in->shift
-                            : (o * f->rows + row - f->first) * in->inner;
+    int64_t at =
+        in->ragged
+            ? (*row_start(d, input, row) - *row_start(d, input, f->first)) * in->place + in->shift
+        : in->tokens ? ((row - f->first) * in->outer + o) * in->inner + in->shift
+                     : (o * f->rows + row - f->first) * in->inner;
     return f->npy.data + at * st_dtype_size(f->npy.dtype);
 }
 
