@@ -15,7 +15,9 @@ static const PpStage *table_of(Pipe *p, uint32_t stage, bool device, const Stage
                                Arena *a)
 {
     Arena *scratch = arena_within(a);
-    const StageGen *sg = cg_stage(scratch, p, stage, device);
+    StageGen *sg = cg_stage(scratch, p, stage, device);
+    if (device)
+        cg_scratch(sg);
     const PpStage *table = cg_stage_table(sg, device ? TARGET_CUDA : TARGET_C, a);
     if (launches)
         *launches = cg_launches(sg, a);

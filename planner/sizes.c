@@ -81,6 +81,12 @@ static void read_rows(void *arg)
     r->at.own = search_of(r->x, &r->at, r->partition);
 }
 
+static void try_graph(void *arg)
+{
+    Reader *r = arg;
+    read_graph(r, &r->at);
+}
+
 bool has_rows(Search *x, Division *d, int64_t rows)
 {
     for (uint32_t i = 0; i < x->never.n; i++)
@@ -94,7 +100,7 @@ bool has_rows(Search *x, Division *d, int64_t rows)
                 .partition = x->o->partition,
                 .at.size.rows = rows,
                 .graph = arena_new()};
-    const bool has = !diag_quietly(read_rows, &r, NULL);
+    const bool has = !diag_quietly(try_graph, &r, NULL);
     arena_free(r.graph);
     if (has)
         vec_push(x->a, &x->seen, rows);

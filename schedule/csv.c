@@ -244,15 +244,10 @@ static int find_rank(Schedule *s, SchedError *e)
                 continue;
             if (s->rank_of[a->stage] < 0)
                 s->rank_of[a->stage] = r;
-            if (s->rank_of[a->stage] != r) {
-                char text[64];
-                int cell = sched_cell(&s->row[r], i);
-                sched_action_text(text, sizeof text, a);
-                return sched_fail(e, SCHED_EREFUSED, r, cell,
-                                  "rank %d, cell %d (%s): stage %d is on rank %d already; a stage "
-                                  "lives on one rank",
-                                  r, cell, text, a->stage, s->rank_of[a->stage]);
-            }
+            if (s->rank_of[a->stage] != r)
+                return sched_refuse(e, s, r, i,
+                                    "stage %d is on rank %d already; a stage lives on one rank",
+                                    a->stage, s->rank_of[a->stage]);
         }
     for (int i = 0; i < s->stages; i++)
         if (s->rank_of[i] < 0)
@@ -314,7 +309,6 @@ static int finish(Schedule *s, const char *origin, SchedError *e)
 static int parse_rows(const char *text, size_t len, const char *origin, Schedule *s, SchedError *e)
 {
     const char *p = text, *end = text + len;
-    int cap = 0;
     if (len >= 3 && memcmp(p, "\xef\xbb\xbf", 3) == 0)
         p += 3;
     while (end > p && (end[-1] == '\n' || end[-1] == '\r'))
@@ -323,16 +317,8 @@ static int parse_rows(const char *text, size_t len, const char *origin, Schedule
         const char *nl = memchr(p, '\n', (size_t)(end - p)), *stop = nl ? nl : end;
         const char *line_end = stop > p && stop[-1] == '\r' ? stop - 1 : stop;
         int r = s->ranks, cell = 0;
-        if (r == cap) {
-            int want = cap ? cap * 2 : 8;
-            SchedRow *rows = realloc(s->row, (size_t)want * sizeof *rows);
-            if (!rows)
-                return sched_nomem(e);
-            s->row = rows;
-            cap = want;
-        }
-        s->row[r] = (SchedRow){NULL, 0, 0};
-        s->ranks++;
+        if (!memory_added(&s->row, &s->ranks, sizeof *s->row))
+            return sched_nomem(e);
         if (p == line_end)
             return sched_fail(e, SCHED_EREFUSED, r, 0, "%s: row %d (rank %d) is empty", origin, r,
                               r);

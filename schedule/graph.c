@@ -7,6 +7,8 @@
  */
 #include "graph.h"
 
+#include "base/file/memory.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,13 +32,7 @@ static int by_param(const void *x, const void *y)
 
 void sched_graph_free(SchedGraph *g)
 {
-    free(g->edge);
-    free(g->in_first);
-    free(g->in);
-    free(g->out_first);
-    free(g->param);
-    free(g->group);
-    free(g->shared);
+    sched_room_free(&g->room);
     memset(g, 0, sizeof *g);
 }
 
@@ -136,26 +132,18 @@ int sched_graph(SchedGraph *g, int stages, const SchedEdge *edge, int n_edge,
     size_t S = (size_t)stages + 2;
     memset(g, 0, sizeof *g);
     g->stages = stages;
-    g->edge = calloc((size_t)n + 1, sizeof *g->edge);
-    g->in = calloc((size_t)n + 1, sizeof *g->in);
-    g->in_first = calloc(S, sizeof *g->in_first);
-    g->out_first = calloc(S, sizeof *g->out_first);
-    g->group = calloc(S, sizeof *g->group);
-    g->shared = calloc(S, sizeof *g->shared);
-    g->param = calloc((size_t)n_param + 1, sizeof *g->param);
-    if (!g->edge || !g->in || !g->in_first || !g->out_first || !g->group || !g->shared ||
-        !g->param) {
-        sched_graph_free(g);
-        return sched_nomem(e);
-    }
-    if (edge) {
+    g->edge = sched_room(&g->room, (size_t)n, sizeof *g->edge);
+    g->in = sched_room(&g->room, (size_t)n, sizeof *g->in);
+    g->in_first = sched_room(&g->room, S, sizeof *g->in_first);
+    g->out_first = sched_room(&g->room, S, sizeof *g->out_first);
+    g->group = sched_room(&g->room, S, sizeof *g->group);
+    g->shared = sched_room(&g->room, S, sizeof *g->shared);
+    g->param = sched_room(&g->room, (size_t)n_param, sizeof *g->param);
+    st = g->room.lost ? sched_nomem(e) : SCHED_OK;
+    if (!st && edge)
         st = sort_edges(g, edge, n_edge, e);
-    } else {
-        for (int s = 0; s < n; s++)
-            g->edge[s] = (SchedEdge){s, s + 1, 1, 0, 0};
-        g->n = n;
-        st = SCHED_OK;
-    }
+    for (; !st && !edge && g->n < n; g->n++)
+        g->edge[g->n] = (SchedEdge){g->n, g->n + 1, 1, 0, 0};
     if (st || (st = sort_params(g, param, n_param, e))) {
         sched_graph_free(g);
         return st;
@@ -171,15 +159,11 @@ int sched_graph(SchedGraph *g, int stages, const SchedEdge *edge, int n_edge,
 int sched_graph_of(SchedGraph *g, const Schedule *s, const SchedParam *param, int n_param,
                    SchedError *e)
 {
-    int n = 0, cap = s->stages, st;
-    SchedEdge *edge = calloc((size_t)cap, sizeof *edge);
+    const SchedEdge none = {0};
+    SchedEdge *list = NULL, *edge;
+    int n = 0, lost = 0, st;
     char *fed = calloc((size_t)s->stages * 2, 1), *got = fed ? fed + s->stages : NULL;
-    if (!edge || !fed) {
-        free(edge);
-        free(fed);
-        return sched_nomem(e);
-    }
-    for (int r = 0; s->complete && r < s->ranks; r++)
+    for (int r = 0; fed && s->complete && r < s->ranks; r++)
         for (int i = 0; i < s->row[r].n; i++) {
             const SchedAction *a = &s->row[r].a[i];
             int from = a->type == SA_SEND_F || a->type == SA_RECV_B ? a->stage : a->peer;
@@ -189,24 +173,21 @@ int sched_graph_of(SchedGraph *g, const Schedule *s, const SchedParam *param, in
                 continue;
             fed[to] = 1;
             got[from] = (char)(got[from] | back);
-            if (n + s->stages >= cap) {
-                SchedEdge *p = realloc(edge, (size_t)(cap = cap * 2 + 64) * sizeof *edge);
-                if (!p) {
-                    free(edge);
-                    free(fed);
-                    return sched_nomem(e);
-                }
-                edge = p;
-            }
-            edge[n++] = (SchedEdge){from, to, back, 0, 0};
+            if ((edge = memory_added(&list, &n, sizeof *edge)))
+                *edge = (SchedEdge){from, to, back, 0, 0};
+            lost |= !edge;
         }
-    for (int k = 0; k + 1 < s->stages; k++) {
+    for (int k = 0; fed && k + 1 < s->stages; k++) {
         int local = s->rank_of[k] == s->rank_of[k + 1];
-        if (!fed[k + 1] || !got[k] || local)
-            edge[n++] = (SchedEdge){k, k + 1, !s->infer && (!got[k] || local), 0, 0};
+        if (fed[k + 1] && got[k] && !local)
+            continue;
+        if ((edge = memory_added(&list, &n, sizeof *edge)))
+            *edge = (SchedEdge){k, k + 1, !s->infer && (!got[k] || local), 0, 0};
+        lost |= !edge;
     }
-    st = sched_graph(g, s->stages, edge, n, param, n_param, e);
-    free(edge);
+    st = lost || !fed ? sched_nomem(e)
+                      : sched_graph(g, s->stages, list ? list : &none, n, param, n_param, e);
+    free(list);
     free(fed);
     return st;
 }

@@ -18,6 +18,7 @@ typedef struct SchedGraph {
     SchedParam *param;     /* sorted by (from, to), without repetitions */
     int *group;            /* per stage: smallest stage of its replica set */
     unsigned char *shared; /* per stage: owns a transmitted parameter, or is in a replica set */
+    SchedRoom room;
 } SchedGraph;
 
 /* edge NULL: the chain of adjacent stages. */
@@ -28,6 +29,33 @@ int sched_graph_of(SchedGraph *g, const Schedule *s, const SchedParam *param, in
                    SchedError *e);
 void sched_graph_free(SchedGraph *g);
 int sched_graph_edge(const SchedGraph *g, int from, int to); /* its number, or -1 */
+/* What a computation needs of other stages, of its microbatch, one after the other:
+       for (SchedNeed n = sched_needs(g, type, stage); sched_next(g, &n);) */
+typedef struct SchedNeed {
+    int back, at, end;     /* back: gradients, else results; where to look next, and until where */
+    int edge, stage, lane; /* the one that was found */
+} SchedNeed;
+static inline SchedNeed sched_needs(const SchedGraph *g, int type, int stage)
+{
+    const int back = type == SA_B || type == SA_I;
+    const int *first = back ? g->out_first : g->in_first;
+    SchedNeed n = {.back = back};
+    if (back || type == SA_F)
+        n.at = first[stage], n.end = first[stage + 1];
+    return n;
+}
+static inline int sched_next(const SchedGraph *g, SchedNeed *n)
+{
+    while (n->at < n->end) {
+        n->edge = n->back ? n->at : g->in[n->at];
+        n->at++;
+        n->stage = n->back ? g->edge[n->edge].to : g->edge[n->edge].from;
+        n->lane = 2 * n->edge + n->back;
+        if (!n->back || g->edge[n->edge].gradient)
+            return 1;
+    }
+    return 0;
+}
 /* Messages are numbered: a lane is an edge or a shared parameter in one direction
    (sched_graph_lanes of them), and a lane of an edge has one message per microbatch.  -1: along no
    edge. */

@@ -27,6 +27,84 @@ int sched_nomem(SchedError *e)
     return sched_fail(e, SCHED_ERESOURCE, -1, -1, "out of memory for the schedule");
 }
 
+int sched_refuse(SchedError *e, const Schedule *s, int rank, int index, const char *fmt, ...)
+{
+    char action[64], why[sizeof e->text / 2];
+    const int cell = sched_cell(&s->row[rank], index);
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(why, sizeof why, fmt, ap);
+    va_end(ap);
+    sched_action_text(action, sizeof action, &s->row[rank].a[index]);
+    return sched_fail(e, SCHED_EREFUSED, rank, cell, "rank %d, cell %d (%s): %s", rank, cell,
+                      action, why);
+}
+
+/* ---- Memory ---- */
+
+typedef union {
+    void *before;
+    max_align_t align;
+} Block;
+
+void *sched_room(SchedRoom *m, size_t n, size_t size)
+{
+    Block *b = n < SIZE_MAX / 4 / size ? calloc(1, sizeof *b + (n + 1) * size) : NULL;
+    if (!b) {
+        m->lost = 1;
+        return NULL;
+    }
+    b->before = m->last;
+    m->last = b;
+    return b + 1;
+}
+
+double *sched_room_unknown(SchedRoom *m, size_t n)
+{
+    double *p = sched_room(m, n, sizeof *p);
+    for (size_t i = 0; p && i < n; i++)
+        p[i] = -1;
+    return p;
+}
+
+void sched_room_free(SchedRoom *m)
+{
+    for (Block *b = m->last, *before; b; b = before) {
+        before = b->before;
+        free(b);
+    }
+    m->last = NULL;
+}
+
+/* ---- Turns ---- */
+
+void sched_turns(SchedTurns *t, int ranks, SchedRoom *m)
+{
+    *t = (SchedTurns){.ranks = ranks,
+                      .cursor = sched_room(m, (size_t)ranks, sizeof *t->cursor),
+                      .queue = sched_room(m, (size_t)ranks, sizeof *t->queue),
+                      .queued = sched_room(m, (size_t)ranks, 1)};
+}
+
+void sched_wake(SchedTurns *t, int rank)
+{
+    if (t->queued[rank])
+        return;
+    t->queued[rank] = 1;
+    t->queue[(t->head + t->waiting++) % t->ranks] = rank;
+}
+
+int sched_turn(SchedTurns *t)
+{
+    if (t->waiting == 0)
+        return -1;
+    const int rank = t->queue[t->head];
+    t->head = (t->head + 1) % t->ranks;
+    t->waiting--;
+    t->queued[rank] = 0;
+    return rank;
+}
+
 /* ---- Rows ---- */
 
 Schedule *sched_new(const char *name, int ranks, int stages, int microbatches)
@@ -115,10 +193,17 @@ int sched_rows_ok(const Schedule *s, SchedError *e)
     return SCHED_OK;
 }
 
-void sched_swap_rows(Schedule *s, SchedRow *rows)
+int sched_take_rows(Schedule *s, SchedRow *rows, int st, SchedError *e)
 {
+    if (!st && !rows)
+        st = sched_nomem(e);
+    if (st) {
+        sched_free_rows(rows, s->ranks);
+        return st;
+    }
     sched_free_rows(s->row, s->ranks);
     s->row = rows;
+    return sched_rows_ok(s, e);
 }
 
 void sched_number(Schedule *s)

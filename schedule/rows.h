@@ -11,9 +11,32 @@ enum { SCHED_MAX_CELLS = 1 << 30 };
 int sched_fail(SchedError *e, int status, int rank, int cell, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 int sched_nomem(SchedError *e);
+/* Of the action at `index` of a row: behind where it is and its text. */
+int sched_refuse(SchedError *e, const Schedule *s, int rank, int index, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* Arrays of a pass, zero, that are freed together; one that cannot be had is NULL, and lost is
+   set. */
+typedef struct SchedRoom {
+    void *last;
+    int lost;
+} SchedRoom;
+void *sched_room(SchedRoom *m, size_t n, size_t size); /* room for one more than n */
+double *sched_room_unknown(SchedRoom *m, size_t n);    /* all -1 */
+void sched_room_free(SchedRoom *m);
 
 /* All of a file, a pipe too, to be freed; NULL: e says why. */
 char *sched_read(const char *path, size_t *n, SchedError *e);
+
+/* Ranks that may go on, of which each has its turn, in a ring. */
+typedef struct SchedTurns {
+    int ranks, *cursor; /* per rank: its next action, from 0 */
+    int *queue, head, waiting;
+    unsigned char *queued;
+} SchedTurns;
+void sched_turns(SchedTurns *t, int ranks, SchedRoom *m); /* nobody may; where m is lost, no more */
+void sched_wake(SchedTurns *t, int rank);
+int sched_turn(SchedTurns *t); /* who is next; -1: nobody may go on */
 
 Schedule *sched_new(const char *name, int ranks, int stages, int microbatches);
 /* Appends.  When memory runs out, the row becomes invalid (cap -1) and stays so, so that one check
@@ -25,9 +48,10 @@ int sched_rows_ok(const Schedule *s, SchedError *e);
    that before which it stands. */
 void sched_number(Schedule *s);
 int sched_cell(const SchedRow *r, int index);
-/* Replaces the rows and frees the old ones. */
-void sched_swap_rows(Schedule *s, SchedRow *rows);
 void sched_free_rows(SchedRow *rows, int n);
+/* The end of a pass, whose status is st: its rows, NULL where there was no memory for them, in the
+   place of the old ones; or, not SCHED_OK, they go.  The status. */
+int sched_take_rows(Schedule *s, SchedRow *rows, int st, SchedError *e);
 int sched_has_type(const Schedule *s, int type);
 /* Whether the forward at i is recomputed as a whole, so that nothing is kept of it until then. */
 int sched_comes_again(const SchedRow *r, int i);

@@ -108,3 +108,18 @@ void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *a
     else
         cuda_column(&c);
 }
+
+int64_t nest_scratch_cuda(const Nest *n, int64_t full, const bool *alias)
+{
+    if (n->nd == 0 || n->kind == NEST_POINT ||
+        (n->kind == NEST_ROW && lin_at(cuda_product(n, 0, n->nouter), full) > PP_BUSY / 2))
+        return 0;
+    Arena *a = arena_new();
+    const char **name = arena_array(a, const char *, n->arg.n + 1);
+    CudaNest out;
+    for (uint32_t i = 0; i < n->arg.n; i++)
+        name[i] = "x";
+    nest_print_cuda(a, n, full, name, alias, &out);
+    arena_free(a);
+    return out.bytes_scratch;
+}

@@ -137,5 +137,7 @@ typedef struct {
 } CudaNest;
 void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *arg_name,
                       const bool *alias, CudaNest *out);
+/* Its bytes_scratch alone, of one whose sizes are known. */
+int64_t nest_scratch_cuda(const Nest *n, int64_t full, const bool *alias);
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include <inttypes.h>
 
+#include "print.h"
 #include "target.h"
 
 /* ---- the function ---------------------------------------------------------------------------- */
@@ -93,4 +94,30 @@ void cg_function_print(Func *f)
                  f->bytes_scratch[target]);
     text_add(t, "void %s(const PpCtx *c)\n{\n%s}\n\n", cg_function_name(f->sg, f->kind, target),
              body);
+}
+
+/* ---- without it ------------------------------------------------------------------------------ */
+
+static int64_t scratch_of(const Func *f, const Step *s)
+{
+    const Step *nest = s->then ? s->then : s;
+    if (s->kind == STEP_LOOP) {
+        cg_scratch(s->loop->body);
+        return s->loop->body_room + cg_bytes_work(s->loop->body, TARGET_CUDA);
+    }
+    return nest->kind == STEP_NEST
+               ? nest_scratch_cuda(nest->nest, f->g->batch > 1 ? f->g->batch : 1, nest->shared)
+               : 0;
+}
+
+void cg_scratch(StageGen *sg)
+{
+    for (int k = 0; k < F_COUNT; k++) {
+        Func *f = sg->func[k];
+        for (uint32_t i = 0; f && i < f->step.n; i++) {
+            const int64_t bytes = f->step.at[i].empty ? 0 : scratch_of(f, &f->step.at[i]);
+            if (bytes > f->bytes_scratch[TARGET_CUDA])
+                f->bytes_scratch[TARGET_CUDA] = bytes;
+        }
+    }
 }

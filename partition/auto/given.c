@@ -9,7 +9,10 @@
 #include "auto.h"
 #include "base/cli/options.h"
 #include "base/file/json.h"
+#include "schedule/simulate/trace.h"
 #include "schedule/tool/tool.h"
+
+enum { MEASURED = 4096 }; /* stages of a run */
 
 uint32_t given_number(const char *option, const char *text, uint32_t most)
 {
@@ -53,64 +56,39 @@ static void under_schedule(AutoOptions *o, const AutoText *t, Arena *a)
     o->rank_of = rank_of;
 }
 
-/* `"a","b"]' */
-static void read_texts(Strings *to, char *at, const char *end, Arena *a)
+/* What a run's trace says beside its costs: how its program was cut, and the steps that were timed,
+   of the first file that says so. */
+typedef struct {
+    AutoOptions *o;
+    Arena *a;
+    int timed; /* that file; -1: none yet */
+} Told;
+
+/* ["a","b"] */
+static Strings texts_of(const SchedEvent *f, Arena *a)
 {
-    char err[256] = "";
-    Json j = {.p = at, .start = at, .end = end, .err = err, .nerr = sizeof err};
-    do {
-        char *text = json_text(&j);
-        if (!text)
-            return;
-        vec_push(a, to, arena_strdup(a, text));
-        free(text);
-    } while (json_char(&j, ','));
+    Strings list = {0};
+    Json j = {.p = f->texts, .start = f->texts, .end = f->end};
+    for (char *text; json_char(&j, *j.p == '[' ? '[' : ',') && (text = json_text(&j)); free(text))
+        vec_push(a, &list, arena_strdup(a, text));
+    return list;
 }
 
-/* What stands behind it; NULL: it is not there. */
-static char *behind(char *line, const char *key)
+static void tell_event(void *of, int file, const SchedEvent *f)
 {
-    char *at = line ? strstr(line, key) : NULL;
-    return at ? at + strlen(key) : NULL;
-}
-
-static double number_behind(char *line, const char *key)
-{
-    const char *at = behind(line, key);
-    return at ? strtod(at, NULL) : -1;
-}
-
-/* A step of a stage's function, of a program that was made with --profile. */
-static void step_of_run(AutoOptions *o, char *line, const char *end, Arena *a)
-{
-    char *part = behind(line, "\"part\":\""), *nodes = behind(part, "\"nodes\":[");
-    double us = number_behind(line, "\"dur\":"), stage = number_behind(line, "\"stage\":");
-    if (!nodes || !(us >= 0 && us < 1e18) || !(stage >= 0 && stage < o->measured_stages) ||
-        !strchr("FIWB", *part))
+    Told *x = of;
+    AutoOptions *o = x->o;
+    if (f->texts && !strcmp(f->name, "split") && o->measured_split.n == 0)
+        o->measured_split = texts_of(f, x->a);
+    if (!f->texts || strcmp(f->name, "kernel") || !*f->part || !strchr("FIWB", *f->part) ||
+        !(f->dur >= 0 && f->dur < 1e18) || !(f->stage >= 0 && f->stage < MEASURED))
         return;
-    StepTime t = {.stage = (uint32_t)stage, .part = *part, .seconds = us / 1e6};
-    read_texts(&t.node, nodes, end, a);
-    vec_push(a, &o->measured_steps, t);
-}
-
-/* How its program was cut, and the steps that were timed, where no run before says so. */
-static void lines_of_run(AutoOptions *o, const char *path, Arena *a)
-{
-    static const char split[] = "{\"name\":\"split\",\"ph\":\"M\"", step[] = "{\"name\":\"kernel\"";
-    const bool timed = o->measured_steps.n > 0;
-    FILE *f = fopen(path, "r");
-    char *line = NULL;
-    size_t cap = 0;
-    for (ssize_t n; f && (n = getline(&line, &cap, f)) > 0;) {
-        char *points = strncmp(line, split, strlen(split)) ? NULL : behind(line, "\"points\":[");
-        if (points && o->measured_split.n == 0)
-            read_texts(&o->measured_split, points, line + n, a);
-        else if (!timed && !strncmp(line, step, strlen(step)))
-            step_of_run(o, line, line + n, a);
+    x->timed = x->timed < 0 ? file : x->timed;
+    StepTime t = {.stage = (uint32_t)f->stage, .part = *f->part, .seconds = f->dur / 1e6};
+    if (file == x->timed) {
+        t.node = texts_of(f, x->a);
+        vec_push(x->a, &o->measured_steps, t);
     }
-    free(line);
-    if (f)
-        fclose(f);
 }
 
 /* By type of action, the mean over the stages that have it: what messages take. */
@@ -173,16 +151,16 @@ const StageTimes *auto_at_lengths(const AutoOptions *o, int n, const char *const
 /* A run's trace. */
 void auto_of_run(AutoOptions *o, const char *path, Arena *a)
 {
-    enum { STAGES = 4096 };
+    Told told = {o, a, -1};
     SchedCosts c;
     SchedError e;
     sched_costs_default(&c);
-    if (sched_costs_measured(&c, path, STAGES, &e)) {
+    if (sched_costs_measured(&c, path, MEASURED, &(SchedAlso){tell_event, &told}, &e)) {
         sched_costs_free(&c);
         diag_fatal(e.status, WHERE_NONE, "--costs: %s", e.text);
     }
-    StageTimes *t = arena_array(a, StageTimes, STAGES);
-    for (int s = 0; s < STAGES; s++) {
+    StageTimes *t = arena_array(a, StageTimes, MEASURED);
+    for (int s = 0; s < MEASURED; s++) {
         const double *us = c.stage_time + (size_t)s * SA_TYPES;
         t[s] = (StageTimes){us[SA_F] / 1e6, us[SA_I] / 1e6, us[SA_W] / 1e6, us[SA_B] / 1e6};
         o->measured_divided |= us[SA_I] >= 0 && us[SA_W] >= 0;
@@ -192,22 +170,22 @@ void auto_of_run(AutoOptions *o, const char *path, Arena *a)
     }
     o->measured_around = c.around / 1e6;
     o->measured_action = mean_actions(&c, (int)o->measured_stages, a);
-    double *clock = arena_array(a, double, c.runs + 1);
-    memcpy(clock, c.clock, (size_t)c.runs * sizeof *clock);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < o->measured_steps.n; i++)
+        if (o->measured_steps.at[i].stage < o->measured_stages)
+            o->measured_steps.at[kept++] = o->measured_steps.at[i];
+    o->measured_steps.n = kept;
     if (c.vary)
         keep_by_length(o, &c, a);
-    sched_costs_free(&c);
     o->measured = t;
-    const char *path_k;
     size_t length;
-    for (int k = 0; (path_k = sched_costs_file(path, k, &length)); k++) {
-        const char *one = arena_strndup(a, path_k, length);
-        if (k > 0)
-            vec_push(a, &o->measured_clock,
-                     arena_printf(a, "%s: times x %.3f, by F, which is in the first run too", one,
-                                  clock[k]));
-        lines_of_run(o, one, a);
+    for (int k = 1; k < c.runs; k++) {
+        const char *of = sched_costs_file(path, k, &length);
+        vec_push(a, &o->measured_clock,
+                 arena_printf(a, "%.*s: times x %.3f, by F, which is in the first run too",
+                              (int)length, of, c.clock[k]));
     }
+    sched_costs_free(&c);
 }
 
 void auto_given(AutoOptions *o, const AutoText *t, Arena *a)

@@ -144,22 +144,17 @@ static int align(SchedGen *g, int backward)
 {
     size_t both = 2 * (size_t)g->s->stages;
     SchedRow *out = calloc((size_t)g->p, sizeof *out);
-    Columns c = {calloc((size_t)g->p, sizeof(int)), calloc(both, sizeof(int)),
-                 calloc(both, sizeof(int)), backward};
-    int ok = out && c.cursor && c.done && c.now, advanced = ok;
+    SchedRoom room = {0};
+    Columns c = {sched_room(&room, (size_t)g->p, sizeof(int)), sched_room(&room, both, sizeof(int)),
+                 sched_room(&room, both, sizeof(int)), backward};
+    int st = out && !room.lost ? SCHED_OK : sched_nomem(g->e), advanced = !st;
     while (advanced > 0)
         advanced = column(g, &c, out);
-    free(c.cursor);
-    free(c.done);
-    free(c.now);
-    if (!ok || advanced == 0) {
-        sched_free_rows(out, out ? g->p : 0);
-        return ok ? sched_fail(g->e, SCHED_EREFUSED, -1, -1, "%s: its actions wait for one another",
-                               g->s->name)
-                  : sched_nomem(g->e);
-    }
-    sched_swap_rows(g->s, out);
-    return SCHED_OK;
+    sched_room_free(&room);
+    if (!st && advanced == 0)
+        st = sched_fail(g->e, SCHED_EREFUSED, -1, -1, "%s: its actions wait for one another",
+                        g->s->name);
+    return sched_take_rows(g->s, out, st, g->e);
 }
 
 int sched_gen_interleaved(SchedGen *g) { return make_rows(g, WHOLE); }

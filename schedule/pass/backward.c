@@ -46,12 +46,8 @@ int sched_reduce_grad(Schedule *s, int deferred, SchedError *e)
 {
     SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
     int *count = calloc((size_t)s->stages, sizeof *count);
-    if (!rows || !count) {
-        free(rows);
-        free(count);
-        return sched_nomem(e);
-    }
-    for (int r = 0; r < s->ranks; r++) {
+    const int st = rows && count ? SCHED_OK : sched_nomem(e);
+    for (int r = 0; !st && r < s->ranks; r++) {
         const SchedRow *row = &s->row[r];
         int pending = -1;
         for (int i = 0; i < row->n;) {
@@ -68,8 +64,7 @@ int sched_reduce_grad(Schedule *s, int deferred, SchedError *e)
             sched_push(&rows[r], sched_act(SA_WAIT_REDUCE_GRAD, pending, -1));
     }
     free(count);
-    sched_swap_rows(s, rows);
-    return sched_rows_ok(s, e);
+    return sched_take_rows(s, rows, st, e);
 }
 
 int sched_wait_reduce(Schedule *s, SchedError *e)
@@ -77,15 +72,12 @@ int sched_wait_reduce(Schedule *s, SchedError *e)
     if (!sched_has_type(s, SA_REDUCE_GRAD) || sched_has_type(s, SA_WAIT_REDUCE_GRAD))
         return SCHED_OK;
     SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
-    if (!rows)
-        return sched_nomem(e);
-    for (int r = 0; r < s->ranks; r++)
+    for (int r = 0; rows && r < s->ranks; r++)
         for (int i = 0; i < s->row[r].n; i++) {
             const SchedAction *a = &s->row[r].a[i];
             sched_push(&rows[r], *a);
             if (a->type == SA_REDUCE_GRAD)
                 sched_push(&rows[r], sched_act(SA_WAIT_REDUCE_GRAD, a->stage, -1));
         }
-    sched_swap_rows(s, rows);
-    return sched_rows_ok(s, e);
+    return sched_take_rows(s, rows, SCHED_OK, e);
 }

@@ -33,6 +33,7 @@ typedef struct {
     int *pending;  /* of the row at work: sends not waited for */
     unsigned char *moved; /* per message: its wait has moved */
     int *raised, *last;   /* per rank: the first and the last action whose `when` has grown */
+    SchedRoom room;
     SchedError *e;
 } Budget;
 
@@ -72,9 +73,10 @@ static int order_row(Budget *b, int r, int *cursor, int *time, int *sent)
 static int order(Budget *b)
 {
     size_t ranks = (size_t)b->s->ranks;
-    int *cursor = calloc(ranks * 2, sizeof *cursor),
-        *sent = calloc(sched_graph_messages(&b->g, b->s->microbatches), sizeof *sent);
-    int ok = cursor && sent;
+    SchedRoom room = {0};
+    int *cursor = sched_room(&room, ranks * 2, sizeof *cursor),
+        *sent = sched_room(&room, sched_graph_messages(&b->g, b->s->microbatches), sizeof *sent),
+        ok = !room.lost;
     for (int progress = ok; progress;) {
         progress = 0;
         for (int r = 0; r < b->s->ranks; r++)
@@ -83,8 +85,7 @@ static int order(Budget *b)
     b->ordered = ok;
     for (int r = 0; ok && r < b->s->ranks; r++)
         b->ordered &= cursor[r] == b->s->row[r].n;
-    free(cursor);
-    free(sent);
+    sched_room_free(&room);
     return ok ? SCHED_OK : sched_nomem(b->e);
 }
 
@@ -221,15 +222,11 @@ static int budget_row(Budget *b, int r, int sends, SchedRow *out)
         const SchedAction *a = &row->a[i];
         if (sched_is_send(a->type)) {
             while (n >= sends)
-                if (!move_one(b, r, i, &n, out)) {
-                    char text[64];
-                    sched_action_text(text, sizeof text, a);
-                    return sched_fail(
-                        b->e, SCHED_EREFUSED, r, sched_cell(row, i),
-                        "rank %d, cell %d (%s): no wait can be moved here without a deadlock; %d "
-                        "outstanding sends are too few",
-                        r, sched_cell(row, i), text, sends);
-                }
+                if (!move_one(b, r, i, &n, out))
+                    return sched_refuse(b->e, b->s, r, i,
+                                        "no wait can be moved here without a deadlock; %d "
+                                        "outstanding sends are too few",
+                                        sends);
             pending[n++] = i;
         } else if (sched_is_wait_send(a->type)) {
             int64_t m = message_of(b, a);
@@ -272,13 +269,8 @@ static int locate(Budget *b)
     for (int r = 0; r < s->ranks; r++)
         for (int i = 0; i < s->row[r].n; i++)
             if (sched_is_send(s->row[r].a[i].type) &&
-                b->recv[message_of(b, &s->row[r].a[i])].at < 0) {
-                char text[64];
-                sched_action_text(text, sizeof text, &s->row[r].a[i]);
-                return sched_fail(b->e, SCHED_EREFUSED, r, sched_cell(&s->row[r], i),
-                                  "rank %d, cell %d (%s): nobody receives this", r,
-                                  sched_cell(&s->row[r], i), text);
-            }
+                b->recv[message_of(b, &s->row[r].a[i])].at < 0)
+                return sched_refuse(b->e, s, r, i, "nobody receives this");
     return SCHED_OK;
 }
 
@@ -290,18 +282,18 @@ static int allocate(Budget *b)
         actions += (size_t)s->row[r].n;
     if (actions >= SCHED_MAX_CELLS)
         return sched_nomem(b->e);
-    b->recv = malloc(n * sizeof *b->recv);
-    b->before = malloc(n * sizeof *b->before);
-    b->low = malloc(ranks * sizeof *b->low);
-    b->scanned = malloc(ranks * sizeof *b->scanned);
-    b->when = calloc(actions + 1, sizeof *b->when);
-    b->start = malloc(ranks * sizeof *b->start);
-    b->raised = malloc(ranks * sizeof *b->raised);
-    b->last = malloc(ranks * sizeof *b->last);
-    b->pending = malloc((actions + 1) * sizeof *b->pending);
-    b->moved = calloc(n, 1);
-    if (!b->recv || !b->before || !b->low || !b->scanned || !b->when || !b->start || !b->raised ||
-        !b->last || !b->pending || !b->moved)
+    SchedRoom *room = &b->room;
+    b->recv = sched_room(room, n, sizeof *b->recv);
+    b->before = sched_room(room, n, sizeof *b->before);
+    b->moved = sched_room(room, n, 1);
+    b->low = sched_room(room, ranks, sizeof *b->low);
+    b->scanned = sched_room(room, ranks, sizeof *b->scanned);
+    b->start = sched_room(room, ranks, sizeof *b->start);
+    b->raised = sched_room(room, ranks, sizeof *b->raised);
+    b->last = sched_room(room, ranks, sizeof *b->last);
+    b->when = sched_room(room, actions, sizeof *b->when);
+    b->pending = sched_room(room, actions, sizeof *b->pending);
+    if (room->lost)
         return sched_nomem(b->e);
     for (size_t i = 0; i < n; i++) {
         b->recv[i] = (Place){0, -1};
@@ -331,13 +323,7 @@ int sched_budget(Schedule *s, int sends, SchedError *e)
         st = order(&b);
     for (int r = 0; !st && r < s->ranks; r++)
         st = budget_row(&b, r, sends, &rows[r]);
-    free(b.recv), free(b.before), free(b.low), free(b.scanned), free(b.when), free(b.start);
-    free(b.raised), free(b.last), free(b.pending), free(b.moved);
+    sched_room_free(&b.room);
     sched_graph_free(&b.g);
-    if (st) {
-        sched_free_rows(rows, rows ? s->ranks : 0);
-        return st;
-    }
-    sched_swap_rows(s, rows);
-    return sched_rows_ok(s, e);
+    return sched_take_rows(s, rows, st, e);
 }

@@ -34,23 +34,11 @@ static unsigned char *placed_at(const Comms *c, int stage, int mb)
 /* -1 if action a may be placed now, else the stage whose action it waits for. */
 static int waits_for(const Comms *c, const SchedAction *a)
 {
-    const SchedGraph *g = c->g;
-    if (a->type == SA_F) {
-        for (int i = g->in_first[a->stage]; i < g->in_first[a->stage + 1]; i++) {
-            int from = g->edge[g->in[i]].from;
-            if (!(*placed_at(c, from, a->microbatch) & PLACED_F))
-                return from;
-        }
-        return c->no_param[a->stage] ? a->stage : -1;
-    }
-    if (a->type == SA_B || a->type == SA_I) {
-        for (int i = g->out_first[a->stage]; i < g->out_first[a->stage + 1]; i++) {
-            int to = g->edge[i].to;
-            if (g->edge[i].gradient && !(*placed_at(c, to, a->microbatch) & PLACED_B))
-                return to;
-        }
-        return -1;
-    }
+    for (SchedNeed n = sched_needs(c->g, a->type, a->stage); sched_next(c->g, &n);)
+        if (!(*placed_at(c, n.stage, a->microbatch) & (n.back ? PLACED_B : PLACED_F)))
+            return n.stage;
+    if (a->type == SA_F && c->no_param[a->stage])
+        return a->stage;
     return a->type == SA_REDUCE_GRAD && c->no_grad[a->stage] ? a->stage : -1;
 }
 
@@ -198,42 +186,31 @@ static void begin_params(Comms *c)
             send_params(c, k);
 }
 
-static int allocate(Comms *c)
-{
-    size_t ranks = (size_t)c->s->ranks, S = (size_t)c->s->stages;
-    c->out = calloc(ranks, sizeof *c->out);
-    c->placed = calloc(S * (size_t)c->s->microbatches, 1);
-    c->cursor = calloc(ranks, sizeof *c->cursor);
-    c->backwards = calloc(S, sizeof *c->backwards);
-    c->no_param = calloc(S, sizeof *c->no_param);
-    c->no_grad = calloc(S, sizeof *c->no_grad);
-    c->sent = calloc(S, sizeof *c->sent);
-    c->unshards = calloc(S, sizeof *c->unshards);
-    return c->out && c->placed && c->cursor && c->backwards && c->no_param && c->no_grad &&
-                   c->sent && c->unshards
-               ? SCHED_OK
-               : sched_nomem(c->e);
-}
-
 int sched_comms_graph(Schedule *s, const SchedGraph *g, SchedError *e)
 {
-    Comms c = {.s = s, .g = g, .e = e};
+    SchedRoom room = {0};
+    const size_t ranks = (size_t)s->ranks, stages = (size_t)s->stages;
     if (s->complete)
         return sched_fail(e, SCHED_EREFUSED, -1, -1, "the schedule has sends and receives already");
-    int st = allocate(&c);
+    Comms c = {.s = s,
+               .g = g,
+               .out = calloc(ranks, sizeof *c.out),
+               .placed = sched_room(&room, stages * (size_t)s->microbatches, 1),
+               .cursor = sched_room(&room, ranks, sizeof *c.cursor),
+               .backwards = sched_room(&room, stages, sizeof *c.backwards),
+               .no_param = sched_room(&room, stages, sizeof *c.no_param),
+               .no_grad = sched_room(&room, stages, sizeof *c.no_grad),
+               .sent = sched_room(&room, stages, sizeof *c.sent),
+               .unshards = sched_room(&room, stages, sizeof *c.unshards),
+               .e = e};
+    int st = room.lost || !c.out ? sched_nomem(e) : SCHED_OK;
     if (!st) {
         begin_params(&c);
         st = run_turns(&c);
     }
-    free(c.placed), free(c.cursor), free(c.backwards), free(c.no_param), free(c.no_grad);
-    free(c.sent), free(c.unshards);
-    if (st) {
-        sched_free_rows(c.out, c.out ? s->ranks : 0);
-        return st;
-    }
-    sched_swap_rows(s, c.out);
-    s->complete = 1;
-    return sched_rows_ok(s, e);
+    sched_room_free(&room);
+    s->complete = !st;
+    return sched_take_rows(s, c.out, st, e);
 }
 
 int sched_comms(Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param,

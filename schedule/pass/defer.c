@@ -74,14 +74,11 @@ int sched_defer(Schedule *s, SchedError *e)
 {
     SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
     int lost = 0;
-    if (!rows)
-        return sched_nomem(e);
-    for (int r = 0; r < s->ranks; r++) {
+    for (int r = 0; rows && r < s->ranks; r++) {
         Defer d = {s, &rows[r], {NULL, 0, 0}, r};
         defer_row(&d, &s->row[r]);
         lost |= d.held.cap < 0;
         free(d.held.a);
     }
-    sched_swap_rows(s, rows);
-    return lost ? sched_nomem(e) : sched_rows_ok(s, e);
+    return sched_take_rows(s, rows, lost ? sched_nomem(e) : SCHED_OK, e);
 }

@@ -8,6 +8,7 @@
  * rank, how far each other rank is known to be; a message carries its sender's clock, and the
  * computation that consumes it merges the clock into its rank's.
  */
+#include "base/file/memory.h"
 #include "schedule/graph.h"
 
 #include <stdlib.h>
@@ -24,7 +25,7 @@ typedef struct {
 
 /* Those of a rank to one peer: a heap, what is consumed first on top. */
 typedef struct {
-    int n, cap;
+    int n, all; /* all: that there ever were at once */
     Sent *a;
 } Sends;
 
@@ -39,7 +40,7 @@ typedef struct {
     int *cursor;
     Sends *to;   /* [rank][peer] */
     int *closed; /* indices of sends, while their waits are placed */
-    int lost;    /* out of memory */
+    SchedRoom room;
 } Early;
 
 static size_t pair(const Early *e, int stage, int mb)
@@ -67,15 +68,10 @@ static void merge(const Early *e, int *into, const int *from)
  * clocks. */
 static int consume(const Early *e, int r, const SchedAction *a, int take)
 {
-    const SchedGraph *g = e->g;
-    int forward = a->type == SA_F, back = a->type == SA_B || a->type == SA_I;
-    int first = forward ? g->in_first[a->stage] : g->out_first[a->stage];
-    int last = forward ? g->in_first[a->stage + 1] : g->out_first[a->stage + 1];
-    for (int k = first; (forward || back) && k < last; k++) {
-        int edge = forward ? g->in[k] : k, other = forward ? g->edge[edge].from : g->edge[edge].to;
-        if (e->s->rank_of[other] == r || (back && !g->edge[edge].gradient))
+    for (SchedNeed n = sched_needs(e->g, a->type, a->stage); sched_next(e->g, &n);) {
+        if (e->s->rank_of[n.stage] == r)
             continue;
-        int64_t m = sched_graph_message(g, e->s->microbatches, 2 * edge + back, a->microbatch);
+        int64_t m = sched_graph_message(e->g, e->s->microbatches, n.lane, a->microbatch);
         if (!e->sent[m])
             return 0;
         if (take)
@@ -91,14 +87,8 @@ static Sends *sends_to(const Early *e, int r, int peer)
 
 static int heap_push(Sends *h, Sent x)
 {
-    if (h->n == h->cap) {
-        int cap = h->cap * 2 + 16;
-        Sent *p = realloc(h->a, (size_t)cap * sizeof *p);
-        if (!p)
-            return 0;
-        h->a = p;
-        h->cap = cap;
-    }
+    if (h->n == h->all && !memory_added(&h->a, &h->all, sizeof *h->a))
+        return 0;
     int i = h->n++;
     for (; i > 0 && h->a[(i - 1) / 2].consumed > x.consumed; i = (i - 1) / 2)
         h->a[i] = h->a[(i - 1) / 2];
@@ -154,7 +144,7 @@ static void send(Early *e, int r, int at)
     e->sent[m] = 1;
     Sends *h = sends_to(e, r, to);
     int consumed = e->position[a->type == SA_SEND_B][pair(e, a->peer, a->microbatch)];
-    e->lost |= !heap_push(h, (Sent){at, consumed});
+    e->room.lost |= !heap_push(h, (Sent){at, consumed});
 }
 
 /* One cell of a row; 0: it needs a message that is not sent yet. */
@@ -202,37 +192,27 @@ static int allocate(Early *e)
 {
     const Schedule *s = e->s;
     size_t ranks = (size_t)s->ranks, pairs = (size_t)s->stages * (size_t)s->microbatches,
-           messages = sched_graph_messages(e->g, s->microbatches);
+           messages = sched_graph_messages(e->g, s->microbatches), actions = 0;
+    for (size_t r = 0; r < ranks; r++)
+        actions += (size_t)s->row[r].n;
     e->out = calloc(ranks, sizeof *e->out);
-    e->position[0] = calloc(pairs, sizeof(int));
-    e->position[1] = calloc(pairs, sizeof(int));
-    e->clock = calloc(ranks * ranks, sizeof *e->clock);
-    e->carried = calloc(messages * ranks, sizeof *e->carried);
-    e->sent = calloc(messages, 1);
-    e->cursor = calloc(ranks, sizeof *e->cursor);
-    e->to = calloc(ranks * ranks, sizeof *e->to);
-    if (!e->out || !e->position[0] || !e->position[1] || !e->clock || !e->carried || !e->sent ||
-        !e->cursor || !e->to)
+    e->position[0] = sched_room(&e->room, pairs, sizeof(int));
+    e->position[1] = sched_room(&e->room, pairs, sizeof(int));
+    e->clock = sched_room(&e->room, ranks * ranks, sizeof *e->clock);
+    e->carried = sched_room(&e->room, messages * ranks, sizeof *e->carried);
+    e->sent = sched_room(&e->room, messages, 1);
+    e->cursor = sched_room(&e->room, ranks, sizeof *e->cursor);
+    e->to = sched_room(&e->room, ranks * ranks, sizeof *e->to);
+    e->closed = sched_room(&e->room, actions, sizeof *e->closed);
+    if (e->room.lost || !e->out)
         return 0;
-    int most = 0;
-    for (int r = 0; r < s->ranks; r++) {
-        most = s->row[r].n > most ? s->row[r].n : most;
+    for (int r = 0; r < s->ranks; r++)
         for (int i = 0; i < s->row[r].n; i++) {
             const SchedAction *a = &s->row[r].a[i];
             if (a->type == SA_F || a->type == SA_B || a->type == SA_I)
                 e->position[a->type != SA_F][pair(e, a->stage, a->microbatch)] = i;
         }
-    }
-    e->closed = malloc(((size_t)most + 1) * sizeof *e->closed);
-    return e->closed != NULL;
-}
-
-static void release(Early *e)
-{
-    for (size_t k = 0; e->to && k < (size_t)e->s->ranks * (size_t)e->s->ranks; k++)
-        free(e->to[k].a);
-    free(e->position[0]), free(e->position[1]), free(e->clock), free(e->carried), free(e->sent);
-    free(e->cursor), free(e->to), free(e->closed);
+    return 1;
 }
 
 int sched_early_waits(Schedule *s, const SchedGraph *g, SchedError *error)
@@ -240,13 +220,12 @@ int sched_early_waits(Schedule *s, const SchedGraph *g, SchedError *error)
     Early e = {.s = s, .g = g};
     if (sched_graph_messages(g, s->microbatches) * (size_t)s->ranks > MOST_CLOCKS)
         return SCHED_OK;
-    int ok = allocate(&e), done = ok && run(&e);
-    ok = ok && !e.lost;
-    release(&e);
-    if (ok && done) {
-        sched_swap_rows(s, e.out);
-        return sched_rows_ok(s, error);
-    }
-    sched_free_rows(e.out, e.out ? s->ranks : 0);
-    return ok ? SCHED_OK : sched_nomem(error);
+    const int done = allocate(&e) && run(&e), lost = e.room.lost || !e.out;
+    for (size_t k = 0; e.to && k < (size_t)s->ranks * (size_t)s->ranks; k++)
+        free(e.to[k].a);
+    sched_room_free(&e.room);
+    if (done && !lost)
+        return sched_take_rows(s, e.out, SCHED_OK, error);
+    sched_free_rows(e.out, s->ranks);
+    return lost ? sched_nomem(error) : SCHED_OK;
 }

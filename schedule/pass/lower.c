@@ -83,8 +83,7 @@ static int add_params(Schedule *s, const SchedGraph *g, SchedError *e)
             sched_push(&rows[r], s->row[r].a[i]);
     if (!s->infer)
         param_messages(rows, s, g, 1);
-    sched_swap_rows(s, rows);
-    return sched_rows_ok(s, e);
+    return sched_take_rows(s, rows, SCHED_OK, e);
 }
 
 static int lower_compute(Schedule *s, const SchedGraph *g, const SchedNeeds *n, SchedError *e)

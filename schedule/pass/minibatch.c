@@ -63,14 +63,11 @@ int sched_minibatch(Schedule *s, SchedError *e)
     int *rank_of = realloc(s->rank_of, ((size_t)s->stages + 1) * sizeof *rank_of);
     if (rank_of)
         s->rank_of = rank_of;
-    if (!rows || !rank_of) {
-        free(rows);
-        return sched_nomem(e);
-    }
+    if (!rows || !rank_of)
+        return sched_take_rows(s, rows, sched_nomem(e), e);
     for (int r = 0; r < s->ranks; r++)
         add_to_row(&s->row[r], last, &rows[r]);
     rank_of[s->stages++] = rank_of[last];
     s->minibatch = 1;
-    sched_swap_rows(s, rows);
-    return sched_rows_ok(s, e);
+    return sched_take_rows(s, rows, SCHED_OK, e);
 }

@@ -43,6 +43,7 @@ typedef struct {
     int *cells;
     double *forward, *backward; /* per (stage, microbatch): end, or -1 */
     double slack;               /* times closer than this are the same */
+    SchedRoom room;
 } Offload;
 
 static double cost(const Offload *x, const SchedAction *a)
@@ -66,24 +67,14 @@ static double *end_of(const Offload *x, int back, int stage, int mb)
 }
 
 /* The end of all that an action needs; -1: not known yet. */
-static double needs(const Offload *x, const SchedAction *a)
+static double needed_at(const Offload *x, const SchedAction *a)
 {
-    const SchedGraph *g = x->g;
-    int back = a->type == SA_B || a->type == SA_I;
     double t = 0;
-    if (a->type != SA_F && !back)
-        return 0;
-    int first = back ? g->out_first[a->stage] : g->in_first[a->stage],
-        last = back ? g->out_first[a->stage + 1] : g->in_first[a->stage + 1];
-    for (int k = first; k < last; k++) {
-        const SchedEdge *edge = &g->edge[back ? k : g->in[k]];
-        int other = back ? edge->to : edge->from;
-        if (back && !edge->gradient)
-            continue;
-        double end = *end_of(x, back, other, a->microbatch);
+    for (SchedNeed n = sched_needs(x->g, a->type, a->stage); sched_next(x->g, &n);) {
+        double end = *end_of(x, n.back, n.stage, a->microbatch);
         if (end < 0)
             return -1;
-        if (x->s->rank_of[other] != x->s->rank_of[a->stage])
+        if (x->s->rank_of[n.stage] != x->s->rank_of[a->stage])
             end += x->o->latency;
         t = end > t ? end : t;
     }
@@ -96,11 +87,11 @@ static int time_cell(Offload *x, int r, int k)
     Cell *c = &x->cell[r][k];
     double t = k ? x->cell[r][k - 1].stop : 0;
     for (int i = c->first; i < c->end; i++)
-        if (needs(x, &x->s->row[r].a[i]) < 0)
+        if (needed_at(x, &x->s->row[r].a[i]) < 0)
             return 0;
     for (int i = c->first; i < c->end; i++) {
         const SchedAction *a = &x->s->row[r].a[i];
-        double there = needs(x, a);
+        double there = needed_at(x, a);
         t = there > t ? there : t;
         if (i == c->first)
             c->start = t;
@@ -117,7 +108,7 @@ static int time_cell(Offload *x, int r, int k)
 
 static int time_all(Offload *x, SchedError *e)
 {
-    int *cursor = calloc((size_t)x->s->ranks, sizeof *cursor), moved = 1, open = 0;
+    int *cursor = sched_room(&x->room, (size_t)x->s->ranks, sizeof *cursor), moved = 1, open = 0;
     if (!cursor)
         return sched_nomem(e);
     while (moved) {
@@ -128,7 +119,6 @@ static int time_all(Offload *x, SchedError *e)
     }
     for (int r = 0; r < x->s->ranks; r++)
         open |= cursor[r] < x->cells[r];
-    free(cursor);
     return open ? sched_fail(e, SCHED_EREFUSED, -1, -1,
                              "the computations of %s wait for one another", x->s->name)
                 : SCHED_OK;
@@ -138,7 +128,7 @@ static int find_cells(Offload *x, SchedError *e)
 {
     for (int r = 0; r < x->s->ranks; r++) {
         const SchedRow *row = &x->s->row[r];
-        x->cell[r] = calloc((size_t)row->n + 1, sizeof **x->cell);
+        x->cell[r] = sched_room(&x->room, (size_t)row->n, sizeof **x->cell);
         if (!x->cell[r])
             return sched_nomem(e);
         for (int i = 0; i < row->n; i = sched_cell_end(row, i))
@@ -279,62 +269,45 @@ static void rewrite(const Offload *x, int r, const Pair *pair, const Copy *copy,
 static int offload_row(const Offload *x, int r, int *moved, SchedRow *out, SchedError *e)
 {
     size_t n = (size_t)x->s->stages * (size_t)x->s->microbatches;
-    Pair *pair = malloc(n * sizeof *pair);
-    Copy *copy = malloc(2 * n * sizeof *copy);
+    SchedRoom room = {0};
+    Pair *pair = sched_room(&room, n, sizeof *pair);
+    Copy *copy = sched_room(&room, 2 * n, sizeof *copy);
     int copies = 0, most = x->o->most ? x->o->most[r] : (int)n;
-    if (pair && copy) {
+    if (!room.lost) {
         int pairs = find_pairs(x, r, pair);
         for (int k = 0; k < pairs && copies / 2 < most; k++)
             move(x, r, &pair[k], k, copy, &copies);
         rewrite(x, r, pair, copy, copies, out);
     }
-    int ok = pair && copy;
     if (moved)
         moved[r] = copies / 2;
-    free(pair);
-    free(copy);
-    return ok ? SCHED_OK : sched_nomem(e);
-}
-
-static int allocate(Offload *x, SchedError *e)
-{
-    size_t pairs = (size_t)x->s->stages * (size_t)x->s->microbatches;
-    x->cell = calloc((size_t)x->s->ranks, sizeof *x->cell);
-    x->cells = calloc((size_t)x->s->ranks, sizeof *x->cells);
-    x->forward = malloc(pairs * sizeof *x->forward);
-    x->backward = malloc(pairs * sizeof *x->backward);
-    if (!x->cell || !x->cells || !x->forward || !x->backward)
-        return sched_nomem(e);
-    for (size_t k = 0; k < pairs; k++)
-        x->forward[k] = x->backward[k] = -1;
-    return SCHED_OK;
+    sched_room_free(&room);
+    return room.lost ? sched_nomem(e) : SCHED_OK;
 }
 
 int sched_offload_graph(Schedule *s, const SchedGraph *g, const SchedOffload *o, int *moved,
                         SchedError *e)
 {
+    const size_t ranks = (size_t)s->ranks, pairs = (size_t)s->stages * (size_t)s->microbatches;
     Offload x = {.s = s, .g = g, .o = o};
-    SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
-    int st = rows ? SCHED_OK : sched_nomem(e);
+    SchedRow *rows = calloc(ranks, sizeof *rows);
+    x.cell = sched_room(&x.room, ranks, sizeof *x.cell);
+    x.cells = sched_room(&x.room, ranks, sizeof *x.cells);
+    x.forward = sched_room_unknown(&x.room, pairs);
+    x.backward = sched_room_unknown(&x.room, pairs);
+    int st = rows && !x.room.lost ? SCHED_OK : sched_nomem(e);
     if (!st && s->infer)
         st = sched_fail(e, SCHED_EREFUSED, -1, -1,
                         "forwards alone keep no stash: there is nothing to offload");
     if (!st && sched_has_type(s, SA_OFFLOAD))
         st = sched_fail(e, SCHED_EREFUSED, -1, -1, "the rows have OFFLOADs already");
     sched_drop_idle(s);
-    if (!st && !(st = allocate(&x, e)))
+    if (!st)
         st = find_cells(&x, e);
     for (int r = 0; !st && r < s->ranks; r++)
         st = offload_row(&x, r, moved, &rows[r], e);
-    for (int r = 0; x.cell && r < s->ranks; r++)
-        free(x.cell[r]);
-    free(x.cell), free(x.cells), free(x.forward), free(x.backward);
-    if (st) {
-        sched_free_rows(rows, rows ? s->ranks : 0);
-        return st;
-    }
-    sched_swap_rows(s, rows);
-    return sched_rows_ok(s, e);
+    sched_room_free(&x.room);
+    return sched_take_rows(s, rows, st, e);
 }
 
 int sched_offload(Schedule *s, const SchedOffload *o, int *moved, SchedError *e)
@@ -377,17 +350,13 @@ static int close_copies(SchedRow *out, SchedAction *open, int n, const SchedActi
 int sched_wait_offload(Schedule *s, SchedError *e)
 {
     SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
-    if (!rows)
-        return sched_nomem(e);
-    for (int r = 0; r < s->ranks; r++) {
+    int st = rows ? SCHED_OK : sched_nomem(e);
+    for (int r = 0; !st && r < s->ranks; r++) {
         const SchedRow *row = &s->row[r];
         SchedAction *open = malloc(((size_t)row->n + 1) * sizeof *open);
         int n = 0;
-        if (!open) {
-            sched_free_rows(rows, s->ranks);
-            return sched_nomem(e);
-        }
-        for (int i = 0; i < row->n; i++) {
+        st = open ? SCHED_OK : sched_nomem(e);
+        for (int i = 0; !st && i < row->n; i++) {
             if (!i || sched_cell_end(row, i - 1) == i)
                 n = close_copies(&rows[r], open, n, &row->a[i]);
             sched_push(&rows[r], row->a[i]);
@@ -396,6 +365,5 @@ int sched_wait_offload(Schedule *s, SchedError *e)
         }
         free(open);
     }
-    sched_swap_rows(s, rows);
-    return sched_rows_ok(s, e);
+    return sched_take_rows(s, rows, st, e);
 }

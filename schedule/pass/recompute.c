@@ -43,9 +43,8 @@ int sched_recompute(Schedule *s, const int32_t *parts, SchedError *e)
     SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
     int32_t *left = malloc(n * sizeof *left + 1);
     if (!rows || !left) {
-        free(rows);
         free(left);
-        return sched_nomem(e);
+        return sched_take_rows(s, rows, sched_nomem(e), e);
     }
     memcpy(left, parts, n * sizeof *left);
     for (int r = 0; r < s->ranks; r++) /* what the rows recompute already they do as they say */
@@ -61,8 +60,7 @@ int sched_recompute(Schedule *s, const int32_t *parts, SchedError *e)
                 sched_push(&rows[r], s->row[r].a[i]);
         }
     free(left);
-    sched_swap_rows(s, rows);
-    return sched_rows_ok(s, e);
+    return sched_take_rows(s, rows, SCHED_OK, e);
 }
 
 /* ---- --recompute as text ---- */

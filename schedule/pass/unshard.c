@@ -174,11 +174,16 @@ static int unshard_row(Unshard *u, int r, SchedError *e)
 
 int sched_unshard(Schedule *s, const char *windows, SchedError *e)
 {
-    int S = s->stages, st = SCHED_OK, *where = malloc((size_t)S * sizeof *where);
+    size_t most = 0;
+    for (int r = 0; r < s->ranks; r++)
+        most = (size_t)s->row[r].n > most ? (size_t)s->row[r].n : most;
+    SchedRoom room = {0};
     SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
-    Soon *soon = malloc((size_t)S * sizeof *soon);
-    Reach *reach = malloc((size_t)s->ranks * sizeof *reach);
-    if (!where || !rows || !soon || !reach)
+    int *where = sched_room(&room, (size_t)s->stages, sizeof *where),
+        *next = sched_room(&room, most, sizeof *next), st;
+    Soon *soon = sched_room(&room, (size_t)s->stages, sizeof *soon);
+    Reach *reach = sched_room(&room, (size_t)s->ranks, sizeof *reach);
+    if (!rows || room.lost)
         st = sched_nomem(e);
     else if (sched_has_type(s, SA_UNSHARD) || sched_has_type(s, SA_RESHARD))
         st = sched_fail(e, SCHED_EREFUSED, -1, -1, "the rows have UNSHARD and RESHARD already");
@@ -187,12 +192,7 @@ int sched_unshard(Schedule *s, const char *windows, SchedError *e)
     sched_drop_idle(s);
     for (int r = 0; !st && r < s->ranks; r++) {
         SchedRow *row = &s->row[r];
-        Unshard u = {row, &rows[r], malloc(((size_t)row->n + 1) * sizeof(int)), soon, 0,
-                     0,   reach[r]};
-        if (!u.next) {
-            st = sched_nomem(e);
-            break;
-        }
+        Unshard u = {row, &rows[r], next, soon, 0, 0, reach[r]};
         for (int i = 0; i < row->n; i++)
             where[row->a[i].stage] = INT_MAX;
         for (int i = row->n; i-- > 0;) {
@@ -204,15 +204,7 @@ int sched_unshard(Schedule *s, const char *windows, SchedError *e)
             if (where[row->a[i].stage] == i)
                 soon[u.n++] = (Soon){row->a[i].stage, i, 0};
         st = unshard_row(&u, r, e);
-        free(u.next);
     }
-    free(where);
-    free(soon);
-    free(reach);
-    if (st) {
-        sched_free_rows(rows, rows ? s->ranks : 0);
-        return st;
-    }
-    sched_swap_rows(s, rows);
-    return sched_rows_ok(s, e);
+    sched_room_free(&room);
+    return sched_take_rows(s, rows, st, e);
 }

@@ -70,21 +70,17 @@ static void wait_row(const WaitSend *w, const SchedRow *row, SchedRow *out)
 int sched_wait_send_graph(Schedule *s, const SchedGraph *g, SchedError *e)
 {
     SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
-    WaitSend w = {s, g, calloc((size_t)s->stages * (size_t)s->microbatches, sizeof(int)),
-                  calloc((size_t)g->n + 1, 1)};
-    int ok = rows && w.first && w.proves;
+    SchedRoom room = {0};
+    WaitSend w = {s, g,
+                  sched_room(&room, (size_t)s->stages * (size_t)s->microbatches, sizeof(int)),
+                  sched_room(&room, (size_t)g->n, 1)};
+    int ok = rows && !room.lost;
     for (int i = 0; ok && i < g->n; i++)
         w.proves[i] = (unsigned char)sched_graph_proves(g, g->edge[i].from, g->edge[i].to);
     for (int r = 0; ok && r < s->ranks; r++)
         wait_row(&w, &s->row[r], &rows[r]);
-    free(w.first);
-    free(w.proves);
-    if (!ok) {
-        free(rows);
-        return sched_nomem(e);
-    }
-    sched_swap_rows(s, rows);
-    return sched_rows_ok(s, e);
+    sched_room_free(&room);
+    return sched_take_rows(s, rows, ok ? SCHED_OK : sched_nomem(e), e);
 }
 
 int sched_wait_send(Schedule *s, SchedError *e)

@@ -12,6 +12,7 @@
  * the first one's clock, by what both have: a stage's times by the quotient of the medians of its
  * F.
  */
+#include "base/file/memory.h"
 #include "schedule/rows.h"
 #include "simulate.h"
 #include "trace.h"
@@ -30,18 +31,20 @@ enum { MAX_RANKS = 1 << 16, REDUCTION = SA_TYPES };
 /* The events of a file; those of the first step do not count where there are others: it warms
    caches and pages.  clock: by what its times are multiplied, per stage, and of all of it */
 typedef struct {
-    size_t from, to;
+    int from, to;
     double first, last, *clock, whole;
 } File;
 
 typedef struct {
     Event *e;
-    size_t n, cap;
+    int n;
     File *file;
     int files;
     size_t seen;         /* computations */
     int lengths, others; /* others: events have other ones, or none */
     char name[ROW_LENGTHS][40];
+    const SchedAlso *also;
+    SchedRoom room;
 } Events;
 
 /* ---- reading ---- */
@@ -69,6 +72,8 @@ static int add_event(void *ctx, const SchedEvent *f)
     Events *ev = ctx;
     SchedAction a;
     int around = strcmp(f->cat, "step") == 0, sums = reduction_of(f->name);
+    if (ev->also)
+        ev->also->event(ev->also->of, ev->files - 1, f);
     if ((f->ph[0] && strcmp(f->ph, "X") != 0) ||
         (!around && sums < 0 && !sched_action_parse(f->name, &a)))
         return 1; /* waits, titles: not an action */
@@ -79,15 +84,9 @@ static int add_event(void *ctx, const SchedEvent *f)
             return 1;
         a = (SchedAction){.stage = (int)f->tid, .type = SA_IDLE};
     }
-    if (ev->n == ev->cap) {
-        size_t cap = ev->cap ? ev->cap * 2 : 1024;
-        Event *p = realloc(ev->e, cap * sizeof *p);
-        if (!p)
-            return 0;
-        ev->e = p;
-        ev->cap = cap;
-    }
-    Event *v = &ev->e[ev->n++];
+    Event *v = memory_added(&ev->e, &ev->n, sizeof *v);
+    if (!v)
+        return 0;
     *v = (Event){a.stage, a.type, f->step, f->dur, f->beside, {0}};
     memcpy(v->length, f->length, sizeof v->length);
     if (sched_is_compute(a.type))
@@ -98,7 +97,7 @@ static int add_event(void *ctx, const SchedEvent *f)
 static void find_steps(File *f, const Event *e)
 {
     f->first = f->last = e[f->from].step;
-    for (size_t i = f->from; i < f->to; i++) {
+    for (int i = f->from; i < f->to; i++) {
         f->first = e[i].step < f->first ? e[i].step : f->first;
         f->last = e[i].step > f->last ? e[i].step : f->last;
     }
@@ -112,17 +111,13 @@ static int counts(const File *f, const Event *e)
 /* Of one file, whose name has n letters. */
 static int load_events(const char *name, size_t n, Events *ev, SchedError *e)
 {
-    File *file = realloc(ev->file, ((size_t)ev->files + 1) * sizeof *file);
-    char *path = malloc(n + 1);
-    ev->file = file ? file : ev->file;
+    File *file = memory_added(&ev->file, &ev->files, sizeof *file);
+    char *path = strndup(name, n);
     if (!path || !file) {
         free(path);
         return sched_nomem(e);
     }
-    file += ev->files++;
     *file = (File){.from = ev->n, .whole = 1};
-    memcpy(path, name, n);
-    path[n] = 0;
     int st = sched_trace_read(path, add_event, ev, e);
     file->to = ev->n;
     if (!st && file->to == file->from)
@@ -159,7 +154,7 @@ static double median(const OfStage *list, size_t n)
 static void median_forwards(const Events *ev, const File *f, int stages, OfStage *list, double *out)
 {
     size_t n = 0;
-    for (size_t i = f->from; i < f->to; i++)
+    for (int i = f->from; i < f->to; i++)
         if (ev->e[i].type == SA_F && ev->e[i].stage < stages && counts(f, &ev->e[i]))
             list[n++] = (OfStage){ev->e[i].stage, ev->e[i].dur};
     qsort(list, n, sizeof *list, by_stage);
@@ -192,12 +187,14 @@ static void set_clock(const Events *ev, File *f, int stages, const double *there
 
 static int set_clocks(Events *ev, int stages, SchedError *e)
 {
-    double *there = calloc((size_t)stages + 1, sizeof *there);
-    OfStage *list = malloc((ev->n + (size_t)stages + 1) * sizeof *list);
-    int st = there && list ? SCHED_OK : sched_nomem(e);
+    SchedRoom room = {0};
+    double *there = sched_room(&room, (size_t)stages, sizeof *there);
+    OfStage *list = sched_room(&room, (size_t)ev->n + (size_t)stages, sizeof *list);
+    int st = room.lost ? sched_nomem(e) : SCHED_OK;
     for (int k = 0; k < ev->files && !st; k++) {
         File *f = &ev->file[k];
-        if (!(f->clock = malloc((size_t)stages * sizeof *f->clock + 1)))
+        f->clock = sched_room(&ev->room, (size_t)stages, sizeof *f->clock);
+        if (!f->clock)
             st = sched_nomem(e);
         for (int s = 0; s < stages && !st && k == 0; s++)
             f->clock[s] = 1;
@@ -206,8 +203,7 @@ static int set_clocks(Events *ev, int stages, SchedError *e)
         if (!st && k > 0)
             set_clock(ev, f, stages, there, list);
     }
-    free(there);
-    free(list);
+    sched_room_free(&room);
     return st;
 }
 
@@ -222,7 +218,7 @@ static int average_around(SchedCosts *c, const Events *ev, SchedError *e)
     for (int k = 0; k < ev->files; k++) {
         const File *f = &ev->file[k];
         double steps = ev->files * (f->last > f->first ? f->last - f->first : 1);
-        for (size_t i = f->from; i < f->to; i++)
+        for (int i = f->from; i < f->to; i++)
             if (ev->e[i].type == SA_IDLE && counts(f, &ev->e[i]))
                 sum[ev->e[i].stage] += ev->e[i].dur * f->whole / steps;
     }
@@ -238,7 +234,7 @@ static void add_up(const Events *ev, int stages, double *sum, int *count)
     size_t n = (size_t)stages * SA_TYPES, all = n + (size_t)stages;
     for (int k = 0; k < ev->files; k++) {
         const File *f = &ev->file[k];
-        for (size_t i = f->from; i < f->to; i++) {
+        for (int i = f->from; i < f->to; i++) {
             const Event *v = &ev->e[i];
             size_t stage = (size_t)v->stage, type = (size_t)v->type;
             size_t at = type == REDUCTION ? n + stage : stage * SA_TYPES + type;
@@ -254,24 +250,19 @@ static void add_up(const Events *ev, int stages, double *sum, int *count)
 static int average(SchedCosts *c, const Events *ev, int stages, SchedError *e)
 {
     size_t n = (size_t)stages * SA_TYPES, all = n + (size_t)stages;
-    double *sum = calloc(all + (size_t)stages, sizeof *sum);
-    int *count = calloc(all, sizeof *count), st = SCHED_OK;
-    if (!sum || !count) {
-        st = sched_nomem(e);
-        goto done;
-    }
-    add_up(ev, stages, sum, count);
-    for (size_t i = 0; i < n; i++)
+    SchedRoom room = {0};
+    double *sum = sched_room(&room, all + (size_t)stages, sizeof *sum);
+    int *count = sched_room(&room, all, sizeof *count), st = room.lost ? sched_nomem(e) : SCHED_OK;
+    if (!st)
+        add_up(ev, stages, sum, count);
+    for (size_t i = 0; !st && i < n; i++)
         c->stage_time[i] = count[i] ? sum[i] / count[i] : -1;
-    for (size_t i = n; i < all; i++) {
+    for (size_t i = n; !st && i < all; i++) {
         c->stage_reduction[i - n] = count[i] ? sum[i] / count[i] : 0;
         c->stage_beside[i - n] = count[i] ? sum[i + (size_t)stages] / count[i] : 0;
     }
-    st = average_around(c, ev, e);
-done:
-    free(sum);
-    free(count);
-    return st;
+    sched_room_free(&room);
+    return st ? st : average_around(c, ev, e);
 }
 
 /* ---- by length ---- */
@@ -295,7 +286,7 @@ static size_t sort_timed(const Events *ev, int stages, Timed *to)
     size_t n = 0;
     for (int k = 0; k < ev->files; k++) {
         const File *f = &ev->file[k];
-        for (size_t i = f->from; i < f->to; i++) {
+        for (int i = f->from; i < f->to; i++) {
             const Event *e = &ev->e[i];
             if (e->type < SA_TYPES && sched_is_compute(e->type) && e->stage < stages &&
                 counts(f, e))
@@ -311,10 +302,13 @@ static int average_by_length(SchedCosts *c, const Events *ev, int stages, SchedE
     if (ev->lengths == 0 || ev->others)
         return SCHED_OK;
     int st = sched_costs_by_length(c, ev->lengths, stages, e);
-    Timed *v = malloc(ev->n * sizeof *v);
-    double *x = malloc(ev->n * ROW_LENGTHS * sizeof *x), *t = malloc(ev->n * sizeof *t);
-    size_t dims = (size_t)ev->lengths, n = 0;
-    if (!st && v && x && t) {
+    const size_t all = (size_t)ev->n, dims = (size_t)ev->lengths;
+    SchedRoom room = {0};
+    Timed *v = sched_room(&room, all, sizeof *v);
+    double *x = sched_room(&room, all, ROW_LENGTHS * sizeof *x),
+           *t = sched_room(&room, all, sizeof *t);
+    size_t n = 0;
+    if (!st && !room.lost) {
         memcpy(c->vary->name, ev->name, sizeof ev->name);
         n = sort_timed(ev, stages, v);
     } else if (!st) {
@@ -330,9 +324,7 @@ static int average_by_length(SchedCosts *c, const Events *ev, int stages, SchedE
         c->vary->time[first->stage * SA_TYPES + first->type] =
             sched_fit(ev->lengths, x, t, next - i);
     }
-    free(v);
-    free(x);
-    free(t);
+    sched_room_free(&room);
     return st;
 }
 
@@ -361,9 +353,10 @@ const char *sched_costs_file(const char *path, int k, size_t *n)
     return NULL;
 }
 
-int sched_costs_measured(SchedCosts *c, const char *path, int stages, SchedError *e)
+int sched_costs_measured(SchedCosts *c, const char *path, int stages, const SchedAlso *also,
+                         SchedError *e)
 {
-    Events ev = {.e = NULL};
+    Events ev = {.also = also};
     int st = SCHED_OK;
     size_t n;
     for (const char *at; !st && (at = sched_costs_file(path, ev.files, &n));)
@@ -378,8 +371,7 @@ int sched_costs_measured(SchedCosts *c, const char *path, int stages, SchedError
         st = average_by_length(c, &ev, stages, e);
     if (!st)
         st = remember_clocks(c, &ev, e);
-    for (int k = 0; k < ev.files; k++)
-        free(ev.file[k].clock);
+    sched_room_free(&ev.room);
     free(ev.file);
     free(ev.e);
     return st;
@@ -388,7 +380,7 @@ int sched_costs_measured(SchedCosts *c, const char *path, int stages, SchedError
 int sched_costs_load(SchedCosts *c, const char *path, int stages, const SchedLengths *l,
                      SchedError *e)
 {
-    int st = sched_costs_measured(c, path, stages, e);
+    int st = sched_costs_measured(c, path, stages, NULL, e);
     if (!st && l && !c->vary)
         st = sched_fail(e, SCHED_EUSAGE, -1, -1,
                         "%s: its actions have no lengths: --lengths needs the trace of a program "

@@ -37,11 +37,9 @@ typedef struct {
     double *slot;              /* k buffers: per lane, times of the last k receives */
     unsigned char *remote;     /* per lane: between ranks */
     int *sent, *got, *number;  /* per lane: counts; per message: its number */
-    /* ranks that may go on: per rank its next action; a ring of those that wait for a turn */
-    struct {
-        int *cursor, *queue, *missing, head, waiting;
-        unsigned char *queued;
-    } turn;
+    int *missing;                      /* per group: sums that have not begun */
+    SchedTurns turn;
+    SchedRoom room;
 } Sim;
 
 /* Of its time that a rank has for computations while a sum lasts */
@@ -115,41 +113,26 @@ static int64_t message(const Sim *m, int lane, int mb)
     return sched_graph_message(m->g, m->s->microbatches, lane, mb);
 }
 
-static void wake(Sim *m, int rank)
-{
-    if (m->turn.queued[rank])
-        return;
-    m->turn.queued[rank] = 1;
-    m->turn.queue[(m->turn.head + m->turn.waiting++) % m->s->ranks] = rank;
-}
-
 /* The time at which everything that a computation needs is there; -1: not known yet. */
 static double ready(const Sim *m, const SchedAction *a)
 {
     const SchedGraph *g = m->g;
     double t = max2(max2(m->clock[m->s->rank_of[a->stage]], m->brought[a->stage]),
                     *slot_of(m->copied, m, a->stage, a->microbatch));
-    int forward = a->type == SA_F, back = a->type == SA_B || a->type == SA_I;
-    int first = forward ? g->in_first[a->stage] : g->out_first[a->stage];
-    int last = forward ? g->in_first[a->stage + 1] : g->out_first[a->stage + 1];
-    for (int k = first; (forward || back) && k < last; k++) {
-        int edge = forward ? g->in[k] : k, other = forward ? g->edge[edge].from : g->edge[edge].to,
-            lane = 2 * edge + back;
+    for (SchedNeed n = sched_needs(g, a->type, a->stage); sched_next(g, &n);) {
         double at;
-        if (back && !g->edge[edge].gradient)
-            continue;
-        if (m->remote[lane] && m->s->complete) {
-            at = m->arrive[message(m, lane, a->microbatch)];
+        if (m->remote[n.lane] && m->s->complete) {
+            at = m->arrive[message(m, n.lane, a->microbatch)];
         } else {
-            at = *slot_of(forward ? m->forward : m->backward, m, other, a->microbatch);
-            if (at >= 0 && m->remote[lane])
-                at += latency(m, lane, a->microbatch);
+            at = *slot_of(n.back ? m->backward : m->forward, m, n.stage, a->microbatch);
+            if (at >= 0 && m->remote[n.lane])
+                at += latency(m, n.lane, a->microbatch);
         }
         if (at < 0)
             return -1;
         t = max2(t, at);
     }
-    for (int k = 0; forward && m->s->complete && k < g->n_param; k++)
+    for (int k = 0; a->type == SA_F && m->s->complete && k < g->n_param; k++)
         if (g->param[k].to == a->stage && !g->param[k].replicate && m->remote[2 * (g->n + k)]) {
             double at = m->arrive[message(m, 2 * (g->n + k), 0)];
             if (at < 0)
@@ -166,11 +149,11 @@ static void computed(Sim *m, const SchedAction *a, double end)
     if (a->type == SA_F) {
         *slot_of(m->forward, m, a->stage, a->microbatch) = end;
         for (int k = g->out_first[a->stage]; k < g->out_first[a->stage + 1]; k++)
-            wake(m, m->s->rank_of[g->edge[k].to]);
+            sched_wake(&m->turn, m->s->rank_of[g->edge[k].to]);
     } else if (a->type == SA_B || a->type == SA_I) {
         *slot_of(m->backward, m, a->stage, a->microbatch) = end;
         for (int k = g->in_first[a->stage]; k < g->in_first[a->stage + 1]; k++)
-            wake(m, m->s->rank_of[g->edge[g->in[k]].from]);
+            sched_wake(&m->turn, m->s->rank_of[g->edge[g->in[k]].from]);
     }
 }
 
@@ -219,7 +202,7 @@ static int meet(Sim *m, int r, int i, int lane)
     set(m, q, j, start, end);
     m->arrive[message(m, lane, a->microbatch)] = end;
     m->turn.cursor[q]++;
-    wake(m, q);
+    sched_wake(&m->turn, q);
     return 1;
 }
 
@@ -264,14 +247,14 @@ static int communicate(Sim *m, int r, int i)
         }
         m->number[x] = m->sent[lane]++;
         m->arrive[x] = start + cost(m, a) + latency(m, lane, a->microbatch);
-        wake(m, m->s->rank_of[a->peer]);
+        sched_wake(&m->turn, m->s->rank_of[a->peer]);
     } else if (k > 0 && sched_receives(a->type)) {
         if (m->arrive[x] < 0 || m->number[x] != m->got[lane])
             return 0;
         start = max2(start, m->arrive[x]);
         m->slot[(size_t)lane * (size_t)k + (size_t)(m->got[lane]++ % k)] = m->received[x] =
             start + cost(m, a);
-        wake(m, m->s->rank_of[a->peer]);
+        sched_wake(&m->turn, m->s->rank_of[a->peer]);
     } else if (k > 0) {
         if (m->received[x] < 0)
             return 0;
@@ -287,7 +270,7 @@ static int reduce(Sim *m, int r, int i)
     int group = m->g->group[a->stage];
     double start = m->clock[r];
     if (a->type == SA_WAIT_REDUCE_GRAD) {
-        if (m->turn.missing[group] > 0)
+        if (m->missing[group] > 0)
             return 0;
         start = max2(max2(start, m->begun[group]), m->sum.end[a->stage]);
     }
@@ -306,10 +289,10 @@ static int reduce(Sim *m, int r, int i)
         m->sum.last[r] = m->sum.begin[a->stage] + reduction(m, a->stage);
         m->sum.end[a->stage] = m->sum.last[r];
         m->begun[group] = max2(m->begun[group], start + cost(m, a));
-        if (--m->turn.missing[group] == 0)
+        if (--m->missing[group] == 0)
             for (int k = group; k < m->s->stages; k++)
                 if (m->g->group[k] == group)
-                    wake(m, m->s->rank_of[k]);
+                    sched_wake(&m->turn, m->s->rank_of[k]);
     }
     return 1;
 }
@@ -352,23 +335,13 @@ static int advance(Sim *m, int r)
 static int run(Sim *m, SchedError *e)
 {
     for (int r = 0; r < m->s->ranks; r++)
-        wake(m, r);
-    while (m->turn.waiting > 0) {
-        int r = m->turn.queue[m->turn.head];
-        m->turn.head = (m->turn.head + 1) % m->s->ranks;
-        m->turn.waiting--;
-        m->turn.queued[r] = 0;
+        sched_wake(&m->turn, r);
+    for (int r; (r = sched_turn(&m->turn)) >= 0;)
         while (m->turn.cursor[r] < m->s->row[r].n && advance(m, r))
             ;
-    }
     for (int r = 0; r < m->s->ranks; r++)
-        if (m->turn.cursor[r] < m->s->row[r].n) {
-            char text[64];
-            int cell = sched_cell(&m->s->row[r], m->turn.cursor[r]);
-            sched_action_text(text, sizeof text, &m->s->row[r].a[m->turn.cursor[r]]);
-            return sched_fail(e, SCHED_EREFUSED, r, cell,
-                              "rank %d, cell %d (%s): this action can never begin", r, cell, text);
-        }
+        if (m->turn.cursor[r] < m->s->row[r].n)
+            return sched_refuse(e, m->s, r, m->turn.cursor[r], "this action can never begin");
     return SCHED_OK;
 }
 
@@ -482,46 +455,34 @@ void sched_sim_free(SchedSim *o, int ranks)
     memset(o, 0, sizeof *o);
 }
 
-static double *minus_ones(size_t n)
-{
-    double *p = malloc((n + 1) * sizeof *p);
-    for (size_t i = 0; p && i <= n; i++)
-        p[i] = -1;
-    return p;
-}
-
 static int allocate(Sim *m, SchedError *e)
 {
     const Schedule *s = m->s;
-    size_t ranks = (size_t)s->ranks, pairs = (size_t)s->stages * (size_t)s->microbatches,
-           lanes = (size_t)sched_graph_lanes(m->g) + 1;
+    size_t ranks = (size_t)s->ranks, stages = (size_t)s->stages,
+           pairs = stages * (size_t)s->microbatches, lanes = (size_t)sched_graph_lanes(m->g) + 1;
     size_t n = sched_graph_messages(m->g, s->microbatches),
            k = m->c->buffers > 0 ? (size_t)m->c->buffers : 1;
-    m->remote = calloc(lanes, 1);
-    m->clock = calloc(ranks, sizeof *m->clock);
-    m->engine = calloc(ranks, sizeof *m->engine);
-    m->sum.last = calloc(ranks, sizeof *m->sum.last);
-    m->sum.end = calloc((size_t)s->stages, sizeof *m->sum.end);
-    m->sum.begin = minus_ones((size_t)s->stages);
-    m->copied = calloc(pairs, sizeof *m->copied);
-    m->brought = calloc((size_t)m->s->stages, sizeof *m->brought);
-    m->turn.cursor = calloc(ranks, sizeof *m->turn.cursor);
-    m->turn.queue = calloc(ranks, sizeof *m->turn.queue);
-    m->turn.queued = calloc(ranks, 1);
-    m->forward = minus_ones(pairs);
-    m->backward = minus_ones(pairs);
-    m->begun = minus_ones((size_t)s->stages);
-    m->turn.missing = calloc((size_t)s->stages, sizeof *m->turn.missing);
-    m->arrive = minus_ones(s->complete ? n : 0);
-    m->received = minus_ones(s->complete ? n : 0);
-    m->number = calloc(s->complete ? n : 1, sizeof *m->number);
-    m->sent = calloc(lanes, sizeof *m->sent);
-    m->got = calloc(lanes, sizeof *m->got);
-    m->slot = k <= SIZE_MAX / sizeof(double) / lanes ? calloc(lanes * k, sizeof *m->slot) : NULL;
-    if (!m->sum.last || !m->sum.end || !m->sum.begin || !m->remote || !m->clock || !m->engine ||
-        !m->copied || !m->brought || !m->turn.cursor || !m->turn.queue || !m->turn.queued || !m->forward ||
-        !m->backward || !m->begun || !m->turn.missing || !m->arrive || !m->received || !m->number ||
-        !m->sent || !m->got || !m->slot || !sched_sim_open(s, m->out))
+    SchedRoom *room = &m->room;
+    m->remote = sched_room(room, lanes, 1);
+    m->clock = sched_room(room, ranks, sizeof *m->clock);
+    m->engine = sched_room(room, ranks, sizeof *m->engine);
+    m->sum.last = sched_room(room, ranks, sizeof *m->sum.last);
+    m->sum.end = sched_room(room, stages, sizeof *m->sum.end);
+    m->sum.begin = sched_room_unknown(room, stages);
+    m->copied = sched_room(room, pairs, sizeof *m->copied);
+    m->brought = sched_room(room, stages, sizeof *m->brought);
+    sched_turns(&m->turn, s->ranks, room);
+    m->missing = sched_room(room, stages, sizeof *m->missing);
+    m->forward = sched_room_unknown(room, pairs);
+    m->backward = sched_room_unknown(room, pairs);
+    m->begun = sched_room_unknown(room, stages);
+    m->arrive = sched_room_unknown(room, s->complete ? n : 0);
+    m->received = sched_room_unknown(room, s->complete ? n : 0);
+    m->number = sched_room(room, s->complete ? n : 0, sizeof *m->number);
+    m->sent = sched_room(room, lanes, sizeof *m->sent);
+    m->got = sched_room(room, lanes, sizeof *m->got);
+    m->slot = k <= SIZE_MAX / lanes ? sched_room(room, lanes * k, sizeof *m->slot) : NULL;
+    if (room->lost || !m->slot || !sched_sim_open(s, m->out))
         return sched_nomem(e);
     for (int lane = 0; lane + 1 < (int)lanes; lane++) {
         int k2 = lane / 2 - m->g->n;
@@ -532,7 +493,7 @@ static int allocate(Sim *m, SchedError *e)
     for (int r = 0; r < s->ranks; r++)
         for (int i = 0; i < s->row[r].n; i++)
             if (s->row[r].a[i].type == SA_REDUCE_GRAD)
-                m->turn.missing[m->g->group[s->row[r].a[i].stage]]++;
+                m->missing[m->g->group[s->row[r].a[i].stage]]++;
     return SCHED_OK;
 }
 
@@ -559,24 +520,7 @@ int sched_simulate_step(const Schedule *s, const SchedCosts *c, const double *le
     m.length = length;
     if (!(st = allocate(&m, e)) && !(st = run(&m, e)))
         summarize(s, c, out);
-    free(m.clock);
-    free(m.engine);
-    free(m.copied);
-    free(m.brought);
-    free(m.forward);
-    free(m.backward);
-    free(m.begun), free(m.sum.last), free(m.sum.end), free(m.sum.begin);
-    free(m.arrive);
-    free(m.received);
-    free(m.slot);
-    free(m.remote);
-    free(m.sent);
-    free(m.got);
-    free(m.number);
-    free(m.turn.cursor);
-    free(m.turn.queue);
-    free(m.turn.missing);
-    free(m.turn.queued);
+    sched_room_free(&m.room);
     sched_graph_free(&g);
     if (st)
         sched_sim_free(out, s->ranks);

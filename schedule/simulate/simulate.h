@@ -119,8 +119,15 @@ int sched_costs_vary(SchedCosts *c, const SchedLengths *l, SchedError *e);
    microbatches have (sched_costs_vary); NULL: as in the trace. */
 int sched_costs_load(SchedCosts *c, const char *path, int stages, const SchedLengths *l,
                      SchedError *e);
-/* The same; negative for costs that no run has. */
-int sched_costs_measured(SchedCosts *c, const char *path, int stages, SchedError *e);
+/* The same; negative for costs that no run has.  also: who else is told each event, and of which of
+   the files, from 0, it is (trace.h); NULL: nobody */
+struct SchedEvent;
+typedef struct SchedAlso {
+    void (*event)(void *of, int file, const struct SchedEvent *f);
+    void *of;
+} SchedAlso;
+int sched_costs_measured(SchedCosts *c, const char *path, int stages, const SchedAlso *also,
+                         SchedError *e);
 /* Where the name of file k begins in such a list, and its length; NULL: past the last. */
 const char *sched_costs_file(const char *path, int k, size_t *n);
 

@@ -60,6 +60,9 @@ typedef struct SchedEvent {
     double step, tid;
     double bytes;          /* of its args; -1: none */
     double beside;         /* of its args, of a sum over replicas; 0: none */
+    double stage;          /* of its args; of a step of a stage's code: */
+    char part[4];          /*     "F", "I", "W" or "B" */
+    const char *texts, *end; /* of its args "points" or "nodes", in the file: ["..."]; NULL: none */
     int lengths;           /* of its args, "lengths": so many */
     char dimension[ROW_LENGTHS][40];
     double length[ROW_LENGTHS];

@@ -35,8 +35,9 @@ static int member(void *of, Json *j, const char *key)
 {
     Walk *w = of;
     SchedEvent *f = &w->event;
-    static const char *const name[] = {"tid", "ts", "dur", "step", "bytes", "beside"};
-    double *const number[] = {&f->tid, &f->ts, &f->dur, &f->step, &f->bytes, &f->beside};
+    static const char *const name[] = {"tid", "ts", "dur", "step", "bytes", "beside", "stage"};
+    double *const number[] = {&f->tid,   &f->ts,     &f->dur,  &f->step,
+                              &f->bytes, &f->beside, &f->stage};
     enum { MAY_BE_NEGATIVE = 4 };
     char next = json_peek(j);
     if (!strcmp(key, "name") && next == '"')
@@ -47,6 +48,14 @@ static int member(void *of, Json *j, const char *key)
         return json_word(j, f->cat, sizeof f->cat);
     if (!strcmp(key, "args") && next == '{')
         return args(w, j);
+    if (!strcmp(key, "part") && next == '"')
+        return json_word(j, f->part, sizeof f->part);
+    if ((!strcmp(key, "points") || !strcmp(key, "nodes")) && next == '[') {
+        f->texts = j->p;
+        const int bad = json_skip(j);
+        f->end = j->p;
+        return bad;
+    }
     if (!strcmp(key, "lengths") && next == '{')
         return json_members(j, length, f);
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
@@ -65,6 +74,10 @@ static int args(Walk *w, Json *j)
     f->step = inner.event.step;
     f->bytes = inner.event.bytes;
     f->beside = inner.event.beside;
+    f->stage = inner.event.stage;
+    memcpy(f->part, inner.event.part, sizeof f->part);
+    f->texts = inner.event.texts;
+    f->end = inner.event.end;
     f->lengths = inner.event.lengths;
     memcpy(f->of, inner.event.name, sizeof f->of);
     memcpy(f->dimension, inner.event.dimension, sizeof f->dimension);

@@ -276,14 +276,14 @@ static double branch(Beam *x, const Node *parent, SynthState v, int from, int r)
     for (int k = t->first[r]; k < t->first[r + 1]; k++) {
         int s = t->own[k];
         if (v.f[s] < x->m) {
-            double when = state_forward(t, &v, s);
+            double when = state_ready(t, &v, s, SA_F);
             if (when > now)
                 soon = least_of(soon, when);
             else if (fits(x, &v, r, s))
                 follow(x, parent, from, r, s, SA_F);
         }
         if (v.i[s] < v.f[s]) {
-            double when = state_backward(t, &v, s);
+            double when = state_ready(t, &v, s, SA_I);
             if (when > now) {
                 soon = least_of(soon, when);
             } else {

@@ -10,7 +10,7 @@
 static int step(const SynthTask *t, const SchedAction *a, SynthState *v, SynthPolicy *p)
 {
     const int s = a->stage, back = a->type == SA_I || a->type == SA_B;
-    double when = a->type == SA_F ? state_forward(t, v, s) : back ? state_backward(t, v, s) : 0;
+    double when = a->type == SA_F ? state_ready(t, v, s, SA_F) : back ? state_ready(t, v, s, SA_I) : 0;
     if (when == HUGE_VAL)
         return 0;
     when = most_of(when, v->clock[t->rank_of[s]]);

@@ -59,34 +59,17 @@ static inline double state_time(const SynthTask *t, int stage, int type)
     return (type == SA_F ? t->f : type == SA_I ? t->i : type == SA_W ? t->w : t->b)[stage];
 }
 
-/* When the input of the stage's next forward is ready; HUGE_VAL: nobody has begun to compute it. */
-static inline double state_forward(const SynthTask *t, const SynthState *v, int stage)
+/* When the input of the stage's next F, or I or B, is ready; HUGE_VAL: nobody has begun to compute
+   it. */
+static inline double state_ready(const SynthTask *t, const SynthState *v, int stage, int type)
 {
-    const SchedGraph *g = t->g;
-    const int mb = v->f[stage];
     double when = 0;
-    for (int k = g->in_first[stage]; k < g->in_first[stage + 1]; k++) {
-        int from = g->edge[g->in[k]].from;
-        if (v->f[from] <= mb)
+    for (SchedNeed n = sched_needs(t->g, type, stage); sched_next(t->g, &n);) {
+        const int mb = (n.back ? v->i : v->f)[stage];
+        if ((n.back ? v->i : v->f)[n.stage] <= mb)
             return HUGE_VAL;
-        when = most_of(when, v->end_f[state_place(t, from, mb)] + t->away_f[g->in[k]]);
-    }
-    return when;
-}
-
-/* The same of its next I or B. */
-static inline double state_backward(const SynthTask *t, const SynthState *v, int stage)
-{
-    const SchedGraph *g = t->g;
-    const int mb = v->i[stage];
-    double when = 0;
-    for (int k = g->out_first[stage]; k < g->out_first[stage + 1]; k++) {
-        int to = g->edge[k].to;
-        if (!g->edge[k].gradient)
-            continue;
-        if (v->i[to] <= mb)
-            return HUGE_VAL;
-        when = most_of(when, v->end_i[state_place(t, to, mb)] + t->away_b[k]);
+        when = most_of(when, (n.back ? v->end_i : v->end_f)[state_place(t, n.stage, mb)] +
+                                 (n.back ? t->away_b : t->away_f)[n.edge]);
     }
     return when;
 }

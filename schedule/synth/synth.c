@@ -157,11 +157,11 @@ static Choices choices(Synth *x, int r, double now, int strict)
             put_off(x, s, now);
         if (v->i[s] < v->f[s])
             offer(&c, now,
-                  (Choice){back, s, state_backward(t, v, s), key_of(x, x->p->key_i, s, v->i[s]),
+                  (Choice){back, s, state_ready(t, v, s, SA_I), key_of(x, x->p->key_i, s, v->i[s]),
                            state_time(t, s, back)},
                   strict);
         if (v->f[s] < x->m && fits(x, r, s))
-            offer(&c, now, (Choice){SA_F, s, state_forward(t, v, s), forward_key(x, s), t->f[s]},
+            offer(&c, now, (Choice){SA_F, s, state_ready(t, v, s, SA_F), forward_key(x, s), t->f[s]},
                   strict);
         else if (v->f[s] < x->m && weights && x->p->room)
             better(&c.can, (Choice){SA_W, s, now, forward_key(x, s), t->w[s]});

@@ -22,7 +22,7 @@
    it; after I `late` of the stash and `saved` stay until W. */
 typedef struct SynthTask {
     int ranks, stages, microbatches;
-    const int *rank_of;
+    int *rank_of;
     const SchedGraph *g;
     int *first, *own;             /* the stages of rank r: own[first[r] .. first[r+1]), ascending */
     double *f, *i, *w, *b;        /* per stage; b: the backward undivided */
@@ -31,6 +31,7 @@ typedef struct SynthTask {
     double *limit;                /* per rank */
     double *work, *work_whole;    /* per rank: all of its times; with the backward undivided */
     double period;                /* the work of the busiest rank for a microbatch */
+    SchedRoom room;
 } SynthTask;
 
 /* A free rank takes, among the actions that are ready and fit, the one with the smallest key plus

@@ -4,30 +4,29 @@
 #include "synth.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 int synth_task(SynthTask *t, const SchedGraph *g, int ranks, int microbatches, const int *rank_of)
 {
     size_t S = (size_t)g->stages, P = (size_t)ranks, E = (size_t)g->n;
-    int *own = calloc(2 * S + P + 1, sizeof *own), n = 0;
-    double *x = calloc(7 * S + 2 * E + 3 * P, sizeof *x);
-    *t = (SynthTask){.ranks = ranks,
-                     .stages = g->stages,
-                     .microbatches = microbatches,
-                     .rank_of = own,
-                     .g = g,
-                     .f = x,
-                     .own = own};
-    if (!own || !x)
+    *t = (SynthTask){
+        .ranks = ranks, .stages = g->stages, .microbatches = microbatches, .g = g};
+    double **const per_stage[] = {&t->f, &t->i, &t->w, &t->b, &t->stash, &t->late, &t->saved},
+           **const per_edge[] = {&t->away_f, &t->away_b},
+           **const per_rank[] = {&t->limit, &t->work, &t->work_whole};
+    for (size_t k = 0; k < sizeof per_stage / sizeof *per_stage; k++)
+        *per_stage[k] = sched_room(&t->room, S, sizeof(double));
+    for (size_t k = 0; k < sizeof per_edge / sizeof *per_edge; k++)
+        *per_edge[k] = sched_room(&t->room, E, sizeof(double));
+    for (size_t k = 0; k < sizeof per_rank / sizeof *per_rank; k++)
+        *per_rank[k] = sched_room(&t->room, P, sizeof(double));
+    t->rank_of = sched_room(&t->room, S, sizeof(int));
+    t->own = sched_room(&t->room, S, sizeof(int));
+    t->first = sched_room(&t->room, P, sizeof(int));
+    int n = 0;
+    if (t->room.lost)
         return 0;
-    t->own = own + S;
-    t->first = t->own + S;
-    memcpy(own, rank_of, S * sizeof *own);
-    t->i = t->f + S, t->w = t->i + S, t->b = t->w + S;
-    t->stash = t->b + S, t->late = t->stash + S, t->saved = t->late + S;
-    t->away_f = t->saved + S, t->away_b = t->away_f + E, t->limit = t->away_b + E;
-    t->work = t->limit + P, t->work_whole = t->work + P;
+    memcpy(t->rank_of, rank_of, S * sizeof *rank_of);
     for (int r = 0; r < ranks; r++) {
         t->first[r] = n;
         for (int s = 0; s < g->stages; s++)
@@ -55,12 +54,4 @@ void synth_task_ready(SynthTask *t)
     }
 }
 
-void synth_task_free(SynthTask *t)
-{
-    free(t->f);
-    union {
-        const int *in;
-        void *out;
-    } own = {t->rank_of};
-    free(own.out);
-}
+void synth_task_free(SynthTask *t) { sched_room_free(&t->room); }

@@ -6,6 +6,7 @@
  * that of median length, the first one apart where there are others: it warms caches and pages.
  * Of several replicas of the pipeline it is the first, and of the members of a rank.
  */
+#include "base/file/memory.h"
 #include "schedule/graph.h"
 #include "schedule/rows.h"
 #include "schedule/simulate/trace.h"
@@ -27,28 +28,29 @@ typedef struct {
     double start, end;
 } Step;
 
+/* Bytes of a rank; -1: not said */
+typedef struct {
+    double planned, always;
+} Planned;
+
 typedef struct {
     Event *at;
-    size_t n, cap;
-    int ranks, lines, nomem;
-    double *memory; /* two per rank, of `plans` ranks: planned, always; -1: not said */
+    int n, ranks, lines, nomem;
+    Planned *memory; /* of `plans' ranks */
     int plans;
 } Events;
 
 enum { MOST_RANKS = 1 << 16 };
 
-static int add_memory(Events *ev, int rank, int which, double bytes)
+static int add_memory(Events *ev, int rank, int always, double bytes)
 {
-    if (rank >= ev->plans) {
-        double *p = realloc(ev->memory, 2 * (size_t)(rank + 1) * sizeof *p);
+    while (rank >= ev->plans) {
+        Planned *p = memory_added(&ev->memory, &ev->plans, sizeof *p);
         if (!p)
             return ev->nomem = 1, 0;
-        for (int k = 2 * ev->plans; k < 2 * (rank + 1); k++)
-            p[k] = -1;
-        ev->memory = p;
-        ev->plans = rank + 1;
+        *p = (Planned){-1, -1};
     }
-    ev->memory[2 * rank + which] = bytes;
+    *(always ? &ev->memory[rank].always : &ev->memory[rank].planned) = bytes;
     return 1;
 }
 
@@ -71,25 +73,20 @@ static int add_event(void *ctx, const SchedEvent *f)
         !(f->tid >= 0 && f->tid < 3.0 * MOST_RANKS) || !(fabs(f->step) < INT_MAX) ||
         !(fabs(f->ts) < 1e300) || !(f->dur < 1e300))
         return 1;
-    if (ev->n == ev->cap) {
-        size_t cap = ev->cap ? ev->cap * 2 : 1024;
-        Event *p = realloc(ev->at, cap * sizeof *p);
-        if (!p)
-            return ev->nomem = 1, 0;
-        ev->at = p;
-        ev->cap = cap;
-    }
+    Event *at = memory_added(&ev->at, &ev->n, sizeof *at);
+    if (!at)
+        return ev->nomem = 1, 0;
     int line = (int)f->tid;
     ev->lines = line >= ev->lines ? line + 1 : ev->lines;
-    ev->at[ev->n++] = (Event){a, (int)f->step, line, f->ts, f->ts + f->dur, f->bytes};
+    *at = (Event){a, (int)f->step, line, f->ts, f->ts + f->dur, f->bytes};
     return 1;
 }
 
 /* Of the members of a rank the first one's lines. */
 static void keep_first_members(Events *ev)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < ev->n; i++)
+    int n = 0;
+    for (int i = 0; i < ev->n; i++)
         if (ev->at[i].line < LINES * ev->ranks)
             ev->at[n++] = ev->at[i];
     ev->n = n;
@@ -111,14 +108,14 @@ static int by_number(const void *x, const void *y)
 /* The step of median length.  Events of a step need not stand together. */
 static int median_step(const Events *ev, Step *out, int *steps, SchedError *e)
 {
-    Step *step = malloc(ev->n * sizeof *step);
+    Step *step = malloc((size_t)ev->n * sizeof *step);
     size_t n = 0;
     if (!step)
         return sched_nomem(e);
-    for (size_t i = 0; i < ev->n; i++)
+    for (int i = 0; i < ev->n; i++)
         step[i] = (Step){ev->at[i].step, ev->at[i].start, ev->at[i].end};
-    qsort(step, ev->n, sizeof *step, by_number);
-    for (size_t i = 0; i < ev->n; i++) {
+    qsort(step, (size_t)ev->n, sizeof *step, by_number);
+    for (int i = 0; i < ev->n; i++) {
         if (n && step[n - 1].step == step[i].step) {
             step[n - 1].start = fmin(step[n - 1].start, step[i].start);
             step[n - 1].end = fmax(step[n - 1].end, step[i].end);
@@ -141,7 +138,7 @@ static int make_schedule(const Events *ev, int step, Schedule **out, SchedError 
 {
     int stages = 0, microbatches = 0, ranks = 0, st = SCHED_OK;
     size_t n = 0;
-    for (size_t i = 0; i < ev->n; i++) {
+    for (int i = 0; i < ev->n; i++) {
         const SchedAction *a = &ev->at[i].a;
         if (ev->at[i].step != step)
             continue;
@@ -157,7 +154,7 @@ static int make_schedule(const Events *ev, int step, Schedule **out, SchedError 
     Schedule *s = sched_new("measured", ev->ranks, stages, microbatches);
     if (!s)
         return sched_nomem(e);
-    for (size_t i = 0; i < ev->n; i++) {
+    for (int i = 0; i < ev->n; i++) {
         const Event *v = &ev->at[i];
         int r = rank_of(ev, v), *owner = v->a.stage < 0 ? NULL : &s->rank_of[v->a.stage];
         if (v->step == step && owner && sched_is_compute(v->a.type) && (*owner < 0 || r < *owner))
@@ -195,12 +192,12 @@ static int fill(const Events *ev, const Step *step, SchedMeasured *m, SchedError
             size_t n = (size_t)s->row[r].n + 1;
             s->row[r].n = 0;
             m->bytes[r] = calloc(n, sizeof **m->bytes);
-            m->planned[r] = r < ev->plans ? ev->memory[2 * r] : -1;
-            m->always[r] = r < ev->plans ? ev->memory[2 * r + 1] : -1;
+            m->planned[r] = r < ev->plans ? ev->memory[r].planned : -1;
+            m->always[r] = r < ev->plans ? ev->memory[r].always : -1;
             if (!m->bytes[r])
                 return sched_nomem(e);
         }
-        for (size_t i = 0; i < ev->n; i++) {
+        for (int i = 0; i < ev->n; i++) {
             const Event *v = &ev->at[i];
             int r = rank_of(ev, v);
             if (v->step != step->step || r >= s->ranks)

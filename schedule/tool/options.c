@@ -4,6 +4,7 @@
 #include "options.h"
 #include "base/cli/options.h"
 #include "base/cli/version.h"
+#include "base/file/memory.h"
 #include "schedule/rows.h"
 
 #include <errno.h>
@@ -76,11 +77,10 @@ static int set_edge(SchedOptions *o, const char *text)
     if (*end || from < 0 || to <= from || to > SCHED_MAX_CELLS)
         return sched_usage(
             "'%.60s' is no edge; an edge is like 0:2, from an earlier stage to a later one", text);
-    SchedEdge *p = realloc(o->edge, ((size_t)o->n_edge + 1) * sizeof *p);
-    if (!p)
+    SchedEdge *edge = memory_added(&o->edge, &o->n_edge, sizeof *edge);
+    if (!edge)
         return SCHED_ERESOURCE;
-    o->edge = p;
-    o->edge[o->n_edge++] = (SchedEdge){(int)from, (int)to, 1, 0, 0};
+    *edge = (SchedEdge){(int)from, (int)to, 1, 0, 0};
     return 0;
 }
 

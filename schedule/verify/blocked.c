@@ -25,6 +25,7 @@ typedef struct {
     int *first;                 /* per lane: where its part of by_seq begins */
     char text[sizeof((SchedError *)0)->text];
     size_t n;
+    SchedRoom room;
 } Blocked;
 
 static void say(Blocked *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -43,7 +44,7 @@ static void say(Blocked *b, const char *fmt, ...)
 
 static const SchedAction *head(const Blocked *b, int r)
 {
-    return &b->v->s->row[r].a[b->v->cursor[r]];
+    return &b->v->s->row[r].a[b->v->turn.cursor[r]];
 }
 
 /* The index, in the peer's row, of the other end of the message of action a; -1: there is none. */
@@ -58,12 +59,16 @@ static int locate(Blocked *b)
 {
     const Verify *v = b->v;
     size_t n = sched_graph_messages(v->g, v->s->microbatches),
-           lanes = (size_t)sched_graph_lanes(v->g) + 2;
-    b->send_at = malloc(n * sizeof *b->send_at);
-    b->recv_at = malloc(n * sizeof *b->recv_at);
-    b->by_seq = malloc(n * sizeof *b->by_seq);
-    b->first = calloc(lanes, sizeof *b->first);
-    if (!b->send_at || !b->recv_at || !b->by_seq || !b->first)
+           lanes = (size_t)sched_graph_lanes(v->g) + 2, ranks = (size_t)v->s->ranks;
+    b->send_at = sched_room(&b->room, n, sizeof *b->send_at);
+    b->recv_at = sched_room(&b->room, n, sizeof *b->recv_at);
+    b->by_seq = sched_room(&b->room, n, sizeof *b->by_seq);
+    b->first = sched_room(&b->room, lanes, sizeof *b->first);
+    b->waits = sched_room(&b->room, ranks, sizeof *b->waits);
+    b->need = sched_room(&b->room, ranks, sizeof *b->need);
+    b->scanned = sched_room(&b->room, ranks, sizeof *b->scanned);
+    b->shown = sched_room(&b->room, ranks, sizeof *b->shown);
+    if (b->room.lost)
         return sched_nomem(v->e);
     for (size_t m = 0; m < n; m++)
         b->send_at[m] = b->recv_at[m] = -1;
@@ -96,7 +101,7 @@ static int in_front(const Blocked *b, int q, const SchedAction *a)
     if (v->buffers == 0 || !sched_receives(a->type) || v->sent[lane] == v->received[lane] ||
         v->seq[m] == v->received[lane])
         return -1;
-    for (int i = 0; i < v->cursor[q]; i++)
+    for (int i = 0; i < v->turn.cursor[q]; i++)
         if (sched_sends(v->s->row[q].a[i].type)) {
             int64_t x = verify_message(v, &v->s->row[q].a[i], &lane2);
             if (lane2 == lane && v->seq[x] == v->received[lane])
@@ -108,7 +113,7 @@ static int in_front(const Blocked *b, int q, const SchedAction *a)
 static int awaited(const Blocked *b, int r)
 {
     const Verify *v = b->v;
-    if (v->cursor[r] >= v->s->row[r].n)
+    if (v->turn.cursor[r] >= v->s->row[r].n)
         return FINISHED;
     const SchedAction *a = head(b, r);
     if (a->type == SA_WAIT_REDUCE_GRAD) {
@@ -119,7 +124,7 @@ static int awaited(const Blocked *b, int r)
                 for (int i = 0; i < v->s->row[q].n; i++)
                     if (v->s->row[q].a[i].type == SA_REDUCE_GRAD && v->s->row[q].a[i].stage == k)
                         found = i;
-                if (found >= v->cursor[q])
+                if (found >= v->turn.cursor[q])
                     return q;
             }
         return NEVER;
@@ -171,7 +176,7 @@ static void shorten(Blocked *b)
     for (int r = 0; r < v->s->ranks; r++)
         b->need[r] = b->scanned[r] = 0;
     for (int i = 0; i < b->n_shown; i++)
-        b->need[b->shown[i]] = v->cursor[b->shown[i]];
+        b->need[b->shown[i]] = v->turn.cursor[b->shown[i]];
     while (moved) {
         moved = 0;
         for (int r = 0; r < v->s->ranks; r++)
@@ -185,7 +190,7 @@ static void shorten(Blocked *b)
                     int lane, old = v->seq[verify_message(v, a, &lane)] - v->buffers;
                     at = old < 0 ? 0 : b->by_seq[b->first[lane] + old] + 1;
                 }
-                if (at <= v->cursor[q] && at > b->need[q])
+                if (at <= v->turn.cursor[q] && at > b->need[q])
                     b->need[q] = at;
             }
     }
@@ -201,7 +206,7 @@ static void say_action(Blocked *b, int r, int i)
 static void say_rank(Blocked *b, int r)
 {
     const SchedRow *row = &b->v->s->row[r];
-    int at = b->need[r], blocked = at == b->v->cursor[r] && at<row->n, first = at> 4 ? at - 4 : 0;
+    int at = b->need[r], blocked = at == b->v->turn.cursor[r] && at<row->n, first = at> 4 ? at - 4 : 0;
     say(b, "\n  rank %-3d |%s", r, first > 0 ? " .." : "");
     for (int i = first; i < at; i++)
         say_action(b, r, i);
@@ -217,7 +222,7 @@ static void say_reason(Blocked *b, int r)
     const SchedAction *a = head(b, r);
     char text[64], other[64];
     sched_action_text(text, sizeof text, a);
-    say(b, "\n  rank %d, cell %d (%s): ", r, sched_cell(&v->s->row[r], v->cursor[r]), text);
+    say(b, "\n  rank %d, cell %d (%s): ", r, sched_cell(&v->s->row[r], v->turn.cursor[r]), text);
     if (a->type == SA_WAIT_REDUCE_GRAD) {
         say(b,
             b->waits[r] >= 0 ? "rank %d has not begun its part of the sum"
@@ -235,9 +240,9 @@ static void say_reason(Blocked *b, int r)
     } else {
         sched_action_text(other, sizeof other, &v->s->row[q].a[at]);
         say(b, "rank %d %s it at cell %d (%s)", q, what, sched_cell(&v->s->row[q], at), other);
-        if (v->cursor[q] < v->s->row[q].n) {
+        if (v->turn.cursor[q] < v->s->row[q].n) {
             sched_action_text(other, sizeof other, head(b, q));
-            say(b, ", but waits at cell %d (%s)", sched_cell(&v->s->row[q], v->cursor[q]), other);
+            say(b, ", but waits at cell %d (%s)", sched_cell(&v->s->row[q], v->turn.cursor[q]), other);
         }
         if (sched_sends(a->type) && v->buffers > 0)
             say(b, "; all %d buffers are full", v->buffers);
@@ -265,38 +270,25 @@ static int report(Blocked *b)
     else
         for (int i = 0; i < b->n_shown && i < MAX_SHOWN; i++)
             say_rank(b, b->shown[i]);
-    int cell = sched_cell(&v->s->row[r0], v->cursor[r0]);
+    int cell = sched_cell(&v->s->row[r0], v->turn.cursor[r0]);
     return sched_fail(v->e, SCHED_EREFUSED, r0, cell, "%s", b->text);
 }
 
 int sched_blocked(Verify *v)
 {
-    size_t n = (size_t)v->s->ranks;
     Blocked *b = calloc(1, sizeof *b);
-    int *mem = calloc(n * 4, sizeof *mem), st;
-    if (!b || !mem) {
-        free(b);
-        free(mem);
+    if (!b)
         return sched_nomem(v->e);
-    }
     b->v = v;
-    if ((st = locate(b)))
-        goto out;
-    b->waits = mem;
-    b->need = mem + n;
-    b->scanned = mem + 2 * n;
-    b->shown = mem + 3 * n;
-    for (int r = 0; r < v->s->ranks; r++)
-        b->waits[r] = awaited(b, r);
-    find_cycle(b);
-    shorten(b);
-    st = report(b);
-out:
-    free(b->send_at);
-    free(b->recv_at);
-    free(b->by_seq);
-    free(b->first);
-    free(mem);
+    int st = locate(b);
+    if (!st) {
+        for (int r = 0; r < v->s->ranks; r++)
+            b->waits[r] = awaited(b, r);
+        find_cycle(b);
+        shorten(b);
+        st = report(b);
+    }
+    sched_room_free(&b->room);
     free(b);
     return st;
 }

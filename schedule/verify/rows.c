@@ -8,8 +8,6 @@
  */
 #include "verify.h"
 
-#include <stdlib.h>
-
 enum { SENT = 1, RECEIVED = 2, WAITED = 4 };                     /* per message */
 enum { HAS_F = 1, HAS_BACK = 2, LEAVES = 4 };                     /* per (stage, microbatch) */
 enum { SHARDS = 1, ACTIVE = 2, REDUCED = 4, REDUCE_WAITED = 8 }; /* per stage */
@@ -31,41 +29,28 @@ static unsigned char *done(const Check *c, int stage, int mb)
     return &c->done[(size_t)stage * (size_t)c->s->microbatches + (size_t)mb];
 }
 
-static const char *forward_lacks(const Check *c, const SchedAction *a)
+static const char *input_lacks(const Check *c, const SchedAction *a)
 {
     const SchedGraph *g = c->g;
-    for (int k = g->in_first[a->stage]; k < g->in_first[a->stage + 1]; k++) {
-        const SchedEdge *edge = &g->edge[g->in[k]];
-        if (c->s->rank_of[edge->from] == c->s->rank_of[a->stage]) {
-            if (!(*done(c, edge->from, a->microbatch) & HAS_F))
-                return "the forward of an earlier stage on this rank, which it needs, comes later";
-        } else if (!(*msg(c, 2 * g->in[k], a->microbatch) & RECEIVED)) {
-            return "its input has not been received before it (a RECV_F is missing or comes later)";
+    for (SchedNeed n = sched_needs(g, a->type, a->stage); sched_next(g, &n);)
+        if (c->s->rank_of[n.stage] == c->s->rank_of[a->stage]) {
+            if (!(*done(c, n.stage, a->microbatch) & (n.back ? HAS_BACK : HAS_F)))
+                return n.back ? "the backward of a later stage on this rank, which it needs, comes "
+                                "later"
+                              : "the forward of an earlier stage on this rank, which it needs, "
+                                "comes later";
+        } else if (!(*msg(c, n.lane, a->microbatch) & RECEIVED)) {
+            return n.back ? "its gradient has not been received before it (a RECV_B is missing or "
+                            "comes later)"
+                          : "its input has not been received before it (a RECV_F is missing or "
+                            "comes later)";
         }
-    }
-    for (int k = 0; k < g->n_param; k++) {
+    for (int k = 0; k < g->n_param && a->type == SA_F; k++) {
         const SchedParam *q = &g->param[k];
         if (q->to == a->stage && !q->replicate && c->s->rank_of[q->from] != c->s->rank_of[q->to] &&
             !(*msg(c, 2 * (g->n + k), 0) & RECEIVED))
             return "a parameter of another stage has not been received before it (a RECV_P is "
                    "missing or comes later)";
-    }
-    return NULL;
-}
-
-static const char *backward_lacks(const Check *c, const SchedAction *a)
-{
-    const SchedGraph *g = c->g;
-    for (int k = g->out_first[a->stage]; k < g->out_first[a->stage + 1]; k++) {
-        if (!g->edge[k].gradient)
-            continue;
-        if (c->s->rank_of[g->edge[k].to] == c->s->rank_of[a->stage]) {
-            if (!(*done(c, g->edge[k].to, a->microbatch) & HAS_BACK))
-                return "the backward of a later stage on this rank, which it needs, comes later";
-        } else if (!(*msg(c, 2 * k + 1, a->microbatch) & RECEIVED)) {
-            return "its gradient has not been received before it (a RECV_B is missing or comes "
-                   "later)";
-        }
     }
     return NULL;
 }
@@ -174,7 +159,6 @@ static const char *copy_lacks(const Check *c, const SchedAction *a)
 
 static const char *lacks(const Check *c, const SchedAction *a)
 {
-    const char *why = NULL;
     if (sched_has_peer(a->type))
         return comm_lacks(c, a);
     if (sched_copies(a->type) || a->type == SA_WAIT_OFFLOAD)
@@ -184,10 +168,7 @@ static const char *lacks(const Check *c, const SchedAction *a)
     if ((c->stage[a->stage] & (SHARDS | ACTIVE)) == SHARDS)
         return "the parameters of its stage are not on the device (an UNSHARD is missing or comes "
                "later)";
-    if (a->type == SA_F)
-        why = forward_lacks(c, a);
-    else if (a->type == SA_B || a->type == SA_I)
-        why = backward_lacks(c, a);
+    const char *why = input_lacks(c, a);
     if (why)
         return why;
     if (a->type == SA_F)
@@ -204,26 +185,23 @@ static int check_row(const Check *c, int r, SchedError *e)
     const SchedRow *row = &c->s->row[r];
     for (int i = 0; i < row->n; i++) {
         const char *why = row->a[i].type == SA_IDLE ? NULL : lacks(c, &row->a[i]);
-        if (why) {
-            char text[64];
-            int cell = sched_cell(row, i);
-            sched_action_text(text, sizeof text, &row->a[i]);
-            return sched_fail(e, SCHED_EREFUSED, r, cell, "rank %d, cell %d (%s): %s", r, cell,
-                              text, why);
-        }
+        if (why)
+            return sched_refuse(e, c->s, r, i, "%s", why);
     }
     return SCHED_OK;
 }
 
 int sched_check_rows(const Schedule *s, const SchedGraph *g, SchedError *e)
 {
+    SchedRoom room = {0};
+    const size_t stages = (size_t)s->stages;
     Check c = {s,
                g,
-               calloc(sched_graph_messages(g, s->microbatches), 1),
-               calloc((size_t)s->stages * (size_t)s->microbatches, 1),
-               calloc((size_t)s->stages, 1),
-               calloc((size_t)s->stages, sizeof(int))};
-    int st = c.message && c.done && c.stage && c.backwards ? SCHED_OK : sched_nomem(e);
+               sched_room(&room, sched_graph_messages(g, s->microbatches), 1),
+               sched_room(&room, stages * (size_t)s->microbatches, 1),
+               sched_room(&room, stages, 1),
+               sched_room(&room, stages, sizeof(int))};
+    int st = room.lost ? sched_nomem(e) : SCHED_OK;
     for (int k = 0; !st && k < s->stages && sched_has_type(s, SA_UNSHARD); k++)
         c.stage[k] |= SHARDS;
     for (int r = 0; !st && r < s->ranks; r++)
@@ -236,9 +214,6 @@ int sched_check_rows(const Schedule *s, const SchedGraph *g, SchedError *e)
         if ((c.stage[k] & (REDUCED | REDUCE_WAITED)) == REDUCED)
             st = sched_fail(e, SCHED_EREFUSED, s->rank_of[k], -1,
                             "rank %d: %dREDUCE_GRAD has no WAIT_REDUCE_GRAD", s->rank_of[k], k);
-    free(c.message);
-    free(c.done);
-    free(c.stage);
-    free(c.backwards);
+    sched_room_free(&room);
     return st;
 }

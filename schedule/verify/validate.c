@@ -9,14 +9,6 @@
 enum { DONE_F = 1, DONE_B = 2, DONE_I = 4, DONE_W = 8, DONE_R = 16, LEAVES = 32, AWAY = 64 };
 enum { WAS_AWAY = 128 };
 
-static int refuse(SchedError *e, const Schedule *s, int r, int i, const char *why)
-{
-    char text[64];
-    int cell = sched_cell(&s->row[r], i);
-    sched_action_text(text, sizeof text, &s->row[r].a[i]);
-    return sched_fail(e, SCHED_EREFUSED, r, cell, "rank %d, cell %d (%s): %s", r, cell, text, why);
-}
-
 /* NULL, or why this action cannot come now; d: the state of its (stage, microbatch). */
 static const char *refused(const SchedAction *a, unsigned d)
 {
@@ -111,7 +103,7 @@ int sched_validate(const Schedule *s, SchedError *e)
                 *d = after(a->type, *d);
             }
             if (why)
-                st = refuse(e, s, r, i, why);
+                st = sched_refuse(e, s, r, i, "%s", why);
         }
     if (!st)
         st = check_done(s, done, e);

@@ -10,34 +10,24 @@
  */
 #include "verify.h"
 
-#include <stdlib.h>
-
-static void wake(Verify *v, int rank)
-{
-    if (v->queued[rank])
-        return;
-    v->queued[rank] = 1;
-    v->queue[(v->head + v->waiting++) % v->s->ranks] = rank;
-}
-
 /* Both heads must be the two ends of the same message. */
 static int rendezvous(Verify *v, int r, const SchedAction *a)
 {
     int q = v->s->rank_of[a->peer], lane, peer_lane;
     const SchedRow *row = &v->s->row[q];
     int64_t m = verify_message(v, a, &lane);
-    if (v->cursor[q] >= row->n)
+    if (v->turn.cursor[q] >= row->n)
         return 0;
-    const SchedAction *b = &row->a[v->cursor[q]];
+    const SchedAction *b = &row->a[v->turn.cursor[q]];
     if (sched_sends(a->type) ? !sched_receives(b->type) : !sched_sends(b->type))
         return 0;
     if (verify_message(v, b, &peer_lane) != m || peer_lane != lane)
         return 0;
     v->seq[m] = v->sent[lane]++;
     v->received[lane]++;
-    v->cursor[r]++;
-    v->cursor[q]++;
-    wake(v, q);
+    v->turn.cursor[r]++;
+    v->turn.cursor[q]++;
+    sched_wake(&v->turn, q);
     return 1;
 }
 
@@ -51,14 +41,14 @@ static int step(Verify *v, int r, const SchedAction *a)
         if (++v->begun[group] == v->members[group])
             for (int k = group; v->members[group] > 1 && k < v->s->stages; k++)
                 if (v->g->group[k] == group)
-                    wake(v, v->s->rank_of[k]);
+                    sched_wake(&v->turn, v->s->rank_of[k]);
     } else if (a->type == SA_WAIT_REDUCE_GRAD) {
         int group = v->g->group[a->stage];
         if (v->begun[group] < v->members[group])
             return 0;
     } else if (sched_has_peer(a->type)) {
         if (v->buffers == 0)
-            return sched_is_wait_send(a->type) ? ++v->cursor[r] > 0 : rendezvous(v, r, a);
+            return sched_is_wait_send(a->type) ? ++v->turn.cursor[r] > 0 : rendezvous(v, r, a);
         m = verify_message(v, a, &lane);
         if (sched_sends(a->type)) {
             if (v->sent[lane] - v->received[lane] >= v->buffers)
@@ -72,9 +62,9 @@ static int step(Verify *v, int r, const SchedAction *a)
             return 0;
         }
         if (!sched_is_wait_send(a->type))
-            wake(v, v->s->rank_of[a->peer]);
+            sched_wake(&v->turn, v->s->rank_of[a->peer]);
     }
-    v->cursor[r]++;
+    v->turn.cursor[r]++;
     return 1;
 }
 
@@ -82,23 +72,19 @@ static int run(Verify *v)
 {
     int open = 0;
     for (int r = 0; r < v->s->ranks; r++)
-        wake(v, r);
-    while (v->waiting > 0) {
-        int r = v->queue[v->head];
+        sched_wake(&v->turn, r);
+    for (int r; (r = sched_turn(&v->turn)) >= 0;) {
         const SchedRow *row = &v->s->row[r];
-        v->head = (v->head + 1) % v->s->ranks;
-        v->waiting--;
-        v->queued[r] = 0;
-        while (v->cursor[r] < row->n) {
-            const SchedAction *a = &row->a[v->cursor[r]];
+        while (v->turn.cursor[r] < row->n) {
+            const SchedAction *a = &row->a[v->turn.cursor[r]];
             if (a->type < SA_SEND_F || a->type == SA_UNSHARD || a->type == SA_RESHARD)
-                v->cursor[r]++;
+                v->turn.cursor[r]++;
             else if (!step(v, r, a))
                 break;
         }
     }
     for (int r = 0; r < v->s->ranks; r++)
-        open |= v->cursor[r] < v->s->row[r].n;
+        open |= v->turn.cursor[r] < v->s->row[r].n;
     return open ? sched_blocked(v) : SCHED_OK;
 }
 
@@ -112,31 +98,23 @@ static int check_received(const Verify *v)
             if (!sched_sends(a->type))
                 continue;
             int64_t m = verify_message(v, a, &lane);
-            if (v->seq[m] >= v->received[lane]) {
-                char text[64];
-                int cell = sched_cell(&v->s->row[r], i);
-                sched_action_text(text, sizeof text, a);
-                return sched_fail(v->e, SCHED_EREFUSED, r, cell,
-                                  "rank %d, cell %d (%s): nobody receives this", r, cell, text);
-            }
+            if (v->seq[m] >= v->received[lane])
+                return sched_refuse(v->e, v->s, r, i, "nobody receives this");
         }
     return SCHED_OK;
 }
 
 static int allocate(Verify *v)
 {
-    size_t ranks = (size_t)v->s->ranks, lanes = (size_t)sched_graph_lanes(v->g) + 1;
-    size_t n = sched_graph_messages(v->g, v->s->microbatches), S = (size_t)v->s->stages + 1;
-    v->cursor = calloc(ranks, sizeof *v->cursor);
-    v->queue = calloc(ranks, sizeof *v->queue);
-    v->queued = calloc(ranks, 1);
-    v->sent = calloc(lanes, sizeof *v->sent);
-    v->received = calloc(lanes, sizeof *v->received);
-    v->seq = malloc(n * sizeof *v->seq);
-    v->begun = calloc(S, sizeof *v->begun);
-    v->members = calloc(S, sizeof *v->members);
-    if (!v->cursor || !v->queue || !v->queued || !v->sent || !v->received || !v->seq || !v->begun ||
-        !v->members)
+    size_t lanes = (size_t)sched_graph_lanes(v->g), n = sched_graph_messages(v->g, v->s->microbatches),
+           S = (size_t)v->s->stages;
+    sched_turns(&v->turn, v->s->ranks, &v->room);
+    v->sent = sched_room(&v->room, lanes, sizeof *v->sent);
+    v->received = sched_room(&v->room, lanes, sizeof *v->received);
+    v->seq = sched_room(&v->room, n, sizeof *v->seq);
+    v->begun = sched_room(&v->room, S, sizeof *v->begun);
+    v->members = sched_room(&v->room, S, sizeof *v->members);
+    if (v->room.lost)
         return sched_nomem(v->e);
     for (size_t i = 0; i < n; i++)
         v->seq[i] = -1;
@@ -170,14 +148,7 @@ int sched_verify_graph(const Schedule *s, const SchedGraph *g, int buffers, Sche
         st = run(&v);
     if (!st)
         st = check_received(&v);
-    free(v.cursor);
-    free(v.queue);
-    free(v.queued);
-    free(v.sent);
-    free(v.received);
-    free(v.seq);
-    free(v.begun);
-    free(v.members);
+    sched_room_free(&v.room);
     return st;
 }
 

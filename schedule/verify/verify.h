@@ -11,12 +11,11 @@ typedef struct Verify {
     const Schedule *s;
     const SchedGraph *g;
     int buffers;               /* 0: rendezvous */
-    int *cursor;               /* per rank: the next action */
     int *sent, *received;      /* per lane: messages so far */
     int32_t *seq;              /* per message: its number on its lane, -1 = not sent */
     int *begun, *members;      /* per stage group: reductions begun, members that have one */
-    int *queue, head, waiting; /* ranks that may have something to do, a ring */
-    unsigned char *queued;
+    SchedTurns turn;
+    SchedRoom room;
     SchedError *e;
 } Verify;
 

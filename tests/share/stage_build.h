@@ -85,6 +85,20 @@ static char *run_command(StageRun *r, const char *flags, const char *source, con
                         flags, so, source, run_file(r->a, "libpp.so"));
 }
 
+/* What kernels hand on needs as much room without printing as it did with it. */
+static void run_check_scratch(StageGen *sg)
+{
+    int64_t printed[F_COUNT] = {0};
+    for (int k = 0; k < F_COUNT; k++)
+        if (sg->func[k])
+            printed[k] = sg->func[k]->bytes_scratch[TARGET_CUDA],
+            sg->func[k]->bytes_scratch[TARGET_CUDA] = 0;
+    cg_scratch(sg);
+    for (int k = 0; k < F_COUNT; k++)
+        if (sg->func[k] && cg_function_like(sg, (FuncKind)k) == (FuncKind)k)
+            INSIST(sg->func[k]->bytes_scratch[TARGET_CUDA] == printed[k]);
+}
+
 /* Generates stage i and writes its text.  Returns the file. */
 static const char *run_write(StageRun *r, uint32_t i, const char *prefix)
 {
@@ -98,6 +112,8 @@ static const char *run_write(StageRun *r, uint32_t i, const char *prefix)
         if (s->sg->func[k])
             run_check_order(r, s->sg->func[k]);
     cg_stage_print(s->sg, target, &t);
+    if (r->device)
+        run_check_scratch(s->sg);
     text_add(&t, r->device ? "extern \"C\" {\n" : "");
     cg_tables_print(s->sg, !r->device, r->device ? s->sg : NULL, NULL, &t);
     text_add(&t, r->device ? "}\n" : "");

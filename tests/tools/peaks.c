@@ -158,8 +158,11 @@ static void peaks(void *of)
     x->name = o->model.at[0];
     x->program = program_of(p, device, x->a);
     x->gen = arena_array(x->a, StageGen *, p->stage.n + 1);
-    for (uint32_t i = 0; i < p->stage.n; i++)
+    for (uint32_t i = 0; i < p->stage.n; i++) {
         x->gen[i] = cg_stage(x->a, p, i, device);
+        if (device)
+            cg_scratch(x->gen[i]);
+    }
     Crossing cross = crossing_of(&x->program->plan, x->a);
     SchedError *e = arena_new_of(x->a, SchedError);
     for (int v = 0; v < 3; v++) {
