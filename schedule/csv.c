@@ -17,6 +17,7 @@
 #include "base/file/memory.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,6 +62,19 @@ int sched_action_text(char *buf, size_t size, const SchedAction *a)
         a->peer != default_peer(a->type, a->stage))
         snprintf(peer, sizeof peer, "@%d", a->peer);
     return snprintf(buf, size, "%d%s%s%s", a->stage, sched_type_name(a->type), mb, peer);
+}
+
+int sched_refuse(SchedError *e, const Schedule *s, int rank, int index, const char *fmt, ...)
+{
+    char action[64], why[sizeof e->text / 2];
+    const int cell = sched_cell(&s->row[rank], index);
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(why, sizeof why, fmt, ap);
+    va_end(ap);
+    sched_action_text(action, sizeof action, &s->row[rank].a[index]);
+    return sched_fail(e, SCHED_EREFUSED, rank, cell, "rank %d, cell %d (%s): %s", rank, cell,
+                      action, why);
 }
 
 static void put_row(FILE *f, const SchedRow *row)

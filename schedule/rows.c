@@ -27,19 +27,6 @@ int sched_nomem(SchedError *e)
     return sched_fail(e, SCHED_ERESOURCE, -1, -1, "out of memory for the schedule");
 }
 
-int sched_refuse(SchedError *e, const Schedule *s, int rank, int index, const char *fmt, ...)
-{
-    char action[64], why[sizeof e->text / 2];
-    const int cell = sched_cell(&s->row[rank], index);
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(why, sizeof why, fmt, ap);
-    va_end(ap);
-    sched_action_text(action, sizeof action, &s->row[rank].a[index]);
-    return sched_fail(e, SCHED_EREFUSED, rank, cell, "rank %d, cell %d (%s): %s", rank, cell,
-                      action, why);
-}
-
 /* ---- Memory ---- */
 
 typedef union {
