@@ -19,7 +19,7 @@ typedef struct {
     const FxNode *fx;         /* by node of the list */
     StrMap made;              /* names of fx nodes, and of what nodes make: the last such node */
     StrMap several;           /* fx nodes that are several nodes */
-    StrMap carries;           /* what is computed of parameters */
+    StrMap carries;           /* what is computed of parameters, and has a gradient */
     StrMap used;              /* operands that are parameters */
     StrMap seen;              /* lines of source that detach */
     VEC(const char *) untold; /* those of which no node tells */
@@ -47,10 +47,15 @@ static bool is_lost(const Detach *d, const char *arg)
     return is_called_detach(arg) && !there;
 }
 
-/* One node, of which each operand that carries a gradient is named by an argument of its own. */
+/* One node, of which each operand that carries a gradient is named by an argument of its own; or
+   none of them carries one. */
 static bool is_told(const Detach *d, const RawNode *n, const FxNode *fx)
 {
-    bool *taken = arena_array(d->a, bool, fx->n + 1);
+    bool *taken = arena_array(d->a, bool, fx->n + 1), any = false;
+    for (uint32_t k = 0; k < n->nin; k++)
+        any |= param_is_used(n, k) || strmap_get(&d->carries, n->in[k]) != NONE;
+    if (!any)
+        return true;
     if (!fx->name || strmap_get(&d->several, fx->name) != NONE)
         return false;
     for (uint32_t k = 0; k < n->nin; k++) {
@@ -140,7 +145,8 @@ static void collect(Detach *d, const RawNode *n, uint32_t at)
     for (uint32_t k = 0; k < n->nattr; k++)
         carries |= n->attr[k]->g != NULL; /* its body may read parameters */
     for (uint32_t k = 0; k < n->nin; k++) {
-        carries |= param_is_used(n, k) || strmap_get(&d->carries, n->in[k]) != NONE;
+        carries |= op_slot(n->domain, n->op_type, k) != 'x' &&
+                   (param_is_used(n, k) || strmap_get(&d->carries, n->in[k]) != NONE);
         if (param_is_used(n, k))
             *strmap_at(&d->used, n->in[k]) = 1;
     }

@@ -245,6 +245,21 @@ static void test_detached_table(void)
     }
 }
 
+/* A mask has no gradient, detached or not. */
+static void test_detached_mask(void)
+{
+    const char *all = call("all_1", "all.dim", "%detach, -1, True");
+    M m = {0};
+    initializer(&m, "lin.weight", 4, 4, 1);
+    node(&m, "MatMul", "node_1", "x lin.weight", "linear", NULL, fx("", "%p_lin_weight"));
+    node(&m, "Greater", "node_2", "linear x", "gt", NULL, call("gt", "gt.Tensor", "%linear, %x"));
+    node(&m, "Not", "node_3", "gt", "no", NULL, all);
+    node(&m, "Not", "node_4", "no", "all_1", NULL, all);
+    node(&m, "Where", "node_5", "all_1 linear x", "y", NULL,
+         call("where", "where.self", "%all_1, %linear, %x"));
+    ok(import(&m, NULL, NULL) != NULL, "a detached mask is not refused");
+}
+
 /* Where the exporter's optimizer has removed a detach(), a reader's fx node still has it. */
 static void test_removed_detach(void)
 {
@@ -384,6 +399,7 @@ int main(void)
     test_max_with_index();
     test_removed_detach();
     test_detached_table();
+    test_detached_mask();
     test_identity_of_picked();
     test_mask_computed_twice();
     test_dots();
