@@ -46,27 +46,35 @@ static bool is_placeholder(const char *name)
     return !letter;
 }
 
-/* "8*batch" and "batch*8", as torch.export writes a derived dimension. */
+typedef struct {
+    const char *name;
+    int64_t size;
+} Probe;
+
+static int64_t probe(void *about, const char *symbol)
+{
+    Probe *p = about;
+    p->name = p->name ? p->name : symbol;
+    return strcmp(p->name, symbol) ? -1 : p->size;
+}
+
+/* "8*batch", as torch.export writes a derived dimension: a formula of one symbol, of which it is so
+ * many times, whatever that is. */
 static bool is_multiple(Arena *a, const char *text, DimName *d)
 {
-    const char *star = strchr(text, '*');
-    if (!star || strpbrk(text, "+-/()^%,") || strchr(star + 1, '*'))
-        return false;
-    char *part[2] = {arena_strndup(a, text, (size_t)(star - text)), arena_strdup(a, star + 1)},
-         *end;
-    for (int i = 0; i < 2; i++) {
-        part[i] += strspn(part[i], " ");
-        for (size_t n = strlen(part[i]); n > 0 && part[i][n - 1] == ' '; n--)
-            part[i][n - 1] = '\0';
+    static const int64_t size[] = {1, 12, 1000003};
+    int64_t times = 0, value;
+    Probe p = {0};
+    for (int i = 0; i < 3; i++) {
+        p.size = size[i];
+        if (!formula_read(a, text, probe, &p, &value) || value == FORMULA_UNKNOWN)
+            return false;
+        times = i ? times : value;
+        if (times < 1 || times > INT32_MAX || value != times * size[i])
+            return false;
     }
-    for (int i = 0; i < 2; i++) {
-        long long times = strtoll(part[i], &end, 10);
-        if (end == part[i] || *end || times < 1 || times > INT32_MAX || is_placeholder(part[!i]))
-            continue;
-        *d = (DimName){part[!i], times};
-        return true;
-    }
-    return false;
+    *d = (DimName){p.name, times};
+    return !is_placeholder(p.name);
 }
 
 DimName bind_name(const ImportState *s, const Onnx__TensorShapeProto__Dimension *d,
@@ -137,11 +145,9 @@ void bind_add(Symbols *s, Arena *a, const char *name)
 static bool stands_alone(const Model *m, const char *name)
 {
     for (size_t i = 0; i < m->graph->n_input; i++) {
-        const Onnx__TypeProto *t = m->graph->input[i]->type;
-        bool tensor =
-            t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type->shape;
-        for (size_t k = 0; tensor && k < t->tensor_type->shape->n_dim; k++) {
-            const Onnx__TensorShapeProto__Dimension *d = t->tensor_type->shape->dim[k];
+        const Onnx__TensorShapeProto *s = raw_shape(m->graph->input[i]);
+        for (size_t k = 0; s && k < s->n_dim; k++) {
+            const Onnx__TensorShapeProto__Dimension *d = s->dim[k];
             if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&
                 !strcmp(d->dim_param, name))
                 return true;

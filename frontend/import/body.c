@@ -23,7 +23,7 @@ static void say_body(const void *about)
     diag_note("in %s of %s", b->attr, control_text(b->c));
 }
 
-Slots control_body(const Control *c, const char *attr, const Slots *in)
+Slots control_body(const Control *c, const char *attr, const Slots *in, uint32_t used)
 {
     ImportState *s = c->s;
     Inside here = {NULL, say_body, &(InBody){c, attr}};
@@ -31,6 +31,8 @@ Slots control_body(const Control *c, const char *attr, const Slots *in)
     Body b = inline_body(s->m, c->n, attr);
     if (b.nin != in->n)
         FATAL(c, -1, "body '%s' takes %u values, it is given %u", attr, b.nin, in->n);
+    if (b.nout < used)
+        FATAL(c, -1, "its body yields %u values, %u are used", b.nout, used);
     for (uint32_t i = 0; i < b.nin; i++)
         import_define(s, b.in[i], in->at[i]);
     sort_nodes(s->m, &b.node);

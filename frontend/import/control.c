@@ -37,12 +37,10 @@ static void import_if(const Control *c)
     if (!is_known)
         here.of = diag_inside(&here);
     if (!is_known || condition)
-        out = control_body(c, "then_branch", &none);
+        out = control_body(c, "then_branch", &none, c->n->nout);
     if (!is_known || !condition)
-        other = control_body(c, "else_branch", &none);
+        other = control_body(c, "else_branch", &none, c->n->nout);
     const Slots *taken = is_known && !condition ? &other : &out;
-    if (taken->n < c->n->nout || (!is_known && other.n < c->n->nout))
-        FATAL(c, -1, "its branch has %u outputs, %u are used", taken->n, c->n->nout);
     ValueId test = is_known ? NONE : control_bool(c, c->in[0].v);
     for (uint32_t i = 0; i < c->n->nout; i++)
         if (control_wanted(c, i))
@@ -74,9 +72,7 @@ static void import_sequence_map(const Control *c)
             Slot one = c->in[i].is_sequence ? (Slot){.v = c->in[i].sequence.at[k]} : c->in[i];
             vec_push(g->arena, &in, one);
         }
-        Slots yields = control_body(c, "body", &in);
-        if (yields.n < c->n->nout)
-            FATAL(c, -1, "its body yields %u values, %u are used", yields.n, c->n->nout);
+        Slots yields = control_body(c, "body", &in, c->n->nout);
         for (uint32_t i = 0; i < c->n->nout; i++)
             control_collect(c, &out[i].sequence, yields.at[i]);
     }
@@ -112,7 +108,7 @@ ValueId im_graph(const Import *im, const char *name, ValueId x)
     Control c = {.s = s, .n = im->node, .body = s->body, .origin = origin};
     Slots in = {0};
     vec_push(im->arena, &in, ((Slot){.v = x}));
-    Slots out = control_body(&c, name, &in);
+    Slots out = control_body(&c, name, &in, 1);
     if (out.n != 1 || out.at[0].is_sequence)
         FATAL(&c, -1, "graph '%s' must yield one tensor", name);
     return out.at[0].v;

@@ -23,8 +23,9 @@ const char *control_text(const Control *c);
 #define FATAL(c, input, ...)                                                                       \
     diag_fatal(EXIT_MODEL, raw_where((c)->s->m, (c)->n, input), __VA_ARGS__)
 
-/* body.c: imports a copy of the body, its inputs being `in`; gives what it yields. */
-Slots control_body(const Control *c, const char *attr, const Slots *in);
+/* body.c: imports a copy of the body, its inputs being `in`; gives what it yields, of which so many
+ * values are used. */
+Slots control_body(const Control *c, const char *attr, const Slots *in, uint32_t used);
 bool control_wanted(const Control *c, uint32_t out);
 /* Which inputs decide operand 0, as text; *hint: the --bind that fixes them, or NULL. */
 const char *control_inputs(const Control *c, const char **hint);

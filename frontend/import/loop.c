@@ -69,6 +69,22 @@ static void yield_stacked(const Control *c, uint32_t out, const Yields *y, int a
     control_yield(c, out, (Slot){.v = all});
 }
 
+/* The body once, with these inputs: where `alive` (NONE: certainly), the states after it are in
+ * `state`, and `list` has what it yields beside them.  Gives its results, of which states begin at
+ * `first`. */
+static Slots run_body(const Control *c, const Slots *in, ValueId alive, uint32_t first,
+                      Slots *state, uint32_t yields, Yields *list)
+{
+    Slots out = control_body(c, "body", in, first + state->n + yields);
+    for (uint32_t i = 0; i < state->n; i++) {
+        Slot after = out.at[first + i];
+        state->at[i] = alive == NONE ? after : control_choose(c, alive, after, state->at[i]);
+    }
+    for (uint32_t i = 0; i < yields; i++)
+        collect(c, &list[i], out.at[first + state->n + i], alive);
+    return out;
+}
+
 /* ---- Loop ---- */
 
 typedef struct {
@@ -222,24 +238,16 @@ static void make_trip(const Control *c, Trip *t, int64_t trip, Slots *state, Slo
                       uint32_t scans, Yields *list)
 {
     Graph *g = c->s->g;
-    uint32_t carried = state->n;
     Slots in = {0};
     Slot number = {.v = g_scalar(g, DT_I64, (double)trip)},
          alive = {.v = t->alive == NONE ? g_scalar(g, DT_BOOL, 1) : t->alive};
     vec_push(g->arena, &in, number);
     vec_push(g->arena, &in, alive);
-    for (uint32_t i = 0; i < carried; i++)
+    for (uint32_t i = 0; i < state->n; i++)
         vec_push(g->arena, &in, taken->at[i]);
-    Slots out = control_body(c, "body", &in);
-    if (out.n < 1 + carried + scans)
-        FATAL(c, -1, "its body yields %u values, %u are used", out.n, 1 + carried + scans);
-    for (uint32_t i = 0; i < carried; i++) {
-        Slot after = out.at[1 + i];
-        state->at[i] = t->alive == NONE ? after : control_choose(c, t->alive, after, state->at[i]);
-        taken->at[i] = is_counter(c, after) ? after : state->at[i];
-    }
-    for (uint32_t i = 0; i < scans; i++)
-        collect(c, &list[i], out.at[1 + carried + i], t->alive);
+    Slots out = run_body(c, &in, t->alive, 1, state, scans, list);
+    for (uint32_t i = 0; i < state->n; i++)
+        taken->at[i] = is_counter(c, out.at[1 + i]) ? out.at[1 + i] : state->at[i];
     next_trip(c, t, out.at[0]);
 }
 
@@ -366,14 +374,7 @@ static void scan_step(const Control *c, const Scan *k, int64_t t, Slots *state, 
         ValueId x = g_slice_axis(g, c->in[k->states + i].v, k->axis[i], at, 1);
         vec_push(g->arena, &in, (Slot){.v = low_squeeze(g, x, 1, &axis)});
     }
-    Slots out = control_body(c, "body", &in);
-    if (out.n < k->states + k->outputs)
-        FATAL(c, -1, "its body yields %u values, %u are used", out.n, k->states + k->outputs);
-    for (uint32_t i = 0; i < k->states; i++)
-        state->at[i] =
-            alive == NONE ? out.at[i] : control_choose(c, alive, out.at[i], state->at[i]);
-    for (uint32_t i = 0; i < k->outputs; i++)
-        collect(c, &list[i], out.at[k->states + i], alive);
+    run_body(c, &in, alive, 0, state, k->outputs, list);
 }
 
 void import_scan(const Control *c)

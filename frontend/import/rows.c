@@ -110,11 +110,8 @@ static int64_t leading_size(const Rows *r)
 /* Which dimension of an output it is, or BATCH_NONE. */
 static int dim_of_output(const Rows *r, const Onnx__ValueInfoProto *v, const Candidate *c)
 {
-    const Onnx__TypeProto *t = v->type;
-    if (!t || t->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE || !t->tensor_type->shape)
-        return BATCH_NONE;
-    const Onnx__TensorShapeProto *s = t->tensor_type->shape;
-    for (int k = 0; k < (int)s->n_dim && k < MAX_RANK; k++) {
+    const Onnx__TensorShapeProto *s = raw_shape(v);
+    for (int k = 0; s && k < (int)s->n_dim && k < MAX_RANK; k++) {
         DimName d = bind_name(r->s, s->dim[k], "", k);
         if (c->name ? d.name && !strcmp(d.name, c->name)
                     : k == 0 && !d.name && s->dim[k]->dim_value == c->rows)

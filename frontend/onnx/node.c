@@ -23,6 +23,12 @@ const Onnx__NodeDeviceConfigurationProto *node_devices(const Model *m, const Onn
     return NULL;
 }
 
+const Onnx__TensorShapeProto *raw_shape(const Onnx__ValueInfoProto *v)
+{
+    bool tensor = v->type && v->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+    return tensor ? v->type->tensor_type->shape : NULL;
+}
+
 const RawTensor *raw_array(const Model *m, const char *name)
 {
     uint32_t i = strmap_get(&m->init_index, name);

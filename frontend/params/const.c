@@ -101,18 +101,6 @@ void param_constants(Params *p, const RawNodes *list)
     }
 }
 
-/* Nothing that a model learns is compared with, or says how large or how much. */
-static bool may_train(const RawNode *n, uint32_t input)
-{
-    static const char *const setting[] = {
-        "Resize",  "Upsample",       "Pad",  "OneHot",      "Dropout",           "Range", "Equal",
-        "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "NonMaxSuppression", "Shape", NULL};
-    for (int i = 0; setting[i]; i++)
-        if (!strcmp(n->op_type, setting[i]))
-            return input == 0 && i < 3;
-    return true;
-}
-
 static void note(Params *p, const RawTensor *t, const char *name, const RawNode *reader)
 {
     if (param_is_mask(p->g, t) || strmap_get(&p->noted, name) != NONE)
@@ -141,7 +129,7 @@ void param_constants_note(Params *p, const RawNodes *list)
         for (uint32_t j = 0; !n->dead && j < n->nin; j++) {
             uint32_t from = strmap_get(&merged, n->in[j]);
             const RawTensor *t = raw_array(p->m, n->in[j]);
-            if (!may_train(n, j) || param_is_used(n, j))
+            if (op_slot(n->domain, n->op_type, j) == 'x' || param_is_used(n, j))
                 continue;
             if (t && param_is_folded(p, t))
                 note(p, t, t->name, n);

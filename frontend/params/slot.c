@@ -129,10 +129,7 @@ static void find_made_of(Params *p, const RawNodes *list)
 static bool ends_in_a_loss(const Model *m)
 {
     for (size_t i = 0; i < m->graph->n_output; i++) {
-        const Onnx__TypeProto *t = m->graph->output[i]->type;
-        const Onnx__TensorShapeProto *s = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE
-                                              ? t->tensor_type->shape
-                                              : NULL;
+        const Onnx__TensorShapeProto *s = raw_shape(m->graph->output[i]);
         bool one = s != NULL;
         for (size_t d = 0; s && d < s->n_dim; d++)
             one &= s->dim[d]->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&

@@ -3,19 +3,18 @@
  * with its bytes and an initializer that constant folding made.  Out: the recipe from one to the
  * other, or none.
  *
- * Every element of the tensor is looked for among the parameter's by its bits.  Where the places
- * found are an arithmetic progression in every dimension (stride 0: expanded) the tensor is a view,
- * which is verified element by element and written as Slice, Reshape, Transpose and Expand; else,
- * when every element has one place only, it is a Gather.  What is constant, or found in several
- * places, decides nothing.  Folding reads no operand of more than 8192 elements except to transpose
- * it, so that tables stay small; large tensors are only tried as copies, transposes and rows.
+ * By its bits it is the parameter, or its transpose; else rows of it, turned or not, expanded or
+ * not, which stand in it once; else, where each of its elements has one place in the parameter, a
+ * Gather of them.  What is constant, or found in several places, decides nothing.  Folding reads no
+ * operand of more than 8192 elements except to transpose it, so that the tables of places stay
+ * small.  Else it may be a line through the parameter, or a function of it.
  */
 #include <math.h>
 #include <string.h>
 
 #include "fx.h"
 
-enum { MANY = -2, ABSENT = -1 };
+enum { MANY = -2, ABSENT = -1 }; /* no place, or several */
 static const int64_t largest = INT64_C(1) << 18; /* elements looked up one by one */
 /* of a parameter that may have been cut or computed with */
 static const int64_t folded = INT64_C(1) << 14;
@@ -92,222 +91,114 @@ static int64_t place_of(const Known *k, uint64_t v, size_t size)
     return !slot ? ABSENT : k->many[slot - 1] ? MANY : (int64_t)slot - 1;
 }
 
-static void strides_of(const Shape *s, int64_t *stride)
+/* ---- copies, transposes, rows ---- */
+
+static Recipe *tie_whole(Fx *x, uint32_t param, const RawTensor *t)
 {
-    int64_t n = 1;
-    for (int i = s->rank; i-- > 0; n *= s->d[i])
-        stride[i] = n;
+    const Param *q = &x->p->g->param.at[param];
+    Shape held = q->transposed ? shape_of(2, q->shape.d[1], q->shape.d[0]) : q->shape;
+    RawTensor own = {.dtype = q->dtype, .shape = held, .bytes = q->bytes};
+    Same same = raw_same(&own, t);
+    if (same == NOT_SAME || (same == SAME && q->transposed && !shape_equal(&held, &t->shape)))
+        return NULL;
+    Recipe *r = recipe_of(x->a, param);
+    if ((same == SAME_TURNED) != q->transposed)
+        recipe_swap(x->a, r);
+    if (same == SAME && !q->transposed && !shape_equal(&q->shape, &t->shape))
+        recipe_reshape(x->a, r, &t->shape);
+    return r;
 }
 
-static bool next_index(const Shape *s, int64_t *index)
-{
-    for (int i = s->rank; i-- > 0; index[i] = 0)
-        if (++index[i] < s->d[i])
-            return true;
-    return false;
-}
-
-/* ---- views ---- */
-
-typedef struct {
-    int64_t origin, step[MAX_RANK];
-} View;
-
-/* A dimension's step, from any two neighbours whose places are known; an unknown one stays 0 and is
- * left to the verification. */
-static bool fit(const Shape *s, const int64_t *place, View *view)
-{
-    int64_t stride[MAX_RANK], index[MAX_RANK] = {0}, n = shape_elements(s), anchor = ABSENT;
-    bool known[MAX_RANK] = {false};
-    strides_of(s, stride);
-    for (int64_t i = 0; i < n; i++, next_index(s, index)) {
-        if (place[i] < 0)
-            continue;
-        for (int d = 0; d < s->rank; d++)
-            if (!known[d] && index[d] + 1 < s->d[d] && place[i + stride[d]] >= 0) {
-                view->step[d] = place[i + stride[d]] - place[i];
-                known[d] = true;
-            }
-        anchor = anchor == ABSENT ? i : anchor;
-    }
-    if (anchor == ABSENT)
-        return false;
-    view->origin = place[anchor];
-    for (int d = 0; d < s->rank; d++) {
-        if (!known[d] && s->d[d] > 1)
-            return false;
-        view->origin -= view->step[d] * (anchor / stride[d] % s->d[d]);
-    }
-    return true;
-}
-
-static bool holds(const Known *k, const RawTensor *t, const View *view)
-{
-    int64_t index[MAX_RANK] = {0}, n = shape_elements(&t->shape);
-    size_t size = dtype_size(t->dtype);
-    for (int64_t i = 0; i < n; i++, next_index(&t->shape, index)) {
-        int64_t at = view->origin;
-        for (int d = 0; d < t->shape.rank; d++)
-            at += view->step[d] * index[d];
-        if (at < 0 || at >= k->n ||
-            memcmp(k->at + (size_t)at * size, t->bytes.at + (size_t)i * size, size))
-            return false;
-    }
-    return true;
-}
-
-/* The dims that move, largest step first; false when one goes backwards or two overlap. */
-static bool order_dims(const Shape *s, const View *view, int *dim, int *n)
-{
-    *n = 0;
-    for (int d = 0; d < s->rank; d++) {
-        if (s->d[d] < 2 || view->step[d] == 0)
-            continue;
-        if (view->step[d] < 0)
-            return false;
-        int at = (*n)++;
-        for (; at > 0 && view->step[dim[at - 1]] < view->step[d]; at--)
-            dim[at] = dim[at - 1];
-        dim[at] = d;
-    }
-    for (int i = 0; i + 1 < *n; i++)
-        if (view->step[dim[i]] < view->step[dim[i + 1]] * s->d[dim[i + 1]])
-            return false;
-    return true;
-}
-
-/*
- * Dims in memory order make one run, or runs at one distance: the parameter is seen as [rows,
- * distance], a block is cut out of it, and the dims are turned and expanded.  False: not so, and
- * nothing is recorded.
- */
-static bool record_view(Arena *a, Recipe *r, const Shape *own, const Shape *s, const View *view)
-{
-    int dim[MAX_RANK], n, cut = 0;
-    int64_t total = shape_elements(own), rows = 1, run = 1, distance = total, perm[MAX_RANK];
-    if (!order_dims(s, view, dim, &n) || n == 0)
-        return false;
-    if (view->step[dim[n - 1]] != 1)
-        return false;
-    Shape sorted = {.rank = n}, once = *s;
-    for (int i = n; i-- > 0;) {
-        sorted.d[i] = s->d[dim[i]];
-        if (cut == 0 && view->step[dim[i]] == run) {
-            run *= sorted.d[i];
-        } else {
-            if (cut == 0) {
-                cut = i + 1;
-                distance = view->step[dim[i]];
-            }
-            if (view->step[dim[i]] != distance * rows)
-                return false;
-            rows *= sorted.d[i];
-        }
-    }
-    int64_t row = view->origin / distance, column = view->origin % distance;
-    if (total % distance || column + run > distance || row + rows > total / distance)
-        return false;
-    Shape now = *own;
-    if (cut == 0 && run < total && own->rank > 0 && run % (total / own->d[0]) == 0 &&
-        view->origin % (total / own->d[0]) == 0) {
-        int64_t from[MAX_RANK] = {view->origin / (total / own->d[0])};
-        now.d[0] = run / (total / own->d[0]);
-        recipe_slice(a, r, now.rank, from, now.d);
-    } else if (rows * run < total) {
-        now = shape_of(2, total / distance, distance);
-        recipe_reshape(a, r, &now);
-        now = shape_of(2, rows, run);
-        recipe_slice(a, r, 2, (int64_t[]){row, column}, now.d);
-    }
-    if (!shape_equal(&now, &sorted))
-        recipe_reshape(a, r, &sorted);
-    bool turned = false, expanded = false;
-    for (int d = 0, k = 0; d < s->rank; d++) {
-        bool moves = s->d[d] > 1 && view->step[d] != 0;
-        expanded |= s->d[d] > 1 && !moves;
-        once.d[d] = moves ? s->d[d] : 1;
-        for (int i = 0; moves && i < n; i++)
-            if (dim[i] == d) {
-                turned |= i != k;
-                perm[k++] = i;
-                break;
-            }
-    }
-    if (turned)
-        recipe_transpose(a, r, n, perm);
-    if (once.rank != n)
-        recipe_reshape(a, r, &once);
-    if (expanded)
-        recipe_expand(a, r, s);
-    return true;
-}
-
-static void record_gather(Arena *a, Recipe *r, const Shape *own, const RawTensor *t,
-                          const int64_t *place)
-{
-    Shape flat = shape_of(1, shape_elements(own));
-    if (own->rank != 1)
-        recipe_reshape(a, r, &flat);
-    recipe_gather(a, r, shape_elements(&t->shape), place);
-    if (t->shape.rank != 1)
-        recipe_reshape(a, r, &t->shape);
-}
-
-/* ---- large tensors: copies, transposes and rows ---- */
-
-/* Rows at .. of a matrix, as they are or turned: the projections that nn.MultiheadAttention cuts
- * in_proj_weight into. */
-static bool are_rows(const uint8_t *own, const RawTensor *t, int64_t at, bool turned)
+/* Do the tensor's elements stand there, one row behind another?  turned: it is their transpose. */
+static bool are_rows(const uint8_t *own, const RawTensor *t, bool turned)
 {
     size_t size = dtype_size(t->dtype);
     int64_t rows = t->shape.d[turned], columns = t->shape.d[!turned];
+    if (!turned)
+        return !memcmp(own, t->bytes.at, t->bytes.length);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < columns; c++)
-            if (memcmp(own + (size_t)((at + r) * columns + c) * size,
-                       t->bytes.at + (size_t)(turned ? c * rows + r : r * columns + c) * size,
-                       size))
+            if (memcmp(own + (size_t)(r * columns + c) * size,
+                       t->bytes.at + (size_t)(c * rows + r) * size, size))
                 return false;
     return true;
 }
 
+/* The tensor as it was before it was expanded: of slices that are all the same, one. */
+static RawTensor unexpanded(Arena *a, const RawTensor *t)
+{
+    RawTensor once = *t;
+    for (int d = 0; d < t->shape.rank && shape_elements(&t->shape) <= largest; d++)
+        if (t->shape.d[d] > 1 && raw_repeats(t, d))
+            once.shape.d[d] = 1;
+    if (!shape_equal(&once.shape, &t->shape))
+        once.bytes = raw_first(a, t, &once.shape);
+    return once;
+}
+
+/* The projections that nn.MultiheadAttention cuts in_proj_weight into, a row of a table, what was
+ * expanded over the batch. */
 static Recipe *tie_rows(Fx *x, uint32_t param, const RawTensor *t)
 {
     const Param *q = &x->p->g->param.at[param];
-    for (int turned = 0; turned < 2 && q->shape.rank == 2 && t->shape.rank == 2 && !q->transposed;
-         turned++) {
-        int64_t rows = t->shape.d[turned], at = 0;
-        if (t->shape.d[!turned] != q->shape.d[1] || rows >= q->shape.d[0])
-            continue;
-        while (at + rows <= q->shape.d[0] && !are_rows(q->bytes.at, t, at, turned))
-            at++;
-        if (at + rows > q->shape.d[0])
+    const RawTensor once = unexpanded(x->a, t);
+    const Shape *s = &once.shape;
+    int64_t all = shape_elements(&q->shape), n = shape_elements(s), at = ABSENT;
+    const Known *k = q->transposed ? known_of(x, param, all) : NULL;
+    const uint8_t *own = k ? k->at : q->transposed ? NULL : q->bytes.at;
+    if (!own || q->shape.rank < 1 || all < 1 || n > all)
+        return NULL;
+    Shape rows = q->shape;
+    int64_t row = all / q->shape.d[0];
+    rows.d[0] = n / row;
+    for (int turned = 0; turned < 2 && n % row == 0; turned++) {
+        if (turned && (s->rank != 2 || q->shape.rank != 2 || s->d[0] != row))
+            break;
+        for (int64_t i = 0; i + rows.d[0] <= q->shape.d[0]; i++) {
+            if (!are_rows(own + (size_t)(i * row) * dtype_size(t->dtype), &once, turned))
+                continue;
+            if (at != ABSENT)
+                return NULL; /* they stand in it twice */
+            at = i;
+        }
+        if (at == ABSENT)
             continue;
         Recipe *r = recipe_of(x->a, param);
-        recipe_slice(x->a, r, 2, (int64_t[]){at, 0}, (int64_t[]){rows, q->shape.d[1]});
+        if (n < all)
+            recipe_slice(x->a, r, rows.rank, (int64_t[MAX_RANK]){at}, rows.d);
         if (turned)
             recipe_swap(x->a, r);
+        else if (!shape_equal(&rows, s))
+            recipe_reshape(x->a, r, s);
+        if (!shape_equal(s, &t->shape))
+            recipe_expand(x->a, r, &t->shape);
         return r;
     }
     return NULL;
 }
 
-static Recipe *tie_large(Fx *x, uint32_t param, const RawTensor *t)
+/* Element by element, where each has one place. */
+static Recipe *tie_places(Fx *x, uint32_t param, const RawTensor *t)
 {
-    const Param *q = &x->p->g->param.at[param];
-    if (shape_elements(&q->shape) != shape_elements(&t->shape))
-        return tie_rows(x, param, t);
-    Shape held = q->transposed ? shape_of(2, q->shape.d[1], q->shape.d[0]) : q->shape;
-    RawTensor own = {.dtype = q->dtype, .shape = held, .bytes = q->bytes};
-    Same same = raw_same(&own, t);
-    bool plain = same == SAME, turned = same == SAME_TURNED;
-    if (same == NOT_SAME)
+    size_t size = dtype_size(t->dtype);
+    int64_t n = shape_elements(&t->shape);
+    const Known *k = n <= largest ? known_of(x, param, n) : NULL;
+    if (!k)
         return NULL;
+    int64_t *place = arena_array(x->a, int64_t, n + 1);
+    for (int64_t i = 0; i < n; i++) {
+        place[i] = place_of(k, bits_at(t->bytes.at, i, size), size);
+        if (place[i] < 0)
+            return NULL;
+    }
     Recipe *r = recipe_of(x->a, param);
-    if (turned != q->transposed)
-        recipe_swap(x->a, r);
-    if (plain && !q->transposed && !shape_equal(&q->shape, &t->shape))
+    Shape flat = shape_of(1, k->n);
+    if (x->p->g->param.at[param].shape.rank != 1)
+        recipe_reshape(x->a, r, &flat);
+    recipe_gather(x->a, r, n, place);
+    if (t->shape.rank != 1)
         recipe_reshape(x->a, r, &t->shape);
-    return plain && q->transposed && q->shape.d[0] != t->shape.d[1] ? NULL : r;
+    return r;
 }
 
 /* One that TorchScript's folding renamed: what is equal may be of a copy of its module. */
@@ -316,37 +207,13 @@ static bool has_no_name(const Param *q) { return strstr(q->name, "::") != NULL; 
 Recipe *tie_exact(Fx *x, uint32_t param, const RawTensor *t)
 {
     const Param *q = &x->p->g->param.at[param];
-    size_t size = dtype_size(t->dtype);
-    int64_t n = shape_elements(&t->shape);
-    if (q->dtype != t->dtype || !q->bytes.at || t->bytes.length != (size_t)n * size ||
-        raw_is_constant(t) || has_no_name(q))
+    size_t bytes = (size_t)shape_elements(&t->shape) * dtype_size(t->dtype);
+    if (q->dtype != t->dtype || !q->bytes.at || t->bytes.length != bytes || raw_is_constant(t) ||
+        has_no_name(q))
         return NULL;
-    const Known *k = n <= largest ? known_of(x, param, n) : NULL;
-    if (!k)
-        return tie_large(x, param, t);
-    int64_t *place = arena_array(x->a, int64_t, n);
-    bool unique = true;
-    for (int64_t i = 0; i < n; i++) {
-        place[i] = place_of(k, bits_at(t->bytes.at, i, size), size);
-        unique &= place[i] >= 0;
-        if (place[i] == ABSENT)
-            return NULL;
-    }
-    View view = {0};
-    Recipe *r = recipe_of(x->a, param);
-    if (n == k->n && !memcmp(k->at, t->bytes.at, t->bytes.length)) {
-        if (!shape_equal(&q->shape, &t->shape))
-            recipe_reshape(x->a, r, &t->shape);
-        return r;
-    }
-    if (fit(&t->shape, place, &view) && holds(k, t, &view) &&
-        record_view(x->a, r, &q->shape, &t->shape, &view))
-        return r;
-    if (!unique)
-        return NULL;
-    r = recipe_of(x->a, param);
-    record_gather(x->a, r, &q->shape, t, place);
-    return r;
+    Recipe *r = tie_whole(x, param, t);
+    r = r ? r : tie_rows(x, param, t);
+    return r ? r : tie_places(x, param, t);
 }
 
 /* ---- functions of one operand ---- */

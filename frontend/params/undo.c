@@ -31,16 +31,14 @@ static Shape squeezed(const Shape *s)
     return out;
 }
 
-/* Are the slices along dim d all the same? */
-static bool repeats(const RawTensor *t, int d)
+bool raw_repeats(const RawTensor *t, int d)
 {
     const int64_t inner = shape_between(&t->shape, d + 1, t->shape.rank);
     return blocks_equal(t->bytes.at, shape_between(&t->shape, 0, d), t->shape.d[d],
                         (size_t)inner * dtype_size(t->dtype));
 }
 
-/* The elements at index 0 of every dim that `once` has as 1. */
-static Payload first_of_each(Arena *a, const RawTensor *t, const Shape *once)
+Payload raw_first(Arena *a, const RawTensor *t, const Shape *once)
 {
     size_t size = dtype_size(t->dtype);
     int64_t n = shape_elements(once), index[MAX_RANK] = {0};
@@ -89,13 +87,12 @@ static bool declared(const Model *m, const char *name, Shape *s)
 {
     for (size_t i = 0; i < m->graph->n_value_info; i++) {
         const Onnx__ValueInfoProto *v = m->graph->value_info[i];
-        if (!v->name || strcmp(v->name, name) || !v->type ||
-            v->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ||
-            !v->type->tensor_type->shape || v->type->tensor_type->shape->n_dim > MAX_RANK)
+        const Onnx__TensorShapeProto *own = raw_shape(v);
+        if (!v->name || strcmp(v->name, name) || !own || own->n_dim > MAX_RANK)
             continue;
-        s->rank = (int)v->type->tensor_type->shape->n_dim;
+        s->rank = (int)own->n_dim;
         for (int d = 0; d < s->rank; d++)
-            s->d[d] = v->type->tensor_type->shape->dim[d]->dim_value;
+            s->d[d] = own->dim[d]->dim_value;
         return true;
     }
     return false;
@@ -132,7 +129,7 @@ static bool drop_copies(const RawTensor *tensor, Shape *once)
     for (int d = 0; d < once->rank; d++) {
         if (once->d[d] > 1 && constant && d > 0 && d + 1 < once->rank)
             return false;
-        if (once->d[d] > 1 && (constant ? d == 0 : repeats(tensor, d)))
+        if (once->d[d] > 1 && (constant ? d == 0 : raw_repeats(tensor, d)))
             once->d[d] = 1;
     }
     return true;
@@ -193,7 +190,7 @@ static bool undo_view(Fx *x, const Trace *t, Undone *out)
     if (shape_equal(&own, &tensor->shape))
         return undo_plain(x, tensor, false, out);
     *out = (Undone){.shape = own,
-                    .bytes = first_of_each(x->a, tensor, &once),
+                    .bytes = raw_first(x->a, tensor, &once),
                     .recipe = recipe_of(x->a, 0)};
     if (!shape_equal(&own, &once))
         recipe_reshape(x->a, out->recipe, &once);
