@@ -214,9 +214,9 @@ static bool may_be(const StrMap *beside, DimName d)
     return d.name && strmap_get(beside, d.name) == NONE;
 }
 
-/* Beside a name the file tells: what has no name is not the batch, and a size of the batch has none.
- * Where it does not tell, a first dimension of as many is, and so is one where the input meets
- * rows. */
+/* Beside a name the file tells: what has no name is not the batch, and a size of the batch has
+ * none.  Where it does not tell, a first dimension of as many is, and so is one where the input
+ * meets rows. */
 static RowsAt rows_at(const Rows *r, const Candidate *c)
 {
     Arena *a = r->s->g->arena;

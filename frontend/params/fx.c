@@ -84,67 +84,45 @@ static bool is_other(const Group *g, const Use *u, uint32_t k)
     return other && g->arg.at[k].role != role && g->arg.at[k].role != ROLE_ANY;
 }
 
-static void match_names(Fx *x, Group *g)
+enum { BY_NAME, BY_ROLE, BY_ORDER, PASSES = BY_ORDER + 3 };
+
+/* May the operand be argument k?  By its name; by its role; what is left goes by order: other
+ * parameters' initializers first, then tensors, then numbers. */
+static bool may_be(const Fx *x, const Group *g, const Use *u, uint32_t k, int pass)
 {
-    for (uint32_t i = 0; i < g->use.n; i++) {
-        Use *u = &g->use.at[i];
-        uint32_t e = strmap_get(&x->p->sig.by_target, x->p->m->init.at[u->init].name);
-        for (uint32_t k = 0; e != NONE && k < g->arg.n; k++)
-            if (g->arg.at[k].entry == e && !is_other(g, u, k)) {
-                take(x, g, u, e);
-                break;
-            }
-    }
+    const Argument *a = &g->arg.at[k];
+    const RawTensor *t = &x->p->m->init.at[u->init];
+    uint32_t named = strmap_get(&x->p->sig.by_target, t->name);
+    int role = fx_use_role(&g->fx, u->node, u->input),
+        kind = named != NONE ? 0 : t->shape.rank > 0 ? 1 : 2;
+    bool sum = !strcmp(u->node->op_type, "Add"), biased = fx_has_bias(&g->fx);
+    if (pass == BY_NAME)
+        return named == a->entry && !is_other(g, u, k);
+    if (a->taken || u->entry != NONE)
+        return false;
+    if (pass == BY_ROLE)
+        return role != ROLE_ANY && role == a->role &&
+               !(role == ROLE_WEIGHT && t->shape.rank == 0) &&
+               /* a product that was folded, and no bias */
+               !(role == ROLE_BIAS && sum && raw_wide_dims(&t->shape) > 1) &&
+               /* an epsilon */
+               !(shape_elements(&t->shape) == 1 && fx_is_decomposed_norm(&g->fx));
+    return kind == pass - BY_ORDER && param_role(u->node, u->input) == ROLE_ANY &&
+           !fx_is_norm(&g->fx) && !(biased && a->role == ROLE_WEIGHT && sum) &&
+           !(biased && a->role == ROLE_BIAS && role != ROLE_BIAS);
 }
 
-static void match_roles(Fx *x, Group *g)
+static void match(Fx *x, Group *g)
 {
-    for (uint32_t i = 0; i < g->use.n; i++) {
-        Use *u = &g->use.at[i];
-        int role = fx_use_role(&g->fx, u->node, u->input);
-        if (u->entry != NONE || role == ROLE_ANY)
-            continue;
-        bool scalar = shape_elements(&x->p->m->init.at[u->init].shape) == 1;
-        if (role == ROLE_WEIGHT && x->p->m->init.at[u->init].shape.rank == 0)
-            continue;
-        if (role == ROLE_BIAS && !strcmp(u->node->op_type, "Add") &&
-            raw_wide_dims(&x->p->m->init.at[u->init].shape) > 1)
-            continue;                                /* a product that was folded, and no bias */
-        if (scalar && fx_is_decomposed_norm(&g->fx)) /* an epsilon */
-            continue;
-        for (uint32_t k = 0; k < g->arg.n; k++)
-            if (!g->arg.at[k].taken && g->arg.at[k].role == role) {
-                take(x, g, u, g->arg.at[k].entry);
-                break;
-            }
-    }
-}
-
-/* What is left goes by order: other parameters' initializers first, then tensors, then scalars. */
-static void match_order(Fx *x, Group *g)
-{
-    const Params *p = x->p;
-    for (int pass = 0; pass < 3; pass++)
-        for (uint32_t i = 0; i < g->use.n; i++) {
-            Use *u = &g->use.at[i];
-            const RawTensor *t = &p->m->init.at[u->init];
-            int kind = strmap_get(&p->sig.by_target, t->name) != NONE ? 0
-                       : t->shape.rank > 0                            ? 1
-                                                                      : 2;
-            if (u->entry != NONE || kind != pass || param_role(u->node, u->input) != ROLE_ANY ||
-                fx_is_norm(&g->fx))
-                continue;
-            for (uint32_t k = 0; k < g->arg.n; k++) {
-                bool bias = fx_has_bias(&g->fx) && g->arg.at[k].role == ROLE_BIAS;
-                bool weight = fx_has_bias(&g->fx) && g->arg.at[k].role == ROLE_WEIGHT &&
-                              !strcmp(u->node->op_type, "Add");
-                if (g->arg.at[k].taken || weight ||
-                    (bias && fx_use_role(&g->fx, u->node, u->input) != ROLE_BIAS))
-                    continue;
-                take(x, g, u, g->arg.at[k].entry);
-                break;
-            }
-        }
+    /* no operand of these is one of its arguments */
+    bool packed = fx_is_recurrent(&g->fx) || fx_is_control(&g->fx);
+    for (int pass = 0; pass < (packed ? BY_ROLE : PASSES); pass++)
+        for (uint32_t i = 0; i < g->use.n; i++)
+            for (uint32_t k = 0; k < g->arg.n; k++)
+                if (may_be(x, g, &g->use.at[i], k, pass)) {
+                    take(x, g, &g->use.at[i], g->arg.at[k].entry);
+                    break;
+                }
 }
 
 /* A node without an fx node reads a parameter of another module: it was merged with the like-named
@@ -195,13 +173,8 @@ void param_from_signature(Params *p, RawNodes *list)
     collect(&x, list);
     fx_origins(&x);
     p->is_whole = is_whole(&x);
-    for (uint32_t i = 0; i < x.group.n; i++) {
-        match_names(&x, &x.group.at[i]);
-        if (fx_is_recurrent(&x.group.at[i].fx) || fx_is_control(&x.group.at[i].fx))
-            continue; /* no operand is one of its arguments */
-        match_roles(&x, &x.group.at[i]);
-        match_order(&x, &x.group.at[i]);
-    }
+    for (uint32_t i = 0; i < x.group.n; i++)
+        match(&x, &x.group.at[i]);
     for (uint32_t i = 0; i < x.group.n; i++)
         for (uint32_t k = 0; k < x.group.at[i].arg.n; k++)
             x.used[x.group.at[i].arg.at[k].entry] = true;

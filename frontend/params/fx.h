@@ -120,10 +120,6 @@ uint32_t fx_steps(const Fx *x, const Trace *t, const char *const *base);
 void fx_note_origins(Fx *x);
 
 /* ---- undo.c ---- */
-/* Are the slices along dim d all the same? */
-bool raw_repeats(const RawTensor *t, int d);
-/* The elements at index 0 of every dim that `once` has as 1. */
-Payload raw_first(Arena *a, const RawTensor *t, const Shape *once);
 /* The recipe reads parameter 0.  plain: the bytes are the initializer's; turned: with two dims
  * exchanged; in_order: only the order in which rows are read tells which is which. */
 typedef struct {
@@ -145,6 +141,10 @@ bool raw_is_constant(const RawTensor *t);         /* are all elements the same? 
 typedef enum { NOT_SAME, SAME, SAME_TURNED } Same;
 Same raw_same(const RawTensor *a, const RawTensor *b);
 int raw_wide_dims(const Shape *s); /* of more than one element */
+/* Are the slices along dim d all the same? */
+bool raw_repeats(const RawTensor *t, int d);
+/* The elements at index 0 of every dim that `once` has as 1. */
+Payload raw_first(Arena *a, const RawTensor *t, const Shape *once);
 
 /* ---- const.c ---- */
 /* By TorchScript, or of its nodes by ONNX Runtime's optimizer: "/wpe/Gather_output_0". */

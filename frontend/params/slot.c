@@ -93,23 +93,28 @@ static bool reads_parameter(const Params *p, const RawNode *n, bool module)
     return data && parameter;
 }
 
+/* Of what is made of both. */
+static uint32_t together(uint32_t x, uint32_t y)
+{
+    uint32_t a = x & ~(uint32_t)OF_LABEL, b = y & ~(uint32_t)OF_LABEL;
+    return (a > b ? a : b) | ((x | y) & OF_LABEL);
+}
+
 static uint32_t result_of(const Params *p, const RawNode *n)
 {
-    uint32_t of = is_control(n) ? OF_PARAMETERS : OF_ARRAYS, label = 0;
+    uint32_t of = is_control(n) ? OF_PARAMETERS : OF_ARRAYS;
     if (is_op(n, "Shape") || is_op(n, "Size"))
         return OF_ARRAYS;
     if (!strncmp(n->op_type, "Random", strlen("Random")))
         return OF_DATA;
     for (uint32_t j = 0; j < n->nin; j++) {
-        uint32_t k = made_of(p, n->in[j]);
-        label |= is_op(n, "Where") && j == 0 ? 0 : k & OF_LABEL; /* a mask */
-        of = (k & ~(uint32_t)OF_LABEL) > of ? k & ~(uint32_t)OF_LABEL : of;
+        bool mask = is_op(n, "Where") && j == 0;
+        of = together(of, made_of(p, n->in[j]) & ~(uint32_t)(mask ? OF_LABEL : 0));
     }
     if (reads_parameter(p, n, false))
-        of = OF_PARAMETERS;
-    else if (of == OF_PARAMETERS && slot_of(n, 0) == 'x')
-        of = OF_DATA; /* no gradient passes */
-    return of | label;
+        return OF_PARAMETERS | (of & OF_LABEL);
+    bool stops = (of & OF_PARAMETERS) && slot_of(n, 0) == 'x'; /* no gradient passes */
+    return stops ? OF_DATA | (of & OF_LABEL) : of;
 }
 
 static void find_made_of(Params *p, const RawNodes *list)
@@ -287,12 +292,8 @@ static SlotRead says(const Params *p, const RawNode *n, uint32_t j)
         r.as = carried(n, j);
         return r;
     }
-    for (uint32_t k = 0; k < n->nin; k++) {
-        uint32_t of = k == j ? OF_ARRAYS : made_of(p, n->in[k]);
-        beside = (of & ~(uint32_t)OF_LABEL) > (beside & ~(uint32_t)OF_LABEL)
-                     ? of | (beside & OF_LABEL)
-                     : beside | (of & OF_LABEL);
-    }
+    for (uint32_t k = 0; k < n->nin; k++)
+        beside = k == j ? beside : together(beside, made_of(p, n->in[k]));
     r.as = slot_flag(p, n, j, beside);
     if (beside != OF_ARRAYS || is_named_table(p, n, j) ||
         r.as & (SLOT_BIAS | SLOT_SCALE | SLOT_STATISTIC | SLOT_NEVER))

@@ -31,31 +31,6 @@ static Shape squeezed(const Shape *s)
     return out;
 }
 
-bool raw_repeats(const RawTensor *t, int d)
-{
-    const int64_t inner = shape_between(&t->shape, d + 1, t->shape.rank);
-    return blocks_equal(t->bytes.at, shape_between(&t->shape, 0, d), t->shape.d[d],
-                        (size_t)inner * dtype_size(t->dtype));
-}
-
-Payload raw_first(Arena *a, const RawTensor *t, const Shape *once)
-{
-    size_t size = dtype_size(t->dtype);
-    int64_t n = shape_elements(once), index[MAX_RANK] = {0};
-    uint8_t *out = arena_alloc(a, (size_t)n * size);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t at = 0;
-        for (int d = 0; d < once->rank; d++)
-            at = at * t->shape.d[d] + index[d];
-        memcpy(out + (size_t)i * size, t->bytes.at + (size_t)at * size, size);
-        for (int d = once->rank; d-- > 0; index[d] = 0)
-            if (++index[d] < once->d[d])
-                break;
-    }
-    return (Payload){
-        .at = out, .length = (size_t)n * size, .file = t->bytes.file, .converted = true};
-}
-
 /* Are all steps known? */
 static bool is_undoable(const Fx *x, const Trace *t)
 {
