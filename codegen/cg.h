@@ -11,6 +11,7 @@
 
 #include "codegen.h"
 #include "codegen/func.h"
+#include "runtime/api/pp.h"
 
 /* A constant the stage reads through a pointer.  inlined: its elements are in the source; on a
    device it is in PpCtx.constants as well, after the others. */
@@ -32,9 +33,7 @@ typedef struct {
 
 /* A convolution that open() prepares. */
 typedef struct {
-    Dtype type;
-    int spatial;
-    int64_t group, c, m, in[3], out[3], kernel[3], stride[3], dilation[3], pad_begin[3], pad_end[3];
+    PpConvShape shape;
     int64_t rows;                   /* the most */
 } StageConv;
 

@@ -73,6 +73,10 @@ typedef struct { ValueId root; Lin off; const Lin *stride; bool internal, hidden
 typedef VEC(Member) Members;
 typedef VEC(Known) Knowns;
 
+/* Memory that a group reads or writes. */
+typedef struct { uint32_t buf; bool written; } Access;
+typedef VEC(Access) Accesses;
+
 typedef enum { G_NEST, G_CALL, G_NONE } GroupKind;
 typedef struct {
     GroupKind kind;
@@ -87,6 +91,7 @@ typedef struct {
     uint32_t place;                 /* in the row of groups */
     uint32_t into;                  /* the group it became part of, NONE: it stands */
     Nest *nest;
+    Accesses access;                /* once it is asked for (demand.c) */
     /* the nest over samples, channels and elements of images, where it follows the convolution
        that is the group before it (then.c); NULL: it is a step of its own */
     const Nest *image;

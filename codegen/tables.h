@@ -38,6 +38,9 @@ const char *cg_called(const StageGen *sg, ValueId value, Arena *a);
 
 /* ---- plan/collective.c ----------------------------------------------------------------------- */
 
+/* by PP_ALL_REDUCE and so on: the operation, and its name in tables and in calls */
+typedef struct { Op op; const char *name, *call; } CollectiveKind;
+extern const CollectiveKind cg_collective_kind[];
 /* PpStage.collective; once the functions have their steps */
 const PpCollective *cg_collectives(const StageGen *sg, Arena *a, int *n);
 const PpPartial *cg_partials(const StageGen *sg, Arena *a, int *n);
@@ -51,6 +54,8 @@ const PpSteps *cg_steps_table(const StageGen *sg, Arena *a);
    goes elsewhere, 'B' if both */
 int cg_step_part(const Func *f, const Step *s);
 const char *cg_step_nodes(const Func *f, const Step *s, Arena *a); /* their names, a line each */
+/* adds the model's nodes behind a group, by Graph.origin, but those that are there */
+void cg_origins(const Func *f, uint32_t group, Ids *to);
 
 /* ---- plan/launches.c ------------------------------------------------------------------------- */
 

@@ -10,6 +10,12 @@
 
 /* A Text (base.h) of lines: indented, with a newline */
 void text_line(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* a line that begins a block, whose lines are indented; its "}" */
+void text_open(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void text_close(Text *t);
+/* one more of a list: ", x" behind others */
+void text_item(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
+const char *text_numbers(Arena *a, const int64_t *x, int n);            /* "2, 3, 4" */
 /* code, and from the column on a comment: where it is too long for 120 columns its first word and
    the end of the rest, where names differ; behind code that leaves no room it stands before it */
 void text_noted(Text *t, int column, const char *code, const char *note);

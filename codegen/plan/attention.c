@@ -132,33 +132,6 @@ static bool random_places(const Func *f, const Node *n, AttentionStep *t, Wide *
     return true;
 }
 
-static bool chained(const Batches *b, int operands, int d)
-{
-    Lin z;
-    for (int i = 0; i < operands; i++)
-        if (!lin_mul(b->stride[i][d + 1], b->count[d + 1], &z) || !lin_eq(z, b->stride[i][d]))
-            return false;
-    return lin_mul(b->count[d], b->count[d + 1], &z);
-}
-
-/* Dimensions that are one walk through every operand become one. */
-static void fold(Batches *b, int operands)
-{
-    for (int d = b->n - 2; d >= 0; d--) {
-        if (!chained(b, operands, d))
-            continue;
-        lin_mul(b->count[d], b->count[d + 1], &b->count[d]);
-        for (int i = 0; i < operands; i++)
-            b->stride[i][d] = b->stride[i][d + 1];
-        b->n--;
-        for (int e = d + 1; e < b->n; e++) {
-            b->count[e] = b->count[e + 1];
-            for (int i = 0; i < operands; i++)
-                b->stride[i][e] = b->stride[i][e + 1];
-        }
-    }
-}
-
 /* False: no common batch, or a row or column of several strides. */
 static bool lay_out(Func *f, const Node *n, AttentionStep *t)
 {
@@ -193,7 +166,7 @@ static bool lay_out(Func *f, const Node *n, AttentionStep *t)
     }
     if (!cg_batches(f, operand, operands, value_at(n, SIDE_Y), &b))
         return false;
-    fold(&b, operands);
+    cg_batches_fold(&b, operands);
     if (b.n > ATTENTION_DIMS)
         return false;
     t->nb = b.n;
@@ -252,17 +225,11 @@ void cg_attention(Func *f, const Node *n, Step *s)
         t->side[i].arg = NONE;
         if (x == NONE || (!t->back && i == SIDE_STATS && !f->needed[x]))
             continue;
-        const Ref *r = cg_ref(f, x);
         bool written = t->back ? i >= SIDE_DQ : i == SIDE_Y || i == SIDE_STATS;
-        t->side[i].arg = s->arg.n;
-        vec_push(f->a, &s->arg, ((StepArg){r->buf, r->off, written, ROLE_X, NULL, x}));
+        t->side[i].arg = cg_step_arg(f, s, x, written);
     }
-    if (n->nout > (t->back ? 3 : 2)) {
-        const Ref *r = cg_ref(f, n->out[n->nout - 1]);
-        t->room = s->arg.n;
-        vec_push(f->a, &s->arg,
-                 ((StepArg){r->buf, r->off, true, ROLE_X, NULL, n->out[n->nout - 1]}));
-    }
+    if (n->nout > (t->back ? 3 : 2))
+        t->room = cg_step_arg(f, s, n->out[n->nout - 1], true);
     t->bias_type = t->attr->bias ? val(f->g, value_at(n, SIDE_BIAS))->dtype : DT_F32;
     s->keyed = t->ratio > 0;
     s->key = s->keyed ? (uint32_t)t->attr->key : 0;

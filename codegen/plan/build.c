@@ -26,8 +26,7 @@ static void over_group(const Build *b, const Lin *e, Lin *out)
     memset(out, 0, sizeof(Lin) * NEST_DIMS);
     for (int p = 0; p < b->m->np; p++) {
         const Piece *x = &b->m->piece[p];
-        if (!lin_mul(e[x->e], x->mult, &out[x->k]))
-            BUG("a stride that is not affine in the rows");
+        out[x->k] = lin_product(e[x->e], x->mult);
     }
 }
 
@@ -324,21 +323,15 @@ static void swap_dims(Nest *n, int x, int y)
     }
 }
 
-static bool chains(Lin outer, Lin inner, Lin ext)
-{
-    Lin z;
-    return lin_mul(inner, ext, &z) && lin_eq(outer, z);
-}
-
 static bool may_merge(const Nest *n, int d)
 {
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         if ((s->kind == S_LOAD || s->kind == S_STORE || s->kind == S_INDEX) &&
-            !chains(s->stride[d], s->stride[d + 1], n->ext[d + 1]))
+            !lin_chains(s->stride[d], s->stride[d + 1], n->ext[d + 1]))
             return false;
         for (uint32_t j = 0; j < s->nguard; j++)
-            if (!chains(s->guard[j].coef[d], s->guard[j].coef[d + 1], n->ext[d + 1]))
+            if (!lin_chains(s->guard[j].coef[d], s->guard[j].coef[d + 1], n->ext[d + 1]))
                 return false;
     }
     Lin z;
@@ -347,8 +340,7 @@ static bool may_merge(const Nest *n, int d)
 
 static void merge(Nest *n, int d)
 {
-    if (!lin_mul(n->ext[d], n->ext[d + 1], &n->ext[d]))
-        BUG("merging dimensions");
+    n->ext[d] = lin_product(n->ext[d], n->ext[d + 1]);
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         Stmt *s = &n->stmt.at[i];
         s->stride[d] = s->stride[d + 1];
@@ -368,12 +360,6 @@ static void merge(Nest *n, int d)
     n->nd--;
 }
 
-static int64_t width(Lin x)
-{
-    int64_t n = lin_at(x, 1009);
-    return n < 0 ? -n : n;
-}
-
 /* Pointwise: any order of the loops will do; that of the first store in memory is the best. */
 static void order_like_store(Nest *n)
 {
@@ -382,7 +368,7 @@ static void order_like_store(Nest *n)
         if (n->stmt.at[i].kind == S_STORE)
             s = &n->stmt.at[i];
     for (int i = 1; s && i < n->nd; i++)
-        for (int j = i; j > 0 && width(s->stride[j]) > width(s->stride[j - 1]); j--)
+        for (int j = i; j > 0 && lin_far(s->stride[j]) > lin_far(s->stride[j - 1]); j--)
             swap_dims(n, j, j - 1);
 }
 

@@ -7,16 +7,19 @@
 #include "codegen/tables.h"
 #include "plan.h"
 
+const CollectiveKind cg_collective_kind[] = {
+    [PP_ALL_REDUCE] = {OP_AllReduce, "PP_ALL_REDUCE", "all_reduce"},
+    [PP_ALL_GATHER] = {OP_AllGather, "PP_ALL_GATHER", "all_gather"},
+    [PP_REDUCE_SCATTER] = {OP_ReduceScatter, "PP_REDUCE_SCATTER", "reduce_scatter"},
+    [PP_ALL_TO_ALL] = {OP_AllToAll, "PP_ALL_TO_ALL", "all_to_all"},
+    [PP_SHARD] = {OP_Shard, "PP_SHARD", "shard"}};
+
 static int kind_of(Op op)
 {
-    switch (op) {
-    case OP_AllReduce: return PP_ALL_REDUCE;
-    case OP_AllGather: return PP_ALL_GATHER;
-    case OP_ReduceScatter: return PP_REDUCE_SCATTER;
-    case OP_AllToAll: return PP_ALL_TO_ALL;
-    case OP_Shard: return PP_SHARD;
-    default: BUG("%s between members", op_name(op));
-    }
+    int k = 0;
+    while (cg_collective_kind[k].op != op)
+        INSIST(k++ < PP_SHARD);
+    return k;
 }
 
 int64_t cg_collective_work(const Func *f, const Node *n)
@@ -28,16 +31,6 @@ int64_t cg_collective_work(const Func *f, const Node *n)
     return (bytes + size - 1) / size;
 }
 
-/* Product of dimensions [from, to) of v. */
-static Lin span(const Func *f, ValueId v, int from, int to)
-{
-    Lin n = lin(1);
-    for (int d = from; d < to; d++)
-        if (!lin_mul(n, cg_ext(f, v, d), &n))
-            BUG("a size that is not affine in the rows");
-    return n;
-}
-
 /* [a, d, b, e, f], d and e whole: one of the two axes is whole in the operand, the other one in the
  * result. */
 static void all_to_all(const Func *f, const Node *n, Collective *c)
@@ -46,11 +39,11 @@ static void all_to_all(const Func *f, const Node *n, Collective *c)
     int from = (int)n->attr.axis, to = (int)n->attr.to_axis, rank = val(f->g, x)->shape.rank;
     int low = from < to ? from : to, high = from < to ? to : from;
     c->first = from < to;
-    c->size[c->n_size++] = span(f, x, 0, low);
+    c->size[c->n_size++] = cg_span(f, x, 0, low);
     c->size[c->n_size++] = cg_ext(f, c->first ? y : x, low);
-    c->size[c->n_size++] = span(f, x, low + 1, high);
+    c->size[c->n_size++] = cg_span(f, x, low + 1, high);
     c->size[c->n_size++] = cg_ext(f, c->first ? x : y, high);
-    c->size[c->n_size++] = span(f, x, high + 1, rank);
+    c->size[c->n_size++] = cg_span(f, x, high + 1, rank);
 }
 
 static uint32_t row_of(StageGen *sg, ValueId result)
@@ -72,12 +65,12 @@ void cg_collective(Func *f, const Node *n, Step *s, CollectivePart when)
     c->part = when;
     c->kind = kind_of(n->op);
     if (c->kind == PP_ALL_REDUCE) {
-        c->size[c->n_size++] = span(f, n->in[0], 0, rank);
+        c->size[c->n_size++] = cg_span(f, n->in[0], 0, rank);
     } else if (c->kind == PP_ALL_TO_ALL) {
         all_to_all(f, n, c);
     } else {
-        c->size[c->n_size++] = span(f, part, 0, axis);
-        c->size[c->n_size++] = span(f, part, axis, rank);
+        c->size[c->n_size++] = cg_span(f, part, 0, axis);
+        c->size[c->n_size++] = cg_span(f, part, axis, rank);
     }
     s->collective = c;
     s->keyed = true;

@@ -65,6 +65,23 @@ bool cg_kernel_reads(const Func *f, const Node *n, uint32_t i)
     return !(scatter && i == 0 && (f->acc.at[n->out[0]] || cg_zeros(f->g, n->in[0])));
 }
 
+const Accesses *cg_accesses(Func *f, uint32_t o)
+{
+    Group *k = &f->group.at[f->order.at[o]];
+    const Node *n = k->kind == G_CALL ? &f->g->node.at[k->member.at[0].node] : NULL;
+    if (k->access.n)
+        return &k->access;
+    for (uint32_t i = 0; k->nest && i < k->nest->arg.n; i++)
+        vec_push(f->a, &k->access, ((Access){k->nest->arg.at[i].buf, k->nest->arg.at[i].written}));
+    for (uint32_t i = 0; n && i < n->nin; i++)
+        if (n->in[i] != NONE && cg_kernel_reads(f, n, i))
+            vec_push(f->a, &k->access, ((Access){cg_ref(f, n->in[i])->buf, false}));
+    for (uint32_t i = 0; n && i < n->nout; i++)
+        if (cg_kernel_writes(f, n, i))
+            vec_push(f->a, &k->access, ((Access){cg_ref(f, n->out[i])->buf, true}));
+    return &k->access;
+}
+
 /* A second result that nobody reads is not made, nor any of a Recurrence. */
 bool cg_kernel_writes(const Func *f, const Node *n, uint32_t out)
 {

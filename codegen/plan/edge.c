@@ -18,7 +18,7 @@ static void over_root(Func *f, ValueId v, bool kept, bool apart, Wide *w)
     const Node *n = graph_maker(f->g, v);
     Wide in;
     if (n && op_is_view(n->op) && !cg_is_copy(n) &&
-        !(kept && cg_bytes(f, n->in[0]) > cg_bytes(f, v))) {
+        !(kept && value_bytes(f->g, n->in[0]) > value_bytes(f->g, v))) {
         over_root(f, n->in[0], kept, apart, &in);
         if (cg_view_apply(f, n, x->out, &in, w))
             return;
@@ -98,8 +98,7 @@ static Ref layout(StageGen *sg, ValueId v)
     for (int i = at.rank - 1; i >= 0; i--) {
         int d = order[i];
         at.stride[d] = lin_is(at.ext[d], 1) ? lin(0) : stride;
-        if (!lin_mul(stride, at.ext[d], &stride))
-            BUG("a size that is not affine in the rows");
+        stride = lin_product(stride, at.ext[d]);
     }
     return at;
 }

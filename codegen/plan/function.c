@@ -35,6 +35,13 @@ FuncKind cg_function_like(const StageGen *sg, FuncKind kind)
     return kind;
 }
 
+const char *cg_function_kind(Arena *a, FuncKind kind)
+{
+    static const char *const name[] = {"forward", "infer", "backward", "backward_input",
+                                       "backward_weight"};
+    return kind < F_AGAIN ? name[kind] : arena_printf(a, "again%d", kind - F_AGAIN);
+}
+
 /* Constants have their numbers and places before anything is printed. */
 static void number_constants(Func *f)
 {

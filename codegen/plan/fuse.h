@@ -32,7 +32,6 @@ typedef struct Fuse {
 bool lay_in_axes(const Attr *at, int d);
 /* The result's strides over the node's space: a reduction's stands still along what is reduced. */
 void lay_result(Func *f, const Node *n, int rank, const Lin *ext, Ref *r, Lin *stride);
-int64_t lay_size(Lin x);                                /* for comparing strides */
 bool lay_match(const Group *k, const Known *known, int rank, const Lin *ext, const Lin *stride,
                Match *m);
 /* Strides given over the node's dims, or over the group's old dims, as strides over the pieces. */

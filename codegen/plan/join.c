@@ -61,7 +61,7 @@ static bool ordered(const Match *m, int from, int to)
 {
     for (int i = from; i + 1 < to; i++)
         if (m->d[i].e > m->d[i + 1].e ||
-            (m->d[i].e == m->d[i + 1].e && lay_size(m->d[i].emult) < lay_size(m->d[i + 1].emult)))
+            (m->d[i].e == m->d[i + 1].e && lin_far(m->d[i].emult) < lin_far(m->d[i + 1].emult)))
             return false;
     return true;
 }
@@ -79,7 +79,7 @@ static void reduced_last(const Node *n, Match *m)
             int j = out.n++;
             for (; j > outer && (out.d[j - 1].e > m->d[i].e ||
                                  (out.d[j - 1].e == m->d[i].e &&
-                                  lay_size(out.d[j - 1].emult) < lay_size(m->d[i].emult)));
+                                  lin_far(out.d[j - 1].emult) < lin_far(m->d[i].emult)));
                  j--)
                 out.d[j] = out.d[j - 1];
             out.d[j] = m->d[i];

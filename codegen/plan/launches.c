@@ -104,8 +104,9 @@ static void add_product(Adding *x, const Step *s)
 
 static void add_convolution(Adding *x, const Step *s)
 {
-    const StageConv *v = &x->f->sg->conv.at[s->convolution->shape];
-    const double size = (double)dtype_size(v->type);
+    const PpConvShape *v = &x->f->sg->conv.at[s->convolution->shape].shape;
+    const Dtype type = (Dtype)v->dtype;
+    const double size = (double)dtype_size(type);
     double in = (double)v->c, out = (double)v->m, taps = 1;
     for (int d = 0; d < v->spatial; d++) {
         in *= (double)v->in[d];
@@ -116,7 +117,7 @@ static void add_convolution(Adding *x, const Step *s)
                  written = s->convolution->op == OP_ConvWeightGrad ? 1 + s->convolution->adds : 1;
     const PerRows rows = of_lin(s->convolution->rows);
     add(x, "convolution",
-        (Work){.unit = unit_of_products(v->type),
+        (Work){.unit = unit_of_products(type),
                .launches = 1,
                .operations = scaled(rows, 2 * out * (double)v->c / (double)v->group * taps),
                .bytes = plus(scaled(rows, size * (in + out)), number(size * weights * written))});
@@ -319,14 +320,7 @@ const StageLaunches *cg_launches(const StageGen *sg, Arena *a)
 
 const char *cg_launches_name(int list, Arena *a)
 {
-    static const char *const name[] = {[F_FORWARD] = "forward",
-                                       [F_INFER] = "infer",
-                                       [F_BACKWARD] = "backward",
-                                       [F_INPUT] = "backward_input",
-                                       [F_WEIGHT] = "backward_weight"};
-    if (list < F_AGAIN)
-        return name[list];
     return list == LAUNCHES_UPDATE  ? "update"
            : list == LAUNCHES_STATE ? "state"
-                                    : arena_printf(a, "again%d", list - F_AGAIN);
+                                    : cg_function_kind(a, (FuncKind)list);
 }

@@ -129,17 +129,11 @@ bool cg_reduces_columns(const Func *f, const Node *n)
 
 /* ---- laying one space onto another ----------------------------------------------------------- */
 
-int64_t lay_size(Lin x)
-{
-    int64_t n = lin_at(x, 1009);
-    return n < 0 ? -n : n;
-}
-
 /* Outermost first, by stride. */
 static void sort_dims(Dim *d, int n)
 {
     for (int i = 1; i < n; i++)
-        for (int j = i; j > 0 && lay_size(d[j].stride) > lay_size(d[j - 1].stride); j--) {
+        for (int j = i; j > 0 && lin_far(d[j].stride) > lin_far(d[j - 1].stride); j--) {
             Dim t = d[j];
             d[j] = d[j - 1];
             d[j - 1] = t;

@@ -3,6 +3,7 @@
  * number of rows of the microbatch at hand.
  */
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "nest.h"
 
@@ -13,6 +14,22 @@ bool lin_mul(Lin x, Lin y, Lin *z)
     *z = (Lin){x.c * y.c, x.c * y.b + x.b * y.c};
     return true;
 }
+
+Lin lin_product(Lin x, Lin y)
+{
+    Lin z;
+    if (!lin_mul(x, y, &z))
+        BUG("a size that is not affine in the rows");
+    return z;
+}
+
+bool lin_chains(Lin outer, Lin inner, Lin ext)
+{
+    Lin z;
+    return lin_mul(inner, ext, &z) && lin_eq(outer, z);
+}
+
+int64_t lin_far(Lin x) { return llabs(lin_at(x, 1009)); }
 
 bool lin_div(Lin x, Lin y, Lin *z)
 {

@@ -21,11 +21,7 @@ static uint32_t argument(const Step *s, ValueId v, bool written)
 static Lin apart(const Func *f, ValueId v)
 {
     const Value *x = val(f->g, v);
-    Lin n = lin((int64_t)dtype_size(x->dtype));
-    for (int d = 1; d < x->shape.rank; d++)
-        if (!lin_mul(n, cg_ext(f, v, d), &n))
-            BUG("a step's part of value %u is no multiple of the rows", v);
-    return n;
+    return lin_times(cg_span(f, v, 1, x->shape.rank), (int64_t)dtype_size(x->dtype));
 }
 
 /* The body with the sequences that somebody reads; which: their numbers, those of states first. */
@@ -93,7 +89,7 @@ void cg_loop(Func *f, const Node *n, Step *s)
     for (uint32_t i = 0; i < r->states; i++)
         for (int k = 0; k < 2; k++) {
             room[i][k] = l->body_room;
-            l->body_room += cg_align(cg_most(f->sg, cg_bytes(f, n->in[i])));
+            l->body_room += cg_align(cg_most(f->sg, value_bytes(f->g, n->in[i])));
         }
     l->room = (const int64_t (*)[2])room;
     s->loop = l;

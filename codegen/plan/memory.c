@@ -180,23 +180,17 @@ void cg_lifetimes(Func *f)
         f->buf.at[i].first = f->buf.at[i].last = -1;
     }
     for (uint32_t o = 0; o < f->order.n; o++) {
-        const Group *k = &f->group.at[f->order.at[o]];
-        for (uint32_t i = 0; k->nest && i < k->nest->arg.n; i++)
-            touch(f, k->nest->arg.at[i].buf, (int)o, k->nest->arg.at[i].written);
-        if (k->kind != G_CALL)
-            continue;
-        const Node *n = &f->g->node.at[k->member.at[0].node];
+        const uint32_t ends = f->group.at[f->order.at[o]].until;
         /* of a convolution parts are still to come when what follows writes its first; what members
          * do together stands until it is ended, behind all that the step before that writes */
-        int until = (int)(k->until ? k->until : o) + cg_has_then(f, o);
-        for (uint32_t i = 0; i < n->nin; i++)
-            if (n->in[i] != NONE && cg_kernel_reads(f, n, i))
-                touch(f, cg_ref(f, n->in[i])->buf, until, false);
-        for (uint32_t i = 0; i < n->nout; i++)
-            if (cg_kernel_writes(f, n, i)) {
-                touch(f, cg_ref(f, n->out[i])->buf, (int)o, true);
-                touch(f, cg_ref(f, n->out[i])->buf, k->until ? until : (int)o, false);
-            }
+        const int until = (int)(ends ? ends : o) + cg_has_then(f, o);
+        const Accesses *all = cg_accesses(f, o);
+        for (uint32_t i = 0; i < all->n; i++) {
+            const Access *x = &all->at[i];
+            touch(f, x->buf, x->written ? (int)o : until, x->written);
+            if (x->written && ends)
+                touch(f, x->buf, until, false);
+        }
     }
 }
 
@@ -255,13 +249,12 @@ static bool lends(BufClass c)
 /* Does the convolution before step o, which that follows part by part, read the buffer? */
 static bool still_read(Func *f, int o, uint32_t buf)
 {
-    if (o == 0 || !cg_has_then(f, (uint32_t)o - 1))
-        return false;
-    const Node *n = &f->g->node.at[f->group.at[f->order.at[o - 1]].member.at[0].node];
-    for (uint32_t i = 0; i < n->nin; i++)
-        if (n->in[i] != NONE && cg_ref(f, n->in[i])->buf == buf)
-            return true;
-    return false;
+    const bool follows = o > 0 && cg_has_then(f, (uint32_t)o - 1);
+    const Accesses *all = follows ? cg_accesses(f, (uint32_t)o - 1) : NULL;
+    bool is = false;
+    for (uint32_t i = 0; all && i < all->n; i++)
+        is |= all->at[i].buf == buf && !all->at[i].written;
+    return is;
 }
 
 /* Does v show what stands there? */

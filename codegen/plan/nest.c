@@ -53,10 +53,8 @@ static void want(Nest *n, uint32_t i, int p, bool keeps, uint8_t *in_pass)
     in_pass[i] = 1;
     if (s->last < p)
         s->last = p;
-    for (uint32_t j = 0; j < s->nin; j++)
-        want(n, s->in[j], p, keeps, in_pass);
-    for (uint32_t j = 0; j < s->nindex; j++)
-        want(n, s->index[j].in, p, keeps, in_pass);
+    for (uint32_t j = 0; j < stmt_reads(s); j++)
+        want(n, stmt_read(s, j), p, keeps, in_pass);
 }
 
 static int ready(const Stmt *s) { return s->kind == S_REDUCE ? s->pass + 1 : s->pass; }
@@ -68,10 +66,8 @@ static void mark(const Nest *n, uint32_t i, int p, uint8_t *in_pass)
     if (s->row || in_pass[i] || (s->keep && s->pass < p))
         return;
     in_pass[i] = 1;
-    for (uint32_t j = 0; j < s->nin; j++)
-        mark(n, s->in[j], p, in_pass);
-    for (uint32_t j = 0; j < s->nindex; j++)
-        mark(n, s->index[j].in, p, in_pass);
+    for (uint32_t j = 0; j < stmt_reads(s); j++)
+        mark(n, stmt_read(s, j), p, in_pass);
 }
 
 void nest_marks(const Nest *n, int p, uint8_t *in_pass)
@@ -117,12 +113,9 @@ void nest_schedule(Nest *n)
         Stmt *s = &n->stmt.at[i];
         s->pass = 0;
         s->keep = false;
-        for (uint32_t j = 0; j < s->nin; j++)
-            if (ready(&n->stmt.at[s->in[j]]) > s->pass)
-                s->pass = ready(&n->stmt.at[s->in[j]]);
-        for (uint32_t j = 0; j < s->nindex; j++)
-            if (ready(&n->stmt.at[s->index[j].in]) > s->pass)
-                s->pass = ready(&n->stmt.at[s->index[j].in]);
+        for (uint32_t j = 0; j < stmt_reads(s); j++)
+            if (ready(&n->stmt.at[stmt_read(s, j)]) > s->pass)
+                s->pass = ready(&n->stmt.at[stmt_read(s, j)]);
         s->last = s->pass;
         /* one loop: its sums are there after it, for stores alone */
         INSIST(n->kind != NEST_COLUMN || s->pass == 0 || s->kind == S_STORE);
@@ -170,43 +163,73 @@ int nest_price(const Nest *n)
 
 /* ---- statements ------------------------------------------------------------------------------ */
 
-void nest_sweep(Nest *n)
+Lin nest_span(const Nest *n, int from, int to)
+{
+    Lin all = lin(1);
+    for (int d = from; d < to; d++)
+        all = lin_product(all, n->ext[d]);
+    return all;
+}
+
+void stmt_rename(Stmt *s, const uint32_t *to)
+{
+    for (uint32_t j = 0; j < s->nin; j++)
+        s->in[j] = to[s->in[j]];
+    for (uint32_t j = 0; j < s->nindex; j++)
+        s->index[j].in = to[s->index[j].in];
+}
+
+Nest *nest_copy(Arena *a, const Nest *n)
+{
+    Nest *own = arena_new_of(a, Nest);
+    *own = *n;
+    own->arena = a;
+    own->stmt = (Stmts){0};
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        Stmt s = n->stmt.at[i];
+        s.index = arena_array(a, NestIndex, s.nindex + 1);
+        for (uint32_t j = 0; j < s.nindex; j++)
+            s.index[j] = n->stmt.at[i].index[j];
+        vec_push(a, &own->stmt, s);
+    }
+    return own;
+}
+
+void nest_sweep_statements(Nest *n)
 {
     bool *live = arena_array(n->arena, bool, n->stmt.n + 1);
     uint32_t *to = arena_array(n->arena, uint32_t, n->stmt.n + 1), kept = 0;
     for (uint32_t i = n->stmt.n; i-- > 0;) {
         const Stmt *s = &n->stmt.at[i];
         live[i] |= s->kind == S_STORE;
-        for (uint32_t j = 0; live[i] && j < s->nin; j++)
-            live[s->in[j]] = true;
-        for (uint32_t j = 0; live[i] && j < s->nindex; j++)
-            live[s->index[j].in] = true;
+        for (uint32_t j = 0; live[i] && j < stmt_reads(s); j++)
+            live[stmt_read(s, j)] = true;
     }
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         if (!live[i])
             continue;
-        Stmt s = n->stmt.at[i];
-        for (uint32_t j = 0; j < s.nin; j++)
-            s.in[j] = to[s.in[j]];
-        for (uint32_t j = 0; j < s.nindex; j++)
-            s.index[j].in = to[s.index[j].in];
+        stmt_rename(&n->stmt.at[i], to);
         to[i] = kept;
-        n->stmt.at[kept++] = s;
+        n->stmt.at[kept++] = n->stmt.at[i];
     }
     n->stmt.n = kept;
+}
+
+void nest_sweep(Nest *n)
+{
+    nest_sweep_statements(n);
     bool *used = arena_array(n->arena, bool, n->arg.n + 1);
-    uint32_t args = 0;
-    for (uint32_t i = 0; i < kept; i++)
+    uint32_t *renamed = arena_array(n->arena, uint32_t, n->arg.n + 1), args = 0;
+    for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].kind == S_LOAD || n->stmt.at[i].kind == S_STORE)
             used[n->stmt.at[i].arg] = true;
-    uint32_t *renamed = arena_array(n->arena, uint32_t, n->arg.n + 1);
     for (uint32_t i = 0; i < n->arg.n; i++)
         if (used[i]) {
             renamed[i] = args;
             n->arg.at[args++] = n->arg.at[i];
         }
     n->arg.n = args;
-    for (uint32_t i = 0; i < kept; i++)
+    for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].kind == S_LOAD || n->stmt.at[i].kind == S_STORE)
             n->stmt.at[i].arg = renamed[n->stmt.at[i].arg];
 }
@@ -222,10 +245,8 @@ void nest_mark_rows(Nest *n)
             for (uint32_t j = 0; j < s->nguard; j++)
                 s->row &= lin_is(s->guard[j].coef[d], 0);
         }
-        for (uint32_t j = 0; s->kind != S_REDUCE && j < s->nin; j++)
-            s->row &= n->stmt.at[s->in[j]].row;
-        for (uint32_t j = 0; j < s->nindex; j++)
-            s->row &= n->stmt.at[s->index[j].in].row;
+        for (uint32_t j = 0; s->kind != S_REDUCE && j < stmt_reads(s); j++)
+            s->row &= n->stmt.at[stmt_read(s, j)].row;
         if (s->kind == S_STORE && n->kind == NEST_POINT && n->nd > n->nouter)
             s->row = false;
     }

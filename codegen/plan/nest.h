@@ -32,6 +32,10 @@ static inline int64_t lin_at(Lin x, int64_t rows) { return x.c + x.b * rows; }
 static inline Lin lin_add(Lin x, Lin y) { return (Lin){x.c + y.c, x.b + y.b}; }
 static inline Lin lin_times(Lin x, int64_t k) { return (Lin){x.c * k, x.b * k}; }
 bool lin_mul(Lin x, Lin y, Lin *z);                     /* false: not affine */
+Lin lin_product(Lin x, Lin y);                          /* of sizes, which is affine */
+/* Is one step of the outer stride all of the inner dimension? */
+bool lin_chains(Lin outer, Lin inner, Lin ext);
+int64_t lin_far(Lin x);                                 /* for comparing strides */
 /* false: not exact for every number of rows */
 bool lin_div(Lin x, Lin y, Lin *z);
 const char *lin_text(Arena *a, Lin x);                  /* "rows * 128", "512": C and CUDA C */
@@ -79,6 +83,14 @@ typedef struct {
 
 typedef VEC(Stmt) Stmts;
 
+/* What a statement is computed from: its operands, behind them those of its indices. */
+static inline uint32_t stmt_reads(const Stmt *s) { return s->nin + s->nindex; }
+static inline uint32_t stmt_read(const Stmt *s, uint32_t j)
+{
+    return j < s->nin ? s->in[j] : s->index[j - s->nin].in;
+}
+void stmt_rename(Stmt *s, const uint32_t *to);          /* of each that it reads, the new number */
+
 typedef struct {
     Dtype type;
     bool written, acc;
@@ -114,7 +126,10 @@ typedef struct {
 } Nest;
 
 /* nest.c */
-/* drops statements and arguments that no store reaches */
+Lin nest_span(const Nest *n, int from, int to);         /* points of these dimensions */
+Nest *nest_copy(Arena *a, const Nest *n);               /* with statements of its own */
+/* drops statements that no store reaches; and arguments */
+void nest_sweep_statements(Nest *n);
 void nest_sweep(Nest *n);
 void nest_mark_rows(Nest *n);                           /* Stmt.row, by strides and operands */
 void nest_schedule(Nest *n);                            /* passes, row buffers */

@@ -5,11 +5,6 @@
  */
 #include "plan.h"
 
-int64_t cg_bytes(const Func *f, ValueId v)
-{
-    return shape_elements(&val(f->g, v)->shape) * (int64_t)dtype_size(val(f->g, v)->dtype);
-}
-
 uint32_t cg_buffer(Func *f, BufClass cls, uint32_t index, ValueId v)
 {
     uint32_t *known =
@@ -20,7 +15,7 @@ uint32_t cg_buffer(Func *f, BufClass cls, uint32_t index, ValueId v)
                 .index = index,
                 .value = v,
                 .type = val(f->g, v)->dtype,
-                .bytes = cg_most(f->sg, cg_bytes(f, v)),
+                .bytes = cg_most(f->sg, value_bytes(f->g, v)),
                 .first = -1,
                 .last = -1};
     vec_push(f->a, &f->buf, b);

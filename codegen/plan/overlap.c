@@ -21,16 +21,10 @@ static const Node *meeting(const Func *f, uint32_t o)
 /* Does it use that memory, or write there? */
 static bool touches(Func *f, uint32_t o, uint32_t buf, bool writes)
 {
-    const Group *k = &f->group.at[f->order.at[o]];
-    const Node *n = k->kind == G_CALL ? &f->g->node.at[k->member.at[0].node] : NULL;
+    const Accesses *all = cg_accesses(f, o);
     bool is = false;
-    for (uint32_t i = 0; k->nest && i < k->nest->arg.n; i++)
-        is |= k->nest->arg.at[i].buf == buf && (k->nest->arg.at[i].written || !writes);
-    for (uint32_t i = 0; n && i < n->nin; i++)
-        is |= n->in[i] != NONE && cg_kernel_reads(f, n, i) && cg_ref(f, n->in[i])->buf == buf &&
-              !writes;
-    for (uint32_t i = 0; n && i < n->nout; i++)
-        is |= cg_kernel_writes(f, n, i) && cg_ref(f, n->out[i])->buf == buf;
+    for (uint32_t i = 0; i < all->n; i++)
+        is |= all->at[i].buf == buf && (all->at[i].written || !writes);
     return is;
 }
 

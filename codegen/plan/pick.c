@@ -22,7 +22,7 @@
 typedef struct {
     const Nest *n;                  /* as it was */
     int d;                          /* the dimension that is the row */
-    VEC(Stmt) stmt;                 /* as it will be */
+    Stmts stmt;                     /* as it will be */
     uint32_t *to;                   /* by old statement */
     uint32_t *picked;               /* by old statement: its value at `at`, NONE: not yet made */
     uint32_t at;
@@ -55,10 +55,8 @@ static void can_pick(const Nest *n, int d, bool *can)
         const Stmt *s = &n->stmt.at[i];
         can[i] = s->row || s->kind == S_OP || (s->kind == S_INDEX && whole(s->type)) ||
                  (s->kind == S_LOAD && s->nguard == 0);
-        for (uint32_t j = 0; !s->row && j < s->nin; j++)
-            can[i] &= can[s->in[j]];
-        for (uint32_t j = 0; !s->row && j < s->nindex; j++)
-            can[i] &= can[s->index[j].in];
+        for (uint32_t j = 0; !s->row && j < stmt_reads(s); j++)
+            can[i] &= can[stmt_read(s, j)];
         for (int e = n->nouter; e < n->nd; e++)
             can[i] &= s->row || e == d || lin_is(s->stride[e], 0);
     }
@@ -220,7 +218,7 @@ bool nest_pick(Nest *n)
     }
     if (picks == 0 || (n->kind == NEST_COLUMN && picks < sums))
         return false; /* columns have no scalars beside their sums */
-    Pick p = {.n = n, .d = d};
+    Pick p = {.n = nest_copy(n->arena, n), .d = d};
     p.to = arena_array(n->arena, uint32_t, n->stmt.n + 1);
     p.picked = arena_array(n->arena, uint32_t, n->stmt.n + 1);
     for (uint32_t i = 0; i < n->stmt.n; i++) {
@@ -229,22 +227,11 @@ bool nest_pick(Nest *n)
             p.to[i] = pick(&p, s.type, x, t);
             continue;
         }
-        for (uint32_t j = 0; j < s.nin; j++)
-            s.in[j] = p.to[s.in[j]];
-        if (s.nindex > 0) {
-            NestIndex *index = arena_array(n->arena, NestIndex, s.nindex);
-            for (uint32_t j = 0; j < s.nindex; j++) {
-                index[j] = s.index[j];
-                index[j].in = p.to[index[j].in];
-            }
-            s.index = index;
-        }
+        stmt_rename(&s, p.to);
         vec_push(n->arena, &p.stmt, s);
         p.to[i] = p.stmt.n - 1;
     }
-    n->stmt.at = p.stmt.at;
-    n->stmt.n = p.stmt.n;
-    n->stmt.cap = p.stmt.cap;
+    n->stmt = p.stmt;
     nest_sweep(n);
     to_points(n);
     return true;

@@ -106,14 +106,6 @@ static void sinks(Place *p)
                         s->param.at[i].grads.at[j]);
 }
 
-/* The value whose memory v would be: below all views that keep its elements. */
-static ValueId below(const Func *f, ValueId v)
-{
-    while (f->def.at[v] != NONE && cg_is_view(f, f->def.at[v]))
-        v = cg_view_operand(f, &f->g->node.at[f->def.at[v]]);
-    return v;
-}
-
 static void count_uses(Place *p)
 {
     Func *f = p->f;
@@ -205,13 +197,16 @@ static ValueId homeless(const Func *f, ValueId v)
     return f->def.at[v] == NONE || f->home.at[v] ? NONE : v;
 }
 
-static Ref slice_of(const Func *f, const Ref *whole, int axis, int64_t at, ValueId v)
+/* The place of operand j of a Concat in its result's. */
+static Ref place_of_part(const Func *f, const Node *n, uint32_t j, const Ref *whole)
 {
     Ref r = *whole;
-    r.root = v;
-    r.off = lin_add(r.off, lin_times(whole->stride[axis], at));
+    r.root = n->in[j];
+    for (uint32_t i = 0; i < j; i++)
+        r.off = lin_add(r.off, lin_times(whole->stride[n->attr.axis],
+                                         val(f->g, n->in[i])->shape.d[n->attr.axis]));
     for (int d = 0; d < r.rank; d++) {
-        r.ext[d] = cg_ext(f, v, d);
+        r.ext[d] = cg_ext(f, n->in[j], d);
         if (lin_is(r.ext[d], 1))
             r.stride[d] = lin(0);
     }
@@ -248,12 +243,10 @@ static void push_back(Place *p)
             if (!f->home.at[n->out[0]])
                 set_own_home(f, n->out[0], padded_or_dense(p, n->out[0]));
             Ref whole = *f->home.at[n->out[0]];
-            int64_t at = 0;
             for (uint32_t j = 0; j < n->nin; j++) {
-                Ref r = slice_of(f, &whole, (int)n->attr.axis, at, n->in[j]);
+                Ref r = place_of_part(f, n, j, &whole);
                 /* a value that other calls read as well stays dense: they may not take strides */
                 offer(p, n->in[j], &r, false);
-                at += val(f->g, n->in[j])->shape.d[n->attr.axis];
             }
         } else if (cg_is_view(f, f->node.at[i]) && n->nout == 1) {
             /* when strides cannot say it, lay the operand out so that they can */
@@ -443,10 +436,8 @@ static void settle(Place *p, NodeId id, Ids *list)
     Wide w;
     if (n.op == OP_Concat) {
         const Ref whole = *cg_ref(f, n.out[0]);
-        int64_t at = 0;
         for (uint32_t j = 0; j < n.nin; j++) {
-            Ref want = slice_of(f, &whole, (int)n.attr.axis, at, n.in[j]);
-            at += val(f->g, n.in[j])->shape.d[n.attr.axis];
+            Ref want = place_of_part(f, &n, j, &whole);
             if (!cg_ref_same(cg_ref(f, n.in[j]), &want))
                 id = with_operand(f, id, j, copy_to(p, n.in[j], &want, false, n.origin, list));
         }
@@ -579,7 +570,7 @@ static void offer_sinks(Place *p)
             last = 0;
             in_place = true;
         }
-        NodeId def = f->def.at[below(f, s->v)];
+        NodeId def = f->def.at[cg_below(f, s->v)];
         in_place = in_place && def != NONE && at[def] > last && offer(p, s->v, &s->at, true);
         if (in_place)
             last = at[def];

@@ -10,6 +10,7 @@
 /* ---- rows.c ---------------------------------------------------------------------------------- */
 
 Lin cg_ext(const Func *f, ValueId v, int d);            /* extent of dimension d */
+Lin cg_span(const Func *f, ValueId v, int from, int to); /* elements of dimensions [from, to) */
 Ref cg_dense(const Func *f, ValueId v);                 /* row-major, offset 0, no buffer */
 bool cg_is_dense(const Ref *r);
 /* at full rows, from the first element to the last */
@@ -54,7 +55,8 @@ int64_t cg_divisor_lin(const StageGen *sg, Lin x);
 /* ---- view.c ---------------------------------------------------------------------------------- */
 
 bool cg_in_order(const Func *f, const Wide *w);         /* row-major, maybe with gaps */
-bool cg_ref_same(const Ref *x, const Ref *y);           /* same buffer, offset, strides */
+bool cg_ref_alike(const Ref *x, const Ref *y);          /* same offset and strides */
+bool cg_ref_same(const Ref *x, const Ref *y);           /* ... of the same buffer */
 /* BUG() when no view can be expressed: place.c sees to it */
 const Ref *cg_ref(Func *f, ValueId v);
 bool cg_wide(Func *f, ValueId v, Wide *w);
@@ -91,7 +93,6 @@ bool cg_apart_over_root(Func *f, ValueId v, bool kept, Wide *w);
 
 /* ---- outside.c ------------------------------------------------------------------------------- */
 
-int64_t cg_bytes(const Func *f, ValueId v);             /* of the value in its type */
 /* each place outside the workspace once */
 uint32_t cg_buffer(Func *f, BufClass cls, uint32_t index, ValueId v);
 void cg_position_stage(StageGen *sg);                     /* all of Positions that the Stage says */
@@ -168,6 +169,8 @@ bool cg_uniform(const Func *f, ValueId root, double *x, int64_t *i);
 enum { BATCH_OPERANDS = 16 };
 typedef struct { int n; Lin count[PRODUCT_BATCH], stride[BATCH_OPERANDS][PRODUCT_BATCH]; } Batches;
 bool cg_batches(const Func *f, const Wide *const *w, int operands, ValueId like, Batches *out);
+/* dimensions that are one walk through every operand become one */
+void cg_batches_fold(Batches *b, int operands);
 bool cg_is_product(const Func *f, const Node *n);
 /* ... and operand i is one of its matrices: not its bias, nor the mask of a packed one */
 bool cg_is_factor(const Func *f, const Node *n, uint32_t i);
@@ -208,6 +211,8 @@ bool cg_call_writes(const Func *f, const Node *n, const Ref *r);
 bool cg_call_adds(const Func *f, const Node *n);        /* can accumulate into its output */
 bool cg_kernel_reads(const Func *f, const Node *n, uint32_t i);        /* through a pointer */
 bool cg_kernel_writes(const Func *f, const Node *n, uint32_t out);
+/* what group o of the order reads and writes, once nests are built; what is read comes first */
+const Accesses *cg_accesses(Func *f, uint32_t o);
 
 /* ---- loop.c: Recurrences --------------------------------------------------------------------- */
 
@@ -225,6 +230,8 @@ const After *cg_after(Func *f, const Nest *image, uint32_t conv); /* conv: the b
 /* ---- step.c: groups to steps ----------------------------------------------------------------- */
 
 void cg_steps(Func *f);
+/* one more argument of the step: v, where it stands; which one it is */
+uint32_t cg_step_arg(Func *f, Step *s, ValueId v, bool written);
 /* made by a backward function, not computed again from the forward */
 bool cg_is_gradient(const Func *f, ValueId v);
 
@@ -283,6 +290,7 @@ bool cg_iota(const Value *v, int64_t *first, int64_t *step);
 
 /* ---- function.c: all passes over a function -------------------------------------------------- */
 
+const char *cg_function_kind(Arena *a, FuncKind kind);  /* "backward_input" */
 /* before any pass */
 Func *cg_function_new(StageGen *sg, FuncKind kind, Arena *a, Arena *scratch);
 Func *cg_function(StageGen *sg, FuncKind kind);         /* for no target in particular */

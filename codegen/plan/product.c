@@ -50,7 +50,7 @@ static bool library_type(Dtype t) { return type_library(t) != NULL; }
 typedef struct {
     uint32_t buf;
     Dtype type;
-    Lin off, row, col, batch[PRODUCT_BATCH];
+    Lin off, row, col, *batch; /* batch: strides in Factors.all */
 } Matrix;
 
 /* A product while its dimensions are sorted. */
@@ -58,8 +58,7 @@ typedef struct {
     Matrix a, b, c;
     Lin m, n, k;
     Lin more; /* rows of m's that are folded into it */
-    int nb;
-    Lin count[PRODUCT_BATCH];
+    Batches all;
 } Factors;
 
 /* The last two dimensions of a view, one stride each. */
@@ -77,7 +76,7 @@ static bool last_two(const Func *f, const Wide *w, ValueId v, Ref *r)
     return true;
 }
 
-static void matrix(Func *f, ValueId v, Wide *w, Matrix *x)
+static void matrix(Func *f, ValueId v, Wide *w, Lin *batch, Matrix *x)
 {
     Ref r;
     if (!cg_wide(f, v, w) || !last_two(f, w, v, &r))
@@ -85,6 +84,7 @@ static void matrix(Func *f, ValueId v, Wide *w, Matrix *x)
     x->off = w->off;
     x->row = r.stride[0];
     x->col = r.stride[1];
+    x->batch = batch;
     x->buf = w->buf;
     x->type = val(f->g, v)->dtype;
 }
@@ -142,34 +142,28 @@ bool cg_batches(const Func *f, const Wide *const *w, int operands, ValueId like,
     return true;
 }
 
-static bool batches(const Func *f, Factors *p, const Wide *const w[3], ValueId result)
+static void drop_batch(Batches *b, int operands, int d)
 {
-    Batches all;
-    if (!cg_batches(f, w, 3, result, &all))
-        return false;
-    p->nb = all.n;
-    memcpy(p->count, all.count, (size_t)all.n * sizeof *all.count);
-    memcpy(p->a.batch, all.stride[0], (size_t)all.n * sizeof *all.count);
-    memcpy(p->b.batch, all.stride[1], (size_t)all.n * sizeof *all.count);
-    memcpy(p->c.batch, all.stride[2], (size_t)all.n * sizeof *all.count);
-    return true;
-}
-
-static bool chained(Lin outer, Lin inner, Lin ext)
-{
-    Lin z;
-    return lin_mul(inner, ext, &z) && lin_eq(outer, z);
-}
-
-static void drop_batch(Factors *p, int d)
-{
-    for (int e = d; e + 1 < p->nb; e++) {
-        p->count[e] = p->count[e + 1];
-        p->a.batch[e] = p->a.batch[e + 1];
-        p->b.batch[e] = p->b.batch[e + 1];
-        p->c.batch[e] = p->c.batch[e + 1];
+    b->n--;
+    for (int e = d; e < b->n; e++) {
+        b->count[e] = b->count[e + 1];
+        for (int i = 0; i < operands; i++)
+            b->stride[i][e] = b->stride[i][e + 1];
     }
-    p->nb--;
+}
+
+void cg_batches_fold(Batches *b, int operands)
+{
+    for (int d = b->n - 2; d >= 0; d--) {
+        Lin all;
+        bool chained = lin_mul(b->count[d], b->count[d + 1], &all);
+        for (int i = 0; i < operands && chained; i++)
+            chained = lin_chains(b->stride[i][d], b->stride[i][d + 1], b->count[d + 1]);
+        if (!chained)
+            continue;
+        b->count[d + 1] = all;
+        drop_batch(b, operands, d);
+    }
 }
 
 static Side stored(const Func *f, const Matrix *x, Lin rows, Lin cols);
@@ -195,57 +189,48 @@ static Lin rows_more(const Func *f, const Node *n)
 static bool fold_vector(const Func *f, Factors *p, int d)
 {
     Matrix a = p->a, b = p->b, c = p->c;
+    const Lin many = p->all.count[d];
     if (lin_is(p->m, 1) && lin_is(b.batch[d], 0)) {
         a.row = a.batch[d];
         c.row = c.batch[d];
-        if (!stored(f, &a, p->count[d], p->k).ok || !stored(f, &c, p->count[d], p->n).ok)
+        if (!stored(f, &a, many, p->k).ok || !stored(f, &c, many, p->n).ok)
             return false;
-        p->a = a;
-        p->c = c;
-        p->m = p->count[d];
-        return true;
-    }
-    if (lin_is(p->n, 1) && lin_is(a.batch[d], 0)) {
+        p->m = many;
+    } else if (lin_is(p->n, 1) && lin_is(a.batch[d], 0)) {
         b.col = b.batch[d];
         c.col = c.batch[d];
-        if (!stored(f, &b, p->k, p->count[d]).ok || !stored(f, &c, p->m, p->count[d]).ok)
+        if (!stored(f, &b, p->k, many).ok || !stored(f, &c, p->m, many).ok)
             return false;
-        p->b = b;
-        p->c = c;
-        p->n = p->count[d];
-        return true;
+        p->n = many;
+    } else {
+        return false;
     }
-    return false;
+    p->a = a;
+    p->b = b;
+    p->c = c;
+    return true;
 }
 
 /* Folds batch dimensions into rows and into one another. */
 static void fold(const Func *f, Factors *p)
 {
-    for (int d = p->nb - 1; d >= 0; d--)
-        if (lin_is(p->count[d], 1))
-            drop_batch(p, d);
-    while (p->nb > 0) {
-        int d = p->nb - 1;
+    Batches *b = &p->all;
+    for (int d = b->n - 1; d >= 0; d--)
+        if (lin_is(b->count[d], 1))
+            drop_batch(b, 3, d);
+    for (; b->n > 0; b->n--) {
+        int d = b->n - 1;
         Lin all, rest;
-        bool rows = lin_div(p->more, p->count[d], &rest);
-        if (rows && chained(p->a.batch[d], p->a.row, p->m) &&
-            chained(p->c.batch[d], p->c.row, p->m) && lin_mul(p->m, p->count[d], &all))
+        bool rows = lin_div(p->more, b->count[d], &rest);
+        if (rows && lin_chains(p->a.batch[d], p->a.row, p->m) &&
+            lin_chains(p->c.batch[d], p->c.row, p->m) && lin_mul(p->m, b->count[d], &all))
             p->m = all;
         else if (!fold_vector(f, p, d))
             break;
         if (rows)
             p->more = rest;
-        p->nb--;
     }
-    for (int d = p->nb - 2; d >= 0; d--) {
-        Lin all, n = p->count[d + 1];
-        if (chained(p->a.batch[d], p->a.batch[d + 1], n) &&
-            chained(p->b.batch[d], p->b.batch[d + 1], n) &&
-            chained(p->c.batch[d], p->c.batch[d + 1], n) && lin_mul(p->count[d], n, &all)) {
-            p->count[d + 1] = all;
-            drop_batch(p, d);
-        }
-    }
+    cg_batches_fold(b, 3);
 }
 
 static Matrix turned(Matrix x)
@@ -285,30 +270,22 @@ static void turn_round(Factors *p)
     p->n = m;
 }
 
-/* The biases or the mask: read as they lie. */
-static uint32_t vector_argument(Func *f, Step *step, ValueId v)
-{
-    const Ref *r = cg_ref(f, v);
-    vec_push(f->a, &step->arg, ((StepArg){r->buf, r->off, false, ROLE_X, NULL, v}));
-    return step->arg.n - 1;
-}
-
 void cg_product(Func *f, const Node *n, Step *step)
 {
     Wide wa, wb, wc;
-    Factors p = {.nb = 0};
+    Factors p;
     int rank = val(f->g, n->out[0])->shape.rank;
     ValueId va = n->in[0], vb = n->in[1];
     p.m = cg_ext(f, n->out[0], rank - 2);
     p.n = cg_ext(f, n->out[0], rank - 1);
     p.k = cg_ext(f, n->in[0], val(f->g, n->in[0])->shape.rank - 1);
-    matrix(f, va, &wa, &p.a);
-    matrix(f, vb, &wb, &p.b);
-    matrix(f, n->out[0], &wc, &p.c);
+    matrix(f, va, &wa, p.all.stride[0], &p.a);
+    matrix(f, vb, &wb, p.all.stride[1], &p.b);
+    matrix(f, n->out[0], &wc, p.all.stride[2], &p.c);
     bool biased = n->op == OP_MatMulBias;
     p.more = rows_more(f, n);
     const Wide *const w[3] = {&wa, &wb, &wc};
-    if (!batches(f, &p, w, n->out[0]))
+    if (!cg_batches(f, w, 3, n->out[0], &p.all))
         BUG("batch dimensions of a product that do not divide each other");
     fold(f, &p);
     Side sc = stored(f, &p.c, p.m, p.n);
@@ -334,18 +311,18 @@ void cg_product(Func *f, const Node *n, Step *step)
                      .m = p.m,
                      .n = p.n,
                      .k = p.k,
-                     .nb = p.nb};
-    for (int i = 0; i < p.nb; i++)
-        out->count[i] = p.count[i];
-    out->a = product_side(step, f->a, &p.a, sa.ld, va, false, p.nb);
-    out->b = product_side(step, f->a, &p.b, sb.ld, vb, false, p.nb);
-    out->c = product_side(step, f->a, &p.c, sc.ld, n->out[0], true, p.nb);
+                     .nb = p.all.n};
+    for (int i = 0; i < p.all.n; i++)
+        out->count[i] = p.all.count[i];
+    out->a = product_side(step, f->a, &p.a, sa.ld, va, false, p.all.n);
+    out->b = product_side(step, f->a, &p.b, sb.ld, vb, false, p.all.n);
+    out->c = product_side(step, f->a, &p.c, sc.ld, n->out[0], true, p.all.n);
     if (n->op == OP_PackedMatMul) {
         out->packed = n->attr.axis == 1 ? PACKED_K : turned_round ? PACKED_N : PACKED_M;
-        out->mask = vector_argument(f, step, n->in[2]);
+        out->mask = cg_step_arg(f, step, n->in[2], false);
     }
     if (biased)
-        out->bias = vector_argument(f, step, n->in[2]);
+        out->bias = cg_step_arg(f, step, n->in[2], false);
     step->product = out;
 }
 
@@ -386,7 +363,7 @@ static bool folds(const Func *f, const Node *n, ValueId v, const Wide *w)
             bool one_row = lin_is(two.ext[0], 1);
             if (lin_is(w->ext[q], 1))
                 continue;
-            if (!one_row && !chained(w->stride[q], two.stride[0], two.ext[0]))
+            if (!one_row && !lin_chains(w->stride[q], two.stride[0], two.ext[0]))
                 return false;
             if (one_row)
                 two.stride[0] = w->stride[q];
@@ -411,27 +388,18 @@ bool cg_product_folds(Func *f, const Node *n)
 bool cg_batches_fit(Func *f, const Node *n)
 {
     Wide w[3];
-    Factors p;
+    Batches out;
     const Wide *const all[3] = {&w[0], &w[1], &w[2]};
     return cg_wide(f, n->in[0], &w[0]) && cg_wide(f, n->in[1], &w[1]) &&
-           cg_wide(f, n->out[0], &w[2]) && batches(f, &p, all, n->out[0]);
+           cg_wide(f, n->out[0], &w[2]) && cg_batches(f, all, 3, n->out[0], &out);
 }
 
-bool cg_product_stands(const Func *f, const Ref *r, Dtype t)
-{
-    Ref two = {.rank = 2,
-               .ext = {r->ext[r->rank - 2], r->ext[r->rank - 1]},
-               .stride = {r->stride[r->rank - 2], r->stride[r->rank - 1]}};
-    return side(f, &two, t).ok;
-}
+bool cg_product_stands(const Func *f, const Ref *r, Dtype t) { return side(f, r, t).ok; }
 
 /* May its result stand there?  With a bias only as rows: the library has one for each column. */
 bool cg_product_writes(const Func *f, const Node *n, const Ref *r)
 {
-    Ref two = {.rank = 2,
-               .ext = {r->ext[r->rank - 2], r->ext[r->rank - 1]},
-               .stride = {r->stride[r->rank - 2], r->stride[r->rank - 1]}};
-    Side s = side(f, &two, val(f->g, n->out[0])->dtype);
+    Side s = side(f, r, val(f->g, n->out[0])->dtype);
     Wide w = cg_widen(r);
     return s.ok && (n->op != OP_MatMulBias || !s.trans) && folds(f, n, n->out[0], &w);
 }

@@ -28,12 +28,12 @@ Lin cg_ext(const Func *f, ValueId v, int d)
     return (Lin){0, n / f->g->batch};
 }
 
-static Lin product(Lin x, Lin y)
+Lin cg_span(const Func *f, ValueId v, int from, int to)
 {
-    Lin z;
-    if (!lin_mul(x, y, &z))
-        BUG("a size that is not affine in the rows");
-    return z;
+    Lin n = lin(1);
+    for (int d = from; d < to; d++)
+        n = lin_product(n, cg_ext(f, v, d));
+    return n;
 }
 
 Ref cg_dense(const Func *f, ValueId v)
@@ -43,7 +43,7 @@ Ref cg_dense(const Func *f, ValueId v)
     for (int d = r.rank - 1; d >= 0; d--) {
         r.ext[d] = cg_ext(f, v, d);
         r.stride[d] = is_one(r.ext[d]) ? lin(0) : stride;
-        stride = product(stride, r.ext[d]);
+        stride = lin_product(stride, r.ext[d]);
     }
     return r;
 }
@@ -56,7 +56,7 @@ bool cg_is_dense(const Ref *r)
             continue;
         if (!lin_eq(r->stride[d], stride))
             return false;
-        stride = product(stride, r->ext[d]);
+        stride = lin_product(stride, r->ext[d]);
     }
     return true;
 }

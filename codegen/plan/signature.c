@@ -22,11 +22,17 @@ static void put(Record *b, const void *p, size_t n)
 static void put_text(Record *b, const char *s) { put(b, s ? s : "", s ? strlen(s) + 1 : 1); }
 static void put_int(Record *b, int64_t x) { put(b, &x, sizeof x); }
 
-static void put_lin(Record *b, Lin x)
+/* an array and how long it is */
+#define LIST(...)                                                                                  \
+    (const int64_t[]){__VA_ARGS__}, (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+
+static void put_each(Record *b, const int64_t *x, int n)
 {
-    put_int(b, x.c);
-    put_int(b, x.b);
+    for (int i = 0; i < n; i++)
+        put_int(b, x[i]);
 }
+
+static void put_lin(Record *b, Lin x) { put_each(b, LIST(x.c, x.b)); }
 
 static void put_lins(Record *b, const Lin *x, int n)
 {
@@ -37,17 +43,13 @@ static void put_lins(Record *b, const Lin *x, int n)
 static void put_ints(Record *b, const int64_t *x, int n)
 {
     put_int(b, x != NULL);
-    for (int i = 0; x && i < n; i++)
-        put_int(b, x[i]);
+    put_each(b, x, x ? n : 0);
 }
 
 static void put_statement(Record *b, const Nest *n, const Stmt *s)
 {
-    const int64_t plain[] = {(int64_t)s->kind, (int64_t)s->op, (int64_t)s->type, s->nin,
-                             s->arg,           s->nindex,      s->nguard,        s->ki,
-                             s->acc,           s->row,         s->pass,          s->last,
-                             s->keep};
-    put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
+    put_ints(b, LIST((int64_t)s->kind, (int64_t)s->op, (int64_t)s->type, s->nin, s->arg, s->nindex,
+                     s->nguard, s->ki, s->acc, s->row, s->pass, s->last, s->keep));
     put(b, &s->k, sizeof s->k);
     for (uint32_t i = 0; i < s->nin; i++)
         put_int(b, s->in[i]);
@@ -69,14 +71,10 @@ static void put_statement(Record *b, const Nest *n, const Stmt *s)
 static void put_nest(Record *b, const Step *s)
 {
     const Nest *n = s->nest;
-    const int64_t plain[] = {(int64_t)n->kind, n->nd,    n->nouter, n->nrun,
-                             n->passes,        n->arg.n, n->stmt.n};
-    put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
+    put_ints(b, LIST((int64_t)n->kind, n->nd, n->nouter, n->nrun, n->passes, n->arg.n, n->stmt.n));
     put_lins(b, n->ext, n->nd);
     for (uint32_t i = 0; i < n->arg.n; i++) {
-        put_int(b, (int64_t)n->arg.at[i].type);
-        put_int(b, n->arg.at[i].acc);
-        put_int(b, n->arg.at[i].optional);
+        put_each(b, LIST((int64_t)n->arg.at[i].type, n->arg.at[i].acc, n->arg.at[i].optional));
         put_lin(b, n->arg.at[i].moves);
         put_int(b, s->shared[i]);
     }
@@ -86,9 +84,8 @@ static void put_nest(Record *b, const Step *s)
 
 static void put_product(Record *b, const Product *p)
 {
-    const int64_t plain[] = {(int64_t)p->type, p->adds,         p->biased, p->relu,
-                             p->transposed_a,  p->transposed_b, p->nb,     (int64_t)p->packed};
-    put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
+    put_ints(b, LIST((int64_t)p->type, p->adds, p->biased, p->relu, p->transposed_a,
+                     p->transposed_b, p->nb, (int64_t)p->packed));
     const Lin sizes[] = {p->m, p->n, p->k, p->a.ld, p->b.ld, p->c.ld};
     put_lins(b, sizes, (int)(sizeof sizes / sizeof *sizes));
     put_lins(b, p->count, p->nb);
@@ -103,22 +100,17 @@ static void put_parts(Record *b, const Chunks *p)
 {
     for (int x = 0; p && x < MESH_AXES; x++) {
         const Chunk *c = &p->along[x];
-        const int64_t part[] = {c->axis, c->piece, c->pieces, c->chunks, c->groups};
-        put_ints(b, part, (int)(sizeof part / sizeof *part));
+        put_ints(b, LIST(c->axis, c->piece, c->pieces, c->chunks, c->groups));
     }
 }
 
 static void put_attention(Record *b, const AttentionStep *t)
 {
     const AttentionAttr *at = t->attr;
-    const int64_t plain[] = {
-        (int64_t)t->type, (int64_t)t->bias_type, t->back,    t->width, t->width_v, t->nb,
-        at->causal,       at->diagonal,          at->window, at->bias, at->mask,   at->forbids};
-    put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
-    if (at->step) {
-        put_int(b, at->step);
-        put_int(b, at->by);
-    }
+    put_ints(b, LIST((int64_t)t->type, (int64_t)t->bias_type, t->back, t->width, t->width_v, t->nb,
+                     at->causal, at->diagonal, at->window, at->bias, at->mask, at->forbids));
+    if (at->step)
+        put_each(b, LIST(at->step, at->by));
     put(b, &at->scale, sizeof at->scale);
     put(b, &at->fill, sizeof at->fill);
     put(b, &t->ratio, sizeof t->ratio);
@@ -141,9 +133,7 @@ static void put_attention(Record *b, const AttentionStep *t)
 static void put_value(Record *b, const Func *f, ValueId v)
 {
     const Value *x = val(f->g, v);
-    put_int(b, (int64_t)x->dtype);
-    put_int(b, x->batch);
-    put_int(b, x->shape.rank);
+    put_each(b, LIST((int64_t)x->dtype, x->batch, x->shape.rank));
     put_ints(b, x->shape.d, x->shape.rank);
 }
 
@@ -152,10 +142,8 @@ static void put_node(Record *b, const Func *f, const Node *n)
     const Attr *at = &n->attr;
     bool window = n->op == OP_MaxPool || n->op == OP_AveragePool;
     bool keyed = n->op == OP_Dropout || n->op == OP_Random;
-    const int64_t plain[] = {
-        (int64_t)n->op,  at->n,  at->group, keyed ? 0 : at->axis, at->k, at->mode,
-        (int64_t)at->to, n->nin, n->nout};
-    put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
+    put_ints(b, LIST((int64_t)n->op, at->n, at->group, keyed ? 0 : at->axis, at->k, at->mode,
+                     (int64_t)at->to, n->nin, n->nout));
     if (keyed)
         put_parts(b, at->piece);
     put(b, &at->value, sizeof at->value);
@@ -169,8 +157,7 @@ static void put_node(Record *b, const Func *f, const Node *n)
             put_value(b, f, n->in[i]);
     }
     for (uint32_t i = 0; i < n->nout; i++) {
-        put_int(b, cg_kernel_writes(f, n, i));
-        put_int(b, f->acc.at[n->out[i]]);
+        put_each(b, LIST(cg_kernel_writes(f, n, i), f->acc.at[n->out[i]]));
         put_value(b, f, n->out[i]);
     }
 }
@@ -188,8 +175,7 @@ static void put_kernel(Record *b, const Func *f, const Node *n)
 
 static void put_collective(Record *b, const Collective *c)
 {
-    put_int(b, c->kind);
-    put_int(b, (int64_t)c->part);
+    put_each(b, LIST(c->kind, (int64_t)c->part));
     put_lins(b, c->size, c->n_size);
     put_int(b, c->first);
 }
@@ -208,17 +194,14 @@ static void put_custom(Record *b, const Step *s)
 static void put_ports(Record *b, const LoopPort *port, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        put_int(b, port[i].state);
-        put_int(b, port[i].arg);
+        put_each(b, LIST(port[i].state, port[i].arg));
         put_lin(b, port[i].apart);
     }
 }
 
 static void put_loop(Record *b, const Loop *l)
 {
-    put_int(b, l->steps);
-    put_int(b, l->reverse);
-    put_int(b, l->body_room);
+    put_each(b, LIST(l->steps, l->reverse, l->body_room));
     put_ports(b, l->in, l->nin);
     put_ports(b, l->out, l->nout);
     put_int(b, (int64_t)cg_stage_hash(l->body, HASH_START));
@@ -226,14 +209,11 @@ static void put_loop(Record *b, const Loop *l)
 
 static void put_step(Record *b, const Func *f, const Step *s)
 {
-    put_int(b, (int64_t)s->kind);
-    put_int(b, s->empty);
-    put_int(b, s->arg.n);
+    put_each(b, LIST((int64_t)s->kind, s->empty, s->arg.n));
     for (uint32_t i = 0; i < s->arg.n; i++) {
         const StepArg *x = &s->arg.at[i];
         put_lin(b, x->offset);
-        put_int(b, x->written);
-        put_int(b, (int64_t)x->role);
+        put_each(b, LIST(x->written, (int64_t)x->role));
         put_text(b, x->known);
         put_int(b, (int64_t)f->buf.at[x->buf].type);
     }
@@ -253,8 +233,7 @@ static void put_step(Record *b, const Func *f, const Step *s)
         put_collective(b, s->collective);
     else {
         const Convolution *c = s->convolution;
-        const int64_t plain[] = {(int64_t)c->op, c->shape, c->adds};
-        put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
+        put_ints(b, LIST((int64_t)c->op, c->shape, c->adds));
         put_lin(b, c->rows);
         put_int(b, s->then != NULL);
         if (s->then)
@@ -305,18 +284,16 @@ static uint64_t hash_record(uint64_t h, Record *b)
 
 static uint64_t hash_function(uint64_t h, Record *b, const Func *f)
 {
-    put_int(b, (int64_t)f->kind);
-    put_int(b, f->bytes_work);
+    put_each(b, LIST((int64_t)f->kind, f->bytes_work));
     for (uint32_t i = 0; i < f->step.n; i++) {
         const Step *s = &f->step.at[i];
         put_step(b, f, s);
         put_int(b, s->key);
         for (uint32_t j = 0; j < s->arg.n; j++) {
             const Buffer *x = &f->buf.at[s->arg.at[j].buf];
-            put_int(b, (int64_t)x->cls);
-            put_int(b, x->cls == BUF_WORK    ? x->offset
-                       : x->cls == BUF_CONST ? cg_constant(f->sg, x->value)
-                                             : (int64_t)x->index);
+            put_each(b, LIST((int64_t)x->cls, x->cls == BUF_WORK    ? x->offset
+                                              : x->cls == BUF_CONST ? cg_constant(f->sg, x->value)
+                                                                    : (int64_t)x->index));
         }
         h = hash_record(h, b);
     }
@@ -328,8 +305,7 @@ static void put_stage(Record *b, const StageGen *sg)
     const Stage *s = sg->stage;
     for (uint32_t i = 0; i < s->input.n; i++) {
         put_text(b, val(sg->g, s->input.at[i].value)->name);
-        put_int(b, s->input.at[i].from);
-        put_int(b, s->input.at[i].grads.n);
+        put_each(b, LIST(s->input.at[i].from, s->input.at[i].grads.n));
     }
     for (uint32_t i = 0; i < s->output.n; i++) {
         put_text(b, val(sg->g, s->output.at[i].value)->name);
@@ -337,15 +313,11 @@ static void put_stage(Record *b, const StageGen *sg)
     }
     for (uint32_t i = 0; i < s->param.n; i++) {
         put_text(b, sg->g->param.at[s->param.at[i].param].name);
-        put_int(b, (int64_t)s->param.at[i].use);
-        put_int(b, sg->param_at.at[i]);
-        put_int(b, sg->grad_at.at[i]);
+        put_each(b, LIST((int64_t)s->param.at[i].use, sg->param_at.at[i], sg->grad_at.at[i]));
         if (s->param.at[i].uses > 1)
             put_int(b, s->param.at[i].uses);
-        for (uint32_t k = 0; k < s->param.at[i].partial.n; k++)
-{
-            put_int(b, s->param.at[i].partial.at[k].use);
-            put_int(b, s->param.at[i].partial.at[k].along);
+        for (uint32_t k = 0; k < s->param.at[i].partial.n; k++) {
+            put_each(b, LIST(s->param.at[i].partial.at[k].use, s->param.at[i].partial.at[k].along));
         }
     }
     for (uint32_t i = 0; i < sg->constants.n; i++) {
@@ -355,9 +327,8 @@ static void put_stage(Record *b, const StageGen *sg)
     }
     for (uint32_t k = 0; k < sg->again.n; k++)
         put_int(b, sg->again.at[k].bytes);
-    const int64_t bytes[] = {sg->stash.bytes, sg->saved.bytes, sg->bytes_param, sg->bytes_grad,
-                             sg->bytes_const};
-    put_ints(b, bytes, (int)(sizeof bytes / sizeof *bytes));
+    put_ints(b, LIST(sg->stash.bytes, sg->saved.bytes, sg->bytes_param, sg->bytes_grad,
+                     sg->bytes_const));
 }
 
 uint64_t cg_stage_hash(const StageGen *sg, uint64_t h)

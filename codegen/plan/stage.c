@@ -88,12 +88,6 @@ static void lay_out_halves(StageGen *sg)
         }
 }
 
-static int64_t bytes_of(const StageGen *sg, ValueId v)
-{
-    const Value *x = val(sg->g, v);
-    return shape_elements(&x->shape) * (int64_t)dtype_size(x->dtype);
-}
-
 static void keep(StageGen *sg, Ids *list, IdMap *position, ValueId v)
 {
     uint32_t *at = idmap_at(sg->a, position, v);
@@ -103,22 +97,14 @@ static void keep(StageGen *sg, Ids *list, IdMap *position, ValueId v)
     vec_push(sg->a, list, v);
 }
 
-static bool stands_at(const Ref *x, const Ref *y)
-{
-    bool same = lin_eq(x->off, y->off);
-    for (int d = 0; d < x->rank; d++)
-        same &= lin_is(x->ext[d], 1) || lin_eq(x->stride[d], y->stride[d]);
-    return same;
-}
-
 /* A value of this list whose elements are exactly an output's: read there. */
 static bool is_an_output(StageGen *sg, Func *f, ValueId v)
 {
     for (uint32_t o = 0; o < sg->stage->output.n; o++) {
         ValueId y = sg->stage->output.at[o].value;
         Ref r;
-        if (!cg_ref_try(f, y, &r) || r.root != v || bytes_of(sg, y) != bytes_of(sg, v) ||
-            !stands_at(&r, cg_edge(sg, y)))
+        if (!cg_ref_try(f, y, &r) || r.root != v ||
+            value_bytes(sg->g, y) != value_bytes(sg->g, v) || !cg_ref_alike(&r, cg_edge(sg, y)))
             continue;
         if (y != v)
             cg_position(sg, &sg->position.shown, v, o);
@@ -249,13 +235,13 @@ static void choose_kept(Func *f, const Ids *read, KeptBlock *kept, uint32_t *roo
         if (root[i] == NONE)
             continue;
         cg_position(sg, &sum_of, root[i], i);
-        sum[idmap_get(&sum_of, root[i])] += bytes_of(sg, read->at[i]);
+        sum[idmap_get(&sum_of, root[i])] += value_bytes(sg->g, read->at[i]);
     }
     for (uint32_t i = 0; i < read->n; i++) {
         if (root[i] == NONE)
             continue;
         ValueId v =
-            sum[idmap_get(&sum_of, root[i])] >= bytes_of(sg, root[i]) ? root[i] : read->at[i];
+            sum[idmap_get(&sum_of, root[i])] >= value_bytes(sg->g, root[i]) ? root[i] : read->at[i];
         if (f->kind == F_FORWARD && is_an_output(sg, f, v))
             continue;
         keep(sg, &kept->value, &kept->position, v);

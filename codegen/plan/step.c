@@ -6,6 +6,13 @@
 
 #include "plan.h"
 
+uint32_t cg_step_arg(Func *f, Step *s, ValueId v, bool written)
+{
+    const Ref *r = cg_ref(f, v);
+    vec_push(f->a, &s->arg, ((StepArg){r->buf, r->off, written, ROLE_X, NULL, v}));
+    return s->arg.n - 1;
+}
+
 /* ---- convolutions ---------------------------------------------------------------------------- */
 
 /* The direct convolution behind the node: its number among those that open() prepares. */
@@ -20,9 +27,9 @@ static uint32_t conv_number(Func *f, const Node *n)
     const Shape *y =
         n->op == OP_ConvWeightGrad ? &val(f->g, n->in[1])->shape : &val(f->g, n->out[0])->shape;
     const Shape *in = turned_round ? y : x, *out = turned_round ? x : y;
-    StageConv c;
+    PpConvShape c;
     memset(&c, 0, sizeof c);                            /* compared as bytes */
-    c.type = val(f->g, n->in[0])->dtype;
+    c.dtype = (int)val(f->g, n->in[0])->dtype;
     c.spatial = at->n;
     c.group = at->group > 0 ? at->group : 1;
     c.c = in->d[1];
@@ -38,14 +45,12 @@ static uint32_t conv_number(Func *f, const Node *n)
     }
     for (uint32_t i = 0; i < sg->conv.n; i++) {
         StageConv *old = &sg->conv.at[i];
-        c.rows = old->rows;
-        if (memcmp(&c, old, sizeof c) == 0) {
+        if (memcmp(&c, &old->shape, sizeof c) == 0) {
             old->rows = x->d[0] > old->rows ? x->d[0] : old->rows;
             return i;
         }
     }
-    c.rows = x->d[0];
-    vec_push(f->a, &sg->conv, c);
+    vec_push(f->a, &sg->conv, ((StageConv){c, x->d[0]}));
     return sg->conv.n - 1;
 }
 
@@ -56,21 +61,13 @@ static void convolution(Func *f, const Node *n, Step *s)
                        .shape = conv_number(f, n),
                        .rows = cg_ref(f, n->in[0])->ext[0],
                        .adds = f->acc.at[n->out[0]]};
-    const ValueId v[3] = {n->in[0], n->in[1], n->out[0]};
-    for (int i = 0; i < 3; i++) {
-        const Ref *r = cg_ref(f, v[i]);
-        vec_push(f->a, &s->arg, ((StepArg){r->buf, r->off, i == 2, ROLE_X, NULL, v[i]}));
-    }
+    cg_step_arg(f, s, n->in[0], false);
+    cg_step_arg(f, s, n->in[1], false);
+    cg_step_arg(f, s, n->out[0], true);
     s->convolution = c;
 }
 
 /* ---- kernels of their own kind --------------------------------------------------------------- */
-
-static void kernel_arg(Func *f, Step *s, ValueId v, bool written)
-{
-    const Ref *r = cg_ref(f, v);
-    vec_push(f->a, &s->arg, ((StepArg){r->buf, r->off, written, ROLE_X, NULL, v}));
-}
 
 static void kernel(Func *f, const Node *n, Step *s)
 {
@@ -78,10 +75,10 @@ static void kernel(Func *f, const Node *n, Step *s)
     s->key = s->keyed ? (uint32_t)n->attr.key : 0;
     for (uint32_t i = 0; i < n->nin; i++)
         if (n->in[i] != NONE && cg_kernel_reads(f, n, i))
-            kernel_arg(f, s, n->in[i], false);
+            cg_step_arg(f, s, n->in[i], false);
     for (uint32_t i = 0; i < n->nout; i++)
         if (cg_kernel_writes(f, n, i))
-            kernel_arg(f, s, n->out[i], true);
+            cg_step_arg(f, s, n->out[i], true);
 }
 
 /* An operation of the user's own: all of its operands and results. */

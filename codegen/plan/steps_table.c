@@ -5,16 +5,16 @@
  */
 #include "codegen/tables.h"
 
-/* Adds the names of the nodes behind a group, a line each, but those that are seen. */
-static void nodes_of(const Func *f, uint32_t group, IdMap *seen, Text *names)
+void cg_origins(const Func *f, uint32_t group, Ids *to)
 {
     const Group *k = &f->group.at[group];
     for (uint32_t i = 0; i < k->member.n; i++) {
-        uint32_t origin = f->g->node.at[k->member.at[i].node].origin, *slot;
-        if (origin >= f->g->origin.n || *(slot = idmap_at(names->a, seen, origin)) != NONE)
-            continue;
-        *slot = 1;
-        text_add(names, "%s%s", names->n ? "\n" : "", graph_origin_name(f->g, origin, names->a));
+        const uint32_t origin = f->g->node.at[k->member.at[i].node].origin;
+        bool again = origin >= f->g->origin.n;
+        for (uint32_t j = 0; j < to->n && !again; j++)
+            again = to->at[j] == origin;
+        if (!again)
+            vec_push(f->a, to, origin);
     }
 }
 
@@ -32,11 +32,13 @@ int cg_step_part(const Func *f, const Step *s)
 
 const char *cg_step_nodes(const Func *f, const Step *s, Arena *a)
 {
-    IdMap seen = {0};
+    Ids origin = {0};
     Text names = {.a = a};
-    nodes_of(f, s->group, &seen, &names);
+    cg_origins(f, s->group, &origin);
     if (s->then)
-        nodes_of(f, s->then->group, &seen, &names);
+        cg_origins(f, s->then->group, &origin);
+    for (uint32_t i = 0; i < origin.n; i++)
+        text_add(&names, "%s%s", i ? "\n" : "", graph_origin_name(f->g, origin.at[i], a));
     return text_all(&names);
 }
 

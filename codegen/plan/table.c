@@ -212,19 +212,8 @@ static const PpParam *params(const StageGen *sg, Arena *a)
         const ParamUse *u = &s->param.at[i];
         Param of = sg->g->param.at[u->param], *const q = &of;
         const int64_t row = sg->param_row[i] ? q->shape.d[q->shape.rank - 1] : 0;
-        PpParam part = {.axis = -1};
         q->shape = cg_param_shape(sg, i);
-        if (q->n_each)
-            one_of_several(&part, q, a);
-        if (q->divided)
-            divided(&part, q);
-        if (row) {
-            part.axis = q->shape.rank - 1;
-            part.groups = 1;
-            part.whole = row;
-        }
-        list[i] = (PpParam){.t = tensor(sg->g, q->name, q->dtype, &q->shape, -1, a),
-                            .param = (int)u->param,
+        list[i] = (PpParam){.param = (int)u->param,
                             .use = use[u->use],
                             .from = (int)(u->use == USE_OWN ? s->index : u->from),
                             .trainable = q->trainable,
@@ -234,14 +223,17 @@ static const PpParam *params(const StageGen *sg, Arena *a)
                             .half_offset = sg->bytes_half > 0 ? sg->half_at.at[i] : 0,
                             .more = u->uses > 1 ? (int)u->uses - 1 : 0,
                             .more_offset = u->uses > 1 ? sg->more_at.at[i] : 0,
-                            .mesh = part.mesh,
-                            .axis = part.axis,
-                            .groups = part.groups,
-                            .whole = part.whole,
-                            .first = part.first,
-                            .step = part.step,
-                            .outer = part.outer,
-                            .each = part.each};
+                            .axis = -1};
+        if (q->n_each)
+            one_of_several(&list[i], q, a);
+        if (q->divided)
+            divided(&list[i], q);
+        if (row) {
+            list[i].axis = q->shape.rank - 1;
+            list[i].groups = 1;
+            list[i].whole = row;
+        }
+        list[i].t = tensor(sg->g, q->name, q->dtype, &q->shape, -1, a);
     }
     return list;
 }
@@ -336,19 +328,8 @@ static const PpAgain *parts(const StageGen *sg, Arena *a)
 const PpConvShape *cg_convolutions(const StageGen *sg, Arena *a)
 {
     PpConvShape *list = arena_array(a, PpConvShape, sg->conv.n + 1);
-    for (uint32_t i = 0; i < sg->conv.n; i++) {
-        const StageConv *c = &sg->conv.at[i];
-        PpConvShape *s = &list[i];
-        *s = (PpConvShape){
-            .dtype = (int)c->type, .spatial = c->spatial, .group = c->group, .c = c->c, .m = c->m};
-        memcpy(s->in, c->in, sizeof s->in);
-        memcpy(s->out, c->out, sizeof s->out);
-        memcpy(s->kernel, c->kernel, sizeof s->kernel);
-        memcpy(s->stride, c->stride, sizeof s->stride);
-        memcpy(s->dilation, c->dilation, sizeof s->dilation);
-        memcpy(s->pad_begin, c->pad_begin, sizeof s->pad_begin);
-        memcpy(s->pad_end, c->pad_end, sizeof s->pad_end);
-    }
+    for (uint32_t i = 0; i < sg->conv.n; i++)
+        list[i] = sg->conv.at[i].shape;
     return list;
 }
 

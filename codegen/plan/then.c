@@ -19,15 +19,9 @@ static uint32_t *count_readers(Func *f)
 {
     uint32_t *n = arena_array(f->scratch, uint32_t, f->buf.n + 1);
     for (uint32_t o = 0; o < f->order.n; o++) {
-        const Group *k = &f->group.at[f->order.at[o]];
-        for (uint32_t i = 0; k->nest && i < k->nest->arg.n; i++)
-            n[k->nest->arg.at[i].buf] += !k->nest->arg.at[i].written;
-        if (k->kind != G_CALL)
-            continue;
-        const Node *node = &f->g->node.at[k->member.at[0].node];
-        for (uint32_t i = 0; i < node->nin; i++)
-            if (node->in[i] != NONE && cg_kernel_reads(f, node, i))
-                n[cg_ref(f, node->in[i])->buf]++;
+        const Accesses *all = cg_accesses(f, o);
+        for (uint32_t i = 0; i < all->n; i++)
+            n[all->at[i].buf] += !all->at[i].written;
     }
     return n;
 }
@@ -76,10 +70,7 @@ static Nest *over_images(Func *f, const Nest *n, const Lin *ext)
     Cut c;
     if (!cut_dims(n, ext, &c))
         return NULL;
-    Nest *image = arena_new_of(f->a, Nest);
-    *image = *n;
-    image->stmt.at = arena_array(f->a, Stmt, n->stmt.n);
-    memcpy(image->stmt.at, n->stmt.at, sizeof *n->stmt.at * n->stmt.n);
+    Nest *image = nest_copy(f->a, n);
     for (uint32_t i = 0; i < n->stmt.n; i++)
         lay_over_images(&c, image->stmt.at[i].stride);
     memset(image->ext, 0, sizeof image->ext);

@@ -38,20 +38,20 @@ bool cg_in_order(const Func *f, const Wide *w)
     return true;
 }
 
-bool cg_ref_same(const Ref *x, const Ref *y)
+bool cg_ref_alike(const Ref *x, const Ref *y)
 {
-    if (x->buf != y->buf || !lin_eq(x->off, y->off) || x->rank != y->rank)
-        return false;
-    for (int d = 0; d < x->rank; d++)
-        if (!is_one(x->ext[d]) && !lin_eq(x->stride[d], y->stride[d]))
-            return false;
-    return true;
+    bool same = x->rank == y->rank && lin_eq(x->off, y->off);
+    for (int d = 0; d < x->rank && same; d++)
+        same = is_one(x->ext[d]) || lin_eq(x->stride[d], y->stride[d]);
+    return same;
 }
+
+bool cg_ref_same(const Ref *x, const Ref *y) { return x->buf == y->buf && cg_ref_alike(x, y); }
 
 /* ---- views ----------------------------------------------------------------------------------- */
 
 /* One part per dimension, none for an extent of 1. */
-static Wide widen(const Ref *r)
+Wide cg_widen(const Ref *r)
 {
     Wide w = {.root = r->root, .buf = r->buf, .off = r->off, .rank = r->rank};
     for (int d = 0; d < r->rank; d++) {
@@ -83,7 +83,7 @@ static bool add_part(Wide *w, Lin ext, Lin stride, bool may_merge)
 }
 
 /* Dimensions of one stride each; false when one needs several. */
-static bool narrow(const Func *f, const Wide *w, ValueId v, Ref *r)
+bool cg_narrow(const Func *f, const Wide *w, ValueId v, Ref *r)
 {
     Ref out = {.root = w->root, .buf = w->buf, .off = w->off, .rank = w->rank};
     for (int d = 0; d < w->rank; d++) {
@@ -198,7 +198,7 @@ bool cg_view_apply(Func *f, const Node *n, uint32_t out, const Wide *in, Wide *r
         ext[d] = cg_ext(f, y, d);
     if (empty(f, y)) {
         Ref dense = cg_dense(f, y);
-        *r = widen(&dense);
+        *r = cg_widen(&dense);
         r->root = in->root;
         r->buf = in->buf;
         return true;
@@ -291,9 +291,6 @@ bool cg_recuts(const Func *f, const Node *n)
     return false;
 }
 
-Wide cg_widen(const Ref *r) { return widen(r); }
-bool cg_narrow(const Func *f, const Wide *w, ValueId v, Ref *r) { return narrow(f, w, v, r); }
-
 /* ---- what a value resolves to ---------------------------------------------------------------- */
 
 /* Where a value stands in a message; others than those that cross are read there row-major. */
@@ -369,7 +366,7 @@ bool cg_wide(Func *f, ValueId v, Wide *w)
     Ref r;
     cg_track(f);
     if (root_ref(f, v, &r)) {
-        *w = widen(&r);
+        *w = cg_widen(&r);
         return true;
     }
     NodeId def = cg_maker(f, v);
@@ -388,7 +385,7 @@ bool cg_ref_try(Func *f, ValueId v, Ref *r)
 {
     Wide w;
     cg_track(f);
-    return root_ref(f, v, r) || (cg_wide(f, v, &w) && narrow(f, &w, v, r));
+    return root_ref(f, v, r) || (cg_wide(f, v, &w) && cg_narrow(f, &w, v, r));
 }
 
 static void resolve(Func *f, ValueId v, Ref *r)
@@ -396,7 +393,7 @@ static void resolve(Func *f, ValueId v, Ref *r)
     Wide w;
     if (!cg_wide(f, v, &w))
         BUG("value %u is no view of its operand", v);
-    if (narrow(f, &w, v, r))
+    if (cg_narrow(f, &w, v, r))
         return;
     *r = cg_dense(f, v);
     r->root = w.root;

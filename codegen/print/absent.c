@@ -89,20 +89,6 @@ static uint32_t *where_present(Arena *a, const Nest *n, const Stmt *there)
     return is;
 }
 
-static bool *reached(Arena *a, const Nest *n, const uint32_t *is)
-{
-    bool *live = arena_array(a, bool, n->stmt.n + 1);
-    for (uint32_t i = n->stmt.n; i-- > 0;) {
-        const Stmt *s = &n->stmt.at[i];
-        live[i] |= s->kind == S_STORE;
-        for (uint32_t j = 0; live[i] && j < s->nin; j++)
-            live[is[s->in[j]]] = true;
-        for (uint32_t j = 0; live[i] && j < s->nindex; j++)
-            live[is[s->index[j].in]] = true;
-    }
-    return live;
-}
-
 /* The arguments stay: they have names. */
 const Nest *print_present(Arena *a, const Nest *n)
 {
@@ -110,27 +96,11 @@ const Nest *print_present(Arena *a, const Nest *n)
     if (!there)
         return n;
     const uint32_t *is = where_present(a, n, there);
-    const bool *live = reached(a, n, is);
-    uint32_t *to = arena_array(a, uint32_t, n->stmt.n + 1);
-    Nest *own = arena_new_of(a, Nest);
-    *own = *n;
-    own->arena = a;
+    Nest *own = nest_copy(a, n);
     own->there = there;
-    own->stmt = (Stmts){0};
-    for (uint32_t i = 0; i < n->stmt.n; i++) {
-        if (!live[i])
-            continue;
-        Stmt s = n->stmt.at[i];
-        s.index = arena_array(a, NestIndex, s.nindex + 1);
-        for (uint32_t j = 0; j < s.nin; j++)
-            s.in[j] = to[is[s.in[j]]];
-        for (uint32_t j = 0; j < s.nindex; j++) {
-            s.index[j] = n->stmt.at[i].index[j];
-            s.index[j].in = to[is[s.index[j].in]];
-        }
-        to[i] = own->stmt.n;
-        vec_push(a, &own->stmt, s);
-    }
+    for (uint32_t i = 0; i < own->stmt.n; i++)
+        stmt_rename(&own->stmt.at[i], is);
+    nest_sweep_statements(own);
     nest_schedule(own);
     return own;
 }

@@ -6,14 +6,6 @@
 
 #include "target.h"
 
-static const char *list(Out *o, const Lin *x, int n)
-{
-    const char *s = "";
-    for (int i = 0; i < n; i++)
-        s = arena_printf(o->a, "%s%s%s", s, i ? ", " : "", out_lin(o, x[i]));
-    return s;
-}
-
 static const char *diagonal(Out *o, const AttentionStep *t)
 {
     const int64_t at = t->attr->diagonal, step = t->attr->step;
@@ -58,7 +50,7 @@ static void print_side(Out *o, const Step *s, int side, const char *name)
         return;
     text_line(&o->text, "    a.%s = %s{(void *)(%s), %s, %s, {%s}};", name,
               o->target->cplusplus ? "" : "(PpMatrix)", out_pointer(o, s, x->arg),
-              out_lin(o, x->row), out_lin(o, x->col), list(o, x->batch, s->attention->nb));
+              out_lin(o, x->row), out_lin(o, x->col), out_lins(o, x->batch, s->attention->nb));
 }
 
 static void print_dropout(Out *o, const Step *s)

@@ -174,18 +174,17 @@ static void lanes_innermost(Print *p)
         p->dim[last] = "j";
         ask_ahead(p);
         text_line(p->t, "#pragma omp simd");
-        text_line(p->t, "for (int k = 0; k < 16; k++) {");
-        p->t->indent++;
+        text_open(p->t, "for (int k = 0; k < 16; k++) {");
         p->dim[last] = "j + k";
         point(p, "k");
-        print_close_block(p);
-        print_close_block(p);
+        text_close(p->t);
+        text_close(p->t);
     }
     p->dim[last] = "j";
     if (tail) {
         print_open_loop(p, "int64_t", "j", whole, end, 1);
         point(p, ext.b == 0 && ext.c < NEST_LANES ? "j" : "j % 16");
-        print_close_block(p);
+        text_close(p->t);
     }
 }
 
@@ -227,7 +226,7 @@ static void widen_bools(Print *p)
         int opened = open_row(p);
         text_line(p->t, "b%u[%s] = %s;", i, row_index(p), print_load(p, &p->n->stmt.at[i]));
         while (opened-- > 0)
-            print_close_block(p);
+            text_close(p->t);
     }
 }
 
@@ -241,7 +240,7 @@ static void narrow_bools(Print *p)
         text_line(p->t, "%s[%s] = (uint8_t)b%u[%s];", print_arg(p, s->arg),
                   print_affine(p, s->base, s->stride), s->in[0], row_index(p));
         while (opened-- > 0)
-            print_close_block(p);
+            text_close(p->t);
     }
 }
 
@@ -300,8 +299,7 @@ static void pass(Print *p)
             Lin coef[NEST_DIMS] = {{0, 0}}, size = lin(1);
             for (int d = last; d >= n->nd - n->nrun; d--) {
                 coef[d] = size;
-                if (!lin_mul(size, n->ext[d], &size))
-                    BUG("a row that is not affine in the rows");
+                size = lin_product(size, n->ext[d]);
             }
             lane = arena_printf(p->a, "(%s) %% 16", print_affine(p, lin(0), coef));
         } else if (n->nouter > 0 || opened > 0 || n->kind == NEST_ROW) {
@@ -309,10 +307,10 @@ static void pass(Print *p)
         }
         print_open_loop(p, "int64_t", "j", row_first(p), row_end(p), 1);
         point(p, lane);
-        print_close_block(p);
+        text_close(p->t);
     }
     while (opened-- > 0)
-        print_close_block(p);
+        text_close(p->t);
     narrow_bools(p);
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
@@ -350,9 +348,8 @@ static void leave_out(Print *p)
     const Stmt *there = n->there;
     if (!there)
         return;
-    text_line(p->t, "if (!%s[%s]) {", print_arg(p, there->arg),
+    text_open(p->t, "if (!%s[%s]) {", print_arg(p, there->arg),
               print_affine(p, there->base, there->stride));
-    p->t->indent++;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         if (s->kind != S_STORE || s->acc)
@@ -362,10 +359,10 @@ static void leave_out(Print *p)
         text_line(p->t, "%s%s[%s] = 0;", indent, print_arg(p, s->arg),
                   print_affine(p, s->base, s->stride));
         while (opened-- > 0)
-            print_close_block(p);
+            text_close(p->t);
     }
     text_line(p->t, "continue;");
-    print_close_block(p);
+    text_close(p->t);
 }
 
 /* ---- points whose operand or result lies along an outer dimension ---- */
@@ -432,7 +429,7 @@ static void tiled_points(Print *p, int along)
     open_tile(p, last, "j_from", true);
     point(p, "0");
     for (int d = 0; d < n->nd + 2; d++)
-        print_close_block(p);
+        text_close(p->t);
 }
 
 static void rows_and_passes(Print *p)
@@ -474,7 +471,7 @@ static void rows_and_passes(Print *p)
     }
     row_scalars(p, n->passes);
     for (int d = 0; d < n->nouter; d++)
-        print_close_block(p);
+        text_close(p->t);
 }
 
 void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUses *uses, Text *t)

@@ -16,22 +16,13 @@ static void column_loop(Print *p, const char *width, bool simd)
 static void decode(Print *p)
 {
     const Nest *n = p->n;
-    if (n->nd - n->nouter == 1) {
-        p->dim[n->nouter] = "r";
+    p->dim[n->nouter] = "r";
+    if (n->nd - n->nouter == 1)
         return;
-    }
-    Lin size = lin(1);
-    for (int d = n->nd - 1; d >= n->nouter; d--) {
-        const char *q = lin_is(size, 1) ? "r" : arena_printf(p->a, "r / %s", print_factor(p, size));
+    for (int d = n->nouter; d < n->nd; d++)
         p->dim[d] = arena_printf(p->a, "r%d", d - n->nouter);
-        if (d > n->nouter)
-            text_line(p->t, "const int64_t %s = %s %% %s;", p->dim[d], q,
-                      print_factor(p, n->ext[d]));
-        else
-            text_line(p->t, "const int64_t %s = %s;", p->dim[d], q);
-        if (!lin_mul(size, n->ext[d], &size))
-            BUG("a sum that is not affine in the rows");
-    }
+    p->uses->rows |=
+        out_places(p->t, "int64_t", "r", n->nd - n->nouter, p->dim + n->nouter, n->ext + n->nouter);
 }
 
 /* array: of which sums */
@@ -69,14 +60,13 @@ static void sum_rows(Print *p, const char *width, int64_t size, Lin all)
     } else {
         print_open_loop(p, "int64_t", "r_from", "0", end, NEST_BLOCK);
         clear_sums(p, "p", size);
-        text_line(p->t, "for (int64_t r = r_from; r < %s && r < r_from + 64; r++) {", end);
-        p->t->indent++;
+        text_open(p->t, "for (int64_t r = r_from; r < %s && r < r_from + 64; r++) {", end);
     }
     decode(p);
     column_loop(p, width, true);
     column_values(p, one ? "s" : "p");
-    print_close_block(p);
-    print_close_block(p);
+    text_close(p->t);
+    text_close(p->t);
     if (one)
         return;
     column_loop(p, width, false);
@@ -84,8 +74,8 @@ static void sum_rows(Print *p, const char *width, int64_t size, Lin all)
         if (n->stmt.at[i].kind == S_REDUCE)
             print_accumulate(p, arena_printf(p->a, "s%u[j]", i), &n->stmt.at[i],
                              arena_printf(p->a, "p%u[j]", i));
-    print_close_block(p);
-    print_close_block(p);
+    text_close(p->t);
+    text_close(p->t);
 }
 
 void print_c_column(Print *p, bool parallel)
@@ -93,10 +83,7 @@ void print_c_column(Print *p, bool parallel)
     const Nest *n = p->n;
     /* the vector runs along the innermost kept dimension */
     int v = n->nouter - 1;
-    Lin all = lin(1), width = n->ext[v];
-    for (int d = n->nouter; d < n->nd; d++)
-        if (!lin_mul(all, n->ext[d], &all))
-            BUG("a sum that is not affine in the rows");
+    Lin all = nest_span(n, n->nouter, n->nd), width = n->ext[v];
     bool uneven = width.b != 0 || p->divisor[v] % NEST_BLOCK != 0,
          blocks = width.b != 0 || width.c > NEST_BLOCK || (n->sized && uneven);
     const char *m = !blocks ? print_lin(p, width) : uneven ? "m" : "64";
@@ -120,9 +107,9 @@ void print_c_column(Print *p, bool parallel)
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].kind == S_STORE)
             print_store(p, &n->stmt.at[i]);
-    print_close_block(p);
+    text_close(p->t);
     if (blocks)
-        print_close_block(p);
+        text_close(p->t);
     for (int d = 0; d < v; d++)
-        print_close_block(p);
+        text_close(p->t);
 }

@@ -12,8 +12,7 @@ static const char *open_packed(Out *o, const Step *s, const Product *p)
     Lin side = p->packed == PACKED_M ? p->m : p->packed == PACKED_N ? p->n : p->k;
     if (o->target->device)
         return arena_printf(o->a, "*%s", out_pointer(o, s, p->taken));
-    text_line(&o->text, "{");
-    o->text.indent++;
+    text_open(&o->text, "{");
     text_line(&o->text, "const int64_t count = pp_count(%s, %s);", out_pointer(o, s, p->mask),
               out_lin(o, side));
     return "count";
@@ -32,8 +31,7 @@ static void close_packed(Out *o, const Product *p, const char *c, const char *co
                   out_lin(o, p->m), count, out_lin(o, p->n), size);
     if (o->target->device)
         return;
-    o->text.indent--;
-    text_line(&o->text, "}");
+    text_close(&o->text);
 }
 
 /* The host asks for the numbers of some masks at once. */
@@ -52,16 +50,7 @@ static void ask_counts(Out *o, const Step *s, const Product *p)
     text_line(&o->text, "};");
     text_line(&o->text, "%scounts(%s%u, mask, to);", o->target->call, o->target->context,
               p->n_known);
-    o->text.indent--;
-    text_line(&o->text, "}");
-}
-
-static const char *list(Out *o, const Lin *x, int n)
-{
-    const char *s = "{";
-    for (int i = 0; i < n; i++)
-        s = arena_printf(o->a, "%s%s%s", s, i ? ", " : "", out_lin(o, x[i]));
-    return arena_printf(o->a, "%s}", s);
+    text_close(&o->text);
 }
 
 /* Of several at once; head: the arguments up to them.  C++ has no array literals. */
@@ -69,9 +58,10 @@ static void print_batch(Out *o, const char *function, const char *head, const Pr
 {
     text_line(&o->text, "{");
     text_line(&o->text,
-              "    const int64_t batch[] = %s, stride_a[] = %s, stride_b[] = %s, stride_c[] = %s;",
-              list(o, p->count, p->nb), list(o, p->a.stride, p->nb), list(o, p->b.stride, p->nb),
-              list(o, p->c.stride, p->nb));
+              "    const int64_t batch[] = {%s}, stride_a[] = {%s}, stride_b[] = {%s}, "
+              "stride_c[] = {%s};",
+              out_lins(o, p->count, p->nb), out_lins(o, p->a.stride, p->nb),
+              out_lins(o, p->b.stride, p->nb), out_lins(o, p->c.stride, p->nb));
     text_line(&o->text, "    %s_batched(%s, %d, batch, stride_a, stride_b, stride_c);", function,
               head, p->nb);
     text_line(&o->text, "}");

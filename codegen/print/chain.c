@@ -62,12 +62,7 @@ const Nest *print_chain(Arena *a, const Nest *n)
     const int64_t part = n->ext[last].b == 0 ? part_of(row) : 0;
     if (part == 0)
         return n;
-    Nest *own = arena_new_of(a, Nest);
-    *own = *n;
-    own->arena = a;
-    own->stmt = (Stmts){0};
-    for (uint32_t i = 0; i < n->stmt.n; i++)
-        vec_push(a, &own->stmt, n->stmt.at[i]);
+    Nest *own = nest_copy(a, n);
     if (part < n->ext[last].c)
         divide_row(own, part);
     nest_mark_rows(own);

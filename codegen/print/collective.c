@@ -6,12 +6,6 @@
 #include "runtime/api/pp.h"
 #include "target.h"
 
-static const char *const function[] = {[PP_ALL_REDUCE] = "all_reduce",
-                                       [PP_ALL_GATHER] = "all_gather",
-                                       [PP_REDUCE_SCATTER] = "reduce_scatter",
-                                       [PP_ALL_TO_ALL] = "all_to_all",
-                                       [PP_SHARD] = "shard"};
-
 const char *out_chunk(Out *o, const Chunk *of, int mesh)
 {
     o->context = true;
@@ -37,7 +31,7 @@ void print_collective(Out *o, const Step *s)
     const char *work = c->kind == PP_SHARD ? ""
                        : s->arg.n > 2      ? arena_printf(o->a, ", %s", out_pointer(o, s, 2))
                                            : ", NULL";
-    text_line(&o->text, "pp_%s(c, %s%s, %s, %s%s%s);", function[c->kind],
+    text_line(&o->text, "pp_%s(c, %s%s, %s, %s%s%s);", cg_collective_kind[c->kind].call,
               c->part == BEGINS ? "PP_BEGIN + " : "", row, out_pointer(o, s, 0),
               out_pointer(o, s, 1), work, sizes);
 }

@@ -22,7 +22,7 @@ static bool is_wide(const Cuda *c)
 {
     enum { SPARE = 1 << 25 };
     const Nest *n = c->p.n;
-    int64_t most = 2 * magnitude(c, cuda_product(n, 0, n->nd));
+    int64_t most = 2 * magnitude(c, nest_span(n, 0, n->nd));
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         int64_t reach = magnitude(c, s->base);
@@ -53,31 +53,27 @@ static void points(Cuda *c)
 {
     const Nest *n = c->p.n;
     cuda_choose_vector(c, n->nd - 1);
-    Lin all = cuda_product(n, 0, n->nd - 1), work;
+    Lin all = nest_span(n, 0, n->nd - 1), work;
     if (!lin_mul(all, cuda_extent(c, n->nd - 1), &all) || !lin_div(all, lin(c->vec), &work))
         BUG("fours that do not divide");
     cuda_kernel(c, PP_BLOCK, cuda_grid(c, "pp_blocks", work, PP_BLOCK), "256");
     const char *dim[NEST_DIMS], *linear = n->nd == 1 ? "j" : "e", *four = c->vec == 4 ? "4 * " : "";
     for (int d = 0; d < n->nd; d++)
         dim[d] = d == n->nd - 1 ? "j" : n->nd == 2 ? "i" : arena_printf(c->p.a, "i%d", d);
-    text_line(c->p.t, "for (%s %s = %spp_thread%s(); %s < %s; %s += %spp_threads%s()) {", c->index,
+    text_open(c->p.t, "for (%s %s = %spp_thread%s(); %s < %s; %s += %spp_threads%s()) {", c->index,
               linear, four, cuda_wide(c), linear, print_lin(&c->p, all), linear, four,
               cuda_wide(c));
-    c->p.t->indent++;
     cuda_decode(c, linear, 0, n->nd, dim, true, true);
     print_row_values(&c->p, 0);
     cuda_enter_pass(c, 0);
     cuda_element(c, "j");
-    print_close_block(&c->p);
+    text_close(c->p.t);
 }
 
 void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *arg_name,
                       const bool *alias, CudaNest *out)
 {
-    Nest *own = arena_new_of(a, Nest);
-    *own = *n;
-    own->stmt.at = arena_array(a, Stmt, n->stmt.n + 1);
-    memcpy(own->stmt.at, n->stmt.at, sizeof *n->stmt.at * n->stmt.n);
+    Nest *own = nest_copy(a, n);
     Cuda c = {
         .p = {.a = a,
               .n = own,

@@ -38,7 +38,6 @@ typedef struct {
 
 /* cuda_element.c */
 const char *cuda_name(Print *p, uint32_t i);            /* of a statement */
-Lin cuda_product(const Nest *n, int from, int to);                              /* of extents */
 /* Of full rows: a number, in the program of many lengths an expression of them; with the greatest.
  */
 const char *cuda_number(const Cuda *c, Lin x);

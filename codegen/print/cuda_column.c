@@ -212,7 +212,7 @@ static void sum_parts(Column *o)
     text_line(c->p.t, "#pragma unroll 16");
     print_open_loop(&c->p, "int", "k", "1", o->many, 1);
     each_reduction(o, add_part);
-    print_close_block(&c->p);
+    text_close(c->p.t);
     stores(o);
 }
 
@@ -228,8 +228,7 @@ static void thread_sums(Column *o)
               first, c->index, o->counted && c->vec == 1 ? "blockDim.x" : o->wide,
               c->vec == 4 ? " * 4" : "");
     each_reduction(o, declare);
-    text_line(c->p.t, "if (%s < %s) {", first, print_lin(&c->p, o->columns));
-    c->p.t->indent++;
+    text_open(c->p.t, "if (%s < %s) {", first, print_lin(&c->p, o->columns));
     decode_columns(o, first, true);
     if (o->parts) {
         text_line(c->p.t, "const %s begin = static_cast<%s>(blockIdx.y) * %s;", c->index, c->index,
@@ -240,13 +239,12 @@ static void thread_sums(Column *o)
         end = "end";
     }
     text_line(c->p.t, "#pragma unroll 4");
-    text_line(c->p.t, "for (%s r = %s; r < %s; %s) {", c->index, from, end,
+    text_open(c->p.t, "for (%s r = %s; r < %s; %s) {", c->index, from, end,
               !o->counted && o->order.y == 1 ? "r++" : arena_printf(c->p.a, "r += %s", o->y));
-    c->p.t->indent++;
     decode_rows(o);
     cuda_element(c, "j");
-    print_close_block(&c->p);
-    print_close_block(&c->p);
+    text_close(c->p.t);
+    text_close(c->p.t);
 }
 
 /* Kernel 1, or the only one. */
@@ -273,14 +271,13 @@ static void sums(Column *o)
               o->counted ? "blockDim.x" : o->x);
     text_line(c->p.t, "const %s column = static_cast<%s>(blockIdx.x * %s) + t;", c->index, c->index,
               o->counted && c->vec == 1 ? "blockDim.x" : o->wide);
-    text_line(c->p.t, "if (t < %s && column < %s) {", o->wide, print_lin(&c->p, o->columns));
-    c->p.t->indent++;
+    text_open(c->p.t, "if (t < %s && column < %s) {", o->wide, print_lin(&c->p, o->columns));
     each_reduction(o, combine);
     if (o->parts)
         each_reduction(o, put_part);
     else
         stores(o);
-    print_close_block(&c->p);
+    text_close(c->p.t);
     if (o->parts)
         sum_parts(o);
 }
@@ -302,9 +299,8 @@ void cuda_column(Cuda *c)
         cuda_row(c);
         return;
     }
-    Column o = {.c = c,
-                .columns = cuda_product(n, 0, n->nouter),
-                .rows = cuda_product(n, n->nouter, n->nd)};
+    Column o = {
+        .c = c, .columns = nest_span(n, 0, n->nouter), .rows = nest_span(n, n->nouter, n->nd)};
     cuda_choose_vector(c, n->nouter - 1);
     choose(&o);
     o.parts = o.counted ? may_divide(&o) : o.order.parts > 1;

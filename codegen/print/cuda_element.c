@@ -13,15 +13,6 @@
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-Lin cuda_product(const Nest *n, int from, int to)
-{
-    Lin all = lin(1);
-    for (int d = from; d < to; d++)
-        if (!lin_mul(all, n->ext[d], &all))
-            BUG("a size that is not affine in the rows");
-    return all;
-}
-
 bool cuda_varies(const Cuda *c, Lin x)
 {
     const bool varies = cg_varies(c->p.n->sized, x.c);
@@ -82,10 +73,8 @@ static void mark_still(Cuda *c)
         bool still = n->nd == 0 || lin_is(s->stride[c->along], 0);
         for (uint32_t j = 0; n->nd > 0 && j < s->nguard; j++)
             still &= lin_is(s->guard[j].coef[c->along], 0);
-        for (uint32_t j = 0; s->kind != S_REDUCE && s->kind != S_STORE && j < s->nin; j++)
-            still &= c->still[s->in[j]];
-        for (uint32_t j = 0; j < s->nindex; j++)
-            still &= c->still[s->index[j].in];
+        for (uint32_t j = 0; s->kind != S_REDUCE && s->kind != S_STORE && j < stmt_reads(s); j++)
+            still &= c->still[stmt_read(s, j)];
         c->still[i] = still;
     }
 }
@@ -332,11 +321,10 @@ static void four_elements(Cuda *c, const char *index)
     }
     if (any) {
         text_line(c->p.t, "#pragma unroll");
-        text_line(c->p.t, "for (int k = 0; k < 4%s; k++) {",
+        text_open(c->p.t, "for (int k = 0; k < 4%s; k++) {",
                   c->tail ? arena_printf(c->p.a, " && %s + k < %s", index,
                                          print_lin(&c->p, n->ext[c->along]))
                           : "");
-        c->p.t->indent++;
         c->p.dim[c->along] = cuda_sum(c, index, "k");
         for (uint32_t i = 0; i < n->stmt.n; i++) {
             const Stmt *s = &n->stmt.at[i];
@@ -351,7 +339,7 @@ static void four_elements(Cuda *c, const char *index)
             else if (s->kind == S_STORE && !c->vector[i])
                 print_store(&c->p, s);
         }
-        print_close_block(&c->p);
+        text_close(c->p.t);
         c->p.dim[c->along] = index;
     }
     for (uint32_t i = 0; i < n->stmt.n; i++) {
@@ -389,10 +377,8 @@ static void choose_inlined(Cuda *c)
         const Stmt *s = &n->stmt.at[i];
         bool each = !c->still[i] || s->kind == S_REDUCE || (s->kind == S_STORE && !s->row);
         inlined[i] &= !c->vector[i] && !c->tiled[i];
-        for (uint32_t j = 0; c->vec == 4 && each && j < s->nin; j++)
-            inlined[s->in[j]] &= !c->still[s->in[j]];
-        for (uint32_t j = 0; c->vec == 4 && each && j < s->nindex; j++)
-            inlined[s->index[j].in] &= !c->still[s->index[j].in];
+        for (uint32_t j = 0; c->vec == 4 && each && j < stmt_reads(s); j++)
+            inlined[stmt_read(s, j)] &= !c->still[stmt_read(s, j)];
     }
 }
 
@@ -469,20 +455,13 @@ static bool depends(const Cuda *c, int d, bool loads, bool stores)
 void cuda_decode(Cuda *c, const char *linear, int from, int to, const char *const *dim, bool loads,
                  bool stores)
 {
-    Lin size = lin(1);
-    for (int d = to - 1; d >= from; d--) {
-        const char *x = dim[d - from];
-        bool said = strcmp(x, linear) == 0 || !depends(c, d, loads, stores);
-        const char *q = said || lin_is(size, 1)
-                            ? linear
-                            : arena_printf(c->p.a, "%s / %s", linear, print_factor(&c->p, size));
-        c->p.dim[d] = x;
-        if (!said && d > from)
-            text_line(c->p.t, "const %s %s = %s %% %s;", c->index, x, q,
-                      print_factor(&c->p, cuda_extent(c, d)));
-        else if (!said)
-            text_line(c->p.t, "const %s %s = %s;", c->index, x, q);
-        if (!lin_mul(size, cuda_extent(c, d), &size))
-            BUG("a size that is not affine in the rows");
+    const char *name[NEST_DIMS];
+    Lin ext[NEST_DIMS];
+    for (int d = from; d < to; d++) {
+        bool said = strcmp(dim[d - from], linear) == 0 || !depends(c, d, loads, stores);
+        c->p.dim[d] = dim[d - from];
+        name[d] = said ? NULL : c->p.dim[d];
+        ext[d] = cuda_extent(c, d);
     }
+    c->p.uses->rows |= out_places(c->p.t, c->index, linear, to - from, name + from, ext + from);
 }

@@ -90,10 +90,8 @@ static void keep_less(Cuda *c)
         nest_marks(n, p, c->p.in_pass);
         for (uint32_t i = 0; i < n->stmt.n; i++) {
             const Stmt *s = &n->stmt.at[i];
-            for (uint32_t j = 0; c->p.in_pass[i] && j < s->nin; j++)
-                read[s->in[j]] |= n->stmt.at[s->in[j]].pass < p;
-            for (uint32_t j = 0; c->p.in_pass[i] && j < s->nindex; j++)
-                read[s->index[j].in] |= n->stmt.at[s->index[j].in].pass < p;
+            for (uint32_t j = 0; c->p.in_pass[i] && j < stmt_reads(s); j++)
+                read[stmt_read(s, j)] |= n->stmt.at[stmt_read(s, j)].pass < p;
         }
     }
     for (uint32_t i = 0; i < n->stmt.n; i++)
@@ -203,10 +201,9 @@ static bool addresses(const Cuda *c)
 
 static void within(Row *r, const char *linear, const char *end)
 {
-    text_line(r->c->p.t, "if (%s < %s) {", linear, end);
-    r->c->p.t->indent++;
+    text_open(r->c->p.t, "if (%s < %s) {", linear, end);
     inside(r, linear);
-    print_close_block(&r->c->p);
+    text_close(r->c->p.t);
 }
 
 /* A block of any size, each thread order.vec neighbours at once, where the launch says that too. */
@@ -215,16 +212,15 @@ static void counted_elements(Row *r, const char *linear, const char *begin, cons
     Cuda *c = r->c;
     const char *vec = c->ask ? " * order.vec" : c->vec == 4 ? " * 4" : "",
                *i = c->ask ? "first" : linear, *from = arena_printf(c->p.a, "%s%s", r->lane, vec);
-    text_line(c->p.t, "for (%s %s = %s; %s < %s; %s += static_cast<int>(blockDim.x)%s) {", c->index,
+    text_open(c->p.t, "for (%s %s = %s; %s < %s; %s += static_cast<int>(blockDim.x)%s) {", c->index,
               i, begin ? cuda_sum(c, from, begin) : from, i, end, i, vec);
-    c->p.t->indent++;
     if (c->ask)
         print_open_loop(&c->p, c->index, linear, "first",
                         arena_printf(c->p.a, "first + order.vec && %s < %s", linear, end), 1);
     inside(r, linear);
     if (c->ask)
-        print_close_block(&c->p);
-    print_close_block(&c->p);
+        text_close(c->p.t);
+    text_close(c->p.t);
 }
 
 /* The row's elements of this thread, at `from` steps of a whole row of threads: chunk c, or all of
@@ -249,12 +245,11 @@ void row_elements(Row *r, const char *begin, const char *end)
         const char *from = begin ? cuda_sum(c, lane, begin) : lane;
         print_open_loop(&c->p, c->index, linear, from, end, (int)width);
         inside(r, linear);
-        print_close_block(&c->p);
+        text_close(c->p.t);
         return;
     }
     if (c->chunks == 1) {
-        text_line(c->p.t, "{");
-        c->p.t->indent++;
+        text_open(c->p.t, "{");
     } else {
         text_line(c->p.t, "#pragma unroll");
         print_open_loop(&c->p, "int", "c", "0", arena_printf(c->p.a, "%d", c->chunks), 1);
@@ -265,7 +260,7 @@ void row_elements(Row *r, const char *begin, const char *end)
             text_line(c->p.t, "#pragma unroll");
         print_open_loop(&c->p, "int", c->chunk, "0", end, 1);
         inside(r, linear);
-        print_close_block(&c->p);
+        text_close(c->p.t);
         return;
     }
     bool whole = r->length.c % width == 0;
@@ -280,7 +275,7 @@ void row_elements(Row *r, const char *begin, const char *end)
         inside(r, linear);
     else
         cuda_element(c, "j");
-    print_close_block(&c->p);
+    text_close(c->p.t);
 }
 
 void row_open_sums(Cuda *c)
@@ -330,9 +325,8 @@ void row_store_scalars(Row *r, int pass)
             text_line(c->p.t, "pp_lanes_wait<%d>();", r->lanes);
         else if (wait)
             text_line(c->p.t, "__syncthreads();");
-        text_line(c->p.t, "if (%s == 0%s)%s", r->lane, r->segments ? " && segment == 0" : "",
+        text_open(c->p.t, "if (%s == 0%s)%s", r->lane, r->segments ? " && segment == 0" : "",
                   stores > 1 ? " {" : "");
-        c->p.t->indent++;
     }
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (row_is_stored(n, i, pass))

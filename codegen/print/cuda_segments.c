@@ -43,10 +43,8 @@ static bool *needed(const Row *r, int pass)
         need[i] |= c->p.in_pass[i] || row_is_stored(n, i, pass);
         if (!need[i] || is_sum_before(n, i, pass))
             continue;
-        for (uint32_t j = 0; j < s->nin; j++)
-            need[s->in[j]] = true;
-        for (uint32_t j = 0; j < s->nindex; j++)
-            need[s->index[j].in] = true;
+        for (uint32_t j = 0; j < stmt_reads(s); j++)
+            need[stmt_read(s, j)] = true;
     }
     return need;
 }
@@ -72,7 +70,7 @@ static void fold_parts(Row *r, const uint32_t *sum, uint32_t many, const char *c
     for (uint32_t k = 0; k < many; k++)
         print_accumulate(&c->p, arena_printf(c->p.a, "p%u", sum[k]), &c->p.n->stmt.at[sum[k]],
                          arena_printf(c->p.a, "%s[%s]", cuda_part_read(c, sum[k]), place));
-    print_close_block(&c->p);
+    text_close(c->p.t);
     for (uint32_t k = 0; k < many; k++) {
         const Stmt *s = &c->p.n->stmt.at[sum[k]];
         const char *all = arena_printf(c->p.a, "pp_lanes_%s<%d>(p%u)", print_fold_name(s->op),
@@ -279,8 +277,7 @@ static void by_lengths(Row *r, const Nest *nest)
 void cuda_row(Cuda *c)
 {
     const Nest *n = c->p.n;
-    Row r = {
-        .c = c, .rows = cuda_product(n, 0, n->nouter), .length = cuda_product(n, n->nouter, n->nd)};
+    Row r = {.c = c, .rows = nest_span(n, 0, n->nouter), .length = nest_span(n, n->nouter, n->nd)};
     if (n->nd > n->nouter)
         cuda_choose_vector(c, n->nd - 1);
     r.of = (PpRows){.rows = lin_at(r.rows, c->full),

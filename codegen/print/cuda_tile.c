@@ -92,8 +92,7 @@ static void open_tile(Cuda *c, int along, Lin others)
         else
             text_line(c->p.t, "const %s %s = %s %% %s;", c->index, c->p.dim[d], q,
                       print_factor(&c->p, n->ext[d]));
-        if (!lin_mul(size, n->ext[d], &size))
-            BUG("a size that is not affine in the rows");
+        size = lin_product(size, n->ext[d]);
     }
 }
 
@@ -107,9 +106,8 @@ static const char *begin(const Cuda *c, const char *dim, Lin ext)
  * something */
 static void open_walk(Cuda *c, const char *x, const char *t, Lin ext_x, Lin ext_t)
 {
-    text_line(c->p.t, "for (int t = static_cast<int>(threadIdx.y); t < %d; t += %d) {", TILE,
+    text_open(c->p.t, "for (int t = static_cast<int>(threadIdx.y); t < %d; t += %d) {", TILE,
               PP_BLOCK / TILE);
-    c->p.t->indent++;
     text_line(c->p.t, "const %s %s = %sstatic_cast<int>(threadIdx.x), %s = %st;", c->index, x,
               begin(c, x, ext_x), t, begin(c, t, ext_t));
     const bool whole_x = tiles(c, ext_x) && ext_x.c % TILE == 0,
@@ -145,7 +143,7 @@ void cuda_tile(Cuda *c, int along)
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (c->tiled[i])
             text_line(c->p.t, "tile%u[t][threadIdx.x] = %s;", i, print_load(&c->p, &n->stmt.at[i]));
-    print_close_block(&c->p);
+    text_close(c->p.t);
     text_line(c->p.t, "__syncthreads();");
     open_walk(c, "j", c->p.dim[along], n->ext[last], n->ext[along]);
     print_row_values(&c->p, 0);
@@ -153,5 +151,5 @@ void cuda_tile(Cuda *c, int along)
     c->along = last;
     cuda_choose_one(c);
     cuda_element(c, "j");
-    print_close_block(&c->p);
+    text_close(c->p.t);
 }

@@ -4,14 +4,6 @@
  */
 #include "target.h"
 
-static const char *sizes_text(Out *o, const Custom *c, uint32_t k)
-{
-    const char *text = "";
-    for (int d = 0; d < c->rank[k]; d++)
-        text = arena_printf(o->a, "%s%s%s", text, d ? ", " : "", out_lin(o, c->size[k][d]));
-    return c->rank[k] ? text : "1"; /* an array has one element at least */
-}
-
 static void print_tensors(Out *o, const Step *s, const char *name, uint32_t from, uint32_t end)
 {
     const Custom *c = s->custom;
@@ -27,23 +19,22 @@ void print_custom(Out *o, const Step *s)
     const Custom *c = s->custom;
     const char *function =
         arena_printf(o->a, "%s%s", c->of->function, o->target->device ? "_cuda" : "");
-    const char *numbers = "";
+    Text numbers = {.a = o->a};
     for (uint32_t k = 0; k < c->of->n_number; k++)
-        numbers = arena_printf(o->a, "%s%s%.17g", numbers, k ? ", " : "", c->of->number[k]);
+        text_item(&numbers, "%.17g", c->of->number[k]);
     o->context |= o->target->device;
-    text_line(&o->text, "{");
-    o->text.indent++;
+    text_open(&o->text, "{");
     text_line(&o->text, "extern void %s(const PpCustom *);", function);
     for (uint32_t k = 0; k < s->arg.n; k++)
-        text_line(&o->text, "const int64_t dim%u[] = {%s};", k, sizes_text(o, c, k));
+        text_line(&o->text, "const int64_t dim%u[] = {%s};", k, /* an array has one at least */
+                  c->rank[k] ? out_lins(o, c->size[k], c->rank[k]) : "1");
     print_tensors(o, s, "in", 0, c->of->nin);
     print_tensors(o, s, "out", c->of->nin, s->arg.n);
     if (c->of->n_number)
-        text_line(&o->text, "const double number[] = {%s};", numbers);
+        text_line(&o->text, "const double number[] = {%s};", text_all(&numbers));
     text_line(&o->text, "const PpCustom call = {%u, %u, %u, in, out, %s, %s};", c->of->nin,
               c->of->nout, c->of->n_number, c->of->n_number ? "number" : "NULL",
               o->target->device ? "c->stream" : "NULL");
     text_line(&o->text, "%s(&call);", function);
-    o->text.indent--;
-    text_line(&o->text, "}");
+    text_close(&o->text);
 }

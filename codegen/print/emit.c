@@ -47,21 +47,8 @@ static void indented(Text *t, int indent, const char *s, int n)
     text_add(t, "%.*s\n", n, s);
 }
 
-void text_line(Text *t, const char *fmt, ...)
+static void put_line(Text *t, const char *all)
 {
-    char line[1024];
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(line, sizeof line, fmt, ap);
-    va_end(ap);
-    INSIST(n >= 0);
-    char *all = line;
-    if ((size_t)n >= sizeof line) {
-        all = arena_alloc(t->a, (size_t)n + 1);
-        va_start(ap, fmt);
-        vsnprintf(all, (size_t)n + 1, fmt, ap);
-        va_end(ap);
-    }
     const char *s = all;
     int indent = t->indent;
     bool comment = strncmp(s, "//", 2) == 0,
@@ -82,6 +69,45 @@ void text_line(Text *t, const char *fmt, ...)
     if (comment && s != all)
         s = arena_printf(t->a, "//  %s", s);
     indented(t, indent, s, (int)strlen(s));
+}
+
+void text_line(Text *t, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    put_line(t, arena_vprintf(t->a, fmt, ap));
+    va_end(ap);
+}
+
+void text_open(Text *t, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    put_line(t, arena_vprintf(t->a, fmt, ap));
+    va_end(ap);
+    t->indent++;
+}
+
+void text_close(Text *t)
+{
+    t->indent--;
+    put_line(t, "}");
+}
+
+void text_item(Text *t, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    text_add(t, "%s%s", t->n ? ", " : "", arena_vprintf(t->a, fmt, ap));
+    va_end(ap);
+}
+
+const char *text_numbers(Arena *a, const int64_t *x, int n)
+{
+    Text t = {.a = a};
+    for (int i = 0; i < n; i++)
+        text_item(&t, "%" PRId64, x[i]);
+    return text_all(&t);
 }
 
 void text_noted(Text *t, int column, const char *code, const char *note)

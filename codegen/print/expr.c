@@ -340,18 +340,8 @@ void print_accumulate(Print *p, const char *into, const Stmt *s, const char *x)
 void print_open_loop(Print *p, const char *type, const char *index, const char *from,
                      const char *to, int step)
 {
-    if (step == 1)
-        text_line(p->t, "for (%s %s = %s; %s < %s; %s++) {", type, index, from, index, to, index);
-    else
-        text_line(p->t, "for (%s %s = %s; %s < %s; %s += %d) {", type, index, from, index, to,
-                  index, step);
-    p->t->indent++;
-}
-
-void print_close_block(Print *p)
-{
-    p->t->indent--;
-    text_line(p->t, "}");
+    const char *by = step == 1 ? "++" : arena_printf(p->a, " += %d", step);
+    text_open(p->t, "for (%s %s = %s; %s < %s; %s%s) {", type, index, from, index, to, index, by);
 }
 
 bool print_in_pass(const Print *p, uint32_t i)

@@ -193,12 +193,9 @@ void formula_print(Arena *a, const Nest *n, const char *const *arg_name, Text *t
         text_line(t, "// of rows where %s holds; the others are 0", arg_name[n->there->arg]);
     f.name = arena_array(a, const char *, n->stmt.n + 1);
     f.uses = arena_array(a, uint32_t, n->stmt.n + 1);
-    for (uint32_t i = 0; i < n->stmt.n; i++) {
-        for (uint32_t j = 0; j < n->stmt.at[i].nin; j++)
-            f.uses[n->stmt.at[i].in[j]]++;
-        for (uint32_t j = 0; j < n->stmt.at[i].nindex; j++)
-            f.uses[n->stmt.at[i].index[j].in]++;
-    }
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        for (uint32_t j = 0; j < stmt_reads(&n->stmt.at[i]); j++)
+            f.uses[stmt_read(&n->stmt.at[i], j)]++;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         bool named = role_of(n, i) && !(s->kind == S_REDUCE && hidden_in_mean(&f, i));

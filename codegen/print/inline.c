@@ -19,11 +19,6 @@ enum { LARGEST = 10 };
 /* The only user of a statement. */
 typedef struct { uint32_t times, user, operand; bool index; } OnlyUse;
 
-static void count_use(OnlyUse *use, uint32_t of, uint32_t user, uint32_t operand, bool index)
-{
-    use[of] = (OnlyUse){use[of].times + 1, user, operand, index};
-}
-
 /* Uses at points of other passes do not count: a point's value is computed again in each. */
 static OnlyUse *find_uses(Arena *a, const Nest *n, const uint8_t *in_pass)
 {
@@ -31,12 +26,11 @@ static OnlyUse *find_uses(Arena *a, const Nest *n, const uint8_t *in_pass)
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         bool elsewhere = in_pass && !in_pass[i] && (!s->row || s->kind == S_REDUCE);
-        for (uint32_t j = 0; j < s->nin; j++)
-            if (!elsewhere || n->stmt.at[s->in[j]].row)
-                count_use(use, s->in[j], i, j, false);
-        for (uint32_t j = 0; j < s->nindex; j++)
-            if (!elsewhere || n->stmt.at[s->index[j].in].row)
-                count_use(use, s->index[j].in, i, j, true);
+        for (uint32_t j = 0; j < stmt_reads(s); j++) {
+            OnlyUse *of = &use[stmt_read(s, j)];
+            if (!elsewhere || n->stmt.at[stmt_read(s, j)].row)
+                *of = (OnlyUse){of->times + 1, i, j, j >= s->nin};
+        }
     }
     return use;
 }
@@ -102,12 +96,6 @@ static uint32_t own_size(const Print *p, uint32_t i)
     return p->rounding[i] == PRINT_AS_IT_IS ? size : size + 1;
 }
 
-/* Operand j: those of an index come last. */
-static uint32_t operand(const Stmt *s, uint32_t j)
-{
-    return j < s->nin ? s->in[j] : s->index[j - s->nin].in;
-}
-
 /* What is written out for statement i in all; where that is too much, its largest operands get
  * variables. */
 static uint32_t whole_size(Print *p, const uint32_t *size, uint32_t i)
@@ -115,8 +103,8 @@ static uint32_t whole_size(Print *p, const uint32_t *size, uint32_t i)
     const Stmt *s = &p->n->stmt.at[i];
     for (;;) {
         uint32_t all = size[i], largest = NONE;
-        for (uint32_t j = 0; j < s->nin + s->nindex; j++) {
-            uint32_t x = operand(s, j);
+        for (uint32_t j = 0; j < stmt_reads(s); j++) {
+            uint32_t x = stmt_read(s, j);
             if (!p->inlined[x])
                 continue;
             all += size[x];
@@ -141,8 +129,8 @@ void print_inlined(Print *p, bool threads)
         size[i] = own_size(p, i);
         size[i] = whole_size(p, size, i);
         loads[i] = s->kind == S_LOAD;
-        for (uint32_t j = 0; j < s->nin + s->nindex; j++)
-            loads[i] |= p->inlined[operand(s, j)] && loads[operand(s, j)];
+        for (uint32_t j = 0; j < stmt_reads(s); j++)
+            loads[i] |= p->inlined[stmt_read(s, j)] && loads[stmt_read(s, j)];
         p->inlined[i] = use[i].times == 1 && is_expression(s) && !s->keep &&
                         !(s->row && role_of(n, i)) && is_same_place(n, s, user) &&
                         is_unconditional(n, &use[i]);

@@ -18,18 +18,6 @@ const char *kernel_factor(Kernel *k, Lin x)
     return lin_factor(k->a, x);
 }
 
-Lin kernel_ext(const Kernel *k, ValueId v, int d) { return cg_ext(k->f, v, d); }
-
-/* product of the extents [from, to) */
-Lin kernel_span(const Kernel *k, ValueId v, int from, int to)
-{
-    Lin n = lin(1);
-    for (int d = from; d < to; d++)
-        if (!lin_mul(n, kernel_ext(k, v, d), &n))
-            BUG("a size that is not affine in the rows");
-    return n;
-}
-
 void kernel_param(Kernel *k, ValueId v, const char *name, bool written)
 {
     text_add(&k->params, "%s%s%s *%s", k->params.n ? ", " : "", written ? "" : "const ",
@@ -37,17 +25,9 @@ void kernel_param(Kernel *k, ValueId v, const char *name, bool written)
     text_add(&k->args, "%s%s", k->args.n ? ", " : "", out_arg(k->o, k->s, v));
 }
 
-void kernel_open(Kernel *k) { k->body.indent++; }
-void kernel_close(Kernel *k)
-{
-    k->body.indent--;
-    line("}");
-}
-
 void kernel_loop(Kernel *k, const char *i, Lin n)
 {
-    line("for (%s %s = 0; %s < %s; %s++) {", k->index, i, i, kernel_lin(k, n), i);
-    kernel_open(k);
+    open_block("for (%s %s = 0; %s < %s; %s++) {", k->index, i, i, kernel_lin(k, n), i);
 }
 
 void kernel_parallel(Kernel *k, int n, const char *const *name, const Lin *extent, bool threads)
@@ -61,31 +41,20 @@ void kernel_parallel(Kernel *k, int n, const char *const *name, const Lin *exten
         return;
     }
     const char *wide = strcmp(k->index, "int") == 0 ? "" : "_wide", *e = n == 1 ? name[0] : "n";
-    Lin size = lin(1);
     k->work = lin(1);
     for (int i = 0; i < n; i++)
-        if (!lin_mul(k->work, extent[i], &k->work))
-            BUG("a size that is not affine in the rows");
-    line("for (%s %s = pp_thread%s(); %s < %s; %s += pp_threads%s()) {", k->index, e, wide, e,
-         kernel_lin(k, k->work), e, wide);
-    kernel_open(k);
-    for (int i = n - 1; i >= 0; i--) {
-        const char *q =
-            lin_is(size, 1) ? e : arena_printf(k->a, "%s / %s", e, kernel_factor(k, size));
-        if (n > 1 && i > 0)
-            line("const %s %s = %s %% %s;", k->index, name[i], q, kernel_factor(k, extent[i]));
-        else if (n > 1)
-            line("const %s %s = %s;", k->index, name[i], q);
-        if (!lin_mul(size, extent[i], &size))
-            BUG("a size that is not affine in the rows");
-    }
+        k->work = lin_product(k->work, extent[i]);
+    open_block("for (%s %s = pp_thread%s(); %s < %s; %s += pp_threads%s()) {", k->index, e, wide, e,
+               kernel_lin(k, k->work), e, wide);
+    if (n > 1)
+        k->rows |= out_places(&k->body, k->index, e, n, name, extent);
     k->opened = 1;
 }
 
 void kernel_close_parallel(Kernel *k)
 {
     for (int i = 0; i < k->opened; i++)
-        kernel_close(k);
+        close_block();
 }
 
 bool kernel_wants(const Kernel *k, uint32_t out)

@@ -30,16 +30,14 @@ typedef struct {
 } Kernel;
 
 #define line(...) text_line(&k->body, __VA_ARGS__)
+#define open_block(...) text_open(&k->body, __VA_ARGS__)
+#define close_block() text_close(&k->body)
 
 /* kernel.c: numbers of the body, and what stands around it */
 const char *kernel_lin(Kernel *k, Lin x);
 /* in parentheses where a product needs them */
 const char *kernel_factor(Kernel *k, Lin x);
-Lin kernel_ext(const Kernel *k, ValueId v, int d);
-Lin kernel_span(const Kernel *k, ValueId v, int from, int to);
 void kernel_param(Kernel *k, ValueId v, const char *name, bool written);
-void kernel_open(Kernel *k);
-void kernel_close(Kernel *k);
 void kernel_loop(Kernel *k, const char *i, Lin n);
 /* Loops whose turns are independent: nested ones in C (threads: shared by OpenMP's), the threads of
  * a grid on the device. */

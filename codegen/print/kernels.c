@@ -17,12 +17,12 @@ static void cumsum(Kernel *k)
     const Node *n = k->n;
     ValueId x = n->in[0], y = n->out[0];
     int axis = (int)n->attr.axis, rank = val(k->f->g, x)->shape.rank;
-    Lin inner = kernel_span(k, x, axis + 1, rank), len = kernel_ext(k, x, axis);
+    Lin inner = cg_span(k->f, x, axis + 1, rank), len = cg_ext(k->f, x, axis);
     bool back = n->attr.scan & CUMSUM_REVERSE, exclusive = n->attr.scan & CUMSUM_EXCLUSIVE;
     kernel_param(k, x, "x", false);
     kernel_param(k, y, "y", true);
     kernel_parallel(k, 2, (const char *const[]){"o", "i"},
-                    (const Lin[]){kernel_span(k, x, 0, axis), inner}, false);
+                    (const Lin[]){cg_span(k->f, x, 0, axis), inner}, false);
     line("%s sum = 0;", type_sum(val(k->f->g, x)->dtype));
     kernel_loop(k, "s", len);
     const char *s = back ? arena_printf(k->a, "(%s - 1 - s)", kernel_factor(k, len)) : "s";
@@ -36,7 +36,7 @@ static void cumsum(Kernel *k)
         line("sum += x[e];");
         line("y[e] = sum;");
     }
-    kernel_close(k);
+    close_block();
     kernel_close_parallel(k);
 }
 
@@ -46,7 +46,7 @@ static void topk(Kernel *k)
     const Node *n = k->n;
     ValueId x = n->in[0];
     int axis = (int)n->attr.axis, rank = val(k->f->g, x)->shape.rank;
-    Lin inner = kernel_span(k, x, axis + 1, rank), len = kernel_ext(k, x, axis);
+    Lin inner = cg_span(k->f, x, axis + 1, rank), len = cg_ext(k->f, x, axis);
     const char *t = cg_ctype(val(k->f->g, x)->dtype);
     bool largest = n->attr.largest != 0, real = dtype_is_float(val(k->f->g, x)->dtype);
     kernel_param(k, x, "x", false);
@@ -55,7 +55,7 @@ static void topk(Kernel *k)
     if (n->attr.k == 0)
         return;
     kernel_parallel(k, 2, (const char *const[]){"o", "i"},
-                    (const Lin[]){kernel_span(k, x, 0, axis), inner}, true);
+                    (const Lin[]){cg_span(k->f, x, 0, axis), inner}, true);
     const char *in = kernel_factor(k, inner);
     line("const %s *from = x + o * %s * %s + i;", t, kernel_factor(k, len), in);
     line("%s *to = y + o * %" PRId64 " * %s + i;", t, n->attr.k, in);
@@ -67,25 +67,23 @@ static void topk(Kernel *k)
     const char *better = largest ? "v > w" : "v < w";
     if (real)
         better = largest ? "v > w || (v != v && w == w)" : "v < w || (v == v && w != w)";
-    line("while (p > 0) {");
-    kernel_open(k);
+    open_block("while (p > 0) {");
     line("const %s w = to[(p - 1) * %s];", t, in);
     line("if (!(%s))", better);
     line("    break;");
     line("p--;");
-    kernel_close(k);
+    close_block();
     line("if (p == %" PRId64 ")", n->attr.k);
     line("    continue;");
     line("if (kept < %" PRId64 ")", n->attr.k);
     line("    kept++;");
-    line("for (%s s = kept - 1; s > p; s--) {", k->index);
-    kernel_open(k);
+    open_block("for (%s s = kept - 1; s > p; s--) {", k->index);
     line("to[s * %s] = to[(s - 1) * %s];", in, in);
     line("at[s * %s] = at[(s - 1) * %s];", in, in);
-    kernel_close(k);
+    close_block();
     line("to[p * %s] = v;", in);
     line("at[p * %s] = e;", in);
-    kernel_close(k);
+    close_block();
     kernel_close_parallel(k);
 }
 
@@ -96,14 +94,14 @@ static void suppress(Kernel *k)
     ValueId boxes = n->in[0], order = n->in[1];
     Dtype type = val(k->f->g, boxes)->dtype;
     const char *t = cg_ctype(type), *zero = cg_number(k->a, type, 0, 0);
-    Lin len = kernel_ext(k, order, 2), classes = kernel_ext(k, order, 1);
+    Lin len = cg_ext(k->f, order, 2), classes = cg_ext(k->f, order, 1);
     kernel_param(k, boxes, "boxes", false);
     kernel_param(k, order, "order", false);
     kernel_param(k, n->in[2], "there", false);
     kernel_param(k, n->out[0], "y", true);
     kernel_param(k, n->out[1], "count", true);
     kernel_parallel(k, 2, (const char *const[]){"o", "i"},
-                    (const Lin[]){kernel_ext(k, order, 0), classes}, true);
+                    (const Lin[]){cg_ext(k->f, order, 0), classes}, true);
     const char *all = kernel_factor(k, len);
     line("const %s row = o * %s + i;", k->index, kernel_factor(k, classes));
     line("const %s *box = boxes + o * %s * 4;", t, all);
@@ -116,8 +114,7 @@ static void suppress(Kernel *k)
     line("const %s *a = box + at[e] * 4;", t);
     line("const %s area = (a[3] - a[1]) * (a[2] - a[0]);", t);
     line("%s p = 0;", k->index);
-    line("for (; p < taken; p++) {");
-    kernel_open(k);
+    open_block("for (; p < taken; p++) {");
     line("const %s *b = box + to[p] * 4;", t);
     line("const %s high = (a[2] < b[2] ? a[2] : b[2]) - (a[0] > b[0] ? a[0] : b[0]);", t);
     line("const %s wide = (a[3] < b[3] ? a[3] : b[3]) - (a[1] > b[1] ? a[1] : b[1]);", t);
@@ -127,10 +124,10 @@ static void suppress(Kernel *k)
     line("if (both > %s && both / (area + other - both) > %s)", zero,
          cg_number(k->a, type, n->attr.value, 0));
     line("    break;");
-    kernel_close(k);
+    close_block();
     line("if (p == taken)");
     line("    to[taken++] = at[e];");
-    kernel_close(k);
+    close_block();
     line("count[row] = taken;");
     line("for (; taken < %s; taken++)", kernel_lin(k, len));
     line("    to[taken] = 0;");
@@ -192,9 +189,9 @@ static Draw draw_of(Kernel *k, ValueId x)
     bool batched = v->batch >= 0 && rows > 0 && v->shape.d[v->batch] % rows == 0;
     int b = batched ? v->batch : 0;
     Draw d = {.batched = batched,
-              .outer = batched ? kernel_span(k, x, 0, b) : lin(1),
+              .outer = batched ? cg_span(k->f, x, 0, b) : lin(1),
               .rows = lin(1),
-              .inner = kernel_span(k, x, b, v->shape.rank)};
+              .inner = cg_span(k->f, x, b, v->shape.rank)};
     if (batched) {
         d.rows = k->f->sg->fixed ? lin(rows) : (Lin){0, 1};
         if (!lin_div(d.inner, d.rows, &d.inner))
@@ -234,15 +231,13 @@ static void draw_loops(Kernel *k, const Draw *d, int many)
 {
     if (!k->device) {
         kernel_parallel(k, 1, (const char *const[]){"r"}, &d->rows, true);
-        line("for (int64_t e = 0; e < %s; e += %d) {", kernel_lin(k, d->line), many);
-        kernel_open(k);
+        open_block("for (int64_t e = 0; e < %s; e += %d) {", kernel_lin(k, d->line), many);
         return;
     }
     const char *wide = strcmp(k->index, "int") == 0 ? "" : "_wide", *index = k->index,
                *calls = out_parts(k->a, k->f->sg, d->line.c, many);
-    line("for (%s n = pp_thread%s(); n < %s * %s; n += pp_threads%s()) {", index, wide,
-         kernel_factor(k, d->rows), calls, wide);
-    kernel_open(k);
+    open_block("for (%s n = pp_thread%s(); n < %s * %s; n += pp_threads%s()) {", index, wide,
+               kernel_factor(k, d->rows), calls, wide);
     line("const %s r = n / %s;", index, calls);
     line("const %s e = n %% %s * %d;", index, calls, many);
     k->opened = 1;
@@ -290,8 +285,8 @@ static const char *draw_elements(Kernel *k, const Draw *d, int many, bool draws)
     bool together = draws_together(k, d, many);
     if (draws && together)
         draw_numbers(k, d, many, "e");
-    line("for (%s q = e; q < e + %d && q < %s; q++) {", k->index, many, kernel_lin(k, d->line));
-    kernel_open(k);
+    open_block("for (%s q = e; q < e + %d && q < %s; q++) {", k->index, many,
+               kernel_lin(k, d->line));
     if (lin_is(d->outer, 1))
         line("const %s at = r * %s + q;", k->index, kernel_factor(k, d->inner));
     else
@@ -304,9 +299,9 @@ static const char *draw_elements(Kernel *k, const Draw *d, int many, bool draws)
 
 static void draw_close(Kernel *k)
 {
-    kernel_close(k);
+    close_block();
     if (!k->device)
-        kernel_close(k);
+        close_block();
     kernel_close_parallel(k);
 }
 
@@ -368,7 +363,7 @@ static void pad(Kernel *k)
     static const char *const how[] = {"", "reflect", "edge", "wrap"};
     kernel_param(k, x, "x", false);
     kernel_param(k, y, "y", true);
-    kernel_parallel(k, 1, (const char *const[]){"e"}, (const Lin[]){kernel_span(k, y, 0, rank)},
+    kernel_parallel(k, 1, (const char *const[]){"e"}, (const Lin[]){cg_span(k->f, y, 0, rank)},
                     true);
     const char *from = "0";
     Lin stride = lin(1), sx = lin(1);
@@ -377,13 +372,12 @@ static void pad(Kernel *k)
             lin_is(stride, 1) ? "e" : arena_printf(k->a, "e / %s", kernel_factor(k, stride));
         line("%s%s i%d = %s %% %s;",
              n->attr.begin[d] || n->attr.end[d] || !k->device ? "" : "const ", k->index, d, q,
-             kernel_factor(k, kernel_ext(k, y, d)));
+             kernel_factor(k, cg_ext(k->f, y, d)));
         if (n->attr.begin[d] || n->attr.end[d])
             line("i%d = pp_pad_%s(i%d - %" PRId64 ", %s);", d, how[n->attr.mode], d,
-                 n->attr.begin[d], kernel_lin(k, kernel_ext(k, x, d)));
+                 n->attr.begin[d], kernel_lin(k, cg_ext(k->f, x, d)));
         from = arena_printf(k->a, "%s + i%d * %s", from, d, kernel_factor(k, sx));
-        if (!lin_mul(stride, kernel_ext(k, y, d), &stride) ||
-            !lin_mul(sx, kernel_ext(k, x, d), &sx))
+        if (!lin_mul(stride, cg_ext(k->f, y, d), &stride) || !lin_mul(sx, cg_ext(k->f, x, d), &sx))
             BUG("a size that is not affine in the rows");
     }
     line("y[e] = x[%s];", from);
@@ -405,16 +399,15 @@ static void pack_rows(Kernel *k, bool packs, Lin len, Lin inner, const char *x, 
     }
     line("int64_t place = 0;");
     kernel_loop(k, "i", len);
-    line("if (mask[i]) {");
-    kernel_open(k);
+    open_block("if (mask[i]) {");
     line("%s", copy);
     line("place++;");
-    kernel_close(k);
+    close_block();
     if (!packs) {
         line("else");
         line("    %s", clear);
     }
-    kernel_close(k);
+    close_block();
     if (packs) {
         line("for (; place < %s; place++)", kernel_lin(k, len));
         line("    %s", clear);
@@ -430,8 +423,8 @@ static void pack(Kernel *k)
     const Node *n = k->n;
     ValueId x = n->in[0], y = n->out[0];
     int axis = (int)n->attr.axis, rank = val(k->f->g, x)->shape.rank;
-    Lin inner = kernel_span(k, x, axis + 1, rank), len = kernel_ext(k, x, axis),
-        outer = kernel_span(k, x, 0, axis);
+    Lin inner = cg_span(k->f, x, axis + 1, rank), len = cg_ext(k->f, x, axis),
+        outer = cg_span(k->f, x, 0, axis);
     bool packs = n->op == OP_Pack;
     kernel_param(k, x, "x", false);
     kernel_param(k, n->in[1], "mask", false);
@@ -447,7 +440,7 @@ static void pack(Kernel *k)
         line("%s *to = y + o * %s * %s;", cg_ctype(val(k->f->g, y)->dtype), kernel_factor(k, len),
              kernel_factor(k, inner));
         pack_rows(k, packs, len, inner, "from", "to");
-        kernel_close(k);
+        close_block();
         return;
     }
     kernel_parallel(k, 3, (const char *const[]){"o", "i", "lane"},
@@ -473,8 +466,8 @@ static void matmul(Kernel *k)
     int rank = val(k->f->g, y)->shape.rank, ra = val(k->f->g, a)->shape.rank,
         rb = val(k->f->g, b)->shape.rank;
     const char *t = cg_ctype(val(k->f->g, y)->dtype);
-    Lin m = kernel_ext(k, y, rank - 2), w = kernel_ext(k, y, rank - 1),
-        depth = kernel_ext(k, a, ra - 1);
+    Lin m = cg_ext(k->f, y, rank - 2), w = cg_ext(k->f, y, rank - 1),
+        depth = cg_ext(k->f, a, ra - 1);
     kernel_param(k, a, "a", false);
     kernel_param(k, b, "b", false);
     kernel_param(k, y, "y", true);
@@ -484,15 +477,15 @@ static void matmul(Kernel *k)
         const char *i = arena_printf(k->a, "i%d", d);
         int da = d - (rank - ra), db = d - (rank - rb);
         each[d] = i;
-        many[d] = kernel_ext(k, y, d);
+        many[d] = cg_ext(k->f, y, d);
         oy = arena_printf(k->a, "%s + %s * %s", oy, i,
-                          kernel_factor(k, kernel_span(k, y, d + 1, rank)));
-        if (da >= 0 && !lin_is(kernel_ext(k, a, da), 1))
+                          kernel_factor(k, cg_span(k->f, y, d + 1, rank)));
+        if (da >= 0 && !lin_is(cg_ext(k->f, a, da), 1))
             oa = arena_printf(k->a, "%s + %s * %s", oa, i,
-                              kernel_factor(k, kernel_span(k, a, da + 1, ra)));
-        if (db >= 0 && !lin_is(kernel_ext(k, b, db), 1))
+                              kernel_factor(k, cg_span(k->f, a, da + 1, ra)));
+        if (db >= 0 && !lin_is(cg_ext(k->f, b, db), 1))
             ob = arena_printf(k->a, "%s + %s * %s", ob, i,
-                              kernel_factor(k, kernel_span(k, b, db + 1, rb)));
+                              kernel_factor(k, cg_span(k->f, b, db + 1, rb)));
     }
     each[rank - 2] = "r";
     each[rank - 1] = "q";
@@ -539,8 +532,7 @@ static void print_launch(Kernel *k, const char *comment, const char *params, con
         k->grid ? k->grid
                 : arena_printf(k->a, "pp_blocks(%s, %d)", out_lin(o, k->work), k->threads);
     if (k->call) {
-        text_line(t, "{");
-        t->indent++;
+        text_open(t, "{");
         text_line(t, "%sconst %s;", k->f->sg->lengths ? "" : "static ", k->shape);
         text_line(t, "PP_WORK(\"%s\", 0, 0);", op_name(k->n->op));
         text_line(t, "if (!%s)", k->call);

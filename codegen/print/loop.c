@@ -66,11 +66,9 @@ void print_loop(Out *o, const Step *s, const char *comment)
     const Loop *l = s->loop;
     const char *name = function(o, s, comment);
     o->reads = true;
-    text_line(&o->text, "{");
-    o->text.indent++;
+    text_open(&o->text, "{");
     declare(o, s);
-    text_line(&o->text, "for (int64_t step = 0; step < steps; step++) {");
-    o->text.indent++;
+    text_open(&o->text, "for (int64_t step = 0; step < steps; step++) {");
     for (uint32_t i = 0; i < l->nin; i++)
         if (!lin_is(l->in[i].apart, 0))
             text_line(&o->text, "in[%u] = %s;", i, at_step(o, s, &l->in[i]));
@@ -84,7 +82,6 @@ void print_loop(Out *o, const Step *s, const char *comment)
             if (l->in[i].state != NONE && l->in[i].state == l->out[k].state)
                 text_line(&o->text, "in[%u] = out[%u];", i, k);
     for (int k = 0; k < 2; k++) {
-        o->text.indent--;
-        text_line(&o->text, "}");
+        text_close(&o->text);
     }
 }

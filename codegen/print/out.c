@@ -5,12 +5,36 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "target.h"
+#include "print.h"
 
 const char *out_lin(Out *o, Lin x)
 {
     o->rows |= x.b != 0;
     return lin_text(o->a, x);
+}
+
+const char *out_lins(Out *o, const Lin *x, int n)
+{
+    Text t = {.a = o->a};
+    for (int i = 0; i < n; i++)
+        text_item(&t, "%s", out_lin(o, x[i]));
+    return text_all(&t);
+}
+
+bool out_places(Text *t, const char *type, const char *linear, int n, const char *const *name,
+                const Lin *ext)
+{
+    Lin size = lin(1);
+    bool rows = false;
+    for (int d = n - 1; d >= 0; size = lin_product(size, ext[d--])) {
+        if (!name[d])
+            continue;
+        const char *by = lin_is(size, 1) ? "" : arena_printf(t->a, " / %s", lin_factor(t->a, size)),
+                   *of = d == 0 ? "" : arena_printf(t->a, " %% %s", lin_factor(t->a, ext[d]));
+        text_line(t, "const %s %s = %s%s%s;", type, name[d], linear, by, of);
+        rows |= size.b != 0 || (d > 0 && ext[d].b != 0);
+    }
+    return rows;
 }
 
 const char *out_parts(Arena *a, const StageGen *sg, int64_t n, int many)
@@ -104,6 +128,27 @@ const char **out_argument_names(Out *o, const Step *s)
         name[i] = same > 1 ? arena_printf(o->a, "%s%u", base[i], before) : base[i];
     }
     return name;
+}
+
+Parameters out_parameters(Out *o, const Step *s, const char *const *name, const PrintUses *uses,
+                          const char *index)
+{
+    Parameters p = {{.a = o->a}, {.a = o->a}};
+    o->rows |= uses->rows;
+    if (uses->rows) {
+        text_item(&p.params, "%s rows", index);
+        text_item(&p.args, "%srows", strcmp(index, "int") == 0 ? "(int)" : "");
+    }
+    for (uint32_t i = 0; i < s->nest->arg.n; i++) {
+        const NestArg *x = &s->nest->arg.at[i];
+        const char *only = o->target->device && !s->shared[i] ? "__restrict__ " : "";
+        if (!uses->arg[i])
+            continue;
+        text_item(&p.params, "%s%s *%s%s", x->written ? "" : "const ", cg_ctype(x->type), only,
+                  name[i]);
+        text_item(&p.args, "%s", out_pointer(o, s, i));
+    }
+    return p;
 }
 
 /* ---- kernels --------------------------------------------------------------------------------- */

@@ -21,8 +21,7 @@ static const char *linear(Kernel *k, const char *head, const char *const *name, 
 static void pool_tap(Kernel *k, int i, const char *out, const char *in)
 {
     const Attr *at = &k->n->attr;
-    line("for (%s k%d = 0; k%d < %" PRId64 "; k%d++) {", k->index, i, i, at->kernel[i], i);
-    kernel_open(k);
+    open_block("for (%s k%d = 0; k%d < %" PRId64 "; k%d++) {", k->index, i, i, at->kernel[i], i);
     line("const %s %s = %s * %" PRId64 " - %" PRId64 " + k%d * %" PRId64 ";", k->index, in, out,
          at->stride[i], at->pad[i], i, at->dilation[i]);
     line("if (%s < 0 || %s >= %" PRId64 ")", in, in, val(k->f->g, k->n->in[0])->shape.d[i + 2]);
@@ -37,10 +36,7 @@ static void pool_loops(Kernel *k, const char *const *out, const char *const *in)
 
 static const char *numbers(Kernel *k, const int64_t *d)
 {
-    const char *s = "{";
-    for (int i = 0; i < k->n->attr.n; i++)
-        s = arena_printf(k->a, "%s%s%" PRId64, s, i ? ", " : "", d[i]);
-    return arena_printf(k->a, "%s}", s);
+    return arena_printf(k->a, "{%s}", text_numbers(k->a, d, k->n->attr.n));
 }
 
 /* On the device the library may do a pool that needs no indices. */
@@ -63,7 +59,7 @@ static void library_pool(Kernel *k, bool max)
                      at->n, kind, numbers(k, xs->d + 2), numbers(k, ys->d + 2),
                      numbers(k, at->kernel), numbers(k, at->stride), numbers(k, at->pad));
     k->call = arena_printf(k->a, "%spool_forward(%s&pool, %s, %s, %s)", k->o->target->call,
-                           k->o->target->context, out_lin(k->o, kernel_span(k, x, 0, 2)),
+                           k->o->target->context, out_lin(k->o, cg_span(k->f, x, 0, 2)),
                            out_arg(k->o, k->s, x), out_arg(k->o, k->s, y));
 }
 
@@ -89,13 +85,12 @@ static void max_tap(Kernel *k, bool index, int64_t stride)
         line("    to[j] = pp_max%s(to[j], from[tap + j * %" PRId64 "]);", type_suffix(t), stride);
         return;
     }
-    line("for (%s j = lo; j < hi; j++) {", k->index);
-    kernel_open(k);
+    open_block("for (%s j = lo; j < hi; j++) {", k->index);
     line("const %s v = from[tap + j * %" PRId64 "];", cg_ctype(t), stride);
     line("const int better = (at[j] < 0) | (v > to[j]) | (v != v);");
     line("to[j] = better ? v : to[j];");
     line("at[j] = better ? tap + j * %" PRId64 " : at[j];", stride);
-    kernel_close(k);
+    close_block();
 }
 
 /* The maximum of each window of a line, tap by tap along the line: nothing is asked inside. */
@@ -118,15 +113,14 @@ static void max_lines(Kernel *k, const char *const *out, const char *const *in, 
     line("    to[j] = %s%s;", type_lowest(t), index ? ", at[j] = -1" : "");
     for (int i = 0; i < last; i++)
         pool_tap(k, i, out[i], in[i]);
-    line("for (%s k%d = 0; k%d < %" PRId64 "; k%d++) {", k->index, last, last, at->kernel[last],
-         last);
-    kernel_open(k);
+    open_block("for (%s k%d = 0; k%d < %" PRId64 "; k%d++) {", k->index, last, last,
+               at->kernel[last], last);
     line_span(k, last, width, wide);
     line("const %s tap = (%s) * %" PRId64 " + k%d * %" PRId64 " - %" PRId64 ";", k->index, from,
          width, last, at->dilation[last], at->pad[last]);
     max_tap(k, index, at->stride[last]);
     for (int i = 0; i <= last; i++)
-        kernel_close(k);
+        close_block();
     if (index) {
         line("for (%s j = 0; j < %" PRId64 "; j++)", k->index, wide);
         line("    at[j] = c * %" PRId64 " + (at[j] < 0 ? 0 : at[j]);", plane);
@@ -157,16 +151,15 @@ static void max_window(Kernel *k, const char *const *out, const char *const *in,
     pool_loops(k, out, in);
     line("const %s v = from[%s];", ct, src);
     if (index) {
-        line("if (at < 0 || v > best || v != v) {");
-        kernel_open(k);
+        open_block("if (at < 0 || v > best || v != v) {");
         line("best = v;");
         line("at = %s;", src);
-        kernel_close(k);
+        close_block();
     } else {
         line("best = pp_max%s(best, v);", type_suffix(t));
     }
     for (int i = 0; i < n->attr.n; i++)
-        kernel_close(k);
+        close_block();
     line("y[%s] = best;", to);
     if (index)
         line("index[%s] = (int64_t)c * %" PRId64 " + (at < 0 ? 0 : at);", to, plane);
@@ -194,7 +187,7 @@ static void average_window(Kernel *k, const char *const *out, const char *const 
     pool_loops(k, out, in);
     line("sum += from[%s];", pool_place(k, in));
     for (int i = 0; i < at->n; i++)
-        kernel_close(k);
+        close_block();
     line("y[%s] = count > 0 ? sum / (%s)count : 0;", to, cg_ctype(t));
 }
 
@@ -217,7 +210,7 @@ void kernel_pool(Kernel *k, bool max)
     if (index)
         kernel_param(k, n->out[1], "index", true);
     const char *each[4] = {"c"};
-    Lin many[4] = {kernel_span(k, x, 0, 2)};
+    Lin many[4] = {cg_span(k->f, x, 0, 2)};
     for (int i = 0; i < at->n; i++) {
         each[i + 1] = out[i];
         many[i + 1] = lin(ys->d[i + 2]);
@@ -230,7 +223,7 @@ void kernel_pool(Kernel *k, bool max)
     if (lines) {
         max_lines(k, out, in, index, plane);
         for (int i = 0; i < at->n - 1; i++)
-            kernel_close(k);
+            close_block();
         kernel_close_parallel(k);
         return;
     }
@@ -240,6 +233,6 @@ void kernel_pool(Kernel *k, bool max)
     else
         average_window(k, out, in, to);
     for (int i = 0; i < at->n && !k->device; i++)
-        kernel_close(k);
+        close_block();
     kernel_close_parallel(k);
 }

@@ -17,6 +17,12 @@ typedef struct {
     bool *arg;                                          /* by argument; NULL: nobody asks */
 } PrintUses;
 
+/* out.c: parameters and arguments of a kernel of the step's nest, those that its text names; index:
+   the type of rows. */
+typedef struct { Text params, args; } Parameters;
+Parameters out_parameters(Out *o, const Step *s, const char *const *name, const PrintUses *uses,
+                          const char *index);
+
 /* rounding.c: what is done to a value where it is made: nothing; a half is rounded, or, where a NaN
    in the lower half is out of the question, by the shorter way. */
 typedef enum { PRINT_AS_IT_IS, PRINT_ROUNDED, PRINT_NEAREST } PrintRounding;
@@ -84,7 +90,6 @@ bool print_in_pass(const Print *p, uint32_t i);
 void print_row_values(Print *p, int pass);
 void print_open_loop(Print *p, const char *type, const char *index, const char *from,
                      const char *to, int step);
-void print_close_block(Print *p);
 
 /* inline.c: chooses what is written out where it is used in this pass (Print.inlined); threads:
    several share a row. */

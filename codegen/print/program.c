@@ -10,8 +10,6 @@
 
 /* ---- the function ---------------------------------------------------------------------------- */
 
-static const char *const func_name[] = {"forward", "infer", "backward", "backward_input",
-                                        "backward_weight"};
 static const char *const func_title[] = {
     "training forward",
     "forward for eval and inference: keeps nothing",
@@ -19,11 +17,6 @@ static const char *const func_title[] = {
     "I: the gradients of the stage's inputs",
     "W: the gradients of the stage's parameters",
 };
-
-static const char *name_of(const StageGen *sg, FuncKind kind)
-{
-    return kind < F_AGAIN ? func_name[kind] : arena_printf(sg->a, "again%d", kind - F_AGAIN);
-}
 
 static const char *title(const StageGen *sg, FuncKind kind)
 {
@@ -36,7 +29,7 @@ static const char *title(const StageGen *sg, FuncKind kind)
 const char *cg_function_name(const StageGen *sg, FuncKind kind, Target target)
 {
     return arena_printf(sg->a, "%s%s_%s", sg->name, target_row(target)->table,
-                        name_of(sg, kind));
+                        cg_function_kind(sg->a, kind));
 }
 
 static void print_steps(Out *o)
@@ -62,7 +55,6 @@ static const char *lines(Func *f)
     Out o = {.f = f,
              .a = f->a,
              .target = target_row(target),
-             .name = name_of(f->sg, f->kind),
              .lines = lines,
              .text = {.a = f->a, .indent = 1},
              .fresh = {.a = f->a, .indent = 1},

@@ -28,7 +28,7 @@ static const char *combine(Kernel *k, int mode, Dtype t, const char *at, const c
 /* y starts as the operand, as zeros, or is added to as it stands. */
 static void start(Kernel *k, ValueId x, ValueId y)
 {
-    Lin n = kernel_span(k, y, 0, val(k->f->g, y)->shape.rank);
+    Lin n = cg_span(k->f, y, 0, val(k->f->g, y)->shape.rank);
     bool zeros = cg_zeros(k->f->g, x);
     if (k->f->acc.at[y])
         return;
@@ -99,7 +99,7 @@ static void one_by_one(Kernel *k)
                        arena_printf(k->a, "y[%s]", p.to), "u[e]"));
     for (int d = 0; d < p.rank; d++)
         if (!k->device || d == p.axis)
-            kernel_close(k);
+            close_block();
     if (k->device)
         kernel_close_parallel(k);
 }
@@ -152,8 +152,7 @@ static void by_lines(Kernel *k)
             lin_is(size, 1) ? "line" : arena_printf(k->a, "line / %s", kernel_factor(k, size));
         line("const %s %s = %s %% %s;", k->index, p.name[d], lin_is(l.lines, 1) ? "0" : q,
              kernel_factor(k, cg_ext(k->f, index, d)));
-        if (!lin_mul(size, cg_ext(k->f, index, d), &size))
-            BUG("a size that is not affine in the rows");
+        size = lin_product(size, cg_ext(k->f, index, d));
     }
     const char *update = arena_printf(k->a, "u[%s]", p.from);
     walk_line(k, &l, p.name[p.axis],
@@ -223,7 +222,7 @@ static const char *destination(Kernel *k)
         const char *ip = q == 1 ? "i"
                          : d    ? arena_printf(k->a, "i * %d + %d", q, d)
                                 : arena_printf(k->a, "i * %d", q);
-        Lin stride = kernel_span(k, y, d + 1, rank);
+        Lin stride = cg_span(k->f, y, d + 1, rank);
         const char *by =
             lin_is(stride, 1) ? "" : arena_printf(k->a, " * %s", kernel_factor(k, stride));
         at = arena_printf(k->a, "%s%spp_index(index[%s], %s)%s", at, d ? " + " : "", ip,
@@ -246,7 +245,7 @@ static void rows_in_order(Kernel *k, Lin updates, Lin slice)
         line("for (int64_t j = 0; j < %s; j++)", kernel_lin(k, slice));
         line("    %s", combine(k, k->n->attr.reduction, type, "to[j]", "from[j]"));
     }
-    kernel_close(k);
+    close_block();
 }
 
 static void rows_by_owner(Kernel *k, Lin updates, Lin slice)
@@ -261,11 +260,9 @@ static void rows_by_owner(Kernel *k, Lin updates, Lin slice)
                   : arena_printf(k->a, "static_cast<unsigned>(%s)", out_lin(k->o, updates));
     line("pp_scatter_rows<%d>(%s, [=](%s i) { return %s; },", k->threads, kernel_lin(k, updates),
          k->index, *at ? at : "INT64_C(0) * i");
-    line("    [=](int64_t place, const %s *list, int count) {", k->index);
-    kernel_open(k);
-    line("    for (%s j = static_cast<int>(threadIdx.x); j < %s; j += %d) {", k->index,
-         kernel_lin(k, slice), k->threads);
-    kernel_open(k);
+    open_block("    [=](int64_t place, const %s *list, int count) {", k->index);
+    open_block("    for (%s j = static_cast<int>(threadIdx.x); j < %s; j += %d) {", k->index,
+               kernel_lin(k, slice), k->threads);
     line("    %s to = y[place + j];", t);
     line("    for (int m = 0; m < count; m++)");
     line("        %s", combine(k, k->n->attr.reduction, type, "to", update));
@@ -286,7 +283,7 @@ void kernel_scatter_nd(Kernel *k)
     kernel_param(k, n->in[2], "u", false);
     kernel_param(k, y, "y", true);
     start(k, n->in[0], y);
-    Lin slice = kernel_span(k, y, q, rank), updates = kernel_span(k, index, 0, is->rank - 1);
+    Lin slice = cg_span(k->f, y, q, rank), updates = cg_span(k->f, index, 0, is->rank - 1);
     if (k->device)
         rows_by_owner(k, updates, slice);
     else

@@ -3,57 +3,37 @@
  */
 #include <string.h>
 
+#include "codegen/tables.h"
 #include "target.h"
 
 /* "LayerNormalization /ln_1; Add /add": the model's nodes behind a group, each once; where there
  * are none, our operations. */
-static const char *group_text(const Func *f, const Group *k)
+static const char *group_text(const Func *f, uint32_t group)
 {
     enum { MOST = 4 };
-    const char *s = NULL, *ops = NULL;
-    uint32_t seen[MOST], n = 0, more = 0, n_ops = 0;
-    for (uint32_t i = 0; i < k->member.n; i++) {
-        const Node *node = &f->g->node.at[k->member.at[i].node];
-        bool live = k->kind != G_NEST || node->op != OP_Identity || cg_is_copy(node);
-        if (!live)
-            continue;
-        if (n_ops++ < MOST) {
-            const char *op = cg_is_copy(node) ? "copy" : op_name(node->op);
-            ops = ops ? arena_printf(f->a, "%s, %s", ops, op) : op;
-        }
-        if (node->origin >= f->g->origin.n)
-            continue;
-        bool again = false;
-        for (uint32_t j = 0; j < n; j++)
-            again |= seen[j] == node->origin;
-        if (again)
-            continue;
-        if (n == MOST) {
-            more++;
-            continue;
-        }
-        seen[n++] = node->origin;
-        const Origin *o = &f->g->origin.at[node->origin];
-        const char *name = o->name ? o->name : "", *type = o->type ? o->type : "";
-        const char *one =
-            arena_printf(f->a, "%s %s", cg_comment(f->a, type), cg_comment(f->a, name));
-        s = s ? arena_printf(f->a, "%s; %s", s, one) : one;
+    const Group *k = &f->group.at[group];
+    Ids origin = {0};
+    Text t = {.a = f->a};
+    cg_origins(f, group, &origin);
+    for (uint32_t i = 0; i < origin.n && i < MOST; i++) {
+        const Origin *o = &f->g->origin.at[origin.at[i]];
+        text_add(&t, "%s%s %s", i ? "; " : "", cg_comment(f->a, o->type ? o->type : ""),
+                 cg_comment(f->a, o->name ? o->name : ""));
     }
-    if (!s)
-        s = "";
-    if (more)
-        s = arena_printf(f->a, "%s; ..", s);
-    if (n_ops > MOST)
-        ops = arena_printf(f->a, "%s, ..", ops);
-    return *s ? s : ops ? ops : "";
+    text_add(&t, "%s", origin.n > MOST ? "; .." : "");
+    for (uint32_t i = 0; i < k->member.n && i <= MOST && !origin.n; i++) {
+        const Node *n = &f->g->node.at[k->member.at[i].node];
+        text_item(&t, "%s", i == MOST ? ".." : cg_is_copy(n) ? "copy" : op_name(n->op));
+    }
+    return text_all(&t);
 }
 
 static const char *step_text(const Out *o, const Step *s)
 {
     const Value *y = s->result == NONE ? NULL : val(o->f->g, s->result);
-    const char *nodes = group_text(o->f, &o->f->group.at[s->group]);
+    const char *nodes = group_text(o->f, s->group);
     if (s->then) {
-        const char *then = group_text(o->f, &o->f->group.at[s->then->group]);
+        const char *then = group_text(o->f, s->then->group);
         bool said = strncmp(then, nodes, strlen(nodes)) == 0;
         nodes = said ? then : arena_printf(o->a, "%s; %s", nodes, then);
     }

@@ -16,7 +16,6 @@ typedef struct {
     Func *f;
     Arena *a;
     const TargetRow *target;
-    const char *name;               /* of the function: "forward" */
     Text text;                      /* its steps */
     Text fresh; /* declares the pointers that the next step is the first to use */
     /* names that the text uses; reads: a pointer; context: c in any other way */
@@ -58,6 +57,11 @@ const TargetRow *target_row(Target t);
 
 /* out.c */
 const char *out_lin(Out *o, Lin x);                     /* of the function's rows */
+const char *out_lins(Out *o, const Lin *x, int n);      /* "rows, 4, 8" */
+/* Prints const int i0 = e / 16 % 4; ..: what a linear index is of n dimensions, but of those whose
+   name is NULL.  Are there rows in it? */
+bool out_places(Text *t, const char *type, const char *linear, int n, const char *const *name,
+                const Lin *ext);
 /* How many parts of so many n makes: a number, or what lengths make of it. */
 const char *out_parts(Arena *a, const StageGen *sg, int64_t n, int many);
 const char *out_straight(Out *o, uint32_t buf); /* a buffer's name, which is to be declared */

@@ -9,21 +9,13 @@ static void nest(Out *o, const Step *s, const char *comment)
     const Nest *n = print_present(o->a, s->nest);
     const char **name = out_argument_names(o, s);
     Text body = {.a = o->a, .indent = 1};
-    PrintUses uses = {0};
+    PrintUses uses = {.arg = arena_array(o->a, bool, n->arg.n + 1)};
     nest_print_c(o->a, print_chain(o->a, n), name, &uses, &body);
-    const char *params = uses.rows ? "int64_t rows" : "", *args = uses.rows ? "rows" : "";
-    o->rows |= uses.rows;
-    for (uint32_t i = 0; i < n->arg.n; i++) {
-        const NestArg *x = &n->arg.at[i];
-        const char *sep = *params ? ", " : "";
-        params = arena_printf(o->a, "%s%s%s%s *%s", params, sep, x->written ? "" : "const ",
-                              cg_ctype(x->type), name[i]);
-        args = arena_printf(o->a, "%s%s%s", args, sep, out_pointer(o, s, i));
-    }
+    const Parameters p = out_parameters(o, s, name, &uses, "int64_t");
     Text formula = {.a = o->a};
     formula_print(o->a, n, name, &formula);
-    const KernelText kernel = {comment, formula.at, params, body.at ? body.at : ""};
-    text_line(&o->text, "%s(%s);", out_kernel(o, s, &kernel), args);
+    const KernelText kernel = {comment, formula.at, text_all(&p.params), text_all(&body)};
+    text_line(&o->text, "%s(%s);", out_kernel(o, s, &kernel), text_all(&p.args));
 }
 
 /* The formula, for a library that knows it. */

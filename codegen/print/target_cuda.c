@@ -8,30 +8,17 @@
 #include "print.h"
 
 /* Partial results that a kernel of a nest leaves for later ones, behind the workspace. */
-static void part_arguments(Out *o, const CudaNest *n, const CudaKernel *x, const char **params,
-                           const char **args)
+static void part_arguments(const Out *o, const CudaNest *n, const CudaKernel *x, Parameters *p)
 {
     for (uint32_t j = 0; j < n->parts; j++) {
-        const char *type = cg_ctype(n->part[j].type), *sep = **params ? ", " : "";
+        const char *type = cg_ctype(n->part[j].type);
         if (x->part[j] == PART_UNUSED)
             continue;
-        *params = arena_printf(o->a, "%s%s%s%s *__restrict__ part%u", *params, sep,
-                               x->part[j] == PART_WRITTEN ? "" : "const ", type, n->part[j].stmt);
-        *args = arena_printf(o->a, "%s%s(%s *)(c->work + %" PRId64 ")", *args, sep, type,
-                             o->f->bytes_work + n->part[j].offset);
+        text_item(&p->params, "%s%s *__restrict__ part%u",
+                  x->part[j] == PART_WRITTEN ? "" : "const ", type, n->part[j].stmt);
+        text_item(&p->args, "(%s *)(c->work + %" PRId64 ")", type,
+                  o->f->bytes_work + n->part[j].offset);
     }
-}
-
-static void open_block(Out *o, const char *head)
-{
-    text_line(&o->text, "%s{", head);
-    o->text.indent++;
-}
-
-static void close_block(Out *o)
-{
-    o->text.indent--;
-    text_line(&o->text, "}");
 }
 
 static void nest_kernel(Out *o, const Step *s, const CudaNest *out, int i, const char *const *name,
@@ -39,38 +26,25 @@ static void nest_kernel(Out *o, const Step *s, const CudaNest *out, int i, const
 {
     const Nest *n = s->nest;
     const CudaKernel *x = &out->kernel[i];
-    const char *params = "", *args = "";
-    if (x->uses.rows) {
-        params = arena_printf(o->a, "%s rows", out->index);
-        args = strcmp(out->index, "int") == 0 ? "(int)rows" : "rows";
-        o->rows = true;
-    }
-    for (uint32_t j = 0; j < n->arg.n; j++) {
-        const NestArg *y = &n->arg.at[j];
-        const char *sep = *params ? ", " : "", *only = s->shared[j] ? "" : "__restrict__ ";
-        if (!x->uses.arg[j])
-            continue;
-        params = arena_printf(o->a, "%s%s%s%s *%s%s", params, sep, y->written ? "" : "const ",
-                              cg_ctype(y->type), only, name[j]);
-        args = arena_printf(o->a, "%s%s%s", args, sep, out_pointer(o, s, j));
-    }
-    part_arguments(o, out, x, &params, &args);
-    if (out->order && x->body.at && strstr(x->body.at, "order.")) {
-        params = arena_printf(o->a, "%s%s%s order", params, *params ? ", " : "", out->order_type);
-        args = arena_printf(o->a, "%s%sorder", args, *args ? ", " : "");
+    Parameters p = out_parameters(o, s, name, &x->uses, out->index);
+    part_arguments(o, out, x, &p);
+    if (out->order && strstr(text_all(&x->body), "order.")) {
+        text_item(&p.params, "%s order", out->order_type);
+        text_item(&p.args, "order");
     }
     o->rows |= x->grid_rows;
     if (x->when)
-        open_block(o, arena_printf(o->a, "if (%s) ", x->when));
+        text_open(&o->text, "if (%s) {", x->when);
     text_line(&o->text, "PP_WORK(\"%s\", 0, %s);", nest_kind(n),
               x->first ? out_lin(o, nest_bytes(n)) : "0");
     Text formula = {.a = o->a};
     if (x->first)
         formula_print(o->a, n, name, &formula);
-    const KernelText kernel = {comment, formula.at, params, x->body.at ? x->body.at : ""};
-    out_launch(o, out_device_kernel(o, s, &kernel, x->threads, x->blocks), x->grid, x->block, args);
+    const KernelText kernel = {comment, formula.at, text_all(&p.params), text_all(&x->body)};
+    out_launch(o, out_device_kernel(o, s, &kernel, x->threads, x->blocks), x->grid, x->block,
+               text_all(&p.args));
     if (x->when)
-        close_block(o);
+        text_close(&o->text);
 }
 
 static void nest(Out *o, const Step *s, const char *comment)
@@ -82,7 +56,7 @@ static void nest(Out *o, const Step *s, const char *comment)
     if (out.bytes_scratch > o->bytes_scratch)
         o->bytes_scratch = out.bytes_scratch;
     if (out.order) {
-        open_block(o, "");
+        text_open(&o->text, "{");
         text_line(&o->text, "const %s order = %s;", out.order_type, out.order);
     }
     for (int i = 0; i < out.n; i++)
@@ -90,7 +64,7 @@ static void nest(Out *o, const Step *s, const char *comment)
                     out.n == 1 ? comment
                                : arena_printf(o->a, "%s (%d of %d)", comment, i + 1, out.n));
     if (out.order)
-        close_block(o);
+        text_close(&o->text);
 }
 
 static const char *fill(Out *o, const char *to, const char *from, const char *bytes)

@@ -141,8 +141,7 @@ void print_repeat(Out *o, uint32_t number)
     o->declaration = declarations(o, r);
     text_add(&o->text, o->text.n ? "\n" : "");
     out_fresh(o, &o->text);
-    text_line(&o->text, "for (int64_t i = 0; i < %u; i++) {", r->turns);
-    o->text.indent++;
+    text_open(&o->text, "for (int64_t i = 0; i < %u; i++) {", r->turns);
     print_keys(o, r, &o->text);
     o->repeat = r;
     for (o->at = 0; o->at < r->length; o->at++) {
@@ -152,6 +151,5 @@ void print_repeat(Out *o, uint32_t number)
         print_step(o, first, first + r->length);
     }
     o->repeat = NULL;
-    o->text.indent--;
-    text_line(&o->text, "}");
+    text_close(&o->text);
 }

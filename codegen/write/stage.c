@@ -69,23 +69,29 @@ static void print_open(const StageGen *sg, const TargetRow *target, Text *t)
     text_line(t, "    free(conv);\n}\n");
 }
 
-/* What pipeline.c calls. */
-static void print_prototypes(const StageGen *sg, Target target, Text *t)
+void cg_stage_prototypes(const StageGen *sg, Target target, Text *t)
 {
     const TargetRow *row = target_row(target);
     uint32_t stage = sg->stage->index;
-    text_line(t, row->cplusplus ? "extern \"C\" {" : "// called by pipeline.c");
     for (int i = 0; i < F_COUNT; i++)
         if (sg->func[i] && cg_function_like(sg, (FuncKind)i) == (FuncKind)i)
             text_line(t, "void %s(const PpCtx *c);", cg_function_name(sg, (FuncKind)i, target));
     if (cg_own_weight(sg))
         text_line(t, "extern void (*const stage%u%s_own_weight)(const PpCtx *c);", stage,
                   row->table);
-    if (sg->conv.n) {
+    if (sg->conv.n)
         text_line(t, "void *stage%u%s_open(int threads);\nvoid stage%u%s_close(void *state);",
                   stage, row->table, stage, row->table);
+}
+
+/* What pipeline.c calls, and what of it is read here. */
+static void print_prototypes(const StageGen *sg, Target target, Text *t)
+{
+    const TargetRow *row = target_row(target);
+    text_line(t, row->cplusplus ? "extern \"C\" {" : "// called by pipeline.c");
+    cg_stage_prototypes(sg, target, t);
+    if (sg->conv.n)
         text_line(t, "extern const PpConvShape %s_conv[%u];", cg_table_name(sg), sg->conv.n);
-    }
     if (sg->conv.n && sg->lengths)
         text_line(t, "PpConvShape %s_conv_shape(const PpCtx *c, int i);", cg_table_name(sg));
     text_line(t, row->cplusplus ? "}\n" : "");

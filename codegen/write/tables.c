@@ -10,9 +10,7 @@
 
 const char *cg_tensor_text(Arena *a, const PpTensor *t)
 {
-    const char *dim = "", *terms = "";
-    for (int i = 0; i < t->rank; i++)
-        dim = arena_printf(a, "%s%s%" PRId64, dim, i ? ", " : "", t->dim[i]);
+    const char *dim = text_numbers(a, t->dim, t->rank), *terms = "";
     for (int i = 0; i < t->n_term; i++) {
         const PpTerm *x = &t->term[i];
         terms = arena_printf(a, "%s%s{%d, %" PRId64 ", {%d, %d, %d}}", terms, i ? ", " : "", x->dim,
@@ -186,26 +184,19 @@ static void print_consts(const StageGen *sg, bool device, const PpStage *st, Out
 
 /* ---- convolutions ---------------------------------------------------------------------------- */
 
-static const char *dims(const StageGen *sg, const int64_t *d, int n)
-{
-    const char *s = "";
-    for (int i = 0; i < n; i++)
-        s = arena_printf(sg->a, "%s%s%" PRId64, s, i ? ", " : "", d[i]);
-    return s;
-}
-
 static void conv_print(const StageGen *sg, const PpConvShape *c, const char *more, Text *t)
 {
-    text_line(t,
-              "    {.dtype = %s, .spatial = %d, .group = %" PRId64 ", .c = %" PRId64
-              ", .m = %" PRId64 ", .in = {%s}, .out = {%s},\n"
-              "     .kernel = {%s}, .stride = {%s}, .dilation = {%s}, .pad_begin = {%s}, "
-              ".pad_end = {%s}%s},",
-              type_runtime((Dtype)c->dtype), c->spatial, c->group, c->c, c->m,
-              dims(sg, c->in, c->spatial), dims(sg, c->out, c->spatial),
-              dims(sg, c->kernel, c->spatial), dims(sg, c->stride, c->spatial),
-              dims(sg, c->dilation, c->spatial), dims(sg, c->pad_begin, c->spatial),
-              dims(sg, c->pad_end, c->spatial), more);
+    text_line(
+        t,
+        "    {.dtype = %s, .spatial = %d, .group = %" PRId64 ", .c = %" PRId64 ", .m = %" PRId64
+        ", .in = {%s}, .out = {%s},\n"
+        "     .kernel = {%s}, .stride = {%s}, .dilation = {%s}, .pad_begin = {%s}, "
+        ".pad_end = {%s}%s},",
+        type_runtime((Dtype)c->dtype), c->spatial, c->group, c->c, c->m,
+        text_numbers(sg->a, c->in, c->spatial), text_numbers(sg->a, c->out, c->spatial),
+        text_numbers(sg->a, c->kernel, c->spatial), text_numbers(sg->a, c->stride, c->spatial),
+        text_numbers(sg->a, c->dilation, c->spatial), text_numbers(sg->a, c->pad_begin, c->spatial),
+        text_numbers(sg->a, c->pad_end, c->spatial), more);
 }
 
 /* The stages' open functions read them; where lengths vary, the stages' functions as they are with
@@ -235,11 +226,6 @@ static void print_convs(const StageGen *sg, const PpStage *st, Text *t)
 
 static void print_collectives(const StageGen *sg, const PpStage *st, Text *t)
 {
-    static const char *const kind[] = {[PP_ALL_REDUCE] = "PP_ALL_REDUCE",
-                                       [PP_ALL_GATHER] = "PP_ALL_GATHER",
-                                       [PP_REDUCE_SCATTER] = "PP_REDUCE_SCATTER",
-                                       [PP_ALL_TO_ALL] = "PP_ALL_TO_ALL",
-                                       [PP_SHARD] = "PP_SHARD"};
     if (st->n_collective == 0)
         return;
     text_line(t, "static const PpCollective %s_collectives[] = {", cg_table_name(sg));
@@ -252,7 +238,7 @@ static void print_collectives(const StageGen *sg, const PpStage *st, Text *t)
             part = arena_printf(sg->a, ", .part = '%c'", c->part);
         text_line(
             t, "    {.kind = %s, .mesh = %s, .name = %s, .dtype = %s, .bytes = %" PRId64 "%s%s},",
-            kind[c->kind], cg_mesh_name(c->mesh), cg_string(sg->a, c->name),
+            cg_collective_kind[c->kind].name, cg_mesh_name(c->mesh), cg_string(sg->a, c->name),
             type_runtime((Dtype)c->dtype), c->bytes, half, part);
     }
     text_line(t, "};\n");
@@ -290,21 +276,6 @@ static const char *function(const StageGen *sg, FuncKind kind, Target target)
     if (kind == F_INFER && !sg->func[F_INFER])
         kind = F_FORWARD;
     return sg->func[kind] ? cg_function_name(sg, cg_function_like(sg, kind), target) : "NULL";
-}
-
-/* What the stage's file defines for others. */
-static void print_prototypes(const StageGen *sg, Target target, Text *t)
-{
-    for (int k = 0; k < F_COUNT; k++)
-        if (sg->func[k] && cg_function_like(sg, (FuncKind)k) == (FuncKind)k)
-            text_line(t, "void %s(const PpCtx *c);", cg_function_name(sg, (FuncKind)k, target));
-    if (cg_own_weight(sg))
-        text_line(t, "extern void (*const stage%u%s_own_weight)(const PpCtx *c);", sg->stage->index,
-                  target_row(target)->table);
-    if (sg->conv.n)
-        text_line(t, "void *stage%u%s_open(int threads);\nvoid stage%u%s_close(void *state);",
-                  sg->stage->index, target_row(target)->table, sg->stage->index,
-                  target_row(target)->table);
 }
 
 static void print_functions(const StageGen *sg, Target target, const PpStage *st, Text *t)
@@ -436,7 +407,7 @@ static void print_fields(const StageGen *sg, Target target, const PpStage *st, c
 static void print_stage(const StageGen *sg, Target target, const PpStage *st, Text *t)
 {
     const char *table = target_row(target)->table;
-    print_prototypes(sg, target, t);
+    cg_stage_prototypes(sg, target, t);
     print_again(sg, target, st->minibatch ? st->minibatch : st, t);
     print_kept(sg, target, st, t);
     print_step_lists(sg, st, t);

@@ -10,6 +10,7 @@
 /* stage.c */
 void cg_stage_functions(StageGen *sg, Target target);   /* prints them */
 void cg_stage_print(StageGen *sg, Target target, Text *t);      /* stageN.c, stageN.cu */
+void cg_stage_prototypes(const StageGen *sg, Target target, Text *t);   /* what that defines */
 
 /* tables.c */
 const char *cg_tensor_text(Arena *a, const PpTensor *t);
