@@ -23,7 +23,11 @@ static ValueId product_transposed(Graph *g, ValueId dy)
     if (!a || val(g, dy)->shape.rank != 2 || val(g, p->in[0])->shape.rank != 2)
         return NONE;
     const ValueId base = a->in[0];
-    return g_matmul(g, g_swap_last(g, p->in[1]), base);
+    const uint32_t origin = g->cur_origin;
+    g->cur_origin = p->origin; /* it is the product's, not the transpose's */
+    const ValueId dw = g_matmul(g, g_swap_last(g, p->in[1]), base);
+    g->cur_origin = origin;
+    return dw;
 }
 
 /* y[i] = x[perm i]: dx = dy under the inverse permutation.  A weight kept as [out, in] gets its

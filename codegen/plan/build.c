@@ -419,6 +419,7 @@ static Nest *build(Func *f, uint32_t g, Stmts *room)
     *room = n->stmt;
     if (!any)
         return NULL;
+    nest_simplify(n);
     nest_sweep(n);
     tidy_dims(n);
     nest_mark_rows(n);

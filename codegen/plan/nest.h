@@ -145,7 +145,11 @@ void nest_marks(const Nest *n, int p, uint8_t *in_pass);
 /* no point, or no row: not for the printers */
 bool nest_makes_nothing(const Nest *n);
 
+/* simplify.c: nothing that nest_sweep() leaves is computed in a longer way; to the bit */
+void nest_simplify(Nest *n);
+
 /* pick.c */
+bool stmt_same(const Stmt *x, const Stmt *y);           /* the same value; without guards */
 /* One element of a row, found by an index that is known to be within. */
 static inline bool nest_is_picked(const Stmt *s)
 {

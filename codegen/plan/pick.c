@@ -83,7 +83,7 @@ static bool one_hot(const Nest *n, uint32_t i, int d, const bool *can, uint32_t 
 
 /* ---- picking --------------------------------------------------------------------------------- */
 
-static bool same(const Stmt *x, const Stmt *y)
+bool stmt_same(const Stmt *x, const Stmt *y)
 {
     bool yes = x->kind == y->kind && x->op == y->op && x->type == y->type && x->nin == y->nin &&
                x->nindex == y->nindex && x->arg == y->arg && lin_eq(x->base, y->base) &&
@@ -103,7 +103,7 @@ static uint32_t scalar(Pick *p, Stmt s)
     s.row = true;
     for (uint32_t i = 0; i < p->stmt.n; i++)
         if (p->stmt.at[i].row && p->stmt.at[i].kind != S_REDUCE && p->stmt.at[i].kind != S_STORE &&
-            same(&p->stmt.at[i], &s))
+            stmt_same(&p->stmt.at[i], &s))
             return i;
     vec_push(p->n->arena, &p->stmt, s);
     return p->stmt.n - 1;

@@ -80,6 +80,9 @@ bool cg_is_view(const Func *f, NodeId n);
 bool cg_is_copy(const Node *n);
 ValueId cg_view_operand(const Func *f, const Node *n);
 
+/* one more argument of the step: v, where it stands; which one it is */
+uint32_t cg_step_arg(Func *f, Step *s, ValueId v, bool written);
+
 /* ---- edge.c: layouts of values that cross a cut ---------------------------------------------- */
 
 void cg_edges(StageGen *sg);                            /* before all that asks for places */
@@ -230,8 +233,6 @@ const After *cg_after(Func *f, const Nest *image, uint32_t conv); /* conv: the b
 /* ---- step.c: groups to steps ----------------------------------------------------------------- */
 
 void cg_steps(Func *f);
-/* one more argument of the step: v, where it stands; which one it is */
-uint32_t cg_step_arg(Func *f, Step *s, ValueId v, bool written);
 /* made by a backward function, not computed again from the forward */
 bool cg_is_gradient(const Func *f, ValueId v);
 
@@ -252,8 +253,8 @@ void cg_repeat(Func *f);
 /* ---- role.c: what scalars of a row are ------------------------------------------------------- */
 
 const char *role_of(const Nest *n, uint32_t i); /* "max", "mean", "rstd"; NULL: nothing known */
-const char **role_names(Arena *a,
-                        const Nest *n); /* of all statements, "r7" where nothing is known */
+/* of all statements, "sum2" of the second one; NULL where nothing is known */
+const char **role_names(Arena *a, const Nest *n);
 void role_learn(StageGen *sg, const Nest *n);           /* the values that it writes */
 const char *role_known(
     const StageGen *sg,

@@ -78,10 +78,7 @@ const char **role_names(Arena *a, const Nest *n)
         role[i] = role_of(n, i);
         for (uint32_t j = 0; role[i] && j < i; j++)
             before += role[j] && strcmp(role[i], role[j]) == 0;
-        if (role[i])
-            name[i] = before ? arena_printf(a, "%s%u", role[i], before + 1) : role[i];
-        else
-            name[i] = arena_printf(a, "r%u", i);
+        name[i] = before ? arena_printf(a, "%s%u", role[i], before + 1) : role[i];
     }
     return name;
 }

@@ -6,13 +6,6 @@
 
 #include "plan.h"
 
-uint32_t cg_step_arg(Func *f, Step *s, ValueId v, bool written)
-{
-    const Ref *r = cg_ref(f, v);
-    vec_push(f->a, &s->arg, ((StepArg){r->buf, r->off, written, ROLE_X, NULL, v}));
-    return s->arg.n - 1;
-}
-
 /* ---- convolutions ---------------------------------------------------------------------------- */
 
 /* The direct convolution behind the node: its number among those that open() prepares. */

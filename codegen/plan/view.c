@@ -429,3 +429,10 @@ const Ref *cg_ref(Func *f, ValueId v)
     }
     return f->ref.at[v];
 }
+
+uint32_t cg_step_arg(Func *f, Step *s, ValueId v, bool written)
+{
+    const Ref *r = cg_ref(f, v);
+    vec_push(f->a, &s->arg, ((StepArg){r->buf, r->off, written, ROLE_X, NULL, v}));
+    return s->arg.n - 1;
+}

@@ -3,6 +3,7 @@
  */
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "target.h"
 
@@ -48,9 +49,13 @@ static void print_side(Out *o, const Step *s, int side, const char *name)
     const AttentionSide *x = &s->attention->side[side];
     if (x->arg == NONE)
         return;
-    text_line(&o->text, "    a.%s = %s{(void *)(%s), %s, %s, {%s}};", name,
-              o->target->cplusplus ? "" : "(PpMatrix)", out_pointer(o, s, x->arg),
-              out_lin(o, x->row), out_lin(o, x->col), out_lins(o, x->batch, s->attention->nb));
+    const char *at = out_pointer(o, s, x->arg);
+    at = s->arg.at[x->arg].written
+             ? at
+             : arena_printf(o->a, strchr(at, ' ') ? "(void *)(%s)" : "(void *)%s", at);
+    text_line(&o->text, "    a.%s = %s{%s, %s, %s, {%s}};", name,
+              o->target->cplusplus ? "" : "(PpMatrix)", at, out_lin(o, x->row), out_lin(o, x->col),
+              out_lins(o, x->batch, s->attention->nb));
 }
 
 static void print_dropout(Out *o, const Step *s)

@@ -45,12 +45,10 @@ static const char *name(Print *p, uint32_t i)
     if (s->kind == S_CONST)
         return cg_number(p->a, s->type, s->k, s->ki);
     if (s->kind == S_REDUCE)
-        return p->n->kind == NEST_COLUMN ? arena_printf(p->a, "s%u[j]", i) : p->scalar[i];
-    if (s->row && p->n->kind != NEST_COLUMN)
-        return p->scalar[i];
+        return arena_printf(p->a, p->n->kind == NEST_COLUMN ? "%s[j]" : "%s", print_called(p, i));
     if (own(p)->widened[i] || (s->keep && p->pass > s->pass))
-        return arena_printf(p->a, "b%u[%s]", i, row_index(p));
-    return arena_printf(p->a, "v%u", i);
+        return arena_printf(p->a, "%s[%s]", print_row_name(p, i), row_index(p));
+    return print_called(p, i);
 }
 
 /* Bools in row buffers have a name. */
@@ -73,8 +71,7 @@ static void enter_pass(Print *p, int pass)
 static void declare_lanes(Print *p, uint32_t i)
 {
     const Stmt *s = &p->n->stmt.at[i];
-    const char *array = arena_printf(p->a, "s%u", i);
-    print_cleared(p, array, NEST_LANES, s);
+    print_cleared(p, arena_printf(p->a, "%s_lane", print_called(p, i)), NEST_LANES, s);
 }
 
 /* ---- a pass over the row --------------------------------------------------------------------- */
@@ -95,7 +92,7 @@ static void point(Print *p, const char *lane)
         if (!print_in_pass(p, i) || s->kind == S_STORE)
             continue;
         if (s->kind == S_REDUCE) {
-            print_accumulate(p, arena_printf(p->a, "s%u[%s]", i, lane), s,
+            print_accumulate(p, arena_printf(p->a, "%s_lane[%s]", print_called(p, i), lane), s,
                              print_operand(p, s->in[0], BINDS_CHOICE));
             continue;
         }
@@ -103,7 +100,7 @@ static void point(Print *p, const char *lane)
             continue;
         print_value(p, i);
         if ((s->keep || own(p)->narrowed[i]) && s->pass == p->pass)
-            text_line(p->t, "b%u[%s] = %s;", i, row_index(p), name(p, i));
+            text_line(p->t, "%s[%s] = %s;", print_row_name(p, i), row_index(p), name(p, i));
     }
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (print_in_pass(p, i) && n->stmt.at[i].kind == S_STORE && !stored_later(p, i))
@@ -224,7 +221,8 @@ static void widen_bools(Print *p)
         if (!own(p)->widened[i])
             continue;
         int opened = open_row(p);
-        text_line(p->t, "b%u[%s] = %s;", i, row_index(p), print_load(p, &p->n->stmt.at[i]));
+        text_line(p->t, "%s[%s] = %s;", print_row_name(p, i), row_index(p),
+                  print_load(p, &p->n->stmt.at[i]));
         while (opened-- > 0)
             text_close(p->t);
     }
@@ -237,8 +235,8 @@ static void narrow_bools(Print *p)
         if (!print_in_pass(p, i) || s->kind != S_STORE || !stored_later(p, i))
             continue;
         int opened = open_row(p);
-        text_line(p->t, "%s[%s] = (uint8_t)b%u[%s];", print_arg(p, s->arg),
-                  print_affine(p, s->base, s->stride), s->in[0], row_index(p));
+        text_line(p->t, "%s[%s] = (uint8_t)%s[%s];", print_arg(p, s->arg),
+                  print_affine(p, s->base, s->stride), print_row_name(p, s->in[0]), row_index(p));
         while (opened-- > 0)
             text_close(p->t);
     }
@@ -315,10 +313,11 @@ static void pass(Print *p)
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         if (p->in_pass[i] && s->kind == S_REDUCE)
-            text_line(p->t, "const %s %s = %s;", type_sum(s->type), p->scalar[i],
-                      type_rounded(p->a, s->type,
-                                   arena_printf(p->a, "pp_fold_%s%s(s%u)", print_fold_name(s->op),
-                                                type_suffix(s->type), i)));
+            text_line(
+                p->t, "const %s %s = %s;", type_sum(s->type), print_called(p, i),
+                type_rounded(p->a, s->type,
+                             arena_printf(p->a, "pp_fold_%s%s(%s_lane)", print_fold_name(s->op),
+                                          type_suffix(s->type), print_called(p, i))));
     }
 }
 
@@ -459,7 +458,8 @@ static void rows_and_passes(Print *p)
             int64_t size = 1;
             for (int d = n->nouter; d < n->nd; d++)
                 size *= n->ext[d].c;
-            text_line(p->t, "%s b%u[%" PRId64 "];", type_local(n->stmt.at[i].type), i, size);
+            text_line(p->t, "%s %s[%" PRId64 "];", type_local(n->stmt.at[i].type),
+                      print_row_name(p, i), size);
         }
     widen_bools(p);
     for (p->pass = 0; p->pass < n->passes; p->pass++) {
@@ -482,7 +482,7 @@ void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUse
                       .t = t,
                       .uses = uses,
                       .name = name,
-                      .scalar = role_names(a, n),
+                      .names = formula_names(a, n, arg_name),
                       .rounding = print_roundings(a, n)}};
     for (int d = 0; d < n->nd; d++)
         c.p.divisor[d] = cg_divisor_lin(n->sized, n->ext[d]);

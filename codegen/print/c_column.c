@@ -25,46 +25,47 @@ static void decode(Print *p)
         out_places(p->t, "int64_t", "r", n->nd - n->nouter, p->dim + n->nouter, n->ext + n->nouter);
 }
 
-/* array: of which sums */
-static void column_values(Print *p, const char *array)
+/* ending: of the names of the sums */
+static void column_values(Print *p, const char *ending)
 {
     const Nest *n = p->n;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         if (s->kind == S_REDUCE)
-            print_accumulate(p, arena_printf(p->a, "%s%u[j]", array, i), s,
+            print_accumulate(p, arena_printf(p->a, "%s%s[j]", print_called(p, i), ending), s,
                              print_operand(p, s->in[0], BINDS_CHOICE));
         else if (s->kind != S_STORE)
             print_value(p, i);
     }
 }
 
-static void clear_sums(Print *p, const char *array, int64_t size)
+static void clear_sums(Print *p, const char *ending, int64_t size)
 {
     const Nest *n = p->n;
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].kind == S_REDUCE)
-            print_cleared(p, arena_printf(p->a, "%s%u", array, i), (int)size, &n->stmt.at[i]);
+            print_cleared(p, arena_printf(p->a, "%s%s", print_called(p, i), ending), (int)size,
+                          &n->stmt.at[i]);
 }
 
-/* Into s3[j], one for each of `width` columns.  A block's sums are p3[j]; where there is no other
- * block they are all. */
+/* Into sum[j], one for each of `width` columns.  A block's sums are sum_part[j]; where there is no
+ * other block they are all. */
 static void sum_rows(Print *p, const char *width, int64_t size, Lin all)
 {
     const Nest *n = p->n;
     const char *end = print_lin(p, all);
     bool one = all.b == 0 && all.c <= NEST_BLOCK && !n->sized;
-    clear_sums(p, "s", size);
+    clear_sums(p, "", size);
     if (one) {
         print_open_loop(p, "int64_t", "r", "0", end, 1);
     } else {
         print_open_loop(p, "int64_t", "r_from", "0", end, NEST_BLOCK);
-        clear_sums(p, "p", size);
+        clear_sums(p, "_part", size);
         text_open(p->t, "for (int64_t r = r_from; r < %s && r < r_from + 64; r++) {", end);
     }
     decode(p);
     column_loop(p, width, true);
-    column_values(p, one ? "s" : "p");
+    column_values(p, one ? "" : "_part");
     text_close(p->t);
     text_close(p->t);
     if (one)
@@ -72,8 +73,8 @@ static void sum_rows(Print *p, const char *width, int64_t size, Lin all)
     column_loop(p, width, false);
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].kind == S_REDUCE)
-            print_accumulate(p, arena_printf(p->a, "s%u[j]", i), &n->stmt.at[i],
-                             arena_printf(p->a, "p%u[j]", i));
+            print_accumulate(p, arena_printf(p->a, "%s[j]", print_called(p, i)), &n->stmt.at[i],
+                             arena_printf(p->a, "%s_part[j]", print_called(p, i)));
     text_close(p->t);
     text_close(p->t);
 }

@@ -74,19 +74,18 @@ void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *a
                       const bool *alias, CudaNest *out)
 {
     Nest *own = nest_copy(a, n);
-    Cuda c = {
-        .p = {.a = a,
-              .n = own,
-              .arg = arg_name,
-              .name = cuda_name,
-              .scalar = role_names(a, n),
-              .rounding = print_roundings(a, n)},
-        .own = own,
-        .full = full,
-        .vec = 1,
-        .chunk = "c",
-        .alias = alias,
-        .out = out};
+    Cuda c = {.p = {.a = a,
+                    .n = own,
+                    .arg = arg_name,
+                    .name = cuda_name,
+                    .names = formula_names(a, n, arg_name),
+                    .rounding = print_roundings(a, n)},
+              .own = own,
+              .full = full,
+              .vec = 1,
+              .chunk = "c",
+              .alias = alias,
+              .out = out};
     c.index = is_wide(&c) ? "int64_t" : "int";
     c.p.in_pass = arena_array(a, uint8_t, n->stmt.n + 1);
     c.vector = arena_array(a, bool, n->stmt.n + 1);

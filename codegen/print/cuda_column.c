@@ -120,21 +120,22 @@ static void declare(Column *o, uint32_t i, const Stmt *s)
 {
     Cuda *c = o->c;
     const char *zero = print_neutral(&c->p, s), *type = type_sum(s->type);
+    const char *name = print_called(&c->p, i);
     if (o->counted)
-        text_line(c->p.t, "__shared__ %s p%u[%d];", type, i, PP_BLOCK * c->vec);
+        text_line(c->p.t, "__shared__ %s %s_block[%d];", type, name, PP_BLOCK * c->vec);
     else
-        text_line(c->p.t, "__shared__ %s p%u[%s][%s];", type, i, o->y, o->wide);
+        text_line(c->p.t, "__shared__ %s %s_block[%s][%s];", type, name, o->y, o->wide);
     if (c->vec == 4)
-        text_line(c->p.t, "%s s%u[4] = {%s, %s, %s, %s};", type, i, zero, zero, zero, zero);
+        text_line(c->p.t, "%s %s_lane[4] = {%s, %s, %s, %s};", type, name, zero, zero, zero, zero);
     else
-        text_line(c->p.t, "%s s%u = %s;", type, i, zero);
+        text_line(c->p.t, "%s %s_lane = %s;", type, name, zero);
 }
 
 /* What a thread with this y leaves of that column of the block. */
 static const char *cell(const Column *o, uint32_t i, const char *y, const char *column)
 {
-    return arena_printf(o->c->p.a, o->counted ? "p%u[%s * %s + %s]" : "p%u[%s]%s[%s]", i, y,
-                        o->counted ? o->wide : "", column);
+    return arena_printf(o->c->p.a, o->counted ? "%s_block[%s * %s + %s]" : "%s_block[%s]%s[%s]",
+                        print_called(&o->c->p, i), y, o->counted ? o->wide : "", column);
 }
 
 static void publish(Column *o, uint32_t i, const Stmt *s)
@@ -143,9 +144,11 @@ static void publish(Column *o, uint32_t i, const Stmt *s)
     (void)s;
     if (o->c->vec == 4) {
         text_line(p->t, "for (int k = 0; k < 4; k++)");
-        text_line(p->t, "    %s = s%u[k];", cell(o, i, "threadIdx.y", "threadIdx.x * 4 + k"), i);
+        text_line(p->t, "    %s = %s_lane[k];", cell(o, i, "threadIdx.y", "threadIdx.x * 4 + k"),
+                  print_called(p, i));
     } else {
-        text_line(p->t, "%s = s%u;", cell(o, i, "threadIdx.y", "threadIdx.x"), i);
+        text_line(p->t, "%s = %s_lane;", cell(o, i, "threadIdx.y", "threadIdx.x"),
+                  print_called(p, i));
     }
 }
 
@@ -153,14 +156,15 @@ static void combine(Column *o, uint32_t i, const Stmt *s)
 {
     Print *p = &o->c->p;
     if (o->counted)
-        text_line(p->t, "%s %s = p%u[t];", type_sum(s->type), p->scalar[i], i);
+        text_line(p->t, "%s %s = %s_block[t];", type_sum(s->type), print_called(p, i),
+                  print_called(p, i));
     else
-        text_line(p->t, "%s %s = %s;", type_sum(s->type), p->scalar[i], cell(o, i, "0", "t"));
+        text_line(p->t, "%s %s = %s;", type_sum(s->type), print_called(p, i), cell(o, i, "0", "t"));
     if (!o->counted && o->order.y == 1)
         return;
     text_line(p->t, "for (int k = 1; k < %s; k++)", o->y);
     p->t->indent++;
-    print_accumulate(p, p->scalar[i], s, cell(o, i, "k", "t"));
+    print_accumulate(p, print_called(p, i), s, cell(o, i, "k", "t"));
     p->t->indent--;
 }
 
@@ -171,19 +175,19 @@ static void put_part(Column *o, uint32_t i, const Stmt *s)
                                     : lin_at(o->columns, c->full) * o->order.parts;
     const char *part = cuda_part(c, i, sums * (int64_t)dtype_size(dtype_sum(s->type)));
     text_line(c->p.t, "%s[static_cast<%s>(blockIdx.y) * %s + column] = %s;", part, c->index,
-              print_factor(&c->p, o->columns), c->p.scalar[i]);
+              print_factor(&c->p, o->columns), print_called(&c->p, i));
 }
 
 static void first_part(Column *o, uint32_t i, const Stmt *s)
 {
-    text_line(o->c->p.t, "%s %s = %s[column];", type_sum(s->type), o->c->p.scalar[i],
+    text_line(o->c->p.t, "%s %s = %s[column];", type_sum(s->type), print_called(&o->c->p, i),
               cuda_part_read(o->c, i));
 }
 
 static void add_part(Column *o, uint32_t i, const Stmt *s)
 {
     Print *p = &o->c->p;
-    print_accumulate(p, p->scalar[i], s,
+    print_accumulate(p, print_called(p, i), s,
                      arena_printf(p->a, "%s[k * %s + column]", cuda_part_read(o->c, i),
                                   print_factor(p, o->columns)));
 }

@@ -187,25 +187,25 @@ void cuda_choose_one(Cuda *c)
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* b3, b3[c], b3[k], b3[c][k], b3[j] */
-static const char *row_buffer(const Cuda *c, uint32_t i, bool element)
+/* a_row, a_row[c], a_row[k], a_row[c][k], a_row[j] */
+static const char *row_buffer(Cuda *c, uint32_t i, bool element)
 {
     const char *chunk = c->chunks > 1 ? arena_printf(c->p.a, "[%s]", c->chunk) : "";
-    return arena_printf(c->p.a, "b%u%s%s", i, chunk,
+    return arena_printf(c->p.a, "%s%s%s", print_row_name(&c->p, i), chunk,
                         c->vec == 4 && element && !c->still[i] ? "[k]" : "");
 }
 
 const char *cuda_name(Print *p, uint32_t i)
 {
-    const Cuda *c = (const Cuda *)p;
+    Cuda *c = (Cuda *)p;
     const Stmt *s = &p->n->stmt.at[i];
     if (s->kind == S_CONST)
         return cg_number(p->a, s->type, s->k, s->ki);
     if (s->kind == S_REDUCE || (s->row && p->n->kind != NEST_COLUMN))
-        return p->scalar[i];
+        return print_called(p, i);
     const char *name = s->keep && (p->pass > s->pass || c->vector[i])
                            ? row_buffer(c, i, true)
-                           : arena_printf(p->a, c->vector[i] ? "v%u[k]" : "v%u", i);
+                           : arena_printf(p->a, c->vector[i] ? "%s[k]" : "%s", print_called(p, i));
     return c->vector[i] ? type_read(p->a, s->type, name) : name;        /* four as they lie */
 }
 
@@ -220,8 +220,8 @@ static bool computed(const Cuda *c, uint32_t i)
 static void accumulate(Cuda *c, uint32_t i)
 {
     const Stmt *s = &c->p.n->stmt.at[i];
-    const char *into =
-        arena_printf(c->p.a, c->p.n->kind == NEST_COLUMN && c->vec == 4 ? "s%u[k]" : "s%u", i);
+    const char *into = arena_printf(c->p.a, "%s_lane%s", print_called(&c->p, i),
+                                    c->p.n->kind == NEST_COLUMN && c->vec == 4 ? "[k]" : "");
     print_accumulate(&c->p, into, s, print_operand(&c->p, s->in[0], BINDS_CHOICE));
 }
 
@@ -233,11 +233,12 @@ static void value(Cuda *c, uint32_t i)
         return;
     }
     if (c->tiled[i])
-        text_line(c->p.t, "const %s v%u = tile%u[threadIdx.x][t];", type_local(s->type), i, i);
+        text_line(c->p.t, "const %s %s = %s_tile[threadIdx.x][t];", type_local(s->type),
+                  print_called(&c->p, i), print_called(&c->p, i));
     else
         print_value(&c->p, i);
     if (s->keep && s->pass == c->p.pass)
-        text_line(c->p.t, "%s = v%u;", row_buffer(c, i, true), i);
+        text_line(c->p.t, "%s = %s;", row_buffer(c, i, true), print_called(&c->p, i));
 }
 
 static void one_element(Cuda *c)
@@ -269,7 +270,7 @@ static bool moved(const Cuda *c, const Stmt *store)
 static const char *stored(Cuda *c, const Stmt *store)
 {
     return print_operand(&c->p, store->in[0],
-                         *type_narrowing(store->type) ? BINDS_ATOM : BINDS_CHOICE);
+                         *type_narrowing(store->type) ? BINDS_UNARY : BINDS_CHOICE);
 }
 
 /* ", 50257 - j": how many are left; "" where there are four. */
@@ -287,8 +288,14 @@ static void load_four(Cuda *c, uint32_t i)
         text_line(c->p.t, "pp_load4(%s, %s%s);", row_buffer(c, i, false), place(c, s), left(c));
         return;
     }
-    text_line(c->p.t, "%s v%u[4];", cg_ctype(s->type), i);
-    text_line(c->p.t, "pp_load4(v%u, %s%s);", i, place(c, s), left(c));
+    text_line(c->p.t, "%s %s[4];", cg_ctype(s->type), print_called(&c->p, i));
+    text_line(c->p.t, "pp_load4(%s, %s%s);", print_called(&c->p, i), place(c, s), left(c));
+}
+
+/* Four results before they are stored. */
+static const char *four_of(const Cuda *c, const Stmt *store)
+{
+    return arena_printf(c->p.a, "%s_four", c->p.arg[store->arg]);
 }
 
 /* A store of all four, which have to be made. */
@@ -310,13 +317,14 @@ static void four_elements(Cuda *c, const char *index)
         if (c->vector[i] && s->kind == S_LOAD)
             load_four(c, i);
         else if (gathered(c, i))
-            text_line(c->p.t, "%s o%u[4]%s;", cg_ctype(s->type), i, c->tail ? " = {}" : "");
+            text_line(c->p.t, "%s %s[4]%s;", cg_ctype(s->type), four_of(c, s),
+                      c->tail ? " = {}" : "");
         else if (c->still[i] && s->kind != S_REDUCE && s->kind != S_STORE)
             value(c, i);
         else
             any |= s->kind != S_STORE;
         if (s->kind == S_STORE && s->acc)
-            text_line(c->p.t, "pp_load4(o%u, %s%s);", i, place(c, s), left(c));
+            text_line(c->p.t, "pp_load4(%s, %s%s);", four_of(c, s), place(c, s), left(c));
         any |= s->kind == S_STORE && (gathered(c, i) || !c->vector[i]);
     }
     if (any) {
@@ -331,7 +339,7 @@ static void four_elements(Cuda *c, const char *index)
             if (!computed(c, i) || s->kind == S_CONST || (c->vector[i] && s->kind == S_LOAD))
                 continue;
             if (gathered(c, i))
-                text_line(c->p.t, "o%u[k] %s %s%s;", i, s->acc ? "+=" : "=",
+                text_line(c->p.t, "%s[k] %s %s%s;", four_of(c, s), s->acc ? "+=" : "=",
                           type_narrowing(s->type),
                           type_written(c->p.a, s->type, stored(c, s), true));
             else if (s->kind == S_REDUCE || (!c->still[i] && s->kind != S_STORE))
@@ -347,9 +355,9 @@ static void four_elements(Cuda *c, const char *index)
         if (!computed(c, i) || s->kind != S_STORE || !c->vector[i])
             continue;
         const Stmt *from = &n->stmt.at[s->in[0]];
-        const char *what = !moved(c, s) ? arena_printf(c->p.a, "o%u", i)
+        const char *what = !moved(c, s) ? four_of(c, s)
                            : from->keep ? row_buffer(c, s->in[0], false)
-                                        : arena_printf(c->p.a, "v%u", s->in[0]);
+                                        : print_called(&c->p, s->in[0]);
         const char *indent = print_if_asked(&c->p, s);
         text_line(c->p.t, "%spp_store4(%s, %s%s);", indent, place(c, s), what, left(c));
     }
@@ -408,7 +416,7 @@ void cuda_kernel(Cuda *c, int threads, const char *grid, const char *block)
 static const char *use_part(Cuda *c, uint32_t j, PartUse use)
 {
     c->out->kernel[c->out->n - 1].part[j] = use;
-    return arena_printf(c->p.a, "part%u", c->out->part[j].stmt);
+    return c->out->part[j].name;
 }
 
 const char *cuda_part(Cuda *c, uint32_t stmt, int64_t bytes)
@@ -416,6 +424,7 @@ const char *cuda_part(Cuda *c, uint32_t stmt, int64_t bytes)
     CudaNest *o = c->out;
     INSIST(o->parts < NEST_DIMS);
     o->part[o->parts].stmt = stmt;
+    o->part[o->parts].name = arena_printf(c->p.a, "%s_parts", print_called(&c->p, stmt));
     o->part[o->parts].type = dtype_sum(c->p.n->stmt.at[stmt].type);
     o->part[o->parts].offset = o->bytes_scratch;
     o->bytes_scratch += cg_align(bytes);

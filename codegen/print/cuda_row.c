@@ -282,8 +282,8 @@ void row_open_sums(Cuda *c)
 {
     for (uint32_t i = 0; i < c->p.n->stmt.n; i++)
         if (c->p.in_pass[i] && c->p.n->stmt.at[i].kind == S_REDUCE)
-            text_line(c->p.t, "%s s%u = %s;", type_sum(c->p.n->stmt.at[i].type), i,
-                      print_neutral(&c->p, &c->p.n->stmt.at[i]));
+            text_line(c->p.t, "%s %s_lane = %s;", type_sum(c->p.n->stmt.at[i].type),
+                      print_called(&c->p, i), print_neutral(&c->p, &c->p.n->stmt.at[i]));
 }
 
 void row_close_sums(Row *r, bool part)
@@ -293,10 +293,10 @@ void row_close_sums(Row *r, bool part)
         const Stmt *s = &c->p.n->stmt.at[i];
         if (!c->p.in_pass[i] || s->kind != S_REDUCE)
             continue;
-        const char *x = arena_printf(c->p.a, "s%u", i);
+        const char *x = arena_printf(c->p.a, "%s_lane", print_called(&c->p, i));
         if (r->lanes != 1)
             x = arena_printf(c->p.a, "%s(%s)", reduce_name(r, s), x);
-        text_line(c->p.t, "const %s %s = %s;", type_sum(s->type), c->p.scalar[i],
+        text_line(c->p.t, "const %s %s = %s;", type_sum(s->type), print_called(&c->p, i),
                   part ? x : type_rounded(c->p.a, s->type, x));
     }
 }
@@ -356,14 +356,15 @@ static void wait_for_picked(Row *r, int pass)
 
 static void declare_buffers(const Row *r)
 {
-    const Cuda *c = r->c;
+    Cuda *c = r->c;
     for (uint32_t i = 0; i < c->p.n->stmt.n; i++) {
         const Stmt *s = &c->p.n->stmt.at[i];
         if (!s->keep)
             continue;
         const char *type = c->vector[i] ? cg_ctype(s->type) : type_local(s->type);
         const char *many = c->chunks > 1 ? arena_printf(c->p.a, "[%d]", c->chunks) : "";
-        text_line(c->p.t, "%s b%u%s%s%s;", type, i, many, c->vec == 4 && !c->still[i] ? "[4]" : "",
+        text_line(c->p.t, "%s %s%s%s%s;", type, print_row_name(&c->p, i), many,
+                  c->vec == 4 && !c->still[i] ? "[4]" : "",
                   r->length.c % at_once(r) == 0
                       ? ""
                       : " = {}"); /* threads beyond the end have something too */

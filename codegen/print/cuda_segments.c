@@ -64,18 +64,20 @@ static void fold_parts(Row *r, const uint32_t *sum, uint32_t many, const char *c
     const char *lane = r->lanes ? "lane" : "thread % 32", *place = part_place(r, count, "p");
     for (uint32_t k = 0; k < many; k++) {
         const Stmt *s = &c->p.n->stmt.at[sum[k]];
-        text_line(c->p.t, "%s p%u = %s;", type_sum(s->type), sum[k], print_neutral(&c->p, s));
+        text_line(c->p.t, "%s %s_lane = %s;", type_sum(s->type), print_called(&c->p, sum[k]),
+                  print_neutral(&c->p, s));
     }
     print_open_loop(&c->p, "int", "p", lane, count, PP_WARP);
     for (uint32_t k = 0; k < many; k++)
-        print_accumulate(&c->p, arena_printf(c->p.a, "p%u", sum[k]), &c->p.n->stmt.at[sum[k]],
+        print_accumulate(&c->p, arena_printf(c->p.a, "%s_lane", print_called(&c->p, sum[k])),
+                         &c->p.n->stmt.at[sum[k]],
                          arena_printf(c->p.a, "%s[%s]", cuda_part_read(c, sum[k]), place));
     text_close(c->p.t);
     for (uint32_t k = 0; k < many; k++) {
         const Stmt *s = &c->p.n->stmt.at[sum[k]];
-        const char *all = arena_printf(c->p.a, "pp_lanes_%s<%d>(p%u)", print_fold_name(s->op),
-                                       PP_WARP, sum[k]);
-        text_line(c->p.t, "const %s %s = %s;", type_sum(s->type), c->p.scalar[sum[k]],
+        const char *all = arena_printf(c->p.a, "pp_lanes_%s<%d>(%s_lane)", print_fold_name(s->op),
+                                       PP_WARP, print_called(&c->p, sum[k]));
+        text_line(c->p.t, "const %s %s = %s;", type_sum(s->type), print_called(&c->p, sum[k]),
                   type_rounded(c->p.a, s->type, all));
     }
 }
@@ -112,7 +114,7 @@ static void put_parts(Row *r, const char *count)
             text_line(c->p.t, "if (thread == 0) {");
         text_line(c->p.t, "    %s[%s] = %s;",
                   cuda_part(c, i, r->sums * (int64_t)dtype_size(dtype_sum(s->type))),
-                  part_place(r, count, "segment"), c->p.scalar[i]);
+                  part_place(r, count, "segment"), print_called(&c->p, i));
     }
     if (many > 0)
         text_line(c->p.t, "}");

@@ -136,13 +136,14 @@ void cuda_tile(Cuda *c, int along)
     c->p.dim[last] = "j";
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (c->tiled[i])
-            text_line(c->p.t, "__shared__ %s tile%u[%d][%d];", type_sum(n->stmt.at[i].type), i,
-                      TILE, TILE + 1);
+            text_line(c->p.t, "__shared__ %s %s_tile[%d][%d];", type_sum(n->stmt.at[i].type),
+                      print_called(&c->p, i), TILE, TILE + 1);
     open_tile(c, along, others);
     open_walk(c, c->p.dim[along], "j", n->ext[along], n->ext[last]);
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (c->tiled[i])
-            text_line(c->p.t, "tile%u[t][threadIdx.x] = %s;", i, print_load(&c->p, &n->stmt.at[i]));
+            text_line(c->p.t, "%s_tile[t][threadIdx.x] = %s;", print_called(&c->p, i),
+                      print_load(&c->p, &n->stmt.at[i]));
     text_close(c->p.t);
     text_line(c->p.t, "__syncthreads();");
     open_walk(c, "j", c->p.dim[along], n->ext[last], n->ext[along]);

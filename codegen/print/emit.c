@@ -53,8 +53,8 @@ static void put_line(Text *t, const char *all)
     int indent = t->indent;
     bool comment = strncmp(s, "//", 2) == 0,
          whole = strpbrk(s, "\"\n#") != NULL || (!comment && strstr(s, " // "));
-    while ((int)strlen(s) + 4 * indent > WIDTH && !(whole && !comment)) {
-        const char *at = cut(s, WIDTH - 4 * indent - (comment && s != all ? 3 : 0));
+    while ((int)strlen(s) + 4 * (indent + (comment && s != all)) > WIDTH && (comment || !whole)) {
+        const char *at = cut(s, WIDTH - 4 * (indent + (comment && s != all)) + 1);
         if (!at)
             break;
         if (comment && s != all)

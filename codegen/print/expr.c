@@ -30,6 +30,27 @@ const char *print_arg(Print *p, uint32_t arg)
     return p->arg[arg];
 }
 
+const char *print_letter(Arena *a, uint32_t i)
+{
+    static const char letters[] = "abdfghuvz"; /* others are indices and arguments */
+    const uint32_t n = sizeof letters - 1;
+    return arena_printf(a, i < n ? "%c" : "%c%u", letters[i % n], i / n + 1);
+}
+
+/* "x_row" of "x_j" */
+const char *print_row_name(Print *p, uint32_t i)
+{
+    const char *name = print_called(p, i), *end = strstr(name, "_j");
+    return arena_printf(p->a, "%.*s_row%s", (int)(end ? end - name : (long)strlen(name)), name,
+                        end ? end + 2 : "");
+}
+
+const char *print_called(Print *p, uint32_t i)
+{
+    const char **name = &p->names.of[i];
+    return *name ? *name : (*name = print_letter(p->a, p->names.letters++));
+}
+
 /* ---- expressions ----------------------------------------------------------------------------- */
 
 /* Needs an operand no parentheses?  "j", "pp_index(r0, 64)", "x[i * 4]" */
@@ -245,7 +266,7 @@ static const char *plain_expression(Print *p, const Stmt *s)
             return arena_printf(p->a, "%s != 0", print_operand(p, s->in[0], BINDS_SUM));
         if (s->op == OP_Cast)
             return arena_printf(p->a, "(%s)%s", type_sum(s->type),
-                                print_operand(p, s->in[0], BINDS_ATOM));
+                                print_operand(p, s->in[0], BINDS_UNARY));
         return map_text(p, s);
     default: BUG("no expression for a statement of kind %d", (int)s->kind);
     }
@@ -266,11 +287,10 @@ const char *print_expression(Print *p, uint32_t i)
 void print_value(Print *p, uint32_t i)
 {
     const Stmt *s = &p->n->stmt.at[i];
-    bool row = s->row && p->n->kind != NEST_COLUMN;
     if (s->kind == S_CONST || p->inlined[i])
         return;
-    const char *name = row ? p->scalar[i] : arena_printf(p->a, "v%u", i);
-    text_line(p->t, "const %s %s = %s;", type_local(s->type), name, print_expression(p, i));
+    text_line(p->t, "const %s %s = %s;", type_local(s->type), print_called(p, i),
+              print_expression(p, i));
 }
 
 const char *print_if_asked(Print *p, const Stmt *s)
@@ -287,7 +307,7 @@ void print_store(Print *p, const Stmt *s)
     bool sum = x->kind == S_REDUCE && p->n->kind == NEST_COLUMN;
     INSIST(!s->acc || !dtype_is_half(s->type));         /* it would be rounded twice */
     const char *cast = type_narrowing(s->type);
-    const char *value = print_operand(p, s->in[0], *cast ? BINDS_ATOM : BINDS_CHOICE);
+    const char *value = print_operand(p, s->in[0], *cast ? BINDS_UNARY : BINDS_CHOICE);
     const char *place = print_arg(p, s->arg);
     const char *indent = print_if_asked(p, s);
     text_line(p->t, "%s%s[%s] %s %s%s;", indent, place, print_affine(p, s->base, s->stride),

@@ -178,17 +178,13 @@ static void store(Formula *f, const Stmt *s, Text *t)
         f->name[v] = f->arg[s->arg];
 }
 
-static const char *letter(Formula *f)
-{
-    uint32_t i = f->letters++;
-    return i < 8 ? arena_printf(f->a, "%c", 'a' + (int)i) : arena_printf(f->a, "a%u", i);
-}
+static const char *letter(Formula *f) { return print_letter(f->a, f->letters++); }
 
-void formula_print(Arena *a, const Nest *n, const char *const *arg_name, Text *t)
+static Formula explain(Arena *a, const Nest *n, const char *const *arg_name, Text *t)
 {
     enum { LARGE = 3, HUGE_LINE = 24 };
     Formula f = {.a = a, .n = n, .arg = arg_name};
-    const char **scalar = role_names(a, n);
+    const char **role = role_names(a, n);
     if (n->there)
         text_line(t, "// of rows where %s holds; the others are 0", arg_name[n->there->arg]);
     f.name = arena_array(a, const char *, n->stmt.n + 1);
@@ -198,15 +194,53 @@ void formula_print(Arena *a, const Nest *n, const char *const *arg_name, Text *t
             f.uses[stmt_read(&n->stmt.at[i], j)]++;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
-        bool named = role_of(n, i) && !(s->kind == S_REDUCE && hidden_in_mean(&f, i));
+        bool named = role[i] && !(s->kind == S_REDUCE && hidden_in_mean(&f, i));
         if (s->kind == S_STORE)
             store(&f, s, t);
         else if (f.name[i] || is_leaf(s))
             continue;
         else if (named && (f.uses[i] > 1 || s->kind != S_REDUCE || n->kind == NEST_ROW))
-            define(&f, i, n->kind == NEST_COLUMN ? letter(&f) : scalar[i], t);
+            define(&f, i, n->kind == NEST_COLUMN ? letter(&f) : role[i], t);
         else if ((f.uses[i] > 1 && size(&f, i, LARGE) >= LARGE) ||
                  size(&f, i, HUGE_LINE) >= HUGE_LINE)
             define(&f, i, stored_as(&f, i) ? stored_as(&f, i) : letter(&f), t);
     }
+    return f;
+}
+
+void formula_print(Arena *a, const Nest *n, const char *const *arg_name, Text *t)
+{
+    explain(a, n, arg_name, t);
+}
+
+/* "x_j"; of one for a row "x_i"; of rstds "rstd" */
+static const char *element_name(Arena *a, const char *arg, bool row)
+{
+    const size_t n = strcspn(arg, "0123456789");
+    if (n > 0 && arg[n - 1] == 's')
+        return arena_printf(a, "%.*s%s", (int)n - 1, arg, arg + n);
+    return arena_printf(a, row ? "%s_i" : "%s_j", arg);
+}
+
+PrintNames formula_names(Arena *a, const Nest *n, const char *const *arg_name)
+{
+    Text text = {.a = a};
+    const Formula f = explain(a, n, arg_name, &text);
+    const char **role = role_names(a, n);
+    StrMap of_arg = {.arena = a}, taken = {.arena = a};
+    for (uint32_t i = 0; i < n->arg.n; i++)
+        *strmap_at(&of_arg, arg_name[i]) = i;
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        const char *name = role[i]                           ? role[i]
+                           : s->kind == S_LOAD && !f.name[i] ? arg_name[s->arg]
+                                                             : f.name[i];
+        if (name && strmap_get(&of_arg, name) != NONE)
+            name = element_name(a, name, s->row && n->kind != NEST_COLUMN);
+        uint32_t *times = name ? strmap_at(&taken, name) : NULL;
+        if (times)
+            *times = *times == NONE ? 1 : *times + 1;
+        f.name[i] = times && *times > 1 ? arena_printf(a, "%s%u", name, *times) : name;
+    }
+    return (PrintNames){f.name, f.letters};
 }

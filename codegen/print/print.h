@@ -10,6 +10,14 @@
 
 /* formula.c: what a nest computes, as lines of a comment: "dx = w * dy - mean(w * dy)". */
 void formula_print(Arena *a, const Nest *n, const char *const *arg_name, Text *t);
+/* What its statements are called in the kernel: as in the formula, "x_j" of an element of x, "x_i"
+   where it is one for a row; the others have letters once they are asked for. */
+typedef struct {
+    const char **of;                                    /* by statement; NULL: not yet */
+    uint32_t letters;
+} PrintNames;
+const char *print_letter(Arena *a, uint32_t i); /* "a", "b", none that kernels have */
+PrintNames formula_names(Arena *a, const Nest *n, const char *const *arg_name);
 
 /* What a printed body uses of the function around it. */
 typedef struct {
@@ -42,8 +50,7 @@ struct Print {
     const Nest *n;
     int64_t divisor[NEST_DIMS];                         /* it divides ext[d] with any length */
     const char *const *arg;                             /* names of the arguments */
-    /* names of what is one number for a row, by statement */
-    const char *const *scalar;
+    PrintNames names;
     const PrintRounding *rounding;                      /* by statement */
     bool *inlined;                                      /* by statement: it has no variable here */
     Text *t;
@@ -59,6 +66,8 @@ struct Print {
 const char *print_lin(Print *p, Lin x); /* "rows * 128", "512" */
 /* in parentheses where a product needs them */
 const char *print_factor(Print *p, Lin x);
+const char *print_called(Print *p, uint32_t i);         /* a statement's name */
+const char *print_row_name(Print *p, uint32_t i);       /* of the buffer that has it for a row */
 /* an argument's name */
 const char *print_arg(Print *p, uint32_t arg);
 const char *print_term(Print *p, Lin c, const char *index);                    /* index * c */
@@ -135,9 +144,9 @@ typedef struct {
        call that makes it; NULL: nothing. */
     const char *order_type, *order;
     const char *index;                                  /* the type of rows in the kernels */
-    /* partial results, from one kernel to later ones: float *part3, by statement */
+    /* partial results, from one kernel to later ones: float *sum_parts, by statement */
     uint32_t parts;
-    struct { uint32_t stmt; Dtype type; int64_t offset; } part[NEST_DIMS];
+    struct { uint32_t stmt; const char *name; Dtype type; int64_t offset; } part[NEST_DIMS];
     int64_t bytes_scratch;
 } CudaNest;
 void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *arg_name,

@@ -43,7 +43,9 @@ static const char *step_text(const Out *o, const Step *s)
         nodes = arena_printf(o->a, "%s%s, %s, of %s", what, op_name(n->op), node_placement(o->a, n),
                              nodes);
     }
-    return arena_printf(o->a, "%s  %s", nodes, y ? shape_print(o->a, y->dtype, &y->shape) : "");
+    const char *of = s->kind == STEP_COLLECTIVE ? "" : title_direction(s);
+    return arena_printf(o->a, "%s%s%s  %s", of, *of ? " of " : "", nodes,
+                        y ? shape_print(o->a, y->dtype, &y->shape) : "");
 }
 
 static void print_kind(Out *o, const Step *s, const char *comment)

@@ -14,8 +14,8 @@ static void part_arguments(const Out *o, const CudaNest *n, const CudaKernel *x,
         const char *type = cg_ctype(n->part[j].type);
         if (x->part[j] == PART_UNUSED)
             continue;
-        text_item(&p->params, "%s%s *__restrict__ part%u",
-                  x->part[j] == PART_WRITTEN ? "" : "const ", type, n->part[j].stmt);
+        text_item(&p->params, "%s%s *__restrict__ %s", x->part[j] == PART_WRITTEN ? "" : "const ",
+                  type, n->part[j].name);
         text_item(&p->args, "(%s *)(c->work + %" PRId64 ")", type,
                   o->f->bytes_work + n->part[j].offset);
     }

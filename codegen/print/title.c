@@ -45,14 +45,14 @@ const char *title_plain(Arena *a, const char *name)
     return out;
 }
 
-static const char *direction(const Step *s)
+const char *title_direction(const Step *s)
 {
     bool dx = false, dw = false;
     for (uint32_t i = 0; i < s->arg.n; i++) {
         dw |= s->arg.at[i].written && s->arg.at[i].role == ROLE_DW;
         dx |= s->arg.at[i].written && s->arg.at[i].role == ROLE_DX;
     }
-    return dx ? "_dx" : dw ? "_dw" : "";
+    return dx ? "dx" : dw ? "dw" : "";
 }
 
 const char *title_of(const Out *o, const Step *s)
@@ -84,7 +84,8 @@ const char *title_of(const Out *o, const Step *s)
             best = is_bias(n, op) ? "bias" : name;
         }
     }
-    return arena_printf(o->a, "%s%s", title_plain(o->a, best), direction(s));
+    const char *of = title_direction(s);
+    return arena_printf(o->a, "%s%s%s", title_plain(o->a, best), *of ? "_" : "", of);
 }
 
 /* ---- comments -------------------------------------------------------------------------------- */

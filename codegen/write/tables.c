@@ -278,6 +278,21 @@ static const char *function(const StageGen *sg, FuncKind kind, Target target)
     return sg->func[kind] ? cg_function_name(sg, cg_function_like(sg, kind), target) : "NULL";
 }
 
+void cg_stage_prototypes(const StageGen *sg, Target target, Text *t)
+{
+    const TargetRow *row = target_row(target);
+    uint32_t stage = sg->stage->index;
+    for (int i = 0; i < F_COUNT; i++)
+        if (sg->func[i] && cg_function_like(sg, (FuncKind)i) == (FuncKind)i)
+            text_line(t, "void %s(const PpCtx *c);", cg_function_name(sg, (FuncKind)i, target));
+    if (cg_own_weight(sg))
+        text_line(t, "extern void (*const stage%u%s_own_weight)(const PpCtx *c);", stage,
+                  row->table);
+    if (sg->conv.n)
+        text_line(t, "void *stage%u%s_open(int threads);\nvoid stage%u%s_close(void *state);",
+                  stage, row->table, stage, row->table);
+}
+
 static void print_functions(const StageGen *sg, Target target, const PpStage *st, Text *t)
 {
     const char *suffix = target_row(target)->table;

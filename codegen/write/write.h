@@ -10,12 +10,13 @@
 /* stage.c */
 void cg_stage_functions(StageGen *sg, Target target);   /* prints them */
 void cg_stage_print(StageGen *sg, Target target, Text *t);      /* stageN.c, stageN.cu */
-void cg_stage_prototypes(const StageGen *sg, Target target, Text *t);   /* what that defines */
 
 /* tables.c */
 const char *cg_tensor_text(Arena *a, const PpTensor *t);
 /* those that stand in the source */
 void cg_short_constants(const StageGen *sg, const char *prefix, Text *t);
+/* what the stage's file defines for pipeline.c */
+void cg_stage_prototypes(const StageGen *sg, Target target, Text *t);
 /* "stage0", "stage0_cuda": how names of its tables begin */
 const char *cg_table_name(const StageGen *sg);
 /* after the stage's functions; cpu: sg is printed for it; cuda: NULL, sg, or the stage beside it;
