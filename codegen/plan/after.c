@@ -25,8 +25,6 @@ static const Stmt *operand(const Formula *f, const Stmt *s, int i)
     return &f->n->stmt.at[s->in[i]];
 }
 
-static bool is_op(const Stmt *s, Op op) { return s->kind == S_OP && s->op == op; }
-
 static bool is_number(const Stmt *s, double k)
 {
     return s->kind == S_CONST && !(s->k < k) && !(s->k > k) && signbit(s->k) == signbit(k);
@@ -52,7 +50,7 @@ static bool biased(const Formula *f, const Stmt *s)
     a->plus = -0.0;
     if (is_conv(f, s))
         return true;
-    for (int i = 0; is_op(s, OP_Add) && i < 2; i++) {
+    for (int i = 0; stmt_is(s, OP_Add) && i < 2; i++) {
         const Stmt *bias = operand(f, s, 1 - i);
         if (!is_conv(f, operand(f, s, i)))
             continue;
@@ -72,7 +70,7 @@ static bool summed(const Formula *f, const Stmt *s)
 {
     if (biased(f, s))
         return true;
-    for (int i = 0; is_op(s, OP_Add) && i < 2; i++) {
+    for (int i = 0; stmt_is(s, OP_Add) && i < 2; i++) {
         const Stmt *sum = operand(f, s, 1 - i);
         if (biased(f, operand(f, s, i)) && sum->kind == S_LOAD && lies(f, sum, f->dense) &&
             !is_conv(f, sum)) {
@@ -86,7 +84,7 @@ static bool summed(const Formula *f, const Stmt *s)
 /* What x is in `x compare k ? k : rest`; NULL: it is no such choice. */
 static const Stmt *chosen(const Formula *f, const Stmt *s, Op compare, double *k)
 {
-    if (!is_op(s, OP_Where) || !is_op(operand(f, s, 0), compare))
+    if (!stmt_is(s, OP_Where) || !stmt_is(operand(f, s, 0), compare))
         return NULL;
     const Stmt *test = operand(f, s, 0), *bound = operand(f, s, 1);
     if (bound->kind != S_CONST || bound->type != DT_F32 ||
@@ -112,7 +110,7 @@ static const Stmt *within_bounds(const Formula *f, const Stmt *s)
         f->after->high = k;
         s = x;
     }
-    if (is_op(s, OP_Relu)) {
+    if (stmt_is(s, OP_Relu)) {
         f->after->low = 0;
         return operand(f, s, 0);
     }
@@ -127,7 +125,7 @@ static const Stmt *within_bounds(const Formula *f, const Stmt *s)
 /* x + k or x * k */
 static const Stmt *with_number(const Formula *f, const Stmt *s, Op op, double *k)
 {
-    for (int i = 0; is_op(s, op) && i < 2; i++)
+    for (int i = 0; stmt_is(s, op) && i < 2; i++)
         if (operand(f, s, 1 - i)->kind == S_CONST) {
             *k = operand(f, s, 1 - i)->k;
             return operand(f, s, i);
@@ -139,7 +137,7 @@ static const Stmt *with_number(const Formula *f, const Stmt *s, Op op, double *k
 static const Stmt *swished(const Formula *f, const Stmt *s)
 {
     After *a = f->after;
-    for (int i = 0; is_op(s, OP_Mul) && i < 2; i++) {
+    for (int i = 0; stmt_is(s, OP_Mul) && i < 2; i++) {
         double zero = 1, one = 0;
         const Stmt *x = operand(f, s, i), *gate = operand(f, s, 1 - i),
                    *low = chosen(f, gate, OP_LessOrEqual, &zero);

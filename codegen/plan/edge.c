@@ -94,12 +94,7 @@ static Ref layout(StageGen *sg, ValueId v)
     cg_uncut(&f, v, false, &w);
     if (!order_of(&f, &w, order))
         return at;
-    Lin stride = lin(1);
-    for (int i = at.rank - 1; i >= 0; i--) {
-        int d = order[i];
-        at.stride[d] = lin_is(at.ext[d], 1) ? lin(0) : stride;
-        stride = lin_product(stride, at.ext[d]);
-    }
+    INSIST(cg_stand(&at, order, at.ext[order[at.rank - 1]]));
     return at;
 }
 

@@ -22,35 +22,38 @@ enum { CLIMB = 60, PACK_WORK = 4000000, DRAWS = 100 };  /* rounds; steps of all 
 
 typedef struct { const Lifetime *l; uint32_t number; } Packed;
 
+static int rising(double x, double y) { return (x > y) - (x < y); }
+
 /* By size, then by first step, then by number. */
 static int by_size(const void *a, const void *b)
 {
     const Packed *x = a, *y = b;
-    if (x->l->bytes != y->l->bytes)
-        return x->l->bytes > y->l->bytes ? -1 : 1;
-    return x->l->first != y->l->first ? (x->l->first < y->l->first ? -1 : 1)
-                                      : (x->number > y->number) - (x->number < y->number);
+    int c = (x->l->bytes < y->l->bytes) - (x->l->bytes > y->l->bytes);
+    c = c ? c : rising(x->l->first, y->l->first);
+    return c ? c : rising(x->number, y->number);
 }
 
 static int by_area(const void *a, const void *b)
 {
     const Packed *x = a, *y = b;
-    double p = (double)x->l->bytes * (x->l->last - x->l->first + 1),
-           q = (double)y->l->bytes * (y->l->last - y->l->first + 1);
-    return p != q ? (p > q ? -1 : 1) : by_size(a, b);
+    int c = rising((double)y->l->bytes * (y->l->last - y->l->first + 1),
+                   (double)x->l->bytes * (x->l->last - x->l->first + 1));
+    return c ? c : by_size(a, b);
 }
 
 static int by_first(const void *a, const void *b)
 {
     const Packed *x = a, *y = b;
-    return x->l->first != y->l->first ? (x->l->first < y->l->first ? -1 : 1) : by_size(a, b);
+    int c = rising(x->l->first, y->l->first);
+    return c ? c : by_size(a, b);
 }
 
 /* The same from the last step on. */
 static int by_last(const void *a, const void *b)
 {
     const Packed *x = a, *y = b;
-    return x->l->last != y->l->last ? (x->l->last > y->l->last ? -1 : 1) : by_size(a, b);
+    int c = rising(y->l->last, x->l->last);
+    return c ? c : by_size(a, b);
 }
 
 /* Each at the lowest place where nothing alive at the same time stands; returns the total. */

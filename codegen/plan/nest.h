@@ -89,6 +89,7 @@ static inline uint32_t stmt_read(const Stmt *s, uint32_t j)
 {
     return j < s->nin ? s->in[j] : s->index[j - s->nin].in;
 }
+static inline bool stmt_is(const Stmt *s, Op op) { return s->kind == S_OP && s->op == op; }
 void stmt_rename(Stmt *s, const uint32_t *to);          /* of each that it reads, the new number */
 
 typedef struct {

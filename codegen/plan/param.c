@@ -64,17 +64,12 @@ Lin cg_value_row(const StageGen *sg, ValueId v, Lin ext)
 bool cg_padded(const Func *f, ValueId v, bool turned, Ref *at)
 {
     Ref r = cg_dense(f, v);
-    int last = r.rank - 1;
-    Lin stride = lin(1);
-    for (int i = last; i >= 0; i--) {
-        int d = turned && i >= last - 1 ? 2 * last - 1 - i : i;
-        r.stride[d] = lin_is(r.ext[d], 1) ? lin(0) : stride;
-        Lin ext = r.ext[d];
-        if (i == last && !lin_is(ext, 1))
-            ext = cg_value_row(f->sg, v, ext);
-        if (!lin_mul(stride, ext, &stride))
-            return false;
-    }
+    int last = r.rank - 1, order[MAX_RANK];
+    for (int i = 0; i <= last; i++)
+        order[i] = turned && i >= last - 1 ? 2 * last - 1 - i : i;
+    const Lin row = last < 0 ? lin(1) : r.ext[order[last]];
+    if (!cg_stand(&r, order, lin_is(row, 1) ? row : cg_value_row(f->sg, v, row)))
+        return false;
     *at = r;
     return true;
 }

@@ -11,8 +11,13 @@
 
 Lin cg_ext(const Func *f, ValueId v, int d);            /* extent of dimension d */
 Lin cg_span(const Func *f, ValueId v, int from, int to); /* elements of dimensions [from, to) */
+/* Strides of dimensions in that order, outermost first (NULL: as they are), where one step of the
+   last but one is `row`; false: they are not affine. */
+bool cg_stand(Ref *r, const int *order, Lin row);
 Ref cg_dense(const Func *f, ValueId v);                 /* row-major, offset 0, no buffer */
 bool cg_is_dense(const Ref *r);
+bool cg_ref_alike(const Ref *x, const Ref *y);          /* same offset and strides */
+bool cg_ref_same(const Ref *x, const Ref *y);           /* ... of the same buffer */
 /* at full rows, from the first element to the last */
 int64_t cg_ref_bytes(const Func *f, const Ref *r, ValueId v);
 /* how far rows of a product's are apart, that are so long; of the one row of a vector */
@@ -55,8 +60,6 @@ int64_t cg_divisor_lin(const StageGen *sg, Lin x);
 /* ---- view.c ---------------------------------------------------------------------------------- */
 
 bool cg_in_order(const Func *f, const Wide *w);         /* row-major, maybe with gaps */
-bool cg_ref_alike(const Ref *x, const Ref *y);          /* same offset and strides */
-bool cg_ref_same(const Ref *x, const Ref *y);           /* ... of the same buffer */
 /* BUG() when no view can be expressed: place.c sees to it */
 const Ref *cg_ref(Func *f, ValueId v);
 bool cg_wide(Func *f, ValueId v, Wide *w);

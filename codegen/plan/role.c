@@ -7,11 +7,6 @@
 
 #include "plan.h"
 
-static bool is_op(const Nest *n, uint32_t i, Op op)
-{
-    return n->stmt.at[i].kind == S_OP && n->stmt.at[i].op == op;
-}
-
 /* The number of elements that a reduction adds up. */
 static bool is_count(const Nest *n, uint32_t i)
 {
@@ -29,7 +24,7 @@ static bool is_count(const Nest *n, uint32_t i)
 static bool is_mean(const Nest *n, uint32_t i)
 {
     const Stmt *s = &n->stmt.at[i];
-    return is_op(n, i, OP_Div) && n->stmt.at[s->in[0]].kind == S_REDUCE &&
+    return stmt_is(&n->stmt.at[i], OP_Div) && n->stmt.at[s->in[0]].kind == S_REDUCE &&
            n->stmt.at[s->in[0]].op == OP_ReduceSum && is_count(n, s->in[1]);
 }
 
@@ -44,10 +39,10 @@ static bool is_variance(const Nest *n, uint32_t i)
 
 static bool is_deviation(const Nest *n, uint32_t i)
 {
-    if (!is_op(n, i, OP_Sqrt))
+    if (!stmt_is(&n->stmt.at[i], OP_Sqrt))
         return false;
     uint32_t x = n->stmt.at[i].in[0];
-    if (is_op(n, x, OP_Add))
+    if (stmt_is(&n->stmt.at[x], OP_Add))
         return is_variance(n, n->stmt.at[x].in[0]) || is_variance(n, n->stmt.at[x].in[1]);
     return is_variance(n, x);
 }
@@ -66,7 +61,7 @@ const char *role_of(const Nest *n, uint32_t i)
         return is_variance(n, i) ? "var" : "mean";
     if (is_deviation(n, i))
         return "std";
-    return is_op(n, i, OP_Reciprocal) && is_deviation(n, s->in[0]) ? "rstd" : NULL;
+    return stmt_is(&n->stmt.at[i], OP_Reciprocal) && is_deviation(n, s->in[0]) ? "rstd" : NULL;
 }
 
 const char **role_names(Arena *a, const Nest *n)

@@ -36,29 +36,43 @@ Lin cg_span(const Func *f, ValueId v, int from, int to)
     return n;
 }
 
+bool cg_stand(Ref *r, const int *order, Lin row)
+{
+    Lin stride = lin(1);
+    for (int i = r->rank - 1; i >= 0; i--) {
+        const int d = order ? order[i] : i;
+        r->stride[d] = is_one(r->ext[d]) ? lin(0) : stride;
+        if (!lin_mul(stride, i == r->rank - 1 ? row : r->ext[d], &stride))
+            return false;
+    }
+    return true;
+}
+
 Ref cg_dense(const Func *f, ValueId v)
 {
     Ref r = {.root = v, .buf = NONE, .rank = val(f->g, v)->shape.rank};
-    Lin stride = lin(1);
-    for (int d = r.rank - 1; d >= 0; d--) {
+    for (int d = 0; d < r.rank; d++)
         r.ext[d] = cg_ext(f, v, d);
-        r.stride[d] = is_one(r.ext[d]) ? lin(0) : stride;
-        stride = lin_product(stride, r.ext[d]);
-    }
+    INSIST(cg_stand(&r, NULL, r.rank ? r.ext[r.rank - 1] : lin(1)));
     return r;
 }
 
+bool cg_ref_alike(const Ref *x, const Ref *y)
+{
+    bool same = x->rank == y->rank && lin_eq(x->off, y->off);
+    for (int d = 0; d < x->rank && same; d++)
+        same = is_one(x->ext[d]) || lin_eq(x->stride[d], y->stride[d]);
+    return same;
+}
+
+bool cg_ref_same(const Ref *x, const Ref *y) { return x->buf == y->buf && cg_ref_alike(x, y); }
+
 bool cg_is_dense(const Ref *r)
 {
-    Lin stride = lin(1);
-    for (int d = r->rank - 1; d >= 0; d--) {
-        if (is_one(r->ext[d]))
-            continue;
-        if (!lin_eq(r->stride[d], stride))
-            return false;
-        stride = lin_product(stride, r->ext[d]);
-    }
-    return true;
+    Ref dense = *r;
+    INSIST(cg_stand(&dense, NULL, r->rank ? r->ext[r->rank - 1] : lin(1)));
+    dense.off = r->off;
+    return cg_ref_alike(r, &dense);
 }
 
 int64_t cg_ref_bytes(const Func *f, const Ref *r, ValueId v)

@@ -12,8 +12,6 @@
  */
 #include "nest.h"
 
-static bool is_op(const Stmt *s, Op op) { return s->kind == S_OP && s->op == op; }
-
 static bool is_number(const Nest *n, uint32_t i, double k)
 {
     const Stmt *s = &n->stmt.at[i];
@@ -23,8 +21,8 @@ static bool is_number(const Nest *n, uint32_t i, double k)
 /* x * k and x / k for k = 1 and -1 become -x; true: they are x itself. */
 static bool scaled(const Nest *n, Stmt *s)
 {
-    const bool product = is_op(s, OP_Mul);
-    for (uint32_t k = product ? 0 : 1; k < 2 && (product || is_op(s, OP_Div)); k++) {
+    const bool product = stmt_is(s, OP_Mul);
+    for (uint32_t k = product ? 0 : 1; k < 2 && (product || stmt_is(s, OP_Div)); k++) {
         const bool one = is_number(n, s->in[k], 1);
         if (!one && !is_number(n, s->in[k], -1))
             continue;
@@ -39,13 +37,13 @@ static bool scaled(const Nest *n, Stmt *s)
 /* A sum or difference of what is negative. */
 static void signs(const Nest *n, Stmt *s)
 {
-    if (!dtype_is_float(s->type) || !(is_op(s, OP_Add) || is_op(s, OP_Sub)))
+    if (!dtype_is_float(s->type) || !(stmt_is(s, OP_Add) || stmt_is(s, OP_Sub)))
         return;
     const Stmt *x = &n->stmt.at[s->in[0]], *y = &n->stmt.at[s->in[1]];
-    if (is_op(y, OP_Neg)) {
+    if (stmt_is(y, OP_Neg)) {
         s->op = s->op == OP_Add ? OP_Sub : OP_Add;
         s->in[1] = y->in[0];
-    } else if (is_op(s, OP_Add) && is_op(x, OP_Neg)) {
+    } else if (stmt_is(s, OP_Add) && stmt_is(x, OP_Neg)) {
         s->op = OP_Sub;
         s->in[0] = s->in[1];
         s->in[1] = x->in[0];
@@ -65,9 +63,9 @@ void nest_simplify(Nest *n)
             to[i] = s->in[0];
         signs(n, s);
         const Stmt *x = &n->stmt.at[s->nin > 0 ? s->in[0] : i];
-        if (is_op(s, OP_Neg) && is_op(x, OP_Neg))
+        if (stmt_is(s, OP_Neg) && stmt_is(x, OP_Neg))
             to[i] = x->in[0];
-        if (is_op(s, OP_Greater) && is_op(x, OP_Relu) && is_number(n, s->in[1], 0))
+        if (stmt_is(s, OP_Greater) && stmt_is(x, OP_Relu) && is_number(n, s->in[1], 0))
             s->in[0] = x->in[0];
         for (uint32_t j = 0; j < i && to[i] == i; j++)
             if (to[j] == j && stmt_same(&n->stmt.at[j], s))

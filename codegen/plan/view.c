@@ -38,16 +38,6 @@ bool cg_in_order(const Func *f, const Wide *w)
     return true;
 }
 
-bool cg_ref_alike(const Ref *x, const Ref *y)
-{
-    bool same = x->rank == y->rank && lin_eq(x->off, y->off);
-    for (int d = 0; d < x->rank && same; d++)
-        same = is_one(x->ext[d]) || lin_eq(x->stride[d], y->stride[d]);
-    return same;
-}
-
-bool cg_ref_same(const Ref *x, const Ref *y) { return x->buf == y->buf && cg_ref_alike(x, y); }
-
 /* ---- views ----------------------------------------------------------------------------------- */
 
 /* One part per dimension, none for an extent of 1. */

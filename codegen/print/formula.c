@@ -230,17 +230,18 @@ PrintNames formula_names(Arena *a, const Nest *n, const char *const *arg_name)
     StrMap of_arg = {.arena = a}, taken = {.arena = a};
     for (uint32_t i = 0; i < n->arg.n; i++)
         *strmap_at(&of_arg, arg_name[i]) = i;
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (role[i])
+            *strmap_at(&taken, f.name[i] = role[i]) = i;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
-        const char *name = role[i]                           ? role[i]
-                           : s->kind == S_LOAD && !f.name[i] ? arg_name[s->arg]
-                                                             : f.name[i];
-        if (name && strmap_get(&of_arg, name) != NONE)
-            name = element_name(a, name, s->row && n->kind != NEST_COLUMN);
-        uint32_t *times = name ? strmap_at(&taken, name) : NULL;
-        if (times)
-            *times = *times == NONE ? 1 : *times + 1;
-        f.name[i] = times && *times > 1 ? arena_printf(a, "%s%u", name, *times) : name;
+        const char *base = s->kind == S_LOAD ? arg_name[s->arg] : f.name[i];
+        if (role[i] || !base || strmap_get(&of_arg, base) == NONE)
+            continue;
+        f.name[i] = base = element_name(a, base, s->row && n->kind != NEST_COLUMN);
+        for (int k = 2; strmap_get(&taken, f.name[i]) != NONE; k++)
+            f.name[i] = arena_printf(a, "%s%d", base, k);
+        *strmap_at(&taken, f.name[i]) = i;
     }
     return (PrintNames){f.name, f.letters};
 }

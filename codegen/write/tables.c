@@ -33,96 +33,86 @@ const char *cg_table_name(const StageGen *sg)
                         sg->beside ? target_row(TARGET_CUDA)->table : "");
 }
 
-static void print_inputs(const StageGen *sg, const char *name, const PpStage *st, Text *t)
+/* A list of the stage's: its type and name, and a line for each element, or several. */
+typedef const char *Row(const StageGen *sg, const PpStage *st, int i);
+static void print_rows(const StageGen *sg, const PpStage *st, const char *list, int n, Row *row,
+                       Text *t)
 {
-    if (st->n_input == 0)
+    if (n == 0)
         return;
-    text_line(t, "static const PpInput %s_%s[] = {", cg_table_name(sg), name);
-    for (int i = 0; i < st->n_input; i++) {
-        const PpInput *in = &st->input[i];
-        text_line(t,
-                  "    {.t = %s,\n     .from = %d, .from_output = %d, .stashed = %d, .grads = %d, "
-                  ".again = %d},",
-                  cg_tensor_text(sg->a, &in->t), in->from, in->from_output, in->stashed, in->grads,
-                  in->again);
-    }
+    text_line(t, "static const %s[] = {", list);
+    for (int i = 0; i < n; i++)
+        text_line(t, "    {%s},", row(sg, st, i));
     text_line(t, "};\n");
 }
 
-static void print_outputs(const StageGen *sg, const PpStage *st, Text *t)
+static const char *input_row(const StageGen *sg, const PpStage *st, int i)
 {
-    if (st->n_output == 0)
-        return;
-    text_line(t, "static const PpOutput %s_outputs[] = {", cg_table_name(sg));
-    for (int i = 0; i < st->n_output; i++) {
-        const PpOutput *out = &st->output[i];
-        text_line(
-            t,
-            "    {.t = %s,\n     .model_output = %d, .stashed = %d, .dys = %d, .again = %d, "
-            ".optional = %d},",
-            cg_tensor_text(sg->a, &out->t), out->model_output, out->stashed, out->dys, out->again,
-            out->optional);
-    }
-    text_line(t, "};\n");
+    const PpInput *in = &st->input[i];
+    return arena_printf(
+        sg->a,
+        ".t = %s,\n     .from = %d, .from_output = %d, .stashed = %d, .grads = %d, .again = %d",
+        cg_tensor_text(sg->a, &in->t), in->from, in->from_output, in->stashed, in->grads,
+        in->again);
 }
 
-static void print_dys(const StageGen *sg, const PpStage *st, Text *t)
+static const char *output_row(const StageGen *sg, const PpStage *st, int i)
 {
-    if (st->n_dy == 0)
-        return;
-    text_line(t, "static const PpDy %s_dys[] = {", cg_table_name(sg));
-    for (int i = 0; i < st->n_dy; i++) {
-        const PpDy *dy = &st->dy[i];
-        text_line(t, "    {.output = %d, .from = %d, .input = %d, .index = %d, .stashed = %d},",
-                  dy->output, dy->from, dy->input, dy->index, dy->stashed);
-    }
-    text_line(t, "};\n");
+    const PpOutput *out = &st->output[i];
+    return arena_printf(sg->a,
+                        ".t = %s,\n     .model_output = %d, .stashed = %d, .dys = %d, .again = %d, "
+                        ".optional = %d",
+                        cg_tensor_text(sg->a, &out->t), out->model_output, out->stashed, out->dys,
+                        out->again, out->optional);
 }
 
-static void print_params(const StageGen *sg, const PpStage *st, Text *t)
+static const char *dy_row(const StageGen *sg, const PpStage *st, int i)
 {
-    static const char *const use[] = {"PP_OWN", "PP_TRANSMIT", "PP_REPLICATE"};
-    if (st->n_param == 0)
-        return;
+    const PpDy *dy = &st->dy[i];
+    return arena_printf(sg->a, ".output = %d, .from = %d, .input = %d, .index = %d, .stashed = %d",
+                        dy->output, dy->from, dy->input, dy->index, dy->stashed);
+}
+
+/* The names of those that are one of several. */
+static void print_param_names(const StageGen *sg, const PpStage *st, Text *t)
+{
     for (int i = 0; i < st->n_param; i++) {
-        if (st->param[i].each.n)
-            text_add(t, "static const char *const %s_param%d[] = {", cg_table_name(sg), i);
+        if (!st->param[i].each.n)
+            continue;
+        text_add(t, "static const char *const %s_param%d[] = {", cg_table_name(sg), i);
         for (int k = 0; k < st->param[i].each.n; k++)
             text_add(t, "%s\n    %s", k ? "," : "", cg_string(sg->a, st->param[i].each.name[k]));
-        if (st->param[i].each.n)
-            text_line(t, "};");
+        text_line(t, "};");
     }
-    text_line(t, "static const PpParam %s_params[] = {", cg_table_name(sg));
-    for (int i = 0; i < st->n_param; i++) {
-        const PpParam *q = &st->param[i];
-        const char *half = "", *more = "", *part = "";
-        if (st->bytes_half > 0)
-            half = arena_printf(sg->a, ", .half_offset = %" PRId64, q->half_offset);
-        if (q->more > 0)
-            more = arena_printf(sg->a, ", .more = %d, .more_offset = %" PRId64, q->more,
-                                q->more_offset);
-        if (q->axis >= 0)
-            part = arena_printf(sg->a,
-                                ",\n     .mesh = %s, .axis = %d, .groups = %d, .whole = %" PRId64
-                                ", .first = %" PRId64 ", .step = %" PRId64,
-                                cg_mesh_name(q->mesh), q->axis, q->groups, q->whole, q->first,
-                                q->step);
-        if (q->outer.whole)
-            part = arena_printf(
-                sg->a, "%s,\n     .outer = {%s, %d, %" PRId64 ", %" PRId64 ", %" PRId64 "}", part,
-                cg_mesh_name(q->outer.mesh), q->outer.dim, q->outer.whole, q->outer.first,
-                q->outer.step);
-        if (q->each.n)
-            part = arena_printf(sg->a, "%s,\n     .each = {%s, %d, %d, %d, %s_param%d}", part,
-                                cg_mesh_name(q->each.mesh), q->each.n, q->each.first, q->each.step,
-                                cg_table_name(sg), i);
-        text_line(t,
-                  "    {.t = %s,\n     .param = %d, .use = %s, .from = %d, .trainable = %d, .stat "
-                  "= %d, .offset = %" PRId64 ", .grad_offset = %" PRId64 "%s%s%s},",
-                  cg_tensor_text(sg->a, &q->t), q->param, use[q->use], q->from, q->trainable,
-                  q->stat, q->offset, q->grad_offset, half, more, part);
-    }
-    text_line(t, "};\n");
+}
+
+static const char *param_row(const StageGen *sg, const PpStage *st, int i)
+{
+    static const char *const use[] = {"PP_OWN", "PP_TRANSMIT", "PP_REPLICATE"};
+    const PpParam *q = &st->param[i];
+    Text t = {.a = sg->a};
+    text_add(&t,
+             ".t = %s,\n     .param = %d, .use = %s, .from = %d, .trainable = %d, .stat = %d, "
+             ".offset = %" PRId64 ", .grad_offset = %" PRId64,
+             cg_tensor_text(sg->a, &q->t), q->param, use[q->use], q->from, q->trainable, q->stat,
+             q->offset, q->grad_offset);
+    if (st->bytes_half > 0)
+        text_add(&t, ", .half_offset = %" PRId64, q->half_offset);
+    if (q->more > 0)
+        text_add(&t, ", .more = %d, .more_offset = %" PRId64, q->more, q->more_offset);
+    if (q->axis >= 0)
+        text_add(&t,
+                 ",\n     .mesh = %s, .axis = %d, .groups = %d, .whole = %" PRId64
+                 ", .first = %" PRId64 ", .step = %" PRId64,
+                 cg_mesh_name(q->mesh), q->axis, q->groups, q->whole, q->first, q->step);
+    if (q->outer.whole)
+        text_add(&t, ",\n     .outer = {%s, %d, %" PRId64 ", %" PRId64 ", %" PRId64 "}",
+                 cg_mesh_name(q->outer.mesh), q->outer.dim, q->outer.whole, q->outer.first,
+                 q->outer.step);
+    if (q->each.n)
+        text_add(&t, ",\n     .each = {%s, %d, %d, %d, %s_param%d}", cg_mesh_name(q->each.mesh),
+                 q->each.n, q->each.first, q->each.step, cg_table_name(sg), i);
+    return text_all(&t);
 }
 
 void cg_short_constants(const StageGen *sg, const char *prefix, Text *t)
@@ -224,44 +214,31 @@ static void print_convs(const StageGen *sg, const PpStage *st, Text *t)
 
 /* ---- between members ------------------------------------------------------------------------- */
 
-static void print_collectives(const StageGen *sg, const PpStage *st, Text *t)
+static const char *collective_row(const StageGen *sg, const PpStage *st, int i)
 {
-    if (st->n_collective == 0)
-        return;
-    text_line(t, "static const PpCollective %s_collectives[] = {", cg_table_name(sg));
-    for (int i = 0; i < st->n_collective; i++) {
-        const PpCollective *c = &st->collective[i];
-        const char *half = "", *part = "";
-        if (c->half)
-            half = arena_printf(sg->a, ", .half = %s", type_runtime((Dtype)c->half));
-        if (c->part)
-            part = arena_printf(sg->a, ", .part = '%c'", c->part);
-        text_line(
-            t, "    {.kind = %s, .mesh = %s, .name = %s, .dtype = %s, .bytes = %" PRId64 "%s%s},",
-            cg_collective_kind[c->kind].name, cg_mesh_name(c->mesh), cg_string(sg->a, c->name),
-            type_runtime((Dtype)c->dtype), c->bytes, half, part);
-    }
-    text_line(t, "};\n");
+    const PpCollective *c = &st->collective[i];
+    Text t = {.a = sg->a};
+    text_add(&t, ".kind = %s, .mesh = %s, .name = %s, .dtype = %s, .bytes = %" PRId64,
+             cg_collective_kind[c->kind].name, cg_mesh_name(c->mesh), cg_string(sg->a, c->name),
+             type_runtime((Dtype)c->dtype), c->bytes);
+    if (c->half)
+        text_add(&t, ", .half = %s", type_runtime((Dtype)c->half));
+    if (c->part)
+        text_add(&t, ", .part = '%c'", c->part);
+    return text_all(&t);
 }
 
-static void print_partials(const StageGen *sg, const PpStage *st, Text *t)
+static const char *partial_row(const StageGen *sg, const PpStage *st, int i)
 {
-    if (st->n_partial == 0)
-        return;
-    text_line(t, "static const PpPartial %s_partials[] = {", cg_table_name(sg));
-    for (int i = 0; i < st->n_partial; i++) {
-        const PpPartial *q = &st->partial[i];
-        const char *along = "", *row = "";
-        for (int x = 0; x < PP_AXES; x++) {
-            along = arena_printf(sg->a, "%s%s%d", along, x ? ", " : "", q->along[x]);
-            row = arena_printf(sg->a, "%s%s%d", row, x ? ", " : "", q->row[x]);
-        }
-        text_line(t,
-                  "    {.param = %d, .use = %d, .offset = %" PRId64
-                  ", .along = {%s}, .row = {%s}},",
-                  q->param, q->use, q->offset, along, row);
+    const PpPartial *q = &st->partial[i];
+    Text along = {.a = sg->a}, row = {.a = sg->a};
+    for (int x = 0; x < PP_AXES; x++) {
+        text_item(&along, "%d", q->along[x]);
+        text_item(&row, "%d", q->row[x]);
     }
-    text_line(t, "};\n");
+    return arena_printf(sg->a,
+                        ".param = %d, .use = %d, .offset = %" PRId64 ", .along = {%s}, .row = {%s}",
+                        q->param, q->use, q->offset, text_all(&along), text_all(&row));
 }
 
 /* ---- the stage ------------------------------------------------------------------------------- */
@@ -319,6 +296,17 @@ static void print_functions(const StageGen *sg, Target target, const PpStage *st
         text_line(t, ".own_weight = &stage%u%s_own_weight,", i, suffix);
 }
 
+static const char *kept_row(const StageGen *sg, const PpStage *st, int i)
+{
+    const PpKept *k = &st->kept[i];
+    return arena_printf(
+        sg->a,
+        ".name = %s,\n     .dtype = %s, .part = %d, .output = %d, .offset = %" PRId64
+        ", .bytes = %" PRId64,
+        cg_string(sg->a, k->name), type_runtime((Dtype)k->dtype), k->part, k->output, k->offset,
+        k->bytes);
+}
+
 /* R: parts of the stash. */
 static void print_again(const StageGen *sg, Target target, const PpStage *st, Text *t)
 {
@@ -330,23 +318,6 @@ static void print_again(const StageGen *sg, Target target, const PpStage *st, Te
         text_line(t, "    {.bytes = %" PRId64 ", .flops = %" PRId64 ", .make = %s},",
                   st->again[k].bytes, st->again[k].flops,
                   function(sg, (FuncKind)(F_AGAIN + k), target));
-    text_line(t, "};");
-}
-
-static void print_kept(const StageGen *sg, Target target, const PpStage *st, Text *t)
-{
-    if (st->n_kept == 0)
-        return;
-    text_line(t, "static const PpKept stage%u%s_kept[] = {", sg->stage->index,
-              target_row(target)->table);
-    for (int i = 0; i < st->n_kept; i++) {
-        const PpKept *k = &st->kept[i];
-        text_line(t, "    {.name = %s,", cg_string(sg->a, k->name));
-        text_line(t,
-                  "     .dtype = %s, .part = %d, .output = %d, .offset = %" PRId64
-                  ", .bytes = %" PRId64 "},",
-                  type_runtime((Dtype)k->dtype), k->part, k->output, k->offset, k->bytes);
-    }
     text_line(t, "};");
 }
 
@@ -424,7 +395,8 @@ static void print_stage(const StageGen *sg, Target target, const PpStage *st, Te
     const char *table = target_row(target)->table;
     cg_stage_prototypes(sg, target, t);
     print_again(sg, target, st->minibatch ? st->minibatch : st, t);
-    print_kept(sg, target, st, t);
+    print_rows(sg, st, arena_printf(sg->a, "PpKept stage%u%s_kept", st->index, table), st->n_kept,
+               kept_row, t);
     print_step_lists(sg, st, t);
     if (st->minibatch) {
         text_line(t, "// as it runs: once a step, over the rows of all microbatches");
@@ -442,16 +414,22 @@ static void print_stage(const StageGen *sg, Target target, const PpStage *st, Te
 static void print_lists(const StageGen *sg, bool device, const PpStage *st, OutsideFile *outside,
                         Text *t)
 {
-    print_inputs(sg, "inputs", st->minibatch ? st->minibatch : st, t);
+    const PpStage *runs = st->minibatch ? st->minibatch : st;
+    const char *name = cg_table_name(sg);
+    print_rows(sg, runs, arena_printf(sg->a, "PpInput %s_inputs", name), st->n_input, input_row, t);
     if (st->minibatch)
-        print_inputs(sg, "rows", st, t);
-    print_outputs(sg, st, t);
-    print_dys(sg, st, t);
-    print_params(sg, st, t);
+        print_rows(sg, st, arena_printf(sg->a, "PpInput %s_rows", name), st->n_input, input_row, t);
+    print_rows(sg, st, arena_printf(sg->a, "PpOutput %s_outputs", name), st->n_output, output_row,
+               t);
+    print_rows(sg, st, arena_printf(sg->a, "PpDy %s_dys", name), st->n_dy, dy_row, t);
+    print_param_names(sg, st, t);
+    print_rows(sg, st, arena_printf(sg->a, "PpParam %s_params", name), st->n_param, param_row, t);
     print_consts(sg, device, st, outside, t);
     print_convs(sg, st, t);
-    print_collectives(sg, st, t);
-    print_partials(sg, st, t);
+    print_rows(sg, st, arena_printf(sg->a, "PpCollective %s_collectives", name), st->n_collective,
+               collective_row, t);
+    print_rows(sg, st, arena_printf(sg->a, "PpPartial %s_partials", name), st->n_partial,
+               partial_row, t);
 }
 
 void cg_tables_print(const StageGen *sg, bool cpu, const StageGen *cuda, OutsideFile *outside,

@@ -196,7 +196,7 @@ static int64_t write_code(NestCase *c, const Nest *n)
         return -1;
     for (uint32_t i = 0; i < k.parts; i++) {
         const char *type = cg_ctype(k.part[i].type);
-        parts = arena_printf(c->a, "%s, [[maybe_unused]] %s *part%u", parts, type, k.part[i].stmt);
+        parts = arena_printf(c->a, "%s, [[maybe_unused]] %s *%s", parts, type, k.part[i].name);
         given = arena_printf(c->a, "%s, (%s *)(scratch + %lld)", given, type,
                              (long long)k.part[i].offset);
     }
